@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: MIT
+# The one entry. `make help` lists the targets.
+#
+# User space is built by CMake into build/<kind>; kernel objects by kbuild into
+# build/kernel. Nothing is ever built inside the source tree.
+
+SHELL := /bin/bash
+B := build
+JOBS ?= $(shell nproc)
+KVER ?= $(shell ls /lib/modules 2>/dev/null | while read -r k; do [ -d /lib/modules/$$k/build ] && echo $$k; done | sort -V | tail -n 1)
+PREFIX ?= /usr/local
+
+.DEFAULT_GOAL := all
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps-%:
+	@tools/install-deps $(subst +, ,$*)
+
+# build/release: what is installed and measured. build/check: the same under
+# AddressSanitizer and UBSan. build/fuzz: libFuzzer programs, by clang.
+$(B)/release/build.ninja: | deps-build+check
+	@cmake -G Ninja -S . -B $(B)/release -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
+$(B)/check/build.ninja: | deps-build+check
+	@cmake -G Ninja -S . -B $(B)/check -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCOOP_SANITIZE=ON >/dev/null
+$(B)/fuzz/build.ninja: | deps-build+check
+	@cmake -G Ninja -S . -B $(B)/fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCOOP_FUZZ=ON \
+		-DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 >/dev/null
+
+all: user ## programs of user space, in build/release/bin
+
+user: deps-build $(B)/release/build.ninja ## the same
+	@ninja -C $(B)/release -j $(JOBS)
+
+demo: deps-build+run user ## a daemon and three nodes on this machine: watch data go from peer to peer
+	@COOP_BIN=$(CURDIR)/$(B)/release/bin tools/demo
+
+check: deps-build+run+check ## every test; ends with "N passed, N failed"
+	@tests/run
+
+check-%: deps-build+run+check ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e
+	@tests/run $*
+
+sim-long: user ## ten million simulated fetches
+	@$(B)/release/bin/coop-sim --fetches 10000000 $(if $(SEED),--seed $(SEED))
+
+fuzz: deps-build+check $(B)/fuzz/build.ninja ## every fuzzer for FUZZ_SECONDS (default 60), growing build/fuzz/corpus
+	@tests/run --fuzz-seconds $(or $(FUZZ_SECONDS),60) fuzz
+
+lint: user ## arrows, symbols, headers, format
+	@tests/run lint
+
+format: ## clang-format over the tree
+	@git ls-files '*.c' '*.h' '*.cc' '*.cpp' '*.hpp' | xargs clang-format-14 -i
+
+bench: deps-build+run+bench user ## fio against passthrough, sshfs and Gfarm; JSON and plots in build/bench
+	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/fio/run $(BENCH_ARGS)
+
+# The engine as kernel objects. kbuild writes beside its sources, so it gets a
+# tree of links of its own.
+kernel-objects: ## compile rpc/*.c for the kernel with W=1 (KVER=...)
+	@[ -n "$(KVER)" ] || { echo "kernel-objects: no kernel headers in /lib/modules; install linux-headers-amd64" >&2; exit 1; }
+	@mkdir -p $(B)/kernel/rpc
+	@find $(B)/kernel/rpc -type l -delete
+	@ln -sf $(CURDIR)/Kbuild $(B)/kernel/Kbuild
+	@ln -sf $(CURDIR)/rpc/*.[ch] $(B)/kernel/rpc/
+	@$(MAKE) -s -C /lib/modules/$(KVER)/build M=$(CURDIR)/$(B)/kernel W=1 $(KFLAGS) \
+		$(patsubst rpc/%.c,rpc/%.o,$(wildcard rpc/*.c))
+
+install: user ## programs and mount helper below PREFIX (default /usr/local)
+	@DESTDIR=$(DESTDIR) cmake --install $(B)/release --prefix $(PREFIX) >/dev/null
+	@echo "installed below $(DESTDIR)$(PREFIX)"
+
+clean: ## remove build/
+	@rm -rf $(B)
+
+.PHONY: help all user demo check sim-long fuzz lint format bench kernel-objects install clean

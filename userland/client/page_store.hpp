@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// page_store.hpp - the page cache of a user-space node.
+//
+// One arena in a memfd, so that FUSE replies can be spliced from it and peers
+// can be served from it without a copy. It is cut into blocks: up to 64 pages of
+// one file version, contiguous in the file (aligned to 64 pages) and in the
+// arena. Small files take small blocks.
+//
+// A page that is valid never changes: a write makes a new version, and what it
+// touched is dropped, not overwritten. So a pinned block may be read by anyone,
+// for as long as the pin lasts, without a lock.
+//
+// A page is absent, loading (one owner fills it) or valid. claim() makes the
+// caller the owner of what was absent; the owner must publish() or abandon().
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "rpc/engine.h"
+
+namespace coop::client
+{
+
+struct content_key {
+	coop_fid fid;
+	std::uint64_t version;
+	bool operator==(const content_key &o) const
+	{
+		return fid.hi == o.fid.hi && fid.lo == o.fid.lo && version == o.version;
+	}
+};
+
+enum class origin : std::uint8_t { peer, storage };
+
+class block;
+
+// A pin: the block's memory stays as it is until the last pin goes, also if the
+// store forgets the block meanwhile.
+class block_ref
+{
+    public:
+	block_ref() = default;
+	explicit block_ref(block *adopted) : b_(adopted)
+	{
+	}
+	block_ref(block_ref &&o) noexcept : b_(o.b_)
+	{
+		o.b_ = nullptr;
+	}
+	block_ref &operator=(block_ref &&o) noexcept;
+	block_ref(const block_ref &) = delete;
+	block_ref &operator=(const block_ref &) = delete;
+	~block_ref();
+	block_ref clone() const;
+	explicit operator bool() const
+	{
+		return b_ != nullptr;
+	}
+	block *operator->() const
+	{
+		return b_;
+	}
+	block *get() const
+	{
+		return b_;
+	}
+
+    private:
+	block *b_ = nullptr;
+};
+
+class block
+{
+    public:
+	virtual ~block() = default;
+	virtual std::uint64_t index() const = 0; // block number in the file: first page / 64
+	virtual std::uint32_t pages() const = 0; // pages that it has room for, <= 64
+	virtual std::byte *data(std::uint32_t page) const = 0;
+	virtual std::uint64_t arena_offset(std::uint32_t page) const = 0; // in the memfd
+	virtual std::uint64_t valid() const = 0; // bit per page
+	virtual std::uint64_t loading() const = 0;
+	// Of 'want', those that were absent and are now the caller's to fill.
+	virtual std::uint64_t claim(std::uint64_t want) = 0;
+	virtual void publish(std::uint64_t pages, origin from) = 0;
+	virtual void abandon(std::uint64_t pages) = 0;
+	// Until none of 'pages' is loading, or the deadline. Returns valid().
+	virtual std::uint64_t wait(std::uint64_t pages, std::chrono::steady_clock::time_point deadline) = 0;
+	// First use: of 'pages', those whose origin has not been reported yet; they are marked reported.
+	virtual void take_fresh(std::uint64_t pages, std::uint64_t &from_peer, std::uint64_t &from_storage) = 0;
+};
+
+struct store_stats {
+	std::uint64_t capacity, used; // bytes
+	std::uint64_t blocks, evicted_blocks, evicted_pages;
+	std::uint64_t no_room; // times that get() found everything pinned
+};
+
+class page_store
+{
+    public:
+	virtual ~page_store() = default;
+	static std::unique_ptr<page_store> create(std::size_t bytes, unsigned page_shift);
+	virtual int memfd() const = 0;
+	virtual std::byte *base() const = 0;
+	virtual std::size_t size() const = 0;
+	virtual unsigned page_shift() const = 0;
+	// Pins the block if the store has it. used: counts as a use for eviction.
+	virtual block_ref find(const content_key &, std::uint64_t block_index, bool used = true) = 0;
+	// The same, made if it is not there; file_size bounds its size. Empty: everything is pinned.
+	virtual block_ref get(const content_key &, std::uint64_t block_index, std::uint64_t file_size) = 0;
+	// The file went from one version to the next by a local write of [offset, offset + length):
+	// untouched blocks follow, touched ones are dropped. old_size, new_size: bytes.
+	virtual void advance(const content_key &from, std::uint64_t to_version, std::uint64_t offset,
+			     std::uint64_t length, std::uint64_t old_size, std::uint64_t new_size) = 0;
+	// Forgets a version (pins stay good).
+	virtual void drop(const content_key &) = 0;
+	// Forgets everything that is not pinned.
+	virtual void drop_all() = 0;
+	virtual store_stats stats() const = 0;
+};
+
+} // namespace coop::client

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+// storage.hpp - the storage daemon as a client sees it.
+//
+// One object is one mount's connection. Calls may come from any thread and any
+// number may be in flight; replies arrive in any order. A lost connection is
+// made again with backoff; calls that are safe to repeat are repeated, so a
+// caller sees -EIO or -ETIMEDOUT only when storage stayed away for longer than
+// the timeout. Errors are -errno, as the daemon's file system gave them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/uio.h>
+#include <vector>
+
+#include "rpc/engine.h"
+
+namespace coop::client
+{
+
+// Opaque, made by the daemon, good after its restart; at most 128 bytes.
+using handle = std::string;
+
+struct caller {
+	uid_t uid;
+	gid_t gid;
+	std::vector<gid_t> groups;
+};
+
+struct attributes {
+	coop_fid fid; // never reused for another file
+	std::uint64_t version; // data version; 0 for what has none (directories ...)
+	struct stat st; // st_ino is the daemon's
+};
+
+struct entry {
+	handle fh;
+	attributes attr;
+};
+
+struct open_result {
+	attributes attr;
+	std::uint64_t open_id; // for close; ends with the connection, re-made on reconnect
+	std::vector<std::uint32_t> openers; // node ids, most recent first, <= COOP_MAX_HINTS, never our own
+	std::string inline_data; // the file's first bytes, if the daemon sent them
+};
+
+struct write_result {
+	attributes attr; // after
+	std::uint64_t version_before; // equal to what the caller knew: nobody else wrote in between
+};
+
+struct dir_entry {
+	std::string name;
+	std::uint64_t cookie; // offset to continue after this one
+	entry node;
+};
+
+struct node_event {
+	bool joined; // false: left
+	std::uint32_t node; // id
+	coop_addr addr; // control QP; valid when joined
+};
+
+struct storage_options {
+	std::string server; // host or address
+	std::uint16_t port;
+	std::string export_name; // "/data"
+	std::string key_file; // empty: none
+	std::uint32_t timeout_ms = 60000; // after which a call fails with -ETIMEDOUT; 0: never (hard)
+	std::function<void(const node_event &)> on_node; // on the connection's thread
+	std::function<void()> on_reconnect; // after a re-made connection is registered
+};
+
+class storage
+{
+    public:
+	virtual ~storage() = default;
+	// Throws std::system_error or std::runtime_error with a text that a person can act on.
+	static std::unique_ptr<storage> connect(const storage_options &);
+
+	virtual const entry &root() const = 0;
+	// 16 bytes derived from the cluster key (zero without one): the fabric key of the engine.
+	virtual const std::array<std::uint8_t, 16> &fabric_key() const = 0;
+	// Own node id, 0 until registered.
+	virtual std::uint32_t register_node(const coop_addr &control_qp) = 0;
+
+	virtual int lookup(const caller &, const handle &dir, std::string_view name, entry &out) = 0;
+	virtual int getattr(const caller &, const handle &, attributes &out) = 0;
+	struct setattr_request {
+		std::uint32_t valid; // FUSE_SET_ATTR-like bits: see set_* below
+		mode_t mode;
+		uid_t uid;
+		gid_t gid;
+		std::uint64_t size;
+		timespec atime, mtime;
+	};
+	enum : std::uint32_t {
+		set_mode = 1, set_uid = 2, set_gid = 4, set_size = 8,
+		set_atime = 16, set_mtime = 32, set_atime_now = 64, set_mtime_now = 128,
+	};
+	// As write: version_before tells whether somebody else wrote.
+	virtual int setattr(const caller &, const handle &, const setattr_request &, write_result &out) = 0;
+	// flags: O_ACCMODE | O_TRUNC | O_APPEND. want_inline: most bytes wanted in the reply.
+	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline, open_result &out) = 0;
+	virtual int create(const caller &, const handle &dir, std::string_view name, int flags, mode_t mode,
+			   entry &node, open_result &out) = 0;
+	// out: the version of what was written, when the file was open for writing.
+	virtual int close(const handle &, std::uint64_t open_id, write_result &out) = 0;
+	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset, std::span<const iovec> data,
+			  write_result &out) = 0;
+	virtual int commit(const handle &, std::uint64_t open_id, write_result &out) = 0;
+
+	struct read_result {
+		int err; // 0 or -errno
+		std::uint64_t bytes; // read into the buffers; less than asked: end of file
+		std::uint64_t version; // of the file while it was read; a change during the read is -ESTALE here
+		std::uint64_t size; // of the file
+	};
+	// Asynchronous: done runs on the connection's thread, after the bytes lie in dest.
+	// version != 0: fail with -ESTALE if the file's version is another.
+	virtual void read(const handle &, std::uint64_t open_id, std::uint64_t offset, std::vector<iovec> dest,
+			  std::uint64_t version, std::function<void(const read_result &)> done) = 0;
+
+	virtual int mkdir(const caller &, const handle &dir, std::string_view name, mode_t mode, entry &out) = 0;
+	virtual int unlink(const caller &, const handle &dir, std::string_view name) = 0;
+	virtual int rmdir(const caller &, const handle &dir, std::string_view name) = 0;
+	// flags: RENAME_NOREPLACE | RENAME_EXCHANGE
+	virtual int rename(const caller &, const handle &dir, std::string_view name, const handle &new_dir,
+			   std::string_view new_name, unsigned flags) = 0;
+	virtual int link(const caller &, const handle &node, const handle &new_dir, std::string_view new_name,
+			 entry &out) = 0;
+	virtual int symlink(const caller &, std::string_view target, const handle &dir, std::string_view name,
+			    entry &out) = 0;
+	virtual int readlink(const caller &, const handle &, std::string &out) = 0;
+	// Entries after cookie (0: from the start), "." and ".." left out, up to max_bytes of reply.
+	virtual int readdir(const caller &, const handle &dir, std::uint64_t cookie, std::uint32_t max_bytes,
+			    std::vector<dir_entry> &out, bool &end) = 0;
+	virtual int statfs(const caller &, const handle &, struct statvfs &out) = 0;
+
+	struct traffic {
+		std::uint64_t tx_bytes, rx_bytes, rx_data_bytes, calls, reconnects;
+		bool connected;
+	};
+	virtual traffic stats() const = 0;
+};
+
+} // namespace coop::client
