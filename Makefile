@@ -30,8 +30,8 @@ $(B)/fuzz/build.ninja: | deps-build+check
 
 all: user ## programs of user space, in build/release/bin
 
-user: deps-build $(B)/release/build.ninja ## the same
-	@ninja -C $(B)/release -j $(JOBS)
+user: deps-build $(B)/release/build.ninja ## coopfsd, coopfs-fuse and coopfs
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs
 
 demo: deps-build+run user ## a daemon and three nodes on this machine: watch data go from peer to peer
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin tools/demo
@@ -42,19 +42,21 @@ check: deps-build+run+check ## every test; ends with "N passed, N failed"
 check-%: deps-build+run+check ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e
 	@tests/run $*
 
-sim-long: user ## ten million simulated fetches
+sim-long: $(B)/release/build.ninja ## ten million simulated fetches (SEED=n replays)
+	@ninja -C $(B)/release -j $(JOBS) --quiet coop-sim
 	@$(B)/release/bin/coop-sim --fetches 10000000 $(if $(SEED),--seed $(SEED))
 
 fuzz: deps-build+check $(B)/fuzz/build.ninja ## every fuzzer for FUZZ_SECONDS (default 60), growing build/fuzz/corpus
 	@tests/run --fuzz-seconds $(or $(FUZZ_SECONDS),60) fuzz
 
-lint: user ## arrows, symbols, headers, format
+lint: ## arrows, symbols, headers, format
 	@tests/run lint
 
 format: ## clang-format over the tree
 	@git ls-files '*.c' '*.h' '*.cc' '*.cpp' '*.hpp' | xargs clang-format-14 -i
 
-bench: deps-build+run+bench user ## fio against passthrough, sshfs and Gfarm; JSON and plots in build/bench
+bench: deps-build+run+bench $(B)/release/build.ninja ## fio against passthrough, sshfs and Gfarm; JSON and plots in build/bench
+	@ninja -C $(B)/release -j $(JOBS) --quiet
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/fio/run $(BENCH_ARGS)
 
 # The engine as kernel objects. kbuild writes beside its sources, so it gets a
