@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""coopfs in the two situations that matter: alone with the storage daemon, and second to read.
+
+coopfs_storage is one node and a daemon that knows no other. coopfs_peer has a daemon of its own and a
+node, the holder, that has read everything and stays; the reader of each case is a fresh node, so its
+bytes come from the holder. Nodes get loopback addresses of their own: no two of them share a socket or
+a page store. The reader's stats are kept with every figure, so that a cold read that was secretly
+a storage read shows.
+"""
+
+import os
+import pathlib
+
+from rivals import system
+from sandbox import is_mounted, unmount, unusable, wait_for
+
+EXPORT = "bench"
+
+
+def binaries(root):
+    return pathlib.Path(os.environ.get("COOP_BIN", root / "build/release/bin")).resolve()
+
+
+def parse_stats(text):
+    """The stats text (one record a line, 'key value' pairs) as nested dictionaries."""
+    stats = {}
+    for line in text.splitlines()[1:]:
+        words = line.split()
+        if words[0] in ("source", "traffic"):
+            pairs = words[2:]
+            stats.setdefault(words[0], {})[words[1]] = dict(zip(pairs[::2], map(int, pairs[1::2])))
+        elif words[0] in ("fetch", "serve", "endpoint"):
+            stats.setdefault(words[0], {})[words[1]] = int(words[2])
+        elif words[0] == "cache":
+            stats["cache"] = dict(zip(words[1::2], map(int, words[2::2])))
+    return stats
+
+
+class coopfs_storage(system):
+    name = "coopfs-storage"
+    title = "coopfs, from storage"
+    states = ("storage",)
+    reader_address = "127.0.0.11"
+
+    def start(self):
+        for program in ("coopfsd", "coopfs-fuse"):
+            if not (self.bed.bin / program).exists():
+                raise unusable(f"{self.bed.bin / program} is not built: make user")
+        self._start_daemon()
+
+    def _start_daemon(self):
+        reading, writing = os.pipe()
+        daemon = self.processes.start(
+            [self.bed.bin / "coopfsd", "--export", f"{EXPORT}={self.bed.data.folder}",
+             "--listen", "127.0.0.1:0", "--ready-fd", writing], pass_fds=(writing,))
+        os.close(writing)
+        with os.fdopen(reading) as ready:
+            line = ready.readline()
+        if not line.strip().isdigit():
+            raise RuntimeError(f"coopfsd did not start: {self.processes.last_words()}")
+        self.port_ = int(line)
+        self.daemon_ = daemon
+
+    def _options(self, address):
+        cache = 2 * (self.bed.data.size + self.bed.data.small_bytes() * 8)
+        return f"ib,addr={address},cache_size={cache}"
+
+    def _node(self, address, mountpoint):
+        argv = [self.bed.bin / "coopfs-fuse", f"127.0.0.1:{self.port_}:/{EXPORT}", mountpoint,
+                "-o", self._options(address), "-f"]
+        child = self.processes.start(argv)
+        wait_for(f"{self.name}: mount", lambda: is_mounted(mountpoint), child=child, owner=self.processes)
+        return child
+
+    def mount(self):
+        self.child_ = self._node(self.reader_address, self.mountpoint)
+
+    def notes(self):
+        stats = parse_stats((self.mountpoint / ".coopfs/stats").read_text())
+        (self.mountpoint / ".coopfs/stats").write_text("reset\n")
+        return stats
+
+    def verify(self, data):
+        """Every byte, through a fresh mount, against the backing files; outside all measurements."""
+        self.mount()
+        try:
+            done = self.processes.run_any(["diff", "-rq", data.folder, self.mountpoint])
+            return None if done.returncode == 0 else f"data differ: {done.stdout}{done.stderr}"
+        finally:
+            self.unmount()
+
+
+class coopfs_peer(coopfs_storage):
+    name = "coopfs-peer"
+    title = "coopfs, from a peer"
+    states = ("peer", "warm")
+    reader_address = "127.0.0.22"
+    holder_address = "127.0.0.21"
+
+    def start(self):
+        super().start()
+        self.holder_ = self.bed.folder / "mnt" / "holder"
+        self.holder_.mkdir()
+        self.holder_child_ = self._node(self.holder_address, self.holder_)
+        self.processes.run(["sh", "-c", 'find "$0" -type f -print0 | xargs -0 cat | wc -c',
+                            self.holder_])
+
+    def mount(self):
+        super().mount()
+        self._wait_for_peer()
+
+    def _wait_for_peer(self):
+        """The daemon's JOIN is on its way when the mount is ready; a reader that starts before it
+        has arrived would be measured against storage."""
+        peers = self.mountpoint / ".coopfs/peers"
+        wait_for(f"{self.name}: holder among the peers", lambda: self.holder_address in peers.read_text(),
+                 seconds=5, child=self.child_, owner=self.processes)
+
+    def stop(self):
+        super().unmount()
+        if hasattr(self, "holder_"):
+            unmount(self.holder_)
+        super().stop()

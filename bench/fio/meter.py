@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""CPU time of one measured interval, counted twice.
+
+The control group of a system counts exactly what its own processes and the reader used, to the
+microsecond, but not kernel threads and not interrupts that landed elsewhere. /proc/stat counts the
+whole machine, at clock-tick resolution, with everything foreign. Where both agree the figure is good;
+where they differ the difference is reported as foreign, and a run with much of it should be repeated.
+"""
+
+import os
+import time
+
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+def machine_busy_seconds():
+    with open("/proc/stat") as stat:
+        user, nice, system, _idle, _iowait, irq, softirq = map(int, stat.readline().split()[1:8])
+    return (user + nice + system + irq + softirq) / TICKS_PER_SECOND
+
+
+class interval:
+    """with interval(processes) as t: ...; then t.seconds, t.cpu_group, t.cpu_machine."""
+
+    def __init__(self, owner):
+        self.owner_ = owner
+
+    def __enter__(self):
+        self.group_before_ = self.owner_.cpu_seconds()
+        self.machine_before_ = machine_busy_seconds()
+        self.began_ = time.monotonic()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = time.monotonic() - self.began_
+        self.cpu_machine = machine_busy_seconds() - self.machine_before_
+        after = self.owner_.cpu_seconds()
+        self.cpu_group = None if after is None else after - self.group_before_
+        return False

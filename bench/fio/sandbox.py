@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: MIT
+"""The place a benchmark runs in, and its disappearance.
+
+Mounts, servers, users and networks of the rivals must never touch the machine, also when the
+run is killed half way. So the harness runs twice: the outer process makes a folder and a
+control group, the inner one is process 1 of new mount, pid and network namespaces. When the inner
+process ends, for whatever reason, the kernel ends everything it started and takes the mounts and
+interfaces with it; what is left for the outer process is one folder and one control group.
+"""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+INNER = "COOP_BENCH_INNER"
+PR_SET_PDEATHSIG = 1
+
+
+class unusable(Exception):
+    """A system cannot run here; the text says what is missing and how to get it."""
+
+
+def control_group_root():
+    """Where a control group can be made that accounts CPU time, or None."""
+    candidates = []
+    with open("/proc/self/mounts") as mounts:
+        for line in mounts:
+            _, where, kind, options = line.split()[:4]
+            if kind == "cgroup2":
+                candidates.insert(0, pathlib.Path(where))
+            elif kind == "cgroup" and "cpuacct" in options.split(","):
+                candidates.append(pathlib.Path(where))
+    for where in candidates:
+        if os.access(where, os.W_OK):
+            return where
+    return None
+
+
+def remove_control_group(group, seconds=5):
+    """Removes the group and its children; their last processes may still be on their way out."""
+    if group is None or not group.exists():
+        return
+    deadline = time.monotonic() + seconds
+    for child in [*group.iterdir(), group]:
+        if not child.is_dir():
+            continue
+        while True:
+            try:
+                child.rmdir()
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    print(f"bench: {child} is still in use; remove it with rmdir", file=sys.stderr)
+                    return
+                time.sleep(0.02)
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def run_outer(argv, parent_folder):
+    """Runs this program again inside the namespaces; returns its exit status."""
+    if os.geteuid() != 0:
+        print("bench: needs root (namespaces and mounts of its own): run it with sudo", file=sys.stderr)
+        return 2
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="coop-bench.", dir=parent_folder))
+    folder.chmod(0o755)
+    root = control_group_root()
+    group = None
+    if root:
+        group = root / folder.name
+        group.mkdir()
+    environment = dict(os.environ)
+    environment[INNER] = f"{folder}:{group or ''}"
+    child = None
+    pending = []
+
+    def stop(number, _frame):
+        pending.append(number)
+        if child and child.poll() is None:
+            for pid in inner_pids(child.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop)
+    try:
+        child = subprocess.Popen(
+            ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc",
+             "--propagation", "private", sys.executable, *argv],
+            env=environment, preexec_fn=die_with_parent, start_new_session=True)
+        status = child.wait()
+        return 128 + pending[0] if pending else status
+    finally:
+        remove_control_group(group)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def inner_pids(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as children:
+        return [int(word) for word in children.read().split()]
+
+
+def enter():
+    """In the inner process: (folder, control group or None), or None in the outer one."""
+    value = os.environ.pop(INNER, None)
+    if value is None:
+        return None
+    folder, _, group = value.partition(":")
+    # Process 1 of a pid namespace ignores every signal that it does not handle.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(130))
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    return pathlib.Path(folder), pathlib.Path(group) if group else None
+
+
+class processes:
+    """Starts processes that belong to one system, in a control group of that system's own."""
+
+    def __init__(self, name, group, log_folder):
+        self.name = name
+        self.group_ = group / name if group else None
+        if self.group_:
+            self.group_.mkdir(exist_ok=True)
+        self.log_path = log_folder / f"{name}.log"
+        self.log_ = open(self.log_path, "ab")
+        self.running_ = []
+
+    def _join(self):
+        if self.group_:
+            (self.group_ / "cgroup.procs").write_text("0")
+
+    def start(self, argv, **options):
+        options.setdefault("stdout", self.log_)
+        options.setdefault("stderr", self.log_)
+        options.setdefault("stdin", subprocess.DEVNULL)
+        child = subprocess.Popen([str(word) for word in argv], preexec_fn=self._join, **options)
+        self.running_.append(child)
+        return child
+
+    def run(self, argv, timeout=600, **options):
+        """Runs to completion; returns what it printed, raises with its words when it fails."""
+        done = self.run_any(argv, timeout, **options)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(map(str, argv))}: exit {done.returncode}: "
+                               f"{done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def run_any(self, argv, timeout=600, **options):
+        return subprocess.run([str(word) for word in argv], preexec_fn=self._join, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              stdin=subprocess.DEVNULL, timeout=timeout, **options)
+
+    def stop(self, child, seconds=10):
+        if child.poll() is None:
+            child.terminate()
+            try:
+                child.wait(seconds)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        if child in self.running_:
+            self.running_.remove(child)
+
+    def stop_all(self):
+        for child in reversed(list(self.running_)):
+            self.stop(child)
+
+    def cpu_seconds(self):
+        """CPU seconds that this system's processes, ended ones too, have used so far; None unknown."""
+        if not self.group_:
+            return None
+        unified = self.group_ / "cpu.stat"
+        if unified.exists():
+            for line in unified.read_text().splitlines():
+                key, value = line.split()
+                if key == "usage_usec":
+                    return int(value) / 1e6
+        accounted = self.group_ / "cpuacct.usage"
+        return int(accounted.read_text()) / 1e9 if accounted.exists() else None
+
+    def last_words(self):
+        self.log_.flush()
+        text = self.log_path.read_text(errors="replace").strip().splitlines()
+        return " | ".join(text[-3:]) or "(it said nothing)"
+
+
+def wait_for(what, condition, seconds=15, child=None, owner=None):
+    """Polls until condition() is true; names what did not happen, and the log's end, when it fails."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        ended = child is not None and child.poll() is not None
+        if ended or time.monotonic() > deadline:
+            why = f"ended with status {child.returncode}" if ended else f"not within {seconds} s"
+            words = f": {owner.last_words()}" if owner else ""
+            raise RuntimeError(f"{what}: {why}{words}")
+        time.sleep(0.01)
+
+
+def is_mounted(mountpoint):
+    """By the mount table: a mount of another user cannot be looked into, not even by root."""
+    with open("/proc/self/mounts") as mounts:
+        return any(line.split()[1] == str(mountpoint) for line in mounts)
+
+
+def unmount(mountpoint, seconds=10):
+    deadline = time.monotonic() + seconds
+    while is_mounted(mountpoint):
+        done = subprocess.run(["umount", mountpoint], capture_output=True, text=True)
+        if done.returncode and time.monotonic() > deadline:
+            subprocess.run(["umount", "-l", mountpoint], check=False)
+            raise RuntimeError(f"umount {mountpoint}: {done.stderr.strip()}")
+        if done.returncode:
+            time.sleep(0.05)
