@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT
+// page_store.cpp - the index, the arena and what happens when it is full.
+//
+// One mutex guards index, queues and free runs; its sections are a hash look-up
+// or the eviction of the few blocks that make room. States of pages are changed
+// without it (page_store_block.hpp). Memory of a frame is made present in one
+// step when the frame is first used, outside the mutex: a page fault a page while
+// the kernel copies into it would cost several times as much.
+//
+// Small blocks that outlive their neighbours leave an arena full of holes in
+// which no large run fits. When evicting in queue order has given back twice what
+// is needed and still no run, the frame of the next victim is swept.
+#include "userland/client/page_store.hpp"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <mutex>
+#include <system_error>
+#include <unordered_map>
+#include <vector>
+
+#include "userland/client/buddy.hpp"
+#include "userland/client/page_store_block.hpp"
+#include "userland/client/page_store_queue.hpp"
+
+namespace coop::client
+{
+
+namespace
+{
+
+constexpr std::uint32_t reserve_frames = 64;
+constexpr std::uint32_t min_frames = 4;
+
+struct key_hash {
+	std::size_t operator()(const content_key &k) const
+	{
+		return block_queues::fingerprint(k, 0);
+	}
+};
+
+// A memfd, mapped.
+class arena
+{
+public:
+	explicit arena(std::size_t bytes) : size_(bytes)
+	{
+		fd_ = ::memfd_create("coopfs-pages", MFD_CLOEXEC);
+		if (fd_ < 0)
+			throw std::system_error(errno, std::generic_category(),
+						"page store: memfd_create");
+		void *p = MAP_FAILED;
+		if (::ftruncate(fd_, static_cast<off_t>(bytes)) == 0)
+			p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+		if (p == MAP_FAILED) {
+			const int err = errno;
+			::close(fd_);
+			throw std::system_error(err, std::generic_category(),
+						"page store: cannot map " + std::to_string(bytes) +
+							" bytes; lower cache_size=");
+		}
+		base_ = static_cast<std::byte *>(p);
+	}
+	~arena()
+	{
+		::munmap(base_, size_);
+		::close(fd_);
+	}
+	arena(const arena &) = delete;
+	arena &operator=(const arena &) = delete;
+
+	int fd() const { return fd_; }
+	std::byte *base() const { return base_; }
+	std::size_t size() const { return size_; }
+	// Makes memory present; without the kernel's help (before 5.14) faults do it one by one.
+	void populate(std::size_t at, std::size_t length)
+	{
+		(void)::madvise(base_ + at, length, MADV_POPULATE_WRITE);
+	}
+	void punch(std::size_t at, std::size_t length)
+	{
+		(void)::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				  static_cast<off_t>(at), static_cast<off_t>(length));
+	}
+
+private:
+	int fd_;
+	std::byte *base_;
+	std::size_t size_;
+};
+
+class store_impl final : public page_store, private block_owner
+{
+public:
+	store_impl(std::uint32_t frames, unsigned page_shift) :
+		page_shift_(page_shift),
+		kept_pages_(frames * buddy::frame_pages),
+		arena_((std::size_t{frames} + reserve_frames) << (page_shift + buddy::max_order)),
+		runs_(0, frames),
+		reserve_(kept_pages_, reserve_frames),
+		queues_(std::uint64_t{kept_pages_} << page_shift, page_shift),
+		buckets_(std::bit_ceil(std::size_t{kept_pages_} / 2)),
+		by_page_(kept_pages_),
+		present_(frames)
+	{
+	}
+	~store_impl() override { drop_all(); }
+
+	int memfd() const override { return arena_.fd(); }
+	std::byte *base() const override { return arena_.base(); }
+	std::size_t size() const override { return arena_.size(); }
+	unsigned page_shift() const override { return page_shift_; }
+
+	block_ref find(const content_key &, std::uint64_t block_index, bool used) override;
+	block_ref get(const content_key &, std::uint64_t block_index,
+		      std::uint64_t file_size) override;
+	void advance(const content_key &from, std::uint64_t to_version, std::uint64_t offset,
+		     std::uint64_t length, std::uint64_t old_size, std::uint64_t new_size) override;
+	void drop(const content_key &) override;
+	void drop_all() override;
+	store_stats stats() const override;
+
+private:
+	void release_forgotten(block_impl *) override;
+	block_impl *&bucket(const content_key &key, std::uint64_t index)
+	{
+		return buckets_[block_queues::fingerprint(key, index) & (buckets_.size() - 1)];
+	}
+	block_impl *lookup(const content_key &key, std::uint64_t index)
+	{
+		block_impl *b = bucket(key, index);
+		while (b != nullptr && !(b->index() == index && b->key == key))
+			b = b->hash_next;
+		return b;
+	}
+	void link(block_impl *);
+	void unlink(block_impl *);
+	void forget(block_impl *);
+	void free_memory(block_impl *);
+	std::uint32_t make_room(unsigned order);
+	void evict(block_impl *);
+
+	const unsigned page_shift_;
+	const std::uint32_t kept_pages_;
+	arena arena_;
+	mutable std::mutex mutex_;
+	// All below under mutex_.
+	buddy runs_, reserve_;
+	block_queues queues_;
+	std::vector<block_impl *> buckets_;                                // chained by hash_next
+	std::unordered_map<content_key, block_impl *, key_hash> contents_; // first of the siblings
+	std::vector<block_impl *> by_page_; // the block that begins at this page
+	std::vector<bool> present_;         // frames whose memory was made present
+	store_stats stats_{};
+};
+
+void store_impl::link(block_impl *b)
+{
+	block_impl *&head = bucket(b->key, b->index());
+	b->hash_next = head;
+	head = b;
+	block_impl *&first = contents_[b->key];
+	b->sibling_prev = nullptr;
+	b->sibling_next = first;
+	if (first != nullptr)
+		first->sibling_prev = b;
+	first = b;
+	stats_.blocks++;
+}
+
+void store_impl::unlink(block_impl *b)
+{
+	block_impl **at = &bucket(b->key, b->index());
+	while (*at != b)
+		at = &(*at)->hash_next;
+	*at = b->hash_next;
+	if (b->sibling_next != nullptr)
+		b->sibling_next->sibling_prev = b->sibling_prev;
+	if (b->sibling_prev != nullptr)
+		b->sibling_prev->sibling_next = b->sibling_next;
+	else if (b->sibling_next != nullptr)
+		contents_[b->key] = b->sibling_next;
+	else
+		contents_.erase(b->key);
+	stats_.blocks--;
+}
+
+void store_impl::free_memory(block_impl *b)
+{
+	if (runs_.owns(b->first_page)) {
+		runs_.free(b->first_page, b->order);
+		by_page_[b->first_page] = nullptr;
+	} else {
+		arena_.punch(std::size_t{b->first_page} << page_shift_,
+			     std::size_t{1} << (b->order + page_shift_));
+		reserve_.free(b->first_page, b->order);
+	}
+	delete b;
+}
+
+// Takes a linked block out of the store; its memory goes now or with its last pin.
+void store_impl::forget(block_impl *b)
+{
+	queues_.remove(b);
+	unlink(b);
+	if (b->forget())
+		free_memory(b);
+}
+
+void store_impl::release_forgotten(block_impl *b)
+{
+	const std::lock_guard lock(mutex_);
+	free_memory(b);
+}
+
+void store_impl::evict(block_impl *b)
+{
+	stats_.evicted_blocks++;
+	stats_.evicted_pages += static_cast<std::uint64_t>(std::popcount(b->valid()));
+	forget(b);
+}
+
+std::uint32_t store_impl::make_room(unsigned order)
+{
+	std::uint32_t page = runs_.alloc(order);
+	std::uint32_t given_back = 0;
+	while (page == buddy::none) {
+		block_impl *b = queues_.victim();
+		if (b == nullptr)
+			break;
+		const std::uint32_t frame = b->first_page & ~(buddy::frame_pages - 1);
+		given_back += 1u << b->order;
+		evict(b);
+		if (given_back > 2u << order) {
+			for (std::uint32_t p = frame; p < frame + buddy::frame_pages; p++) {
+				block_impl *other = by_page_[p];
+				if (other != nullptr && other->queue != queue_id::none &&
+				    other->idle())
+					evict(other);
+			}
+		}
+		page = runs_.alloc(order);
+	}
+	return page;
+}
+
+block_ref store_impl::find(const content_key &key, std::uint64_t block_index, bool used)
+{
+	const std::lock_guard lock(mutex_);
+	block_impl *b = lookup(key, block_index);
+	if (b == nullptr)
+		return {};
+	b->pin();
+	if (used)
+		b->count_use();
+	return block_ref(b);
+}
+
+block_ref store_impl::get(const content_key &key, std::uint64_t block_index,
+			  std::uint64_t file_size)
+{
+	const std::uint64_t page_bytes = std::uint64_t{1} << page_shift_;
+	const std::uint64_t file_pages =
+		(file_size >> page_shift_) + ((file_size & (page_bytes - 1)) != 0 ? 1 : 0);
+	if (block_index > UINT64_MAX / 64 || block_index * 64 >= file_pages)
+		return {};
+	const auto pages = static_cast<std::uint32_t>(
+		std::min<std::uint64_t>(file_pages - block_index * 64, 64));
+	const auto order = static_cast<unsigned>(std::bit_width(pages - 1));
+
+	std::unique_lock lock(mutex_);
+	if (block_impl *b = lookup(key, block_index); b != nullptr) {
+		if (b->pages() == pages) {
+			b->pin();
+			return block_ref(b);
+		}
+		// One version has one size; a caller that says otherwise gets a block of its size.
+		forget(b);
+	}
+	std::uint32_t at = make_room(order);
+	const bool kept = at != buddy::none;
+	if (!kept) {
+		stats_.no_room++;
+		at = reserve_.alloc(order);
+		if (at == buddy::none)
+			return {};
+	}
+	const std::size_t offset = std::size_t{at} << page_shift_;
+	auto *b = new block_impl(*this, arena_.base() + offset, offset, page_shift_, block_index,
+				 pages, file_size);
+	b->first_page = at;
+	b->order = static_cast<std::uint8_t>(order);
+	b->key = key;
+	if (!kept) {
+		(void)b->forget(); // private from the start: the caller's pin holds it
+		return block_ref(b);
+	}
+	by_page_[at] = b;
+	link(b);
+	queues_.insert(b);
+	const std::uint32_t frame = at / buddy::frame_pages;
+	const bool fresh = !present_[frame];
+	present_[frame] = true;
+	lock.unlock();
+	if (fresh)
+		arena_.populate(std::size_t{frame} << (page_shift_ + buddy::max_order),
+				std::size_t{buddy::frame_pages} << page_shift_);
+	return block_ref(b);
+}
+
+void store_impl::advance(const content_key &from, std::uint64_t to_version, std::uint64_t offset,
+			 std::uint64_t length, std::uint64_t old_size, std::uint64_t new_size)
+{
+	const std::uint64_t block_bytes = std::uint64_t{64} << page_shift_;
+	// What lies between the write and the sizes changes too: the tail of the old last
+	// page was zero and is a hole now, or is past the end now.
+	std::uint64_t begin = offset,
+		      end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
+	const bool resized = old_size != new_size;
+	const std::uint64_t edge = std::min(old_size, new_size);
+
+	const std::lock_guard lock(mutex_);
+	const auto it = contents_.find(from);
+	if (it == contents_.end() || from.version == to_version)
+		return;
+	const content_key to{from.fid, to_version};
+	block_impl *next = nullptr;
+	for (block_impl *b = it->second; b != nullptr; b = next) {
+		next = b->sibling_next;
+		const std::uint64_t first = b->index() * block_bytes;
+		const std::uint64_t last = first + block_bytes; // one past
+		const bool touched =
+			(length != 0 && first < end && last > begin) || (resized && last > edge);
+		if (touched || lookup(to, b->index()) != nullptr) {
+			forget(b);
+			continue;
+		}
+		unlink(b);
+		b->key = to;
+		b->set_file_size(new_size);
+		link(b);
+	}
+}
+
+void store_impl::drop(const content_key &key)
+{
+	const std::lock_guard lock(mutex_);
+	for (auto it = contents_.find(key); it != contents_.end(); it = contents_.find(key))
+		forget(it->second);
+}
+
+void store_impl::drop_all()
+{
+	const std::lock_guard lock(mutex_);
+	std::vector<block_impl *> idle;
+	for (const auto &[key, first] : contents_)
+		for (block_impl *b = first; b != nullptr; b = b->sibling_next)
+			if (b->idle())
+				idle.push_back(b);
+	for (block_impl *b : idle)
+		forget(b);
+}
+
+store_stats store_impl::stats() const
+{
+	const std::lock_guard lock(mutex_);
+	store_stats s = stats_;
+	s.capacity = std::uint64_t{kept_pages_} << page_shift_;
+	s.used = std::uint64_t{kept_pages_ - runs_.free_pages()} << page_shift_;
+	return s;
+}
+
+} // namespace
+
+std::unique_ptr<page_store> page_store::create(std::size_t bytes, unsigned page_shift)
+{
+	if (page_shift < COOP_PAGE_MIN_SHIFT || page_shift > COOP_PAGE_MAX_SHIFT)
+		throw std::system_error(EINVAL, std::generic_category(), "page store: page size");
+	const unsigned frame_shift = page_shift + buddy::max_order;
+	const std::size_t frames = std::max<std::size_t>(
+		(bytes + (std::size_t{1} << frame_shift) - 1) >> frame_shift, min_frames);
+	// Page numbers are 32 bits wide, and one value means none.
+	if (frames + reserve_frames > (UINT32_MAX >> buddy::max_order))
+		throw std::system_error(EFBIG, std::generic_category(),
+					"page store: cache_size= is too large for its page size");
+	return std::make_unique<store_impl>(static_cast<std::uint32_t>(frames), page_shift);
+}
+
+} // namespace coop::client

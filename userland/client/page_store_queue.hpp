@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// page_store_queue.hpp - S3-FIFO over blocks, weighted by bytes.
+//
+// A new block enters the small queue (a tenth of the store). At its end a block
+// that was used again goes on to the main queue, any other leaves, and its
+// fingerprint stays in the ghost queue for as long as as many bytes as the main
+// queue holds have passed. What comes back meanwhile enters the main queue at
+// once. At the end of the main queue a block that was used goes round again.
+//
+// Pinned and loading blocks go round too: they are never victims. Everything
+// here runs under the store's mutex.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <unordered_set>
+
+#include "userland/client/page_store_block.hpp"
+
+namespace coop::client
+{
+
+class block_queues
+{
+public:
+	block_queues(std::uint64_t capacity_bytes, unsigned page_shift);
+	// A number that the same block of the same content has every time.
+	static std::uint64_t fingerprint(const content_key &, std::uint64_t block_index);
+	void insert(block_impl *);
+	void remove(block_impl *);
+	// The block to evict next, taken out of its queue, or null: everything is pinned.
+	block_impl *victim();
+
+private:
+	struct list {
+		block_impl *head = nullptr, *tail = nullptr; // new ones at the head
+		std::uint64_t bytes = 0, count = 0;
+	};
+	struct ghost {
+		std::uint64_t print, bytes;
+	};
+	list &of(queue_id id) { return id == queue_id::small ? small_ : main_; }
+	void push(queue_id, block_impl *);
+	void unlink(block_impl *);
+	void remember(const block_impl *);
+	std::uint64_t weight(const block_impl *b) const
+	{
+		return std::uint64_t{1} << (b->order + page_shift_);
+	}
+
+	list small_, main_;
+	std::uint64_t small_limit_, ghost_limit_;
+	std::deque<ghost> ghosts_;
+	std::unordered_set<std::uint64_t> ghost_set_;
+	std::uint64_t ghost_bytes_ = 0;
+	unsigned page_shift_;
+};
+
+} // namespace coop::client
