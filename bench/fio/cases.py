@@ -35,6 +35,7 @@ class corpus:
         with open(self.folder / self.big, "wb") as out:
             for _ in range(self.size // MIB):
                 out.write(os.urandom(MIB))
+        (self.folder / self.small).mkdir()
         for number in range(self.small_files):
             folder = self.folder / self.small / f"{number // SMALL_PER_FOLDER:03}"
             folder.mkdir(parents=True, exist_ok=True)

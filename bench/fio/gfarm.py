@@ -121,7 +121,7 @@ class gfarm_service:
 class gfarm(system):
     name = "gfarm"
     title = "gfarm2fs, remote gfsd"
-    options = ()
+    options = ("-o", "auto_cache")
     service_ = None
 
     def start(self):
@@ -152,7 +152,7 @@ class gfarm_unbuffered(gfarm):
     name = "gfarm-unbuffered"
     title = "gfarm2fs -o unbuffered"
     account = "gfarm"  # the servers are the same
-    options = ("-o", "unbuffered")
+    options = ("-o", "auto_cache,unbuffered")
     states = ("storage",)
 
     def takes(self, case):

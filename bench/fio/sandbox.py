@@ -5,11 +5,13 @@ Mounts, servers, users and networks of the rivals must never touch the machine, 
 run is killed half way. So the harness runs twice: the outer process makes a folder and a
 control group, the inner one is process 1 of new mount, pid and network namespaces. When the inner
 process ends, for whatever reason, the kernel ends everything it started and takes the mounts and
-interfaces with it; what is left for the outer process is one folder and one control group.
+interfaces with it; what is left for the outer process is one folder and one control group. If even
+that one is killed, the next run finds the folder's lock free and removes both.
 """
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import pathlib
 import shutil
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 
+PREFIX = "coop-bench."
 INNER = "COOP_BENCH_INNER"
 PR_SET_PDEATHSIG = 1
 
@@ -62,6 +65,20 @@ def remove_control_group(group, seconds=5):
                 time.sleep(0.02)
 
 
+def sweep(parent_folder, root):
+    """Removes what an outer process left that was killed outright: its lock is free again."""
+    for folder in pathlib.Path(parent_folder).glob(PREFIX + "*"):
+        lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_control_group(root / folder.name if root else None)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
+
+
 def die_with_parent():
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -71,9 +88,12 @@ def run_outer(argv, parent_folder):
     if os.geteuid() != 0:
         print("bench: needs root (namespaces and mounts of its own): run it with sudo", file=sys.stderr)
         return 2
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="coop-bench.", dir=parent_folder))
-    folder.chmod(0o755)
     root = control_group_root()
+    sweep(parent_folder, root)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent_folder))
+    folder.chmod(0o755)
+    lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     group = None
     if root:
         group = root / folder.name
