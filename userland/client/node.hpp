@@ -9,6 +9,7 @@
 // requester, and with nothing to do the node sleeps in epoll.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,24 +37,34 @@ struct node_options {
 struct fetch_outcome {
 	std::uint64_t good; // pages of the block that a peer delivered (already published)
 	std::uint32_t peer; // engine id, COOP_NONE if none
-	int err; // 0, or why not all: see COOP_EV_FETCH_DONE
+	int err;            // 0, or why not all: see COOP_EV_FETCH_DONE
 };
 
 class node
 {
-    public:
+public:
 	virtual ~node() = default;
-	static std::unique_ptr<node> create(const node_options &, std::unique_ptr<ud::endpoint>, page_store &);
+	// Registers the store's memory with the endpoint. Throws std::system_error with a text
+	// that a person can act on. The store must outlive the node.
+	// The destructor ends all fetches (their done runs, with -ECANCELED) and leaves the fabric.
+	static std::unique_ptr<node> create(const node_options &, std::unique_ptr<ud::endpoint>,
+					    page_store &);
 
 	virtual coop_addr self() const = 0; // control QP
 	// Fetches 'pages' of the block, which the caller has claimed; delivered ones are published,
-	// the rest stay claimed by the caller. done runs on whatever thread drives; it must not block.
-	// 0, or -EAGAIN, -ENOENT (go to storage; done does not run).
-	virtual int fetch(const content_key &, std::uint64_t file_size, block_ref, std::uint64_t pages,
-			  const std::vector<std::uint32_t> &openers,
+	// the rest stay claimed by the caller. done runs on whatever thread drives; it must not
+	// block. 0, or -EAGAIN, -ENOENT (go to storage; done does not run).
+	virtual int fetch(const content_key &, std::uint64_t file_size, block_ref,
+			  std::uint64_t pages, const std::vector<std::uint32_t> &openers,
 			  std::function<void(const fetch_outcome &)> done) = 0;
-	// Drives the engine on this thread until ready() says so or the deadline passes.
+	// Fetches in flight: while there are any, waiting is best done in drive_until().
+	virtual std::uint32_t in_flight() const = 0;
+	// Returns when ready() says so or at the deadline (CLOCK_MONOTONIC, us), driving the engine
+	// meanwhile if no other thread does. ready is also called from the thread that drives: it
+	// must be safe there, short, and not call the node.
 	virtual void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us) = 0;
+	// Something outside the node (storage) may have made a ready() true. Cheap; any thread.
+	virtual void wake() = 0;
 
 	// Peers that the daemon names are known by its node id too.
 	virtual void daemon_join(std::uint32_t node_id, const coop_addr &) = 0;
@@ -62,7 +73,7 @@ class node
 	virtual int add_by_hand(const coop_addr &) = 0;
 	virtual std::vector<coop_peer_info> peers() const = 0;
 	virtual std::vector<coop_request_info> requests() const = 0;
-	virtual coop_engine_stats stats() const = 0;
+	virtual struct coop_engine_stats stats() const = 0;
 	virtual ud::endpoint_stats endpoint_stats() const = 0;
 	virtual void reset_stats() = 0;
 };

@@ -57,6 +57,7 @@ public:
 	block_ref clone() const;
 	explicit operator bool() const { return b_ != nullptr; }
 	block *operator->() const { return b_; }
+	block &operator*() const { return *b_; }
 	block *get() const { return b_; }
 
 private:

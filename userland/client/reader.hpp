@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -30,17 +31,19 @@ struct source_stats {
 	std::uint64_t latency[32]; // count of requests that took < 2^i microseconds
 };
 
+// Where the bytes of a request came from; a request that needed several is counted,
+// with its latency, at the slowest: storage, then peer, then buffer.
 enum class source : std::uint8_t { buffer, peer, storage };
 
 struct reader_stats {
-	source_stats by[3]; // enum source
+	source_stats by[3];                // enum source
 	std::uint64_t peer_fallback_pages; // asked of peers, delivered by storage
 	std::uint64_t readahead_pages, stale_reads, errors;
 };
 
 struct reader_options {
 	std::uint32_t readahead_pages = 256; // window kept ahead of a sequential reader
-	bool ra_async = true; // false: a read waits for its readahead too
+	bool ra_async = true;                // false: a read waits for its readahead too
 };
 
 // Piece of an answer: [offset, offset + length) of the memfd, pinned by 'pin'.
@@ -52,24 +55,32 @@ struct piece {
 
 class reader
 {
-    public:
+public:
+	// Waits for the loads under way (readahead); they end when storage answers or gives up,
+	// so close the storage connection first if it is not to be waited for.
 	virtual ~reader() = default;
-	// node may be null: no peers, storage only.
-	static std::unique_ptr<reader> create(const reader_options &, page_store &, node *, storage &);
+	// node may be null: no peers, storage only. All three must outlive the reader.
+	static std::unique_ptr<reader> create(const reader_options &, page_store &, node *,
+					      storage &);
 
-	// Sequential-access state of one open file; the caller keeps one per file handle.
+	// Sequential-access state of one open file; the caller keeps one per file handle. Reads
+	// of one stream may come from several threads and out of order, as kernel readahead does.
 	struct stream {
-		std::uint64_t next = 0; // byte after the last read
-		std::uint64_t ahead = 0; // byte up to which readahead was started
-		std::uint32_t run = 0; // sequential reads in a row
+		std::mutex mutex;         // guards the rest
+		std::uint64_t next = 0;   // byte after the furthest read of the run
+		std::uint64_t ahead = 0;  // byte up to which readahead was started
+		std::uint64_t window = 0; // bytes kept ahead, doubling
+		std::uint32_t run = 0;    // reads in a row that moved 'next' on
 	};
 
 	// Makes [offset, offset + length) of the file valid and returns it in pieces, in order,
-	// shorter only at end of file. Blocks. 0, or -errno of storage; -ESTALE: the version is
-	// gone (the caller revalidates and retries).
+	// shorter only at end of file. Blocks. Any thread. 0, or -errno of storage; -ESTALE: the
+	// version is gone (the caller revalidates and retries); -EINVAL: the content has no
+	// version. out is empty unless 0 is returned.
 	virtual int read(const content &, stream &, std::uint64_t offset, std::uint32_t length,
 			 std::vector<piece> &out) = 0;
-	// The first bytes of the file came with the open reply.
+	// The first bytes of the file came with the open reply. Keeps the whole pages of them,
+	// the last page of the file counting as whole.
 	virtual void put_inline(const content &, std::string_view bytes) = 0;
 	virtual reader_stats stats() const = 0;
 	virtual void reset_stats() = 0;

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT
+// reader.cpp - one read: local buffer, then peers, then storage.
+//
+// A read claims what is absent, starts loading it, starts readahead behind it, and
+// waits until nothing that it wants is loading. What is absent even then was
+// abandoned: by our own load, whose error is the answer, or by another reader's,
+// which we then load ourselves from storage. So one reader's error never becomes
+// another's, and each page is asked for once at a time.
+#include "userland/client/reader.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "userland/client/reader_load.hpp"
+
+namespace coop::client
+{
+
+namespace
+{
+
+using clock = std::chrono::steady_clock;
+
+// Waiting is event driven; this only bounds what a lost wake-up could cost.
+constexpr auto recheck = std::chrono::milliseconds(100);
+// How long a reader waits for a pin to go when even the store's reserve is out.
+constexpr auto room_timeout = std::chrono::seconds(30);
+
+std::uint64_t page_mask(std::uint64_t first, std::uint64_t last) // of one block, inclusive
+{
+	const std::uint64_t n = last - first + 1;
+	return (n == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1) << first;
+}
+
+struct alignas(64) source_counters {
+	std::atomic<std::uint64_t> requests{0}, pages{0}, bytes{0};
+	std::atomic<std::uint64_t> latency[32]{};
+};
+
+class reader_impl final : public reader
+{
+public:
+	reader_impl(const reader_options &o, page_store &store, node *n, storage &s) :
+		store_(store),
+		node_(n),
+		shift_(store.page_shift()),
+		readahead_limit_((store.stats().capacity >> shift_) / 4),
+		loader_(store, n, s)
+	{
+		set_options(o);
+	}
+
+	int read(const content &, stream &, std::uint64_t offset, std::uint32_t length,
+		 std::vector<piece> &out) override;
+	void put_inline(const content &, std::string_view bytes) override;
+	reader_stats stats() const override;
+	void reset_stats() override;
+	void set_options(const reader_options &o) override
+	{
+		readahead_pages_.store(o.readahead_pages, std::memory_order_relaxed);
+		ra_async_.store(o.ra_async, std::memory_order_relaxed);
+	}
+
+private:
+	// A block that a read looks at, and the pages of it that the read wants.
+	struct part {
+		block_ref pin;
+		std::uint64_t want;
+		bool missing() const { return (pin->valid() & want) != want; }
+	};
+
+	int gather(const content &, std::uint64_t offset, std::uint64_t end, std::vector<part> &);
+	std::vector<claimed> claim_missing(std::vector<part> &);
+	void wait_settled(const std::vector<part> &);
+	bool plan_readahead(stream &, std::uint64_t offset, std::uint64_t end, std::uint64_t size,
+			    std::uint64_t &from, std::uint64_t &to);
+	void start_readahead(const content &, std::uint64_t from, std::uint64_t to,
+			     std::vector<part> *keep);
+	source account(std::vector<part> &, std::uint64_t offset, std::uint64_t end);
+
+	page_store &store_;
+	node *const node_;
+	const unsigned shift_;
+	const std::uint64_t readahead_limit_; // pages under way: a quarter of the store
+	std::atomic<std::uint32_t> readahead_pages_;
+	std::atomic<bool> ra_async_;
+	source_counters by_[3];
+	std::atomic<std::uint64_t> readahead_started_{0}, stale_{0}, errors_{0};
+	loader loader_; // last: its destructor waits for what uses the rest
+};
+
+int reader_impl::gather(const content &c, std::uint64_t offset, std::uint64_t end,
+			std::vector<part> &parts)
+{
+	const std::uint64_t first = offset >> shift_, last = (end - 1) >> shift_;
+	for (std::uint64_t b = first / 64; b <= last / 64; b++) {
+		const std::uint64_t from = std::max(first, b * 64) - b * 64;
+		const std::uint64_t to = std::min(last, b * 64 + 63) - b * 64;
+		block_ref pin = store_.get(c.key, b, c.size);
+		// Everything is pinned, the reserve too: pins are short, one goes soon.
+		for (auto give_up = clock::now() + room_timeout; !pin;) {
+			if (clock::now() >= give_up)
+				return -ENOMEM;
+			std::this_thread::sleep_for(std::chrono::microseconds(200));
+			pin = store_.get(c.key, b, c.size);
+		}
+		parts.push_back({std::move(pin), page_mask(from, to)});
+	}
+	return 0;
+}
+
+std::vector<claimed> reader_impl::claim_missing(std::vector<part> &parts)
+{
+	std::vector<claimed> mine;
+	for (part &p : parts)
+		if (p.missing())
+			if (const std::uint64_t pages = p.pin->claim(p.want); pages != 0)
+				mine.push_back({p.pin.clone(), pages});
+	return mine;
+}
+
+void reader_impl::wait_settled(const std::vector<part> &parts)
+{
+	const auto settled = [&parts] {
+		for (const part &p : parts)
+			if ((p.pin->loading() & p.want) != 0)
+				return false;
+		return true;
+	};
+	while (!settled()) {
+		const auto until = clock::now() + recheck;
+		if (node_ != nullptr && node_->in_flight() != 0) {
+			const auto us = std::chrono::duration_cast<std::chrono::microseconds>(
+				until.time_since_epoch());
+			node_->drive_until(settled, static_cast<std::uint64_t>(us.count()));
+			continue;
+		}
+		for (const part &p : parts)
+			if ((p.pin->loading() & p.want) != 0) {
+				p.pin->wait(p.want, until);
+				break;
+			}
+	}
+}
+
+// Sequential is what moves on from where the stream was, by no more than the reads that the
+// kernel has under way at once: its readahead comes in large pieces and in any order.
+bool reader_impl::plan_readahead(stream &s, std::uint64_t offset, std::uint64_t end,
+				 std::uint64_t size, std::uint64_t &from, std::uint64_t &to)
+{
+	const std::uint64_t most = std::uint64_t{readahead_pages_.load(std::memory_order_relaxed)}
+				   << shift_;
+	const std::uint64_t length = end - offset;
+	const std::uint64_t slack = length >= 65536 ? 8 * length : length;
+	const std::uint64_t block = std::uint64_t{64} << shift_;
+
+	const std::lock_guard lock(s.mutex);
+	if (offset > s.next + slack || offset + slack < s.next) {
+		s.run = 1;
+		s.next = end;
+		s.ahead = s.window = 0;
+		return false;
+	}
+	if (end <= s.next)
+		return false; // a piece that came late, or the same again
+	s.next = end;
+	if (++s.run < 2 || most == 0 || end >= size)
+		return false;
+	s.ahead = std::max(s.ahead, end);
+	const std::uint64_t window = s.window == 0 ? std::min(most, 2 * length) : s.window;
+	if (s.ahead - end > window / 2) {
+		s.window = window;
+		return false; // enough is under way
+	}
+	from = s.ahead;
+	// Whole blocks, so that the next fetch begins where a block does.
+	to = end + window;
+	if (window >= block)
+		to = (to + block - 1) / block * block;
+	to = std::min(to, size);
+	s.window = std::min(most, 2 * window);
+	if (to <= from)
+		return false;
+	s.ahead = to;
+	return true;
+}
+
+void reader_impl::start_readahead(const content &c, std::uint64_t from, std::uint64_t to,
+				  std::vector<part> *keep)
+{
+	std::vector<claimed> mine;
+	std::uint64_t claimed_pages = 0;
+	const std::uint64_t first = from >> shift_, last = (to - 1) >> shift_;
+	for (std::uint64_t b = first / 64; b <= last / 64; b++) {
+		if (loader_.pages_under_way() + claimed_pages + 64 > readahead_limit_)
+			break;
+		const std::uint64_t want = page_mask(std::max(first, b * 64) - b * 64,
+						     std::min(last, b * 64 + 63) - b * 64);
+		block_ref pin = store_.get(c.key, b, c.size);
+		if (!pin)
+			break;
+		const std::uint64_t pages = pin->claim(want);
+		if (keep != nullptr)
+			keep->push_back({pin.clone(), want});
+		if (pages == 0)
+			continue;
+		claimed_pages += static_cast<std::uint64_t>(std::popcount(pages));
+		mine.push_back({std::move(pin), pages});
+	}
+	if (mine.empty())
+		return;
+	readahead_started_.fetch_add(claimed_pages, std::memory_order_relaxed);
+	loader_.load(c, std::move(mine), true);
+}
+
+source reader_impl::account(std::vector<part> &parts, std::uint64_t offset, std::uint64_t end)
+{
+	const std::uint64_t page_bytes = std::uint64_t{1} << shift_;
+	source slowest = source::buffer;
+	for (part &p : parts) {
+		std::uint64_t mask[3] = {};
+		p.pin->take_fresh(p.want, mask[static_cast<int>(source::peer)],
+				  mask[static_cast<int>(source::storage)]);
+		mask[0] = p.want & ~(mask[1] | mask[2]);
+		for (int s = 0; s < 3; s++) {
+			if (mask[s] == 0)
+				continue;
+			const auto pages = static_cast<std::uint64_t>(std::popcount(mask[s]));
+			std::uint64_t bytes = pages * page_bytes;
+			// The first and the last page may be used in part.
+			const std::uint64_t base = p.pin->index() * 64;
+			const auto has = [&](std::uint64_t byte) {
+				const std::uint64_t page = byte >> shift_;
+				return page >= base && page - base < 64 &&
+				       (mask[s] >> (page - base) & 1) != 0;
+			};
+			if (has(offset))
+				bytes -= offset & (page_bytes - 1);
+			if (has(end - 1))
+				bytes -= page_bytes - 1 - ((end - 1) & (page_bytes - 1));
+			by_[s].pages.fetch_add(pages, std::memory_order_relaxed);
+			by_[s].bytes.fetch_add(bytes, std::memory_order_relaxed);
+			slowest = std::max(slowest, static_cast<source>(s));
+		}
+	}
+	return slowest;
+}
+
+int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::uint32_t length,
+		      std::vector<piece> &out)
+{
+	out.clear();
+	if (length == 0 || offset >= c.size)
+		return 0;
+	if (c.key.version == 0)
+		return -EINVAL;
+	const auto begun = clock::now();
+	const std::uint64_t end = offset + std::min<std::uint64_t>(length, c.size - offset);
+
+	std::vector<part> parts, ahead;
+	parts.reserve(8);
+	if (const int err = gather(c, offset, end, parts); err != 0) {
+		errors_.fetch_add(1, std::memory_order_relaxed);
+		return err;
+	}
+	std::shared_ptr<loader::job> job;
+	if (auto mine = claim_missing(parts); !mine.empty())
+		job = loader_.load(c, std::move(mine), true);
+
+	std::uint64_t from = 0, to = 0;
+	if (plan_readahead(s, offset, end, c.size, from, to))
+		start_readahead(c, from, to,
+				ra_async_.load(std::memory_order_relaxed) ? nullptr : &ahead);
+
+	for (;;) {
+		wait_settled(parts);
+		if (std::none_of(parts.begin(), parts.end(),
+				 [](const part &p) { return p.missing(); }))
+			break;
+		const int err = job ? job->error() : 0;
+		if (err != 0) {
+			(err == -ESTALE ? stale_ : errors_).fetch_add(1, std::memory_order_relaxed);
+			return err;
+		}
+		if (auto mine = claim_missing(parts); !mine.empty())
+			job = loader_.load(c, std::move(mine), false);
+	}
+	wait_settled(ahead);
+
+	const source slowest = account(parts, offset, end);
+	out.reserve(parts.size());
+	const std::uint64_t page_bytes = std::uint64_t{1} << shift_;
+	for (part &p : parts) {
+		const std::uint64_t base = (p.pin->index() * 64) << shift_;
+		const std::uint64_t at = std::max(offset, base) - base;
+		const std::uint64_t until = std::min(end - base, page_bytes * 64);
+		const auto page = static_cast<std::uint32_t>(at >> shift_);
+		const std::uint64_t arena = p.pin->arena_offset(page) + (at & (page_bytes - 1));
+		out.push_back({std::move(p.pin), arena, static_cast<std::uint32_t>(until - at)});
+	}
+
+	const auto us = static_cast<std::uint64_t>(
+		std::chrono::duration_cast<std::chrono::microseconds>(clock::now() - begun)
+			.count());
+	source_counters &by = by_[static_cast<int>(slowest)];
+	by.requests.fetch_add(1, std::memory_order_relaxed);
+	by.latency[std::min<int>(std::bit_width(us), 31)].fetch_add(1, std::memory_order_relaxed);
+	return 0;
+}
+
+void reader_impl::put_inline(const content &c, std::string_view bytes)
+{
+	const std::uint64_t have = std::min<std::uint64_t>(bytes.size(), c.size);
+	if (c.key.version == 0 || have == 0)
+		return;
+	const std::uint64_t page_bytes = std::uint64_t{1} << shift_;
+	const std::uint64_t pages =
+		have == c.size ? (have + page_bytes - 1) >> shift_ : have >> shift_;
+	for (std::uint64_t b = 0; b * 64 < pages; b++) {
+		block_ref pin = store_.get(c.key, b, c.size);
+		if (!pin)
+			return;
+		const std::uint64_t mine =
+			pin->claim(page_mask(0, std::min<std::uint64_t>(pages - b * 64, 64) - 1));
+		for (std::uint64_t left = mine; left != 0; left &= left - 1) {
+			const auto page = static_cast<std::uint32_t>(std::countr_zero(left));
+			const std::uint64_t at = (b * 64 + page) << shift_;
+			std::memcpy(pin->data(page), bytes.data() + at,
+				    std::min(page_bytes, have - at));
+		}
+		zero_tail(*pin, mine, c.size, shift_);
+		pin->publish(mine, origin::storage);
+	}
+	if (node_ != nullptr)
+		node_->wake();
+}
+
+reader_stats reader_impl::stats() const
+{
+	reader_stats s{};
+	for (int i = 0; i < 3; i++) {
+		s.by[i].requests = by_[i].requests.load(std::memory_order_relaxed);
+		s.by[i].pages = by_[i].pages.load(std::memory_order_relaxed);
+		s.by[i].bytes = by_[i].bytes.load(std::memory_order_relaxed);
+		for (int l = 0; l < 32; l++)
+			s.by[i].latency[l] = by_[i].latency[l].load(std::memory_order_relaxed);
+	}
+	s.peer_fallback_pages = loader_.fallback_pages();
+	s.readahead_pages = readahead_started_.load(std::memory_order_relaxed);
+	s.stale_reads = stale_.load(std::memory_order_relaxed);
+	s.errors = errors_.load(std::memory_order_relaxed);
+	return s;
+}
+
+void reader_impl::reset_stats()
+{
+	for (source_counters &by : by_) {
+		for (auto *counter : {&by.requests, &by.pages, &by.bytes})
+			counter->store(0, std::memory_order_relaxed);
+		for (auto &bucket : by.latency)
+			bucket.store(0, std::memory_order_relaxed);
+	}
+	for (auto *counter : {&readahead_started_, &stale_, &errors_})
+		counter->store(0, std::memory_order_relaxed);
+	loader_.reset_stats();
+}
+
+} // namespace
+
+std::unique_ptr<reader> reader::create(const reader_options &o, page_store &store, node *n,
+				       storage &s)
+{
+	return std::make_unique<reader_impl>(o, store, n, s);
+}
+
+} // namespace coop::client

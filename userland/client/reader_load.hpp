@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+// reader_load.hpp - brings claimed pages in: from peers where there are any, and
+// what they did not deliver from storage, without a turn through the waiting
+// reader.
+//
+// Ownership: who calls load() has claimed the pages. From then on the load owns
+// them; every page ends published or abandoned, exactly once, whatever fails. A
+// reader that finds a page abandoned claims it anew and so gets its own error.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "userland/client/reader.hpp"
+
+namespace coop::client
+{
+
+struct claimed {
+	block_ref pin;
+	std::uint64_t pages;
+};
+
+class loader
+{
+public:
+	// One call of load(), for as long as anything of it is under way.
+	class job;
+
+	loader(page_store &, node *, storage &);
+	~loader();
+	loader(const loader &) = delete;
+	loader &operator=(const loader &) = delete;
+
+	// what: in file order. Returns at once. The job tells its first error.
+	std::shared_ptr<job> load(const content &, std::vector<claimed> what, bool ask_peers);
+	// Pages that peers were asked for and storage delivered.
+	std::uint64_t fallback_pages() const
+	{
+		return fallback_pages_.load(std::memory_order_relaxed);
+	}
+	// Bytes of pages under way; readahead bounds itself by it.
+	std::uint64_t pages_under_way() const { return under_way_.load(std::memory_order_relaxed); }
+	void reset_stats() { fallback_pages_.store(0, std::memory_order_relaxed); }
+
+private:
+	struct request;
+
+	void from_storage(const std::shared_ptr<job> &, std::vector<claimed> what);
+	void send(const std::shared_ptr<job> &, std::shared_ptr<request>);
+	void finish(job &, request &, const storage::read_result &);
+	void settled(std::uint64_t pages);
+
+	page_store &store_;
+	node *const node_;
+	storage &storage_;
+	std::atomic<std::uint64_t> fallback_pages_{0}, under_way_{0};
+	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero
+	std::condition_variable idle_;
+};
+
+class loader::job
+{
+public:
+	explicit job(const content &c) : key(c.key), size(c.size), fh(c.fh), open_id(c.open_id) {}
+	int error() const { return error_.load(std::memory_order_acquire); }
+	void fail(int err)
+	{
+		int none = 0;
+		error_.compare_exchange_strong(none, err, std::memory_order_release,
+					       std::memory_order_relaxed);
+	}
+
+	const content_key key;
+	const std::uint64_t size;
+	const handle fh;
+	const std::uint64_t open_id;
+
+private:
+	std::atomic<int> error_{0};
+};
+
+// Zeroes what lies past the end of the file in the block's last page, if that is among 'pages'.
+void zero_tail(const block &, std::uint64_t pages, std::uint64_t file_size, unsigned page_shift);
+
+} // namespace coop::client
