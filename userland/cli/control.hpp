@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+// control.hpp - what a mount says about itself: the text files under .coopfs/.
+//
+// One record a line. A record or a key that is not known is passed over, so that
+// an old program reads a new mount; a known one that is malformed is an error
+// that names its line, because a wrong figure is worse than none.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "userland/cli/result.hpp"
+
+namespace coop::cli
+{
+
+// Where the bytes that a reader got came from.
+enum source : unsigned { buffer, peer, storage };
+inline constexpr std::array<const char *, 3> source_name{"buffer", "peer", "storage"};
+
+struct source_stats {
+	std::uint64_t requests = 0, pages = 0, bytes = 0;
+	// latency[i]: requests that took less than 2^i microseconds (and were not counted below i).
+	std::array<std::uint64_t, 32> latency{};
+};
+
+struct wire_stats {
+	std::uint64_t rx_bytes = 0, tx_bytes = 0;
+};
+
+struct cache_stats {
+	std::uint64_t capacity = 0, used = 0; // bytes
+	std::uint64_t blocks = 0, evicted = 0;
+};
+
+using counters = std::vector<std::pair<std::string, std::uint64_t>>; // in the order of the file
+
+struct mount_stats {
+	std::array<source_stats, 3> sources{};     // by enum source
+	std::map<std::string, wire_stats> traffic; // peer, storage
+	counters fetch, serve, endpoint;
+	cache_stats cache;
+};
+
+struct peer_record {
+	std::string gid, lid, qpn; // as written; gid or lid is there
+	std::string origin, state;
+	std::uint64_t sl = 0;
+	std::uint64_t srtt_us = 0, rttvar_us = 0;
+	std::uint64_t fails = 0, in_flight = 0;
+	std::uint64_t hits = 0, misses = 0, failures = 0, busy = 0;
+	std::uint64_t rx_pages = 0, rx_bytes = 0, tx_pages = 0, tx_bytes = 0;
+
+	std::string address() const; // "GID qpn N", for people
+};
+
+result<mount_stats> parse_stats(std::string_view text);
+result<std::vector<peer_record>> parse_peers(std::string_view text);
+std::map<std::string, std::string> parse_info(std::string_view text); // "key value" or "key=value"
+
+std::uint64_t total_bytes(const mount_stats &);
+
+// What happened between two readings. A counter that went backwards was reset in between: its
+// later value is all that is known to have happened. Gauges (cache) are the later ones.
+mount_stats difference(const mount_stats &later, const mount_stats &earlier);
+
+// Upper edge, in microseconds, of the histogram cell that the quantile (0 < q <= 1) falls in;
+// 0 if nothing was counted.
+std::uint64_t latency_quantile(const std::array<std::uint64_t, 32> &latency, double q);
+
+// The control files of one mount. name: "stats", "peers", "ibaddr", ...
+result<std::string> read_control(const std::string &mountpoint, const char *name);
+result<done> write_control(const std::string &mountpoint, const char *name,
+			   const std::string &text);
+
+result<mount_stats> read_stats(const std::string &mountpoint);
+result<std::vector<peer_record>> read_peers(const std::string &mountpoint);
+
+} // namespace coop::cli

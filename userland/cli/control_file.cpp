@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+// control_file.cpp - reading and writing the files under .coopfs/.
+//
+// A write is one write(2): the mount takes a line whole or refuses it whole. What
+// the errno of a mount means is said here once, for every command.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
+#include "userland/cli/control.hpp"
+
+namespace coop::cli
+{
+
+namespace
+{
+
+constexpr std::size_t largest_file = 4u << 20; // thousands of peers fit many times over
+
+class descriptor
+{
+public:
+	descriptor(const std::string &path, int flags) :
+		fd_(::open(path.c_str(), flags | O_CLOEXEC))
+	{
+	}
+	~descriptor()
+	{
+		if (fd_ >= 0)
+			::close(fd_);
+	}
+	descriptor(const descriptor &) = delete;
+	descriptor &operator=(const descriptor &) = delete;
+	int get() const { return fd_; }
+
+private:
+	int fd_;
+};
+
+std::string control_path(const std::string &mountpoint, const char *name)
+{
+	return mountpoint + "/.coopfs/" + name;
+}
+
+failure explain(const std::string &mountpoint, const std::string &path, const char *verb, int err)
+{
+	switch (err) {
+	case ENOTCONN:
+	case ECONNABORTED:
+		return {exit_failure, mountpoint +
+					      ": its coopfs-fuse process is gone; `coopfs umount " +
+					      mountpoint + "`, then mount it again"};
+	case EACCES:
+	case EPERM:
+		return {exit_permission,
+			"cannot " + std::string(verb) + " " + path +
+				": only the owner of the mount and root may (try sudo)"};
+	case ENOENT:
+		return {exit_not_coopfs,
+			path + " does not exist: is " + mountpoint + " still mounted?"};
+	case EOPNOTSUPP:
+		return {exit_failure,
+			mountpoint + " has no peers: it was mounted without the option ib"};
+	case ENOSPC:
+		return {exit_failure, mountpoint + " has no room for more peers"};
+	case EINVAL:
+		return {exit_failure,
+			path + " refuses the line: an address is \"gid=IPV6 lid=0xN qpn=0xN "
+			       "qkey=0xN sl=N\", with gid or lid, qpn and qkey required"};
+	default:
+		return {exit_failure,
+			"cannot " + std::string(verb) + " " + path + ": " + std::strerror(err)};
+	}
+}
+
+} // namespace
+
+result<std::string> read_control(const std::string &mountpoint, const char *name)
+{
+	const auto path = control_path(mountpoint, name);
+	const descriptor file(path, O_RDONLY);
+	if (file.get() < 0)
+		return explain(mountpoint, path, "read", errno);
+	std::string text;
+	std::array<char, 64 << 10> piece;
+	for (;;) {
+		const auto n = ::read(file.get(), piece.data(), piece.size());
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return explain(mountpoint, path, "read", errno);
+		if (n == 0)
+			return text;
+		text.append(piece.data(), static_cast<std::size_t>(n));
+		if (text.size() > largest_file)
+			return failure{exit_failure,
+				       path + " does not end: this is not a coopfs mount"};
+	}
+}
+
+result<done> write_control(const std::string &mountpoint, const char *name, const std::string &text)
+{
+	const auto path = control_path(mountpoint, name);
+	const descriptor file(path, O_WRONLY);
+	if (file.get() < 0)
+		return explain(mountpoint, path, "write", errno);
+	ssize_t n;
+	do {
+		n = ::write(file.get(), text.data(), text.size());
+	} while (n < 0 && errno == EINTR);
+	if (n < 0)
+		return explain(mountpoint, path, "write", errno);
+	if (static_cast<std::size_t>(n) != text.size())
+		return failure{exit_failure, path + " took only a part of what was written"};
+	return done{};
+}
+
+result<mount_stats> read_stats(const std::string &mountpoint)
+{
+	const auto text = read_control(mountpoint, "stats");
+	if (!text)
+		return text.error();
+	auto stats = parse_stats(*text);
+	if (!stats)
+		return failure{stats.error().status, mountpoint + ": " + stats.error().text};
+	return stats;
+}
+
+result<std::vector<peer_record>> read_peers(const std::string &mountpoint)
+{
+	const auto text = read_control(mountpoint, "peers");
+	if (!text)
+		return text.error();
+	auto peers = parse_peers(*text);
+	if (!peers)
+		return failure{peers.error().status, mountpoint + ": " + peers.error().text};
+	return peers;
+}
+
+} // namespace coop::cli

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// main.cpp - coopfs: the table of contents of the command line.
+//
+// The same program is the mount helper: called as mount.coopfs or
+// mount.fuse.coopfs it takes the arguments that mount(8) gives to helpers, so that
+// a line in /etc/fstab works. What a command does is in the file of its name.
+#include <clocale>
+#include <cstdio>
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "userland/cli/commands.hpp"
+
+namespace coop::cli
+{
+
+int report(const failure &f)
+{
+	std::fprintf(stderr, "coopfs: %s\n", f.text.c_str());
+	return f.status;
+}
+
+namespace
+{
+
+constexpr const char *exit_text =
+	"Exit status: 0 done; 1 failed; 2 wrong usage; 3 not a coopfs mount; 4 no permission.\n"
+	"MOUNTPOINT may be any path inside a mount; it may be left out where there is one mount.";
+
+using action = std::function<int()>;
+
+action add_mount(CLI::App &app, mount_request &r)
+{
+	app.add_option("SPEC", r.spec, "SERVER[:PORT]:/EXPORT")->required();
+	app.add_option("MOUNTPOINT", r.mountpoint, "an existing directory")->required();
+	app.add_option("-o", r.options, "options, separated by commas (see coopfs-fuse --help)")
+		->allow_extra_args(false)
+		->type_name("OPTIONS");
+	app.add_option("-t,--type", r.type, "coopfs: kernel module only; fuse.coopfs: FUSE only")
+		->check(CLI::IsMember({"coopfs", "fuse.coopfs"}));
+	app.add_flag("-v,--verbose", r.verbose, "say what is done");
+	return [&r] { return run_mount(r); };
+}
+
+int parse_and_run(CLI::App &app, int argc, char **argv, const action &act)
+{
+	try {
+		app.parse(argc, argv);
+	} catch (const CLI::ParseError &e) {
+		return app.exit(e) == 0 ? exit_ok : exit_usage;
+	}
+	return act();
+}
+
+// mount(8): mount.TYPE SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]
+int mount_helper(const std::string &name, int argc, char **argv)
+{
+	CLI::App app{"Mounts a coopfs export; called by mount(8).", name};
+	app.footer(exit_text);
+	mount_request r;
+	const auto act = add_mount(app, r);
+	if (name == "mount.fuse.coopfs")
+		r.type = "fuse.coopfs";
+	app.add_flag("-f", r.fake, "check everything, mount nothing");
+	bool no_mtab = false;
+	app.add_flag("-n", no_mtab, "accepted for mount(8): no mtab is written in any case");
+	return parse_and_run(app, argc, argv, act);
+}
+
+int coopfs(int argc, char **argv)
+{
+	CLI::App app{"coopfs: a file system whose nodes share their page caches.", "coopfs"};
+	app.footer(exit_text);
+	app.require_subcommand(1);
+	app.failure_message([](const CLI::App *a, const CLI::Error &e) {
+		return "coopfs: " + std::string(e.what()) + "; `" + a->get_name() +
+		       " --help` lists what there is\n";
+	});
+	action act;
+
+	mount_request mount;
+	auto *m = app.add_subcommand("mount",
+				     "Mount an export, by the kernel module or else by FUSE");
+	const auto mount_action = add_mount(*m, mount);
+	m->add_option("--timeout", mount.timeout_s, "seconds until the mount must be usable")
+		->check(CLI::PositiveNumber)
+		->capture_default_str();
+	m->add_flag("--foreground", mount.foreground, "become coopfs-fuse instead of starting it");
+	m->callback([&] { act = mount_action; });
+
+	umount_request umount;
+	auto *u = app.add_subcommand("umount", "Unmount, and wait until the node has left");
+	u->add_option("MOUNTPOINT", umount.mountpoint, "the mount")->required();
+	u->add_flag("-l,--lazy", umount.lazy,
+		    "out of the tree now, unmounted when nobody uses it any more");
+	u->add_option("--timeout", umount.timeout_s,
+		      "seconds to wait for the node's process to end")
+		->check(CLI::NonNegativeNumber)
+		->capture_default_str();
+	u->callback([&] { act = [&umount] { return run_umount(umount); }; });
+
+	peers_request peers;
+	auto *p = app.add_subcommand("peers", "List a mount's peers, or register one by hand");
+	p->add_option("MOUNTPOINT", peers.mountpoint, "the mount");
+	p->add_option("--add", peers.add, "register: \"gid=... lid=... qpn=... qkey=... sl=...\"")
+		->allow_extra_args(false)
+		->type_name("LINE");
+	p->add_option("--introduce", peers.introduce,
+		      "register this mount and MOUNTPOINT with each other")
+		->type_name("MOUNTPOINT");
+	p->add_flag("--json", peers.json, "JSON");
+	p->callback([&] { act = [&peers] { return run_peers(peers); }; });
+
+	stats_request stats;
+	auto *s = app.add_subcommand("stats", "Show who served what: buffer, peers, storage");
+	s->add_option("MOUNTPOINT", stats.mountpoint, "the mount");
+	auto *reset = s->add_flag("--reset", stats.reset, "start counting from zero");
+	auto *interval = s->add_option("--interval", stats.interval_s,
+				       "every so many seconds, what happened in them")
+				 ->check(CLI::Range(0.01, 86400.0))
+				 ->type_name("SECONDS")
+				 ->excludes(reset);
+	s->add_option("--count", stats.count, "with --interval: end after so many")
+		->needs(interval);
+	s->add_flag("--json", stats.json, "JSON; with --interval one object a line");
+	s->callback([&] { act = [&stats] { return run_stats(stats); }; });
+
+	top_request top;
+	auto *t = app.add_subcommand("top", "Watch sources, peers and cache live; q quits");
+	t->add_option("MOUNTPOINT", top.mountpoints, "the mounts; all if none is named");
+	t->add_option("--interval", top.interval_s, "seconds between two looks")
+		->check(CLI::Range(0.05, 3600.0))
+		->capture_default_str();
+	auto *once = t->add_flag("--once", top.once, "print one look as text and end");
+	t->add_flag("--json", top.json, "one look as JSON")->needs(once);
+	t->callback([&] { act = [&top] { return run_top(top); }; });
+
+	return parse_and_run(app, argc, argv, [&] { return act(); });
+}
+
+} // namespace
+} // namespace coop::cli
+
+int main(int argc, char **argv)
+{
+	std::setlocale(LC_ALL, "");
+	std::string name = argc > 0 ? argv[0] : "coopfs";
+	name.erase(0, name.rfind('/') + 1);
+	if (name == "mount.coopfs" || name == "mount.fuse.coopfs")
+		return coop::cli::mount_helper(name, argc, argv);
+	return coop::cli::coopfs(argc, argv);
+}

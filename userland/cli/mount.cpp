@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+// mount.cpp - coopfs mount, and the mount helper of mount(8).
+//
+// Two ways to the same mount: the kernel module, if this kernel has it, or the
+// coopfs-fuse process. Success means usable: the mount is in mountinfo and answers
+// a read of its own control file. What fails half way is taken down again.
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <memory>
+
+#include "userland/cli/commands.hpp"
+#include "userland/cli/control.hpp"
+#include "userland/cli/mount_options.hpp"
+#include "userland/cli/mounts.hpp"
+#include "userland/cli/process.hpp"
+
+namespace coop::cli
+{
+
+namespace
+{
+
+constexpr const char *fuse_program = "coopfs-fuse";
+
+bool kernel_has_coopfs()
+{
+	std::ifstream in("/proc/filesystems");
+	for (std::string line; std::getline(in, line);)
+		if (line.substr(line.find('\t') + 1) == "coopfs")
+			return true;
+	return false;
+}
+
+result<std::string> check_mountpoint(const std::string &path)
+{
+	struct stat st;
+	if (::stat(path.c_str(), &st) != 0) {
+		const int err = errno;
+		if (err == ENOENT)
+			return failure{exit_failure,
+				       path + " does not exist; `mkdir -p " + path + "` makes it"};
+		if (err == ENOTCONN)
+			return failure{exit_failure, path + " is a dead mount; `coopfs umount " +
+							     path + "` first"};
+		return failure{status_of(err), path + ": " + std::strerror(err)};
+	}
+	if (!S_ISDIR(st.st_mode))
+		return failure{exit_failure, path + " is not a directory"};
+	auto real = canonical(path);
+	const auto mounts = read_mounts();
+	if (!mounts)
+		return mounts.error();
+	for (const auto &m : *mounts)
+		if (m.mountpoint == real && m.is_coopfs())
+			return failure{exit_failure,
+				       path + " is a coopfs mount already (" + m.source + ")"};
+	return real;
+}
+
+// The kernel has no resolver: SERVER becomes an address. Numeric ones go through unchanged.
+result<std::string> numeric_spec(const mount_spec &spec)
+{
+	addrinfo hints{}, *found = nullptr;
+	hints.ai_socktype = SOCK_STREAM;
+	if (const int err = getaddrinfo(spec.server.c_str(), nullptr, &hints, &found))
+		return failure{exit_failure, "server " + spec.server + ": " + gai_strerror(err)};
+	const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+	std::array<char, NI_MAXHOST> host;
+	if (const int err = getnameinfo(found->ai_addr, found->ai_addrlen, host.data(), host.size(),
+					nullptr, 0, NI_NUMERICHOST))
+		return failure{exit_failure, "server " + spec.server + ": " + gai_strerror(err)};
+	const std::string address = host.data();
+	return (address.find(':') == std::string::npos ? address : "[" + address + "]") +
+	       (spec.port.empty() ? "" : ":" + spec.port) + ":" + spec.export_path;
+}
+
+result<done> mount_kernel(const mount_request &r, const mount_spec &spec, const std::string &dir,
+			  const mount_options &options)
+{
+	const auto source = numeric_spec(spec);
+	if (!source)
+		return source.error();
+	if (r.verbose)
+		std::fprintf(stderr,
+			     "coopfs: mounting %s on %s by the kernel module, options \"%s\"\n",
+			     source->c_str(), dir.c_str(), options.fs_text().c_str());
+	if (r.fake)
+		return done{};
+	if (::mount(source->c_str(), dir.c_str(), "coopfs", options.flags,
+		    options.fs_text().c_str()) == 0)
+		return done{};
+	const int err = errno;
+	if (err == EPERM)
+		return failure{exit_permission,
+			       "the kernel module mounts for root only (try sudo)"};
+	return failure{status_of(err), "mounting " + *source + " on " + dir + ": " +
+					       std::strerror(err) +
+					       "; `dmesg | tail` may say more"};
+}
+
+bool is_mounted(const std::string &dir)
+{
+	const auto mounts = read_mounts();
+	if (!mounts)
+		return false;
+	for (const auto &m : *mounts)
+		if (m.mountpoint == dir && m.is_coopfs())
+			return true;
+	return false;
+}
+
+// A mount that is there and does not answer yet is not ready.
+bool usable(const std::string &dir)
+{
+	return is_mounted(dir) && read_control(dir, "info");
+}
+
+result<done> wait_usable(const process &child, const std::string &dir, deadline limit,
+			 double seconds)
+{
+	// The kernel flags a change of the mount table on this descriptor (POLLPRI).
+	const int table = ::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+	const std::unique_ptr<const int, void (*)(const int *)> owner(
+		&table, [](const int *fd) { ::close(*fd); });
+	for (bool running = true; running || milliseconds_until(limit) > 0;) {
+		if (running && child.ended_by({})) {
+			running = false;
+			if (const int status = child.reap(); status != 0)
+				return failure{
+					exit_failure,
+					std::string(fuse_program) + " failed" +
+						(status > 128
+							 ? " (signal " +
+								   std::to_string(status - 128) +
+								   ")"
+							 : "") +
+						"; nothing is mounted"};
+		}
+		if (!running && usable(dir))
+			return done{};
+		if (milliseconds_until(limit) == 0)
+			break;
+		// It has gone into the background, so the mount is there or about to be.
+		pollfd p[] = {{table, POLLPRI, 0}, {child.descriptor(), POLLIN, 0}};
+		::poll(p, running ? 2 : 1, running ? milliseconds_until(limit) : 20);
+	}
+	child.signal(SIGTERM);
+	if (is_mounted(dir))
+		::umount2(dir.c_str(), MNT_DETACH);
+	std::array<char, 32> text;
+	std::snprintf(text.data(), text.size(), "%g", seconds);
+	return failure{
+		exit_failure,
+		std::string("no usable mount after ") + text.data() +
+			" s; is the server reachable? `coopfs mount --foreground` shows more"};
+}
+
+result<done> mount_fuse(const mount_request &r, const std::string &dir,
+			const mount_options &options)
+{
+	const auto program = find_program(fuse_program);
+	if (program.empty())
+		return failure{exit_failure,
+			       std::string(fuse_program) +
+				       " is neither beside this program nor in PATH, " +
+				       "and this kernel has no coopfs module"};
+	if (::access("/dev/fuse", R_OK | W_OK) != 0)
+		return errno == ENOENT ? failure{exit_failure, "/dev/fuse does not exist; "
+							       "`modprobe fuse` as root makes it"}
+				       : failure{exit_permission,
+						 std::string("/dev/fuse: ") + std::strerror(errno)};
+	if (::access(dir.c_str(), W_OK) != 0 && errno == EACCES)
+		return failure{exit_permission,
+			       dir + ": only who may write to a directory may mount on it"};
+
+	std::vector<std::string> argv = {program, r.spec, dir};
+	if (const auto text = options.fuse_text(); !text.empty())
+		argv.insert(argv.end(), {"-o", text});
+	if (r.foreground)
+		argv.emplace_back("-f");
+	if (r.verbose) {
+		std::string line;
+		for (const auto &a : argv)
+			line += " " + a;
+		std::fprintf(stderr, "coopfs:%s\n", line.c_str());
+	}
+	if (r.fake)
+		return done{};
+	if (r.foreground)
+		return become(argv);
+	const auto limit = deadline_after(r.timeout_s);
+	auto child = process::start(argv);
+	if (!child)
+		return child.error();
+	return wait_usable(*child, dir, limit, r.timeout_s);
+}
+
+} // namespace
+
+int run_mount(const mount_request &r)
+{
+	const auto spec = parse_spec(r.spec);
+	if (!spec)
+		return report(spec.error());
+	const auto dir = check_mountpoint(r.mountpoint);
+	if (!dir)
+		return report(dir.error());
+	const auto options = sort_options(r.options);
+	const bool kernel =
+		r.type == "coopfs" || (r.type.empty() && !r.foreground && kernel_has_coopfs());
+	if (kernel && r.foreground)
+		return report(
+			{exit_usage, "--foreground is for FUSE; a kernel mount has no process"});
+	if (r.type == "coopfs" && !kernel_has_coopfs())
+		return report({exit_failure, "this kernel has no coopfs module loaded; `modprobe "
+					     "coopfs`, or leave out -t"});
+	const auto ok =
+		kernel ? mount_kernel(r, *spec, *dir, options) : mount_fuse(r, *dir, options);
+	return ok ? exit_ok : report(ok.error());
+}
+
+} // namespace coop::cli

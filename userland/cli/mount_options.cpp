@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// mount_options.cpp - see mount_options.hpp. Words for mount(8) (defaults, _netdev,
+// x-...) reach helpers from some callers and not from others; a file system that
+// names unknown options in an error must not get to see them.
+#include "userland/cli/mount_options.hpp"
+
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+
+namespace coop::cli
+{
+
+namespace
+{
+
+struct flag {
+	std::string_view word;
+	unsigned long set, clear;
+};
+
+constexpr std::array flags{
+	flag{"ro", MS_RDONLY, 0},
+	flag{"rw", 0, MS_RDONLY},
+	flag{"nosuid", MS_NOSUID, 0},
+	flag{"suid", 0, MS_NOSUID},
+	flag{"nodev", MS_NODEV, 0},
+	flag{"dev", 0, MS_NODEV},
+	flag{"noexec", MS_NOEXEC, 0},
+	flag{"exec", 0, MS_NOEXEC},
+	flag{"noatime", MS_NOATIME, 0},
+	flag{"atime", 0, MS_NOATIME},
+	flag{"nodiratime", MS_NODIRATIME, 0},
+	flag{"diratime", 0, MS_NODIRATIME},
+	flag{"relatime", MS_RELATIME, 0},
+	flag{"norelatime", 0, MS_RELATIME},
+	flag{"sync", MS_SYNCHRONOUS, 0},
+	flag{"async", 0, MS_SYNCHRONOUS},
+	flag{"dirsync", MS_DIRSYNC, 0},
+};
+
+bool for_mount8_alone(std::string_view word)
+{
+	static constexpr std::array words{"defaults", "auto",   "noauto", "user",
+					  "nouser",   "users",  "owner",  "group",
+					  "_netdev",  "nofail", "mand",   "nomand"};
+	return std::find(words.begin(), words.end(), word) != words.end() ||
+	       word.starts_with("x-") || word.starts_with("X-") || word.starts_with("comment=") ||
+	       word.starts_with("user=");
+}
+
+std::string joined(const std::vector<std::string> &words)
+{
+	std::string out;
+	for (const auto &w : words)
+		out += (out.empty() ? "" : ",") + w;
+	return out;
+}
+
+void sort_word(std::string_view word, mount_options &out)
+{
+	if (word.empty() || for_mount8_alone(word))
+		return;
+	for (const auto &f : flags) {
+		if (f.word != word)
+			continue;
+		out.flags = (out.flags & ~f.clear) | f.set;
+		return;
+	}
+	out.fs.emplace_back(word);
+}
+
+} // namespace
+
+std::string mount_options::fs_text() const
+{
+	return joined(fs);
+}
+
+std::string mount_options::fuse_text() const
+{
+	auto all = generic;
+	all.insert(all.end(), fs.begin(), fs.end());
+	return joined(all);
+}
+
+mount_options sort_options(const std::vector<std::string> &lists)
+{
+	mount_options out;
+	for (std::string_view list : lists)
+		while (!list.empty()) {
+			const auto end = std::min(list.find(','), list.size());
+			sort_word(list.substr(0, end), out);
+			list.remove_prefix(std::min(end + 1, list.size()));
+		}
+	for (const auto &f : flags)
+		if (f.set && (out.flags & f.set))
+			out.generic.emplace_back(f.word);
+	return out;
+}
+
+result<mount_spec> parse_spec(const std::string &text)
+{
+	const auto wrong = [&](const char *why) {
+		return failure{exit_usage,
+			       "\"" + text + "\" " + why +
+				       "; what to mount is SERVER[:PORT]:/EXPORT, " +
+				       "for example storage1:/data or [fd00::1]:17430:/data"};
+	};
+	mount_spec out;
+	std::size_t at; // the colon behind the server
+	if (text.starts_with('[')) {
+		const auto close = text.find(']');
+		if (close == std::string::npos)
+			return wrong("lacks a closing bracket");
+		out.server = text.substr(1, close - 1);
+		at = close + 1;
+	} else {
+		at = std::min(text.find(':'), text.size());
+		out.server = text.substr(0, at);
+	}
+	if (out.server.empty())
+		return wrong("names no server");
+	if (at >= text.size() || text[at] != ':')
+		return wrong("names no export");
+	if (text.compare(at, 2, ":/") != 0) {
+		const auto colon = text.find(":/", at + 1);
+		if (colon == std::string::npos)
+			return wrong("names no export");
+		out.port = text.substr(at + 1, colon - at - 1);
+		unsigned value = 0;
+		const auto *end = out.port.data() + out.port.size();
+		const auto [stop, err] = std::from_chars(out.port.data(), end, value);
+		if (err != std::errc() || stop != end || value == 0 || value > 65535)
+			return wrong(out.server.find_first_not_of("0123456789abcdefABCDEF") ==
+						     std::string::npos
+					     ? "has a port that is not 1 to 65535 (an IPv6 address "
+					       "goes in brackets)"
+					     : "has a port that is not 1 to 65535");
+		at = colon;
+	}
+	out.export_path = text.substr(at + 1);
+	return out;
+}
+
+} // namespace coop::cli

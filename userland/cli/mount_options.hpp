@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// mount_options.hpp - sorting what follows -o: words that belong to mount(8) and
+// fstab alone, flags of mount(2), and options of the file system.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "userland/cli/result.hpp"
+
+namespace coop::cli
+{
+
+struct mount_options {
+	unsigned long flags = 0;          // MS_*
+	std::vector<std::string> generic; // the words behind 'flags', for a FUSE server
+	std::vector<std::string> fs;      // the rest, as written
+
+	std::string fs_text() const;   // "a,b"
+	std::string fuse_text() const; // "ro,a,b"
+};
+
+// Later words win over earlier ones (ro,rw). Empty words are passed over.
+mount_options sort_options(const std::vector<std::string> &lists);
+
+// SERVER[:PORT]:/EXPORT, SERVER a name, an IPv4 address or an IPv6 address in brackets.
+struct mount_spec {
+	std::string server, port, export_path; // port may be empty; export_path begins with '/'
+};
+result<mount_spec> parse_spec(const std::string &text);
+
+} // namespace coop::cli

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// peers.cpp - coopfs peers: list them, register them by hand.
+//
+// Peers of one daemon find each other; by hand is for nodes that do not share one,
+// and for trying out a fabric. A line is passed on as it is: the mount is the
+// judge of what an address is.
+#include <cstdio>
+
+#include "userland/cli/commands.hpp"
+#include "userland/cli/control.hpp"
+#include "userland/cli/format.hpp"
+#include "userland/cli/json.hpp"
+#include "userland/cli/mounts.hpp"
+
+namespace coop::cli
+{
+
+namespace
+{
+
+// First line of ibaddr: the mount's own address.
+result<std::string> own_address(const mount_entry &mount)
+{
+	auto text = read_control(mount.mountpoint, "ibaddr");
+	if (!text)
+		return text;
+	text->erase(std::min(text->find('\n'), text->size()));
+	if (text->empty())
+		return failure{exit_failure,
+			       mount.mountpoint +
+				       " has no peers: it was mounted without the option ib"};
+	return text;
+}
+
+result<done> introduce(const mount_entry &a, const mount_entry &b)
+{
+	const auto of_a = own_address(a);
+	if (!of_a)
+		return of_a.error();
+	const auto of_b = own_address(b);
+	if (!of_b)
+		return of_b.error();
+	if (const auto ok = write_control(a.mountpoint, "ibaddr", *of_b + "\n"); !ok)
+		return ok.error();
+	return write_control(b.mountpoint, "ibaddr", *of_a + "\n");
+}
+
+// "gid=... qpn=..." -> {"gid": "...", ...}, as written.
+nlohmann::ordered_json address_json(const std::string &line)
+{
+	nlohmann::ordered_json out = nlohmann::ordered_json::object();
+	std::size_t at = 0;
+	while (at < line.size()) {
+		const auto end = std::min(line.find(' ', at), line.size());
+		const auto eq = line.find('=', at);
+		if (eq < end)
+			out[line.substr(at, eq - at)] = line.substr(eq + 1, end - eq - 1);
+		at = end + 1;
+	}
+	return out;
+}
+
+int list(const mount_entry &mount, bool json)
+{
+	const auto self = own_address(mount);
+	if (!self)
+		return report(self.error());
+	const auto peers = read_peers(mount.mountpoint);
+	if (!peers)
+		return report(peers.error());
+	if (json) {
+		const nlohmann::ordered_json j = {{"mountpoint", mount.mountpoint},
+						  {"source", mount.source},
+						  {"self", address_json(*self)},
+						  {"peers", to_json(*peers)}};
+		std::printf("%s\n", dump(j, 2).c_str());
+	} else {
+		std::printf("%s  (%s)\nself  %s\n\n%s", printable(mount.mountpoint).c_str(),
+			    printable(mount.source).c_str(), printable(*self).c_str(),
+			    peers_table(*peers).c_str());
+	}
+	return exit_ok;
+}
+
+} // namespace
+
+int run_peers(const peers_request &r)
+{
+	const auto mount = choose_mount(r.mountpoint);
+	if (!mount)
+		return report(mount.error());
+	for (const auto &line : r.add)
+		if (const auto ok = write_control(mount->mountpoint, "ibaddr", line + "\n"); !ok)
+			return report(ok.error());
+	if (!r.introduce.empty()) {
+		const auto other = choose_mount(r.introduce);
+		if (!other)
+			return report(other.error());
+		if (other->mountpoint == mount->mountpoint)
+			return report({exit_usage, "--introduce needs two mounts; both are " +
+							   mount->mountpoint});
+		if (const auto ok = introduce(*mount, *other); !ok)
+			return report(ok.error());
+	}
+	const bool changed = !r.add.empty() || !r.introduce.empty();
+	return changed && !r.json ? exit_ok : list(*mount, r.json);
+}
+
+} // namespace coop::cli

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// process.hpp - starting a helper program and waiting for the end of a process
+// that may not be ours, without a race on its number.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "userland/cli/result.hpp"
+
+namespace coop::cli
+{
+
+using deadline = std::chrono::steady_clock::time_point;
+
+inline deadline deadline_after(double seconds)
+{
+	using namespace std::chrono;
+	return steady_clock::now() +
+	       duration_cast<steady_clock::duration>(duration<double>(seconds));
+}
+
+int milliseconds_until(deadline); // for poll(2): rounded up, never negative
+
+// The program of that name: beside this one, else in PATH; empty if there is none.
+std::string find_program(const std::string &name);
+
+// A process, held by a descriptor, so that its number cannot come to mean another one.
+class process
+{
+public:
+	static result<process> start(const std::vector<std::string> &argv); // argv[0]: path
+	static std::optional<process> adopt(pid_t);                         // empty: there is none
+	process(process &&) noexcept;
+	process &operator=(process &&) = delete;
+	~process();
+
+	int descriptor() const { return fd_; } // readable when it has ended
+	pid_t pid() const { return pid_; }
+	bool ended_by(deadline) const; // waits; does not reap
+	// Of a child, once: exit status, or 128 + signal. Waits for its end.
+	int reap() const;
+	void signal(int number) const;
+
+private:
+	process(pid_t pid, int fd) : pid_(pid), fd_(fd) {}
+	pid_t pid_;
+	int fd_;
+};
+
+// Replaces this program; returns only on failure.
+failure become(const std::vector<std::string> &argv);
+
+} // namespace coop::cli
