@@ -1,0 +1,1 @@
+coop_test(ud_soft_roce SOURCES ud_soft_roce.cc LIBS coop_ud)

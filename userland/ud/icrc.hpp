@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// icrc.hpp - the invariant CRC of RoCE v2, from a UDP socket's point of view.
+//
+// The ICRC covers the IP header, of which a UDP socket sees next to nothing.
+// All of it can be reconstructed except one field: the identification of an
+// IPv4 header. (IPv6 has no such field.)
+//
+// Sending: a socket that is not connected and sets DF sends identification 0,
+// and a UDP_SEGMENT super packet leaves with 0, 1, 2, ... in its segments. The
+// sender computes exactly that, so strict receivers are content.
+//
+// Receiving: a CRC is linear. The difference between the ICRC computed with
+// identification 0 and the one received is the identification's own
+// contribution, moved on by as many bytes as follow it. Dividing by that power
+// of x must give a polynomial which has bits in the identification only. So any
+// sender's identification is found, at the price of 16 of the 32 bits: a
+// corrupted packet passes with probability 2^-16 instead of 2^-32, behind
+// whatever the link and the UDP checksum have caught before. Where the expected
+// identifications are known (segment number in a GRO batch) they are tried
+// first, which costs nothing and is what all but foreign senders hit.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace coop::ud
+{
+
+// CRC32 (IEEE 802.3, reflected), zlib's convention: start with 0, chain the result.
+std::uint32_t crc32(std::uint32_t crc, const void *data, std::size_t length);
+
+// Two ends of a UDP flow, both of one family.
+struct flow {
+	std::array<std::uint8_t, 16> src, dst; // IPv4: mapped
+	std::uint16_t src_port;                // host byte order
+	bool v6;
+};
+
+constexpr std::uint16_t roce_port = 4791;
+constexpr std::size_t bth_bytes = 12;
+constexpr std::size_t icrc_bytes = 4;
+
+// CRC over the masked IP and UDP headers and 'head', which starts with a BTH (its masked
+// byte is taken care of). udp_payload: bytes from BTH to ICRC, both included.
+// Chain with crc32() over the rest up to the ICRC.
+std::uint32_t icrc_begin(const flow &, std::size_t udp_payload, std::uint16_t ip_id,
+			 const std::uint8_t *head, std::size_t head_length);
+
+// What identification id adds (xor) to the CRC of a packet whose UDP payload is that long.
+std::uint32_t icrc_of_id(std::uint16_t ip_id, std::size_t udp_payload);
+
+// Finds the IPv4 identification that explains a wrong ICRC. Keeps the divisor of the last
+// length, since a flow has one or two.
+class id_solver
+{
+public:
+	// syndrome: (ICRC computed with identification 0) ^ (ICRC received).
+	std::optional<std::uint16_t> solve(std::uint32_t syndrome, std::size_t udp_payload);
+
+private:
+	std::size_t length_ = 0;
+	std::uint32_t divisor_ = 0;
+};
+
+} // namespace coop::ud

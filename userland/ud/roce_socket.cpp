@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+// roce_socket.cpp - see roce_socket.hpp.
+#include "userland/ud/roce_socket.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <system_error>
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/udp.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#ifndef UDP_GRO
+#define UDP_GRO 104
+#endif
+
+namespace coop::ud
+{
+
+namespace
+{
+
+constexpr std::uint8_t v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+constexpr std::uint32_t smallest_mtu = 256, largest_mtu = 4096;
+constexpr std::uint32_t header_room = 80; // what Linux' rxe sets aside of an interface's MTU
+
+[[noreturn]] void fail(int error, const std::string &text)
+{
+	throw std::system_error(error, std::generic_category(), text);
+}
+
+any_sockaddr parse(const std::string &ip)
+{
+	addrinfo hints{};
+	hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
+	hints.ai_socktype = SOCK_DGRAM;
+	addrinfo *found = nullptr;
+	if (ip.empty() || getaddrinfo(ip.c_str(), nullptr, &hints, &found))
+		fail(EINVAL,
+		     "soft RoCE address '" + ip + "': give one numeric IPv4 or IPv6 address");
+	any_sockaddr out{};
+	std::memcpy(&out, found->ai_addr, std::min<std::size_t>(found->ai_addrlen, sizeof(out)));
+	freeaddrinfo(found);
+
+	const bool v6 = out.generic.sa_family == AF_INET6;
+	const bool any = v6 ? IN6_IS_ADDR_UNSPECIFIED(&out.v6.sin6_addr) : !out.v4.sin_addr.s_addr;
+	if (any)
+		fail(EINVAL, "soft RoCE address '" + ip +
+				     "': peers need one address, not all; name the interface's");
+	if (v6)
+		out.v6.sin6_port = htons(roce_port);
+	else
+		out.v4.sin_port = htons(roce_port);
+	return out;
+}
+
+void ask_buffer(int fd, int force, int plain, std::size_t bytes)
+{
+	const int wanted = static_cast<int>(std::min<std::size_t>(bytes, 1u << 30));
+	if (setsockopt(fd, SOL_SOCKET, force, &wanted, sizeof(wanted)))
+		setsockopt(fd, SOL_SOCKET, plain, &wanted, sizeof(wanted));
+}
+
+// The interface whose network holds the address; all of 127.0.0.0/8 is the loopback's.
+std::string interface_of(const any_sockaddr &own)
+{
+	ifaddrs *list = nullptr;
+	if (getifaddrs(&list))
+		return {};
+	std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);
+	std::string loopback;
+
+	for (ifaddrs *i = list; i; i = i->ifa_next) {
+		if (!i->ifa_addr || i->ifa_addr->sa_family != own.generic.sa_family)
+			continue;
+		if (i->ifa_flags & IFF_LOOPBACK)
+			loopback = i->ifa_name;
+		if (own.generic.sa_family == AF_INET) {
+			sockaddr_in a;
+			std::memcpy(&a, i->ifa_addr, sizeof(a));
+			if (a.sin_addr.s_addr == own.v4.sin_addr.s_addr)
+				return i->ifa_name;
+		} else {
+			sockaddr_in6 a;
+			std::memcpy(&a, i->ifa_addr, sizeof(a));
+			if (!std::memcmp(&a.sin6_addr, &own.v6.sin6_addr, sizeof(a.sin6_addr)) &&
+			    (!own.v6.sin6_scope_id || own.v6.sin6_scope_id == a.sin6_scope_id))
+				return i->ifa_name;
+		}
+	}
+	return loopback;
+}
+
+} // namespace
+
+roce_socket::roce_socket(const std::string &ip, std::size_t buffer) : own_(parse(ip))
+{
+	const int family = own_.generic.sa_family;
+	fd_ = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd_ < 0)
+		fail(errno, "soft RoCE: socket");
+	try {
+		const int on = 1;
+		int status;
+		if (v6()) {
+			const int probe = IPV6_PMTUDISC_PROBE;
+			setsockopt(fd_, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+			status = setsockopt(fd_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe,
+					    sizeof(probe));
+			std::memcpy(gid_.data(), &own_.v6.sin6_addr, 16);
+		} else {
+			const int probe = IP_PMTUDISC_PROBE;
+			status =
+				setsockopt(fd_, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
+			std::memcpy(gid_.data(), v4_prefix, sizeof(v4_prefix));
+			std::memcpy(gid_.data() + 12, &own_.v4.sin_addr, 4);
+		}
+		if (status)
+			fail(errno, "soft RoCE: cannot set the don't-fragment bit");
+		ask_buffer(fd_, SO_RCVBUFFORCE, SO_RCVBUF, buffer);
+		ask_buffer(fd_, SO_SNDBUFFORCE, SO_SNDBUF, buffer);
+		segments_ = !setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
+		if (bind(fd_, &own_.generic, address_length())) {
+			const int error = errno;
+			std::string text = "soft RoCE: cannot bind UDP " + ip + " port 4791";
+			if (error == EADDRINUSE)
+				text += " (another node or an rxe device has it: give each node "
+					"its own address)";
+			else if (error == EADDRNOTAVAIL)
+				text += " (no interface has this address)";
+			fail(error, text);
+		}
+	} catch (...) {
+		close(fd_);
+		throw;
+	}
+}
+
+roce_socket::~roce_socket()
+{
+	close(fd_);
+}
+
+std::uint32_t roce_socket::interface_mtu() const
+{
+	ifreq request{};
+	const std::string name = interface_of(own_);
+	name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
+	if (name.empty() || ioctl(fd_, SIOCGIFMTU, &request))
+		return smallest_mtu;
+	const auto mtu = static_cast<std::uint32_t>(request.ifr_mtu);
+	if (mtu < header_room + smallest_mtu)
+		return smallest_mtu;
+	return std::min(largest_mtu, std::bit_floor(mtu - header_room));
+}
+
+std::size_t roce_socket::receive_window(std::uint32_t payload) const
+{
+	int buffer = 0;
+	socklen_t length = sizeof(buffer);
+	if (getsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &buffer, &length) || buffer <= 0)
+		return payload;
+	// A datagram that arrives alone costs its buffer rounded up to a power of two, with headers
+	// and the kernel's own bookkeeping behind the data, and the sk_buff. Batches cost less. An
+	// eighth is left for control datagrams.
+	constexpr std::size_t linear_overhead = 512, sk_buff = 256;
+	const std::size_t charge = std::bit_ceil(payload + linear_overhead) + sk_buff;
+	const std::size_t window = static_cast<std::size_t>(buffer) / charge * payload;
+	return std::max<std::size_t>(window - window / 8, payload);
+}
+
+bool roce_socket::destination(const std::array<std::uint8_t, 16> &gid, any_sockaddr &out) const
+{
+	const bool mapped = !std::memcmp(gid.data(), v4_prefix, sizeof(v4_prefix));
+	if (mapped == v6())
+		return false;
+	out = own_; // family, port and, for link-local addresses, the scope
+	if (mapped)
+		std::memcpy(&out.v4.sin_addr, gid.data() + 12, 4);
+	else
+		std::memcpy(&out.v6.sin6_addr, gid.data(), 16);
+	return true;
+}
+
+flow roce_socket::from(const any_sockaddr &source) const
+{
+	flow f;
+	f.dst = gid_;
+	f.v6 = v6();
+	if (f.v6) {
+		std::memcpy(f.src.data(), &source.v6.sin6_addr, 16);
+		f.src_port = ntohs(source.v6.sin6_port);
+	} else {
+		std::memcpy(f.src.data(), v4_prefix, sizeof(v4_prefix));
+		std::memcpy(f.src.data() + 12, &source.v4.sin_addr, 4);
+		f.src_port = ntohs(source.v4.sin_port);
+	}
+	return f;
+}
+
+} // namespace coop::ud

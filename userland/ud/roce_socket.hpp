@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// roce_socket.hpp - the UDP socket under a soft RoCE endpoint, and what the
+// kernel lets it do.
+//
+// It is never connected, and sets DF: so the IPv4 identification of what it sends
+// is 0, 1, 2, ... within a super packet, and the ICRC can be computed beforehand.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "userland/ud/icrc.hpp"
+
+namespace coop::ud
+{
+
+union any_sockaddr {
+	sockaddr generic;
+	sockaddr_in v4;
+	sockaddr_in6 v6;
+};
+
+class roce_socket
+{
+public:
+	// Binds (ip, 4791). Throws std::system_error.
+	roce_socket(const std::string &ip, std::size_t buffer);
+	~roce_socket();
+	roce_socket(const roce_socket &) = delete;
+	roce_socket &operator=(const roce_socket &) = delete;
+
+	int fd() const { return fd_; }
+	bool v6() const { return own_.generic.sa_family == AF_INET6; }
+	const std::array<std::uint8_t, 16> &gid() const { return gid_; }
+	// Whether the kernel segments (UDP_SEGMENT) and merges (UDP_GRO).
+	bool segments() const { return segments_; }
+	// Largest payload of a datagram that the interface carries, of the MTUs that InfiniBand
+	// knows.
+	std::uint32_t interface_mtu() const;
+	// Bytes in datagrams of such a payload that the receive buffer holds, by the kernel's
+	// way of counting.
+	std::size_t receive_window(std::uint32_t payload) const;
+
+	socklen_t address_length() const
+	{
+		return v6() ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+	}
+	// Where a peer with this GID listens. False: it is of the other family.
+	bool destination(const std::array<std::uint8_t, 16> &gid, any_sockaddr &out) const;
+	// The flow that a packet from there belongs to.
+	flow from(const any_sockaddr &source) const;
+
+private:
+	int fd_ = -1;
+	bool segments_ = false;
+	any_sockaddr own_{};
+	std::array<std::uint8_t, 16> gid_{};
+};
+
+} // namespace coop::ud

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// soft_roce_core.hpp - what the sending and the receiving half of a soft RoCE
+// endpoint share: its name on the fabric, its queue pairs, its completions.
+//
+// A queue pair's number is a random tag of this endpoint's life, then the index.
+// A packet meant for a process that had this address before finds no queue pair.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "userland/ud/soft_roce_qp.hpp"
+
+namespace coop::ud
+{
+
+struct soft_roce_core {
+	static constexpr std::uint32_t index_bits = 12;
+	static constexpr std::uint32_t max_qps = 1u << index_bits;
+	static constexpr std::uint32_t max_sge = 16;
+	static constexpr std::uint32_t max_wr = 16384; // a queue pair, each direction
+
+	std::array<std::uint8_t, 16> gid; // IPv4: mapped
+	bool v6;
+	std::uint32_t mtu;
+	std::uint32_t tag; // 1 .. 4095
+	std::vector<std::unique_ptr<queue_pair>> qps;
+	completion_ring done;
+	endpoint_stats stats{};
+
+	queue_pair *find(std::uint32_t qpn) const
+	{
+		const std::uint32_t index = qpn & (max_qps - 1);
+		if (qpn >> index_bits != tag || index >= qps.size())
+			return nullptr;
+		return qps[index].get();
+	}
+
+	completion &complete_recv(const queue_pair &qp, std::uint64_t wr_id, wc_status status)
+	{
+		completion &c = done.push();
+		c = completion{};
+		c.wr_id = wr_id;
+		c.qp = qp.index;
+		c.status = status;
+		c.is_recv = true;
+		return c;
+	}
+
+	void complete_send(queue_pair &qp, std::uint64_t wr_id, wc_status status)
+	{
+		completion &c = done.push();
+		c = completion{};
+		c.wr_id = wr_id;
+		c.qp = qp.index;
+		c.status = status;
+		qp.sends_owed++;
+	}
+
+	// To the error state: what is posted comes back flushed.
+	void kill(queue_pair &qp)
+	{
+		qp.state = qp_state::error;
+		for (; qp.posted(); qp.consume())
+			complete_recv(qp, qp.wr(0).wr_id, wc_status::flushed);
+	}
+};
+
+} // namespace coop::ud

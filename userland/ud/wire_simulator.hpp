@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// wire_simulator.hpp - a bad wire for tests: drops, doubles, reorders and corrupts
+// single datagrams between soft RoCE and its socket. What happens to the n-th
+// datagram depends on the seed and n alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "userland/ud/endpoint.hpp"
+#include "userland/ud/roce_socket.hpp"
+
+namespace coop::ud
+{
+
+class wire_simulator
+{
+public:
+	using emit = std::function<void(const any_sockaddr &, std::span<const std::uint8_t>)>;
+
+	explicit wire_simulator(const wire_faults &faults);
+
+	bool active() const { return active_; }
+	// The bytes may be changed.
+	void pass(const any_sockaddr &to, std::span<std::uint8_t> datagram, const emit &);
+	// A datagram that waits to be overtaken goes now.
+	void release(const emit &);
+
+private:
+	bool happens(std::uint32_t ppm);
+	std::uint64_t random();
+
+	wire_faults faults_;
+	bool active_;
+	std::uint64_t state_;
+	any_sockaddr held_to_{};
+	std::vector<std::uint8_t> held_;
+};
+
+} // namespace coop::ud
