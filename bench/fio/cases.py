@@ -12,6 +12,7 @@ import os
 import pathlib
 
 import meter
+from sandbox import processes
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SMALL_FILES, SMALL_SIZE, SMALL_PER_FOLDER = 5000, 8 * KIB, 100
@@ -72,7 +73,7 @@ class fio_case:
     def measure(self, system, data, mountpoint, warm, seed):
         argv = [*system.reader_prefix(), *self.command(data, mountpoint, warm, seed)]
         with meter.interval(system.processes) as spent:
-            text = system.processes.run(argv)
+            text = system.processes.run([*system.bed.recorder(system, self, warm), *argv])
         read = json.loads(text[text.index("{"):])["jobs"][0]["read"]
         return figures(argv, read["io_bytes"], read["bw_bytes"] / 1e6, spent,
                        latency_us=latencies(read))
@@ -96,7 +97,7 @@ class small_case:
     def measure(self, system, data, mountpoint, warm, seed):
         argv = [*system.reader_prefix(), *self.command(data, mountpoint)]
         with meter.interval(system.processes) as spent:
-            count = int(system.processes.run(argv))
+            count = int(system.processes.run([*system.bed.recorder(system, self, warm), *argv]))
         if count != data.small_bytes():
             raise RuntimeError(f"{system.name}: {count} bytes of {data.small_bytes()} were read")
         result = figures(argv, count, count / spent.seconds / 1e6, spent)
@@ -109,6 +110,15 @@ class small_case:
 
 def run_reader(system, argv):
     return system.processes.run([*system.reader_prefix(), *argv])
+
+
+def cost_of_fio(bed):
+    """CPU seconds that fio needs to start and calibrate its clock; they are in every figure."""
+    alone = processes("fio-alone", bed.group, bed.logs)
+    with meter.interval(alone) as spent:
+        alone.run(["fio", "--name=read", f"--filename={bed.data.folder / bed.data.big}",
+                   "--readonly", "--thread", "--rw=read", "--bs=4k", "--size=4k"])
+    return spent.cpu_machine if spent.cpu_group is None else spent.cpu_group
 
 
 def latencies(read):
