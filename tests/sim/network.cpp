@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// network.cpp - delays, faults and addresses.
+//
+// Addresses are 10.0.0.(n + 1) in IPv4-mapped form, or lid n + 1 where the
+// fabric has no GIDs: both ways in which a completion names its source.
+#include "tests/sim/network.hpp"
+
+#include <cstring>
+
+namespace coop::sim
+{
+
+network::network(const scenario &s, clock &c, dice &r, tally &t) :
+	s_(s),
+	clock_(c),
+	rng_(r),
+	t_(t),
+	nodes_(s.nodes),
+	cut_(s.nodes * s.nodes, 0)
+{
+}
+
+coop_addr network::address(u16 node, u32 qpn, u32 qkey) const
+{
+	coop_addr a{};
+	if (s_.by_lid) {
+		a.lid = node + 1;
+	} else {
+		a.gid[10] = a.gid[11] = 0xff;
+		a.gid[12] = 10;
+		a.gid[15] = static_cast<u8>(node + 1);
+	}
+	a.qpn = qpn;
+	a.qkey = qkey;
+	return a;
+}
+
+int network::node_of(const coop_addr &a) const
+{
+	const coop_addr low = address(0, 0, 0);
+	if (std::memcmp(a.gid, low.gid, 15))
+		return -1;
+	const u32 n = s_.by_lid ? a.lid : a.gid[15];
+	return n >= 1 && n <= nodes_ ? static_cast<int>(n - 1) : -1;
+}
+
+packet *network::fresh()
+{
+	return &scratch_;
+}
+
+u64 network::draw_delay()
+{
+	const network_faults &f = s_.net;
+	u64 d = f.delay_us - f.jitter_us + (f.jitter_us ? rng_.below(2 * f.jitter_us + 1) : 0);
+	if (rng_.chance(f.late_ppm)) {
+		d += rng_.below(f.late_us + 1);
+		++t_.delayed;
+	}
+	return d;
+}
+
+void network::schedule(const packet &p, u64 in)
+{
+	if (free_.empty()) {
+		slabs_.emplace_back(new packet[64]);
+		for (u32 i = 0; i < 64; ++i) {
+			free_.push_back(static_cast<u32>(pool_.size()));
+			pool_.push_back(&slabs_.back()[i]);
+		}
+	}
+	const u32 handle = free_.back();
+	free_.pop_back();
+	packet &copy = *pool_[handle];
+	std::memcpy(copy.bytes, p.bytes, p.len);
+	std::memcpy(&copy.len, &p.len, sizeof(packet) - offsetof(packet, len));
+	clock_.after(in, what::arrive, p.dst, 0, handle);
+}
+
+void network::damage(packet &p)
+{
+	const u32 bits = rng_.between(1, 3);
+	for (u32 i = 0; i < bits; ++i) {
+		if (p.has_imm && rng_.below(4) == 0)
+			p.imm ^= 1u << rng_.below(32);
+		else if (p.len)
+			p.bytes[rng_.below(p.len)] ^= static_cast<u8>(1u << rng_.below(8));
+	}
+}
+
+void network::send(packet &p, const coop_addr &dst, u64 in)
+{
+	const network_faults &f = s_.net;
+	const int to = node_of(dst);
+	++t_.packets;
+	if (to < 0 || p.len > s_.mtu) {
+		++t_.cut;
+		return;
+	}
+	p.dst = static_cast<u16>(to);
+	p.dst_qpn = dst.qpn;
+	p.qkey = dst.qkey;
+	if (is_cut(p.src, p.dst)) {
+		++t_.cut;
+		return;
+	}
+	if (rng_.chance(f.stale_ppm)) {
+		++t_.stale;
+		schedule(p, in + f.stale_us / 4 + rng_.below(f.stale_us + 1));
+	}
+	if (rng_.chance(f.loss_ppm)) {
+		++t_.lost;
+		return;
+	}
+	if (rng_.chance(f.corrupt_ppm)) {
+		++t_.corrupt;
+		return;
+	}
+	if (rng_.chance(f.duplicate_ppm)) {
+		++t_.duplicated;
+		schedule(p, in + draw_delay());
+	}
+	if ((p.control || f.unseen_data) && rng_.chance(f.unseen_ppm)) {
+		++t_.corrupt_unseen;
+		damage(p);
+	}
+	schedule(p, in + draw_delay());
+}
+
+} // namespace coop::sim

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// queue_pair.cpp - arrival, error, flush, reset.
+#include "tests/sim/queue_pair.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace coop::sim
+{
+
+namespace
+{
+
+constexpr u64 pipeline_us = 3; // a packet under way in the adapter when the state changes
+constexpr u64 ghost_us = 400;  // how long after a bad RESET an adapter was seen to write
+
+} // namespace
+
+bool queue_pair::scatter(const work_request &wr, const packet &p, u64 &trespass)
+{
+	u32 room = 0;
+	for (u32 i = 0; i < wr.n_sge; ++i)
+		room += wr.list[i].len;
+	if (COOP_GRH + p.len > room)
+		return false;
+	u8 grh[COOP_GRH] = {0x60};
+	u32 done = 0;
+	const u32 total = COOP_GRH + p.len;
+	for (u32 i = 0; i < wr.n_sge && done < total; ++i) {
+		const sge &g = wr.list[i];
+		u32 n = std::min(g.len, total - done), at = 0;
+		if (n && g.owner && *g.owner != g.token)
+			++trespass;
+		for (; n && done < COOP_GRH; --n)
+			g.addr[at++] = grh[done++];
+		std::memcpy(g.addr + at, p.bytes + (done - COOP_GRH), n);
+		done += n;
+	}
+	return true;
+}
+
+std::size_t queue_pair::wr_length_least() const
+{
+	std::size_t least = ~std::size_t{0};
+	for (const work_request &wr : wrs_) {
+		std::size_t len = 0;
+		for (u32 i = 0; i < wr.n_sge; ++i)
+			len += wr.list[i].len;
+		least = std::min(least, len);
+	}
+	return least;
+}
+
+queue_pair::outcome queue_pair::arrive(const packet &p, u64 now, completion &out, u64 &trespass)
+{
+	if (p.qkey != qkey_)
+		return outcome::dropped;
+	if (!ghosts_.empty()) {
+		if (now > ghosts_until_) {
+			ghosts_.clear();
+		} else {
+			scatter(ghosts_.front(), p, trespass);
+			ghosts_.pop_front();
+			return outcome::dropped;
+		}
+	}
+	if (wrs_.empty() || (state_ == state::error && now > stopped_at_ + pipeline_us))
+		return outcome::dropped;
+	const work_request wr = wrs_.front();
+	if (!scatter(wr, p, trespass)) {
+		stop(now);
+		return outcome::died;
+	}
+	wrs_.pop_front();
+	out = {0, wr.number, p.imm, COOP_GRH + p.len, p.src_qpn, p.src, p.has_imm, false};
+	return outcome::written;
+}
+
+void queue_pair::stop(u64 now)
+{
+	if (state_ == state::error)
+		return;
+	state_ = state::error;
+	stopped_at_ = now;
+}
+
+u32 queue_pair::flush()
+{
+	const u32 n = static_cast<u32>(wrs_.size());
+	wrs_.clear();
+	return n;
+}
+
+u32 queue_pair::reset(u64 now)
+{
+	const u32 n = static_cast<u32>(wrs_.size());
+	ghosts_.insert(ghosts_.end(), wrs_.begin(), wrs_.end());
+	ghosts_until_ = now + ghost_us;
+	wrs_.clear();
+	state_ = state::ready;
+	return n;
+}
+
+} // namespace coop::sim

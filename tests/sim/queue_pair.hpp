@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// queue_pair.hpp - the receiving half of a UD queue pair, as hardware behaves.
+//
+// Work requests are used in the order in which they were posted, whatever
+// arrives. Data is in memory when the datagram arrives, the completion is seen
+// when the host polls. A datagram longer than its WR puts the queue pair into
+// error; error completes every WR that is left as flushed, a little later; and
+// a WR may still be written in that little time. RESET forgets WRs without a
+// completion, and for a moment the adapter may still write into them: that is
+// why a host must never do it while WRs are posted.
+//
+// Every sge names the cell that says who owns its memory. A write by a WR that
+// is no longer the owner is reported, and done: that is the harm it does.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "tests/sim/network.hpp"
+
+namespace coop::sim
+{
+
+struct sge {
+	u8 *addr;
+	u32 len;
+	const u32 *owner; // nullptr: nobody's, scrap memory
+	u32 token;        // *owner while the WR may write
+};
+
+struct work_request {
+	u32 number;
+	u32 n_sge;
+	sge list[4]; // GRH, one or two fragments, scrap
+};
+
+struct completion {
+	u32 slot, wr, imm, byte_len, src_qp;
+	u16 src;
+	bool has_imm, flushed;
+};
+
+class queue_pair
+{
+public:
+	enum class state { ready, error };
+	enum class outcome { dropped, written, died };
+
+	void open(u32 qpn, u32 qkey)
+	{
+		qpn_ = qpn;
+		qkey_ = qkey;
+	}
+	u32 qpn() const { return qpn_; }
+	u32 qkey() const { return qkey_; }
+	state now_in() const { return state_; }
+	std::size_t posted() const { return wrs_.size(); }
+	std::size_t wr_length_least() const;
+
+	void post(const work_request &wr) { wrs_.push_back(wr); }
+	// A datagram for this queue pair: out is set if it was written. trespass counts sges
+	// written without owning them.
+	outcome arrive(const packet &, u64 now, completion &out, u64 &trespass);
+	void stop(u64 now);
+	// The flush completions become visible; how many.
+	u32 flush();
+	// To RTS by way of RESET. Posted WRs are lost, see above; returns how many.
+	u32 reset(u64 now);
+
+private:
+	static bool scatter(const work_request &, const packet &, u64 &trespass);
+
+	u32 qpn_ = 0, qkey_ = 0;
+	state state_ = state::ready;
+	u64 stopped_at_ = 0, ghosts_until_ = 0;
+	std::deque<work_request> wrs_;
+	std::deque<work_request> ghosts_; // forgotten by RESET, still known to the adapter
+};
+
+} // namespace coop::sim

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// scenario.hpp - what kind of world a round plays in.
+//
+// A scenario is drawn from the round's seed: the shape (nodes, page size, MTU,
+// layout, windows), the faults of the network, and the habits of the nodes.
+//
+// Lies. A peer may lie in any way about control messages and about what it
+// sends, and no page may become wrong, with one exception that no protocol
+// between equals can mend: somebody who holds the cluster's key and sends false
+// bytes in the right frames, consistently (segment number, generation, COMMIT,
+// and the CRC if CRCs are on) is believed. So a lie that changes the bytes of a
+// segment that is then committed (lie::bytes, lie::mislabel) is told only where
+// page CRCs are on and the CRC is an honest one. Every other lie is told with
+// and without CRCs. A node that lies is never judged itself: its own reads are
+// not checked, since its neighbours owe it nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/sim/dice.hpp"
+
+namespace coop::sim
+{
+
+struct network_faults {
+	u32 delay_us = 20; // one way
+	u32 jitter_us = 0; // +-, uniform, as netem's: this is what reorders
+	u32 loss_ppm = 0;
+	u32 duplicate_ppm = 0;
+	u32 late_ppm = 0; // held back by up to late_us
+	u32 late_us = 0;
+	u32 corrupt_ppm = 0;      // a flipped bit; the ICRC finds it
+	u32 unseen_ppm = 0;       // a flipped bit that the ICRC does not find: control messages
+	bool unseen_data = false; // the same in data: only where page CRCs are on
+	u32 stale_ppm = 0; // a copy arrives again after stale_us, into whatever is there then
+	u32 stale_us = 0;
+};
+
+// What a lying node does, or-ed.
+enum lie : u32 {
+	lie_has_all = 1,       // claims pages that it lacks, sends nothing for them, commits them
+	lie_identity = 2,      // wrong fid, version, size or request id in its messages
+	lie_generation = 4,    // wrong generation on data
+	lie_number = 8,        // segment numbers out of range
+	lie_crc = 16,          // wrong CRC in COMMIT
+	lie_garbage = 32,      // well-authenticated nonsense, also to others than the asker
+	lie_flood = 64,        // REQUESTs without end
+	lie_silent = 128,      // takes requests and never answers
+	lie_mislabel = 256,    // another segment's number: only with honest CRCs
+	lie_bytes = 512,       // wrong bytes: only with honest CRCs
+	lie_data_spray = 1024, // data to queue pairs that did not ask, any imm, any length
+};
+
+struct scenario {
+	std::string name;
+	u32 nodes, files, max_pages; // of a file
+	u32 page_shift, mtu;
+	bool packed, page_crc, by_lid;
+	u32 block_pages;  // most pages a fetch, as the store cuts blocks
+	u32 store_blocks; // blocks a node keeps
+	u32 readers;      // at once, a node
+	u32 max_fetches, max_serves, max_queued;
+	u32 window_bytes, peer_timeout_us, serve_bytes_s;
+	u32 reads; // how many reads all readers do
+	u32 think_us;
+	network_faults net;
+	u32 poll_us;             // most time from a completion to its poll
+	u32 lookup_us;           // most time that a LOOKUP takes
+	u32 slow_nodes, slow_us; // these take up to slow_us for a poll
+	u32 liars, lies;
+	u32 edit_ppm, cancel_ppm, qp_death_ppm, by_hand_ppm; // per read; of peers
+	u32 crash_every_us, partition_every_us;              // 0: never
+	bool same_qpns; // a restarted node has the queue pair numbers that it had
+	bool dead_peer; // one node is dead from the start and stays so
+};
+
+// Of the given name, or of any if it is empty. Throws std::invalid_argument for an unknown name.
+scenario draw(const std::string &name, dice &);
+const std::vector<std::string> &scenario_names();
+
+} // namespace coop::sim
