@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// identity.hpp - who calls, with supplementary groups.
+//
+// FUSE passes uid, gid and pid; the groups have to be read from /proc, which costs
+// more than most requests. They are remembered for a second by process: longer, and
+// a process that changed its groups, or another with its number, would be taken for
+// what it no longer is.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <unordered_map>
+
+#include <fuse_lowlevel.h>
+
+#include "userland/client/storage.hpp"
+
+namespace coop::shim
+{
+
+class identity_cache
+{
+public:
+	client::caller of(fuse_req_t req);
+
+private:
+	struct remembered {
+		client::caller who;
+		std::chrono::steady_clock::time_point until;
+	};
+	static constexpr std::size_t limit = 1024; // processes; more than that start afresh
+	std::mutex lock_;
+	std::unordered_map<pid_t, remembered> by_pid_;
+};
+
+} // namespace coop::shim

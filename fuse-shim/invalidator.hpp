@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// invalidator.hpp - tells the kernel to drop pages of files that changed elsewhere.
+//
+// Dropping a page waits for its lock, and the lock may be held for a read that is
+// in a worker's hands: so no worker waits for it, a thread of its own does.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+
+#include <fuse_lowlevel.h>
+
+namespace coop::shim
+{
+
+class invalidator
+{
+public:
+	invalidator() = default;
+	~invalidator() { stop(); }
+
+	void start(fuse_session *session);
+	void stop();
+	// Any thread; before start() and after stop() it does nothing.
+	void pages_stale(fuse_ino_t ino);
+
+private:
+	void run(fuse_session *session);
+
+	std::mutex lock_;
+	std::condition_variable wake_;
+	std::unordered_set<fuse_ino_t> waiting_;
+	bool running_ = false;
+	std::thread thread_;
+};
+
+} // namespace coop::shim

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+// ops_dir.cpp - reading directories.
+//
+// Nothing is kept between two reads of a directory: the offset that the kernel
+// gives back is storage's own cookie, and entries that did not fit are asked for
+// again. So the attributes that a readdirplus gives the kernel are never older than
+// the request, and a name that was removed in between does not come back.
+#include "fuse-shim/shim.hpp"
+
+#include <cerrno>
+
+namespace coop::shim
+{
+
+namespace
+{
+
+// Offsets after "." and "..", which storage leaves out. Its cookies are offsets of the
+// exported file system's directories, which do not come near.
+constexpr off_t after_dot = 0x7ffffffffffffff0;
+constexpr off_t after_dotdot = 0x7ffffffffffffff1;
+
+struct listing {
+	fuse_req_t req;
+	std::string buffer;
+	std::size_t used = 0;
+	bool plus;
+
+	listing(fuse_req_t r, std::size_t size, bool plus) : req(r), buffer(size, '\0'), plus(plus)
+	{
+	}
+
+	// False: it does not fit any more.
+	bool add(const char *name, const fuse_entry_param &e, off_t next)
+	{
+		auto room = buffer.size() - used;
+		auto at = buffer.data() + used;
+		auto need = plus ? fuse_add_direntry_plus(req, at, room, name, &e, next)
+				 : fuse_add_direntry(req, at, room, name, &e.attr, next);
+		if (need > room)
+			return false;
+		used += need;
+		return true;
+	}
+
+	// An entry that gives the kernel no reference.
+	bool add_bare(const char *name, const struct stat &st, off_t next)
+	{
+		fuse_entry_param e{};
+		e.attr = st;
+		return add(name, e, next);
+	}
+};
+
+struct stat directory_stat(ino_t ino)
+{
+	struct stat st {
+	};
+	st.st_ino = ino;
+	st.st_mode = S_IFDIR;
+	return st;
+}
+
+// "." and "..", as far as 'offset' is before them. False: no room.
+bool add_dots(listing &l, ino_t self, off_t &offset)
+{
+	constexpr ino_t unknown = 0xffffffff; // a parent's number is the kernel's to know
+	if (offset == 0) {
+		if (!l.add_bare(".", directory_stat(self), after_dot))
+			return false;
+		offset = after_dot;
+	}
+	if (offset == after_dot) {
+		if (!l.add_bare("..", directory_stat(unknown), after_dotdot))
+			return false;
+		offset = after_dotdot;
+	}
+	if (offset == after_dotdot)
+		offset = 0;
+	return true;
+}
+
+bool add_entry(listing &l, context &c, fuse_ino_t dir, const client::dir_entry &e,
+	       client::ticket asked)
+{
+	auto next = static_cast<off_t>(e.cookie);
+	if (reserved(dir, e.name))
+		return true; // shadowed by the control directory, which is not listed
+	if (!l.plus)
+		return l.add_bare(e.name.c_str(), e.node.attr.st, next);
+	fuse_entry_param p = make_entry(c, e.node, asked);
+	bool fits = l.add(e.name.c_str(), p, next);
+	if (!fits)
+		c.mount.inodes().forget(&inode_of(c, p.ino), 1);
+	return fits;
+}
+
+void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool plus)
+{
+	context &c = context_of(req);
+	if (control::owns(dir))
+		return c.files_of_control.readdir(req, size, offset, plus);
+	listing l(req, size, plus);
+	bool room = add_dots(l, inode_of(c, dir).number, offset);
+	auto who = caller_of(req);
+	bool end = false;
+	auto cookie = static_cast<std::uint64_t>(offset);
+	auto empty = l.used;
+	while (room && !end && l.used == empty) {
+		client::ticket asked = c.mount.inodes().now();
+		std::vector<client::dir_entry> entries;
+		int err = c.mount.storage().readdir(who, inode_of(c, dir).fh, cookie,
+						    static_cast<std::uint32_t>(size - l.used),
+						    entries, end);
+		// What is in the buffer holds references: it goes out, the error comes again.
+		if (err && l.used == 0)
+			return reply_status(req, err);
+		if (err || entries.empty())
+			break;
+		cookie = entries.back().cookie;
+		for (const client::dir_entry &e : entries) {
+			room = add_entry(l, c, dir, e, asked);
+			if (!room)
+				break;
+		}
+	}
+	fuse_reply_buf(req, l.buffer.data(), l.used);
+}
+
+} // namespace
+
+// Reading asks storage for everything; this only says early who may not.
+void op_opendir(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
+{
+	context &c = context_of(req);
+	if (!control::owns(ino)) {
+		std::vector<client::dir_entry> none;
+		bool end;
+		int err = c.mount.storage().readdir(caller_of(req), inode_of(c, ino).fh, 0, 0, none,
+						    end);
+		if (err)
+			return reply_status(req, err);
+	}
+	fuse_reply_open(req, fi);
+}
+
+void op_readdir(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fuse_file_info *)
+{
+	list(req, ino, size, offset, false);
+}
+
+void op_readdirplus(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset,
+		    fuse_file_info *)
+{
+	list(req, ino, size, offset, true);
+}
+
+void op_releasedir(fuse_req_t req, fuse_ino_t, fuse_file_info *)
+{
+	reply_status(req, 0);
+}
+
+} // namespace coop::shim

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// ops_name.cpp - operations on names: find, make, move and take away.
+#include "fuse-shim/shim.hpp"
+
+#include <cerrno>
+
+namespace coop::shim
+{
+
+void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	context &c = context_of(req);
+	if (reserved(parent, name) || parent == control::directory)
+		return c.files_of_control.lookup(req, name);
+	client::ticket asked = c.mount.inodes().now();
+	client::entry e;
+	int err = c.mount.storage().lookup(caller_of(req), inode_of(c, parent).fh, name, e);
+	if (err)
+		return reply_status(req, err);
+	reply_entry(req, e, asked);
+}
+
+namespace
+{
+
+void forget(context &c, fuse_ino_t ino, std::uint64_t n)
+{
+	if (ino != FUSE_ROOT_ID && !control::owns(ino))
+		c.mount.inodes().forget(&inode_of(c, ino), n);
+}
+
+} // namespace
+
+void op_forget(fuse_req_t req, fuse_ino_t ino, std::uint64_t n)
+{
+	forget(context_of(req), ino, n);
+	fuse_reply_none(req);
+}
+
+void op_forget_multi(fuse_req_t req, std::size_t count, fuse_forget_data *list)
+{
+	for (std::size_t i = 0; i < count; i++)
+		forget(context_of(req), list[i].ino, list[i].nlookup);
+	fuse_reply_none(req);
+}
+
+void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	context &c = context_of(req);
+	if (reserved(parent, name) || control::owns(parent))
+		return reply_status(req, -EPERM);
+	client::ticket asked = c.mount.inodes().now();
+	client::entry e;
+	int err = c.mount.storage().mkdir(caller_of(req), inode_of(c, parent).fh, name, mode, e);
+	if (err)
+		return reply_status(req, err);
+	reply_entry(req, e, asked);
+}
+
+void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	context &c = context_of(req);
+	if (reserved(parent, name) || control::owns(parent))
+		return reply_status(req, -EPERM);
+	reply_status(req, c.mount.storage().unlink(caller_of(req), inode_of(c, parent).fh, name));
+}
+
+void op_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	context &c = context_of(req);
+	if (reserved(parent, name) || control::owns(parent))
+		return reply_status(req, -EPERM);
+	reply_status(req, c.mount.storage().rmdir(caller_of(req), inode_of(c, parent).fh, name));
+}
+
+void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+	       const char *new_name, unsigned flags)
+{
+	context &c = context_of(req);
+	if (reserved(parent, name) || control::owns(parent) || reserved(new_parent, new_name) ||
+	    control::owns(new_parent))
+		return reply_status(req, -EPERM);
+	reply_status(req, c.mount.storage().rename(caller_of(req), inode_of(c, parent).fh, name,
+						   inode_of(c, new_parent).fh, new_name, flags));
+}
+
+void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
+{
+	context &c = context_of(req);
+	if (control::owns(ino) || reserved(new_parent, new_name) || control::owns(new_parent))
+		return reply_status(req, -EPERM);
+	client::ticket asked = c.mount.inodes().now();
+	client::entry e;
+	int err = c.mount.storage().link(caller_of(req), inode_of(c, ino).fh,
+					 inode_of(c, new_parent).fh, new_name, e);
+	if (err)
+		return reply_status(req, err);
+	reply_entry(req, e, asked);
+}
+
+void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+	context &c = context_of(req);
+	if (reserved(parent, name) || control::owns(parent))
+		return reply_status(req, -EPERM);
+	client::ticket asked = c.mount.inodes().now();
+	client::entry e;
+	int err =
+		c.mount.storage().symlink(caller_of(req), target, inode_of(c, parent).fh, name, e);
+	if (err)
+		return reply_status(req, err);
+	reply_entry(req, e, asked);
+}
+
+void op_readlink(fuse_req_t req, fuse_ino_t ino)
+{
+	context &c = context_of(req);
+	std::string target;
+	int err = control::owns(ino)
+			  ? -EINVAL
+			  : c.mount.storage().readlink(caller_of(req), inode_of(c, ino).fh, target);
+	if (err)
+		return reply_status(req, err);
+	fuse_reply_readlink(req, target.c_str());
+}
+
+} // namespace coop::shim

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+// session.cpp - mounting, what is agreed with the kernel at the start, the loop.
+//
+// The order matters at both ends: the client's parts exist before the kernel can
+// ask for anything, and go only after the last worker has ended. Between, an
+// unreachable daemon makes requests wait (signals.hpp: how long the end waits).
+#include "fuse-shim/session.hpp"
+
+#include "fuse-shim/signals.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <stdexcept>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <thread>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+namespace coop::shim
+{
+
+namespace
+{
+
+// A pipe holds 1 MiB, header included, so a reply of 1 MiB could not be spliced.
+constexpr unsigned max_read = 512u << 10;
+constexpr unsigned max_write = 1u << 20;
+// Reads that wait for the network hold a worker each.
+constexpr unsigned max_workers = 64;
+constexpr unsigned max_background = 64;
+
+void want(fuse_conn_info *conn, unsigned cap, bool on)
+{
+	if (on)
+		conn->want |= conn->capable & cap;
+	else
+		conn->want &= ~cap;
+}
+
+void op_init(void *, fuse_conn_info *conn)
+{
+	want(conn, FUSE_CAP_ASYNC_READ, true);
+	want(conn, FUSE_CAP_PARALLEL_DIROPS, true);
+	want(conn, FUSE_CAP_READDIRPLUS, true);
+	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
+	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, true);
+	// Replies are spliced from the page store, whose pages stay where they are: never moved.
+	want(conn, FUSE_CAP_SPLICE_WRITE, true);
+	want(conn, FUSE_CAP_SPLICE_MOVE, false);
+	// Requests are not: what is written goes to a socket out of memory.
+	want(conn, FUSE_CAP_SPLICE_READ, false);
+	// Data versions say what is stale, exactly; times and sizes do not.
+	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);
+	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
+	conn->max_read = max_read;
+	conn->max_write = std::min(conn->max_write, max_write);
+	conn->max_background = max_background;
+	conn->congestion_threshold = max_background * 3 / 4;
+	conn->time_gran = 1;
+}
+
+fuse_lowlevel_ops session_operations()
+{
+	fuse_lowlevel_ops ops = operations();
+	ops.init = op_init;
+	return ops;
+}
+
+std::string escaped(const std::string &text)
+{
+	std::string out;
+	for (char c : text) {
+		if (c == ',' || c == '\\')
+			out += '\\';
+		out += c;
+	}
+	return out;
+}
+
+std::string fuse_options(const client::mount_options &o)
+{
+	std::string s = fmt::format("fsname={},subtype=coopfs,max_read={}",
+				    escaped(client::format_source(o)), max_read);
+	if (o.read_only)
+		s += ",ro";
+	if (o.allow_other)
+		s += ",allow_other";
+	// The kernel's cache of names knows no caller: with several users it has to check itself.
+	if (o.default_permissions || o.allow_other)
+		s += ",default_permissions";
+	for (const std::string &v : o.vfs)
+		s += "," + v;
+	return s;
+}
+
+} // namespace
+
+// With nothing mounted there is nothing to put in order.
+void session::end()
+{
+	if (fuse_session *live = live_)
+		fuse_session_exit(live);
+	else
+		_exit(1);
+}
+
+void session::give_up()
+{
+	spdlog::warn("requests still wait for storage: they fail now");
+	if (fuse_session *live = live_)
+		fuse_session_unmount(live);
+	_exit(0);
+}
+
+session::session(const client::mount_options &o, const std::string &mountpoint) :
+	options_(o),
+	mountpoint_(mountpoint),
+	fuse_(nullptr, fuse_session_destroy)
+{
+	struct stat st;
+	if (stat(mountpoint.c_str(), &st) != 0 || !S_ISDIR(st.st_mode))
+		throw std::runtime_error(
+			fmt::format("mount point '{}' is not a directory", mountpoint));
+
+	client::inode_events events;
+	events.pages_stale = [this](client::inode &node) {
+		invalidator_.pages_stale(number_of(*context_, node));
+	};
+	mount_ = std::make_unique<client::mount>(o, std::move(events));
+	context_ = std::unique_ptr<context>(
+		new context{*mount_, control(*mount_, mountpoint_), {}, nullptr, nullptr});
+	context_->root = mount_->inodes().ref(mount_->storage().root());
+
+	std::string options = fuse_options(o);
+	std::string words[] = {"coopfs-fuse", "-o", options};
+	char *argv[] = {words[0].data(), words[1].data(), words[2].data(), nullptr};
+	fuse_args args = FUSE_ARGS_INIT(3, argv);
+	fuse_lowlevel_ops ops = session_operations();
+	fuse_.reset(fuse_session_new(&args, &ops, sizeof(ops), context_.get()));
+	fuse_opt_free_args(&args);
+	if (!fuse_)
+		throw std::runtime_error("libfuse refused the mount options");
+	context_->session = fuse_.get();
+	if (fuse_session_mount(fuse_.get(), mountpoint.c_str()) != 0)
+		throw std::runtime_error(fmt::format(
+			"cannot mount on '{}' (is /dev/fuse there, and may you use it?)",
+			mountpoint));
+	live_ = fuse_.get();
+}
+
+session::~session()
+{
+	invalidator_.stop();
+	if (fuse_session *live = live_.exchange(nullptr))
+		fuse_session_unmount(live);
+	fuse_.reset();
+}
+
+int session::run(const std::function<void()> &usable)
+{
+	invalidator_.start(fuse_.get());
+	std::thread announcer([this, &usable] { announce(usable); });
+	int err = loop();
+	invalidator_.stop();
+	fuse_session_unmount(fuse_.get());
+	announcer.join();
+	return err;
+}
+
+int session::loop()
+{
+	fuse_loop_config *config = fuse_loop_cfg_create();
+	fuse_loop_cfg_set_clone_fd(config, 1);
+	fuse_loop_cfg_set_max_threads(config, max_workers);
+	fuse_loop_cfg_set_idle_threads(config, max_workers);
+	int err = fuse_session_loop_mt(fuse_.get(), config);
+	fuse_loop_cfg_destroy(config);
+	return err;
+}
+
+// The kernel answers a stat of the root only when it has agreed with us on everything.
+void session::announce(const std::function<void()> &usable)
+{
+	set_readahead();
+	usable();
+}
+
+void session::set_readahead() const
+{
+	struct stat st;
+	if (stat(mountpoint_.c_str(), &st) != 0)
+		return; // ended meanwhile
+	auto path = fmt::format("/sys/class/bdi/{}:{}/read_ahead_kb", major(st.st_dev),
+				minor(st.st_dev));
+	std::ofstream file(path);
+	file << options_.readahead * (1u << COOP_PAGE_MIN_SHIFT) / 1024 << std::flush;
+	if (!file)
+		spdlog::warn("cannot set {}: the kernel keeps its own readahead", path);
+}
+
+} // namespace coop::shim

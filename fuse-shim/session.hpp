@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// session.hpp - the mount point and the loop that serves it.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "fuse-shim/invalidator.hpp"
+#include "fuse-shim/shim.hpp"
+#include "fuse-shim/signals.hpp"
+
+namespace coop::shim
+{
+
+class session
+{
+public:
+	// Mounts. Throws std::runtime_error.
+	session(const client::mount_options &, const std::string &mountpoint);
+	~session();
+	session(const session &) = delete;
+	session &operator=(const session &) = delete;
+
+	// Serves until the file system is unmounted or a signal ends it. usable runs on a thread of
+	// its own as soon as the mount answers. 0, the number of a signal, or -errno.
+	int run(const std::function<void()> &usable);
+
+private:
+	int loop();
+	void end();
+	void give_up();
+	void announce(const std::function<void()> &usable);
+	void set_readahead() const;
+
+	std::atomic<fuse_session *> live_{nullptr};                      // while mounted
+	signal_watch signals_{[this] { end(); }, [this] { give_up(); }}; // outlives the rest
+	const client::mount_options &options_;
+	const std::string mountpoint_;
+	invalidator invalidator_;
+	std::unique_ptr<client::mount> mount_;
+	std::unique_ptr<context> context_;
+	client::entry root_entry_;
+	std::unique_ptr<fuse_session, void (*)(fuse_session *)> fuse_;
+};
+
+} // namespace coop::shim

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// shim.hpp - what every FUSE operation needs: the mount, who calls, how to reply.
+//
+// An inode number of FUSE is the address of the client's inode, which lives until
+// the kernel has forgotten every reference; small numbers are the root and the
+// files of .coopfs, which no address can equal.
+#pragma once
+
+#include <fuse_lowlevel.h>
+
+#include "fuse-shim/control.hpp"
+#include "fuse-shim/identity.hpp"
+#include "userland/client/mount.hpp"
+
+namespace coop::shim
+{
+
+// How long the kernel may believe names and attributes that another node may change.
+inline constexpr double cache_seconds = 1.0;
+
+struct context {
+	client::mount &mount;
+	control files_of_control;
+	identity_cache identities;
+	fuse_session *session = nullptr;
+	client::inode *root = nullptr;
+};
+
+inline context &context_of(fuse_req_t req)
+{
+	return *static_cast<context *>(fuse_req_userdata(req));
+}
+
+inline client::inode &inode_of(context &c, fuse_ino_t ino)
+{
+	return ino == FUSE_ROOT_ID ? *c.root : *reinterpret_cast<client::inode *>(ino);
+}
+
+inline fuse_ino_t number_of(context &c, client::inode &node)
+{
+	return &node == c.root ? FUSE_ROOT_ID : reinterpret_cast<fuse_ino_t>(&node);
+}
+
+inline client::caller caller_of(fuse_req_t req)
+{
+	return context_of(req).identities.of(req);
+}
+
+// A name in the root that is not storage's to look up, make or take away.
+inline bool reserved(fuse_ino_t parent, std::string_view name)
+{
+	return parent == FUSE_ROOT_ID && name == control::directory_name;
+}
+
+// err: 0 or -errno.
+inline void reply_status(fuse_req_t req, int err)
+{
+	fuse_reply_err(req, -err);
+}
+
+// The kernel gets a reference to the entry; asked: ticket from before storage was asked.
+fuse_entry_param make_entry(context &c, const client::entry &e, client::ticket asked);
+void reply_entry(fuse_req_t req, const client::entry &e, client::ticket asked);
+
+const fuse_lowlevel_ops &operations();
+
+// Operations, by file: ops_name.cpp, ops_attr.cpp, ops_file.cpp, ops_dir.cpp.
+void op_lookup(fuse_req_t, fuse_ino_t parent, const char *name);
+void op_forget(fuse_req_t, fuse_ino_t, std::uint64_t n);
+void op_forget_multi(fuse_req_t, std::size_t count, fuse_forget_data *);
+void op_mkdir(fuse_req_t, fuse_ino_t parent, const char *name, mode_t);
+void op_unlink(fuse_req_t, fuse_ino_t parent, const char *name);
+void op_rmdir(fuse_req_t, fuse_ino_t parent, const char *name);
+void op_rename(fuse_req_t, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
+	       const char *new_name, unsigned flags);
+void op_link(fuse_req_t, fuse_ino_t, fuse_ino_t new_parent, const char *new_name);
+void op_symlink(fuse_req_t, const char *target, fuse_ino_t parent, const char *name);
+void op_readlink(fuse_req_t, fuse_ino_t);
+
+void op_getattr(fuse_req_t, fuse_ino_t, fuse_file_info *);
+void op_setattr(fuse_req_t, fuse_ino_t, struct stat *, int to_set, fuse_file_info *);
+void op_access(fuse_req_t, fuse_ino_t, int mask);
+void op_statfs(fuse_req_t, fuse_ino_t);
+
+void op_open(fuse_req_t, fuse_ino_t, fuse_file_info *);
+void op_create(fuse_req_t, fuse_ino_t parent, const char *name, mode_t, fuse_file_info *);
+void op_read(fuse_req_t, fuse_ino_t, std::size_t size, off_t, fuse_file_info *);
+void op_write(fuse_req_t, fuse_ino_t, const char *, std::size_t size, off_t, fuse_file_info *);
+void op_flush(fuse_req_t, fuse_ino_t, fuse_file_info *);
+void op_fsync(fuse_req_t, fuse_ino_t, int datasync, fuse_file_info *);
+void op_release(fuse_req_t, fuse_ino_t, fuse_file_info *);
+
+void op_opendir(fuse_req_t, fuse_ino_t, fuse_file_info *);
+void op_readdir(fuse_req_t, fuse_ino_t, std::size_t size, off_t, fuse_file_info *);
+void op_readdirplus(fuse_req_t, fuse_ino_t, std::size_t size, off_t, fuse_file_info *);
+void op_releasedir(fuse_req_t, fuse_ino_t, fuse_file_info *);
+
+} // namespace coop::shim

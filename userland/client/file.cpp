@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: MIT
+// file.cpp - one open file's life: open, read and write, commit, release.
+#include "userland/client/file.hpp"
+
+#include <fcntl.h>
+#include <future>
+
+namespace coop::client
+{
+
+namespace
+{
+
+// Versions that a read follows before it takes the bytes without one.
+constexpr int max_versions = 4;
+// More than that is not worth carrying in the reply to an open.
+constexpr std::uint32_t inline_bytes = 64u << 10;
+
+} // namespace
+
+files::files(storage &s, page_store &p, reader &r, inode_table &t) :
+	storage_(s),
+	store_(p),
+	reader_(r),
+	inodes_(t)
+{
+}
+
+// Decides what the kernel keeps, and makes the open file.
+void files::admit(inode &node, open_result &r, open_answer &out)
+{
+	{
+		std::lock_guard guard(node.lock);
+		out.keep = node.version && node.kernel_version == node.version && !node.unsettled;
+		out.attr_stale = node.kernel_attr != r.attr.version;
+		if (!out.keep) {
+			node.kernel_version = 0;
+			node.unsettled++;
+			out.file->unsettled = true;
+		}
+	}
+	if (r.inline_data.empty())
+		return;
+	auto c = content_of(*out.file);
+	if (c->key.version == r.attr.version)
+		reader_.put_inline(*c, r.inline_data);
+}
+
+int files::open(const caller &who, inode &node, int flags, open_answer &out)
+{
+	bool empties = flags & O_TRUNC;
+	std::unique_lock order(node.change_order, std::defer_lock);
+	if (empties)
+		order.lock();
+	auto wanted = (flags & O_ACCMODE) == O_WRONLY || empties ? 0 : inline_bytes;
+	ticket asked = inodes_.now();
+	open_result r;
+	int err = storage_.open(who, node.fh, flags & (O_ACCMODE | O_TRUNC | O_APPEND), wanted, r);
+	if (err)
+		return err;
+	if (empties)
+		inodes_.emptied(node, r.attr);
+	else
+		inodes_.learn(node, asked, r.attr, &r.openers, false);
+	out.file = std::make_unique<open_file>(node, who, r.open_id, flags);
+	admit(node, r, out);
+	return 0;
+}
+
+int files::create(const caller &who, const handle &dir, std::string_view name, int flags,
+		  mode_t mode, entry &made, inode *&ino, open_answer &out)
+{
+	ticket asked = inodes_.now();
+	open_result r;
+	int err = storage_.create(who, dir, name, flags & (O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL),
+				  mode, made, r);
+	if (err)
+		return err;
+	ino = inodes_.ref(made);
+	inodes_.learn(*ino, asked, r.attr, &r.openers, true);
+	out.file = std::make_unique<open_file>(*ino, who, r.open_id, flags);
+	admit(*ino, r, out);
+	return 0;
+}
+
+// The file's contents as of the newest version known, as this opener may read them.
+std::shared_ptr<const content> files::content_of(open_file &f)
+{
+	std::scoped_lock guard(f.lock, f.node->lock);
+	const inode &n = *f.node;
+	if (!f.current || f.current->key.version != n.version)
+		f.current = std::make_shared<const content>(
+			content{{n.fid, n.version}, n.size, n.fh, f.open_id, n.openers});
+	return f.current;
+}
+
+// The first use of a file after its open: the kernel has done what the open told it.
+void files::settle(open_file &f)
+{
+	if (!f.unsettled.exchange(false))
+		return;
+	std::lock_guard guard(f.node->lock);
+	f.node->unsettled--;
+}
+
+int files::revalidate(open_file &f)
+{
+	ticket asked = inodes_.now();
+	attributes attr;
+	int err = storage_.getattr(f.opener, f.node->fh, attr);
+	if (!err)
+		inodes_.learn(*f.node, asked, attr, nullptr, false);
+	return err;
+}
+
+int files::read_direct(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
+{
+	out.pieces.clear();
+	out.direct = std::make_unique_for_overwrite<std::byte[]>(length);
+	std::promise<storage::read_result> promise;
+	storage_.read(f.node->fh, f.open_id, offset, {iovec{out.direct.get(), length}}, 0,
+		      [&promise](const storage::read_result &r) { promise.set_value(r); });
+	auto r = promise.get_future().get();
+	out.direct_length = r.err ? 0 : static_cast<std::size_t>(r.bytes);
+	std::lock_guard guard(f.node->lock);
+	f.node->kernel_version = inode::mixed; // bytes of no version
+	return r.err;
+}
+
+int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
+{
+	settle(f);
+	for (int i = 0; i < max_versions; i++) {
+		auto c = content_of(f);
+		if (!c->key.version)
+			break;
+		out.pieces.clear();
+		int err = reader_.read(*c, f.stream, offset, length, out.pieces);
+		if (err == -ESTALE) {
+			err = revalidate(f);
+			if (err)
+				return err;
+			continue;
+		}
+		if (err)
+			return err;
+		std::lock_guard guard(f.node->lock);
+		auto &has = f.node->kernel_version;
+		if (!has)
+			has = c->key.version;
+		else if (has != c->key.version)
+			has = inode::mixed;
+		return 0;
+	}
+	return read_direct(f, offset, length, out);
+}
+
+int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data,
+		 std::size_t length)
+{
+	settle(f);
+	inode &node = *f.node;
+	std::lock_guard order(node.change_order);
+	write_result r;
+	int err = storage_.write(node.fh, f.open_id, offset, data, r);
+	if (err)
+		return err;
+	f.uncommitted = true;
+	if (f.flags & O_APPEND) {
+		// The daemon chose the place; the kernel had assumed one.
+		auto end = static_cast<std::uint64_t>(r.attr.st.st_size);
+		auto assumed = offset;
+		offset = end >= length ? end - length : 0;
+		inodes_.changed(node, r, offset, length);
+		if (assumed != offset)
+			inodes_.misplaced(node);
+		return 0;
+	}
+	inodes_.changed(node, r, offset, length);
+	return 0;
+}
+
+int files::commit(open_file &f)
+{
+	settle(f);
+	if (!f.uncommitted.exchange(false))
+		return 0;
+	ticket asked = inodes_.now();
+	write_result r;
+	int err = storage_.commit(f.node->fh, f.open_id, r);
+	if (err) {
+		f.uncommitted = true; // the next fsync or close tries, and tells, again
+		return err;
+	}
+	inodes_.learn(*f.node, asked, r.attr, nullptr, false);
+	return 0;
+}
+
+void files::release(std::unique_ptr<open_file> f)
+{
+	settle(*f);
+	ticket asked = inodes_.now();
+	write_result r;
+	bool wrote = (f->flags & O_ACCMODE) != O_RDONLY;
+	int err = storage_.close(f->node->fh, f->open_id, r);
+	if (!err && wrote)
+		inodes_.learn(*f->node, asked, r.attr, nullptr, false);
+}
+
+int files::getattr(const caller &who, inode &node, attributes &out)
+{
+	ticket asked = inodes_.now();
+	int err = storage_.getattr(who, node.fh, out);
+	if (!err)
+		inodes_.learn(node, asked, out, nullptr, true);
+	return err;
+}
+
+int files::setattr(const caller &who, inode &node, const storage::setattr_request &q,
+		   attributes &out)
+{
+	std::lock_guard order(node.change_order);
+	write_result r;
+	int err = storage_.setattr(who, node.fh, q, r);
+	if (err)
+		return err;
+	out = r.attr;
+	if (!S_ISREG(out.st.st_mode))
+		return 0;
+	// What a truncation touches: from the end that was to the end that is, or the reverse.
+	std::uint64_t before;
+	{
+		std::lock_guard guard(node.lock);
+		before = node.size;
+	}
+	auto after = static_cast<std::uint64_t>(out.st.st_size);
+	inodes_.changed(node, r, std::min(before, after),
+			std::max(before, after) - std::min(before, after));
+	std::lock_guard guard(node.lock);
+	node.kernel_attr = out.version;
+	return 0;
+}
+
+} // namespace coop::client

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// file.hpp - open files: close-to-open consistency, reads that outlive a change
+// of version, writes that go through to storage.
+//
+// Close-to-open: an open asks storage for the file's version. The kernel may keep
+// its pages only if all of them are of that version. A reader that meets a newer
+// version in mid-file (-ESTALE) revalidates and goes on with the new one; if the
+// file changes faster than it can be read by version, the bytes come straight from
+// storage, of no version and kept by nobody. So a reader gets data or an error of
+// storage's own, never one that storage could mend.
+//
+// Writes reach storage before they are answered. Their reply tells the version
+// before and after, so pages that the write did not touch stay good (inode.hpp).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "userland/client/inode.hpp"
+#include "userland/client/reader.hpp"
+
+namespace coop::client
+{
+
+class open_file
+{
+public:
+	open_file(inode &node, const caller &opener, std::uint64_t open_id, int flags) :
+		node(node.shared_from_this()),
+		opener(opener),
+		open_id(open_id),
+		flags(flags)
+	{
+	}
+
+	const std::shared_ptr<inode> node;
+	const caller opener;
+	const std::uint64_t open_id;
+	const int flags;
+
+	std::atomic<bool> unsettled{false};   // see inode::unsettled
+	std::atomic<bool> uncommitted{false}; // wrote since the last commit
+	std::mutex lock;                      // what follows
+	reader::stream stream;
+	std::shared_ptr<const content> current;
+};
+
+// What a read found: pieces of the page store, or bytes that belong to the answer alone.
+struct read_answer {
+	std::vector<piece> pieces;
+	std::unique_ptr<std::byte[]> direct;
+	std::size_t direct_length = 0;
+};
+
+class files
+{
+public:
+	files(storage &, page_store &, reader &, inode_table &);
+
+	// 0 or -errno. keep: the kernel may keep the pages that it has. attr_stale: the attributes
+	// that the kernel holds are older than this open.
+	struct open_answer {
+		std::unique_ptr<open_file> file;
+		bool keep = false;
+		bool attr_stale = false;
+	};
+	[[nodiscard]] int open(const caller &, inode &, int flags, open_answer &out);
+	[[nodiscard]] int create(const caller &, const handle &dir, std::string_view name,
+				 int flags, mode_t mode, entry &node, inode *&ino,
+				 open_answer &out);
+	[[nodiscard]] int read(open_file &, std::uint64_t offset, std::uint32_t length,
+			       read_answer &out);
+	[[nodiscard]] int write(open_file &, std::uint64_t offset, std::span<const iovec> data,
+				std::size_t length);
+	// What was written is on stable storage, or -errno.
+	[[nodiscard]] int commit(open_file &);
+	void release(std::unique_ptr<open_file>);
+
+	[[nodiscard]] int getattr(const caller &, inode &, attributes &out);
+	[[nodiscard]] int setattr(const caller &, inode &, const storage::setattr_request &,
+				  attributes &out);
+
+private:
+	std::shared_ptr<const content> content_of(open_file &);
+	int read_direct(open_file &, std::uint64_t offset, std::uint32_t length, read_answer &out);
+	int revalidate(open_file &);
+	void settle(open_file &);
+	void admit(inode &, open_result &, open_answer &out);
+
+	storage &storage_;
+	page_store &store_;
+	reader &reader_;
+	inode_table &inodes_;
+};
+
+} // namespace coop::client

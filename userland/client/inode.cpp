@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+// inode.cpp - which replies are believed, and what a new version does to the
+// pages of the old one.
+#include "userland/client/inode.hpp"
+
+#include <algorithm>
+
+namespace coop::client
+{
+
+inode_table::inode_table(page_store &store, inode_events events) :
+	store_(store),
+	events_(std::move(events))
+{
+}
+
+inode *inode_table::ref(const entry &e)
+{
+	std::lock_guard guard(lock_);
+	auto &slot = by_fid_[e.attr.fid];
+	if (!slot)
+		slot = std::make_shared<inode>(e);
+	slot->lookups++;
+	return slot.get();
+}
+
+void inode_table::forget(inode *node, std::uint64_t n)
+{
+	std::shared_ptr<inode> last; // destroyed after the lock is released
+	std::lock_guard guard(lock_);
+	node->lookups -= std::min(n, node->lookups);
+	if (node->lookups)
+		return;
+	auto it = by_fid_.find(node->fid);
+	if (it == by_fid_.end() || it->second.get() != node)
+		return;
+	last = std::move(it->second);
+	by_fid_.erase(it);
+}
+
+std::size_t inode_table::size() const
+{
+	std::lock_guard guard(lock_);
+	return by_fid_.size();
+}
+
+bool inode_table::replace(inode &node, const attributes &attr)
+{
+	if (node.version && node.version != attr.version)
+		store_.drop({node.fid, node.version});
+	node.version = attr.version;
+	node.size = static_cast<std::uint64_t>(attr.st.st_size);
+	node.openers.clear();
+	if (!node.kernel_version || node.kernel_version == attr.version)
+		return false;
+	node.kernel_version = inode::mixed;
+	return true;
+}
+
+void inode_table::learn(inode &node, ticket asked, const attributes &attr,
+			const std::vector<std::uint32_t> *openers, bool to_kernel)
+{
+	if (!S_ISREG(attr.st.st_mode))
+		return;
+	bool stale = false;
+	{
+		std::lock_guard guard(node.lock);
+		if (to_kernel)
+			node.kernel_attr = attr.version;
+		if (asked <= node.believed)
+			return;
+		node.believed = asked;
+		if (attr.version != node.version)
+			stale = replace(node, attr);
+		if (openers)
+			node.openers = *openers;
+	}
+	// An opener's pages are dealt with by the reply to the open itself.
+	if (stale && !openers)
+		events_.pages_stale(node);
+}
+
+void inode_table::changed(inode &node, const write_result &r, std::uint64_t offset,
+			  std::uint64_t length)
+{
+	bool stale = false;
+	{
+		std::lock_guard guard(node.lock);
+		node.believed = now();
+		auto size = static_cast<std::uint64_t>(r.attr.st.st_size);
+		if (node.version == r.version_before && node.version) {
+			if (r.attr.version != node.version)
+				store_.advance({node.fid, node.version}, r.attr.version, offset,
+					       length, node.size, size);
+			// The kernel wrote the same bytes to its own pages before it asked us.
+			if (!node.kernel_version || node.kernel_version == r.version_before)
+				node.kernel_version = r.attr.version;
+			if (node.kernel_attr == r.version_before)
+				node.kernel_attr = r.attr.version;
+			node.version = r.attr.version;
+			node.size = size;
+		} else {
+			// The kernel's pages: ours are good, what they lie among is not.
+			if (!node.kernel_version)
+				node.kernel_version = inode::mixed;
+			stale = replace(node, r.attr);
+		}
+	}
+	if (stale)
+		events_.pages_stale(node);
+}
+
+void inode_table::misplaced(inode &node)
+{
+	{
+		std::lock_guard guard(node.lock);
+		node.kernel_version = inode::mixed;
+	}
+	events_.pages_stale(node);
+}
+
+void inode_table::emptied(inode &node, const attributes &attr)
+{
+	std::lock_guard guard(node.lock);
+	node.believed = now();
+	replace(node, attr);
+	node.kernel_version = 0; // the kernel truncates its pages with the open
+}
+
+} // namespace coop::client

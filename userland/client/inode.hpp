@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// inode.hpp - the files that the kernel holds references to, and what this mount
+// knows of their contents.
+//
+// Replies of storage arrive in any order, so each request takes a ticket before
+// it is sent; a reply changes what is known only if its request started after the
+// one that was believed last. A local change takes its ticket when its reply is
+// in, and one inode has one local change under way at a time (change_order): so
+// the versions that local writes go through form a chain without gaps, and a
+// version that does not follow on from ours means that somebody else wrote.
+//
+// What the kernel's page cache may hold is followed the same way
+// (kernel_version), so that an open can tell whether to keep it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "userland/client/page_store.hpp"
+#include "userland/client/storage.hpp"
+
+namespace coop::client
+{
+
+using ticket = std::uint64_t;
+
+struct inode : std::enable_shared_from_this<inode> {
+	static constexpr std::uint64_t mixed = ~0ull; // kernel_version: pages of several versions
+
+	explicit inode(const entry &e) : fid(e.attr.fid), fh(e.fh), number(e.attr.st.st_ino) {}
+
+	const coop_fid fid;
+	const handle fh;
+	const ino_t number;        // storage's
+	std::uint64_t lookups = 0; // the kernel's references; the table's lock
+
+	// Held across a write, truncation or other local change of storage. Taken before 'lock'.
+	std::mutex change_order;
+
+	std::mutex lock;           // what follows
+	ticket believed = 0;       // of the last reply that was believed
+	std::uint64_t version = 0; // 0: not known
+	std::uint64_t size = 0;
+	std::vector<std::uint32_t> openers; // of 'version', as the last open reply told
+	std::uint64_t kernel_version = 0;   // of the pages that the kernel holds; 0: it holds none
+	std::uint64_t kernel_attr = 0; // version that came with the attributes the kernel holds
+	// Opens that told the kernel to throw its pages away and have not been used since: until
+	// they are, the kernel may not have done it yet.
+	unsigned unsettled = 0;
+};
+
+// What has to follow when another version turns up.
+struct inode_events {
+	// The kernel holds pages of another version. Called without locks, from any thread, also
+	// while the kernel waits for a reply: must not call into the kernel itself.
+	std::function<void(inode &)> pages_stale;
+};
+
+class inode_table
+{
+public:
+	inode_table(page_store &store, inode_events events);
+
+	// One more reference of the kernel's.
+	inode *ref(const entry &e);
+	void forget(inode *node, std::uint64_t n);
+	std::size_t size() const;
+
+	ticket now() { return ++clock_; }
+
+	// A reply without a local change: lookup, getattr, readdir, open. openers: from an open
+	// reply, else null. to_kernel: these attributes go to the kernel.
+	void learn(inode &node, ticket asked, const attributes &attr,
+		   const std::vector<std::uint32_t> *openers, bool to_kernel);
+	// A local change of [offset, offset + length) took the file from before.version_before to
+	// attr. change_order is held.
+	void changed(inode &node, const write_result &r, std::uint64_t offset,
+		     std::uint64_t length);
+	// What the kernel wrote into its own pages is not where storage put it.
+	void misplaced(inode &node);
+	// The contents were replaced by nothing (O_TRUNC). change_order is held.
+	void emptied(inode &node, const attributes &attr);
+
+private:
+	// Goes over to a version that does not follow on from ours; true: the kernel's pages are
+	// stale.
+	bool replace(inode &node, const attributes &attr);
+
+	page_store &store_;
+	inode_events events_;
+	std::atomic<ticket> clock_{0};
+	struct hash {
+		std::size_t operator()(const coop_fid &f) const { return f.lo; }
+	};
+	struct equal {
+		bool operator()(const coop_fid &a, const coop_fid &b) const
+		{
+			return a.hi == b.hi && a.lo == b.lo;
+		}
+	};
+	mutable std::mutex lock_;
+	std::unordered_map<coop_fid, std::shared_ptr<inode>, hash, equal> by_fid_;
+};
+
+} // namespace coop::client

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// mount.cpp - options to parts: storage first (it holds the fabric key), then the
+// page store, the endpoint and its node, then the registration that lets the
+// daemon name this node to others.
+#include "userland/client/mount.hpp"
+
+#include <cerrno>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdexcept>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+#include <spdlog/spdlog.h>
+
+#include "userland/ud/endpoint.hpp"
+
+namespace coop::client
+{
+
+namespace
+{
+
+// The source address that the routing table gives to packets for the server.
+std::string local_address_towards(const mount_options &o)
+{
+	addrinfo hints{};
+	hints.ai_socktype = SOCK_DGRAM;
+	addrinfo *list = nullptr;
+	int err = getaddrinfo(o.server.c_str(), std::to_string(o.port).c_str(), &hints, &list);
+	if (err)
+		throw std::runtime_error(
+			fmt::format("server '{}': {}", o.server, gai_strerror(err)));
+	std::unique_ptr<addrinfo, void (*)(addrinfo *)> owned(list, freeaddrinfo);
+	for (addrinfo *a = list; a; a = a->ai_next) {
+		int s = socket(a->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+		if (s < 0)
+			continue;
+		sockaddr_storage self{};
+		socklen_t length = sizeof(self);
+		bool found = connect(s, a->ai_addr, a->ai_addrlen) == 0 &&
+			     getsockname(s, reinterpret_cast<sockaddr *>(&self), &length) == 0;
+		close(s);
+		char text[NI_MAXHOST];
+		if (found && getnameinfo(reinterpret_cast<sockaddr *>(&self), length, text,
+					 sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0)
+			return text;
+	}
+	throw std::runtime_error(
+		fmt::format("no route to the server '{}': give option addr=", o.server));
+}
+
+std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
+{
+	if (!o.ib_devname.empty()) {
+		ud::verbs_options v;
+		v.device = o.ib_devname;
+		v.port = static_cast<std::uint8_t>(o.ib_port);
+		v.gid_index = o.ib_gid;
+		v.sl = static_cast<std::uint8_t>(o.ib_sl);
+		v.mtu = o.ib_mtu;
+		return ud::make_verbs(v);
+	}
+	ud::soft_roce_options s;
+	s.ip = o.addr.empty() ? local_address_towards(o) : o.addr;
+	if (o.ib_mtu)
+		s.mtu = o.ib_mtu;
+	return ud::make_soft_roce(s);
+}
+
+} // namespace
+
+mount::mount(const mount_options &o, inode_events events) : options_(o)
+{
+	storage_options s;
+	s.server = o.server;
+	s.port = o.port;
+	s.export_name = o.export_name;
+	s.key_file = o.key;
+	s.on_node = [this](const node_event &e) { on_node(e); };
+	storage_ = storage::connect(s);
+	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT);
+	if (o.ib)
+		start_node();
+	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_);
+	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
+	files_ = std::make_unique<client::files>(*storage_, *pages_, *reader_, *inodes_);
+}
+
+// The reader waits for what it has under way, which the node and storage still complete.
+mount::~mount()
+{
+	node_for_events_ = nullptr;
+	files_.reset();
+	inodes_.reset();
+	reader_.reset();
+	storage_.reset();
+	node_.reset();
+	pages_.reset();
+}
+
+void mount::start_node()
+{
+	std::unique_ptr<ud::endpoint> endpoint;
+	try {
+		endpoint = make_endpoint(options_);
+		endpoint_name_ = endpoint->info().name;
+		node_options n;
+		n.num_rrpc = options_.ib_num_rrpc;
+		n.num_srpc = options_.ib_num_srpc;
+		n.peer_timeout_ms = options_.peer_timeout_ms;
+		n.qkey = options_.ib_qkey;
+		n.serve_bytes_s = options_.serve_mbps * 125000ull;
+		n.page_crc = options_.page_crc;
+		n.fabric_key = storage_->fabric_key();
+		node_ = node::create(n, std::move(endpoint), *pages_);
+	} catch (const std::exception &e) {
+		throw std::runtime_error(
+			fmt::format("option 'ib': no endpoint for peers: {}", e.what()));
+	}
+	node_for_events_ = node_.get();
+	node_id_ = storage_->register_node(node_->self());
+	if (!node_id_)
+		throw std::runtime_error("the storage daemon refused to register this node");
+}
+
+void mount::on_node(const node_event &e)
+{
+	client::node *n = node_for_events_;
+	if (!n)
+		return;
+	if (e.joined)
+		n->daemon_join(e.node, e.addr);
+	else
+		n->daemon_leave(e.node);
+	spdlog::debug("node {} {}", e.node, e.joined ? "joined" : "left");
+}
+
+} // namespace coop::client

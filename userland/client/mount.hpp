@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// mount.hpp - one mount's parts, put together from its options and taken apart
+// in the order in which they use each other.
+//
+// A mount that asks for peers and cannot have an endpoint does not start: a node
+// that silently read everything from storage would look like a slow network.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "userland/client/file.hpp"
+#include "userland/client/inode.hpp"
+#include "userland/client/node.hpp"
+#include "userland/client/options.hpp"
+#include "userland/client/page_store.hpp"
+#include "userland/client/reader.hpp"
+#include "userland/client/storage.hpp"
+
+namespace coop::client
+{
+
+class mount
+{
+public:
+	// Throws std::runtime_error (std::system_error) with a text that a person can act on.
+	mount(const mount_options &, inode_events);
+	~mount();
+	mount(const mount &) = delete;
+	mount &operator=(const mount &) = delete;
+
+	const mount_options &options() const { return options_; }
+	client::storage &storage() { return *storage_; }
+	page_store &pages() { return *pages_; }
+	client::node *node() { return node_.get(); } // null: no peers
+	client::reader &reader() { return *reader_; }
+	inode_table &inodes() { return *inodes_; }
+	client::files &files() { return *files_; }
+	std::uint32_t node_id() const { return node_id_; }
+	const std::string &endpoint_name() const { return endpoint_name_; }
+
+private:
+	void start_node();
+	void on_node(const node_event &);
+
+	const mount_options options_;
+	std::unique_ptr<client::storage> storage_;
+	std::unique_ptr<page_store> pages_;
+	std::unique_ptr<client::node> node_;
+	std::atomic<client::node *> node_for_events_{nullptr};
+	std::unique_ptr<client::reader> reader_;
+	std::unique_ptr<inode_table> inodes_;
+	std::unique_ptr<client::files> files_;
+	std::uint32_t node_id_ = 0;
+	std::string endpoint_name_ = "none";
+};
+
+} // namespace coop::client

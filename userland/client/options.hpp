@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// options.hpp - what a mount command says, checked before anything is started.
+//
+// The FUSE program and the mount helper of the kernel module take the same
+// words, so both parse them here. An option that is unknown, out of range, given
+// twice or without effect beside the others is refused by name, with what would
+// be allowed; nothing is ignored in silence.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace coop::client
+{
+
+inline constexpr std::uint16_t default_port = 17430;
+
+struct mount_options {
+	// SERVER[:PORT]:/EXPORT
+	std::string server; // without brackets
+	std::uint16_t port = default_port;
+	std::string export_name; // "/data"
+
+	std::uint32_t readahead = 256; // pages
+	bool ra_async = true;
+	std::uint64_t cache_size = 1ull << 30; // bytes
+	std::string key;                       // cluster key file, empty: none
+
+	bool ib = false;        // exchange pages with peers
+	std::string ib_devname; // empty: soft RoCE
+	unsigned ib_port = 1;
+	int ib_gid = -1; // index, -1: chosen
+	unsigned ib_sl = 0;
+	std::uint32_t ib_qkey = 0x1c00b;
+	unsigned ib_mtu = 0; // 0: what the device has
+	unsigned ib_num_rrpc = 64;
+	unsigned ib_num_srpc = 64;
+	unsigned peer_timeout_ms = 50;
+	std::string addr; // soft RoCE: own address; empty: that of the route to the server
+	bool page_crc = false;
+	std::uint32_t serve_mbps = 0; // megabits a second served to peers, 0: no limit
+
+	bool read_only = false;
+	bool allow_other = false;
+	bool default_permissions = false;
+	std::vector<std::string> vfs; // nosuid, noatime ...: for mount(2)
+};
+
+// Each returns what is wrong with the text, or nothing.
+[[nodiscard]] std::optional<std::string> parse_source(std::string_view text, mount_options &out);
+[[nodiscard]] std::optional<std::string> parse_options(std::string_view text, mount_options &out);
+
+// server:/export as mount tables show it.
+std::string format_source(const mount_options &);
+// One "option=value" a line, every option that is in force.
+std::string format_options(const mount_options &);
+// Table for --help: option and what it takes.
+const std::vector<std::pair<std::string_view, std::string_view>> &option_help();
+
+} // namespace coop::client
