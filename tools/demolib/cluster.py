@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: MIT
+"""A daemon and its nodes on this machine, each a process in the foreground.
+
+Every process is a child that is known by its handle, runs in a session of its own
+(a Ctrl-C reaches only the demo, which then takes things down in order) and asks
+the kernel for SIGTERM should the demo die without a word. Nodes have loopback
+addresses of their own, chosen by process id, so that two demos do not meet.
+"""
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import time
+
+from failure import Failure
+from rundir import unmount
+
+PR_SET_PDEATHSIG = 1
+START_S = 30
+STOP_S = 10
+EXPORT = "data"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _follow_parent():
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def tail(path, lines=8):
+    with open(path, encoding="utf-8", errors="replace") as log:
+        return "".join("    " + line for line in log.readlines()[-lines:]).rstrip()
+
+
+class Child:
+    """A process with a log, ended by SIGTERM and then, if it must be, SIGKILL."""
+
+    def __init__(self, argv, log, pass_fds=()):
+        self.name = os.path.splitext(os.path.basename(log))[0]
+        self.log = log
+        with open(log, "wb") as out:
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                             start_new_session=True, preexec_fn=_follow_parent,
+                                             pass_fds=pass_fds)
+
+    def check(self):
+        status = self._process.poll()
+        if status is not None:
+            raise Failure(f"{self.name} ended with status {status}; its last words ({self.log}):\n{tail(self.log)}")
+
+    def stop(self):
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.poll() is None:
+                self._process.send_signal(number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S)
+                return
+
+
+class Node:
+    def __init__(self, name, address, mountpoint):
+        self.name = name
+        self.address = address
+        self.mountpoint = mountpoint
+        self.child = None
+
+    def control(self, name):
+        with open(os.path.join(self.mountpoint, ".coopfs", name), encoding="utf-8") as file:
+            return file.read()
+
+    def reset(self):
+        with open(os.path.join(self.mountpoint, ".coopfs", "stats"), "w", encoding="ascii") as file:
+            file.write("reset\n")
+
+    def sources(self):
+        """Bytes handed to readers so far, by where they came from."""
+        out = {}
+        for line in self.control("stats").splitlines():
+            word = line.split()
+            if word[:1] == ["source"]:
+                out[word[1]] = int(word[word.index("bytes") + 1])
+        return out
+
+    def storage_bytes_received(self):
+        for line in self.control("stats").splitlines():
+            word = line.split()
+            if word[:2] == ["traffic", "storage"]:
+                return int(word[word.index("rx_bytes") + 1])
+        return 0
+
+    def peer_count(self):
+        return sum(line.startswith("peer ") for line in self.control("peers").splitlines())
+
+    def take_down(self):
+        if os.path.ismount(self.mountpoint):
+            subprocess.run(["fusermount3", "-u", self.mountpoint], stderr=subprocess.DEVNULL, check=False)
+        if self.child:
+            self.child.stop()
+        if not unmount(self.mountpoint):
+            raise Failure(f"{self.mountpoint} cannot be unmounted; `umount -l {self.mountpoint}` as root")
+
+
+class Cluster:
+    def __init__(self, bin_dir, run, data, names):
+        self._bin, self._run, self._data = bin_dir, run, data
+        pid = os.getpid()
+        net = f"127.{1 + (pid >> 8) % 250}.{pid % 256}"
+        self.nodes = [Node(name, f"{net}.{i + 1}", run.path("mnt", name)) for i, name in enumerate(names)]
+        self._ends = contextlib.ExitStack()
+
+    def __enter__(self):
+        with self._ends:
+            self._start()
+            self._ends = self._ends.pop_all()
+        return self
+
+    def __exit__(self, *why):
+        self._ends.close()
+
+    def _start(self):
+        key = os.path.join(self._run.top, "key")
+        with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(os.urandom(32))
+        server = f"127.0.0.1:{self._start_daemon(key)}:/{EXPORT}"
+        for node in self.nodes:
+            self._ends.callback(node.take_down)
+            node.child = Child(
+                [os.path.join(self._bin, "coopfs"), "mount", "-t", "fuse.coopfs", "--foreground",
+                 "-o", f"ib,addr={node.address},cache_size={self._data.cache_bytes},key={key}",
+                 server, node.mountpoint],
+                os.path.join(self._run.log, node.name + ".log"))
+        for node in self.nodes:
+            self._wait(node, lambda n=node: os.path.ismount(n.mountpoint) and n.control("info"), "is not mounted")
+        for node in self.nodes:
+            self._wait(node, lambda n=node: n.peer_count() == len(self.nodes) - 1, "does not know its peers")
+
+    def _start_daemon(self, key):
+        ready, tell = os.pipe()
+        try:
+            daemon = Child(
+                [os.path.join(self._bin, "coopfsd"), "--export", f"{EXPORT}={self._data.path}",
+                 "--listen", "127.0.0.1:0", "--key", key, "--ready-fd", str(tell)],
+                os.path.join(self._run.log, "coopfsd.log"), pass_fds=(tell,))
+            self._ends.callback(daemon.stop)
+            os.close(tell)
+            tell = None
+            if not select.select([ready], [], [], START_S)[0]:
+                raise Failure(f"coopfsd is not ready after {START_S} s; see {daemon.log}")
+            port = os.read(ready, 16).strip()
+            if not port:  # it closed the pipe without a word: it is ending
+                daemon.stop()
+                daemon.check()
+            return int(port)
+        finally:
+            os.close(ready)
+            if tell is not None:
+                os.close(tell)
+
+    def _wait(self, node, condition, what):
+        limit = time.monotonic() + START_S
+        while True:
+            node.child.check()
+            with contextlib.suppress(OSError):
+                if condition():
+                    return
+            if time.monotonic() > limit:
+                raise Failure(f"{node.name} {what} after {START_S} s; its last words:\n{tail(node.child.log)}")
+            time.sleep(0.02)
