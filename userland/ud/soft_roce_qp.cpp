@@ -9,21 +9,6 @@
 namespace coop::ud
 {
 
-void completion_ring::reserve_more(std::size_t n)
-{
-	promised_ += n;
-	if (promised_ <= slot_.size())
-		return;
-	std::vector<completion> larger(std::bit_ceil(promised_));
-	const std::size_t count = tail_ - head_;
-	for (std::size_t i = 0; i < count; i++)
-		larger[i] = slot_[(head_ + i) & mask_];
-	slot_.swap(larger);
-	mask_ = slot_.size() - 1;
-	head_ = 0;
-	tail_ = count;
-}
-
 queue_pair::queue_pair(std::uint32_t index, std::uint32_t number, const qp_attr &attr) :
 	index(index),
 	number(number),

@@ -9,31 +9,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
+#include "userland/ud/completion_ring.hpp"
 #include "userland/ud/endpoint.hpp"
 
 namespace coop::ud
 {
-
-// Completions between their making and poll(). Every completion answers a WR, so the room
-// that create_qp() reserves for a queue pair's WRs is enough.
-class completion_ring
-{
-public:
-	void reserve_more(std::size_t n);
-	bool empty() const { return tail_ == head_; }
-	completion &push() { return slot_[tail_++ & mask_]; }
-	const completion &front() const { return slot_[head_ & mask_]; }
-	void pop() { head_++; }
-
-private:
-	std::vector<completion> slot_ = std::vector<completion>(1);
-	std::size_t promised_ = 0, mask_ = 0;
-	std::size_t head_ = 0, tail_ = 0; // free-running
-};
 
 struct posted_recv {
 	std::uint64_t wr_id;

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// completion_ring.hpp - completions between their making and poll().
+//
+// Every completion answers a WR, so the room that create_qp() reserves for the
+// WRs of its queue pair is always enough: the ring cannot overflow.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <vector>
+
+#include "userland/ud/endpoint.hpp"
+
+namespace coop::ud
+{
+
+class completion_ring
+{
+public:
+	void reserve_more(std::size_t n)
+	{
+		promised_ += n;
+		if (promised_ <= slot_.size())
+			return;
+		std::vector<completion> larger(std::bit_ceil(promised_));
+		const std::size_t count = tail_ - head_;
+		for (std::size_t i = 0; i < count; i++)
+			larger[i] = slot_[(head_ + i) & mask_];
+		slot_.swap(larger);
+		mask_ = slot_.size() - 1;
+		head_ = 0;
+		tail_ = count;
+	}
+
+	bool empty() const { return tail_ == head_; }
+	// Its content is what was there before: assign all of it.
+	completion &push() { return slot_[tail_++ & mask_]; }
+	const completion &front() const { return slot_[head_ & mask_]; }
+	void pop() { head_++; }
+
+private:
+	std::vector<completion> slot_ = std::vector<completion>(1);
+	std::size_t promised_ = 0, mask_ = 0;
+	std::size_t head_ = 0, tail_ = 0; // free-running
+};
+
+} // namespace coop::ud

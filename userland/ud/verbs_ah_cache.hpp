@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// verbs_ah_cache.hpp - address handles by destination.
+//
+// Making one may ask the kernel for the peer's MAC and take milliseconds, or
+// seconds if the peer is gone; so handles are kept, and so is, for a while, the
+// knowledge that a peer cannot be resolved. A handle that is replaced must live
+// until no send can name it: it rests until the endpoint has no send in flight.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "userland/ud/verbs_device.hpp"
+
+namespace coop::ud
+{
+
+class ah_cache
+{
+public:
+	// The handle, or nullptr and *error = -errno.
+	ibv_ah *find(ibv_pd *pd, const verbs_device &device, const address &to, int &error);
+	// The port's addresses changed: all handles are stale.
+	void forget();
+	// No send is in flight.
+	void quiet() { resting_.clear(); }
+
+private:
+	static constexpr std::size_t max_handles = 1024; // in use, and resting
+	static constexpr std::chrono::seconds keep_failure{1};
+
+	struct key {
+		std::array<std::uint8_t, 16> gid;
+		std::uint16_t lid;
+		std::uint8_t sl;
+		auto operator<=>(const key &) const = default;
+	};
+	struct entry {
+		verbs_ah handle;
+		std::uint64_t used = 0;
+		int error = 0;
+		std::chrono::steady_clock::time_point failed{};
+	};
+
+	bool make_room();
+
+	std::map<key, entry> handles_;
+	std::vector<verbs_ah> resting_;
+	std::uint64_t clock_ = 0;
+};
+
+} // namespace coop::ud

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// verbs_device.hpp - an opened RDMA device and the port and GID that an endpoint
+// uses; owners for everything that libibverbs hands out.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <infiniband/verbs.h>
+
+#include "userland/ud/endpoint.hpp"
+
+namespace coop::ud
+{
+
+template <auto destroy> struct verbs_delete {
+	template <typename T> void operator()(T *object) const { destroy(object); }
+};
+template <typename T, auto destroy> using verbs_owner = std::unique_ptr<T, verbs_delete<destroy>>;
+
+using verbs_context = verbs_owner<ibv_context, ibv_close_device>;
+using verbs_pd = verbs_owner<ibv_pd, ibv_dealloc_pd>;
+using verbs_mr = verbs_owner<ibv_mr, ibv_dereg_mr>;
+using verbs_channel = verbs_owner<ibv_comp_channel, ibv_destroy_comp_channel>;
+using verbs_cq = verbs_owner<ibv_cq, ibv_destroy_cq>;
+using verbs_qp_owner = verbs_owner<ibv_qp, ibv_destroy_qp>;
+using verbs_ah = verbs_owner<ibv_ah, ibv_destroy_ah>;
+
+class verbs_device
+{
+public:
+	// Throws std::system_error that says which device, port or GID is missing.
+	explicit verbs_device(const verbs_options &);
+
+	ibv_context *context() const { return context_.get(); }
+	std::uint8_t port() const { return port_; }
+	std::uint8_t gid_index() const { return gid_index_; }
+	bool roce() const { return port_attr_.link_layer == IBV_LINK_LAYER_ETHERNET; }
+	// Own GID is an IPv4 address, and so is every peer's.
+	bool ipv4() const;
+	const std::array<std::uint8_t, 16> &gid() const { return gid_; }
+	std::uint16_t lid() const { return port_attr_.lid; }
+	std::uint32_t mtu() const; // of the port, payload bytes
+	const ibv_device_attr &attr() const { return attr_; }
+	std::string name() const;
+	// LID and GID may change under a running endpoint. False: the port cannot be asked.
+	bool refresh();
+
+private:
+	bool open(ibv_device *);
+	int choose_gid() const;
+
+	verbs_context context_;
+	ibv_device_attr attr_{};
+	ibv_port_attr port_attr_{};
+	std::uint8_t port_;
+	std::uint8_t gid_index_ = 0;
+	std::array<std::uint8_t, 16> gid_{};
+};
+
+} // namespace coop::ud
