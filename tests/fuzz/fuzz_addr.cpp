@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// fuzz_addr.cpp - the line that registers a peer.
+//
+// What parses must be a sendable address, and its text must parse to the same
+// address; what does not parse must leave the caller's address alone.
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "rpc/addr.h"
+#include "tests/fuzz/check.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
+{
+	const std::vector<char> text(data,
+				     data + size); // no terminator: a read past its end is found
+	coop_addr a, untouched;
+	std::memset(&a, 0x5a, sizeof(a));
+	untouched = a;
+	const int err = coop_addr_parse(text.data(), text.size(), &a);
+	FUZZ_CHECK(err == 0 || err == -EINVAL);
+	if (err) {
+		FUZZ_CHECK(!std::memcmp(&a, &untouched, sizeof(a)));
+		return 0;
+	}
+	FUZZ_CHECK(coop_addr_valid(&a));
+	char line[COOP_ADDR_TEXT];
+	const int len = coop_addr_format(&a, line, sizeof(line));
+	FUZZ_CHECK(len > 0 && len < static_cast<int>(sizeof(line)) &&
+		   std::strlen(line) == static_cast<std::size_t>(len));
+	coop_addr b;
+	FUZZ_CHECK(coop_addr_parse(line, static_cast<std::size_t>(len), &b) == 0);
+	FUZZ_CHECK(!std::memcmp(&a, &b, sizeof(a)));
+	for (int room = 0; room <= len; ++room)
+		FUZZ_CHECK(coop_addr_format(&a, line, static_cast<std::size_t>(room)) == -ENOSPC);
+	return 0;
+}
