@@ -231,6 +231,17 @@ def is_mounted(mountpoint):
         return any(line.split()[1] == str(mountpoint) for line in mounts)
 
 
+def readahead_file(mountpoint):
+    """The kernel's readahead setting of what is mounted there, or None."""
+    with open("/proc/self/mountinfo") as mounts:
+        for line in mounts:
+            words = line.split()
+            if words[4] == str(mountpoint):
+                path = pathlib.Path("/sys/class/bdi", words[2], "read_ahead_kb")
+                return path if path.exists() else None
+    return None
+
+
 def unmount(mountpoint, seconds=10):
     deadline = time.monotonic() + seconds
     while is_mounted(mountpoint):
