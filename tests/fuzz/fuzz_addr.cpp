@@ -12,8 +12,10 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
 {
-	const std::vector<char> text(data,
-				     data + size); // no terminator: a read past its end is found
+	// No terminator and no slack: a read past the end is found.
+	std::vector<char> text;
+	text.reserve(size ? size : 1);
+	text.assign(data, data + size);
 	coop_addr a, untouched;
 	std::memset(&a, 0x5a, sizeof(a));
 	untouched = a;
