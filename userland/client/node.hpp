@@ -31,7 +31,7 @@ struct node_options {
 	std::uint64_t serve_bytes_s = 0; // 0: no limit
 	bool page_crc = false;
 	std::array<std::uint8_t, 16> fabric_key{};
-	std::uint32_t poll_us = 50; // most time spent polling before sleeping
+	std::uint32_t poll_us = 100; // most time spent polling before sleeping
 };
 
 struct fetch_outcome {
@@ -63,6 +63,8 @@ public:
 	// meanwhile if no other thread does. ready is also called from the thread that drives: it
 	// must be safe there, short, and not call the node.
 	virtual void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us) = 0;
+	// After a fetch() that this thread will not wait for: sees to it that somebody drives.
+	virtual void tend() = 0;
 	// Something outside the node (storage) may have made a ready() true. Cheap; any thread.
 	virtual void wake() = 0;
 

@@ -116,6 +116,9 @@ inline block_ref block_ref::clone() const
 	return block_ref(b_);
 }
 
+// Zeroes what lies past the end of the file in the block's last page, if that is among 'pages'.
+void zero_tail(const block &, std::uint64_t pages, std::uint64_t file_size, unsigned page_shift);
+
 struct store_stats {
 	std::uint64_t capacity, used; // bytes
 	std::uint64_t blocks, evicted_blocks, evicted_pages;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <climits>
+#include <cstring>
 
 namespace coop::client
 {
@@ -118,6 +119,18 @@ void block_impl::unpin()
 {
 	if (pins_.fetch_sub(1, std::memory_order_acq_rel) == (forgotten | 1))
 		owner_.release_forgotten(this);
+}
+
+void zero_tail(const block &b, std::uint64_t pages, std::uint64_t file_size, unsigned page_shift)
+{
+	const std::uint64_t page_bytes = std::uint64_t{1} << page_shift;
+	const std::uint64_t used = file_size & (page_bytes - 1);
+	if (used == 0)
+		return;
+	const std::uint64_t last = file_size >> page_shift;
+	if (last / 64 == b.index() && (pages >> (last % 64) & 1) != 0)
+		std::memset(b.data(static_cast<std::uint32_t>(last % 64)) + used, 0,
+			    page_bytes - used);
 }
 
 } // namespace coop::client

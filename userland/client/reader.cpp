@@ -271,7 +271,8 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 		job = loader_.load(c, std::move(mine), true);
 
 	std::uint64_t from = 0, to = 0;
-	if (plan_readahead(s, offset, end, c.size, from, to))
+	const bool readahead = plan_readahead(s, offset, end, c.size, from, to);
+	if (readahead)
 		start_readahead(c, from, to,
 				ra_async_.load(std::memory_order_relaxed) ? nullptr : &ahead);
 
@@ -289,6 +290,8 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 			job = loader_.load(c, std::move(mine), false);
 	}
 	wait_settled(ahead);
+	if (readahead && node_ != nullptr)
+		node_->tend();
 
 	const source slowest = account(parts, offset, end);
 	out.reserve(parts.size());

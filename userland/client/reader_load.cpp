@@ -46,18 +46,6 @@ std::uint64_t take_fetch(std::uint64_t &mask)
 
 } // namespace
 
-void zero_tail(const block &b, std::uint64_t pages, std::uint64_t file_size, unsigned page_shift)
-{
-	const std::uint64_t page_bytes = std::uint64_t{1} << page_shift;
-	const std::uint64_t used = file_size & (page_bytes - 1);
-	if (used == 0)
-		return;
-	const std::uint64_t last = file_size >> page_shift;
-	if (last / 64 == b.index() && (pages >> (last % 64) & 1) != 0)
-		std::memset(b.data(static_cast<std::uint32_t>(last % 64)) + used, 0,
-			    page_bytes - used);
-}
-
 // One read request to storage: [offset, offset + length) of the file, which is the pages of
 // 'parts' in order, the last one cut at the end of the file.
 struct loader::request {

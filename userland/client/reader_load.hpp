@@ -84,7 +84,4 @@ private:
 	std::atomic<int> error_{0};
 };
 
-// Zeroes what lies past the end of the file in the block's last page, if that is among 'pages'.
-void zero_tail(const block &, std::uint64_t pages, std::uint64_t file_size, unsigned page_shift);
-
 } // namespace coop::client

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// node_responder.hpp - serving peers from the page store.
+//
+// A page that is valid never changes while it is pinned, so what was found at the
+// start of a serve is what was sent: the re-check after sending has nothing to
+// take away. The pins are held until the engine says that the serve has ended,
+// which is after the last send has completed.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "userland/client/node_memory.hpp"
+#include "userland/client/page_store.hpp"
+#include "userland/ud/endpoint.hpp"
+
+namespace coop::client
+{
+
+class node_responder
+{
+public:
+	node_responder(ud::endpoint &, const node_memory &, page_store &, std::uint32_t slots,
+		       std::uint32_t qkey);
+	void create_qps(coop_engine *);
+	std::uint32_t qp(std::uint32_t slot) const { return qps_[slot].qp; }
+	std::uint32_t in_progress() const { return in_progress_; }
+	// Pages looked up so far: the driver judges by it whether requests are small.
+	std::uint64_t lookups() const { return lookups_; }
+	std::uint64_t pages_looked_up() const { return pages_looked_up_; }
+
+	void lookup(const coop_ev &, std::uint64_t now);
+	void recheck(const coop_ev &, std::uint64_t now);
+	void end(const coop_ev &);
+	void send(const coop_tx &, std::uint64_t now);
+	void completed(std::uint32_t slot, const ud::completion &, std::uint64_t now);
+
+private:
+	// An extent lies in at most two blocks, since it has at most 64 pages.
+	static constexpr std::uint32_t max_blocks = 2 * COOP_MAX_EXTENTS;
+
+	struct record {
+		bool used = false;
+		block_ref pins[max_blocks];
+		std::uint32_t n_pins = 0;
+		std::uint64_t have = 0;
+		bool want_crc = false;
+		const std::byte *page[COOP_MAX_PAGES]; // by ordinal, null: absent
+	};
+	// A batch posted: its last send is signalled and completes in order.
+	struct queue_pair {
+		std::uint32_t qp = 0;
+		std::uint32_t unfinished = 0; // batches
+		bool dead = false;
+	};
+
+	ud::endpoint &endpoint_;
+	const node_memory &memory_;
+	page_store &store_;
+	coop_engine *engine_ = nullptr;
+	const std::uint32_t qkey_;
+	std::vector<queue_pair> qps_; // by serve slot
+	std::vector<record> records_; // by cookie
+	std::vector<std::uint32_t> free_;
+	std::uint32_t in_progress_ = 0;
+	std::uint64_t lookups_ = 0, pages_looked_up_ = 0;
+	std::vector<ud::sge> sges_;
+	std::vector<ud::send_wr> wrs_;
+};
+
+} // namespace coop::client
