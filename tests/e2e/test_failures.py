@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""Peers and the daemon end at the worst moment; readers get the right bytes all the same."""
+import os
+import random
+import threading
+
+import pytest
+
+from cluster import drop_kernel_pages, wait_for
+
+SIZE = 48 << 20
+
+
+@pytest.fixture
+def data(cluster):
+    content = random.Random(9).randbytes(SIZE)
+    with open(cluster.file("export/f"), "wb") as f:
+        f.write(content)
+    return content
+
+
+def get(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+class Reader(threading.Thread):
+    """Reads a file in small steps; 'reached' lets a test act at a place in the file."""
+
+    def __init__(self, path, pause_at):
+        super().__init__(daemon=True)
+        self.path, self.pause_at = path, pause_at
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self.result = None
+        self.start()
+
+    def run(self):
+        out = []
+        try:
+            with open(self.path, "rb", buffering=0) as f:
+                while piece := os.read(f.fileno(), 128 << 10):
+                    out.append(piece)
+                    if not self.reached.is_set() and len(out) * (128 << 10) >= self.pause_at:
+                        self.reached.set()
+                        self.go_on.wait(60)
+            self.result = b"".join(out)
+        except OSError as e:
+            self.result = e
+        self.reached.set()
+
+    def finish(self):
+        self.go_on.set()
+        self.join(120)
+        assert not self.is_alive(), "the reader hangs"
+        return self.result
+
+
+def test_a_peer_is_killed_in_mid_read(cluster, data):
+    a, b = cluster.connected(2)
+    assert get(a.path + "/f") == data
+    reader = Reader(b.path + "/f", SIZE // 4)
+    assert reader.reached.wait(60)
+    a.process.popen.kill()
+    assert reader.finish() == data
+    s = b.stats()
+    assert s["peer"]["bytes"] > 0 and s["storage"]["bytes"] > 0, s
+    a.crash()
+    wait_for(lambda: b.peers() == [], "the daemon told that the peer left")
+
+
+def test_a_frozen_peer_costs_little(cluster, data):
+    """It answers nothing, but nobody knows that it is gone: deadlines, then storage."""
+    a, b = cluster.connected(2)
+    assert get(a.path + "/f") == data
+    a.process.popen.send_signal(19)  # SIGSTOP
+    try:
+        assert get(b.path + "/f") == data
+        assert [p["state"] for p in b.peers()] != ["healthy"]
+    finally:
+        a.process.popen.send_signal(18)
+    drop_kernel_pages(b.path + "/f")
+    assert get(b.path + "/f") == data
+
+
+def test_a_peer_comes_back(cluster, data):
+    a, b = cluster.connected(2)
+    get(a.path + "/f")
+    a.crash()
+    wait_for(lambda: b.peers() == [], "the daemon told that the peer left")
+    a.start()
+    a.wait_for_peers(1)
+    b.wait_for_peers(1)
+    assert get(a.path + "/f") == data
+    assert get(b.path + "/f") == data
+    assert b.stats()["peer"]["bytes"] >= SIZE * 0.9
+
+
+@pytest.mark.parametrize("peers", [True, False])
+def test_the_daemon_restarts_in_mid_read(cluster, data, peers):
+    node = cluster.node("cache_size=16M", peers=peers)
+    reader = Reader(node.path + "/f", SIZE // 4)
+    assert reader.reached.wait(60)
+    cluster.daemon.process.kill()
+    cluster.daemon.start()
+    assert reader.finish() == data
+    assert get(node.path + "/f") == data
+
+
+def test_a_daemon_that_is_away_for_a_while(cluster, data):
+    node = cluster.node("cache_size=16M", peers=False)
+    reader = Reader(node.path + "/f", SIZE // 4)
+    assert reader.reached.wait(60)
+    cluster.daemon.process.kill()
+    reader.go_on.set()
+    reader.join(1.0)
+    assert reader.is_alive(), "it waits for storage"
+    cluster.daemon.start()
+    assert reader.finish() == data
+
+
+def test_writes_go_on_after_a_restart(cluster):
+    node = cluster.node(peers=False)
+    with open(node.path + "/f", "w+b", buffering=0) as f:
+        f.write(b"before ")
+        cluster.daemon.process.kill()
+        cluster.daemon.start()
+        f.write(b"after")
+        os.fsync(f.fileno())
+        assert os.pread(f.fileno(), 100, 0) == b"before after"
+    assert get(cluster.export + "/f") == b"before after"
+
+
+def test_peers_find_each_other_again_after_a_restart(cluster, data):
+    a, b = cluster.connected(2)
+    get(a.path + "/f")
+    cluster.daemon.process.kill()
+    cluster.daemon.start()
+    wait_for(lambda: "daemon" in b.peers()[0]["origin"] if b.peers() else False,
+             "the daemon named the peer again")
+    assert get(a.path + "/f") == data
+    assert get(b.path + "/f") == data
+
+
+def test_nothing_is_left_behind(cluster):
+    nodes = cluster.connected(2)
+    for node in nodes:
+        assert node.stop() == 0
+    assert cluster.daemon.process.stop() in (0, -15)

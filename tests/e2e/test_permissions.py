@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: MIT
+"""Other users get through the mount what they would get locally, no more and no less."""
+import os
+
+import pytest
+
+ALICE, BOB, TEAM = 4101, 4102, 4200
+
+
+def as_user(uid, gid, groups, action):
+    """action() in a process of that identity; its value, or the errno."""
+    reads, writes = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups(groups)
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            try:
+                text = repr(action())
+            except OSError as e:
+                text = f"errno {e.errno}"
+            os.write(writes, text.encode())
+        finally:
+            os._exit(0)
+    os.close(writes)
+    with os.fdopen(reads) as f:
+        text = f.read()
+    os.waitpid(pid, 0)
+    return text
+
+
+def read(path):
+    with open(path, "rb") as f:
+        return f.read()
+
+
+def write(path, data=b"new"):
+    with open(path, "wb") as f:
+        f.write(data)
+
+
+@pytest.fixture
+def shared(cluster):
+    """A tree of several owners, and the mount of it for everybody."""
+    x = cluster.export
+    os.chmod(x, 0o755)
+    for name, uid, gid, mode in (("alice-only", ALICE, ALICE, 0o600), ("team", ALICE, TEAM, 0o640),
+                                 ("everybody", ALICE, ALICE, 0o644), ("read-only", BOB, BOB, 0o444)):
+        write(f"{x}/{name}", name.encode())
+        os.chown(f"{x}/{name}", uid, gid)
+        os.chmod(f"{x}/{name}", mode)
+    for name, uid, mode in (("closed", ALICE, 0o700), ("open", 0, 0o1777)):
+        os.mkdir(f"{x}/{name}")
+        write(f"{x}/{name}/inside", b"inside")
+        os.chown(f"{x}/{name}", uid, uid)
+        os.chmod(f"{x}/{name}", mode)
+    return x, cluster.node("allow_other", peers=False).path
+
+
+CASES = [
+    ("alice-only", read), ("team", read), ("everybody", read), ("everybody", write),
+    ("read-only", write), ("closed/inside", read), ("closed/new", write),
+    ("closed", os.listdir), ("open/inside", os.unlink), ("alice-only", lambda p: os.chmod(p, 0o666)),
+    ("team", lambda p: os.truncate(p, 1)), ("everybody", lambda p: os.utime(p)),
+    ("read-only", lambda p: os.access(p, os.W_OK)), ("alice-only", lambda p: os.chown(p, BOB, BOB)),
+    (".", lambda p: os.mkdir(p + "/d")), ("team", lambda p: os.access(p, os.R_OK)),
+]
+
+
+@pytest.mark.parametrize("uid, groups", [(ALICE, []), (BOB, []), (BOB, [TEAM]), (ALICE, [TEAM])])
+def test_as_locally(cluster, shared, uid, groups):
+    export, mount = shared
+    for name, action in CASES:
+        # First through the mount: what is refused there leaves the export as it was.
+        remote = as_user(uid, uid, groups, lambda: action(f"{mount}/{name}"))
+        before = as_user(uid, uid, groups, lambda: action(f"{export}/{name}"))
+        if action is os.unlink and remote != before:
+            assert remote == "None" and before == "errno 2"
+        else:
+            assert remote == before, (name, uid, groups)
+
+
+def test_new_files_belong_to_their_maker(cluster, shared):
+    export, mount = shared
+    assert as_user(BOB, BOB, [], lambda: write(mount + "/open/mine")) == "None"
+    st = os.stat(export + "/open/mine")
+    assert (st.st_uid, st.st_gid) == (BOB, BOB)
+
+
+def test_a_name_that_one_user_found_opens_nothing_to_another(cluster, shared):
+    _, mount = shared
+    assert as_user(ALICE, ALICE, [], lambda: read(mount + "/closed/inside")) == "b'inside'"
+    assert as_user(BOB, BOB, [], lambda: read(mount + "/closed/inside")) == "errno 13"
+
+
+def test_control_files_are_the_owner_of_the_mounts(cluster, shared):
+    _, mount = shared
+    assert as_user(BOB, BOB, [], lambda: read(mount + "/.coopfs/stats")) == "errno 13"
+    assert as_user(BOB, BOB, [], lambda: write(mount + "/.coopfs/stats")) == "errno 13"
+
+
+def test_without_allow_other_the_mount_is_the_owners(cluster):
+    node = cluster.node(peers=False)
+    assert as_user(BOB, BOB, [], lambda: os.listdir(node.path)) == "errno 13"
+
+
+def test_a_file_made_read_only_can_still_be_filled_by_its_maker(cluster, shared):
+    _, mount = shared
+
+    def fill():
+        fd = os.open(mount + "/open/ro", os.O_CREAT | os.O_RDWR, 0o444)
+        os.write(fd, b"contents")
+        os.ftruncate(fd, 4)
+        os.close(fd)
+        return read(mount + "/open/ro")
+    assert as_user(ALICE, ALICE, [], fill) == "b'cont'"
