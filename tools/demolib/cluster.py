@@ -1,63 +1,21 @@
 # SPDX-License-Identifier: MIT
 """A daemon and its nodes on this machine, each a process in the foreground.
 
-Every process is a child that is known by its handle, runs in a session of its own
-(a Ctrl-C reaches only the demo, which then takes things down in order) and asks
-the kernel for SIGTERM should the demo die without a word. Nodes have loopback
-addresses of their own, chosen by process id, so that two demos do not meet.
+Nodes have loopback addresses of their own, chosen by process id, so that two
+demos do not meet.
 """
 import contextlib
-import ctypes
 import os
 import select
-import signal
 import subprocess
 import time
 
+from children import Child, tail, undisturbed
 from failure import Failure
 from rundir import unmount
 
-PR_SET_PDEATHSIG = 1
 START_S = 30
-STOP_S = 10
 EXPORT = "data"
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _follow_parent():
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def tail(path, lines=8):
-    with open(path, encoding="utf-8", errors="replace") as log:
-        return "".join("    " + line for line in log.readlines()[-lines:]).rstrip()
-
-
-class Child:
-    """A process with a log, ended by SIGTERM and then, if it must be, SIGKILL."""
-
-    def __init__(self, argv, log, pass_fds=()):
-        self.name = os.path.splitext(os.path.basename(log))[0]
-        self.log = log
-        with open(log, "wb") as out:
-            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
-                                             start_new_session=True, preexec_fn=_follow_parent,
-                                             pass_fds=pass_fds)
-
-    def check(self):
-        status = self._process.poll()
-        if status is not None:
-            raise Failure(f"{self.name} ended with status {status}; its last words ({self.log}):\n{tail(self.log)}")
-
-    def stop(self):
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self._process.poll() is None:
-                self._process.send_signal(number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_S)
-                return
-
 
 class Node:
     def __init__(self, name, address, mountpoint):
@@ -110,40 +68,38 @@ class Cluster:
         self.nodes = [Node(name, f"{net}.{i + 1}", run.path("mnt", name)) for i, name in enumerate(names)]
         self._ends = contextlib.ExitStack()
 
-    def __enter__(self):
-        with self._ends:
-            self._start()
-            self._ends = self._ends.pop_all()
-        return self
-
-    def __exit__(self, *why):
-        self._ends.close()
-
-    def _start(self):
+    def start(self):
         key = os.path.join(self._run.top, "key")
         with open(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(os.urandom(32))
         server = f"127.0.0.1:{self._start_daemon(key)}:/{EXPORT}"
         for node in self.nodes:
-            self._ends.callback(node.take_down)
-            node.child = Child(
-                [os.path.join(self._bin, "coopfs"), "mount", "-t", "fuse.coopfs", "--foreground",
-                 "-o", f"ib,addr={node.address},cache_size={self._data.cache_bytes},key={key}",
-                 server, node.mountpoint],
-                os.path.join(self._run.log, node.name + ".log"))
+            with undisturbed():
+                self._ends.callback(node.take_down)
+                node.child = Child(
+                    [os.path.join(self._bin, "coopfs"), "mount", "-t", "fuse.coopfs", "--foreground",
+                     "-o", f"ib,addr={node.address},cache_size={self._data.cache_bytes},key={key}",
+                     server, node.mountpoint],
+                    os.path.join(self._run.log, node.name + ".log"))
         for node in self.nodes:
             self._wait(node, lambda n=node: os.path.ismount(n.mountpoint) and n.control("info"), "is not mounted")
         for node in self.nodes:
             self._wait(node, lambda n=node: n.peer_count() == len(self.nodes) - 1, "does not know its peers")
 
+    def stop(self):
+        """Also of what has started in part."""
+        with undisturbed():
+            self._ends.close()
+
     def _start_daemon(self, key):
         ready, tell = os.pipe()
         try:
-            daemon = Child(
-                [os.path.join(self._bin, "coopfsd"), "--export", f"{EXPORT}={self._data.path}",
-                 "--listen", "127.0.0.1:0", "--key", key, "--ready-fd", str(tell)],
-                os.path.join(self._run.log, "coopfsd.log"), pass_fds=(tell,))
-            self._ends.callback(daemon.stop)
+            with undisturbed():
+                daemon = Child(
+                    [os.path.join(self._bin, "coopfsd"), "--export", f"{EXPORT}={self._data.path}",
+                     "--listen", "127.0.0.1:0", "--key", key, "--ready-fd", str(tell)],
+                    os.path.join(self._run.log, "coopfsd.log"), pass_fds=(tell,))
+                self._ends.callback(daemon.stop)
             os.close(tell)
             tell = None
             if not select.select([ready], [], [], START_S)[0]:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 
+from children import follow_parent
 from failure import Failure
 
 LARGE = "large.bin"
@@ -29,7 +30,8 @@ def available_memory():
 
 def describe(root):
     """{relative path: [size, digest]} of files and links, by a process of its own."""
-    child = subprocess.run([sys.executable, HELPER, "sum", root], stdout=subprocess.PIPE, check=False)
+    child = subprocess.run([sys.executable, HELPER, "sum", root], stdout=subprocess.PIPE,
+                           preexec_fn=follow_parent(), check=False)
     if child.returncode != 0:
         raise Failure(f"taking checksums of {root} failed")
     return json.loads(child.stdout)
@@ -50,7 +52,7 @@ class Dataset:
     def _copy(self, tree):
         target = os.path.join(self.path, "tree")
         copied = subprocess.run(["cp", "-a", "--reflink=auto", tree + "/.", target],
-                                stdin=subprocess.DEVNULL, check=False)
+                                stdin=subprocess.DEVNULL, preexec_fn=follow_parent(), check=False)
         if copied.returncode != 0:
             raise Failure(f"copying {tree} to {target} failed (no room? not readable?); --tree names another")
 
@@ -73,9 +75,10 @@ class Dataset:
         with open(path, "wb") as out:
             stream = subprocess.Popen(
                 ["openssl", "enc", "-aes-128-ctr", "-K", "00" * 16, "-iv", "00" * 16, "-in", "/dev/zero"],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=follow_parent())
             try:
-                subprocess.run(["head", "-c", str(size)], stdin=stream.stdout, stdout=out, check=False)
+                subprocess.run(["head", "-c", str(size)], stdin=stream.stdout, stdout=out,
+                               preexec_fn=follow_parent(), check=False)
             finally:
                 stream.kill()
                 stream.wait()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+from children import follow_parent
 from dataset import HELPER, describe
 from failure import Failure
 from report import human
@@ -47,7 +48,8 @@ def read_pass(node, data, report):
     node.reset()
     progress = Progress(node.name, data.bytes)
     reader = subprocess.Popen([sys.executable, HELPER, "read", node.mountpoint],
-                              stdout=subprocess.PIPE, start_new_session=True)
+                              stdout=subprocess.PIPE, start_new_session=True,
+                              preexec_fn=follow_parent())
     started = time.monotonic()
     try:
         while True:

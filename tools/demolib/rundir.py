@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 
+from children import undisturbed
 from failure import Failure
 
 
@@ -49,24 +50,27 @@ class RunDir:
     def __init__(self, out):
         self.out = out
         self.log = os.path.join(out, "log")
+        self.top = None
+        self._lock = None
 
-    def __enter__(self):
+    def create(self):
         os.makedirs(self.log, exist_ok=True)
         self._sweep()
         for name in ("report.json", "demo.svg"):
             if os.path.exists(os.path.join(self.out, name)):
                 os.unlink(os.path.join(self.out, name))
-        # realpath: mountinfo knows no symbolic links
-        self.top = os.path.realpath(tempfile.mkdtemp(prefix="run-", dir=self.out))
-        self._lock = os.open(self.top, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
-        return self
+        with undisturbed():
+            # realpath: mountinfo knows no symbolic links
+            self.top = os.path.realpath(tempfile.mkdtemp(prefix="run-", dir=self.out))
+            self._lock = os.open(self.top, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
 
-    def __exit__(self, *_why):
-        try:
-            remove(self.top)
-        finally:
-            os.close(self._lock)
+    def remove(self):
+        """Also if it was never made."""
+        with undisturbed():
+            if self._lock is not None:
+                remove(self.top)
+                os.close(self._lock)
 
     def path(self, *names):
         path = os.path.join(self.top, *names)

@@ -34,7 +34,7 @@ action add_mount(CLI::App &app, mount_request &r)
 {
 	app.add_option("SPEC", r.spec, "SERVER[:PORT]:/EXPORT")->required();
 	app.add_option("MOUNTPOINT", r.mountpoint, "an existing directory")->required();
-	app.add_option("-o", r.options, "options, separated by commas (see coopfs-fuse --help)")
+	app.add_option("-o", r.options, "options, separated by commas (see coopfs-fuse -h)")
 		->allow_extra_args(false)
 		->type_name("OPTIONS");
 	app.add_option("-t,--type", r.type, "coopfs: kernel module only; fuse.coopfs: FUSE only")

@@ -30,7 +30,7 @@ namespace coop::cli
 namespace
 {
 
-constexpr const char *fuse_program = "coopfs-fuse";
+const std::string fuse_program = "coopfs-fuse";
 
 bool kernel_has_coopfs()
 {
@@ -125,6 +125,16 @@ bool usable(const std::string &dir)
 	return is_mounted(dir) && read_control(dir, "info");
 }
 
+// What went wrong it has said itself; this says what came of it.
+failure child_failed(int status)
+{
+	constexpr int fuse_usage = 1; // its exit status for a wrong command line
+	std::string how =
+		status > 128 ? " ended by signal " + std::to_string(status - 128) : " failed";
+	return {status == fuse_usage ? exit_usage : exit_failure,
+		fuse_program + how + "; nothing is mounted"};
+}
+
 result<done> wait_usable(const process &child, const std::string &dir, deadline limit,
 			 double seconds)
 {
@@ -136,15 +146,7 @@ result<done> wait_usable(const process &child, const std::string &dir, deadline 
 		if (running && child.ended_by({})) {
 			running = false;
 			if (const int status = child.reap(); status != 0)
-				return failure{
-					exit_failure,
-					std::string(fuse_program) + " failed" +
-						(status > 128
-							 ? " (signal " +
-								   std::to_string(status - 128) +
-								   ")"
-							 : "") +
-						"; nothing is mounted"};
+				return child_failed(status);
 		}
 		if (!running && usable(dir))
 			return done{};
@@ -171,8 +173,7 @@ result<done> mount_fuse(const mount_request &r, const std::string &dir,
 	const auto program = find_program(fuse_program);
 	if (program.empty())
 		return failure{exit_failure,
-			       std::string(fuse_program) +
-				       " is neither beside this program nor in PATH, " +
+			       fuse_program + " is neither beside this program nor in PATH, " +
 				       "and this kernel has no coopfs module"};
 	if (::access("/dev/fuse", R_OK | W_OK) != 0)
 		return errno == ENOENT ? failure{exit_failure, "/dev/fuse does not exist; "
