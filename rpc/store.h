@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * store.h - the storage protocol's messages: a client's requests to the
+ * storage daemon, its replies and its pushes.
+ *
+ * A message is a fixed header, a body and data. What a body holds is said by
+ * one table (store.c): for every operation a set of fields for the request and
+ * one for the reply. Fields are laid out in the order of their bits. One
+ * encoder and one decoder walk the set, so that there is one place where
+ * lengths are checked and no operation can forget it.
+ *
+ * The decoder believes nothing: every length is bounded by a named limit and
+ * by what is left; a body must be used up exactly; reserved bits are zero.
+ * Byte strings point into the caller's buffer. STORAGE.md has the meaning.
+ */
+#ifndef COOP_STORE_H
+#define COOP_STORE_H
+
+#include "engine.h"
+#include "host.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COOP_ST_MAGIC		0x53504f43u	/* "COPS" */
+#define COOP_ST_VERSION		1
+#define COOP_ST_HEADER		32	/* bytes */
+#define COOP_ST_TAIL		16	/* bytes after a streamed READ's data */
+#define COOP_ST_BODY_MAX	8192	/* bytes of a body */
+#define COOP_ST_IO_MAX		(1u << 20)	/* bytes of one READ or WRITE, and of any data */
+#define COOP_ST_FH_MAX		128	/* bytes of a handle */
+#define COOP_ST_NAME_MAX	255	/* bytes of a name */
+#define COOP_ST_TEXT_MAX	4095	/* bytes of a link's target or an export's name */
+#define COOP_ST_GROUPS_MAX	256	/* supplementary groups of a caller */
+#define COOP_ST_NONCE		32	/* bytes */
+#define COOP_ST_PROOF		32	/* bytes: HMAC-SHA256 */
+#define COOP_ST_SESSION		16	/* bytes */
+#define COOP_ST_INLINE_MAX	65536	/* bytes of a file that an open reply may carry */
+#define COOP_ST_REQUESTS_MAX	128	/* requests in flight a connection */
+
+enum coop_st_op {
+	COOP_ST_HELLO = 1,	/* handshake: client's nonce, session, export */
+	COOP_ST_PROOF_OP,	/* handshake: client's proof; the reply welcomes */
+	COOP_ST_REGISTER,	/* this connection's node address */
+	COOP_ST_BYE,		/* the session ends: forget it */
+	COOP_ST_PING,
+	COOP_ST_STATS,		/* daemon's counters as text in the data */
+	COOP_ST_LOOKUP,
+	COOP_ST_GETATTR,
+	COOP_ST_SETATTR,
+	COOP_ST_OPEN,
+	COOP_ST_CREATE,
+	COOP_ST_CLOSE,
+	COOP_ST_READ,
+	COOP_ST_CHECK,		/* is the file still of this version? */
+	COOP_ST_WRITE,
+	COOP_ST_COMMIT,
+	COOP_ST_MKDIR,
+	COOP_ST_UNLINK,
+	COOP_ST_RMDIR,
+	COOP_ST_RENAME,
+	COOP_ST_LINK,
+	COOP_ST_SYMLINK,
+	COOP_ST_READLINK,
+	COOP_ST_READDIR,
+	COOP_ST_STATFS,
+	COOP_ST_NODE,		/* push: a node joined or left */
+	COOP_ST_OP_END,
+};
+
+enum coop_st_flag {		/* of the header */
+	COOP_ST_F_REPLY = 1,
+	COOP_ST_F_STREAM = 2,	/* reply of READ: a tail follows the data, and CHECK must follow */
+	COOP_ST_F_REPEAT = 4,	/* request: sent before, on a connection that was lost */
+};
+
+/* Fields of a body, laid out in this order. */
+enum coop_st_field {
+	COOP_ST_NONCE_F = 1u << 0,
+	COOP_ST_PROOF_F = 1u << 1,
+	COOP_ST_SESSION_F = 1u << 2,
+	COOP_ST_VERSIONS = 1u << 3,	/* lowest, highest protocol version; reply: both the chosen one */
+	COOP_ST_CRED = 1u << 4,
+	COOP_ST_FH = 1u << 5,
+	COOP_ST_FH2 = 1u << 6,
+	COOP_ST_NAME = 1u << 7,
+	COOP_ST_NAME2 = 1u << 8,
+	COOP_ST_TEXT = 1u << 9,
+	COOP_ST_OPEN_ID = 1u << 10,
+	COOP_ST_OFFSET = 1u << 11,
+	COOP_ST_COUNT = 1u << 12,
+	COOP_ST_DATA_VERSION = 1u << 13,
+	COOP_ST_BEFORE = 1u << 14,	/* data version before the change */
+	COOP_ST_FLAGS = 1u << 15,
+	COOP_ST_MODE = 1u << 16,
+	COOP_ST_SETATTR_F = 1u << 17,
+	COOP_ST_ATTR = 1u << 18,
+	COOP_ST_NODES = 1u << 19,
+	COOP_ST_ADDR = 1u << 20,
+	COOP_ST_NODE_ID = 1u << 21,
+	COOP_ST_COOKIE = 1u << 22,
+	COOP_ST_STATFS_F = 1u << 23,
+	COOP_ST_SIZE = 1u << 24,
+};
+
+/* What 'flags' of OPEN and CREATE may hold; Linux numbers differ between machines, so our own. */
+enum coop_st_open_flag {
+	COOP_ST_O_READ = 1,
+	COOP_ST_O_WRITE = 2,
+	COOP_ST_O_TRUNC = 4,
+	COOP_ST_O_APPEND = 8,
+	COOP_ST_O_EXCL = 16,
+	COOP_ST_O_AGAIN = 32,	/* re-made after the session was lost: no truncation, no inline data */
+	COOP_ST_O_ALL = 63,
+};
+
+enum coop_st_rename_flag {
+	COOP_ST_R_NOREPLACE = 1,
+	COOP_ST_R_EXCHANGE = 2,
+};
+
+enum coop_st_welcome_flag {
+	COOP_ST_W_NEW_SESSION = 1,	/* the daemon did not know the session: re-open what is open */
+	COOP_ST_W_KEYED = 2,		/* HELLO's reply: a proof is required, and given */
+};
+
+enum coop_st_set {
+	COOP_ST_SET_MODE = 1, COOP_ST_SET_UID = 2, COOP_ST_SET_GID = 4, COOP_ST_SET_SIZE = 8,
+	COOP_ST_SET_ATIME = 16, COOP_ST_SET_MTIME = 32, COOP_ST_SET_ATIME_NOW = 64,
+	COOP_ST_SET_MTIME_NOW = 128, COOP_ST_SET_ALL = 255,
+};
+
+struct coop_st_header {
+	u16 op;
+	u16 flags;
+	u32 body_len;
+	u32 data_len;
+	u32 status;		/* reply: 0 or a Linux errno, positive */
+	u64 id;			/* of the request; 0: a push */
+};
+
+struct coop_st_bytes {
+	const u8 *p;
+	u32 len;
+};
+
+struct coop_st_cred {
+	u32 uid, gid;
+	u32 n_groups;
+	u32 groups[COOP_ST_GROUPS_MAX];
+};
+
+struct coop_st_time {
+	s64 sec;
+	u32 nsec;
+};
+
+struct coop_st_attr {
+	struct coop_fid fid;
+	u64 version;
+	u64 ino, size, blocks, rdev;
+	u32 mode, nlink, uid, gid, blksize;
+	struct coop_st_time atime, mtime, ctime;
+};
+
+struct coop_st_setattr {
+	u32 valid, mode, uid, gid;
+	u64 size;
+	struct coop_st_time atime, mtime;
+};
+
+struct coop_st_statfs {
+	u64 blocks, bfree, bavail, files, ffree;
+	u32 bsize, frsize, namelen;
+};
+
+/* A decoded body: the fields that the operation's set names, the others zero. */
+struct coop_st_body {
+	u8 nonce[COOP_ST_NONCE];
+	u8 proof[COOP_ST_PROOF];
+	u8 session[COOP_ST_SESSION];
+	u16 version_min, version_max;
+	struct coop_st_cred cred;
+	struct coop_st_bytes fh, fh2, name, name2, text;
+	u64 open_id, offset, version, before, cookie, size;
+	u32 count, flags, mode, node_id;
+	struct coop_st_setattr set;
+	struct coop_st_attr attr;
+	u32 n_nodes;
+	u32 nodes[COOP_MAX_HINTS];
+	struct coop_addr addr;
+	struct coop_st_statfs statfs;
+};
+
+/* Field sets; 0 for an unknown operation or one without a body. */
+u32 coop_st_request_fields(u16 op);
+u32 coop_st_reply_fields(u16 op);
+bool coop_st_op_known(u16 op);
+/* True if a second execution would not do what the first did; the daemon remembers its replies. */
+bool coop_st_op_changes(u16 op);
+const char *coop_st_op_name(u16 op);
+
+void coop_st_header_put(const struct coop_st_header *h, u8 *buf);
+/* -EPROTO: no such magic, reserved bits set; -EMSGSIZE: a length over its limit. */
+int coop_st_header_get(struct coop_st_header *h, const u8 *buf);
+
+void coop_st_tail_put(u32 status, u64 version, u8 *buf);
+int coop_st_tail_get(u32 *status, u64 *version, const u8 *buf);
+
+/* Bytes written, or -EMSGSIZE: no room or a field over its limit. */
+int coop_st_body_put(const struct coop_st_body *b, u32 fields, u8 *buf, u32 cap);
+/* 0, or -EPROTO: truncated, over a limit, a bad value, or bytes left over. */
+int coop_st_body_get(struct coop_st_body *b, u32 fields, const u8 *buf, u32 len);
+
+/* A directory's entries are bodies of this set, one after another, each behind its 32-bit length. */
+#define COOP_ST_DIRENT_FIELDS (COOP_ST_FH | COOP_ST_NAME | COOP_ST_ATTR | COOP_ST_COOKIE)
+int coop_st_dirent_put(const struct coop_st_body *b, u8 *buf, u32 cap);
+/* Bytes taken, 0 at the end, or -EPROTO. */
+int coop_st_dirent_get(struct coop_st_body *b, const u8 *buf, u32 len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COOP_STORE_H */
