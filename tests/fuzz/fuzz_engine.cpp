@@ -145,10 +145,8 @@ public:
 				FUZZ_CHECK(s.id != ev.id); // memory is still being read
 			break;
 		case COOP_EV_VERIFY:
-			FUZZ_CHECK(ev.pages);
 			for (u32 i = 0; i < ev.n_moves; ++i)
-				FUZZ_CHECK(ev.moves[i].seg < COOP_MAX_SEGS &&
-					   ev.moves[i].into < COOP_MAX_SEGS);
+				move(ev, ev.moves[i]);
 			verifies.push_back({ev.id, ev.pages});
 			break;
 		case COOP_EV_FETCH_DONE:
@@ -160,6 +158,14 @@ public:
 		case COOP_EV_PEER:
 			break;
 		}
+	}
+
+	void move(const coop_ev &ev, const coop_move &m)
+	{
+		coop_seg seg, into;
+		FUZZ_CHECK(coop_engine_fetch_seg(e, ev.id, m.seg, &seg));
+		FUZZ_CHECK(coop_engine_fetch_seg(e, ev.id, m.into, &into));
+		FUZZ_CHECK(seg.len <= into.len); // what lies there is whole
 	}
 
 	// Everything the host owes, in one go.

@@ -90,7 +90,7 @@ void node::boot()
 	timer_at_ = never;
 	poll_pending_ = false;
 	std::fill(std::begin(peer_ids_), std::end(peer_ids_), 0);
-	dead_is_open_ = false;
+	dead_since_ = never;
 }
 
 void node::die()
@@ -390,10 +390,10 @@ void node::send_ctrl(const coop_tx &tx)
 	coop_addr to = tx.addr;
 	if (liar_ && !liar_->speak(p, to))
 		return;
-	const int n = w_.net().node_of(tx.addr);
-	if (w_.shape().dead_peer && n == 0 && dead_is_open_) {
-		for (read &r : reads_)
-			r.asked_the_dead |= r.active && r.submitted && r.id == tx.id;
+	if (w_.shape().dead_peer && w_.net().node_of(tx.addr) == 0 &&
+	    p.bytes[5] == COOP_CMD_REQUEST) {
+		for (const read &r : reads_)
+			tardy_ += r.active && r.submitted && r.id == tx.id && r.since > dead_since_;
 	}
 	w_.net().send(p, to, latency(1));
 }
@@ -413,8 +413,7 @@ void node::on_event(const coop_ev &ev)
 		return fetch_done(ev);
 	case COOP_EV_PEER:
 		if (ev.peer == peer_ids_[0])
-			dead_is_open_ =
-				ev.health == COOP_PEER_OPEN || ev.health == COOP_PEER_HALF_OPEN;
+			dead_since_ = std::min(dead_since_, w_.time().now());
 		return;
 	}
 	w_.broken(who() + "an unknown event");
@@ -471,7 +470,7 @@ void node::judge_rest()
 	}
 	if (w_.shape().dead_peer && tardy_)
 		w_.broken(who() + std::to_string(tardy_) +
-			  " fetches waited for a peer that was known to be dead");
+			  " fetches asked a peer that was known to be dead");
 	std::vector<std::string> wrong;
 	for (auto &b : store_->blocks())
 		store_->judge(*b, b->valid, wrong);

@@ -60,7 +60,6 @@ private:
 		u32 n = 0;
 		u8 page_of[COOP_MAX_PAGES]; // ordinal -> page of the block
 		u32 slot = COOP_NONE;
-		bool asked_the_dead = false;
 		u64 verified = 0; // what VERIFY found, for an answer given later
 		u32 verify_id = 0;
 	};
@@ -162,7 +161,7 @@ private:
 	u64 next_serve_ = 1;
 	u32 peer_ids_[64] = {}; // by node number, 0: not registered
 	coop_addr peer_addr_[64] = {};
-	bool dead_is_open_ = false; // the breaker of the peer that is dead by scenario
+	u64 dead_since_ = 0; // when this node noticed that the peer which is dead by scenario is so
 	u32 tardy_ = 0;
 };
 
