@@ -47,18 +47,18 @@
 extern "C" {
 #endif
 
-#define COOP_MAX_PAGES		64	/* pages a fetch */
-#define COOP_MAX_SEGS		1024	/* datagrams a fetch, any MTU */
-#define COOP_MAX_EXTENTS	4	/* runs of contiguous pages a fetch */
-#define COOP_MAX_HINTS		16	/* peers named for a fetch */
-#define COOP_CTRL_MAX		512	/* bytes of a control message; never more than the MTU either */
-#define COOP_GRH		40	/* bytes at the head of every UD receive */
-#define COOP_MTU_MIN		256
-#define COOP_MTU_MAX		4096
-#define COOP_PAGE_MIN_SHIFT	12
-#define COOP_PAGE_MAX_SHIFT	16
-#define COOP_NONE		0xffffffffu
-#define COOP_BITMAP_WORDS	(COOP_MAX_PAGES / 64)
+#define COOP_MAX_PAGES      64   /* pages a fetch */
+#define COOP_MAX_SEGS       1024 /* datagrams a fetch, any MTU */
+#define COOP_MAX_EXTENTS    4    /* runs of contiguous pages a fetch */
+#define COOP_MAX_HINTS      16   /* peers named for a fetch */
+#define COOP_CTRL_MAX       512  /* bytes of a control message; never more than the MTU either */
+#define COOP_GRH            40   /* bytes at the head of every UD receive */
+#define COOP_MTU_MIN        256
+#define COOP_MTU_MAX        4096
+#define COOP_PAGE_MIN_SHIFT 12
+#define COOP_PAGE_MAX_SHIFT 16
+#define COOP_NONE           0xffffffffu
+#define COOP_BITMAP_WORDS   (COOP_MAX_PAGES / 64)
 
 /* A file, whatever its name: 128 bits that storage never gives to another. */
 struct coop_fid {
@@ -68,50 +68,52 @@ struct coop_fid {
 /* Where a UD queue pair is reached. gid all zero: address by lid (native IB). */
 struct coop_addr {
 	u8 gid[16];
-	u32 qpn;	/* 24 bits */
+	u32 qpn; /* 24 bits */
 	u32 qkey;
 	u16 lid;
-	u8 sl;		/* 4 bits */
+	u8 sl; /* 4 bits */
 	u8 reserved;
 };
 
 struct coop_extent {
-	u64 index;	/* first page of the file, in pages of the engine's size */
+	u64 index; /* first page of the file, in pages of the engine's size */
 	u32 count;
 	u32 reserved;
 };
 
 enum coop_engine_flag {
-	COOP_F_PAGE_CRC = 1,		/* ask peers for a CRC32C a page */
-	COOP_F_PACKED	= 2,		/* packed layout where a page is no whole number of datagrams */
-	COOP_F_TEST_NO_QUIESCE = 256,	/* tests only: reuse a QP at once (breaks rule 2) */
-	COOP_F_TEST_NO_GENERATION = 512,/* tests only: believe any generation (breaks rule 4) */
-	COOP_F_TEST_TRUST_ORDER = 1024,	/* tests only: WR i holds segment i (breaks rule 6) */
+	COOP_F_PAGE_CRC = 1, /* ask peers for a CRC32C a page */
+	COOP_F_PACKED = 2,   /* packed layout where a page is no whole number of datagrams */
+	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
+	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
+	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
 };
 
 struct coop_engine_cfg {
-	u64 seed;		/* entropy; equal seeds give equal engines */
-	u8 key[16];		/* fabric key: keys the MAC of every control message */
-	struct coop_addr self;	/* control QP, as peers reach it */
-	u32 page_shift;		/* 12..16 */
-	u32 mtu;		/* payload bytes a datagram, 256..4096, multiple of 4 */
-	u32 max_fetches;	/* ib_num_srpc: fetches in flight, each with its own QP */
-	u32 max_serves;		/* ib_num_rrpc: requests served at once */
-	u32 max_queued;		/* fetches that wait for a slot or for the window */
+	u64 seed;              /* entropy; equal seeds give equal engines */
+	u8 key[16];            /* fabric key: keys the MAC of every control message */
+	struct coop_addr self; /* control QP, as peers reach it */
+	u32 page_shift;        /* 12..16 */
+	u32 mtu;               /* payload bytes a datagram, 256..4096, multiple of 4 */
+	u32 max_fetches;       /* ib_num_srpc: fetches in flight, each with its own QP */
+	u32 max_serves;        /* ib_num_rrpc: requests served at once */
+	u32 max_queued;        /* fetches that wait for a slot or for the window */
 	u32 max_peers;
-	u32 peer_timeout_us;	/* budget of one fetch over all its attempts */
-	u32 window_bytes;	/* most bytes invited at once, over all peers */
-	u32 serve_bytes_s;	/* most bytes a second served to peers, 0: no limit */
-	u32 chunk_pages;	/* unit of placement, default 1 MiB worth */
-	u32 flags;		/* enum coop_engine_flag */
+	u32 peer_timeout_us; /* budget of one fetch over all its attempts */
+	u32 window_bytes;    /* most bytes invited at once, over all peers */
+	u32 serve_bytes_s;   /* most bytes a second served to peers, 0: no limit */
+	u32 chunk_pages;     /* unit of placement, default 1 MiB worth */
+	u32 flags;           /* enum coop_engine_flag */
 };
 
 struct coop_engine;
 
 /* Bytes of memory an engine of this shape takes; 0 if cfg is out of range. */
 size_t coop_engine_size(const struct coop_engine_cfg *cfg);
-/* Builds an engine in mem (at least coop_engine_size() bytes, 8-aligned). NULL if cfg is out of range. */
-struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_engine_cfg *cfg, u64 now);
+/* Builds an engine in mem (at least coop_engine_size() bytes, 8-aligned). NULL if cfg is out of
+ * range. */
+struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_engine_cfg *cfg,
+				     u64 now);
 
 /* The data QP of fetch slot / serve slot 'slot' (0 .. max_fetches-1 / max_serves-1). */
 void coop_engine_set_fetch_qp(struct coop_engine *e, u32 slot, u32 qpn, u32 qkey);
@@ -122,30 +124,31 @@ void coop_engine_set_self(struct coop_engine *e, const struct coop_addr *self);
 /* ---- peers -------------------------------------------------------------- */
 
 enum coop_peer_health {
-	COOP_PEER_HEALTHY,	/* asked as placed */
-	COOP_PEER_SUSPECT,	/* a recent failure; weight lowered */
-	COOP_PEER_OPEN,		/* circuit open: not asked until the probe time */
-	COOP_PEER_HALF_OPEN,	/* one probe is out */
+	COOP_PEER_HEALTHY,   /* asked as placed */
+	COOP_PEER_SUSPECT,   /* a recent failure; weight lowered */
+	COOP_PEER_OPEN,      /* circuit open: not asked until the probe time */
+	COOP_PEER_HALF_OPEN, /* one probe is out */
 };
 
 enum coop_peer_origin {
-	COOP_PEER_BY_HAND = 1,	/* a person registered it: candidate for every file */
-	COOP_PEER_BY_DAEMON = 2,/* storage named it: candidate where it is hinted */
+	COOP_PEER_BY_HAND = 1,   /* a person registered it: candidate for every file */
+	COOP_PEER_BY_DAEMON = 2, /* storage named it: candidate where it is hinted */
 };
 
 struct coop_peer_info {
-	u32 id;			/* slot | generation */
+	u32 id; /* slot | generation */
 	struct coop_addr addr;
-	u32 origin;		/* enum coop_peer_origin, or-ed */
-	u32 health;		/* enum coop_peer_health */
+	u32 origin; /* enum coop_peer_origin, or-ed */
+	u32 health; /* enum coop_peer_health */
 	u32 srtt_us, rttvar_us;
 	u32 fails_in_row;
 	u32 in_flight;
-	u64 fetches, hits, misses, failures;	/* fetches sent; pages hit; pages missed; attempts that failed */
-	u64 pages, bytes;	/* received from it and accepted */
-	u64 served_pages, served_bytes;	/* sent to it */
-	u64 busy;		/* times it said busy */
-	u64 probe_at;		/* when OPEN: next probe, host time */
+	u64 fetches, hits, misses,
+		failures; /* fetches sent; pages hit; pages missed; attempts that failed */
+	u64 pages, bytes; /* received from it and accepted */
+	u64 served_pages, served_bytes; /* sent to it */
+	u64 busy;                       /* times it said busy */
+	u64 probe_at;                   /* when OPEN: next probe, host time */
 };
 
 /*
@@ -160,15 +163,19 @@ bool coop_engine_peer_next(const struct coop_engine *e, u32 *cursor, struct coop
 
 /* ---- fetches ------------------------------------------------------------ */
 
+/* Most pages of one fetch: COOP_MAX_PAGES, fewer where the MTU is too small for the messages about
+ * them. */
+u32 coop_engine_max_pages(const struct coop_engine *e);
+
 struct coop_fetch_req {
-	u64 cookie;		/* the host's, given back in events */
+	u64 cookie; /* the host's, given back in events */
 	struct coop_fid fid;
-	u64 version;		/* data version; a peer serves exactly this one */
-	u64 size;		/* bytes of the file at that version */
+	u64 version; /* data version; a peer serves exactly this one */
+	u64 size;    /* bytes of the file at that version */
 	u32 n_ext;
 	u32 n_hints;
-	struct coop_extent ext[COOP_MAX_EXTENTS];	/* ascending, disjoint, within one chunk */
-	u32 hints[COOP_MAX_HINTS];	/* peer ids that storage says opened this version */
+	struct coop_extent ext[COOP_MAX_EXTENTS]; /* ascending, disjoint, within one chunk */
+	u32 hints[COOP_MAX_HINTS]; /* peer ids that storage says opened this version */
 };
 
 /*
@@ -184,81 +191,92 @@ void coop_engine_fetch_release(struct coop_engine *e, u32 id, u64 now);
 
 /* ---- what the network brings ------------------------------------------- */
 
-/* A datagram on the control QP, GRH already taken off. src: as the completion tells it (qkey unknown: 0). */
-void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len, const struct coop_addr *src, u64 now);
+/* A datagram on the control QP, GRH already taken off. src: as the completion tells it (qkey
+ * unknown: 0). */
+void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
+			 const struct coop_addr *src, u64 now);
 
 struct coop_rx {
-	u32 slot;		/* fetch slot whose QP completed */
-	u32 wr;			/* WR number within the posting, 0-based: TX_POST_RECV's order */
-	u32 imm;		/* immediate data, host byte order */
-	u32 byte_len;		/* as the completion tells it: 40 + payload */
+	u32 slot;     /* fetch slot whose QP completed */
+	u32 wr;       /* WR number within the posting, 0-based: TX_POST_RECV's order */
+	u32 imm;      /* immediate data, host byte order */
+	u32 byte_len; /* as the completion tells it: 40 + payload */
 	u32 src_qp;
 	bool has_imm;
-	bool has_gid;		/* src_gid is valid */
+	bool has_gid; /* src_gid is valid */
 	u8 src_gid[16];
 };
 /* A receive WR of a fetch completed with success. */
 void coop_engine_rx_data(struct coop_engine *e, const struct coop_rx *rx, u64 now);
-/* A receive WR of a fetch completed with flush (or any) error: n of them. Any error means the QP is in ERR. */
+/* A receive WR of a fetch completed with flush (or any) error: n of them. Any error means the QP is
+ * in ERR. */
 void coop_engine_rx_flush(struct coop_engine *e, u32 slot, u32 n, u64 now);
 
 /* ---- what the network shall do ------------------------------------------ */
 
 enum coop_tx_kind {
-	COOP_TX_CTRL,		/* send buf[len] from the control QP to addr */
-	COOP_TX_POST_RECV,	/* on fetch QP 'slot' post the WRs of segments seg[0..n_seg) in order */
-	COOP_TX_DATA,		/* from serve QP 'slot' send segments seg[0..n_seg) to addr */
-	COOP_TX_STOP_QP,	/* fetch QP 'slot' to ERR; then rx_flush for every WR still posted */
-	COOP_TX_RESET_QP,	/* fetch QP 'slot': RESET, INIT, RTR, RTS; all its WRs have completed */
+	COOP_TX_CTRL,      /* send buf[len] from the control QP to addr */
+	COOP_TX_POST_RECV, /* on fetch QP 'slot' post the WRs of segments seg[0..n_seg) in order */
+	COOP_TX_DATA,      /* from serve QP 'slot' send segments seg[0..n_seg) to addr */
+	COOP_TX_STOP_QP,   /* fetch QP 'slot' to ERR; then rx_flush for every WR still posted */
+	COOP_TX_RESET_QP,  /* fetch QP 'slot': RESET, INIT, RTR, RTS; all its WRs have completed */
 };
 
 /* One datagram: where it lies in the pages. Built by plan.c; both sides compute the same. */
 struct coop_seg {
-	u16 seg;		/* segment number within the fetch, = low bits of imm */
-	u8 n_frag;		/* 0: pad, 1 or 2 */
+	u16 seg;   /* segment number within the fetch, = low bits of imm */
+	u8 n_frag; /* 0: pad, 1 or 2 */
 	u8 reserved;
-	u32 imm;		/* immediate data to send (TX_DATA) */
-	u32 len;		/* payload bytes: sum of frag[].len; 0: pad */
-	u32 spill;		/* TX_POST_RECV: bytes of scrap memory to append, so that a WR takes any datagram */
+	u32 imm;   /* immediate data to send (TX_DATA) */
+	u32 len;   /* payload bytes: sum of frag[].len; 0: pad */
+	u32 spill; /* TX_POST_RECV: bytes of scrap memory to append, so that a WR takes any datagram
+		    */
 	struct {
-		u16 page;	/* ordinal of the page in the fetch: 0 .. n_pages-1 over its extents in order */
-		u16 absent;	/* TX_DATA: the responder lacks this page, send zeros */
-		u32 off;	/* byte within the page */
+		u16 page;   /* ordinal of the page in the fetch: 0 .. n_pages-1 over its extents in
+			       order */
+		u16 absent; /* TX_DATA: the responder lacks this page, send zeros */
+		u32 off;    /* byte within the page */
 		u32 len;
 	} frag[2];
 };
 
 struct coop_tx {
 	enum coop_tx_kind kind;
-	u32 slot;		/* fetch or serve slot */
-	u32 id;			/* fetch or serve id; pass to tx_done for CTRL and DATA */
-	u64 cookie;		/* of the fetch, or of the serve's lookup_done */
-	struct coop_addr addr;	/* destination */
-	const u8 *buf;		/* CTRL: valid until the next call into the engine */
+	u32 slot;              /* fetch or serve slot */
+	u32 id;                /* fetch or serve id; pass to tx_done for CTRL and DATA */
+	u64 cookie;            /* of the fetch, or of the serve's lookup_done */
+	struct coop_addr addr; /* destination */
+	const u8 *buf;         /* CTRL: valid until the next call into the engine */
 	u32 len;
-	const struct coop_seg *seg;	/* valid until the next call into the engine */
+	const struct coop_seg *seg; /* valid until the next call into the engine */
 	u32 n_seg;
 };
+/* Where segment 'seg' of a fetch that is in VERIFY lies (for the moves); false: no such. imm is 0.
+ */
+bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct coop_seg *out);
 /* Next piece of work for the network; false: none. TX_DATA comes in batches of <= 64 segments. */
 bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
 /*
- * TX_DATA of serve 'id': n_seg sends are complete (memory no longer read by the network), or failed (err < 0).
- * Not called for the other kinds: a control datagram is copied by the host before it returns.
+ * TX_DATA of serve 'id': n_seg sends are complete (memory no longer read by the network), or failed
+ * (err < 0). Not called for the other kinds: a control datagram is copied by the host before it
+ * returns.
  */
 void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 now);
 
 /* ---- what the host shall do ---------------------------------------------- */
 
 enum coop_ev_kind {
-	COOP_EV_LOOKUP,		/* responder: find and pin pages; answer with lookup_done */
-	COOP_EV_RECHECK,	/* responder: all sent; answer with recheck_done */
-	COOP_EV_SERVE_END,	/* responder: unpin; the serve id is dead */
-	COOP_EV_VERIFY,		/* requester: quiet; do the moves, check CRCs, answer with verify_done */
-	COOP_EV_FETCH_DONE,	/* requester: finished; take the pages, then fetch_release */
-	COOP_EV_PEER,		/* a peer's health changed (for logs and traces) */
+	COOP_EV_LOOKUP,    /* responder: find and pin pages; answer with lookup_done */
+	COOP_EV_RECHECK,   /* responder: all sent; answer with recheck_done */
+	COOP_EV_SERVE_END, /* responder: unpin; the serve id is dead */
+	COOP_EV_VERIFY, /* requester: quiet; do the moves, check CRCs, answer with verify_done; not
+			   always, or more than once */
+	COOP_EV_FETCH_DONE, /* requester: finished; take the pages, then fetch_release */
+	COOP_EV_PEER,       /* a peer's health changed (for logs and traces) */
 };
 
-/* Segment 'seg' was received into the memory of WR number 'wr' (its own segment is 'into'). Cycles occur: gather all, then scatter. */
+/* Segment 'seg' was received into the memory of WR number 'wr' (its own segment is 'into'). Cycles
+ * occur: gather all, then scatter. */
 struct coop_move {
 	u16 seg;
 	u16 into;
@@ -266,30 +284,35 @@ struct coop_move {
 
 struct coop_ev {
 	enum coop_ev_kind kind;
-	u32 id;			/* fetch or serve id */
+	u32 id; /* fetch or serve id */
 	u64 cookie;
 	/* LOOKUP */
 	struct coop_fid fid;
 	u64 version;
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
-	bool want_crc;		/* recheck_done shall carry CRC32C of each page */
-	/* VERIFY and FETCH_DONE: bit i = page ordinal i */
-	u64 pages;		/* VERIFY: pages to judge; FETCH_DONE: pages that are good */
+	bool want_crc; /* recheck_done shall carry CRC32C of each page */
+	/* bit i = page ordinal i over the extents */
+	u64 pages; /* LOOKUP: pages asked for; VERIFY: pages to judge, may be none; FETCH_DONE:
+		      pages that are good */
 	const struct coop_move *moves;
 	u32 n_moves;
-	const u32 *crc;		/* VERIFY: expected CRC32C by page ordinal, or NULL */
-	u32 peer;		/* id of the peer that delivered last, or COOP_NONE */
-	int err;		/* FETCH_DONE: 0, or why pages are missing: -ENOENT all peers lack them, -ETIMEDOUT, -EBUSY, -ECANCELED, -EIO */
-	u32 elapsed_us;		/* FETCH_DONE: since submit */
+	const u32 *crc; /* VERIFY: expected CRC32C by page ordinal, or NULL */
+	u32 peer;       /* id of the peer that delivered last, or COOP_NONE */
+	int err;        /* FETCH_DONE: 0, or why pages are missing: -ENOENT all peers lack them,
+			   -ETIMEDOUT, -EBUSY, -ECANCELED, -EIO */
+	u32 elapsed_us; /* FETCH_DONE: since submit */
 	/* PEER */
 	u32 health;
 };
 bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev);
 
-/* have: bit per page ordinal held and pinned. size: bytes of the file as this node knows it. cookie: given back. */
-void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie, u64 now);
-/* still: those of 'have' that did not change from lookup until now. crc: by page ordinal, or NULL. */
+/* have: bit per page ordinal held and pinned. size: bytes of the file as this node knows it.
+ * cookie: given back. */
+void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
+			     u64 now);
+/* still: those of 'have' that did not change from lookup until now. crc: by page ordinal, or NULL.
+ */
 void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u32 *crc, u64 now);
 /* good: those of the event's pages whose CRC matched (all of them where crc was NULL). */
 void coop_engine_verify_done(struct coop_engine *e, u32 id, u64 good, u64 now);
@@ -306,11 +329,13 @@ struct coop_engine_stats {
 	u64 attempts, retries, queries;
 	u64 segs_rx, segs_stale, segs_foreign, segs_bad, segs_displaced, segs_dup, pads_rx;
 	u64 stops, flushes, crc_bad;
-	u64 serves, serves_busy, serves_limited, serve_pages, serve_bytes, serve_misses, serve_changed;
+	u64 serves, serves_dup, serves_busy, serves_limited, serve_pages, serve_bytes, serve_misses,
+		serve_changed, serve_tx_errors;
 	u64 commits_tx, commits_rx, commits_stale, commits_bad;
-	u64 ctrl_rx, ctrl_short, ctrl_mac, ctrl_version, ctrl_command, ctrl_malformed, ctrl_refused_tx;
+	u64 ctrl_rx, ctrl_short, ctrl_mac, ctrl_version, ctrl_command, ctrl_malformed,
+		ctrl_refused_tx, ctrl_dropped_tx;
 	u64 peer_down, peer_up;
-	u64 window_bytes, window_shrinks;	/* gauge; count */
+	u64 window_bytes, window_shrinks; /* gauge; count */
 };
 void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *out);
 void coop_engine_stats_reset(struct coop_engine *e);
@@ -319,7 +344,7 @@ void coop_engine_stats_reset(struct coop_engine *e);
 struct coop_request_info {
 	u32 id;
 	bool serve;
-	const char *state;	/* static text */
+	const char *state; /* static text */
 	struct coop_fid fid;
 	u64 version;
 	u64 first_index;
@@ -328,7 +353,8 @@ struct coop_request_info {
 	u32 attempt;
 	u64 age_us;
 };
-bool coop_engine_request_next(const struct coop_engine *e, u32 *cursor, u64 now, struct coop_request_info *out);
+bool coop_engine_request_next(const struct coop_engine *e, u32 *cursor, u64 now,
+			      struct coop_request_info *out);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,723 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * engine.c - what a host calls: memory, dispatch, lines of work, time, figures.
+ *
+ * The protocol is in fetch.c (requester) and serve.c (responder). Here is what
+ * they share: one block of memory cut into arrays, the notes (small answers
+ * that belong to no request), the breakers' timers, and the order in which
+ * next_tx and next_event hand work out.
+ */
+#include "engine.h"
+
+#include "addr.h"
+#include "core.h"
+
+#define MAX_SLOTS (1u << 16)
+#define MAX_PEERS (1u << 18)
+#define NOTES_MIN 64
+
+/* ---- lines ---------------------------------------------------------------------- */
+
+static void fifo_init(struct coop_fifo *f, u32 *next, u32 n)
+{
+	u32 i;
+
+	f->next = next;
+	f->head = COOP_NONE;
+	f->tail = COOP_NONE;
+	for (i = 0; i < n; i++)
+		next[i] = COOP_FIFO_OUT;
+}
+
+void coop_fifo_push(struct coop_fifo *f, u32 i)
+{
+	if (coop_fifo_has(f, i))
+		return;
+	f->next[i] = COOP_NONE;
+	if (f->tail == COOP_NONE)
+		f->head = i;
+	else
+		f->next[f->tail] = i;
+	f->tail = i;
+}
+
+u32 coop_fifo_pop(struct coop_fifo *f)
+{
+	u32 i = f->head;
+
+	if (i == COOP_NONE)
+		return COOP_NONE;
+	f->head = f->next[i];
+	if (f->head == COOP_NONE)
+		f->tail = COOP_NONE;
+	f->next[i] = COOP_FIFO_OUT;
+	return i;
+}
+
+void coop_fifo_remove(struct coop_fifo *f, u32 i)
+{
+	u32 at = f->head, before = COOP_NONE;
+
+	if (!coop_fifo_has(f, i))
+		return;
+	for (; at != i; at = f->next[at])
+		before = at;
+	if (before == COOP_NONE)
+		f->head = f->next[i];
+	else
+		f->next[before] = f->next[i];
+	if (f->tail == i)
+		f->tail = before;
+	f->next[i] = COOP_FIFO_OUT;
+}
+
+/* ---- memory ------------------------------------------------------------------------ */
+
+/* Cuts arrays off a block; with base NULL it only measures. */
+struct carver {
+	u8 *base;
+	size_t used;
+};
+
+static void *carve(struct carver *c, size_t n, size_t size)
+{
+	size_t at = c->used;
+
+	c->used += (n * size + 7) & ~(size_t)7;
+	return c->base ? c->base + at : NULL;
+}
+
+struct parts {
+	struct coop_engine *engine;
+	struct coop_fetch *fetch;
+	struct coop_slot *slot;
+	struct coop_wr *wr;
+	u16 *at;
+	struct coop_move *moves;
+	struct coop_serve *serve;
+	struct coop_record *record;
+	struct coop_peer *peer;
+	struct coop_id *fetch_ids, *serve_ids, *peer_ids;
+	struct coop_timer *timers;
+	u32 *bucket, *hand;
+	u32 *waiting, *fetch_tx, *fetch_ev, *serve_tx, *serve_ev, *peer_ev;
+	struct coop_note *note;
+	struct coop_seg *segs;
+	struct coop_msg *msg, *msg_tx;
+	u8 *ctrl;
+	u32 n_fetch, n_sets, n_notes;
+};
+
+static u32 power_of_two(u32 at_least)
+{
+	return at_least < 2 ? 1 : 2u << coop_ilog2(at_least - 1);
+}
+
+static size_t lay_out(const struct coop_engine_cfg *cfg, void *mem, struct parts *p)
+{
+	struct carver c = {.base = mem};
+	u32 n = cfg->max_fetches + cfg->max_queued, slots = cfg->max_fetches;
+
+	p->n_fetch = n;
+	p->n_sets = power_of_two(cfg->max_serves);
+	p->n_notes = power_of_two(NOTES_MIN + cfg->max_serves);
+	p->engine = carve(&c, 1, sizeof(*p->engine));
+	p->fetch = carve(&c, n, sizeof(*p->fetch));
+	p->slot = carve(&c, slots, sizeof(*p->slot));
+	p->wr = carve(&c, (size_t)slots * COOP_MAX_SEGS, sizeof(*p->wr));
+	p->at = carve(&c, (size_t)slots * COOP_MAX_SEGS, sizeof(*p->at));
+	p->moves = carve(&c, (size_t)slots * COOP_MAX_SEGS, sizeof(*p->moves));
+	p->serve = carve(&c, cfg->max_serves, sizeof(*p->serve));
+	p->record = carve(&c, (size_t)p->n_sets * COOP_RECORD_WAYS, sizeof(*p->record));
+	p->peer = carve(&c, cfg->max_peers, sizeof(*p->peer));
+	p->fetch_ids = carve(&c, n, sizeof(*p->fetch_ids));
+	p->serve_ids = carve(&c, cfg->max_serves, sizeof(*p->serve_ids));
+	p->peer_ids = carve(&c, cfg->max_peers, sizeof(*p->peer_ids));
+	p->timers = carve(&c, (size_t)n + cfg->max_peers, sizeof(*p->timers));
+	p->bucket = carve(&c, coop_peers_buckets(cfg->max_peers), sizeof(u32));
+	p->hand = carve(&c, cfg->max_peers, sizeof(u32));
+	p->waiting = carve(&c, n, sizeof(u32));
+	p->fetch_tx = carve(&c, n, sizeof(u32));
+	p->fetch_ev = carve(&c, n, sizeof(u32));
+	p->serve_tx = carve(&c, cfg->max_serves, sizeof(u32));
+	p->serve_ev = carve(&c, cfg->max_serves, sizeof(u32));
+	p->peer_ev = carve(&c, cfg->max_peers, sizeof(u32));
+	p->note = carve(&c, p->n_notes, sizeof(*p->note));
+	p->segs = carve(&c, COOP_MAX_SEGS, sizeof(*p->segs));
+	p->msg = carve(&c, 1, sizeof(*p->msg));
+	p->msg_tx = carve(&c, 1, sizeof(*p->msg_tx));
+	p->ctrl = carve(&c, 1, COOP_CTRL_MAX);
+	return c.used;
+}
+
+static bool in_range(u32 v, u32 low, u32 high)
+{
+	return v >= low && v <= high;
+}
+
+static bool cfg_valid(const struct coop_engine_cfg *cfg)
+{
+	return in_range(cfg->page_shift, COOP_PAGE_MIN_SHIFT, COOP_PAGE_MAX_SHIFT) &&
+	       in_range(cfg->mtu, COOP_MTU_MIN, COOP_MTU_MAX) && cfg->mtu % 4 == 0 &&
+	       in_range(cfg->max_fetches, 1, MAX_SLOTS) &&
+	       in_range(cfg->max_serves, 1, MAX_SLOTS) && cfg->max_queued <= MAX_SLOTS &&
+	       in_range(cfg->max_peers, 1, MAX_PEERS) &&
+	       in_range(cfg->peer_timeout_us, 100, 1u << 30) &&
+	       in_range(cfg->window_bytes, 1, 1u << 30);
+}
+
+size_t coop_engine_size(const struct coop_engine_cfg *cfg)
+{
+	struct parts p;
+
+	return cfg_valid(cfg) ? lay_out(cfg, NULL, &p) : 0;
+}
+
+/* Bytes a microsecond, 16 fractional bits, by 32-bit divisions: rate * 2^16 / 10^6. */
+static u64 per_microsecond(u32 bytes_s)
+{
+	return (u64)(bytes_s / 15625) * 1024 + bytes_s % 15625 * 1024 / 15625;
+}
+
+struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_engine_cfg *cfg,
+				     u64 now)
+{
+	struct coop_engine *e;
+	struct parts p;
+	u32 i, chunk;
+
+	if (!cfg_valid(cfg) || size < lay_out(cfg, mem, &p))
+		return NULL;
+	e = p.engine;
+	memset(e, 0, sizeof(*e));
+	e->cfg = *cfg;
+	e->random = coop_mix(cfg->seed);
+	chunk = cfg->chunk_pages ? cfg->chunk_pages : (1u << 20) >> cfg->page_shift;
+	e->chunk_shift = coop_ilog2(chunk);
+
+	coop_peers_init(&e->peers, p.peer, p.peer_ids, p.bucket, p.hand, cfg->max_peers,
+			coop_random(&e->random));
+	coop_timers_init(&e->timers, p.timers, p.n_fetch + cfg->max_peers);
+
+	e->n_fetch = p.n_fetch;
+	e->fetch = p.fetch;
+	memset(e->fetch, 0, p.n_fetch * sizeof(*e->fetch));
+	coop_idtab_init(&e->fetch_ids, p.fetch_ids, p.n_fetch);
+	e->slot = p.slot;
+	e->free_slot = COOP_NONE;
+	for (i = 0; i < cfg->max_fetches; i++) {
+		struct coop_slot *s = &e->slot[i];
+
+		memset(s, 0, sizeof(*s));
+		coop_posting_init(&s->posting, p.wr + (size_t)i * COOP_MAX_SEGS,
+				  p.at + (size_t)i * COOP_MAX_SEGS, (u32)coop_random(&e->random));
+		s->moves = p.moves + (size_t)i * COOP_MAX_SEGS;
+		s->fetch = COOP_NONE;
+	}
+	fifo_init(&e->waiting, p.waiting, p.n_fetch);
+	fifo_init(&e->fetch_tx, p.fetch_tx, p.n_fetch);
+	fifo_init(&e->fetch_ev, p.fetch_ev, p.n_fetch);
+	e->window = cfg->window_bytes;
+
+	e->serve = p.serve;
+	memset(e->serve, 0, cfg->max_serves * sizeof(*e->serve));
+	coop_idtab_init(&e->serve_ids, p.serve_ids, cfg->max_serves);
+	e->record = p.record;
+	e->n_sets = p.n_sets;
+	memset(e->record, 0, (size_t)p.n_sets * COOP_RECORD_WAYS * sizeof(*e->record));
+	fifo_init(&e->serve_tx, p.serve_tx, cfg->max_serves);
+	fifo_init(&e->serve_ev, p.serve_ev, cfg->max_serves);
+	e->token_rate = per_microsecond(cfg->serve_bytes_s);
+	/* A tenth of a second's worth, and room for one request at the least. */
+	e->token_depth = e->token_rate * 100000;
+	if (e->token_depth < (u64)COOP_MAX_PAGES << (cfg->page_shift + 16))
+		e->token_depth = (u64)COOP_MAX_PAGES << (cfg->page_shift + 16);
+	e->tokens = e->token_depth;
+	e->token_at = now;
+
+	fifo_init(&e->peer_ev, p.peer_ev, cfg->max_peers);
+	e->note = p.note;
+	e->note_mask = p.n_notes - 1;
+	e->segs = p.segs;
+	e->msg = p.msg;
+	e->msg_tx = p.msg_tx;
+	e->ctrl = p.ctrl;
+	return e;
+}
+
+void coop_engine_set_fetch_qp(struct coop_engine *e, u32 slot, u32 qpn, u32 qkey)
+{
+	struct coop_slot *s = &e->slot[slot];
+
+	if (WARN_ON_ONCE(slot >= e->cfg.max_fetches))
+		return;
+	/* A slot is used once its queue pair is known. */
+	if (!s->qpn && qpn) {
+		s->next = e->free_slot;
+		e->free_slot = slot;
+	}
+	s->qpn = qpn;
+	s->qkey = qkey;
+}
+
+void coop_engine_set_serve_qp(struct coop_engine *e, u32 slot, u32 qpn)
+{
+	if (!WARN_ON_ONCE(slot >= e->cfg.max_serves))
+		e->serve[slot].qpn = qpn;
+}
+
+void coop_engine_set_self(struct coop_engine *e, const struct coop_addr *self)
+{
+	e->cfg.self = *self;
+}
+
+u32 coop_engine_max_pages(const struct coop_engine *e)
+{
+	u32 page = 1u << e->cfg.page_shift;
+	u32 per_page = (page + e->cfg.mtu - 1) / e->cfg.mtu;
+
+	return coop_min_u32(coop_wire_max_segs(e->cfg.mtu) / per_page,
+			    coop_wire_max_pages(e->cfg.mtu));
+}
+
+/* ---- messages ------------------------------------------------------------------------ */
+
+struct coop_msg *coop_msg_begin(struct coop_engine *e, u8 command, u64 id, u32 imm)
+{
+	struct coop_msg *m = e->msg_tx;
+
+	m->version = COOP_WIRE_VERSION;
+	m->command = command;
+	m->hops = COOP_WIRE_HOPS;
+	m->flags = 0;
+	m->id = id;
+	m->imm = imm;
+	m->reason = COOP_REASON_NONE;
+	m->value = 0;
+	m->n_segs = 0;
+	return m;
+}
+
+bool coop_msg_finish(struct coop_engine *e, const struct coop_addr *to, struct coop_tx *tx)
+{
+	tx->kind = COOP_TX_CTRL;
+	tx->addr = *to;
+	tx->buf = e->ctrl;
+	tx->len = coop_wire_encode(e->msg_tx, e->cfg.key, e->ctrl, coop_wire_room(e->cfg.mtu));
+	return tx->len > 0;
+}
+
+struct coop_note *coop_note(struct coop_engine *e, u8 command, const struct coop_addr *to, u64 id,
+			    u32 imm)
+{
+	struct coop_note *n = &e->note[e->note_tail & e->note_mask];
+
+	if (e->note_tail - e->note_head > e->note_mask) {
+		e->stats.ctrl_dropped_tx++;
+		return NULL;
+	}
+	e->note_tail++;
+	memset(n, 0, sizeof(*n));
+	n->to = *to;
+	n->id = id;
+	n->imm = imm;
+	n->command = command;
+	return n;
+}
+
+void coop_refuse(struct coop_engine *e, const struct coop_addr *to, u64 id, u32 imm, u16 reason,
+		 u32 value, u64 now)
+{
+	struct coop_note *n;
+
+	if (e->refuse_at > now + (u64)COOP_REFUSE_US * COOP_REFUSE_BURST || !coop_addr_valid(to)) {
+		e->stats.ctrl_dropped_tx++;
+		return;
+	}
+	n = coop_note(e, COOP_CMD_REFUSED, to, id, imm);
+	if (!n)
+		return;
+	e->refuse_at = (e->refuse_at > now ? e->refuse_at : now) + COOP_REFUSE_US;
+	n->reason = reason;
+	n->value = value;
+	e->stats.ctrl_refused_tx++;
+}
+
+static bool note_tx(struct coop_engine *e, struct coop_tx *tx)
+{
+	while (e->note_head != e->note_tail) {
+		const struct coop_note *n = &e->note[e->note_head++ & e->note_mask];
+		struct coop_msg *m = coop_msg_begin(e, n->command, n->id, n->imm);
+
+		m->reason = n->reason;
+		m->value = n->value;
+		if (n->command == COOP_CMD_COMMIT) {
+			const struct coop_record *r = &e->record[n->record];
+
+			if (r->state != COOP_RECORD_COMMITTED || r->id != n->id || r->imm != n->imm)
+				continue; /* displaced meanwhile */
+			m->u.commit = r->commit;
+			e->stats.commits_tx++;
+		}
+		if (coop_msg_finish(e, &n->to, tx))
+			return true;
+	}
+	return false;
+}
+
+/* Where an answer to an unparsed message goes: whence it came, by the Q_Key we know for it. */
+static struct coop_addr answer_to(const struct coop_engine *e, const struct coop_addr *src)
+{
+	u32 slot = coop_peers_find(&e->peers, src);
+	struct coop_addr to = *src;
+
+	if (slot != COOP_NONE)
+		return e->peers.v[slot].addr;
+	if (!to.qkey)
+		to.qkey = e->cfg.self.qkey;
+	return to;
+}
+
+static void refuse_unknown(struct coop_engine *e, const struct coop_msg *m, enum coop_decode why,
+			   const struct coop_addr *to, u64 now)
+{
+	u16 reason = COOP_REASON_MALFORMED;
+	u32 value = 0;
+
+	switch (why) {
+	case COOP_DECODE_VERSION:
+		e->stats.ctrl_version++;
+		reason = COOP_REASON_VERSION;
+		value = COOP_WIRE_VERSION;
+		break;
+	case COOP_DECODE_COMMAND:
+		e->stats.ctrl_command++;
+		reason = COOP_REASON_COMMAND;
+		value = m->command;
+		break;
+	case COOP_DECODE_FLAGS:
+		e->stats.ctrl_malformed++;
+		reason = COOP_REASON_FLAGS;
+		break;
+	default:
+		e->stats.ctrl_malformed++;
+		break;
+	}
+	if (!(m->command & COOP_CMD_ANSWER))
+		coop_refuse(e, to, m->id, m->imm, reason, value, now);
+}
+
+static void on_ping(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to)
+{
+	struct coop_note *n = coop_note(e, COOP_CMD_PONG, to, m->id, m->imm);
+
+	if (n)
+		n->value = e->cfg.mtu;
+}
+
+static void on_pong(struct coop_engine *e, const struct coop_msg *m, u64 now)
+{
+	struct coop_peer *p = coop_peers_get(&e->peers, (u32)m->id);
+
+	if (!p || !p->ping_id || p->ping_id != m->id)
+		return;
+	if (m->command == COOP_CMD_PONG && m->value >= COOP_MTU_MIN && m->value <= COOP_MTU_MAX &&
+	    m->value % 4 == 0)
+		p->mtu = coop_min_u32(m->value, e->cfg.mtu);
+	coop_peer_report(e, p, coop_peer_pong(p, now), now);
+}
+
+void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
+			 const struct coop_addr *src, u64 now)
+{
+	struct coop_msg *m = e->msg;
+	struct coop_addr to;
+	struct coop_peer *p;
+	enum coop_decode result;
+	u32 slot;
+
+	e->stats.ctrl_rx++;
+	result = coop_wire_decode(m, e->cfg.key, buf, len);
+	if (result == COOP_DECODE_SHORT) {
+		e->stats.ctrl_short++;
+		return;
+	}
+	if (result == COOP_DECODE_MAC) {
+		e->stats.ctrl_mac++;
+		return;
+	}
+	to = answer_to(e, src);
+	if (result != COOP_DECODE_OK) {
+		refuse_unknown(e, m, result, &to, now);
+		return;
+	}
+	slot = coop_peers_find(&e->peers, src);
+	p = slot == COOP_NONE ? NULL : &e->peers.v[slot];
+	if (p && coop_peer_heard(p, now))
+		coop_timer_set(&e->timers, e->n_fetch + slot, p->probe_at);
+
+	switch (m->command) {
+	case COOP_CMD_REQUEST:
+		coop_serve_request(e, m, src, now);
+		break;
+	case COOP_CMD_QUERY:
+		coop_serve_query(e, m, &to, now);
+		break;
+	case COOP_CMD_PING:
+		on_ping(e, m, &to);
+		break;
+	case COOP_CMD_PONG:
+		on_pong(e, m, now);
+		break;
+	case COOP_CMD_COMMIT:
+	case COOP_CMD_BUSY:
+	case COOP_CMD_AGAIN:
+	case COOP_CMD_REFUSED:
+	default:
+		if (!coop_fetch_answer(e, m, now))
+			e->stats.commits_stale++;
+		coop_fetch_admit(e, now);
+		break;
+	}
+}
+
+/* ---- peers ------------------------------------------------------------------------------ */
+
+static u32 peer_slot(const struct coop_engine *e, const struct coop_peer *p)
+{
+	return (u32)(p - e->peers.v);
+}
+
+static void probe(struct coop_engine *e, struct coop_peer *p, u64 now)
+{
+	u64 id = (coop_random(&e->random) & 0xffffffff00000000ull) | p->id;
+	struct coop_note *n = coop_note(e, COOP_CMD_PING, &p->addr, id, 0);
+
+	if (n)
+		n->value = e->cfg.mtu;
+	coop_peer_report(e, p, coop_peer_probe(p, now, id), now);
+}
+
+void coop_peer_report(struct coop_engine *e, struct coop_peer *p, bool changed, u64 now)
+{
+	u32 slot = peer_slot(e, p);
+
+	if (!changed)
+		return;
+	coop_fifo_push(&e->peer_ev, slot);
+	switch (p->health) {
+	case COOP_PEER_OPEN:
+		e->stats.peer_down++;
+		coop_timer_set(&e->timers, e->n_fetch + slot, p->probe_at);
+		coop_fetch_peer_down(e, p->id, now);
+		break;
+	case COOP_PEER_HALF_OPEN:
+		coop_timer_set(&e->timers, e->n_fetch + slot, p->probe_at);
+		break;
+	case COOP_PEER_HEALTHY:
+		e->stats.peer_up++;
+		coop_fallthrough;
+	case COOP_PEER_SUSPECT:
+	default:
+		coop_timer_clear(&e->timers, e->n_fetch + slot);
+		break;
+	}
+}
+
+void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 now)
+{
+	coop_peer_report(e, p, coop_peer_failed(p, weight, now, coop_random(&e->random)), now);
+	if (p->health == COOP_PEER_SUSPECT)
+		probe(e, p, now);
+}
+
+static void peer_timer(struct coop_engine *e, u32 slot, u64 now)
+{
+	struct coop_peer *p = &e->peers.v[slot];
+
+	if (coop_idtab_id(&e->peers.ids, slot) == COOP_NONE)
+		return;
+	if (p->health == COOP_PEER_OPEN)
+		probe(e, p, now);
+	else if (p->health == COOP_PEER_HALF_OPEN)
+		coop_peer_blame(e, p, 1, now);
+}
+
+s64 coop_engine_peer_add(struct coop_engine *e, const struct coop_addr *addr, u32 origin, u64 now)
+{
+	u32 id;
+
+	if (!coop_addr_valid(addr) || coop_addr_same(addr, &e->cfg.self) || !origin ||
+	    (origin & ~(u32)(COOP_PEER_BY_HAND | COOP_PEER_BY_DAEMON)))
+		return -EINVAL;
+	id = coop_peers_add(&e->peers, addr, origin, e->cfg.mtu, now);
+	return id == COOP_NONE ? -ENOSPC : (s64)id;
+}
+
+int coop_engine_peer_del(struct coop_engine *e, const struct coop_addr *addr, u32 origin)
+{
+	int gone = coop_peers_del(&e->peers, addr, origin);
+
+	return gone < 0 ? gone : 0;
+}
+
+bool coop_engine_peer_next(const struct coop_engine *e, u32 *cursor, struct coop_peer_info *out)
+{
+	for (; *cursor < e->cfg.max_peers; (*cursor)++) {
+		const struct coop_peer *p = &e->peers.v[*cursor];
+
+		if (coop_idtab_id(&e->peers.ids, *cursor) == COOP_NONE)
+			continue;
+		memset(out, 0, sizeof(*out));
+		out->id = p->id;
+		out->addr = p->addr;
+		out->origin = p->origin;
+		out->health = p->health;
+		out->srtt_us = p->srtt_us;
+		out->rttvar_us = p->rttvar_us;
+		out->fails_in_row = p->fails;
+		out->in_flight = p->in_flight;
+		out->fetches = p->fetches;
+		out->hits = p->hits;
+		out->misses = p->misses;
+		out->failures = p->failures;
+		out->pages = p->pages;
+		out->bytes = p->bytes;
+		out->served_pages = p->served_pages;
+		out->served_bytes = p->served_bytes;
+		out->busy = p->busy;
+		out->probe_at = p->health == COOP_PEER_OPEN ? p->probe_at : 0;
+		(*cursor)++;
+		return true;
+	}
+	return false;
+}
+
+/* ---- what the host pulls ------------------------------------------------------------------ */
+
+bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
+{
+	u32 i;
+
+	memset(tx, 0, sizeof(*tx));
+	tx->id = COOP_NONE;
+	if (note_tx(e, tx))
+		return true;
+	while ((i = e->fetch_tx.head) != COOP_NONE) {
+		if (coop_fetch_tx(e, i, now, tx))
+			return true;
+		if (!e->fetch[i].todo)
+			coop_fifo_remove(&e->fetch_tx, i); /* it is the head: O(1) */
+	}
+	while ((i = coop_fifo_pop(&e->serve_tx)) != COOP_NONE)
+		if (coop_serve_tx(e, i, now, tx))
+			return true;
+	return false;
+}
+
+bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev)
+{
+	u32 i;
+
+	memset(ev, 0, sizeof(*ev));
+	ev->peer = COOP_NONE;
+	while ((i = coop_fifo_pop(&e->fetch_ev)) != COOP_NONE)
+		if (coop_fetch_event(e, i, ev, now))
+			return true;
+	while ((i = coop_fifo_pop(&e->serve_ev)) != COOP_NONE)
+		if (coop_serve_event(e, i, ev, now))
+			return true;
+	while ((i = coop_fifo_pop(&e->peer_ev)) != COOP_NONE) {
+		const struct coop_peer *p = &e->peers.v[i];
+
+		if (coop_idtab_id(&e->peers.ids, i) == COOP_NONE)
+			continue;
+		ev->kind = COOP_EV_PEER;
+		ev->id = p->id;
+		ev->peer = p->id;
+		ev->health = p->health;
+		return true;
+	}
+	return false;
+}
+
+/* ---- time and figures ---------------------------------------------------------------------- */
+
+u64 coop_engine_deadline(const struct coop_engine *e)
+{
+	return coop_timers_first(&e->timers);
+}
+
+void coop_engine_expire(struct coop_engine *e, u64 now)
+{
+	u32 i;
+
+	while ((i = coop_timers_due(&e->timers, now)) != COOP_NONE) {
+		if (i < e->n_fetch)
+			coop_fetch_timer(e, i, now);
+		else
+			peer_timer(e, i - e->n_fetch, now);
+	}
+	coop_fetch_admit(e, now);
+}
+
+void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *out)
+{
+	*out = e->stats;
+	out->window_bytes = e->window;
+}
+
+void coop_engine_stats_reset(struct coop_engine *e)
+{
+	memset(&e->stats, 0, sizeof(e->stats));
+}
+
+static void fetch_info(const struct coop_fetch *f, u64 now, struct coop_request_info *out)
+{
+	out->id = f->id;
+	out->state = coop_fetch_state_name(f->state);
+	out->fid = f->req.fid;
+	out->version = f->req.version;
+	out->first_index = f->req.ext[0].index;
+	out->n_pages = coop_weight(f->all);
+	out->peer = f->peer;
+	out->attempt = f->attempt;
+	out->age_us = now - f->t_submit;
+}
+
+static void serve_info(const struct coop_serve *s, u64 now, struct coop_request_info *out)
+{
+	out->id = s->id;
+	out->serve = true;
+	out->state = coop_serve_state_name(s->state);
+	out->fid = s->req.fid;
+	out->version = s->req.version;
+	out->first_index = s->req.ext[0].index;
+	out->n_pages = coop_weight(s->pages);
+	out->peer = s->peer;
+	out->attempt = s->req.attempt;
+	out->age_us = now - s->t_start;
+}
+
+bool coop_engine_request_next(const struct coop_engine *e, u32 *cursor, u64 now,
+			      struct coop_request_info *out)
+{
+	u32 i;
+
+	memset(out, 0, sizeof(*out));
+	while (*cursor < e->n_fetch + e->cfg.max_serves) {
+		i = (*cursor)++;
+		if (i < e->n_fetch) {
+			if (e->fetch[i].state == COOP_FETCH_FREE)
+				continue;
+			fetch_info(&e->fetch[i], now, out);
+			return true;
+		}
+		i -= e->n_fetch;
+		if (e->serve[i].state == COOP_SERVE_FREE)
+			continue;
+		serve_info(&e->serve[i], now, out);
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * fetch.h - the requester: pages wanted, from whichever peer has them.
+ *
+ * A fetch makes attempts, one at a time, each at one peer with one generation:
+ * post WRs, send the REQUEST, note what arrives, wait for the COMMIT, judge.
+ * Pages that are good stay; the next attempt asks for what is missing. It ends
+ * when nothing is missing, nobody is left to ask, or the budget is spent.
+ */
+#ifndef COOP_FETCH_H
+#define COOP_FETCH_H
+
+#include "engine.h"
+#include "posting.h"
+#include "wire.h"
+
+#define COOP_MAX_ATTEMPTS 12
+#define COOP_MAX_TRIED    8 /* distinct peers */
+#define COOP_MAX_QUERIES  2 /* an attempt */
+#define COOP_MAX_ROUNDS   6 /* attempts at one peer */
+
+enum coop_fetch_state {
+	COOP_FETCH_FREE,
+	COOP_FETCH_QUEUED, /* waits for a slot or for the window */
+	COOP_FETCH_ASK,    /* the REQUEST waits for the network */
+	COOP_FETCH_WAIT,   /* asked; data and COMMIT are awaited */
+	COOP_FETCH_PAUSE,  /* every peer left said busy: asks again later; WRs stay posted */
+	COOP_FETCH_STOP,   /* the QP goes to ERR; its WRs come back */
+	COOP_FETCH_VERIFY, /* quiet; the host moves and checks */
+	COOP_FETCH_DONE,   /* the host knows or will; until fetch_release */
+};
+
+enum coop_outcome {
+	COOP_OUT_NONE,
+	COOP_OUT_CLEAN,  /* delivered what it listed */
+	COOP_OUT_LOST,   /* listed more than arrived: ask it again for that */
+	COOP_OUT_SILENT, /* no answer: ask it again, later */
+	COOP_OUT_BUSY,
+	COOP_OUT_BARRED, /* lied, refused or has no record: not again in this fetch */
+};
+
+struct coop_tried {
+	u32 peer; /* id */
+	u8 outcome;
+	u8 rounds;
+};
+
+/* A data queue pair. */
+struct coop_slot {
+	struct coop_posting posting;
+	u32 qpn, qkey;
+	u32 fetch;               /* index of its holder, or COOP_NONE */
+	u32 next;                /* free list */
+	bool owes_reset;         /* the last holder left before its TX_RESET_QP was pulled */
+	struct coop_move *moves; /* COOP_MAX_SEGS */
+	u32 n_moves;
+};
+
+struct coop_fetch {
+	u32 id;
+	u8 state; /* enum coop_fetch_state */
+	u8 todo;  /* work for the network, see fetch.c */
+	u8 attempt;
+	u8 queries; /* of this attempt */
+	u8 n_tried;
+	u8 outcome; /* of this attempt, once it is over */
+	bool cancelled;
+	bool dead_qp;   /* a WR failed: the QP is in ERR */
+	bool committed; /* this attempt's COMMIT is here */
+	u32 slot;       /* or COOP_NONE */
+	u32 peer;       /* id of the one asked, COOP_NONE between attempts */
+	u32 asked;      /* id of the one asked last */
+	u32 from;       /* id of the one that delivered last */
+	u32 invited;    /* bytes of this attempt */
+	int err;        /* why pages are missing */
+	u64 request_id;
+	u64 t_submit, t_end, t_sent, t_first, t_last, t_armed;
+	u64 all, good; /* pages */
+	u64 ask;       /* pages asked for in this attempt */
+	u64 lost;      /* pages that the last COMMIT listed but that did not arrive whole */
+	u64 judged;    /* VERIFY: pages in question */
+	u64 want[COOP_SEG_WORDS]; /* segments of this attempt */
+	u64 have[COOP_SEG_WORDS]; /* segments in place, of pages not yet whole */
+	struct coop_plan plan;
+	struct coop_msg_commit commit;
+	struct coop_tried tried[COOP_MAX_TRIED];
+	struct coop_fetch_req req;
+};
+
+struct coop_peer;
+
+/* Starts what waits and may. */
+void coop_fetch_admit(struct coop_engine *e, u64 now);
+/* A COMMIT, BUSY, AGAIN or REFUSED that names a fetch; false: none such. */
+bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now);
+void coop_fetch_timer(struct coop_engine *e, u32 index, u64 now);
+/* The peer's circuit opened: whoever waits for it looks elsewhere. */
+void coop_fetch_peer_down(struct coop_engine *e, u32 peer_id, u64 now);
+bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx);
+bool coop_fetch_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 now);
+const char *coop_fetch_state_name(u8 state);
+
+#endif /* COOP_FETCH_H */

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * mac.h - SipHash-2-4, the keyed checksum of control messages.
+ *
+ * Chosen because it is a proven PRF for short messages, costs about a cycle a
+ * byte and needs no table, no context and no library. With the all-zero key it
+ * is a checksum and nothing more.
+ */
+#ifndef COOP_MAC_H
+#define COOP_MAC_H
+
+#include "host.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COOP_MAC_KEY 16
+
+u64 coop_mac(const u8 key[COOP_MAC_KEY], const void *data, size_t len);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COOP_MAC_H */

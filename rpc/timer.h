@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * timer.h - deadlines, one for each of n numbered objects.
+ *
+ * A binary heap that knows where each object stands in it: setting, moving and
+ * clearing a deadline cost O(log n), the earliest is at the top. A fetch or a
+ * peer has one deadline at a time, so there is nothing to allocate.
+ */
+#ifndef COOP_TIMER_H
+#define COOP_TIMER_H
+
+#include "host.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct coop_timer {
+	u64 when; /* deadline of object i (indexed by object) */
+	u32 pos;  /* where object i stands in the heap, COOP_NONE: not set */
+	u32 heap; /* object at heap position i (indexed by position) */
+};
+
+struct coop_timers {
+	struct coop_timer *v; /* n of them, the caller's memory */
+	u32 n, count;
+};
+
+void coop_timers_init(struct coop_timers *t, struct coop_timer *mem, u32 n);
+/* Sets or moves the deadline of object i. */
+void coop_timer_set(struct coop_timers *t, u32 i, u64 when);
+void coop_timer_clear(struct coop_timers *t, u32 i);
+/* Earliest deadline, ~0 when none is set. */
+u64 coop_timers_first(const struct coop_timers *t);
+/* Takes out an object whose deadline is at or before now; COOP_NONE: there is none. */
+u32 coop_timers_due(struct coop_timers *t, u64 now);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COOP_TIMER_H */

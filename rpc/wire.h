@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * wire.h - the control messages.
+ *
+ * One datagram each, on the control queue pair:
+ *
+ *   header (24 bytes) | body by command | MAC (8 bytes, over all before it)
+ *
+ * Header and trailer stay where they are in every version to come, so that a
+ * node can tell a genuine message of an unknown kind, and refuse it by name.
+ * Decoding copies into host structures; lengths must fit exactly, reserved
+ * fields must be zero. PROTOCOL.md explains the fields.
+ */
+#ifndef COOP_WIRE_H
+#define COOP_WIRE_H
+
+#include "engine.h"
+#include "plan.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COOP_WIRE_MAGIC   0x706f6f63u /* "coop" in memory order */
+#define COOP_WIRE_VERSION 1
+#define COOP_WIRE_HEADER  24
+#define COOP_WIRE_MAC     8
+#define COOP_WIRE_HOPS    1    /* hop limit that we send: nobody forwards yet */
+#define COOP_CMD_ANSWER   0x80 /* bit of commands that answer; they are never answered */
+
+enum coop_cmd {
+	COOP_CMD_REQUEST = 1,    /* send me these pages */
+	COOP_CMD_QUERY = 2,      /* what did you commit for this request and generation? */
+	COOP_CMD_PING = 3,       /* are you there? */
+	COOP_CMD_COMMIT = 0x81,  /* these pages were sent and did not change meanwhile */
+	COOP_CMD_BUSY = 0x82,    /* nothing will be sent; ask again after value us */
+	COOP_CMD_AGAIN = 0x83,   /* to QUERY: still sending; value us more */
+	COOP_CMD_REFUSED = 0x84, /* never; see reason */
+	COOP_CMD_PONG = 0x85,
+};
+
+enum coop_reason {
+	COOP_REASON_NONE,
+	COOP_REASON_VERSION,   /* value: the version that I speak */
+	COOP_REASON_COMMAND,   /* value: the command that I do not know */
+	COOP_REASON_MALFORMED, /* the body breaks a rule */
+	COOP_REASON_FLAGS,     /* header flags or options that I do not know */
+	COOP_REASON_MTU,       /* value: the largest datagram that I can send */
+	COOP_REASON_PAGE_SIZE, /* value: my page shift */
+	COOP_REASON_ADDRESS,   /* the reply address is not where the message came from */
+	COOP_REASON_NO_RECORD, /* to QUERY: I know of no such commit */
+	COOP_REASON_MAX,
+};
+
+enum coop_option {
+	COOP_OPT_CRC = 1,       /* COMMIT shall carry a CRC32C a page */
+	COOP_OPT_PACKED = 2,    /* packed layout */
+	COOP_OPT_SELECTIVE = 4, /* a bitmap of the wanted segments follows the extents */
+	COOP_OPT_KNOWN = 7,
+};
+
+struct coop_msg_request {
+	struct coop_fid fid;
+	u64 version;
+	u64 size;               /* bytes of the file, as the requester knows it */
+	struct coop_addr data;  /* where the segments go */
+	struct coop_addr reply; /* where COMMIT and the other answers go */
+	u32 budget_us;          /* after that long nobody waits for an answer */
+	u16 mtu;
+	u16 options; /* enum coop_option */
+	u8 page_shift;
+	u8 attempt; /* counts up within a request id */
+	u32 n_ext;
+	struct coop_extent ext[COOP_MAX_EXTENTS];
+	u64 want[COOP_SEG_WORDS]; /* SELECTIVE: bit per segment; encode: only the first n_segs count
+				   */
+};
+
+struct coop_msg_commit {
+	struct coop_fid fid;
+	u64 version;
+	u64 size;                /* bytes of the file, as the responder knows it */
+	u64 pages;               /* bit per page ordinal: sent, and unchanged throughout */
+	struct coop_addr source; /* data QP that sent: gid, lid, qpn */
+	u32 n_crc;               /* 0, or pages of the fetch */
+	u32 crc[COOP_MAX_PAGES];
+};
+
+struct coop_msg {
+	u8 version, command, hops, flags;
+	u64 id;     /* request id, chosen by the asker, echoed */
+	u32 imm;    /* immediate data of segment 0: generation, segment bits zero; echoed */
+	u16 reason; /* REFUSED: enum coop_reason */
+	u32 value;  /* BUSY, AGAIN, REFUSED, PING, PONG: see above; PING and PONG: own MTU */
+	u32 n_segs; /* REQUEST with SELECTIVE: bits in want (encode: given, decode: derived) */
+	union {
+		struct coop_msg_request request;
+		struct coop_msg_commit commit;
+	} u;
+};
+
+enum coop_decode {
+	COOP_DECODE_OK,
+	COOP_DECODE_SHORT,   /* no room for a header, or not our magic, or its length field is wrong
+			      */
+	COOP_DECODE_MAC,     /* forged or damaged: say nothing */
+	COOP_DECODE_VERSION, /* genuine from here on: the header fields of *m are filled */
+	COOP_DECODE_COMMAND,
+	COOP_DECODE_FLAGS,
+	COOP_DECODE_MALFORMED,
+};
+
+/* Bytes that a control message may have on a path of this MTU. */
+u32 coop_wire_room(u32 mtu);
+/* Most segments, most pages of which REQUEST and COMMIT fit that room in every shape. */
+u32 coop_wire_max_segs(u32 mtu);
+u32 coop_wire_max_pages(u32 mtu);
+/* Bytes written, or 0 if the message does not fit size. */
+u32 coop_wire_encode(const struct coop_msg *m, const u8 key[16], u8 *buf, u32 size);
+enum coop_decode coop_wire_decode(struct coop_msg *m, const u8 key[16], const u8 *buf, u32 len);
+/* Pages over the extents, 0 if they are not ascending, disjoint and within COOP_MAX_PAGES. */
+u32 coop_extents_pages(const struct coop_extent *ext, u32 n_ext);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COOP_WIRE_H */
