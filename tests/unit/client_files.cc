@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+// client_files.cc - which reply is believed, what the kernel may keep, and how a
+// reader gets over a change of version. Storage and reader are played by scripts.
+#include "userland/client/file.hpp"
+
+#include <fcntl.h>
+
+#include <gtest/gtest.h>
+
+namespace coop::client
+{
+namespace
+{
+
+const caller who{1000, 1000, {}};
+
+// One regular file. A test sets 'attr' to what storage holds; changes count up from there.
+class one_file final : public storage
+{
+public:
+	one_file()
+	{
+		root_.fh = "root";
+		file.fh = "file";
+		file.attr.fid = {1, 2};
+		file.attr.st.st_mode = S_IFREG | 0644;
+		set(10, 0);
+	}
+	void set(std::uint64_t version, off_t size)
+	{
+		file.attr.version = version;
+		file.attr.st.st_size = size;
+	}
+	int change(write_result &out, off_t size)
+	{
+		out.version_before = foreign ? 0 : file.attr.version;
+		foreign = false;
+		set(file.attr.version + 1, size);
+		out.attr = file.attr;
+		return 0;
+	}
+
+	const entry &root() const override { return root_; }
+	const std::array<std::uint8_t, 16> &fabric_key() const override { return key_; }
+	std::uint32_t register_node(const coop_addr &) override { return 1; }
+	int lookup(const caller &, const handle &, std::string_view, entry &out) override
+	{
+		out = file;
+		return 0;
+	}
+	int getattr(const caller &, const handle &, attributes &out) override
+	{
+		out = file.attr;
+		getattrs++;
+		return 0;
+	}
+	int setattr(const caller &, const handle &, const setattr_request &q,
+		    write_result &out) override
+	{
+		return change(out, q.valid & set_size ? static_cast<off_t>(q.size)
+						      : file.attr.st.st_size);
+	}
+	int open(const caller &, const handle &, int flags, std::uint32_t,
+		 open_result &out) override
+	{
+		if (flags & O_TRUNC)
+			set(file.attr.version + 1, 0);
+		out = {file.attr, ++opens, {}, {}};
+		return 0;
+	}
+	int create(const caller &, const handle &, std::string_view, int, mode_t, entry &node,
+		   open_result &out) override
+	{
+		node = file;
+		out = {file.attr, ++opens, {}, {}};
+		return 0;
+	}
+	int close(const handle &, std::uint64_t, write_result &out) override
+	{
+		out = {file.attr, file.attr.version};
+		return 0;
+	}
+	int write(const handle &, std::uint64_t, std::uint64_t offset, std::span<const iovec> data,
+		  write_result &out) override
+	{
+		auto end = appends ? file.attr.st.st_size : static_cast<off_t>(offset);
+		for (const iovec &v : data)
+			end += static_cast<off_t>(v.iov_len);
+		return change(out, std::max(end, file.attr.st.st_size));
+	}
+	int commit(const handle &, std::uint64_t, write_result &out) override
+	{
+		out = {file.attr, file.attr.version};
+		return commit_error;
+	}
+	void read(const handle &, std::uint64_t, std::uint64_t, std::vector<iovec> dest,
+		  std::uint64_t version, std::function<void(const read_result &)> done) override
+	{
+		direct_reads++;
+		EXPECT_EQ(version, 0u);
+		done({0, dest[0].iov_len, file.attr.version, 100});
+	}
+	int mkdir(const caller &, const handle &, std::string_view, mode_t, entry &) override
+	{
+		return -ENOSYS;
+	}
+	int unlink(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
+	int rmdir(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
+	int rename(const caller &, const handle &, std::string_view, const handle &,
+		   std::string_view, unsigned) override
+	{
+		return -ENOSYS;
+	}
+	int link(const caller &, const handle &, const handle &, std::string_view, entry &) override
+	{
+		return -ENOSYS;
+	}
+	int symlink(const caller &, std::string_view, const handle &, std::string_view,
+		    entry &) override
+	{
+		return -ENOSYS;
+	}
+	int readlink(const caller &, const handle &, std::string &) override { return -ENOSYS; }
+	int readdir(const caller &, const handle &, std::uint64_t, std::uint32_t,
+		    std::vector<dir_entry> &, bool &) override
+	{
+		return -ENOSYS;
+	}
+	int statfs(const caller &, const handle &, struct statvfs &) override { return -ENOSYS; }
+	traffic stats() const override { return {}; }
+
+	entry file;
+	std::uint64_t opens = 0;
+	unsigned getattrs = 0, direct_reads = 0;
+	bool foreign = false; // somebody wrote between what we know and our next change
+	bool appends = false;
+	int commit_error = 0;
+
+private:
+	entry root_;
+	std::array<std::uint8_t, 16> key_{};
+};
+
+// Answers -ESTALE to every version but 'good' (0: to all).
+class picky_reader final : public reader
+{
+public:
+	int read(const content &c, stream &, std::uint64_t, std::uint32_t,
+		 std::vector<piece> &) override
+	{
+		seen.push_back(c.key.version);
+		return c.key.version == good ? 0 : -ESTALE;
+	}
+	void put_inline(const content &, std::string_view) override {}
+	reader_stats stats() const override { return {}; }
+	void reset_stats() override {}
+	void set_options(const reader_options &) override {}
+
+	std::uint64_t good = 10;
+	std::vector<std::uint64_t> seen;
+};
+
+class client_files : public testing::Test
+{
+protected:
+	std::unique_ptr<open_file> open(int flags = O_RDONLY)
+	{
+		files::open_answer a;
+		EXPECT_EQ(f.open(who, *node, flags, a), 0);
+		kept = a.keep;
+		attr_stale = a.attr_stale;
+		return std::move(a.file);
+	}
+	int read(open_file &file)
+	{
+		read_answer a;
+		return f.read(file, 0, 100, a);
+	}
+	void write(open_file &file, std::uint64_t offset = 0)
+	{
+		char data[10] = {};
+		iovec v{data, sizeof(data)};
+		ASSERT_EQ(f.write(file, offset, {&v, 1}, sizeof(data)), 0);
+	}
+	void close(std::unique_ptr<open_file> file) { f.release(std::move(file)); }
+	bool has(std::uint64_t version)
+	{
+		return static_cast<bool>(store->find({node->fid, version}, 0));
+	}
+
+	one_file s;
+	picky_reader r;
+	std::unique_ptr<page_store> store = page_store::create(4 << 20, 12);
+	unsigned stale = 0;
+	inode_table table{*store, {[this](inode &) { stale++; }}};
+	files f{s, *store, r, table};
+	inode *node = table.ref(s.file);
+	bool kept = false, attr_stale = false;
+};
+
+TEST_F(client_files, the_kernel_keeps_pages_of_the_version_that_it_read)
+{
+	auto a = open();
+	EXPECT_FALSE(kept);
+	EXPECT_EQ(read(*a), 0);
+	close(std::move(a));
+	close(open());
+	EXPECT_TRUE(kept);
+	s.set(11, 0);
+	close(open());
+	EXPECT_FALSE(kept);
+	EXPECT_TRUE(attr_stale);
+}
+
+TEST_F(client_files, nothing_is_kept_until_the_kernel_has_thrown_away_what_it_was_told_to)
+{
+	auto first = open();
+	auto second = open();
+	r.good = 10;
+	EXPECT_EQ(read(*second), 0);
+	// 'first' was told to drop; for all we know the kernel has yet to do it.
+	auto third = open();
+	EXPECT_FALSE(kept);
+	EXPECT_EQ(read(*first), 0);
+	EXPECT_EQ(read(*third), 0);
+	auto fourth = open();
+	EXPECT_TRUE(kept);
+}
+
+TEST_F(client_files, pages_of_two_versions_are_not_kept)
+{
+	auto a = open();
+	EXPECT_EQ(read(*a), 0);
+	s.set(11, 0);
+	r.good = 11;
+	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	EXPECT_EQ(stale, 1u);
+	EXPECT_EQ(read(*a), 0);
+	open();
+	EXPECT_FALSE(kept);
+}
+
+TEST_F(client_files, own_writes_chain_versions_and_keep_the_rest)
+{
+	s.set(10, 10 * 64 * 4096);
+	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	auto block = store->get({node->fid, 10}, 1, 10 * 64 * 4096);
+	block->claim(1);
+	block->publish(1, origin::storage);
+	block = {};
+	auto a = open(O_RDWR);
+	EXPECT_EQ(read(*a), 0);
+	write(*a);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_TRUE(store->find({node->fid, 11}, 1));
+	EXPECT_EQ(stale, 0u);
+	open();
+	EXPECT_TRUE(kept);
+}
+
+TEST_F(client_files, a_foreign_write_between_ours_drops_everything)
+{
+	s.set(10, 10 * 64 * 4096);
+	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	auto block = store->get({node->fid, 10}, 1, 10 * 64 * 4096);
+	block->claim(1);
+	block->publish(1, origin::storage);
+	block = {};
+	auto a = open(O_RDWR);
+	EXPECT_EQ(read(*a), 0);
+	s.foreign = true;
+	write(*a);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_FALSE(store->find({node->fid, 11}, 1));
+	EXPECT_FALSE(store->find({node->fid, 10}, 1));
+	EXPECT_EQ(stale, 1u);
+	open();
+	EXPECT_FALSE(kept);
+}
+
+TEST_F(client_files, an_old_reply_does_not_undo_a_write)
+{
+	auto a = open(O_RDWR);
+	ticket asked = table.now();
+	attributes before = s.file.attr;
+	write(*a);
+	table.learn(*node, asked, before, nullptr, true);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->size, 10u);
+}
+
+TEST_F(client_files, replies_out_of_order_leave_the_later_request_standing)
+{
+	ticket first = table.now(), second = table.now();
+	attributes old = s.file.attr;
+	s.set(11, 5);
+	table.learn(*node, second, s.file.attr, nullptr, true);
+	table.learn(*node, first, old, nullptr, true);
+	EXPECT_EQ(node->version, 11u);
+}
+
+TEST_F(client_files, a_stale_read_goes_on_with_the_new_version)
+{
+	auto a = open();
+	s.set(11, 0);
+	r.good = 11;
+	EXPECT_EQ(read(*a), 0);
+	EXPECT_EQ(r.seen, (std::vector<std::uint64_t>{10, 11}));
+	EXPECT_EQ(s.getattrs, 1u);
+	EXPECT_EQ(s.direct_reads, 0u);
+}
+
+TEST_F(client_files, what_changes_too_fast_is_read_without_a_version)
+{
+	auto a = open();
+	r.good = 0;
+	read_answer answer;
+	EXPECT_EQ(f.read(*a, 0, 100, answer), 0);
+	EXPECT_EQ(answer.direct_length, 100u);
+	EXPECT_EQ(s.direct_reads, 1u);
+	EXPECT_LE(r.seen.size(), 4u);
+	open();
+	EXPECT_FALSE(kept);
+}
+
+TEST_F(client_files, an_append_elsewhere_than_assumed_spoils_the_kernels_pages)
+{
+	s.set(10, 100);
+	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	s.appends = true;
+	auto a = open(O_RDWR | O_APPEND);
+	write(*a, 100);
+	EXPECT_EQ(stale, 0u);
+	write(*a, 100); // the end is at 110
+	EXPECT_EQ(stale, 1u);
+	EXPECT_EQ(node->size, 120u);
+}
+
+TEST_F(client_files, only_writers_commit_and_a_failure_is_told_again)
+{
+	s.commit_error = -EIO;
+	auto a = open(O_RDWR);
+	EXPECT_EQ(f.commit(*a), 0);
+	write(*a);
+	EXPECT_EQ(f.commit(*a), -EIO);
+	EXPECT_EQ(f.commit(*a), -EIO);
+	s.commit_error = 0;
+	EXPECT_EQ(f.commit(*a), 0);
+	s.commit_error = -EIO;
+	EXPECT_EQ(f.commit(*a), 0);
+}
+
+TEST_F(client_files, truncation_at_open_starts_a_version_of_its_own)
+{
+	auto a = open();
+	EXPECT_EQ(read(*a), 0);
+	auto b = open(O_RDWR | O_TRUNC);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->size, 0u);
+	EXPECT_EQ(stale, 0u);
+}
+
+TEST_F(client_files, forgotten_while_open)
+{
+	auto a = open();
+	table.forget(node, 1);
+	EXPECT_EQ(table.size(), 0u);
+	EXPECT_EQ(read(*a), 0);
+	close(std::move(a));
+}
+
+} // namespace
+} // namespace coop::client

@@ -1,0 +1,2 @@
+coop_test(client_options SOURCES client_options.cc LIBS coop_client)
+coop_test(client_files SOURCES client_files.cc LIBS coop_client)
