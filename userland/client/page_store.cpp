@@ -109,7 +109,7 @@ public:
 		present_(frames)
 	{
 	}
-	~store_impl() override { drop_all(); }
+	~store_impl() override;
 
 	int memfd() const override { return arena_.fd(); }
 	std::byte *base() const override { return arena_.base(); }
@@ -158,6 +158,13 @@ private:
 	std::vector<bool> present_;         // frames whose memory was made present
 	store_stats stats_{};
 };
+
+store_impl::~store_impl()
+{
+	// No pin may be left; pages whose owner went without a word are no reason to stay.
+	while (!contents_.empty())
+		forget(contents_.begin()->second);
+}
 
 void store_impl::link(block_impl *b)
 {

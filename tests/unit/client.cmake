@@ -1,0 +1,2 @@
+# The data path of a user-space node.
+coop_test(client_page_store SOURCES client_page_store.cc LIBS coop_client)

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: MIT
+// The page store against a naive model, under threads, and in what it evicts.
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <bit>
+#include <cstring>
+#include <map>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "userland/client/buddy.hpp"
+#include "userland/client/page_store.hpp"
+
+namespace
+{
+
+using namespace coop::client;
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t page = 4096;
+constexpr std::uint64_t all = ~std::uint64_t{0};
+
+content_key key(std::uint64_t file, std::uint64_t version = 1)
+{
+	return {{file * 0x9e3779b97f4a7c15u, file}, version};
+}
+
+void fill(block &b, std::uint64_t pages, std::uint64_t tag)
+{
+	for (; pages != 0; pages &= pages - 1) {
+		const auto p = static_cast<std::uint32_t>(std::countr_zero(pages));
+		const std::uint64_t value = tag ^ (b.index() * 64 + p) << 32;
+		for (std::uint64_t i = 0; i < page; i += 512)
+			std::memcpy(b.data(p) + i, &value, sizeof(value));
+	}
+}
+
+bool holds(const block &b, std::uint64_t pages, std::uint64_t tag)
+{
+	for (; pages != 0; pages &= pages - 1) {
+		const auto p = static_cast<std::uint32_t>(std::countr_zero(pages));
+		const std::uint64_t value = tag ^ (b.index() * 64 + p) << 32;
+		for (std::uint64_t i = 0; i < page; i += 512)
+			if (std::memcmp(b.data(p) + i, &value, sizeof(value)) != 0)
+				return false;
+	}
+	return true;
+}
+
+// Reads a block as a reader does: in if it is not there, a use if it was.
+void use(page_store &s, std::uint64_t file, std::uint64_t index, std::uint64_t size)
+{
+	block_ref b = s.get(key(file), index, size);
+	ASSERT_TRUE(b);
+	const std::uint64_t mine = b->claim(all);
+	fill(*b, mine, file);
+	b->publish(mine, origin::storage);
+	std::uint64_t peer, storage;
+	b->take_fresh(b->valid(), peer, storage);
+}
+
+TEST(Buddy, RunsAreAlignedDisjointAndJoinAgain)
+{
+	std::mt19937_64 rng(7);
+	buddy runs(128, 8);
+	std::map<std::uint32_t, unsigned> taken;
+	std::vector<int> owner(128 + 8 * 64, 0);
+	for (int step = 0; step < 20000; step++) {
+		if (rng() % 2 != 0) {
+			const unsigned order = rng() % (buddy::max_order + 1);
+			const std::uint32_t at = runs.alloc(order);
+			if (at == buddy::none)
+				continue;
+			ASSERT_EQ(at % (1u << order), 0u);
+			for (std::uint32_t p = at; p < at + (1u << order); p++)
+				ASSERT_EQ(owner.at(p)++, 0) << "page given twice";
+			taken[at] = order;
+		} else if (!taken.empty()) {
+			auto it =
+				taken.lower_bound(static_cast<std::uint32_t>(rng() % owner.size()));
+			if (it == taken.end())
+				it = taken.begin();
+			for (std::uint32_t p = it->first; p < it->first + (1u << it->second); p++)
+				owner.at(p)--;
+			runs.free(it->first, it->second);
+			taken.erase(it);
+		}
+		std::uint32_t used = 0;
+		for (const auto &[at, order] : taken)
+			used += 1u << order;
+		ASSERT_EQ(runs.free_pages(), 8 * 64 - used);
+	}
+	for (const auto &[at, order] : taken)
+		runs.free(at, order);
+	for (int i = 0; i < 8; i++)
+		EXPECT_NE(runs.alloc(buddy::max_order), buddy::none) << "halves did not join";
+	EXPECT_EQ(runs.alloc(0), buddy::none);
+}
+
+TEST(PageStore, BlockIsAsLargeAsTheFileNeeds)
+{
+	auto s = page_store::create(4 << 20, 12);
+	EXPECT_EQ(s->get(key(1), 0, 1)->pages(), 1u);
+	EXPECT_EQ(s->get(key(2), 0, 3 * page)->pages(), 3u);
+	EXPECT_EQ(s->get(key(3), 0, 65 * page)->pages(), 64u);
+	EXPECT_EQ(s->get(key(3), 1, 65 * page)->pages(), 1u);
+	EXPECT_FALSE(s->get(key(3), 2, 65 * page)) << "past the end of the file";
+	EXPECT_FALSE(s->get(key(4), 0, 0));
+	EXPECT_FALSE(s->get(key(5), UINT64_MAX, UINT64_MAX));
+	EXPECT_EQ(s->stats().used, (1 + 4 + 64 + 1) * page);
+	EXPECT_EQ(s->stats().blocks, 4u);
+}
+
+TEST(PageStore, PagesLieInTheMemfdWhereTheBlockSays)
+{
+	auto s = page_store::create(4 << 20, 12);
+	const block_ref b = s->get(key(1), 0, 10 * page);
+	fill(*b, b->claim(all), 42);
+	std::uint64_t value = 0;
+	ASSERT_EQ(
+		::pread(s->memfd(), &value, sizeof(value), static_cast<off_t>(b->arena_offset(9))),
+		static_cast<ssize_t>(sizeof(value)));
+	EXPECT_EQ(value, 42 ^ std::uint64_t{9} << 32);
+	EXPECT_EQ(s->base() + b->arena_offset(9), b->data(9));
+}
+
+TEST(PageStore, ClaimGivesEachPageToOneOwner)
+{
+	auto s = page_store::create(4 << 20, 12);
+	const block_ref b = s->get(key(1), 0, 64 * page);
+	EXPECT_EQ(b->claim(0xff), 0xffu);
+	EXPECT_EQ(b->claim(0xfff), 0xf00u);
+	b->publish(0x0f, origin::peer);
+	b->abandon(0xf0);
+	EXPECT_EQ(b->valid(), 0x0fu);
+	EXPECT_EQ(b->loading(), 0xf00u);
+	EXPECT_EQ(b->claim(all), ~std::uint64_t{0xf0f});
+	const block_ref small = s->get(key(2), 0, 3 * page);
+	EXPECT_EQ(small->claim(all), 7u) << "no page past the end";
+}
+
+TEST(PageStore, FirstUseIsReportedOnceByOrigin)
+{
+	auto s = page_store::create(4 << 20, 12);
+	const block_ref b = s->get(key(1), 0, 64 * page);
+	b->claim(0xff);
+	b->publish(0x0f, origin::peer);
+	b->publish(0xf0, origin::storage);
+	std::uint64_t peer, storage;
+	b->take_fresh(0x3c, peer, storage);
+	EXPECT_EQ(peer, 0x0cu);
+	EXPECT_EQ(storage, 0x30u);
+	b->take_fresh(0xff, peer, storage);
+	EXPECT_EQ(peer, 0x03u);
+	EXPECT_EQ(storage, 0xc0u);
+	b->take_fresh(0xff, peer, storage);
+	EXPECT_EQ(peer | storage, 0u);
+}
+
+TEST(PageStore, WaitEndsAtPublishAtAbandonAndAtTheDeadline)
+{
+	auto s = page_store::create(4 << 20, 12);
+	const block_ref b = s->get(key(1), 0, 64 * page);
+	b->claim(7);
+	EXPECT_EQ(b->wait(1, std::chrono::steady_clock::now() + 1ms), 0u);
+	std::thread publisher([&b] {
+		b->publish(1, origin::storage);
+		b->abandon(2);
+	});
+	const auto far = std::chrono::steady_clock::now() + 60s;
+	EXPECT_EQ(b->wait(3, far), 1u);
+	EXPECT_LT(std::chrono::steady_clock::now(), far);
+	publisher.join();
+}
+
+TEST(PageStore, NeverKeepsMoreThanItsCapacity)
+{
+	auto s = page_store::create(2 << 20, 12); // eight frames
+	for (std::uint64_t f = 0; f < 5000; f++) {
+		use(*s, f, 0, (f % 70 + 1) * page);
+		const store_stats st = s->stats();
+		ASSERT_LE(st.used, st.capacity);
+		ASSERT_EQ(st.capacity, 2u << 20);
+	}
+	const store_stats st = s->stats();
+	EXPECT_EQ(st.no_room, 0u);
+	EXPECT_GT(st.used, st.capacity / 2) << "evicts more than it has to";
+	struct stat memory;
+	ASSERT_EQ(::fstat(s->memfd(), &memory), 0);
+	EXPECT_LE(static_cast<std::uint64_t>(memory.st_blocks) * 512, st.capacity);
+}
+
+TEST(PageStore, LargeRunsAreFoundAmongManySmallFiles)
+{
+	auto s = page_store::create(4 << 20, 12);
+	for (std::uint64_t f = 0; f < 1024; f++) // all pages taken, one by one
+		use(*s, f, 0, page);
+	for (std::uint64_t i = 0; i < 8; i++)
+		use(*s, 9999, i, 512 * page);
+	EXPECT_EQ(s->stats().no_room, 0u);
+	EXPECT_EQ(s->stats().blocks - 8, (1024u - 512u)) << "swept more than was needed";
+}
+
+TEST(PageStore, PinnedAndLoadingBlocksStay)
+{
+	auto s = page_store::create(1 << 20, 12); // four frames
+	block_ref pinned = s->get(key(1), 0, 64 * page);
+	fill(*pinned, pinned->claim(all), 1);
+	pinned->publish(all, origin::storage);
+	for (std::uint64_t i = 0; i < 100; i++)
+		use(*s, 2, i, 100 * 64 * page);
+	EXPECT_TRUE(holds(*pinned, all, 1));
+	EXPECT_TRUE(s->find(key(1), 0));
+	EXPECT_EQ(s->find(key(1), 0)->data(0), pinned->data(0));
+}
+
+TEST(PageStore, WhenAllIsPinnedTheReserveServesAndIsGivenBack)
+{
+	auto s = page_store::create(1 << 20, 12);
+	std::vector<block_ref> pins;
+	for (std::uint64_t i = 0; i < 4; i++)
+		pins.push_back(s->get(key(1), i, 256 * page));
+	struct stat before, after;
+	block_ref extra = s->get(key(2), 0, 64 * page);
+	ASSERT_TRUE(extra);
+	EXPECT_EQ(s->stats().no_room, 1u);
+	fill(*extra, extra->claim(all), 2);
+	extra->publish(all, origin::storage);
+	EXPECT_FALSE(s->find(key(2), 0)) << "private";
+	ASSERT_EQ(::fstat(s->memfd(), &before), 0);
+	extra = block_ref();
+	ASSERT_EQ(::fstat(s->memfd(), &after), 0);
+	EXPECT_EQ(before.st_blocks - after.st_blocks, 64 * 8);
+	for (int i = 0; i < 64; i++)
+		pins.push_back(s->get(key(3), static_cast<std::uint64_t>(i), 64 * 64 * page));
+	EXPECT_FALSE(s->get(key(4), 0, page)) << "bounded";
+	pins.clear();
+	EXPECT_TRUE(s->get(key(4), 0, page));
+}
+
+TEST(PageStore, ForgottenBlocksLastUntilTheirLastPin)
+{
+	auto s = page_store::create(1 << 20, 12);
+	use(*s, 1, 0, 64 * page);
+	block_ref a = s->find(key(1), 0);
+	block_ref b = a.clone();
+	s->drop(key(1));
+	EXPECT_FALSE(s->find(key(1), 0));
+	EXPECT_EQ(s->stats().used, 64 * page);
+	a = block_ref();
+	EXPECT_TRUE(holds(*b, all, 1));
+	b = block_ref();
+	EXPECT_EQ(s->stats().used, 0u);
+}
+
+// A hot set is read again and again, then a file ten times the store goes through.
+TEST(PageStore, HotSetSurvivesAScan)
+{
+	auto s = page_store::create(16 << 20, 12); // 64 blocks
+	constexpr std::uint64_t hot = 32;
+	for (int pass = 0; pass < 4; pass++)
+		for (std::uint64_t i = 0; i < hot; i++)
+			use(*s, 1, i, hot * 64 * page);
+	for (std::uint64_t i = 0; i < 640; i++)
+		use(*s, 2, i, 640 * 64 * page);
+	std::uint64_t left = 0;
+	for (std::uint64_t i = 0; i < hot; i++)
+		left += s->find(key(1), i, false) ? 1 : 0;
+	EXPECT_EQ(left, hot);
+}
+
+// What was evicted and comes back soon is not let go a second time.
+TEST(PageStore, GhostsBringBackIntoTheMainQueue)
+{
+	auto s = page_store::create(16 << 20, 12);
+	for (std::uint64_t i = 0; i < 64 + 8; i++)
+		use(*s, 1, i, 640 * 64 * page);
+	ASSERT_FALSE(s->find(key(1), 0, false));
+	use(*s, 1, 0, 640 * 64 * page);
+	for (std::uint64_t i = 100; i < 100 + 50; i++)
+		use(*s, 1, i, 640 * 64 * page);
+	EXPECT_TRUE(s->find(key(1), 0, false));
+}
+
+// Every write is compared with what it must leave behind, byte ranges and all.
+TEST(PageStore, AdvanceAgainstAModel)
+{
+	std::mt19937_64 rng(11);
+	for (int round = 0; round < 300; round++) {
+		auto s = page_store::create(8 << 20, 12);
+		const std::uint64_t old_size = rng() % (600 * page) + 1;
+		const std::uint64_t blocks = (old_size + 64 * page - 1) / (64 * page);
+		for (std::uint64_t i = 0; i < blocks; i++)
+			use(*s, 1, i, old_size);
+		std::uint64_t offset = rng() % (old_size + 100 * page);
+		std::uint64_t length = rng() % (80 * page) + 1, new_size = old_size;
+		if (rng() % 3 == 0) { // truncate
+			length = 0;
+			new_size = rng() % (2 * old_size);
+		} else {
+			new_size = std::max(old_size, offset + length);
+		}
+		s->advance(key(1), 2, offset, length, old_size, new_size);
+		for (std::uint64_t i = 0; i < blocks; i++) {
+			const std::uint64_t first = i * 64 * page, last = first + 64 * page;
+			// Naive: does any byte of the block's span differ between the versions?
+			bool differs = length != 0 && offset < last && offset + length > first;
+			const std::uint64_t low = std::min(old_size, new_size);
+			const std::uint64_t high = std::max(old_size, new_size);
+			differs |= low < last && high > first && low != high;
+			EXPECT_FALSE(s->find(key(1, 1), i)) << "old version kept";
+			const block_ref b = s->find(key(1, 2), i);
+			EXPECT_EQ(static_cast<bool>(b), !differs)
+				<< "block " << i << " offset " << offset << " length " << length
+				<< " sizes " << old_size << " " << new_size;
+			if (b) {
+				EXPECT_EQ(b->file_size(), new_size);
+				EXPECT_TRUE(holds(*b, b->valid(), 1));
+				EXPECT_EQ(s->get(key(1, 2), i, new_size)->data(0), b->data(0));
+			}
+		}
+	}
+}
+
+TEST(PageStore, DropAllLeavesPinnedOnes)
+{
+	auto s = page_store::create(4 << 20, 12);
+	for (std::uint64_t f = 0; f < 10; f++)
+		use(*s, f, 0, 3 * page);
+	const block_ref kept = s->find(key(4), 0);
+	s->drop_all();
+	EXPECT_EQ(s->stats().blocks, 1u);
+	EXPECT_TRUE(s->find(key(4), 0));
+}
+
+// Random operations, one thread: what the store has must be what was put there.
+TEST(PageStore, AgainstAModel)
+{
+	std::mt19937_64 rng(3);
+	auto s = page_store::create(4 << 20, 12);
+	struct pinned {
+		block_ref b;
+		std::uint64_t tag;
+		std::uint64_t loading;
+	};
+	std::vector<pinned> pins;
+	std::map<std::uint64_t, std::uint64_t> version; // by file
+	for (int step = 0; step < 30000; step++) {
+		const std::uint64_t file = rng() % 40;
+		const std::uint64_t size = (file * 7 % 200 + 1) * page;
+		const std::uint64_t v = version.try_emplace(file, 1).first->second;
+		const std::uint64_t index = rng() % ((size + 64 * page - 1) / (64 * page));
+		const std::uint64_t tag = file << 8;
+		switch (rng() % 8) {
+		case 0:
+		case 1:
+		case 2: {
+			block_ref b = s->get(key(file, v), index, size);
+			if (!b)
+				break;
+			ASSERT_TRUE(holds(*b, b->valid(), tag));
+			const std::uint64_t mine = b->claim(rng());
+			fill(*b, mine, tag);
+			if (pins.size() < 20)
+				pins.push_back({std::move(b), tag, mine});
+			else
+				b->publish(mine, origin::peer);
+			break;
+		}
+		case 3:
+			if (block_ref b = s->find(key(file, v), index))
+				ASSERT_TRUE(holds(*b, b->valid(), tag));
+			break;
+		case 4:
+			s->drop(key(file, v));
+			version[file]++;
+			break;
+		case 5: // a write of no byte: all blocks follow
+			s->advance(key(file, v), v + 1, 0, 0, size, size);
+			version[file]++;
+			break;
+		default:
+			if (pins.empty())
+				break;
+			std::swap(pins[rng() % pins.size()], pins.back());
+			ASSERT_EQ(pins.back().b->loading() & pins.back().loading,
+				  pins.back().loading);
+			if (rng() % 2 != 0)
+				pins.back().b->publish(pins.back().loading, origin::peer);
+			else
+				pins.back().b->abandon(pins.back().loading);
+			ASSERT_TRUE(holds(*pins.back().b, pins.back().b->valid(), pins.back().tag));
+			pins.pop_back();
+		}
+		ASSERT_LE(s->stats().used, s->stats().capacity);
+	}
+	for (pinned &p : pins)
+		p.b->abandon(p.loading);
+	pins.clear();
+	s->drop_all();
+	EXPECT_EQ(s->stats().used, 0u);
+	EXPECT_EQ(s->stats().blocks, 0u);
+}
+
+// Threads claim, fill, publish, wait, check and drop. Every valid page must hold what its key
+// says, and no page may be claimed by two.
+TEST(PageStore, ManyThreads)
+{
+	auto s = page_store::create(2 << 20, 12);
+	std::atomic<std::uint64_t> wrong{0}, valid_seen{0};
+	auto work = [&](unsigned seed) {
+		std::mt19937_64 rng(seed);
+		for (int i = 0; i < 4000; i++) {
+			const std::uint64_t file = rng() % 24, size = 100 * page;
+			block_ref b = s->get(key(file), rng() % 2, size);
+			if (!b)
+				continue;
+			const std::uint64_t want = std::uint64_t{0xff} << rng() % 57;
+			const std::uint64_t mine = b->claim(want);
+			fill(*b, mine, file);
+			if (rng() % 8 != 0)
+				b->publish(mine, origin::storage);
+			else
+				b->abandon(mine);
+			const std::uint64_t valid =
+				b->wait(want, std::chrono::steady_clock::now() + 10s) & want;
+			valid_seen += static_cast<std::uint64_t>(std::popcount(valid));
+			if ((b->loading() & mine & ~want) != 0 || !holds(*b, valid, file))
+				wrong++;
+			if (rng() % 64 == 0)
+				s->drop(key(file));
+		}
+	};
+	std::vector<std::thread> threads;
+	for (unsigned t = 0; t < 4; t++)
+		threads.emplace_back(work, t + 1);
+	for (std::thread &t : threads)
+		t.join();
+	EXPECT_EQ(wrong, 0u);
+	EXPECT_GT(valid_seen, 1000u);
+	s->drop_all();
+	EXPECT_EQ(s->stats().used, 0u) << "a pin was lost";
+}
+
+} // namespace
