@@ -23,17 +23,21 @@ double per_second(std::uint64_t amount, double seconds)
 	return seconds > 0 ? static_cast<double>(amount) / seconds : 0;
 }
 
-// The rate that fills a bar: the greatest total in the history, rounded up to 1, 2 or 5.
+// The rate that fills a bar: the greatest total in the history, rounded up to a power of two.
 double full_scale(const mount_view &v)
 {
 	double top = least_scale;
 	for (const auto rate : v.history)
 		top = std::max(top, rate);
-	const double decade = std::pow(10, std::floor(std::log10(top)));
-	for (const double step : {1.0, 2.0, 5.0})
-		if (top <= step * decade)
-			return step * decade;
-	return 10 * decade;
+	return std::exp2(std::ceil(std::log2(top)));
+}
+
+// All bars of a frame stand under each other.
+constexpr std::size_t bar_at = 26;
+std::size_t bar_columns_of(std::size_t columns)
+{
+	constexpr std::size_t right_of_it = 28, least = 4;
+	return columns > bar_at + right_of_it + least ? columns - bar_at - right_of_it : least;
 }
 
 line title_line(const mount_view &v, std::size_t columns)
@@ -48,8 +52,7 @@ line title_line(const mount_view &v, std::size_t columns)
 void draw_sources(const mount_view &v, std::size_t columns, bool ascii, std::vector<line> &out)
 {
 	const double full = full_scale(v);
-	const std::size_t bar_at = 26, tail = 28;
-	const std::size_t bar_columns = columns > bar_at + tail + 4 ? columns - bar_at - tail : 4;
+	const std::size_t bar_columns = bar_columns_of(columns);
 	out.emplace_back()
 		.add("  source", style::faint)
 		.right("rate", 24, style::faint)
@@ -89,8 +92,7 @@ void draw_cache_and_wire(const mount_view &v, std::size_t columns, bool ascii,
 	const auto &c = v.total.cache;
 	const double fill =
 		c.capacity ? static_cast<double>(c.used) / static_cast<double>(c.capacity) : 0;
-	const std::size_t bar_at = 26,
-			  bar_columns = columns > bar_at + 32 ? columns - bar_at - 28 : 4;
+	const std::size_t bar_columns = bar_columns_of(columns);
 	out.emplace_back()
 		.add("  cache")
 		.right(percent(c.used, c.capacity), 24)
