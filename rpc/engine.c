@@ -665,6 +665,7 @@ void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *ou
 {
 	*out = e->stats;
 	out->window_bytes = e->window;
+	out->invited_bytes = e->invited;
 }
 
 void coop_engine_stats_reset(struct coop_engine *e)

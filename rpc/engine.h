@@ -335,7 +335,8 @@ struct coop_engine_stats {
 	u64 ctrl_rx, ctrl_short, ctrl_mac, ctrl_version, ctrl_command, ctrl_malformed,
 		ctrl_refused_tx, ctrl_dropped_tx;
 	u64 peer_down, peer_up;
-	u64 window_bytes, window_shrinks; /* gauge; count */
+	u64 window_bytes, invited_bytes; /* gauges: what may be invited, what is */
+	u64 window_shrinks;
 };
 void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *out);
 void coop_engine_stats_reset(struct coop_engine *e);

@@ -38,6 +38,11 @@ static struct coop_posting *posting(const struct coop_engine *e, const struct co
 	return &e->slot[f->slot].posting;
 }
 
+static u32 asked_bytes(const struct coop_engine *e, const struct coop_fetch *f)
+{
+	return coop_weight(f->ask) << e->cfg.page_shift;
+}
+
 static void add_todo(struct coop_engine *e, struct coop_fetch *f, u8 what)
 {
 	f->todo |= what;
@@ -232,6 +237,8 @@ static void finish(struct coop_engine *e, struct coop_fetch *f)
 {
 	f->state = COOP_FETCH_DONE;
 	disarm(e, f);
+	e->invited -= f->invited;
+	f->invited = 0;
 	if (f->good == f->all) {
 		f->err = 0;
 		e->stats.fetches_full++;
@@ -313,8 +320,6 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 	f->queries = 0;
 	f->t_first = 0;
 	f->t_last = 0;
-	f->invited = coop_weight(pages) << e->cfg.page_shift;
-	e->invited += f->invited;
 	f->state = COOP_FETCH_ASK;
 	arm(e, f, f->t_end);
 	add_todo(e, f, (u8)(TODO_REQUEST | (fresh ? TODO_POST : 0)));
@@ -446,8 +451,6 @@ static void conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome, u3
 	struct coop_tried *t = tried(f, f->peer);
 
 	disarm(e, f);
-	e->invited -= f->invited;
-	f->invited = 0;
 	f->outcome = outcome;
 	f->peer = COOP_NONE;
 	if (f->todo & TODO_POST) /* never posted */
@@ -498,6 +501,8 @@ void coop_fetch_admit(struct coop_engine *e, u64 now)
 		f->slot = e->free_slot;
 		e->free_slot = slot->next;
 		slot->fetch = index_of(e, f);
+		f->invited = bytes; /* until it ends: its attempts follow one another */
+		e->invited += bytes;
 		if (slot->owes_reset)
 			add_todo(e, f, TODO_RESET);
 		slot->owes_reset = false;
@@ -548,7 +553,7 @@ static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct 
 	if (f->state == COOP_FETCH_STOP) /* it comes late, but before the judgement */
 		return;
 	if (p && f->t_first && now > f->t_first)
-		coop_peer_rate(p, f->invited, now - f->t_first);
+		coop_peer_rate(p, asked_bytes(e, f), now - f->t_first);
 	first_answer(e, f, now);
 	if (coop_posting_quiet(posting(e, f))) {
 		conclude(e, f, COOP_OUT_CLEAN, 0, now);
@@ -743,7 +748,7 @@ static u32 patience(const struct coop_engine *e, const struct coop_fetch *f)
 	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 	u32 unknown = coop_max_u32(e->cfg.peer_timeout_us / 4, COOP_RTO_MIN_US);
 
-	return p ? coop_peer_rto(p, f->invited, unknown) : unknown;
+	return p ? coop_peer_rto(p, asked_bytes(e, f), unknown) : unknown;
 }
 
 static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)

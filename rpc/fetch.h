@@ -71,7 +71,7 @@ struct coop_fetch {
 	u32 peer;       /* id of the one asked, COOP_NONE between attempts */
 	u32 asked;      /* id of the one asked last */
 	u32 from;       /* id of the one that delivered last */
-	u32 invited;    /* bytes of this attempt */
+	u32 invited; /* bytes of the window that it holds, from admission to its end */
 	int err;        /* why pages are missing */
 	u64 request_id;
 	u64 t_submit, t_end, t_sent, t_first, t_last, t_armed;

@@ -16,25 +16,25 @@
 
 #ifdef __KERNEL__
 
+#include <asm/byteorder.h>
 #include <linux/bug.h>
 #include <linux/build_bug.h>
 #include <linux/compiler.h>
 #include <linux/errno.h>
 #include <linux/string.h>
 #include <linux/types.h>
-#include <asm/byteorder.h>
 
 #define coop_fallthrough fallthrough
 
 #else
 
-#include <errno.h>
 #include <endian.h>
+#include <errno.h>
+#include <linux/types.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-#include <linux/types.h>
 
 #ifndef COOP_HOST_TYPES
 #define COOP_HOST_TYPES
@@ -78,12 +78,12 @@ void coop_assert_failed(const char *what, const char *file, int line);
 #ifdef __cplusplus
 }
 #else
-#define WARN_ON_ONCE(cond)                                               \
-	({                                                               \
-		bool coop_bad_ = !!(cond);                               \
-		if (coop_bad_)                                           \
-			coop_assert_failed(#cond, __FILE__, __LINE__);   \
-		coop_bad_;                                               \
+#define WARN_ON_ONCE(cond)                                             \
+	({                                                             \
+		bool coop_bad_ = !!(cond);                             \
+		if (coop_bad_)                                         \
+			coop_assert_failed(#cond, __FILE__, __LINE__); \
+		coop_bad_;                                             \
 	})
 #endif
 

@@ -17,48 +17,52 @@ struct op_form {
 };
 
 #define HANDSHAKE (COOP_ST_NONCE_F | COOP_ST_VERSIONS)
-#define ENTRY (COOP_ST_FH | COOP_ST_ATTR)
-#define IN_DIR (COOP_ST_CRED | COOP_ST_FH | COOP_ST_NAME)
-#define CHANGED (COOP_ST_ATTR | COOP_ST_BEFORE)
-#define OPENED (COOP_ST_ATTR | COOP_ST_NODES)
+#define ENTRY     (COOP_ST_FH | COOP_ST_ATTR)
+#define IN_DIR    (COOP_ST_CRED | COOP_ST_FH | COOP_ST_NAME)
+#define CHANGED   (COOP_ST_ATTR | COOP_ST_BEFORE)
+#define OPENED    (COOP_ST_ATTR | COOP_ST_NODES)
 
 static const struct op_form forms[COOP_ST_OP_END] = {
-	[COOP_ST_HELLO] = { "hello", HANDSHAKE | COOP_ST_SESSION_F | COOP_ST_TEXT,
-			    HANDSHAKE | COOP_ST_PROOF_F | COOP_ST_FLAGS, false },
-	[COOP_ST_PROOF_OP] = { "proof", COOP_ST_PROOF_F, ENTRY | COOP_ST_FLAGS | COOP_ST_COUNT, false },
-	[COOP_ST_REGISTER] = { "register", COOP_ST_ADDR, COOP_ST_NODE_ID, false },
-	[COOP_ST_BYE] = { "bye", 0, 0, false },
-	[COOP_ST_PING] = { "ping", 0, 0, false },
-	[COOP_ST_STATS] = { "stats", 0, 0, false },
-	[COOP_ST_LOOKUP] = { "lookup", IN_DIR, ENTRY, false },
-	[COOP_ST_GETATTR] = { "getattr", COOP_ST_CRED | COOP_ST_FH, COOP_ST_ATTR, false },
-	[COOP_ST_SETATTR] = { "setattr", COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_SETATTR_F,
-			      CHANGED, true },
-	[COOP_ST_OPEN] = { "open",
-			   COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_COUNT | COOP_ST_FLAGS,
-			   OPENED, true },
-	[COOP_ST_CREATE] = { "create", IN_DIR | COOP_ST_OPEN_ID | COOP_ST_FLAGS | COOP_ST_MODE,
-			     COOP_ST_FH | OPENED, true },
-	[COOP_ST_CLOSE] = { "close", COOP_ST_FH | COOP_ST_OPEN_ID, CHANGED, true },
-	[COOP_ST_READ] = { "read",
-			   COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET | COOP_ST_COUNT |
-				   COOP_ST_DATA_VERSION,
-			   COOP_ST_DATA_VERSION | COOP_ST_SIZE, false },
-	[COOP_ST_CHECK] = { "check", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_DATA_VERSION,
-			    COOP_ST_DATA_VERSION | COOP_ST_SIZE, false },
-	[COOP_ST_WRITE] = { "write", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET, CHANGED, true },
-	[COOP_ST_COMMIT] = { "commit", COOP_ST_FH | COOP_ST_OPEN_ID, CHANGED, false },
-	[COOP_ST_MKDIR] = { "mkdir", IN_DIR | COOP_ST_MODE, ENTRY, true },
-	[COOP_ST_UNLINK] = { "unlink", IN_DIR, 0, true },
-	[COOP_ST_RMDIR] = { "rmdir", IN_DIR, 0, true },
-	[COOP_ST_RENAME] = { "rename", IN_DIR | COOP_ST_FH2 | COOP_ST_NAME2 | COOP_ST_FLAGS, 0, true },
-	[COOP_ST_LINK] = { "link", IN_DIR | COOP_ST_FH2, ENTRY, true },
-	[COOP_ST_SYMLINK] = { "symlink", IN_DIR | COOP_ST_TEXT, ENTRY, true },
-	[COOP_ST_READLINK] = { "readlink", COOP_ST_CRED | COOP_ST_FH, COOP_ST_TEXT, false },
-	[COOP_ST_READDIR] = { "readdir", COOP_ST_CRED | COOP_ST_FH | COOP_ST_COUNT | COOP_ST_COOKIE,
-			      COOP_ST_FLAGS, false },
-	[COOP_ST_STATFS] = { "statfs", COOP_ST_CRED | COOP_ST_FH, COOP_ST_STATFS_F, false },
-	[COOP_ST_NODE] = { "node", 0, COOP_ST_FLAGS | COOP_ST_ADDR | COOP_ST_NODE_ID, false },
+	[COOP_ST_HELLO] = {"hello", HANDSHAKE | COOP_ST_SESSION_F | COOP_ST_TEXT,
+			   HANDSHAKE | COOP_ST_PROOF_F | COOP_ST_FLAGS, false},
+	[COOP_ST_PROOF_OP] = {"proof", COOP_ST_PROOF_F, ENTRY | COOP_ST_FLAGS | COOP_ST_COUNT,
+			      false},
+	[COOP_ST_REGISTER] = {"register", COOP_ST_ADDR, COOP_ST_NODE_ID, false},
+	[COOP_ST_BYE] = {"bye", 0, 0, false},
+	[COOP_ST_PING] = {"ping", 0, 0, false},
+	[COOP_ST_STATS] = {"stats", 0, 0, false},
+	[COOP_ST_LOOKUP] = {"lookup", IN_DIR, ENTRY, false},
+	[COOP_ST_GETATTR] = {"getattr", COOP_ST_CRED | COOP_ST_FH, COOP_ST_ATTR, false},
+	[COOP_ST_SETATTR] = {"setattr",
+			     COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_SETATTR_F,
+			     CHANGED, true},
+	[COOP_ST_OPEN] = {"open",
+			  COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_COUNT |
+				  COOP_ST_FLAGS,
+			  OPENED, true},
+	[COOP_ST_CREATE] = {"create", IN_DIR | COOP_ST_OPEN_ID | COOP_ST_FLAGS | COOP_ST_MODE,
+			    COOP_ST_FH | OPENED, true},
+	[COOP_ST_CLOSE] = {"close", COOP_ST_FH | COOP_ST_OPEN_ID, CHANGED, true},
+	[COOP_ST_READ] = {"read",
+			  COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET | COOP_ST_COUNT |
+				  COOP_ST_DATA_VERSION,
+			  COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
+	[COOP_ST_CHECK] = {"check", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_DATA_VERSION,
+			   COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
+	[COOP_ST_WRITE] = {"write", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET, CHANGED, true},
+	[COOP_ST_COMMIT] = {"commit", COOP_ST_FH | COOP_ST_OPEN_ID, CHANGED, false},
+	[COOP_ST_MKDIR] = {"mkdir", IN_DIR | COOP_ST_MODE, ENTRY, true},
+	[COOP_ST_UNLINK] = {"unlink", IN_DIR, 0, true},
+	[COOP_ST_RMDIR] = {"rmdir", IN_DIR, 0, true},
+	[COOP_ST_RENAME] = {"rename", IN_DIR | COOP_ST_FH2 | COOP_ST_NAME2 | COOP_ST_FLAGS, 0,
+			    true},
+	[COOP_ST_LINK] = {"link", IN_DIR | COOP_ST_FH2, ENTRY, true},
+	[COOP_ST_SYMLINK] = {"symlink", IN_DIR | COOP_ST_TEXT, ENTRY, true},
+	[COOP_ST_READLINK] = {"readlink", COOP_ST_CRED | COOP_ST_FH, COOP_ST_TEXT, false},
+	[COOP_ST_READDIR] = {"readdir", COOP_ST_CRED | COOP_ST_FH | COOP_ST_COUNT | COOP_ST_COOKIE,
+			     COOP_ST_FLAGS, false},
+	[COOP_ST_STATFS] = {"statfs", COOP_ST_CRED | COOP_ST_FH, COOP_ST_STATFS_F, false},
+	[COOP_ST_NODE] = {"node", 0, COOP_ST_FLAGS | COOP_ST_ADDR | COOP_ST_NODE_ID, false},
 };
 
 bool coop_st_op_known(u16 op)
@@ -89,8 +93,8 @@ const char *coop_st_op_name(u16 op)
 /* ---- the cursor ----------------------------------------------------------- */
 
 struct cursor {
-	u8 *out;		/* encoding */
-	const u8 *in;		/* decoding */
+	u8 *out;      /* encoding */
+	const u8 *in; /* decoding */
 	u32 left;
 	u32 used;
 	bool bad;
@@ -351,7 +355,7 @@ static void get_statfs(struct cursor *c, struct coop_st_statfs *s)
 
 int coop_st_body_put(const struct coop_st_body *b, u32 f, u8 *buf, u32 cap)
 {
-	struct cursor c = { .out = buf, .left = cap };
+	struct cursor c = {.out = buf, .left = cap};
 	u32 i;
 
 	if (f & COOP_ST_NONCE_F)
@@ -416,7 +420,7 @@ int coop_st_body_put(const struct coop_st_body *b, u32 f, u8 *buf, u32 cap)
 
 int coop_st_body_get(struct coop_st_body *b, u32 f, const u8 *buf, u32 len)
 {
-	struct cursor c = { .in = buf, .left = len };
+	struct cursor c = {.in = buf, .left = len};
 	u32 i;
 
 	memset(b, 0, sizeof(*b));
@@ -482,7 +486,7 @@ int coop_st_body_get(struct coop_st_body *b, u32 f, const u8 *buf, u32 len)
 
 int coop_st_dirent_put(const struct coop_st_body *b, u8 *buf, u32 cap)
 {
-	struct cursor c = { .out = buf, .left = cap };
+	struct cursor c = {.out = buf, .left = cap};
 	int len;
 
 	if (cap < 4)
@@ -496,7 +500,7 @@ int coop_st_dirent_put(const struct coop_st_body *b, u8 *buf, u32 cap)
 
 int coop_st_dirent_get(struct coop_st_body *b, const u8 *buf, u32 len)
 {
-	struct cursor c = { .in = buf, .left = len };
+	struct cursor c = {.in = buf, .left = len};
 	u32 body;
 	int err;
 
@@ -513,7 +517,7 @@ int coop_st_dirent_get(struct coop_st_body *b, const u8 *buf, u32 len)
 
 void coop_st_header_put(const struct coop_st_header *h, u8 *buf)
 {
-	struct cursor c = { .out = buf, .left = COOP_ST_HEADER };
+	struct cursor c = {.out = buf, .left = COOP_ST_HEADER};
 
 	put32(&c, COOP_ST_MAGIC);
 	put16(&c, h->op);
@@ -527,7 +531,7 @@ void coop_st_header_put(const struct coop_st_header *h, u8 *buf)
 
 int coop_st_header_get(struct coop_st_header *h, const u8 *buf)
 {
-	struct cursor c = { .in = buf, .left = COOP_ST_HEADER };
+	struct cursor c = {.in = buf, .left = COOP_ST_HEADER};
 	const u16 known = COOP_ST_F_REPLY | COOP_ST_F_STREAM | COOP_ST_F_REPEAT;
 
 	if (get32(&c) != COOP_ST_MAGIC)
@@ -547,7 +551,7 @@ int coop_st_header_get(struct coop_st_header *h, const u8 *buf)
 
 void coop_st_tail_put(u32 status, u64 version, u8 *buf)
 {
-	struct cursor c = { .out = buf, .left = COOP_ST_TAIL };
+	struct cursor c = {.out = buf, .left = COOP_ST_TAIL};
 
 	put32(&c, COOP_ST_MAGIC);
 	put32(&c, status);
@@ -556,7 +560,7 @@ void coop_st_tail_put(u32 status, u64 version, u8 *buf)
 
 int coop_st_tail_get(u32 *status, u64 *version, const u8 *buf)
 {
-	struct cursor c = { .in = buf, .left = COOP_ST_TAIL };
+	struct cursor c = {.in = buf, .left = COOP_ST_TAIL};
 
 	if (get32(&c) != COOP_ST_MAGIC)
 		return -EPROTO;

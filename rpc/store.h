@@ -23,29 +23,29 @@
 extern "C" {
 #endif
 
-#define COOP_ST_MAGIC		0x53504f43u	/* "COPS" */
-#define COOP_ST_VERSION		1
-#define COOP_ST_HEADER		32	/* bytes */
-#define COOP_ST_TAIL		16	/* bytes after a streamed READ's data */
-#define COOP_ST_BODY_MAX	8192	/* bytes of a body */
-#define COOP_ST_IO_MAX		(1u << 20)	/* bytes of one READ or WRITE, and of any data */
-#define COOP_ST_FH_MAX		128	/* bytes of a handle */
-#define COOP_ST_NAME_MAX	255	/* bytes of a name */
-#define COOP_ST_TEXT_MAX	4095	/* bytes of a link's target or an export's name */
-#define COOP_ST_GROUPS_MAX	256	/* supplementary groups of a caller */
-#define COOP_ST_NONCE		32	/* bytes */
-#define COOP_ST_PROOF		32	/* bytes: HMAC-SHA256 */
-#define COOP_ST_SESSION		16	/* bytes */
-#define COOP_ST_INLINE_MAX	65536	/* bytes of a file that an open reply may carry */
-#define COOP_ST_REQUESTS_MAX	128	/* requests in flight a connection */
+#define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
+#define COOP_ST_VERSION      1
+#define COOP_ST_HEADER       32         /* bytes */
+#define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
+#define COOP_ST_BODY_MAX     8192       /* bytes of a body */
+#define COOP_ST_IO_MAX       (1u << 20) /* bytes of one READ or WRITE, and of any data */
+#define COOP_ST_FH_MAX       128        /* bytes of a handle */
+#define COOP_ST_NAME_MAX     255        /* bytes of a name */
+#define COOP_ST_TEXT_MAX     4095       /* bytes of a link's target or an export's name */
+#define COOP_ST_GROUPS_MAX   256        /* supplementary groups of a caller */
+#define COOP_ST_NONCE        32         /* bytes */
+#define COOP_ST_PROOF        32         /* bytes: HMAC-SHA256 */
+#define COOP_ST_SESSION      16         /* bytes */
+#define COOP_ST_INLINE_MAX   65536      /* bytes of a file that an open reply may carry */
+#define COOP_ST_REQUESTS_MAX 128        /* requests in flight a connection */
 
 enum coop_st_op {
-	COOP_ST_HELLO = 1,	/* handshake: client's nonce, session, export */
-	COOP_ST_PROOF_OP,	/* handshake: client's proof; the reply welcomes */
-	COOP_ST_REGISTER,	/* this connection's node address */
-	COOP_ST_BYE,		/* the session ends: forget it */
+	COOP_ST_HELLO = 1, /* handshake: client's nonce, session, export */
+	COOP_ST_PROOF_OP,  /* handshake: client's proof; the reply welcomes */
+	COOP_ST_REGISTER,  /* this connection's node address */
+	COOP_ST_BYE,       /* the session ends: forget it */
 	COOP_ST_PING,
-	COOP_ST_STATS,		/* daemon's counters as text in the data */
+	COOP_ST_STATS, /* daemon's counters as text in the data */
 	COOP_ST_LOOKUP,
 	COOP_ST_GETATTR,
 	COOP_ST_SETATTR,
@@ -53,7 +53,7 @@ enum coop_st_op {
 	COOP_ST_CREATE,
 	COOP_ST_CLOSE,
 	COOP_ST_READ,
-	COOP_ST_CHECK,		/* is the file still of this version? */
+	COOP_ST_CHECK, /* is the file still of this version? */
 	COOP_ST_WRITE,
 	COOP_ST_COMMIT,
 	COOP_ST_MKDIR,
@@ -65,14 +65,15 @@ enum coop_st_op {
 	COOP_ST_READLINK,
 	COOP_ST_READDIR,
 	COOP_ST_STATFS,
-	COOP_ST_NODE,		/* push: a node joined or left */
+	COOP_ST_NODE, /* push: a node joined or left */
 	COOP_ST_OP_END,
 };
 
-enum coop_st_flag {		/* of the header */
-	COOP_ST_F_REPLY = 1,
-	COOP_ST_F_STREAM = 2,	/* reply of READ: a tail follows the data, and CHECK must follow */
-	COOP_ST_F_REPEAT = 4,	/* request: sent before, on a connection that was lost */
+enum coop_st_flag { /* of the header */
+		    COOP_ST_F_REPLY = 1,
+		    COOP_ST_F_STREAM =
+			    2, /* reply of READ: a tail follows the data, and CHECK must follow */
+		    COOP_ST_F_REPEAT = 4, /* request: sent before, on a connection that was lost */
 };
 
 /* Fields of a body, laid out in this order. */
@@ -80,7 +81,8 @@ enum coop_st_field {
 	COOP_ST_NONCE_F = 1u << 0,
 	COOP_ST_PROOF_F = 1u << 1,
 	COOP_ST_SESSION_F = 1u << 2,
-	COOP_ST_VERSIONS = 1u << 3,	/* lowest, highest protocol version; reply: both the chosen one */
+	COOP_ST_VERSIONS =
+		1u << 3, /* lowest, highest protocol version; reply: both the chosen one */
 	COOP_ST_CRED = 1u << 4,
 	COOP_ST_FH = 1u << 5,
 	COOP_ST_FH2 = 1u << 6,
@@ -91,7 +93,7 @@ enum coop_st_field {
 	COOP_ST_OFFSET = 1u << 11,
 	COOP_ST_COUNT = 1u << 12,
 	COOP_ST_DATA_VERSION = 1u << 13,
-	COOP_ST_BEFORE = 1u << 14,	/* data version before the change */
+	COOP_ST_BEFORE = 1u << 14, /* data version before the change */
 	COOP_ST_FLAGS = 1u << 15,
 	COOP_ST_MODE = 1u << 16,
 	COOP_ST_SETATTR_F = 1u << 17,
@@ -111,7 +113,8 @@ enum coop_st_open_flag {
 	COOP_ST_O_TRUNC = 4,
 	COOP_ST_O_APPEND = 8,
 	COOP_ST_O_EXCL = 16,
-	COOP_ST_O_AGAIN = 32,	/* re-made after the session was lost: no truncation, no inline data */
+	COOP_ST_O_AGAIN =
+		32, /* re-made after the session was lost: no truncation, no inline data */
 	COOP_ST_O_ALL = 63,
 };
 
@@ -121,14 +124,20 @@ enum coop_st_rename_flag {
 };
 
 enum coop_st_welcome_flag {
-	COOP_ST_W_NEW_SESSION = 1,	/* the daemon did not know the session: re-open what is open */
-	COOP_ST_W_KEYED = 2,		/* HELLO's reply: a proof is required, and given */
+	COOP_ST_W_NEW_SESSION = 1, /* the daemon did not know the session: re-open what is open */
+	COOP_ST_W_KEYED = 2,       /* HELLO's reply: a proof is required, and given */
 };
 
 enum coop_st_set {
-	COOP_ST_SET_MODE = 1, COOP_ST_SET_UID = 2, COOP_ST_SET_GID = 4, COOP_ST_SET_SIZE = 8,
-	COOP_ST_SET_ATIME = 16, COOP_ST_SET_MTIME = 32, COOP_ST_SET_ATIME_NOW = 64,
-	COOP_ST_SET_MTIME_NOW = 128, COOP_ST_SET_ALL = 255,
+	COOP_ST_SET_MODE = 1,
+	COOP_ST_SET_UID = 2,
+	COOP_ST_SET_GID = 4,
+	COOP_ST_SET_SIZE = 8,
+	COOP_ST_SET_ATIME = 16,
+	COOP_ST_SET_MTIME = 32,
+	COOP_ST_SET_ATIME_NOW = 64,
+	COOP_ST_SET_MTIME_NOW = 128,
+	COOP_ST_SET_ALL = 255,
 };
 
 struct coop_st_header {
@@ -136,8 +145,8 @@ struct coop_st_header {
 	u16 flags;
 	u32 body_len;
 	u32 data_len;
-	u32 status;		/* reply: 0 or a Linux errno, positive */
-	u64 id;			/* of the request; 0: a push */
+	u32 status; /* reply: 0 or a Linux errno, positive */
+	u64 id;     /* of the request; 0: a push */
 };
 
 struct coop_st_bytes {
@@ -213,7 +222,8 @@ int coop_st_body_put(const struct coop_st_body *b, u32 fields, u8 *buf, u32 cap)
 /* 0, or -EPROTO: truncated, over a limit, a bad value, or bytes left over. */
 int coop_st_body_get(struct coop_st_body *b, u32 fields, const u8 *buf, u32 len);
 
-/* A directory's entries are bodies of this set, one after another, each behind its 32-bit length. */
+/* A directory's entries are bodies of this set, one after another, each behind its 32-bit length.
+ */
 #define COOP_ST_DIRENT_FIELDS (COOP_ST_FH | COOP_ST_NAME | COOP_ST_ATTR | COOP_ST_COOKIE)
 int coop_st_dirent_put(const struct coop_st_body *b, u8 *buf, u32 cap);
 /* Bytes taken, 0 at the end, or -EPROTO. */
