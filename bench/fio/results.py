@@ -9,6 +9,8 @@ import os
 import platform
 import statistics
 
+import probes
+
 GIB = 1 << 30
 
 # name, numerator (case, state, system), denominator or None, field, relation, bound
@@ -121,9 +123,8 @@ def targets(record):
     for text, above, below, name, relation, bound in TARGETS:
         value = ratios(table, above, below, name)
         rows.append(target_row(f"{above[0]}: {text}", relation, bound, value))
-    for probe in record["probes"].values():
-        for text, value, relation, bound in probe.get("targets", []):
-            rows.append(target_row(text, relation, bound, spread(value)))
+    for text, values, relation, bound in probes.targets(record["probes"]):
+        rows.append(target_row(text, relation, bound, spread(values)))
     return rows
 
 
@@ -169,4 +170,15 @@ def tables(record):
                       number(value and value["median"], 3),
                       f"{number(value['min'], 3)}..{number(value['max'], 3)}" if value else "-",
                       {True: "yes", False: "no", None: "not measured"}[row["reached"]]))
-    return f"\n{layout(rows)}\n\n{layout(goals)}\n"
+    return f"\n{layout(rows)}\n\n{layout(goals)}\n\n{quietness(record)}\n"
+
+
+def quietness(record):
+    foreign = spread([figure["foreign_cpu"] for figure in record["figures"]])
+    if not foreign:
+        return "what else the machine did is unknown"
+    text = (f"busy elsewhere during the reads: {foreign['median']:.2f} of {os.cpu_count()} processors "
+            f"(median), at most {foreign['max']:.2f}")
+    if foreign["median"] > 0.1 * os.cpu_count():
+        text += "\nthis machine was not quiet: repeat the run before believing a figure"
+    return text
