@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * core.h - the engine from the inside: what engine.c, fetch.c and serve.c share.
+ * core.h - the engine from the inside: what engine.c, the requester and the responder share.
  *
  * Everything lies in the host's one block of memory, in arrays of fixed length;
- * objects refer to each other by index. Work waits in three kinds of line
- * (struct coop_fifo): for the network, for the host, and for a free slot.
+ * objects refer to each other by index. Work waits in lines: for the network,
+ * for the host, and for a free slot.
  */
 #ifndef COOP_CORE_H
 #define COOP_CORE_H
@@ -12,6 +12,7 @@
 #include "bits.h"
 #include "engine.h"
 #include "fetch.h"
+#include "fifo.h"
 #include "idtab.h"
 #include "peer.h"
 #include "plan.h"
@@ -24,14 +25,6 @@
 #define COOP_WINDOW_STEP  (64u << 10) /* additive increase for each window delivered */
 #define COOP_REFUSE_US    1000        /* one REFUSED to be afforded every so often ... */
 #define COOP_REFUSE_BURST 32          /* ... and so many at once */
-
-/* A line of objects 0..n-1; each stands in it at most once. */
-struct coop_fifo {
-	u32 *next; /* n of them */
-	u32 head, tail;
-};
-
-#define COOP_FIFO_OUT 0xfffffffeu /* next[i]: i stands in no line */
 
 /* A message that belongs to no fetch or serve. */
 struct coop_note {
@@ -84,16 +77,6 @@ struct coop_engine {
 	struct coop_msg *msg_tx; /* scratch of next_tx */
 	u8 *ctrl;                /* COOP_CTRL_MAX: the message of the last TX */
 };
-
-static inline bool coop_fifo_has(const struct coop_fifo *f, u32 i)
-{
-	return f->next[i] != COOP_FIFO_OUT;
-}
-
-void coop_fifo_push(struct coop_fifo *f, u32 i);
-u32 coop_fifo_pop(struct coop_fifo *f);
-/* O(n): for the rare one that leaves from the middle. */
-void coop_fifo_remove(struct coop_fifo *f, u32 i);
 
 /* Fills e->msg_tx's header fields; the caller fills the body. */
 struct coop_msg *coop_msg_begin(struct coop_engine *e, u8 command, u64 id, u32 imm);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * engine.c - what a host calls: memory, dispatch, lines of work, time, figures.
+ * engine.c - what a host calls: memory, dispatch, time, figures.
  *
- * The protocol is in fetch.c (requester) and serve.c (responder). Here is what
+ * The protocol is in fetch*.c (requester) and serve.c (responder). Here is what
  * they share: one block of memory cut into arrays, the notes (small answers
  * that belong to no request), the breakers' timers, and the order in which
  * next_tx and next_event hand work out.
@@ -15,61 +15,6 @@
 #define MAX_SLOTS (1u << 16)
 #define MAX_PEERS (1u << 18)
 #define NOTES_MIN 64
-
-/* ---- lines ---------------------------------------------------------------------- */
-
-static void fifo_init(struct coop_fifo *f, u32 *next, u32 n)
-{
-	u32 i;
-
-	f->next = next;
-	f->head = COOP_NONE;
-	f->tail = COOP_NONE;
-	for (i = 0; i < n; i++)
-		next[i] = COOP_FIFO_OUT;
-}
-
-void coop_fifo_push(struct coop_fifo *f, u32 i)
-{
-	if (coop_fifo_has(f, i))
-		return;
-	f->next[i] = COOP_NONE;
-	if (f->tail == COOP_NONE)
-		f->head = i;
-	else
-		f->next[f->tail] = i;
-	f->tail = i;
-}
-
-u32 coop_fifo_pop(struct coop_fifo *f)
-{
-	u32 i = f->head;
-
-	if (i == COOP_NONE)
-		return COOP_NONE;
-	f->head = f->next[i];
-	if (f->head == COOP_NONE)
-		f->tail = COOP_NONE;
-	f->next[i] = COOP_FIFO_OUT;
-	return i;
-}
-
-void coop_fifo_remove(struct coop_fifo *f, u32 i)
-{
-	u32 at = f->head, before = COOP_NONE;
-
-	if (!coop_fifo_has(f, i))
-		return;
-	for (; at != i; at = f->next[at])
-		before = at;
-	if (before == COOP_NONE)
-		f->head = f->next[i];
-	else
-		f->next[before] = f->next[i];
-	if (f->tail == i)
-		f->tail = before;
-	f->next[i] = COOP_FIFO_OUT;
-}
 
 /* ---- memory ------------------------------------------------------------------------ */
 
@@ -214,9 +159,9 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 		s->moves = p.moves + (size_t)i * COOP_MAX_SEGS;
 		s->fetch = COOP_NONE;
 	}
-	fifo_init(&e->waiting, p.waiting, p.n_fetch);
-	fifo_init(&e->fetch_tx, p.fetch_tx, p.n_fetch);
-	fifo_init(&e->fetch_ev, p.fetch_ev, p.n_fetch);
+	coop_fifo_init(&e->waiting, p.waiting, p.n_fetch);
+	coop_fifo_init(&e->fetch_tx, p.fetch_tx, p.n_fetch);
+	coop_fifo_init(&e->fetch_ev, p.fetch_ev, p.n_fetch);
 	e->window = cfg->window_bytes;
 
 	e->serve = p.serve;
@@ -225,8 +170,8 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 	e->record = p.record;
 	e->n_sets = p.n_sets;
 	memset(e->record, 0, (size_t)p.n_sets * COOP_RECORD_WAYS * sizeof(*e->record));
-	fifo_init(&e->serve_tx, p.serve_tx, cfg->max_serves);
-	fifo_init(&e->serve_ev, p.serve_ev, cfg->max_serves);
+	coop_fifo_init(&e->serve_tx, p.serve_tx, cfg->max_serves);
+	coop_fifo_init(&e->serve_ev, p.serve_ev, cfg->max_serves);
 	e->token_rate = per_microsecond(cfg->serve_bytes_s);
 	/* A tenth of a second's worth, and room for one request at the least. */
 	e->token_depth = e->token_rate * 100000;
@@ -235,7 +180,7 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 	e->tokens = e->token_depth;
 	e->token_at = now;
 
-	fifo_init(&e->peer_ev, p.peer_ev, cfg->max_peers);
+	coop_fifo_init(&e->peer_ev, p.peer_ev, cfg->max_peers);
 	e->note = p.note;
 	e->note_mask = p.n_notes - 1;
 	e->segs = p.segs;

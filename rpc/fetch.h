@@ -71,7 +71,7 @@ struct coop_fetch {
 	u32 peer;       /* id of the one asked, COOP_NONE between attempts */
 	u32 asked;      /* id of the one asked last */
 	u32 from;       /* id of the one that delivered last */
-	u32 invited; /* bytes of the window that it holds, from admission to its end */
+	u32 invited;    /* bytes of the window that it holds, from admission to its end */
 	int err;        /* why pages are missing */
 	u64 request_id;
 	u64 t_submit, t_end, t_sent, t_first, t_last, t_armed;
@@ -99,5 +99,45 @@ void coop_fetch_peer_down(struct coop_engine *e, u32 peer_id, u64 now);
 bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx);
 bool coop_fetch_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 now);
 const char *coop_fetch_state_name(u8 state);
+
+/* ---- between the files of the requester (fetch.c, fetch_choose.c, fetch_input.c, fetch_host.c)
+ * ---- */
+
+enum coop_fetch_todo { /* in the order in which the network gets it */
+		       COOP_TODO_STOP = 1,
+		       COOP_TODO_RESET = 2,
+		       COOP_TODO_POST = 4,
+		       COOP_TODO_REQUEST = 8,
+		       COOP_TODO_QUERY = 16,
+};
+
+/* What this fetch knows of a peer; NULL: it has not asked it. */
+struct coop_tried *coop_fetch_tried(struct coop_fetch *f, u32 peer);
+/* The plan for asking this peer. Segments in place fix the plan. False: it cannot be asked. */
+bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f,
+			 const struct coop_peer *p, struct coop_plan *plan);
+struct coop_peer *coop_fetch_best_untried(struct coop_engine *e, struct coop_fetch *f, u64 now);
+/* The next peer and the pages to ask it for. NULL: none; *pause then says when one may be ready. */
+struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f, u64 now,
+				    u64 *pages, u64 *pause);
+
+/* Judged, or untouched: the next attempt, or the end. */
+void coop_fetch_go_on(struct coop_engine *e, struct coop_fetch *f, u64 now);
+/* These pages are good. */
+void coop_fetch_accept(struct coop_engine *e, struct coop_fetch *f, u64 pages);
+/* The attempt is over, one way or the other; blame: weight of the peer's failure. */
+void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome, u32 blame,
+			 u64 now);
+void coop_fetch_stop(struct coop_engine *e, struct coop_fetch *f);
+/* The queue pair was stopped, or had no WR left before it could be. */
+void coop_fetch_stopped(struct coop_engine *e, struct coop_fetch *f, u64 now);
+void coop_fetch_finish(struct coop_engine *e, struct coop_fetch *f);
+
+/* How long to wait for the peer's answer. */
+u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f);
+u32 coop_fetch_asked_bytes(const struct coop_engine *e, const struct coop_fetch *f);
+struct coop_posting *coop_fetch_posting(const struct coop_engine *e, const struct coop_fetch *f);
+void coop_fetch_add_todo(struct coop_engine *e, struct coop_fetch *f, u8 what);
+void coop_fetch_arm(struct coop_engine *e, struct coop_fetch *f, u64 when);
 
 #endif /* COOP_FETCH_H */

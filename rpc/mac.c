@@ -45,8 +45,8 @@ static inline u64 load64(const u8 *p)
 	return le64_to_cpu(v);
 }
 
-/**
- * coop_mac - SipHash-2-4 of @len bytes at @data under @key
+/*
+ * SipHash-2-4 of len bytes at data.
  *
  * Compare the result of an untrusted message with one comparison of u64: its
  * time does not depend on where the two differ.

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Whom a fetch asks next, and for which pages; see fetch.h.
+ *
+ * What was lost on the way is asked of the same peer again; what a peer lacks,
+ * of the next one in the order of place.h; a peer that was silent or busy comes
+ * again last. A peer that lied or refused is not asked again in this fetch.
+ */
+#include "core.h"
+#include "place.h"
+
+struct coop_tried *coop_fetch_tried(struct coop_fetch *f, u32 peer)
+{
+	u32 i;
+
+	for (i = 0; i < f->n_tried; i++)
+		if (f->tried[i].peer == peer)
+			return &f->tried[i];
+	return NULL;
+}
+
+static bool pristine(const struct coop_fetch *f)
+{
+	u32 i;
+
+	for (i = 0; i < COOP_SEG_WORDS; i++)
+		if (f->have[i])
+			return false;
+	return !f->good;
+}
+
+/* The plan for a fetch from this peer. Segments in place fix the plan. */
+bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f,
+			 const struct coop_peer *p, struct coop_plan *plan)
+{
+	u32 mtu = coop_min_u32(e->cfg.mtu, p->mtu), pages = coop_weight(f->all);
+	bool packed = (e->cfg.flags & COOP_F_PACKED) && mtu == e->cfg.mtu;
+
+	if (!pristine(f)) {
+		*plan = f->plan;
+		return p->mtu >= plan->mtu;
+	}
+	if (coop_plan_init(plan, e->cfg.page_shift, mtu, e->cfg.mtu, pages, packed))
+		return false;
+	return plan->n_segs <= coop_wire_max_segs(mtu) && pages <= coop_wire_max_pages(mtu);
+}
+
+/* Candidate i of n_hints + n_hand; NULL if it is not to be asked, or was. */
+static struct coop_peer *candidate(struct coop_engine *e, struct coop_fetch *f, u32 i)
+{
+	struct coop_plan plan;
+	struct coop_peer *p;
+
+	if (i < f->req.n_hints)
+		p = coop_peers_get(&e->peers, f->req.hints[i]);
+	else
+		p = &e->peers.v[e->peers.hand[i - f->req.n_hints]];
+	if (!p || !coop_peer_usable(p) || coop_fetch_tried(f, p->id) ||
+	    !coop_fetch_plan_for(e, f, p, &plan))
+		return NULL;
+	return p;
+}
+
+struct coop_peer *coop_fetch_best_untried(struct coop_engine *e, struct coop_fetch *f, u64 now)
+{
+	u64 chunk = f->req.ext[0].index >> e->chunk_shift;
+	u32 i, n = f->req.n_hints + e->peers.n_hand, best_srtt = 0;
+	struct coop_draw best_draw = {0, 0};
+	struct coop_peer *best = NULL, *p;
+
+	if (f->n_tried == COOP_MAX_TRIED)
+		return NULL;
+	for (i = 0; i < n; i++) {
+		p = candidate(e, f, i);
+		if (p && p->srtt_us && (!best_srtt || p->srtt_us < best_srtt))
+			best_srtt = p->srtt_us;
+	}
+	for (i = 0; i < n; i++) {
+		struct coop_draw draw;
+
+		p = candidate(e, f, i);
+		if (!p)
+			continue;
+		draw = coop_place_draw(&f->req.fid, chunk, &p->addr,
+				       coop_place_weight(p, best_srtt, now));
+		if (!best || coop_place_better(draw, best_draw)) {
+			best = p;
+			best_draw = draw;
+		}
+	}
+	return best;
+}
+
+/*
+ * Missing pages that can be asked for. In the packed layout a segment may hold
+ * bytes of a page that is good already, whose memory must not be posted again:
+ * what depends on such a segment is left to storage.
+ */
+static u64 askable(const struct coop_fetch *f)
+{
+	u64 missing = f->all & ~f->good, out = missing, left;
+	u32 page, seg, last;
+
+	if (!f->plan.packed || !f->good)
+		return missing;
+	for (left = missing; left; left &= left - 1) {
+		page = coop_lowest(left);
+		coop_plan_range(&f->plan, page, &seg, &last);
+		for (; seg <= last; seg++)
+			if (!coop_bit(f->have, seg) && (coop_plan_pages(&f->plan, seg) & f->good))
+				out &= ~(1ull << page);
+	}
+	return out;
+}
+
+/* The next peer and the pages to ask it for. NULL: none; *pause then says when one may be ready. */
+struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f, u64 now,
+				    u64 *pages, u64 *pause)
+{
+	struct coop_tried *t = coop_fetch_tried(f, f->asked), *least = NULL;
+	struct coop_plan plan;
+	struct coop_peer *p;
+	u32 i;
+
+	*pause = ~0ull;
+	*pages = askable(f);
+	if (!*pages || f->cancelled || now >= f->t_end || f->attempt >= COOP_MAX_ATTEMPTS)
+		return NULL;
+
+	/* What was lost on the way is still where it was. */
+	if (t && t->outcome == COOP_OUT_LOST && t->rounds < COOP_MAX_ROUNDS && (f->lost & *pages)) {
+		p = coop_peers_get(&e->peers, t->peer);
+		if (p && p->origin && p->health != COOP_PEER_OPEN &&
+		    coop_fetch_plan_for(e, f, p, &plan)) {
+			*pages &= f->lost;
+			return p;
+		}
+	}
+	p = coop_fetch_best_untried(e, f, now);
+	if (p)
+		return p;
+
+	for (i = 0; i < f->n_tried; i++) {
+		t = &f->tried[i];
+		p = coop_peers_get(&e->peers, t->peer);
+		if (!p || !p->origin || p->health == COOP_PEER_OPEN ||
+		    t->rounds >= COOP_MAX_ROUNDS || !coop_fetch_plan_for(e, f, p, &plan))
+			continue;
+		if (t->outcome == COOP_OUT_BUSY && p->busy_until > now) {
+			*pause = coop_min_u64(*pause, p->busy_until);
+			continue;
+		}
+		if (t->outcome != COOP_OUT_SILENT && t->outcome != COOP_OUT_BUSY)
+			continue;
+		if (!least || t->rounds < least->rounds)
+			least = t;
+	}
+	return least ? coop_peers_get(&e->peers, least->peer) : NULL;
+}

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * What reaches a fetch: answers on the control queue pair, completions of its
+ * WRs, and its timer; see fetch.h. Every entry names the states in which it
+ * means something; in all others it is counted and dropped.
+ */
+#include "core.h"
+
+static void first_answer(struct coop_engine *e, struct coop_fetch *f, u64 now)
+{
+	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+
+	if (f->t_first)
+		return;
+	f->t_first = now;
+	if (p)
+		coop_peer_rtt(p, now - f->t_sent);
+}
+
+static bool commit_credible(const struct coop_engine *e, const struct coop_fetch *f,
+			    const struct coop_msg_commit *c)
+{
+	if (c->fid.hi != f->req.fid.hi || c->fid.lo != f->req.fid.lo ||
+	    c->version != f->req.version || (c->pages & ~f->all))
+		return false;
+	if (!c->pages)
+		return true;
+	if (c->size != f->req.size)
+		return false;
+	return c->n_crc == f->plan.n_pages || (!c->n_crc && !(e->cfg.flags & COOP_F_PAGE_CRC));
+}
+
+static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct coop_msg *m,
+		      u64 now)
+{
+	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+
+	e->stats.commits_rx++;
+	if (!commit_credible(e, f, &m->u.commit)) {
+		e->stats.commits_bad++;
+		if (f->state == COOP_FETCH_WAIT)
+			coop_fetch_conclude(e, f, COOP_OUT_BARRED, COOP_FAILS_TO_OPEN, now);
+		return;
+	}
+	f->commit = m->u.commit;
+	f->committed = true;
+	if (f->state == COOP_FETCH_STOP) /* it comes late, but before the judgement */
+		return;
+	if (p && f->t_first && now > f->t_first)
+		coop_peer_rate(p, coop_fetch_asked_bytes(e, f), now - f->t_first);
+	first_answer(e, f, now);
+	if (coop_posting_quiet(coop_fetch_posting(e, f))) {
+		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
+		return;
+	}
+	f->t_armed = now;
+	coop_fetch_arm(e, f, now + (p ? coop_peer_grace(p) : COOP_GRACE_MIN_US));
+}
+
+static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct coop_msg *m,
+		       u64 now)
+{
+	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+
+	e->stats.fetches_refused++;
+	switch (m->reason) {
+	case COOP_REASON_NO_RECORD:
+		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
+		return;
+	case COOP_REASON_MTU:
+		if (p && m->value >= COOP_MTU_MIN && m->value < f->plan.mtu && m->value % 4 == 0) {
+			p->mtu = m->value; /* smaller each time, so this ends */
+			coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
+			return;
+		}
+		break;
+	default:
+		break;
+	}
+	coop_fetch_conclude(e, f, COOP_OUT_BARRED, COOP_FAILS_TO_OPEN, now);
+}
+
+bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
+{
+	u32 i = coop_idtab_slot(&e->fetch_ids, (u32)m->id);
+	struct coop_fetch *f = i == COOP_NONE ? NULL : &e->fetch[i];
+	struct coop_peer *p;
+	bool waits, late;
+
+	if (!f || f->request_id != m->id || f->slot == COOP_NONE ||
+	    coop_fetch_posting(e, f)->imm != m->imm)
+		return false;
+	waits = f->state == COOP_FETCH_WAIT && !f->committed;
+	late = f->state == COOP_FETCH_STOP && !f->committed && m->command == COOP_CMD_COMMIT &&
+	       f->outcome != COOP_OUT_BARRED;
+	if (!waits && !late)
+		return false;
+
+	p = coop_peers_get(&e->peers, f->peer);
+	switch (m->command) {
+	case COOP_CMD_COMMIT:
+		on_commit(e, f, m, now);
+		break;
+	case COOP_CMD_BUSY:
+		first_answer(e, f, now);
+		if (p) {
+			p->busy++;
+			p->fails = 0;
+			p->busy_until =
+				now + coop_min_u32(coop_max_u32(m->value, COOP_GRACE_MIN_US),
+						   COOP_RTO_MAX_US);
+		}
+		coop_fetch_conclude(e, f, COOP_OUT_BUSY, 0, now);
+		break;
+	case COOP_CMD_AGAIN:
+		f->queries = 0; /* alive; the budget is the bound */
+		f->t_armed = now;
+		coop_fetch_arm(e, f,
+			       now + coop_min_u32(coop_max_u32(m->value, COOP_GRACE_MIN_US),
+						  COOP_RTO_MAX_US));
+		break;
+	case COOP_CMD_REFUSED:
+		on_refused(e, f, m, now);
+		break;
+	default:
+		return false;
+	}
+	return true;
+}
+
+/* No WR is left. */
+static void ran_dry(struct coop_engine *e, struct coop_fetch *f, u64 now)
+{
+	struct coop_peer *p;
+
+	switch (f->state) {
+	case COOP_FETCH_WAIT:
+		if (f->dead_qp || f->committed) {
+			coop_fetch_conclude(e, f, f->committed ? COOP_OUT_CLEAN : COOP_OUT_SILENT,
+					    0, now);
+			break;
+		}
+		p = coop_peers_get(&e->peers, f->peer);
+		f->t_armed = now; /* the COMMIT should be on its heels */
+		coop_fetch_arm(e, f,
+			       now + coop_max_u32(p ? coop_peer_grace(p) : 0, COOP_RTO_MIN_US / 2));
+		break;
+	case COOP_FETCH_ASK: /* late guests of an earlier attempt took the WRs that were to be
+				reused */
+		if (f->dead_qp) {
+			coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
+		} else if (!(f->todo & COOP_TODO_POST)) {
+			coop_posting_start(coop_fetch_posting(e, f), &f->plan, f->want);
+			coop_fetch_add_todo(e, f, COOP_TODO_POST);
+		}
+		break;
+	case COOP_FETCH_PAUSE:
+		if (f->dead_qp)
+			coop_fetch_stop(e, f);
+		break;
+	case COOP_FETCH_STOP:
+		if (!(f->todo & COOP_TODO_STOP) || !f->dead_qp)
+			coop_fetch_stopped(e, f, now);
+		break;
+	case COOP_FETCH_FREE:
+	case COOP_FETCH_QUEUED:
+	case COOP_FETCH_VERIFY:
+	case COOP_FETCH_DONE:
+	default:
+		break;
+	}
+}
+
+static struct coop_fetch *of_slot(struct coop_engine *e, u32 slot)
+{
+	if (WARN_ON_ONCE(slot >= e->cfg.max_fetches) || e->slot[slot].fetch == COOP_NONE)
+		return NULL;
+	return &e->fetch[e->slot[slot].fetch];
+}
+
+void coop_engine_rx_data(struct coop_engine *e, const struct coop_rx *rx, u64 now)
+{
+	struct coop_fetch *f = of_slot(e, rx->slot);
+	struct coop_posting *post;
+
+	if (!f)
+		return;
+	post = coop_fetch_posting(e, f);
+	switch (coop_posting_rx(post, rx, e->cfg.flags)) {
+	case COOP_RX_KEPT:
+		e->stats.segs_rx++;
+		f->t_last = now;
+		first_answer(e, f, now);
+		break;
+	case COOP_RX_PAD:
+		e->stats.pads_rx++;
+		f->t_last = now;
+		first_answer(e, f, now);
+		break;
+	case COOP_RX_STALE:
+		e->stats.segs_stale++;
+		break;
+	case COOP_RX_DUP:
+		e->stats.segs_dup++;
+		break;
+	case COOP_RX_FOREIGN:
+		e->stats.segs_foreign++;
+		break;
+	case COOP_RX_BAD:
+		e->stats.segs_bad++;
+		break;
+	case COOP_RX_IGNORED:
+		e->stats.segs_bad++;
+		return;
+	}
+	if (coop_posting_quiet(post)) {
+		ran_dry(e, f, now);
+		coop_fetch_admit(e, now);
+	}
+}
+
+void coop_engine_rx_flush(struct coop_engine *e, u32 slot, u32 n, u64 now)
+{
+	struct coop_fetch *f = of_slot(e, slot);
+
+	if (!f || coop_posting_quiet(coop_fetch_posting(e, f)))
+		return;
+	e->stats.flushes += n;
+	f->dead_qp = true;
+	coop_posting_flush(coop_fetch_posting(e, f), n);
+	if (coop_posting_quiet(coop_fetch_posting(e, f)))
+		ran_dry(e, f, now);
+	else if (f->state == COOP_FETCH_WAIT)
+		coop_fetch_conclude(e, f, f->committed ? COOP_OUT_CLEAN : COOP_OUT_SILENT, 0, now);
+	else if (f->state == COOP_FETCH_ASK)
+		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
+	else if (f->state == COOP_FETCH_PAUSE)
+		coop_fetch_stop(e, f);
+	coop_fetch_admit(e, now);
+}
+
+u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
+{
+	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+	u32 unknown = coop_max_u32(e->cfg.peer_timeout_us / 4, COOP_RTO_MIN_US);
+
+	return p ? coop_peer_rto(p, coop_fetch_asked_bytes(e, f), unknown) : unknown;
+}
+
+static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
+{
+	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+	u64 until;
+
+	if (!f->t_first && !f->committed && (!p || p->health == COOP_PEER_OPEN)) {
+		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
+		return;
+	}
+	if (now < f->t_end && f->t_last > f->t_armed) { /* data still came in: patience anew */
+		until = f->t_last +
+			(f->committed && p ? coop_peer_grace(p) : coop_fetch_patience(e, f));
+		f->t_armed = f->t_last;
+		if (until > now) {
+			coop_fetch_arm(e, f, until);
+			return;
+		}
+	}
+	if (f->committed) {
+		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
+	} else if (now < f->t_end && coop_fetch_posting(e, f)->n_rx &&
+		   f->queries < COOP_MAX_QUERIES) {
+		f->queries++;
+		f->t_armed = now;
+		coop_fetch_arm(e, f, f->t_end);
+		coop_fetch_add_todo(e, f, COOP_TODO_QUERY);
+	} else {
+		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 1, now);
+	}
+}
+
+void coop_fetch_timer(struct coop_engine *e, u32 index, u64 now)
+{
+	struct coop_fetch *f = &e->fetch[index];
+
+	switch (f->state) {
+	case COOP_FETCH_QUEUED:
+		coop_fifo_remove(&e->waiting, index);
+		f->err = -EBUSY;
+		coop_fetch_finish(e, f);
+		break;
+	case COOP_FETCH_ASK:
+		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
+		break;
+	case COOP_FETCH_WAIT:
+		wait_over(e, f, now);
+		break;
+	case COOP_FETCH_PAUSE:
+		coop_fetch_go_on(e, f, now);
+		break;
+	case COOP_FETCH_FREE:
+	case COOP_FETCH_STOP:
+	case COOP_FETCH_VERIFY:
+	case COOP_FETCH_DONE:
+	default:
+		break;
+	}
+}
+
+void coop_fetch_peer_down(struct coop_engine *e, u32 peer_id, u64 now)
+{
+	u32 i;
+
+	for (i = 0; i < e->cfg.max_fetches; i++) {
+		struct coop_fetch *f;
+
+		if (e->slot[i].fetch == COOP_NONE)
+			continue;
+		f = &e->fetch[e->slot[i].fetch];
+		if (f->peer == peer_id && f->state == COOP_FETCH_WAIT && !f->t_first)
+			coop_fetch_arm(e, f, now); /* expire() sees to it */
+	}
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * fifo.h - lines of numbered objects.
+ *
+ * Objects 0..n-1 stand in a line at most once; queueing twice is no error, so
+ * whoever makes work says so without asking whether it was said before.
+ */
+#ifndef COOP_FIFO_H
+#define COOP_FIFO_H
+
+#include "host.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct coop_fifo {
+	u32 *next; /* n of them, the caller's memory */
+	u32 head, tail;
+};
+
+#define COOP_FIFO_OUT 0xfffffffeu /* next[i]: i stands in no line */
+
+static inline bool coop_fifo_has(const struct coop_fifo *f, u32 i)
+{
+	return f->next[i] != COOP_FIFO_OUT;
+}
+
+void coop_fifo_init(struct coop_fifo *f, u32 *next, u32 n);
+void coop_fifo_push(struct coop_fifo *f, u32 i);
+/* The first, or COOP_NONE. */
+u32 coop_fifo_pop(struct coop_fifo *f);
+/* O(its place in the line): for the rare one that leaves from the middle. */
+void coop_fifo_remove(struct coop_fifo *f, u32 i);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COOP_FIFO_H */
