@@ -87,8 +87,7 @@ private:
 	};
 	struct fetch_qp {
 		queue_pair qp;
-		bool in_use = false, flushing = false;
-		u32 read_no = 0;
+		bool stopped = false; // by the engine, which owes a RESET before it posts again
 		std::vector<coop_seg> posted; // by WR number
 		// GRH and spill of every WR. Grows, and what it outgrew stays: broken engines leave
 		// WRs behind.
@@ -116,6 +115,7 @@ private:
 	void read_some(u32 reader);
 	void post(const coop_tx &);
 	void stop_qp(u32 slot);
+	void fail_qp(u32 slot);
 	void reset_qp(u32 slot);
 	void flush_appears(u32 slot);
 	void verify(const coop_ev &);
@@ -129,6 +129,7 @@ private:
 	void copy_out(const fetch_qp &, const read &, u32 wr, u8 *out, u32 len) const;
 	u64 block_pages_of(const read &, u64 ordinals) const;
 	void kill_a_qp();
+	void judge_evicted(const std::vector<std::string> &wrong);
 	// responder.cpp
 	void lookup(const coop_ev &);
 	void recheck(const coop_ev &);

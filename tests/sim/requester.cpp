@@ -54,7 +54,15 @@ void node::kill_a_qp()
 	if (!qps_[slot].qp.posted() || qps_[slot].qp.now_in() == queue_pair::state::error)
 		return;
 	++w_.counts().qp_deaths;
-	stop_qp(slot);
+	fail_qp(slot);
+}
+
+void node::judge_evicted(const std::vector<std::string> &wrong)
+{
+	for (const std::string &text : wrong) {
+		if (honest())
+			w_.wrong(who() + "found at eviction: " + text);
+	}
 }
 
 void node::read_some(u32 reader)
@@ -75,10 +83,7 @@ void node::read_some(u32 reader)
 	const u32 index = rng.below(blocks);
 	std::vector<std::string> wrong;
 	block *b = store_->get(c, index, rng, wrong);
-	if (honest()) {
-		for (const std::string &text : wrong)
-			w_.wrong(who() + "found at eviction: " + text);
-	}
+	judge_evicted(wrong);
 	if (!b)
 		return think(reader);
 	const u32 here = std::min(s.block_pages, total - index * s.block_pages);
@@ -90,6 +95,8 @@ void node::read_some(u32 reader)
 	w_.opened(c, number_);
 	if (!(want & ~b->valid)) {
 		w_.counts().pages_buffer += std::popcount(want);
+		if (rng.coin()) // memory is short
+			judge_evicted(store_->evict(*b));
 		return think(reader);
 	}
 	want &= ~b->valid;
@@ -174,8 +181,8 @@ void node::post(const coop_tx &tx)
 		return w_.broken(who() + "WRs for a fetch that is not running");
 	read &r = reads_[number];
 	if (!w_.test_flags()) {
-		if (q.qp.now_in() != queue_pair::state::ready)
-			w_.broken(who() + "WRs posted on a queue pair in error");
+		if (q.stopped)
+			w_.broken(who() + "WRs posted on a queue pair that the engine stopped");
 		if (q.owed || q.qp.posted())
 			w_.broken(who() + "WRs posted before the old ones completed");
 	}
@@ -212,9 +219,18 @@ void node::post(const coop_tx &tx)
 		q.qp.post(wr);
 		++q.owed;
 	}
+	// It died when its last WR was being filled, so nobody could know: these WRs are flushed.
+	if (q.qp.now_in() == queue_pair::state::error)
+		w_.time().after(1 + latency(flush_us), what::flushed, number_, life_, tx.slot);
 }
 
 void node::stop_qp(u32 slot)
+{
+	qps_[slot].stopped = true;
+	fail_qp(slot);
+}
+
+void node::fail_qp(u32 slot)
 {
 	fetch_qp &q = qps_[slot];
 	if (q.qp.now_in() == queue_pair::state::error)
@@ -242,6 +258,7 @@ void node::reset_qp(u32 slot)
 	fetch_qp &q = qps_[slot];
 	if ((q.qp.posted() || q.owed) && !w_.test_flags())
 		w_.broken(who() + "RESET while WRs are posted");
+	q.stopped = false;
 	q.owed -= std::min<u32>(q.owed, q.qp.reset(w_.time().now()));
 }
 

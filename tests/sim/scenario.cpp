@@ -48,6 +48,10 @@ scenario draw_shape(dice &r)
 	s.block_pages = std::min(most, pick(r, {1, 1, 2, 4, 4, 8, 8, 16, 64}));
 	// A chunk is 1 MiB: blocks must not straddle chunks.
 	s.block_pages = std::min(s.block_pages, (1u << 20) >> s.page_shift);
+	if (r.below(4)) { // small ones mostly
+		while (s.block_pages > 1 && s.block_pages * segs_a_page > 48)
+			s.block_pages /= 2;
+	}
 	while (s.block_pages & (s.block_pages - 1))
 		s.block_pages &= s.block_pages - 1;
 	s.max_pages = s.block_pages * r.between(1, 12) + r.below(s.block_pages);
@@ -60,7 +64,7 @@ scenario draw_shape(dice &r)
 	s.window_bytes = block_bytes * r.between(1, 4) + r.below(block_bytes);
 	s.peer_timeout_us = pick(r, {10000, 20000, 50000});
 	s.serve_bytes_s = r.below(8) ? 0 : block_bytes * r.between(50, 5000);
-	s.reads = 400;
+	s.fetches = 200;
 	s.think_us = pick(r, {10, 200, 2000});
 	s.net.delay_us = pick(r, {2, 10, 30, 100, 400});
 	s.poll_us = pick(r, {1, 10, 100});
@@ -112,14 +116,14 @@ void corrupt(scenario &s, dice &r)
 }
 void crash(scenario &s, dice &r)
 {
-	s.crash_every_us = pick(r, {3000, 20000, 100000});
+	s.crash_every_us = pick(r, {10000, 50000, 200000});
 	s.net.stale_ppm = pick(r, {0, 20000});
 	s.net.stale_us = 40000;
 	s.nodes = std::max(s.nodes, 3u);
 }
 void partition(scenario &s, dice &r)
 {
-	s.partition_every_us = pick(r, {5000, 50000});
+	s.partition_every_us = pick(r, {20000, 100000});
 	s.nodes = std::max(s.nodes, 3u);
 }
 void slow(scenario &s, dice &r)
@@ -180,6 +184,8 @@ void storm(scenario &s, dice &r)
 		slow(s, r);
 	if (r.below(3) == 0)
 		liar(s, r);
+	s.net.unseen_ppm = std::min(s.net.unseen_ppm, 5000u);
+	s.net.corrupt_ppm = 5000;
 	s.net.unseen_data = s.page_crc;
 }
 

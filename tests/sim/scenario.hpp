@@ -62,7 +62,7 @@ struct scenario {
 	u32 readers;      // at once, a node
 	u32 max_fetches, max_serves, max_queued;
 	u32 window_bytes, peer_timeout_us, serve_bytes_s;
-	u32 reads; // how many reads all readers do
+	u32 fetches; // the round ends when so many were started
 	u32 think_us;
 	network_faults net;
 	u32 poll_us;             // most time from a completion to its poll

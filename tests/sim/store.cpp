@@ -79,6 +79,20 @@ block *store::get(content c, u64 index, dice &rng, std::vector<std::string> &wro
 	return blocks_.back().get();
 }
 
+std::vector<std::string> store::evict(block &victim)
+{
+	std::vector<std::string> wrong;
+	for (auto &b : blocks_) {
+		if (b.get() != &victim || b->pins || b->users)
+			continue;
+		let_go(*b, wrong);
+		b = std::move(blocks_.back());
+		blocks_.pop_back();
+		break;
+	}
+	return wrong;
+}
+
 u64 store::judge(const block &b, u64 mask, std::vector<std::string> &wrong) const
 {
 	u64 good = 0;

@@ -55,6 +55,8 @@ public:
 	// The block, made if need be; nullptr if nothing can be evicted. Evicted blocks are
 	// judged: wrong pages are appended to 'wrong'.
 	block *get(content, u64 index, dice &, std::vector<std::string> &wrong);
+	// Lets the block go if nobody uses it; what was wrong with it.
+	std::vector<std::string> evict(block &);
 	u8 *page(const block &b, u32 i) const { return b.mem + u64{i} * oracle_.page_size(); }
 	u32 block_pages() const { return block_pages_; }
 	u64 first_page(const block &b) const { return b.index * block_pages_; }

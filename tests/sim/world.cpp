@@ -13,6 +13,7 @@ namespace
 
 constexpr u64 rest_us = 20000000; // after the last read: everything has long ended
 constexpr u32 hints = COOP_MAX_HINTS;
+constexpr u32 reads_a_fetch = 10; // a round ends also where nobody is left to fetch from
 
 enum fault_kind : u64 { fault_crash, fault_partition, fault_heal };
 
@@ -26,7 +27,7 @@ world::world(const scenario &s, u64 seed, u32 test_flags) :
 	net_(s_, clock_, rng_, t_),
 	truth_(seed, s.files, 1u << s.page_shift, s.max_pages),
 	arena_(s.block_pages << s.page_shift),
-	reads_left_(s.reads)
+	tries_left_(reads_a_fetch * s.fetches)
 {
 	for (u8 &k : key_)
 		k = s.files & 1 ? static_cast<u8>(rng_.next()) : 0;
@@ -45,11 +46,11 @@ world::~world()
 
 bool world::may_read()
 {
-	if (!reads_left_ || !t_.clean()) {
+	if (!tries_left_ || t_.fetches >= s_.fetches || !t_.clean()) {
 		draining_ = true;
 		return false;
 	}
-	--reads_left_;
+	--tries_left_;
 	return true;
 }
 
@@ -167,6 +168,8 @@ const tally &world::run()
 		if (t_.broken > 100 || t_.wrong > 1000)
 			break;
 	}
+	if (!t_.clean())
+		return t_; // nothing came to rest
 	for (auto &n : nodes_)
 		n->judge_rest();
 	return t_;

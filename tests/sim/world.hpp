@@ -66,7 +66,7 @@ private:
 	u8 key_[16];
 	std::vector<std::unique_ptr<node>> nodes_;
 	std::map<std::pair<u32, u32>, std::vector<u16>> openers_;
-	u32 reads_left_;
+	u32 tries_left_;
 	bool draining_ = false;
 };
 

@@ -1,0 +1,1 @@
+coop_fuzz(fuzz_soft_roce SOURCES fuzz_soft_roce.cc LIBS coop_ud)
