@@ -136,7 +136,8 @@ void verbs::refresh_info()
 
 int verbs::register_memory(void *base, std::size_t length)
 {
-	verbs_mr region(ibv_reg_mr(pd_.get(), base, length, IBV_ACCESS_LOCAL_WRITE));
+	const int access = IBV_ACCESS_LOCAL_WRITE; // the macro mixes enumerations
+	verbs_mr region(ibv_reg_mr(pd_.get(), base, length, access));
 	if (!region)
 		return errno ? -errno : -ENOMEM;
 	const int error = memory_.add(base, length, region->lkey);
