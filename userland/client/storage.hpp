@@ -8,6 +8,7 @@
 // the timeout. Errors are -errno, as the daemon's file system gave them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -46,7 +47,7 @@ struct entry {
 
 struct open_result {
 	attributes attr;
-	std::uint64_t open_id; // for close; ends with the connection, re-made on reconnect
+	std::uint64_t open_id; // for close; stays good over lost connections and restarts of the daemon
 	std::vector<std::uint32_t> openers; // node ids, most recent first, <= COOP_MAX_HINTS, never our own
 	std::string inline_data; // the file's first bytes, if the daemon sent them
 };
@@ -59,7 +60,7 @@ struct write_result {
 struct dir_entry {
 	std::string name;
 	std::uint64_t cookie; // offset to continue after this one
-	entry node;
+	entry node; // fh empty: may be listed but not looked at; then only st_ino and S_IFMT are there
 };
 
 struct node_event {
@@ -75,7 +76,9 @@ struct storage_options {
 	std::string key_file; // empty: none
 	std::uint32_t timeout_ms = 60000; // after which a call fails with -ETIMEDOUT; 0: never (hard)
 	std::function<void(const node_event &)> on_node; // on the connection's thread
-	std::function<void()> on_reconnect; // after a re-made connection is registered
+	// After a connection was re-made and registered, before on_node tells who is there. The
+	// nodes known before it have been reported as left when the connection was lost.
+	std::function<void()> on_reconnect;
 };
 
 class storage
@@ -107,7 +110,7 @@ class storage
 	};
 	// As write: version_before tells whether somebody else wrote.
 	virtual int setattr(const caller &, const handle &, const setattr_request &, write_result &out) = 0;
-	// flags: O_ACCMODE | O_TRUNC | O_APPEND. want_inline: most bytes wanted in the reply.
+	// flags: O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL (create). want_inline: most bytes wanted in the reply.
 	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline, open_result &out) = 0;
 	virtual int create(const caller &, const handle &dir, std::string_view name, int flags, mode_t mode,
 			   entry &node, open_result &out) = 0;

@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: MIT
+// storage_calls.cpp - the operations: arguments into a message, the reply into
+// results.
+//
+// Reads and writes of more than the protocol carries at once are cut here. A
+// long read is streamed from the file by the daemon without a copy, so its bytes
+// may be newer than its header says; when they have arrived a CHECK asks whether
+// the file still is what it was. Only then is the read done.
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <fcntl.h>
+
+#include "userland/client/storage_link.hpp"
+
+namespace coop::client
+{
+
+attributes attributes_of(const coop_st_attr &a)
+{
+	const auto time = [](const coop_st_time &t) {
+		return timespec{static_cast<time_t>(t.sec), static_cast<long>(t.nsec)};
+	};
+	attributes out{};
+	out.fid = a.fid;
+	out.version = a.version;
+	out.st.st_ino = a.ino;
+	out.st.st_size = static_cast<off_t>(a.size);
+	out.st.st_blocks = static_cast<blkcnt_t>(a.blocks);
+	out.st.st_rdev = a.rdev;
+	out.st.st_mode = a.mode;
+	out.st.st_nlink = a.nlink;
+	out.st.st_uid = a.uid;
+	out.st.st_gid = a.gid;
+	out.st.st_blksize = static_cast<blksize_t>(a.blksize);
+	out.st.st_atim = time(a.atime);
+	out.st.st_mtim = time(a.mtime);
+	out.st.st_ctim = time(a.ctime);
+	return out;
+}
+
+namespace
+{
+
+std::uint32_t bit_if(bool set, std::uint32_t bit)
+{
+	return set ? bit : 0;
+}
+
+std::uint32_t open_flags(int flags)
+{
+	const int mode = flags & O_ACCMODE;
+	return bit_if(mode != O_WRONLY, COOP_ST_O_READ) |
+	       bit_if(mode != O_RDONLY, COOP_ST_O_WRITE) |
+	       bit_if(flags & O_TRUNC, COOP_ST_O_TRUNC) |
+	       bit_if(flags & O_APPEND, COOP_ST_O_APPEND) | bit_if(flags & O_EXCL, COOP_ST_O_EXCL);
+}
+
+std::string text_of(const coop_st_bytes &b)
+{
+	return {reinterpret_cast<const char *>(b.p), b.len};
+}
+
+// [offset, offset + length) of a list of buffers.
+std::vector<iovec> slice(std::span<const iovec> v, std::size_t offset, std::size_t length)
+{
+	std::vector<iovec> out;
+	for (const iovec &i : v) {
+		if (offset >= i.iov_len) {
+			offset -= i.iov_len;
+			continue;
+		}
+		const std::size_t n = std::min(i.iov_len - offset, length);
+		if (!n)
+			break;
+		out.push_back({static_cast<char *>(i.iov_base) + offset, n});
+		length -= n;
+		offset = 0;
+	}
+	return out;
+}
+
+std::size_t length_of(std::span<const iovec> v)
+{
+	std::size_t n = 0;
+	for (const iovec &i : v)
+		n += i.iov_len;
+	return n;
+}
+
+class remote_storage final : public storage
+{
+public:
+	explicit remote_storage(const storage_options &o) : link_(o) {}
+
+	const entry &root() const override { return link_.root(); }
+	const std::array<std::uint8_t, 16> &fabric_key() const override
+	{
+		return link_.fabric_key();
+	}
+	traffic stats() const override { return link_.stats(); }
+
+	std::uint32_t register_node(const coop_addr &addr) override
+	{
+		coop_st_body ask{}, got{};
+		std::string text;
+		ask.addr = addr;
+		if (link_.ask(COOP_ST_REGISTER, ask, got, text))
+			return 0;
+		link_.registered(addr);
+		return got.node_id;
+	}
+
+	int lookup(const caller &c, const handle &dir, std::string_view name, entry &out) override
+	{
+		coop_st_body ask = in_dir(c, dir, name);
+		return entry_call(COOP_ST_LOOKUP, ask, out);
+	}
+
+	int getattr(const caller &c, const handle &fh, attributes &out) override
+	{
+		coop_st_body ask = on(c, fh), got{};
+		std::string text;
+		const int err = link_.ask(COOP_ST_GETATTR, ask, got, text);
+		if (!err)
+			out = attributes_of(got.attr);
+		return err;
+	}
+
+	int setattr(const caller &c, const handle &fh, const setattr_request &r,
+		    write_result &out) override
+	{
+		coop_st_body ask = on(c, fh);
+		const auto time = [](const timespec &t) {
+			return coop_st_time{t.tv_sec, static_cast<u32>(t.tv_nsec)};
+		};
+		// The bits are the protocol's own. Times that are not set may hold anything.
+		ask.set.valid = r.valid;
+		ask.set.mode = r.mode;
+		ask.set.uid = r.uid;
+		ask.set.gid = r.gid;
+		ask.set.size = r.valid & set_size ? r.size : 0;
+		if (r.valid & set_atime)
+			ask.set.atime = time(r.atime);
+		if (r.valid & set_mtime)
+			ask.set.mtime = time(r.mtime);
+		if (r.valid &
+		    set_size) // who has it open for writing may cut it, whatever its mode is by now
+			ask.open_id = link_.writable_open(fh, c.uid);
+		return changed(COOP_ST_SETATTR, ask, out);
+	}
+
+	int open(const caller &c, const handle &fh, int flags, std::uint32_t want,
+		 open_result &out) override
+	{
+		coop_st_body ask = on(c, fh), got{};
+		std::string text;
+		ask.flags = open_flags(flags & ~O_EXCL);
+		ask.open_id = ++last_open_;
+		ask.count = want;
+		const int err = link_.ask(COOP_ST_OPEN, ask, got, text, &out.inline_data);
+		if (!err)
+			opened(c, fh, ask, got, out);
+		else if (err == -ETIMEDOUT)
+			forget(fh, ask.open_id);
+		return err;
+	}
+
+	int create(const caller &c, const handle &dir, std::string_view name, int flags,
+		   mode_t mode, entry &node, open_result &out) override
+	{
+		coop_st_body ask = in_dir(c, dir, name), got{};
+		ask.flags = open_flags(flags);
+		ask.mode = mode;
+		ask.open_id = ++last_open_;
+		const int err = link_.ask(COOP_ST_CREATE, ask, got, node.fh, &out.inline_data);
+		if (!err) {
+			node.attr = attributes_of(got.attr);
+			opened(c, node.fh, ask, got, out);
+		} else if (err == -ETIMEDOUT) {
+			forget(dir, ask.open_id);
+		}
+		return err;
+	}
+
+	int close(const handle &fh, std::uint64_t open_id, write_result &out) override
+	{
+		coop_st_body ask{};
+		ask.fh = bytes_of(fh);
+		ask.open_id = open_id;
+		int err = changed(COOP_ST_CLOSE, ask, out);
+		link_.closed(open_id);
+		if (err ==
+		    -EBADF) { // the daemon lost it; what is there now is all that can be said
+			out.version_before = 0;
+			err = getattr({::geteuid(), ::getegid(), {}}, fh, out.attr);
+		}
+		return err;
+	}
+
+	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+		  std::span<const iovec> data, write_result &out) override
+	{
+		const std::size_t total = length_of(data);
+		std::uint64_t first = 0;
+		for (std::size_t at = 0; at < total || !at;) {
+			const std::size_t n = std::min<std::size_t>(total - at, COOP_ST_IO_MAX);
+			coop_st_body ask{};
+			ask.fh = bytes_of(fh);
+			ask.open_id = open_id;
+			ask.offset = offset + at;
+			const std::uint64_t previous = out.attr.version;
+			const std::vector<iovec> part = slice(data, at, n);
+			if (int err = changed(COOP_ST_WRITE, ask, out, part))
+				return err;
+			if (!at)
+				first = out.version_before;
+			else if (out.version_before != previous)
+				first = 0; // somebody wrote in between
+			at += n;
+			if (!n)
+				break;
+		}
+		out.version_before = first;
+		return 0;
+	}
+
+	int commit(const handle &fh, std::uint64_t open_id, write_result &out) override
+	{
+		coop_st_body ask{};
+		ask.fh = bytes_of(fh);
+		ask.open_id = open_id;
+		return changed(COOP_ST_COMMIT, ask, out);
+	}
+
+	void read(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+		  std::vector<iovec> dest, std::uint64_t version,
+		  std::function<void(const read_result &)> done) override;
+
+	int mkdir(const caller &c, const handle &dir, std::string_view name, mode_t mode,
+		  entry &out) override
+	{
+		coop_st_body ask = in_dir(c, dir, name);
+		ask.mode = mode;
+		return entry_call(COOP_ST_MKDIR, ask, out);
+	}
+
+	int unlink(const caller &c, const handle &dir, std::string_view name) override
+	{
+		return plain(COOP_ST_UNLINK, in_dir(c, dir, name));
+	}
+
+	int rmdir(const caller &c, const handle &dir, std::string_view name) override
+	{
+		return plain(COOP_ST_RMDIR, in_dir(c, dir, name));
+	}
+
+	int rename(const caller &c, const handle &dir, std::string_view name, const handle &new_dir,
+		   std::string_view new_name, unsigned flags) override
+	{
+		coop_st_body ask = in_dir(c, dir, name);
+		if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE))
+			return -EINVAL;
+		ask.fh2 = bytes_of(new_dir);
+		ask.name2 = bytes_of(new_name);
+		ask.flags = bit_if(flags & RENAME_NOREPLACE, COOP_ST_R_NOREPLACE) |
+			    bit_if(flags & RENAME_EXCHANGE, COOP_ST_R_EXCHANGE);
+		return plain(COOP_ST_RENAME, ask);
+	}
+
+	int link(const caller &c, const handle &node, const handle &new_dir,
+		 std::string_view new_name, entry &out) override
+	{
+		coop_st_body ask = in_dir(c, new_dir, new_name);
+		ask.fh2 = bytes_of(node);
+		return entry_call(COOP_ST_LINK, ask, out);
+	}
+
+	int symlink(const caller &c, std::string_view target, const handle &dir,
+		    std::string_view name, entry &out) override
+	{
+		coop_st_body ask = in_dir(c, dir, name);
+		ask.text = bytes_of(target);
+		return entry_call(COOP_ST_SYMLINK, ask, out);
+	}
+
+	int readlink(const caller &c, const handle &fh, std::string &out) override
+	{
+		coop_st_body ask = on(c, fh), got{};
+		return link_.ask(COOP_ST_READLINK, ask, got, out);
+	}
+
+	int readdir(const caller &c, const handle &dir, std::uint64_t cookie,
+		    std::uint32_t max_bytes, std::vector<dir_entry> &out, bool &end) override
+	{
+		coop_st_body ask = on(c, dir), got{};
+		std::string text, data;
+		ask.cookie = cookie;
+		ask.count = std::min(max_bytes, COOP_ST_IO_MAX);
+		out.clear();
+		if (int err = link_.ask(COOP_ST_READDIR, ask, got, text, &data))
+			return err;
+		const auto *p = reinterpret_cast<const u8 *>(data.data());
+		for (std::size_t at = 0; at < data.size();) {
+			coop_st_body e;
+			const int n =
+				coop_st_dirent_get(&e, p + at, static_cast<u32>(data.size() - at));
+			if (n <= 0)
+				return -EPROTO;
+			out.push_back({text_of(e.name),
+				       e.cookie,
+				       {text_of(e.fh), attributes_of(e.attr)}});
+			at += static_cast<std::size_t>(n);
+		}
+		end = got.flags & 1;
+		return 0;
+	}
+
+	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
+	{
+		coop_st_body ask = on(c, fh), got{};
+		std::string text;
+		if (int err = link_.ask(COOP_ST_STATFS, ask, got, text))
+			return err;
+		out = {};
+		out.f_blocks = got.statfs.blocks;
+		out.f_bfree = got.statfs.bfree;
+		out.f_bavail = got.statfs.bavail;
+		out.f_files = got.statfs.files;
+		out.f_ffree = out.f_favail = got.statfs.ffree;
+		out.f_bsize = got.statfs.bsize;
+		out.f_frsize = got.statfs.frsize;
+		out.f_namemax = got.statfs.namelen;
+		return 0;
+	}
+
+private:
+	static coop_st_body on(const caller &c, const handle &fh)
+	{
+		coop_st_body b{};
+		fill_cred(c, b.cred);
+		b.fh = bytes_of(fh);
+		return b;
+	}
+
+	static coop_st_body in_dir(const caller &c, const handle &dir, std::string_view name)
+	{
+		coop_st_body b = on(c, dir);
+		b.name = bytes_of(name);
+		return b;
+	}
+
+	int plain(std::uint16_t op, const coop_st_body &ask)
+	{
+		coop_st_body got{};
+		std::string text;
+		return link_.ask(op, ask, got, text);
+	}
+
+	int entry_call(std::uint16_t op, const coop_st_body &ask, entry &out)
+	{
+		coop_st_body got{};
+		const int err = link_.ask(op, ask, got, out.fh);
+		if (!err)
+			out.attr = attributes_of(got.attr);
+		return err;
+	}
+
+	int changed(std::uint16_t op, const coop_st_body &ask, write_result &out,
+		    std::span<const iovec> data = {})
+	{
+		coop_st_body got{};
+		std::string text;
+		const int err = link_.ask(op, ask, got, text, nullptr, data);
+		if (!err) {
+			out.attr = attributes_of(got.attr);
+			out.version_before = got.before;
+		}
+		return err;
+	}
+
+	void opened(const caller &c, const handle &fh, const coop_st_body &ask,
+		    const coop_st_body &got, open_result &out)
+	{
+		out.attr = attributes_of(got.attr);
+		out.open_id = ask.open_id;
+		out.openers.assign(got.nodes, got.nodes + got.n_nodes);
+		link_.opened(ask.open_id, {fh, c, ask.flags});
+	}
+
+	// An open that nobody waits for any more may still happen: close it.
+	void forget(const handle &fh, std::uint64_t open_id)
+	{
+		coop_st_body ask{};
+		ask.fh = bytes_of(fh);
+		ask.open_id = open_id;
+		if (auto c = link_.make(COOP_ST_CLOSE, ask)) {
+			c->done = [](storage_link::outcome &) {};
+			link_.submit(c);
+		}
+	}
+
+	struct gather; // one read in parts
+	void read_part(const std::shared_ptr<gather> &, std::uint64_t offset,
+		       std::vector<iovec> dest);
+	void check(const std::shared_ptr<gather> &, std::uint64_t version, std::uint64_t bytes);
+
+	storage_link link_;
+	std::atomic<std::uint64_t> last_open_{0};
+};
+
+// Its parts complete on the connection's thread, one after another.
+struct remote_storage::gather {
+	handle fh;
+	std::uint64_t open_id;
+	std::uint64_t version;
+	unsigned left;
+	read_result result{};
+	std::function<void(const read_result &)> done;
+
+	void finish(int err, std::uint64_t bytes)
+	{
+		if (err && !result.err)
+			result.err = err;
+		result.bytes += bytes;
+		if (--left == 0)
+			done(result);
+	}
+};
+
+void remote_storage::read(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+			  std::vector<iovec> dest, std::uint64_t version,
+			  std::function<void(const read_result &)> done)
+{
+	const std::size_t total = length_of(dest);
+	auto g = std::make_shared<gather>();
+	g->fh = fh;
+	g->open_id = open_id;
+	g->version = version;
+	g->left = static_cast<unsigned>(
+		std::max<std::size_t>(1, (total + COOP_ST_IO_MAX - 1) / COOP_ST_IO_MAX));
+	g->done = std::move(done);
+	if (g->left == 1)
+		return read_part(g, offset, std::move(dest));
+	for (std::size_t at = 0; at < total; at += COOP_ST_IO_MAX)
+		read_part(g, offset + at, slice(dest, at, COOP_ST_IO_MAX));
+}
+
+void remote_storage::read_part(const std::shared_ptr<gather> &g, std::uint64_t offset,
+			       std::vector<iovec> dest)
+{
+	coop_st_body ask{};
+	ask.fh = bytes_of(g->fh);
+	ask.open_id = g->open_id;
+	ask.offset = offset;
+	ask.count = static_cast<u32>(length_of(dest));
+	ask.version = g->version;
+	auto c = link_.make(COOP_ST_READ, ask);
+	c->dest = std::move(dest);
+	c->done = [this, g](storage_link::outcome &o) {
+		if (!o.err) {
+			read_result &r = g->result;
+			if (r.version && r.version != o.body->version)
+				o.err = -ESTALE; // parts of different versions
+			r.version = o.body->version;
+			r.size = o.body->size;
+		}
+		if (!o.err && o.streamed)
+			check(g, o.body->version, o.bytes);
+		else
+			g->finish(o.err, o.err ? 0 : o.bytes);
+	};
+	link_.submit(std::move(c));
+}
+
+void remote_storage::check(const std::shared_ptr<gather> &g, std::uint64_t version,
+			   std::uint64_t bytes)
+{
+	coop_st_body ask{};
+	ask.fh = bytes_of(g->fh);
+	ask.open_id = g->open_id;
+	ask.version = version;
+	auto c = link_.make(COOP_ST_CHECK, ask);
+	c->done = [g, bytes](storage_link::outcome &o) { g->finish(o.err, o.err ? 0 : bytes); };
+	link_.submit(std::move(c));
+}
+
+} // namespace
+
+std::unique_ptr<storage> storage::connect(const storage_options &o)
+{
+	return std::make_unique<remote_storage>(o);
+}
+
+} // namespace coop::client

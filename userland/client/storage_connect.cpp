@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: MIT
+// storage_connect.cpp - making the connection, and making it again.
+//
+// After a loss: exponential backoff with jitter, the handshake, then what the
+// daemon may have forgotten (open files if it does not know the session any
+// more, the node's address), then every call that had no reply. The handshake
+// proves both sides' knowledge of the cluster key over both sides' nonces.
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <random>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+#include "userland/client/storage_link.hpp"
+
+namespace coop::client
+{
+
+attributes attributes_of(const coop_st_attr &); // storage_calls.cpp
+
+namespace
+{
+
+constexpr int connect_ms = 5000;
+constexpr int handshake_ms = 10000;
+constexpr int idle_ms = 100;           // how often the thread looks at deadlines
+constexpr int user_timeout_ms = 30000; // bytes that nobody acknowledges
+constexpr std::chrono::milliseconds backoff_first{50}, backoff_most{5000};
+
+void option(int fd, int level, int name, int value)
+{
+	::setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+void receive_timeout(int fd, int ms)
+{
+	const struct timeval t = {ms / 1000, ms % 1000 * 1000};
+	::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
+}
+
+int connect_to(const struct addrinfo &a)
+{
+	const int fd = ::socket(a.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	int err = ::connect(fd, a.ai_addr, a.ai_addrlen) ? errno : 0;
+	if (err == EINPROGRESS) {
+		struct pollfd p = {fd, POLLOUT, 0};
+		socklen_t len = sizeof(err);
+		if (::poll(&p, 1, connect_ms) <= 0)
+			err = ETIMEDOUT;
+		else if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
+			err = errno;
+	}
+	if (err) {
+		::close(fd);
+		return -err;
+	}
+	::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+	option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+	option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+	option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, user_timeout_ms);
+	return fd;
+}
+
+} // namespace
+
+storage_link::storage_link(const storage_options &o) : options_(o)
+{
+	if (!o.key_file.empty())
+		key_ = load_cluster_key(o.key_file);
+	fabric_key_ = coop::fabric_key(key_);
+	session_.resize(COOP_ST_SESSION);
+	random_bytes(session_.data(), session_.size());
+	std::string why;
+	int err = dial(why);
+	if (!err)
+		err = shake_hands(why);
+	if (err) {
+		if (fd_ >= 0)
+			::close(fd_);
+		throw std::runtime_error("storage " + o.server + ":" + std::to_string(o.port) +
+					 ":" + o.export_name + ": " + why);
+	}
+	receive_timeout(fd_, idle_ms);
+	epoch_ = send_epoch_ = ++epochs_;
+	connected_ = true;
+	thread_ = std::thread([this] { run(); });
+}
+
+storage_link::~storage_link()
+{
+	auto bye = make(COOP_ST_BYE, coop_st_body{});
+	bye->done = [](outcome &) {};
+	submit(bye);
+	{
+		std::lock_guard lock(mutex_);
+		stop_ = true;
+	}
+	wake_.notify_all();
+	{
+		std::lock_guard lock(send_mutex_);
+		if (fd_ >= 0)
+			::shutdown(fd_,
+				   SHUT_WR); // BYE still leaves; the daemon's end wakes the thread
+	}
+	thread_.join();
+	if (fd_ >= 0)
+		::close(fd_);
+}
+
+int storage_link::dial(std::string &why)
+{
+	struct addrinfo hints = {}, *found = nullptr;
+	hints.ai_socktype = SOCK_STREAM;
+	const int gai = ::getaddrinfo(options_.server.c_str(),
+				      std::to_string(options_.port).c_str(), &hints, &found);
+	if (gai) {
+		why = ::gai_strerror(gai);
+		return -EHOSTUNREACH;
+	}
+	int fd = -EHOSTUNREACH;
+	for (const struct addrinfo *a = found; a && fd < 0; a = a->ai_next)
+		fd = connect_to(*a);
+	::freeaddrinfo(found);
+	if (fd < 0) {
+		why = std::string(std::strerror(-fd)) +
+		      (fd == -ECONNREFUSED ? " (does coopfsd run there?)" : "");
+		return fd;
+	}
+	receive_timeout(fd, handshake_ms);
+	have_ = used_ = 0;
+	std::lock_guard lock(send_mutex_);
+	fd_ = fd;
+	return 0;
+}
+
+// A request and its reply while nothing else is under way but pushes.
+int storage_link::exchange(std::uint16_t op, const coop_st_body &request, coop_st_header &h,
+			   coop_st_body &reply)
+{
+	auto c = make(op, request);
+	if (!c)
+		return -EINVAL;
+	{
+		std::lock_guard lock(mutex_);
+		c->id = ++last_id_;
+	}
+	h = {};
+	h.op = op;
+	h.body_len = static_cast<u32>(c->frame.size() - COOP_ST_HEADER);
+	h.id = c->id;
+	coop_st_header_put(&h, reinterpret_cast<u8 *>(c->frame.data()));
+	{
+		std::lock_guard lock(send_mutex_);
+		if (!send_all({{c->frame.data(), c->frame.size()}}))
+			return -errno;
+	}
+	for (;;) {
+		if (!fill(COOP_ST_HEADER, false))
+			return -errno;
+		if (coop_st_header_get(&h, in_.data() + used_) || h.data_len)
+			return -EPROTO;
+		if (!fill(COOP_ST_HEADER + h.body_len, false))
+			return -errno;
+		const std::uint8_t *body = in_.data() + used_ + COOP_ST_HEADER;
+		used_ += COOP_ST_HEADER + h.body_len;
+		if (!h.id) {
+			take_push(h, body);
+			continue;
+		}
+		if (h.id != c->id || h.op != op)
+			return -EPROTO;
+		if (h.body_len || !h.status)
+			return coop_st_body_get(&reply, coop_st_reply_fields(op), body, h.body_len)
+				       ? -EPROTO
+				       : 0;
+		return 0;
+	}
+}
+
+int storage_link::shake_hands(std::string &why)
+{
+	coop_st_header h;
+	coop_st_body ask{}, got{};
+	random_bytes(ask.nonce, sizeof(ask.nonce));
+	std::memcpy(ask.session, session_.data(), sizeof(ask.session));
+	ask.version_min = ask.version_max = COOP_ST_VERSION;
+	ask.text = bytes_of(options_.export_name);
+	int err = exchange(COOP_ST_HELLO, ask, h, got);
+	if (err) {
+		why = err == -EPROTO ? "what answers there is not a coopfsd" : std::strerror(-err);
+		return err;
+	}
+	if (h.status == EPROTONOSUPPORT || got.version_min != COOP_ST_VERSION) {
+		why = "the daemon speaks protocol version " + std::to_string(got.version_min) +
+		      ", not " + std::to_string(COOP_ST_VERSION);
+		return -EPROTONOSUPPORT;
+	}
+	const struct handshake shake = {
+		std::string(reinterpret_cast<const char *>(ask.nonce), sizeof(ask.nonce)),
+		std::string(reinterpret_cast<const char *>(got.nonce), sizeof(got.nonce)),
+		session_,
+		options_.export_name,
+		ask.version_min,
+		ask.version_max,
+		got.version_min,
+		got.flags};
+	const bool keyed = got.flags & COOP_ST_W_KEYED;
+	if (keyed != !key_.empty()) {
+		why = keyed ? "the daemon wants a cluster key: give key=FILE"
+			    : "the daemon has no cluster key, but this client was given one";
+		return -EKEYREJECTED;
+	}
+	coop_st_body prove{};
+	if (keyed) {
+		const digest theirs = shake.proof(key_, "server"),
+			     ours = shake.proof(key_, "client");
+		if (!equal_secret(theirs.data(), got.proof, theirs.size())) {
+			why = "the daemon has another cluster key";
+			return -EKEYREJECTED;
+		}
+		std::memcpy(prove.proof, ours.data(), ours.size());
+	}
+	err = exchange(COOP_ST_PROOF_OP, prove, h, got);
+	if (err || h.status) {
+		why = h.status == ENOENT ? "no such export"
+					 : std::strerror(err ? -err : static_cast<int>(h.status));
+		return err ? err : -static_cast<int>(h.status);
+	}
+	window_ = std::clamp<u32>(got.count, 1, COOP_ST_REQUESTS_MAX);
+	if (root_.fh.empty())
+		root_ = {std::string(reinterpret_cast<const char *>(got.fh.p), got.fh.len),
+			 attributes_of(got.attr)};
+	else if (got.flags & COOP_ST_W_NEW_SESSION)
+		return restore(why);
+	return 0;
+}
+
+// The daemon does not know the session: it was started anew, or we were away for long.
+int storage_link::restore(std::string &why)
+{
+	std::map<std::uint64_t, open_record> opens;
+	{
+		std::lock_guard lock(mutex_);
+		opens = opens_;
+	}
+	for (const auto &[id, o] : opens) {
+		coop_st_header h;
+		coop_st_body ask{}, got;
+		fill_cred(o.who, ask.cred);
+		ask.fh = bytes_of(o.fh);
+		ask.open_id = id;
+		ask.flags = (o.flags & (COOP_ST_O_READ | COOP_ST_O_WRITE | COOP_ST_O_APPEND)) |
+			    COOP_ST_O_AGAIN;
+		if (int err = exchange(COOP_ST_OPEN, ask, h, got)) {
+			why = std::strerror(-err);
+			return err;
+		}
+		if (h.status) // unlinked, or not permitted any more: its users get -EBADF
+			spdlog::warn("storage {}: an open file could not be opened again: {}",
+				     options_.server, std::strerror(static_cast<int>(h.status)));
+	}
+	return 0;
+}
+
+void storage_link::lost()
+{
+	connected_ = false;
+	{
+		std::lock_guard lock(mutex_);
+		if (!stop_)
+			spdlog::warn("storage {}: connection lost; connecting again",
+				     options_.server);
+		epoch_ = 0;
+		in_flight_ = 0;
+		for (auto &[id, c] : calls_) {
+			c->repeated |= c->epoch != 0;
+			c->epoch = 0;
+		}
+	}
+	{
+		// After a shutdown no sender stays inside, and none enters without the epoch.
+		::shutdown(fd_, SHUT_RDWR);
+		std::lock_guard lock(send_mutex_);
+		send_epoch_ = 0;
+		::close(fd_.exchange(-1));
+	}
+	have_ = used_ = 0;
+	while (!nodes_.empty())
+		tell({false, *nodes_.begin(), {}});
+}
+
+void storage_link::reconnect()
+{
+	std::minstd_rand jitter(std::random_device{}());
+	auto wait = backoff_first;
+	for (unsigned attempt = 0;; attempt++) {
+		std::string why;
+		held_.clear();
+		holding_ = true;
+		int err = dial(why);
+		if (!err)
+			err = shake_hands(why);
+		bool has_addr;
+		coop_addr addr;
+		{
+			std::lock_guard lock(mutex_);
+			if (stop_)
+				return;
+			has_addr = has_addr_;
+			addr = addr_;
+		}
+		if (!err && has_addr) {
+			coop_st_header h;
+			coop_st_body ask{}, got;
+			ask.addr = addr;
+			err = exchange(COOP_ST_REGISTER, ask, h, got);
+			if (!err && h.status)
+				spdlog::warn("storage {}: the node was not registered again: {}",
+					     options_.server,
+					     std::strerror(static_cast<int>(h.status)));
+			why = "registration";
+		}
+		if (!err)
+			break;
+		if (fd_ >= 0) {
+			std::lock_guard lock(send_mutex_);
+			::close(fd_.exchange(-1));
+		}
+		if (attempt % 8 == 3)
+			spdlog::warn("storage {}: {}; trying on", options_.server, why);
+		expire(false);
+		std::unique_lock lock(mutex_);
+		// Half of it is chance, so that clients of one daemon do not come back in step.
+		wake_.wait_for(lock, wait / 2 + wait * (jitter() % 1000) / 2000,
+			       [this] { return stop_; });
+		if (stop_)
+			return;
+		wait = std::min(wait * 2, backoff_most);
+	}
+	receive_timeout(fd_, idle_ms);
+	reconnects_.fetch_add(1, std::memory_order_relaxed);
+	connected_ = true;
+	spdlog::info("storage {}: connected again", options_.server);
+	{
+		std::scoped_lock lock(mutex_, send_mutex_);
+		epoch_ = send_epoch_ = ++epochs_;
+		in_flight_ = 0;
+	}
+	if (options_.on_reconnect)
+		options_.on_reconnect();
+	holding_ = false;
+	for (const node_event &e : held_)
+		tell(e);
+	held_.clear();
+	pump();
+}
+
+} // namespace coop::client

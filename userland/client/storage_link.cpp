@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: MIT
+// storage_link.cpp - calls and replies on a connection that stands.
+#include "userland/client/storage_link.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+namespace coop::client
+{
+
+namespace
+{
+
+constexpr std::size_t prefetch = 8192; // received at once when nothing is expected in particular
+constexpr std::chrono::milliseconds expiry_interval{100};
+constexpr std::chrono::seconds stalled{30}; // a message that has begun and does not go on
+
+int error_of(const coop_st_header &h)
+{
+	return h.status && h.status < 4096 ? -static_cast<int>(h.status) : h.status ? -EIO : 0;
+}
+
+// Drops the first n bytes.
+void advance(std::vector<iovec> &v, std::size_t n)
+{
+	std::size_t i = 0;
+	for (; i < v.size() && n >= v[i].iov_len; i++)
+		n -= v[i].iov_len;
+	v.erase(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(i));
+	if (!v.empty()) {
+		v[0].iov_base = static_cast<char *>(v[0].iov_base) + n;
+		v[0].iov_len -= n;
+	}
+}
+
+// Keeps the first n bytes.
+void truncate(std::vector<iovec> &v, std::size_t n)
+{
+	for (std::size_t i = 0; i < v.size(); i++) {
+		if (v[i].iov_len >= n) {
+			v[i].iov_len = n;
+			v.resize(n ? i + 1 : i);
+			return;
+		}
+		n -= v[i].iov_len;
+	}
+}
+
+std::size_t length(const std::vector<iovec> &v)
+{
+	std::size_t n = 0;
+	for (const iovec &i : v)
+		n += i.iov_len;
+	return n;
+}
+
+} // namespace
+
+void fill_cred(const caller &c, coop_st_cred &out)
+{
+	out.uid = c.uid;
+	out.gid = c.gid;
+	out.n_groups = static_cast<u32>(std::min<std::size_t>(c.groups.size(), COOP_ST_GROUPS_MAX));
+	std::copy_n(c.groups.begin(), out.n_groups, out.groups);
+}
+
+coop_st_bytes bytes_of(std::string_view s)
+{
+	return {reinterpret_cast<const u8 *>(s.data()), static_cast<u32>(s.size())};
+}
+
+std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
+						       const coop_st_body &body) const
+{
+	std::uint8_t buf[COOP_ST_HEADER + COOP_ST_BODY_MAX];
+	const int len = coop_st_body_put(&body, coop_st_request_fields(op), buf + COOP_ST_HEADER,
+					 COOP_ST_BODY_MAX);
+	if (len < 0)
+		return nullptr;
+	auto c = std::make_shared<call>();
+	c->op = op;
+	c->frame.assign(reinterpret_cast<const char *>(buf),
+			COOP_ST_HEADER + static_cast<std::size_t>(len));
+	c->deadline = options_.timeout_ms
+			      ? clock::now() + std::chrono::milliseconds(options_.timeout_ms)
+			      : clock::time_point::max();
+	return c;
+}
+
+void storage_link::submit(std::shared_ptr<call> c)
+{
+	std::uint64_t epoch = 0;
+	{
+		std::lock_guard lock(mutex_);
+		c->id = ++last_id_;
+		coop_st_header h{};
+		h.op = c->op;
+		h.body_len = static_cast<u32>(c->frame.size() - COOP_ST_HEADER);
+		h.data_len = static_cast<u32>(length(c->source));
+		h.id = c->id;
+		coop_st_header_put(&h, reinterpret_cast<u8 *>(c->frame.data()));
+		calls_.emplace(c->id, c);
+		if (epoch_ && in_flight_ < window_) {
+			epoch = c->epoch = epoch_;
+			in_flight_++;
+		}
+	}
+	if (epoch)
+		transmit(*c, epoch);
+}
+
+int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
+		      std::string &text, std::string *data, std::span<const iovec> source)
+{
+	auto c = make(op, request);
+	if (!c)
+		return -ENAMETOOLONG; // the only field that a caller can make too long
+	c->source.assign(source.begin(), source.end());
+	struct {
+		std::mutex mutex;
+		std::condition_variable ready;
+		bool done = false;
+		int err = 0;
+	} wait;
+	c->done = [&](outcome &o) {
+		if (o.body) {
+			reply = *o.body;
+			// The only strings in replies: a handle, or a text. They live in the
+			// receive buffer.
+			coop_st_bytes &b = reply.fh.len ? reply.fh : reply.text;
+			text.assign(reinterpret_cast<const char *>(b.p), b.len);
+			b = bytes_of(text);
+		}
+		if (data)
+			*data = std::move(o.data);
+		std::lock_guard lock(wait.mutex);
+		wait.err = o.err;
+		// A name that is gone is what was wanted, if it may have been this call that did
+		// it.
+		if (o.repeated && o.err == -ENOENT && (op == COOP_ST_UNLINK || op == COOP_ST_RMDIR))
+			wait.err = 0;
+		wait.done = true;
+		wait.ready.notify_one();
+	};
+	submit(c);
+	std::unique_lock lock(wait.mutex);
+	wait.ready.wait(lock, [&] { return wait.done; });
+	return wait.err;
+}
+
+bool storage_link::send_all(std::vector<iovec> v)
+{
+	while (!v.empty()) {
+		struct msghdr m = {};
+		m.msg_iov = v.data();
+		m.msg_iovlen = std::min<std::size_t>(v.size(), 512);
+		const ssize_t n = ::sendmsg(fd_, &m, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return false;
+		tx_bytes_.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+		advance(v, static_cast<std::size_t>(n));
+	}
+	return true;
+}
+
+void storage_link::transmit(const call &c, std::uint64_t epoch)
+{
+	std::lock_guard lock(send_mutex_);
+	if (epoch != send_epoch_)
+		return; // that connection is gone; the next one will send it
+	std::vector<iovec> v{{const_cast<char *>(c.frame.data()), c.frame.size()}};
+	v.insert(v.end(), c.source.begin(), c.source.end());
+	if (!send_all(std::move(v)))
+		::shutdown(fd_, SHUT_RDWR); // the connection's thread will notice
+}
+
+// Sends what waits, as far as the daemon lets us.
+void storage_link::pump()
+{
+	for (;;) {
+		std::shared_ptr<call> next;
+		{
+			std::lock_guard lock(mutex_);
+			if (!epoch_ || in_flight_ >= window_ || in_flight_ >= calls_.size())
+				return;
+			for (auto &[id, c] : calls_) {
+				if (!c->epoch) {
+					next = c;
+					break;
+				}
+			}
+			if (!next)
+				return;
+			next->epoch = epoch_;
+			in_flight_++;
+			if (next->repeated) {
+				coop_st_header h;
+				auto *p = reinterpret_cast<u8 *>(next->frame.data());
+				if (!coop_st_header_get(&h, p)) {
+					h.flags |= COOP_ST_F_REPEAT;
+					coop_st_header_put(&h, p);
+				}
+			}
+		}
+		transmit(*next, next->epoch);
+	}
+}
+
+void storage_link::complete(const std::shared_ptr<call> &c, outcome &o)
+{
+	done_calls_.fetch_add(1, std::memory_order_relaxed);
+	o.repeated = c->repeated;
+	c->done(o);
+}
+
+void storage_link::expire(bool all)
+{
+	const auto now = clock::now();
+	if (!all && now < next_expiry_)
+		return;
+	next_expiry_ = now + expiry_interval;
+	std::vector<std::shared_ptr<call>> late;
+	{
+		std::lock_guard lock(mutex_);
+		for (auto it = calls_.begin(); it != calls_.end();) {
+			if (all || it->second->deadline <= now) {
+				if (it->second->epoch && it->second->epoch == epoch_)
+					in_flight_--;
+				late.push_back(it->second);
+				it = calls_.erase(it);
+			} else {
+				++it;
+			}
+		}
+	}
+	for (auto &c : late) {
+		outcome o;
+		o.err = all ? -ESHUTDOWN : -ETIMEDOUT;
+		complete(c, o);
+	}
+}
+
+// ---- receiving: the connection's thread -------------------------------------
+
+// Within a message: whether to go on waiting.
+bool storage_link::patient(clock::time_point &began)
+{
+	const auto now = clock::now();
+	if (began == clock::time_point{})
+		began = now;
+	return now - began < stalled;
+}
+
+// At least 'want' unused bytes in the buffer. idle_ok: false also when nothing came for a while.
+bool storage_link::fill(std::size_t want, bool idle_ok)
+{
+	if (have_ - used_ >= want)
+		return true;
+	std::memmove(in_.data(), in_.data() + used_, have_ - used_);
+	have_ -= used_;
+	used_ = 0;
+	const std::size_t room = std::max(want, prefetch);
+	clock::time_point began{};
+	while (have_ < want) {
+		const ssize_t n = ::recv(fd_, in_.data() + have_, room - have_, 0);
+		if (n > 0) {
+			have_ += static_cast<std::size_t>(n);
+			rx_bytes_.fetch_add(static_cast<std::uint64_t>(n),
+					    std::memory_order_relaxed);
+		} else if (n < 0 && errno == EINTR) {
+			continue;
+		} else {
+			if (n == 0)
+				errno = ECONNRESET;
+			else if (errno == EAGAIN && idle_ok && have_ == 0)
+				errno = 0;
+			else if (errno == EAGAIN && patient(began))
+				continue;
+			return false;
+		}
+	}
+	return true;
+}
+
+bool storage_link::receive_into(std::vector<iovec> v)
+{
+	while (!v.empty() && have_ > used_) {
+		const std::size_t n = std::min(v[0].iov_len, have_ - used_);
+		std::memcpy(v[0].iov_base, in_.data() + used_, n);
+		used_ += n;
+		advance(v, n);
+	}
+	clock::time_point began{};
+	while (!v.empty()) {
+		struct msghdr m = {};
+		m.msg_iov = v.data();
+		m.msg_iovlen = std::min<std::size_t>(v.size(), 512);
+		const ssize_t n = ::recvmsg(fd_, &m, MSG_WAITALL);
+		if (n < 0 && (errno == EINTR || (errno == EAGAIN && patient(began))))
+			continue;
+		if (n <= 0)
+			return false;
+		began = {};
+		rx_bytes_.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+		advance(v, static_cast<std::size_t>(n));
+	}
+	return true;
+}
+
+// One message. False: the connection is lost.
+bool storage_link::receive()
+{
+	coop_st_header h;
+	if (!fill(COOP_ST_HEADER, true))
+		return errno == 0;
+	if (coop_st_header_get(&h, in_.data() + used_)) {
+		spdlog::error(
+			"storage {}: sent something that is not our protocol; connecting again",
+			options_.server);
+		return false;
+	}
+	if (!fill(COOP_ST_HEADER + h.body_len, false))
+		return false;
+	const std::uint8_t *body = in_.data() + used_ + COOP_ST_HEADER;
+	used_ += COOP_ST_HEADER + h.body_len;
+	if (!h.id) {
+		take_push(h, body);
+		return true;
+	}
+	return deliver(h, body);
+}
+
+bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
+{
+	std::shared_ptr<call> c;
+	{
+		std::lock_guard lock(mutex_);
+		auto it = calls_.find(h.id);
+		if (it != calls_.end() && it->second->op == h.op)
+			c = it->second; // stays in the table, for the case that the connection
+					// breaks now
+	}
+	outcome o;
+	o.err = error_of(h);
+	std::string body_copy(reinterpret_cast<const char *>(raw),
+			      h.body_len); // data may overwrite it
+	coop_st_body body;
+	if (!o.err) {
+		if (coop_st_body_get(&body, coop_st_reply_fields(h.op),
+				     reinterpret_cast<const u8 *>(body_copy.data()), h.body_len))
+			return false;
+		o.body = &body;
+	}
+	std::vector<iovec> dest;
+	if (h.data_len) {
+		if (c && !c->dest.empty()) {
+			dest = c->dest;
+			if (h.data_len > length(dest))
+				return false; // more than was asked for
+			truncate(dest, h.data_len);
+			o.bytes = h.data_len;
+		} else { // small, or for a call that is over
+			o.data.resize(h.data_len);
+			dest = {{o.data.data(), o.data.size()}};
+		}
+	}
+	std::uint8_t tail[COOP_ST_TAIL];
+	if (h.flags & COOP_ST_F_STREAM)
+		dest.push_back({tail, sizeof(tail)});
+	if (!receive_into(std::move(dest)))
+		return false;
+	if (h.flags & COOP_ST_F_STREAM) {
+		u32 status;
+		u64 version;
+		if (coop_st_tail_get(&status, &version, tail))
+			return false;
+		o.streamed = true;
+		if (status)
+			o.err = status < 4096 ? -static_cast<int>(status) : -EIO;
+	}
+	rx_data_.fetch_add(h.data_len, std::memory_order_relaxed);
+	{
+		std::lock_guard lock(mutex_);
+		if (in_flight_)
+			in_flight_--;
+		if (!c)
+			return true; // it had timed out
+		calls_.erase(h.id);
+	}
+	complete(c, o);
+	pump();
+	return true;
+}
+
+void storage_link::take_push(const coop_st_header &h, const std::uint8_t *raw)
+{
+	coop_st_body b;
+	if (h.op != COOP_ST_NODE ||
+	    coop_st_body_get(&b, coop_st_reply_fields(COOP_ST_NODE), raw, h.body_len))
+		return; // of a later daemon
+	const node_event e{(b.flags & 1) != 0, b.node_id, b.addr};
+	if (holding_)
+		held_.push_back(e);
+	else
+		tell(e);
+}
+
+void storage_link::tell(const node_event &e)
+{
+	if (e.joined)
+		nodes_.insert(e.node);
+	else
+		nodes_.erase(e.node);
+	if (options_.on_node)
+		options_.on_node(e);
+}
+
+void storage_link::run()
+{
+	for (;;) {
+		{
+			std::lock_guard lock(mutex_);
+			if (stop_)
+				break;
+		}
+		if (fd_ < 0)
+			reconnect();
+		else if (!receive())
+			lost();
+		expire(false);
+	}
+	expire(true);
+}
+
+void storage_link::opened(std::uint64_t id, open_record r)
+{
+	std::lock_guard lock(mutex_);
+	opens_.insert_or_assign(id, std::move(r));
+}
+
+void storage_link::closed(std::uint64_t id)
+{
+	std::lock_guard lock(mutex_);
+	opens_.erase(id);
+}
+
+std::uint64_t storage_link::writable_open(const handle &fh, uid_t uid)
+{
+	std::lock_guard lock(mutex_);
+	for (const auto &[id, o] : opens_)
+		if (o.fh == fh && o.who.uid == uid && o.flags & COOP_ST_O_WRITE)
+			return id;
+	return 0;
+}
+
+void storage_link::registered(const coop_addr &a)
+{
+	std::lock_guard lock(mutex_);
+	addr_ = a;
+	has_addr_ = true;
+}
+
+storage::traffic storage_link::stats() const
+{
+	return {tx_bytes_, rx_bytes_, rx_data_, done_calls_, reconnects_, connected_};
+}
+
+} // namespace coop::client

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+// storage_link.hpp - the TCP connection to the storage daemon: calls out,
+// replies in, and what happens when it breaks.
+//
+// One thread owns the connection: it makes it, reads it, completes calls, ends
+// those that took too long, and makes it again. Callers send by themselves. A
+// call stays in the table until its reply or its deadline, so after a loss all
+// that were sent are sent again, under their old ids; the daemon remembers the
+// replies of those that change something. Bytes of a READ go from the socket
+// into the caller's memory; that memory is written by the owning thread only,
+// and so is free as soon as the call has completed, also by timeout.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "coop/cluster_key.hpp"
+#include "rpc/store.h"
+#include "userland/client/storage.hpp"
+
+namespace coop::client
+{
+
+class storage_link
+{
+public:
+	struct outcome {
+		int err = 0;                        // 0 or -errno
+		const coop_st_body *body = nullptr; // of a good reply
+		std::string data;                   // of a reply to a call without 'dest'
+		std::uint64_t bytes = 0;            // received into 'dest'
+		bool streamed = false;              // the bytes want a CHECK
+		bool repeated = false;              // was sent on an earlier connection too
+	};
+	struct call {
+		std::uint16_t op;
+		std::string frame;                   // header and body
+		std::vector<iovec> source;           // data to send; the caller's until completion
+		std::vector<iovec> dest;             // where the data of the reply go
+		std::function<void(outcome &)> done; // on the connection's thread
+		std::chrono::steady_clock::time_point deadline;
+		std::uint64_t id = 0;
+		std::uint64_t epoch = 0; // connection that it was sent on; 0: not yet
+		bool repeated = false;
+	};
+	struct open_record { // enough to open it again
+		handle fh;
+		caller who;
+		std::uint32_t flags;
+	};
+
+	explicit storage_link(const storage_options &); // connects; throws
+	~storage_link();
+
+	void submit(std::shared_ptr<call>);
+	// Submits and waits. data: of the reply.
+	int ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
+		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {});
+	std::shared_ptr<call> make(std::uint16_t op, const coop_st_body &) const;
+
+	void opened(std::uint64_t id, open_record);
+	void closed(std::uint64_t id);
+	// An open of this file for writing by this user, 0: none.
+	std::uint64_t writable_open(const handle &, uid_t);
+	void registered(const coop_addr &);
+	const entry &root() const { return root_; }
+	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
+	storage::traffic stats() const;
+
+private:
+	using clock = std::chrono::steady_clock;
+	// In storage_connect.cpp; int: 0 or -errno, text: why.
+	int dial(std::string &why);
+	int shake_hands(std::string &why);
+	int restore(std::string &why);
+	int exchange(std::uint16_t op, const coop_st_body &request, coop_st_header &,
+		     coop_st_body &reply);
+	void lost();
+	void reconnect();
+
+	void run();
+	bool receive();
+	bool deliver(const coop_st_header &, const std::uint8_t *body);
+	bool receive_into(std::vector<iovec>);
+	static bool patient(clock::time_point &began);
+	bool fill(std::size_t want, bool idle_ok);
+	void take_push(const coop_st_header &, const std::uint8_t *body);
+	void tell(const node_event &);
+	void complete(const std::shared_ptr<call> &, outcome &);
+	void pump();
+	void transmit(const call &, std::uint64_t epoch);
+	bool send_all(std::vector<iovec>);
+	void expire(bool all);
+
+	const storage_options options_;
+	secret key_;
+	std::array<std::uint8_t, 16> fabric_key_{};
+	std::string session_;
+	entry root_;
+
+	std::mutex mutex_; // the table
+	std::condition_variable wake_;
+	std::map<std::uint64_t, std::shared_ptr<call>> calls_;
+	std::map<std::uint64_t, open_record> opens_;
+	std::uint64_t last_id_ = 0;
+	std::uint64_t epoch_ = 0; // of the connection; 0: none
+	unsigned in_flight_ = 0;  // sent on this connection
+	std::uint32_t window_ = COOP_ST_REQUESTS_MAX;
+	bool stop_ = false, has_addr_ = false;
+	coop_addr addr_{};
+
+	std::mutex send_mutex_; // the socket's sending side; after mutex_, never before it
+	std::uint64_t send_epoch_ = 0;
+	std::atomic<int> fd_{-1};
+
+	// The connection's thread:
+	std::array<std::uint8_t, 8192 + COOP_ST_HEADER + COOP_ST_BODY_MAX> in_;
+	std::size_t have_ = 0, used_ = 0;
+	bool holding_ = false; // pushes wait until the caller knows of the new connection
+	std::vector<node_event> held_;
+	std::set<std::uint32_t> nodes_;
+	std::uint64_t epochs_ = 0;
+	clock::time_point next_expiry_{};
+	std::thread thread_;
+
+	std::atomic<std::uint64_t> tx_bytes_{0}, rx_bytes_{0}, rx_data_{0}, done_calls_{0},
+		reconnects_{0};
+	std::atomic<bool> connected_{false};
+};
+
+void fill_cred(const caller &, coop_st_cred &);
+coop_st_bytes bytes_of(std::string_view);
+
+} // namespace coop::client

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: MIT
+// connection.cpp - input, and what a request leads to. Output is in output.cpp.
+#include "userland/daemon/connection.hpp"
+
+#include <netinet/tcp.h>
+#include <spdlog/spdlog.h>
+#include <sys/socket.h>
+
+namespace coop::daemon
+{
+
+namespace
+{
+
+constexpr unsigned batch_max = 32; // requests taken before others have their turn
+
+void option(int fd, int level, int name, int value)
+{
+	if (::setsockopt(fd, level, name, &value, sizeof(value)))
+		spdlog::debug("socket option {}/{}: {}", level, name, std::strerror(errno));
+}
+
+} // namespace
+
+connection::connection(server &s, asio::ip::tcp::socket socket) :
+	server_(s),
+	socket_(std::move(socket)),
+	fd_(socket_.native_handle()),
+	deadline_(s.io()),
+	in_(hello_max)
+{
+	asio::error_code ec;
+	const auto remote = socket_.remote_endpoint(ec);
+	peer_ = ec ? "?" : remote.address().to_string() + ":" + std::to_string(remote.port());
+	socket_.native_non_blocking(true, ec);
+	option(fd_, IPPROTO_TCP, TCP_NODELAY, 1);
+	option(fd_, SOL_SOCKET, SO_KEEPALIVE, 1);
+	option(fd_, IPPROTO_TCP, TCP_KEEPIDLE, 10);
+	option(fd_, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+	option(fd_, IPPROTO_TCP, TCP_KEEPCNT, 3);
+	option(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, send_timeout_ms);
+}
+
+connection::~connection()
+{
+	if (session_)
+		server_.detach(session_, forget_);
+}
+
+void connection::start()
+{
+	deadline_.expires_after(stranger_time);
+	deadline_.async_wait([self = shared_from_this()](asio::error_code ec) {
+		if (!ec)
+			self->shut();
+	});
+	arm();
+}
+
+void connection::arm()
+{
+	socket_.async_wait(asio::ip::tcp::socket::wait_read,
+			   [self = shared_from_this()](asio::error_code ec) {
+				   if (ec)
+					   self->shut();
+				   else
+					   self->readable();
+			   });
+}
+
+void connection::again()
+{
+	asio::post(server_.io(), [self = shared_from_this()] { self->readable(); });
+}
+
+void connection::pause()
+{
+	{
+		std::lock_guard lock(mutex_);
+		if (over_ || draining_)
+			return;
+		if (in_flight_) {
+			paused_ = true; // until a reply has left
+			return;
+		}
+	}
+	again();
+}
+
+void connection::shut()
+{
+	{
+		std::lock_guard lock(mutex_);
+		if (over_)
+			return;
+		over_ = true;
+		if (!writing_) // otherwise the one that sends still uses it
+			out_.clear();
+	}
+	::shutdown(fd_, SHUT_RDWR);
+	asio::post(server_.io(), [self = shared_from_this()] { self->deadline_.cancel(); });
+	if (const std::uint32_t node = node_.exchange(0)) {
+		std::uint32_t mine = node;
+		session_->node.compare_exchange_strong(mine, 0);
+		server_.members().leave(node);
+		server_.files().openers.left(node);
+	}
+	server_.gone(*this);
+}
+
+void connection::drain()
+{
+	bool idle;
+	{
+		std::lock_guard lock(mutex_);
+		draining_ = true;
+		idle = !in_flight_ && out_.empty();
+	}
+	if (idle)
+		shut();
+}
+
+bool connection::ended()
+{
+	std::lock_guard lock(mutex_);
+	return over_;
+}
+
+std::string connection::describe() const
+{
+	std::lock_guard lock(mutex_);
+	return fmt::format("{} export={} node={} requests={} sent_bytes={} in_flight={}", peer_,
+			   export_ ? export_->name() : "-", node_.load(), requests_.load(),
+			   tx_bytes_.load(), in_flight_);
+}
+
+void connection::readable()
+{
+	std::vector<work> batch;
+	bool end = false, full = false;
+	while (!end && !full && batch.size() < batch_max) {
+		if (partial_) {
+			receive_data(end);
+			if (partial_)
+				break;
+			continue;
+		}
+		switch (parse(batch)) {
+		case parsed::bad:
+			server_.malformed.fetch_add(1, std::memory_order_relaxed);
+			spdlog::debug("{}: not our protocol; connection ended", peer_);
+			end = true;
+			continue;
+		case parsed::full:
+			full = true;
+			continue;
+		case parsed::more:
+			break;
+		}
+		if (partial_)
+			continue;
+		const ssize_t n = ::recv(fd_, in_.data() + have_, in_.size() - have_, MSG_DONTWAIT);
+		if (n > 0)
+			have_ += static_cast<std::size_t>(n);
+		else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+			end = true;
+		else
+			break;
+	}
+	if (end) {
+		// What was said before the end counts, BYE above all.
+		if (state_ == state::ready)
+			for (work &w : batch)
+				run(std::move(w));
+		shut();
+		return;
+	}
+	// Before the proof requests are few and change what the parser accepts: one after another.
+	if (state_ != state::ready) {
+		for (work &w : batch)
+			handshake(*w);
+		if (ended())
+			return;
+		if (batch.empty())
+			arm();
+		else
+			again();
+		return;
+	}
+	work mine;
+	if (!batch.empty()) {
+		mine = std::move(batch.back());
+		batch.pop_back();
+	}
+	for (work &w : batch)
+		asio::post(server_.io(), [self = shared_from_this(),
+					  w = std::make_shared<work>(std::move(w))]() mutable {
+			self->run(std::move(*w));
+		});
+	// From here on another thread may be in readable().
+	if (full)
+		pause();
+	else if (batch.size() + 1 >= batch_max)
+		again();
+	else
+		arm();
+	if (mine)
+		run(std::move(mine));
+}
+
+// Takes whole messages out of the buffer.
+connection::parsed connection::parse(std::vector<work> &batch)
+{
+	std::size_t at = 0;
+	parsed result = parsed::more;
+	while (have_ - at >= COOP_ST_HEADER && batch.size() < batch_max) {
+		auto w = std::make_unique<request>();
+		coop_st_header &h = w->head;
+		if (coop_st_header_get(&h, in_.data() + at) || h.flags & COOP_ST_F_REPLY ||
+		    (h.data_len && h.op != COOP_ST_WRITE) ||
+		    (state_ != state::ready &&
+		     (h.data_len || COOP_ST_HEADER + h.body_len > hello_max))) {
+			result = parsed::bad;
+			break;
+		}
+		if (have_ - at < COOP_ST_HEADER + h.body_len)
+			break;
+		{
+			std::lock_guard lock(mutex_);
+			if (over_ || draining_ || in_flight_ >= COOP_ST_REQUESTS_MAX ||
+			    (unwritten_ && unwritten_ + h.data_len > unwritten_max)) {
+				result = parsed::full;
+				break;
+			}
+			in_flight_++;
+			unwritten_ += h.data_len;
+		}
+		const std::uint8_t *body = in_.data() + at + COOP_ST_HEADER;
+		w->raw.assign(body, body + h.body_len);
+		at += COOP_ST_HEADER + h.body_len;
+		if (h.data_len) {
+			w->data.resize(h.data_len);
+			data_have_ = std::min<std::size_t>(h.data_len, have_ - at);
+			std::memcpy(w->data.data(), in_.data() + at, data_have_);
+			at += data_have_;
+			if (data_have_ < h.data_len) {
+				partial_ = std::move(w);
+				break;
+			}
+		}
+		batch.push_back(std::move(w));
+		if (state_ != state::ready)
+			break;
+	}
+	have_ -= at;
+	std::memmove(in_.data(), in_.data() + at, have_);
+	return result;
+}
+
+void connection::receive_data(bool &end)
+{
+	while (data_have_ < partial_->data.size()) {
+		const ssize_t n = ::recv(fd_, partial_->data.data() + data_have_,
+					 partial_->data.size() - data_have_, MSG_DONTWAIT);
+		if (n > 0)
+			data_have_ += static_cast<std::size_t>(n);
+		else if (n < 0 && errno == EINTR)
+			continue;
+		else {
+			end = n == 0 || errno != EAGAIN;
+			return;
+		}
+	}
+	asio::post(server_.io(), [self = shared_from_this(),
+				  w = std::make_shared<work>(std::move(partial_))]() mutable {
+		self->run(std::move(*w));
+	});
+}
+
+void connection::run(work w)
+{
+	request &r = *w;
+	requests_.fetch_add(1, std::memory_order_relaxed);
+	if (!coop_st_op_known(r.head.op) || r.head.op == COOP_ST_NODE ||
+	    r.head.op <= COOP_ST_PROOF_OP)
+		return refuse(r, EOPNOTSUPP);
+	if (coop_st_body_get(&r.body, coop_st_request_fields(r.head.op), r.raw.data(),
+			     static_cast<u32>(r.raw.size()))) {
+		server_.malformed.fetch_add(1, std::memory_order_relaxed);
+		return refuse(r, EBADMSG);
+	}
+	reply out;
+	switch (r.head.op) {
+	case COOP_ST_REGISTER:
+		return enroll(r);
+	case COOP_ST_BYE: {
+		answer(r, out);
+		std::lock_guard lock(mutex_);
+		forget_ = true;
+		return;
+	}
+	case COOP_ST_STATS: {
+		const std::string text = server_.stats_text();
+		out.data.assign(text.begin(), text.end());
+		return answer(r, out);
+	}
+	default:
+		break;
+	}
+	if (!coop_st_op_changes(r.head.op)) {
+		server_.files().execute(*export_, *session_, r, out);
+		return answer(r, out);
+	}
+	std::string encoded;
+	auto to = [weak = weak_from_this(), unwritten = r.head.data_len](const std::string &text) {
+		if (auto self = weak.lock()) {
+			item i;
+			i.head = text;
+			i.request = true;
+			{
+				std::lock_guard lock(self->mutex_);
+				self->unwritten_ -= unwritten;
+			}
+			self->enqueue(std::move(i));
+		}
+	};
+	switch (session_->admit(r.head.id, to, encoded)) {
+	case session::verdict::running:
+		return;
+	case session::verdict::answered:
+		return to(encoded);
+	case session::verdict::run:
+		break;
+	}
+	server_.files().execute(*export_, *session_, r, out);
+	encoded = encode(r.head, out);
+	encoded.append(reinterpret_cast<const char *>(out.data.data()), out.data.size());
+	if (auto deliver = session_->done(r.head.id, encoded))
+		deliver(encoded);
+}
+
+void connection::refuse(const request &r, int err)
+{
+	server_.refused.fetch_add(1, std::memory_order_relaxed);
+	reply out;
+	out.status = static_cast<std::uint32_t>(err);
+	{
+		std::lock_guard lock(mutex_);
+		unwritten_ -= r.head.data_len;
+	}
+	answer(r, out);
+}
+
+void connection::enroll(const request &r)
+{
+	reply out;
+	const std::uint32_t node = server_.members().join(
+		r.body.addr, [weak = weak_from_this()](const node_change &c) {
+			if (auto self = weak.lock())
+				self->push(c);
+		});
+	if (!node) {
+		out.status = EUSERS;
+	} else {
+		const std::uint32_t before = node_.exchange(node);
+		if (before)
+			server_.members().leave(before);
+		session_->node = node;
+		out.body.node_id = node;
+		if (ended() && node_.exchange(0))
+			server_.members().leave(node);
+	}
+	answer(r, out);
+}
+
+// ---- handshake ---------------------------------------------------------------
+
+void connection::handshake(const request &r)
+{
+	coop_st_body body;
+	if (coop_st_body_get(&body, coop_st_request_fields(r.head.op), r.raw.data(),
+			     static_cast<u32>(r.raw.size()))) {
+		server_.malformed.fetch_add(1, std::memory_order_relaxed);
+		return shut();
+	}
+	request decoded;
+	decoded.head = r.head;
+	decoded.body = body;
+	if (state_ == state::hello && r.head.op == COOP_ST_HELLO)
+		return hello(decoded);
+	if (state_ == state::proof && r.head.op == COOP_ST_PROOF_OP)
+		return proof(decoded);
+	refuse(r, EPROTO);
+	state_ = state::over;
+}
+
+void connection::hello(const request &r)
+{
+	const coop_st_body &b = r.body;
+	reply out;
+	random_bytes(out.body.nonce, sizeof(out.body.nonce));
+	out.body.version_min = out.body.version_max = COOP_ST_VERSION;
+	out.body.flags = server_.key().empty() ? 0 : COOP_ST_W_KEYED;
+	shake_ = {
+		std::string(reinterpret_cast<const char *>(b.nonce), sizeof(b.nonce)),
+		std::string(reinterpret_cast<const char *>(out.body.nonce), sizeof(out.body.nonce)),
+		std::string(reinterpret_cast<const char *>(b.session), sizeof(b.session)),
+		std::string(view(b.text)),
+		b.version_min,
+		b.version_max,
+		COOP_ST_VERSION,
+		out.body.flags};
+	if (b.version_min > COOP_ST_VERSION || b.version_max < COOP_ST_VERSION)
+		out.status = EPROTONOSUPPORT;
+	if (!server_.key().empty()) {
+		const digest d = shake_.proof(server_.key(), "server");
+		std::memcpy(out.body.proof, d.data(), d.size());
+	}
+	state_ = out.status ? state::over : state::proof;
+	answer(r, out);
+}
+
+void connection::proof(const request &r)
+{
+	reply out;
+	if (!server_.key().empty()) {
+		const digest d = shake_.proof(server_.key(), "client");
+		if (!equal_secret(d.data(), r.body.proof, d.size())) {
+			server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
+			spdlog::warn("{}: wrong cluster key; connection refused", peer_);
+			state_ = state::over;
+			return refuse(r, EKEYREJECTED);
+		}
+	}
+	const exported *in = server_.files().find_export(shake_.export_name);
+	int err = in ? server_.files().root(*in, out) : -ENOENT;
+	bool fresh = false;
+	std::shared_ptr<session> s;
+	if (!err) {
+		s = server_.attach(shake_.session, fresh);
+		err = s ? 0 : -EUSERS;
+	}
+	if (err) {
+		state_ = state::over;
+		return refuse(r, -err);
+	}
+	session_ = std::move(s);
+	server_.known(*this);
+	{
+		std::lock_guard lock(mutex_);
+		export_ = in;
+	}
+	deadline_.cancel();
+	in_.resize(input_max);
+	state_ = state::ready;
+	out.body.flags = fresh ? COOP_ST_W_NEW_SESSION : 0;
+	out.body.count = COOP_ST_REQUESTS_MAX;
+	answer(r, out);
+}
+
+} // namespace coop::daemon

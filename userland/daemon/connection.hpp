@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// connection.hpp - one client's TCP connection: framing, handshake, and what is
+// on its way out.
+//
+// Input: one thread at a time. It stops taking requests when the client has too
+// many in flight or too much data waits to be written; TCP then stops the
+// client. Output: a queue that whoever adds to it drains; a request counts as in
+// flight until its reply has left, so a client that does not read stops being
+// served, and what it costs is bounded. The descriptor is closed by the last
+// owner only, so that no thread can meet another connection's descriptor.
+#pragma once
+
+#include <asio.hpp>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "userland/daemon/server.hpp"
+
+namespace coop::daemon
+{
+
+constexpr std::size_t input_max = 16384;         // bytes of the receive buffer: one body and more
+constexpr std::size_t hello_max = 1024;          // the same before the proof
+constexpr std::size_t unwritten_max = 16u << 20; // bytes of WRITE data held for a connection
+constexpr std::size_t pushes_max = 2 * members_max; // pushes that wait for a slow client
+constexpr unsigned send_timeout_ms = 30000;         // TCP_USER_TIMEOUT
+
+class connection : public std::enable_shared_from_this<connection>
+{
+public:
+	connection(server &, asio::ip::tcp::socket);
+	~connection();
+	void start();
+	// Takes no more requests; ends when all replies have left.
+	void drain();
+	void shut();
+	bool ended();
+	std::string describe() const;
+
+private:
+	struct item {
+		std::string head; // header and body
+		std::vector<std::uint8_t> data;
+		std::shared_ptr<unique_fd> file;
+		reply source; // of a streamed read: what the tail is made from
+		std::uint64_t offset = 0;
+		std::uint32_t left = 0; // bytes of the file still to send
+		std::uint32_t status = 0;
+		std::size_t sent = 0; // of head and data
+		bool request = false; // counts as in flight
+	};
+	enum class state { hello, proof, ready, over };
+	using work = std::unique_ptr<request>;
+
+	void arm();
+	void again();
+	void pause();
+	void readable();
+	enum class parsed { more, full, bad };
+	parsed parse(std::vector<work> &);
+	void receive_data(bool &end);
+	void run(work);
+	void handshake(const request &);
+	void hello(const request &);
+	void proof(const request &);
+	void enroll(const request &);
+	void answer(const request &, reply &);
+	void refuse(const request &, int err);
+	std::string encode(const coop_st_header &, const reply &) const;
+	void enqueue(item);
+	void flush();
+	enum class progress { done, blocked, broken };
+	progress send_some();
+	progress send_file(item &);
+	void push(const node_change &);
+
+	server &server_;
+	asio::ip::tcp::socket socket_;
+	const int fd_;
+	std::string peer_;
+	asio::steady_timer deadline_;
+
+	// Input: whoever runs readable().
+	std::vector<std::uint8_t> in_;
+	std::size_t have_ = 0;
+	work partial_; // its data are not complete
+	std::size_t data_have_ = 0;
+
+	// Handshake, then constant.
+	state state_ = state::hello;
+	struct handshake shake_;
+	const exported *export_ = nullptr;
+	std::shared_ptr<session> session_;
+	std::atomic<std::uint32_t> node_{0};
+
+	mutable std::mutex mutex_; // all below
+	std::deque<item> out_;
+	bool writing_ = false, over_ = false, paused_ = false, draining_ = false, forget_ = false;
+	unsigned in_flight_ = 0;
+	std::size_t unwritten_ = 0, pushes_ = 0;
+	std::atomic<std::uint64_t> tx_bytes_{0}, requests_{0};
+};
+
+} // namespace coop::daemon

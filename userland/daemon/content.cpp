@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: MIT
+// content.cpp - what is inside files: open, read, write, setattr, and the
+// versions that go with them.
+//
+// A change holds the inode's mutex and, where the kernel grants it, a lease that
+// keeps others from opening the file for writing: version before, change,
+// version after, with nothing in between. Without the lease the version before
+// is reported as 0, so that no client carries its cache over.
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+
+#include "userland/daemon/identity.hpp"
+#include "userland/daemon/service.hpp"
+
+namespace coop::daemon
+{
+
+namespace
+{
+
+// Runs change(fd) with the versions around it. The inode's mutex is held.
+template <class act> int change_locked(inode &n, coop_st_body &out, act change)
+{
+	int err = 0;
+	std::shared_ptr<unique_fd> fd;
+	if (n.type == S_IFREG)
+		fd = n.data_locked(
+			err); // may be refused to a daemon that is not root: then no proof
+	struct stat st;
+	stillness still(fd ? fd->get() : -1, n.writable_locked());
+	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
+		return -errno;
+	if (n.type == S_IFREG) {
+		out.before = n.record.observe(st, still, n.in.clock());
+		if (!still.granted())
+			out.before = 0;
+	}
+	err = change(fd ? fd->get() : -1);
+	if (err)
+		return err;
+	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
+		return -errno;
+	std::uint64_t version = 0;
+	if (n.type == S_IFREG)
+		version = n.record.observe(st, still, n.in.clock());
+	fill_attr(st, n.fid, version, out.attr);
+	return 0;
+}
+
+// 0 if the file holds 'version' (0: any; then it is filled in).
+int verify_locked(inode &n, std::uint64_t &version, struct stat &st)
+{
+	if (version) {
+		if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
+			return -errno;
+		if (n.record.matches(version, st))
+			return 0;
+		if (version & provisional_bit)
+			return -ESTALE;
+	}
+	std::uint64_t now;
+	if (int err = n.observe_locked(st, now))
+		return err;
+	if (version && version != now)
+		return -ESTALE;
+	version = now;
+	return 0;
+}
+
+bool matches(inode &n, std::uint64_t version)
+{
+	struct stat st;
+	std::lock_guard lock(n.mutex);
+	return !::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH) && n.record.matches(version, st);
+}
+
+int access_mode(std::uint32_t flags)
+{
+	const bool r = flags & COOP_ST_O_READ, w = flags & COOP_ST_O_WRITE;
+	return r && w ? O_RDWR : w ? O_WRONLY : O_RDONLY;
+}
+
+struct timespec when(const coop_st_time &t, std::uint32_t valid, std::uint32_t set,
+		     std::uint32_t now)
+{
+	if (valid & now)
+		return {0, UTIME_NOW};
+	if (valid & set)
+		return {static_cast<time_t>(t.sec), static_cast<long>(t.nsec)};
+	return {0, UTIME_OMIT};
+}
+
+} // namespace
+
+std::uint32_t service::still(const reply &r)
+{
+	return matches(*r.node, r.version) ? 0 : ESTALE;
+}
+
+int service::setattr(const exported &in, session &s, call r, reply &out)
+{
+	const coop_st_setattr &set = r.body.set;
+	inode_ref n;
+	if (int err = inodes.get(in, view(r.body.fh), n))
+		return err;
+	bool may_write = false;
+	if (r.body.open_id) {
+		auto f = s.find(r.body.open_id);
+		may_write = f && f->node == n && f->flags & COOP_ST_O_WRITE;
+	}
+	std::lock_guard lock(n->mutex);
+	const bool sized = set.valid & COOP_ST_SET_SIZE;
+	if (sized) {
+		if (n->type != S_IFREG)
+			return n->type == S_IFDIR ? -EISDIR : -EINVAL;
+		if (!may_write) {
+			as_user user(r.body.cred);
+			unique_fd probe;
+			if (user.error())
+				return user.error();
+			if (int err = n->reopen(O_WRONLY, probe))
+				return err;
+		}
+		if (int err = n->want_writable_locked())
+			return err;
+	}
+	const std::string self = "/proc/self/fd/" + std::to_string(n->path.get());
+	const int err = change_locked(*n, out.body, [&](int fd) {
+		as_user user(r.body.cred);
+		if (user.error())
+			return user.error();
+		if (sized && ::ftruncate(fd, static_cast<off_t>(set.size)))
+			return -errno;
+		if (set.valid & (COOP_ST_SET_UID | COOP_ST_SET_GID) &&
+		    ::fchownat(n->path.get(), "", set.valid & COOP_ST_SET_UID ? set.uid : ~0u,
+			       set.valid & COOP_ST_SET_GID ? set.gid : ~0u, AT_EMPTY_PATH))
+			return -errno;
+		if (set.valid & COOP_ST_SET_MODE) {
+			if (n->type == S_IFLNK)
+				return -EOPNOTSUPP;
+			if (::chmod(self.c_str(), set.mode & 07777))
+				return -errno;
+		}
+		const struct timespec t[2] = {
+			when(set.atime, set.valid, COOP_ST_SET_ATIME, COOP_ST_SET_ATIME_NOW),
+			when(set.mtime, set.valid, COOP_ST_SET_MTIME, COOP_ST_SET_MTIME_NOW)};
+		if (t[0].tv_nsec == UTIME_OMIT && t[1].tv_nsec == UTIME_OMIT)
+			return 0;
+		const bool link = n->type == S_IFLNK;
+		return ::utimensat(link ? n->path.get() : AT_FDCWD, link ? "" : self.c_str(), t,
+				   link ? AT_EMPTY_PATH : 0)
+			       ? -errno
+			       : 0;
+	});
+	n->drop_writable_locked();
+	return err;
+}
+
+int service::opened(session &s, inode_ref n, std::uint32_t flags, std::uint64_t open_id,
+		    const coop_st_cred &cred, std::uint32_t want_inline, reply &out)
+{
+	auto f = std::make_shared<open_file>();
+	std::uint64_t version;
+	{
+		std::lock_guard lock(n->mutex);
+		if (flags & COOP_ST_O_WRITE) {
+			if (int err = n->want_writable_locked())
+				return err;
+			n->writers++;
+		}
+		f->node = n; // from here on its destructor takes the writer back
+		f->flags = flags;
+		f->who = opener::of(cred);
+	}
+	if (int err = s.add(open_id, f))
+		return err;
+	{
+		std::lock_guard lock(n->mutex);
+		int err = 0;
+		if (flags & COOP_ST_O_TRUNC && flags & COOP_ST_O_WRITE &&
+		    !(flags & COOP_ST_O_AGAIN)) {
+			err = change_locked(*n, out.body, [&](int fd) {
+				as_user user(cred);
+				if (user.error())
+					return user.error();
+				return ::ftruncate(fd, 0) ? -errno : 0;
+			});
+			version = out.body.attr.version;
+		} else {
+			struct stat st;
+			err = n->observe_locked(st, version);
+			if (!err)
+				fill_attr(st, n->fid, version, out.body.attr);
+		}
+		if (!err && !n->data_locked(err))
+			err = err ? err : -EIO;
+		if (err) {
+			// Not under the mutex, which the destructor takes.
+			f->node.reset();
+			if (flags & COOP_ST_O_WRITE) {
+				n->writers--;
+				n->drop_writable_locked();
+			}
+			s.take(open_id);
+			return err;
+		}
+	}
+	std::vector<std::uint32_t> others;
+	openers.opened({n->fid, version}, s.node, others);
+	out.body.n_nodes = static_cast<u32>(others.size());
+	std::copy(others.begin(), others.end(), out.body.nodes);
+	const std::uint64_t length = std::min<std::uint64_t>(
+		out.body.attr.size, std::min<std::uint32_t>(want_inline, COOP_ST_INLINE_MAX));
+	if (others.empty() && length && flags & COOP_ST_O_READ && !(flags & COOP_ST_O_AGAIN)) {
+		std::shared_ptr<unique_fd> fd;
+		int err;
+		{
+			std::lock_guard lock(n->mutex);
+			fd = n->data_locked(err);
+		}
+		out.data.resize(length);
+		if (!fd ||
+		    ::pread(fd->get(), out.data.data(), length, 0) !=
+			    static_cast<ssize_t>(length) ||
+		    !matches(*n, version))
+			out.data.clear(); // changed meanwhile; the client will ask
+		stats.inline_bytes.fetch_add(out.data.size(), std::memory_order_relaxed);
+	}
+	return 0;
+}
+
+int service::open(const exported &in, session &s, call r, reply &out)
+{
+	const std::uint32_t flags = r.body.flags;
+	inode_ref n;
+	if (flags & ~COOP_ST_O_ALL || !(flags & (COOP_ST_O_READ | COOP_ST_O_WRITE)) ||
+	    !r.body.open_id)
+		return -EINVAL;
+	if (int err = inodes.get(in, view(r.body.fh), n))
+		return err;
+	if (n->type != S_IFREG)
+		return n->type == S_IFDIR ? -EISDIR : n->type == S_IFLNK ? -ELOOP : -ENXIO;
+	{
+		std::lock_guard lock(n->mutex); // it must not be taken for somebody else's open
+		as_user user(r.body.cred);
+		unique_fd checked;
+		if (user.error())
+			return user.error();
+		if (int err = n->reopen(access_mode(flags), checked))
+			return err;
+	}
+	return opened(s, std::move(n), flags, r.body.open_id, r.body.cred, r.body.count, out);
+}
+
+int service::create(const exported &in, session &s, call r, reply &out)
+{
+	const std::uint32_t flags = r.body.flags;
+	inode_ref dir, n;
+	unique_fd path;
+	bool made = false;
+	if (flags & ~COOP_ST_O_ALL || !(flags & (COOP_ST_O_READ | COOP_ST_O_WRITE)) ||
+	    !r.body.open_id)
+		return -EINVAL;
+	if (int err = directory(in, r.body.fh, dir))
+		return err;
+	{
+		as_user user(r.body.cred);
+		if (user.error())
+			return user.error();
+		int err = in.make(dir->path.get(), view(r.body.name), r.body.mode, path);
+		made = !err;
+		if (err == -EEXIST && !(flags & COOP_ST_O_EXCL))
+			err = in.walk(dir->path.get(), view(r.body.name), path);
+		if (err)
+			return err;
+	}
+	if (int err = entry(*dir, view(r.body.name), std::move(path), out, &n))
+		return err;
+	if (n->type != S_IFREG)
+		return n->type == S_IFDIR ? -EISDIR : n->type == S_IFLNK ? -ELOOP : -ENXIO;
+	if (!made) {
+		std::lock_guard lock(n->mutex);
+		as_user user(r.body.cred);
+		unique_fd checked;
+		if (user.error())
+			return user.error();
+		if (int err = n->reopen(access_mode(flags), checked))
+			return err;
+	}
+	return opened(s, std::move(n), flags, r.body.open_id, r.body.cred, 0, out);
+}
+
+int service::close(session &s, call r, reply &out)
+{
+	std::shared_ptr<open_file> f = s.take(r.body.open_id);
+	if (!f)
+		return -EBADF;
+	const inode_ref n = f->node;
+	const bool wrote = f->flags & COOP_ST_O_WRITE;
+	f.reset(); // the writable descriptor goes first, then a read lease is proof
+	if (int err = attributes(*n, out.body.attr))
+		return err;
+	out.body.before = out.body.attr.version;
+	if (wrote) {
+		std::vector<std::uint32_t> others;
+		openers.opened({n->fid, out.body.attr.version}, s.node, others);
+	}
+	return 0;
+}
+
+int service::commit(session &s, call r, reply &out)
+{
+	std::shared_ptr<open_file> f = s.find(r.body.open_id);
+	if (!f)
+		return -EBADF;
+	std::shared_ptr<unique_fd> fd;
+	{
+		int err;
+		std::lock_guard lock(f->node->mutex);
+		fd = f->node->data_locked(err);
+		if (!fd)
+			return err;
+	}
+	if (::fsync(fd->get()))
+		return -errno;
+	fd.reset();
+	if (int err = attributes(*f->node, out.body.attr))
+		return err;
+	out.body.before = out.body.attr.version;
+	return 0;
+}
+
+int service::read(session &s, call r, reply &out)
+{
+	std::shared_ptr<open_file> f = s.find(r.body.open_id);
+	if (!f || !(f->flags & COOP_ST_O_READ))
+		return -EBADF;
+	if (r.body.count > COOP_ST_IO_MAX ||
+	    r.body.offset > static_cast<u64>(INT64_MAX) - r.body.count)
+		return -EINVAL;
+	inode &n = *f->node;
+	constexpr unsigned tries = 4; // for a reader that takes any version while somebody writes
+	for (unsigned i = 0; i < tries; i++) {
+		std::shared_ptr<unique_fd> fd;
+		std::uint64_t version = r.body.version;
+		struct stat st;
+		{
+			int err;
+			std::lock_guard lock(n.mutex);
+			fd = n.data_locked(err);
+			if (!fd)
+				return err;
+			err = verify_locked(n, version, st);
+			if (err)
+				return err;
+		}
+		const auto size = static_cast<std::uint64_t>(st.st_size);
+		const auto count = static_cast<std::uint32_t>(
+			r.body.offset < size
+				? std::min<std::uint64_t>(r.body.count, size - r.body.offset)
+				: 0);
+		out.body.version = version;
+		out.body.size = size;
+		if (count > copy_max) {
+			out.file = std::move(fd);
+			out.node = f->node;
+			out.version = version;
+			out.offset = r.body.offset;
+			out.count = count;
+			stats.read_bytes.fetch_add(count, std::memory_order_relaxed);
+			return 0;
+		}
+		out.data.resize(count);
+		ssize_t got = 0;
+		if (count)
+			got = ::pread(fd->get(), out.data.data(), count,
+				      static_cast<off_t>(r.body.offset));
+		if (got < 0)
+			return -errno;
+		if (got == static_cast<ssize_t>(count) && matches(n, version)) {
+			stats.read_bytes.fetch_add(count, std::memory_order_relaxed);
+			return 0;
+		}
+		if (r.body.version)
+			break;
+	}
+	return -ESTALE;
+}
+
+int service::check(session &s, call r, reply &out)
+{
+	std::shared_ptr<open_file> f = s.find(r.body.open_id);
+	if (!f)
+		return -EBADF;
+	struct stat st;
+	out.body.version = r.body.version;
+	std::lock_guard lock(f->node->mutex);
+	if (!r.body.version)
+		return -EINVAL;
+	if (int err = verify_locked(*f->node, out.body.version, st))
+		return err;
+	out.body.size = static_cast<u64>(st.st_size);
+	return 0;
+}
+
+int service::write(session &s, call r, reply &out)
+{
+	std::shared_ptr<open_file> f = s.find(r.body.open_id);
+	if (!f || !(f->flags & COOP_ST_O_WRITE))
+		return -EBADF;
+	if (r.body.offset > INT64_MAX - COOP_ST_IO_MAX)
+		return -EFBIG;
+	coop_st_cred cred;
+	f->who.fill(cred);
+	inode &n = *f->node;
+	std::lock_guard lock(n.mutex);
+	const int err = change_locked(n, out.body, [&](int fd) {
+		as_user user(cred); // so that quotas and set-id bits follow the writer
+		if (user.error())
+			return user.error();
+		std::size_t done = 0;
+		while (done < r.data.size()) {
+			struct iovec v = {const_cast<std::uint8_t *>(r.data.data()) + done,
+					  r.data.size() - done};
+			const ssize_t got =
+				::pwritev2(fd, &v, 1, static_cast<off_t>(r.body.offset + done),
+					   f->flags & COOP_ST_O_APPEND ? RWF_APPEND : 0);
+			if (got < 0 && errno == EINTR)
+				continue;
+			if (got <= 0)
+				return got ? -errno : -EIO;
+			done += static_cast<std::size_t>(got);
+		}
+		return 0;
+	});
+	if (!err)
+		stats.written_bytes.fetch_add(r.data.size(), std::memory_order_relaxed);
+	return err;
+}
+
+} // namespace coop::daemon

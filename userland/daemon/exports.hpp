@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// exports.hpp - directory trees that are served, and the handles of what is in
+// them.
+//
+// A handle names a file whatever its path, also after a restart of the daemon:
+//
+//   version 1 | kind | length of id | handle type | export id (8) | id | MAC (16)
+//
+// kind 1: id is what name_to_handle_at() gave. Opening needs CAP_DAC_READ_SEARCH.
+// kind 2, where that cannot be had: id is inode number and birth time, followed
+// by the path as it was; a table remembers where files went. Opening walks the
+// path and believes the result only if number and birth time are the same.
+//
+// The MAC keeps clients from making handles of files outside the export. An
+// export is one file system: mounts below it are not entered (-EXDEV).
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "coop/cluster_key.hpp"
+#include "rpc/store.h"
+#include "userland/daemon/fd.hpp"
+#include "userland/daemon/version.hpp"
+
+namespace coop::daemon
+{
+
+constexpr std::size_t handle_mac = 16; // bytes
+constexpr std::size_t path_table_max = 1
+				       << 18; // paths remembered an export, where handles need them
+
+struct export_spec {
+	std::string name; // as clients say it, without the leading slash
+	std::string path;
+};
+
+class exported
+{
+public:
+	// Throws std::runtime_error with a text that a person can act on.
+	exported(const export_spec &, const digest &handle_secret, bool force_paths);
+
+	const std::string &name() const { return spec_.name; }
+	const std::string &path() const { return spec_.path; }
+	const change_clock &clock() const { return clock_; }
+	bool by_path() const { return by_path_; }
+	int root() const { return root_.get(); }
+
+	struct named {
+		std::string handle;
+		coop_fid fid;
+	};
+	// The handle of an open file. dir_handle, name: where it was found, for kind 2.
+	[[nodiscard]] int name_of(int fd, std::string_view dir_handle, std::string_view name,
+				  named &out) const;
+	// An O_PATH descriptor of a handle; -ESTALE: forged, of another export, or gone.
+	[[nodiscard]] int open(std::string_view handle, unique_fd &path, coop_fid &fid) const;
+	// One component below dir, never through a link or another mount. As the calling thread's
+	// user.
+	[[nodiscard]] int walk(int dir, std::string_view name, unique_fd &path) const;
+	// A new regular file, -EEXIST if the name is taken. As the calling thread's user.
+	[[nodiscard]] int make(int dir, std::string_view name, mode_t mode, unique_fd &path) const;
+	// kind 2: a name changed.
+	void moved(std::string_view handle, std::string_view dir_handle,
+		   std::string_view name) const;
+
+private:
+	std::string seal(std::uint8_t kind, std::int32_t type, std::string_view id) const;
+	coop_fid fid_of(std::uint8_t kind, std::int32_t type, std::string_view id) const;
+	std::string path_of(std::string_view dir_handle, std::string_view name) const;
+	std::string known_path(std::string_view handle) const;
+	void remember(std::string_view key, std::string path) const;
+
+	export_spec spec_;
+	digest secret_;
+	std::string id_; // 8 bytes: of the name, so that it survives restarts
+	unique_fd root_;
+	change_clock clock_;
+	bool by_path_ = false;
+	struct remembered {
+		std::string path;
+		std::list<std::string>::iterator use;
+	};
+	mutable std::mutex mutex_; // the path table
+	mutable std::unordered_map<std::string, remembered> paths_;
+	mutable std::list<std::string> uses_; // oldest first
+};
+
+// A name that a client may use: one component, neither "." nor "..".
+[[nodiscard]] bool good_name(std::string_view);
+
+} // namespace coop::daemon

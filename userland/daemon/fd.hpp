@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// fd.hpp - a descriptor with an owner.
+#pragma once
+
+#include <unistd.h>
+#include <utility>
+
+namespace coop::daemon
+{
+
+class unique_fd
+{
+public:
+	unique_fd() = default;
+	explicit unique_fd(int fd) : fd_(fd) {}
+	unique_fd(unique_fd &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+	unique_fd &operator=(unique_fd &&o) noexcept
+	{
+		std::swap(fd_, o.fd_);
+		return *this;
+	}
+	~unique_fd()
+	{
+		if (fd_ >= 0)
+			::close(fd_);
+	}
+	int get() const { return fd_; }
+	explicit operator bool() const { return fd_ >= 0; }
+
+private:
+	int fd_ = -1;
+};
+
+} // namespace coop::daemon

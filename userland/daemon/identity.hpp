@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// identity.hpp - file-system calls as the calling user.
+//
+// The ids that the file system looks at belong to the thread, so each thread of
+// the pool becomes the caller for the length of one call. Leaving fsuid 0 takes
+// the file-system capabilities away, coming back returns them; the kernel does
+// both. An error on the way in leaves the thread as it was; an error on the way
+// back would leave a thread with a stranger's rights, so that ends the process.
+#pragma once
+
+#include "rpc/store.h"
+
+namespace coop::daemon
+{
+
+// Whether this process can become other users.
+[[nodiscard]] bool can_switch_users();
+
+class as_user
+{
+public:
+	explicit as_user(const coop_st_cred &);
+	as_user(const as_user &) = delete;
+	as_user &operator=(const as_user &) = delete;
+	~as_user();
+	// 0, or -errno: the caller must do nothing on the user's behalf.
+	[[nodiscard]] int error() const { return error_; }
+
+private:
+	int error_ = 0;
+	bool switched_ = false;
+};
+
+} // namespace coop::daemon

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// members.hpp - who is on the fabric, and who opened what lately.
+//
+// Soft state: it ends with the connection that registered it and with the
+// daemon. A node that comes back gets a new id, so that an old hint never names
+// a new node. Wrong or missing hints cost a question to a peer, never data.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "rpc/store.h"
+
+namespace coop::daemon
+{
+
+constexpr std::size_t members_max = 4096;     // registered nodes
+constexpr std::size_t openers_max = 1u << 16; // file versions that openers are remembered for
+
+struct file_version {
+	coop_fid fid;
+	std::uint64_t version;
+	bool operator==(const file_version &o) const
+	{
+		return fid.hi == o.fid.hi && fid.lo == o.fid.lo && version == o.version;
+	}
+};
+
+struct file_version_hash {
+	std::size_t operator()(const file_version &f) const
+	{
+		return f.fid.hi ^ f.version * 0x9e3779b97f4a7c15;
+	}
+};
+
+class opener_table
+{
+public:
+	// Records that 'node' opened it; out: who else did, most recent first. node 0: only asks.
+	void opened(const file_version &, std::uint32_t node, std::vector<std::uint32_t> &out);
+	void left(std::uint32_t node);
+	std::size_t size() const;
+
+private:
+	struct slot {
+		std::vector<std::uint32_t> nodes; // most recent first, at most COOP_MAX_HINTS + 1
+		std::list<file_version>::iterator use;
+	};
+	mutable std::mutex mutex_;
+	std::unordered_map<file_version, slot, file_version_hash> slots_;
+	std::list<file_version> uses_; // oldest first
+};
+
+struct node_change {
+	bool joined;
+	std::uint32_t node;
+	coop_addr addr;
+};
+
+class member_table
+{
+public:
+	// Called with the table locked, so that all see changes in one order; it must not block.
+	using push = std::function<void(const node_change &)>;
+
+	// Tells 'to' of all others and all others of it. 0: full.
+	std::uint32_t join(const coop_addr &, push to);
+	void leave(std::uint32_t node);
+	std::size_t size() const;
+
+private:
+	struct member {
+		coop_addr addr;
+		push to;
+	};
+	mutable std::mutex mutex_;
+	std::map<std::uint32_t, member> members_;
+	std::uint32_t last_ = 0;
+};
+
+} // namespace coop::daemon

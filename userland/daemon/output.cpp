@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+// output.cpp - replies on their way out.
+//
+// Whoever adds to an empty queue sends, until the socket is full; then whoever
+// finds it writable goes on. Bytes of files go from the page cache to the socket
+// by sendfile(). The header has promised their number: if the file has become
+// shorter meanwhile zeros take their place, and the tail says that it changed.
+// The socket still refers to pages of the file when sendfile() returns, so the
+// tail cannot be the last word; the client asks again (CHECK) when it has the
+// bytes.
+#include <netinet/in.h>
+#include <spdlog/spdlog.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "userland/daemon/connection.hpp"
+
+namespace coop::daemon
+{
+
+namespace
+{
+constexpr unsigned gather_max = 32; // small replies sent by one call
+} // namespace
+
+std::string connection::encode(const coop_st_header &request, const reply &r) const
+{
+	std::uint8_t buf[COOP_ST_HEADER + COOP_ST_BODY_MAX];
+	coop_st_header h{};
+	h.op = request.op;
+	h.flags = COOP_ST_F_REPLY;
+	h.id = request.id;
+	h.status = r.status;
+	if (!r.status || request.op == COOP_ST_HELLO) {
+		const int len = coop_st_body_put(&r.body, coop_st_reply_fields(request.op),
+						 buf + COOP_ST_HEADER, COOP_ST_BODY_MAX);
+		if (len < 0)
+			h.status = EOVERFLOW;
+		else
+			h.body_len = static_cast<u32>(len);
+	}
+	if (!h.status) {
+		h.data_len = r.file ? r.count : static_cast<u32>(r.data.size());
+		if (r.file)
+			h.flags |= COOP_ST_F_STREAM;
+	}
+	coop_st_header_put(&h, buf);
+	return {reinterpret_cast<const char *>(buf), COOP_ST_HEADER + h.body_len};
+}
+
+void connection::answer(const request &r, reply &out)
+{
+	item i;
+	i.head = encode(r.head, out);
+	i.data = std::move(out.data);
+	i.file = out.file;
+	i.offset = out.offset;
+	i.left = out.file ? out.count : 0;
+	i.request = true;
+	if (out.file)
+		i.source = std::move(out);
+	enqueue(std::move(i));
+}
+
+void connection::push(const node_change &c)
+{
+	reply r;
+	coop_st_header h{};
+	h.op = COOP_ST_NODE;
+	r.body.flags = c.joined;
+	r.body.node_id = c.node;
+	r.body.addr = c.addr;
+	item i;
+	i.head = encode(h, r);
+	bool slow;
+	{
+		std::lock_guard lock(mutex_);
+		slow = ++pushes_ > pushes_max;
+		if (over_)
+			return;
+		out_.push_back(std::move(i));
+	}
+	// Not from here: the table of members is locked.
+	asio::post(server_.io(), [self = shared_from_this(), slow] {
+		if (slow)
+			self->shut();
+		else
+			self->flush();
+	});
+}
+
+void connection::enqueue(item i)
+{
+	{
+		std::lock_guard lock(mutex_);
+		if (over_)
+			return;
+		out_.push_back(std::move(i));
+	}
+	flush();
+}
+
+void connection::flush()
+{
+	{
+		std::lock_guard lock(mutex_);
+		if (writing_ || over_)
+			return;
+		writing_ = true;
+	}
+	for (;;) {
+		switch (send_some()) {
+		case progress::done: // and writing_ is false
+			return;
+		case progress::broken:
+			shut();
+			return;
+		case progress::blocked:
+			socket_.async_wait(asio::ip::tcp::socket::wait_write,
+					   [self = shared_from_this()](asio::error_code ec) {
+						   {
+							   std::lock_guard lock(self->mutex_);
+							   self->writing_ = false;
+						   }
+						   if (ec)
+							   self->shut();
+						   else
+							   self->flush();
+					   });
+			return;
+		}
+	}
+}
+
+// Sends until the queue is empty or the socket full. Only the one that set writing_ is here, and
+// only it takes items off the queue; adding to a deque moves none.
+connection::progress connection::send_some()
+{
+	for (;;) {
+		struct iovec v[2 * gather_max];
+		unsigned n = 0;
+		std::size_t total = 0;
+		item *stream = nullptr;
+		{
+			std::lock_guard lock(mutex_);
+			if (over_) {
+				writing_ = false;
+				return progress::done;
+			}
+			if (out_.empty()) {
+				writing_ = false;
+				if (draining_ && !in_flight_)
+					return progress::broken;
+				return progress::done;
+			}
+			for (item &i : out_) {
+				std::size_t skip = i.sent;
+				const std::pair<const void *, std::size_t> parts[] = {
+					{i.head.data(), i.head.size()},
+					{i.data.data(), i.data.size()}};
+				for (const auto &[p, len] : parts) {
+					if (skip < len) {
+						v[n++] = {const_cast<char *>(
+								  static_cast<const char *>(p)) +
+								  skip,
+							  len - skip};
+						total += len - skip;
+					}
+					skip -= std::min(skip, len);
+				}
+				if (i.left) {
+					stream = &i;
+					break;
+				}
+				if (n + 2 > std::size(v))
+					break;
+			}
+		}
+		if (total) {
+			struct msghdr m = {};
+			m.msg_iov = v;
+			m.msg_iovlen = n;
+			ssize_t sent = ::sendmsg(
+				fd_, &m, MSG_DONTWAIT | MSG_NOSIGNAL | (stream ? MSG_MORE : 0));
+			if (sent < 0) {
+				if (errno == EINTR)
+					continue;
+				return errno == EAGAIN ? progress::blocked : progress::broken;
+			}
+			tx_bytes_.fetch_add(static_cast<std::uint64_t>(sent),
+					    std::memory_order_relaxed);
+			const bool all = static_cast<std::size_t>(sent) == total;
+			bool resume = false;
+			{
+				std::lock_guard lock(mutex_);
+				while (!over_ && !out_.empty()) {
+					item &i = out_.front();
+					const std::size_t len =
+						i.head.size() + i.data.size() - i.sent;
+					const std::size_t took =
+						std::min(len, static_cast<std::size_t>(sent));
+					i.sent += took;
+					sent -= static_cast<ssize_t>(took);
+					if (took < len || i.left)
+						break;
+					if (i.request) {
+						in_flight_--;
+						resume = paused_;
+					} else {
+						pushes_--;
+					}
+					out_.pop_front();
+					if (!sent)
+						break;
+				}
+				if (resume)
+					paused_ = false;
+			}
+			if (resume)
+				asio::post(server_.io(),
+					   [self = shared_from_this()] { self->readable(); });
+			if (!all)
+				continue; // finds out whether the socket is full
+		}
+		if (stream) {
+			const progress p = send_file(*stream);
+			if (p != progress::done)
+				return p;
+		}
+	}
+}
+
+connection::progress connection::send_file(item &i)
+{
+	static const std::vector<std::uint8_t> zeros(65536);
+	while (i.left) {
+		ssize_t n = 0;
+		if (!i.status) {
+			off_t at = static_cast<off_t>(i.offset);
+			n = ::sendfile(fd_, i.file->get(), &at, i.left);
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n < 0 && errno == EAGAIN)
+				return progress::blocked;
+			if (n < 0 && (errno == EPIPE || errno == ECONNRESET || errno == ETIMEDOUT))
+				return progress::broken;
+			if (n <= 0)
+				i.status = n ? static_cast<std::uint32_t>(errno) : ESTALE;
+		}
+		if (i.status) {
+			n = ::send(fd_, zeros.data(), std::min<std::size_t>(zeros.size(), i.left),
+				   MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE);
+			if (n < 0) {
+				if (errno == EINTR)
+					continue;
+				return errno == EAGAIN ? progress::blocked : progress::broken;
+			}
+		}
+		i.offset += static_cast<std::uint64_t>(n);
+		i.left -= static_cast<std::uint32_t>(n);
+		tx_bytes_.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
+	}
+	std::uint8_t tail[COOP_ST_TAIL];
+	const std::uint32_t status = i.status ? i.status : service::still(i.source);
+	coop_st_tail_put(status, i.source.version, tail);
+	std::lock_guard lock(mutex_);
+	i.head.assign(reinterpret_cast<const char *>(tail), sizeof(tail));
+	i.sent = 0;
+	i.file.reset();
+	i.source = {};
+	return progress::done;
+}
+
+} // namespace coop::daemon

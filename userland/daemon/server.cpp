@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+// server.cpp - listening, the tables of connections and sessions, the end.
+#include "userland/daemon/server.hpp"
+
+#include <cstdio>
+#include <fcntl.h>
+#include <filesystem>
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "userland/daemon/connection.hpp"
+#include "userland/daemon/identity.hpp"
+
+namespace coop::daemon
+{
+
+namespace
+{
+
+using asio::ip::tcp;
+
+// What keys the MAC of handles: from the cluster key, else a file of our own, so that handles
+// survive a restart either way.
+digest handle_secret(const secret &cluster, std::string dir)
+{
+	constexpr const char *label = "coopfs handles 1";
+	if (!cluster.empty())
+		return hmac(as_view(cluster), {label});
+	if (dir.empty()) {
+		const char *home = std::getenv("HOME"), *state = std::getenv("XDG_STATE_HOME");
+		if (::geteuid() == 0)
+			dir = "/var/lib/coopfsd";
+		else if (state && *state)
+			dir = std::string(state) + "/coopfsd";
+		else
+			dir = std::string(home ? home : ".") + "/.local/state/coopfsd";
+	}
+	const std::string path = dir + "/handle.key";
+	std::error_code ec;
+	std::filesystem::create_directories(dir, ec);
+	unique_fd fd(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
+	if (fd) {
+		secret fresh(cluster_key_min);
+		random_bytes(fresh.data(), fresh.size());
+		if (::write(fd.get(), fresh.data(), fresh.size()) !=
+		    static_cast<ssize_t>(fresh.size()))
+			throw std::runtime_error(path + ": " + std::strerror(errno));
+	} else if (errno != EEXIST) {
+		spdlog::warn("{}: {}; file handles will not survive a restart (give --state DIR)",
+			     path, std::strerror(errno));
+		digest random;
+		random_bytes(random.data(), random.size());
+		return random;
+	}
+	return hmac(as_view(load_cluster_key(path)), {label});
+}
+
+std::size_t inodes_allowed(std::size_t asked, unsigned max_connections)
+{
+	constexpr std::size_t per_inode = 2, reserve = 128; // descriptors
+	struct rlimit limit;
+	if (::getrlimit(RLIMIT_NOFILE, &limit))
+		return 1024;
+	limit.rlim_cur = limit.rlim_max;
+	::setrlimit(RLIMIT_NOFILE, &limit);
+	::getrlimit(RLIMIT_NOFILE, &limit);
+	const std::size_t all = std::min<std::size_t>(limit.rlim_cur, 1u << 20);
+	const std::size_t kept = max_connections + reserve;
+	const std::size_t most = all > kept + 2 * per_inode ? (all - kept) / per_inode / 2 : 64;
+	return asked ? std::min(asked, most) : most;
+}
+
+} // namespace
+
+server::server(const settings &s) : settings_(s), acceptor_(io_), reaper_(io_), accept_pause_(io_)
+{
+	// What a lease breaker sends us; leases here last microseconds, so there is nothing to do.
+	::signal(SIGIO, SIG_IGN);
+	::signal(SIGPIPE, SIG_IGN);
+	::umask(0); // clients apply their own
+	if (!s.key_file.empty())
+		key_ = load_cluster_key(s.key_file);
+	if (s.exports.empty())
+		throw std::runtime_error("nothing to export: give --export NAME=PATH");
+	const digest handles = handle_secret(key_, s.state_dir);
+	std::vector<std::unique_ptr<exported>> exports;
+	for (const export_spec &e : s.exports) {
+		for (const auto &other : exports)
+			if (other->name() == e.name)
+				throw std::runtime_error("export " + e.name + " is given twice");
+		exports.push_back(std::make_unique<exported>(e, handles, s.path_handles));
+		spdlog::info("export {}: {} ({}, change times {})", e.name, e.path,
+			     exports.back()->by_path()
+				     ? "handles by path: no CAP_DAC_READ_SEARCH or no "
+				       "support by the file system"
+				     : "file handles",
+			     exports.back()->clock().fine ? "fine-grained" : "coarse");
+	}
+	if (!can_switch_users())
+		spdlog::warn("not root: serves user {} only, with its rights", ::geteuid());
+	service_ = std::make_unique<service>(std::move(exports),
+					     inodes_allowed(s.max_inodes, s.max_connections));
+	listen(s.listen);
+	accept();
+	reap();
+	for (unsigned i = 0; i < std::max(1u, s.threads); i++)
+		threads_.emplace_back([this] { io_.run(); });
+}
+
+server::~server()
+{
+	drain();
+}
+
+void server::listen(const std::string &text)
+{
+	std::string host = text, port = std::to_string(default_port);
+	if (host.empty())
+		host = key_.empty() ? "127.0.0.1" : "0.0.0.0";
+	if (host.front() == '[') { // [v6]:port
+		const std::size_t end = host.find(']');
+		if (end == host.npos)
+			throw std::runtime_error("--listen " + text + ": missing ]");
+		if (end + 1 < host.size() && host[end + 1] == ':')
+			port = host.substr(end + 2);
+		host = host.substr(1, end - 1);
+	} else if (std::count(host.begin(), host.end(), ':') == 1) {
+		port = host.substr(host.find(':') + 1);
+		host.resize(host.find(':'));
+	}
+	asio::error_code ec;
+	tcp::resolver resolver(io_);
+	const auto found = resolver.resolve(host, port, tcp::resolver::passive, ec);
+	if (ec)
+		throw std::runtime_error("--listen " + text + ": " + ec.message());
+	const tcp::endpoint at = *found.begin();
+	if (key_.empty() && !at.address().is_loopback())
+		throw std::runtime_error(
+			"--listen " + text +
+			": without a cluster key only loopback addresses are served; "
+			"give --key FILE");
+	acceptor_.open(at.protocol(), ec);
+	if (!ec)
+		acceptor_.set_option(tcp::acceptor::reuse_address(true), ec);
+	if (!ec)
+		acceptor_.bind(at, ec);
+	if (!ec)
+		acceptor_.listen(asio::socket_base::max_listen_connections, ec);
+	if (ec)
+		throw std::runtime_error("cannot listen on " + host + " port " + port + ": " +
+					 ec.message());
+	port_ = acceptor_.local_endpoint().port();
+	address_ = at.address().to_string();
+	spdlog::info("listening on {} port {}{}", address_, port_,
+		     key_.empty() ? " (no cluster key: loopback only)" : "");
+}
+
+void server::accept()
+{
+	acceptor_.async_accept([this](asio::error_code ec, tcp::socket socket) {
+		if (ec == asio::error::operation_aborted)
+			return;
+		if (ec) { // out of descriptors or memory: others must end first
+			spdlog::warn("accept: {}", ec.message());
+			accept_pause_.expires_after(std::chrono::milliseconds(100));
+			accept_pause_.async_wait([this](asio::error_code e) {
+				if (!e)
+					accept();
+			});
+			return;
+		}
+		accepted.fetch_add(1, std::memory_order_relaxed);
+		auto c = std::make_shared<connection>(*this, std::move(socket));
+		bool full;
+		{
+			std::lock_guard lock(mutex_);
+			if (draining_)
+				return;
+			full = strangers_.size() >= strangers_max ||
+			       connections_.size() >= settings_.max_connections;
+			if (!full) {
+				strangers_.insert(c.get());
+				connections_.insert(c);
+			}
+		}
+		if (full)
+			refused.fetch_add(1, std::memory_order_relaxed);
+		else
+			c->start();
+		accept();
+	});
+}
+
+void server::known(connection &c)
+{
+	std::lock_guard lock(mutex_);
+	strangers_.erase(&c);
+}
+
+void server::gone(connection &c)
+{
+	std::lock_guard lock(mutex_);
+	strangers_.erase(&c);
+	connections_.erase(c.shared_from_this());
+}
+
+std::shared_ptr<session> server::attach(const std::string &id, bool &fresh)
+{
+	std::lock_guard lock(mutex_);
+	auto it = sessions_.find(id);
+	fresh = it == sessions_.end();
+	if (fresh) {
+		if (sessions_.size() >= sessions_max)
+			return nullptr;
+		it = sessions_.emplace(id, std::make_shared<session>(id)).first;
+	}
+	it->second->attached++;
+	return it->second;
+}
+
+void server::detach(const std::shared_ptr<session> &s, bool forget)
+{
+	std::shared_ptr<session> last; // files are closed after the lock is gone
+	std::lock_guard lock(mutex_);
+	s->attached--;
+	s->detached_at = std::chrono::steady_clock::now();
+	auto it = sessions_.find(s->id);
+	if (forget && !s->attached && it != sessions_.end() && it->second == s) {
+		last = std::move(it->second);
+		sessions_.erase(it);
+	}
+}
+
+void server::reap()
+{
+	constexpr std::chrono::seconds every{5};
+	reaper_.expires_after(every);
+	reaper_.async_wait([this](asio::error_code ec) {
+		if (ec)
+			return;
+		std::vector<std::shared_ptr<session>> dead;
+		{
+			std::lock_guard lock(mutex_);
+			const auto now = std::chrono::steady_clock::now();
+			std::erase_if(sessions_, [&](auto &s) {
+				if (s.second->attached ||
+				    now - s.second->detached_at < session_grace)
+					return false;
+				dead.push_back(s.second);
+				return true;
+			});
+		}
+		dead.clear();
+		reap();
+	});
+}
+
+void server::drain()
+{
+	std::vector<std::shared_ptr<connection>> all;
+	{
+		std::lock_guard lock(mutex_);
+		if (draining_)
+			return;
+		draining_ = true;
+		all.assign(connections_.begin(), connections_.end());
+	}
+	asio::post(io_, [this] {
+		asio::error_code ec;
+		acceptor_.close(ec);
+		accept_pause_.cancel();
+		reaper_.cancel();
+	});
+	for (auto &c : all)
+		c->drain();
+	const auto deadline = std::chrono::steady_clock::now() + drain_time;
+	for (auto &c : all) {
+		while (!c->ended() && std::chrono::steady_clock::now() < deadline)
+			std::this_thread::sleep_for(std::chrono::milliseconds(2));
+		c->shut();
+	}
+	all.clear();
+	io_.stop();
+	for (std::thread &t : threads_)
+		t.join();
+	threads_.clear();
+	write_stats();
+}
+
+std::string server::stats_text() const
+{
+	const service_stats &s = service_->stats;
+	std::string text = "coopfsd-stats 1\n";
+	const auto line = [&](std::string_view key, std::uint64_t value) {
+		text += fmt::format("{} {}\n", key, value);
+	};
+	line("served_bytes", s.read_bytes + s.inline_bytes);
+	line("read_bytes", s.read_bytes);
+	line("inline_bytes", s.inline_bytes);
+	line("written_bytes", s.written_bytes);
+	line("errors", s.errors);
+	line("malformed", malformed);
+	line("refused", refused);
+	line("auth_failures", auth_failures);
+	line("accepted", accepted);
+	line("inodes", service_->inodes.size());
+	line("opener_records", service_->openers.size());
+	line("members", members_.size());
+	{
+		std::lock_guard lock(mutex_);
+		line("connections", connections_.size());
+		line("sessions", sessions_.size());
+	}
+	for (std::uint16_t op = 0; op < COOP_ST_OP_END; op++)
+		if (s.calls[op])
+			text += fmt::format("calls {} {}\n", coop_st_op_name(op),
+					    s.calls[op].load());
+	return text;
+}
+
+void server::write_stats() const
+{
+	if (settings_.stats_file.empty())
+		return;
+	// Renamed into place, so that a reader never sees half of it.
+	const std::string fresh = settings_.stats_file + ".new";
+	FILE *f = std::fopen(fresh.c_str(), "we");
+	const std::string text = stats_text();
+	bool ok = f && std::fwrite(text.data(), 1, text.size(), f) == text.size();
+	ok = f && std::fclose(f) == 0 && ok;
+	if (!ok || std::rename(fresh.c_str(), settings_.stats_file.c_str()))
+		spdlog::error("{}: {}", settings_.stats_file, std::strerror(errno));
+}
+
+void server::log_connections() const
+{
+	std::lock_guard lock(mutex_);
+	for (const auto &c : connections_)
+		spdlog::info("connection {}", c->describe());
+}
+
+} // namespace coop::daemon

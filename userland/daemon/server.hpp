@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// server.hpp - the daemon: listens, keeps connections, sessions and members.
+//
+// One io_context runs on a small pool of threads. A thread that finds a
+// connection readable takes what has arrived, hands all but the last request to
+// the pool and executes the last one itself, so that a lone request costs no
+// thread switch and many run at once. File-system calls block their thread; the
+// pool is what bounds them.
+#pragma once
+
+#include <asio.hpp>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "userland/daemon/service.hpp"
+
+namespace coop::daemon
+{
+
+constexpr std::uint16_t default_port = 17430;
+constexpr std::size_t strangers_max = 64; // connections that have not proved anything yet
+constexpr std::chrono::seconds stranger_time{10};
+constexpr std::chrono::seconds drain_time{10};
+
+struct settings {
+	std::vector<export_spec> exports;
+	std::string listen; // ADDR[:PORT]; empty: loopback without a key, all addresses with one
+	std::string key_file;
+	std::string state_dir;  // keeps the secret of handles where there is no key; empty: default
+	std::string stats_file; // counters are written here at the end and on request
+	unsigned threads = 16;
+	unsigned max_connections = 1024;
+	std::size_t max_inodes = 0; // 0: from RLIMIT_NOFILE
+	bool path_handles = false;  // as if the file system had no handles
+};
+
+class connection;
+
+class server
+{
+public:
+	// Listens and serves. Throws std::runtime_error with a text that a person can act on.
+	explicit server(const settings &);
+	~server();
+	server(const server &) = delete;
+	server &operator=(const server &) = delete;
+
+	std::uint16_t port() const { return port_; }
+	std::string address() const { return address_; }
+	std::string stats_text() const;
+	void write_stats() const; // to the stats file, if there is one
+	void log_connections() const;
+	// Lets what is running finish, takes nothing new, and ends.
+	void drain();
+
+	// For connections:
+	service &files() { return *service_; }
+	member_table &members() { return members_; }
+	asio::io_context &io() { return io_; }
+	const secret &key() const { return key_; }
+	std::shared_ptr<session> attach(const std::string &id, bool &fresh); // null: too many
+	void detach(const std::shared_ptr<session> &, bool forget);
+	void known(connection &); // has proved itself
+	void gone(connection &);
+	std::atomic<std::uint64_t> malformed{0}, refused{0}, auth_failures{0}, accepted{0};
+
+private:
+	void listen(const std::string &);
+	void accept();
+	void reap();
+
+	const settings settings_;
+	secret key_;
+	std::unique_ptr<service> service_;
+	member_table members_;
+	asio::io_context io_;
+	asio::ip::tcp::acceptor acceptor_;
+	asio::steady_timer reaper_, accept_pause_;
+	std::uint16_t port_ = 0;
+	std::string address_;
+	mutable std::mutex mutex_; // connections, sessions, strangers
+	std::set<std::shared_ptr<connection>> connections_;
+	std::map<std::string, std::shared_ptr<session>> sessions_;
+	std::set<connection *> strangers_;
+	bool draining_ = false;
+	std::vector<std::thread> threads_;
+};
+
+} // namespace coop::daemon

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// service.hpp - the operations: a decoded request in, a reply out.
+//
+// Knows files, users and versions, and nothing of sockets. Every function may
+// block in the file system and may run on any thread, many at once.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "userland/daemon/members.hpp"
+#include "userland/daemon/session.hpp"
+
+namespace coop::daemon
+{
+
+constexpr std::uint32_t copy_max = 65536; // longer reads are streamed from the file
+
+struct request {
+	coop_st_header head{};
+	coop_st_body body{};
+	std::vector<std::uint8_t> raw; // what body's byte strings point into
+	std::vector<std::uint8_t> data;
+};
+
+struct service_stats {
+	std::array<std::atomic<std::uint64_t>, COOP_ST_OP_END> calls{};
+	std::atomic<std::uint64_t> read_bytes{0}, written_bytes{0}, inline_bytes{0}, errors{0};
+};
+
+class service
+{
+public:
+	service(std::vector<std::unique_ptr<exported>>, std::size_t inodes_max);
+
+	const exported *find_export(std::string_view name) const;
+	const std::vector<std::unique_ptr<exported>> &exports() const { return exports_; }
+	// The entry of an export's root.
+	[[nodiscard]] int root(const exported &, reply &);
+	void execute(const exported &, session &, const request &, reply &);
+	// For the tail of a streamed read: 0, or ESTALE.
+	static std::uint32_t still(const reply &);
+
+	service_stats stats;
+	opener_table openers;
+	inode_table inodes;
+
+private:
+	using call = const request &;
+	int dispatch(const exported &, session &, call, reply &);
+	int lookup(const exported &, call, reply &);
+	int getattr(const exported &, call, reply &);
+	int setattr(const exported &, session &, call, reply &);
+	int open(const exported &, session &, call, reply &);
+	int create(const exported &, session &, call, reply &);
+	int close(session &, call, reply &);
+	int read(session &, call, reply &);
+	int check(session &, call, reply &);
+	int write(session &, call, reply &);
+	int commit(session &, call, reply &);
+	int mkdir(const exported &, call, reply &);
+	int remove(const exported &, call, int flags);
+	int rename(const exported &, call);
+	int link(const exported &, call, reply &);
+	int symlink(const exported &, call, reply &);
+	int readlink(const exported &, call, reply &);
+	int readdir(const exported &, call, reply &);
+	int statfs(const exported &, call, reply &);
+
+	int directory(const exported &, const coop_st_bytes &, inode_ref &);
+	// Fills fh and attr of the reply with what is called 'name' in dir.
+	int entry(const inode &dir, std::string_view name, unique_fd path, reply &,
+		  inode_ref *keep);
+	int attributes(inode &, coop_st_attr &);
+	int opened(session &, inode_ref, std::uint32_t flags, std::uint64_t open_id,
+		   const coop_st_cred &, std::uint32_t want_inline, reply &);
+
+	std::vector<std::unique_ptr<exported>> exports_;
+};
+
+std::string_view view(const coop_st_bytes &);
+void fill_attr(const struct stat &, const coop_fid &, std::uint64_t version, coop_st_attr &);
+
+} // namespace coop::daemon

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// session.cpp - open files and remembered replies of one client.
+#include "userland/daemon/session.hpp"
+
+#include <cerrno>
+
+namespace coop::daemon
+{
+
+void opener::fill(coop_st_cred &c) const
+{
+	c.uid = uid;
+	c.gid = gid;
+	c.n_groups = static_cast<std::uint32_t>(groups.size());
+	std::copy(groups.begin(), groups.end(), c.groups);
+}
+
+opener opener::of(const coop_st_cred &c)
+{
+	return {c.uid, c.gid, {c.groups, c.groups + c.n_groups}};
+}
+
+open_file::~open_file()
+{
+	if (!node || !(flags & COOP_ST_O_WRITE))
+		return;
+	std::lock_guard lock(node->mutex);
+	node->writers--;
+	node->drop_writable_locked();
+}
+
+std::shared_ptr<open_file> session::find(std::uint64_t open_id)
+{
+	std::lock_guard lock(mutex_);
+	auto it = opens_.find(open_id);
+	return it == opens_.end() ? nullptr : it->second;
+}
+
+int session::add(std::uint64_t open_id, std::shared_ptr<open_file> f)
+{
+	std::lock_guard lock(mutex_);
+	if (opens_.size() >= opens_max)
+		return -EMFILE;
+	return opens_.emplace(open_id, std::move(f)).second ? 0 : -EEXIST;
+}
+
+std::shared_ptr<open_file> session::take(std::uint64_t open_id)
+{
+	std::lock_guard lock(mutex_);
+	auto node = opens_.extract(open_id);
+	return node ? std::move(node.mapped()) : nullptr;
+}
+
+session::verdict session::admit(std::uint64_t request, deliver to, std::string &out)
+{
+	std::lock_guard lock(mutex_);
+	auto [it, fresh] = replies_.try_emplace(request);
+	if (!fresh && it->second.finished) {
+		out = it->second.encoded;
+		return verdict::answered;
+	}
+	it->second.to = std::move(to);
+	return fresh ? verdict::run : verdict::running;
+}
+
+session::deliver session::done(std::uint64_t request, const std::string &encoded)
+{
+	std::lock_guard lock(mutex_);
+	kept &k = replies_[request];
+	k.finished = true;
+	k.encoded = encoded;
+	order_.push_back(request);
+	deliver to = std::move(k.to);
+	k.to = nullptr;
+	if (order_.size() > replies_kept) {
+		replies_.erase(order_.front());
+		order_.pop_front();
+	}
+	return to;
+}
+
+} // namespace coop::daemon

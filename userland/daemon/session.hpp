@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// session.hpp - what a client keeps across a lost connection: its open files
+// and the replies to what it changed.
+//
+// A request that changes something is executed once a session, however often it
+// arrives: the reply is kept under the request's id. A repeat that comes while
+// the first one is still running takes over its reply. The client has at most
+// COOP_ST_REQUESTS_MAX requests in flight and replies travel in order of
+// completion, so twice as many kept replies are enough.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "userland/daemon/inodes.hpp"
+
+namespace coop::daemon
+{
+
+constexpr std::size_t sessions_max = 4096;
+constexpr std::size_t opens_max = 65536; // a session
+constexpr std::size_t replies_kept = 2 * COOP_ST_REQUESTS_MAX;
+constexpr std::chrono::seconds session_grace{90}; // kept after its connection was lost
+
+// Who opened: what file-system calls on its behalf run as.
+struct opener {
+	std::uint32_t uid, gid;
+	std::vector<std::uint32_t> groups;
+	void fill(coop_st_cred &) const;
+	static opener of(const coop_st_cred &);
+};
+
+struct open_file {
+	inode_ref node;
+	std::uint32_t flags; // enum coop_st_open_flag
+	opener who;
+	~open_file();
+};
+
+struct reply {
+	std::uint32_t status = 0;
+	coop_st_body body{};
+	std::string text; // memory for what body's byte strings point at
+	std::string text2;
+	std::vector<std::uint8_t> data;
+	// READ that is streamed: 'count' bytes of the file from 'offset' instead of data.
+	std::shared_ptr<unique_fd> file;
+	inode_ref node;
+	std::uint64_t offset = 0, version = 0;
+	std::uint32_t count = 0;
+};
+
+class session
+{
+public:
+	explicit session(std::string id) : id(std::move(id)) {}
+	const std::string id;
+
+	[[nodiscard]] std::shared_ptr<open_file> find(std::uint64_t open_id);
+	// 0, -EMFILE, or -EEXIST
+	[[nodiscard]] int add(std::uint64_t open_id, std::shared_ptr<open_file>);
+	std::shared_ptr<open_file> take(std::uint64_t open_id);
+
+	enum class verdict {
+		run,      // first time: execute, then done()
+		answered, // 'out' holds the encoded reply
+		running,  // the first execution's reply will go to whoever asked last
+	};
+	using deliver = std::function<void(const std::string &)>;
+	verdict admit(std::uint64_t request, deliver to, std::string &out);
+	// Keeps the reply; returns where it goes.
+	deliver done(std::uint64_t request, const std::string &encoded);
+
+	std::atomic<std::uint32_t> node{0}; // registered node id
+	// Guarded by the server's table of sessions:
+	unsigned attached = 0;
+	std::chrono::steady_clock::time_point detached_at;
+
+private:
+	struct kept {
+		bool finished = false;
+		std::string encoded;
+		deliver to;
+	};
+	std::mutex mutex_;
+	std::unordered_map<std::uint64_t, std::shared_ptr<open_file>> opens_;
+	std::unordered_map<std::uint64_t, kept> replies_;
+	std::deque<std::uint64_t> order_; // finished ones, oldest first
+};
+
+} // namespace coop::daemon

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// version.cpp - leases as proof, change times as versions.
+#include "userland/daemon/version.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "coop/cluster_key.hpp"
+#include "userland/daemon/fd.hpp"
+
+namespace coop::daemon
+{
+
+std::uint64_t provisional_version()
+{
+	static std::atomic<std::uint64_t> next = [] {
+		std::uint64_t start;
+		random_bytes(&start, sizeof(start));
+		return start;
+	}();
+	return next.fetch_add(1, std::memory_order_relaxed) | provisional_bit;
+}
+
+std::uint64_t change_time_ns(const struct stat &st)
+{
+	if (st.st_ctim.tv_sec <= 0 || st.st_ctim.tv_sec > 9'000'000'000)
+		return 0; // outside what 63 bits of nanoseconds hold: never settled
+	return static_cast<std::uint64_t>(st.st_ctim.tv_sec) * 1'000'000'000 +
+	       static_cast<std::uint64_t>(st.st_ctim.tv_nsec);
+}
+
+change_clock change_clock::probe(int dir_fd)
+{
+	constexpr int rounds = 64; // far more than fit into one tick
+	unique_fd fd(::openat(dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+	if (!fd)
+		return {};
+	std::uint64_t last = 0;
+	for (int i = 0; i < rounds; i++) {
+		struct stat st;
+		if (::pwrite(fd.get(), &i, sizeof(i), 0) != sizeof(i) || ::fstat(fd.get(), &st))
+			return {};
+		if (change_time_ns(st) == last)
+			return {};
+		last = change_time_ns(st);
+	}
+	return {.fine = true};
+}
+
+stillness::stillness(int fd, bool writable) : fd_(fd)
+{
+	if (fd < 0) {
+		unknown_ = true;
+		return;
+	}
+	granted_ = ::fcntl(fd, F_SETLEASE, writable ? F_WRLCK : F_RDLCK) == 0;
+	unknown_ = !granted_ && errno != EAGAIN;
+}
+
+stillness::~stillness()
+{
+	if (granted_)
+		::fcntl(fd_, F_SETLEASE, F_UNLCK);
+}
+
+std::uint64_t version_record::observe(const struct stat &st, const stillness &still,
+				      const change_clock &clock)
+{
+	const std::uint64_t ctime = change_time_ns(st);
+	if (settled(st) && ctime)
+		return ctime;
+	if (ctime != ctime_) {
+		ctime_ = ctime;
+		given_ = 0;
+		provisional_ = {};
+	}
+	struct timespec now;
+	::clock_gettime(CLOCK_REALTIME, &now);
+	const std::uint64_t now_ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+				     static_cast<std::uint64_t>(now.tv_nsec);
+	const bool distinct = clock.fine || now_ns > ctime + coarse_ns;
+	const bool quiet = still.granted() || (still.unknown() && now_ns > ctime + settle_ns);
+	settled_ = ctime && distinct && quiet;
+	if (settled_)
+		return ctime;
+	const std::uint64_t fresh = provisional_version();
+	provisional_[given_++ % provisional_kept] = fresh;
+	return fresh;
+}
+
+bool version_record::matches(std::uint64_t version, const struct stat &st) const
+{
+	if (!version || change_time_ns(st) != ctime_)
+		return false;
+	if (version & provisional_bit)
+		return std::find(provisional_.begin(), provisional_.end(), version) !=
+		       provisional_.end();
+	return settled_ && version == ctime_;
+}
+
+} // namespace coop::daemon
