@@ -141,6 +141,14 @@ std::string address(unsigned side)
 	       "." + std::to_string(side + 1);
 }
 
+struct entrant {
+	kind k;
+	const char *name;
+};
+constexpr entrant entrants[] = {{kind::soft_roce, "soft-roce"},
+				{kind::udp_segmented, "udp-gso-gro"},
+				{kind::udp_plain, "udp-plain"}};
+
 struct bulk_result {
 	double gb_s, cpu_s_gib, lost;
 };
@@ -169,8 +177,10 @@ void receive_bulk(carrier &l, far_end &far, std::uint64_t total)
 		      l.counters().c_str());
 }
 
-bulk_result bulk(kind k, std::uint64_t total, bool verbose)
+bulk_result bulk(const entrant &e, std::uint64_t total, bool verbose)
 {
+	const kind k = e.k;
+	prctl(PR_SET_NAME, e.name); // perf tells the carriers apart by it
 	far_end far;
 	bulk_result result{};
 	const std::string here = address(0), there = address(1);
@@ -266,20 +276,12 @@ double median(std::vector<double> v)
 	return v[v.size() / 2];
 }
 
-struct entrant {
-	kind k;
-	const char *name;
-};
-constexpr entrant entrants[] = {{kind::soft_roce, "soft-roce"},
-				{kind::udp_segmented, "udp-gso-gro"},
-				{kind::udp_plain, "udp-plain"}};
-
 nlohmann::json run_bulk(unsigned rounds, std::uint64_t total, bool verbose)
 {
 	std::map<std::string, std::vector<double>> speed, cpu, lost;
 	for (unsigned r = 0; r < rounds; r++) {
 		for (const entrant &c : entrants) {
-			const bulk_result b = bulk(c.k, total, verbose);
+			const bulk_result b = bulk(c, total, verbose);
 			speed[c.name].push_back(b.gb_s);
 			cpu[c.name].push_back(b.cpu_s_gib);
 			lost[c.name].push_back(b.lost);
