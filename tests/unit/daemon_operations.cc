@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+// daemon_operations.cc - every operation over the wire against a real directory.
+#include "daemon_rig.hpp"
+
+#include <atomic>
+#include <sys/sysmacros.h>
+
+using namespace rig;
+
+using daemon_operations = daemon_test;
+
+TEST_F(daemon_operations, looks_up_opens_reads_and_closes)
+{
+	up();
+	put("small", "hello, world");
+	const entry e = find("small");
+	EXPECT_EQ(e.attr.st.st_size, 12);
+	EXPECT_NE(e.attr.version, 0u);
+	const open_result o = open(e, O_RDONLY, 5);
+	EXPECT_EQ(o.inline_data, "hello");
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 7, 100), "world");
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 12, 100), "");
+	write_result w{};
+	EXPECT_EQ(client_->close(e.fh, o.open_id, w), 0);
+	int err;
+	read_text(*client_, e, o.open_id, 0, 1, &err);
+	EXPECT_EQ(err, -EBADF);
+}
+
+TEST_F(daemon_operations, streams_long_reads_into_scattered_memory)
+{
+	up();
+	std::string text(5'000'003, 0);
+	for (std::size_t i = 0; i < text.size(); i++)
+		text[i] = static_cast<char>(i * 2654435761u >> 13);
+	put("big", text);
+	const entry e = find("big");
+	const open_result o = open(e, O_RDONLY);
+	std::string a(1'000'001, 0), b(4'500'000, 0);
+	const auto r = read_into(*client_, e, o.open_id, 0, {{a.data(), a.size()}, {b.data(), b.size()}},
+				 o.attr.version);
+	ASSERT_EQ(r.err, 0);
+	EXPECT_EQ(r.bytes, text.size());
+	EXPECT_EQ(r.size, text.size());
+	EXPECT_EQ(r.version, o.attr.version);
+	EXPECT_EQ(a + b.substr(0, text.size() - a.size()), text);
+}
+
+TEST_F(daemon_operations, many_reads_are_in_flight_at_once)
+{
+	up();
+	std::string text(1 << 20, 'x');
+	for (std::size_t i = 0; i < text.size(); i += 4)
+		std::memcpy(&text[i], &i, 4);
+	put("f", text);
+	const entry e = find("f");
+	const open_result o = open(e, O_RDONLY);
+	constexpr unsigned reads = 1000; // many more than may be under way
+	std::vector<std::string> got(reads, std::string(512, 0));
+	std::atomic<unsigned> done{0}, bad{0};
+	for (unsigned i = 0; i < reads; i++)
+		client_->read(e.fh, o.open_id, i * 1000, {{got[i].data(), got[i].size()}}, 0,
+			      [&](const storage::read_result &r) {
+				      bad += r.err != 0;
+				      done++;
+			      });
+	ASSERT_TRUE(eventually([&] { return done == reads; }));
+	EXPECT_EQ(bad, 0u);
+	for (unsigned i = 0; i < reads; i++)
+		EXPECT_EQ(got[i], text.substr(i * 1000, 512)) << i;
+}
+
+TEST_F(daemon_operations, creates_writes_and_sets_attributes)
+{
+	up();
+	entry e;
+	open_result o{};
+	ASSERT_EQ(client_->create(me(), client_->root().fh, "new", O_RDWR | O_EXCL, 0640, e, o), 0);
+	EXPECT_EQ(e.attr.st.st_mode & 07777, 0640u);
+	write_result w{};
+	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, std::string(3'000'000, 'a') + "tail", w), 0);
+	EXPECT_EQ(w.attr.st.st_size, 3'000'004);
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 2'999'999, 100), "atail");
+	EXPECT_EQ(client_->commit(e.fh, o.open_id, w), 0);
+	storage::setattr_request s{};
+	s.valid = storage::set_size | storage::set_mode | storage::set_mtime;
+	s.size = 4;
+	s.mode = 0600;
+	s.mtime = {1000, 5};
+	ASSERT_EQ(client_->setattr(me(), e.fh, s, w), 0);
+	EXPECT_EQ(w.attr.st.st_size, 4);
+	EXPECT_EQ(w.attr.st.st_mode & 07777, 0600u);
+	EXPECT_EQ(w.attr.st.st_mtim.tv_sec, 1000);
+	EXPECT_EQ(client_->close(e.fh, o.open_id, w), 0);
+	EXPECT_EQ(disk("new"), "aaaa");
+	open_result again{};
+	entry e2;
+	EXPECT_EQ(client_->create(me(), client_->root().fh, "new", O_RDWR | O_EXCL, 0640, e2, again), -EEXIST);
+	EXPECT_EQ(client_->create(me(), client_->root().fh, "new", O_RDWR, 0640, e2, again), 0);
+	EXPECT_EQ(e2.fh, e.fh);
+	o = open(e, O_WRONLY | O_TRUNC | O_APPEND);
+	EXPECT_EQ(o.attr.st.st_size, 0);
+	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, "one", w), 0);
+	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, "two", w), 0);
+	EXPECT_EQ(disk("new"), "onetwo");
+}
+
+TEST_F(daemon_operations, names_and_links)
+{
+	up();
+	const auto root = client_->root().fh;
+	put("f", "text");
+	entry dir, e, l;
+	ASSERT_EQ(client_->mkdir(me(), root, "d", 0750, dir), 0);
+	EXPECT_TRUE(S_ISDIR(dir.attr.st.st_mode));
+	EXPECT_EQ(dir.attr.version, 0u);
+	EXPECT_EQ(client_->mkdir(me(), root, "d", 0750, dir), -EEXIST);
+	ASSERT_EQ(client_->rename(me(), root, "f", dir.fh, "g", 0), 0);
+	EXPECT_EQ(client_->lookup(me(), root, "f", e), -ENOENT);
+	ASSERT_EQ(client_->lookup(me(), dir.fh, "g", e), 0);
+	ASSERT_EQ(client_->link(me(), e.fh, root, "h", l), 0);
+	EXPECT_EQ(l.fh, e.fh);
+	EXPECT_EQ(l.attr.st.st_nlink, 2u);
+	EXPECT_EQ(client_->rename(me(), root, "h", dir.fh, "g", RENAME_NOREPLACE), -EEXIST);
+	put("other", "x");
+	ASSERT_EQ(client_->rename(me(), root, "other", dir.fh, "g", RENAME_EXCHANGE), 0);
+	EXPECT_EQ(disk("d/g"), "x");
+	ASSERT_EQ(client_->symlink(me(), "d/g", root, "s", l), 0);
+	std::string target;
+	EXPECT_EQ(client_->readlink(me(), l.fh, target), 0);
+	EXPECT_EQ(target, "d/g");
+	EXPECT_EQ(client_->rmdir(me(), root, "d"), -ENOTEMPTY);
+	EXPECT_EQ(client_->unlink(me(), dir.fh, "g"), 0);
+	EXPECT_EQ(client_->rmdir(me(), root, "d"), 0);
+	EXPECT_EQ(client_->unlink(me(), root, "d"), -ENOENT);
+	struct statvfs fs;
+	EXPECT_EQ(client_->statfs(me(), root, fs), 0);
+	EXPECT_GT(fs.f_blocks, 0u);
+}
+
+TEST_F(daemon_operations, lists_a_directory_in_pieces)
+{
+	up();
+	constexpr int files = 300;
+	for (int i = 0; i < files; i++)
+		put("file-" + std::to_string(i), std::to_string(i));
+	std::set<std::string> names;
+	std::uint64_t cookie = 0;
+	bool end = false;
+	unsigned pieces = 0;
+	while (!end) {
+		std::vector<coop::client::dir_entry> got;
+		ASSERT_EQ(client_->readdir(me(), client_->root().fh, cookie, 8192, got, end), 0);
+		for (auto &d : got) {
+			EXPECT_TRUE(names.insert(d.name).second) << d.name;
+			EXPECT_EQ(d.node.fh, find(d.name).fh);
+			cookie = d.cookie;
+		}
+		pieces++;
+		ASSERT_LT(pieces, 1000u);
+	}
+	EXPECT_GT(pieces, 2u);
+	EXPECT_EQ(names.size(), static_cast<std::size_t>(files));
+}
+
+TEST_F(daemon_operations, nothing_leads_out_of_the_export)
+{
+	std::ofstream(base_ / "outside") << "secret";
+	up();
+	std::filesystem::create_symlink("../outside", tree_ / "way-out");
+	std::filesystem::create_directory_symlink("..", tree_ / "up");
+	const auto root = client_->root().fh;
+	entry e;
+	for (const char *name : {"..", ".", "", "../outside", "up/outside", "/etc/passwd"})
+		EXPECT_EQ(client_->lookup(me(), root, name, e), -EINVAL) << name;
+	EXPECT_EQ(client_->lookup(me(), root, std::string("a\0b", 3), e), -EINVAL);
+	EXPECT_EQ(client_->lookup(me(), root, std::string(300, 'n'), e), -ENAMETOOLONG);
+	open_result o{};
+	const entry link = find("way-out");
+	EXPECT_EQ(client_->open(me(), link.fh, O_RDONLY, 0, o), -ELOOP);
+	EXPECT_EQ(client_->lookup(me(), find("up").fh, "outside", e), -ENOTDIR);
+	EXPECT_EQ(client_->create(me(), root, "way-out", O_RDWR, 0644, e, o), -ELOOP);
+	EXPECT_EQ(client_->unlink(me(), root, ".."), -EINVAL);
+	EXPECT_EQ(client_->rename(me(), root, "up", root, "../x", 0), -EINVAL);
+	// A handle of the same file system, but not made by the daemon.
+	std::string forged = find("way-out").fh;
+	for (std::size_t i = 0; i < forged.size(); i++) {
+		std::string f = forged;
+		f[i] = static_cast<char>(f[i] ^ 1);
+		attributes a;
+		EXPECT_EQ(client_->getattr(me(), f, a), -ESTALE) << i;
+	}
+}
+
+TEST_F(daemon_operations, an_unlinked_file_stays_readable_while_open)
+{
+	up();
+	put("gone", "still here");
+	const entry e = find("gone");
+	const open_result o = open(e, O_RDONLY);
+	ASSERT_EQ(client_->unlink(me(), client_->root().fh, "gone"), 0);
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 100), "still here");
+}
+
+TEST_F(daemon_operations, files_are_served_with_the_rights_of_the_caller)
+{
+	if (::geteuid())
+		GTEST_SKIP() << "SKIPPED: only root can serve other users";
+	up();
+	constexpr uid_t other = 12345;
+	constexpr gid_t group = 23456;
+	const caller stranger{other, other, {}}, member{other, other, {group}};
+	const auto root = client_->root().fh;
+	put("private", "p");
+	put("grouped", "g");
+	::chmod((tree_ / "private").c_str(), 0600);
+	::chmod((tree_ / "grouped").c_str(), 0640);
+	ASSERT_EQ(::chown((tree_ / "grouped").c_str(), 0, group), 0);
+	std::filesystem::create_directory(tree_ / "closed");
+	put("closed/f", "x");
+	::chmod((tree_ / "closed").c_str(), 0700);
+	open_result o{};
+	entry e;
+	write_result w{};
+	EXPECT_EQ(client_->open(stranger, find("private").fh, O_RDONLY, 0, o), -EACCES);
+	EXPECT_EQ(client_->open(stranger, find("grouped").fh, O_RDONLY, 0, o), -EACCES);
+	EXPECT_EQ(client_->open(member, find("grouped").fh, O_RDONLY, 0, o), 0);
+	EXPECT_EQ(client_->open(member, find("grouped").fh, O_RDWR, 0, o), -EACCES);
+	EXPECT_EQ(client_->lookup(stranger, find("closed").fh, "f", e), -EACCES);
+	EXPECT_EQ(client_->create(stranger, root, "mine", O_RDWR, 0644, e, o), -EACCES);
+	EXPECT_EQ(client_->unlink(stranger, root, "private"), -EACCES);
+	storage::setattr_request s{};
+	s.valid = storage::set_mode;
+	s.mode = 0666;
+	EXPECT_EQ(client_->setattr(stranger, find("private").fh, s, w), -EPERM);
+	s.valid = storage::set_size;
+	EXPECT_EQ(client_->setattr(stranger, find("private").fh, s, w), -EACCES);
+	::chmod(tree_.c_str(), 0777);
+	ASSERT_EQ(client_->create(stranger, root, "mine", O_RDWR, 0400, e, o), 0);
+	EXPECT_EQ(e.attr.st.st_uid, other);
+	EXPECT_EQ(e.attr.st.st_gid, other);
+	EXPECT_EQ(write_text(*client_, e, o.open_id, 0, "w", w), 0) << "made writable by its own open";
+	// And the thread is root again afterwards.
+	EXPECT_EQ(client_->open(me(), find("private").fh, O_RDONLY, 0, o), 0);
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+// daemon_session.cc - keys, members, openers, lost connections, restarts.
+#include "daemon_rig.hpp"
+
+#include <atomic>
+
+using namespace rig;
+
+using daemon_session = daemon_test;
+
+namespace
+{
+
+coop_addr address(std::uint32_t n)
+{
+	coop_addr a{};
+	a.gid[15] = 1;
+	a.qpn = n;
+	a.qkey = 7;
+	return a;
+}
+
+// What a client was told about others.
+struct watcher {
+	std::mutex mutex;
+	std::map<std::uint32_t, std::uint32_t> nodes; // id -> qpn
+	void operator()(const coop::client::node_event &e)
+	{
+		std::lock_guard lock(mutex);
+		if (e.joined)
+			nodes[e.node] = e.addr.qpn;
+		else
+			nodes.erase(e.node);
+	}
+	std::size_t size()
+	{
+		std::lock_guard lock(mutex);
+		return nodes.size();
+	}
+	bool knows(std::uint32_t node)
+	{
+		std::lock_guard lock(mutex);
+		return nodes.contains(node);
+	}
+};
+
+} // namespace
+
+TEST_F(daemon_session, both_sides_must_know_the_key)
+{
+	settings_.key_file = write_key("key", 'k');
+	start();
+	EXPECT_NO_THROW(connect());
+	EXPECT_NE(connect()->fabric_key(), (std::array<std::uint8_t, 16>{}));
+	storage_options o = client_options();
+	o.key_file = write_key("other", 'x');
+	EXPECT_THROW(storage::connect(o), std::runtime_error);
+	o.key_file.clear();
+	EXPECT_THROW(storage::connect(o), std::runtime_error);
+	o.key_file = write_key("open", 'k', 0644);
+	EXPECT_THROW(storage::connect(o), std::runtime_error);
+	o = client_options();
+	o.export_name = "/nothing";
+	EXPECT_THROW(storage::connect(o), std::runtime_error);
+}
+
+TEST_F(daemon_session, without_a_key_only_loopback_is_served)
+{
+	settings_.listen = "0.0.0.0:0";
+	try {
+		start();
+		FAIL();
+	} catch (const std::runtime_error &e) {
+		EXPECT_NE(std::string(e.what()).find("--key"), std::string::npos) << e.what();
+	}
+}
+
+TEST_F(daemon_session, nodes_hear_of_each_other)
+{
+	start();
+	watcher seen[3];
+	std::unique_ptr<storage> c[3];
+	std::uint32_t id[3];
+	for (unsigned i = 0; i < 3; i++) {
+		storage_options o = client_options();
+		o.on_node = [&w = seen[i]](const coop::client::node_event &e) { w(e); };
+		c[i] = storage::connect(o);
+		id[i] = c[i]->register_node(address(100 + i));
+		ASSERT_NE(id[i], 0u);
+	}
+	for (watcher &w : seen)
+		EXPECT_TRUE(eventually([&] { return w.size() == 2; }));
+	EXPECT_EQ(seen[0].nodes[id[2]], 102u);
+	c[1].reset();
+	EXPECT_TRUE(eventually([&] { return seen[0].size() == 1 && seen[2].size() == 1; }));
+	EXPECT_FALSE(seen[0].knows(id[1]));
+	restart();
+	EXPECT_TRUE(eventually([&] {
+		return c[0]->stats().reconnects && c[2]->stats().reconnects && seen[0].size() == 1 &&
+		       !seen[0].knows(id[2]);
+	})) << "after a restart the other one is back under a new id";
+	for (auto &x : c)
+		x.reset();
+}
+
+TEST_F(daemon_session, open_names_recent_openers_of_the_same_version)
+{
+	up();
+	put("f", "some text");
+	::usleep(30000);
+	auto b = connect();
+	const std::uint32_t na = client_->register_node(address(1)), nb = b->register_node(address(2));
+	const entry e = find("f");
+	const open_result first = open(e, O_RDONLY, 100);
+	EXPECT_TRUE(first.openers.empty());
+	EXPECT_EQ(first.inline_data, "some text");
+	open_result second{};
+	ASSERT_EQ(b->open(me(), e.fh, O_RDONLY, 100, second), 0);
+	EXPECT_EQ(second.openers, std::vector<std::uint32_t>{na});
+	EXPECT_TRUE(second.inline_data.empty()) << "there is a peer to ask";
+	EXPECT_EQ(open(e, O_RDONLY).openers, std::vector<std::uint32_t>{nb});
+	put("f", "other text");
+	::usleep(30000);
+	EXPECT_TRUE(open(e, O_RDONLY).openers.empty());
+	b.reset();
+	EXPECT_TRUE(eventually([&] { return open(e, O_RDONLY).openers.empty(); }));
+}
+
+TEST_F(daemon_session, handles_and_open_files_survive_a_restart)
+{
+	up();
+	put("f", "before");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	restart();
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 100), "before");
+	attributes a;
+	EXPECT_EQ(client_->getattr(me(), e.fh, a), 0);
+	EXPECT_EQ(a.fid.hi, e.attr.fid.hi);
+	write_result w{};
+	EXPECT_EQ(write_text(*client_, e, o.open_id, 0, "after!", w), 0);
+	EXPECT_EQ(client_->close(e.fh, o.open_id, w), 0);
+	EXPECT_EQ(disk("f"), "after!");
+	EXPECT_GE(client_->stats().reconnects, 1u);
+}
+
+TEST_F(daemon_session, calls_wait_for_a_daemon_that_is_away_and_time_out)
+{
+	start();
+	storage_options o = client_options();
+	o.timeout_ms = 300;
+	auto c = storage::connect(o);
+	server_.reset();
+	entry e;
+	EXPECT_EQ(c->lookup(me(), c->root().fh, "x", e), -ETIMEDOUT);
+	settings_.listen = "127.0.0.1:" + std::to_string(port_);
+	server_ = std::make_unique<coop::daemon::server>(settings_);
+	put("x", "1");
+	EXPECT_TRUE(eventually([&] { return c->lookup(me(), c->root().fh, "x", e) == 0; }));
+}
+
+TEST_F(daemon_session, path_handles_follow_renames_and_refuse_other_files)
+{
+	settings_.path_handles = true;
+	up();
+	put("f", "text");
+	const entry e = find("f");
+	entry d;
+	ASSERT_EQ(client_->mkdir(me(), client_->root().fh, "d", 0755, d), 0);
+	ASSERT_EQ(client_->rename(me(), client_->root().fh, "f", d.fh, "g", 0), 0);
+	const open_result o = open(e, O_RDONLY);
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 10), "text");
+	const entry still = find("d");
+	client_.reset();
+	restart();
+	client_ = connect();
+	attributes a;
+	EXPECT_EQ(client_->getattr(me(), still.fh, a), 0) << "short paths travel in the handle";
+	std::filesystem::rename(tree_ / "d", tree_ / "e");
+	std::filesystem::create_directory(tree_ / "d");
+	client_.reset();
+	restart();
+	client_ = connect();
+	EXPECT_EQ(client_->getattr(me(), still.fh, a), -ESTALE) << "another directory has the name";
+}
