@@ -92,7 +92,19 @@ bool add_ipv6(const char *text)
 	inet_pton(AF_INET6, text, &request.addr);
 	request.prefix = 128;
 	request.index = static_cast<int>(if_nametoindex("lo"));
-	return !ioctl(s.fd, SIOCSIFADDR, &request);
+	if (ioctl(s.fd, SIOCSIFADDR, &request))
+		return false;
+	// The kernel makes it usable a little later.
+	sockaddr_in6 own{};
+	own.sin6_family = AF_INET6;
+	own.sin6_addr = request.addr;
+	const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+	while (bind(s.fd, reinterpret_cast<sockaddr *>(&own), sizeof(own))) {
+		if (errno != EADDRNOTAVAIL || std::chrono::steady_clock::now() > deadline)
+			return false;
+		usleep(1000);
+	}
+	return true;
 }
 
 // Deliberately naive: bit by bit over the frame with the variant fields set to ones.
@@ -187,7 +199,7 @@ void every_frame_is_right(const std::string &from, const std::string &to)
 // The namespace belongs to the thread and ends with it.
 void in_namespace(const std::function<void()> &body)
 {
-	std::string skipped;
+	std::string skipped, failed;
 	std::thread([&] {
 		if (unshare(CLONE_NEWNET)) {
 			skipped = std::string("cannot make a network namespace: ") +
@@ -199,8 +211,13 @@ void in_namespace(const std::function<void()> &body)
 			skipped =
 				std::string("cannot set up the loopback: ") + std::strerror(errno);
 		else
-			body();
+			try {
+				body();
+			} catch (const std::exception &e) {
+				failed = e.what();
+			}
 	}).join();
+	EXPECT_EQ(failed, "");
 	if (!skipped.empty())
 		GTEST_SKIP() << skipped;
 }

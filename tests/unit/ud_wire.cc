@@ -126,7 +126,9 @@ TEST(Icrc, Ipv6IsMaskedAsTheStandardSays)
 		f.dst[i] = static_cast<std::uint8_t>(0x80 + i);
 	}
 	std::vector<std::uint8_t> bytes(40, 0x5a);
-	std::vector<std::uint8_t> pseudo(8, 0xff);
+	std::vector<std::uint8_t> pseudo;
+	pseudo.reserve(128);
+	pseudo.insert(pseudo.end(), 8, 0xff);
 	pseudo.insert(pseudo.end(), {0x6f, 0xff, 0xff, 0xff, 0, 48, 17, 0xff});
 	pseudo.insert(pseudo.end(), f.src.begin(), f.src.end());
 	pseudo.insert(pseudo.end(), f.dst.begin(), f.dst.end());
