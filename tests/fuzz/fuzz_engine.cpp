@@ -22,6 +22,7 @@ namespace
 {
 
 constexpr u32 slots = 3, serves = 2, max_steps = 600, window = 1u << 18;
+constexpr u32 most_rest = 4000;    // deadlines until both are at rest
 constexpr u32 call_limit = 200000; // engine calls in one pump: more is a livelock
 constexpr u8 key[16] = {7};
 
@@ -414,12 +415,15 @@ void step(side *const *s, script &in)
 
 void rest(side &s)
 {
-	// Longer than any budget; each round answers what the engine asks meanwhile.
-	for (u32 i = 0; i < 4000; ++i) {
+	// Answers what the engine asks and lets time pass, until it has nothing in flight.
+	for (u32 i = 0; i < most_rest; ++i) {
 		const bool any = s.settle();
-		const u64 at = coop_engine_deadline(s.e);
-		if (!any && (at == ~u64{0} || i > 3900))
+		u32 cursor = 0;
+		coop_request_info info;
+		if (!any && s.running.empty() &&
+		    !coop_engine_request_next(s.e, &cursor, s.now, &info))
 			break;
+		const u64 at = coop_engine_deadline(s.e);
 		s.now = at != ~u64{0} && at > s.now ? at : s.now + 1;
 		coop_engine_expire(s.e, s.now);
 		s.pump();
