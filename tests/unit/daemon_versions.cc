@@ -104,6 +104,7 @@ TEST_F(daemon_versions, what_somebody_may_be_writing_never_gets_the_same_version
 	put("f", std::string(4096, 'a'));
 	const entry e = find("f");
 	const int fd = ::open((tree_ / "f").c_str(), O_RDWR);
+	ASSERT_EQ(::pwrite(fd, "x", 1, 0), 1); // from here on it may go on writing
 	std::set<std::uint64_t> seen;
 	for (int i = 0; i < 20; i++) {
 		const std::uint64_t v = open(e, O_RDONLY).attr.version;
