@@ -26,6 +26,8 @@ const std::string whole =
 	"fetch retries 1\n"
 	"serve pages 9\n"
 	"endpoint drops 18446744073709551615\n"
+	"read errors 3\n"
+	"storage calls 6\n"
 	"cache capacity 1048576 used 524288 blocks 4 evicted 2\n";
 
 TEST(stats_text, every_record)
@@ -42,6 +44,10 @@ TEST(stats_text, every_record)
 	ASSERT_EQ(s->fetch.size(), 2u);
 	EXPECT_EQ(s->fetch[1].first, "retries");
 	EXPECT_EQ(s->endpoint[0].second, std::numeric_limits<std::uint64_t>::max());
+	ASSERT_EQ(s->read.size(), 1u);
+	EXPECT_EQ(s->read[0].second, 3u);
+	ASSERT_EQ(s->storage_calls.size(), 1u);
+	EXPECT_EQ(s->storage_calls[0].first, "calls");
 	EXPECT_EQ(s->cache.used, 524288u);
 	EXPECT_EQ(s->cache.evicted, 2u);
 	EXPECT_EQ(total_bytes(*s), 8192u + 196608u);
@@ -80,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
 		"source peer bytes 1.5", "latency peer 1 2 3", "latency peer",
 		"latency peer 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0",
 		"traffic", "traffic peer rx_bytes", "fetch", "fetch attempts", "fetch attempts 1 2",
-		"cache capacity", "cache capacity 0x10"));
+		"read errors", "storage calls x", "cache capacity", "cache capacity 0x10"));
 
 TEST(stats_text, only_this_version)
 {

@@ -31,7 +31,8 @@ TEST(json, shape_of_stats)
 	EXPECT_TRUE(j["sources"]["buffer"]["p50_us"].is_null());
 	EXPECT_EQ(j["traffic"]["peer"]["tx_bytes"], 6);
 	EXPECT_EQ(j["fetch"]["attempts"], 7);
-	EXPECT_TRUE(j["serve"].is_object());
+	for (const char *name : {"serve", "endpoint", "read", "storage"})
+		EXPECT_TRUE(j.at(name).is_object()) << name;
 	EXPECT_EQ(j["cache"]["evicted"], 1);
 }
 

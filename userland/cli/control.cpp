@@ -122,6 +122,10 @@ bool take_record(std::string_view line, mount_stats &out)
 		return take_counter(line, out.serve);
 	if (kind == "endpoint")
 		return take_counter(line, out.endpoint);
+	if (kind == "read")
+		return take_counter(line, out.read);
+	if (kind == "storage")
+		return take_counter(line, out.storage_calls);
 	return true;
 }
 
@@ -273,6 +277,8 @@ mount_stats difference(const mount_stats &later, const mount_stats &earlier)
 	out.fetch = since(later.fetch, earlier.fetch);
 	out.serve = since(later.serve, earlier.serve);
 	out.endpoint = since(later.endpoint, earlier.endpoint);
+	out.read = since(later.read, earlier.read);
+	out.storage_calls = since(later.storage_calls, earlier.storage_calls);
 	return out;
 }
 

@@ -43,7 +43,8 @@ using counters = std::vector<std::pair<std::string, std::uint64_t>>; // in the o
 struct mount_stats {
 	std::array<source_stats, 3> sources{};     // by enum source
 	std::map<std::string, wire_stats> traffic; // peer, storage
-	counters fetch, serve, endpoint;
+	counters fetch, serve, endpoint;           // of the engine and its network
+	counters read, storage_calls; // of reading, and of the connection to the daemon
 	cache_stats cache;
 };
 

@@ -53,6 +53,8 @@ ordered_json to_json(const mount_stats &s)
 		{"fetch", to_json(s.fetch)},
 		{"serve", to_json(s.serve)},
 		{"endpoint", to_json(s.endpoint)},
+		{"read", to_json(s.read)},
+		{"storage", to_json(s.storage_calls)},
 		{"cache",
 		 {{"capacity", s.cache.capacity},
 		  {"used", s.cache.used},

@@ -12,7 +12,8 @@ namespace coop::cli
 
 // {"sources": {"buffer": {"requests", "pages", "bytes", "share", "p50_us", "p99_us", "latency"},
 // ...},
-//  "traffic": {...}, "fetch": {...}, "serve": {...}, "endpoint": {...}, "cache": {...}}
+//  "traffic": {...}, "fetch": {...}, "serve": {...}, "endpoint": {...},
+//  "read": {...}, "storage": {...}, "cache": {...}}
 // share is null while no bytes were read; p50_us and p99_us are upper edges, null if none counted.
 nlohmann::ordered_json to_json(const mount_stats &);
 nlohmann::ordered_json to_json(const peer_record &);
