@@ -20,7 +20,7 @@ namespace
 
 class daemon_hostile : public daemon_test
 {
-    protected:
+protected:
 	unique_fd raw()
 	{
 		unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -33,7 +33,8 @@ class daemon_hostile : public daemon_test
 	}
 	static bool send(int fd, const std::string &s)
 	{
-		return ::send(fd, s.data(), s.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(s.size());
+		return ::send(fd, s.data(), s.size(), MSG_NOSIGNAL) ==
+		       static_cast<ssize_t>(s.size());
 	}
 	static std::string message(std::uint16_t op, std::uint64_t id, const coop_st_body &b,
 				   std::uint32_t data_len = 0)
@@ -44,7 +45,8 @@ class daemon_hostile : public daemon_test
 		EXPECT_GE(n, 0);
 		coop_st_header h{op, 0, static_cast<u32>(n), data_len, 0, id};
 		coop_st_header_put(&h, buf);
-		return {reinterpret_cast<char *>(buf), COOP_ST_HEADER + static_cast<std::size_t>(n)};
+		return {reinterpret_cast<char *>(buf),
+			COOP_ST_HEADER + static_cast<std::size_t>(n)};
 	}
 	// The daemon closes it, without more said to it.
 	static bool closed(int fd)
@@ -62,9 +64,12 @@ class daemon_hostile : public daemon_test
 	static int status(int fd, coop_st_header &h)
 	{
 		std::uint8_t buf[COOP_ST_HEADER];
-		if (::recv(fd, buf, sizeof(buf), MSG_WAITALL) != sizeof(buf) || coop_st_header_get(&h, buf))
+		if (::recv(fd, buf, sizeof(buf), MSG_WAITALL) != sizeof(buf) ||
+		    coop_st_header_get(&h, buf))
 			return -1;
-		std::string rest(h.body_len + h.data_len + (h.flags & COOP_ST_F_STREAM ? COOP_ST_TAIL : 0), 0);
+		std::string rest(h.body_len + h.data_len +
+					 (h.flags & COOP_ST_F_STREAM ? COOP_ST_TAIL : 0),
+				 0);
 		if (!rest.empty() && ::recv(fd, rest.data(), rest.size(), MSG_WAITALL) < 0)
 			return -1;
 		return static_cast<int>(h.status);

@@ -37,8 +37,8 @@ TEST_F(daemon_operations, streams_long_reads_into_scattered_memory)
 	const entry e = find("big");
 	const open_result o = open(e, O_RDONLY);
 	std::string a(1'000'001, 0), b(4'500'000, 0);
-	const auto r = read_into(*client_, e, o.open_id, 0, {{a.data(), a.size()}, {b.data(), b.size()}},
-				 o.attr.version);
+	const auto r = read_into(*client_, e, o.open_id, 0,
+				 {{a.data(), a.size()}, {b.data(), b.size()}}, o.attr.version);
 	ASSERT_EQ(r.err, 0);
 	EXPECT_EQ(r.bytes, text.size());
 	EXPECT_EQ(r.size, text.size());
@@ -78,7 +78,8 @@ TEST_F(daemon_operations, creates_writes_and_sets_attributes)
 	ASSERT_EQ(client_->create(me(), client_->root().fh, "new", O_RDWR | O_EXCL, 0640, e, o), 0);
 	EXPECT_EQ(e.attr.st.st_mode & 07777, 0640u);
 	write_result w{};
-	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, std::string(3'000'000, 'a') + "tail", w), 0);
+	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, std::string(3'000'000, 'a') + "tail", w),
+		  0);
 	EXPECT_EQ(w.attr.st.st_size, 3'000'004);
 	EXPECT_EQ(read_text(*client_, e, o.open_id, 2'999'999, 100), "atail");
 	EXPECT_EQ(client_->commit(e.fh, o.open_id, w), 0);
@@ -95,7 +96,9 @@ TEST_F(daemon_operations, creates_writes_and_sets_attributes)
 	EXPECT_EQ(disk("new"), "aaaa");
 	open_result again{};
 	entry e2;
-	EXPECT_EQ(client_->create(me(), client_->root().fh, "new", O_RDWR | O_EXCL, 0640, e2, again), -EEXIST);
+	EXPECT_EQ(
+		client_->create(me(), client_->root().fh, "new", O_RDWR | O_EXCL, 0640, e2, again),
+		-EEXIST);
 	EXPECT_EQ(client_->create(me(), client_->root().fh, "new", O_RDWR, 0640, e2, again), 0);
 	EXPECT_EQ(e2.fh, e.fh);
 	o = open(e, O_WRONLY | O_TRUNC | O_APPEND);
@@ -239,7 +242,8 @@ TEST_F(daemon_operations, files_are_served_with_the_rights_of_the_caller)
 	ASSERT_EQ(client_->create(stranger, root, "mine", O_RDWR, 0400, e, o), 0);
 	EXPECT_EQ(e.attr.st.st_uid, other);
 	EXPECT_EQ(e.attr.st.st_gid, other);
-	EXPECT_EQ(write_text(*client_, e, o.open_id, 0, "w", w), 0) << "made writable by its own open";
+	EXPECT_EQ(write_text(*client_, e, o.open_id, 0, "w", w), 0)
+		<< "made writable by its own open";
 	// And the thread is root again afterwards.
 	EXPECT_EQ(client_->open(me(), find("private").fh, O_RDONLY, 0, o), 0);
 }

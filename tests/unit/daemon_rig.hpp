@@ -49,7 +49,7 @@ template <class predicate> bool eventually(predicate p)
 
 class daemon_test : public testing::Test
 {
-    protected:
+protected:
 	void SetUp() override
 	{
 		spdlog::set_level(spdlog::level::err);
@@ -135,8 +135,9 @@ class daemon_test : public testing::Test
 };
 
 // A read that is waited for.
-inline storage::read_result read_into(storage &s, const entry &e, std::uint64_t open_id, std::uint64_t offset,
-				      std::vector<iovec> dest, std::uint64_t version = 0)
+inline storage::read_result read_into(storage &s, const entry &e, std::uint64_t open_id,
+				      std::uint64_t offset, std::vector<iovec> dest,
+				      std::uint64_t version = 0)
 {
 	std::mutex mutex;
 	std::condition_variable ready;
@@ -153,8 +154,9 @@ inline storage::read_result read_into(storage &s, const entry &e, std::uint64_t 
 	return result;
 }
 
-inline std::string read_text(storage &s, const entry &e, std::uint64_t open_id, std::uint64_t offset,
-			     std::size_t length, int *err = nullptr, std::uint64_t version = 0)
+inline std::string read_text(storage &s, const entry &e, std::uint64_t open_id,
+			     std::uint64_t offset, std::size_t length, int *err = nullptr,
+			     std::uint64_t version = 0)
 {
 	std::string text(length, '?');
 	const auto r = read_into(s, e, open_id, offset, {{text.data(), text.size()}}, version);

@@ -96,8 +96,8 @@ TEST_F(daemon_session, nodes_hear_of_each_other)
 	EXPECT_FALSE(seen[0].knows(id[1]));
 	restart();
 	EXPECT_TRUE(eventually([&] {
-		return c[0]->stats().reconnects && c[2]->stats().reconnects && seen[0].size() == 1 &&
-		       !seen[0].knows(id[2]);
+		return c[0]->stats().reconnects && c[2]->stats().reconnects &&
+		       seen[0].size() == 1 && !seen[0].knows(id[2]);
 	})) << "after a restart the other one is back under a new id";
 	for (auto &x : c)
 		x.reset();
@@ -109,7 +109,8 @@ TEST_F(daemon_session, open_names_recent_openers_of_the_same_version)
 	put("f", "some text");
 	::usleep(30000);
 	auto b = connect();
-	const std::uint32_t na = client_->register_node(address(1)), nb = b->register_node(address(2));
+	const std::uint32_t na = client_->register_node(address(1)),
+			    nb = b->register_node(address(2));
 	const entry e = find("f");
 	const open_result first = open(e, O_RDONLY, 100);
 	EXPECT_TRUE(first.openers.empty());

@@ -75,7 +75,8 @@ TEST_F(daemon_versions, a_file_at_rest_keeps_its_version_also_over_a_restart)
 TEST_F(daemon_versions, a_writer_can_follow_its_own_versions)
 {
 	up();
-	if (!server_->port() || !coop::daemon::change_clock::probe(::open(tree_.c_str(), O_RDONLY)).fine)
+	if (!server_->port() ||
+	    !coop::daemon::change_clock::probe(::open(tree_.c_str(), O_RDONLY)).fine)
 		GTEST_SKIP() << "SKIPPED: change times of this file system are coarse";
 	put("f", "");
 	const entry e = find("f");
@@ -137,7 +138,8 @@ TEST_F(daemon_versions, a_read_of_an_old_version_is_stale)
 	EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 200'000, &err), std::string(200'000, 'b'));
 }
 
-// Writers behind the daemon's back, each write one letter over the whole file, so that a mixture shows.
+// Writers behind the daemon's back, each write one letter over the whole file, so that a mixture
+// shows.
 TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 {
 	up();
@@ -150,7 +152,8 @@ TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 			const int fd = ::open((tree_ / "f").c_str(), O_WRONLY);
 			const std::string text(size, static_cast<char>('a' + i % 26));
 			for (std::size_t at = 0; at < size; at += 16384)
-				if (::pwrite(fd, text.data() + at, 16384, static_cast<off_t>(at)) != 16384)
+				if (::pwrite(fd, text.data() + at, 16384, static_cast<off_t>(at)) !=
+				    16384)
 					break;
 			::close(fd);
 			std::this_thread::sleep_for(std::chrono::milliseconds(i % 4));
@@ -163,7 +166,8 @@ TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 		open_result o{};
 		ASSERT_EQ(client_->open(me(), e.fh, O_RDONLY, 0, o), 0);
 		int err;
-		const std::string got = read_text(*client_, e, o.open_id, 0, size, &err, o.attr.version);
+		const std::string got =
+			read_text(*client_, e, o.open_id, 0, size, &err, o.attr.version);
 		write_result w{};
 		client_->close(e.fh, o.open_id, w);
 		if (err) {
@@ -176,7 +180,8 @@ TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 		good++;
 		auto [it, fresh] = content.try_emplace(o.attr.version, got);
 		ASSERT_EQ(it->second == got, true) << "two contents of version " << o.attr.version;
-		ASSERT_EQ(got.find_first_not_of(got[0]), got.npos) << "a mixture has a settled version";
+		ASSERT_EQ(got.find_first_not_of(got[0]), got.npos)
+			<< "a mixture has a settled version";
 	}
 	stop = true;
 	writer.join();

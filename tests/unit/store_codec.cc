@@ -11,7 +11,8 @@
 namespace
 {
 
-const std::string handle(COOP_ST_FH_MAX, 'h'), name(COOP_ST_NAME_MAX, 'n'), text(COOP_ST_TEXT_MAX, 't');
+const std::string handle(COOP_ST_FH_MAX, 'h'), name(COOP_ST_NAME_MAX, 'n'),
+	text(COOP_ST_TEXT_MAX, 't');
 
 coop_st_bytes bytes(const std::string &s)
 {
@@ -68,7 +69,9 @@ TEST(store_codec, every_body_comes_back_as_it_went_in)
 	for (u32 fields : all_sets()) {
 		const std::vector<u8> wire = encoded(fields);
 		coop_st_body b;
-		ASSERT_EQ(coop_st_body_get(&b, fields, wire.data(), static_cast<u32>(wire.size())), 0) << fields;
+		ASSERT_EQ(coop_st_body_get(&b, fields, wire.data(), static_cast<u32>(wire.size())),
+			  0)
+			<< fields;
 		std::vector<u8> again(COOP_ST_BODY_MAX);
 		const int n = coop_st_body_put(&b, fields, again.data(), COOP_ST_BODY_MAX);
 		again.resize(static_cast<std::size_t>(n));
@@ -91,15 +94,19 @@ TEST(store_codec, every_truncation_and_every_extra_byte_is_refused)
 		std::vector<u8> wire = encoded(fields);
 		coop_st_body b;
 		for (std::size_t n = 0; n < wire.size(); n++) {
-			const std::vector<u8> cut(wire.begin(), wire.begin() + static_cast<long>(n));
-			ASSERT_EQ(coop_st_body_get(&b, fields, cut.data(), static_cast<u32>(n)), -EPROTO)
+			const std::vector<u8> cut(wire.begin(),
+						  wire.begin() + static_cast<long>(n));
+			ASSERT_EQ(coop_st_body_get(&b, fields, cut.data(), static_cast<u32>(n)),
+				  -EPROTO)
 				<< fields << " at " << n;
 		}
 		wire.push_back(0);
-		EXPECT_EQ(coop_st_body_get(&b, fields, wire.data(), static_cast<u32>(wire.size())), -EPROTO);
+		EXPECT_EQ(coop_st_body_get(&b, fields, wire.data(), static_cast<u32>(wire.size())),
+			  -EPROTO);
 		const coop_st_body f = full();
 		for (std::size_t n = 0; n + 1 < wire.size(); n++)
-			ASSERT_EQ(coop_st_body_put(&f, fields, wire.data(), static_cast<u32>(n)), -EMSGSIZE);
+			ASSERT_EQ(coop_st_body_put(&f, fields, wire.data(), static_cast<u32>(n)),
+				  -EMSGSIZE);
 	}
 }
 
@@ -113,16 +120,20 @@ TEST(store_codec, limits_hold_on_both_sides)
 	// By hand: a name that is one too long, a list that is one too long, a nanosecond too many.
 	buf = {0, 1};
 	buf.insert(buf.end(), 256, 'n');
-	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_NAME, buf.data(), static_cast<u32>(buf.size())), -EPROTO);
+	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_NAME, buf.data(), static_cast<u32>(buf.size())),
+		  -EPROTO);
 	buf = {COOP_MAX_HINTS + 1, 0, 0, 0};
 	buf.resize(4 + 4 * (COOP_MAX_HINTS + 1));
-	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_NODES, buf.data(), static_cast<u32>(buf.size())), -EPROTO);
+	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_NODES, buf.data(), static_cast<u32>(buf.size())),
+		  -EPROTO);
 	buf.assign(12, 0);
 	buf[8] = 1, buf[9] = 1; // 257 groups
 	buf.resize(12 + 4 * 257);
-	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_CRED, buf.data(), static_cast<u32>(buf.size())), -EPROTO);
+	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_CRED, buf.data(), static_cast<u32>(buf.size())),
+		  -EPROTO);
 	buf.assign(12, 0xff); // uid -1
-	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_CRED, buf.data(), static_cast<u32>(buf.size())), -EPROTO);
+	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_CRED, buf.data(), static_cast<u32>(buf.size())),
+		  -EPROTO);
 }
 
 TEST(store_codec, headers_with_oversize_lengths_or_unknown_bits_are_refused)
@@ -134,7 +145,8 @@ TEST(store_codec, headers_with_oversize_lengths_or_unknown_bits_are_refused)
 	EXPECT_EQ(got.id, h.id);
 	EXPECT_EQ(got.data_len, COOP_ST_IO_MAX);
 	EXPECT_EQ(got.status, 5u);
-	for (auto [body, data] : {std::pair<u32, u32>{COOP_ST_BODY_MAX + 1, 0}, {0, COOP_ST_IO_MAX + 1},
+	for (auto [body, data] : {std::pair<u32, u32>{COOP_ST_BODY_MAX + 1, 0},
+				  {0, COOP_ST_IO_MAX + 1},
 				  {0xffffffff, 0xffffffff}}) {
 		h.body_len = body, h.data_len = data;
 		coop_st_header_put(&h, buf);

@@ -76,16 +76,17 @@ private:
 	secret key_;
 	std::unique_ptr<service> service_;
 	member_table members_;
-	asio::io_context io_;
-	asio::ip::tcp::acceptor acceptor_;
-	asio::steady_timer reaper_, accept_pause_;
-	std::uint16_t port_ = 0;
-	std::string address_;
 	mutable std::mutex mutex_; // connections, sessions, strangers
 	std::set<std::shared_ptr<connection>> connections_;
 	std::map<std::string, std::shared_ptr<session>> sessions_;
 	std::set<connection *> strangers_;
 	bool draining_ = false;
+	// After what connections use at their end: handlers that never ran hold some.
+	asio::io_context io_;
+	asio::ip::tcp::acceptor acceptor_;
+	asio::steady_timer reaper_, accept_pause_;
+	std::uint16_t port_ = 0;
+	std::string address_;
 	std::vector<std::thread> threads_;
 };
 

@@ -1,0 +1,5 @@
+# Fuzz program of the storage daemon: decoding of requests and the operations behind it.
+if(TARGET coop_daemon)
+	coop_fuzz(fuzz_store_request SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/fuzz_store_request.cc
+		  LIBS coop_daemon coop_engine)
+endif()
