@@ -7,6 +7,7 @@
 // the request, and a name that was removed in between does not come back.
 #include "fuse-shim/shim.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace coop::shim
@@ -19,6 +20,9 @@ namespace
 // exported file system's directories, which do not come near.
 constexpr off_t after_dot = 0x7ffffffffffffff0;
 constexpr off_t after_dotdot = 0x7ffffffffffffff1;
+
+// Room for any one entry in a reply of storage.
+constexpr std::uint32_t one_entry = 1024;
 
 struct listing {
 	fuse_req_t req;
@@ -86,7 +90,7 @@ bool add_entry(listing &l, context &c, fuse_ino_t dir, const client::dir_entry &
 	auto next = static_cast<off_t>(e.cookie);
 	if (reserved(dir, e.name))
 		return true; // shadowed by the control directory, which is not listed
-	if (!l.plus)
+	if (!l.plus || e.node.fh.empty())
 		return l.add_bare(e.name.c_str(), e.node.attr.st, next);
 	fuse_entry_param p = make_entry(c, e.node, asked);
 	bool fits = l.add(e.name.c_str(), p, next);
@@ -109,9 +113,9 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 	while (room && !end && l.used == empty) {
 		client::ticket asked = c.mount.inodes().now();
 		std::vector<client::dir_entry> entries;
-		int err = c.mount.storage().readdir(who, inode_of(c, dir).fh, cookie,
-						    static_cast<std::uint32_t>(size - l.used),
-						    entries, end);
+		int err = c.mount.storage().readdir(
+			who, inode_of(c, dir).fh, cookie,
+			std::max<std::uint32_t>(one_entry, size - l.used), entries, end);
 		// What is in the buffer holds references: it goes out, the error comes again.
 		if (err && l.used == 0)
 			return reply_status(req, err);

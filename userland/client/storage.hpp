@@ -143,6 +143,8 @@ class storage
 			    entry &out) = 0;
 	virtual int readlink(const caller &, const handle &, std::string &out) = 0;
 	// Entries after cookie (0: from the start), "." and ".." left out, up to max_bytes of reply.
+	// max_bytes 0: none, only whether the caller may read the directory. An entry that may be
+	// listed but not looked at has no handle.
 	virtual int readdir(const caller &, const handle &dir, std::uint64_t cookie, std::uint32_t max_bytes,
 			    std::vector<dir_entry> &out, bool &end) = 0;
 	virtual int statfs(const caller &, const handle &, struct statvfs &out) = 0;

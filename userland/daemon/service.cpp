@@ -372,6 +372,8 @@ int service::readdir(const exported &in, call r, reply &out)
 		if (int err = dir->reopen(O_RDONLY | O_DIRECTORY, fd))
 			return err;
 	}
+	if (!r.body.count)
+		return 0; // asked only whether it may be read
 	if (r.body.cookie > INT64_MAX)
 		return -EINVAL;
 	if (r.body.cookie && ::lseek(fd.get(), static_cast<off_t>(r.body.cookie), SEEK_SET) < 0)
