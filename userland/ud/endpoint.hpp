@@ -108,20 +108,22 @@ class endpoint
 
 	virtual const endpoint_info &info() const = 0;
 	// Memory that work requests may name; [base, base + length) stays mapped until the
-	// endpoint goes. 0 or -errno.
+	// endpoint goes. 0 or -errno. A WR that names other memory is refused with -EFAULT.
 	virtual int register_memory(void *base, std::size_t length) = 0;
 	// A queue pair in state ready. Index >= 0 or -errno.
 	virtual int create_qp(const qp_attr &attr) = 0;
 	virtual std::uint32_t qpn(std::uint32_t qp) const = 0;
 	virtual std::uint32_t qkey(std::uint32_t qp) const = 0;
 	// 0 or -errno. error: completions of the flushed WRs follow in poll().
-	// reset drops nothing silently here: it is -EBUSY while WRs are posted.
+	// reset drops nothing silently here: it is -EBUSY until the completion of every WR posted
+	// has been polled; so is ready, which passes through reset.
 	virtual int modify_qp(std::uint32_t qp, qp_state state) = 0;
 	// All or a prefix: the number posted, or -errno if none could be.
 	virtual int post_recv(std::uint32_t qp, std::span<const recv_wr> wrs) = 0;
 	// To dst (gid or lid, qpn, qkey, sl). May batch into one system call. As post_recv.
 	virtual int post_send(std::uint32_t qp, const address &dst, std::span<const send_wr> wrs) = 0;
-	// Moves packets and returns up to out.size() completions; never blocks.
+	// Moves packets and returns up to out.size() completions; never blocks. Fewer than asked for
+	// does not mean that nothing is left: poll until 0, then arm().
 	virtual std::size_t poll(std::span<completion> out) = 0;
 	// Readable once there may be completions, after arm().
 	virtual int fd() const = 0;
