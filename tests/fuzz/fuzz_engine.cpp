@@ -46,6 +46,10 @@ private:
 	std::size_t left_;
 };
 
+struct segment {
+	u32 slot, imm, len, src_qp;
+};
+
 struct datagram {
 	std::vector<u8> bytes;
 	coop_addr to;
@@ -117,8 +121,9 @@ public:
 		case COOP_TX_DATA:
 			FUZZ_CHECK(tx.slot < serves && tx.n_seg && tx.n_seg <= 64);
 			sends.push_back({tx.id, tx.n_seg});
-			for (u32 i = 0; i < tx.n_seg; ++i)
-				last_imm = tx.seg[i].imm;
+			for (u32 i = 0; i < tx.n_seg && wire.size() < 2048; ++i)
+				wire.push_back({tx.addr.qpn - 0x100, tx.seg[i].imm, tx.seg[i].len,
+						0x200 + tx.slot});
 			break;
 		case COOP_TX_STOP_QP:
 			stopped[tx.slot] = true;
@@ -233,7 +238,7 @@ public:
 	std::vector<verdict> verifies;
 	u32 posted[slots] = {}, next_wr[slots] = {};
 	bool stopped[slots] = {};
-	u32 last_imm = 0;
+	std::deque<segment> wire; // data that this side sent
 	u32 peer_id = 0;
 
 private:
@@ -276,7 +281,14 @@ void submit(side &s, script &in)
 		s.running.push_back(id);
 }
 
-void arrive(side &s, side &other, u32 from, script &in)
+void complete(side &s, const coop_rx &rx)
+{
+	--s.posted[rx.slot];
+	coop_engine_rx_data(s.e, &rx, s.now);
+}
+
+// Data of nobody: any completion that a queue pair can bring.
+void stray(side &s, u32 from, script &in)
 {
 	const u32 slot = in.byte() % slots;
 	if (!s.posted[slot])
@@ -285,14 +297,37 @@ void arrive(side &s, side &other, u32 from, script &in)
 	const u8 how = in.byte();
 	rx.slot = slot;
 	rx.wr = s.next_wr[slot]++;
-	--s.posted[slot];
-	rx.imm = how & 1 ? in.word() : other.last_imm + in.byte();
+	rx.imm = in.word();
 	rx.byte_len = how & 2 ? 40 + (in.word() & 0xffff) : 40 + (how & 4 ? 0 : 1024);
 	rx.src_qp = how & 8 ? in.word() : 0x200 + (how >> 4 & 1);
 	rx.has_imm = !(how & 32);
 	rx.has_gid = !(how & 64);
 	std::memcpy(rx.src_gid, side::address(how & 128 ? 9 : from).gid, 16);
-	coop_engine_rx_data(s.e, &rx, s.now);
+	complete(s, rx);
+}
+
+// Data that the other side sent, some of it, in any order, more than once, or changed a little.
+void arrive(side &s, side &other, u32 from, script &in)
+{
+	const u8 how = in.byte();
+	for (u32 n = 1 + (how & 31); n && !other.wire.empty(); --n) {
+		const std::size_t i = how & 32 ? in.byte() % other.wire.size() : 0;
+		const segment g = other.wire[i];
+		if (!(how & 64))
+			other.wire.erase(other.wire.begin() + static_cast<std::ptrdiff_t>(i));
+		if (g.slot >= slots || !s.posted[g.slot])
+			continue;
+		coop_rx rx{};
+		rx.slot = g.slot;
+		rx.wr = s.next_wr[g.slot]++;
+		rx.imm = how & 128 ? g.imm ^ in.byte() : g.imm;
+		rx.byte_len = COOP_GRH + g.len;
+		rx.src_qp = g.src_qp;
+		rx.has_imm = true;
+		rx.has_gid = true;
+		std::memcpy(rx.src_gid, side::address(from).gid, 16);
+		complete(s, rx);
+	}
 }
 
 void made_up(side &s, u32 from, script &in)
@@ -342,6 +377,8 @@ void step(side *const *s, script &in)
 		deliver(other, me, 1 - a, in);
 		break;
 	case 4:
+		stray(me, 1 - a, in);
+		break;
 	case 5:
 		arrive(me, other, 1 - a, in);
 		break;
