@@ -15,6 +15,9 @@ from failure import Failure
 from rundir import unmount
 
 START_S = 30
+# A whole cluster shares this machine's processors, maybe with other work: a peer that waits for its
+# turn is not a dead one.
+PEER_TIMEOUT_MS = 1000
 EXPORT = "data"
 
 class Node:
@@ -48,6 +51,12 @@ class Node:
                 return int(word[word.index("rx_bytes") + 1])
         return 0
 
+    def keep_counters(self, log_dir):
+        """What the node counted, for whoever wants to know why."""
+        for name in ("stats", "peers"):
+            with open(os.path.join(log_dir, f"{self.name}.{name}"), "w", encoding="utf-8") as file:
+                file.write(self.control(name))
+
     def peer_count(self):
         return sum(line.startswith("peer ") for line in self.control("peers").splitlines())
 
@@ -78,7 +87,8 @@ class Cluster:
                 self._ends.callback(node.take_down)
                 node.child = Child(
                     [os.path.join(self._bin, "coopfs"), "mount", "-t", "fuse.coopfs", "--foreground",
-                     "-o", f"ib,addr={node.address},cache_size={self._data.cache_bytes},key={key}",
+                     "-o", f"ib,addr={node.address},peer_timeout_ms={PEER_TIMEOUT_MS},"
+                     f"cache_size={self._data.cache_bytes},key={key}",
                      server, node.mountpoint],
                     os.path.join(self._run.log, node.name + ".log"))
         for node in self.nodes:
