@@ -177,7 +177,7 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 	e->token_depth = e->token_rate * 100000;
 	if (e->token_depth < (u64)COOP_MAX_PAGES << (cfg->page_shift + 16))
 		e->token_depth = (u64)COOP_MAX_PAGES << (cfg->page_shift + 16);
-	e->tokens = e->token_depth;
+	e->tokens = (s64)e->token_depth;
 	e->token_at = now;
 
 	coop_fifo_init(&e->peer_ev, p.peer_ev, cfg->max_peers);

@@ -129,7 +129,7 @@ static void busy(struct coop_engine *e, const struct coop_msg *m, u32 retry_us)
 		n->value = retry_us;
 }
 
-/* Tokens are bytes with 16 fractional bits; the bucket may go into debt by one request. */
+/* Tokens are bytes with 16 fractional bits; the bucket goes into debt for what was begun. */
 static bool affordable(struct coop_engine *e, u64 now)
 {
 	u64 elapsed = now - e->token_at;
@@ -137,10 +137,10 @@ static bool affordable(struct coop_engine *e, u64 now)
 	if (!e->cfg.serve_bytes_s)
 		return true;
 	e->token_at = now;
-	if (elapsed >= 1000000)
-		e->tokens = e->token_depth;
-	else
-		e->tokens = coop_min_u64(e->tokens + elapsed * e->token_rate, e->token_depth);
+	/* More than a minute pays any debt and would only strain the multiplication. */
+	e->tokens += (s64)(coop_min_u64(elapsed, 60000000) * e->token_rate);
+	if (e->tokens > (s64)e->token_depth)
+		e->tokens = (s64)e->token_depth;
 	return e->tokens > 0;
 }
 
@@ -315,7 +315,6 @@ void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, 
 {
 	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
 	struct coop_msg_commit *c;
-	u64 cost;
 
 	if (!s)
 		return;
@@ -327,10 +326,8 @@ void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, 
 	}
 	s->have = have & s->pages;
 	e->stats.serve_misses += coop_weight(s->pages & ~have);
-	if (e->cfg.serve_bytes_s) {
-		cost = (u64)coop_weight(s->have) << (e->cfg.page_shift + 16);
-		e->tokens -= coop_min_u64(cost, e->tokens);
-	}
+	if (e->cfg.serve_bytes_s)
+		e->tokens -= (s64)((u64)coop_weight(s->have) << (e->cfg.page_shift + 16));
 
 	c = &e->record[s->record].commit;
 	c->fid = s->req.fid;

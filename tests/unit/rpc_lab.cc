@@ -212,9 +212,10 @@ void node::event(const coop_ev &ev)
 	case COOP_EV_FETCH_DONE:
 		done[ev.cookie] = {ev.pages, ev.err, ev.peer};
 		for (u32 i = 0; i < COOP_MAX_PAGES; ++i)
-			if (ev.pages >> i & 1)
+			if (ev.pages >> i & 1) {
 				EXPECT_TRUE(page_right(static_cast<u32>(ev.cookie), i))
 					<< "WRONG PAGE " << i;
+			}
 		coop_engine_fetch_release(e, ev.id, net.now);
 		break;
 	case COOP_EV_PEER:
@@ -332,8 +333,10 @@ void network::run(u64 us)
 		u64 next = ~u64{0};
 		for (auto &n : nodes)
 			next = std::min(next, coop_engine_deadline(n->e));
-		if (next > end)
+		if (next > end) {
+			now = end;
 			return;
+		}
 		now = std::max(now, next);
 		for (auto &n : nodes)
 			coop_engine_expire(n->e, now);

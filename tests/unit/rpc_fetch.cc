@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: MIT
+// rpc_fetch.cc - a fetch against every accident of the network: past, in-order,
+// duplicate, future and wrong-generation segments, lost and late messages.
+#include "tests/unit/rpc_lab.hpp"
+
+#include <algorithm>
+
+namespace
+{
+
+using namespace lab;
+
+struct accident {
+	const char *name;
+	u32 pages;
+	node_shape shape;
+	std::function<void(network &)> arrange;
+	std::function<void(node &)> expect;
+};
+
+// Once, to the first batch of segments.
+void once(network &n, std::function<void(std::deque<datagram> &)> what)
+{
+	n.mangle = [fired = false, what](std::deque<datagram> &air) mutable {
+		if (!fired)
+			what(air);
+		fired = true;
+	};
+}
+
+// Loses the first n messages of a kind.
+void lose(network &n, u8 which, u32 count)
+{
+	n.filter = [which, count](node &, std::vector<u8> &m) mutable {
+		if (command(m) != which || !count)
+			return true;
+		--count;
+		return false;
+	};
+}
+
+node_shape small_mtu(u32 mtu, u32 flags = 0)
+{
+	node_shape s;
+	s.mtu = mtu;
+	s.flags = flags;
+	return s;
+}
+
+const std::vector<accident> accidents = {
+	{"nothing",
+	 64,
+	 {},
+	 [](network &) {},
+	 [](node &a) {
+		 EXPECT_EQ(a.stops + a.resets, 0u) << "rule 3";
+		 EXPECT_EQ(a.stats().attempts, 1u);
+		 EXPECT_TRUE(a.verifies.empty());
+	 }},
+	{"one segment lost",
+	 8,
+	 {},
+	 [](network &n) { once(n, [](auto &air) { air.erase(air.begin() + 3); }); },
+	 [](node &a) {
+		 EXPECT_EQ(a.stops, 1u);
+		 EXPECT_EQ(a.resets, 1u);
+		 EXPECT_EQ(a.stats().segs_displaced, 4u);
+		 EXPECT_EQ(a.stats().attempts, 2u);
+		 EXPECT_EQ(a.stats().window_shrinks, 1u);
+	 }},
+	{"all segments lost",
+	 8,
+	 {},
+	 [](network &n) { once(n, [](auto &air) { air.clear(); }); },
+	 [](node &a) { EXPECT_EQ(a.stats().attempts, 2u); }},
+	{"one segment doubled",
+	 8,
+	 {},
+	 [](network &n) { once(n, [](auto &air) { air.insert(air.begin() + 2, air[2]); }); },
+	 [](node &a) {
+		 EXPECT_EQ(a.stats().segs_dup, 1u);
+		 EXPECT_EQ(a.stops, 0u) << "every WR completed";
+	 }},
+	{"reversed",
+	 16,
+	 {},
+	 [](network &n) { once(n, [](auto &air) { std::reverse(air.begin(), air.end()); }); },
+	 [](node &a) {
+		 EXPECT_EQ(a.stats().segs_displaced, 16u);
+		 EXPECT_EQ(a.stats().attempts, 1u);
+		 ASSERT_EQ(a.verifies.size(), 1u);
+		 EXPECT_EQ(a.verifies[0], 16u);
+	 }},
+	{"rotated", 5, small_mtu(1500),
+	 [](network &n) {
+		 once(n, [](auto &air) { std::rotate(air.begin(), air.begin() + 1, air.end()); });
+	 },
+	 [](node &a) { EXPECT_GE(a.stats().attempts, 2u) << "long segments fell into short WRs"; }},
+	{"past generation",
+	 4,
+	 {},
+	 [](network &n) {
+		 once(n, [](auto &air) {
+			 air.push_front(air[0]);
+			 air[0].imm -= 4;
+		 });
+	 },
+	 [](node &a) { EXPECT_EQ(a.stats().segs_stale, 1u); }},
+	{"future generation",
+	 4,
+	 {},
+	 [](network &n) {
+		 once(n, [](auto &air) {
+			 air.push_front(air[0]);
+			 air[0].imm += 4;
+		 });
+	 },
+	 [](node &a) { EXPECT_EQ(a.stats().segs_stale, 1u); }},
+	{"no immediate data",
+	 4,
+	 {},
+	 [](network &n) { once(n, [](auto &air) { air[1].has_imm = false; }); },
+	 [](node &a) { EXPECT_EQ(a.stats().segs_bad, 1u); }},
+	{"a forger's segment in front",
+	 4,
+	 {},
+	 [](network &n) {
+		 once(n, [](auto &air) {
+			 air.push_front(air[0]);
+			 air[0].src_qp ^= 1;
+			 air[0].payload.assign(air[0].payload.size(), 0x66);
+		 });
+	 },
+	 [](node &a) { EXPECT_GE(a.stats().segs_foreign, 1u); }},
+	{"a segment from another node",
+	 4,
+	 {},
+	 [](network &n) { once(n, [](auto &air) { air[2].src_gid[7] = 1; }); },
+	 [](node &a) { EXPECT_EQ(a.stats().segs_foreign, 1u); }},
+	{"a pad where data was promised",
+	 4,
+	 {},
+	 [](network &n) { once(n, [](auto &air) { air[2].payload.clear(); }); },
+	 [](node &a) { EXPECT_EQ(a.stats().pads_rx, 1u); }},
+	{"REQUEST lost",
+	 8,
+	 {},
+	 [](network &n) { lose(n, COOP_CMD_REQUEST, 1); },
+	 [](node &a) {
+		 EXPECT_EQ(a.stops, 0u) << "untouched WRs are used again";
+		 EXPECT_EQ(a.posts, 1u);
+		 EXPECT_EQ(a.stats().attempts, 2u);
+	 }},
+	{"COMMIT lost",
+	 8,
+	 {},
+	 [](network &n) { lose(n, COOP_CMD_COMMIT, 1); },
+	 [](node &a) {
+		 EXPECT_EQ(a.stats().queries, 1u);
+		 EXPECT_EQ(a.stats().attempts, 1u);
+		 EXPECT_EQ(a.stops, 0u);
+	 }},
+	{"COMMIT lost, segment lost",
+	 8,
+	 {},
+	 [](network &n) {
+		 lose(n, COOP_CMD_COMMIT, 1);
+		 once(n, [](auto &air) { air.pop_back(); });
+	 },
+	 [](node &a) { EXPECT_GE(a.stats().queries, 1u); }},
+	{"packed layout", 5, small_mtu(1500, COOP_F_PACKED), [](network &) {},
+	 [](node &a) { EXPECT_EQ(a.stats().segs_rx, (5u * 4096 + 1499) / 1500); }},
+	{"packed, one lost", 5, small_mtu(1500, COOP_F_PACKED),
+	 [](network &n) { once(n, [](auto &air) { air.erase(air.begin() + 2); }); },
+	 [](node &a) { EXPECT_EQ(a.stats().attempts, 2u); }},
+	{"with CRC, reversed", 6, small_mtu(2048, COOP_F_PAGE_CRC),
+	 [](network &n) { once(n, [](auto &air) { std::reverse(air.begin(), air.end()); }); },
+	 [](node &a) { EXPECT_EQ(a.stats().crc_bad, 0u); }},
+	{"with CRC, a damaged segment", 6, small_mtu(2048, COOP_F_PAGE_CRC),
+	 [](network &n) { once(n, [](auto &air) { air[5].payload[9] ^= 4; }); }, nullptr},
+};
+
+class fetch : public testing::TestWithParam<std::size_t>
+{
+};
+
+TEST_P(fetch, accident)
+{
+	const accident &x = accidents[GetParam()];
+	SCOPED_TRACE(x.name);
+	network net;
+	node &a = net.add(x.shape), &b = net.add(x.shape), &c = net.add(x.shape);
+	net.acquaint(a, b);
+	x.arrange(net);
+	ASSERT_EQ(a.fetch(x.pages), 0);
+	if (!x.expect) // the first peer is barred: a second one helps
+		net.acquaint(a, c);
+	net.run();
+	ASSERT_EQ(a.done.size(), 1u);
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(a.done[1].good, x.pages == 64 ? ~u64{0} : (u64{1} << x.pages) - 1);
+	EXPECT_EQ(b.served, b.ended);
+	EXPECT_EQ(a.stats().invited_bytes, 0u);
+	if (x.expect)
+		x.expect(a);
+	// The queue pair serves the next fetch as if nothing had been.
+	net.mangle = nullptr;
+	net.filter = nullptr;
+	ASSERT_EQ(a.fetch(x.pages), 0);
+	net.run();
+	EXPECT_EQ(a.done[2].err, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(table, fetch, testing::Range<std::size_t>(0, accidents.size()),
+			 [](const auto &info) {
+				 std::string s = accidents[info.param].name;
+				 for (char &ch : s)
+					 ch = std::isalnum(static_cast<unsigned char>(ch)) ? ch
+											   : '_';
+				 return s;
+			 });
+
+TEST(fetch_peers, what_one_lacks_the_next_is_asked_for)
+{
+	network net;
+	node &a = net.add(), &b = net.add(), &c = net.add();
+	net.acquaint(a, b);
+	net.acquaint(a, c);
+	b.have = 0x0f;
+	c.have = 0xf0;
+	ASSERT_EQ(a.fetch(8), 0);
+	net.run();
+	EXPECT_EQ(a.done[1].good, 0xffu);
+	EXPECT_EQ(a.stops, 0u) << "pads consume the WRs of what a peer lacks";
+	EXPECT_EQ(a.stats().attempts, 2u);
+}
+
+TEST(fetch_peers, all_lack_it)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	b.have = 0b101;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run();
+	EXPECT_EQ(a.done[1].good, 0b101u);
+	EXPECT_EQ(a.done[1].err, -ENOENT);
+}
+
+TEST(fetch_peers, pages_that_changed_while_they_were_sent_are_not_listed)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	b.still = ~u64{0b10};
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run();
+	EXPECT_EQ(a.done[1].good, 0b1101u);
+	EXPECT_EQ(b.stats().serve_changed, 1u);
+}
+
+TEST(fetch_peers, a_dead_one_costs_one_deadline_then_none)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	const u32 id = net.acquaint(a, b);
+	net.filter = [&](node &to, auto &) { return &to != &b; };
+	const u64 start = net.now;
+	ASSERT_EQ(a.fetch(4), 0);
+	while (a.done.empty() && net.now < start + 1000000)
+		net.run(1000);
+	EXPECT_LE(net.now - start, a.cfg.peer_timeout_us + 1000);
+	EXPECT_EQ(a.done[1].err, -ETIMEDOUT);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_OPEN});
+	EXPECT_EQ(a.fetch(4), -ENOENT) << "asked while its circuit is open";
+	// It comes back: a PING finds out, no reader waits for it.
+	net.filter = nullptr;
+	net.run(60000000);
+	EXPECT_EQ(a.fetch(4), 0);
+	net.run();
+	EXPECT_EQ(a.done[2].err, 0);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
+}
+
+TEST(fetch_peers, wrong_size_is_a_lie)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	const u32 id = net.acquaint(a, b);
+	b.size = 1;
+	ASSERT_EQ(a.fetch(2), 0);
+	net.run(60000);
+	EXPECT_EQ(a.done[1].good, 0u);
+	EXPECT_EQ(a.stats().commits_bad, 1u);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_OPEN});
+}
+
+TEST(fetch_peers, bad_crc_bars_the_peer_and_keeps_nothing)
+{
+	network net;
+	node &a = net.add(small_mtu(2048, COOP_F_PAGE_CRC)), &b = net.add(small_mtu(2048));
+	net.acquaint(a, b);
+	b.spoil_crc = true;
+	ASSERT_EQ(a.fetch(3), 0);
+	net.run(60000);
+	EXPECT_EQ(a.done[1].good, 0u);
+	EXPECT_EQ(a.done[1].err, -EIO);
+	EXPECT_EQ(a.stats().crc_bad, 3u);
+}
+
+TEST(fetch_peers, a_smaller_mtu_at_the_peer_is_learned)
+{
+	network net;
+	node &a = net.add(small_mtu(4096)), &b = net.add(small_mtu(1024));
+	net.acquaint(a, b);
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(a.stats().segs_rx, 16u);
+}
+
+TEST(fetch_host, cancel_comes_back_after_quiesce)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	b.hold_lookup = true;
+	u32 id;
+	ASSERT_EQ(a.fetch(4, &id), 0);
+	net.settle();
+	ASSERT_EQ(b.held.size(), 1u);
+	ASSERT_EQ(coop_engine_cancel(a.e, id, net.now), 0);
+	net.settle();
+	EXPECT_EQ(a.done[1].err, -ECANCELED);
+	EXPECT_EQ(a.stops, 1u);
+	EXPECT_EQ(a.resets, 1u);
+	EXPECT_EQ(coop_engine_cancel(a.e, id, net.now), -ENOENT);
+}
+
+TEST(fetch_host, the_queue_and_the_window_are_bounded)
+{
+	network net;
+	node_shape s;
+	s.window = 4 * 4096;
+	node &a = net.add(s), &b = net.add(s);
+	net.acquaint(a, b);
+	b.hold_lookup = true;
+	for (int i = 0; i < 4; ++i)
+		ASSERT_EQ(a.fetch(4), 0);
+	EXPECT_EQ(a.fetch(4), -EAGAIN);
+	net.settle();
+	EXPECT_EQ(a.posts, 1u) << "the window admits one";
+	EXPECT_EQ(a.stats().invited_bytes, 4u * 4096);
+	net.run();
+	EXPECT_EQ(a.done.size(), 4u) << "nothing waits for ever";
+}
+
+TEST(fetch_host, refuses_nonsense)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	EXPECT_EQ(a.fetch(4), -ENOENT) << "no peer";
+	net.acquaint(a, b);
+	EXPECT_EQ(a.fetch(0), -EINVAL);
+	EXPECT_EQ(a.fetch(65), -EINVAL);
+	EXPECT_EQ(a.fetch(1, nullptr, 0), -EINVAL) << "version 0 has no content";
+	EXPECT_EQ(coop_engine_peer_add(a.e, &a.cfg.self, COOP_PEER_BY_HAND, 0), -EINVAL);
+	coop_engine_cfg cfg = a.cfg;
+	cfg.mtu = 4098;
+	EXPECT_EQ(coop_engine_size(&cfg), 0u);
+}
+
+} // namespace

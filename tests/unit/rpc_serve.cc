@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+// rpc_serve.cc - the responder: doubled and superseded requests, load, refusals.
+#include "tests/unit/rpc_lab.hpp"
+
+namespace
+{
+
+using namespace lab;
+
+TEST(serve, a_doubled_request_is_served_once)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	std::vector<u8> request;
+	net.filter = [&](node &to, std::vector<u8> &m) {
+		if (command(m) == COOP_CMD_REQUEST) {
+			request = m;
+			to.ctrl(m, a.cfg.self); // while it is served
+		}
+		return true;
+	};
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(b.served, 1u);
+	net.filter = nullptr;
+	const u64 commits = b.stats().commits_tx;
+	b.ctrl(request, a.cfg.self); // and afterwards
+	net.settle();
+	EXPECT_EQ(b.served, 1u);
+	EXPECT_EQ(b.stats().commits_tx, commits + 1) << "answered from the record";
+	EXPECT_EQ(a.stats().commits_stale, 1u) << "which nobody waits for any more";
+	EXPECT_EQ(b.stats().serves_dup, 2u);
+}
+
+TEST(serve, a_newer_attempt_supersedes_the_older)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	net.run(15000); // the first attempt's patience ends; PING and PONG; a second attempt
+	ASSERT_EQ(b.held.size(), 2u);
+	b.hold_lookup = false;
+	for (u32 id : b.held)
+		coop_engine_lookup_done(b.e, id, ~u64{0}, b.size, 1000 + id, net.now);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(b.stats().commits_tx, 1u) << "only the newer one is vouched for";
+	EXPECT_EQ(a.stats().segs_stale, 0u) << "and only it was sent";
+	EXPECT_EQ(b.served, b.ended);
+}
+
+TEST(serve, says_busy_when_all_serves_are_taken)
+{
+	network net;
+	node_shape one;
+	one.serves = 1;
+	node &a = net.add(), &b = net.add(one), &c = net.add();
+	const u32 at_a = net.acquaint(a, b);
+	net.acquaint(c, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(c.fetch(4), 0);
+	net.settle();
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	EXPECT_EQ(b.stats().serves_busy, 1u);
+	EXPECT_EQ(a.peer(at_a).busy, 1u);
+	EXPECT_EQ(a.peer(at_a).health, unsigned{COOP_PEER_HEALTHY}) << "busy is not ill";
+	b.hold_lookup = false;
+	coop_engine_lookup_done(b.e, b.held[0], ~u64{0}, b.size, 1000 + b.held[0], net.now);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0) << "asked again after the pause";
+	EXPECT_EQ(a.stops, 0u);
+}
+
+TEST(serve, the_rate_limit_says_busy)
+{
+	network net;
+	node_shape slow;
+	slow.serve_bytes_s = 1 << 20;
+	slow.fetches = 8;
+	node &a = net.add(slow), &b = net.add(slow);
+	net.acquaint(a, b);
+	u64 pages = 0;
+	const u64 start = net.now;
+	for (int i = 0; i < 40; ++i) {
+		if (a.fetch(64) == 0)
+			net.run(100000);
+	}
+	for (auto &[cookie, r] : a.done)
+		pages += r.good ? 64 : 0;
+	EXPECT_GT(b.stats().serves_limited, 0u);
+	EXPECT_GT(pages, 64u);
+	// The bucket's depth and one debt beyond the rate.
+	EXPECT_LE(pages * 4096, (net.now - start) * 105 / 100 + 2 * 64 * 4096 + 105000);
+}
+
+TEST(serve, a_requester_whose_budget_is_over_is_not_served)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	net.run(); // a gives up
+	EXPECT_NE(a.done[1].err, 0);
+	for (u32 id : b.held)
+		coop_engine_lookup_done(b.e, id, ~u64{0}, b.size, 0, net.now);
+	net.settle();
+	EXPECT_EQ(b.stats().commits_tx, 0u);
+	EXPECT_EQ(b.ended, b.held.size());
+}
+
+TEST(serve, another_page_size_is_refused_by_name)
+{
+	network net;
+	node_shape big;
+	big.page_shift = 16;
+	node &a = net.add(), &b = net.add(big);
+	const u32 id = net.acquaint(a, b);
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	net.run(1000);
+	EXPECT_EQ(a.done[1].err, -EIO);
+	EXPECT_EQ(a.stats().fetches_refused, 1u);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_OPEN});
+}
+
+} // namespace
