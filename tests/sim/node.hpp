@@ -136,6 +136,7 @@ private:
 	void answer(u64 key);
 	void queue_data(const coop_tx &);
 	void burst(u64 key);
+	void change_under_way(const serve &);
 	void send_segment(serve &, const batch &, const coop_seg &, u64 in);
 	void serve_end(const coop_ev &);
 	serve *serve_of(u32 id, u64 *key = nullptr);

@@ -115,12 +115,27 @@ void node::queue_data(const coop_tx &tx)
 		w_.time().after(latency(2), what::burst, number_, life_, tx.cookie);
 }
 
+// Somebody writes to the file just now: a page that is being sent changes.
+void node::change_under_way(const serve &s)
+{
+	const u32 i = w_.rng().below(s.n);
+	if (!(s.have >> i & 1) || !(s.in[i]->valid >> s.page[i] & 1))
+		return;
+	if (w_.truth().latest(s.of.file) == s.of) {
+		w_.truth().edit(s.of.file);
+		++w_.counts().edits;
+	}
+	store_->overwrite(*s.in[i], s.page[i], w_.truth().latest(s.of.file));
+}
+
 void node::burst(u64 key)
 {
 	const auto it = serves_.find(key);
 	if (it == serves_.end() || it->second.batches.empty())
 		return w_.broken(who() + "a serve ended while its segments were being sent");
 	serve &s = it->second;
+	if (w_.rng().chance(w_.shape().edit_ppm / 4))
+		change_under_way(s);
 	batch &b = s.batches.front();
 	const u32 total = static_cast<u32>(b.segs.size());
 	int err = 0;
