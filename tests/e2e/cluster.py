@@ -224,13 +224,16 @@ class Cluster:
         return f"{self.server}:{self.daemon.port}:/{export}"
 
     def node(self, *options, peers=True, number=None):
-        """Mounts the next node. peers: with option ib and an address of its own."""
+        """Mounts the next node. peers: with option ib and an address of its own, and more
+        patience than usual: a busy test machine must not look like a dead peer."""
         if self.daemon is None:
             self.start_daemon()
         number = number or len(self.nodes) + 1
         words = list(options)
         if peers:
             words += ["ib", f"addr={address(number)}"]
+            if not any(w.startswith("peer_timeout_ms=") for w in words):
+                words.append("peer_timeout_ms=2000")
         node = Node(self, number, words, self.source())
         self.nodes.append(node)
         return node

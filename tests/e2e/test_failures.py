@@ -70,7 +70,7 @@ def test_a_peer_is_killed_in_mid_read(cluster, data):
 
 def test_a_frozen_peer_costs_little(cluster, data):
     """It answers nothing, but nobody knows that it is gone: deadlines, then storage."""
-    a, b = cluster.connected(2)
+    a, b = cluster.connected(2, "peer_timeout_ms=50")
     assert get(a.path + "/f") == data
     a.process.popen.send_signal(19)  # SIGSTOP
     try:

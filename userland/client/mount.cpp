@@ -116,8 +116,10 @@ void mount::start_node()
 		n.fabric_key = storage_->fabric_key();
 		node_ = node::create(n, std::move(endpoint), *pages_);
 	} catch (const std::exception &e) {
-		throw std::runtime_error(
-			fmt::format("option 'ib': no endpoint for peers: {}", e.what()));
+		throw std::runtime_error(fmt::format(
+			"option 'ib{}': no endpoint for peers: {}",
+			options_.ib_devname.empty() ? "" : ",ib_devname=" + options_.ib_devname,
+			e.what()));
 	}
 	node_for_events_ = node_.get();
 	node_id_ = storage_->register_node(node_->self());
