@@ -36,6 +36,7 @@ using namespace coop::client;
 constexpr std::uint64_t page = 4096, block_bytes = 64 * page;
 constexpr std::uint64_t all = ~std::uint64_t{0};
 constexpr std::uint64_t fetch_deadline_us = 5000000;
+constexpr int refusals = 500; // a millisecond each, before a block counts as missed
 
 struct options {
 	std::uint64_t mib = 1024;
@@ -216,6 +217,10 @@ struct fetcher {
 		}
 		return err == 0;
 	}
+	void idle(std::uint64_t us)
+	{
+		n.drive_until([] { return false; }, static_cast<std::uint64_t>(now_us()) + us);
+	}
 	void wait(std::uint64_t below)
 	{
 		n.drive_until([&] { return in_flight < below; },
@@ -266,7 +271,9 @@ int run(const options &o, int to_child, int from_child)
 		const double begun = now_us();
 		for (std::uint64_t i = 0; i < size / block_bytes; i++) {
 			f.wait(static_cast<std::uint64_t>(o.depth));
-			f.start(i, all);
+			// A busy machine may open the circuit of the peer for a moment.
+			for (int t = 0; !f.start(i, all) && t < refusals; t++)
+				f.idle(1000);
 		}
 		f.wait(1);
 		const double seconds = (now_us() - begun) / 1e6;

@@ -22,6 +22,12 @@ namespace
 
 // How long the background thread leaves the engine to threads that come and go.
 constexpr std::uint64_t grace_us = 1000;
+// A polling driver keeps its core for this long, then offers it to others at each turn:
+// giving it up at once would cost the datagram that is about to come a time slice.
+constexpr std::uint64_t hold_core_us = 20;
+// A background thread that polled in vain this often, net, tries again one sleep in so many.
+constexpr int poll_score_max = 8;
+constexpr std::uint32_t poll_trial = 8;
 // Above this many pages a transfer is bulk.
 constexpr std::uint32_t small_pages = 8;
 
@@ -30,6 +36,14 @@ void relax()
 #if defined(__x86_64__)
 	__builtin_ia32_pause();
 #endif
+}
+
+void idle(std::uint64_t since_us)
+{
+	if (since_us < hold_core_us)
+		relax();
+	else
+		::sched_yield();
 }
 
 int make_event()
@@ -124,15 +138,21 @@ void node_driver::watch_traffic(std::uint64_t now)
 		std::memory_order_relaxed);
 }
 
-std::uint64_t node_driver::polling_time(role mine) const
+std::uint64_t node_driver::foreground_polling() const
 {
-	if (mine == role::foreground) {
-		const std::uint32_t pages = pages_in_flight_.load(std::memory_order_relaxed);
-		return pages != 0 && pages <= small_pages ? poll_us_ : 0;
-	}
-	const bool pays = gap_us_.load(std::memory_order_relaxed) <= poll_us_ &&
-			  pages_per_request_.load(std::memory_order_relaxed) <= small_pages;
-	return pays ? poll_us_ : 0;
+	const std::uint32_t pages = pages_in_flight_.load(std::memory_order_relaxed);
+	return pages != 0 && pages <= small_pages ? poll_us_ : 0;
+}
+
+// The background thread has nothing to do: shall it poll for a while before it sleeps?
+bool node_driver::polling_pays()
+{
+	// The gap contains the wake-up that polling would save, so it may be much longer than
+	// polling lasts; whether it helps is then seen.
+	if (gap_us_.load(std::memory_order_relaxed) > 10 * poll_us_ ||
+	    pages_per_request_.load(std::memory_order_relaxed) > small_pages)
+		return false;
+	return poll_score_ >= 0 || ++sleeps_ % poll_trial == 0;
 }
 
 void node_driver::note_submitted()
@@ -295,8 +315,8 @@ void node_driver::drive_until(const std::function<bool()> &ready, std::uint64_t 
 			break;
 		if (turn(now))
 			active = now;
-		else if (now - active < polling_time(role::foreground))
-			::sched_yield();
+		else if (now - active < foreground_polling())
+			idle(now - active);
 		else
 			sleep(foreground_bed_, ready, deadline_us);
 	}
@@ -320,14 +340,25 @@ void node_driver::background()
 		role_.store(role::background, std::memory_order_release);
 		lock.unlock();
 		std::uint64_t active = clock_us();
+		bool polling = false;
 		while (!relieved()) {
 			const std::uint64_t now = clock_us();
-			if (turn(now))
+			if (turn(now)) {
+				if (polling)
+					poll_score_ = std::min(poll_score_ + 2, poll_score_max);
+				polling = false;
 				active = now;
-			else if (now - active < polling_time(role::background))
-				::sched_yield();
-			else
+			} else if (!polling && now - active < poll_us_ && polling_pays()) {
+				polling = true;
+			} else if (polling && now - active < poll_us_) {
+				idle(now - active);
+			} else {
+				if (polling)
+					poll_score_ = std::max(poll_score_ - 1, -poll_score_max);
+				polling = false;
 				sleep(background_bed_, relieved, ~std::uint64_t{0});
+				active = clock_us();
+			}
 		}
 		lock.lock();
 		wanted_ = false;

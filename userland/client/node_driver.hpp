@@ -16,7 +16,9 @@
 // Polling: a wake-up costs ten times the flight of a datagram. So a driver polls
 // for a while before it sleeps, but only while recent traffic says that this
 // pays: small requests that come close together. Bulk transfers sleep at once,
-// since what arrives meanwhile is then handled in one go.
+// since what arrives meanwhile is then handled in one go. And the background
+// thread keeps a score of how often polling met something: when it rarely does,
+// it polls only now and then, to find out.
 #pragma once
 
 #include <atomic>
@@ -90,7 +92,8 @@ private:
 	void unlink(waiter &);
 	void sleep(bed &, const std::function<bool()> &ready, std::uint64_t until);
 	void background();
-	std::uint64_t polling_time(role) const;
+	std::uint64_t foreground_polling() const;
+	bool polling_pays();
 	void watch_traffic(std::uint64_t now);
 	bool busy() const;
 
@@ -102,8 +105,12 @@ private:
 	// Mirrors of the core's state, written under the engine mutex.
 	std::atomic<std::uint32_t> in_flight_{0}, pages_in_flight_{0}, serving_{0};
 	// Of requests from peers: running means of the time between two and of their pages.
-	std::atomic<std::uint32_t> gap_us_{1000}, pages_per_request_{64};
+	std::atomic<std::uint32_t> gap_us_{1000}, pages_per_request_{1};
 	std::uint64_t last_request_ = 0, seen_requests_ = 0, seen_pages_ = 0;
+
+	// The background thread's own: how polling went, and sleeps since it was tried.
+	int poll_score_ = 0;
+	std::uint32_t sleeps_ = 0;
 
 	std::mutex state_mutex_;               // never taken inside the engine mutex
 	std::atomic<role> role_{role::nobody}; // written under state_mutex_
