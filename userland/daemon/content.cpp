@@ -297,7 +297,7 @@ int service::close(session &s, call r, reply &out)
 	std::shared_ptr<open_file> f = s.take(r.body.open_id);
 	if (!f)
 		return -EBADF;
-	const inode_ref n = f->node;
+	inode_ref n = f->node;
 	const bool wrote = f->flags & COOP_ST_O_WRITE;
 	f.reset(); // the writable descriptor goes first, then a read lease is proof
 	if (int err = attributes(*n, out.body.attr))
@@ -306,6 +306,11 @@ int service::close(session &s, call r, reply &out)
 	if (wrote) {
 		std::vector<std::uint32_t> others;
 		openers.opened({n->fid, out.body.attr.version}, s.node, others);
+	}
+	if (!out.body.attr.nlink) {
+		const std::string handle = n->handle;
+		n.reset();
+		inodes.discard(handle);
 	}
 	return 0;
 }

@@ -140,6 +140,18 @@ void inode_table::trim_locked()
 	}
 }
 
+void inode_table::discard(std::string_view handle)
+{
+	inode_ref last; // closes its descriptors after the lock is released
+	std::lock_guard lock(mutex_);
+	auto it = slots_.find(std::string(handle));
+	if (it == slots_.end() || it->second.node.use_count() > 1)
+		return;
+	last = std::move(it->second.node);
+	uses_.erase(it->second.use);
+	slots_.erase(it);
+}
+
 std::size_t inode_table::size() const
 {
 	std::lock_guard lock(mutex_);

@@ -69,6 +69,9 @@ public:
 	[[nodiscard]] inode_ref put(const exported &, const exported::named &, unique_fd path,
 				    mode_t type);
 	[[nodiscard]] inode_ref find(std::string_view handle);
+	// Forgets a file that has no name any more, unless somebody holds it: its descriptors would
+	// keep its space from being free.
+	void discard(std::string_view handle);
 	std::size_t size() const;
 
 private:

@@ -237,6 +237,25 @@ int service::mkdir(const exported &in, call r, reply &out)
 	return entry(*dir, name, std::move(path), out, nullptr);
 }
 
+service::victim service::find_victim(const exported &in, const inode &dir, const std::string &name)
+{
+	victim v;
+	exported::named named;
+	if (!in.walk(dir.path.get(), name, v.path) &&
+	    !in.name_of(v.path.get(), dir.handle, name, named))
+		v.handle = named.handle;
+	return v;
+}
+
+void service::forget(victim v)
+{
+	struct stat st;
+	if (v.handle.empty() || ::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
+	    (st.st_nlink && !S_ISDIR(st.st_mode)))
+		return;
+	inodes.discard(v.handle);
+}
+
 int service::remove(const exported &in, call r, int flags)
 {
 	inode_ref dir;
@@ -248,7 +267,11 @@ int service::remove(const exported &in, call r, int flags)
 	as_user user(r.body.cred);
 	if (user.error())
 		return user.error();
-	return ::unlinkat(dir->path.get(), name.c_str(), flags) ? -errno : 0;
+	victim gone = find_victim(in, *dir, name);
+	if (::unlinkat(dir->path.get(), name.c_str(), flags))
+		return -errno;
+	forget(std::move(gone));
+	return 0;
 }
 
 int service::rename(const exported &in, call r)
@@ -272,9 +295,13 @@ int service::rename(const exported &in, call r)
 		as_user user(r.body.cred);
 		if (user.error())
 			return user.error();
+		victim gone;
+		if (!flags)
+			gone = find_victim(in, *to, name2);
 		if (::renameat2(from->path.get(), name.c_str(), to->path.get(), name2.c_str(),
 				flags))
 			return -errno;
+		forget(std::move(gone));
 		if (!in.by_path() || in.walk(to->path.get(), name2, path))
 			return 0;
 	}

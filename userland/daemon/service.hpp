@@ -69,6 +69,14 @@ private:
 	int readdir(const exported &, call, reply &);
 	int statfs(const exported &, call, reply &);
 
+	// What a removal or a rename takes a name from; forgotten afterwards if it was the last.
+	struct victim {
+		unique_fd path;
+		std::string handle;
+	};
+	victim find_victim(const exported &, const inode &dir, const std::string &name);
+	void forget(victim);
+
 	int directory(const exported &, const coop_st_bytes &, inode_ref &);
 	// Fills fh and attr of the reply with what is called 'name' in dir.
 	int entry(const inode &dir, std::string_view name, unique_fd path, reply &,
