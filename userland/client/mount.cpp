@@ -69,6 +69,15 @@ std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 	return ud::make_soft_roce(s);
 }
 
+// Bytes that nobody uses at all.
+std::size_t idle_memory()
+{
+	const long pages = ::sysconf(_SC_AVPHYS_PAGES);
+	return pages > 0 ? static_cast<std::size_t>(pages) *
+				   static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))
+			 : 0;
+}
+
 } // namespace
 
 mount::mount(const mount_options &o, inode_events events) : options_(o)
@@ -80,7 +89,7 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 	s.key_file = o.key;
 	s.on_node = [this](const node_event &e) { on_node(e); };
 	storage_ = storage::connect(s);
-	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT);
+	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT, idle_memory() / 4);
 	if (o.ib)
 		start_node();
 	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_);

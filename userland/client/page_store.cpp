@@ -3,19 +3,12 @@
 //
 // One mutex guards index, queues and free runs; its sections are a hash look-up
 // or the eviction of the few blocks that make room. States of pages are changed
-// without it (page_store_block.hpp). Memory of a frame is made present in one
-// step when the frame is first used, outside the mutex: a page fault a page while
-// the kernel copies into it would cost several times as much.
+// without it (page_store_block.hpp). Memory is made present outside the mutex.
 //
 // Small blocks that outlive their neighbours leave an arena full of holes in
 // which no large run fits. When evicting in queue order has given back twice what
 // is needed and still no run, the frame of the next victim is swept.
 #include "userland/client/page_store.hpp"
-
-#include <fcntl.h>
-#include <linux/falloc.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -25,6 +18,7 @@
 #include <vector>
 
 #include "userland/client/buddy.hpp"
+#include "userland/client/page_store_arena.hpp"
 #include "userland/client/page_store_block.hpp"
 #include "userland/client/page_store_queue.hpp"
 
@@ -44,69 +38,20 @@ struct key_hash {
 	}
 };
 
-// A memfd, mapped.
-class arena
-{
-public:
-	explicit arena(std::size_t bytes) : size_(bytes)
-	{
-		fd_ = ::memfd_create("coopfs-pages", MFD_CLOEXEC);
-		if (fd_ < 0)
-			throw std::system_error(errno, std::generic_category(),
-						"page store: memfd_create");
-		void *p = MAP_FAILED;
-		if (::ftruncate(fd_, static_cast<off_t>(bytes)) == 0)
-			p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
-		if (p == MAP_FAILED) {
-			const int err = errno;
-			::close(fd_);
-			throw std::system_error(err, std::generic_category(),
-						"page store: cannot map " + std::to_string(bytes) +
-							" bytes; lower cache_size=");
-		}
-		base_ = static_cast<std::byte *>(p);
-	}
-	~arena()
-	{
-		::munmap(base_, size_);
-		::close(fd_);
-	}
-	arena(const arena &) = delete;
-	arena &operator=(const arena &) = delete;
-
-	int fd() const { return fd_; }
-	std::byte *base() const { return base_; }
-	std::size_t size() const { return size_; }
-	// Makes memory present; without the kernel's help (before 5.14) faults do it one by one.
-	void populate(std::size_t at, std::size_t length)
-	{
-		(void)::madvise(base_ + at, length, MADV_POPULATE_WRITE);
-	}
-	void punch(std::size_t at, std::size_t length)
-	{
-		(void)::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-				  static_cast<off_t>(at), static_cast<off_t>(length));
-	}
-
-private:
-	int fd_;
-	std::byte *base_;
-	std::size_t size_;
-};
-
 class store_impl final : public page_store, private block_owner
 {
 public:
-	store_impl(std::uint32_t frames, unsigned page_shift) :
+	store_impl(std::uint32_t frames, unsigned page_shift, std::size_t prefault) :
 		page_shift_(page_shift),
 		kept_pages_(frames * buddy::frame_pages),
-		arena_((std::size_t{frames} + reserve_frames) << (page_shift + buddy::max_order)),
+		arena_((std::size_t{frames} + reserve_frames) << (page_shift + buddy::max_order),
+		       std::size_t{1} << (page_shift + buddy::max_order),
+		       std::min(prefault, std::size_t{frames} << (page_shift + buddy::max_order))),
 		runs_(0, frames),
 		reserve_(kept_pages_, reserve_frames),
 		queues_(std::uint64_t{kept_pages_} << page_shift, page_shift),
 		buckets_(std::bit_ceil(std::size_t{kept_pages_} / 2)),
-		by_page_(kept_pages_),
-		present_(frames)
+		by_page_(kept_pages_)
 	{
 	}
 	~store_impl() override;
@@ -155,7 +100,6 @@ private:
 	std::vector<block_impl *> buckets_;                                // chained by hash_next
 	std::unordered_map<content_key, block_impl *, key_hash> contents_; // first of the siblings
 	std::vector<block_impl *> by_page_; // the block that begins at this page
-	std::vector<bool> present_;         // frames whose memory was made present
 	store_stats stats_{};
 };
 
@@ -310,13 +254,9 @@ block_ref store_impl::get(const content_key &key, std::uint64_t block_index,
 	by_page_[at] = b;
 	link(b);
 	queues_.insert(b);
-	const std::uint32_t frame = at / buddy::frame_pages;
-	const bool fresh = !present_[frame];
-	present_[frame] = true;
 	lock.unlock();
-	if (fresh)
-		arena_.populate(std::size_t{frame} << (page_shift_ + buddy::max_order),
-				std::size_t{buddy::frame_pages} << page_shift_);
+	// Whoever finds the block meanwhile and fills it only takes the faults.
+	arena_.need_frame(at / buddy::frame_pages);
 	return block_ref(b);
 }
 
@@ -384,7 +324,8 @@ store_stats store_impl::stats() const
 
 } // namespace
 
-std::unique_ptr<page_store> page_store::create(std::size_t bytes, unsigned page_shift)
+std::unique_ptr<page_store> page_store::create(std::size_t bytes, unsigned page_shift,
+					       std::size_t prefault)
 {
 	if (page_shift < COOP_PAGE_MIN_SHIFT || page_shift > COOP_PAGE_MAX_SHIFT)
 		throw std::system_error(EINVAL, std::generic_category(), "page store: page size");
@@ -395,7 +336,8 @@ std::unique_ptr<page_store> page_store::create(std::size_t bytes, unsigned page_
 	if (frames + reserve_frames > (UINT32_MAX >> buddy::max_order))
 		throw std::system_error(EFBIG, std::generic_category(),
 					"page store: cache_size= is too large for its page size");
-	return std::make_unique<store_impl>(static_cast<std::uint32_t>(frames), page_shift);
+	return std::make_unique<store_impl>(static_cast<std::uint32_t>(frames), page_shift,
+					    prefault);
 }
 
 } // namespace coop::client

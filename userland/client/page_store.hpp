@@ -130,8 +130,10 @@ class page_store
 public:
 	virtual ~page_store() = default;
 	// bytes: most that is kept; rounded up to whole blocks of 64 pages, at least four.
-	// Throws std::system_error. Must outlive every pin.
-	static std::unique_ptr<page_store> create(std::size_t bytes, unsigned page_shift);
+	// prefault: how much of it an idle processor makes present beforehand; the rest follows
+	// as it is used. Throws std::system_error. Must outlive every pin.
+	static std::unique_ptr<page_store> create(std::size_t bytes, unsigned page_shift,
+						  std::size_t prefault = 0);
 	virtual int memfd() const = 0;
 	virtual std::byte *base() const = 0;
 	// Bytes mapped: the capacity and a small reserve behind it. When everything is pinned,

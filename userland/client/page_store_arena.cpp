@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// page_store_arena.cpp - see page_store_arena.hpp.
+#include "userland/client/page_store_arena.hpp"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+namespace coop::client
+{
+
+arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t prefault_bytes) :
+	size_(bytes),
+	frame_bytes_(frame_bytes),
+	present_(new std::atomic<bool>[bytes / frame_bytes] {})
+{
+	fd_ = ::memfd_create("coopfs-pages", MFD_CLOEXEC);
+	if (fd_ < 0)
+		throw std::system_error(errno, std::generic_category(), "page store: memfd_create");
+	void *p = MAP_FAILED;
+	if (::ftruncate(fd_, static_cast<off_t>(bytes)) == 0)
+		p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+	if (p == MAP_FAILED) {
+		const int err = errno;
+		::close(fd_);
+		throw std::system_error(err, std::generic_category(),
+					"page store: cannot map " + std::to_string(bytes) +
+						" bytes; lower cache_size=");
+	}
+	base_ = static_cast<std::byte *>(p);
+	const auto frames =
+		static_cast<std::uint32_t>(std::min(prefault_bytes, bytes) / frame_bytes);
+	if (frames != 0)
+		thread_ = std::thread([this, frames] { prefault(frames); });
+}
+
+arena::~arena()
+{
+	stop_.store(true);
+	if (thread_.joinable())
+		thread_.join();
+	::munmap(base_, size_);
+	::close(fd_);
+}
+
+void arena::make_present(std::uint32_t frame)
+{
+	const std::size_t at = std::size_t{frame} * frame_bytes_;
+	// Allocating through the file first costs less than by faults. Both are helps: where the
+	// kernel has not got them, or there is no memory, the first access faults.
+	(void)::fallocate(fd_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
+			  static_cast<off_t>(frame_bytes_));
+	(void)::madvise(base_ + at, frame_bytes_, MADV_POPULATE_WRITE);
+	present_[frame].store(true, std::memory_order_relaxed);
+}
+
+void arena::prefault(std::uint32_t frames)
+{
+	const sched_param none{};
+	(void)::sched_setscheduler(0, SCHED_IDLE, &none);
+	for (std::uint32_t frame = 0; frame < frames && !stop_.load(); frame++)
+		need_frame(frame);
+}
+
+void arena::punch(std::size_t at, std::size_t length)
+{
+	(void)::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
+			  static_cast<off_t>(length));
+}
+
+} // namespace coop::client
