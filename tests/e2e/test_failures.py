@@ -122,6 +122,8 @@ def test_writes_go_on_after_a_restart(cluster):
     node = cluster.node(peers=False)
     with open(node.path + "/f", "w+b", buffering=0) as f:
         f.write(b"before ")
+        # Starting a process closes its copy of f, which would commit to the daemon that is away.
+        os.fsync(f.fileno())
         cluster.daemon.process.kill()
         cluster.daemon.start()
         f.write(b"after")
