@@ -10,6 +10,7 @@ from failure import Failure
 SOURCES = ("buffer", "peer", "storage")
 COLOR = {"buffer": "#7a8aa0", "peer": "#2a9d6f", "storage": "#e08a2e"}
 LABEL = {"buffer": "own buffer", "peer": "peers", "storage": "storage"}
+STEPS = 120  # about so many on the time axis
 GAP_S = 0.25  # between two nodes on the time axis: what happens there is comparing, not reading
 
 
@@ -80,10 +81,13 @@ class Report:
     def _rates(self):
         """Rows for the time axis: start, end, bytes a second by source; nodes one after the other."""
         rows, spans, offset = [], [], 0.0
+        length = {name: seconds for name, seconds, _ in self._samples}  # the last one counts
+        step = sum(length.values()) / STEPS
         for node in self.nodes:
             before, last = dict.fromkeys(SOURCES, 0), 0.0
             for name, seconds, sources in self._samples:
-                if name != node or seconds - last < 0.02:
+                # A step is as long as can be seen; the last one takes what is left.
+                if name != node or (seconds - last < step and seconds < length[node]) or seconds == last:
                     continue
                 rate = [(sources[s] - before[s]) / (seconds - last) for s in SOURCES]
                 rows.append((offset + last, offset + seconds, rate))

@@ -61,9 +61,14 @@ result<std::string> check_mountpoint(const std::string &path)
 	if (!mounts)
 		return mounts.error();
 	for (const auto &m : *mounts)
-		if (m.mountpoint == real && m.is_coopfs())
+		if (m.mountpoint == real && m.is_coopfs()) {
+			// The kernel may still answer for a dead one from what it keeps.
+			const auto info = read_control(real, "info");
+			if (!info && info.error().status == exit_failure)
+				return info.error();
 			return failure{exit_failure,
 				       path + " is a coopfs mount already (" + m.source + ")"};
+		}
 	return real;
 }
 
