@@ -328,6 +328,12 @@ int usage(const char *name, int code)
 
 } // namespace
 
+extern "C" void coop_assert_failed(const char *what, const char *file, int line)
+{
+	std::fprintf(stderr, "node-bench: %s:%d: %s does not hold\n", file, line, what);
+	std::abort();
+}
+
 int main(int argc, char **argv)
 {
 	options o;

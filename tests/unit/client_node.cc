@@ -200,8 +200,9 @@ TEST(Node, FaultyWire)
 				std::this_thread::sleep_for(std::chrono::milliseconds(5));
 			delivered += static_cast<std::uint64_t>(std::popcount(r.good));
 		}
-		if (ppm == 10000)
+		if (ppm == 10000) {
 			EXPECT_GT(delivered, 500u);
+		}
 	}
 }
 

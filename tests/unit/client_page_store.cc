@@ -371,8 +371,9 @@ TEST(PageStore, AgainstAModel)
 			break;
 		}
 		case 3:
-			if (block_ref b = s->find(key(file, v), index))
+			if (block_ref b = s->find(key(file, v), index)) {
 				ASSERT_TRUE(holds(*b, b->valid(), tag));
+			}
 			break;
 		case 4:
 			s->drop(key(file, v));

@@ -283,8 +283,9 @@ TEST(Reader, SequentialReadsAreReadAheadUpToTheWindow)
 				EXPECT_LE(s.ahead, at + 65536 + (256 + 64) * page);
 				furthest = std::max(furthest, s.ahead - std::min(s.ahead, at));
 			}
-			if (!async && at != 0 && s.ahead > at + 65536) // waited for
+			if (!async && at != 0 && s.ahead > at + 65536) { // waited for
 				EXPECT_TRUE(w.store->find(c.key, (s.ahead - 1) / (64 * page)));
+			}
 		}
 		EXPECT_GE(furthest, 256 * page) << "the window opened";
 		EXPECT_EQ(w.disk.bytes, size) << "every byte once";
