@@ -433,14 +433,32 @@ static u32 peer_slot(const struct coop_engine *e, const struct coop_peer *p)
 	return (u32)(p - e->peers.v);
 }
 
-static void probe(struct coop_engine *e, struct coop_peer *p, u64 now)
+static u64 ping(struct coop_engine *e, struct coop_peer *p)
 {
 	u64 id = (coop_random(&e->random) & 0xffffffff00000000ull) | p->id;
 	struct coop_note *n = coop_note(e, COOP_CMD_PING, &p->addr, id, 0);
 
 	if (n)
 		n->value = e->cfg.mtu;
-	coop_peer_report(e, p, coop_peer_probe(p, now, id), now);
+	return id;
+}
+
+static void probe(struct coop_engine *e, struct coop_peer *p, u64 now)
+{
+	u64 id = ping(e, p);
+
+	coop_peer_report(e, p, coop_peer_probe(p, e->cfg.peer_timeout_us, now, id), now);
+}
+
+void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now)
+{
+	coop_peer_report(e, p, coop_peer_silent(p, now), now);
+	if (p->health != COOP_PEER_SUSPECT)
+		return;
+	ping(e, p);
+	coop_peer_asked(p, now);
+	coop_timer_set(&e->timers, e->n_fetch + peer_slot(e, p),
+		       p->silent_since + e->cfg.peer_timeout_us);
 }
 
 void coop_peer_report(struct coop_engine *e, struct coop_peer *p, bool changed, u64 now)
@@ -486,6 +504,11 @@ static void peer_timer(struct coop_engine *e, u32 slot, u64 now)
 		probe(e, p, now);
 	else if (p->health == COOP_PEER_HALF_OPEN)
 		coop_peer_blame(e, p, 1, now);
+	else if (p->health == COOP_PEER_SUSPECT)
+		coop_peer_report(
+			e, p,
+			coop_peer_hushed(p, e->cfg.peer_timeout_us, now, coop_random(&e->random)),
+			now);
 }
 
 s64 coop_engine_peer_add(struct coop_engine *e, const struct coop_addr *addr, u32 origin, u64 now)

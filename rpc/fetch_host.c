@@ -83,6 +83,7 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 			return false;
 		}
 		p->fetches++;
+		coop_peer_asked(p, now);
 		e->stats.attempts++;
 		f->state = COOP_FETCH_WAIT;
 		f->t_sent = now;
@@ -98,6 +99,7 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 			return false;
 		coop_msg_begin(e, COOP_CMD_QUERY, f->request_id, coop_fetch_posting(e, f)->imm);
 		coop_msg_finish(e, &p->addr, tx);
+		coop_peer_asked(p, now);
 		e->stats.queries++;
 		f->t_armed = now;
 		coop_fetch_arm(e, f, now + coop_fetch_patience(e, f));

@@ -13,8 +13,10 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	if (f->t_first)
 		return;
 	f->t_first = now;
-	if (p)
-		coop_peer_rtt(p, now - f->t_sent);
+	if (!p)
+		return;
+	coop_peer_rtt(p, now - f->t_sent);
+	coop_peer_heard(p, now);
 }
 
 static bool commit_credible(const struct coop_engine *e, const struct coop_fetch *f,
@@ -244,12 +246,16 @@ u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 	u32 unknown = coop_max_u32(e->cfg.peer_timeout_us / 4, COOP_RTO_MIN_US);
 
-	return p ? coop_peer_rto(p, coop_fetch_asked_bytes(e, f), unknown) : unknown;
+	/* Asking again sooner costs the peer a second serve and us a stopped queue pair. */
+	u32 least = e->cfg.peer_timeout_us / 8;
+
+	return p ? coop_max_u32(least, coop_peer_rto(p, coop_fetch_asked_bytes(e, f), unknown))
+		 : unknown;
 }
 
 static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
-	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 	u64 until;
 
 	if (!f->t_first && !f->committed && (!p || p->health == COOP_PEER_OPEN)) {
@@ -273,8 +279,12 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		f->t_armed = now;
 		coop_fetch_arm(e, f, f->t_end);
 		coop_fetch_add_todo(e, f, COOP_TODO_QUERY);
-	} else {
+	} else if (now >= f->t_end || f->t_first) {
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 1, now);
+	} else {
+		if (p)
+			coop_peer_silence(e, p, now);
+		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 	}
 }
 

@@ -196,8 +196,15 @@ bool coop_peer_clean(struct coop_peer *p, u64 now)
 	}
 }
 
+void coop_peer_asked(struct coop_peer *p, u64 now)
+{
+	if (!p->silent_since)
+		p->silent_since = now ? now : 1;
+}
+
 bool coop_peer_heard(struct coop_peer *p, u64 now)
 {
+	p->silent_since = 0;
 	/* No oftener than the first rest: a peer that talks but delivers nothing must not wear us
 	 * out. */
 	if (p->health != COOP_PEER_OPEN || p->probe_at <= now ||
@@ -237,11 +244,24 @@ bool coop_peer_failed(struct coop_peer *p, u32 weight, u64 now, u64 random)
 	}
 }
 
-bool coop_peer_probe(struct coop_peer *p, u64 now, u64 ping_id)
+bool coop_peer_silent(struct coop_peer *p, u64 now)
+{
+	p->failures++;
+	return p->health == COOP_PEER_HEALTHY && become(p, COOP_PEER_SUSPECT, now);
+}
+
+bool coop_peer_hushed(struct coop_peer *p, u32 limit, u64 now, u64 random)
+{
+	if (p->health != COOP_PEER_SUSPECT || !p->silent_since || now - p->silent_since < limit)
+		return false;
+	return open_circuit(p, now, random);
+}
+
+bool coop_peer_probe(struct coop_peer *p, u32 limit, u64 now, u64 ping_id)
 {
 	p->ping_id = ping_id;
 	p->ping_sent = now;
-	p->probe_at = now + coop_peer_rto(p, 0, 10 * COOP_RTO_MIN_US);
+	p->probe_at = now + coop_max_u32(limit, coop_peer_rto(p, 0, limit));
 	return become(p, COOP_PEER_HALF_OPEN, now);
 }
 

@@ -4,16 +4,22 @@
  *
  * Health is a circuit breaker:
  *
- *   HEALTHY, SUSPECT --silent attempt--> HALF_OPEN   (a PING goes out at once)
+ *   HEALTHY --silent attempt--> SUSPECT   (still asked, less; a PING goes out)
+ *   SUSPECT --nothing at all was heard for the peer timeout--> OPEN
+ *   HEALTHY, SUSPECT --fetch that spent its budget on it--> HALF_OPEN
  *   HEALTHY, SUSPECT --lied, or third failure in a row, or first one after a
  *                      circuit was open--> OPEN
  *   OPEN --probe time--> HALF_OPEN
  *   HALF_OPEN --PONG--> SUSPECT,  --no PONG--> OPEN (the rest doubles)
  *   SUSPECT --clean attempt--> HEALTHY
  *
- * The probe is a PING, never a reader's fetch: a dead peer costs the fetches
- * that were under way when it died one deadline, and later ones nothing, because
- * new fetches ask only HEALTHY and SUSPECT peers. The rest doubles with every
+ * A retransmission timer that runs out says little about a peer: its processor
+ * may be busy for longer than a round trip takes. So one silent attempt only
+ * lowers its weight; what opens the circuit is that no genuine message of any
+ * kind came since silent_since. The probe is a PING, never a reader's fetch: a
+ * dead peer costs the fetches that were under way when it died one deadline,
+ * and later ones nothing, because new fetches ask only HEALTHY and SUSPECT
+ * peers. The rest doubles with every
  * opening that no clean attempt came between, so a peer that answers PINGs but
  * delivers nothing is left alone as well.
  *
@@ -29,7 +35,7 @@
 extern "C" {
 #endif
 
-#define COOP_FAILS_TO_OPEN  3      /* silent attempts in a row */
+#define COOP_FAILS_TO_OPEN  3      /* failures in a row */
 #define COOP_BACKOFF_MIN_US 100000 /* first time that an open circuit rests; doubles */
 #define COOP_BACKOFF_DOUBLE 8      /* doublings: 25.6 s at most, plus jitter */
 #define COOP_RTO_MIN_US     4000   /* below that a busy scheduler looks like loss */
@@ -52,6 +58,7 @@ struct coop_peer {
 	u64 since;     /* when health last became what it is */
 	u64 probe_at;  /* OPEN: next probe; HALF_OPEN: when we give up on the PONG */
 	u64 busy_until;
+	u64 silent_since; /* first message of ours since we last heard from it; 0: none */
 	u64 ping_id, ping_sent;
 	u32 next_hash; /* chain in the address index */
 	u32 hand_pos;  /* place in the list of peers by hand, or COOP_NONE */
@@ -99,12 +106,17 @@ u32 coop_peer_grace(const struct coop_peer *p);
 bool coop_peer_clean(struct coop_peer *p, u64 now);
 /* An attempt failed; weight is 1, or COOP_FAILS_TO_OPEN for a lie. SUSPECT afterwards: probe it. */
 bool coop_peer_failed(struct coop_peer *p, u32 weight, u64 now, u64 random);
-/* A PING goes out. */
-bool coop_peer_probe(struct coop_peer *p, u64 now, u64 ping_id);
+/* An attempt saw no answer in time. */
+bool coop_peer_silent(struct coop_peer *p, u64 now);
+/* SUSPECT: opens the circuit if nothing was heard for limit microseconds. */
+bool coop_peer_hushed(struct coop_peer *p, u32 limit, u64 now, u64 random);
+/* A PING goes out to a peer that is not to be asked before its PONG; it has limit microseconds. */
+bool coop_peer_probe(struct coop_peer *p, u32 limit, u64 now, u64 ping_id);
 /* Its PONG came. */
 bool coop_peer_pong(struct coop_peer *p, u64 now);
-/* A genuine message came from it while its circuit is open: true if the probe was brought forward.
- */
+/* Something was sent that it must answer. */
+void coop_peer_asked(struct coop_peer *p, u64 now);
+/* A genuine message came from it: true if its circuit is open and the probe was brought forward. */
 bool coop_peer_heard(struct coop_peer *p, u64 now);
 
 static inline bool coop_peer_usable(const struct coop_peer *p)

@@ -420,7 +420,7 @@ void node::on_event(const coop_ev &ev)
 	case COOP_EV_FETCH_DONE:
 		return fetch_done(ev);
 	case COOP_EV_PEER:
-		if (ev.peer == peer_ids_[0])
+		if (ev.peer == peer_ids_[0] && ev.health == COOP_PEER_OPEN)
 			dead_since_ = std::min(dead_since_, w_.time().now());
 		return;
 	}

@@ -87,13 +87,42 @@ TEST(peers, list_by_hand_follows_the_origins)
 	}
 }
 
-TEST(breaker, one_silence_probes_and_no_pong_opens)
+constexpr u32 limit = 50000;
+
+TEST(breaker, one_silence_is_no_death)
+{
+	table x(1);
+	coop_peer *p = coop_peers_get(&x.t, x.add(1));
+	coop_peer_asked(p, 1000);
+	EXPECT_TRUE(coop_peer_silent(p, 5000));
+	EXPECT_EQ(p->health, unsigned{COOP_PEER_SUSPECT});
+	EXPECT_TRUE(coop_peer_usable(p)) << "its processor may just be busy";
+	coop_peer_asked(p, 9000);
+	EXPECT_FALSE(coop_peer_silent(p, 13000));
+	EXPECT_FALSE(coop_peer_hushed(p, limit, 1000 + limit - 1, 0));
+	coop_peer_heard(p, 1000 + limit - 1);
+	EXPECT_FALSE(coop_peer_hushed(p, limit, 1000 + limit, 0)) << "it spoke";
+	EXPECT_TRUE(coop_peer_usable(p));
+}
+
+TEST(breaker, silence_for_the_peer_timeout_opens)
+{
+	table x(1);
+	coop_peer *p = coop_peers_get(&x.t, x.add(1));
+	coop_peer_asked(p, 1000);
+	coop_peer_silent(p, 5000);
+	EXPECT_TRUE(coop_peer_hushed(p, limit, 1000 + limit, 0));
+	EXPECT_EQ(p->health, unsigned{COOP_PEER_OPEN});
+	EXPECT_FALSE(coop_peer_usable(p));
+}
+
+TEST(breaker, a_spent_budget_probes_and_no_pong_opens)
 {
 	table x(1);
 	coop_peer *p = coop_peers_get(&x.t, x.add(1));
 	EXPECT_TRUE(coop_peer_failed(p, 1, 1000, 0));
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_SUSPECT});
-	EXPECT_TRUE(coop_peer_probe(p, 1000, 42));
+	EXPECT_TRUE(coop_peer_probe(p, limit, 1000, 42));
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_HALF_OPEN});
 	EXPECT_FALSE(coop_peer_usable(p));
 	EXPECT_TRUE(coop_peer_failed(p, 1, p->probe_at, 0));
@@ -112,7 +141,7 @@ TEST(breaker, rest_doubles_until_something_is_delivered)
 		EXPECT_LE(p->probe_at - now, u64{COOP_BACKOFF_MIN_US} << COOP_BACKOFF_DOUBLE);
 		rest = p->probe_at - now;
 		now = p->probe_at;
-		coop_peer_probe(p, now, 1);
+		coop_peer_probe(p, limit, now, 1);
 		now += 100;
 		EXPECT_TRUE(coop_peer_pong(p, now));
 		EXPECT_EQ(p->health, unsigned{COOP_PEER_SUSPECT});
@@ -120,7 +149,7 @@ TEST(breaker, rest_doubles_until_something_is_delivered)
 	}
 	EXPECT_EQ(rest, u64{COOP_BACKOFF_MIN_US} << COOP_BACKOFF_DOUBLE);
 	now = p->probe_at;
-	coop_peer_probe(p, now, 1);
+	coop_peer_probe(p, limit, now, 1);
 	coop_peer_pong(p, now + 100);
 	EXPECT_TRUE(coop_peer_clean(p, now));
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_HEALTHY});

@@ -26,7 +26,7 @@ namespace coop::client
 struct node_options {
 	std::uint32_t num_rrpc = 64; // requests from peers served at once
 	std::uint32_t num_srpc = 64; // fetches in flight
-	std::uint32_t peer_timeout_ms = 50;
+	std::uint32_t peer_timeout_ms = 200;
 	std::uint32_t qkey = 0x1c00b;
 	std::uint64_t serve_bytes_s = 0; // 0: no limit
 	bool page_crc = false;

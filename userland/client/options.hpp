@@ -39,7 +39,7 @@ struct mount_options {
 	unsigned ib_mtu = 0; // 0: what the device has
 	unsigned ib_num_rrpc = 64;
 	unsigned ib_num_srpc = 64;
-	unsigned peer_timeout_ms = 50;
+	unsigned peer_timeout_ms = 200;
 	std::string addr; // soft RoCE: own address; empty: that of the route to the server
 	bool page_crc = false;
 	std::uint32_t serve_mbps = 0; // megabits a second served to peers, 0: no limit
