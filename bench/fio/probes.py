@@ -35,6 +35,6 @@ def run_all(bed, say):
 
 def targets(probes):
     """Rows for the table of targets: (text, values, relation, bound)."""
-    node = probes.get("node-bench", {}).get("printed", {})
-    fetch, bare = node.get("fetch_4k_us"), node.get("udp_4k_us")
+    printed = probes.get("node-bench", {}).get("printed", {})
+    fetch, bare = printed.get("fetch_us", {}).get("median"), printed.get("ping_spin_us")
     return [(FETCH_TARGET, [fetch / bare] if fetch and bare else [], "<=", 2.0)]

@@ -21,8 +21,10 @@ BENCH = ROOT / "bench/fio"
 sys.path.insert(0, str(BENCH))
 
 import coopfs  # noqa: E402
+import probes  # noqa: E402
 import results  # noqa: E402
 
+NODE_BENCH = {"ping_spin_us": 10.0, "fetch_us": {"median": 18.0, "p99": 40.0, "mean": 19.0}}
 STATS = """coopfs-stats 1
 source buffer requests 1 pages 2 bytes 8192
 source peer requests 3 pages 4 bytes 16384
@@ -79,6 +81,14 @@ def test_storage_share_comes_from_the_readers_own_traffic():
     row = target(record, "seq128k: second reader's bytes from storage / file")
     assert row["value"]["median"] == pytest.approx(0.1)
     assert row["reached"] is False
+
+
+def test_the_probe_of_a_page_fetch_has_a_row():
+    record = {"figures": [], "probes": {"node-bench": {"printed": NODE_BENCH}}}
+    row = target(record, probes.FETCH_TARGET)
+    assert row["value"]["median"] == pytest.approx(1.8)
+    assert row["reached"] is True
+    assert target(record_of([]), probes.FETCH_TARGET)["reached"] is None
 
 
 def left_overs(folder, said):
