@@ -9,11 +9,10 @@
 #include "fuse-shim/signals.hpp"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <fstream>
 #include <stdexcept>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -40,7 +39,7 @@ void want(fuse_conn_info *conn, unsigned cap, bool on)
 		conn->want &= ~cap;
 }
 
-void op_init(void *, fuse_conn_info *conn)
+void op_init(void *userdata, fuse_conn_info *conn)
 {
 	want(conn, FUSE_CAP_ASYNC_READ, true);
 	want(conn, FUSE_CAP_PARALLEL_DIROPS, true);
@@ -56,10 +55,13 @@ void op_init(void *, fuse_conn_info *conn)
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);
 	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
 	conn->max_read = max_read;
+	conn->max_readahead = ~0u; // set_readahead() says how much
 	conn->max_write = std::min(conn->max_write, max_write);
 	conn->max_background = max_background;
 	conn->congestion_threshold = max_background * 3 / 4;
 	conn->time_gran = 1;
+	if (auto &ready = static_cast<context *>(userdata)->on_init)
+		ready();
 }
 
 fuse_lowlevel_ops session_operations()
@@ -131,7 +133,7 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 	};
 	mount_ = std::make_unique<client::mount>(o, std::move(events));
 	context_ = std::unique_ptr<context>(
-		new context{*mount_, control(*mount_, mountpoint_), {}, nullptr, nullptr});
+		new context{*mount_, control(*mount_, mountpoint_), {}, nullptr, nullptr, {}});
 	context_->root = mount_->inodes().ref(mount_->storage().root());
 
 	std::string options = fuse_options(o);
@@ -162,11 +164,11 @@ session::~session()
 int session::run(const std::function<void()> &usable)
 {
 	invalidator_.start(fuse_.get());
-	std::thread announcer([this, &usable] { announce(usable); });
+	set_readahead();
+	context_->on_init = usable;
 	int err = loop();
 	invalidator_.stop();
 	fuse_session_unmount(fuse_.get());
-	announcer.join();
 	return err;
 }
 
@@ -181,20 +183,15 @@ int session::loop()
 	return err;
 }
 
-// The kernel answers a stat of the root only when it has agreed with us on everything.
-void session::announce(const std::function<void()> &usable)
-{
-	set_readahead();
-	usable();
-}
-
+// Before INIT, which only lowers it. No thread of ours may ask the mount anything: killed while it
+// waits for an answer of ours, it would keep the device open and wait for ever.
 void session::set_readahead() const
 {
-	struct stat st;
-	if (stat(mountpoint_.c_str(), &st) != 0)
+	struct statx st;
+	if (statx(AT_FDCWD, mountpoint_.c_str(), AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &st) != 0)
 		return; // ended meanwhile
-	auto path = fmt::format("/sys/class/bdi/{}:{}/read_ahead_kb", major(st.st_dev),
-				minor(st.st_dev));
+	auto path = fmt::format("/sys/class/bdi/{}:{}/read_ahead_kb", st.stx_dev_major,
+				st.stx_dev_minor);
 	std::ofstream file(path);
 	file << options_.readahead * (1u << COOP_PAGE_MIN_SHIFT) / 1024 << std::flush;
 	if (!file)

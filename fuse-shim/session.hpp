@@ -23,15 +23,14 @@ public:
 	session(const session &) = delete;
 	session &operator=(const session &) = delete;
 
-	// Serves until the file system is unmounted or a signal ends it. usable runs on a thread of
-	// its own as soon as the mount answers. 0, the number of a signal, or -errno.
+	// Serves until the file system is unmounted or a signal ends it. usable runs once, on a
+	// thread of the loop, as soon as the mount answers. 0, the number of a signal, or -errno.
 	int run(const std::function<void()> &usable);
 
 private:
 	int loop();
 	void end();
 	void give_up();
-	void announce(const std::function<void()> &usable);
 	void set_readahead() const;
 
 	std::atomic<fuse_session *> live_{nullptr};                      // while mounted

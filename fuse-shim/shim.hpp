@@ -6,6 +6,8 @@
 // files of .coopfs, which no address can equal.
 #pragma once
 
+#include <functional>
+
 #include <fuse_lowlevel.h>
 
 #include "fuse-shim/control.hpp"
@@ -24,6 +26,7 @@ struct context {
 	identity_cache identities;
 	fuse_session *session = nullptr;
 	client::inode *root = nullptr;
+	std::function<void()> on_init; // the kernel and we have agreed
 };
 
 inline context &context_of(fuse_req_t req)
