@@ -271,18 +271,19 @@ TEST(Node, CallbacksMayFetchAgainAndTheEndEndsThem)
 	for (std::uint64_t i = 0; i < 64; i++)
 		b.hold(c, i);
 	std::atomic<int> ended{0}, started{0};
+	node *const n = a->n.get(); // callbacks run until its end, when the owner's pointer is null
 	std::function<void(std::uint64_t)> next = [&](std::uint64_t i) {
 		block_ref pin = a->store->get(c.key, i, c.size);
 		auto keep = std::make_shared<block_ref>(pin.clone());
 		const std::uint64_t mine = pin->claim(all);
-		const int err = a->n->fetch(c.key, c.size, std::move(pin), mine, {},
-					    [&, i, keep, mine](const fetch_outcome &o) {
-						    (*keep)->abandon(mine & ~o.good);
-						    *keep = block_ref();
-						    ended++;
-						    if (o.good == all && i + 1 < 20)
-							    next(i + 1);
-					    });
+		const int err = n->fetch(c.key, c.size, std::move(pin), mine, {},
+					 [&, i, keep, mine](const fetch_outcome &o) {
+						 (*keep)->abandon(mine & ~o.good);
+						 *keep = block_ref();
+						 ended++;
+						 if (o.good == all && i + 1 < 20)
+							 next(i + 1);
+					 });
 		if (err == 0)
 			started++;
 		else

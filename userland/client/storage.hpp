@@ -35,9 +35,9 @@ struct caller {
 };
 
 struct attributes {
-	coop_fid fid; // never reused for another file
+	coop_fid fid;          // never reused for another file
 	std::uint64_t version; // data version; 0 for what has none (directories ...)
-	struct stat st; // st_ino is the daemon's
+	struct stat st;        // st_ino is the daemon's
 };
 
 struct entry {
@@ -47,34 +47,38 @@ struct entry {
 
 struct open_result {
 	attributes attr;
-	std::uint64_t open_id; // for close; stays good over lost connections and restarts of the daemon
-	std::vector<std::uint32_t> openers; // node ids, most recent first, <= COOP_MAX_HINTS, never our own
+	std::uint64_t
+		open_id; // for close; stays good over lost connections and restarts of the daemon
+	std::vector<std::uint32_t>
+		openers;         // node ids, most recent first, <= COOP_MAX_HINTS, never our own
 	std::string inline_data; // the file's first bytes, if the daemon sent them
 };
 
 struct write_result {
-	attributes attr; // after
+	attributes attr;              // after
 	std::uint64_t version_before; // equal to what the caller knew: nobody else wrote in between
 };
 
 struct dir_entry {
 	std::string name;
 	std::uint64_t cookie; // offset to continue after this one
-	entry node; // fh empty: may be listed but not looked at; then only st_ino and S_IFMT are there
+	entry node; // fh empty: may be listed but not looked at; then only st_ino and S_IFMT are
+		    // there
 };
 
 struct node_event {
-	bool joined; // false: left
+	bool joined;        // false: left
 	std::uint32_t node; // id
-	coop_addr addr; // control QP; valid when joined
+	coop_addr addr;     // control QP; valid when joined
 };
 
 struct storage_options {
 	std::string server; // host or address
 	std::uint16_t port;
 	std::string export_name; // "/data"
-	std::string key_file; // empty: none
-	std::uint32_t timeout_ms = 60000; // after which a call fails with -ETIMEDOUT; 0: never (hard)
+	std::string key_file;    // empty: none
+	std::uint32_t timeout_ms =
+		60000; // after which a call fails with -ETIMEDOUT; 0: never (hard)
 	std::function<void(const node_event &)> on_node; // on the connection's thread
 	// After a connection was re-made and registered, before on_node tells who is there. The
 	// nodes known before it have been reported as left when the connection was lost.
@@ -83,7 +87,7 @@ struct storage_options {
 
 class storage
 {
-    public:
+public:
 	virtual ~storage() = default;
 	// Throws std::system_error or std::runtime_error with a text that a person can act on.
 	static std::unique_ptr<storage> connect(const storage_options &);
@@ -94,7 +98,8 @@ class storage
 	// Own node id, 0 until registered.
 	virtual std::uint32_t register_node(const coop_addr &control_qp) = 0;
 
-	virtual int lookup(const caller &, const handle &dir, std::string_view name, entry &out) = 0;
+	virtual int lookup(const caller &, const handle &dir, std::string_view name,
+			   entry &out) = 0;
 	virtual int getattr(const caller &, const handle &, attributes &out) = 0;
 	struct setattr_request {
 		std::uint32_t valid; // FUSE_SET_ATTR-like bits: see set_* below
@@ -105,48 +110,60 @@ class storage
 		timespec atime, mtime;
 	};
 	enum : std::uint32_t {
-		set_mode = 1, set_uid = 2, set_gid = 4, set_size = 8,
-		set_atime = 16, set_mtime = 32, set_atime_now = 64, set_mtime_now = 128,
+		set_mode = 1,
+		set_uid = 2,
+		set_gid = 4,
+		set_size = 8,
+		set_atime = 16,
+		set_mtime = 32,
+		set_atime_now = 64,
+		set_mtime_now = 128,
 	};
 	// As write: version_before tells whether somebody else wrote.
-	virtual int setattr(const caller &, const handle &, const setattr_request &, write_result &out) = 0;
-	// flags: O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL (create). want_inline: most bytes wanted in the reply.
-	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline, open_result &out) = 0;
-	virtual int create(const caller &, const handle &dir, std::string_view name, int flags, mode_t mode,
-			   entry &node, open_result &out) = 0;
+	virtual int setattr(const caller &, const handle &, const setattr_request &,
+			    write_result &out) = 0;
+	// flags: O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL (create). want_inline: most bytes wanted
+	// in the reply.
+	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
+			 open_result &out) = 0;
+	virtual int create(const caller &, const handle &dir, std::string_view name, int flags,
+			   mode_t mode, entry &node, open_result &out) = 0;
 	// out: the version of what was written, when the file was open for writing.
 	virtual int close(const handle &, std::uint64_t open_id, write_result &out) = 0;
-	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset, std::span<const iovec> data,
-			  write_result &out) = 0;
+	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
+			  std::span<const iovec> data, write_result &out) = 0;
 	virtual int commit(const handle &, std::uint64_t open_id, write_result &out) = 0;
 
 	struct read_result {
-		int err; // 0 or -errno
-		std::uint64_t bytes; // read into the buffers; less than asked: end of file
-		std::uint64_t version; // of the file while it was read; a change during the read is -ESTALE here
-		std::uint64_t size; // of the file
+		int err;               // 0 or -errno
+		std::uint64_t bytes;   // read into the buffers; less than asked: end of file
+		std::uint64_t version; // of the file while it was read; a change during the read is
+				       // -ESTALE here
+		std::uint64_t size;    // of the file
 	};
 	// Asynchronous: done runs on the connection's thread, after the bytes lie in dest.
 	// version != 0: fail with -ESTALE if the file's version is another.
-	virtual void read(const handle &, std::uint64_t open_id, std::uint64_t offset, std::vector<iovec> dest,
-			  std::uint64_t version, std::function<void(const read_result &)> done) = 0;
+	virtual void read(const handle &, std::uint64_t open_id, std::uint64_t offset,
+			  std::vector<iovec> dest, std::uint64_t version,
+			  std::function<void(const read_result &)> done) = 0;
 
-	virtual int mkdir(const caller &, const handle &dir, std::string_view name, mode_t mode, entry &out) = 0;
+	virtual int mkdir(const caller &, const handle &dir, std::string_view name, mode_t mode,
+			  entry &out) = 0;
 	virtual int unlink(const caller &, const handle &dir, std::string_view name) = 0;
 	virtual int rmdir(const caller &, const handle &dir, std::string_view name) = 0;
 	// flags: RENAME_NOREPLACE | RENAME_EXCHANGE
-	virtual int rename(const caller &, const handle &dir, std::string_view name, const handle &new_dir,
-			   std::string_view new_name, unsigned flags) = 0;
-	virtual int link(const caller &, const handle &node, const handle &new_dir, std::string_view new_name,
-			 entry &out) = 0;
-	virtual int symlink(const caller &, std::string_view target, const handle &dir, std::string_view name,
-			    entry &out) = 0;
+	virtual int rename(const caller &, const handle &dir, std::string_view name,
+			   const handle &new_dir, std::string_view new_name, unsigned flags) = 0;
+	virtual int link(const caller &, const handle &node, const handle &new_dir,
+			 std::string_view new_name, entry &out) = 0;
+	virtual int symlink(const caller &, std::string_view target, const handle &dir,
+			    std::string_view name, entry &out) = 0;
 	virtual int readlink(const caller &, const handle &, std::string &out) = 0;
-	// Entries after cookie (0: from the start), "." and ".." left out, up to max_bytes of reply.
-	// max_bytes 0: none, only whether the caller may read the directory. An entry that may be
-	// listed but not looked at has no handle.
-	virtual int readdir(const caller &, const handle &dir, std::uint64_t cookie, std::uint32_t max_bytes,
-			    std::vector<dir_entry> &out, bool &end) = 0;
+	// Entries after cookie (0: from the start), "." and ".." left out, up to max_bytes of
+	// reply. max_bytes 0: none, only whether the caller may read the directory. An entry that
+	// may be listed but not looked at has no handle.
+	virtual int readdir(const caller &, const handle &dir, std::uint64_t cookie,
+			    std::uint32_t max_bytes, std::vector<dir_entry> &out, bool &end) = 0;
 	virtual int statfs(const caller &, const handle &, struct statvfs &out) = 0;
 
 	struct traffic {

@@ -40,14 +40,14 @@ struct send_wr {
 	std::uint64_t wr_id;
 	const sge *list;
 	std::uint32_t n_sge; // 0: zero-length datagram
-	std::uint32_t imm; // host byte order
+	std::uint32_t imm;   // host byte order
 	bool has_imm;
 	bool signaled; // a completion is wanted even on success
 };
 
 enum class wc_status : std::uint8_t {
 	success,
-	flushed, // the queue pair was stopped before this WR was used
+	flushed,      // the queue pair was stopped before this WR was used
 	length_error, // the datagram was longer than the WR: the queue pair is in error
 	other_error,
 };
@@ -58,7 +58,7 @@ struct completion {
 	wc_status status;
 	bool is_recv;
 	bool has_imm;
-	bool has_gid; // src_gid is valid (always on RoCE)
+	bool has_gid;           // src_gid is valid (always on RoCE)
 	std::uint32_t byte_len; // receives: 40 + payload
 	std::uint32_t imm;
 	std::uint32_t src_qp;
@@ -86,9 +86,9 @@ struct endpoint_info {
 	std::uint8_t sl;
 	std::uint32_t mtu; // payload bytes a datagram
 	std::uint32_t max_qps;
-	std::uint32_t max_recv_wr; // a queue pair
+	std::uint32_t max_recv_wr;  // a queue pair
 	std::size_t receive_window; // bytes that may be under way to this endpoint before it drops
-	std::string name; // "soft-roce 127.0.0.2" or "verbs rxe0/1 gid 1"
+	std::string name;           // "soft-roce 127.0.0.2" or "verbs rxe0/1 gid 1"
 };
 
 struct endpoint_stats {
@@ -100,7 +100,7 @@ struct endpoint_stats {
 
 class endpoint
 {
-    public:
+public:
 	virtual ~endpoint() = default;
 	endpoint() = default;
 	endpoint(const endpoint &) = delete;
@@ -121,9 +121,10 @@ class endpoint
 	// All or a prefix: the number posted, or -errno if none could be.
 	virtual int post_recv(std::uint32_t qp, std::span<const recv_wr> wrs) = 0;
 	// To dst (gid or lid, qpn, qkey, sl). May batch into one system call. As post_recv.
-	virtual int post_send(std::uint32_t qp, const address &dst, std::span<const send_wr> wrs) = 0;
-	// Moves packets and returns up to out.size() completions; never blocks. Fewer than asked for
-	// does not mean that nothing is left: poll until 0, then arm().
+	virtual int post_send(std::uint32_t qp, const address &dst,
+			      std::span<const send_wr> wrs) = 0;
+	// Moves packets and returns up to out.size() completions; never blocks. Fewer than asked
+	// for does not mean that nothing is left: poll until 0, then arm().
 	virtual std::size_t poll(std::span<completion> out) = 0;
 	// Readable once there may be completions, after arm().
 	virtual int fd() const = 0;
