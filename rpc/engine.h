@@ -87,6 +87,7 @@ enum coop_engine_flag {
 	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
 	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
 	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
+	COOP_F_TEST_NO_IDENTITY = 2048,  /* tests only: believe a COMMIT of any file and version */
 };
 
 struct coop_engine_cfg {

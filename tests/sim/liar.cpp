@@ -80,13 +80,21 @@ void liar::garble(coop_msg &m)
 	}
 }
 
-bool liar::speak(packet &p, coop_addr &to)
+bool liar::speak(packet &p, coop_addr &to, const content *other)
 {
 	coop_msg m;
+	if (coop_wire_decode(&m, w_.key(), p.bytes, p.len) != COOP_DECODE_OK)
+		return !tells(lie_silent);
+	if (m.command == COOP_CMD_COMMIT) {
+		if (other)
+			others_[{m.id, m.imm}] = *other;
+		if (const auto it = others_.find({m.id, m.imm}); it != others_.end()) {
+			m.u.commit.fid = w_.truth().fid(it->second.file);
+			m.u.commit.version = w_.truth().version(it->second);
+		}
+	}
 	if (tells(lie_silent))
 		return false;
-	if (coop_wire_decode(&m, w_.key(), p.bytes, p.len) != COOP_DECODE_OK)
-		return true;
 	if (m.command == COOP_CMD_COMMIT) {
 		if (tells(lie_identity))
 			garble(m);

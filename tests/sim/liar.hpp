@@ -7,10 +7,13 @@
 // no protocol can catch, is said in scenario.hpp.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "rpc/wire.h"
 #include "tests/sim/network.hpp"
+#include "tests/sim/oracle.hpp"
 
 namespace coop::sim
 {
@@ -23,8 +26,11 @@ public:
 	liar(world &, u16 node, u32 lies);
 
 	bool claims_all() const;
-	// A control message is about to leave; false: it does not.
-	bool speak(packet &, coop_addr &to);
+	// A request is looked up: shall something else be served in its place?
+	bool serves_other() { return tells(lie_other); }
+	// A control message is about to leave; false: it does not. other: what was served where a
+	// COMMIT of its serve names what was asked for, or null.
+	bool speak(packet &, coop_addr &to, const content *other);
 	// A data segment is about to leave; false: it does not.
 	bool send(packet &);
 	// A control message came in.
@@ -49,6 +55,7 @@ private:
 	u32 lies_;
 	std::vector<asked> asked_; // the last few, a ring
 	u32 next_ = 0;
+	std::map<std::pair<u64, u32>, content> others_; // by id and imm: a COMMIT is sent again
 };
 
 } // namespace coop::sim

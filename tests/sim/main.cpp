@@ -35,15 +35,16 @@ struct options {
 
 [[noreturn]] void usage(int code)
 {
-	std::fprintf(code ? stderr : stdout,
-		     "usage: coop-sim [--fetches N] [--seed S] [--round S] [--scenario NAME]\n"
-		     "                [--break quiesce|generation|order] [--list] [-v]\n"
-		     "  --fetches N   rounds are played until N fetches were started (100000)\n"
-		     "  --seed S      seed of the run; SEED= in the environment does the same\n"
-		     "  --round S     play the one round of seed S, as a violation names it\n"
-		     "  --break RULE  switch a rule of the engine off: wrong pages must be found\n"
-		     "  --list        names of the scenarios\n"
-		     "  -v            a table for every scenario\n");
+	std::fprintf(
+		code ? stderr : stdout,
+		"usage: coop-sim [--fetches N] [--seed S] [--round S] [--scenario NAME]\n"
+		"                [--break quiesce|generation|order|identity|mac] [--list] [-v]\n"
+		"  --fetches N   rounds are played until N fetches were started (100000)\n"
+		"  --seed S      seed of the run; SEED= in the environment does the same\n"
+		"  --round S     play the one round of seed S, as a violation names it\n"
+		"  --break RULE  switch a rule of the engine off: wrong pages must be found\n"
+		"  --list        names of the scenarios\n"
+		"  -v            a table for every scenario\n");
 	std::exit(code);
 }
 
@@ -98,6 +99,10 @@ options parse(int argc, char **argv)
 		o.flags = COOP_F_TEST_NO_GENERATION;
 	else if (o.break_rule == "order")
 		o.flags = COOP_F_TEST_TRUST_ORDER;
+	else if (o.break_rule == "identity")
+		o.flags = COOP_F_TEST_NO_IDENTITY;
+	else if (o.break_rule == "mac")
+		o.flags = break_mac;
 	else if (!o.break_rule.empty())
 		usage(2);
 	return o;

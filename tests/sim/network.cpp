@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "rpc/wire.h"
+
 namespace coop::sim
 {
 
@@ -79,6 +81,12 @@ void network::schedule(const packet &p, u64 in)
 
 void network::damage(packet &p)
 {
+	// Most bits of a message hurt nobody. One that does: which page a REQUEST means.
+	constexpr u32 first_index = COOP_WIRE_HEADER + 104;
+	if (p.control && p.len > first_index && p.bytes[5] == COOP_CMD_REQUEST && rng_.coin()) {
+		p.bytes[first_index] ^= static_cast<u8>(1u << rng_.below(5));
+		return;
+	}
 	const u32 bits = rng_.between(1, 3);
 	for (u32 i = 0; i < bits; ++i) {
 		if (p.has_imm && rng_.below(4) == 0)

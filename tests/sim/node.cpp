@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "rpc/mac.h"
 #include "tests/sim/world.hpp"
 
 namespace coop::sim
@@ -67,7 +68,7 @@ void node::boot()
 	cfg.serve_bytes_s = s.serve_bytes_s;
 	cfg.chunk_pages = (1u << 20) >> s.page_shift;
 	cfg.flags = (s.page_crc ? COOP_F_PAGE_CRC : 0) | (s.packed ? COOP_F_PACKED : 0) |
-		    w_.test_flags();
+		    (w_.test_flags() & ~break_mac);
 	const std::size_t size = coop_engine_size(&cfg);
 	memory_.reset(new u64[size / 8 + 1]);
 	engine_ = coop_engine_init(memory_.get(), size, &cfg, w_.time().now());
@@ -265,8 +266,13 @@ void node::tell(const completion &c)
 	coop_engine_rx_data(engine_, &rx, now);
 }
 
-void node::tell(const letter &l, const u8 *bytes)
+void node::tell(const letter &l, u8 *bytes)
 {
+	if (w_.test_flags() & break_mac && l.len >= COOP_WIRE_HEADER + COOP_WIRE_MAC) {
+		u8 *end = bytes + l.at + l.len - COOP_WIRE_MAC;
+		const u64 mac = coop_mac(w_.key(), bytes + l.at, l.len - COOP_WIRE_MAC);
+		std::memcpy(end, &mac, COOP_WIRE_MAC);
+	}
 	const coop_addr src = w_.net().address(l.src, l.src_qpn, 0);
 	if (liar_)
 		liar_->overhear(bytes + l.at, l.len);
@@ -396,8 +402,13 @@ void node::send_ctrl(const coop_tx &tx)
 	p.control = true;
 	p.imm = 0;
 	coop_addr to = tx.addr;
-	if (liar_ && !liar_->speak(p, to))
-		return;
+	if (liar_) {
+		const auto it = serves_.find(tx.cookie);
+		const bool other =
+			it != serves_.end() && it->second.id == tx.id && it->second.other;
+		if (!liar_->speak(p, to, other ? &it->second.of : nullptr))
+			return;
+	}
 	if (w_.shape().dead_peer && w_.net().node_of(tx.addr) == 0 &&
 	    p.bytes[5] == COOP_CMD_REQUEST) {
 		for (const read &r : reads_)

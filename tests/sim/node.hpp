@@ -76,6 +76,7 @@ private:
 		u32 id = 0;
 		content of{};
 		bool known = false, rechecking = false, answered = false, want_crc = false;
+		bool other = false; // a liar: not what was asked for
 		u32 n = 0, slot = 0;
 		u64 have = 0;  // told to the engine
 		u64 lacks = 0; // a liar claims these without having them
@@ -106,7 +107,7 @@ private:
 	void on_event(const coop_ev &);
 	void send_ctrl(const coop_tx &);
 	void tell(const completion &);
-	void tell(const letter &, const u8 *bytes);
+	void tell(const letter &, u8 *bytes);
 	void collect_stats();
 	u64 latency(u32 most);
 	void check_window();

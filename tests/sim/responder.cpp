@@ -52,6 +52,13 @@ void node::lookup(const coop_ev &ev)
 	s.known = w_.truth().find(ev.fid, ev.version, s.of);
 	if (s.known)
 		s.size = w_.truth().size(s.of);
+	// The size stays as asked: an edit need not change it.
+	if (s.known && liar_ && !store_->blocks().empty() && liar_->serves_other()) {
+		const auto &blocks = store_->blocks();
+		const content of = blocks[w_.rng().below(static_cast<u32>(blocks.size()))]->of;
+		s.other = !(of == s.of);
+		s.of = of;
+	}
 	for (u32 x = 0; x < ev.n_ext; ++x) {
 		for (u32 i = 0; i < ev.ext[x].count; ++i, ++s.n) {
 			if (x >= COOP_MAX_EXTENTS || s.n >= COOP_MAX_PAGES)

@@ -136,7 +136,7 @@ void liar(scenario &s, dice &r)
 {
 	constexpr u32 kinds[] = {lie_has_all,  lie_identity, lie_generation, lie_number,
 				 lie_crc,      lie_garbage,  lie_flood,      lie_silent,
-				 lie_mislabel, lie_bytes,    lie_data_spray};
+				 lie_mislabel, lie_bytes,    lie_data_spray, lie_other};
 	s.nodes = std::max(s.nodes, 3u);
 	s.liars = r.between(1, s.nodes - 1);
 	for (u32 i = r.between(1, 3); i; --i)
@@ -145,6 +145,9 @@ void liar(scenario &s, dice &r)
 		s.page_crc = true;
 		s.lies &= ~u32{lie_crc};
 	}
+	// There have to be others: versions of one file, files of one version.
+	if (s.lies & lie_other)
+		s.edit_ppm = pick(r, {0, 20000, 200000});
 }
 void edit(scenario &s, dice &r)
 {

@@ -50,6 +50,7 @@ enum lie : u32 {
 	lie_mislabel = 256,    // another segment's number: only with honest CRCs
 	lie_bytes = 512,       // wrong bytes: only with honest CRCs
 	lie_data_spray = 1024, // data to queue pairs that did not ask, any imm, any length
+	lie_other = 2048,      // serves another file or version, and its COMMIT says which
 };
 
 struct scenario {

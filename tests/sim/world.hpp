@@ -14,6 +14,9 @@
 namespace coop::sim
 {
 
+// Beside the engine's own flags: nodes sign anew what arrives, so that no MAC is ever wrong.
+constexpr u32 break_mac = 1u << 31;
+
 class world
 {
 public:
