@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 #include <fcntl.h>
 #include <unistd.h>
@@ -34,20 +35,29 @@ std::uint64_t change_time_ns(const struct stat &st)
 
 change_clock change_clock::probe(int dir_fd)
 {
-	constexpr int rounds = 64; // far more than fit into one tick
+	// Coarse time steps by a tick, of 1 ms at least. So many changes in so short a time have
+	// times of their own only if it is fine; on a slow file system they might have by waiting.
+	constexpr int rounds = 64, attempts = 8;
+	constexpr std::chrono::milliseconds most{rounds / 2};
 	unique_fd fd(::openat(dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
 	if (!fd)
 		return {};
 	std::uint64_t last = 0;
-	for (int i = 0; i < rounds; i++) {
-		struct stat st;
-		if (::pwrite(fd.get(), &i, sizeof(i), 0) != sizeof(i) || ::fstat(fd.get(), &st))
-			return {};
-		if (change_time_ns(st) == last)
-			return {};
-		last = change_time_ns(st);
+	for (int attempt = 0; attempt < attempts; attempt++) { // a busy machine may need some
+		const auto start = std::chrono::steady_clock::now();
+		for (int i = 0; i < rounds; i++) {
+			struct stat st;
+			if (::pwrite(fd.get(), &i, sizeof(i), 0) != sizeof(i) ||
+			    ::fstat(fd.get(), &st))
+				return {};
+			if (change_time_ns(st) == last)
+				return {};
+			last = change_time_ns(st);
+		}
+		if (std::chrono::steady_clock::now() - start < most)
+			return {.fine = true};
 	}
-	return {.fine = true};
+	return {};
 }
 
 stillness::stillness(int fd, bool writable) : fd_(fd)
