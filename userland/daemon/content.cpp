@@ -176,9 +176,9 @@ int service::opened(session &s, inode_ref n, std::uint32_t flags, std::uint64_t 
 	}
 	if (int err = s.add(open_id, f))
 		return err;
+	int err = 0;
 	{
 		std::lock_guard lock(n->mutex);
-		int err = 0;
 		if (flags & COOP_ST_O_TRUNC && flags & COOP_ST_O_WRITE &&
 		    !(flags & COOP_ST_O_AGAIN)) {
 			err = change_locked(*n, out.body, [&](int fd) {
@@ -196,16 +196,12 @@ int service::opened(session &s, inode_ref n, std::uint32_t flags, std::uint64_t 
 		}
 		if (!err && !n->data_locked(err))
 			err = err ? err : -EIO;
-		if (err) {
-			// Not under the mutex, which the destructor takes.
-			f->node.reset();
-			if (flags & COOP_ST_O_WRITE) {
-				n->writers--;
-				n->drop_writable_locked();
-			}
-			s.take(open_id);
-			return err;
-		}
+	}
+	if (err) {
+		// A client that does not wait for the reply may be using it already: it stays whole
+		// until its last user is gone.
+		s.take(open_id);
+		return err;
 	}
 	std::vector<std::uint32_t> others;
 	openers.opened({n->fid, version}, s.node, others);
@@ -215,7 +211,6 @@ int service::opened(session &s, inode_ref n, std::uint32_t flags, std::uint64_t 
 		out.body.attr.size, std::min<std::uint32_t>(want_inline, COOP_ST_INLINE_MAX));
 	if (others.empty() && length && flags & COOP_ST_O_READ && !(flags & COOP_ST_O_AGAIN)) {
 		std::shared_ptr<unique_fd> fd;
-		int err;
 		{
 			std::lock_guard lock(n->mutex);
 			fd = n->data_locked(err);
