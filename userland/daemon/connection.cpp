@@ -324,9 +324,11 @@ void connection::run(work w)
 			self->enqueue(std::move(i));
 		}
 	};
-	switch (session_->admit(r.head.id, to, encoded)) {
+	switch (session_->admit(epoch_, r.head.id, to, encoded)) {
 	case session::verdict::running:
 		return;
+	case session::verdict::late: // the client has asked again elsewhere
+		return shut();
 	case session::verdict::answered:
 		return to(encoded);
 	case session::verdict::run:
@@ -335,7 +337,9 @@ void connection::run(work w)
 	server_.files().execute(*export_, *session_, r, out);
 	encoded = encode(r.head, out);
 	encoded.append(reinterpret_cast<const char *>(out.data.data()), out.data.size());
-	if (auto deliver = session_->done(r.head.id, encoded))
+	// Inline bytes are not worth keeping: who asks again reads them.
+	out.data.clear();
+	if (auto deliver = session_->done(r.head.id, encode(r.head, out)))
 		deliver(encoded);
 }
 
@@ -445,6 +449,7 @@ void connection::proof(const request &r)
 		return refuse(r, -err);
 	}
 	session_ = std::move(s);
+	epoch_ = session_->renew();
 	server_.known(*this);
 	{
 		std::lock_guard lock(mutex_);

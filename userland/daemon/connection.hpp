@@ -92,6 +92,7 @@ private:
 	struct handshake shake_;
 	const exported *export_ = nullptr;
 	std::shared_ptr<session> session_;
+	std::uint64_t epoch_ = 0; // of the session
 	std::atomic<std::uint32_t> node_{0};
 
 	mutable std::mutex mutex_; // all below

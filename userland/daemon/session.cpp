@@ -51,9 +51,18 @@ std::shared_ptr<open_file> session::take(std::uint64_t open_id)
 	return node ? std::move(node.mapped()) : nullptr;
 }
 
-session::verdict session::admit(std::uint64_t request, deliver to, std::string &out)
+std::uint64_t session::renew()
 {
 	std::lock_guard lock(mutex_);
+	return ++epoch_;
+}
+
+session::verdict session::admit(std::uint64_t epoch, std::uint64_t request, deliver to,
+				std::string &out)
+{
+	std::lock_guard lock(mutex_);
+	if (epoch != epoch_)
+		return verdict::late;
 	auto [it, fresh] = replies_.try_emplace(request);
 	if (!fresh && it->second.finished) {
 		out = it->second.encoded;

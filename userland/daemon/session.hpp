@@ -72,11 +72,16 @@ public:
 		run,      // first time: execute, then done()
 		answered, // 'out' holds the encoded reply
 		running,  // the first execution's reply will go to whoever asked last
+		late,     // came on a connection that a newer one has replaced: nothing is done
 	};
 	using deliver = std::function<void(const std::string &)>;
-	verdict admit(std::uint64_t request, deliver to, std::string &out);
+	verdict admit(std::uint64_t epoch, std::uint64_t request, deliver to, std::string &out);
 	// Keeps the reply; returns where it goes.
 	deliver done(std::uint64_t request, const std::string &encoded);
+
+	// A new connection takes over. What still arrives on older ones was sent before, and sent
+	// again on this one: run later than its repeat, it would undo what came between.
+	std::uint64_t renew();
 
 	std::atomic<std::uint32_t> node{0}; // registered node id
 	// Guarded by the server's table of sessions:
@@ -90,6 +95,7 @@ private:
 		deliver to;
 	};
 	std::mutex mutex_;
+	std::uint64_t epoch_ = 0;
 	std::unordered_map<std::uint64_t, std::shared_ptr<open_file>> opens_;
 	std::unordered_map<std::uint64_t, kept> replies_;
 	std::deque<std::uint64_t> order_; // finished ones, oldest first
