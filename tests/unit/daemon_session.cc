@@ -2,7 +2,9 @@
 // daemon_session.cc - keys, members, openers, lost connections, restarts.
 #include "daemon_rig.hpp"
 
+#include <arpa/inet.h>
 #include <atomic>
+#include <sys/socket.h>
 
 using namespace rig;
 
@@ -183,4 +185,37 @@ TEST_F(daemon_session, path_handles_follow_renames_and_refuse_other_files)
 	restart();
 	client_ = connect();
 	EXPECT_EQ(client_->getattr(me(), still.fh, a), -ESTALE) << "another directory has the name";
+}
+
+TEST_F(daemon_session, what_arrives_on_a_replaced_connection_is_not_run)
+{
+	coop::daemon::session s("0123456789abcdef");
+	using verdict = coop::daemon::session::verdict;
+	std::string out;
+	const std::uint64_t old = s.renew();
+	EXPECT_EQ(s.admit(old, 1, nullptr, out), verdict::run);
+	const std::uint64_t now = s.renew();
+	EXPECT_EQ(s.admit(now, 2, nullptr, out), verdict::run);
+	EXPECT_EQ(s.admit(old, 3, nullptr, out), verdict::late);
+	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::running) << "it had begun before";
+	s.done(1, "reply");
+	EXPECT_EQ(s.admit(old, 1, nullptr, out), verdict::late);
+	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::answered);
+}
+
+TEST_F(daemon_session, silent_strangers_do_not_keep_clients_out)
+{
+	start();
+	std::vector<coop::daemon::unique_fd> crowd;
+	for (std::size_t i = 0; i < 2 * coop::daemon::strangers_max; i++) {
+		coop::daemon::unique_fd s(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+		sockaddr_in to{};
+		to.sin_family = AF_INET;
+		to.sin_port = htons(port_);
+		to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		ASSERT_EQ(::connect(s.get(), reinterpret_cast<sockaddr *>(&to), sizeof(to)), 0);
+		crowd.push_back(std::move(s));
+	}
+	ASSERT_TRUE(eventually([&] { return server_->accepted == crowd.size(); }));
+	EXPECT_NO_THROW(connect());
 }

@@ -440,6 +440,8 @@ void connection::proof(const request &r)
 	int err = in ? server_.files().root(*in, out) : -ENOENT;
 	bool fresh = false;
 	std::shared_ptr<session> s;
+	if (!err && !server_.known(*this))
+		err = -EUSERS;
 	if (!err) {
 		s = server_.attach(shake_.session, fresh);
 		err = s ? 0 : -EUSERS;
@@ -450,7 +452,6 @@ void connection::proof(const request &r)
 	}
 	session_ = std::move(s);
 	epoch_ = session_->renew();
-	server_.known(*this);
 	{
 		std::lock_guard lock(mutex_);
 		export_ = in;

@@ -173,35 +173,49 @@ void server::accept()
 		accepted.fetch_add(1, std::memory_order_relaxed);
 		auto c = std::make_shared<connection>(*this, std::move(socket));
 		bool full;
+		std::shared_ptr<connection> oldest;
 		{
 			std::lock_guard lock(mutex_);
 			if (draining_)
 				return;
-			full = strangers_.size() >= strangers_max ||
-			       connections_.size() >= settings_.max_connections;
+			if (strangers_.size() >= strangers_max) {
+				oldest = strangers_.front().lock();
+				strangers_.pop_front();
+			}
+			full = connections_.size() >= settings_.max_connections + strangers_max;
 			if (!full) {
-				strangers_.insert(c.get());
+				strangers_.push_back(c);
 				connections_.insert(c);
 			}
 		}
-		if (full)
+		if (oldest)
+			oldest->shut();
+		if (full || oldest)
 			refused.fetch_add(1, std::memory_order_relaxed);
-		else
+		if (!full)
 			c->start();
 		accept();
 	});
 }
 
-void server::known(connection &c)
+bool server::known(connection &c)
 {
 	std::lock_guard lock(mutex_);
-	strangers_.erase(&c);
+	if (connections_.size() - strangers_.size() >= settings_.max_connections)
+		return false;
+	forget_stranger_locked(c);
+	return true;
+}
+
+void server::forget_stranger_locked(connection &c)
+{
+	strangers_.remove_if([&](const auto &s) { return s.lock().get() == &c; });
 }
 
 void server::gone(connection &c)
 {
 	std::lock_guard lock(mutex_);
-	strangers_.erase(&c);
+	forget_stranger_locked(c);
 	connections_.erase(c.shared_from_this());
 }
 

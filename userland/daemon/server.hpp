@@ -9,6 +9,7 @@
 #pragma once
 
 #include <asio.hpp>
+#include <list>
 #include <memory>
 #include <set>
 #include <string>
@@ -21,7 +22,9 @@ namespace coop::daemon
 {
 
 constexpr std::uint16_t default_port = 17430;
-constexpr std::size_t strangers_max = 64; // connections that have not proved anything yet
+// Connections that have not proved anything yet. The oldest makes room for the next, so that a
+// crowd of silent ones cannot keep out who means it: that takes a few round trips only.
+constexpr std::size_t strangers_max = 64;
 constexpr std::chrono::seconds stranger_time{10};
 constexpr std::chrono::seconds drain_time{10};
 
@@ -63,7 +66,7 @@ public:
 	const secret &key() const { return key_; }
 	std::shared_ptr<session> attach(const std::string &id, bool &fresh); // null: too many
 	void detach(const std::shared_ptr<session> &, bool forget);
-	void known(connection &); // has proved itself
+	bool known(connection &); // has proved itself; false: there are too many
 	void gone(connection &);
 	std::atomic<std::uint64_t> malformed{0}, refused{0}, auth_failures{0}, accepted{0};
 
@@ -71,6 +74,7 @@ private:
 	void listen(const std::string &);
 	void accept();
 	void reap();
+	void forget_stranger_locked(connection &);
 
 	const settings settings_;
 	secret key_;
@@ -79,7 +83,7 @@ private:
 	mutable std::mutex mutex_; // connections, sessions, strangers
 	std::set<std::shared_ptr<connection>> connections_;
 	std::map<std::string, std::shared_ptr<session>> sessions_;
-	std::set<connection *> strangers_;
+	std::list<std::weak_ptr<connection>> strangers_; // oldest first
 	bool draining_ = false;
 	// After what connections use at their end: handlers that never ran hold some.
 	asio::io_context io_;
