@@ -385,11 +385,11 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 	rx_data_.fetch_add(h.data_len, std::memory_order_relaxed);
 	{
 		std::lock_guard lock(mutex_);
-		if (in_flight_)
-			in_flight_--;
 		if (!c)
-			return true; // it had timed out
-		calls_.erase(h.id);
+			return true; // it had timed out, and was taken off the count then
+		if (!calls_.erase(h.id))
+			return true;
+		in_flight_--;
 	}
 	complete(c, o);
 	pump();
