@@ -199,11 +199,12 @@ int files::commit(open_file &f)
 void files::release(std::unique_ptr<open_file> f)
 {
 	settle(*f);
+	if ((f->flags & O_ACCMODE) == O_RDONLY)
+		return storage_.close_reader(f->node->fh, f->open_id);
 	ticket asked = inodes_.now();
 	write_result r;
-	bool wrote = (f->flags & O_ACCMODE) != O_RDONLY;
 	int err = storage_.close(f->node->fh, f->open_id, r);
-	if (!err && wrote)
+	if (!err)
 		inodes_.learn(*f->node, asked, r.attr, nullptr, false);
 }
 

@@ -130,6 +130,12 @@ public:
 			   mode_t mode, entry &node, open_result &out) = 0;
 	// out: the version of what was written, when the file was open for writing.
 	virtual int close(const handle &, std::uint64_t open_id, write_result &out) = 0;
+	// Of a file that was open for reading: says it some time soon, and returns at once.
+	virtual void close_reader(const handle &fh, std::uint64_t open_id)
+	{
+		write_result ignored;
+		(void)close(fh, open_id, ignored);
+	}
 	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
 			  std::span<const iovec> data, write_result &out) = 0;
 	virtual int commit(const handle &, std::uint64_t open_id, write_result &out) = 0;

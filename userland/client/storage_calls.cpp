@@ -198,6 +198,18 @@ public:
 		return err;
 	}
 
+	void close_reader(const handle &fh, std::uint64_t open_id) override
+	{
+		coop_st_body ask{};
+		ask.fh = bytes_of(fh);
+		ask.open_id = open_id;
+		link_.closed(open_id);
+		if (auto c = link_.make(COOP_ST_CLOSE, ask)) {
+			c->done = [](storage_link::outcome &) {};
+			link_.submit_later(std::move(c));
+		}
+	}
+
 	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 		  std::span<const iovec> data, write_result &out) override
 	{

@@ -15,6 +15,7 @@ namespace
 
 constexpr std::size_t prefetch = 8192; // received at once when nothing is expected in particular
 constexpr std::chrono::milliseconds expiry_interval{100};
+constexpr std::size_t deferred_max = 32;    // calls put off at a time
 constexpr std::chrono::seconds stalled{30}; // a message that has begun and does not go on
 
 int error_of(const coop_st_header &h)
@@ -89,26 +90,63 @@ std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 	return c;
 }
 
+// Into the table, and onto the connection if that takes more. Returns the connection's epoch or 0.
+std::uint64_t storage_link::enter_locked(const std::shared_ptr<call> &c)
+{
+	c->id = ++last_id_;
+	coop_st_header h{};
+	h.op = c->op;
+	h.body_len = static_cast<u32>(c->frame.size() - COOP_ST_HEADER);
+	h.data_len = static_cast<u32>(length(c->source));
+	h.id = c->id;
+	coop_st_header_put(&h, reinterpret_cast<u8 *>(c->frame.data()));
+	calls_.emplace(c->id, c);
+	if (!epoch_ || in_flight_ >= window_)
+		return 0;
+	in_flight_++;
+	return c->epoch = epoch_;
+}
+
+// The same for those that were put off; those to be sent go to 'out'.
+std::uint64_t storage_link::enter_deferred_locked(calls &out)
+{
+	for (auto &c : deferred_)
+		if (enter_locked(c))
+			out.push_back(std::move(c));
+	deferred_.clear();
+	return epoch_;
+}
+
 void storage_link::submit(std::shared_ptr<call> c)
 {
+	calls out;
 	std::uint64_t epoch = 0;
 	{
 		std::lock_guard lock(mutex_);
-		c->id = ++last_id_;
-		coop_st_header h{};
-		h.op = c->op;
-		h.body_len = static_cast<u32>(c->frame.size() - COOP_ST_HEADER);
-		h.data_len = static_cast<u32>(length(c->source));
-		h.id = c->id;
-		coop_st_header_put(&h, reinterpret_cast<u8 *>(c->frame.data()));
-		calls_.emplace(c->id, c);
-		if (epoch_ && in_flight_ < window_) {
-			epoch = c->epoch = epoch_;
-			in_flight_++;
+		if (!deferred_.empty())
+			epoch = enter_deferred_locked(out);
+		if (enter_locked(c)) {
+			epoch = epoch_;
+			out.push_back(std::move(c));
 		}
 	}
-	if (epoch)
-		transmit(*c, epoch);
+	if (!out.empty())
+		transmit(out, epoch);
+}
+
+void storage_link::submit_later(std::shared_ptr<call> c)
+{
+	calls out;
+	std::uint64_t epoch = 0;
+	{
+		std::lock_guard lock(mutex_);
+		deferred_.push_back(std::move(c));
+		if (deferred_.size() < deferred_max)
+			return;
+		epoch = enter_deferred_locked(out);
+	}
+	if (!out.empty())
+		transmit(out, epoch);
 }
 
 int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
@@ -167,13 +205,16 @@ bool storage_link::send_all(std::vector<iovec> v)
 	return true;
 }
 
-void storage_link::transmit(const call &c, std::uint64_t epoch)
+void storage_link::transmit(std::span<const std::shared_ptr<call>> what, std::uint64_t epoch)
 {
 	std::lock_guard lock(send_mutex_);
 	if (epoch != send_epoch_)
 		return; // that connection is gone; the next one will send it
-	std::vector<iovec> v{{const_cast<char *>(c.frame.data()), c.frame.size()}};
-	v.insert(v.end(), c.source.begin(), c.source.end());
+	std::vector<iovec> v;
+	for (const auto &c : what) {
+		v.push_back({c->frame.data(), c->frame.size()});
+		v.insert(v.end(), c->source.begin(), c->source.end());
+	}
 	if (!send_all(std::move(v)))
 		::shutdown(fd_, SHUT_RDWR); // the connection's thread will notice
 }
@@ -206,7 +247,7 @@ void storage_link::pump()
 				}
 			}
 		}
-		transmit(*next, next->epoch);
+		transmit({&next, 1}, next->epoch);
 	}
 }
 
@@ -223,9 +264,11 @@ void storage_link::expire(bool all)
 	if (!all && now < next_expiry_)
 		return;
 	next_expiry_ = now + expiry_interval;
-	std::vector<std::shared_ptr<call>> late;
+	calls late, deferred;
+	std::uint64_t epoch;
 	{
 		std::lock_guard lock(mutex_);
+		epoch = enter_deferred_locked(deferred);
 		for (auto it = calls_.begin(); it != calls_.end();) {
 			if (all || it->second->deadline <= now) {
 				if (it->second->epoch && it->second->epoch == epoch_)
@@ -237,6 +280,8 @@ void storage_link::expire(bool all)
 			}
 		}
 	}
+	if (!deferred.empty() && !all)
+		transmit(deferred, epoch);
 	for (auto &c : late) {
 		outcome o;
 		o.err = all ? -ESHUTDOWN : -ETIMEDOUT;

@@ -62,6 +62,8 @@ public:
 	~storage_link();
 
 	void submit(std::shared_ptr<call>);
+	// Sends it together with the next call, or within expiry_interval: it costs no packet.
+	void submit_later(std::shared_ptr<call>);
 	// Submits and waits. data: of the reply.
 	int ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
 		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {});
@@ -97,7 +99,10 @@ private:
 	void tell(const node_event &);
 	void complete(const std::shared_ptr<call> &, outcome &);
 	void pump();
-	void transmit(const call &, std::uint64_t epoch);
+	using calls = std::vector<std::shared_ptr<call>>;
+	std::uint64_t enter_locked(const std::shared_ptr<call> &);
+	std::uint64_t enter_deferred_locked(calls &out);
+	void transmit(std::span<const std::shared_ptr<call>>, std::uint64_t epoch);
 	bool send_all(std::vector<iovec>);
 	void expire(bool all);
 
@@ -110,6 +115,7 @@ private:
 	std::mutex mutex_; // the table
 	std::condition_variable wake_;
 	std::map<std::uint64_t, std::shared_ptr<call>> calls_;
+	calls deferred_; // without an id yet
 	std::map<std::uint64_t, open_record> opens_;
 	std::uint64_t last_id_ = 0;
 	std::uint64_t epoch_ = 0; // of the connection; 0: none

@@ -2,6 +2,7 @@
 // connection.cpp - input, and what a request leads to. Output is in output.cpp.
 #include "userland/daemon/connection.hpp"
 
+#include <algorithm>
 #include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
@@ -13,6 +14,13 @@ namespace
 {
 
 constexpr unsigned batch_max = 32; // requests taken before others have their turn
+
+// Costs less than handing it to another thread. Clients send the closes of readers together with
+// other requests.
+bool quick(std::uint16_t op)
+{
+	return op == COOP_ST_CLOSE || op == COOP_ST_CHECK;
+}
 
 void option(int fd, int level, int name, int value)
 {
@@ -192,9 +200,11 @@ void connection::readable()
 		mine = std::move(batch.back());
 		batch.pop_back();
 	}
-	for (work &w : batch)
+	const auto slow = std::stable_partition(batch.begin(), batch.end(),
+						[](const work &w) { return quick(w->head.op); });
+	for (auto w = slow; w != batch.end(); w++)
 		asio::post(server_.io(), [self = shared_from_this(),
-					  w = std::make_shared<work>(std::move(w))]() mutable {
+					  w = std::make_shared<work>(std::move(*w))]() mutable {
 			self->run(std::move(*w));
 		});
 	// From here on another thread may be in readable().
@@ -204,8 +214,12 @@ void connection::readable()
 		again();
 	else
 		arm();
+	for (auto w = batch.begin(); w != slow; w++)
+		run(std::move(*w), true);
 	if (mine)
 		run(std::move(mine));
+	if (slow != batch.begin())
+		flush(); // in case its reply comes later
 }
 
 // Takes whole messages out of the buffer.
@@ -277,7 +291,7 @@ void connection::receive_data(bool &end)
 	});
 }
 
-void connection::run(work w)
+void connection::run(work w, bool more)
 {
 	request &r = *w;
 	requests_.fetch_add(1, std::memory_order_relaxed);
@@ -309,10 +323,13 @@ void connection::run(work w)
 	}
 	if (!coop_st_op_changes(r.head.op)) {
 		server_.files().execute(*export_, *session_, r, out);
-		return answer(r, out);
+		return answer(r, out, more);
 	}
+	if (r.head.flags & COOP_ST_F_REPEAT)
+		more = false; // the reply may come later
 	std::string encoded;
-	auto to = [weak = weak_from_this(), unwritten = r.head.data_len](const std::string &text) {
+	auto to = [weak = weak_from_this(), unwritten = r.head.data_len,
+		   more](const std::string &text) {
 		if (auto self = weak.lock()) {
 			item i;
 			i.head = text;
@@ -321,7 +338,7 @@ void connection::run(work w)
 				std::lock_guard lock(self->mutex_);
 				self->unwritten_ -= unwritten;
 			}
-			self->enqueue(std::move(i));
+			self->enqueue(std::move(i), more);
 		}
 	};
 	switch (session_->admit(epoch_, r.head.id, to, encoded)) {

@@ -60,15 +60,16 @@ private:
 	enum class parsed { more, full, bad };
 	parsed parse(std::vector<work> &);
 	void receive_data(bool &end);
-	void run(work);
+	// more: another request of the same input follows, whose reply takes this one's along.
+	void run(work, bool more = false);
 	void handshake(const request &);
 	void hello(const request &);
 	void proof(const request &);
 	void enroll(const request &);
-	void answer(const request &, reply &);
+	void answer(const request &, reply &, bool more = false);
 	void refuse(const request &, int err);
 	std::string encode(const coop_st_header &, const reply &) const;
-	void enqueue(item);
+	void enqueue(item, bool more = false);
 	void flush();
 	enum class progress { done, blocked, broken };
 	progress send_some();

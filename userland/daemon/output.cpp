@@ -49,7 +49,7 @@ std::string connection::encode(const coop_st_header &request, const reply &r) co
 	return {reinterpret_cast<const char *>(buf), COOP_ST_HEADER + h.body_len};
 }
 
-void connection::answer(const request &r, reply &out)
+void connection::answer(const request &r, reply &out, bool more)
 {
 	item i;
 	i.head = encode(r.head, out);
@@ -60,7 +60,7 @@ void connection::answer(const request &r, reply &out)
 	i.request = true;
 	if (out.file)
 		i.source = std::move(out);
-	enqueue(std::move(i));
+	enqueue(std::move(i), more);
 }
 
 void connection::push(const node_change &c)
@@ -90,7 +90,7 @@ void connection::push(const node_change &c)
 	});
 }
 
-void connection::enqueue(item i)
+void connection::enqueue(item i, bool more)
 {
 	{
 		std::lock_guard lock(mutex_);
@@ -98,7 +98,8 @@ void connection::enqueue(item i)
 			return;
 		out_.push_back(std::move(i));
 	}
-	flush();
+	if (!more)
+		flush();
 }
 
 void connection::flush()
