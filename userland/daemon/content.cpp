@@ -239,12 +239,16 @@ int service::open(const exported &in, session &s, call r, reply &out)
 		return n->type == S_IFDIR ? -EISDIR : n->type == S_IFLNK ? -ELOOP : -ENXIO;
 	{
 		std::lock_guard lock(n->mutex); // it must not be taken for somebody else's open
-		as_user user(r.body.cred);
 		unique_fd checked;
-		if (user.error())
-			return user.error();
-		if (int err = n->reopen(access_mode(flags), checked))
-			return err;
+		{
+			as_user user(r.body.cred);
+			if (user.error())
+				return user.error();
+			if (int err = n->reopen(access_mode(flags), checked))
+				return err;
+		}
+		if (access_mode(flags) == O_RDONLY)
+			n->offer_locked(std::move(checked));
 	}
 	return opened(s, std::move(n), flags, r.body.open_id, r.body.cred, r.body.count, out);
 }

@@ -5,6 +5,7 @@
 // changes this one only, which is what is wanted here.
 #include "userland/daemon/identity.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <spdlog/spdlog.h>
@@ -27,6 +28,10 @@ as_user::as_user(const coop_st_cred &c)
 			error_ = -EACCES;
 		return;
 	}
+	// Already ours: the daemon has no groups but its primary one.
+	const auto primary = [gid = ::getegid()](std::uint32_t g) { return g == gid; };
+	if (c.uid == 0 && primary(c.gid) && std::all_of(c.groups, c.groups + c.n_groups, primary))
+		return;
 	if (::syscall(SYS_setgroups, c.n_groups, c.groups)) {
 		error_ = -errno;
 		return;

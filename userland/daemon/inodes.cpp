@@ -30,6 +30,14 @@ std::shared_ptr<unique_fd> inode::data_locked(int &err)
 	return data_;
 }
 
+void inode::offer_locked(unique_fd fd)
+{
+	if (data_)
+		return;
+	data_ = std::make_shared<unique_fd>(std::move(fd));
+	writable_ = false;
+}
+
 int inode::want_writable_locked()
 {
 	if (writable_)

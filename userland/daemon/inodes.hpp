@@ -44,6 +44,8 @@ public:
 
 	// The process' one data descriptor of this file: writable while there are writers.
 	[[nodiscard]] std::shared_ptr<unique_fd> data_locked(int &err);
+	// Takes a descriptor opened for reading as that one, if there is none yet.
+	void offer_locked(unique_fd);
 	[[nodiscard]] int want_writable_locked();
 	void drop_writable_locked();
 	bool writable_locked() const { return writable_; }
@@ -73,6 +75,7 @@ public:
 	// keep its space from being free.
 	void discard(std::string_view handle);
 	std::size_t size() const;
+	bool roomy() const { return size() < max_ / 2; }
 
 private:
 	void trim_locked();

@@ -438,11 +438,14 @@ int service::readdir(const exported &in, call r, reply &out)
 			if (!err && !in.name_of(path.get(), dir->handle, name, named) &&
 			    !::fstatat(path.get(), "", &st, AT_EMPTY_PATH)) {
 				inode_ref node = inodes.find(named.handle);
-				if (!node) // not into the table: listing must not evict what is
-					   // used
+				const mode_t type = st.st_mode & S_IFMT;
+				// What is listed is often opened next; but listing must not evict
+				// what is used.
+				if (!node && inodes.roomy())
+					node = inodes.put(in, named, std::move(path), type);
+				if (!node)
 					node = std::make_shared<inode>(in, named.handle, named.fid,
-								       std::move(path),
-								       st.st_mode & S_IFMT);
+								       std::move(path), type);
 				if (!attributes(*node, e.attr))
 					e.fh = bytes(named.handle);
 			}
