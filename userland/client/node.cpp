@@ -3,6 +3,8 @@
 // which thread.
 #include "userland/client/node.hpp"
 
+#include <atomic>
+#include <cerrno>
 #include <mutex>
 
 #include "userland/client/node_core.hpp"
@@ -68,6 +70,7 @@ public:
 
 private:
 	const std::uint64_t timeout_us_;
+	std::atomic<bool> ending_{false}; // callbacks of what ends now may ask for more
 	node_core core_;
 	ud::endpoint_stats endpoint_base_{}; // at the last reset; under the engine mutex
 	std::unique_ptr<node_driver> driver_;
@@ -75,6 +78,7 @@ private:
 
 node_impl::~node_impl()
 {
+	ending_.store(true);
 	{
 		const std::lock_guard lock(driver_->mutex());
 		core_.cancel_all(clock_us());
@@ -91,7 +95,7 @@ int node_impl::fetch(const content_key &key, std::uint64_t file_size, block_ref 
 		     std::uint64_t pages, const std::vector<std::uint32_t> &openers,
 		     std::function<void(const fetch_outcome &)> done)
 {
-	if (key.version == 0 || pages == 0 || !pin)
+	if (key.version == 0 || pages == 0 || !pin || ending_.load())
 		return -ENOENT;
 	std::vector<node_requester::ended> ended;
 	int err;
