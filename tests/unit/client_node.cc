@@ -173,7 +173,7 @@ TEST(Node, SmallMtuAndLargePages)
 	for (const shape s : {shape{256, 12}, shape{1024, 12}, shape{1024, 16}, shape{4096, 16}}) {
 		machine a({}, {}, s.mtu, s.page_shift), b({}, {}, s.mtu, s.page_shift);
 		introduce(a, b);
-		const content c = make_content(1, 5, std::uint64_t{20} << s.page_shift);
+		const content c = make_content(1, 5, std::uint64_t{64} << s.page_shift);
 		b.hold(c, 0);
 		const std::uint64_t good = a.fetch(c, 0).good;
 		EXPECT_EQ(good & 0xffff, 0xffffu) << s.mtu << " " << s.page_shift;

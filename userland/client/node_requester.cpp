@@ -48,6 +48,8 @@ node_requester::node_requester(ud::endpoint &ep, const node_memory &memory, unsi
 void node_requester::create_qps(coop_engine *engine)
 {
 	engine_ = engine;
+	// At a small MTU the messages about a fetch hold fewer pages than its queue pair.
+	max_pages_ = std::min(max_pages_, coop_engine_max_pages(engine));
 	const std::uint32_t per_page = datagrams_per_page(endpoint_.info(), page_shift_);
 	for (std::uint32_t slot = 0; slot < qps_.size(); slot++) {
 		ud::qp_attr attr{};
