@@ -96,18 +96,26 @@ int reader_impl::gather(const content &c, std::uint64_t offset, std::uint64_t en
 			std::vector<part> &parts)
 {
 	const std::uint64_t first = offset >> shift_, last = (end - 1) >> shift_;
-	for (std::uint64_t b = first / 64; b <= last / 64; b++) {
+	clock::time_point give_up{};
+	for (std::uint64_t b = first / 64; b <= last / 64;) {
 		const std::uint64_t from = std::max(first, b * 64) - b * 64;
 		const std::uint64_t to = std::min(last, b * 64 + 63) - b * 64;
 		block_ref pin = store_.get(c.key, b, c.size);
-		// Everything is pinned, the reserve too: pins are short, one goes soon.
-		for (auto give_up = clock::now() + room_timeout; !pin;) {
-			if (clock::now() >= give_up)
-				return -ENOMEM;
-			std::this_thread::sleep_for(std::chrono::microseconds(200));
-			pin = store_.get(c.key, b, c.size);
+		if (pin) {
+			parts.push_back({std::move(pin), page_mask(from, to)});
+			b++;
+			continue;
 		}
-		parts.push_back({std::move(pin), page_mask(from, to)});
+		// Everything is pinned, the reserve too: pins are short, one goes soon. Ours go
+		// first, or readers that each hold a block wait for each other's.
+		parts.clear();
+		b = first / 64;
+		const auto now = clock::now();
+		if (give_up == clock::time_point{})
+			give_up = now + room_timeout;
+		if (now >= give_up)
+			return -ENOMEM;
+		std::this_thread::sleep_for(std::chrono::microseconds(200));
 	}
 	return 0;
 }
