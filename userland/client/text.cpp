@@ -116,9 +116,11 @@ void add_engine(std::string &out, const struct coop_engine_stats &s)
 		{"ctrl_command", s.ctrl_command},
 		{"ctrl_malformed", s.ctrl_malformed},
 		{"ctrl_refused_tx", s.ctrl_refused_tx},
+		{"ctrl_dropped_tx", s.ctrl_dropped_tx},
 		{"peer_down", s.peer_down},
 		{"peer_up", s.peer_up},
 		{"window_bytes", s.window_bytes},
+		{"invited_bytes", s.invited_bytes},
 		{"window_shrinks", s.window_shrinks},
 	};
 	const counter serve[] = {
@@ -126,6 +128,7 @@ void add_engine(std::string &out, const struct coop_engine_stats &s)
 		{"limited", s.serves_limited}, {"pages", s.serve_pages},
 		{"bytes", s.serve_bytes},      {"misses", s.serve_misses},
 		{"changed", s.serve_changed},  {"commits_tx", s.commits_tx},
+		{"repeated", s.serves_dup},    {"tx_errors", s.serve_tx_errors},
 	};
 	add_all(out, "fetch", fetch);
 	add_all(out, "serve", serve);
