@@ -85,10 +85,10 @@ struct stat control::attributes(fuse_ino_t ino) const
 	return st;
 }
 
-void control::lookup(fuse_req_t req, std::string_view name) const
+void control::lookup(fuse_req_t req, fuse_ino_t parent, std::string_view name) const
 {
 	fuse_entry_param e{};
-	e.ino = name == directory_name ? directory : find(name);
+	e.ino = parent == directory ? find(name) : directory;
 	if (!e.ino) {
 		fuse_reply_err(req, ENOENT);
 		return;

@@ -33,7 +33,7 @@ public:
 	static fuse_ino_t find(std::string_view name);
 
 	// The operations on what owns() says yes to.
-	void lookup(fuse_req_t, std::string_view name) const;
+	void lookup(fuse_req_t, fuse_ino_t parent, std::string_view name) const;
 	void getattr(fuse_req_t, fuse_ino_t) const;
 	void setattr(fuse_req_t, fuse_ino_t, int to_set) const;
 	void open(fuse_req_t, fuse_ino_t, fuse_file_info *) const;

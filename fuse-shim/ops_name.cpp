@@ -11,7 +11,7 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	context &c = context_of(req);
 	if (reserved(parent, name) || parent == control::directory)
-		return c.files_of_control.lookup(req, name);
+		return c.files_of_control.lookup(req, parent, name);
 	client::ticket asked = c.mount.inodes().now();
 	client::entry e;
 	int err = c.mount.storage().lookup(caller_of(req), inode_of(c, parent).fh, name, e);
