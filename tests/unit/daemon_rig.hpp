@@ -53,10 +53,10 @@ protected:
 	void SetUp() override
 	{
 		spdlog::set_level(spdlog::level::err);
-		char name[] = "/tmp/coopfsd-test-XXXXXX";
-		ASSERT_NE(::mkdtemp(name), nullptr);
+		std::string name = testing::TempDir() + "coopfsd-test-XXXXXX";
+		ASSERT_NE(::mkdtemp(name.data()), nullptr);
 		base_ = name;
-		::chmod(name, 0755);
+		::chmod(name.c_str(), 0755);
 		tree_ = base_ / "tree";
 		std::filesystem::create_directory(tree_);
 		::chmod(tree_.c_str(), 0755); // a daemon of an earlier test has cleared the umask
