@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 .DEFAULT_GOAL := all
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 deps-%:
 	@tools/install-deps $(subst +, ,$*)
