@@ -4,7 +4,11 @@
 
 #include <arpa/inet.h>
 #include <atomic>
+#include <sstream>
 #include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "userland/daemon/identity.hpp"
 
 using namespace rig;
 
@@ -218,4 +222,56 @@ TEST_F(daemon_session, silent_strangers_do_not_keep_clients_out)
 	}
 	ASSERT_TRUE(eventually([&] { return server_->accepted == crowd.size(); }));
 	EXPECT_NO_THROW(connect());
+}
+
+TEST_F(daemon_session, without_a_key_other_users_of_the_machine_are_refused)
+{
+	if (::geteuid() != 0)
+		GTEST_SKIP() << "needs root, to become another user";
+	up();
+	const pid_t child = ::fork();
+	if (child == 0) {
+		if (::setresuid(4101, 4101, 4101))
+			::_exit(3);
+		try {
+			connect();
+		} catch (const std::runtime_error &e) {
+			const bool said =
+				std::string(e.what()).find("cluster key") != std::string::npos;
+			::_exit(said ? 0 : 2);
+		}
+		::_exit(1);
+	}
+	int status = 0;
+	ASSERT_EQ(::waitpid(child, &status, 0), child);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(server_->auth_failures, 1u);
+}
+
+TEST(identity, a_closed_socket_is_nobodys)
+{
+	sockaddr_storage from{}, to{};
+	auto &f = reinterpret_cast<sockaddr_in &>(from), &t = reinterpret_cast<sockaddr_in &>(to);
+	f.sin_family = t.sin_family = AF_INET;
+	f.sin_addr.s_addr = t.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	f.sin_port = htons(0x1234);
+	t.sin_port = htons(0x4416);
+	const std::string address = [] {
+		const std::uint32_t loopback = htonl(INADDR_LOOPBACK);
+		char text[9];
+		std::snprintf(text, sizeof(text), "%08X", loopback);
+		return std::string(text);
+	}();
+	const auto owner = [&](const char *state, const char *inode) {
+		std::istringstream table("  sl  local_address rem_address   st ...\n   0: " +
+					 address + ":1234 " + address + ":4416 " + state +
+					 " 00000000:00000000 00:00000000 00000000  1000        0 " +
+					 inode + " 1 0\n");
+		return coop::daemon::owner_in(table, from, to);
+	};
+	EXPECT_EQ(owner("01", "77"), std::optional<uid_t>(1000));
+	EXPECT_EQ(owner("05", "77"), std::nullopt);
+	EXPECT_EQ(owner("01", "0"), std::nullopt);
+	f.sin_port = htons(0x1235);
+	EXPECT_EQ(owner("01", "77"), std::nullopt);
 }

@@ -232,6 +232,8 @@ int storage_link::shake_hands(std::string &why)
 	err = exchange(COOP_ST_PROOF_OP, prove, h, got);
 	if (err || h.status) {
 		why = h.status == ENOENT ? "no such export"
+		      : h.status == EACCES
+			      ? "without a cluster key the daemon serves root and its own user only"
 					 : std::strerror(err ? -err : static_cast<int>(h.status));
 		return err ? err : -static_cast<int>(h.status);
 	}

@@ -6,6 +6,9 @@
 #include <netinet/tcp.h>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+#include "userland/daemon/identity.hpp"
 
 namespace coop::daemon
 {
@@ -451,6 +454,18 @@ void connection::proof(const request &r)
 			spdlog::warn("{}: wrong cluster key; connection refused", peer_);
 			state_ = state::over;
 			return refuse(r, EKEYREJECTED);
+		}
+	}
+	if (server_.key().empty()) {
+		// Whoever is connected may act as any user, so it must be one who may do so anyway.
+		const auto owner = peer_owner(fd_);
+		if (!owner || (*owner != 0 && *owner != ::geteuid())) {
+			server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
+			spdlog::warn("{}: of another user; without a cluster key only root and this "
+				     "daemon's user may connect",
+				     peer_);
+			state_ = state::over;
+			return refuse(r, EACCES);
 		}
 	}
 	const exported *in = server_.files().find_export(shake_.export_name);

@@ -8,7 +8,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <netinet/in.h>
 #include <spdlog/spdlog.h>
+#include <sstream>
 #include <sys/fsuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +23,67 @@ namespace coop::daemon
 bool can_switch_users()
 {
 	return ::geteuid() == 0;
+}
+
+namespace
+{
+
+// As /proc/net/tcp and tcp6 print it: the address word by word, each in this machine's order.
+std::string in_table_form(const sockaddr_storage &a)
+{
+	std::uint32_t words[4];
+	unsigned n = 1;
+	in_port_t port;
+	if (a.ss_family == AF_INET6) {
+		const auto &v6 = reinterpret_cast<const sockaddr_in6 &>(a);
+		n = 4;
+		std::memcpy(words, &v6.sin6_addr, 16);
+		port = v6.sin6_port;
+	} else {
+		const auto &v4 = reinterpret_cast<const sockaddr_in &>(a);
+		std::memcpy(words, &v4.sin_addr, 4);
+		port = v4.sin_port;
+	}
+	std::string text;
+	for (unsigned i = 0; i < n; i++)
+		text += fmt::format("{:08X}", words[i]);
+	return text + fmt::format(":{:04X}", ntohs(port));
+}
+
+} // namespace
+
+std::optional<uid_t> owner_in(std::istream &table, const sockaddr_storage &from,
+			      const sockaddr_storage &to)
+{
+	// sl local remote state queues timer retransmits uid timeouts inode ...
+	constexpr const char *established = "01";
+	const std::string ours = in_table_form(from), theirs = in_table_form(to);
+	for (std::string line; std::getline(table, line);) {
+		std::istringstream words(line);
+		std::string sl, local, remote, state, queues, timer, retransmits;
+		uid_t uid;
+		unsigned long timeouts, inode;
+		if (!(words >> sl >> local >> remote >> state >> queues >> timer >> retransmits >>
+		      uid >> timeouts >> inode) ||
+		    local != ours || remote != theirs)
+			continue;
+		// A socket that was closed already has no inode, and is listed as root's.
+		if (state != established || !inode)
+			return std::nullopt;
+		return uid;
+	}
+	return std::nullopt;
+}
+
+std::optional<uid_t> peer_owner(int fd)
+{
+	sockaddr_storage here{}, there{};
+	socklen_t a = sizeof(here), b = sizeof(there);
+	if (::getsockname(fd, reinterpret_cast<sockaddr *>(&here), &a) ||
+	    ::getpeername(fd, reinterpret_cast<sockaddr *>(&there), &b))
+		return std::nullopt;
+	std::ifstream table(here.ss_family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
+	return owner_in(table, there, here);
 }
 
 as_user::as_user(const coop_st_cred &c)

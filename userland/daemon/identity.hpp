@@ -8,6 +8,11 @@
 // back would leave a thread with a stranger's rights, so that ends the process.
 #pragma once
 
+#include <istream>
+#include <optional>
+#include <sys/socket.h>
+#include <sys/types.h>
+
 #include "rpc/store.h"
 
 namespace coop::daemon
@@ -15,6 +20,13 @@ namespace coop::daemon
 
 // Whether this process can become other users.
 [[nodiscard]] bool can_switch_users();
+
+// Who holds the other end of a TCP connection within this machine, as the kernel knows it. None: it
+// is not of this machine, or nobody holds it any more.
+[[nodiscard]] std::optional<uid_t> peer_owner(int fd);
+// The same from the text of /proc/net/tcp or tcp6: the connection from 'from' to 'to'.
+[[nodiscard]] std::optional<uid_t> owner_in(std::istream &table, const sockaddr_storage &from,
+					    const sockaddr_storage &to);
 
 class as_user
 {
