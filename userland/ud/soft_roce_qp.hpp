@@ -50,8 +50,11 @@ public:
 	// What arrived here before: how the next super packet will probably lie.
 	std::uint32_t expect_payload = 0; // 0: nothing yet
 	bool expect_imm = true;
-	std::uint8_t bulk_score = 2; // 0: only small datagrams come
-	bool candidate = false;      // in the receiver's list of likely targets
+	// 0: only small datagrams come, or nothing yet. Nobody guesses that such a one is next: WRs
+	// for small datagrams may end in memory that they share.
+	std::uint8_t bulk_score = 0;
+	bool candidate = false;         // in the receiver's list of likely targets
+	std::uint64_t posted_since = 0; // the receiver's count of posts, at the last one here
 
 private:
 	std::uint32_t slot(std::uint32_t n) const { return n & mask_; }

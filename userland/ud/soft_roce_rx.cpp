@@ -23,6 +23,7 @@ receiver::receiver(soft_roce_core &core) :
 
 void receiver::posted(queue_pair &qp)
 {
+	qp.posted_since = ++posts_;
 	if (qp.candidate)
 		return;
 	qp.candidate = true;
@@ -31,41 +32,38 @@ void receiver::posted(queue_pair &qp)
 
 // ---- where the next packet will go -------------------------------------------
 
+// Whom the last bulk packet was for, until it has all; then who has waited longest, because
+// those who are asked answer in turn.
 queue_pair *receiver::guess()
 {
-	if (last_bulk_ && likely(*last_bulk_))
-		return last_bulk_;
-	while (!candidates_.empty()) {
-		queue_pair *qp = candidates_.back();
-		if (likely(*qp))
-			return qp;
-		qp->candidate = false;
-		candidates_.pop_back();
-	}
-	return nullptr;
-}
-
-bool receiver::should_peek()
-{
-	if (!last_was_batch_)
-		return false;
-	std::size_t live = 0;
-	for (std::size_t i = 0; i < candidates_.size() && live < 2;) {
-		if (likely(*candidates_[i])) {
-			live++;
+	queue_pair *oldest = nullptr;
+	for (std::size_t i = 0; i < candidates_.size();) {
+		queue_pair *qp = candidates_[i];
+		if (likely(*qp)) {
+			if (!oldest || qp->posted_since < oldest->posted_since)
+				oldest = qp;
 			i++;
 			continue;
 		}
-		candidates_[i]->candidate = false;
+		qp->candidate = false;
 		candidates_[i] = candidates_.back();
 		candidates_.pop_back();
 	}
-	return live > 1;
+	return last_bulk_ && likely(*last_bulk_) ? last_bulk_ : oldest;
+}
+
+// Several peers at once, or losses, upset the order for a while.
+void receiver::judge_guess(bool bulk)
+{
+	if (bulk && guessed_ && last_bulk_ != guessed_)
+		surprise_ = surprise_max;
+	else if (surprise_)
+		surprise_--;
 }
 
 std::span<iovec> receiver::lay_out()
 {
-	queue_pair *qp = guess();
+	queue_pair *qp = guessed_ = guess();
 	if (!qp)
 		return lay_out_nothing();
 	std::uint32_t payload = qp->expect_payload;
@@ -77,6 +75,7 @@ std::span<iovec> receiver::lay_out()
 std::span<iovec> receiver::lay_out(const std::uint8_t *bytes, std::size_t available,
 				   std::size_t length, std::size_t segment)
 {
+	guessed_ = guess();
 	const std::size_t one = segment && segment < length ? segment : length;
 	const auto head = decode_head(bytes, available, one);
 	queue_pair *qp = head ? core_.find(head->dest_qp) : nullptr;
@@ -171,8 +170,12 @@ void receiver::deliver(const flow &from, std::size_t length, std::size_t segment
 		return;
 	if (!segment || segment > length)
 		segment = length;
-	last_was_batch_ = segment < length;
+	deliver_all(from, length, segment);
+	judge_guess(segment >= bulk_payload);
+}
 
+void receiver::deliver_all(const flow &from, std::size_t length, std::size_t segment)
+{
 	std::size_t at = 0;
 	std::uint32_t k = 0;
 	if (plan_.qp && segment == plan_.stride) {

@@ -36,7 +36,7 @@ public:
 	// The next packet will be one of these; call when WRs were posted.
 	void posted(queue_pair &qp);
 	// A look at the packet before it is received is cheaper than a wrong guess.
-	bool should_peek();
+	bool should_peek() const { return surprise_ != 0; }
 	// Where the next packet shall go, by guess or by its first bytes. Valid until deliver().
 	std::span<iovec> lay_out();
 	std::span<iovec> lay_out(const std::uint8_t *head, std::size_t available,
@@ -51,6 +51,7 @@ private:
 	static constexpr std::uint32_t max_planned = 64;
 	static constexpr std::uint32_t bulk_payload = 1024;
 	static constexpr std::uint8_t bulk_score_max = 8;
+	static constexpr std::uint32_t surprise_max = 8;
 
 	// How the iovec was laid: WRs [first, first + segments) of qp take one datagram each.
 	struct plan {
@@ -66,12 +67,14 @@ private:
 
 	bool likely(const queue_pair &qp) const { return qp.posted() && qp.bulk_score; }
 	queue_pair *guess();
+	void judge_guess(bool bulk);
 	std::span<iovec> lay_out_nothing();
 	std::span<iovec> lay_out_for(queue_pair &qp, std::uint32_t payload, bool imm,
 				     std::uint32_t segments);
 	bool add_wr(const posted_recv &wr, std::uint32_t payload);
 	const std::uint8_t *gather(std::size_t from, std::size_t length);
 
+	void deliver_all(const flow &from, std::size_t length, std::size_t segment);
 	verdict deliver_in_place(const flow &from, std::uint32_t k);
 	void deliver_copy(const flow &from, const std::uint8_t *data, std::size_t length,
 			  std::uint32_t k);
@@ -87,7 +90,9 @@ private:
 	plan plan_;
 	std::vector<queue_pair *> candidates_;
 	queue_pair *last_bulk_ = nullptr;
-	bool last_was_batch_ = false;
+	queue_pair *guessed_ = nullptr; // for the packet that is laid out
+	std::uint32_t surprise_ = 2;    // packets to look at before they are received
+	std::uint64_t posts_ = 0;
 	std::array<iovec, max_iov> iov_;
 	std::array<std::uint8_t, side_bytes *(max_planned + 1)> side_;
 	std::vector<std::uint8_t> tail_, linear_;
