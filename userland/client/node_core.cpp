@@ -24,6 +24,7 @@ constexpr std::uint32_t min_window = 64u << 10;
 constexpr std::size_t completions_at_once = 256;
 // A peer that never stops sending must not keep one pump from ever returning.
 constexpr int rounds_per_pump = 8;
+constexpr std::uint64_t backlog_patience_us = 20000;
 
 coop_engine_cfg engine_config(const node_options &o, const ud::endpoint_info &info,
 			      unsigned page_shift, const coop_addr &self)
@@ -104,20 +105,23 @@ void node_core::assign(std::uint32_t qp, role what, std::uint32_t slot)
 
 bool node_core::pump(std::uint64_t now)
 {
-	bool any = false;
-	for (int round = 0; round < rounds_per_pump; round++) {
+	bool any = false, dry = false;
+	for (int round = 0; round < rounds_per_pump && !dry; round++) {
 		const std::size_t n = endpoint_->poll(completions_);
 		for (std::size_t i = 0; i < n; i++)
 			dispatch(completions_[i], now);
 		if (n != 0)
 			control_.repost();
-		if (now >= coop_engine_deadline(engine_)) {
-			coop_engine_expire(engine_, now);
-			any = true;
-		}
 		any |= drain(now) || n != 0;
-		if (n == 0)
-			break;
+		dry = n == 0;
+	}
+	// What has arrived comes before what is late: after a pause of this thread the answers
+	// wait in the socket, and their deadlines have passed.
+	const std::uint64_t deadline = coop_engine_deadline(engine_);
+	if (now >= deadline && (dry || now - deadline >= backlog_patience_us)) {
+		coop_engine_expire(engine_, now);
+		drain(now);
+		any = true;
 	}
 	return any;
 }
