@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <random>
+#include <set>
 #include <sys/socket.h>
 
 #include "userland/daemon/connection.hpp"
@@ -241,4 +242,40 @@ TEST_F(daemon_hostile, a_change_sent_twice_happens_once)
 	EXPECT_EQ(status(fd.get(), h), 0) << "the remembered reply";
 	send(fd.get(), message(COOP_ST_MKDIR, 78, b));
 	EXPECT_EQ(status(fd.get(), h), EEXIST);
+}
+
+TEST_F(daemon_hostile, requests_that_arrive_together_are_all_answered)
+{
+	up();
+	put("f", "x");
+	const entry e = find("f");
+	unique_fd fd = admitted();
+	coop_st_body b{};
+	coop_st_header h;
+	b.fh = {reinterpret_cast<const u8 *>(e.fh.data()), static_cast<u32>(e.fh.size())};
+	b.cred.uid = ::geteuid();
+	b.flags = COOP_ST_O_READ;
+	constexpr unsigned files = 8;
+	std::uint64_t id = 2;
+	std::string together;
+	for (b.open_id = 1; b.open_id <= files; b.open_id++) {
+		send(fd.get(), message(COOP_ST_OPEN, ++id, b));
+		ASSERT_EQ(status(fd.get(), h), 0);
+		together += message(COOP_ST_CLOSE, 100 + b.open_id, b);
+	}
+	const struct timeval patience = {deadline.count(), 0};
+	::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	// Closes alone; then with a slower request behind; the closes' replies are the remembered
+	// ones.
+	for (unsigned extra : {0u, 1u}) {
+		if (extra)
+			together += message(COOP_ST_GETATTR, 300, b);
+		send(fd.get(), together);
+		std::set<std::uint64_t> answered;
+		for (unsigned i = 0; i < files + extra; i++) {
+			ASSERT_EQ(status(fd.get(), h), 0) << "a reply was held back";
+			answered.insert(h.id);
+		}
+		EXPECT_EQ(answered.size(), files + extra);
+	}
 }
