@@ -144,6 +144,14 @@ static bool affordable(struct coop_engine *e, u64 now)
 	return e->tokens > 0;
 }
 
+/* By GID where the completion tells one, else by LID. */
+static bool same_port(const struct coop_addr *src, const struct coop_addr *named)
+{
+	if (memcmp(src->gid, named->gid, 16))
+		return false;
+	return coop_addr_has_gid(src) || src->lid == named->lid;
+}
+
 static bool acceptable(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *src,
 		       u64 now)
 {
@@ -153,8 +161,7 @@ static bool acceptable(struct coop_engine *e, const struct coop_msg *m, const st
 	 * Nobody forwards requests in this version, so one that asks for data to
 	 * be sent elsewhere than it came from would make us a reflector.
 	 */
-	if (coop_addr_has_gid(src) &&
-	    (memcmp(src->gid, r->reply.gid, 16) || memcmp(src->gid, r->data.gid, 16))) {
+	if (!same_port(src, &r->reply) || !same_port(src, &r->data)) {
 		e->stats.ctrl_malformed++;
 		coop_refuse(e, src, m->id, m->imm, COOP_REASON_ADDRESS, 0, now);
 		return false;

@@ -81,16 +81,21 @@ void node_responder::lookup(const coop_ev &ev, std::uint64_t now)
 				std::min({left, 64 - in_block, COOP_MAX_PAGES - ordinal});
 			block_ref b =
 				r.n_pins < max_blocks ? store_.find(key, page / 64) : block_ref();
-			const std::uint64_t valid = b ? b->valid() : 0;
+			std::uint64_t valid = b ? b->valid() : 0;
+			if (b) {
+				size = b->file_size();
+				// A local write may have carried the block on to its next
+				// version meanwhile, and the size with it.
+				if (store_.find(key, page / 64, false).get() != b.get())
+					valid = 0;
+			}
 			for (std::uint32_t i = 0; i < n; i++, ordinal++) {
 				const bool here = (valid >> (in_block + i) & 1) != 0;
 				r.page[ordinal] = here ? b->data(in_block + i) : nullptr;
 				r.have |= std::uint64_t{here} << ordinal;
 			}
-			if (b) {
-				size = b->file_size();
+			if (b)
 				r.pins[r.n_pins++] = std::move(b);
-			}
 			page += n;
 			left -= n;
 		}

@@ -45,8 +45,8 @@ ibv_ah *ah_cache::find(ibv_pd *pd, const verbs_device &device, const address &to
 	attr.port_num = device.port();
 	attr.dlid = to.lid;
 	attr.sl = to.sl;
-	// On InfiniBand the LID reaches everyone of the subnet, with fewer bytes.
-	if (device.roce() || !to.lid) {
+	// Who has a GID is reached by it, also on InfiniBand: only then do completions name ours.
+	if (device.roce() || by_gid || !to.lid) {
 		attr.is_global = 1;
 		std::memcpy(attr.grh.dgid.raw, to.gid, sizeof(to.gid));
 		attr.grh.sgid_index = device.gid_index();

@@ -72,6 +72,7 @@ verbs_device::verbs_device(const verbs_options &options) : port_(options.port)
 		fail(EINVAL, "verbs: GID index " + std::to_string(index) + ": the port has " +
 				     std::to_string(port_attr_.gid_tbl_len));
 	gid_index_ = static_cast<std::uint8_t>(index);
+	by_lid_ = !roce() && options.gid_index < 0;
 	if (!refresh())
 		fail(EADDRNOTAVAIL,
 		     "verbs: GID index " + std::to_string(index) + " of " + name() + " is empty");
@@ -120,7 +121,7 @@ bool verbs_device::refresh()
 	ibv_port_attr port{};
 	ibv_gid gid{};
 	if (ibv_query_port(context_.get(), port_, &port) ||
-	    ibv_query_gid(context_.get(), port_, gid_index_, &gid) || is_zero(gid))
+	    (!by_lid_ && (ibv_query_gid(context_.get(), port_, gid_index_, &gid) || is_zero(gid))))
 		return false;
 	port_attr_ = port;
 	std::copy_n(gid.raw, gid_.size(), gid_.begin());

@@ -40,6 +40,7 @@ public:
 	bool roce() const { return port_attr_.link_layer == IBV_LINK_LAYER_ETHERNET; }
 	// Own GID is an IPv4 address, and so is every peer's.
 	bool ipv4() const;
+	// Zero where nodes are reached by LID alone.
 	const std::array<std::uint8_t, 16> &gid() const { return gid_; }
 	std::uint16_t lid() const { return port_attr_.lid; }
 	std::uint32_t mtu() const; // of the port, payload bytes
@@ -57,6 +58,7 @@ private:
 	ibv_port_attr port_attr_{};
 	std::uint8_t port_;
 	std::uint8_t gid_index_ = 0;
+	bool by_lid_ = false; // InfiniBand without ib_gid=: no GRH, gid() is zero
 	std::array<std::uint8_t, 16> gid_{};
 };
 
