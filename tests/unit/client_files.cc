@@ -60,9 +60,10 @@ public:
 		return change(out, q.valid & set_size ? static_cast<off_t>(q.size)
 						      : file.attr.st.st_size);
 	}
-	int open(const caller &, const handle &, int flags, std::uint32_t,
+	int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
 		 open_result &out) override
 	{
+		asked_inline = want_inline;
 		if (flags & O_TRUNC)
 			set(file.attr.version + 1, 0);
 		out = {file.attr, ++opens, {}, {}};
@@ -131,6 +132,7 @@ public:
 
 	entry file;
 	std::uint64_t opens = 0;
+	std::uint32_t asked_inline = 0;
 	unsigned getattrs = 0, direct_reads = 0;
 	bool foreign = false; // somebody wrote between what we know and our next change
 	bool appends = false;
@@ -149,6 +151,8 @@ public:
 		 std::vector<piece> &) override
 	{
 		seen.push_back(c.key.version);
+		if (refuse)
+			return refuse;
 		return c.key.version == good ? 0 : -ESTALE;
 	}
 	void put_inline(const content &, std::string_view) override {}
@@ -157,6 +161,7 @@ public:
 	void set_options(const reader_options &) override {}
 
 	std::uint64_t good = 10;
+	int refuse = 0;
 	std::vector<std::uint64_t> seen;
 };
 
@@ -210,6 +215,29 @@ TEST_F(client_files, the_kernel_keeps_pages_of_the_version_that_it_read)
 	close(open());
 	EXPECT_FALSE(kept);
 	EXPECT_TRUE(attr_stale);
+}
+
+TEST_F(client_files, bytes_that_are_here_do_not_come_with_the_open_reply)
+{
+	close(open());
+	EXPECT_GT(s.asked_inline, 0u);
+	{
+		block_ref b = store->get({node->fid, 10}, 0, 100);
+		b->publish(b->claim(1), origin::storage);
+	}
+	close(open());
+	EXPECT_EQ(s.asked_inline, 0u);
+	store->drop({node->fid, 10});
+	close(open());
+	EXPECT_GT(s.asked_inline, 0u);
+}
+
+TEST_F(client_files, no_room_in_the_store_is_no_error)
+{
+	auto file = open();
+	r.refuse = -ENOMEM;
+	EXPECT_EQ(read(*file), 0) << "storage has the bytes";
+	close(std::move(file));
 }
 
 TEST_F(client_files, nothing_is_kept_until_the_kernel_has_thrown_away_what_it_was_told_to)

@@ -46,13 +46,27 @@ void files::admit(inode &node, open_result &r, open_answer &out)
 		reader_.put_inline(*c, r.inline_data);
 }
 
+// What is here already need not come with the open reply.
+bool files::held(inode &node)
+{
+	content_key key;
+	{
+		std::lock_guard guard(node.lock);
+		key = {node.fid, node.version};
+	}
+	if (!key.version)
+		return false;
+	const block_ref start = store_.find(key, 0, false);
+	return start && start->valid() & 1;
+}
+
 int files::open(const caller &who, inode &node, int flags, open_answer &out)
 {
 	bool empties = flags & O_TRUNC;
 	std::unique_lock order(node.change_order, std::defer_lock);
 	if (empties)
 		order.lock();
-	auto wanted = (flags & O_ACCMODE) == O_WRONLY || empties ? 0 : inline_bytes;
+	auto wanted = (flags & O_ACCMODE) == O_WRONLY || empties || held(node) ? 0 : inline_bytes;
 	ticket asked = inodes_.now();
 	open_result r;
 	int err = storage_.open(who, node.fh, flags & (O_ACCMODE | O_TRUNC | O_APPEND), wanted, r);
@@ -117,10 +131,12 @@ int files::read_direct(open_file &f, std::uint64_t offset, std::uint32_t length,
 {
 	out.pieces.clear();
 	out.direct = std::make_unique_for_overwrite<std::byte[]>(length);
-	std::promise<storage::read_result> promise;
+	// Shared: set_value() may still be returning when the result is already here.
+	auto promise = std::make_shared<std::promise<storage::read_result>>();
+	auto answer = promise->get_future();
 	storage_.read(f.node->fh, f.open_id, offset, {iovec{out.direct.get(), length}}, 0,
-		      [&promise](const storage::read_result &r) { promise.set_value(r); });
-	auto r = promise.get_future().get();
+		      [promise](const storage::read_result &r) { promise->set_value(r); });
+	auto r = answer.get();
 	out.direct_length = r.err ? 0 : static_cast<std::size_t>(r.bytes);
 	std::lock_guard guard(f.node->lock);
 	f.node->kernel_version = inode::mixed; // bytes of no version
@@ -142,6 +158,8 @@ int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_a
 				return err;
 			continue;
 		}
+		if (err == -ENOMEM) // every block is pinned, but storage still has the bytes
+			break;
 		if (err)
 			return err;
 		std::lock_guard guard(f.node->lock);

@@ -88,6 +88,7 @@ private:
 	std::shared_ptr<const content> content_of(open_file &);
 	int read_direct(open_file &, std::uint64_t offset, std::uint32_t length, read_answer &out);
 	int revalidate(open_file &);
+	bool held(inode &);
 	void settle(open_file &);
 	void admit(inode &, open_result &, open_answer &out);
 
