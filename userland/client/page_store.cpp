@@ -46,7 +46,7 @@ public:
 		kept_pages_(frames * buddy::frame_pages),
 		arena_((std::size_t{frames} + reserve_frames) << (page_shift + buddy::max_order),
 		       std::size_t{1} << (page_shift + buddy::max_order),
-		       std::size_t{frames} << (page_shift + buddy::max_order), prefault),
+		       std::min(prefault, std::size_t{frames} << (page_shift + buddy::max_order))),
 		runs_(0, frames),
 		reserve_(kept_pages_, reserve_frames),
 		queues_(std::uint64_t{kept_pages_} << page_shift, page_shift),

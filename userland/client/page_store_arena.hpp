@@ -3,15 +3,11 @@
 // frames of 64 pages.
 //
 // Memory of a memfd is dear the first time: allocating, clearing and mapping a
-// GiB page by page takes over half a second of processor time, more than all that a
-// fetch over the network does with it. In huge pages it takes a tenth of that, and
-// a splice out of them a fifth. A memfd gets none by itself, but they may be asked for
-// (MADV_COLLAPSE), whatever the administrator's default is.
-//
-// So memory becomes present a huge page at a time, before the first use of a frame
-// in it, and a part of it beforehand, by a thread that runs only when nothing else
-// wants the processor. Where a huge page cannot be had it is a frame at a time, and
-// where that fails the first access faults.
+// GiB takes over half a second of processor time, more than all that a fetch over
+// the network does with it. So a store can have a part of it made present
+// beforehand, by a thread that runs only when nothing else wants the processor;
+// what it has not reached is made present a frame at a time, which costs less than
+// a fault a page.
 #pragma once
 
 #include <atomic>
@@ -26,9 +22,8 @@ namespace coop::client
 class arena
 {
 public:
-	// Throws std::system_error. kept: bytes from the start that are never punched; prefault: so
-	// many of them are made present beforehand.
-	arena(std::size_t bytes, std::size_t frame_bytes, std::size_t kept, std::size_t prefault);
+	// Throws std::system_error. prefault: bytes from the start to make present beforehand.
+	arena(std::size_t bytes, std::size_t frame_bytes, std::size_t prefault);
 	~arena();
 	arena(const arena &) = delete;
 	arena &operator=(const arena &) = delete;
@@ -46,18 +41,13 @@ public:
 	void punch(std::size_t at, std::size_t length);
 
 private:
-	void map();
 	void make_present(std::uint32_t frame);
-	bool make_huge(std::uint32_t frame);
 	void prefault(std::uint32_t frames);
 
-	int fd_ = -1;
-	std::byte *base_ = nullptr;
+	int fd_;
+	std::byte *base_;
 	const std::size_t size_, frame_bytes_;
-	const std::size_t huge_bytes_;                 // of a huge page; 0: there are none
-	const std::size_t huge_end_;                   // where the last whole one ends
 	std::unique_ptr<std::atomic<bool>[]> present_; // by frame
-	std::unique_ptr<std::atomic<bool>[]> tried_;   // by huge page
 	std::atomic<bool> stop_{false};
 	std::thread thread_;
 };
