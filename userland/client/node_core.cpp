@@ -9,6 +9,8 @@
 #include <ctime>
 #include <system_error>
 
+#include <spdlog/spdlog.h>
+
 #include "rpc/addr.h"
 
 namespace coop::client
@@ -17,7 +19,7 @@ namespace coop::client
 namespace
 {
 
-constexpr std::uint32_t max_peers = 256;
+constexpr std::uint32_t max_peers = 4096 + 256; // all members that a daemon has, and some by hand
 constexpr std::uint32_t queued_per_slot = 4;
 constexpr std::uint32_t placement_chunk = 1u << 20; // bytes
 constexpr std::uint32_t min_window = 64u << 10;
@@ -252,8 +254,14 @@ void node_core::join(std::uint32_t node_id, const coop_addr &addr, std::uint64_t
 	std::erase_if(by_daemon_,
 		      [&](const auto &p) { return coop_addr_same(&p.second.addr, &addr); });
 	const s64 id = coop_engine_peer_add(engine_, &addr, COOP_PEER_BY_DAEMON, now);
-	if (id > 0)
+	if (id > 0) {
 		by_daemon_[node_id] = {addr, static_cast<std::uint32_t>(id)};
+	} else if (id == -ENOSPC && !table_was_full_) {
+		table_was_full_ = true;
+		spdlog::warn("node: {} peers are known, the table is full: further ones are not "
+			     "asked for pages",
+			     max_peers);
+	}
 }
 
 void node_core::leave(std::uint32_t node_id)

@@ -82,6 +82,7 @@ private:
 	coop_engine *engine_;
 	std::vector<assignment> roles_;                            // by queue pair index
 	std::unordered_map<std::uint32_t, daemon_peer> by_daemon_; // by node id
+	bool table_was_full_ = false;                              // said once
 	std::vector<ud::completion> completions_;
 };
 
