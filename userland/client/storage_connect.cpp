@@ -234,7 +234,7 @@ int storage_link::shake_hands(std::string &why)
 		why = h.status == ENOENT ? "no such export"
 		      : h.status == EACCES
 			      ? "without a cluster key the daemon serves root and its own user only"
-					 : std::strerror(err ? -err : static_cast<int>(h.status));
+			      : std::strerror(err ? -err : static_cast<int>(h.status));
 		return err ? err : -static_cast<int>(h.status);
 	}
 	window_ = std::clamp<u32>(got.count, 1, COOP_ST_REQUESTS_MAX);

@@ -461,9 +461,10 @@ void connection::proof(const request &r)
 		const auto owner = peer_owner(fd_);
 		if (!owner || (*owner != 0 && *owner != ::geteuid())) {
 			server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
-			spdlog::warn("{}: of another user; without a cluster key only root and this "
-				     "daemon's user may connect",
-				     peer_);
+			spdlog::warn(
+				"{}: of another user; without a cluster key only root and this "
+				"daemon's user may connect",
+				peer_);
 			state_ = state::over;
 			return refuse(r, EACCES);
 		}
