@@ -85,18 +85,22 @@ bool liar::speak(packet &p, coop_addr &to, const content *other)
 	coop_msg m;
 	if (coop_wire_decode(&m, w_.key(), p.bytes, p.len) != COOP_DECODE_OK)
 		return !tells(lie_silent);
+	bool other_name = false;
 	if (m.command == COOP_CMD_COMMIT) {
 		if (other)
 			others_[{m.id, m.imm}] = *other;
 		if (const auto it = others_.find({m.id, m.imm}); it != others_.end()) {
 			m.u.commit.fid = w_.truth().fid(it->second.file);
 			m.u.commit.version = w_.truth().version(it->second);
+			other_name = true;
 		}
 	}
 	if (tells(lie_silent))
 		return false;
 	if (m.command == COOP_CMD_COMMIT) {
-		if (tells(lie_identity))
+		// A second lie on top could name what was asked for: with bytes of another version
+		// that would be the consistent forgery of scenario.hpp.
+		if (!other_name && tells(lie_identity))
 			garble(m);
 		if (tells(lie_crc)) {
 			for (u32 i = 0; i < m.u.commit.n_crc; ++i)
