@@ -574,7 +574,7 @@ bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
 	while ((i = e->fetch_tx.head) != COOP_NONE) {
 		if (coop_fetch_tx(e, i, now, tx))
 			return true;
-		if (!e->fetch[i].todo)
+		if (!e->fetch[i].due)
 			coop_fifo_remove(&e->fetch_tx, i); /* it is the head: O(1) */
 	}
 	while ((i = coop_fifo_pop(&e->serve_tx)) != COOP_NONE)

@@ -30,9 +30,9 @@ u32 coop_fetch_asked_bytes(const struct coop_engine *e, const struct coop_fetch 
 	return coop_weight(f->ask) << e->cfg.page_shift;
 }
 
-void coop_fetch_add_todo(struct coop_engine *e, struct coop_fetch *f, u8 what)
+void coop_fetch_owe(struct coop_engine *e, struct coop_fetch *f, u8 what)
 {
-	f->todo |= what;
+	f->due |= what;
 	coop_fifo_push(&e->fetch_tx, index_of(e, f));
 }
 
@@ -93,7 +93,7 @@ void coop_fetch_stop(struct coop_engine *e, struct coop_fetch *f)
 	f->state = COOP_FETCH_STOP;
 	disarm(e, f);
 	e->stats.stops++;
-	coop_fetch_add_todo(e, f, COOP_TODO_STOP);
+	coop_fetch_owe(e, f, COOP_DUE_STOP);
 }
 
 static void want_segments(const struct coop_fetch *f, const struct coop_plan *plan, u64 pages,
@@ -154,7 +154,7 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 	f->t_last = 0;
 	f->state = COOP_FETCH_ASK;
 	coop_fetch_arm(e, f, f->t_end);
-	coop_fetch_add_todo(e, f, (u8)(COOP_TODO_REQUEST | (fresh ? COOP_TODO_POST : 0)));
+	coop_fetch_owe(e, f, (u8)(COOP_DUE_REQUEST | (fresh ? COOP_DUE_POST : 0)));
 }
 
 /* Judged, or untouched: the next attempt, or the end. */
@@ -268,10 +268,10 @@ static void judge(struct coop_engine *e, struct coop_fetch *f, u64 now)
 /* The queue pair was stopped, or had no WR left before it could be. */
 void coop_fetch_stopped(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
-	if (f->todo & COOP_TODO_STOP)
-		f->todo &= (u8)~COOP_TODO_STOP;
+	if (f->due & COOP_DUE_STOP)
+		f->due &= (u8)~COOP_DUE_STOP;
 	else
-		coop_fetch_add_todo(e, f, COOP_TODO_RESET);
+		coop_fetch_owe(e, f, COOP_DUE_RESET);
 	f->dead_qp = false;
 	judge(e, f, now);
 }
@@ -287,9 +287,9 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 	disarm(e, f);
 	f->outcome = outcome;
 	f->peer = COOP_NONE;
-	if (f->todo & COOP_TODO_POST) /* never posted */
+	if (f->due & COOP_DUE_POST) /* never posted */
 		coop_posting_flush(post, post->n_wr);
-	f->todo &= COOP_TODO_RESET;
+	f->due &= COOP_DUE_RESET;
 	switch (outcome) {
 	case COOP_OUT_SILENT:
 		f->err = -ETIMEDOUT;
@@ -338,7 +338,7 @@ void coop_fetch_admit(struct coop_engine *e, u64 now)
 		f->invited = bytes; /* until it ends: its attempts follow one another */
 		e->invited += bytes;
 		if (slot->owes_reset)
-			coop_fetch_add_todo(e, f, COOP_TODO_RESET);
+			coop_fetch_owe(e, f, COOP_DUE_RESET);
 		slot->owes_reset = false;
 		coop_fetch_go_on(e, f, now);
 	}

@@ -59,7 +59,7 @@ struct coop_slot {
 struct coop_fetch {
 	u32 id;
 	u8 state; /* enum coop_fetch_state */
-	u8 todo;  /* work for the network, see fetch.c */
+	u8 due;   /* work for the network, see fetch.c */
 	u8 attempt;
 	u8 queries; /* of this attempt */
 	u8 n_tried;
@@ -103,12 +103,12 @@ const char *coop_fetch_state_name(u8 state);
 /* ---- between the files of the requester (fetch.c, fetch_choose.c, fetch_input.c, fetch_host.c)
  * ---- */
 
-enum coop_fetch_todo { /* in the order in which the network gets it */
-		       COOP_TODO_STOP = 1,
-		       COOP_TODO_RESET = 2,
-		       COOP_TODO_POST = 4,
-		       COOP_TODO_REQUEST = 8,
-		       COOP_TODO_QUERY = 16,
+enum coop_fetch_due { /* in the order in which the network gets it */
+		      COOP_DUE_STOP = 1,
+		      COOP_DUE_RESET = 2,
+		      COOP_DUE_POST = 4,
+		      COOP_DUE_REQUEST = 8,
+		      COOP_DUE_QUERY = 16,
 };
 
 /* What this fetch knows of a peer; NULL: it has not asked it. */
@@ -137,7 +137,7 @@ void coop_fetch_finish(struct coop_engine *e, struct coop_fetch *f);
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f);
 u32 coop_fetch_asked_bytes(const struct coop_engine *e, const struct coop_fetch *f);
 struct coop_posting *coop_fetch_posting(const struct coop_engine *e, const struct coop_fetch *f);
-void coop_fetch_add_todo(struct coop_engine *e, struct coop_fetch *f, u8 what);
+void coop_fetch_owe(struct coop_engine *e, struct coop_fetch *f, u8 what);
 void coop_fetch_arm(struct coop_engine *e, struct coop_fetch *f, u64 when);
 
 #endif /* COOP_FETCH_H */

@@ -56,26 +56,26 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 	tx->slot = f->slot;
 	tx->id = f->id;
 	tx->cookie = f->req.cookie;
-	if (f->todo & COOP_TODO_STOP) {
+	if (f->due & COOP_DUE_STOP) {
 		tx->kind = COOP_TX_STOP_QP;
-		f->todo &= (u8)~COOP_TODO_STOP;
+		f->due &= (u8)~COOP_DUE_STOP;
 		if (coop_posting_quiet(coop_fetch_posting(e, f)))
 			coop_fetch_stopped(e, f, now);
 		return true;
 	}
-	if (f->todo & COOP_TODO_RESET) {
+	if (f->due & COOP_DUE_RESET) {
 		tx->kind = COOP_TX_RESET_QP;
-		f->todo &= (u8)~COOP_TODO_RESET;
+		f->due &= (u8)~COOP_DUE_RESET;
 		return true;
 	}
-	if (f->todo & COOP_TODO_POST) {
+	if (f->due & COOP_DUE_POST) {
 		tx->kind = COOP_TX_POST_RECV;
-		f->todo &= (u8)~COOP_TODO_POST;
+		f->due &= (u8)~COOP_DUE_POST;
 		post_list(e, f, tx);
 		return true;
 	}
-	if (f->todo & COOP_TODO_REQUEST) {
-		f->todo &= (u8)~COOP_TODO_REQUEST;
+	if (f->due & COOP_DUE_REQUEST) {
+		f->due &= (u8)~COOP_DUE_REQUEST;
 		t = coop_fetch_tried(f, f->peer);
 		request_message(e, f, now);
 		if (!p || !t || WARN_ON_ONCE(!coop_msg_finish(e, &p->addr, tx))) {
@@ -93,8 +93,8 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 			now + ((u64)coop_fetch_patience(e, f) << coop_min_u32(t->rounds - 1u, 3)));
 		return true;
 	}
-	if (f->todo & COOP_TODO_QUERY) {
-		f->todo &= (u8)~COOP_TODO_QUERY;
+	if (f->due & COOP_DUE_QUERY) {
+		f->due &= (u8)~COOP_DUE_QUERY;
 		if (!p || f->state != COOP_FETCH_WAIT || f->committed)
 			return false;
 		coop_msg_begin(e, COOP_CMD_QUERY, f->request_id, coop_fetch_posting(e, f)->imm);
@@ -252,12 +252,12 @@ void coop_engine_fetch_release(struct coop_engine *e, u32 id, u64 now)
 		struct coop_slot *slot = &e->slot[f->slot];
 
 		/* A RESET that nobody pulled yet is owed to whoever takes the slot next. */
-		slot->owes_reset = f->todo & COOP_TODO_RESET;
+		slot->owes_reset = f->due & COOP_DUE_RESET;
 		slot->fetch = COOP_NONE;
 		slot->next = e->free_slot;
 		e->free_slot = f->slot;
 	}
-	f->todo = 0;
+	f->due = 0;
 	coop_fifo_remove(&e->fetch_tx, i);
 	f->state = COOP_FETCH_FREE;
 	coop_idtab_put(&e->fetch_ids, id);

@@ -154,9 +154,9 @@ static void ran_dry(struct coop_engine *e, struct coop_fetch *f, u64 now)
 				reused */
 		if (f->dead_qp) {
 			coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
-		} else if (!(f->todo & COOP_TODO_POST)) {
+		} else if (!(f->due & COOP_DUE_POST)) {
 			coop_posting_start(coop_fetch_posting(e, f), &f->plan, f->want);
-			coop_fetch_add_todo(e, f, COOP_TODO_POST);
+			coop_fetch_owe(e, f, COOP_DUE_POST);
 		}
 		break;
 	case COOP_FETCH_PAUSE:
@@ -164,7 +164,7 @@ static void ran_dry(struct coop_engine *e, struct coop_fetch *f, u64 now)
 			coop_fetch_stop(e, f);
 		break;
 	case COOP_FETCH_STOP:
-		if (!(f->todo & COOP_TODO_STOP) || !f->dead_qp)
+		if (!(f->due & COOP_DUE_STOP) || !f->dead_qp)
 			coop_fetch_stopped(e, f, now);
 		break;
 	case COOP_FETCH_FREE:
@@ -281,7 +281,7 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		f->queries++;
 		f->t_armed = now;
 		coop_fetch_arm(e, f, f->t_end);
-		coop_fetch_add_todo(e, f, COOP_TODO_QUERY);
+		coop_fetch_owe(e, f, COOP_DUE_QUERY);
 	} else if (now >= f->t_end || f->t_first) {
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 1, now);
 	} else {
