@@ -59,16 +59,23 @@ bench: deps-build+run+bench $(B)/release/build.ninja ## fio against passthrough,
 	@ninja -C $(B)/release -j $(JOBS) --quiet
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/fio/run $(BENCH_ARGS)
 
-# The engine as kernel objects. kbuild writes beside its sources, so it gets a
-# tree of links of its own.
-kernel-objects: ## compile rpc/*.c for the kernel with W=1 (KVER=...)
-	@[ -n "$(KVER)" ] || { echo "kernel-objects: no kernel headers in /lib/modules; install linux-headers-amd64" >&2; exit 1; }
-	@mkdir -p $(B)/kernel/rpc
-	@find $(B)/kernel/rpc -type l -delete
-	@ln -sf $(CURDIR)/Kbuild $(B)/kernel/Kbuild
-	@ln -sf $(CURDIR)/rpc/*.[ch] $(B)/kernel/rpc/
-	@$(MAKE) -s -C /lib/modules/$(KVER)/build M=$(CURDIR)/$(B)/kernel W=1 $(KFLAGS) \
-		$(patsubst rpc/%.c,rpc/%.o,$(wildcard rpc/*.c))
+# kbuild writes beside its sources, so it gets a tree of links of its own.
+KTREE := $(abspath $(B))/kernel
+KDIRS := rpc ib proc fs
+KMAKE = $(MAKE) -s -C /lib/modules/$(KVER)/build M=$(KTREE) W=1 $(KFLAGS)
+kernel-tree:
+	@[ -n "$(KVER)" ] || { echo "no kernel headers in /lib/modules; install linux-headers-amd64" >&2; exit 1; }
+	@mkdir -p $(addprefix $(KTREE)/,$(KDIRS))
+	@find $(KTREE) -type l -delete
+	@ln -sf $(CURDIR)/Kbuild $(KTREE)/Kbuild
+	@for d in $(KDIRS); do ln -sf $(CURDIR)/$$d/*.[ch] $(KTREE)/$$d/; done
+
+kernel-objects: kernel-tree ## compile rpc/*.c for the kernel with W=1 (KVER=...)
+	@$(KMAKE) $(patsubst rpc/%.c,rpc/%.o,$(wildcard rpc/*.c))
+
+module: kernel-tree ## coopfs.ko, in build/kernel (KVER=...)
+	@$(KMAKE) modules
+	@echo "$(KTREE)/coopfs.ko for $(KVER)"
 
 install: user ## programs and mount helper below PREFIX (default /usr/local)
 	@DESTDIR=$(DESTDIR) cmake --install $(B)/release --prefix $(PREFIX) >/dev/null
@@ -77,4 +84,4 @@ install: user ## programs and mount helper below PREFIX (default /usr/local)
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check sim-long fuzz lint format bench kernel-objects install clean
+.PHONY: help all user demo check sim-long fuzz lint format bench kernel-tree kernel-objects module install clean

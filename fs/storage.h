@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * storage.h - the storage daemon, as the rest of the file system sees it.
+ *
+ * One TCP connection a mount, many calls in flight, answered in any order. A call
+ * is the caller's memory: it fills the request's fields, submits, and gets the
+ * reply's fields back, data straight in its pages. A connection that is lost is
+ * made again with backoff under the same session, and what had no reply is sent
+ * again (rpc/STORAGE.md says what is safe and why); the caller notices only time.
+ * 'soft' mounts give up after timeo, 'hard' ones never do, except for a killed
+ * process.
+ */
+#ifndef COOP_FS_STORAGE_H
+#define COOP_FS_STORAGE_H
+
+#include <linux/bvec.h>
+#include <linux/completion.h>
+#include <linux/list.h>
+#include <linux/refcount.h>
+#include <linux/socket.h>
+#include <linux/workqueue.h>
+
+#include "proc/stats.h"
+#include "rpc/store.h"
+
+#define COOP_SERVERS_MAX 4
+#define COOP_KEY_MAX     4096 /* bytes of a cluster key file */
+
+struct coop_storage;
+struct net;
+
+/* Runs in the receiver's work: must not submit and wait. */
+struct coop_storage_ops {
+	void (*join)(void *host, u32 node_id, const struct coop_addr *addr);
+	void (*leave)(void *host, u32 node_id);
+	/* The connection is new: members will be pushed again, forget those known. */
+	void (*reset)(void *host);
+	/* The daemon forgot the session: re-open what is open (coop_storage_reopen for each). */
+	void (*reopen)(void *host);
+};
+
+struct coop_storage_cfg {
+	struct sockaddr_storage server[COOP_SERVERS_MAX]; /* tried in turn */
+	u32 n_servers;
+	const char *export_name; /* "/data" */
+	const u8 *key;           /* cluster key, NULL: none */
+	u32 key_len;
+	bool soft;
+	u32 timeo_ms; /* soft: a call fails with -ETIMEDOUT after that */
+	struct net *net;
+};
+
+/**
+ * coop_storage_connect - connect, prove the key, learn the root
+ * @root_fh: of COOP_ST_FH_MAX bytes; @root_len and @root its length and attributes
+ * @why: on failure, what is wrong and what to do; at least 160 bytes
+ * Context: may sleep, killable.
+ * Return: the connection or ERR_PTR.
+ */
+struct coop_storage *coop_storage_connect(const struct coop_storage_cfg *cfg,
+					  struct coop_stats *stats,
+					  const struct coop_storage_ops *ops, void *host,
+					  u8 *root_fh, u32 *root_len, struct coop_st_attr *root,
+					  char *why, size_t why_size);
+/* Says BYE if it can at once; calls in flight end with -ESHUTDOWN. Context: may sleep. */
+void coop_storage_close(struct coop_storage *s);
+
+/*
+ * The fabric key that both sides derive from the cluster key (zero without one).
+ * 16 bytes. Valid after connect.
+ */
+void coop_storage_fabric_key(const struct coop_storage *s, u8 *key);
+/* Registers this node's address, now and after every reconnect; NULL: none. May sleep. */
+void coop_storage_register(struct coop_storage *s, const struct coop_addr *self);
+/* Own node id as the daemon gave it; 0: none yet. */
+u32 coop_storage_node_id(const struct coop_storage *s);
+/* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */
+void coop_storage_describe(struct coop_storage *s, char *buf, size_t size);
+/* New open ids, never given twice in a mount. */
+u64 coop_storage_open_id(struct coop_storage *s);
+/* The remount of soft, hard and timeo. */
+void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms);
+
+/*
+ * A call. Reference counted: the submitter holds one, the connection another
+ * while it is in flight. arg's byte strings and the data's pages must stay until
+ * the reply. res's byte strings point into the call and live as long as it.
+ */
+struct coop_call {
+	u16 op;
+	bool again; /* OPEN while re-opening: goes before everything else */
+	struct coop_st_body arg;
+	struct coop_st_body res;
+	/* WRITE: sent. READ, READDIR, OPEN with inline: received, at most the sum of the bvecs. */
+	struct bio_vec *bvec;
+	u32 n_bvec;
+	u32 data_max; /* bytes of the bvecs that may be used */
+	u32 data_len; /* reply: bytes that came */
+	int error;    /* 0 or -errno, when done */
+	u64 begun_us;
+	/* Worker context, may sleep, may submit; NULL: somebody waits. */
+	void (*done)(struct coop_call *call);
+	void *owner; /* the submitter's, for done() */
+	/* the connection's own */
+	struct coop_storage *storage;
+	refcount_t refs;
+	struct completion finished;
+	u64 id;
+	u32 state;
+	void *reply; /* the body's bytes */
+	struct list_head link;
+	struct work_struct work;
+};
+
+/* Zeroed, one reference. NULL: no memory. GFP_NOFS. */
+struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op);
+void coop_call_put(struct coop_call *call);
+/* Sends it; done() runs once in any case. Never waits for a reply; may wait for the window. */
+void coop_call_submit(struct coop_call *call);
+/* Submits and waits, killable: call->error, or -ERESTARTSYS (the call goes on by itself; pages
+ * given to it must then outlive it: use done() for data). */
+int coop_call_run(struct coop_call *call);
+/* The caller's credentials into arg.cred. */
+void coop_call_cred(struct coop_call *call, const struct cred *cred);
+
+/*
+ * READ of one version straight into pages, with the CHECK that a streamed reply
+ * needs: coop_call of op READ whose reply was streamed completes only when CHECK
+ * said that the version held. -ESTALE: it did not.
+ */
+
+#endif /* COOP_FS_STORAGE_H */

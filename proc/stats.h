@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * stats.h - what a mount counts: who served its readers, and what its queue
+ * pairs went through.
+ *
+ * One set of counters a CPU, added up only when somebody reads
+ * /proc/fs/coopfs/<id>/stats, so that counting costs a local increment on the
+ * data path. Sums are of one moment for a CPU, not across CPUs. The names that
+ * a reader sees stand beside the counters, in stats.c.
+ */
+#ifndef COOP_PROC_STATS_H
+#define COOP_PROC_STATS_H
+
+#include <linux/percpu.h>
+#include <linux/types.h>
+
+/* Where bytes that a reader got came from; each is counted once. */
+enum coop_source {
+	COOP_FROM_BUFFER,  /* page cache: it was here already */
+	COOP_FROM_PEER,    /* another node's page cache */
+	COOP_FROM_STORAGE, /* the storage daemon */
+	COOP_SOURCES
+};
+
+#define COOP_LATENCY_BUCKETS 32 /* bucket i: took < 2^i microseconds */
+
+enum coop_counter {
+	/* reads */
+	COOP_C_PEER_FALLBACK_PAGES, /* asked of peers, delivered by storage */
+	COOP_C_READAHEAD_PAGES,
+	COOP_C_STALE_READS, /* the version went away under a read */
+	COOP_C_READ_ERRORS,
+	/* storage connection */
+	COOP_C_STORAGE_RX_BYTES,
+	COOP_C_STORAGE_TX_BYTES,
+	COOP_C_STORAGE_CALLS,
+	COOP_C_STORAGE_RECONNECTS,
+	COOP_C_STORAGE_REPEATS, /* requests sent again after a reconnect */
+	/* peers, on the wire */
+	COOP_C_PEER_RX_BYTES,
+	COOP_C_PEER_TX_BYTES,
+	/* queue pairs and what they use */
+	COOP_C_RECV_POSTED,
+	COOP_C_RECV_COMPLETED,
+	COOP_C_RECV_FLUSHED,
+	COOP_C_SEND_POSTED,
+	COOP_C_SEND_COMPLETED,
+	COOP_C_SEND_ERRORS,
+	COOP_C_QP_STOPS,    /* fetch QPs sent to ERR to quiesce (rule 2) */
+	COOP_C_QP_RECYCLED, /* QPs brought back from ERR by themselves (rule 9) */
+	COOP_C_AH_CREATED,
+	COOP_C_AH_FAILED,
+	COOP_C_AH_WAITED,    /* datagrams that waited for an address handle */
+	COOP_C_CTRL_DROPPED, /* control datagrams that had no buffer or handle */
+	COOP_C_CQ_ERRORS,
+	COOP_C_COPIED_BYTES, /* page bytes copied on the receive path: 0 without ib_copy and
+			      * displaced segments */
+	COOP_C_DEVICE_REMOVALS,
+	COOP_COUNTERS
+};
+
+struct coop_stats_block {
+	u64 requests[COOP_SOURCES];
+	u64 pages[COOP_SOURCES];
+	u64 bytes[COOP_SOURCES];
+	u64 latency[COOP_SOURCES][COOP_LATENCY_BUCKETS];
+	u64 count[COOP_COUNTERS];
+};
+
+struct coop_stats {
+	struct coop_stats_block __percpu *cpu;
+};
+
+/**
+ * coop_stats_init - allocate zeroed counters
+ * @stats: the mount's
+ * Context: may sleep. Return: 0 or -ENOMEM.
+ */
+int coop_stats_init(struct coop_stats *stats);
+void coop_stats_free(struct coop_stats *stats);
+
+/* Any context. */
+static inline void coop_count(struct coop_stats *stats, enum coop_counter c, u64 n)
+{
+	this_cpu_add(stats->cpu->count[c], n);
+}
+
+/* Any context. Pages and bytes handed to a reader. */
+void coop_count_source(struct coop_stats *stats, enum coop_source from, u64 pages, u64 bytes);
+/* Any context. A request that took us microseconds, counted at its slowest source. */
+void coop_count_request(struct coop_stats *stats, enum coop_source slowest, u64 us);
+
+/* Adds all CPUs up. Any context. */
+void coop_stats_sum(const struct coop_stats *stats, struct coop_stats_block *sum);
+/* What is counted meanwhile may be lost or stay. */
+void coop_stats_reset(struct coop_stats *stats);
+
+/* "storage_rx_bytes" and so on: the line's key in the stats file. */
+const char *coop_counter_name(enum coop_counter c);
+
+#endif /* COOP_PROC_STATS_H */
