@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0 */
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
  * proc.h - /proc/fs/coopfs/<id>/: what a mount is and does, as text.
  *
