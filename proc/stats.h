@@ -95,7 +95,11 @@ void coop_stats_sum(const struct coop_stats *stats, struct coop_stats_block *sum
 /* What is counted meanwhile may be lost or stay. */
 void coop_stats_reset(struct coop_stats *stats);
 
-/* "storage_rx_bytes" and so on: the line's key in the stats file. */
+/*
+ * A line of the stats file is "kind name value". NULL: the counter is shown in a line of another
+ * shape (traffic).
+ */
+const char *coop_counter_kind(enum coop_counter c);
 const char *coop_counter_name(enum coop_counter c);
 
 #endif /* COOP_PROC_STATS_H */

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * text.h - a node and its figures as lines of text.
+ *
+ * In all of these the node may be NULL: no peers. Context: may sleep.
+ */
+#ifndef COOP_PROC_TEXT_H
+#define COOP_PROC_TEXT_H
+
+#include "ib/ib.h"
+
+struct seq_file;
+
+/* Own address, then every peer's. */
+void coop_show_addresses(struct seq_file *m, struct coop_node *node);
+void coop_show_peers(struct seq_file *m, struct coop_node *node);
+/* Fetches and serves in flight, with their age. */
+void coop_show_requests(struct seq_file *m, struct coop_node *node);
+/* 0 or -ENOMEM. */
+int coop_show_stats(struct seq_file *m, const struct coop_stats *stats, struct coop_node *node);
+/* "endpoint rxe0 port 1 ..." */
+void coop_show_device(struct seq_file *m, struct coop_node *node);
+
+#endif /* COOP_PROC_TEXT_H */
