@@ -60,6 +60,8 @@ struct coop_mount {
 	struct llist_head
 		unused_inodes; /* inodes that serving is done with: iput() may sleep long */
 	struct work_struct iput_work;
+	atomic_t reads; /* windows that are being read (read.c) */
+	wait_queue_head_t reads_gone;
 	/* root, as the handshake gave it */
 	u8 root_fh[COOP_ST_FH_MAX];
 	u32 root_fh_len;
@@ -71,6 +73,7 @@ struct coop_inode {
 	u8 fh[COOP_ST_FH_MAX]; /* never changes */
 	u32 fh_len;
 	atomic64_t change;        /* see above */
+	atomic64_t fetched;       /* bytes that arrived and no reader took yet */
 	spinlock_t lock;          /* guards what follows */
 	u64 version;              /* data version of the pages; 0: none that storage proved */
 	u64 size;                 /* bytes of the file at that version */
@@ -159,6 +162,19 @@ struct coop_file *coop_file_find(struct inode *inode, u32 flags);
 extern const struct address_space_operations coop_aops;
 void coop_readahead(struct readahead_control *rac);
 int coop_read_folio(struct file *file, struct folio *folio);
+/*
+ * For write_begin: brings a locked folio up to date from storage and leaves it locked. 0, -ESTALE:
+ * the version went away (unlock, coop_revalidate(inode, true), look the folio up again), -EINTR:
+ * the folio is unlocked later by the read; drop the reference only. Other errors: still locked.
+ */
+int coop_read_locked(struct coop_file *f, struct folio *folio);
+/*
+ * read_iter returned so many bytes: what no fetch brought counts as served from the buffer.
+ * Every byte is counted once: peer or storage when it arrives, buffer when it is read again.
+ */
+void coop_account_read(struct inode *inode, size_t bytes, u64 us);
+/* Waits until no read is under way: before the node, the wq and the storage connection go. */
+void coop_reads_drain(struct coop_mount *mount);
 /* Whoever is about to change bytes or validity of pages says so first. */
 static inline void coop_content_changes(struct coop_inode *ci)
 {

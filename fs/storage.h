@@ -35,7 +35,12 @@ struct coop_storage_ops {
 	void (*leave)(void *host, u32 node_id);
 	/* The connection is new: members will be pushed again, forget those known. */
 	void (*reset)(void *host);
-	/* The daemon forgot the session: re-open what is open (coop_storage_reopen for each). */
+	/*
+	 * The daemon forgot the session: submit one OPEN for each open file whose own OPEN or CREATE
+	 * had been answered, with 'again', COOP_ST_O_AGAIN and the old open id. Nothing else is sent
+	 * until all of them are answered. Those that an earlier reopen() left unanswered have
+	 * ended with -ECONNRESET (done() has returned) before the next one is called.
+	 */
 	void (*reopen)(void *host);
 };
 
@@ -70,7 +75,10 @@ void coop_storage_close(struct coop_storage *s);
  * 16 bytes. Valid after connect.
  */
 void coop_storage_fabric_key(const struct coop_storage *s, u8 *key);
-/* Registers this node's address, now and after every reconnect; NULL: none. May sleep. */
+/*
+ * Registers this node's address, now and after every reconnect; NULL: none any more, which makes
+ * the connection anew, so that the others hear of it. Any context that may take a mutex.
+ */
 void coop_storage_register(struct coop_storage *s, const struct coop_addr *self);
 /* Own node id as the daemon gave it; 0: none yet. */
 u32 coop_storage_node_id(const struct coop_storage *s);
@@ -80,11 +88,17 @@ void coop_storage_describe(struct coop_storage *s, char *buf, size_t size);
 u64 coop_storage_open_id(struct coop_storage *s);
 /* The remount of soft, hard and timeo. */
 void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms);
+/* umount -f: whatever is in flight ends with -EIO. May sleep. */
+void coop_storage_abort(struct coop_storage *s);
 
 /*
  * A call. Reference counted: the submitter holds one, the connection another
  * while it is in flight. arg's byte strings and the data's pages must stay until
- * the reply. res's byte strings point into the call and live as long as it.
+ * the call is done, and are not touched after that, however it ended. res's byte
+ * strings point into the call and live as long as it.
+ *
+ * A call that ends before its reply (killed, timed out) may still happen in the
+ * daemon. The file that such an OPEN or CREATE opened is closed from here.
  */
 struct coop_call {
 	u16 op;
@@ -94,20 +108,28 @@ struct coop_call {
 	/* WRITE: sent. READ, READDIR, OPEN with inline: received, at most the sum of the bvecs. */
 	struct bio_vec *bvec;
 	u32 n_bvec;
-	u32 data_max; /* bytes of the bvecs that may be used */
+	u32 data_max; /* bytes of the bvecs that may be used; WRITE: that are sent */
 	u32 data_len; /* reply: bytes that came */
 	int error;    /* 0 or -errno, when done */
 	u64 begun_us;
-	/* Worker context, may sleep, may submit; NULL: somebody waits. */
+	/*
+	 * Worker context, may sleep, may submit, must not wait for other calls; NULL: somebody
+	 * waits. The submitter's reference is still to be put.
+	 */
 	void (*done)(struct coop_call *call);
 	void *owner; /* the submitter's, for done() */
-	/* the connection's own */
+	/* the connection's own, guarded by its lock */
 	struct coop_storage *storage;
 	refcount_t refs;
 	struct completion finished;
 	u64 id;
 	u32 state;
-	void *reply; /* the body's bytes */
+	u16 wire_op;   /* op, or CHECK after a streamed READ */
+	bool repeated; /* had been sent when a connection was lost */
+	bool internal; /* PING, REGISTER: not sent again by a new connection */
+	bool gated;    /* the others wait for it */
+	void *reply;   /* the bytes of res's string */
+	struct coop_call *orphan; /* CLOSE of what an abandoned OPEN may have opened */
 	struct list_head link;
 	struct work_struct work;
 };
@@ -115,10 +137,12 @@ struct coop_call {
 /* Zeroed, one reference. NULL: no memory. GFP_NOFS. */
 struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op);
 void coop_call_put(struct coop_call *call);
-/* Sends it; done() runs once in any case. Never waits for a reply; may wait for the window. */
+/*
+ * Sends it, now or when the window and the connection allow; done() runs once in any case. Waits
+ * for nothing; folio locks may be held.
+ */
 void coop_call_submit(struct coop_call *call);
-/* Submits and waits, killable: call->error, or -ERESTARTSYS (the call goes on by itself; pages
- * given to it must then outlive it: use done() for data). */
+/* Submits and waits: call->error. -ERESTARTSYS: killed; what the daemon did is not known. */
 int coop_call_run(struct coop_call *call);
 /* The caller's credentials into arg.cred. */
 void coop_call_cred(struct coop_call *call, const struct cred *cred);

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * read.c - pages come in: from peers' page caches first, then from storage.
+ *
+ * Readahead cuts what the VM wants into windows of up to 64 pages (one fetch,
+ * within one unit of placement) and starts each: a node that has peers for this
+ * version asks them; done() takes over what arrived and hands the rest to storage
+ * in the same request. Without peers a window goes to storage at once. Readahead
+ * returns meanwhile (ra_async=1) or waits for its windows (ra_async=0).
+ *
+ * Recovery: a page that could not be filled is unlocked as it is, and its reader
+ * comes back through read_folio, which asks storage only and so terminates. If the
+ * version went away under it, read_folio takes the attributes anew and lets the
+ * VM look the page up again.
+ */
+#include <linux/highmem.h>
+#include <linux/pagemap.h>
+#include <linux/slab.h>
+
+#include "fs/read.h"
+#include "fs/trace.h"
+
+void coop_content_get(struct coop_inode *ci, struct coop_content *out)
+{
+	spin_lock(&ci->lock);
+	out->version = ci->version;
+	out->size = ci->size;
+	out->n_openers = ci->n_openers;
+	memcpy(out->openers, ci->openers, ci->n_openers * sizeof(out->openers[0]));
+	spin_unlock(&ci->lock);
+	out->change = atomic64_read(&ci->change);
+}
+
+static struct coop_window *window_alloc(struct inode *inode, struct coop_file *file, gfp_t gfp)
+{
+	struct coop_mount *mount = coop_sb(inode->i_sb);
+	struct coop_window *w = kzalloc(sizeof(*w), gfp);
+
+	if (!w)
+		return NULL;
+	refcount_set(&w->refs, 1);
+	spin_lock_init(&w->lock);
+	init_completion(&w->finished);
+	w->mount = mount;
+	ihold(inode);
+	w->inode = inode;
+	w->file = coop_file_get(file);
+	w->begun_us = coop_now_us();
+	coop_content_get(coop_i(inode), &w->content);
+	atomic_inc(&mount->reads);
+	return w;
+}
+
+struct coop_window *coop_window_get(struct coop_window *w)
+{
+	refcount_inc(&w->refs);
+	return w;
+}
+
+/* Unlocks folios that the window has decided about. */
+static void window_release(struct coop_window *w, u64 pages)
+{
+	for (; pages; pages &= pages - 1) {
+		struct folio *folio = page_folio(w->fetch.pages[__ffs64(pages)]);
+
+		if (!w->keep_locked)
+			folio_unlock(folio);
+		folio_put(folio);
+	}
+}
+
+void coop_window_put(struct coop_window *w)
+{
+	struct coop_mount *mount = w->mount;
+
+	if (!refcount_dec_and_test(&w->refs))
+		return;
+	WARN_ON_ONCE(w->left);
+	coop_file_put(w->file);
+	coop_iput_later(w->inode);
+	kfree(w);
+	if (atomic_dec_and_test(&mount->reads))
+		wake_up_all(&mount->reads_gone);
+}
+
+void coop_reads_drain(struct coop_mount *mount)
+{
+	wait_event(mount->reads_gone, !atomic_read(&mount->reads));
+}
+
+/* Takes pages out of 'left'; the caller decides about those returned. */
+static u64 window_take(struct coop_window *w, u64 pages, enum coop_source from, int error)
+{
+	bool last;
+
+	spin_lock(&w->lock);
+	pages &= w->left;
+	w->left &= ~pages;
+	last = pages && !w->left;
+	if (from > w->slowest)
+		w->slowest = from;
+	if (error && !w->error)
+		w->error = error;
+	spin_unlock(&w->lock);
+	if (last)
+		coop_count_request(&w->mount->stats, w->slowest, coop_now_us() - w->begun_us);
+	return pages;
+}
+
+static void window_decided(struct coop_window *w)
+{
+	bool all;
+
+	spin_lock(&w->lock);
+	all = !w->left;
+	spin_unlock(&w->lock);
+	if (all)
+		complete_all(&w->finished);
+}
+
+void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from)
+{
+	struct coop_inode *ci = coop_i(w->inode);
+	u64 pages, bytes = 0;
+	bool same;
+
+	/*
+	 * Rule 10. Whoever moves the version on afterwards invalidates the pages, and waits for
+	 * their locks, which are ours.
+	 */
+	spin_lock(&ci->lock);
+	same = ci->version == w->content.version;
+	spin_unlock(&ci->lock);
+	if (!same)
+		return;
+	good = window_take(w, good, from, 0);
+	for (pages = good; pages; pages &= pages - 1) {
+		const u32 i = __ffs64(pages);
+		struct folio *folio = page_folio(w->fetch.pages[i]);
+		const u64 at = (w->fetch.index + i) << PAGE_SHIFT;
+
+		flush_dcache_folio(folio);
+		folio_mark_uptodate(folio);
+		if (at < w->content.size)
+			bytes += min_t(u64, PAGE_SIZE, w->content.size - at);
+	}
+	coop_count_source(&w->mount->stats, from, hweight64(good), bytes);
+	atomic64_add(bytes, &ci->fetched);
+	window_release(w, good);
+	window_decided(w);
+}
+
+void coop_window_fail(struct coop_window *w, u64 pages, int error)
+{
+	pages = window_take(w, pages, COOP_FROM_STORAGE, error);
+	if (!pages)
+		return;
+	coop_count(&w->mount->stats, error == -ESTALE ? COOP_C_STALE_READS : COOP_C_READ_ERRORS, 1);
+	window_release(w, pages);
+	window_decided(w);
+}
+
+static void window_storage_work(struct work_struct *work)
+{
+	struct coop_window *w = container_of(work, struct coop_window, work);
+
+	coop_window_from_storage(w);
+	coop_window_put(w);
+}
+
+/* The node's worker: whatever may wait goes to the mount's own queue. */
+static void window_fetched(struct coop_node_fetch *f, u64 good, int err)
+{
+	struct coop_window *w = container_of(f, struct coop_window, fetch);
+	const u64 asked = w->left;
+
+	trace_coopfs_fetch_done(w, good, err);
+	coop_window_accept(w, good, COOP_FROM_PEER);
+	if (w->left) {
+		coop_count(&w->mount->stats, COOP_C_PEER_FALLBACK_PAGES,
+			   hweight64(asked & w->left));
+		queue_work(w->mount->wq, &w->work);
+	} else {
+		coop_window_put(w);
+	}
+}
+
+/* Begins to fill the window; its first reference goes to the stage that is started. */
+static void window_start(struct coop_window *w)
+{
+	struct coop_node *node = w->mount->node;
+
+	INIT_WORK(&w->work, window_storage_work);
+	trace_coopfs_read(w);
+	if (node && w->content.version) {
+		struct coop_node_fetch *f = &w->fetch;
+
+		f->fid = coop_i(w->inode)->fid;
+		f->version = w->content.version;
+		f->size = w->content.size;
+		f->want = w->left;
+		f->n_openers = w->content.n_openers;
+		memcpy(f->openers, w->content.openers, sizeof(f->openers));
+		f->done = window_fetched;
+		if (!coop_node_fetch(f, node))
+			return;
+	}
+	coop_window_from_storage(w);
+	coop_window_put(w);
+}
+
+static u32 window_pages(const struct coop_mount *mount)
+{
+	return mount->node ? min_t(u32, coop_node_max_pages(mount->node), COOP_MAX_PAGES)
+			   : COOP_MAX_PAGES;
+}
+
+/* The next window of what the VM wants; NULL at its end or without memory. */
+static struct coop_window *window_gather(struct readahead_control *rac, struct coop_file *file,
+					 u32 most)
+{
+	struct coop_window *w;
+	u32 room;
+
+	if (!readahead_count(rac))
+		return NULL;
+	w = window_alloc(rac->mapping->host, file, readahead_gfp_mask(rac->mapping));
+	if (!w)
+		return NULL;
+	w->fetch.index = readahead_index(rac);
+	room = min_t(u32, most, COOP_MAX_PAGES - w->fetch.index % COOP_MAX_PAGES);
+	while (w->fetch.n_pages < room) {
+		struct folio *folio = readahead_folio(rac);
+
+		if (!folio)
+			break;
+		folio_get(folio); /* readahead_folio() dropped its own */
+		w->left |= BIT_ULL(w->fetch.n_pages);
+		w->fetch.pages[w->fetch.n_pages++] = folio_page(folio, 0);
+	}
+	return w;
+}
+
+void coop_readahead(struct readahead_control *rac)
+{
+	struct inode *inode = rac->mapping->host;
+	struct coop_mount *mount = coop_sb(inode->i_sb);
+	const bool wait = !READ_ONCE(mount->opt.ra_async);
+	const u32 most = window_pages(mount);
+	struct coop_window *w, *waited = NULL;
+	struct coop_file *file;
+
+	file = rac->file ? coop_file_get(rac->file->private_data)
+			 : coop_file_find(inode, COOP_ST_O_READ);
+	if (!file)
+		return; /* the VM unlocks the folios, and a reader asks for each */
+	while ((w = window_gather(rac, file, most))) {
+		coop_count(&mount->stats, COOP_C_READAHEAD_PAGES, w->fetch.n_pages);
+		if (wait) {
+			w->next = waited;
+			waited = coop_window_get(w);
+		}
+		window_start(w);
+	}
+	while ((w = waited)) {
+		waited = w->next;
+		/* Killed: the windows finish by themselves. */
+		wait_for_completion_killable(&w->finished);
+		coop_window_put(w);
+	}
+	coop_file_put(file);
+}
+
+/* One folio from storage, waited for. Its lock goes where keep_locked says. */
+static int read_one(struct coop_file *file, struct folio *folio, bool keep_locked)
+{
+	struct coop_window *w = window_alloc(folio->mapping->host, file, GFP_NOFS);
+	bool killed;
+	int err;
+
+	if (!w) {
+		if (!keep_locked)
+			folio_unlock(folio);
+		return -ENOMEM;
+	}
+	w->fetch.index = folio->index;
+	w->fetch.n_pages = 1;
+	w->fetch.pages[0] = folio_page(folio, 0);
+	w->keep_locked = keep_locked;
+	folio_get(folio);
+	w->left = 1;
+	trace_coopfs_read(w);
+	coop_window_from_storage(w);
+	killed = wait_for_completion_killable(&w->finished) != 0;
+	if (killed) {
+		spin_lock(&w->lock);
+		if (w->left)
+			w->keep_locked = false; /* nobody is left to want it */
+		else
+			killed = false; /* decided, and about to say so */
+		spin_unlock(&w->lock);
+		if (!killed)
+			wait_for_completion(&w->finished);
+	}
+	err = killed ? -EINTR : w->error;
+	coop_window_put(w);
+	return err;
+}
+
+int coop_read_locked(struct coop_file *file, struct folio *folio)
+{
+	return read_one(file, folio, true);
+}
+
+int coop_read_folio(struct file *f, struct folio *folio)
+{
+	struct inode *inode = folio->mapping->host;
+	struct coop_file *file =
+		f ? coop_file_get(f->private_data) : coop_file_find(inode, COOP_ST_O_READ);
+	int err;
+
+	if (!file) {
+		folio_unlock(folio);
+		return -EBADF;
+	}
+	err = read_one(file, folio, false);
+	coop_file_put(file);
+	if (err != -ESTALE)
+		return err;
+	err = coop_revalidate(inode, true);
+	return err ? err : AOP_TRUNCATED_PAGE;
+}
+
+void coop_account_read(struct inode *inode, size_t bytes, u64 us)
+{
+	struct coop_mount *mount = coop_sb(inode->i_sb);
+	struct coop_inode *ci = coop_i(inode);
+	s64 fresh = atomic64_read(&ci->fetched);
+	u64 again;
+
+	do {
+		again = bytes > (u64)fresh ? bytes - fresh : 0;
+	} while (!atomic64_try_cmpxchg(&ci->fetched, &fresh, fresh - (s64)(bytes - again)));
+	if (!again)
+		return;
+	coop_count_source(&mount->stats, COOP_FROM_BUFFER, DIV_ROUND_UP(again, PAGE_SIZE), again);
+	if (again == bytes)
+		coop_count_request(&mount->stats, COOP_FROM_BUFFER, us);
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * trace.h - the data path, for those who watch: perf trace -e 'coopfs:*'.
+ *
+ * A read is a window (coopfs_read); what peers did for it (coopfs_fetch_done); what
+ * storage had to add (coopfs_storage_read). coopfs_serve is the other side: what a
+ * peer asked of this node and what it held.
+ */
+#undef TRACE_SYSTEM
+#define TRACE_SYSTEM coopfs
+
+#if !defined(COOP_FS_TRACE_H) || defined(TRACE_HEADER_MULTI_READ)
+#define COOP_FS_TRACE_H
+
+#include <linux/tracepoint.h>
+
+#include "fs/read.h"
+
+/* clang-format off: the macros are a language of their own */
+
+TRACE_EVENT(coopfs_read,
+	TP_PROTO(const struct coop_window *w),
+	TP_ARGS(w),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(u64, ino)
+		__field(u64, version)
+		__field(u64, index)
+		__field(u32, pages)
+		__field(u32, openers)
+	),
+	TP_fast_assign(
+		__entry->dev = w->inode->i_sb->s_dev;
+		__entry->ino = w->inode->i_ino;
+		__entry->version = w->content.version;
+		__entry->index = w->fetch.index;
+		__entry->pages = w->fetch.n_pages;
+		__entry->openers = w->content.n_openers;
+	),
+	TP_printk("dev=%u:%u ino=%llu version=0x%llx index=%llu pages=%u openers=%u",
+		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->version,
+		  __entry->index, __entry->pages, __entry->openers)
+);
+
+TRACE_EVENT(coopfs_fetch_done,
+	TP_PROTO(const struct coop_window *w, u64 good, int err),
+	TP_ARGS(w, good, err),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(u64, ino)
+		__field(u64, index)
+		__field(u32, pages)
+		__field(u64, good)
+		__field(int, err)
+		__field(u64, us)
+	),
+	TP_fast_assign(
+		__entry->dev = w->inode->i_sb->s_dev;
+		__entry->ino = w->inode->i_ino;
+		__entry->index = w->fetch.index;
+		__entry->pages = w->fetch.n_pages;
+		__entry->good = good;
+		__entry->err = err;
+		__entry->us = coop_now_us() - w->begun_us;
+	),
+	TP_printk("dev=%u:%u ino=%llu index=%llu pages=%u good=0x%llx err=%d us=%llu",
+		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->index,
+		  __entry->pages, __entry->good, __entry->err, __entry->us)
+);
+
+TRACE_EVENT(coopfs_storage_read,
+	TP_PROTO(const struct coop_window *w, u32 first, u32 n, int err),
+	TP_ARGS(w, first, n, err),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(u64, ino)
+		__field(u64, index)
+		__field(u32, pages)
+		__field(int, err)
+		__field(u64, us)
+	),
+	TP_fast_assign(
+		__entry->dev = w->inode->i_sb->s_dev;
+		__entry->ino = w->inode->i_ino;
+		__entry->index = w->fetch.index + first;
+		__entry->pages = n;
+		__entry->err = err;
+		__entry->us = coop_now_us() - w->begun_us;
+	),
+	TP_printk("dev=%u:%u ino=%llu index=%llu pages=%u err=%d us=%llu",
+		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->index,
+		  __entry->pages, __entry->err, __entry->us)
+);
+
+TRACE_EVENT(coopfs_serve,
+	TP_PROTO(const struct inode *inode, u64 version, u64 index, u32 pages, u64 have),
+	TP_ARGS(inode, version, index, pages, have),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(u64, ino)
+		__field(u64, version)
+		__field(u64, index)
+		__field(u32, pages)
+		__field(u64, have)
+	),
+	TP_fast_assign(
+		__entry->dev = inode->i_sb->s_dev;
+		__entry->ino = inode->i_ino;
+		__entry->version = version;
+		__entry->index = index;
+		__entry->pages = pages;
+		__entry->have = have;
+	),
+	TP_printk("dev=%u:%u ino=%llu version=0x%llx index=%llu pages=%u have=0x%llx",
+		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->version,
+		  __entry->index, __entry->pages, __entry->have)
+);
+
+/* clang-format on */
+
+#endif /* COOP_FS_TRACE_H */
+
+#undef TRACE_INCLUDE_PATH
+#define TRACE_INCLUDE_PATH .
+#undef TRACE_INCLUDE_FILE
+#define TRACE_INCLUDE_FILE trace
+#include <trace/define_trace.h>
