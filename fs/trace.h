@@ -16,7 +16,8 @@
 
 #include "fs/read.h"
 
-/* clang-format off: the macros are a language of their own */
+/* The macros are a language of their own. */
+/* clang-format off */
 
 TRACE_EVENT(coopfs_read,
 	TP_PROTO(const struct coop_window *w),
