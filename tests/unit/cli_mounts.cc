@@ -38,6 +38,7 @@ TEST(mountinfo, fields)
 	EXPECT_EQ(a->type, "fuse.coopfs");
 	EXPECT_EQ(a->source, "127.0.0.1:/x");
 	EXPECT_EQ(a->id, 31u);
+	EXPECT_EQ(a->dev_minor, 31u);
 	EXPECT_TRUE(a->is_coopfs());
 	EXPECT_FALSE(at(all, "/mnt")->is_coopfs());
 }
@@ -48,6 +49,7 @@ TEST(mountinfo, octal_escapes)
 	const auto *m = at(all, "/mnt/with blank\ttab\\slash");
 	ASSERT_TRUE(m);
 	EXPECT_EQ(m->source, "h:1:/y z");
+	EXPECT_EQ(m->dev_minor, 32u);
 	EXPECT_TRUE(m->is_coopfs());
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// control_file.cpp - reading and writing the files under .coopfs/.
+// control_file.cpp - reading and writing a mount's files: .coopfs/ at the root of a
+// FUSE mount, /proc/fs/coopfs/<id>/ of a kernel mount.
 //
 // A write is one write(2): the mount takes a line whole or refuses it whole. What
 // the errno of a mount means is said here once, for every command.
@@ -10,6 +11,7 @@
 #include <cstring>
 
 #include "userland/cli/control.hpp"
+#include "userland/cli/mounts.hpp"
 
 namespace coop::cli
 {
@@ -39,8 +41,14 @@ private:
 	int fd_;
 };
 
+// A mount that is not in the table any more is asked at its old place, and says so by its errno.
 std::string control_path(const std::string &mountpoint, const char *name)
 {
+	if (const auto mounts = read_mounts())
+		for (const auto &m : *mounts)
+			if (m.mountpoint == mountpoint && m.type == "coopfs")
+				return "/proc/fs/coopfs/" + std::to_string(m.dev_minor) + "/" +
+				       name;
 	return mountpoint + "/.coopfs/" + name;
 }
 

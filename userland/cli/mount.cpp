@@ -5,7 +5,6 @@
 // coopfs-fuse process. Success means usable: the mount is in mountinfo and answers
 // a read of its own control file. What fails half way is taken down again.
 #include <fcntl.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -15,11 +14,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <memory>
 
 #include "userland/cli/commands.hpp"
 #include "userland/cli/control.hpp"
+#include "userland/cli/mount_kernel.hpp"
 #include "userland/cli/mount_options.hpp"
 #include "userland/cli/mounts.hpp"
 #include "userland/cli/process.hpp"
@@ -31,15 +30,6 @@ namespace
 {
 
 const std::string fuse_program = "coopfs-fuse";
-
-bool kernel_has_coopfs()
-{
-	std::ifstream in("/proc/filesystems");
-	for (std::string line; std::getline(in, line);)
-		if (line.substr(line.find('\t') + 1) == "coopfs")
-			return true;
-	return false;
-}
 
 result<std::string> check_mountpoint(const std::string &path)
 {
@@ -70,47 +60,6 @@ result<std::string> check_mountpoint(const std::string &path)
 				       path + " is a coopfs mount already (" + m.source + ")"};
 		}
 	return real;
-}
-
-// The kernel has no resolver: SERVER becomes an address. Numeric ones go through unchanged.
-result<std::string> numeric_spec(const mount_spec &spec)
-{
-	addrinfo hints{}, *found = nullptr;
-	hints.ai_socktype = SOCK_STREAM;
-	if (const int err = getaddrinfo(spec.server.c_str(), nullptr, &hints, &found))
-		return failure{exit_failure, "server " + spec.server + ": " + gai_strerror(err)};
-	const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-	std::array<char, NI_MAXHOST> host;
-	if (const int err = getnameinfo(found->ai_addr, found->ai_addrlen, host.data(), host.size(),
-					nullptr, 0, NI_NUMERICHOST))
-		return failure{exit_failure, "server " + spec.server + ": " + gai_strerror(err)};
-	const std::string address = host.data();
-	return (address.find(':') == std::string::npos ? address : "[" + address + "]") +
-	       (spec.port.empty() ? "" : ":" + spec.port) + ":" + spec.export_path;
-}
-
-result<done> mount_kernel(const mount_request &r, const mount_spec &spec, const std::string &dir,
-			  const mount_options &options)
-{
-	const auto source = numeric_spec(spec);
-	if (!source)
-		return source.error();
-	if (r.verbose)
-		std::fprintf(stderr,
-			     "coopfs: mounting %s on %s by the kernel module, options \"%s\"\n",
-			     source->c_str(), dir.c_str(), options.fs_text().c_str());
-	if (r.fake)
-		return done{};
-	if (::mount(source->c_str(), dir.c_str(), "coopfs", options.flags,
-		    options.fs_text().c_str()) == 0)
-		return done{};
-	const int err = errno;
-	if (err == EPERM)
-		return failure{exit_permission,
-			       "the kernel module mounts for root only (try sudo)"};
-	return failure{status_of(err), "mounting " + *source + " on " + dir + ": " +
-					       std::strerror(err) +
-					       "; `dmesg | tail` may say more"};
 }
 
 bool is_mounted(const std::string &dir)
@@ -228,8 +177,9 @@ int run_mount(const mount_request &r)
 		return report(
 			{exit_usage, "--foreground is for FUSE; a kernel mount has no process"});
 	if (r.type == "coopfs" && !kernel_has_coopfs())
-		return report({exit_failure, "this kernel has no coopfs module loaded; `modprobe "
-					     "coopfs`, or leave out -t"});
+		return report({exit_failure,
+			       "this kernel has no coopfs module and modprobe finds none; "
+			       "install it (`make dkms-install`), or leave out -t for FUSE"});
 	const auto ok =
 		kernel ? mount_kernel(r, *spec, *dir, options) : mount_fuse(r, *dir, options);
 	return ok ? exit_ok : report(ok.error());

@@ -40,6 +40,9 @@ std::optional<mount_entry> parse_line(std::string_view line)
 		return std::nullopt;
 	mount_entry m;
 	m.id = std::strtoul(std::string(field[0]).c_str(), nullptr, 10);
+	if (const auto colon = field[2].find(':'); colon != std::string_view::npos)
+		m.dev_minor = static_cast<unsigned>(
+			std::strtoul(std::string(field[2].substr(colon + 1)).c_str(), nullptr, 10));
 	m.mountpoint = unescape_octal(field[4]);
 	m.type = dash[1];
 	m.source = unescape_octal(dash[2]);

@@ -21,6 +21,7 @@ struct mount_entry {
 	std::string type;   // coopfs: the kernel module; fuse.coopfs: coopfs-fuse
 	std::string source; // SERVER[:PORT]:/EXPORT
 	unsigned long id = 0;
+	unsigned dev_minor = 0; // of st_dev; the kernel module's name for the mount in /proc
 
 	bool is_coopfs() const { return type == "coopfs" || type == "fuse.coopfs"; }
 };
