@@ -98,6 +98,14 @@ struct endpoint_stats {
 	std::uint64_t rx_copied; // payload bytes that took one copy more than the least
 };
 
+// How it is with the network under an endpoint.
+struct endpoint_state {
+	std::uint32_t changes = 0; // of what follows, and of the addresses in info()
+	bool port_up = true;
+	// For good: all WRs have come back flushed, their memory is free, no more can be posted.
+	bool lost = false;
+};
+
 class endpoint
 {
 public:
@@ -107,11 +115,15 @@ public:
 	endpoint &operator=(const endpoint &) = delete;
 
 	virtual const endpoint_info &info() const = 0;
+	// Changes are noticed in arm(), which says then that there is something.
+	virtual endpoint_state state() const { return {}; }
 	// Memory that work requests may name; [base, base + length) stays mapped until the
 	// endpoint goes. 0 or -errno. A WR that names other memory is refused with -EFAULT.
 	virtual int register_memory(void *base, std::size_t length) = 0;
 	// A queue pair in state ready. Index >= 0 or -errno.
 	virtual int create_qp(const qp_attr &attr) = 0;
+	// What the device could not give to the last create_qp() that failed; may be empty.
+	virtual std::string refusal() const { return {}; }
 	virtual std::uint32_t qpn(std::uint32_t qp) const = 0;
 	virtual std::uint32_t qkey(std::uint32_t qp) const = 0;
 	// 0 or -errno. error: completions of the flushed WRs follow in poll().
@@ -152,8 +164,8 @@ struct verbs_options {
 	std::uint8_t port = 1;
 	int gid_index = -1; // -1: the first RoCE v2 IPv4 one, or 0 on InfiniBand
 	std::uint8_t sl = 0;
-	std::uint32_t mtu = 0; // 0: the port's active MTU
-	std::uint32_t cq_entries = 32767;
+	std::uint32_t mtu = 0;            // 0: the port's active MTU
+	std::uint32_t cq_entries = 32767; // of one completion queue; there are as many as needed
 };
 
 // Both throw std::system_error whose text says what is missing and what to do.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // verbs.cpp - UD queue pairs of an RDMA device through rdma-core.
 //
-// One completion queue for all queue pairs, large enough for every WR that can be
-// posted: its overflow would kill them all. A queue pair that dies (a datagram
-// longer than its WR) shows by an error completion; from then on it is in state
-// error here too, and its owner takes it through reset when all its WRs have come
-// back. When the port's LID or GID changes, address handles are made anew.
+// A queue pair that dies (a datagram longer than its WR) shows by an error
+// completion; from then on it is in state error here too, and its owner takes it
+// through reset when all its WRs have come back. When the port's LID or GID
+// changes, address handles are made anew. A device that goes away is let go: its
+// queue pairs are destroyed, so that it writes to memory no more, then every WR
+// comes back as flushed, and the endpoint stays as one that can post nothing.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -14,13 +15,16 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "userland/ud/completion_ring.hpp"
 #include "userland/ud/memory_map.hpp"
 #include "userland/ud/verbs_ah_cache.hpp"
+#include "userland/ud/verbs_cq.hpp"
 #include "userland/ud/verbs_device.hpp"
 #include "userland/ud/verbs_qp.hpp"
+#include "userland/ud/verbs_watch.hpp"
 
 namespace coop::ud
 {
@@ -28,9 +32,34 @@ namespace coop::ud
 namespace
 {
 
-constexpr std::uint32_t max_sge = 16;
-constexpr std::size_t batch = 32; // WRs or completions a call into the driver
+constexpr std::size_t batch = 32; // completions a call into the driver
 constexpr std::size_t grh_ipv6_source = 8, grh_ipv4_source = 20 + 12;
+
+// One descriptor that is readable when any of several is. One that is closed leaves it.
+class descriptor_set
+{
+public:
+	descriptor_set() : fd_(::epoll_create1(EPOLL_CLOEXEC))
+	{
+		if (fd_ < 0)
+			throw std::system_error(errno, std::generic_category(), "verbs: epoll");
+	}
+	~descriptor_set() { ::close(fd_); }
+	descriptor_set(const descriptor_set &) = delete;
+	descriptor_set &operator=(const descriptor_set &) = delete;
+
+	int fd() const { return fd_; }
+	void add(int fd) const
+	{
+		epoll_event e{};
+		e.events = EPOLLIN;
+		if (fd >= 0 && ::epoll_ctl(fd_, EPOLL_CTL_ADD, fd, &e))
+			throw std::system_error(errno, std::generic_category(), "verbs: epoll");
+	}
+
+private:
+	const int fd_;
+};
 
 class verbs final : public endpoint
 {
@@ -38,51 +67,47 @@ public:
 	explicit verbs(const verbs_options &);
 
 	const endpoint_info &info() const override { return info_; }
+	endpoint_state state() const override { return state_; }
 	int register_memory(void *base, std::size_t length) override;
 	int create_qp(const qp_attr &) override;
-	std::uint32_t qpn(std::uint32_t qp) const override { return qps_.at(qp)->get()->qp_num; }
+	std::string refusal() const override { return refusal_; }
+	std::uint32_t qpn(std::uint32_t qp) const override { return qps_.at(qp)->number; }
 	std::uint32_t qkey(std::uint32_t qp) const override { return qps_.at(qp)->attr.qkey; }
 	int modify_qp(std::uint32_t qp, qp_state) override;
 	int post_recv(std::uint32_t qp, std::span<const recv_wr>) override;
 	int post_send(std::uint32_t qp, const address &, std::span<const send_wr>) override;
 	std::size_t poll(std::span<completion> out) override;
-	int fd() const override { return channel_->fd; }
+	int fd() const override { return wake_.fd(); }
 	bool arm() override;
 	endpoint_stats stats() const override { return stats_; }
 
 private:
 	verbs_qp *at(std::uint32_t qp) { return qp < qps_.size() ? qps_[qp].get() : nullptr; }
-	bool fill(const sge *list, std::uint32_t n, ibv_sge *out) const;
-	int post_recv_batch(verbs_qp &, std::span<const recv_wr>);
-	int post_send_batch(verbs_qp &, ibv_ah *, const address &, std::span<const send_wr>);
-	void complete_send(verbs_qp &, std::uint64_t wr_id, wc_status);
+	int refuse(int error, std::string why);
+	void complete(verbs_qp &, std::uint64_t wr_id, wc_status, bool is_recv);
 	void take(const ibv_wc &);
 	std::size_t take_all();
 	void refresh_info();
-	void watch_port();
+	void look_at_port();
+	void let_go();
 
-	// Destroyed in reverse order.
+	// Destroyed in reverse order; let_go() does the same by hand.
 	verbs_device device_;
+	std::unique_ptr<verbs_watch> watch_;
 	verbs_pd pd_;
 	std::vector<verbs_mr> regions_;
 	memory_map memory_;
 	verbs_channel channel_;
-	verbs_cq cq_;
+	std::unique_ptr<completion_queues> send_cqs_, recv_cqs_;
 	ah_cache handles_;
 	std::vector<std::unique_ptr<verbs_qp>> qps_;
-	std::uint32_t cq_entries_ = 0, cq_promised_ = 0;
+	descriptor_set wake_;
 	std::uint64_t sends_in_flight_ = 0;
-	unsigned unacked_events_ = 0;
+	std::string refusal_;
 	completion_ring done_;
 	endpoint_info info_{};
+	endpoint_state state_{};
 	endpoint_stats stats_{};
-
-public:
-	~verbs() override
-	{
-		qps_.clear();
-		ibv_ack_cq_events(cq_.get(), unacked_events_);
-	}
 };
 
 [[noreturn]] void fail(const verbs_device &device, const char *what)
@@ -109,21 +134,22 @@ verbs::verbs(const verbs_options &options) : device_(options)
 	channel_.reset(ibv_create_comp_channel(device_.context()));
 	if (!channel_)
 		fail(device_, "completion channel");
-	cq_entries_ = std::min<std::uint32_t>(options.cq_entries,
-					      static_cast<std::uint32_t>(device_.attr().max_cqe));
-	cq_.reset(ibv_create_cq(device_.context(), static_cast<int>(cq_entries_), nullptr,
-				channel_.get(), 0));
-	if (!cq_)
-		fail(device_, "completion queue");
+	const std::uint32_t entries = std::min<std::uint32_t>(
+		options.cq_entries, static_cast<std::uint32_t>(device_.attr().max_cqe));
+	send_cqs_ = std::make_unique<completion_queues>(device_.context(), channel_.get(), entries);
+	recv_cqs_ = std::make_unique<completion_queues>(device_.context(), channel_.get(), entries);
 	set_nonblocking(channel_->fd);
-	set_nonblocking(device_.context()->async_fd);
+	watch_ = std::make_unique<verbs_watch>(device_.context());
+	wake_.add(channel_->fd);
+	wake_.add(watch_->async_fd());
+	wake_.add(watch_->uevent_fd());
 
 	info_.sl = options.sl;
 	info_.mtu = options.mtu ? options.mtu : device_.mtu();
 	info_.max_qps = static_cast<std::uint32_t>(device_.attr().max_qp);
-	info_.max_recv_wr = static_cast<std::uint32_t>(device_.attr().max_qp_wr);
-	// What is posted is what can be absorbed; all of it has to fit the completion queue.
-	info_.receive_window = std::size_t{cq_entries_} * info_.mtu;
+	info_.max_recv_wr = std::min(static_cast<std::uint32_t>(device_.attr().max_qp_wr), entries);
+	// What is posted is what can be absorbed.
+	info_.receive_window = std::size_t{entries} * info_.mtu;
 	refresh_info();
 }
 
@@ -136,6 +162,8 @@ void verbs::refresh_info()
 
 int verbs::register_memory(void *base, std::size_t length)
 {
+	if (state_.lost)
+		return -ENODEV;
 	const int access = IBV_ACCESS_LOCAL_WRITE; // the macro mixes enumerations
 	verbs_mr region(ibv_reg_mr(pd_.get(), base, length, access));
 	if (!region)
@@ -146,30 +174,59 @@ int verbs::register_memory(void *base, std::size_t length)
 	return error;
 }
 
+int verbs::refuse(int error, std::string why)
+{
+	refusal_ = "verbs: " + device_.name() + ": " + why;
+	return error;
+}
+
 int verbs::create_qp(const qp_attr &attr)
 {
 	const auto limit = static_cast<std::uint32_t>(device_.attr().max_qp_wr);
-	if (!attr.max_sge || attr.max_sge > max_sge || attr.max_recv_wr > limit ||
-	    attr.max_send_wr > limit)
+	const std::uint32_t most = std::max(attr.max_recv_wr, attr.max_send_wr);
+	if (state_.lost)
+		return refuse(-ENODEV, "the device is gone");
+	if (!attr.max_sge || attr.max_sge > verbs_qp::max_sge)
 		return -EINVAL;
-	const std::uint32_t completions = attr.max_recv_wr + attr.max_send_wr;
-	if (completions > cq_entries_ - cq_promised_)
-		return -ENOSPC;
+	if (most > limit)
+		return refuse(-ENOSPC, std::to_string(most) + " work requests a queue; it holds " +
+					       std::to_string(limit));
+	if (most > send_cqs_->entries())
+		return refuse(-ENOSPC,
+			      std::to_string(most) +
+				      " completions a queue pair; a completion queue holds " +
+				      std::to_string(send_cqs_->entries()));
+	ibv_cq *recv = recv_cqs_->reserve(attr.max_recv_wr);
+	ibv_cq *send = recv ? send_cqs_->reserve(attr.max_send_wr) : nullptr;
+	int error = send ? 0
+			 : refuse(-errno, "it has no further completion queue; most: " +
+						  std::to_string(device_.attr().max_cq));
 	try {
-		auto qp = std::make_unique<verbs_qp>(pd_.get(), cq_.get(),
-						     static_cast<std::uint32_t>(qps_.size()), attr);
-		const int error = qp->to_ready(device_.port());
-		if (error)
-			return error;
-		done_.reserve_more(completions);
-		qps_.push_back(std::move(qp));
+		if (!error) {
+			auto qp = std::make_unique<verbs_qp>(
+				pd_.get(), send, recv, static_cast<std::uint32_t>(qps_.size()),
+				attr);
+			error = qp->to_ready(device_.port());
+			if (!error) {
+				done_.reserve_more(attr.max_recv_wr + attr.max_send_wr);
+				qps_.push_back(std::move(qp));
+				return static_cast<int>(qps_.size() - 1);
+			}
+			refuse(error, "the new queue pair does not become ready");
+		}
 	} catch (const std::system_error &e) {
-		return e.code().value() ? -e.code().value() : -EIO;
+		error = refuse(
+			e.code().value() ? -e.code().value() : -EIO,
+			"it has no further queue pair; " + std::to_string(qps_.size()) +
+				" are in use here, most: " + std::to_string(device_.attr().max_qp));
 	} catch (const std::bad_alloc &) {
-		return -ENOMEM;
+		error = -ENOMEM;
 	}
-	cq_promised_ += completions;
-	return static_cast<int>(qps_.size() - 1);
+	if (recv)
+		recv_cqs_->give_back(recv, attr.max_recv_wr);
+	if (send)
+		send_cqs_->give_back(send, attr.max_send_wr);
+	return error;
 }
 
 int verbs::modify_qp(std::uint32_t index, qp_state state)
@@ -178,7 +235,7 @@ int verbs::modify_qp(std::uint32_t index, qp_state state)
 	if (!qp)
 		return -EINVAL;
 	if (state == qp_state::error)
-		return qp->to_error();
+		return state_.lost ? 0 : qp->to_error();
 	// Some devices forget completions on RESET, others corrupt themselves under traffic.
 	if (qp->recvs_owed || qp->sends_owed)
 		return -EBUSY;
@@ -188,26 +245,17 @@ int verbs::modify_qp(std::uint32_t index, qp_state state)
 	return qp->to_ready(device_.port());
 }
 
-bool verbs::fill(const sge *list, std::uint32_t n, ibv_sge *out) const
-{
-	for (std::uint32_t i = 0; i < n; i++) {
-		std::uint32_t lkey;
-		if (!memory_.find(list[i], lkey))
-			return false;
-		out[i] = {reinterpret_cast<std::uintptr_t>(list[i].addr), list[i].length, lkey};
-	}
-	return true;
-}
-
 int verbs::post_recv(std::uint32_t index, std::span<const recv_wr> wrs)
 {
 	verbs_qp *qp = at(index);
+	if (state_.lost)
+		return -ENODEV;
 	if (!qp || qp->state == qp_state::reset)
 		return -EINVAL;
 	int posted = 0;
 	while (!wrs.empty()) {
-		const auto part = wrs.first(std::min(wrs.size(), batch));
-		const int n = post_recv_batch(*qp, part);
+		const auto part = wrs.first(std::min(wrs.size(), verbs_qp::batch));
+		const int n = qp->post_recv(part, memory_);
 		if (n < 0)
 			return posted ? posted : n;
 		posted += n;
@@ -218,144 +266,50 @@ int verbs::post_recv(std::uint32_t index, std::span<const recv_wr> wrs)
 	return posted;
 }
 
-int verbs::post_recv_batch(verbs_qp &qp, std::span<const recv_wr> wrs)
-{
-	std::array<ibv_recv_wr, batch> chain;
-	std::array<ibv_sge, batch * max_sge> entries;
-	std::uint32_t n = 0;
-	int error = 0;
-
-	for (const recv_wr &wr : wrs) {
-		if (qp.recvs_owed + n >= qp.attr.max_recv_wr)
-			error = -ENOMEM;
-		else if (!wr.n_sge || wr.n_sge > qp.attr.max_sge || wr.list[0].length < COOP_GRH)
-			error = -EINVAL;
-		else if (!fill(wr.list, wr.n_sge, entries.data() + n * max_sge))
-			error = -EFAULT;
-		if (error)
-			break;
-		const std::uint32_t slot = qp.next_recv(wr.wr_id, wr.list[0].addr);
-		chain[n] = {};
-		chain[n].wr_id = verbs_wr_number{qp.index, slot, true}.pack();
-		chain[n].sg_list = entries.data() + n * max_sge;
-		chain[n].num_sge = static_cast<int>(wr.n_sge);
-		if (n)
-			chain[n - 1].next = &chain[n];
-		n++;
-	}
-	if (!n)
-		return error;
-	ibv_recv_wr *bad = nullptr;
-	error = ibv_post_recv(qp.get(), chain.data(), &bad);
-	if (error) {
-		const auto posted = static_cast<std::uint32_t>(bad ? bad - chain.data() : 0);
-		qp.unpost_recvs(n - posted);
-		n = posted;
-	}
-	qp.recvs_owed += n;
-	return n ? static_cast<int>(n) : -error;
-}
-
 int verbs::post_send(std::uint32_t index, const address &dst, std::span<const send_wr> wrs)
 {
 	verbs_qp *qp = at(index);
+	if (state_.lost)
+		return -ENODEV;
 	if (!qp || qp->state == qp_state::reset)
 		return -EINVAL;
 	int error = 0;
 	ibv_ah *handle = handles_.find(pd_.get(), device_, dst, error);
 	if (!handle)
 		return error;
-	int posted = 0;
+	int taken = 0;
 	while (!wrs.empty()) {
-		const auto part = wrs.first(std::min(wrs.size(), batch));
-		const int n = post_send_batch(*qp, handle, dst, part);
-		if (n < 0)
-			return posted ? posted : n;
-		posted += n;
-		if (static_cast<std::size_t>(n) < part.size())
+		const auto part = wrs.first(std::min(wrs.size(), verbs_qp::batch));
+		const auto sent = qp->post_send(handle, dst, part, memory_, info_.mtu);
+		stats_.tx_calls++;
+		stats_.tx_packets += sent.posted;
+		stats_.tx_bytes += sent.bytes;
+		stats_.tx_errors += sent.refused;
+		sends_in_flight_ += sent.posted;
+		for (std::size_t i = 0; i < part.size(); i++) {
+			if (!(sent.vanished >> i & 1) || !part[i].signaled)
+				continue;
+			qp->sends_owed++;
+			complete(*qp, part[i].wr_id, wc_status::success, false);
+		}
+		if (sent.taken < 0)
+			return taken ? taken : sent.taken;
+		taken += sent.taken;
+		if (static_cast<std::size_t>(sent.taken) < part.size())
 			break;
 		wrs = wrs.subspan(part.size());
 	}
-	return posted;
+	return taken;
 }
 
-int verbs::post_send_batch(verbs_qp &qp, ibv_ah *handle, const address &dst,
-			   std::span<const send_wr> wrs)
-{
-	std::array<ibv_send_wr, batch> chain;
-	std::array<ibv_sge, batch * max_sge> entries;
-	std::array<std::uint32_t, batch> origin; // of chain[i] in wrs
-	std::uint32_t n = 0, seen = 0;
-	std::uint64_t total = 0;
-	int error = 0;
-
-	for (const send_wr &wr : wrs) {
-		std::uint64_t payload = 0;
-		for (std::uint32_t i = 0; i < wr.n_sge; i++)
-			payload += wr.list[i].length;
-		if (qp.sends_owed + n >= qp.attr.max_send_wr)
-			error = -ENOMEM;
-		else if (wr.n_sge > qp.attr.max_sge)
-			error = -EINVAL;
-		else if (!fill(wr.list, wr.n_sge, entries.data() + n * max_sge))
-			error = -EFAULT;
-		if (error)
-			break;
-		seen++;
-		// Devices differ in what they do with it; here it vanishes.
-		if (payload > info_.mtu)
-			continue;
-		const std::uint32_t slot = qp.next_send(wr.wr_id, wr.signaled);
-		ibv_send_wr &out = chain[n];
-		out = {};
-		out.wr_id = verbs_wr_number{qp.index, slot, false}.pack();
-		out.sg_list = entries.data() + n * max_sge;
-		out.num_sge = static_cast<int>(wr.n_sge);
-		out.opcode = wr.has_imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-		out.send_flags = IBV_SEND_SIGNALED;
-		out.imm_data = htonl(wr.imm);
-		out.wr.ud.ah = handle;
-		out.wr.ud.remote_qpn = dst.qpn;
-		out.wr.ud.remote_qkey = dst.qkey;
-		if (n)
-			chain[n - 1].next = &out;
-		origin[n++] = seen - 1;
-		total += payload;
-	}
-	if (!seen)
-		return error;
-
-	ibv_send_wr *bad = nullptr;
-	stats_.tx_calls++;
-	error = !n ? 0 : ibv_post_send(qp.get(), chain.data(), &bad);
-	if (error) {
-		const auto posted = static_cast<std::uint32_t>(bad ? bad - chain.data() : 0);
-		qp.unpost_sends(n - posted);
-		stats_.tx_errors += n - posted;
-		seen = origin[posted];
-		n = posted;
-	}
-	qp.sends_owed += n;
-	sends_in_flight_ += n;
-	stats_.tx_packets += n;
-	stats_.tx_bytes += total;
-	for (std::uint32_t i = 0, posted = 0; i < seen; i++) {
-		if (posted < n && origin[posted] == i)
-			posted++;
-		else if (wrs[i].signaled)
-			complete_send(qp, wrs[i].wr_id, wc_status::success);
-	}
-	return seen ? static_cast<int>(seen) : -error;
-}
-
-void verbs::complete_send(verbs_qp &qp, std::uint64_t wr_id, wc_status status)
+void verbs::complete(verbs_qp &qp, std::uint64_t wr_id, wc_status status, bool is_recv)
 {
 	completion &c = done_.push();
 	c = completion{};
 	c.wr_id = wr_id;
 	c.qp = qp.index;
 	c.status = status;
-	qp.sends_owed++;
+	c.is_recv = is_recv;
 }
 
 wc_status status_of(const ibv_wc &wc, bool is_recv)
@@ -387,14 +341,15 @@ void verbs::take(const ibv_wc &wc)
 
 	if (!number.is_recv) {
 		sends_in_flight_--;
-		qp->sends_owed--;
-		const auto &slot = qp->send(number.slot);
+		const auto &slot = qp->send_done(number.slot);
 		if (slot.signaled || status != wc_status::success)
-			complete_send(*qp, slot.wr_id, status);
+			complete(*qp, slot.wr_id, status, false);
+		else
+			qp->sends_owed--;
 		return;
 	}
 
-	const auto &slot = qp->recv(number.slot);
+	const auto &slot = qp->recv_done(number.slot);
 	completion &c = done_.push();
 	c = completion{};
 	c.wr_id = slot.wr_id;
@@ -424,13 +379,16 @@ void verbs::take(const ibv_wc &wc)
 
 std::size_t verbs::take_all()
 {
+	if (state_.lost)
+		return 0;
 	std::array<ibv_wc, batch> wc;
-	const int n = ibv_poll_cq(cq_.get(), static_cast<int>(wc.size()), wc.data());
-	for (int i = 0; i < n; i++)
-		take(wc[static_cast<std::size_t>(i)]);
+	std::size_t n = recv_cqs_->poll(wc);
+	n += send_cqs_->poll(std::span(wc).subspan(n));
+	for (std::size_t i = 0; i < n; i++)
+		take(wc[i]);
 	if (!sends_in_flight_)
 		handles_.quiet();
-	return n > 0 ? static_cast<std::size_t>(n) : 0;
+	return n;
 }
 
 std::size_t verbs::poll(std::span<completion> out)
@@ -456,16 +414,18 @@ std::size_t verbs::poll(std::span<completion> out)
 
 bool verbs::arm()
 {
-	watch_port();
+	if (state_.lost)
+		return done_.empty();
+	const verbs_watch::news news = watch_->take();
+	if (news.lost || news.port) {
+		news.lost ? let_go() : look_at_port();
+		return false;
+	}
 	ibv_cq *cq;
 	void *context;
 	while (!ibv_get_cq_event(channel_.get(), &cq, &context))
-		unacked_events_++;
-	if (unacked_events_ >= 1024) { // acknowledging takes a lock
-		ibv_ack_cq_events(cq_.get(), unacked_events_);
-		unacked_events_ = 0;
-	}
-	if (!done_.empty() || ibv_req_notify_cq(cq_.get(), 0))
+		completion_queues::count_event(context);
+	if (!done_.empty() || !recv_cqs_->request_notify() || !send_cqs_->request_notify())
 		return false;
 	// What completed before the request made no event: to the end of it, though sends that
 	// nobody asked about leave nothing to tell.
@@ -474,26 +434,40 @@ bool verbs::arm()
 	return done_.empty();
 }
 
-void verbs::watch_port()
+void verbs::look_at_port()
 {
-	ibv_async_event event;
-	while (!ibv_get_async_event(device_.context(), &event)) {
-		switch (event.event_type) {
-		case IBV_EVENT_GID_CHANGE:
-		case IBV_EVENT_LID_CHANGE:
-		case IBV_EVENT_PORT_ERR:
-		case IBV_EVENT_PORT_ACTIVE:
-		case IBV_EVENT_CLIENT_REREGISTER:
-		case IBV_EVENT_SM_CHANGE:
-			handles_.forget();
-			if (device_.refresh())
-				refresh_info();
-			break;
-		default: // queue-pair events show as error completions
-			break;
-		}
-		ibv_ack_async_event(&event);
+	handles_.forget();
+	state_.port_up = device_.refresh();
+	if (state_.port_up)
+		refresh_info();
+	state_.changes++;
+}
+
+void verbs::let_go()
+{
+	while (take_all())
+		;
+	for (const auto &qp : qps_)
+		qp->destroy();
+	for (const auto &qp : qps_) {
+		qp->state = qp_state::error;
+		for (std::uint32_t left = qp->recvs_out(), i = qp->next_recv() - left; left; left--)
+			complete(*qp, qp->recv_done(i++).wr_id, wc_status::flushed, true);
+		for (std::uint32_t left = qp->sends_out(), i = qp->next_send() - left; left; left--)
+			complete(*qp, qp->send_done(i++).wr_id, wc_status::flushed, false);
 	}
+	sends_in_flight_ = 0;
+	handles_ = ah_cache();
+	recv_cqs_.reset();
+	send_cqs_.reset();
+	regions_.clear();
+	channel_.reset();
+	pd_.reset();
+	watch_.reset(); // what it and the channel had open leaves the set by itself
+	device_.close();
+	state_.lost = true;
+	state_.port_up = false;
+	state_.changes++;
 }
 
 } // namespace

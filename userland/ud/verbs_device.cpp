@@ -63,7 +63,8 @@ verbs_device::verbs_device(const verbs_options &options) : port_(options.port)
 				    ")");
 	}
 
-	const int index = options.gid_index >= 0 ? options.gid_index : choose_gid();
+	gid_is_ours_ = options.gid_index < 0;
+	const int index = gid_is_ours_ ? choose_gid(port_attr_) : options.gid_index;
 	if (index < 0)
 		fail(EADDRNOTAVAIL,
 		     "verbs: " + name() +
@@ -72,8 +73,8 @@ verbs_device::verbs_device(const verbs_options &options) : port_(options.port)
 		fail(EINVAL, "verbs: GID index " + std::to_string(index) + ": the port has " +
 				     std::to_string(port_attr_.gid_tbl_len));
 	gid_index_ = static_cast<std::uint8_t>(index);
-	by_lid_ = !roce() && options.gid_index < 0;
-	if (!refresh())
+	by_lid_ = !roce() && gid_is_ours_;
+	if (!adopt(port_attr_))
 		fail(EADDRNOTAVAIL,
 		     "verbs: GID index " + std::to_string(index) + " of " + name() + " is empty");
 }
@@ -93,17 +94,18 @@ bool verbs_device::open(ibv_device *device)
 		return false;
 	}
 	context_ = std::move(context);
+	device_name_ = ibv_get_device_name(device);
 	attr_ = attr;
 	port_attr_ = port;
 	return true;
 }
 
-int verbs_device::choose_gid() const
+int verbs_device::choose_gid(const ibv_port_attr &port) const
 {
 	if (!roce())
 		return 0;
 	int fallback = -1;
-	for (int i = 0; i < port_attr_.gid_tbl_len; i++) {
+	for (int i = 0; i < port.gid_tbl_len; i++) {
 		ibv_gid_entry entry{};
 		if (!query_gid(context_.get(), port_, static_cast<std::uint32_t>(i), entry) ||
 		    entry.gid_type != IBV_GID_TYPE_ROCE_V2 || is_zero(entry.gid))
@@ -119,9 +121,26 @@ int verbs_device::choose_gid() const
 bool verbs_device::refresh()
 {
 	ibv_port_attr port{};
+	if (ibv_query_port(context_.get(), port_, &port) || port.state != IBV_PORT_ACTIVE)
+		return false;
+	if (gid_is_ours_) {
+		const int index = choose_gid(port);
+		ibv_gid gid{};
+		if (index < 0 || index > UINT8_MAX ||
+		    ibv_query_gid(context_.get(), port_, index, &gid))
+			return false;
+		// Who spoke IPv4 waits for the next IPv4 address: peers do not understand others.
+		if (ipv4() && std::memcmp(gid.raw, v4_prefix, sizeof(v4_prefix)))
+			return false;
+		gid_index_ = static_cast<std::uint8_t>(index);
+	}
+	return adopt(port);
+}
+
+bool verbs_device::adopt(const ibv_port_attr &port)
+{
 	ibv_gid gid{};
-	if (ibv_query_port(context_.get(), port_, &port) ||
-	    (!by_lid_ && (ibv_query_gid(context_.get(), port_, gid_index_, &gid) || is_zero(gid))))
+	if (!by_lid_ && (ibv_query_gid(context_.get(), port_, gid_index_, &gid) || is_zero(gid)))
 		return false;
 	port_attr_ = port;
 	std::copy_n(gid.raw, gid_.size(), gid_.begin());
@@ -140,8 +159,7 @@ std::uint32_t verbs_device::mtu() const
 
 std::string verbs_device::name() const
 {
-	return std::string(ibv_get_device_name(context_->device)) + "/" + std::to_string(port_) +
-	       " gid " + std::to_string(gid_index_);
+	return device_name_ + "/" + std::to_string(port_) + " gid " + std::to_string(gid_index_);
 }
 
 } // namespace coop::ud

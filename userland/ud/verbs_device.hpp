@@ -46,19 +46,25 @@ public:
 	std::uint32_t mtu() const; // of the port, payload bytes
 	const ibv_device_attr &attr() const { return attr_; }
 	std::string name() const;
-	// LID and GID may change under a running endpoint. False: the port cannot be asked.
+	// LID and GID may change under a running endpoint. False: the port carries nothing now,
+	// and what is known of it stays as it was.
 	bool refresh();
+	// Lets it go. Everything made from it has gone before.
+	void close() { context_.reset(); }
 
 private:
 	bool open(ibv_device *);
-	int choose_gid() const;
+	int choose_gid(const ibv_port_attr &) const;
+	bool adopt(const ibv_port_attr &);
 
 	verbs_context context_;
+	std::string device_name_;
 	ibv_device_attr attr_{};
 	ibv_port_attr port_attr_{};
 	std::uint8_t port_;
 	std::uint8_t gid_index_ = 0;
-	bool by_lid_ = false; // InfiniBand without ib_gid=: no GRH, gid() is zero
+	bool gid_is_ours_ = false; // chosen here, and again when addresses change
+	bool by_lid_ = false;      // InfiniBand without ib_gid=: no GRH, gid() is zero
 	std::array<std::uint8_t, 16> gid_{};
 };
 

@@ -5,12 +5,17 @@
 // A completion with an error tells little more than the number it was posted
 // with, so that number names queue pair, direction and slot, and the slot keeps
 // the rest. All sends ask for a completion: only then is it known, on every
-// device, when memory and address handle are free.
+// device, when memory and address handle are free. The GRH, which names the sender,
+// is received into memory of the queue pair's own, one place a WR: callers may name
+// the same forty bytes for all their WRs, and often do. Should the device itself go,
+// destroy() takes the memory from it, and the book still says which WRs it had.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
+#include "userland/ud/memory_map.hpp"
 #include "userland/ud/verbs_device.hpp"
 
 namespace coop::ud
@@ -37,6 +42,9 @@ struct verbs_wr_number {
 class verbs_qp
 {
 public:
+	static constexpr std::size_t batch = 32; // WRs a call into the driver
+	static constexpr std::uint32_t max_sge = 16;
+
 	struct recv_slot {
 		std::uint64_t wr_id;
 		const std::uint8_t *grh;
@@ -45,36 +53,59 @@ public:
 		std::uint64_t wr_id;
 		bool signaled;
 	};
+	struct sent {
+		int taken = 0;              // of the WRs given, or -errno
+		std::uint32_t vanished = 0; // bit i: WR i is longer than the MTU
+		std::uint32_t posted = 0, refused = 0;
+		std::uint64_t bytes = 0;
+	};
 
 	// Throws std::system_error if the device refuses.
-	verbs_qp(ibv_pd *, ibv_cq *, std::uint32_t index, const qp_attr &);
+	verbs_qp(ibv_pd *, ibv_cq *send, ibv_cq *recv, std::uint32_t index, const qp_attr &);
 
-	ibv_qp *get() const { return qp_.get(); }
 	int to_ready(std::uint8_t port);
 	int to_error();
 	int to_reset();
+	// From here on the device touches no memory of any WR; none of them completes any more.
+	void destroy()
+	{
+		qp_.reset();
+		grh_region_.reset();
+	}
+
+	// Up to 'batch' WRs; the number posted, or -errno if none could be.
+	int post_recv(std::span<const recv_wr>, const memory_map &);
+	sent post_send(ibv_ah *, const address &, std::span<const send_wr>, const memory_map &,
+		       std::uint32_t mtu);
+
+	// The device has completed this one.
+	const recv_slot &recv_done(std::uint32_t slot);
+	const send_slot &send_done(std::uint32_t slot);
+	// In the device, in posting order: 'n' of them up to this slot, exclusive.
+	std::uint32_t recvs_out() const { return recvs_out_; }
+	std::uint32_t sends_out() const { return sends_out_; }
+	std::uint32_t next_recv() const { return recv_tail_; }
+	std::uint32_t next_send() const { return send_tail_; }
 
 	const std::uint32_t index;
 	const qp_attr attr;
+	std::uint32_t number = 0; // QPN
 	qp_state state = qp_state::reset;
 	std::uint32_t recvs_owed = 0, sends_owed = 0; // completions not polled yet
 
-	std::uint32_t next_recv(std::uint64_t wr_id, const void *grh);
-	std::uint32_t next_send(std::uint64_t wr_id, bool signaled);
-	recv_slot &recv(std::uint32_t slot) { return recvs_[slot & recv_mask_]; }
-	send_slot &send(std::uint32_t slot) { return sends_[slot & send_mask_]; }
-	// The last 'n' of next_*() were not posted after all.
-	void unpost_recvs(std::uint32_t n) { recv_tail_ -= n; }
-	void unpost_sends(std::uint32_t n) { send_tail_ -= n; }
-
 private:
+	static constexpr std::size_t grh_stride = 64; // a cache line
+
 	int modify(ibv_qp_attr &, int mask);
 
+	std::vector<std::uint8_t> grh_;
+	verbs_mr grh_region_;
 	verbs_qp_owner qp_;
 	std::uint32_t recv_mask_, send_mask_;
 	std::vector<recv_slot> recvs_;
 	std::vector<send_slot> sends_;
 	std::uint32_t recv_tail_ = 0, send_tail_ = 0;
+	std::uint32_t recvs_out_ = 0, sends_out_ = 0;
 };
 
 } // namespace coop::ud

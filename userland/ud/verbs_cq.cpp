@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// verbs_cq.cpp - see verbs_cq.hpp.
+#include "userland/ud/verbs_cq.hpp"
+
+#include <cerrno>
+
+namespace coop::ud
+{
+
+namespace
+{
+constexpr unsigned acknowledge_at = 1024; // it takes a lock
+}
+
+completion_queues::~completion_queues()
+{
+	for (const auto &q : queues_)
+		ibv_ack_cq_events(q->cq.get(), q->unacknowledged);
+}
+
+ibv_cq *completion_queues::reserve(std::uint32_t n)
+{
+	if (n > entries_) {
+		errno = ENOSPC;
+		return nullptr;
+	}
+	for (const auto &q : queues_) {
+		if (n <= entries_ - q->promised) {
+			q->promised += n;
+			return q->cq.get();
+		}
+	}
+	auto q = std::make_unique<queue>();
+	errno = 0;
+	q->cq.reset(ibv_create_cq(context_, static_cast<int>(entries_), q.get(), channel_, 0));
+	if (!q->cq) {
+		errno = errno ? errno : ENOMEM;
+		return nullptr;
+	}
+	q->promised = n;
+	queues_.push_back(std::move(q));
+	return queues_.back()->cq.get();
+}
+
+void completion_queues::give_back(ibv_cq *cq, std::uint32_t n)
+{
+	for (const auto &q : queues_)
+		if (q->cq.get() == cq)
+			q->promised -= n;
+}
+
+std::size_t completion_queues::poll(std::span<ibv_wc> out)
+{
+	std::size_t n = 0;
+	for (const auto &q : queues_) {
+		const int got =
+			ibv_poll_cq(q->cq.get(), static_cast<int>(out.size() - n), out.data() + n);
+		n += got > 0 ? static_cast<std::size_t>(got) : 0;
+		if (n == out.size())
+			break;
+	}
+	return n;
+}
+
+bool completion_queues::request_notify()
+{
+	bool all = true;
+	for (const auto &q : queues_)
+		all &= !ibv_req_notify_cq(q->cq.get(), 0);
+	return all;
+}
+
+void completion_queues::count_event(void *cq_context)
+{
+	queue *q = static_cast<queue *>(cq_context);
+	if (++q->unacknowledged < acknowledge_at)
+		return;
+	ibv_ack_cq_events(q->cq.get(), q->unacknowledged);
+	q->unacknowledged = 0;
+}
+
+} // namespace coop::ud
