@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "rpc/addr.h"
 #include "userland/ud/endpoint.hpp"
 
 namespace coop::client
@@ -101,6 +102,10 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 mount::~mount()
 {
 	node_for_events_ = nullptr;
+	{
+		const std::lock_guard lock(self_mutex_);
+		registered_ = false;
+	}
 	files_.reset();
 	inodes_.reset();
 	reader_.reset();
@@ -123,6 +128,7 @@ void mount::start_node()
 		n.serve_bytes_s = options_.serve_mbps * 125000ull;
 		n.page_crc = options_.page_crc;
 		n.fabric_key = storage_->fabric_key();
+		n.on_self = [this](const coop_addr &a) { on_self(a); };
 		node_ = node::create(n, std::move(endpoint), *pages_);
 	} catch (const std::exception &e) {
 		throw std::runtime_error(fmt::format(
@@ -131,9 +137,23 @@ void mount::start_node()
 			e.what()));
 	}
 	node_for_events_ = node_.get();
-	node_id_ = storage_->register_node(node_->self());
+	const coop_addr first = node_->self();
+	node_id_ = storage_->register_node(first);
 	if (!node_id_)
 		throw std::runtime_error("the storage daemon refused to register this node");
+	// An address that changed before this line was not told to anybody.
+	const coop_addr self = node_->self();
+	const std::lock_guard lock(self_mutex_);
+	registered_ = true;
+	if (!coop_addr_same(&self, &first))
+		storage_->update_node(self);
+}
+
+void mount::on_self(const coop_addr &self)
+{
+	const std::lock_guard lock(self_mutex_);
+	if (registered_)
+		storage_->update_node(self);
 }
 
 void mount::on_node(const node_event &e)

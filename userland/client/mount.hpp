@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "userland/client/file.hpp"
@@ -43,6 +44,7 @@ public:
 private:
 	void start_node();
 	void on_node(const node_event &);
+	void on_self(const coop_addr &);
 
 	const mount_options options_;
 	std::unique_ptr<client::storage> storage_;
@@ -53,6 +55,9 @@ private:
 	std::unique_ptr<inode_table> inodes_;
 	std::unique_ptr<client::files> files_;
 	std::uint32_t node_id_ = 0;
+	std::mutex self_mutex_;
+	bool registered_ =
+		false; // the daemon knows this node's address and wants to know a new one
 	std::string endpoint_name_ = "none";
 };
 

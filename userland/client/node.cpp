@@ -30,7 +30,11 @@ public:
 	}
 	~node_impl() override;
 
-	coop_addr self() const override { return core_.self(); }
+	coop_addr self() const override
+	{
+		const std::lock_guard lock(driver_->mutex());
+		return core_.self();
+	}
 	int fetch(const content_key &, std::uint64_t file_size, block_ref, std::uint64_t pages,
 		  const std::vector<std::uint32_t> &openers,
 		  std::function<void(const fetch_outcome &)> done) override;
@@ -66,6 +70,11 @@ public:
 	std::vector<coop_request_info> requests() const override;
 	struct coop_engine_stats stats() const override;
 	ud::endpoint_stats endpoint_stats() const override;
+	ud::endpoint_state endpoint_state() const override
+	{
+		const std::lock_guard lock(driver_->mutex());
+		return core_.endpoint().state();
+	}
 	void reset_stats() override;
 
 private:

@@ -32,6 +32,9 @@ struct node_options {
 	bool page_crc = false;
 	std::array<std::uint8_t, 16> fabric_key{};
 	std::uint32_t poll_us = 100; // most time spent polling before sleeping
+	// The own address has changed, as it does with the port's GID or LID: whoever was told the
+	// old one wants to know. On the thread that drives; must not call the node.
+	std::function<void(const coop_addr &)> on_self;
 };
 
 struct fetch_outcome {
@@ -77,6 +80,7 @@ public:
 	virtual std::vector<coop_request_info> requests() const = 0;
 	virtual struct coop_engine_stats stats() const = 0;
 	virtual ud::endpoint_stats endpoint_stats() const = 0;
+	virtual ud::endpoint_state endpoint_state() const { return {}; }
 	virtual void reset_stats() = 0;
 };
 

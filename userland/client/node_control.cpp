@@ -24,7 +24,8 @@ node_control::node_control(ud::endpoint &ep, const node_memory &memory, std::uin
 	const int qp = ep.create_qp(attr);
 	if (qp < 0)
 		throw std::system_error(-qp, std::generic_category(),
-					"node: cannot create the control queue pair");
+					"node: cannot create the control queue pair: " +
+						ep.refusal());
 	qp_ = static_cast<std::uint32_t>(qp);
 	for (std::uint32_t i = 0; i < node_memory::control_sends; i++)
 		unsent_.push_back(i);

@@ -73,6 +73,8 @@ node_core::node_core(const node_options &o, std::unique_ptr<ud::endpoint> ep, pa
 		   o.num_srpc * queued_per_slot),
 	responder_(*endpoint_, memory_, store, o.num_rrpc, o.qkey),
 	self_(control_.self()),
+	on_self_(o.on_self),
+	network_(endpoint_->state()),
 	completions_(completions_at_once)
 {
 	if (const int err = endpoint_->register_memory(store.base(), store.size()); err != 0)
@@ -105,9 +107,42 @@ void node_core::assign(std::uint32_t qp, role what, std::uint32_t slot)
 	roles_[qp] = {what, slot};
 }
 
+// What happens to the device and the port. Without them the mount goes on over storage: what
+// is under way ends now, and nothing new begins.
+void node_core::follow(const ud::endpoint_state &s, std::uint64_t now)
+{
+	const std::string &name = endpoint_->info().name;
+	if (s.lost && !network_.lost)
+		spdlog::warn("node: {}: the device is gone; from here on everything comes from "
+			     "storage, until this is mounted again",
+			     name);
+	else if (s.port_up != network_.port_up)
+		spdlog::warn("node: {}: the port is {}", name,
+			     s.port_up ? "up again: peers are asked again"
+				       : "down or without an address: everything comes from "
+					 "storage until it is back");
+	network_ = s;
+	if (!s.port_up)
+		requester_.cancel_all(now);
+	const coop_addr self = control_.self();
+	if (s.lost || coop_addr_same(&self, &self_))
+		return;
+	self_ = self;
+	coop_engine_set_self(engine_, &self_);
+	char text[COOP_ADDR_TEXT];
+	if (coop_addr_format(&self_, text, sizeof(text)) > 0)
+		spdlog::info("node: own address is now {}", text);
+	if (on_self_)
+		news_ = [this, self] { on_self_(self); };
+}
+
 bool node_core::pump(std::uint64_t now)
 {
 	bool any = false, dry = false;
+	if (const ud::endpoint_state s = endpoint_->state(); s.changes != network_.changes) {
+		follow(s, now);
+		any = true;
+	}
 	for (int round = 0; round < rounds_per_pump && !dry; round++) {
 		const std::size_t n = endpoint_->poll(completions_);
 		for (std::size_t i = 0; i < n; i++)
@@ -220,6 +255,8 @@ int node_core::fetch(const content_key &key, std::uint64_t file_size, block_ref 
 		     std::uint64_t pages, const std::vector<std::uint32_t> &openers,
 		     std::function<void(const fetch_outcome &)> &&done, std::uint64_t now)
 {
+	if (!network_.port_up)
+		return -ENOENT;
 	std::uint32_t hints[COOP_MAX_HINTS];
 	std::size_t n = 0;
 	for (const std::uint32_t node_id : openers) {

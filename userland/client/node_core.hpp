@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "userland/client/node.hpp"
@@ -38,6 +39,8 @@ public:
 		  std::function<void(const fetch_outcome &)> &&done, std::uint64_t now);
 	std::vector<node_requester::ended> take_ended() { return requester_.take_ended(); }
 	bool has_ended() const { return requester_.has_ended(); }
+	// Something to be said outside of the engine mutex, or nothing.
+	std::function<void()> take_news() { return std::exchange(news_, nullptr); }
 	std::uint32_t fetches() const { return requester_.in_flight(); }
 	std::uint32_t pages_in_flight() const { return requester_.pages_in_flight(); }
 	const node_responder &responder() const { return responder_; }
@@ -71,6 +74,7 @@ private:
 	bool drain(std::uint64_t now);
 	void perform(const coop_tx &, std::uint64_t now);
 	void handle(const coop_ev &, std::uint64_t now);
+	void follow(const ud::endpoint_state &, std::uint64_t now);
 
 	std::unique_ptr<ud::endpoint> endpoint_;
 	node_memory memory_;
@@ -78,6 +82,9 @@ private:
 	node_requester requester_;
 	node_responder responder_;
 	coop_addr self_;
+	const std::function<void(const coop_addr &)> on_self_;
+	ud::endpoint_state network_; // as it was when last looked at
+	std::function<void()> news_;
 	std::vector<std::uint64_t> engine_memory_;
 	coop_engine *engine_;
 	std::vector<assignment> roles_;                            // by queue pair index

@@ -171,7 +171,9 @@ bool node_driver::turn(std::uint64_t now)
 	engine_mutex_.lock();
 	const bool any = core_.pump(now);
 	std::vector<node_requester::ended> ended;
+	std::function<void()> news;
 	if (any) {
+		news = core_.take_news();
 		if (core_.has_ended())
 			ended = core_.take_ended();
 		watch_traffic(now);
@@ -182,6 +184,8 @@ bool node_driver::turn(std::uint64_t now)
 	engine_mutex_.unlock();
 	if (!ended.empty())
 		report(std::move(ended));
+	if (news)
+		news();
 	engine_mutex_.give_way();
 	return any;
 }

@@ -64,7 +64,8 @@ void node_requester::create_qps(coop_engine *engine)
 		if (qp < 0)
 			throw std::system_error(-qp, std::generic_category(),
 						"node: cannot create a queue pair to fetch with; "
-						"lower ib_num_srpc=");
+						"lower ib_num_srpc=: " +
+							endpoint_.refusal());
 		qps_[slot] = static_cast<std::uint32_t>(qp);
 		coop_engine_set_fetch_qp(engine, slot, endpoint_.qpn(qps_[slot]), attr.qkey);
 	}

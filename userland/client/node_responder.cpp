@@ -48,7 +48,8 @@ void node_responder::create_qps(coop_engine *engine)
 		if (qp < 0)
 			throw std::system_error(-qp, std::generic_category(),
 						"node: cannot create a queue pair to serve with; "
-						"lower ib_num_rrpc=");
+						"lower ib_num_rrpc=: " +
+							endpoint_.refusal());
 		qps_[slot].qp = static_cast<std::uint32_t>(qp);
 		coop_engine_set_serve_qp(engine, slot, endpoint_.qpn(qps_[slot].qp));
 	}

@@ -97,6 +97,8 @@ public:
 	virtual const std::array<std::uint8_t, 16> &fabric_key() const = 0;
 	// Own node id, 0 until registered.
 	virtual std::uint32_t register_node(const coop_addr &control_qp) = 0;
+	// The registered node has another address now. Returns at once.
+	virtual void update_node(const coop_addr &control_qp) {}
 
 	virtual int lookup(const caller &, const handle &dir, std::string_view name,
 			   entry &out) = 0;

@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
+
+#include <spdlog/spdlog.h>
 
 #include "userland/client/storage_link.hpp"
 
@@ -109,6 +112,21 @@ public:
 			return 0;
 		link_.registered(addr);
 		return got.node_id;
+	}
+
+	void update_node(const coop_addr &addr) override
+	{
+		link_.registered(addr); // a connection made meanwhile tells it by itself
+		coop_st_body ask{};
+		ask.addr = addr;
+		auto c = link_.make(COOP_ST_REGISTER, ask);
+		c->done = [](storage_link::outcome &o) {
+			if (o.err)
+				spdlog::warn("storage: the node's new address was not "
+					     "registered: {}; others cannot ask it for pages",
+					     std::strerror(-o.err));
+		};
+		link_.submit(std::move(c));
 	}
 
 	int lookup(const caller &c, const handle &dir, std::string_view name, entry &out) override

@@ -148,6 +148,16 @@ void add_endpoint(std::string &out, const ud::endpoint_stats &s)
 	add_all(out, "endpoint", endpoint);
 }
 
+void add_network(std::string &out, const ud::endpoint_state &s)
+{
+	const counter state[] = {
+		{"port_up", s.port_up ? 1u : 0u},
+		{"device_lost", s.lost ? 1u : 0u},
+		{"changes", s.changes},
+	};
+	add_all(out, "endpoint", state);
+}
+
 } // namespace
 
 std::string stats_text(const reader &r, const node *n, const page_store &store, const storage &s)
@@ -189,6 +199,7 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 	if (n != nullptr) {
 		add_engine(out, n->stats());
 		add_endpoint(out, es);
+		add_network(out, n->endpoint_state());
 	}
 	const store_stats cs = store.stats();
 	add(out,
