@@ -65,7 +65,10 @@ struct coop_node_ops {
 	u64 (*recheck)(void *host, void *cookie, struct page *const *pages, u64 have);
 	/* Drops what lookup() took; never with have == 0 and cookie == NULL. */
 	void (*release)(void *host, void *cookie, struct page **pages, u64 have);
-	/* The node's address is new (or the device came or went: NULL): register at storage. */
+	/*
+	 * The node's address is another one (NULL: none now, the device or its link is gone):
+	 * register at storage. Not called during create and destroy.
+	 */
 	void (*address)(void *host, const struct coop_addr *self);
 };
 
@@ -87,9 +90,11 @@ struct coop_node_fetch {
 	void (*done)(struct coop_node_fetch *f, u64 good, int err);
 	/* the node's own */
 	struct coop_node *node;
-	u32 id;
-	u32 slot;
-	u64 begun_us;
+	u32 id;    /* the engine's */
+	u32 slot;  /* COOP_NONE until receives were posted */
+	u64 asked; /* of 'want', what goes to peers: at most so many extents and pages */
+	u64 good;
+	int err;
 	struct list_head link;
 };
 

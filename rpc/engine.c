@@ -118,12 +118,6 @@ size_t coop_engine_size(const struct coop_engine_cfg *cfg)
 	return cfg_valid(cfg) ? lay_out(cfg, NULL, &p) : 0;
 }
 
-/* Bytes a microsecond, 16 fractional bits, by 32-bit divisions: rate * 2^16 / 10^6. */
-static u64 per_microsecond(u32 bytes_s)
-{
-	return (u64)(bytes_s / 15625) * 1024 + bytes_s % 15625 * 1024 / 15625;
-}
-
 struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_engine_cfg *cfg,
 				     u64 now)
 {
@@ -172,13 +166,7 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 	memset(e->record, 0, (size_t)p.n_sets * COOP_RECORD_WAYS * sizeof(*e->record));
 	coop_fifo_init(&e->serve_tx, p.serve_tx, cfg->max_serves);
 	coop_fifo_init(&e->serve_ev, p.serve_ev, cfg->max_serves);
-	e->token_rate = per_microsecond(cfg->serve_bytes_s);
-	/* A tenth of a second's worth, and room for one request at the least. */
-	e->token_depth = e->token_rate * 100000;
-	if (e->token_depth < (u64)COOP_MAX_PAGES << (cfg->page_shift + 16))
-		e->token_depth = (u64)COOP_MAX_PAGES << (cfg->page_shift + 16);
-	e->tokens = (s64)e->token_depth;
-	e->token_at = now;
+	coop_serve_set_rate(e, cfg->serve_bytes_s, now);
 
 	coop_fifo_init(&e->peer_ev, p.peer_ev, cfg->max_peers);
 	e->note = p.note;
@@ -214,6 +202,12 @@ void coop_engine_set_serve_qp(struct coop_engine *e, u32 slot, u32 qpn)
 void coop_engine_set_self(struct coop_engine *e, const struct coop_addr *self)
 {
 	e->cfg.self = *self;
+}
+
+void coop_engine_tune(struct coop_engine *e, u32 peer_timeout_us, u32 serve_bytes_s, u64 now)
+{
+	e->cfg.peer_timeout_us = peer_timeout_us;
+	coop_serve_set_rate(e, serve_bytes_s, now);
 }
 
 u32 coop_engine_max_pages(const struct coop_engine *e)

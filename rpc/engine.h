@@ -121,6 +121,8 @@ void coop_engine_set_fetch_qp(struct coop_engine *e, u32 slot, u32 qpn, u32 qkey
 void coop_engine_set_serve_qp(struct coop_engine *e, u32 slot, u32 qpn);
 /* Own address changed (GID or LID event); peers learn it from the next message. */
 void coop_engine_set_self(struct coop_engine *e, const struct coop_addr *self);
+/* New values of these two, within the same ranges, from the next fetch and serve on. */
+void coop_engine_tune(struct coop_engine *e, u32 peer_timeout_us, u32 serve_bytes_s, u64 now);
 
 /* ---- peers -------------------------------------------------------------- */
 

@@ -129,6 +129,26 @@ static void busy(struct coop_engine *e, const struct coop_msg *m, u32 retry_us)
 		n->value = retry_us;
 }
 
+/* Bytes a microsecond, 16 fractional bits, by 32-bit divisions: rate * 2^16 / 10^6. */
+static u64 per_microsecond(u32 bytes_s)
+{
+	return (u64)(bytes_s / 15625) * 1024 + bytes_s % 15625 * 1024 / 15625;
+}
+
+void coop_serve_set_rate(struct coop_engine *e, u32 bytes_s, u64 now)
+{
+	u64 least = (u64)COOP_MAX_PAGES << (e->cfg.page_shift + 16);
+
+	e->cfg.serve_bytes_s = bytes_s;
+	e->token_rate = per_microsecond(bytes_s);
+	/* A tenth of a second's worth, and room for one request at the least. */
+	e->token_depth = e->token_rate * 100000;
+	if (e->token_depth < least)
+		e->token_depth = least;
+	e->tokens = (s64)e->token_depth;
+	e->token_at = now;
+}
+
 /* Tokens are bytes with 16 fractional bits; the bucket goes into debt for what was begun. */
 static bool affordable(struct coop_engine *e, u64 now)
 {

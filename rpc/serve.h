@@ -68,6 +68,8 @@ struct coop_serve {
 	struct coop_msg_request req;
 };
 
+/* Starts the token bucket of what may be served; 0: no limit. */
+void coop_serve_set_rate(struct coop_engine *e, u32 bytes_s, u64 now);
 void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 			const struct coop_addr *src, u64 now);
 void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to,

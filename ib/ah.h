@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * ah.h - address handles, by where they lead.
+ *
+ * Making one resolves the link address, sleeps, and takes seconds when nobody
+ * answers. So each is made by a work of its own while the pump goes on, and a few
+ * datagrams that need it wait with it: those to be sent, and those received that
+ * could not be answered. What is too many is dropped, as any datagram may be.
+ *
+ * An entry that could not be made is tried again after a while. One that has been
+ * in use for long is made again in the background, since the link address may
+ * have moved. When the port's address changes all are retired: a retired entry
+ * ends when no send needs it any more.
+ */
+#ifndef COOP_IB_AH_H
+#define COOP_IB_AH_H
+
+#include <linux/workqueue.h>
+#include <rdma/ib_verbs.h>
+
+#include "rpc/engine.h"
+
+#define COOP_AH_BUCKETS 256
+#define COOP_AH_MAX     4096 /* entries; the one not used for longest makes room */
+#define COOP_AH_WAITING 4    /* datagrams of each direction that wait for one entry */
+
+struct coop_rnic;
+
+struct coop_ah {
+	struct hlist_node hash; /* unhashed: retired */
+	struct list_head link;  /* cache->all, in order of use, or cache->retired */
+	struct coop_rnic *rnic;
+	struct work_struct work; /* makes it */
+	u8 gid[16];
+	u16 lid;
+	u8 sl;
+	bool making;      /* the work is queued or runs */
+	struct ib_ah *ib; /* NULL: not there (yet) */
+	u32 users;        /* sends posted with it and not complete */
+	u64 made_us;      /* or failed */
+	u32 n_send, n_recv;
+	u16 send[COOP_AH_WAITING]; /* control buffers; their destination is in the ring */
+	u16 recv[COOP_AH_WAITING];
+};
+
+struct coop_ah_cache {
+	struct hlist_head bucket[COOP_AH_BUCKETS];
+	struct list_head all, retired;
+	u32 n;
+};
+
+/* All but flush and destroy: the node's lock held, no sleep but for memory. */
+void coop_ah_cache_init(struct coop_ah_cache *c);
+/*
+ * The entry for an address; ah->ib is NULL and ah->making set while it is being made. NULL: it
+ * could not be made, or there is no room.
+ */
+struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64 now);
+/* There is one that can be used; none is made. */
+bool coop_ah_ready(struct coop_rnic *r, const struct coop_addr *to);
+/* A send that uses it was posted, or completed. */
+void coop_ah_hold(struct coop_ah *ah);
+void coop_ah_put(struct coop_rnic *r, struct coop_ah *ah);
+/* From now on all are made anew. */
+void coop_ah_retire_all(struct coop_rnic *r);
+/* The queue pairs are gone, r->closing is set, the lock is not held: waits for the works. */
+void coop_ah_cache_destroy(struct coop_rnic *r);
+
+int coop_ah_init(void);
+void coop_ah_exit(void);
+extern struct workqueue_struct *coop_ib_wq; /* works that may take seconds */
+
+#endif /* COOP_IB_AH_H */

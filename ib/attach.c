@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * attach.c - how a node comes onto a device and off it again.
+ *
+ * Every attachment has an engine of its own, for the engine is built for one MTU
+ * and its requests are bound to queue pairs; peers and figures are carried over.
+ * Without a device the last engine stays, idle, for whoever wants to read it.
+ *
+ * Off it goes in this order: nothing new is begun; fetches are cancelled, which
+ * stops their queue pairs; serves end. What did not end by itself in time ends
+ * with the queue pairs: once they are destroyed no memory is the device's, and the
+ * engine is told that all its work requests have come back.
+ */
+#include <linux/log2.h>
+#include <linux/mm.h>
+#include <linux/random.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "ib/node.h"
+#include "rpc/addr.h"
+
+#define QUEUED_PER_SLOT 4
+#define CHUNK_BYTES     (1u << 20) /* unit of placement */
+#define MIN_WINDOW      (64u << 10)
+#define MAX_WINDOW      (1u << 30)
+#define DETACH_US       (COOP_QUIET_US + 500000)
+
+static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
+{
+	const struct coop_node_cfg *cfg = &r->node->cfg;
+	u64 window = (u64)r->n_fetch * r->fetch_wrs * r->mtu;
+
+	memset(e, 0, sizeof(*e));
+	get_random_bytes(&e->seed, sizeof(e->seed));
+	memcpy(e->key, cfg->fabric_key, sizeof(e->key));
+	e->self = r->self;
+	e->page_shift = PAGE_SHIFT;
+	e->mtu = r->mtu;
+	e->max_fetches = r->n_fetch;
+	e->max_serves = r->n_serve;
+	e->max_queued = r->n_fetch * QUEUED_PER_SLOT;
+	e->max_peers = COOP_PEERS_MAX;
+	e->peer_timeout_us = cfg->peer_timeout_ms * 1000;
+	e->window_bytes = (u32)clamp_t(u64, window, MIN_WINDOW, MAX_WINDOW);
+	e->serve_bytes_s = coop_bytes_s(cfg->serve_mbps);
+	e->chunk_pages = max_t(u32, CHUNK_BYTES >> PAGE_SHIFT, COOP_MAX_PAGES);
+	if (cfg->page_crc)
+		e->flags |= COOP_F_PAGE_CRC;
+	if (PAGE_SIZE % r->mtu)
+		e->flags |= COOP_F_PACKED;
+}
+
+static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)
+{
+	struct coop_engine *engine;
+	struct coop_engine_cfg cfg;
+	size_t size;
+	void *mem;
+	u32 i;
+
+	engine_config(r, &cfg);
+	size = coop_engine_size(&cfg);
+	if (!size)
+		return ERR_PTR(-EINVAL);
+	mem = kvzalloc(size, GFP_KERNEL);
+	if (!mem)
+		return ERR_PTR(-ENOMEM);
+	engine = coop_engine_init(mem, size, &cfg, now); /* lies at the start of mem */
+	for (i = 0; i < r->n_fetch; i++)
+		coop_engine_set_fetch_qp(engine, i, r->fetch[i].qp.ib->qp_num, r->qkey);
+	for (i = 0; i < r->n_serve; i++)
+		coop_engine_set_serve_qp(engine, i, r->serve[i].qp.ib->qp_num);
+	return engine;
+}
+
+/* Adds the figures of an engine that goes. All fields are u64. */
+static void keep_figures(struct coop_node *node)
+{
+	struct coop_engine_stats now;
+	u64 *to = (u64 *)&node->past, *from = (u64 *)&now;
+	size_t i;
+
+	coop_engine_stats(node->engine, &now);
+	for (i = 0; i < sizeof(now) / sizeof(u64); i++)
+		to[i] += from[i];
+}
+
+int coop_node_attach(struct coop_node *node, char *why, size_t size)
+{
+	struct coop_engine *engine, *old;
+	u64 now = coop_now_us();
+	struct coop_port port;
+	struct coop_rnic *r;
+	unsigned int flags;
+	int err;
+
+	lockdep_assert_held(&node->attach_lock);
+	err = coop_port_find(&node->cfg, &port, why, size);
+	if (err)
+		return err;
+	r = coop_rnic_create(node, &port, why, size);
+	if (IS_ERR(r))
+		return PTR_ERR(r);
+	engine = create_engine(r, now);
+	if (IS_ERR(engine)) {
+		err = PTR_ERR(engine);
+		snprintf(why, size,
+			 err == -ENOMEM ? "out of memory"
+					: "ib_num_srpc=, ib_num_rrpc= or "
+					  "peer_timeout_ms= is out of range");
+		r->closing = true;
+		coop_rnic_destroy(r);
+		return err;
+	}
+
+	flags = memalloc_noio_save();
+	mutex_lock(&node->lock);
+	old = node->engine;
+	if (old)
+		keep_figures(node);
+	coop_peers_carry(node, engine, old, now);
+	node->engine = engine;
+	node->max_pages = min_t(u32, coop_engine_max_pages(engine), r->fetch_wrs / r->per_page);
+	node->rnic = r;
+	node->up = true;
+	coop_ctrl_repost(r, now);
+	mutex_unlock(&node->lock);
+	memalloc_noio_restore(flags);
+	kvfree(old);
+	coop_node_kick(node); /* which asks for notifications */
+	return 0;
+}
+
+/* Only a hint when to go on, so read without the lock. */
+static bool quiet(const struct coop_node *node, const struct coop_rnic *r)
+{
+	return list_empty(&node->fetches) && !READ_ONCE(r->n_serving);
+}
+
+void coop_node_detach(struct coop_node *node)
+{
+	struct coop_rnic *r = node->rnic;
+	struct coop_node_fetch *f, *next;
+	u64 now = coop_now_us();
+	unsigned int flags;
+
+	lockdep_assert_held(&node->attach_lock);
+	flags = memalloc_noio_save();
+	mutex_lock(&node->lock);
+	node->up = false;
+	r->closing = true;
+	list_for_each_entry_safe(f, next, &node->fetches, link)
+		coop_engine_cancel(node->engine, f->id, now);
+	coop_pump_drain(node, now);
+	mutex_unlock(&node->lock);
+	coop_node_kick(node);
+	wait_event_timeout(node->idle, quiet(node, r), usecs_to_jiffies(DETACH_US));
+
+	mutex_lock(&node->lock);
+	now = coop_now_us();
+	coop_rnic_silence(r, now);
+	coop_pump_drain(node, now);
+	WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
+	node->rnic = NULL;
+	mutex_unlock(&node->lock);
+	memalloc_noio_restore(flags);
+
+	coop_pump_report(node);
+	coop_rnic_destroy(r);
+}
+
+void coop_node_announce(struct coop_node *node)
+{
+	struct coop_addr self = {};
+	bool up;
+
+	lockdep_assert_held(&node->attach_lock);
+	up = coop_node_self(node, &self);
+	if (!memcmp(&self, &node->announced, sizeof(self)))
+		return;
+	node->announced = self;
+	if (node->ops->address)
+		node->ops->address(node->host, up ? &self : NULL);
+}

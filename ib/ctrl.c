@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * ctrl.c - the control queue pair: messages of up to 512 bytes, both ways.
+ *
+ * Receives are always posted, as many as fit the ring; each is long enough for
+ * any datagram of the port, the surplus goes to scrap. A message without a buffer
+ * or an address handle is dropped and counted: the protocol repeats it.
+ *
+ * Pages are sent in batches as soon as a REQUEST was looked up, so the REQUEST of
+ * a node that we cannot address yet waits here, in its receive buffer, until the
+ * address handle is made.
+ *
+ * Should the queue pair die, all its work requests come back, and it is recycled.
+ */
+#include <rdma/ib_cache.h>
+
+#include "ib/node.h"
+
+/* ---- whence ----------------------------------------------------------------------------- */
+
+static u8 network_type(const struct coop_rnic *r, const struct ib_wc *wc,
+		       const union rdma_network_hdr *hdr)
+{
+	if (wc->wc_flags & IB_WC_WITH_NETWORK_HDR_TYPE)
+		return wc->network_hdr_type;
+	if (!r->port.roce)
+		return RDMA_NETWORK_IB;
+	if (ib_get_rdma_header_version(hdr) == 4)
+		return RDMA_NETWORK_IPV4;
+	return hdr->ibgrh.next_hdr == IPPROTO_UDP ? RDMA_NETWORK_IPV6 : RDMA_NETWORK_ROCE_V1;
+}
+
+void coop_source_of(const struct coop_rnic *r, const struct ib_wc *wc, const void *grh,
+		    struct coop_addr *from, bool *has_gid)
+{
+	const union rdma_network_hdr *hdr = grh;
+	union ib_gid sgid, dgid;
+
+	memset(from, 0, sizeof(*from));
+	from->qpn = wc->src_qp;
+	from->sl = wc->sl & 0xf;
+	from->lid = r->port.roce ? 0 : (u16)wc->slid;
+	*has_gid = false;
+	if (!r->port.roce && !(wc->wc_flags & IB_WC_GRH))
+		return;
+	if (ib_get_gids_from_rdma_hdr(hdr, network_type(r, wc, hdr), &sgid, &dgid))
+		return;
+	memcpy(from->gid, sgid.raw, sizeof(from->gid));
+	*has_gid = true;
+}
+
+/* ---- out ---------------------------------------------------------------------------------- */
+
+static void give_back(struct coop_ctrl *c, u32 i)
+{
+	c->tx_free[c->n_free++] = (u16)i;
+}
+
+static void dropped(struct coop_rnic *r)
+{
+	coop_count(r->node->stats, COOP_C_CTRL_DROPPED, 1);
+}
+
+static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	struct ib_sge sge = {
+		.addr = coop_bufs_dma(&c->tx, i),
+		.length = c->tx_len[i],
+		.lkey = r->pd->local_dma_lkey,
+	};
+	struct ib_ud_wr wr = {
+		.wr =
+			{
+				.wr_id = coop_wr_id(&c->qp, i),
+				.sg_list = &sge,
+				.num_sge = 1,
+				.opcode = IB_WR_SEND,
+				.send_flags = IB_SEND_SIGNALED,
+			},
+		.ah = ah->ib,
+		.remote_qpn = c->tx_to[i].qpn,
+		.remote_qkey = c->tx_to[i].qkey,
+	};
+
+	if (!c->qp.ready || c->dead || ib_post_send(c->qp.ib, &wr.wr, NULL)) {
+		give_back(c, i);
+		dropped(r);
+		return;
+	}
+	c->tx_ah[i] = ah;
+	coop_ah_hold(ah);
+	c->n_sent++;
+	coop_count(r->node->stats, COOP_C_SEND_POSTED, 1);
+	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, c->tx_len[i]);
+}
+
+void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	struct coop_ah *ah;
+	u32 i;
+
+	if (r->closing || !c->n_free || tx->len > COOP_CTRL_MAX) {
+		dropped(r);
+		return;
+	}
+	ah = coop_ah_get(r, &tx->addr, now);
+	if (!ah ||
+	    (!ah->ib && (ah->n_send == COOP_AH_WAITING || c->n_waiting == COOP_CTRL_WAITS))) {
+		dropped(r);
+		return;
+	}
+	i = c->tx_free[--c->n_free];
+	ib_dma_sync_single_for_cpu(r->port.dev, coop_bufs_dma(&c->tx, i), c->tx.size, c->tx.dir);
+	memcpy(coop_bufs_at(&c->tx, i), tx->buf, tx->len);
+	coop_bufs_to_device(&c->tx, i);
+	c->tx_len[i] = tx->len;
+	c->tx_to[i] = tx->addr;
+	if (ah->ib) {
+		post(r, i, ah);
+		return;
+	}
+	ah->send[ah->n_send++] = (u16)i;
+	c->n_waiting++;
+	coop_count(r->node->stats, COOP_C_AH_WAITED, 1);
+}
+
+/* ---- in ----------------------------------------------------------------------------------- */
+
+static void deliver(struct coop_rnic *r, u32 i, u64 now)
+{
+	struct coop_ctrl *c = &r->ctrl;
+
+	coop_engine_rx_ctrl(r->node->engine, coop_bufs_at(&c->rx, i), c->rx_len[i], &c->rx_from[i],
+			    now);
+	c->rx_idle[c->n_idle++] = (u16)i;
+}
+
+/* A REQUEST, from where it says, to which no answer can be sent yet. */
+static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
+{
+	const struct coop_addr *from = &r->ctrl.rx_from[i], *to = &r->msg.u.request.data;
+	struct coop_ah *ah;
+
+	if (coop_ah_ready(r, from))
+		return false;
+	/* Only who has the fabric's key makes us resolve addresses. */
+	if (coop_wire_decode(&r->msg, r->node->cfg.fabric_key, coop_bufs_at(&r->ctrl.rx, i),
+			     r->ctrl.rx_len[i]) != COOP_DECODE_OK ||
+	    r->msg.command != COOP_CMD_REQUEST)
+		return false;
+	if (memcmp(to->gid, from->gid, sizeof(to->gid)) || (!r->port.roce && to->lid != from->lid))
+		return false;
+	ah = coop_ah_get(r, to, now);
+	if (!ah || ah->ib)
+		return false;
+	if (ah->n_recv == COOP_AH_WAITING || r->ctrl.n_waiting == COOP_CTRL_WAITS) {
+		dropped(r);
+		r->ctrl.rx_idle[r->ctrl.n_idle++] = (u16)i;
+		return true;
+	}
+	ah->recv[ah->n_recv++] = (u16)i;
+	r->ctrl.n_waiting++;
+	coop_count(r->node->stats, COOP_C_AH_WAITED, 1);
+	return true;
+}
+
+static void arrived(struct coop_rnic *r, u32 i, const struct ib_wc *wc, u64 now)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	bool has_gid;
+
+	coop_count(r->node->stats, COOP_C_RECV_COMPLETED, 1);
+	/* A longer one than any message went on into the scrap. */
+	if (r->closing || wc->byte_len < COOP_GRH || wc->byte_len > COOP_GRH + COOP_CTRL_MAX) {
+		dropped(r);
+		c->rx_idle[c->n_idle++] = (u16)i;
+		return;
+	}
+	coop_bufs_to_cpu(&c->grh, i);
+	coop_bufs_to_cpu(&c->rx, i);
+	c->rx_len[i] = wc->byte_len - COOP_GRH;
+	coop_count(r->node->stats, COOP_C_PEER_RX_BYTES, c->rx_len[i]);
+	coop_source_of(r, wc, coop_bufs_at(&c->grh, i), &c->rx_from[i], &has_gid);
+	if (!must_wait(r, i, now))
+		deliver(r, i, now);
+}
+
+void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	u32 i;
+
+	c->n_waiting -= ah->n_send + ah->n_recv;
+	for (i = 0; i < ah->n_send; i++) {
+		if (ah->ib) {
+			post(r, ah->send[i], ah);
+		} else {
+			give_back(c, ah->send[i]);
+			dropped(r);
+		}
+	}
+	ah->n_send = 0;
+	for (i = 0; i < ah->n_recv; i++) {
+		if (ah->ib) {
+			deliver(r, ah->recv[i], now);
+		} else {
+			c->rx_idle[c->n_idle++] = ah->recv[i];
+			dropped(r);
+		}
+	}
+	ah->n_recv = 0;
+}
+
+/* ---- the queue pair ------------------------------------------------------------------------- */
+
+void coop_ctrl_completed(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
+{
+	u32 i = (u32)wc->wr_id;
+	struct coop_ctrl *c = &r->ctrl;
+	bool good = wc->status == IB_WC_SUCCESS;
+
+	if (!good && !c->dead) {
+		c->dead = true;
+		c->qp.died = c->qp.ready;
+		coop_qp_stop(r, &c->qp);
+		coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
+	}
+	if (!recv) {
+		c->n_sent--;
+		coop_count(r->node->stats, good ? COOP_C_SEND_COMPLETED : COOP_C_SEND_ERRORS, 1);
+		coop_ah_put(r, c->tx_ah[i]);
+		c->tx_ah[i] = NULL;
+		give_back(c, i);
+		return;
+	}
+	c->n_posted--;
+	c->rx_posted[i] = false;
+	if (good) {
+		arrived(r, i, wc, now);
+		return;
+	}
+	coop_count(r->node->stats, COOP_C_RECV_FLUSHED, 1);
+	c->rx_idle[c->n_idle++] = (u16)i;
+}
+
+static u32 post_batch(struct coop_rnic *r, const u16 *buffer, u32 n)
+{
+	u32 own = min_t(u32, r->port.mtu, COOP_CTRL_MAX), i;
+	struct coop_ctrl *c = &r->ctrl;
+	const struct ib_recv_wr *bad;
+
+	for (i = 0; i < n; i++) {
+		struct ib_sge *sge = &r->sge[i * 4];
+		u32 k = buffer[i];
+
+		coop_bufs_to_device(&c->grh, k);
+		coop_bufs_to_device(&c->rx, k);
+		sge[0].addr = coop_bufs_dma(&c->grh, k);
+		sge[0].length = COOP_GRH;
+		sge[1].addr = coop_bufs_dma(&c->rx, k);
+		sge[1].length = own;
+		sge[2].addr = coop_bufs_dma(&r->scrap, 0);
+		sge[2].length = r->port.mtu - own;
+		sge[0].lkey = sge[1].lkey = sge[2].lkey = r->pd->local_dma_lkey;
+		r->recv_wr[i].wr_id = coop_wr_id(&c->qp, k);
+		r->recv_wr[i].sg_list = sge;
+		r->recv_wr[i].num_sge = r->port.mtu > own ? 3 : 2;
+		r->recv_wr[i].next = i + 1 < n ? &r->recv_wr[i + 1] : NULL;
+	}
+	if (ib_post_recv(c->qp.ib, r->recv_wr, &bad))
+		return bad ? (u32)(bad - r->recv_wr) : 0;
+	return n;
+}
+
+static void revive(struct coop_rnic *r)
+{
+	struct coop_ctrl *c = &r->ctrl;
+
+	if (coop_qp_recycle(r, &c->qp))
+		coop_devices_changed(); /* attaches anew */
+	else
+		c->dead = false;
+	if (c->qp.ib && c->qp.ib->qp_num != r->self.qpn)
+		coop_devices_changed(); /* another number: to be announced */
+}
+
+void coop_ctrl_repost(struct coop_rnic *r, u64 now)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	u32 n, posted, i;
+
+	if (c->dead && !c->n_posted && !c->n_sent && c->qp.ib && !r->closing)
+		revive(r);
+	while (c->n_idle && c->qp.ready && !r->closing) {
+		n = min_t(u32, c->n_idle, COOP_BATCH);
+		posted = post_batch(r, &c->rx_idle[c->n_idle - n], n);
+		coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
+		for (i = 0; i < posted; i++)
+			c->rx_posted[c->rx_idle[c->n_idle - n + i]] = true;
+		/* Those that were posted are the first of the batch. */
+		memmove(&c->rx_idle[c->n_idle - n], &c->rx_idle[c->n_idle - n + posted],
+			(n - posted) * sizeof(c->rx_idle[0]));
+		c->n_idle -= posted;
+		c->n_posted += posted;
+		if (posted < n)
+			return; /* the next completion tries again */
+	}
+}
+
+void coop_ctrl_lost(struct coop_rnic *r)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	u32 i;
+
+	for (i = 0; i < COOP_CTRL_SENDS; i++) {
+		if (!c->tx_ah[i])
+			continue;
+		coop_ah_put(r, c->tx_ah[i]);
+		c->tx_ah[i] = NULL;
+		give_back(c, i);
+	}
+	c->n_sent = 0;
+	for (i = 0; i < COOP_CTRL_RECVS; i++) {
+		if (!c->rx_posted[i])
+			continue;
+		c->rx_posted[i] = false;
+		c->rx_idle[c->n_idle++] = (u16)i;
+	}
+	c->n_posted = 0;
+}
+
+int coop_ctrl_create(struct coop_rnic *r)
+{
+	struct coop_ctrl *c = &r->ctrl;
+	u32 i;
+	int err;
+
+	err = coop_bufs_create(&c->grh, r->port.dev, COOP_CTRL_RECVS, COOP_GRH_STRIDE,
+			       DMA_FROM_DEVICE);
+	if (!err)
+		err = coop_bufs_create(&c->rx, r->port.dev, COOP_CTRL_RECVS, COOP_CTRL_MAX,
+				       DMA_FROM_DEVICE);
+	if (!err)
+		err = coop_bufs_create(&c->tx, r->port.dev, COOP_CTRL_SENDS, COOP_CTRL_MAX,
+				       DMA_TO_DEVICE);
+	if (err)
+		return err; /* coop_rnic_destroy() takes back what there is */
+	for (i = 0; i < COOP_CTRL_RECVS; i++)
+		c->rx_idle[c->n_idle++] = (u16)i;
+	for (i = 0; i < COOP_CTRL_SENDS; i++)
+		c->tx_free[c->n_free++] = (u16)i;
+	c->qp.kind = COOP_QP_CTRL;
+	c->qp.cap.max_recv_wr = COOP_CTRL_RECVS;
+	c->qp.cap.max_send_wr = COOP_CTRL_SENDS;
+	c->qp.cap.max_recv_sge = 3;
+	c->qp.cap.max_send_sge = 1;
+	return coop_qp_create(r, &c->qp);
+}

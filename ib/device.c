@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * device.c - the ib_client: which devices there are, and who must let one go.
+ *
+ * Adding a device only makes nodes without one look again. Removing one takes it
+ * out of the list first, so that nobody new finds it, and then detaches the nodes
+ * that use it, one by one: each ends what is in flight and destroys all that it
+ * has on the device. No node keeps the reference that ib_device_get_by_name()
+ * would give: it would hold up the removal for ever.
+ */
+#include "ib/device.h"
+
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/slab.h>
+#include <net/ipv6.h>
+#include <rdma/ib_cache.h>
+
+#include "ib/ah.h"
+#include "ib/node.h"
+
+struct coop_device {
+	struct list_head link;
+	struct ib_device *ib;
+	struct ib_event_handler events;
+	bool failed; /* DEVICE_FATAL: removed or reset soon */
+};
+
+static LIST_HEAD(devices);
+static DEFINE_MUTEX(devices_lock);
+
+static LIST_HEAD(nodes);
+static DEFINE_MUTEX(nodes_lock); /* outside of every attach_lock */
+
+/* ---- events ------------------------------------------------------------------------- */
+
+static void refresh_all(struct work_struct *work)
+{
+	struct coop_node *node;
+
+	mutex_lock(&nodes_lock);
+	list_for_each_entry(node, &nodes, link) queue_work(coop_ib_wq, &node->refresh);
+	mutex_unlock(&nodes_lock);
+}
+
+static DECLARE_WORK(refresh_all_work, refresh_all);
+
+void coop_devices_changed(void)
+{
+	queue_work(coop_ib_wq, &refresh_all_work);
+}
+
+/* Nodes look for themselves at what has become of their port; the event only says when. */
+static void on_event(struct ib_event_handler *handler, struct ib_event *event)
+{
+	struct coop_device *d = container_of(handler, struct coop_device, events);
+
+	switch (event->event) {
+	case IB_EVENT_DEVICE_FATAL:
+		WRITE_ONCE(d->failed, true);
+		break;
+	case IB_EVENT_PORT_ACTIVE:
+		WRITE_ONCE(d->failed, false);
+		break;
+	case IB_EVENT_PORT_ERR:
+	case IB_EVENT_LID_CHANGE:
+	case IB_EVENT_PKEY_CHANGE:
+	case IB_EVENT_SM_CHANGE:
+	case IB_EVENT_CLIENT_REREGISTER:
+	case IB_EVENT_GID_CHANGE:
+		break;
+	default: /* of queue pairs: their completions tell */
+		return;
+	}
+	coop_devices_changed();
+}
+
+/* ---- coming and going ---------------------------------------------------------------- */
+
+static struct ib_client client;
+
+static int add_device(struct ib_device *ib)
+{
+	struct coop_device *d;
+
+	d = kzalloc(sizeof(*d), GFP_KERNEL);
+	if (!d)
+		return -ENOMEM;
+	d->ib = ib;
+	ib_set_client_data(ib, &client, d);
+	mutex_lock(&devices_lock);
+	list_add_tail(&d->link, &devices);
+	mutex_unlock(&devices_lock);
+	INIT_IB_EVENT_HANDLER(&d->events, ib, on_event);
+	ib_register_event_handler(&d->events);
+	coop_devices_changed();
+	return 0;
+}
+
+static void remove_device(struct ib_device *ib, void *data)
+{
+	struct coop_device *d = data;
+	struct coop_node *node;
+
+	if (!d)
+		return;
+	ib_unregister_event_handler(&d->events);
+	mutex_lock(&devices_lock);
+	list_del(&d->link);
+	mutex_unlock(&devices_lock);
+
+	mutex_lock(&nodes_lock);
+	list_for_each_entry(node, &nodes, link)
+	{
+		mutex_lock(&node->attach_lock);
+		if (node->rnic && node->rnic->port.dev == ib) {
+			coop_count(node->stats, COOP_C_DEVICE_REMOVALS, 1);
+			coop_node_detach(node);
+			coop_node_announce(node);
+		}
+		mutex_unlock(&node->attach_lock);
+		/* Without a name in cfg another device may do. */
+		queue_work(coop_ib_wq, &node->refresh);
+	}
+	mutex_unlock(&nodes_lock);
+	kfree(d);
+}
+
+static struct ib_client client = {
+	.name = "coopfs",
+	.add = add_device,
+	.remove = remove_device,
+};
+
+bool coop_device_failed(const struct ib_device *dev)
+{
+	struct coop_device *d;
+	bool failed = false;
+
+	mutex_lock(&devices_lock);
+	list_for_each_entry(d, &devices, link) if (d->ib == dev) failed = READ_ONCE(d->failed);
+	mutex_unlock(&devices_lock);
+	return failed;
+}
+
+void coop_node_register(struct coop_node *node)
+{
+	mutex_lock(&nodes_lock);
+	list_add_tail(&node->link, &nodes);
+	mutex_unlock(&nodes_lock);
+}
+
+void coop_node_unregister(struct coop_node *node)
+{
+	mutex_lock(&nodes_lock);
+	list_del(&node->link);
+	mutex_unlock(&nodes_lock);
+}
+
+/* ---- the choice ------------------------------------------------------------------------ */
+
+static bool has_address(const struct coop_node_cfg *cfg)
+{
+	return memchr_inv(cfg->addr, 0, sizeof(cfg->addr)) != NULL;
+}
+
+/* How good a GID is when nobody named one; 0: not at all. */
+static int rank_gid(const struct ib_gid_attr *attr, bool roce)
+{
+	if (!roce)
+		return 1;
+	if (attr->gid_type != IB_GID_TYPE_ROCE_UDP_ENCAP)
+		return 0;
+	return ipv6_addr_v4mapped((const struct in6_addr *)attr->gid.raw) ? 2 : 1;
+}
+
+static int choose_gid(const struct coop_node_cfg *cfg, const struct ib_port_attr *pa,
+		      struct coop_port *port)
+{
+	const struct ib_gid_attr *attr;
+	int i, rank, best = 0;
+
+	for (i = 0; i < pa->gid_tbl_len; i++) {
+		if (cfg->gid_index >= 0 && i != cfg->gid_index)
+			continue;
+		attr = rdma_get_gid_attr(port->dev, port->num, i);
+		if (IS_ERR(attr))
+			continue;
+		if (cfg->gid_index >= 0)
+			rank = 3;
+		else if (has_address(cfg) && memcmp(attr->gid.raw, cfg->addr, sizeof(cfg->addr)))
+			rank = 0;
+		else
+			rank = rank_gid(attr, port->roce);
+		if (rank > best) {
+			best = rank;
+			port->gid_index = i;
+			port->gid = attr->gid;
+		}
+		rdma_put_gid_attr(attr);
+	}
+	return best ? 0 : -EADDRNOTAVAIL;
+}
+
+int coop_port_probe(const struct coop_node_cfg *cfg, struct coop_port *port, char *why, size_t size)
+{
+	const char *name = dev_name(&port->dev->dev);
+	struct ib_port_attr pa;
+	int err;
+
+	err = ib_query_port(port->dev, port->num, &pa);
+	if (err) {
+		snprintf(why, size, "%s port %u does not answer (error %d)", name, port->num, err);
+		return -ENODEV;
+	}
+	if (pa.state != IB_PORT_ACTIVE) {
+		snprintf(why, size, "%s port %u is not active: is its link up?", name, port->num);
+		return -ENETDOWN;
+	}
+	port->roce = rdma_protocol_roce(port->dev, port->num);
+	port->mtu = ib_mtu_enum_to_int(pa.active_mtu);
+	port->lid = port->roce ? 0 : (u16)pa.lid;
+	port->by_lid = !port->roce && cfg->gid_index < 0 && !has_address(cfg);
+	port->gid_index = 0;
+	memset(&port->gid, 0, sizeof(port->gid));
+	if (port->by_lid)
+		return 0;
+	err = choose_gid(cfg, &pa, port);
+	if (!err)
+		return 0;
+	if (cfg->gid_index >= 0)
+		snprintf(why, size, "%s port %u has no GID %d (its table has %d places)", name,
+			 port->num, cfg->gid_index, pa.gid_tbl_len);
+	else if (has_address(cfg))
+		snprintf(why, size, "%s port %u has no GID for addr=%pI6c", name, port->num,
+			 cfg->addr);
+	else
+		snprintf(why, size,
+			 "%s port %u has no RoCE v2 GID: give its network interface an address",
+			 name, port->num);
+	return err;
+}
+
+static bool wanted(const struct coop_node_cfg *cfg, const struct coop_device *d, u32 num)
+{
+	struct ib_device *ib = d->ib;
+
+	if (cfg->devname[0] && strcmp(cfg->devname, dev_name(&ib->dev)))
+		return false;
+	if (cfg->port && cfg->port != num)
+		return false;
+	return rdma_protocol_roce(ib, num) || rdma_protocol_ib(ib, num);
+}
+
+int coop_port_find(const struct coop_node_cfg *cfg, struct coop_port *port, char *why, size_t size)
+{
+	int err = -ENODEV, one;
+	struct coop_device *d;
+	bool any = false;
+	u32 num;
+
+	snprintf(why, size, "no RDMA device%s%s%s", cfg->devname[0] ? " named " : "", cfg->devname,
+		 cfg->port ? " with that port" : "");
+	mutex_lock(&devices_lock);
+	list_for_each_entry(d, &devices, link)
+	{
+		if (READ_ONCE(d->failed) || (cfg->net && !rdma_dev_access_netns(d->ib, cfg->net)))
+			continue;
+		any = true;
+		rdma_for_each_port(d->ib, num)
+		{
+			if (!wanted(cfg, d, num))
+				continue;
+			memset(port, 0, sizeof(*port));
+			port->dev = d->ib;
+			port->num = num;
+			one = coop_port_probe(cfg, port, why, size);
+			if (!one)
+				goto found;
+			err = one;
+		}
+	}
+	if (!any)
+		snprintf(why, size,
+			 "this machine has no RDMA device (Soft-RoCE: 'rdma link add rxe0 type rxe "
+			 "netdev IF')");
+	mutex_unlock(&devices_lock);
+	return err;
+found:
+	mutex_unlock(&devices_lock);
+	return 0;
+}
+
+/* ---- module ---------------------------------------------------------------------------- */
+
+int coop_device_init(void)
+{
+	return ib_register_client(&client);
+}
+
+void coop_device_exit(void)
+{
+	ib_unregister_client(&client);
+	cancel_work_sync(&refresh_all_work);
+}

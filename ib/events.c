@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * events.c - a node looks again at its device and port.
+ *
+ * Whatever happened (a link went or came, a GID or LID changed, the subnet manager
+ * moved, a device came), the answer is the same: see what is there now, and follow.
+ * So events that are lost, doubled or late do no harm. Only a device that failed is
+ * believed to have, whatever it says of its port.
+ *
+ *   no device here, one is to be had -> attach
+ *   the device failed, the MTU changed, the control queue pair is beyond repair
+ *                                    -> detach, attach again if possible
+ *   the port is down or has no address -> fetches are refused until it is back
+ *   another address                  -> peers learn it from the next message,
+ *                                       storage through ops->address()
+ */
+#include "ib/node.h"
+
+static bool must_leave(struct coop_node *node, const struct coop_port *port)
+{
+	const struct coop_rnic *r = node->rnic;
+
+	return coop_device_failed(port->dev) || port->mtu != r->port.mtu || !r->ctrl.qp.ib;
+}
+
+static void follow(struct coop_node *node, const struct coop_port *port, bool up)
+{
+	struct coop_rnic *r = node->rnic;
+
+	mutex_lock(&node->lock);
+	node->up = up;
+	if (up) {
+		r->port = *port;
+		coop_rnic_address(r, &r->self);
+		coop_engine_set_self(node->engine, &r->self);
+	}
+	coop_ah_retire_all(r);
+	mutex_unlock(&node->lock);
+}
+
+void coop_refresh_work(struct work_struct *work)
+{
+	struct coop_node *node = container_of(work, struct coop_node, refresh);
+	struct coop_port port;
+	char why[160] = "";
+	bool up;
+
+	mutex_lock(&node->attach_lock);
+	if (node->leaving)
+		goto out;
+	if (node->rnic) {
+		port = node->rnic->port;
+		up = !coop_port_probe(&node->cfg, &port, why, sizeof(why));
+		if (!must_leave(node, &port)) {
+			if (!up && node->up)
+				pr_warn("coopfs: peers are not asked for now: %s\n", why);
+			else if (up && !node->up)
+				pr_info("coopfs: %s port %u is usable again\n",
+					dev_name(&port.dev->dev), port.num);
+			follow(node, &port, up);
+			goto announce;
+		}
+		coop_node_detach(node);
+	}
+	if (!coop_node_attach(node, why, sizeof(why)))
+		pr_info("coopfs: attached to %s port %u\n", dev_name(&node->rnic->port.dev->dev),
+			node->rnic->port.num);
+announce:
+	coop_node_announce(node);
+out:
+	mutex_unlock(&node->attach_lock);
+}

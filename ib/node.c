@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * node.c - what the file system calls: nodes, their creation and end, fetches.
+ *
+ * Creation needs a port now; afterwards the node outlives it. At the end the node
+ * first leaves its device, then nobody can reach it any more (the list of nodes,
+ * the timer, the works), then its memory goes.
+ */
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "ib/node.h"
+
+int coop_ib_init(void)
+{
+	int err;
+
+	err = coop_ah_init();
+	if (err)
+		return err;
+	err = coop_device_init();
+	if (err)
+		coop_ah_exit();
+	return err;
+}
+
+void coop_ib_exit(void)
+{
+	coop_device_exit();
+	coop_ah_exit();
+}
+
+static void free_node(struct coop_node *node)
+{
+	coop_peers_free(node);
+	kvfree(node->engine);
+	mutex_destroy(&node->lock);
+	mutex_destroy(&node->attach_lock);
+	kfree_sensitive(node);
+}
+
+/* Nobody finds the node any more, and it is on no device. */
+static void end_node(struct coop_node *node)
+{
+	coop_node_unregister(node);
+	cancel_work_sync(&node->refresh);
+	hrtimer_cancel(&node->timer);
+	cancel_work_sync(&node->pump);
+	coop_pump_report(node);
+	destroy_workqueue(node->wq);
+	free_node(node);
+}
+
+struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_stats *stats,
+				   const struct coop_node_ops *ops, void *host, char *why,
+				   size_t why_size)
+{
+	struct coop_node *node;
+	int err;
+
+	node = kzalloc(sizeof(*node), GFP_KERNEL);
+	if (!node)
+		goto no_memory;
+	node->cfg = *cfg;
+	node->stats = stats;
+	node->ops = ops;
+	node->host = host;
+	node->timer_at = ~0ULL;
+	mutex_init(&node->attach_lock);
+	mutex_init(&node->lock);
+	xa_init(&node->by_daemon);
+	INIT_LIST_HEAD(&node->fetches);
+	INIT_LIST_HEAD(&node->ended);
+	INIT_WORK(&node->pump, coop_pump_work);
+	INIT_WORK(&node->refresh, coop_refresh_work);
+	hrtimer_init(&node->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
+	node->timer.function = coop_pump_timer;
+	init_waitqueue_head(&node->idle);
+	/* Readers wait for it under memory pressure; unbound, since checksums and copies run here.
+	 */
+	node->wq = alloc_workqueue("coopfs_node", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 1);
+	if (!node->wq) {
+		free_node(node);
+		goto no_memory;
+	}
+
+	coop_node_register(node);
+	mutex_lock(&node->attach_lock);
+	err = coop_node_attach(node, why, why_size);
+	coop_node_self(node, &node->announced); /* the caller asks for it */
+	node->leaving = err;
+	mutex_unlock(&node->attach_lock);
+	if (err) {
+		end_node(node);
+		return ERR_PTR(err);
+	}
+	return node;
+
+no_memory:
+	snprintf(why, why_size, "out of memory");
+	return ERR_PTR(-ENOMEM);
+}
+
+void coop_node_destroy(struct coop_node *node)
+{
+	mutex_lock(&node->attach_lock);
+	node->leaving = true;
+	if (node->rnic)
+		coop_node_detach(node);
+	mutex_unlock(&node->attach_lock);
+	end_node(node);
+}
+
+int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node)
+{
+	unsigned int flags;
+	int err = -ENODEV;
+	bool ended;
+	u64 now;
+
+	flags = memalloc_noio_save();
+	mutex_lock(&node->lock);
+	now = coop_now_us();
+	if (node->up)
+		err = coop_requester_submit(node->rnic, f, now);
+	if (!err) {
+		coop_pump_drain(node, now);
+		coop_pump_arm(node, now);
+	}
+	ended = !list_empty(&node->ended);
+	mutex_unlock(&node->lock);
+	memalloc_noio_restore(flags);
+	if (ended)
+		coop_node_kick(node); /* done() is the worker's */
+	return err;
+}
+
+u32 coop_node_max_pages(const struct coop_node *node)
+{
+	return READ_ONCE(node->max_pages);
+}
+
+bool coop_node_self(struct coop_node *node, struct coop_addr *self)
+{
+	bool up;
+
+	mutex_lock(&node->lock);
+	up = node->up;
+	if (up)
+		*self = node->rnic->self;
+	mutex_unlock(&node->lock);
+	return up;
+}
+
+void coop_node_describe(struct coop_node *node, char *buf, size_t size)
+{
+	const struct coop_port *port;
+
+	mutex_lock(&node->lock);
+	if (!node->rnic) {
+		snprintf(buf, size, "no device");
+	} else {
+		port = &node->rnic->port;
+		snprintf(buf, size, "%s port %u gid %d mtu %u%s%s", dev_name(&port->dev->dev),
+			 port->num, port->gid_index, node->rnic->mtu, node->cfg.copy ? " copy" : "",
+			 node->up ? "" : " down");
+	}
+	mutex_unlock(&node->lock);
+}
+
+void coop_node_tune(struct coop_node *node, u32 peer_timeout_ms, u32 serve_mbps)
+{
+	mutex_lock(&node->lock);
+	node->cfg.peer_timeout_ms = peer_timeout_ms;
+	node->cfg.serve_mbps = serve_mbps;
+	if (node->engine)
+		coop_engine_tune(node->engine, peer_timeout_ms * 1000, coop_bytes_s(serve_mbps),
+				 coop_now_us());
+	mutex_unlock(&node->lock);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * node.h - the node itself: the engine, its lock and its pump.
+ *
+ * One mutex a node, and everything in process context. Completions only queue the
+ * pump; it polls both completion queues, feeds the engine and does what the engine
+ * wants until all are empty. A spinlock would do for the engine alone, but what
+ * the engine orders (mapping pages, moving a queue pair through its states, lookups
+ * in the page cache, checksums, the one copy of ib_copy) takes long or sleeps;
+ * and the completion queues are polled here, not by the callbacks of ib_alloc_cq(),
+ * since those would take the lock for each completion. A thread that submits runs
+ * the engine's orders itself, so that its request leaves without a switch.
+ *
+ * Locks, outer first: the list of nodes (device.c), attach_lock, lock. None is held
+ * when done() or ops->address() run but attach_lock for the latter. Under lock
+ * memory is allocated without I/O, for pages that are being filled wait for it.
+ */
+#ifndef COOP_IB_NODE_H
+#define COOP_IB_NODE_H
+
+#include <linux/hrtimer.h>
+#include <linux/mutex.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/xarray.h>
+
+#include "ib/ib.h"
+#include "ib/rnic.h"
+
+#define COOP_PEERS_MAX (4096 + 256) /* members that a daemon has, and some by hand */
+
+struct coop_node {
+	struct coop_node_cfg cfg;
+	struct coop_stats *stats;
+	const struct coop_node_ops *ops;
+	void *host;
+
+	struct list_head link;    /* in device.c's list of nodes */
+	struct mutex attach_lock; /* who may set 'rnic' */
+	bool leaving;             /* under attach_lock: never attach again */
+
+	struct mutex lock;
+	struct coop_rnic *rnic;        /* NULL: no device */
+	struct coop_engine *engine;    /* NULL before the first attach; kept without a device */
+	struct coop_addr announced;    /* all zero: none; under attach_lock */
+	u32 max_pages;                 /* a fetch, as of the engine */
+	u64 timer_at;                  /* us: when the timer fires; ~0: not armed */
+	bool up;                       /* the port is active and has its address */
+	bool table_full;               /* said once */
+	struct coop_engine_stats past; /* of engines before this one */
+	struct xarray by_daemon;       /* node id -> struct coop_member */
+	struct list_head fetches;      /* in the engine */
+	struct list_head ended;        /* done() is owed */
+
+	struct workqueue_struct *wq;
+	struct work_struct pump;
+	struct work_struct refresh; /* on coop_ib_wq */
+	struct hrtimer timer;
+	wait_queue_head_t idle; /* a node that leaves made progress */
+};
+
+static inline u64 coop_now_us(void)
+{
+	return (u64)ktime_to_us(ktime_get());
+}
+
+/* Of megabits a second; 0 stays 0: no limit. */
+static inline u32 coop_bytes_s(u32 mbps)
+{
+	return (u32)min_t(u64, (u64)mbps * 125000, U32_MAX);
+}
+
+/* Any context. */
+static inline void coop_node_kick(struct coop_node *node)
+{
+	queue_work(node->wq, &node->pump);
+}
+
+/* pump.c */
+void coop_pump_work(struct work_struct *work);
+enum hrtimer_restart coop_pump_timer(struct hrtimer *timer);
+/* The engine's orders, until it has none; the lock held. */
+void coop_pump_drain(struct coop_node *node, u64 now);
+/* When to look again; the lock held. */
+void coop_pump_arm(struct coop_node *node, u64 now);
+/* Runs done() of what ended; no lock held. */
+void coop_pump_report(struct coop_node *node);
+
+/* attach.c: attach_lock held, lock not. */
+int coop_node_attach(struct coop_node *node, char *why, size_t size);
+/* Everything in flight ends, and nothing is left on the device. Not without one. */
+void coop_node_detach(struct coop_node *node);
+/* Tells the host of the address, if it is another than the last told. */
+void coop_node_announce(struct coop_node *node);
+/* The fabric address of a control QP on this port. */
+void coop_rnic_address(const struct coop_rnic *r, struct coop_addr *self);
+
+/* peers.c; the lock held. A new engine learns the peers of the one before it (may be NULL). */
+void coop_peers_carry(struct coop_node *node, struct coop_engine *engine,
+		      const struct coop_engine *old, u64 now);
+/* Engine ids of the openers that are known; their number. */
+u32 coop_peers_hints(struct coop_node *node, const struct coop_node_fetch *f,
+		     u32 hints[COOP_MAX_HINTS]);
+void coop_peers_free(struct coop_node *node);
+
+/* events.c */
+void coop_refresh_work(struct work_struct *work);
+
+#endif /* COOP_IB_NODE_H */

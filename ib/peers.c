@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * peers.c - who else is there, as storage and persons say, and what /proc shows.
+ *
+ * Storage names nodes by number; the map from numbers to addresses is the node's
+ * own and outlives engines and devices. An engine is told of each member when it
+ * joins, and a new engine of all of them.
+ */
+#include <linux/slab.h>
+
+#include "ib/node.h"
+#include "rpc/addr.h"
+
+struct coop_member {
+	struct coop_addr addr;
+	u32 engine_id; /* COOP_NONE: the engine did not take it */
+};
+
+static u32 tell_engine(struct coop_node *node, struct coop_engine *engine,
+		       const struct coop_addr *addr, u64 now)
+{
+	s64 id = coop_engine_peer_add(engine, addr, COOP_PEER_BY_DAEMON, now);
+
+	if (id > 0)
+		return (u32)id;
+	if (id == -ENOSPC && !node->table_full) {
+		node->table_full = true;
+		pr_warn("coopfs: %u peers are known, the table is full: further ones are not asked "
+			"for pages\n",
+			COOP_PEERS_MAX);
+	}
+	return COOP_NONE;
+}
+
+static void forget(struct coop_node *node, unsigned long node_id)
+{
+	struct coop_member *m = xa_erase(&node->by_daemon, node_id);
+
+	if (m && node->engine)
+		(void)coop_engine_peer_del(node->engine, &m->addr, COOP_PEER_BY_DAEMON);
+	kfree(m);
+}
+
+void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr *addr)
+{
+	struct coop_member *m, *other;
+	unsigned long i;
+
+	m = kmalloc(sizeof(*m), GFP_NOFS);
+	if (!m)
+		return; /* it is not asked for pages, that is all */
+	m->addr = *addr;
+	m->engine_id = COOP_NONE;
+	mutex_lock(&node->lock);
+	forget(node, node_id);
+	/*
+	 * A node that came back under another number: the old number's leave may come later, and
+	 * must not take the address away then.
+	 */
+	xa_for_each(&node->by_daemon, i, other) if (coop_addr_same(&other->addr, addr))
+		kfree(xa_erase(&node->by_daemon, i));
+	if (xa_err(xa_store(&node->by_daemon, node_id, m, GFP_NOFS)))
+		kfree(m);
+	else if (node->engine)
+		m->engine_id = tell_engine(node, node->engine, addr, coop_now_us());
+	mutex_unlock(&node->lock);
+}
+
+void coop_node_leave(struct coop_node *node, u32 node_id)
+{
+	mutex_lock(&node->lock);
+	forget(node, node_id);
+	mutex_unlock(&node->lock);
+}
+
+void coop_node_forget_all(struct coop_node *node)
+{
+	struct coop_member *m;
+	unsigned long i;
+
+	mutex_lock(&node->lock);
+	xa_for_each(&node->by_daemon, i, m) forget(node, i);
+	mutex_unlock(&node->lock);
+}
+
+int coop_node_add_by_hand(struct coop_node *node, const struct coop_addr *addr)
+{
+	s64 id;
+
+	mutex_lock(&node->lock);
+	id = coop_engine_peer_add(node->engine, addr, COOP_PEER_BY_HAND, coop_now_us());
+	mutex_unlock(&node->lock);
+	return id > 0 ? 0 : (int)id;
+}
+
+void coop_peers_carry(struct coop_node *node, struct coop_engine *engine,
+		      const struct coop_engine *old, u64 now)
+{
+	struct coop_peer_info info;
+	struct coop_member *m;
+	unsigned long i;
+	u32 cursor = 0;
+
+	lockdep_assert_held(&node->lock);
+	while (old && coop_engine_peer_next(old, &cursor, &info))
+		if (info.origin & COOP_PEER_BY_HAND)
+			(void)coop_engine_peer_add(engine, &info.addr, COOP_PEER_BY_HAND, now);
+	xa_for_each(&node->by_daemon, i, m) m->engine_id = tell_engine(node, engine, &m->addr, now);
+}
+
+u32 coop_peers_hints(struct coop_node *node, const struct coop_node_fetch *f,
+		     u32 hints[COOP_MAX_HINTS])
+{
+	struct coop_member *m;
+	u32 i, n = 0;
+
+	lockdep_assert_held(&node->lock);
+	for (i = 0; i < f->n_openers && i < COOP_MAX_HINTS; i++) {
+		m = xa_load(&node->by_daemon, f->openers[i]);
+		if (m && m->engine_id != COOP_NONE)
+			hints[n++] = m->engine_id;
+	}
+	return n;
+}
+
+void coop_peers_free(struct coop_node *node)
+{
+	struct coop_member *m;
+	unsigned long i;
+
+	xa_for_each(&node->by_daemon, i, m) kfree(m);
+	xa_destroy(&node->by_daemon);
+}
+
+/* ---- for /proc ---------------------------------------------------------------------------------
+ */
+
+bool coop_node_peer_next(struct coop_node *node, u32 *cursor, struct coop_peer_info *info)
+{
+	bool any;
+
+	mutex_lock(&node->lock);
+	any = coop_engine_peer_next(node->engine, cursor, info);
+	mutex_unlock(&node->lock);
+	return any;
+}
+
+bool coop_node_request_next(struct coop_node *node, u32 *cursor, struct coop_request_info *info)
+{
+	bool any;
+
+	mutex_lock(&node->lock);
+	any = coop_engine_request_next(node->engine, cursor, coop_now_us(), info);
+	mutex_unlock(&node->lock);
+	return any;
+}
+
+void coop_node_engine_stats(struct coop_node *node, struct coop_engine_stats *stats)
+{
+	const u64 *past = (const u64 *)&node->past;
+	u64 *to = (u64 *)stats;
+	size_t i;
+
+	mutex_lock(&node->lock);
+	coop_engine_stats(node->engine, stats);
+	for (i = 0; i < sizeof(*stats) / sizeof(u64); i++)
+		to[i] += past[i];
+	mutex_unlock(&node->lock);
+}
+
+void coop_node_reset_stats(struct coop_node *node)
+{
+	mutex_lock(&node->lock);
+	coop_engine_stats_reset(node->engine);
+	memset(&node->past, 0, sizeof(node->past));
+	mutex_unlock(&node->lock);
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * pump.c - what moves a node: completions to the engine, the engine's orders to
+ * the device, and time.
+ *
+ * The work runs when a completion queue or the timer says so. A turn takes what
+ * has arrived before it looks at deadlines, for after a pause of this thread the
+ * answers wait in the queue while their deadlines have passed; only a backlog that
+ * never ends is cut short. Before it rests it asks for the next notification, and
+ * goes on if something came in between.
+ */
+#include <linux/sched/mm.h>
+
+#include "ib/node.h"
+
+#define ROUNDS_PER_TURN     8
+#define BACKLOG_PATIENCE_US 20000
+
+static void dispatch(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
+{
+	u32 slot = coop_wr_slot(wc->wr_id);
+
+	switch (coop_wr_kind(wc->wr_id)) {
+	case COOP_QP_CTRL:
+		if (coop_wr_of(wc->wr_id, &r->ctrl.qp))
+			coop_ctrl_completed(r, wc, recv, now);
+		break;
+	case COOP_QP_FETCH:
+		if (slot < r->n_fetch && coop_wr_of(wc->wr_id, &r->fetch[slot].qp))
+			coop_requester_completed(r, wc, now);
+		break;
+	case COOP_QP_SERVE:
+		if (slot < r->n_serve && coop_wr_of(wc->wr_id, &r->serve[slot].qp))
+			coop_responder_completed(r, wc, now);
+		break;
+	}
+}
+
+static u32 poll_queue(struct coop_rnic *r, struct ib_cq *cq, bool recv, u64 now)
+{
+	int n, i;
+
+	n = ib_poll_cq(cq, COOP_BATCH, r->wc);
+	for (i = 0; i < n; i++)
+		dispatch(r, &r->wc[i], recv, now);
+	return n > 0 ? (u32)n : 0;
+}
+
+/* Asks for the next completion to kick the pump. False: there is one already. */
+static bool notify(struct coop_rnic *r)
+{
+	const enum ib_cq_notify_flags flags = IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS;
+	bool rest = true;
+
+	rest &= ib_req_notify_cq(r->rcq, flags) <= 0;
+	rest &= ib_req_notify_cq(r->scq, flags) <= 0;
+	return rest;
+}
+
+static void perform(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
+{
+	switch (tx->kind) {
+	case COOP_TX_CTRL:
+		coop_ctrl_send(r, tx, now);
+		break;
+	case COOP_TX_POST_RECV:
+		coop_requester_post(r, tx, now);
+		break;
+	case COOP_TX_DATA:
+		coop_responder_send(r, tx, now);
+		break;
+	case COOP_TX_STOP_QP:
+		coop_requester_stop(r, tx->slot, now);
+		break;
+	case COOP_TX_RESET_QP:
+		coop_requester_reset(r, tx->slot);
+		break;
+	}
+}
+
+static void handle(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
+{
+	switch (ev->kind) {
+	case COOP_EV_LOOKUP:
+		coop_responder_lookup(r, ev, now);
+		break;
+	case COOP_EV_RECHECK:
+		coop_responder_recheck(r, ev, now);
+		break;
+	case COOP_EV_SERVE_END:
+		coop_responder_end(r, ev);
+		break;
+	case COOP_EV_VERIFY:
+		coop_requester_verify(r, ev, now);
+		break;
+	case COOP_EV_FETCH_DONE:
+		coop_requester_finished(r, ev, now);
+		break;
+	case COOP_EV_PEER: /* the peers file tells */
+		break;
+	}
+}
+
+void coop_pump_drain(struct coop_node *node, u64 now)
+{
+	struct coop_engine *engine = node->engine;
+	struct coop_rnic *r = node->rnic;
+	bool more = true;
+	struct coop_tx tx;
+	struct coop_ev ev;
+
+	lockdep_assert_held(&node->lock);
+	while (more && r) {
+		more = false;
+		for (; coop_engine_next_tx(engine, now, &tx); more = true)
+			perform(r, &tx, now);
+		for (; coop_engine_next_event(engine, now, &ev); more = true)
+			handle(r, &ev, now);
+	}
+}
+
+void coop_pump_arm(struct coop_node *node, u64 now)
+{
+	u64 when;
+
+	lockdep_assert_held(&node->lock);
+	if (!node->rnic)
+		return;
+	when = min(coop_engine_deadline(node->engine), node->rnic->overdue_at);
+	/* One that fires too early only makes the pump look again. */
+	if (when == ~0ULL || (when >= node->timer_at && node->timer_at > now))
+		return;
+	node->timer_at = when;
+	hrtimer_start(&node->timer, ns_to_ktime(when * NSEC_PER_USEC), HRTIMER_MODE_ABS_SOFT);
+}
+
+enum hrtimer_restart coop_pump_timer(struct hrtimer *timer)
+{
+	coop_node_kick(container_of(timer, struct coop_node, timer));
+	return HRTIMER_NORESTART;
+}
+
+/* True: there is more to do at once. */
+static bool turn(struct coop_node *node)
+{
+	struct coop_rnic *r = node->rnic;
+	u64 now = coop_now_us(), deadline;
+	bool dry = false;
+	u32 round, n;
+
+	for (round = 0; round < ROUNDS_PER_TURN && !dry; round++) {
+		now = coop_now_us();
+		n = poll_queue(r, r->rcq, true, now);
+		n += poll_queue(r, r->scq, false, now);
+		dry = !n;
+		coop_ctrl_repost(r, now);
+		coop_pump_drain(node, now);
+	}
+	deadline = coop_engine_deadline(node->engine);
+	if (now >= deadline && (dry || now - deadline >= BACKLOG_PATIENCE_US)) {
+		coop_engine_expire(node->engine, now);
+		coop_pump_drain(node, now);
+	}
+	if (now >= r->overdue_at) {
+		coop_rnic_overdue(r, now);
+		coop_pump_drain(node, now);
+	}
+	coop_pump_arm(node, now);
+	return !dry || !notify(r);
+}
+
+void coop_pump_report(struct coop_node *node)
+{
+	struct coop_node_fetch *f, *next;
+	LIST_HEAD(ended);
+
+	mutex_lock(&node->lock);
+	list_splice_init(&node->ended, &ended);
+	mutex_unlock(&node->lock);
+	list_for_each_entry_safe(f, next, &ended, link)
+	{
+		list_del(&f->link);
+		f->done(f, f->good, f->err); /* and f is the caller's again */
+	}
+}
+
+void coop_pump_work(struct work_struct *work)
+{
+	struct coop_node *node = container_of(work, struct coop_node, pump);
+	bool again = false, ended;
+	unsigned int flags;
+
+	flags = memalloc_noio_save();
+	mutex_lock(&node->lock);
+	if (node->rnic)
+		again = turn(node);
+	ended = !list_empty(&node->ended);
+	if (node->rnic && node->rnic->closing)
+		wake_up(&node->idle);
+	mutex_unlock(&node->lock);
+	memalloc_noio_restore(flags);
+	if (ended)
+		coop_pump_report(node);
+	if (again)
+		coop_node_kick(node);
+}

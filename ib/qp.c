@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * qp.c - the life of a UD queue pair; see qp.h for the order of its states.
+ *
+ * A state that the device refuses leaves the queue pair not ready. It is then
+ * replaced when it is wanted next, and if even that fails, posting to it fails:
+ * the fetch that wanted it goes to storage, the next one tries again.
+ */
+#include "ib/qp.h"
+
+#include "ib/node.h"
+
+static int to_ready(struct coop_rnic *r, struct coop_qp *qp)
+{
+	struct ib_qp_attr a = {.qp_state = IB_QPS_INIT, .port_num = r->port.num, .qkey = r->qkey};
+	int err;
+
+	err = ib_modify_qp(qp->ib, &a, IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY);
+	if (err)
+		return err;
+	a.qp_state = IB_QPS_RTR;
+	err = ib_modify_qp(qp->ib, &a, IB_QP_STATE);
+	if (err)
+		return err;
+	a.qp_state = IB_QPS_RTS;
+	err = ib_modify_qp(qp->ib, &a, IB_QP_STATE | IB_QP_SQ_PSN);
+	qp->ready = !err;
+	return err;
+}
+
+int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp)
+{
+	struct ib_qp_init_attr init = {
+		.send_cq = r->scq,
+		.recv_cq = r->rcq,
+		.cap = qp->cap,
+		.sq_sig_type = IB_SIGNAL_REQ_WR,
+		.qp_type = IB_QPT_UD,
+	};
+	struct ib_qp *ib;
+	int err;
+
+	ib = ib_create_qp(r->pd, &init);
+	if (IS_ERR(ib))
+		return PTR_ERR(ib);
+	qp->ib = ib;
+	qp->epoch++;
+	qp->overdue_at = ~0ULL;
+	err = to_ready(r, qp);
+	if (err)
+		coop_qp_destroy(qp);
+	return err;
+}
+
+void coop_qp_destroy(struct coop_qp *qp)
+{
+	if (qp->ib)
+		ib_destroy_qp(qp->ib);
+	qp->ib = NULL;
+	qp->ready = false;
+	qp->epoch++;
+	qp->overdue_at = ~0ULL;
+}
+
+void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp)
+{
+	struct ib_qp_attr a = {.qp_state = IB_QPS_ERR};
+
+	qp->ready = false;
+	if (qp->ib && ib_modify_qp(qp->ib, &a, IB_QP_STATE))
+		coop_rnic_await(r, qp, 0); /* it will not stop: replaced at once */
+}
+
+int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
+{
+	struct ib_qp_attr a = {.qp_state = IB_QPS_RESET};
+
+	if (qp->died)
+		coop_count(r->node->stats, COOP_C_QP_RECYCLED, 1);
+	qp->died = false;
+	qp->overdue_at = ~0ULL;
+	if (qp->ib && !ib_modify_qp(qp->ib, &a, IB_QP_STATE) && !to_ready(r, qp))
+		return 0;
+	return coop_qp_replace(r, qp);
+}
+
+int coop_qp_replace(struct coop_rnic *r, struct coop_qp *qp)
+{
+	coop_qp_destroy(qp);
+	return coop_qp_create(r, qp);
+}

@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * requester.c - fetches: pages of the page cache as receive work requests.
+ *
+ * Each receive has the GRH area first, then the fragments of its segment, then
+ * scrap up to the port's MTU, so that no datagram is too long for it. Pages are
+ * mapped when they are first posted and unmapped before anything is judged; what
+ * is asked for again is mapped again, in both directions, for its first part may
+ * be here already. With ib_copy the datagrams go into private pages of the slot
+ * instead, and what was verified is copied once.
+ *
+ * If the device does not take a receive, the queue pair is stopped and what was
+ * not posted counts as flushed: the engine goes on from there as after a loss.
+ */
+#include <linux/crc32c.h>
+#include <linux/highmem.h>
+
+#include "ib/node.h"
+
+int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 slot)
+{
+	int err;
+
+	err = coop_bufs_create(&s->grh, r->port.dev, r->fetch_wrs, COOP_GRH_STRIDE,
+			       DMA_FROM_DEVICE);
+	if (!err && r->node->cfg.copy)
+		err = coop_bufs_create(&s->own, r->port.dev, COOP_MAX_PAGES, PAGE_SIZE,
+				       DMA_FROM_DEVICE);
+	if (err)
+		return err;
+	s->qp.kind = COOP_QP_FETCH;
+	s->qp.slot = slot;
+	s->qp.cap.max_recv_wr = r->fetch_wrs;
+	s->qp.cap.max_recv_sge = 4;
+	s->qp.cap.max_send_wr = 1; /* some devices refuse a queue of none */
+	s->qp.cap.max_send_sge = 1;
+	return coop_qp_create(r, &s->qp);
+}
+
+/* ---- what is asked --------------------------------------------------------------------------- */
+
+/* Runs of wanted pages as extents; what is too many is not asked for. */
+static int describe(struct coop_rnic *r, struct coop_node_fetch *f, struct coop_fetch_req *req)
+{
+	u32 most = r->node->max_pages, n = 0, i;
+	struct coop_extent *last;
+
+	if (!f->n_pages || f->n_pages > COOP_MAX_PAGES ||
+	    f->index / COOP_MAX_PAGES != (f->index + f->n_pages - 1) / COOP_MAX_PAGES)
+		return -EINVAL;
+	f->asked = 0;
+	for (i = 0; i < f->n_pages && n < most; i++) {
+		if (!(f->want >> i & 1))
+			continue;
+		if (!f->pages[i])
+			return -EINVAL;
+		last = req->n_ext ? &req->ext[req->n_ext - 1] : NULL;
+		if (last && last->index + last->count == f->index + i) {
+			last->count++;
+		} else if (req->n_ext < COOP_MAX_EXTENTS) {
+			req->ext[req->n_ext].index = f->index + i;
+			req->ext[req->n_ext++].count = 1;
+		} else {
+			break;
+		}
+		f->asked |= 1ULL << i;
+		n++;
+	}
+	return n ? 0 : -EINVAL;
+}
+
+int coop_requester_submit(struct coop_rnic *r, struct coop_node_fetch *f, u64 now)
+{
+	struct coop_node *node = r->node;
+	struct coop_fetch_req req = {
+		.cookie = (uintptr_t)f,
+		.fid = f->fid,
+		.version = f->version,
+		.size = f->size,
+	};
+	int err;
+
+	err = describe(r, f, &req);
+	if (err)
+		return err;
+	req.n_hints = coop_peers_hints(node, f, req.hints);
+	err = coop_engine_submit(node->engine, &req, now, &f->id);
+	if (err)
+		return err;
+	f->node = node;
+	f->slot = COOP_NONE;
+	f->good = 0;
+	f->err = 0;
+	list_add_tail(&f->link, &node->fetches);
+	return 0;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------
+ */
+
+static void take_slot(struct coop_rnic *r, struct coop_fetch_slot *s, struct coop_node_fetch *f)
+{
+	u32 i, ordinal = 0;
+
+	s->fetch = f;
+	s->mapped = 0;
+	s->again = 0;
+	f->slot = s->qp.slot;
+	for (i = 0; i < f->n_pages; i++)
+		if (f->asked >> i & 1)
+			s->page[ordinal++] = f->pages[i];
+	for (; ordinal < COOP_MAX_PAGES; ordinal++)
+		s->page[ordinal] = NULL;
+}
+
+/* Where the datagrams of a page go. */
+static struct page *landing(const struct coop_rnic *r, const struct coop_fetch_slot *s, u32 ordinal)
+{
+	return r->node->cfg.copy ? coop_bufs_page(&s->own, ordinal) : s->page[ordinal];
+}
+
+static bool map_page(struct coop_rnic *r, struct coop_fetch_slot *s, u32 ordinal)
+{
+	u64 bit = 1ULL << ordinal;
+
+	if (s->mapped & bit)
+		return true;
+	if (r->node->cfg.copy) {
+		coop_bufs_to_device(&s->own, ordinal);
+		s->dma[ordinal] = coop_bufs_dma(&s->own, ordinal);
+	} else {
+		s->dma[ordinal] =
+			ib_dma_map_page(r->port.dev, s->page[ordinal], 0, PAGE_SIZE,
+					s->again & bit ? DMA_BIDIRECTIONAL : DMA_FROM_DEVICE);
+		if (ib_dma_mapping_error(r->port.dev, s->dma[ordinal]))
+			return false;
+	}
+	s->mapped |= bit;
+	return true;
+}
+
+/* The CPU may look at them from here on. */
+static void unmap_pages(struct coop_rnic *r, struct coop_fetch_slot *s)
+{
+	u64 left;
+	u32 i;
+
+	for (left = s->mapped; left; left &= left - 1) {
+		i = (u32)__ffs64(left);
+		if (r->node->cfg.copy)
+			coop_bufs_to_cpu(&s->own, i);
+		else
+			ib_dma_unmap_page(r->port.dev, s->dma[i], PAGE_SIZE,
+					  s->again >> i & 1 ? DMA_BIDIRECTIONAL : DMA_FROM_DEVICE);
+	}
+	s->again |= s->mapped;
+	s->mapped = 0;
+}
+
+/* ---- receives ----------------------------------------------------------------------------------
+ */
+
+static bool fill_recv(struct coop_rnic *r, struct coop_fetch_slot *s, const struct coop_seg *seg,
+		      u32 number, u32 k)
+{
+	struct ib_recv_wr *wr = &r->recv_wr[k];
+	struct ib_sge *sge = &r->sge[k * 4];
+	u32 n = 0, total = 0, i;
+
+	coop_bufs_to_device(&s->grh, number);
+	sge[n].addr = coop_bufs_dma(&s->grh, number);
+	sge[n].length = COOP_GRH;
+	sge[n++].lkey = r->pd->local_dma_lkey;
+	for (i = 0; i < seg->n_frag; i++) {
+		u32 page = seg->frag[i].page;
+
+		if (page >= COOP_MAX_PAGES || !s->page[page] || !map_page(r, s, page))
+			return false;
+		sge[n].addr = s->dma[page] + seg->frag[i].off;
+		sge[n].length = seg->frag[i].len;
+		sge[n++].lkey = r->pd->local_dma_lkey;
+		total += seg->frag[i].len;
+	}
+	if (total < r->port.mtu) {
+		sge[n].addr = coop_bufs_dma(&r->scrap, 0);
+		sge[n].length = r->port.mtu - total;
+		sge[n++].lkey = r->pd->local_dma_lkey;
+	}
+	wr->wr_id = coop_wr_id(&s->qp, number);
+	wr->sg_list = sge;
+	wr->num_sge = (int)n;
+	wr->next = NULL;
+	if (k)
+		r->recv_wr[k - 1].next = wr;
+	return true;
+}
+
+static u32 post_batch(struct coop_rnic *r, struct coop_fetch_slot *s, const struct coop_seg *seg,
+		      u32 first, u32 n)
+{
+	const struct ib_recv_wr *bad = NULL;
+	u32 k;
+
+	for (k = 0; k < n; k++)
+		if (!fill_recv(r, s, &seg[first + k], first + k, k))
+			break;
+	if (!k)
+		return 0;
+	if (ib_post_recv(s->qp.ib, r->recv_wr, &bad))
+		return bad ? (u32)(bad - r->recv_wr) : 0;
+	return k;
+}
+
+void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
+{
+	struct coop_node_fetch *f = (struct coop_node_fetch *)(uintptr_t)tx->cookie;
+	struct coop_fetch_slot *s = &r->fetch[tx->slot];
+	struct coop_engine *engine = r->node->engine;
+	u32 posted = 0, n, want = tx->n_seg;
+
+	if (s->fetch != f)
+		take_slot(r, s, f);
+	if (!s->qp.ready && !r->closing && !coop_qp_replace(r, &s->qp))
+		coop_engine_set_fetch_qp(engine, tx->slot, s->qp.ib->qp_num, r->qkey);
+	while (posted < want && s->qp.ready && !r->closing) {
+		u32 batch = min_t(u32, want - posted, COOP_BATCH);
+
+		n = post_batch(r, s, tx->seg, posted, batch);
+		posted += n;
+		if (n < batch)
+			break;
+	}
+	s->n_posted += posted;
+	coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
+	if (posted < want) {
+		if (posted)
+			coop_requester_stop(r, tx->slot, now);
+		coop_engine_rx_flush(engine, tx->slot, want - posted, now);
+	}
+}
+
+void coop_requester_stop(struct coop_rnic *r, u32 slot, u64 now)
+{
+	struct coop_fetch_slot *s = &r->fetch[slot];
+
+	coop_count(r->node->stats, COOP_C_QP_STOPS, 1);
+	coop_qp_stop(r, &s->qp);
+	if (s->n_posted && s->qp.overdue_at == ~0ULL)
+		coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
+}
+
+void coop_requester_reset(struct coop_rnic *r, u32 slot)
+{
+	struct coop_fetch_slot *s = &r->fetch[slot];
+	int err;
+
+	if (r->closing || WARN_ON_ONCE(s->n_posted))
+		return;
+	err = coop_qp_recycle(r, &s->qp);
+	if (!err) /* it may be another one */
+		coop_engine_set_fetch_qp(r->node->engine, slot, s->qp.ib->qp_num, r->qkey);
+}
+
+void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 now)
+{
+	struct coop_fetch_slot *s = &r->fetch[coop_wr_slot(wc->wr_id)];
+	struct coop_rx rx = {.slot = s->qp.slot, .wr = (u32)wc->wr_id};
+	struct coop_addr from;
+
+	s->n_posted--;
+	if (!s->n_posted)
+		s->qp.overdue_at = ~0ULL;
+	if (wc->status != IB_WC_SUCCESS) {
+		if (s->qp.ready) {
+			s->qp.died = true;
+			coop_qp_stop(r, &s->qp); /* the rest comes back too */
+			if (s->n_posted)
+				coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
+		}
+		coop_count(r->node->stats, COOP_C_RECV_FLUSHED, 1);
+		coop_engine_rx_flush(r->node->engine, s->qp.slot, 1, now);
+		return;
+	}
+	coop_bufs_to_cpu(&s->grh, rx.wr);
+	coop_source_of(r, wc, coop_bufs_at(&s->grh, rx.wr), &from, &rx.has_gid);
+	rx.has_imm = wc->wc_flags & IB_WC_WITH_IMM;
+	if (rx.has_imm)
+		rx.imm = be32_to_cpu(wc->ex.imm_data);
+	rx.byte_len = wc->byte_len;
+	rx.src_qp = wc->src_qp;
+	memcpy(rx.src_gid, from.gid, sizeof(rx.src_gid));
+	coop_count(r->node->stats, COOP_C_RECV_COMPLETED, 1);
+	if (wc->byte_len > COOP_GRH)
+		coop_count(r->node->stats, COOP_C_PEER_RX_BYTES, wc->byte_len - COOP_GRH);
+	coop_engine_rx_data(r->node->engine, &rx, now);
+}
+
+void coop_requester_lost(struct coop_rnic *r, struct coop_fetch_slot *s, u64 now)
+{
+	u32 n = s->n_posted;
+
+	s->n_posted = 0;
+	if (!n)
+		return;
+	coop_count(r->node->stats, COOP_C_RECV_FLUSHED, n);
+	coop_engine_rx_flush(r->node->engine, s->qp.slot, n, now);
+}
+
+/* ---- the judgement -----------------------------------------------------------------------------
+ */
+
+/* Between a segment's place and a buffer. */
+static void copy_segment(struct coop_rnic *r, const struct coop_fetch_slot *s,
+			 const struct coop_seg *place, u8 *buf, u32 len, bool gather)
+{
+	u32 i, n;
+
+	for (i = 0; i < place->n_frag && len; i++) {
+		struct page *page = landing(r, s, place->frag[i].page);
+
+		n = min(len, place->frag[i].len);
+		if (gather)
+			memcpy_from_page((char *)buf, page, place->frag[i].off, n);
+		else
+			memcpy_to_page(page, place->frag[i].off, (const char *)buf, n);
+		buf += n;
+		len -= n;
+	}
+}
+
+/* Segments that lie where others belong: all are gathered first, because cycles occur. */
+static void put_right(struct coop_rnic *r, const struct coop_fetch_slot *s,
+		      const struct coop_ev *ev)
+{
+	struct coop_engine *engine = r->node->engine;
+	struct coop_seg what, into;
+	u32 i, at, gather;
+
+	for (gather = 2; gather--;) {
+		for (i = 0, at = 0; i < ev->n_moves; i++) {
+			if (!coop_engine_fetch_seg(engine, ev->id, ev->moves[i].seg, &what) ||
+			    !coop_engine_fetch_seg(engine, ev->id, ev->moves[i].into, &into) ||
+			    at + what.len > COOP_MAX_PAGES * PAGE_SIZE)
+				continue;
+			copy_segment(r, s, gather ? &into : &what, (u8 *)r->bounce + at, what.len,
+				     gather);
+			at += what.len;
+			coop_count(r->node->stats, COOP_C_COPIED_BYTES, what.len);
+		}
+	}
+}
+
+static u32 page_crc(struct page *page)
+{
+	void *p = kmap_local_page(page);
+	u32 crc = ~crc32c(~0u, p, PAGE_SIZE);
+
+	kunmap_local(p);
+	return crc;
+}
+
+void coop_requester_verify(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
+{
+	struct coop_node_fetch *f = (struct coop_node_fetch *)(uintptr_t)ev->cookie;
+	struct coop_fetch_slot *s = &r->fetch[f->slot];
+	u64 good = ev->pages, left;
+	u32 i;
+
+	unmap_pages(r, s);
+	if (ev->n_moves)
+		put_right(r, s, ev);
+	for (left = ev->crc ? good : 0; left; left &= left - 1) {
+		i = (u32)__ffs64(left);
+		if (!s->page[i] || page_crc(landing(r, s, i)) != ev->crc[i])
+			good &= ~(1ULL << i);
+	}
+	coop_engine_verify_done(r->node->engine, ev->id, good, now);
+}
+
+/* What lies past the end of the file is of no file. */
+static void clear_tail(const struct coop_node_fetch *f, u32 i)
+{
+	u64 start = (f->index + i) << PAGE_SHIFT;
+
+	if (start >= f->size)
+		zero_user(f->pages[i], 0, PAGE_SIZE);
+	else if (f->size - start < PAGE_SIZE)
+		zero_user_segment(f->pages[i], (u32)(f->size - start), PAGE_SIZE);
+}
+
+void coop_requester_finished(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
+{
+	struct coop_node_fetch *f = (struct coop_node_fetch *)(uintptr_t)ev->cookie;
+	struct coop_fetch_slot *s = f->slot != COOP_NONE ? &r->fetch[f->slot] : NULL;
+	u32 i, ordinal = 0;
+
+	if (s) {
+		WARN_ON_ONCE(s->n_posted);
+		unmap_pages(r, s);
+	}
+	for (i = 0; s && i < f->n_pages; i++) {
+		if (!(f->asked >> i & 1))
+			continue;
+		if (ev->pages >> ordinal & 1) {
+			if (r->node->cfg.copy) {
+				memcpy_page(f->pages[i], 0, landing(r, s, ordinal), 0, PAGE_SIZE);
+				coop_count(r->node->stats, COOP_C_COPIED_BYTES, PAGE_SIZE);
+			}
+			clear_tail(f, i);
+			f->good |= 1ULL << i;
+		}
+		ordinal++;
+	}
+	if (s)
+		s->fetch = NULL;
+	f->err = ev->err ? ev->err : f->good == f->want ? 0 : -ENOENT;
+	list_move_tail(&f->link, &r->node->ended);
+	coop_engine_fetch_release(r->node->engine, ev->id, now);
+}

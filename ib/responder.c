@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * responder.c - serves: pages of the page cache as sends.
+ *
+ * Nothing here waits for a folio or for the requester. What the lookup found is
+ * mapped when it is sent first, and stays so until the serve ends. Of a batch only
+ * the last send is signalled; its completion stands for all, since sends complete
+ * in order. When all batches are complete the file system is asked which pages did
+ * not change meanwhile, after any checksums were taken.
+ *
+ * A queue pair that failed is stopped; when all its batches have come back it is
+ * recycled. What its peer misses it asks for again.
+ */
+#include <linux/crc32c.h>
+#include <linux/highmem.h>
+
+#include "ib/node.h"
+
+#define NO_RECORD    (~0ULL)
+#define LAST_OF_TURN BIT(31) /* in a wr_id's number: the signalled one */
+
+int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 slot)
+{
+	s->qp.kind = COOP_QP_SERVE;
+	s->qp.slot = slot;
+	s->qp.cap.max_send_wr = r->serve_wrs;
+	s->qp.cap.max_send_sge = 2;
+	s->qp.cap.max_recv_wr = 1; /* some devices refuse a queue of none */
+	s->qp.cap.max_recv_sge = 1;
+	return coop_qp_create(r, &s->qp);
+}
+
+/* ---- pages -------------------------------------------------------------------------------------
+ */
+
+void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
+{
+	struct coop_node *node = r->node;
+	struct coop_serving *v = NULL;
+	u64 size = 0;
+	u32 i;
+
+	for (i = 0; i < r->n_serve; i++) {
+		if (!r->serves[i].used) {
+			v = &r->serves[i];
+			break;
+		}
+	}
+	if (!v || r->closing) {
+		coop_engine_lookup_done(node->engine, ev->id, 0, 0, NO_RECORD, now);
+		return;
+	}
+	memset(v, 0, sizeof(*v));
+	v->used = true;
+	v->want_crc = ev->want_crc;
+	v->have = node->ops->lookup(node->host, &ev->fid, ev->version, ev->ext, ev->n_ext, v->page,
+				    &size, &v->cookie) &
+		  ev->pages;
+	r->n_serving++;
+	coop_engine_lookup_done(node->engine, ev->id, v->have, size, i, now);
+}
+
+static u32 page_crc(struct page *page)
+{
+	void *p = kmap_local_page(page);
+	u32 crc = ~crc32c(~0u, p, PAGE_SIZE);
+
+	kunmap_local(p);
+	return crc;
+}
+
+void coop_responder_recheck(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
+{
+	struct coop_node *node = r->node;
+	u32 crc[COOP_MAX_PAGES] = {0}, i;
+	struct coop_serving *v;
+	u64 left, still;
+
+	if (ev->cookie == NO_RECORD) {
+		coop_engine_recheck_done(node->engine, ev->id, 0, NULL, now);
+		return;
+	}
+	v = &r->serves[ev->cookie];
+	for (left = v->want_crc ? v->have : 0; left; left &= left - 1) {
+		i = (u32)__ffs64(left);
+		crc[i] = page_crc(v->page[i]);
+	}
+	still = node->ops->recheck(node->host, v->cookie, v->page, v->have) & v->have;
+	coop_engine_recheck_done(node->engine, ev->id, still, v->want_crc ? crc : NULL, now);
+}
+
+void coop_responder_end(struct coop_rnic *r, const struct coop_ev *ev)
+{
+	struct coop_serving *v;
+	u64 left;
+
+	if (ev->cookie == NO_RECORD)
+		return;
+	v = &r->serves[ev->cookie];
+	for (left = v->mapped; left; left &= left - 1)
+		ib_dma_unmap_page(r->port.dev, v->dma[__ffs64(left)], PAGE_SIZE, DMA_TO_DEVICE);
+	if (v->have || v->cookie)
+		r->node->ops->release(r->node->host, v->cookie, v->page, v->have);
+	v->used = false;
+	r->n_serving--;
+}
+
+/* Where a page is read from; false: it cannot be mapped. */
+static bool source(struct coop_rnic *r, struct coop_serving *v, u32 page, bool absent, u64 *at)
+{
+	u64 bit = 1ULL << page;
+
+	if (!v || absent || !(v->have & bit)) {
+		*at = coop_bufs_dma(&r->zeros, 0);
+		return true;
+	}
+	if (!(v->mapped & bit)) {
+		v->dma[page] =
+			ib_dma_map_page(r->port.dev, v->page[page], 0, PAGE_SIZE, DMA_TO_DEVICE);
+		if (ib_dma_mapping_error(r->port.dev, v->dma[page]))
+			return false;
+		v->mapped |= bit;
+	}
+	*at = v->dma[page];
+	return true;
+}
+
+/* ---- sends
+ * --------------------------------------------------------------------------------------- */
+
+static bool fill_send(struct coop_rnic *r, struct coop_serve_slot *s, struct coop_serving *v,
+		      const struct coop_tx *tx, struct coop_ah *ah, u32 i)
+{
+	const struct coop_seg *seg = &tx->seg[i];
+	struct ib_sge *sge = &r->sge[i * 2];
+	struct ib_ud_wr *wr = &r->send_wr[i];
+	bool last = i + 1 == tx->n_seg;
+	u32 k;
+
+	for (k = 0; k < seg->n_frag; k++) {
+		u64 at;
+
+		if (!source(r, v, seg->frag[k].page, seg->frag[k].absent, &at))
+			return false;
+		sge[k].addr = at + seg->frag[k].off;
+		sge[k].length = seg->frag[k].len;
+		sge[k].lkey = r->pd->local_dma_lkey;
+	}
+	memset(wr, 0, sizeof(*wr));
+	wr->wr.wr_id = coop_wr_id(&s->qp, (s->tail & ~LAST_OF_TURN) | (last ? LAST_OF_TURN : 0));
+	wr->wr.sg_list = sge;
+	wr->wr.num_sge = seg->n_frag;
+	wr->wr.opcode = IB_WR_SEND_WITH_IMM;
+	wr->wr.send_flags = last ? IB_SEND_SIGNALED : 0;
+	wr->wr.ex.imm_data = cpu_to_be32(seg->imm);
+	wr->wr.next = last ? NULL : &r->send_wr[i + 1].wr;
+	wr->ah = ah->ib;
+	wr->remote_qpn = tx->addr.qpn;
+	wr->remote_qkey = tx->addr.qkey;
+	return true;
+}
+
+static void revive(struct coop_rnic *r, struct coop_serve_slot *s, bool replace)
+{
+	if (r->closing || (replace ? coop_qp_replace(r, &s->qp) : coop_qp_recycle(r, &s->qp)))
+		return; /* the next send tries again */
+	s->dead = false;
+	coop_engine_set_serve_qp(r->node->engine, s->qp.slot, s->qp.ib->qp_num);
+}
+
+/* 0, or nothing of the batch is the device's. */
+static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
+{
+	struct coop_serving *v = tx->cookie == NO_RECORD ? NULL : &r->serves[tx->cookie];
+	struct coop_serve_slot *s = &r->serve[tx->slot];
+	const struct ib_send_wr *bad = NULL;
+	struct coop_ah *ah;
+	u64 bytes = 0;
+	u32 i;
+
+	if (r->closing || tx->n_seg > COOP_BATCH)
+		return -ESHUTDOWN;
+	if (!s->qp.ready && s->head == s->tail)
+		revive(r, s, true);
+	if (!s->qp.ready || s->dead || s->tail - s->head == COOP_SERVE_TURNS ||
+	    s->n_posted + tx->n_seg > r->serve_wrs)
+		return -EAGAIN;
+	/* It was made before the REQUEST was let in, so it is there but for odd cases. */
+	ah = coop_ah_get(r, &tx->addr, now);
+	if (!ah || !ah->ib)
+		return -EHOSTUNREACH;
+	for (i = 0; i < tx->n_seg; i++) {
+		if (!fill_send(r, s, v, tx, ah, i))
+			return -ENOMEM;
+		bytes += tx->seg[i].len;
+	}
+	if (ib_post_send(s->qp.ib, &r->send_wr[0].wr, &bad)) {
+		coop_count(r->node->stats, COOP_C_SEND_ERRORS, tx->n_seg);
+		s->dead = true;
+		/*
+		 * The signalled one is not among those that were taken, so their end would never
+		 * be told; that of a queue pair which is no more is certain.
+		 */
+		coop_qp_destroy(&s->qp);
+		coop_responder_lost(r, s, now);
+		return -EIO;
+	}
+	s->turn[s->tail % COOP_SERVE_TURNS].id = tx->id;
+	s->turn[s->tail % COOP_SERVE_TURNS].n_seg = tx->n_seg;
+	s->turn[s->tail % COOP_SERVE_TURNS].ah = ah;
+	coop_ah_hold(ah);
+	s->tail++;
+	s->n_posted += tx->n_seg;
+	coop_rnic_await(r, &s->qp, now + COOP_SENT_US);
+	coop_count(r->node->stats, COOP_C_SEND_POSTED, tx->n_seg);
+	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, bytes);
+	return 0;
+}
+
+void coop_responder_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
+{
+	int err;
+
+	if (!tx->n_seg)
+		return;
+	err = post(r, tx, now);
+	if (err)
+		coop_engine_tx_done(r->node->engine, tx->id, tx->n_seg, err, now);
+}
+
+static void end_turn(struct coop_rnic *r, struct coop_serve_slot *s, int err, u64 now)
+{
+	u32 k = s->head++ % COOP_SERVE_TURNS, n = s->turn[k].n_seg;
+
+	s->n_posted -= n;
+	coop_ah_put(r, s->turn[k].ah);
+	coop_count(r->node->stats, err ? COOP_C_SEND_ERRORS : COOP_C_SEND_COMPLETED, n);
+	coop_engine_tx_done(r->node->engine, s->turn[k].id, n, err, now);
+}
+
+void coop_responder_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 now)
+{
+	struct coop_serve_slot *s = &r->serve[coop_wr_slot(wc->wr_id)];
+	u32 number = (u32)wc->wr_id;
+	bool good = wc->status == IB_WC_SUCCESS;
+
+	if (!good && !s->dead) {
+		s->dead = true;
+		s->qp.died = s->qp.ready;
+		coop_qp_stop(r, &s->qp);
+	}
+	if ((number & LAST_OF_TURN) && s->head != s->tail)
+		end_turn(r, s, good ? 0 : -EIO, now);
+	s->qp.overdue_at = ~0ULL;
+	if (s->head != s->tail)
+		coop_rnic_await(r, &s->qp, now + COOP_SENT_US);
+	else if (s->dead)
+		revive(r, s, false);
+}
+
+void coop_responder_lost(struct coop_rnic *r, struct coop_serve_slot *s, u64 now)
+{
+	while (s->head != s->tail)
+		end_turn(r, s, -EIO, now);
+}

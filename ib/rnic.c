@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * rnic.c - a node's share of a device: made whole, or not at all.
+ *
+ * What the device cannot hold is refused here, with a text that says which option
+ * to lower: later on nothing can run out. When the node leaves, the queue pairs go
+ * first, for with them the device's right to touch memory ends; then all that they
+ * used.
+ *
+ * Queue pairs whose completions do not come (a device that forgot them) are
+ * replaced after a while, so that no page stays locked for ever.
+ */
+#include <linux/mm.h>
+#include <linux/rcupdate.h>
+#include <linux/slab.h>
+
+#include "ib/node.h"
+
+#define SERVE_WRS 256 /* a requester's MTU may be a quarter of ours */
+
+static void on_completion(struct ib_cq *cq, void *context)
+{
+	coop_node_kick(context);
+}
+
+static void on_cq_event(struct ib_event *event, void *context)
+{
+	struct coop_node *node = context;
+
+	coop_count(node->stats, COOP_C_CQ_ERRORS, 1);
+}
+
+/* Largest number of sends a serve slot can have, within the device. */
+static u32 serve_wrs(const struct coop_rnic *r)
+{
+	const struct ib_device_attr *a = &r->port.dev->attrs;
+	u32 most = min_t(u32, a->max_qp_wr, COOP_MAX_SEGS);
+
+	if (a->max_cqe > COOP_CTRL_SENDS)
+		most = min(most, (a->max_cqe - COOP_CTRL_SENDS) / r->n_serve);
+	return min(most, max_t(u32, SERVE_WRS, COOP_MAX_PAGES * r->per_page));
+}
+
+static int fits(const struct coop_rnic *r, char *why, size_t size)
+{
+	const struct ib_device_attr *a = &r->port.dev->attrs;
+	const char *name = dev_name(&r->port.dev->dev);
+	u64 recvs = COOP_CTRL_RECVS + (u64)r->n_fetch * r->fetch_wrs;
+
+	if (a->max_recv_sge < 4 || a->max_send_sge < 2) {
+		snprintf(why, size, "%s takes %d entries a receive; coopfs needs 4", name,
+			 a->max_recv_sge);
+		return -EINVAL;
+	}
+	if (1 + r->n_fetch + r->n_serve > (u32)a->max_qp) {
+		snprintf(why, size,
+			 "%s has %d queue pairs: lower ib_num_srpc= and ib_num_rrpc=", name,
+			 a->max_qp);
+		return -EINVAL;
+	}
+	if (recvs > (u64)a->max_cqe) {
+		snprintf(why, size,
+			 "%s has room for %d completions, %llu receives may be posted: lower "
+			 "ib_num_srpc= to %u",
+			 name, a->max_cqe, recvs,
+			 max_t(int, a->max_cqe - COOP_CTRL_RECVS, 0) / r->fetch_wrs);
+		return -EINVAL;
+	}
+	if (r->serve_wrs < COOP_BATCH * r->per_page && r->serve_wrs < COOP_MAX_SEGS) {
+		snprintf(why, size,
+			 "%s has room for %d completions, too few for %u serves: lower "
+			 "ib_num_rrpc=",
+			 name, a->max_cqe, r->n_serve);
+		return -EINVAL;
+	}
+	if (r->fetch_wrs > (u32)a->max_qp_wr || COOP_CTRL_RECVS > a->max_qp_wr) {
+		snprintf(why, size, "%s takes %d receives a queue pair; coopfs needs %u", name,
+			 a->max_qp_wr, max_t(u32, r->fetch_wrs, COOP_CTRL_RECVS));
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static struct ib_cq *create_cq(struct coop_rnic *r, u32 entries, u32 vector)
+{
+	struct ib_cq_init_attr attr = {
+		.cqe = entries,
+		.comp_vector = vector % r->port.dev->num_comp_vectors,
+	};
+
+	return ib_create_cq(r->port.dev, on_completion, on_cq_event, r->node, &attr);
+}
+
+static int create_all(struct coop_rnic *r, const char **what)
+{
+	u32 i;
+	int err;
+
+	*what = "protection domain";
+	r->pd = ib_alloc_pd(r->port.dev, 0);
+	if (IS_ERR(r->pd)) {
+		err = PTR_ERR(r->pd);
+		r->pd = NULL;
+		return err;
+	}
+	*what = "completion queue for receives (lower ib_num_srpc=)";
+	r->rcq = create_cq(r, COOP_CTRL_RECVS + r->n_fetch * r->fetch_wrs, 0);
+	if (IS_ERR(r->rcq)) {
+		err = PTR_ERR(r->rcq);
+		r->rcq = NULL;
+		return err;
+	}
+	*what = "completion queue for sends (lower ib_num_rrpc=)";
+	r->scq = create_cq(r, COOP_CTRL_SENDS + r->n_serve * r->serve_wrs, 1);
+	if (IS_ERR(r->scq)) {
+		err = PTR_ERR(r->scq);
+		r->scq = NULL;
+		return err;
+	}
+	*what = "memory";
+	err = coop_bufs_create(&r->scrap, r->port.dev, 1, PAGE_SIZE, DMA_FROM_DEVICE);
+	if (!err)
+		err = coop_bufs_create(&r->zeros, r->port.dev, 1, PAGE_SIZE, DMA_TO_DEVICE);
+	if (err)
+		return err;
+	*what = "control queue pair";
+	err = coop_ctrl_create(r);
+	if (err)
+		return err;
+	*what = "queue pair to fetch with (lower ib_num_srpc=)";
+	for (i = 0; i < r->n_fetch && !err; i++)
+		err = coop_requester_create(r, &r->fetch[i], (u16)i);
+	if (err)
+		return err;
+	*what = "queue pair to serve with (lower ib_num_rrpc=)";
+	for (i = 0; i < r->n_serve && !err; i++)
+		err = coop_responder_create(r, &r->serve[i], (u16)i);
+	return err;
+}
+
+struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_port *port, char *why,
+				   size_t size)
+{
+	const struct coop_node_cfg *cfg = &node->cfg;
+	const char *name = dev_name(&port->dev->dev), *what = "memory";
+	struct coop_rnic *r;
+	u32 pages;
+	int err;
+
+	if (cfg->mtu && (cfg->mtu > port->mtu || cfg->mtu < COOP_MTU_MIN || cfg->mtu % 4)) {
+		snprintf(why, size, "ib_mtu=%u: %s port %u carries %u to %u, multiples of 4",
+			 cfg->mtu, name, port->num, COOP_MTU_MIN, port->mtu);
+		return ERR_PTR(-EINVAL);
+	}
+	r = kvzalloc(sizeof(*r), GFP_KERNEL);
+	if (!r)
+		goto no_memory;
+	r->node = node;
+	r->port = *port;
+	r->mtu = cfg->mtu ? cfg->mtu : port->mtu;
+	r->qkey = cfg->qkey | BIT(31);
+	r->per_page = DIV_ROUND_UP(PAGE_SIZE, r->mtu);
+	pages = min(coop_wire_max_segs(r->mtu) / r->per_page, coop_wire_max_pages(r->mtu));
+	r->fetch_wrs = pages * r->per_page;
+	r->n_fetch = cfg->num_srpc;
+	r->n_serve = cfg->num_rrpc;
+	r->serve_wrs = serve_wrs(r);
+	r->overdue_at = ~0ULL;
+	coop_ah_cache_init(&r->ah);
+	err = fits(r, why, size);
+	if (err) {
+		kvfree(r);
+		return ERR_PTR(err);
+	}
+	r->fetch = kvcalloc(r->n_fetch, sizeof(*r->fetch), GFP_KERNEL);
+	r->serve = kvcalloc(r->n_serve, sizeof(*r->serve), GFP_KERNEL);
+	r->serves = kvcalloc(r->n_serve, sizeof(*r->serves), GFP_KERNEL);
+	r->bounce = kvmalloc_array(COOP_MAX_PAGES, PAGE_SIZE, GFP_KERNEL);
+	err = -ENOMEM;
+	if (r->fetch && r->serve && r->serves && r->bounce)
+		err = create_all(r, &what);
+	if (err) {
+		snprintf(why, size, "%s port %u: cannot create: %s (error %d)", name, port->num,
+			 what, err);
+		r->closing = true;
+		coop_rnic_destroy(r);
+		return ERR_PTR(err);
+	}
+	coop_rnic_address(r, &r->self);
+	return r;
+
+no_memory:
+	snprintf(why, size, "%s port %u: out of memory", name, port->num);
+	return ERR_PTR(-ENOMEM);
+}
+
+void coop_rnic_address(const struct coop_rnic *r, struct coop_addr *self)
+{
+	memset(self, 0, sizeof(*self));
+	memcpy(self->gid, r->port.gid.raw, sizeof(self->gid));
+	self->lid = r->port.lid;
+	self->sl = (u8)r->node->cfg.sl;
+	self->qpn = r->ctrl.qp.ib ? r->ctrl.qp.ib->qp_num : 0;
+	self->qkey = r->qkey;
+}
+
+static void destroy_qps(struct coop_rnic *r)
+{
+	u32 i;
+
+	coop_qp_destroy(&r->ctrl.qp);
+	for (i = 0; r->fetch && i < r->n_fetch; i++)
+		coop_qp_destroy(&r->fetch[i].qp);
+	for (i = 0; r->serve && i < r->n_serve; i++)
+		coop_qp_destroy(&r->serve[i].qp);
+}
+
+void coop_rnic_silence(struct coop_rnic *r, u64 now)
+{
+	u32 i;
+
+	lockdep_assert_held(&r->node->lock);
+	destroy_qps(r);
+	coop_ctrl_lost(r);
+	for (i = 0; i < r->n_fetch; i++)
+		coop_requester_lost(r, &r->fetch[i], now);
+	for (i = 0; i < r->n_serve; i++)
+		coop_responder_lost(r, &r->serve[i], now);
+}
+
+void coop_rnic_destroy(struct coop_rnic *r)
+{
+	u32 i;
+
+	destroy_qps(r); /* those of a creation that failed */
+	coop_ah_cache_destroy(r);
+	if (r->rcq)
+		ib_destroy_cq(r->rcq);
+	if (r->scq)
+		ib_destroy_cq(r->scq);
+	/* Some drivers call on_completion() from a softirq that was on its way. */
+	synchronize_rcu();
+	for (i = 0; r->fetch && i < r->n_fetch; i++) {
+		coop_bufs_destroy(&r->fetch[i].grh);
+		coop_bufs_destroy(&r->fetch[i].own);
+	}
+	coop_bufs_destroy(&r->ctrl.grh);
+	coop_bufs_destroy(&r->ctrl.rx);
+	coop_bufs_destroy(&r->ctrl.tx);
+	coop_bufs_destroy(&r->scrap);
+	coop_bufs_destroy(&r->zeros);
+	if (r->pd)
+		ib_dealloc_pd(r->pd);
+	kvfree(r->fetch);
+	kvfree(r->serve);
+	kvfree(r->serves);
+	kvfree(r->bounce);
+	kvfree(r);
+}
+
+void coop_rnic_await(struct coop_rnic *r, struct coop_qp *qp, u64 until)
+{
+	qp->overdue_at = until;
+	r->overdue_at = min(r->overdue_at, until);
+}
+
+void coop_rnic_overdue(struct coop_rnic *r, u64 now)
+{
+	u64 next = ~0ULL;
+	u32 i;
+
+	lockdep_assert_held(&r->node->lock);
+	if (r->overdue_at > now || r->closing)
+		return;
+	if (r->ctrl.qp.overdue_at <= now) {
+		coop_qp_destroy(&r->ctrl.qp);
+		coop_ctrl_lost(r);
+		coop_devices_changed(); /* attaches anew */
+	}
+	next = min(next, r->ctrl.qp.overdue_at);
+	for (i = 0; i < r->n_fetch; i++) {
+		struct coop_fetch_slot *s = &r->fetch[i];
+
+		if (s->qp.overdue_at <= now) {
+			coop_qp_destroy(&s->qp);
+			coop_requester_lost(r, s, now);
+		}
+		next = min(next, s->qp.overdue_at);
+	}
+	for (i = 0; i < r->n_serve; i++) {
+		struct coop_serve_slot *s = &r->serve[i];
+
+		if (s->qp.overdue_at <= now) {
+			coop_qp_destroy(&s->qp);
+			coop_responder_lost(r, s, now);
+		}
+		next = min(next, s->qp.overdue_at);
+	}
+	r->overdue_at = next;
+}
