@@ -45,7 +45,8 @@ struct coop_options {
 	bool ib; /* exchange pages with peers */
 	struct coop_node_cfg node;
 	bool soft;
-	u32 timeo_ms;
+	u32 timeo_ds;      /* tenths of a second, as NFS has it */
+	char *server_addr; /* numeric addresses, where the source has names; NULL: it has none */
 };
 
 struct coop_mount {
@@ -62,9 +63,12 @@ struct coop_mount {
 	struct work_struct iput_work;
 	atomic_t reads; /* windows that are being read (read.c) */
 	wait_queue_head_t reads_gone;
-	/* root, as the handshake gave it */
-	u8 root_fh[COOP_ST_FH_MAX];
-	u32 root_fh_len;
+	atomic_t calls; /* that hold an inode and nobody waits for; reads_gone tells of them too */
+	struct mutex node_lock; /* between the daemon's pushes and the node's coming and going */
+	atomic64_t clock;       /* of tickets, see coop_ticket() */
+	spinlock_t files_lock;
+	struct list_head files; /* open at storage, coop_file.opened */
+	u32 reopenings;
 };
 
 struct coop_inode {
@@ -77,21 +81,46 @@ struct coop_inode {
 	spinlock_t lock;          /* guards what follows */
 	u64 version;              /* data version of the pages; 0: none that storage proved */
 	u64 size;                 /* bytes of the file at that version */
+	u64 seen, seen_size;      /* what storage told last; not of our pages if version is 0 */
+	u64 believed;             /* ticket of the reply that attributes are from */
+	u64 mixed;                /* counts what made version 0 or came in without one */
+	u32 changes;              /* our own changes of content that are under way */
+	struct list_head pending; /* those answered before one that they follow */
+	wait_queue_head_t quiet;  /* 'changes' came down to 0 */
+	unsigned long flags;      /* COOP_I_*, atomic */
+	u64 verifier;             /* of the changes that no COMMIT has covered */
+	u64 unstable;             /* counts them; 0: none */
 	unsigned long attr_until; /* jiffies until which the attributes are believed */
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS]; /* node ids, from the last open of this version */
 	struct list_head files;      /* open files, coop_file.link */
-	int write_error;             /* of writeback, for the next fsync or close */
+	/* iput() that were put off */
+	struct llist_node unused;
+	atomic_t unused_refs;
 };
 
-/* file->private_data. */
+enum coop_inode_flag { /* bits of coop_inode.flags */
+		       COOP_I_STALE,  /* somebody else changed the content that pages are of */
+		       COOP_I_LOOKUP, /* directory: its entries are being looked up one by one */
+		       COOP_I_WROTE,  /* a close has something to commit */
+};
+
+/* One open at storage; file->private_data. */
 struct coop_file {
-	struct list_head link; /* coop_inode.files */
-	refcount_t refs;       /* the open file; reads and writes under way that name open_id */
-	struct inode *inode;
+	struct list_head link;   /* coop_inode.files */
+	struct list_head opened; /* coop_mount.files */
+	refcount_t refs;         /* the open file; reads and writes under way that name open_id */
+	struct inode *inode;     /* whoever has a reference to this has one to the inode */
+	const struct cred *cred; /* of the opener, for opening again */
 	u64 open_id;
 	u32 flags; /* enum coop_st_open_flag */
 	int error; /* of re-opening, after the daemon lost the session */
+	u32 reopening; /* coop_mount.reopenings that it was part of */
+	/*
+	 * The same file with the other meaning of O_APPEND, which fcntl() changes and storage
+	 * carries out; opened at its first use, never changed after that.
+	 */
+	struct coop_file *other;
 };
 
 static inline struct coop_mount *coop_sb(const struct super_block *sb)
@@ -102,6 +131,18 @@ static inline struct coop_mount *coop_sb(const struct super_block *sb)
 static inline struct coop_inode *coop_i(const struct inode *inode)
 {
 	return container_of(inode, struct coop_inode, vfs);
+}
+
+/* A call that holds an inode and that nobody waits for: umount does. */
+static inline void coop_calls_begin(struct coop_mount *m)
+{
+	atomic_inc(&m->calls);
+}
+
+static inline void coop_calls_end(struct coop_mount *m)
+{
+	if (atomic_dec_and_test(&m->calls))
+		wake_up_all(&m->reads_gone);
 }
 
 /* What one moment's reads need to know together. */
@@ -116,38 +157,99 @@ void coop_content_get(struct coop_inode *ci, struct coop_content *out);
 /* ---- super.c, options.c ---- */
 extern struct file_system_type coop_fs_type;
 int coop_init_fs_context(struct fs_context *fc);
+int coop_options_begin(struct fs_context *fc, const struct coop_options *now);
+int coop_options_end(struct fs_context *fc);
+/* What a remount may not change is as it was, or -EINVAL and a message. */
+int coop_options_compare(struct fs_context *fc, const struct coop_options *old);
 int coop_inode_cache_init(void);
 void coop_inode_cache_exit(void);
 int coop_options_parse(struct fs_context *fc, struct fs_parameter *param);
-int coop_options_source(struct fs_context *fc, struct coop_options *opt);
 void coop_options_show(struct seq_file *m, const struct coop_options *opt, char separator);
 void coop_options_free(struct coop_options *opt);
 
 /* ---- inode.c ---- */
 extern const struct inode_operations coop_file_inode_ops;
+/* Parts of super_operations. */
+struct inode *coop_alloc_inode(struct super_block *sb);
+void coop_free_inode(struct inode *inode);
+void coop_evict_inode(struct inode *inode);
+int coop_write_inode(struct inode *inode, struct writeback_control *wbc);
 /*
  * The inode of fid, made if new, its attributes brought up to date. May sleep.
  * Return: a reference, ERR_PTR(-ENOMEM), or ERR_PTR(-ESTALE): another type of file under one fid.
  */
 struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr, const u8 *fh,
-			u32 fh_len);
+			u32 fh_len, u64 asked);
 /* An inode that is in memory, without waiting; NULL: none. The put is coop_iput_later(). */
 struct inode *coop_ilookup(struct super_block *sb, const struct coop_fid *fid);
 /* iput() from where sleeping long is not allowed. */
 void coop_iput_later(struct inode *inode);
 /*
- * Attributes that storage returned. 'before': the data version before the change that this reply
- * is about, 0 if none or not known. Invalidates pages if the content is another than ours.
+ * Replies come in any order. Who asks takes a ticket first; a reply is believed only if it was
+ * asked for after the one that was believed last.
  */
-void coop_attr_update(struct inode *inode, const struct coop_st_attr *attr, u64 before, bool ours);
+static inline u64 coop_ticket(struct super_block *sb)
+{
+	return atomic64_inc_return(&coop_sb(sb)->clock);
+}
+/* Attributes that storage returned. Any context: pages of another content are only marked. */
+void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked);
+/* The attributes are not to be believed any more. */
+void coop_attr_expire(struct inode *inode);
+/*
+ * Asks storage for the attributes if they are old, or in any case. Folio locks may be held. If
+ * our own changes are under way it waits for them, so that what is learned is about others'.
+ */
 int coop_revalidate(struct inode *inode, bool force);
 int coop_getattr(struct user_namespace *ns, const struct path *path, struct kstat *stat, u32 mask,
 		 unsigned int flags);
 int coop_setattr(struct user_namespace *ns, struct dentry *dentry, struct iattr *attr);
 int coop_permission(struct user_namespace *ns, struct inode *inode, int mask);
 
+/* ---- content.c: which version the pages are of ---- */
+/* A WRITE under way. */
+struct coop_change {
+	struct list_head link; /* coop_inode.pending, then the caller's list of settled ones */
+	u64 before, after, size;
+	bool known; /* storage said what it did */
+};
+void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr);
+/* From the reply to an open of what was learned last. */
+void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes);
+/* Bytes of no proven version are about to come among the pages. */
+void coop_content_unproved(struct coop_inode *ci);
+/*
+ * If the pages are not of what storage has, writes the dirty ones and drops the rest. Takes
+ * invalidate_lock: no folio lock may be held. 0 also if others keep it from being settled.
+ */
+int coop_content_settle(struct inode *inode);
+static inline int coop_content_fresh(struct inode *inode)
+{
+	return test_bit(COOP_I_STALE, &coop_i(inode)->flags) ? coop_content_settle(inode) : 0;
+}
+void coop_change_begin(struct coop_inode *ci);
+/*
+ * res: the reply, NULL: it is not known what happened. Adds to 'settled' those changes whose
+ * pages may be clean now: their version is the inode's, or the inode has none.
+ */
+void coop_change_end(struct inode *inode, struct coop_change *change,
+		     const struct coop_st_body *res, struct list_head *settled);
+/* write.c: ends the writeback of the changes on the list. */
+void coop_changes_settled(struct list_head *settled);
+/*
+ * The end of a change other than by writeback: [from, to] of pages go before the version moves on
+ * (from > to: none). i_rwsem is held. truncate: i_size becomes res->attr.size.
+ */
+void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, loff_t from,
+			   loff_t to, bool truncate);
+/* What was changed and may be lost until a COMMIT; errors go to the mapping. */
+void coop_unstable_add(struct inode *inode, u64 verifier);
+int coop_commit(struct inode *inode);
+
 /* ---- dir.c, link.c ---- */
 extern const struct inode_operations coop_dir_inode_ops, coop_symlink_inode_ops;
+/* The name was seen at storage just now. */
+void coop_entry_seen(struct dentry *dentry);
 extern const struct file_operations coop_dir_ops;
 extern const struct dentry_operations coop_dentry_ops;
 
@@ -157,6 +259,21 @@ struct coop_file *coop_file_get(struct coop_file *f);
 void coop_file_put(struct coop_file *f); /* the last one sends CLOSE */
 /* Any open file of the inode with these flags, for I/O that has none of its own. */
 struct coop_file *coop_file_find(struct inode *inode, u32 flags);
+/* The same file, opened with or without O_APPEND; a reference or ERR_PTR. May ask storage. */
+struct coop_file *coop_file_as(struct coop_file *f, bool append);
+/* atomic_open's part behind CREATE; the call's reply is used up. */
+struct coop_file *coop_file_alloc(struct coop_mount *mount, u32 flags);
+void coop_file_free(struct coop_file *f);
+void coop_file_attach(struct coop_file *f, struct inode *inode);
+u32 coop_file_flags(unsigned int open_flags);
+/* The daemon forgot what is open. */
+void coop_files_reopen(struct coop_mount *mount);
+int coop_write_init(void);
+void coop_write_exit(void);
+/* Reads and writes that pass by the page cache. */
+ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to);
+ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from);
+vm_fault_t coop_page_mkwrite(struct vm_fault *vmf);
 
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;

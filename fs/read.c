@@ -130,6 +130,8 @@ void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from)
 	 */
 	spin_lock(&ci->lock);
 	same = ci->version == w->content.version;
+	if (same && !ci->version)
+		ci->mixed++; /* a settling must not take them for its version's */
 	spin_unlock(&ci->lock);
 	if (!same)
 		return;

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * content.c - which data version the pages of a file are of.
+ *
+ * Either all clean pages of an inode are of coop_inode.version, or version is 0 and
+ * they prove nothing: they may be read here, but no peer gets them. Version goes
+ * to 0 when somebody else's change is learned of, or when a change of our own does not
+ * follow on from what we have. It comes back in two ways only: by settling (the
+ * pages are dropped, then what storage has is the version), which an open does; or, for
+ * our own changes, not at all to 0: storage says in its reply from which version the
+ * change led to which.
+ *
+ * Many WRITEs are under way at once and their replies come in any order, while storage
+ * did them one after another. So a reply that does not follow on from our version waits
+ * in 'pending', its pages still under writeback (and therefore not served), until those
+ * before it have come. If none is under way any more and it still does not follow on,
+ * somebody else wrote in between, or storage could not tell.
+ *
+ * 'mixed' counts what a settling must not overlook: bytes of no version that came in
+ * while it dropped the pages.
+ */
+#include <linux/pagemap.h>
+#include <linux/writeback.h>
+
+#include "fs/fs.h"
+
+static void unproved_locked(struct coop_inode *ci)
+{
+	lockdep_assert_held(&ci->lock);
+	coop_content_changes(ci);
+	ci->mixed++;
+	ci->version = 0;
+	ci->n_openers = 0;
+}
+
+void coop_content_unproved(struct coop_inode *ci)
+{
+	spin_lock(&ci->lock);
+	unproved_locked(ci);
+	spin_unlock(&ci->lock);
+}
+
+void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr)
+{
+	lockdep_assert_held(&ci->lock);
+	/* What storage saw may be in the middle of our own changes; their replies will tell. */
+	if (ci->changes)
+		return;
+	ci->seen = attr->version;
+	ci->seen_size = attr->size;
+	if (ci->version == attr->version)
+		return;
+	if (ci->version) {
+		unproved_locked(ci);
+		set_bit(COOP_I_STALE, &ci->flags);
+	}
+	ci->size = attr->size;
+	if (!ci->vfs.i_mapping->nrpages && ci->vfs.i_state & I_NEW)
+		ci->version = attr->version; /* nobody else has this inode yet */
+}
+
+void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes)
+{
+	spin_lock(&ci->lock);
+	if (version == ci->version) {
+		ci->n_openers = min_t(u32, n_nodes, COOP_MAX_HINTS);
+		memcpy(ci->openers, nodes, ci->n_openers * sizeof(nodes[0]));
+	}
+	spin_unlock(&ci->lock);
+}
+
+static bool settled(struct coop_inode *ci)
+{
+	bool yes;
+
+	spin_lock(&ci->lock);
+	yes = ci->version && ci->version == ci->seen;
+	spin_unlock(&ci->lock);
+	return yes;
+}
+
+int coop_content_settle(struct inode *inode)
+{
+	struct address_space *mapping = inode->i_mapping;
+	struct coop_inode *ci = coop_i(inode);
+	u64 mixed;
+	int err;
+
+	if (settled(ci))
+		return 0;
+	/* What could not be written is told by fsync; here it is in nobody's way. */
+	filemap_write_and_wait(mapping);
+	if (settled(ci)) /* the writes have led there */
+		return 0;
+	filemap_invalidate_lock(mapping);
+	spin_lock(&ci->lock);
+	unproved_locked(ci);
+	mixed = ci->mixed;
+	clear_bit(COOP_I_STALE, &ci->flags);
+	spin_unlock(&ci->lock);
+	err = invalidate_inode_pages2(mapping);
+	spin_lock(&ci->lock);
+	if (err) {
+		/* Dirtied again, or mapped and written: the next one tries again. */
+		set_bit(COOP_I_STALE, &ci->flags);
+	} else if (ci->mixed == mixed && !ci->changes && ci->seen) {
+		coop_content_changes(ci);
+		ci->version = ci->seen;
+		ci->size = ci->seen_size;
+	}
+	spin_unlock(&ci->lock);
+	filemap_invalidate_unlock(mapping);
+	return 0;
+}
+
+/* ---- our own changes --------------------------------------------------------------- */
+
+void coop_change_begin(struct coop_inode *ci)
+{
+	spin_lock(&ci->lock);
+	ci->changes++;
+	spin_unlock(&ci->lock);
+}
+
+/*
+ * One fewer is under way; what storage has now is after 'res'. What nothing is left to wait for
+ * goes to 'settled'.
+ */
+static void change_done_locked(struct coop_inode *ci, const struct coop_st_body *res,
+			       struct list_head *settled)
+{
+	lockdep_assert_held(&ci->lock);
+	/* Replies to what was asked before now are older than this change. */
+	ci->believed = coop_ticket(ci->vfs.i_sb);
+	if (!--ci->changes) {
+		if (!list_empty(&ci->pending))
+			unproved_locked(ci);
+		wake_up_all(&ci->quiet);
+	}
+	if (!ci->version)
+		list_splice_tail_init(&ci->pending, settled);
+	ci->seen = ci->version ?: res ? res->attr.version : 0;
+	ci->seen_size = ci->version ? ci->size : res ? res->attr.size : 0;
+}
+
+/* Takes the pending changes that follow on from the inode's version, in their order. */
+static void follow_locked(struct coop_inode *ci, struct list_head *settled)
+{
+	struct coop_change *p;
+	bool found;
+
+	lockdep_assert_held(&ci->lock);
+	do {
+		found = false;
+		list_for_each_entry(p, &ci->pending, link)
+		{
+			if (!p->known || p->before != ci->version)
+				continue;
+			ci->version = p->after;
+			ci->size = p->size;
+			list_move_tail(&p->link, settled);
+			found = true;
+			break;
+		}
+	} while (found);
+}
+
+void coop_change_end(struct inode *inode, struct coop_change *change,
+		     const struct coop_st_body *res, struct list_head *settled)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	change->known = res && res->before;
+	if (res) {
+		change->before = res->before;
+		change->after = res->attr.version;
+		change->size = res->attr.size;
+	}
+	spin_lock(&ci->lock);
+	coop_content_changes(ci);
+	list_add_tail(&change->link, &ci->pending);
+	if (ci->version)
+		follow_locked(ci, settled);
+	change_done_locked(ci, res, settled);
+	spin_unlock(&ci->lock);
+}
+
+/* The version that the change led from, if nothing else was under way; 0 is given meanwhile. */
+static u64 alone_locked(struct coop_inode *ci, const struct coop_st_body *res)
+{
+	const u64 version = ci->version;
+	const bool follows = res && version && res->before == version && ci->changes == 1;
+
+	unproved_locked(ci);
+	return follows ? version : 0;
+}
+
+void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, loff_t from,
+			   loff_t to, bool truncate)
+{
+	struct coop_inode *ci = coop_i(inode);
+	const bool local = truncate || from <= to;
+	LIST_HEAD(settled);
+	u64 mixed, version;
+	int err = 0;
+
+	if (res && !local && res->before == res->attr.version) {
+		/* Content is what it was; so are the pages. */
+		spin_lock(&ci->lock);
+		change_done_locked(ci, res, &settled);
+		spin_unlock(&ci->lock);
+		coop_changes_settled(&settled);
+		return;
+	}
+	spin_lock(&ci->lock);
+	version = alone_locked(ci, res);
+	mixed = ci->mixed;
+	list_splice_tail_init(&ci->pending, &settled);
+	spin_unlock(&ci->lock);
+	/* WRITEs that waited for others: there is no version left to wait for. */
+	coop_changes_settled(&settled);
+
+	filemap_invalidate_lock(inode->i_mapping);
+	if (truncate) {
+		const loff_t old = i_size_read(inode);
+
+		truncate_setsize(inode, res->attr.size);
+		if (res->attr.size > old)
+			pagecache_isize_extended(inode, old, res->attr.size);
+	} else if (local) {
+		err = invalidate_inode_pages2_range(inode->i_mapping, from >> PAGE_SHIFT,
+						    to >> PAGE_SHIFT);
+	}
+	spin_lock(&ci->lock);
+	if (version && !err && ci->mixed == mixed && ci->changes == 1) {
+		coop_content_changes(ci);
+		ci->version = res->attr.version;
+		ci->size = res->attr.size;
+	}
+	change_done_locked(ci, res, &settled);
+	spin_unlock(&ci->lock);
+	filemap_invalidate_unlock(inode->i_mapping);
+	coop_changes_settled(&settled);
+}
+
+/* ---- what may be lost ---------------------------------------------------------------- */
+
+void coop_unstable_add(struct inode *inode, u64 verifier)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool lost;
+
+	spin_lock(&ci->lock);
+	/* Storage came up anew, or could not write: what it had acknowledged may be gone. */
+	lost = ci->unstable && ci->verifier != verifier;
+	ci->verifier = verifier;
+	ci->unstable++;
+	spin_unlock(&ci->lock);
+	if (lost)
+		mapping_set_error(inode->i_mapping, -EIO);
+	__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
+}
+
+int coop_commit(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+	u64 covered, verifier;
+	struct coop_file *file;
+	struct coop_call *call;
+	bool lost = false;
+	int err;
+
+	spin_lock(&ci->lock);
+	covered = ci->unstable;
+	verifier = ci->verifier;
+	spin_unlock(&ci->lock);
+	if (!covered)
+		return 0;
+	file = coop_file_find(inode, COOP_ST_O_WRITE);
+	if (!file)
+		return 0; /* its close has done it */
+	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
+	if (!call) {
+		coop_file_put(file);
+		return -ENOMEM;
+	}
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	call->arg.open_id = file->open_id;
+	err = coop_call_run(call);
+	if (!err) {
+		spin_lock(&ci->lock);
+		lost = call->res.verifier != verifier;
+		if (ci->unstable == covered)
+			ci->unstable = 0;
+		spin_unlock(&ci->lock);
+	}
+	if (lost)
+		mapping_set_error(inode->i_mapping, -EIO);
+	coop_call_put(call);
+	coop_file_put(file);
+	return err;
+}
+
+int coop_write_inode(struct inode *inode, struct writeback_control *wbc)
+{
+	int err;
+
+	if (wbc->sync_mode != WB_SYNC_ALL || !S_ISREG(inode->i_mode))
+		return 0;
+	err = coop_commit(inode);
+	if (err)
+		__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
+	return err;
+}

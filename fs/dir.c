@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * dir.c - names: looking them up, believing them for a while, making and removing.
+ *
+ * A dentry is good until d_time. After that it is looked up again, and a name that
+ * means another file by then is dropped. Directories carry no proof of their content,
+ * so the time is short; a path that proves stale (-ESTALE) makes the VFS walk it
+ * again and ask for every component.
+ *
+ * Storage is asked to create exclusively, always: so it is known whether the file is
+ * new, and the opener's rights to what it has just made do not depend on its mode. If
+ * somebody else was faster the VFS opens what there is.
+ */
+#include <linux/namei.h>
+#include <linux/slab.h>
+
+#include "fs/fs.h"
+
+#define ENTRY_LIFETIME (1 * HZ)
+
+void coop_entry_seen(struct dentry *dentry)
+{
+	WRITE_ONCE(dentry->d_time, jiffies + ENTRY_LIFETIME);
+}
+
+/* A call about a directory, by the caller; about a name in it, if there is one. */
+static struct coop_call *call_in(struct inode *dir, u16 op, const struct qstr *name)
+{
+	struct coop_call *call = coop_call_alloc(coop_sb(dir->i_sb)->storage, op);
+
+	if (!call)
+		return NULL;
+	coop_call_cred(call, current_cred());
+	call->arg.fh.p = coop_i(dir)->fh;
+	call->arg.fh.len = coop_i(dir)->fh_len;
+	if (name) {
+		call->arg.name.p = name->name;
+		call->arg.name.len = name->len;
+	}
+	return call;
+}
+
+/* ---- looking up ----------------------------------------------------------------- */
+
+static struct inode *ask_name(struct inode *dir, const struct qstr *name)
+{
+	const u64 asked = coop_ticket(dir->i_sb);
+	struct coop_call *call;
+	struct inode *inode;
+	int err;
+
+	if (name->len > COOP_ST_NAME_MAX)
+		return ERR_PTR(-ENAMETOOLONG);
+	call = call_in(dir, COOP_ST_LOOKUP, name);
+	if (!call)
+		return ERR_PTR(-ENOMEM);
+	err = coop_call_run(call);
+	inode = err ? ERR_PTR(err)
+		    : coop_iget(dir->i_sb, &call->res.attr, call->res.fh.p, call->res.fh.len,
+				asked);
+	coop_call_put(call);
+	return inode;
+}
+
+static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsigned int flags)
+{
+	struct inode *inode = ask_name(dir, &dentry->d_name);
+	struct dentry *alias;
+
+	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
+	if (inode == ERR_PTR(-ENOENT))
+		inode = NULL;
+	coop_entry_seen(dentry);
+	alias = d_splice_alias(inode, dentry);
+	if (!IS_ERR_OR_NULL(alias))
+		coop_entry_seen(alias);
+	return alias;
+}
+
+static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
+{
+	struct inode *inode, *now, *dir;
+	struct dentry *parent;
+	bool same;
+
+	if (!(flags & LOOKUP_REVAL) && time_before(jiffies, READ_ONCE(dentry->d_time)))
+		return 1;
+	if (flags & LOOKUP_RCU)
+		return -ECHILD;
+	inode = d_inode(dentry);
+	if (!inode)
+		return 0; /* looked up anew */
+	parent = dget_parent(dentry);
+	dir = d_inode(parent);
+	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
+	now = ask_name(dir, &dentry->d_name);
+	dput(parent);
+	if (IS_ERR(now))
+		return PTR_ERR(now) == -ENOENT || PTR_ERR(now) == -ESTALE ? 0 : PTR_ERR(now);
+	same = now == inode;
+	iput(now);
+	if (same)
+		coop_entry_seen(dentry);
+	return same;
+}
+
+const struct dentry_operations coop_dentry_ops = {
+	.d_revalidate = coop_d_revalidate,
+};
+
+/* ---- making ----------------------------------------------------------------------- */
+
+/* The names of a directory changed by us: its own attributes did, too. */
+static void dir_changed(struct inode *dir)
+{
+	coop_attr_expire(dir);
+}
+
+/* Runs a call that makes a name, and gives the dentry its inode. */
+static int make_name(struct inode *dir, struct dentry *dentry, struct coop_call *call)
+{
+	const u64 asked = coop_ticket(dir->i_sb);
+	struct dentry *alias;
+	struct inode *inode;
+	int err;
+
+	err = coop_call_run(call);
+	dir_changed(dir);
+	d_drop(dentry);
+	if (err)
+		return err;
+	inode = coop_iget(dir->i_sb, &call->res.attr, call->res.fh.p, call->res.fh.len, asked);
+	if (IS_ERR(inode))
+		return PTR_ERR(inode);
+	coop_entry_seen(dentry);
+	/* A directory may be known already, under a name it had before. */
+	alias = d_splice_alias(inode, dentry);
+	if (!IS_ERR_OR_NULL(alias))
+		dput(alias);
+	return PTR_ERR_OR_ZERO(alias);
+}
+
+/* The same; the call is used up, and may be NULL for want of memory. */
+static int make(struct inode *dir, struct dentry *dentry, struct coop_call *call)
+{
+	int err = call ? make_name(dir, dentry, call) : -ENOMEM;
+
+	if (call)
+		coop_call_put(call);
+	return err;
+}
+
+static int coop_mkdir(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
+		      umode_t mode)
+{
+	struct coop_call *call = call_in(dir, COOP_ST_MKDIR, &dentry->d_name);
+
+	if (call)
+		call->arg.mode = mode & S_IALLUGO;
+	return make(dir, dentry, call);
+}
+
+static int coop_symlink(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
+			const char *target)
+{
+	struct coop_call *call;
+
+	if (strlen(target) > COOP_ST_TEXT_MAX)
+		return -ENAMETOOLONG;
+	call = call_in(dir, COOP_ST_SYMLINK, &dentry->d_name);
+	if (call) {
+		call->arg.text.p = target;
+		call->arg.text.len = strlen(target);
+	}
+	return make(dir, dentry, call);
+}
+
+static int coop_link(struct dentry *old, struct inode *dir, struct dentry *dentry)
+{
+	struct coop_inode *ci = coop_i(d_inode(old));
+	struct coop_call *call = call_in(dir, COOP_ST_LINK, &dentry->d_name);
+
+	if (call) {
+		call->arg.fh2.p = ci->fh;
+		call->arg.fh2.len = ci->fh_len;
+	}
+	return make(dir, dentry, call);
+}
+
+/* Only regular files: the protocol makes no devices. */
+static int coop_create(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
+		       umode_t mode, bool excl)
+{
+	struct coop_mount *m = coop_sb(dir->i_sb);
+	struct coop_call *call = call_in(dir, COOP_ST_CREATE, &dentry->d_name), *close;
+	u64 open_id;
+	int err;
+
+	if (!call)
+		return -ENOMEM;
+	close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
+	if (!close) {
+		coop_call_put(call);
+		return -ENOMEM;
+	}
+	open_id = coop_storage_open_id(m->storage);
+	call->arg.open_id = open_id;
+	call->arg.flags = COOP_ST_O_READ | COOP_ST_O_EXCL;
+	call->arg.mode = mode & S_IALLUGO;
+	err = make(dir, dentry, call);
+	if (!err && d_really_is_positive(dentry)) {
+		close->arg.fh.p = coop_i(d_inode(dentry))->fh;
+		close->arg.fh.len = coop_i(d_inode(dentry))->fh_len;
+		close->arg.open_id = open_id;
+		coop_call_run(close);
+	}
+	coop_call_put(close);
+	return err;
+}
+
+/* ---- create and open ---------------------------------------------------------------- */
+
+/* 0 and an open file; -EEXIST: somebody was faster. */
+static int create_open(struct inode *dir, struct dentry *dentry, struct file *file,
+		       unsigned int open_flags, umode_t mode)
+{
+	struct coop_mount *m = coop_sb(dir->i_sb);
+	struct coop_file *f = coop_file_alloc(m, coop_file_flags(open_flags));
+	struct coop_call *call;
+	struct inode *inode;
+	int err;
+
+	if (!f)
+		return -ENOMEM;
+	/* What is written in part is read first; to what it makes its creator has every right. */
+	f->flags |= COOP_ST_O_READ;
+	call = call_in(dir, COOP_ST_CREATE, &dentry->d_name);
+	if (!call) {
+		coop_file_free(f);
+		return -ENOMEM;
+	}
+	call->arg.open_id = f->open_id;
+	call->arg.flags = f->flags | COOP_ST_O_EXCL;
+	call->arg.mode = mode & S_IALLUGO;
+	err = make_name(dir, dentry, call);
+	inode = err ? NULL : d_inode(dentry);
+	if (err || !inode) {
+		coop_file_free(f);
+		coop_call_put(call);
+		return err ?: -ESTALE;
+	}
+	coop_file_attach(f, inode);
+	coop_unstable_add(inode, call->res.verifier);
+	coop_call_put(call);
+	file->f_mode |= FMODE_CREATED;
+	file->private_data = f;
+	return 0;
+}
+
+/* create_open() gave it its open file. */
+static int opened(struct inode *inode, struct file *file)
+{
+	file->f_mode |= FMODE_CAN_ODIRECT;
+	return 0;
+}
+
+static int coop_atomic_open(struct inode *dir, struct dentry *dentry, struct file *file,
+			    unsigned int open_flags, umode_t mode)
+{
+	struct dentry *found = NULL;
+	int err;
+
+	if (dentry->d_name.len > COOP_ST_NAME_MAX)
+		return -ENAMETOOLONG;
+	if (d_in_lookup(dentry) && (open_flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL)) {
+		found = coop_lookup(dir, dentry, 0);
+		if (IS_ERR(found))
+			return PTR_ERR(found);
+		if (found)
+			dentry = found;
+	}
+	if (!(open_flags & O_CREAT) || d_really_is_positive(dentry))
+		return finish_no_open(file, found);
+	err = create_open(dir, dentry, file, open_flags, mode);
+	/* Somebody was faster: the VFS walks again and opens what there is. */
+	if (err == -EEXIST && !(open_flags & O_EXCL))
+		err = -ESTALE;
+	if (!err) {
+		err = finish_open(file, dentry, opened);
+		if (err && !(file->f_mode & FMODE_OPENED))
+			coop_file_put(file->private_data);
+	}
+	dput(found);
+	return err;
+}
+
+/* ---- removing and moving -------------------------------------------------------------- */
+
+static int remove_name(struct inode *dir, struct dentry *dentry, u16 op)
+{
+	struct inode *inode = d_inode(dentry);
+	struct coop_call *call = call_in(dir, op, &dentry->d_name);
+	int err;
+
+	if (!call)
+		return -ENOMEM;
+	err = coop_call_run(call);
+	coop_call_put(call);
+	dir_changed(dir);
+	if (err) {
+		if (err == -ENOENT || err == -ESTALE)
+			d_drop(dentry);
+		return err;
+	}
+	if (op == COOP_ST_RMDIR)
+		clear_nlink(inode);
+	else if (inode->i_nlink)
+		drop_nlink(inode);
+	coop_attr_expire(inode);
+	coop_entry_seen(dentry); /* a negative one, if the VFS keeps it */
+	return 0;
+}
+
+static int coop_unlink(struct inode *dir, struct dentry *dentry)
+{
+	return remove_name(dir, dentry, COOP_ST_UNLINK);
+}
+
+static int coop_rmdir(struct inode *dir, struct dentry *dentry)
+{
+	return remove_name(dir, dentry, COOP_ST_RMDIR);
+}
+
+static int coop_rename(struct user_namespace *ns, struct inode *from, struct dentry *old,
+		       struct inode *to, struct dentry *new, unsigned int flags)
+{
+	struct inode *target = d_inode(new);
+	struct coop_call *call;
+	int err;
+
+	if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE))
+		return -EINVAL;
+	call = call_in(from, COOP_ST_RENAME, &old->d_name);
+	if (!call)
+		return -ENOMEM;
+	call->arg.fh2.p = coop_i(to)->fh;
+	call->arg.fh2.len = coop_i(to)->fh_len;
+	call->arg.name2.p = new->d_name.name;
+	call->arg.name2.len = new->d_name.len;
+	if (flags & RENAME_NOREPLACE)
+		call->arg.flags |= COOP_ST_R_NOREPLACE;
+	if (flags & RENAME_EXCHANGE)
+		call->arg.flags |= COOP_ST_R_EXCHANGE;
+	err = coop_call_run(call);
+	coop_call_put(call);
+	dir_changed(from);
+	dir_changed(to);
+	if (err)
+		return err;
+	if (target) {
+		if (!(flags & RENAME_EXCHANGE) && target->i_nlink) {
+			if (S_ISDIR(target->i_mode))
+				clear_nlink(target);
+			else
+				drop_nlink(target);
+		}
+		coop_attr_expire(target);
+	}
+	coop_attr_expire(d_inode(old));
+	coop_entry_seen(old);
+	coop_entry_seen(new);
+	return 0;
+}
+
+const struct inode_operations coop_dir_inode_ops = {
+	.lookup = coop_lookup,
+	.create = coop_create,
+	.atomic_open = coop_atomic_open,
+	.link = coop_link,
+	.unlink = coop_unlink,
+	.symlink = coop_symlink,
+	.mkdir = coop_mkdir,
+	.rmdir = coop_rmdir,
+	.rename = coop_rename,
+	.permission = coop_permission,
+	.getattr = coop_getattr,
+	.setattr = coop_setattr,
+};

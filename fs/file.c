@@ -1,0 +1,552 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * file.c - open files: close-to-open consistency, and what the VFS calls on them.
+ *
+ * An open asks storage, whose reply says which version the file is of; if the pages
+ * here are of another they go before the open returns. It also names nodes that
+ * opened this version last (whom a read asks first), or, if there are none, brings the
+ * first bytes along, so that a small file is read with its open. A close writes back,
+ * commits what was written, and tells storage.
+ *
+ * A writer's open also asks for the right to read, since what is written in part of
+ * a page is read first. Where that is refused, and for O_APPEND, which storage must carry out
+ * to be true among nodes, writes pass by the page cache (direct.c).
+ *
+ * Locks (flock, fcntl) are this machine's own, as with NFS mounted "nolock".
+ *
+ * Recovery: a daemon that forgot the session gets every open again, under its old id.
+ */
+#include <linux/cred.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/slab.h>
+
+#include "fs/fs.h"
+#include "fs/read.h"
+
+#define INLINE_PAGES (COOP_ST_INLINE_MAX >> PAGE_SHIFT)
+
+/* ---- life of an open at storage --------------------------------------------------- */
+
+u32 coop_file_flags(unsigned int open_flags)
+{
+	u32 flags = 0;
+
+	if ((open_flags & O_ACCMODE) != O_WRONLY)
+		flags |= COOP_ST_O_READ;
+	if ((open_flags & O_ACCMODE) != O_RDONLY)
+		flags |= COOP_ST_O_WRITE;
+	if (open_flags & O_APPEND && flags & COOP_ST_O_WRITE)
+		flags |= COOP_ST_O_APPEND;
+	return flags;
+}
+
+struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags)
+{
+	struct coop_file *f = kzalloc(sizeof(*f), GFP_KERNEL);
+
+	if (!f)
+		return NULL;
+	INIT_LIST_HEAD(&f->link);
+	INIT_LIST_HEAD(&f->opened);
+	refcount_set(&f->refs, 1);
+	f->cred = get_current_cred();
+	f->flags = flags;
+	f->open_id = coop_storage_open_id(m->storage);
+	return f;
+}
+
+void coop_file_free(struct coop_file *f)
+{
+	put_cred(f->cred);
+	kfree(f);
+}
+
+void coop_file_attach(struct coop_file *f, struct inode *inode)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_inode *ci = coop_i(inode);
+
+	f->inode = inode;
+	spin_lock(&ci->lock);
+	list_add(&f->link, &ci->files);
+	spin_unlock(&ci->lock);
+	spin_lock(&m->files_lock);
+	f->reopening = m->reopenings;
+	list_add_tail(&f->opened, &m->files);
+	spin_unlock(&m->files_lock);
+}
+
+struct coop_file *coop_file_get(struct coop_file *f)
+{
+	refcount_inc(&f->refs);
+	return f;
+}
+
+struct coop_file *coop_file_find(struct inode *inode, u32 flags)
+{
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_file *f, *found = NULL;
+
+	spin_lock(&ci->lock);
+	list_for_each_entry(f, &ci->files, link)
+	{
+		if ((f->flags & flags) != flags || READ_ONCE(f->error))
+			continue;
+		/* Such an open puts bytes where it likes. */
+		if (flags & COOP_ST_O_WRITE && f->flags & COOP_ST_O_APPEND)
+			continue;
+		if (refcount_inc_not_zero(&f->refs)) {
+			found = f;
+			break;
+		}
+	}
+	spin_unlock(&ci->lock);
+	return found;
+}
+
+static void closed(struct coop_call *call)
+{
+	struct inode *inode = call->owner;
+	struct coop_mount *m = coop_sb(inode->i_sb);
+
+	coop_call_put(call);
+	coop_iput_later(inode);
+	coop_calls_end(m);
+}
+
+/* Nobody names the open id any more. wait: the file's new version may be wanted next. */
+static void send_close(struct coop_file *f, bool wait)
+{
+	struct inode *inode = f->inode;
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_CLOSE);
+	const u64 asked = coop_ticket(inode->i_sb);
+
+	if (!call)
+		return; /* the daemon closes it with the session */
+	call->arg.fh.p = coop_i(inode)->fh;
+	call->arg.fh.len = coop_i(inode)->fh_len;
+	call->arg.open_id = f->open_id;
+	if (wait) {
+		if (!coop_call_run(call))
+			coop_attr_learn(inode, &call->res.attr, asked);
+		coop_call_put(call);
+		return;
+	}
+	ihold(inode);
+	coop_calls_begin(m);
+	call->owner = inode;
+	call->done = closed;
+	coop_call_submit(call);
+}
+
+static void file_gone(struct coop_file *f, bool wait)
+{
+	struct coop_mount *m = coop_sb(f->inode->i_sb);
+	struct coop_inode *ci = coop_i(f->inode);
+
+	spin_lock(&m->files_lock);
+	list_del(&f->opened);
+	spin_unlock(&m->files_lock);
+	spin_lock(&ci->lock);
+	list_del(&f->link);
+	if (list_empty(&ci->files))
+		ci->unstable = 0; /* nobody can ask about it any more */
+	spin_unlock(&ci->lock);
+	send_close(f, wait);
+	if (f->other)
+		coop_file_put(f->other);
+	coop_file_free(f);
+}
+
+void coop_file_put(struct coop_file *f)
+{
+	if (refcount_dec_and_test(&f->refs))
+		file_gone(f, false);
+}
+
+/* ---- opening ------------------------------------------------------------------------ */
+
+/* Pages for the first bytes of a file, which an open reply may bring. */
+struct coop_inline {
+	struct page *pages[INLINE_PAGES];
+	struct bio_vec bvec[INLINE_PAGES];
+	u32 n;
+};
+
+static void inline_free(struct coop_inline *in)
+{
+	while (in && in->n)
+		put_page(in->pages[--in->n]);
+	kfree(in);
+}
+
+static struct coop_inline *inline_alloc(struct inode *inode, u32 flags)
+{
+	const loff_t size = i_size_read(inode);
+	struct folio *first = coop_filemap_peek(inode->i_mapping, 0);
+	struct coop_inline *in;
+	u32 want;
+
+	if (first)
+		folio_put(first); /* what is here need not come again */
+	if (first || !size || flags & COOP_ST_O_WRITE)
+		return NULL;
+	in = kzalloc(sizeof(*in), GFP_KERNEL);
+	if (!in)
+		return NULL;
+	want = DIV_ROUND_UP(min_t(loff_t, size, COOP_ST_INLINE_MAX), PAGE_SIZE);
+	for (; in->n < want; in->n++) {
+		struct page *page = alloc_page(mapping_gfp_mask(inode->i_mapping) | __GFP_NOWARN);
+
+		if (!page) {
+			inline_free(in);
+			return NULL;
+		}
+		in->pages[in->n] = page;
+		in->bvec[in->n].bv_page = page;
+		in->bvec[in->n].bv_len = PAGE_SIZE;
+	}
+	return in;
+}
+
+/* The pages that came go into the page cache as they are, where it has none. */
+static void inline_keep(struct inode *inode, struct coop_inline *in, u32 bytes, u64 version,
+			u64 size)
+{
+	const u32 n = bytes == size ? DIV_ROUND_UP(bytes, PAGE_SIZE) : bytes >> PAGE_SHIFT;
+	struct address_space *mapping = inode->i_mapping;
+	struct coop_inode *ci = coop_i(inode);
+	u64 kept = 0, kept_bytes = 0;
+	bool same;
+	u32 i;
+
+	if (!version || READ_ONCE(ci->version) != version)
+		return;
+	if (bytes & ~PAGE_MASK && n)
+		zero_user_segment(in->pages[bytes >> PAGE_SHIFT], bytes & ~PAGE_MASK, PAGE_SIZE);
+	filemap_invalidate_lock_shared(mapping);
+	for (i = 0; i < n; i++) {
+		struct folio *folio = page_folio(in->pages[i]);
+
+		if (filemap_add_folio(mapping, folio, i, GFP_KERNEL))
+			continue;
+		spin_lock(&ci->lock);
+		same = ci->version == version;
+		spin_unlock(&ci->lock);
+		if (same) {
+			folio_mark_uptodate(folio);
+			kept++;
+			kept_bytes += min_t(u64, PAGE_SIZE, bytes - i * PAGE_SIZE);
+		}
+		folio_unlock(folio);
+	}
+	filemap_invalidate_unlock_shared(mapping);
+	coop_count_source(&coop_sb(inode->i_sb)->stats, COOP_FROM_STORAGE, kept, kept_bytes);
+	atomic64_add(kept_bytes, &ci->fetched);
+}
+
+static int ask_open(struct coop_file *f, struct inode *inode, struct coop_inline *in)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_OPEN);
+	const u64 asked = coop_ticket(inode->i_sb);
+	const struct coop_st_body *res;
+	int err;
+
+	if (!call)
+		return -ENOMEM;
+	coop_call_cred(call, f->cred);
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	call->arg.open_id = f->open_id;
+	call->arg.flags = f->flags;
+	if (in) {
+		call->arg.count = in->n << PAGE_SHIFT;
+		call->bvec = in->bvec;
+		call->n_bvec = in->n;
+		call->data_max = in->n << PAGE_SHIFT;
+	}
+	err = coop_call_run(call);
+	res = &call->res;
+	if (err)
+		goto out;
+	coop_file_attach(f, inode);
+	coop_attr_learn(inode, &res->attr, asked);
+	coop_content_settle(inode);
+	coop_content_openers(ci, res->attr.version, res->nodes, res->n_nodes);
+	if (in && call->data_len)
+		inline_keep(inode, in, call->data_len, res->attr.version, res->attr.size);
+out:
+	coop_call_put(call);
+	return err;
+}
+
+static struct coop_file *file_open(struct inode *inode, const struct cred *cred, u32 flags,
+				   bool with_data)
+{
+	struct coop_file *f = coop_file_alloc(coop_sb(inode->i_sb), flags);
+	struct coop_inline *in;
+	int err;
+
+	if (!f)
+		return ERR_PTR(-ENOMEM);
+	if (cred) {
+		put_cred(f->cred);
+		f->cred = get_cred(cred);
+	}
+	in = with_data ? inline_alloc(inode, flags) : NULL;
+	err = ask_open(f, inode, in);
+	inline_free(in);
+	if (!err)
+		return f;
+	coop_file_free(f);
+	return ERR_PTR(err);
+}
+
+static int coop_open(struct inode *inode, struct file *file)
+{
+	const u32 flags = coop_file_flags(file->f_flags);
+	struct coop_file *f = file_open(inode, NULL, flags | COOP_ST_O_READ, true);
+
+	if (f == ERR_PTR(-EACCES) && !(flags & COOP_ST_O_READ))
+		f = file_open(inode, NULL, flags, false);
+	if (IS_ERR(f))
+		return PTR_ERR(f);
+	file->private_data = f;
+	file->f_mode |= FMODE_CAN_ODIRECT;
+	return 0;
+}
+
+struct coop_file *coop_file_as(struct coop_file *f, bool append)
+{
+	struct coop_file *other = READ_ONCE(f->other), *first;
+
+	if (!!(f->flags & COOP_ST_O_APPEND) == append)
+		return coop_file_get(f);
+	if (!other) {
+		other = file_open(f->inode, f->cred, f->flags ^ COOP_ST_O_APPEND, false);
+		if (IS_ERR(other))
+			return other;
+		first = cmpxchg(&f->other, NULL, other);
+		if (first) {
+			coop_file_put(other);
+			other = first;
+		}
+	}
+	return coop_file_get(other);
+}
+
+/* ---- opening again ---------------------------------------------------------------------- */
+
+static void reopened(struct coop_call *call)
+{
+	struct coop_file *f = call->owner;
+	struct inode *inode = f->inode;
+	struct coop_mount *m = coop_sb(inode->i_sb);
+
+	if (call->error != -ECONNRESET)
+		WRITE_ONCE(f->error, call->error);
+	coop_call_put(call);
+	coop_file_put(f);
+	coop_iput_later(inode);
+	coop_calls_end(m);
+}
+
+static void reopen(struct coop_mount *m, struct coop_file *f)
+{
+	struct coop_inode *ci = coop_i(f->inode);
+	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_OPEN);
+
+	if (!call) {
+		WRITE_ONCE(f->error, -ENOMEM);
+		coop_file_put(f);
+		coop_iput_later(&ci->vfs);
+		return;
+	}
+	coop_call_cred(call, f->cred);
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	call->arg.open_id = f->open_id;
+	call->arg.flags = f->flags | COOP_ST_O_AGAIN;
+	call->again = true;
+	call->owner = f;
+	call->done = reopened;
+	coop_calls_begin(m);
+	coop_call_submit(call);
+}
+
+/* The next one that this reopening has not had, with references to it and its inode. */
+static struct coop_file *next_to_reopen(struct coop_mount *m, u32 reopening)
+{
+	struct coop_file *f, *found = NULL;
+
+	spin_lock(&m->files_lock);
+	while (!found && !list_empty(&m->files)) {
+		f = list_first_entry(&m->files, struct coop_file, opened);
+		if (f->reopening == reopening)
+			break;
+		f->reopening = reopening;
+		list_move_tail(&f->opened, &m->files);
+		/* Who closes it has the inode until it is off this list. */
+		if (refcount_inc_not_zero(&f->refs)) {
+			ihold(f->inode);
+			found = f;
+		}
+	}
+	spin_unlock(&m->files_lock);
+	return found;
+}
+
+void coop_files_reopen(struct coop_mount *m)
+{
+	struct coop_file *f;
+	u32 reopening;
+
+	spin_lock(&m->files_lock);
+	reopening = ++m->reopenings;
+	spin_unlock(&m->files_lock);
+	while ((f = next_to_reopen(m, reopening)))
+		reopen(m, f);
+}
+
+/* ---- what the VFS calls ------------------------------------------------------------------ */
+
+static int coop_flush(struct file *file, fl_owner_t id)
+{
+	struct inode *inode = file_inode(file);
+	int err = 0;
+
+	if (!(file->f_mode & FMODE_WRITE))
+		return 0;
+	filemap_write_and_wait(inode->i_mapping);
+	if (test_and_clear_bit(COOP_I_WROTE, &coop_i(inode)->flags))
+		err = coop_commit(inode);
+	/* Not advanced: an fsync through another descriptor tells it, too. */
+	return err ?: filemap_check_wb_err(inode->i_mapping, file->f_wb_err);
+}
+
+static int coop_release(struct inode *inode, struct file *file)
+{
+	struct coop_file *f = file->private_data;
+	const bool writer = file->f_mode & FMODE_WRITE;
+
+	/* What a mapping dirtied after the last close needs an open file to go out by. */
+	if (writer)
+		filemap_write_and_wait(inode->i_mapping);
+	if (refcount_dec_and_test(&f->refs))
+		file_gone(f, writer);
+	return 0;
+}
+
+static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
+{
+	struct inode *inode = file_inode(file);
+	int err = file_write_and_wait_range(file, start, end);
+
+	if (err)
+		return err;
+	clear_bit(COOP_I_WROTE, &coop_i(inode)->flags);
+	err = coop_commit(inode);
+	if (err) {
+		set_bit(COOP_I_WROTE, &coop_i(inode)->flags);
+		return err;
+	}
+	return file_check_and_advance_wb_err(file);
+}
+
+static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
+{
+	struct inode *inode = file_inode(iocb->ki_filp);
+	const u64 begun = coop_now_us();
+	ssize_t n;
+	int err;
+
+	if (iocb->ki_flags & IOCB_DIRECT)
+		return coop_direct_read(iocb, to);
+	err = coop_revalidate(inode, false);
+	if (!err)
+		err = coop_content_fresh(inode);
+	if (err)
+		return err;
+	n = generic_file_read_iter(iocb, to);
+	if (n > 0)
+		coop_account_read(inode, n, coop_now_us() - begun);
+	return n;
+}
+
+static ssize_t coop_write_iter(struct kiocb *iocb, struct iov_iter *from)
+{
+	struct file *file = iocb->ki_filp;
+	struct coop_file *f = file->private_data;
+	int err;
+
+	if (iocb->ki_flags & (IOCB_DIRECT | IOCB_APPEND) || !(f->flags & COOP_ST_O_READ))
+		return coop_direct_write(iocb, from);
+	err = coop_content_fresh(file_inode(file));
+	return err ? err : generic_file_write_iter(iocb, from);
+}
+
+static vm_fault_t coop_fault(struct vm_fault *vmf)
+{
+	struct inode *inode = file_inode(vmf->vma->vm_file);
+	vm_fault_t result;
+
+	if (coop_content_fresh(inode))
+		return VM_FAULT_SIGBUS;
+	result = filemap_fault(vmf);
+	if (result & VM_FAULT_LOCKED)
+		coop_account_read(inode, PAGE_SIZE, 0);
+	return result;
+}
+
+static const struct vm_operations_struct coop_vm_ops = {
+	.fault = coop_fault,
+	.map_pages = filemap_map_pages,
+	.page_mkwrite = coop_page_mkwrite,
+};
+
+static int coop_mmap(struct file *file, struct vm_area_struct *vma)
+{
+	struct coop_file *f = file->private_data;
+	int err = coop_content_fresh(file_inode(file));
+
+	if (err)
+		return err;
+	if (vma->vm_flags & VM_SHARED && file->f_mode & FMODE_WRITE) {
+		/* Its pages go where they are in the file, also if it was opened to append. */
+		struct coop_file *plain = coop_file_as(f, false);
+
+		if (IS_ERR(plain))
+			return PTR_ERR(plain);
+		coop_file_put(plain);
+	}
+	vma->vm_ops = &coop_vm_ops;
+	return 0;
+}
+
+static loff_t coop_llseek(struct file *file, loff_t offset, int whence)
+{
+	if (whence != SEEK_SET && whence != SEEK_CUR) {
+		int err = coop_revalidate(file_inode(file), false);
+
+		if (err)
+			return err;
+	}
+	return generic_file_llseek(file, offset, whence);
+}
+
+const struct file_operations coop_file_ops = {
+	.open = coop_open,
+	.release = coop_release,
+	.flush = coop_flush,
+	.fsync = coop_fsync,
+	.read_iter = coop_read_iter,
+	.write_iter = coop_write_iter,
+	.mmap = coop_mmap,
+	.llseek = coop_llseek,
+	.splice_read = generic_file_splice_read,
+	.splice_write = iter_file_splice_write,
+};

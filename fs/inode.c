@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * inode.c - files by their storage identity, and how long their attributes are
+ * believed.
+ *
+ * An inode is found by coop_fid. Its attributes are good for a time that grows with
+ * the age of the last change (ATTR_MIN to ATTR_MAX), as NFS does; an open asks
+ * storage anyway (file.c), and changes made here refresh or expire them at once.
+ * Sizes: while pages are dirty the end of the file is where we have put it, and
+ * storage can only move it further out.
+ *
+ * Peers are served from inodes without any lock of theirs, so looking one up must not
+ * wait for one that is being freed (its pages may wait for the very thread that looks),
+ * and the last reference may have to go from where sleeping is no option.
+ */
+#include <linux/slab.h>
+#include <linux/writeback.h>
+
+#include "fs/fs.h"
+
+#define ATTR_MIN (1 * HZ)
+#define ATTR_MAX (30 * HZ)
+
+static struct kmem_cache *inode_cache;
+
+/* ---- memory -------------------------------------------------------------------- */
+
+struct inode *coop_alloc_inode(struct super_block *sb)
+{
+	struct coop_inode *ci = alloc_inode_sb(sb, inode_cache, GFP_KERNEL);
+
+	if (!ci)
+		return NULL;
+	memset_after(ci, 0, vfs);
+	spin_lock_init(&ci->lock);
+	INIT_LIST_HEAD(&ci->pending);
+	INIT_LIST_HEAD(&ci->files);
+	init_waitqueue_head(&ci->quiet);
+	return &ci->vfs;
+}
+
+/* After a grace period: path walks read i_link without a reference. */
+void coop_free_inode(struct inode *inode)
+{
+	if (S_ISLNK(inode->i_mode))
+		kfree(inode->i_link);
+	kmem_cache_free(inode_cache, coop_i(inode));
+}
+
+void coop_evict_inode(struct inode *inode)
+{
+	truncate_inode_pages_final(&inode->i_data);
+	clear_inode(inode);
+	WARN_ON_ONCE(!list_empty(&coop_i(inode)->files));
+}
+
+static void coop_inode_init_once(void *p)
+{
+	struct coop_inode *ci = p;
+
+	inode_init_once(&ci->vfs);
+}
+
+int coop_inode_cache_init(void)
+{
+	inode_cache = kmem_cache_create("coopfs_inode", sizeof(struct coop_inode), 0,
+					SLAB_RECLAIM_ACCOUNT | SLAB_MEM_SPREAD | SLAB_ACCOUNT,
+					coop_inode_init_once);
+	return inode_cache ? 0 : -ENOMEM;
+}
+
+void coop_inode_cache_exit(void)
+{
+	rcu_barrier(); /* for those that are freed after a grace period */
+	kmem_cache_destroy(inode_cache);
+}
+
+/* ---- finding ------------------------------------------------------------------- */
+
+static int fid_test(struct inode *inode, void *data)
+{
+	const struct coop_fid *fid = data;
+
+	return coop_i(inode)->fid.hi == fid->hi && coop_i(inode)->fid.lo == fid->lo;
+}
+
+static int fid_set(struct inode *inode, void *data)
+{
+	coop_i(inode)->fid = *(const struct coop_fid *)data;
+	return 0;
+}
+
+static void inode_set_type(struct inode *inode, const struct coop_st_attr *attr)
+{
+	inode->i_mode = attr->mode;
+	inode->i_flags |= S_NOATIME | S_NOCMTIME; /* storage's clock stamps */
+	switch (attr->mode & S_IFMT) {
+	case S_IFREG:
+		inode->i_op = &coop_file_inode_ops;
+		inode->i_fop = &coop_file_ops;
+		inode->i_mapping->a_ops = &coop_aops;
+		mapping_set_gfp_mask(inode->i_mapping, GFP_HIGHUSER_MOVABLE);
+		break;
+	case S_IFDIR:
+		inode->i_op = &coop_dir_inode_ops;
+		inode->i_fop = &coop_dir_ops;
+		break;
+	case S_IFLNK:
+		inode->i_op = &coop_symlink_inode_ops;
+		break;
+	default:
+		inode->i_op = &coop_file_inode_ops;
+		init_special_inode(inode, attr->mode, new_decode_dev(attr->rdev));
+		break;
+	}
+}
+
+struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr, const u8 *fh,
+			u32 fh_len, u64 asked)
+{
+	struct coop_fid fid = attr->fid;
+	struct coop_inode *ci;
+	struct inode *inode;
+
+	if (!fh_len || fh_len > COOP_ST_FH_MAX)
+		return ERR_PTR(-EIO);
+	inode = iget5_locked(sb, (unsigned long)fid.lo, fid_test, fid_set, &fid);
+	if (!inode)
+		return ERR_PTR(-ENOMEM);
+	ci = coop_i(inode);
+	if (inode->i_state & I_NEW) {
+		inode->i_ino = attr->ino;
+		memcpy(ci->fh, fh, fh_len);
+		ci->fh_len = fh_len;
+		inode_set_type(inode, attr);
+		coop_attr_learn(inode, attr, asked);
+		unlock_new_inode(inode);
+	} else if (inode_wrong_type(inode, attr->mode)) {
+		iput(inode);
+		return ERR_PTR(-ESTALE);
+	} else {
+		coop_attr_learn(inode, attr, asked);
+	}
+	return inode;
+}
+
+struct inode *coop_ilookup(struct super_block *sb, const struct coop_fid *fid)
+{
+	struct inode *inode;
+
+	rcu_read_lock();
+	inode = find_inode_rcu(sb, (unsigned long)fid->lo, fid_test, (void *)fid);
+	if (inode && (READ_ONCE(inode->i_state) & I_NEW || !igrab(inode)))
+		inode = NULL;
+	rcu_read_unlock();
+	return inode;
+}
+
+void coop_iput_later(struct inode *inode)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_inode *ci = coop_i(inode);
+
+	if (atomic_add_unless(&inode->i_count, -1, 1))
+		return;
+	if (atomic_inc_return(&ci->unused_refs) == 1 && llist_add(&ci->unused, &m->unused_inodes))
+		queue_work(m->wq, &m->iput_work);
+}
+
+/* ---- attributes ---------------------------------------------------------------- */
+
+static struct timespec64 time_of(const struct coop_st_time *t)
+{
+	return (struct timespec64){.tv_sec = t->sec, .tv_nsec = t->nsec};
+}
+
+static unsigned long attr_lifetime(const struct inode *inode)
+{
+	struct timespec64 now;
+	s64 age;
+
+	ktime_get_real_ts64(&now);
+	age = now.tv_sec - max(inode->i_mtime.tv_sec, inode->i_ctime.tv_sec);
+	return clamp_t(s64, age, 0, ATTR_MAX / HZ * 10) * HZ / 10;
+}
+
+static bool has_dirty_pages(struct inode *inode)
+{
+	return mapping_tagged(inode->i_mapping, PAGECACHE_TAG_DIRTY) ||
+	       mapping_tagged(inode->i_mapping, PAGECACHE_TAG_WRITEBACK);
+}
+
+void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool dirty;
+
+	spin_lock(&ci->lock);
+	if (asked < ci->believed || inode_wrong_type(inode, attr->mode)) {
+		spin_unlock(&ci->lock);
+		return;
+	}
+	ci->believed = asked;
+	inode->i_mode = attr->mode;
+	set_nlink(inode, attr->nlink);
+	i_uid_write(inode, attr->uid);
+	i_gid_write(inode, attr->gid);
+	inode->i_blocks = attr->blocks;
+	inode->i_atime = time_of(&attr->atime);
+	dirty = S_ISREG(inode->i_mode) && (ci->changes || has_dirty_pages(inode));
+	if (!dirty) {
+		inode->i_mtime = time_of(&attr->mtime);
+		inode->i_ctime = time_of(&attr->ctime);
+	}
+	if (!dirty || attr->size > i_size_read(inode))
+		i_size_write(inode, attr->size);
+	if (S_ISREG(inode->i_mode))
+		coop_content_learn_locked(ci, attr);
+	ci->attr_until = jiffies + max_t(unsigned long, ATTR_MIN, attr_lifetime(inode));
+	spin_unlock(&ci->lock);
+}
+
+void coop_attr_expire(struct inode *inode)
+{
+	WRITE_ONCE(coop_i(inode)->attr_until, jiffies - 1);
+}
+
+static bool attr_fresh(struct inode *inode)
+{
+	return time_before(jiffies, READ_ONCE(coop_i(inode)->attr_until));
+}
+
+static int ask_attr(struct inode *inode)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_GETATTR);
+	const u64 asked = coop_ticket(inode->i_sb);
+	int err;
+
+	if (!call)
+		return -ENOMEM;
+	coop_call_cred(call, current_cred());
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	err = coop_call_run(call);
+	if (!err && (call->res.attr.fid.hi != ci->fid.hi || call->res.attr.fid.lo != ci->fid.lo ||
+		     inode_wrong_type(inode, call->res.attr.mode)))
+		err = -ESTALE;
+	if (!err)
+		coop_attr_learn(inode, &call->res.attr, asked);
+	coop_call_put(call);
+	/* Unlinked while open here: what is known is all that can be. */
+	if (err == -ESTALE && !inode->i_nlink)
+		err = 0;
+	return err;
+}
+
+int coop_revalidate(struct inode *inode, bool force)
+{
+	struct coop_inode *ci = coop_i(inode);
+	int err;
+
+	if (!force && attr_fresh(inode))
+		return 0;
+	if (force && S_ISREG(inode->i_mode)) {
+		long left = wait_event_killable_timeout(ci->quiet, !READ_ONCE(ci->changes), HZ);
+
+		if (left < 0)
+			return left;
+		if (!left) /* somebody here writes without a pause */
+			coop_content_unproved(ci);
+	}
+	err = ask_attr(inode);
+	return err;
+}
+
+int coop_getattr(struct user_namespace *ns, const struct path *path, struct kstat *stat, u32 mask,
+		 unsigned int flags)
+{
+	struct inode *inode = d_inode(path->dentry);
+	int err = 0;
+
+	switch (flags & AT_STATX_SYNC_TYPE) {
+	case AT_STATX_DONT_SYNC:
+		break;
+	case AT_STATX_FORCE_SYNC:
+		if (S_ISREG(inode->i_mode))
+			err = filemap_write_and_wait(inode->i_mapping);
+		if (!err)
+			err = ask_attr(inode);
+		break;
+	default:
+		if (!attr_fresh(inode))
+			err = ask_attr(inode);
+		break;
+	}
+	if (err)
+		return err;
+	generic_fillattr(ns, inode, stat);
+	return 0;
+}
+
+int coop_permission(struct user_namespace *ns, struct inode *inode, int mask)
+{
+	if (!attr_fresh(inode)) {
+		int err;
+
+		if (mask & MAY_NOT_BLOCK)
+			return -ECHILD;
+		err = ask_attr(inode);
+		if (err)
+			return err;
+	}
+	return generic_permission(ns, inode, mask);
+}
+
+/* ---- changing them -------------------------------------------------------------- */
+
+static void time_to(struct coop_st_time *to, const struct timespec64 *from)
+{
+	to->sec = from->tv_sec;
+	to->nsec = from->tv_nsec;
+}
+
+static void fill_set(struct coop_st_setattr *set, const struct iattr *attr)
+{
+	if (attr->ia_valid & ATTR_MODE) {
+		set->valid |= COOP_ST_SET_MODE;
+		set->mode = attr->ia_mode & S_IALLUGO;
+	}
+	if (attr->ia_valid & ATTR_UID) {
+		set->valid |= COOP_ST_SET_UID;
+		set->uid = from_kuid(&init_user_ns, attr->ia_uid);
+	}
+	if (attr->ia_valid & ATTR_GID) {
+		set->valid |= COOP_ST_SET_GID;
+		set->gid = from_kgid(&init_user_ns, attr->ia_gid);
+	}
+	if (attr->ia_valid & ATTR_SIZE) {
+		set->valid |= COOP_ST_SET_SIZE;
+		set->size = attr->ia_size;
+	}
+	if (attr->ia_valid & ATTR_ATIME) {
+		const bool given = attr->ia_valid & ATTR_ATIME_SET;
+
+		set->valid |= given ? COOP_ST_SET_ATIME : COOP_ST_SET_ATIME_NOW;
+		if (given)
+			time_to(&set->atime, &attr->ia_atime);
+	}
+	if (attr->ia_valid & ATTR_MTIME) {
+		const bool given = attr->ia_valid & ATTR_MTIME_SET;
+
+		set->valid |= given ? COOP_ST_SET_MTIME : COOP_ST_SET_MTIME_NOW;
+		if (given)
+			time_to(&set->mtime, &attr->ia_mtime);
+	}
+}
+
+/* Who has the file open for writing may cut it, whatever its mode is by now. */
+static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
+{
+	if (!(attr->ia_valid & ATTR_SIZE))
+		return NULL;
+	if (attr->ia_valid & ATTR_FILE && attr->ia_file->f_op == &coop_file_ops)
+		return coop_file_get(attr->ia_file->private_data);
+	return NULL;
+}
+
+/* privileged: a write by somebody who need not own the file takes its set-id bits away. */
+static int send_setattr(struct inode *inode, const struct iattr *attr, bool privileged)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_inode *ci = coop_i(inode);
+	const bool regular = S_ISREG(inode->i_mode);
+	const bool cut = attr->ia_valid & ATTR_SIZE;
+	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_SETATTR);
+	struct coop_file *file;
+	int err;
+
+	if (!call)
+		return -ENOMEM;
+	if (!privileged) /* else user 0, as zeroed */
+		coop_call_cred(call, current_cred());
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	fill_set(&call->arg.set, attr);
+	file = open_for(inode, attr);
+	if (file)
+		call->arg.open_id = file->open_id;
+	if (regular)
+		coop_change_begin(ci);
+	err = coop_call_run(call);
+	if (regular) {
+		const loff_t none = -1;
+
+		coop_change_end_alone(inode, err ? NULL : &call->res, 0, none, cut && !err);
+		if (!err && cut)
+			coop_unstable_add(inode, call->res.verifier);
+	}
+	if (!err)
+		coop_attr_learn(inode, &call->res.attr, coop_ticket(inode->i_sb));
+	if (file)
+		coop_file_put(file);
+	coop_call_put(call);
+	return err;
+}
+
+int coop_setattr(struct user_namespace *ns, struct dentry *dentry, struct iattr *attr)
+{
+	const bool kill = attr->ia_valid & (ATTR_KILL_SUID | ATTR_KILL_SGID);
+	struct inode *inode = d_inode(dentry);
+	int err;
+
+	/* Storage decides who may; what remains here is the size's range. */
+	attr->ia_valid |= ATTR_FORCE;
+	err = setattr_prepare(ns, dentry, attr);
+	if (err)
+		return err;
+	/* Storage's own kernel takes the set-id bits away with these. */
+	if (kill && attr->ia_valid & (ATTR_UID | ATTR_GID | ATTR_SIZE))
+		attr->ia_valid &= ~ATTR_MODE;
+	if (!(attr->ia_valid &
+	      (ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE | ATTR_ATIME | ATTR_MTIME)))
+		return 0;
+	if (S_ISREG(inode->i_mode)) {
+		/* Dirty pages have a time and an end of their own; they come first. */
+		err = filemap_write_and_wait(inode->i_mapping);
+		if (err)
+			return err;
+	}
+	return send_setattr(inode, attr, kill && attr->ia_valid & ATTR_MODE);
+}
+
+const struct inode_operations coop_file_inode_ops = {
+	.getattr = coop_getattr,
+	.setattr = coop_setattr,
+	.permission = coop_permission,
+};

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * link.c - reading symbolic links.
+ *
+ * A link's target never changes under one identity, so it is read once and then
+ * kept with the inode, where path walks find it without asking.
+ */
+#include <linux/namei.h>
+#include <linux/slab.h>
+
+#include "fs/fs.h"
+
+static const char *coop_get_link(struct dentry *dentry, struct inode *inode,
+				 struct delayed_call *done)
+{
+	struct coop_inode *ci = coop_i(inode);
+	const struct coop_st_bytes *text;
+	struct coop_call *call;
+	char *target;
+	int err;
+
+	if (!dentry)
+		return ERR_PTR(-ECHILD);
+	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_READLINK);
+	if (!call)
+		return ERR_PTR(-ENOMEM);
+	coop_call_cred(call, current_cred());
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	err = coop_call_run(call);
+	text = &call->res.text;
+	/* A target with a NUL in it is no path. */
+	if (!err && (!text->len || text->len >= PATH_MAX || memchr(text->p, 0, text->len)))
+		err = -EIO;
+	target = err ? ERR_PTR(err) : kmemdup_nul(text->p, text->len, GFP_KERNEL);
+	coop_call_put(call);
+	if (IS_ERR_OR_NULL(target))
+		return target ?: ERR_PTR(-ENOMEM);
+	/* Released: who finds the pointer finds the text. */
+	if (cmpxchg_release(&inode->i_link, NULL, target))
+		kfree(target); /* somebody was faster */
+	return READ_ONCE(inode->i_link);
+}
+
+const struct inode_operations coop_symlink_inode_ops = {
+	.get_link = coop_get_link,
+	.getattr = coop_getattr,
+	.setattr = coop_setattr,
+	.permission = coop_permission,
+};

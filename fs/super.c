@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * super.c - a mount: what it is made of, and in which order it goes.
+ *
+ * It comes up storage first (whose handshake gives the root and the fabric key),
+ * then the node, then /proc. It goes the other way round, with one rule between:
+ * whatever holds an inode from outside (a peer that is served, a read, a CLOSE that
+ * nobody waits for) must have let go before the VFS looks for busy inodes, and
+ * storage must stand until the VFS has written everything back. coop_kill_sb() is
+ * the only exit, also for a mount that failed half-way: it undoes what is there.
+ *
+ * The daemon's pushes come from the first reply on, so they meet a mount without
+ * a node; node_lock is held while the node is made and taken away.
+ */
+#include <linux/backing-dev.h>
+#include <linux/fs_context.h>
+#include <linux/idr.h>
+#include <linux/module.h>
+#include <linux/nsproxy.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/statfs.h>
+
+#include "fs/fs.h"
+#include "proc/proc.h"
+
+#define COOP_WHY 160
+
+static DEFINE_IDA(coop_mount_ids);
+
+/* ---- what storage pushes ------------------------------------------------------ */
+
+static void push_join(void *host, u32 node_id, const struct coop_addr *addr)
+{
+	struct coop_mount *m = host;
+
+	mutex_lock(&m->node_lock);
+	if (m->node)
+		coop_node_join(m->node, node_id, addr);
+	mutex_unlock(&m->node_lock);
+}
+
+static void push_leave(void *host, u32 node_id)
+{
+	struct coop_mount *m = host;
+
+	mutex_lock(&m->node_lock);
+	if (m->node)
+		coop_node_leave(m->node, node_id);
+	mutex_unlock(&m->node_lock);
+}
+
+static void push_reset(void *host)
+{
+	struct coop_mount *m = host;
+
+	mutex_lock(&m->node_lock);
+	if (m->node)
+		coop_node_forget_all(m->node);
+	mutex_unlock(&m->node_lock);
+}
+
+static void push_reopen(void *host)
+{
+	coop_files_reopen(host);
+}
+
+static const struct coop_storage_ops storage_ops = {
+	.join = push_join,
+	.leave = push_leave,
+	.reset = push_reset,
+	.reopen = push_reopen,
+};
+
+/* ---- what /proc asks ---------------------------------------------------------- */
+
+static void proc_options(struct seq_file *seq, void *host)
+{
+	struct coop_mount *m = host;
+
+	seq_printf(seq, "%s=yes\n", sb_rdonly(m->sb) ? "ro" : "rw");
+	coop_options_show(seq, &m->opt, '\n');
+}
+
+static void proc_info(struct seq_file *seq, void *host)
+{
+	struct coop_mount *m = host;
+	char text[256];
+
+	coop_storage_describe(m->storage, text, sizeof(text));
+	seq_printf(seq, "server %s\n", text);
+	seq_printf(seq, "export %s\n", m->opt.export_name);
+	seq_printf(seq, "node %u\n", coop_storage_node_id(m->storage));
+	if (m->node)
+		coop_node_describe(m->node, text, sizeof(text));
+	else
+		strscpy(text, "none", sizeof(text));
+	seq_printf(seq, "endpoint %s\n", text);
+	seq_printf(seq, "id %u\n", m->id);
+}
+
+/* The page cache is everybody's: what this mount has of it, and all there is. */
+static void proc_cache(struct seq_file *seq, void *host)
+{
+	struct coop_mount *m = host;
+	u64 pages = 0, inodes = 0;
+	struct inode *inode;
+
+	spin_lock(&m->sb->s_inode_list_lock);
+	list_for_each_entry(inode, &m->sb->s_inodes, i_sb_list)
+	{
+		const unsigned long n = READ_ONCE(inode->i_mapping->nrpages);
+
+		pages += n;
+		inodes += n != 0;
+	}
+	spin_unlock(&m->sb->s_inode_list_lock);
+	seq_printf(seq, "cache capacity %llu used %llu blocks %llu evicted 0\n",
+		   (u64)totalram_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, inodes);
+}
+
+/* ---- super operations ----------------------------------------------------------- */
+
+static int coop_statfs(struct dentry *dentry, struct kstatfs *out)
+{
+	struct inode *inode = d_inode(dentry);
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_call *call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_STATFS);
+	const struct coop_st_statfs *st;
+	int err;
+
+	if (!call)
+		return -ENOMEM;
+	coop_call_cred(call, current_cred());
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	err = coop_call_run(call);
+	st = &call->res.statfs;
+	if (!err) {
+		out->f_type = COOPFS_MAGIC;
+		out->f_bsize = st->bsize;
+		out->f_frsize = st->frsize;
+		out->f_blocks = st->blocks;
+		out->f_bfree = st->bfree;
+		out->f_bavail = st->bavail;
+		out->f_files = st->files;
+		out->f_ffree = st->ffree;
+		out->f_namelen = st->namelen;
+		out->f_fsid = u64_to_fsid(huge_encode_dev(inode->i_sb->s_dev));
+	}
+	coop_call_put(call);
+	return err;
+}
+
+static int coop_show_options(struct seq_file *m, struct dentry *root)
+{
+	coop_options_show(m, &coop_sb(root->d_sb)->opt, ',');
+	return 0;
+}
+
+/* umount -f: nothing waits for the daemon any more. */
+static void coop_umount_begin(struct super_block *sb)
+{
+	struct coop_mount *m = coop_sb(sb);
+
+	if (m->storage)
+		coop_storage_abort(m->storage);
+}
+
+static const struct super_operations coop_super_ops = {
+	.alloc_inode = coop_alloc_inode,
+	.free_inode = coop_free_inode,
+	.evict_inode = coop_evict_inode,
+	.write_inode = coop_write_inode,
+	.statfs = coop_statfs,
+	.show_options = coop_show_options,
+	.umount_begin = coop_umount_begin,
+};
+
+/* ---- coming and going ------------------------------------------------------------- */
+
+static void put_unused_inodes(struct work_struct *work)
+{
+	struct coop_mount *m = container_of(work, struct coop_mount, iput_work);
+	struct llist_node *list = llist_del_all(&m->unused_inodes);
+	struct coop_inode *ci, *next;
+
+	llist_for_each_entry_safe(ci, next, list, unused)
+	{
+		int refs = atomic_xchg(&ci->unused_refs, 0);
+
+		while (refs--)
+			iput(&ci->vfs);
+	}
+}
+
+static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_options *opt)
+{
+	struct coop_mount *m = kzalloc(sizeof(*m), GFP_KERNEL);
+
+	if (!m)
+		return NULL;
+	m->sb = sb;
+	m->opt = *opt; /* the strings change hands */
+	memset(opt, 0, sizeof(*opt));
+	init_llist_head(&m->unused_inodes);
+	INIT_WORK(&m->iput_work, put_unused_inodes);
+	init_waitqueue_head(&m->reads_gone);
+	mutex_init(&m->node_lock);
+	spin_lock_init(&m->files_lock);
+	INIT_LIST_HEAD(&m->files);
+	return m;
+}
+
+static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct inode **root)
+{
+	struct coop_storage_cfg cfg = {
+		.n_servers = m->opt.n_servers,
+		.export_name = m->opt.export_name,
+		.key = m->opt.key,
+		.key_len = m->opt.key_len,
+		.soft = m->opt.soft,
+		.timeo_ms = m->opt.timeo_ds * 100,
+		.net = fc->net_ns,
+	};
+	struct coop_st_attr *attr = kzalloc(sizeof(*attr), GFP_KERNEL);
+	const u64 asked = coop_ticket(m->sb);
+	struct coop_storage *storage;
+	u8 fh[COOP_ST_FH_MAX];
+	char why[COOP_WHY] = "";
+	u32 len;
+
+	if (!attr)
+		return -ENOMEM;
+	memcpy(cfg.server, m->opt.server, sizeof(cfg.server));
+	storage = coop_storage_connect(&cfg, &m->stats, &storage_ops, m, fh, &len, attr, why,
+				       sizeof(why));
+	if (IS_ERR(storage)) {
+		errorfc(fc, "%s: %s", m->opt.source, why);
+		kfree(attr);
+		return PTR_ERR(storage);
+	}
+	m->storage = storage;
+	*root = coop_iget(m->sb, attr, fh, len, asked);
+	kfree(attr);
+	if (IS_ERR(*root))
+		return PTR_ERR(*root);
+	if (!S_ISDIR((*root)->i_mode)) {
+		iput(*root);
+		errorfc(fc, "%s: the export is no directory", m->opt.source);
+		return -ENOTDIR;
+	}
+	return 0;
+}
+
+static int start_node(struct fs_context *fc, struct coop_mount *m)
+{
+	struct coop_node_cfg cfg = m->opt.node;
+	struct coop_addr self;
+	struct coop_node *node;
+	char why[COOP_WHY] = "";
+
+	cfg.net = fc->net_ns;
+	coop_storage_fabric_key(m->storage, cfg.fabric_key);
+	mutex_lock(&m->node_lock);
+	node = coop_node_create(&cfg, &m->stats, &coop_serve_ops, m, why, sizeof(why));
+	if (!IS_ERR(node))
+		m->node = node;
+	mutex_unlock(&m->node_lock);
+	memzero_explicit(cfg.fabric_key, sizeof(cfg.fabric_key));
+	if (IS_ERR(node)) {
+		errorfc(fc, "option 'ib': %s", why);
+		return PTR_ERR(node);
+	}
+	if (coop_node_self(node, &self))
+		coop_storage_register(m->storage, &self);
+	return 0;
+}
+
+static int add_proc(struct coop_mount *m)
+{
+	const struct coop_proc_source source = {
+		.id = m->id,
+		.stats = &m->stats,
+		.node = m->node,
+		.host = m,
+		.options = proc_options,
+		.info = proc_info,
+		.cache = proc_cache,
+	};
+	struct coop_proc *proc = coop_proc_add(&source);
+
+	if (IS_ERR(proc))
+		return PTR_ERR(proc);
+	m->proc = proc;
+	return 0;
+}
+
+static void tune_bdi(struct coop_mount *m)
+{
+	/* readahead(2) and madvise() are capped by io_pages. */
+	m->sb->s_bdi->ra_pages = m->opt.readahead;
+	m->sb->s_bdi->io_pages = m->opt.readahead;
+}
+
+static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
+{
+	struct coop_mount *m = mount_alloc(sb, fc->fs_private);
+	struct inode *root;
+	int err;
+
+	if (!m)
+		return -ENOMEM;
+	sb->s_fs_info = m;
+	sb->s_magic = COOPFS_MAGIC;
+	sb->s_op = &coop_super_ops;
+	sb->s_d_op = &coop_dentry_ops;
+	sb->s_maxbytes = MAX_LFS_FILESIZE;
+	sb->s_blocksize = PAGE_SIZE;
+	sb->s_blocksize_bits = PAGE_SHIFT;
+	sb->s_time_gran = 1;
+	err = ida_alloc_min(&coop_mount_ids, 1, GFP_KERNEL);
+	if (err < 0)
+		return err;
+	m->id = err;
+	err = coop_stats_init(&m->stats);
+	if (err)
+		return err;
+	m->wq = alloc_workqueue("coopfs-%u", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, m->id);
+	if (!m->wq)
+		return -ENOMEM;
+	err = super_setup_bdi(sb);
+	if (err)
+		return err;
+	tune_bdi(m);
+	err = connect_storage(fc, m, &root);
+	if (err)
+		return err;
+	sb->s_root = d_make_root(root);
+	if (!sb->s_root)
+		return -ENOMEM;
+	if (m->opt.ib) {
+		err = start_node(fc, m);
+		if (err)
+			return err;
+	}
+	err = add_proc(m);
+	if (err)
+		return err;
+	sb->s_flags |= SB_ACTIVE | SB_NOATIME;
+	return 0;
+}
+
+/* No reads, no serving, no CLOSE under way: nothing holds an inode but the VFS. */
+static void quiesce(struct coop_mount *m)
+{
+	struct coop_node *node;
+
+	if (m->proc)
+		coop_proc_remove(m->proc);
+	coop_reads_drain(m);
+	mutex_lock(&m->node_lock);
+	node = m->node;
+	m->node = NULL;
+	mutex_unlock(&m->node_lock);
+	if (node)
+		coop_node_destroy(node);
+	wait_event(m->reads_gone, !atomic_read(&m->calls));
+	if (m->wq)
+		flush_work(&m->iput_work);
+}
+
+static void coop_kill_sb(struct super_block *sb)
+{
+	struct coop_mount *m = coop_sb(sb);
+
+	if (m && m->storage) {
+		/* What is dirty goes out, which may read and serve as before. */
+		if (sb->s_root)
+			sync_filesystem(sb);
+		quiesce(m);
+	}
+	kill_anon_super(sb);
+	if (!m)
+		return;
+	if (m->storage)
+		coop_storage_close(m->storage);
+	if (m->wq)
+		destroy_workqueue(m->wq);
+	if (m->stats.cpu)
+		coop_stats_free(&m->stats);
+	if (m->id)
+		ida_free(&coop_mount_ids, m->id);
+	coop_options_free(&m->opt);
+	kfree(m);
+}
+
+/* ---- the mount's context ---------------------------------------------------------- */
+
+static int coop_get_tree(struct fs_context *fc)
+{
+	int err = coop_options_end(fc);
+
+	return err ? err : get_tree_nodev(fc, coop_fill_super);
+}
+
+static int coop_reconfigure(struct fs_context *fc)
+{
+	struct coop_mount *m = coop_sb(fc->root->d_sb);
+	const struct coop_options *opt = fc->fs_private;
+	int err;
+
+	sync_filesystem(fc->root->d_sb);
+	err = coop_options_end(fc);
+	if (!err)
+		err = coop_options_compare(fc, &m->opt);
+	if (err)
+		return err;
+	m->opt.readahead = opt->readahead;
+	WRITE_ONCE(m->opt.ra_async, opt->ra_async);
+	m->opt.soft = opt->soft;
+	m->opt.timeo_ds = opt->timeo_ds;
+	m->opt.node.peer_timeout_ms = opt->node.peer_timeout_ms;
+	m->opt.node.serve_mbps = opt->node.serve_mbps;
+	tune_bdi(m);
+	coop_storage_tune(m->storage, opt->soft, opt->timeo_ds * 100);
+	if (m->node)
+		coop_node_tune(m->node, opt->node.peer_timeout_ms, opt->node.serve_mbps);
+	return 0;
+}
+
+static void coop_free_context(struct fs_context *fc)
+{
+	if (!fc->fs_private)
+		return;
+	coop_options_free(fc->fs_private);
+	kfree(fc->fs_private);
+}
+
+static const struct fs_context_operations coop_context_ops = {
+	.parse_param = coop_options_parse,
+	.get_tree = coop_get_tree,
+	.reconfigure = coop_reconfigure,
+	.free = coop_free_context,
+};
+
+int coop_init_fs_context(struct fs_context *fc)
+{
+	const bool remount = fc->purpose == FS_CONTEXT_FOR_RECONFIGURE;
+
+	fc->ops = &coop_context_ops;
+	return coop_options_begin(fc, remount ? &coop_sb(fc->root->d_sb)->opt : NULL);
+}
+
+struct file_system_type coop_fs_type = {
+	.owner = THIS_MODULE,
+	.name = "coopfs",
+	.init_fs_context = coop_init_fs_context,
+	.kill_sb = coop_kill_sb,
+};

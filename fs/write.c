@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * write.c - dirty pages: how they come about, and how they get to storage.
+ *
+ * A dirty folio knows the range of its bytes that was written (its private word), so that
+ * two nodes that write different parts of a page do not write over each other. A folio
+ * without that word is dirty as a whole. Adjacent ranges go out as one WRITE of up to
+ * 1 MiB, from the folios themselves, with as many WRITEs under way as storage's window
+ * takes. Folios are not changed while they are under writeback.
+ *
+ * Whoever is about to change a folio that peers may be served from bumps 'change' while
+ * he holds its lock, so that a serve either sees the lock or the bump.
+ *
+ * A WRITE that fails loses its bytes: the error goes to the mapping, fsync and close tell
+ * it, and the version is given up. A lost connection is no failure (storage.h). Memory
+ * for one WRITE is always there (a pool), as writing back is what frees memory.
+ */
+#include <linux/highmem.h>
+#include <linux/mempool.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/slab.h>
+#include <linux/writeback.h>
+
+#include "fs/fs.h"
+
+#define WRITE_PAGES (COOP_ST_IO_MAX >> PAGE_SHIFT)
+#define WRITE_POOL  4
+
+/* One WRITE and the folios under writeback that it carries. */
+struct coop_write {
+	struct coop_change change;
+	struct inode *inode;    /* a reference */
+	struct coop_file *file; /* a reference */
+	loff_t pos;
+	u32 bytes, n;
+	struct bio_vec bvec[WRITE_PAGES];
+};
+
+static struct kmem_cache *write_cache;
+static mempool_t *write_pool;
+
+int coop_write_init(void)
+{
+	write_cache = KMEM_CACHE(coop_write, 0);
+	if (!write_cache)
+		return -ENOMEM;
+	write_pool = mempool_create_slab_pool(WRITE_POOL, write_cache);
+	if (!write_pool) {
+		kmem_cache_destroy(write_cache);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+void coop_write_exit(void)
+{
+	mempool_destroy(write_pool);
+	kmem_cache_destroy(write_cache);
+}
+
+/* ---- the written range of a folio, under its lock ------------------------------------- */
+
+static unsigned long range_word(size_t from, size_t to)
+{
+	BUILD_BUG_ON(PAGE_SIZE > 1ul << (BITS_PER_LONG / 2 - 1));
+	return from << BITS_PER_LONG / 2 | to;
+}
+
+static void range_get(const struct folio *folio, size_t *from, size_t *to)
+{
+	const unsigned long word = (unsigned long)folio_get_private((struct folio *)folio);
+
+	*from = word >> BITS_PER_LONG / 2;
+	*to = word ? word & ((1ul << BITS_PER_LONG / 2) - 1) : folio_size((struct folio *)folio);
+}
+
+static void range_set(struct folio *folio, size_t from, size_t to)
+{
+	void *word = (void *)range_word(from, to);
+
+	if (folio_test_private(folio))
+		folio_change_private(folio, word);
+	else
+		folio_attach_private(folio, word);
+}
+
+/* [from, to) is written now, too. */
+static void range_dirty(struct folio *folio, size_t from, size_t to)
+{
+	size_t had_from, had_to;
+
+	if (folio_test_dirty(folio)) {
+		range_get(folio, &had_from, &had_to);
+		from = min(from, had_from);
+		to = max(to, had_to);
+	}
+	range_set(folio, from, to);
+	filemap_dirty_folio(folio->mapping, folio);
+}
+
+/* ---- write(2) ------------------------------------------------------------------------- */
+
+static int make_uptodate(struct coop_file *f, struct folio *folio)
+{
+	const int err = coop_read_locked(f, folio);
+
+	if (err && err != -EINTR)
+		folio_unlock(folio);
+	if (err)
+		folio_put(folio);
+	return err;
+}
+
+static int coop_write_begin(struct file *file, struct address_space *mapping, loff_t pos,
+			    unsigned int len, struct page **pagep, void **fsdata)
+{
+	struct inode *inode = mapping->host;
+	const size_t from = pos & ~PAGE_MASK, to = from + len;
+	const loff_t start = pos - from;
+	struct folio *folio;
+	struct page *page;
+	int err;
+
+	for (;;) {
+		page = grab_cache_page_write_begin(mapping, pos >> PAGE_SHIFT);
+		if (!page)
+			return -ENOMEM;
+		folio = page_folio(page);
+		folio_wait_writeback(folio);
+		if (folio_test_uptodate(folio))
+			break;
+		/* Nothing of the page is in the file beside what will be written. */
+		if (start >= i_size_read(inode) || (!from && start + to >= i_size_read(inode))) {
+			folio_zero_segments(folio, 0, from, to, PAGE_SIZE);
+			break;
+		}
+		if (!from && to == PAGE_SIZE)
+			break;
+		err = make_uptodate(file->private_data, folio);
+		if (!err)
+			break;
+		if (err == -ESTALE)
+			err = coop_revalidate(inode, true);
+		if (err)
+			return err;
+	}
+	coop_content_changes(coop_i(inode));
+	*pagep = page;
+	return 0;
+}
+
+static void stamp(struct inode *inode)
+{
+	ktime_get_coarse_real_ts64(&inode->i_mtime);
+	inode->i_ctime = inode->i_mtime;
+}
+
+static int coop_write_end(struct file *file, struct address_space *mapping, loff_t pos,
+			  unsigned int len, unsigned int copied, struct page *page, void *fsdata)
+{
+	struct folio *folio = page_folio(page);
+	struct inode *inode = mapping->host;
+	struct coop_inode *ci = coop_i(inode);
+	const size_t from = pos & ~PAGE_MASK;
+
+	if (!folio_test_uptodate(folio)) {
+		if (copied < len)
+			copied = 0; /* the rest of the page is nothing */
+		else
+			folio_mark_uptodate(folio);
+	}
+	if (copied) {
+		range_dirty(folio, from, from + copied);
+		spin_lock(&ci->lock);
+		if (pos + copied > i_size_read(inode))
+			i_size_write(inode, pos + copied);
+		stamp(inode);
+		spin_unlock(&ci->lock);
+	}
+	folio_unlock(folio);
+	folio_put(folio);
+	return copied;
+}
+
+/* ---- stores through a mapping ------------------------------------------------------------ */
+
+vm_fault_t coop_page_mkwrite(struct vm_fault *vmf)
+{
+	struct folio *folio = page_folio(vmf->page);
+	struct inode *inode = file_inode(vmf->vma->vm_file);
+	vm_fault_t result = VM_FAULT_LOCKED;
+
+	sb_start_pagefault(inode->i_sb);
+	folio_lock(folio);
+	if (folio->mapping != inode->i_mapping || folio_pos(folio) >= i_size_read(inode)) {
+		folio_unlock(folio);
+		result = VM_FAULT_NOPAGE;
+		goto out;
+	}
+	folio_wait_writeback(folio);
+	coop_content_changes(coop_i(inode));
+	range_dirty(folio, 0, folio_size(folio));
+	stamp(inode);
+out:
+	sb_end_pagefault(inode->i_sb);
+	return result;
+}
+
+/* ---- to storage --------------------------------------------------------------------------- */
+
+static void write_free(struct coop_write *w)
+{
+	coop_file_put(w->file);
+	coop_iput_later(w->inode);
+	mempool_free(w, write_pool);
+}
+
+void coop_changes_settled(struct list_head *settled)
+{
+	struct coop_change *change, *next;
+
+	list_for_each_entry_safe(change, next, settled, link)
+	{
+		struct coop_write *w = container_of(change, struct coop_write, change);
+		struct coop_mount *m = coop_sb(w->inode->i_sb);
+		u32 i;
+
+		list_del(&change->link);
+		for (i = 0; i < w->n; i++)
+			folio_end_writeback(page_folio(w->bvec[i].bv_page));
+		write_free(w);
+		coop_calls_end(m);
+	}
+}
+
+/* The call may be NULL: there was no memory for it. */
+static void write_ended(struct coop_write *w, struct coop_call *call)
+{
+	struct inode *inode = w->inode;
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	const int err = call ? call->error : -ENOMEM;
+	LIST_HEAD(settled);
+
+	/* From coop_change_end() on another reply may end this one, with its references. */
+	ihold(inode);
+	coop_calls_begin(m);
+	if (err) {
+		mapping_set_error(inode->i_mapping, err);
+	} else {
+		set_bit(COOP_I_WROTE, &coop_i(inode)->flags);
+		coop_unstable_add(inode, call->res.verifier);
+	}
+	coop_change_end(inode, &w->change, err ? NULL : &call->res, &settled);
+	coop_changes_settled(&settled);
+	if (!err)
+		coop_attr_learn(inode, &call->res.attr, coop_i(inode)->believed);
+	if (call)
+		coop_call_put(call);
+	coop_iput_later(inode);
+	coop_calls_end(m);
+}
+
+static void write_done(struct coop_call *call)
+{
+	write_ended(call->owner, call);
+}
+
+static void write_submit(struct coop_write *w)
+{
+	struct coop_inode *ci = coop_i(w->inode);
+	struct coop_mount *m = coop_sb(w->inode->i_sb);
+	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_WRITE);
+
+	coop_calls_begin(m);
+	coop_change_begin(ci);
+	if (!call) {
+		write_ended(w, NULL);
+		return;
+	}
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	call->arg.open_id = w->file->open_id;
+	call->arg.offset = w->pos;
+	call->bvec = w->bvec;
+	call->n_bvec = w->n;
+	call->data_max = w->bytes;
+	call->owner = w;
+	call->done = write_done;
+	coop_call_submit(call);
+}
+
+/* What one pass over the dirty folios has gathered. */
+struct coop_batch {
+	struct coop_file *file; /* NULL: nobody has the file open */
+	struct coop_write *write;
+};
+
+static void batch_submit(struct coop_batch *b)
+{
+	if (b->write)
+		write_submit(b->write);
+	b->write = NULL;
+}
+
+static struct coop_write *write_alloc(struct inode *inode, struct coop_file *file, loff_t pos)
+{
+	/* Never NULL: may wait for a WRITE that is under way, and ends by itself. */
+	struct coop_write *w = mempool_alloc(write_pool, GFP_NOFS);
+
+	ihold(inode);
+	w->inode = inode;
+	w->file = coop_file_get(file);
+	w->pos = pos;
+	w->bytes = 0;
+	w->n = 0;
+	return w;
+}
+
+static int add_folio(struct page *page, struct writeback_control *wbc, void *data)
+{
+	struct coop_batch *b = data;
+	struct folio *folio = page_folio(page);
+	struct inode *inode = folio->mapping->host;
+	const loff_t size = i_size_read(inode), start = folio_pos(folio);
+	struct bio_vec *v;
+	size_t from, to;
+
+	range_get(folio, &from, &to);
+	folio_detach_private(folio);
+	if (start + to > size) {
+		to = start < size ? size - start : 0;
+		/* Stores behind the end of the file are nobody's. */
+		folio_zero_segment(folio, to, folio_size(folio));
+	}
+	if (!b->file)
+		mapping_set_error(folio->mapping, -EIO);
+	if (from >= to || !b->file) {
+		folio_unlock(folio);
+		return 0;
+	}
+	folio_start_writeback(folio);
+	folio_unlock(folio);
+	if (b->write &&
+	    (b->write->n == WRITE_PAGES || b->write->pos + b->write->bytes != start + (loff_t)from))
+		batch_submit(b);
+	if (!b->write)
+		b->write = write_alloc(inode, b->file, start + from);
+	v = &b->write->bvec[b->write->n++];
+	v->bv_page = folio_page(folio, 0);
+	v->bv_offset = from;
+	v->bv_len = to - from;
+	b->write->bytes += to - from;
+	return 0;
+}
+
+static int coop_writepages(struct address_space *mapping, struct writeback_control *wbc)
+{
+	struct coop_batch b = {.file = coop_file_find(mapping->host, COOP_ST_O_WRITE)};
+	int err;
+
+	err = write_cache_pages(mapping, wbc, add_folio, &b);
+	batch_submit(&b);
+	if (b.file)
+		coop_file_put(b.file);
+	return err;
+}
+
+/* ---- the rest of what the VM asks ------------------------------------------------------- */
+
+static bool coop_release_folio(struct folio *folio, gfp_t gfp)
+{
+	if (folio_test_dirty(folio) || folio_test_writeback(folio))
+		return false;
+	folio_detach_private(folio);
+	return true;
+}
+
+static void coop_invalidate_folio(struct folio *folio, size_t offset, size_t length)
+{
+	folio_wait_writeback(folio);
+	if (!offset && length == folio_size(folio))
+		folio_detach_private(folio);
+}
+
+/* invalidate_inode_pages2() met a dirty folio: it goes out first. */
+static int coop_launder_folio(struct folio *folio)
+{
+	struct coop_batch b = {};
+
+	if (!folio_clear_dirty_for_io(folio))
+		return 0;
+	b.file = coop_file_find(folio->mapping->host, COOP_ST_O_WRITE);
+	folio_get(folio);
+	add_folio(folio_page(folio, 0), NULL, &b);
+	batch_submit(&b);
+	folio_wait_writeback(folio);
+	folio_lock(folio);
+	folio_put(folio);
+	if (b.file)
+		coop_file_put(b.file);
+	return 0;
+}
+
+const struct address_space_operations coop_aops = {
+	.readahead = coop_readahead,
+	.read_folio = coop_read_folio,
+	.write_begin = coop_write_begin,
+	.write_end = coop_write_end,
+	.writepages = coop_writepages,
+	.dirty_folio = filemap_dirty_folio,
+	.release_folio = coop_release_folio,
+	.invalidate_folio = coop_invalidate_folio,
+	.launder_folio = coop_launder_folio,
+	.migrate_folio = filemap_migrate_folio,
+};
