@@ -36,10 +36,10 @@ struct coop_storage_ops {
 	/* The connection is new: members will be pushed again, forget those known. */
 	void (*reset)(void *host);
 	/*
-	 * The daemon forgot the session: submit one OPEN for each open file whose own OPEN or CREATE
-	 * had been answered, with 'again', COOP_ST_O_AGAIN and the old open id. Nothing else is sent
-	 * until all of them are answered. Those that an earlier reopen() left unanswered have
-	 * ended with -ECONNRESET (done() has returned) before the next one is called.
+	 * The daemon forgot the session: submit one OPEN for each open file whose own OPEN or
+	 * CREATE had been answered, with 'again', COOP_ST_O_AGAIN and the old open id. Nothing else
+	 * is sent until all of them are answered. Those that an earlier reopen() left unanswered
+	 * have ended with -ECONNRESET (done() has returned) before the next one is called.
 	 */
 	void (*reopen)(void *host);
 };
@@ -124,11 +124,11 @@ struct coop_call {
 	struct completion finished;
 	u64 id;
 	u32 state;
-	u16 wire_op;   /* op, or CHECK after a streamed READ */
-	bool repeated; /* had been sent when a connection was lost */
-	bool internal; /* PING, REGISTER: not sent again by a new connection */
-	bool gated;    /* the others wait for it */
-	void *reply;   /* the bytes of res's string */
+	u16 wire_op;              /* op, or CHECK after a streamed READ */
+	bool repeated;            /* had been sent when a connection was lost */
+	bool internal;            /* PING, REGISTER: not sent again by a new connection */
+	bool gated;               /* the others wait for it */
+	void *reply;              /* the bytes of res's string */
 	struct coop_call *orphan; /* CLOSE of what an abandoned OPEN may have opened */
 	struct list_head link;
 	struct work_struct work;

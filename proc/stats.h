@@ -35,7 +35,8 @@ enum coop_counter {
 	COOP_C_STORAGE_TX_BYTES,
 	COOP_C_STORAGE_CALLS,
 	COOP_C_STORAGE_RECONNECTS,
-	COOP_C_STORAGE_REPEATS, /* requests sent again after a reconnect */
+	COOP_C_STORAGE_REPEATS,     /* requests sent again after a reconnect */
+	COOP_C_STORAGE_BAD_REPLIES, /* that ended the connection: not our protocol */
 	/* peers, on the wire */
 	COOP_C_PEER_RX_BYTES,
 	COOP_C_PEER_TX_BYTES,
