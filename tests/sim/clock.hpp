@@ -45,14 +45,14 @@ public:
 	void after(u64 delay, what kind, u16 node, u32 life, u64 arg)
 	{
 		heap_.push_back({now_ + delay, seq_++, arg, life, node, kind});
-		std::push_heap(heap_.begin(), heap_.end(), later);
+		std::push_heap(heap_.begin(), heap_.end(), later{});
 	}
 	// The next event, which becomes the present. False: nothing will ever happen again.
 	bool next(event &out)
 	{
 		if (heap_.empty())
 			return false;
-		std::pop_heap(heap_.begin(), heap_.end(), later);
+		std::pop_heap(heap_.begin(), heap_.end(), later{});
 		out = heap_.back();
 		heap_.pop_back();
 		now_ = out.at;
@@ -60,10 +60,12 @@ public:
 	}
 
 private:
-	static bool later(const event &a, const event &b)
-	{
-		return a.at != b.at ? a.at > b.at : a.seq > b.seq;
-	}
+	struct later { // a type, not a function: the heap inlines it
+		bool operator()(const event &a, const event &b) const
+		{
+			return a.at != b.at ? a.at > b.at : a.seq > b.seq;
+		}
+	};
 	std::vector<event> heap_;
 	u64 now_ = 1000000; // engines may treat 0 as "never"
 	u64 seq_ = 0;

@@ -145,24 +145,20 @@ bool liar::send(packet &p)
 	return true;
 }
 
-void liar::say(const coop_msg &m, const coop_addr &self, u16 to)
+void liar::post(packet &p, const coop_addr &self, u16 to)
 {
-	packet &p = *w_.net().fresh();
-	p.len = coop_wire_encode(&m, w_.key(), p.bytes, coop_wire_room(w_.shape().mtu));
-	if (!p.len)
-		return;
 	p.src = node_;
 	p.src_qpn = self.qpn;
 	p.has_imm = false;
 	p.control = true;
 	p.imm = 0;
-	w_.net().send(p, w_.at(to).address(), 0);
+	w_.net().send(w_.at(to).address(), 0);
 }
 
 void liar::nonsense(const coop_addr &self, u16 to)
 {
 	dice &rng = w_.rng();
-	packet &p = *w_.net().fresh();
+	packet &p = w_.net().fresh();
 	// A genuine header of any version, command, flags; a body of any bytes; a good MAC.
 	const u32 room = coop_wire_room(w_.shape().mtu);
 	p.len = rng.between(COOP_WIRE_HEADER + COOP_WIRE_MAC, room);
@@ -179,18 +175,13 @@ void liar::nonsense(const coop_addr &self, u16 to)
 	std::memcpy(p.bytes + 20, &length, 2);
 	const u64 mac = coop_mac(w_.key(), p.bytes, p.len - COOP_WIRE_MAC);
 	std::memcpy(p.bytes + p.len - COOP_WIRE_MAC, &mac, 8);
-	p.src = node_;
-	p.src_qpn = self.qpn;
-	p.has_imm = false;
-	p.control = true;
-	p.imm = 0;
-	w_.net().send(p, w_.at(to).address(), 0);
+	post(p, self, to);
 }
 
 void liar::flood(const coop_addr &self, u16 to)
 {
 	dice &rng = w_.rng();
-	for (u32 n = rng.between(1, 40); n; --n) {
+	for (u32 n = rng.between(1, 40); n && w_.may_pester(); --n) {
 		coop_msg m{};
 		m.version = COOP_WIRE_VERSION;
 		m.command = rng.below(8) ? COOP_CMD_REQUEST
@@ -211,7 +202,10 @@ void liar::flood(const coop_addr &self, u16 to)
 		r.page_shift = static_cast<u8>(w_.shape().page_shift);
 		r.n_ext = 1;
 		r.ext[0].count = std::min<u32>(rng.between(1, 64), w_.shape().block_pages);
-		say(m, self, to);
+		packet &p = w_.net().fresh();
+		p.len = coop_wire_encode(&m, w_.key(), p.bytes, coop_wire_room(w_.shape().mtu));
+		if (p.len)
+			post(p, self, to);
 	}
 }
 
@@ -221,8 +215,8 @@ void liar::spray(const coop_addr &self)
 	if (asked_.empty())
 		return;
 	const asked &a = asked_[rng.below(static_cast<u32>(asked_.size()))];
-	packet &p = *w_.net().fresh();
-	for (u32 n = rng.between(1, 8); n; --n) {
+	for (u32 n = rng.between(1, 8); n && w_.may_pester(); --n) {
+		packet &p = w_.net().fresh();
 		p.len = rng.below(w_.shape().mtu + 1);
 		std::memset(p.bytes, 0xee, p.len);
 		p.src = node_;
@@ -232,7 +226,7 @@ void liar::spray(const coop_addr &self)
 		// scenario.hpp.
 		p.imm = a.imm ^ ((1 + rng.below(~0u >> a.seg_bits >> 1)) << a.seg_bits);
 		p.control = false;
-		w_.net().send(p, a.data, n);
+		w_.net().send(a.data, n);
 	}
 }
 
@@ -241,7 +235,7 @@ void liar::act(const coop_addr &self)
 	const u16 to = static_cast<u16>(w_.rng().below(w_.nodes()));
 	if (to == node_ || w_.draining())
 		return;
-	if (tells(lie_garbage))
+	if (tells(lie_garbage) && w_.may_pester())
 		nonsense(self, to);
 	if (tells(lie_flood))
 		flood(self, to);

@@ -45,7 +45,7 @@ private:
 	};
 	bool tells(u32 kind);
 	void garble(coop_msg &);
-	void say(const coop_msg &, const coop_addr &self, u16 to);
+	void post(packet &, const coop_addr &self, u16 to);
 	void nonsense(const coop_addr &self, u16 to);
 	void flood(const coop_addr &self, u16 to);
 	void spray(const coop_addr &self);

@@ -18,7 +18,8 @@ network::network(const scenario &s, clock &c, dice &r, tally &t) :
 	rng_(r),
 	t_(t),
 	nodes_(s.nodes),
-	cut_(s.nodes * s.nodes, 0)
+	cut_(s.nodes * s.nodes, 0),
+	fresh_(take())
 {
 }
 
@@ -46,11 +47,6 @@ int network::node_of(const coop_addr &a) const
 	return n >= 1 && n <= nodes_ ? static_cast<int>(n - 1) : -1;
 }
 
-packet *network::fresh()
-{
-	return &scratch_;
-}
-
 u64 network::draw_delay()
 {
 	const network_faults &f = s_.net;
@@ -62,7 +58,7 @@ u64 network::draw_delay()
 	return d;
 }
 
-void network::schedule(const packet &p, u64 in)
+u32 network::take()
 {
 	if (free_.empty()) {
 		slabs_.emplace_back(new packet[64]);
@@ -73,7 +69,14 @@ void network::schedule(const packet &p, u64 in)
 	}
 	const u32 handle = free_.back();
 	free_.pop_back();
-	packet &copy = *pool_[handle];
+	return handle;
+}
+
+void network::schedule_copy(u64 in)
+{
+	const u32 handle = take();
+	const packet &p = fresh();
+	packet &copy = at(handle);
 	std::memcpy(copy.bytes, p.bytes, p.len);
 	std::memcpy(&copy.len, &p.len, sizeof(packet) - offsetof(packet, len));
 	clock_.after(in, what::arrive, p.dst, 0, handle);
@@ -96,8 +99,9 @@ void network::damage(packet &p)
 	}
 }
 
-void network::send(packet &p, const coop_addr &dst, u64 in)
+void network::send(const coop_addr &dst, u64 in)
 {
+	packet &p = fresh();
 	const network_faults &f = s_.net;
 	const int to = node_of(dst);
 	++t_.packets;
@@ -114,7 +118,7 @@ void network::send(packet &p, const coop_addr &dst, u64 in)
 	}
 	if (rng_.chance(f.stale_ppm)) {
 		++t_.stale;
-		schedule(p, in + f.stale_us / 4 + rng_.below(f.stale_us + 1));
+		schedule_copy(in + f.stale_us / 4 + rng_.below(f.stale_us + 1));
 	}
 	if (rng_.chance(f.loss_ppm)) {
 		++t_.lost;
@@ -126,13 +130,14 @@ void network::send(packet &p, const coop_addr &dst, u64 in)
 	}
 	if (rng_.chance(f.duplicate_ppm)) {
 		++t_.duplicated;
-		schedule(p, in + draw_delay());
+		schedule_copy(in + draw_delay());
 	}
 	if ((p.control || f.unseen_data) && rng_.chance(f.unseen_ppm)) {
 		++t_.corrupt_unseen;
 		damage(p);
 	}
-	schedule(p, in + draw_delay());
+	clock_.after(in + draw_delay(), what::arrive, p.dst, 0, fresh_);
+	fresh_ = take();
 }
 
 } // namespace coop::sim

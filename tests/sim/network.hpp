@@ -35,10 +35,11 @@ public:
 	// The node that an address leads to, or -1.
 	int node_of(const coop_addr &) const;
 
-	// 'in' microseconds from now the packet departs. Its source and destination queue pair,
-	// payload and immediate are set; dst names node, QPN and Q_Key.
-	void send(packet &, const coop_addr &dst, u64 in);
-	packet *fresh(); // a packet to fill, of the pool
+	// The packet to fill: source queue pair, payload and immediate. The same one until it is
+	// sent.
+	packet &fresh() { return *pool_[fresh_]; }
+	// 'in' microseconds from now the fresh packet departs; dst names node, QPN and Q_Key.
+	void send(const coop_addr &dst, u64 in);
 	packet &at(u64 handle) { return *pool_[handle]; }
 	void drop(u64 handle) { free_.push_back(static_cast<u32>(handle)); }
 
@@ -47,7 +48,8 @@ public:
 
 private:
 	u64 draw_delay();
-	void schedule(const packet &, u64 in);
+	u32 take(); // a packet of the pool
+	void schedule_copy(u64 in);
 	void damage(packet &);
 
 	const scenario &s_;
@@ -59,7 +61,7 @@ private:
 	std::vector<packet *> pool_;
 	std::vector<std::unique_ptr<packet[]>> slabs_;
 	std::vector<u32> free_;
-	packet scratch_;
+	u32 fresh_;
 };
 
 } // namespace coop::sim

@@ -282,28 +282,28 @@ void node::tell(const letter &l, u8 *bytes)
 void node::poll()
 {
 	poll_pending_ = false;
-	std::vector<completion> done;
-	std::vector<letter> letters;
-	std::vector<u8> bytes;
-	done.swap(done_);
-	letters.swap(letters_);
-	bytes.swap(letter_bytes_);
+	polled_.swap(done_);
+	polled_letters_.swap(letters_);
+	polled_bytes_.swap(letter_bytes_);
 	const bool data_first = w_.rng().coin(), each = w_.rng().below(4) == 0;
 	for (u32 pass = 0; pass < 2; ++pass) {
 		if ((pass == 0) == data_first) {
-			for (const completion &c : done) {
+			for (const completion &c : polled_) {
 				tell(c);
 				if (each)
 					pump();
 			}
 		} else {
-			for (const letter &l : letters) {
-				tell(l, bytes.data());
+			for (const letter &l : polled_letters_) {
+				tell(l, polled_bytes_.data());
 				if (each)
 					pump();
 			}
 		}
 	}
+	polled_.clear();
+	polled_letters_.clear();
+	polled_bytes_.clear();
 	if (liar_)
 		liar_->act(address());
 	pump();
@@ -362,8 +362,7 @@ void node::check_window()
 		if (!q.owed)
 			continue;
 		++fetches;
-		for (const coop_seg &g : q.posted)
-			invited += g.len;
+		invited += q.invited;
 	}
 	if (fetches > 1 && invited > w_.shape().window_bytes && !w_.test_flags())
 		w_.broken(who() + std::to_string(invited) + " bytes are invited, the window is " +
@@ -389,7 +388,7 @@ void node::on_tx(const coop_tx &tx)
 
 void node::send_ctrl(const coop_tx &tx)
 {
-	packet &p = *w_.net().fresh();
+	packet &p = w_.net().fresh();
 	if (tx.len > COOP_CTRL_MAX || tx.len > w_.shape().mtu) {
 		w_.broken(who() + "a control message of " + std::to_string(tx.len) + " bytes");
 		return;
@@ -414,7 +413,7 @@ void node::send_ctrl(const coop_tx &tx)
 		for (const read &r : reads_)
 			tardy_ += r.active && r.submitted && r.id == tx.id && r.since > dead_since_;
 	}
-	w_.net().send(p, to, latency(1));
+	w_.net().send(to, latency(1));
 }
 
 void node::on_event(const coop_ev &ev)

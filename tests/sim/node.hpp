@@ -96,6 +96,7 @@ private:
 		u32 scrap_wrs = 0;
 		std::vector<u32> of_seg; // segment -> WR number of the last posting
 		u32 owed = 0;            // WRs whose completion the engine has not seen
+		u64 invited = 0;         // bytes that the last posting asked for
 	};
 
 	// node.cpp
@@ -153,9 +154,11 @@ private:
 	coop_engine *engine_ = nullptr;
 	std::unique_ptr<sim::store> store_;
 	std::vector<fetch_qp> qps_;
-	std::vector<completion> done_; // the completion queue
-	std::vector<letter> letters_;  // arrived on the control queue pair
-	std::vector<u8> letter_bytes_;
+	// The completion queue, and what arrived on the control queue pair; then what poll() took
+	// of them, empty but for its duration.
+	std::vector<completion> done_, polled_;
+	std::vector<letter> letters_, polled_letters_;
+	std::vector<u8> letter_bytes_, polled_bytes_;
 	bool poll_pending_ = false;
 	u64 timer_at_ = ~u64{0};
 	std::vector<read> reads_;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // oracle.cpp - filling, checking and blaming.
 //
-// The two loops over page memory are exempt from the sanitizers: they touch
-// exactly one page of the arena, and run over every byte that is delivered.
+// The two loops over page memory run over every byte that is delivered: they
+// take eight words at a time, as the compiler does not of itself for want of a
+// 64-bit vector multiplication; and they are exempt from the sanitizers, as they
+// touch exactly one page of the arena.
 #include "tests/sim/oracle.hpp"
 
 #include <cstdio>
@@ -26,21 +28,45 @@ constexpr u64 inverse(u64 odd)
 }
 static_assert(inverse(step) * step == 1);
 
+using lanes = u64 __attribute__((vector_size(64)));
+constexpr u32 n_lanes = sizeof(lanes) / 8;
+
+#define RAMP(first)                                                                        \
+	{                                                                                  \
+		first, first + step, first + 2 * step, first + 3 * step, first + 4 * step, \
+			first + 5 * step, first + 6 * step, first + 7 * step               \
+	}
+
 __attribute__((no_sanitize("address", "undefined"))) void write_words(u8 *mem, u32 words, u64 first)
 {
-	u64 *out = reinterpret_cast<u64 *>(mem);
-	for (u32 i = 0; i < words; ++i)
-		out[i] = first + i * step;
+	lanes want = RAMP(first);
+	u32 i = 0;
+	for (; i + n_lanes <= words; i += n_lanes, want += n_lanes * step)
+		__builtin_memcpy(mem + 8 * i, &want, sizeof(want));
+	for (; i < words; ++i) {
+		const u64 word = first + i * step;
+		__builtin_memcpy(mem + 8 * i, &word, 8);
+	}
 }
 
 __attribute__((no_sanitize("address", "undefined"))) bool same_words(const u8 *mem, u32 words,
 								     u64 first)
 {
-	const u64 *in = reinterpret_cast<const u64 *>(mem);
-	u64 diff = 0;
-	for (u32 i = 0; i < words; ++i)
-		diff |= in[i] ^ (first + i * step);
-	return !diff;
+	lanes want = RAMP(first), in, diff = {};
+	u32 i = 0;
+	for (; i + n_lanes <= words; i += n_lanes, want += n_lanes * step) {
+		__builtin_memcpy(&in, mem + 8 * i, sizeof(in));
+		diff |= in ^ want;
+	}
+	u64 any = 0;
+	for (u32 n = 0; n < n_lanes; ++n)
+		any |= diff[n];
+	for (; i < words; ++i) {
+		u64 word;
+		__builtin_memcpy(&word, mem + 8 * i, 8);
+		any |= word ^ (first + i * step);
+	}
+	return !any;
 }
 
 bool all_zero(const u8 *mem, u32 len)

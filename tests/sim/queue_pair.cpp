@@ -39,16 +39,11 @@ bool queue_pair::scatter(const work_request &wr, const packet &p, u64 &trespass)
 	return true;
 }
 
-std::size_t queue_pair::wr_length_least() const
+void queue_pair::post(const work_request &wr)
 {
-	std::size_t least = ~std::size_t{0};
-	for (const work_request &wr : wrs_) {
-		std::size_t len = 0;
-		for (u32 i = 0; i < wr.n_sge; ++i)
-			len += wr.list[i].len;
-		least = std::min(least, len);
-	}
-	return least;
+	if (!posted())
+		used_ = 0, wrs_.clear();
+	wrs_.push_back(wr);
 }
 
 queue_pair::outcome queue_pair::arrive(const packet &p, u64 now, completion &out, u64 &trespass)
@@ -64,14 +59,14 @@ queue_pair::outcome queue_pair::arrive(const packet &p, u64 now, completion &out
 			return outcome::dropped;
 		}
 	}
-	if (wrs_.empty() || (state_ == state::error && now > stopped_at_ + pipeline_us))
+	if (!posted() || (state_ == state::error && now > stopped_at_ + pipeline_us))
 		return outcome::dropped;
-	const work_request wr = wrs_.front();
+	const work_request &wr = wrs_[used_];
 	if (!scatter(wr, p, trespass)) {
 		stop(now);
 		return outcome::died;
 	}
-	wrs_.pop_front();
+	++used_;
 	out = {0, wr.number, p.imm, COOP_GRH + p.len, p.src_qpn, p.src, p.has_imm, false};
 	return outcome::written;
 }
@@ -86,19 +81,19 @@ void queue_pair::stop(u64 now)
 
 u32 queue_pair::flush()
 {
-	const u32 n = static_cast<u32>(wrs_.size());
+	const u32 n = static_cast<u32>(posted());
 	wrs_.clear();
+	used_ = 0;
 	return n;
 }
 
 u32 queue_pair::reset(u64 now)
 {
-	const u32 n = static_cast<u32>(wrs_.size());
-	ghosts_.insert(ghosts_.end(), wrs_.begin(), wrs_.end());
+	ghosts_.insert(ghosts_.end(), wrs_.begin() + static_cast<std::ptrdiff_t>(used_),
+		       wrs_.end());
 	ghosts_until_ = now + ghost_us;
-	wrs_.clear();
 	state_ = state::ready;
-	return n;
+	return flush();
 }
 
 } // namespace coop::sim

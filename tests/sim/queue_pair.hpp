@@ -54,10 +54,9 @@ public:
 	u32 qpn() const { return qpn_; }
 	u32 qkey() const { return qkey_; }
 	state now_in() const { return state_; }
-	std::size_t posted() const { return wrs_.size(); }
-	std::size_t wr_length_least() const;
+	std::size_t posted() const { return wrs_.size() - used_; }
 
-	void post(const work_request &wr) { wrs_.push_back(wr); }
+	void post(const work_request &wr);
 	// A datagram for this queue pair: out is set if it was written. trespass counts sges
 	// written without owning them.
 	outcome arrive(const packet &, u64 now, completion &out, u64 &trespass);
@@ -73,7 +72,8 @@ private:
 	u32 qpn_ = 0, qkey_ = 0;
 	state state_ = state::ready;
 	u64 stopped_at_ = 0, ghosts_until_ = 0;
-	std::deque<work_request> wrs_;
+	std::vector<work_request> wrs_; // the first used_ of them are done
+	std::size_t used_ = 0;
 	std::deque<work_request> ghosts_; // forgotten by RESET, still known to the adapter
 };
 

@@ -194,6 +194,7 @@ void node::post(const coop_tx &tx)
 	r.slot = tx.slot;
 	q.posted.assign(tx.seg, tx.seg + tx.n_seg);
 	q.of_seg.assign(COOP_MAX_SEGS, COOP_NONE);
+	q.invited = 0;
 	for (u32 i = 0; i < tx.n_seg; ++i) {
 		const coop_seg &g = tx.seg[i];
 		work_request wr{i, 0, {}};
@@ -216,6 +217,7 @@ void node::post(const coop_tx &tx)
 		if (room + g.spill < w_.shape().mtu)
 			w_.broken(who() + "a WR is shorter than the MTU");
 		q.of_seg[g.seg] = i;
+		q.invited += g.len;
 		q.qp.post(wr);
 		++q.owed;
 	}

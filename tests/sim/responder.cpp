@@ -176,7 +176,7 @@ void node::burst(u64 key)
 
 void node::send_segment(serve &s, const batch &b, const coop_seg &g, u64 in)
 {
-	packet &p = *w_.net().fresh();
+	packet &p = w_.net().fresh();
 	p.len = 0;
 	if (g.len > w_.shape().mtu || g.n_frag > 2)
 		return w_.broken(who() + "a segment is longer than the MTU");
@@ -208,7 +208,7 @@ void node::send_segment(serve &s, const batch &b, const coop_seg &g, u64 in)
 	p.src_qpn = serve_qpn(s.slot);
 	if (liar_ && !liar_->send(p))
 		return;
-	w_.net().send(p, b.to, in);
+	w_.net().send(b.to, in);
 }
 
 void node::recheck(const coop_ev &ev)

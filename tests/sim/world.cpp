@@ -15,6 +15,9 @@ constexpr u64 rest_us = 20000000; // after the last read: everything has long en
 constexpr u32 hints = COOP_MAX_HINTS;
 constexpr u32 reads_a_fetch = 10; // a round ends also where nobody is left to fetch from
 
+// Many times what queues and windows hold, so that a flood of them is one.
+constexpr u32 pester_a_read = 40, pester_most = 400;
+
 enum fault_kind : u64 { fault_crash, fault_partition, fault_heal };
 
 } // namespace
@@ -27,7 +30,8 @@ world::world(const scenario &s, u64 seed, u32 test_flags) :
 	net_(s_, clock_, rng_, t_),
 	truth_(seed, s.files, 1u << s.page_shift, s.max_pages),
 	arena_(s.block_pages << s.page_shift),
-	tries_left_(reads_a_fetch * s.fetches)
+	tries_left_(reads_a_fetch * s.fetches),
+	pester_left_(pester_most)
 {
 	for (u8 &k : key_)
 		k = s.files & 1 ? static_cast<u8>(rng_.next()) : 0;
@@ -51,6 +55,15 @@ bool world::may_read()
 		return false;
 	}
 	--tries_left_;
+	pester_left_ = std::min(pester_left_ + pester_a_read, pester_most);
+	return true;
+}
+
+bool world::may_pester()
+{
+	if (!pester_left_ || draining_)
+		return false;
+	--pester_left_;
 	return true;
 }
 

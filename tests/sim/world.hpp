@@ -43,6 +43,9 @@ public:
 	// A reader asks before it reads; false: the round's reads are done.
 	bool may_read();
 	bool draining() const { return draining_; }
+	// A liar is about to send what nobody asked for. Reads pay for it: a flood that feeds on
+	// its own answers would have no end.
+	bool may_pester();
 	// Storage's memory of who opened what: most recent first.
 	void opened(content, u16 node);
 	const std::vector<u16> &openers(content c) { return openers_[{c.file, c.edition}]; }
@@ -69,7 +72,7 @@ private:
 	u8 key_[16];
 	std::vector<std::unique_ptr<node>> nodes_;
 	std::map<std::pair<u32, u32>, std::vector<u16>> openers_;
-	u32 tries_left_;
+	u32 tries_left_, pester_left_;
 	bool draining_ = false;
 };
 
