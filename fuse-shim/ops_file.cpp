@@ -171,7 +171,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size
 void op_flush(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 {
 	reply_status(req,
-		     control::owns(ino) ? 0 : context_of(req).mount.files().commit(file_of(fi)));
+		     control::owns(ino) ? 0 : context_of(req).mount.files().flush(file_of(fi)));
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info *fi)

@@ -20,7 +20,8 @@ struct op_form {
 #define ENTRY     (COOP_ST_FH | COOP_ST_ATTR)
 #define IN_DIR    (COOP_ST_CRED | COOP_ST_FH | COOP_ST_NAME)
 #define CHANGED   (COOP_ST_ATTR | COOP_ST_BEFORE)
-#define OPENED    (COOP_ST_ATTR | COOP_ST_NODES)
+#define UNSTABLE  (CHANGED | COOP_ST_VERIFIER)
+#define OPENED    (COOP_ST_ATTR | COOP_ST_NODES | COOP_ST_VERIFIER)
 
 static const struct op_form forms[COOP_ST_OP_END] = {
 	[COOP_ST_HELLO] = {"hello", HANDSHAKE | COOP_ST_SESSION_F | COOP_ST_TEXT,
@@ -35,7 +36,7 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 	[COOP_ST_GETATTR] = {"getattr", COOP_ST_CRED | COOP_ST_FH, COOP_ST_ATTR, false},
 	[COOP_ST_SETATTR] = {"setattr",
 			     COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_SETATTR_F,
-			     CHANGED, true},
+			     UNSTABLE, true},
 	[COOP_ST_OPEN] = {"open",
 			  COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_COUNT |
 				  COOP_ST_FLAGS,
@@ -49,8 +50,8 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 			  COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
 	[COOP_ST_CHECK] = {"check", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_DATA_VERSION,
 			   COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
-	[COOP_ST_WRITE] = {"write", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET, CHANGED, true},
-	[COOP_ST_COMMIT] = {"commit", COOP_ST_FH | COOP_ST_OPEN_ID, CHANGED, false},
+	[COOP_ST_WRITE] = {"write", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET, UNSTABLE, true},
+	[COOP_ST_COMMIT] = {"commit", COOP_ST_FH | COOP_ST_OPEN_ID, UNSTABLE, false},
 	[COOP_ST_MKDIR] = {"mkdir", IN_DIR | COOP_ST_MODE, ENTRY, true},
 	[COOP_ST_UNLINK] = {"unlink", IN_DIR, 0, true},
 	[COOP_ST_RMDIR] = {"rmdir", IN_DIR, 0, true},
@@ -415,6 +416,8 @@ int coop_st_body_put(const struct coop_st_body *b, u32 f, u8 *buf, u32 cap)
 		put_statfs(&c, &b->statfs);
 	if (f & COOP_ST_SIZE)
 		put64(&c, b->size);
+	if (f & COOP_ST_VERIFIER)
+		put64(&c, b->verifier);
 	return c.bad ? -EMSGSIZE : (int)c.used;
 }
 
@@ -481,6 +484,8 @@ int coop_st_body_get(struct coop_st_body *b, u32 f, const u8 *buf, u32 len)
 		get_statfs(&c, &b->statfs);
 	if (f & COOP_ST_SIZE)
 		b->size = get64(&c);
+	if (f & COOP_ST_VERIFIER)
+		b->verifier = get64(&c);
 	return c.bad || c.left ? -EPROTO : 0;
 }
 
@@ -547,6 +552,57 @@ int coop_st_header_get(struct coop_st_header *h, const u8 *buf)
 	if (h->body_len > COOP_ST_BODY_MAX || h->data_len > COOP_ST_IO_MAX)
 		return -EMSGSIZE;
 	return 0;
+}
+
+void coop_st_incoming_init(struct coop_st_incoming *in)
+{
+	memset(in, 0, sizeof(*in));
+	in->part = COOP_ST_PART_HEADER;
+	in->want = COOP_ST_HEADER;
+}
+
+/* What a daemon may send: a push without data, or a reply. */
+static bool sendable(const struct coop_st_header *h)
+{
+	const bool stream = h->flags & COOP_ST_F_STREAM;
+
+	if (!h->id)
+		return !(h->flags & (COOP_ST_F_REPLY | COOP_ST_F_STREAM)) && !h->data_len;
+	if (!(h->flags & COOP_ST_F_REPLY) || (stream && h->op != COOP_ST_READ))
+		return false;
+	return !h->status || (!h->data_len && !stream);
+}
+
+int coop_st_incoming_next(struct coop_st_incoming *in, const u8 *header)
+{
+	const struct coop_st_header *h = &in->head;
+	int err;
+
+	if (in->part == COOP_ST_PART_HEADER) {
+		err = coop_st_header_get(&in->head, header);
+		if (err)
+			return err;
+		if (!sendable(h))
+			return -EPROTO;
+	}
+	while (in->part != COOP_ST_PART_TAIL) {
+		in->part++;
+		switch (in->part) {
+		case COOP_ST_PART_BODY:
+			in->want = h->body_len;
+			break;
+		case COOP_ST_PART_DATA:
+			in->want = h->data_len;
+			break;
+		default:
+			in->want = h->flags & COOP_ST_F_STREAM ? COOP_ST_TAIL : 0;
+		}
+		if (in->want)
+			return 0;
+	}
+	in->part = COOP_ST_PART_HEADER;
+	in->want = COOP_ST_HEADER;
+	return 1;
 }
 
 void coop_st_tail_put(u32 status, u64 version, u8 *buf)

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION      1
+#define COOP_ST_VERSION      2
 #define COOP_ST_HEADER       32         /* bytes */
 #define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX     8192       /* bytes of a body */
@@ -104,6 +104,7 @@ enum coop_st_field {
 	COOP_ST_COOKIE = 1u << 22,
 	COOP_ST_STATFS_F = 1u << 23,
 	COOP_ST_SIZE = 1u << 24,
+	COOP_ST_VERIFIER = 1u << 25, /* of changes that are not on stable storage yet */
 };
 
 /* What 'flags' of OPEN and CREATE may hold; Linux numbers differ between machines, so our own. */
@@ -192,7 +193,7 @@ struct coop_st_body {
 	u16 version_min, version_max;
 	struct coop_st_cred cred;
 	struct coop_st_bytes fh, fh2, name, name2, text;
-	u64 open_id, offset, version, before, cookie, size;
+	u64 open_id, offset, version, before, cookie, size, verifier;
 	u32 count, flags, mode, node_id;
 	struct coop_st_setattr set;
 	struct coop_st_attr attr;
@@ -213,6 +214,34 @@ const char *coop_st_op_name(u16 op);
 void coop_st_header_put(const struct coop_st_header *h, u8 *buf);
 /* -EPROTO: no such magic, reserved bits set; -EMSGSIZE: a length over its limit. */
 int coop_st_header_get(struct coop_st_header *h, const u8 *buf);
+
+/*
+ * Taking a client's incoming stream apart, for receivers that direct data to
+ * where they belong as they arrive. Have 'want' bytes of 'part', then ask for
+ * what is next; parts that are empty are left out. Bytes of BODY and DATA may
+ * be taken in any pieces. From BODY on 'head' tells id, data length and status,
+ * and the body precedes the data.
+ */
+enum coop_st_part {
+	COOP_ST_PART_HEADER,
+	COOP_ST_PART_BODY,
+	COOP_ST_PART_DATA,
+	COOP_ST_PART_TAIL, /* of a streamed READ: coop_st_tail_get() */
+};
+
+struct coop_st_incoming {
+	struct coop_st_header head;
+	u32 part; /* enum coop_st_part */
+	u32 want; /* bytes of it, never 0 */
+};
+
+void coop_st_incoming_init(struct coop_st_incoming *in);
+/*
+ * The wanted bytes are here; 'header' is those of a header, else not looked at.
+ * 1: they completed the message 'head', 'in' wants the next one's header; 0:
+ * more of it follows. -EPROTO, -EMSGSIZE: end the connection.
+ */
+int coop_st_incoming_next(struct coop_st_incoming *in, const u8 *header);
 
 void coop_st_tail_put(u32 status, u64 version, u8 *buf);
 int coop_st_tail_get(u32 *status, u64 *version, const u8 *buf);

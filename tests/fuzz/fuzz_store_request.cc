@@ -6,13 +6,13 @@
 // Handles cannot be guessed (they carry a MAC), so one-byte handles stand for the
 // root and for what earlier messages of the same input made; else nothing behind
 // the check would be reached.
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "check.hpp"
+#include "tests/lib/scratch.hpp"
 #include "userland/daemon/service.hpp"
 
 using namespace coop::daemon;
@@ -21,29 +21,27 @@ namespace
 {
 
 struct world {
-	std::filesystem::path base, tree;
+	test::scratch dir{"coopfsd-fuzz"};
+	const std::filesystem::path base = dir.path(), tree = base / "tree";
+	const std::filesystem::path state = base / "state";
 	std::unique_ptr<service> files;
 	const exported *in;
 	std::string root;
 
 	world()
 	{
-		char name[] = "/tmp/coopfsd-fuzz-XXXXXX";
-		FUZZ_CHECK(::mkdtemp(name));
-		base = name;
-		tree = base / "tree";
 		std::filesystem::create_directory(tree);
+		std::filesystem::create_directory(state);
 		std::ofstream(base / "outside") << "secret";
 		std::vector<std::unique_ptr<exported>> e;
 		e.push_back(std::make_unique<exported>(export_spec{"d", tree.string()},
 						       coop::digest{}, false));
 		in = e[0].get();
-		files = std::make_unique<service>(std::move(e), 64);
+		files = std::make_unique<service>(std::move(e), 64, state.string(), "");
 		reply r;
 		FUZZ_CHECK(!files->root(*in, r));
 		root = r.text;
 	}
-	~world() { std::filesystem::remove_all(base); }
 	void clear()
 	{
 		for (const auto &e : std::filesystem::directory_iterator(tree))
@@ -104,7 +102,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 	struct stat st;
 	FUZZ_CHECK(!::stat((w.base / "outside").c_str(), &st) && st.st_size == 6 &&
 		   st.st_nlink == 1);
-	FUZZ_CHECK(std::distance(std::filesystem::directory_iterator(w.base), {}) == 2);
+	FUZZ_CHECK(std::distance(std::filesystem::directory_iterator(w.base), {}) == 3);
 	w.clear();
 	return 0;
 }

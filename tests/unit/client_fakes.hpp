@@ -14,6 +14,7 @@
 #include <random>
 #include <thread>
 
+#include "storage_stub.hpp"
 #include "userland/client/node.hpp"
 #include "userland/client/reader.hpp"
 #include "userland/client/storage.hpp"
@@ -63,7 +64,7 @@ inline content make_content(std::uint64_t file, std::uint64_t version, std::uint
 	return {{{file, file}, version}, size, "fh" + std::to_string(file), 7, {}};
 }
 
-class fake_storage final : public storage
+class fake_storage final : public storage_stub
 {
 public:
 	struct file {
@@ -122,62 +123,6 @@ public:
 		changed_.notify_all();
 	}
 
-	const entry &root() const override { return root_; }
-	const std::array<std::uint8_t, 16> &fabric_key() const override { return key_; }
-	std::uint32_t register_node(const coop_addr &) override { return 1; }
-	int lookup(const caller &, const handle &, std::string_view, entry &) override
-	{
-		return -ENOSYS;
-	}
-	int getattr(const caller &, const handle &, attributes &) override { return -ENOSYS; }
-	int setattr(const caller &, const handle &, const setattr_request &,
-		    write_result &) override
-	{
-		return -ENOSYS;
-	}
-	int open(const caller &, const handle &, int, std::uint32_t, open_result &) override
-	{
-		return -ENOSYS;
-	}
-	int create(const caller &, const handle &, std::string_view, int, mode_t, entry &,
-		   open_result &) override
-	{
-		return -ENOSYS;
-	}
-	int close(const handle &, std::uint64_t, write_result &) override { return -ENOSYS; }
-	int write(const handle &, std::uint64_t, std::uint64_t, std::span<const iovec>,
-		  write_result &) override
-	{
-		return -ENOSYS;
-	}
-	int commit(const handle &, std::uint64_t, write_result &) override { return -ENOSYS; }
-	int mkdir(const caller &, const handle &, std::string_view, mode_t, entry &) override
-	{
-		return -ENOSYS;
-	}
-	int unlink(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
-	int rmdir(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
-	int rename(const caller &, const handle &, std::string_view, const handle &,
-		   std::string_view, unsigned) override
-	{
-		return -ENOSYS;
-	}
-	int link(const caller &, const handle &, const handle &, std::string_view, entry &) override
-	{
-		return -ENOSYS;
-	}
-	int symlink(const caller &, std::string_view, const handle &, std::string_view,
-		    entry &) override
-	{
-		return -ENOSYS;
-	}
-	int readlink(const caller &, const handle &, std::string &) override { return -ENOSYS; }
-	int readdir(const caller &, const handle &, std::uint64_t, std::uint32_t,
-		    std::vector<dir_entry> &, bool &) override
-	{
-		return -ENOSYS;
-	}
-	int statfs(const caller &, const handle &, struct statvfs &) override { return -ENOSYS; }
 	traffic stats() const override { return {0, bytes, bytes, reads, 0, true}; }
 
 private:
@@ -248,8 +193,6 @@ private:
 	std::map<std::pair<std::string, std::uint64_t>, int> pages_read_;
 	bool stop_ = false, hold_ = false;
 	std::mt19937 rng_;
-	entry root_{};
-	std::array<std::uint8_t, 16> key_{};
 	std::thread thread_; // last
 };
 

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "storage_stub.hpp"
+
 namespace coop::client
 {
 namespace
@@ -15,7 +17,7 @@ namespace
 const caller who{1000, 1000, {}};
 
 // One regular file. A test sets 'attr' to what storage holds; changes count up from there.
-class one_file final : public storage
+class one_file final : public client_test::storage_stub
 {
 public:
 	one_file()
@@ -37,12 +39,10 @@ public:
 		foreign = false;
 		set(file.attr.version + 1, size);
 		out.attr = file.attr;
+		out.verifier = verifier;
 		return 0;
 	}
 
-	const entry &root() const override { return root_; }
-	const std::array<std::uint8_t, 16> &fabric_key() const override { return key_; }
-	std::uint32_t register_node(const coop_addr &) override { return 1; }
 	int lookup(const caller &, const handle &, std::string_view, entry &out) override
 	{
 		out = file;
@@ -66,19 +66,19 @@ public:
 		asked_inline = want_inline;
 		if (flags & O_TRUNC)
 			set(file.attr.version + 1, 0);
-		out = {file.attr, ++opens, {}, {}};
+		out = {file.attr, ++opens, {}, {}, verifier};
 		return 0;
 	}
 	int create(const caller &, const handle &, std::string_view, int, mode_t, entry &node,
 		   open_result &out) override
 	{
 		node = file;
-		out = {file.attr, ++opens, {}, {}};
+		out = {file.attr, ++opens, {}, {}, verifier};
 		return 0;
 	}
 	int close(const handle &, std::uint64_t, write_result &out) override
 	{
-		out = {file.attr, file.attr.version};
+		out = {file.attr, file.attr.version, 0};
 		return 0;
 	}
 	int write(const handle &, std::uint64_t, std::uint64_t offset, std::span<const iovec> data,
@@ -91,7 +91,10 @@ public:
 	}
 	int commit(const handle &, std::uint64_t, write_result &out) override
 	{
-		out = {file.attr, file.attr.version};
+		commits++;
+		if (commit_error)
+			verifier++;
+		out = {file.attr, file.attr.version, verifier};
 		return commit_error;
 	}
 	void read(const handle &, std::uint64_t, std::uint64_t, std::vector<iovec> dest,
@@ -101,35 +104,6 @@ public:
 		EXPECT_EQ(version, 0u);
 		done({0, dest[0].iov_len, file.attr.version, 100});
 	}
-	int mkdir(const caller &, const handle &, std::string_view, mode_t, entry &) override
-	{
-		return -ENOSYS;
-	}
-	int unlink(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
-	int rmdir(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
-	int rename(const caller &, const handle &, std::string_view, const handle &,
-		   std::string_view, unsigned) override
-	{
-		return -ENOSYS;
-	}
-	int link(const caller &, const handle &, const handle &, std::string_view, entry &) override
-	{
-		return -ENOSYS;
-	}
-	int symlink(const caller &, std::string_view, const handle &, std::string_view,
-		    entry &) override
-	{
-		return -ENOSYS;
-	}
-	int readlink(const caller &, const handle &, std::string &) override { return -ENOSYS; }
-	int readdir(const caller &, const handle &, std::uint64_t, std::uint32_t,
-		    std::vector<dir_entry> &, bool &) override
-	{
-		return -ENOSYS;
-	}
-	int statfs(const caller &, const handle &, struct statvfs &) override { return -ENOSYS; }
-	traffic stats() const override { return {}; }
-
 	entry file;
 	std::uint64_t opens = 0;
 	std::uint32_t asked_inline = 0;
@@ -137,10 +111,8 @@ public:
 	bool foreign = false; // somebody wrote between what we know and our next change
 	bool appends = false;
 	int commit_error = 0;
-
-private:
-	entry root_;
-	std::array<std::uint8_t, 16> key_{};
+	unsigned commits = 0;
+	std::uint64_t verifier = 1; // another one: storage's machine came up anew
 };
 
 // Answers -ESTALE to every version but 'good' (0: to all).
@@ -188,9 +160,20 @@ protected:
 		ASSERT_EQ(f.write(file, offset, {&v, 1}, sizeof(data)), 0);
 	}
 	void close(std::unique_ptr<open_file> file) { f.release(std::move(file)); }
-	bool has(std::uint64_t version)
+	// A file whose second block is here, open for writing, with pages in the kernel.
+	std::unique_ptr<open_file> writer_of_a_cached_file()
 	{
-		return static_cast<bool>(store->find({node->fid, version}, 0));
+		constexpr off_t size = 10 * 64 * 4096;
+		s.set(10, size);
+		table.learn(*node, table.now(), s.file.attr, nullptr, true);
+		{
+			auto block = store->get({node->fid, 10}, 1, size);
+			block->claim(1);
+			block->publish(1, origin::storage);
+		}
+		auto file = open(O_RDWR);
+		EXPECT_EQ(read(*file), 0);
+		return file;
 	}
 
 	one_file s;
@@ -270,14 +253,7 @@ TEST_F(client_files, pages_of_two_versions_are_not_kept)
 
 TEST_F(client_files, own_writes_chain_versions_and_keep_the_rest)
 {
-	s.set(10, 10 * 64 * 4096);
-	table.learn(*node, table.now(), s.file.attr, nullptr, true);
-	auto block = store->get({node->fid, 10}, 1, 10 * 64 * 4096);
-	block->claim(1);
-	block->publish(1, origin::storage);
-	block = {};
-	auto a = open(O_RDWR);
-	EXPECT_EQ(read(*a), 0);
+	auto a = writer_of_a_cached_file();
 	write(*a);
 	EXPECT_EQ(node->version, 11u);
 	EXPECT_TRUE(store->find({node->fid, 11}, 1));
@@ -288,14 +264,7 @@ TEST_F(client_files, own_writes_chain_versions_and_keep_the_rest)
 
 TEST_F(client_files, a_foreign_write_between_ours_drops_everything)
 {
-	s.set(10, 10 * 64 * 4096);
-	table.learn(*node, table.now(), s.file.attr, nullptr, true);
-	auto block = store->get({node->fid, 10}, 1, 10 * 64 * 4096);
-	block->claim(1);
-	block->publish(1, origin::storage);
-	block = {};
-	auto a = open(O_RDWR);
-	EXPECT_EQ(read(*a), 0);
+	auto a = writer_of_a_cached_file();
 	s.foreign = true;
 	write(*a);
 	EXPECT_EQ(node->version, 11u);
@@ -364,17 +333,74 @@ TEST_F(client_files, an_append_elsewhere_than_assumed_spoils_the_kernels_pages)
 	EXPECT_EQ(node->size, 120u);
 }
 
-TEST_F(client_files, only_writers_commit_and_a_failure_is_told_again)
+TEST_F(client_files, only_writers_commit_at_close)
 {
-	s.commit_error = -EIO;
 	auto a = open(O_RDWR);
-	EXPECT_EQ(f.commit(*a), 0);
+	EXPECT_EQ(f.flush(*a), 0);
+	EXPECT_EQ(s.commits, 0u);
 	write(*a);
-	EXPECT_EQ(f.commit(*a), -EIO);
+	EXPECT_EQ(f.flush(*a), 0);
+	EXPECT_EQ(f.flush(*a), 0);
+	EXPECT_EQ(f.commit(*a), 0);
+	EXPECT_EQ(s.commits, 1u) << "nothing was left to commit";
+}
+
+TEST_F(client_files, a_commit_covers_what_other_open_files_changed)
+{
+	auto a = open(O_RDWR), b = open();
+	write(*a);
+	EXPECT_EQ(f.commit(*b), 0);
+	EXPECT_EQ(s.commits, 1u);
+	auto c = open(O_RDWR | O_TRUNC);
+	EXPECT_EQ(f.commit(*c), 0);
+	EXPECT_EQ(s.commits, 2u) << "a truncation too";
+}
+
+TEST_F(client_files, a_commit_that_fails_is_told_until_one_succeeds)
+{
+	auto a = open(O_RDWR), b = open(O_RDWR);
+	write(*a);
+	write(*b);
+	s.commit_error = -EIO;
 	EXPECT_EQ(f.commit(*a), -EIO);
 	s.commit_error = 0;
+	EXPECT_EQ(f.flush(*b), -EIO) << "the writes of b may be what could not be written";
+	write(*b);
+	EXPECT_EQ(f.flush(*b), 0);
+	EXPECT_EQ(f.commit(*a), -EIO);
 	EXPECT_EQ(f.commit(*a), 0);
-	s.commit_error = -EIO;
+}
+
+TEST_F(client_files, what_storage_lost_in_a_crash_is_told_to_every_open_file_once)
+{
+	auto a = open(O_RDWR), b = open(O_RDWR);
+	write(*a);
+	s.verifier = 2;
+	EXPECT_EQ(f.flush(*a), -EIO);
+	EXPECT_EQ(f.commit(*b), -EIO);
+	EXPECT_EQ(f.commit(*a), 0);
+	EXPECT_EQ(f.commit(*b), 0);
+	EXPECT_EQ(f.commit(*open()), 0) << "opened later";
+}
+
+TEST_F(client_files, a_crash_between_two_writes_is_told_though_the_commit_fits_the_second)
+{
+	auto a = open(O_RDWR);
+	write(*a);
+	s.verifier = 2;
+	write(*a);
+	EXPECT_EQ(f.commit(*a), -EIO);
+	write(*a);
+	EXPECT_EQ(f.commit(*a), 0);
+}
+
+TEST_F(client_files, what_nobody_has_open_any_more_is_nobodys_loss)
+{
+	auto a = open(O_RDWR | O_TRUNC);
+	close(std::move(a));
+	s.verifier = 2;
+	a = open(O_RDWR);
+	write(*a);
 	EXPECT_EQ(f.commit(*a), 0);
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/scratch.hpp"
 #include "userland/client/storage.hpp"
 #include "userland/daemon/server.hpp"
 
@@ -53,10 +53,11 @@ protected:
 	void SetUp() override
 	{
 		spdlog::set_level(spdlog::level::err);
-		std::string name = testing::TempDir() + "coopfsd-test-XXXXXX";
-		ASSERT_NE(::mkdtemp(name.data()), nullptr);
-		base_ = name;
-		::chmod(name.c_str(), 0755);
+		static const test::scratch all("coopfsd-test");
+		::chmod(all.path().c_str(), 0755);
+		base_ = all.path() / "one";
+		std::filesystem::create_directory(base_);
+		::chmod(base_.c_str(), 0755);
 		tree_ = base_ / "tree";
 		std::filesystem::create_directory(tree_);
 		::chmod(tree_.c_str(), 0755); // a daemon of an earlier test has cleared the umask

@@ -30,7 +30,8 @@ coop_st_body full()
 	b.fh = b.fh2 = bytes(handle);
 	b.name = b.name2 = bytes(name);
 	b.text = bytes(text);
-	b.open_id = 1ull << 63, b.offset = 2, b.version = 3, b.before = 4, b.cookie = 5, b.size = 6;
+	b.open_id = 1ull << 63, b.offset = 2, b.version = 3, b.before = 4, b.cookie = 5, b.size = 6,
+	b.verifier = ~0ull;
 	b.count = 7, b.flags = 8, b.mode = 9, b.node_id = 10;
 	b.set.valid = COOP_ST_SET_ALL, b.set.size = 77, b.set.mtime = {-5, 999999999};
 	b.attr.fid = {11, 12}, b.attr.version = 13, b.attr.size = 14, b.attr.mode = 15;
@@ -161,6 +162,82 @@ TEST(store_codec, headers_with_oversize_lengths_or_unknown_bits_are_refused)
 	}
 }
 
+namespace
+{
+
+std::vector<u8> message(u16 op, u16 flags, u32 status, const std::string &body,
+			const std::string &data, const std::string &tail, u64 id = 7)
+{
+	std::vector<u8> wire(COOP_ST_HEADER);
+	coop_st_header h{
+		op,     flags, static_cast<u32>(body.size()), static_cast<u32>(data.size()),
+		status, id};
+	coop_st_header_put(&h, wire.data());
+	for (const std::string *s : {&body, &data, &tail})
+		wire.insert(wire.end(), s->begin(), s->end());
+	return wire;
+}
+
+} // namespace
+
+TEST(store_codec, an_incoming_stream_comes_apart_into_its_parts)
+{
+	const std::string tail(COOP_ST_TAIL, 't');
+	std::vector<u8> wire;
+	for (const auto &m :
+	     {message(COOP_ST_READ, COOP_ST_F_REPLY | COOP_ST_F_STREAM, 0, "b1", "data1", tail),
+	      message(COOP_ST_PING, COOP_ST_F_REPLY, 0, "", "", ""),
+	      message(COOP_ST_NODE, 0, 0, "push", "", "", 0),
+	      message(COOP_ST_OPEN, COOP_ST_F_REPLY, 0, "b2", "inline", ""),
+	      message(COOP_ST_STATS, COOP_ST_F_REPLY, 0, "", "text", ""),
+	      message(COOP_ST_READ, COOP_ST_F_REPLY, ENOENT, "", "", "")})
+		wire.insert(wire.end(), m.begin(), m.end());
+	coop_st_incoming in;
+	coop_st_incoming_init(&in);
+	std::string seen;
+	std::size_t at = 0;
+	while (at < wire.size()) {
+		ASSERT_LE(at + in.want, wire.size());
+		const std::string part(wire.begin() + static_cast<long>(at),
+				       wire.begin() + static_cast<long>(at + in.want));
+		if (in.part != COOP_ST_PART_HEADER)
+			seen += std::to_string(in.part) + ":" + part + " ";
+		const u8 *header = in.part == COOP_ST_PART_HEADER ? wire.data() + at : nullptr;
+		at += in.want;
+		const int r = coop_st_incoming_next(&in, header);
+		ASSERT_GE(r, 0);
+		if (r)
+			seen += std::to_string(in.head.op) + "; ";
+	}
+	EXPECT_EQ(in.part, u32{COOP_ST_PART_HEADER});
+	EXPECT_EQ(in.want, u32{COOP_ST_HEADER});
+	const auto op = [](u16 o) { return std::to_string(o) + "; "; };
+	EXPECT_EQ(seen, "1:b1 2:data1 3:" + tail + " " + op(COOP_ST_READ) + op(COOP_ST_PING) +
+				"1:push " + op(COOP_ST_NODE) + "1:b2 2:inline " + op(COOP_ST_OPEN) +
+				"2:text " + op(COOP_ST_STATS) + op(COOP_ST_READ));
+}
+
+TEST(store_codec, replies_with_data_have_the_body_sizes_that_receivers_plan_with)
+{
+	EXPECT_EQ(encoded(coop_st_reply_fields(COOP_ST_READ)).size(), 16u);
+	EXPECT_EQ(encoded(coop_st_reply_fields(COOP_ST_OPEN)).size(), 188u);
+}
+
+TEST(store_codec, what_no_daemon_sends_ends_an_incoming_stream)
+{
+	for (const auto &m :
+	     {message(COOP_ST_READ, 0, 0, "", "", ""),                     // a request
+	      message(COOP_ST_NODE, COOP_ST_F_REPLY, 0, "", "", "", 0),    // both
+	      message(COOP_ST_NODE, 0, 0, "", "data", "", 0),              // a push's
+	      message(COOP_ST_READ, COOP_ST_F_REPLY, EIO, "", "data", ""), // an error's
+	      message(COOP_ST_READ, COOP_ST_F_REPLY | COOP_ST_F_STREAM, EIO, "", "", ""),
+	      message(COOP_ST_OPEN, COOP_ST_F_REPLY | COOP_ST_F_STREAM, 0, "", "x", "")}) {
+		coop_st_incoming in;
+		coop_st_incoming_init(&in);
+		EXPECT_EQ(coop_st_incoming_next(&in, m.data()), -EPROTO);
+	}
+}
+
 TEST(store_codec, noise_is_decoded_or_refused_within_its_bounds)
 {
 	std::mt19937 dice(1);
@@ -169,7 +246,7 @@ TEST(store_codec, noise_is_decoded_or_refused_within_its_bounds)
 		for (u8 &c : noise)
 			c = static_cast<u8>(dice() % 4 ? dice() % 8 : dice());
 		coop_st_body b;
-		const u32 fields = dice() & 0x1ffffff;
+		const u32 fields = dice() & (2 * COOP_ST_VERIFIER - 1);
 		if (!coop_st_body_get(&b, fields, noise.data(), static_cast<u32>(noise.size()))) {
 			ASSERT_LE(b.name.len, COOP_ST_NAME_MAX + 0u);
 			ASSERT_LE(b.n_nodes, COOP_MAX_HINTS + 0u);

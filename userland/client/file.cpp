@@ -77,6 +77,8 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 	else
 		inodes_.learn(node, asked, r.attr, &r.openers, false);
 	out.file = std::make_unique<open_file>(node, who, r.open_id, flags);
+	if (empties)
+		node.changes.acknowledged(r.verifier);
 	admit(node, r, out);
 	return 0;
 }
@@ -93,6 +95,7 @@ int files::create(const caller &who, const handle &dir, std::string_view name, i
 	ino = inodes_.ref(made);
 	inodes_.learn(*ino, asked, r.attr, &r.openers, true);
 	out.file = std::make_unique<open_file>(*ino, who, r.open_id, flags);
+	ino->changes.acknowledged(r.verifier);
 	admit(*ino, r, out);
 	return 0;
 }
@@ -184,6 +187,7 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 	if (err)
 		return err;
 	f.uncommitted = true;
+	node.changes.acknowledged(r.verifier);
 	if (f.flags & O_APPEND) {
 		// The daemon chose the place; the kernel had assumed one.
 		auto end = static_cast<std::uint64_t>(r.attr.st.st_size);
@@ -201,16 +205,28 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 int files::commit(open_file &f)
 {
 	settle(f);
-	if (!f.uncommitted.exchange(false))
-		return 0;
-	ticket asked = inodes_.now();
-	write_result r;
-	int err = storage_.commit(f.node->fh, f.open_id, r);
-	if (err) {
-		f.uncommitted = true; // the next fsync or close tries, and tells, again
-		return err;
+	unstable &changes = f.node->changes;
+	f.uncommitted = false; // before looking: what is written from here on is for another call
+	const unstable::cover covered = changes.covered();
+	if (covered.pending) {
+		ticket asked = inodes_.now();
+		write_result r;
+		if (int err = storage_.commit(f.node->fh, f.open_id, r)) {
+			f.uncommitted = true; // the next fsync or close tries, and tells, again
+			return err;
+		}
+		changes.committed(covered, r.verifier);
+		inodes_.learn(*f.node, asked, r.attr, nullptr, false);
 	}
-	inodes_.learn(*f.node, asked, r.attr, nullptr, false);
+	std::lock_guard guard(f.lock);
+	return changes.lost_since(f.losses) ? -EIO : 0;
+}
+
+int files::flush(open_file &f)
+{
+	if (f.uncommitted.exchange(false))
+		return commit(f);
+	settle(f);
 	return 0;
 }
 
@@ -246,6 +262,7 @@ int files::setattr(const caller &who, inode &node, const storage::setattr_reques
 	out = r.attr;
 	if (!S_ISREG(out.st.st_mode))
 		return 0;
+	node.changes.acknowledged(r.verifier);
 	// What a truncation touches: from the end that was to the end that is, or the reverse.
 	std::uint64_t before;
 	{

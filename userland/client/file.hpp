@@ -11,6 +11,7 @@
 //
 // Writes reach storage before they are answered. Their reply tells the version
 // before and after, so pages that the write did not touch stay good (inode.hpp).
+// fsync and close make them stable, or say that they may be lost (unstable.hpp).
 #pragma once
 
 #include <atomic>
@@ -33,9 +34,13 @@ public:
 		node(node.shared_from_this()),
 		opener(opener),
 		open_id(open_id),
-		flags(flags)
+		flags(flags),
+		losses(this->node->changes.attach())
 	{
 	}
+	~open_file() { node->changes.detach(); }
+	open_file(const open_file &) = delete;
+	open_file &operator=(const open_file &) = delete;
 
 	const std::shared_ptr<inode> node;
 	const caller opener;
@@ -45,6 +50,7 @@ public:
 	std::atomic<bool> unsettled{false};   // see inode::unsettled
 	std::atomic<bool> uncommitted{false}; // wrote since the last commit
 	std::mutex lock;                      // what follows
+	unstable::mark losses;
 	reader::stream stream;
 	std::shared_ptr<const content> current;
 };
@@ -76,8 +82,11 @@ public:
 			       read_answer &out);
 	[[nodiscard]] int write(open_file &, std::uint64_t offset, std::span<const iovec> data,
 				std::size_t length);
-	// What was written is on stable storage, or -errno.
+	// What was changed, by whomever of this mount, is on stable storage, or -errno. -EIO also
+	// tells of a loss that somebody else's commit has found.
 	[[nodiscard]] int commit(open_file &);
+	// The same at a close, for what this open file wrote.
+	[[nodiscard]] int flush(open_file &);
 	void release(std::unique_ptr<open_file>);
 
 	[[nodiscard]] int getattr(const caller &, inode &, attributes &out);

@@ -23,6 +23,7 @@
 
 #include "userland/client/page_store.hpp"
 #include "userland/client/storage.hpp"
+#include "userland/client/unstable.hpp"
 
 namespace coop::client
 {
@@ -38,6 +39,8 @@ struct inode : std::enable_shared_from_this<inode> {
 	const handle fh;
 	const ino_t number;        // storage's
 	std::uint64_t lookups = 0; // the kernel's references; the table's lock
+
+	unstable changes; // has its own lock
 
 	// Held across a write, truncation or other local change of storage. Taken before 'lock'.
 	std::mutex change_order;

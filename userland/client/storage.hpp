@@ -50,13 +50,17 @@ struct open_result {
 	std::uint64_t
 		open_id; // for close; stays good over lost connections and restarts of the daemon
 	std::vector<std::uint32_t>
-		openers;         // node ids, most recent first, <= COOP_MAX_HINTS, never our own
-	std::string inline_data; // the file's first bytes, if the daemon sent them
+		openers;            // node ids, most recent first, <= COOP_MAX_HINTS, never our own
+	std::string inline_data;    // the file's first bytes, if the daemon sent them
+	std::uint64_t verifier = 0; // see write_result
 };
 
 struct write_result {
 	attributes attr;              // after
 	std::uint64_t version_before; // equal to what the caller knew: nobody else wrote in between
+	// Of a change, and of a commit. A commit with the change's own says that the change is on
+	// stable storage; one with another says that it may be lost. 0 from close.
+	std::uint64_t verifier = 0;
 };
 
 struct dir_entry {

@@ -232,7 +232,7 @@ public:
 		  std::span<const iovec> data, write_result &out) override
 	{
 		const std::size_t total = length_of(data);
-		std::uint64_t first = 0;
+		std::uint64_t first = 0, verifier = 0;
 		for (std::size_t at = 0; at < total || !at;) {
 			const std::size_t n = std::min<std::size_t>(total - at, COOP_ST_IO_MAX);
 			coop_st_body ask{};
@@ -243,15 +243,18 @@ public:
 			const std::vector<iovec> part = slice(data, at, n);
 			if (int err = changed(COOP_ST_WRITE, ask, out, part))
 				return err;
-			if (!at)
+			if (!at) { // the oldest verifier covers them all
 				first = out.version_before;
-			else if (out.version_before != previous)
+				verifier = out.verifier;
+			} else if (out.version_before != previous) {
 				first = 0; // somebody wrote in between
+			}
 			at += n;
 			if (!n)
 				break;
 		}
 		out.version_before = first;
+		out.verifier = verifier;
 		return 0;
 	}
 
@@ -405,6 +408,7 @@ private:
 		if (!err) {
 			out.attr = attributes_of(got.attr);
 			out.version_before = got.before;
+			out.verifier = got.verifier;
 		}
 		return err;
 	}
@@ -414,6 +418,7 @@ private:
 	{
 		out.attr = attributes_of(got.attr);
 		out.open_id = ask.open_id;
+		out.verifier = got.verifier;
 		out.openers.assign(got.nodes, got.nodes + got.n_nodes);
 		link_.opened(ask.open_id, {fh, c, ask.flags});
 	}

@@ -30,6 +30,7 @@ constexpr int handshake_ms = 10000;
 constexpr int idle_ms = 100;           // how often the thread looks at deadlines
 constexpr int user_timeout_ms = 30000; // bytes that nobody acknowledges
 constexpr std::chrono::milliseconds backoff_first{50}, backoff_most{5000};
+constexpr unsigned restore_tries = 20; // for a file that somebody at the daemon holds a lease on
 
 void option(int fd, int level, int name, int value)
 {
@@ -262,9 +263,14 @@ int storage_link::restore(std::string &why)
 		ask.open_id = id;
 		ask.flags = (o.flags & (COOP_ST_O_READ | COOP_ST_O_WRITE | COOP_ST_O_APPEND)) |
 			    COOP_ST_O_AGAIN;
-		if (int err = exchange(COOP_ST_OPEN, ask, h, got)) {
-			why = std::strerror(-err);
-			return err;
+		for (unsigned i = 0; i < restore_tries; i++) {
+			if (int err = exchange(COOP_ST_OPEN, ask, h, got)) {
+				why = std::strerror(-err);
+				return err;
+			}
+			if (h.status != EAGAIN)
+				break;
+			std::this_thread::sleep_for(backoff_first);
 		}
 		if (h.status) // unlinked, or not permitted any more: its users get -EBADF
 			spdlog::warn("storage {}: an open file could not be opened again: {}",

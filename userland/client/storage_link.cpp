@@ -258,6 +258,24 @@ void storage_link::complete(const std::shared_ptr<call> &c, outcome &o)
 	c->done(o);
 }
 
+// Takes a call that the daemon could not serve yet out of the table; expire() sends it again.
+bool storage_link::postpone(std::uint64_t id)
+{
+	{
+		std::lock_guard lock(mutex_);
+		auto it = calls_.find(id);
+		if (it == calls_.end())
+			return true; // it had timed out
+		it->second->epoch = 0;
+		it->second->repeated = false;
+		postponed_.push_back(std::move(it->second));
+		calls_.erase(it);
+		in_flight_--;
+	}
+	pump();
+	return true;
+}
+
 void storage_link::expire(bool all)
 {
 	const auto now = clock::now();
@@ -268,6 +286,8 @@ void storage_link::expire(bool all)
 	std::uint64_t epoch;
 	{
 		std::lock_guard lock(mutex_);
+		std::move(postponed_.begin(), postponed_.end(), std::back_inserter(deferred_));
+		postponed_.clear();
 		epoch = enter_deferred_locked(deferred);
 		for (auto it = calls_.begin(); it != calls_.end();) {
 			if (all || it->second->deadline <= now) {
@@ -359,15 +379,17 @@ bool storage_link::receive_into(std::vector<iovec> v)
 // One message. False: the connection is lost.
 bool storage_link::receive()
 {
-	coop_st_header h;
-	if (!fill(COOP_ST_HEADER, true))
+	struct coop_st_incoming next;
+	coop_st_incoming_init(&next);
+	if (!fill(next.want, true))
 		return errno == 0;
-	if (coop_st_header_get(&h, in_.data() + used_)) {
+	if (coop_st_incoming_next(&next, in_.data() + used_) < 0) {
 		spdlog::error(
 			"storage {}: sent something that is not our protocol; connecting again",
 			options_.server);
 		return false;
 	}
+	const coop_st_header &h = next.head;
 	if (!fill(COOP_ST_HEADER + h.body_len, false))
 		return false;
 	const std::uint8_t *body = in_.data() + used_ + COOP_ST_HEADER;
@@ -376,7 +398,7 @@ bool storage_link::receive()
 		take_push(h, body);
 		return true;
 	}
-	return deliver(h, body);
+	return h.status == EAGAIN ? postpone(h.id) : deliver(h, body);
 }
 
 bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)

@@ -91,6 +91,7 @@ private:
 
 	void run();
 	bool receive();
+	bool postpone(std::uint64_t id);
 	bool deliver(const coop_st_header &, const std::uint8_t *body);
 	bool receive_into(std::vector<iovec>);
 	static bool patient(clock::time_point &began);
@@ -115,7 +116,8 @@ private:
 	std::mutex mutex_; // the table
 	std::condition_variable wake_;
 	std::map<std::uint64_t, std::shared_ptr<call>> calls_;
-	calls deferred_; // without an id yet
+	calls deferred_;  // without an id yet
+	calls postponed_; // the daemon could not serve them yet: sent anew, under a new id
 	std::map<std::uint64_t, open_record> opens_;
 	std::uint64_t last_id_ = 0;
 	std::uint64_t epoch_ = 0; // of the connection; 0: none

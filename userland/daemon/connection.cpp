@@ -233,7 +233,7 @@ connection::parsed connection::parse(std::vector<work> &batch)
 	while (have_ - at >= COOP_ST_HEADER && batch.size() < batch_max) {
 		auto w = std::make_unique<request>();
 		coop_st_header &h = w->head;
-		if (coop_st_header_get(&h, in_.data() + at) || h.flags & COOP_ST_F_REPLY ||
+		if (coop_st_header_get(&h, in_.data() + at) || h.flags & COOP_ST_F_REPLY || !h.id ||
 		    (h.data_len && h.op != COOP_ST_WRITE) ||
 		    (state_ != state::ready &&
 		     (h.data_len || COOP_ST_HEADER + h.body_len > hello_max))) {

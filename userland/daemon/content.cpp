@@ -82,6 +82,27 @@ int access_mode(std::uint32_t flags)
 	return r && w ? O_RDWR : w ? O_WRONLY : O_RDONLY;
 }
 
+int openable(const coop_st_body &b)
+{
+	const bool good = !(b.flags & ~COOP_ST_O_ALL) &&
+			  b.flags & (COOP_ST_O_READ | COOP_ST_O_WRITE) && b.open_id;
+	return good ? 0 : -EINVAL;
+}
+
+int has_content(const inode &n)
+{
+	switch (n.type) {
+	case S_IFREG:
+		return 0;
+	case S_IFDIR:
+		return -EISDIR;
+	case S_IFLNK:
+		return -ELOOP;
+	default:
+		return -ENXIO;
+	}
+}
+
 struct timespec when(const coop_st_time &t, std::uint32_t valid, std::uint32_t set,
 		     std::uint32_t now)
 {
@@ -115,18 +136,15 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 	if (sized) {
 		if (n->type != S_IFREG)
 			return n->type == S_IFDIR ? -EISDIR : -EINVAL;
-		if (!may_write) {
-			as_user user(r.body.cred);
-			unique_fd probe;
-			if (user.error())
-				return user.error();
-			if (int err = n->reopen(O_WRONLY, probe))
+		unique_fd probe;
+		if (!may_write)
+			if (int err = as(r.body.cred, [&] { return n->reopen(O_WRONLY, probe); }))
 				return err;
-		}
 		if (int err = n->want_writable_locked())
 			return err;
 	}
 	const std::string self = "/proc/self/fd/" + std::to_string(n->path.get());
+	out.body.verifier = stable.verifier(in.fs(), n->fid);
 	const int err = change_locked(*n, out.body, [&](int fd) {
 		as_user user(r.body.cred);
 		if (user.error())
@@ -158,9 +176,11 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 	return err;
 }
 
-int service::opened(session &s, inode_ref n, std::uint32_t flags, std::uint64_t open_id,
-		    const coop_st_cred &cred, std::uint32_t want_inline, reply &out)
+int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline, reply &out)
 {
+	const std::uint32_t flags = r.body.flags;
+	const std::uint64_t open_id = r.body.open_id;
+	const coop_st_cred &cred = r.body.cred;
 	auto f = std::make_shared<open_file>();
 	std::uint64_t version;
 	{
@@ -174,18 +194,17 @@ int service::opened(session &s, inode_ref n, std::uint32_t flags, std::uint64_t 
 		f->flags = flags;
 		f->who = opener::of(cred);
 	}
-	if (int err = s.add(open_id, f))
+	// No client can take all that can be open.
+	if (int err = s.add(open_id, f, std::min(opens_max, inodes.capacity() / 2)))
 		return err;
 	int err = 0;
+	out.body.verifier = stable.verifier(n->in.fs(), n->fid);
 	{
 		std::lock_guard lock(n->mutex);
 		if (flags & COOP_ST_O_TRUNC && flags & COOP_ST_O_WRITE &&
 		    !(flags & COOP_ST_O_AGAIN)) {
 			err = change_locked(*n, out.body, [&](int fd) {
-				as_user user(cred);
-				if (user.error())
-					return user.error();
-				return ::ftruncate(fd, 0) ? -errno : 0;
+				return as(cred, [&] { return ::ftruncate(fd, 0) ? -errno : 0; });
 			});
 			version = out.body.attr.version;
 		} else {
@@ -228,70 +247,59 @@ int service::opened(session &s, inode_ref n, std::uint32_t flags, std::uint64_t 
 
 int service::open(const exported &in, session &s, call r, reply &out)
 {
-	const std::uint32_t flags = r.body.flags;
+	const int access = access_mode(r.body.flags);
 	inode_ref n;
-	if (flags & ~COOP_ST_O_ALL || !(flags & (COOP_ST_O_READ | COOP_ST_O_WRITE)) ||
-	    !r.body.open_id)
-		return -EINVAL;
+	if (int err = openable(r.body))
+		return err;
 	if (int err = inodes.get(in, view(r.body.fh), n))
 		return err;
-	if (n->type != S_IFREG)
-		return n->type == S_IFDIR ? -EISDIR : n->type == S_IFLNK ? -ELOOP : -ENXIO;
+	if (int err = has_content(*n))
+		return err;
 	{
 		std::lock_guard lock(n->mutex); // it must not be taken for somebody else's open
 		unique_fd checked;
-		{
-			as_user user(r.body.cred);
-			if (user.error())
-				return user.error();
-			if (int err = n->reopen(access_mode(flags), checked))
-				return err;
-		}
-		if (access_mode(flags) == O_RDONLY)
-			n->offer_locked(std::move(checked));
+		if (int err = as(r.body.cred, [&] { return n->reopen(access, checked); }))
+			return err;
+		if (access == O_RDONLY)
+			n->offer_locked(std::move(checked), false);
 	}
-	return opened(s, std::move(n), flags, r.body.open_id, r.body.cred, r.body.count, out);
+	return opened(s, std::move(n), r, r.body.count, out);
 }
 
 int service::create(const exported &in, session &s, call r, reply &out)
 {
-	const std::uint32_t flags = r.body.flags;
+	const int access = access_mode(r.body.flags);
 	inode_ref dir, n;
-	unique_fd path;
-	bool made = false;
-	if (flags & ~COOP_ST_O_ALL || !(flags & (COOP_ST_O_READ | COOP_ST_O_WRITE)) ||
-	    !r.body.open_id)
-		return -EINVAL;
+	unique_fd path, made;
+	if (int err = openable(r.body))
+		return err;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
-	{
-		as_user user(r.body.cred);
-		if (user.error())
-			return user.error();
-		int err = in.make(dir->path.get(), view(r.body.name), r.body.mode, path);
-		made = !err;
-		if (err == -EEXIST && !(flags & COOP_ST_O_EXCL))
-			err = in.walk(dir->path.get(), view(r.body.name), path);
-		if (err)
-			return err;
-	}
+	if (int err = as(r.body.cred, [&] {
+		    const int e = in.make(dir->path.get(), view(r.body.name),
+					  access == O_RDONLY ? O_RDONLY : O_RDWR, r.body.mode, path,
+					  made);
+		    return e == -EEXIST && !(r.body.flags & COOP_ST_O_EXCL)
+				   ? in.walk(dir->path.get(), view(r.body.name), path)
+				   : e;
+	    }))
+		return err;
 	if (int err = entry(*dir, view(r.body.name), std::move(path), out, &n))
 		return err;
-	if (n->type != S_IFREG)
-		return n->type == S_IFDIR ? -EISDIR : n->type == S_IFLNK ? -ELOOP : -ENXIO;
-	if (!made) {
+	if (int err = has_content(*n))
+		return err;
+	{
 		std::lock_guard lock(n->mutex);
-		as_user user(r.body.cred);
 		unique_fd checked;
-		if (user.error())
-			return user.error();
-		if (int err = n->reopen(access_mode(flags), checked))
+		if (made) // its mode need not permit what its creation does
+			n->offer_locked(std::move(made), access != O_RDONLY);
+		else if (int err = as(r.body.cred, [&] { return n->reopen(access, checked); }))
 			return err;
 	}
-	return opened(s, std::move(n), flags, r.body.open_id, r.body.cred, 0, out);
+	return opened(s, std::move(n), r, 0, out);
 }
 
-int service::close(session &s, call r, reply &out)
+int service::close(const exported &, session &s, call r, reply &out)
 {
 	std::shared_ptr<open_file> f = s.take(r.body.open_id);
 	if (!f)
@@ -314,29 +322,37 @@ int service::close(session &s, call r, reply &out)
 	return 0;
 }
 
-int service::commit(session &s, call r, reply &out)
+int service::commit(const exported &in, session &s, call r, reply &out)
 {
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
 	if (!f)
 		return -EBADF;
+	inode &n = *f->node;
 	std::shared_ptr<unique_fd> fd;
 	{
 		int err;
-		std::lock_guard lock(f->node->mutex);
-		fd = f->node->data_locked(err);
+		std::lock_guard lock(n.mutex);
+		fd = n.data_locked(err);
 		if (!fd)
 			return err;
 	}
-	if (::fsync(fd->get()))
-		return -errno;
+	{
+		std::lock_guard order(n.commit_order);
+		if (::fsync(fd->get())) {
+			const int err = -errno;
+			stable.failed(n.fid);
+			return err;
+		}
+		out.body.verifier = stable.verifier(in.fs(), n.fid);
+	}
 	fd.reset();
-	if (int err = attributes(*f->node, out.body.attr))
+	if (int err = attributes(n, out.body.attr))
 		return err;
 	out.body.before = out.body.attr.version;
 	return 0;
 }
 
-int service::read(session &s, call r, reply &out)
+int service::read(const exported &, session &s, call r, reply &out)
 {
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
 	if (!f || !(f->flags & COOP_ST_O_READ))
@@ -393,7 +409,7 @@ int service::read(session &s, call r, reply &out)
 	return -ESTALE;
 }
 
-int service::check(session &s, call r, reply &out)
+int service::check(const exported &, session &s, call r, reply &out)
 {
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
 	if (!f)
@@ -409,7 +425,7 @@ int service::check(session &s, call r, reply &out)
 	return 0;
 }
 
-int service::write(session &s, call r, reply &out)
+int service::write(const exported &in, session &s, call r, reply &out)
 {
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
 	if (!f || !(f->flags & COOP_ST_O_WRITE))
@@ -420,6 +436,8 @@ int service::write(session &s, call r, reply &out)
 	f->who.fill(cred);
 	inode &n = *f->node;
 	std::lock_guard lock(n.mutex);
+	// The one from before: if a failure comes in between, these bytes may be its victim.
+	out.body.verifier = stable.verifier(in.fs(), n.fid);
 	const int err = change_locked(n, out.body, [&](int fd) {
 		as_user user(cred); // so that quotas and set-id bits follow the writer
 		if (user.error())

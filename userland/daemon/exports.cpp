@@ -9,6 +9,7 @@
 #include <linux/openat2.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 
 namespace coop::daemon
 {
@@ -81,6 +82,15 @@ exported::exported(const export_spec &spec, const digest &secret, bool force_pat
 	if (!root_)
 		throw std::runtime_error("export " + spec.name + ": " + spec.path + ": " +
 					 std::strerror(errno));
+	struct stat st;
+	struct statfs on;
+	if (::fstat(root_.get(), &st) || ::fstatfs(root_.get(), &on))
+		throw std::runtime_error("export " + spec.name + ": " + spec.path + ": " +
+					 std::strerror(errno));
+	std::string what = "coopfs file system " + spec.name + " " + std::to_string(st.st_dev);
+	what.append(reinterpret_cast<const char *>(&on.f_fsid), sizeof(on.f_fsid));
+	const digest d = sha256(what);
+	std::memcpy(&fs_, d.data(), sizeof(fs_));
 	clock_ = change_clock::probe(root_.get());
 	file_id id;
 	int err = file_handle_of(root_.get(), id);
@@ -226,17 +236,17 @@ int exported::walk(int dir, std::string_view name, unique_fd &path) const
 			      RESOLVE_NO_SYMLINKS, path);
 }
 
-int exported::make(int dir, std::string_view name, mode_t mode, unique_fd &path) const
+int exported::make(int dir, std::string_view name, int access, mode_t mode, unique_fd &path,
+		   unique_fd &data) const
 {
 	if (!good_name(name))
 		return name.size() > COOP_ST_NAME_MAX ? -ENAMETOOLONG : -EINVAL;
-	unique_fd made;
 	if (int err = openat_beneath(dir, std::string(name).c_str(),
-				     O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW, RESOLVE_NO_SYMLINKS,
-				     made, mode & 07777))
+				     O_CREAT | O_EXCL | O_NOFOLLOW | access, RESOLVE_NO_SYMLINKS,
+				     data, mode & 07777))
 		return err;
 	// By descriptor, so that it is the file just made whatever its name means by now.
-	path = unique_fd(::open(("/proc/self/fd/" + std::to_string(made.get())).c_str(),
+	path = unique_fd(::open(("/proc/self/fd/" + std::to_string(data.get())).c_str(),
 				O_PATH | O_CLOEXEC));
 	return path ? 0 : -errno;
 }

@@ -51,6 +51,8 @@ public:
 	const change_clock &clock() const { return clock_; }
 	bool by_path() const { return by_path_; }
 	int root() const { return root_.get(); }
+	// What the export's files lie on, as a number; the same after a restart.
+	std::uint64_t fs() const { return fs_; }
 
 	struct named {
 		std::string handle;
@@ -64,8 +66,10 @@ public:
 	// One component below dir, never through a link or another mount. As the calling thread's
 	// user.
 	[[nodiscard]] int walk(int dir, std::string_view name, unique_fd &path) const;
-	// A new regular file, -EEXIST if the name is taken. As the calling thread's user.
-	[[nodiscard]] int make(int dir, std::string_view name, mode_t mode, unique_fd &path) const;
+	// A new regular file, -EEXIST if the name is taken. As the calling thread's user. data:
+	// opened as 'access' says (O_RDONLY or O_RDWR), whatever the mode will permit later.
+	[[nodiscard]] int make(int dir, std::string_view name, int access, mode_t mode,
+			       unique_fd &path, unique_fd &data) const;
 	// kind 2: a name changed.
 	void moved(std::string_view handle, std::string_view dir_handle,
 		   std::string_view name) const;
@@ -81,6 +85,7 @@ private:
 	digest secret_;
 	std::string id_; // 8 bytes: of the name, so that it survives restarts
 	unique_fd root_;
+	std::uint64_t fs_ = 0;
 	change_clock clock_;
 	bool by_path_ = false;
 	struct remembered {

@@ -43,4 +43,11 @@ private:
 	bool switched_ = false;
 };
 
+// Runs what the user's rights decide; call() returns 0 or -errno.
+template <class act> [[nodiscard]] int as(const coop_st_cred &c, act call)
+{
+	as_user user(c);
+	return user.error() ? user.error() : call();
+}
+
 } // namespace coop::daemon

@@ -12,8 +12,12 @@ int inode::reopen(int flags, unique_fd &out) const
 {
 	char name[32];
 	std::snprintf(name, sizeof(name), "/proc/self/fd/%d", path.get());
-	out = unique_fd(::open(name, flags | O_CLOEXEC));
-	return out ? 0 : -errno;
+	// Waiting for the holder of a lease would cost a thread, for up to lease-break-time.
+	out = unique_fd(::open(name, flags | O_CLOEXEC | O_NONBLOCK));
+	if (!out)
+		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
+	::fcntl(out.get(), F_SETFL, 0); // for file systems that heed it when reading
+	return 0;
 }
 
 std::shared_ptr<unique_fd> inode::data_locked(int &err)
@@ -30,12 +34,12 @@ std::shared_ptr<unique_fd> inode::data_locked(int &err)
 	return data_;
 }
 
-void inode::offer_locked(unique_fd fd)
+void inode::offer_locked(unique_fd fd, bool writable)
 {
-	if (data_)
+	if (!fd || (data_ && writable_ >= writable))
 		return;
 	data_ = std::make_shared<unique_fd>(std::move(fd));
-	writable_ = false;
+	writable_ = writable;
 }
 
 int inode::want_writable_locked()
@@ -79,7 +83,7 @@ int inode::observe_locked(struct stat &st, std::uint64_t &version)
 	if (!fd) { // not worth keeping: nobody reads it yet
 		fd = std::make_shared<unique_fd>();
 		err = reopen(O_RDONLY, *fd);
-		if (err && err != -EACCES)
+		if (err && err != -EACCES && err != -EAGAIN) // without it there is no proof
 			return err;
 	}
 	stillness still(fd->get(), data_ && writable_);
@@ -89,14 +93,32 @@ int inode::observe_locked(struct stat &st, std::uint64_t &version)
 	return 0;
 }
 
+// References share one control block; the last one tells the table.
+inode_ref inode_table::hold_locked(slot &s)
+{
+	inode_ref r = s.held.lock();
+	if (r)
+		return r;
+	if (!s.holders++)
+		idle_.erase(s.idle);
+	slot *const at = &s;
+	r = inode_ref(s.node.get(), [this, at](inode *) { let_go(at); });
+	s.held = r;
+	return r;
+}
+
+void inode_table::let_go(slot *s)
+{
+	std::lock_guard lock(mutex_);
+	if (!--s->holders) // a new one may have been made after the last was gone
+		s->idle = idle_.insert(idle_.end(), s);
+}
+
 inode_ref inode_table::find(std::string_view handle)
 {
 	std::lock_guard lock(mutex_);
 	auto it = slots_.find(std::string(handle));
-	if (it == slots_.end())
-		return nullptr;
-	uses_.splice(uses_.end(), uses_, it->second.use);
-	return it->second.node;
+	return it == slots_.end() ? nullptr : hold_locked(*it->second);
 }
 
 int inode_table::get(const exported &in, std::string_view handle, inode_ref &out)
@@ -111,52 +133,50 @@ int inode_table::get(const exported &in, std::string_view handle, inode_ref &out
 	struct stat st;
 	if (::fstatat(path.get(), "", &st, AT_EMPTY_PATH))
 		return -errno;
-	out = put(in, named, std::move(path), st.st_mode & S_IFMT);
+	return put(in, named, std::move(path), st.st_mode & S_IFMT, out);
+}
+
+int inode_table::put(const exported &in, const exported::named &named, unique_fd path, mode_t type,
+		     inode_ref &out)
+{
+	std::unique_ptr<inode> evicted; // closes its descriptors after the lock is released
+	std::lock_guard lock(mutex_);
+	auto it = slots_.find(named.handle);
+	if (it == slots_.end()) {
+		if (slots_.size() >= max_) {
+			evicted = evict_locked();
+			if (!evicted)
+				return -ENFILE;
+		}
+		auto s = std::make_unique<slot>();
+		s->node =
+			std::make_unique<inode>(in, named.handle, named.fid, std::move(path), type);
+		s->idle = idle_.insert(idle_.end(), s.get());
+		it = slots_.emplace(named.handle, std::move(s)).first;
+	}
+	out = hold_locked(*it->second);
 	return 0;
 }
 
-inode_ref inode_table::put(const exported &in, const exported::named &named, unique_fd path,
-			   mode_t type)
+std::unique_ptr<inode> inode_table::evict_locked()
 {
-	std::lock_guard lock(mutex_);
-	auto [it, fresh] = slots_.try_emplace(named.handle);
-	if (fresh) {
-		it->second.node =
-			std::make_shared<inode>(in, named.handle, named.fid, std::move(path), type);
-		it->second.use = uses_.insert(uses_.end(), it->first);
-	} else {
-		uses_.splice(uses_.end(), uses_, it->second.use);
-	}
-	inode_ref out = it->second.node;
-	if (fresh)
-		trim_locked();
-	return out;
-}
-
-void inode_table::trim_locked()
-{
-	// Inodes in use are passed over, a bounded number of them at a time.
-	constexpr unsigned passes = 32;
-	for (unsigned i = 0; slots_.size() > max_ && i < passes; i++) {
-		auto it = slots_.find(uses_.front());
-		if (it->second.node.use_count() > 1) {
-			uses_.splice(uses_.end(), uses_, uses_.begin());
-			continue;
-		}
-		uses_.pop_front();
-		slots_.erase(it);
-	}
+	if (idle_.empty())
+		return nullptr;
+	std::unique_ptr<inode> last = std::move(idle_.front()->node);
+	idle_.pop_front();
+	slots_.erase(last->handle);
+	return last;
 }
 
 void inode_table::discard(std::string_view handle)
 {
-	inode_ref last; // closes its descriptors after the lock is released
+	std::unique_ptr<inode> last; // as above
 	std::lock_guard lock(mutex_);
 	auto it = slots_.find(std::string(handle));
-	if (it == slots_.end() || it->second.node.use_count() > 1)
+	if (it == slots_.end() || it->second->holders)
 		return;
-	last = std::move(it->second.node);
-	uses_.erase(it->second.use);
+	last = std::move(it->second->node);
+	idle_.erase(it->second->idle);
 	slots_.erase(it);
 }
 
@@ -164,6 +184,12 @@ std::size_t inode_table::size() const
 {
 	std::lock_guard lock(mutex_);
 	return slots_.size();
+}
+
+std::size_t inode_table::idle() const
+{
+	std::lock_guard lock(mutex_);
+	return idle_.size();
 }
 
 } // namespace coop::daemon

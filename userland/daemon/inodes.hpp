@@ -2,9 +2,10 @@
 // inodes.hpp - files that were used lately, with their descriptors: a read by
 // handle costs no path walk and no check of a MAC.
 //
-// The table is bounded; the least recently used file that nobody holds goes
-// first. Whoever holds an inode keeps its descriptors open, so a file that was
-// unlinked stays readable for as long as it is open.
+// The table is bounded, for descriptors are. Whoever holds an inode keeps its
+// descriptors open, so a file that was unlinked stays readable for as long as it
+// is open. When the last holder lets go of it an inode becomes idle; the longest
+// idle one makes room for the next. Only when none is idle is a file refused.
 #pragma once
 
 #include <list>
@@ -42,16 +43,21 @@ public:
 	version_record record;
 	unsigned writers = 0; // opens that may write
 
+	// Taken before 'mutex': one fsync at a time, so that the failure that one has met is known
+	// before another says that all is well.
+	std::mutex commit_order;
+
 	// The process' one data descriptor of this file: writable while there are writers.
 	[[nodiscard]] std::shared_ptr<unique_fd> data_locked(int &err);
-	// Takes a descriptor opened for reading as that one, if there is none yet.
-	void offer_locked(unique_fd);
+	// Takes a descriptor opened for reading (and writing) as that one, if it is of use.
+	void offer_locked(unique_fd, bool writable);
 	[[nodiscard]] int want_writable_locked();
 	void drop_writable_locked();
 	bool writable_locked() const { return writable_; }
 	// Takes fstat() and the version that it proves.
 	[[nodiscard]] int observe_locked(struct stat &, std::uint64_t &version);
 	// Opens it anew as the calling thread's user: the file system's own check of permissions.
+	// -EAGAIN: a process of this machine holds a lease, and has been told to give it back.
 	[[nodiscard]] int reopen(int flags, unique_fd &out) const;
 
 private:
@@ -65,28 +71,40 @@ class inode_table
 {
 public:
 	explicit inode_table(std::size_t max) : max_(max) {}
-	// The inode of a handle, opened if need be. Call with the daemon's own ids.
+	// Outlives all references.
+	~inode_table() = default;
+	inode_table(const inode_table &) = delete;
+	inode_table &operator=(const inode_table &) = delete;
+	// The inode of a handle, opened if need be; -ENFILE: all are in use. Call with the daemon's
+	// own ids.
 	[[nodiscard]] int get(const exported &, std::string_view handle, inode_ref &out);
 	// The same for a file that was just found.
-	[[nodiscard]] inode_ref put(const exported &, const exported::named &, unique_fd path,
-				    mode_t type);
+	[[nodiscard]] int put(const exported &, const exported::named &, unique_fd path,
+			      mode_t type, inode_ref &out);
 	[[nodiscard]] inode_ref find(std::string_view handle);
 	// Forgets a file that has no name any more, unless somebody holds it: its descriptors would
 	// keep its space from being free.
 	void discard(std::string_view handle);
 	std::size_t size() const;
+	std::size_t idle() const;
+	std::size_t capacity() const { return max_; }
 	bool roomy() const { return size() < max_ / 2; }
 
 private:
-	void trim_locked();
 	struct slot {
-		inode_ref node;
-		std::list<std::string>::iterator use;
+		std::unique_ptr<inode> node;
+		unsigned holders = 0; // references made and not yet let go of
+		std::weak_ptr<inode> held;
+		std::list<slot *>::iterator idle; // while there are no holders
 	};
+	inode_ref hold_locked(slot &);
+	void let_go(slot *);
+	std::unique_ptr<inode> evict_locked();
 	const std::size_t max_;
-	mutable std::mutex mutex_;
-	std::unordered_map<std::string, slot> slots_;
-	std::list<std::string> uses_; // least recently used first
+	// Recursive: a reference that there is no memory for is let go of at once.
+	mutable std::recursive_mutex mutex_;
+	std::unordered_map<std::string, std::unique_ptr<slot>> slots_;
+	std::list<slot *> idle_; // longest idle first
 };
 
 } // namespace coop::daemon

@@ -29,7 +29,7 @@ std::string connection::encode(const coop_st_header &request, const reply &r) co
 	std::uint8_t buf[COOP_ST_HEADER + COOP_ST_BODY_MAX];
 	coop_st_header h{};
 	h.op = request.op;
-	h.flags = COOP_ST_F_REPLY;
+	h.flags = request.id ? COOP_ST_F_REPLY : 0; // else a push
 	h.id = request.id;
 	h.status = r.status;
 	if (!r.status || request.op == COOP_ST_HELLO) {

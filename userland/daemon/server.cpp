@@ -20,13 +20,9 @@ namespace
 
 using asio::ip::tcp;
 
-// What keys the MAC of handles: from the cluster key, else a file of our own, so that handles
-// survive a restart either way.
-digest handle_secret(const secret &cluster, std::string dir)
+// Where the daemon keeps what it must find again.
+std::string state_directory(std::string dir)
 {
-	constexpr const char *label = "coopfs handles 1";
-	if (!cluster.empty())
-		return hmac(as_view(cluster), {label});
 	if (dir.empty()) {
 		const char *home = std::getenv("HOME"), *state = std::getenv("XDG_STATE_HOME");
 		if (::geteuid() == 0)
@@ -36,9 +32,19 @@ digest handle_secret(const secret &cluster, std::string dir)
 		else
 			dir = std::string(home ? home : ".") + "/.local/state/coopfsd";
 	}
-	const std::string path = dir + "/handle.key";
 	std::error_code ec;
 	std::filesystem::create_directories(dir, ec);
+	return dir;
+}
+
+// What keys the MAC of handles: from the cluster key, else a file of our own, so that handles
+// survive a restart either way.
+digest handle_secret(const secret &cluster, const std::string &dir)
+{
+	constexpr const char *label = "coopfs handles 1";
+	if (!cluster.empty())
+		return hmac(as_view(cluster), {label});
+	const std::string path = dir + "/handle.key";
 	unique_fd fd(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
 	if (fd) {
 		secret fresh(cluster_key_min);
@@ -56,19 +62,35 @@ digest handle_secret(const secret &cluster, std::string dir)
 	return hmac(as_view(load_cluster_key(path)), {label});
 }
 
-std::size_t inodes_allowed(std::size_t asked, unsigned max_connections)
+// How descriptors are shared out. A connection takes one; an inode two, and for a moment more
+// while what it is read or written through is exchanged.
+struct descriptor_shares {
+	unsigned connections;
+	std::size_t inodes;
+};
+
+descriptor_shares share_descriptors(unsigned connections, std::size_t inodes)
 {
-	constexpr std::size_t per_inode = 2, reserve = 128; // descriptors
+	constexpr std::size_t per_inode = 3, reserve = 64;
+	constexpr std::size_t enough = 1u << 20;
 	struct rlimit limit;
-	if (::getrlimit(RLIMIT_NOFILE, &limit))
-		return 1024;
-	limit.rlim_cur = limit.rlim_max;
-	::setrlimit(RLIMIT_NOFILE, &limit);
-	::getrlimit(RLIMIT_NOFILE, &limit);
-	const std::size_t all = std::min<std::size_t>(limit.rlim_cur, 1u << 20);
-	const std::size_t kept = max_connections + reserve;
-	const std::size_t most = all > kept + 2 * per_inode ? (all - kept) / per_inode / 2 : 64;
-	return asked ? std::min(asked, most) : most;
+	std::size_t all = 1024;
+	if (!::getrlimit(RLIMIT_NOFILE, &limit)) {
+		limit.rlim_cur = limit.rlim_max;
+		::setrlimit(RLIMIT_NOFILE, &limit);
+		::getrlimit(RLIMIT_NOFILE, &limit);
+		all = std::min<std::size_t>(limit.rlim_cur, enough);
+	}
+	const std::size_t fixed = reserve + strangers_max;
+	const std::size_t rest = all > fixed ? all - fixed : 0;
+	const auto served =
+		static_cast<unsigned>(std::clamp<std::size_t>(rest / 4, 1, connections));
+	const std::size_t most =
+		std::max<std::size_t>((rest - std::min<std::size_t>(served, rest)) / per_inode, 8);
+	if (served < connections)
+		spdlog::warn("{} descriptors (ulimit -n): {} connections at most, not {}", all,
+			     served, connections);
+	return {served, inodes ? std::min(inodes, most) : most};
 }
 
 } // namespace
@@ -83,7 +105,8 @@ server::server(const settings &s) : settings_(s), acceptor_(io_), reaper_(io_), 
 		key_ = load_cluster_key(s.key_file);
 	if (s.exports.empty())
 		throw std::runtime_error("nothing to export: give --export NAME=PATH");
-	const digest handles = handle_secret(key_, s.state_dir);
+	const std::string state = state_directory(s.state_dir);
+	const digest handles = handle_secret(key_, state);
 	std::vector<std::unique_ptr<exported>> exports;
 	for (const export_spec &e : s.exports) {
 		for (const auto &other : exports)
@@ -99,8 +122,9 @@ server::server(const settings &s) : settings_(s), acceptor_(io_), reaper_(io_), 
 	}
 	if (!can_switch_users())
 		spdlog::warn("not root: serves user {} only, with its rights", ::geteuid());
-	service_ = std::make_unique<service>(std::move(exports),
-					     inodes_allowed(s.max_inodes, s.max_connections));
+	const descriptor_shares shares = share_descriptors(s.max_connections, s.max_inodes);
+	max_connections_ = shares.connections;
+	service_ = std::make_unique<service>(std::move(exports), shares.inodes, state, s.boot_id);
 	listen(s.listen);
 	accept();
 	reap();
@@ -182,7 +206,7 @@ void server::accept()
 				oldest = strangers_.front().lock();
 				strangers_.pop_front();
 			}
-			full = connections_.size() >= settings_.max_connections + strangers_max;
+			full = connections_.size() >= max_connections_ + strangers_max;
 			if (!full) {
 				strangers_.push_back(c);
 				connections_.insert(c);
@@ -201,7 +225,7 @@ void server::accept()
 bool server::known(connection &c)
 {
 	std::lock_guard lock(mutex_);
-	if (connections_.size() - strangers_.size() >= settings_.max_connections)
+	if (connections_.size() - strangers_.size() >= max_connections_)
 		return false;
 	forget_stranger_locked(c);
 	return true;
@@ -319,6 +343,8 @@ std::string server::stats_text() const
 	line("auth_failures", auth_failures);
 	line("accepted", accepted);
 	line("inodes", service_->inodes.size());
+	line("inodes_idle", service_->inodes.idle());
+	line("inodes_max", service_->inodes.capacity());
 	line("opener_records", service_->openers.size());
 	line("members", members_.size());
 	{

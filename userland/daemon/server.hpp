@@ -32,12 +32,13 @@ struct settings {
 	std::vector<export_spec> exports;
 	std::string listen; // ADDR[:PORT]; empty: loopback without a key, all addresses with one
 	std::string key_file;
-	std::string state_dir;  // keeps the secret of handles where there is no key; empty: default
+	std::string state_dir;  // what must be found again after a restart; empty: default
 	std::string stats_file; // counters are written here at the end and on request
 	unsigned threads = 16;
 	unsigned max_connections = 1024;
 	std::size_t max_inodes = 0; // 0: from RLIMIT_NOFILE
 	bool path_handles = false;  // as if the file system had no handles
+	std::string boot_id;        // as if the kernel said this
 };
 
 class connection;
@@ -77,6 +78,7 @@ private:
 	void forget_stranger_locked(connection &);
 
 	const settings settings_;
+	unsigned max_connections_ = 0;
 	secret key_;
 	std::unique_ptr<service> service_;
 	member_table members_;

@@ -64,8 +64,10 @@ void fill_attr(const struct stat &st, const coop_fid &fid, std::uint64_t version
 	a.ctime = time_of(st.st_ctim);
 }
 
-service::service(std::vector<std::unique_ptr<exported>> exports, std::size_t inodes_max) :
+service::service(std::vector<std::unique_ptr<exported>> exports, std::size_t inodes_max,
+		 const std::string &state_dir, const std::string &boot_id) :
 	inodes(inodes_max),
+	stable(state_dir, boot_id),
 	exports_(std::move(exports))
 {
 }
@@ -80,12 +82,40 @@ const exported *service::find_export(std::string_view name) const
 	return nullptr;
 }
 
+// What is not here is not an operation on files, or not known.
+constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [] {
+	std::array<operation, COOP_ST_OP_END> t{};
+	t[COOP_ST_LOOKUP] = &service::lookup;
+	t[COOP_ST_GETATTR] = &service::getattr;
+	t[COOP_ST_SETATTR] = &service::setattr;
+	t[COOP_ST_OPEN] = &service::open;
+	t[COOP_ST_CREATE] = &service::create;
+	t[COOP_ST_CLOSE] = &service::close;
+	t[COOP_ST_READ] = &service::read;
+	t[COOP_ST_CHECK] = &service::check;
+	t[COOP_ST_WRITE] = &service::write;
+	t[COOP_ST_COMMIT] = &service::commit;
+	t[COOP_ST_MKDIR] = &service::mkdir;
+	t[COOP_ST_UNLINK] = &service::unlink;
+	t[COOP_ST_RMDIR] = &service::rmdir;
+	t[COOP_ST_RENAME] = &service::rename;
+	t[COOP_ST_LINK] = &service::link;
+	t[COOP_ST_SYMLINK] = &service::symlink;
+	t[COOP_ST_READLINK] = &service::readlink;
+	t[COOP_ST_READDIR] = &service::readdir;
+	t[COOP_ST_STATFS] = &service::statfs;
+	t[COOP_ST_PING] = &service::ping;
+	return t;
+}();
+
 void service::execute(const exported &in, session &s, const request &r, reply &out)
 {
 	stats.calls[r.head.op].fetch_add(1, std::memory_order_relaxed);
-	int err;
+	const operation op = operations[r.head.op];
+	int err = -EOPNOTSUPP;
 	try {
-		err = dispatch(in, s, r, out);
+		if (op)
+			err = (this->*op)(in, s, r, out);
 	} catch (const std::bad_alloc &) {
 		err = -ENOMEM;
 	}
@@ -93,54 +123,6 @@ void service::execute(const exported &in, session &s, const request &r, reply &o
 		stats.errors.fetch_add(1, std::memory_order_relaxed);
 		out = {};
 		out.status = static_cast<std::uint32_t>(-err);
-	}
-}
-
-int service::dispatch(const exported &in, session &s, call r, reply &out)
-{
-	switch (r.head.op) {
-	case COOP_ST_LOOKUP:
-		return lookup(in, r, out);
-	case COOP_ST_GETATTR:
-		return getattr(in, r, out);
-	case COOP_ST_SETATTR:
-		return setattr(in, s, r, out);
-	case COOP_ST_OPEN:
-		return open(in, s, r, out);
-	case COOP_ST_CREATE:
-		return create(in, s, r, out);
-	case COOP_ST_CLOSE:
-		return close(s, r, out);
-	case COOP_ST_READ:
-		return read(s, r, out);
-	case COOP_ST_CHECK:
-		return check(s, r, out);
-	case COOP_ST_WRITE:
-		return write(s, r, out);
-	case COOP_ST_COMMIT:
-		return commit(s, r, out);
-	case COOP_ST_MKDIR:
-		return mkdir(in, r, out);
-	case COOP_ST_UNLINK:
-		return remove(in, r, 0);
-	case COOP_ST_RMDIR:
-		return remove(in, r, AT_REMOVEDIR);
-	case COOP_ST_RENAME:
-		return rename(in, r);
-	case COOP_ST_LINK:
-		return link(in, r, out);
-	case COOP_ST_SYMLINK:
-		return symlink(in, r, out);
-	case COOP_ST_READLINK:
-		return readlink(in, r, out);
-	case COOP_ST_READDIR:
-		return readdir(in, r, out);
-	case COOP_ST_STATFS:
-		return statfs(in, r, out);
-	case COOP_ST_PING:
-		return 0;
-	default:
-		return -EOPNOTSUPP;
 	}
 }
 
@@ -171,7 +153,9 @@ int service::entry(const inode &dir, std::string_view name, unique_fd path, repl
 		return err;
 	if (::fstatat(path.get(), "", &st, AT_EMPTY_PATH))
 		return -errno;
-	inode_ref node = inodes.put(dir.in, named, std::move(path), st.st_mode & S_IFMT);
+	inode_ref node;
+	if (int err = inodes.put(dir.in, named, std::move(path), st.st_mode & S_IFMT, node))
+		return err;
 	out.text = named.handle;
 	out.body.fh = bytes(out.text);
 	if (keep)
@@ -192,23 +176,19 @@ int service::root(const exported &in, reply &out)
 	return attributes(*node, out.body.attr);
 }
 
-int service::lookup(const exported &in, call r, reply &out)
+int service::lookup(const exported &in, session &, call r, reply &out)
 {
 	inode_ref dir;
 	unique_fd path;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
-	{
-		as_user user(r.body.cred);
-		if (user.error())
-			return user.error();
-		if (int err = in.walk(dir->path.get(), view(r.body.name), path))
-			return err;
-	}
+	if (int err = as(r.body.cred,
+			 [&] { return in.walk(dir->path.get(), view(r.body.name), path); }))
+		return err;
 	return entry(*dir, view(r.body.name), std::move(path), out, nullptr);
 }
 
-int service::getattr(const exported &in, call r, reply &out)
+int service::getattr(const exported &in, session &, call r, reply &out)
 {
 	inode_ref node;
 	if (int err = inodes.get(in, view(r.body.fh), node))
@@ -216,7 +196,7 @@ int service::getattr(const exported &in, call r, reply &out)
 	return attributes(*node, out.body.attr);
 }
 
-int service::mkdir(const exported &in, call r, reply &out)
+template <class act> int service::add(const exported &in, call r, reply &out, act make)
 {
 	inode_ref dir;
 	unique_fd path;
@@ -225,16 +205,40 @@ int service::mkdir(const exported &in, call r, reply &out)
 		return err;
 	if (int err = checked(name))
 		return err;
-	{
-		as_user user(r.body.cred);
-		if (user.error())
-			return user.error();
-		if (::mkdirat(dir->path.get(), name.c_str(), r.body.mode & 07777))
-			return -errno;
-		if (int err = in.walk(dir->path.get(), name, path))
-			return err;
-	}
-	return entry(*dir, name, std::move(path), out, nullptr);
+	const int err = as(r.body.cred, [&] {
+		const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
+		return made ? made : in.walk(dir->path.get(), name, path);
+	});
+	return err ? err : entry(*dir, name, std::move(path), out, nullptr);
+}
+
+int service::mkdir(const exported &in, session &, call r, reply &out)
+{
+	return add(in, r, out, [&](int dir, const char *name) {
+		return ::mkdirat(dir, name, r.body.mode & 07777);
+	});
+}
+
+int service::link(const exported &in, session &, call r, reply &out)
+{
+	inode_ref node;
+	if (int err = inodes.get(in, view(r.body.fh2), node))
+		return err;
+	// Through /proc, because linking by descriptor wants a capability that users lack.
+	const std::string self = "/proc/self/fd/" + std::to_string(node->path.get());
+	return add(in, r, out, [&](int dir, const char *name) {
+		return ::linkat(AT_FDCWD, self.c_str(), dir, name, AT_SYMLINK_FOLLOW);
+	});
+}
+
+int service::symlink(const exported &in, session &, call r, reply &out)
+{
+	const std::string target(view(r.body.text));
+	if (target.empty() || target.find('\0') != target.npos)
+		return -EINVAL;
+	return add(in, r, out, [&](int dir, const char *name) {
+		return ::symlinkat(target.c_str(), dir, name);
+	});
 }
 
 service::victim service::find_victim(const exported &in, const inode &dir, const std::string &name)
@@ -264,17 +268,26 @@ int service::remove(const exported &in, call r, int flags)
 		return err;
 	if (int err = checked(name))
 		return err;
-	as_user user(r.body.cred);
-	if (user.error())
-		return user.error();
-	victim gone = find_victim(in, *dir, name);
-	if (::unlinkat(dir->path.get(), name.c_str(), flags))
-		return -errno;
-	forget(std::move(gone));
-	return 0;
+	return as(r.body.cred, [&] {
+		victim gone = find_victim(in, *dir, name);
+		if (::unlinkat(dir->path.get(), name.c_str(), flags))
+			return -errno;
+		forget(std::move(gone));
+		return 0;
+	});
 }
 
-int service::rename(const exported &in, call r)
+int service::unlink(const exported &in, session &, call r, reply &)
+{
+	return remove(in, r, 0);
+}
+
+int service::rmdir(const exported &in, session &, call r, reply &)
+{
+	return remove(in, r, AT_REMOVEDIR);
+}
+
+int service::rename(const exported &in, session &, call r, reply &)
 {
 	inode_ref from, to;
 	const std::string name(view(r.body.name)), name2(view(r.body.name2));
@@ -291,76 +304,28 @@ int service::rename(const exported &in, call r)
 	const unsigned flags = (r.body.flags & COOP_ST_R_NOREPLACE ? RENAME_NOREPLACE : 0u) |
 			       (r.body.flags & COOP_ST_R_EXCHANGE ? RENAME_EXCHANGE : 0u);
 	unique_fd path;
-	{
-		as_user user(r.body.cred);
-		if (user.error())
-			return user.error();
-		victim gone;
-		if (!flags)
-			gone = find_victim(in, *to, name2);
-		if (::renameat2(from->path.get(), name.c_str(), to->path.get(), name2.c_str(),
-				flags))
-			return -errno;
-		forget(std::move(gone));
-		if (!in.by_path() || in.walk(to->path.get(), name2, path))
-			return 0;
-	}
+	if (int err = as(r.body.cred, [&] {
+		    victim gone;
+		    if (!flags)
+			    gone = find_victim(in, *to, name2);
+		    if (::renameat2(from->path.get(), name.c_str(), to->path.get(), name2.c_str(),
+				    flags))
+			    return -errno;
+		    forget(std::move(gone));
+		    if (in.by_path())
+			    (void)in.walk(to->path.get(), name2, path);
+		    return 0;
+	    }))
+		return err;
+	if (!path)
+		return 0;
 	exported::named named;
 	if (!in.name_of(path.get(), to->handle, name2, named))
 		in.moved(named.handle, to->handle, name2);
 	return 0;
 }
 
-int service::link(const exported &in, call r, reply &out)
-{
-	inode_ref dir, node;
-	unique_fd path;
-	const std::string name(view(r.body.name));
-	if (int err = directory(in, r.body.fh, dir))
-		return err;
-	if (int err = inodes.get(in, view(r.body.fh2), node))
-		return err;
-	if (int err = checked(name))
-		return err;
-	{
-		as_user user(r.body.cred);
-		if (user.error())
-			return user.error();
-		// Through /proc, because linking by descriptor wants a capability that users lack.
-		const std::string self = "/proc/self/fd/" + std::to_string(node->path.get());
-		if (::linkat(AT_FDCWD, self.c_str(), dir->path.get(), name.c_str(),
-			     AT_SYMLINK_FOLLOW))
-			return -errno;
-		if (int err = in.walk(dir->path.get(), name, path))
-			return err;
-	}
-	return entry(*dir, name, std::move(path), out, nullptr);
-}
-
-int service::symlink(const exported &in, call r, reply &out)
-{
-	inode_ref dir;
-	unique_fd path;
-	const std::string name(view(r.body.name)), target(view(r.body.text));
-	if (int err = directory(in, r.body.fh, dir))
-		return err;
-	if (int err = checked(name))
-		return err;
-	if (target.empty() || target.find('\0') != target.npos)
-		return -EINVAL;
-	{
-		as_user user(r.body.cred);
-		if (user.error())
-			return user.error();
-		if (::symlinkat(target.c_str(), dir->path.get(), name.c_str()))
-			return -errno;
-		if (int err = in.walk(dir->path.get(), name, path))
-			return err;
-	}
-	return entry(*dir, name, std::move(path), out, nullptr);
-}
-
-int service::readlink(const exported &in, call r, reply &out)
+int service::readlink(const exported &in, session &, call r, reply &out)
 {
 	inode_ref node;
 	if (int err = inodes.get(in, view(r.body.fh), node))
@@ -378,7 +343,7 @@ int service::readlink(const exported &in, call r, reply &out)
 	return 0;
 }
 
-int service::readdir(const exported &in, call r, reply &out)
+int service::readdir(const exported &in, session &, call r, reply &out)
 {
 	struct linux_dirent {
 		std::uint64_t ino;
@@ -392,13 +357,8 @@ int service::readdir(const exported &in, call r, reply &out)
 	unique_fd fd;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
-	{
-		as_user user(r.body.cred);
-		if (user.error())
-			return user.error();
-		if (int err = dir->reopen(O_RDONLY | O_DIRECTORY, fd))
-			return err;
-	}
+	if (int err = as(r.body.cred, [&] { return dir->reopen(O_RDONLY | O_DIRECTORY, fd); }))
+		return err;
 	if (!r.body.count)
 		return 0; // asked only whether it may be read
 	if (r.body.cookie > INT64_MAX)
@@ -425,12 +385,8 @@ int service::readdir(const exported &in, call r, reply &out)
 				continue;
 			coop_st_body e{};
 			unique_fd path;
-			int err;
-			{
-				as_user user(r.body.cred);
-				err = user.error() ? user.error()
-						   : in.walk(dir->path.get(), name, path);
-			}
+			const int err = as(r.body.cred,
+					   [&] { return in.walk(dir->path.get(), name, path); });
 			if (err == -ENOENT || err == -EXDEV) // gone meanwhile; another mount
 				continue;
 			exported::named named;
@@ -441,9 +397,8 @@ int service::readdir(const exported &in, call r, reply &out)
 				const mode_t type = st.st_mode & S_IFMT;
 				// What is listed is often opened next; but listing must not evict
 				// what is used.
-				if (!node && inodes.roomy())
-					node = inodes.put(in, named, std::move(path), type);
-				if (!node)
+				if (!node && (!inodes.roomy() ||
+					      inodes.put(in, named, std::move(path), type, node)))
 					node = std::make_shared<inode>(in, named.handle, named.fid,
 								       std::move(path), type);
 				if (!attributes(*node, e.attr))
@@ -469,7 +424,12 @@ int service::readdir(const exported &in, call r, reply &out)
 	return 0;
 }
 
-int service::statfs(const exported &in, call r, reply &out)
+int service::ping(const exported &, session &, call, reply &)
+{
+	return 0;
+}
+
+int service::statfs(const exported &in, session &, call r, reply &out)
 {
 	inode_ref node;
 	if (int err = inodes.get(in, view(r.body.fh), node))

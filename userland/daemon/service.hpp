@@ -12,6 +12,7 @@
 
 #include "userland/daemon/members.hpp"
 #include "userland/daemon/session.hpp"
+#include "userland/daemon/stability.hpp"
 
 namespace coop::daemon
 {
@@ -33,7 +34,8 @@ struct service_stats {
 class service
 {
 public:
-	service(std::vector<std::unique_ptr<exported>>, std::size_t inodes_max);
+	service(std::vector<std::unique_ptr<exported>>, std::size_t inodes_max,
+		const std::string &state_dir, const std::string &boot_id);
 
 	const exported *find_export(std::string_view name) const;
 	const std::vector<std::unique_ptr<exported>> &exports() const { return exports_; }
@@ -46,28 +48,35 @@ public:
 	service_stats stats;
 	opener_table openers;
 	inode_table inodes;
+	stability stable;
 
 private:
 	using call = const request &;
-	int dispatch(const exported &, session &, call, reply &);
-	int lookup(const exported &, call, reply &);
-	int getattr(const exported &, call, reply &);
+	using operation = int (service::*)(const exported &, session &, call, reply &);
+	static const std::array<operation, COOP_ST_OP_END> operations;
+	int lookup(const exported &, session &, call, reply &);
+	int getattr(const exported &, session &, call, reply &);
 	int setattr(const exported &, session &, call, reply &);
 	int open(const exported &, session &, call, reply &);
 	int create(const exported &, session &, call, reply &);
-	int close(session &, call, reply &);
-	int read(session &, call, reply &);
-	int check(session &, call, reply &);
-	int write(session &, call, reply &);
-	int commit(session &, call, reply &);
-	int mkdir(const exported &, call, reply &);
+	int close(const exported &, session &, call, reply &);
+	int read(const exported &, session &, call, reply &);
+	int check(const exported &, session &, call, reply &);
+	int write(const exported &, session &, call, reply &);
+	int commit(const exported &, session &, call, reply &);
+	int mkdir(const exported &, session &, call, reply &);
+	int unlink(const exported &, session &, call, reply &);
+	int rmdir(const exported &, session &, call, reply &);
+	int rename(const exported &, session &, call, reply &);
+	int link(const exported &, session &, call, reply &);
+	int symlink(const exported &, session &, call, reply &);
+	int readlink(const exported &, session &, call, reply &);
+	int readdir(const exported &, session &, call, reply &);
+	int statfs(const exported &, session &, call, reply &);
+	int ping(const exported &, session &, call, reply &);
 	int remove(const exported &, call, int flags);
-	int rename(const exported &, call);
-	int link(const exported &, call, reply &);
-	int symlink(const exported &, call, reply &);
-	int readlink(const exported &, call, reply &);
-	int readdir(const exported &, call, reply &);
-	int statfs(const exported &, call, reply &);
+	// A name for something new: make(directory, name) as the caller, then its entry.
+	template <class act> int add(const exported &, call, reply &, act make);
 
 	// What a removal or a rename takes a name from; forgotten afterwards if it was the last.
 	struct victim {
@@ -82,8 +91,7 @@ private:
 	int entry(const inode &dir, std::string_view name, unique_fd path, reply &,
 		  inode_ref *keep);
 	int attributes(inode &, coop_st_attr &);
-	int opened(session &, inode_ref, std::uint32_t flags, std::uint64_t open_id,
-		   const coop_st_cred &, std::uint32_t want_inline, reply &);
+	int opened(session &, inode_ref, call, std::uint32_t want_inline, reply &);
 
 	std::vector<std::unique_ptr<exported>> exports_;
 };

@@ -36,10 +36,10 @@ std::shared_ptr<open_file> session::find(std::uint64_t open_id)
 	return it == opens_.end() ? nullptr : it->second;
 }
 
-int session::add(std::uint64_t open_id, std::shared_ptr<open_file> f)
+int session::add(std::uint64_t open_id, std::shared_ptr<open_file> f, std::size_t most)
 {
 	std::lock_guard lock(mutex_);
-	if (opens_.size() >= opens_max)
+	if (opens_.size() >= most)
 		return -EMFILE;
 	return opens_.emplace(open_id, std::move(f)).second ? 0 : -EEXIST;
 }

@@ -64,8 +64,8 @@ public:
 	const std::string id;
 
 	[[nodiscard]] std::shared_ptr<open_file> find(std::uint64_t open_id);
-	// 0, -EMFILE, or -EEXIST
-	[[nodiscard]] int add(std::uint64_t open_id, std::shared_ptr<open_file>);
+	// 0, -EMFILE: 'most' are open, or -EEXIST
+	[[nodiscard]] int add(std::uint64_t open_id, std::shared_ptr<open_file>, std::size_t most);
 	std::shared_ptr<open_file> take(std::uint64_t open_id);
 
 	enum class verdict {

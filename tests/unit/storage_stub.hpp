@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// storage_stub.hpp - storage that can do nothing; tests override what theirs needs.
+#pragma once
+
+#include "userland/client/storage.hpp"
+
+namespace client_test
+{
+
+using namespace coop::client;
+
+class storage_stub : public storage
+{
+public:
+	const entry &root() const override { return root_; }
+	const std::array<std::uint8_t, 16> &fabric_key() const override { return key_; }
+	std::uint32_t register_node(const coop_addr &) override { return 1; }
+	int lookup(const caller &, const handle &, std::string_view, entry &) override
+	{
+		return -ENOSYS;
+	}
+	int getattr(const caller &, const handle &, attributes &) override { return -ENOSYS; }
+	int setattr(const caller &, const handle &, const setattr_request &,
+		    write_result &) override
+	{
+		return -ENOSYS;
+	}
+	int open(const caller &, const handle &, int, std::uint32_t, open_result &) override
+	{
+		return -ENOSYS;
+	}
+	int create(const caller &, const handle &, std::string_view, int, mode_t, entry &,
+		   open_result &) override
+	{
+		return -ENOSYS;
+	}
+	int close(const handle &, std::uint64_t, write_result &) override { return -ENOSYS; }
+	int write(const handle &, std::uint64_t, std::uint64_t, std::span<const iovec>,
+		  write_result &) override
+	{
+		return -ENOSYS;
+	}
+	int commit(const handle &, std::uint64_t, write_result &) override { return -ENOSYS; }
+	void read(const handle &, std::uint64_t, std::uint64_t, std::vector<iovec>, std::uint64_t,
+		  std::function<void(const read_result &)> done) override
+	{
+		done({-ENOSYS, 0, 0, 0});
+	}
+	int mkdir(const caller &, const handle &, std::string_view, mode_t, entry &) override
+	{
+		return -ENOSYS;
+	}
+	int unlink(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
+	int rmdir(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
+	int rename(const caller &, const handle &, std::string_view, const handle &,
+		   std::string_view, unsigned) override
+	{
+		return -ENOSYS;
+	}
+	int link(const caller &, const handle &, const handle &, std::string_view, entry &) override
+	{
+		return -ENOSYS;
+	}
+	int symlink(const caller &, std::string_view, const handle &, std::string_view,
+		    entry &) override
+	{
+		return -ENOSYS;
+	}
+	int readlink(const caller &, const handle &, std::string &) override { return -ENOSYS; }
+	int readdir(const caller &, const handle &, std::uint64_t, std::uint32_t,
+		    std::vector<dir_entry> &, bool &) override
+	{
+		return -ENOSYS;
+	}
+	int statfs(const caller &, const handle &, struct statvfs &) override { return -ENOSYS; }
+	traffic stats() const override { return {}; }
+
+protected:
+	entry root_{};
+
+private:
+	std::array<std::uint8_t, 16> key_{};
+};
+
+} // namespace client_test
