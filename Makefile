@@ -36,11 +36,24 @@ user: deps-build $(B)/release/build.ninja ## coopfsd, coopfs-fuse and coopfs
 demo: deps-build+run user ## a daemon and three nodes on this machine: watch data go from peer to peer
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin tools/demo
 
-check: deps-build+run+check ## every test; ends with "N passed, N failed"
+# Without the packages of the set vm only its suite is skipped.
+deps-optional-vm:
+	@tools/install-deps vm || echo "check: nothing will run in emulated machines" >&2
+
+check: deps-build+run+check deps-optional-vm ## every test; ends with "N passed, N failed"
 	@tests/run
 
-check-%: deps-build+run+check ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e
+check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm
 	@tests/run $*
+
+vm-programs: deps-build+check+vm $(B)/release/build.ninja
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs
+
+vm-check: vm-programs ## everything in emulated machines (VM="fuse/*" selects; tests/vm/run --list)
+	@tests/vm/run $(if $(VM),'$(VM)')
+
+vm-shell: vm-programs ## an interactive machine: a daemon and two nodes on Soft-RoCE devices
+	@tests/vm/run --shell
 
 sim-long: $(B)/release/build.ninja ## ten million simulated fetches (SEED=n replays)
 	@ninja -C $(B)/release -j $(JOBS) --quiet coop-sim
@@ -84,4 +97,4 @@ install: user ## programs and mount helper below PREFIX (default /usr/local)
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check sim-long fuzz lint format bench kernel-tree kernel-objects module install clean
+.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell sim-long fuzz lint format bench kernel-tree kernel-objects module install clean

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: MIT
+# coopfs-fuse over verbs: nodes a and b on a Soft-RoCE device each, node c with
+# soft RoCE v2 in user space, one daemon, everything over one switch.
+#
+#: programs coopfsd coopfs-fuse coopfs ip rdma
+#: modules crc32_generic rdma_rxe ib_uverbs veth bridge fuse
+#: memory 1536
+#: deadline 300
+#: short both_ways device_removal
+
+server=10.77.0.1
+nodes="a b c"
+files="a b before after back down up gone1 gone2 gone3 later c"
+
+setup()
+{
+	switch va 10.77.0.1 vb 10.77.0.2 soft/vc 10.77.0.3
+	rxe rxe0 va
+	rxe rxe1 vb
+	mkdir -p /srv
+	mount -t tmpfs srv /srv
+	# All of them now: what has just been written has a version for the time being, and
+	# what was cached under that one is not what the next opener asks for.
+	for n in $files; do
+		pattern "/srv/$n.bin" 2 "$n.bin"
+	done
+	serve $server /srv
+}
+
+after_failure()
+{
+	for n in $nodes; do
+		! mounted /mnt/$n || timeout 10 cat /mnt/$n/.coopfs/ibaddr /mnt/$n/.coopfs/peers \
+			/mnt/$n/.coopfs/requests /mnt/$n/.coopfs/stats
+	done
+	fuse_end $nodes
+	cat /tmp/[abc].log /tmp/coopfsd.log
+}
+
+options() # of node
+{
+	# An emulated processor is an order of magnitude slower.
+	case $1 in
+	a) echo "ib,ib_devname=rxe0,peer_timeout_ms=4000,cache_size=64M" ;;
+	b) echo "ib,ib_devname=rxe1,peer_timeout_ms=4000,cache_size=64M" ;;
+	c) echo "ib,addr=10.77.0.3,peer_timeout_ms=4000,cache_size=64M" ;;
+	esac
+}
+
+up() # NODE...
+{
+	for _n in "$@"; do
+		case $_n in
+		c) fuse_mount c $server "$(options c)" soft ;;
+		*) fuse_mount "$_n" $server "$(options "$_n")" ;;
+		esac
+	done
+}
+
+down() { for _n in "$@"; do fuse_unmount "$_n"; done; }
+
+knows() { [ "$(grep -c ^peer "/mnt/$1/.coopfs/peers")" = "$2" ]; }
+
+same() # NODE FILE: what the node reads is what storage has
+{
+	[ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"
+}
+
+# peer_bytes NODE: what it has read from peers so far
+peer_bytes() { stat_of "$1" source peer bytes; }
+
+# from_peers NODE FILE [BYTES]: reads it, and nearly all of it came from other nodes
+from_peers()
+{
+	_before=$(peer_bytes "$1")
+	same "$1" "$2"
+	_got=$(($(peer_bytes "$1") - _before))
+	[ "$_got" -ge "${3:-1500000}" ] || die "node $1 got $_got bytes of $2 from peers"
+}
+
+# Every node reads a file of its own from storage, then the others read it from it.
+test_both_ways()
+{
+	up $nodes
+	for n in $nodes; do
+		until_true 20 "node $n knows the other two" knows "$n" 2
+	done
+	for n in $nodes; do
+		same "$n" "$n.bin"
+	done
+	for n in $nodes; do
+		for m in $nodes; do
+			[ "$m" = "$n" ] || from_peers "$m" "$n.bin"
+		done
+	done
+	for n in $nodes; do
+		cat "/mnt/$n/.coopfs/peers" "/mnt/$n/.coopfs/stats"
+		[ "$(stat_of "$n" serve pages)" -gt 0 ] || die "node $n served nobody"
+	done
+	down $nodes
+}
+
+# A small path MTU multiplies the work requests; the default number of queue pairs needs
+# more completions then than one completion queue of this device holds.
+small_mtu()
+{
+	fuse_mount a $server "$(options a),ib_mtu=$1"
+	fuse_mount b $server "$(options b),ib_mtu=$1"
+	until_true 20 "a knows b" knows a 1
+	until_true 20 "b knows a" knows b 1
+	same a a.bin
+	from_peers b a.bin 1000000
+	same b b.bin
+	from_peers a b.bin 1000000
+	down a b
+}
+
+test_mtu_1024() { small_mtu 1024; }
+test_mtu_256() { small_mtu 256; }
+
+# The address of b's port is replaced by another one, under the running mount: the daemon
+# tells the others, and pages flow again, both ways.
+test_gid_change()
+{
+	up a b
+	until_true 20 "a knows b" knows a 1
+	until_true 20 "b knows a" knows b 1
+	same b before.bin
+	from_peers a before.bin
+
+	move_port vb 10.77.0.2 10.77.0.9
+	until_true 30 "b has its new address" grep -q 10.77.0.9 /mnt/b/.coopfs/ibaddr
+	until_true 30 "a knows b's new address" grep -q 10.77.0.9 /mnt/a/.coopfs/peers
+	until_true 30 "a has forgotten b's old address" knows a 1
+	same b after.bin
+	from_peers a after.bin
+	same a back.bin
+	from_peers b back.bin
+	grep -q 'own address is now' /tmp/b.log || die "the log says nothing"
+
+	down a b
+	move_port vb 10.77.0.9 10.77.0.2
+}
+
+# The port goes down and comes back: storage meanwhile, peers afterwards.
+test_port_down()
+{
+	up a b
+	until_true 20 "a knows b" knows a 1
+	ip link set vb down
+	until_true 30 "b sees its port down" is_number 0 b endpoint port_up
+	same b down.bin
+	[ "$(peer_bytes b)" = 0 ] || die "b got pages over a port that is down"
+	ip link set vb up
+	own_routes vb 10.77.0.2
+	until_true 30 "b sees its port up" is_number 1 b endpoint port_up
+	same a up.bin
+	from_peers b up.bin
+	down a b
+}
+
+# The device is taken away while fetches are under way: removal ends, no read hangs or
+# is wrong, and the mount goes on over storage.
+test_device_removal()
+{
+	up a b
+	until_true 20 "a knows b" knows a 1
+	until_true 20 "b knows a" knows b 1
+	for i in 1 2 3; do
+		same a "gone$i.bin"
+	done
+	(
+		set +x
+		for i in 1 2 3; do
+			sum "/mnt/b/gone$i.bin" >"/tmp/gone$i.sum"
+		done
+		touch /tmp/gone.done
+	) &
+	until_true 30 "b fetches from a" at_least 1 b fetch fetches
+	timeout 60 /usr/bin/rdma link delete rxe1 || die "the device is still held"
+	until_true 60 "the reader has ended" test -e /tmp/gone.done
+	for i in 1 2 3; do
+		[ "$(cat "/tmp/gone$i.sum")" = "$(sum "/srv/gone$i.bin")" ] ||
+			die "gone$i.bin was read wrongly"
+	done
+	until_true 30 "b says that its device is gone" is_number 1 b endpoint device_lost
+	grep -q 'device is gone' /tmp/b.log || die "the log says nothing"
+	[ ! -s /mnt/b/.coopfs/requests ] || die "stuck: $(cat /mnt/b/.coopfs/requests)"
+	same b later.bin
+	down a b
+	rxe rxe1 vb
+}

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: MIT
+# What topics share. Sourced by the guest's init; $node and $machines say which
+# machine this is and how many there are.
+#
+# A test ends well when its last command does and none before failed (set -e).
+# die and skip give the reason that the lab shows.
+
+say() { printf '\n@@ %s\n' "$*" >&9; }
+
+die()
+{
+	echo "$*" >/tmp/why
+	exit 1
+}
+
+skip()
+{
+	echo "$*" >/tmp/why
+	exit 77
+}
+
+# until_true SECONDS WHAT COMMAND...: waits for a condition, fails at the deadline.
+until_true()
+{
+	case $- in *x*) _trace=x ;; *) _trace= ;; esac
+	{ set +x; } 2>/dev/null
+	_end=$(($(cut -d. -f1 /proc/uptime) + $1))
+	_what=$2
+	shift 2
+	while ! "$@" >/dev/null 2>&1; do
+		[ "$(cut -d. -f1 /proc/uptime)" -lt "$_end" ] || die "not in time: $_what"
+		sleep 0.05
+	done
+	[ -z "$_trace" ] || set -x
+}
+
+# All machines come here before one goes on.
+barrier()
+{
+	[ "$machines" -gt 1 ] || return 0
+	say "barrier $1"
+	read -r _go <&9
+	[ "$_go" = "go $1" ] || die "another machine failed before $1"
+}
+
+# switch PORT...: one switch in this machine. "va 10.77.0.1" is a port in the
+# initial namespace; "soft/vc 10.77.0.3" one in the namespace "soft". Those of the
+# initial namespace reach each other over the wire too, as two machines would:
+# each has a routing table of its own, and the local table comes after it.
+switch()
+{
+	ip link add br0 type bridge forward_delay 0 mcast_snooping 0
+	ip link set br0 mtu 4500 up
+	while [ $# -gt 0 ]; do
+		_dev=${1#*/} _ns= _ip=$2
+		case $1 in */*) _ns=${1%/*} ;; esac
+		shift 2
+		ip link add "$_dev" mtu 4500 type veth peer name "p$_dev" mtu 4500
+		ip link set "p$_dev" master br0 up
+		if [ -n "$_ns" ]; then
+			ip netns add "$_ns"
+			ip link set "$_dev" netns "$_ns"
+			ip -n "$_ns" link set lo up
+			ip -n "$_ns" addr add "$_ip/24" dev "$_dev"
+			ip -n "$_ns" link set "$_dev" up
+			continue
+		fi
+		for _d in "$_dev" all; do
+			_p=/proc/sys/net/ipv4/conf/$_d
+			echo 1 >$_p/accept_local
+			echo 0 >$_p/rp_filter
+			echo 1 >$_p/arp_ignore
+			echo 2 >$_p/arp_announce
+		done
+		ip addr add "$_ip/24" dev "$_dev"
+		ip link set "$_dev" up
+		own_routes "$_dev" "$_ip"
+	done
+	ip rule add pref 1000 lookup local
+	ip rule del pref 0
+}
+
+# own_routes PORT ADDRESS: its routing table, whose number is the address's last one.
+own_routes()
+{
+	_table=$((100 + ${2##*.}))
+	ip route replace local "$2" dev "$1" table $_table
+	ip route replace "${2%.*}.0/24" dev "$1" src "$2" table $_table
+	ip rule del pref $_table 2>/dev/null || true
+	ip rule add pref $_table iif lo from "$2" to "${2%.*}.0/24" lookup $_table
+}
+
+# move_port PORT OLD NEW: the port gets another address.
+move_port()
+{
+	ip addr del "$2/24" dev "$1"
+	ip rule del pref $((100 + ${2##*.}))
+	ip addr add "$3/24" dev "$1"
+	own_routes "$1" "$3"
+}
+
+# rxe NAME NETDEV: a Soft-RoCE device that is ready for use.
+rxe()
+{
+	rdma link add "$1" type rxe netdev "$2"
+	until_true 20 "$1 is active" grep -q ACTIVE "/sys/class/infiniband/$1/ports/1/state"
+	until_true 20 "$1 has an IPv4 GID" \
+		grep -q 0000:0000:0000:0000:0000:ffff "/sys/class/infiniband/$1/ports/1/gids/1"
+}
+
+# pattern FILE MIB SEED: bytes that name their place and file.
+pattern()
+{
+	awk -v n="$2" -v s="$3" 'BEGIN { for (i = 0; i < n * 65536; i++) printf "%s%011x\n", s, i }' >"$1"
+}
+
+# serve ADDRESS DIRECTORY: a storage daemon that listens on port 17430. Every machine
+# of the lab has the same key.
+cluster_key() { (umask 077 && printf '%064d' 17430 >/tmp/key); }
+
+serve()
+{
+	cluster_key
+	rm -f /tmp/coopfsd.ready
+	coopfsd --listen "$1:17430" --export "data=$2" --key /tmp/key \
+		--ready-fd 7 7>/tmp/coopfsd.ready >/tmp/coopfsd.log 2>&1 &
+	echo $! >/tmp/coopfsd.pid
+	until_true 30 "coopfsd listens" listens
+}
+
+listens()
+{
+	gone "$(cat /tmp/coopfsd.pid)" && die "coopfsd: $(cat /tmp/coopfsd.log)"
+	[ -s /tmp/coopfsd.ready ]
+}
+
+end_serve()
+{
+	kill "$(cat /tmp/coopfsd.pid)"
+	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
+}
+
+gone() { ! kill -0 "$1" 2>/dev/null; }
+
+mounted() { grep -q " $1 " /proc/mounts; }
+
+# fuse_mount NAME SERVER OPTIONS [NAMESPACE]: a FUSE node at /mnt/NAME.
+fuse_mount()
+{
+	mkdir -p "/mnt/$1"
+	[ -e /tmp/key ] || cluster_key
+	if [ -n "${4:-}" ]; then
+		set -- "$1" "$2" "$3" "/usr/bin/nsenter --net=/run/netns/$4"
+	else
+		set -- "$1" "$2" "$3" ""
+	fi
+	$4 coopfs-fuse "$2:/data" "/mnt/$1" -f -o "key=/tmp/key,$3" >"/tmp/$1.log" 2>&1 &
+	echo $! >"/tmp/$1.pid"
+	until_true 60 "/mnt/$1 is mounted" usable "$1"
+}
+
+usable()
+{
+	if gone "$(cat "/tmp/$1.pid")"; then
+		wait "$(cat "/tmp/$1.pid")" || die "coopfs-fuse ended with $?: $(cat "/tmp/$1.log")"
+	fi
+	mounted "/mnt/$1" && [ -e "/mnt/$1/.coopfs/info" ]
+}
+
+# fuse_end NAME...: whatever is left of these nodes, after a test that failed.
+fuse_end()
+{
+	for _n in "$@"; do
+		[ -e "/tmp/$_n.pid" ] || continue
+		gone "$(cat "/tmp/$_n.pid")" || kill -9 "$(cat "/tmp/$_n.pid")"
+		! mounted "/mnt/$_n" || umount -l "/mnt/$_n"
+	done
+}
+
+fuse_unmount()
+{
+	kill "$(cat "/tmp/$1.pid")"
+	until_true 60 "the node $1 has ended" gone "$(cat "/tmp/$1.pid")"
+	! mounted "/mnt/$1" || die "/mnt/$1 is still mounted"
+}
+
+# stat NODE KIND NAME [FIELD]: one number of .coopfs/stats.
+stat_of()
+{
+	awk -v k="$2" -v n="$3" -v f="${4:-}" '$1 == k && $2 == n {
+		if (f == "") { print $3; exit }
+		for (i = 3; i < NF; i++) if ($i == f) { print $(i + 1); exit }
+	}' "/mnt/$1/.coopfs/stats"
+}
+
+# at_least NUMBER KEY...: stat_of KEY... has come that far.
+at_least()
+{
+	_least=$1
+	shift
+	[ "$(stat_of "$@")" -ge "$_least" ]
+}
+
+# is_number NUMBER KEY...: stat_of KEY... is this one.
+is_number()
+{
+	_number=$1
+	shift
+	[ "$(stat_of "$@")" = "$_number" ]
+}
+
+sum() { sha256sum <"$1" | cut -c1-64; }

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: MIT
+"""An initramfs made on the fly: busybox, kernel modules, programs with their libraries.
+
+Written as an uncompressed cpio archive: unpacking a compressed one costs an emulated
+processor more than reading a larger file costs the real one. Nothing is staged in the
+file system, so no root is needed and nothing can be left behind.
+"""
+import glob
+import os
+import re
+import shutil
+import stat
+import subprocess
+
+from topic import Missing
+
+REAL = "/usr/bin"  # where programs that are no applets lie in the guest
+
+
+class Archive:
+    """cpio in the format "newc". Paths are the guest's; parents are made as needed."""
+
+    def __init__(self):
+        self.parts, self.seen, self.inode = [], set(), 0
+        for d in ("bin", "sbin", "lib", "lib64"):
+            self.link("/" + d, "usr/" + d)
+        for d in ("/proc", "/sys", "/dev", "/tmp", "/run", "/mnt", "/var", "/usr/sbin", "/usr/lib64"):
+            self.directory(d)
+        self.link("/var/run", "../run")
+
+    def _entry(self, path, mode, data=b""):
+        name = path.lstrip("/").encode() + b"\0"
+        self.inode += 1
+        fields = (self.inode, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name), 0)
+        head = b"070701" + b"".join(b"%08X" % f for f in fields) + name
+        self.parts += [head, bytes(-len(head) % 4), data, bytes(-len(data) % 4)]
+        self.seen.add(path)
+
+    def directory(self, path):
+        if path in self.seen or path == "/":
+            return
+        self.directory(os.path.dirname(path))
+        self._entry(path, stat.S_IFDIR | 0o755)
+
+    def link(self, path, target):
+        if path not in self.seen:
+            self.directory(os.path.dirname(path))
+            self._entry(path, stat.S_IFLNK | 0o777, target.encode())
+
+    def text(self, path, text, mode=0o644):
+        self.directory(os.path.dirname(path))
+        self._entry(path, stat.S_IFREG | mode, text.encode())
+
+    def file(self, path, source, mode=0o644):
+        path = re.sub(r"^/(bin|sbin|lib|lib64)/", r"/usr/\1/", path)
+        if path in self.seen:
+            return
+        self.directory(os.path.dirname(path))
+        with open(source, "rb") as f:
+            self._entry(path, stat.S_IFREG | mode, f.read())
+
+    def write(self, path):
+        self._entry("TRAILER!!!", 0)
+        with open(path, "wb") as out:
+            out.writelines(self.parts)
+
+
+class Kernel:
+    """A kernel to boot and the modules that belong to it."""
+
+    def __init__(self, image=None, module_root="/"):
+        if image:
+            images = [image]
+        else:
+            images = sorted(glob.glob("/boot/vmlinuz-*"), key=lambda p: [
+                int(n) for n in re.findall(r"\d+", p)])
+        images = [i for i in images if os.access(i, os.R_OK)]
+        if not images:
+            raise Missing("no kernel to boot; install linux-image-amd64")
+        self.image, self.root = images[-1], module_root
+        trees = glob.glob(os.path.join(module_root, "lib/modules/*"))
+        fitting = [t for t in trees if image or self.image.endswith("-" + os.path.basename(t))]
+        if not fitting:
+            raise Missing(f"no modules for {self.image}; install linux-image-amd64 again")
+        self.version = os.path.basename(fitting[-1])
+
+    def modules(self, names):
+        """Files to insert, in order; what is built in needs none."""
+        out = []
+        for name in names:
+            done = subprocess.run(["/sbin/modprobe", "-d", self.root, "-S", self.version,
+                                   "--show-depends", name], capture_output=True, text=True)
+            if done.returncode:
+                raise Missing(f"kernel {self.version} has no module {name}")
+            for line in done.stdout.splitlines():
+                word = line.split()
+                if word[0] == "insmod" and word[1] not in out:
+                    out.append(word[1])
+        return out
+
+
+def libraries(program):
+    done = subprocess.run(["ldd", program], capture_output=True, text=True)
+    lost = re.findall(r"(\S+) => not found", done.stdout)
+    if lost:
+        raise Missing(f"{program} lacks {', '.join(lost)}")
+    return re.findall(r"(/\S+) \(0x", done.stdout)
+
+
+def add_program(archive, name, source, scratch):
+    """Without debug information: it would be most of the archive."""
+    slim = os.path.join(scratch, name)
+    if shutil.which("objcopy") and not subprocess.run(
+            ["objcopy", "--strip-debug", source, slim], stderr=subprocess.DEVNULL).returncode:
+        archive.file(f"{REAL}/{name}", slim, 0o755)
+        os.unlink(slim)
+    else:  # a script
+        archive.file(f"{REAL}/{name}", source, 0o755)
+    for library in libraries(source):
+        archive.file(library, library, 0o755)
+
+
+def find_program(name, bin_dirs):
+    for d in bin_dirs:
+        if os.access(os.path.join(d, name), os.X_OK):
+            return os.path.join(d, name)
+    found = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    if not found:
+        raise Missing(f"no program {name}")
+    return os.path.realpath(found)
+
+
+def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir):
+    """Writes the archive for one boot of 'topic' that runs 'tests'."""
+    busybox = shutil.which("busybox")
+    if not busybox or libraries(busybox):
+        raise Missing("no static busybox; install busybox-static")
+    a = Archive()
+    a.file("/usr/bin/busybox", busybox, 0o755)
+    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True).stdout.split()
+    # The applets would win over programs of the same name, even inside the shell.
+    for name in applets:
+        if name not in topic.programs and name != "busybox":
+            a.link(f"/usr/bin/{name}", "busybox")
+    a.text("/lab/functions", "".join(f'{n}() {{ {REAL}/{n} "$@"; }}\n'
+                                     for n in topic.programs if n in applets))
+    for name in topic.programs:
+        add_program(a, name, find_program(name, bin_dirs), scratch)
+
+    order = []
+    for source in kernel.modules(topic.modules):
+        a.file("/lib/modules/" + os.path.basename(source), source)
+        order.append("/lib/modules/" + os.path.basename(source))
+    a.text("/lab/modules", "".join(m + "\n" for m in order))
+    if "rdma_rxe" in topic.modules:
+        for source in glob.glob("/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so") + \
+                glob.glob("/etc/libibverbs.d/rxe.driver"):
+            a.file(source, source)
+            for library in libraries(source) if source.endswith(".so") else ():
+                a.file(library, library, 0o755)
+
+    for source in topic.files:
+        a.file("/lab/files/" + os.path.basename(source), source)
+    a.text("/etc/passwd", "root:x:0:0:root:/tmp:/bin/sh\n")
+    a.text("/etc/group", "root:x:0:\n")
+    a.text("/lab/tests", "".join(t + "\n" for t in tests))
+    a.file("/init", os.path.join(guest_dir, "init"), 0o755)
+    a.file("/lab/lib.sh", os.path.join(guest_dir, "lib.sh"))
+    a.file("/lab/topic.sh", topic.path)
+    a.write(path)

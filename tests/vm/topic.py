@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""A topic: one guest script, one boot of its machines, any number of named tests.
+
+Every shell function test_NAME in the script is a test. What the guest needs stands in
+lines "#: KEY VALUES" at the head of the script:
+
+  programs  from the directory of built programs, else from this machine; with libraries
+  modules   of the kernel, with what they depend on; inserted before the tests
+  files     put in /lab/files; $BUILD is the directory above the built programs, $TOP the tree
+  memory    MiB a machine (1024)
+  machines  how many, on one switch: 10.9.0.1, 10.9.0.2 ... on eth0 (1, then no network)
+  deadline  seconds until the machines are ended (180)
+  short     those of the tests that the short selection runs
+"""
+import os
+import re
+
+KEYS = ("programs", "modules", "files", "memory", "machines", "deadline", "short")
+BASE_MODULES = ["virtio_pci", "virtio_net"]
+
+
+class Missing(Exception):
+    """This machine lacks something: a reason to skip."""
+
+
+class Topic:
+    def __init__(self, path, variables):
+        self.path = path
+        self.name = os.path.basename(path)[:-3]
+        with open(path) as f:
+            text = f.read()
+        said = {k: [] for k in KEYS}
+        for key, values in re.findall(r"^#: (\w+) +(.*)$", text, re.M):
+            if key not in said:
+                raise SystemExit(f"{path}: unknown key '{key}'; there are: {' '.join(KEYS)}")
+            said[key] += values.split()
+        self.programs = sorted(set(said["programs"]))
+        self.memory = int((said["memory"] or [1024])[0])
+        self.machines = int((said["machines"] or [1])[0])
+        self.deadline = int((said["deadline"] or [180])[0])
+        self.modules = (BASE_MODULES if self.machines > 1 else []) + said["modules"]
+        self.files = [re.sub(r"\$(\w+)", lambda m: variables[m[1]], f) for f in said["files"]]
+        self.tests = re.findall(r"^test_(\w+)\(\)", text, re.M)
+        self.short = said["short"]
+        for name in self.short:
+            if name not in self.tests:
+                raise SystemExit(f"{path}: 'short' names no test: {name}")
+
+
+def load_all(guest_dir, variables):
+    out = []
+    for name in sorted(os.listdir(guest_dir)):
+        if name.endswith(".sh") and name not in ("lib.sh", "shell.sh"):
+            out.append(Topic(os.path.join(guest_dir, name), variables))
+    return out
