@@ -10,6 +10,7 @@ a storage read shows.
 
 import os
 import pathlib
+import time
 
 from rivals import system
 from sandbox import is_mounted, unmount, unusable, wait_for
@@ -74,9 +75,27 @@ class coopfs_storage(system):
 
     def mount(self):
         self.child_ = self._node(self.reader_address, self.mountpoint)
+        self._wait_for_memory()
+
+    def _wait_for_memory(self, seconds=20):
+        """A node is mounted long before its first read, and its store is made present meanwhile by
+        whatever processor is idle. Waits until the store holds the big file, or grows no more; the
+        figure's notes say how much was present."""
+        deadline = time.monotonic() + seconds
+        grew, present = time.monotonic(), -1
+        while present < self.bed.data.size:
+            now = self._stats()["cache"]["present"]
+            if now > present:
+                grew, present = time.monotonic(), now
+            if time.monotonic() > min(deadline, grew + 1):
+                return
+            time.sleep(0.05)
+
+    def _stats(self):
+        return parse_stats((self.mountpoint / ".coopfs/stats").read_text())
 
     def notes(self):
-        stats = parse_stats((self.mountpoint / ".coopfs/stats").read_text())
+        stats = self._stats()
         (self.mountpoint / ".coopfs/stats").write_text("reset\n")
         return stats
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <random>
@@ -191,6 +192,23 @@ TEST(PageStore, NeverKeepsMoreThanItsCapacity)
 	struct stat memory;
 	ASSERT_EQ(::fstat(s->memfd(), &memory), 0);
 	EXPECT_LE(static_cast<std::uint64_t>(memory.st_blocks) * 512, st.capacity);
+}
+
+TEST(PageStore, TellsHowMuchMemoryIsPresent)
+{
+	auto s = page_store::create(1 << 20, 12); // four frames
+	EXPECT_EQ(s->stats().present, 0u);
+	use(*s, 1, 0, 64 * page);
+	EXPECT_EQ(s->stats().present, 64 * page);
+	for (std::uint64_t i = 0; i < 100; i++)
+		use(*s, 2, i, 100 * 64 * page);
+	EXPECT_EQ(s->stats().present, 1u << 20) << "a frame that is used again counts once";
+
+	auto idle = page_store::create(1 << 20, 12, 1 << 20);
+	const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+	while (idle->stats().present < 1u << 20 && std::chrono::steady_clock::now() < deadline)
+		std::this_thread::yield();
+	EXPECT_EQ(idle->stats().present, 1u << 20);
 }
 
 TEST(PageStore, LargeRunsAreFoundAmongManySmallFiles)

@@ -319,6 +319,7 @@ store_stats store_impl::stats() const
 	store_stats s = stats_;
 	s.capacity = std::uint64_t{kept_pages_} << page_shift_;
 	s.used = std::uint64_t{kept_pages_ - runs_.free_pages()} << page_shift_;
+	s.present = arena_.present();
 	return s;
 }
 

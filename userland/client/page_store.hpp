@@ -121,6 +121,7 @@ void zero_tail(const block &, std::uint64_t pages, std::uint64_t file_size, unsi
 
 struct store_stats {
 	std::uint64_t capacity, used; // bytes
+	std::uint64_t present;        // bytes that the system has given, used or not
 	std::uint64_t blocks, evicted_blocks, evicted_pages;
 	std::uint64_t no_room; // times that get() found everything pinned
 };

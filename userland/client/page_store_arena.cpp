@@ -58,7 +58,8 @@ void arena::make_present(std::uint32_t frame)
 	(void)::fallocate(fd_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
 			  static_cast<off_t>(frame_bytes_));
 	(void)::madvise(base_ + at, frame_bytes_, MADV_POPULATE_WRITE);
-	present_[frame].store(true, std::memory_order_relaxed);
+	if (!present_[frame].exchange(true, std::memory_order_relaxed))
+		frames_present_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void arena::prefault(std::uint32_t frames)

@@ -31,6 +31,11 @@ public:
 	int fd() const { return fd_; }
 	std::byte *base() const { return base_; }
 	std::size_t size() const { return size_; }
+	// Bytes made present so far.
+	std::size_t present() const
+	{
+		return frames_present_.load(std::memory_order_relaxed) * frame_bytes_;
+	}
 	// Before a frame's first use. Any thread; what is in the frame stays.
 	void need_frame(std::uint32_t frame)
 	{
@@ -48,6 +53,7 @@ private:
 	std::byte *base_;
 	const std::size_t size_, frame_bytes_;
 	std::unique_ptr<std::atomic<bool>[]> present_; // by frame
+	std::atomic<std::size_t> frames_present_{0};
 	std::atomic<bool> stop_{false};
 	std::thread thread_;
 };

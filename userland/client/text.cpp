@@ -203,8 +203,9 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 	}
 	const store_stats cs = store.stats();
 	add(out,
-	    "cache capacity %" PRIu64 " used %" PRIu64 " blocks %" PRIu64 " evicted %" PRIu64 "\n",
-	    cs.capacity, cs.used, cs.blocks, cs.evicted_blocks);
+	    "cache capacity %" PRIu64 " used %" PRIu64 " present %" PRIu64 " blocks %" PRIu64
+	    " evicted %" PRIu64 "\n",
+	    cs.capacity, cs.used, cs.present, cs.blocks, cs.evicted_blocks);
 	return out;
 }
 
