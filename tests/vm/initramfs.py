@@ -65,31 +65,44 @@ class Archive:
             out.writelines(self.parts)
 
 
-class Kernel:
-    """A kernel to boot and the modules that belong to it."""
+class BuiltKernel:
+    """A kernel in the directory where it was built; what the tests need is built in."""
 
-    def __init__(self, image=None, module_root="/"):
-        if image:
-            images = [image]
-        else:
-            images = sorted(glob.glob("/boot/vmlinuz-*"), key=lambda p: [
-                int(n) for n in re.findall(r"\d+", p)])
+    def __init__(self, directory):
+        self.image = os.path.join(directory, "bzImage")
+        try:
+            with open(os.path.join(directory, "modules.builtin")) as f:
+                self.builtin = {os.path.basename(line.strip())[:-3].replace("-", "_") for line in f}
+        except OSError as e:
+            raise Missing(f"no kernel in {directory}: {e.strerror}")
+
+    def modules(self, names):
+        for name in names:
+            if name not in self.builtin:
+                raise Missing(f"{self.image} has {name} not built in")
+        return []
+
+
+class Kernel:
+    """The newest installed kernel and its modules."""
+
+    def __init__(self):
+        images = sorted(glob.glob("/boot/vmlinuz-*"), key=lambda p: [
+            int(n) for n in re.findall(r"\d+", p)])
         images = [i for i in images if os.access(i, os.R_OK)]
         if not images:
             raise Missing("no kernel to boot; install linux-image-amd64")
-        self.image, self.root = images[-1], module_root
-        trees = glob.glob(os.path.join(module_root, "lib/modules/*"))
-        fitting = [t for t in trees if image or self.image.endswith("-" + os.path.basename(t))]
-        if not fitting:
+        self.image = images[-1]
+        self.version = os.path.basename(self.image)[len("vmlinuz-"):]
+        if not os.path.isdir(f"/lib/modules/{self.version}"):
             raise Missing(f"no modules for {self.image}; install linux-image-amd64 again")
-        self.version = os.path.basename(fitting[-1])
 
     def modules(self, names):
         """Files to insert, in order; what is built in needs none."""
         out = []
         for name in names:
-            done = subprocess.run(["/sbin/modprobe", "-d", self.root, "-S", self.version,
-                                   "--show-depends", name], capture_output=True, text=True)
+            done = subprocess.run(["/sbin/modprobe", "-S", self.version, "--show-depends", name],
+                                  capture_output=True, text=True)
             if done.returncode:
                 raise Missing(f"kernel {self.version} has no module {name}")
             for line in done.stdout.splitlines():
@@ -160,6 +173,8 @@ def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir):
                 a.file(library, library, 0o755)
 
     for source in topic.files:
+        if not os.path.exists(source):
+            raise Missing(f"{source} is not there; it has to be built before")
         a.file("/lab/files/" + os.path.basename(source), source)
     a.text("/etc/passwd", "root:x:0:0:root:/tmp:/bin/sh\n")
     a.text("/etc/group", "root:x:0:\n")

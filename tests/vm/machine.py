@@ -19,13 +19,13 @@ MTU = 4500  # carries a UD datagram of 4096 bytes
 
 
 class Machine:
-    def __init__(self, number, of, topic, kernel, initrd, logs, sockets):
+    def __init__(self, number, of, topic, kernel, initrd, patience, logs, sockets):
         self.number, self.pending, self.ended = number, b"", False
         self.kernel_log = os.path.join(logs, f"{topic.name}-{number}.kernel.log")
         self.test_log = os.path.join(logs, f"{topic.name}-{number}.log")
         self.out = open(self.test_log, "wb")
         open(self.kernel_log, "wb").close()
-        argv = command(topic, kernel, initrd, f"lab.node={number} lab.machines={of}")
+        argv = command(topic, kernel, initrd, f"lab.node={number} lab.machines={of} lab.patience={patience}")
         argv += ["-chardev", f"file,id=kernel,path={self.kernel_log}", "-serial", "chardev:kernel",
                  "-chardev", "stdio,id=tests,signal=off", "-serial", "chardev:tests",
                  "-monitor", "none", *network(number, of, sockets)]

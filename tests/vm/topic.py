@@ -6,7 +6,7 @@ lines "#: KEY VALUES" at the head of the script:
 
   programs  from the directory of built programs, else from this machine; with libraries
   modules   of the kernel, with what they depend on; inserted before the tests
-  files     put in /lab/files; $BUILD is the directory above the built programs, $TOP the tree
+  files     put in /lab/files; $KO is the directory of our kernel objects, $TOP the tree
   memory    MiB a machine (1024)
   machines  how many, on one switch: 10.9.0.1, 10.9.0.2 ... on eth0 (1, then no network)
   deadline  seconds until the machines are ended (180)

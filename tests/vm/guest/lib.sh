@@ -24,7 +24,7 @@ until_true()
 {
 	case $- in *x*) _trace=x ;; *) _trace= ;; esac
 	{ set +x; } 2>/dev/null
-	_end=$(($(cut -d. -f1 /proc/uptime) + $1))
+	_end=$(($(cut -d. -f1 /proc/uptime) + $1 * patience))
 	_what=$2
 	shift 2
 	while ! "$@" >/dev/null 2>&1; do
