@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // ops_file.cpp - operations on open files.
 //
-// The answer to a read is not copied here: the kernel takes it from the page
-// store's memory, spliced out of its memfd, or out of the mapping where the read is
-// so small that the system calls of a splice cost more than the copy. The blocks
-// stay pinned until the reply has returned, when the kernel has its own copy.
+// The answer to a read is not copied here: the kernel takes it straight from the
+// page store's mapping. Splicing it out of the memfd is the same one copy, and the
+// pipe in between costs processor time and keeps a read below the 1 MiB that a pipe
+// holds. The blocks stay pinned until the reply has returned,
+// when the kernel has its own copy.
 #include "fuse-shim/shim.hpp"
 
 #include <cerrno>
@@ -14,9 +15,6 @@ namespace coop::shim
 
 namespace
 {
-
-// Below this a splice costs more than it saves.
-constexpr std::size_t splice_from = 64u << 10;
 
 client::open_file &file_of(const fuse_file_info *fi)
 {
@@ -33,51 +31,6 @@ void fill_in(client::files::open_answer &a, fuse_file_info *fi)
 	fi->fh = reinterpret_cast<std::uint64_t>(a.file.get());
 }
 
-// Runs of the arena, in order: neighbouring pieces become one.
-struct run {
-	std::uint64_t offset;
-	std::size_t length;
-};
-
-std::vector<run> runs_of(const std::vector<client::piece> &pieces)
-{
-	std::vector<run> runs;
-	for (const client::piece &p : pieces) {
-		if (!runs.empty() && runs.back().offset + runs.back().length == p.arena_offset)
-			runs.back().length += p.length;
-		else
-			runs.push_back({p.arena_offset, p.length});
-	}
-	return runs;
-}
-
-void reply_copied(fuse_req_t req, const std::byte *base, const std::vector<run> &runs)
-{
-	std::vector<iovec> iov;
-	for (const run &r : runs)
-		iov.push_back({const_cast<std::byte *>(base) + r.offset, r.length});
-	fuse_reply_iov(req, iov.data(), static_cast<int>(iov.size()));
-}
-
-void reply_spliced(fuse_req_t req, int memfd, const std::vector<run> &runs)
-{
-	// A fuse_bufvec ends in an array of one that is meant to be longer.
-	auto bytes = sizeof(fuse_bufvec) + runs.size() * sizeof(fuse_buf);
-	std::unique_ptr<fuse_bufvec, void (*)(void *)> v(
-		static_cast<fuse_bufvec *>(std::calloc(1, bytes)), std::free);
-	if (!v)
-		return reply_status(req, -ENOMEM);
-	v->count = runs.size();
-	for (std::size_t i = 0; i < runs.size(); i++) {
-		fuse_buf &b = v->buf[i];
-		b.size = runs[i].length;
-		b.flags = static_cast<fuse_buf_flags>(FUSE_BUF_IS_FD | FUSE_BUF_FD_SEEK);
-		b.fd = memfd;
-		b.pos = static_cast<off_t>(runs[i].offset);
-	}
-	fuse_reply_data(req, v.get(), static_cast<fuse_buf_copy_flags>(0));
-}
-
 void reply_read(fuse_req_t req, context &c, const client::read_answer &a)
 {
 	if (a.direct) {
@@ -85,14 +38,19 @@ void reply_read(fuse_req_t req, context &c, const client::read_answer &a)
 			       a.direct_length);
 		return;
 	}
-	auto runs = runs_of(a.pieces);
-	std::size_t total = 0;
-	for (const run &r : runs)
-		total += r.length;
-	if (total < splice_from)
-		reply_copied(req, c.mount.pages().base(), runs);
-	else
-		reply_spliced(req, c.mount.pages().memfd(), runs);
+	// In order; neighbours in the store's memory become one.
+	std::byte *const base = c.mount.pages().base();
+	std::vector<iovec> iov;
+	iov.reserve(a.pieces.size());
+	for (const client::piece &p : a.pieces) {
+		std::byte *const at = base + p.arena_offset;
+		if (!iov.empty() &&
+		    static_cast<std::byte *>(iov.back().iov_base) + iov.back().iov_len == at)
+			iov.back().iov_len += p.length;
+		else
+			iov.push_back({at, p.length});
+	}
+	fuse_reply_iov(req, iov.data(), static_cast<int>(iov.size()));
 }
 
 } // namespace

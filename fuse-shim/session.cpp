@@ -24,8 +24,8 @@ namespace coop::shim
 namespace
 {
 
-// A pipe holds 1 MiB, header included, so a reply of 1 MiB could not be spliced.
-constexpr unsigned max_read = 512u << 10;
+// What the kernel asks for at once at most: half the requests of 512 KiB are half the wake-ups.
+constexpr unsigned max_read = 1u << 20;
 constexpr unsigned max_write = 1u << 20;
 // Reads that wait for the network hold a worker each.
 constexpr unsigned max_workers = 64;
@@ -46,10 +46,10 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	want(conn, FUSE_CAP_READDIRPLUS, true);
 	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
 	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, true);
-	// Replies are spliced from the page store, whose pages stay where they are: never moved.
-	want(conn, FUSE_CAP_SPLICE_WRITE, true);
+	// Replies are written out of the page store's mapping, what is written goes to a socket out
+	// of memory: no pipe in between.
+	want(conn, FUSE_CAP_SPLICE_WRITE, false);
 	want(conn, FUSE_CAP_SPLICE_MOVE, false);
-	// Requests are not: what is written goes to a socket out of memory.
 	want(conn, FUSE_CAP_SPLICE_READ, false);
 	// Data versions say what is stale, exactly; times and sizes do not.
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);

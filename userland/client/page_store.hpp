@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // page_store.hpp - the page cache of a user-space node.
 //
-// One arena in a memfd, so that FUSE replies can be spliced from it and peers
-// can be served from it without a copy. It is cut into blocks: up to 64 pages of
+// One arena in a memfd, mapped: FUSE replies and what peers ask for go to the kernel
+// straight from it. It is cut into blocks: up to 64 pages of
 // one file version, contiguous in the file (aligned to 64 pages) and in the
 // arena. Small files take small blocks.
 //
