@@ -48,8 +48,7 @@ static bool make_room(struct coop_rnic *r)
 
 	if (r->ah.n < COOP_AH_MAX)
 		return true;
-	list_for_each_entry(ah, &r->ah.all, link)
-	{
+	list_for_each_entry(ah, &r->ah.all, link) {
 		if (!ah->users && !ah->making) {
 			retire(r, ah);
 			return true;
@@ -128,9 +127,9 @@ static struct coop_ah *find(struct coop_rnic *r, const struct coop_addr *to)
 	u16 lid = lid_of(r, to);
 	struct coop_ah *ah;
 
-	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(to->gid, lid, to->sl)],
-			     hash) if (ah->lid == lid && ah->sl == to->sl &&
-				       !memcmp(ah->gid, to->gid, 16)) return ah;
+	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(to->gid, lid, to->sl)], hash)
+		if (ah->lid == lid && ah->sl == to->sl && !memcmp(ah->gid, to->gid, 16))
+			return ah;
 	return NULL;
 }
 
@@ -212,7 +211,8 @@ void coop_ah_retire_all(struct coop_rnic *r)
 	struct coop_ah *ah, *next;
 
 	lockdep_assert_held(&r->node->lock);
-	list_for_each_entry_safe(ah, next, &r->ah.all, link) retire(r, ah);
+	list_for_each_entry_safe(ah, next, &r->ah.all, link)
+		retire(r, ah);
 }
 
 void coop_ah_cache_destroy(struct coop_rnic *r)
@@ -220,8 +220,10 @@ void coop_ah_cache_destroy(struct coop_rnic *r)
 	struct coop_ah *ah, *next;
 
 	list_splice_init(&r->ah.retired, &r->ah.all);
-	list_for_each_entry(ah, &r->ah.all, link) cancel_work_sync(&ah->work);
-	list_for_each_entry_safe(ah, next, &r->ah.all, link) end(ah);
+	list_for_each_entry(ah, &r->ah.all, link)
+		cancel_work_sync(&ah->work);
+	list_for_each_entry_safe(ah, next, &r->ah.all, link)
+		end(ah);
 }
 
 int coop_ah_init(void)

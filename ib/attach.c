@@ -11,19 +11,19 @@
  * with the queue pairs: once they are destroyed no memory is the device's, and the
  * engine is told that all its work requests have come back.
  */
-#include <linux/log2.h>
 #include <linux/mm.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
+#include <linux/sizes.h>
 #include <linux/slab.h>
 
 #include "ib/node.h"
 #include "rpc/addr.h"
 
 #define QUEUED_PER_SLOT 4
-#define CHUNK_BYTES     (1u << 20) /* unit of placement */
-#define MIN_WINDOW      (64u << 10)
-#define MAX_WINDOW      (1u << 30)
+#define CHUNK_BYTES     SZ_1M /* unit of placement */
+#define MIN_WINDOW      SZ_64K
+#define MAX_WINDOW      SZ_1G
 #define DETACH_US       (COOP_QUIET_US + 500000)
 
 static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
@@ -105,10 +105,11 @@ int coop_node_attach(struct coop_node *node, char *why, size_t size)
 	engine = create_engine(r, now);
 	if (IS_ERR(engine)) {
 		err = PTR_ERR(engine);
-		snprintf(why, size,
-			 err == -ENOMEM ? "out of memory"
-					: "ib_num_srpc=, ib_num_rrpc= or "
-					  "peer_timeout_ms= is out of range");
+		if (err == -ENOMEM)
+			snprintf(why, size, "out of memory");
+		else
+			snprintf(why, size,
+				 "peer_timeout_ms=, ib_num_srpc= or ib_num_rrpc= is out of range");
 		r->closing = true;
 		coop_rnic_destroy(r);
 		return err;

@@ -16,7 +16,7 @@
 
 #include "ib/node.h"
 
-/* ---- whence ----------------------------------------------------------------------------- */
+/* ---- whence --------------------------------------------------------------------- */
 
 static u8 network_type(const struct coop_rnic *r, const struct ib_wc *wc,
 		       const union rdma_network_hdr *hdr)
@@ -49,7 +49,7 @@ void coop_source_of(const struct coop_rnic *r, const struct ib_wc *wc, const voi
 	*has_gid = true;
 }
 
-/* ---- out ---------------------------------------------------------------------------------- */
+/* ---- out ------------------------------------------------------------------------ */
 
 static void give_back(struct coop_ctrl *c, u32 i)
 {
@@ -69,20 +69,16 @@ static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah)
 		.length = c->tx_len[i],
 		.lkey = r->pd->local_dma_lkey,
 	};
-	struct ib_ud_wr wr = {
-		.wr =
-			{
-				.wr_id = coop_wr_id(&c->qp, i),
-				.sg_list = &sge,
-				.num_sge = 1,
-				.opcode = IB_WR_SEND,
-				.send_flags = IB_SEND_SIGNALED,
-			},
-		.ah = ah->ib,
-		.remote_qpn = c->tx_to[i].qpn,
-		.remote_qkey = c->tx_to[i].qkey,
-	};
+	struct ib_ud_wr wr = {};
 
+	wr.wr.wr_id = coop_wr_id(&c->qp, i);
+	wr.wr.sg_list = &sge;
+	wr.wr.num_sge = 1;
+	wr.wr.opcode = IB_WR_SEND;
+	wr.wr.send_flags = IB_SEND_SIGNALED;
+	wr.ah = ah->ib;
+	wr.remote_qpn = c->tx_to[i].qpn;
+	wr.remote_qkey = c->tx_to[i].qkey;
 	if (!c->qp.ready || c->dead || ib_post_send(c->qp.ib, &wr.wr, NULL)) {
 		give_back(c, i);
 		dropped(r);
@@ -126,7 +122,7 @@ void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	coop_count(r->node->stats, COOP_C_AH_WAITED, 1);
 }
 
-/* ---- in ----------------------------------------------------------------------------------- */
+/* ---- in ------------------------------------------------------------------------- */
 
 static void deliver(struct coop_rnic *r, u32 i, u64 now)
 {
@@ -213,7 +209,7 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 	ah->n_recv = 0;
 }
 
-/* ---- the queue pair ------------------------------------------------------------------------- */
+/* ---- the queue pair ------------------------------------------------------------- */
 
 void coop_ctrl_completed(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
 {
@@ -263,7 +259,9 @@ static u32 post_batch(struct coop_rnic *r, const u16 *buffer, u32 n)
 		sge[1].length = own;
 		sge[2].addr = coop_bufs_dma(&r->scrap, 0);
 		sge[2].length = r->port.mtu - own;
-		sge[0].lkey = sge[1].lkey = sge[2].lkey = r->pd->local_dma_lkey;
+		sge[0].lkey = r->pd->local_dma_lkey;
+		sge[1].lkey = r->pd->local_dma_lkey;
+		sge[2].lkey = r->pd->local_dma_lkey;
 		r->recv_wr[i].wr_id = coop_wr_id(&c->qp, k);
 		r->recv_wr[i].sg_list = sge;
 		r->recv_wr[i].num_sge = r->port.mtu > own ? 3 : 2;

@@ -32,14 +32,15 @@ static DEFINE_MUTEX(devices_lock);
 static LIST_HEAD(nodes);
 static DEFINE_MUTEX(nodes_lock); /* outside of every attach_lock */
 
-/* ---- events ------------------------------------------------------------------------- */
+/* ---- events --------------------------------------------------------------------- */
 
 static void refresh_all(struct work_struct *work)
 {
 	struct coop_node *node;
 
 	mutex_lock(&nodes_lock);
-	list_for_each_entry(node, &nodes, link) queue_work(coop_ib_wq, &node->refresh);
+	list_for_each_entry(node, &nodes, link)
+		queue_work(coop_ib_wq, &node->refresh);
 	mutex_unlock(&nodes_lock);
 }
 
@@ -75,7 +76,7 @@ static void on_event(struct ib_event_handler *handler, struct ib_event *event)
 	coop_devices_changed();
 }
 
-/* ---- coming and going ---------------------------------------------------------------- */
+/* ---- coming and going ----------------------------------------------------------- */
 
 static struct ib_client client;
 
@@ -110,8 +111,7 @@ static void remove_device(struct ib_device *ib, void *data)
 	mutex_unlock(&devices_lock);
 
 	mutex_lock(&nodes_lock);
-	list_for_each_entry(node, &nodes, link)
-	{
+	list_for_each_entry(node, &nodes, link) {
 		mutex_lock(&node->attach_lock);
 		if (node->rnic && node->rnic->port.dev == ib) {
 			coop_count(node->stats, COOP_C_DEVICE_REMOVALS, 1);
@@ -138,7 +138,9 @@ bool coop_device_failed(const struct ib_device *dev)
 	bool failed = false;
 
 	mutex_lock(&devices_lock);
-	list_for_each_entry(d, &devices, link) if (d->ib == dev) failed = READ_ONCE(d->failed);
+	list_for_each_entry(d, &devices, link)
+		if (d->ib == dev)
+			failed = READ_ONCE(d->failed);
 	mutex_unlock(&devices_lock);
 	return failed;
 }
@@ -157,7 +159,7 @@ void coop_node_unregister(struct coop_node *node)
 	mutex_unlock(&nodes_lock);
 }
 
-/* ---- the choice ------------------------------------------------------------------------ */
+/* ---- the choice ----------------------------------------------------------------- */
 
 static bool has_address(const struct coop_node_cfg *cfg)
 {
@@ -262,13 +264,11 @@ int coop_port_find(const struct coop_node_cfg *cfg, struct coop_port *port, char
 	snprintf(why, size, "no RDMA device%s%s%s", cfg->devname[0] ? " named " : "", cfg->devname,
 		 cfg->port ? " with that port" : "");
 	mutex_lock(&devices_lock);
-	list_for_each_entry(d, &devices, link)
-	{
+	list_for_each_entry(d, &devices, link) {
 		if (READ_ONCE(d->failed) || (cfg->net && !rdma_dev_access_netns(d->ib, cfg->net)))
 			continue;
 		any = true;
-		rdma_for_each_port(d->ib, num)
-		{
+		rdma_for_each_port(d->ib, num) {
 			if (!wanted(cfg, d, num))
 				continue;
 			memset(port, 0, sizeof(*port));
@@ -291,7 +291,7 @@ found:
 	return 0;
 }
 
-/* ---- module ---------------------------------------------------------------------------- */
+/* ---- module --------------------------------------------------------------------- */
 
 int coop_device_init(void)
 {

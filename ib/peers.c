@@ -57,8 +57,9 @@ void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr 
 	 * A node that came back under another number: the old number's leave may come later, and
 	 * must not take the address away then.
 	 */
-	xa_for_each(&node->by_daemon, i, other) if (coop_addr_same(&other->addr, addr))
-		kfree(xa_erase(&node->by_daemon, i));
+	xa_for_each(&node->by_daemon, i, other)
+		if (coop_addr_same(&other->addr, addr))
+			kfree(xa_erase(&node->by_daemon, i));
 	if (xa_err(xa_store(&node->by_daemon, node_id, m, GFP_NOFS)))
 		kfree(m);
 	else if (node->engine)
@@ -79,7 +80,8 @@ void coop_node_forget_all(struct coop_node *node)
 	unsigned long i;
 
 	mutex_lock(&node->lock);
-	xa_for_each(&node->by_daemon, i, m) forget(node, i);
+	xa_for_each(&node->by_daemon, i, m)
+		forget(node, i);
 	mutex_unlock(&node->lock);
 }
 
@@ -105,7 +107,8 @@ void coop_peers_carry(struct coop_node *node, struct coop_engine *engine,
 	while (old && coop_engine_peer_next(old, &cursor, &info))
 		if (info.origin & COOP_PEER_BY_HAND)
 			(void)coop_engine_peer_add(engine, &info.addr, COOP_PEER_BY_HAND, now);
-	xa_for_each(&node->by_daemon, i, m) m->engine_id = tell_engine(node, engine, &m->addr, now);
+	xa_for_each(&node->by_daemon, i, m)
+		m->engine_id = tell_engine(node, engine, &m->addr, now);
 }
 
 u32 coop_peers_hints(struct coop_node *node, const struct coop_node_fetch *f,
@@ -128,7 +131,8 @@ void coop_peers_free(struct coop_node *node)
 	struct coop_member *m;
 	unsigned long i;
 
-	xa_for_each(&node->by_daemon, i, m) kfree(m);
+	xa_for_each(&node->by_daemon, i, m)
+		kfree(m);
 	xa_destroy(&node->by_daemon);
 }
 

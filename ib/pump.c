@@ -177,8 +177,7 @@ void coop_pump_report(struct coop_node *node)
 	mutex_lock(&node->lock);
 	list_splice_init(&node->ended, &ended);
 	mutex_unlock(&node->lock);
-	list_for_each_entry_safe(f, next, &ended, link)
-	{
+	list_for_each_entry_safe(f, next, &ended, link) {
 		list_del(&f->link);
 		f->done(f, f->good, f->err); /* and f is the caller's again */
 	}

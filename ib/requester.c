@@ -37,7 +37,7 @@ int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 sl
 	return coop_qp_create(r, &s->qp);
 }
 
-/* ---- what is asked --------------------------------------------------------------------------- */
+/* ---- what is asked -------------------------------------------------------------- */
 
 /* Runs of wanted pages as extents; what is too many is not asked for. */
 static int describe(struct coop_rnic *r, struct coop_node_fetch *f, struct coop_fetch_req *req)

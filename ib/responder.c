@@ -125,8 +125,7 @@ static bool source(struct coop_rnic *r, struct coop_serving *v, u32 page, bool a
 	return true;
 }
 
-/* ---- sends
- * --------------------------------------------------------------------------------------- */
+/* ---- sends ---------------------------------------------------------------------- */
 
 static bool fill_send(struct coop_rnic *r, struct coop_serve_slot *s, struct coop_serving *v,
 		      const struct coop_tx *tx, struct coop_ah *ah, u32 i)
