@@ -127,6 +127,45 @@ TEST_F(SoftRoce, GathersAndScattersFragmentsAtAnyAlignment)
 	}
 }
 
+// What may wait for more is copied, leaves at the next doorbell in one system call, and arrives in
+// order: a page and the shorter message behind it, of two queue pairs.
+TEST_F(SoftRoce, WhatMayWaitLeavesTogether)
+{
+	inbox pages(*b, 2, 4096), messages(*b, 2, 512);
+	pages.post(0, 2);
+	messages.post(0, 2);
+	const auto page = pattern(4096, 1), message = pattern(200, 2);
+	auto memory = page;
+	ASSERT_EQ(a->register_memory(memory.data(), memory.size()), 0);
+	const int qp = a->create_qp({4, 0, 1, 1});
+	ASSERT_GE(qp, 0);
+	const auto from = static_cast<std::uint32_t>(qp);
+	for (const bool with_immediate : {true, false}) {
+		std::copy(page.begin(), page.end(), memory.begin());
+		const auto before = a->stats();
+		const sge first{memory.data(), 4096}, second{memory.data(), 200};
+		send_wr wr{1, &first, 1, 7, with_immediate, true, true};
+		ASSERT_EQ(a->post_send(from, pages.where(), {&wr, 1}), 1);
+		std::copy(message.begin(), message.end(), memory.begin());
+		wr = {2, &second, 1, 8, false, true, true};
+		ASSERT_EQ(a->post_send(from, messages.where(), {&wr, 1}), 1);
+		std::fill(memory.begin(), memory.end(), std::uint8_t{0});
+		EXPECT_TRUE(drain(*b).empty());
+		a->flush();
+		EXPECT_EQ(a->stats().tx_calls - before.tx_calls, 1u);
+		const auto got = collect(*b, 2);
+		ASSERT_EQ(got.size(), 2u);
+		EXPECT_EQ(got[0].qp, pages.qp);
+		EXPECT_EQ(got[0].byte_len, COOP_GRH + 4096);
+		EXPECT_EQ(got[0].has_imm, with_immediate);
+		EXPECT_EQ(got[1].qp, messages.qp);
+		EXPECT_EQ(got[1].byte_len, COOP_GRH + 200);
+		EXPECT_EQ(std::memcmp(pages.payload(got[0].wr_id), page.data(), 4096), 0);
+		EXPECT_EQ(std::memcmp(messages.payload(got[1].wr_id), message.data(), 200), 0);
+		EXPECT_EQ(collect(*a, 2).size(), 2u);
+	}
+}
+
 // Two queue pairs whose super packets alternate: every guess of the receiver is wrong in turn.
 TEST_F(SoftRoce, InterleavedQueuePairsGetTheirOwn)
 {

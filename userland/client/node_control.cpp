@@ -61,6 +61,7 @@ void node_control::send(const ud::address &dst, const void *message, std::uint32
 	wr.list = &list;
 	wr.n_sge = 1;
 	wr.signaled = true;
+	wr.more = true;
 	if (endpoint_.post_send(qp_, dst, {&wr, 1}) == 1)
 		unsent_.pop_back();
 }

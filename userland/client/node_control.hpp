@@ -23,7 +23,8 @@ public:
 	node_control(ud::endpoint &, const node_memory &, std::uint32_t qkey);
 	std::uint32_t qp() const { return qp_; }
 	ud::address self() const;
-	// Copies the message. Drops it when too many are unsent: loss is normal.
+	// Copies the message; it leaves at the endpoint's flush(). Drops it when too many are
+	// unsent: loss is normal.
 	void send(const ud::address &dst, const void *message, std::uint32_t length);
 	// The message of a successful receive; take() its buffer back when it was read.
 	const std::byte *message(const ud::completion &c) const

@@ -151,6 +151,9 @@ bool node_core::pump(std::uint64_t now)
 			control_.repost();
 		any |= drain(now) || n != 0;
 		dry = n == 0;
+		// Somebody waits for what has ended; nobody is known to send more.
+		if (requester_.has_ended() && requester_.in_flight() == 0)
+			break;
 	}
 	// What has arrived comes before what is late: after a pause of this thread the answers
 	// wait in the socket, and their deadlines have passed.
@@ -160,6 +163,7 @@ bool node_core::pump(std::uint64_t now)
 		drain(now);
 		any = true;
 	}
+	endpoint_->flush();
 	return any;
 }
 
@@ -266,8 +270,10 @@ int node_core::fetch(const content_key &key, std::uint64_t file_size, block_ref 
 	}
 	const int err = requester_.submit(key, file_size, std::move(pin), pages, {hints, n},
 					  std::move(done), now);
-	if (err == 0)
+	if (err == 0) {
 		drain(now);
+		endpoint_->flush();
+	}
 	return err;
 }
 
@@ -275,6 +281,7 @@ void node_core::cancel_all(std::uint64_t now)
 {
 	requester_.cancel_all(now);
 	drain(now);
+	endpoint_->flush();
 }
 
 void node_core::close()

@@ -164,6 +164,7 @@ void node_responder::send(const coop_tx &tx, std::uint64_t now)
 	// and then as number 0.
 	wrs_.back().wr_id = std::uint64_t{tx.n_seg} << 32 | tx.id;
 	wrs_.back().signaled = true;
+	wrs_.back().more = true; // of a few pages the commit follows at once
 	const int posted = endpoint_.post_send(q.qp, tx.addr, wrs_);
 	if (posted == static_cast<int>(tx.n_seg)) {
 		q.unfinished++;

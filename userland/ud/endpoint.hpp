@@ -43,6 +43,9 @@ struct send_wr {
 	std::uint32_t imm;   // host byte order
 	bool has_imm;
 	bool signaled; // a completion is wanted even on success
+	// Others follow at once: this one may be copied and leave with them, at the next send
+	// without this flag, at flush() or at a poll() that has nothing else to do.
+	bool more = false;
 };
 
 enum class wc_status : std::uint8_t {
@@ -135,6 +138,8 @@ public:
 	// To dst (gid or lid, qpn, qkey, sl). May batch into one system call. As post_recv.
 	virtual int post_send(std::uint32_t qp, const address &dst,
 			      std::span<const send_wr> wrs) = 0;
+	// Rings the doorbell for what was posted with send_wr::more.
+	virtual void flush() {}
 	// Moves packets and returns up to out.size() completions; never blocks. Fewer than asked
 	// for does not mean that nothing is left: poll until 0, then arm().
 	virtual std::size_t poll(std::span<completion> out) = 0;

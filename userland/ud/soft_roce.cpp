@@ -53,6 +53,7 @@ public:
 	int modify_qp(std::uint32_t qp, qp_state) override;
 	int post_recv(std::uint32_t qp, std::span<const recv_wr>) override;
 	int post_send(std::uint32_t qp, const address &, std::span<const send_wr>) override;
+	void flush() override { transmitter_.flush(); }
 	std::size_t poll(std::span<completion> out) override;
 	int fd() const override { return socket_.fd(); }
 	bool arm() override;
@@ -211,6 +212,8 @@ int soft_roce::post_send(std::uint32_t index, const address &dst, std::span<cons
 std::size_t soft_roce::poll(std::span<completion> out)
 {
 	transmitter_.settle();
+	if (core_.done.empty())
+		transmitter_.flush();
 	if (!out.empty())
 		for (int i = 0; core_.done.empty() && i < max_receives; i++)
 			if (!receive_one())
@@ -301,6 +304,7 @@ bool soft_roce::receive_one()
 
 bool soft_roce::arm()
 {
+	transmitter_.flush();
 	transmitter_.settle();
 	if (!core_.done.empty())
 		return false;

@@ -19,7 +19,24 @@ namespace coop::ud
 namespace
 {
 constexpr int longest_wait_ms = 5; // for room in the socket buffer
+
+std::size_t payload_of(const send_wr &wr)
+{
+	std::size_t bytes = 0;
+	for (std::uint32_t i = 0; i < wr.n_sge; i++)
+		bytes += wr.list[i].length;
+	return bytes;
 }
+
+std::size_t payload_of(std::span<const send_wr> wrs)
+{
+	std::size_t bytes = 0;
+	for (const send_wr &wr : wrs)
+		bytes += payload_of(wr);
+	return bytes;
+}
+
+} // namespace
 
 transmitter::transmitter(soft_roce_core &core, const roce_socket &socket,
 			 const wire_faults &faults) :
@@ -38,28 +55,32 @@ transmitter::transmitter(soft_roce_core &core, const roce_socket &socket,
 int transmitter::send(queue_pair &qp, const address &dst, std::span<const send_wr> wrs)
 {
 	static_assert(sizeof(dst.gid) == sizeof(flow_.dst));
-	std::memcpy(flow_.dst.data(), dst.gid, sizeof(dst.gid));
-	if (!socket_.destination(flow_.dst, to_))
+	if (std::memcmp(flow_.dst.data(), dst.gid, sizeof(dst.gid))) {
+		flush(); // what waits goes elsewhere
+		std::memcpy(flow_.dst.data(), dst.gid, sizeof(dst.gid));
+		reachable_ = socket_.destination(flow_.dst, to_);
+	}
+	if (!reachable_)
 		return -EAFNOSUPPORT;
 
+	const bool hold = !wrs.empty() && wrs.back().more && payload_of(wrs) <= most_held;
 	for (const send_wr &wr : wrs) {
-		std::size_t payload = 0;
-		for (std::uint32_t i = 0; i < wr.n_sge; i++)
-			payload += wr.list[i].length;
+		const std::size_t payload = payload_of(wr);
 		if (payload <= core_.mtu)
-			append(qp, dst, wr, payload);
+			append(qp, dst, wr, payload, hold || payload <= inline_payload);
 	}
-	flush();
+	if (!hold)
+		flush();
 	return 0;
 }
 
-void transmitter::append(queue_pair &qp, const address &dst, const send_wr &wr, std::size_t payload)
+void transmitter::append(queue_pair &qp, const address &dst, const send_wr &wr, std::size_t payload,
+			 bool copied)
 {
 	const std::size_t length = datagram_bytes(payload, wr.has_imm);
-	const bool small = payload <= inline_payload;
 	// Head, payload pieces, and what is behind, which the next head continues.
 	if (n_iov_ + wr.n_sge + 2 > max_iov ||
-	    side_used_ + head_imm + inline_payload + 3 + icrc_bytes > side_bytes)
+	    side_used_ + head_imm + (copied ? payload : 0) + 3 + icrc_bytes > side_bytes)
 		flush();
 	message &m = place(length, wr.has_imm);
 
@@ -79,14 +100,14 @@ void transmitter::append(queue_pair &qp, const address &dst, const send_wr &wr, 
 	const auto ip_id = static_cast<std::uint16_t>(m.segments - 1);
 	std::uint32_t crc = icrc_begin(flow_, length, ip_id, start, head_length);
 	std::uint8_t *p = start + head_length;
-	if (!small)
+	if (!copied)
 		add(start, head_length);
 	for (std::uint32_t i = 0; i < wr.n_sge; i++) {
 		const sge &entry = wr.list[i];
 		if (!entry.length)
 			continue;
 		crc = crc32(crc, entry.addr, entry.length);
-		if (small) {
+		if (copied) {
 			std::memcpy(p, entry.addr, entry.length);
 			p += entry.length;
 		} else {
@@ -101,7 +122,7 @@ void transmitter::append(queue_pair &qp, const address &dst, const send_wr &wr, 
 	}
 	put_icrc(p, crc);
 	p += icrc_bytes;
-	std::uint8_t *rest = small ? start : behind;
+	std::uint8_t *rest = copied ? start : behind;
 	add(rest, static_cast<std::size_t>(p - rest));
 	side_used_ = static_cast<std::size_t>(p - side_.data());
 
@@ -114,8 +135,10 @@ transmitter::message &transmitter::place(std::size_t length, bool has_imm)
 {
 	if (n_messages_ && segmenting_) {
 		message &m = messages_[n_messages_ - 1];
-		if (!m.closed && length <= m.stride && m.has_imm == has_imm &&
-		    m.segments < max_segments && m.length + length <= max_super_bytes) {
+		// Equal ones shall look alike to the receiver; the last may be another.
+		if (!m.closed && length <= m.stride &&
+		    (m.has_imm == has_imm || length < m.stride) && m.segments < max_segments &&
+		    m.length + length <= max_super_bytes) {
 			m.closed = length < m.stride;
 			m.length += length;
 			m.segments++;

@@ -8,7 +8,9 @@
 // adjacent there takes one entry.
 //
 // The kernel has copied everything when sendmmsg() returns: a send completes as
-// it is posted. What the kernel refuses is lost like anything on a wire (counted
+// it is posted. So does a small one that may wait for others (send_wr::more): it is
+// copied here, and leaves with them in one system call, mostly in one super packet.
+// What the kernel refuses is lost like anything on a wire (counted
 // in tx_errors); a full socket buffer is waited for, within a bound.
 #pragma once
 
@@ -34,8 +36,10 @@ public:
 	transmitter(soft_roce_core &core, const roce_socket &socket, const wire_faults &faults);
 
 	// Sends every WR that fits the MTU; the others vanish. 0, or -errno if dst cannot be
-	// reached by this endpoint at all.
+	// reached by this endpoint at all. The caller's memory is not read after it returns.
 	int send(queue_pair &qp, const address &dst, std::span<const send_wr> wrs);
+	// Sends what waits for more.
+	void flush();
 	// Lets go of what the wire simulator holds back.
 	void settle();
 
@@ -46,7 +50,8 @@ private:
 	static constexpr std::uint32_t max_segments = 64;     // what older kernels take
 	static constexpr std::size_t side_bytes = 32768;
 	static constexpr std::uint32_t inline_payload =
-		256; // up to here a copy is cheaper than an entry
+		256;                                   // up to here a copy is cheaper than an entry
+	static constexpr std::size_t most_held = 8192; // payload bytes of a send that may wait
 
 	struct message {
 		std::size_t stride, length; // first datagram; all of them
@@ -58,10 +63,10 @@ private:
 		char bytes[CMSG_SPACE(sizeof(std::uint16_t))];
 	};
 
-	void append(queue_pair &qp, const address &dst, const send_wr &wr, std::size_t payload);
+	void append(queue_pair &qp, const address &dst, const send_wr &wr, std::size_t payload,
+		    bool copied);
 	message &place(std::size_t length, bool has_imm);
 	void add(const void *data, std::size_t length);
-	void flush();
 	void send_batch();
 	void set_header(std::size_t i);
 	bool wait_writable();
@@ -74,6 +79,7 @@ private:
 	bool segmenting_;
 	flow flow_;
 	any_sockaddr to_{};
+	bool reachable_ = false; // to_ is flow_.dst
 
 	std::size_t n_messages_ = 0, n_iov_ = 0, side_used_ = 0;
 	std::array<message, max_messages> messages_;
