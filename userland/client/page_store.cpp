@@ -3,7 +3,8 @@
 //
 // One mutex guards index, queues and free runs; its sections are a hash look-up
 // or the eviction of the few blocks that make room. States of pages are changed
-// without it (page_store_block.hpp). Memory is made present outside the mutex.
+// without it (page_store_block.hpp). Memory is made present outside the mutex,
+// when pages are claimed.
 //
 // Small blocks that outlive their neighbours leave an arena full of holes in
 // which no large run fits. When evicting in queue order has given back twice what
@@ -72,6 +73,7 @@ public:
 
 private:
 	void release_forgotten(block_impl *) override;
+	void need_memory(const block_impl &) override;
 	block_impl *&bucket(const content_key &key, std::uint64_t index)
 	{
 		return buckets_[block_queues::fingerprint(key, index) & (buckets_.size() - 1)];
@@ -169,6 +171,13 @@ void store_impl::release_forgotten(block_impl *b)
 	free_memory(b);
 }
 
+void store_impl::need_memory(const block_impl &b)
+{
+	const auto page = static_cast<std::uint32_t>(b.arena_offset(0) >> page_shift_);
+	if (runs_.owns(page)) // the reserve is punched after each use: it takes the faults
+		arena_.need_frame(page / buddy::frame_pages);
+}
+
 void store_impl::evict(block_impl *b)
 {
 	stats_.evicted_blocks++;
@@ -224,7 +233,7 @@ block_ref store_impl::get(const content_key &key, std::uint64_t block_index,
 		std::min<std::uint64_t>(file_pages - block_index * 64, 64));
 	const auto order = static_cast<unsigned>(std::bit_width(pages - 1));
 
-	std::unique_lock lock(mutex_);
+	const std::lock_guard lock(mutex_);
 	if (block_impl *b = lookup(key, block_index); b != nullptr) {
 		if (b->pages() == pages) {
 			b->pin();
@@ -254,9 +263,6 @@ block_ref store_impl::get(const content_key &key, std::uint64_t block_index,
 	by_page_[at] = b;
 	link(b);
 	queues_.insert(b);
-	lock.unlock();
-	// Whoever finds the block meanwhile and fills it only takes the faults.
-	arena_.need_frame(at / buddy::frame_pages);
 	return block_ref(b);
 }
 

@@ -50,24 +50,33 @@ arena::~arena()
 	::close(fd_);
 }
 
-void arena::make_present(std::uint32_t frame)
+// Where the kernel cannot, or there is no memory, the first access faults.
+void arena::populate(std::uint32_t frame)
 {
-	const std::size_t at = std::size_t{frame} * frame_bytes_;
-	// Allocating through the file first costs less than by faults. Both are helps: where the
-	// kernel has not got them, or there is no memory, the first access faults.
-	(void)::fallocate(fd_, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
-			  static_cast<off_t>(frame_bytes_));
-	(void)::madvise(base_ + at, frame_bytes_, MADV_POPULATE_WRITE);
+	(void)::madvise(base_ + std::size_t{frame} * frame_bytes_, frame_bytes_,
+			MADV_POPULATE_WRITE);
 	if (!present_[frame].exchange(true, std::memory_order_relaxed))
 		frames_present_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void arena::make_present(std::uint32_t frame)
+{
+	// Allocating through the file first costs less than by faults.
+	(void)::fallocate(fd_, FALLOC_FL_KEEP_SIZE,
+			  static_cast<off_t>(std::size_t{frame} * frame_bytes_),
+			  static_cast<off_t>(frame_bytes_));
+	populate(frame);
 }
 
 void arena::prefault(std::uint32_t frames)
 {
 	const sched_param none{};
 	(void)::sched_setscheduler(0, SCHED_IDLE, &none);
+	// By faults only: preempted inside fallocate, this thread would keep the lock of the file
+	// from readers until the processor is idle again.
 	for (std::uint32_t frame = 0; frame < frames && !stop_.load(); frame++)
-		need_frame(frame);
+		if (!present_[frame].load(std::memory_order_relaxed))
+			populate(frame);
 }
 
 void arena::punch(std::size_t at, std::size_t length)

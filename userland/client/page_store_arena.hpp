@@ -31,12 +31,12 @@ public:
 	int fd() const { return fd_; }
 	std::byte *base() const { return base_; }
 	std::size_t size() const { return size_; }
-	// Bytes made present so far.
+	// Bytes made present a frame at a time so far; faults for a page come on top.
 	std::size_t present() const
 	{
 		return frames_present_.load(std::memory_order_relaxed) * frame_bytes_;
 	}
-	// Before a frame's first use. Any thread; what is in the frame stays.
+	// Before most of a frame is used. Any thread; what is in the frame stays.
 	void need_frame(std::uint32_t frame)
 	{
 		if (!present_[frame].load(std::memory_order_relaxed))
@@ -46,6 +46,7 @@ public:
 	void punch(std::size_t at, std::size_t length);
 
 private:
+	void populate(std::uint32_t frame);
 	void make_present(std::uint32_t frame);
 	void prefault(std::uint32_t frames);
 

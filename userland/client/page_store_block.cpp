@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <bit>
 #include <climits>
 #include <cstring>
 
@@ -52,7 +53,10 @@ std::uint64_t block_impl::claim(std::uint64_t want)
 	const std::uint64_t late = mine & valid_.load(std::memory_order_acquire);
 	if (late != 0)
 		settle(late);
-	return mine & ~late;
+	mine &= ~late;
+	if (static_cast<std::uint32_t>(std::popcount(mine)) * much >= pages_)
+		owner_.need_memory(*this);
+	return mine;
 }
 
 void block_impl::settle(std::uint64_t pages)

@@ -21,11 +21,14 @@ namespace coop::client
 
 class block_impl;
 
-// What a block needs of its store when the last pin of a forgotten one goes.
+// What a block needs of its store.
 class block_owner
 {
 public:
+	// When the last pin of a forgotten one goes.
 	virtual void release_forgotten(block_impl *) = 0;
+	// Before much of it is filled.
+	virtual void need_memory(const block_impl &) = 0;
 
 protected:
 	~block_owner() = default;
@@ -42,6 +45,9 @@ class block_impl final : public block
 public:
 	static constexpr std::uint32_t forgotten = 0x80000000u;
 	static constexpr std::uint8_t max_uses = 3;
+	// A claim of that part of a block is worth making all its memory present at once; for a
+	// page here and there a fault each costs less, and the reader does not wait for the rest.
+	static constexpr std::uint32_t much = 4;
 
 	block_impl(block_owner &owner, std::byte *memory, std::uint64_t offset, unsigned page_shift,
 		   std::uint64_t index, std::uint32_t pages, std::uint64_t file_size) :
