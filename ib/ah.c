@@ -8,6 +8,7 @@
 #include "ib/ah.h"
 
 #include <linux/jhash.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "ib/node.h"
@@ -83,6 +84,7 @@ static void make(struct work_struct *work)
 	struct coop_node *node = r->node;
 	struct rdma_ah_attr attr;
 	struct ib_ah *ib, *old = NULL;
+	unsigned int flags;
 	u64 now;
 
 	mutex_lock(&node->lock);
@@ -94,6 +96,7 @@ static void make(struct work_struct *work)
 	if (IS_ERR(ib))
 		ib = NULL;
 
+	flags = memalloc_noio_save();
 	mutex_lock(&node->lock);
 	now = coop_now_us();
 	ah->making = false;
@@ -112,8 +115,11 @@ static void make(struct work_struct *work)
 			end(ah);
 		coop_pump_drain(node, now);
 		coop_pump_arm(node, now);
+		if (!list_empty(&node->ended))
+			coop_node_kick(node);
 	}
 	mutex_unlock(&node->lock);
+	memalloc_noio_restore(flags);
 }
 
 /* RoCE knows no LIDs; whatever stands there must not make two entries of one. */

@@ -220,8 +220,12 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 
 	if (s->fetch != f)
 		take_slot(r, s, f);
-	if (!s->qp.ready && !r->closing && !coop_qp_replace(r, &s->qp))
-		coop_engine_set_fetch_qp(engine, tx->slot, s->qp.ib->qp_num, r->qkey);
+	if (!s->qp.ready && !r->closing) {
+		/* Its last reset failed: all that was posted has come back. */
+		s->n_posted = 0;
+		if (!coop_qp_replace(r, &s->qp))
+			coop_engine_set_fetch_qp(engine, tx->slot, s->qp.ib->qp_num, r->qkey);
+	}
 	while (posted < want && s->qp.ready && !r->closing) {
 		u32 batch = min_t(u32, want - posted, COOP_BATCH);
 
