@@ -46,11 +46,20 @@ check: deps-build+run+check deps-optional-vm ## every test; ends with "N passed,
 check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm
 	@tests/run $*
 
-vm-programs: deps-build+check+vm $(B)/release/build.ninja
+vm-programs: deps-build+check+vm $(B)/release/build.ninja module
 	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs
 
-vm-check: vm-programs ## everything in emulated machines (VM="fuse/*" selects; tests/vm/run --list)
-	@tests/vm/run $(if $(VM),'$(VM)')
+vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KERNEL=debug: on a kernel that checks itself)
+ifeq ($(KERNEL),debug)
+	@kernel=$$(tests/vm/debug-kernel) && \
+	$(MAKE) -s module KDIR=$$kernel KTREE=$(abspath $(B))/kernel-debug && \
+	tests/vm/run --kernel $$kernel --ko $(B)/kernel-debug --patience 8 $(if $(VM),'$(VM)')
+else
+	@tests/vm/run --ko $(B)/kernel $(if $(VM),'$(VM)')
+endif
+
+debug-kernel: deps-debug ## a kernel with KASAN, lockdep and the like, for vm-check KERNEL=debug; ten minutes once
+	@tests/vm/debug-kernel
 
 vm-shell: vm-programs ## an interactive machine: a daemon and two nodes on Soft-RoCE devices
 	@tests/vm/run --shell
@@ -74,8 +83,9 @@ bench: deps-build+run+bench $(B)/release/build.ninja ## fio against passthrough,
 
 # kbuild writes beside its sources, so it gets a tree of links of its own.
 KTREE := $(abspath $(B))/kernel
+KDIR = /lib/modules/$(KVER)/build
 KDIRS := rpc ib proc fs
-KMAKE = $(MAKE) -s -C /lib/modules/$(KVER)/build M=$(KTREE) W=1 $(KFLAGS)
+KMAKE = $(MAKE) -s -C $(KDIR) M=$(KTREE) W=1 $(KFLAGS)
 kernel-tree:
 	@[ -n "$(KVER)" ] || { echo "no kernel headers in /lib/modules; install linux-headers-amd64" >&2; exit 1; }
 	@mkdir -p $(addprefix $(KTREE)/,$(KDIRS))
@@ -88,7 +98,24 @@ kernel-objects: kernel-tree ## compile rpc/*.c for the kernel with W=1 (KVER=...
 
 module: kernel-tree ## coopfs.ko, in build/kernel (KVER=...)
 	@$(KMAKE) modules
-	@echo "$(KTREE)/coopfs.ko for $(KVER)"
+	@echo "$(KTREE)/coopfs.ko, built against $(KDIR)"
+
+VERSION := $(shell awk '/^project/ { print $$3 }' CMakeLists.txt)
+DKMS_SRC = /usr/src/coopfs-$(VERSION)
+dkms-install: deps-dkms ## build coopfs.ko for every installed kernel, now and in future (DKMS)
+	@dkms status coopfs/$(VERSION) | grep -q . && dkms remove coopfs/$(VERSION) --all >/dev/null || true
+	@rm -rf $(DKMS_SRC)
+	@install -d $(addprefix $(DKMS_SRC)/,$(KDIRS))
+	@install -m 644 Kbuild $(DKMS_SRC)/
+	@for d in $(KDIRS); do install -m 644 $$d/*.[ch] $(DKMS_SRC)/$$d/; done
+	@sed 's/@VERSION@/$(VERSION)/' tools/dkms.conf > $(DKMS_SRC)/dkms.conf
+	@dkms add coopfs/$(VERSION) >/dev/null
+	@dkms install coopfs/$(VERSION) -k $(KVER)
+	@echo "coopfs.ko is installed for $(KVER); \`modprobe coopfs\` loads it"
+
+dkms-remove: ## take the module and its sources out again
+	@dkms remove coopfs/$(VERSION) --all
+	@rm -rf $(DKMS_SRC)
 
 install: user ## programs and mount helper below PREFIX (default /usr/local)
 	@DESTDIR=$(DESTDIR) cmake --install $(B)/release --prefix $(PREFIX) >/dev/null
@@ -97,4 +124,4 @@ install: user ## programs and mount helper below PREFIX (default /usr/local)
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell sim-long fuzz lint format bench kernel-tree kernel-objects module install clean
+.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell debug-kernel sim-long fuzz lint format bench kernel-tree kernel-objects module dkms-install dkms-remove install clean

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: MIT
+# coopfs.ko: two mounts in one machine, a and b, on a Soft-RoCE device each, and a FUSE
+# node c with soft RoCE in user space; one daemon, everything over one switch. What
+# passes between a, b and c passes between two implementations of the wire format.
+#
+#: programs coopfsd coopfs-fuse coopfs ip tc rdma
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge fuse sch_netem
+#: files $KO/coopfs.ko
+#: memory 1536
+#: deadline 300
+#: short mount both_ways with_fuse device_removal unload
+
+server=10.77.0.1
+
+setup()
+{
+	insmod /lab/files/coopfs.ko
+	switch va 10.77.0.1 vb 10.77.0.2 soft/vc 10.77.0.3
+	rxe rxe0 va
+	rxe rxe1 vb
+	mkdir -p /srv /mnt/a /mnt/b
+	mount -t tmpfs srv /srv
+	for n in a b c; do
+		pattern "/srv/$n.bin" 2 "$n.bin"
+	done
+	serve $server /srv
+}
+
+after_failure()
+{
+	for n in a b; do
+		! mounted "/mnt/$n" || cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
+		! mounted "/mnt/$n" || umount -l "/mnt/$n"
+	done
+	fuse_end c
+	cat /tmp/coopfsd.log
+}
+
+# proc NODE: its files
+proc() { echo "/proc/fs/coopfs/$(stat -c %d "/mnt/$1" | awk '{ print $1 % 256 + int($1 / 1048576) * 256 }')"; }
+
+# kmount NODE OPTIONS: by the module
+kmount() { coopfs mount -t coopfs -o "key=/tmp/key,$2" "$server:/data" "/mnt/$1" || die "mount of $1: $?"; }
+
+options()
+{
+	case $1 in
+	a) echo ib,ib_devname=rxe0,peer_timeout_ms=4000 ;;
+	b) echo ib,ib_devname=rxe1,peer_timeout_ms=4000 ;;
+	esac
+}
+
+up()
+{
+	for _n in "$@"; do
+		kmount "$_n" "$(options "$_n")"
+	done
+}
+
+down() { for _n in "$@"; do umount "/mnt/$_n" || die "umount of $_n"; done; }
+
+knows() { [ "$(grep -c ^peer "$(proc "$1")/peers")" = "$2" ]; }
+
+# of NODE KIND NAME [FIELD]: one number of stats
+of()
+{
+	awk -v k="$2" -v n="$3" -v f="${4:-}" '$1 == k && $2 == n {
+		if (f == "") { print $3; exit }
+		for (i = 3; i < NF; i++) if ($i == f) { print $(i + 1); exit }
+	}' "$(proc "$1")/stats"
+}
+
+same() { [ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"; }
+
+# from_peers NODE FILE: reads it, and nearly all of it came from other nodes
+from_peers()
+{
+	_before=$(of "$1" source peer bytes)
+	same "$1" "$2"
+	_got=$(($(of "$1" source peer bytes) - _before))
+	[ "$_got" -gt 1500000 ] || die "node $1 got $_got bytes of $2 from peers"
+}
+
+new_file() { pattern "/srv/$1" 2 "$1"; }
+
+# Storage alone: names, attributes, bytes, /proc.
+test_mount()
+{
+	kmount a readahead=64
+	grep -q "coopfs" /proc/mounts
+	ls -l /mnt/a
+	same a a.bin
+	cmp /mnt/a/b.bin /srv/b.bin
+	for f in ibaddr peers stats options requests info; do
+		cat "$(proc a)/$f"
+	done
+	size=$(stat -c %s /srv/a.bin)
+	[ "$(of a source storage bytes)" = $((2 * size)) ] || die "storage bytes"
+	same a a.bin
+	[ "$(of a source buffer bytes)" = "$size" ] || die "buffer bytes"
+	coopfs stats /mnt/a
+	echo x >"$(proc a)/stats"
+	[ "$(of a source storage bytes)" = 0 ] || die "writing stats resets"
+	down a
+}
+
+# a reads from storage, b from a; the other way round.
+test_both_ways()
+{
+	up a b
+	until_true 20 "a knows b" knows a 1
+	until_true 20 "b knows a" knows b 1
+	same a a.bin
+	from_peers b a.bin
+	same b b.bin
+	from_peers a b.bin
+	cat "$(proc b)/peers" "$(proc b)/stats"
+	[ "$(of b read copied_bytes)" = 0 ] || die "pages were copied"
+	down a b
+}
+
+# ib_copy: the same protocol through private buffers.
+test_copy()
+{
+	kmount a "$(options a)"
+	kmount b "$(options b),ib_copy,page_crc=1"
+	until_true 20 "a knows b" knows a 1
+	until_true 20 "b knows a" knows b 1
+	new_file copy.bin
+	same a copy.bin
+	from_peers b copy.bin
+	[ "$(of b read copied_bytes)" -gt 1500000 ] || die "nothing was copied"
+	down a b
+}
+
+# The FUSE node speaks RoCE v2 from user space: the wire format is the same.
+test_with_fuse()
+{
+	up a
+	fuse_mount c $server "ib,addr=10.77.0.3,peer_timeout_ms=4000,cache_size=64M" soft
+	until_true 20 "a knows c" knows a 1
+	new_file k.bin
+	new_file f.bin
+	same a k.bin
+	same c k.bin
+	[ "$(stat_of c source peer bytes)" -gt 1500000 ] || die "c got nothing from a"
+	same c f.bin
+	from_peers a f.bin
+	fuse_unmount c
+	down a
+}
+
+test_device_removal()
+{
+	up a b
+	until_true 20 "b knows a" knows b 1
+	for i in 1 2 3 4; do
+		new_file "gone$i.bin"
+		same a "gone$i.bin"
+	done
+	(
+		set +x
+		for i in 1 2 3 4; do
+			sum "/mnt/b/gone$i.bin" >"/tmp/gone$i.sum"
+		done
+		touch /tmp/gone.done
+	) &
+	sleep 0.2
+	timeout 60 /usr/bin/rdma link delete rxe1 || die "the device is still held"
+	until_true 60 "the reader has ended" test -e /tmp/gone.done
+	for i in 1 2 3 4; do
+		[ "$(cat "/tmp/gone$i.sum")" = "$(sum "/srv/gone$i.bin")" ] ||
+			die "gone$i.bin was read wrongly"
+	done
+	grep -q "no device" "$(proc b)/info" || die "info does not say it"
+	new_file later.bin
+	same b later.bin
+	rxe rxe1 vb
+	until_true 20 "a knows b again" knows a 1
+	until_true 20 "b knows a again" knows b 1
+	new_file again.bin
+	same b again.bin
+	from_peers a again.bin
+	down a b
+}
+
+test_bad_options()
+{
+	for o in readahead=x nonsense ib_port=1 ib_mtu=100,ib ra_async=2 ib,ib_devname=none0; do
+		if coopfs mount -t coopfs -o "key=/tmp/key,$o" $server:/data /mnt/a 2>/tmp/said; then
+			die "$o was taken"
+		fi
+		cat /tmp/said
+		[ "$(wc -c </tmp/said)" -gt 20 ] || die "$o: nothing was said"
+	done
+	if coopfs mount -t coopfs $server:/data /mnt/a 2>/tmp/said; then die "no key was needed"; fi
+	cat /tmp/said
+	if coopfs mount -t coopfs -o key=/tmp/key $server:/none /mnt/a 2>/tmp/said; then die "/none was found"; fi
+	cat /tmp/said
+}
+
+test_remount()
+{
+	up a
+	mount -o remount,readahead=32,peer_timeout_ms=1000 /mnt/a
+	grep -q '^readahead=32$' "$(proc a)/options" || die "readahead"
+	grep -q 'readahead=32' /proc/mounts || die "show_options"
+	if mount -o remount,ib_mtu=1024 /mnt/a; then die "ib_mtu was changed"; fi
+	down a
+}
+
+test_by_hand()
+{
+	up a b
+	until_true 20 "b knows a" knows b 1
+	line=$(head -n 1 "$(proc a)/ibaddr")
+	echo "$line" >"$(proc b)/ibaddr"
+	grep -q origin=hand,daemon "$(proc b)/peers" || die "not by hand"
+	if echo "gid=nonsense" >"$(proc b)/ibaddr"; then die "a malformed line was taken"; fi
+	if echo "${line% sl=*} sl=99" >"$(proc b)/ibaddr"; then die "sl=99 was taken"; fi
+	down a b
+}
+
+test_unload()
+{
+	rmmod coopfs
+	insmod /lab/files/coopfs.ko
+	up a b
+	same a a.bin
+	down a b
+	rmmod coopfs
+	[ ! -e /proc/fs/coopfs ] || die "/proc/fs/coopfs is still there"
+	insmod /lab/files/coopfs.ko
+}
