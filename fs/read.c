@@ -217,29 +217,31 @@ static u32 window_pages(const struct coop_mount *mount)
 			   : COOP_MAX_PAGES;
 }
 
-/* The next window of what the VM wants; NULL at its end or without memory. */
+/*
+ * The next window of what the VM wants; NULL at its end or without memory. A folio tells its own
+ * index: that of rac moves on only with the next one.
+ */
 static struct coop_window *window_gather(struct readahead_control *rac, struct coop_file *file,
 					 u32 most)
 {
+	struct folio *folio = readahead_folio(rac);
 	struct coop_window *w;
 	u32 room;
 
-	if (!readahead_count(rac))
+	if (!folio)
 		return NULL;
-	w = window_alloc(rac->mapping->host, file, readahead_gfp_mask(rac->mapping));
-	if (!w)
+	w = window_alloc(rac->mapping->host, file, GFP_NOFS | __GFP_NORETRY | __GFP_NOWARN);
+	if (!w) {
+		folio_unlock(folio); /* its reader asks for it alone */
 		return NULL;
-	w->fetch.index = readahead_index(rac);
+	}
+	w->fetch.index = folio->index;
 	room = min_t(u32, most, COOP_MAX_PAGES - w->fetch.index % COOP_MAX_PAGES);
-	while (w->fetch.n_pages < room) {
-		struct folio *folio = readahead_folio(rac);
-
-		if (!folio)
-			break;
+	do {
 		folio_get(folio); /* readahead_folio() dropped its own */
 		w->left |= BIT_ULL(w->fetch.n_pages);
 		w->fetch.pages[w->fetch.n_pages++] = folio_page(folio, 0);
-	}
+	} while (w->fetch.n_pages < room && (folio = readahead_folio(rac)));
 	return w;
 }
 

@@ -14,7 +14,6 @@
  */
 #include <linux/backing-dev.h>
 #include <linux/fs_context.h>
-#include <linux/idr.h>
 #include <linux/module.h>
 #include <linux/nsproxy.h>
 #include <linux/seq_file.h>
@@ -25,8 +24,6 @@
 #include "proc/proc.h"
 
 #define COOP_WHY 160
-
-static DEFINE_IDA(coop_mount_ids);
 
 /* ---- what storage pushes ------------------------------------------------------ */
 
@@ -91,11 +88,6 @@ static void proc_info(struct seq_file *seq, void *host)
 	seq_printf(seq, "server %s\n", text);
 	seq_printf(seq, "export %s\n", m->opt.export_name);
 	seq_printf(seq, "node %u\n", coop_storage_node_id(m->storage));
-	if (m->node)
-		coop_node_describe(m->node, text, sizeof(text));
-	else
-		strscpy(text, "none", sizeof(text));
-	seq_printf(seq, "endpoint %s\n", text);
 	seq_printf(seq, "id %u\n", m->id);
 }
 
@@ -319,10 +311,8 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	sb->s_blocksize = PAGE_SIZE;
 	sb->s_blocksize_bits = PAGE_SHIFT;
 	sb->s_time_gran = 1;
-	err = ida_alloc_min(&coop_mount_ids, 1, GFP_KERNEL);
-	if (err < 0)
-		return err;
-	m->id = err;
+	/* User space knows it from stat(2), and so finds the files of a mount below /proc. */
+	m->id = MINOR(sb->s_dev);
 	err = coop_stats_init(&m->stats);
 	if (err)
 		return err;
@@ -389,8 +379,6 @@ static void coop_kill_sb(struct super_block *sb)
 		destroy_workqueue(m->wq);
 	if (m->stats.cpu)
 		coop_stats_free(&m->stats);
-	if (m->id)
-		ida_free(&coop_mount_ids, m->id);
 	coop_options_free(&m->opt);
 	kfree(m);
 }

@@ -197,8 +197,9 @@ void coop_show_device(struct seq_file *m, struct coop_node *node)
 {
 	char line[160];
 
-	if (!node)
-		return;
-	coop_node_describe(node, line, sizeof(line));
+	if (node)
+		coop_node_describe(node, line, sizeof(line));
+	else
+		strscpy(line, "none", sizeof(line));
 	seq_printf(m, "endpoint %s\n", line);
 }
