@@ -100,7 +100,7 @@ void coop_call_tell(struct coop_call *call)
 	}
 }
 
-static void submit(struct coop_call *call, bool first)
+static void submit(struct coop_call *call, bool first, bool kick)
 {
 	struct coop_storage *s = call->storage;
 	bool closed;
@@ -120,7 +120,8 @@ static void submit(struct coop_call *call, bool first)
 		}
 		list_add_tail(&call->link, first || call->again ? &s->first : &s->queue);
 		/* Under the lock, so that no work is queued behind close's back. */
-		coop_tx_kick(s);
+		if (kick)
+			coop_tx_kick(s);
 		queue_delayed_work(s->wq, &s->watch, WATCH_MOST / 4);
 	}
 	spin_unlock_bh(&s->lock);
@@ -130,17 +131,18 @@ static void submit(struct coop_call *call, bool first)
 
 void coop_call_submit(struct coop_call *call)
 {
-	submit(call, false);
+	submit(call, false, true);
 }
 
 void coop_call_submit_first(struct coop_call *call)
 {
-	submit(call, true);
+	submit(call, true, true);
 }
 
 int coop_call_run(struct coop_call *call)
 {
-	coop_call_submit(call);
+	submit(call, false, false);
+	coop_tx_here(call->storage);
 	if (wait_for_completion_killable(&call->finished)) {
 		coop_call_abandon(call, -ERESTARTSYS);
 		wait_for_completion(&call->finished); /* has been told, or is being told */
@@ -258,38 +260,29 @@ void coop_call_abandon(struct coop_call *call, int error)
 
 /* ---- deadlines and silence ------------------------------------------------ */
 
+static struct coop_call *begun_before_locked(struct list_head *list, u64 us)
+{
+	struct coop_call *call;
+
+	list_for_each_entry(call, list, link) {
+		if (call->begun_us < us && !call->internal && call->state != COOP_CALL_ABANDONED)
+			return call;
+	}
+	return NULL;
+}
+
 /* Of those that have a submitter, one that began before that time, with a reference. */
 static struct coop_call *find_begun_before(struct coop_storage *s, u64 us)
 {
-	struct coop_call *call, *found = NULL;
+	struct list_head *const waiting[] = {&s->queue, &s->first, &s->later};
+	struct coop_call *found = NULL;
 	u32 i;
 
 	spin_lock_bh(&s->lock);
-	list_for_each_entry(call, &s->queue, link)
-	{
-		if (call->begun_us < us && !call->internal) {
-			found = call;
-			goto out;
-		}
-	}
-	list_for_each_entry(call, &s->first, link)
-	{
-		if (call->begun_us < us && !call->internal) {
-			found = call;
-			goto out;
-		}
-	}
-	for (i = 0; i < COOP_WIRE_BUCKETS; i++) {
-		list_for_each_entry(call, &s->wire[i], link)
-		{
-			if (call->begun_us < us && !call->internal &&
-			    call->state != COOP_CALL_ABANDONED) {
-				found = call;
-				goto out;
-			}
-		}
-	}
-out:
+	for (i = 0; i < ARRAY_SIZE(waiting) && !found; i++)
+		found = begun_before_locked(waiting[i], us);
+	for (i = 0; i < COOP_WIRE_BUCKETS && !found; i++)
+		found = begun_before_locked(&s->wire[i], us);
 	if (found)
 		refcount_inc(&found->refs);
 	spin_unlock_bh(&s->lock);
@@ -305,6 +298,24 @@ static void end_begun_before(struct coop_storage *s, u64 us, int error)
 		coop_call_put(call);
 		cond_resched();
 	}
+}
+
+/* Sends again what met somebody's lease. True: some wait still. */
+static bool watch_later(struct coop_storage *s)
+{
+	struct coop_call *call, *next;
+	bool wait;
+
+	spin_lock_bh(&s->lock);
+	wait = !list_empty(&s->later);
+	if (wait && time_after_eq(jiffies, s->later_at)) {
+		list_for_each_entry_safe(call, next, &s->later, link)
+			list_move_tail(&call->link, call->again ? &s->first : &s->queue);
+		coop_tx_kick(s);
+		wait = false;
+	}
+	spin_unlock_bh(&s->lock);
+	return wait;
 }
 
 /* The daemon is there but says nothing: ask, then take another connection. */
@@ -357,9 +368,12 @@ static void watch_work(struct work_struct *work)
 		next = clamp(msecs_to_jiffies(timeo_ms) / 8, 1UL, next);
 	}
 	watch_silence(s);
+	if (watch_later(s))
+		next = min_t(unsigned long, next, COOP_LATER_TIME);
 	spin_lock_bh(&s->lock);
 	more = s->state != COOP_STORAGE_CLOSED &&
-	       (s->in_flight || !list_empty(&s->queue) || !list_empty(&s->first));
+	       (s->in_flight || !list_empty(&s->queue) || !list_empty(&s->first) ||
+		!list_empty(&s->later));
 	spin_unlock_bh(&s->lock);
 	if (more)
 		queue_delayed_work(s->wq, &s->watch, next);
@@ -382,7 +396,7 @@ void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms)
 
 /* ---- the connection as a whole --------------------------------------------- */
 
-void coop_storage_lost(struct coop_storage *s, const char *why)
+bool coop_storage_lost(struct coop_storage *s, const char *why)
 {
 	bool was_up;
 
@@ -394,10 +408,11 @@ void coop_storage_lost(struct coop_storage *s, const char *why)
 	}
 	spin_unlock_bh(&s->lock);
 	if (!was_up)
-		return;
+		return false;
 	pr_warn_ratelimited("coopfs: storage %pISpc: connection lost (%s); connecting again\n",
 			    &s->server[READ_ONCE(s->current_server)], why);
 	mod_delayed_work(s->wq, &s->session_work, 0);
+	return true;
 }
 
 static void storage_free(struct coop_storage *s)
@@ -445,6 +460,7 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	mutex_init(&s->dial_mutex);
 	INIT_LIST_HEAD(&s->first);
 	INIT_LIST_HEAD(&s->queue);
+	INIT_LIST_HEAD(&s->later);
 	for (i = 0; i < COOP_WIRE_BUCKETS; i++)
 		INIT_LIST_HEAD(&s->wire[i]);
 	INIT_WORK(&s->rx_work, coop_rx_work);

@@ -2,8 +2,8 @@
 /*
  * storage_impl.h - the inside of the storage client.
  *
- * A call is on exactly one list: 'first' or 'queue' while it waits to be sent,
- * a bucket of 'wire' from then until its reply. Three works do everything: the
+ * A call is on exactly one list: 'first', 'queue' or 'later' while it waits to be
+ * sent, a bucket of 'wire' from then until its reply. Three works do everything: the
  * sender, the receiver, and the session's, which makes the connection. They
  * exclude each other by mutexes, so whoever holds both may take a call away from
  * the socket: its memory is then the submitter's again.
@@ -26,11 +26,13 @@
 #define COOP_TX_BYTES     16384                /* small requests are sent together */
 #define COOP_WHY_MAX      160
 
+#define COOP_LATER_TIME (HZ / 10) /* until a request that met a lease is sent again */
+
 struct crypto_shash;
 
 enum coop_call_state {
 	COOP_CALL_IDLE,      /* not submitted */
-	COOP_CALL_QUEUED,    /* on 'first' or 'queue' */
+	COOP_CALL_QUEUED,    /* on 'first', 'queue' or 'later' */
 	COOP_CALL_SENDING,   /* the sender reads arg or data; ends only under tx.mutex */
 	COOP_CALL_SENT,      /* waits for its reply */
 	COOP_CALL_RECEIVING, /* the reply goes to its pages; ends only under rx.mutex */
@@ -113,6 +115,8 @@ struct coop_storage {
 	u32 window, in_flight; /* in_flight: on 'wire' */
 	u32 gate;              /* calls that must be done before 'queue' is sent from */
 	struct list_head first, queue;
+	struct list_head later; /* answered with EAGAIN: to 'queue' at later_at */
+	unsigned long later_at;
 	struct list_head wire[COOP_WIRE_BUCKETS];
 	unsigned long since;      /* jiffies of the last change of state */
 	unsigned long busy_since; /* jiffies since which something is in flight */
@@ -153,12 +157,16 @@ void coop_call_unlink_locked(struct coop_call *call);
 /* Takes over a reference. The call is DONE or ABANDONED, call->error is set. */
 void coop_call_tell(struct coop_call *call);
 void coop_call_abandon(struct coop_call *call, int error);
-/* Ends the connection, if it stands; the session's work makes a new one. Any context but hard irq.
+/*
+ * Ends the connection, if it stands (false: it did not); the session's work makes a new one. Any
+ * context but hard irq.
  */
-void coop_storage_lost(struct coop_storage *s, const char *why);
+bool coop_storage_lost(struct coop_storage *s, const char *why);
 
 /* storage_send.c; tx.mutex is held but for the work */
 void coop_tx_work(struct work_struct *work);
+/* By the caller itself, unless somebody is sending. May sleep for memory. */
+void coop_tx_here(struct coop_storage *s);
 void coop_tx_reset(struct coop_storage *s);
 void coop_tx_bye(struct coop_storage *s);
 static inline void coop_tx_kick(struct coop_storage *s)

@@ -20,6 +20,7 @@
 
 #include "fs/storage_impl.h"
 
+#define PARTS_MOST  128       /* of messages, before others may have the mutex */
 #define STATUS_MOST EHWPOISON /* the last number of errno(3); those above are the kernel's own */
 
 int coop_storage_errno(u32 status)
@@ -48,8 +49,7 @@ static struct coop_call *find_call(struct coop_storage *s, u64 id)
 	struct coop_call *call;
 
 	lockdep_assert_held(&s->lock);
-	list_for_each_entry(call, &s->wire[id % COOP_WIRE_BUCKETS], link)
-	{
+	list_for_each_entry(call, &s->wire[id % COOP_WIRE_BUCKETS], link) {
 		if (call->id == id)
 			return call;
 	}
@@ -156,7 +156,7 @@ static void finish(struct coop_storage *s)
 	struct coop_storage_rx *rx = &s->rx;
 	const struct coop_st_header *h = &rx->in.head;
 	struct coop_call *call = rx->call, *orphan = NULL;
-	bool tell = false, check = false;
+	bool tell = false, kept = false;
 	int error = rx->error;
 
 	rx->call = NULL;
@@ -180,7 +180,19 @@ static void finish(struct coop_storage *s)
 		call->state = COOP_CALL_QUEUED;
 		s->in_flight--;
 		list_move(&call->link, &s->queue);
-		check = true;
+		kept = true;
+	} else if (error == -EAGAIN && !call->internal) {
+		/* Somebody on the daemon's machine has to give a lease back; nothing was done. */
+		call->id = 0;
+		call->repeated = false;
+		call->state = COOP_CALL_QUEUED;
+		s->in_flight--;
+		if (list_empty(&s->later)) {
+			s->later_at = jiffies + COOP_LATER_TIME;
+			mod_delayed_work(s->wq, &s->watch, COOP_LATER_TIME);
+		}
+		list_move_tail(&call->link, &s->later);
+		kept = true;
 	} else {
 		if (h->op == call->op)
 			call->data_len = error ? 0 : h->data_len;
@@ -191,7 +203,7 @@ static void finish(struct coop_storage *s)
 	spin_unlock_bh(&s->lock);
 	if (tell)
 		coop_call_tell(call);
-	else if (!check)
+	else if (!kept)
 		coop_call_put(call);
 	if (orphan) {
 		coop_call_submit(orphan);
@@ -275,12 +287,14 @@ static int take_part(struct coop_storage *s)
 	return 0;
 }
 
-static int receive_all(struct coop_storage *s)
+/* 0: there is more, -EAGAIN: not now, else the connection is at its end. */
+static int receive_some(struct coop_storage *s)
 {
 	struct coop_storage_rx *rx = &s->rx;
+	u32 parts;
 	int n, err;
 
-	for (;;) {
+	for (parts = 0; parts < PARTS_MOST; parts++) {
 		while (iov_iter_count(&rx->iter)) {
 			n = coop_sock_recv(s, s->sock, &rx->iter, MSG_DONTWAIT);
 			if (n <= 0)
@@ -292,6 +306,7 @@ static int receive_all(struct coop_storage *s)
 			return err;
 		cond_resched();
 	}
+	return 0;
 }
 
 void coop_rx_work(struct work_struct *work)
@@ -299,18 +314,21 @@ void coop_rx_work(struct work_struct *work)
 	struct coop_storage *s = container_of(work, struct coop_storage, rx_work);
 	const unsigned int nofs = memalloc_nofs_save();
 	char why[48];
-	int err = 0;
+	int err = -EAGAIN;
 
 	mutex_lock(&s->rx.mutex);
 	if (s->sock && READ_ONCE(s->state) == COOP_STORAGE_UP)
-		err = receive_all(s);
+		err = receive_some(s);
 	mutex_unlock(&s->rx.mutex);
-	if (err == -EPROTO || err == -EMSGSIZE) {
-		coop_count(s->stats, COOP_C_STORAGE_BAD_REPLIES, 1);
-		coop_storage_lost(s, "it sent something that is not our protocol");
+	if (!err) {
+		queue_work(s->wq, &s->rx_work);
+	} else if (err == -EPROTO || err == -EMSGSIZE) {
+		/* After close() it is the answer to BYE. */
+		if (coop_storage_lost(s, "it sent something that is not our protocol"))
+			coop_count(s->stats, COOP_C_STORAGE_BAD_REPLIES, 1);
 	} else if (err == -ECONNRESET) {
 		coop_storage_lost(s, "ended by the other side");
-	} else if (err && err != -EAGAIN) {
+	} else if (err != -EAGAIN) {
 		snprintf(why, sizeof(why), "receiving: %pe", ERR_PTR(err));
 		coop_storage_lost(s, why);
 	}

@@ -8,12 +8,17 @@
  * encoded when its turn comes, so that one that is sent again needs nothing but
  * the call. From the moment it is encoded only its data are still the caller's.
  *
+ * Who waits for a reply anyway sends by itself, if nobody else is sending: a
+ * round trip then has one change of thread less.
+ *
  * Nothing here waits: a full socket ends the work, its write_space starts it
  * again. An error ends the connection.
  */
 #include <linux/sched/mm.h>
 
 #include "fs/storage_impl.h"
+
+#define PIECES_MOST 128 /* for the socket, before others may have the mutex */
 
 static struct coop_call *next_call(struct coop_storage *s)
 {
@@ -97,15 +102,16 @@ static void fill(struct coop_storage *s)
 	}
 }
 
-/* 0: nothing is left to send, -EAGAIN: the socket is full, else the connection is broken. */
-static int send_all(struct coop_storage *s)
+/* 0: there may be more, -EAGAIN: not now, else the connection is broken. */
+static int send_some(struct coop_storage *s)
 {
 	struct coop_storage_tx *tx = &s->tx;
 	struct iov_iter iter;
 	struct kvec vec;
+	u32 pieces;
 	int n;
 
-	for (;;) {
+	for (pieces = 0; pieces < PIECES_MOST; pieces++) {
 		if (tx->sent < tx->len) {
 			vec.iov_base = tx->buf + tx->sent;
 			vec.iov_len = tx->len - tx->sent;
@@ -125,28 +131,46 @@ static int send_all(struct coop_storage *s)
 			tx->data = NULL;
 			fill(s);
 			if (!tx->len)
-				return 0;
+				return -EAGAIN;
 		}
 		cond_resched();
 	}
+	return 0;
+}
+
+/* tx.mutex is held, and released. */
+static void send_and_unlock(struct coop_storage *s)
+{
+	const unsigned int nofs = memalloc_nofs_save();
+	char why[40];
+	int err = -EAGAIN;
+
+	if (s->sock && READ_ONCE(s->state) == COOP_STORAGE_UP)
+		err = send_some(s);
+	mutex_unlock(&s->tx.mutex);
+	if (!err) {
+		coop_tx_kick(s);
+	} else if (err != -EAGAIN) {
+		snprintf(why, sizeof(why), "sending: %pe", ERR_PTR(err));
+		coop_storage_lost(s, why);
+	}
+	memalloc_nofs_restore(nofs);
 }
 
 void coop_tx_work(struct work_struct *work)
 {
 	struct coop_storage *s = container_of(work, struct coop_storage, tx_work);
-	const unsigned int nofs = memalloc_nofs_save();
-	char why[40];
-	int err = 0;
 
 	mutex_lock(&s->tx.mutex);
-	if (s->sock && READ_ONCE(s->state) == COOP_STORAGE_UP)
-		err = send_all(s);
-	mutex_unlock(&s->tx.mutex);
-	if (err && err != -EAGAIN) {
-		snprintf(why, sizeof(why), "sending: %pe", ERR_PTR(err));
-		coop_storage_lost(s, why);
-	}
-	memalloc_nofs_restore(nofs);
+	send_and_unlock(s);
+}
+
+void coop_tx_here(struct coop_storage *s)
+{
+	if (mutex_trylock(&s->tx.mutex))
+		send_and_unlock(s);
+	else
+		coop_tx_kick(s);
 }
 
 void coop_tx_reset(struct coop_storage *s)

@@ -43,8 +43,7 @@ static void drop_internal_locked(struct list_head *from, struct list_head *dropp
 {
 	struct coop_call *call, *next;
 
-	list_for_each_entry_safe(call, next, from, link)
-	{
+	list_for_each_entry_safe(call, next, from, link) {
 		if (!call->internal)
 			continue;
 		coop_call_unlink_locked(call);
@@ -67,8 +66,7 @@ static void requeue_locked(struct coop_storage *s, struct list_head *dropped)
 	for (i = 0; i < COOP_WIRE_BUCKETS; i++)
 		list_splice_init(&s->wire[i], &wire);
 	list_sort(NULL, &wire, by_id);
-	list_for_each_entry_safe(call, next, &wire, link)
-	{
+	list_for_each_entry_safe(call, next, &wire, link) {
 		if (call->internal || call->state == COOP_CALL_ABANDONED) {
 			coop_call_unlink_locked(call);
 			list_add_tail(&call->link, dropped);
@@ -105,8 +103,7 @@ void coop_session_teardown(struct coop_storage *s)
 	mutex_unlock(&s->rx.mutex);
 	if (sock)
 		coop_sock_release(s, sock);
-	list_for_each_entry_safe(call, next, &dropped, link)
-	{
+	list_for_each_entry_safe(call, next, &dropped, link) {
 		list_del_init(&call->link);
 		orphan = NULL;
 		swap(orphan, call->orphan);
@@ -341,8 +338,7 @@ static void end_again(struct coop_storage *s)
 	LIST_HEAD(old);
 
 	spin_lock_bh(&s->lock);
-	list_for_each_entry_safe(call, next, &s->first, link)
-	{
+	list_for_each_entry_safe(call, next, &s->first, link) {
 		if (!call->again)
 			continue;
 		coop_call_unlink_locked(call);
@@ -350,8 +346,7 @@ static void end_again(struct coop_storage *s)
 		list_add_tail(&call->link, &old);
 	}
 	spin_unlock_bh(&s->lock);
-	list_for_each_entry_safe(call, next, &old, link)
-	{
+	list_for_each_entry_safe(call, next, &old, link) {
 		list_del_init(&call->link);
 		coop_call_tell(call);
 	}

@@ -57,6 +57,25 @@ static void state_change(struct sock *sk)
 	data_ready(sk);
 }
 
+/*
+ * Our sockets are never locked by who faults in a user's pages, so what lockdep learned from
+ * user sockets (socket, mmap_lock, page cache) does not hold for them.
+ */
+static void own_lock_class(struct sock *sk)
+{
+	static struct lock_class_key key[2], slock_key[2];
+	const bool v6 = sk->sk_family == AF_INET6;
+
+	if (!sock_allow_reclassification(sk))
+		return;
+	if (v6)
+		sock_lock_init_class_and_name(sk, "slock-AF_INET6-COOPFS", &slock_key[1],
+					      "sk_lock-AF_INET6-COOPFS", &key[1]);
+	else
+		sock_lock_init_class_and_name(sk, "slock-AF_INET-COOPFS", &slock_key[0],
+					      "sk_lock-AF_INET-COOPFS", &key[0]);
+}
+
 int coop_sock_dial(struct coop_storage *s, const struct sockaddr_storage *to, struct socket **out)
 {
 	const int len = to->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6)
@@ -68,6 +87,7 @@ int coop_sock_dial(struct coop_storage *s, const struct sockaddr_storage *to, st
 	err = sock_create_kern(s->net, to->ss_family, SOCK_STREAM, IPPROTO_TCP, &sock);
 	if (err)
 		return err;
+	own_lock_class(sock->sk);
 	sock->sk->sk_allocation = GFP_NOFS;
 	sock->sk->sk_sndtimeo = CONNECT_TIME;
 	sock->sk->sk_rcvtimeo = REPLY_TIME;
