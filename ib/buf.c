@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /* Rows of small buffers; see buf.h. They are given back when the queue pairs are gone. */
 #include "ib/buf.h"
 

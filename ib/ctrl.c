@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * ctrl.c - the control queue pair: messages of up to 512 bytes, both ways.
  *

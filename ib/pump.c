@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * pump.c - what moves a node: completions to the engine, the engine's orders to
  * the device, and time.

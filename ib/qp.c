@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * qp.c - the life of a UD queue pair; see qp.h for the order of its states.
  *

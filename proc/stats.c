@@ -83,8 +83,7 @@ void coop_stats_sum(const struct coop_stats *stats, struct coop_stats_block *sum
 	int cpu;
 
 	memset(sum, 0, sizeof(*sum));
-	for_each_possible_cpu(cpu)
-	{
+	for_each_possible_cpu(cpu) {
 		const u64 *from = (const u64 *)per_cpu_ptr(stats->cpu, cpu);
 
 		for (i = 0; i < sizeof(*sum) / sizeof(u64); i++)
