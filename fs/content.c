@@ -152,8 +152,7 @@ static void follow_locked(struct coop_inode *ci, struct list_head *settled)
 	lockdep_assert_held(&ci->lock);
 	do {
 		found = false;
-		list_for_each_entry(p, &ci->pending, link)
-		{
+		list_for_each_entry(p, &ci->pending, link) {
 			if (!p->known || p->before != ci->version)
 				continue;
 			ci->version = p->after;
@@ -306,10 +305,11 @@ int coop_write_inode(struct inode *inode, struct writeback_control *wbc)
 {
 	int err;
 
-	if (wbc->sync_mode != WB_SYNC_ALL || !S_ISREG(inode->i_mode))
+	if (!S_ISREG(inode->i_mode))
 		return 0;
-	err = coop_commit(inode);
-	if (err)
+	/* Only who waits pays for a commit; the inode stays dirty for him. */
+	err = wbc->sync_mode == WB_SYNC_ALL ? coop_commit(inode) : 0;
+	if (err || (wbc->sync_mode != WB_SYNC_ALL && READ_ONCE(coop_i(inode)->unstable)))
 		__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
 	return err;
 }

@@ -136,7 +136,7 @@ static ssize_t write_span(struct coop_span *s, struct coop_file *f, loff_t *pos)
 	if (res) {
 		set_bit(COOP_I_WROTE, &ci->flags);
 		coop_unstable_add(inode, res->verifier);
-		coop_attr_learn(inode, &res->attr, coop_ticket(inode->i_sb));
+		coop_attr_ours(inode, &res->attr);
 	}
 	coop_call_put(call);
 	return err ? err : s->bytes;

@@ -89,8 +89,7 @@ struct coop_file *coop_file_find(struct inode *inode, u32 flags)
 	struct coop_file *f, *found = NULL;
 
 	spin_lock(&ci->lock);
-	list_for_each_entry(f, &ci->files, link)
-	{
+	list_for_each_entry(f, &ci->files, link) {
 		if ((f->flags & flags) != flags || READ_ONCE(f->error))
 			continue;
 		/* Such an open puts bytes where it likes. */
@@ -477,6 +476,20 @@ static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	return n;
 }
 
+/* Dirty pages go where they are in the file, also if it was opened to append. */
+static int open_plain(struct coop_file *f)
+{
+	struct coop_file *plain;
+
+	if (!(f->flags & COOP_ST_O_APPEND) || READ_ONCE(f->other))
+		return 0;
+	plain = coop_file_as(f, false);
+	if (IS_ERR(plain))
+		return PTR_ERR(plain);
+	coop_file_put(plain); /* f keeps it */
+	return 0;
+}
+
 static ssize_t coop_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct file *file = iocb->ki_filp;
@@ -485,7 +498,9 @@ static ssize_t coop_write_iter(struct kiocb *iocb, struct iov_iter *from)
 
 	if (iocb->ki_flags & (IOCB_DIRECT | IOCB_APPEND) || !(f->flags & COOP_ST_O_READ))
 		return coop_direct_write(iocb, from);
-	err = coop_content_fresh(file_inode(file));
+	err = open_plain(f);
+	if (!err)
+		err = coop_content_fresh(file_inode(file));
 	return err ? err : generic_file_write_iter(iocb, from);
 }
 
@@ -513,16 +528,10 @@ static int coop_mmap(struct file *file, struct vm_area_struct *vma)
 	struct coop_file *f = file->private_data;
 	int err = coop_content_fresh(file_inode(file));
 
+	if (!err && vma->vm_flags & VM_SHARED && file->f_mode & FMODE_WRITE)
+		err = open_plain(f);
 	if (err)
 		return err;
-	if (vma->vm_flags & VM_SHARED && file->f_mode & FMODE_WRITE) {
-		/* Its pages go where they are in the file, also if it was opened to append. */
-		struct coop_file *plain = coop_file_as(f, false);
-
-		if (IS_ERR(plain))
-			return PTR_ERR(plain);
-		coop_file_put(plain);
-	}
 	vma->vm_ops = &coop_vm_ops;
 	return 0;
 }

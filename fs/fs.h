@@ -194,6 +194,8 @@ static inline u64 coop_ticket(struct super_block *sb)
 }
 /* Attributes that storage returned. Any context: pages of another content are only marked. */
 void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked);
+/* After coop_change_end() or coop_change_end_alone(): what our own change led to. */
+void coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr);
 /* The attributes are not to be believed any more. */
 void coop_attr_expire(struct inode *inode);
 /*

@@ -190,17 +190,12 @@ static bool has_dirty_pages(struct inode *inode)
 	       mapping_tagged(inode->i_mapping, PAGECACHE_TAG_WRITEBACK);
 }
 
-void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
+static void apply_locked(struct inode *inode, const struct coop_st_attr *attr)
 {
 	struct coop_inode *ci = coop_i(inode);
 	bool dirty;
 
-	spin_lock(&ci->lock);
-	if (asked < ci->believed || inode_wrong_type(inode, attr->mode)) {
-		spin_unlock(&ci->lock);
-		return;
-	}
-	ci->believed = asked;
+	lockdep_assert_held(&ci->lock);
 	inode->i_mode = attr->mode;
 	set_nlink(inode, attr->nlink);
 	i_uid_write(inode, attr->uid);
@@ -214,9 +209,32 @@ void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 a
 	}
 	if (!dirty || attr->size > i_size_read(inode))
 		i_size_write(inode, attr->size);
-	if (S_ISREG(inode->i_mode))
-		coop_content_learn_locked(ci, attr);
 	ci->attr_until = jiffies + max_t(unsigned long, ATTR_MIN, attr_lifetime(inode));
+}
+
+void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	spin_lock(&ci->lock);
+	if (asked >= ci->believed && !inode_wrong_type(inode, attr->mode)) {
+		ci->believed = asked;
+		apply_locked(inode, attr);
+		if (S_ISREG(inode->i_mode))
+			coop_content_learn_locked(ci, attr);
+	}
+	spin_unlock(&ci->lock);
+}
+
+void coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	spin_lock(&ci->lock);
+	/* Replies to several changes come in any order: the last one's content is what is seen. */
+	if (!inode_wrong_type(inode, attr->mode) &&
+	    (!S_ISREG(inode->i_mode) || attr->version == ci->seen))
+		apply_locked(inode, attr);
 	spin_unlock(&ci->lock);
 }
 
@@ -399,7 +417,7 @@ static int send_setattr(struct inode *inode, const struct iattr *attr, bool priv
 			coop_unstable_add(inode, call->res.verifier);
 	}
 	if (!err)
-		coop_attr_learn(inode, &call->res.attr, coop_ticket(inode->i_sb));
+		coop_attr_ours(inode, &call->res.attr);
 	if (file)
 		coop_file_put(file);
 	coop_call_put(call);

@@ -220,8 +220,7 @@ void coop_changes_settled(struct list_head *settled)
 {
 	struct coop_change *change, *next;
 
-	list_for_each_entry_safe(change, next, settled, link)
-	{
+	list_for_each_entry_safe(change, next, settled, link) {
 		struct coop_write *w = container_of(change, struct coop_write, change);
 		struct coop_mount *m = coop_sb(w->inode->i_sb);
 		u32 i;
@@ -254,7 +253,7 @@ static void write_ended(struct coop_write *w, struct coop_call *call)
 	coop_change_end(inode, &w->change, err ? NULL : &call->res, &settled);
 	coop_changes_settled(&settled);
 	if (!err)
-		coop_attr_learn(inode, &call->res.attr, coop_i(inode)->believed);
+		coop_attr_ours(inode, &call->res.attr);
 	if (call)
 		coop_call_put(call);
 	coop_iput_later(inode);
