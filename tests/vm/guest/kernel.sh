@@ -221,6 +221,33 @@ test_by_hand()
 	down a b
 }
 
+# The command line reads /proc here as it reads .coopfs/ there; mount(8) finds its helper.
+test_cli()
+{
+	ln -sf /usr/bin/coopfs /tmp/mount.coopfs
+	/tmp/mount.coopfs $server:/data /mnt/a -o "rw,noatime,key=/tmp/key,$(options a)" || die "mount.coopfs"
+	grep ' /mnt/a ' /proc/mounts | grep -q noatime || die "noatime"
+	up b
+	until_true 20 "b knows a" knows b 1
+	same a a.bin
+	same b a.bin
+	coopfs stats /mnt/b >/tmp/said
+	cat /tmp/said
+	grep -q peer /tmp/said || die "stats"
+	coopfs stats --json /mnt/b | grep -q '"storage"' || die "stats --json"
+	coopfs peers /mnt/b | tee /tmp/said
+	grep -q 10.77.0.1 /tmp/said || die "peers"
+	coopfs peers --introduce /mnt/a /mnt/b || die "introduce"
+	grep -q origin=hand,daemon "$(proc a)/peers" || die "not introduced"
+	coopfs top --once | tee /tmp/said
+	grep -q /mnt/a /tmp/said || die "top"
+	coopfs stats --reset /mnt/b
+	[ "$(of b source peer bytes)" = 0 ] || die "reset"
+	coopfs umount /mnt/b || die "coopfs umount"
+	! mounted /mnt/b || die "still mounted"
+	down a
+}
+
 test_unload()
 {
 	rmmod coopfs

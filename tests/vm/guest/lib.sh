@@ -65,17 +65,36 @@ switch()
 			ip -n "$_ns" link set "$_dev" up
 			continue
 		fi
-		for _d in "$_dev" all; do
-			_p=/proc/sys/net/ipv4/conf/$_d
-			echo 1 >$_p/accept_local
-			echo 0 >$_p/rp_filter
-			echo 1 >$_p/arp_ignore
-			echo 2 >$_p/arp_announce
-		done
-		ip addr add "$_ip/24" dev "$_dev"
-		ip link set "$_dev" up
-		own_routes "$_dev" "$_ip"
+		local_port "$_dev" "$_ip"
 	done
+	local_table_last
+}
+
+# wire PORT ADDRESS PORT ADDRESS: two ports of the initial namespace, joined directly.
+wire()
+{
+	ip link add "$1" mtu 4500 type veth peer name "$3" mtu 4500
+	local_port "$1" "$2"
+	local_port "$3" "$4"
+	local_table_last
+}
+
+local_port()
+{
+	for _d in "$1" all; do
+		_p=/proc/sys/net/ipv4/conf/$_d
+		echo 1 >$_p/accept_local
+		echo 0 >$_p/rp_filter
+		echo 1 >$_p/arp_ignore
+		echo 2 >$_p/arp_announce
+	done
+	ip addr add "$2/24" dev "$1"
+	ip link set "$1" up
+	own_routes "$1" "$2"
+}
+
+local_table_last()
+{
 	ip rule add pref 1000 lookup local
 	ip rule del pref 0
 }
@@ -210,3 +229,33 @@ is_number()
 }
 
 sum() { sha256sum <"$1" | cut -c1-64; }
+
+# ---- nodes of the module: a on rxe0, b on rxe1, at /mnt/NODE ----
+
+# proc NODE: its files
+proc() { echo "/proc/fs/coopfs/$(stat -c %d "/mnt/$1" | awk '{ print $1 % 256 + int($1 / 1048576) * 256 }')"; }
+
+# kmount NODE SERVER OPTIONS
+kmount() { coopfs mount -t coopfs -o "key=/tmp/key,$3" "$2:/data" "/mnt/$1" || die "mount of $1: $?"; }
+
+# options NODE: so that they find each other
+options()
+{
+	case $1 in
+	a) echo ib,ib_devname=rxe0,peer_timeout_ms=4000 ;;
+	b) echo ib,ib_devname=rxe1,peer_timeout_ms=4000 ;;
+	esac
+}
+
+down() { for _n in "$@"; do umount "/mnt/$_n" || die "umount of $_n"; done; }
+
+knows() { [ "$(grep -c ^peer "$(proc "$1")/peers")" = "$2" ]; }
+
+# of NODE KIND NAME [FIELD]: one number of stats
+of()
+{
+	awk -v k="$2" -v n="$3" -v f="${4:-}" '$1 == k && $2 == n {
+		if (f == "") { print $3; exit }
+		for (i = 3; i < NF; i++) if ($i == f) { print $(i + 1); exit }
+	}' "$(proc "$1")/stats"
+}
