@@ -91,7 +91,9 @@ void coop_refuse(struct coop_engine *e, const struct coop_addr *to, u64 id, u32 
 
 /* A peer did well or badly; sets its timer, tells the host, warns fetches that wait for it. */
 void coop_peer_report(struct coop_engine *e, struct coop_peer *p, bool changed, u64 now);
-void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 now);
+void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 sent, u64 now);
+/* A genuine message or datagram came from it. */
+void coop_peer_spoke(struct coop_engine *e, struct coop_peer *p, u64 now);
 /* An attempt at it ran out of patience with nothing heard: probed, still asked. */
 void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now);
 

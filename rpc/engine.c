@@ -392,8 +392,8 @@ void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 	}
 	slot = coop_peers_find(&e->peers, src);
 	p = slot == COOP_NONE ? NULL : &e->peers.v[slot];
-	if (p && coop_peer_heard(p, now))
-		coop_timer_set(&e->timers, e->n_fetch + slot, p->probe_at);
+	if (p)
+		coop_peer_spoke(e, p, now);
 
 	switch (m->command) {
 	case COOP_CMD_REQUEST:
@@ -427,21 +427,38 @@ static u32 peer_slot(const struct coop_engine *e, const struct coop_peer *p)
 	return (u32)(p - e->peers.v);
 }
 
-static u64 ping(struct coop_engine *e, struct coop_peer *p)
+static void ping(struct coop_engine *e, struct coop_peer *p, u64 id, u64 now)
 {
-	u64 id = (coop_random(&e->random) & 0xffffffff00000000ull) | p->id;
 	struct coop_note *n = coop_note(e, COOP_CMD_PING, &p->addr, id, 0);
 
 	if (n)
 		n->value = e->cfg.mtu;
-	return id;
+	coop_peer_asked(p, now);
+}
+
+static u64 ping_id(struct coop_engine *e, const struct coop_peer *p)
+{
+	return (coop_random(&e->random) & 0xffffffff00000000ull) | p->id;
 }
 
 static void probe(struct coop_engine *e, struct coop_peer *p, u64 now)
 {
-	u64 id = ping(e, p);
+	u64 id = ping_id(e, p);
 
+	ping(e, p, id, now);
 	coop_peer_report(e, p, coop_peer_probe(p, e->cfg.peer_timeout_us, now, id), now);
+}
+
+static void no_pong(struct coop_engine *e, struct coop_peer *p, u64 now)
+{
+	if (now >= p->probe_at) {
+		coop_peer_report(e, p, coop_peer_no_pong(p, now, coop_random(&e->random)), now);
+		return;
+	}
+	ping(e, p, p->ping_id, now);
+	p->ping_sent = 0;
+	coop_timer_set(&e->timers, e->n_fetch + peer_slot(e, p),
+		       coop_peer_ping_again(p, e->cfg.peer_timeout_us, now));
 }
 
 void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now)
@@ -449,8 +466,7 @@ void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now)
 	coop_peer_report(e, p, coop_peer_silent(p, now), now);
 	if (p->health != COOP_PEER_SUSPECT)
 		return;
-	ping(e, p);
-	coop_peer_asked(p, now);
+	ping(e, p, ping_id(e, p), now);
 	coop_timer_set(&e->timers, e->n_fetch + peer_slot(e, p),
 		       p->silent_since + e->cfg.peer_timeout_us);
 }
@@ -469,7 +485,8 @@ void coop_peer_report(struct coop_engine *e, struct coop_peer *p, bool changed, 
 		coop_fetch_peer_down(e, p->id, now);
 		break;
 	case COOP_PEER_HALF_OPEN:
-		coop_timer_set(&e->timers, e->n_fetch + slot, p->probe_at);
+		coop_timer_set(&e->timers, e->n_fetch + slot,
+			       coop_peer_ping_again(p, e->cfg.peer_timeout_us, now));
 		break;
 	case COOP_PEER_HEALTHY:
 		e->stats.peer_up++;
@@ -481,8 +498,18 @@ void coop_peer_report(struct coop_engine *e, struct coop_peer *p, bool changed, 
 	}
 }
 
-void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 now)
+void coop_peer_spoke(struct coop_engine *e, struct coop_peer *p, u64 now)
 {
+	if (coop_peer_heard(p, now))
+		coop_timer_set(&e->timers, e->n_fetch + peer_slot(e, p), p->probe_at);
+}
+
+void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 sent, u64 now)
+{
+	if (weight < COOP_FAILS_TO_OPEN && sent < p->failed_at) {
+		p->failures++; /* part of what was counted then */
+		return;
+	}
 	coop_peer_report(e, p, coop_peer_failed(p, weight, now, coop_random(&e->random)), now);
 	if (p->health == COOP_PEER_SUSPECT)
 		probe(e, p, now);
@@ -497,7 +524,7 @@ static void peer_timer(struct coop_engine *e, u32 slot, u64 now)
 	if (p->health == COOP_PEER_OPEN)
 		probe(e, p, now);
 	else if (p->health == COOP_PEER_HALF_OPEN)
-		coop_peer_blame(e, p, 1, now);
+		no_pong(e, p, now);
 	else if (p->health == COOP_PEER_SUSPECT)
 		coop_peer_report(
 			e, p,

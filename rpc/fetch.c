@@ -249,11 +249,12 @@ static void judge(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		t->outcome = f->lost ? COOP_OUT_LOST : COOP_OUT_CLEAN;
 	if (p) {
 		p->misses += coop_weight(f->ask & ~listed);
-		p->fails = 0;
 		if (!f->lost)
 			coop_peer_report(e, p, coop_peer_clean(p, now), now);
-		else if (!any) /* it says that it sent, but nothing comes through */
-			coop_peer_blame(e, p, 1, now);
+		else if (any || slot->posting.n_stale) /* an earlier attempt's took the WRs */
+			p->fails = 0;
+		else /* it says that it sent, but nothing comes through */
+			coop_peer_blame(e, p, 1, f->t_sent, now);
 	}
 	if (slot->n_moves || (f->commit.n_crc && whole)) {
 		f->state = COOP_FETCH_VERIFY;
@@ -308,7 +309,7 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 	if (p) {
 		p->in_flight--;
 		if (blame)
-			coop_peer_blame(e, p, blame, now);
+			coop_peer_blame(e, p, blame, f->t_sent, now);
 		coop_peers_unhold(&e->peers, p);
 	}
 

@@ -226,7 +226,7 @@ void coop_engine_verify_done(struct coop_engine *e, u32 id, u64 good, u64 now)
 			t->outcome = COOP_OUT_BARRED;
 		p = coop_peers_get(&e->peers, f->asked);
 		if (p)
-			coop_peer_blame(e, p, COOP_FAILS_TO_OPEN, now);
+			coop_peer_blame(e, p, COOP_FAILS_TO_OPEN, f->t_sent, now);
 	}
 	coop_fetch_accept(e, f, f->judged & good);
 	for (; bad; bad &= bad - 1) {

@@ -16,7 +16,7 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	if (!p)
 		return;
 	coop_peer_rtt(p, now - f->t_sent);
-	coop_peer_heard(p, now);
+	coop_peer_spoke(e, p, now);
 }
 
 static bool commit_credible(const struct coop_engine *e, const struct coop_fetch *f,

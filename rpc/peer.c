@@ -188,9 +188,10 @@ bool coop_peer_clean(struct coop_peer *p, u64 now)
 	case COOP_PEER_SUSPECT:
 		p->level = 0;
 		return become(p, COOP_PEER_HEALTHY, now);
+	case COOP_PEER_HALF_OPEN: /* better than a PONG */
+		return become(p, COOP_PEER_SUSPECT, now);
 	case COOP_PEER_HEALTHY:
 	case COOP_PEER_OPEN: /* an attempt from before it opened; the probe decides */
-	case COOP_PEER_HALF_OPEN:
 	default:
 		return false;
 	}
@@ -205,10 +206,11 @@ void coop_peer_asked(struct coop_peer *p, u64 now)
 bool coop_peer_heard(struct coop_peer *p, u64 now)
 {
 	p->silent_since = 0;
+	if (p->health != COOP_PEER_OPEN || p->probe_at <= now)
+		return false;
 	/* No oftener than the first rest: a peer that talks but delivers nothing must not wear us
-	 * out. */
-	if (p->health != COOP_PEER_OPEN || p->probe_at <= now ||
-	    now - p->since < COOP_BACKOFF_MIN_US)
+	 * out. At once, however, where silence is all that it was blamed for so far. */
+	if (now - p->since < COOP_BACKOFF_MIN_US && !(p->hushed && p->level == 1))
 		return false;
 	p->probe_at = now;
 	return true;
@@ -222,12 +224,14 @@ static bool open_circuit(struct coop_peer *p, u64 now, u64 random)
 		p->level++;
 	/* Up to a quarter more, so that nodes do not probe in step. */
 	p->probe_at = now + rest + ((rest >> 2) * (random & 0xffff) >> 16);
+	p->hushed = false;
 	return become(p, COOP_PEER_OPEN, now);
 }
 
 bool coop_peer_failed(struct coop_peer *p, u32 weight, u64 now, u64 random)
 {
 	p->failures++;
+	p->failed_at = now;
 	p->fails += weight;
 	switch (p->health) {
 	case COOP_PEER_HEALTHY:
@@ -236,8 +240,8 @@ bool coop_peer_failed(struct coop_peer *p, u32 weight, u64 now, u64 random)
 		if (p->fails >= COOP_FAILS_TO_OPEN || p->level)
 			return open_circuit(p, now, random);
 		return become(p, COOP_PEER_SUSPECT, now);
-	case COOP_PEER_HALF_OPEN: /* the PONG did not come */
-		return open_circuit(p, now, random);
+	case COOP_PEER_HALF_OPEN: /* an attempt from before the probe */
+		return weight >= COOP_FAILS_TO_OPEN && open_circuit(p, now, random);
 	case COOP_PEER_OPEN: /* an attempt from before it opened */
 	default:
 		return false;
@@ -254,7 +258,9 @@ bool coop_peer_hushed(struct coop_peer *p, u32 limit, u64 now, u64 random)
 {
 	if (p->health != COOP_PEER_SUSPECT || !p->silent_since || now - p->silent_since < limit)
 		return false;
-	return open_circuit(p, now, random);
+	open_circuit(p, now, random);
+	p->hushed = true;
+	return true;
 }
 
 bool coop_peer_probe(struct coop_peer *p, u32 limit, u64 now, u64 ping_id)
@@ -265,11 +271,27 @@ bool coop_peer_probe(struct coop_peer *p, u32 limit, u64 now, u64 ping_id)
 	return become(p, COOP_PEER_HALF_OPEN, now);
 }
 
+u64 coop_peer_ping_again(const struct coop_peer *p, u32 limit, u64 now)
+{
+	return coop_min_u64(p->probe_at, now + coop_max_u32(limit / 4, COOP_RTO_MIN_US));
+}
+
 bool coop_peer_pong(struct coop_peer *p, u64 now)
 {
 	if (p->health != COOP_PEER_HALF_OPEN)
 		return false;
 	p->ping_id = 0;
-	coop_peer_rtt(p, now - p->ping_sent);
+	if (p->ping_sent)
+		coop_peer_rtt(p, now - p->ping_sent);
 	return become(p, COOP_PEER_SUSPECT, now);
+}
+
+bool coop_peer_no_pong(struct coop_peer *p, u64 now, u64 random)
+{
+	if (p->health != COOP_PEER_HALF_OPEN)
+		return false;
+	p->failures++;
+	open_circuit(p, now, random);
+	p->hushed = p->silent_since != 0;
+	return true;
 }

@@ -9,8 +9,8 @@
  *   HEALTHY, SUSPECT --fetch that spent its budget on it--> HALF_OPEN
  *   HEALTHY, SUSPECT --lied, or third failure in a row, or first one after a
  *                      circuit was open--> OPEN
- *   OPEN --probe time--> HALF_OPEN
- *   HALF_OPEN --PONG--> SUSPECT,  --no PONG--> OPEN (the rest doubles)
+ *   OPEN --probe time; at once if it speaks after it was silent--> HALF_OPEN
+ *   HALF_OPEN --PONG, or a clean attempt--> SUSPECT,  --no PONG--> OPEN (the rest doubles)
  *   SUSPECT --clean attempt--> HEALTHY
  *
  * A retransmission timer that runs out says little about a peer: its processor
@@ -19,9 +19,13 @@
  * kind came since silent_since. The probe is a PING, never a reader's fetch: a
  * dead peer costs the fetches that were under way when it died one deadline,
  * and later ones nothing, because new fetches ask only HEALTHY and SUSPECT
- * peers. The rest doubles with every
- * opening that no clean attempt came between, so a peer that answers PINGs but
- * delivers nothing is left alone as well.
+ * peers. The rest doubles with every opening that no clean attempt came
+ * between, so a peer that answers PINGs but delivers nothing is left alone as
+ * well.
+ *
+ * One pause of a busy machine makes every attempt fail that is under way. They
+ * are one piece of news: only an attempt that was sent after the last failure
+ * counted counts as the next in a row, and none answers for the PONG.
  *
  * A peer lives while an origin names it or an attempt is in flight to it.
  */
@@ -57,11 +61,13 @@ struct coop_peer {
 	u32 serving;   /* requests of its that we serve */
 	u64 since;     /* when health last became what it is */
 	u64 probe_at;  /* OPEN: next probe; HALF_OPEN: when we give up on the PONG */
+	u64 failed_at; /* last failure that counted */
 	u64 busy_until;
-	u64 silent_since; /* first message of ours since we last heard from it; 0: none */
-	u64 ping_id, ping_sent;
-	u32 next_hash; /* chain in the address index */
-	u32 hand_pos;  /* place in the list of peers by hand, or COOP_NONE */
+	u64 silent_since;       /* first message of ours since we last heard from it; 0: none */
+	u64 ping_id, ping_sent; /* sent 0: more than once, so its PONG measures nothing */
+	bool hushed;            /* OPEN because nothing was heard */
+	u32 next_hash;          /* chain in the address index */
+	u32 hand_pos;           /* place in the list of peers by hand, or COOP_NONE */
 	u64 fetches, hits, misses, failures, pages, bytes, served_pages, served_bytes, busy;
 };
 
@@ -112,8 +118,12 @@ bool coop_peer_silent(struct coop_peer *p, u64 now);
 bool coop_peer_hushed(struct coop_peer *p, u32 limit, u64 now, u64 random);
 /* A PING goes out to a peer that is not to be asked before its PONG; it has limit microseconds. */
 bool coop_peer_probe(struct coop_peer *p, u32 limit, u64 now, u64 ping_id);
+/* HALF_OPEN: when to send the PING once more, as it may have been lost; or when to give up. */
+u64 coop_peer_ping_again(const struct coop_peer *p, u32 limit, u64 now);
 /* Its PONG came. */
 bool coop_peer_pong(struct coop_peer *p, u64 now);
+/* HALF_OPEN: its PONG did not come. */
+bool coop_peer_no_pong(struct coop_peer *p, u64 now, u64 random);
 /* Something was sent that it must answer. */
 void coop_peer_asked(struct coop_peer *p, u64 now);
 /* A genuine message came from it: true if its circuit is open and the probe was brought forward. */

@@ -32,6 +32,7 @@ void coop_posting_start(struct coop_posting *p, const struct coop_plan *plan, co
 	p->n_wr = 0;
 	p->n_done = 0;
 	p->n_rx = 0;
+	p->n_stale = 0;
 	for (seg = 0; seg < plan->n_segs; seg++) {
 		struct coop_wr *wr = &p->wr[p->n_wr];
 
@@ -97,8 +98,10 @@ enum coop_rx_verdict coop_posting_rx(struct coop_posting *p, const struct coop_r
 	p->n_rx++;
 	if (!rx->has_imm)
 		return COOP_RX_BAD;
-	if (((rx->imm ^ p->imm) & ~mask) && !(flags & COOP_F_TEST_NO_GENERATION))
+	if (((rx->imm ^ p->imm) & ~mask) && !(flags & COOP_F_TEST_NO_GENERATION)) {
+		p->n_stale++;
 		return COOP_RX_STALE;
+	}
 	if (flags & COOP_F_TEST_TRUST_ORDER)
 		seg = wr->seg;
 	if (seg >= p->plan.n_segs || p->at[seg] == AT_UNWANTED)

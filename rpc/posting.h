@@ -44,8 +44,9 @@ struct coop_posting {
 	u32 imm;      /* immediate data of segment 0 */
 	u32 imm_next; /* the queue pair's counter */
 	u32 n_wr;
-	u32 n_done; /* completed, with success or flushed */
-	u32 n_rx;   /* of those, with success */
+	u32 n_done;  /* completed, with success or flushed */
+	u32 n_rx;    /* of those, with success */
+	u32 n_stale; /* of those, taken by datagrams of earlier attempts: not this peer's fault */
 	struct coop_plan plan;
 	u64 want[COOP_SEG_WORDS];
 	u32 n_source;

@@ -282,6 +282,92 @@ TEST(fetch_peers, a_dead_one_costs_one_deadline_then_none)
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
 }
 
+TEST(fetch_peers, a_pause_is_over_with_the_first_word)
+{
+	network net;
+	node_shape shape;
+	shape.fetches = 8;
+	node &a = net.add(shape), &b = net.add(shape);
+	const u32 id = net.acquaint(a, b);
+	net.acquaint(b, a);
+	net.filter = [&](node &to, auto &) { return &to != &b; };
+	for (int i = 0; i < 8; ++i)
+		ASSERT_EQ(a.fetch(4), 0);
+	while (a.peer(id).health != COOP_PEER_OPEN)
+		net.run(100);
+	ASSERT_EQ(a.done.size(), 8u);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_OPEN});
+	EXPECT_EQ(a.fetch(4), -ENOENT);
+	// It goes on with what it was about: a request to us.
+	net.filter = nullptr;
+	ASSERT_EQ(b.fetch(4), 0);
+	net.run(1000);
+	ASSERT_EQ(a.fetch(4), 0) << "its circuit is still open";
+	net.run(1000);
+	EXPECT_EQ(a.done[9].err, 0);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
+}
+
+// Both attempts reach a peer that was busy, and the data of the first fill what was posted.
+TEST(fetch_peers, late_data_of_the_attempt_before_are_no_failure)
+{
+	network net;
+	node_shape shape;
+	shape.fetches = shape.serves = 8;
+	node &a = net.add(shape), &b = net.add(shape);
+	const u32 id = net.acquaint(a, b);
+	net.mangle = [&](std::deque<datagram> &air) {
+		for (datagram &d : air)
+			d.imm -= 64;
+		if (b.served == 6)
+			net.mangle = nullptr;
+	};
+	for (int i = 0; i < 6; ++i)
+		ASSERT_EQ(a.fetch(4), 0);
+	net.run();
+	EXPECT_EQ(a.stats().peer_down, 0u);
+	EXPECT_EQ(a.stats().segs_stale, 24u);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
+	for (u64 i = 1; i <= 6; ++i)
+		EXPECT_EQ(a.done[i].good, 0xfu);
+}
+
+TEST(fetch_peers, failures_at_the_same_time_are_one)
+{
+	network net;
+	node_shape shape;
+	shape.fetches = shape.serves = 8;
+	node &a = net.add(shape), &b = net.add(shape);
+	const u32 id = net.acquaint(a, b);
+	net.mangle = [&](std::deque<datagram> &air) {
+		air.clear();
+		if (b.served == 6)
+			net.mangle = nullptr;
+	};
+	for (int i = 0; i < 6; ++i)
+		ASSERT_EQ(a.fetch(4), 0);
+	net.run();
+	EXPECT_EQ(a.peer(id).failures, 6u);
+	EXPECT_EQ(a.stats().peer_down, 0u);
+	for (u64 i = 1; i <= 6; ++i)
+		EXPECT_EQ(a.done[i].good, 0xfu);
+}
+
+// Messages pass, data do not, as with a path that takes less than the MTU.
+TEST(fetch_peers, one_whose_data_never_come_is_left_alone)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	const u32 id = net.acquaint(a, b);
+	net.mangle = [](std::deque<datagram> &air) { air.clear(); };
+	for (u64 i = 1; i <= 4 && a.peer(id).health != COOP_PEER_OPEN; ++i) {
+		ASSERT_EQ(a.fetch(4), 0);
+		while (!a.done.contains(i))
+			net.run(100);
+	}
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_OPEN});
+}
+
 TEST(fetch_peers, wrong_size_is_a_lie)
 {
 	network net;

@@ -125,8 +125,42 @@ TEST(breaker, a_spent_budget_probes_and_no_pong_opens)
 	EXPECT_TRUE(coop_peer_probe(p, limit, 1000, 42));
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_HALF_OPEN});
 	EXPECT_FALSE(coop_peer_usable(p));
-	EXPECT_TRUE(coop_peer_failed(p, 1, p->probe_at, 0));
+	EXPECT_FALSE(coop_peer_failed(p, 1, 1001, 0)) << "it was sent before the PING was";
+	EXPECT_EQ(p->health, unsigned{COOP_PEER_HALF_OPEN});
+	EXPECT_TRUE(coop_peer_no_pong(p, p->probe_at, 0));
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_OPEN});
+	EXPECT_FALSE(coop_peer_no_pong(p, p->probe_at, 0));
+}
+
+TEST(breaker, half_open_a_lie_opens_and_a_delivery_closes)
+{
+	table x(2);
+	coop_peer *liar = coop_peers_get(&x.t, x.add(1)), *slow = coop_peers_get(&x.t, x.add(2));
+	for (coop_peer *p : {liar, slow})
+		coop_peer_probe(p, limit, 1000, 42);
+	EXPECT_TRUE(coop_peer_failed(liar, COOP_FAILS_TO_OPEN, 2000, 0));
+	EXPECT_EQ(liar->health, unsigned{COOP_PEER_OPEN});
+	EXPECT_FALSE(coop_peer_clean(liar, 2001)) << "what it delivered besides is no excuse";
+	EXPECT_TRUE(coop_peer_clean(slow, 2000));
+	EXPECT_EQ(slow->health, unsigned{COOP_PEER_SUSPECT});
+	EXPECT_FALSE(coop_peer_pong(slow, 3000)) << "late, and of no more interest";
+	EXPECT_TRUE(coop_peer_usable(slow));
+}
+
+TEST(breaker, the_ping_is_repeated_until_the_limit)
+{
+	table x(1);
+	coop_peer *p = coop_peers_get(&x.t, x.add(1));
+	coop_peer_probe(p, limit, 1000, 42);
+	u32 pings = 0;
+	u64 now = 1000;
+	for (; now < p->probe_at; now = coop_peer_ping_again(p, limit, now))
+		++pings;
+	EXPECT_EQ(now, 1000u + limit);
+	EXPECT_EQ(pings, 4u);
+	p->ping_sent = 0; // as they say who repeat it
+	EXPECT_TRUE(coop_peer_pong(p, now));
+	EXPECT_EQ(p->srtt_us, 0u) << "which of the PINGs did it answer?";
 }
 
 TEST(breaker, rest_doubles_until_something_is_delivered)
@@ -177,6 +211,22 @@ TEST(breaker, a_peer_that_speaks_is_probed_early)
 	EXPECT_FALSE(coop_peer_heard(p, 1000)) << "not within the first rest";
 	EXPECT_TRUE(coop_peer_heard(p, COOP_BACKOFF_MIN_US));
 	EXPECT_EQ(p->probe_at, u64{COOP_BACKOFF_MIN_US});
+}
+
+TEST(breaker, one_that_was_silent_and_speaks_is_probed_at_once)
+{
+	table x(1);
+	coop_peer *p = coop_peers_get(&x.t, x.add(1));
+	u64 now = 1000;
+	for (bool first : {true, false}) {
+		coop_peer_asked(p, now);
+		coop_peer_silent(p, now + 4000);
+		ASSERT_TRUE(coop_peer_hushed(p, limit, now += limit, 0));
+		EXPECT_EQ(coop_peer_heard(p, now += 10), first) << "a second time it rests";
+		EXPECT_EQ(p->probe_at == now, first);
+		coop_peer_probe(p, limit, now, 42);
+		EXPECT_TRUE(coop_peer_pong(p, now));
+	}
 }
 
 TEST(rtt, follows_the_samples_and_keeps_its_bounds)
