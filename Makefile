@@ -47,7 +47,7 @@ check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, 
 	@tests/run $*
 
 vm-programs: deps-build+check+vm $(B)/release/build.ninja module
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coop-pattern
 
 vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KERNEL=debug: on a kernel that checks itself)
 ifeq ($(KERNEL),debug)
@@ -63,6 +63,12 @@ debug-kernel: deps-debug ## a kernel with KASAN, lockdep and the like, for vm-ch
 
 vm-shell: vm-programs ## an interactive machine: a daemon and two nodes on Soft-RoCE devices
 	@tests/vm/run --shell
+
+vm-demo: vm-programs ## the module before your eyes: a daemon and three mounts in an emulated machine
+	@tests/vm/run --topics bench/vm/guest --ko $(B)/kernel --logs $(B)/vm-logs demo
+
+vm-bench: deps-run+vmbench vm-programs ## two emulated machines: pages from a peer against the raw link, NFS and 9p; table, JSON, plots
+	@bench/vm/run --ko $(B)/kernel --out $(B)/bench-vm $(BENCH_ARGS)
 
 sim-long: $(B)/release/build.ninja ## ten million simulated fetches (SEED=n replays)
 	@ninja -C $(B)/release -j $(JOBS) --quiet coop-sim
@@ -124,4 +130,4 @@ install: user ## programs and mount helper below PREFIX (default /usr/local)
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell debug-kernel sim-long fuzz lint format bench kernel-tree kernel-objects module dkms-install dkms-remove install clean
+.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint format bench kernel-tree kernel-objects module dkms-install dkms-remove install clean

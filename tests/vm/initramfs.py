@@ -11,6 +11,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 
 from topic import Missing
 
@@ -159,6 +160,11 @@ def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir):
                                      for n in topic.programs if n in applets))
     for name in topic.programs:
         add_program(a, name, find_program(name, bin_dirs), scratch)
+    for name in topic.optional:
+        try:
+            add_program(a, name, find_program(name, bin_dirs), scratch)
+        except Missing as e:
+            print(f"left out: {e}", file=sys.stderr)
 
     order = []
     for source in kernel.modules(topic.modules):

@@ -71,20 +71,22 @@ def command(topic, kernel, initrd, parameters):
         raise Missing("no qemu-system-x86_64; install qemu-system-x86")
     # This processor model is emulated two to three times as fast as "max". Random numbers of
     # its own save the wait for entropy.
-    return [qemu, "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", "2",
+    return [qemu, "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", str(topic.cpus),
             "-m", str(topic.memory), "-display", "none", "-no-reboot", "-nodefaults",
             "-kernel", kernel.image, "-initrd", initrd, "-append",
-            "console=ttyS0 loglevel=5 panic=-1 oops=panic slub_debug=FZPU page_poison=1 random.trust_cpu=on "
-            + parameters]
+            "console=ttyS0 loglevel=5 panic=-1 oops=panic random.trust_cpu=on "
+            + ("slub_debug=FZPU page_poison=1 " if topic.checks else "") + parameters]
 
 
 def network(number, of, sockets):
-    """All on one switch, which is a hub inside the first machine's process."""
+    """All on one switch, which is a hub inside the first machine's process; two need none."""
     if of == 1:
         return []
     argv = ["-device", f"virtio-net-pci,netdev=own,host_mtu={MTU},mac=52:54:00:09:00:{number:02x}"]
     if number > 1:
         return argv + ["-netdev", f"stream,id=own,server=off,addr.type=unix,addr.path={sockets}/{number}"]
+    if of == 2:
+        return argv + ["-netdev", f"stream,id=own,server=on,addr.type=unix,addr.path={sockets}/2"]
     argv += ["-netdev", "hubport,id=own,hubid=0"]
     for other in range(2, of + 1):
         argv += ["-netdev", f"stream,id=to{other},server=on,addr.type=unix,addr.path={sockets}/{other}",

@@ -5,9 +5,12 @@ Every shell function test_NAME in the script is a test. What the guest needs sta
 lines "#: KEY VALUES" at the head of the script:
 
   programs  from the directory of built programs, else from this machine; with libraries
+  optional  programs that it can do without; left out where this machine has none
   modules   of the kernel, with what they depend on; inserted before the tests
   files     put in /lab/files; $KO is the directory of our kernel objects, $TOP the tree
   memory    MiB a machine (1024)
+  cpus      a machine (2)
+  checks    off: the allocator checks nothing, for measurements
   machines  how many, on one switch: 10.9.0.1, 10.9.0.2 ... on eth0 (1, then no network)
   deadline  seconds until the machines are ended (180)
   short     those of the tests that the short selection runs
@@ -15,7 +18,7 @@ lines "#: KEY VALUES" at the head of the script:
 import os
 import re
 
-KEYS = ("programs", "modules", "files", "memory", "machines", "deadline", "short")
+KEYS = ("programs", "optional", "modules", "files", "memory", "cpus", "checks", "machines", "deadline", "short")
 BASE_MODULES = ["virtio_pci", "virtio_net"]
 
 
@@ -35,6 +38,9 @@ class Topic:
                 raise SystemExit(f"{path}: unknown key '{key}'; there are: {' '.join(KEYS)}")
             said[key] += values.split()
         self.programs = sorted(set(said["programs"]))
+        self.optional = sorted(set(said["optional"]))
+        self.cpus = int((said["cpus"] or [2])[0])
+        self.checks = said["checks"] != ["off"]
         self.memory = int((said["memory"] or [1024])[0])
         self.machines = int((said["machines"] or [1])[0])
         self.deadline = int((said["deadline"] or [180])[0])

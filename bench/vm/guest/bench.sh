@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: MIT
+# Machine 1 holds a file: in storage (coopfsd, knfsd, diod, one tmpfs behind all), and
+# in the page cache of a coopfs mount of its own. Machine 2 reads it, each way cold and
+# then warm, over the same link. The raw limit of that link is measured first.
+#
+# Each figure is a line "@@ KIND ..." that the program on the host collects. What
+# cannot be set up is a test that is skipped; the rest runs.
+#
+#: programs coopfsd coopfs ip rdma fio ib_send_bw ibv_ud_pingpong
+#: optional diod rpc.mountd exportfs perf
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs
+#: modules nfsd nfsv4 rpcrdma 9p 9pnet_fd
+#: files $KO/coopfs.ko /etc/protocols /etc/services /etc/netconfig
+#: memory 2048
+#: machines 2
+#: cpus 1
+#: checks off
+#: deadline 400
+
+server=10.9.0.1
+size=64 # MiB
+file=big.bin
+readahead_kb=1024 # of every mount
+
+setup()
+{
+	rxe rxe0 eth0
+	insmod /lab/files/coopfs.ko
+	mkdir -p /srv /mnt/m /etc
+	cp /lab/files/protocols /lab/files/services /lab/files/netconfig /etc/
+	cluster_key
+	if [ "$node" = 1 ]; then
+		mount -t tmpfs -o size=128m srv /srv
+		dd if=/dev/urandom of=/srv/$file bs=1M count=$size
+		serve $server /srv
+		nfs_server >/tmp/nfs.log 2>&1 || cat /tmp/nfs.log
+		diod_server >/tmp/diod.log 2>&1 || cat /tmp/diod.log
+	fi
+	barrier served
+	if [ "$node" = 1 ]; then
+		coop_mount ib,ib_devname=rxe0,peer_timeout_ms=20000
+		cat /mnt/m/$file >/dev/null
+	fi
+	barrier held
+}
+
+# Without rpc.nfsd: the kernel makes its sockets when it is told their names.
+nfs_server()
+{
+	[ -x /usr/bin/rpc.mountd ] && [ -x /usr/bin/exportfs ] || return 1
+	mkdir -p /var/lib/nfs/v4recovery /proc/fs/nfsd
+	: >/var/lib/nfs/etab
+	: >/var/lib/nfs/rmtab
+	mount -t nfsd nfsd /proc/fs/nfsd
+	echo "/srv *(ro,fsid=0,no_root_squash,no_subtree_check,insecure)" >/etc/exports
+	echo 10 >/proc/fs/nfsd/nfsv4leasetime
+	echo 10 >/proc/fs/nfsd/nfsv4gracetime
+	rpc.mountd -N 3 || return 1
+	exportfs -ra || return 1
+	echo "-3 +4 +4.1 +4.2" >/proc/fs/nfsd/versions
+	echo "tcp 2049" >/proc/fs/nfsd/portlist || return 1
+	echo "rdma 20049" >/proc/fs/nfsd/portlist || echo "no RDMA"
+	echo 4 >/proc/fs/nfsd/threads || return 1
+	touch /tmp/nfs.up
+	echo Y >/proc/fs/nfsd/v4_end_grace || true
+}
+
+diod_server()
+{
+	[ -x /usr/bin/diod ] || return 1
+	diod -f -n -U root -e /srv -l $server:564 &
+	until_true 10 "diod listens" grep -qi ":0234 00000000:0000 0A" /proc/net/tcp
+	touch /tmp/diod.up
+}
+
+coop_mount() # OPTIONS
+{
+	coopfs mount -t coopfs -o "key=/tmp/key,$1" $server:/data /mnt/m ||
+		die "mount: $?"
+}
+
+proc()
+{
+	echo "/proc/fs/coopfs/$(stat -c %d /mnt/m | awk '{ print $1 % 256 + int($1 / 1048576) * 256 }')"
+}
+
+knows_one() { [ "$(grep -c ^peer "$(proc)/peers")" = 1 ]; }
+
+stats() { say "stats $1 $(tr '\n' ';' <"$(proc)/stats")"; }
+
+# readahead KIB: of the mount; its bdi is named by device number or by kind.
+readahead()
+{
+	_dev=$(stat -c %d /mnt/m | awk '{ print "0:" $1 % 256 + int($1 / 1048576) * 256 }')
+	[ -e "/sys/class/bdi/$_dev" ] ||
+		_dev=$(ls /sys/class/bdi | grep -E '^(coopfs|9p|nfs)-[0-9]+$' | tail -n 1)
+	echo "$1" >"/sys/class/bdi/$_dev/read_ahead_kb"
+}
+
+cold()
+{
+	! mounted /mnt/m || umount /mnt/m
+	echo 3 >/proc/sys/vm/drop_caches
+}
+
+# run_fio SYSTEM CASE STATE OPTIONS...
+run_fio()
+{
+	_what="$1 $2 $3"
+	shift 3
+	timeout 90 /usr/bin/fio --name=read --filename=/mnt/m/$file --readonly --invalidate=0 --thread \
+		--ioengine=psync --size=${size}m --minimal --terse-version=3 --randseed=1 \
+		"$@" >/tmp/fio.out 2>/tmp/fio.err || { cat /tmp/fio.out /tmp/fio.err; die "fio: $_what"; }
+	say "fio $_what $(grep '^3;' /tmp/fio.out)"
+}
+
+sequential() { run_fio "$1" seq128k "$2" --rw=read --bs=128k; }
+random_4k() { run_fio "$1" rand4k "$2" --rw=randread --bs=4k --io_size=8m --runtime=4; }
+
+# ways SYSTEM MOUNT-COMMAND...: each case cold, the sequential one warm too.
+ways()
+{
+	_system=$1
+	shift
+	cold
+	"$@"
+	readahead $readahead_kb
+	sequential "$_system" cold
+	! [ -e "$(proc)/stats" ] || stats "$_system"
+	sequential "$_system" warm
+	random_4k "$_system" warm
+	cold
+	"$@"
+	random_4k "$_system" cold
+	cold
+}
+
+reader() # TEST COMMAND...: machine 2 does it; the other one waits
+{
+	_test=$1
+	shift
+	[ "$node" = 1 ] || "$@"
+	barrier "$_test"
+}
+
+# ---- the raw limit -------------------------------------------------------------------
+
+# bandwidth OPTION...: what arrives, MB/s. A receiver that polls takes the processor away
+# from the stack below it if there is only one, so one that sleeps is measured too.
+bandwidth()
+{
+	if [ "$node" = 1 ]; then
+		timeout 60 ib_send_bw "$@" >/tmp/bw.out 2>&1 || { cat /tmp/bw.out; die "ib_send_bw"; }
+		say "raw $(awk '$1 == 4096 { print $4 }' /tmp/bw.out)"
+	else
+		until_true 30 "ib_send_bw answers" timeout 60 ib_send_bw "$@" -t 64 $server
+	fi
+}
+
+test_raw()
+{
+	bandwidth -c UD -d rxe0 -x 1 -s 4096 -r 2000 -D 3 -F
+	barrier polled
+	bandwidth -c UD -d rxe0 -x 1 -s 4096 -r 2000 -n 10000 -F -e
+	barrier bandwidth
+	for bytes in 4096 256; do
+		set -- ibv_ud_pingpong -d rxe0 -g 1 -n 500 -e -s $bytes
+		if [ "$node" = 1 ]; then
+			timeout 60 "$@"
+		else
+			pong() { timeout 30 "$@" $server >/tmp/pong.out 2>&1; }
+			until_true 30 "ibv_ud_pingpong answers" pong "$@"
+			say "pingpong $bytes $(awk '/usec\/iter/ { print $(NF - 1) }' /tmp/pong.out)"
+		fi
+		barrier "pong$bytes"
+	done
+}
+
+# ---- coopfs --------------------------------------------------------------------------
+
+test_coopfs_storage() { reader storage ways coopfs-storage coop_mount readahead=256; }
+
+with_peer() # OPTIONS
+{
+	coop_mount "ib,ib_devname=rxe0,peer_timeout_ms=20000$1"
+	until_true 20 "the holder is known" knows_one
+}
+
+# What a fetch takes by the tracepoint, and how busy both processors are meanwhile.
+test_coopfs_peer()
+{
+	reader peer ways coopfs-peer with_peer ""
+	busy_between peer_timed
+}
+
+test_coopfs_copy() { reader copy ways coopfs-copy with_peer ,ib_copy; }
+
+ticks() { awk '/^cpu / { print $5 + $6, $2 + $3 + $4 + $5 + $6 + $7 + $8 }' /proc/stat; }
+
+busy_between()
+{
+	_tracing=/sys/kernel/debug/tracing
+	if [ "$node" = 2 ]; then
+		cold
+		with_peer ""
+		readahead $readahead_kb
+		echo 1 >$_tracing/events/coopfs/coopfs_fetch_done/enable
+	fi
+	barrier "$1-begin"
+	_before=$(ticks)
+	if [ "$node" = 2 ]; then
+		_begun=$(cut -d' ' -f1 /proc/uptime)
+		cat /mnt/m/$file >/dev/null
+		say "timed $(cut -d' ' -f1 /proc/uptime | awk -v b="$_begun" -v s=$size '{ print s * 1.048576 / ($1 - b) }')"
+	fi
+	barrier "$1-end"
+	say "busy $node $(ticks | awk -v b="$_before" '{ split(b, o, " "); print 1 - ($1 - o[1]) / ($2 - o[2]) }')"
+	if [ "$node" = 2 ]; then
+		say "fetches $(awk '/coopfs_fetch_done/ {
+			for (i = 1; i <= NF; i++) { split($i, p, "="); v[p[1]] = p[2] }
+			n++; pages += v["pages"]; us += v["us"]
+		} END { print n + 0, pages + 0, us + 0 }' $_tracing/trace)"
+		echo 0 >$_tracing/events/coopfs/coopfs_fetch_done/enable
+		cold
+	fi
+}
+
+# One readahead of 128 KiB at a time.
+latency()
+{
+	cold
+	with_peer ,readahead=32
+	run_fio coopfs-peer rand128k cold --rw=randread --bs=128k --io_size=24m
+	stats latency
+	cold
+}
+test_coopfs_latency() { reader latency latency; }
+
+# Where the processors' time goes while pages come from the peer.
+test_profile()
+{
+	[ -x /usr/bin/perf ] || skip "no perf"
+	if [ "$node" = 2 ]; then
+		cold
+		with_peer ""
+		readahead $readahead_kb
+	fi
+	barrier record
+	set -- perf record -q -a -e cpu-clock -F 250 -o /tmp/perf.data --
+	if [ "$node" = 2 ]; then
+		"$@" cat /mnt/m/$file >/dev/null
+		umount /mnt/m
+		touch /tmp/read
+	else
+		"$@" sleep 2
+	fi
+	barrier recorded
+	timeout 60 perf report -i /tmp/perf.data --stdio --sort dso,symbol 2>/dev/null |
+		awk '/%/ && $1 !~ /#/ && n++ < 60 { print }' >/tmp/perf.txt
+	cat /tmp/perf.txt
+	while read -r share dso _ symbol; do
+		say "profile $node ${share%\%} $dso $symbol"
+	done </tmp/perf.txt
+}
+
+# ---- the others ----------------------------------------------------------------------
+
+nfs()
+{
+	mount -t nfs4 -o "addr=$server,clientaddr=10.9.0.2,vers=4.1,rsize=1048576,ro,$1" $server:/ /mnt/m ||
+		die "mount of NFS, $1: $?"
+}
+
+served() # MARK WHY: machine 1 has it
+{
+	[ "$node" = 2 ] || [ -e "$1" ] || skip "$2"
+	barrier "has-$2"
+}
+
+test_nfs_tcp()
+{
+	served /tmp/nfs.up knfsd
+	reader nfs_tcp ways nfs-tcp nfs proto=tcp,port=2049
+}
+
+test_nfs_rdma()
+{
+	served /tmp/nfs.up knfsd
+	reader nfs_rdma ways nfs-rdma nfs proto=rdma,port=20049
+}
+
+nine_p()
+{
+	mount -t 9p -o trans=tcp,port=564,version=9p2000.L,msize=1048576,cache=loose,uname=root,aname=/srv,ro \
+		$server /mnt/m || die "mount of 9p: $?"
+}
+
+test_9p()
+{
+	served /tmp/diod.up diod
+	reader 9p ways 9p-tcp nine_p
+}
+
+test_unmount()
+{
+	! mounted /mnt/m || umount /mnt/m
+	rmmod coopfs
+	barrier unloaded
+}
+
+after_failure()
+{
+	! [ -e /tmp/coopfsd.log ] || cat /tmp/coopfsd.log /tmp/diod.log /tmp/nfs.log
+	[ "$node" = 1 ] || ! mounted /mnt/m || umount -l /mnt/m
+	dmesg | tail -n 20
+}
