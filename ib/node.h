@@ -49,6 +49,7 @@ struct coop_node {
 	bool table_full;               /* said once */
 	struct coop_engine_stats past; /* of engines before this one */
 	struct xarray by_daemon;       /* node id -> struct coop_member */
+	u32 n_members;                 /* of by_daemon */
 	struct list_head fetches;      /* in the engine */
 	struct list_head ended;        /* done() is owed */
 

@@ -36,8 +36,11 @@ static void forget(struct coop_node *node, unsigned long node_id)
 {
 	struct coop_member *m = xa_erase(&node->by_daemon, node_id);
 
-	if (m && node->engine)
+	if (!m)
+		return;
+	if (node->engine)
 		(void)coop_engine_peer_del(node->engine, &m->addr, COOP_PEER_BY_DAEMON);
+	node->n_members--;
 	kfree(m);
 }
 
@@ -58,12 +61,19 @@ void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr 
 	 * must not take the address away then.
 	 */
 	xa_for_each(&node->by_daemon, i, other)
-		if (coop_addr_same(&other->addr, addr))
+		if (coop_addr_same(&other->addr, addr)) {
 			kfree(xa_erase(&node->by_daemon, i));
-	if (xa_err(xa_store(&node->by_daemon, node_id, m, GFP_NOFS)))
+			node->n_members--;
+		}
+	/* More than any daemon has: one that makes them up costs no more memory. */
+	if (node->n_members == COOP_PEERS_MAX ||
+	    xa_err(xa_store(&node->by_daemon, node_id, m, GFP_NOFS))) {
 		kfree(m);
-	else if (node->engine)
-		m->engine_id = tell_engine(node, node->engine, addr, coop_now_us());
+	} else {
+		node->n_members++;
+		if (node->engine)
+			m->engine_id = tell_engine(node, node->engine, addr, coop_now_us());
+	}
 	mutex_unlock(&node->lock);
 }
 

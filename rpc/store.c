@@ -279,6 +279,9 @@ static void get_attr(struct cursor *c, struct coop_st_attr *a)
 	get_time(c, &a->atime);
 	get_time(c, &a->mtime);
 	get_time(c, &a->ctime);
+	/* A size that is negative to an operating system. */
+	if (a->size >> 63)
+		c->bad = true;
 }
 
 static void put_set(struct cursor *c, const struct coop_st_setattr *s)
