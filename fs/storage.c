@@ -25,6 +25,7 @@
 #define WATCH_MOST       HZ
 #define SILENCE_TO_PING  (15 * HZ) /* while something is in flight */
 #define SILENCE_TO_RETRY (60 * HZ)
+#define STOOD_SHORT      HZ /* a connection that is lost so soon is made again with a pause */
 
 struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
 {
@@ -398,11 +399,14 @@ void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms)
 
 bool coop_storage_lost(struct coop_storage *s, const char *why)
 {
+	unsigned long pause = 0;
 	bool was_up;
 
 	spin_lock_bh(&s->lock);
 	was_up = s->state == COOP_STORAGE_UP;
 	if (was_up) {
+		if (time_before(jiffies, s->since + STOOD_SHORT))
+			pause = STOOD_SHORT / 4;
 		s->state = COOP_STORAGE_DOWN;
 		s->since = jiffies;
 	}
@@ -411,7 +415,7 @@ bool coop_storage_lost(struct coop_storage *s, const char *why)
 		return false;
 	pr_warn_ratelimited("coopfs: storage %pISpc: connection lost (%s); connecting again\n",
 			    &s->server[READ_ONCE(s->current_server)], why);
-	mod_delayed_work(s->wq, &s->session_work, 0);
+	mod_delayed_work(s->wq, &s->session_work, pause);
 	return true;
 }
 

@@ -18,6 +18,7 @@
 #include <linux/tcp.h>
 #include <net/sock.h>
 
+#include "fs/compat.h"
 #include "fs/storage_impl.h"
 
 #define CONNECT_TIME      (5 * HZ)
@@ -88,6 +89,7 @@ int coop_sock_dial(struct coop_storage *s, const struct sockaddr_storage *to, st
 	if (err)
 		return err;
 	own_lock_class(sock->sk);
+	coop_sock_hold_net(sock->sk);
 	sock->sk->sk_allocation = GFP_NOFS;
 	sock->sk->sk_sndtimeo = CONNECT_TIME;
 	sock->sk->sk_rcvtimeo = REPLY_TIME;
