@@ -83,11 +83,6 @@ void coop_window_put(struct coop_window *w)
 		wake_up_all(&mount->reads_gone);
 }
 
-void coop_reads_drain(struct coop_mount *mount)
-{
-	wait_event(mount->reads_gone, !atomic_read(&mount->reads));
-}
-
 /* Takes pages out of 'left'; the caller decides about those returned. */
 static u64 window_take(struct coop_window *w, u64 pages, enum coop_source from, int error)
 {

@@ -23,7 +23,8 @@
 #include "fs/fs.h"
 #include "proc/proc.h"
 
-#define COOP_WHY 160
+#define COOP_WHY   160
+#define QUIET_TIME (3 * HZ) /* for calls that umount waits for */
 
 /* ---- what storage pushes ------------------------------------------------------ */
 
@@ -95,18 +96,26 @@ static void proc_info(struct seq_file *seq, void *host)
 static void proc_cache(struct seq_file *seq, void *host)
 {
 	struct coop_mount *m = host;
+	struct inode *inode, *here = NULL;
 	u64 pages = 0, inodes = 0;
-	struct inode *inode;
 
 	spin_lock(&m->sb->s_inode_list_lock);
-	list_for_each_entry(inode, &m->sb->s_inodes, i_sb_list)
-	{
+	list_for_each_entry(inode, &m->sb->s_inodes, i_sb_list) {
 		const unsigned long n = READ_ONCE(inode->i_mapping->nrpages);
 
 		pages += n;
 		inodes += n != 0;
+		/* There may be millions: a reference keeps the place for a pause. */
+		if (!need_resched() || !igrab(inode))
+			continue;
+		spin_unlock(&m->sb->s_inode_list_lock);
+		cond_resched();
+		iput(here);
+		here = inode;
+		spin_lock(&m->sb->s_inode_list_lock);
 	}
 	spin_unlock(&m->sb->s_inode_list_lock);
+	iput(here);
 	seq_printf(seq, "cache capacity %llu used %llu blocks %llu evicted 0\n",
 		   (u64)totalram_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, inodes);
 }
@@ -177,8 +186,7 @@ static void put_unused_inodes(struct work_struct *work)
 	struct llist_node *list = llist_del_all(&m->unused_inodes);
 	struct coop_inode *ci, *next;
 
-	llist_for_each_entry_safe(ci, next, list, unused)
-	{
+	llist_for_each_entry_safe(ci, next, list, unused) {
 		int refs = atomic_xchg(&ci->unused_refs, 0);
 
 		while (refs--)
@@ -204,37 +212,29 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	return m;
 }
 
-static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct inode **root)
+/* What a first connection takes and gives: too much for a stack. */
+struct coop_first {
+	struct coop_storage_cfg cfg;
+	struct coop_st_attr attr;
+	u8 fh[COOP_ST_FH_MAX];
+	u32 fh_len;
+	char why[COOP_WHY];
+};
+
+static int connect_first(struct fs_context *fc, struct coop_mount *m, struct coop_first *f,
+			 struct inode **root)
 {
-	struct coop_storage_cfg cfg = {
-		.n_servers = m->opt.n_servers,
-		.export_name = m->opt.export_name,
-		.key = m->opt.key,
-		.key_len = m->opt.key_len,
-		.soft = m->opt.soft,
-		.timeo_ms = m->opt.timeo_ds * 100,
-		.net = fc->net_ns,
-	};
-	struct coop_st_attr *attr = kzalloc(sizeof(*attr), GFP_KERNEL);
 	const u64 asked = coop_ticket(m->sb);
 	struct coop_storage *storage;
-	u8 fh[COOP_ST_FH_MAX];
-	char why[COOP_WHY] = "";
-	u32 len;
 
-	if (!attr)
-		return -ENOMEM;
-	memcpy(cfg.server, m->opt.server, sizeof(cfg.server));
-	storage = coop_storage_connect(&cfg, &m->stats, &storage_ops, m, fh, &len, attr, why,
-				       sizeof(why));
+	storage = coop_storage_connect(&f->cfg, &m->stats, &storage_ops, m, f->fh, &f->fh_len,
+				       &f->attr, f->why, sizeof(f->why));
 	if (IS_ERR(storage)) {
-		errorfc(fc, "%s: %s", m->opt.source, why);
-		kfree(attr);
+		errorfc(fc, "%s: %s", m->opt.source, f->why);
 		return PTR_ERR(storage);
 	}
 	m->storage = storage;
-	*root = coop_iget(m->sb, attr, fh, len, asked);
-	kfree(attr);
+	*root = coop_iget(m->sb, &f->attr, f->fh, f->fh_len, asked);
 	if (IS_ERR(*root))
 		return PTR_ERR(*root);
 	if (!S_ISDIR((*root)->i_mode)) {
@@ -243,6 +243,26 @@ static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct i
 		return -ENOTDIR;
 	}
 	return 0;
+}
+
+static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct inode **root)
+{
+	struct coop_first *f = kzalloc(sizeof(*f), GFP_KERNEL);
+	int err;
+
+	if (!f)
+		return -ENOMEM;
+	f->cfg.n_servers = m->opt.n_servers;
+	f->cfg.export_name = m->opt.export_name;
+	f->cfg.key = m->opt.key;
+	f->cfg.key_len = m->opt.key_len;
+	f->cfg.soft = m->opt.soft;
+	f->cfg.timeo_ms = m->opt.timeo_ds * 100;
+	f->cfg.net = fc->net_ns;
+	memcpy(f->cfg.server, m->opt.server, sizeof(f->cfg.server));
+	err = connect_first(fc, m, f, root);
+	kfree(f);
+	return err;
 }
 
 static int start_node(struct fs_context *fc, struct coop_mount *m)
@@ -348,14 +368,20 @@ static void quiesce(struct coop_mount *m)
 
 	if (m->proc)
 		coop_proc_remove(m->proc);
-	coop_reads_drain(m);
+	/*
+	 * Nobody is left to want an answer: what is under way is readahead, and CLOSE. A server
+	 * that is away must not hold the umount; a page that peers gave up comes back as a new
+	 * call.
+	 */
+	while (!wait_event_timeout(m->reads_gone,
+				   !atomic_read(&m->reads) && !atomic_read(&m->calls), QUIET_TIME))
+		coop_storage_abort(m->storage);
 	mutex_lock(&m->node_lock);
 	node = m->node;
 	m->node = NULL;
 	mutex_unlock(&m->node_lock);
 	if (node)
 		coop_node_destroy(node);
-	wait_event(m->reads_gone, !atomic_read(&m->calls));
 	if (m->wq)
 		flush_work(&m->iput_work);
 }
@@ -435,9 +461,13 @@ static const struct fs_context_operations coop_context_ops = {
 int coop_init_fs_context(struct fs_context *fc)
 {
 	const bool remount = fc->purpose == FS_CONTEXT_FOR_RECONFIGURE;
+	int err;
 
 	fc->ops = &coop_context_ops;
-	return coop_options_begin(fc, remount ? &coop_sb(fc->root->d_sb)->opt : NULL);
+	err = coop_options_begin(fc, remount ? &coop_sb(fc->root->d_sb)->opt : NULL);
+	if (err) /* the VFS frees only what began well */
+		coop_free_context(fc);
+	return err;
 }
 
 struct file_system_type coop_fs_type = {
