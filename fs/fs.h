@@ -61,9 +61,9 @@ struct coop_mount {
 	struct llist_head
 		unused_inodes; /* inodes that serving is done with: iput() may sleep long */
 	struct work_struct iput_work;
-	atomic_t reads; /* windows that are being read (read.c) */
-	wait_queue_head_t reads_gone;
-	atomic_t calls; /* that hold an inode and nobody waits for; reads_gone tells of them too */
+	atomic_t reads;               /* windows that are being read (read.c) */
+	wait_queue_head_t reads_gone; /* umount waits for reads and calls */
+	atomic_t calls;               /* that hold an inode and nobody waits for */
 	struct mutex node_lock; /* between the daemon's pushes and the node's coming and going */
 	atomic64_t clock;       /* of tickets, see coop_ticket() */
 	spinlock_t files_lock;
@@ -99,7 +99,7 @@ struct coop_inode {
 	atomic_t unused_refs;
 };
 
-enum coop_inode_flag { /* bits of coop_inode.flags */
+enum coop_inode_flag {                /* bits of coop_inode.flags */
 		       COOP_I_STALE,  /* somebody else changed the content that pages are of */
 		       COOP_I_LOOKUP, /* directory: its entries are being looked up one by one */
 		       COOP_I_WROTE,  /* a close has something to commit */
@@ -113,8 +113,8 @@ struct coop_file {
 	struct inode *inode;     /* whoever has a reference to this has one to the inode */
 	const struct cred *cred; /* of the opener, for opening again */
 	u64 open_id;
-	u32 flags; /* enum coop_st_open_flag */
-	int error; /* of re-opening, after the daemon lost the session */
+	u32 flags;     /* enum coop_st_open_flag */
+	int error;     /* of re-opening, after the daemon lost the session */
 	u32 reopening; /* coop_mount.reopenings that it was part of */
 	/*
 	 * The same file with the other meaning of O_APPEND, which fcntl() changes and storage
@@ -194,6 +194,8 @@ static inline u64 coop_ticket(struct super_block *sb)
 }
 /* Attributes that storage returned. Any context: pages of another content are only marked. */
 void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked);
+/* A name of the inode went, or its last one. */
+void coop_attr_unlinked(struct inode *inode, bool last);
 /* After coop_change_end() or coop_change_end_alone(): what our own change led to. */
 void coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr);
 /* The attributes are not to be believed any more. */
@@ -276,6 +278,11 @@ void coop_write_exit(void);
 ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to);
 ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from);
 vm_fault_t coop_page_mkwrite(struct vm_fault *vmf);
+/*
+ * The end of the file is about to move on from 'end': what stores through a mapping left behind it
+ * in its page goes. i_rwsem is held, no folio lock.
+ */
+void coop_clear_behind(struct address_space *mapping, loff_t end);
 
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;
@@ -292,8 +299,6 @@ int coop_read_locked(struct coop_file *f, struct folio *folio);
  * Every byte is counted once: peer or storage when it arrives, buffer when it is read again.
  */
 void coop_account_read(struct inode *inode, size_t bytes, u64 us);
-/* Waits until no read is under way: before the node, the wq and the storage connection go. */
-void coop_reads_drain(struct coop_mount *mount);
 /* Whoever is about to change bytes or validity of pages says so first. */
 static inline void coop_content_changes(struct coop_inode *ci)
 {

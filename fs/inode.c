@@ -136,6 +136,8 @@ struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr,
 		coop_attr_learn(inode, attr, asked);
 		unlock_new_inode(inode);
 	} else if (inode_wrong_type(inode, attr->mode)) {
+		/* Its identity was used again: who has it keeps it, nobody finds it any more. */
+		remove_inode_hash(inode);
 		iput(inode);
 		return ERR_PTR(-ESTALE);
 	} else {
@@ -238,6 +240,18 @@ void coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr)
 	spin_unlock(&ci->lock);
 }
 
+void coop_attr_unlinked(struct inode *inode, bool last)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	spin_lock(&ci->lock);
+	if (last)
+		clear_nlink(inode);
+	else if (inode->i_nlink)
+		drop_nlink(inode);
+	spin_unlock(&ci->lock);
+}
+
 void coop_attr_expire(struct inode *inode)
 {
 	WRITE_ONCE(coop_i(inode)->attr_until, jiffies - 1);
@@ -282,7 +296,9 @@ int coop_revalidate(struct inode *inode, bool force)
 	if (!force && attr_fresh(inode))
 		return 0;
 	if (force && S_ISREG(inode->i_mode)) {
-		long left = wait_event_killable_timeout(ci->quiet, !READ_ONCE(ci->changes), HZ);
+		/* Once there is no version reads ask for none, and there is nothing to learn. */
+		long left = wait_event_killable_timeout(
+			ci->quiet, !READ_ONCE(ci->changes) || !READ_ONCE(ci->version), HZ);
 
 		if (left < 0)
 			return left;

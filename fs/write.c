@@ -19,6 +19,7 @@
 #include <linux/mempool.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/writeback.h>
 
@@ -101,6 +102,23 @@ static void range_dirty(struct folio *folio, size_t from, size_t to)
 
 /* ---- write(2) ------------------------------------------------------------------------- */
 
+void coop_clear_behind(struct address_space *mapping, loff_t end)
+{
+	const size_t from = end & ~PAGE_MASK;
+	struct folio *folio = from ? coop_filemap_peek(mapping, end >> PAGE_SHIFT) : NULL;
+
+	if (!folio)
+		return;
+	folio_lock(folio);
+	/* A clean one has zeros there: no store can reach it before page_mkwrite. */
+	if (folio->mapping == mapping && folio_test_dirty(folio)) {
+		folio_wait_writeback(folio);
+		folio_zero_segment(folio, from, folio_size(folio));
+	}
+	folio_unlock(folio);
+	folio_put(folio);
+}
+
 static int make_uptodate(struct coop_file *f, struct folio *folio)
 {
 	const int err = coop_read_locked(f, folio);
@@ -122,6 +140,8 @@ static int coop_write_begin(struct file *file, struct address_space *mapping, lo
 	struct page *page;
 	int err;
 
+	if (pos > i_size_read(inode))
+		coop_clear_behind(mapping, i_size_read(inode));
 	for (;;) {
 		page = grab_cache_page_write_begin(mapping, pos >> PAGE_SHIFT);
 		if (!page)
@@ -150,8 +170,9 @@ static int coop_write_begin(struct file *file, struct address_space *mapping, lo
 	return 0;
 }
 
-static void stamp(struct inode *inode)
+static void stamp_locked(struct inode *inode)
 {
+	lockdep_assert_held(&coop_i(inode)->lock);
 	ktime_get_coarse_real_ts64(&inode->i_mtime);
 	inode->i_ctime = inode->i_mtime;
 }
@@ -175,7 +196,7 @@ static int coop_write_end(struct file *file, struct address_space *mapping, loff
 		spin_lock(&ci->lock);
 		if (pos + copied > i_size_read(inode))
 			i_size_write(inode, pos + copied);
-		stamp(inode);
+		stamp_locked(inode);
 		spin_unlock(&ci->lock);
 	}
 	folio_unlock(folio);
@@ -189,6 +210,7 @@ vm_fault_t coop_page_mkwrite(struct vm_fault *vmf)
 {
 	struct folio *folio = page_folio(vmf->page);
 	struct inode *inode = file_inode(vmf->vma->vm_file);
+	struct coop_inode *ci = coop_i(inode);
 	vm_fault_t result = VM_FAULT_LOCKED;
 
 	sb_start_pagefault(inode->i_sb);
@@ -199,9 +221,11 @@ vm_fault_t coop_page_mkwrite(struct vm_fault *vmf)
 		goto out;
 	}
 	folio_wait_writeback(folio);
-	coop_content_changes(coop_i(inode));
+	coop_content_changes(ci);
 	range_dirty(folio, 0, folio_size(folio));
-	stamp(inode);
+	spin_lock(&ci->lock);
+	stamp_locked(inode);
+	spin_unlock(&ci->lock);
 out:
 	sb_end_pagefault(inode->i_sb);
 	return result;
@@ -233,12 +257,12 @@ void coop_changes_settled(struct list_head *settled)
 	}
 }
 
-/* The call may be NULL: there was no memory for it. */
-static void write_ended(struct coop_write *w, struct coop_call *call)
+static void write_done(struct coop_call *call)
 {
+	struct coop_write *w = call->owner;
 	struct inode *inode = w->inode;
 	struct coop_mount *m = coop_sb(inode->i_sb);
-	const int err = call ? call->error : -ENOMEM;
+	const int err = call->error;
 	LIST_HEAD(settled);
 
 	/* From coop_change_end() on another reply may end this one, with its references. */
@@ -254,29 +278,22 @@ static void write_ended(struct coop_write *w, struct coop_call *call)
 	coop_changes_settled(&settled);
 	if (!err)
 		coop_attr_ours(inode, &call->res.attr);
-	if (call)
-		coop_call_put(call);
+	coop_call_put(call);
 	coop_iput_later(inode);
 	coop_calls_end(m);
-}
-
-static void write_done(struct coop_call *call)
-{
-	write_ended(call->owner, call);
 }
 
 static void write_submit(struct coop_write *w)
 {
 	struct coop_inode *ci = coop_i(w->inode);
 	struct coop_mount *m = coop_sb(w->inode->i_sb);
-	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_WRITE);
+	struct coop_call *call;
 
+	/* The bytes are nowhere else: no memory now is no reason to lose them. */
+	while (!(call = coop_call_alloc(m->storage, COOP_ST_WRITE)))
+		memalloc_retry_wait(GFP_NOFS);
 	coop_calls_begin(m);
 	coop_change_begin(ci);
-	if (!call) {
-		write_ended(w, NULL);
-		return;
-	}
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = w->file->open_id;
@@ -332,14 +349,17 @@ static int add_folio(struct page *page, struct writeback_control *wbc, void *dat
 		/* Stores behind the end of the file are nobody's. */
 		folio_zero_segment(folio, to, folio_size(folio));
 	}
-	if (!b->file)
+	if (!b->file) {
+		/* The bytes are lost, but here they are still: of no version. */
 		mapping_set_error(folio->mapping, -EIO);
-	if (from >= to || !b->file) {
-		folio_unlock(folio);
-		return 0;
+		coop_content_unproved(coop_i(inode));
 	}
 	folio_start_writeback(folio);
 	folio_unlock(folio);
+	if (from >= to || !b->file) {
+		folio_end_writeback(folio); /* it is not tagged as dirty any more */
+		return 0;
+	}
 	if (b->write &&
 	    (b->write->n == WRITE_PAGES || b->write->pos + b->write->bytes != start + (loff_t)from))
 		batch_submit(b);
