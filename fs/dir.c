@@ -80,6 +80,7 @@ static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsi
 static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 {
 	struct inode *inode, *now, *dir;
+	struct name_snapshot name;
 	struct dentry *parent;
 	bool same;
 
@@ -93,7 +94,10 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	parent = dget_parent(dentry);
 	dir = d_inode(parent);
 	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
-	now = ask_name(dir, &dentry->d_name);
+	/* A rename may be under way; the sender reads the name long after we looked. */
+	take_dentry_name_snapshot(&name, dentry);
+	now = ask_name(dir, &name.name);
+	release_dentry_name_snapshot(&name);
 	dput(parent);
 	if (IS_ERR(now))
 		return PTR_ERR(now) == -ENOENT || PTR_ERR(now) == -ESTALE ? 0 : PTR_ERR(now);
@@ -312,10 +316,7 @@ static int remove_name(struct inode *dir, struct dentry *dentry, u16 op)
 			d_drop(dentry);
 		return err;
 	}
-	if (op == COOP_ST_RMDIR)
-		clear_nlink(inode);
-	else if (inode->i_nlink)
-		drop_nlink(inode);
+	coop_attr_unlinked(inode, op == COOP_ST_RMDIR);
 	coop_attr_expire(inode);
 	coop_entry_seen(dentry); /* a negative one, if the VFS keeps it */
 	return 0;
@@ -358,12 +359,8 @@ static int coop_rename(struct user_namespace *ns, struct inode *from, struct den
 	if (err)
 		return err;
 	if (target) {
-		if (!(flags & RENAME_EXCHANGE) && target->i_nlink) {
-			if (S_ISDIR(target->i_mode))
-				clear_nlink(target);
-			else
-				drop_nlink(target);
-		}
+		if (!(flags & RENAME_EXCHANGE))
+			coop_attr_unlinked(target, S_ISDIR(target->i_mode));
 		coop_attr_expire(target);
 	}
 	coop_attr_expire(d_inode(old));

@@ -130,8 +130,10 @@ static void prime(struct file *file, const struct coop_st_body *e, u64 asked)
 
 static bool name_is_sane(const struct coop_st_bytes *name)
 {
-	return name->len && name->len <= COOP_ST_NAME_MAX && !memchr(name->p, '/', name->len) &&
-	       !memchr(name->p, 0, name->len);
+	const bool dots = name->len <= 2 && !memcmp(name->p, "..", name->len); /* ours to say */
+
+	return name->len && name->len <= COOP_ST_NAME_MAX && !dots &&
+	       !memchr(name->p, '/', name->len) && !memchr(name->p, 0, name->len);
 }
 
 /* Hands out what is in the buffer. 1: the reader has enough; 0: used up; -errno. */

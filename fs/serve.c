@@ -72,8 +72,9 @@ static u64 serve_lookup(void *host, const struct coop_fid *fid, u64 version,
 	}
 	served->inode = inode;
 	served->version = version;
-	/* Before any page is looked at; the lock of content_is() orders the two. */
+	/* Before any page is looked at; pairs with smp_mb__after_atomic() of who changes one. */
 	served->change = atomic64_read(&coop_i(inode)->change);
+	smp_rmb();
 	if (!S_ISREG(inode->i_mode) || !content_is(coop_i(inode), version, size)) {
 		coop_iput_later(inode);
 		kfree(served);
