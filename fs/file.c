@@ -128,9 +128,13 @@ static void send_close(struct coop_file *f, bool wait)
 	call->arg.fh.len = coop_i(inode)->fh_len;
 	call->arg.open_id = f->open_id;
 	if (wait) {
-		if (!coop_call_run(call))
+		const int err = coop_call_run(call);
+
+		if (!err)
 			coop_attr_learn(inode, &call->res.attr, asked);
 		coop_call_put(call);
+		if (err == -ERESTARTSYS) /* killed, perhaps before it left */
+			send_close(f, false);
 		return;
 	}
 	ihold(inode);
@@ -363,6 +367,7 @@ static void reopen(struct coop_mount *m, struct coop_file *f)
 		WRITE_ONCE(f->error, -ENOMEM);
 		coop_file_put(f);
 		coop_iput_later(&ci->vfs);
+		coop_calls_end(m);
 		return;
 	}
 	coop_call_cred(call, f->cred);
@@ -373,11 +378,10 @@ static void reopen(struct coop_mount *m, struct coop_file *f)
 	call->again = true;
 	call->owner = f;
 	call->done = reopened;
-	coop_calls_begin(m);
 	coop_call_submit(call);
 }
 
-/* The next one that this reopening has not had, with references to it and its inode. */
+/* The next one that this reopening has not had; with references to it, its inode and the mount. */
 static struct coop_file *next_to_reopen(struct coop_mount *m, u32 reopening)
 {
 	struct coop_file *f, *found = NULL;
@@ -392,6 +396,7 @@ static struct coop_file *next_to_reopen(struct coop_mount *m, u32 reopening)
 		/* Who closes it has the inode until it is off this list. */
 		if (refcount_inc_not_zero(&f->refs)) {
 			ihold(f->inode);
+			coop_calls_begin(m);
 			found = f;
 		}
 	}
@@ -413,16 +418,25 @@ void coop_files_reopen(struct coop_mount *m)
 
 /* ---- what the VFS calls ------------------------------------------------------------------ */
 
+static int commit_wrote(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+	int err = test_and_clear_bit(COOP_I_WROTE, &ci->flags) ? coop_commit(inode) : 0;
+
+	if (err)
+		set_bit(COOP_I_WROTE, &ci->flags);
+	return err;
+}
+
 static int coop_flush(struct file *file, fl_owner_t id)
 {
 	struct inode *inode = file_inode(file);
-	int err = 0;
+	int err;
 
 	if (!(file->f_mode & FMODE_WRITE))
 		return 0;
 	filemap_write_and_wait(inode->i_mapping);
-	if (test_and_clear_bit(COOP_I_WROTE, &coop_i(inode)->flags))
-		err = coop_commit(inode);
+	err = commit_wrote(inode);
 	/* Not advanced: an fsync through another descriptor tells it, too. */
 	return err ?: filemap_check_wb_err(inode->i_mapping, file->f_wb_err);
 }
@@ -433,8 +447,10 @@ static int coop_release(struct inode *inode, struct file *file)
 	const bool writer = file->f_mode & FMODE_WRITE;
 
 	/* What a mapping dirtied after the last close needs an open file to go out by. */
-	if (writer)
+	if (writer) {
 		filemap_write_and_wait(inode->i_mapping);
+		commit_wrote(inode);
+	}
 	if (refcount_dec_and_test(&f->refs))
 		file_gone(f, writer);
 	return 0;
@@ -443,17 +459,14 @@ static int coop_release(struct inode *inode, struct file *file)
 static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 {
 	struct inode *inode = file_inode(file);
-	int err = file_write_and_wait_range(file, start, end);
+	int err = file_write_and_wait_range(file, start, end), told;
 
 	if (err)
 		return err;
-	clear_bit(COOP_I_WROTE, &coop_i(inode)->flags);
-	err = coop_commit(inode);
-	if (err) {
-		set_bit(COOP_I_WROTE, &coop_i(inode)->flags);
-		return err;
-	}
-	return file_check_and_advance_wb_err(file);
+	set_bit(COOP_I_WROTE, &coop_i(inode)->flags);
+	err = commit_wrote(inode);
+	told = file_check_and_advance_wb_err(file);
+	return err ?: told;
 }
 
 static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
