@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * coop-pattern - files whose every 8 bytes say where they belong.
+ *
+ * A word of file number F, version V, at byte B is F << 48 | V << 32 | B / 8. So
+ * a wrong page does not only differ: it names the file, the version and the place
+ * that it came from, which tells a stale page from one of another file and from
+ * one that was never written.
+ *
+ *   coop-pattern [options] write DIR FIRST LAST BYTES VERSION
+ *   coop-pattern [options] check DIR FIRST LAST BYTES VERSION
+ *   coop-pattern [options] rewrite DIR FIRST LAST BYTES STATE
+ *   coop-pattern [options] watch DIR FIRST LAST BYTES STATE
+ *
+ * Files are DIR/FIRST to DIR/LAST, named by their numbers. rewrite gives them ever
+ * new versions and says so in the file STATE; watch reads meanwhile, on another
+ * mount: from an open to the close no page may be older than what was closed before
+ * the open, nor newer than what was begun before the close, nor a mix.
+ *
+ *   -m read|mmap|direct   how (read)
+ *   -r N                  rounds (1)
+ *   -d                    drops each file's pages from the cache before each round
+ *   -f                    fsync before close
+ *   -e                    an error ends it with status 3, else with 2
+ *
+ * Status: 0 all right, 1 wrong bytes, 2 usage or an error.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PAGE  4096u
+#define CHUNK (256u * 1024)
+#define FILES 64 /* of rewrite and watch */
+
+enum status { RIGHT, WRONG, FAILED, IO_ERROR };
+enum how { READ, MMAP, DIRECT };
+
+static struct {
+	enum how how;
+	unsigned int rounds;
+	bool drop, sync;
+	int io_error;
+} opt = {.rounds = 1, .io_error = FAILED};
+
+/* What rewrite has begun and what it has closed, of each file. */
+struct state {
+	_Atomic uint32_t begun[FILES], closed[FILES];
+	_Atomic uint32_t over;
+};
+
+struct file {
+	const char *dir;
+	unsigned int number;
+	uint64_t bytes;
+};
+
+static uint8_t *buffer; /* CHUNK bytes, aligned for O_DIRECT */
+
+static int failed(const struct file *f, const char *what)
+{
+	fprintf(stderr, "coop-pattern: %s/%u: %s: %s\n", f->dir, f->number, what, strerror(errno));
+	return opt.io_error;
+}
+
+static uint64_t word(unsigned int file, uint32_t version, uint64_t at)
+{
+	return (uint64_t)file << 48 | (uint64_t)(version & 0xffff) << 32 | (at / 8 & 0xffffffff);
+}
+
+static void fill(uint8_t *to, const struct file *f, uint32_t version, uint64_t at, size_t n)
+{
+	for (size_t i = 0; i < n; i += 8) {
+		const uint64_t w = word(f->number, version, at + i);
+
+		memcpy(to + i, &w, n - i < 8 ? n - i : 8);
+	}
+}
+
+/* 'page' is all zero: a hole, or never filled. */
+static int complain(const struct file *f, uint64_t at, uint64_t got, uint64_t wanted)
+{
+	fprintf(stderr,
+		"coop-pattern: %s/%u at %" PRIu64 ": wanted %016" PRIx64 ", got %016" PRIx64
+		" (file %u version %u at %" PRIu64 ")%s\n",
+		f->dir, f->number, at, wanted, got, (unsigned int)(got >> 48),
+		(unsigned int)(got >> 32 & 0xffff), (got & 0xffffffff) * 8, got ? "" : ": zero");
+	return WRONG;
+}
+
+/* Of one page's bytes: each of one version from oldest to newest, the same in all of them. */
+static int judge(const uint8_t *p, const struct file *f, uint64_t at, size_t n, uint32_t oldest,
+		 uint32_t newest)
+{
+	uint64_t first = 0;
+	uint32_t version;
+
+	memcpy(&first, p, n < 8 ? n : 8);
+	version = n < 8 ? oldest : first >> 32 & 0xffff;
+	if ((uint16_t)(version - oldest) > (uint16_t)(newest - oldest))
+		return complain(f, at, first, word(f->number, oldest, at));
+	for (size_t i = 0; i < n; i += 8) {
+		const size_t bytes = n - i < 8 ? n - i : 8;
+		uint64_t wanted = word(f->number, version, at + i), got = 0;
+
+		if (!memcmp(p + i, &wanted, bytes))
+			continue;
+		memcpy(&got, p + i, bytes);
+		return complain(f, at + i, got, wanted);
+	}
+	return RIGHT;
+}
+
+static int judge_all(const uint8_t *p, const struct file *f, uint64_t at, size_t n, uint32_t oldest,
+		     uint32_t newest)
+{
+	for (size_t i = 0; i < n; i += PAGE) {
+		const size_t bytes = n - i < PAGE ? n - i : PAGE;
+		const int bad = judge(p + i, f, at + i, bytes, oldest, newest);
+
+		if (bad)
+			return bad;
+	}
+	return RIGHT;
+}
+
+static int open_file(const struct file *f, int flags)
+{
+	char path[4096];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%u", f->dir, f->number);
+	fd = open(path, flags | (opt.how == DIRECT ? O_DIRECT : 0), 0644);
+	if (fd < 0)
+		return -failed(f, "open");
+	return fd;
+}
+
+/* ---- writing ------------------------------------------------------------------------ */
+
+static int put_bytes(int fd, const struct file *f, uint32_t version)
+{
+	if (opt.how == MMAP) {
+		void *p = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+		if (p == MAP_FAILED)
+			return failed(f, "mmap");
+		fill(p, f, version, 0, f->bytes);
+		munmap(p, f->bytes);
+		return RIGHT;
+	}
+	for (uint64_t at = 0; at < f->bytes; at += CHUNK) {
+		const size_t n = f->bytes - at < CHUNK ? f->bytes - at : CHUNK;
+
+		fill(buffer, f, version, at, n);
+		if (pwrite(fd, buffer, n, at) != (ssize_t)n)
+			return failed(f, "write");
+	}
+	return RIGHT;
+}
+
+static int write_file(const struct file *f, uint32_t version)
+{
+	int fd = open_file(f, O_RDWR | O_CREAT), bad = RIGHT;
+
+	if (fd < 0)
+		return -fd;
+	if (ftruncate(fd, f->bytes))
+		bad = failed(f, "truncate");
+	if (!bad)
+		bad = put_bytes(fd, f, version);
+	if (!bad && opt.sync && fsync(fd))
+		bad = failed(f, "fsync");
+	if (close(fd) && !bad)
+		bad = failed(f, "close");
+	return bad;
+}
+
+/* ---- reading ------------------------------------------------------------------------- */
+
+/* How far it was right; the caller has read on only after that was so. */
+static int get_bytes(int fd, const struct file *f, const _Atomic uint32_t *begun, uint32_t oldest,
+		     uint32_t newest)
+{
+	for (uint64_t at = 0; at < f->bytes; at += CHUNK) {
+		const size_t n = f->bytes - at < CHUNK ? f->bytes - at : CHUNK;
+		const ssize_t got = pread(fd, buffer, CHUNK, at);
+		int bad;
+
+		if (got < 0)
+			return failed(f, "read");
+		if (got != (ssize_t)n) {
+			fprintf(stderr, "coop-pattern: %s/%u at %" PRIu64 ": %zd bytes of %zu\n",
+				f->dir, f->number, at, got, n);
+			return WRONG;
+		}
+		bad = judge_all(buffer, f, at, n, oldest, begun ? *begun : newest);
+		if (bad)
+			return bad;
+	}
+	return RIGHT;
+}
+
+static int get_mapped(int fd, const struct file *f, const _Atomic uint32_t *begun, uint32_t oldest,
+		      uint32_t newest)
+{
+	const uint8_t *p = mmap(NULL, f->bytes, PROT_READ, MAP_SHARED, fd, 0);
+	int bad = RIGHT;
+
+	if (p == MAP_FAILED)
+		return failed(f, "mmap");
+	for (uint64_t at = 0; at < f->bytes && !bad; at += PAGE) {
+		const size_t n = f->bytes - at < PAGE ? f->bytes - at : PAGE;
+
+		memcpy(buffer, p + at, n);
+		bad = judge(buffer, f, at, n, oldest, begun ? *begun : newest);
+	}
+	munmap((void *)p, f->bytes);
+	return bad;
+}
+
+static int check_file(const struct file *f, const _Atomic uint32_t *begun, uint32_t oldest,
+		      uint32_t newest)
+{
+	struct stat st;
+	int fd, bad;
+
+	fd = open_file(f, O_RDONLY);
+	if (fd < 0)
+		return -fd;
+	if (opt.drop)
+		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	if (fstat(fd, &st)) {
+		bad = failed(f, "stat");
+	} else if ((uint64_t)st.st_size != f->bytes) {
+		fprintf(stderr, "coop-pattern: %s/%u: %jd bytes, not %" PRIu64 "\n", f->dir,
+			f->number, (intmax_t)st.st_size, f->bytes);
+		bad = WRONG;
+	} else if (opt.how == MMAP) {
+		bad = get_mapped(fd, f, begun, oldest, newest);
+	} else {
+		bad = get_bytes(fd, f, begun, oldest, newest);
+	}
+	close(fd);
+	return bad;
+}
+
+/* ---- what is asked for ----------------------------------------------------------------- */
+
+static struct state *map_state(const char *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT, 0644);
+	void *p = MAP_FAILED;
+
+	if (fd >= 0 && !ftruncate(fd, sizeof(struct state)))
+		p = mmap(NULL, sizeof(struct state), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED) {
+		fprintf(stderr, "coop-pattern: %s: %s\n", path, strerror(errno));
+		exit(FAILED);
+	}
+	close(fd);
+	return p;
+}
+
+static int rewrite_one(struct state *s, const struct file *f)
+{
+	const uint32_t version = s->closed[f->number % FILES] + 1;
+	int bad;
+
+	s->begun[f->number % FILES] = version;
+	bad = write_file(f, version);
+	if (!bad)
+		s->closed[f->number % FILES] = version;
+	return bad;
+}
+
+static int watch_one(struct state *s, const struct file *f)
+{
+	return check_file(f, &s->begun[f->number % FILES], s->closed[f->number % FILES], 0);
+}
+
+static int usage(void)
+{
+	fprintf(stderr, "usage: coop-pattern [-m read|mmap|direct] [-r ROUNDS] [-d] [-f] [-e] "
+			"write|check|rewrite|watch DIR FIRST LAST BYTES VERSION|STATE\n");
+	return FAILED;
+}
+
+static int parse_options(int argc, char **argv)
+{
+	static const char *const hows[] = {"read", "mmap", "direct"};
+	int c, i;
+
+	while ((c = getopt(argc, argv, "m:r:dfe")) != -1) {
+		switch (c) {
+		case 'm':
+			for (i = 0; i < 3 && strcmp(optarg, hows[i]); i++)
+				;
+			if (i == 3)
+				return usage();
+			opt.how = i;
+			break;
+		case 'r':
+			opt.rounds = strtoul(optarg, NULL, 10);
+			break;
+		case 'd':
+			opt.drop = true;
+			break;
+		case 'f':
+			opt.sync = true;
+			break;
+		case 'e':
+			opt.io_error = IO_ERROR;
+			break;
+		default:
+			return usage();
+		}
+	}
+	return argc - optind == 6 ? 0 : usage();
+}
+
+int main(int argc, char **argv)
+{
+	struct state *state = NULL;
+	unsigned int first, last;
+	uint32_t version = 0;
+	struct file f;
+	char **arg, what;
+	int bad = parse_options(argc, argv);
+
+	if (bad)
+		return bad;
+	arg = argv + optind;
+	what = !strcmp(arg[0], "watch") ? 's' : arg[0][0];
+	f.dir = arg[1];
+	first = strtoul(arg[2], NULL, 10);
+	last = strtoul(arg[3], NULL, 10);
+	f.bytes = strtoull(arg[4], NULL, 10);
+	if (!strchr("wcrs", what) || first > last || last > 0xffff || !f.bytes)
+		return usage();
+	if (what == 'r' || what == 's')
+		state = map_state(arg[5]);
+	else
+		version = strtoul(arg[5], NULL, 10);
+	buffer = mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (buffer == MAP_FAILED)
+		return FAILED;
+	for (unsigned int round = 0; round < opt.rounds && !bad; round++) {
+		for (f.number = first; f.number <= last && !bad; f.number++) {
+			if (what == 'w')
+				bad = write_file(&f, version);
+			else if (what == 'c')
+				bad = check_file(&f, NULL, version, version);
+			else if (what == 'r')
+				bad = rewrite_one(state, &f);
+			else
+				bad = watch_one(state, &f);
+		}
+		/* Who watches goes on for as long as there is something to see. */
+		if (what == 's' && !state->over && round + 1 == opt.rounds)
+			round--;
+	}
+	if (what == 'r')
+		state->over = 1;
+	return bad;
+}
