@@ -50,11 +50,8 @@ arena::~arena()
 	::close(fd_);
 }
 
-// Where the kernel cannot, or there is no memory, the first access faults.
-void arena::populate(std::uint32_t frame)
+void arena::now_present(std::uint32_t frame)
 {
-	(void)::madvise(base_ + std::size_t{frame} * frame_bytes_, frame_bytes_,
-			MADV_POPULATE_WRITE);
 	if (!present_[frame].exchange(true, std::memory_order_relaxed))
 		frames_present_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -65,18 +62,26 @@ void arena::make_present(std::uint32_t frame)
 	(void)::fallocate(fd_, FALLOC_FL_KEEP_SIZE,
 			  static_cast<off_t>(std::size_t{frame} * frame_bytes_),
 			  static_cast<off_t>(frame_bytes_));
-	populate(frame);
+	// Where the kernel cannot, or there is no memory, the first access faults.
+	(void)::madvise(base_ + std::size_t{frame} * frame_bytes_, frame_bytes_,
+			MADV_POPULATE_WRITE);
+	now_present(frame);
 }
 
 void arena::prefault(std::uint32_t frames)
 {
 	const sched_param none{};
 	(void)::sched_setscheduler(0, SCHED_IDLE, &none);
-	// By faults only: preempted inside fallocate, this thread would keep the lock of the file
-	// from readers until the processor is idle again.
-	for (std::uint32_t frame = 0; frame < frames && !stop_.load(); frame++)
-		if (!present_[frame].load(std::memory_order_relaxed))
-			populate(frame);
+	const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+	// A call a page: preempted in the midst of a frame, this thread would keep the lock of the
+	// file (fallocate) or of the process' mappings from everybody until the processor is idle
+	// again, which has been seconds.
+	for (std::uint32_t frame = 0; frame < frames && !stop_.load(); frame++) {
+		std::byte *const at = base_ + std::size_t{frame} * frame_bytes_;
+		for (std::size_t done = 0; done < frame_bytes_ && !present_[frame]; done += page)
+			(void)::madvise(at + done, page, MADV_POPULATE_WRITE);
+		now_present(frame);
+	}
 }
 
 void arena::punch(std::size_t at, std::size_t length)

@@ -46,7 +46,7 @@ public:
 	void punch(std::size_t at, std::size_t length);
 
 private:
-	void populate(std::uint32_t frame);
+	void now_present(std::uint32_t frame);
 	void make_present(std::uint32_t frame);
 	void prefault(std::uint32_t frames);
 
