@@ -24,6 +24,12 @@
 
 #include "fs/fs.h"
 
+/* Storage's proofs, as against numbers that it gave out once because it had none. */
+static bool proven(u64 version)
+{
+	return version && !(version >> 63);
+}
+
 static void unproved_locked(struct coop_inode *ci)
 {
 	lockdep_assert_held(&ci->lock);
@@ -31,6 +37,7 @@ static void unproved_locked(struct coop_inode *ci)
 	ci->mixed++;
 	ci->version = 0;
 	ci->n_openers = 0;
+	wake_up_all(&ci->quiet); /* who waits to learn about others reads without a version now */
 }
 
 void coop_content_unproved(struct coop_inode *ci)
@@ -40,12 +47,33 @@ void coop_content_unproved(struct coop_inode *ci)
 	spin_unlock(&ci->lock);
 }
 
+void coop_content_mixes(struct coop_inode *ci)
+{
+	spin_lock(&ci->lock);
+	if (!ci->version)
+		ci->mixed++;
+	spin_unlock(&ci->lock);
+}
+
+/*
+ * Pages of no version, and no change of ours since 'seen': did others change the file? Numbers
+ * that are no proof differ without that; but where the end has moved, the last page is wrong.
+ */
+static bool others_changed(const struct coop_inode *ci, const struct coop_st_attr *attr)
+{
+	if (!ci->vfs.i_mapping->nrpages || attr->version == ci->seen)
+		return false;
+	return attr->size != ci->seen_size || (proven(attr->version) && proven(ci->seen));
+}
+
 void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr)
 {
 	lockdep_assert_held(&ci->lock);
 	/* What storage saw may be in the middle of our own changes; their replies will tell. */
 	if (ci->changes)
 		return;
+	if (!ci->version && others_changed(ci, attr))
+		set_bit(COOP_I_STALE, &ci->flags);
 	ci->seen = attr->version;
 	ci->seen_size = attr->size;
 	if (ci->version == attr->version)
@@ -122,6 +150,14 @@ void coop_change_begin(struct coop_inode *ci)
 	spin_unlock(&ci->lock);
 }
 
+/* Our change led on from another version than ours: if both are proofs, somebody wrote between. */
+static void led_from_locked(struct coop_inode *ci, u64 before)
+{
+	lockdep_assert_held(&ci->lock);
+	if (before != ci->version && proven(before) && proven(ci->version))
+		set_bit(COOP_I_STALE, &ci->flags);
+}
+
 /*
  * One fewer is under way; what storage has now is after 'res'. What nothing is left to wait for
  * goes to 'settled'.
@@ -129,10 +165,14 @@ void coop_change_begin(struct coop_inode *ci)
 static void change_done_locked(struct coop_inode *ci, const struct coop_st_body *res,
 			       struct list_head *settled)
 {
+	struct coop_change *p;
+
 	lockdep_assert_held(&ci->lock);
 	/* Replies to what was asked before now are older than this change. */
 	ci->believed = coop_ticket(ci->vfs.i_sb);
 	if (!--ci->changes) {
+		list_for_each_entry(p, &ci->pending, link)
+			led_from_locked(ci, p->known ? p->before : 0);
 		if (!list_empty(&ci->pending))
 			unproved_locked(ci);
 		wake_up_all(&ci->quiet);
@@ -190,6 +230,8 @@ static u64 alone_locked(struct coop_inode *ci, const struct coop_st_body *res)
 	const u64 version = ci->version;
 	const bool follows = res && version && res->before == version && ci->changes == 1;
 
+	if (res && ci->changes == 1)
+		led_from_locked(ci, res->before);
 	unproved_locked(ci);
 	return follows ? version : 0;
 }
@@ -223,9 +265,9 @@ void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, 
 	if (truncate) {
 		const loff_t old = i_size_read(inode);
 
-		truncate_setsize(inode, res->attr.size);
 		if (res->attr.size > old)
-			pagecache_isize_extended(inode, old, res->attr.size);
+			coop_clear_behind(inode->i_mapping, old);
+		truncate_setsize(inode, res->attr.size);
 	} else if (local) {
 		err = invalidate_inode_pages2_range(inode->i_mapping, from >> PAGE_SHIFT,
 						    to >> PAGE_SHIFT);
@@ -260,13 +302,43 @@ void coop_unstable_add(struct inode *inode, u64 verifier)
 	__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
 }
 
+/* By storage, which has forgotten what it could not write; after other errors it is asked again. */
+static bool answered(int err)
+{
+	return err == -EIO || err == -ENOSPC || err == -EDQUOT || err == -EROFS;
+}
+
+/* err: what was covered is lost. By the mapping's error every open file hears of it, once. */
+static int commit_ended(struct coop_inode *ci, u64 covered, int err)
+{
+	spin_lock(&ci->lock);
+	if (ci->unstable == covered)
+		ci->unstable = 0;
+	spin_unlock(&ci->lock);
+	mapping_set_error(ci->vfs.i_mapping, err);
+	return err;
+}
+
+/* Who has it open could not open it again, so nobody can ask what has become of their writes. */
+static bool cut_off(struct coop_inode *ci)
+{
+	struct coop_file *f;
+	bool cut;
+
+	spin_lock(&ci->lock);
+	cut = !list_empty(&ci->files);
+	list_for_each_entry(f, &ci->files, link)
+		cut = cut && READ_ONCE(f->error);
+	spin_unlock(&ci->lock);
+	return cut;
+}
+
 int coop_commit(struct inode *inode)
 {
 	struct coop_inode *ci = coop_i(inode);
 	u64 covered, verifier;
 	struct coop_file *file;
 	struct coop_call *call;
-	bool lost = false;
 	int err;
 
 	spin_lock(&ci->lock);
@@ -275,9 +347,9 @@ int coop_commit(struct inode *inode)
 	spin_unlock(&ci->lock);
 	if (!covered)
 		return 0;
-	file = coop_file_find(inode, COOP_ST_O_WRITE);
-	if (!file)
-		return 0; /* its close has done it */
+	file = coop_file_find(inode, 0); /* however it was opened, also to append */
+	if (!file)                       /* else its close has done it */
+		return cut_off(ci) ? commit_ended(ci, covered, -EIO) : 0;
 	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
 	if (!call) {
 		coop_file_put(file);
@@ -287,15 +359,10 @@ int coop_commit(struct inode *inode)
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = file->open_id;
 	err = coop_call_run(call);
-	if (!err) {
-		spin_lock(&ci->lock);
-		lost = call->res.verifier != verifier;
-		if (ci->unstable == covered)
-			ci->unstable = 0;
-		spin_unlock(&ci->lock);
-	}
-	if (lost)
-		mapping_set_error(inode->i_mapping, -EIO);
+	if (!err)
+		commit_ended(ci, covered, call->res.verifier == verifier ? 0 : -EIO);
+	else if (answered(err))
+		commit_ended(ci, covered, err);
 	coop_call_put(call);
 	coop_file_put(file);
 	return err;
@@ -303,13 +370,15 @@ int coop_commit(struct inode *inode)
 
 int coop_write_inode(struct inode *inode, struct writeback_control *wbc)
 {
+	struct coop_inode *ci = coop_i(inode);
 	int err;
 
 	if (!S_ISREG(inode->i_mode))
 		return 0;
-	/* Only who waits pays for a commit; the inode stays dirty for him. */
+	/* Only who waits pays for a commit; the inode stays dirty if there is one to ask. */
 	err = wbc->sync_mode == WB_SYNC_ALL ? coop_commit(inode) : 0;
-	if (err || (wbc->sync_mode != WB_SYNC_ALL && READ_ONCE(coop_i(inode)->unstable)))
+	if (err ||
+	    (wbc->sync_mode != WB_SYNC_ALL && READ_ONCE(ci->unstable) && !list_empty(&ci->files)))
 		__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
 	return err;
 }

@@ -222,6 +222,8 @@ void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr 
 void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes);
 /* Bytes of no proven version are about to come among the pages. */
 void coop_content_unproved(struct coop_inode *ci);
+/* The rest of a page that is written is zeros, by the size known here: no READ proved it. */
+void coop_content_mixes(struct coop_inode *ci);
 /*
  * If the pages are not of what storage has, writes the dirty ones and drops the rest. Takes
  * invalidate_lock: no folio lock may be held. 0 also if others keep it from being settled.

@@ -150,6 +150,7 @@ static int coop_write_begin(struct file *file, struct address_space *mapping, lo
 		folio_wait_writeback(folio);
 		if (folio_test_uptodate(folio))
 			break;
+		coop_content_mixes(coop_i(inode)); /* before the end is looked at */
 		/* Nothing of the page is in the file beside what will be written. */
 		if (start >= i_size_read(inode) || (!from && start + to >= i_size_read(inode))) {
 			folio_zero_segments(folio, 0, from, to, PAGE_SIZE);
