@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * storage_send.c - the sender's work: requests onto the socket, in the order of
  * their ids, as far as the daemon's window and the socket's buffer allow.

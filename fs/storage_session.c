@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0
+// SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * storage_session.c - making the connection, and making it again.
  *
@@ -331,6 +331,19 @@ static int shake_hands(struct coop_storage *s, struct socket *sock)
 
 /* ---- the connection that stands --------------------------------------------------- */
 
+static void take_again_locked(struct list_head *from, struct list_head *taken)
+{
+	struct coop_call *call, *next;
+
+	list_for_each_entry_safe(call, next, from, link) {
+		if (!call->again)
+			continue;
+		coop_call_unlink_locked(call);
+		call->error = -ECONNRESET;
+		list_add_tail(&call->link, taken);
+	}
+}
+
 /* Calls of a reopen() that a second restart made pointless end before the next reopen(). */
 static void end_again(struct coop_storage *s)
 {
@@ -338,13 +351,8 @@ static void end_again(struct coop_storage *s)
 	LIST_HEAD(old);
 
 	spin_lock_bh(&s->lock);
-	list_for_each_entry_safe(call, next, &s->first, link) {
-		if (!call->again)
-			continue;
-		coop_call_unlink_locked(call);
-		call->error = -ECONNRESET;
-		list_add_tail(&call->link, &old);
-	}
+	take_again_locked(&s->first, &old);
+	take_again_locked(&s->later, &old);
 	spin_unlock_bh(&s->lock);
 	list_for_each_entry_safe(call, next, &old, link) {
 		list_del_init(&call->link);
@@ -353,8 +361,7 @@ static void end_again(struct coop_storage *s)
 	flush_workqueue(s->done_wq);
 }
 
-/* The socket goes to sender and receiver. False: closed meanwhile, the socket is still the
- * caller's. */
+/* The socket goes to sender and receiver. False: closed meanwhile, the caller keeps the socket. */
 static bool stand(struct coop_storage *s, struct socket *sock, u32 window, bool gate)
 {
 	bool up;

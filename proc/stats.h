@@ -54,8 +54,7 @@ enum coop_counter {
 	COOP_C_AH_WAITED,    /* datagrams that waited for an address handle */
 	COOP_C_CTRL_DROPPED, /* control datagrams that had no buffer or handle */
 	COOP_C_CQ_ERRORS,
-	COOP_C_COPIED_BYTES, /* page bytes copied on the receive path: 0 without ib_copy and
-			      * displaced segments */
+	COOP_C_COPIED_BYTES, /* of pages received: with ib_copy, and of displaced segments */
 	COOP_C_DEVICE_REMOVALS,
 	COOP_COUNTERS
 };
