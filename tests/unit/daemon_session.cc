@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <atomic>
+#include <poll.h>
 #include <sstream>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -48,6 +49,90 @@ struct watcher {
 		std::lock_guard lock(mutex);
 		return nodes.contains(node);
 	}
+};
+
+// Between a client and the daemon: passes on what they say, and once, when told to, answers a
+// request itself, as no daemon does: with another operation than was asked for.
+class relay
+{
+public:
+	explicit relay(std::uint16_t daemon) : daemon_(daemon), listener_(make())
+	{
+		sockaddr_in at = loopback(0);
+		socklen_t size = sizeof(at);
+		::bind(listener_.get(), reinterpret_cast<sockaddr *>(&at), size);
+		::listen(listener_.get(), 4);
+		::getsockname(listener_.get(), reinterpret_cast<sockaddr *>(&at), &size);
+		port = ntohs(at.sin_port);
+		thread_ = std::jthread([this](std::stop_token stop) {
+			while (!stop.stop_requested())
+				if (readable(listener_.get()))
+					connection(stop);
+		});
+	}
+
+	std::uint16_t port = 0;
+	std::atomic<std::uint32_t> forge{0}; // status of the answer to come
+
+private:
+	static coop::daemon::unique_fd make()
+	{
+		return coop::daemon::unique_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	}
+	static sockaddr_in loopback(std::uint16_t port)
+	{
+		sockaddr_in at{};
+		at.sin_family = AF_INET;
+		at.sin_port = htons(port);
+		at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		return at;
+	}
+	static bool readable(int fd)
+	{
+		pollfd p{fd, POLLIN, 0};
+		return ::poll(&p, 1, 5) > 0;
+	}
+	static bool pass(int from, int to, std::string &bytes)
+	{
+		bytes.resize(1 << 16);
+		const ssize_t n = ::recv(from, bytes.data(), bytes.size(), 0);
+		bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+		return n > 0 && ::send(to, bytes.data(), bytes.size(), MSG_NOSIGNAL) == n;
+	}
+	void connection(std::stop_token stop)
+	{
+		const coop::daemon::unique_fd client(
+			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+		const coop::daemon::unique_fd daemon = make();
+		const sockaddr_in at = loopback(daemon_);
+		if (::connect(daemon.get(), reinterpret_cast<const sockaddr *>(&at), sizeof(at)))
+			return;
+		for (std::string bytes; !stop.stop_requested();) {
+			pollfd p[2] = {{client.get(), POLLIN, 0}, {daemon.get(), POLLIN, 0}};
+			if (::poll(p, 2, 5) <= 0)
+				continue;
+			coop_st_header h{};
+			if (p[0].revents && forge) { // nothing else is under way: a whole request
+				std::uint8_t head[COOP_ST_HEADER];
+				::recv(client.get(), head, sizeof(head), MSG_PEEK | MSG_WAITALL);
+				EXPECT_EQ(coop_st_header_get(&h, head), 0);
+				h.op = COOP_ST_PING;
+				h.flags = COOP_ST_F_REPLY;
+				h.body_len = h.data_len = 0;
+				h.status = forge.exchange(0);
+				coop_st_header_put(&h, head);
+				::send(client.get(), head, sizeof(head), MSG_NOSIGNAL);
+			}
+			if (p[0].revents && !pass(client.get(), daemon.get(), bytes))
+				return;
+			if (p[1].revents && !pass(daemon.get(), client.get(), bytes))
+				return;
+		}
+	}
+
+	const std::uint16_t daemon_;
+	const coop::daemon::unique_fd listener_;
+	std::jthread thread_; // last
 };
 
 } // namespace
@@ -164,6 +249,23 @@ TEST_F(daemon_session, calls_wait_for_a_daemon_that_is_away_and_time_out)
 	server_ = std::make_unique<coop::daemon::server>(settings_);
 	put("x", "1");
 	EXPECT_TRUE(eventually([&] { return c->lookup(me(), c->root().fh, "x", e) == 0; }));
+}
+
+TEST_F(daemon_session, an_answer_to_what_was_not_asked_ends_the_connection)
+{
+	start();
+	relay between(port_);
+	port_ = between.port;
+	client_ = connect();
+	std::uint64_t ended = 0;
+	for (const std::uint32_t status : {EAGAIN, EIO}) {
+		attributes a;
+		between.forge = status;
+		EXPECT_EQ(client_->getattr(me(), client_->root().fh, a), 0);
+		EXPECT_EQ(client_->stats().reconnects, ++ended)
+			<< std::strerror(static_cast<int>(status));
+	}
+	client_.reset();
 }
 
 TEST_F(daemon_session, path_handles_follow_renames_and_refuse_other_files)

@@ -259,13 +259,16 @@ void storage_link::complete(const std::shared_ptr<call> &c, outcome &o)
 }
 
 // Takes a call that the daemon could not serve yet out of the table; expire() sends it again.
-bool storage_link::postpone(std::uint64_t id)
+// False: as deliver().
+bool storage_link::postpone(const coop_st_header &h)
 {
 	{
 		std::lock_guard lock(mutex_);
-		auto it = calls_.find(id);
+		auto it = calls_.find(h.id);
 		if (it == calls_.end())
 			return true; // it had timed out
+		if (it->second->op != h.op || it->second->epoch != epoch_)
+			return false;
 		it->second->epoch = 0;
 		it->second->repeated = false;
 		postponed_.push_back(std::move(it->second));
@@ -398,7 +401,7 @@ bool storage_link::receive()
 		take_push(h, body);
 		return true;
 	}
-	return h.status == EAGAIN ? postpone(h.id) : deliver(h, body);
+	return h.status == EAGAIN ? postpone(h) : deliver(h, body);
 }
 
 bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
@@ -407,9 +410,12 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 	{
 		std::lock_guard lock(mutex_);
 		auto it = calls_.find(h.id);
-		if (it != calls_.end() && it->second->op == h.op)
+		if (it != calls_.end()) {
 			c = it->second; // stays in the table, for the case that the connection
 					// breaks now
+			if (c->op != h.op || c->epoch != epoch_)
+				return false; // answers what it was not asked
+		}
 	}
 	outcome o;
 	o.err = error_of(h);

@@ -91,7 +91,7 @@ private:
 
 	void run();
 	bool receive();
-	bool postpone(std::uint64_t id);
+	bool postpone(const coop_st_header &);
 	bool deliver(const coop_st_header &, const std::uint8_t *body);
 	bool receive_into(std::vector<iovec>);
 	static bool patient(clock::time_point &began);
