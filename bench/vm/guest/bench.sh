@@ -38,7 +38,7 @@ setup()
 	fi
 	barrier served
 	if [ "$node" = 1 ]; then
-		coop_mount ib,ib_devname=rxe0,peer_timeout_ms=20000
+		coop_mount ib,ib_devname=rxe0,peer_timeout_ms=10000
 		cat /mnt/m/$file >/dev/null
 	fi
 	barrier held
@@ -182,7 +182,7 @@ test_coopfs_storage() { reader storage ways coopfs-storage coop_mount readahead=
 
 with_peer() # OPTIONS
 {
-	coop_mount "ib,ib_devname=rxe0,peer_timeout_ms=20000$1"
+	coop_mount "ib,ib_devname=rxe0,peer_timeout_ms=10000$1"
 	until_true 20 "the holder is known" knows_one
 }
 

@@ -82,7 +82,7 @@ test_three_nodes()
 	number=0
 	for n in $nodes; do
 		number=$((number + 1))
-		coopfs mount -t coopfs -o "key=/tmp/key,ib,ib_devname=rxe$number,peer_timeout_ms=20000" \
+		coopfs mount -t coopfs -o "key=/tmp/key,ib,ib_devname=rxe$number,peer_timeout_ms=10000" \
 			$server:/data /mnt/$n || die "mount of $n: $?"
 	done
 	for n in $nodes; do
