@@ -73,13 +73,17 @@ void arena::prefault(std::uint32_t frames)
 	const sched_param none{};
 	(void)::sched_setscheduler(0, SCHED_IDLE, &none);
 	const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-	// A call a page: preempted in the midst of a frame, this thread would keep the lock of the
-	// file (fallocate) or of the process' mappings from everybody until the processor is idle
-	// again, which has been seconds.
+	// By faults: preempted within a long call, this thread would keep the lock of the file
+	// (fallocate) or of the process' mappings (madvise) from everybody until the processor is
+	// idle again, which has been seconds. The first page of a frame is asked for, since a
+	// fault for which there is no memory would be fatal.
 	for (std::uint32_t frame = 0; frame < frames && !stop_.load(); frame++) {
 		std::byte *const at = base_ + std::size_t{frame} * frame_bytes_;
-		for (std::size_t done = 0; done < frame_bytes_ && !present_[frame]; done += page)
-			(void)::madvise(at + done, page, MADV_POPULATE_WRITE);
+		if (::madvise(at, page, MADV_POPULATE_WRITE))
+			return;
+		for (std::size_t done = page; done < frame_bytes_ && !present_[frame]; done += page)
+			__atomic_fetch_or(reinterpret_cast<unsigned char *>(at + done), 0,
+					  __ATOMIC_RELAXED);
 		now_present(frame);
 	}
 }
