@@ -96,5 +96,7 @@ void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64
 void coop_peer_spoke(struct coop_engine *e, struct coop_peer *p, u64 now);
 /* An attempt at it ran out of patience with nothing heard: probed, still asked. */
 void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now);
+/* The timer of the peer in this slot is due. */
+void coop_peer_timer(struct coop_engine *e, u32 slot, u64 now);
 
 #endif /* COOP_CORE_H */
