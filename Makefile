@@ -108,7 +108,7 @@ module: kernel-tree ## coopfs.ko, in build/kernel (KVER=...)
 
 VERSION := $(shell awk '/^project/ { print $$3 }' CMakeLists.txt)
 DKMS_SRC = /usr/src/coopfs-$(VERSION)
-dkms-install: deps-dkms ## build coopfs.ko for every installed kernel, now and in future (DKMS)
+dkms-install: deps-dkms ## build coopfs.ko for KVER and for kernels installed later (DKMS)
 	@dkms status coopfs/$(VERSION) | grep -q . && dkms remove coopfs/$(VERSION) --all >/dev/null || true
 	@rm -rf $(DKMS_SRC)
 	@install -d $(addprefix $(DKMS_SRC)/,$(KDIRS))
