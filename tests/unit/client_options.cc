@@ -54,7 +54,8 @@ INSTANTIATE_TEST_SUITE_P(
 		row{"page_crc=1", "'ib'"}, row{"ib,page_crc=yes", "0 or 1"},
 		row{"ib,serve_mbps=1K", nullptr}, row{"nosuid,nodev,noatime", nullptr},
 		row{"_netdev,x-systemd.automount", nullptr}, row{"readahea=1", "'readahea'"},
-		row{"READAHEAD=1", "known are readahead="}, row{"=", "''"}));
+		row{"READAHEAD=1", "known are readahead="}, row{"=", "''"},
+		row{"ib,soft", "kernel module alone"}, row{"timeo=3", "kernel module alone"}));
 
 TEST(option_values, arrive)
 {

@@ -5,6 +5,8 @@
 #include "userland/client/options.hpp"
 
 #include <arpa/inet.h>
+
+#include <algorithm>
 #include <charconv>
 #include <set>
 
@@ -201,6 +203,8 @@ constexpr std::string_view vfs_flags[] = {
 	"atime", "noatime", "sync", "async", "dirsync",
 };
 
+constexpr std::string_view module_only[] = {"ib_copy", "hard", "soft", "timeo", "ra_sync"};
+
 const option *find_option(std::string_view name)
 {
 	for (const option &o : table) {
@@ -235,6 +239,9 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 	if (name == "_netdev" || name.starts_with("x-"))
 		return {};
 	const option *o = find_option(name);
+	if (!o && std::ranges::find(module_only, name) != std::end(module_only))
+		return fmt::format("option '{}' is for the kernel module alone (mount -t coopfs)",
+				   name);
 	if (!o)
 		return fmt::format("option '{}' is unknown; known are {}", name, known_options());
 	if (!given.insert(o->name).second)
