@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+// net.hpp - all of the messaging library.
+//
+//   domain            an open transport
+//   buffer            registered memory
+//   transfer_machine  an address, six queues and their events
+//   endpoint          somebody else's transfer machine
+//   buffer_pool       receive buffers shared by several transfer machines
+//   channel           to wait for events with other descriptors
+#pragma once
+
+#include "net/address.hpp"
+#include "net/base.hpp"
+#include "net/buffer.hpp"
+#include "net/buffer_pool.hpp"
+#include "net/channel.hpp"
+#include "net/domain.hpp"
+#include "net/endpoint.hpp"
+#include "net/transfer_machine.hpp"

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// base.hpp - what every header of the messaging library rests on.
+//
+// Errors are `int`: 0 or a negative errno value, and [[nodiscard]]. Exceptions are thrown by
+// constructors only (std::system_error whose text says what is wrong and what to do).
+// Lengths and offsets are bytes; times are of the steady clock (CLOCK_MONOTONIC).
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#define COOP_NET_API __attribute__((visibility("default")))
+
+/// The messaging library: domains, transfer machines, buffers, pools and end points.
+namespace coop::net
+{
+
+using clock = std::chrono::steady_clock;
+using time_point = clock::time_point;
+
+/// The deadline of what may take for ever.
+constexpr time_point never = time_point::max();
+
+/// The six queues of a transfer machine. A buffer is on at most one of them.
+enum class queue_type : std::uint8_t {
+	msg_recv,          ///< takes messages that anybody sends
+	msg_send,          ///< a message to one end point
+	passive_bulk_recv, ///< memory that the holder of its descriptor may write, once
+	passive_bulk_send, ///< memory that the holder of its descriptor may read, once
+	active_bulk_recv,  ///< reads what a descriptor stands for
+	active_bulk_send,  ///< writes to what a descriptor stands for
+};
+
+constexpr std::size_t queue_types = 6;
+
+/// "MSG_RECV" and so on, for texts.
+COOP_NET_API const char *name(queue_type) noexcept;
+
+class buffer;
+class buffer_pool;
+class channel;
+class domain;
+class endpoint;
+class transfer_machine;
+
+/// Implementation; declared here so that handles can point at it.
+namespace core
+{
+class buffer_state;
+class domain_state;
+class pool_state;
+class machine;
+} // namespace core
+
+} // namespace coop::net

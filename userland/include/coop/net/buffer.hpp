@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// buffer.hpp - registered memory, and what one operation does with it.
+//
+// A buffer is a list of segments known to the transport (pinned, given keys: whatever it
+// needs), so that operations touch no page tables. The memory stays the caller's. While a
+// buffer is on a queue the network may read or write it at any time; its final event says
+// that it no longer does.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "endpoint.hpp"
+
+namespace coop::net
+{
+
+/// A piece of memory: `length` > 0 bytes at `base`.
+struct segment {
+	void *base;
+	std::size_t length;
+};
+
+/// What happened to a buffer.
+struct buffer_event {
+	net::buffer *buffer;
+	queue_type queue;
+	/// True: the buffer is still on its queue (a receive buffer with room left), do not add
+	/// or destroy it. False: this is the final event, and the network is done with the memory.
+	bool queued;
+	/// 0, or -ETIMEDOUT (deadline), -ECANCELED (del or stop), or what the transport says:
+	/// -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET (peer), -ENOBUFS, -EMSGSIZE (it had no
+	/// buffer, or too small a one), -ENOENT (stale descriptor), -EIO.
+	int status;
+	/// Of the message in the buffer; 0 for other queues.
+	std::size_t offset;
+	/// Bytes that came or went. 0 when status is not 0.
+	std::size_t length;
+	/// Who sent the message; lives until the handler returns, endpoint_ptr keeps it longer.
+	/// Null on other queues and when there is no message (a final event without one: an
+	/// error, or a receive buffer retired because what came next had no room in it).
+	endpoint *sender;
+	/// operation::context of the operation that ends.
+	void *context;
+};
+
+/// Takes buffer events. The library keeps a pointer: a handler lives until the final event
+/// of every operation it was given to. Called without any lock of the library; it may add,
+/// delete and stop.
+class buffer_handler
+{
+public:
+	virtual void on_buffer(const buffer_event &) = 0;
+
+protected:
+	~buffer_handler() = default;
+};
+
+/// A buffer_handler out of anything callable with (const buffer_event &).
+template <class function> class buffer_callback final : public buffer_handler
+{
+public:
+	explicit buffer_callback(function f) : f_(std::move(f)) {}
+	void on_buffer(const buffer_event &e) override { f_(e); }
+
+private:
+	function f_;
+};
+
+/// What is to be done with a buffer; an argument of transfer_machine::add(), copied there.
+struct operation {
+	queue_type queue = queue_type::msg_recv;
+	/// Bytes. msg_send, active_bulk_send: what goes, from the start of the buffer.
+	/// passive_bulk_send: what may be read; passive_bulk_recv, active_bulk_recv: the most
+	/// that may come, 0 for the whole buffer. msg_recv: not used.
+	std::size_t length = 0;
+	/// msg_send: whom to. Passive queues: who will use the descriptor, or null for anybody.
+	endpoint *to = nullptr;
+	/// Active queues: what buffer::descriptor() of the passive side said.
+	std::span<const std::byte> descriptor = {};
+	/// When the operation ends with -ETIMEDOUT if it has not ended before.
+	time_point deadline = never;
+	/// msg_recv: bytes that must be free for the buffer to take another message, > 0.
+	std::size_t min_receive_size = 0;
+	/// msg_recv: messages that the buffer takes at most, > 0.
+	std::uint32_t max_receive_msgs = 0;
+	/// Gets the events of this operation.
+	buffer_handler *handler = nullptr;
+	/// For the handler; comes back in its events.
+	void *context = nullptr;
+};
+
+/// Registered memory. Move-only; it must not be on a queue when it is moved or destroyed
+/// (destroying a queued one ends the program with a message, as a joinable thread does:
+/// the network would go on to write into memory that is gone).
+class COOP_NET_API buffer
+{
+public:
+	/// Registers `segments` (copied) with the transport of `d`, which must outlive the buffer.
+	/// @throw std::system_error EINVAL (no segments, an empty one, null), E2BIG (more than
+	/// limits().max_segments), EFBIG (more bytes than max_buffer or max_segment), or what
+	/// the transport says (ENOMEM: the limit of locked memory).
+	buffer(domain &d, std::span<const segment> segments);
+	/// One segment.
+	buffer(domain &d, void *base, std::size_t length);
+	buffer(buffer &&) noexcept;
+	buffer &operator=(buffer &&) noexcept;
+	~buffer();
+
+	std::span<const segment> segments() const noexcept;
+	/// Bytes of all segments.
+	std::size_t size() const noexcept;
+	/// On a queue of a transfer machine, or its final event is still to be delivered.
+	bool queued() const noexcept;
+	/// Passive queues, from add() until the buffer is added again: opaque bytes that
+	/// another transfer machine passes in operation::descriptor. Little-endian, checksummed,
+	/// at most limits().max_descriptor bytes; safe to send as they are. Empty otherwise.
+	std::span<const std::byte> descriptor() const noexcept;
+	/// The pool that the buffer belongs to, or null.
+	buffer_pool *pool() const noexcept;
+
+private:
+	friend class core::machine;
+	friend class core::pool_state;
+
+	std::unique_ptr<core::buffer_state> state_;
+};
+
+} // namespace coop::net

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// transfer_machine.hpp - where buffers are queued and events come from.
+//
+// A transfer machine has an address, six queues, one background thread and one of two ways
+// to deliver buffer events: on that thread (the default), or on the caller's inside
+// deliver_all(). The second is also the fastest way to poll: the caller's thread then makes
+// the progress itself, without a system call, and the background thread stays out of its way
+// until the caller has stopped polling for a few milliseconds; from then on the background
+// thread answers peers and runs timers, but delivers no buffer event.
+//
+// Every buffer that add() took gets exactly one event with queued == false, whatever races.
+#pragma once
+
+#include <initializer_list>
+#include <span>
+
+#include "buffer.hpp"
+#include "buffer_pool.hpp"
+#include "channel.hpp"
+#include "domain.hpp"
+
+namespace coop::net
+{
+
+enum class tm_state : std::uint8_t {
+	undefined,   ///< finished: nothing but the destructor may be called
+	initialized, ///< made; delivery, processors, pool and colour are set now
+	starting,    ///< start() has returned 0
+	started,     ///< buffers may be added
+	stopping,    ///< stop() has returned 0
+	stopped,     ///< no operation is left; final
+	failed,      ///< start failed or the transport broke; no operation is left; final
+};
+
+/// "STARTED" and so on, for texts.
+COOP_NET_API const char *name(tm_state) noexcept;
+
+/// A transfer machine has come to `state`: started, stopped or failed.
+struct tm_event {
+	transfer_machine *machine;
+	tm_state state;
+	int status; ///< 0, or why it failed
+};
+
+/// Takes state events, always on the background thread, without any lock of the library.
+class tm_handler
+{
+public:
+	virtual void on_state(const tm_event &) = 0;
+
+protected:
+	~tm_handler() = default;
+};
+
+/// A tm_handler out of anything callable with (const tm_event &).
+template <class function> class tm_callback final : public tm_handler
+{
+public:
+	explicit tm_callback(function f) : f_(std::move(f)) {}
+	void on_state(const tm_event &e) override { f_(e); }
+
+private:
+	function f_;
+};
+
+/// Counters of one queue since the start or since they were last reset.
+struct queue_stats {
+	std::uint64_t adds;       ///< operations that add() took
+	std::uint64_t dels;       ///< operations that del() ended or tried to
+	std::uint64_t ok;         ///< messages received; other queues: operations that ended well
+	std::uint64_t failed;     ///< operations that ended with an error
+	std::uint64_t total_time; ///< ns from add to the event, over all counted in ok and failed
+	std::uint64_t total_bytes;
+	std::uint64_t largest; ///< bytes
+};
+
+/// Any thread may call anything, handlers included, unless said otherwise.
+class COOP_NET_API transfer_machine
+{
+public:
+	/// Initialized. `h`, if any, lives as long as the machine.
+	/// @throw std::system_error from the transport or for want of descriptors.
+	explicit transfer_machine(domain &, tm_handler *h = nullptr);
+	/// Stops (aborting what is queued) if that is still to be done, and waits as fini() does.
+	~transfer_machine();
+	transfer_machine(const transfer_machine &) = delete;
+	transfer_machine &operator=(const transfer_machine &) = delete;
+
+	/// @name Before start()
+	/// They return -EBADFD in any state but initialized.
+	/// @{
+
+	/// Callbacks run on these processors only. -EINVAL: none, or none that exists.
+	[[nodiscard]] int confine(std::span<const unsigned> cpus);
+	/// Buffer events are delivered by deliver_all() only.
+	[[nodiscard]] int deliver_synchronously();
+	/// Automatic delivery: how long the background thread polls before it blocks (default:
+	/// not at all). Costs a processor and saves the wake-up.
+	[[nodiscard]] int poll_before_block(std::chrono::microseconds);
+	/// Keeps the receive queue filled from `pool`, with min_receive_size and max_receive_msgs
+	/// as in operation; `h` gets the events, and puts buffers back into the pool when an event
+	/// says that they are not queued. A buffer that took no message goes back by itself
+	/// when the machine stops or fails, before the state event, without an event of its own.
+	/// -EINVAL: another domain's pool, a 0, or there is a pool already.
+	[[nodiscard]] int attach(buffer_pool &pool, buffer_handler &h, std::size_t min_receive_size,
+				 std::uint32_t max_receive_msgs);
+	/// Buffers that the receive queue has at least (default 2). -EINVAL: 0.
+	[[nodiscard]] int set_pool_length(std::uint32_t);
+	/// Colour to ask the pool for. -EINVAL: not below buffer_pool::max_colours.
+	[[nodiscard]] int set_colour(std::uint32_t);
+
+	/// @}
+
+	/// Begins to start at this address; an event says how it ended. The last part of the
+	/// address may be `*`: the highest free number is taken.
+	/// @return 0, -EINVAL (malformed, or a form the transport does not speak), -ENOENT (the
+	/// NID is not of this host), -EADDRINUSE, -EADDRNOTAVAIL (`*`, and none is free), -EBADFD
+	/// (not initialized), or what the transport says. All but -EBADFD are final: the machine
+	/// has failed, and there is no event.
+	[[nodiscard]] int start(std::string_view address);
+	/// Begins to stop; the event `stopped` says when it is done. With `abort` everything
+	/// queued ends with -ECANCELED; without, sends and active bulk operations first run to
+	/// their ends. @return 0 or -EBADFD (neither starting, started, nor draining).
+	[[nodiscard]] int stop(bool abort);
+	/// Undefined from now on; waits until no callback runs. @return 0, -EBUSY (not
+	/// initialized, stopped or failed), -EDEADLK (called by a callback of this machine).
+	[[nodiscard]] int fini();
+
+	tm_state state() const noexcept;
+	/// Waits until the machine has come to `wanted` and its event was delivered.
+	/// @return 0, -ETIMEDOUT, or -ECANCELED: it can no longer come there.
+	[[nodiscard]] int wait(tm_state wanted, time_point deadline = never);
+	/// Once started: the machine's own, with the number that `*` became.
+	net::address address() const;
+	std::uint32_t colour() const noexcept;
+
+	/// The end point of an address; the same object for the same address.
+	/// @return 0, -EINVAL (malformed, `*`, or not the transport's form), -EBADFD (not
+	/// started), or what the transport says.
+	[[nodiscard]] int make_endpoint(std::string_view address, endpoint_ptr &out);
+	[[nodiscard]] int make_endpoint(const net::address &, endpoint_ptr &out);
+	/// End points with a reference outside of the library or with an operation.
+	std::size_t endpoints() const;
+
+	/// Queues `b`. On the passive queues b.descriptor() is valid when it returns.
+	/// @return 0; -EBADFD (not started), -EBUSY (queued), -ETIME (the deadline is past),
+	/// -EINVAL (no handler, end point or sizes; another domain's buffer or another machine's
+	/// end point; a corrupt or foreign descriptor), -EMSGSIZE (longer than max_message), -EFBIG
+	/// (longer than the buffer, or the passive side is too small or too large for it),
+	/// -EPERM (the descriptor is for the other direction), -ENOBUFS (max_queued). Then there is
+	/// no event. A stale descriptor is told by the event: -ENOENT.
+	[[nodiscard]] int add(buffer &b, const operation &);
+	/// Asks for the end of the operation. @return false: `b` is not queued here, or its end
+	/// has come already. True: its final event follows, with -ECANCELED unless something else
+	/// was faster.
+	bool del(buffer &b);
+	/// Operations on a queue.
+	std::size_t queued(queue_type) const;
+	/// Receive buffers that the pool could not give; 0 when not started.
+	std::uint32_t receive_deficit() const noexcept;
+
+	/// @name Synchronous delivery
+	/// @{
+
+	/// Makes progress on this thread. @return whether deliver_all() has something to do.
+	/// Always false with automatic delivery.
+	[[nodiscard]] bool pending();
+	/// Makes progress and delivers, on this thread, what there is. @return the number of
+	/// events delivered; none is no error.
+	std::size_t deliver_all();
+	/// Signals `c` once, from the background thread, when there is an event to deliver; at once
+	/// if there is one. `c` lives until then or until the machine is finished. A second call
+	/// before the signal replaces the channel. @return 0, -EBADFD (automatic delivery).
+	[[nodiscard]] int notify(channel &c);
+
+	/// @}
+
+	/// One queue's counters; with `reset` they are 0 afterwards, and nothing is lost or
+	/// counted twice between.
+	queue_stats stats(queue_type, bool reset = false);
+
+private:
+	std::shared_ptr<core::machine> state_;
+};
+
+} // namespace coop::net
