@@ -11,14 +11,17 @@
  *   coop-pattern [options] check DIR FIRST LAST BYTES VERSION
  *   coop-pattern [options] rewrite DIR FIRST LAST BYTES STATE
  *   coop-pattern [options] watch DIR FIRST LAST BYTES STATE
+ *   coop-pattern [options] pick DIR FIRST LAST BYTES VERSION
  *
  * Files are DIR/FIRST to DIR/LAST, named by their numbers. rewrite gives them ever
  * new versions and says so in the file STATE; watch reads meanwhile, on another
  * mount: from an open to the close no page may be older than what was closed before
- * the open, nor newer than what was begun before the close, nor a mix.
+ * the open, nor newer than what was begun before the close, nor a mix. pick drops a
+ * file from the cache and reads a few of its pages, somewhere, over and over.
  *
  *   -m read|mmap|direct   how (read)
- *   -r N                  rounds (1)
+ *   -r N                  rounds (1); with pick: ranges that are read
+ *   -s N                  seed of pick (1): the same one picks the same ranges
  *   -d                    drops each file's pages from the cache before each round
  *   -f                    fsync before close
  *   -e                    an error ends it with status 3, else with 2
@@ -42,6 +45,8 @@
 #define PAGE  4096u
 #define CHUNK (256u * 1024)
 #define FILES 64 /* of rewrite and watch */
+#define PICKS 8  /* of one open */
+#define MOST  24 /* pages of a pick: some are one fetch, some lie in two */
 
 enum status { RIGHT, WRONG, FAILED, IO_ERROR };
 enum how { READ, MMAP, DIRECT };
@@ -49,9 +54,10 @@ enum how { READ, MMAP, DIRECT };
 static struct {
 	enum how how;
 	unsigned int rounds;
+	uint64_t seed;
 	bool drop, sync;
 	int io_error;
-} opt = {.rounds = 1, .io_error = FAILED};
+} opt = {.rounds = 1, .seed = 1, .io_error = FAILED};
 
 /* What rewrite has begun and what it has closed, of each file. */
 struct state {
@@ -255,6 +261,56 @@ static int check_file(const struct file *f, const _Atomic uint32_t *begun, uint3
 	return bad;
 }
 
+/* ---- short rounds ----------------------------------------------------------------------- */
+
+/* xorshift64*: not 0 as long as the seed is not. */
+static uint64_t below(uint64_t limit)
+{
+	opt.seed ^= opt.seed >> 12;
+	opt.seed ^= opt.seed << 25;
+	opt.seed ^= opt.seed >> 27;
+	return (opt.seed * 0x2545f4914f6cdd1dull >> 32) % limit;
+}
+
+/* Drops all, then reads some pages: alone, or with what the kernel reads ahead of them. */
+static int pick_range(int fd, const struct file *f, uint32_t version)
+{
+	const uint64_t pages = (f->bytes + PAGE - 1) / PAGE, at = below(pages) * PAGE;
+	const size_t most = (1 + below(MOST)) * PAGE;
+	const size_t n = f->bytes - at < most ? f->bytes - at : most;
+	ssize_t got;
+
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	posix_fadvise(fd, 0, 0, below(2) ? POSIX_FADV_RANDOM : POSIX_FADV_NORMAL);
+	got = pread(fd, buffer, most, at);
+	if (got < 0)
+		return failed(f, "read");
+	if (got != (ssize_t)n) {
+		fprintf(stderr, "coop-pattern: %s/%u at %" PRIu64 ": %zd bytes of %zu\n", f->dir,
+			f->number, at, got, n);
+		return WRONG;
+	}
+	return judge_all(buffer, f, at, n, version, version);
+}
+
+static int pick(struct file *f, unsigned int first, unsigned int last, uint32_t version)
+{
+	unsigned int round = 0;
+	int bad = RIGHT, fd;
+
+	while (round < opt.rounds && !bad) {
+		f->number = first + below(last - first + 1);
+		fd = open_file(f, O_RDONLY);
+		if (fd < 0)
+			return -fd;
+		do {
+			bad = pick_range(fd, f, version);
+		} while (++round % PICKS && round < opt.rounds && !bad);
+		close(fd);
+	}
+	return bad;
+}
+
 /* ---- what is asked for ----------------------------------------------------------------- */
 
 static struct state *map_state(const char *path)
@@ -291,8 +347,8 @@ static int watch_one(struct state *s, const struct file *f)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: coop-pattern [-m read|mmap|direct] [-r ROUNDS] [-d] [-f] [-e] "
-			"write|check|rewrite|watch DIR FIRST LAST BYTES VERSION|STATE\n");
+	fprintf(stderr, "usage: coop-pattern [-m read|mmap|direct] [-r ROUNDS] [-s SEED] [-d] [-f] "
+			"[-e] write|check|rewrite|watch|pick DIR FIRST LAST BYTES VERSION|STATE\n");
 	return FAILED;
 }
 
@@ -301,7 +357,7 @@ static int parse_options(int argc, char **argv)
 	static const char *const hows[] = {"read", "mmap", "direct"};
 	int c, i;
 
-	while ((c = getopt(argc, argv, "m:r:dfe")) != -1) {
+	while ((c = getopt(argc, argv, "m:r:s:dfe")) != -1) {
 		switch (c) {
 		case 'm':
 			for (i = 0; i < 3 && strcmp(optarg, hows[i]); i++)
@@ -312,6 +368,11 @@ static int parse_options(int argc, char **argv)
 			break;
 		case 'r':
 			opt.rounds = strtoul(optarg, NULL, 10);
+			break;
+		case 's':
+			opt.seed = strtoull(optarg, NULL, 10);
+			if (!opt.seed)
+				return usage();
 			break;
 		case 'd':
 			opt.drop = true;
@@ -346,7 +407,7 @@ int main(int argc, char **argv)
 	first = strtoul(arg[2], NULL, 10);
 	last = strtoul(arg[3], NULL, 10);
 	f.bytes = strtoull(arg[4], NULL, 10);
-	if (!strchr("wcrs", what) || first > last || last > 0xffff || !f.bytes)
+	if (!strchr("wcrsp", what) || first > last || last > 0xffff || !f.bytes)
 		return usage();
 	if (what == 'r' || what == 's')
 		state = map_state(arg[5]);
@@ -355,6 +416,8 @@ int main(int argc, char **argv)
 	buffer = mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (buffer == MAP_FAILED)
 		return FAILED;
+	if (what == 'p')
+		return pick(&f, first, last, version);
 	for (unsigned int round = 0; round < opt.rounds && !bad; round++) {
 		for (f.number = first; f.number <= last && !bad; f.number++) {
 			if (what == 'w')

@@ -43,6 +43,10 @@ barrier()
 	[ "$_go" = "go $1" ] || die "another machine failed before $1"
 }
 
+# kill_machine NUMBER: its power goes. No later test of the topic has it, nor the first one,
+# through which all their packets pass.
+kill_machine() { say "kill $1"; }
+
 # switch PORT...: one switch in this machine. "va 10.77.0.1" is a port in the
 # initial namespace; "soft/vc 10.77.0.3" one in the namespace "soft". Those of the
 # initial namespace reach each other over the wire too, as two machines would:
@@ -230,6 +234,38 @@ is_number()
 
 sum() { sha256sum <"$1" | cut -c1-64; }
 
+# ---- background jobs ----
+
+# few N: as many, or fewer on a kernel that checks itself
+few() { echo $((($1 + patience - 1) / patience)); }
+
+# job NAME COMMAND...: in the background; its status is waited for by job_ends
+job()
+{
+	_job=$1
+	shift
+	rm -f "/tmp/$_job.status"
+	(
+		set +ex
+		"$@" 2>"/tmp/$_job.said" &
+		echo $! >"/tmp/$_job.job"
+		wait $!
+		echo $? >"/tmp/$_job.status"
+	) &
+	until_true 10 "$_job has begun" test -s "/tmp/$_job.job"
+}
+
+# job_ends SECONDS NAME [STATUS]
+job_ends()
+{
+	until_true "$1" "$2 ends" test -s "/tmp/$2.status"
+	rm -f "/tmp/$2.job"
+	[ "$(cat "/tmp/$2.status")" = "${3:-0}" ] ||
+		die "$2 ended with $(cat "/tmp/$2.status"): $(cat "/tmp/$2.said")"
+}
+
+running() { [ ! -s "/tmp/$1.status" ]; }
+
 # ---- nodes of the module: a on rxe0, b on rxe1, at /mnt/NODE ----
 
 # proc NODE: its files
@@ -258,4 +294,30 @@ of()
 		if (f == "") { print $3; exit }
 		for (i = 3; i < NF; i++) if ($i == f) { print $(i + 1); exit }
 	}' "$(proc "$1")/stats"
+}
+
+# more_than NUMBER KEY...: of KEY... is more by now
+more_than()
+{
+	_least=$1
+	shift
+	[ "$(of "$@")" -gt "$_least" ]
+}
+
+# ---- files of coop-pattern ----
+
+# new DIRECTORY FILES BYTES: below the export, of version 1
+new()
+{
+	mkdir -p "/srv/$1"
+	coop-pattern write "/srv/$1" 1 "$2" "$3" 1
+}
+
+# right NODE DIRECTORY FILES BYTES [OPTIONS]: of version 1
+right()
+{
+	_node=$1 _dir=$2 _files=$3 _bytes=$4
+	shift 4
+	coop-pattern "$@" check "/mnt/$_node/$_dir" 1 "$_files" "$_bytes" 1 2>/tmp/said ||
+		die "node $_node: $(cat /tmp/said)"
 }
