@@ -44,6 +44,7 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 	e->peer_timeout_us = cfg->peer_timeout_ms * 1000;
 	e->window_bytes = (u32)clamp_t(u64, window, MIN_WINDOW, MAX_WINDOW);
 	e->serve_bytes_s = coop_bytes_s(cfg->serve_mbps);
+	e->serve_depth = r->serve_wrs; /* a requester's MTU may be less than ours */
 	e->chunk_pages = max_t(u32, CHUNK_BYTES >> PAGE_SHIFT, COOP_MAX_PAGES);
 	if (cfg->page_crc)
 		e->flags |= COOP_F_PAGE_CRC;

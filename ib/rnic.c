@@ -16,7 +16,7 @@
 
 #include "ib/node.h"
 
-#define SERVE_WRS 256 /* a requester's MTU may be a quarter of ours */
+#define SERVE_WRS 256 /* more than one batch, so that the device never waits for the next */
 
 static void on_completion(struct ib_cq *cq, void *context)
 {
@@ -66,7 +66,7 @@ static int fits(const struct coop_rnic *r, char *why, size_t size)
 			 max_t(int, a->max_cqe - COOP_CTRL_RECVS, 0) / r->fetch_wrs);
 		return -EINVAL;
 	}
-	if (r->serve_wrs < COOP_BATCH * r->per_page && r->serve_wrs < COOP_MAX_SEGS) {
+	if (r->serve_wrs < COOP_BATCH) {
 		snprintf(why, size,
 			 "%s has room for %d completions, too few for %u serves: lower "
 			 "ib_num_rrpc=",

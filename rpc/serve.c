@@ -384,6 +384,8 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 	s->in_flight -= n_seg;
 	if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
 		drained(e, s);
+	else if (s->state == COOP_SERVE_SEND)
+		coop_fifo_push(&e->serve_tx, slot); /* it may have been left out, for its depth */
 }
 
 void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u32 *crc, u64 now)
@@ -439,9 +441,13 @@ static void fill_segment(const struct coop_serve *s, u32 seg, struct coop_seg *o
 
 static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_tx *tx)
 {
-	u32 n = 0;
+	u32 most = COOP_BATCH, n = 0;
 
-	for (; s->cursor < s->plan.n_segs && n < COOP_BATCH; s->cursor++)
+	if (e->cfg.serve_depth)
+		most = coop_min_u32(most, e->cfg.serve_depth - s->in_flight);
+	if (!most)
+		return false; /* what completes makes room */
+	for (; s->cursor < s->plan.n_segs && n < most; s->cursor++)
 		if (coop_bit(s->req.want, s->cursor))
 			fill_segment(s, s->cursor, &e->segs[n++]);
 	while (s->cursor < s->plan.n_segs && !coop_bit(s->req.want, s->cursor))

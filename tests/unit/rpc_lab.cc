@@ -47,6 +47,7 @@ node::node(network &n, u8 number, const node_shape &shape) : net(n)
 	cfg.peer_timeout_us = 50000;
 	cfg.window_bytes = shape.window;
 	cfg.serve_bytes_s = shape.serve_bytes_s;
+	cfg.serve_depth = shape.serve_depth;
 	cfg.flags = shape.flags;
 	memory.resize((coop_engine_size(&cfg) + 7) / 8);
 	e = coop_engine_init(memory.data(), memory.size() * 8, &cfg, net.now);
@@ -128,7 +129,10 @@ void node::transmit(const coop_tx &tx)
 									      s.frag[f].off + b));
 			net.air.push_back(std::move(d));
 		}
-		coop_engine_tx_done(e, id, n, 0, net.now);
+		if (hold_sends)
+			sends.emplace_back(id, n);
+		else
+			coop_engine_tx_done(e, id, n, 0, net.now);
 		break;
 	}
 	case COOP_TX_STOP_QP: {

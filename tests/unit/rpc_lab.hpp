@@ -42,7 +42,7 @@ struct result {
 
 struct node_shape {
 	u32 page_shift = 12, mtu = 4096, flags = 0, fetches = 2, serves = 2, queued = 2;
-	u32 serve_bytes_s = 0;
+	u32 serve_bytes_s = 0, serve_depth = 0;
 	u32 window = 8 << 20;
 };
 
@@ -69,8 +69,9 @@ public:
 	u32 stops = 0, resets = 0, posts = 0;
 	// As a responder:
 	u64 have = ~u64{0}, still = ~u64{0}, size = 1 << 30;
-	bool hold_lookup = false, spoil_crc = false;
+	bool hold_lookup = false, hold_sends = false, spoil_crc = false;
 	std::vector<u32> held;
+	std::deque<std::pair<u32, u32>> sends; // held ones: serve and number of segments
 	u32 served = 0, ended = 0;
 
 private:

@@ -99,6 +99,32 @@ TEST(serve, the_rate_limit_says_busy)
 	EXPECT_LE(pages * 4096, (net.now - start) * 105 / 100 + 2 * 64 * 4096 + 105000);
 }
 
+TEST(serve, hands_over_no_more_than_its_depth)
+{
+	network net;
+	node_shape small, shallow;
+	small.mtu = 512;
+	shallow.serve_depth = 100;
+	node &a = net.add(small), &b = net.add(shallow);
+	net.acquaint(a, b);
+	b.hold_sends = true;
+	ASSERT_EQ(a.fetch(64), 0); // 512 segments
+	u32 all = 0;
+	for (net.settle(); !b.sends.empty(); net.settle()) {
+		u32 held = 0;
+		for (auto [id, n] : b.sends)
+			held += n;
+		EXPECT_LE(held, 100u);
+		const auto [id, n] = b.sends.front();
+		b.sends.pop_front();
+		all += n;
+		coop_engine_tx_done(b.e, id, n, 0, net.now);
+	}
+	EXPECT_EQ(all, 512u);
+	EXPECT_EQ(a.done[1].good, ~u64{0});
+	EXPECT_EQ(b.served, b.ended);
+}
+
 TEST(serve, a_requester_whose_budget_is_over_is_not_served)
 {
 	network net;

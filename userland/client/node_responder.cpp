@@ -32,15 +32,18 @@ node_responder::node_responder(ud::endpoint &ep, const node_memory &memory, page
 		free_.push_back(i);
 }
 
+std::uint32_t node_responder::depth(unsigned page_shift, std::uint32_t mtu)
+{
+	const std::uint32_t per_page = ((1u << page_shift) + mtu - 1) / mtu;
+	return std::min<std::uint32_t>(COOP_MAX_PAGES * per_page, COOP_MAX_SEGS);
+}
+
 void node_responder::create_qps(coop_engine *engine)
 {
 	engine_ = engine;
-	const std::uint32_t mtu = endpoint_.info().mtu;
-	const std::uint32_t per_page = ((1u << store_.page_shift()) + mtu - 1) / mtu;
 	for (std::uint32_t slot = 0; slot < qps_.size(); slot++) {
 		ud::qp_attr attr{};
-		attr.max_send_wr =
-			std::min<std::uint32_t>(COOP_MAX_PAGES * per_page, COOP_MAX_SEGS);
+		attr.max_send_wr = depth(store_.page_shift(), endpoint_.info().mtu);
 		attr.max_recv_wr = 1;
 		attr.max_sge = 2;
 		attr.qkey = qkey_;

@@ -23,6 +23,8 @@ public:
 	node_responder(ud::endpoint &, const node_memory &, page_store &, std::uint32_t slots,
 		       std::uint32_t qkey);
 	void create_qps(coop_engine *);
+	// Sends that a queue pair has room for.
+	[[nodiscard]] static std::uint32_t depth(unsigned page_shift, std::uint32_t mtu);
 	std::uint32_t qp(std::uint32_t slot) const { return qps_[slot].qp; }
 	std::uint32_t in_progress() const { return in_progress_; }
 	// Pages looked up so far: the driver judges by it whether requests are small.
