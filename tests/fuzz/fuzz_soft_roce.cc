@@ -62,7 +62,7 @@ struct machine {
 	{
 		core.v6 = false;
 		core.mtu = mtu;
-		core.tag = tag;
+		core.first_qpn = tag << soft_roce_core::index_bits;
 		for (std::uint32_t i = 0; i < n_qps; i++) {
 			const qp_attr attr{1, max_recv, 4, 100 + i};
 			core.done.reserve_more(max_recv + 1);

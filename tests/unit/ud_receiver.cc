@@ -30,7 +30,7 @@ struct Receiver : testing::Test {
 	{
 		core.v6 = false;
 		core.mtu = 4096;
-		core.tag = tag;
+		core.first_qpn = tag << soft_roce_core::index_bits;
 		from.src_port = roce_port;
 		for (std::uint32_t i = 0; i < 2; i++) {
 			core.done.reserve_more(count);

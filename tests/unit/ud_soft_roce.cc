@@ -524,4 +524,39 @@ TEST(SoftRoceFaults, DamageIsNoticedAndRepeatable)
 	EXPECT_NE(run(43), first);
 }
 
+TEST(SoftRoceOnOneAddress, NodesWithUdpPortsOfTheirOwnReachEachOther)
+{
+	const std::string ip = loopback_address();
+	std::unique_ptr<endpoint> ep[3];
+	for (std::uint32_t i = 0; i < 3; i++) {
+		soft_roce_options o = options(ip);
+		o.port = 0;
+		o.first_qpn = 0x1000 + 64 * i;
+		o.any_memory = true;
+		ep[i] = make_soft_roce(o);
+		ASSERT_NE(ep[i]->info().lid, 0);
+	}
+	std::unique_ptr<inbox> in[3];
+	for (std::uint32_t i = 0; i < 3; i++) {
+		in[i] = std::make_unique<inbox>(*ep[i], 4, 256);
+		in[i]->post(0, 4);
+		EXPECT_EQ(ep[i]->qpn(in[i]->qp), 0x1000 + 64 * i);
+	}
+	for (std::uint32_t to = 1; to < 3; to++) {
+		std::vector<std::uint8_t> text = pattern(200, to); // not registered
+		address a = in[to]->where();
+		a.lid = ep[to]->info().lid;
+		const sge one{text.data(), 200};
+		const send_wr wr{0, &one, 1, 0, false, false};
+		ASSERT_EQ(ep[0]->post_send(in[0]->qp, a, {&wr, 1}), 1);
+		const auto got = collect(*ep[to], 1);
+		ASSERT_EQ(got.size(), 1u);
+		EXPECT_TRUE(std::equal(text.begin(), text.end(), in[to]->payload(0)));
+		// Where it came from is where an answer goes.
+		EXPECT_EQ(got[0].src_lid, ep[0]->info().lid);
+		EXPECT_EQ(got[0].src_qp, ep[0]->qpn(in[0]->qp));
+	}
+	EXPECT_EQ(ep[1]->stats().rx_bad_icrc + ep[2]->stats().rx_bad_icrc, 0u);
+}
+
 } // namespace

@@ -85,8 +85,9 @@ struct qp_attr {
 
 struct endpoint_info {
 	std::array<std::uint8_t, 16> gid;
-	std::uint16_t lid;
+	std::uint16_t lid; // soft RoCE: its UDP port if that is not 4791
 	std::uint8_t sl;
+	bool sends_copy;   // memory of a send is not read any more when post_send() returns
 	std::uint32_t mtu; // payload bytes a datagram
 	std::uint32_t max_qps;
 	std::uint32_t max_recv_wr;  // a queue pair
@@ -161,6 +162,11 @@ struct soft_roce_options {
 	std::string ip; // own address, numeric; every node of a machine has its own (127.0.0.2 ...)
 	std::uint32_t mtu = COOP_MTU_MAX;
 	std::size_t socket_buffer = 8u << 20; // bytes asked of the kernel for each direction
+	// Nodes that share an IP take UDP ports of their own (0: any), which addresses then carry
+	// as LID; RoCE's own is for those who speak to devices.
+	std::uint16_t port = 4791;
+	std::uint32_t first_qpn = 0; // the others follow it; 0: chosen at random
+	bool any_memory = false;     // registering is for devices: take any address
 	wire_faults faults;
 };
 

@@ -134,7 +134,7 @@ std::uint32_t icrc_begin(const flow &f, std::size_t udp_payload, std::uint16_t i
 	std::uint8_t *p = pseudo + lrh_bytes;
 	p = f.v6 ? put_ipv6(p, f, udp_length) : put_ipv4(p, f, udp_length, ip_id);
 	put16(p, f.src_port);
-	put16(p + 2, roce_port);
+	put16(p + 2, f.dst_port);
 	put16(p + 4, udp_length);
 	p[6] = p[7] = 0xff; // checksum
 	p += udp_bytes;

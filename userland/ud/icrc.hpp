@@ -31,14 +31,16 @@ namespace coop::ud
 // CRC32 (IEEE 802.3, reflected), zlib's convention: start with 0, chain the result.
 std::uint32_t crc32(std::uint32_t crc, const void *data, std::size_t length);
 
+constexpr std::uint16_t roce_port = 4791;
+
 // Two ends of a UDP flow, both of one family.
 struct flow {
 	std::array<std::uint8_t, 16> src, dst; // IPv4: mapped
 	std::uint16_t src_port;                // host byte order
 	bool v6;
+	std::uint16_t dst_port = roce_port;
 };
 
-constexpr std::uint16_t roce_port = 4791;
 constexpr std::size_t bth_bytes = 12;
 constexpr std::size_t icrc_bytes = 4;
 

@@ -36,7 +36,7 @@ constexpr std::uint32_t header_room = 80; // what Linux' rxe sets aside of an in
 	throw std::system_error(error, std::generic_category(), text);
 }
 
-any_sockaddr parse(const std::string &ip)
+any_sockaddr parse(const std::string &ip, std::uint16_t port)
 {
 	addrinfo hints{};
 	hints.ai_flags = AI_NUMERICHOST | AI_PASSIVE;
@@ -55,9 +55,9 @@ any_sockaddr parse(const std::string &ip)
 		fail(EINVAL, "soft RoCE address '" + ip +
 				     "': peers need one address, not all; name the interface's");
 	if (v6)
-		out.v6.sin6_port = htons(roce_port);
+		out.v6.sin6_port = htons(port);
 	else
-		out.v4.sin_port = htons(roce_port);
+		out.v4.sin_port = htons(port);
 	return out;
 }
 
@@ -100,7 +100,8 @@ std::string interface_of(const any_sockaddr &own)
 
 } // namespace
 
-roce_socket::roce_socket(const std::string &ip, std::size_t buffer) : own_(parse(ip))
+roce_socket::roce_socket(const std::string &ip, std::size_t buffer, std::uint16_t port) :
+	own_(parse(ip, port))
 {
 	const int family = own_.generic.sa_family;
 	fd_ = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -129,7 +130,8 @@ roce_socket::roce_socket(const std::string &ip, std::size_t buffer) : own_(parse
 		segments_ = !setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
 		if (bind(fd_, &own_.generic, address_length())) {
 			const int error = errno;
-			std::string text = "soft RoCE: cannot bind UDP " + ip + " port 4791";
+			std::string text = "soft RoCE: cannot bind UDP " + ip + " port " +
+					   std::to_string(port);
 			if (error == EADDRINUSE)
 				text += " (another node or an rxe device has it: give each node "
 					"its own address)";
@@ -137,6 +139,9 @@ roce_socket::roce_socket(const std::string &ip, std::size_t buffer) : own_(parse
 				text += " (no interface has this address)";
 			fail(error, text);
 		}
+		socklen_t length = sizeof(own_);
+		if (!port && getsockname(fd_, &own_.generic, &length))
+			fail(errno, "soft RoCE: getsockname");
 	} catch (...) {
 		close(fd_);
 		throw;
@@ -176,16 +181,20 @@ std::size_t roce_socket::receive_window(std::uint32_t payload) const
 	return std::max<std::size_t>(window - window / 8, payload);
 }
 
-bool roce_socket::destination(const std::array<std::uint8_t, 16> &gid, any_sockaddr &out) const
+bool roce_socket::destination(const std::array<std::uint8_t, 16> &gid, std::uint16_t port,
+			      any_sockaddr &out) const
 {
 	const bool mapped = !std::memcmp(gid.data(), v4_prefix, sizeof(v4_prefix));
 	if (mapped == v6())
 		return false;
-	out = own_; // family, port and, for link-local addresses, the scope
-	if (mapped)
+	out = own_; // family and, for link-local addresses, the scope
+	if (mapped) {
 		std::memcpy(&out.v4.sin_addr, gid.data() + 12, 4);
-	else
+		out.v4.sin_port = htons(port);
+	} else {
 		std::memcpy(&out.v6.sin6_addr, gid.data(), 16);
+		out.v6.sin6_port = htons(port);
+	}
 	return true;
 }
 
@@ -193,6 +202,7 @@ flow roce_socket::from(const any_sockaddr &source) const
 {
 	flow f;
 	f.dst = gid_;
+	f.dst_port = port();
 	f.v6 = v6();
 	if (f.v6) {
 		std::memcpy(f.src.data(), &source.v6.sin6_addr, 16);

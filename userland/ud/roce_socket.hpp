@@ -28,13 +28,14 @@ union any_sockaddr {
 class roce_socket
 {
 public:
-	// Binds (ip, 4791). Throws std::system_error.
-	roce_socket(const std::string &ip, std::size_t buffer);
+	// Binds (ip, port); port 0: any that is free. Throws std::system_error.
+	roce_socket(const std::string &ip, std::size_t buffer, std::uint16_t port = roce_port);
 	~roce_socket();
 	roce_socket(const roce_socket &) = delete;
 	roce_socket &operator=(const roce_socket &) = delete;
 
 	int fd() const { return fd_; }
+	std::uint16_t port() const { return ntohs(v6() ? own_.v6.sin6_port : own_.v4.sin_port); }
 	bool v6() const { return own_.generic.sa_family == AF_INET6; }
 	const std::array<std::uint8_t, 16> &gid() const { return gid_; }
 	// Whether the kernel segments (UDP_SEGMENT) and merges (UDP_GRO).
@@ -51,7 +52,8 @@ public:
 		return v6() ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 	}
 	// Where a peer with this GID listens. False: it is of the other family.
-	bool destination(const std::array<std::uint8_t, 16> &gid, any_sockaddr &out) const;
+	bool destination(const std::array<std::uint8_t, 16> &gid, std::uint16_t port,
+			 any_sockaddr &out) const;
 	// The flow that a packet from there belongs to.
 	flow from(const any_sockaddr &source) const;
 

@@ -62,6 +62,11 @@ public:
 private:
 	static constexpr int max_receives = 16; // a poll, as long as they complete nothing
 
+	bool holds(std::span<const sge> list) const
+	{
+		return core_.any_memory || memory_.holds(list);
+	}
+
 	queue_pair *at(std::uint32_t qp)
 	{
 		return qp < core_.qps.size() ? core_.qps[qp].get() : nullptr;
@@ -90,7 +95,7 @@ std::uint32_t random_tag()
 }
 
 soft_roce::soft_roce(const soft_roce_options &options) :
-	socket_(options.ip, options.socket_buffer),
+	socket_(options.ip, options.socket_buffer, options.port),
 	receiver_(core_),
 	transmitter_(core_, socket_, options.faults)
 {
@@ -101,9 +106,14 @@ soft_roce::soft_roce(const soft_roce_options &options) :
 	core_.gid = socket_.gid();
 	core_.v6 = socket_.v6();
 	core_.mtu = std::min(options.mtu, socket_.interface_mtu());
-	core_.tag = random_tag();
+	core_.first_qpn =
+		options.first_qpn ? options.first_qpn : random_tag() << soft_roce_core::index_bits;
+	core_.port = socket_.port();
+	core_.any_memory = options.any_memory;
 
 	info_.gid = core_.gid;
+	info_.lid = core_.port == roce_port ? 0 : core_.port;
+	info_.sends_copy = true;
 	info_.mtu = core_.mtu;
 	info_.max_qps = soft_roce_core::max_qps;
 	info_.max_recv_wr = soft_roce_core::max_wr;
@@ -120,7 +130,7 @@ int soft_roce::create_qp(const qp_attr &attr)
 	if (core_.qps.size() == soft_roce_core::max_qps)
 		return -ENOSPC;
 	const auto index = static_cast<std::uint32_t>(core_.qps.size());
-	const std::uint32_t number = core_.tag << soft_roce_core::index_bits | index;
+	const std::uint32_t number = core_.first_qpn + index;
 	try {
 		core_.done.reserve_more(std::size_t{attr.max_recv_wr} + attr.max_send_wr);
 		core_.qps.push_back(std::make_unique<queue_pair>(index, number, attr));
@@ -156,7 +166,7 @@ int soft_roce::post_recv(std::uint32_t index, std::span<const recv_wr> wrs)
 		return -EINVAL;
 	int posted = 0, error = 0;
 	for (const recv_wr &wr : wrs) {
-		error = memory_.holds({wr.list, wr.n_sge}) ? qp->push(wr) : -EFAULT;
+		error = holds({wr.list, wr.n_sge}) ? qp->push(wr) : -EFAULT;
 		if (error)
 			break;
 		posted++;
@@ -183,7 +193,7 @@ int soft_roce::post_send(std::uint32_t index, const address &dst, std::span<cons
 			error = -ENOMEM;
 		else if (wr.n_sge > qp->attr.max_sge)
 			error = -EINVAL;
-		else if (!memory_.holds({wr.list, wr.n_sge}))
+		else if (!holds({wr.list, wr.n_sge}))
 			error = -EFAULT;
 		if (error)
 			break;

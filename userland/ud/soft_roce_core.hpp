@@ -2,8 +2,9 @@
 // soft_roce_core.hpp - what the sending and the receiving half of a soft RoCE
 // endpoint share: its name on the fabric, its queue pairs, its completions.
 //
-// A queue pair's number is a random tag of this endpoint's life, then the index.
-// A packet meant for a process that had this address before finds no queue pair.
+// Queue pairs are numbered from a random multiple of max_qps that is this endpoint's
+// for life, unless its owner chose the first number. A packet meant for a process that
+// had this address before finds no queue pair.
 #pragma once
 
 #include <array>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "userland/ud/icrc.hpp"
 #include "userland/ud/soft_roce_qp.hpp"
 
 namespace coop::ud
@@ -25,17 +27,17 @@ struct soft_roce_core {
 	std::array<std::uint8_t, 16> gid; // IPv4: mapped
 	bool v6;
 	std::uint32_t mtu;
-	std::uint32_t tag; // 1 .. 4095
+	std::uint32_t first_qpn;
+	std::uint16_t port = roce_port; // UDP; another: peers' are told in LIDs
+	bool any_memory = false;        // work requests are not checked against what was registered
 	std::vector<std::unique_ptr<queue_pair>> qps;
 	completion_ring done;
 	endpoint_stats stats{};
 
 	queue_pair *find(std::uint32_t qpn) const
 	{
-		const std::uint32_t index = qpn & (max_qps - 1);
-		if (qpn >> index_bits != tag || index >= qps.size())
-			return nullptr;
-		return qps[index].get();
+		const std::uint32_t index = qpn - first_qpn; // below it: far too large
+		return index < qps.size() ? qps[index].get() : nullptr;
 	}
 
 	completion &complete_recv(const queue_pair &qp, std::uint64_t wr_id, wc_status status)

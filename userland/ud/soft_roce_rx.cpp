@@ -336,6 +336,7 @@ void receiver::complete(queue_pair &qp, const flow &from, const datagram_head &h
 	c.imm = head.imm;
 	c.src_qp = head.src_qp;
 	c.src_gid = from.src;
+	c.src_lid = core_.port == roce_port ? 0 : from.src_port;
 	core_.stats.rx_packets++;
 	core_.stats.rx_bytes += payload;
 	qp.consume();

@@ -48,17 +48,19 @@ transmitter::transmitter(soft_roce_core &core, const roce_socket &socket,
 	linear_(max_super_bytes)
 {
 	flow_.src = socket.gid();
-	flow_.src_port = roce_port;
+	flow_.src_port = socket.port();
 	flow_.v6 = socket.v6();
 }
 
 int transmitter::send(queue_pair &qp, const address &dst, std::span<const send_wr> wrs)
 {
 	static_assert(sizeof(dst.gid) == sizeof(flow_.dst));
-	if (std::memcmp(flow_.dst.data(), dst.gid, sizeof(dst.gid))) {
+	const std::uint16_t port = core_.port == roce_port ? roce_port : dst.lid;
+	if (std::memcmp(flow_.dst.data(), dst.gid, sizeof(dst.gid)) || flow_.dst_port != port) {
 		flush(); // what waits goes elsewhere
 		std::memcpy(flow_.dst.data(), dst.gid, sizeof(dst.gid));
-		reachable_ = socket_.destination(flow_.dst, to_);
+		flow_.dst_port = port;
+		reachable_ = socket_.destination(flow_.dst, port, to_);
 	}
 	if (!reachable_)
 		return -EAFNOSUPPORT;
