@@ -3,9 +3,10 @@
 //
 // A transport is a state machine with one owner: it has no lock and no thread. The core holds
 // the lock of a transfer machine whenever it calls transport_machine, and so is every call of
-// a sink made under it. A sink appends to lists and never calls a handler, so a transport may
-// report from within any call, submit() included. Transfer machines run in parallel; what they
-// share (transport_domain, anything static) has to stand that.
+// a sink made under it. A sink appends to lists; it calls no handler and does not call the
+// transport back, so a transport may report from within any call, submit() included. Transfer
+// machines run in parallel; what they share (transport_domain, anything static) has to stand
+// that.
 //
 // The core does what is the same everywhere: states, queues, deadlines, cancelling, tokens,
 // the accounting of receive buffers, end points, the envelope of bulk descriptors, pools,
@@ -132,7 +133,8 @@ public:
 	/// there is a connection. The core does not call peer_open() for it if it was new.
 	/// @return no_peer if there are too many.
 	virtual peer_number peer(const address &) = 0;
-	/// Gives up the hold. peer_close() comes when nobody else uses the number, maybe at once.
+	/// Gives up the hold. peer_close() comes when nobody else uses the number, after this
+	/// call of the core's.
 	virtual void release(peer_number) = 0;
 
 	/// The time; read from the clock at most once a call of the core.
@@ -247,6 +249,9 @@ public:
 protected:
 	~transport() = default;
 };
+
+/// Those of this tree. Each defines its own; registry.cpp lists the ones that are built.
+extern const transport &mem_transport, &ud_transport, &fabric_transport;
 
 /// The transport of this name or null.
 const transport *find_transport(std::string_view name);

@@ -64,6 +64,9 @@ struct address {
 /// The one text of an address; empty for form::none.
 COOP_NET_API std::string format(const address &);
 
+/// Whether it is what parse() could have made: for values that came off a wire.
+COOP_NET_API bool is_valid(const address &) noexcept;
+
 /// Equal for equal addresses; mixes all bits.
 COOP_NET_API std::size_t hash(const address &) noexcept;
 

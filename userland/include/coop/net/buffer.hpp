@@ -70,9 +70,10 @@ private:
 /// What is to be done with a buffer; an argument of transfer_machine::add(), copied there.
 struct operation {
 	queue_type queue = queue_type::msg_recv;
-	/// Bytes. msg_send, active_bulk_send: what goes, from the start of the buffer.
-	/// passive_bulk_send: what may be read; passive_bulk_recv, active_bulk_recv: the most
-	/// that may come, 0 for the whole buffer. msg_recv: not used.
+	/// Bytes, from the start of the buffer. msg_send: what goes, 0 included. Bulk queues, where
+	/// 0 means the whole buffer: what is offered (passive), what goes (active_bulk_send), the
+	/// most that may come (active_bulk_recv: the length of the passive side is what comes).
+	/// msg_recv: not used.
 	std::size_t length = 0;
 	/// msg_send: whom to. Passive queues: who will use the descriptor, or null for anybody.
 	endpoint *to = nullptr;

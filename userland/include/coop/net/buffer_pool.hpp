@@ -66,7 +66,7 @@ public:
 	std::uint32_t total() const noexcept; ///< in it and out of it
 
 private:
-	friend class transfer_machine;
+	friend class core::pool_state;
 
 	std::shared_ptr<core::pool_state> state_;
 };

@@ -66,9 +66,7 @@ public:
 	static std::string parameters(const std::string &transport);
 
 private:
-	friend class buffer;
-	friend class buffer_pool;
-	friend class transfer_machine;
+	friend class core::domain_state;
 
 	std::shared_ptr<core::domain_state> state_;
 };

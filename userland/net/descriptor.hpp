@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// descriptor.hpp - what stands for a passive bulk buffer outside of its machine.
+//
+// Little-endian, no padding:
+//
+//   0  u8   version, 1
+//   1  u8   direction: 0 the holder may read, 1 the holder may write
+//   2  u16  length of the transport's part, P
+//   4  u32  transport: FNV-1a of its name
+//   8  u64  size: bytes that may be moved
+//   16 u64  token of the passive operation
+//   24 u64  incarnation of its machine
+//   32      address of its machine: u8 form, u8 portal, u16 network, u16 instance,
+//           u16 zero, u32 id, 16 bytes of IP
+//   60      P bytes of the transport
+//   60+P    u32 CRC32C of all before it
+//
+// The checksum finds damage, not malice: whoever may send to a machine may make one up, so
+// the passive side checks token, incarnation, direction and size by itself.
+#pragma once
+
+#include <span>
+
+#include "coop/net/address.hpp"
+#include "transport.hpp"
+
+namespace coop::net::core
+{
+
+struct descriptor {
+	static constexpr std::size_t fixed = 64; ///< bytes around the transport's part
+
+	std::uint32_t transport = 0;
+	bool writable = false; ///< the passive side receives
+	std::uint64_t size = 0;
+	spi::token token = 0;
+	std::uint64_t incarnation = 0;
+	net::address machine;
+	std::span<const std::byte> part; ///< of the transport; a view
+};
+
+std::uint32_t transport_id(std::string_view name);
+
+/// @return bytes written to `out`, which has room for fixed + part.size().
+std::size_t encode(const descriptor &, std::byte *out);
+
+/// `out.part` is a view into `text`. @return 0 or -EINVAL.
+[[nodiscard]] int decode(std::span<const std::byte> text, descriptor &out);
+
+} // namespace coop::net::core

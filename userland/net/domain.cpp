@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT
+// domain.cpp - opening a transport, and the thread that provisions from pools.
+//
+// The thread starts with the first machine that has a pool. It takes no lock of a machine
+// that has all its buffers: the deficit is read without.
+#include "coop/net/domain.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "descriptor.hpp"
+#include "domain_state.hpp"
+#include "fatal.hpp"
+#include "machine.hpp"
+#include "thread.hpp"
+
+namespace coop::net
+{
+
+namespace core
+{
+
+namespace
+{
+
+const spi::transport &named(const std::string &name)
+{
+	if (const spi::transport *t = spi::find_transport(name))
+		return *t;
+	std::string known;
+	for (const std::string &n : domain::transports())
+		known += known.empty() ? n : ", " + n;
+	throw std::system_error(EPROTONOSUPPORT, std::generic_category(),
+				"no transport '" + name + "'; there are: " + known);
+}
+
+} // namespace
+
+domain_state::domain_state(const domain_options &o) : name_(o.transport), id_(transport_id(name_))
+{
+	const spi::transport &t = named(name_);
+	transport_ = t.open(spi::parameter_values(name_, t.parameters(), o.parameters));
+	limits_ = transport_->limits();
+	traits_ = transport_->traits();
+	limits_.max_queued = std::min(limits_.max_queued, slot_table::most);
+	limits_.max_descriptor = descriptor::fixed + traits_.descriptor_part;
+}
+
+const std::shared_ptr<domain_state> &domain_state::of(domain &d)
+{
+	return d.state_;
+}
+
+domain_state::~domain_state()
+{
+	if (!thread_.joinable())
+		return;
+	{
+		std::lock_guard guard(lock_);
+		exit_ = true;
+	}
+	wake_.notify_all();
+	thread_.join();
+}
+
+void domain_state::add_machine(std::shared_ptr<machine> m)
+{
+	std::lock_guard guard(lock_);
+	machines_.push_back(std::move(m));
+	if (!thread_.joinable())
+		thread_ = background_thread([this] { run(); });
+}
+
+void domain_state::remove_machine(const machine *m)
+{
+	std::shared_ptr<machine> last; // goes after the lock
+	std::unique_lock guard(lock_);
+	auto it = std::find_if(machines_.begin(), machines_.end(),
+			       [&](const auto &p) { return p.get() == m; });
+	if (it == machines_.end())
+		return;
+	last = std::move(*it);
+	machines_.erase(it);
+	idle_.wait(guard, [&] { return serving_ != m; });
+}
+
+void domain_state::provision()
+{
+	{
+		std::lock_guard guard(lock_);
+		wanted_ = true;
+	}
+	wake_.notify_one();
+}
+
+void domain_state::run()
+{
+	std::unique_lock guard(lock_);
+	for (;;) {
+		wake_.wait(guard, [&] { return wanted_ || exit_; });
+		if (exit_)
+			return;
+		wanted_ = false;
+		// The list may change while the lock is open; a machine that was missed has
+		// provisioned itself when it started.
+		for (std::size_t i = 0; i < machines_.size(); i++) {
+			if (machines_[i]->receive_deficit() == 0)
+				continue;
+			std::shared_ptr<machine> m = machines_[i];
+			serving_ = m.get();
+			guard.unlock();
+			m->provision();
+			m.reset();
+			guard.lock();
+			serving_ = nullptr;
+			idle_.notify_all();
+		}
+	}
+}
+
+} // namespace core
+
+domain::domain(const domain_options &o) : state_(std::make_shared<core::domain_state>(o)) {}
+
+domain::~domain()
+{
+	if (state_->children() != 0)
+		core::fatal("a domain was destroyed before its buffers, pools and machines");
+}
+
+const std::string &domain::transport() const noexcept
+{
+	return state_->name();
+}
+
+const domain_limits &domain::limits() const noexcept
+{
+	return state_->limits();
+}
+
+const transport_traits &domain::traits() const noexcept
+{
+	return state_->traits().visible;
+}
+
+} // namespace coop::net

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+// machine.hpp - what is behind a transfer machine.
+//
+// One lock guards it all and is held for a moment at a time by a `hold`. Whoever has it calls
+// the transport, which reports into lists; when the hold ends, what these calls have left to
+// be done is done (settle): receive queue filled, peers nobody uses closed, stopping
+// continued, and the background thread woken if it is asleep and there is something for it.
+// Handlers are called with the lock open, from a batch that was taken under it.
+//
+//   machine.cpp           life: start, stop, fini, states
+//   machine_peers.cpp     end points
+//   machine_queue.cpp     operations: add, cancel, end; deadlines; statistics
+//   machine_receive.cpp   the receive queue: places, messages, provisioning from the pool
+//   machine_progress.cpp  the background thread, polling, delivery
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "claim.hpp"
+#include "coop/net/transfer_machine.hpp"
+#include "deadlines.hpp"
+#include "domain_state.hpp"
+#include "peers.hpp"
+#include "pool_state.hpp"
+#include "slots.hpp"
+#include "thread.hpp"
+
+namespace coop::net::core
+{
+
+class machine final : public spi::sink, public std::enable_shared_from_this<machine>
+{
+public:
+	machine(transfer_machine &, std::shared_ptr<domain_state>, tm_handler *);
+	~machine();
+
+	// As in transfer_machine, where they are described.
+	int confine(std::span<const unsigned> cpus);
+	int deliver_synchronously();
+	int poll_before_block(std::chrono::microseconds);
+	int attach(pool_state &, buffer_handler &, std::size_t min_size, std::uint32_t max_msgs);
+	int set_pool_length(std::uint32_t);
+	int set_colour(std::uint32_t);
+	int start(std::string_view address);
+	int stop(bool abort);
+	int fini();
+	/// As the destructor of a transfer_machine: whatever it takes, then fini().
+	void end();
+	int wait(tm_state wanted, time_point deadline);
+	tm_state state() const { return state_.load(std::memory_order_acquire); }
+	net::address address();
+	std::uint32_t colour() const { return colour_; }
+	int make_endpoint(const net::address &, endpoint_ptr &out);
+	std::size_t endpoints();
+	int add(net::buffer &, const operation &);
+	bool del(net::buffer &);
+	std::size_t queued(queue_type);
+	std::uint32_t receive_deficit() const { return deficit_.load(); }
+	bool pending();
+	std::size_t deliver_all();
+	int notify(channel &);
+	queue_stats stats(queue_type, bool reset);
+
+	/// Fills the receive queue from the pool; for the thread of the domain.
+	void provision();
+	/// The last reference of the program is given up.
+	void put_last(core::peer &);
+
+	// spi::sink: called by the transport, under the lock.
+	void started() override;
+	void failed(int status) override;
+	void stopped() override;
+	void completed(spi::token, int status, std::size_t length) override;
+	const spi::transfer *find(spi::token) override;
+	std::uint64_t incarnation() const override { return incarnation_; }
+	int place(std::size_t length, spi::landing &out) override;
+	void received(const spi::landing &, spi::peer_number from) override;
+	void abandon(const spi::landing &) override;
+	bool received_in(spi::token, std::size_t offset, std::size_t length,
+			 spi::peer_number from) override;
+	spi::peer_number peer(const net::address &) override;
+	void release(spi::peer_number) override;
+	time_point now() override;
+
+private:
+	/// The lock, from construction to destruction.
+	class hold;
+
+	/// To be delivered: a buffer's event, or a state event, which comes in its place among
+	/// them.
+	struct event {
+		buffer_event what;
+		buffer_state *buffer; // null: a state event
+		buffer_handler *handler;
+		core::peer *sender; // counted in uses until it is delivered
+		tm_state state;
+	};
+	using batch = std::vector<event>;
+
+	bool operable() const { return state() == tm_state::started; }
+	void set_state(tm_state s)
+	{
+		state_.store(s, std::memory_order_release);
+		changed_.notify_all();
+	}
+	bool on_its_stack() const; // a callback of this machine is what calls
+
+	// machine.cpp
+	int claim_and_start(net::address);
+	int fail_start(int status);
+	void settle();
+	bool advance_stop();
+	void close_transport();
+
+	// machine_peers.cpp
+	int open_peer(const net::address &, core::peer *&out);
+	void use(core::peer &p) { p.uses++; }
+	void unuse(core::peer &);
+	void reap_later(core::peer &);
+	void reap();
+
+	// machine_queue.cpp
+	int add_locked(buffer_state &, const operation &, bool pooled);
+	int prepare(slot &, const buffer_state &, const operation &);
+	int prepare_active(slot &, const buffer_state &, const operation &);
+	void write_descriptor(slot &);
+	void cancel(slot &, int reason);
+	void cancel_all(int reason);
+	void finish(slot &, int status, std::size_t length);
+	void forget(slot &);
+	slot_list &queue(queue_type q) { return queues_[static_cast<std::size_t>(q)]; }
+	queue_stats &counters(queue_type q) { return stats_[static_cast<std::size_t>(q)]; }
+	void expire_operations();
+
+	// machine_receive.cpp
+	bool has_room(const slot &) const;
+	void open(slot &);
+	void shut(slot &);
+	void message(slot &, std::size_t offset, std::size_t length, spi::peer_number, bool last);
+	void cancel_receive(slot &);
+	void fill_from_pool();
+	void set_deficit(std::uint32_t);
+	int add_pooled(buffer_state &);
+
+	// machine_progress.cpp
+	void run();
+	bool turn();
+	time_point next_deadline();
+	bool thread_wanted();
+	void kick();
+	void take(batch &, batch &from);
+	void deliver(batch &);
+	void sleep();
+	void push_state(tm_state, int status);
+
+	transfer_machine &handle_;
+	const std::shared_ptr<domain_state> domain_;
+	tm_handler *const handler_;
+	const bool places_;
+
+	adaptive_mutex lock_; // of everything below that is not atomic
+	std::condition_variable_any changed_;
+	std::atomic<tm_state> state_{tm_state::initialized};
+	tm_state told_ = tm_state::initialized; // the last state event delivered
+	bool sync_ = false;
+	std::vector<unsigned> cpus_;
+	std::chrono::nanoseconds spin_{0};
+
+	// Start and stop.
+	std::unique_ptr<spi::transport_machine> transport_;
+	claim claim_;
+	net::address address_;
+	std::uint64_t incarnation_;
+	bool abort_ = false;          // cancel everything now
+	bool swept_ = false;          // everything has been told to end
+	bool stop_called_ = false;    // of the transport
+	bool transport_over_ = false; // stopped or failed: close it when the hold ends
+	tm_state final_ = tm_state::stopped;
+	int final_status_ = 0;
+
+	// Operations.
+	slot_table slots_;
+	std::array<slot_list, queue_types> queues_;
+	deadline_heap deadlines_;
+	std::array<queue_stats, queue_types> stats_{}; // total_time in ticks
+	std::uint64_t late_ = 0;                       // completions of operations that had ended
+
+	// The receive queue.
+	pool_state *pool_ = nullptr;
+	buffer_handler *pool_handler_ = nullptr;
+	std::size_t pool_min_size_ = 0;
+	std::uint32_t pool_max_msgs_ = 0, pool_length_ = 2;
+	std::uint32_t colour_ = 0;
+	std::atomic<std::uint32_t> deficit_{0};
+	slot_list open_;                               // those that take messages
+	bool starved_ = false;                         // place() found nothing
+	bool fill_wanted_ = false;                     // the receive queue may be short
+	bool pool_below_ = false, pool_first_ = false; // to be told when the lock is open
+
+	peer_table peers_;
+	std::vector<core::peer *> reaping_;
+
+	// Progress and delivery.
+	batch events_;            // buffer events; with automatic delivery all events
+	batch state_events_;      // with synchronous delivery
+	batch spare_;             // capacity for the next batch
+	unsigned delivering_ = 0; // batches in handlers
+	channel *notify_ = nullptr;
+	std::uint64_t polls_ = 0; // calls of pending() and deliver_all()
+	time_point now_{};
+	bool now_known_ = false;
+	enum class sleeping : std::uint8_t { no, leased, armed } sleeping_ = sleeping::no;
+	time_point sleep_until_{};
+	int sleep_fd_ = -1;
+	bool kicked_ = false, exit_ = false;
+	const int kick_fd_;
+	std::thread thread_;
+};
+
+/// Takes the lock; settles and opens it, and wakes the thread if that is needed.
+class machine::hold
+{
+public:
+	explicit hold(machine &m) : m_(m)
+	{
+		m_.lock_.lock();
+		m_.now_known_ = false;
+	}
+	~hold();
+	hold(const hold &) = delete;
+	hold &operator=(const hold &) = delete;
+
+private:
+	machine &m_;
+};
+
+} // namespace coop::net::core

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT
+// machine_progress.cpp - who calls the transport, and who calls the handlers.
+//
+// With automatic delivery the background thread does both, and blocks when there is nothing.
+// With synchronous delivery whoever calls pending() or deliver_all() does both. The
+// background thread then sleeps through short leases: if at the end of one nobody has
+// polled since its beginning, it takes the lead (progress, timers, no buffer events) until
+// somebody polls again. notify() makes it take the lead at once. So a polling program shares
+// neither lock nor descriptor with another thread, and one that has stopped polling still
+// answers its peers.
+#include <cerrno>
+#include <unistd.h>
+
+#include "buffer_state.hpp"
+#include "machine.hpp"
+#include "wait.hpp"
+
+namespace coop::net::core
+{
+
+namespace
+{
+
+// How long a program that polls synchronously may pause before the background thread helps.
+constexpr std::chrono::milliseconds lease{3};
+// Things a transport handles before others get the lock.
+constexpr unsigned budget = 64;
+
+// Machines whose callbacks are on this thread's stack.
+struct frame {
+	const machine *m;
+	const frame *below;
+};
+thread_local const frame *top_frame = nullptr;
+
+} // namespace
+
+bool machine::on_its_stack() const
+{
+	for (const frame *f = top_frame; f; f = f->below)
+		if (f->m == this)
+			return true;
+	return false;
+}
+
+time_point machine::next_deadline()
+{
+	if (!transport_ || transport_over_)
+		return never;
+	return std::min(deadlines_.earliest(), transport_->deadline());
+}
+
+// Makes progress. True: there may be more.
+bool machine::turn()
+{
+	const tm_state s = state();
+	if (!transport_ || transport_over_ || s < tm_state::starting || s > tm_state::stopping)
+		return false;
+	bool busy = transport_->progress(budget) != 0;
+	const time_point due = next_deadline();
+	if (due != never && now() >= due) {
+		expire_operations();
+		if (!transport_over_ && transport_->deadline() <= now())
+			transport_->expire(now());
+		busy = true;
+	}
+	return busy || transport_over_;
+}
+
+// Whether the thread sleeps and must not.
+bool machine::thread_wanted()
+{
+	if (sleeping_ == sleeping::no || kicked_)
+		return false;
+	if (exit_ || !state_events_.empty())
+		return true;
+	if (sync_ ? notify_ && (!events_.empty() || sleeping_ == sleeping::leased)
+		  : !events_.empty())
+		return true;
+	return sleeping_ == sleeping::armed && next_deadline() < sleep_until_;
+}
+
+void machine::kick()
+{
+	const std::uint64_t one = 1;
+	[[maybe_unused]] ssize_t n = ::write(kick_fd_, &one, sizeof(one));
+}
+
+void machine::sleep()
+{
+	pollfd p[2] = {{kick_fd_, POLLIN, 0}, {sleep_fd_, POLLIN, 0}};
+	poll_until(p, sleep_fd_ >= 0 ? 2 : 1, sleep_until_);
+	std::lock_guard guard(lock_);
+	sleeping_ = sleeping::no;
+	std::uint64_t n;
+	if (kicked_) {
+		// The writer may be between the lock and the write; then this read finds
+		// nothing, and the next sleep ends early, once.
+		[[maybe_unused]] ssize_t r = ::read(kick_fd_, &n, sizeof(n));
+		kicked_ = false;
+	} else if (p[0].revents) {
+		[[maybe_unused]] ssize_t r = ::read(kick_fd_, &n, sizeof(n));
+	}
+}
+
+void machine::run()
+{
+	std::uint64_t polls_seen = 0;
+	time_point idle_since = never;
+	batch b;
+	for (;;) {
+		{
+			hold h(*this);
+			const bool lead = !sync_ || notify_ || polls_ == polls_seen;
+			polls_seen = polls_;
+			const bool busy = lead && turn();
+			settle();
+			if (sync_ && notify_ && !events_.empty())
+				std::exchange(notify_, nullptr)->signal();
+			take(b, sync_ ? state_events_ : events_);
+			if (!b.empty()) {
+				delivering_++;
+				idle_since = never;
+			} else if (exit_) {
+				return;
+			} else if (busy) {
+				idle_since = never;
+				continue;
+			} else if (!lead) {
+				sleeping_ = sleeping::leased;
+				sleep_fd_ = -1;
+				sleep_until_ = now() + lease;
+			} else {
+				if (!sync_ && spin_.count() > 0) {
+					if (idle_since == never)
+						idle_since = now();
+					if (now() - idle_since < spin_)
+						continue;
+				}
+				if (transport_ && !transport_->arm())
+					continue;
+				sleeping_ = sleeping::armed;
+				sleep_fd_ = transport_ ? transport_->fd() : -1;
+				sleep_until_ = next_deadline();
+			}
+		}
+		if (b.empty())
+			sleep();
+		else
+			deliver(b);
+	}
+}
+
+void machine::take(batch &b, batch &from)
+{
+	if (from.empty())
+		return;
+	if (b.capacity() == 0)
+		b.swap(spare_);
+	b.swap(from);
+}
+
+// Calls the handlers of what was taken while delivering_ was raised.
+void machine::deliver(batch &b)
+{
+	const frame here{this, top_frame};
+	top_frame = &here;
+	bool senders = false;
+	for (event &e : b) {
+		if (e.buffer) {
+			e.what.buffer = e.buffer->handle;
+			senders |= e.sender != nullptr;
+			if (!e.what.queued)
+				e.buffer->let_go();
+			e.handler->on_buffer(e.what);
+			continue;
+		}
+		if (handler_)
+			handler_->on_state({&handle_, e.state, e.what.status});
+		std::lock_guard guard(lock_);
+		told_ = e.state;
+		changed_.notify_all();
+	}
+	top_frame = here.below;
+
+	hold h(*this);
+	if (senders)
+		for (const event &e : b)
+			if (e.sender)
+				unuse(*e.sender);
+	b.clear();
+	if (spare_.capacity() < b.capacity())
+		spare_.swap(b);
+	if (--delivering_ == 0 && state() == tm_state::undefined)
+		changed_.notify_all();
+}
+
+bool machine::pending()
+{
+	hold h(*this);
+	if (!sync_)
+		return false;
+	polls_++;
+	if (events_.empty()) {
+		turn();
+		settle();
+	}
+	return !events_.empty();
+}
+
+std::size_t machine::deliver_all()
+{
+	batch b;
+	{
+		hold h(*this);
+		if (!sync_)
+			return 0;
+		polls_++;
+		if (events_.empty()) {
+			turn();
+			settle();
+		}
+		take(b, events_);
+		if (b.empty())
+			return 0;
+		delivering_++;
+	}
+	const std::size_t n = b.size();
+	deliver(b);
+	return n;
+}
+
+int machine::notify(channel &c)
+{
+	hold h(*this);
+	if (!sync_)
+		return -EBADFD;
+	notify_ = &c;
+	return 0;
+}
+
+} // namespace coop::net::core

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// machine_receive.cpp - where messages land.
+//
+// Where the transport lets the core choose, messages are packed one behind the other into the
+// oldest open buffer. A place is given out when a message begins to arrive and may come back
+// in any order; a buffer is shut when it can be a place for no other, and ends with the last
+// of the places it gave out. A buffer that has taken messages and has no room for the next
+// is retired, so that it cannot stand in the way of those behind it.
+#include <cerrno>
+
+#include "buffer_state.hpp"
+#include "machine.hpp"
+
+namespace coop::net::core
+{
+
+bool machine::has_room(const slot &s) const
+{
+	return s.places_left != 0 &&
+	       s.transfer.memory.size - s.filled >= s.transfer.min_receive_size;
+}
+
+void machine::open(slot &s)
+{
+	s.open = true;
+	open_.push_back(s);
+}
+
+void machine::shut(slot &s)
+{
+	s.open = false;
+	open_.erase(s);
+}
+
+int machine::place(std::size_t length, spi::landing &out)
+{
+	for (;;) {
+		slot *s = open_.first();
+		if (!s && pool_ && fill_wanted_ && operable()) {
+			// A buffer has just been filled, and the pool may have the next.
+			fill_wanted_ = false;
+			fill_from_pool();
+			s = open_.first();
+		}
+		if (!s) {
+			starved_ = true;
+			return -ENOBUFS;
+		}
+		if (length <= s->transfer.memory.size - s->filled) {
+			out = {slots_.token_of(*s), s->transfer.memory, s->filled, length};
+			s->filled += length;
+			s->places_left--;
+			s->landings++;
+			if (!has_room(*s))
+				shut(*s);
+			return 0;
+		}
+		if (s->filled == 0 && s->messages == 0 && s->landings == 0)
+			return -EMSGSIZE;
+		shut(*s);
+		if (s->landings == 0)
+			finish(*s, 0, 0);
+	}
+}
+
+void machine::received(const spi::landing &l, spi::peer_number from)
+{
+	slot *s = slots_.find(l.token);
+	if (!s || s->landings == 0) {
+		late_++;
+		return;
+	}
+	s->landings--;
+	message(*s, l.offset, l.length, from, !s->open && s->landings == 0);
+}
+
+void machine::abandon(const spi::landing &l)
+{
+	slot *s = slots_.find(l.token);
+	if (!s || s->landings == 0) {
+		late_++;
+		return;
+	}
+	s->landings--;
+	if (l.offset + l.length == s->filled) {
+		s->filled = l.offset;
+		s->places_left++;
+		if (!s->open && !s->reason && has_room(*s)) {
+			s->open = true;
+			open_.push_front(*s);
+		}
+	}
+	if (!s->open && s->landings == 0)
+		finish(*s, s->reason, 0);
+}
+
+bool machine::received_in(spi::token t, std::size_t offset, std::size_t length,
+			  spi::peer_number from)
+{
+	slot *s = slots_.find(t);
+	if (!s || s->places_left == 0 || offset > s->transfer.memory.size ||
+	    length > s->transfer.memory.size - offset) {
+		late_++;
+		return false;
+	}
+	s->places_left--;
+	s->filled = offset + length;
+	const bool more = has_room(*s);
+	message(*s, offset, length, from, !more);
+	return more;
+}
+
+void machine::message(slot &s, std::size_t offset, std::size_t length, spi::peer_number from,
+		      bool last)
+{
+	queue_stats &c = counters(queue_type::msg_recv);
+	c.ok++;
+	c.total_bytes += length;
+	c.largest = std::max<std::uint64_t>(c.largest, length);
+	c.total_time += read_ticks() - s.added;
+	s.messages++;
+
+	core::peer &sender = peers_[from];
+	sender.uses++;
+	event e{};
+	e.what = {nullptr, queue_type::msg_recv, !last, 0, offset, length, &sender, s.context};
+	e.buffer = s.owner;
+	e.handler = s.handler;
+	e.sender = &sender;
+	events_.push_back(e);
+	if (last)
+		forget(s);
+}
+
+void machine::cancel_receive(slot &s)
+{
+	if (s.open)
+		shut(s);
+	if (s.landings == 0)
+		finish(s, s.reason, 0);
+	else if (!transport_over_)
+		transport_->cancel(slots_.token_of(s));
+}
+
+void machine::set_deficit(std::uint32_t n)
+{
+	const std::uint32_t before = deficit_.exchange(n);
+	if (!before && n)
+		pool_->waiting.fetch_add(1);
+	else if (before && !n)
+		pool_->waiting.fetch_sub(1);
+}
+
+void machine::fill_from_pool()
+{
+	const slot_list &q = queue(queue_type::msg_recv);
+	while (q.count() < pool_length_) {
+		const auto t = pool_->take(colour_);
+		pool_below_ |= t.below;
+		if (!t.buffer) {
+			// Whoever puts a buffer back sees the deficit, or the buffer is seen here.
+			set_deficit(pool_length_ - q.count());
+			if (pool_->free.load() == 0)
+				return;
+			continue;
+		}
+		if (add_pooled(*t.buffer)) {
+			bool first;
+			(void)pool_->give(t.buffer, first);
+			pool_first_ |= first;
+			return;
+		}
+	}
+	set_deficit(0);
+}
+
+int machine::add_pooled(buffer_state &b)
+{
+	operation op;
+	op.queue = queue_type::msg_recv;
+	op.min_receive_size = pool_min_size_;
+	op.max_receive_msgs = pool_max_msgs_;
+	op.handler = pool_handler_;
+	if (!b.acquire())
+		return -EBUSY;
+	const int r = add_locked(b, op, true);
+	if (r)
+		b.let_go();
+	return r;
+}
+
+void machine::provision()
+{
+	hold h(*this);
+	if (operable() && pool_)
+		fill_from_pool();
+}
+
+} // namespace coop::net::core

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// machine.hpp - a transfer machine of the transport `mem`.
+//
+// An operation that waits for an answer is in outstanding_; an answer that finds nothing
+// there goes to the sink all the same, which knows a late one when it sees it.
+#pragma once
+
+#include <unordered_set>
+
+#include "hub.hpp"
+
+namespace coop::net::mem
+{
+
+struct options {
+	bool remote_errors, places;
+	std::uint64_t lose;                    // every n-th message, get and put vanishes; 0: none
+	std::chrono::milliseconds start_delay; // from start() to started()
+	std::size_t max_message;
+};
+
+class machine final : public spi::transport_machine
+{
+public:
+	machine(spi::sink &s, const options &o) : sink_(s), options_(o) {}
+	~machine() override;
+
+	int start(const address &own) override;
+	void stop() override;
+	int submit(spi::token, const spi::transfer &) override;
+	void cancel(spi::token) override;
+	int describe(spi::token, std::span<std::byte>) override { return 0; }
+	int peer_open(spi::peer_number, const address &) override;
+	void peer_close(spi::peer_number) override {}
+	unsigned progress(unsigned budget) override;
+	bool arm() override { return box_->arm(); }
+	int fd() const override { return box_->fd(); }
+	time_point deadline() const override { return starts_; }
+	void expire(time_point now) override;
+
+private:
+	/// False: it will never arrive.
+	bool send(const address &, packet &&);
+	void answer(const packet &, kind, int status);
+	void handle(packet &);
+	int take_message(const packet &);
+	int take_message_in_order(const packet &);
+	/// The passive operation that a get or put is for. @return 0, -ENOENT, -EPERM, -EFBIG.
+	int passive(const packet &, queue_type, const spi::transfer *&);
+	void serve_get(packet &);
+	void leave();
+	spi::peer_number number_of(const address &);
+
+	spi::sink &sink_;
+	const options options_;
+	address own_;
+	std::shared_ptr<mailbox> box_ = std::make_shared<mailbox>();
+	bool listed_ = false;
+	std::vector<address> peers_; // by number
+	std::unordered_set<spi::token> outstanding_;
+	std::uint64_t sent_ = 0;
+	time_point starts_ = never;
+
+	struct receive { // when not placing
+		spi::token token;
+		spi::memory memory;
+		std::size_t offset;
+	};
+	std::deque<receive> receives_;
+};
+
+} // namespace coop::net::mem

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// peers.hpp - the end points of a transfer machine.
+//
+// A peer is an end point with a number. Three things keep it: references of the program
+// (atomic, in endpoint), uses by operations and events under way, and the hold of the
+// transport, both under the lock of the machine. It is looked up by address when somebody
+// asks for one, by number for everything else. When its machine is finished, a peer that the
+// program still refers to is an orphan, which the last reference deletes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "coop/net/endpoint.hpp"
+#include "transport.hpp"
+
+namespace coop::net::core
+{
+
+class peer final : public endpoint
+{
+public:
+	peer(const net::address &a, std::shared_ptr<machine> m, spi::peer_number n) :
+		endpoint(a),
+		home(std::move(m)),
+		number(n)
+	{
+	}
+
+	const std::shared_ptr<machine> home; // alive while there is a peer to lock it
+	peer *next = nullptr;                // in its hash chain
+	std::uint32_t uses = 0;
+	const spi::peer_number number;
+	bool held = false;    // by the transport
+	bool opened = false;  // peer_open() has succeeded, or the transport named it first
+	bool orphan = false;  // the machine no longer knows it
+	bool reaping = false; // on the list of those that may have become unused
+};
+
+class peer_table
+{
+public:
+	static constexpr std::uint32_t most = 1u << 20;
+
+	~peer_table();
+	peer *find(const address &) const;
+	/// The peer of this number, which is in use.
+	peer &operator[](spi::peer_number n) const { return *by_number_[n]; }
+	bool valid(spi::peer_number n) const { return n < by_number_.size() && by_number_[n]; }
+	/// A new one; the address is not in the table. Null if there are too many.
+	peer *insert(const address &, const std::shared_ptr<machine> &);
+	/// Takes it out of the table, for the caller to delete.
+	void erase(peer &);
+	std::size_t size() const { return count_; }
+	template <class function> void for_each(function f) const
+	{
+		for (peer *p : by_number_)
+			if (p)
+				f(*p);
+	}
+
+private:
+	std::size_t bucket(const address &a) const { return hash(a) & (buckets_.size() - 1); }
+	void rehash();
+
+	std::vector<peer *> buckets_ = std::vector<peer *>(16);
+	std::vector<peer *> by_number_;
+	std::vector<spi::peer_number> unused_;
+	std::size_t count_ = 0;
+};
+
+} // namespace coop::net::core

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// pool_state.hpp - what is behind a buffer pool: lists of idle buffers.
+//
+// A buffer in the pool is on the plain list, or on two: that of its colour, most recently
+// used first, and that of all coloured ones in the order of their return. So the right buffer
+// for a colour is at the head of some list, whatever the colour, and those whose claim has
+// lapsed are at the tail of one. The lock of a pool is taken under that of a machine, never
+// the other way round; handlers are called by the caller of take() and give(), without locks.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "buffer_state.hpp"
+#include "coop/net/buffer_pool.hpp"
+
+namespace coop::net::core
+{
+
+class pool_state
+{
+public:
+	pool_state(std::shared_ptr<domain_state>, domain &, const pool_options &, buffer_pool *);
+	~pool_state();
+
+	struct taken {
+		buffer_state *buffer; // or null
+		bool below;           // tell_below() is due
+	};
+	taken take(std::uint32_t colour);
+	/// @return 0, -EINVAL, -EBUSY. `first`: tell_not_empty() is due.
+	int give(buffer_state *, bool &first);
+	int grow(std::uint32_t n);
+	void tell_below();
+	static buffer_state *state_of(net::buffer &);
+	static pool_state &of(buffer_pool &);
+	/// Wakes the domain's thread if a machine waits, and the handler.
+	void tell_not_empty();
+
+	/// Whether a machine wants more than it could get; counted by machines.
+	std::atomic<std::uint32_t> waiting{0};
+	std::atomic<std::uint32_t> attached{0};
+	std::atomic<std::uint32_t> free{0};
+	std::atomic<std::uint32_t> total{0};
+	const std::shared_ptr<domain_state> domain;
+	buffer_pool *const handle;
+
+private:
+	struct list { // of buffers without a colour, or of all that have one; newest first
+		buffer_state *head = nullptr, *tail = nullptr;
+		void push(buffer_state *);
+		void erase(buffer_state *);
+	};
+	void push(buffer_state *);
+	void erase(buffer_state *);
+	void sweep(time_point now);
+
+	net::domain &domain_handle_;
+	const pool_options options_;
+	std::mutex lock_; // of all below and the pool_entry of every buffer
+	list plain_, coloured_;
+	std::vector<buffer_state *> heads_; // by colour: most recently used
+	struct owned {
+		std::unique_ptr<std::byte[], void (*)(std::byte *)> memory;
+		std::unique_ptr<net::buffer> buffer;
+	};
+	std::vector<owned> owned_;
+};
+
+} // namespace coop::net::core

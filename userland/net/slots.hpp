@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// slots.hpp - the outstanding operations of a transfer machine.
+//
+// A token names a slot and the generation that lives in it, so it is checked by one look into
+// an array: late completions, numbers out of a hostile packet and descriptors of operations
+// long gone all fail the same comparison. Slots stay where they are; a free one is taken
+// last-in-first-out, while its lines are in the cache.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ticks.hpp"
+#include "transport.hpp"
+
+namespace coop::net::core
+{
+
+class peer;
+
+constexpr std::uint32_t no_slot = 0xffffffff;
+
+/// An operation.
+struct slot {
+	spi::transfer transfer{};
+	buffer_state *owner = nullptr;
+	buffer_handler *handler = nullptr;
+	void *context = nullptr;
+	peer *to = nullptr; // counted in peer::uses
+	ticks added = 0;
+	time_point deadline = never;
+	std::uint32_t heap_at = no_slot; // index in the deadline heap
+
+	std::uint32_t index = 0; // its own
+	std::uint32_t generation = 0;
+	std::uint32_t next_free = no_slot;
+	struct links {
+		std::uint32_t next = no_slot, previous = no_slot;
+	} in_queue, in_open;
+	bool live = false;
+	int reason = 0; // why it is being cancelled; 0: it is not
+
+	// msg_recv
+	bool pooled = false;           // provisioned from the pool of the machine
+	bool open = false;             // takes messages
+	std::uint32_t landings = 0;    // places given out whose messages are still to come
+	std::uint32_t messages = 0;    // received so far
+	std::uint32_t places_left = 0; // messages it may still be a place for
+	std::size_t filled = 0;        // bytes given out
+};
+
+class slot_table
+{
+public:
+	static constexpr unsigned slot_bits = 20, generation_bits = 32;
+	static constexpr std::uint32_t most = 1u << slot_bits;
+
+	/// The first generation: random, so that a token of another run means nothing here.
+	explicit slot_table(std::uint32_t first_generation) : first_(first_generation) {}
+
+	/// The upper 12 bits of every token.
+	void set_machine(std::uint32_t tmid) { machine_ = tmid & 0xfff; }
+
+	/// A slot that is live, or null if there are `limit` already.
+	slot *allocate(std::uint32_t limit)
+	{
+		if (live_ >= limit || (free_ == no_slot && !grow()))
+			return nullptr;
+		slot &s = at(free_);
+		free_ = s.next_free;
+		s.live = true;
+		live_++;
+		return &s;
+	}
+	void free(slot &s)
+	{
+		s.live = false;
+		if (++s.generation == 0)
+			s.generation = 1;
+		s.next_free = free_;
+		free_ = s.index;
+		live_--;
+	}
+	spi::token token_of(const slot &s) const
+	{
+		return std::uint64_t(machine_) << (slot_bits + generation_bits) |
+		       std::uint64_t(s.generation) << slot_bits | s.index;
+	}
+	/// The operation that a token stands for, or null.
+	slot *find(spi::token t)
+	{
+		const auto index = static_cast<std::uint32_t>(t & (most - 1));
+		if (index >= size_)
+			return nullptr;
+		slot &s = at(index);
+		return s.live && token_of(s) == t ? &s : nullptr;
+	}
+	slot &at(std::uint32_t i) { return chunks_[i / chunk][i % chunk]; }
+	std::uint32_t live() const { return live_; }
+
+private:
+	static constexpr std::uint32_t chunk = 64;
+
+	bool grow()
+	{
+		if (size_ >= most)
+			return false;
+		chunks_.push_back(std::make_unique<slot[]>(chunk));
+		for (std::uint32_t i = chunk; i-- > 0;) {
+			slot &s = chunks_.back()[i];
+			s.index = size_ + i;
+			s.generation = first_;
+			s.next_free = free_;
+			free_ = s.index;
+		}
+		size_ += chunk;
+		return true;
+	}
+
+	std::vector<std::unique_ptr<slot[]>> chunks_;
+	std::uint32_t size_ = 0, live_ = 0, free_ = no_slot;
+	std::uint32_t first_, machine_ = 0;
+};
+
+/// Slots in the order in which they were put in; `member` links them.
+class slot_list
+{
+public:
+	slot_list(slot_table &t, slot::links slot::*member) : table_(t), member_(member) {}
+
+	void push_back(slot &s)
+	{
+		s.*member_ = {no_slot, last_};
+		(last_ == no_slot ? first_ : (table_.at(last_).*member_).next) = s.index;
+		last_ = s.index;
+		count_++;
+	}
+	void push_front(slot &s)
+	{
+		s.*member_ = {first_, no_slot};
+		(first_ == no_slot ? last_ : (table_.at(first_).*member_).previous) = s.index;
+		first_ = s.index;
+		count_++;
+	}
+	void erase(slot &s)
+	{
+		const slot::links l = s.*member_;
+		(l.previous == no_slot ? first_ : (table_.at(l.previous).*member_).next) = l.next;
+		(l.next == no_slot ? last_ : (table_.at(l.next).*member_).previous) = l.previous;
+		count_--;
+	}
+	slot *first() { return first_ == no_slot ? nullptr : &table_.at(first_); }
+	slot *after(slot &s)
+	{
+		const std::uint32_t next = (s.*member_).next;
+		return next == no_slot ? nullptr : &table_.at(next);
+	}
+	std::uint32_t count() const { return count_; }
+
+private:
+	slot_table &table_;
+	slot::links slot::*const member_;
+	std::uint32_t first_ = no_slot, last_ = no_slot, count_ = 0;
+};
+
+} // namespace coop::net::core
