@@ -179,7 +179,7 @@ enum coop_chan_send_flag {
 	COOP_CHAN_BY_DATA = 2, /* by the data channel, even if it is tiny */
 };
 
-struct coop_chan_send {
+struct coop_chan_msg {
 	u32 peer;
 	u32 flags;  /* enum coop_chan_send_flag */
 	u64 cookie; /* names the payload's memory in TX; given back in EV_SENT */
@@ -191,7 +191,7 @@ struct coop_chan_send {
  * Queues a message. 0 and *id, or -EAGAIN (max_sends are under way: again after
  * an EV_SENT), -EMSGSIZE, -EINVAL (flags), -ENOENT (stale peer).
  */
-int coop_chan_send(struct coop_chan *c, const struct coop_chan_send *s, u64 now, u32 *id);
+int coop_chan_send(struct coop_chan *c, const struct coop_chan_msg *s, u64 now, u32 *id);
 /* Ends it early: EV_SENT with -ECANCELED still comes, unless it was finished. -ENOENT: stale. */
 int coop_chan_cancel(struct coop_chan *c, u32 id, u64 now);
 
@@ -229,7 +229,7 @@ void coop_chan_tx_done(struct coop_chan *c, u32 channel, u32 id, int err, u64 no
 
 /* ---- receiving ---------------------------------------------------------------- */
 
-struct coop_chan_rx {
+struct coop_chan_dgram {
 	u32 channel;          /* whose QP received it */
 	u32 len;              /* of the datagram, GRH taken off */
 	const void *buf;      /* read during the call only */
@@ -261,7 +261,7 @@ enum coop_chan_refusal {
 };
 
 /* A datagram arrived. */
-enum coop_chan_verdict coop_chan_rx(struct coop_chan *c, const struct coop_chan_rx *rx, u64 now,
+enum coop_chan_verdict coop_chan_rx(struct coop_chan *c, const struct coop_chan_dgram *rx, u64 now,
 				    struct coop_chan_in *in);
 /*
  * Answers to COOP_CHAN_PLACE, at once. place: the message goes to the memory

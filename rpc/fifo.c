@@ -27,6 +27,16 @@ void coop_fifo_push(struct coop_fifo *f, u32 i)
 	f->tail = i;
 }
 
+void coop_fifo_push_front(struct coop_fifo *f, u32 i)
+{
+	if (coop_fifo_has(f, i))
+		return;
+	f->next[i] = f->head;
+	f->head = i;
+	if (f->tail == COOP_NONE)
+		f->tail = i;
+}
+
 u32 coop_fifo_pop(struct coop_fifo *f)
 {
 	u32 i = f->head;

@@ -28,6 +28,7 @@ static inline bool coop_fifo_has(const struct coop_fifo *f, u32 i)
 
 void coop_fifo_init(struct coop_fifo *f, u32 *next, u32 n);
 void coop_fifo_push(struct coop_fifo *f, u32 i);
+void coop_fifo_push_front(struct coop_fifo *f, u32 i);
 /* The first, or COOP_NONE. */
 u32 coop_fifo_pop(struct coop_fifo *f);
 /* O(its place in the line): for the rare one that leaves from the middle. */

@@ -6,16 +6,12 @@
  */
 #include "mac.h"
 
-struct sip {
-	u64 a, b, c, d;
-};
-
 static inline u64 rotl(u64 v, u32 n)
 {
 	return (v << n) | (v >> (64 - n));
 }
 
-static inline void sip_round(struct sip *s)
+static inline void sip_round(struct coop_mac_state *s)
 {
 	s->a += s->b;
 	s->c += s->d;
@@ -29,7 +25,7 @@ static inline void sip_round(struct sip *s)
 	s->c = rotl(s->c, 32);
 }
 
-static inline void sip_word(struct sip *s, u64 w)
+static inline void sip_word(struct coop_mac_state *s, u64 w)
 {
 	s->d ^= w;
 	sip_round(s);
@@ -45,6 +41,54 @@ static inline u64 load64(const u8 *p)
 	return le64_to_cpu(v);
 }
 
+void coop_mac_begin(struct coop_mac_state *s, const u8 key[COOP_MAC_KEY])
+{
+	const u64 k0 = load64(key), k1 = load64(key + 8);
+
+	s->a = k0 ^ 0x736f6d6570736575ull;
+	s->b = k1 ^ 0x646f72616e646f6dull;
+	s->c = k0 ^ 0x6c7967656e657261ull;
+	s->d = k1 ^ 0x7465646279746573ull;
+	s->tail = 0;
+	s->n_tail = 0;
+	s->total = 0;
+}
+
+static inline void tail_byte(struct coop_mac_state *s, u8 v)
+{
+	s->tail |= (u64)v << (8 * s->n_tail++);
+	if (s->n_tail < 8)
+		return;
+	sip_word(s, s->tail);
+	s->tail = 0;
+	s->n_tail = 0;
+}
+
+void coop_mac_add(struct coop_mac_state *s, const void *data, size_t len)
+{
+	const u8 *p = data;
+	size_t left = len;
+
+	s->total += (u32)len;
+	for (; left && s->n_tail; left--)
+		tail_byte(s, *p++);
+	for (; left >= 8; left -= 8, p += 8)
+		sip_word(s, load64(p));
+	for (; left; left--)
+		tail_byte(s, *p++);
+}
+
+u64 coop_mac_end(struct coop_mac_state *s)
+{
+	u32 i;
+
+	sip_word(s, s->tail | (u64)s->total << 56);
+	s->c ^= 0xff;
+	for (i = 0; i < 4; i++)
+		sip_round(s);
+	return s->a ^ s->b ^ s->c ^ s->d;
+}
+
 /*
  * SipHash-2-4 of len bytes at data.
  *
@@ -53,25 +97,9 @@ static inline u64 load64(const u8 *p)
  */
 u64 coop_mac(const u8 key[COOP_MAC_KEY], const void *data, size_t len)
 {
-	const u64 k0 = load64(key), k1 = load64(key + 8);
-	struct sip s = {
-		.a = k0 ^ 0x736f6d6570736575ull,
-		.b = k1 ^ 0x646f72616e646f6dull,
-		.c = k0 ^ 0x6c7967656e657261ull,
-		.d = k1 ^ 0x7465646279746573ull,
-	};
-	const u8 *p = data;
-	size_t left = len;
-	u64 last = (u64)len << 56;
-	u32 i;
+	struct coop_mac_state s;
 
-	for (; left >= 8; left -= 8, p += 8)
-		sip_word(&s, load64(p));
-	for (i = 0; i < left; i++)
-		last |= (u64)p[i] << (8 * i);
-	sip_word(&s, last);
-	s.c ^= 0xff;
-	for (i = 0; i < 4; i++)
-		sip_round(&s);
-	return s.a ^ s.b ^ s.c ^ s.d;
+	coop_mac_begin(&s, key);
+	coop_mac_add(&s, data, len);
+	return coop_mac_end(&s);
 }

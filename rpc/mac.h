@@ -19,6 +19,17 @@ extern "C" {
 
 u64 coop_mac(const u8 key[COOP_MAC_KEY], const void *data, size_t len);
 
+/* The same of bytes that lie in several places: begin, add each in order, end. */
+struct coop_mac_state {
+	u64 a, b, c, d;
+	u64 tail;   /* bytes that do not fill a word yet, the first in the lowest bits */
+	u32 n_tail; /* of them, 0..7 */
+	u32 total;
+};
+void coop_mac_begin(struct coop_mac_state *s, const u8 key[COOP_MAC_KEY]);
+void coop_mac_add(struct coop_mac_state *s, const void *data, size_t len);
+u64 coop_mac_end(struct coop_mac_state *s);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * chan.c - memory, results, time and figures of rpc/chan.
+ *
+ * One block of the host's memory is cut into arrays; chan_core.h says what each
+ * is for and which file owns which part of the protocol. A message's event
+ * waits until the network has returned its memory, whatever ended it.
+ */
+#include "chan_core.h"
+
+#define MAX_PEERS    (1u << 18)
+#define MAX_MESSAGES (1u << 19)
+
+/* ---- memory ------------------------------------------------------------------------ */
+
+static void *carve(u8 *base, size_t *used, size_t n, size_t size)
+{
+	size_t at = *used;
+
+	*used += (n * size + 7) & ~(size_t)7;
+	return base ? base + at : NULL;
+}
+
+static u32 power_of_two(u32 at_least)
+{
+	return at_least < 2 ? 1 : 2u << coop_ilog2(at_least - 1);
+}
+
+struct parts {
+	struct coop_chan c; /* its arrays */
+	struct coop_chan *engine;
+	struct coop_id *peer_ids, *send_ids;
+	struct coop_wheel_node *nodes;
+	u32 *line[6], *sent, *received;
+};
+
+static size_t lay_out(const struct coop_chan_cfg *cfg, u8 *mem, struct parts *x)
+{
+	struct coop_chan *c = &x->c;
+	u32 peers = cfg->max_peers, sends = cfg->max_sends, i;
+	size_t used = 0;
+
+	c->n_buckets = power_of_two(peers);
+	c->n_recv_buckets = power_of_two(cfg->max_receives);
+	c->n_blocks = (cfg->max_segments + COOP_CHAN_BLOCK - 1) / COOP_CHAN_BLOCK;
+	x->engine = carve(mem, &used, 1, sizeof(*x->engine));
+	c->peer = carve(mem, &used, peers, sizeof(*c->peer));
+	x->peer_ids = carve(mem, &used, peers, sizeof(*x->peer_ids));
+	c->bucket = carve(mem, &used, c->n_buckets, sizeof(u32));
+	c->bucket_epoch = carve(mem, &used, c->n_buckets, sizeof(u32));
+	c->wheel = carve(mem, &used, 1, sizeof(*c->wheel));
+	x->nodes = carve(mem, &used, 2 * (size_t)peers + sends, sizeof(*x->nodes));
+	for (i = 0; i < 6; i++)
+		x->line[i] = carve(mem, &used, peers, sizeof(u32));
+	c->send = carve(mem, &used, sends, sizeof(*c->send));
+	c->send_all = carve(mem, &used, sends, sizeof(*c->send_all));
+	c->send_queue = carve(mem, &used, sends, sizeof(*c->send_queue));
+	x->send_ids = carve(mem, &used, sends, sizeof(*x->send_ids));
+	x->sent = carve(mem, &used, sends, sizeof(u32));
+	c->seg = carve(mem, &used, (size_t)c->n_blocks * COOP_CHAN_BLOCK, sizeof(*c->seg));
+	c->seg_link =
+		carve(mem, &used, (size_t)c->n_blocks * COOP_CHAN_BLOCK, sizeof(*c->seg_link));
+	c->block = carve(mem, &used, c->n_blocks, sizeof(*c->block));
+	c->table = carve(mem, &used, cfg->max_active, sizeof(*c->table));
+	c->table_next = carve(mem, &used, cfg->max_active, sizeof(u32));
+	c->map = carve(mem, &used, cfg->max_reorder, sizeof(*c->map));
+	c->map_next = carve(mem, &used, cfg->max_reorder, sizeof(u32));
+	c->recv = carve(mem, &used, cfg->max_receives, sizeof(*c->recv));
+	c->recv_link = carve(mem, &used, cfg->max_receives, sizeof(*c->recv_link));
+	c->recv_bucket = carve(mem, &used, c->n_recv_buckets, sizeof(u32));
+	x->received = carve(mem, &used, cfg->max_receives, sizeof(u32));
+	c->note = carve(mem, &used, COOP_CHAN_NOTES, sizeof(*c->note));
+	c->packet = carve(mem, &used, 1, sizeof(*c->packet));
+	c->out = carve(mem, &used, 1, sizeof(*c->out));
+	c->hdr = carve(mem, &used, 1, COOP_CHAN_COMMAND_MTU);
+	return used;
+}
+
+u32 coop_chan_peer_bytes(void)
+{
+	return (u32)(sizeof(struct coop_chan_peer) + sizeof(struct coop_id) +
+		     2 * sizeof(struct coop_wheel_node) + (6 + 2) * sizeof(u32));
+}
+
+static bool in_range(u32 v, u32 low, u32 high)
+{
+	return v >= low && v <= high;
+}
+
+/* Payload bytes of a full segment of this MTU. */
+static u32 unit_of(u32 mtu)
+{
+	return (mtu - COOP_CHAN_HEADER_MOST) & ~7u;
+}
+
+/* cfg with its defaults filled in; false: out of range. */
+static bool settle(const struct coop_chan_cfg *in, struct coop_chan_cfg *cfg)
+{
+	u32 segs, ch;
+
+	*cfg = *in;
+	if (!cfg->window)
+		cfg->window = COOP_CHAN_WINDOW;
+	if (!cfg->ack_us)
+		cfg->ack_us = 50;
+	if (!cfg->rto_first_us)
+		cfg->rto_first_us = 100000;
+	if (!cfg->rto_min_us)
+		cfg->rto_min_us = 4000;
+	if (!cfg->rto_max_us)
+		cfg->rto_max_us = 1000000;
+	if (!cfg->rnr_us)
+		cfg->rnr_us = 1000;
+	if (!cfg->quiet_us)
+		cfg->quiet_us = 1000000;
+	if (!cfg->max_tries)
+		cfg->max_tries = 16;
+	if (!cfg->rnr_tries)
+		cfg->rnr_tries = 16;
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++)
+		if (!in_range(cfg->mtu[ch], COOP_MTU_MIN, COOP_MTU_MAX) || cfg->mtu[ch] % 8 ||
+		    !in_range(cfg->credits[ch], 4, 1u << 20))
+			return false;
+	if (cfg->mtu[COOP_CHAN_COMMAND] > COOP_CHAN_COMMAND_MTU ||
+	    cfg->mtu[COOP_CHAN_COMMAND] > cfg->mtu[COOP_CHAN_DATA] ||
+	    !in_range(cfg->window, 64, COOP_CHAN_WINDOW) || cfg->window & (cfg->window - 1))
+		return false;
+	if (cfg->max_length > COOP_CHAN_MSG_SEGS * COOP_MTU_MAX)
+		return false;
+	segs = cfg->max_length / unit_of(cfg->mtu[COOP_CHAN_DATA]) + 1;
+	return in_range(cfg->max_peers, 1, MAX_PEERS) &&
+	       in_range(cfg->max_active, 1, cfg->max_peers) && cfg->max_reorder <= cfg->max_peers &&
+	       in_range(cfg->max_sends, 1, MAX_MESSAGES) &&
+	       in_range(cfg->max_receives, 1, MAX_MESSAGES) && segs <= cfg->window / 2 + 1 &&
+	       in_range(cfg->max_segments, segs + 2 * COOP_CHAN_BLOCK,
+			COOP_CHAN_BLOCK * (COOP_CHAN_NO_BLOCK - 1)) &&
+	       cfg->max_tries >= 2 && cfg->max_tries <= 250 && cfg->rnr_tries <= 250 &&
+	       in_range(cfg->rto_min_us, 1, cfg->rto_max_us) && cfg->rto_max_us <= 1u << 30 &&
+	       in_range(cfg->rto_first_us, 1, cfg->rto_max_us) && cfg->ack_us <= 1u << 15 &&
+	       cfg->rnr_us <= 1u << 24;
+}
+
+size_t coop_chan_size(const struct coop_chan_cfg *in)
+{
+	struct coop_chan_cfg cfg;
+	struct parts x;
+
+	return settle(in, &cfg) ? lay_out(&cfg, NULL, &x) : 0;
+}
+
+struct coop_chan *coop_chan_create(void *mem, size_t size, const struct coop_chan_cfg *in, u64 now)
+{
+	struct coop_chan_cfg cfg;
+	struct coop_chan *c;
+	struct parts x;
+	u32 i, peers, sends;
+	__le64 word;
+
+	memset(&x, 0, sizeof(x));
+	if (!settle(in, &cfg) || size < lay_out(&cfg, NULL, &x))
+		return NULL;
+	lay_out(&cfg, mem, &x);
+	c = x.engine;
+	*c = x.c;
+	c->cfg = cfg;
+	peers = cfg.max_peers;
+	sends = cfg.max_sends;
+	c->random = coop_mix(cfg.seed);
+	for (i = 0; i < 2; i++) {
+		word = cpu_to_le64(coop_random(&c->random));
+		memcpy(c->secret + 8 * i, &word, 8);
+	}
+	c->salt = coop_random(&c->random);
+	memcpy(c->credits, cfg.credits, sizeof(c->credits));
+	c->command_reserve = cfg.credits[COOP_CHAN_COMMAND] / 4;
+	c->unit = unit_of(cfg.mtu[COOP_CHAN_DATA]);
+	c->tiny = unit_of(cfg.mtu[COOP_CHAN_COMMAND]);
+
+	memset(c->peer, 0, peers * sizeof(*c->peer));
+	coop_chan_peers_init(c, x.peer_ids, now);
+	coop_wheel_init(c->wheel, x.nodes, 2 * peers + sends, now);
+	coop_fifo_init(&c->resend, x.line[0], peers);
+	coop_fifo_init(&c->ready[0], x.line[1], peers);
+	coop_fifo_init(&c->ready[1], x.line[2], peers);
+	coop_fifo_init(&c->ack, x.line[3], peers);
+	coop_fifo_init(&c->starved, x.line[4], peers);
+	coop_fifo_init(&c->news, x.line[5], peers);
+	memset(c->send, 0, sends * sizeof(*c->send));
+	coop_idtab_init(&c->send_ids, x.send_ids, sends);
+	coop_fifo_init(&c->sent, x.sent, sends);
+	coop_chan_windows_init(c);
+	coop_chan_recv_init(c);
+	coop_fifo_init(&c->received, x.received, cfg.max_receives);
+	memset(c->packet, 0, sizeof(*c->packet));
+	memset(c->out, 0, sizeof(*c->out));
+	return c;
+}
+
+void coop_chan_set_self(struct coop_chan *c, const struct coop_addr *self, u32 data_qpn,
+			u32 data_qkey)
+{
+	c->cfg.self = *self;
+	c->cfg.data_qpn = data_qpn;
+	c->cfg.data_qkey = data_qkey;
+}
+
+u32 coop_chan_tiny(const struct coop_chan *c)
+{
+	return c->tiny;
+}
+
+u32 coop_chan_unit(const struct coop_chan *c)
+{
+	return c->unit;
+}
+
+struct coop_chan_note *coop_chan_note(struct coop_chan *c, u8 type, const struct coop_addr *to)
+{
+	struct coop_chan_note *n = &c->note[c->note_head % COOP_CHAN_NOTES];
+
+	if (c->note_head - c->note_tail == COOP_CHAN_NOTES) {
+		c->stats.notes_dropped++;
+		return NULL;
+	}
+	c->note_head++;
+	memset(n, 0, sizeof(*n));
+	n->type = type;
+	n->to = *to;
+	return n;
+}
+
+/* ---- results ----------------------------------------------------------------------- */
+
+void coop_chan_finish(struct coop_chan *c, u32 msg, int err)
+{
+	struct coop_send *s = &c->send[msg];
+	struct coop_chan_peer *p = &c->peer[s->peer];
+
+	if (s->state != COOP_MSG_ENDING) {
+		if (s->queued)
+			coop_list_remove(&p->queue[s->channel], c->send_queue, msg);
+		s->queued = false;
+		coop_list_remove(&p->all, c->send_all, msg);
+		coop_wheel_clear(c->wheel, 2 * c->cfg.max_peers + msg);
+		s->state = COOP_MSG_ENDING;
+		s->err = err;
+		if (err)
+			c->stats.sent_failed++;
+		else
+			c->stats.sent_ok++;
+		if (!err)
+			c->stats.sent_bytes += s->length;
+	}
+	if (s->wire)
+		return;
+	s->state = COOP_MSG_OVER;
+	coop_fifo_push(&c->sent, msg);
+}
+
+static void cookie_of(const struct coop_chan *c, struct coop_chan_ev *ev)
+{
+	const struct coop_chan_peer *p = coop_chan_by_id(c, ev->peer);
+
+	ev->peer_cookie = p ? p->cookie : 0;
+}
+
+static bool peer_event(struct coop_chan *c, struct coop_chan_ev *ev)
+{
+	while (c->news.head != COOP_NONE) {
+		struct coop_chan_peer *p = &c->peer[c->news.head];
+
+		ev->peer = p->id;
+		if (p->news & COOP_NEWS_NEW) {
+			p->news &= ~COOP_NEWS_NEW;
+			ev->kind = COOP_CHAN_EV_PEER_NEW;
+		} else if (p->news & COOP_NEWS_DEAD) {
+			p->news &= ~COOP_NEWS_DEAD;
+			ev->kind = COOP_CHAN_EV_PEER_DEAD;
+			ev->why = p->why;
+			ev->err = p->err;
+		} else if (p->news & COOP_NEWS_RESTARTED) {
+			p->news &= ~COOP_NEWS_RESTARTED;
+			ev->kind = COOP_CHAN_EV_PEER_RESTARTED;
+			ev->why = p->restart_why;
+		} else {
+			coop_fifo_pop(&c->news);
+			continue;
+		}
+		return true;
+	}
+	return false;
+}
+
+bool coop_chan_next_event(struct coop_chan *c, u64 now, struct coop_chan_ev *ev)
+{
+	u32 i;
+
+	memset(ev, 0, sizeof(*ev));
+	if (peer_event(c, ev)) {
+		cookie_of(c, ev);
+		return true;
+	}
+	i = coop_fifo_pop(&c->received);
+	if (i != COOP_NONE) {
+		const struct coop_recv *r = &c->recv[i];
+
+		ev->kind =
+			r->state == COOP_RECV_WHOLE ? COOP_CHAN_EV_DELIVERED : COOP_CHAN_EV_ABORTED;
+		ev->peer = r->peer_id;
+		ev->cookie = r->cookie;
+		ev->tag = r->tag;
+		ev->length = r->length;
+		ev->err = r->err;
+		cookie_of(c, ev);
+		c->recv[i].state = COOP_RECV_FREE;
+		coop_list_push(&c->recv_free, c->recv_link, i);
+		c->stats.receives_used--;
+		return true;
+	}
+	i = coop_fifo_pop(&c->sent);
+	if (i != COOP_NONE) {
+		struct coop_send *s = &c->send[i];
+
+		ev->kind = COOP_CHAN_EV_SENT;
+		ev->peer = s->peer_id;
+		ev->id = s->id;
+		ev->cookie = s->cookie;
+		ev->tag = s->tag;
+		ev->length = s->length;
+		ev->err = s->err;
+		ev->elapsed_us = (u32)coop_min_u64(now - s->at, ~0u);
+		cookie_of(c, ev);
+		s->state = COOP_MSG_FREE;
+		coop_idtab_put(&c->send_ids, s->id);
+		return true;
+	}
+	return false;
+}
+
+const char *coop_chan_why_text(u32 why)
+{
+	switch (why) {
+	case COOP_CHAN_WHY_NONE:
+		return "no reason";
+	case COOP_CHAN_WHY_NO_ANSWER:
+		return "it never answered: check that it runs, its address and Q_Key, and that "
+		       "both sides have the same fabric key";
+	case COOP_CHAN_WHY_SILENT:
+		return "it does not answer any more";
+	case COOP_CHAN_WHY_DATA_PATH:
+		return "it answers, but datagrams of the data channel do not get through: check "
+		       "the MTU of the path and its data queue pair";
+	case COOP_CHAN_WHY_VERSION:
+		return "it speaks another version of the message protocol";
+	case COOP_CHAN_WHY_RESET:
+		return "it knows nothing of the session: it restarted or closed it";
+	case COOP_CHAN_WHY_NEW_SESSION:
+		return "it began a new session: it restarted";
+	default:
+		return "unknown";
+	}
+}
+
+/* ---- time and figures -------------------------------------------------------------- */
+
+u64 coop_chan_deadline(const struct coop_chan *c)
+{
+	return coop_wheel_first(c->wheel);
+}
+
+void coop_chan_expire(struct coop_chan *c, u64 now)
+{
+	u32 i, peers = c->cfg.max_peers;
+
+	while ((i = coop_wheel_due(c->wheel, now)) != COOP_NONE) {
+		if (i < peers)
+			coop_chan_timeout(c, &c->peer[i], now);
+		else if (i < 2 * peers)
+			coop_chan_owe_ack(c, &c->peer[i - peers], true, now);
+		else
+			coop_chan_knock(c, i - 2 * peers);
+	}
+}
+
+void coop_chan_stats(const struct coop_chan *c, struct coop_chan_stats *out)
+{
+	*out = c->stats;
+	out->segments_used = (u64)(c->n_blocks - c->free_blocks) * COOP_CHAN_BLOCK;
+	out->sends_used = c->send_ids.used;
+}
+
+void coop_chan_stats_reset(struct coop_chan *c)
+{
+	struct coop_chan_stats old = c->stats;
+
+	memset(&c->stats, 0, sizeof(c->stats));
+	c->stats.peers = old.peers;
+	c->stats.active_used = old.active_used;
+	c->stats.reorder_used = old.reorder_used;
+	c->stats.receives_used = old.receives_used;
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * What an ACK says: what arrived, how long it took, what was lost, how much may
+ * be in flight.
+ *
+ * Loss is judged by time within a channel, as RACK does (RFC 8985): a segment
+ * is lost when one that was sent later by the same channel has arrived and the
+ * round trip plus a share for reordering has passed. So tiny messages that
+ * overtake large ones by the other queue pair cause no retransmission, and a
+ * repeated ACK causes one at once when it is due. What no later one tells of is
+ * found by the timeout (RFC 6298), one timer a peer, as each channel's segments
+ * stand in the order in which they were sent.
+ *
+ * The congestion window grows by a segment for each one acknowledged, above
+ * ssthresh by one a round trip; a loss halves it, once for what was in flight
+ * at a time; a timeout leaves the least. It counts only while it is used.
+ */
+#include "chan_core.h"
+
+#define REORDER_LEAST_US 200
+
+u32 coop_chan_rto(const struct coop_chan *c, const struct coop_chan_peer *p)
+{
+	u64 us = c->cfg.rto_first_us;
+
+	if (p->srtt)
+		us = p->srtt + 4ull * p->rttvar + c->cfg.ack_us;
+	if (us < c->cfg.rto_min_us)
+		us = c->cfg.rto_min_us;
+	us <<= p->backoff;
+	return (u32)coop_min_u64(us, c->cfg.rto_max_us);
+}
+
+static void measure(struct coop_chan *c, struct coop_chan_peer *p, u32 us)
+{
+	u32 error;
+
+	if ((s32)us <= 0) /* clocks that tick apart */
+		us = 1;
+	if (us > c->cfg.rto_max_us)
+		us = c->cfg.rto_max_us;
+	p->backoff = 0;
+	if (!p->srtt) {
+		p->srtt = us;
+		p->rttvar = us / 2;
+		return;
+	}
+	error = us > p->srtt ? us - p->srtt : p->srtt - us;
+	p->rttvar = (3 * p->rttvar + error) / 4;
+	p->srtt = coop_max_u32((7 * p->srtt + us) / 8, 1);
+}
+
+/* How long a segment may be late behind later ones. */
+static u32 patience(const struct coop_chan_peer *p)
+{
+	return p->srtt + coop_max_u32(p->srtt / 4, REORDER_LEAST_US);
+}
+
+/* ---- congestion window ------------------------------------------------------------- */
+
+static void grow(struct coop_chan *c, struct coop_chan_peer *p, u32 segments, u32 in_flight)
+{
+	/* Half of it was not used: nothing was learned. */
+	if (in_flight < p->cwnd >> 9)
+		return;
+	while (segments--) {
+		if (p->cwnd < p->ssthresh)
+			p->cwnd += 256;
+		else
+			p->cwnd += coop_max_u32(65536 / p->cwnd, 1);
+	}
+	p->cwnd = coop_min_u32(p->cwnd, (u32)p->window << 8);
+}
+
+static void cut(struct coop_chan *c, struct coop_chan_peer *p, u32 sent_at, u64 now)
+{
+	if (coop_before(sent_at, p->cut_at))
+		return;
+	p->cut_at = (u32)now;
+	p->ssthresh = coop_max_u32(p->cwnd / 2, COOP_CHAN_CWND_LEAST << 8);
+	p->cwnd = p->ssthresh;
+	c->stats.cwnd_cuts++;
+}
+
+/* ---- arrivals ---------------------------------------------------------------------- */
+
+/* The segment arrived. False: it was never sent, so nobody can have received it. */
+static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 now, u32 *n)
+{
+	u32 seg = coop_chan_seg(c, p, seq), age;
+	struct coop_seg_tx *t = &c->seg[seg];
+	u32 msg = t->msg, ch = t->channel;
+
+	if (t->state == COOP_SEG_DONE)
+		return true;
+	if (!t->tries)
+		return false;
+	age = (u32)now - t->sent_at;
+	/* Of one sent twice the ACK may be for the first time, unless it took a round trip. */
+	if (!t->again || (p->srtt && age >= p->srtt)) {
+		if (!p->rack[ch] || coop_before(p->rack_at[ch], t->sent_at))
+			p->rack_at[ch] = t->sent_at;
+		p->rack[ch] = true;
+	}
+	++*n;
+	coop_chan_seg_to(c, p, seg, COOP_SEG_DONE);
+	if (msg == COOP_NONE)
+		return true;
+	if (c->send[msg].state == COOP_MSG_PAUSED || c->send[msg].state == COOP_MSG_KNOCKING)
+		coop_chan_resume(c, msg);
+	if (++c->send[msg].acked < c->send[msg].n_segs)
+		return true;
+	p->tx_messages++;
+	p->tx_bytes += c->send[msg].length;
+	coop_chan_finish(c, msg, 0);
+	return true;
+}
+
+static void selective(struct coop_chan *c, struct coop_chan_peer *p, u64 from, u64 bits, u64 now,
+		      u32 *n)
+{
+	while (bits) {
+		u64 seq = from + coop_lowest(bits);
+
+		bits &= bits - 1;
+		if (seq >= p->next || !arrived(c, p, seq, now, n)) {
+			c->stats.rx_bad_ack++;
+			return;
+		}
+	}
+}
+
+/* Moves to the resend list what later ones overtook long ago. */
+static void detect(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
+{
+	u32 ch, seg;
+
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
+		while (p->rack[ch] && p->srtt && (seg = p->flight[ch].head) != COOP_NONE) {
+			u32 sent_at = c->seg[seg].sent_at;
+
+			if (!coop_before(sent_at, p->rack_at[ch]) ||
+			    (u32)now - sent_at < patience(p))
+				break;
+			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
+			cut(c, p, sent_at, now);
+			c->stats.retransmits_fast++;
+		}
+	}
+}
+
+void coop_chan_acked(struct coop_chan *c, struct coop_chan_peer *p,
+		     const struct coop_chan_packet *m, u64 now)
+{
+	u64 ack = coop_seq_near(p->una, m->ack), seq;
+	u32 in_flight = p->in_flight, i;
+	u32 n = 0;
+
+	if (ack > p->next) {
+		c->stats.rx_bad_ack++;
+		return;
+	}
+	if (ack < p->una)
+		return; /* an old one, overtaken */
+	for (seq = p->una; seq < ack; seq++) {
+		if (!arrived(c, p, seq, now, &n)) {
+			c->stats.rx_bad_ack++;
+			break;
+		}
+	}
+	if (seq > p->una)
+		coop_chan_advance(c, p, seq);
+	if (seq == ack && !(c->cfg.flags & COOP_CHAN_F_TEST_NO_SACK)) {
+		selective(c, p, ack + 1, m->sack, now, &n);
+		for (i = 0; i < m->n_map; i++)
+			selective(c, p, ack + 65 + 64ull * i, m->map[i], now, &n);
+	}
+	/* The echo is of one datagram, sent for the second time or not; an ACK that tells
+	 * nothing new may have been under way for any time. */
+	if (n && m->held != 0xffff)
+		measure(c, p, (u32)now - m->echo - m->held);
+	if (n)
+		grow(c, p, n, in_flight);
+	detect(c, p, now);
+	coop_chan_arm(c, p, now);
+	coop_chan_wake(c, p);
+}
+
+void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct coop_chan_packet *m,
+		   u64 now)
+{
+	u64 seq = coop_seq_near(p->una, m->seq);
+	struct coop_seg_tx *t;
+	struct coop_send *s;
+	u32 msg;
+
+	if (seq < p->una || seq >= p->next)
+		return;
+	t = &c->seg[coop_chan_seg(c, p, seq)];
+	msg = t->msg;
+	if (msg == COOP_NONE)
+		return;
+	s = &c->send[msg];
+	if ((u32)s->first != m->first || !t->tries)
+		return;
+	/* The message has a place. Either this is an echo, or the receiver could not note what
+	 * came out of order: the timeout repeats it, as often as it takes. */
+	if (s->acked) {
+		t->tries = 1;
+		return;
+	}
+	if (m->reason == COOP_CHAN_NO_BUFFER) {
+		c->stats.rnr_rx++;
+		if (s->state == COOP_MSG_PAUSED)
+			return;
+		if (s->rnr >= c->cfg.rnr_tries)
+			coop_chan_abandon(c, msg, -ENOBUFS, now);
+		else
+			coop_chan_pause(c, msg, now);
+		return;
+	}
+	c->stats.refused_rx++;
+	coop_chan_abandon(c, msg, m->reason == COOP_CHAN_TOO_LONG ? -EMSGSIZE : -ECONNREFUSED, now);
+}
+
+/* ---- time -------------------------------------------------------------------------- */
+
+static u64 silence_limit(const struct coop_chan *c)
+{
+	return (u64)c->cfg.max_tries * c->cfg.rto_max_us;
+}
+
+void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
+{
+	u32 ch, i = coop_chan_slot(c, p), rto = coop_chan_rto(c, p);
+	u64 at = ~0ull;
+
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
+		u32 seg = p->flight[ch].head, age, limit = rto;
+
+		if (seg == COOP_NONE)
+			continue;
+		age = (u32)now - c->seg[seg].sent_at;
+		if (p->rack[ch] && p->srtt && coop_before(c->seg[seg].sent_at, p->rack_at[ch]))
+			limit = coop_min_u32(limit, patience(p));
+		at = coop_min_u64(at, now + (limit > age ? limit - age : 0));
+	}
+	if (c->cfg.flags & COOP_CHAN_F_TEST_NO_RTO)
+		at = ~0ull;
+	if (p->receiving.head != COOP_NONE)
+		at = coop_min_u64(at, p->heard_at + silence_limit(c));
+	/* One that runs out early finds nothing to do and is set again: cheaper than moving it
+	 * with every ACK. */
+	if (at == ~0ull)
+		coop_wheel_clear(c->wheel, i);
+	else if (!coop_wheel_is_set(c->wheel, i) || coop_wheel_when(c->wheel, i) > at)
+		coop_wheel_set(c->wheel, i, at);
+}
+
+void coop_chan_all_lost(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
+{
+	u32 ch;
+
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++)
+		while (p->flight[ch].head != COOP_NONE)
+			coop_chan_seg_to(c, p, p->flight[ch].head, COOP_SEG_RESEND);
+	coop_chan_arm(c, p, now);
+	coop_chan_wake(c, p);
+}
+
+void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
+{
+	u32 ch, seg, rto = coop_chan_rto(c, p), lost = 0, worst = 0;
+
+	detect(c, p, now);
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
+		while ((seg = p->flight[ch].head) != COOP_NONE &&
+		       (u32)now - c->seg[seg].sent_at >= rto) {
+			worst = coop_max_u32(worst, c->seg[seg].tries);
+			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
+			lost++;
+		}
+	}
+	if (lost) {
+		c->stats.timeouts++;
+		c->stats.retransmits_timeout += lost;
+		p->ssthresh = coop_max_u32(p->cwnd / 2, COOP_CHAN_CWND_LEAST << 8);
+		p->cwnd = COOP_CHAN_CWND_LEAST << 8;
+		p->cut_at = (u32)now;
+		if (p->backoff < 16)
+			p->backoff++;
+		if (++p->tries > c->cfg.max_tries) {
+			coop_chan_dead(c, p,
+				       p->heard_at ? COOP_CHAN_WHY_SILENT : COOP_CHAN_WHY_NO_ANSWER,
+				       now);
+			return;
+		}
+		if (worst >= coop_min_u32(COOP_CHAN_SEG_TRIES * c->cfg.max_tries, 250)) {
+			coop_chan_dead(c, p, COOP_CHAN_WHY_DATA_PATH, now);
+			return;
+		}
+	}
+	if (p->receiving.head != COOP_NONE && now - p->heard_at >= silence_limit(c)) {
+		coop_chan_dead(c, p, COOP_CHAN_WHY_SILENT, now);
+		return;
+	}
+	coop_chan_arm(c, p, now);
+	coop_chan_wake(c, p);
+}
