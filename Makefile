@@ -47,7 +47,7 @@ check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, 
 	@tests/run $*
 
 vm-programs: deps-build+check+vm $(B)/release/build.ninja module
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coop-pattern
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coop-pattern coop-fail-nth
 
 vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KERNEL=debug: on a kernel that checks itself)
 ifeq ($(KERNEL),debug)
@@ -79,6 +79,9 @@ fuzz: deps-build+check $(B)/fuzz/build.ninja ## every fuzzer for FUZZ_SECONDS (d
 
 lint: ## arrows, symbols, headers, format
 	@tests/run lint
+
+checkpatch: deps-debug ## the kernel's own style checker over what is built into coopfs.ko
+	@tools/checkpatch
 
 format: ## clang-format over the tree
 	@git ls-files '*.c' '*.h' '*.cc' '*.cpp' '*.hpp' | xargs clang-format-14 -i
@@ -130,4 +133,4 @@ install: user ## programs and mount helper below PREFIX (default /usr/local)
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint format bench kernel-tree kernel-objects module dkms-install dkms-remove install clean
+.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench kernel-tree kernel-objects module dkms-install dkms-remove install clean

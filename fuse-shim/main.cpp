@@ -49,7 +49,9 @@ void print_help()
 arguments parse(int argc, char **argv)
 {
 	arguments a;
-	for (int c; (c = getopt(argc, argv, "o:fdhV")) != -1;) {
+	static const option words[] = {
+		{"help", no_argument, nullptr, 'h'}, {"version", no_argument, nullptr, 'V'}, {}};
+	for (int c; (c = getopt_long(argc, argv, "o:fdhV", words, nullptr)) != -1;) {
 		switch (c) {
 		case 'o':
 			a.options += (a.options.empty() ? "" : ",") + std::string(optarg);
@@ -67,6 +69,7 @@ arguments parse(int argc, char **argv)
 			fmt::print("coopfs-fuse {}\n", COOP_VERSION);
 			std::exit(exit_ok);
 		default:
+			fmt::print(stderr, "coopfs-fuse: -h shows how it is used\n");
 			std::exit(exit_usage);
 		}
 	}

@@ -86,6 +86,16 @@ def test_wrong_usage(coopfs, args):
     assert status == USAGE and out == "" and err.startswith("coopfs: "), (status, out, err)
 
 
+@pytest.mark.parametrize("name", ["coopfs", "coopfsd", "coopfs-fuse"])
+def test_every_program_tells_its_version_and_use(coopfs, name):
+    status, out, _ = coopfs("--version", name=name)
+    assert status == OK and re.fullmatch(name + r" \d+\.\d+\.\d+\n", out), out
+    status, out, err = coopfs("--help", name=name)
+    assert status == OK and "usage" in out.lower() and err == ""
+    status, out, err = coopfs("--nonsense", name=name)
+    assert status in (1, USAGE) and out == "" and err
+
+
 # ---- mount and umount
 
 

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "userland/cli/control.hpp"
+#include "userland/cli/descriptor.hpp"
 #include "userland/cli/mounts.hpp"
 
 namespace coop::cli
@@ -20,26 +21,6 @@ namespace
 {
 
 constexpr std::size_t largest_file = 4u << 20; // thousands of peers fit many times over
-
-class descriptor
-{
-public:
-	descriptor(const std::string &path, int flags) :
-		fd_(::open(path.c_str(), flags | O_CLOEXEC))
-	{
-	}
-	~descriptor()
-	{
-		if (fd_ >= 0)
-			::close(fd_);
-	}
-	descriptor(const descriptor &) = delete;
-	descriptor &operator=(const descriptor &) = delete;
-	int get() const { return fd_; }
-
-private:
-	int fd_;
-};
 
 // A mount that is not in the table any more is asked at its old place, and says so by its errno.
 std::string control_path(const std::string &mountpoint, const char *name)
@@ -88,7 +69,7 @@ failure explain(const std::string &mountpoint, const std::string &path, const ch
 result<std::string> read_control(const std::string &mountpoint, const char *name)
 {
 	const auto path = control_path(mountpoint, name);
-	const descriptor file(path, O_RDONLY);
+	const descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 	if (file.get() < 0)
 		return explain(mountpoint, path, "read", errno);
 	std::string text;
@@ -111,7 +92,7 @@ result<std::string> read_control(const std::string &mountpoint, const char *name
 result<done> write_control(const std::string &mountpoint, const char *name, const std::string &text)
 {
 	const auto path = control_path(mountpoint, name);
-	const descriptor file(path, O_WRONLY);
+	const descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
 	if (file.get() < 0)
 		return explain(mountpoint, path, "write", errno);
 	ssize_t n;

@@ -34,7 +34,7 @@ action add_mount(CLI::App &app, mount_request &r)
 {
 	app.add_option("SPEC", r.spec, "SERVER[:PORT]:/EXPORT")->required();
 	app.add_option("MOUNTPOINT", r.mountpoint, "an existing directory")->required();
-	app.add_option("-o", r.options, "options, separated by commas (see coopfs-fuse -h)")
+	app.add_option("-o", r.options, "options, separated by commas; coopfs(5)")
 		->allow_extra_args(false)
 		->type_name("OPTIONS");
 	app.add_option("-t,--type", r.type, "coopfs: kernel module only; fuse.coopfs: FUSE only")
@@ -72,6 +72,7 @@ int coopfs(int argc, char **argv)
 {
 	CLI::App app{"coopfs: a file system whose nodes share their page caches.", "coopfs"};
 	app.footer(exit_text);
+	app.set_version_flag("-V,--version", "coopfs " COOP_VERSION);
 	app.require_subcommand(1);
 	app.failure_message([](const CLI::App *a, const CLI::Error &e) {
 		return "coopfs: " + std::string(e.what()) + "; `" + a->get_name() +

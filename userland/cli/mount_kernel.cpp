@@ -18,6 +18,7 @@
 #include <fstream>
 #include <memory>
 
+#include "userland/cli/descriptor.hpp"
 #include "userland/cli/process.hpp"
 #include "userland/include/coop/cluster_key.hpp"
 
@@ -28,23 +29,6 @@ namespace
 {
 
 constexpr unsigned most_addresses = 4; // as the module takes
-
-class descriptor
-{
-public:
-	explicit descriptor(int fd) : fd_(fd) {}
-	~descriptor()
-	{
-		if (fd_ >= 0)
-			::close(fd_);
-	}
-	descriptor(const descriptor &) = delete;
-	descriptor &operator=(const descriptor &) = delete;
-	int get() const { return fd_; }
-
-private:
-	int fd_;
-};
 
 bool listed()
 {

@@ -167,7 +167,8 @@ int main(int argc, char **argv)
 	options o;
 	spdlog::set_default_logger(spdlog::stderr_color_mt("coopfsd"));
 	spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e coopfsd %^%l%$: %v");
-	CLI::App app{"coopfsd - exports directory trees to coopfs clients"};
+	CLI::App app{"Exports directory trees to coopfs clients.", "coopfsd"};
+	app.set_version_flag("-V,--version", "coopfsd " COOP_VERSION);
 	app.add_option("--export", o.exports,
 		       "NAME=PATH: serve PATH as /NAME (may be given more than once)");
 	app.add_option(
@@ -188,7 +189,11 @@ int main(int argc, char **argv)
 		->check(CLI::Range(1, 1024));
 	app.add_option("--max-connections", o.server.max_connections, "most clients at once")
 		->check(CLI::Range(1, 65536));
-	CLI11_PARSE(app, argc, argv);
+	try {
+		app.parse(argc, argv);
+	} catch (const CLI::ParseError &e) {
+		return app.exit(e) == 0 ? 0 : 2;
+	}
 	try {
 		read_config(o);
 		set_log_level(o.log_level);

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// descriptor.hpp - a file descriptor that is closed when its owner goes.
+//
+// Negative: there is none; errno still tells why when it comes from a call that
+// failed.
+#pragma once
+
+#include <unistd.h>
+
+namespace coop::cli
+{
+
+class descriptor
+{
+public:
+	explicit descriptor(int fd) : fd_(fd) {}
+	~descriptor()
+	{
+		if (fd_ >= 0)
+			::close(fd_);
+	}
+	descriptor(const descriptor &) = delete;
+	descriptor &operator=(const descriptor &) = delete;
+	int get() const { return fd_; }
+
+private:
+	int fd_;
+};
+
+} // namespace coop::cli
