@@ -188,6 +188,7 @@ struct coop_chan *coop_chan_create(void *mem, size_t size, const struct coop_cha
 	memset(c->send, 0, sends * sizeof(*c->send));
 	coop_idtab_init(&c->send_ids, x.send_ids, sends);
 	coop_fifo_init(&c->sent, x.sent, sends);
+	c->fed = COOP_NONE;
 	coop_chan_windows_init(c);
 	coop_chan_recv_init(c);
 	coop_fifo_init(&c->received, x.received, cfg.max_receives);

@@ -230,6 +230,12 @@ static u64 silence_limit(const struct coop_chan *c)
 	return (u64)c->cfg.max_tries * c->cfg.rto_max_us;
 }
 
+/* It has begun what it must go on with: a message, or what comes before what came. */
+static bool owing(const struct coop_chan_peer *p)
+{
+	return p->receiving.head != COOP_NONE || p->map != COOP_NONE;
+}
+
 void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 {
 	u32 ch, i = coop_chan_slot(c, p), rto = coop_chan_rto(c, p);
@@ -247,7 +253,7 @@ void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 	}
 	if (c->cfg.flags & COOP_CHAN_F_TEST_NO_RTO)
 		at = ~0ull;
-	if (p->receiving.head != COOP_NONE)
+	if (owing(p))
 		at = coop_min_u64(at, p->heard_at + silence_limit(c));
 	/* One that runs out early finds nothing to do and is set again: cheaper than moving it
 	 * with every ACK. */
@@ -300,7 +306,7 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 			return;
 		}
 	}
-	if (p->receiving.head != COOP_NONE && now - p->heard_at >= silence_limit(c)) {
+	if (owing(p) && now - p->heard_at >= silence_limit(c)) {
 		coop_chan_dead(c, p, COOP_CHAN_WHY_SILENT, now);
 		return;
 	}

@@ -153,7 +153,7 @@ struct coop_chan_peer {
 	u8 tries, backoff;
 	u8 state, ack_due;
 	u8 news, why, restart_why;
-	bool used, fed;
+	bool used;
 	bool rack[2];   /* rack_at is valid */
 	bool synced;    /* we know their sequence */
 	bool confirmed; /* they know ours */
@@ -202,6 +202,7 @@ struct coop_chan {
 	struct coop_tx_table *table;
 	u32 *table_next, table_head;
 	bool freed; /* a pool has got something back: the first that starves may try */
+	u32 fed;    /* that peer */
 	struct coop_rx_map *map;
 	u32 *map_next, map_head;
 

@@ -39,6 +39,17 @@ static inline void coop_list_push(struct coop_list *l, struct coop_link *links, 
 	l->tail = i;
 }
 
+static inline void coop_list_push_front(struct coop_list *l, struct coop_link *links, u32 i)
+{
+	links[i].prev = COOP_NONE;
+	links[i].next = l->head;
+	if (l->head == COOP_NONE)
+		l->tail = i;
+	else
+		links[l->head].prev = i;
+	l->head = i;
+}
+
 /* i stands in this list. */
 static inline void coop_list_remove(struct coop_list *l, struct coop_link *links, u32 i)
 {

@@ -83,6 +83,8 @@ static void accept(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, bool 
 	if (!(c->cfg.flags & COOP_CHAN_F_TEST_NO_DEDUP) ||
 	    (seq >= p->rx_next && !coop_chan_has(c, p, seq)))
 		coop_chan_mark(c, p, seq);
+	if (p->map != COOP_NONE && !coop_wheel_is_set(c->wheel, coop_chan_slot(c, p)))
+		coop_chan_arm(c, p, now);
 	coop_chan_owe_ack(c, p, ack_now, now);
 }
 

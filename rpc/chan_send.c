@@ -62,7 +62,11 @@ static void enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 {
 	struct coop_send *s = &c->send[msg];
 
-	coop_list_push(&p->queue[s->channel], c->send_queue, msg);
+	/* Those that hold segments come first, or they would wait for one that waits for them. */
+	if (s->state == COOP_MSG_SENDING)
+		coop_list_push_front(&p->queue[s->channel], c->send_queue, msg);
+	else
+		coop_list_push(&p->queue[s->channel], c->send_queue, msg);
 	s->queued = true;
 	coop_fifo_push(&c->ready[s->channel], coop_chan_slot(c, p));
 }
@@ -424,7 +428,7 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 	    c->send[p->queue[COOP_CHAN_DATA].head].state == COOP_MSG_QUEUED &&
 	    p->next - p->una >= p->window / 2)
 		return -EAGAIN;
-	if (c->starved.head != COOP_NONE && !p->fed)
+	if (c->starved.head != COOP_NONE && c->fed != coop_chan_slot(c, p))
 		return -ENOSPC;
 	s->unit = (u16)((mtu - COOP_CHAN_HEADER_MOST) & ~7u);
 	s->n_segs = s->length ? (s->length + s->unit - 1) / s->unit : 1;
@@ -467,15 +471,16 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 class, u
 		coop_chan_finish(c, msg, err);
 	}
 	if (err == -ENOSPC) {
-		if (p->fed)
+		if (c->fed == slot)
 			coop_fifo_push_front(&c->starved, slot);
 		else
 			coop_fifo_push(&c->starved, slot);
-		p->fed = false;
+		if (c->fed == slot)
+			c->fed = COOP_NONE;
 		return false;
 	}
-	if (p->fed) {
-		p->fed = false;
+	if (c->fed == slot) {
+		c->fed = COOP_NONE;
 		c->freed = true; /* the next that starves may try */
 	}
 	if (msg == COOP_NONE || err || !cwnd_open(c, p))
@@ -575,7 +580,7 @@ static void feed(struct coop_chan *c)
 {
 	u32 slot, class;
 
-	if (!c->freed)
+	if (!c->freed || c->fed != COOP_NONE)
 		return;
 	c->freed = false;
 	slot = coop_fifo_pop(&c->starved);
@@ -584,10 +589,10 @@ static void feed(struct coop_chan *c)
 	for (class = 0; class < COOP_CHAN_CHANNELS; class ++) {
 		if (c->peer[slot].queue[class].head == COOP_NONE)
 			continue;
-		c->peer[slot].fed = true;
+		c->fed = slot;
 		coop_fifo_push_front(&c->ready[class], slot);
 	}
-	if (!c->peer[slot].fed)
+	if (c->fed == COOP_NONE)
 		c->freed = true;
 }
 
@@ -597,7 +602,7 @@ bool coop_chan_next_tx(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 		feed(c);
 		if (next_resend(c, now, tx) || next_send(c, now, tx))
 			return true;
-	} while (c->freed && c->starved.head != COOP_NONE);
+	} while (c->freed && c->fed == COOP_NONE && c->starved.head != COOP_NONE);
 	return c->credits[COOP_CHAN_COMMAND] && (next_note(c, now, tx) || next_ack(c, now, tx));
 }
 

@@ -19,6 +19,8 @@ std::vector<chan_scenario> all()
 {
 	std::vector<chan_scenario> v;
 	chan_scenario s = named("calm", "nothing goes wrong; nothing may be sent twice");
+	s.settled_us = s.quiet_us;
+	s.no_repeat = true;
 	v.push_back(s);
 
 	s = named("unknown", "the peers' data queue pairs have to be learned");
@@ -59,12 +61,14 @@ std::vector<chan_scenario> all()
 	v.push_back(s);
 
 	s = named("restart", "nodes restart; what they sent before arrives afterwards");
-	s.restart_us = 20000;
+	s.think_us = 5000;
+	s.restart_us = 100000;
 	s.late_ppm = 100000;
 	s.late_us = 150000;
 	s.duplicate_ppm = 100000;
 	s.loss_ppm = 10000;
-	s.messages = 6000;
+	s.messages = 20000;
+
 	s.may_fail = true;
 	v.push_back(s);
 
@@ -79,16 +83,18 @@ std::vector<chan_scenario> all()
 	v.push_back(s);
 
 	s = named("outage", "paths fail for seconds, often in one direction only");
-	s.cut_us = 50000;
+	s.think_us = 20000;
+	s.cut_us = 600000;
 	s.cut_for_us = 5000000;
-	s.messages = 3000;
+	s.messages = 20000;
 	s.max_tries = 40;
 	v.push_back(s);
 
 	s = named("long_outage", "paths fail for longer than patience lasts");
-	s.cut_us = 100000;
+	s.think_us = 50000;
+	s.cut_us = 3000000;
 	s.cut_for_us = 60000000;
-	s.messages = 2000;
+	s.messages = 5000;
 	s.max_tries = 8;
 	s.may_fail = true;
 	v.push_back(s);
@@ -101,6 +107,7 @@ std::vector<chan_scenario> all()
 	v.push_back(s);
 
 	s = named("never_ready", "receivers have no buffer for longer than senders wait");
+	s.think_us = 5000;
 	s.refuse_for_us = 3000000;
 	s.rnr_tries = 6;
 	s.may_fail = true;

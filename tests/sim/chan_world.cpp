@@ -109,7 +109,7 @@ public:
 		for (auto &n : nodes_)
 			if (!s_.incast || n.index)
 				for (u32 i = 0; i < s_.outstanding; ++i)
-					after(rng_.below(100), what::issue, n, 0);
+					after(s_.settled_us + rng_.below(100), what::issue, n, 0);
 		if (s_.restart_us || s_.cut_us || s_.refuse_for_us)
 			after(1000, what::fault, nodes_[0], 0);
 		const u64 limit = now_ + s_.limit_us;
@@ -129,11 +129,6 @@ public:
 			dispatch(e);
 		}
 		r_.last_us = now_;
-		if (unfinished_ && getenv("DBG")) for (auto &n : nodes_) {
-			u32 cur=0; coop_chan_peer_info i; struct coop_chan_stats st; coop_chan_stats(n.c,&st);
-			fprintf(stderr,"node %u: sends %llu segs %llu active %llu recvs %llu out %u sends %zu deadline %lld\n",n.index,(unsigned long long)st.sends_used,(unsigned long long)st.segments_used,(unsigned long long)st.active_used,(unsigned long long)st.receives_used,n.outstanding,n.sends.size(),(long long)coop_chan_deadline(n.c));
-			while (coop_chan_peer_next(n.c,&cur,&i)) fprintf(stderr,"   peer %u st %u cwnd %u infl %u win %u q %u tries %u rto %u\n", i.addr.command.gid[15]-1,i.state,i.cwnd,i.in_flight,i.window,i.queued,i.tries,i.rto_us);
-		}
 		if (unfinished_ && heap_.empty())
 			wrong("deadlock: %llu messages, nothing will ever happen",
 			      static_cast<unsigned long long>(unfinished_));
@@ -390,7 +385,7 @@ private:
 			--n.outstanding;
 			if (ev.err)
 				++r_.failed;
-			after(rng_.below(50), what::issue, n, 0);
+			after(rng_.below(s_.think_us), what::issue, n, 0);
 			return;
 		}
 		case COOP_CHAN_EV_PEER_NEW:
@@ -586,7 +581,6 @@ private:
 		r_.segments += st.tx_segments;
 		r_.stale += st.rx_stale_sender + st.rx_stale_receiver;
 		r_.duplicates_rx += st.rx_duplicate;
-		if (getenv("DBG")) fprintf(stderr,"node %u fast %llu timeout %llu dup %llu rnr_tx %llu noreorder %llu cuts %llu acks %llu piggy %llu oow %llu bad_ack %llu bad_chunk %llu noseg %llu noact %llu reord %llu inord %llu chall %llu mal %llu addr %llu\n", n.index,(unsigned long long)st.retransmits_fast,(unsigned long long)st.retransmits_timeout,(unsigned long long)st.rx_duplicate,(unsigned long long)st.rnr_tx,(unsigned long long)st.rx_no_reorder,(unsigned long long)st.cwnd_cuts,(unsigned long long)st.tx_acks,(unsigned long long)st.tx_piggybacked,(unsigned long long)st.rx_out_of_window,(unsigned long long)st.rx_bad_ack,(unsigned long long)st.rx_bad_chunk,(unsigned long long)st.no_segments,(unsigned long long)st.no_active,(unsigned long long)st.rx_reordered,(unsigned long long)st.rx_in_order,(unsigned long long)st.challenges_tx,(unsigned long long)st.rx_malformed,(unsigned long long)st.rx_address);
 	}
 
 	void judge()
@@ -606,6 +600,8 @@ private:
 		}
 		for (auto &n : nodes_) {
 			tally(n);
+			if (s_.no_repeat && r_.retransmits)
+				wrong("node %u sent segments twice", n.index);
 			struct coop_chan_stats st;
 			coop_chan_stats(n.c, &st);
 			if (st.sends_used || st.segments_used || st.active_used)

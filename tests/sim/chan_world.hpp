@@ -25,6 +25,7 @@ struct chan_scenario {
 	const char *what = "";
 	u32 nodes = 4;
 	u32 messages = 2000;    // in all
+	u32 think_us = 50;      // from the end of one to the next, at most
 	u32 outstanding = 16;   // of a node
 	u32 max_length = 40000; // of messages that are not tiny
 	u32 tiny_percent = 60;  // of messages
@@ -52,6 +53,8 @@ struct chan_scenario {
 	u32 max_active = 0;    // 0: all
 	u32 max_reorder = ~0u; // all
 	u32 max_receives = 256;
+	u32 settled_us = 0;       // traffic begins so much later
+	bool no_repeat = false;   // nothing may be sent twice
 	bool may_fail = false;    // sends may end with an error
 	u64 limit_us = 600000000; // virtual time in which everything must be over
 };
