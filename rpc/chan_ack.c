@@ -50,10 +50,12 @@ static void measure(struct coop_chan *c, struct coop_chan_peer *p, u32 us)
 	p->srtt = coop_max_u32((7 * p->srtt + us) / 8, 1);
 }
 
-/* How long a segment may be late behind later ones. */
-static u32 patience(const struct coop_chan_peer *p)
+/* How long the ACK of a segment may be late behind those of later ones: its own way, another
+ * order on it, and the time that its receiver may hold the ACK back. */
+static u32 patience(const struct coop_chan *c, const struct coop_chan_peer *p)
 {
-	return p->srtt + coop_max_u32(p->srtt / 4, REORDER_LEAST_US);
+	return p->srtt + c->cfg.ack_us +
+	       coop_max_u32(coop_max_u32(p->srtt / 4, p->rttvar), REORDER_LEAST_US);
 }
 
 /* ---- congestion window ------------------------------------------------------------- */
@@ -140,7 +142,7 @@ static void detect(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 			u32 sent_at = c->seg[seg].sent_at;
 
 			if (!coop_before(sent_at, p->rack_at[ch]) ||
-			    (u32)now - sent_at < patience(p))
+			    (u32)now - sent_at < patience(c, p))
 				break;
 			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
 			cut(c, p, sent_at, now);
@@ -248,7 +250,7 @@ void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 			continue;
 		age = (u32)now - c->seg[seg].sent_at;
 		if (p->rack[ch] && p->srtt && coop_before(c->seg[seg].sent_at, p->rack_at[ch]))
-			limit = coop_min_u32(limit, patience(p));
+			limit = coop_min_u32(limit, patience(c, p));
 		at = coop_min_u64(at, now + (limit > age ? limit - age : 0));
 	}
 	if (c->cfg.flags & COOP_CHAN_F_TEST_NO_RTO)
