@@ -29,7 +29,7 @@
 static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 {
 	const struct coop_node_cfg *cfg = &r->node->cfg;
-	u64 window = (u64)r->n_fetch * r->fetch_wrs * r->mtu;
+	u64 window = (u64)r->n_fetch * r->fetch_pages * r->per_page * r->mtu;
 
 	memset(e, 0, sizeof(*e));
 	get_random_bytes(&e->seed, sizeof(e->seed));
@@ -44,6 +44,7 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 	e->peer_timeout_us = cfg->peer_timeout_ms * 1000;
 	e->window_bytes = (u32)clamp_t(u64, window, MIN_WINDOW, MAX_WINDOW);
 	e->serve_bytes_s = coop_bytes_s(cfg->serve_mbps);
+	e->fetch_depth = r->fetch_wrs;
 	e->serve_depth = r->serve_wrs; /* a requester's MTU may be less than ours */
 	e->chunk_pages = max_t(u32, CHUNK_BYTES >> PAGE_SHIFT, COOP_MAX_PAGES);
 	if (cfg->page_crc)
@@ -123,7 +124,7 @@ int coop_node_attach(struct coop_node *node, char *why, size_t size)
 		keep_figures(node);
 	coop_peers_carry(node, engine, old, now);
 	node->engine = engine;
-	node->max_pages = min_t(u32, coop_engine_max_pages(engine), r->fetch_wrs / r->per_page);
+	node->max_pages = min_t(u32, coop_engine_max_pages(engine), r->fetch_pages);
 	node->rnic = r;
 	node->up = true;
 	coop_ctrl_repost(r, now);

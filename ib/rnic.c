@@ -16,6 +16,7 @@
 
 #include "ib/node.h"
 
+#define FETCH_WRS 256 /* a peer's datagrams may be a quarter of ours */
 #define SERVE_WRS 256 /* more than one batch, so that the device never waits for the next */
 
 static void on_completion(struct ib_cq *cq, void *context)
@@ -28,6 +29,17 @@ static void on_cq_event(struct ib_event *event, void *context)
 	struct coop_node *node = context;
 
 	coop_count(node->stats, COOP_C_CQ_ERRORS, 1);
+}
+
+/* Receives of a fetch slot: for a whole fetch, and for one from a peer with a smaller MTU. */
+static u32 fetch_wrs(const struct coop_rnic *r)
+{
+	const struct ib_device_attr *a = &r->port.dev->attrs;
+	u32 least = r->fetch_pages * r->per_page, most = min_t(u32, a->max_qp_wr, FETCH_WRS);
+
+	if (a->max_cqe > COOP_CTRL_RECVS)
+		most = min(most, (a->max_cqe - COOP_CTRL_RECVS) / r->n_fetch);
+	return max(least, most);
 }
 
 /* Largest number of sends a serve slot can have, within the device. */
@@ -144,7 +156,6 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	const struct coop_node_cfg *cfg = &node->cfg;
 	const char *name = dev_name(&port->dev->dev), *what = "memory";
 	struct coop_rnic *r;
-	u32 pages;
 	int err;
 
 	if (cfg->mtu && (cfg->mtu > port->mtu || cfg->mtu < COOP_MTU_MIN || cfg->mtu % 4)) {
@@ -160,9 +171,9 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	r->mtu = cfg->mtu ? cfg->mtu : port->mtu;
 	r->qkey = cfg->qkey | BIT(31);
 	r->per_page = DIV_ROUND_UP(PAGE_SIZE, r->mtu);
-	pages = min(coop_wire_max_segs(r->mtu) / r->per_page, coop_wire_max_pages(r->mtu));
-	r->fetch_wrs = pages * r->per_page;
+	r->fetch_pages = min(coop_wire_max_segs(r->mtu) / r->per_page, coop_wire_max_pages(r->mtu));
 	r->n_fetch = cfg->num_srpc;
+	r->fetch_wrs = fetch_wrs(r);
 	r->n_serve = cfg->num_rrpc;
 	r->serve_wrs = serve_wrs(r);
 	r->overdue_at = ~0ULL;

@@ -89,8 +89,9 @@ struct coop_rnic {
 	struct coop_addr self;
 	u32 mtu; /* in force: of the engine */
 	u32 qkey;
-	u32 per_page;  /* datagrams a page, most */
-	u32 fetch_wrs; /* of one fetch slot */
+	u32 per_page;    /* datagrams a page, most */
+	u32 fetch_pages; /* of one fetch, most */
+	u32 fetch_wrs;   /* of one fetch slot */
 	u32 serve_wrs;
 	bool closing; /* nothing new is posted or made */
 	struct ib_pd *pd;

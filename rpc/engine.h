@@ -103,6 +103,7 @@ struct coop_engine_cfg {
 	u32 peer_timeout_us; /* budget of one fetch over all its attempts */
 	u32 window_bytes;    /* most bytes invited at once, over all peers */
 	u32 serve_bytes_s;   /* most bytes a second served to peers, 0: no limit */
+	u32 fetch_depth;     /* most receives of one fetch slot, 0: as many as any fetch takes */
 	u32 serve_depth;     /* most segments of one serve handed over and not done, 0: no limit */
 	u32 chunk_pages;     /* unit of placement, default 1 MiB worth */
 	u32 flags;           /* enum coop_engine_flag */

@@ -42,6 +42,9 @@ bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f
 	}
 	if (coop_plan_init(plan, e->cfg.page_shift, mtu, e->cfg.mtu, pages, packed))
 		return false;
+	/* Of smaller datagrams it takes more receives than of our own. */
+	if (e->cfg.fetch_depth && plan->n_segs > e->cfg.fetch_depth)
+		return false;
 	return plan->n_segs <= coop_wire_max_segs(mtu) && pages <= coop_wire_max_pages(mtu);
 }
 

@@ -47,6 +47,7 @@ node::node(network &n, u8 number, const node_shape &shape) : net(n)
 	cfg.peer_timeout_us = 50000;
 	cfg.window_bytes = shape.window;
 	cfg.serve_bytes_s = shape.serve_bytes_s;
+	cfg.fetch_depth = shape.fetch_depth;
 	cfg.serve_depth = shape.serve_depth;
 	cfg.flags = shape.flags;
 	memory.resize((coop_engine_size(&cfg) + 7) / 8);
@@ -102,6 +103,7 @@ void node::transmit(const coop_tx &tx)
 	case COOP_TX_POST_RECV: {
 		qp &q = qps_.at(tx.slot);
 		EXPECT_EQ(q.next, q.posted.size()) << "posted over WRs that are out";
+		EXPECT_LE(tx.n_seg, cfg.fetch_depth ? cfg.fetch_depth : COOP_MAX_SEGS);
 		EXPECT_FALSE(q.dead);
 		q.posted.assign(tx.seg, tx.seg + tx.n_seg);
 		for (const coop_seg &s : q.posted)

@@ -125,6 +125,23 @@ TEST(serve, hands_over_no_more_than_its_depth)
 	EXPECT_EQ(b.served, b.ended);
 }
 
+TEST(serve, smaller_datagrams_take_no_more_receives_than_there_are)
+{
+	network net;
+	node_shape small, shallow;
+	small.mtu = 2048;
+	shallow.fetch_depth = 64;
+	node &a = net.add(shallow), &b = net.add(small);
+	net.acquaint(a, b);
+	ASSERT_EQ(a.fetch(64), 0); // as 64 segments, which b refuses; there is no room for 128
+	net.run();
+	EXPECT_NE(a.done[1].err, 0);
+	EXPECT_EQ(b.served, 0u);
+	ASSERT_EQ(a.fetch(32), 0);
+	net.run();
+	EXPECT_EQ(a.done[2].good, ~u32{0});
+}
+
 TEST(serve, a_requester_whose_budget_is_over_is_not_served)
 {
 	network net;

@@ -34,9 +34,7 @@ node_requester::node_requester(ud::endpoint &ep, const node_memory &memory, unsi
 	qps_(slots),
 	records_(slots + queued)
 {
-	const std::uint32_t per_page = datagrams_per_page(ep.info(), page_shift);
-	max_pages_ = std::min({std::uint32_t{COOP_MAX_PAGES}, COOP_MAX_SEGS / per_page,
-			       ep.info().max_recv_wr / per_page});
+	max_pages_ = depth(ep.info(), page_shift) / datagrams_per_page(ep.info(), page_shift);
 	if (max_pages_ == 0)
 		throw std::system_error(EINVAL, std::generic_category(),
 					"node: a page does not fit one receive queue of " +
@@ -45,16 +43,22 @@ node_requester::node_requester(ud::endpoint &ep, const node_memory &memory, unsi
 		free_.push_back(i);
 }
 
+std::uint32_t node_requester::depth(const ud::endpoint_info &info, unsigned page_shift)
+{
+	const std::uint32_t per_page = datagrams_per_page(info, page_shift);
+	return per_page * std::min({std::uint32_t{COOP_MAX_PAGES}, COOP_MAX_SEGS / per_page,
+				    info.max_recv_wr / per_page});
+}
+
 void node_requester::create_qps(coop_engine *engine)
 {
 	engine_ = engine;
 	// At a small MTU the messages about a fetch hold fewer pages than its queue pair.
 	max_pages_ = std::min(max_pages_, coop_engine_max_pages(engine));
-	const std::uint32_t per_page = datagrams_per_page(endpoint_.info(), page_shift_);
 	for (std::uint32_t slot = 0; slot < qps_.size(); slot++) {
 		ud::qp_attr attr{};
 		attr.max_send_wr = 1;
-		attr.max_recv_wr = max_pages_ * per_page;
+		attr.max_recv_wr = depth(endpoint_.info(), page_shift_);
 		attr.max_sge = sge_per_wr;
 		// Its own key each: a datagram meant for another queue pair does not get in.
 		if (::getrandom(&attr.qkey, sizeof(attr.qkey), 0) != sizeof(attr.qkey))

@@ -30,6 +30,8 @@ public:
 
 	node_requester(ud::endpoint &, const node_memory &, unsigned page_shift,
 		       std::uint32_t slots, std::uint32_t queued);
+	// Receives that a queue pair has room for; 0: not even a page's.
+	[[nodiscard]] static std::uint32_t depth(const ud::endpoint_info &, unsigned page_shift);
 	// Creates the queue pairs and tells the engine of them.
 	void create_qps(coop_engine *);
 	std::uint32_t qp(std::uint32_t slot) const { return qps_[slot]; }
