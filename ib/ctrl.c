@@ -15,6 +15,7 @@
 #include <rdma/ib_cache.h>
 
 #include "ib/node.h"
+#include "ib/trace.h"
 
 /* ---- whence --------------------------------------------------------------------- */
 
@@ -56,8 +57,9 @@ static void give_back(struct coop_ctrl *c, u32 i)
 	c->tx_free[c->n_free++] = (u16)i;
 }
 
-static void dropped(struct coop_rnic *r)
+static void dropped(struct coop_rnic *r, bool incoming, enum coop_drop why)
 {
+	trace_coopfs_ctrl_drop(r, incoming, why);
 	coop_count(r->node->stats, COOP_C_CTRL_DROPPED, 1);
 }
 
@@ -81,9 +83,10 @@ static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah)
 	wr.remote_qkey = c->tx_to[i].qkey;
 	if (!c->qp.ready || c->dead || ib_post_send(c->qp.ib, &wr.wr, NULL)) {
 		give_back(c, i);
-		dropped(r);
+		dropped(r, false, COOP_DROP_NOT_POSTED);
 		return;
 	}
+	trace_coopfs_ctrl_send(r, coop_bufs_at(&c->tx, i), c->tx_len[i], &c->tx_to[i]);
 	c->tx_ah[i] = ah;
 	coop_ah_hold(ah);
 	c->n_sent++;
@@ -98,13 +101,13 @@ void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	u32 i;
 
 	if (r->closing || !c->n_free || tx->len > COOP_CTRL_MAX) {
-		dropped(r);
+		dropped(r, false, r->closing ? COOP_DROP_CLOSING : COOP_DROP_NO_BUFFER);
 		return;
 	}
 	ah = coop_ah_get(r, &tx->addr, now);
 	if (!ah ||
 	    (!ah->ib && (ah->n_send == COOP_AH_WAITING || c->n_waiting == COOP_CTRL_WAITS))) {
-		dropped(r);
+		dropped(r, false, COOP_DROP_NO_HANDLE);
 		return;
 	}
 	i = c->tx_free[--c->n_free];
@@ -152,7 +155,7 @@ static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
 	if (!ah || ah->ib)
 		return false;
 	if (ah->n_recv == COOP_AH_WAITING || r->ctrl.n_waiting == COOP_CTRL_WAITS) {
-		dropped(r);
+		dropped(r, true, COOP_DROP_NO_HANDLE);
 		r->ctrl.rx_idle[r->ctrl.n_idle++] = (u16)i;
 		return true;
 	}
@@ -170,7 +173,7 @@ static void arrived(struct coop_rnic *r, u32 i, const struct ib_wc *wc, u64 now)
 	coop_count(r->node->stats, COOP_C_RECV_COMPLETED, 1);
 	/* A longer one than any message went on into the scrap. */
 	if (r->closing || wc->byte_len < COOP_GRH || wc->byte_len > COOP_GRH + COOP_CTRL_MAX) {
-		dropped(r);
+		dropped(r, true, r->closing ? COOP_DROP_CLOSING : COOP_DROP_LENGTH);
 		c->rx_idle[c->n_idle++] = (u16)i;
 		return;
 	}
@@ -179,6 +182,7 @@ static void arrived(struct coop_rnic *r, u32 i, const struct ib_wc *wc, u64 now)
 	c->rx_len[i] = wc->byte_len - COOP_GRH;
 	coop_count(r->node->stats, COOP_C_PEER_RX_BYTES, c->rx_len[i]);
 	coop_source_of(r, wc, coop_bufs_at(&c->grh, i), &c->rx_from[i], &has_gid);
+	trace_coopfs_ctrl_receive(r, coop_bufs_at(&c->rx, i), c->rx_len[i], &c->rx_from[i]);
 	if (!must_wait(r, i, now))
 		deliver(r, i, now);
 }
@@ -194,7 +198,7 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 			post(r, ah->send[i], ah);
 		} else {
 			give_back(c, ah->send[i]);
-			dropped(r);
+			dropped(r, false, COOP_DROP_NO_HANDLE);
 		}
 	}
 	ah->n_send = 0;
@@ -203,7 +207,7 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 			deliver(r, ah->recv[i], now);
 		} else {
 			c->rx_idle[c->n_idle++] = ah->recv[i];
-			dropped(r);
+			dropped(r, true, COOP_DROP_NO_HANDLE);
 		}
 	}
 	ah->n_recv = 0;

@@ -12,6 +12,7 @@
 
 #include <linux/list.h>
 #include <linux/mutex.h>
+#include <linux/netdevice.h>
 #include <linux/slab.h>
 #include <net/ipv6.h>
 #include <rdma/ib_cache.h>
@@ -75,6 +76,18 @@ static void on_event(struct ib_event_handler *handler, struct ib_event *event)
 	}
 	coop_devices_changed();
 }
+
+/* Drivers tell of no other MTU, though a RoCE port's is that of its network device. */
+static int on_netdev(struct notifier_block *block, unsigned long event, void *info)
+{
+	if (event == NETDEV_CHANGEMTU)
+		coop_devices_changed();
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block netdev_notifier = {
+	.notifier_call = on_netdev, .priority = INT_MIN, /* when the drivers have taken it over */
+};
 
 /* ---- coming and going ----------------------------------------------------------- */
 
@@ -295,11 +308,20 @@ found:
 
 int coop_device_init(void)
 {
-	return ib_register_client(&client);
+	int err;
+
+	err = ib_register_client(&client);
+	if (err)
+		return err;
+	err = register_netdevice_notifier(&netdev_notifier);
+	if (err)
+		ib_unregister_client(&client);
+	return err;
 }
 
 void coop_device_exit(void)
 {
+	unregister_netdevice_notifier(&netdev_notifier);
 	ib_unregister_client(&client);
 	cancel_work_sync(&refresh_all_work);
 }

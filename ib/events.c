@@ -42,8 +42,8 @@ void coop_refresh_work(struct work_struct *work)
 {
 	struct coop_node *node = container_of(work, struct coop_node, refresh);
 	struct coop_port port;
+	bool up, left = false;
 	char why[160] = "";
-	bool up;
 
 	mutex_lock(&node->attach_lock);
 	if (node->leaving)
@@ -61,10 +61,13 @@ void coop_refresh_work(struct work_struct *work)
 			goto announce;
 		}
 		coop_node_detach(node);
+		left = true;
 	}
 	if (!coop_node_attach(node, why, sizeof(why)))
 		pr_info("coopfs: attached to %s port %u\n", dev_name(&node->rnic->port.dev->dev),
 			node->rnic->port.num);
+	else if (left)
+		pr_warn("coopfs: peers are not asked for now: %s\n", why);
 announce:
 	coop_node_announce(node);
 out:

@@ -9,6 +9,7 @@
 #include "ib/qp.h"
 
 #include "ib/node.h"
+#include "ib/trace.h"
 
 static int to_ready(struct coop_rnic *r, struct coop_qp *qp)
 {
@@ -66,6 +67,7 @@ void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp)
 {
 	struct ib_qp_attr a = {.qp_state = IB_QPS_ERR};
 
+	trace_coopfs_qp(r, qp, COOP_QP_STOPPED);
 	qp->ready = false;
 	if (qp->ib && ib_modify_qp(qp->ib, &a, IB_QP_STATE))
 		coop_rnic_await(r, qp, 0); /* it will not stop: replaced at once */
@@ -75,6 +77,7 @@ int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
 {
 	struct ib_qp_attr a = {.qp_state = IB_QPS_RESET};
 
+	trace_coopfs_qp(r, qp, COOP_QP_RECYCLED);
 	if (qp->died)
 		coop_count(r->node->stats, COOP_C_QP_RECYCLED, 1);
 	qp->died = false;
@@ -86,6 +89,7 @@ int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
 
 int coop_qp_replace(struct coop_rnic *r, struct coop_qp *qp)
 {
+	trace_coopfs_qp(r, qp, COOP_QP_REPLACED);
 	coop_qp_destroy(qp);
 	return coop_qp_create(r, qp);
 }

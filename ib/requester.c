@@ -16,6 +16,7 @@
 #include <linux/highmem.h>
 
 #include "ib/node.h"
+#include "ib/trace.h"
 
 int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 slot)
 {
@@ -216,9 +217,10 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	struct coop_node_fetch *f = (struct coop_node_fetch *)(uintptr_t)tx->cookie;
 	struct coop_fetch_slot *s = &r->fetch[tx->slot];
 	struct coop_engine *engine = r->node->engine;
+	const bool again = s->fetch == f;
 	u32 posted = 0, n, want = tx->n_seg;
 
-	if (s->fetch != f)
+	if (!again)
 		take_slot(r, s, f);
 	if (!s->qp.ready && !r->closing) {
 		/* Its last reset failed: all that was posted has come back. */
@@ -226,7 +228,7 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		if (!coop_qp_replace(r, &s->qp))
 			coop_engine_set_fetch_qp(engine, tx->slot, s->qp.ib->qp_num, r->qkey);
 	}
-	while (posted < want && s->qp.ready && !r->closing) {
+	while (posted < want && s->qp.ready && !r->closing && !WARN_ON_ONCE(want > r->fetch_wrs)) {
 		u32 batch = min_t(u32, want - posted, COOP_BATCH);
 
 		n = post_batch(r, s, tx->seg, posted, batch);
@@ -235,6 +237,7 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 			break;
 	}
 	s->n_posted += posted;
+	trace_coopfs_fetch_post(r, tx->slot, want, posted, again);
 	coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
 	if (posted < want) {
 		if (posted)
@@ -296,6 +299,7 @@ void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 	coop_count(r->node->stats, COOP_C_RECV_COMPLETED, 1);
 	if (wc->byte_len > COOP_GRH)
 		coop_count(r->node->stats, COOP_C_PEER_RX_BYTES, wc->byte_len - COOP_GRH);
+	trace_coopfs_segment(r, &rx);
 	coop_engine_rx_data(r->node->engine, &rx, now);
 }
 
@@ -378,6 +382,7 @@ void coop_requester_verify(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 		if (!s->page[i] || page_crc(landing(r, s, i)) != ev->crc[i])
 			good &= ~(1ULL << i);
 	}
+	trace_coopfs_verify(r, f->slot, ev, good);
 	coop_engine_verify_done(r->node->engine, ev->id, good, now);
 }
 

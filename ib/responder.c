@@ -15,6 +15,7 @@
 #include <linux/highmem.h>
 
 #include "ib/node.h"
+#include "ib/trace.h"
 
 #define NO_RECORD    (~0ULL)
 #define LAST_OF_TURN BIT(31) /* in a wr_id's number: the signalled one */
@@ -223,6 +224,7 @@ void coop_responder_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	if (!tx->n_seg)
 		return;
 	err = post(r, tx, now);
+	trace_coopfs_serve_send(r, tx, err);
 	if (err)
 		coop_engine_tx_done(r->node->engine, tx->id, tx->n_seg, err, now);
 }

@@ -110,6 +110,12 @@ enum coop_decode {
 	COOP_DECODE_MALFORMED,
 };
 
+/* Of a message that nobody has decoded yet, for those who watch; 0: too short to have one. */
+static inline u8 coop_wire_command(const u8 *buf, u32 len)
+{
+	return len < COOP_WIRE_HEADER ? 0 : buf[5];
+}
+
 /* Bytes that a control message may have on a path of this MTU. */
 u32 coop_wire_room(u32 mtu);
 /* Most segments, most pages of which REQUEST and COMMIT fit that room in every shape. */

@@ -105,6 +105,27 @@ test_mount()
 	down a
 }
 
+# What passes can be watched: a fetch of b's, from its window to its pages.
+test_tracepoints()
+{
+	tracing=/sys/kernel/debug/tracing
+	[ -e $tracing/events/coopfs ] || die "there are no tracepoints"
+	up a b
+	until_true 20 "b knows a" knows b 1
+	new_file traced.bin
+	same a traced.bin
+	echo 1 >$tracing/events/coopfs/enable
+	from_peers b traced.bin
+	echo 0 >$tracing/events/coopfs/enable
+	for event in coopfs_read: coopfs_fetch_post: 'coopfs_ctrl_send: .*REQUEST' \
+		'coopfs_ctrl_receive: .*REQUEST' coopfs_serve: coopfs_serve_send: \
+		'coopfs_ctrl_send: .*COMMIT' coopfs_segment: coopfs_fetch_done:; do
+		grep -m 2 "$event" $tracing/trace || die "no $event"
+	done
+	echo >$tracing/trace
+	down a b
+}
+
 # a reads from storage, b from a; the other way round.
 test_both_ways()
 {
@@ -131,6 +152,53 @@ test_copy()
 	same a copy.bin
 	from_peers b copy.bin
 	[ "$(of b read copied_bytes)" -gt 1500000 ] || die "nothing was copied"
+	down a b
+}
+
+# A node of small datagrams asks one of large ones for whole windows of 64 pages, up to 1024
+# datagrams each, and is asked by it, if its own are no smaller than a quarter.
+test_datagram_sizes()
+{
+	kmount a "$(options a)"
+	for mtu in 256 512 1024 2048; do
+		kmount b "$(options b),ib_mtu=$mtu,readahead=64,ib_num_srpc=16"
+		until_true 20 "a knows b" knows a 1
+		until_true 20 "b knows a" knows b 1
+		new_file "there$mtu.bin"
+		same a "there$mtu.bin"
+		from_peers b "there$mtu.bin"
+		if [ $mtu -ge 1024 ]; then
+			new_file "back$mtu.bin"
+			same b "back$mtu.bin"
+			from_peers a "back$mtu.bin"
+		fi
+		for n in a b; do
+			[ "$(of $n serve tx_errors)" = 0 ] || die "node $n could not send all"
+		done
+		down b
+		until_true 20 "a has forgotten b" knows a 0
+	done
+	down a
+}
+
+# The network interface under a's device carries less from now on, then more again.
+test_mtu_changes()
+{
+	up a b
+	until_true 20 "b knows a" knows b 1
+	for step in "2200 2048" "4500 4096"; do
+		mtu=${step% *}
+		ip link set va mtu "$mtu"
+		until_true 20 "a has noticed" grep -q "mtu ${step#* }" "$(proc a)/info"
+		until_true 20 "a knows b" knows a 1
+		until_true 20 "b knows a" knows b 1
+		new_file "less$mtu.bin"
+		new_file "back$mtu.bin"
+		same a "less$mtu.bin"
+		from_peers b "less$mtu.bin"
+		same b "back$mtu.bin"
+		from_peers a "back$mtu.bin"
+	done
 	down a b
 }
 
