@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// identity.hpp - a transfer machine in 50 bits: IPv4 address, portal, TMID.
+//
+// Machines reach each other on their own network only (there is no router here), so the
+// network of a peer is the machine's own and need not travel. What remains fits a tag of
+// rpc/chan together with what the message is for, and one half of a file id of rpc/fetch;
+// both are authenticated, so who sent something is told with it and needs no table that
+// could have been forgotten.
+#pragma once
+
+#include <cstring>
+
+#include "userland/net/transport.hpp"
+
+namespace coop::net::ud
+{
+
+struct identity {
+	static constexpr unsigned id_bits = 12, number_bits = 18;
+
+	std::uint32_t ip = 0;     ///< host byte order
+	std::uint32_t number = 0; ///< portal and TMID
+
+	bool operator==(const identity &) const = default;
+	std::uint64_t packed() const { return std::uint64_t(ip) << number_bits | number; }
+	static identity unpack(std::uint64_t v)
+	{
+		return {static_cast<std::uint32_t>(v >> number_bits),
+			static_cast<std::uint32_t>(v & ((1u << number_bits) - 1))};
+	}
+	static identity of(const address &a)
+	{
+		return {std::uint32_t(a.ip[12]) << 24 | std::uint32_t(a.ip[13]) << 16 |
+				std::uint32_t(a.ip[14]) << 8 | a.ip[15],
+			std::uint32_t(a.portal) << id_bits | a.id};
+	}
+	/// The address of it on the network of `own`.
+	address on(const address &own) const
+	{
+		address a = own;
+		a.portal = static_cast<std::uint8_t>(number >> id_bits);
+		a.id = number & ((1u << id_bits) - 1);
+		for (unsigned i = 0; i < 4; i++)
+			a.ip[12 + i] = static_cast<std::uint8_t>(ip >> (24 - 8 * i));
+		return a;
+	}
+};
+
+/// What a message of rpc/chan is, in the upper 8 bits of its tag; the sender is below.
+enum class tag_kind : std::uint8_t { message = 1, bulk = 2 };
+
+inline std::uint64_t make_tag(tag_kind k, identity sender)
+{
+	return std::uint64_t(k) << 56 | sender.packed();
+}
+
+} // namespace coop::net::ud

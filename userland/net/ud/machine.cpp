@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: MIT
+// machine.cpp - life, progress and time of a transfer machine; see machine.hpp.
+//
+// A machine that stops stays for a moment after the last datagram: its peers may have missed
+// the acknowledgement of what it has received, and would take its silence for a failure.
+#include "machine.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "rpc/wire.h"
+
+namespace coop::net::ud
+{
+
+namespace
+{
+
+constexpr std::uint64_t linger_quiet_us = 20000; // without a datagram, then it is over
+constexpr std::uint64_t linger_again_us = 5000;
+constexpr std::uint64_t linger_most_us = 500000;
+constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
+constexpr std::uint64_t recent_us = 1000000;
+constexpr std::uint32_t resolver_turns = 64;   // a polling program looks for questions that often
+constexpr std::uint32_t receives = 1024;       // messages half received
+constexpr std::uint32_t first_index_room = 64; // QP numbers of a machine
+
+std::uint64_t random_number()
+{
+	std::uint64_t v = 0;
+	if (::getrandom(&v, sizeof(v), 0) != sizeof(v))
+		throw std::system_error(errno, std::generic_category(), "ud: getrandom");
+	return v;
+}
+
+std::string text_of(std::uint32_t ip)
+{
+	return std::to_string(ip >> 24) + '.' + std::to_string(ip >> 16 & 255) + '.' +
+	       std::to_string(ip >> 8 & 255) + '.' + std::to_string(ip & 255);
+}
+
+std::unique_ptr<coop::ud::endpoint> make_endpoint(const options &o, identity own,
+						  std::uint16_t port)
+{
+	if (o.verbs)
+		return coop::ud::make_verbs(o.device);
+	coop::ud::soft_roce_options s;
+	s.ip = text_of(own.ip);
+	s.mtu = o.mtu;
+	s.socket_buffer = o.socket_buffer;
+	s.faults = o.faults;
+	s.faults.seed += own.number;
+	// Numbers of its own on this IP; the first two of all belong to fabric management.
+	s.first_qpn = own.number * first_index_room + 2;
+	s.any_memory = true;
+	s.port = port;
+	try {
+		return coop::ud::make_soft_roce(s);
+	} catch (const std::system_error &e) {
+		if (e.code().value() != EADDRINUSE)
+			throw;
+	}
+	s.port = 0; // it is told to peers, so any will do
+	return coop::ud::make_soft_roce(s);
+}
+
+void *zeroed(std::size_t size)
+{
+	// Large ones come from the kernel, and only as far as they are touched.
+	void *p = std::calloc((size + 7) / 8, 8);
+	if (!p)
+		throw std::system_error(ENOMEM, std::generic_category(),
+					"ud: memory of the protocol engines");
+	return p;
+}
+
+} // namespace
+
+machine::machine(const options &o, spi::sink &s) :
+	options_(o),
+	sink_(s),
+	chan_memory_(nullptr, std::free),
+	engine_memory_(nullptr, std::free),
+	by_token_(o.max_operations + extra_ops),
+	completions_(64)
+{
+}
+
+machine::~machine()
+{
+	endpoint_.reset(); // from here on nobody writes to buffers
+	if (epoll_ >= 0)
+		::close(epoll_);
+}
+
+std::uint64_t machine::now_us()
+{
+	return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+						  sink_.now().time_since_epoch())
+						  .count());
+}
+
+int machine::start(const address &own)
+{
+	own_address_ = own;
+	own_ = identity::of(own);
+	try {
+		resolver_ = std::make_unique<resolver>(options_.key, own_);
+		endpoint_ = make_endpoint(options_, own_, resolver_->companion_port());
+		channels_.emplace(*endpoint_, slab_);
+		reader_.emplace(*endpoint_, slab_, *channels_, options_.fetches);
+		source_.emplace(*endpoint_, slab_, options_.serves,
+				static_cast<source::owner &>(*this));
+		text_at_ = slab_.reserve(text_bytes * (options_.max_operations + extra_ops));
+		slab_.make();
+		if (const int e = endpoint_->register_memory(slab_.base(), slab_.size()))
+			throw std::system_error(-e, std::generic_category(),
+						"ud: cannot register memory");
+		channels_->make();
+		make_engines(now_us());
+		epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+		epoll_event ev{};
+		ev.events = EPOLLIN;
+		if (epoll_ < 0 || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, endpoint_->fd(), &ev) ||
+		    ::epoll_ctl(epoll_, EPOLL_CTL_ADD, resolver_->fd(), &ev))
+			throw std::system_error(errno, std::generic_category(), "ud: epoll");
+	} catch (const std::system_error &e) {
+		const int status = -e.code().value();
+		resolver_.reset();
+		if (epoll_ >= 0)
+			::close(epoll_);
+		epoll_ = -1;
+		if (status != -EADDRINUSE)
+			return status;
+		// `*` goes on with the next number, and needs all of this unmade.
+		reader_.reset();
+		source_.reset();
+		channels_.reset();
+		endpoint_.reset();
+		return status;
+	}
+	resolver_->answer_with(channels_->self());
+	sink_.started();
+	return 0;
+}
+
+void machine::make_engines(std::uint64_t now)
+{
+	const coop::ud::endpoint_info &info = endpoint_->info();
+	const coop_chan_peer_addr self = channels_->self();
+
+	coop_chan_cfg c{};
+	c.seed = random_number();
+	std::copy(options_.key.begin(), options_.key.end(), c.key);
+	c.self = self.command;
+	c.data_qpn = self.data_qpn;
+	c.data_qkey = self.data_qkey;
+	for (std::uint32_t i = 0; i < COOP_CHAN_CHANNELS; i++) {
+		c.mtu[i] = channels_->mtu(i);
+		c.credits[i] = channels::credits;
+	}
+	c.max_peers = options_.peers;
+	c.max_active = std::min<std::uint32_t>(options_.peers, 1024);
+	c.max_reorder = std::min<std::uint32_t>(options_.peers, 256);
+	c.max_sends = options_.max_operations + extra_ops;
+	c.max_receives = receives;
+	c.max_segments = 4 * COOP_CHAN_WINDOW;
+	c.window = options_.window;
+	const std::uint32_t unit = channels_->mtu(COOP_CHAN_DATA) - COOP_CHAN_HEADER_MOST;
+	c.max_length = static_cast<std::uint32_t>(std::min<std::size_t>(
+		options_.max_message, std::size_t{options_.window} / 2 * unit));
+	c.max_tries = options_.tries;
+	if (options_.seal)
+		c.flags |= COOP_CHAN_F_SEAL;
+	std::size_t size = coop_chan_size(&c);
+	if (size) {
+		chan_memory_.reset(zeroed(size));
+		chan_ = coop_chan_create(chan_memory_.get(), size, &c, now);
+	}
+
+	coop_engine_cfg e{};
+	e.seed = random_number();
+	std::copy(options_.key.begin(), options_.key.end(), e.key);
+	e.self = self.command;
+	e.page_shift = page_shift;
+	e.mtu = info.mtu;
+	e.max_fetches = options_.fetches;
+	e.max_serves = options_.serves;
+	e.max_queued = reader::queued(options_.fetches);
+	e.max_peers = std::min<std::uint32_t>(options_.peers, 1024);
+	e.peer_timeout_us = options_.fetch_timeout_us;
+	e.window_bytes = static_cast<std::uint32_t>(
+		std::clamp<std::size_t>(info.receive_window, 64u << 10, 1u << 30));
+	e.serve_depth = source::depth(info.mtu);
+	e.chunk_pages = 1u << 31; // no placement: whom to ask is known
+	if (options_.page_crc)
+		e.flags |= COOP_F_PAGE_CRC;
+	if (page_bytes % info.mtu)
+		e.flags |= COOP_F_PACKED;
+	size = coop_engine_size(&e);
+	if (size) {
+		engine_memory_.reset(zeroed(size));
+		engine_ = coop_engine_init(engine_memory_.get(), size, &e, now);
+	}
+	if (!chan_ || !engine_)
+		throw std::system_error(EINVAL, std::generic_category(),
+					"ud: a parameter is out of the range of the protocol");
+	reader_->make(engine_, own_, options_.patience_us,
+		      [this](reading &r) { read_over(r, now_us()); });
+	source_->make(engine_);
+}
+
+// ---- progress --------------------------------------------------------------------
+
+unsigned machine::progress(unsigned budget)
+{
+	if (!chan_)
+		return 0;
+	const std::uint64_t now = now_us();
+	if (owed_)
+		settle(now);
+	if (armed_ || resolver_->asking() || ++turns_ % resolver_turns == 0) {
+		armed_ = false;
+		if (resolver_->progress(now)) {
+			for (resolver::result r; resolver_->next(r);)
+				resolved(r, now);
+			drain(now);
+		}
+	}
+	if (const auto s = endpoint_->state(); s.lost) {
+		fail_all(-ENODEV);
+		return 1;
+	}
+	const std::size_t n =
+		endpoint_->poll({completions_.data(),
+				 std::min<std::size_t>(std::max(budget, 1u), completions_.size())});
+	if (n == 0)
+		return 0;
+	heard_at_ = now;
+	for (std::size_t i = 0; i < n; i++)
+		dispatch(completions_[i], now);
+	// What has been delivered goes to the program first; the rest waits for the next call.
+	if (n > 1 || !owed_)
+		settle(now);
+	return static_cast<unsigned>(n);
+}
+
+void machine::dispatch(const coop::ud::completion &c, std::uint64_t now)
+{
+	for (std::uint32_t channel = 0; channel < COOP_CHAN_CHANNELS; channel++) {
+		if (c.qp != channels_->qp(channel))
+			continue;
+		if (c.is_recv && c.status == coop::ud::wc_status::success && c.byte_len >= COOP_GRH)
+			received(channel, c, now);
+		std::uint32_t id;
+		bool good;
+		if (channels_->take(channel, c, id, good))
+			coop_chan_tx_done(chan_, channel, id, good ? 0 : -EIO, now);
+		return;
+	}
+	if (c.qp == source_->qp())
+		source_->completed(c, now);
+	else if (const int slot = reader_->slot_of(c.qp); slot >= 0)
+		reader_->completed(static_cast<std::uint32_t>(slot), c, now);
+}
+
+void machine::received(std::uint32_t channel, const coop::ud::completion &c, std::uint64_t now)
+{
+	coop_addr from{};
+	std::copy(c.src_gid.begin(), c.src_gid.end(), from.gid);
+	from.lid = c.src_lid;
+	from.sl = c.sl;
+	from.qpn = c.src_qp;
+	const std::byte *data = channels_->data(channel, c);
+	const std::uint32_t length = c.byte_len - COOP_GRH;
+	if (length > channels_->mtu(channel))
+		return; // none of ours; its end ran on into scrap
+	__le32 magic;
+	if (length < sizeof(magic))
+		return;
+	std::memcpy(&magic, data, sizeof(magic));
+	if (le32_to_cpu(magic) == COOP_WIRE_MAGIC) {
+		if (length <= COOP_CTRL_MAX)
+			coop_engine_rx_ctrl(engine_, data, length, &from, now);
+		return;
+	}
+	const coop_chan_dgram rx{channel, length, data, from};
+	coop_chan_in in;
+	const coop_chan_verdict v = coop_chan_rx(chan_, &rx, now, &in);
+	bool copy = v == COOP_CHAN_COPY;
+	if (v == COOP_CHAN_PLACE)
+		place(in, from, copy, now);
+	if (copy)
+		copy_in(in, data);
+}
+
+// All that there is to do, but for the network.
+void machine::settle(std::uint64_t now)
+{
+	owed_ = false;
+	channels_->repost();
+	drain(now);
+}
+
+void machine::drain(std::uint64_t now)
+{
+	for (bool more = true; more;) {
+		more = drain_chan(now);
+		more |= drain_engine(now);
+	}
+	endpoint_->flush();
+	if (!stopping_ || stop_at_ == ~0ull)
+		return;
+	if (!lingering(now)) {
+		stop_at_ = ~0ull;
+		sink_.stopped();
+	} else if (stop_at_ <= now) {
+		stop_at_ = now + linger_again_us;
+	}
+}
+
+bool machine::drain_chan(std::uint64_t now)
+{
+	bool any = false, again = true;
+	coop_chan_tx tx;
+	while (again) {
+		again = false;
+		while (coop_chan_next_tx(chan_, now, &tx)) {
+			any = true;
+			spi::memory text;
+			segment piece;
+			const spi::memory *payload = nullptr;
+			if (tx.len) {
+				const auto index = static_cast<std::uint32_t>(tx.cookie);
+				payload = &ops_[index].memory;
+				if (ops_[index].sending) {
+					piece = {slab_.at(text_at_ + index * text_bytes),
+						 text_bytes};
+					text.segments = {&piece, 1};
+					text.size = text_bytes;
+					payload = &text;
+				}
+			}
+			if (tx.seal) {
+				pieces_.clear();
+				spi::cursor c(*payload, tx.off);
+				std::size_t left = tx.len;
+				for (auto p = c.next(left); !p.empty(); p = c.next(left)) {
+					pieces_.push_back({p.data(), static_cast<u32>(p.size())});
+					left -= p.size();
+				}
+				coop_chan_seal(chan_, &tx, pieces_.data(),
+					       static_cast<u32>(pieces_.size()));
+			}
+			channels_->add(tx, payload);
+			if (channels_->take_over(over_))
+				for (const channels::over &o : over_)
+					coop_chan_tx_done(chan_, o.channel, o.id, o.good ? 0 : -EIO,
+							  now);
+		}
+		channels_->post();
+		if (channels_->take_over(over_)) {
+			again = true;
+			for (const channels::over &o : over_)
+				coop_chan_tx_done(chan_, o.channel, o.id, o.good ? 0 : -EIO, now);
+		}
+	}
+	for (coop_chan_ev ev; coop_chan_next_event(chan_, now, &ev); any = true)
+		event(ev, now);
+	return any;
+}
+
+bool machine::drain_engine(std::uint64_t now)
+{
+	bool any = false;
+	for (coop_tx tx; coop_engine_next_tx(engine_, now, &tx); any = true) {
+		switch (tx.kind) {
+		case COOP_TX_CTRL:
+			channels_->send_control(tx.addr, tx.buf, tx.len);
+			break;
+		case COOP_TX_POST_RECV:
+			reader_->post_recv(tx, now);
+			break;
+		case COOP_TX_DATA:
+			source_->send(tx, now);
+			break;
+		case COOP_TX_STOP_QP:
+			reader_->stop_qp(tx.slot);
+			break;
+		case COOP_TX_RESET_QP:
+			reader_->reset_qp(tx.slot);
+			break;
+		}
+	}
+	for (coop_ev ev; coop_engine_next_event(engine_, now, &ev); any = true) {
+		switch (ev.kind) {
+		case COOP_EV_LOOKUP:
+			source_->lookup(ev, now);
+			break;
+		case COOP_EV_RECHECK:
+			source_->recheck(ev, now);
+			break;
+		case COOP_EV_SERVE_END:
+			source_->end(ev);
+			break;
+		case COOP_EV_VERIFY:
+			reader_->verify(ev, now);
+			break;
+		case COOP_EV_FETCH_DONE:
+			reader_->finished(ev, now);
+			break;
+		case COOP_EV_PEER:
+			break;
+		}
+	}
+	any |= reader_->advance(now);
+	return any;
+}
+
+void machine::event(const coop_chan_ev &ev, std::uint64_t now)
+{
+	switch (ev.kind) {
+	case COOP_CHAN_EV_DELIVERED:
+		landed(static_cast<std::uint32_t>(ev.cookie), true, now);
+		break;
+	case COOP_CHAN_EV_ABORTED:
+		landed(static_cast<std::uint32_t>(ev.cookie), false, now);
+		break;
+	case COOP_CHAN_EV_SENT:
+		sent(ev, now);
+		break;
+	case COOP_CHAN_EV_PEER_NEW:
+		break; // who it is its first message tells
+	case COOP_CHAN_EV_PEER_DEAD:
+		if (ev.peer_cookie)
+			lost(static_cast<spi::peer_number>(ev.peer_cookie - 1), ev.err, now);
+		break;
+	case COOP_CHAN_EV_PEER_RESTARTED:
+		break; // what was under way ends, and says so
+	}
+}
+
+bool machine::arm()
+{
+	if (!chan_)
+		return true;
+	const std::uint64_t now = now_us();
+	if (owed_)
+		settle(now);
+	armed_ = true;
+	return endpoint_->arm();
+}
+
+// ---- time ------------------------------------------------------------------------
+
+std::uint64_t machine::next_time() const
+{
+	std::uint64_t t = std::min({coop_chan_deadline(chan_), coop_engine_deadline(engine_),
+				    resolver_->deadline(), reader_->deadline(), stop_at_});
+	if (bulk_)
+		t = std::min(t, probe_at_);
+	if (!loop_.empty())
+		t = std::min(t, ops_[loop_.front()].since + loop_patience_us);
+	return t;
+}
+
+time_point machine::deadline() const
+{
+	if (!chan_)
+		return never;
+	const std::uint64_t t = next_time();
+	return t >= 1ull << 62 ? never
+			       : time_point(std::chrono::duration_cast<clock::duration>(
+					 std::chrono::microseconds(t)));
+}
+
+void machine::expire(time_point)
+{
+	if (!chan_)
+		return;
+	const std::uint64_t now = now_us();
+	coop_chan_expire(chan_, now);
+	coop_engine_expire(engine_, now);
+	resolver_->expire(now);
+	for (resolver::result r; resolver_->next(r);)
+		resolved(r, now);
+	if (!loop_.empty())
+		receivable();
+	if (bulk_ && now >= probe_at_)
+		probe(now);
+	settle(now);
+}
+
+// Bulk moves without rpc/chan, which would not notice that a peer has died.
+void machine::probe(std::uint64_t now)
+{
+	probe_at_ = now + probe_every_us;
+	for (spi::peer_number n = 0; n < peers_.size(); n++) {
+		const peer &p = peers_[n];
+		if (!p.bulk || !p.chan)
+			continue;
+		coop_chan_peer_info info;
+		if (coop_chan_peer_get(chan_, p.chan, &info) || info.in_flight || info.queued)
+			continue;
+		const coop_chan_msg s{p.chan, COOP_CHAN_PROBE, none, 0, 0};
+		std::uint32_t id;
+		(void)coop_chan_send(chan_, &s, now, &id);
+	}
+}
+
+// ---- the end ---------------------------------------------------------------------
+
+void machine::stop()
+{
+	const std::uint64_t now = now_us();
+	stopping_ = true;
+	stop_latest_ = now + (telling_ ? linger_tell_us : linger_most_us);
+	if (owed_)
+		settle(now);
+	stop_at_ = now;
+	if (heard_at_ && now - heard_at_ < recent_us)
+		stop_at_ = now + linger_quiet_us;
+	drain(now);
+}
+
+bool machine::lingering(std::uint64_t now) const
+{
+	if (now >= stop_latest_)
+		return false;
+	if (telling_)
+		return true;
+	return now < stop_at_ || (heard_at_ && now - heard_at_ < linger_quiet_us);
+}
+
+void machine::fail_all(int status)
+{
+	chan_ = nullptr;
+	sink_.failed(status);
+}
+
+} // namespace coop::net::ud

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+// machine.hpp - a transfer machine of the ud transport.
+//
+// It has an endpoint of userland/ud to itself, so that machines run in parallel without a
+// lock between them; on soft RoCE they share an IP by UDP ports of their own. Two engines run
+// on it: rpc/chan for messages, and rpc/fetch with rpc/serve for bulk data. Their datagrams
+// meet on the command queue pair, told apart by their first four bytes.
+//
+//   machine.cpp          life, progress, time
+//   machine_peers.cpp    peers: their addresses and sessions
+//   machine_message.cpp  messages: sends, landings, loopback
+//   machine_bulk.cpp     bulk: who may read what, and the messages about it
+//
+// A GET is a request of rpc/fetch; when all is there a DONE tells the passive side. For a PUT
+// the passive side is asked by message (PUT) to GET, and answers DONE: so data always falls
+// into receives that were posted for it. PUT and DONE are messages of rpc/chan, sent again
+// over a new session if the old one ended under them.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "channels.hpp"
+#include "identity.hpp"
+#include "options.hpp"
+#include "reader.hpp"
+#include "resolver.hpp"
+#include "source.hpp"
+#include "token_map.hpp"
+
+namespace coop::net::ud
+{
+
+class machine final : public spi::transport_machine, private source::owner
+{
+public:
+	machine(const options &, spi::sink &);
+	~machine() override;
+
+	int start(const address &own) override;
+	void stop() override;
+	int submit(spi::token, const spi::transfer &) override;
+	void cancel(spi::token) override;
+	int describe(spi::token, std::span<std::byte>) override { return 0; }
+	void receivable() override;
+	int peer_open(spi::peer_number, const address &) override;
+	void peer_close(spi::peer_number) override;
+	unsigned progress(unsigned budget) override;
+	bool arm() override;
+	int fd() const override { return epoll_; }
+	time_point deadline() const override;
+	void expire(time_point now) override;
+
+private:
+	static constexpr std::uint32_t none = token_map::none;
+	/// How long a message to ourselves waits for a buffer; about what rpc/chan grants others.
+	static constexpr std::uint64_t loop_patience_us = 700000;
+	static constexpr std::uint32_t extra_ops = 1024; // whose end is being told
+	static constexpr std::size_t text_bytes = 64;    // of a bulk message
+	static constexpr std::uint64_t probe_every_us = 1000000;
+
+	struct peer {
+		address where;
+		identity who;
+		coop_chan_peer_addr addr{};
+		std::uint32_t chan = 0; // its id there; 0: not open
+		bool used = false, self = false;
+		bool held = false;                  // by us, at the core
+		bool resolved = false;              // addr is right as far as we know
+		std::uint32_t bulk = 0;             // bulk operations with it under way
+		std::vector<std::uint32_t> waiting; // operations that wait for its address
+	};
+
+	enum class op_state : std::uint8_t {
+		free,
+		gone,    // ended, but still in a line; free when it comes to the front
+		address, // waits for its peer's address
+		line,    // waits for a place at rpc/chan
+		loop,    // to ourselves, waits for a receive buffer
+		sent,    // a message at rpc/chan
+		passive, // may be read, or may be written to when asked
+		reading, // data comes in
+		offered, // PUT: the other side is told or reading
+		telling, // the core knows its end; the other side is being told
+	};
+
+	struct op {
+		spi::token token = 0;
+		queue_type queue{};
+		op_state state = op_state::free;
+		bool ending = false; // as soon as nobody reads its memory
+		bool cancelled = false;
+		bool sending = false;      // a bulk message of it is at rpc/chan
+		std::uint8_t attempts = 0; // of that
+		int status = 0;            // of the end, while `ending`
+		std::uint32_t id = 0;      // at rpc/chan
+		std::uint32_t serving = 0; // requests that read its memory
+		spi::peer_number peer = spi::no_peer;
+		identity who; // telling: the peer, whose number may have become another's
+		spi::memory memory;
+		std::size_t length = 0;
+		spi::token remote = 0; // the other side's operation
+		std::uint64_t remote_incarnation = 0;
+		std::uint64_t since = 0; // loop: when it began to wait
+		std::unique_ptr<reading> read;
+	};
+
+	/// Where a message of rpc/chan is being put.
+	struct place_slot {
+		spi::landing landing;
+		spi::peer_number from = spi::no_peer;
+		bool live = false, bulk = false;
+		bool told = false; // delivered or abandoned; what still comes is dropped
+		std::array<std::uint8_t, text_bytes> text; // bulk
+	};
+
+	// machine.cpp
+	void make_engines(std::uint64_t now);
+	void fail_all(int status);
+	std::uint64_t now_us();
+	std::uint64_t next_time() const;
+	void dispatch(const coop::ud::completion &, std::uint64_t now);
+	void received(std::uint32_t channel, const coop::ud::completion &, std::uint64_t now);
+	void settle(std::uint64_t now);
+	void drain(std::uint64_t now);
+	bool drain_chan(std::uint64_t now);
+	bool drain_engine(std::uint64_t now);
+	void event(const coop_chan_ev &, std::uint64_t now);
+	void resolved(const resolver::result &, std::uint64_t now);
+	void probe(std::uint64_t now);
+	bool lingering(std::uint64_t now) const;
+
+	// machine_peers.cpp
+	peer &at(spi::peer_number n);
+	void set_up(peer &, const address &);
+	int connect(spi::peer_number, const coop_chan_peer_addr &, std::uint64_t now);
+	void adopt(spi::peer_number, std::uint32_t chan, std::uint64_t now);
+	void wake_waiting(spi::peer_number, int status, std::uint64_t now);
+	void hold(spi::peer_number);
+	void unhold(spi::peer_number);
+	void lost(spi::peer_number, int status, std::uint64_t now);
+	bool evict(std::uint64_t now);
+
+	// machine_message.cpp
+	std::uint32_t allocate(spi::token, const spi::transfer &);
+	void release(std::uint32_t index);
+	void finish(std::uint32_t index, int status, std::size_t length);
+	void go(std::uint32_t index, std::uint64_t now);
+	void send(std::uint32_t index, std::uint64_t now);
+	void sent(const coop_chan_ev &, std::uint64_t now);
+	bool loop(std::uint32_t index, std::uint64_t now);
+	void place(coop_chan_in &, const coop_addr &from, bool &copy, std::uint64_t now);
+	void copy_in(const coop_chan_in &, const std::byte *datagram);
+	void landed(std::uint32_t slot, bool whole, std::uint64_t now);
+
+	// machine_bulk.cpp
+	struct bulk_message;
+	void begin_reading(std::uint32_t index, std::uint64_t now);
+	void read_over(reading &, std::uint64_t now);
+	void read(std::uint32_t index, std::uint64_t now);
+	void end_bulk(std::uint32_t index, int status, std::size_t length);
+	void tell(std::uint32_t index, op_state, const bulk_message &, std::uint64_t now);
+	void told(std::uint32_t index, int err, std::uint64_t now);
+	void bulk_text(const std::uint8_t *, spi::peer_number from, std::uint64_t now);
+	void asked_to_read(const bulk_message &, spi::peer_number from, std::uint64_t now);
+	void other_is_done(const bulk_message &, spi::peer_number from);
+	void cancel_bulk(std::uint32_t index, int status, std::uint64_t now);
+	int bulk_to_self(std::uint32_t index);
+	void count_bulk(const op &, int by);
+	std::uint32_t engine_peer(spi::peer_number, std::uint64_t now);
+	bool open(spi::token, std::uint64_t incarnation, identity asker,
+		  source::offer &out) override;
+	bool holds(const source::offer &) override;
+	void close(const source::offer &) override;
+
+	const options &options_;
+	spi::sink &sink_;
+	address own_address_;
+	identity own_;
+
+	// In the order of construction by start().
+	slab slab_;
+	std::unique_ptr<coop::ud::endpoint> endpoint_;
+	std::unique_ptr<resolver> resolver_;
+	std::optional<channels> channels_;
+	std::optional<reader> reader_;
+	std::optional<source> source_;
+	std::size_t text_at_ = 0; // of bulk messages, by operation
+	std::unique_ptr<void, void (*)(void *)> chan_memory_, engine_memory_;
+	coop_chan *chan_ = nullptr;
+	coop_engine *engine_ = nullptr;
+	int epoll_ = -1;
+
+	std::vector<peer> peers_;
+	std::vector<op> ops_;
+	std::vector<std::uint32_t> free_ops_;
+	token_map by_token_;
+	std::deque<std::uint32_t> line_, loop_;
+	std::vector<place_slot> places_;
+	std::vector<std::uint32_t> free_places_;
+	std::vector<coop::ud::completion> completions_;
+	std::vector<channels::over> over_;
+	std::vector<coop_chan_piece> pieces_;
+
+	bool owed_ = false; // bookkeeping of a message that was delivered first
+	bool armed_ = false;
+	bool stopping_ = false;
+	std::uint32_t turns_ = 0, evicted_ = 0;
+	std::uint32_t bulk_ = 0, telling_ = 0; // operations
+	std::uint64_t probe_at_ = ~0ull;
+	std::uint64_t heard_at_ = 0; // the last datagram
+	std::uint64_t stop_at_ = ~0ull, stop_latest_ = 0;
+};
+
+} // namespace coop::net::ud

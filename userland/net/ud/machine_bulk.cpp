@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+// machine_bulk.cpp - bulk operations: who may read what, and what the two sides tell each
+// other about it. A bulk message, little-endian, 64 bytes:
+//
+//   0 kind   1 outcome   2 zero (48)   8 token, 16 incarnation: the receiver's operation
+//   24 token, 32 incarnation: the sender's   40 length   48 zero
+//
+// PUT: read my operation into yours. DONE: the outcome. Neither carries an address: who sent
+// it is told by the tag. An operation ends when no request reads its memory any more; its
+// slot is free when the other side has been told as well.
+#include <cerrno>
+
+#include "machine.hpp"
+
+namespace coop::net::ud
+{
+
+namespace
+{
+
+enum class bulk_kind : std::uint8_t { put = 1, done = 2 };
+enum class outcome : std::uint8_t { good = 0, gone = 1, failed = 2 };
+
+constexpr std::uint8_t most_attempts = 4; // sessions that may end under a bulk message
+
+void put64(std::uint8_t *p, std::uint64_t v)
+{
+	for (unsigned i = 0; i < 8; i++)
+		p[i] = static_cast<std::uint8_t>(v >> 8 * i);
+}
+
+std::uint64_t get64(const std::uint8_t *p)
+{
+	std::uint64_t v = 0;
+	for (unsigned i = 0; i < 8; i++)
+		v |= std::uint64_t(p[i]) << 8 * i;
+	return v;
+}
+
+} // namespace
+
+struct machine::bulk_message {
+	bulk_kind kind;
+	outcome result = outcome::good;
+	spi::token token = 0;
+	std::uint64_t incarnation = 0;
+	spi::token sender = 0;
+	std::uint64_t sender_incarnation = 0;
+	std::uint64_t length = 0;
+};
+
+void machine::count_bulk(const op &o, int by)
+{
+	const auto d = static_cast<std::uint32_t>(by);
+	if (bulk_ == 0)
+		probe_at_ = now_us() + probe_every_us;
+	bulk_ += d;
+	peers_[o.peer].bulk += d;
+}
+
+// ---- the active side, and the passive one of a PUT ---------------------------------
+
+// Its peer's address is known.
+void machine::begin_reading(std::uint32_t index, std::uint64_t now)
+{
+	op &o = ops_[index];
+	if (o.queue == queue_type::active_bulk_send) {
+		bulk_message m{bulk_kind::put};
+		m.token = o.remote;
+		m.incarnation = o.remote_incarnation;
+		m.sender = o.token;
+		m.sender_incarnation = sink_.incarnation();
+		m.length = o.length;
+		count_bulk(o, 1);
+		tell(index, op_state::offered, m, now);
+		return;
+	}
+	o.state = op_state::reading;
+	read(index, now);
+}
+
+void machine::read(std::uint32_t index, std::uint64_t now)
+{
+	op &o = ops_[index];
+	o.read = std::make_unique<reading>();
+	reading &r = *o.read;
+	r.memory = o.memory;
+	r.length = o.length;
+	r.from = o.remote;
+	r.incarnation = o.remote_incarnation;
+	r.peer = o.peer;
+	r.op = index;
+	r.engine_peer = engine_peer(o.peer, now);
+	count_bulk(o, 1);
+	reader_->begin(r, now);
+}
+
+// The peer at rpc/fetch. Those that nothing is under way with give up their places.
+std::uint32_t machine::engine_peer(spi::peer_number n, std::uint64_t now)
+{
+	const coop_addr &a = peers_[n].addr.command;
+	s64 id = coop_engine_peer_add(engine_, &a, COOP_PEER_BY_DAEMON, now);
+	std::uint32_t cursor = 0;
+	coop_peer_info info;
+	while (id == -ENOSPC && coop_engine_peer_next(engine_, &cursor, &info)) {
+		if (info.in_flight)
+			continue;
+		(void)coop_engine_peer_del(engine_, &info.addr, COOP_PEER_BY_DAEMON);
+		id = coop_engine_peer_add(engine_, &a, COOP_PEER_BY_DAEMON, now);
+	}
+	return id > 0 ? static_cast<std::uint32_t>(id) : 0;
+}
+
+void machine::read_over(reading &r, std::uint64_t now)
+{
+	const std::uint32_t index = r.op;
+	op &o = ops_[index];
+	const int status = r.status;
+	const spi::token t = o.token;
+	const std::size_t length = status ? 0 : o.length;
+	const bool active = o.queue == queue_type::active_bulk_recv;
+	o.read.reset();
+	count_bulk(o, -1);
+	by_token_.erase(t);
+	if (active && status) {
+		release(index);
+	} else {
+		bulk_message m{bulk_kind::done};
+		m.result = !status                ? outcome::good
+			   : status == -ECANCELED ? outcome::gone
+						  : outcome::failed;
+		m.token = o.remote;
+		m.incarnation = o.remote_incarnation;
+		m.length = o.length;
+		telling_++;
+		tell(index, op_state::telling, m, now);
+	}
+	sink_.completed(t, status == -ENOENT && !active ? -ECONNRESET : status, length);
+}
+
+// ---- the ends of operations ----------------------------------------------------------
+
+void machine::end_bulk(std::uint32_t index, int status, std::size_t length)
+{
+	op &o = ops_[index];
+	if (o.state == op_state::offered) {
+		o.state = op_state::passive; // counted once
+		count_bulk(o, -1);
+	}
+	if (o.serving) {
+		if (!o.ending) {
+			o.ending = true;
+			o.status = status;
+			o.length = length;
+		}
+		return;
+	}
+	const spi::token t = o.token;
+	by_token_.erase(t);
+	if (o.sending) {
+		o.state = op_state::telling; // of no interest, but its text is in use
+		o.who = peers_[o.peer].who;
+		telling_++;
+	} else {
+		release(index);
+	}
+	sink_.completed(t, status, length);
+}
+
+void machine::cancel_bulk(std::uint32_t index, int status, std::uint64_t now)
+{
+	op &o = ops_[index];
+	if (o.read)
+		reader_->cancel(*o.read, status, now);
+	else
+		end_bulk(index, status, 0);
+}
+
+int machine::bulk_to_self(std::uint32_t index)
+{
+	const op &o = ops_[index];
+	const std::uint32_t other = by_token_.find(o.remote);
+	const queue_type wanted = o.queue == queue_type::active_bulk_recv
+					  ? queue_type::passive_bulk_send
+					  : queue_type::passive_bulk_recv;
+	if (other == none || o.remote_incarnation != sink_.incarnation())
+		return -ENOENT;
+	const op &p = ops_[other];
+	if (p.queue != wanted || p.state != op_state::passive || p.ending || p.read ||
+	    p.length < o.length || (p.peer != spi::no_peer && p.peer != o.peer))
+		return -ENOENT;
+	const bool in = o.queue == queue_type::active_bulk_recv;
+	spi::cursor from(in ? p.memory : o.memory);
+	const spi::memory &to = in ? o.memory : p.memory;
+	std::size_t at = 0;
+	for (auto piece = from.next(o.length); !piece.empty(); piece = from.next(o.length - at)) {
+		spi::scatter(to, at, piece.data(), piece.size());
+		at += piece.size();
+	}
+	end_bulk(other, 0, o.length);
+	return 0;
+}
+
+// ---- source::owner: the memory of others' requests -------------------------------------
+
+bool machine::open(spi::token t, std::uint64_t incarnation, identity asker, source::offer &out)
+{
+	const std::uint32_t index = by_token_.find(t);
+	if (index == none || incarnation != sink_.incarnation())
+		return false;
+	op &o = ops_[index];
+	const bool passive =
+		o.state == op_state::passive && o.queue == queue_type::passive_bulk_send;
+	if ((!passive && o.state != op_state::offered) || o.ending)
+		return false;
+	if (o.peer != spi::no_peer && !(peers_[o.peer].who == asker))
+		return false;
+	o.serving++;
+	out = {o.memory, o.length, index};
+	return true;
+}
+
+bool machine::holds(const source::offer &x)
+{
+	return !ops_[x.op].ending;
+}
+
+void machine::close(const source::offer &x)
+{
+	op &o = ops_[x.op];
+	if (--o.serving == 0 && o.ending)
+		end_bulk(x.op, o.status, o.length);
+}
+
+// ---- what is told ------------------------------------------------------------------
+
+void machine::tell(std::uint32_t index, op_state state, const bulk_message &m, std::uint64_t now)
+{
+	op &o = ops_[index];
+	auto *p = reinterpret_cast<std::uint8_t *>(slab_.at(text_at_ + index * text_bytes));
+	std::memset(p, 0, text_bytes);
+	p[0] = static_cast<std::uint8_t>(m.kind);
+	p[1] = static_cast<std::uint8_t>(m.result);
+	put64(p + 8, m.token);
+	put64(p + 16, m.incarnation);
+	put64(p + 24, m.sender);
+	put64(p + 32, m.sender_incarnation);
+	put64(p + 40, m.length);
+	o.state = state;
+	o.sending = true;
+	o.attempts = 0;
+	o.who = peers_[o.peer].who;
+	go(index, now);
+}
+
+// The bulk message of this operation has arrived, or cannot.
+void machine::told(std::uint32_t index, int err, std::uint64_t now)
+{
+	op &o = ops_[index];
+	const peer &p = peers_[o.peer];
+	if ((err == -ECONNRESET || err == -ECANCELED) && ++o.attempts < most_attempts && p.used &&
+	    p.who == o.who) {
+		go(index, now);
+		return;
+	}
+	o.sending = false;
+	if (o.state == op_state::telling) {
+		telling_--;
+		release(index);
+	} else if (err) {
+		end_bulk(index, err, 0);
+	}
+}
+
+void machine::bulk_text(const std::uint8_t *p, spi::peer_number from, std::uint64_t now)
+{
+	bulk_message m{static_cast<bulk_kind>(p[0])};
+	m.result = static_cast<outcome>(p[1]);
+	m.token = get64(p + 8);
+	m.incarnation = get64(p + 16);
+	m.sender = get64(p + 24);
+	m.sender_incarnation = get64(p + 32);
+	m.length = get64(p + 40);
+	if (m.kind == bulk_kind::put)
+		asked_to_read(m, from, now);
+	else if (m.kind == bulk_kind::done)
+		other_is_done(m, from);
+}
+
+void machine::asked_to_read(const bulk_message &m, spi::peer_number from, std::uint64_t now)
+{
+	std::uint32_t index = by_token_.find(m.token);
+	bool good = index != none && m.incarnation == sink_.incarnation() && !stopping_;
+	if (good) {
+		op &o = ops_[index];
+		if (o.read && o.remote == m.sender && o.peer == from)
+			return; // asked again, over a new session
+		good = o.queue == queue_type::passive_bulk_recv && o.state == op_state::passive &&
+		       !o.read && !o.ending && m.length && m.length <= o.length && m.sender &&
+		       m.sender_incarnation && (o.peer == spi::no_peer || o.peer == from);
+	}
+	if (good) {
+		op &o = ops_[index];
+		o.peer = from;
+		o.remote = m.sender;
+		o.remote_incarnation = m.sender_incarnation;
+		o.length = static_cast<std::size_t>(m.length);
+		read(index, now);
+		return;
+	}
+	spi::transfer none_of_ours{};
+	none_of_ours.queue = queue_type::passive_bulk_recv;
+	none_of_ours.peer = from;
+	index = allocate(0, none_of_ours);
+	if (index == none)
+		return; // place() sees to it that there is one
+	bulk_message answer{bulk_kind::done, outcome::gone};
+	answer.token = m.sender;
+	answer.incarnation = m.sender_incarnation;
+	telling_++;
+	tell(index, op_state::telling, answer, now);
+}
+
+void machine::other_is_done(const bulk_message &m, spi::peer_number from)
+{
+	const std::uint32_t index = by_token_.find(m.token);
+	if (index == none || m.incarnation != sink_.incarnation())
+		return;
+	op &o = ops_[index];
+	if (o.ending || (o.peer != spi::no_peer && o.peer != from))
+		return;
+	if (o.state == op_state::offered) {
+		const int status = m.result == outcome::good   ? 0
+				   : m.result == outcome::gone ? -ENOENT
+							       : -EIO;
+		end_bulk(index, status, status ? 0 : o.length);
+	} else if (o.state == op_state::passive && o.queue == queue_type::passive_bulk_send &&
+		   m.result == outcome::good) {
+		end_bulk(index, 0, std::min<std::size_t>(o.length, m.length));
+	}
+}
+
+} // namespace coop::net::ud

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// machine_peers.cpp - peers of a machine: their addresses and sessions.
+//
+// A peer is asked for its queue pairs when something is to be sent to it for the first time,
+// or again after it was dead. A peer that speaks first is known by its tag and needs no
+// question. A session at rpc/chan is kept, by a hold on the peer's number, until the peer is
+// dead or another needs the place.
+#include <cerrno>
+
+#include "machine.hpp"
+#include "rpc/addr.h"
+
+namespace coop::net::ud
+{
+
+machine::peer &machine::at(spi::peer_number n)
+{
+	if (n >= peers_.size())
+		peers_.resize(n + 1);
+	return peers_[n];
+}
+
+void machine::set_up(peer &p, const address &a)
+{
+	p.used = true;
+	p.where = a;
+	p.who = identity::of(a);
+	p.self = p.who == own_;
+}
+
+int machine::peer_open(spi::peer_number n, const address &a)
+{
+	if (a.kind != address::form::lnet)
+		return -EINVAL;
+	// There is no router: each network is by itself.
+	if (a.net != own_address_.net || a.instance != own_address_.instance)
+		return -EHOSTUNREACH;
+	set_up(at(n), a);
+	return 0;
+}
+
+void machine::peer_close(spi::peer_number n)
+{
+	if (n >= peers_.size() || !peers_[n].used)
+		return;
+	peer &p = peers_[n];
+	resolver_->forget(n);
+	for (const std::uint32_t index : p.waiting)
+		release(index); // they have ended before
+	const std::uint32_t chan = p.chan;
+	p = peer{};
+	if (chan && chan_) {
+		const std::uint64_t now = now_us();
+		(void)coop_chan_close(chan_, chan, now);
+		drain(now);
+	}
+}
+
+void machine::hold(spi::peer_number n)
+{
+	if (peers_[n].held)
+		return;
+	const address a = peers_[n].where;
+	peers_[n].held = sink_.peer(a) == n;
+}
+
+void machine::unhold(spi::peer_number n)
+{
+	if (!std::exchange(peers_[n].held, false))
+		return;
+	sink_.release(n); // peer_close() comes later if that was the last
+}
+
+// Opens a session with a peer at this address. 0 or -errno.
+int machine::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::uint64_t now)
+{
+	peer &p = peers_[n];
+	// It has moved: rpc/chan knows queue pairs by number, and would go on sending to the old
+	// port.
+	if (p.chan && (p.addr.command.lid != where.command.lid ||
+		       !coop_addr_same(&p.addr.command, &where.command))) {
+		(void)coop_chan_close(chan_, p.chan, now);
+		p.chan = 0;
+	}
+	s64 id = coop_chan_open(chan_, &where, n + 1, now);
+	while (id == -ENOSPC && evict(now))
+		id = coop_chan_open(chan_, &where, n + 1, now);
+	if (id <= 0)
+		return id == -ENOSPC ? -ENOBUFS : -EHOSTUNREACH;
+	p.chan = static_cast<std::uint32_t>(id);
+	p.addr = where;
+	p.resolved = true;
+	hold(n);
+	return 0;
+}
+
+// A session that the peer began.
+void machine::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)
+{
+	coop_chan_peer_info info;
+	if (coop_chan_peer_get(chan_, chan, &info))
+		return;
+	peer &p = peers_[n];
+	const std::uint32_t old = p.chan;
+	p.chan = chan;
+	p.addr = info.addr;
+	p.resolved = true;
+	(void)coop_chan_set_cookie(chan_, chan, n + 1);
+	if (old && old != chan)
+		(void)coop_chan_close(chan_, old, now);
+	resolver_->forget(n);
+	wake_waiting(n, 0, now);
+}
+
+void machine::resolved(const resolver::result &r, std::uint64_t now)
+{
+	if (r.number >= peers_.size() || !peers_[r.number].used)
+		return;
+	int status = r.status;
+	if (!status)
+		status = connect(r.number, r.where, now);
+	wake_waiting(r.number, status, now);
+}
+
+// What waited for the address goes on, or ends.
+void machine::wake_waiting(spi::peer_number n, int status, std::uint64_t now)
+{
+	std::vector<std::uint32_t> waiting;
+	waiting.swap(peers_[n].waiting);
+	for (const std::uint32_t index : waiting) {
+		if (ops_[index].state == op_state::gone)
+			release(index);
+		else if (status && ops_[index].sending)
+			told(index, status, now);
+		else if (status)
+			finish(index, status, 0);
+		else
+			go(index, now);
+	}
+}
+
+// It does not answer any more.
+void machine::lost(spi::peer_number n, int status, std::uint64_t now)
+{
+	peer &p = peers_[n];
+	p.resolved = false;
+	if (p.bulk)
+		for (std::uint32_t i = 0; i < ops_.size(); i++) {
+			const op &o = ops_[i];
+			if (o.peer == n &&
+			    (o.state == op_state::reading || o.state == op_state::offered ||
+			     (o.state == op_state::passive && o.read)))
+				cancel_bulk(i, status, now);
+		}
+	unhold(n);
+}
+
+// Ends the session with a peer that nothing is under way with. False: there is none.
+bool machine::evict(std::uint64_t now)
+{
+	coop_chan_peer_info info;
+	for (std::uint32_t tried = 0; tried <= options_.peers; tried++) {
+		if (!coop_chan_peer_next(chan_, &evicted_, &info)) {
+			evicted_ = 0;
+			continue;
+		}
+		if (info.in_flight || info.queued || !info.cookie)
+			continue;
+		const auto n = static_cast<spi::peer_number>(info.cookie - 1);
+		if (n >= peers_.size() || peers_[n].bulk)
+			continue;
+		peers_[n].chan = 0;
+		peers_[n].resolved = false;
+		(void)coop_chan_close(chan_, info.id, now);
+		unhold(n);
+		return true;
+	}
+	return false;
+}
+
+} // namespace coop::net::ud

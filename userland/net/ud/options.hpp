@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// options.hpp - how a domain of the ud transport is set up; the same for all its machines.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "userland/ud/endpoint.hpp"
+
+namespace coop::net::ud
+{
+
+struct options {
+	std::array<std::uint8_t, 16> key{}; ///< of MACs; all zero: checksums
+	bool verbs = false;                 ///< else soft RoCE on the machine's own address
+	coop::ud::verbs_options device;     ///< verbs
+	std::uint32_t mtu = COOP_MTU_MAX;   ///< soft RoCE: payload bytes a datagram, at most
+	std::size_t socket_buffer = 8u << 20;
+	coop::ud::wire_faults faults;
+	std::size_t max_message = 1u << 20;
+	std::uint32_t max_operations = 4096;     ///< a machine
+	std::uint32_t peers = 16384;             ///< a machine, with a session at a time
+	std::uint32_t window = 4096;             ///< segments towards one peer
+	std::uint32_t fetches = 8, serves = 16;  ///< bulk requests at a time
+	std::uint32_t fetch_timeout_us = 200000; ///< of one bulk request
+	std::uint32_t patience_us = 5000000;     ///< of bulk that makes no progress
+	std::uint32_t tries = 12;                ///< timeouts in a row before a peer is dead
+	bool seal = false;                       ///< MACs cover payloads
+	bool page_crc = false;                   ///< CRC32C a page of bulk
+};
+
+} // namespace coop::net::ud

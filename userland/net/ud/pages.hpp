@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// pages.hpp - the memory of a bulk operation as the pages that rpc/fetch moves.
+//
+// Page i is bytes [4096 i, 4096 (i + 1)) of the buffer, whatever its segments are. The last
+// one may reach beyond the end: what is there has memory of its own, because rpc/fetch may
+// move a datagram that came to the wrong page, all of it.
+#pragma once
+
+#include <vector>
+
+#include "userland/net/memory.hpp"
+#include "userland/ud/endpoint.hpp"
+
+namespace coop::net::ud
+{
+
+constexpr unsigned page_shift = 12;
+constexpr std::size_t page_bytes = std::size_t{1} << page_shift;
+
+/// CRC32C of one that lies in one piece.
+std::uint32_t page_checksum(const std::byte *page);
+
+/// Pieces of [offset, offset + length), appended to `out`; what is behind `end` is in
+/// `beyond`, by its place in its page. @return false: there are more than `most`.
+inline bool page_pieces(const spi::memory &m, std::size_t end, std::byte *beyond,
+			std::size_t offset, std::size_t length, coop::ud::sge *out,
+			std::uint32_t most, std::uint32_t &n)
+{
+	std::size_t inside = offset >= end ? 0 : std::min(length, end - offset);
+	std::size_t left = inside;
+	spi::cursor c(m, offset);
+	for (auto piece = c.next(left); !piece.empty(); piece = c.next(left)) {
+		if (n == most)
+			return false;
+		out[n++] = {piece.data(), static_cast<std::uint32_t>(piece.size())};
+		left -= piece.size();
+	}
+	if (inside == length)
+		return true;
+	if (n == most)
+		return false;
+	out[n++] = {beyond + (offset + inside) % page_bytes,
+		    static_cast<std::uint32_t>(length - inside)};
+	return true;
+}
+
+} // namespace coop::net::ud

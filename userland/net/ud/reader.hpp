@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// reader.hpp - the receiving side of bulk: another machine's buffer, read into ours.
+//
+// rpc/fetch does it, as it fetches pages of a file: "file" is the operation of the other side
+// (token and who asks), "version" is the incarnation of its machine. Receive WRs of a queue
+// pair that belongs to the request lie straight on the buffer; generation, COMMIT, stop and
+// drain are those of page fetches. What this file adds: a buffer is cut into requests, a few
+// of which are under way at a time (the engine's window bounds the bytes over all buffers);
+// pages that a request did not bring are asked for again until nothing has come for a while.
+//
+// A request that found nothing has two meanings: the operation is gone over there, or the
+// engine had given the peer up before it asked. WRs that were posted tell which.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "channels.hpp"
+#include "identity.hpp"
+#include "pages.hpp"
+#include "rpc/engine.h"
+
+namespace coop::net::ud
+{
+
+/// A buffer being read. Owned by whoever began it, until done() was called.
+struct reading {
+	spi::memory memory;
+	std::size_t length = 0;
+	spi::token from = 0; // the other side's operation
+	std::uint64_t incarnation = 0;
+	spi::peer_number peer = spi::no_peer;
+	std::uint32_t op = 0; // whose it is
+
+	// The reader's.
+	std::uint32_t engine_peer = 0;
+	std::uint32_t pages = 0, good = 0, next = 0; // next: first page never asked for
+	std::vector<std::pair<std::uint32_t, std::uint32_t>> again; // runs of pages
+	std::uint32_t in_flight = 0;
+	std::uint64_t moved_at = 0; // when something last came
+	std::uint64_t pause_until = 0;
+	int status = 0;
+	bool ending = false; // over, with status, once nothing is in flight
+	bool queued = false, told = false;
+};
+
+class reader
+{
+public:
+	using done_function = std::function<void(reading &)>;
+
+	reader(coop::ud::endpoint &, slab &, const channels &, std::uint32_t slots);
+	/// Creates the queue pairs and tells the engine. @throw std::system_error.
+	void make(coop_engine *, identity own, std::uint64_t patience_us, done_function);
+	static std::uint32_t queued(std::uint32_t slots) { return 3 * slots; }
+	/// Whose completion it is: a slot, or -1.
+	int slot_of(std::uint32_t qp) const
+	{
+		return qp < slot_by_qp_.size() ? slot_by_qp_[qp] : -1;
+	}
+
+	/// done() follows; not from within. The peer is the engine's `engine_peer`.
+	void begin(reading &, std::uint64_t now);
+	/// It ends soon, with this status unless it was faster.
+	void cancel(reading &, int status, std::uint64_t now);
+	/// After the engine had input: what waits may go on, what is over is told.
+	/// @return whether there may be more to do.
+	bool advance(std::uint64_t now);
+	std::uint64_t deadline() const { return wake_; }
+
+	void post_recv(const coop_tx &, std::uint64_t now);
+	void stop_qp(std::uint32_t slot);
+	void reset_qp(std::uint32_t slot);
+	void completed(std::uint32_t slot, const coop::ud::completion &, std::uint64_t now);
+	void verify(const coop_ev &, std::uint64_t now);
+	void finished(const coop_ev &, std::uint64_t now);
+
+private:
+	static constexpr std::uint32_t most_sge = 16;
+	static constexpr std::uint32_t per_reading = 4; // requests of one buffer under way
+
+	struct record {
+		reading *of = nullptr;
+		std::uint32_t id = 0, slot = 0, n_pages = 0;
+		std::uint32_t page[COOP_MAX_PAGES]; // by ordinal
+		std::uint64_t bounced = 0;          // ordinals
+		std::vector<coop_seg> segs;         // as last posted
+	};
+
+	int ask(reading &, std::uint64_t now);
+	void want(reading &, std::uint64_t now);
+	void conclude(reading &, int status, std::uint64_t now);
+	void queue(reading &);
+	std::byte *bounce(const record &r, std::uint32_t ordinal) const
+	{
+		return slots_.at(bounce_at_ + (r.slot * COOP_MAX_PAGES + ordinal) * page_bytes);
+	}
+	bool pieces(const record &, std::uint32_t ordinal, std::size_t off, std::size_t length,
+		    coop::ud::sge *out, std::uint32_t most, std::uint32_t &n) const;
+	void copy(const record &, const coop_seg &place, std::byte *hold, std::uint32_t length,
+		  bool out) const;
+	void put_right(const record &, const coop_move *, std::uint32_t n);
+	void unbounce(const record &, std::uint64_t good);
+
+	coop::ud::endpoint &endpoint_;
+	slab &slots_;
+	const channels &channels_;
+	coop_engine *engine_ = nullptr;
+	identity own_;
+	std::uint64_t patience_ = 0;
+	done_function done_;
+	std::uint32_t per_page_, max_pages_;
+	std::size_t beyond_at_, bounce_at_;
+	std::vector<std::uint32_t> qps_; // by slot
+	std::vector<int> slot_by_qp_;
+	std::vector<record> records_;
+	std::vector<std::uint32_t> free_;
+	std::deque<reading *> waiting_; // have something to ask for
+	std::vector<reading *> over_;
+	std::uint64_t wake_ = ~0ull;
+	bool asked_ = false; // since advance() was called
+	std::vector<std::byte> moving_;
+	std::vector<coop::ud::sge> sges_;
+	std::vector<coop::ud::recv_wr> wrs_;
+};
+
+} // namespace coop::net::ud

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// resolver.hpp - from the address of a transfer machine to its queue pairs.
+//
+// A device chooses QP numbers, and Q_Keys are made anew with each start, so both have to be
+// asked for, as SIDR does for datagrams on InfiniBand. Every machine has a UDP socket at its
+// IP, on one of four ports that follow from portal and TMID, and answers with the addresses
+// of its queue pairs. The answer carries a MAC and the number that the question was given.
+//
+// A question goes to the four ports one after the other, on as soon as the host says that
+// nobody is there or a machine says that it is another one. All four: -ECONNREFUSED. Where
+// nothing is said at all it is repeated, ever later; then -EHOSTUNREACH.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <span>
+#include <unordered_map>
+
+#include "identity.hpp"
+#include "rpc/chan.h"
+
+namespace coop::net::ud
+{
+
+class resolver
+{
+public:
+	struct result {
+		spi::peer_number number;
+		int status; ///< 0, -ECONNREFUSED, -EHOSTUNREACH
+		coop_chan_peer_addr where;
+	};
+	struct counters {
+		std::uint64_t asked, answered, malformed, strangers;
+	};
+
+	/// @throw std::system_error EADDRINUSE: all its ports are taken.
+	resolver(const std::array<std::uint8_t, 16> &key, identity own);
+	~resolver();
+	resolver(const resolver &) = delete;
+	resolver &operator=(const resolver &) = delete;
+
+	/// A UDP port that belongs to this machine alone if its own candidates do.
+	std::uint16_t companion_port() const { return companion_; }
+	/// From now on questions are answered, with this.
+	void answer_with(const coop_chan_peer_addr &self) { self_ = self; }
+
+	/// Asks where `who` is; the result says `n`. One question a number at a time.
+	void ask(spi::peer_number n, identity who, std::uint64_t now);
+	void forget(spi::peer_number n);
+	bool asking() const { return !questions_.empty(); }
+
+	/// Reads what has come. @return whether there was anything.
+	bool progress(std::uint64_t now);
+	bool next(result &);
+	std::uint64_t deadline() const { return timers_.empty() ? ~0ull : timers_.begin()->first; }
+	void expire(std::uint64_t now);
+	int fd() const { return fd_; }
+	const counters &stats() const { return counters_; }
+
+private:
+	static constexpr unsigned candidates = 4;
+	static constexpr std::size_t packet_bytes = 72;
+	using packet = std::array<std::uint8_t, packet_bytes>;
+
+	struct question {
+		std::uint64_t nonce;
+		identity who;
+		unsigned tries = 0;
+		unsigned at = 0;      // candidate that is being asked
+		unsigned refused = 0; // bit for each
+		std::multimap<std::uint64_t, spi::peer_number>::iterator timer;
+	};
+
+	void send(const packet &, std::uint32_t ip, std::uint16_t port);
+	void put(question &, unsigned candidate);
+	void refused(std::uint64_t nonce, std::uint16_t port, std::uint64_t now);
+	void conclude(spi::peer_number, int status, const coop_chan_peer_addr &);
+	question *of_nonce(std::uint64_t nonce);
+	void handle(const std::uint8_t *data, std::size_t length, std::uint32_t ip,
+		    std::uint16_t port, std::uint64_t now);
+	bool read_errors(std::uint64_t now);
+	std::uint64_t mac(const packet &) const;
+	bool genuine(const std::uint8_t *data, std::size_t length) const;
+
+	const std::array<std::uint8_t, 16> key_;
+	const identity own_;
+	int fd_;
+	std::uint16_t companion_;
+	coop_chan_peer_addr self_{}; // QPN 0: not yet
+	std::unordered_map<spi::peer_number, question> questions_;
+	std::multimap<std::uint64_t, spi::peer_number> timers_;
+	std::deque<result> results_;
+	counters counters_{};
+};
+
+} // namespace coop::net::ud

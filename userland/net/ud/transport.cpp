@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+// transport.cpp - the ud transport: its parameters, and what a domain of it knows.
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+
+#include "coop/cluster_key.hpp"
+#include "machine.hpp"
+
+// The engines' assertions: memory is in the hands of the network, and wrong data would be
+// worse than none. A program that has engines of its own has a hook of its own.
+extern "C" __attribute__((weak, visibility("default"))) void
+coop_assert_failed(const char *what, const char *file, int line)
+{
+	std::fprintf(stderr, "coop-net: %s:%d: broken invariant: %s\n", file, line, what);
+	std::abort();
+}
+
+namespace coop::net::ud
+{
+
+namespace
+{
+
+constexpr spi::parameter known[] = {
+	{"device", "", "RDMA device of the node; none: soft RoCE over UDP at the machine's IP"},
+	{"port", "1", "of the device"},
+	{"gid_index", "", "of the port; none: the first RoCE v2 one of IPv4"},
+	{"sl", "0", "service level, device only"},
+	{"mtu", "4096", "payload of a datagram at most (bytes, 256 to 4096)"},
+	{"key", "", "file with the cluster's secret; none: everybody who reaches us is a peer"},
+	{"seal", "0", "1: MACs cover the payloads of messages, not their heads alone"},
+	{"bulk_crc", "0", "1: a CRC32C for each 4 KiB of bulk data"},
+	{"socket_buffer", "8m", "soft RoCE: asked of the kernel for each direction (bytes)"},
+	{"max_message", "1m", "longest message (bytes)"},
+	{"operations", "4096", "queued at a time on one machine (number)"},
+	{"peers", "16384", "with a session at a time, of one machine (number)"},
+	{"window", "4096", "segments to one peer that are not acknowledged (power of two)"},
+	{"fetches", "8", "bulk requests of a machine under way, a queue pair each (number)"},
+	{"serves", "16", "bulk requests of others answered at a time (number)"},
+	{"bulk_patience", "5000", "bulk that makes no progress fails after that (ms)"},
+	{"tries", "12", "timeouts in a row after which a peer is dead (number)"},
+	{"test_drop", "0", "tests: datagrams lost on the way out (per million)"},
+	{"test_duplicate", "0", "tests: doubled (per million)"},
+	{"test_reorder", "0", "tests: overtaken (per million)"},
+	{"test_corrupt", "0", "tests: with a bit turned (per million)"},
+	{"test_seed", "1", "tests: of all these (number)"},
+};
+
+options read(const spi::parameter_values &p)
+{
+	options o;
+	const auto number = [&](const char *key, std::uint64_t least, std::uint64_t most) {
+		return static_cast<std::uint32_t>(p.number(key, least, most));
+	};
+	o.verbs = !p.text("device").empty();
+	o.device.device = p.text("device");
+	o.device.port = static_cast<std::uint8_t>(number("port", 1, 255));
+	if (!p.text("gid_index").empty())
+		o.device.gid_index = static_cast<int>(number("gid_index", 0, 255));
+	o.device.sl = static_cast<std::uint8_t>(number("sl", 0, 15));
+	o.mtu = number("mtu", COOP_MTU_MIN, COOP_MTU_MAX);
+	if (o.mtu % 8)
+		p.refuse("mtu", "must be a multiple of 8");
+	o.device.mtu = o.verbs && o.mtu != COOP_MTU_MAX ? o.mtu : 0;
+	if (!p.text("key").empty()) {
+		try {
+			o.key = fabric_key(load_cluster_key(p.text("key")));
+		} catch (const std::runtime_error &e) {
+			p.refuse("key", std::string("cannot be used: ") + e.what());
+		}
+	}
+	o.seal = p.flag("seal");
+	o.page_crc = p.flag("bulk_crc");
+	o.socket_buffer = p.number("socket_buffer", 65536, 1u << 30);
+	o.max_message = p.number("max_message", 64, 8u << 20);
+	o.max_operations = number("operations", 16, 1u << 18);
+	o.peers = number("peers", 1, 1u << 18);
+	o.window = number("window", 64, COOP_CHAN_WINDOW);
+	if (o.window & (o.window - 1))
+		p.refuse("window", "must be a power of two");
+	o.fetches = number("fetches", 1, 32);
+	o.serves = number("serves", 2, 1024);
+	o.patience_us = p.number("bulk_patience", 100, 3600000) * 1000;
+	o.tries = number("tries", 2, 250);
+	o.faults.drop_ppm = number("test_drop", 0, 1000000);
+	o.faults.duplicate_ppm = number("test_duplicate", 0, 1000000);
+	o.faults.reorder_ppm = number("test_reorder", 0, 1000000);
+	o.faults.corrupt_ppm = number("test_corrupt", 0, 1000000);
+	o.faults.seed = p.number("test_seed", 0, ~0ull);
+	return o;
+}
+
+class ud_domain final : public spi::transport_domain
+{
+public:
+	explicit ud_domain(options o) : options_(std::move(o))
+	{
+		limits_.max_message = options_.max_message;
+		limits_.max_buffer = std::size_t{1} << 32;
+		limits_.max_segment = std::size_t{1} << 32;
+		limits_.max_segments = 1024;
+		limits_.max_descriptor = 0;
+		limits_.max_queued = options_.max_operations;
+	}
+
+	const domain_limits &limits() const override { return limits_; }
+	const spi::traits &traits() const override { return traits_; }
+	int check(const address &own) const override
+	{
+		if (own.kind != address::form::lnet)
+			return -EINVAL;
+		return spi::is_own_ip(own.ip) ? 0 : -ENOENT;
+	}
+	// Soft RoCE reads and writes any memory.
+	int register_memory(std::span<const segment>, void **registration) override
+	{
+		*registration = nullptr;
+		return 0;
+	}
+	void deregister_memory(void *) override {}
+	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override
+	{
+		return std::make_unique<machine>(options_, s);
+	}
+
+private:
+	const options options_;
+	domain_limits limits_{};
+	// A message is acknowledged when it lies in its receiver's memory.
+	spi::traits traits_{{true, true}, true, false, 0};
+};
+
+class ud_kind final : public spi::transport
+{
+public:
+	const char *name() const override { return "ud"; }
+	std::span<const spi::parameter> parameters() const override { return known; }
+	std::unique_ptr<spi::transport_domain> open(const spi::parameter_values &p) const override
+	{
+		return std::make_unique<ud_domain>(read(p));
+	}
+};
+
+const ud_kind the;
+
+} // namespace
+
+} // namespace coop::net::ud
+
+namespace coop::net::spi
+{
+
+extern const transport &ud_transport;
+const transport &ud_transport = ud::the;
+
+} // namespace coop::net::spi
