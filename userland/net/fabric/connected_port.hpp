@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// connected_port.hpp - links over end points that connect (FI_EP_MSG): tcp, verbs.
+//
+// A passive end point listens on the first free port of the address. To connect is to try the
+// peer's ports in turn: a refused one leads to the next at once; one that says nothing gets
+// its share of five seconds, and is tried again at the end if no other was it. So a foreign
+// service on a port costs time and nothing else, and where nobody is, that is known within
+// five seconds whatever the provider thinks.
+#pragma once
+
+#include <vector>
+
+#include "port.hpp"
+#include "ports.hpp"
+
+namespace coop::net::fabric
+{
+
+class connected_port final : public port
+{
+public:
+	connected_port(const provider &, events &);
+	~connected_port() override;
+
+	int start(const address &own) override;
+	fid_domain &domain() override { return *domain_; }
+	fid_cq &queue() override { return *cq_; }
+	fid_ep &receiver() override { return *srx_; }
+	int connect(link &) override;
+	void close(link &) override;
+	bool close_is_quiet() const override { return true; }
+	unsigned poll() override;
+	bool arm() override;
+	int fd() const override { return fd_; }
+	time_point deadline() const override;
+	void expire(time_point now) override;
+
+private:
+	struct half : link::side {
+		handle<fid_ep> ep;
+		port_list ports;
+		unsigned at = 0;     // the port that is being tried
+		unsigned silent = 0; // bits: ports that said nothing
+		time_point next = never, give_up = never;
+	};
+
+	int open(const address &own);
+	int listen(const address &own, std::uint16_t);
+	int make(link &, fi_info &, handle<fid_ep> &);
+	int attempt(link &);
+	void try_next(link &);
+	void forget(link &);
+	void on_request(fi_eq_cm_entry &, std::size_t size);
+	void on_connected(const fi_eq_cm_entry &, std::size_t size);
+	void on_error();
+
+	const provider &provider_;
+	events &events_;
+	address own_;
+	int fd_ = -1;
+	handle<fid_fabric> fabric_;
+	info_ptr info_; // ours, without a port
+	handle<fid_domain> domain_;
+	handle<fid_eq> eq_;
+	handle<fid_cq> cq_;
+	handle<fid_ep> srx_;
+	handle<fid_pep> pep_;
+	std::vector<link *> connecting_;
+};
+
+} // namespace coop::net::fabric

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT
+// datagram_port.cpp - see datagram_port.hpp.
+#include "datagram_port.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+namespace coop::net::fabric
+{
+
+namespace
+{
+
+constexpr std::chrono::milliseconds give_up_after{4500};
+constexpr std::chrono::milliseconds ask_again{5};
+// After a peer has gone; by then its process is a process no more.
+constexpr std::chrono::milliseconds sweep_after{200};
+constexpr std::size_t page_size = 4096, strangers_most = 64, name_most = 160;
+constexpr std::size_t queue_size = 4096;
+
+} // namespace
+
+void datagram_port::unmap::operator()(page *p) const noexcept
+{
+	::munmap(p, page_size);
+}
+
+datagram_port::datagram_port(const provider &p, events &e) : provider_(p), events_(e) {}
+
+datagram_port::~datagram_port() = default;
+
+int datagram_port::start(const address &own)
+{
+	sweep_shared_names();
+	epoll_ = descriptor(::epoll_create1(EPOLL_CLOEXEC));
+	bell_ = descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (!epoll_ || !bell_)
+		return -errno;
+	if (int r = listen_here(provider_.name(), own, listener_))
+		return r;
+	if (int r = make_page())
+		return r;
+	if (int r = watch(listener_.get(), &listener_))
+		return r;
+	if (int r = watch(bell_.get(), &bell_))
+		return r;
+	return open();
+}
+
+int datagram_port::open()
+{
+	info_ptr info(fi_dupinfo(&provider_.info()));
+	if (!info)
+		return -ENOMEM;
+	const std::string wanted = "fi_shm://" + new_shared_name();
+	std::free(info->src_addr);
+	info->src_addr = ::strdup(wanted.c_str());
+	info->src_addrlen = wanted.size() + 1;
+	std::free(info->dest_addr);
+	info->dest_addr = nullptr;
+	info->dest_addrlen = 0;
+	fid_fabric *fabric = nullptr;
+	if (int r = fi_fabric(info->fabric_attr, &fabric, nullptr))
+		return r;
+	fabric_.reset(fabric);
+	fid_domain *domain = nullptr;
+	if (int r = fi_domain(fabric, info.get(), &domain, nullptr))
+		return r;
+	domain_.reset(domain);
+	fi_av_attr av_attr{};
+	av_attr.type = FI_AV_TABLE;
+	fid_av *av = nullptr;
+	if (int r = fi_av_open(domain, &av_attr, &av, nullptr))
+		return r;
+	av_.reset(av);
+	fi_cq_attr cq_attr{};
+	cq_attr.size = queue_size;
+	cq_attr.format = FI_CQ_FORMAT_DATA;
+	cq_attr.wait_obj = FI_WAIT_NONE;
+	fid_cq *cq = nullptr;
+	if (int r = fi_cq_open(domain, &cq_attr, &cq, nullptr))
+		return r;
+	cq_.reset(cq);
+	fid_ep *ep = nullptr;
+	if (int r = fi_endpoint(domain, info.get(), &ep, nullptr))
+		return r;
+	ep_.reset(ep);
+	int r = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+	if (!r)
+		r = fi_ep_bind(ep, &cq->fid, FI_RECV);
+	if (!r)
+		r = fi_ep_bind(ep, &av->fid, 0);
+	if (!r)
+		r = fi_enable(ep);
+	if (r)
+		return r;
+	char name[name_most];
+	std::size_t size = sizeof(name);
+	r = fi_getname(&ep->fid, name, &size);
+	name_ = name;
+	return r;
+}
+
+int datagram_port::make_page()
+{
+	page_fd_ = descriptor(::memfd_create("coop-net", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	if (!page_fd_ || ::ftruncate(page_fd_.get(), page_size) ||
+	    ::fcntl(page_fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+		return -errno;
+	page_ = map_page(page_fd_.get());
+	return page_ ? 0 : -ENOMEM;
+}
+
+datagram_port::page_ptr datagram_port::map_page(int fd)
+{
+	void *p = ::mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	return page_ptr(p == MAP_FAILED ? nullptr : static_cast<page *>(p));
+}
+
+int datagram_port::watch(int fd, void *what)
+{
+	epoll_event e{EPOLLIN, {}};
+	e.data.ptr = what;
+	return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
+}
+
+int datagram_port::connect(link &l)
+{
+	auto side = std::make_unique<half>();
+	half &h = *side;
+	h.link = &l;
+	h.give_up = events_.now() + give_up_after;
+	l.side = std::move(side);
+	connecting_.push_back(&h);
+	attempt(h);
+	return 0;
+}
+
+void datagram_port::attempt(half &h)
+{
+	int r = connect_there(provider_.name(), h.link->address, h.socket);
+	if (r == -EAGAIN) {
+		h.next = std::min(h.give_up, events_.now() + ask_again);
+		return;
+	}
+	if (!r && !is_own_user(h.socket.get()))
+		r = -EACCES;
+	if (!r)
+		r = watch(h.socket.get(), &h);
+	if (!r)
+		r = greet(h);
+	if (r)
+		return events_.unlinked(*h.link, -ECONNREFUSED);
+	h.next = h.give_up;
+}
+
+int datagram_port::greet(half &h)
+{
+	const auto text = encode(events_.greeting(*h.link));
+	std::string packet(reinterpret_cast<const char *>(text.data()), text.size());
+	packet += name_;
+	h.inquiring = true;
+	return send_packet(h.socket.get(), packet, bell_.get(), page_fd_.get());
+}
+
+void datagram_port::close(link &l)
+{
+	half *h = static_cast<half *>(l.side.get());
+	if (!h)
+		return;
+	std::erase(connecting_, h);
+	if (!h->name.empty()) {
+		auto it = names_.find(h->name);
+		if (--it->second.second == 0) {
+			fi_av_remove(av_.get(), &it->second.first, 1, 0);
+			names_.erase(it);
+		}
+		h->name.clear();
+		sweep_ = events_.now() + sweep_after;
+	}
+	h->socket = descriptor();
+	l.ep = nullptr;
+}
+
+unsigned datagram_port::poll()
+{
+	epoll_event events[16];
+	unsigned n = 0;
+	const int count = epoll_ ? ::epoll_wait(epoll_.get(), events, 16, 0) : 0;
+	for (int i = 0; i < count; i++) {
+		void *what = events[i].data.ptr;
+		if (what == &bell_) {
+			std::uint64_t rung;
+			[[maybe_unused]] ssize_t r = ::read(bell_.get(), &rung, sizeof(rung));
+		} else if (what == &listener_) {
+			accept_all();
+			n++;
+		} else {
+			heard(*static_cast<half *>(what));
+			n++;
+			// One that is freed by this may be among those that follow.
+			break;
+		}
+	}
+	return n;
+}
+
+void datagram_port::accept_all()
+{
+	while (strangers_.size() < strangers_most) {
+		auto h = std::make_unique<half>();
+		h->socket = descriptor(
+			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+		if (!h->socket)
+			return;
+		h->give_up = h->next = events_.now() + give_up_after;
+		if (is_own_user(h->socket.get()) && watch(h->socket.get(), h.get()) == 0)
+			strangers_.push_back(std::move(h));
+	}
+}
+
+void datagram_port::drop_stranger(half &h)
+{
+	strangers_.remove_if([&h](const auto &s) { return s.get() == &h; });
+}
+
+// Something from the other side: its greeting, or its end.
+void datagram_port::heard(half &h)
+{
+	std::string text;
+	descriptor bell, page;
+	const int n = receive_packet(h.socket.get(), text, bell, page);
+	if (n == -EAGAIN)
+		return;
+	hello theirs;
+	const bool greeting =
+		n > 0 && h.name.empty() &&
+		decode({reinterpret_cast<const std::byte *>(text.data()), text.size()}, theirs);
+	if (h.link) {
+		link &l = *h.link;
+		if (!greeting || !events_.accept(l, theirs) ||
+		    !pair(h, text, std::move(bell), std::move(page)))
+			return events_.unlinked(l, h.name.empty() ? -ECONNREFUSED : -ECONNRESET);
+		std::erase(connecting_, &h);
+		return events_.linked(l);
+	}
+	link *l = greeting ? events_.admit(theirs) : nullptr;
+	if (!l)
+		return drop_stranger(h);
+	for (auto it = strangers_.begin(); it != strangers_.end(); ++it)
+		if (it->get() == &h) {
+			l->side = std::move(*it);
+			strangers_.erase(it);
+			break;
+		}
+	h.link = l;
+	if (!pair(h, text, std::move(bell), std::move(page)) || greet(h))
+		return events_.unlinked(*l, -ECONNRESET);
+	events_.linked(*l);
+}
+
+bool datagram_port::pair(half &h, const std::string &text, descriptor bell, descriptor page)
+{
+	const std::string name = text.substr(hello::size);
+	constexpr int sealed = F_SEAL_SHRINK;
+	if (name.empty() || name.size() >= name_most || name.find('\0') != name.npos || !bell ||
+	    !page || (::fcntl(page.get(), F_GET_SEALS) & sealed) != sealed ||
+	    ::lseek(page.get(), 0, SEEK_END) < static_cast<off_t>(page_size))
+		return false;
+	h.theirs = map_page(page.get());
+	if (!h.theirs)
+		return false;
+	h.bell = std::move(bell);
+	::fcntl(h.bell.get(), F_SETFL, ::fcntl(h.bell.get(), F_GETFL) | O_NONBLOCK);
+	auto [it, fresh] = names_.try_emplace(name, FI_ADDR_UNSPEC, 0);
+	if (fresh && fi_av_insert(av_.get(), name.c_str(), 1, &it->second.first, 0, nullptr) != 1) {
+		names_.erase(it);
+		return false;
+	}
+	it->second.second++;
+	h.name = name;
+	h.link->ep = ep_.get();
+	h.link->dest = it->second.first;
+	return true;
+}
+
+void datagram_port::sent(link &l)
+{
+	const half &h = static_cast<const half &>(*l.side);
+	// Between what was sent and the look at the flag; the sleeper has one between
+	// setting the flag and its last look at the queue.
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	if (h.theirs->asleep.load(std::memory_order_relaxed) && h.theirs->asleep.exchange(0)) {
+		const std::uint64_t one = 1;
+		[[maybe_unused]] ssize_t r = ::write(h.bell.get(), &one, sizeof(one));
+	}
+}
+
+bool datagram_port::arm()
+{
+	page_->asleep.store(1, std::memory_order_relaxed);
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	armed_ = true;
+	return true;
+}
+
+void datagram_port::disarm()
+{
+	if (!armed_)
+		return;
+	armed_ = false;
+	page_->asleep.store(0, std::memory_order_relaxed);
+}
+
+time_point datagram_port::deadline() const
+{
+	time_point t = sweep_;
+	for (const half *h : connecting_)
+		t = std::min(t, h->next);
+	for (const auto &h : strangers_)
+		t = std::min(t, h->next);
+	return t;
+}
+
+void datagram_port::expire(time_point now)
+{
+	const std::vector<half *> all = connecting_;
+	for (half *h : all) {
+		if (h->next > now)
+			continue;
+		if (now >= h->give_up) {
+			std::erase(connecting_, h);
+			events_.unlinked(*h->link, -ECONNREFUSED);
+		} else {
+			attempt(*h);
+		}
+	}
+	strangers_.remove_if([now](const auto &h) { return h->give_up <= now; });
+	if (now >= sweep_) {
+		sweep_ = never;
+		sweep_shared_names();
+	}
+}
+
+} // namespace coop::net::fabric

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// datagram_port.hpp - links over one reliable-datagram end point (FI_EP_RDM): shm.
+//
+// libfabric's shm does not say when a peer appears or dies, gives its completion queue no
+// descriptor to wait for, and makes progress only when it is polled. So each link has a socket
+// of the host beside it: over it the two agree on their names, its hang-up is the end of the
+// link, and along with the names each gives the other a bell (an eventfd) and a page with one
+// flag, "asleep". Whoever goes to sleep sets the flag and polls once more; whoever has
+// sent something looks at the flag and rings. A machine that is polled costs its peers a
+// fence and a load.
+//
+// The files that shm leaves in /dev/shm when its process is killed carry that process in
+// their names and are swept by the next machine that starts or loses a peer.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <map>
+#include <vector>
+
+#include "host_socket.hpp"
+#include "port.hpp"
+
+namespace coop::net::fabric
+{
+
+class datagram_port final : public port
+{
+public:
+	datagram_port(const provider &, events &);
+	~datagram_port() override;
+
+	int start(const address &own) override;
+	fid_domain &domain() override { return *domain_; }
+	fid_cq &queue() override { return *cq_; }
+	fid_ep &receiver() override { return *ep_; }
+	int connect(link &) override;
+	void close(link &) override;
+	/// The peer writes by itself, through the kernel.
+	bool close_is_quiet() const override { return false; }
+	unsigned poll() override;
+	void sent(link &) override;
+	bool arm() override;
+	void disarm() override;
+	int fd() const override { return epoll_.get(); }
+	time_point deadline() const override;
+	void expire(time_point now) override;
+
+private:
+	/// What is in the page that peers share.
+	struct page {
+		std::atomic<std::uint32_t> asleep;
+	};
+	struct unmap {
+		void operator()(page *p) const noexcept;
+	};
+	using page_ptr = std::unique_ptr<page, unmap>;
+
+	struct half : link::side {
+		fabric::link *link = nullptr; // null: accepted, and has not said hello
+		descriptor socket, bell;
+		page_ptr theirs;
+		std::string name; // of the peer's end point; empty: none in the table
+		time_point next = never, give_up = never;
+		bool inquiring = false; // the greeting is out
+	};
+
+	int open();
+	int make_page();
+	static page_ptr map_page(int fd);
+	int watch(int fd, void *what);
+	int greet(half &);
+	void attempt(half &);
+	void accept_all();
+	void heard(half &);
+	bool pair(half &, const std::string &text, descriptor bell, descriptor page);
+	void drop_stranger(half &);
+
+	const provider &provider_;
+	events &events_;
+	descriptor epoll_, listener_, bell_, page_fd_;
+	page_ptr page_;
+	bool armed_ = false;
+	std::string name_;
+	handle<fid_fabric> fabric_;
+	handle<fid_domain> domain_;
+	handle<fid_av> av_;
+	handle<fid_cq> cq_;
+	handle<fid_ep> ep_;
+	/// Peers' end points in the table of addresses, and how many links use each.
+	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
+	std::list<std::unique_ptr<half>> strangers_;
+	std::vector<half *> connecting_;
+	time_point sweep_ = never;
+};
+
+} // namespace coop::net::fabric

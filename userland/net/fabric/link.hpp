@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+// link.hpp - a connection to a peer, and the work under way on it.
+//
+// A link sends and receives. Each machine makes the one it sends on when it first has to;
+// if the peer has been quicker, its link serves both. When two make one at the same time
+// there are two, and each sends on its own: nothing has to be agreed on.
+//
+// A work is what a completion of libfabric names, so its memory stays where it is for the life
+// of the machine. Its id, which peers are told, has a generation in it: what they say about
+// a work that has ended finds nothing.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "../transport.hpp"
+#include "provider.hpp"
+#include "wire.hpp"
+
+namespace coop::net::fabric
+{
+
+/// What a completion is of.
+enum class role : std::uint8_t { receive, copy, work };
+
+/// What op_context of a completion points to.
+struct posted {
+	fi_context2 context{}; ///< for providers that want it; comes first
+	const fabric::role role;
+
+	explicit posted(fabric::role r) : role(r) {}
+};
+
+/// A receive buffer, or a copy of what is sent.
+struct bounce : posted {
+	explicit bounce(fabric::role r) : posted(r) {}
+
+	std::byte *data = nullptr;
+	std::size_t length = 0;
+	void *desc = nullptr;
+	fabric::kind what = fabric::kind::control; ///< copies: how the word calls it
+	std::unique_ptr<std::byte[]> own;
+	handle<fid_mr> region;
+};
+
+struct link;
+
+struct work : posted {
+	enum class stage : std::uint8_t {
+		free,
+		queued,  ///< nothing has been sent
+		sending, ///< a small message is with the provider
+		offered, ///< W: offer or put is out, no grant yet
+		starved, ///< L: offered a message, and there is no receive buffer
+		landing, ///< L: the peer may write
+		writing, ///< W: with the provider
+		written, ///< W: all written, the peer has to say done
+		zombie,  ///< ended, but libfabric may still name it
+	};
+
+	work() : posted(fabric::role::work) {}
+
+	work::stage stage = stage::free;
+	bool writer = false;    ///< this side sends the data
+	bool message = false;   ///< and not bulk
+	bool active = false;    ///< an operation here has begun it
+	bool cancelled = false; ///< the operation is to end
+	bool done = false;      ///< the peer has said so; writes are still to complete
+	unsigned out = 0;       ///< completions to come
+	std::uint32_t id = 0, peer_id = 0;
+	fabric::link *link = nullptr;
+	work *before = nullptr, *after = nullptr; ///< among the link's
+	queue_type queue = queue_type::msg_send;
+	spi::token token = 0; ///< of the operation here; 0: a message that comes
+	spi::memory memory;
+	std::size_t offset = 0, length = 0;
+	spi::landing land;
+	std::uint64_t remote = 0, remote_incarnation = 0;
+	std::vector<handle<fid_mr>> keys; ///< L: what the peer may write by
+	std::vector<region> regions;      ///< W: where to write
+	std::size_t written = 0, region_at = 0, region_into = 0;
+};
+
+struct link {
+	enum class state : std::uint8_t {
+		connecting, ///< nothing can be sent yet
+		ready,
+		closing, ///< nothing new is sent; bye has been said
+		dying,   ///< to be closed at the next opportunity
+	};
+	/// What the port keeps with it.
+	struct side {
+		virtual ~side() = default;
+	};
+
+	link::state state = state::connecting;
+	bool backlogged = false;              ///< in the machine's list of those to try again
+	bool held = false;                    ///< the core has been asked for `peer`
+	bool greeted = false;                 ///< has been ready once
+	std::uint32_t number = 0, cookie = 0; ///< what the peer puts into its words
+	std::uint64_t base = 0;               ///< what we put into ours
+	fid_ep *ep = nullptr;                 ///< where to send
+	fi_addr_t dest = FI_ADDR_UNSPEC;
+	unsigned credit = 0, credit_most = 0; ///< messages we may send
+	unsigned taken = 0;                   ///< messages of the peer that are not consumed
+	unsigned owed = 0;                    ///< consumed, and the peer does not know
+	std::size_t eager = 0;                ///< largest message without an offer
+	spi::peer_number peer = spi::no_peer;
+	net::address address;
+	int status = 0;    ///< dying: why
+	int farewells = 0; ///< 1: answered bye, or was answered
+	work *works = nullptr;
+	std::deque<posted *> urgent; ///< control and writes the provider had no room for
+	std::deque<std::uint32_t> bulk, messages; ///< ids of works to start
+	std::unique_ptr<side> side;
+
+	bool ready() const { return state == state::ready; }
+	bool idle() const { return urgent.empty() && messages.empty() && bulk.empty(); }
+	std::uint64_t stamp(fabric::kind k)
+	{
+		const unsigned n = std::min(owed, word::credits_most);
+		return word::with(base, k, n);
+	}
+	/// What stamp() gave back has gone.
+	void stamped(std::uint64_t w) { owed -= word::credits(w); }
+};
+
+} // namespace coop::net::fabric

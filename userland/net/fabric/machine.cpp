@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: MIT
+// machine.cpp - see machine.hpp.
+#include "machine.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "connected_port.hpp"
+#include "datagram_port.hpp"
+
+namespace coop::net::fabric
+{
+
+namespace
+{
+
+constexpr unsigned batch = 16;
+// Polls of the completion queue for one of the connections, which costs a system call more.
+constexpr unsigned polls = 128;
+// How long an operation that was cancelled while the peer uses its memory may go on.
+constexpr std::chrono::milliseconds patience{500};
+// How long peers have to say farewell.
+constexpr std::chrono::milliseconds farewell_time{500};
+// How often a provider that progresses only when polled is polled while it has work.
+constexpr std::chrono::microseconds tick{50};
+constexpr std::uint32_t works_most = 1u << 16;
+
+} // namespace
+
+machine::machine(spi::sink &s, const provider &p, const options &o) :
+	sink_(s),
+	provider_(p),
+	options_(o),
+	inject_(p.inject_size()),
+	pieces_(p.pieces()),
+	buffer_size_(std::max(o.eager, control::size_most)),
+	wide_(p.wide()),
+	ordered_(p.ordered_writes())
+{
+	port::events &here = *this;
+	if (p.connected())
+		port_ = std::make_unique<connected_port>(p, here);
+	else
+		port_ = std::make_unique<datagram_port>(p, here);
+}
+
+machine::~machine()
+{
+	// Links first, then regions, then the port with its domain.
+	for (auto &l : links_)
+		if (l)
+			port_->close(*l);
+	for (work &w : works_)
+		w.keys.clear();
+	receive_region_.reset();
+	for (bounce &b : copies_)
+		b.region.reset();
+	port_.reset();
+}
+
+int machine::start(const address &own)
+{
+	own_ = own;
+	if (int r = port_->start(own))
+		return r;
+	if (int r = start_receiving())
+		return r;
+	sink_.started();
+	return 0;
+}
+
+void machine::stop()
+{
+	stopping_ = true;
+	stop_by_ = sink_.now() + farewell_time;
+	control c;
+	c.verb = control::verb::bye;
+	for (auto &l : links_) {
+		if (!l || l->state == link::state::dying)
+			continue;
+		if (l->ready())
+			send(*l, c);
+		else if (l->state == link::state::connecting)
+			unlinked(*l, -ECANCELED);
+		if (l->state == link::state::ready)
+			l->state = link::state::closing;
+	}
+	settle();
+}
+
+void machine::finish_stop()
+{
+	if (!stopping_ || over_ || (live_links_ && sink_.now() < stop_by_))
+		return;
+	over_ = true;
+	sink_.stopped();
+}
+
+int machine::submit(spi::token t, const spi::transfer &x)
+{
+	int r = 0;
+	switch (x.queue) {
+	case queue_type::passive_bulk_recv:
+	case queue_type::passive_bulk_send:
+		// The core has it, and peers ask.
+		return 0;
+	case queue_type::msg_send:
+		r = send_message(t, x);
+		break;
+	case queue_type::active_bulk_recv:
+	case queue_type::active_bulk_send:
+		r = begin_bulk(t, x);
+		break;
+	case queue_type::msg_recv:
+		return -EINVAL;
+	}
+	settle();
+	return r;
+}
+
+void machine::cancel(spi::token t)
+{
+	work *w = index_.find(t);
+	if (!w) {
+		const spi::transfer *x = sink_.find(t);
+		if (!x)
+			return;
+		if (x->queue != queue_type::msg_recv) {
+			sink_.completed(t, -ECANCELED, 0);
+			return;
+		}
+		for (work &o : works_)
+			if (o.stage == work::stage::landing && o.land.token == t && !o.cancelled)
+				be_patient(o);
+		settle();
+		return;
+	}
+	if (w->cancelled)
+		return;
+	switch (w->stage) {
+	case work::stage::queued:
+	case work::stage::written:
+		finish(*w, -ECANCELED);
+		break;
+	case work::stage::offered: {
+		control c;
+		c.verb = control::verb::cancel;
+		c.id = w->id;
+		send(*w->link, c);
+		finish(*w, -ECANCELED);
+		break;
+	}
+	case work::stage::landing: {
+		control c;
+		c.verb = control::verb::cancel;
+		c.id = w->id;
+		c.peer = w->peer_id;
+		c.token = w->active ? w->remote : 0;
+		send(*w->link, c);
+		be_patient(*w);
+		break;
+	}
+	default:
+		be_patient(*w);
+		break;
+	}
+	settle();
+}
+
+// The peer or the provider has the memory; when it takes too long, the link is closed.
+void machine::be_patient(work &w)
+{
+	w.cancelled = true;
+	patience_.push_back({sink_.now() + patience, w.id});
+}
+
+work *machine::make_work(link &l, spi::token t)
+{
+	if (free_works_.empty()) {
+		if (works_.size() >= works_most)
+			return nullptr;
+		works_.emplace_back();
+		works_.back().id = static_cast<std::uint32_t>(works_.size()); // generation 0
+		free_works_.push_back(&works_.back());
+	}
+	work *w = free_works_.back();
+	free_works_.pop_back();
+	// 17 bits of slot, so that 0 is nobody, and 13 of generation.
+	w->id = (w->id + (1u << 17)) & word::id_mask;
+	w->stage = work::stage::queued;
+	w->writer = w->message = w->active = w->cancelled = w->done = false;
+	w->out = 0;
+	w->peer_id = 0;
+	w->token = t;
+	w->land.token = 0;
+	w->offset = w->written = w->region_at = w->region_into = 0;
+	w->link = &l;
+	w->before = nullptr;
+	w->after = l.works;
+	if (l.works)
+		l.works->before = w;
+	l.works = w;
+	if (t)
+		index_.insert(t, w);
+	return w;
+}
+
+work *machine::find_work(std::uint32_t id, const link &l)
+{
+	const std::uint32_t slot = id & ((1u << 17) - 1);
+	if (slot == 0 || slot > works_.size())
+		return nullptr;
+	work &w = works_[slot - 1];
+	return w.id == id && w.link == &l && w.stage != work::stage::free ? &w : nullptr;
+}
+
+void machine::detach(work &w)
+{
+	if (w.before)
+		w.before->after = w.after;
+	else
+		w.link->works = w.after;
+	if (w.after)
+		w.after->before = w.before;
+	w.link = nullptr;
+}
+
+// Nobody here speaks of it any more. libfabric may.
+void machine::release(work &w)
+{
+	if (w.link)
+		detach(w);
+	if (w.token)
+		index_.erase(w.token);
+	w.token = 0;
+	w.keys.clear();
+	if (w.out) {
+		w.stage = work::stage::zombie;
+		return;
+	}
+	w.stage = work::stage::free;
+	free_works_.push_back(&w);
+}
+
+void machine::finish(work &w, int status)
+{
+	const spi::token t = w.token;
+	const std::size_t n = w.length;
+	release(w);
+	if (t)
+		sink_.completed(t, status, status ? 0 : n);
+}
+
+int machine::peer_open(spi::peer_number n, const address &a)
+{
+	if (a.kind == address::form::none ||
+	    (a.kind != address::form::lnet && !provider_.connected()))
+		return -EINVAL;
+	if (n >= peers_.size())
+		peers_.resize(n + 1);
+	peers_[n] = {a, nullptr};
+	return 0;
+}
+
+void machine::peer_close(spi::peer_number n)
+{
+	if (n < peers_.size())
+		peers_[n] = {};
+}
+
+unsigned machine::progress(unsigned budget)
+{
+	if (over_)
+		return 0;
+	port_->disarm();
+	unsigned n = drain(budget);
+	if (to_poll_-- == 0) {
+		to_poll_ = polls;
+		n += port_->poll();
+	}
+	if (!backlog_.empty()) {
+		std::vector<link *> again;
+		again.swap(backlog_);
+		for (link *l : again) {
+			l->backlogged = false;
+			if (l->state != link::state::dying)
+				flush(*l);
+		}
+	}
+	while (!unposted_.empty() && post_receive(*unposted_.back()) == 0)
+		unposted_.pop_back();
+	settle();
+	if (stopping_)
+		finish_stop();
+	return n;
+}
+
+unsigned machine::drain(unsigned budget)
+{
+	fi_cq_data_entry entries[batch];
+	unsigned n = 0;
+	do {
+		const ssize_t r = fi_cq_read(&port_->queue(), entries, batch);
+		if (r > 0) {
+			for (ssize_t i = 0; i < r; i++)
+				complete(entries[i]);
+			n += static_cast<unsigned>(r);
+			if (r < static_cast<ssize_t>(batch))
+				break;
+		} else if (r == -FI_EAVAIL) {
+			complete_error();
+			n++;
+		} else {
+			break;
+		}
+	} while (n < budget);
+	return n;
+}
+
+void machine::complete(const fi_cq_data_entry &e)
+{
+	if (e.flags & FI_REMOTE_WRITE) {
+		// Of a write into memory here; its word says what for.
+		link *none = nullptr;
+		const std::uint32_t id = word::id(e.data);
+		const std::uint32_t slot = id & ((1u << 17) - 1);
+		if (slot && slot <= works_.size())
+			none = works_[slot - 1].link;
+		if (!none || (wide_ && none->cookie != word::cookie(e.data)))
+			strays_++;
+		else
+			on_landed(*none, id, 0);
+		return;
+	}
+	posted *p = static_cast<posted *>(e.op_context);
+	if (!p)
+		return;
+	if (p->role == role::receive)
+		arrived(static_cast<bounce &>(*p), e.len,
+			e.flags & FI_REMOTE_CQ_DATA ? e.data : ~0ull);
+	else
+		completed(*p, 0);
+}
+
+void machine::complete_error()
+{
+	fi_cq_err_entry e{};
+	if (fi_cq_readerr(&port_->queue(), &e, 0) < 0)
+		return;
+	posted *p = static_cast<posted *>(e.op_context);
+	if (!p) {
+		// shm says so of a write that it did at once and could not do.
+		strays_++;
+		return;
+	}
+	if (p->role == role::receive) {
+		// Too large for the buffer, or cut off. Who it was is not said; if the link is
+		// broken, its port tells.
+		strays_++;
+		bounce &b = static_cast<bounce &>(*p);
+		if (post_receive(b))
+			unposted_.push_back(&b);
+		return;
+	}
+	completed(*p, -ECONNRESET);
+}
+
+void machine::completed(posted &p, int status)
+{
+	out_--;
+	if (p.role == role::copy) {
+		free_copy(static_cast<bounce &>(p));
+		return;
+	}
+	work &w = static_cast<work &>(p);
+	if (w.out)
+		w.out--;
+	if (w.stage == work::stage::zombie) {
+		if (w.out == 0) {
+			w.stage = work::stage::free;
+			free_works_.push_back(&w);
+		}
+		return;
+	}
+	if (status && w.link)
+		unlinked(*w.link, status); // which ends the work too
+	if (w.out || status || !w.link)
+		return;
+	if (w.stage == work::stage::sending)
+		finish(w, 0);
+	else if (w.stage == work::stage::writing && w.written == w.length)
+		wrote(w);
+}
+
+void machine::settle()
+{
+	if (settling_)
+		return;
+	settling_ = true;
+	while (!dying_.empty()) {
+		link *l = dying_.back();
+		dying_.pop_back();
+		bury(*l);
+	}
+	settling_ = false;
+}
+
+bool machine::arm()
+{
+	to_poll_ = 0;
+	if (!unposted_.empty() || !dying_.empty() || !port_->arm())
+		return false;
+	if (provider_.connected())
+		return true;
+	// What came before the peers could see that they have to ring.
+	if (drain(1)) {
+		settle();
+		return false;
+	}
+	if (out_ || !backlog_.empty()) {
+		tick_ = sink_.now() + tick;
+		for (const auto &l : links_)
+			if (l && l->state != link::state::dying && l->ep &&
+			    (l->works || l->backlogged))
+				port_->sent(*l);
+	}
+	return true;
+}
+
+time_point machine::deadline() const
+{
+	time_point t = std::min({port_->deadline(), stop_by_, tick_});
+	if (!patience_.empty())
+		t = std::min(t, patience_.front().first);
+	return over_ ? never : t;
+}
+
+void machine::expire(time_point now)
+{
+	if (over_)
+		return;
+	tick_ = never;
+	port_->expire(now);
+	// All wait equally long, so they are in order.
+	std::size_t n = 0;
+	for (; n < patience_.size() && patience_[n].first <= now; n++) {
+		const std::uint32_t slot = patience_[n].second & ((1u << 17) - 1);
+		work &w = works_[slot - 1];
+		if (w.id == patience_[n].second && w.link && w.cancelled && port_->close_is_quiet())
+			unlinked(*w.link, -ECONNRESET);
+	}
+	patience_.erase(patience_.begin(), patience_.begin() + static_cast<std::ptrdiff_t>(n));
+	settle();
+	finish_stop();
+}
+
+} // namespace coop::net::fabric

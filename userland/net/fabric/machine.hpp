@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+// machine.hpp - a transfer machine on libfabric.
+//
+// Small messages go as they are, into receive buffers that are posted once for all peers, and
+// are copied from there: that costs less than asking where to put them. Every sender has a
+// window of messages that may be unconsumed, so a receiver without buffers holds a bounded
+// number, and what peers have to say about other things is never stuck behind them. Larger
+// messages and bulk data are asked for and then written by RMA to their place (wire.hpp):
+// whoever owns memory checks the request first, so a stale descriptor touches none.
+//
+// What fails is reported when the memory is quiet: a link is first closed, its completions
+// are taken, and then its work ends. That happens in settle(), at the end of every call, and
+// never within the handling of a completion.
+//
+//   machine.cpp          life, progress, cancelling
+//   machine_links.cpp    links, and how they end
+//   machine_message.cpp  small messages, receive buffers, the window
+//   machine_bulk.cpp     what is written by RMA
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "port.hpp"
+#include "random.hpp"
+#include "token_index.hpp"
+
+namespace coop::net::fabric
+{
+
+struct options {
+	std::size_t eager = 0;       ///< bytes of the largest message without an offer
+	unsigned receives = 0;       ///< buffers posted
+	unsigned window = 0;         ///< messages of a peer
+	std::size_t max_message = 0; ///< bytes
+	unsigned max_links = 0;
+};
+
+class machine final : public spi::transport_machine, private port::events
+{
+public:
+	machine(spi::sink &, const provider &, const options &);
+	~machine() override;
+
+	int start(const address &own) override;
+	void stop() override;
+	int submit(spi::token, const spi::transfer &) override;
+	void cancel(spi::token) override;
+	int describe(spi::token, std::span<std::byte>) override { return 0; }
+	void receivable() override;
+	int peer_open(spi::peer_number, const address &) override;
+	void peer_close(spi::peer_number) override;
+	unsigned progress(unsigned budget) override;
+	bool arm() override;
+	int fd() const override { return port_->fd(); }
+	time_point deadline() const override;
+	void expire(time_point now) override;
+
+private:
+	struct peer {
+		net::address address;
+		fabric::link *link = nullptr; ///< to send on
+	};
+	/// A message of a peer that nobody has a buffer for.
+	struct parked {
+		fabric::link *link;
+		std::uint32_t work; ///< an offer; 0: the bytes are here
+		std::size_t length;
+		std::unique_ptr<std::byte[]> data;
+	};
+
+	// machine.cpp
+	work *make_work(link &, spi::token);
+	work *find_work(std::uint32_t id, const link &);
+	void detach(work &);
+	void release(work &);
+	void finish(work &, int status);
+	void be_patient(work &);
+	unsigned drain(unsigned budget);
+	void complete(const fi_cq_data_entry &);
+	void complete_error();
+	void completed(posted &, int status);
+	void settle();
+	void finish_stop();
+
+	// machine_links.cpp
+	link *admit(const hello &) override;
+	hello greeting(const link &) const override;
+	bool accept(link &, const hello &) override;
+	void linked(link &) override;
+	void unlinked(link &, int status) override;
+	time_point now() override { return sink_.now(); }
+	link *make_link(const net::address &);
+	link *link_to(spi::peer_number, int &status);
+	link *link_of(std::uint64_t word);
+	void bury(link &);
+	void flush(link &);
+	int post(link &, posted &);
+	void backlog(link &);
+	void send(link &, const control &);
+	void on_control(link &, const control &);
+	void violation(link &l) { unlinked(l, -EPROTO); }
+
+	// machine_message.cpp
+	int start_receiving();
+	int post_receive(bounce &);
+	void arrived(bounce &, std::size_t length, std::uint64_t word);
+	void take(link &, const std::byte *, std::size_t length);
+	void consumed(link &);
+	int send_message(spi::token, const spi::transfer &);
+	int post_message(work &);
+	int post_copy(link &, bounce &);
+	bounce *make_copy(std::size_t length);
+	void free_copy(bounce &);
+
+	// machine_bulk.cpp
+	int begin_bulk(spi::token, const spi::transfer &);
+	void begin(work &);
+	void on_offer(link &, const control &);
+	void on_put(link &, const control &);
+	void on_get(link &, const control &);
+	void on_grant(link &, const control &);
+	void on_landed(link &, std::uint32_t id, std::uint64_t length);
+	void on_done(link &, const control &);
+	void on_cancel(link &, const control &);
+	int passive(link &, const control &, queue_type, const spi::transfer *&);
+	void refuse(link &, std::uint32_t peer_id, int status);
+	void grant(work &);
+	int expose(work &, control &);
+	bool take_regions(work &, const control &);
+	int write_on(work &);
+	void write_or_queue(work &);
+	void wrote(work &);
+	void drop_landing(work &);
+
+	spi::sink &sink_;
+	const provider &provider_;
+	const options options_;
+	const std::size_t inject_, pieces_, buffer_size_;
+	const bool wide_, ordered_;
+	random_source random_;
+	net::address own_;
+
+	// Closed last, so everything libfabric may point to is above it... and it is below what
+	// it uses: see ~machine().
+	std::unique_ptr<std::byte[]> receive_memory_;
+	handle<fid_mr> receive_region_;
+	std::deque<bounce> receives_;
+	std::vector<bounce *> unposted_;
+	std::deque<bounce> copies_;
+	std::vector<bounce *> free_copies_;
+	std::deque<work> works_; ///< by the slot in the id, less one
+	std::vector<work *> free_works_;
+	token_index index_;
+	std::vector<std::unique_ptr<link>> links_;
+	std::vector<std::uint32_t> free_links_;
+	std::vector<peer> peers_;
+	std::deque<parked> parked_;
+	std::vector<std::pair<time_point, std::uint32_t>> patience_;
+	std::vector<link *> backlog_, dying_;
+	unsigned to_poll_ = 0; ///< calls of progress() until the port is polled
+	unsigned live_links_ = 0;
+	bool settling_ = false, stopping_ = false, over_ = false;
+	time_point stop_by_ = never;
+	time_point tick_ = never;  ///< when to poll a provider that does not wake us
+	unsigned out_ = 0;         ///< completions of sends and writes to come
+	std::uint64_t strays_ = 0; ///< words of nobody, messages that fitted nowhere
+	std::unique_ptr<port> port_;
+};
+
+} // namespace coop::net::fabric

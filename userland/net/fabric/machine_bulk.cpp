@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT
+// machine_bulk.cpp - large messages and bulk data: asked for, granted, written.
+#include <algorithm>
+#include <cerrno>
+
+#include "machine.hpp"
+
+namespace coop::net::fabric
+{
+
+int machine::begin_bulk(spi::token t, const spi::transfer &x)
+{
+	int status = 0;
+	link *l = link_to(x.peer, status);
+	if (!l)
+		return status;
+	work *w = make_work(*l, t);
+	if (!w)
+		return -ENOBUFS;
+	w->active = true;
+	w->writer = x.queue == queue_type::active_bulk_send;
+	w->queue = x.queue;
+	w->memory = x.memory;
+	w->length = x.length;
+	w->remote = x.remote;
+	w->remote_incarnation = x.remote_incarnation;
+	if (l->ready())
+		begin(*w);
+	else
+		l->bulk.push_back(w->id);
+	return 0;
+}
+
+// Says what is wanted.
+void machine::begin(work &w)
+{
+	control c;
+	c.id = w.id;
+	c.length = w.length;
+	c.token = w.remote;
+	c.incarnation = w.remote_incarnation;
+	if (w.writer) {
+		c.verb = w.message ? control::verb::offer : control::verb::put;
+		w.stage = work::stage::offered;
+	} else {
+		c.verb = control::verb::get;
+		w.stage = work::stage::landing;
+		if (int r = expose(w, c))
+			return finish(w, r);
+	}
+	send(*w.link, c);
+}
+
+// Keys for the memory in which the data is to land, good for this once.
+int machine::expose(work &w, control &c)
+{
+	spi::cursor at(w.memory, w.offset);
+	c.count = 0;
+	for (std::size_t left = w.length; left;) {
+		const auto piece = at.next(left);
+		if (piece.empty() || c.count == control::regions_most)
+			return -EFBIG;
+		fid_mr *mr = nullptr;
+		const std::uint64_t key = random_.next();
+		if (int r = fi_mr_reg(&port_->domain(), piece.data(), piece.size(), FI_REMOTE_WRITE,
+				      0, key, 0, &mr, nullptr)) {
+			w.keys.clear();
+			return r;
+		}
+		w.keys.emplace_back(mr);
+		c.regions[c.count++] = {provider_.virtual_addresses()
+						? reinterpret_cast<std::uintptr_t>(piece.data())
+						: 0,
+					piece.size(), provider_.own_keys() ? fi_mr_key(mr) : key};
+		left -= piece.size();
+	}
+	return 0;
+}
+
+bool machine::take_regions(work &w, const control &c)
+{
+	std::size_t room = 0;
+	for (std::size_t n = 0; n < c.count; n++)
+		room += std::min<std::size_t>(c.regions[n].length, w.length);
+	if (room < w.length)
+		return false;
+	w.regions.assign(c.regions.begin(),
+			 c.regions.begin() + static_cast<std::ptrdiff_t>(c.count));
+	return true;
+}
+
+void machine::refuse(link &l, std::uint32_t peer_id, int status)
+{
+	control c;
+	c.verb = control::verb::done;
+	c.peer = peer_id;
+	c.status = status;
+	send(l, c);
+}
+
+// The operation that a peer means. @return 0 or what is wrong with it.
+int machine::passive(link &l, const control &c, queue_type q, const spi::transfer *&x)
+{
+	x = c.incarnation == sink_.incarnation() ? sink_.find(c.token) : nullptr;
+	if (!x || index_.find(c.token))
+		return -ENOENT;
+	if (x->queue != q || (x->peer != spi::no_peer && x->peer != l.peer))
+		return -EPERM;
+	if (c.length == 0)
+		return -EINVAL;
+	return c.length > x->length ? -EFBIG : 0;
+}
+
+void machine::on_offer(link &l, const control &c)
+{
+	if (++l.taken > options_.window || c.length > options_.max_message || c.length == 0)
+		return violation(l);
+	work *w = make_work(l, 0);
+	if (!w) {
+		refuse(l, c.id, -ENOBUFS);
+		return consumed(l);
+	}
+	w->message = true;
+	w->stage = work::stage::starved;
+	w->peer_id = c.id;
+	w->length = c.length;
+	const int r = parked_.empty() ? sink_.place(c.length, w->land) : -ENOBUFS;
+	if (r == 0)
+		return grant(*w);
+	if (r == -ENOBUFS) {
+		parked_.push_back({&l, w->id, w->length, nullptr});
+		return;
+	}
+	release(*w);
+	refuse(l, c.id, r);
+	consumed(l);
+}
+
+// A place for the message has been found.
+void machine::grant(work &w)
+{
+	link &l = *w.link;
+	control c;
+	c.verb = control::verb::grant;
+	c.id = w.id;
+	c.peer = w.peer_id;
+	if (w.message) {
+		w.memory = w.land.memory;
+		w.offset = w.land.offset;
+	}
+	w.stage = work::stage::landing;
+	if (int r = expose(w, c)) {
+		refuse(l, w.peer_id, r);
+		if (w.message)
+			return drop_landing(w);
+		return finish(w, r);
+	}
+	send(l, c);
+}
+
+void machine::drop_landing(work &w)
+{
+	link &l = *w.link;
+	const spi::landing to = w.land;
+	release(w);
+	sink_.abandon(to);
+	consumed(l);
+}
+
+void machine::on_put(link &l, const control &c)
+{
+	const spi::transfer *x = nullptr;
+	int r = passive(l, c, queue_type::passive_bulk_recv, x);
+	work *w = r ? nullptr : make_work(l, c.token);
+	if (!w)
+		return refuse(l, c.id, r ? r : -ENOBUFS);
+	w->queue = x->queue;
+	w->peer_id = c.id;
+	w->memory = x->memory;
+	w->length = c.length;
+	grant(*w);
+}
+
+void machine::on_get(link &l, const control &c)
+{
+	const spi::transfer *x = nullptr;
+	int r = passive(l, c, queue_type::passive_bulk_send, x);
+	work *w = r ? nullptr : make_work(l, c.token);
+	if (!w)
+		return refuse(l, c.id, r ? r : -ENOBUFS);
+	w->writer = true;
+	w->queue = x->queue;
+	w->peer_id = c.id;
+	w->memory = x->memory;
+	w->length = c.length;
+	w->stage = work::stage::writing;
+	if (!take_regions(*w, c)) {
+		// Nobody has used the descriptor yet.
+		release(*w);
+		return violation(l);
+	}
+	write_or_queue(*w);
+}
+
+void machine::on_grant(link &l, const control &c)
+{
+	work *w = find_work(c.peer, l);
+	if (!w || w->stage != work::stage::offered)
+		return; // it has been cancelled, and the peer told
+	w->peer_id = c.id;
+	if (!take_regions(*w, c))
+		return violation(l);
+	w->stage = work::stage::writing;
+	write_or_queue(*w);
+}
+
+void machine::write_or_queue(work &w)
+{
+	link &l = *w.link;
+	const int r = l.urgent.empty() ? write_on(w) : -EAGAIN;
+	if (r == -EAGAIN) {
+		l.urgent.push_back(&w);
+		backlog(l);
+	} else if (r) {
+		unlinked(l, -ECONNRESET);
+	}
+}
+
+// Hands to the provider what it takes. Each write goes to one region of the peer, out of as
+// many pieces here as fit. @return 0: all; -EAGAIN; or the link is broken.
+int machine::write_on(work &w)
+{
+	link &l = *w.link;
+	spi::cursor from(w.memory, w.offset + w.written);
+	while (w.written < w.length) {
+		const region &to = w.regions[w.region_at];
+		if (w.region_into == to.length) {
+			w.region_at++;
+			w.region_into = 0;
+			continue;
+		}
+		const std::size_t most =
+			std::min<std::size_t>(to.length - w.region_into, w.length - w.written);
+		iovec pieces[16];
+		void *descs[16] = {};
+		std::size_t count = 0, bytes = 0;
+		spi::cursor ahead = from;
+		while (bytes < most && count < pieces_) {
+			const auto piece = ahead.next(most - bytes);
+			if (piece.empty())
+				return -EIO;
+			pieces[count++] = {piece.data(), piece.size()};
+			bytes += piece.size();
+		}
+		const bool last = ordered_ && w.written + bytes == w.length;
+		const fi_rma_iov remote{to.address + w.region_into, bytes, to.key};
+		fi_msg_rma m{};
+		m.msg_iov = pieces;
+		m.desc = descs;
+		m.iov_count = count;
+		m.addr = l.dest;
+		m.rma_iov = &remote;
+		m.rma_iov_count = 1;
+		m.context = static_cast<posted *>(&w);
+		m.data = last ? word::landed(l.base, w.peer_id) : 0;
+		const ssize_t r =
+			fi_writemsg(l.ep, &m, FI_COMPLETION | (last ? FI_REMOTE_CQ_DATA : 0));
+		if (r == -FI_EAGAIN)
+			return -EAGAIN;
+		if (r)
+			return static_cast<int>(r);
+		w.out++;
+		out_++;
+		w.written += bytes;
+		w.region_into += bytes;
+		from = ahead;
+	}
+	port_->sent(l);
+	return 0;
+}
+
+// The provider is done with the memory here.
+void machine::wrote(work &w)
+{
+	if (!ordered_) {
+		control c;
+		c.verb = control::verb::landed;
+		c.peer = w.peer_id;
+		c.length = w.length;
+		send(*w.link, c);
+	}
+	if (w.message || w.done)
+		finish(w, 0);
+	else if (w.cancelled)
+		finish(w, -ECANCELED);
+	else
+		w.stage = work::stage::written;
+}
+
+void machine::on_landed(link &l, std::uint32_t id, std::uint64_t)
+{
+	work *w = find_work(id, l);
+	if (!w || w->writer || w->stage != work::stage::landing) {
+		strays_++;
+		return;
+	}
+	if (w->message) {
+		const spi::landing to = w->land;
+		release(*w);
+		sink_.received(to, l.peer);
+		return consumed(l);
+	}
+	control c;
+	c.verb = control::verb::done;
+	c.peer = w->peer_id;
+	c.token = w->remote;
+	finish(*w, 0);
+	send(l, c);
+}
+
+void machine::on_done(link &l, const control &c)
+{
+	work *w = c.peer ? find_work(c.peer, l) : index_.find(c.token);
+	if (!w || w->link != &l)
+		return;
+	switch (w->stage) {
+	case work::stage::written:
+		return finish(*w, c.status);
+	case work::stage::writing:
+		// The last completion is still to be read.
+		if (w->written == w->length)
+			w->done = true;
+		return;
+	case work::stage::offered:
+		if (c.status)
+			finish(*w, c.status);
+		return;
+	case work::stage::landing:
+		if (!c.status)
+			return;
+		if (w->message)
+			return drop_landing(*w);
+		return finish(*w, w->cancelled ? -ECANCELED : c.status);
+	default:
+		return;
+	}
+}
+
+void machine::on_cancel(link &l, const control &c)
+{
+	work *w = c.peer ? find_work(c.peer, l) : nullptr;
+	if (!w && c.token) {
+		w = index_.find(c.token);
+		if (w && (w->link != &l || w->peer_id != c.id))
+			w = nullptr;
+	}
+	if (!w)
+		for (w = l.works; w && (w->writer || w->peer_id != c.id || w->active);)
+			w = w->after;
+	if (w && w->writer)
+		return; // it is being written; landed follows
+	if (!w)
+		return refuse(l, c.id, -ECANCELED);
+	// An offer or put is withdrawn. Nothing was written: a grant that it crossed on the way
+	// is not used.
+	if (w->stage == work::stage::starved) {
+		release(*w);
+		consumed(l);
+	} else if (w->stage == work::stage::landing && w->message) {
+		drop_landing(*w);
+	} else if (w->stage == work::stage::landing && !w->active) {
+		if (w->cancelled)
+			finish(*w, -ECANCELED);
+		else
+			release(*w);
+	}
+}
+
+} // namespace coop::net::fabric

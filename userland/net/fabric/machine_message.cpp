@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT
+// machine_message.cpp - small messages, and the window that bounds them.
+#include <cerrno>
+#include <cstring>
+
+#include "machine.hpp"
+
+namespace coop::net::fabric
+{
+
+namespace
+{
+
+// Beside the size, so that the buffers' beginnings do not share a few lines of the cache.
+constexpr std::size_t stagger = 192;
+
+int posted_well(ssize_t r)
+{
+	return r == -FI_EAGAIN ? -EAGAIN : static_cast<int>(r);
+}
+
+} // namespace
+
+int machine::start_receiving()
+{
+	const std::size_t stride = (buffer_size_ + 63) / 64 * 64 + stagger;
+	// Not cleared: pages that no message touches cost nothing.
+	receive_memory_.reset(new std::byte[stride * options_.receives]);
+	void *desc = nullptr;
+	if (provider_.local_keys()) {
+		fid_mr *mr = nullptr;
+		if (int r = fi_mr_reg(&port_->domain(), receive_memory_.get(),
+				      stride * options_.receives, FI_RECV, 0, random_.next(), 0,
+				      &mr, nullptr))
+			return r;
+		receive_region_.reset(mr);
+		desc = fi_mr_desc(mr);
+	}
+	for (unsigned n = 0; n < options_.receives; n++) {
+		bounce &b = receives_.emplace_back(role::receive);
+		b.data = receive_memory_.get() + n * stride;
+		b.length = buffer_size_;
+		b.desc = desc;
+		if (int r = post_receive(b))
+			return r;
+	}
+	return 0;
+}
+
+int machine::post_receive(bounce &b)
+{
+	return posted_well(fi_recv(&port_->receiver(), b.data, b.length, b.desc, FI_ADDR_UNSPEC,
+				   static_cast<posted *>(&b)));
+}
+
+void machine::arrived(bounce &b, std::size_t length, std::uint64_t w)
+{
+	link *l = link_of(w);
+	if (!l || l->state == link::state::dying || length > b.length) {
+		strays_++;
+	} else {
+		if (const unsigned n = word::credits(w)) {
+			l->credit += n;
+			if (l->credit > l->credit_most)
+				violation(*l);
+			else if (!l->messages.empty())
+				flush(*l);
+		}
+		if (word::kind(w) == static_cast<unsigned>(kind::message)) {
+			take(*l, b.data, length);
+		} else {
+			control c;
+			if (word::kind(w) == static_cast<unsigned>(kind::control) &&
+			    decode({b.data, length}, c))
+				on_control(*l, c);
+			else
+				violation(*l);
+		}
+	}
+	if (post_receive(b))
+		unposted_.push_back(&b);
+}
+
+// A small message.
+void machine::take(link &l, const std::byte *data, std::size_t length)
+{
+	if (++l.taken > options_.window || length > options_.eager)
+		return violation(l);
+	if (parked_.empty()) {
+		spi::landing to;
+		const int r = sink_.place(length, to);
+		if (r == 0) {
+			spi::scatter(to.memory, to.offset, data, length);
+			sink_.received(to, l.peer);
+			return consumed(l);
+		}
+		if (r != -ENOBUFS) {
+			strays_++;
+			return consumed(l);
+		}
+	}
+	parked_.push_back({&l, 0, length, std::make_unique<std::byte[]>(length)});
+	std::memcpy(parked_.back().data.get(), data, length);
+}
+
+// Room for another message of this peer. It learns that from the next word sent to it, or
+// soon enough to go on without a pause.
+void machine::consumed(link &l)
+{
+	l.taken--;
+	if (++l.owed >= options_.window / 2) {
+		control c;
+		c.verb = control::verb::credit;
+		send(l, c);
+	}
+}
+
+void machine::receivable()
+{
+	while (!parked_.empty()) {
+		parked &p = parked_.front();
+		work *w = p.work ? find_work(p.work, *p.link) : nullptr;
+		if (p.work && !w) {
+			parked_.pop_front(); // cancelled by its sender
+			continue;
+		}
+		spi::landing to;
+		const int r = sink_.place(p.length, to);
+		if (r == -ENOBUFS)
+			break;
+		link &l = *p.link;
+		if (w && r == 0) {
+			w->land = to;
+			grant(*w);
+		} else if (w) {
+			refuse(l, w->peer_id, r);
+			release(*w);
+			consumed(l);
+		} else {
+			if (r == 0) {
+				spi::scatter(to.memory, to.offset, p.data.get(), p.length);
+				sink_.received(to, l.peer);
+			} else {
+				strays_++;
+			}
+			consumed(l);
+		}
+		parked_.pop_front();
+	}
+	settle();
+}
+
+int machine::send_message(spi::token t, const spi::transfer &x)
+{
+	int status = 0;
+	link *l = link_to(x.peer, status);
+	if (!l)
+		return status;
+	// The path of most messages: one call of libfabric, and it is over.
+	if (x.length <= inject_ && x.length <= l->eager && l->ready() && l->credit && l->idle() &&
+	    x.length <= x.memory.segments[0].length) {
+		const std::uint64_t w = l->stamp(kind::message);
+		const ssize_t r =
+			fi_injectdata(l->ep, x.memory.segments[0].base, x.length, w, l->dest);
+		if (r == 0) {
+			l->stamped(w);
+			l->credit--;
+			port_->sent(*l);
+			sink_.completed(t, 0, x.length);
+			return 0;
+		}
+		if (r != -FI_EAGAIN)
+			unlinked(*l, -ECONNRESET);
+	}
+	work *w = make_work(*l, t);
+	if (!w)
+		return -ENOBUFS;
+	w->writer = w->message = w->active = true;
+	w->queue = x.queue;
+	w->memory = x.memory;
+	w->length = x.length;
+	l->messages.push_back(w->id);
+	if (l->ready() && l->messages.size() == 1)
+		flush(*l);
+	return 0;
+}
+
+// There is credit. @return -EAGAIN: later; another error: the link is broken.
+int machine::post_message(work &w)
+{
+	link &l = *w.link;
+	if (w.length > l.eager) {
+		l.credit--;
+		begin(w);
+		return 0;
+	}
+	const std::uint64_t data = l.stamp(kind::message);
+	ssize_t r;
+	bool over = true;
+	iovec pieces[16];
+	void *descs[16] = {};
+	std::size_t count = 0, bytes = 0;
+	spi::cursor c(w.memory);
+	while (bytes < w.length && count < pieces_) {
+		const auto piece = c.next(w.length - bytes);
+		pieces[count++] = {piece.data(), piece.size()};
+		bytes += piece.size();
+	}
+	if (w.length <= inject_ && count <= 1) {
+		const void *from = count ? pieces[0].iov_base : w.memory.segments[0].base;
+		r = fi_injectdata(l.ep, from, w.length, data, l.dest);
+	} else if (w.length <= inject_ || bytes < w.length || provider_.local_keys()) {
+		bounce *b = make_copy(w.length);
+		if (!b)
+			return -EAGAIN;
+		spi::gather(w.memory, 0, b->data, w.length);
+		b->what = kind::message;
+		const int s = post_copy(l, *b);
+		if (s)
+			free_copy(*b);
+		else
+			l.credit--, finish(w, 0);
+		return s;
+	} else {
+		fi_msg m{pieces, descs, count, l.dest, static_cast<posted *>(&w), data};
+		r = fi_sendmsg(l.ep, &m, FI_COMPLETION | FI_REMOTE_CQ_DATA);
+		over = false;
+	}
+	if (r)
+		return posted_well(r);
+	l.stamped(data);
+	l.credit--;
+	port_->sent(l);
+	if (over) {
+		finish(w, 0);
+	} else {
+		w.out = 1;
+		out_++;
+		w.stage = work::stage::sending;
+	}
+	return 0;
+}
+
+int machine::post_copy(link &l, bounce &b)
+{
+	const std::uint64_t data = l.stamp(b.what);
+	ssize_t r;
+	if (b.length <= inject_) {
+		r = fi_injectdata(l.ep, b.data, b.length, data, l.dest);
+	} else {
+		const iovec piece{b.data, b.length};
+		fi_msg m{&piece, &b.desc, 1, l.dest, static_cast<posted *>(&b), data};
+		r = fi_sendmsg(l.ep, &m, FI_COMPLETION | FI_REMOTE_CQ_DATA);
+	}
+	if (r)
+		return posted_well(r);
+	l.stamped(data);
+	if (b.length <= inject_)
+		free_copy(b);
+	else
+		out_++;
+	port_->sent(l);
+	return 0;
+}
+
+bounce *machine::make_copy(std::size_t length)
+{
+	if (free_copies_.empty()) {
+		bounce &b = copies_.emplace_back(role::copy);
+		b.own.reset(new std::byte[buffer_size_]);
+		b.data = b.own.get();
+		if (provider_.local_keys()) {
+			fid_mr *mr = nullptr;
+			if (fi_mr_reg(&port_->domain(), b.data, buffer_size_, FI_SEND, 0,
+				      random_.next(), 0, &mr, nullptr)) {
+				copies_.pop_back();
+				return nullptr;
+			}
+			b.region.reset(mr);
+			b.desc = fi_mr_desc(mr);
+		}
+		free_copies_.push_back(&b);
+	}
+	bounce *b = free_copies_.back();
+	free_copies_.pop_back();
+	b->length = length;
+	return b;
+}
+
+void machine::free_copy(bounce &b)
+{
+	free_copies_.push_back(&b);
+}
+
+} // namespace coop::net::fabric

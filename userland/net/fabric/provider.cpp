@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// provider.cpp - see provider.hpp.
+#include "provider.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <system_error>
+
+#include "ports.hpp"
+
+namespace coop::net::fabric
+{
+
+namespace
+{
+
+constexpr std::uint32_t api = FI_VERSION(1, 17);
+constexpr std::size_t pieces_most = 8;
+
+info_ptr hints(const std::string &name, fi_ep_type type)
+{
+	info_ptr h(fi_allocinfo());
+	if (!h)
+		throw std::bad_alloc();
+	h->caps = FI_MSG | FI_RMA;
+	h->mode = FI_CONTEXT | FI_CONTEXT2;
+	h->ep_attr->type = type;
+	h->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+	// The lock of a transfer machine guards its domain; regions of buffers, which a
+	// provider with local keys needs, are opened and closed by anybody.
+	h->domain_attr->threading = FI_THREAD_SAFE;
+	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
+	h->fabric_attr->prov_name = ::strdup(name.c_str());
+	return h;
+}
+
+info_ptr ask(const char *node, const char *service, std::uint64_t flags, const fi_info &hints)
+{
+	fi_info *list = nullptr;
+	if (fi_getinfo(api, node, service, flags, &hints, &list))
+		return nullptr;
+	return info_ptr(list);
+}
+
+bool usable(const fi_info &i)
+{
+	return i.domain_attr->cq_data_size >= 4 &&
+	       (i.ep_attr->type != FI_EP_MSG || i.domain_attr->max_ep_srx_ctx != 0);
+}
+
+} // namespace
+
+provider::provider(const std::string &names)
+{
+	for (std::size_t at = 0; at <= names.size();) {
+		const std::size_t end = std::min(names.find(',', at), names.size());
+		name_ = names.substr(at, end - at);
+		at = end + 1;
+		if (name_.empty())
+			continue;
+		for (fi_ep_type type : {FI_EP_MSG, FI_EP_RDM}) {
+			info_ = ask(nullptr, nullptr, 0, *hints(name_, type));
+			// Reliable datagrams are spoken between processes of one host only.
+			if (info_ && usable(*info_) &&
+			    (type == FI_EP_MSG || info_->addr_format == FI_ADDR_STR))
+				return;
+		}
+	}
+	const char *only = std::getenv("FI_PROVIDER");
+	throw std::system_error(
+		ENODEV, std::generic_category(),
+		"libfabric has none of the providers " + names +
+			(only ? std::string(" (FI_PROVIDER is ") + only + ")" : "") +
+			"; fi_info -l lists those there are");
+}
+
+bool provider::ordered_writes() const
+{
+	return info_->tx_attr->msg_order & FI_ORDER_WAW && info_->caps & FI_RMA_EVENT;
+}
+
+std::size_t provider::pieces() const
+{
+	return std::min({info_->tx_attr->iov_limit, pieces_most});
+}
+
+info_ptr provider::at(const address &own, std::uint16_t port) const
+{
+	const std::string service = std::to_string(port);
+	info_ptr h = hints(name_, FI_EP_MSG);
+	return ask(ip_text(own).c_str(), service.c_str(), FI_SOURCE | FI_NUMERICHOST, *h);
+}
+
+} // namespace coop::net::fabric

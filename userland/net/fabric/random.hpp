@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// random.hpp - numbers that nobody else can guess: cookies of links, keys of memory.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <sys/random.h>
+
+namespace coop::net::fabric
+{
+
+/// Random numbers of the kernel, fetched many at a time. One owner.
+class random_source
+{
+public:
+	std::uint64_t next()
+	{
+		if (at_ == numbers_.size()) {
+			// Up to 256 bytes come whole and without interruption.
+			while (::getrandom(numbers_.data(), sizeof(numbers_), 0) !=
+			       static_cast<ssize_t>(sizeof(numbers_)))
+				continue;
+			at_ = 0;
+		}
+		return numbers_[at_++];
+	}
+
+private:
+	std::array<std::uint64_t, 32> numbers_;
+	std::size_t at_ = 32;
+};
+
+} // namespace coop::net::fabric

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// transport.cpp - the transport `fabric`: libfabric, over whichever provider there is.
+#include <cerrno>
+
+#include "machine.hpp"
+
+namespace coop::net
+{
+
+namespace fabric
+{
+
+namespace
+{
+
+constexpr spi::parameter keys[] = {
+	{"provider", "verbs,tcp,shm", "libfabric providers, the first there is is taken"},
+	{"eager", "0", "largest message that is sent unasked (bytes; 0: what suits the provider)"},
+	{"receives", "64", "receive buffers of a transfer machine, each as large (number)"},
+	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
+	{"max_message", "1m", "largest message (bytes)"},
+	{"max_links", "16384", "connections of a transfer machine (number)"},
+};
+
+// shm takes this much without the receiver's help; over tcp, copying it costs about as
+// much as asking where to put it.
+constexpr std::size_t eager_datagram = 4096, eager_connected = 16384;
+
+class domain final : public spi::transport_domain
+{
+public:
+	explicit domain(const spi::parameter_values &v) : provider_(v.text("provider"))
+	{
+		constexpr std::size_t gib = std::size_t(1) << 30;
+		options_.eager = v.number("eager", 0, 1u << 20);
+		if (options_.eager == 0)
+			options_.eager = provider_.connected() ? eager_connected : eager_datagram;
+		if (options_.eager < 64)
+			v.refuse("eager", "must be 0 or at least 64");
+		options_.receives = static_cast<unsigned>(v.number("receives", 4, 4096));
+		options_.window = static_cast<unsigned>(v.number("window", 2, word::credits_most));
+		options_.max_message = v.number("max_message", 64, gib);
+		options_.max_links = static_cast<unsigned>(v.number("max_links", 1, word::links));
+		limits_ = {options_.max_message, gib, gib, control::regions_most, 0, 1u << 15};
+		traits_ = {{false, true}, true, false, 0};
+	}
+	const domain_limits &limits() const override { return limits_; }
+	const spi::traits &traits() const override { return traits_; }
+	int check(const address &a) const override
+	{
+		if (!provider_.connected() && a.kind != address::form::lnet)
+			return -EINVAL;
+		return spi::is_own_ip(a.ip) ? 0 : -ENOENT;
+	}
+	int register_memory(std::span<const segment>, void **r) override
+	{
+		*r = nullptr;
+		return 0;
+	}
+	void deregister_memory(void *) override {}
+	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override
+	{
+		return std::make_unique<machine>(s, provider_, options_);
+	}
+
+private:
+	const provider provider_;
+	options options_;
+	domain_limits limits_{};
+	spi::traits traits_{};
+};
+
+class transport final : public spi::transport
+{
+public:
+	const char *name() const override { return "fabric"; }
+	std::span<const spi::parameter> parameters() const override { return keys; }
+	std::unique_ptr<spi::transport_domain> open(const spi::parameter_values &v) const override
+	{
+		return std::make_unique<domain>(v);
+	}
+};
+
+constexpr transport the;
+
+} // namespace
+
+} // namespace fabric
+
+const spi::transport &spi::fabric_transport = fabric::the;
+
+} // namespace coop::net
