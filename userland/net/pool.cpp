@@ -193,10 +193,10 @@ void pool_state::tell_below()
 
 void pool_state::tell_not_empty()
 {
-	if (waiting.load() != 0)
-		domain->provision();
 	if (options_.handler)
 		options_.handler->not_empty(*handle);
+	if (waiting.load() != 0)
+		domain->provision();
 }
 
 buffer_state *pool_state::state_of(net::buffer &b)

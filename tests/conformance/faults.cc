@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT
+// faults.cc - wires that lose, peers that die, crowds, enemies, and all of it for long.
+//
+// Conformance tests of the group Faults. A transport without a wire of its own, or without
+// other processes, cannot be asked for some of them and says so in its target.
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+#include "helper.hpp"
+#include "world.hpp"
+
+namespace conformance
+{
+
+namespace
+{
+
+class fault : public suite
+{
+protected:
+	// Messages of all sizes and bulk both ways between two machines, all of it intact.
+	void traffic(node &a, node &b, unsigned messages, std::size_t bulk)
+	{
+		const endpoint_ptr to = a.to(b);
+		const std::size_t most = std::min<std::size_t>(20000, a.of.limits().max_message);
+		std::mt19937 random(messages);
+		std::vector<piece *> in, out;
+		std::vector<std::size_t> lengths;
+		for (unsigned i = 0; i < messages; i++) {
+			lengths.push_back(1 + random() % (i % 8 ? 200 : most));
+			in.push_back(&w.memory(most, 1, &b.of));
+			out.push_back(&w.memory(lengths[i], 1, &a.of));
+			out[i]->fill(i);
+			ASSERT_EQ(b.receive(*in[i]), 0);
+		}
+		for (unsigned i = 0; i < messages; i++)
+			ASSERT_EQ(a.send(*out[i], lengths[i], to), 0);
+		ASSERT_TRUE(w.until([&] { return b.record.count() >= messages; }));
+		ASSERT_TRUE(w.until([&] { return a.record.count() >= messages; }));
+		const auto got = b.record.messages();
+		ASSERT_EQ(got.size(), messages);
+		// Messages to one machine from another are not reordered.
+		for (unsigned i = 0; i < messages; i++) {
+			ASSERT_EQ(got[i].length, lengths[i]) << i;
+			ASSERT_EQ(got[i].buffer, in[i]->buffer.get()) << i;
+			ASSERT_EQ(in[i]->copy(0, lengths[i]), patterned(i, lengths[i])) << i;
+			ASSERT_EQ(a.record.of(*out[i]->buffer)[0].status, 0) << i;
+		}
+		a.record.clear();
+		b.record.clear();
+		for (bool read : {true, false}) {
+			piece &there = w.memory(bulk, 3, &b.of), &here = w.memory(bulk, 2, &a.of);
+			(read ? there : here).fill(77);
+			ASSERT_EQ(b.passive(there, read ? queue_type::passive_bulk_send
+							: queue_type::passive_bulk_recv),
+				  0);
+			ASSERT_EQ(a.active(here,
+					   read ? queue_type::active_bulk_recv
+						: queue_type::active_bulk_send,
+					   there.buffer->descriptor()),
+				  0);
+			ASSERT_TRUE(w.ended(a, here));
+			ASSERT_TRUE(w.ended(b, there));
+			ASSERT_EQ(a.record.of(*here.buffer)[0].status, 0);
+			ASSERT_EQ(b.record.of(*there.buffer)[0].status, 0);
+			EXPECT_EQ((read ? here : there).copy(0, bulk), patterned(77, bulk));
+			a.record.clear();
+			b.record.clear();
+		}
+	}
+	// One echo by a helper. @return the status of the send, or 1 if no echo came.
+	int echo(node &n, const endpoint_ptr &to, unsigned seed)
+	{
+		piece &out = w.memory(64), &in = w.memory(65536);
+		out.fill(seed);
+		EXPECT_EQ(n.receive(in), 0);
+		EXPECT_EQ(n.send(out, 64, to, clock::now() + 10s), 0);
+		EXPECT_TRUE(w.ended(n, out));
+		const int status = n.record.of(*out.buffer)[0].status;
+		if (status) {
+			EXPECT_TRUE(n.tm.del(*in.buffer));
+			EXPECT_TRUE(w.ended(n, in));
+			return status;
+		}
+		if (!w.ended(n, in))
+			return 1;
+		EXPECT_EQ(in.copy(0, 64), patterned(seed, 64));
+		return 0;
+	}
+};
+class fault_once : public fault
+{
+};
+COOP_CONFORMANCE(fault, both);
+COOP_CONFORMANCE(fault_once, automatic);
+
+} // namespace
+
+TEST_P(fault, loss_1_10_30pct)
+{
+	if (!t.wire)
+		GTEST_SKIP() << t.label << " has no wire to lose packets";
+	for (std::uint32_t percent : {1, 10, 30}) {
+		domain &d = w.open(t.wire({percent * 10000, 0, 0, percent}));
+		node &a = w.up(&d), &b = w.up(&d);
+		traffic(a, b, scale(60, 1000), scale(100000, 4000000));
+		w.remove(a);
+		w.remove(b);
+	}
+}
+
+TEST_P(fault, reorder_dup)
+{
+	if (!t.wire)
+		GTEST_SKIP() << t.label << " has no wire to reorder packets";
+	domain &d = w.open(t.wire({0, 100000, 100000, 1}));
+	node &a = w.up(&d), &b = w.up(&d);
+	traffic(a, b, scale(100, 2000), scale(200000, 4000000));
+}
+
+TEST_P(fault, seq_wrap)
+{
+	if (t.near_wrap.empty())
+		GTEST_SKIP() << t.label << " has no sequence numbers";
+	domain &d = w.open(t.near_wrap);
+	node &a = w.up(&d), &b = w.up(&d);
+	traffic(a, b, scale(300, 10000), 1 << 20);
+}
+
+TEST_P(fault_once, peer_kill9)
+{
+	if (!w.home().traits().between_processes)
+		GTEST_SKIP() << t.label << " has no other processes";
+	const std::string where = w.next_address();
+	node &a = w.up();
+	endpoint_ptr to;
+	ASSERT_EQ(a.tm.make_endpoint(where, to), 0);
+	helper h(t, where);
+	ASSERT_EQ(echo(a, to, 1), 0);
+	node &rival = w.made();
+	EXPECT_EQ(rival.start(where), -EADDRINUSE) << "the address is in use on this host";
+	h.kill();
+	// Whatever is queued to the dead ends, and soon enough.
+	std::vector<piece *> out;
+	for (int i = 0; i < 10; i++) {
+		out.push_back(&w.memory(4096));
+		ASSERT_EQ(a.send(*out.back(), 1024, to, clock::now() + 20s), 0);
+	}
+	for (piece *p : out) {
+		ASSERT_TRUE(w.ended(a, *p));
+		if (w.home().traits().reports_remote_errors)
+			EXPECT_NE(a.record.of(*p->buffer)[0].status, 0);
+	}
+	// And a new one at its address is reached through the same end point.
+	helper next(t, where);
+	int r = 1;
+	for (int i = 0; r && i < 20; i++)
+		r = echo(a, to, 2);
+	EXPECT_EQ(r, 0);
+}
+
+TEST_P(fault_once, self_kill9_no_leak)
+{
+	if (!w.home().traits().between_processes)
+		GTEST_SKIP() << t.label << " has no other processes";
+	const std::string where = w.next_address();
+	node &a = w.up();
+	endpoint_ptr to;
+	ASSERT_EQ(a.tm.make_endpoint(where, to), 0);
+	const std::string before = t.leftovers ? t.leftovers() : "";
+	for (int i = 0; i < 3; i++) {
+		helper h(t, where); // throws if the address were still in use
+		int r = 1;
+		for (int n = 0; r && n < 20; n++)
+			r = echo(a, to, 1);
+		ASSERT_EQ(r, 0);
+		h.kill();
+	}
+	if (t.leftovers)
+		EXPECT_EQ(t.leftovers(), before);
+}
+
+TEST_P(fault, peer_restart_stale_packets)
+{
+	domain &d = t.wire ? w.open(t.wire({0, 200000, 200000, 3})) : w.home();
+	const std::string where = w.next_address();
+	node &a = w.up(&d);
+	endpoint_ptr to;
+	ASSERT_EQ(a.tm.make_endpoint(where, to), 0);
+	std::vector<std::byte> old;
+	for (unsigned round = 1; round <= 4; round++) {
+		node &b = w.made(&d);
+		ASSERT_TRUE(b.up(where));
+		piece &here = w.memory(512, 1, &d);
+		if (!old.empty()) {
+			ASSERT_EQ(a.active(here, queue_type::active_bulk_recv, old), 0);
+			ASSERT_TRUE(w.ended(a, here));
+			EXPECT_NE(a.record.of(*here.buffer)[0].status, 0);
+			EXPECT_TRUE(here.is(std::byte{0}, 0, 512));
+		}
+		piece &shown = w.memory(512, 1, &d);
+		shown.fill(round);
+		ASSERT_EQ(b.passive(shown, queue_type::passive_bulk_send), 0);
+		old.assign(shown.buffer->descriptor().begin(), shown.buffer->descriptor().end());
+		std::vector<piece *> in;
+		for (int i = 0; i < 8; i++) {
+			in.push_back(&w.memory(64, 1, &d));
+			ASSERT_EQ(b.receive(*in.back()), 0);
+		}
+		// What is sent while nobody is told of the restart may be lost with the old
+		// machine, but soon one arrives, of this round.
+		for (unsigned tries = 0; b.record.messages().empty(); tries++) {
+			ASSERT_LT(tries, 100u);
+			piece &out = w.memory(64, 1, &d);
+			out.fill(round);
+			ASSERT_EQ(a.send(out, 64, to, clock::now() + 10s), 0);
+			ASSERT_TRUE(w.ended(a, out));
+			if (a.record.of(*out.buffer)[0].status == 0)
+				ASSERT_TRUE(w.until([&] { return !b.record.messages().empty(); }));
+		}
+		for (const happened &h : b.record.messages())
+			for (piece *p : in)
+				if (p->buffer.get() == h.buffer)
+					EXPECT_EQ(p->copy(0, 64), patterned(round, 64));
+		// Messages are left under way to the machine that goes.
+		for (int i = 0; i < 4; i++) {
+			piece &out = w.memory(64, 1, &d);
+			ASSERT_EQ(a.send(out, 64, to, clock::now() + 2s), 0);
+		}
+		w.remove(b);
+		ASSERT_TRUE(w.until([&] { return a.tm.queued(queue_type::msg_send) == 0; }));
+	}
+}
+
+TEST_P(fault, incast_16)
+{
+	constexpr unsigned senders = 16;
+	const unsigned each = scale(40, 2000);
+	node &sink = w.up();
+	const std::size_t most = std::min<std::size_t>(4096, w.home().limits().max_message);
+	piece &in = w.memory(std::size_t(senders) * each * most);
+	ASSERT_EQ(sink.receive(in, most, senders * each), 0);
+	struct source {
+		node *n;
+		endpoint_ptr to;
+		std::vector<piece *> out;
+	};
+	std::vector<source> all;
+	for (unsigned s = 0; s < senders; s++) {
+		node &n = w.up();
+		all.push_back({&n, n.to(sink), {}});
+		for (unsigned i = 0; i < each; i++) {
+			all[s].out.push_back(&w.memory(most));
+			all[s].out[i]->fill(s * each + i);
+		}
+	}
+	const auto length = [&](unsigned s, unsigned i) { return 1 + (s * 131 + i * 977) % most; };
+	for (unsigned i = 0; i < each; i++)
+		for (unsigned s = 0; s < senders; s++)
+			ASSERT_EQ(all[s].n->send(*all[s].out[i], length(s, i), all[s].to), 0);
+	ASSERT_TRUE(w.until([&] { return sink.record.count() >= senders * each; }));
+	std::vector<unsigned> next(senders);
+	for (const happened &h : sink.record.messages()) {
+		unsigned s = 0;
+		while (all[s].n->text() != h.sender->text())
+			s++;
+		const unsigned i = next[s]++;
+		ASSERT_EQ(h.length, length(s, i)) << "in order from each";
+		ASSERT_EQ(in.copy(h.offset, h.length), patterned(s * each + i, h.length));
+	}
+	for (source &s : all)
+		ASSERT_TRUE(w.until([&] { return s.n->record.count() == each; }));
+}
+
+TEST_P(fault, hostile_peer)
+{
+	if (!t.attack)
+		GTEST_SKIP() << t.label << " takes nothing from outside of the program";
+	node &a = w.up(), &b = w.up();
+	piece &shown = w.memory(4096), &taken = w.memory(4096);
+	shown.fill(1);
+	ASSERT_EQ(b.passive(shown, queue_type::passive_bulk_send), 0);
+	ASSERT_EQ(b.passive(taken, queue_type::passive_bulk_recv), 0);
+	const unsigned seeds = scale(20, 2000);
+	for (unsigned seed = 1; seed <= seeds; seed++) {
+		t.attack(b.tm.address(), seed);
+		t.attack(a.tm.address(), seed);
+	}
+	EXPECT_EQ(shown.copy(0, 4096), patterned(1, 4096));
+	EXPECT_TRUE(taken.is(std::byte{0}, 0, 4096));
+	EXPECT_TRUE(shown.buffer->queued());
+	EXPECT_TRUE(taken.buffer->queued());
+	EXPECT_EQ(a.tm.state(), tm_state::started);
+	EXPECT_EQ(b.tm.state(), tm_state::started);
+	traffic(a, b, 20, 10000);
+}
+
+TEST_P(fault, soak_mixed)
+{
+	constexpr unsigned nodes = 4, pieces = 24;
+	constexpr std::size_t size = 8192;
+	struct work {
+		piece *p;
+		std::size_t adds = 0;
+	};
+	std::vector<node *> n;
+	std::vector<std::vector<work>> all(nodes);
+	std::vector<std::vector<endpoint_ptr>> to(nodes);
+	for (unsigned i = 0; i < nodes; i++)
+		n.push_back(&w.up());
+	for (unsigned i = 0; i < nodes; i++) {
+		for (unsigned j = 0; j < nodes; j++)
+			to[i].push_back(n[i]->to(*n[j]));
+		for (unsigned j = 0; j < pieces; j++)
+			all[i].push_back({&w.memory(size, 1 + j % 3)});
+	}
+	std::mt19937 random(1);
+	std::vector<std::byte> offers[2]; // descriptors, good or stale, to read and to write
+	std::vector<std::size_t> total(nodes), seen(nodes);
+	const std::size_t most = std::min(size, w.home().limits().max_message);
+	const unsigned steps = scale(4000, 400000);
+	for (unsigned step = 0; step < steps; step++) {
+		const unsigned i = random() % nodes;
+		work &it = all[i][random() % pieces];
+		node &me = *n[i];
+		const time_point deadline =
+			random() % 4 ? never
+				     : clock::now() + std::chrono::milliseconds(random() % 20);
+		int r = 0;
+		switch (random() % 8) {
+		case 0:
+		case 1:
+			r = me.receive(*it.p, most, 1 + random() % 3, deadline);
+			break;
+		case 2:
+		case 3:
+			r = me.send(*it.p, random() % most, to[i][random() % nodes],
+				    deadline == never ? clock::now() + 5s : deadline);
+			break;
+		case 4: {
+			const bool write = random() % 2;
+			r = me.passive(*it.p,
+				       write ? queue_type::passive_bulk_recv
+					     : queue_type::passive_bulk_send,
+				       0, clock::now() + std::chrono::milliseconds(random() % 50));
+			if (r == 0) {
+				const auto d = it.p->buffer->descriptor();
+				offers[write].assign(d.begin(), d.end());
+			}
+			break;
+		}
+		case 5: {
+			const bool write = random() % 2;
+			r = me.active(
+				*it.p,
+				write ? queue_type::active_bulk_send : queue_type::active_bulk_recv,
+				offers[write], 0, deadline == never ? clock::now() + 5s : deadline);
+			break;
+		}
+		case 6:
+			(void)me.tm.del(*it.p->buffer);
+			continue;
+		case 7:
+			if (w.how.sync)
+				me.tm.deliver_all();
+			continue;
+		}
+		if (r == 0)
+			it.adds++;
+		else
+			ASSERT_TRUE(r == -EBUSY || r == -ETIME || r == -EINVAL || r == -ENOBUFS)
+				<< r;
+		if (step % 512 == 511) {
+			for (unsigned j = 0; j < nodes; j++) {
+				// Counted, so that a record does not grow for ever.
+				for (const happened &h : n[j]->record.all())
+					seen[j] += !h.queued;
+				n[j]->record.clear();
+			}
+		}
+	}
+	// An event can come between reading a record and clearing it; what counts in the end is
+	// that nothing is left queued and the statistics agree with what was added.
+	for (unsigned i = 0; i < nodes; i++) {
+		for (work &x : all[i]) {
+			(void)n[i]->tm.del(*x.p->buffer);
+			ASSERT_TRUE(w.until([&] { return !x.p->buffer->queued(); }));
+			total[i] += x.adds;
+		}
+		std::size_t adds = 0;
+		for (unsigned q = 0; q < queue_types; q++) {
+			adds += n[i]->tm.stats(queue_type(q)).adds;
+			EXPECT_EQ(n[i]->tm.queued(queue_type(q)), 0u);
+		}
+		EXPECT_EQ(adds, total[i]);
+	}
+}
+
+} // namespace conformance

@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: MIT
+// machines.cc - domains, and transfer machines from INITIALIZED to their end.
+//
+// Conformance tests dom_* and tm_*.
+#include <cerrno>
+#include <dirent.h>
+#include <sched.h>
+#include <sys/resource.h>
+
+#include "userland/net/claim.hpp"
+#include "world.hpp"
+
+namespace conformance
+{
+
+namespace
+{
+
+// Tests that are the same with either delivery.
+class machines_once : public suite
+{
+};
+class machines : public suite
+{
+};
+COOP_CONFORMANCE(machines_once, automatic);
+COOP_CONFORMANCE(machines, both);
+
+std::size_t open_descriptors()
+{
+	std::size_t n = 0;
+	DIR *d = ::opendir("/proc/self/fd");
+	while (::readdir(d))
+		n++;
+	::closedir(d);
+	return n;
+}
+
+int error_of(const domain_options &o)
+{
+	try {
+		domain d(o);
+		return 0;
+	} catch (const std::system_error &e) {
+		return e.code().value();
+	}
+}
+
+// Address numbers taken as other programs would, until they go.
+struct taken {
+	std::vector<core::claim> claims;
+	int take(const target &t, std::uint32_t id)
+	{
+		address a;
+		EXPECT_EQ(parse(t.any, a), 0);
+		a.id = id;
+		claims.emplace_back();
+		return claims.back().take(t.transport, a, !domain_traits(t));
+	}
+	static bool domain_traits(const target &t)
+	{
+		return domain({t.transport, t.options}).traits().between_processes;
+	}
+};
+
+} // namespace
+
+TEST_P(machines_once, dom_init_fini)
+{
+	w.open(); // what a library keeps for good is there after the first
+	const std::size_t before = open_descriptors();
+	for (int i = 0; i < 3; i++) {
+		domain d({t.transport, t.options});
+		EXPECT_EQ(d.transport(), t.transport);
+	}
+	EXPECT_EQ(open_descriptors(), before);
+	EXPECT_EQ(error_of({"no such transport"}), EPROTONOSUPPORT);
+	EXPECT_EQ(error_of({t.transport, {{"no such key", "1"}}}), EINVAL);
+	EXPECT_EQ(domain::parameters("no such transport"), "");
+}
+
+TEST_P(machines_once, dom_multi)
+{
+	domain &one = w.open(), &other = w.open();
+	node &a = w.up(&one), &b = w.up(&other);
+	piece &in = w.memory(64, 1, &other), &out = w.memory(64, 1, &one);
+	ASSERT_EQ(b.receive(in), 0);
+	ASSERT_EQ(a.send(out, 64, a.to(b)), 0);
+	EXPECT_TRUE(w.ended(b, in));
+	EXPECT_TRUE(w.ended(a, out));
+	// A buffer belongs to its domain.
+	EXPECT_EQ(a.receive(in), -EINVAL);
+}
+
+TEST_P(machines_once, dom_limits)
+{
+	const domain_limits &l = w.home().limits();
+	EXPECT_GE(l.max_message, 1024u);
+	EXPECT_GE(l.max_buffer, l.max_message);
+	EXPECT_GE(l.max_segment, 4096u);
+	EXPECT_GE(l.max_segments, 2u);
+	EXPECT_GE(l.max_queued, 64u);
+	EXPECT_GE(l.max_descriptor, 16u);
+	EXPECT_LE(l.max_descriptor, 1024u); // it travels in messages
+	piece many(w.home(), std::size_t(l.max_segments) * 16, l.max_segments);
+	EXPECT_EQ(many.buffer->segments().size(), l.max_segments);
+}
+
+TEST_P(machines, tm_fini_unstarted)
+{
+	node &n = w.made();
+	EXPECT_EQ(n.tm.state(), tm_state::initialized);
+	EXPECT_EQ(n.tm.fini(), 0);
+	EXPECT_EQ(n.tm.state(), tm_state::undefined);
+	EXPECT_EQ(n.start(w.next_address()), -EBADFD);
+}
+
+TEST_P(machines, tm_reinit)
+{
+	const std::string where = w.next_address();
+	for (int i = 0; i < 3; i++) {
+		node &n = w.made();
+		ASSERT_TRUE(n.up(where));
+		EXPECT_EQ(n.tm.fini(), -EBUSY);
+		ASSERT_EQ(n.tm.stop(false), 0);
+		EXPECT_EQ(n.tm.wait(tm_state::stopped, clock::now() + patience), 0);
+		EXPECT_EQ(n.start(where), -EBADFD);
+		EXPECT_EQ(n.tm.stop(true), -EBADFD);
+		EXPECT_EQ(n.tm.fini(), 0);
+		w.remove(n);
+	}
+}
+
+TEST_P(machines, tm_start_event)
+{
+	node &n = w.made();
+	piece &p = w.memory(64);
+	EXPECT_EQ(n.receive(p), -EBADFD);
+	EXPECT_FALSE(p.buffer->queued());
+	const std::string where = w.next_address();
+	ASSERT_TRUE(n.up(where));
+	const auto states = n.record.states();
+	ASSERT_EQ(states.size(), 1u);
+	EXPECT_EQ(states[0].first.state, tm_state::started);
+	EXPECT_EQ(states[0].first.machine, &n.tm);
+	EXPECT_EQ(states[0].first.status, 0);
+	EXPECT_NE(states[0].second, std::this_thread::get_id());
+	EXPECT_EQ(n.text(), where);
+	EXPECT_EQ(n.start(where), -EBADFD);
+}
+
+TEST_P(machines_once, tm_start_bad_addr)
+{
+	address good;
+	ASSERT_EQ(parse(w.next_address(), good), 0);
+	const std::string ip = own_ip(0);
+	const std::string bad[] = {
+		"",
+		"*",
+		ip,
+		ip + "@tcp",
+		ip + "@tcp:12345",
+		ip + "@tcp:12345:31",
+		ip + "@tcp:12345:31:0:0",
+		ip + "@tcp:12345:31:",
+		ip + "@tcp:12345:31:-1",
+		ip + "@tcp:12345:31:4096",
+		ip + "@tcp:12345:31:00",
+		ip + "@tcp:12345:31: 0",
+		ip + "@tcp:12345:64:0",
+		ip + "@tcp:12344:31:0",
+		ip + "@tcp65536:12345:31:0",
+		ip + "@token:12345:31:0",
+		"256.0.0.1@tcp:12345:31:0",
+		"1.2.3@tcp:12345:31:0",
+		"inet:tcp:" + ip,
+		"inet:tcp:" + ip + "@0",
+		"inet:tcp:" + ip + "@65536",
+		"inet6:tcp:" + ip + "@1",
+		std::string(81, '1'),
+	};
+	for (const std::string &text : bad) {
+		node &n = w.made();
+		EXPECT_EQ(n.start(text), -EINVAL) << text;
+		EXPECT_EQ(n.tm.state(), tm_state::failed) << text;
+		EXPECT_EQ(n.start(format(good)), -EBADFD) << "a failed start is final";
+		EXPECT_EQ(n.tm.wait(tm_state::failed, clock::now()), 0);
+		w.remove(n);
+	}
+	node &n = w.made();
+	EXPECT_EQ(n.start(t.foreign), -ENOENT);
+	EXPECT_EQ(n.tm.state(), tm_state::failed);
+}
+
+TEST_P(machines_once, tm_addr_in_use)
+{
+	const std::string where = w.next_address();
+	node &a = w.made(), &b = w.made(), &c = w.made(&w.open());
+	ASSERT_TRUE(a.up(where));
+	EXPECT_EQ(b.start(where), -EADDRINUSE);
+	EXPECT_EQ(c.start(where), -EADDRINUSE);
+	EXPECT_EQ(b.tm.state(), tm_state::failed);
+	w.remove(a);
+	node &d = w.made();
+	EXPECT_TRUE(d.up(where));
+}
+
+TEST_P(machines_once, tm_dyn_descending)
+{
+	for (std::uint32_t i = 0; i < 3; i++) {
+		node &n = w.made();
+		ASSERT_TRUE(n.up(t.any));
+		EXPECT_EQ(n.tm.address().id, t.highest_id - i);
+		EXPECT_FALSE(n.tm.address().wildcard());
+	}
+}
+
+TEST_P(machines_once, tm_dyn_reuse)
+{
+	node &a = w.made(), &b = w.made(), &c = w.made();
+	for (node *n : {&a, &b, &c})
+		ASSERT_TRUE(n->up(t.any));
+	w.remove(b);
+	node &d = w.made();
+	ASSERT_TRUE(d.up(t.any));
+	EXPECT_EQ(d.tm.address().id, t.highest_id - 1);
+}
+
+TEST_P(machines_once, tm_dyn_exhaust)
+{
+	if (t.highest_id != address::machines - 1)
+		GTEST_SKIP() << "ports are too many to use up";
+	rlimit r;
+	ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &r), 0);
+	const rlimit before = r;
+	if (r.rlim_cur < 6000)
+		r.rlim_cur = std::min<rlim_t>(r.rlim_max, 6000);
+	::setrlimit(RLIMIT_NOFILE, &r);
+	if (r.rlim_cur < 6000)
+		GTEST_SKIP() << "needs 6000 descriptors; ulimit -Hn allows " << r.rlim_max;
+	{
+		taken all;
+		for (std::uint32_t id = 0; id < address::machines; id++)
+			ASSERT_EQ(all.take(t, id), 0) << id;
+		node &n = w.made();
+		EXPECT_EQ(n.start(t.any), -EADDRNOTAVAIL);
+		EXPECT_EQ(n.tm.state(), tm_state::failed);
+		all.claims[7].release();
+		node &m = w.made();
+		ASSERT_TRUE(m.up(t.any));
+		EXPECT_EQ(m.tm.address().id, 7u);
+	}
+	::setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_P(machines, tm_stop_drain)
+{
+	constexpr unsigned n = 20;
+	node &a = w.up(), &b = w.up();
+	piece &in = w.memory(n * 64), &unused = w.memory(64), &passive = w.memory(64);
+	ASSERT_EQ(b.receive(in, 64, n), 0);
+	ASSERT_EQ(a.receive(unused), 0);
+	ASSERT_EQ(a.passive(passive, queue_type::passive_bulk_send), 0);
+	const endpoint_ptr to = a.to(b);
+	std::vector<piece *> out;
+	for (unsigned i = 0; i < n; i++) {
+		out.push_back(&w.memory(64));
+		ASSERT_EQ(a.send(*out.back(), 64, to), 0);
+	}
+	ASSERT_EQ(a.tm.stop(false), 0);
+	EXPECT_EQ(a.receive(w.memory(64)), -EBADFD);
+	ASSERT_TRUE(w.until([&] { return a.record.came(tm_state::stopped); }));
+	ASSERT_TRUE(w.until([&] { return a.record.count() == n + 2; }));
+	for (piece *p : out) {
+		ASSERT_EQ(a.record.finals(*p->buffer), 1u);
+		EXPECT_EQ(a.record.of(*p->buffer)[0].status, 0);
+	}
+	EXPECT_EQ(a.record.of(*unused.buffer)[0].status, -ECANCELED);
+	EXPECT_EQ(a.record.of(*passive.buffer)[0].status, -ECANCELED);
+	EXPECT_TRUE(w.until([&] { return b.record.messages().size() == n; }));
+}
+
+TEST_P(machines, tm_stop_abort)
+{
+	domain &d = t.stall.empty() ? w.home() : w.open(t.stall);
+	node &a = w.up(&d), &b = w.up(&d);
+	std::vector<piece *> all;
+	for (int i = 0; i < 4; i++) {
+		all.push_back(&w.memory(256));
+		ASSERT_EQ(a.receive(*all.back()), 0);
+		all.push_back(&w.memory(256));
+		ASSERT_EQ(a.passive(*all.back(), queue_type::passive_bulk_recv), 0);
+		all.push_back(&w.memory(256));
+		ASSERT_EQ(a.passive(*all.back(), queue_type::passive_bulk_send), 0);
+	}
+	piece &out = w.memory(64, 1, &d);
+	ASSERT_EQ(a.send(out, 64, a.to(b)), 0);
+	ASSERT_EQ(a.tm.stop(true), 0);
+	ASSERT_TRUE(w.until([&] {
+		return a.record.came(tm_state::stopped) && a.record.count() >= all.size() + 1;
+	}));
+	for (piece *p : all) {
+		ASSERT_EQ(a.record.finals(*p->buffer), 1u);
+		EXPECT_EQ(a.record.of(*p->buffer)[0].status, -ECANCELED);
+		EXPECT_FALSE(p->buffer->queued());
+	}
+	EXPECT_EQ(a.record.finals(*out.buffer), 1u);
+	if (!w.how.sync)
+		EXPECT_EQ(a.tm.queued(queue_type::msg_recv), 0u);
+	EXPECT_EQ(a.tm.state(), tm_state::stopped);
+}
+
+TEST_P(machines, tm_stop_while_starting)
+{
+	domain &usual = w.home();
+	node &n = w.made(&w.open(t.slow_start));
+	const std::string where = w.next_address();
+	ASSERT_EQ(n.start(where), 0);
+	if (!t.slow_start.empty())
+		EXPECT_EQ(n.tm.state(), tm_state::starting);
+	ASSERT_EQ(n.tm.stop(true), 0);
+	EXPECT_EQ(n.tm.wait(tm_state::stopped, clock::now() + patience), 0);
+	const auto states = n.record.states();
+	ASSERT_FALSE(states.empty());
+	EXPECT_EQ(states.back().first.state, tm_state::stopped);
+	if (!t.slow_start.empty())
+		EXPECT_EQ(states.size(), 1u);
+	node &again = w.made(&usual);
+	EXPECT_TRUE(again.up(where)) << "its address is free";
+}
+
+TEST_P(machines_once, tm_fini_waits_callbacks)
+{
+	auto n = std::make_unique<node>(w, w.home(), false);
+	std::atomic<bool> entered{false}, finishing{false}, finished{false}, early{false};
+	int from_inside = 0;
+	n->record.on_event = [&](const buffer_event &) {
+		from_inside = n->tm.fini();
+		entered = true;
+		while (!finishing)
+			std::this_thread::yield();
+		for (int i = 0; i < 1000 && !finished; i++)
+			std::this_thread::yield();
+		early = finished.load();
+	};
+	ASSERT_TRUE(n->up(w.next_address()));
+	piece &p = w.memory(64);
+	ASSERT_EQ(n->receive(p), 0);
+	ASSERT_TRUE(n->tm.del(*p.buffer));
+	ASSERT_TRUE(w.until([&] { return entered.load(); }));
+	EXPECT_EQ(from_inside, -EDEADLK);
+	std::thread other([&] {
+		EXPECT_EQ(n->tm.stop(true), 0);
+		finishing = true;
+		while (n->tm.fini() == -EBUSY)
+			std::this_thread::yield();
+		finished = true;
+	});
+	other.join();
+	EXPECT_FALSE(early);
+	EXPECT_EQ(n->record.finals(*p.buffer), 1u);
+	EXPECT_TRUE(n->record.came(tm_state::stopped));
+}
+
+TEST_P(machines_once, tm_confine_cpu)
+{
+	cpu_set_t mine;
+	ASSERT_EQ(::sched_getaffinity(0, sizeof(mine), &mine), 0);
+	std::vector<unsigned> cpus;
+	for (unsigned c = 0; c < CPU_SETSIZE; c++)
+		if (CPU_ISSET(c, &mine))
+			cpus.push_back(c);
+	for (unsigned c : {cpus.front(), cpus.back()}) {
+		node &n = w.made(), &peer = w.up();
+		const unsigned none[] = {CPU_SETSIZE + 1}, one[] = {c};
+		EXPECT_EQ(n.tm.confine({}), -EINVAL);
+		EXPECT_EQ(n.tm.confine(none), -EINVAL);
+		ASSERT_EQ(n.tm.confine(one), 0);
+		std::atomic<int> state_cpu{-1};
+		n.record.on_change = [&](const tm_event &) { state_cpu = ::sched_getcpu(); };
+		ASSERT_TRUE(n.up(w.next_address()));
+		EXPECT_EQ(n.tm.confine(one), -EBADFD);
+		EXPECT_EQ(state_cpu, int(c));
+		for (int i = 0; i < 5; i++) {
+			piece &in = w.memory(64), &out = w.memory(64);
+			ASSERT_EQ(n.receive(in), 0);
+			ASSERT_EQ(peer.send(out, 64, peer.to(n)), 0);
+			ASSERT_TRUE(w.ended(n, in));
+		}
+		for (const happened &h : n.record.all())
+			EXPECT_EQ(h.cpu, int(c));
+	}
+}
+
+} // namespace conformance

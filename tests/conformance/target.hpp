@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// target.hpp - what the suite must know of a transport to put it to the test.
+//
+// A transport joins by an entry in targets.cc. What it cannot be asked for here it says by
+// leaving the function out; the tests that need it are then skipped with that reason.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coop/net.hpp"
+
+namespace conformance
+{
+
+namespace net = coop::net;
+using namespace net;
+using parameters = std::vector<std::pair<std::string, std::string>>;
+
+/// What a wire does to packets, in parts per million.
+struct faults {
+	std::uint32_t drop, duplicate, reorder;
+	std::uint64_t seed;
+};
+
+struct target {
+	std::string label; ///< in the names of tests; a word
+	std::string transport;
+	parameters options = {};
+
+	/// Addresses of this host that no other process uses at the same time: number 0 to 99.
+	std::function<std::string(unsigned)> address;
+	/// With `*`; what it may become is in the order of ids, beginning with highest_id.
+	std::string any;
+	std::uint32_t highest_id = 4095;
+	/// Of a host that is not this one.
+	std::string foreign;
+
+	/// Further options under which sends and active bulk operations never end by themselves.
+	parameters stall = {};
+	/// Further options under which a machine stays in STARTING for long.
+	parameters slow_start = {};
+	/// Further options for a wire with faults.
+	std::function<parameters(const faults &)> wire;
+	/// Further options so that sequence numbers wrap after a few messages.
+	parameters near_wrap = {};
+	/// Sends what an enemy would to the machine at this address; the seed makes it repeat.
+	std::function<void(const net::address &, std::uint64_t seed)> attack;
+	/// What a killed process must not leave behind: a text that is the same before and after.
+	std::function<std::string()> leftovers;
+	/// End points that ep_many makes.
+	unsigned many = 10000;
+};
+
+/// Those in this build.
+const std::vector<target> &targets();
+const target *find_target(const std::string &label);
+
+/// 127.a.b.c, with a and b of this process and c = 1 + n; other processes have others.
+std::string own_ip(unsigned n);
+
+} // namespace conformance

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+// targets.cc - the transports that are put to the test.
+//
+// Each process has loopback addresses of its own, so that suites run side by side.
+#include "target.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <unistd.h>
+
+namespace conformance
+{
+
+namespace
+{
+
+std::string lnet(const std::string &ip, const std::string &net, unsigned portal,
+		 const std::string &id)
+{
+	return ip + '@' + net + ":12345:" + std::to_string(portal) + ':' + id;
+}
+
+// All machines on one NID, as most programs have them.
+target mem(const std::string &label, parameters options)
+{
+	target t;
+	t.label = label;
+	t.transport = "mem";
+	t.options = std::move(options);
+	t.address = [](unsigned n) { return lnet(own_ip(0), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(0), "tcp", 32, "*");
+	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
+	t.stall = {{"lose", "1"}, {"remote_errors", "1"}};
+	t.slow_start = {{"start_delay", "60000"}};
+	return t;
+}
+
+// Soft RoCE: machines on one IP share it by UDP ports of their own.
+target ud(const std::string &label, parameters options)
+{
+	target t;
+	t.label = label;
+	t.transport = "ud";
+	t.options = std::move(options);
+	t.address = [](unsigned n) { return lnet(own_ip(0), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(0), "tcp", 32, "*");
+	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
+	// Nothing arrives, and nobody gives up.
+	t.stall = {{"test_drop", "1000000"}, {"tries", "250"}, {"bulk_patience", "3600000"}};
+	t.slow_start = {{"test_start_delay", "60000"}};
+	t.wire = [](const faults &f) -> parameters {
+		return {{"test_drop", std::to_string(f.drop)},
+			{"test_duplicate", std::to_string(f.duplicate)},
+			{"test_reorder", std::to_string(f.reorder)},
+			{"test_seed", std::to_string(f.seed)}};
+	};
+	t.near_wrap = {{"test_first_seq", "4294967290"}};
+	return t;
+}
+
+// One NID as well; what a peer is never answered stalls for longer than the tests wait.
+target fabric(const std::string &provider)
+{
+	target t;
+	t.label = "fabric_" + provider;
+	t.transport = "fabric";
+	t.options = {{"provider", provider}};
+	t.address = [](unsigned n) { return lnet(own_ip(1), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(1), "tcp", 32, "*");
+	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
+	t.stall = {{"answer", "0"}};
+	return t;
+}
+
+std::vector<target> make()
+{
+	std::vector<target> all = {
+		mem("mem", {}),
+		mem("mem_in_order", {{"places", "0"}}),
+		mem("mem_silent", {{"remote_errors", "0"}}),
+		fabric("tcp"),
+		fabric("shm"),
+		ud("ud", {}),
+		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),
+	};
+	const auto built = domain::transports();
+	std::erase_if(all, [&](const target &t) {
+		return std::find(built.begin(), built.end(), t.transport) == built.end();
+	});
+	return all;
+}
+
+} // namespace
+
+std::string own_ip(unsigned n)
+{
+	// A helper process is told whose addresses to use.
+	static const unsigned pid = [] {
+		const char *of = std::getenv("COOP_CONFORMANCE_PID");
+		return of ? static_cast<unsigned>(std::atoi(of))
+			  : static_cast<unsigned>(::getpid());
+	}();
+	return "127." + std::to_string(1 + pid / 254 % 250) + '.' + std::to_string(1 + pid % 254) +
+	       '.' + std::to_string(1 + n);
+}
+
+const std::vector<target> &targets()
+{
+	static const std::vector<target> all = make();
+	return all;
+}
+
+const target *find_target(const std::string &label)
+{
+	for (const target &t : targets())
+		if (t.label == label)
+			return &t;
+	return nullptr;
+}
+
+} // namespace conformance
