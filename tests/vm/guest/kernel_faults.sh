@@ -8,11 +8,11 @@
 # Every 8 bytes of a file name the file, the version and the place (coop-pattern), so a
 # wrong page tells where it came from.
 #
-#: programs coopfsd coopfs coop-pattern ip tc rdma
+#: programs coopfsd coopfs coop-pattern coop-fail-nth ip tc rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 480
+#: deadline 600
 #: short worst_line daemon_returns peer_dies
 
 server=127.0.0.1
@@ -45,10 +45,8 @@ after_failure()
 	for n in a b; do
 		! mounted "/mnt/$n" || umount "/mnt/$n" || umount -l "/mnt/$n"
 	done
+	grep -q '^coopfs ' /proc/modules || insmod /lab/files/coopfs.ko
 } 2>&1
-
-# few N: as many, or fewer on a kernel that checks itself
-few() { echo $((($1 + patience - 1) / patience)); }
 
 # up [OPTIONS]: both nodes, that know each other
 up()
@@ -79,49 +77,6 @@ perfect()
 	done
 }
 
-# new DIRECTORY FILES BYTES: below the export, of version 1
-new()
-{
-	mkdir -p "/srv/$1"
-	coop-pattern write "/srv/$1" 1 "$2" "$3" 1
-}
-
-# job NAME COMMAND...: in the background; its status is waited for by job_ends
-job()
-{
-	_job=$1
-	shift
-	rm -f "/tmp/$_job.status"
-	(
-		set +ex
-		"$@" 2>"/tmp/$_job.said" &
-		echo $! >"/tmp/$_job.job"
-		wait $!
-		echo $? >"/tmp/$_job.status"
-	) &
-	until_true 10 "$_job has begun" test -s "/tmp/$_job.job"
-}
-
-# job_ends SECONDS NAME [STATUS]
-job_ends()
-{
-	until_true "$1" "$2 ends" test -s "/tmp/$2.status"
-	rm -f "/tmp/$2.job"
-	[ "$(cat "/tmp/$2.status")" = "${3:-0}" ] ||
-		die "$2 ended with $(cat "/tmp/$2.status"): $(cat "/tmp/$2.said")"
-}
-
-running() { [ ! -s "/tmp/$1.status" ]; }
-
-# right NODE DIRECTORY FILES BYTES [OPTIONS]: of version 1
-right()
-{
-	_node=$1 _dir=$2 _files=$3 _bytes=$4
-	shift 4
-	coop-pattern "$@" check "/mnt/$_node/$_dir" 1 "$_files" "$_bytes" 1 2>/tmp/said ||
-		die "node $_node: $(cat /tmp/said)"
-}
-
 peer_pages() { of "$1" source peer pages; }
 
 # came NODE BEFORE LEAST: so many pages came from the peer since then
@@ -131,48 +86,65 @@ came()
 	[ "$_got" -ge "$3" ] || die "node $1 got $_got pages from its peer, not $3"
 }
 
-# Many short reads over a bad wire, then some over a good one: no page is wrong, none is
-# refused to its reader, and the peer still serves all when the wire is good again.
-# rounds NAME COUNT [OPTIONS]; the wire is set up by netem before
-rounds()
+# Over a bad wire two readers on b and one on a, each the other's server, pick PICKS ranges
+# in all: no page is wrong, none is refused to its reader. Then whole files are read, and over
+# a good wire the peer still serves them all.
+# picks NAME PICKS [OPTIONS]; the wire is set up by netem before
+picks()
 {
-	new "$1.small" 60 12281
-	new "$1.large" 4 1048571
-	right a "$1.small" 60 12281
-	right a "$1.large" 4 1048571
+	new "$1.a" 4 786427
+	new "$1.b" 2 786427
+	right a "$1.a" 4 786427
+	right b "$1.b" 2 786427
 	before=$(peer_pages b)
-	right b "$1.small" 60 12281 -d -r "$2"
-	right b "$1.large" 4 1048571 -d -r "$2"
+	before_a=$(peer_pages a)
+	job pick1 coop-pattern -s 11 -r $(($2 / 3)) pick "/mnt/b/$1.a" 1 2 786427 1
+	job pick2 coop-pattern -s 22 -r $(($2 / 3)) pick "/mnt/b/$1.a" 3 4 786427 1
+	job pick3 coop-pattern -s 33 -r $(($2 - $2 / 3 * 2)) pick "/mnt/a/$1.b" 1 2 786427 1
+	for _j in 1 2 3; do
+		job_ends 200 pick$_j
+	done
 	cat "$(proc b)/stats"
-	came b "$before" $(((180 + 1024) * $2 / 2))
+	came b "$before" $(($2 * 2))
+	came a "$before_a" "$2"
+	right b "$1.a" 1 786427 -d
 	perfect
 	before=$(peer_pages b)
-	right b "$1.small" 60 12281 -d
-	right b "$1.large" 4 1048571 -d
-	came b "$before" 1100
+	right b "$1.a" 4 786427 -d
+	came b "$before" 740
 }
 
 test_loss()
 {
 	up
 	netem loss 1%
-	rounds loss "$(few 4)"
+	picks loss "$(few 2000)"
 	down a b
 }
 
 test_duplicate()
 {
 	up
-	netem duplicate 1%
-	rounds duplicate "$(few 4)"
+	netem duplicate 2%
+	picks duplicate "$(few 2000)"
 	down a b
 }
 
+# All are late by the same time: nothing is overtaken.
+test_delay()
+{
+	up
+	netem delay 4ms
+	picks delay "$(few 2000)"
+	down a b
+}
+
+# Late by times that differ: datagrams of one fetch, and of several, overtake each other.
 test_reorder()
 {
 	up
 	netem delay 1ms 1ms
-	rounds reorder "$(few 4)"
+	picks reorder "$(few 2000)"
 	down a b
 }
 
@@ -180,7 +152,15 @@ test_worst_line()
 {
 	up
 	netem delay 6ms 6ms loss 1% duplicate 1%
-	rounds worst "$(few 2)"
+	picks worst 60
+	down a b
+}
+
+test_worst_line_long()
+{
+	up
+	netem delay 6ms 6ms loss 1% duplicate 1%
+	picks worst_long "$(few 1000)"
 	down a b
 }
 
@@ -188,7 +168,7 @@ test_worst_line_copied()
 {
 	up ,ib_copy,page_crc=1
 	netem delay 6ms 6ms loss 1% duplicate 1%
-	rounds copied "$(few 3)"
+	picks copied "$(few 500)"
 	[ "$(of b read copied_bytes)" -gt 0 ] || die "nothing was copied"
 	down a b
 }
@@ -217,13 +197,6 @@ test_daemon_returns()
 	job_ends 120 writer
 	job_ends 120 watcher
 	down a b
-}
-
-more_than()
-{
-	_least=$1
-	shift
-	[ "$(of "$@")" -gt "$_least" ]
 }
 
 # soft: an error comes in time; what comes after the daemon's return is right.
@@ -363,6 +336,29 @@ test_little_memory()
 	down a b
 }
 
+free_pages() { awk '/^MemFree/ { print int($2 / 4) }' /proc/meminfo; }
+
+# Pages that were read from a peer, served to one, and written: all are free again afterwards.
+test_memory_comes_back()
+{
+	new memory.back 8 4194304
+	up
+	down a b
+	echo 3 >/proc/sys/vm/drop_caches
+	before=$(free_pages)
+	up
+	right a memory.back 8 4194304
+	right b memory.back 8 4194304
+	coop-pattern write /mnt/b/memory.back 1 4 4194304 2
+	coop-pattern check /mnt/a/memory.back 1 4 4194304 2
+	down a b
+	echo 3 >/proc/sys/vm/drop_caches
+	until_true 20 "all but a few of 8192 pages are free again" lost_less_than 1500
+	rm -r /srv/memory.back
+}
+
+lost_less_than() { [ $((before - $(free_pages))) -lt "$1" ]; }
+
 queue_pairs() { rdma resource show | awk '{ for (i = 1; i < NF; i++) if ($i == "qp") n += $(i + 1) } END { print n + 0 }'; }
 
 # After all of that: it is in use while it is mounted, and nothing of it stays.
@@ -380,72 +376,135 @@ test_unload()
 	insmod /lab/files/coopfs.ko
 }
 
-# injection KIND: allocations of the kernel's workers fail now and then, and those of who asks
-# for it (failing)
-injection()
-{
-	_kind=/sys/kernel/debug/$1
-	[ -e "$_kind" ] || skip "this kernel injects no failures"
-	echo Y >"$_kind/task-filter"
-	echo -1 >"$_kind/times"
-	echo 0 >"$_kind/verbose"
-	echo N >"$_kind/ignore-gfp-wait"
-	[ "$1" != fail_page_alloc ] || echo 0 >"$_kind/min-order"
-	for _p in /proc/[0-9]*; do
-		case $(cat "$_p/comm") in
-		kworker*) echo 1 >"$_p/make-it-fail" ;;
-		esac
-	done
-}
+# ---- allocations that fail ----
 
-# failing N COMMAND...: every Nth allocation fails, of those of the workers and the command
-# together. What became of it is not asked here, but for wrong bytes.
+# failing KIND: what coop-fail-nth makes fail, of tasks that it chooses
 failing()
 {
-	echo "$1" >"$_kind/interval"
-	echo 100 >"$_kind/probability"
-	shift
-	_status=0
-	(
-		echo 1 >/proc/self/make-it-fail
-		exec "$@"
-	) 2>/tmp/said || _status=$?
-	echo 0 >"$_kind/probability"
-	cat /tmp/said
-	[ "$1" != coop-pattern ] || [ $_status != 1 ] || die "$(cat /tmp/said)"
+	_debug=/sys/kernel/debug
+	[ -e $_debug/failslab ] && [ -e /proc/self/fail-nth ] || skip "this kernel injects no failures"
+	for _k in failslab fail_page_alloc; do
+		echo 0 >$_debug/$_k/probability
+		echo 0 >$_debug/$_k/verbose
+		echo N >$_debug/$_k/ignore-gfp-wait
+	done
+	echo N >$_debug/fail_page_alloc/ignore-gfp-highmem
+	case $1 in
+	slab) # and no page is of so high an order
+		echo N >$_debug/failslab/cache-filter
+		echo 20 >$_debug/fail_page_alloc/min-order
+		;;
+	page) # and no cache is marked
+		echo Y >$_debug/failslab/cache-filter
+		echo 0 >$_debug/fail_page_alloc/min-order
+		;;
+	esac
 }
 
-# Mounts that fail half-way leave nothing; reads and writes may fail but tell nothing wrong;
-# serving and unmounting go on. A command makes a hundred allocations before it reaches us.
-allocations_fail()
+fail_nth()
 {
-	small=ib_num_srpc=4,ib_num_rrpc=4
-	injection "$1"
-	new "$1" 8 262144
-	cp -r "/srv/$1" "/srv/$1.w"
-	for i in $(seq 12); do
-		failing $((97 + i * 53)) coopfs mount -t coopfs \
-			-o "key=/tmp/key,$(options a),$small" $server:/data /mnt/a
-		! mounted /mnt/a || umount /mnt/a
-	done
-	up ",$small"
-	right a "$1" 8 262144
-	for i in $(seq 5); do
-		failing $((13 + i * 41)) coop-pattern -d check "/mnt/b/$1" 1 8 262144 1
-		failing $((17 + i * 41)) coop-pattern write "/mnt/b/$1.w" 1 2 65536 $i
-		failing $((11 + i * 7)) umount /mnt/b
-		mounted /mnt/b || kmount b $server "$(options b),$small"
-	done
-	acquainted
-	right b "$1" 8 262144 -d
-	right a "$1" 8 262144
-	coop-pattern write "/mnt/b/$1.w" 1 2 65536 99
-	coop-pattern check "/srv/$1.w" 1 2 65536 99
-	down a b
-	rmmod coopfs
-	insmod /lab/files/coopfs.ko
+	coop-fail-nth "$@" 2>/tmp/said || die "$(tail -n 2 /tmp/said)"
+	cat /tmp/said
 }
 
-test_slab_allocations_fail() { allocations_fail failslab; }
+# Nothing of the module is left, and the next one is as good as new. kmemleak believes in what is
+# older than five seconds and was seen twice.
+nothing_left()
+{
+	rmmod coopfs || die "the module is still in use"
+	[ ! -e /proc/fs/coopfs ] || die "/proc/fs/coopfs is still there"
+	grep '^coop' /proc/slabinfo && die "there are caches left"
+	insmod /lab/files/coopfs.ko
+	_leaks=/sys/kernel/debug/kmemleak
+	[ -e $_leaks ] || return 0
+	sleep 6
+	echo scan >$_leaks
+	echo scan >$_leaks
+	[ -z "$(cat $_leaks)" ] || die "leaks: $(grep -A 12 -m 1 unreferenced $_leaks)"
+}
 
-test_page_allocations_fail() { allocations_fail fail_page_alloc; }
+few_slots=ib_num_srpc=2,ib_num_rrpc=2
+
+# for mount(2), which knows no names
+by_hand() { echo "key=/tmp/key,$(options "$1"),$few_slots"; }
+
+test_allocations_fail_in_load()
+{
+	rmmod coopfs
+	for kind in slab page; do
+		failing $kind
+		fail_nth -s 5 load /lab/files/coopfs.ko
+		fail_nth -s 5 unload /lab/files/coopfs.ko
+	done
+	insmod /lab/files/coopfs.ko
+	nothing_left
+}
+
+# Where there are too many allocations, it is the first twenty, then every so many more.
+test_allocations_fail_in_mount()
+{
+	for kind in slab page; do
+		failing $kind
+		fail_nth mount $server:/data /mnt/a key=/tmp/key
+		fail_nth -s 4 mount $server:/data /mnt/a "$(by_hand a)"
+	done
+	nothing_left
+}
+
+test_allocations_fail_in_umount()
+{
+	for kind in slab page; do
+		failing $kind
+		fail_nth -s 4 umount $server:/data /mnt/a "$(by_hand a)"
+	done
+	nothing_left
+}
+
+# both nodes, a with all of "FILE/1" in its cache
+up_with()
+{
+	up ",$few_slots"
+	new "$1" 2 163840
+	right a "$1" 1 163840
+}
+
+test_allocations_fail_in_read()
+{
+	up_with failread
+	for kind in slab page; do
+		failing $kind
+		before=$(peer_pages b)
+		fail_nth read /mnt/b/failread/1 /srv/failread/1
+		came b "$before" 100
+		fail_nth read /mnt/b/failread/2 /srv/failread/2
+	done
+	down a b
+	nothing_left
+}
+
+# Of the workers of both nodes: a serves, b receives. No reader hears of it.
+test_allocations_fail_in_serve()
+{
+	up_with failserve
+	for kind in slab page; do
+		failing $kind
+		before=$(peer_pages b)
+		fail_nth -w read /mnt/b/failserve/1 /srv/failserve/1
+		came b "$before" 100
+		fail_nth -w read /mnt/b/failserve/2 /srv/failserve/2
+	done
+	down a b
+	nothing_left
+}
+
+test_allocations_fail_in_write()
+{
+	up_with failwrite
+	for kind in slab page; do
+		failing $kind
+		fail_nth write /mnt/a/failwrite/1 /srv/failwrite/1
+		fail_nth -w write /mnt/b/failwrite/1 /srv/failwrite/1
+	done
+	down a b
+	nothing_left
+}
