@@ -100,9 +100,9 @@ static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 
 	age = (u32)now - t->sent_at;
 	/* Of one sent twice the ACK may be for the first time, unless it took a round trip. */
 	if (!t->again || (p->srtt && age >= p->srtt)) {
-		if (!p->rack[ch] || coop_before(p->rack_at[ch], t->sent_at))
-			p->rack_at[ch] = t->sent_at;
-		p->rack[ch] = true;
+		if (!p->racked[ch] || coop_before(p->rack[ch], t->order))
+			p->rack[ch] = t->order;
+		p->racked[ch] = true;
 	}
 	++*n;
 	coop_chan_seg_to(c, p, seg, COOP_SEG_DONE);
@@ -138,10 +138,10 @@ static void detect(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 	u32 ch, seg;
 
 	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
-		while (p->rack[ch] && p->srtt && (seg = p->flight[ch].head) != COOP_NONE) {
+		while (p->racked[ch] && p->srtt && (seg = p->flight[ch].head) != COOP_NONE) {
 			u32 sent_at = c->seg[seg].sent_at;
 
-			if (!coop_before(sent_at, p->rack_at[ch]) ||
+			if (!coop_before(c->seg[seg].order, p->rack[ch]) ||
 			    (u32)now - sent_at < patience(c, p))
 				break;
 			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
@@ -249,7 +249,7 @@ void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 		if (seg == COOP_NONE)
 			continue;
 		age = (u32)now - c->seg[seg].sent_at;
-		if (p->rack[ch] && p->srtt && coop_before(c->seg[seg].sent_at, p->rack_at[ch]))
+		if (p->racked[ch] && p->srtt && coop_before(c->seg[seg].order, p->rack[ch]))
 			limit = coop_min_u32(limit, patience(c, p));
 		at = coop_min_u64(at, now + (limit > age ? limit - age : 0));
 	}
@@ -302,6 +302,11 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 				       p->heard_at ? COOP_CHAN_WHY_SILENT : COOP_CHAN_WHY_NO_ANSWER,
 				       now);
 			return;
+		}
+		/* Is it alone the data channel that is silent? */
+		if (p->tries >= 2) {
+			p->poll = true;
+			coop_chan_owe_ack(c, p, true, now);
 		}
 		if (worst >= coop_min_u32(COOP_CHAN_SEG_TRIES * c->cfg.max_tries, 250)) {
 			coop_chan_dead(c, p, COOP_CHAN_WHY_DATA_PATH, now);

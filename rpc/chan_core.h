@@ -33,7 +33,7 @@
 #define COOP_CHAN_CWND_FIRST 10 /* RFC 6928 */
 #define COOP_CHAN_CWND_LEAST 2
 #define COOP_CHAN_ACK_EVERY  16 /* segments after which an ACK is not held back longer */
-#define COOP_CHAN_SEG_TRIES  4  /* times max_tries: then this channel's path is dead */
+#define COOP_CHAN_SEG_TRIES  2  /* times max_tries: then this channel's path is dead */
 #define COOP_CHAN_RNR_DOUBLE 6  /* doublings of rnr_us */
 
 enum coop_seg_state {
@@ -49,6 +49,7 @@ struct coop_seg_tx {
 	u32 msg;     /* index; COOP_NONE: void */
 	u32 first;   /* void: name of the message that it belonged to */
 	u32 sent_at; /* low 32 bits of the time */
+	u32 order;   /* among those that the peer was sent */
 	u8 state, tries, channel;
 	bool again; /* sent more than once: an ACK may be for an earlier time */
 };
@@ -139,8 +140,9 @@ struct coop_chan_peer {
 	struct coop_list receiving; /* messages half received */
 	struct coop_list flight[2]; /* segments, oldest first */
 	struct coop_list resend;
-	u32 rx_stamp;   /* of that one */
-	u32 rack_at[2]; /* sending time of the youngest segment acknowledged, by channel */
+	u32 rx_stamp; /* of that one */
+	u32 order;    /* datagrams with segments that left, one after the other */
+	u32 rack[2];  /* order of the youngest segment acknowledged, by channel */
 	u32 in_flight;
 	u32 cwnd, ssthresh; /* segments, 8 fractional bits */
 	u32 cut_at;         /* losses of segments sent before are old news */
@@ -154,7 +156,8 @@ struct coop_chan_peer {
 	u8 state, ack_due;
 	u8 news, why, restart_why;
 	bool used;
-	bool rack[2];   /* rack_at is valid */
+	bool racked[2]; /* rack is valid */
+	bool poll;      /* the next ACK asks for one */
 	bool synced;    /* we know their sequence */
 	bool confirmed; /* they know ours */
 	int err;        /* of DEAD */
@@ -201,8 +204,9 @@ struct coop_chan {
 	u32 n_blocks, free_blocks, block_head;
 	struct coop_tx_table *table;
 	u32 *table_next, table_head;
-	bool freed; /* a pool has got something back: the first that starves may try */
-	u32 fed;    /* that peer */
+	bool introduced; /* a segment that must be sent came to be while sending */
+	bool freed;      /* a pool has got something back: the first that starves may try */
+	u32 fed;         /* that peer */
 	struct coop_rx_map *map;
 	u32 *map_next, map_head;
 

@@ -64,8 +64,9 @@ static void fresh(struct coop_chan *c, struct coop_chan_peer *p)
 	p->ssthresh = (u32)c->cfg.window << 8;
 	p->srtt = 0;
 	p->rttvar = 0;
-	p->rack[0] = false;
-	p->rack[1] = false;
+	p->racked[0] = false;
+	p->racked[1] = false;
+	p->poll = false;
 	p->window = (u16)c->cfg.window;
 	p->mtu[0] = (u16)c->cfg.mtu[0];
 	p->mtu[1] = (u16)c->cfg.mtu[1];

@@ -356,6 +356,8 @@ enum coop_chan_verdict coop_chan_rx(struct coop_chan *c, const struct coop_chan_
 	switch (m->type) {
 	case COOP_CHAN_T_ACK:
 		c->stats.rx_acks++;
+		if (m->flags & COOP_CHAN_W_ACK_NOW)
+			coop_chan_owe_ack(c, p, true, now);
 		return COOP_CHAN_DONE;
 	case COOP_CHAN_T_RNR:
 		coop_chan_rnr(c, p, m, now);

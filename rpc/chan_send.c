@@ -265,7 +265,8 @@ static struct coop_chan_packet *begin(struct coop_chan *c, struct coop_chan_peer
 	m->sack = coop_chan_map_word(c, p, p->rx_next + 1);
 	if (p->ack_due != COOP_ACK_NONE && type != COOP_CHAN_T_ACK)
 		c->stats.tx_piggybacked++;
-	p->ack_due = COOP_ACK_NONE;
+	if (!p->poll)
+		p->ack_due = COOP_ACK_NONE;
 	p->unacked = 0;
 	coop_wheel_clear(c->wheel, c->cfg.max_peers + coop_chan_slot(c, p));
 	return m;
@@ -309,6 +310,7 @@ static void send_segment(struct coop_chan *c, struct coop_chan_peer *p, u32 seg,
 	if (t->tries < 255)
 		t->tries++;
 	t->sent_at = (u32)now;
+	t->order = p->order++;
 	coop_chan_seg_to(c, p, seg, COOP_SEG_FLIGHT);
 	p->tx_segments++;
 	c->stats.tx_segments++;
@@ -409,6 +411,7 @@ static void introduce(struct coop_chan *c, struct coop_chan_peer *p)
 	seg = coop_chan_seg(c, p, p->una);
 	c->seg[seg].first = (u32)p->una;
 	coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
+	c->introduced = true;
 }
 
 /* Gives the message its sequence numbers: 0, -EAGAIN, -ENOSPC; -EMSGSIZE: the peer cannot take it.
@@ -558,6 +561,9 @@ static bool next_ack(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 		to = address(p, COOP_CHAN_COMMAND);
 		m = begin(c, p, COOP_CHAN_T_ACK, now);
 		p->ack_due = COOP_ACK_NONE; /* of one who is not synced, too */
+		if (p->poll)
+			m->flags |= COOP_CHAN_W_ACK_NOW;
+		p->poll = false;
 		most = (coop_min_u32(c->cfg.mtu[0], p->mtu[0]) -
 			coop_chan_header_len(COOP_CHAN_T_ACK, m->flags & COOP_CHAN_W_OPEN, 0)) /
 		       8;
@@ -600,9 +606,11 @@ bool coop_chan_next_tx(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 {
 	do {
 		feed(c);
+		c->introduced = false;
 		if (next_resend(c, now, tx) || next_send(c, now, tx))
 			return true;
-	} while (c->freed && c->fed == COOP_NONE && c->starved.head != COOP_NONE);
+	} while (c->introduced ||
+		 (c->freed && c->fed == COOP_NONE && c->starved.head != COOP_NONE));
 	return c->credits[COOP_CHAN_COMMAND] && (next_note(c, now, tx) || next_ack(c, now, tx));
 }
 

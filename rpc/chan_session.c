@@ -126,6 +126,8 @@ static void control(struct coop_chan *c, const struct coop_chan_dgram *rx,
 		 * know. */
 		if (m->src_session != p->remote)
 			coop_chan_owe_ack(c, p, true, now);
+		else if (!p->confirmed) /* what it answers was dropped */
+			coop_chan_all_lost(c, p, now);
 		return;
 	}
 	if (p->remote == m->src_session)

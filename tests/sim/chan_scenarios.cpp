@@ -20,7 +20,7 @@ std::vector<chan_scenario> all()
 	std::vector<chan_scenario> v;
 	chan_scenario s = named("calm", "nothing goes wrong; nothing may be sent twice");
 	s.settled_us = s.quiet_us;
-	s.no_repeat = true;
+	s.most_repeats_percent = 0;
 	v.push_back(s);
 
 	s = named("unknown", "the peers' data queue pairs have to be learned");
@@ -28,6 +28,7 @@ std::vector<chan_scenario> all()
 	v.push_back(s);
 
 	s = named("loss_1pct", "one datagram in a hundred is lost");
+	s.most_repeats_percent = 5;
 	s.loss_ppm = 10000;
 	v.push_back(s);
 
@@ -80,6 +81,7 @@ std::vector<chan_scenario> all()
 	s.outstanding = 4;
 	s.max_length = 60000;
 	s.tiny_percent = 10;
+	s.most_repeats_percent = 15;
 	v.push_back(s);
 
 	s = named("outage", "paths fail for seconds, often in one direction only");
@@ -92,7 +94,7 @@ std::vector<chan_scenario> all()
 
 	s = named("long_outage", "paths fail for longer than patience lasts");
 	s.think_us = 50000;
-	s.cut_us = 3000000;
+	s.cut_us = 500000;
 	s.cut_for_us = 60000000;
 	s.messages = 5000;
 	s.max_tries = 8;
@@ -108,7 +110,7 @@ std::vector<chan_scenario> all()
 
 	s = named("never_ready", "receivers have no buffer for longer than senders wait");
 	s.think_us = 5000;
-	s.refuse_for_us = 3000000;
+	s.refuse_for_us = 400000;
 	s.rnr_tries = 6;
 	s.may_fail = true;
 	v.push_back(s);

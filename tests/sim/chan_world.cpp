@@ -347,6 +347,10 @@ private:
 			const auto it = n.placed.find(ev.cookie);
 			if (it == n.placed.end())
 				return wrong("delivered into memory that was not placed");
+			if (ev.tag >= messages_.size()) {
+				n.placed.erase(it);
+				return wrong("delivered a message that nobody sent");
+			}
 			message &m = messages_.at(ev.tag);
 			++r_.delivered;
 			r_.bytes += ev.length;
@@ -372,7 +376,7 @@ private:
 				wrong("aborted what was not placed");
 			return;
 		case COOP_CHAN_EV_SENT: {
-			message &m = messages_.at(ev.cookie - 1);
+			message &m = messages_.at(ev.cookie - 1); // what we gave to send
 			if (m.life != n.life || m.from != n.index || ++m.told > 1)
 				return wrong("message %llu: its sender is told twice",
 					     static_cast<unsigned long long>(ev.cookie - 1));
@@ -598,10 +602,14 @@ private:
 			else if (m.err && !s_.may_fail)
 				wrong("message %llu failed: %d", number, m.err);
 		}
-		for (auto &n : nodes_) {
+		for (auto &n : nodes_)
 			tally(n);
-			if (s_.no_repeat && r_.retransmits)
-				wrong("node %u sent segments twice", n.index);
+		if (s_.most_repeats_percent != 100 &&
+		    r_.retransmits * 100 > r_.segments * s_.most_repeats_percent)
+			wrong("%llu of %llu segments were sent again",
+			      static_cast<unsigned long long>(r_.retransmits),
+			      static_cast<unsigned long long>(r_.segments));
+		for (auto &n : nodes_) {
 			struct coop_chan_stats st;
 			coop_chan_stats(n.c, &st);
 			if (st.sends_used || st.segments_used || st.active_used)

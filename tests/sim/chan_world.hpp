@@ -53,10 +53,10 @@ struct chan_scenario {
 	u32 max_active = 0;    // 0: all
 	u32 max_reorder = ~0u; // all
 	u32 max_receives = 256;
-	u32 settled_us = 0;       // traffic begins so much later
-	bool no_repeat = false;   // nothing may be sent twice
-	bool may_fail = false;    // sends may end with an error
-	u64 limit_us = 600000000; // virtual time in which everything must be over
+	u32 settled_us = 0;             // traffic begins so much later
+	u32 most_repeats_percent = 100; // of the segments that may be sent again
+	bool may_fail = false;          // sends may end with an error
+	u64 limit_us = 600000000;       // virtual time in which everything must be over
 };
 
 const std::vector<chan_scenario> &chan_scenarios();
