@@ -225,6 +225,8 @@ unsigned connected_port::poll()
 void connected_port::on_request(fi_eq_cm_entry &e, std::size_t size)
 {
 	info_ptr info(e.info);
+	if (events_.mute())
+		return;
 	hello h;
 	link *l = nullptr;
 	// Who it says it is has to be where it comes from.

@@ -250,6 +250,8 @@ void datagram_port::heard(half &h)
 		std::erase(connecting_, &h);
 		return events_.linked(l);
 	}
+	if (greeting && events_.mute())
+		return;
 	link *l = greeting ? events_.admit(theirs) : nullptr;
 	if (!l)
 		return drop_stranger(h);

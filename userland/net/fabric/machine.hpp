@@ -35,6 +35,7 @@ struct options {
 	unsigned window = 0;         ///< messages of a peer
 	std::size_t max_message = 0; ///< bytes
 	unsigned max_links = 0;
+	bool answer = true; ///< peers that want to connect
 };
 
 class machine final : public spi::transport_machine, private port::events
@@ -85,6 +86,7 @@ private:
 	void finish_stop();
 
 	// machine_links.cpp
+	bool mute() const override { return !options_.answer; }
 	link *admit(const hello &) override;
 	hello greeting(const link &) const override;
 	bool accept(link &, const hello &) override;

@@ -17,6 +17,8 @@ public:
 	class events
 	{
 	public:
+		/// Whoever wants a link is to wait in vain.
+		virtual bool mute() const = 0;
 		/// Somebody wants a link. @return what to answer with, or null: not ours to accept.
 		virtual link *admit(const hello &) = 0;
 		/// What to say to whoever is at the other end.

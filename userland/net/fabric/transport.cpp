@@ -20,6 +20,7 @@ constexpr spi::parameter keys[] = {
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
 	{"max_message", "1m", "largest message (bytes)"},
 	{"max_links", "16384", "connections of a transfer machine (number)"},
+	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
 };
 
 // shm takes this much without the receiver's help; over tcp, copying it costs about as
@@ -41,6 +42,7 @@ public:
 		options_.window = static_cast<unsigned>(v.number("window", 2, word::credits_most));
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.max_links = static_cast<unsigned>(v.number("max_links", 1, word::links));
+		options_.answer = v.flag("answer");
 		limits_ = {options_.max_message, gib, gib, control::regions_most, 0, 1u << 15};
 		traits_ = {{false, true}, true, false, 0};
 	}
