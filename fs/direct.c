@@ -3,14 +3,17 @@
  * direct.c - reads and writes that pass by the page cache: O_DIRECT, O_APPEND, and
  * writes to a file that its writer may not read.
  *
- * The caller's own pages are sent and received. What is dirty goes out first, and what
- * the cache has of a written range is dropped before the version moves on. O_APPEND is
+ * The caller's own pages are sent and received, in spans of which several are under way
+ * at once. What is dirty goes out first, and what the cache has of a written range is
+ * dropped before the version moves on: all spans of one write together are one change. Who
+ * asked asynchronously (io_submit) gets his thread back when the spans are on their way;
+ * a write that moves the end of the file is waited for, under the inode's lock. O_APPEND is
  * storage's to carry out: it alone knows the end of the file, so two nodes that append do
  * not write over each other; the reply tells where the bytes went (up to 1 MiB of one
- * write stay together).
+ * write stay together, and the next go when they have arrived).
  *
  * A call that a killed process gives up on is over: its pages are not touched after
- * coop_call_run() has returned.
+ * coop_call_wait() has returned.
  */
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -20,21 +23,41 @@
 #include "fs/fs.h"
 #include "fs/read.h"
 
-#define DIRECT_PAGES  (COOP_ST_IO_MAX >> PAGE_SHIFT)
-#define SETTLED_TRIES 4
+#define SPANS_READ   16
+#define SPANS_WRITE  8
+#define ASYNC_PIECES 8 /* of the caller's memory; each is a span at least */
 /* Up to so much storage answers from memory, of one version. */
-#define READ_AT_ONCE (64 * 1024)
+#define READ_AT_ONCE  (64 * 1024)
+#define SETTLED_TRIES 4
 
-/* The caller's bytes of one call. */
+/* Some of the caller's bytes, and the call that carries them. */
 struct coop_span {
+	struct list_head link;
+	struct coop_call *call; /* NULL: no memory for one */
+	loff_t pos;
 	u32 n, bytes;
-	bool bounced; /* the pages are our own, for memory that has none to give */
-	struct page *pages[DIRECT_PAGES];
-	struct bio_vec bvec[DIRECT_PAGES];
+	struct page **pages;
+	struct bio_vec bvec[];
 };
 
-static void span_put(struct coop_span *s, bool dirtied)
+/* Spans that are under way together, in the order of the file. */
+struct coop_direct {
+	struct kiocb *iocb;
+	struct inode *inode;
+	struct coop_file *file; /* a reference, if async */
+	struct list_head spans;
+	size_t taken; /* bytes off the caller's iterator */
+	bool write, dirties;
+	bool async;         /* nobody waits: the last call's end starts 'work' */
+	atomic_t under_way; /* calls, and one for who starts them; async */
+	struct work_struct work;
+	u64 begun;
+};
+
+static void span_free(struct coop_span *s, bool dirtied)
 {
+	if (s->call)
+		coop_call_put(s->call);
 	while (s->n) {
 		struct page *page = s->pages[--s->n];
 
@@ -42,49 +65,54 @@ static void span_put(struct coop_span *s, bool dirtied)
 			set_page_dirty_lock(page);
 		put_page(page);
 	}
+	kfree(s);
 }
 
-static int span_bounce(struct coop_span *s, struct iov_iter *from, size_t most)
+/* Memory that has no pages to give is copied. */
+static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t most, u32 pages)
 {
-	size_t left = min(most, iov_iter_count(from));
+	size_t left = most;
 
-	s->bounced = true;
-	while (left && s->n < DIRECT_PAGES) {
+	for (; left && s->n < pages; s->n++) {
 		struct page *page = alloc_page(GFP_KERNEL);
 		const size_t n = min_t(size_t, left, PAGE_SIZE);
 
 		if (!page)
 			break;
+		s->pages[s->n] = page;
 		if (copy_page_from_iter(page, 0, n, from) != n) {
-			put_page(page);
-			span_put(s, false);
+			s->n++;
 			return -EFAULT;
 		}
-		s->pages[s->n] = page;
-		s->bvec[s->n].bv_page = page;
-		s->bvec[s->n].bv_offset = 0;
-		s->bvec[s->n++].bv_len = n;
-		s->bytes += n;
 		left -= n;
 	}
-	return s->n ? 0 : -ENOMEM;
+	return most - left ?: -ENOMEM;
 }
 
 /* Takes the next bytes off the iterator, their pages referenced. */
-static int span_get(struct coop_span *s, struct iov_iter *iter, size_t most)
+static struct coop_span *span_take(struct iov_iter *iter, size_t most)
 {
-	size_t offset, left;
+	size_t offset = 0, left;
+	struct coop_span *s;
 	ssize_t got;
-	u32 i;
+	u32 i, pages;
 
-	s->n = 0;
-	s->bytes = 0;
-	s->bounced = false;
-	if (iov_iter_is_kvec(iter))
-		return iov_iter_rw(iter) == WRITE ? span_bounce(s, iter, most) : -EINVAL;
-	got = iov_iter_get_pages2(iter, s->pages, most, DIRECT_PAGES, &offset);
-	if (got <= 0)
-		return got ?: -EFAULT;
+	most = min(most, iov_iter_count(iter));
+	pages = most / PAGE_SIZE + 2;
+	s = kzalloc(struct_size(s, bvec, pages) + pages * sizeof(s->pages[0]), GFP_KERNEL);
+	if (!s)
+		return ERR_PTR(-ENOMEM);
+	s->pages = (struct page **)(s->bvec + pages);
+	if (!iov_iter_is_kvec(iter))
+		got = iov_iter_get_pages2(iter, s->pages, most, pages, &offset) ?: -EFAULT;
+	else if (iov_iter_rw(iter) == WRITE)
+		got = span_bounce(s, iter, most, pages);
+	else
+		got = -EINVAL;
+	if (got < 0) {
+		span_free(s, false);
+		return ERR_PTR(got);
+	}
 	s->n = DIV_ROUND_UP(offset + got, PAGE_SIZE);
 	s->bytes = got;
 	for (i = 0, left = got; i < s->n; i++) {
@@ -93,10 +121,11 @@ static int span_get(struct coop_span *s, struct iov_iter *iter, size_t most)
 		s->bvec[i].bv_len = min_t(size_t, left, PAGE_SIZE - s->bvec[i].bv_offset);
 		left -= s->bvec[i].bv_len;
 	}
-	return 0;
+	return s;
 }
 
-static struct coop_call *span_call(struct coop_span *s, struct coop_file *f, u16 op, loff_t pos)
+static struct coop_call *span_call(struct coop_file *f, u16 op, loff_t pos, struct bio_vec *bvec,
+				   u32 n, u32 bytes)
 {
 	struct coop_inode *ci = coop_i(f->inode);
 	struct coop_call *call = coop_call_alloc(coop_sb(f->inode->i_sb)->storage, op);
@@ -107,64 +136,222 @@ static struct coop_call *span_call(struct coop_span *s, struct coop_file *f, u16
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = f->open_id;
 	call->arg.offset = pos;
-	call->bvec = s->bvec;
-	call->n_bvec = s->n;
-	call->data_max = s->bytes;
+	call->arg.count = bytes;
+	call->bvec = bvec;
+	call->n_bvec = n;
+	call->data_max = bytes;
 	return call;
+}
+
+static void direct_work(struct work_struct *work);
+
+static void one_ended(struct coop_direct *op)
+{
+	if (atomic_dec_and_test(&op->under_way))
+		queue_work(coop_sb(op->inode->i_sb)->wq, &op->work);
+}
+
+static void span_done(struct coop_call *call)
+{
+	one_ended(call->owner);
+}
+
+/* 0: something is under way; its end will tell of the rest. */
+static int direct_start(struct coop_direct *op, struct iov_iter *iter, u32 most)
+{
+	const size_t unit = op->write ? COOP_ST_IO_MAX : COOP_READ_UNIT;
+	const loff_t size = i_size_read(op->inode);
+	int err = 0;
+
+	while (most-- && iov_iter_count(iter)) {
+		const loff_t pos = op->iocb->ki_pos + op->taken;
+		struct coop_span *s;
+
+		/* What lies behind the end is asked for when all before it has come. */
+		if (!op->write && op->taken && pos >= size)
+			break;
+		s = span_take(iter, unit);
+		if (IS_ERR(s)) {
+			err = op->taken ? 0 : PTR_ERR(s);
+			break;
+		}
+		if (op->write && !op->taken) /* all spans are one change */
+			coop_change_begin(coop_i(op->inode));
+		s->pos = pos;
+		op->taken += s->bytes;
+		list_add_tail(&s->link, &op->spans);
+		s->call = span_call(op->file, op->write ? COOP_ST_WRITE : COOP_ST_READ, pos,
+				    s->bvec, s->n, s->bytes);
+		if (!s->call)
+			break;
+		if (op->async) {
+			s->call->owner = op;
+			s->call->done = span_done;
+			s->call->prompt = true;
+			atomic_inc(&op->under_way);
+		}
+		coop_call_queue(s->call);
+	}
+	coop_storage_push(coop_sb(op->inode->i_sb)->storage);
+	return err;
+}
+
+static int span_error(struct coop_direct *op, struct coop_span *s)
+{
+	if (!s->call)
+		return -ENOMEM;
+	return op->async ? s->call->error : coop_call_wait(s->call);
+}
+
+/* Nobody is there to start more spans when the first have ended: so it has to be few. */
+static bool may_be_async(struct kiocb *iocb, struct iov_iter *iter)
+{
+	const size_t most = iov_iter_rw(iter) == WRITE
+				    ? COOP_ST_IO_MAX
+				    : (SPANS_READ - ASYNC_PIECES) * COOP_READ_UNIT;
+
+	return !is_sync_kiocb(iocb) && iocb->ki_flags & IOCB_DIRECT &&
+	       !(iocb->ki_flags & IOCB_APPEND) && iov_iter_count(iter) <= most &&
+	       user_backed_iter(iter) && iter->nr_segs <= ASYNC_PIECES;
+}
+
+static void direct_init(struct coop_direct *op, struct kiocb *iocb, struct coop_file *f,
+			struct iov_iter *iter)
+{
+	memset(op, 0, sizeof(*op));
+	op->iocb = iocb;
+	op->inode = f->inode;
+	op->file = f;
+	INIT_LIST_HEAD(&op->spans);
+	op->write = iov_iter_rw(iter) == WRITE;
+	op->dirties = !op->write && user_backed_iter(iter);
+	op->begun = coop_now_us();
+}
+
+/* -EIOCBQUEUED: op is on its own; -errno: nothing has begun, and op is freed. */
+static int direct_submit(struct coop_direct *op, struct iov_iter *iter)
+{
+	int err;
+
+	op->async = true;
+	atomic_set(&op->under_way, 1);
+	INIT_WORK(&op->work, direct_work);
+	err = direct_start(op, iter, op->write ? SPANS_WRITE : SPANS_READ);
+	if (err) {
+		coop_file_put(op->file);
+		kfree(op);
+		return err;
+	}
+	one_ended(op);
+	return -EIOCBQUEUED;
 }
 
 /* ---- writing ------------------------------------------------------------------------- */
 
-/* Bytes written, and where: *pos. */
-static ssize_t write_span(struct coop_span *s, struct coop_file *f, loff_t *pos)
+/*
+ * What the spans led to: the reply to the last one, from the version before the first. If it is
+ * not known which was the last, or others wrote between, no version is said to be before.
+ */
+static struct coop_st_body *led_to(struct coop_direct *op)
 {
-	struct inode *inode = f->inode;
-	struct coop_inode *ci = coop_i(inode);
-	struct coop_call *call = span_call(s, f, COOP_ST_WRITE, *pos);
-	const struct coop_st_body *res;
-	int err;
+	struct coop_span *last = list_last_entry(&op->spans, struct coop_span, link), *s;
+	const u64 from = READ_ONCE(coop_i(op->inode)->version);
+	u64 version = from;
+	u32 n = 0, in_line = 0;
+	bool found;
 
-	if (!call)
-		return -ENOMEM;
-	coop_change_begin(ci);
-	err = coop_call_run(call);
-	res = err ? NULL : &call->res;
-	if (res && f->flags & COOP_ST_O_APPEND)
-		*pos = res->attr.size - s->bytes;
-	/* If it is not known what happened, nothing here is known to be right. */
-	coop_change_end_alone(inode, res, *pos, *pos + s->bytes - 1, false);
-	if (res) {
-		set_bit(COOP_I_WROTE, &ci->flags);
-		coop_unstable_add(inode, res->verifier);
-		coop_attr_ours(inode, &res->attr);
+	if (list_is_singular(&op->spans))
+		return &last->call->res;
+	list_for_each_entry(s, &op->spans, link)
+		n++;
+	do {
+		found = false;
+		list_for_each_entry(s, &op->spans, link) {
+			if (!version || s->call->res.before != version)
+				continue;
+			version = s->call->res.attr.version;
+			last = s;
+			in_line++;
+			found = true;
+		}
+	} while (found && in_line < n);
+	last->call->res.before = in_line == n ? from : 0;
+	return &last->call->res;
+}
+
+/* Bytes written from the beginning on. at: where, as storage has told. */
+static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
+{
+	struct inode *inode = op->inode;
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_st_body *res = NULL;
+	struct coop_span *s, *next;
+	ssize_t done = 0;
+	int err = 0;
+
+	list_for_each_entry(s, &op->spans, link) {
+		const int e = span_error(op, s);
+
+		if (!e) {
+			set_bit(COOP_I_WROTE, &ci->flags);
+			coop_unstable_add(inode, s->call->res.verifier);
+		}
+		if (!err && !e)
+			done += s->bytes;
+		err = err ?: e;
 	}
-	coop_call_put(call);
-	return err ? err : s->bytes;
+	/* If it is not known what happened, nothing here is known to be right. */
+	if (!err)
+		res = led_to(op);
+	if (res && op->file->flags & COOP_ST_O_APPEND)
+		*at = res->attr.size - op->taken;
+	coop_change_end_alone(inode, res, *at, *at + op->taken - 1, false);
+	if (res)
+		coop_attr_ours(inode, &res->attr);
+	else
+		coop_attr_expire(inode);
+	list_for_each_entry_safe(s, next, &op->spans, link)
+		span_free(s, false);
+	return done ? done : err;
 }
 
 static ssize_t write_all(struct kiocb *iocb, struct iov_iter *from, struct coop_file *f)
 {
-	struct coop_span *s = kmalloc(sizeof(*s), GFP_KERNEL);
-	ssize_t done = 0, n = 0;
-	loff_t pos = iocb->ki_pos;
+	const u32 most = f->flags & COOP_ST_O_APPEND ? 1 : SPANS_WRITE;
+	struct coop_direct op;
+	ssize_t done = 0, n;
 
-	if (!s)
-		return -ENOMEM;
-	while (iov_iter_count(from)) {
-		n = span_get(s, from, COOP_ST_IO_MAX);
+	do {
+		loff_t at = iocb->ki_pos;
+
+		direct_init(&op, iocb, f, from);
+		n = direct_start(&op, from, most);
 		if (n)
 			break;
-		n = write_span(s, f, &pos);
-		span_put(s, false);
-		if (n < 0)
-			break;
-		pos += n;
-		done += n;
-		iocb->ki_pos = pos;
+		n = direct_end_write(&op, &at);
+		if (n > 0) {
+			iocb->ki_pos = at + n;
+			done += n;
+		}
 		cond_resched();
-	}
-	kfree(s);
+	} while (n == op.taken && iov_iter_count(from));
 	return done ? done : n;
+}
+
+/* The inode's lock is held, until the spans are on their way. */
+static ssize_t write_async(struct kiocb *iocb, struct iov_iter *from, struct coop_file *f)
+{
+	struct coop_direct *op = kmalloc(sizeof(*op), GFP_KERNEL);
+	int err;
+
+	if (!op)
+		return -ENOMEM;
+	direct_init(op, iocb, coop_file_get(f), from);
+	inode_dio_begin(f->inode);
+	err = direct_submit(op, from);
+	if (err != -EIOCBQUEUED)
+		inode_dio_end(f->inode);
+	return err;
 }
 
 ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from)
@@ -188,7 +375,12 @@ ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from)
 		/* All of it: what is dirty behind the end of the file moves that end. */
 		const int err = filemap_write_and_wait(inode->i_mapping);
 
-		n = err ? err : write_all(iocb, from, f);
+		if (err)
+			n = err;
+		else if (may_be_async(iocb, from) && iocb->ki_pos + n <= i_size_read(inode))
+			n = write_async(iocb, from, f);
+		else
+			n = write_all(iocb, from, f);
 	}
 	inode_unlock(inode);
 	coop_file_put(f);
@@ -197,48 +389,92 @@ ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from)
 
 /* ---- reading --------------------------------------------------------------------------- */
 
-/* Bytes read, fewer than the span at the end of the file. */
-static ssize_t read_span(struct coop_span *s, struct coop_file *f, loff_t pos)
+/* A file that is written to meanwhile is read in parts that hold still. */
+static ssize_t read_in_parts(struct coop_direct *op, struct coop_span *s)
 {
-	struct coop_call *call = span_call(s, f, COOP_ST_READ, pos);
-	ssize_t n;
+	ssize_t got = 0, n = 0;
+	u32 at, pages, tries;
 
-	if (!call)
-		return -ENOMEM;
-	call->arg.count = s->bytes;
-	n = coop_call_run(call);
-	if (!n)
-		n = call->data_len;
-	coop_call_put(call);
-	return n;
+	for (at = 0; at < s->n; at += pages) {
+		u32 bytes = 0;
+
+		for (pages = 0; at + pages < s->n && bytes + PAGE_SIZE <= READ_AT_ONCE; pages++)
+			bytes += s->bvec[at + pages].bv_len;
+		n = -ESTALE;
+		for (tries = 0; n == -ESTALE && tries < SETTLED_TRIES; tries++) {
+			struct coop_call *call = span_call(op->file, COOP_ST_READ, s->pos + got,
+							   s->bvec + at, pages, bytes);
+
+			if (!call)
+				return got ? got : -ENOMEM;
+			n = coop_call_run(call);
+			if (!n)
+				n = call->data_len;
+			coop_call_put(call);
+		}
+		if (n < 0)
+			break;
+		got += n;
+		if (n < bytes)
+			break;
+	}
+	return got ? got : n == -ESTALE ? -EIO : n;
 }
 
-/* As read_span(), but a file that is written to meanwhile is read in parts that hold still. */
-static ssize_t read_some(struct coop_span *s, struct iov_iter *to, struct coop_file *f, loff_t pos)
+/* Bytes read from the beginning on. */
+static ssize_t direct_end_read(struct coop_direct *op)
 {
-	u32 tries;
-	ssize_t n;
+	struct coop_mount *m = coop_sb(op->inode->i_sb);
+	struct coop_span *s, *next;
+	ssize_t done = 0, n = 0;
+	bool more = true;
 
-	for (tries = 0;; tries++) {
-		n = span_get(s, to, tries < SETTLED_TRIES / 2 ? COOP_ST_IO_MAX : READ_AT_ONCE);
-		if (n)
-			return n;
-		n = read_span(s, f, pos);
-		span_put(s, n > 0 && user_backed_iter(to));
-		iov_iter_revert(to, s->bytes - max_t(ssize_t, n, 0));
-		if (n != -ESTALE || tries == SETTLED_TRIES)
-			return n == -ESTALE ? -EIO : n;
+	list_for_each_entry_safe(s, next, &op->spans, link) {
+		const int err = span_error(op, s);
+
+		if (more) {
+			n = err == -ESTALE ? read_in_parts(op, s) : err ?: s->call->data_len;
+			if (n > 0)
+				done += n;
+			more = n == s->bytes;
+		}
+		span_free(s, op->dirties && (!err || err == -ESTALE));
 	}
+	if (done) {
+		coop_count_source(&m->stats, COOP_FROM_STORAGE, DIV_ROUND_UP(done, PAGE_SIZE),
+				  done);
+		coop_count_request(&m->stats, COOP_FROM_STORAGE, coop_now_us() - op->begun);
+	}
+	return done ? done : n;
+}
+
+static ssize_t read_all(struct kiocb *iocb, struct iov_iter *to, struct coop_file *f)
+{
+	struct coop_direct op;
+	ssize_t done = 0, n;
+
+	do {
+		direct_init(&op, iocb, f, to);
+		n = direct_start(&op, to, SPANS_READ);
+		if (n)
+			break;
+		n = direct_end_read(&op);
+		iov_iter_revert(to, op.taken - max_t(ssize_t, n, 0));
+		if (n > 0) {
+			iocb->ki_pos += n;
+			done += n;
+		}
+		cond_resched();
+	} while (n == op.taken && iov_iter_count(to));
+	return done ? done : n;
 }
 
 ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct file *file = iocb->ki_filp;
 	struct inode *inode = file_inode(file);
-	struct coop_mount *m = coop_sb(inode->i_sb);
-	const u64 begun = coop_now_us();
-	struct coop_span *s;
-	ssize_t done = 0, n;
+	struct coop_direct *op;
+	ssize_t n;
 
 	if (!iov_iter_count(to))
 		return 0;
@@ -246,21 +482,34 @@ ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to)
 					 iocb->ki_pos + iov_iter_count(to) - 1);
 	if (n)
 		return n;
-	s = kmalloc(sizeof(*s), GFP_KERNEL);
-	if (!s)
+	if (!may_be_async(iocb, to))
+		return read_all(iocb, to, file->private_data);
+	op = kmalloc(sizeof(*op), GFP_KERNEL);
+	if (!op)
 		return -ENOMEM;
-	do {
-		n = read_some(s, to, file->private_data, iocb->ki_pos);
-		if (n <= 0)
-			break;
+	direct_init(op, iocb, coop_file_get(file->private_data), to);
+	return direct_submit(op, to);
+}
+
+/* ---- what nobody waits for ------------------------------------------------------------- */
+
+/* On the mount's own queue: dropping pages, and reading in parts, wait for other calls. */
+static void direct_work(struct work_struct *work)
+{
+	struct coop_direct *op = container_of(work, struct coop_direct, work);
+	struct kiocb *iocb = op->iocb;
+	loff_t at = iocb->ki_pos;
+	ssize_t n;
+
+	n = op->write ? direct_end_write(op, &at) : direct_end_read(op);
+	if (op->write)
+		inode_dio_end(op->inode);
+	if (n > 0) {
 		iocb->ki_pos += n;
-		done += n;
-		cond_resched();
-	} while (n == s->bytes && iov_iter_count(to));
-	kfree(s);
-	if (!done)
-		return n;
-	coop_count_source(&m->stats, COOP_FROM_STORAGE, DIV_ROUND_UP(done, PAGE_SIZE), done);
-	coop_count_request(&m->stats, COOP_FROM_STORAGE, coop_now_us() - begun);
-	return done;
+		if (op->write)
+			n = generic_write_sync(iocb, n);
+	}
+	coop_file_put(op->file);
+	kfree(op);
+	iocb->ki_complete(iocb, n);
 }

@@ -458,6 +458,8 @@ int coop_setattr(struct user_namespace *ns, struct dentry *dentry, struct iattr 
 	      (ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE | ATTR_ATIME | ATTR_MTIME)))
 		return 0;
 	if (S_ISREG(inode->i_mode)) {
+		if (attr->ia_valid & ATTR_SIZE)
+			inode_dio_wait(inode); /* writes that are not waited for */
 		/* Dirty pages have a time and an end of their own; they come first. */
 		err = filemap_write_and_wait(inode->i_mapping);
 		if (err)

@@ -25,7 +25,8 @@
 #define WATCH_MOST       HZ
 #define SILENCE_TO_PING  (15 * HZ) /* while something is in flight */
 #define SILENCE_TO_RETRY (60 * HZ)
-#define STOOD_SHORT      HZ /* a connection that is lost so soon is made again with a pause */
+#define FORCED_MS        2000 /* after umount -f */
+#define STOOD_SHORT      HZ   /* a connection that is lost so soon is made again with a pause */
 
 struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
 {
@@ -101,6 +102,17 @@ void coop_call_tell(struct coop_call *call)
 	}
 }
 
+void coop_call_tell_here(struct coop_call *call)
+{
+	if (!call->done || !call->prompt) {
+		coop_call_tell(call);
+		return;
+	}
+	coop_count(call->storage->stats, COOP_C_STORAGE_CALLS, 1);
+	call->done(call);
+	coop_call_put(call);
+}
+
 static void submit(struct coop_call *call, bool first, bool kick)
 {
 	struct coop_storage *s = call->storage;
@@ -135,6 +147,16 @@ void coop_call_submit(struct coop_call *call)
 	submit(call, false, true);
 }
 
+void coop_call_queue(struct coop_call *call)
+{
+	submit(call, false, false);
+}
+
+void coop_storage_push(struct coop_storage *s)
+{
+	coop_tx_here(s);
+}
+
 void coop_call_submit_first(struct coop_call *call)
 {
 	submit(call, true, true);
@@ -144,6 +166,11 @@ int coop_call_run(struct coop_call *call)
 {
 	submit(call, false, false);
 	coop_tx_here(call->storage);
+	return coop_call_wait(call);
+}
+
+int coop_call_wait(struct coop_call *call)
+{
 	if (wait_for_completion_killable(&call->finished)) {
 		coop_call_abandon(call, -ERESTARTSYS);
 		wait_for_completion(&call->finished); /* has been told, or is being told */
@@ -319,11 +346,21 @@ static bool watch_later(struct coop_storage *s)
 	return wait;
 }
 
+static void ask_for_word(struct coop_storage *s)
+{
+	struct coop_call *ping = coop_call_alloc(s, COOP_ST_PING);
+
+	if (!ping)
+		return;
+	ping->internal = true;
+	coop_call_submit_first(ping);
+	coop_call_put(ping);
+}
+
 /* The daemon is there but says nothing: ask, then take another connection. */
 static void watch_silence(struct coop_storage *s)
 {
 	unsigned long since, silence = 0;
-	struct coop_call *ping;
 	bool ask = false;
 
 	spin_lock_bh(&s->lock);
@@ -340,13 +377,26 @@ static void watch_silence(struct coop_storage *s)
 	if (silence >= SILENCE_TO_RETRY) {
 		coop_storage_lost(s, "no word from it for 60 s");
 	} else if (ask) {
-		ping = coop_call_alloc(s, COOP_ST_PING);
-		if (!ping)
-			return;
-		ping->internal = true;
-		coop_call_submit_first(ping);
-		coop_call_put(ping);
+		ask_for_word(s);
 	}
+}
+
+/* Nobody has to wait for the daemon longer than that; 0: as long as it takes. */
+static u32 patience_ms(struct coop_storage *s, int *error)
+{
+	u32 ms;
+
+	spin_lock_bh(&s->lock);
+	if (s->state == COOP_STORAGE_UP && time_after(READ_ONCE(s->heard), s->forced_at))
+		s->forced = false;
+	ms = s->soft ? max(s->timeo_ms, 1U) : 0;
+	*error = -ETIMEDOUT;
+	if (s->forced && (!ms || ms > FORCED_MS)) {
+		ms = FORCED_MS;
+		*error = -EIO;
+	}
+	spin_unlock_bh(&s->lock);
+	return ms;
 }
 
 static void watch_work(struct work_struct *work)
@@ -354,19 +404,16 @@ static void watch_work(struct work_struct *work)
 	struct coop_storage *s = container_of(work, struct coop_storage, watch.work);
 	const unsigned int nofs = memalloc_nofs_save();
 	unsigned long next = WATCH_MOST;
-	bool soft, more;
-	u32 timeo_ms;
+	int error;
+	const u32 most_ms = patience_ms(s, &error);
+	bool more;
 
-	spin_lock_bh(&s->lock);
-	soft = s->soft;
-	timeo_ms = s->timeo_ms;
-	spin_unlock_bh(&s->lock);
-	if (soft) {
-		const u64 now = ktime_to_us(ktime_get()), time = (u64)timeo_ms * USEC_PER_MSEC;
+	if (most_ms) {
+		const u64 now = ktime_to_us(ktime_get()), time = (u64)most_ms * USEC_PER_MSEC;
 
 		if (now > time)
-			end_begun_before(s, now - time, -ETIMEDOUT);
-		next = clamp(msecs_to_jiffies(timeo_ms) / 8, 1UL, next);
+			end_begun_before(s, now - time, error);
+		next = clamp(msecs_to_jiffies(most_ms) / 8, 1UL, next);
 	}
 	watch_silence(s);
 	if (watch_later(s))
@@ -386,9 +433,24 @@ void coop_storage_abort(struct coop_storage *s)
 	end_begun_before(s, U64_MAX, -EIO);
 }
 
+void coop_storage_force(struct coop_storage *s)
+{
+	bool up;
+
+	spin_lock_bh(&s->lock);
+	s->forced = true;
+	s->forced_at = jiffies;
+	up = s->state == COOP_STORAGE_UP;
+	spin_unlock_bh(&s->lock);
+	coop_storage_abort(s);
+	if (up) /* one that is well is not to suffer from it */
+		ask_for_word(s);
+}
+
 void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms)
 {
 	spin_lock_bh(&s->lock);
+	s->forced = false;
 	s->soft = soft;
 	s->timeo_ms = timeo_ms;
 	spin_unlock_bh(&s->lock);

@@ -88,8 +88,13 @@ void coop_storage_describe(struct coop_storage *s, char *buf, size_t size);
 u64 coop_storage_open_id(struct coop_storage *s);
 /* The remount of soft, hard and timeo. */
 void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms);
-/* umount -f: whatever is in flight ends with -EIO. May sleep. */
+/* Whatever is in flight ends with -EIO. May sleep. */
 void coop_storage_abort(struct coop_storage *s);
+/*
+ * umount -f: the same, and until the daemon is heard of again nothing waits for it long, on a hard
+ * mount neither.
+ */
+void coop_storage_force(struct coop_storage *s);
 
 /*
  * A call. Reference counted: the submitter holds one, the connection another
@@ -117,6 +122,8 @@ struct coop_call {
 	 * waits. The submitter's reference is still to be put.
 	 */
 	void (*done)(struct coop_call *call);
+	/* done() waits for nothing at all and ends no call: the receiver itself runs it. */
+	bool prompt;
 	void *owner; /* the submitter's, for done() */
 	/* the connection's own, guarded by its lock */
 	struct coop_storage *storage;
@@ -142,8 +149,17 @@ void coop_call_put(struct coop_call *call);
  * for nothing; folio locks may be held.
  */
 void coop_call_submit(struct coop_call *call);
+/* The same, but it need not leave before coop_storage_push(), which the caller owes it. */
+void coop_call_queue(struct coop_call *call);
+/*
+ * Sends what is queued: by the caller itself unless somebody is sending, which saves a change of
+ * thread. Waits for nothing; folio locks may be held.
+ */
+void coop_storage_push(struct coop_storage *s);
 /* Submits and waits: call->error. -ERESTARTSYS: killed; what the daemon did is not known. */
 int coop_call_run(struct coop_call *call);
+/* Its second half, for who has queued several. One that has a done() is not waited for. */
+int coop_call_wait(struct coop_call *call);
 /* The caller's credentials into arg.cred. */
 void coop_call_cred(struct coop_call *call, const struct cred *cred);
 

@@ -109,8 +109,9 @@ struct coop_storage {
 
 	spinlock_t lock; /* guards the following */
 	enum coop_storage_state state;
-	bool soft;
+	bool soft, forced;
 	u32 timeo_ms;
+	unsigned long forced_at; /* jiffies */
 	u64 last_id;
 	u32 window, in_flight; /* in_flight: on 'wire' */
 	u32 gate;              /* calls that must be done before 'queue' is sent from */
@@ -156,6 +157,8 @@ void coop_call_submit_first(struct coop_call *call);
 void coop_call_unlink_locked(struct coop_call *call);
 /* Takes over a reference. The call is DONE or ABANDONED, call->error is set. */
 void coop_call_tell(struct coop_call *call);
+/* The same by the receiver, which has work to save if done() is prompt. */
+void coop_call_tell_here(struct coop_call *call);
 void coop_call_abandon(struct coop_call *call, int error);
 /*
  * Ends the connection, if it stands (false: it did not); the session's work makes a new one. Any

@@ -165,7 +165,7 @@ static void coop_umount_begin(struct super_block *sb)
 	struct coop_mount *m = coop_sb(sb);
 
 	if (m->storage)
-		coop_storage_abort(m->storage);
+		coop_storage_force(m->storage);
 }
 
 static const struct super_operations coop_super_ops = {
@@ -327,7 +327,7 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	sb->s_magic = COOPFS_MAGIC;
 	sb->s_op = &coop_super_ops;
 	sb->s_d_op = &coop_dentry_ops;
-	sb->s_maxbytes = MAX_LFS_FILESIZE;
+	sb->s_maxbytes = MAX_LFS_FILESIZE - COOP_ST_IO_MAX; /* as storage has it */
 	sb->s_blocksize = PAGE_SIZE;
 	sb->s_blocksize_bits = PAGE_SHIFT;
 	sb->s_time_gran = 1;
