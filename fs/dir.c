@@ -5,7 +5,9 @@
  * A dentry is good until d_time. After that it is looked up again, and a name that
  * means another file by then is dropped. Directories carry no proof of their content,
  * so the time is short; a path that proves stale (-ESTALE) makes the VFS walk it
- * again and ask for every component.
+ * again and ask for every component. What is opened is what the name means now: storage
+ * is asked about the last name of the path together with the open, and an open by a name
+ * that means another file is walked again, too (-EOPENSTALE).
  *
  * Storage is asked to create exclusively, always: so it is known whether the file is
  * new, and the opener's rights to what it has just made do not depend on its mode. If
@@ -74,7 +76,19 @@ static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsi
 	alias = d_splice_alias(inode, dentry);
 	if (!IS_ERR_OR_NULL(alias))
 		coop_entry_seen(alias);
+	if (!IS_ERR(alias) && flags & LOOKUP_OPEN)
+		WRITE_ONCE((alias ?: dentry)->d_fsdata, current);
 	return alias;
+}
+
+/*
+ * Asked about in any case: a name that is to be made anew, which may be free by now, and one that
+ * is to be opened and was not there. One that was there coop_open() asks about.
+ */
+static bool must_ask(const struct dentry *dentry, unsigned int flags)
+{
+	return flags & (LOOKUP_REVAL | LOOKUP_EXCL) ||
+	       ((flags & (LOOKUP_OPEN | LOOKUP_CREATE)) == LOOKUP_OPEN && !d_inode_rcu(dentry));
 }
 
 static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
@@ -84,7 +98,7 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	struct dentry *parent;
 	bool same;
 
-	if (!(flags & LOOKUP_REVAL) && time_before(jiffies, READ_ONCE(dentry->d_time)))
+	if (!must_ask(dentry, flags) && time_before(jiffies, READ_ONCE(dentry->d_time)))
 		return 1;
 	if (flags & LOOKUP_RCU)
 		return -ECHILD;
@@ -105,7 +119,55 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	iput(now);
 	if (same)
 		coop_entry_seen(dentry);
+	if (same && flags & LOOKUP_OPEN)
+		WRITE_ONCE(dentry->d_fsdata, current);
 	return same;
+}
+
+void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry)
+{
+	c->call = NULL;
+	/* Storage has told the walk that this open is of; or there is no name to ask about. */
+	if (READ_ONCE(dentry->d_fsdata) == current) {
+		WRITE_ONCE(dentry->d_fsdata, NULL);
+		if (time_before(jiffies, READ_ONCE(dentry->d_time)))
+			return;
+	}
+	if (d_unhashed(dentry) || IS_ROOT(dentry))
+		return;
+	c->dentry = dentry;
+	c->parent = dget_parent(dentry);
+	take_dentry_name_snapshot(&c->name, dentry);
+	c->call = call_in(d_inode(c->parent), COOP_ST_LOOKUP, &c->name.name);
+	if (c->call) {
+		coop_call_queue(c->call);
+		return;
+	}
+	release_dentry_name_snapshot(&c->name);
+	dput(c->parent);
+}
+
+int coop_name_check_end(struct coop_name_check *c, const struct inode *inode)
+{
+	const struct coop_fid *fid;
+	int err;
+
+	if (!c->call)
+		return 0;
+	coop_storage_push(c->call->storage); /* if nothing was sent after it */
+	err = coop_call_wait(c->call);
+	fid = &c->call->res.attr.fid;
+	if (!err && fid->hi == coop_i(inode)->fid.hi && fid->lo == coop_i(inode)->fid.lo) {
+		coop_entry_seen(c->dentry);
+	} else if (!err || err == -ENOENT || err == -ESTALE) {
+		/* By a name of /proc/PID/fd it is opened as what it is, the next time. */
+		d_drop(c->dentry);
+		err = -EOPENSTALE;
+	}
+	coop_call_put(c->call);
+	release_dentry_name_snapshot(&c->name);
+	dput(c->parent);
+	return err;
 }
 
 const struct dentry_operations coop_dentry_ops = {
@@ -195,30 +257,18 @@ static int coop_link(struct dentry *old, struct inode *dir, struct dentry *dentr
 static int coop_create(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
 		       umode_t mode, bool excl)
 {
-	struct coop_mount *m = coop_sb(dir->i_sb);
-	struct coop_call *call = call_in(dir, COOP_ST_CREATE, &dentry->d_name), *close;
-	u64 open_id;
+	struct coop_call *call = call_in(dir, COOP_ST_CREATE, &dentry->d_name);
 	int err;
 
 	if (!call)
 		return -ENOMEM;
-	close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
-	if (!close) {
-		coop_call_put(call);
-		return -ENOMEM;
-	}
-	open_id = coop_storage_open_id(m->storage);
-	call->arg.open_id = open_id;
+	call->arg.open_id = coop_storage_open_id(coop_sb(dir->i_sb)->storage);
 	call->arg.flags = COOP_ST_O_READ | COOP_ST_O_EXCL;
 	call->arg.mode = mode & S_IALLUGO;
-	err = make(dir, dentry, call);
-	if (!err && d_really_is_positive(dentry)) {
-		close->arg.fh.p = coop_i(d_inode(dentry))->fh;
-		close->arg.fh.len = coop_i(d_inode(dentry))->fh_len;
-		close->arg.open_id = open_id;
-		coop_call_run(close);
-	}
-	coop_call_put(close);
+	err = make_name(dir, dentry, call);
+	if (!call->error) /* storage did it, whatever became of it here */
+		coop_send_close(dir, call->arg.open_id);
+	coop_call_put(call);
 	return err;
 }
 
@@ -248,14 +298,23 @@ static int create_open(struct inode *dir, struct dentry *dentry, struct file *fi
 	call->arg.mode = mode & S_IALLUGO;
 	err = make_name(dir, dentry, call);
 	inode = err ? NULL : d_inode(dentry);
-	if (err || !inode) {
-		coop_file_free(f);
-		coop_call_put(call);
-		return err ?: -ESTALE;
+	if (!err && !inode)
+		err = -ESTALE;
+	if (err) {
+		if (!call->error) /* it is open there, but there is no inode to have it open by */
+			coop_send_close(dir, f->open_id);
+		goto out;
 	}
-	coop_file_attach(f, inode);
-	coop_unstable_add(inode, call->res.verifier);
+	if (!coop_file_attach(f, inode))
+		err = coop_file_open_anew(f, inode);
+	if (!err)
+		coop_unstable_add(inode, call->res.verifier);
+out:
 	coop_call_put(call);
+	if (err) {
+		coop_file_free(f);
+		return err;
+	}
 	file->f_mode |= FMODE_CREATED;
 	file->private_data = f;
 	return 0;
@@ -277,7 +336,7 @@ static int coop_atomic_open(struct inode *dir, struct dentry *dentry, struct fil
 	if (dentry->d_name.len > COOP_ST_NAME_MAX)
 		return -ENAMETOOLONG;
 	if (d_in_lookup(dentry) && (open_flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL)) {
-		found = coop_lookup(dir, dentry, 0);
+		found = coop_lookup(dir, dentry, LOOKUP_OPEN);
 		if (IS_ERR(found))
 			return PTR_ERR(found);
 		if (found)

@@ -41,6 +41,16 @@ u32 coop_file_flags(unsigned int open_flags)
 	return flags;
 }
 
+static u32 reopenings(struct coop_mount *m)
+{
+	u32 n;
+
+	spin_lock(&m->files_lock);
+	n = m->reopenings;
+	spin_unlock(&m->files_lock);
+	return n;
+}
+
 struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags)
 {
 	struct coop_file *f = kzalloc(sizeof(*f), GFP_KERNEL);
@@ -53,6 +63,7 @@ struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags)
 	f->cred = get_current_cred();
 	f->flags = flags;
 	f->open_id = coop_storage_open_id(m->storage);
+	f->reopening = reopenings(m);
 	return f;
 }
 
@@ -62,19 +73,24 @@ void coop_file_free(struct coop_file *f)
 	kfree(f);
 }
 
-void coop_file_attach(struct coop_file *f, struct inode *inode)
+bool coop_file_attach(struct coop_file *f, struct inode *inode)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	struct coop_inode *ci = coop_i(inode);
+	bool in_time;
 
 	f->inode = inode;
+	spin_lock(&m->files_lock);
+	in_time = f->reopening == m->reopenings;
+	if (in_time)
+		list_add_tail(&f->opened, &m->files);
+	spin_unlock(&m->files_lock);
+	if (!in_time)
+		return false;
 	spin_lock(&ci->lock);
 	list_add(&f->link, &ci->files);
 	spin_unlock(&ci->lock);
-	spin_lock(&m->files_lock);
-	f->reopening = m->reopenings;
-	list_add_tail(&f->opened, &m->files);
-	spin_unlock(&m->files_lock);
+	return true;
 }
 
 struct coop_file *coop_file_get(struct coop_file *f)
@@ -114,34 +130,47 @@ static void closed(struct coop_call *call)
 	coop_calls_end(m);
 }
 
-/* Nobody names the open id any more. wait: the file's new version may be wanted next. */
-static void send_close(struct coop_file *f, bool wait)
+/* NULL: no memory; the daemon closes it with the session. */
+static struct coop_call *close_call(struct inode *inode, u64 open_id)
 {
-	struct inode *inode = f->inode;
-	struct coop_mount *m = coop_sb(inode->i_sb);
-	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_CLOSE);
-	const u64 asked = coop_ticket(inode->i_sb);
+	struct coop_call *call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_CLOSE);
 
 	if (!call)
-		return; /* the daemon closes it with the session */
+		return NULL;
 	call->arg.fh.p = coop_i(inode)->fh;
 	call->arg.fh.len = coop_i(inode)->fh_len;
-	call->arg.open_id = f->open_id;
-	if (wait) {
-		const int err = coop_call_run(call);
+	call->arg.open_id = open_id;
+	return call;
+}
 
-		if (!err)
-			coop_attr_learn(inode, &call->res.attr, asked);
-		coop_call_put(call);
-		if (err == -ERESTARTSYS) /* killed, perhaps before it left */
-			send_close(f, false);
+void coop_send_close(struct inode *inode, u64 open_id)
+{
+	struct coop_call *call = close_call(inode, open_id);
+
+	if (!call)
 		return;
-	}
 	ihold(inode);
-	coop_calls_begin(m);
+	coop_calls_begin(coop_sb(inode->i_sb));
 	call->owner = inode;
 	call->done = closed;
 	coop_call_submit(call);
+}
+
+/* The same, waited for: the file's new version may be wanted next. */
+static void close_and_learn(struct inode *inode, u64 open_id)
+{
+	struct coop_call *call = close_call(inode, open_id);
+	const u64 asked = coop_ticket(inode->i_sb);
+	int err;
+
+	if (!call)
+		return;
+	err = coop_call_run(call);
+	if (!err)
+		coop_attr_learn(inode, &call->res.attr, asked);
+	coop_call_put(call);
+	if (err == -ERESTARTSYS) /* killed, perhaps before it left */
+		coop_send_close(inode, open_id);
 }
 
 static void file_gone(struct coop_file *f, bool wait)
@@ -157,7 +186,10 @@ static void file_gone(struct coop_file *f, bool wait)
 	if (list_empty(&ci->files))
 		ci->unstable = 0; /* nobody can ask about it any more */
 	spin_unlock(&ci->lock);
-	send_close(f, wait);
+	if (wait)
+		close_and_learn(f->inode, f->open_id);
+	else
+		coop_send_close(f->inode, f->open_id);
 	if (f->other)
 		coop_file_put(f->other);
 	coop_file_free(f);
@@ -250,7 +282,9 @@ static void inline_keep(struct inode *inode, struct coop_inline *in, u32 bytes, 
 	atomic64_add(kept_bytes, &ci->fetched);
 }
 
-static int ask_open(struct coop_file *f, struct inode *inode, struct coop_inline *in)
+/* Once. -EAGAIN: the daemon that answered has forgotten it. */
+static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
+			 struct coop_inline *in)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	struct coop_inode *ci = coop_i(inode);
@@ -265,7 +299,7 @@ static int ask_open(struct coop_file *f, struct inode *inode, struct coop_inline
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = f->open_id;
-	call->arg.flags = f->flags;
+	call->arg.flags = flags;
 	if (in) {
 		call->arg.count = in->n << PAGE_SHIFT;
 		call->bvec = in->bvec;
@@ -276,7 +310,10 @@ static int ask_open(struct coop_file *f, struct inode *inode, struct coop_inline
 	res = &call->res;
 	if (err)
 		goto out;
-	coop_file_attach(f, inode);
+	if (!coop_file_attach(f, inode)) {
+		err = -EAGAIN; /* storage's own never comes here: such a call is sent again */
+		goto out;
+	}
 	coop_attr_learn(inode, &res->attr, asked);
 	coop_content_settle(inode);
 	coop_content_openers(ci, res->attr.version, res->nodes, res->n_nodes);
@@ -285,6 +322,27 @@ static int ask_open(struct coop_file *f, struct inode *inode, struct coop_inline
 out:
 	coop_call_put(call);
 	return err;
+}
+
+int coop_file_open_anew(struct coop_file *f, struct inode *inode)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	int err;
+
+	do {
+		coop_send_close(inode, f->open_id); /* the new daemon may have it open, too */
+		f->open_id = coop_storage_open_id(m->storage);
+		f->reopening = reopenings(m);
+		err = ask_open_once(f, inode, f->flags | COOP_ST_O_AGAIN, NULL);
+	} while (err == -EAGAIN);
+	return err;
+}
+
+static int ask_open(struct coop_file *f, struct inode *inode, struct coop_inline *in)
+{
+	const int err = ask_open_once(f, inode, f->flags, in);
+
+	return err == -EAGAIN ? coop_file_open_anew(f, inode) : err;
 }
 
 static struct coop_file *file_open(struct inode *inode, const struct cred *cred, u32 flags,
@@ -312,12 +370,19 @@ static struct coop_file *file_open(struct inode *inode, const struct cred *cred,
 static int coop_open(struct inode *inode, struct file *file)
 {
 	const u32 flags = coop_file_flags(file->f_flags);
-	struct coop_file *f = file_open(inode, NULL, flags | COOP_ST_O_READ, true);
+	struct coop_name_check check;
+	struct coop_file *f;
+	int err;
 
-	if (f == ERR_PTR(-EACCES) && !(flags & COOP_ST_O_READ))
+	coop_name_check_begin(&check, file->f_path.dentry);
+	f = file_open(inode, NULL, flags | COOP_ST_O_READ, true);
+	err = coop_name_check_end(&check, inode);
+	if (!err && f == ERR_PTR(-EACCES) && !(flags & COOP_ST_O_READ))
 		f = file_open(inode, NULL, flags, false);
-	if (IS_ERR(f))
-		return PTR_ERR(f);
+	if (err && !IS_ERR(f))
+		coop_file_put(f);
+	if (err || IS_ERR(f))
+		return err ?: PTR_ERR(f);
 	file->private_data = f;
 	file->f_mode |= FMODE_CAN_ODIRECT;
 	return 0;

@@ -244,7 +244,7 @@ void coop_change_end(struct inode *inode, struct coop_change *change,
 void coop_changes_settled(struct list_head *settled);
 /*
  * The end of a change other than by writeback: [from, to] of pages go before the version moves on
- * (from > to: none). i_rwsem is held. truncate: i_size becomes res->attr.size.
+ * (from > to: none). truncate: i_size becomes res->attr.size, and i_rwsem is held.
  */
 void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, loff_t from,
 			   loff_t to, bool truncate);
@@ -257,6 +257,17 @@ extern const struct inode_operations coop_dir_inode_ops, coop_symlink_inode_ops;
 /* The name was seen at storage just now. */
 void coop_entry_seen(struct dentry *dentry);
 extern const struct file_operations coop_dir_ops;
+/*
+ * Does a name that is being opened mean that file still? Begun before the OPEN is sent, so that
+ * they travel together. 0, -EOPENSTALE: another one or none, -errno.
+ */
+struct coop_name_check {
+	struct coop_call *call; /* NULL: nothing to ask */
+	struct dentry *dentry, *parent;
+	struct name_snapshot name;
+};
+void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry);
+int coop_name_check_end(struct coop_name_check *c, const struct inode *inode);
 extern const struct dentry_operations coop_dentry_ops;
 
 /* ---- file.c ---- */
@@ -270,7 +281,15 @@ struct coop_file *coop_file_as(struct coop_file *f, bool append);
 /* atomic_open's part behind CREATE; the call's reply is used up. */
 struct coop_file *coop_file_alloc(struct coop_mount *mount, u32 flags);
 void coop_file_free(struct coop_file *f);
-void coop_file_attach(struct coop_file *f, struct inode *inode);
+/*
+ * Its OPEN or CREATE was answered. False: by a daemon that has forgotten it since, before it could
+ * be opened again with the others; coop_file_open_anew() is next.
+ */
+bool coop_file_attach(struct coop_file *f, struct inode *inode);
+/* Asks for the open file once more, under another id, and attaches it. 0 or -errno. */
+int coop_file_open_anew(struct coop_file *f, struct inode *inode);
+/* The file's CLOSE, by whatever handle there is: the id is what counts. Nobody waits for it. */
+void coop_send_close(struct inode *inode, u64 open_id);
 u32 coop_file_flags(unsigned int open_flags);
 /* The daemon forgot what is open. */
 void coop_files_reopen(struct coop_mount *mount);

@@ -211,10 +211,28 @@ static int coop_iterate(struct file *file, struct dir_context *ctx)
 	return min(err, 0);
 }
 
+/* Names are made at storage; this brings them to its disk. */
+static int coop_dir_fsync(struct file *file, loff_t start, loff_t end, int datasync)
+{
+	struct inode *dir = file_inode(file);
+	struct coop_call *call = coop_call_alloc(coop_sb(dir->i_sb)->storage, COOP_ST_COMMIT);
+	int err;
+
+	if (!call)
+		return -ENOMEM;
+	call->arg.fh.p = coop_i(dir)->fh;
+	call->arg.fh.len = coop_i(dir)->fh_len;
+	err = coop_call_run(call);
+	coop_call_put(call);
+	/* Removed, by us: it has no names. */
+	return err == -ESTALE && !dir->i_nlink ? 0 : err;
+}
+
 const struct file_operations coop_dir_ops = {
 	.open = coop_dir_open,
 	.release = coop_dir_release,
 	.iterate_shared = coop_iterate,
+	.fsync = coop_dir_fsync,
 	.llseek = generic_file_llseek,
 	.read = generic_read_dir,
 };

@@ -322,8 +322,25 @@ int service::close(const exported &, session &s, call r, reply &out)
 	return 0;
 }
 
+// What was made, moved and removed in a directory.
+int service::commit_names(const exported &in, call r, reply &out)
+{
+	inode_ref dir;
+	unique_fd fd;
+	if (int err = directory(in, r.body.fh, dir))
+		return err == -ENOTDIR ? -EBADF : err;
+	if (int err = dir->reopen(O_RDONLY | O_DIRECTORY, fd))
+		return err;
+	out.body.verifier = stable.verifier(in.fs(), dir->fid);
+	if (::fsync(fd.get()) && errno != EINVAL) // file systems without one have nothing to write
+		return -errno;
+	return attributes(*dir, out.body.attr);
+}
+
 int service::commit(const exported &in, session &s, call r, reply &out)
 {
+	if (!r.body.open_id)
+		return commit_names(in, r, out);
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
 	if (!f)
 		return -EBADF;

@@ -90,6 +90,7 @@ private:
 	// Fills fh and attr of the reply with what is called 'name' in dir.
 	int entry(const inode &dir, std::string_view name, unique_fd path, reply &,
 		  inode_ref *keep);
+	int commit_names(const exported &, call, reply &);
 	int attributes(inode &, coop_st_attr &);
 	int opened(session &, inode_ref, call, std::uint32_t want_inline, reply &);
 
