@@ -11,10 +11,13 @@
  * Who waits for a reply anyway sends by itself, if nobody else is sending: a
  * round trip then has one change of thread less.
  *
- * Nothing here waits: a full socket ends the work, its write_space starts it
- * again. An error ends the connection.
+ * Nothing here waits for the daemon: a full socket ends the work, its write_space
+ * starts it again. An error ends the connection. A socket that got no memory says the
+ * same as a full one, but nothing of it may be under way whose end would make room;
+ * then the work comes back by itself.
  */
 #include <linux/sched/mm.h>
+#include <net/sock.h>
 
 #include "fs/storage_impl.h"
 
@@ -138,15 +141,24 @@ static int send_some(struct coop_storage *s)
 	return 0;
 }
 
-/* tx.mutex is held, and released. */
-static void send_and_unlock(struct coop_storage *s)
+/* It has room, and did not take all. */
+static bool got_no_memory(const struct coop_storage *s)
+{
+	return (s->tx.sent < s->tx.len || s->tx.data) && sk_stream_is_writeable(s->sock->sk);
+}
+
+/* tx.mutex is held, and released. True: to be tried again when there is memory. */
+static bool send_and_unlock(struct coop_storage *s)
 {
 	const unsigned int nofs = memalloc_nofs_save();
+	bool no_memory = false;
 	char why[40];
 	int err = -EAGAIN;
 
-	if (s->sock && READ_ONCE(s->state) == COOP_STORAGE_UP)
+	if (s->sock && READ_ONCE(s->state) == COOP_STORAGE_UP) {
 		err = send_some(s);
+		no_memory = err == -EAGAIN && got_no_memory(s);
+	}
 	mutex_unlock(&s->tx.mutex);
 	if (!err) {
 		coop_tx_kick(s);
@@ -155,6 +167,7 @@ static void send_and_unlock(struct coop_storage *s)
 		coop_storage_lost(s, why);
 	}
 	memalloc_nofs_restore(nofs);
+	return no_memory;
 }
 
 void coop_tx_work(struct work_struct *work)
@@ -162,14 +175,15 @@ void coop_tx_work(struct work_struct *work)
 	struct coop_storage *s = container_of(work, struct coop_storage, tx_work);
 
 	mutex_lock(&s->tx.mutex);
-	send_and_unlock(s);
+	if (send_and_unlock(s)) {
+		memalloc_retry_wait(GFP_NOFS);
+		coop_tx_kick(s);
+	}
 }
 
 void coop_tx_here(struct coop_storage *s)
 {
-	if (mutex_trylock(&s->tx.mutex))
-		send_and_unlock(s);
-	else
+	if (!mutex_trylock(&s->tx.mutex) || send_and_unlock(s))
 		coop_tx_kick(s);
 }
 
