@@ -41,7 +41,7 @@ static void refresh_all(struct work_struct *work)
 
 	mutex_lock(&nodes_lock);
 	list_for_each_entry(node, &nodes, link)
-		queue_work(coop_ib_wq, &node->refresh);
+		mod_delayed_work(coop_ib_wq, &node->refresh, 0);
 	mutex_unlock(&nodes_lock);
 }
 
@@ -133,7 +133,7 @@ static void remove_device(struct ib_device *ib, void *data)
 		}
 		mutex_unlock(&node->attach_lock);
 		/* Without a name in cfg another device may do. */
-		queue_work(coop_ib_wq, &node->refresh);
+		mod_delayed_work(coop_ib_wq, &node->refresh, 0);
 	}
 	mutex_unlock(&nodes_lock);
 	kfree(d);

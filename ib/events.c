@@ -7,7 +7,7 @@
  * So events that are lost, doubled or late do no harm. Only a device that failed is
  * believed to have, whatever it says of its port.
  *
- *   no device here, one is to be had -> attach
+ *   no device here, one is to be had -> attach; again after a while if memory is short
  *   the device failed, the MTU changed, the control queue pair is beyond repair
  *                                    -> detach, attach again if possible
  *   the port is down or has no address -> fetches are refused until it is back
@@ -15,6 +15,8 @@
  *                                       storage through ops->address()
  */
 #include "ib/node.h"
+
+#define NO_MEMORY_PAUSE (2 * HZ)
 
 static bool must_leave(struct coop_node *node, const struct coop_port *port)
 {
@@ -40,10 +42,11 @@ static void follow(struct coop_node *node, const struct coop_port *port, bool up
 
 void coop_refresh_work(struct work_struct *work)
 {
-	struct coop_node *node = container_of(work, struct coop_node, refresh);
+	struct coop_node *node = container_of(work, struct coop_node, refresh.work);
 	struct coop_port port;
 	bool up, left = false;
 	char why[160] = "";
+	int err;
 
 	mutex_lock(&node->attach_lock);
 	if (node->leaving)
@@ -63,11 +66,14 @@ void coop_refresh_work(struct work_struct *work)
 		coop_node_detach(node);
 		left = true;
 	}
-	if (!coop_node_attach(node, why, sizeof(why)))
+	err = coop_node_attach(node, why, sizeof(why));
+	if (!err)
 		pr_info("coopfs: attached to %s port %u\n", dev_name(&node->rnic->port.dev->dev),
 			node->rnic->port.num);
 	else if (left)
 		pr_warn("coopfs: peers are not asked for now: %s\n", why);
+	if (err == -ENOMEM) /* no event tells that there is memory again */
+		queue_delayed_work(coop_ib_wq, &node->refresh, NO_MEMORY_PAUSE);
 announce:
 	coop_node_announce(node);
 out:

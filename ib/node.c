@@ -43,7 +43,7 @@ static void free_node(struct coop_node *node)
 static void end_node(struct coop_node *node)
 {
 	coop_node_unregister(node);
-	cancel_work_sync(&node->refresh);
+	cancel_delayed_work_sync(&node->refresh);
 	hrtimer_cancel(&node->timer);
 	cancel_work_sync(&node->pump);
 	coop_pump_report(node);
@@ -72,7 +72,7 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	INIT_LIST_HEAD(&node->fetches);
 	INIT_LIST_HEAD(&node->ended);
 	INIT_WORK(&node->pump, coop_pump_work);
-	INIT_WORK(&node->refresh, coop_refresh_work);
+	INIT_DELAYED_WORK(&node->refresh, coop_refresh_work);
 	hrtimer_init(&node->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
 	node->timer.function = coop_pump_timer;
 	init_waitqueue_head(&node->idle);

@@ -55,7 +55,7 @@ struct coop_node {
 
 	struct workqueue_struct *wq;
 	struct work_struct pump;
-	struct work_struct refresh; /* on coop_ib_wq */
+	struct delayed_work refresh; /* on coop_ib_wq */
 	struct hrtimer timer;
 	wait_queue_head_t idle; /* a node that leaves made progress */
 };
