@@ -51,6 +51,8 @@ struct target {
 	std::function<void(const net::address &, std::uint64_t seed)> attack;
 	/// What a killed process must not leave behind: a text that is the same before and after.
 	std::function<std::string()> leftovers;
+	/// Messages from one machine to another do not overtake each other.
+	bool ordered = true;
 	/// End points that ep_many makes.
 	unsigned many = 10000;
 };

@@ -84,6 +84,12 @@ std::size_t encode(const descriptor &d, std::byte *out)
 	return n + 4;
 }
 
+void seal(std::span<std::byte> text)
+{
+	if (text.size() >= 4)
+		put(text.data() + text.size() - 4, crc32c(text.data(), text.size() - 4));
+}
+
 int decode(std::span<const std::byte> text, descriptor &out)
 {
 	const std::byte *p = text.data();
