@@ -147,9 +147,9 @@ struct coop_proc *coop_proc_add(const struct coop_proc_source *source)
 	proc->source = *source;
 	snprintf(name, sizeof(name), "%u", source->id);
 	proc->dir = proc_mkdir(name, coop_proc_root);
-	if (!proc->dir) {
+	if (!proc->dir) { /* no other has its name: ids are device numbers */
 		kfree(proc);
-		return ERR_PTR(-EEXIST);
+		return ERR_PTR(-ENOMEM);
 	}
 	for (i = 0; i < ARRAY_SIZE(proc_files); i++)
 		if (!proc_create_data(proc_files[i].name, proc_files[i].mode, proc->dir,
