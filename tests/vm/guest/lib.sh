@@ -234,6 +234,19 @@ is_number()
 
 sum() { sha256sum <"$1" | cut -c1-64; }
 
+# leaks: what kmemleak holds for lost, now and a moment ago; but for what the kernel itself loses
+# when it cannot make a slab cache.
+leaks()
+{
+	[ -e /sys/kernel/debug/kmemleak ] || return 0
+	echo scan >/sys/kernel/debug/kmemleak
+	echo scan >/sys/kernel/debug/kmemleak
+	awk 'function tell() { if (record !~ /sysfs_slab_add/) printf "%s", record; record = "" }
+		/^unreferenced object/ { tell() }
+		{ record = record $0 "\n" }
+		END { tell() }' /sys/kernel/debug/kmemleak
+}
+
 # ---- background jobs ----
 
 # few N: as many, or fewer on a kernel that checks itself
