@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// client.cpp - see client.hpp.
+#include "client.hpp"
+
+#include <cerrno>
+#include <random>
+
+#include "server.hpp"
+
+namespace coop::net_tools
+{
+
+client::client(station &s, unsigned slots) :
+	station_(s),
+	run_(static_cast<std::uint16_t>(std::random_device{}())),
+	outbox_(s.domain(), *this, slots, s.limits().max_message)
+{
+}
+
+client::~client()
+{
+	station_.stop();
+}
+
+trouble client::connect(const net::address &server, std::chrono::milliseconds patience)
+{
+	patience_ = patience;
+	text_ = net::format(server);
+	if (trouble t = station_.start(own_address(server), *this))
+		return t;
+	own_ = station_.machine().address();
+	if (const int status = station_.machine().make_endpoint(server, server_))
+		return failure{exit_failure, explain(status, text_, station_.how().transport)};
+	return {};
+}
+
+trouble client::run(task &t)
+{
+	task_ = &t;
+	status_ = 0;
+	goal_.reached = false;
+	phase_ = phase::asked;
+	ask();
+	const bool in_time = station_.until(goal_, patience_);
+	// What a task that has failed left on queues ends here, before the task itself does.
+	if (!in_time || status_)
+		station_.stop();
+	if (!in_time)
+		status_ = -ETIMEDOUT;
+	phase_ = phase::idle;
+	task_ = nullptr;
+	if (status_ == 0)
+		return {};
+	return failure{exit_failure, explain(status_, text_, station_.how().transport)};
+}
+
+void client::ask()
+{
+	outbox::slot *const s = outbox_.take();
+	unasked_ = !s;
+	if (!s)
+		return; // sent() comes back here
+	question_++;
+	send(*s, command::ask, question_, head::size);
+}
+
+void client::send(outbox::slot &s, command c, std::uint32_t number, std::size_t length)
+{
+	head{c, run_, number}.put(s.data());
+	s.tag = static_cast<unsigned>(c);
+	if (const int status = outbox_.send(s, station_.machine(), server_.get(), length))
+		fail(status);
+}
+
+void client::finish()
+{
+	task &t = *task_;
+	if (!t.timed_by_server())
+		t.seconds_ = std::chrono::duration<double>(net::clock::now() - t.began_).count();
+	t.client_cpu_us_ = static_cast<double>(cpu_us() - t.cpu_before_);
+	phase_ = phase::asked_again;
+	ask();
+}
+
+void client::fail(int status)
+{
+	if (phase_ == phase::idle)
+		return;
+	phase_ = phase::idle;
+	status_ = status;
+	station_.reach(goal_);
+}
+
+void client::sent(unsigned tag, int status)
+{
+	step();
+	if (phase_ == phase::idle)
+		return;
+	if (status) {
+		fail(status);
+		return;
+	}
+	if (unasked_)
+		ask();
+	else if (phase_ == phase::running && tag != static_cast<unsigned>(command::ask))
+		task_->sent(*this);
+}
+
+void client::on_buffer(const net::buffer_event &e)
+{
+	step();
+	head h;
+	if (e.sender && e.status == 0 && phase_ != phase::idle) {
+		const auto *base = static_cast<const std::byte *>(e.buffer->segments()[0].base);
+		const std::span<const std::byte> m{base + e.offset, e.length};
+		figures f;
+		if (!head::get(m, h) || h.run != run_) {
+			// A stranger, or an answer to an earlier run of the program.
+		} else if (h.command != command::figures) {
+			if (phase_ == phase::running)
+				task_->message(*this, h, m);
+		} else if (h.number == question_ && figures::get(m, f)) {
+			task &t = *task_;
+			if (phase_ == phase::asked) {
+				t.before_ = f;
+				phase_ = phase::running;
+				t.cpu_before_ = cpu_us();
+				t.began_ = net::clock::now();
+				t.go(*this);
+			} else if (phase_ == phase::asked_again) {
+				if (t.timed_by_server())
+					t.seconds_ = std::chrono::duration<double>(
+							     net::clock::now() - t.began_)
+							     .count();
+				t.after_ = f;
+				t.server_cpu_us_ = static_cast<double>(f.cpu_us - t.before_.cpu_us);
+				phase_ = phase::idle;
+				station_.reach(goal_);
+			}
+		}
+	}
+	if (!e.queued)
+		station_.put_back(e.buffer);
+}
+
+} // namespace coop::net_tools

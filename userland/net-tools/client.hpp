@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+// client.hpp - a connection to a server, and one measurement at a time over it.
+//
+// A measurement is a task: the server is asked for its figures, the task runs, the server
+// is asked again. All of it but the first question happens in handlers, so tasks need no
+// lock whoever delivers events.
+#pragma once
+
+#include "outbox.hpp"
+#include "station.hpp"
+#include "wire.hpp"
+
+namespace coop::net_tools
+{
+
+class client;
+
+class task
+{
+public:
+	virtual ~task() = default;
+
+	double seconds() const { return seconds_; }
+	double client_cpu_us() const { return client_cpu_us_; }
+	double server_cpu_us() const { return server_cpu_us_; }
+	const figures &before() const { return before_; }
+	const figures &after() const { return after_; }
+
+protected:
+	/// Begins; ends with client::finish() or client::fail().
+	virtual void go(client &) = 0;
+	virtual void message(client &, const head &, std::span<const std::byte>) {}
+	/// A message of the task has gone, and there is a free slot.
+	virtual void sent(client &) {}
+	/// The last figures take part in the time: they say that all has arrived.
+	virtual bool timed_by_server() const { return false; }
+
+private:
+	friend class client;
+
+	figures before_{}, after_{};
+	std::uint64_t cpu_before_ = 0;
+	net::time_point began_{};
+	double seconds_ = 0, client_cpu_us_ = 0, server_cpu_us_ = 0;
+};
+
+class client final : net::buffer_handler, outbox::owner
+{
+public:
+	/// `slots` messages under way at a time.
+	client(station &, unsigned slots);
+	~client();
+
+	/// Starts where the way to the server begins. @param patience without any sign of life.
+	trouble connect(const net::address &server, std::chrono::milliseconds patience);
+	/// Runs the task to its end.
+	trouble run(task &);
+
+	/// @name For tasks, from handlers
+	/// @{
+	outbox::slot *take() { return outbox_.take(); }
+	/// Writes the head and sends; a failure ends the task.
+	void send(outbox::slot &, command, std::uint32_t number, std::size_t length);
+	void finish();
+	void fail(int status);
+	void step() { goal_.steps.fetch_add(1, std::memory_order_relaxed); }
+	/// @}
+
+	station &at() { return station_; }
+	net::endpoint *server() const { return server_.get(); }
+	const std::string &server_text() const { return text_; }
+	std::string own_text() const { return net::format(own_); }
+
+private:
+	enum class phase : std::uint8_t { idle, asked, running, asked_again };
+
+	void on_buffer(const net::buffer_event &) override;
+	void sent(unsigned tag, int status) override;
+	void ask();
+
+	station &station_;
+	std::chrono::milliseconds patience_{};
+	net::endpoint_ptr server_;
+	std::string text_;
+	net::address own_;
+	const std::uint16_t run_;
+	goal goal_;
+	task *task_ = nullptr;
+	phase phase_ = phase::idle;
+	std::uint32_t question_ = 0;
+	bool unasked_ = false; ///< for want of a slot
+	int status_ = 0;
+	outbox outbox_;
+};
+
+} // namespace coop::net_tools

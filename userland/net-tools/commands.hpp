@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// commands.hpp - one function a command. Each takes its options as a plain struct, prints
+// what it has to say and returns the exit status; main.cpp fills the structs.
+#pragma once
+
+#include <functional>
+
+#include "client.hpp"
+#include "local_server.hpp"
+#include "results.hpp"
+
+namespace coop::net_tools
+{
+
+/// Options that every command has which measures.
+struct measure_request {
+	settings how;
+	std::string server; ///< empty: one on this machine, for the time of the command
+	std::vector<std::size_t> sizes;
+	std::uint64_t count = 100000;
+	double seconds = 1; ///< most, of one measurement
+	double timeout_s = 10;
+	bool json = false;
+	std::string plot;
+};
+
+struct ping_request : measure_request {
+	bool check = false;
+};
+int run_ping(const ping_request &);
+
+struct bulk_request : measure_request {
+	std::string direction = "both"; ///< fetch, fill, both
+	unsigned depth = 4;
+};
+int run_bulk(const bulk_request &);
+
+struct bench_request : measure_request {
+	std::vector<std::string> modes = {"poll", "block"};
+	std::vector<std::string> only = {"ping", "stream", "bulk", "peers"};
+	unsigned depth = 64;
+	unsigned bulk_depth = 4;
+	unsigned peers = 10000;
+};
+int run_bench(const bench_request &);
+
+struct serve_request {
+	settings how;
+	std::string address;
+	std::size_t max_bulk = 64 << 20;
+	bool until_eof = false;
+};
+int run_serve(const serve_request &);
+
+/// A client and what it is connected to.
+class session
+{
+public:
+	/// @throw std::system_error as net::domain. `slots`: messages under way at a time.
+	session(const measure_request &, const settings &, unsigned slots);
+
+	trouble connect();
+	net_tools::client &client() { return *client_; }
+	bool one_process() const { return one_process_; }
+
+private:
+	const measure_request &request_;
+	const settings settings_;
+	bool one_process_ = false;
+	std::unique_ptr<local_server> local_; ///< ends last
+	std::unique_ptr<station> station_;
+	std::unique_ptr<net_tools::client> client_;
+	unsigned slots_;
+};
+
+/// Those of `wanted` that messages (or bulk) may have; all of them must, if the person
+/// chose them. Empty `wanted`: `usual`, as far as they fit.
+trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<std::size_t> &usual,
+		      std::size_t least, std::size_t most, std::vector<std::size_t> &out);
+
+/// What a command prints as it goes, and at its end.
+class printer
+{
+public:
+	printer(const measure_request &r, const char *command) : request_(r), command_(command) {}
+	void add(result);
+	/// Members of the JSON's top object that are no results.
+	nlohmann::ordered_json &extra() { return extra_; }
+	/// JSON and plot. @return the exit status.
+	int end();
+
+private:
+	const measure_request &request_;
+	const char *command_;
+	std::vector<result> results_;
+	nlohmann::ordered_json extra_ = nlohmann::ordered_json::object();
+};
+
+/// Runs `f`; what constructors throw becomes a message and a status.
+int guarded(const std::function<trouble()> &f);
+
+} // namespace coop::net_tools

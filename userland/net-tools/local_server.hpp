@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// local_server.hpp - a server on this machine for as long as a client needs one.
+//
+// It is this program again, as `coopnet serve`, so that what is measured is two processes;
+// it ends when its standard input does, however the client ends. For a transport that does
+// not leave the process it is a thread.
+#pragma once
+
+#include <thread>
+
+#include "server.hpp"
+
+namespace coop::net_tools
+{
+
+class local_server
+{
+public:
+	local_server() = default;
+	~local_server();
+	local_server(const local_server &) = delete;
+	local_server &operator=(const local_server &) = delete;
+
+	/// Starts at a loopback address that follows from the process number.
+	trouble start(const settings &, bool within_process);
+	/// Where it serves.
+	const std::string &address() const { return address_; }
+
+private:
+	trouble start_thread(const settings &);
+	trouble start_process(const settings &);
+
+	std::string address_;
+	pid_t pid_ = -1;
+	int in_ = -1; ///< the child's standard input; closing it ends the child
+	goal end_;
+	std::unique_ptr<station> station_;
+	std::unique_ptr<server> server_;
+	std::thread thread_;
+};
+
+} // namespace coop::net_tools

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+// main.cpp - coopnet: the table of contents of the messaging library's tool.
+//
+// What fi_pingpong is to libfabric and ucx_perftest to UCX. What a command does is in the
+// file of its name.
+#include <cstdio>
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.hpp"
+
+namespace coop::net_tools
+{
+
+namespace
+{
+
+constexpr const char *exit_text = "ADDR is IP, IP@tcp:12345:PORTAL:TMID, or (fabric) "
+				  "inet:tcp:IP@PORT. Without ADDR a server is\n"
+				  "started on this machine for the time of the command.\n"
+				  "Exit status: 0 done; 1 failed; 2 wrong usage.";
+
+constexpr double seconds_most = 3600;
+
+/// What add_settings() cannot put where it belongs before all is parsed.
+struct raw_settings {
+	std::vector<std::string> parameters;
+	std::string progress;
+};
+
+void add_settings(CLI::App &app, settings &s, raw_settings &raw)
+{
+	app.add_option("-t,--transport", s.transport, "one of those that --help lists below")
+		->check(CLI::IsMember(net::domain::transports()))
+		->capture_default_str();
+	app.add_option("-o,--option", raw.parameters,
+		       "KEY=VALUE of the transport; `coopnet options -t NAME` lists them")
+		->allow_extra_args(false)
+		->type_name("KEY=VALUE");
+	app.add_option("--cpus", s.cpus, "processors to stay on, separated by commas")
+		->delimiter(',')
+		->type_name("N");
+}
+
+void add_progress(CLI::App &app, raw_settings &raw, const char *usual)
+{
+	raw.progress = usual;
+	app.add_option("--progress", raw.progress,
+		       "poll: a thread that polls; block: the library's thread, which sleeps; "
+		       "notify: a thread that sleeps on a channel")
+		->check(CLI::IsMember({"poll", "block", "notify"}))
+		->capture_default_str();
+}
+
+void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const char *sizes_text)
+{
+	app.add_option("ADDR", r.server, "where `coopnet serve` runs");
+	add_settings(app, r.how, raw);
+	app.add_option("-s,--size", r.sizes, sizes_text)
+		->delimiter(',')
+		->transform(CLI::AsSizeValue(false))
+		->type_name("BYTES");
+	app.add_option("-n,--count", r.count, "operations of one measurement at most")
+		->check(CLI::Range(1u, 100000000u))
+		->capture_default_str();
+	app.add_option("--seconds", r.seconds, "of one measurement at most")
+		->check(CLI::Range(0.001, seconds_most))
+		->capture_default_str();
+	app.add_option("--timeout", r.timeout_s, "seconds without an answer after which it fails")
+		->check(CLI::Range(0.1, seconds_most))
+		->capture_default_str();
+	app.add_flag("--json", r.json, "JSON, at the end");
+	app.add_option("--plot", r.plot, "draw what was measured; by gnuplot")
+		->type_name("FILE.svg|FILE.png")
+		->check([](const std::string &file) {
+			return can_draw(file)
+				       ? std::string()
+				       : "the name must end in .svg or .png, not '" + file + "'";
+		});
+}
+
+// @return what is wrong with it, or nothing.
+trouble finish_settings(settings &s, const raw_settings &raw)
+{
+	for (const std::string &p : raw.parameters) {
+		const std::size_t equals = p.find('=');
+		if (equals == std::string::npos || equals == 0)
+			return failure{exit_usage,
+				       "-o " + p + ": must be KEY=VALUE; `coopnet options -t " +
+					       s.transport + "` lists the keys"};
+		s.parameters.emplace_back(p.substr(0, equals), p.substr(equals + 1));
+	}
+	for (const progress p : {progress::poll, progress::block, progress::notify})
+		if (raw.progress == name(p))
+			s.progress = p;
+	return {};
+}
+
+int coopnet(int argc, char **argv)
+{
+	CLI::App app{"coopnet: latency and bandwidth of libcoop-net's transports.", "coopnet"};
+	app.footer(exit_text);
+	app.set_version_flag("-V,--version", "coopnet " COOP_VERSION);
+	app.require_subcommand(1);
+	app.failure_message([](const CLI::App *a, const CLI::Error &e) {
+		return "coopnet: " + std::string(e.what()) + "; `" + a->get_name() +
+		       " --help` lists what there is\n";
+	});
+	std::function<int()> act;
+	raw_settings raw_ping, raw_bulk, raw_bench, raw_serve;
+
+	ping_request ping;
+	auto *p = app.add_subcommand("ping", "Latency of messages, there and back");
+	add_measure(*p, ping, raw_ping, "sizes, separated by commas; k and m are accepted");
+	add_progress(*p, raw_ping, "poll");
+	p->add_flag("--check", ping.check, "compare every byte that comes back");
+	p->callback([&] {
+		act = [&] {
+			const trouble t = finish_settings(ping.how, raw_ping);
+			return t ? report(*t) : run_ping(ping);
+		};
+	});
+
+	bulk_request bulk;
+	auto *b =
+		app.add_subcommand("bulk", "Bandwidth of transfers into and out of offered memory");
+	add_measure(*b, bulk, raw_bulk, "sizes, separated by commas; k and m are accepted");
+	add_progress(*b, raw_bulk, "poll");
+	b->add_option("--direction", bulk.direction,
+		      "fetch: the server reads our memory; fill: it writes to it; both")
+		->check(CLI::IsMember({"fetch", "fill", "both"}))
+		->capture_default_str();
+	b->add_option("--depth", bulk.depth, "transfers under way at a time")
+		->check(CLI::Range(1u, 1024u))
+		->capture_default_str();
+	b->callback([&] {
+		act = [&] {
+			const trouble t = finish_settings(bulk.how, raw_bulk);
+			return t ? report(*t) : run_bulk(bulk);
+		};
+	});
+
+	bench_request bench;
+	auto *e = app.add_subcommand("bench", "All measurements, in each mode of progress");
+	add_measure(*e, bench, raw_bench, "sizes of messages there and back, separated by commas");
+	e->add_option("--progress", bench.modes, "modes, separated by commas")
+		->delimiter(',')
+		->check(CLI::IsMember({"poll", "block", "notify"}))
+		->capture_default_str();
+	e->add_option("--only", bench.only, "measurements, separated by commas")
+		->delimiter(',')
+		->check(CLI::IsMember({"ping", "stream", "bulk", "peers"}))
+		->capture_default_str();
+	e->add_option("--depth", bench.depth, "messages of a stream under way at a time")
+		->check(CLI::Range(1u, 1024u))
+		->capture_default_str();
+	e->add_option("--bulk-depth", bench.bulk_depth, "bulk transfers under way at a time")
+		->check(CLI::Range(1u, 1024u))
+		->capture_default_str();
+	e->add_option("--peers", bench.peers, "end points whose memory is measured")
+		->check(CLI::Range(1u, 1000000u))
+		->capture_default_str();
+	e->callback([&] {
+		act = [&] {
+			const trouble t = finish_settings(bench.how, raw_bench);
+			return t ? report(*t) : run_bench(bench);
+		};
+	});
+
+	serve_request serve;
+	auto *s = app.add_subcommand("serve", "Answer others until a signal comes");
+	s->add_option("ADDR", serve.address, "address of this host to serve at")->required();
+	add_settings(*s, serve.how, raw_serve);
+	add_progress(*s, raw_serve, "block");
+	s->add_option("--max-bulk", serve.max_bulk, "bytes of a bulk transfer at most")
+		->transform(CLI::AsSizeValue(false))
+		->capture_default_str();
+	s->add_flag("--until-eof", serve.until_eof,
+		    "end, without a summary, when standard input does");
+	s->callback([&] {
+		act = [&] {
+			const trouble t = finish_settings(serve.how, raw_serve);
+			return t ? report(*t) : run_serve(serve);
+		};
+	});
+
+	std::string transport;
+	auto *o = app.add_subcommand("options", "List what -o of a transport can set");
+	o->add_option("-t,--transport", transport, "the transport; all if none is named")
+		->check(CLI::IsMember(net::domain::transports()));
+	o->callback([&] {
+		act = [&] {
+			for (const std::string &t : net::domain::transports())
+				if (transport.empty() || transport == t)
+					std::printf("%s\n%s", t.c_str(),
+						    net::domain::parameters(t).c_str());
+			return exit_ok;
+		};
+	});
+
+	try {
+		app.parse(argc, argv);
+	} catch (const CLI::ParseError &wrong) {
+		return app.exit(wrong) == 0 ? exit_ok : exit_usage;
+	}
+	return act();
+}
+
+} // namespace
+} // namespace coop::net_tools
+
+int main(int argc, char **argv)
+{
+	return coop::net_tools::coopnet(argc, argv);
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// plot.cpp - see plot.hpp. gnuplot reads the script from a pipe; no shell is involved.
+#include "plot.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+namespace coop::net_tools
+{
+
+namespace
+{
+
+bool ends_in(const std::string &s, const char *end)
+{
+	const std::size_t n = std::strlen(end);
+	return s.size() > n && s.compare(s.size() - n, n, end) == 0;
+}
+
+// A string of gnuplot, whatever is in it.
+std::string quoted(const std::string &s)
+{
+	std::string q = "'";
+	for (const char c : s)
+		q += c == '\''   ? std::string("''")
+		     : c == '\n' ? std::string(" ")
+				 : std::string(1, c);
+	return q + "'";
+}
+
+std::string script(const std::vector<chart> &charts, const std::string &file)
+{
+	std::string s = std::string("set terminal ") +
+			(ends_in(file, ".svg") ? "svg dynamic" : "png") + " size " +
+			std::to_string(760 * charts.size()) + ",520 background '#ffffff'\n" +
+			"set output " + quoted(file) + "\nset multiplot layout 1," +
+			std::to_string(charts.size()) +
+			"\nset logscale x 2\nset logscale y\nset grid\nset key left top\n"
+			"set format x '%.0b%B'\n";
+	for (std::size_t c = 0; c < charts.size(); c++) {
+		const chart &k = charts[c];
+		std::string plot;
+		for (std::size_t i = 0; i < k.curves.size(); i++) {
+			const std::string data = "$c" + std::to_string(c) + "_" + std::to_string(i);
+			s += data + " << EOD\n";
+			for (const auto &[x, y] : k.curves[i].points)
+				s += std::to_string(x) + " " + std::to_string(y) + "\n";
+			s += "EOD\n";
+			plot += (i ? ", " : "plot ") + data + " with linespoints lw 2 title " +
+				quoted(k.curves[i].name);
+		}
+		s += "set title " + quoted(k.title) + " noenhanced\nset xlabel " + quoted(k.x) +
+		     "\nset ylabel " + quoted(k.y) + "\n" + plot + "\n";
+	}
+	return s + "unset multiplot\n";
+}
+
+} // namespace
+
+bool can_draw(const std::string &file)
+{
+	return ends_in(file, ".svg") || ends_in(file, ".png");
+}
+
+trouble draw(const std::vector<chart> &charts, const std::string &file)
+{
+	int pipe_[2];
+	if (::pipe2(pipe_, O_CLOEXEC))
+		return failure{exit_failure, std::string("no plot: ") + std::strerror(errno)};
+	posix_spawn_file_actions_t actions;
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, pipe_[0], 0);
+	char program[] = "gnuplot";
+	char *args[] = {program, nullptr};
+	pid_t pid = -1;
+	const int status = ::posix_spawnp(&pid, program, &actions, nullptr, args, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	::close(pipe_[0]);
+	if (status) {
+		::close(pipe_[1]);
+		return failure{exit_failure,
+			       "no plot: gnuplot cannot be started: " +
+				       std::string(std::strerror(status)) +
+				       "; `apt-get install gnuplot-nox`, or leave --plot out"};
+	}
+	const auto old = std::signal(SIGPIPE, SIG_IGN);
+	const std::string text = script(charts, file);
+	std::size_t done = 0;
+	while (done < text.size()) {
+		const ssize_t n = ::write(pipe_[1], text.data() + done, text.size() - done);
+		if (n <= 0)
+			break;
+		done += static_cast<std::size_t>(n);
+	}
+	::close(pipe_[1]);
+	std::signal(SIGPIPE, old);
+	int ended = 0;
+	while (::waitpid(pid, &ended, 0) < 0 && errno == EINTR)
+		;
+	if (ended == 0)
+		return {};
+	return failure{exit_failure,
+		       "no plot: gnuplot could not write " + file + "; what it said is above"};
+}
+
+} // namespace coop::net_tools

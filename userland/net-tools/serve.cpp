@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+// serve.cpp - coopnet serve: the other side, until it is told to end.
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <poll.h>
+#include <thread>
+#include <unistd.h>
+
+#include "commands.hpp"
+
+namespace coop::net_tools
+{
+
+namespace
+{
+
+// What a signal ends; set before the handlers are installed, never changed while they are.
+station *signalled_station;
+goal *signalled_goal;
+
+void on_signal(int)
+{
+	const int e = errno;
+	signalled_station->reach(*signalled_goal);
+	errno = e;
+}
+
+class signals
+{
+public:
+	signals(station &s, goal &g)
+	{
+		signalled_station = &s;
+		signalled_goal = &g;
+		struct sigaction a {
+		};
+		a.sa_handler = on_signal;
+		for (const int n : {SIGINT, SIGTERM, SIGHUP})
+			::sigaction(n, &a, nullptr);
+	}
+	~signals()
+	{
+		for (const int n : {SIGINT, SIGTERM, SIGHUP})
+			::signal(n, SIG_IGN);
+	}
+};
+
+// Reaches the goal when standard input ends.
+class input_watch
+{
+public:
+	input_watch(station &s, goal &g) :
+		thread_([this, &s, &g] {
+			char some[256];
+			pollfd p[2] = {{0, POLLIN, 0}, {over_.fd(), POLLIN, 0}};
+			while (::poll(p, 2, -1) >= 0 || errno == EINTR) {
+				if (p[1].revents)
+					return;
+				if (p[0].revents && ::read(0, some, sizeof(some)) <= 0) {
+					s.reach(g);
+					return;
+				}
+			}
+		})
+	{
+	}
+	~input_watch()
+	{
+		over_.signal();
+		thread_.join();
+	}
+
+private:
+	net::channel over_;
+	std::thread thread_;
+};
+
+} // namespace
+
+int run_serve(const serve_request &r)
+{
+	return guarded([&]() -> trouble {
+		net::address where;
+		if (trouble t = full_address(r.address, where))
+			return t;
+		if (const int status = confine_thread(r.how.cpus))
+			return failure{exit_usage,
+				       "--cpus: " + std::string(std::strerror(-status)) +
+					       "; `nproc` says how many processors there are"};
+		goal end;
+		station s(r.how);
+		if (!s.domain().traits().between_processes)
+			return failure{exit_usage,
+				       "the transport " + r.how.transport +
+					       " reaches only its own process; `coopnet bench -t " +
+					       r.how.transport + "` measures it"};
+		server serving(s, {r.max_bulk}, end);
+		if (trouble t = serving.start(net::format(where)))
+			return t;
+		const signals ended_by(s, end);
+		std::unique_ptr<input_watch> watch;
+		if (r.until_eof)
+			watch = std::make_unique<input_watch>(s, end);
+		std::printf("serving at %s, transport %s, %s; a signal ends it\n",
+			    net::format(s.machine().address()).c_str(), r.how.transport.c_str(),
+			    name(r.how.progress));
+		std::fflush(stdout);
+		serving.run();
+		if (r.until_eof)
+			return {};
+		const server::counters &c = serving.count();
+		std::printf("%llu messages, %llu answered, %llu bulk transfers, %llu failed, %llu "
+			    "dropped, %llu malformed\n",
+			    static_cast<unsigned long long>(c.messages),
+			    static_cast<unsigned long long>(c.answered),
+			    static_cast<unsigned long long>(c.bulk_ok),
+			    static_cast<unsigned long long>(c.bulk_failed),
+			    static_cast<unsigned long long>(c.dropped),
+			    static_cast<unsigned long long>(c.malformed));
+		return {};
+	});
+}
+
+} // namespace coop::net_tools

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+// server.cpp - see server.hpp.
+#include "server.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <new>
+#include <sys/resource.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace coop::net_tools
+{
+
+namespace
+{
+
+constexpr unsigned slots = 16, bulk_places = 16;
+constexpr std::size_t answers_most = 65536, offers_most = 1024;
+
+} // namespace
+
+std::uint64_t cpu_us()
+{
+	rusage u{};
+	::getrusage(RUSAGE_SELF, &u);
+	const auto us = [](const timeval &t) {
+		return static_cast<std::uint64_t>(t.tv_sec) * 1000000 +
+		       static_cast<std::uint64_t>(t.tv_usec);
+	};
+	return us(u.ru_utime) + us(u.ru_stime);
+}
+
+std::uint64_t resident()
+{
+	unsigned long size = 0, pages = 0;
+	if (std::FILE *f = std::fopen("/proc/self/statm", "re")) {
+		if (std::fscanf(f, "%lu %lu", &size, &pages) != 2)
+			pages = 0;
+		std::fclose(f);
+	}
+	return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+server::server(station &s, const limits &l, goal &end) :
+	station_(s),
+	limits_(l),
+	end_(end),
+	outbox_(s.domain(), *this, slots, s.limits().max_message),
+	places_(bulk_places)
+{
+	for (place &p : places_)
+		idle_.push_back(&p);
+}
+
+server::~server()
+{
+	station_.stop();
+}
+
+trouble server::start(const std::string &address)
+{
+	return station_.start(address, *this);
+}
+
+void server::run()
+{
+	while (!station_.until(end_, std::chrono::hours(24)))
+		;
+	station_.stop();
+}
+
+void server::on_buffer(const net::buffer_event &e)
+{
+	end_.steps++;
+	if (e.sender && e.status == 0) {
+		const auto *base = static_cast<const std::byte *>(e.buffer->segments()[0].base);
+		take({base + e.offset, e.length}, *e.sender);
+	}
+	if (!e.queued)
+		station_.put_back(e.buffer);
+}
+
+void server::take(std::span<const std::byte> m, net::endpoint &from)
+{
+	head h;
+	count_.messages++;
+	if (!head::get(m, h)) {
+		count_.malformed++;
+		return;
+	}
+	switch (h.command) {
+	case command::count:
+		counted_[h.run]++;
+		return;
+	case command::echo:
+		h.command = command::reply;
+		give({net::endpoint_ptr(&from), h, m.size(), 0});
+		return;
+	case command::mirror:
+		h.command = command::reply;
+		if (outbox::slot *s = outbox_.take()) {
+			h.put(s->data());
+			std::copy(m.begin() + head::size, m.end(), s->data() + head::size);
+			if (outbox_.send(*s, station_.machine(), &from, m.size()) == 0) {
+				count_.answered++;
+				return;
+			}
+		}
+		count_.dropped++;
+		return;
+	case command::ask:
+		h.command = command::figures;
+		give({net::endpoint_ptr(&from), h, figures::size, 0});
+		return;
+	case command::fetch:
+	case command::fill:
+		accept(m, h, from);
+		return;
+	default:
+		count_.malformed++;
+	}
+}
+
+// Sends an answer, now or when a slot is free.
+void server::give(answer a)
+{
+	if (answers_.empty() && put(a))
+		return;
+	if (answers_.size() == answers_most) {
+		count_.dropped++;
+		return;
+	}
+	answers_.push_back(std::move(a));
+}
+
+// @return false: there is no slot.
+bool server::put(const answer &a)
+{
+	outbox::slot *const s = outbox_.take();
+	if (!s)
+		return false;
+	a.what.put(s->data());
+	if (a.what.command == command::figures)
+		figures{counted_[a.what.run], cpu_us(), resident()}.put(s->data());
+	else if (a.what.command == command::failed)
+		put64(s->data() + head::size, a.body);
+	if (outbox_.send(*s, station_.machine(), a.to.get(), a.length) == 0)
+		count_.answered++;
+	else
+		count_.dropped++;
+	return true;
+}
+
+void server::sent(unsigned, int status)
+{
+	end_.steps++;
+	if (status)
+		count_.dropped++;
+	while (!answers_.empty() && put(answers_.front()))
+		answers_.pop_front();
+}
+
+void server::accept(std::span<const std::byte> m, const head &h, net::endpoint &from)
+{
+	if (m.size() <= offer_size) {
+		count_.malformed++;
+		return;
+	}
+	const std::uint64_t length = get64(m.data() + head::size);
+	offer o{net::endpoint_ptr(&from), h, length, {}};
+	if (length == 0 || length > std::min(limits_.bulk, station_.limits().max_segment)) {
+		refuse(o, -EFBIG);
+		return;
+	}
+	if (idle_.empty() && offers_.size() == offers_most) {
+		refuse(o, -ENOBUFS);
+		return;
+	}
+	o.descriptor.assign(m.begin() + offer_size, m.end());
+	if (idle_.empty()) {
+		offers_.push_back(std::move(o));
+		return;
+	}
+	place &p = *idle_.back();
+	idle_.pop_back();
+	begin(p, std::move(o));
+}
+
+bool server::grow(place &p, std::size_t size)
+{
+	if (p.buffer && p.buffer->size() >= size)
+		return true;
+	try {
+		p.buffer.reset();
+		p.bytes = allocate(size);
+		p.buffer = std::make_unique<net::buffer>(station_.domain(), p.bytes.get(), size);
+		return true;
+	} catch (const std::bad_alloc &) {
+	} catch (const std::system_error &) { // the limit of locked memory
+	}
+	return false;
+}
+
+void server::begin(place &p, offer o)
+{
+	p.now = std::move(o);
+	net::operation op;
+	op.queue = p.now.what.command == command::fetch ? net::queue_type::active_bulk_recv
+							: net::queue_type::active_bulk_send;
+	op.length = p.now.length;
+	op.descriptor = p.now.descriptor;
+	op.handler = &bulk_events_;
+	op.context = &p;
+	const int status = grow(p, p.now.length) ? station_.machine().add(*p.buffer, op) : -ENOMEM;
+	if (status == 0)
+		return;
+	count_.bulk_failed++;
+	refuse(p.now, status);
+	p.now = {};
+	idle_.push_back(&p);
+}
+
+void server::refuse(const offer &o, int status)
+{
+	head h = o.what;
+	h.command = command::failed;
+	give({o.from, h, failed_size,
+	      static_cast<std::uint64_t>(static_cast<std::int64_t>(status))});
+}
+
+void server::bulk_over(const net::buffer_event &e)
+{
+	end_.steps++;
+	place &p = *static_cast<place *>(e.context);
+	if (e.status) {
+		count_.bulk_failed++;
+		refuse(p.now, e.status);
+	} else {
+		count_.bulk_ok++;
+	}
+	p.now = {};
+	if (offers_.empty()) {
+		idle_.push_back(&p);
+		return;
+	}
+	offer next = std::move(offers_.front());
+	offers_.pop_front();
+	begin(p, std::move(next));
+}
+
+} // namespace coop::net_tools

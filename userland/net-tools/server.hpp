@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// server.hpp - the other side of every measurement: answers, counts, reads and writes.
+//
+// It holds no state of a client but a counter, so clients may come and go, die and be
+// restarted. Memory is bounded: answers that wait for a slot, bulk operations under way and
+// waiting, and the size of each have limits; what exceeds them is refused or dropped, and
+// counted.
+#pragma once
+
+#include <array>
+#include <deque>
+
+#include "outbox.hpp"
+#include "station.hpp"
+#include "wire.hpp"
+
+namespace coop::net_tools
+{
+
+class server final : net::buffer_handler, outbox::owner
+{
+public:
+	struct limits {
+		std::size_t bulk = 64 << 20; ///< bytes of one bulk operation
+	};
+	struct counters {
+		std::uint64_t messages, answered, bulk_ok, bulk_failed, malformed, dropped;
+	};
+
+	/// `end`, once reached, ends run().
+	server(station &, const limits &, goal &end);
+	~server();
+
+	trouble start(const std::string &address);
+	/// Serves until the end is reached.
+	void run();
+	const counters &count() const { return count_; }
+
+private:
+	struct answer {
+		net::endpoint_ptr to;
+		head what;
+		std::size_t length;
+		std::uint64_t body;
+	};
+	struct offer {
+		net::endpoint_ptr from;
+		head what;
+		std::size_t length;
+		std::vector<std::byte> descriptor;
+	};
+	/// Memory of a bulk operation; grows to the largest that was asked for.
+	struct place {
+		memory bytes;
+		std::unique_ptr<net::buffer> buffer;
+		offer now;
+	};
+	class bulk_events final : public net::buffer_handler
+	{
+	public:
+		explicit bulk_events(server &s) : server_(s) {}
+		void on_buffer(const net::buffer_event &e) override { server_.bulk_over(e); }
+
+	private:
+		server &server_;
+	};
+
+	void on_buffer(const net::buffer_event &) override;
+	void sent(unsigned tag, int status) override;
+	void take(std::span<const std::byte> message, net::endpoint &from);
+	void give(answer);
+	bool put(const answer &);
+	void accept(std::span<const std::byte> message, const head &, net::endpoint &from);
+	void begin(place &, offer);
+	void refuse(const offer &, int status);
+	void bulk_over(const net::buffer_event &);
+	bool grow(place &, std::size_t size);
+
+	station &station_;
+	const limits limits_;
+	goal &end_;
+	counters count_{};
+	std::array<std::uint32_t, 65536> counted_{}; ///< by head::run
+	outbox outbox_;
+	std::deque<answer> answers_;
+	bulk_events bulk_events_{*this};
+	std::vector<place> places_;
+	std::vector<place *> idle_;
+	std::deque<offer> offers_;
+};
+
+/// Processor time of this process, user and system.
+std::uint64_t cpu_us();
+/// Memory of this process that is resident, bytes.
+std::uint64_t resident();
+
+} // namespace coop::net_tools

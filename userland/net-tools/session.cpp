@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+// session.cpp - what the measuring commands have in common.
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <system_error>
+
+#include "commands.hpp"
+
+namespace coop::net_tools
+{
+
+int report(const failure &f)
+{
+	std::fprintf(stderr, "coopnet: %s\n", f.text.c_str());
+	return f.status;
+}
+
+int guarded(const std::function<trouble()> &f)
+{
+	try {
+		if (const trouble t = f())
+			return report(*t);
+		return exit_ok;
+	} catch (const std::system_error &e) {
+		const bool usage = e.code() == std::errc::invalid_argument ||
+				   e.code() == std::errc::protocol_not_supported;
+		return report({usage ? exit_usage : exit_failure, e.what()});
+	} catch (const std::bad_alloc &) {
+		return report({exit_failure, "not enough memory; lower --depth or --size, or `-o "
+					     "max_message=`"});
+	}
+}
+
+session::session(const measure_request &r, const settings &s, unsigned slots) :
+	request_(r),
+	settings_(s),
+	station_(std::make_unique<station>(s)),
+	slots_(slots)
+{
+	one_process_ = !station_->domain().traits().between_processes;
+}
+
+trouble session::connect()
+{
+	net::address server;
+	if (one_process_ && !request_.server.empty())
+		return failure{exit_usage,
+			       "the transport " + settings_.transport +
+				       " reaches only its own process; leave the address out"};
+	if (const int status = confine_thread(settings_.cpus))
+		return failure{exit_usage, "--cpus: " + std::string(std::strerror(-status)) +
+						   "; `nproc` says how many processors there are"};
+	if (request_.server.empty()) {
+		local_ = std::make_unique<local_server>();
+		if (trouble t = local_->start(settings_, one_process_))
+			return t;
+	}
+	if (trouble t = full_address(local_ ? local_->address() : request_.server, server))
+		return t;
+	client_ = std::make_unique<net_tools::client>(*station_, slots_);
+	return client_->connect(
+		server, std::chrono::milliseconds(static_cast<long>(request_.timeout_s * 1000)));
+}
+
+trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<std::size_t> &usual,
+		      std::size_t least, std::size_t most, std::vector<std::size_t> &out)
+{
+	out.clear();
+	for (const std::size_t s : wanted.empty() ? usual : wanted)
+		if (s >= least && s <= most)
+			out.push_back(s);
+		else if (!wanted.empty())
+			return failure{exit_usage,
+				       "--size " + std::to_string(s) + ": must be from " +
+					       std::to_string(least) + " to " +
+					       std::to_string(most) +
+					       " bytes with this transport and its -o options"};
+	return {};
+}
+
+void printer::add(result r)
+{
+	if (!request_.json) {
+		std::fputs(table_line(r, results_.empty() ? nullptr : &results_.back()).c_str(),
+			   stdout);
+		std::fflush(stdout);
+	}
+	results_.push_back(std::move(r));
+}
+
+int printer::end()
+{
+	const settings &how = request_.how;
+	if (request_.json) {
+		nlohmann::ordered_json parameters = nlohmann::ordered_json::object();
+		for (const auto &[key, value] : how.parameters)
+			parameters[key] = value;
+		nlohmann::ordered_json j = {
+			{"coopnet", COOP_VERSION},
+			{"command", command_},
+			{"transport", how.transport},
+			{"parameters", parameters},
+			{"server", request_.server.empty()
+					   ? nlohmann::ordered_json(nullptr)
+					   : nlohmann::ordered_json(request_.server)}};
+		j.update(extra_);
+		j["results"] = nlohmann::ordered_json::array();
+		for (const result &r : results_)
+			j["results"].push_back(to_json(r));
+		std::printf(
+			"%s\n",
+			j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+	}
+	if (!request_.plot.empty()) {
+		const auto charts = charts_of(results_, "coopnet " + how.transport);
+		if (const trouble t = draw(charts, request_.plot))
+			return report(*t);
+		if (!request_.json)
+			std::printf("\nplot: %s\n", request_.plot.c_str());
+	}
+	return exit_ok;
+}
+
+} // namespace coop::net_tools

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+// station.cpp - starting, stopping, and three ways to wait.
+#include "station.hpp"
+
+#include <arpa/inet.h>
+#include <cerrno>
+#include <cstring>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace coop::net_tools
+{
+
+namespace
+{
+
+using namespace std::chrono_literals;
+
+// A receive buffer holds the largest message, and many small ones before it is replaced.
+constexpr std::size_t slack = 64 << 10;
+constexpr std::uint32_t messages_most = 4096, receives = 4, pool_buffers = 12;
+// Polls between two looks at the clock.
+constexpr unsigned polls_a_look = 4096;
+
+std::string why_not_started(int status, const std::string &address, const settings &s)
+{
+	switch (-status) {
+	case EINVAL:
+		return address + " is no address that the transport " + s.transport +
+		       " can start at; write IP, or IP@tcp:12345:PORTAL:TMID, or (fabric) "
+		       "inet:tcp:IP@PORT";
+	case EADDRINUSE:
+		return address + " is in use; choose another TMID or port, or end the program that "
+				 "has it";
+	case EADDRNOTAVAIL:
+		return "no number is free at " + address + "; choose another portal";
+	case ENOENT:
+		return address +
+		       " is not an address of this host; `ip address` lists those there are";
+	default:
+		return "cannot start at " + address + ": " + std::strerror(-status);
+	}
+}
+
+} // namespace
+
+const char *name(progress p)
+{
+	switch (p) {
+	case progress::poll:
+		return "poll";
+	case progress::block:
+		return "block";
+	case progress::notify:
+		return "notify";
+	}
+	return "?";
+}
+
+station::station(const settings &s) : settings_(s), domain_({s.transport, s.parameters}) {}
+
+station::~station()
+{
+	stop();
+}
+
+trouble station::start(const std::string &address, net::buffer_handler &h)
+{
+	const std::size_t largest = limits().max_message;
+	net::pool_options o;
+	o.buffers = pool_buffers;
+	o.segment_size = std::min(largest + slack, limits().max_segment);
+	pool_ = std::make_unique<net::buffer_pool>(domain_, o);
+	machine_ = std::make_unique<net::transfer_machine>(domain_);
+	int status = 0;
+	if (settings_.progress != progress::block)
+		status = machine_->deliver_synchronously();
+	if (!status && !settings_.cpus.empty())
+		status = machine_->confine(settings_.cpus);
+	if (!status)
+		status = machine_->attach(*pool_, h, largest, messages_most);
+	if (!status)
+		status = machine_->set_pool_length(receives);
+	if (!status)
+		status = machine_->start(address);
+	if (!status)
+		status = machine_->wait(net::tm_state::started, net::clock::now() + 10s);
+	if (!status)
+		return {};
+	return failure{status == -EINVAL ? exit_usage : exit_failure,
+		       why_not_started(status, address, settings_)};
+}
+
+void station::stop()
+{
+	if (!machine_)
+		return;
+	const auto over = [&] {
+		const net::tm_state s = machine_->state();
+		return s != net::tm_state::started && s != net::tm_state::starting &&
+		       s != net::tm_state::stopping;
+	};
+	// What is under way may still be of use to the peer; one that is gone is not waited for.
+	for (const bool abort : {false, true}) {
+		if (over() || machine_->stop(abort))
+			continue;
+		const auto deadline = net::clock::now() + (abort ? 10s : 1s);
+		while (!over() && net::clock::now() < deadline) {
+			machine_->deliver_all();
+			(void)machine_->wait(net::tm_state::stopped, net::clock::now() + 1ms);
+		}
+	}
+	while (machine_->deliver_all())
+		;
+	machine_.reset();
+}
+
+bool station::until(goal &g, std::chrono::milliseconds patience)
+{
+	std::uint64_t seen = g.steps;
+	auto deadline = net::clock::now() + patience;
+	const auto alive = [&] {
+		const std::uint64_t steps = g.steps;
+		if (std::exchange(seen, steps) != steps)
+			deadline = net::clock::now() + patience;
+		return net::clock::now() < deadline;
+	};
+	for (unsigned polls = 1; !g.reached.load(std::memory_order_acquire); polls++) {
+		if (settings_.progress != progress::block && machine_->deliver_all())
+			continue;
+		if (settings_.progress == progress::poll) {
+			if (polls % polls_a_look == 0 && !alive())
+				return false;
+			continue;
+		}
+		if (settings_.progress == progress::notify)
+			(void)machine_->notify(bell_);
+		(void)bell_.wait(deadline);
+		if (!alive())
+			return g.reached;
+	}
+	return true;
+}
+
+void station::reach(goal &g)
+{
+	g.reached.store(true, std::memory_order_release);
+	bell_.signal();
+}
+
+trouble full_address(const std::string &text, net::address &out)
+{
+	in_addr ip;
+	const std::string full =
+		::inet_pton(AF_INET, text.c_str(), &ip) == 1 ? text + "@tcp:12345:31:0" : text;
+	if (net::parse(full, out) == 0 && !out.wildcard())
+		return {};
+	return failure{exit_usage, "'" + text +
+					   "' is no address; write IP, or IP@tcp:12345:PORTAL:TMID "
+					   "(portal 0-63, TMID 0-4095), or inet:tcp:IP@PORT"};
+}
+
+std::string own_address(const net::address &server)
+{
+	net::address own = server;
+	own.id = net::address::any;
+	sockaddr_in6 to{};
+	to.sin6_family = AF_INET6;
+	to.sin6_port = htons(9); // of no importance: nothing is sent
+	std::memcpy(&to.sin6_addr, server.ip.data(), server.ip.size());
+	const int fd = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	sockaddr_in6 from{};
+	socklen_t length = sizeof(from);
+	if (fd >= 0 && ::connect(fd, reinterpret_cast<sockaddr *>(&to), sizeof(to)) == 0 &&
+	    ::getsockname(fd, reinterpret_cast<sockaddr *>(&from), &length) == 0)
+		std::memcpy(own.ip.data(), &from.sin6_addr, own.ip.size());
+	if (fd >= 0)
+		::close(fd);
+	return net::format(own);
+}
+
+std::string explain(int status, const std::string &peer, const std::string &transport)
+{
+	const std::string serve = "`coopnet serve -t " + transport + " " + peer + "`";
+	switch (-status) {
+	case ECONNREFUSED:
+		return "nobody serves at " + peer + " (connection refused); start " + serve +
+		       " there";
+	case EHOSTUNREACH:
+	case ENETUNREACH:
+		return peer +
+		       " cannot be reached; check the address, the route and firewalls, and "
+		       "that " +
+		       serve + " runs there";
+	case ETIMEDOUT:
+		return peer + " does not answer; see whether " + serve +
+		       " runs there, or allow more time with --timeout";
+	case ECONNRESET:
+		return peer + " has gone away; see why its " + serve + " ended";
+	case ENOBUFS:
+	case EMSGSIZE:
+		return peer + " has no buffer for this (" + std::strerror(-status) +
+		       "); lower --depth or --size";
+	case EINVAL:
+		return peer + " is no address that a machine of transport " + transport +
+		       " can send to";
+	case EFBIG:
+		return peer +
+		       " takes no bulk transfer as large as that; start its server with a larger "
+		       "--max-bulk";
+	case EBADMSG:
+		return peer +
+		       " answered with other bytes than it should; one side has another version of "
+		       "coopnet, or the transport is broken";
+	default:
+		return peer + ": " + std::strerror(-status);
+	}
+}
+
+int confine_thread(const std::vector<unsigned> &cpus)
+{
+	if (cpus.empty())
+		return 0;
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	for (const unsigned c : cpus)
+		if (c < CPU_SETSIZE)
+			CPU_SET(c, &set);
+	return ::sched_setaffinity(0, sizeof(set), &set) ? -errno : 0;
+}
+
+} // namespace coop::net_tools
