@@ -43,11 +43,11 @@ deps-optional-vm:
 check: deps-build+run+check deps-optional-vm ## every test; ends with "N passed, N failed"
 	@tests/run
 
-check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm
+check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm, long
 	@tests/run $*
 
 vm-programs: deps-build+check+vm $(B)/release/build.ninja module
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coop-pattern coop-fail-nth
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coop-pattern coop-fail-nth coop-posix coop-fsx
 
 vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KERNEL=debug: on a kernel that checks itself)
 ifeq ($(KERNEL),debug)

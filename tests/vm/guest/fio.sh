@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+# coopfs.ko under fio(1), which writes at random with a checksum in every block and reads
+# it back: by read and write, mappings, and O_DIRECT with several requests in flight. What
+# one node has written the other one verifies, with its pages from the first one.
+#
+#: programs coopfsd coopfs fio ip rdma
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
+#: files $KO/coopfs.ko
+#: memory 1536
+#: deadline 480
+
+server=127.0.0.1
+
+setup()
+{
+	insmod /lab/files/coopfs.ko
+	wire va 10.77.0.1 vb 10.77.0.2
+	rxe rxe0 va
+	rxe rxe1 vb
+	mkdir -p /srv /mnt/a /mnt/b
+	mount -t tmpfs srv /srv
+	serve $server /srv
+	kmount a $server "$(options a)"
+	kmount b $server "$(options b)"
+	until_true 30 "a knows b" knows a 1
+	until_true 30 "b knows a" knows b 1
+}
+
+after_failure()
+{
+	for n in a b; do
+		cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
+	done
+	tail -n 20 /tmp/coopfsd.log
+} 2>&1
+
+# run_fio FILE ARGUMENTS...
+run_fio()
+{
+	_file=$1
+	shift
+	timeout $((120 * patience)) /usr/bin/fio --name=job --filename="$_file" --thread \
+		--verify=crc32c --verify_fatal=1 --randseed=17430 --fallocate=none \
+		--aux-path=/tmp --size=4m "$@" >/tmp/fio.out 2>&1 || {
+		tail -n 40 /tmp/fio.out
+		die "fio $*: $(grep -m 1 -E 'verify|error|err=' /tmp/fio.out)"
+	}
+	if grep -E 'verify:|err= *[1-9]' /tmp/fio.out; then die "fio $*: it told of errors"; fi
+}
+
+# written_here NAME ARGUMENTS...: written and verified on a, verified on b, then the other
+# way round over the same file.
+written_here()
+{
+	_name=$1
+	shift
+	run_fio "/mnt/a/$_name" --rw=randwrite --do_verify=1 "$@"
+	sleep 0.1 # old enough to have a version
+	run_fio "/mnt/b/$_name" --rw=randwrite --verify_only "$@"
+	run_fio "/mnt/b/$_name" --rw=randwrite --do_verify=1 "$@"
+	sleep 0.1
+	run_fio "/mnt/a/$_name" --rw=randwrite --verify_only "$@"
+}
+
+test_psync()
+{
+	written_here psync --ioengine=psync --bsrange=512-16k --bs_unaligned
+	run_fio /mnt/a/psync.rw --rw=randrw --ioengine=psync --bs=4k --do_verify=1 --fsync=32
+}
+
+test_mmap()
+{
+	written_here mmap --ioengine=mmap --bs=4k
+}
+
+test_libaio_direct()
+{
+	written_here aio --ioengine=libaio --direct=1 --iodepth=16 --bs=16k
+	run_fio /mnt/a/aio.rw --rw=randrw --ioengine=libaio --direct=1 --iodepth=16 --bs=16k --do_verify=1
+}
+
+# Large requests of one caller are several at storage.
+test_large_direct()
+{
+	run_fio /mnt/a/large --rw=write --ioengine=psync --direct=1 --bs=4m --size=16m --do_verify=1
+	run_fio /mnt/b/large --rw=write --ioengine=psync --direct=1 --bs=4m --size=16m --verify_only
+}
+
+# Several writers of one file on one node, each in its own part; the other node verifies.
+test_jobs()
+{
+	run_fio /mnt/a/jobs --rw=randwrite --ioengine=psync --bs=8k --size=2m --numjobs=4 \
+		--offset_increment=2m --do_verify=1
+	run_fio /mnt/b/jobs --rw=randwrite --ioengine=psync --bs=8k --size=2m --numjobs=4 \
+		--offset_increment=2m --verify_only
+	[ "$(of b source peer pages)" -gt 0 ] || die "b had nothing from a"
+}
+
+test_unmount() { down a b; }

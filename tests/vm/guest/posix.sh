@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: MIT
+# coopfs.ko, every operation of a file system with its results and errors: two mounts a
+# and b of one export, without peers. The areas are those of coop-posix (tests/vm/posix);
+# what concerns mounts as a whole stands here.
+#
+#: programs coopfsd coopfs coop-posix coop-pattern
+#: modules crc32_generic libcrc32c hmac sha256_generic ib_core
+#: files $KO/coopfs.ko
+#: deadline 600
+#: short create rename readdir permission read_write truncate mmap direct close_to_open read_only
+
+server=127.0.0.1
+
+setup()
+{
+	insmod /lab/files/coopfs.ko
+	mkdir -p /srv /mnt/a /mnt/b
+	mount -t tmpfs srv /srv
+	serve $server /srv
+	up
+}
+
+up()
+{
+	kmount a $server readahead=64
+	kmount b $server readahead=64
+}
+
+after_failure()
+{
+	cat /proc/fs/coopfs/*/info /proc/fs/coopfs/*/requests
+	tail -n 20 /tmp/coopfsd.log
+	for j in /tmp/*.job; do
+		[ ! -e "$j" ] || kill -9 "$(cat "$j")"
+	done
+	gone "$(cat /tmp/coopfsd.pid)" && serve $server /srv
+	for n in a b; do
+		! mounted "/mnt/$n" || umount "/mnt/$n" || umount -l "/mnt/$n"
+	done
+	up
+} 2>&1
+
+area() { coop-posix "$1" /mnt/a /mnt/b 2>/tmp/said || die "$(cat /tmp/said | tr '\n' ';')"; }
+
+test_create() { area create; }
+test_long_names() { area long_names; }
+test_mkdir() { area mkdir; }
+test_unlink() { area unlink; }
+test_rename() { area rename; }
+test_link() { area link; }
+test_symlink() { area symlink; }
+test_special() { area special; }
+test_readdir() { area readdir; }
+test_readdir_changes() { area readdir_changes; }
+test_seekdir() { area seekdir; }
+test_modes() { area modes; }
+test_owners() { area owners; }
+test_times() { area times; }
+test_permission() { area permission; }
+test_statfs() { area statfs; }
+test_set_id() { area set_id; }
+test_extended() { area extended; }
+test_read_write() { area read_write; }
+test_append() { area append; }
+test_truncate() { area truncate; }
+test_holes() { area holes; }
+test_sync() { area sync; }
+test_copies() { area copies; }
+test_locks() { area locks; }
+test_mmap() { area mmap; }
+test_direct() { area direct; }
+test_mixed() { area mixed; }
+test_close_to_open() { area close_to_open; }
+test_unlinked() { area unlinked; }
+test_removed_elsewhere() { area removed_elsewhere; }
+test_renamed_elsewhere() { area renamed_elsewhere; }
+test_both_append() { area both_append; }
+
+# refused WHY COMMAND...: it fails, and says so
+refused()
+{
+	_why=$1
+	shift
+	if "$@" 2>/tmp/said; then die "not refused: $*"; fi
+	grep -q "$_why" /tmp/said || die "$*: $(cat /tmp/said), not $_why"
+}
+
+test_read_only()
+{
+	ro='Read-only file system'
+	mkdir /srv/ro
+	echo here >/srv/ro/f
+	down a
+	kmount a $server ro
+	cd /mnt/a/ro
+	[ "$(cat f)" = here ] || die "it cannot be read"
+	refused "$ro" sh -c 'echo x >f'
+	refused "$ro" sh -c 'echo x >new'
+	refused "$ro" mkdir d
+	refused "$ro" rm -f f
+	refused "$ro" mv -f f g
+	refused "$ro" ln f g
+	refused "$ro" ln -s f g
+	refused "$ro" chmod 600 f
+	refused "$ro" chown 1 f
+	refused "$ro" touch f
+	refused "$ro" truncate -s 0 f
+	cd /
+	mount -o remount,rw /mnt/a
+	echo more >>/mnt/a/ro/f
+	[ "$(cat /srv/ro/f)" = "here
+more" ] || die "what was written is not there"
+	exec 7>>/mnt/a/ro/f
+	if mount -o remount,ro /mnt/a; then die "read-only under a writer"; fi
+	exec 7>&-
+	mount -o remount,ro /mnt/a
+	refused "$ro" touch /mnt/a/ro/f
+	mount -o remount,rw /mnt/a
+	down a
+	kmount a $server readahead=64
+}
+
+# A remount changes what may change, under open files.
+test_remount()
+{
+	echo text >/mnt/a/remount
+	exec 7<>/mnt/a/remount
+	mount -o remount,readahead=16,soft,timeo=70 /mnt/a
+	grep -q '^readahead=16$' "$(proc a)/options" || die "readahead"
+	grep ' /mnt/a ' /proc/mounts | grep -q 'soft,timeo=70' || die "$(grep coopfs /proc/mounts)"
+	read -r line <&7
+	[ "$line" = text ] || die "read $line"
+	echo more >&7
+	exec 7>&-
+	[ "$(tail -n 1 /srv/remount)" = more ] || die "the write is lost"
+	refused "" mount -o remount,key=/tmp/other /mnt/a
+	mount -o remount,readahead=64,hard /mnt/a
+	grep ' /mnt/a ' /proc/mounts | grep -q soft && die "still soft"
+	true
+}
+
+test_busy()
+{
+	echo text >/mnt/a/busy
+	exec 7<>/mnt/a/busy
+	refused busy umount /mnt/a
+	echo again >&7
+	exec 7>&-
+	[ "$(cat /mnt/a/busy)" = again ] || die "the mount was harmed"
+	cd /mnt/a
+	refused busy umount /mnt/a
+	cd /
+	# A lazy one goes when the last file is closed; until then that is as good as ever.
+	exec 7>>/mnt/a/busy
+	umount -l /mnt/a
+	! mounted /mnt/a || die "still mounted"
+	echo late >&7
+	exec 7>&-
+	until_true 20 "the late line is stored" grep -q late /srv/busy
+	kmount a $server readahead=64
+}
+
+# waits NAME: the job is inside of the module
+waits() { grep -q coopfs "/proc/$(cat "/tmp/$1.job")/stack"; }
+
+# The daemon is away for good. Who waits for it gets an error, and the mounts can go: one
+# with a reader, one with bytes that nothing can store any more.
+test_forced()
+{
+	coop-pattern write /srv 1 1 1048576 1
+	# Nobody else may have its descriptor: whatever ends with that writes the bytes back.
+	mkfifo /tmp/go
+	job writer sh -c 'exec 7<>/mnt/b/dirty; read -r _ </tmp/go; echo lost >&7'
+	until_true 10 "the file is open" test -e "/proc/$(cat /tmp/writer.job)/fd/7"
+	before=$(proc a) before_b=$(proc b)
+	kill -9 "$(cat /tmp/coopfsd.pid)"
+	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
+	echo >/tmp/go
+	job reader cat /mnt/a/1
+	until_true 20 "the reader waits" waits reader
+	until_true 20 "the writer waits" waits writer
+	umount -f /mnt/a && die "it was not busy"
+	until_true 20 "the reader ends" test -s /tmp/reader.status
+	[ "$(cat /tmp/reader.status)" != 0 ] || die "the reader had success"
+	until_true 20 "a is unmounted" umount -f /mnt/a
+	umount -f /mnt/b && die "it was not busy"
+	until_true 20 "the writer ends" test -s /tmp/writer.status
+	until_true 20 "b is unmounted" umount -f /mnt/b
+	[ ! -e "$before" ] && [ ! -e "$before_b" ] || die "/proc has them still"
+	serve $server /srv
+	up
+	coop-pattern check /mnt/a 1 1 1048576 1
+}
+
+# A daemon that is well does not suffer from a forced umount of a mount that is busy.
+test_forced_in_vain()
+{
+	echo one >/mnt/a/vain
+	exec 7<>/mnt/a/vain
+	umount -f /mnt/a && die "it was not busy"
+	sleep 3
+	kill -STOP "$(cat /tmp/coopfsd.pid)"
+	job writer sh -c 'echo two >/mnt/a/vain.2'
+	sleep 4
+	kill -CONT "$(cat /tmp/coopfsd.pid)"
+	job_ends 30 writer
+	echo three >&7
+	exec 7>&-
+	[ "$(cat /srv/vain)" = three ] || die "the write is lost"
+}
+
+test_unload()
+{
+	down a b
+	rmmod coopfs
+	[ ! -e /proc/fs/coopfs ] || die "/proc/fs/coopfs is still there"
+	grep '^coop' /proc/slabinfo && die "there are caches left"
+	insmod /lab/files/coopfs.ko
+	up
+}

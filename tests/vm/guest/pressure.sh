@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: MIT
+# coopfs.ko with less memory than files: two nodes whose programs live in memory groups of
+# 24 MiB write, read, map and exchange twice as much and more. Pages are taken from
+# files while they are read, served and written; nothing may be wrong, or wait for ever.
+#
+#: programs coopfsd coopfs coop-pattern coop-fsx ip rdma
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
+#: files $KO/coopfs.ko
+#: memory 768
+#: deadline 480
+
+server=127.0.0.1
+LIMIT=24 # MiB
+
+setup()
+{
+	insmod /lab/files/coopfs.ko
+	wire va 10.77.0.1 vb 10.77.0.2
+	rxe rxe0 va
+	rxe rxe1 vb
+	mkdir -p /srv /mnt/a /mnt/b /tmp/groups
+	mount -t tmpfs srv /srv
+	mount -t cgroup2 groups /tmp/groups
+	echo +memory >/tmp/groups/cgroup.subtree_control || skip "the kernel has no memory groups"
+	for g in a b; do
+		mkdir /tmp/groups/$g
+		echo ${LIMIT}M >/tmp/groups/$g/memory.max
+	done
+	serve $server /srv
+}
+
+after_failure()
+{
+	cat /tmp/groups/*/memory.stat /tmp/groups/*/memory.events
+	for n in a b; do
+		mounted "/mnt/$n" || continue
+		cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
+	done
+	tail -n 20 /tmp/coopfsd.log
+	for j in /tmp/*.job; do
+		[ ! -e "$j" ] || kill -9 "$(cat "$j")"
+	done
+	for n in a b; do
+		! mounted "/mnt/$n" || umount "/mnt/$n" || umount -l "/mnt/$n"
+	done
+	rm -rf /srv/*
+} 2>&1
+
+up()
+{
+	kmount a $server "$(options a)"
+	kmount b $server "$(options b)"
+	until_true 30 "a knows b" knows a 1
+	until_true 30 "b knows a" knows b 1
+}
+
+# inside GROUP COMMAND...: with that group's memory
+inside() { (echo 0 >"/tmp/groups/$1/cgroup.procs" && shift && exec "$@"); }
+
+# The limit was reached: pages had to go.
+pressed()
+{
+	for _g in "$@"; do
+		[ "$(awk '$1 == "max" { print $2 }' /tmp/groups/$_g/memory.events)" -gt 0 ] ||
+			die "group $_g had memory enough"
+		[ "$(awk '$1 == "oom_kill" { print $2 }' /tmp/groups/$_g/memory.events)" = 0 ] ||
+			die "group $_g had not memory enough"
+	done
+}
+
+BYTES=$((LIMIT * 1048576)) # of a file; there are two
+
+# Each node writes twice its memory, then reads what the other one wrote.
+test_write_and_read()
+{
+	up
+	mkdir /srv/wr.a /srv/wr.b
+	job write_a inside a coop-pattern -f write /mnt/a/wr.a 1 2 $BYTES 1
+	job write_b inside b coop-pattern write /mnt/b/wr.b 1 2 $BYTES 1
+	job_ends 180 write_a
+	job_ends 60 write_b
+	job read_a inside a coop-pattern check /mnt/a/wr.b 1 2 $BYTES 1
+	job read_b inside b coop-pattern check /mnt/b/wr.a 1 2 $BYTES 1
+	job_ends 180 read_a
+	job_ends 60 read_b
+	coop-pattern check /srv/wr.a 1 2 $BYTES 1
+	coop-pattern check /srv/wr.b 1 2 $BYTES 1
+	pressed a b
+	rm -r /srv/wr.a /srv/wr.b
+	down a b
+}
+
+# The same through mappings, whose pages are written back while they are stored to.
+test_mapped()
+{
+	up
+	mkdir /srv/m
+	job write_a inside a coop-pattern -m mmap write /mnt/a/m 1 2 $BYTES 1
+	job_ends 180 write_a
+	job read_b inside b coop-pattern -m mmap check /mnt/b/m 1 2 $BYTES 1
+	job again_a inside a coop-pattern -m mmap check /mnt/a/m 1 2 $BYTES 1
+	job_ends 180 read_b
+	job_ends 60 again_a
+	coop-pattern check /srv/m 1 2 $BYTES 1
+	pressed a b
+	rm -r /srv/m
+	down a b
+}
+
+# Both read from each other while both also write.
+test_exchange()
+{
+	up
+	new x 2 $BYTES
+	mkdir /srv/x.w
+	coop-pattern write /srv/x.w 1 2 4194304 0
+	rm -f /tmp/state
+	job read_a inside a coop-pattern -r "$(few 2)" check /mnt/a/x 1 2 $BYTES 1
+	job read_b inside b coop-pattern -r "$(few 2)" check /mnt/b/x 1 2 $BYTES 1
+	job writer inside a coop-pattern -r "$(few 6)" rewrite /mnt/a/x.w 1 2 4194304 /tmp/state
+	job watcher inside b coop-pattern watch /mnt/b/x.w 1 2 4194304 /tmp/state
+	job_ends 240 read_a
+	job_ends 120 read_b
+	job_ends 120 writer
+	job_ends 120 watcher
+	pressed a b
+	[ "$(of b source peer pages)" -gt 0 ] || die "b had nothing from a"
+	rm -r /srv/x /srv/x.w
+	down a b
+}

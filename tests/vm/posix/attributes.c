@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT */
+/* attributes.c - modes, owners, times, and who may do what. */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "posix.h"
+
+void modes_area(void)
+{
+	static const mode_t modes[] = {0, 0400, 0777, 01755, 02755, 04755, 07777, 0644};
+	struct stat st;
+	int fd;
+
+	NEED(put("f", "x") && !mkdir("d", 0755));
+	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+		CHECK(!chmod("f", modes[i]) && mode_of("f") == modes[i]);
+		CHECK(!chmod("d", modes[i]) && mode_of("d") == modes[i]);
+	}
+	NEED((fd = open("f", O_RDONLY)) >= 0);
+	CHECK(!fchmod(fd, 0604) && !fstat(fd, &st) && (st.st_mode & 07777) == 0604);
+	CHECK(!close(fd) && S_ISREG(st.st_mode));
+	let_clock_tick();
+	CHECK(mode_of(other("f")) == 0604);
+	FAILS(chmod("none", 0644), ENOENT);
+}
+
+void owners_area(void)
+{
+	struct stat st;
+	int fd;
+
+	NEED(put("f", "x"));
+	CHECK(!chown("f", 5, 6) && !stat("f", &st) && st.st_uid == 5 && st.st_gid == 6);
+	CHECK(!chown("f", (uid_t)-1, 7) && !stat("f", &st) && st.st_uid == 5 && st.st_gid == 7);
+	CHECK(!chown("f", 8, (gid_t)-1) && !stat("f", &st) && st.st_uid == 8 && st.st_gid == 7);
+	NEED((fd = open("f", O_RDONLY)) >= 0);
+	CHECK(!fchown(fd, 0, 0) && !fstat(fd, &st) && !st.st_uid && !st.st_gid);
+	CHECK(!fchown(fd, (uid_t)-1, (gid_t)-1) && !close(fd));
+	CHECK(!symlink("f", "l") && !lchown("l", 9, 9) && !stat("f", &st) && !st.st_uid);
+	CHECK(!lstat("l", &st) && st.st_uid == 9);
+	FAILS(chown("none", 1, 1), ENOENT);
+}
+
+static bool later(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
+}
+
+void times_area(void)
+{
+	const struct timespec set[2] = {{1000, 5}, {2000, 7}};
+	struct timespec some[2] = {{.tv_nsec = UTIME_OMIT}, {3000, 9}};
+	struct stat st, before;
+	int fd;
+
+	NEED(put("f", "x"));
+	CHECK(!utimensat(AT_FDCWD, "f", set, 0) && !stat("f", &st));
+	CHECK(st.st_atim.tv_sec == 1000 && st.st_atim.tv_nsec == 5);
+	CHECK(st.st_mtim.tv_sec == 2000 && st.st_mtim.tv_nsec == 7);
+	CHECK(!utimensat(AT_FDCWD, "f", some, 0) && !stat("f", &st));
+	CHECK(st.st_atim.tv_sec == 1000 && st.st_mtim.tv_sec == 3000);
+	some[1].tv_nsec = UTIME_NOW;
+	CHECK(!utimensat(AT_FDCWD, "f", some, 0) && !stat("f", &st));
+	CHECK(st.st_atim.tv_sec == 1000 && st.st_mtim.tv_sec > 3000);
+	FAILS(utimensat(AT_FDCWD, "none", set, 0), ENOENT);
+
+	/* What is written after the times were set has a time of its own. */
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	CHECK(pwrite(fd, "y", 1, 0) == 1 && !futimens(fd, set) && !close(fd));
+	CHECK(!stat("f", &st) && st.st_mtim.tv_sec == 2000 && holds("f", "y"));
+	let_clock_tick();
+	CHECK(!stat("f", &before) && put("f", "z") && !stat("f", &st));
+	CHECK(later(&st.st_mtim, &before.st_mtim) && later(&st.st_ctim, &before.st_ctim));
+
+	/* A name's coming is a change of its directory; a mode is no change of content. */
+	CHECK(!mkdir("d", 0755) && !stat("d", &before));
+	let_clock_tick();
+	CHECK(put("d/f", "x") && !stat("d", &st) && later(&st.st_mtim, &before.st_mtim));
+	CHECK(!stat("f", &before));
+	let_clock_tick();
+	CHECK(!chmod("f", 0600) && !stat("f", &st) && later(&st.st_ctim, &before.st_ctim));
+	CHECK(!later(&st.st_mtim, &before.st_mtim));
+}
+
+static void stranger(void)
+{
+	const struct timespec set[2] = {{1000, 5}, {2000, 7}};
+	struct stat st;
+	int fd;
+
+	CHECK(holds("public", "x"));
+	FAILS(open("public", O_WRONLY), EACCES);
+	FAILS(open("public", O_RDONLY | O_TRUNC), EACCES);
+	FAILS(open("secret", O_RDONLY), EACCES);
+	FAILS(access("secret", R_OK), EACCES);
+	CHECK(!access("public", R_OK));
+	FAILS(access("public", W_OK), EACCES);
+	FAILS(truncate("public", 0), EACCES);
+	FAILS(chmod("public", 0777), EPERM);
+	FAILS(chown("public", STRANGER, STRANGER), EPERM);
+	FAILS(utimensat(AT_FDCWD, "public", set, 0), EPERM);
+	FAILS(utimensat(AT_FDCWD, "public", NULL, 0), EACCES);
+	FAILS(open("new", O_CREAT | O_WRONLY, 0644), EACCES);
+	FAILS(mkdir("new", 0755), EACCES);
+	FAILS(symlink("x", "new"), EACCES);
+	FAILS(unlink("public"), EACCES);
+	FAILS(rename("public", "sticky/x"), EACCES);
+	FAILS(rmdir("empty"), EACCES);
+	FAILS(stat("closed/f", &st), EACCES);
+	FAILS(open("closed", O_RDONLY | O_DIRECTORY), EACCES);
+	CHECK(!stat("blind/f", &st)); /* may be searched, not listed */
+	FAILS(open("blind", O_RDONLY | O_DIRECTORY), EACCES);
+	/* Others' names in a sticky directory. */
+	FAILS(unlink("sticky/root"), EPERM);
+	FAILS(rename("sticky/root", "sticky/mine"), EPERM);
+	CHECK(put("sticky/own", "own") && !unlink("sticky/own"));
+
+	/* One's own file. */
+	NEED((fd = open("sticky/mine", O_CREAT | O_EXCL | O_WRONLY, 0200)) >= 0);
+	CHECK(write(fd, "abc", 3) == 3 && !close(fd));
+	CHECK(!stat("sticky/mine", &st) && st.st_uid == STRANGER && st.st_gid == STRANGER);
+	FAILS(open("sticky/mine", O_RDONLY), EACCES);
+	NEED((fd = open("sticky/mine", O_WRONLY)) >= 0);
+	CHECK(pwrite(fd, "X", 1, 1) == 1 && pwrite(fd, "long", 4, 5000) == 4 && !close(fd));
+	CHECK(!chmod("sticky/mine", 0600) && size_of("sticky/mine") == 5004);
+	NEED((fd = open("sticky/mine", O_RDWR)) >= 0);
+	CHECK(!fchmod(fd, 0)); /* what is open stays so */
+	CHECK(pwrite(fd, "Y", 1, 2) == 1 && !ftruncate(fd, 3) && !close(fd));
+	CHECK(!chmod("sticky/mine", 0600) && holds("sticky/mine", "aXY"));
+	FAILS(chown("sticky/mine", 0, (gid_t)-1), EPERM);
+}
+
+static void member(void)
+{
+	int fd;
+
+	CHECK((fd = open("group", O_RDWR)) >= 0 && !close(fd));
+}
+
+void permission_area(void)
+{
+	NEED(put("public", "x") && put("secret", "s") && !chmod("secret", 0600));
+	NEED(put("group", "g") && !chown("group", 0, 500) && !chmod("group", 0660));
+	NEED(!mkdir("empty", 0755) && !mkdir("closed", 0700) && put("closed/f", "x"));
+	NEED(!mkdir("blind", 0711) && put("blind/f", "x"));
+	NEED(!mkdir("sticky", 0755) && !chmod("sticky", 01777) && put("sticky/root", "x"));
+	as_user(STRANGER, STRANGER, stranger);
+	as_user(STRANGER, 500, member);
+	CHECK(holds("sticky/mine", "aXY") && holds(other("sticky/mine"), "aXY"));
+}
+
+void statfs_area(void)
+{
+	struct statvfs v;
+	struct statfs a, b;
+	int fd;
+
+	NEED(!statfs(".", &a) && !statfs(there, &b));
+	CHECK(a.f_type == COOPFS_MAGIC && a.f_namelen == 255);
+	CHECK(a.f_bsize > 0 && a.f_blocks > 0 && a.f_bfree <= a.f_blocks &&
+	      a.f_bavail <= a.f_bfree);
+	CHECK(a.f_blocks == b.f_blocks && a.f_files == b.f_files);
+	CHECK(memcmp(&a.f_fsid, &b.f_fsid, sizeof(a.f_fsid)));
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
+	CHECK(!fstatfs(fd, &b) && b.f_blocks == a.f_blocks);
+	CHECK(!fstatvfs(fd, &v) && v.f_namemax == 255 && !close(fd));
+	FAILS(statfs("none", &a), ENOENT);
+}
+
+static void write_one(void)
+{
+	const int fd = open("program", O_WRONLY);
+
+	CHECK(fd >= 0 && pwrite(fd, "x", 1, 0) == 1 && !close(fd));
+}
+
+/* Set-id bits go when somebody else writes, and when the owner changes. */
+void set_id_area(void)
+{
+	NEED(put("program", "text") && !chmod("program", 06777));
+	as_user(STRANGER, STRANGER, write_one);
+	CHECK(mode_of("program") == 0777 && mode_of(other("program")) == 0777);
+	CHECK(!chmod("program", 06777) && mode_of("program") == 06777);
+	CHECK(!chown("program", STRANGER, STRANGER) && mode_of("program") == 0777);
+}
+
+/* Not yet part of the protocol, and said so at once. */
+void extended_area(void)
+{
+	char buf[16];
+	int fd;
+
+	NEED(put("f", "x"));
+	FAILS(setxattr("f", "user.x", "y", 1, 0), EOPNOTSUPP);
+	FAILS(getxattr("f", "user.x", buf, sizeof(buf)), EOPNOTSUPP);
+	FAILS(removexattr("f", "user.x"), EOPNOTSUPP);
+	CHECK(listxattr("f", buf, sizeof(buf)) == 0 || errno == EOPNOTSUPP);
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	FAILS(fallocate(fd, 0, 0, PAGE), EOPNOTSUPP);
+	FAILS(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE), EOPNOTSUPP);
+	CHECK(!posix_fallocate(fd, 0, 10) && size_of("f") == 10); /* by writing */
+	CHECK(!close(fd));
+}

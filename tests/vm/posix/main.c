@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * coop-posix - the operations of a file system, with their results and errors.
+ *
+ *   coop-posix AREA DIRECTORY OTHER
+ *   coop-posix --list
+ *
+ * DIRECTORY and OTHER are one directory seen through two mounts. The area works in
+ * DIRECTORY/AREA, which it makes, and which is removed at the end. Wants root.
+ *
+ * Where this file system has semantics of its own they are checked as documented
+ * (coopfs(5)): no devices, no extended attributes, locks of this machine only,
+ * O_DIRECT of any alignment.
+ *
+ * Status: 0 all right, 1 something is not, 2 usage or nothing could be checked.
+ */
+#define _GNU_SOURCE
+#include <ftw.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "posix.h"
+
+const char *here, *there;
+char *volatile nowhere = (char *)PAGE;
+static unsigned int checks, faults;
+
+static const struct {
+	const char *name;
+	area_fn *run;
+} areas[] = {
+	{"create", create_area},
+	{"long_names", long_names_area},
+	{"mkdir", mkdir_area},
+	{"unlink", unlink_area},
+	{"rename", rename_area},
+	{"link", link_area},
+	{"symlink", symlink_area},
+	{"special", special_area},
+	{"readdir", readdir_area},
+	{"readdir_changes", readdir_changes_area},
+	{"seekdir", seekdir_area},
+	{"modes", modes_area},
+	{"owners", owners_area},
+	{"times", times_area},
+	{"permission", permission_area},
+	{"statfs", statfs_area},
+	{"set_id", set_id_area},
+	{"extended", extended_area},
+	{"read_write", read_write_area},
+	{"append", append_area},
+	{"truncate", truncate_area},
+	{"holes", holes_area},
+	{"sync", sync_area},
+	{"copies", copies_area},
+	{"locks", locks_area},
+	{"mmap", mmap_area},
+	{"direct", direct_area},
+	{"mixed", mixed_area},
+	{"close_to_open", close_to_open_area},
+	{"unlinked", unlinked_area},
+	{"removed_elsewhere", removed_elsewhere_area},
+	{"renamed_elsewhere", renamed_elsewhere_area},
+	{"both_append", both_append_area},
+};
+
+bool expect(bool good, const char *file, int line, const char *what)
+{
+	checks++;
+	if (good)
+		return true;
+	faults++;
+	fprintf(stderr, "%s:%d: not so: %s (errno: %s)\n", file, line, what, strerror(errno));
+	return false;
+}
+
+bool expect_error(long result, int error, const char *file, int line, const char *what)
+{
+	const int got = errno;
+
+	checks++;
+	if (result == -1 && got == error)
+		return true;
+	faults++;
+	fprintf(stderr, "%s:%d: %s: returned %ld, %s; wanted %s\n", file, line, what, result,
+		strerrorname_np(got), strerrorname_np(error));
+	return false;
+}
+
+void as_user(uid_t user, gid_t group, void (*act)(void))
+{
+	const pid_t child = fork();
+	int status = 0;
+
+	if (!child) {
+		checks = faults = 0;
+		if (setgroups(0, NULL) || setgid(group) || setuid(user))
+			_exit(99);
+		act();
+		_exit(faults < 98 ? (int)faults : 98);
+	}
+	if (!CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+		   WEXITSTATUS(status) != 99))
+		return;
+	faults += (unsigned int)WEXITSTATUS(status);
+}
+
+const char *other(const char *name)
+{
+	static char path[4][PAGE];
+	static unsigned int next;
+
+	next = (next + 1) % 4;
+	snprintf(path[next], sizeof(path[0]), "%s/%s", there, name);
+	return path[next];
+}
+
+bool holds(const char *path, const char *text)
+{
+	const size_t wanted = strlen(text);
+	char buf[PAGE];
+	ssize_t n;
+	int fd;
+
+	fd = open(path, O_RDONLY);
+	if (fd < 0)
+		return false;
+	n = read(fd, buf, sizeof(buf));
+	if (n != (ssize_t)wanted || memcmp(buf, text, wanted))
+		fprintf(stderr, "%s holds %zd bytes \"%.*s\", not \"%s\"\n", path, n,
+			n > 0 ? (int)n : 0, buf, text);
+	return !close(fd) && n == (ssize_t)wanted && !memcmp(buf, text, wanted);
+}
+
+bool put(const char *path, const char *text)
+{
+	const ssize_t wanted = (ssize_t)strlen(text);
+	const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	bool good;
+
+	if (fd < 0)
+		return false;
+	good = write(fd, text, (size_t)wanted) == wanted;
+	return !close(fd) && good;
+}
+
+off_t size_of(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) ? -1 : st.st_size;
+}
+
+mode_t mode_of(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) ? (mode_t)-1 : st.st_mode & 07777;
+}
+
+bool absent(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) && errno == ENOENT;
+}
+
+void let_clock_tick(void)
+{
+	const struct timespec time = {.tv_nsec = 30 * 1000 * 1000};
+
+	nanosleep(&time, NULL);
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	return remove(path);
+}
+
+static int run(const char *name, area_fn *area, const char *dir, const char *elsewhere)
+{
+	static char own[PAGE], theirs[PAGE];
+
+	snprintf(own, sizeof(own), "%s/%s", dir, name);
+	snprintf(theirs, sizeof(theirs), "%s/%s", elsewhere, name);
+	here = own;
+	there = theirs;
+	umask(022);
+	if (mkdir(here, 0755) || chdir(here) || access(there, F_OK)) {
+		fprintf(stderr, "coop-posix: %s and %s: %s\n", here, there, strerror(errno));
+		return 2;
+	}
+	area();
+	CHECK(!chdir("/"));
+	CHECK(!nftw(here, remove_one, 16, FTW_DEPTH | FTW_PHYS));
+	printf("%s: %u checks, %u faults\n", name, checks, faults);
+	return faults || !checks;
+}
+
+int main(int argc, char **argv)
+{
+	const size_t n = sizeof(areas) / sizeof(areas[0]);
+
+	setbuf(stdout, NULL);
+	if (argc == 2 && !strcmp(argv[1], "--list")) {
+		for (size_t i = 0; i < n; i++)
+			puts(areas[i].name);
+		return 0;
+	}
+	for (size_t i = 0; argc == 4 && i < n; i++) {
+		if (!strcmp(argv[1], areas[i].name))
+			return run(areas[i].name, areas[i].run, argv[2], argv[3]);
+	}
+	fprintf(stderr, "usage: coop-posix AREA DIRECTORY OTHER | --list\n");
+	return 2;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+/* names.c - making, moving and removing names. */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <linux/fs.h>
+
+#include "posix.h"
+
+static nlink_t links(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) ? 0 : st.st_nlink;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return !stat(a, &x) && !stat(b, &y) && x.st_ino == y.st_ino && x.st_dev == y.st_dev;
+}
+
+static int renameat2_(const char *from, const char *to, unsigned int flags)
+{
+	return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, flags);
+}
+
+void create_area(void)
+{
+	struct stat st;
+	int fd;
+
+	NEED((fd = open("f", O_CREAT | O_EXCL | O_RDWR, 0640)) >= 0);
+	CHECK(!fstat(fd, &st) && S_ISREG(st.st_mode) && !st.st_size && st.st_nlink == 1);
+	CHECK((st.st_mode & 07777) == 0640 && st.st_uid == 0 && st.st_gid == 0);
+	CHECK(!close(fd));
+	FAILS(open("f", O_CREAT | O_EXCL | O_RDWR, 0640), EEXIST);
+	CHECK((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0 && !close(fd));
+	CHECK(mode_of("f") == 0640);
+	umask(027);
+	CHECK((fd = open("masked", O_CREAT | O_WRONLY, 0777)) >= 0 && !close(fd));
+	CHECK(mode_of("masked") == 0750);
+	umask(022);
+
+	FAILS(open("none", O_RDONLY), ENOENT);
+	FAILS(open("none/f", O_CREAT | O_RDWR, 0600), ENOENT);
+	FAILS(open("f/x", O_CREAT | O_RDWR, 0600), ENOTDIR);
+	FAILS(open("f", O_RDONLY | O_DIRECTORY), ENOTDIR);
+	CHECK(!mkdir("d", 0755));
+	FAILS(open("d", O_WRONLY), EISDIR);
+	FAILS(open("d", O_CREAT | O_RDWR, 0600), EISDIR);
+	FAILS(open("d", O_CREAT | O_EXCL | O_RDWR, 0600), EEXIST);
+	FAILS(open("d", O_RDONLY | O_TRUNC), EISDIR);
+	FAILS(open("f/", O_RDONLY), ENOTDIR);
+	FAILS(open(".", O_TMPFILE | O_RDWR, 0600), EOPNOTSUPP);
+	CHECK((fd = open("d", O_RDONLY | O_DIRECTORY)) >= 0);
+	FAILS(read(fd, &st, 1), EISDIR);
+	CHECK(!close(fd));
+
+	/* What a file is made for does not depend on its mode. */
+	NEED((fd = open("readonly", O_CREAT | O_EXCL | O_WRONLY, 0400)) >= 0);
+	CHECK(write(fd, "x", 1) == 1 && !close(fd));
+	CHECK(holds("readonly", "x"));
+	/* Made through one name, there through another. */
+	CHECK(!symlink("target", "link"));
+	FAILS(open("link", O_CREAT | O_EXCL | O_WRONLY, 0600), EEXIST);
+	CHECK((fd = open("link", O_CREAT | O_WRONLY, 0600)) >= 0 && !close(fd));
+	CHECK(size_of("target") == 0);
+}
+
+void long_names_area(void)
+{
+	char name[300], path[PATH_MAX + 16];
+	int fd;
+
+	memset(name, 'n', sizeof(name));
+	name[255] = 0;
+	NEED((fd = open(name, O_CREAT | O_EXCL | O_RDWR, 0600)) >= 0);
+	CHECK(!close(fd) && !access(other(name), F_OK));
+	CHECK(!rename(name, "short") && !rename("short", name) && !unlink(name));
+	CHECK(!mkdir(name, 0700) && !rmdir(name));
+	CHECK(!symlink("x", name) && !unlink(name));
+	name[255] = 'n';
+	name[256] = 0;
+	CHECK(put("f", "x"));
+	FAILS(open(name, O_CREAT | O_RDWR, 0600), ENAMETOOLONG);
+	FAILS(open(name, O_RDONLY), ENAMETOOLONG);
+	FAILS(access(name, F_OK), ENAMETOOLONG);
+	FAILS(mkdir(name, 0700), ENAMETOOLONG);
+	FAILS(rmdir(name), ENAMETOOLONG);
+	FAILS(unlink(name), ENAMETOOLONG);
+	FAILS(rename("f", name), ENAMETOOLONG);
+	FAILS(link("f", name), ENAMETOOLONG);
+	FAILS(symlink("x", name), ENAMETOOLONG);
+	memset(path, '/', sizeof(path));
+	strcpy(path + PATH_MAX, "x");
+	FAILS(open(path, O_RDONLY), ENAMETOOLONG);
+	FAILS(open("", O_RDONLY), ENOENT);
+
+	/* Every byte but two may be in a name. */
+	for (int i = 1; i < 256; i++)
+		name[i - 1] = (char)(i == '/' ? 'x' : i);
+	name[255] = 0;
+	CHECK(put(name, "odd") && holds(other(name), "odd") && !unlink(name));
+	CHECK(put("...", "dots") && holds("...", "dots") && !unlink("..."));
+}
+
+void mkdir_area(void)
+{
+	struct stat st;
+
+	NEED(!mkdir("d", 0751));
+	CHECK(!stat("d", &st) && S_ISDIR(st.st_mode) && (st.st_mode & 07777) == 0751);
+	CHECK(links("d") == 2);
+	FAILS(mkdir("d", 0755), EEXIST);
+	FAILS(mkdir("none/d", 0755), ENOENT);
+	CHECK(put("f", "x"));
+	FAILS(mkdir("f", 0755), EEXIST);
+	FAILS(mkdir("f/d", 0755), ENOTDIR);
+	CHECK(!mkdir("d/e", 0700) && !mkdir("d/g", 0700));
+	CHECK(links("d") == 4);
+	FAILS(rmdir("d"), ENOTEMPTY);
+	CHECK(!rmdir("d/e") && links("d") == 3);
+	CHECK(put("d/f", "x") && !rmdir("d/g"));
+	FAILS(rmdir("d"), ENOTEMPTY);
+	CHECK(!unlink("d/f"));
+	FAILS(rmdir("f"), ENOTDIR);
+	FAILS(rmdir("none"), ENOENT);
+	FAILS(rmdir("d/."), EINVAL);
+	FAILS(rmdir("d/.."), ENOTEMPTY);
+	CHECK(!rmdir("d") && absent("d"));
+	FAILS(rmdir("d"), ENOENT);
+	CHECK(!mkdir("d", 0755) && !rmdir("d/"));
+	umask(077);
+	CHECK(!mkdir("d", 02777) && (mode_of("d") & 0777) == 0700);
+	umask(022);
+	/* The set-group-id bit of a directory is its children's. */
+	CHECK(!chown("d", 0, 77) && !chmod("d", 02755) && !mkdir("d/sub", 0755) &&
+	      put("d/file", ""));
+	CHECK(!stat("d/sub", &st) && st.st_gid == 77 && st.st_mode & S_ISGID);
+	CHECK(!stat("d/file", &st) && st.st_gid == 77);
+
+	/* A current directory that is gone. */
+	CHECK(!mkdir("gone", 0755) && !chdir("gone") && !rmdir("../gone"));
+	FAILS(open("x", O_CREAT | O_WRONLY, 0600), ENOENT);
+	FAILS(mkdir("x", 0700), ENOENT);
+	CHECK(!chdir(here));
+}
+
+void unlink_area(void)
+{
+	NEED(put("f", "x"));
+	CHECK(!unlink("f") && absent("f") && absent(other("f")));
+	FAILS(unlink("f"), ENOENT);
+	FAILS(unlink("none/f"), ENOENT);
+	CHECK(!mkdir("d", 0755));
+	FAILS(unlink("d"), EISDIR);
+	CHECK(put("f", "x"));
+	FAILS(unlink("f/"), ENOTDIR);
+	FAILS(unlink("f/x"), ENOTDIR);
+	CHECK(!symlink("f", "l") && !unlink("l") && holds("f", "x"));
+	/* The name is free at once, for a file of its own. */
+	CHECK(!unlink("f") && put("f", "another") && holds(other("f"), "another"));
+	CHECK(!unlink("f") && !mkdir("f", 0755) && !rmdir("f"));
+}
+
+void rename_area(void)
+{
+	struct stat st;
+	int fd;
+
+	NEED(put("a", "aa") && put("b", "bbb"));
+	CHECK(!rename("a", "c") && absent("a") && holds("c", "aa") && absent(other("a")));
+	FAILS(rename("a", "x"), ENOENT);
+	FAILS(rename("c", "none/x"), ENOENT);
+	FAILS(rename("c", "b/x"), ENOTDIR);
+
+	/* Over an existing file, which whoever has it open keeps. */
+	NEED((fd = open("b", O_RDWR)) >= 0);
+	CHECK(!rename("c", "b") && holds("b", "aa") && absent("c"));
+	CHECK(!fstat(fd, &st) && st.st_nlink == 0 && st.st_size == 3);
+	CHECK(pwrite(fd, "B", 1, 0) == 1 && !close(fd) && holds("b", "aa"));
+
+	/* Two names of one file: nothing happens. */
+	CHECK(!link("b", "b2") && !rename("b", "b2") && links("b") == 2 && !unlink("b2"));
+	CHECK(!rename("b", "b") && holds("b", "aa"));
+
+	CHECK(!mkdir("d", 0755) && !mkdir("e", 0755) && !mkdir("full", 0755) && put("full/x", "x"));
+	CHECK(!rename("d", "e") && absent("d") && links("e") == 2);
+	FAILS(rename("e", "full"), ENOTEMPTY);
+	FAILS(rename("e", "b"), ENOTDIR);
+	FAILS(rename("b", "e"), EISDIR);
+	FAILS(rename("full", "full/sub"), EINVAL);
+	FAILS(rename("full/.", "x"), EBUSY);
+
+	/* From one directory to another, with what is below. */
+	CHECK(!rename("full", "e/full") && holds("e/full/x", "x") && links("e") == 3);
+	CHECK(!rename("e/full/x", "x") && holds("x", "x") && holds(other("x"), "x"));
+	CHECK(!chdir("e/full") && !rename("../../e/full", "../../moved"));
+	CHECK(!stat("..", &st) && st.st_nlink && !chdir("..") && same_file(".", here));
+	CHECK(!chdir(here));
+
+	FAILS(renameat2_("x", "b", RENAME_NOREPLACE), EEXIST);
+	CHECK(holds("x", "x") && holds("b", "aa"));
+	CHECK(!renameat2_("x", "y", RENAME_NOREPLACE) && absent("x") && holds("y", "x"));
+	CHECK(!renameat2_("y", "b", RENAME_EXCHANGE) && holds("y", "aa") && holds("b", "x"));
+	CHECK(holds(other("y"), "aa") && holds(other("b"), "x"));
+	CHECK(!renameat2_("y", "e", RENAME_EXCHANGE) && !stat("y", &st) && S_ISDIR(st.st_mode) &&
+	      holds("e", "aa"));
+	FAILS(renameat2_("y", "none", RENAME_EXCHANGE), ENOENT);
+	FAILS(renameat2_("y", "none", RENAME_WHITEOUT), EINVAL);
+	FAILS(renameat2_("y", "b", RENAME_NOREPLACE | RENAME_EXCHANGE), EINVAL);
+}
+
+void link_area(void)
+{
+	char to[PATH_MAX];
+
+	NEED(put("a", "one"));
+	CHECK(!link("a", "b") && links("a") == 2 && links("b") == 2 && same_file("a", "b"));
+	CHECK(put("b", "two") && holds("a", "two"));
+	FAILS(link("a", "b"), EEXIST);
+	FAILS(link("none", "c"), ENOENT);
+	FAILS(link("a", "none/c"), ENOENT);
+	CHECK(!mkdir("d", 0755));
+	FAILS(link("d", "e"), EPERM);
+	CHECK(!link("a", "d/c") && links("a") == 3);
+	CHECK(!unlink("a") && links("b") == 2 && holds("d/c", "two"));
+	CHECK(!symlink("b", "s") && !link("s", "t") && links("s") == 2 && links("b") == 2);
+	snprintf(to, sizeof(to), "%s/x", there);
+	FAILS(link("b", to), EXDEV); /* one file system, but another mount */
+}
+
+void symlink_area(void)
+{
+	char text[PATH_MAX + 1], got[PATH_MAX + 1];
+	struct stat st;
+
+	NEED(put("f", "x"));
+	CHECK(!symlink("f", "l") && holds("l", "x"));
+	CHECK(!lstat("l", &st) && S_ISLNK(st.st_mode) && st.st_size == 1);
+	CHECK(readlink("l", got, sizeof(got)) == 1 && got[0] == 'f');
+	FAILS(symlink("f", "l"), EEXIST);
+	FAILS(symlink("", "e"), ENOENT);
+	FAILS(symlink("f", "none/l"), ENOENT);
+	FAILS(readlink("f", got, sizeof(got)), EINVAL);
+	FAILS(readlink("none", got, sizeof(got)), ENOENT);
+	FAILS(open("l", O_RDONLY | O_NOFOLLOW), ELOOP);
+	CHECK(!symlink("nowhere", "dangling"));
+	FAILS(open("dangling", O_RDONLY), ENOENT);
+	CHECK(!symlink("loop", "loop"));
+	FAILS(open("loop", O_RDONLY), ELOOP);
+	CHECK(!mkdir("d", 0755) && put("d/y", "y") && !symlink("d", "dl"));
+	CHECK(holds("dl/y", "y"));
+	CHECK(!symlink("../f", "d/up") && holds("dl/up", "x"));
+	FAILS(rmdir("dl"), ENOTDIR);
+	/* A buffer that is too short gets the beginning. */
+	memset(text, 'a', sizeof(text));
+	text[PATH_MAX - 1] = 0;
+	CHECK(!symlink(text, "long"));
+	CHECK(readlink("long", got, sizeof(got)) == PATH_MAX - 1 &&
+	      !memcmp(got, text, PATH_MAX - 1));
+	CHECK(readlink(other("long"), got, 10) == 10);
+	text[PATH_MAX - 1] = 'a';
+	text[PATH_MAX] = 0;
+	FAILS(symlink(text, "longer"), ENAMETOOLONG);
+	/* A new link of the name is another link. */
+	CHECK(!unlink("l") && !symlink("d/y", "l") && holds("l", "y"));
+	CHECK(!lchown("l", 5, 6) && !lstat("l", &st) && st.st_uid == 5 && st.st_gid == 6);
+}
+
+/* The protocol makes no devices, pipes or sockets. */
+void special_area(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "sock"};
+	const int s = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	NEED(!mknod("f", S_IFREG | 0640, 0));
+	CHECK(mode_of("f") == 0640 && size_of("f") == 0);
+	FAILS(mknod("f", S_IFREG | 0640, 0), EEXIST);
+	FAILS(mkfifo("p", 0600), EPERM);
+	FAILS(mknod("c", S_IFCHR | 0600, 0x103), EPERM);
+	FAILS(mknod("b", S_IFBLK | 0600, 0x103), EPERM);
+	CHECK(s >= 0);
+	FAILS(bind(s, (struct sockaddr *)&address, sizeof(address)), EPERM);
+	CHECK(!close(s) && absent("p") && absent("sock"));
+}

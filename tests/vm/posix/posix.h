@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * posix.h - what the areas of coop-posix share.
+ *
+ * An area is a function that works in a directory of its own, which is the current
+ * one. 'here' is its path, 'there' the path of the same directory through another
+ * mount. CHECK and FAILS count what is not as it should be and say where; an area
+ * goes on after that, so that one run shows all faults.
+ */
+#ifndef COOP_TESTS_POSIX_H
+#define COOP_TESTS_POSIX_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#define COOPFS_MAGIC 0x636f6f70
+#define PAGE         4096
+#define STRANGER     1000 /* a user that owns nothing */
+
+extern const char *here, *there;
+
+extern char *volatile nowhere; /* an address without memory */
+
+bool expect(bool good, const char *file, int line, const char *what);
+bool expect_error(long result, int error, const char *file, int line, const char *what);
+
+#define CHECK(condition)   (errno = 0, expect((condition), __FILE__, __LINE__, #condition))
+#define FAILS(call, error) (errno = 0, expect_error((call), (error), __FILE__, __LINE__, #call))
+/* An area cannot go on without it. */
+#define NEED(condition)                \
+	do {                           \
+		if (!CHECK(condition)) \
+			return;        \
+	} while (0)
+
+/* Runs it in a process of that user and group, without other groups. */
+void as_user(uid_t user, gid_t group, void (*act)(void));
+/* Path of a name in the other mount's directory; the last four results stay. */
+const char *other(const char *name);
+/* The file has exactly these bytes. Opens and closes it. */
+bool holds(const char *path, const char *text);
+/* Makes or replaces it. */
+bool put(const char *path, const char *text);
+off_t size_of(const char *path);
+mode_t mode_of(const char *path);
+bool absent(const char *path);
+/* Until the clock of the storage's time stamps has gone on. */
+void let_clock_tick(void);
+
+typedef void area_fn(void);
+area_fn create_area, long_names_area, mkdir_area, unlink_area, rename_area, link_area, symlink_area,
+	special_area;
+area_fn readdir_area, readdir_changes_area, seekdir_area;
+area_fn modes_area, owners_area, times_area, permission_area, statfs_area, set_id_area,
+	extended_area;
+area_fn read_write_area, append_area, truncate_area, holes_area, sync_area, copies_area, locks_area;
+area_fn mmap_area, direct_area, mixed_area;
+area_fn close_to_open_area, unlinked_area, removed_elsewhere_area, renamed_elsewhere_area,
+	both_append_area;
+
+#endif /* COOP_TESTS_POSIX_H */
