@@ -374,11 +374,10 @@ static void watch_silence(struct coop_storage *s)
 			s->pinged = jiffies;
 	}
 	spin_unlock_bh(&s->lock);
-	if (silence >= SILENCE_TO_RETRY) {
+	if (silence >= SILENCE_TO_RETRY)
 		coop_storage_lost(s, "no word from it for 60 s");
-	} else if (ask) {
+	else if (ask)
 		ask_for_word(s);
-	}
 }
 
 /* Nobody has to wait for the daemon longer than that; 0: as long as it takes. */
