@@ -488,6 +488,46 @@ TEST_F(net_core, peers_are_numbered_while_they_are_used)
 	take();
 }
 
+class ignore final : public buffer_handler
+{
+	void on_buffer(const buffer_event &) override {}
+};
+
+TEST(net_stop, no_deficit_while_stopping)
+{
+	static const puppet_transport the;
+	if (!spi::find_transport("puppet"))
+		spi::add_transport(the);
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 1;
+	buffer_pool pool(d, o);
+	ignore handler;
+	std::byte memory[8];
+	buffer b(d, memory, sizeof(memory));
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+	ASSERT_EQ(tm.set_pool_length(3), 0);
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	EXPECT_EQ(tm.receive_deficit(), 2u);
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(there, to), 0);
+	operation send;
+	send.queue = queue_type::msg_send;
+	send.to = to.get();
+	send.handler = &handler;
+	ASSERT_EQ(tm.add(b, send), 0);
+	ASSERT_EQ(tm.stop(false), 0);
+	EXPECT_EQ(tm.state(), tm_state::stopping);
+	EXPECT_EQ(tm.receive_deficit(), 0u);
+	puppet *p = puppet::last;
+	p->run([&] { p->sink.completed(p->submitted[0], 0, 0); });
+	p->end([&] { p->sink.stopped(); });
+	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+	EXPECT_EQ(pool.free(), 1u);
+}
+
 TEST(net_start, an_address_that_others_hold_is_passed_over)
 {
 	static const puppet_transport the;

@@ -406,6 +406,8 @@ int machine::wait(tm_state wanted, time_point deadline)
 		       (wanted == tm_state::started && state() > tm_state::started);
 	};
 	std::unique_lock guard(lock_);
+	if (!come() && on_its_stack())
+		return -EDEADLK;
 	if (deadline == never)
 		changed_.wait(guard, come);
 	else if (!changed_.wait_until(guard, deadline, come))

@@ -128,7 +128,8 @@ public:
 
 	tm_state state() const noexcept;
 	/// Waits until the machine has come to `wanted` and its event was delivered.
-	/// @return 0, -ETIMEDOUT, or -ECANCELED: it can no longer come there.
+	/// @return 0, -ETIMEDOUT, -ECANCELED (it can no longer come there), -EDEADLK (called by
+	/// a callback of this machine).
 	[[nodiscard]] int wait(tm_state wanted, time_point deadline = never);
 	/// Once started: the machine's own, with the number that `*` became.
 	net::address address() const;
