@@ -30,8 +30,8 @@ $(B)/fuzz/build.ninja: | deps-build+check
 
 all: user ## programs of user space, in build/release/bin
 
-user: deps-build $(B)/release/build.ninja ## coopfsd, coopfs-fuse and coopfs
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs
+user: deps-build $(B)/release/build.ninja ## coopfsd, coopfs-fuse, coopfs and libcoop-net
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs coop_net_install
 
 demo: deps-build+run user ## a daemon and three nodes on this machine: watch data go from peer to peer
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin tools/demo
