@@ -127,6 +127,8 @@ public:
 			}
 			++r_.events;
 			dispatch(e);
+			if (r_.violations.size() == max_wrong_told)
+				return r_; // more would not be told
 		}
 		r_.last_us = now_;
 		if (unfinished_ && heap_.empty())
