@@ -221,6 +221,40 @@ TEST_F(daemon_hostile, a_client_that_reads_nothing_is_not_served_without_bound)
 	EXPECT_LE(calls, COOP_ST_REQUESTS_MAX + 16u);
 }
 
+TEST_F(daemon_hostile, replies_that_a_client_does_not_take_are_not_copied_without_bound)
+{
+	up();
+	put("big", std::string(1 << 20, 'z'));
+	const entry e = find("big");
+	unique_fd fd = admitted();
+	coop_st_body b{};
+	coop_st_header h;
+	b.fh = {reinterpret_cast<const u8 *>(e.fh.data()), static_cast<u32>(e.fh.size())};
+	b.cred.uid = ::geteuid();
+	b.flags = COOP_ST_O_READ;
+	b.open_id = 1;
+	send(fd.get(), message(COOP_ST_OPEN, 3, b));
+	ASSERT_EQ(status(fd.get(), h), 0);
+	b.count = coop::daemon::copy_max;
+	constexpr unsigned reads = COOP_ST_REQUESTS_MAX;
+	std::string all;
+	for (unsigned i = 0; i < reads; i++)
+		all += message(COOP_ST_READ, 4 + i, b);
+	ASSERT_TRUE(send(fd.get(), all));
+	const auto &calls = server_->files().stats.calls[COOP_ST_READ];
+	ASSERT_TRUE(eventually([&] { return calls >= reads; }));
+	unsigned copied = 0;
+	for (unsigned i = 0; i < reads; i++) {
+		ASSERT_EQ(status(fd.get(), h), 0);
+		EXPECT_EQ(h.data_len, coop::daemon::copy_max);
+		copied += !(h.flags & COOP_ST_F_STREAM);
+	}
+	// Those that the daemon held, one more a thread, and what the sockets had room for.
+	const std::size_t held = coop::daemon::unsent_most / coop::daemon::copy_max;
+	EXPECT_GE(copied, held) << "a client that just began is served from memory";
+	EXPECT_LT(copied, reads / 2 + held);
+}
+
 TEST_F(daemon_hostile, a_change_sent_twice_happens_once)
 {
 	up();

@@ -143,7 +143,8 @@ TEST_F(daemon_versions, a_read_of_an_old_version_is_stale)
 TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 {
 	up();
-	constexpr std::size_t size = 256 * 1024; // streamed
+	constexpr std::size_t size = 512 * 1024; // streamed; half of it is copied
+	static_assert(size > coop::daemon::copy_max && size / 2 <= coop::daemon::copy_max);
 	put("f", std::string(size, 'a'));
 	const entry e = find("f");
 	std::atomic<bool> stop{false};
@@ -159,15 +160,16 @@ TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 			std::this_thread::sleep_for(std::chrono::milliseconds(i % 4));
 		}
 	});
-	std::map<std::uint64_t, std::string> content;
-	unsigned good = 0, stale = 0;
+	std::map<std::pair<std::uint64_t, std::size_t>, std::string> content;
+	unsigned round = 0, good = 0, stale = 0;
 	const auto end = std::chrono::steady_clock::now() + deadline;
 	while ((good < 300 || stale == 0) && std::chrono::steady_clock::now() < end) {
 		open_result o{};
 		ASSERT_EQ(client_->open(me(), e.fh, O_RDONLY, 0, o), 0);
 		int err;
+		const std::size_t length = round++ % 2 ? size : size / 2;
 		const std::string got =
-			read_text(*client_, e, o.open_id, 0, size, &err, o.attr.version);
+			read_text(*client_, e, o.open_id, 0, length, &err, o.attr.version);
 		write_result w{};
 		client_->close(e.fh, o.open_id, w);
 		if (err) {
@@ -178,7 +180,7 @@ TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 		if (provisional(o.attr.version))
 			continue; // told to nobody else
 		good++;
-		auto [it, fresh] = content.try_emplace(o.attr.version, got);
+		auto [it, fresh] = content.try_emplace({o.attr.version, length}, got);
 		ASSERT_EQ(it->second == got, true) << "two contents of version " << o.attr.version;
 		ASSERT_EQ(got.find_first_not_of(got[0]), got.npos)
 			<< "a mixture has a settled version";

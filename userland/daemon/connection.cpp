@@ -148,7 +148,7 @@ std::string connection::describe() const
 void connection::readable()
 {
 	std::vector<work> batch;
-	bool end = false, full = false;
+	bool end = false, full = false, drained = false;
 	while (!end && !full && batch.size() < batch_max) {
 		if (partial_) {
 			receive_data(end);
@@ -170,13 +170,17 @@ void connection::readable()
 		}
 		if (partial_)
 			continue;
-		const ssize_t n = ::recv(fd_, in_.data() + have_, in_.size() - have_, MSG_DONTWAIT);
-		if (n > 0)
+		if (drained)
+			break;
+		const std::size_t room = in_.size() - have_;
+		const ssize_t n = ::recv(fd_, in_.data() + have_, room, MSG_DONTWAIT);
+		if (n > 0) {
 			have_ += static_cast<std::size_t>(n);
-		else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+			drained = static_cast<std::size_t>(n) < room;
+		} else if (n == 0 || (errno != EAGAIN && errno != EINTR))
 			end = true;
 		else
-			break;
+			drained = true;
 	}
 	if (end) {
 		// What was said before the end counts, BYE above all.
@@ -198,14 +202,13 @@ void connection::readable()
 			again();
 		return;
 	}
-	work mine;
-	if (!batch.empty()) {
-		mine = std::move(batch.back());
-		batch.pop_back();
-	}
+	// The first one is what the client waits for longest, so it is not handed on.
 	const auto slow = std::stable_partition(batch.begin(), batch.end(),
 						[](const work &w) { return quick(w->head.op); });
-	for (auto w = slow; w != batch.end(); w++)
+	work mine;
+	if (slow != batch.end())
+		mine = std::move(*slow);
+	for (auto w = mine ? slow + 1 : slow; w != batch.end(); w++)
 		asio::post(server_.io(), [self = shared_from_this(),
 					  w = std::make_shared<work>(std::move(*w))]() mutable {
 			self->run(std::move(*w));
@@ -213,7 +216,7 @@ void connection::readable()
 	// From here on another thread may be in readable().
 	if (full)
 		pause();
-	else if (batch.size() + 1 >= batch_max)
+	else if (batch.size() >= batch_max)
 		again();
 	else
 		arm();
@@ -325,6 +328,7 @@ void connection::run(work w, bool more)
 		break;
 	}
 	if (!coop_st_op_changes(r.head.op)) {
+		r.copy_most = copy_most();
 		server_.files().execute(*export_, *session_, r, out);
 		return answer(r, out, more);
 	}
@@ -361,6 +365,12 @@ void connection::run(work w, bool more)
 	out.data.clear();
 	if (auto deliver = session_->done(r.head.id, encode(r.head, out)))
 		deliver(encoded);
+}
+
+std::uint32_t connection::copy_most() const
+{
+	std::lock_guard lock(mutex_);
+	return unsent_ < unsent_most ? copy_max : copy_slow_max;
 }
 
 void connection::refuse(const request &r, int err)

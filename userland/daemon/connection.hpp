@@ -23,6 +23,9 @@ namespace coop::daemon
 constexpr std::size_t input_max = 16384;         // bytes of the receive buffer: one body and more
 constexpr std::size_t hello_max = 1024;          // the same before the proof
 constexpr std::size_t unwritten_max = 16u << 20; // bytes of WRITE data held for a connection
+// Bytes of replies that wait for a connection, from which on reads longer than copy_slow_max are
+// streamed: what a client costs that does not read is bounded by this, and by a block a thread.
+constexpr std::size_t unsent_most = 4u << 20;
 constexpr std::size_t pushes_max = 2 * members_max; // pushes that wait for a slow client
 constexpr unsigned send_timeout_ms = 30000;         // TCP_USER_TIMEOUT
 
@@ -41,7 +44,7 @@ public:
 private:
 	struct item {
 		std::string head; // header and body
-		std::vector<std::uint8_t> data;
+		payload data;
 		std::shared_ptr<unique_fd> file;
 		reply source; // of a streamed read: what the tail is made from
 		std::uint64_t offset = 0;
@@ -62,6 +65,7 @@ private:
 	void receive_data(bool &end);
 	// more: another request of the same input follows, whose reply takes this one's along.
 	void run(work, bool more = false);
+	std::uint32_t copy_most() const;
 	void handshake(const request &);
 	void hello(const request &);
 	void proof(const request &);
@@ -100,7 +104,7 @@ private:
 	std::deque<item> out_;
 	bool writing_ = false, over_ = false, paused_ = false, draining_ = false, forget_ = false;
 	unsigned in_flight_ = 0;
-	std::size_t unwritten_ = 0, pushes_ = 0;
+	std::size_t unwritten_ = 0, unsent_ = 0, pushes_ = 0;
 	std::atomic<std::uint64_t> tx_bytes_{0}, requests_{0};
 };
 

@@ -400,7 +400,7 @@ int service::read(const exported &, session &s, call r, reply &out)
 				: 0);
 		out.body.version = version;
 		out.body.size = size;
-		if (count > copy_max) {
+		if (count > r.copy_most) {
 			out.file = std::move(fd);
 			out.node = f->node;
 			out.version = version;

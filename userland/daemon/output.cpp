@@ -96,6 +96,7 @@ void connection::enqueue(item i, bool more)
 		std::lock_guard lock(mutex_);
 		if (over_)
 			return;
+		unsent_ += i.data.size();
 		out_.push_back(std::move(i));
 	}
 	if (!more)
@@ -211,6 +212,7 @@ connection::progress connection::send_some()
 					} else {
 						pushes_--;
 					}
+					unsent_ -= i.data.size();
 					out_.pop_front();
 					if (!sent)
 						break;

@@ -2,8 +2,8 @@
 // server.hpp - the daemon: listens, keeps connections, sessions and members.
 //
 // One io_context runs on a small pool of threads. A thread that finds a
-// connection readable takes what has arrived, hands all but the last request to
-// the pool and executes the last one itself, so that a lone request costs no
+// connection readable takes what has arrived, hands all but the first request to
+// the pool and executes the first one itself, so that a lone request costs no
 // thread switch and many run at once. File-system calls block their thread; the
 // pool is what bounds them.
 #pragma once

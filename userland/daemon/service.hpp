@@ -17,13 +17,18 @@
 namespace coop::daemon
 {
 
-constexpr std::uint32_t copy_max = 65536; // longer reads are streamed from the file
+// A read up to this length is answered from memory, a longer one streamed from the file. A stream
+// saves a copy and costs the reader a round trip at its end (CHECK), which a copy of one readahead
+// window does not. To a client that takes its replies slowly only short ones are copied.
+constexpr std::uint32_t copy_max = 256u << 10;
+constexpr std::uint32_t copy_slow_max = 64u << 10;
 
 struct request {
 	coop_st_header head{};
 	coop_st_body body{};
 	std::vector<std::uint8_t> raw; // what body's byte strings point into
 	std::vector<std::uint8_t> data;
+	std::uint32_t copy_most = copy_max; // READ: bytes
 };
 
 struct service_stats {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "userland/daemon/inodes.hpp"
+#include "userland/daemon/payload.hpp"
 
 namespace coop::daemon
 {
@@ -49,7 +50,7 @@ struct reply {
 	coop_st_body body{};
 	std::string text; // memory for what body's byte strings point at
 	std::string text2;
-	std::vector<std::uint8_t> data;
+	payload data;
 	// READ that is streamed: 'count' bytes of the file from 'offset' instead of data.
 	std::shared_ptr<unique_fd> file;
 	inode_ref node;
