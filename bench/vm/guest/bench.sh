@@ -68,6 +68,9 @@ nfs_server()
 diod_server()
 {
 	[ -x /usr/bin/diod ] || return 1
+	# It wants its clients' names, and would ask a name server for them.
+	echo "hosts: files" >/etc/nsswitch.conf
+	printf '127.0.0.1 localhost\n10.9.0.1 holder\n10.9.0.2 reader\n' >/etc/hosts
 	diod -f -n -U root -e /srv -l $server:564 &
 	until_true 10 "diod listens" grep -qi ":0234 00000000:0000 0A" /proc/net/tcp
 	touch /tmp/diod.up
@@ -114,8 +117,20 @@ run_fio()
 	say "fio $_what $(grep '^3;' /tmp/fio.out)"
 }
 
-sequential() { run_fio "$1" seq128k "$2" --rw=read --bs=128k; }
-random_4k() { run_fio "$1" rand4k "$2" --rw=randread --bs=4k --io_size=8m --runtime=4; }
+# What is warm is fast: more of it, or it is over before it can be measured.
+sequential()
+{
+	_loops=1
+	[ "$2" = cold ] || _loops=8
+	run_fio "$1" seq128k "$2" --rw=read --bs=128k --loops=$_loops
+}
+
+random_4k()
+{
+	_bytes=8m
+	[ "$2" = cold ] || _bytes=192m
+	run_fio "$1" rand4k "$2" --rw=randread --bs=4k --io_size=$_bytes --runtime=4
+}
 
 # ways SYSTEM MOUNT-COMMAND...: each case cold, the sequential one warm too.
 ways()
@@ -236,7 +251,8 @@ latency()
 }
 test_coopfs_latency() { reader latency latency; }
 
-# Where the processors' time goes while pages come from the peer.
+# Where the processors' time goes while pages come from the peer. Both machines have begun to
+# record before the first page is asked for, and record until the last one is here.
 test_profile()
 {
 	[ -x /usr/bin/perf ] || skip "no perf"
@@ -245,18 +261,20 @@ test_profile()
 		with_peer ""
 		readahead $readahead_kb
 	fi
-	barrier record
-	set -- perf record -q -a -e cpu-clock -F 250 -o /tmp/perf.data --
-	if [ "$node" = 2 ]; then
-		"$@" cat /mnt/m/$file >/dev/null
-		umount /mnt/m
-		touch /tmp/read
-	else
-		"$@" sleep 2
-	fi
-	barrier recorded
-	timeout 60 perf report -i /tmp/perf.data --stdio --sort dso,symbol 2>/dev/null |
-		awk '/%/ && $1 !~ /#/ && n++ < 60 { print }' >/tmp/perf.txt
+	cat >/tmp/recorded.sh <<-EOF
+		machines=$machines
+		. /lab/lib.sh
+		barrier record
+		[ $node = 1 ] || dd if=/mnt/m/$file of=/dev/null bs=128k
+		barrier recorded
+	EOF
+	timeout 90 perf record -q -a -e cpu-clock -F 500 -o /tmp/perf.data -- sh -eu /tmp/recorded.sh
+	[ "$node" = 1 ] || umount /mnt/m
+	# perf takes a module's symbols for the kernel's: there is no file of it here.
+	timeout 90 perf report -i /tmp/perf.data --stdio --sort dso,symbol 2>/dev/null |
+		awk 'NR == FNR { if (NF > 3) module[$3] = $4; next }
+			/%/ && $1 !~ /#/ && n++ < 300 { if ($4 in module) $2 = module[$4]; print }' \
+			/proc/kallsyms - >/tmp/perf.txt
 	cat /tmp/perf.txt
 	while read -r share dso _ symbol; do
 		say "profile $node ${share%\%} $dso $symbol"
