@@ -6,25 +6,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sys/random.h>
 
 namespace coop::net::ud
 {
 
-namespace
-{
-
-std::uint32_t random_key()
-{
-	std::uint32_t v;
-	if (::getrandom(&v, sizeof(v), 0) != sizeof(v))
-		throw std::system_error(errno, std::generic_category(), "ud: getrandom");
-	return v & 0x7fffffff; // the top bit is for privileged consumers
-}
-
-} // namespace
-
-channels::channels(coop::ud::endpoint &ep, slab &s) : endpoint_(ep), slots_(s)
+channels::channels(coop::ud::endpoint &ep, slab &s, std::uint32_t qkey) :
+	endpoint_(ep),
+	slots_(s),
+	qkey_(qkey)
 {
 	const std::uint32_t mtu = ep.info().mtu & ~7u;
 	copies_ = ep.info().sends_copy;
@@ -60,7 +49,7 @@ void channels::make()
 
 void channels::create(line &l)
 {
-	const int qp = endpoint_.create_qp({sends, l.n_recv, most_sge, random_key()});
+	const int qp = endpoint_.create_qp({sends, l.n_recv, most_sge, qkey_});
 	if (qp < 0)
 		throw std::system_error(-qp, std::generic_category(),
 					"ud: cannot create a queue pair on " +

@@ -28,7 +28,7 @@ public:
 	static constexpr std::uint32_t recvs = 256;   ///< posted on the command channel; data: 2x
 
 	/// Reserves memory; nothing may be called before make().
-	channels(coop::ud::endpoint &, slab &);
+	channels(coop::ud::endpoint &, slab &, std::uint32_t qkey);
 	/// Creates the queue pairs and posts. @throw std::system_error.
 	void make();
 
@@ -102,6 +102,7 @@ private:
 	slab &slots_;
 	std::array<line, COOP_CHAN_CHANNELS> line_;
 	std::size_t grh_at_, scrap_at_;
+	const std::uint32_t qkey_;
 	bool copies_ = false;
 	std::uint32_t controls_ = 0; // posted
 

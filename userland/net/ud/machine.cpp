@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "rpc/mac.h"
 #include "rpc/wire.h"
 
 namespace coop::net::ud
@@ -26,6 +27,7 @@ constexpr std::uint64_t linger_most_us = 500000;
 constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
 constexpr std::uint64_t recent_us = 1000000;
 constexpr std::uint32_t resolver_turns = 64;   // a polling program looks for questions that often
+constexpr std::uint32_t most_refusals = 8;     // for want of a buffer: about 0.2 s
 constexpr std::uint32_t receives = 1024;       // messages half received
 constexpr std::uint32_t first_index_room = 64; // QP numbers of a machine
 
@@ -66,6 +68,14 @@ std::unique_ptr<coop::ud::endpoint> make_endpoint(const options &o, identity own
 	}
 	s.port = 0; // it is told to peers, so any will do
 	return coop::ud::make_soft_roce(s);
+}
+
+// One for all machines: answers go to where a datagram came from, which does not tell it.
+std::uint32_t fabric_qkey(const std::array<std::uint8_t, 16> &key)
+{
+	constexpr char label[] = "coop ud q_key";
+	// The top bit is for privileged consumers.
+	return static_cast<std::uint32_t>(coop_mac(key.data(), label, sizeof(label))) & 0x7fffffff;
 }
 
 void *zeroed(std::size_t size)
@@ -111,7 +121,7 @@ int machine::start(const address &own)
 	try {
 		resolver_ = std::make_unique<resolver>(options_.key, own_);
 		endpoint_ = make_endpoint(options_, own_, resolver_->companion_port());
-		channels_.emplace(*endpoint_, slab_);
+		channels_.emplace(*endpoint_, slab_, fabric_qkey(options_.key));
 		reader_.emplace(*endpoint_, slab_, *channels_, options_.fetches);
 		source_.emplace(*endpoint_, slab_, options_.serves,
 				static_cast<source::owner &>(*this));
@@ -143,9 +153,18 @@ int machine::start(const address &own)
 		endpoint_.reset();
 		return status;
 	}
-	resolver_->answer_with(channels_->self());
-	sink_.started();
+	if (options_.start_delay_us)
+		starts_at_ = now_us() + options_.start_delay_us;
+	else
+		begin();
 	return 0;
+}
+
+void machine::begin()
+{
+	starts_at_ = ~0ull;
+	resolver_->answer_with(channels_->self(), static_cast<std::uint32_t>(random_number()) | 1);
+	sink_.started();
 }
 
 void machine::make_engines(std::uint64_t now)
@@ -174,8 +193,12 @@ void machine::make_engines(std::uint64_t now)
 	c.max_length = static_cast<std::uint32_t>(std::min<std::size_t>(
 		options_.max_message, std::size_t{options_.window} / 2 * unit));
 	c.max_tries = options_.tries;
+	c.rnr_tries = most_refusals;
 	if (options_.seal)
 		c.flags |= COOP_CHAN_F_SEAL;
+	if (options_.fixed_seq)
+		c.flags |= COOP_CHAN_F_FIRST_SEQ;
+	c.first_seq = options_.first_seq;
 	std::size_t size = coop_chan_size(&c);
 	if (size) {
 		chan_memory_.reset(zeroed(size));
@@ -440,7 +463,10 @@ void machine::event(const coop_chan_ev &ev, std::uint64_t now)
 			lost(static_cast<spi::peer_number>(ev.peer_cookie - 1), ev.err, now);
 		break;
 	case COOP_CHAN_EV_PEER_RESTARTED:
-		break; // what was under way ends, and says so
+		// What was under way at rpc/chan ends, and says so.
+		if (ev.peer_cookie)
+			restarted(static_cast<spi::peer_number>(ev.peer_cookie - 1), now);
+		break;
 	}
 }
 
@@ -459,10 +485,11 @@ bool machine::arm()
 
 std::uint64_t machine::next_time() const
 {
-	std::uint64_t t = std::min({coop_chan_deadline(chan_), coop_engine_deadline(engine_),
-				    resolver_->deadline(), reader_->deadline(), stop_at_});
-	if (bulk_)
-		t = std::min(t, probe_at_);
+	std::uint64_t t =
+		std::min({coop_chan_deadline(chan_), coop_engine_deadline(engine_),
+			  resolver_->deadline(), reader_->deadline(), stop_at_, starts_at_});
+	if (active_)
+		t = std::min(t, watch_at_);
 	if (!loop_.empty())
 		t = std::min(t, ops_[loop_.front()].since + loop_patience_us);
 	return t;
@@ -483,6 +510,8 @@ void machine::expire(time_point)
 	if (!chan_)
 		return;
 	const std::uint64_t now = now_us();
+	if (now >= starts_at_)
+		begin();
 	coop_chan_expire(chan_, now);
 	coop_engine_expire(engine_, now);
 	resolver_->expire(now);
@@ -490,25 +519,32 @@ void machine::expire(time_point)
 		resolved(r, now);
 	if (!loop_.empty())
 		receivable();
-	if (bulk_ && now >= probe_at_)
-		probe(now);
+	if (active_ && now >= watch_at_)
+		watch(now);
 	settle(now);
 }
 
-// Bulk moves without rpc/chan, which would not notice that a peer has died.
-void machine::probe(std::uint64_t now)
+// Whom nothing is heard of is asked for: by rpc/chan, for bulk moves without it, and by the
+// resolver, for a machine that is there no more or anew says so at once.
+void machine::watch(std::uint64_t now)
 {
-	probe_at_ = now + probe_every_us;
+	watch_at_ = now + watch_every_us;
 	for (spi::peer_number n = 0; n < peers_.size(); n++) {
-		const peer &p = peers_[n];
-		if (!p.bulk || !p.chan)
-			continue;
+		peer &p = peers_[n];
 		coop_chan_peer_info info;
-		if (coop_chan_peer_get(chan_, p.chan, &info) || info.in_flight || info.queued)
+		if (!p.active || !p.resolved || coop_chan_peer_get(chan_, p.chan, &info))
 			continue;
-		const coop_chan_msg s{p.chan, COOP_CHAN_PROBE, none, 0, 0};
-		std::uint32_t id;
-		(void)coop_chan_send(chan_, &s, now, &id);
+		bool ask = info.tries >= 2;
+		if (p.bulk && now >= p.probe_at) {
+			p.probe_at = now + probe_every_us;
+			ask = true;
+			const coop_chan_msg m{p.chan, COOP_CHAN_PROBE, none, 0, 0};
+			std::uint32_t id;
+			if (!info.in_flight && !info.queued)
+				(void)coop_chan_send(chan_, &m, now, &id);
+		}
+		if (ask)
+			resolver_->ask(n, p.who, now);
 	}
 }
 
@@ -518,6 +554,7 @@ void machine::stop()
 {
 	const std::uint64_t now = now_us();
 	stopping_ = true;
+	starts_at_ = ~0ull;
 	stop_latest_ = now + (telling_ ? linger_tell_us : linger_most_us);
 	if (owed_)
 		settle(now);

@@ -59,17 +59,20 @@ private:
 	static constexpr std::uint64_t loop_patience_us = 700000;
 	static constexpr std::uint32_t extra_ops = 1024; // whose end is being told
 	static constexpr std::size_t text_bytes = 64;    // of a bulk message
+	static constexpr std::uint64_t watch_every_us = 250000;
 	static constexpr std::uint64_t probe_every_us = 1000000;
 
 	struct peer {
 		address where;
 		identity who;
 		coop_chan_peer_addr addr{};
-		std::uint32_t chan = 0; // its id there; 0: not open
+		std::uint32_t instance = 0; // of the machine there; 0: unknown
+		std::uint32_t chan = 0;     // its id there; 0: not open
 		bool used = false, self = false;
 		bool held = false;                  // by us, at the core
 		bool resolved = false;              // addr is right as far as we know
-		std::uint32_t bulk = 0;             // bulk operations with it under way
+		std::uint32_t bulk = 0, active = 0; // operations with it under way: bulk; all
+		std::uint64_t probe_at = 0;         // bulk: when it is asked whether it lives
 		std::vector<std::uint32_t> waiting; // operations that wait for its address
 	};
 
@@ -117,6 +120,7 @@ private:
 	};
 
 	// machine.cpp
+	void begin();
 	void make_engines(std::uint64_t now);
 	void fail_all(int status);
 	std::uint64_t now_us();
@@ -129,7 +133,7 @@ private:
 	bool drain_engine(std::uint64_t now);
 	void event(const coop_chan_ev &, std::uint64_t now);
 	void resolved(const resolver::result &, std::uint64_t now);
-	void probe(std::uint64_t now);
+	void watch(std::uint64_t now);
 	bool lingering(std::uint64_t now) const;
 
 	// machine_peers.cpp
@@ -141,6 +145,9 @@ private:
 	void hold(spi::peer_number);
 	void unhold(spi::peer_number);
 	void lost(spi::peer_number, int status, std::uint64_t now);
+	void restarted(spi::peer_number, std::uint64_t now);
+	void gone(spi::peer_number, int status, std::uint64_t now);
+	void count_active(spi::peer_number, int by);
 	bool evict(std::uint64_t now);
 
 	// machine_message.cpp
@@ -208,10 +215,11 @@ private:
 	bool armed_ = false;
 	bool stopping_ = false;
 	std::uint32_t turns_ = 0, evicted_ = 0;
-	std::uint32_t bulk_ = 0, telling_ = 0; // operations
-	std::uint64_t probe_at_ = ~0ull;
-	std::uint64_t heard_at_ = 0; // the last datagram
-	std::uint64_t stop_at_ = ~0ull, stop_latest_ = 0;
+	std::uint32_t telling_ = 0;      // operations
+	std::uint64_t watch_at_ = ~0ull; // no matter while nothing is under way
+	std::uint32_t active_ = 0;       // messages at rpc/chan and bulk operations
+	std::uint64_t heard_at_ = 0;     // the last datagram
+	std::uint64_t starts_at_ = ~0ull, stop_at_ = ~0ull, stop_latest_ = 0;
 };
 
 } // namespace coop::net::ud

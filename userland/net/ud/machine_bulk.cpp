@@ -51,11 +51,11 @@ struct machine::bulk_message {
 
 void machine::count_bulk(const op &o, int by)
 {
-	const auto d = static_cast<std::uint32_t>(by);
-	if (bulk_ == 0)
-		probe_at_ = now_us() + probe_every_us;
-	bulk_ += d;
-	peers_[o.peer].bulk += d;
+	peer &p = peers_[o.peer];
+	if (p.bulk == 0)
+		p.probe_at = now_us() + watch_every_us;
+	p.bulk += static_cast<std::uint32_t>(by);
+	count_active(o.peer, by);
 }
 
 // ---- the active side, and the passive one of a PUT ---------------------------------

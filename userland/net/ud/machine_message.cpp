@@ -129,9 +129,11 @@ void machine::send(std::uint32_t index, std::uint64_t now)
 	const int err = coop_chan_send(chan_, &s, now, &o.id);
 	if (!o.sending)
 		o.state = err == -EAGAIN ? op_state::line : op_state::sent;
-	if (err == -EAGAIN) {
+	if (!err) {
+		count_active(o.peer, 1);
+	} else if (err == -EAGAIN) {
 		line_.push_back(index);
-	} else if (err) {
+	} else {
 		if (o.sending)
 			told(index, err, now);
 		else
@@ -144,6 +146,7 @@ void machine::sent(const coop_chan_ev &ev, std::uint64_t now)
 	const auto index = static_cast<std::uint32_t>(ev.cookie);
 	if (index < ops_.size() && ops_[index].id == ev.id) {
 		op &o = ops_[index];
+		count_active(o.peer, -1);
 		if (o.sending) {
 			told(index, ev.err, now);
 		} else if (o.state == op_state::sent) {

@@ -48,6 +48,7 @@ void machine::peer_close(spi::peer_number n)
 	for (const std::uint32_t index : p.waiting)
 		release(index); // they have ended before
 	const std::uint32_t chan = p.chan;
+	active_ -= p.active;
 	p = peer{};
 	if (chan && chan_) {
 		const std::uint64_t now = now_us();
@@ -116,9 +117,25 @@ void machine::resolved(const resolver::result &r, std::uint64_t now)
 {
 	if (r.number >= peers_.size() || !peers_[r.number].used)
 		return;
+	peer &p = peers_[r.number];
 	int status = r.status;
+	if (p.resolved) { // it was asked because nothing was heard of it
+		if (status == -ECONNREFUSED) {
+			gone(r.number, -ECONNRESET, now);
+			return;
+		}
+		if (status || !p.instance || p.instance == r.instance) {
+			if (!status)
+				p.instance = r.instance;
+			return;
+		}
+		// Another machine at its address: what was under way was for the former.
+		gone(r.number, -ENOENT, now);
+	}
 	if (!status)
 		status = connect(r.number, r.where, now);
+	if (!status)
+		peers_[r.number].instance = r.instance;
 	wake_waiting(r.number, status, now);
 }
 
@@ -153,6 +170,40 @@ void machine::lost(spi::peer_number n, int status, std::uint64_t now)
 				cancel_bulk(i, status, now);
 		}
 	unhold(n);
+}
+
+// Another session with it has begun: it may be another machine, which knows of no PUT.
+void machine::restarted(spi::peer_number n, std::uint64_t now)
+{
+	peers_[n].instance = 0;
+	if (peers_[n].bulk)
+		for (std::uint32_t i = 0; i < ops_.size(); i++)
+			if (ops_[i].peer == n && ops_[i].state == op_state::offered &&
+			    !ops_[i].sending && !ops_[i].ending) {
+				ops_[i].sending = true;
+				go(i, now);
+			}
+}
+
+// The machine that we knew under this number is not there any more.
+void machine::gone(spi::peer_number n, int status, std::uint64_t now)
+{
+	const std::uint32_t chan = std::exchange(peers_[n].chan, 0);
+	if (chan)
+		(void)coop_chan_close(chan_, chan, now); // its messages end with -ECONNRESET
+	lost(n, status, now);
+}
+
+void machine::count_active(spi::peer_number n, int by)
+{
+	peer &p = peers_[n];
+	const auto d = static_cast<std::uint32_t>(by);
+	if (by < 0 && !p.active)
+		return; // the number is another's by now
+	if (active_ == 0)
+		watch_at_ = now_us() + watch_every_us;
+	p.active += d;
+	active_ += d;
 }
 
 // Ends the session with a peer that nothing is under way with. False: there is none.

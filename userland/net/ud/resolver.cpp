@@ -3,7 +3,7 @@
 //
 //   0 magic "sidc"   4 version (1)   5 kind   6 zero (16)   8 nonce (64)   16 who (64)
 //   24 GID (16)   40 LID (16)   42 SL   43 zero   44 QPN, Q_Key of the command QP, QPN, Q_Key of
-//   the data QP (32 each)   60 zero (32)   64 MAC (64) over all before it
+//   the data QP (32 each)   60 instance (32)   64 MAC (64) over all before it
 //
 // Questions are as long as answers, so that nobody is sent more than he could have been sent
 // directly. An answer counts if it names an open question's nonce and comes from the host
@@ -158,10 +158,11 @@ void resolver::forget(spi::peer_number n)
 	questions_.erase(it);
 }
 
-void resolver::conclude(spi::peer_number n, int status, const coop_chan_peer_addr &where)
+void resolver::conclude(spi::peer_number n, int status, const coop_chan_peer_addr &where,
+			std::uint32_t instance)
 {
 	forget(n);
-	results_.push_back({n, status, where});
+	results_.push_back({n, status, where, instance});
 }
 
 resolver::question *resolver::of_nonce(std::uint64_t nonce)
@@ -180,7 +181,7 @@ void resolver::refused(std::uint64_t nonce, std::uint16_t port, std::uint64_t no
 		if (port == candidate_port(q->who.number, k))
 			q->refused |= 1u << k;
 	if (q->refused == (1u << candidates) - 1) {
-		conclude(static_cast<spi::peer_number>(nonce), -ECONNREFUSED, {});
+		conclude(static_cast<spi::peer_number>(nonce), -ECONNREFUSED);
 		return;
 	}
 	while (q->refused >> q->at & 1)
@@ -211,6 +212,7 @@ void resolver::handle(const std::uint8_t *data, std::size_t length, std::uint32_
 			put_le(p.data() + 48, self_.command.qkey);
 			put_le(p.data() + 52, self_.data_qpn);
 			put_le(p.data() + 56, self_.data_qkey);
+			put_le(p.data() + 60, instance_);
 		}
 		put_le(p.data() + packet_bytes - 8, mac(p));
 		counters_.answered++;
@@ -238,7 +240,7 @@ void resolver::handle(const std::uint8_t *data, std::size_t length, std::uint32_
 		counters_.malformed++;
 		return;
 	}
-	conclude(static_cast<spi::peer_number>(nonce), 0, a);
+	conclude(static_cast<spi::peer_number>(nonce), 0, a, get_le<std::uint32_t>(data + 60));
 }
 
 // What the hosts that were asked say about their ports.
@@ -308,7 +310,7 @@ void resolver::expire(std::uint64_t now)
 		timers_.erase(q.timer);
 		if (++q.tries >= most_tries) {
 			q.timer = timers_.emplace(now, n);
-			conclude(n, -EHOSTUNREACH, {});
+			conclude(n, -EHOSTUNREACH);
 			continue;
 		}
 		const std::uint64_t pause = std::min(first_pause_us << q.tries, longest_pause_us);

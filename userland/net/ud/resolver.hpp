@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // resolver.hpp - from the address of a transfer machine to its queue pairs.
 //
-// A device chooses QP numbers, and Q_Keys are made anew with each start, so both have to be
-// asked for, as SIDR does for datagrams on InfiniBand. Every machine has a UDP socket at its
-// IP, on one of four ports that follow from portal and TMID, and answers with the addresses
-// of its queue pairs. The answer carries a MAC and the number that the question was given.
+// A device chooses QP numbers, soft RoCE UDP ports, so they have to be asked for, as SIDR does for
+// datagrams on InfiniBand. Every machine has a UDP socket at its IP, on one of four ports that
+// follow from portal and TMID, and answers with the addresses of its queue pairs. The answer
+// carries a MAC and the number that the question was given.
 //
 // A question goes to the four ports one after the other, on as soon as the host says that
 // nobody is there or a machine says that it is another one. All four: -ECONNREFUSED. Where
@@ -29,6 +29,7 @@ public:
 		spi::peer_number number;
 		int status; ///< 0, -ECONNREFUSED, -EHOSTUNREACH
 		coop_chan_peer_addr where;
+		std::uint32_t instance; ///< of the machine: another one after it was started anew
 	};
 	struct counters {
 		std::uint64_t asked, answered, malformed, strangers;
@@ -43,7 +44,11 @@ public:
 	/// A UDP port that belongs to this machine alone if its own candidates do.
 	std::uint16_t companion_port() const { return companion_; }
 	/// From now on questions are answered, with this.
-	void answer_with(const coop_chan_peer_addr &self) { self_ = self; }
+	void answer_with(const coop_chan_peer_addr &self, std::uint32_t instance)
+	{
+		self_ = self;
+		instance_ = instance;
+	}
 
 	/// Asks where `who` is; the result says `n`. One question a number at a time.
 	void ask(spi::peer_number n, identity who, std::uint64_t now);
@@ -75,7 +80,8 @@ private:
 	void send(const packet &, std::uint32_t ip, std::uint16_t port);
 	void put(question &, unsigned candidate);
 	void refused(std::uint64_t nonce, std::uint16_t port, std::uint64_t now);
-	void conclude(spi::peer_number, int status, const coop_chan_peer_addr &);
+	void conclude(spi::peer_number, int status, const coop_chan_peer_addr & = {},
+		      std::uint32_t instance = 0);
 	question *of_nonce(std::uint64_t nonce);
 	void handle(const std::uint8_t *data, std::size_t length, std::uint32_t ip,
 		    std::uint16_t port, std::uint64_t now);
@@ -88,6 +94,7 @@ private:
 	int fd_;
 	std::uint16_t companion_;
 	coop_chan_peer_addr self_{}; // QPN 0: not yet
+	std::uint32_t instance_ = 0;
 	std::unordered_map<spi::peer_number, question> questions_;
 	std::multimap<std::uint64_t, spi::peer_number> timers_;
 	std::deque<result> results_;
