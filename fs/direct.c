@@ -478,8 +478,8 @@ ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to)
 
 	if (!iov_iter_count(to))
 		return 0;
-	n = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos,
-					 iocb->ki_pos + iov_iter_count(to) - 1);
+	/* And what is dirty behind it: that may be what storage's file ends before. */
+	n = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos, LLONG_MAX);
 	if (n)
 		return n;
 	if (!may_be_async(iocb, to))

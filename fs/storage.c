@@ -614,6 +614,20 @@ u32 coop_storage_node_id(const struct coop_storage *s)
 	return READ_ONCE(s->node_id);
 }
 
+u32 coop_storage_calls(struct coop_storage *s)
+{
+	struct list_head *const waiting[] = {&s->queue, &s->first, &s->later}, *at;
+	u32 n, i;
+
+	spin_lock_bh(&s->lock);
+	n = s->in_flight;
+	for (i = 0; i < ARRAY_SIZE(waiting); i++) {
+		list_for_each(at, waiting[i]) n++;
+	}
+	spin_unlock_bh(&s->lock);
+	return n;
+}
+
 u64 coop_storage_open_id(struct coop_storage *s)
 {
 	return atomic64_inc_return(&s->open_id);

@@ -87,6 +87,7 @@ static void proc_info(struct seq_file *seq, void *host)
 
 	coop_storage_describe(m->storage, text, sizeof(text));
 	seq_printf(seq, "server %s\n", text);
+	seq_printf(seq, "calls %u\n", coop_storage_calls(m->storage));
 	seq_printf(seq, "export %s\n", m->opt.export_name);
 	seq_printf(seq, "node %u\n", coop_storage_node_id(m->storage));
 	seq_printf(seq, "id %u\n", m->id);

@@ -76,6 +76,13 @@ test_removed_elsewhere() { area removed_elsewhere; }
 test_renamed_elsewhere() { area renamed_elsewhere; }
 test_both_append() { area both_append; }
 
+test_in_flight()
+{
+	DAEMON=$(cat /tmp/coopfsd.pid) INFO=$(proc a)/info
+	export DAEMON INFO
+	area in_flight
+}
+
 # refused WHY COMMAND...: it fails, and says so
 refused()
 {

@@ -12,6 +12,9 @@
  * (coopfs(5)): no devices, no extended attributes, locks of this machine only,
  * O_DIRECT of any alignment.
  *
+ * The area in_flight stops the storage daemon for a moment: its process id is in the
+ * environment as DAEMON, and the path of the mount's file "info" as INFO.
+ *
  * Status: 0 all right, 1 something is not, 2 usage or nothing could be checked.
  */
 #define _GNU_SOURCE
@@ -62,6 +65,7 @@ static const struct {
 	{"mmap", mmap_area},
 	{"direct", direct_area},
 	{"mixed", mixed_area},
+	{"in_flight", in_flight_area},
 	{"close_to_open", close_to_open_area},
 	{"unlinked", unlinked_area},
 	{"removed_elsewhere", removed_elsewhere_area},

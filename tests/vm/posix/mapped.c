@@ -152,7 +152,10 @@ void mixed_area(void)
 		CHECK(pread(direct, p, PAGE, at) == PAGE && p[11] == '0' + (char)i &&
 		      p[7] == 'a' + (char)i);
 	}
-	/* What is dirty behind the end counts. */
+	/* What is dirty behind the end counts, for what lies before it too. */
+	CHECK(pwrite(buffered, "far", 3, 40 * PAGE) == 3);
+	CHECK(pread(direct, p, 4 * PAGE, 8 * PAGE) == 4 * PAGE && !p[0] && !p[4 * PAGE - 1]);
+	CHECK(!ftruncate(buffered, 4 * PAGE));
 	CHECK(pwrite(buffered, "tail", 4, 5 * PAGE) == 4);
 	CHECK(pread(direct, p, PAGE, 5 * PAGE) == 4 && !memcmp(p, "tail", 4));
 	CHECK(pwrite(direct, p, 4, 5 * PAGE + 4) == 4 && pread(buffered, p, 16, 5 * PAGE) == 8);

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * flight.c - O_DIRECT requests of one thread that are under way at the same time.
+ *
+ * The daemon is stopped, so nothing can be answered, and the mount's "info" tells how many
+ * calls wait. An alarm lets the daemon go on should the thread be held.
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <linux/aio_abi.h>
+
+#include "posix.h"
+
+#define LARGE   (4 << 20)
+#define BLOCK   8192
+#define BLOCKS  12
+#define PATIENT 400 /* times 50 ms */
+
+static pid_t daemon_pid;
+
+static void go_on(int number)
+{
+	kill(daemon_pid, SIGCONT);
+}
+
+static int calls(void)
+{
+	FILE *f = fopen(getenv("INFO"), "r");
+	char line[256];
+	int n = -1;
+
+	while (f && fgets(line, sizeof(line), f))
+		sscanf(line, "calls %d", &n);
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static bool come_to(int wanted)
+{
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (calls() >= wanted)
+			return true;
+		nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+	}
+	fprintf(stderr, "%d calls are under way\n", calls());
+	return false;
+}
+
+/* One read of many parts, by a child that can wait. */
+static void one_large(int fd, char *p, int wanted)
+{
+	int status = 0;
+	pid_t child;
+
+	CHECK(!kill(daemon_pid, SIGSTOP));
+	child = fork();
+	if (!child)
+		_exit(pread(fd, p, LARGE, 0) != LARGE || p[LARGE - 1] != 'x');
+	CHECK(come_to(wanted));
+	CHECK(!kill(daemon_pid, SIGCONT));
+	CHECK(waitpid(child, &status, 0) == child && !status);
+}
+
+static void submitted(int fd, char *p, int op)
+{
+	struct iocb cb[BLOCKS], *list[BLOCKS];
+	struct io_event events[BLOCKS];
+	aio_context_t context = 0;
+	int good = 0;
+
+	NEED(!syscall(SYS_io_setup, BLOCKS, &context));
+	memset(cb, 0, sizeof(cb));
+	for (int i = 0; i < BLOCKS; i++) {
+		cb[i].aio_fildes = (unsigned int)fd;
+		cb[i].aio_lio_opcode = (unsigned short)op;
+		cb[i].aio_buf = (unsigned long)(p + i * BLOCK);
+		cb[i].aio_nbytes = BLOCK;
+		cb[i].aio_offset = i * BLOCK;
+		list[i] = &cb[i];
+	}
+	CHECK(!kill(daemon_pid, SIGSTOP));
+	alarm(20);
+	CHECK(syscall(SYS_io_submit, context, BLOCKS, list) == BLOCKS);
+	CHECK(come_to(BLOCKS));
+	CHECK(!kill(daemon_pid, SIGCONT) && alarm(0) > 0);
+	CHECK(syscall(SYS_io_getevents, context, BLOCKS, BLOCKS, events, NULL) == BLOCKS);
+	for (int i = 0; i < BLOCKS; i++)
+		good += events[i].res == BLOCK;
+	CHECK(good == BLOCKS);
+	CHECK(!syscall(SYS_io_destroy, context));
+}
+
+void in_flight_area(void)
+{
+	char *p = NULL, *q = NULL;
+	int fd;
+
+	NEED(getenv("DAEMON") && getenv("INFO") && calls() >= 0);
+	daemon_pid = atoi(getenv("DAEMON"));
+	signal(SIGALRM, go_on);
+	NEED(!posix_memalign((void **)&p, PAGE, LARGE) &&
+	     !posix_memalign((void **)&q, PAGE, LARGE));
+	memset(p, 'x', LARGE);
+	NEED((fd = open("f", O_CREAT | O_RDWR | O_DIRECT, 0600)) >= 0);
+	CHECK(pwrite(fd, p, LARGE, 0) == LARGE);
+	memset(p, 0, LARGE);
+	one_large(fd, p, 8);
+
+	submitted(fd, p, IOCB_CMD_PREAD);
+	CHECK(p[0] == 'x' && p[BLOCKS * BLOCK - 1] == 'x' && !p[BLOCKS * BLOCK]);
+	for (int i = 0; i < BLOCKS * BLOCK; i++)
+		q[i] = (char)('a' + i / BLOCK);
+	submitted(fd, q, IOCB_CMD_PWRITE);
+	CHECK(pread(fd, p, BLOCKS * BLOCK, 0) == BLOCKS * BLOCK && !memcmp(p, q, BLOCKS * BLOCK));
+	CHECK(!close(fd));
+	NEED((fd = open(other("f"), O_RDONLY)) >= 0);
+	CHECK(pread(fd, p, BLOCKS * BLOCK, 0) == BLOCKS * BLOCK && !memcmp(p, q, BLOCKS * BLOCK));
+	CHECK(!close(fd));
+	free(p);
+	free(q);
+}
