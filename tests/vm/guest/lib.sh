@@ -134,7 +134,7 @@ rxe()
 # pattern FILE MIB SEED: bytes that name their place and file.
 pattern()
 {
-	awk -v n="$2" -v s="$3" 'BEGIN { for (i = 0; i < n * 65536; i++) printf "%s%011x\n", s, i }' >"$1"
+	awk -v n="$2" -v s="$3" 'BEGIN { for (i = 0; i < n * 16384; i++) printf "%s%059x\n", s, i }' >"$1"
 }
 
 # serve ADDRESS DIRECTORY: a storage daemon that listens on port 17430. Every machine
