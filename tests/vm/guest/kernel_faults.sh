@@ -272,6 +272,32 @@ test_versions()
 	down a b
 }
 
+introduced()
+{
+	head -n 1 "$(proc "$1")/ibaddr" >"$(proc "$2")/ibaddr"
+	until_true 20 "$1 is known to $2 by hand" grep -q origin=hand "$(proc "$2")/peers"
+}
+
+# Whom a person introduced is asked for every file, also for what has changed at storage since
+# it was read there: nobody gets pages of the version before.
+test_stale_peers()
+{
+	up
+	introduced a b
+	introduced b a
+	mkdir -p /srv/stale
+	for version in 1 2 3 4 5 6; do
+		coop-pattern write /srv/stale 1 2 262144 $version
+		for n in a b; do
+			[ $((version % 2)) = 0 ] || n=$(echo $n | tr ab ba)
+			coop-pattern check /mnt/$n/stale 1 2 262144 $version 2>/tmp/said ||
+				die "node $n, version $version: $(cat /tmp/said)"
+		done
+	done
+	[ "$(of a serve misses)" -gt 0 ] && [ "$(of b serve misses)" -gt 0 ] || die "nobody was asked"
+	down a b
+}
+
 test_mapped()
 {
 	up
