@@ -160,8 +160,10 @@ void coop_window_fail(struct coop_window *w, u64 pages, int error)
 static void window_storage_work(struct work_struct *work)
 {
 	struct coop_window *w = container_of(work, struct coop_window, work);
+	struct coop_storage *storage = w->mount->storage;
 
 	coop_window_from_storage(w);
+	coop_storage_push(storage);
 	coop_window_put(w);
 }
 
@@ -182,7 +184,10 @@ static void window_fetched(struct coop_node_fetch *f, u64 good, int err)
 	}
 }
 
-/* Begins to fill the window; its first reference goes to the stage that is started. */
+/*
+ * Begins to fill the window; its first reference goes to the stage that is started. The caller
+ * owes coop_storage_push().
+ */
 static void window_start(struct coop_window *w)
 {
 	struct coop_node *node = w->mount->node;
@@ -261,6 +266,7 @@ void coop_readahead(struct readahead_control *rac)
 		}
 		window_start(w);
 	}
+	coop_storage_push(mount->storage);
 	while ((w = waited)) {
 		waited = w->next;
 		/* Killed: the windows finish by themselves. */
@@ -290,6 +296,7 @@ static int read_one(struct coop_file *file, struct folio *folio, bool keep_locke
 	w->left = 1;
 	trace_coopfs_read(w);
 	coop_window_from_storage(w);
+	coop_storage_push(w->mount->storage);
 	killed = wait_for_completion_killable(&w->finished) != 0;
 	if (killed) {
 		spin_lock(&w->lock);

@@ -47,7 +47,10 @@ struct coop_window *coop_window_get(struct coop_window *w);
 /* The last one unlocks what is left and frees the window. Any context that may sleep. */
 void coop_window_put(struct coop_window *w);
 
-/* Asks storage for everything that is left. Context: may sleep. */
+/*
+ * Asks storage for everything that is left. The caller owes coop_storage_push(), so that the
+ * windows of one readahead leave together. Context: may sleep.
+ */
 void coop_window_from_storage(struct coop_window *w);
 
 #endif /* COOP_FS_READ_H */

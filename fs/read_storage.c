@@ -37,6 +37,7 @@ static void fill_zero_rest(const struct coop_fill *fill, u32 bytes)
 	}
 }
 
+/* The receiver's work: a thread more would cost each reader a change of thread. */
 static void fill_done(struct coop_call *call)
 {
 	struct coop_fill *fill = call->owner;
@@ -95,8 +96,9 @@ static int fill_start(struct coop_window *w, u32 first, u32 n)
 	call->n_bvec = n;
 	call->data_max = n << PAGE_SHIFT;
 	call->done = fill_done;
+	call->prompt = true;
 	call->owner = fill;
-	coop_call_submit(call);
+	coop_call_queue(call);
 	return 0;
 }
 

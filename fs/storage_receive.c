@@ -202,7 +202,7 @@ static void finish(struct coop_storage *s)
 	}
 	spin_unlock_bh(&s->lock);
 	if (tell)
-		coop_call_tell(call);
+		coop_call_tell_here(call);
 	else if (!kept)
 		coop_call_put(call);
 	if (orphan) {
