@@ -10,10 +10,11 @@
 namespace coop::net::ud
 {
 
-channels::channels(coop::ud::endpoint &ep, slab &s, std::uint32_t qkey) :
+channels::channels(coop::ud::endpoint &ep, slab &s, std::uint32_t qkey, bool direct) :
 	endpoint_(ep),
 	slots_(s),
-	qkey_(qkey)
+	qkey_(qkey),
+	direct_(direct)
 {
 	const std::uint32_t mtu = ep.info().mtu & ~7u;
 	copies_ = ep.info().sends_copy;
@@ -163,13 +164,14 @@ void channels::add(const coop_chan_tx &tx, const spi::memory *payload)
 	if (tx.len) {
 		spi::cursor c(*payload, tx.off);
 		std::size_t left = tx.len;
-		for (auto piece = c.next(left); !piece.empty(); piece = c.next(left)) {
+		for (auto piece = c.next(direct_ ? left : 0); !piece.empty();
+		     piece = c.next(left)) {
 			if (n == most_sge)
 				break;
 			list[n++] = {piece.data(), static_cast<std::uint32_t>(piece.size())};
 			left -= piece.size();
 		}
-		if (left) { // more pieces than a WR has entries for
+		if (left) { // more pieces than a WR has entries for, or not the device's memory
 			spi::gather(*payload, tx.off, head + tx.hdr_len, tx.len);
 			list[0].length += tx.len;
 			n = 1;

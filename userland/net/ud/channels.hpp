@@ -28,7 +28,8 @@ public:
 	static constexpr std::uint32_t recvs = 256;   ///< posted on the command channel; data: 2x
 
 	/// Reserves memory; nothing may be called before make().
-	channels(coop::ud::endpoint &, slab &, std::uint32_t qkey);
+	/// `direct`: work requests may name any memory, not the slab's alone.
+	channels(coop::ud::endpoint &, slab &, std::uint32_t qkey, bool direct);
 	/// Creates the queue pairs and posts. @throw std::system_error.
 	void make();
 
@@ -70,6 +71,7 @@ public:
 	/// the others. Dropped when there is no room.
 	void send_control(const coop_addr &to, const void *data, std::uint32_t length);
 
+	bool direct() const { return direct_; }
 	/// Where GRHs go, and the ends of what is too long: MTU bytes.
 	std::byte *grh() const { return slots_.at(grh_at_); }
 	std::byte *scrap() const { return slots_.at(scrap_at_); }
@@ -103,6 +105,7 @@ private:
 	std::array<line, COOP_CHAN_CHANNELS> line_;
 	std::size_t grh_at_, scrap_at_;
 	const std::uint32_t qkey_;
+	const bool direct_;
 	bool copies_ = false;
 	std::uint32_t controls_ = 0; // posted
 

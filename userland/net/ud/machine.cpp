@@ -26,8 +26,9 @@ constexpr std::uint64_t linger_again_us = 5000;
 constexpr std::uint64_t linger_most_us = 500000;
 constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
 constexpr std::uint64_t recent_us = 1000000;
-constexpr std::uint32_t resolver_turns = 64;   // a polling program looks for questions that often
-constexpr std::uint32_t most_refusals = 8;     // for want of a buffer: about 0.2 s
+constexpr std::uint32_t resolver_turns = 64; // a polling program looks for questions that often
+constexpr std::uint32_t most_refusals = 8;   // for want of a buffer: about 0.2 s
+constexpr std::uint32_t spare_peers = 4;
 constexpr std::uint32_t receives = 1024;       // messages half received
 constexpr std::uint32_t first_index_room = 64; // QP numbers of a machine
 
@@ -121,9 +122,9 @@ int machine::start(const address &own)
 	try {
 		resolver_ = std::make_unique<resolver>(options_.key, own_);
 		endpoint_ = make_endpoint(options_, own_, resolver_->companion_port());
-		channels_.emplace(*endpoint_, slab_, fabric_qkey(options_.key));
+		channels_.emplace(*endpoint_, slab_, fabric_qkey(options_.key), !options_.verbs);
 		reader_.emplace(*endpoint_, slab_, *channels_, options_.fetches);
-		source_.emplace(*endpoint_, slab_, options_.serves,
+		source_.emplace(*endpoint_, slab_, *channels_, options_.serves,
 				static_cast<source::owner &>(*this));
 		text_at_ = slab_.reserve(text_bytes * (options_.max_operations + extra_ops));
 		slab_.make();
@@ -456,8 +457,13 @@ void machine::event(const coop_chan_ev &ev, std::uint64_t now)
 	case COOP_CHAN_EV_SENT:
 		sent(ev, now);
 		break;
-	case COOP_CHAN_EV_PEER_NEW:
-		break; // who it is its first message tells
+	case COOP_CHAN_EV_PEER_NEW: { // who it is its first message tells
+		struct ::coop_chan_stats s;
+		coop_chan_stats(chan_, &s);
+		if (s.peers + spare_peers >= options_.peers)
+			(void)evict(now); // the next one shall be let in
+		break;
+	}
 	case COOP_CHAN_EV_PEER_DEAD:
 		if (ev.peer_cookie)
 			lost(static_cast<spi::peer_number>(ev.peer_cookie - 1), ev.err, now);

@@ -52,6 +52,8 @@ struct machine::bulk_message {
 void machine::count_bulk(const op &o, int by)
 {
 	peer &p = peers_[o.peer];
+	if (by < 0 && !p.bulk)
+		return; // the number is another's by now
 	if (p.bulk == 0)
 		p.probe_at = now_us() + watch_every_us;
 	p.bulk += static_cast<std::uint32_t>(by);
@@ -82,6 +84,7 @@ void machine::begin_reading(std::uint32_t index, std::uint64_t now)
 void machine::read(std::uint32_t index, std::uint64_t now)
 {
 	op &o = ops_[index];
+	o.who = peers_[o.peer].who;
 	o.read = std::make_unique<reading>();
 	reading &r = *o.read;
 	r.memory = o.memory;
@@ -122,8 +125,9 @@ void machine::read_over(reading &r, std::uint64_t now)
 	o.read.reset();
 	count_bulk(o, -1);
 	by_token_.erase(t);
-	if (active && status) {
-		release(index);
+	const peer &p = peers_[o.peer];
+	if ((active && status) || !p.used || !(p.who == o.who)) {
+		release(index); // there is nothing to tell, or nobody
 	} else {
 		bulk_message m{bulk_kind::done};
 		m.result = !status                ? outcome::good

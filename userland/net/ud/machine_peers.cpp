@@ -215,8 +215,12 @@ bool machine::evict(std::uint64_t now)
 			evicted_ = 0;
 			continue;
 		}
-		if (info.in_flight || info.queued || !info.cookie)
+		if (info.in_flight || info.queued)
 			continue;
+		if (!info.cookie) { // it never said who it is
+			(void)coop_chan_close(chan_, info.id, now);
+			return true;
+		}
 		const auto n = static_cast<spi::peer_number>(info.cookie - 1);
 		if (n >= peers_.size() || peers_[n].bulk)
 			continue;

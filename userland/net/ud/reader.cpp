@@ -251,6 +251,8 @@ void reader::post_recv(const coop_tx &tx, std::uint64_t now)
 {
 	record &c = records_[tx.cookie];
 	c.slot = tx.slot;
+	if (!channels_.direct())
+		c.bounced = ~0ull;
 	c.segs.assign(tx.seg, tx.seg + tx.n_seg);
 	sges_.resize(std::size_t{tx.n_seg} * most_sge);
 	wrs_.resize(tx.n_seg);

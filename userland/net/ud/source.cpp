@@ -10,10 +10,11 @@
 namespace coop::net::ud
 {
 
-source::source(coop::ud::endpoint &ep, slab &s, std::uint32_t slots, owner &o) :
+source::source(coop::ud::endpoint &ep, slab &s, const channels &c, std::uint32_t slots, owner &o) :
 	endpoint_(ep),
 	slots_(s),
 	owner_(o),
+	channels_(c),
 	slots_n_(slots),
 	zeros_at_(s.reserve(page_bytes)),
 	bounce_at_(s.reserve(slots * COOP_MAX_PAGES * page_bytes)),
@@ -106,10 +107,11 @@ std::uint32_t source::fill(const record *r, const coop_tx &tx, const coop_seg &s
 		}
 		const std::size_t at = std::size_t{r->page[frag.page]} * page_bytes + frag.off;
 		const std::uint32_t before = n;
-		if (page_pieces(r->what.memory, r->what.length, slots_.at(zeros_at_), at, frag.len,
+		if (channels_.direct() &&
+		    page_pieces(r->what.memory, r->what.length, slots_.at(zeros_at_), at, frag.len,
 				list, most_sge - 2, n))
 			continue;
-		// Memory in too many pieces.
+		// Memory in too many pieces, or not the device's.
 		std::byte *hold =
 			slots_.at(bounce_at_ +
 				  (std::size_t{tx.slot} * COOP_MAX_PAGES + frag.page) * page_bytes +

@@ -40,7 +40,7 @@ public:
 		~owner() = default;
 	};
 
-	source(coop::ud::endpoint &, slab &, std::uint32_t slots, owner &);
+	source(coop::ud::endpoint &, slab &, const channels &, std::uint32_t slots, owner &);
 	/// @throw std::system_error.
 	void make(coop_engine *);
 	std::uint32_t qp() const { return qp_; }
@@ -72,6 +72,7 @@ private:
 	coop::ud::endpoint &endpoint_;
 	slab &slots_;
 	owner &owner_;
+	const channels &channels_;
 	coop_engine *engine_ = nullptr;
 	std::uint32_t qp_ = 0, slots_n_;
 	std::size_t zeros_at_, bounce_at_;

@@ -121,7 +121,7 @@ public:
 			return -EINVAL;
 		return spi::is_own_ip(own.ip) ? 0 : -ENOENT;
 	}
-	// Soft RoCE reads and writes any memory.
+	// Soft RoCE reads and writes any memory; devices get copies out of memory of the machine.
 	int register_memory(std::span<const segment>, void **registration) override
 	{
 		*registration = nullptr;

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: MIT
+// Parts of the ud transport by themselves: the table of tokens, pages of a buffer, tags, and
+// the resolver against machines that are there, anew, elsewhere and not at all.
+#include <gtest/gtest.h>
+#include <map>
+#include <random>
+#include <thread>
+#include <unistd.h>
+
+#include "userland/net/ud/pages.hpp"
+#include "userland/net/ud/resolver.hpp"
+#include "userland/net/ud/token_map.hpp"
+
+using namespace coop::net;
+using namespace coop::net::ud;
+
+namespace
+{
+
+TEST(TokenMap, DoesWhatAMapDoes)
+{
+	token_map m(200);
+	std::map<spi::token, std::uint32_t> reference;
+	std::mt19937_64 random(1);
+	for (std::uint32_t i = 0; i < 100000; i++) {
+		// Few different tokens, so that they meet; near each other, so that they collide.
+		const spi::token t = 1 + random() % 300;
+		const auto it = reference.find(t);
+		ASSERT_EQ(m.find(t), it == reference.end() ? token_map::none : it->second);
+		if (it != reference.end()) {
+			m.erase(t);
+			reference.erase(it);
+		} else if (reference.size() < 200) {
+			m.insert(t, i);
+			reference[t] = i;
+		}
+	}
+	for (const auto &[t, v] : reference)
+		EXPECT_EQ(m.find(t), v);
+	EXPECT_EQ(m.find(0), token_map::none);
+}
+
+TEST(Identity, SurvivesATagAndAnAddress)
+{
+	address a, own;
+	ASSERT_EQ(parse("10.72.49.14@o2ib3:12345:63:4095", a), 0);
+	ASSERT_EQ(parse("10.1.2.3@o2ib3:12345:31:7", own), 0);
+	const identity i = identity::of(a);
+	EXPECT_EQ(i.on(own), a);
+	EXPECT_EQ(identity::unpack(i.packed()), i);
+	EXPECT_LT(i.packed(), 1ull << 50);
+	EXPECT_EQ(identity::unpack(make_tag(tag_kind::bulk, i) & ((1ull << 50) - 1)), i);
+}
+
+TEST(Pages, WhatIsBehindTheEndHasMemoryOfItsOwn)
+{
+	std::vector<std::byte> x(5000), y(3000), beyond(page_bytes);
+	const segment list[] = {{x.data(), x.size()}, {y.data(), y.size()}};
+	const spi::memory m{list, 8000, nullptr};
+	coop::ud::sge out[8];
+	std::uint32_t n = 0;
+	ASSERT_TRUE(page_pieces(m, 8000, beyond.data(), 4096, page_bytes, out, 8, n));
+	ASSERT_EQ(n, 3u);
+	EXPECT_EQ(out[0].addr, x.data() + 4096);
+	EXPECT_EQ(out[0].length, 904u);
+	EXPECT_EQ(out[1].addr, y.data());
+	EXPECT_EQ(out[1].length, 3000u);
+	EXPECT_EQ(out[2].addr, beyond.data() + 3904);
+	EXPECT_EQ(out[2].length, 192u);
+	n = 0;
+	EXPECT_FALSE(page_pieces(m, 8000, beyond.data(), 4096, page_bytes, out, 2, n));
+	n = 0;
+	ASSERT_TRUE(page_pieces(m, 8000, beyond.data(), 2 * page_bytes, 100, out, 8, n));
+	ASSERT_EQ(n, 1u);
+	EXPECT_EQ(out[0].addr, beyond.data());
+}
+
+// Machines of this process on an address of its own.
+struct Resolver : testing::Test {
+	static constexpr std::array<std::uint8_t, 16> key{1};
+	const std::uint32_t ip =
+		127u << 24 | 77u << 16 | static_cast<std::uint32_t>(getpid() % 65000 + 1);
+	resolver asker{key, {ip, 1}};
+	std::uint64_t now = 1;
+
+	coop_chan_peer_addr somewhere(std::uint32_t qpn)
+	{
+		coop_chan_peer_addr a{};
+		a.command.qpn = qpn;
+		a.command.qkey = 5;
+		a.command.lid = 6;
+		a.data_qpn = qpn + 1;
+		a.data_qkey = 7;
+		return a;
+	}
+	// Time goes on when nothing moves.
+	bool result(resolver::result &r, std::initializer_list<resolver *> others)
+	{
+		for (int i = 0; i < 2000; i++) {
+			bool any = asker.progress(now);
+			for (resolver *o : others)
+				any |= o->progress(now);
+			if (asker.next(r))
+				return true;
+			if (any)
+				continue;
+			std::this_thread::yield();
+			now += 5000;
+			asker.expire(now);
+		}
+		return false;
+	}
+};
+
+TEST_F(Resolver, TellsWhereAMachineIs)
+{
+	resolver there(key, {ip, 2});
+	there.answer_with(somewhere(100), 42);
+	asker.ask(9, {ip, 2}, now);
+	resolver::result r;
+	ASSERT_TRUE(result(r, {&there}));
+	EXPECT_EQ(r.number, 9u);
+	EXPECT_EQ(r.status, 0);
+	EXPECT_EQ(r.instance, 42u);
+	EXPECT_EQ(r.where.command.qpn, 100u);
+	EXPECT_EQ(r.where.command.lid, 6);
+	EXPECT_EQ(r.where.data_qpn, 101u);
+	EXPECT_FALSE(asker.asking());
+}
+
+TEST_F(Resolver, FindsTheCandidateThatWasFree)
+{
+	// 8192 apart: the same four ports.
+	resolver first(key, {ip, 2}), second(key, {ip, 2 + 8192}), third(key, {ip, 2 + 2 * 8192});
+	first.answer_with(somewhere(100), 1);
+	second.answer_with(somewhere(200), 2);
+	third.answer_with(somewhere(300), 3);
+	asker.ask(1, {ip, 2 + 2 * 8192}, now);
+	resolver::result r;
+	ASSERT_TRUE(result(r, {&first, &second, &third}));
+	EXPECT_EQ(r.status, 0);
+	EXPECT_EQ(r.where.command.qpn, 300u);
+}
+
+TEST_F(Resolver, NobodyThereIsToldAtOnce)
+{
+	asker.ask(1, {ip, 3}, now);
+	resolver::result r;
+	ASSERT_TRUE(result(r, {}));
+	EXPECT_EQ(r.status, -ECONNREFUSED);
+	// Somebody else at the first port.
+	resolver other(key, {ip, 3 + 8192});
+	other.answer_with(somewhere(100), 1);
+	asker.ask(2, {ip, 3}, now);
+	ASSERT_TRUE(result(r, {&other}));
+	EXPECT_EQ(r.status, -ECONNREFUSED);
+}
+
+TEST_F(Resolver, SilenceEndsAndForgersAreNotHeard)
+{
+	resolver deaf(key, {ip, 4}), forger({2}, {ip, 5});
+	forger.answer_with(somewhere(66), 6);
+	resolver::result r;
+	asker.ask(1, {ip, 4}, now); // has not begun to answer
+	ASSERT_TRUE(result(r, {&deaf}));
+	EXPECT_EQ(r.status, -EHOSTUNREACH);
+	asker.ask(2, {ip, 5}, now);
+	ASSERT_TRUE(result(r, {&forger}));
+	EXPECT_EQ(r.status, -EHOSTUNREACH);
+	EXPECT_GT(forger.stats().malformed, 0u);
+	EXPECT_FALSE(asker.asking());
+	EXPECT_EQ(asker.deadline(), ~0ull);
+}
+
+TEST_F(Resolver, WhoIsForgottenGetsNoResult)
+{
+	resolver there(key, {ip, 6});
+	there.answer_with(somewhere(100), 1);
+	asker.ask(1, {ip, 6}, now);
+	asker.forget(1);
+	asker.ask(2, {ip, 6}, now);
+	resolver::result r;
+	ASSERT_TRUE(result(r, {&there}));
+	EXPECT_EQ(r.number, 2u);
+	while (there.progress(now) || asker.progress(now))
+		;
+	EXPECT_FALSE(asker.next(r));
+}
+
+} // namespace
