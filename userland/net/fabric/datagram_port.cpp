@@ -195,10 +195,9 @@ unsigned datagram_port::poll()
 	const int count = epoll_ ? ::epoll_wait(epoll_.get(), events, 16, 0) : 0;
 	for (int i = 0; i < count; i++) {
 		void *what = events[i].data.ptr;
-		if (what == &bell_) {
-			std::uint64_t rung;
-			[[maybe_unused]] ssize_t r = ::read(bell_.get(), &rung, sizeof(rung));
-		} else if (what == &listener_) {
+		if (what == &bell_)
+			continue; // rung for whoever sleeps: not taken until arm()
+		if (what == &listener_) {
 			accept_all();
 			n++;
 		} else {
@@ -304,20 +303,15 @@ void datagram_port::sent(link &l)
 	}
 }
 
+// Others may poll while somebody sleeps, so the flag stays until a peer has rung, and the
+// bell stays rung until the sleeper comes here again.
 bool datagram_port::arm()
 {
+	std::uint64_t rung;
+	[[maybe_unused]] ssize_t r = ::read(bell_.get(), &rung, sizeof(rung));
 	page_->asleep.store(1, std::memory_order_relaxed);
 	std::atomic_thread_fence(std::memory_order_seq_cst);
-	armed_ = true;
 	return true;
-}
-
-void datagram_port::disarm()
-{
-	if (!armed_)
-		return;
-	armed_ = false;
-	page_->asleep.store(0, std::memory_order_relaxed);
 }
 
 time_point datagram_port::deadline() const

@@ -41,7 +41,6 @@ public:
 	unsigned poll() override;
 	void sent(link &) override;
 	bool arm() override;
-	void disarm() override;
 	int fd() const override { return epoll_.get(); }
 	time_point deadline() const override;
 	void expire(time_point now) override;
@@ -80,7 +79,6 @@ private:
 	events &events_;
 	descriptor epoll_, listener_, bell_, page_fd_;
 	page_ptr page_;
-	bool armed_ = false;
 	std::string name_;
 	handle<fid_fabric> fabric_;
 	handle<fid_domain> domain_;

@@ -272,7 +272,6 @@ unsigned machine::progress(unsigned budget)
 {
 	if (over_)
 		return 0;
-	port_->disarm();
 	unsigned n = drain(budget);
 	if (to_poll_-- == 0) {
 		to_poll_ = polls;
@@ -392,6 +391,14 @@ void machine::completed(posted &p, int status)
 		wrote(w);
 }
 
+// Something is left to the provider that it may not wake anybody for: whoever sleeps is to look
+// once, and then arm() says when again.
+void machine::nudge()
+{
+	if (tick_ == never)
+		tick_ = sink_.now();
+}
+
 void machine::settle()
 {
 	if (settling_)
@@ -430,6 +437,8 @@ bool machine::arm()
 time_point machine::deadline() const
 {
 	time_point t = std::min({port_->deadline(), stop_by_, tick_});
+	if (!parked_.empty())
+		t = std::min(t, parked_.front().until);
 	if (!patience_.empty())
 		t = std::min(t, patience_.front().first);
 	return over_ ? never : t;
@@ -441,6 +450,7 @@ void machine::expire(time_point now)
 		return;
 	tick_ = never;
 	port_->expire(now);
+	drop_parked(now);
 	// All wait equally long, so they are in order.
 	std::size_t n = 0;
 	for (; n < patience_.size() && patience_[n].first <= now; n++) {

@@ -34,6 +34,7 @@ struct options {
 	unsigned receives = 0;       ///< buffers posted
 	unsigned window = 0;         ///< messages of a peer
 	std::size_t max_message = 0; ///< bytes
+	std::chrono::milliseconds hold{};
 	unsigned max_links = 0;
 	bool answer = true; ///< peers that want to connect
 };
@@ -69,6 +70,7 @@ private:
 		std::uint32_t work; ///< an offer; 0: the bytes are here
 		std::size_t length;
 		std::unique_ptr<std::byte[]> data;
+		time_point until; ///< then its sender has waited long enough
 	};
 
 	// machine.cpp
@@ -84,6 +86,7 @@ private:
 	void completed(posted &, int status);
 	void settle();
 	void finish_stop();
+	void nudge();
 
 	// machine_links.cpp
 	bool mute() const override { return !options_.answer; }
@@ -109,6 +112,8 @@ private:
 	int post_receive(bounce &);
 	void arrived(bounce &, std::size_t length, std::uint64_t word);
 	void take(link &, const std::byte *, std::size_t length);
+	void park(link &, std::uint32_t work, const std::byte *, std::size_t length);
+	void drop_parked(time_point now);
 	void consumed(link &);
 	int send_message(spi::token, const spi::transfer &);
 	int post_message(work &);

@@ -128,7 +128,7 @@ void machine::on_offer(link &l, const control &c)
 	if (r == 0)
 		return grant(*w);
 	if (r == -ENOBUFS) {
-		parked_.push_back({&l, w->id, w->length, nullptr});
+		park(l, w->id, nullptr, w->length);
 		return;
 	}
 	release(*w);
@@ -276,6 +276,7 @@ int machine::write_on(work &w)
 		from = ahead;
 	}
 	port_->sent(l);
+	nudge();
 	return 0;
 }
 

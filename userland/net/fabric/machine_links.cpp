@@ -161,6 +161,7 @@ void machine::backlog(link &l)
 		return;
 	l.backlogged = true;
 	backlog_.push_back(&l);
+	nudge();
 }
 
 // Sends what waits, in the order of its importance.

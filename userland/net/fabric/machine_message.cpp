@@ -99,8 +99,36 @@ void machine::take(link &l, const std::byte *data, std::size_t length)
 			return consumed(l);
 		}
 	}
-	parked_.push_back({&l, 0, length, std::make_unique<std::byte[]>(length)});
+	park(l, 0, data, length);
+}
+
+// A message, or the offer of one, waits for a buffer.
+void machine::park(link &l, std::uint32_t work, const std::byte *data, std::size_t length)
+{
+	parked_.push_back({&l, work, length, nullptr, sink_.now() + options_.hold});
+	if (work)
+		return;
+	parked_.back().data = std::make_unique<std::byte[]>(length);
 	std::memcpy(parked_.back().data.get(), data, length);
+}
+
+// So that senders to one that never receives get on, or are told.
+void machine::drop_parked(time_point now)
+{
+	while (!parked_.empty() && parked_.front().until <= now) {
+		const parked p = std::move(parked_.front());
+		parked_.pop_front();
+		work *w = p.work ? find_work(p.work, *p.link) : nullptr;
+		if (p.work && !w)
+			continue; // cancelled by its sender
+		if (w) {
+			refuse(*p.link, w->peer_id, -ENOBUFS);
+			release(*w);
+		} else {
+			strays_++;
+		}
+		consumed(*p.link);
+	}
 }
 
 // Room for another message of this peer. It learns that from the next word sent to it, or
@@ -236,6 +264,7 @@ int machine::post_message(work &w)
 	} else {
 		w.out = 1;
 		out_++;
+		nudge();
 		w.stage = work::stage::sending;
 	}
 	return 0;
@@ -258,7 +287,7 @@ int machine::post_copy(link &l, bounce &b)
 	if (b.length <= inject_)
 		free_copy(b);
 	else
-		out_++;
+		out_++, nudge();
 	port_->sent(l);
 	return 0;
 }

@@ -53,9 +53,8 @@ public:
 	virtual unsigned poll() = 0;
 	/// Something has been sent, and the peer may be asleep.
 	virtual void sent(link &) {}
-	/// Is there something that only polling brings on?
+	/// fd() becomes readable once there is something. False: there is already.
 	virtual bool arm() = 0;
-	virtual void disarm() {}
 	virtual int fd() const = 0;
 	virtual time_point deadline() const = 0;
 	virtual void expire(time_point now) = 0;

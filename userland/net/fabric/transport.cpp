@@ -18,6 +18,7 @@ constexpr spi::parameter keys[] = {
 	{"eager", "0", "largest message that is sent unasked (bytes; 0: what suits the provider)"},
 	{"receives", "64", "receive buffers of a transfer machine, each as large (number)"},
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
+	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
 	{"max_message", "1m", "largest message (bytes)"},
 	{"max_links", "16384", "connections of a transfer machine (number)"},
 	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
@@ -40,6 +41,7 @@ public:
 			v.refuse("eager", "must be 0 or at least 64");
 		options_.receives = static_cast<unsigned>(v.number("receives", 4, 4096));
 		options_.window = static_cast<unsigned>(v.number("window", 2, word::credits_most));
+		options_.hold = std::chrono::milliseconds(v.number("hold", 1, 3600000));
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.max_links = static_cast<unsigned>(v.number("max_links", 1, word::links));
 		options_.answer = v.flag("answer");
