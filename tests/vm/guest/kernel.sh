@@ -7,7 +7,7 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge fuse sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 300
+#: deadline 400
 #: short mount both_ways with_fuse device_removal unload
 
 server=10.77.0.1

@@ -12,7 +12,7 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 600
+#: deadline 900
 #: short worst_line daemon_returns peer_dies
 
 server=127.0.0.1
