@@ -220,7 +220,9 @@ TEST_P(machines_once, tm_dyn_reuse)
 	node &a = w.made(), &b = w.made(), &c = w.made();
 	for (node *n : {&a, &b, &c})
 		ASSERT_TRUE(n->up(t.any));
-	w.remove(b);
+	// It is free when the machine has stopped, not when somebody has finished with it.
+	ASSERT_EQ(b.tm.stop(true), 0);
+	ASSERT_EQ(b.tm.wait(tm_state::stopped, clock::now() + patience), 0);
 	node &d = w.made();
 	ASSERT_TRUE(d.up(t.any));
 	EXPECT_EQ(d.tm.address().id, t.highest_id - 1);
