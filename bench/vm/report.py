@@ -5,6 +5,8 @@ Nothing fails because of speed: a goal that was missed is a line that says so. T
 faster of a receiver that polls and one that sleeps: on one processor a poller starves the stack.
 """
 
+import statistics
+
 PAGE = 4096
 READAHEAD = 32  # pages, 128 KiB
 
@@ -77,12 +79,40 @@ def ratios(record):
         ("second reader's share from storage", storage_share(record), "<=", 0.01),
         ("page bytes copied on the receive path", copied, "<=", 0),
     ]
-    out = [{"name": n, "value": v, "relation": r, "goal": g,
-            "reached": None if v is None else {">=": v >= g, "<=": v <= g, ">": v > g}[r]} for n, v, r, g in rows]
+    out = [judged({"name": n, "relation": r, "goal": g}, v) for n, v, r, g in rows]
     # A limit that was passed is none: then the raw tools were starved, and prove nothing.
     if peer and raw(record) and peer > raw(record):
         for row in out[:2]:
             row["reached"] = None
+    return out
+
+
+def judged(row, value):
+    reached = {">=": lambda v, g: v >= g, "<=": lambda v, g: v <= g, ">": lambda v, g: v > g}[row["relation"]]
+    return {**row, "value": value, "reached": None if value is None else reached(value, row["goal"])}
+
+
+def merged(records):
+    """Several runs as one: ratios are medians of what each run said, and so are figures. A page's time is of
+    the run that stands in the middle by what a peer delivers."""
+    if len(records) == 1:
+        return records[0]
+    middle = sorted(records, key=lambda r: speed(r, "coopfs-peer") or 0)[len(records) // 2]
+    out = {**middle, "runs": len(records), "load": max(r["load"] for r in records)}
+    for part in ("failed", "skipped"):
+        out[part] = sorted({line for r in records for line in r[part]})
+    names = dict.fromkeys((f["system"], f["case"], f["state"]) for r in records for f in r["figures"])
+    out["figures"] = []
+    for name in names:
+        same = sorted((f for r in records for f in [figure(r, *name)] if f), key=lambda f: f["mb_s"])
+        out["figures"].append(same[len(same) // 2])
+    limits = [raw(r) for r in records if raw(r)]
+    out["raw_mb_s"] = [statistics.median(limits)] if limits else []
+    out["ratios"] = []
+    for rows in zip(*(r["ratios"] for r in records)):
+        # What a run left open counts as not measured.
+        values = [r["value"] for r in rows if r["reached"] is not None]
+        out["ratios"].append(judged(rows[0], statistics.median(values) if values else None))
     return out
 
 
