@@ -238,9 +238,7 @@ void coop_chan_finish(struct coop_chan *c, u32 msg, int err)
 	struct coop_chan_peer *p = &c->peer[s->peer];
 
 	if (s->state != COOP_MSG_ENDING) {
-		if (s->queued)
-			coop_list_remove(&p->queue[s->channel], c->send_queue, msg);
-		s->queued = false;
+		coop_chan_dequeue(c, p, msg);
 		coop_list_remove(&p->all, c->send_all, msg);
 		coop_wheel_clear(c->wheel, 2 * c->cfg.max_peers + msg);
 		s->state = COOP_MSG_ENDING;

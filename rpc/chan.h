@@ -315,7 +315,10 @@ bool coop_chan_next_event(struct coop_chan *c, u64 now, struct coop_chan_ev *ev)
 
 /* ---- time and figures --------------------------------------------------------- */
 
-/* Earliest time at which expire() has something to do; ~0: none. */
+/*
+ * Earliest time at which expire() has something to do; ~0: none. Feed what has arrived before
+ * you call it: an ACK that waits in a completion queue looks like a loss.
+ */
 u64 coop_chan_deadline(const struct coop_chan *c);
 void coop_chan_expire(struct coop_chan *c, u64 now);
 
@@ -332,7 +335,7 @@ struct coop_chan_stats {
 	u64 placed, rnr_tx, rnr_rx, refused_tx, refused_rx, unanswered;
 	u64 challenges_tx, challenges_rx, resets_tx, resets_rx, notes_dropped;
 	u64 peers_new, peers_dead, peers_restarted;
-	u64 cwnd_cuts, timeouts;
+	u64 cwnd_cuts, timeouts, timeouts_undone;
 	u64 no_segments, no_active; /* times that a peer had to wait for that pool */
 	u64 peers, segments_used, active_used, reorder_used, receives_used, sends_used; /* gauges */
 };

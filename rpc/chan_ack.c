@@ -74,6 +74,23 @@ static void grow(struct coop_chan *c, struct coop_chan_peer *p, u32 segments, u3
 	p->cwnd = coop_min_u32(p->cwnd, (u32)p->window << 8);
 }
 
+/*
+ * Something new arrived, and what told of it left before the timeout: nothing
+ * was lost, the host or the path was slow (RFC 3522). What left afterwards
+ * tells that the timeout was right.
+ */
+static void undo(struct coop_chan *c, struct coop_chan_peer *p, u32 echo)
+{
+	if (!p->undo)
+		return;
+	p->undo = false;
+	if (!coop_before(echo, p->undo_at))
+		return;
+	p->cwnd = coop_max_u32(p->cwnd, p->undo_cwnd);
+	p->ssthresh = coop_max_u32(p->ssthresh, p->undo_ssthresh);
+	c->stats.timeouts_undone++;
+}
+
 static void cut(struct coop_chan *c, struct coop_chan_peer *p, u32 sent_at, u64 now)
 {
 	if (coop_before(sent_at, p->cut_at))
@@ -179,8 +196,10 @@ void coop_chan_acked(struct coop_chan *c, struct coop_chan_peer *p,
 	}
 	/* The echo is of one datagram, sent for the second time or not; an ACK that tells
 	 * nothing new may have been under way for any time. */
-	if (n && m->held != 0xffff)
+	if (n && m->held != 0xffff) {
+		undo(c, p, m->echo);
 		measure(c, p, (u32)now - m->echo - m->held);
+	}
 	if (n)
 		grow(c, p, n, in_flight);
 	detect(c, p, now);
@@ -292,6 +311,12 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 	if (lost) {
 		c->stats.timeouts++;
 		c->stats.retransmits_timeout += lost;
+		if (!p->undo) {
+			p->undo_cwnd = p->cwnd;
+			p->undo_ssthresh = p->ssthresh;
+			p->undo_at = (u32)now;
+			p->undo = true;
+		}
 		p->ssthresh = coop_max_u32(p->cwnd / 2, COOP_CHAN_CWND_LEAST << 8);
 		p->cwnd = COOP_CHAN_CWND_LEAST << 8;
 		p->cut_at = (u32)now;

@@ -144,8 +144,11 @@ struct coop_chan_peer {
 	u32 order;    /* datagrams with segments that left, one after the other */
 	u32 rack[2];  /* order of the youngest segment acknowledged, by channel */
 	u32 in_flight;
-	u32 cwnd, ssthresh; /* segments, 8 fractional bits */
-	u32 cut_at;         /* losses of segments sent before are old news */
+	u32 cwnd, ssthresh;           /* segments, 8 fractional bits */
+	u32 cut_at;                   /* losses of segments sent before are old news */
+	u32 undo_cwnd, undo_ssthresh; /* before the last timeout ... */
+	u32 undo_at;                  /* ... and when it was */
+	u32 queued;                   /* messages in queue[] */
 	u32 srtt, rttvar;
 	u32 tx_messages, rx_messages, tx_segments, retransmits, sessions;
 	u16 window; /* theirs or ours, the smaller */
@@ -158,6 +161,7 @@ struct coop_chan_peer {
 	bool used;
 	bool racked[2]; /* rack is valid */
 	bool poll;      /* the next ACK asks for one */
+	bool undo;      /* the last timeout may turn out to have been none */
 	bool synced;    /* we know their sequence */
 	bool confirmed; /* they know ours */
 	int err;        /* of DEAD */
@@ -290,6 +294,8 @@ void coop_chan_map_drop(struct coop_chan *c, struct coop_chan_peer *p);
 u64 coop_chan_map_word(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
 
 /* ---- chan_send.c ---- */
+/* Takes a message out of its peer's queue, if it stands there. */
+void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg);
 /* Moves a segment to another state, out of and into the lists that go with it. */
 void coop_chan_seg_to(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u8 state);
 /* Ends a message before it was delivered; its sequence numbers become void. */

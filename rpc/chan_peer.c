@@ -67,6 +67,7 @@ static void fresh(struct coop_chan *c, struct coop_chan_peer *p)
 	p->racked[0] = false;
 	p->racked[1] = false;
 	p->poll = false;
+	p->undo = false;
 	p->window = (u16)c->cfg.window;
 	p->mtu[0] = (u16)c->cfg.mtu[0];
 	p->mtu[1] = (u16)c->cfg.mtu[1];
@@ -226,8 +227,6 @@ int coop_chan_close(struct coop_chan *c, u32 peer, u64 now)
 static void describe(const struct coop_chan *c, const struct coop_chan_peer *p,
 		     struct coop_chan_peer_info *out)
 {
-	u32 class, msg;
-
 	memset(out, 0, sizeof(*out));
 	out->id = p->id;
 	out->state = p->state;
@@ -239,9 +238,7 @@ static void describe(const struct coop_chan *c, const struct coop_chan_peer *p,
 	out->cwnd = p->cwnd >> 8;
 	out->in_flight = p->in_flight;
 	out->window = (u32)(p->next - p->una);
-	for (class = 0; class < COOP_CHAN_CHANNELS; class ++)
-		for (msg = p->queue[class].head; msg != COOP_NONE; msg = c->send_queue[msg].next)
-			out->queued++;
+	out->queued = p->queued;
 	out->tries = p->tries;
 	out->sessions = p->sessions;
 	out->tx_messages = p->tx_messages;

@@ -68,16 +68,19 @@ static void enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 	else
 		coop_list_push(&p->queue[s->channel], c->send_queue, msg);
 	s->queued = true;
+	p->queued++;
 	coop_fifo_push(&c->ready[s->channel], coop_chan_slot(c, p));
 }
 
-static void dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
+void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 {
 	struct coop_send *s = &c->send[msg];
 
-	if (s->queued)
-		coop_list_remove(&p->queue[s->channel], c->send_queue, msg);
+	if (!s->queued)
+		return;
+	coop_list_remove(&p->queue[s->channel], c->send_queue, msg);
 	s->queued = false;
+	p->queued--;
 }
 
 int coop_chan_send(struct coop_chan *c, const struct coop_chan_msg *req, u64 now, u32 *id)
@@ -124,7 +127,7 @@ static void withdraw(struct coop_chan *c, struct coop_chan_peer *p, u32 msg, boo
 	struct coop_send *s = &c->send[msg];
 	u32 i;
 
-	dequeue(c, p, msg);
+	coop_chan_dequeue(c, p, msg);
 	coop_wheel_clear(c->wheel, 2 * c->cfg.max_peers + msg);
 	if (s->state == COOP_MSG_QUEUED)
 		return;
@@ -448,7 +451,7 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 }
 
 /* One datagram of the first message of this class; false: it must wait, and leaves the line. */
-static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 class, u64 now,
+static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 ch, u64 now,
 		     struct coop_chan_tx *tx)
 {
 	u32 msg, slot = coop_chan_slot(c, p);
@@ -456,13 +459,13 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 class, u
 	int err = 0;
 
 	for (;;) {
-		msg = p->queue[class].head;
+		msg = p->queue[ch].head;
 		if (msg == COOP_NONE)
 			break;
 		s = &c->send[msg];
-		if (class == COOP_CHAN_COMMAND && s->state == COOP_MSG_QUEUED &&
+		if (ch == COOP_CHAN_COMMAND && s->state == COOP_MSG_QUEUED &&
 		    s->length + COOP_CHAN_HEADER_MOST > p->mtu[COOP_CHAN_COMMAND]) {
-			dequeue(c, p, msg); /* tiny for us, not for the peer */
+			coop_chan_dequeue(c, p, msg); /* tiny for us, not for the peer */
 			s->channel = COOP_CHAN_DATA;
 			enqueue(c, p, msg);
 			continue;
@@ -470,7 +473,7 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 class, u
 		err = s->state == COOP_MSG_QUEUED ? admit(c, p, msg) : 0;
 		if (err != -EMSGSIZE)
 			break;
-		dequeue(c, p, msg);
+		coop_chan_dequeue(c, p, msg);
 		coop_chan_finish(c, msg, err);
 	}
 	if (err == -ENOSPC) {
@@ -488,26 +491,26 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 class, u
 	}
 	if (msg == COOP_NONE || err || !cwnd_open(c, p))
 		return false;
-	send_segment(c, p, coop_chan_seg(c, p, s->first + s->next), class, now, tx);
+	send_segment(c, p, coop_chan_seg(c, p, s->first + s->next), ch, now, tx);
 	if (++s->next == s->n_segs)
-		dequeue(c, p, msg);
-	if (p->queue[class].head != COOP_NONE)
-		coop_fifo_push(&c->ready[class], slot);
+		coop_chan_dequeue(c, p, msg);
+	if (p->queue[ch].head != COOP_NONE)
+		coop_fifo_push(&c->ready[ch], slot);
 	return true;
 }
 
 static bool next_send(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 {
-	u32 class, slot;
+	u32 ch, slot;
 
-	for (class = 0; class < COOP_CHAN_CHANNELS; class ++) {
-		u32 reserve = class == COOP_CHAN_COMMAND ? c->command_reserve : 0;
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
+		u32 reserve = ch == COOP_CHAN_COMMAND ? c->command_reserve : 0;
 
-		while (c->credits[class] > reserve) {
-			slot = coop_fifo_pop(&c->ready[class]);
+		while (c->credits[ch] > reserve) {
+			slot = coop_fifo_pop(&c->ready[ch]);
 			if (slot == COOP_NONE)
 				break;
-			if (send_one(c, &c->peer[slot], class, now, tx))
+			if (send_one(c, &c->peer[slot], ch, now, tx))
 				return true;
 		}
 	}
@@ -584,7 +587,7 @@ static bool next_ack(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 /* Pools that got something back serve those who starve in turn. */
 static void feed(struct coop_chan *c)
 {
-	u32 slot, class;
+	u32 slot, ch;
 
 	if (!c->freed || c->fed != COOP_NONE)
 		return;
@@ -592,11 +595,11 @@ static void feed(struct coop_chan *c)
 	slot = coop_fifo_pop(&c->starved);
 	if (slot == COOP_NONE)
 		return;
-	for (class = 0; class < COOP_CHAN_CHANNELS; class ++) {
-		if (c->peer[slot].queue[class].head == COOP_NONE)
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
+		if (c->peer[slot].queue[ch].head == COOP_NONE)
 			continue;
 		c->fed = slot;
-		coop_fifo_push_front(&c->ready[class], slot);
+		coop_fifo_push_front(&c->ready[ch], slot);
 	}
 	if (c->fed == COOP_NONE)
 		c->freed = true;

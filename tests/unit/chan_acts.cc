@@ -351,6 +351,37 @@ TEST(chan_time, timeouts_back_off)
 	EXPECT_EQ(at, (std::vector<u64>{100, 200, 400, 800, 1000, 1000}));
 }
 
+TEST(chan_time, a_timeout_that_was_none_is_undone)
+{
+	for (const bool lost : {false, true}) {
+		chan_lab lab;
+		lab.greet();
+		coop_chan_peer_info info;
+		for (u32 i = 0; i < 4; ++i) {
+			lab.send(0, 1, big + big);
+			lab.run(1000);
+		}
+		lab.send(0, 1, big + big);
+		const auto d = lab.pull(0);
+		ASSERT_EQ(coop_chan_peer_get(lab.a().e, lab.open(0, 1), &info), 0);
+		const u32 before = info.cwnd;
+		ASSERT_GT(before, 12u);
+		lab.wait(50000); // everything is held back, or lost
+		ASSERT_GE(lab.a().stats().timeouts, 1u);
+		const auto again = lab.pull(0);
+		for (const auto &each : lost ? again : d)
+			lab.deliver(each, 1);
+		for (const auto &ack : lab.pull(1))
+			lab.deliver(ack, 0);
+		ASSERT_EQ(coop_chan_peer_get(lab.a().e, lab.open(0, 1), &info), 0);
+		EXPECT_EQ(lab.a().stats().timeouts_undone, lost ? 0u : 1u);
+		if (lost)
+			EXPECT_LT(info.cwnd, before);
+		else
+			EXPECT_GE(info.cwnd, before);
+	}
+}
+
 TEST(chan_order, retransmissions_then_sends_then_acks)
 {
 	coop_chan_cfg cfg = lab_cfg(0);
