@@ -2,7 +2,7 @@
 // targets.cc - the transports that are put to the test.
 //
 // Each process has loopback addresses of its own, so that suites run side by side.
-#include "target.hpp"
+#include "attack_ud.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -56,6 +56,9 @@ target ud(const std::string &label, parameters options)
 	};
 	t.near_wrap = {{"test_first_seq", "4294967290"}};
 	t.ordered = false; // small ones have a queue pair of their own
+#ifdef COOP_NET_UD
+	t.attack = attack_ud;
+#endif
 	return t;
 }
 

@@ -233,8 +233,9 @@ void machine::make_engines(std::uint64_t now)
 	if (!chan_ || !engine_)
 		throw std::system_error(EINVAL, std::generic_category(),
 					"ud: a parameter is out of the range of the protocol");
-	reader_->make(engine_, own_, options_.patience_us,
-		      [this](reading &r) { read_over(r, now_us()); });
+	reader_->make(
+		engine_, own_, options_.patience_us, [this](reading &r) { read_over(r, now_us()); },
+		[this](const reading &r) { return engine_peer(r.peer, true, now_us()); });
 	source_->make(engine_);
 }
 

@@ -176,7 +176,7 @@ private:
 	void cancel_bulk(std::uint32_t index, int status, std::uint64_t now);
 	int bulk_to_self(std::uint32_t index);
 	void count_bulk(const op &, int by);
-	std::uint32_t engine_peer(spi::peer_number, std::uint64_t now);
+	std::uint32_t engine_peer(spi::peer_number, bool anew, std::uint64_t now);
 	bool open(spi::token, std::uint64_t incarnation, identity asker,
 		  source::offer &out) override;
 	bool holds(const source::offer &) override;

@@ -93,15 +93,17 @@ void machine::read(std::uint32_t index, std::uint64_t now)
 	r.incarnation = o.remote_incarnation;
 	r.peer = o.peer;
 	r.op = index;
-	r.engine_peer = engine_peer(o.peer, now);
+	r.engine_peer = engine_peer(o.peer, false, now);
 	count_bulk(o, 1);
 	reader_->begin(r, now);
 }
 
 // The peer at rpc/fetch. Those that nothing is under way with give up their places.
-std::uint32_t machine::engine_peer(spi::peer_number n, std::uint64_t now)
+std::uint32_t machine::engine_peer(spi::peer_number n, bool anew, std::uint64_t now)
 {
 	const coop_addr &a = peers_[n].addr.command;
+	if (anew) // what was found out about it is forgotten, unless a request is under way
+		(void)coop_engine_peer_del(engine_, &a, COOP_PEER_BY_DAEMON);
 	s64 id = coop_engine_peer_add(engine_, &a, COOP_PEER_BY_DAEMON, now);
 	std::uint32_t cursor = 0;
 	coop_peer_info info;

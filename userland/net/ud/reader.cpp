@@ -38,12 +38,14 @@ reader::reader(coop::ud::endpoint &ep, slab &s, const channels &c, std::uint32_t
 		free_.push_back(i);
 }
 
-void reader::make(coop_engine *engine, identity own, std::uint64_t patience, done_function done)
+void reader::make(coop_engine *engine, identity own, std::uint64_t patience, done_function done,
+		  renew_function renew)
 {
 	engine_ = engine;
 	own_ = own;
 	patience_ = patience;
 	done_ = std::move(done);
+	renew_ = std::move(renew);
 	// At a small MTU the messages about a request hold fewer pages than its queue pair.
 	max_pages_ = std::min(max_pages_, coop_engine_max_pages(engine));
 	for (std::uint32_t slot = 0; slot < qps_.size(); slot++) {
@@ -169,6 +171,8 @@ void reader::want(reading &r, std::uint64_t now)
 			conclude(r, -ETIMEDOUT, now);
 			break;
 		}
+		if (err == -ENOENT)
+			r.engine_peer = renew_(r);
 		// Places come free with other requests; peers come back with time.
 		r.pause_until = err == -EAGAIN ? 0 : now + pause_us;
 		wake_ = std::min(wake_, now + pause_us);

@@ -49,10 +49,15 @@ class reader
 {
 public:
 	using done_function = std::function<void(reading &)>;
+	/// A new engine_peer for it: the engine leaves the old one alone for too long. Its
+	/// circuits are for those who can go elsewhere; here silence is judged by whoever
+	/// knows whether the machine lives.
+	using renew_function = std::function<std::uint32_t(const reading &)>;
 
 	reader(coop::ud::endpoint &, slab &, const channels &, std::uint32_t slots);
 	/// Creates the queue pairs and tells the engine. @throw std::system_error.
-	void make(coop_engine *, identity own, std::uint64_t patience_us, done_function);
+	void make(coop_engine *, identity own, std::uint64_t patience_us, done_function,
+		  renew_function);
 	static std::uint32_t queued(std::uint32_t slots) { return 3 * slots; }
 	/// Whose completion it is: a slot, or -1.
 	int slot_of(std::uint32_t qp) const
@@ -110,6 +115,7 @@ private:
 	identity own_;
 	std::uint64_t patience_ = 0;
 	done_function done_;
+	renew_function renew_;
 	std::uint32_t per_page_, max_pages_;
 	std::size_t beyond_at_, bounce_at_;
 	std::vector<std::uint32_t> qps_; // by slot

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+// attack_ud.hpp - what an enemy sends to a machine of the ud transport; see target::attack.
+#pragma once
+
+#include "target.hpp"
+
+namespace conformance
+{
+
+void attack_ud(const net::address &, std::uint64_t seed);
+
+} // namespace conformance
