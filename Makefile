@@ -30,8 +30,8 @@ $(B)/fuzz/build.ninja: | deps-build+check
 
 all: user ## programs of user space, in build/release/bin
 
-user: deps-build $(B)/release/build.ninja ## coopfsd, coopfs-fuse, coopfs and libcoop-net
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs coop_net_install
+user: deps-build $(B)/release/build.ninja ## coopfsd, coopfs-fuse, coopfs, libcoop-net and coopnet
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs coop_net_install coopnet
 
 demo: deps-build+run user ## a daemon and three nodes on this machine: watch data go from peer to peer
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin tools/demo
@@ -90,6 +90,15 @@ bench: deps-build+run+bench $(B)/release/build.ninja ## fio against passthrough,
 	@ninja -C $(B)/release -j $(JOBS) --quiet
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/fio/run $(BENCH_ARGS)
 
+bench-net: deps-build+run+bench $(B)/release/build.ninja ## libcoop-net against fi_pingpong and ucx_perftest; JSON and plots in build/bench-net
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopnet
+	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/net/run --out $(B)/bench-net $(BENCH_ARGS)
+
+docs: deps-docs ## reference of libcoop-net from its headers, in build/docs
+	@mkdir -p $(B)/docs
+	@{ cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = $(B)/docs"; echo "PROJECT_NUMBER = $(VERSION)"; } | doxygen -
+	@echo "reference: $(B)/docs/html/index.html"
+
 # kbuild writes beside its sources, so it gets a tree of links of its own.
 KTREE := $(abspath $(B))/kernel
 KDIR = /lib/modules/$(KVER)/build
@@ -126,11 +135,12 @@ dkms-remove: ## take the module and its sources out again
 	@dkms remove coopfs/$(VERSION) --all
 	@rm -rf $(DKMS_SRC)
 
-install: user ## programs and mount helper below PREFIX (default /usr/local)
+install: user ## programs, libcoop-net and mount helper below PREFIX (default /usr/local)
 	@DESTDIR=$(DESTDIR) cmake --install $(B)/release --prefix $(PREFIX) >/dev/null
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 	@echo "installed below $(DESTDIR)$(PREFIX)"
 
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench kernel-tree kernel-objects module dkms-install dkms-remove install clean
+.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench bench-net docs kernel-tree kernel-objects module dkms-install dkms-remove install clean
