@@ -392,11 +392,23 @@ void machine::completed(posted &p, int status)
 }
 
 // Something is left to the provider that it may not wake anybody for: whoever sleeps is to look
-// once, and then arm() says when again.
+// again soon.
 void machine::nudge()
 {
 	if (tick_ == never)
-		tick_ = sink_.now();
+		tick_ = sink_.now() + tick;
+}
+
+// A provider that progresses only when polled may need the peer's polling as well.
+void machine::tick_over(time_point now)
+{
+	tick_ = never;
+	if (provider_.connected() || (!out_ && backlog_.empty()))
+		return;
+	for (const auto &l : links_)
+		if (l && l->state != link::state::dying && l->ep && (l->works || l->backlogged))
+			port_->sent(*l);
+	tick_ = now + tick;
 }
 
 void machine::settle()
@@ -424,13 +436,6 @@ bool machine::arm()
 		settle();
 		return false;
 	}
-	if (out_ || !backlog_.empty()) {
-		tick_ = sink_.now() + tick;
-		for (const auto &l : links_)
-			if (l && l->state != link::state::dying && l->ep &&
-			    (l->works || l->backlogged))
-				port_->sent(*l);
-	}
 	return true;
 }
 
@@ -448,7 +453,8 @@ void machine::expire(time_point now)
 {
 	if (over_)
 		return;
-	tick_ = never;
+	if (tick_ <= now)
+		tick_over(now);
 	port_->expire(now);
 	drop_parked(now);
 	// All wait equally long, so they are in order.

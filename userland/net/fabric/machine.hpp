@@ -87,6 +87,7 @@ private:
 	void settle();
 	void finish_stop();
 	void nudge();
+	void tick_over(time_point now);
 
 	// machine_links.cpp
 	bool mute() const override { return !options_.answer; }

@@ -161,6 +161,8 @@ void machine::backlog(link &l)
 		return;
 	l.backlogged = true;
 	backlog_.push_back(&l);
+	if (!provider_.connected() && l.ep)
+		port_->sent(l); // it may be the peer that has to make room
 	nudge();
 }
 
