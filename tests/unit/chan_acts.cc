@@ -166,6 +166,14 @@ TEST(chan_segment, chunk_that_is_not_what_its_number_says_is_dropped)
 			  COOP_CHAN_DONE);
 		EXPECT_EQ(lab.b().stats().rx_bad_chunk, ++bad);
 	}
+	// More or fewer bytes than it says itself.
+	for (const int wrong : {-1, 1}) {
+		const auto lie = forged(d[1], [&](auto &p) { p.payload_len += wrong; });
+		auto bytes = lie;
+		bytes.resize(lie.size() + wrong);
+		EXPECT_EQ(lab.deliver(bytes, 1, chan_address(0, lab_data), 1), COOP_CHAN_DONE);
+	}
+	EXPECT_EQ(lab.b().stats().rx_malformed, 2u);
 	for (u32 i = 1; i < 6; ++i)
 		lab.deliver(d[i], 1);
 	EXPECT_EQ(lab.b().placed.at(lab.b().event(COOP_CHAN_EV_DELIVERED)->cookie), big);
