@@ -2,10 +2,10 @@
 // bench.cpp - coopnet bench: everything at once, in one mode of progress after the other.
 //
 // Each mode has a server of its own in the same mode, so that the cost of a mode is that of
-// both sides. What peers cost is measured last, in the process that has measured before, so
-// that no first-time allocation is counted as theirs.
+// both sides.
 #include <algorithm>
 #include <cstdio>
+#include <malloc.h>
 
 #include "commands.hpp"
 
@@ -81,6 +81,13 @@ struct peers_figures {
 	double bytes, make_ns, find_ns; ///< of one
 };
 
+// Bytes that malloc() has given out; what is resident would hide what was used before.
+std::uint64_t allocated()
+{
+	const struct mallinfo2 m = ::mallinfo2();
+	return m.uordblks + m.hblkhd;
+}
+
 net::address peer_address(const net::address &like, unsigned i)
 {
 	// Nobody has to be there: an end point is not a connection.
@@ -96,7 +103,7 @@ trouble peers(const bench_request &r, const settings &how, session &s, peers_fig
 	net::transfer_machine &tm = s.client().at().machine();
 	const net::address &like = s.client().server()->address();
 	std::vector<net::endpoint_ptr> all(r.peers);
-	const std::uint64_t before = resident();
+	const std::uint64_t before = allocated();
 	const auto pass = [&](double &ns) -> trouble {
 		const net::time_point began = net::clock::now();
 		for (unsigned i = 0; i < r.peers; i++) {
@@ -116,7 +123,7 @@ trouble peers(const bench_request &r, const settings &how, session &s, peers_fig
 	out.count = r.peers;
 	if (trouble t = pass(out.make_ns))
 		return t;
-	const std::uint64_t now = resident();
+	const std::uint64_t now = allocated();
 	out.bytes = (now > before ? static_cast<double>(now - before) : 0.0) / r.peers;
 	return pass(out.find_ns);
 }

@@ -16,6 +16,7 @@ namespace coop::net_tools
 struct measure_request {
 	settings how;
 	std::string server; ///< empty: one on this machine, for the time of the command
+	std::vector<unsigned> server_cpus; ///< where that one's threads run; none: anywhere
 	std::vector<std::size_t> sizes;
 	std::uint64_t count = 100000;
 	double seconds = 1; ///< most, of one measurement

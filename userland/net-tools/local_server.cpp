@@ -61,6 +61,10 @@ std::vector<std::string> arguments(const settings &s, const std::string &address
 		a.push_back("-o");
 		a.push_back(key + "=" + value);
 	}
+	for (const unsigned c : s.cpus) {
+		a.push_back("--cpus");
+		a.push_back(std::to_string(c));
+	}
 	a.push_back(address);
 	return a;
 }
@@ -93,7 +97,10 @@ trouble local_server::start_thread(const settings &s)
 	server_ = std::make_unique<server>(*station_, server::limits{}, end_);
 	if (trouble t = server_->start(address_))
 		return t;
-	thread_ = std::thread([this] { server_->run(); });
+	thread_ = std::thread([this, cpus = s.cpus] {
+		(void)confine_thread(cpus); // start() has refused what there is not
+		server_->run();
+	});
 	return {};
 }
 

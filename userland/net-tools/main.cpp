@@ -57,6 +57,10 @@ void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const cha
 {
 	app.add_option("ADDR", r.server, "where `coopnet serve` runs");
 	add_settings(app, r.how, raw);
+	app.add_option("--server-cpus", r.server_cpus,
+		       "the same for a server that it starts itself")
+		->delimiter(',')
+		->type_name("N");
 	app.add_option("-s,--size", r.sizes, sizes_text)
 		->delimiter(',')
 		->transform(CLI::AsSizeValue(false))

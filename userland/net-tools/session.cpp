@@ -53,7 +53,9 @@ trouble session::connect()
 						   "; `nproc` says how many processors there are"};
 	if (request_.server.empty()) {
 		local_ = std::make_unique<local_server>();
-		if (trouble t = local_->start(settings_, one_process_))
+		settings there = settings_;
+		there.cpus = request_.server_cpus;
+		if (trouble t = local_->start(there, one_process_))
 			return t;
 	}
 	if (trouble t = full_address(local_ ? local_->address() : request_.server, server))

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 
 // A receive buffer holds the largest message, and many small ones before it is replaced.
 constexpr std::size_t slack = 64 << 10;
-constexpr std::uint32_t messages_most = 4096, receives = 4, pool_buffers = 12;
+constexpr std::uint32_t messages_most = 4096, receives = 2, pool_buffers = 8;
 // Polls between two looks at the clock.
 constexpr unsigned polls_a_look = 4096;
 

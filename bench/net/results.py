@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""From figures to statements: medians, ratios paired by repetition, and the targets."""
+
+import statistics
+
+MIB = 1 << 20
+FIELDS = ("half_us", "p50_us", "mb_s", "messages_s", "cpu_us", "peer_bytes", "find_ns")
+
+# what, numerator and denominator (system, case, mode, bytes), field, relation, bound
+TARGETS = [
+    ("8 B half round trip, fabric / fi_pingpong, tcp", ("coopnet-fabric-tcp", "ping", "poll", 8),
+     ("fi_pingpong-tcp", "ping", "poll", 8), "half_us", "<=", 1.05),
+    ("8 B half round trip, fabric / fi_pingpong, shm", ("coopnet-fabric-shm", "ping", "poll", 8),
+     ("fi_pingpong-shm", "ping", "poll", 8), "half_us", "<=", 1.05),
+    ("1 MiB bandwidth, fabric / fi_pingpong, tcp", ("coopnet-fabric-tcp", "ping", "poll", MIB),
+     ("fi_pingpong-tcp", "ping", "poll", MIB), "mb_s", ">=", 0.95),
+    ("1 MiB bandwidth, fabric / fi_pingpong, shm", ("coopnet-fabric-shm", "ping", "poll", MIB),
+     ("fi_pingpong-shm", "ping", "poll", MIB), "mb_s", ">=", 0.95),
+    ("64 B half round trip, ud / fi_pingpong udp", ("coopnet-ud", "ping", "poll", 64),
+     ("fi_pingpong-udp", "ping", "poll", 64), "half_us", "<=", 1.1),
+    ("1 MiB, ud bulk / fi_pingpong udp;ofi_rxd", ("coopnet-ud", "bulk fetch", "poll", MIB),
+     ("fi_pingpong-udp-rxd", "ping", "poll", MIB), "mb_s", ">=", 2.0),
+    ("8 B messages/s, ud / ucx tcp", ("coopnet-ud", "stream", "poll", 8),
+     ("ucx-tcp", "stream", "poll", 8), "messages_s", ">", 1.0),
+]
+RELATIONS = {"<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, ">": lambda a, b: a > b}
+
+
+def key(figure):
+    return figure["system"], figure["case"], figure["mode"], figure["bytes"]
+
+
+def spread(values):
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def summary(record):
+    rows = {}
+    for figure in record["figures"]:
+        rows.setdefault(key(figure), []).append(figure)
+    out = []
+    for (system, case, mode, size), figures in rows.items():
+        row = {"system": system, "case": case, "mode": mode, "bytes": size}
+        for field in FIELDS:
+            values = [one[field] for one in figures if one.get(field) is not None]
+            if values:
+                row[field] = spread(values)
+        out.append(row)
+    return out
+
+
+def targets(record):
+    value = {(*key(figure), figure["repetition"]): figure for figure in record["figures"]}
+    repetitions = sorted({figure["repetition"] for figure in record["figures"]})
+    out = []
+    for what, above, below, field, relation, bound in TARGETS:
+        ratios = []
+        for repetition in repetitions:
+            a, b = value.get((*above, repetition)), value.get((*below, repetition))
+            if a and b and a.get(field) and b.get(field):
+                ratios.append(a[field] / b[field])
+        found = spread(ratios) if ratios else None
+        out.append({"target": what, "relation": relation, "bound": bound, "value": found,
+                    "reached": RELATIONS[relation](found["median"], bound) if found else None})
+    return out
+
+
+def number(value):
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def line(figure):
+    cells = [f"{field} {number(figure[field])}" for field in FIELDS if figure.get(field) is not None]
+    if figure.get("lost"):
+        cells.append(f"{figure['lost']} lost")
+    return (f"   {figure['system']:20} {figure['case']:11} {figure['mode']:6} {figure['bytes']:>8}  "
+            + ", ".join(cells))
+
+
+def median(row, field):
+    return number(row[field]["median"]) if field in row else "-"
+
+
+def tables(record):
+    out = ["", f"{'median of ' + str(record['repetitions']):32} {'mode':6} {'half us':>9} {'p50 us':>9} "
+           f"{'MB/s':>9} {'msg/s':>9} {'cpu us':>9}"]
+    last = None
+    for row in sorted(record["summary"], key=lambda r: (r["case"], r["bytes"], r["mode"], r["system"])):
+        if row["case"] == "peers":
+            continue
+        group = row["case"], row["bytes"]
+        if group != last:
+            out.append(f"{row['case']}, {row['bytes']} bytes")
+            last = group
+        out.append(f"  {row['system']:30} {row['mode']:6} {median(row, 'half_us'):>9} "
+                   f"{median(row, 'p50_us'):>9} {median(row, 'mb_s'):>9} {median(row, 'messages_s'):>9} "
+                   f"{median(row, 'cpu_us'):>9}")
+    for row in record["summary"]:
+        if row["case"] == "peers":
+            out.append(f"{row['system']}: {median(row, 'peer_bytes')} bytes an end point, found in "
+                       f"{median(row, 'find_ns')} ns")
+    out.append("")
+    for row in record["targets"]:
+        if row["value"] is None:
+            out.append(f"not measured  {row['target']} {row['relation']} {row['bound']}")
+            continue
+        v = row["value"]
+        out.append(f"{'reached' if row['reached'] else 'not reached':13} {row['target']} {row['relation']} "
+                   f"{row['bound']}: {v['median']:.2f} ({v['min']:.2f} to {v['max']:.2f})")
+    return "\n".join(out)

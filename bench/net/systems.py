@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: MIT
+"""How each system is run, and what its output means.
+
+A figure is {"case", "mode", "bytes", ...} with what the case has: ping: half_us (mean half round
+trip), p50_us, mb_s; stream: messages_s; bulk: mb_s; peers: peer_bytes. cpu_us is processor time of
+an operation, of client and server. Programs are ended by the process that started them, also if it
+is interrupted.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+
+TIMEOUT_S = 20
+MIB = 1 << 20
+CPUS = sorted(os.sched_getaffinity(0))[:2]
+
+
+def on(which, command):
+    return ["taskset", "-c", str(CPUS[which]), *command] if len(CPUS) > 1 else command
+
+
+class pair:
+    """A server and, until it is left, nothing else that this program started."""
+
+    def __init__(self, command, env=None):
+        self.command, self.env = on(1, command), env
+
+    def __enter__(self):
+        self.server = subprocess.Popen(self.command, env=self.env, stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self
+
+    def client(self, command):
+        """Its output. Neither rival says when it listens, so it is tried until it is let in."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                done = subprocess.run(on(0, command), env=self.env, stdin=subprocess.DEVNULL, text=True,
+                                      capture_output=True, timeout=max(left, 1), check=False)
+            except subprocess.TimeoutExpired:
+                raise RuntimeError(f"{' '.join(command)}: not done in {TIMEOUT_S} s") from None
+            if done.returncode == 0 and done.stdout.strip():
+                return done.stdout
+            if self.server.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[:200] or 'ended early'}")
+            time.sleep(0.05)
+
+    def __exit__(self, *_):
+        try:
+            self.server.wait(2)
+        except subprocess.TimeoutExpired:
+            self.server.kill()
+            self.server.wait()
+
+
+def parse_pingpong(text):
+    """The row below the heading `bytes #sent #ack total time MB/sec usec/xfer Mxfers/sec`."""
+    rows = text.strip().splitlines()
+    names, values = rows[-2].split(), rows[-1].split()
+    row = dict(zip(names, values))
+    return {"half_us": float(row["usec/xfer"]), "mb_s": float(row["MB/sec"])}
+
+
+def parse_perftest(text):
+    """The last row: iterations, three times overhead, twice bandwidth, twice rate.
+
+    Its MB are 2^20 bytes. A ping's overhead is half a round trip already.
+    """
+    cells = [float(cell) for cell in text.strip().splitlines()[-1].split()[-8:]]
+    return {"p50_us": cells[1], "half_us": cells[3], "mb_s": cells[5] * MIB / 1e6,
+            "messages_s": cells[7]}
+
+
+class pingpong:
+    def __init__(self, provider, kind, cases):
+        self.name = f"fi_pingpong-{provider.replace(';ofi_', '-')}"
+        self.provider, self.kind, self.cases = provider, kind, cases
+
+    def missing(self):
+        return None if shutil.which("fi_pingpong") else "needs fi_pingpong: apt-get install libfabric-bin"
+
+    def measure(self, _program, _chosen):
+        for size, count in self.cases:
+            base = ["fi_pingpong", "-p", self.provider, "-e", self.kind, "-S", str(size), "-I", str(count)]
+            with pair(base) as running:
+                figure = parse_pingpong(running.client([*base, "127.0.0.1"]))
+            yield {"case": "ping", "mode": "poll", "bytes": size, **figure}
+
+
+class perftest:
+    def __init__(self, name, transport):
+        self.name = f"ucx-{name}"
+        self.env = dict(os.environ, UCX_TLS=f"{transport},self", UCX_NET_DEVICES="lo",
+                        UCX_WARN_UNUSED_ENV_VARS="n")
+
+    def missing(self):
+        return None if shutil.which("ucx_perftest") else "needs ucx_perftest: apt-get install ucx-utils"
+
+    def measure(self, _program, _chosen):
+        for case, test, size, count in (("ping", "tag_lat", 8, 10000), ("ping", "tag_lat", 64, 10000),
+                                        ("stream", "tag_bw", 8, 200000), ("bulk", "tag_bw", MIB, 500)):
+            with pair(["ucx_perftest", "-p", "13337"], self.env) as running:
+                text = running.client(["ucx_perftest", "127.0.0.1", "-p", "13337", "-t", test, "-s", str(size),
+                                       "-n", str(count), "-w", "500", "-f"])
+            figure = parse_perftest(text)
+            if case == "ping":
+                del figure["messages_s"], figure["mb_s"]
+            else:
+                del figure["p50_us"], figure["half_us"]
+            yield {"case": case, "mode": "poll", "bytes": size, **figure}
+
+
+def figures_of_coopnet(record):
+    """Figures out of the JSON of `coopnet bench`."""
+    for row in record["results"]:
+        cpu = row["cpu_us"]["client"] + (row["cpu_us"]["server"] or 0)
+        figure = {"case": row["what"], "mode": row["progress"], "bytes": row["bytes"],
+                  "mb_s": row["mb_s"], "cpu_us": cpu}
+        if row["what"] == "stream":
+            figure.update(messages_s=row["operations_s"], lost=row["lost"])
+        elif row["what"] == "ping":
+            figure.update(half_us=row["latency_us"]["mean"], p50_us=row["latency_us"]["p50"],
+                          p99_us=row["latency_us"]["p99"])
+        else:
+            figure["p50_us"] = row["latency_us"]["p50"]
+        yield figure
+    if "peers" in record:
+        yield {"case": "peers", "mode": "", "bytes": 0, "peers": record["peers"]["count"],
+               "peer_bytes": record["peers"]["bytes"], "find_ns": record["peers"]["find_ns"]}
+
+
+class coopnet:
+    def __init__(self, name, *arguments):
+        self.name, self.arguments = f"coopnet-{name}", arguments
+
+    def missing(self):
+        return None
+
+    def measure(self, program, chosen):
+        command = [str(program), "bench", "--json", "--seconds", str(chosen.seconds), "-s", "8,64,1m",
+                   "--progress", "poll,block", "--peers", str(chosen.peers), *self.arguments]
+        if len(CPUS) > 1:
+            command += ["--cpus", str(CPUS[0]), "--server-cpus", str(CPUS[1])]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=4 * TIMEOUT_S, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[:300]}")
+        yield from figures_of_coopnet(json.loads(done.stdout))
+
+
+ALL = [
+    pingpong("tcp", "msg", [(8, 10000), (64, 10000), (MIB, 400)]),
+    coopnet("fabric-tcp", "-t", "fabric", "-o", "provider=tcp"),
+    pingpong("shm", "rdm", [(8, 30000), (64, 30000), (MIB, 400)]),
+    coopnet("fabric-shm", "-t", "fabric", "-o", "provider=shm"),
+    pingpong("udp", "dgram", [(8, 10000), (64, 10000)]),
+    pingpong("udp;ofi_rxd", "rdm", [(8, 2000), (64, 2000), (MIB, 60)]),
+    coopnet("ud", "-t", "ud"),
+    coopnet("mem", "-t", "mem", "-o", "max_message=1m"),
+    perftest("posix", "posix"),
+    perftest("tcp", "tcp"),
+]

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: MIT
+"""coopnet between two processes, over every transport: what it measures, prints and exits with.
+
+Also the documentation of the library: its example is run, and built again from what
+`make install` installs. No test here is about speed. Every run has loopback addresses of its own,
+so that runs side by side do not meet.
+"""
+
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from cluster import BIN, program, wait_for
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def of_bench(name):
+    """A module of bench/net; others of the same name are on the path."""
+    spec = importlib.util.spec_from_file_location(f"bench_net_{name}", ROOT / f"bench/net/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+results, systems = of_bench("results"), of_bench("systems")
+OK, FAILED, USAGE = range(3)
+HOST = f"127.{1 + os.getpid() // 254 % 250}.{1 + os.getpid() % 254}"
+WAYS = [("ud",), ("fabric", "-o", "provider=tcp"), ("fabric", "-o", "provider=shm")]
+NAMES = ["ud", "fabric-tcp", "fabric-shm"]
+SHORT = ("-n", "50", "--seconds", "5")
+
+pytestmark = pytest.mark.skipif(not os.access(program("coopnet"), os.X_OK),
+                                reason=f"needs {program('coopnet')}: build it first")
+
+
+def coopnet(*args, timeout=90):
+    done = subprocess.run([program("coopnet"), *args], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=timeout, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+class serving:
+    """`coopnet serve`, from the line that says so until it is left."""
+
+    def __init__(self, way, address, *args):
+        self.command = [program("coopnet"), "serve", "-t", *way, *args, address]
+
+    def __enter__(self):
+        self.child = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True)
+        overdue = threading.Timer(60, self.child.kill)
+        overdue.start()
+        self.said = self.child.stdout.readline()
+        overdue.cancel()
+        assert self.said.startswith("serving at"), self.child.stderr.read()
+        return self
+
+    def end(self, by=signal.SIGTERM):
+        self.child.send_signal(by)
+        out, err = self.child.communicate(timeout=60)
+        return self.child.returncode, out, err
+
+    def __exit__(self, *_):
+        self.child.kill()
+        self.child.communicate()
+
+
+def ticks(pid):
+    """Processor time of a process."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+
+
+def measured(out):
+    record = json.loads(out)
+    return {(row["what"], row["bytes"]): row for row in record["results"]}
+
+
+def orders_hold(row):
+    values = [row["latency_us"][name] for name in ("min", "p50", "p90", "p99", "p99.9", "max")]
+    return values == sorted(values) and values[0] > 0
+
+
+@pytest.mark.parametrize("way", WAYS, ids=NAMES)
+def test_ping_and_bulk_between_processes(way):
+    with serving(way, f"{HOST}.2") as server:
+        assert f"{HOST}.2@tcp:12345:31:0" in server.said
+        status, out, err = coopnet("ping", "-t", *way, "--json", "--check", "-s", "8,1000,64k", *SHORT,
+                                   f"{HOST}.2")
+        assert status == OK, err
+        rows = measured(out)
+        assert set(rows) == {("ping", 8), ("ping", 1000), ("ping", 65536)}
+        for row in rows.values():
+            assert 1 <= row["count"] <= 50 and orders_hold(row)
+            assert row["cpu_us"]["server"] is not None
+        status, out, err = coopnet("bulk", "-t", *way, "--json", "-s", "100k", *SHORT, f"{HOST}.2")
+        assert status == OK, err
+        rows = measured(out)
+        assert set(rows) == {("bulk fetch", 102400), ("bulk fill", 102400)}
+        assert all(orders_hold(row) and row["mb_s"] > 0 for row in rows.values())
+        status, out, err = server.end()
+        assert status == OK, err
+        summary = re.search(r"(\d+) messages, (\d+) answered, (\d+) bulk transfers, (\d+) failed", out)
+        assert int(summary[3]) >= 2 and int(summary[4]) == 0
+
+
+@pytest.mark.parametrize("way", [("mem",), *WAYS], ids=["mem", *NAMES])
+@pytest.mark.parametrize("progress", ["poll", "block", "notify"])
+def test_bench_brings_its_own_server(way, progress):
+    status, out, err = coopnet("bench", "-t", *way, "--json", "--progress", progress, "-s", "64", *SHORT,
+                               "--peers", "100")
+    assert status == OK, err
+    record = json.loads(out)
+    rows = measured(out)
+    assert ("ping", 64) in rows and ("bulk fetch", 65536) in rows
+    assert rows["stream", 8]["lost"] == 0
+    assert {row["progress"] for row in record["results"]} == {progress}
+    assert (rows["ping", 64]["cpu_us"]["server"] is None) == (way == ("mem",))
+    assert record["peers"]["count"] == 100 and record["peers"]["bytes"] > 0
+
+
+def test_tables_and_plot(tmp_path):
+    picture = tmp_path / "ping.svg"
+    more = ["--plot", str(picture)] if shutil.which("gnuplot") else []
+    status, out, err = coopnet("ping", "-t", "mem", "-s", "8,64", *SHORT, *more)
+    assert status == OK, err
+    assert "half a round trip" in out and "p99.9" in out
+    assert len(re.findall(r"^ +(?:8|64) +\d+ ", out, re.M)) == 2
+    if more:
+        assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
+
+
+@pytest.mark.parametrize("way", WAYS, ids=NAMES)
+def test_nobody_there_says_what_where_and_what_to_do(way):
+    status, out, err = coopnet("ping", "-t", *way, f"{HOST}.3")
+    assert status == FAILED and out == ""
+    assert f"{HOST}.3@tcp:12345:31:0" in err and "coopnet serve" in err
+
+
+def test_an_address_in_use_is_refused():
+    with serving(("ud",), f"{HOST}.4"):
+        status, _, err = coopnet("serve", "-t", "ud", f"{HOST}.4")
+        assert status == FAILED
+        assert "in use" in err and "TMID" in err
+
+
+def test_a_server_that_dies_ends_the_client():
+    with serving(("ud",), f"{HOST}.5") as server:
+        client = subprocess.Popen([program("coopnet"), "ping", "-t", "ud", "--progress", "block", "-s", "8",
+                                   "-n", "100000000", "--seconds", "600", "--timeout", "2", f"{HOST}.5"],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True)
+        try:
+            idle = ticks(server.child.pid)
+            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            server.child.kill()
+            out, err = client.communicate(timeout=60)
+        finally:
+            client.kill()
+            client.communicate()
+        assert client.returncode == FAILED and out == ""
+        assert f"{HOST}.5" in err
+
+
+@pytest.mark.parametrize("args, word", [
+    ((), "subcommand"),
+    (("nonsense",), "subcommand"),
+    (("ping", "-t", "nonsense"), "nonsense"),
+    (("ping", "here"), "'here' is no address"),
+    (("ping", "-s", "7"), "from 8"),
+    (("ping", "-s", "1g"), "--size 1073741824"),
+    (("ping", "-o", "window"), "KEY=VALUE"),
+    (("ping", "-o", "nonsense=1"), "nonsense"),
+    (("ping", "--plot", "x.txt"), ".svg"),
+    (("ping", "--progress", "guess"), "guess"),
+    (("ping", "-t", "mem", "127.0.0.1"), "leave the address out"),
+    (("serve",), "ADDR"),
+    (("serve", "-t", "mem", "127.0.0.1"), "own process"),
+    (("serve", "--cpus", "100000", "127.0.0.1"), "--cpus"),
+    (("bulk", "--depth", "0"), "--depth"),
+], ids=lambda v: " ".join(v) if isinstance(v, tuple) else "")
+def test_wrong_usage(args, word):
+    status, out, err = coopnet(*args)
+    assert status == USAGE and out == ""
+    assert word in err
+
+
+def test_help_and_manual_name_every_option():
+    manual = (ROOT / "userland/man/coopnet.1").read_text(encoding="utf-8")
+    for command in ("ping", "bulk", "bench", "serve"):
+        status, out, _ = coopnet(command, "--help")
+        assert status == OK
+        for option in set(re.findall(r"--[a-z][a-z-]+", out)) - {"--help"}:
+            assert option in manual, f"{command} {option}"
+    status, out, _ = coopnet("options")
+    assert status == OK and {"mem", "ud", "fabric"} <= set(out.split())
+
+
+# ---- the library's page
+
+
+@pytest.mark.parametrize("transport", ["mem", "ud", "fabric"])
+def test_the_example_does_what_its_page_says(transport):
+    assert len((ROOT / "docs/hello.cpp").read_text(encoding="utf-8").splitlines()) < 100
+    done = subprocess.run([program("coop-net-hello"), transport], capture_output=True, text=True, timeout=60,
+                          check=False)
+    assert done.returncode == 0, done.stderr
+    assert "read: hello" in done.stdout
+
+
+def test_the_example_builds_against_what_is_installed(tmp_path):
+    tools = [shutil.which(name) for name in ("cmake", "c++", "pkg-config")]
+    if None in tools:
+        pytest.skip("needs cmake, c++ and pkg-config")
+    subprocess.run(["cmake", "--install", str(pathlib.Path(BIN).parent), "--component", "net", "--prefix",
+                    str(tmp_path)], check=True, capture_output=True)
+    if not list((tmp_path / "lib").glob("libcoop-net.so*")):
+        pytest.skip("the shared library was not built")
+    env = dict(os.environ, PKG_CONFIG_PATH=str(tmp_path / "lib/pkgconfig"))
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "coop-net"], env=env, check=True,
+                           capture_output=True, text=True).stdout.split()
+    assert f"-I{tmp_path}/include" in flags or any(str(tmp_path) in os.path.realpath(f[2:]) for f in flags)
+    subprocess.run(["c++", "-std=c++20", str(ROOT / "docs/hello.cpp"), *flags, "-o", str(tmp_path / "hello")],
+                   check=True, env=env)
+    done = subprocess.run([str(tmp_path / "hello"), "mem"], capture_output=True, text=True, timeout=60,
+                          env=dict(env, LD_LIBRARY_PATH=str(tmp_path / "lib")), check=False)
+    assert "read: hello" in done.stdout, done.stderr
+
+
+# ---- the benchmark's arithmetic
+
+
+def test_rivals_figures_are_read_right():
+    table = ("bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec\n"
+             "1m      100     =100     200m        0.08s   2629.99     398.70       0.00\n")
+    assert systems.parse_pingpong(table) == {"half_us": 398.70, "mb_s": 2629.99}
+    row = systems.parse_perftest("| Test |\n      200      5.712   239.691   239.691     4172.05    4000.00"
+                                 "        4172        4000\n")
+    assert row["mb_s"] == pytest.approx(4000 * (1 << 20) / 1e6)
+    assert row["half_us"] == 239.691 and row["messages_s"] == 4000
+
+
+def test_ratios_pair_figures_of_one_repetition():
+    def ping(system, repetition, half_us):
+        return {"system": system, "case": "ping", "mode": "poll", "bytes": 8, "repetition": repetition,
+                "half_us": half_us}
+
+    # The machine was half as fast in the second repetition: the ratio does not care.
+    record = {"figures": [ping("coopnet-fabric-tcp", 0, 9), ping("fi_pingpong-tcp", 0, 10),
+                          ping("coopnet-fabric-tcp", 1, 18), ping("fi_pingpong-tcp", 1, 20)]}
+    first, second = results.targets(record)[:2]
+    assert first["value"]["median"] == pytest.approx(0.9) and first["reached"] is True
+    assert second["value"] is None and second["reached"] is None
