@@ -177,12 +177,18 @@ void piece::fill(unsigned seed)
 std::vector<std::byte> piece::copy(std::size_t offset, std::size_t length) const
 {
 	std::vector<std::byte> out;
-	for (const auto &m : memory)
-		out.insert(out.end(), m.begin(), m.end());
-	if (offset + length > out.size())
-		return {};
-	return {out.begin() + static_cast<std::ptrdiff_t>(offset),
-		out.begin() + static_cast<std::ptrdiff_t>(offset + length)};
+	for (const auto &m : memory) {
+		if (offset >= m.size()) {
+			offset -= m.size();
+			continue;
+		}
+		const std::size_t n = std::min(length, m.size() - offset);
+		const auto from = m.begin() + static_cast<std::ptrdiff_t>(offset);
+		out.insert(out.end(), from, from + static_cast<std::ptrdiff_t>(n));
+		length -= n;
+		offset = 0;
+	}
+	return out;
 }
 
 bool piece::is(std::byte b, std::size_t offset, std::size_t length) const
