@@ -323,7 +323,7 @@ TEST_F(net_core, refused_by_the_transport)
 TEST_F(net_core, tokens_are_never_zero_and_differ)
 {
 	std::vector<spi::token> seen;
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < 200; i++) {
 		ASSERT_EQ(send(a), 0);
 		const spi::token t = p->submitted.back();
 		EXPECT_NE(t, 0u);
