@@ -48,9 +48,6 @@ trouble session::connect()
 		return failure{exit_usage,
 			       "the transport " + settings_.transport +
 				       " reaches only its own process; leave the address out"};
-	if (const int status = confine_thread(settings_.cpus))
-		return failure{exit_usage, "--cpus: " + std::string(std::strerror(-status)) +
-						   "; `nproc` says how many processors there are"};
 	if (request_.server.empty()) {
 		local_ = std::make_unique<local_server>();
 		settings there = settings_;
@@ -58,6 +55,10 @@ trouble session::connect()
 		if (trouble t = local_->start(there, one_process_))
 			return t;
 	}
+	// Not before: what a thread may run on passes to what it starts.
+	if (const int status = confine_thread(settings_.cpus))
+		return failure{exit_usage, "--cpus: " + std::string(std::strerror(-status)) +
+						   "; `nproc` says how many processors there are"};
 	if (trouble t = full_address(local_ ? local_->address() : request_.server, server))
 		return t;
 	client_ = std::make_unique<net_tools::client>(*station_, slots_);

@@ -76,8 +76,10 @@ trouble station::start(const std::string &address, net::buffer_handler &h)
 	int status = 0;
 	if (settings_.progress != progress::block)
 		status = machine_->deliver_synchronously();
-	if (!status && !settings_.cpus.empty())
-		status = machine_->confine(settings_.cpus);
+	if (!status && !settings_.cpus.empty() && machine_->confine(settings_.cpus))
+		return failure{exit_usage,
+			       "--cpus: no such processor, or not for this program; `nproc` says "
+			       "how many there are"};
 	if (!status)
 		status = machine_->attach(*pool_, h, largest, messages_most);
 	if (!status)
