@@ -83,12 +83,17 @@ static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsi
 
 /*
  * Asked about in any case: a name that is to be made anew, which may be free by now, and one that
- * is to be opened and was not there. One that was there coop_open() asks about.
+ * is to be opened and was not there, or no file. About a file coop_open() asks.
  */
 static bool must_ask(const struct dentry *dentry, unsigned int flags)
 {
-	return flags & (LOOKUP_REVAL | LOOKUP_EXCL) ||
-	       ((flags & (LOOKUP_OPEN | LOOKUP_CREATE)) == LOOKUP_OPEN && !d_inode_rcu(dentry));
+	const struct inode *inode = d_inode_rcu(dentry);
+
+	if (flags & (LOOKUP_REVAL | LOOKUP_EXCL))
+		return true;
+	if (!(flags & LOOKUP_OPEN))
+		return false;
+	return inode ? !S_ISREG(inode->i_mode) : !(flags & LOOKUP_CREATE);
 }
 
 static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)

@@ -77,6 +77,7 @@ void removed_elsewhere_area(void)
 	struct dirent *e;
 	struct stat st;
 	DIR *d = NULL;
+	int fd;
 
 	/* A path that was known a moment ago. */
 	NEED(put("f", "x") && holds("f", "x") && !unlink(other("f")));
@@ -88,6 +89,10 @@ void removed_elsewhere_area(void)
 	FAILS(open("f", O_WRONLY), EISDIR);
 	CHECK(put("f/below", "x") && !unlink(other("f/below")) && !rmdir(other("f")));
 	FAILS(open("f/below", O_CREAT | O_WRONLY, 0600), ENOENT);
+
+	/* A name that is free there may be made here, though it was seen a moment ago. */
+	NEED(put("lock", "x") && holds("lock", "x") && !unlink(other("lock")));
+	CHECK((fd = open("lock", O_CREAT | O_EXCL | O_WRONLY, 0600)) >= 0 && !close(fd));
 
 	/* The current directory; then only what it was is left. */
 	NEED(!mkdir("d", 0755) && put("d/f", "x") && !chdir("d") && (d = opendir(".")));
