@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <sched.h>
 
 #include "client.hpp"
 #include "local_server.hpp"
@@ -59,6 +60,9 @@ class session
 public:
 	/// @throw std::system_error as net::domain. `slots`: messages under way at a time.
 	session(const measure_request &, const settings &, unsigned slots);
+	~session(); ///< the thread may run where it might before
+	session(const session &) = delete;
+	session &operator=(const session &) = delete;
 
 	trouble connect();
 	net_tools::client &client() { return *client_; }
@@ -72,6 +76,7 @@ private:
 	std::unique_ptr<station> station_;
 	std::unique_ptr<net_tools::client> client_;
 	unsigned slots_;
+	cpu_set_t cpus_before_{};
 };
 
 /// Those of `wanted` that messages (or bulk) may have; all of them must, if the person

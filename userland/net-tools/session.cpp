@@ -39,6 +39,12 @@ session::session(const measure_request &r, const settings &s, unsigned slots) :
 	slots_(slots)
 {
 	one_process_ = !station_->domain().traits().between_processes;
+	::sched_getaffinity(0, sizeof(cpus_before_), &cpus_before_);
+}
+
+session::~session()
+{
+	::sched_setaffinity(0, sizeof(cpus_before_), &cpus_before_);
 }
 
 trouble session::connect()
