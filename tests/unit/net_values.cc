@@ -121,8 +121,9 @@ TEST(deadlines, earliest_first)
 			model.erase({s.deadline, &s});
 		}
 		ASSERT_EQ(heap.earliest(), model.empty() ? never : model.begin()->first);
-		if (!model.empty())
+		if (!model.empty()) {
 			ASSERT_EQ(heap.first()->deadline, model.begin()->first);
+		}
 	}
 }
 

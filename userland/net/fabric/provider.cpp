@@ -43,9 +43,11 @@ info_ptr ask(const char *node, const char *service, std::uint64_t flags, const f
 	return info_ptr(list);
 }
 
+// Buffers of users are not registered with the provider, so one that wants a key for the
+// local side of every transfer (verbs) is not spoken.
 bool usable(const fi_info &i)
 {
-	return i.domain_attr->cq_data_size >= 4 &&
+	return !(i.domain_attr->mr_mode & FI_MR_LOCAL) && i.domain_attr->cq_data_size >= 4 &&
 	       (i.ep_attr->type != FI_EP_MSG || i.domain_attr->max_ep_srx_ctx != 0);
 }
 

@@ -14,7 +14,7 @@ namespace
 {
 
 constexpr spi::parameter keys[] = {
-	{"provider", "verbs,tcp,shm", "libfabric providers, the first there is is taken"},
+	{"provider", "tcp,shm", "libfabric providers, the first there is is taken"},
 	{"eager", "0", "largest message that is sent unasked (bytes; 0: what suits the provider)"},
 	{"receives", "64", "receive buffers of a transfer machine, each as large (number)"},
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
