@@ -103,8 +103,12 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	struct dentry *parent;
 	bool same;
 
-	if (!must_ask(dentry, flags) && time_before(jiffies, READ_ONCE(dentry->d_time)))
+	if (!must_ask(dentry, flags) && time_before(jiffies, READ_ONCE(dentry->d_time))) {
+		/* A mark is of an earlier open that did not use it: of a creation above all. */
+		if (flags & LOOKUP_OPEN && READ_ONCE(dentry->d_fsdata) == current)
+			WRITE_ONCE(dentry->d_fsdata, NULL);
 		return 1;
+	}
 	if (flags & LOOKUP_RCU)
 		return -ECHILD;
 	inode = d_inode(dentry);
@@ -168,6 +172,9 @@ int coop_name_check_end(struct coop_name_check *c, const struct inode *inode)
 		/* By a name of /proc/PID/fd it is opened as what it is, the next time. */
 		d_drop(c->dentry);
 		err = -EOPENSTALE;
+	} else if (err == -EACCES) {
+		/* It came by a way that needs no search there: /proc/PID/fd, a bind mount. */
+		err = 0;
 	}
 	coop_call_put(c->call);
 	release_dentry_name_snapshot(&c->name);

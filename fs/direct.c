@@ -148,7 +148,7 @@ static void direct_work(struct work_struct *work);
 static void one_ended(struct coop_direct *op)
 {
 	if (atomic_dec_and_test(&op->under_way))
-		queue_work(coop_sb(op->inode->i_sb)->wq, &op->work);
+		queue_work(coop_sb(op->inode->i_sb)->direct_wq, &op->work);
 }
 
 static void span_done(struct coop_call *call)
@@ -310,6 +310,11 @@ static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
 		coop_attr_ours(inode, &res->attr);
 	else
 		coop_attr_expire(inode);
+	/* Whoever ended last may have had the older reply. */
+	spin_lock(&ci->lock);
+	if (done > 0 && *at + done > i_size_read(inode))
+		i_size_write(inode, *at + done);
+	spin_unlock(&ci->lock);
 	list_for_each_entry_safe(s, next, &op->spans, link)
 		span_free(s, false);
 	return done ? done : err;
@@ -482,7 +487,8 @@ ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to)
 	n = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos, LLONG_MAX);
 	if (n)
 		return n;
-	if (!may_be_async(iocb, to))
+	/* Spans behind the end that is known here are begun by who waits for those before. */
+	if (!may_be_async(iocb, to) || iocb->ki_pos + iov_iter_count(to) > i_size_read(inode))
 		return read_all(iocb, to, file->private_data);
 	op = kmalloc(sizeof(*op), GFP_KERNEL);
 	if (!op)
@@ -493,7 +499,10 @@ ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to)
 
 /* ---- what nobody waits for ------------------------------------------------------------- */
 
-/* On the mount's own queue: dropping pages, and reading in parts, wait for other calls. */
+/*
+ * On a queue of its own: dropping pages, and reading in parts, wait for other calls and for
+ * windows of readahead, whose work is on the mount's.
+ */
 static void direct_work(struct work_struct *work)
 {
 	struct coop_direct *op = container_of(work, struct coop_direct, work);

@@ -57,7 +57,8 @@ struct coop_mount {
 	struct coop_node *node; /* NULL: no cooperation */
 	struct coop_stats stats;
 	struct coop_proc *proc;
-	struct workqueue_struct *wq; /* reads that go on to storage, put-off iputs */
+	struct workqueue_struct *wq;        /* reads that go on to storage, put-off iputs */
+	struct workqueue_struct *direct_wq; /* ends of direct I/O: they wait for what is on wq */
 	struct llist_head
 		unused_inodes; /* inodes that serving is done with: iput() may sleep long */
 	struct work_struct iput_work;

@@ -192,7 +192,11 @@ static bool has_dirty_pages(struct inode *inode)
 	       mapping_tagged(inode->i_mapping, PAGECACHE_TAG_WRITEBACK);
 }
 
-static void apply_locked(struct inode *inode, const struct coop_st_attr *attr)
+/*
+ * cuts: the file may have become shorter. Replies to our own writes are handled in any order, so
+ * an end before ours is an older one then, or others cut the file: storage is asked again.
+ */
+static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, bool cuts)
 {
 	struct coop_inode *ci = coop_i(inode);
 	bool dirty;
@@ -209,9 +213,11 @@ static void apply_locked(struct inode *inode, const struct coop_st_attr *attr)
 		inode->i_mtime = time_of(&attr->mtime);
 		inode->i_ctime = time_of(&attr->ctime);
 	}
-	if (!dirty || attr->size > i_size_read(inode))
-		i_size_write(inode, attr->size);
 	ci->attr_until = jiffies + max_t(unsigned long, ATTR_MIN, attr_lifetime(inode));
+	if (attr->size > i_size_read(inode) || (!dirty && cuts))
+		i_size_write(inode, attr->size);
+	else if (!dirty && attr->size < i_size_read(inode))
+		ci->attr_until = jiffies - 1;
 }
 
 void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
@@ -221,7 +227,7 @@ void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 a
 	spin_lock(&ci->lock);
 	if (asked >= ci->believed && !inode_wrong_type(inode, attr->mode)) {
 		ci->believed = asked;
-		apply_locked(inode, attr);
+		apply_locked(inode, attr, true);
 		if (S_ISREG(inode->i_mode))
 			coop_content_learn_locked(ci, attr);
 	}
@@ -236,7 +242,8 @@ void coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr)
 	/* Replies to several changes come in any order: the last one's content is what is seen. */
 	if (!inode_wrong_type(inode, attr->mode) &&
 	    (!S_ISREG(inode->i_mode) || attr->version == ci->seen))
-		apply_locked(inode, attr);
+		/* Who cuts a file has moved the end himself. */
+		apply_locked(inode, attr, !S_ISREG(inode->i_mode));
 	spin_unlock(&ci->lock);
 }
 

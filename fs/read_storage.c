@@ -8,6 +8,7 @@
  * order; each holds the window.
  */
 #include <linux/highmem.h>
+#include <linux/sched/mm.h>
 #include <linux/slab.h>
 
 #include "fs/read.h"
@@ -43,6 +44,7 @@ static void fill_done(struct coop_call *call)
 	struct coop_fill *fill = call->owner;
 	struct coop_window *w = fill->window;
 	int err = call->error;
+	unsigned int flags;
 
 	if (!err && w->content.version && call->res.version != w->content.version)
 		err = -ESTALE;
@@ -60,7 +62,10 @@ static void fill_done(struct coop_call *call)
 	coop_window_fail(w, fill_pages(fill), err);
 	coop_call_put(call);
 	kfree(fill);
+	/* It may send the file's CLOSE, and the receiver must not wait for memory. */
+	flags = memalloc_noreclaim_save();
 	coop_window_put(w);
+	memalloc_noreclaim_restore(flags);
 }
 
 static int fill_start(struct coop_window *w, u32 first, u32 n)

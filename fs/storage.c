@@ -386,7 +386,7 @@ static u32 patience_ms(struct coop_storage *s, int *error)
 	u32 ms;
 
 	spin_lock_bh(&s->lock);
-	if (s->state == COOP_STORAGE_UP && time_after(READ_ONCE(s->heard), s->forced_at))
+	if (s->state == COOP_STORAGE_UP && time_after_eq(READ_ONCE(s->heard), s->forced_at))
 		s->forced = false;
 	ms = s->soft ? max(s->timeo_ms, 1U) : 0;
 	*error = -ETIMEDOUT;
@@ -439,9 +439,12 @@ void coop_storage_force(struct coop_storage *s)
 	spin_lock_bh(&s->lock);
 	s->forced = true;
 	s->forced_at = jiffies;
+	if (READ_ONCE(s->heard) == s->forced_at) /* what comes from here on counts */
+		WRITE_ONCE(s->heard, s->forced_at - 1);
 	up = s->state == COOP_STORAGE_UP;
 	spin_unlock_bh(&s->lock);
-	coop_storage_abort(s);
+	/* Not what comes from here on: a mount in use would never be through. */
+	end_begun_before(s, ktime_to_us(ktime_get()) + 1, -EIO);
 	if (up) /* one that is well is not to suffer from it */
 		ask_for_word(s);
 }

@@ -144,7 +144,9 @@ static int send_some(struct coop_storage *s)
 /* It has room, and did not take all. */
 static bool got_no_memory(const struct coop_storage *s)
 {
-	return (s->tx.sent < s->tx.len || s->tx.data) && sk_stream_is_writeable(s->sock->sk);
+	/* Without the flag write_space has come since, and the work with it. */
+	return (s->tx.sent < s->tx.len || s->tx.data) && test_bit(SOCK_NOSPACE, &s->sock->flags) &&
+	       sk_stream_is_writeable(s->sock->sk);
 }
 
 /* tx.mutex is held, and released. True: to be tried again when there is memory. */

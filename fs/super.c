@@ -338,7 +338,8 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	if (err)
 		return err;
 	m->wq = alloc_workqueue("coopfs-%u", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, m->id);
-	if (!m->wq)
+	m->direct_wq = alloc_workqueue("coopfs-dio-%u", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, m->id);
+	if (!m->wq || !m->direct_wq)
 		return -ENOMEM;
 	err = super_setup_bdi(sb);
 	if (err)
@@ -402,6 +403,8 @@ static void coop_kill_sb(struct super_block *sb)
 		return;
 	if (m->storage)
 		coop_storage_close(m->storage);
+	if (m->direct_wq)
+		destroy_workqueue(m->direct_wq);
 	if (m->wq)
 		destroy_workqueue(m->wq);
 	if (m->stats.cpu)

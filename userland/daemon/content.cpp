@@ -69,11 +69,16 @@ int verify_locked(inode &n, std::uint64_t &version, struct stat &st)
 	return 0;
 }
 
-bool matches(inode &n, std::uint64_t version)
+bool matches_locked(inode &n, std::uint64_t version)
 {
 	struct stat st;
-	std::lock_guard lock(n.mutex);
 	return !::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH) && n.record.matches(version, st);
+}
+
+bool matches(inode &n, std::uint64_t version)
+{
+	std::lock_guard lock(n.mutex);
+	return matches_locked(n, version);
 }
 
 int access_mode(std::uint32_t flags)
@@ -383,16 +388,17 @@ int service::read(const exported &, session &s, call r, reply &out)
 		std::shared_ptr<unique_fd> fd;
 		std::uint64_t version = r.body.version;
 		struct stat st;
-		{
-			int err;
-			std::lock_guard lock(n.mutex);
-			fd = n.data_locked(err);
-			if (!fd)
-				return err;
-			err = verify_locked(n, version, st);
-			if (err)
-				return err;
-		}
+		int err;
+		std::unique_lock lock(n.mutex);
+		fd = n.data_locked(err);
+		if (!fd)
+			return err;
+		err = verify_locked(n, version, st);
+		if (err)
+			return err;
+		// At the last try our own writers wait.
+		if (r.body.version || i + 1 < tries)
+			lock.unlock();
 		const auto size = static_cast<std::uint64_t>(st.st_size);
 		const auto count = static_cast<std::uint32_t>(
 			r.body.offset < size
@@ -416,7 +422,8 @@ int service::read(const exported &, session &s, call r, reply &out)
 				      static_cast<off_t>(r.body.offset));
 		if (got < 0)
 			return -errno;
-		if (got == static_cast<ssize_t>(count) && matches(n, version)) {
+		if (got == static_cast<ssize_t>(count) &&
+		    (lock ? matches_locked(n, version) : matches(n, version))) {
 			stats.read_bytes.fetch_add(count, std::memory_order_relaxed);
 			return 0;
 		}
