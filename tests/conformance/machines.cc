@@ -378,11 +378,14 @@ TEST_P(machines_once, tm_confine_cpu)
 		EXPECT_EQ(n.tm.confine({}), -EINVAL);
 		EXPECT_EQ(n.tm.confine(none), -EINVAL);
 		ASSERT_EQ(n.tm.confine(one), 0);
-		std::atomic<int> state_cpu{-1};
-		n.record.on_change = [&](const tm_event &) { state_cpu = ::sched_getcpu(); };
+		// Outlives this scope: the machine is stopped after it.
+		const auto state_cpu = std::make_shared<std::atomic<int>>(-1);
+		n.record.on_change = [state_cpu](const tm_event &) {
+			*state_cpu = ::sched_getcpu();
+		};
 		ASSERT_TRUE(n.up(w.next_address()));
 		EXPECT_EQ(n.tm.confine(one), -EBADFD);
-		EXPECT_EQ(state_cpu, int(c));
+		EXPECT_EQ(*state_cpu, int(c));
 		for (int i = 0; i < 5; i++) {
 			piece &in = w.memory(64), &out = w.memory(64);
 			ASSERT_EQ(n.receive(in), 0);
