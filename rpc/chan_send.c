@@ -404,6 +404,12 @@ static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 	return false;
 }
 
+/*
+ * Peers without memory that get a turn in one call. One whose congestion window is closed starves
+ * again at once, so a round of such peers would never end; ACKs and timers bring the next call.
+ */
+#define FEED_TURNS 64
+
 /* A peer whose data QP is not known yet is asked for it by an empty segment. */
 static void introduce(struct coop_chan *c, struct coop_chan_peer *p)
 {
@@ -607,13 +613,15 @@ static void feed(struct coop_chan *c)
 
 bool coop_chan_next_tx(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 {
+	u32 turns = FEED_TURNS;
+
 	do {
 		feed(c);
 		c->introduced = false;
 		if (next_resend(c, now, tx) || next_send(c, now, tx))
 			return true;
-	} while (c->introduced ||
-		 (c->freed && c->fed == COOP_NONE && c->starved.head != COOP_NONE));
+	} while (--turns && (c->introduced ||
+			     (c->freed && c->fed == COOP_NONE && c->starved.head != COOP_NONE)));
 	return c->credits[COOP_CHAN_COMMAND] && (next_note(c, now, tx) || next_ack(c, now, tx));
 }
 
