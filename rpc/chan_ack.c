@@ -194,6 +194,13 @@ void coop_chan_acked(struct coop_chan *c, struct coop_chan_peer *p,
 		for (i = 0; i < m->n_map; i++)
 			selective(c, p, ack + 65 + 64ull * i, m->map[i], now, &n);
 	}
+	/* Only a peer that contradicts itself goes less far now than it said before. Were the
+	 * window to begin with what has arrived, nothing would be in flight, and no timer set. */
+	for (seq = p->una; seq < p->next; seq++)
+		if (c->seg[coop_chan_seg(c, p, seq)].state != COOP_SEG_DONE)
+			break;
+	if (seq > p->una)
+		coop_chan_advance(c, p, seq);
 	/* The echo is of one datagram, sent for the second time or not; an ACK that tells
 	 * nothing new may have been under way for any time. */
 	if (n && m->held != 0xffff) {

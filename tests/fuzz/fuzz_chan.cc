@@ -361,11 +361,11 @@ void rest(side &s)
 	FUZZ_CHECK(s.sends.empty() && s.placed.empty());
 	struct coop_chan_stats st;
 	coop_chan_stats(s.e, &st);
-	// Segments of cancelled messages may stay until their peer is closed: CHAN.md, limits.
-	FUZZ_CHECK(!st.sends_used && !st.receives_used && !st.reorder_used);
+	FUZZ_CHECK(!st.sends_used && !st.receives_used && !st.segments_used && !st.active_used &&
+		   !st.reorder_used);
 	coop_chan_peer_info info;
 	for (u32 cursor = 0; coop_chan_peer_next(s.e, &cursor, &info);)
-		FUZZ_CHECK(!info.in_flight && !info.queued);
+		FUZZ_CHECK(!info.in_flight && !info.queued && !info.window);
 }
 
 } // namespace
