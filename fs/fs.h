@@ -325,6 +325,7 @@ void coop_account_read(struct inode *inode, size_t bytes, u64 us);
 static inline void coop_content_changes(struct coop_inode *ci)
 {
 	atomic64_inc(&ci->change);
+	/* Before any byte changes; pairs with smp_rmb() of the serve that has yet to look. */
 	smp_mb__after_atomic();
 }
 

@@ -128,6 +128,12 @@ struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr,
 	if (!inode)
 		return ERR_PTR(-ENOMEM);
 	ci = coop_i(inode);
+	if (!(inode->i_state & I_NEW) && inode_wrong_type(inode, attr->mode)) {
+		/* Its identity was used again: who has it keeps it, nobody finds it any more. */
+		remove_inode_hash(inode);
+		iput(inode);
+		return ERR_PTR(-ESTALE);
+	}
 	if (inode->i_state & I_NEW) {
 		inode->i_ino = attr->ino;
 		memcpy(ci->fh, fh, fh_len);
@@ -135,11 +141,6 @@ struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr,
 		inode_set_type(inode, attr);
 		coop_attr_learn(inode, attr, asked);
 		unlock_new_inode(inode);
-	} else if (inode_wrong_type(inode, attr->mode)) {
-		/* Its identity was used again: who has it keeps it, nobody finds it any more. */
-		remove_inode_hash(inode);
-		iput(inode);
-		return ERR_PTR(-ESTALE);
 	} else {
 		coop_attr_learn(inode, attr, asked);
 	}

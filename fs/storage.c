@@ -624,9 +624,9 @@ u32 coop_storage_calls(struct coop_storage *s)
 
 	spin_lock_bh(&s->lock);
 	n = s->in_flight;
-	for (i = 0; i < ARRAY_SIZE(waiting); i++) {
-		list_for_each(at, waiting[i]) n++;
-	}
+	for (i = 0; i < ARRAY_SIZE(waiting); i++)
+		list_for_each(at, waiting[i])
+			n++;
 	spin_unlock_bh(&s->lock);
 	return n;
 }

@@ -467,9 +467,9 @@ static int enroll(struct coop_storage *s, struct socket *sock, u32 *seq)
 	if (err)
 		return err;
 	if (status)
-		pr_warn_ratelimited("coopfs: storage %pISpc: this node was not registered: %pe\n",
-				    &s->server[s->current_server],
-				    ERR_PTR(coop_storage_errno(status)));
+		pr_warn_ratelimited(
+			"coopfs: storage %pISpc: the daemon did not enter this node: %pe\n",
+			&s->server[s->current_server], ERR_PTR(coop_storage_errno(status)));
 	else
 		WRITE_ONCE(s->node_id, s->got->node_id);
 	return 0;
@@ -567,7 +567,7 @@ static void registered(struct coop_call *call)
 	struct coop_storage *s = call->storage;
 
 	if (call->error)
-		pr_warn_ratelimited("coopfs: storage: this node was not registered: %pe\n",
+		pr_warn_ratelimited("coopfs: storage: the daemon did not enter this node: %pe\n",
 				    ERR_PTR(call->error));
 	else
 		WRITE_ONCE(s->node_id, call->res.node_id);

@@ -56,7 +56,7 @@ void coop_refresh_work(struct work_struct *work)
 		up = !coop_port_probe(&node->cfg, &port, why, sizeof(why));
 		if (!must_leave(node, &port)) {
 			if (!up && node->up)
-				pr_warn("coopfs: peers are not asked for now: %s\n", why);
+				pr_warn("coopfs: until this mends, reads go to storage: %s\n", why);
 			else if (up && !node->up)
 				pr_info("coopfs: %s port %u is usable again\n",
 					dev_name(&port.dev->dev), port.num);
@@ -71,7 +71,7 @@ void coop_refresh_work(struct work_struct *work)
 		pr_info("coopfs: attached to %s port %u\n", dev_name(&node->rnic->port.dev->dev),
 			node->rnic->port.num);
 	else if (left)
-		pr_warn("coopfs: peers are not asked for now: %s\n", why);
+		pr_warn("coopfs: until this mends, reads go to storage: %s\n", why);
 	if (err == -ENOMEM) /* no event tells that there is memory again */
 		queue_delayed_work(coop_ib_wq, &node->refresh, NO_MEMORY_PAUSE);
 announce:
