@@ -63,12 +63,12 @@ target ud(const std::string &label, parameters options)
 }
 
 // One NID as well; what a peer is never answered stalls for longer than the tests wait.
-target fabric(const std::string &provider)
+target fabric(const std::string &label, parameters options)
 {
 	target t;
-	t.label = "fabric_" + provider;
+	t.label = label;
 	t.transport = "fabric";
-	t.options = {{"provider", provider}};
+	t.options = std::move(options);
 	t.address = [](unsigned n) { return lnet(own_ip(1), "tcp", 31, std::to_string(n)); };
 	t.any = lnet(own_ip(1), "tcp", 32, "*");
 	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
@@ -76,14 +76,39 @@ target fabric(const std::string &provider)
 	return t;
 }
 
+// An RDMA device and its IP address, in the lab of emulated machines. It is asked for in the
+// environment, and nothing else is put to the test then.
+std::vector<target> of_device(const std::string &device, const std::string &ip)
+{
+	std::vector<target> all = {
+		fabric("fabric_verbs", {{"provider", "verbs"}}),
+		ud("ud_verbs", {{"device", device}}),
+	};
+	for (target &t : all) {
+		t.address = [ip](unsigned n) { return lnet(ip, "o2ib", 31, std::to_string(n)); };
+		t.any = lnet(ip, "o2ib", 32, "*");
+		t.foreign = lnet("192.0.2.1", "o2ib", 31, "0");
+	}
+	target &ud = all.back();
+	ud.stall = {}; // its wire is a real one
+	ud.wire = nullptr;
+	ud.attack = nullptr;
+	return all;
+}
+
 std::vector<target> make()
 {
+	const char *device = std::getenv("COOP_CONFORMANCE_DEVICE");
+	const char *ip = std::getenv("COOP_CONFORMANCE_IP");
+	if (device && ip)
+		return of_device(device, ip);
 	std::vector<target> all = {
 		mem("mem", {}),
 		mem("mem_in_order", {{"places", "0"}}),
 		mem("mem_silent", {{"remote_errors", "0"}}),
-		fabric("tcp"),
-		fabric("shm"),
+		fabric("fabric_tcp", {{"provider", "tcp"}}),
+		fabric("fabric_keys", {{"provider", "tcp"}, {"local_keys", "1"}}),
+		fabric("fabric_shm", {{"provider", "shm"}}),
 		ud("ud", {}),
 		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),
 	};

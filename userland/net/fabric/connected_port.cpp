@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -26,6 +27,19 @@ int watch(int epoll, fid &f)
 		return r;
 	epoll_event e{EPOLLIN, {}};
 	return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
+}
+
+// Into an fi_info, which owns it.
+bool put(const socket_address &a, void *&at, std::size_t &size)
+{
+	void *copy = std::malloc(a.size);
+	if (!copy)
+		return false;
+	std::memcpy(copy, &a.storage, a.size);
+	std::free(at);
+	at = copy;
+	size = a.size;
+	return true;
 }
 
 } // namespace
@@ -52,7 +66,7 @@ int connected_port::start(const address &own)
 
 int connected_port::open(const address &own)
 {
-	info_ = provider_.at(own, 0);
+	info_ = provider_.at(own);
 	if (!info_)
 		return -EADDRNOTAVAIL;
 	fid_fabric *fabric = nullptr;
@@ -91,9 +105,9 @@ int connected_port::open(const address &own)
 
 int connected_port::listen(const address &own, std::uint16_t port)
 {
-	info_ptr info = provider_.at(own, port);
-	if (!info)
-		return -EADDRNOTAVAIL;
+	info_ptr info(fi_dupinfo(info_.get()));
+	if (!info || !put(at_port(own, port), info->src_addr, info->src_addrlen))
+		return -ENOMEM;
 	fid_pep *pep = nullptr;
 	int r = fi_passive_ep(fabric_.get(), info.get(), &pep, nullptr);
 	if (r)
@@ -169,13 +183,8 @@ int connected_port::attempt(link &l)
 	if (!info)
 		return -ENOMEM;
 	const socket_address to = at_port(l.address, h.ports.ports[h.at]);
-	void *copy = std::malloc(to.size);
-	if (!copy)
+	if (!put(to, info->dest_addr, info->dest_addrlen))
 		return -ENOMEM;
-	std::memcpy(copy, &to.storage, to.size);
-	std::free(info->dest_addr);
-	info->dest_addr = copy;
-	info->dest_addrlen = to.size;
 	info->handle = nullptr;
 	if (int r = make(l, *info, h.ep))
 		return r;

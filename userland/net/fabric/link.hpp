@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "../transport.hpp"
+#include "local_keys.hpp"
 #include "provider.hpp"
 #include "wire.hpp"
 
@@ -24,10 +25,13 @@ namespace coop::net::fabric
 /// What a completion is of.
 enum class role : std::uint8_t { receive, copy, work };
 
+struct link;
+
 /// What op_context of a completion points to.
 struct posted {
 	fi_context2 context{}; ///< for providers that want it; comes first
 	const fabric::role role;
+	const fabric::link *on = nullptr; ///< sends and writes: where completions are to come from
 
 	explicit posted(fabric::role r) : role(r) {}
 };
@@ -43,8 +47,6 @@ struct bounce : posted {
 	std::unique_ptr<std::byte[]> own;
 	handle<fid_mr> region;
 };
-
-struct link;
 
 struct work : posted {
 	enum class stage : std::uint8_t {
@@ -79,6 +81,7 @@ struct work : posted {
 	std::uint64_t remote = 0, remote_incarnation = 0;
 	std::vector<handle<fid_mr>> keys; ///< L: what the peer may write by
 	std::vector<region> regions;      ///< W: where to write
+	local_keys::descriptors local;    ///< W: of the memory, where the provider wants them
 	std::size_t written = 0, region_at = 0, region_into = 0;
 };
 

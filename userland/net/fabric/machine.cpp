@@ -27,9 +27,10 @@ constexpr std::uint32_t works_most = 1u << 16;
 
 } // namespace
 
-machine::machine(spi::sink &s, const provider &p, const options &o) :
+machine::machine(spi::sink &s, const provider &p, const options &o, local_keys &k) :
 	sink_(s),
 	provider_(p),
+	keys_(k),
 	options_(o),
 	inject_(p.inject_size()),
 	pieces_(p.pieces()),
@@ -55,6 +56,7 @@ machine::~machine()
 	receive_region_.reset();
 	for (bounce &b : copies_)
 		b.region.reset();
+	keys_.forget(this);
 	port_.reset();
 }
 
@@ -193,6 +195,7 @@ work *machine::make_work(link &l, spi::token t)
 	w->peer_id = 0;
 	w->token = t;
 	w->land.token = 0;
+	w->local = {};
 	w->offset = w->written = w->region_at = w->region_into = 0;
 	w->link = &l;
 	w->before = nullptr;
@@ -249,6 +252,12 @@ void machine::finish(work &w, int status)
 	release(w);
 	if (t)
 		sink_.completed(t, status, status ? 0 : n);
+}
+
+// Descriptors of an operation's memory; none where the provider wants none.
+int machine::keys_of(const spi::memory &m, local_keys::descriptors &out)
+{
+	return provider_.local_keys() ? keys_.find(m, this, port_->domain(), out) : 0;
 }
 
 int machine::peer_open(spi::peer_number n, const address &a)
@@ -318,20 +327,16 @@ unsigned machine::drain(unsigned budget)
 
 void machine::complete(const fi_cq_data_entry &e)
 {
+	posted *p = static_cast<posted *>(e.op_context);
 	if (e.flags & FI_REMOTE_WRITE) {
-		// Of a write into memory here; its word says what for.
-		link *none = nullptr;
-		const std::uint32_t id = word::id(e.data);
-		const std::uint32_t slot = id & ((1u << 17) - 1);
-		if (slot && slot <= works_.size())
-			none = works_[slot - 1].link;
-		if (!none || (wide_ && none->cookie != word::cookie(e.data)))
-			strays_++;
-		else
-			on_landed(*none, id, 0);
+		landed(e.data);
+		if (!provider_.words_take_receives() || !p || p->role != role::receive)
+			return;
+		bounce &b = static_cast<bounce &>(*p);
+		if (post_receive(b))
+			unposted_.push_back(&b);
 		return;
 	}
-	posted *p = static_cast<posted *>(e.op_context);
 	if (!p)
 		return;
 	if (p->role == role::receive)
@@ -339,6 +344,20 @@ void machine::complete(const fi_cq_data_entry &e)
 			e.flags & FI_REMOTE_CQ_DATA ? e.data : ~0ull);
 	else
 		completed(*p, 0);
+}
+
+// A write into memory here is whole; its word says what for.
+void machine::landed(std::uint64_t w)
+{
+	link *l = nullptr;
+	const std::uint32_t id = word::id(w);
+	const std::uint32_t slot = id & ((1u << 17) - 1);
+	if (slot && slot <= works_.size())
+		l = works_[slot - 1].link;
+	if (!l || (wide_ && l->cookie != word::cookie(w)))
+		strays_++;
+	else
+		on_landed(*l, id, 0);
 }
 
 void machine::complete_error()
@@ -368,12 +387,13 @@ void machine::completed(posted &p, int status)
 {
 	out_--;
 	if (p.role == role::copy) {
+		p.on = nullptr;
 		free_copy(static_cast<bounce &>(p));
 		return;
 	}
 	work &w = static_cast<work &>(p);
-	if (w.out)
-		w.out--;
+	if (w.out && --w.out == 0)
+		w.on = nullptr;
 	if (w.stage == work::stage::zombie) {
 		if (w.out == 0) {
 			w.stage = work::stage::free;
@@ -389,6 +409,17 @@ void machine::completed(posted &p, int status)
 		finish(w, 0);
 	else if (w.stage == work::stage::writing && w.written == w.length)
 		wrote(w);
+}
+
+// What the provider has dropped with the end point of this link.
+void machine::forgotten(const link &l)
+{
+	for (bounce &b : copies_)
+		if (b.on == &l)
+			completed(b, -ECONNRESET);
+	for (work &w : works_)
+		while (w.on == &l)
+			completed(w, -ECONNRESET);
 }
 
 // Something is left to the provider that it may not wake anybody for: whoever sleeps is to look

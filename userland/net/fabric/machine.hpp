@@ -42,7 +42,7 @@ struct options {
 class machine final : public spi::transport_machine, private port::events
 {
 public:
-	machine(spi::sink &, const provider &, const options &);
+	machine(spi::sink &, const provider &, const options &, local_keys &);
 	~machine() override;
 
 	int start(const address &own) override;
@@ -79,11 +79,14 @@ private:
 	void detach(work &);
 	void release(work &);
 	void finish(work &, int status);
+	int keys_of(const spi::memory &, local_keys::descriptors &);
 	void be_patient(work &);
 	unsigned drain(unsigned budget);
 	void complete(const fi_cq_data_entry &);
 	void complete_error();
+	void landed(std::uint64_t word);
 	void completed(posted &, int status);
+	void forgotten(const link &);
 	void settle();
 	void finish_stop();
 	void nudge();
@@ -144,6 +147,7 @@ private:
 
 	spi::sink &sink_;
 	const provider &provider_;
+	local_keys &keys_;
 	const options options_;
 	const std::size_t inject_, pieces_, buffer_size_;
 	const bool wide_, ordered_;

@@ -10,7 +10,11 @@ namespace coop::net::fabric
 
 int machine::begin_bulk(spi::token t, const spi::transfer &x)
 {
-	int status = 0;
+	const bool writer = x.queue == queue_type::active_bulk_send;
+	local_keys::descriptors local;
+	int status = writer ? keys_of(x.memory, local) : 0;
+	if (status)
+		return status;
 	link *l = link_to(x.peer, status);
 	if (!l)
 		return status;
@@ -18,7 +22,8 @@ int machine::begin_bulk(spi::token t, const spi::transfer &x)
 	if (!w)
 		return -ENOBUFS;
 	w->active = true;
-	w->writer = x.queue == queue_type::active_bulk_send;
+	w->writer = writer;
+	w->local = local;
 	w->queue = x.queue;
 	w->memory = x.memory;
 	w->length = x.length;
@@ -184,11 +189,15 @@ void machine::on_put(link &l, const control &c)
 void machine::on_get(link &l, const control &c)
 {
 	const spi::transfer *x = nullptr;
+	local_keys::descriptors local;
 	int r = passive(l, c, queue_type::passive_bulk_send, x);
+	if (!r)
+		r = keys_of(x->memory, local);
 	work *w = r ? nullptr : make_work(l, c.token);
 	if (!w)
 		return refuse(l, c.id, r ? r : -ENOBUFS);
 	w->writer = true;
+	w->local = local;
 	w->queue = x->queue;
 	w->peer_id = c.id;
 	w->memory = x->memory;
@@ -246,12 +255,17 @@ int machine::write_on(work &w)
 		std::size_t count = 0, bytes = 0;
 		spi::cursor ahead = from;
 		while (bytes < most && count < pieces_) {
+			if (!w.local.empty())
+				descs[count] = w.local[ahead.index()];
 			const auto piece = ahead.next(most - bytes);
 			if (piece.empty())
 				return -EIO;
 			pieces[count++] = {piece.data(), piece.size()};
 			bytes += piece.size();
 		}
+		if (provider_.checks_keys() &&
+		    !covered(w.memory, w.local, {pieces, count}, {descs, count}))
+			return -EFAULT;
 		const bool last = ordered_ && w.written + bytes == w.length;
 		const fi_rma_iov remote{to.address + w.region_into, bytes, to.key};
 		fi_msg_rma m{};
@@ -269,6 +283,7 @@ int machine::write_on(work &w)
 			return -EAGAIN;
 		if (r)
 			return static_cast<int>(r);
+		w.on = &l;
 		w.out++;
 		out_++;
 		w.written += bytes;

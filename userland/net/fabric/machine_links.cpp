@@ -75,7 +75,7 @@ link *machine::link_of(std::uint64_t w)
 
 link *machine::admit(const hello &h)
 {
-	if (stopping_ || !(h.to == own_))
+	if (stopping_ || h.to != digest(own_))
 		return nullptr;
 	link *l = make_link(h.from);
 	if (l && !accept(*l, h)) {
@@ -89,17 +89,17 @@ hello machine::greeting(const link &l) const
 {
 	hello h;
 	h.from = own_;
-	h.to = l.address;
+	h.to = digest(l.address);
 	h.link = l.number;
 	h.cookie = l.cookie;
-	h.window = options_.window;
+	h.window = static_cast<std::uint16_t>(options_.window);
 	h.eager = static_cast<std::uint32_t>(options_.eager);
 	return h;
 }
 
 bool machine::accept(link &l, const hello &h)
 {
-	if (!(h.from == l.address) || !(h.to == own_))
+	if (!(h.from == l.address) || h.to != digest(own_))
 		return false;
 	l.base = word::base(h.link, wide_ ? h.cookie : 0);
 	l.credit = l.credit_most = h.window;
@@ -136,6 +136,8 @@ void machine::bury(link &l)
 	port_->close(l);
 	while (drain(1024))
 		continue;
+	if (provider_.forgets())
+		forgotten(l);
 	if (l.peer < peers_.size() && peers_[l.peer].link == &l)
 		peers_[l.peer].link = nullptr;
 	while (work *w = l.works) {

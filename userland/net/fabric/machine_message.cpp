@@ -59,6 +59,9 @@ void machine::arrived(bounce &b, std::size_t length, std::uint64_t w)
 	if (!l || l->state == link::state::dying || length > b.length) {
 		strays_++;
 	} else {
+		// It was faster than the news that the link is made.
+		if (l->state == link::state::connecting && l->ep)
+			linked(*l);
 		if (const unsigned n = word::credits(w)) {
 			l->credit += n;
 			if (l->credit > l->credit_most)
@@ -200,10 +203,14 @@ int machine::send_message(spi::token t, const spi::transfer &x)
 		if (r != -FI_EAGAIN)
 			unlinked(*l, -ECONNRESET);
 	}
+	local_keys::descriptors local;
+	if (int r = x.length > inject_ ? keys_of(x.memory, local) : 0)
+		return r;
 	work *w = make_work(*l, t);
 	if (!w)
 		return -ENOBUFS;
 	w->writer = w->message = w->active = true;
+	w->local = local;
 	w->queue = x.queue;
 	w->memory = x.memory;
 	w->length = x.length;
@@ -230,6 +237,8 @@ int machine::post_message(work &w)
 	std::size_t count = 0, bytes = 0;
 	spi::cursor c(w.memory);
 	while (bytes < w.length && count < pieces_) {
+		if (!w.local.empty())
+			descs[count] = w.local[c.index()];
 		const auto piece = c.next(w.length - bytes);
 		pieces[count++] = {piece.data(), piece.size()};
 		bytes += piece.size();
@@ -237,7 +246,7 @@ int machine::post_message(work &w)
 	if (w.length <= inject_ && count <= 1) {
 		const void *from = count ? pieces[0].iov_base : w.memory.segments[0].base;
 		r = fi_injectdata(l.ep, from, w.length, data, l.dest);
-	} else if (w.length <= inject_ || bytes < w.length || provider_.local_keys()) {
+	} else if (w.length <= inject_ || bytes < w.length) {
 		bounce *b = make_copy(w.length);
 		if (!b)
 			return -EAGAIN;
@@ -250,6 +259,9 @@ int machine::post_message(work &w)
 			l.credit--, finish(w, 0);
 		return s;
 	} else {
+		if (provider_.checks_keys() &&
+		    !covered(w.memory, w.local, {pieces, count}, {descs, count}))
+			return -EFAULT;
 		fi_msg m{pieces, descs, count, l.dest, static_cast<posted *>(&w), data};
 		r = fi_sendmsg(l.ep, &m, FI_COMPLETION | FI_REMOTE_CQ_DATA);
 		over = false;
@@ -262,6 +274,7 @@ int machine::post_message(work &w)
 	if (over) {
 		finish(w, 0);
 	} else {
+		w.on = &l;
 		w.out = 1;
 		out_++;
 		nudge();
@@ -287,7 +300,7 @@ int machine::post_copy(link &l, bounce &b)
 	if (b.length <= inject_)
 		free_copy(b);
 	else
-		out_++, nudge();
+		b.on = &l, out_++, nudge();
 	port_->sent(l);
 	return 0;
 }

@@ -24,7 +24,8 @@ info_ptr hints(const std::string &name, fi_ep_type type)
 	if (!h)
 		throw std::bad_alloc();
 	h->caps = FI_MSG | FI_RMA;
-	h->mode = FI_CONTEXT | FI_CONTEXT2;
+	// Without the last one verbs has no words.
+	h->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
 	h->ep_attr->type = type;
 	h->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 	// The lock of a transfer machine guards its domain; regions of buffers, which a
@@ -43,17 +44,15 @@ info_ptr ask(const char *node, const char *service, std::uint64_t flags, const f
 	return info_ptr(list);
 }
 
-// Buffers of users are not registered with the provider, so one that wants a key for the
-// local side of every transfer (verbs) is not spoken.
 bool usable(const fi_info &i)
 {
-	return !(i.domain_attr->mr_mode & FI_MR_LOCAL) && i.domain_attr->cq_data_size >= 4 &&
+	return i.domain_attr->cq_data_size >= 4 &&
 	       (i.ep_attr->type != FI_EP_MSG || i.domain_attr->max_ep_srx_ctx != 0);
 }
 
 } // namespace
 
-provider::provider(const std::string &names)
+provider::provider(const std::string &names, bool local_keys)
 {
 	for (std::size_t at = 0; at <= names.size();) {
 		const std::size_t end = std::min(names.find(',', at), names.size());
@@ -65,8 +64,11 @@ provider::provider(const std::string &names)
 			info_ = ask(nullptr, nullptr, 0, *hints(name_, type));
 			// Reliable datagrams are spoken between processes of one host only.
 			if (info_ && usable(*info_) &&
-			    (type == FI_EP_MSG || info_->addr_format == FI_ADDR_STR))
+			    (type == FI_EP_MSG || info_->addr_format == FI_ADDR_STR)) {
+				local_keys_ =
+					local_keys || info_->domain_attr->mr_mode & FI_MR_LOCAL;
 				return;
+			}
 		}
 	}
 	const char *only = std::getenv("FI_PROVIDER");
@@ -79,7 +81,8 @@ provider::provider(const std::string &names)
 
 bool provider::ordered_writes() const
 {
-	return info_->tx_attr->msg_order & FI_ORDER_WAW && info_->caps & FI_RMA_EVENT;
+	return info_->tx_attr->msg_order & FI_ORDER_WAW &&
+	       (info_->caps & FI_RMA_EVENT || words_take_receives());
 }
 
 std::size_t provider::pieces() const
@@ -87,11 +90,10 @@ std::size_t provider::pieces() const
 	return std::min({info_->tx_attr->iov_limit, pieces_most});
 }
 
-info_ptr provider::at(const address &own, std::uint16_t port) const
+info_ptr provider::at(const address &own) const
 {
-	const std::string service = std::to_string(port);
 	info_ptr h = hints(name_, FI_EP_MSG);
-	return ask(ip_text(own).c_str(), service.c_str(), FI_SOURCE | FI_NUMERICHOST, *h);
+	return ask(ip_text(own).c_str(), "0", FI_SOURCE | FI_NUMERICHOST, *h);
 }
 
 } // namespace coop::net::fabric

@@ -38,8 +38,9 @@ class provider
 {
 public:
 	/// The first of `names` (separated by commas) that there is. libfabric itself leaves out
-	/// what FI_PROVIDER does not name. @throw std::system_error ENODEV.
-	explicit provider(const std::string &names);
+	/// what FI_PROVIDER does not name. `local_keys`: as if it wanted those.
+	/// @throw std::system_error ENODEV.
+	explicit provider(const std::string &names, bool local_keys = false);
 
 	const std::string &name() const { return name_; }
 	bool connected() const { return info_->ep_attr->type == FI_EP_MSG; }
@@ -47,8 +48,20 @@ public:
 	bool virtual_addresses() const { return info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR; }
 	/// It chooses keys.
 	bool own_keys() const { return info_->domain_attr->mr_mode & FI_MR_PROV_KEY; }
-	/// Memory that it reads or writes has to be registered.
-	bool local_keys() const { return info_->domain_attr->mr_mode & FI_MR_LOCAL; }
+	/// Memory that it reads or writes has to be registered, and named by descriptors.
+	bool local_keys() const { return local_keys_; }
+	/// It does not look at them, so we do.
+	bool checks_keys() const
+	{
+		return local_keys_ && !(info_->domain_attr->mr_mode & FI_MR_LOCAL);
+	}
+	/// The word of a write uses up a receive of the other side.
+	bool words_take_receives() const
+	{
+		return (info_->mode | info_->rx_attr->mode) & FI_RX_CQ_DATA;
+	}
+	/// A device: what was posted to an end point that is closed never completes.
+	bool forgets() const { return local_keys_ && !checks_keys(); }
 	/// Words of 64 bits go along with messages; else of 32.
 	bool wide() const { return info_->domain_attr->cq_data_size >= 8; }
 	/// Writes arrive in order, the last one's word after all of them.
@@ -57,12 +70,13 @@ public:
 	std::size_t pieces() const; ///< of memory, in one operation
 	const fi_info &info() const { return *info_; }
 
-	/// For a transfer machine at an IP address and port; connected() only. Null: none.
-	info_ptr at(const address &own, std::uint16_t port) const;
+	/// For a transfer machine at an IP address; connected() only. Null: none.
+	info_ptr at(const address &own) const;
 
 private:
 	std::string name_;
 	info_ptr info_;
+	bool local_keys_;
 };
 
 } // namespace coop::net::fabric

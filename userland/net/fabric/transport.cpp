@@ -21,6 +21,7 @@ constexpr spi::parameter keys[] = {
 	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
 	{"max_message", "1m", "largest message (bytes)"},
 	{"max_links", "16384", "connections of a transfer machine (number)"},
+	{"local_keys", "0", "buffers get local keys, used or not (0 or 1; 1 is for tests)"},
 	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
 };
 
@@ -31,7 +32,8 @@ constexpr std::size_t eager_datagram = 4096, eager_connected = 16384;
 class domain final : public spi::transport_domain
 {
 public:
-	explicit domain(const spi::parameter_values &v) : provider_(v.text("provider"))
+	explicit domain(const spi::parameter_values &v) :
+		provider_(v.text("provider"), v.flag("local_keys"))
 	{
 		constexpr std::size_t gib = std::size_t(1) << 30;
 		options_.eager = v.number("eager", 0, 1u << 20);
@@ -56,19 +58,20 @@ public:
 			return -EINVAL;
 		return spi::is_own_ip(a.ip) ? 0 : -ENOENT;
 	}
-	int register_memory(std::span<const segment>, void **r) override
+	int register_memory(std::span<const segment> s, void **r) override
 	{
-		*r = nullptr;
+		*r = provider_.local_keys() ? keys_.add(s) : nullptr;
 		return 0;
 	}
-	void deregister_memory(void *) override {}
+	void deregister_memory(void *r) override { keys_.remove(r); }
 	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override
 	{
-		return std::make_unique<machine>(s, provider_, options_);
+		return std::make_unique<machine>(s, provider_, options_, keys_);
 	}
 
 private:
 	const provider provider_;
+	local_keys keys_;
 	options options_;
 	domain_limits limits_{};
 	spi::traits traits_{};

@@ -12,8 +12,9 @@ namespace
 {
 
 constexpr std::uint32_t magic = 0x42464e43; // "CNFB"
-constexpr std::uint16_t version = 1;
+constexpr std::uint8_t version = 2;
 constexpr std::int32_t errno_most = 4095;
+constexpr std::size_t address_size = 26;
 
 template <class integer> integer swap(integer v)
 {
@@ -43,7 +44,6 @@ public:
 		put(a.portal);
 		put(static_cast<std::uint16_t>(a.net));
 		put(a.instance);
-		put(std::uint16_t(0));
 		put(a.id);
 		std::memcpy(p_, a.ip.data(), a.ip.size());
 		p_ += a.ip.size();
@@ -72,7 +72,6 @@ public:
 		a.portal = get<std::uint8_t>();
 		a.net = static_cast<network>(get<std::uint16_t>());
 		a.instance = get<std::uint16_t>();
-		get<std::uint16_t>();
 		a.id = get<std::uint32_t>();
 		std::memcpy(a.ip.data(), p_, a.ip.size());
 		p_ += a.ip.size();
@@ -146,13 +145,22 @@ bool decode(std::span<const std::byte> text, control &out)
 	return out.status <= 0 && out.status >= -errno_most;
 }
 
+std::uint64_t digest(const address &a)
+{
+	std::byte text[address_size];
+	writer(text).put(a);
+	std::uint64_t x = 0;
+	for (std::byte b : text)
+		x = (x ^ static_cast<std::uint64_t>(b)) * 0x9e3779b97f4a7c15ull, x ^= x >> 29;
+	return x;
+}
+
 std::array<std::byte, hello::size> encode(const hello &h)
 {
 	std::array<std::byte, hello::size> text{};
 	writer w(text.data());
 	w.put(magic);
 	w.put(version);
-	w.put(std::uint16_t(0));
 	w.put(h.from);
 	w.put(h.to);
 	w.put(h.link);
@@ -167,17 +175,16 @@ bool decode(std::span<const std::byte> text, hello &out)
 	if (text.size() < hello::size)
 		return false;
 	reader r(text);
-	if (r.get<std::uint32_t>() != magic || r.get<std::uint16_t>() != version)
+	if (r.get<std::uint32_t>() != magic || r.get<std::uint8_t>() != version)
 		return false;
-	r.get<std::uint16_t>();
 	out.from = r.get_address();
-	out.to = r.get_address();
+	out.to = r.get<std::uint64_t>();
 	out.link = r.get<std::uint32_t>();
 	out.cookie = r.get<std::uint32_t>();
-	out.window = r.get<std::uint32_t>();
+	out.window = r.get<std::uint16_t>();
 	out.eager = r.get<std::uint32_t>();
-	return valid(out.from) && valid(out.to) && out.link < word::links && out.window >= 2 &&
-	       out.window <= 1u << 16 && out.eager >= 64 && out.eager <= 1u << 24;
+	return valid(out.from) && out.link < word::links && out.window >= 2 && out.eager >= 64 &&
+	       out.eager <= 1u << 24;
 }
 
 } // namespace coop::net::fabric

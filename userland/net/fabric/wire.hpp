@@ -99,13 +99,17 @@ std::size_t encode(const control &, std::byte *out);
 /// @return false: malformed.
 [[nodiscard]] bool decode(std::span<const std::byte>, control &out);
 
-/// What both sides say when a link is made.
-struct hello {
-	static constexpr std::size_t size = 80;
+/// An address in short, to tell a wrong one from the right one. Part of the protocol.
+std::uint64_t digest(const address &);
 
-	address from, to;
+/// What both sides say when a link is made. rdma_cm has 55 bytes for it.
+struct hello {
+	static constexpr std::size_t size = 53;
+
+	address from;
+	std::uint64_t to = 0;               ///< digest of whom it is meant for
 	std::uint32_t link = 0, cookie = 0; ///< for words to the sender of this
-	std::uint32_t window = 0;           ///< messages that may be on their way to it
+	std::uint16_t window = 0;           ///< messages that may be on their way to it
 	std::uint32_t eager = 0;            ///< bytes of the largest message without an offer
 };
 
