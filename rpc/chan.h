@@ -255,7 +255,7 @@ struct coop_chan_in {
 };
 
 enum coop_chan_refusal {
-	COOP_CHAN_NO_BUFFER = 1,   /* for now: the sender tries again, rnr_tries times: -ENOBUFS */
+	COOP_CHAN_NO_BUFFER = 1,   /* its sender asks again up to rnr_tries times, then: -ENOBUFS */
 	COOP_CHAN_NO_LISTENER = 2, /* nobody has this tag: its send ends with -ECONNREFUSED */
 	COOP_CHAN_TOO_LONG = 3,    /* no buffer here is ever so large: -EMSGSIZE */
 };

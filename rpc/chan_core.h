@@ -33,6 +33,7 @@
 #define COOP_CHAN_CWND_FIRST 10 /* RFC 6928 */
 #define COOP_CHAN_CWND_LEAST 2
 #define COOP_CHAN_ACK_EVERY  16 /* segments after which an ACK is not held back longer */
+#define COOP_CHAN_TELL_AGAIN 2  /* timeouts in a row, then datagrams carry OPEN again */
 #define COOP_CHAN_SEG_TRIES  2  /* times max_tries: then this channel's path is dead */
 #define COOP_CHAN_RNR_DOUBLE 6  /* doublings of rnr_us */
 

@@ -246,7 +246,11 @@ static struct coop_chan_packet *begin(struct coop_chan *c, struct coop_chan_peer
 	m->dst_id = p->remote_id;
 	m->payload_len = 0;
 	m->stamp = (u32)now;
-	if (!p->confirmed) {
+	/*
+	 * One that falls silent may have forgotten us: without a session it knows our Q_Keys
+	 * from the OPEN block alone, and needs them to say so.
+	 */
+	if (!p->confirmed || p->tries >= COOP_CHAN_TELL_AGAIN) {
 		m->flags |= COOP_CHAN_W_OPEN;
 		m->hello.id = p->id;
 		m->hello.first_seq = (u32)p->first;

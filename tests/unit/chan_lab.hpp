@@ -61,7 +61,7 @@ inline coop_chan_cfg lab_cfg(u32 node)
 }
 
 struct lab_datagram {
-	u32 from, channel, id, to_qpn;
+	u32 from, channel, id, to_qpn, to_qkey;
 	coop_chan_packet p;
 	std::vector<u8> bytes;
 };
@@ -126,10 +126,11 @@ public:
 	u32 open(u32 from, u32 to, bool data_known = true)
 	{
 		coop_chan_peer_addr addr{};
-		addr.command = chan_address(to, lab_command);
+		addr.command =
+			to < node.size() ? node[to]->cfg.self : chan_address(to, lab_command);
 		if (data_known) {
 			addr.data_qpn = lab_data;
-			addr.data_qkey = 0x77;
+			addr.data_qkey = to < node.size() ? node[to]->cfg.data_qkey : 0x77;
 		}
 		return static_cast<u32>(coop_chan_open(node[from]->e, &addr, to, now));
 	}
@@ -166,6 +167,7 @@ public:
 			d.channel = tx.channel;
 			d.id = tx.id;
 			d.to_qpn = tx.addr.qpn;
+			d.to_qkey = tx.addr.qkey;
 			const u8 *const at = tx.len ? reinterpret_cast<const u8 *>(
 							      n.payload.at(tx.cookie).data()) +
 							      tx.off
@@ -195,8 +197,12 @@ public:
 			node[i]->events.push_back(ev);
 	}
 
+	// Vanishes, as with every device, if it does not know the Q_Key.
 	coop_chan_verdict deliver(const lab_datagram &d, u32 to)
 	{
+		const coop_chan_cfg &cfg = node[to]->cfg;
+		if (d.to_qkey != (d.to_qpn == lab_data ? cfg.data_qkey : cfg.self.qkey))
+			return COOP_CHAN_DONE;
 		return deliver(d.bytes, d.channel,
 			       chan_address(d.from, d.channel ? lab_data : lab_command), to);
 	}

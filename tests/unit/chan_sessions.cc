@@ -246,6 +246,76 @@ TEST(chan_restart, an_answer_to_the_old_name_is_dropped)
 	EXPECT_EQ(lab.deliver(d[0], 0), COOP_CHAN_PLACE);
 }
 
+TEST(chan_restart, a_challenge_under_another_name_is_asked_about)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(1, 0, "a word of his");
+	const auto d = lab.pull(1);
+	lab.deliver(d[0], 0);
+	lab.settle();
+	lab.run(1000);
+	const auto challenge = forged(d[0], [](auto &p) {
+		p.type = COOP_CHAN_T_CHALLENGE;
+		p.flags = 0;
+		p.src_session ^= 1;
+		p.payload_len = 0;
+	});
+	const std::vector<u8> bare(challenge.begin(),
+				   challenge.begin() + COOP_CHAN_HEADER + COOP_CHAN_MAC);
+	lab.deliver(bare, 0, chan_address(1, lab_command), 0);
+	EXPECT_EQ(lab.a().stats().challenges_rx, 1u);
+	// One ACK, under the names that the session has.
+	auto asked = lab.pull(0);
+	ASSERT_EQ(asked.size(), 1u);
+	EXPECT_EQ(asked[0].p.type, COOP_CHAN_T_ACK);
+	EXPECT_EQ(asked[0].p.src_session, d[0].p.dst_session);
+	EXPECT_EQ(asked[0].p.dst_session, d[0].p.src_session);
+	// He is who he was, and says nothing to it; the session goes on.
+	lab.deliver(asked[0], 1);
+	EXPECT_TRUE(lab.pull(1).empty());
+	lab.send(0, 1, "one");
+	lab.run(1000000);
+	EXPECT_EQ(only_error(lab.a()), 0);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_RESTARTED), 0u);
+	// He is another, and says so.
+	lab.restart(1);
+	lab.deliver(bare, 0, chan_address(1, lab_command), 0);
+	asked = lab.pull(0);
+	ASSERT_EQ(asked.size(), 1u);
+	lab.deliver(asked[0], 1);
+	lab.settle();
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_RESTARTED), 1u);
+	EXPECT_EQ(lab.a().event(COOP_CHAN_EV_PEER_RESTARTED)->why, u32{COOP_CHAN_WHY_RESET});
+}
+
+TEST(chan_restart, of_one_with_another_q_key_is_told)
+{
+	coop_chan_cfg other = lab_cfg(1);
+	other.self.qkey = 0x98;
+	other.data_qkey = 0x99;
+	chan_lab lab(lab_cfg(0), other);
+	lab.greet();
+	lab.send(0, 1, "one");
+	const auto d = lab.pull(0);
+	lab.restart(1);
+	lab.deliver(d[0], 1);
+	// Who it was is not known any more, so the RESET has a Q_Key that is not his.
+	const auto reset = lab.pull(1);
+	ASSERT_EQ(reset.size(), 1u);
+	EXPECT_NE(reset[0].to_qkey, lab.a().cfg.self.qkey);
+	lab.deliver(reset[0], 0);
+	EXPECT_EQ(lab.a().stats().resets_rx, 0u);
+	lab.run(2000000);
+	EXPECT_EQ(only_error(lab.a()), -ECONNRESET);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_RESTARTED), 1u);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 0u);
+	lab.a().events.clear();
+	lab.send(0, 1, "two");
+	lab.run(2000000);
+	EXPECT_EQ(only_error(lab.a()), 0);
+}
+
 TEST(chan_close, ends_everything_and_tells_the_other)
 {
 	chan_lab lab;
