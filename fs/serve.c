@@ -52,8 +52,8 @@ static struct page *servable_page(struct address_space *mapping, u64 index)
 }
 
 static u64 serve_lookup(void *host, const struct coop_fid *fid, u64 version,
-			const struct coop_extent *ext, u32 n_ext, struct page **pages, u64 *size,
-			void **cookie)
+			const struct coop_extent *ext, u32 n_ext, u64 want, struct page **pages,
+			u64 *size, void **cookie)
 {
 	struct coop_mount *mount = host;
 	struct inode *inode = coop_ilookup(mount->sb, fid);
@@ -72,8 +72,8 @@ static u64 serve_lookup(void *host, const struct coop_fid *fid, u64 version,
 	}
 	served->inode = inode;
 	served->version = version;
-	/* Before any page is looked at; pairs with smp_mb__after_atomic() of who changes one. */
 	served->change = atomic64_read(&coop_i(inode)->change);
+	/* Before any page is looked at; pairs with smp_mb__after_atomic() of who changes one. */
 	smp_rmb();
 	if (!S_ISREG(inode->i_mode) || !content_is(coop_i(inode), version, size)) {
 		coop_iput_later(inode);
@@ -82,7 +82,9 @@ static u64 serve_lookup(void *host, const struct coop_fid *fid, u64 version,
 	}
 	for (e = 0; e < n_ext; e++)
 		for (i = 0; i < ext[e].count && ordinal < COOP_MAX_PAGES; i++, ordinal++) {
-			pages[ordinal] = servable_page(inode->i_mapping, ext[e].index + i);
+			pages[ordinal] = NULL;
+			if (want & BIT_ULL(ordinal))
+				pages[ordinal] = servable_page(inode->i_mapping, ext[e].index + i);
 			if (pages[ordinal])
 				have |= BIT_ULL(ordinal);
 		}

@@ -54,13 +54,13 @@ struct coop_node_cfg {
 struct coop_node_ops {
 	/*
 	 * Finds pages of exactly (fid, version): fills pages[] by ordinal over the extents, each
-	 * with a reference, NULL where not held. Returns the bitmap of those held, *size the
-	 * file's bytes, *cookie for the other two. Rule 11: only folios that are uptodate, clean,
-	 * unlocked and not under writeback.
+	 * with a reference, NULL where not held or not among 'want'. Returns the bitmap of those
+	 * held, *size the file's bytes, *cookie for the other two. Rule 11: only folios that are
+	 * uptodate, clean, unlocked and not under writeback.
 	 */
 	u64 (*lookup)(void *host, const struct coop_fid *fid, u64 version,
-		      const struct coop_extent *ext, u32 n_ext, struct page **pages, u64 *size,
-		      void **cookie);
+		      const struct coop_extent *ext, u32 n_ext, u64 want, struct page **pages,
+		      u64 *size, void **cookie);
 	/* Of 'have', the pages that did not change from lookup until now. */
 	u64 (*recheck)(void *host, void *cookie, struct page *const *pages, u64 have);
 	/* Drops what lookup() took; never with have == 0 and cookie == NULL. */

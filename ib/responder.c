@@ -54,9 +54,8 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	memset(v, 0, sizeof(*v));
 	v->used = true;
 	v->want_crc = ev->want_crc;
-	v->have = node->ops->lookup(node->host, &ev->fid, ev->version, ev->ext, ev->n_ext, v->page,
-				    &size, &v->cookie) &
-		  ev->pages;
+	v->have = node->ops->lookup(node->host, &ev->fid, ev->version, ev->ext, ev->n_ext,
+				    ev->pages, v->page, &size, &v->cookie);
 	r->n_serving++;
 	coop_engine_lookup_done(node->engine, ev->id, v->have, size, i, now);
 }
