@@ -12,12 +12,15 @@
  *   coop-pattern [options] rewrite DIR FIRST LAST BYTES STATE
  *   coop-pattern [options] watch DIR FIRST LAST BYTES STATE
  *   coop-pattern [options] pick DIR FIRST LAST BYTES VERSION
+ *   coop-pattern [options] hold DIR FIRST LAST BYTES VERSION
  *
  * Files are DIR/FIRST to DIR/LAST, named by their numbers. rewrite gives them ever
  * new versions and says so in the file STATE; watch reads meanwhile, on another
  * mount: from an open to the close no page may be older than what was closed before
  * the open, nor newer than what was begun before the close, nor a mix. pick drops a
- * file from the cache and reads a few of its pages, somewhere, over and over.
+ * file from the cache and reads a few of its pages, somewhere, over and over. hold
+ * opens what is there, writes all over it at the first line of its input, says "written",
+ * and closes it at the second one: what it wrote is stored no sooner.
  *
  *   -m read|mmap|direct   how (read)
  *   -r N                  rounds (1); with pick: ranges that are read
@@ -44,7 +47,7 @@
 
 #define PAGE  4096u
 #define CHUNK (256u * 1024)
-#define FILES 64 /* of rewrite and watch */
+#define FILES 64 /* of rewrite, watch and hold */
 #define PICKS 8  /* of one open */
 #define MOST  24 /* pages of a pick: some are one fetch, some lie in two */
 
@@ -173,6 +176,40 @@ static int put_bytes(int fd, const struct file *f, uint32_t version)
 			return failed(f, "write");
 	}
 	return RIGHT;
+}
+
+/* A line of the input. */
+static bool told(void)
+{
+	int c;
+
+	do {
+		c = getchar();
+	} while (c != '\n' && c != EOF);
+	return c == '\n';
+}
+
+static int hold(struct file *f, unsigned int first, unsigned int last, uint32_t version)
+{
+	static int fd[FILES];
+	int bad = RIGHT;
+
+	for (f->number = first; f->number <= last; f->number++) {
+		fd[f->number - first] = open_file(f, O_RDWR);
+		if (fd[f->number - first] < 0)
+			return -fd[f->number - first];
+	}
+	if (!told())
+		return FAILED;
+	for (f->number = first; f->number <= last && !bad; f->number++)
+		bad = put_bytes(fd[f->number - first], f, version);
+	fprintf(stderr, "%s\n", bad ? "not written" : "written");
+	if (!told())
+		return FAILED;
+	for (f->number = first; f->number <= last; f->number++)
+		if (close(fd[f->number - first]) && !bad)
+			bad = failed(f, "close");
+	return bad;
 }
 
 static int write_file(const struct file *f, uint32_t version)
@@ -347,8 +384,9 @@ static int watch_one(struct state *s, const struct file *f)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: coop-pattern [-m read|mmap|direct] [-r ROUNDS] [-s SEED] [-d] [-f] "
-			"[-e] write|check|rewrite|watch|pick DIR FIRST LAST BYTES VERSION|STATE\n");
+	fprintf(stderr,
+		"usage: coop-pattern [-m read|mmap|direct] [-r ROUNDS] [-s SEED] [-d] [-f] "
+		"[-e] write|check|rewrite|watch|pick|hold DIR FIRST LAST BYTES VERSION|STATE\n");
 	return FAILED;
 }
 
@@ -407,7 +445,8 @@ int main(int argc, char **argv)
 	first = strtoul(arg[2], NULL, 10);
 	last = strtoul(arg[3], NULL, 10);
 	f.bytes = strtoull(arg[4], NULL, 10);
-	if (!strchr("wcrsp", what) || first > last || last > 0xffff || !f.bytes)
+	if (!strchr("wcrsph", what) || first > last || last > 0xffff || !f.bytes ||
+	    (what == 'h' && last - first >= FILES))
 		return usage();
 	if (what == 'r' || what == 's')
 		state = map_state(arg[5]);
@@ -418,6 +457,8 @@ int main(int argc, char **argv)
 		return FAILED;
 	if (what == 'p')
 		return pick(&f, first, last, version);
+	if (what == 'h')
+		return hold(&f, first, last, version);
 	for (unsigned int round = 0; round < opt.rounds && !bad; round++) {
 		for (f.number = first; f.number <= last && !bad; f.number++) {
 			if (what == 'w')

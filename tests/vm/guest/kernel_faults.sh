@@ -387,6 +387,73 @@ test_memory_comes_back()
 
 lost_less_than() { [ $((before - $(free_pages))) -lt "$1" ]; }
 
+# Pages of files, and pages that somebody still refers to though their files have gone.
+file_pages() { awk '/^(Active|Inactive)\(file\):/ { n += $2 } END { print n / 4 }' /proc/meminfo; }
+
+no_file_pages_but()
+{
+	echo 3 >/proc/sys/vm/drop_caches
+	[ "$(file_pages)" -le "$1" ]
+}
+
+# A page that its node still refers to after it was served stays when its file goes. b asks for
+# all of them again and again, over a wire that loses some for just these once more.
+test_served_pages_are_given_back()
+{
+	new given 1 16777216
+	echo 3 >/proc/sys/vm/drop_caches
+	before=$(file_pages)
+	up
+	right a given 1 16777216
+	right b given 1 16777216 -d -r "$(few 4)"
+	netem loss 1%
+	right b given 1 16777216 -d -r "$(few 4)"
+	perfect
+	serves=$(of a serve serves)
+	[ "$serves" -ge $(($(few 4) * 2 * 64)) ] || die "a served only $serves times"
+	down a b
+	until_true 20 "pages of files go with them" no_file_pages_but $((before + serves / 8))
+	rm -r /srv/given
+}
+
+serving() { grep -q '^serve.*state=\(send\|drain\)' "$(proc "$1")/requests"; }
+
+# A program of the serving node writes over pages while they are on their way, on a wire on which
+# they take seconds. It stores nothing meanwhile: their reader gets what storage has.
+test_changed_while_served()
+{
+	kmount a $server ib,ib_devname=rxe0,peer_timeout_ms=10000
+	kmount b $server ib,ib_devname=rxe1,peer_timeout_ms=10000,ib_mtu=1024,readahead=64
+	acquainted
+	echo 360000 >/proc/sys/vm/dirty_writeback_centisecs
+	rm -f /tmp/lines
+	mkfifo /tmp/lines
+	exec 6<>/tmp/lines
+	for how in read mmap; do
+		new "under.$how" 1 262144
+		right a "under.$how" 1 262144
+		before=$(of a serve changed)
+		job writer sh -c "exec coop-pattern -m $how hold /mnt/a/under.$how 1 1 262144 2 </tmp/lines"
+		# Not late, which would let go of the sender: held back, as by a slow port.
+		tc qdisc replace dev va root netem limit 100000 slot 200ms packets 16
+		job reader coop-pattern check /mnt/b/under.$how 1 1 262144 1
+		until_true 20 "a serves" serving a
+		echo >&6
+		until_true 20 "the pages are written over" grep -q '^written' /tmp/writer.said
+		serving a || die "a has served all meanwhile"
+		job_ends 60 reader
+		perfect
+		coop-pattern check "/srv/under.$how" 1 1 262144 1 || die "the new bytes are stored already"
+		[ "$(of a serve changed)" -gt "$before" ] || die "no page changed while it was served"
+		echo >&6
+		job_ends 20 writer
+		coop-pattern check "/mnt/b/under.$how" 1 1 262144 2 || die "the new version is not seen"
+	done
+	exec 6>&-
+	echo 500 >/proc/sys/vm/dirty_writeback_centisecs
+	down a b
+}
+
 queue_pairs() { rdma resource show | awk '{ for (i = 1; i < NF; i++) if ($i == "qp") n += $(i + 1) } END { print n + 0 }'; }
 
 # After all of that: it is in use while it is mounted, and nothing of it stays.
