@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 #include "ports.hpp"
 
@@ -46,8 +47,12 @@ info_ptr ask(const char *node, const char *service, std::uint64_t flags, const f
 
 bool usable(const fi_info &i)
 {
-	return i.domain_attr->cq_data_size >= 4 &&
-	       (i.ep_attr->type != FI_EP_MSG || i.domain_attr->max_ep_srx_ctx != 0);
+	if (i.domain_attr->cq_data_size < 4)
+		return false;
+	// Reliable datagrams are spoken between processes of one host only.
+	return i.ep_attr->type == FI_EP_MSG
+		       ? i.domain_attr->max_ep_srx_ctx != 0
+		       : i.ep_attr->type == FI_EP_RDM && i.addr_format == FI_ADDR_STR;
 }
 
 } // namespace
@@ -60,11 +65,13 @@ provider::provider(const std::string &names, bool local_keys)
 		at = end + 1;
 		if (name_.empty())
 			continue;
-		for (fi_ep_type type : {FI_EP_MSG, FI_EP_RDM}) {
+		// verbs, asked for end points of one type, wants to know what this host is called,
+		// which not every host does.
+		for (fi_ep_type type : {FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC}) {
 			info_ = ask(nullptr, nullptr, 0, *hints(name_, type));
-			// Reliable datagrams are spoken between processes of one host only.
-			if (info_ && usable(*info_) &&
-			    (type == FI_EP_MSG || info_->addr_format == FI_ADDR_STR)) {
+			while (info_ && !usable(*info_))
+				info_.reset(std::exchange(info_->next, nullptr));
+			if (info_) {
 				local_keys_ =
 					local_keys || info_->domain_attr->mr_mode & FI_MR_LOCAL;
 				return;

@@ -66,6 +66,8 @@ public:
 	bool wide() const { return info_->domain_attr->cq_data_size >= 8; }
 	/// Writes arrive in order, the last one's word after all of them.
 	bool ordered_writes() const;
+	/// Bytes of one write.
+	std::size_t write_most() const { return info_->ep_attr->max_msg_size; }
 	std::size_t inject_size() const { return info_->tx_attr->inject_size; }
 	std::size_t pieces() const; ///< of memory, in one operation
 	const fi_info &info() const { return *info_; }
