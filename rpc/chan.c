@@ -311,9 +311,7 @@ bool coop_chan_next_event(struct coop_chan *c, u64 now, struct coop_chan_ev *ev)
 		ev->length = r->length;
 		ev->err = r->err;
 		cookie_of(c, ev);
-		c->recv[i].state = COOP_RECV_FREE;
-		coop_list_push(&c->recv_free, c->recv_link, i);
-		c->stats.receives_used--;
+		coop_chan_recv_told(c, i);
 		return true;
 	}
 	i = coop_fifo_pop(&c->sent);

@@ -252,12 +252,14 @@ struct coop_chan_in {
 	u32 from;   /* COPY: first payload byte within the datagram */
 	u32 len;    /* COPY: bytes of it; may be 0 */
 	bool last;  /* COPY: the message is whole when they are copied; EV_DELIVERED follows */
+	u32 receive; /* set by place: for give_up, until EV_DELIVERED or EV_ABORTED */
 };
 
 enum coop_chan_refusal {
 	COOP_CHAN_NO_BUFFER = 1,   /* its sender asks again up to rnr_tries times, then: -ENOBUFS */
 	COOP_CHAN_NO_LISTENER = 2, /* nobody has this tag: its send ends with -ECONNREFUSED */
 	COOP_CHAN_TOO_LONG = 3,    /* no buffer here is ever so large: -EMSGSIZE */
+	COOP_CHAN_GIVEN_UP = 4,    /* of give_up: it had a place, and has none any more: -ENOBUFS */
 };
 
 /* A datagram arrived. */
@@ -271,6 +273,11 @@ enum coop_chan_verdict coop_chan_rx(struct coop_chan *c, const struct coop_chan_
  */
 void coop_chan_place(struct coop_chan *c, u64 cookie, u64 now, struct coop_chan_in *in);
 void coop_chan_refuse(struct coop_chan *c, enum coop_chan_refusal why, u64 now);
+/*
+ * Takes the place of a half-received message back: no COPY names it any more, EV_ABORTED
+ * follows, and its sender's EV_SENT has -ENOBUFS. -ENOENT: it is whole, or over.
+ */
+int coop_chan_give_up(struct coop_chan *c, u32 receive, u64 now);
 
 /* ---- results ------------------------------------------------------------------ */
 

@@ -231,6 +231,11 @@ void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct c
 	s = &c->send[msg];
 	if ((u32)s->first != m->first || !t->tries)
 		return;
+	if (m->reason == COOP_CHAN_GIVEN_UP) {
+		c->stats.refused_rx++;
+		coop_chan_abandon(c, msg, -ENOBUFS, now);
+		return;
+	}
 	/* The message has a place. Either this is an echo, or the receiver could not note what
 	 * came out of order: the timeout repeats it, as often as it takes. */
 	if (s->acked) {

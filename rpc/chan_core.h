@@ -99,6 +99,8 @@ enum coop_recv_state {
 	COOP_RECV_PARTLY,
 	COOP_RECV_WHOLE,
 	COOP_RECV_ABORTED,
+	COOP_RECV_GIVEN_UP, /* its event waits, and what comes is refused */
+	COOP_RECV_REFUSING, /* what comes is refused, until its sender has heard */
 };
 
 struct coop_recv {
@@ -326,6 +328,7 @@ void coop_chan_all_lost(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
 /* ---- chan_recv.c ---- */
 void coop_chan_recv_init(struct coop_chan *c);
 void coop_chan_recv_abort(struct coop_chan *c, u32 recv, int err);
+void coop_chan_recv_told(struct coop_chan *c, u32 recv);
 void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p, bool at_once, u64 now);
 
 #endif /* COOP_CHAN_CORE_H */

@@ -37,8 +37,8 @@ static u32 find(const struct coop_chan *c, u32 peer, u32 first)
 	return i;
 }
 
-/* The message is whole or aborted: its event waits. */
-static void conclude(struct coop_chan *c, u32 i, u8 state, int err)
+/* No segment is of it any more. */
+static void forget(struct coop_chan *c, u32 i)
 {
 	struct coop_recv *r = &c->recv[i];
 	u32 *link = bucket(c, r->peer, r->first);
@@ -47,15 +47,48 @@ static void conclude(struct coop_chan *c, u32 i, u8 state, int err)
 		link = &c->recv[*link].next_hash;
 	*link = r->next_hash;
 	coop_list_remove(&c->peer[r->peer].receiving, c->recv_link, i);
-	r->state = state;
-	r->err = err;
+}
+
+static void put(struct coop_chan *c, u32 i)
+{
+	c->recv[i].state = COOP_RECV_FREE;
+	coop_list_push(&c->recv_free, c->recv_link, i);
+	c->stats.receives_used--;
+}
+
+/* The message is whole or aborted: its event waits. */
+static void conclude(struct coop_chan *c, u32 i, u8 state, int err)
+{
+	forget(c, i);
+	c->recv[i].state = state;
+	c->recv[i].err = err;
 	coop_fifo_push(&c->received, i);
 }
 
 void coop_chan_recv_abort(struct coop_chan *c, u32 recv, int err)
 {
-	c->stats.aborted++;
-	conclude(c, recv, COOP_RECV_ABORTED, err);
+	switch (c->recv[recv].state) {
+	case COOP_RECV_GIVEN_UP: /* its event waits already */
+		forget(c, recv);
+		c->recv[recv].state = COOP_RECV_ABORTED;
+		break;
+	case COOP_RECV_REFUSING:
+		forget(c, recv);
+		put(c, recv);
+		break;
+	default:
+		c->stats.aborted++;
+		conclude(c, recv, COOP_RECV_ABORTED, err);
+	}
+}
+
+/* The host has its event. */
+void coop_chan_recv_told(struct coop_chan *c, u32 recv)
+{
+	if (c->recv[recv].state == COOP_RECV_GIVEN_UP)
+		c->recv[recv].state = COOP_RECV_REFUSING;
+	else
+		put(c, recv);
 }
 
 /* ---- acknowledging ----------------------------------------------------------------- */
@@ -88,22 +121,30 @@ static void accept(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, bool 
 	coop_chan_owe_ack(c, p, ack_now, now);
 }
 
-static void not_ready(struct coop_chan *c, const struct coop_chan_peer *p, u16 reason)
+static void refuse(struct coop_chan *c, const struct coop_chan_peer *p, u32 seq, u32 first,
+		   u16 reason)
 {
-	const struct coop_chan_packet *m = c->packet;
 	struct coop_chan_note *n = coop_chan_note(c, COOP_CHAN_T_RNR, &p->addr.command);
 
 	if (!n)
 		return;
 	n->peer_id = p->id;
 	n->session = p->session;
-	n->seq = m->seq;
-	n->first = m->type == COOP_CHAN_T_CHUNK ? m->first : m->seq;
+	n->seq = seq;
+	n->first = first;
 	n->reason = reason;
 	if (reason == COOP_CHAN_NO_BUFFER)
 		c->stats.rnr_tx++;
 	else
 		c->stats.refused_tx++;
+}
+
+/* The segment that has just come was not taken. */
+static void not_ready(struct coop_chan *c, const struct coop_chan_peer *p, u16 reason)
+{
+	const struct coop_chan_packet *m = c->packet;
+
+	refuse(c, p, m->seq, m->type == COOP_CHAN_T_CHUNK ? m->first : m->seq, reason);
 }
 
 /* ---- messages ---------------------------------------------------------------------- */
@@ -156,6 +197,7 @@ void coop_chan_place(struct coop_chan *c, u64 cookie, u64 now, struct coop_chan_
 	coop_list_push(&p->receiving, c->recv_link, i);
 	c->stats.placed++;
 	c->stats.receives_used++;
+	in->receive = i;
 	accept(c, p, c->ask_seq, m->flags & COOP_CHAN_W_ACK_NOW, now);
 	copy(c, i, now, in);
 	coop_chan_arm(c, p, now);
@@ -167,6 +209,31 @@ void coop_chan_refuse(struct coop_chan *c, enum coop_chan_refusal why, u64 now)
 		return;
 	c->asked = false;
 	not_ready(c, &c->peer[c->ask_peer], (u16)why);
+}
+
+int coop_chan_give_up(struct coop_chan *c, u32 receive, u64 now)
+{
+	struct coop_recv *r = &c->recv[receive < c->cfg.max_receives ? receive : 0];
+	const struct coop_chan_peer *p = &c->peer[r->peer];
+	u64 seq, end;
+
+	if (receive >= c->cfg.max_receives || r->state != COOP_RECV_PARTLY)
+		return -ENOENT;
+	r->state = COOP_RECV_GIVEN_UP;
+	r->err = -ECANCELED;
+	c->stats.aborted++;
+	coop_fifo_push(&c->received, receive);
+	/* The sender hears of it now, if a segment that is missing was sent, and with all that
+	 * come. */
+	seq = coop_seq_near(p->rx_next, r->first);
+	end = seq + (r->length - 1) / r->unit + 1;
+	if (seq < p->rx_next)
+		seq = p->rx_next;
+	while (seq < end && coop_chan_has(c, p, seq))
+		seq++;
+	if (seq < end)
+		refuse(c, p, (u32)seq, r->first, COOP_CHAN_GIVEN_UP);
+	return 0;
 }
 
 static enum coop_chan_verdict ask(struct coop_chan *c, struct coop_chan_peer *p, u64 seq)
@@ -225,6 +292,10 @@ static enum coop_chan_verdict chunk(struct coop_chan *c, struct coop_chan_peer *
 		if (!is_void(c, p, seq))
 			return ask(c, p, seq);
 		accept(c, p, seq, at_once, now);
+		return COOP_CHAN_DONE;
+	}
+	if (c->recv[i].state != COOP_RECV_PARTLY) {
+		not_ready(c, p, COOP_CHAN_GIVEN_UP);
 		return COOP_CHAN_DONE;
 	}
 	if (c->recv[i].length != m->length || c->recv[i].unit != m->unit ||

@@ -70,6 +70,8 @@ struct side {
 		case COOP_CHAN_EV_DELIVERED:
 		case COOP_CHAN_EV_ABORTED:
 			FUZZ_CHECK(placed.erase(ev.cookie) == 1);
+			std::erase_if(receives,
+				      [&](const auto &r) { return r.second == ev.cookie; });
 			break;
 		case COOP_CHAN_EV_SENT:
 			FUZZ_CHECK(sends.erase(ev.cookie) == 1);
@@ -125,6 +127,8 @@ struct side {
 	std::deque<std::pair<u32, u32>> pending;
 	std::deque<datagram> out;
 	std::vector<u32> ids;
+	std::vector<std::pair<u32, u64>> receives; // as rpc/chan calls them; cookies
+	std::vector<u64> given_up;                 // cookies
 	u64 next_cookie = 1;
 	u8 mood = 0; // how places are answered
 };
@@ -151,9 +155,12 @@ void take(side &to, const datagram &d, u32 from, u32 qpn)
 		const u64 cookie = to.next_cookie++;
 		to.placed[cookie] = in.length;
 		coop_chan_place(to.e, cookie, to.now, &in);
+		to.receives.emplace_back(in.receive, cookie);
 		v = COOP_CHAN_COPY;
 	}
 	if (v == COOP_CHAN_COPY) {
+		for (const u64 cookie : to.given_up)
+			FUZZ_CHECK(in.cookie != cookie);
 		FUZZ_CHECK(to.placed.count(in.cookie));
 		FUZZ_CHECK(u64{in.offset} + in.len <= to.placed.at(in.cookie));
 		FUZZ_CHECK(u64{in.from} + in.len <= exact.size());
@@ -270,6 +277,18 @@ void send(side &s, u32 to, script &in)
 	s.ids.push_back(id);
 }
 
+// Of what is half received; its memory is the host's with the event.
+void give_up(side &s, u8 which)
+{
+	if (s.receives.empty())
+		return;
+	const auto it = s.receives[which % s.receives.size()];
+	const int err = coop_chan_give_up(s.e, it.first, s.now);
+	FUZZ_CHECK(err == 0 || err == -ENOENT);
+	if (!err)
+		s.given_up.push_back(it.second);
+}
+
 void step(side *const *s, script &in)
 {
 	const u8 op = in.byte();
@@ -297,6 +316,10 @@ void step(side *const *s, script &in)
 		coop_chan_expire(me.e, me.now);
 		break;
 	case 8:
+		if (op & 16) {
+			give_up(me, in.byte());
+			break;
+		}
 		coop_chan_cancel(me.e,
 				 me.ids.empty() ? in.word() : me.ids[in.byte() % me.ids.size()],
 				 me.now);

@@ -86,6 +86,7 @@ struct lab_node {
 	u64 next_cookie = 1;
 	u32 refuse = 0;    // enum coop_chan_refusal; 0: place
 	u32 asked = 0;     // times that a place was asked for
+	u32 receive = 0;   // of the last one
 	bool keep = false; // datagrams stay with the network: the test calls tx_done
 
 	struct coop_chan_stats stats() const
@@ -228,6 +229,7 @@ public:
 				const u64 cookie = n.next_cookie++;
 				n.placed[cookie].assign(in.length, '?');
 				coop_chan_place(n.e, cookie, now, &in);
+				n.receive = in.receive;
 				v = COOP_CHAN_COPY;
 			}
 		}

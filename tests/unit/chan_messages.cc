@@ -262,6 +262,86 @@ TEST(chan_cancel, waits_for_the_network)
 	EXPECT_EQ(ended(lab.a()), -ECANCELED);
 }
 
+TEST(chan_give_up, of_a_half_message_is_told_to_its_sender)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, big);
+	const auto d = lab.pull(0);
+	ASSERT_GT(d.size(), 3u);
+	lab.deliver(d[1], 1);
+	EXPECT_EQ(coop_chan_give_up(lab.b().e, lab.b().receive, lab.now), 0);
+	lab.take_events(1);
+	ASSERT_EQ(lab.b().count(COOP_CHAN_EV_ABORTED), 1u);
+	EXPECT_EQ(lab.b().event(COOP_CHAN_EV_ABORTED)->err, -ECANCELED);
+	EXPECT_EQ(coop_chan_give_up(lab.b().e, lab.b().receive, lab.now), -ENOENT);
+	EXPECT_EQ(coop_chan_give_up(lab.b().e, 1u << 30, lab.now), -ENOENT);
+	// Nothing of it has a place any more, and nothing asks for another.
+	const u32 asked = lab.b().asked;
+	EXPECT_EQ(lab.deliver(d[0], 1), COOP_CHAN_DONE);
+	EXPECT_EQ(lab.deliver(d[2], 1), COOP_CHAN_DONE);
+	lab.run(2000000);
+	EXPECT_EQ(ended(lab.a()), -ENOBUFS);
+	EXPECT_EQ(lab.b().asked, asked);
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_ABORTED), 1u);
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 0u);
+	EXPECT_EQ(lab.b().stats().receives_used, 0u);
+	EXPECT_EQ(lab.a().stats().segments_used, 0u);
+	for (const auto &each : d)
+		EXPECT_EQ(lab.deliver(each, 1), COOP_CHAN_DONE);
+	lab.a().events.clear();
+	lab.send(0, 1, big);
+	lab.run(1000000);
+	EXPECT_EQ(ended(lab.a()), 0);
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
+}
+
+TEST(chan_give_up, is_heard_though_every_word_of_it_is_lost_once)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, big);
+	auto d = lab.pull(0);
+	lab.deliver(d[0], 1);
+	coop_chan_give_up(lab.b().e, lab.b().receive, lab.now);
+	for (std::size_t i = 1; i < d.size(); ++i)
+		lab.deliver(d[i], 1);
+	lab.pull(1); // all of it lost
+	lab.run(2000000);
+	EXPECT_EQ(ended(lab.a()), -ENOBUFS);
+	EXPECT_EQ(lab.b().stats().receives_used, 0u);
+}
+
+TEST(chan_give_up, ends_with_the_session_too)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, big);
+	const auto d = lab.pull(0);
+	lab.deliver(d[0], 1);
+	coop_chan_give_up(lab.b().e, lab.b().receive, lab.now);
+	coop_chan_close(lab.b().e, lab.open(1, 0), lab.now); // its event waits
+	lab.take_events(1);
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_ABORTED), 1u);
+	EXPECT_EQ(lab.b().stats().receives_used, 0u);
+	lab.run(2000000);
+	lab.send(0, 1, big);
+	const auto again = lab.pull(0);
+	lab.deliver(again[0], 1);
+	for (u32 i = 0; i < 3 && !lab.b().stats().receives_used; ++i) {
+		lab.settle(); // he may be challenged first
+		lab.send(0, 1, big);
+		lab.deliver(lab.pull(0)[0], 1);
+	}
+	lab.b().events.clear();
+	ASSERT_EQ(lab.b().stats().receives_used, 1u);
+	EXPECT_EQ(coop_chan_give_up(lab.b().e, lab.b().receive, lab.now), 0);
+	lab.take_events(1); // and here it is told
+	coop_chan_close(lab.b().e, lab.open(1, 0), lab.now);
+	lab.take_events(1);
+	EXPECT_EQ(lab.b().stats().receives_used, 0u);
+}
+
 TEST(chan_probe, is_acknowledged_and_not_delivered)
 {
 	chan_lab lab;
