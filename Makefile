@@ -70,9 +70,10 @@ vm-demo: vm-programs ## the module before your eyes: a daemon and three mounts i
 vm-bench: deps-run+vmbench vm-programs ## two emulated machines: pages from a peer against the raw link, NFS and 9p; table, JSON, plots
 	@bench/vm/run --ko $(B)/kernel --out $(B)/bench-vm $(BENCH_ARGS)
 
-sim-long: $(B)/release/build.ninja ## ten million simulated fetches (SEED=n replays)
-	@ninja -C $(B)/release -j $(JOBS) --quiet coop-sim
+sim-long: $(B)/release/build.ninja ## ten million simulated fetches, 60 rounds of messages (SEED=n replays)
+	@ninja -C $(B)/release -j $(JOBS) --quiet coop-sim coop-sim-chan
 	@$(B)/release/bin/coop-sim --fetches 10000000 $(if $(SEED),--seed $(SEED))
+	@$(B)/release/bin/coop-sim-chan --rounds 60 $(if $(SEED),--seed $(SEED))
 
 fuzz: deps-build+check $(B)/fuzz/build.ninja ## every fuzzer for FUZZ_SECONDS (default 60), growing build/fuzz/corpus
 	@tests/run --fuzz-seconds $(or $(FUZZ_SECONDS),60) fuzz
