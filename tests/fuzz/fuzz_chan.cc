@@ -18,6 +18,7 @@
 #include "rpc/chan_wire.h"
 #include "rpc/mac.h"
 #include "tests/fuzz/check.hpp"
+#include "tests/fuzz/script.hpp"
 
 namespace
 {
@@ -26,20 +27,6 @@ constexpr u8 key[16] = {4, 5, 6};
 constexpr u32 command_qpn = 0x31, data_qpn = 0x32;
 constexpr u32 max_steps = 400, most_rest = 200000;
 constexpr u32 max_length = 20000;
-
-class script
-{
-public:
-	script(const u8 *data, std::size_t size) : at_(data), end_(data + size) {}
-	bool more() const { return at_ < end_; }
-	u8 byte() { return at_ < end_ ? *at_++ : 0; }
-	u16 half() { return static_cast<u16>(byte() | byte() << 8); }
-	u32 word() { return half() | static_cast<u32>(half()) << 16; }
-	u64 quad() { return word() | static_cast<u64>(word()) << 32; }
-
-private:
-	const u8 *at_, *end_;
-};
 
 coop_addr address(u32 node, u32 qpn)
 {
@@ -185,13 +172,9 @@ void deliver(side &from, side &to, script &in)
 	if (from.out.empty())
 		return;
 	const u8 how = in.byte();
-	const std::size_t i = (how & 7) % from.out.size();
-	datagram d = from.out[i];
-	if (!(how & 8)) // else it comes again
-		from.out.erase(from.out.begin() + static_cast<std::ptrdiff_t>(i));
+	datagram d = pick(from.out, how);
 	if (how & 16) {
-		for (u32 n = 1 + (how >> 6); n; --n)
-			d.bytes[in.half() % d.bytes.size()] ^= in.byte();
+		spoil(d.bytes, d.bytes.size(), 1 + (how >> 6), in);
 		if (how & 32)
 			seal(d.bytes);
 	}

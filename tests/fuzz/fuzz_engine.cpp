@@ -17,6 +17,7 @@
 #include "rpc/mac.h"
 #include "rpc/wire.h"
 #include "tests/fuzz/check.hpp"
+#include "tests/fuzz/script.hpp"
 
 namespace
 {
@@ -25,26 +26,6 @@ constexpr u32 slots = 3, serves = 2, max_steps = 600, window = 1u << 18;
 constexpr u32 most_rest = 4000;    // deadlines until both are at rest
 constexpr u32 call_limit = 200000; // engine calls in one pump: more is a livelock
 constexpr u8 key[16] = {7};
-
-class script
-{
-public:
-	script(const u8 *p, std::size_t n) : p_(p), left_(n) {}
-	bool more() const { return left_; }
-	u8 byte()
-	{
-		if (!left_)
-			return 0;
-		--left_;
-		return *p_++;
-	}
-	u32 word() { return byte() | byte() << 8 | byte() << 16 | static_cast<u32>(byte()) << 24; }
-	u64 quad() { return word() | static_cast<u64>(word()) << 32; }
-
-private:
-	const u8 *p_;
-	std::size_t left_;
-};
 
 struct segment {
 	u32 slot, imm, len, src_qp;
@@ -350,13 +331,9 @@ void deliver(side &from, side &to, u32 who, script &in)
 	if (from.sent.empty())
 		return;
 	const u8 how = in.byte();
-	const std::size_t i = (how & 7) % from.sent.size();
-	datagram d = from.sent[i];
-	if (!(how & 8)) // else it comes again
-		from.sent.erase(from.sent.begin() + static_cast<std::ptrdiff_t>(i));
+	datagram d = pick(from.sent, how);
 	if (how & 16) {
-		for (u32 n = 1 + (how >> 5); n; --n)
-			d.bytes[in.word() % (d.bytes.size() - COOP_WIRE_MAC)] ^= in.byte();
+		spoil(d.bytes, d.bytes.size() - COOP_WIRE_MAC, 1 + (how >> 5), in);
 		seal(d.bytes);
 	}
 	hand_over(to, d.bytes, who);
