@@ -13,12 +13,13 @@
 
 /* ---- memory ------------------------------------------------------------------------ */
 
-static void *carve(u8 *base, size_t *used, size_t n, size_t size)
+/* Room for n things of that size; where it begins in the block. */
+static size_t carve(size_t *used, size_t n, size_t size)
 {
-	size_t at = *used;
+	const size_t at = *used;
 
 	*used += (n * size + 7) & ~(size_t)7;
-	return base ? base + at : NULL;
+	return at;
 }
 
 static u32 power_of_two(u32 at_least)
@@ -26,54 +27,89 @@ static u32 power_of_two(u32 at_least)
 	return at_least < 2 ? 1 : 2u << coop_ilog2(at_least - 1);
 }
 
-struct parts {
-	struct coop_chan c; /* its arrays */
-	struct coop_chan *engine;
-	struct coop_id *peer_ids, *send_ids;
-	struct coop_wheel_node *nodes;
-	u32 *line[6], *sent, *received;
+/* Where the arrays begin in the block, whose first part is the struct coop_chan. */
+struct layout {
+	u32 n_buckets, n_recv_buckets, n_blocks;
+	size_t line[6], peer, peer_ids, bucket, bucket_epoch, wheel, nodes, send, send_all,
+		send_queue, send_ids, sent, seg, seg_link, block, table, table_next, map, map_next,
+		recv, recv_link, recv_bucket, received, note, packet, out, hdr;
+	size_t size; /* of all */
 };
 
-static size_t lay_out(const struct coop_chan_cfg *cfg, u8 *mem, struct parts *x)
+static void lay_out(const struct coop_chan_cfg *cfg, struct layout *l)
 {
-	struct coop_chan *c = &x->c;
-	u32 peers = cfg->max_peers, sends = cfg->max_sends, i;
-	size_t used = 0;
+	const size_t peers = cfg->max_peers, sends = cfg->max_sends;
+	const size_t active = cfg->max_active, reorder = cfg->max_reorder;
+	const size_t receives = cfg->max_receives;
+	const struct coop_chan *c = NULL; /* for the sizes of what its members point at */
+	size_t used = 0, segs;
+	u32 i;
 
-	c->n_buckets = power_of_two(peers);
-	c->n_recv_buckets = power_of_two(cfg->max_receives);
-	c->n_blocks = (cfg->max_segments + COOP_CHAN_BLOCK - 1) / COOP_CHAN_BLOCK;
-	x->engine = carve(mem, &used, 1, sizeof(*x->engine));
-	c->peer = carve(mem, &used, peers, sizeof(*c->peer));
-	x->peer_ids = carve(mem, &used, peers, sizeof(*x->peer_ids));
-	c->bucket = carve(mem, &used, c->n_buckets, sizeof(u32));
-	c->bucket_epoch = carve(mem, &used, c->n_buckets, sizeof(u32));
-	c->wheel = carve(mem, &used, 1, sizeof(*c->wheel));
-	x->nodes = carve(mem, &used, 2 * (size_t)peers + sends, sizeof(*x->nodes));
+	l->n_buckets = power_of_two(cfg->max_peers);
+	l->n_recv_buckets = power_of_two(cfg->max_receives);
+	l->n_blocks = (cfg->max_segments + COOP_CHAN_BLOCK - 1) / COOP_CHAN_BLOCK;
+	segs = (size_t)l->n_blocks * COOP_CHAN_BLOCK;
+	carve(&used, 1, sizeof(*c));
+	l->peer = carve(&used, peers, sizeof(*c->peer));
+	l->peer_ids = carve(&used, peers, sizeof(struct coop_id));
+	l->bucket = carve(&used, l->n_buckets, sizeof(u32));
+	l->bucket_epoch = carve(&used, l->n_buckets, sizeof(u32));
+	l->wheel = carve(&used, 1, sizeof(*c->wheel));
+	l->nodes = carve(&used, 2 * peers + sends, sizeof(struct coop_wheel_node));
 	for (i = 0; i < 6; i++)
-		x->line[i] = carve(mem, &used, peers, sizeof(u32));
-	c->send = carve(mem, &used, sends, sizeof(*c->send));
-	c->send_all = carve(mem, &used, sends, sizeof(*c->send_all));
-	c->send_queue = carve(mem, &used, sends, sizeof(*c->send_queue));
-	x->send_ids = carve(mem, &used, sends, sizeof(*x->send_ids));
-	x->sent = carve(mem, &used, sends, sizeof(u32));
-	c->seg = carve(mem, &used, (size_t)c->n_blocks * COOP_CHAN_BLOCK, sizeof(*c->seg));
-	c->seg_link =
-		carve(mem, &used, (size_t)c->n_blocks * COOP_CHAN_BLOCK, sizeof(*c->seg_link));
-	c->block = carve(mem, &used, c->n_blocks, sizeof(*c->block));
-	c->table = carve(mem, &used, cfg->max_active, sizeof(*c->table));
-	c->table_next = carve(mem, &used, cfg->max_active, sizeof(u32));
-	c->map = carve(mem, &used, cfg->max_reorder, sizeof(*c->map));
-	c->map_next = carve(mem, &used, cfg->max_reorder, sizeof(u32));
-	c->recv = carve(mem, &used, cfg->max_receives, sizeof(*c->recv));
-	c->recv_link = carve(mem, &used, cfg->max_receives, sizeof(*c->recv_link));
-	c->recv_bucket = carve(mem, &used, c->n_recv_buckets, sizeof(u32));
-	x->received = carve(mem, &used, cfg->max_receives, sizeof(u32));
-	c->note = carve(mem, &used, COOP_CHAN_NOTES, sizeof(*c->note));
-	c->packet = carve(mem, &used, 1, sizeof(*c->packet));
-	c->out = carve(mem, &used, 1, sizeof(*c->out));
-	c->hdr = carve(mem, &used, 1, COOP_CHAN_COMMAND_MTU);
-	return used;
+		l->line[i] = carve(&used, peers, sizeof(u32));
+	l->send = carve(&used, sends, sizeof(*c->send));
+	l->send_all = carve(&used, sends, sizeof(*c->send_all));
+	l->send_queue = carve(&used, sends, sizeof(*c->send_queue));
+	l->send_ids = carve(&used, sends, sizeof(struct coop_id));
+	l->sent = carve(&used, sends, sizeof(u32));
+	l->seg = carve(&used, segs, sizeof(*c->seg));
+	l->seg_link = carve(&used, segs, sizeof(*c->seg_link));
+	l->block = carve(&used, l->n_blocks, sizeof(*c->block));
+	l->table = carve(&used, active, sizeof(*c->table));
+	l->table_next = carve(&used, active, sizeof(u32));
+	l->map = carve(&used, reorder, sizeof(*c->map));
+	l->map_next = carve(&used, reorder, sizeof(u32));
+	l->recv = carve(&used, receives, sizeof(*c->recv));
+	l->recv_link = carve(&used, receives, sizeof(*c->recv_link));
+	l->recv_bucket = carve(&used, l->n_recv_buckets, sizeof(u32));
+	l->received = carve(&used, receives, sizeof(u32));
+	l->note = carve(&used, COOP_CHAN_NOTES, sizeof(*c->note));
+	l->packet = carve(&used, 1, sizeof(*c->packet));
+	l->out = carve(&used, 1, sizeof(*c->out));
+	l->hdr = carve(&used, 1, COOP_CHAN_COMMAND_MTU);
+	l->size = used;
+}
+
+/* The arrays of c, which is the block's first part. */
+static void arrange(struct coop_chan *c, const struct layout *l)
+{
+	u8 *base = (u8 *)c;
+
+	c->n_buckets = l->n_buckets;
+	c->n_recv_buckets = l->n_recv_buckets;
+	c->n_blocks = l->n_blocks;
+	c->peer = (void *)(base + l->peer);
+	c->bucket = (void *)(base + l->bucket);
+	c->bucket_epoch = (void *)(base + l->bucket_epoch);
+	c->wheel = (void *)(base + l->wheel);
+	c->send = (void *)(base + l->send);
+	c->send_all = (void *)(base + l->send_all);
+	c->send_queue = (void *)(base + l->send_queue);
+	c->seg = (void *)(base + l->seg);
+	c->seg_link = (void *)(base + l->seg_link);
+	c->block = (void *)(base + l->block);
+	c->table = (void *)(base + l->table);
+	c->table_next = (void *)(base + l->table_next);
+	c->map = (void *)(base + l->map);
+	c->map_next = (void *)(base + l->map_next);
+	c->recv = (void *)(base + l->recv);
+	c->recv_link = (void *)(base + l->recv_link);
+	c->recv_bucket = (void *)(base + l->recv_bucket);
+	c->note = (void *)(base + l->note);
+	c->packet = (void *)(base + l->packet);
+	c->out = (void *)(base + l->out);
+	c->hdr = (void *)(base + l->hdr);
 }
 
 u32 coop_chan_peer_bytes(void)
@@ -143,25 +179,30 @@ static bool settle(const struct coop_chan_cfg *in, struct coop_chan_cfg *cfg)
 size_t coop_chan_size(const struct coop_chan_cfg *in)
 {
 	struct coop_chan_cfg cfg;
-	struct parts x;
+	struct layout l;
 
-	return settle(in, &cfg) ? lay_out(&cfg, NULL, &x) : 0;
+	if (!settle(in, &cfg))
+		return 0;
+	lay_out(&cfg, &l);
+	return l.size;
 }
 
 struct coop_chan *coop_chan_create(void *mem, size_t size, const struct coop_chan_cfg *in, u64 now)
 {
+	struct coop_chan *c = mem;
 	struct coop_chan_cfg cfg;
-	struct coop_chan *c;
-	struct parts x;
 	u32 i, peers, sends;
+	struct layout l;
+	u8 *base = mem;
 	__le64 word;
 
-	memset(&x, 0, sizeof(x));
-	if (!settle(in, &cfg) || size < lay_out(&cfg, NULL, &x))
+	if (!settle(in, &cfg))
 		return NULL;
-	lay_out(&cfg, mem, &x);
-	c = x.engine;
-	*c = x.c;
+	lay_out(&cfg, &l);
+	if (size < l.size)
+		return NULL;
+	memset(c, 0, sizeof(*c));
+	arrange(c, &l);
 	c->cfg = cfg;
 	peers = cfg.max_peers;
 	sends = cfg.max_sends;
@@ -177,21 +218,21 @@ struct coop_chan *coop_chan_create(void *mem, size_t size, const struct coop_cha
 	c->tiny = unit_of(cfg.mtu[COOP_CHAN_COMMAND]);
 
 	memset(c->peer, 0, peers * sizeof(*c->peer));
-	coop_chan_peers_init(c, x.peer_ids, now);
-	coop_wheel_init(c->wheel, x.nodes, 2 * peers + sends, now);
-	coop_fifo_init(&c->resend, x.line[0], peers);
-	coop_fifo_init(&c->ready[0], x.line[1], peers);
-	coop_fifo_init(&c->ready[1], x.line[2], peers);
-	coop_fifo_init(&c->ack, x.line[3], peers);
-	coop_fifo_init(&c->starved, x.line[4], peers);
-	coop_fifo_init(&c->news, x.line[5], peers);
+	coop_chan_peers_init(c, (void *)(base + l.peer_ids), now);
+	coop_wheel_init(c->wheel, (void *)(base + l.nodes), 2 * peers + sends, now);
+	coop_fifo_init(&c->resend, (void *)(base + l.line[0]), peers);
+	coop_fifo_init(&c->ready[0], (void *)(base + l.line[1]), peers);
+	coop_fifo_init(&c->ready[1], (void *)(base + l.line[2]), peers);
+	coop_fifo_init(&c->ack, (void *)(base + l.line[3]), peers);
+	coop_fifo_init(&c->starved, (void *)(base + l.line[4]), peers);
+	coop_fifo_init(&c->news, (void *)(base + l.line[5]), peers);
 	memset(c->send, 0, sends * sizeof(*c->send));
-	coop_idtab_init(&c->send_ids, x.send_ids, sends);
-	coop_fifo_init(&c->sent, x.sent, sends);
+	coop_idtab_init(&c->send_ids, (void *)(base + l.send_ids), sends);
+	coop_fifo_init(&c->sent, (void *)(base + l.sent), sends);
 	c->fed = COOP_NONE;
 	coop_chan_windows_init(c);
 	coop_chan_recv_init(c);
-	coop_fifo_init(&c->received, x.received, cfg.max_receives);
+	coop_fifo_init(&c->received, (void *)(base + l.received), cfg.max_receives);
 	memset(c->packet, 0, sizeof(*c->packet));
 	memset(c->out, 0, sizeof(*c->out));
 	return c;
