@@ -123,10 +123,14 @@ void renamed_elsewhere_area(void)
 	NEED((fd = open("b", O_RDONLY)) >= 0);
 	CHECK(!rename(other("c"), other("b")) && holds("b", "First"));
 	CHECK(pread(fd, got, 6, 0) == 6 && !memcmp(got, "second", 6) && !close(fd));
-	/* Over one that was made here just now: who made it does not know what the name means. */
+	/*
+	 * In the place of one that was made here just now and lives on, so that nothing but its
+	 * name tells: who made it does not know what that means.
+	 */
 	CHECK(put(other("n"), "new"));
 	NEED((fd = open("k", O_CREAT | O_RDWR, 0600)) >= 0 && !close(fd));
-	CHECK(!rename(other("n"), other("k")) && holds("k", "new"));
+	CHECK(!rename(other("k"), other("l")) && !rename(other("n"), other("k")));
+	CHECK(holds("k", "new") && holds("l", ""));
 	/* A directory and what is below it, while one is inside. */
 	NEED(!mkdir("d", 0755) && !mkdir("d/e", 0755) && put("d/e/f", "x") && !chdir("d/e"));
 	CHECK(!rename(other("d"), other("m")));
