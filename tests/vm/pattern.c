@@ -27,6 +27,7 @@
  *   -s N                  seed of pick (1): the same one picks the same ranges
  *   -d                    drops each file's pages from the cache before each round
  *   -f                    fsync before close
+ *   -x                    write makes each file anew
  *   -e                    an error ends it with status 3, else with 2
  *
  * Status: 0 all right, 1 wrong bytes, 2 usage or an error.
@@ -58,7 +59,7 @@ static struct {
 	enum how how;
 	unsigned int rounds;
 	uint64_t seed;
-	bool drop, sync;
+	bool drop, sync, anew;
 	int io_error;
 } opt = {.rounds = 1, .seed = 1, .io_error = FAILED};
 
@@ -143,12 +144,25 @@ static int judge_all(const uint8_t *p, const struct file *f, uint64_t at, size_t
 	return RIGHT;
 }
 
+static void path_of(char *path, size_t size, const struct file *f)
+{
+	snprintf(path, size, "%s/%u", f->dir, f->number);
+}
+
+static int remove_file(const struct file *f)
+{
+	char path[4096];
+
+	path_of(path, sizeof(path), f);
+	return unlink(path) && errno != ENOENT;
+}
+
 static int open_file(const struct file *f, int flags)
 {
 	char path[4096];
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/%u", f->dir, f->number);
+	path_of(path, sizeof(path), f);
 	fd = open(path, flags | (opt.how == DIRECT ? O_DIRECT : 0), 0644);
 	if (fd < 0)
 		return -failed(f, "open");
@@ -214,8 +228,11 @@ static int hold(struct file *f, unsigned int first, unsigned int last, uint32_t 
 
 static int write_file(const struct file *f, uint32_t version)
 {
-	int fd = open_file(f, O_RDWR | O_CREAT), bad = RIGHT;
+	int fd, bad = RIGHT;
 
+	if (opt.anew && remove_file(f))
+		return failed(f, "remove");
+	fd = open_file(f, O_RDWR | O_CREAT | (opt.anew ? O_EXCL : 0));
 	if (fd < 0)
 		return -fd;
 	if (ftruncate(fd, f->bytes))
@@ -395,7 +412,7 @@ static int parse_options(int argc, char **argv)
 	static const char *const hows[] = {"read", "mmap", "direct"};
 	int c, i;
 
-	while ((c = getopt(argc, argv, "m:r:s:dfe")) != -1) {
+	while ((c = getopt(argc, argv, "m:r:s:dfex")) != -1) {
 		switch (c) {
 		case 'm':
 			for (i = 0; i < 3 && strcmp(optarg, hows[i]); i++)
@@ -417,6 +434,9 @@ static int parse_options(int argc, char **argv)
 			break;
 		case 'f':
 			opt.sync = true;
+			break;
+		case 'x':
+			opt.anew = true;
 			break;
 		case 'e':
 			opt.io_error = IO_ERROR;

@@ -3,7 +3,7 @@
 # (coop-fsx): on one node, on two nodes that hand the file to each other, while the
 # daemon is killed and comes back. The seed of a run is in the log; SEED below replays it.
 #
-#: programs coopfsd coopfs coop-fsx coop-pattern ip rdma
+#: programs coopfsd coopfs coop-fsx coop-pattern chrt ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
 #: files $KO/coopfs.ko
 #: memory 1024
@@ -15,39 +15,15 @@ server=127.0.0.1
 
 setup()
 {
-	insmod /lab/files/coopfs.ko
-	wire va 10.77.0.1 vb 10.77.0.2
-	rxe rxe0 va
-	rxe rxe1 vb
-	mkdir -p /srv /mnt/a /mnt/b
-	mount -t tmpfs srv /srv
-	serve $server /srv
+	wired
+	stored $server
 }
 
 after_failure()
 {
-	for n in a b; do
-		mounted "/mnt/$n" || continue
-		cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
-	done
-	tail -n 20 /tmp/coopfsd.log
-	for j in /tmp/*.job; do
-		[ ! -e "$j" ] || kill -9 "$(cat "$j")"
-	done
-	gone "$(cat /tmp/coopfsd.pid)" && serve $server /srv
-	for n in a b; do
-		! mounted "/mnt/$n" || umount "/mnt/$n" || umount -l "/mnt/$n"
-	done
+	tell
+	clear_up
 } 2>&1
-
-# up [OPTIONS]: both nodes, that know each other
-up()
-{
-	kmount a $server "$(options a)${1:-}"
-	kmount b $server "$(options b)${1:-}"
-	until_true 30 "a knows b" knows a 1
-	until_true 30 "b knows a" knows b 1
-}
 
 # fsx NAME ARGUMENTS...: in the background
 fsx()
@@ -118,12 +94,6 @@ test_copied()
 	down a b
 }
 
-away()
-{
-	kill -9 "$(cat /tmp/coopfsd.pid)"
-	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
-}
-
 reconnected() { grep -q connected "$(proc "$1")/info"; }
 
 # Files are open for reading and writing, mapped, dirty, all the time: a hard mount
@@ -148,34 +118,69 @@ test_daemon_returns()
 	down a b
 }
 
-# Opens and creations whose answers the daemon gave just before it was killed.
+state() { awk '{ print $3 }' "/proc/$(cat "/tmp/$1.job")/stat"; }
+
+is_state() { [ "$(state "$1")" = "$2" ]; }
+
+# caught NAME FUNCTION: the daemon is stopped, and the job waits for it there
+caught()
+{
+	kill -STOP "$(cat /tmp/coopfsd.pid)"
+	while running "$1" && ! is_state "$1" D; do :; done
+	waits "$1" "$2" && ! waits "$1" coop_name_check_end && return
+	kill -CONT "$(cat /tmp/coopfsd.pid)"
+	false
+}
+
+# count_of DIR NAME: as of(), when nothing may be asked of the mount
+count_of() { awk -v n="$2" '$2 == n { print $3 }' "$1/stats"; }
+
+# goes_on NAME DIR NUMBER: with its calls, unless it has ended
+goes_on() { ! running "$1" || [ "$(count_of "$2" calls)" -gt "$3" ]; }
+
+connected_again() { [ "$(count_of "$1" reconnects)" -gt "$2" ]; }
+
+# The daemon has answered an open, or a creation, and is killed; its successor is there and was
+# told what is open before who was answered goes on. That one shares the second processor with
+# somebody more important, all the rest is on the first.
 test_opens_meet_restart()
 {
+	read -r self _ </proc/self/stat
+	taskset -p 1 "$self"
+	echo 1 >/sys/devices/virtual/workqueue/cpumask
+	echo -1 >/proc/sys/kernel/sched_rt_runtime_us
+	away
+	serve $server /srv
 	kmount a $server readahead=32
-	new opens 8 4096
-	for j in 1 2 3 4; do
-		job "open$j" coop-pattern -r 100000 check /mnt/a/opens $((2 * j - 1)) $((2 * j)) 4096 1
-		mkdir "/srv/made$j"
-		job "make$j" sh -c "i=0; while [ ! -e /tmp/enough ]; do
-			rm -f /mnt/a/made$j/f && echo line >/mnt/a/made$j/f || exit 1
-			read -r l </mnt/a/made$j/f && [ \"\$l\" = line ] || exit 1; done"
-	done
-	for i in 1 2 3 4 5 6 7 8; do
-		sleep 0.7
+	info=$(proc a)
+	new opens 1 262144
+	mkdir /srv/made
+	for way in coop_open coop_atomic_open; do
+		case $way in
+		coop_open) set -- -d -r 1000000 check /mnt/a/opens 1 1 262144 1 ;;
+		coop_atomic_open) set -- -x -r 1000000 write /mnt/a/made 1 1 4096 1 ;;
+		esac
+		job opener taskset 2 coop-pattern "$@"
+		until_true 60 "it waits in $way" caught opener $way
+		before=$(count_of "$info" reconnects)
+		rm -f /tmp/taken
+		job hog taskset 2 chrt -f 1 sh -c 'echo >/tmp/taken; while :; do :; done'
+		until_true 20 "the processor is taken" test -e /tmp/taken
+		kill -CONT "$(cat /tmp/coopfsd.pid)"
+		until_true 20 "the open is answered" is_state opener R
 		away
 		serve $server /srv
-		until_true 60 "a is connected" reconnected a
+		until_true 20 "the next daemon is connected" connected_again "$info" "$before"
+		calls=$(count_of "$info" calls)
+		kill -9 "$(cat /tmp/hog.job)"
+		job_ends 20 hog 137
+		until_true 30 "it goes on" goes_on opener "$info" $((calls + 50))
+		running opener || job_ends 1 opener
+		kill -9 "$(cat /tmp/opener.job)"
+		job_ends 20 opener 137
 	done
-	for j in 1 2 3 4; do
-		running "open$j" || job_ends 1 "open$j"
-		kill -9 "$(cat "/tmp/open$j.job")"
-	done
-	touch /tmp/enough
-	for j in 1 2 3 4; do
-		job_ends 60 "make$j"
-		job_ends 60 "open$j" 137
-	done
-	rm /tmp/enough
+	echo 950000 >/proc/sys/kernel/sched_rt_runtime_us
+	echo 3 >/sys/devices/virtual/workqueue/cpumask
 	down a
 }
 

@@ -163,6 +163,13 @@ end_serve()
 	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
 }
 
+# away: the daemon is killed, as if its machine had failed
+away()
+{
+	kill -9 "$(cat /tmp/coopfsd.pid)"
+	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
+}
+
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
 mounted() { grep -q " $1 " /proc/mounts; }
@@ -279,7 +286,27 @@ job_ends()
 
 running() { [ ! -s "/tmp/$1.status" ]; }
 
+# waits NAME [FUNCTION]: the job is inside of the module, of that function of it
+waits() { grep -q "${2:-coopfs}" "/proc/$(cat "/tmp/$1.job")/stack"; }
+
 # ---- nodes of the module: a on rxe0, b on rxe1, at /mnt/NODE ----
+
+# wired: the module, and a wire between the devices of a and b
+wired()
+{
+	insmod /lab/files/coopfs.ko
+	wire va 10.77.0.1 vb 10.77.0.2
+	rxe rxe0 va
+	rxe rxe1 vb
+}
+
+# stored SERVER: a daemon there that exports /srv, in memory, and places for a and b
+stored()
+{
+	mkdir -p /srv /mnt/a /mnt/b
+	mount -t tmpfs srv /srv
+	serve "$1" /srv
+}
 
 # proc NODE: its files
 proc() { echo "/proc/fs/coopfs/$(stat -c %d "/mnt/$1" | awk '{ print $1 % 256 + int($1 / 1048576) * 256 }')"; }
@@ -294,6 +321,20 @@ options()
 	a) echo ib,ib_devname=rxe0,peer_timeout_ms=4000 ;;
 	b) echo ib,ib_devname=rxe1,peer_timeout_ms=4000 ;;
 	esac
+}
+
+# up [OPTIONS]: both nodes, that know each other; topics of other nodes have their own
+up()
+{
+	kmount a "$server" "$(options a)${1:-}"
+	kmount b "$server" "$(options b)${1:-}"
+	acquainted
+}
+
+acquainted()
+{
+	until_true 30 "a knows b" knows a 1
+	until_true 30 "b knows a" knows b 1
 }
 
 down() { for _n in "$@"; do umount "/mnt/$_n" || die "umount of $_n"; done; }
@@ -315,6 +356,27 @@ more_than()
 	_least=$1
 	shift
 	[ "$(of "$@")" -gt "$_least" ]
+}
+
+# For after_failure: what nodes and daemon have to say. The mounts are not touched: they may wait.
+tell()
+{
+	for _d in /proc/fs/coopfs/*; do
+		[ ! -d "$_d" ] || cat "$_d/info" "$_d/peers" "$_d/stats" "$_d/requests"
+	done
+	tail -n 20 /tmp/coopfsd.log
+}
+
+# And jobs and nodes go, which takes a daemon.
+clear_up()
+{
+	for _j in /tmp/*.job; do
+		[ ! -e "$_j" ] || kill -9 "$(cat "$_j")"
+	done
+	kill -CONT "$(cat /tmp/coopfsd.pid)" || serve "$server" /srv
+	for _n in a b; do
+		! mounted "/mnt/$_n" || umount "/mnt/$_n" || umount -l "/mnt/$_n"
+	done
 }
 
 # ---- files of coop-pattern ----

@@ -14,9 +14,7 @@ server=127.0.0.1
 setup()
 {
 	insmod /lab/files/coopfs.ko
-	mkdir -p /srv /mnt/a /mnt/b
-	mount -t tmpfs srv /srv
-	serve $server /srv
+	stored $server
 	up
 }
 
@@ -28,15 +26,8 @@ up()
 
 after_failure()
 {
-	cat /proc/fs/coopfs/*/info /proc/fs/coopfs/*/requests
-	tail -n 20 /tmp/coopfsd.log
-	for j in /tmp/*.job; do
-		[ ! -e "$j" ] || kill -9 "$(cat "$j")"
-	done
-	gone "$(cat /tmp/coopfsd.pid)" && serve $server /srv
-	for n in a b; do
-		! mounted "/mnt/$n" || umount "/mnt/$n" || umount -l "/mnt/$n"
-	done
+	tell
+	clear_up
 	up
 } 2>&1
 
@@ -167,9 +158,6 @@ test_busy()
 	kmount a $server readahead=64
 }
 
-# waits NAME: the job is inside of the module
-waits() { grep -q coopfs "/proc/$(cat "/tmp/$1.job")/stack"; }
-
 forced_off()
 {
 	! mounted "/mnt/$1" || umount -f "/mnt/$1"
@@ -185,8 +173,7 @@ test_forced()
 	job writer sh -c 'exec 7<>/mnt/b/dirty; read -r _ </tmp/go; echo lost >&7'
 	until_true 10 "the file is open" test -e "/proc/$(cat /tmp/writer.job)/fd/7"
 	before=$(proc a) before_b=$(proc b)
-	kill -9 "$(cat /tmp/coopfsd.pid)"
-	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
+	away
 	echo >/tmp/go
 	job reader cat /mnt/a/1
 	until_true 20 "the reader waits" waits reader
