@@ -328,9 +328,14 @@ unsigned machine::drain(unsigned budget)
 void machine::complete(const fi_cq_data_entry &e)
 {
 	posted *p = static_cast<posted *>(e.op_context);
-	if (e.flags & FI_REMOTE_WRITE) {
+	const bool received = p && p->role == role::receive;
+	// verbs calls what a shared receive context completes a message in any case.
+	const bool called = received && provider_.words_take_receives() &&
+			    e.flags & FI_REMOTE_CQ_DATA &&
+			    word::kind(e.data) == static_cast<unsigned>(kind::landed);
+	if (e.flags & FI_REMOTE_WRITE || called) {
 		landed(e.data);
-		if (!provider_.words_take_receives() || !p || p->role != role::receive)
+		if (!provider_.words_take_receives() || !received)
 			return;
 		bounce &b = static_cast<bounce &>(*p);
 		if (post_receive(b))
@@ -339,7 +344,7 @@ void machine::complete(const fi_cq_data_entry &e)
 	}
 	if (!p)
 		return;
-	if (p->role == role::receive)
+	if (received)
 		arrived(static_cast<bounce &>(*p), e.len,
 			e.flags & FI_REMOTE_CQ_DATA ? e.data : ~0ull);
 	else

@@ -248,8 +248,8 @@ int machine::write_on(work &w)
 			w.region_into = 0;
 			continue;
 		}
-		const std::size_t most =
-			std::min<std::size_t>(to.length - w.region_into, w.length - w.written);
+		const std::size_t most = std::min<std::size_t>(
+			{to.length - w.region_into, w.length - w.written, provider_.write_most()});
 		iovec pieces[16];
 		void *descs[16] = {};
 		std::size_t count = 0, bytes = 0;
