@@ -26,7 +26,20 @@ trouble client::connect(const net::address &server, std::chrono::milliseconds pa
 {
 	patience_ = patience;
 	text_ = net::format(server);
-	if (trouble t = station_.start(own_address(server), *this))
+	const std::string &from = station_.how().from;
+	std::string own;
+	if (from.empty()) {
+		own = own_address(server);
+	} else {
+		net::address a;
+		if (trouble t = full_address(from, a))
+			return t;
+		net::address here = server;
+		here.ip = a.ip;
+		here.id = net::address::any;
+		own = net::format(here);
+	}
+	if (trouble t = station_.start(own, *this))
 		return t;
 	own_ = station_.machine().address();
 	if (const int status = station_.machine().make_endpoint(server, server_))

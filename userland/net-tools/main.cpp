@@ -57,6 +57,9 @@ void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const cha
 {
 	app.add_option("ADDR", r.server, "where `coopnet serve` runs");
 	add_settings(app, r.how, raw);
+	app.add_option("--from", r.how.from,
+		       "own IP, where the route to the server does not tell it")
+		->type_name("IP");
 	app.add_option("--server-cpus", r.server_cpus,
 		       "the same for a server that it starts itself")
 		->delimiter(',')

@@ -34,7 +34,8 @@ std::string why_not_started(int status, const std::string &address, const settin
 		return address + " is in use; choose another TMID or port, or end the program that "
 				 "has it";
 	case EADDRNOTAVAIL:
-		return "no number is free at " + address + "; choose another portal";
+		return "no number is free at " + address +
+		       ", or no device of the transport has this IP; choose another portal or IP";
 	case ENOENT:
 		return address +
 		       " is not an address of this host; `ip address` lists those there are";

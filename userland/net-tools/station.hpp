@@ -34,6 +34,7 @@ struct settings {
 	std::vector<std::pair<std::string, std::string>> parameters;
 	net_tools::progress progress = progress::poll;
 	std::vector<unsigned> cpus; ///< where its threads run; none: anywhere
+	std::string from;           ///< own IP; empty: that of the route to the server
 };
 
 /// Set by handlers and by signals, waited for by station::until().
