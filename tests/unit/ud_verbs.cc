@@ -130,6 +130,34 @@ TEST_F(Verbs, DatagramLongerThanItsWrKillsTheQueuePair)
 	EXPECT_EQ(collect(*b, 1)[0].status, wc_status::success);
 }
 
+TEST_F(Verbs, LentMemoryIsNamedByItsKeyUntilItIsTakenBack)
+{
+	inbox in(*b, 2, 512);
+	in.post(0, 2);
+	const int qp = a->create_qp({4, 1, 2, 17});
+	ASSERT_GE(qp, 0);
+	auto data = pattern(512, 3);
+	sge one{data.data(), 512};
+	send_wr wr{};
+	wr.list = &one;
+	wr.n_sge = 1;
+	wr.signaled = true;
+	const auto send = [&] {
+		return a->post_send(static_cast<std::uint32_t>(qp), in.where(), {&wr, 1});
+	};
+	EXPECT_EQ(send(), -EFAULT) << "nobody has lent it";
+	std::unique_ptr<lent_memory> loan;
+	ASSERT_EQ(a->lend_memory(data.data(), data.size(), loan, one.key), 0);
+	ASSERT_NE(one.key, 0u);
+	ASSERT_EQ(send(), 1);
+	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::success);
+	EXPECT_EQ(collect(*b, 1)[0].status, wc_status::success);
+	EXPECT_TRUE(std::equal(data.begin(), data.end(), in.payload(0)));
+	loan.reset();
+	ASSERT_EQ(send(), 1);
+	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::other_error);
+}
+
 TEST_F(Verbs, OverTheMtuVanishesWithSuccess)
 {
 	outbox out(*a);

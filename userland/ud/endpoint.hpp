@@ -28,6 +28,7 @@ using address = ::coop_addr;
 struct sge {
 	void *addr;
 	std::uint32_t length;
+	std::uint32_t key = 0; // of lent memory; 0: register_memory() has had it
 };
 
 struct recv_wr {
@@ -110,6 +111,14 @@ struct endpoint_state {
 	bool lost = false;
 };
 
+// Memory that is lent to an endpoint until this goes, on any thread. No work request names it
+// then.
+class lent_memory
+{
+public:
+	virtual ~lent_memory() = default;
+};
+
 class endpoint
 {
 public:
@@ -124,6 +133,15 @@ public:
 	// Memory that work requests may name; [base, base + length) stays mapped until the
 	// endpoint goes. 0 or -errno. A WR that names other memory is refused with -EFAULT.
 	virtual int register_memory(void *base, std::size_t length) = 0;
+	// Memory of others, which comes and goes while the endpoint works: entries of work
+	// requests that name it carry the key. 0 or -errno. Null: no key is needed here.
+	virtual int lend_memory(void *, std::size_t, std::unique_ptr<lent_memory> &out,
+				std::uint32_t &key)
+	{
+		out.reset();
+		key = 0;
+		return 0;
+	}
 	// A queue pair in state ready. Index >= 0 or -errno.
 	virtual int create_qp(const qp_attr &attr) = 0;
 	// What the device could not give to the last create_qp() that failed; may be empty.

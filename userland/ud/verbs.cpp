@@ -23,6 +23,7 @@
 #include "userland/ud/verbs_ah_cache.hpp"
 #include "userland/ud/verbs_cq.hpp"
 #include "userland/ud/verbs_device.hpp"
+#include "userland/ud/verbs_loans.hpp"
 #include "userland/ud/verbs_qp.hpp"
 #include "userland/ud/verbs_watch.hpp"
 
@@ -69,6 +70,11 @@ public:
 	const endpoint_info &info() const override { return info_; }
 	endpoint_state state() const override { return state_; }
 	int register_memory(void *base, std::size_t length) override;
+	int lend_memory(void *base, std::size_t length, std::unique_ptr<lent_memory> &out,
+			std::uint32_t &key) override
+	{
+		return loans_.add(pd_.get(), base, length, out, key);
+	}
 	int create_qp(const qp_attr &) override;
 	std::string refusal() const override { return refusal_; }
 	std::uint32_t qpn(std::uint32_t qp) const override { return qps_.at(qp)->number; }
@@ -96,6 +102,7 @@ private:
 	std::unique_ptr<verbs_watch> watch_;
 	verbs_pd pd_;
 	std::vector<verbs_mr> regions_;
+	verbs_loans loans_;
 	memory_map memory_;
 	verbs_channel channel_;
 	std::unique_ptr<completion_queues> send_cqs_, recv_cqs_;
@@ -461,6 +468,7 @@ void verbs::let_go()
 	recv_cqs_.reset();
 	send_cqs_.reset();
 	regions_.clear();
+	loans_.close();
 	channel_.reset();
 	pd_.reset();
 	watch_.reset(); // what it and the channel had open leaves the set by itself

@@ -20,8 +20,8 @@ namespace
 bool fill(const memory_map &memory, const sge *list, std::uint32_t n, ibv_sge *out)
 {
 	for (std::uint32_t i = 0; i < n; i++) {
-		std::uint32_t lkey;
-		if (!memory.find(list[i], lkey))
+		std::uint32_t lkey = list[i].key;
+		if (!lkey && !memory.find(list[i], lkey))
 			return false;
 		out[i] = {reinterpret_cast<std::uintptr_t>(list[i].addr), list[i].length, lkey};
 	}

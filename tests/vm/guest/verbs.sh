@@ -29,6 +29,7 @@ gtest()
 test_pages() { gtest Verbs.CarriesPages; }
 test_stop() { gtest 'Verbs.StopFlushes*'; }
 test_too_long() { gtest 'Verbs.DatagramLonger*'; }
+test_lent_memory() { gtest 'Verbs.LentMemory*'; }
 test_over_mtu() { gtest 'Verbs.OverTheMtu*'; }
 test_completion_queues() { gtest 'Verbs.CompletionQueues*'; }
 test_refusal() { gtest 'Verbs.SaysWhatTheDevice*'; }

@@ -143,7 +143,7 @@ bool channels::full(const coop_chan_tx &next) const
 	       (n_ && (next.channel != channel_ || std::memcmp(&next.addr, &to_, sizeof(to_))));
 }
 
-void channels::add(const coop_chan_tx &tx, const spi::memory *payload)
+void channels::add(const coop_chan_tx &tx, const keyed_memory *payload)
 {
 	line &l = line_[tx.channel];
 	if (full(tx))
@@ -164,11 +164,11 @@ void channels::add(const coop_chan_tx &tx, const spi::memory *payload)
 	if (tx.len) {
 		spi::cursor c(*payload, tx.off);
 		std::size_t left = tx.len;
-		for (auto piece = c.next(direct_ ? left : 0); !piece.empty();
-		     piece = c.next(left)) {
-			if (n == most_sge)
-				break;
-			list[n++] = {piece.data(), static_cast<std::uint32_t>(piece.size())};
+		while (left && n < most_sge && direct(*payload)) {
+			const std::size_t segment = c.index();
+			const auto piece = c.next(left);
+			list[n++] = {piece.data(), static_cast<std::uint32_t>(piece.size()),
+				     payload->key(segment)};
 			left -= piece.size();
 		}
 		if (left) { // more pieces than a WR has entries for, or not the device's memory

@@ -12,6 +12,7 @@
 #include <functional>
 #include <vector>
 
+#include "pages.hpp"
 #include "rpc/chan.h"
 #include "slab.hpp"
 #include "userland/net/memory.hpp"
@@ -28,7 +29,7 @@ public:
 	static constexpr std::uint32_t recvs = 256;   ///< posted on the command channel; data: 2x
 
 	/// Reserves memory; nothing may be called before make().
-	/// `direct`: work requests may name any memory, not the slab's alone.
+	/// `direct`: work requests may name any memory, and not only the slab and what has keys.
 	channels(coop::ud::endpoint &, slab &, std::uint32_t qkey, bool direct);
 	/// Creates the queue pairs and posts. @throw std::system_error.
 	void make();
@@ -57,7 +58,7 @@ public:
 	};
 	/// Collects a datagram of rpc/chan, posting what must go before. `payload`: of the whole
 	/// message.
-	void add(const coop_chan_tx &, const spi::memory *payload);
+	void add(const coop_chan_tx &, const keyed_memory *payload);
 	/// Posts what was collected.
 	void post();
 	/// What has been over since the last call, in `out`.
@@ -71,7 +72,8 @@ public:
 	/// the others. Dropped when there is no room.
 	void send_control(const coop_addr &to, const void *data, std::uint32_t length);
 
-	bool direct() const { return direct_; }
+	/// The network takes it from where it lies, and puts it there.
+	bool direct(const keyed_memory &m) const { return direct_ || !m.keys.empty(); }
 	/// Where GRHs go, and the ends of what is too long: MTU bytes.
 	std::byte *grh() const { return slots_.at(grh_at_); }
 	std::byte *scrap() const { return slots_.at(scrap_at_); }

@@ -12,6 +12,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "rpc/addr.h"
 #include "rpc/mac.h"
 #include "rpc/wire.h"
 
@@ -27,6 +28,7 @@ constexpr std::uint64_t linger_most_us = 500000;
 constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
 constexpr std::uint64_t recent_us = 1000000;
 constexpr std::uint32_t resolver_turns = 64; // a polling program looks for questions that often
+constexpr std::uint32_t polls_a_look = 8192; // one that polls, at its device
 constexpr std::uint32_t most_refusals = 8;   // for want of a buffer: about 0.2 s
 constexpr std::uint32_t spare_peers = 4;
 constexpr std::uint32_t receives = 1024;       // messages half received
@@ -60,11 +62,11 @@ std::unique_ptr<coop::ud::endpoint> make_endpoint(const options &o, identity own
 	// Numbers of its own on this IP; the first two of all belong to fabric management.
 	s.first_qpn = own.number * first_index_room + 2;
 	s.any_memory = true;
-	s.port = port;
+	s.port = o.udp_port ? o.udp_port : port;
 	try {
 		return coop::ud::make_soft_roce(s);
 	} catch (const std::system_error &e) {
-		if (e.code().value() != EADDRINUSE)
+		if (e.code().value() != EADDRINUSE || o.udp_port)
 			throw;
 	}
 	s.port = 0; // it is told to peers, so any will do
@@ -91,8 +93,9 @@ void *zeroed(std::size_t size)
 
 } // namespace
 
-machine::machine(const options &o, spi::sink &s) :
+machine::machine(const options &o, memory_keys &k, spi::sink &s) :
 	options_(o),
+	keys_(k),
 	sink_(s),
 	chan_memory_(nullptr, std::free),
 	engine_memory_(nullptr, std::free),
@@ -104,6 +107,7 @@ machine::machine(const options &o, spi::sink &s) :
 machine::~machine()
 {
 	endpoint_.reset(); // from here on nobody writes to buffers
+	keys_.forget(this);
 	if (epoll_ >= 0)
 		::close(epoll_);
 }
@@ -152,6 +156,7 @@ int machine::start(const address &own)
 		source_.reset();
 		channels_.reset();
 		endpoint_.reset();
+		keys_.forget(this);
 		return status;
 	}
 	if (options_.start_delay_us)
@@ -164,14 +169,15 @@ int machine::start(const address &own)
 void machine::begin()
 {
 	starts_at_ = ~0ull;
-	resolver_->answer_with(channels_->self(), static_cast<std::uint32_t>(random_number()) | 1);
+	instance_ = static_cast<std::uint32_t>(random_number()) | 1;
+	resolver_->answer_with(channels_->self(), instance_);
 	sink_.started();
 }
 
 void machine::make_engines(std::uint64_t now)
 {
 	const coop::ud::endpoint_info &info = endpoint_->info();
-	const coop_chan_peer_addr self = channels_->self();
+	const coop_chan_peer_addr self = self_ = channels_->self();
 
 	coop_chan_cfg c{};
 	c.seed = random_number();
@@ -256,9 +262,18 @@ unsigned machine::progress(unsigned budget)
 			drain(now);
 		}
 	}
-	if (const auto s = endpoint_->state(); s.lost) {
-		fail_all(-ENODEV);
-		return 1;
+	if (options_.verbs) {
+		// A program that polls never arms, which is when changes are noticed.
+		if (++polls_ % polls_a_look == 0)
+			(void)endpoint_->arm();
+		if (const auto s = endpoint_->state(); s.changes != changes_) {
+			changes_ = s.changes;
+			if (s.lost) {
+				fail_all(-ENODEV);
+				return 1;
+			}
+			follow(now);
+		}
 	}
 	const std::size_t n =
 		endpoint_->poll({completions_.data(),
@@ -356,9 +371,9 @@ bool machine::drain_chan(std::uint64_t now)
 		again = false;
 		while (coop_chan_next_tx(chan_, now, &tx)) {
 			any = true;
-			spi::memory text;
+			keyed_memory text;
 			segment piece;
-			const spi::memory *payload = nullptr;
+			const keyed_memory *payload = nullptr;
 			if (tx.len) {
 				const auto index = static_cast<std::uint32_t>(tx.cookie);
 				payload = &ops_[index].memory;
@@ -552,6 +567,27 @@ void machine::watch(std::uint64_t now)
 		}
 		if (ask)
 			resolver_->ask(n, p.who, now);
+	}
+}
+
+// The port of the device has another GID or LID. Peers know us by the old one, as a session
+// does: each begins anew, and whoever sends to where we were asks for us before long.
+void machine::follow(std::uint64_t now)
+{
+	const coop_chan_peer_addr self = channels_->self();
+	if (coop_addr_same(&self.command, &self_.command) && self.command.lid == self_.command.lid)
+		return;
+	self_ = self;
+	coop_chan_set_self(chan_, &self.command, self.data_qpn, self.data_qkey);
+	coop_engine_set_self(engine_, &self.command);
+	if (instance_)
+		resolver_->answer_with(self, instance_);
+	for (spi::peer_number n = 0; n < peers_.size(); n++) {
+		peer &p = peers_[n];
+		if (!p.used || !p.chan)
+			continue;
+		(void)coop_chan_close(chan_, std::exchange(p.chan, 0), now);
+		p.resolved = connect(n, coop_chan_peer_addr(p.addr), now) == 0;
 	}
 }
 

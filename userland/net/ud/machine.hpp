@@ -29,6 +29,7 @@
 #include "resolver.hpp"
 #include "source.hpp"
 #include "token_map.hpp"
+#include "userland/net/registrations.hpp"
 
 namespace coop::net::ud
 {
@@ -36,7 +37,10 @@ namespace coop::net::ud
 class machine final : public spi::transport_machine, private source::owner
 {
 public:
-	machine(const options &, spi::sink &);
+	/// What devices call the memory of buffers.
+	using memory_keys = registrations<std::unique_ptr<coop::ud::lent_memory>, std::uint32_t>;
+
+	machine(const options &, memory_keys &, spi::sink &);
 	~machine() override;
 
 	int start(const address &own) override;
@@ -102,7 +106,7 @@ private:
 		std::uint32_t serving = 0; // requests that read its memory
 		spi::peer_number peer = spi::no_peer;
 		identity who; // telling: the peer, whose number may have become another's
-		spi::memory memory;
+		keyed_memory memory;
 		std::size_t length = 0;
 		spi::token remote = 0; // the other side's operation
 		std::uint64_t remote_incarnation = 0;
@@ -134,6 +138,7 @@ private:
 	void event(const coop_chan_ev &, std::uint64_t now);
 	void resolved(const resolver::result &, std::uint64_t now);
 	void watch(std::uint64_t now);
+	void follow(std::uint64_t now);
 	bool lingering(std::uint64_t now) const;
 
 	// machine_peers.cpp
@@ -153,6 +158,7 @@ private:
 	// machine_message.cpp
 	std::uint32_t allocate(spi::token, const spi::transfer &);
 	void release(std::uint32_t index);
+	void lend(op &);
 	void finish(std::uint32_t index, int status, std::size_t length);
 	void go(std::uint32_t index, std::uint64_t now);
 	void send(std::uint32_t index, std::uint64_t now);
@@ -183,6 +189,7 @@ private:
 	void close(const source::offer &) override;
 
 	const options &options_;
+	memory_keys &keys_;
 	spi::sink &sink_;
 	address own_address_;
 	identity own_;
@@ -199,6 +206,9 @@ private:
 	coop_chan *chan_ = nullptr;
 	coop_engine *engine_ = nullptr;
 	int epoll_ = -1;
+	coop_chan_peer_addr self_{};            // as the engines know it
+	std::uint32_t instance_ = 0;            // as peers do, once we have begun
+	std::uint32_t changes_ = 0, polls_ = 0; // of the network; looks at it
 
 	std::vector<peer> peers_;
 	std::vector<op> ops_;

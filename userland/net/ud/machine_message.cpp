@@ -34,13 +34,31 @@ std::uint32_t machine::allocate(spi::token t, const spi::transfer &x)
 	o.status = 0;
 	o.serving = 0;
 	o.peer = x.peer;
-	o.memory = x.memory;
+	static_cast<spi::memory &>(o.memory) = x.memory;
+	o.memory.keys = {};
+	if (options_.verbs)
+		lend(o);
 	o.length = x.length;
 	o.remote = x.remote;
 	o.remote_incarnation = x.remote_incarnation;
 	if (t)
 		by_token_.insert(t, index);
 	return index;
+}
+
+// So that the device takes it from where it lies. What fits a command is copied faster than
+// its memory is registered; without keys everything is copied.
+void machine::lend(op &o)
+{
+	if (!o.memory.registration ||
+	    (o.queue == queue_type::msg_send && o.length <= channels_->mtu(COOP_CHAN_COMMAND)))
+		return;
+	const auto enter = [this](const segment &s, std::unique_ptr<coop::ud::lent_memory> &region,
+				  std::uint32_t &key) {
+		return endpoint_->lend_memory(s.base, s.length, region, key);
+	};
+	if (keys_.find(o.memory, this, enter, o.memory.keys))
+		o.memory.keys = {};
 }
 
 void machine::release(std::uint32_t index)

@@ -27,6 +27,7 @@ struct options {
 	std::uint32_t tries = 12;                ///< timeouts in a row before a peer is dead
 	bool seal = false;                       ///< MACs cover payloads
 	bool page_crc = false;                   ///< CRC32C a page of bulk
+	std::uint16_t udp_port = 0;              ///< soft RoCE: of all queue pairs; 0: its own
 	std::uint64_t start_delay_us = 0;
 	bool fixed_seq = false; ///< sequence numbers of rpc/chan start at first_seq
 	std::uint32_t first_seq = 0;

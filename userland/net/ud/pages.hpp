@@ -14,6 +14,13 @@
 namespace coop::net::ud
 {
 
+/// Memory of an operation, and what a device calls its segments, if it knows them.
+struct keyed_memory : spi::memory {
+	std::span<const std::uint32_t> keys = {};
+
+	std::uint32_t key(std::size_t segment) const { return keys.empty() ? 0 : keys[segment]; }
+};
+
 constexpr unsigned page_shift = 12;
 constexpr std::size_t page_bytes = std::size_t{1} << page_shift;
 
@@ -22,17 +29,21 @@ std::uint32_t page_checksum(const std::byte *page);
 
 /// Pieces of [offset, offset + length), appended to `out`; what is behind `end` is in
 /// `beyond`, by its place in its page. @return false: there are more than `most`.
-inline bool page_pieces(const spi::memory &m, std::size_t end, std::byte *beyond,
+inline bool page_pieces(const keyed_memory &m, std::size_t end, std::byte *beyond,
 			std::size_t offset, std::size_t length, coop::ud::sge *out,
 			std::uint32_t most, std::uint32_t &n)
 {
 	std::size_t inside = offset >= end ? 0 : std::min(length, end - offset);
 	std::size_t left = inside;
 	spi::cursor c(m, offset);
-	for (auto piece = c.next(left); !piece.empty(); piece = c.next(left)) {
+	while (left) {
+		const std::size_t segment = c.index();
+		const auto piece = c.next(left);
+		if (piece.empty())
+			break;
 		if (n == most)
 			return false;
-		out[n++] = {piece.data(), static_cast<std::uint32_t>(piece.size())};
+		out[n++] = {piece.data(), static_cast<std::uint32_t>(piece.size()), m.key(segment)};
 		left -= piece.size();
 	}
 	if (inside == length)

@@ -255,7 +255,7 @@ void reader::post_recv(const coop_tx &tx, std::uint64_t now)
 {
 	record &c = records_[tx.cookie];
 	c.slot = tx.slot;
-	if (!channels_.direct())
+	if (!channels_.direct(c.of->memory))
 		c.bounced = ~0ull;
 	c.segs.assign(tx.seg, tx.seg + tx.n_seg);
 	sges_.resize(std::size_t{tx.n_seg} * most_sge);

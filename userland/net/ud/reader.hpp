@@ -26,7 +26,7 @@ namespace coop::net::ud
 
 /// A buffer being read. Owned by whoever began it, until done() was called.
 struct reading {
-	spi::memory memory;
+	keyed_memory memory;
 	std::size_t length = 0;
 	spi::token from = 0; // the other side's operation
 	std::uint64_t incarnation = 0;

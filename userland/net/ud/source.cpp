@@ -107,7 +107,7 @@ std::uint32_t source::fill(const record *r, const coop_tx &tx, const coop_seg &s
 		}
 		const std::size_t at = std::size_t{r->page[frag.page]} * page_bytes + frag.off;
 		const std::uint32_t before = n;
-		if (channels_.direct() &&
+		if (channels_.direct(r->what.memory) &&
 		    page_pieces(r->what.memory, r->what.length, slots_.at(zeros_at_), at, frag.len,
 				list, most_sge - 2, n))
 			continue;

@@ -24,7 +24,7 @@ class source
 public:
 	/// What may be read by this asker, or null memory; `op` is given back in end().
 	struct offer {
-		spi::memory memory;
+		keyed_memory memory;
 		std::size_t length = 0;
 		std::uint32_t op = 0;
 	};

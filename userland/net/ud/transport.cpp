@@ -30,6 +30,8 @@ constexpr spi::parameter known[] = {
 	{"port", "1", "of the device"},
 	{"gid_index", "", "of the port; none: the first RoCE v2 one of IPv4"},
 	{"sl", "0", "service level, device only"},
+	{"udp_port", "",
+	 "soft RoCE: 4791 to speak with devices, for one machine an IP; none: its own"},
 	{"mtu", "4096", "payload of a datagram at most (bytes, 256 to 4096)"},
 	{"key", "", "file with the cluster's secret; none: everybody who reaches us is a peer"},
 	{"seal", "0", "1: MACs cover the payloads of messages, not their heads alone"},
@@ -64,6 +66,8 @@ options read(const spi::parameter_values &p)
 	if (!p.text("gid_index").empty())
 		o.device.gid_index = static_cast<int>(number("gid_index", 0, 255));
 	o.device.sl = static_cast<std::uint8_t>(number("sl", 0, 15));
+	if (!p.text("udp_port").empty())
+		o.udp_port = static_cast<std::uint16_t>(number("udp_port", 1, 65535));
 	o.mtu = number("mtu", COOP_MTU_MIN, COOP_MTU_MAX);
 	if (o.mtu % 8)
 		p.refuse("mtu", "must be a multiple of 8");
@@ -121,20 +125,21 @@ public:
 			return -EINVAL;
 		return spi::is_own_ip(own.ip) ? 0 : -ENOENT;
 	}
-	// Soft RoCE reads and writes any memory; devices get copies out of memory of the machine.
-	int register_memory(std::span<const segment>, void **registration) override
+	// Soft RoCE reads and writes any memory. A device wants keys, which each machine asks for.
+	int register_memory(std::span<const segment> s, void **registration) override
 	{
-		*registration = nullptr;
+		*registration = options_.verbs ? keys_.add(s) : nullptr;
 		return 0;
 	}
-	void deregister_memory(void *) override {}
+	void deregister_memory(void *registration) override { keys_.remove(registration); }
 	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override
 	{
-		return std::make_unique<machine>(options_, s);
+		return std::make_unique<machine>(options_, keys_, s);
 	}
 
 private:
 	const options options_;
+	machine::memory_keys keys_;
 	domain_limits limits_{};
 	// A message is acknowledged when it lies in its receiver's memory.
 	spi::traits traits_{{true, true}, true, false, 0};

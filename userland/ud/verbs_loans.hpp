@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// verbs_loans.hpp - memory that is registered with a device and belongs to others.
+//
+// A loan ends with its lent_memory or with the device, whichever is first, and the two may be
+// on different threads: so the regions lie in a table that both of them hold, under a lock.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "userland/ud/verbs_device.hpp"
+
+namespace coop::ud
+{
+
+class verbs_loans
+{
+public:
+	verbs_loans() = default;
+	~verbs_loans() { close(); }
+	verbs_loans(const verbs_loans &) = delete;
+	verbs_loans &operator=(const verbs_loans &) = delete;
+
+	// 0 or -errno.
+	int add(ibv_pd *, void *base, std::size_t length, std::unique_ptr<lent_memory> &out,
+		std::uint32_t &key);
+	// The device reads and writes none of it from here on, and no more is taken.
+	void close();
+
+private:
+	struct table {
+		std::mutex lock;
+		std::map<std::uint64_t, verbs_mr> regions;
+		std::uint64_t next = 0;
+		bool closed = false;
+	};
+	class loan;
+
+	const std::shared_ptr<table> table_ = std::make_shared<table>();
+};
+
+} // namespace coop::ud
