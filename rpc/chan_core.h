@@ -211,6 +211,7 @@ struct coop_chan {
 	u32 n_blocks, free_blocks, block_head;
 	struct coop_tx_table *table;
 	u32 *table_next, table_head;
+	u32 tables_made; /* those that were ever used */
 	bool introduced; /* a segment that must be sent came to be while sending */
 	bool freed;      /* a pool has got something back: the first that starves may try */
 	u32 fed;         /* that peer */

@@ -19,9 +19,8 @@ void coop_chan_windows_init(struct coop_chan *c)
 		c->block[i].next = i + 1 < c->n_blocks ? i + 1 : COOP_NONE;
 	c->block_head = 0;
 	c->free_blocks = c->n_blocks;
-	for (i = 0; i < c->cfg.max_active; i++)
-		c->table_next[i] = i + 1 < c->cfg.max_active ? i + 1 : COOP_NONE;
-	c->table_head = 0;
+	c->table_head = COOP_NONE;
+	c->tables_made = 0;
 	for (i = 0; i < c->cfg.max_reorder; i++)
 		c->map_next[i] = i + 1 < c->cfg.max_reorder ? i + 1 : COOP_NONE;
 	c->map_head = c->cfg.max_reorder ? 0 : COOP_NONE;
@@ -46,14 +45,12 @@ u64 coop_chan_seg_seq(const struct coop_chan *c, u32 seg)
 
 static void take_block(struct coop_chan *c, struct coop_chan_peer *p, u64 number)
 {
-	u32 b = c->block_head, i;
+	u32 b = c->block_head;
 
 	c->block_head = c->block[b].next;
 	c->free_blocks--;
 	c->block[b].base = number * COOP_CHAN_BLOCK;
 	c->block[b].peer = coop_chan_slot(c, p);
-	for (i = 0; i < COOP_CHAN_BLOCK; i++)
-		c->seg[b * COOP_CHAN_BLOCK + i].state = COOP_SEG_FREE;
 	*entry(c, p, number) = (u16)b;
 }
 
@@ -70,15 +67,35 @@ static void free_block(struct coop_chan *c, struct coop_chan_peer *p, u64 number
 	c->freed = true;
 }
 
+static bool table_left(const struct coop_chan *c)
+{
+	return c->table_head != COOP_NONE || c->tables_made < c->cfg.max_active;
+}
+
+/* A table without blocks. One that was given back has none: its peer freed them all before. */
+static u32 take_table(struct coop_chan *c)
+{
+	u32 t = c->table_head, i;
+
+	if (t != COOP_NONE) {
+		c->table_head = c->table_next[t];
+		return t;
+	}
+	t = c->tables_made++;
+	for (i = 0; i < COOP_CHAN_TABLE; i++)
+		c->table[t].block[i] = COOP_CHAN_NO_BLOCK;
+	return t;
+}
+
 /* 0; -EAGAIN: the window has no room; -ENOSPC: a pool has none. */
 int coop_chan_reserve(struct coop_chan *c, struct coop_chan_peer *p, u32 n)
 {
 	u64 from = p->next / COOP_CHAN_BLOCK, to = (p->next + n - 1) / COOP_CHAN_BLOCK, b, seq;
-	u32 need = (u32)(to - from) + 1, i;
+	u32 need = (u32)(to - from) + 1;
 
 	if (p->next - p->una + n > p->window)
 		return -EAGAIN;
-	if (p->table == COOP_NONE && c->table_head == COOP_NONE) {
+	if (p->table == COOP_NONE && !table_left(c)) {
 		c->stats.no_active++;
 		return -ENOSPC;
 	}
@@ -89,11 +106,8 @@ int coop_chan_reserve(struct coop_chan *c, struct coop_chan_peer *p, u32 n)
 		return -ENOSPC;
 	}
 	if (p->table == COOP_NONE) {
-		p->table = c->table_head;
-		c->table_head = c->table_next[p->table];
+		p->table = take_table(c);
 		c->stats.active_used++;
-		for (i = 0; i < COOP_CHAN_TABLE; i++)
-			c->table[p->table].block[i] = COOP_CHAN_NO_BLOCK;
 	}
 	for (b = from; b <= to; b++)
 		if (*entry(c, p, b) == COOP_CHAN_NO_BLOCK)
