@@ -69,6 +69,7 @@ private:
 	void add(const void *data, std::size_t length);
 	void send_batch();
 	void set_header(std::size_t i);
+	ssize_t send_one(const msghdr &);
 	bool wait_writable();
 	void send_singly(const message &);
 	bool emit(const any_sockaddr &to, std::span<const std::uint8_t> datagram);
@@ -77,7 +78,7 @@ private:
 	const roce_socket &socket_;
 	wire_simulator wire_;
 	bool segmenting_;
-	flow flow_;
+	flow flow_{};
 	any_sockaddr to_{};
 	bool reachable_ = false; // to_ is flow_.dst
 
