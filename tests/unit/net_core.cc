@@ -48,13 +48,15 @@ public:
 		return 0;
 	}
 	void stop() override { stops++; }
-	int submit(spi::token t, const spi::transfer &) override
+	int submit(spi::token t, const spi::transfer &x) override
 	{
 		if (refuse)
 			return refuse;
 		submitted.push_back(t);
+		more.push_back(x.more);
 		return 0;
 	}
+	void flush() override { flushes++; }
 	void cancel(spi::token t) override { cancelled.push_back(t); }
 	int describe(spi::token, std::span<std::byte>) override { return undescribable; }
 	void receivable() override { receivables++; }
@@ -100,6 +102,8 @@ public:
 	address own;
 	std::vector<spi::token> submitted, cancelled;
 	std::vector<spi::peer_number> opened, closed;
+	std::vector<bool> more;
+	int flushes = 0;
 	int stops = 0, receivables = 0, refuse = 0, undescribable = 0;
 
 private:
@@ -283,6 +287,36 @@ TEST_F(net_core, late_and_double_completions_are_skipped)
 	ASSERT_EQ(e.size(), 1u);
 	EXPECT_EQ(e[0].status, 0);
 	EXPECT_EQ(e[0].length, 8u);
+}
+
+TEST_F(net_core, messages_of_callbacks_may_wait_for_those_of_the_next)
+{
+	struct again final : buffer_handler {
+		void on_buffer(const buffer_event &e) override { act(*e.buffer); }
+		std::function<void(buffer &)> act;
+	} handler;
+	handler.act = [&](buffer &one) {
+		EXPECT_EQ(p->flushes, 0) << "not before all have returned";
+		EXPECT_EQ(send(one), 0);
+	};
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = 8;
+	o.to = to.get();
+	o.handler = &handler;
+	for (buffer *one : {&a, &b, &c})
+		ASSERT_EQ(tm.add(*one, o), 0);
+	EXPECT_EQ(p->more, (std::vector{false, false, false})) << "nobody knows what follows";
+	p->run([&] {
+		for (int i = 0; i < 3; i++)
+			p->sink.completed(p->submitted[static_cast<std::size_t>(i)], 0, 8);
+	});
+	while (p->submitted.size() < 6)
+		tm.deliver_all();
+	EXPECT_EQ(p->more, (std::vector{false, false, false, true, true, false}));
+	EXPECT_EQ(p->flushes, 1);
+	tm.deliver_all();
+	EXPECT_EQ(p->flushes, 1) << "once";
 }
 
 TEST_F(net_core, what_was_faster_than_the_cancel_counts)

@@ -314,7 +314,7 @@ void machine::push_state(tm_state s, int status)
 	(sync_ ? state_events_ : events_).push_back(e);
 }
 
-void machine::settle()
+void machine::settle_all()
 {
 	for (bool again = true; again;) {
 		again = false;

@@ -30,6 +30,7 @@
 #include "pool_state.hpp"
 #include "slots.hpp"
 #include "thread.hpp"
+#include "ticks.hpp"
 
 namespace coop::net::core
 {
@@ -110,11 +111,18 @@ private:
 		changed_.notify_all();
 	}
 	bool on_its_stack() const; // a callback of this machine is what calls
+	bool more_follows() const; // it is, and other callbacks come after it
 
 	// machine.cpp
 	int claim_and_start(net::address);
 	int fail_start(int status);
-	void settle();
+	void settle()
+	{
+		if (transport_over_ || fill_wanted_ || starved_ || !reaping_.empty() ||
+		    state() == tm_state::stopping)
+			settle_all();
+	}
+	void settle_all();
 	bool advance_stop();
 	void close_transport();
 
@@ -152,10 +160,13 @@ private:
 	void run();
 	bool turn();
 	time_point next_deadline();
+	bool deadlines_due();
+	ticks stamp() { return ticks_ ? ticks_ : ticks_ = read_ticks(); }
 	bool thread_wanted();
 	void kick();
 	void take(batch &, batch &from);
 	void deliver(batch &);
+	void flush();
 	void sleep();
 	void push_state(tm_state, int status);
 
@@ -211,10 +222,14 @@ private:
 	batch state_events_;      // with synchronous delivery
 	batch spare_;             // capacity for the next batch
 	unsigned delivering_ = 0; // batches in handlers
+	bool held_back_ = false;  // the transport may keep messages for more to come
 	channel *notify_ = nullptr;
 	std::uint64_t polls_ = 0; // calls of pending() and deliver_all()
 	time_point now_{};
 	bool now_known_ = false;
+	ticks ticks_ = 0;         // of this hold; 0: not read
+	ticks looked_ = 0;        // when deadlines were last looked at
+	unsigned busy_turns_ = 0; // without such a look
 	enum class sleeping : std::uint8_t { no, leased, armed } sleeping_ = sleeping::no;
 	time_point sleep_until_{};
 	int sleep_fd_ = -1;
@@ -231,6 +246,7 @@ public:
 	{
 		m_.lock_.lock();
 		m_.now_known_ = false;
+		m_.ticks_ = 0;
 	}
 	~hold();
 	hold(const hold &) = delete;

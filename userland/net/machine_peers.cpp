@@ -87,7 +87,8 @@ void machine::release(spi::peer_number n)
 
 void machine::unuse(core::peer &p)
 {
-	if (--p.uses == 0)
+	// Whoever gives up the last of the three does it.
+	if (--p.uses == 0 && !p.held && !p.references_.load(std::memory_order_acquire))
 		reap_later(p);
 }
 

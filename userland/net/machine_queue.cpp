@@ -51,7 +51,7 @@ int machine::add_locked(buffer_state &b, const operation &op, bool pooled)
 	s->handler = op.handler;
 	s->context = op.context;
 	s->deadline = op.deadline;
-	s->added = read_ticks();
+	s->added = stamp();
 	s->reason = 0;
 	s->pooled = pooled;
 	if (s->to)
@@ -74,6 +74,8 @@ int machine::add_locked(buffer_state &b, const operation &op, bool pooled)
 			return 0;
 		}
 	}
+	s->transfer.more = op.queue == queue_type::msg_send && more_follows();
+	held_back_ |= s->transfer.more;
 	if (int r = transport_->submit(t, s->transfer)) {
 		counters(op.queue).adds--;
 		forget(*s);
@@ -254,7 +256,7 @@ void machine::finish(slot &s, int status, std::size_t length)
 	}
 	queue_stats &c = counters(q);
 	if (status || q != queue_type::msg_recv) {
-		c.total_time += read_ticks() - s.added;
+		c.total_time += stamp() - s.added;
 		if (status) {
 			c.failed++;
 		} else {

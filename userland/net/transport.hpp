@@ -63,6 +63,9 @@ struct transfer {
 	/// Active queues: what describe() wrote on the other side, unchecked but for its
 	/// checksum; valid during submit() only.
 	std::span<const std::byte> remote_part = {};
+	/// msg_send: others follow at once, so it may wait for them: until a submit() without
+	/// this, or flush().
+	bool more = false;
 	/// msg_recv, transports that do not place: bytes that must be left for another message,
 	/// and the number of messages.
 	std::size_t min_receive_size = 0;
@@ -160,6 +163,8 @@ public:
 
 	/// @return 0: completed() follows (or has been called already). -errno: it does not.
 	virtual int submit(spi::token, const transfer &) = 0;
+	/// Nothing follows what was submitted with transfer::more.
+	virtual void flush() {}
 	/// The operation is to end as soon as its memory can be quiet: -ECANCELED, or however
 	/// it ends before that. May be called more than once. For a token of msg_recv of a
 	/// transport that places: let go of every landing in it, by received() or abandon().
