@@ -56,7 +56,8 @@ TEST(Pages, WhatIsBehindTheEndHasMemoryOfItsOwn)
 {
 	std::vector<std::byte> x(5000), y(3000), beyond(page_bytes);
 	const segment list[] = {{x.data(), x.size()}, {y.data(), y.size()}};
-	const spi::memory m{list, 8000, nullptr};
+	const std::uint32_t keys[] = {7, 9};
+	const keyed_memory m{{list, 8000, nullptr}, keys};
 	coop::ud::sge out[8];
 	std::uint32_t n = 0;
 	ASSERT_TRUE(page_pieces(m, 8000, beyond.data(), 4096, page_bytes, out, 8, n));
@@ -67,6 +68,9 @@ TEST(Pages, WhatIsBehindTheEndHasMemoryOfItsOwn)
 	EXPECT_EQ(out[1].length, 3000u);
 	EXPECT_EQ(out[2].addr, beyond.data() + 3904);
 	EXPECT_EQ(out[2].length, 192u);
+	EXPECT_EQ(out[0].key, 7u);
+	EXPECT_EQ(out[1].key, 9u);
+	EXPECT_EQ(out[2].key, 0u) << "that of who owns it is looked up";
 	n = 0;
 	EXPECT_FALSE(page_pieces(m, 8000, beyond.data(), 4096, page_bytes, out, 2, n));
 	n = 0;
