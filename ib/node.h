@@ -18,6 +18,8 @@
 #ifndef COOP_IB_NODE_H
 #define COOP_IB_NODE_H
 
+#include <linux/crc32c.h>
+#include <linux/highmem.h>
 #include <linux/hrtimer.h>
 #include <linux/mutex.h>
 #include <linux/wait.h>
@@ -69,6 +71,16 @@ static inline u64 coop_now_us(void)
 static inline u32 coop_bytes_s(u32 mbps)
 {
 	return (u32)min_t(u64, (u64)mbps * 125000, U32_MAX);
+}
+
+/* CRC32C, as a COMMIT has it of every page. */
+static inline u32 coop_page_crc(struct page *page)
+{
+	void *p = kmap_local_page(page);
+	u32 crc = ~crc32c(~0u, p, PAGE_SIZE);
+
+	kunmap_local(p);
+	return crc;
 }
 
 /* Any context. */

@@ -12,7 +12,6 @@
  * If the device does not take a receive, the queue pair is stopped and what was
  * not posted counts as flushed: the engine goes on from there as after a loss.
  */
-#include <linux/crc32c.h>
 #include <linux/highmem.h>
 
 #include "ib/node.h"
@@ -358,15 +357,6 @@ static void put_right(struct coop_rnic *r, const struct coop_fetch_slot *s,
 	}
 }
 
-static u32 page_crc(struct page *page)
-{
-	void *p = kmap_local_page(page);
-	u32 crc = ~crc32c(~0u, p, PAGE_SIZE);
-
-	kunmap_local(p);
-	return crc;
-}
-
 void coop_requester_verify(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 {
 	struct coop_node_fetch *f = (struct coop_node_fetch *)(uintptr_t)ev->cookie;
@@ -379,7 +369,7 @@ void coop_requester_verify(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 		put_right(r, s, ev);
 	for (left = ev->crc ? good : 0; left; left &= left - 1) {
 		i = (u32)__ffs64(left);
-		if (!s->page[i] || page_crc(landing(r, s, i)) != ev->crc[i])
+		if (!s->page[i] || coop_page_crc(landing(r, s, i)) != ev->crc[i])
 			good &= ~(1ULL << i);
 	}
 	trace_coopfs_verify(r, f->slot, ev, good);

@@ -11,9 +11,6 @@
  * A queue pair that failed is stopped; when all its batches have come back it is
  * recycled. What its peer misses it asks for again.
  */
-#include <linux/crc32c.h>
-#include <linux/highmem.h>
-
 #include "ib/node.h"
 #include "ib/trace.h"
 
@@ -60,15 +57,6 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	coop_engine_lookup_done(node->engine, ev->id, v->have, size, i, now);
 }
 
-static u32 page_crc(struct page *page)
-{
-	void *p = kmap_local_page(page);
-	u32 crc = ~crc32c(~0u, p, PAGE_SIZE);
-
-	kunmap_local(p);
-	return crc;
-}
-
 void coop_responder_recheck(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 {
 	struct coop_node *node = r->node;
@@ -83,7 +71,7 @@ void coop_responder_recheck(struct coop_rnic *r, const struct coop_ev *ev, u64 n
 	v = &r->serves[ev->cookie];
 	for (left = v->want_crc ? v->have : 0; left; left &= left - 1) {
 		i = (u32)__ffs64(left);
-		crc[i] = page_crc(v->page[i]);
+		crc[i] = coop_page_crc(v->page[i]);
 	}
 	still = node->ops->recheck(node->host, v->cookie, v->page, v->have) & v->have;
 	coop_engine_recheck_done(node->engine, ev->id, still, v->want_crc ? crc : NULL, now);
