@@ -13,26 +13,12 @@ server=127.0.0.1
 
 setup()
 {
-	insmod /lab/files/coopfs.ko
-	wire va 10.77.0.1 vb 10.77.0.2
-	rxe rxe0 va
-	rxe rxe1 vb
-	mkdir -p /srv /mnt/a /mnt/b
-	mount -t tmpfs srv /srv
-	serve $server /srv
-	kmount a $server "$(options a)"
-	kmount b $server "$(options b)"
-	until_true 30 "a knows b" knows a 1
-	until_true 30 "b knows a" knows b 1
+	wired
+	stored $server
+	up
 }
 
-after_failure()
-{
-	for n in a b; do
-		cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
-	done
-	tail -n 20 /tmp/coopfsd.log
-} 2>&1
+after_failure() { tell; } 2>&1
 
 # run_fio FILE ARGUMENTS...
 run_fio()

@@ -36,38 +36,11 @@ after_failure()
 	cat /tmp/coopfsd.log
 }
 
-# proc NODE: its files
-proc() { echo "/proc/fs/coopfs/$(stat -c %d "/mnt/$1" | awk '{ print $1 % 256 + int($1 / 1048576) * 256 }')"; }
-
-# kmount NODE OPTIONS: by the module
-kmount() { coopfs mount -t coopfs -o "key=/tmp/key,$2" "$server:/data" "/mnt/$1" || die "mount of $1: $?"; }
-
-options()
-{
-	case $1 in
-	a) echo ib,ib_devname=rxe0,peer_timeout_ms=4000 ;;
-	b) echo ib,ib_devname=rxe1,peer_timeout_ms=4000 ;;
-	esac
-}
-
 up()
 {
 	for _n in "$@"; do
-		kmount "$_n" "$(options "$_n")"
+		kmount "$_n" $server "$(options "$_n")"
 	done
-}
-
-down() { for _n in "$@"; do umount "/mnt/$_n" || die "umount of $_n"; done; }
-
-knows() { [ "$(grep -c ^peer "$(proc "$1")/peers")" = "$2" ]; }
-
-# of NODE KIND NAME [FIELD]: one number of stats
-of()
-{
-	awk -v k="$2" -v n="$3" -v f="${4:-}" '$1 == k && $2 == n {
-		if (f == "") { print $3; exit }
-		for (i = 3; i < NF; i++) if ($i == f) { print $(i + 1); exit }
-	}' "$(proc "$1")/stats"
 }
 
 same() { [ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"; }
@@ -87,7 +60,7 @@ new_file() { pattern "/srv/$1" 2 "$1"; sleep 0.1; }
 # Storage alone: names, attributes, bytes, /proc.
 test_mount()
 {
-	kmount a readahead=64
+	kmount a $server readahead=64
 	grep -q "coopfs" /proc/mounts
 	ls -l /mnt/a
 	same a a.bin
@@ -144,8 +117,8 @@ test_both_ways()
 # ib_copy: the same protocol through private buffers.
 test_copy()
 {
-	kmount a "$(options a)"
-	kmount b "$(options b),ib_copy,page_crc=1"
+	kmount a $server "$(options a)"
+	kmount b $server "$(options b),ib_copy,page_crc=1"
 	until_true 20 "a knows b" knows a 1
 	until_true 20 "b knows a" knows b 1
 	new_file copy.bin
@@ -159,9 +132,9 @@ test_copy()
 # datagrams each, and is asked by it, if its own are no smaller than a quarter.
 test_datagram_sizes()
 {
-	kmount a "$(options a)"
+	kmount a $server "$(options a)"
 	for mtu in 256 512 1024 2048; do
-		kmount b "$(options b),ib_mtu=$mtu,readahead=64,ib_num_srpc=16"
+		kmount b $server "$(options b),ib_mtu=$mtu,readahead=64,ib_num_srpc=16"
 		until_true 20 "a knows b" knows a 1
 		until_true 20 "b knows a" knows b 1
 		new_file "there$mtu.bin"

@@ -14,45 +14,24 @@ LIMIT=24 # MiB
 
 setup()
 {
-	insmod /lab/files/coopfs.ko
-	wire va 10.77.0.1 vb 10.77.0.2
-	rxe rxe0 va
-	rxe rxe1 vb
-	mkdir -p /srv /mnt/a /mnt/b /tmp/groups
-	mount -t tmpfs srv /srv
+	mkdir /tmp/groups
 	mount -t cgroup2 groups /tmp/groups
 	echo +memory >/tmp/groups/cgroup.subtree_control || skip "the kernel has no memory groups"
 	for g in a b; do
 		mkdir /tmp/groups/$g
 		echo ${LIMIT}M >/tmp/groups/$g/memory.max
 	done
-	serve $server /srv
+	wired
+	stored $server
 }
 
 after_failure()
 {
 	cat /tmp/groups/*/memory.stat /tmp/groups/*/memory.events
-	for n in a b; do
-		mounted "/mnt/$n" || continue
-		cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
-	done
-	tail -n 20 /tmp/coopfsd.log
-	for j in /tmp/*.job; do
-		[ ! -e "$j" ] || kill -9 "$(cat "$j")"
-	done
-	for n in a b; do
-		! mounted "/mnt/$n" || umount "/mnt/$n" || umount -l "/mnt/$n"
-	done
+	tell
+	clear_up
 	rm -rf /srv/*
 } 2>&1
-
-up()
-{
-	kmount a $server "$(options a)"
-	kmount b $server "$(options b)"
-	until_true 30 "a knows b" knows a 1
-	until_true 30 "b knows a" knows b 1
-}
 
 # inside GROUP COMMAND...: with that group's memory
 inside() { (echo 0 >"/tmp/groups/$1/cgroup.procs" && shift && exec "$@"); }
