@@ -52,6 +52,7 @@ const fuse_lowlevel_ops &operations()
 		o.readdir = op_readdir;
 		o.readdirplus = op_readdirplus;
 		o.releasedir = op_releasedir;
+		o.fsyncdir = op_fsyncdir;
 		o.statfs = op_statfs;
 		o.access = op_access;
 		o.create = op_create;

@@ -159,6 +159,15 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offs
 	list(req, ino, size, offset, true);
 }
 
+// Names are made at storage; this brings them to its disk.
+void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info *)
+{
+	context &c = context_of(req);
+	client::write_result r;
+	reply_status(req,
+		     control::owns(ino) ? 0 : c.mount.storage().commit(inode_of(c, ino).fh, 0, r));
+}
+
 void op_releasedir(fuse_req_t req, fuse_ino_t, fuse_file_info *)
 {
 	reply_status(req, 0);

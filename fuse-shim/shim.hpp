@@ -94,6 +94,7 @@ void op_fsync(fuse_req_t, fuse_ino_t, int datasync, fuse_file_info *);
 void op_release(fuse_req_t, fuse_ino_t, fuse_file_info *);
 
 void op_opendir(fuse_req_t, fuse_ino_t, fuse_file_info *);
+void op_fsyncdir(fuse_req_t, fuse_ino_t, int datasync, fuse_file_info *);
 void op_readdir(fuse_req_t, fuse_ino_t, std::size_t size, off_t, fuse_file_info *);
 void op_readdirplus(fuse_req_t, fuse_ino_t, std::size_t size, off_t, fuse_file_info *);
 void op_releasedir(fuse_req_t, fuse_ino_t, fuse_file_info *);

@@ -387,6 +387,20 @@ def test_operations_beside_peers(cluster):
     run_everywhere(cluster, cluster.connected(2)[0], SCRIPTS)
 
 
+def test_fsync_of_a_directory_asks_storage(cluster):
+    """A program that has made names relies on it, so it must not succeed by doing nothing."""
+    node = cluster.node(peers=False)
+    os.mkdir(node.path + "/d")
+    fd = os.open(node.path + "/d", os.O_RDONLY)
+    try:
+        put(node.path + "/d/f")
+        before = node.stats()["traffic"]["storage"]["tx_bytes"]
+        os.fsync(fd)
+        assert node.stats()["traffic"]["storage"]["tx_bytes"] > before
+    finally:
+        os.close(fd)
+
+
 def test_statfs(cluster):
     node = cluster.node(peers=False)
     local, remote = os.statvfs(cluster.export), os.statvfs(node.path)
