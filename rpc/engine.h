@@ -6,7 +6,7 @@
  * answers their requests (serves). It performs no I/O. A host
  *
  *   - feeds it: submit, cancel, rx_ctrl, rx_data, rx_flush, tx_done, expire,
- *     and the answers to events (lookup_done, recheck_done, verify_done);
+ *     and the answers to events (lookup_done or _kept, recheck_done, verify_done);
  *   - pulls from it, after every feed and until each is empty:
  *     next_tx (work for the network) and next_event (work for the host).
  *
@@ -35,6 +35,9 @@
  *   recheck_done      -> TX_CTRL        send the COMMIT
  *                     -> EV_SERVE_END   unpin
  *
+ * or, where nobody changes the bytes any more (lookup_kept), the COMMIT right behind
+ * the data and EV_SERVE_END when all is sent.
+ *
  * Times are microseconds of a monotonic clock that the host passes in as 'now'.
  * PROTOCOL.md has the messages, the states and every loss case.
  */
@@ -51,6 +54,7 @@ extern "C" {
 #define COOP_MAX_SEGS       1024 /* datagrams a fetch, any MTU */
 #define COOP_MAX_EXTENTS    4    /* runs of contiguous pages a fetch */
 #define COOP_MAX_HINTS      16   /* peers named for a fetch */
+#define COOP_KEPT_SEGS      16   /* datagrams that a COMMIT hardly overtakes; see lookup_kept */
 #define COOP_CTRL_MAX       512  /* bytes of a control message; never more than the MTU either */
 #define COOP_GRH            40   /* bytes at the head of every UD receive */
 #define COOP_MTU_MIN        256
@@ -271,7 +275,7 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 /* ---- what the host shall do ---------------------------------------------- */
 
 enum coop_ev_kind {
-	COOP_EV_LOOKUP,    /* responder: find and pin pages; answer with lookup_done */
+	COOP_EV_LOOKUP,    /* responder: find and pin pages; answer with lookup_done or _kept */
 	COOP_EV_RECHECK,   /* responder: all sent; answer with recheck_done */
 	COOP_EV_SERVE_END, /* responder: unpin; the serve id is dead */
 	COOP_EV_VERIFY, /* requester: quiet; do the moves, check CRCs, answer with verify_done; not
@@ -315,6 +319,13 @@ bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev);
 /* have: bit per page ordinal held and pinned. size: bytes of the file as this node knows it.
  * cookie: given back. */
 void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
+			     u64 now);
+/*
+ * The same for bytes that nobody changes until EV_SERVE_END: the host took copies, or its pages
+ * are immutable. A few segments are then vouched for at once, and the COMMIT does not wait for the
+ * sends; with many it would overtake them, so those are rechecked like any other.
+ */
+void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
 			     u64 now);
 /* still: those of 'have' that did not change from lookup until now. crc: by page ordinal, or NULL.
  */

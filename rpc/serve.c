@@ -7,10 +7,12 @@
  *   afterwards;
  * - a newer attempt of the same request supersedes the older one, whose
  *   remaining segments are not sent (the requester would drop them);
+ * - few segments of bytes that do not change are vouched for before they are sent,
+ *   for what the COMMIT says of them is true already;
  * - a requester whose budget is over is not served;
  * - what cannot be served now is answered with BUSY, what never can with REFUSED.
  *
- * The host's pins last from lookup_done to COOP_EV_SERVE_END, which always comes.
+ * The host's pins last from its answer to COOP_EV_SERVE_END, which always comes.
  */
 #include "core.h"
 
@@ -84,7 +86,7 @@ static void release(struct coop_engine *e, struct coop_serve *s)
 /* Everything handed over has been sent. */
 static void drained(struct coop_engine *e, struct coop_serve *s)
 {
-	if (s->abandoned) {
+	if (s->abandoned || s->vouched) {
 		end(e, s);
 	} else if (s->have) {
 		s->state = COOP_SERVE_RECHECK;
@@ -270,6 +272,7 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	s->id = id;
 	s->state = COOP_SERVE_LOOKUP;
 	s->abandoned = false;
+	s->vouched = false;
 	s->want_crc = q->options & COOP_OPT_CRC;
 	s->known = p != NULL;
 	s->peer = p ? p->id : COOP_NONE;
@@ -338,13 +341,26 @@ static struct coop_serve *in_state(struct coop_engine *e, u32 id, u8 state)
 	return &e->serve[slot];
 }
 
-void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie, u64 now)
+/* These pages go into the COMMIT. */
+static void vouch(struct coop_engine *e, struct coop_serve *s, u64 pages)
 {
-	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
+	struct coop_peer *p = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
+	u32 n = coop_weight(pages);
+
+	e->record[s->record].commit.pages = pages;
+	e->stats.serve_pages += n;
+	e->stats.serve_bytes += (u64)n << e->cfg.page_shift;
+	if (p) {
+		p->served_pages += n;
+		p->served_bytes += (u64)n << e->cfg.page_shift;
+	}
+}
+
+static void looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64 size, u64 cookie,
+		      u64 now)
+{
 	struct coop_msg_commit *c;
 
-	if (!s)
-		return;
 	s->cookie = cookie;
 	if (s->abandoned || now >= s->t_end) {
 		s->abandoned = true;
@@ -366,6 +382,27 @@ void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, 
 	c->n_crc = 0;
 	s->state = COOP_SERVE_SEND;
 	coop_fifo_push(&e->serve_tx, index_of(e, s));
+}
+
+void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie, u64 now)
+{
+	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
+
+	if (s)
+		looked_up(e, s, have, size, cookie, now);
+}
+
+void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie, u64 now)
+{
+	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
+
+	if (!s)
+		return;
+	looked_up(e, s, have, size, cookie, now);
+	if (s->abandoned || s->want_crc || s->plan.n_segs > COOP_KEPT_SEGS)
+		return; /* checksums come with the recheck */
+	s->vouched = true;
+	vouch(e, s, s->have);
 }
 
 void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 now)
@@ -392,8 +429,6 @@ void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u3
 {
 	struct coop_serve *s = in_state(e, id, COOP_SERVE_RECHECK);
 	struct coop_msg_commit *c;
-	struct coop_peer *p;
-	u32 n;
 
 	if (!s)
 		return;
@@ -402,20 +437,12 @@ void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u3
 		return;
 	}
 	c = &e->record[s->record].commit;
-	c->pages = s->have & still;
 	e->stats.serve_changed += coop_weight(s->have & ~still);
 	if (s->want_crc && crc && s->plan.n_pages <= coop_wire_max_pages(s->req.mtu)) {
 		c->n_crc = s->plan.n_pages;
 		memcpy(c->crc, crc, c->n_crc * sizeof(*crc));
 	}
-	n = coop_weight(c->pages);
-	e->stats.serve_pages += n;
-	e->stats.serve_bytes += (u64)n << e->cfg.page_shift;
-	p = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
-	if (p) {
-		p->served_pages += n;
-		p->served_bytes += (u64)n << e->cfg.page_shift;
-	}
+	vouch(e, s, s->have & still);
 	s->state = COOP_SERVE_COMMIT;
 	coop_fifo_push(&e->serve_tx, index_of(e, s));
 }
@@ -453,8 +480,8 @@ static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_
 	while (s->cursor < s->plan.n_segs && !coop_bit(s->req.want, s->cursor))
 		s->cursor++;
 	if (s->cursor == s->plan.n_segs)
-		s->state = COOP_SERVE_DRAIN;
-	else
+		s->state = s->vouched ? COOP_SERVE_COMMIT : COOP_SERVE_DRAIN;
+	if (s->state != COOP_SERVE_DRAIN)
 		coop_fifo_push(&e->serve_tx, index_of(e, s)); /* behind the others */
 	if (!n) {
 		if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
@@ -482,7 +509,9 @@ bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		return next_batch(e, s, tx);
 	if (s->state != COOP_SERVE_COMMIT)
 		return false;
-	end(e, s);
+	s->state = COOP_SERVE_DRAIN;
+	if (!s->in_flight)
+		end(e, s); /* else with the last send */
 	if (s->abandoned || r->state != COOP_RECORD_SERVING || r->serve != index)
 		return false; /* superseded meanwhile: the record is another's */
 	r->state = COOP_RECORD_COMMITTED;

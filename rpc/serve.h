@@ -3,7 +3,8 @@
  * serve.h - the responder: pages that a peer asked for, sent once and vouched for.
  *
  * A serve looks pages up, sends segments and pads, has the host re-check that
- * nothing changed, and only then lists the pages in a COMMIT. The COMMIT is
+ * nothing changed, and only then lists the pages in a COMMIT; a few segments of
+ * bytes that cannot change are vouched for at once instead. The COMMIT is
  * recorded, because it may be lost: a QUERY or a doubled REQUEST is answered
  * from the record and never served again.
  */
@@ -53,9 +54,10 @@ struct coop_serve {
 	u8 event;       /* for the host: 0 none, else 1 + enum coop_ev_kind */
 	bool abandoned; /* superseded, or too late: end without a COMMIT */
 	bool want_crc;
-	bool known; /* peer is valid */
-	u32 qpn;    /* of this slot's data QP */
-	u32 peer;   /* id */
+	bool vouched; /* the COMMIT waits for no send */
+	bool known;   /* peer is valid */
+	u32 qpn;      /* of this slot's data QP */
+	u32 peer;     /* id */
 	u32 record;
 	u32 imm;
 	u32 cursor;    /* next segment to send */

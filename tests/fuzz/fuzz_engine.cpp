@@ -376,9 +376,13 @@ void step(side *const *s, script &in)
 		coop_engine_expire(me.e, me.now);
 		break;
 	case 9:
-		for (u32 id : side::take(me.lookups))
-			coop_engine_lookup_done(me.e, id, in.quad(),
-						in.byte() & 1 ? 1u << 22 : in.quad(), 7, me.now);
+		for (u32 id : side::take(me.lookups)) {
+			const u64 have = in.quad();
+			const u32 how = in.byte();
+			const u64 size = how & 1 ? 1u << 22 : in.quad();
+			(how & 2 ? coop_engine_lookup_kept
+				 : coop_engine_lookup_done)(me.e, id, have, size, 7, me.now);
+		}
 		break;
 	case 10:
 		for (u32 id : side::take(me.rechecks)) {

@@ -53,7 +53,8 @@ struct options {
 {
 	std::fprintf(code ? stderr : stdout,
 		     "usage: coop-sim [--fetches N] [--seed S] [--round S] [--scenario NAME]\n"
-		     "                [--break quiesce|generation|order|identity|mac] [--jobs N]\n"
+		     "                [--break quiesce|generation|order|identity|mac|copies] "
+		     "[--jobs N]\n"
 		     "                [--list] [-v]\n"
 		     "  --fetches N   rounds are played until N fetches were started (100000)\n"
 		     "  --seed S      seed of the run; SEED= in the environment does the same\n"
@@ -122,6 +123,8 @@ options parse(int argc, char **argv)
 		o.flags = COOP_F_TEST_NO_IDENTITY;
 	else if (o.break_rule == "mac")
 		o.flags = break_mac;
+	else if (o.break_rule == "copies")
+		o.flags = break_copies;
 	else if (!o.break_rule.empty())
 		usage(2);
 	return o;

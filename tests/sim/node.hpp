@@ -85,6 +85,7 @@ private:
 		u8 page[COOP_MAX_PAGES];
 		u32 seq[COOP_MAX_PAGES];
 		std::vector<batch> batches;
+		std::vector<u8> copies; // kept pages: these are sent, by ordinal; empty: memory
 	};
 	struct fetch_qp {
 		queue_pair qp;
@@ -135,6 +136,7 @@ private:
 	// responder.cpp
 	void lookup(const coop_ev &);
 	void recheck(const coop_ev &);
+	void keep(serve &);
 	void answer(u64 key);
 	void queue_data(const coop_tx &);
 	void burst(u64 key);

@@ -3,7 +3,8 @@
 //
 // LOOKUP pins blocks and notes the sequence number of every page. Segments are
 // read from memory when they depart, in small bursts, so that an edit in between
-// is really sent; RECHECK names the pages whose number has not moved.
+// is really sent; RECHECK names the pages whose number has not moved. Half of the
+// serves keep copies instead, and the engine may vouch for those at once.
 #include "tests/sim/node.hpp"
 
 #include <isa-l/crc.h>
@@ -74,6 +75,16 @@ void node::lookup(const coop_ev &ev)
 	w_.time().after(latency(w_.shape().lookup_us), what::answer, number_, life_, key);
 }
 
+void node::keep(serve &s)
+{
+	const std::size_t size = w_.truth().page_size();
+	s.copies.resize(s.n * size);
+	for (u32 i = 0; i < s.n; ++i) {
+		if (s.have >> i & 1)
+			std::memcpy(&s.copies[i * size], store_->page(*s.in[i], s.page[i]), size);
+	}
+}
+
 void node::answer(u64 key)
 {
 	const auto it = serves_.find(key);
@@ -105,7 +116,13 @@ void node::answer(u64 key)
 	}
 	if (liar_ && liar_->claims_all())
 		s.lacks = (s.n == 64 ? ~u64{0} : bit(s.n) - 1) & ~s.have;
-	coop_engine_lookup_done(engine_, s.id, s.have | s.lacks, s.size, key, now);
+	if (!liar_ && w_.rng().coin()) {
+		if (!(w_.test_flags() & break_copies))
+			keep(s);
+		coop_engine_lookup_kept(engine_, s.id, s.have, s.size, key, now);
+	} else {
+		coop_engine_lookup_done(engine_, s.id, s.have | s.lacks, s.size, key, now);
+	}
 	pump();
 }
 
@@ -193,9 +210,10 @@ void node::send_segment(serve &s, const batch &b, const coop_seg &g, u64 in)
 		} else if (!(s.have >> frag.page & 1)) {
 			return w_.broken(who() + "a segment holds a page that the host lacks");
 		} else {
-			std::memcpy(p.bytes + p.len,
-				    store_->page(*s.in[frag.page], s.page[frag.page]) + frag.off,
-				    frag.len);
+			const u8 *page = s.copies.empty()
+						 ? store_->page(*s.in[frag.page], s.page[frag.page])
+						 : &s.copies[frag.page * w_.truth().page_size()];
+			std::memcpy(p.bytes + p.len, page + frag.off, frag.len);
 		}
 		p.len += frag.len;
 	}

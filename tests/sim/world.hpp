@@ -14,7 +14,9 @@
 namespace coop::sim
 {
 
-// Beside the engine's own flags: nodes sign anew what arrives, so that no MAC is ever wrong.
+// Beside the engine's own flags. Nodes say that they keep copies, and send from memory.
+constexpr u32 break_copies = 1u << 30;
+// Nodes sign anew what arrives, so that no MAC is ever wrong.
 constexpr u32 break_mac = 1u << 31;
 
 class world

@@ -164,6 +164,8 @@ void node::event(const coop_ev &ev)
 		++served;
 		if (hold_lookup)
 			held.push_back(ev.id);
+		else if (keeps)
+			coop_engine_lookup_kept(e, ev.id, have, size, 1000 + ev.id, net.now);
 		else
 			coop_engine_lookup_done(e, ev.id, have, size, 1000 + ev.id, net.now);
 		break;
@@ -176,6 +178,7 @@ void node::event(const coop_ev &ev)
 			crc[i] = checksum(bytes.data(), page) ^ spoil_crc;
 		}
 		EXPECT_EQ(ev.cookie, 1000u + ev.id);
+		++rechecks;
 		coop_engine_recheck_done(e, ev.id, still, ev.want_crc ? crc.data() : nullptr,
 					 net.now);
 		break;

@@ -70,9 +70,10 @@ public:
 	// As a responder:
 	u64 have = ~u64{0}, still = ~u64{0}, size = 1 << 30;
 	bool hold_lookup = false, hold_sends = false, spoil_crc = false;
+	bool keeps = false; // what it looks up does not change until the serve ends
 	std::vector<u32> held;
 	std::deque<std::pair<u32, u32>> sends; // held ones: serve and number of segments
-	u32 served = 0, ended = 0;
+	u32 served = 0, ended = 0, rechecks = 0;
 
 private:
 	friend class network;

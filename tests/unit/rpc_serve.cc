@@ -34,6 +34,85 @@ TEST(serve, a_doubled_request_is_served_once)
 	EXPECT_EQ(b.stats().serves_dup, 2u);
 }
 
+TEST(serve, what_cannot_change_is_vouched_for_before_it_is_sent)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	b.keeps = b.hold_sends = true;
+	b.have = 0b1011;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	EXPECT_EQ(b.stats().commits_tx, 1u);
+	EXPECT_EQ(a.done[1].good, b.have) << "the COMMIT waited for no completion";
+	EXPECT_EQ(b.stats().serve_pages, 3u);
+	EXPECT_EQ(b.rechecks, 0u);
+	EXPECT_EQ(b.ended, 0u) << "the network still reads the pages";
+	ASSERT_EQ(b.sends.size(), 1u);
+	const auto [id, n] = b.sends.front();
+	coop_engine_tx_done(b.e, id, n, 0, net.now);
+	net.settle();
+	EXPECT_EQ(b.ended, 1u);
+	EXPECT_EQ(b.stats().commits_tx, 1u);
+}
+
+TEST(serve, what_was_sent_at_once_ends_all_the_same)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	b.keeps = true;
+	for (int i = 0; i < 20; ++i) {
+		ASSERT_EQ(a.fetch(1), 0);
+		net.run();
+	}
+	EXPECT_EQ(b.served, 20u);
+	EXPECT_EQ(b.ended, 20u);
+	EXPECT_EQ(b.rechecks, 0u);
+	EXPECT_EQ(a.stops, 0u);
+}
+
+TEST(serve, many_segments_and_checksums_go_the_long_way)
+{
+	network net;
+	node_shape sums;
+	sums.flags = COOP_F_PAGE_CRC;
+	node &a = net.add(), &b = net.add(), &c = net.add(sums);
+	net.acquaint(a, b);
+	net.acquaint(c, b);
+	b.keeps = true;
+	ASSERT_EQ(a.fetch(17), 0);
+	net.run();
+	EXPECT_EQ(b.rechecks, 1u) << "its COMMIT would overtake 17 datagrams";
+	ASSERT_EQ(c.fetch(1), 0);
+	net.run();
+	EXPECT_EQ(b.rechecks, 2u) << "which brings the checksums";
+	EXPECT_EQ(c.done[1].good, 1u);
+	ASSERT_EQ(a.fetch(16), 0);
+	net.run();
+	EXPECT_EQ(b.rechecks, 2u);
+	EXPECT_EQ(b.served, b.ended);
+}
+
+TEST(serve, a_kept_serve_that_is_superseded_says_nothing)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	net.run(15000);
+	ASSERT_EQ(b.held.size(), 2u);
+	b.hold_lookup = false;
+	for (u32 id : b.held)
+		coop_engine_lookup_kept(b.e, id, ~u64{0}, b.size, 1000 + id, net.now);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(b.stats().commits_tx, 1u);
+	EXPECT_EQ(b.served, b.ended);
+}
+
 TEST(serve, a_newer_attempt_supersedes_the_older)
 {
 	network net;

@@ -106,7 +106,8 @@ void node_responder::lookup(const coop_ev &ev, std::uint64_t now)
 	}
 	pages_looked_up_ += ordinal;
 	std::fill(r.page + ordinal, r.page + COOP_MAX_PAGES, nullptr);
-	coop_engine_lookup_done(engine_, ev.id, r.have, size, index, now);
+	// What a block holds as valid never changes, and the pins keep the block.
+	coop_engine_lookup_kept(engine_, ev.id, r.have, size, index, now);
 }
 
 void node_responder::recheck(const coop_ev &ev, std::uint64_t now)
