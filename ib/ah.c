@@ -114,9 +114,7 @@ static void make(struct work_struct *work)
 		if (hlist_unhashed(&ah->hash) && !ah->users)
 			end(ah);
 		coop_pump_drain(node, now);
-		coop_pump_arm(node, now);
-		if (!list_empty(&node->ended))
-			coop_node_kick(node);
+		coop_node_kick(node); /* a serve may have begun, whose sends nobody watches */
 	}
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);

@@ -81,7 +81,7 @@ static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah)
 	wr.ah = ah->ib;
 	wr.remote_qpn = c->tx_to[i].qpn;
 	wr.remote_qkey = c->tx_to[i].qkey;
-	if (!c->qp.ready || c->dead || ib_post_send(c->qp.ib, &wr.wr, NULL)) {
+	if (!c->qp.ready || c->dead || coop_post_send(c->qp.ib, &wr.wr, NULL)) {
 		give_back(c, i);
 		dropped(r, false, COOP_DROP_NOT_POSTED);
 		return;
@@ -111,6 +111,8 @@ void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		return;
 	}
 	i = c->tx_free[--c->n_free];
+	if (c->n_free <= COOP_CTRL_SENDS / 2 && !r->sends_watched)
+		coop_node_kick(r->node); /* which takes back what is complete */
 	ib_dma_sync_single_for_cpu(r->port.dev, coop_bufs_dma(&c->tx, i), c->tx.size, c->tx.dir);
 	memcpy(coop_bufs_at(&c->tx, i), tx->buf, tx->len);
 	coop_bufs_to_device(&c->tx, i);

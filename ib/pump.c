@@ -46,6 +46,16 @@ static u32 poll_queue(struct coop_rnic *r, struct ib_cq *cq, bool recv, u64 now)
 	return n > 0 ? (u32)n : 0;
 }
 
+/*
+ * Does anybody wait for a send to complete? A control message's buffer can come back with whatever
+ * is next: a wake-up for it would come just before the answer, and cost as much.
+ */
+static bool sends_matter(const struct coop_rnic *r)
+{
+	return r->n_serving || r->closing || r->ctrl.dead || !r->ctrl.qp.ready ||
+	       r->ctrl.n_free <= COOP_CTRL_SENDS / 2;
+}
+
 /* Asks for the next completion to kick the pump. False: there is one already. */
 static bool notify(struct coop_rnic *r)
 {
@@ -53,7 +63,9 @@ static bool notify(struct coop_rnic *r)
 	bool rest = true;
 
 	rest &= ib_req_notify_cq(r->rcq, flags) <= 0;
-	rest &= ib_req_notify_cq(r->scq, flags) <= 0;
+	r->sends_watched = sends_matter(r);
+	if (r->sends_watched)
+		rest &= ib_req_notify_cq(r->scq, flags) <= 0;
 	return rest;
 }
 

@@ -8,6 +8,11 @@
  * in order. When all batches are complete the file system is asked which pages did
  * not change meanwhile, after any checksums were taken.
  *
+ * A serve of few pages sends copies: what did not change while they were made is
+ * vouched for at once, and the COMMIT does not wait for a completion. On a link whose
+ * round trip is the cost of a page this is a third of it; of many pages it would be
+ * the copying that costs.
+ *
  * A queue pair that failed is stopped; when all its batches have come back it is
  * recycled. What its peer misses it asks for again.
  */
@@ -30,6 +35,40 @@ int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 sl
 
 /* ---- pages -------------------------------------------------------------------------------------
  */
+
+static bool worth_copying(const struct coop_rnic *r, const struct coop_serving *v,
+			  const struct coop_ev *ev)
+{
+	u32 e, n = 0;
+
+	for (e = 0; e < ev->n_ext; e++)
+		n += ev->ext[e].count;
+	return n <= COOP_KEPT_PAGES && n * r->per_page <= COOP_KEPT_SEGS && !v->want_crc;
+}
+
+static u32 kept_of(const struct coop_rnic *r, const struct coop_serving *v, u32 page)
+{
+	return (u32)(v - r->serves) * COOP_KEPT_PAGES + page;
+}
+
+/* Which of the copies are of pages that did not change meanwhile. */
+static u64 copy_pages(struct coop_rnic *r, struct coop_serving *v)
+{
+	u64 left;
+	u32 i;
+
+	for (left = v->have; left; left &= left - 1) {
+		const u32 page = (u32)__ffs64(left);
+
+		i = kept_of(r, v, page);
+		coop_bufs_to_cpu(&r->kept, i);
+		memcpy_page(coop_bufs_page(&r->kept, i), 0, v->page[page], 0, PAGE_SIZE);
+		coop_bufs_to_device(&r->kept, i);
+	}
+	v->copied = true;
+	coop_count(r->node->stats, COOP_C_SERVE_COPIED_BYTES, hweight64(v->have) * PAGE_SIZE);
+	return r->node->ops->recheck(r->node->host, v->cookie, v->page, v->have) & v->have;
+}
 
 void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 {
@@ -54,7 +93,10 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	v->have = node->ops->lookup(node->host, &ev->fid, ev->version, ev->ext, ev->n_ext,
 				    ev->pages, v->page, &size, &v->cookie);
 	r->n_serving++;
-	coop_engine_lookup_done(node->engine, ev->id, v->have, size, i, now);
+	if (worth_copying(r, v, ev))
+		coop_engine_lookup_kept(node->engine, ev->id, copy_pages(r, v), size, i, now);
+	else
+		coop_engine_lookup_done(node->engine, ev->id, v->have, size, i, now);
 }
 
 void coop_responder_recheck(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
@@ -100,6 +142,10 @@ static bool source(struct coop_rnic *r, struct coop_serving *v, u32 page, bool a
 
 	if (!v || absent || !(v->have & bit)) {
 		*at = coop_bufs_dma(&r->zeros, 0);
+		return true;
+	}
+	if (v->copied) {
+		*at = coop_bufs_dma(&r->kept, kept_of(r, v, page));
 		return true;
 	}
 	if (!(v->mapped & bit)) {
@@ -181,7 +227,7 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 			return -ENOMEM;
 		bytes += tx->seg[i].len;
 	}
-	if (ib_post_send(s->qp.ib, &r->send_wr[0].wr, &bad)) {
+	if (coop_post_send(s->qp.ib, &r->send_wr[0].wr, &bad)) {
 		coop_count(r->node->stats, COOP_C_SEND_ERRORS, tx->n_seg);
 		s->dead = true;
 		/*

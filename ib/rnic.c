@@ -133,6 +133,9 @@ static int create_all(struct coop_rnic *r, const char **what)
 	err = coop_bufs_create(&r->scrap, r->port.dev, 1, PAGE_SIZE, DMA_FROM_DEVICE);
 	if (!err)
 		err = coop_bufs_create(&r->zeros, r->port.dev, 1, PAGE_SIZE, DMA_TO_DEVICE);
+	if (!err)
+		err = coop_bufs_create(&r->kept, r->port.dev, r->n_serve * COOP_KEPT_PAGES,
+				       PAGE_SIZE, DMA_TO_DEVICE);
 	if (err)
 		return err;
 	*what = "control queue pair";
@@ -260,6 +263,7 @@ void coop_rnic_destroy(struct coop_rnic *r)
 	coop_bufs_destroy(&r->ctrl.tx);
 	coop_bufs_destroy(&r->scrap);
 	coop_bufs_destroy(&r->zeros);
+	coop_bufs_destroy(&r->kept);
 	if (r->pd)
 		ib_dealloc_pd(r->pd);
 	kvfree(r->fetch);

@@ -77,11 +77,18 @@ struct coop_serve_slot {
 struct coop_serving {
 	bool used;
 	bool want_crc;
+	bool copied; /* pages are sent from r->kept, COOP_KEPT_PAGES each serve */
 	u64 have, mapped;
 	void *cookie; /* of ops->lookup() */
 	struct page *page[COOP_MAX_PAGES];
 	u64 dma[COOP_MAX_PAGES];
 };
+
+/*
+ * Serves of so few pages send copies: those need no look after the sends, which spares both sides a
+ * wake-up, and costs less than one.
+ */
+#define COOP_KEPT_PAGES 4
 
 struct coop_rnic {
 	struct coop_node *node;
@@ -98,13 +105,15 @@ struct coop_rnic {
 	struct ib_cq *rcq, *scq;
 	struct coop_bufs scrap; /* one page: takes what is longer than its place */
 	struct coop_bufs zeros; /* one page: stands for those that we lack */
+	struct coop_bufs kept;  /* COOP_KEPT_PAGES a serve: what small ones send */
 	struct coop_ctrl ctrl;
 	u32 n_fetch, n_serve;
 	struct coop_fetch_slot *fetch;
 	struct coop_serve_slot *serve;
 	struct coop_serving *serves; /* by cookie */
 	u32 n_serving;
-	u64 overdue_at; /* the earliest of the queue pairs' */
+	bool sends_watched; /* the next completion of a send kicks the pump */
+	u64 overdue_at;     /* the earliest of the queue pairs' */
 	struct coop_ah_cache ah;
 	void *bounce; /* COOP_MAX_PAGES pages */
 	struct coop_msg msg;

@@ -54,7 +54,8 @@ enum coop_counter {
 	COOP_C_AH_WAITED,    /* datagrams that waited for an address handle */
 	COOP_C_CTRL_DROPPED, /* control datagrams that had no buffer or handle */
 	COOP_C_CQ_ERRORS,
-	COOP_C_COPIED_BYTES, /* of pages received: with ib_copy, and of displaced segments */
+	COOP_C_COPIED_BYTES,       /* of pages received: with ib_copy, and of displaced segments */
+	COOP_C_SERVE_COPIED_BYTES, /* of pages sent: of small serves, which send copies */
 	COOP_C_DEVICE_REMOVALS,
 	COOP_COUNTERS
 };
