@@ -83,7 +83,16 @@ peer_pages() { of "$1" source peer pages; }
 came()
 {
 	_got=$(($(peer_pages "$1") - $2))
-	[ "$_got" -ge "$3" ] || die "node $1 got $_got pages from its peer, not $3"
+	[ "$_got" -ge "$3" ] || { cat "$(proc $1)/stats" "$(proc $1)/peers"; false; } ||
+		die "node $1 got $_got pages from its peer, not $3"
+}
+
+# trusted NODE FILES: its peer is healthy; while it is not, something is read, for that tells
+trusted()
+{
+	! grep -q "^peer.*state=healthy" "$(proc "$1")/peers" || return 0
+	right "$1" "$2" 1 786427 -d
+	return 1
 }
 
 # Over a bad wire two readers on b and one on a, each the other's server, pick PICKS ranges
@@ -109,6 +118,8 @@ picks()
 	came a "$before_a" "$2"
 	right b "$1.a" 1 786427 -d
 	perfect
+	# Whom the bad wire had made suspect is believed again as soon as something goes well.
+	until_true 30 "b trusts its peer again" trusted b "$1.a"
 	before=$(peer_pages b)
 	right b "$1.a" 4 786427 -d
 	came b "$before" 740
@@ -348,7 +359,10 @@ test_little_memory()
 	new memory 3 33554432
 	mkdir -p /tmp/hog
 	mount -t tmpfs -o size=100% hog /tmp/hog
-	dd if=/dev/zero of=/tmp/hog/1 bs=1M count=$(($(available) - 64)) 2>/dev/null
+	# A kernel that checks itself needs more for the same, and would end the daemon.
+	_left=64
+	[ "$patience" = 1 ] || _left=192
+	dd if=/dev/zero of=/tmp/hog/1 bs=1M count=$(($(available) - _left)) 2>/dev/null
 	available
 	job reader_a coop-pattern -r 2 check /mnt/a/memory 1 3 33554432 1
 	job reader_b coop-pattern -r 2 check /mnt/b/memory 1 3 33554432 1
