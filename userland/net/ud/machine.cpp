@@ -27,6 +27,7 @@ constexpr std::uint64_t linger_again_us = 5000;
 constexpr std::uint64_t linger_most_us = 500000;
 constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
 constexpr std::uint64_t recent_us = 1000000;
+constexpr std::uint32_t unarmed_most = 256;  // polls in a row, then nobody waits
 constexpr std::uint32_t resolver_turns = 64; // a polling program looks for questions that often
 constexpr std::uint32_t polls_a_look = 8192; // one that polls, at its device
 constexpr std::uint32_t most_refusals = 8;   // for want of a buffer: about 0.2 s
@@ -140,8 +141,8 @@ int machine::start(const address &own)
 		epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
 		epoll_event ev{};
 		ev.events = EPOLLIN;
-		if (epoll_ < 0 || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, endpoint_->fd(), &ev) ||
-		    ::epoll_ctl(epoll_, EPOLL_CTL_ADD, resolver_->fd(), &ev))
+		if (epoll_ < 0 || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, resolver_->fd(), &ev) ||
+		    watch_endpoint(true))
 			throw std::system_error(errno, std::generic_category(), "ud: epoll");
 	} catch (const std::system_error &e) {
 		const int status = -e.code().value();
@@ -251,11 +252,11 @@ unsigned machine::progress(unsigned budget)
 {
 	if (!chan_)
 		return 0;
-	const std::uint64_t now = now_us();
 	if (owed_)
-		settle(now);
+		settle(now_us());
 	if (armed_ || resolver_->asking() || ++turns_ % resolver_turns == 0) {
 		armed_ = false;
+		const std::uint64_t now = now_us();
 		if (resolver_->progress(now)) {
 			for (resolver::result r; resolver_->next(r);)
 				resolved(r, now);
@@ -272,14 +273,17 @@ unsigned machine::progress(unsigned budget)
 				fail_all(-ENODEV);
 				return 1;
 			}
-			follow(now);
+			follow(now_us());
 		}
 	}
+	if (watching_ && ++unarmed_ == unarmed_most)
+		(void)watch_endpoint(false);
 	const std::size_t n =
 		endpoint_->poll({completions_.data(),
 				 std::min<std::size_t>(std::max(budget, 1u), completions_.size())});
 	if (n == 0)
 		return 0;
+	const std::uint64_t now = now_us();
 	heard_at_ = now;
 	for (std::size_t i = 0; i < n; i++)
 		dispatch(completions_[i], now);
@@ -348,11 +352,12 @@ void machine::settle(std::uint64_t now)
 
 void machine::drain(std::uint64_t now)
 {
-	for (bool more = true; more;) {
-		more = drain_chan(now);
-		more |= drain_engine(now);
-	}
+	// Messages about bulk data feed the other engine, which may want to send some in turn.
+	do
+		drain_chan(now);
+	while (drain_engine(now));
 	endpoint_->flush();
+	held_back_ = 0;
 	if (!stopping_ || stop_at_ == ~0ull)
 		return;
 	if (!lingering(now)) {
@@ -363,14 +368,13 @@ void machine::drain(std::uint64_t now)
 	}
 }
 
-bool machine::drain_chan(std::uint64_t now)
+void machine::drain_chan(std::uint64_t now)
 {
-	bool any = false, again = true;
+	bool again = true;
 	coop_chan_tx tx;
 	while (again) {
 		again = false;
 		while (coop_chan_next_tx(chan_, now, &tx)) {
-			any = true;
 			keyed_memory text;
 			segment piece;
 			const keyed_memory *payload = nullptr;
@@ -408,10 +412,10 @@ bool machine::drain_chan(std::uint64_t now)
 			for (const channels::over &o : over_)
 				coop_chan_tx_done(chan_, o.channel, o.id, o.good ? 0 : -EIO, now);
 		}
+		// Who hears of an end may begin anew.
+		for (coop_chan_ev ev; coop_chan_next_event(chan_, now, &ev); again = true)
+			event(ev, now);
 	}
-	for (coop_chan_ev ev; coop_chan_next_event(chan_, now, &ev); any = true)
-		event(ev, now);
-	return any;
 }
 
 bool machine::drain_engine(std::uint64_t now)
@@ -500,7 +504,22 @@ bool machine::arm()
 	if (owed_)
 		settle(now);
 	armed_ = true;
+	unarmed_ = 0;
+	if (!watching_ && watch_endpoint(true))
+		return false;
 	return endpoint_->arm();
+}
+
+// A descriptor that somebody waits for costs its peers a call-back with every datagram, so
+// that of a machine that is only polled is not waited for.
+int machine::watch_endpoint(bool on)
+{
+	epoll_event ev{};
+	ev.events = EPOLLIN;
+	if (::epoll_ctl(epoll_, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, endpoint_->fd(), &ev))
+		return -errno;
+	watching_ = on;
+	return 0;
 }
 
 // ---- time ------------------------------------------------------------------------

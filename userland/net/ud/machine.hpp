@@ -46,6 +46,7 @@ public:
 	int start(const address &own) override;
 	void stop() override;
 	int submit(spi::token, const spi::transfer &) override;
+	void flush() override;
 	void cancel(spi::token) override;
 	int describe(spi::token, std::span<std::byte>) override { return 0; }
 	void receivable() override;
@@ -63,6 +64,7 @@ private:
 	static constexpr std::uint64_t loop_patience_us = 700000;
 	static constexpr std::uint32_t extra_ops = 1024; // whose end is being told
 	static constexpr std::size_t text_bytes = 64;    // of a bulk message
+	static constexpr std::uint32_t held_back_most = 32;
 	static constexpr std::uint64_t watch_every_us = 250000;
 	static constexpr std::uint64_t probe_every_us = 1000000;
 
@@ -133,13 +135,14 @@ private:
 	void received(std::uint32_t channel, const coop::ud::completion &, std::uint64_t now);
 	void settle(std::uint64_t now);
 	void drain(std::uint64_t now);
-	bool drain_chan(std::uint64_t now);
+	void drain_chan(std::uint64_t now);
 	bool drain_engine(std::uint64_t now);
 	void event(const coop_chan_ev &, std::uint64_t now);
 	void resolved(const resolver::result &, std::uint64_t now);
 	void watch(std::uint64_t now);
 	void follow(std::uint64_t now);
 	bool lingering(std::uint64_t now) const;
+	int watch_endpoint(bool on);
 
 	// machine_peers.cpp
 	peer &at(spi::peer_number n);
@@ -224,6 +227,9 @@ private:
 	bool owed_ = false; // bookkeeping of a message that was delivered first
 	bool armed_ = false;
 	bool stopping_ = false;
+	bool watching_ = false;       // the end point's descriptor is in epoll_
+	std::uint32_t unarmed_ = 0;   // polls since arm()
+	std::uint32_t held_back_ = 0; // messages that wait for others to leave with
 	std::uint32_t turns_ = 0, evicted_ = 0;
 	std::uint32_t telling_ = 0;      // operations
 	std::uint64_t watch_at_ = ~0ull; // no matter while nothing is under way

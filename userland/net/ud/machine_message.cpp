@@ -112,8 +112,16 @@ int machine::submit(spi::token t, const spi::transfer &x)
 		return 0;
 	}
 	go(index, now);
-	drain(now);
+	// The end point sends those that are alike in one system call.
+	if (!x.more || ++held_back_ == held_back_most)
+		drain(now);
 	return 0;
+}
+
+void machine::flush()
+{
+	if (chan_)
+		drain(now_us());
 }
 
 // On, towards its peer; asks for the address first if need be.

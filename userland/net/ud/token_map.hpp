@@ -64,7 +64,10 @@ private:
 	};
 	std::size_t mask() const { return slots_.size() - 1; }
 	std::size_t next(std::size_t i) const { return (i + 1) & mask(); }
-	std::size_t home(spi::token t) const { return (t * 0x9e3779b97f4a7c15ull >> 32) & mask(); }
+	// The low bits of a token are the slot of the core that it names: no two that are
+	// outstanding have the same, and the next one has that of the last. So entries stay in the
+	// cache.
+	std::size_t home(spi::token t) const { return t & mask(); }
 
 	std::vector<entry> slots_;
 };
