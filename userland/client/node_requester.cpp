@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "userland/client/page_crc.hpp"
+#include "userland/ud/fetch_feed.hpp"
 
 namespace coop::client
 {
@@ -139,20 +140,7 @@ void node_requester::post_recv(const coop_tx &tx, std::uint64_t now)
 			list[n++] = {memory_.scrap(), s.spill};
 		wrs_[i] = {i, list, n};
 	}
-	const std::uint32_t qp = qps_[tx.slot];
-	std::uint32_t posted = 0;
-	while (posted < tx.n_seg) {
-		const int n = endpoint_.post_recv(qp, std::span(wrs_).subspan(posted));
-		if (n <= 0)
-			break;
-		posted += static_cast<std::uint32_t>(n);
-	}
-	if (posted < tx.n_seg) {
-		// The engine counts on all of them: the queue pair goes to ERR and what was not
-		// posted counts as flushed at once.
-		(void)endpoint_.modify_qp(qp, ud::qp_state::error);
-		coop_engine_rx_flush(engine_, tx.slot, tx.n_seg - posted, now);
-	}
+	ud::post_fetch(endpoint_, qps_[tx.slot], wrs_, engine_, tx.slot, now);
 }
 
 void node_requester::stop_qp(std::uint32_t slot)
@@ -162,28 +150,12 @@ void node_requester::stop_qp(std::uint32_t slot)
 
 void node_requester::reset_qp(std::uint32_t slot)
 {
-	(void)endpoint_.modify_qp(qps_[slot], ud::qp_state::reset);
-	(void)endpoint_.modify_qp(qps_[slot], ud::qp_state::ready);
+	ud::renew_fetch(endpoint_, qps_[slot]);
 }
 
 void node_requester::completed(std::uint32_t slot, const ud::completion &c, std::uint64_t now)
 {
-	if (!c.is_recv)
-		return;
-	if (c.status != ud::wc_status::success) {
-		coop_engine_rx_flush(engine_, slot, 1, now);
-		return;
-	}
-	coop_rx rx{};
-	rx.slot = slot;
-	rx.wr = static_cast<std::uint32_t>(c.wr_id);
-	rx.imm = c.imm;
-	rx.byte_len = c.byte_len;
-	rx.src_qp = c.src_qp;
-	rx.has_imm = c.has_imm;
-	rx.has_gid = c.has_gid;
-	std::copy(c.src_gid.begin(), c.src_gid.end(), rx.src_gid);
-	coop_engine_rx_data(engine_, &rx, now);
+	ud::feed_fetch(engine_, slot, c, now);
 }
 
 std::uint64_t node_requester::to_block(const record &r, std::uint64_t ordinals) const

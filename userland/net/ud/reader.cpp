@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <sys/random.h>
 
+#include "userland/ud/fetch_feed.hpp"
+
 namespace coop::net::ud
 {
 
@@ -282,20 +284,7 @@ void reader::post_recv(const coop_tx &tx, std::uint64_t now)
 			list[n++] = {channels_.scrap(), s.spill};
 		wrs_[i] = {i, list, n};
 	}
-	const std::uint32_t qp = qps_[tx.slot];
-	std::uint32_t posted = 0;
-	while (posted < tx.n_seg) {
-		const int n = endpoint_.post_recv(qp, std::span(wrs_).subspan(posted));
-		if (n <= 0)
-			break;
-		posted += static_cast<std::uint32_t>(n);
-	}
-	if (posted < tx.n_seg) {
-		// The engine counts on all of them: the queue pair goes to ERR and what was not
-		// posted counts as flushed at once.
-		(void)endpoint_.modify_qp(qp, coop::ud::qp_state::error);
-		coop_engine_rx_flush(engine_, tx.slot, tx.n_seg - posted, now);
-	}
+	coop::ud::post_fetch(endpoint_, qps_[tx.slot], wrs_, engine_, tx.slot, now);
 }
 
 void reader::stop_qp(std::uint32_t slot)
@@ -305,28 +294,12 @@ void reader::stop_qp(std::uint32_t slot)
 
 void reader::reset_qp(std::uint32_t slot)
 {
-	(void)endpoint_.modify_qp(qps_[slot], coop::ud::qp_state::reset);
-	(void)endpoint_.modify_qp(qps_[slot], coop::ud::qp_state::ready);
+	coop::ud::renew_fetch(endpoint_, qps_[slot]);
 }
 
 void reader::completed(std::uint32_t slot, const coop::ud::completion &c, std::uint64_t now)
 {
-	if (!c.is_recv)
-		return;
-	if (c.status != coop::ud::wc_status::success) {
-		coop_engine_rx_flush(engine_, slot, 1, now);
-		return;
-	}
-	coop_rx rx{};
-	rx.slot = slot;
-	rx.wr = static_cast<std::uint32_t>(c.wr_id);
-	rx.imm = c.imm;
-	rx.byte_len = c.byte_len;
-	rx.src_qp = c.src_qp;
-	rx.has_imm = c.has_imm;
-	rx.has_gid = c.has_gid;
-	std::copy(c.src_gid.begin(), c.src_gid.end(), rx.src_gid);
-	coop_engine_rx_data(engine_, &rx, now);
+	coop::ud::feed_fetch(engine_, slot, c, now);
 }
 
 // Between a datagram's place and memory that is contiguous.
