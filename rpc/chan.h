@@ -246,12 +246,12 @@ struct coop_chan_in {
 	u32 peer;
 	u64 peer_cookie;
 	u64 tag;
-	u32 length; /* of the whole message */
-	u64 cookie; /* COPY: as place gave it */
-	u32 offset; /* COPY: within the message */
-	u32 from;   /* COPY: first payload byte within the datagram */
-	u32 len;    /* COPY: bytes of it; may be 0 */
-	bool last;  /* COPY: the message is whole when they are copied; EV_DELIVERED follows */
+	u32 length;  /* of the whole message */
+	u64 cookie;  /* COPY: as place gave it */
+	u32 offset;  /* COPY: within the message */
+	u32 from;    /* COPY: first payload byte within the datagram */
+	u32 len;     /* COPY: bytes of it; may be 0 */
+	bool last;   /* COPY: the message is whole when they are copied; EV_DELIVERED follows */
 	u32 receive; /* set by place: for give_up, until EV_DELIVERED or EV_ABORTED */
 };
 

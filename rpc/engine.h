@@ -296,6 +296,7 @@ struct coop_ev {
 	u32 id; /* fetch or serve id */
 	u64 cookie;
 	/* LOOKUP */
+	struct coop_addr from; /* who asks: where the answer goes */
 	struct coop_fid fid;
 	u64 version;
 	u32 n_ext;

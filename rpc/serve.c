@@ -534,6 +534,7 @@ bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 
 	ev->kind = (enum coop_ev_kind)(event - 1);
 	ev->id = s->id;
 	ev->cookie = s->cookie;
+	ev->from = s->req.reply;
 	ev->fid = s->req.fid;
 	ev->version = s->req.version;
 	ev->n_ext = s->req.n_ext;

@@ -121,7 +121,8 @@ private:
 		spi::landing landing;
 		spi::peer_number from = spi::no_peer;
 		bool live = false, bulk = false;
-		bool told = false; // delivered or abandoned; what still comes is dropped
+		bool told = false;         // delivered or abandoned; what still comes is dropped
+		std::uint32_t receive = 0; // at rpc/chan
 		std::array<std::uint8_t, text_bytes> text; // bulk
 	};
 
@@ -148,6 +149,8 @@ private:
 	peer &at(spi::peer_number n);
 	void set_up(peer &, const address &);
 	int connect(spi::peer_number, const coop_chan_peer_addr &, std::uint64_t now);
+	bool believable(spi::peer_number, identity, const coop_addr &from) const;
+	bool is_at(spi::peer_number, std::uint32_t chan) const;
 	void adopt(spi::peer_number, std::uint32_t chan, std::uint64_t now);
 	void wake_waiting(spi::peer_number, int status, std::uint64_t now);
 	void hold(spi::peer_number);
@@ -186,7 +189,7 @@ private:
 	int bulk_to_self(std::uint32_t index);
 	void count_bulk(const op &, int by);
 	std::uint32_t engine_peer(spi::peer_number, bool anew, std::uint64_t now);
-	bool open(spi::token, std::uint64_t incarnation, identity asker,
+	bool open(spi::token, std::uint64_t incarnation, identity asker, const coop_addr &from,
 		  source::offer &out) override;
 	bool holds(const source::offer &) override;
 	void close(const source::offer &) override;

@@ -209,7 +209,8 @@ int machine::bulk_to_self(std::uint32_t index)
 
 // ---- source::owner: the memory of others' requests -------------------------------------
 
-bool machine::open(spi::token t, std::uint64_t incarnation, identity asker, source::offer &out)
+bool machine::open(spi::token t, std::uint64_t incarnation, identity asker, const coop_addr &from,
+		   source::offer &out)
 {
 	const std::uint32_t index = by_token_.find(t);
 	if (index == none || incarnation != sink_.incarnation())
@@ -219,7 +220,8 @@ bool machine::open(spi::token t, std::uint64_t incarnation, identity asker, sour
 		o.state == op_state::passive && o.queue == queue_type::passive_bulk_send;
 	if ((!passive && o.state != op_state::offered) || o.ending)
 		return false;
-	if (o.peer != spi::no_peer && !(peers_[o.peer].who == asker))
+	if (o.peer != spi::no_peer &&
+	    (!(peers_[o.peer].who == asker) || !believable(o.peer, asker, from)))
 		return false;
 	o.serving++;
 	out = {o.memory, o.length, index};

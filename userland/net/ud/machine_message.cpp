@@ -92,6 +92,10 @@ int machine::submit(spi::token t, const spi::transfer &x)
 	op &o = ops_[index];
 	if (x.queue == queue_type::passive_bulk_recv || x.queue == queue_type::passive_bulk_send) {
 		o.state = op_state::passive;
+		// For one alone: who that is has to be known when he asks.
+		if (options_.verbs && o.peer != spi::no_peer && !peers_[o.peer].resolved &&
+		    !peers_[o.peer].self)
+			resolver_->ask(o.peer, peers_[o.peer].who, now);
 		return 0;
 	}
 	const peer &p = peers_[o.peer];
@@ -197,12 +201,14 @@ void machine::cancel(spi::token t)
 	const std::uint64_t now = now_us();
 	const std::uint32_t index = by_token_.find(t);
 	if (index == none) {
-		// A receive buffer: its places are given back.
+		// A receive buffer: its places are given back, and senders told.
 		for (place_slot &p : places_)
 			if (p.live && !p.told && !p.bulk && p.landing.token == t) {
 				p.told = true;
+				(void)coop_chan_give_up(chan_, p.receive, now);
 				sink_.abandon(p.landing);
 			}
+		drain(now);
 		return;
 	}
 	op &o = ops_[index];
@@ -288,12 +294,7 @@ void machine::place(coop_chan_in &in, const coop_addr &from, bool &copy, std::ui
 	const bool known = in.peer_cookie != 0;
 	const bool bulk = in.tag >> 56 == std::uint64_t(tag_kind::bulk);
 	copy = false;
-	// The host of a soft RoCE peer is told by its packets.
-	const bool forged =
-		!options_.verbs &&
-		identity{static_cast<std::uint32_t>(from.gid[12] << 24 | from.gid[13] << 16 |
-						    from.gid[14] << 8 | from.gid[15])}
-				.ip != who.ip;
+	const bool forged = !options_.verbs && !believable(0, who, from);
 	if (stopping_ || forged || who == own_ || (in.tag >> 50 & 63) != 0 ||
 	    (!bulk && in.tag >> 56 != std::uint64_t(tag_kind::message)) ||
 	    (bulk && in.length != text_bytes) ||
@@ -306,7 +307,7 @@ void machine::place(coop_chan_in &in, const coop_addr &from, bool &copy, std::ui
 		n = static_cast<spi::peer_number>(in.peer_cookie - 1);
 	} else {
 		const address where = who.on(own_address_);
-		n = sink_.peer(where);
+		n = resolver_->crowded() ? spi::no_peer : sink_.peer(where);
 		if (n == spi::no_peer) {
 			coop_chan_refuse(chan_, COOP_CHAN_NO_BUFFER, now);
 			return;
@@ -314,6 +315,11 @@ void machine::place(coop_chan_in &in, const coop_addr &from, bool &copy, std::ui
 		if (!at(n).used)
 			set_up(peers_[n], where);
 		peers_[n].held = true;
+		if (options_.verbs && !is_at(n, chan)) {
+			resolver_->ask(n, who, now); // and he will ask again
+			coop_chan_refuse(chan_, COOP_CHAN_NO_BUFFER, now);
+			return;
+		}
 	}
 	int err = 0;
 	spi::landing l;
@@ -338,6 +344,7 @@ void machine::place(coop_chan_in &in, const coop_addr &from, bool &copy, std::ui
 		p.bulk = bulk;
 		p.told = false;
 		coop_chan_place(chan_, slot, now, &in);
+		p.receive = in.receive;
 		copy = true;
 	}
 	if (!known)

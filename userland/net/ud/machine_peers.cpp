@@ -3,8 +3,10 @@
 //
 // A peer is asked for its queue pairs when something is to be sent to it for the first time,
 // or again after it was dead. A peer that speaks first is known by its tag and needs no
-// question. A session at rpc/chan is kept, by a hold on the peer's number, until the peer is
-// dead or another needs the place.
+// question where its packets tell its host; a device's do not, so there its host is asked
+// whether that is the machine. A session at rpc/chan is kept, by a hold on the peer's number,
+// until the peer is dead or another needs the place.
+#include <algorithm>
 #include <cerrno>
 
 #include "machine.hpp"
@@ -95,6 +97,29 @@ int machine::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::
 	return 0;
 }
 
+// Whether somebody at `from` may be who he says. On soft RoCE his packets tell his host; on a
+// device it is his machine's UDP socket that tells where he is, once it has been asked.
+bool machine::believable(spi::peer_number n, identity who, const coop_addr &from) const
+{
+	if (!options_.verbs)
+		return identity{static_cast<std::uint32_t>(from.gid[12] << 24 | from.gid[13] << 16 |
+							   from.gid[14] << 8 | from.gid[15])}
+			       .ip == who.ip;
+	const peer &p = peers_[n];
+	if (!p.addr.command.qpn)
+		return true; // nobody knows better
+	return from.lid == p.addr.command.lid &&
+	       std::equal(std::begin(from.gid), std::end(from.gid), p.addr.command.gid);
+}
+
+// The same of a session.
+bool machine::is_at(spi::peer_number n, std::uint32_t chan) const
+{
+	coop_chan_peer_info info;
+	return peers_[n].resolved && coop_chan_peer_get(chan_, chan, &info) == 0 &&
+	       coop_addr_same(&peers_[n].addr.command, &info.addr.command);
+}
+
 // A session that the peer began.
 void machine::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)
 {
@@ -119,12 +144,14 @@ void machine::resolved(const resolver::result &r, std::uint64_t now)
 		return;
 	peer &p = peers_[r.number];
 	int status = r.status;
-	if (p.resolved) { // it was asked because nothing was heard of it
+	if (p.resolved) { // it was asked because nothing was heard of it, or of a rival
 		if (status == -ECONNREFUSED) {
 			gone(r.number, -ECONNRESET, now);
 			return;
 		}
-		if (status || !p.instance || p.instance == r.instance) {
+		const bool here = coop_addr_same(&p.addr.command, &r.where.command) &&
+				  p.addr.command.lid == r.where.command.lid;
+		if (status || (here && (!p.instance || p.instance == r.instance))) {
 			if (!status)
 				p.instance = r.instance;
 			return;
@@ -137,6 +164,8 @@ void machine::resolved(const resolver::result &r, std::uint64_t now)
 	if (!status)
 		peers_[r.number].instance = r.instance;
 	wake_waiting(r.number, status, now);
+	if (status && !peers_[r.number].chan)
+		unhold(r.number); // who claimed to be there is not
 }
 
 // What waited for the address goes on, or ends.

@@ -54,6 +54,8 @@ public:
 	void ask(spi::peer_number n, identity who, std::uint64_t now);
 	void forget(spi::peer_number n);
 	bool asking() const { return !questions_.empty(); }
+	/// So many questions are open that strangers have to wait.
+	bool crowded() const { return questions_.size() >= most_for_strangers; }
 
 	/// Reads what has come. @return whether there was anything.
 	bool progress(std::uint64_t now);
@@ -65,6 +67,7 @@ public:
 
 private:
 	static constexpr unsigned candidates = 4;
+	static constexpr std::size_t most_for_strangers = 256;
 	static constexpr std::size_t packet_bytes = 72;
 	using packet = std::array<std::uint8_t, packet_bytes>;
 

@@ -44,7 +44,7 @@ void source::lookup(const coop_ev &ev, std::uint64_t now)
 {
 	offer what;
 	if (free_.empty() ||
-	    !owner_.open(ev.fid.hi, ev.version, identity::unpack(ev.fid.lo), what)) {
+	    !owner_.open(ev.fid.hi, ev.version, identity::unpack(ev.fid.lo), ev.from, what)) {
 		coop_engine_lookup_done(engine_, ev.id, 0, 0, no_record, now);
 		return;
 	}

@@ -31,7 +31,7 @@ public:
 	struct owner {
 		/// The operation is read from now on.
 		virtual bool open(spi::token, std::uint64_t incarnation, identity asker,
-				  offer &out) = 0;
+				  const coop_addr &from, offer &out) = 0;
 		/// Whether it is still what it was.
 		virtual bool holds(const offer &) = 0;
 		virtual void close(const offer &) = 0;
