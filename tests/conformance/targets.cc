@@ -2,6 +2,7 @@
 // targets.cc - the transports that are put to the test.
 //
 // Each process has loopback addresses of its own, so that suites run side by side.
+#include "attack_fabric.hpp"
 #include "attack_ud.hpp"
 
 #include <algorithm>
@@ -73,6 +74,12 @@ target fabric(const std::string &label, parameters options)
 	t.any = lnet(own_ip(1), "tcp", 32, "*");
 	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
 	t.stall = {{"answer", "0"}};
+#ifdef COOP_NET_FABRIC
+	if (const std::string provider = t.options[0].second; provider != "verbs")
+		t.attack = [provider](const net::address &a, std::uint64_t seed) {
+			attack_fabric(provider, a, seed);
+		};
+#endif
 	return t;
 }
 

@@ -16,7 +16,6 @@ namespace
 {
 
 constexpr std::chrono::milliseconds give_up_after{4500};
-constexpr std::size_t queue_size = 4096;
 // An event with all that a peer may say along with it.
 constexpr std::size_t event_size = sizeof(fi_eq_cm_entry) + 256;
 
@@ -48,6 +47,20 @@ connected_port::connected_port(const provider &p, events &e) : provider_(p), eve
 
 connected_port::~connected_port()
 {
+	// What is asked for and never answered libfabric would keep.
+	alignas(fi_eq_cm_entry) std::byte text[event_size];
+	auto &e = *reinterpret_cast<fi_eq_cm_entry *>(text);
+	std::uint32_t event = 0;
+	for (ssize_t r = 1; pep_ && r > 0;) {
+		r = fi_eq_read(eq_.get(), &event, text, sizeof(text), 0);
+		fi_eq_err_entry error{};
+		if (r == -FI_EAVAIL)
+			r = fi_eq_readerr(eq_.get(), &error, 0);
+		else if (r > 0 && event == FI_CONNREQ)
+			unanswered_.push_back(info_ptr(e.info)->handle);
+	}
+	for (fid_t f : unanswered_)
+		(void)fi_reject(pep_.get(), f, nullptr, 0);
 	if (fd_ >= 0)
 		::close(fd_);
 }
@@ -69,38 +82,24 @@ int connected_port::open(const address &own)
 	info_ = provider_.at(own);
 	if (!info_)
 		return -EADDRNOTAVAIL;
-	fid_fabric *fabric = nullptr;
-	if (int r = fi_fabric(info_->fabric_attr, &fabric, nullptr))
+	if (int r = base_.open(*info_, FI_WAIT_FD))
 		return r;
-	fabric_.reset(fabric);
-	fid_domain *domain = nullptr;
-	if (int r = fi_domain(fabric, info_.get(), &domain, nullptr))
-		return r;
-	domain_.reset(domain);
 	fi_eq_attr eq_attr{};
 	eq_attr.wait_obj = FI_WAIT_FD;
-	fid_eq *eq = nullptr;
-	if (int r = fi_eq_open(fabric, &eq_attr, &eq, nullptr))
+	fid_fabric *fabric = base_.fabric.get();
+	if (int r = take(eq_, [&](auto **o) { return fi_eq_open(fabric, &eq_attr, o, nullptr); }))
 		return r;
-	eq_.reset(eq);
-	fi_cq_attr cq_attr{};
-	cq_attr.size = queue_size;
-	cq_attr.format = FI_CQ_FORMAT_DATA;
-	cq_attr.wait_obj = FI_WAIT_FD;
-	fid_cq *cq = nullptr;
-	if (int r = fi_cq_open(domain, &cq_attr, &cq, nullptr))
+	fid_domain *domain = base_.domain.get();
+	if (int r = take(srx_, [&](auto **o) {
+		    return fi_srx_context(domain, info_->rx_attr, o, nullptr);
+	    }))
 		return r;
-	cq_.reset(cq);
-	fid_ep *srx = nullptr;
-	if (int r = fi_srx_context(domain, info_->rx_attr, &srx, nullptr))
-		return r;
-	srx_.reset(srx);
 	fd_ = ::epoll_create1(EPOLL_CLOEXEC);
 	if (fd_ < 0)
 		return -errno;
-	if (int r = watch(fd_, eq->fid))
+	if (int r = watch(fd_, eq_->fid))
 		return r;
-	return watch(fd_, cq->fid);
+	return watch(fd_, base_.queue->fid);
 }
 
 int connected_port::listen(const address &own, std::uint16_t port)
@@ -109,7 +108,7 @@ int connected_port::listen(const address &own, std::uint16_t port)
 	if (!info || !put(at_port(own, port), info->src_addr, info->src_addrlen))
 		return -ENOMEM;
 	fid_pep *pep = nullptr;
-	int r = fi_passive_ep(fabric_.get(), info.get(), &pep, nullptr);
+	int r = fi_passive_ep(base_.fabric.get(), info.get(), &pep, nullptr);
 	if (r)
 		return r;
 	handle<fid_pep> guard(pep);
@@ -124,15 +123,13 @@ int connected_port::listen(const address &own, std::uint16_t port)
 // An end point that the link will send on.
 int connected_port::make(link &l, fi_info &info, handle<fid_ep> &out)
 {
-	fid_ep *ep = nullptr;
-	if (int r = fi_endpoint(domain_.get(), &info, &ep, &l))
+	fid_domain *domain = base_.domain.get();
+	if (int r = take(out, [&](auto **o) { return fi_endpoint(domain, &info, o, &l); }))
 		return r;
-	out.reset(ep);
+	fid_ep *ep = out.get();
 	int r = fi_ep_bind(ep, &eq_->fid, 0);
 	if (!r)
-		r = fi_ep_bind(ep, &cq_->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
-	if (!r)
-		r = fi_ep_bind(ep, &cq_->fid, FI_RECV);
+		r = bind_queue(*ep, *base_.queue);
 	if (!r)
 		r = fi_ep_bind(ep, &srx_->fid, 0);
 	return r ? r : fi_enable(ep);
@@ -234,8 +231,10 @@ unsigned connected_port::poll()
 void connected_port::on_request(fi_eq_cm_entry &e, std::size_t size)
 {
 	info_ptr info(e.info);
-	if (events_.mute())
+	if (events_.mute()) {
+		unanswered_.push_back(info->handle);
 		return;
+	}
 	hello h;
 	link *l = nullptr;
 	// Who it says it is has to be where it comes from.
@@ -248,6 +247,8 @@ void connected_port::on_request(fi_eq_cm_entry &e, std::size_t size)
 	}
 	auto side = std::make_unique<half>();
 	int r = make(*l, *info, side->ep);
+	if (!side->ep)
+		(void)fi_reject(pep_.get(), info->handle, nullptr, 0);
 	sockaddr_storage from{};
 	std::size_t from_size = sizeof(from);
 	if (!r && fi_getpeer(side->ep.get(), &from, &from_size) == 0 &&
@@ -294,8 +295,8 @@ void connected_port::on_error()
 
 bool connected_port::arm()
 {
-	fid *both[] = {&cq_->fid, &eq_->fid};
-	return fi_trywait(fabric_.get(), both, 2) == FI_SUCCESS;
+	fid *both[] = {&base_.queue->fid, &eq_->fid};
+	return fi_trywait(base_.fabric.get(), both, 2) == FI_SUCCESS;
 }
 
 time_point connected_port::deadline() const

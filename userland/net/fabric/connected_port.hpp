@@ -10,6 +10,7 @@
 
 #include <vector>
 
+#include "objects.hpp"
 #include "port.hpp"
 #include "ports.hpp"
 
@@ -23,8 +24,8 @@ public:
 	~connected_port() override;
 
 	int start(const address &own) override;
-	fid_domain &domain() override { return *domain_; }
-	fid_cq &queue() override { return *cq_; }
+	fid_domain &domain() override { return *base_.domain; }
+	fid_cq &queue() override { return *base_.queue; }
 	fid_ep &receiver() override { return *srx_; }
 	int connect(link &) override;
 	void close(link &) override;
@@ -58,14 +59,13 @@ private:
 	events &events_;
 	address own_;
 	int fd_ = -1;
-	handle<fid_fabric> fabric_;
 	info_ptr info_; // ours, without a port
-	handle<fid_domain> domain_;
+	objects base_;
 	handle<fid_eq> eq_;
-	handle<fid_cq> cq_;
 	handle<fid_ep> srx_;
 	handle<fid_pep> pep_;
 	std::vector<link *> connecting_;
+	std::vector<fid_t> unanswered_; // requests, while we are mute
 };
 
 } // namespace coop::net::fabric

@@ -22,7 +22,6 @@ constexpr std::chrono::milliseconds ask_again{5};
 // After a peer has gone; by then its process is a process no more.
 constexpr std::chrono::milliseconds sweep_after{200};
 constexpr std::size_t page_size = 4096, strangers_most = 64, name_most = 160;
-constexpr std::size_t queue_size = 4096;
 
 } // namespace
 
@@ -65,37 +64,20 @@ int datagram_port::open()
 	std::free(info->dest_addr);
 	info->dest_addr = nullptr;
 	info->dest_addrlen = 0;
-	fid_fabric *fabric = nullptr;
-	if (int r = fi_fabric(info->fabric_attr, &fabric, nullptr))
+	if (int r = base_.open(*info, FI_WAIT_NONE))
 		return r;
-	fabric_.reset(fabric);
-	fid_domain *domain = nullptr;
-	if (int r = fi_domain(fabric, info.get(), &domain, nullptr))
-		return r;
-	domain_.reset(domain);
+	fid_domain *domain = base_.domain.get();
 	fi_av_attr av_attr{};
 	av_attr.type = FI_AV_TABLE;
-	fid_av *av = nullptr;
-	if (int r = fi_av_open(domain, &av_attr, &av, nullptr))
+	if (int r = take(av_, [&](auto **o) { return fi_av_open(domain, &av_attr, o, nullptr); }))
 		return r;
-	av_.reset(av);
-	fi_cq_attr cq_attr{};
-	cq_attr.size = queue_size;
-	cq_attr.format = FI_CQ_FORMAT_DATA;
-	cq_attr.wait_obj = FI_WAIT_NONE;
-	fid_cq *cq = nullptr;
-	if (int r = fi_cq_open(domain, &cq_attr, &cq, nullptr))
+	if (int r = take(ep_,
+			 [&](auto **o) { return fi_endpoint(domain, info.get(), o, nullptr); }))
 		return r;
-	cq_.reset(cq);
-	fid_ep *ep = nullptr;
-	if (int r = fi_endpoint(domain, info.get(), &ep, nullptr))
-		return r;
-	ep_.reset(ep);
-	int r = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_SELECTIVE_COMPLETION);
+	fid_ep *ep = ep_.get();
+	int r = bind_queue(*ep, *base_.queue);
 	if (!r)
-		r = fi_ep_bind(ep, &cq->fid, FI_RECV);
-	if (!r)
-		r = fi_ep_bind(ep, &av->fid, 0);
+		r = fi_ep_bind(ep, &av_->fid, 0);
 	if (!r)
 		r = fi_enable(ep);
 	if (r)

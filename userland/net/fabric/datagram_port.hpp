@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "host_socket.hpp"
+#include "objects.hpp"
 #include "port.hpp"
 
 namespace coop::net::fabric
@@ -31,8 +32,8 @@ public:
 	~datagram_port() override;
 
 	int start(const address &own) override;
-	fid_domain &domain() override { return *domain_; }
-	fid_cq &queue() override { return *cq_; }
+	fid_domain &domain() override { return *base_.domain; }
+	fid_cq &queue() override { return *base_.queue; }
 	fid_ep &receiver() override { return *ep_; }
 	int connect(link &) override;
 	void close(link &) override;
@@ -80,10 +81,8 @@ private:
 	descriptor epoll_, listener_, bell_, page_fd_;
 	page_ptr page_;
 	std::string name_;
-	handle<fid_fabric> fabric_;
-	handle<fid_domain> domain_;
+	objects base_;
 	handle<fid_av> av_;
-	handle<fid_cq> cq_;
 	handle<fid_ep> ep_;
 	/// Peers' end points in the table of addresses, and how many links use each.
 	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;

@@ -69,6 +69,7 @@ struct work : posted {
 	bool active = false;    ///< an operation here has begun it
 	bool cancelled = false; ///< the operation is to end
 	bool done = false;      ///< the peer has said so; writes are still to complete
+	unsigned unnamed = 0;   ///< writes whose failure would not name it
 	unsigned out = 0;       ///< completions to come
 	std::uint32_t id = 0, peer_id = 0;
 	fabric::link *link = nullptr;
@@ -99,7 +100,11 @@ struct link {
 
 	link::state state = state::connecting;
 	bool backlogged = false;              ///< in the machine's list of those to try again
-	bool held = false;                    ///< the core has been asked for `peer`
+	bool used = false;                    ///< since it was last looked at
+	bool leaving = false;                 ///< the peer has closed it for being idle
+	bool left = false;                    ///< it has said farewell; messages of it wait here
+	bool listed = false;                  ///< in the machine's list of those to take leave of
+	bool late = false;                    ///< closing, and looked at before
 	bool greeted = false;                 ///< has been ready once
 	std::uint32_t number = 0, cookie = 0; ///< what the peer puts into its words
 	std::uint64_t base = 0;               ///< what we put into ours
@@ -111,15 +116,18 @@ struct link {
 	std::size_t eager = 0;                ///< largest message without an offer
 	spi::peer_number peer = spi::no_peer;
 	net::address address;
-	int status = 0;    ///< dying: why
-	int farewells = 0; ///< 1: answered bye, or was answered
+	int status = 0; ///< dying: why
 	work *works = nullptr;
+	time_point look_at = never;                        ///< then it is looked at
+	fabric::link *earlier = nullptr, *later = nullptr; ///< in that order
 	std::deque<posted *> urgent; ///< control and writes the provider had no room for
 	std::deque<std::uint32_t> bulk, messages; ///< ids of works to start
 	std::unique_ptr<side> side;
 
 	bool ready() const { return state == state::ready; }
 	bool idle() const { return urgent.empty() && messages.empty() && bulk.empty(); }
+	/// Nothing is under way on it, as far as this side knows.
+	bool quiet() const { return !works && !taken && idle(); }
 	std::uint64_t stamp(fabric::kind k)
 	{
 		const unsigned n = std::min(owed, word::credits_most);

@@ -191,7 +191,7 @@ work *machine::make_work(link &l, spi::token t)
 	w->id = (w->id + (1u << 17)) & word::id_mask;
 	w->stage = work::stage::queued;
 	w->writer = w->message = w->active = w->cancelled = w->done = false;
-	w->out = 0;
+	w->out = w->unnamed = 0;
 	w->peer_id = 0;
 	w->token = t;
 	w->land.token = 0;
@@ -231,8 +231,11 @@ void machine::detach(work &w)
 // Nobody here speaks of it any more. libfabric may.
 void machine::release(work &w)
 {
-	if (w.link)
+	if (w.link) {
+		link &l = *w.link;
 		detach(w);
+		take_leave(l);
+	}
 	if (w.token)
 		index_.erase(w.token);
 	w.token = 0;
@@ -372,8 +375,12 @@ void machine::complete_error()
 		return;
 	posted *p = static_cast<posted *>(e.op_context);
 	if (!p) {
-		// shm says so of a write that it did at once and could not do.
-		strays_++;
+		// shm says so of a write that it did at once and could not do. It does them in
+		// order, so it is the first that nothing was heard of.
+		if (unnamed_.empty())
+			strays_++;
+		else
+			completed(*unnamed_.front(), -ECONNRESET);
 		return;
 	}
 	if (p->role == role::receive) {
@@ -399,6 +406,10 @@ void machine::completed(posted &p, int status)
 	work &w = static_cast<work &>(p);
 	if (w.out && --w.out == 0)
 		w.on = nullptr;
+	if (w.unnamed) {
+		w.unnamed--;
+		unnamed_.erase(std::find(unnamed_.begin(), unnamed_.end(), &w));
+	}
 	if (w.stage == work::stage::zombie) {
 		if (w.out == 0) {
 			w.stage = work::stage::free;
@@ -452,7 +463,10 @@ void machine::settle()
 	if (settling_)
 		return;
 	settling_ = true;
-	while (!dying_.empty()) {
+	while (!dying_.empty() || !leaving_.empty()) {
+		take_leaves();
+		if (dying_.empty())
+			continue;
 		link *l = dying_.back();
 		dying_.pop_back();
 		bury(*l);
@@ -478,6 +492,8 @@ bool machine::arm()
 time_point machine::deadline() const
 {
 	time_point t = std::min({port_->deadline(), stop_by_, tick_});
+	if (first_link_)
+		t = std::min(t, first_link_->look_at);
 	if (!parked_.empty())
 		t = std::min(t, parked_.front().until);
 	if (!patience_.empty())
@@ -493,6 +509,7 @@ void machine::expire(time_point now)
 		tick_over(now);
 	port_->expire(now);
 	drop_parked(now);
+	look_at_links(now);
 	// All wait equally long, so they are in order.
 	std::size_t n = 0;
 	for (; n < patience_.size() && patience_[n].first <= now; n++) {

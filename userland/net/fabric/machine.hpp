@@ -14,6 +14,7 @@
 //
 //   machine.cpp          life, progress, cancelling
 //   machine_links.cpp    links, and how they end
+//   machine_idle.cpp     links that nobody uses
 //   machine_message.cpp  small messages, receive buffers, the window
 //   machine_bulk.cpp     what is written by RMA
 #pragma once
@@ -36,7 +37,8 @@ struct options {
 	std::size_t max_message = 0; ///< bytes
 	std::chrono::milliseconds hold{};
 	unsigned max_links = 0;
-	bool answer = true; ///< peers that want to connect
+	bool answer = true;                     ///< peers that want to connect
+	std::chrono::milliseconds idle{600000}; ///< after that a link is closed
 };
 
 class machine final : public spi::transport_machine, private port::events
@@ -63,6 +65,7 @@ private:
 	struct peer {
 		net::address address;
 		fabric::link *link = nullptr; ///< to send on
+		unsigned links = 0;           ///< all of them
 	};
 	/// A message of a peer that nobody has a buffer for.
 	struct parked {
@@ -109,7 +112,19 @@ private:
 	void backlog(link &);
 	void send(link &, const control &);
 	void on_control(link &, const control &);
+	void on_bye(link &, bool idle);
+	void on_farewell(link &);
 	void violation(link &l) { unlinked(l, -EPROTO); }
+
+	// machine_idle.cpp
+	void watch(link &);
+	void unwatch(link &);
+	void look(link &);
+	void look_at_links(time_point now);
+	void make_room();
+	void part(link &);
+	void take_leave(link &);
+	void take_leaves();
 
 	// machine_message.cpp
 	int start_receiving();
@@ -170,8 +185,10 @@ private:
 	std::vector<peer> peers_;
 	std::deque<parked> parked_;
 	std::vector<std::pair<time_point, std::uint32_t>> patience_;
-	std::vector<link *> backlog_, dying_;
-	unsigned to_poll_ = 0; ///< calls of progress() until the port is polled
+	std::vector<link *> backlog_, dying_, leaving_;
+	link *first_link_ = nullptr, *last_link_ = nullptr; ///< to be looked at, in order
+	std::deque<work *> unnamed_; ///< writes that may fail without a name, in order
+	unsigned to_poll_ = 0;       ///< calls of progress() until the port is polled
 	unsigned live_links_ = 0;
 	bool settling_ = false, stopping_ = false, over_ = false;
 	time_point stop_by_ = never;

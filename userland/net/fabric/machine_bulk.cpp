@@ -284,6 +284,10 @@ int machine::write_on(work &w)
 		if (r)
 			return static_cast<int>(r);
 		w.on = &l;
+		if (!provider_.connected()) {
+			w.unnamed++;
+			unnamed_.push_back(&w);
+		}
 		w.out++;
 		out_++;
 		w.written += bytes;

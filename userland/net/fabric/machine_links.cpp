@@ -19,6 +19,7 @@ constexpr std::size_t urgent_most = 1u << 16;
 
 link *machine::make_link(const net::address &a)
 {
+	make_room();
 	if (live_links_ >= options_.max_links)
 		return nullptr;
 	std::uint32_t number;
@@ -42,8 +43,10 @@ link *machine::make_link(const net::address &a)
 	if (peer >= peers_.size())
 		peers_.resize(peer + 1);
 	peers_[peer].address = a;
+	peers_[peer].links++;
 	live_links_++;
 	links_[number] = std::move(l);
+	watch(*links_[number]);
 	return links_[number].get();
 }
 
@@ -53,8 +56,10 @@ link *machine::link_to(spi::peer_number n, int &status)
 		status = -EINVAL;
 		return nullptr;
 	}
-	if (link *l = peers_[n].link)
+	if (link *l = peers_[n].link) {
+		l->used = true;
 		return l;
+	}
 	link *l = make_link(peers_[n].address);
 	if (!l) {
 		status = -ENOBUFS;
@@ -151,7 +156,11 @@ void machine::bury(link &l)
 			free_copy(static_cast<bounce &>(*p));
 	std::erase_if(parked_, [&l](const parked &p) { return p.link == &l; });
 	std::erase(backlog_, &l);
-	sink_.release(l.peer);
+	std::erase(leaving_, &l);
+	unwatch(l);
+	// The core's hold on the peer is for all links with it.
+	if (--peers_[l.peer].links == 0)
+		sink_.release(l.peer);
 	live_links_--;
 	free_links_.push_back(l.number);
 	links_[l.number].reset();
@@ -263,21 +272,10 @@ void machine::on_control(link &l, const control &c)
 		return on_cancel(l, c);
 	case control::verb::credit:
 		return;
-	case control::verb::bye: {
-		// It takes no more; whoever wants to send makes another link.
-		control f;
-		f.verb = control::verb::farewell;
-		send(l, f);
-		if (peers_[l.peer].link == &l)
-			peers_[l.peer].link = nullptr;
-		if (l.state == link::state::ready)
-			l.state = link::state::closing;
-		return;
-	}
+	case control::verb::bye:
+		return on_bye(l, c.length != 0);
 	case control::verb::farewell:
-		if (l.state == link::state::closing)
-			unlinked(l, -ECONNRESET);
-		return;
+		return on_farewell(l);
 	}
 }
 

@@ -59,6 +59,7 @@ void machine::arrived(bounce &b, std::size_t length, std::uint64_t w)
 	if (!l || l->state == link::state::dying || length > b.length) {
 		strays_++;
 	} else {
+		l->used = true;
 		// It was faster than the news that the link is made.
 		if (l->state == link::state::connecting && l->ep)
 			linked(*l);
@@ -139,6 +140,7 @@ void machine::drop_parked(time_point now)
 void machine::consumed(link &l)
 {
 	l.taken--;
+	take_leave(l);
 	if (++l.owed >= options_.window / 2) {
 		control c;
 		c.verb = control::verb::credit;

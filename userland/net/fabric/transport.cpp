@@ -21,6 +21,8 @@ constexpr spi::parameter keys[] = {
 	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
 	{"max_message", "1m", "largest message (bytes)"},
 	{"max_links", "16384", "connections of a transfer machine (number)"},
+	{"idle", "600000",
+	 "a connection that was not used for so long is closed, and made anew on use (ms)"},
 	{"local_keys", "0", "buffers get local keys, used or not (0 or 1; 1 is for tests)"},
 	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
 };
@@ -46,6 +48,7 @@ public:
 		options_.hold = std::chrono::milliseconds(v.number("hold", 1, 3600000));
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.max_links = static_cast<unsigned>(v.number("max_links", 1, word::links));
+		options_.idle = std::chrono::milliseconds(v.number("idle", 1, 1u << 31));
 		options_.answer = v.flag("answer");
 		limits_ = {options_.max_message, gib, gib, control::regions_most, 0, 1u << 15};
 		traits_ = {{false, true}, true, false, 0};

@@ -76,7 +76,8 @@ struct control {
 		done,     ///< either: over, with `status`
 		cancel,   ///< either: wants to end
 		credit,   ///< the word gives credits back, or nothing
-		bye,      ///< nothing more will come; answer with farewell
+		bye,      ///< nothing new will come; answer with farewell. `length` is not 0: the
+			  ///< link has been idle, and what is under way may end first
 		farewell, ///< nothing more will come from here either
 	};
 	static constexpr std::uint8_t verbs = 10;

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// fabric_enemy.hpp - a peer of the fabric transport that says what it likes.
+//
+// It connects as everybody does, by the transport's own ports, and from then on speaks to
+// libfabric itself. What it is told it keeps, to name it in what it says.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "userland/net/fabric/port.hpp"
+
+namespace conformance
+{
+
+namespace net = coop::net;
+
+class fabric_enemy final : private net::fabric::port::events
+{
+public:
+	/// @throw std::system_error.
+	fabric_enemy(const std::string &provider, const net::address &own);
+	~fabric_enemy();
+
+	/// Changes what it says when it connects, or is connected to.
+	net::fabric::hello greeting_of(const net::address &to) const;
+	/// @return whether a link has come to be, soon enough.
+	bool connect(const net::address &, const net::fabric::hello &);
+	/// Takes what has come; lets others connect.
+	void look();
+
+	void say(std::uint64_t word, std::span<const std::byte> text);
+	void say(net::fabric::control);
+	/// By a key, at an address; and, if `word` is not 0, saying so.
+	void write(net::fabric::region to, std::size_t length, std::uint64_t word);
+
+	bool linked() const { return link_ && link_->ready(); }
+	const net::fabric::link &link() const { return *link_; }
+	/// What the peer has said, in order.
+	std::deque<net::fabric::control> heard;
+
+private:
+	bool mute() const override { return false; }
+	net::fabric::link *admit(const net::fabric::hello &) override;
+	net::fabric::hello greeting(const net::fabric::link &) const override { return hello_; }
+	void linked(net::fabric::link &l) override { l.state = net::fabric::link::state::ready; }
+	bool accept(net::fabric::link &, const net::fabric::hello &) override;
+	void unlinked(net::fabric::link &l, int) override
+	{
+		l.state = net::fabric::link::state::dying;
+	}
+	net::time_point now() override { return net::clock::now(); }
+	void post(net::fabric::bounce &);
+
+	static constexpr std::size_t text_most = 1u << 15;
+
+	const net::fabric::provider provider_;
+	const net::address own_;
+	net::fabric::hello hello_;
+	std::deque<net::fabric::bounce> receives_, sends_;
+	std::unique_ptr<net::fabric::link> link_;
+	std::unique_ptr<net::fabric::port> port_;
+};
+
+} // namespace conformance
