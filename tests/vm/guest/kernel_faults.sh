@@ -19,48 +19,19 @@ server=127.0.0.1
 
 setup()
 {
-	insmod /lab/files/coopfs.ko
-	wire va 10.77.0.1 vb 10.77.0.2
-	rxe rxe0 va
-	rxe rxe1 vb
-	mkdir -p /srv /mnt/a /mnt/b
-	mount -t tmpfs srv /srv
-	serve $server /srv
+	wired
+	stored $server
 }
 
 after_failure()
 {
-	for n in a b; do
-		mounted "/mnt/$n" || continue
-		cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
-	done
-	tail -n 20 /tmp/coopfsd.log
+	tell
 	perfect
-	for j in /tmp/*.job; do
-		[ ! -e "$j" ] || kill -9 "$(cat "$j")"
-	done
-	gone "$(cat /tmp/coopfsd.pid)" && serve $server /srv
 	ip link set va up
 	own_routes va 10.77.0.1
-	for n in a b; do
-		! mounted "/mnt/$n" || umount "/mnt/$n" || umount -l "/mnt/$n"
-	done
+	clear_up
 	grep -q '^coopfs ' /proc/modules || insmod /lab/files/coopfs.ko
 } 2>&1
-
-# up [OPTIONS]: both nodes, that know each other
-up()
-{
-	kmount a $server "$(options a)${1:-}"
-	kmount b $server "$(options b)${1:-}"
-	acquainted
-}
-
-acquainted()
-{
-	until_true 30 "a knows b" knows a 1
-	until_true 30 "b knows a" knows b 1
-}
 
 # netem ARGUMENTS: in both directions
 netem()
@@ -200,8 +171,7 @@ test_daemon_returns()
 	for i in 1 2 3; do
 		running writer || break
 		before=$(of a traffic storage rx_bytes)
-		kill -9 "$(cat /tmp/coopfsd.pid)"
-		until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
+		away
 		running writer || break
 		serve $server /srv
 		until_true 60 "storage is read again" more_than "$before" a traffic storage rx_bytes
@@ -218,8 +188,7 @@ test_soft()
 	new soft 2 65536
 	kmount a $server soft,timeo=20
 	right a soft 1 65536
-	kill -9 "$(cat /tmp/coopfsd.pid)"
-	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
+	away
 	job reader coop-pattern -e -d check /mnt/a/soft 2 2 65536 1
 	job_ends 30 reader 3
 	cat /tmp/reader.said
