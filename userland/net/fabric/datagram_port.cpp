@@ -112,6 +112,15 @@ int datagram_port::watch(int fd, void *what)
 	return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
 
+// Closing is not enough: a child that the program has just forked has the socket, too, until it
+// runs another program, and so long its events would come.
+void datagram_port::forget(half &h)
+{
+	if (h.socket)
+		::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, h.socket.get(), nullptr);
+	h.socket = descriptor();
+}
+
 int datagram_port::connect(link &l)
 {
 	auto side = std::make_unique<half>();
@@ -166,7 +175,7 @@ void datagram_port::close(link &l)
 		h->name.clear();
 		sweep_ = events_.now() + sweep_after;
 	}
-	h->socket = descriptor();
+	forget(*h);
 	l.ep = nullptr;
 }
 
@@ -208,6 +217,7 @@ void datagram_port::accept_all()
 
 void datagram_port::drop_stranger(half &h)
 {
+	forget(h);
 	strangers_.remove_if([&h](const auto &s) { return s.get() == &h; });
 }
 
@@ -319,7 +329,12 @@ void datagram_port::expire(time_point now)
 			attempt(*h);
 		}
 	}
-	strangers_.remove_if([now](const auto &h) { return h->give_up <= now; });
+	strangers_.remove_if([this, now](const auto &h) {
+		if (h->give_up > now)
+			return false;
+		forget(*h);
+		return true;
+	});
 	if (now >= sweep_) {
 		sweep_ = never;
 		sweep_shared_names();

@@ -69,6 +69,7 @@ private:
 	int make_page();
 	static page_ptr map_page(int fd);
 	int watch(int fd, void *what);
+	void forget(half &);
 	int greet(half &);
 	void attempt(half &);
 	void accept_all();
