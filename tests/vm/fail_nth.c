@@ -11,9 +11,11 @@
  *
  *   coop-fail-nth [-w] [-s STEP] mount|umount SOURCE DIR OPTIONS
  *   coop-fail-nth [-w] [-s STEP] read|write FILE STORED
+ *   coop-fail-nth [-s STEP] create FILE
  *   coop-fail-nth [-s STEP] load|unload MODULE.ko
  *
- * FILE is on a mount, STORED the same file where the daemon has it. With -w it is not
+ * FILE is on a mount, STORED the same file where the daemon has it. create makes FILE.1,
+ * FILE.2 and so on, and removes them. With -w it is not
  * this task's allocations that fail but those of the kernel's unbound workers, in which
  * pages are served, received and sent to storage. With -s N grows by STEP percent, for
  * what has very many allocations.
@@ -210,6 +212,35 @@ static int check_written(void)
 	return n == BYTES && !memcmp(got, wanted, BYTES) ? 0 : EBADMSG;
 }
 
+static unsigned int made, removed; /* FILE.1 to FILE.made */
+
+/* Each time another one: what failed may have made it. */
+static const char *nth_name(unsigned int n)
+{
+	static char name[4096];
+
+	snprintf(name, sizeof(name), "%s.%u", opt.arg[0], n);
+	return name;
+}
+
+static int made_fd = -1;
+
+static int do_create(void)
+{
+	made_fd = open(nth_name(++made), O_RDWR | O_CREAT | O_EXCL, 0600);
+	return outcome(made_fd);
+}
+
+static int remove_made(void)
+{
+	int err = outcome(close(made_fd));
+
+	while (removed < made && !err)
+		if (unlink(nth_name(++removed)) && errno != ENOENT)
+			err = errno;
+	return err;
+}
+
 static int module; /* its file */
 
 static int open_module(void)
@@ -246,6 +277,7 @@ static const struct operation {
 	{"umount", nothing, do_mount, do_umount, nothing, nothing, 3},
 	{"read", read_stored, drop, do_read, nothing, nothing, 2},
 	{"write", read_stored, drop, do_write, check_written, check_written, 2},
+	{"create", nothing, nothing, do_create, remove_made, nothing, 1},
 	{"load", open_module, nothing, do_load, do_unload, nothing, 1},
 	{"unload", open_module, do_load, do_unload, nothing, nothing, 1},
 };
@@ -326,6 +358,7 @@ int main(int argc, char **argv)
 			return all(&operations[i]);
 	fprintf(stderr, "usage: coop-fail-nth [-w] [-s STEP] mount|umount SOURCE DIR OPTIONS\n"
 			"       coop-fail-nth [-w] [-s STEP] read|write FILE STORED\n"
+			"       coop-fail-nth [-s STEP] create FILE\n"
 			"       coop-fail-nth [-s STEP] load|unload MODULE.ko\n");
 	return 2;
 }

@@ -583,3 +583,21 @@ test_allocations_fail_in_write()
 	down a b
 	nothing_left
 }
+
+# Files that the daemon has open though they have no name any more.
+unnamed() { ls -l "/proc/$(cat /tmp/coopfsd.pid)/fd" | grep deleted; }
+
+none_unnamed() { ! unnamed; }
+
+# A creation that storage has done and its node could not follow is open nowhere.
+test_allocations_fail_in_create()
+{
+	kmount a $server readahead=32
+	for kind in slab page; do
+		failing $kind
+		fail_nth create /mnt/a/failcreate
+	done
+	until_true 5 "what was made and removed is closed" none_unnamed
+	down a
+	nothing_left
+}
