@@ -2,3 +2,7 @@
 if(TARGET coop_net)
 	coop_fuzz(fuzz_net_descriptor SOURCES fuzz_net_descriptor.cpp LIBS coop_net)
 endif()
+# Whole machines of a transport, with an enemy on their fabric.
+if("ud" IN_LIST COOP_NET_TRANSPORTS)
+	coop_fuzz(fuzz_net_ud SOURCES fuzz_net_ud.cc net_random.cc LIBS coop_net)
+endif()
