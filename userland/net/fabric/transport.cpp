@@ -49,6 +49,8 @@ public:
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.max_links = static_cast<unsigned>(v.number("max_links", 1, word::links));
 		options_.idle = std::chrono::milliseconds(v.number("idle", 1, 1u << 31));
+		if (options_.idle < options_.hold)
+			v.refuse("idle", "must be at least as long as hold=");
 		options_.answer = v.flag("answer");
 		limits_ = {options_.max_message, gib, gib, control::regions_most, 0, 1u << 15};
 		traits_ = {{false, true}, true, false, 0};
