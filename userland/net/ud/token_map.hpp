@@ -64,10 +64,13 @@ private:
 	};
 	std::size_t mask() const { return slots_.size() - 1; }
 	std::size_t next(std::size_t i) const { return (i + 1) & mask(); }
-	// The low bits of a token are the slot of the core that it names: no two that are
-	// outstanding have the same, and the next one has that of the last. So entries stay in the
-	// cache.
-	std::size_t home(spi::token t) const { return t & mask(); }
+	// Of the slot alone, which is used again soon, so that entries stay in the cache; spread,
+	// because what is erased costs the length of its run.
+	std::size_t home(spi::token t) const
+	{
+		constexpr spi::token slot_mask = (1u << 20) - 1;
+		return ((t & slot_mask) * 0x9e3779b97f4a7c15ull >> 32) & mask();
+	}
 
 	std::vector<entry> slots_;
 };
