@@ -82,6 +82,7 @@ int connected_port::open(const address &own)
 	info_ = provider_.at(own);
 	if (!info_)
 		return -EADDRNOTAVAIL;
+	info_->domain_attr->threading = provider_.threading();
 	if (int r = base_.open(*info_, FI_WAIT_FD))
 		return r;
 	fi_eq_attr eq_attr{};

@@ -58,6 +58,7 @@ int datagram_port::open()
 	if (!info)
 		return -ENOMEM;
 	const std::string wanted = "fi_shm://" + new_shared_name();
+	info->domain_attr->threading = provider_.threading();
 	std::free(info->src_addr);
 	info->src_addr = ::strdup(wanted.c_str());
 	info->src_addrlen = wanted.size() + 1;

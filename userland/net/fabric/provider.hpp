@@ -50,6 +50,8 @@ public:
 	bool own_keys() const { return info_->domain_attr->mr_mode & FI_MR_PROV_KEY; }
 	/// Memory that it reads or writes has to be registered, and named by descriptors.
 	bool local_keys() const { return local_keys_; }
+	/// What is asked of a domain: no locks where the lock of its transfer machine is enough.
+	fi_threading threading() const { return local_keys_ ? FI_THREAD_SAFE : FI_THREAD_DOMAIN; }
 	/// It does not look at them, so we do.
 	bool checks_keys() const
 	{
