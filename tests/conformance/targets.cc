@@ -92,14 +92,14 @@ std::vector<target> of_device(const std::string &device, const std::string &ip)
 		ud("ud_verbs", {{"device", device}}),
 	};
 	for (target &t : all) {
-		t.address = [ip](unsigned n) { return lnet(ip, "o2ib", 31, std::to_string(n)); };
-		t.any = lnet(ip, "o2ib", 32, "*");
-		t.foreign = lnet("192.0.2.1", "o2ib", 31, "0");
+		t.address = [ip](unsigned n) { return lnet(ip, "o2ib0", 31, std::to_string(n)); };
+		t.any = lnet(ip, "o2ib0", 32, "*");
+		t.foreign = lnet("192.0.2.1", "o2ib0", 31, "0");
+		t.attack = nullptr; // comes from loopback
 	}
 	target &ud = all.back();
 	ud.stall = {}; // its wire is a real one
 	ud.wire = nullptr;
-	ud.attack = nullptr;
 	return all;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// connected_port.hpp - links over end points that connect (FI_EP_MSG): tcp.
+// connected_port.hpp - links over end points that connect (FI_EP_MSG): tcp, verbs.
 //
 // A passive end point listens on the first free port of the address. To connect is to try the
 // peer's ports in turn: a refused one leads to the next at once; one that says nothing gets

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // port.hpp - how links come and go. What is sent on them is the machine's business.
 //
-// connected_port: end points of libfabric that connect (tcp).
+// connected_port: end points of libfabric that connect (tcp, verbs).
 // datagram_port: one end point for all, and sockets of the host to agree on it (shm).
 #pragma once
 

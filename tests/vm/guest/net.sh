@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+# libcoop-net over Soft-RoCE devices: the conformance suite on both transports that know
+# devices, and coopnet between rxe0, rxe1 and soft RoCE v2 in user space.
+#
+#: programs net_conformance conformance-peer coopnet ip rdma
+#: modules crc32_generic rdma_rxe ib_uverbs rdma_ucm veth bridge
+#: memory 1536
+#: deadline 900
+
+setup()
+{
+	switch va 10.77.0.1 vb 10.77.0.2 soft/vc 10.77.0.3
+	rxe rxe0 va
+	rxe rxe1 vb
+}
+
+# suite LABEL GROUPS: tests of the suite on one transport
+suite()
+{
+	set -- "$1" "$(echo "$2" | sed "s,\*,*/$1*,g")"
+	export COOP_CONFORMANCE_DEVICE=rxe0 COOP_CONFORMANCE_IP=10.77.0.1
+	# Seen as it goes, for tests that do not end.
+	net_conformance --gtest_color=no --gtest_filter="$2" 2>&1 | tee /tmp/gtest.log
+	! grep -q FAILED /tmp/gtest.log ||
+		die "$(grep -m1 -A1 Failure /tmp/gtest.log | tr '\n' ' ')"
+	grep -q 'PASSED.* [1-9]' /tmp/gtest.log || die "the suite did not end"
+}
+
+# Emulated processors take their time, and a transfer that waits for another one does not move.
+ud="-t ud -o bulk_patience=60000"
+
+# serve_net OPTIONS ADDRESS: in the namespace $in, if that is set
+in=
+serve_net()
+{
+	job serve ${in:+nsenter "--net=/run/netns/$in"} coopnet serve "$@" >/tmp/serve.out
+	until_true 60 "it serves" grep -q . /tmp/serve.out
+}
+
+# ask OPTIONS ADDRESS: messages of every kind, compared, and memory read and written
+ask()
+{
+	${in:+nsenter "--net=/run/netns/$in"} coopnet ping --check -n 20 --seconds 60 \
+		--timeout 60 -s 8,700,4k,100k "$@"
+	${in:+nsenter "--net=/run/netns/$in"} coopnet bulk -n 10 --seconds 60 \
+		--timeout 60 --depth 2 -s 4k,100001,400k "$@"
+}
+
+served()
+{
+	kill "$(cat /tmp/serve.job)"
+	job_ends 30 serve
+}
+
+after_failure()
+{
+	cat /tmp/serve.out /tmp/serve.said
+	[ -e /tmp/serve.job ] || return 0
+	kill -9 "$(cat /tmp/serve.job)"
+	(until_true 30 "it has ended" test -s /tmp/serve.status)
+	rm -f /tmp/serve.job
+} 2>&1
+
+test_ud_between_devices()
+{
+	serve_net $ud -o device=rxe1 10.77.0.2
+	ask $ud -o device=rxe0 --from 10.77.0.1 10.77.0.2
+	served
+}
+
+test_fabric_between_devices()
+{
+	serve_net -t fabric -o provider=verbs 10.77.0.2
+	ask -t fabric -o provider=verbs --from 10.77.0.1 10.77.0.2
+	served
+}
+
+test_device_asks_soft()
+{
+	in=soft
+	serve_net $ud -o udp_port=4791 10.77.0.3
+	in=
+	ask $ud -o device=rxe0 --from 10.77.0.1 10.77.0.3
+	served
+}
+
+test_soft_asks_device()
+{
+	serve_net $ud -o device=rxe0 10.77.0.1
+	in=soft
+	ask $ud -o udp_port=4791 10.77.0.1
+	served
+}
+
+# Machines are known by addresses that are not their devices', so only the ports move.
+test_port_moves()
+{
+	ip addr add 10.88.0.1/32 dev lo
+	ip addr add 10.88.0.2/32 dev lo
+	serve_net $ud -o device=rxe1 10.88.0.2
+	ask $ud -o device=rxe0 --from 10.88.0.1 10.88.0.2
+	move_port vb 10.77.0.2 10.77.0.5
+	until_true 20 "rxe1 has the new address" \
+		grep -q 0a4d:0005 /sys/class/infiniband/rxe1/ports/1/gids/*
+	ask $ud -o device=rxe0 --from 10.88.0.1 10.88.0.2
+	served
+	move_port vb 10.77.0.5 10.77.0.2
+	until_true 20 "rxe1 has its address again" \
+		grep -q 0a4d:0002 /sys/class/infiniband/rxe1/ports/1/gids/*
+}
+
+test_fabric_machines() { suite fabric_verbs 'on/machines*'; }
+test_fabric_buffers() { suite fabric_verbs 'on/buffers*:on/pools*'; }
+test_fabric_messages() { suite fabric_verbs 'on/messages*:on/endpoints*:on/synchronous*'; }
+test_fabric_bulk() { suite fabric_verbs 'on/bulk*'; }
+test_fabric_faults() { suite fabric_verbs 'on/fault*'; }
+test_ud_machines() { suite ud_verbs 'on/machines*'; }
+test_ud_buffers() { suite ud_verbs 'on/buffers*:on/pools*'; }
+test_ud_messages() { suite ud_verbs 'on/messages*:on/endpoints*:on/synchronous*'; }
+test_ud_bulk() { suite ud_verbs 'on/bulk*'; }
+test_ud_faults() { suite ud_verbs 'on/fault*'; }
