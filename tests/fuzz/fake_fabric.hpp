@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// fake_fabric.hpp - a libfabric whose network is a list, in place of the real one.
+//
+// It has one provider, of end points that connect, which does what fi_endpoint(3), fi_cm(3),
+// fi_rma(3) and fi_cq(3) promise and is as late as they allow: memory of a send or write is
+// read when the network takes it, memory that is registered is written until its region is
+// closed, completions of what a close has cut off are errors. Keys are checked as a provider
+// must; a wrong one breaks the connection.
+//
+// An end of a connection that belongs to no end point is the enemy's.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <netinet/in.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
+#include <vector>
+
+#include "rpc/engine.h"
+
+namespace fuzz_net
+{
+
+struct fake_node;
+struct fake_ep;
+
+/// A message or a write on its way.
+struct passage {
+	bool write = false, has_word = false;
+	u64 word = 0, address = 0, key = 0;
+	std::vector<u8> bytes;
+	std::vector<iovec> pieces; // to be read when it goes
+	void *context = nullptr;
+};
+
+struct connection {
+	struct end {
+		fake_ep *ep = nullptr;
+		bool open = false;
+		std::deque<passage> out;
+	};
+	std::array<end, 2> ends; // 0: who has asked for it
+	sockaddr_in from{}, to{};
+	std::vector<u8> asked, answered; // what was said along with it
+	bool pending = true;             // neither accepted nor refused
+	bool queued = false;             // an event names it
+	/// What an accepting end point is made from.
+	fid as_handle{};
+};
+
+struct fake_network {
+	std::map<std::pair<u32, u16>, fake_node *> listeners; // host order
+	std::vector<std::shared_ptr<connection>> connections;
+	/// Something has come to the enemy; the connections that he is asked for.
+	std::function<void(connection &, unsigned side, const passage &)> to_enemy;
+	u32 enemy_ip = 0;
+	unsigned refuse = 0; // calls that the provider has no room for
+	bool ordered = true, wide = true;
+
+	std::shared_ptr<connection> connect(const sockaddr_in &from, const sockaddr_in &to,
+					    std::vector<u8> text, fake_ep *ep);
+	/// The next thing on its way from this side. False: there is none, or it has to wait.
+	bool move(connection &, unsigned side);
+	/// By one end: what it has not sent is lost, the other is told.
+	void hang_up(connection &, unsigned side);
+	/// By the network: both are told.
+	void break_off(connection &);
+	/// The enemy's answers to who asks for a connection.
+	void take_up(connection &, std::vector<u8> text);
+	void turn_down(connection &);
+	void forget_dead();
+};
+
+/// The one that fi_getinfo() and fi_fabric() speak for.
+extern fake_network *the_fabric;
+
+} // namespace fuzz_net
