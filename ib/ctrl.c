@@ -81,7 +81,7 @@ static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah)
 	wr.ah = ah->ib;
 	wr.remote_qpn = c->tx_to[i].qpn;
 	wr.remote_qkey = c->tx_to[i].qkey;
-	if (!c->qp.ready || c->dead || coop_post_send(c->qp.ib, &wr.wr, NULL)) {
+	if (!c->qp.ready || c->dead || ib_post_send(c->qp.ib, &wr.wr, NULL)) {
 		give_back(c, i);
 		dropped(r, false, COOP_DROP_NOT_POSTED);
 		return;

@@ -57,21 +57,6 @@ static inline bool coop_wr_of(u64 id, const struct coop_qp *qp)
 	return (id >> 48 & COOP_WR_EPOCH_MASK) == (qp->epoch & COOP_WR_EPOCH_MASK);
 }
 
-/*
- * A device in software sends from a softirq, which runs when bottom halves are on again: here and
- * now, and not when ksoftirqd gets the processor.
- */
-static inline int coop_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
-				 const struct ib_send_wr **bad)
-{
-	int err;
-
-	local_bh_disable();
-	err = ib_post_send(qp, wr, bad);
-	local_bh_enable();
-	return err;
-}
-
 /* All: context may sleep, the node's lock held. 0 or -errno. */
 
 /* Makes qp->ib of qp->cap, in RTS. */

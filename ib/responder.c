@@ -227,7 +227,7 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 			return -ENOMEM;
 		bytes += tx->seg[i].len;
 	}
-	if (coop_post_send(s->qp.ib, &r->send_wr[0].wr, &bad)) {
+	if (ib_post_send(s->qp.ib, &r->send_wr[0].wr, &bad)) {
 		coop_count(r->node->stats, COOP_C_SEND_ERRORS, tx->n_seg);
 		s->dead = true;
 		/*
