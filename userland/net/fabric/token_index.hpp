@@ -63,7 +63,8 @@ private:
 
 	std::size_t home(spi::token t) const
 	{
-		// Of the slot in the core alone, which is used again soon: entries stay in the cache.
+		// Of the slot in the core alone, which is used again soon: entries stay in the
+		// cache.
 		constexpr spi::token slot_mask = (1u << 20) - 1;
 		return ((t & slot_mask) * 0x9e3779b97f4a7c15ull >> 32) & (table_.size() - 1);
 	}
