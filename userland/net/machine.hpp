@@ -162,6 +162,8 @@ private:
 	time_point next_deadline();
 	bool deadlines_due();
 	ticks stamp() { return ticks_ ? ticks_ : ticks_ = read_ticks(); }
+	// What began and ended in one turn took some time all the same.
+	ticks since(ticks begun) { return (stamp() != begun ? stamp() : read_ticks()) - begun; }
 	bool thread_wanted();
 	void kick();
 	void take(batch &, batch &from);

@@ -256,7 +256,7 @@ void machine::finish(slot &s, int status, std::size_t length)
 	}
 	queue_stats &c = counters(q);
 	if (status || q != queue_type::msg_recv) {
-		c.total_time += stamp() - s.added;
+		c.total_time += since(s.added);
 		if (status) {
 			c.failed++;
 		} else {

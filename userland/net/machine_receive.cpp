@@ -117,7 +117,7 @@ void machine::message(slot &s, std::size_t offset, std::size_t length, spi::peer
 	c.ok++;
 	c.total_bytes += length;
 	c.largest = std::max<std::uint64_t>(c.largest, length);
-	c.total_time += stamp() - s.added;
+	c.total_time += since(s.added);
 	s.messages++;
 
 	core::peer &sender = peers_[from];
