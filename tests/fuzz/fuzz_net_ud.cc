@@ -52,7 +52,9 @@ public:
 		options_.serves = 3;
 		options_.patience_us = 2000000;
 		options_.tries = 6;
-		begin([this](spi::sink &s) { return std::make_unique<ud::machine>(options_, s); });
+		begin([this](spi::sink &s) {
+			return std::make_unique<ud::machine>(options_, keys_, s);
+		});
 	}
 	~play() override
 	{
@@ -158,6 +160,7 @@ private:
 	const bool forges_, observes_, knows_;
 	fake_network wire_;
 	ud::options options_;
+	ud::machine::memory_keys keys_; // outlives the machines
 	liar liar_;
 	std::unique_ptr<question_socket> voices_[3];
 };
