@@ -28,6 +28,7 @@ target mem(const std::string &label, parameters options)
 	t.label = label;
 	t.transport = "mem";
 	t.options = std::move(options);
+	t.options.emplace_back("hold", "200"); // nobody's messages are waited for
 	t.address = [](unsigned n) { return lnet(own_ip(0), "tcp", 31, std::to_string(n)); };
 	t.any = lnet(own_ip(0), "tcp", 32, "*");
 	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");

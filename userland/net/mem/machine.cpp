@@ -5,6 +5,7 @@
 // there to be right.
 #include "machine.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace coop::net::mem
@@ -29,10 +30,20 @@ int machine::start(const address &own)
 
 void machine::expire(time_point now)
 {
-	if (now < starts_)
-		return;
-	starts_ = never;
-	sink_.started();
+	if (now >= starts_) {
+		starts_ = never;
+		sink_.started();
+	}
+	while (!held_.empty() && held_.front().until <= now) {
+		if (options_.remote_errors)
+			answer(held_.front().message, kind::ended, -ENOBUFS);
+		held_.pop_front();
+	}
+}
+
+time_point machine::deadline() const
+{
+	return held_.empty() ? starts_ : std::min(starts_, held_.front().until);
 }
 
 void machine::leave()
@@ -44,6 +55,9 @@ void machine::leave()
 	for (const packet &p : box_->close())
 		if (p.kind == kind::message || p.kind == kind::get || p.kind == kind::put)
 			answer(p, kind::ended, -ECONNRESET);
+	for (const held &h : held_)
+		answer(h.message, kind::ended, -ECONNRESET);
+	held_.clear();
 }
 
 void machine::stop()
@@ -142,6 +156,8 @@ spi::peer_number machine::number_of(const address &a)
 
 unsigned machine::progress(unsigned budget)
 {
+	if (!receives_.empty())
+		receivable();
 	unsigned n = 0;
 	for (packet p; n < budget && box_->pop(p); n++)
 		handle(p);
@@ -152,12 +168,10 @@ void machine::handle(packet &p)
 {
 	const spi::transfer *x = nullptr;
 	switch (p.kind) {
-	case kind::message: {
-		const int r = options_.places ? take_message(p) : take_message_in_order(p);
-		if (options_.remote_errors)
-			answer(p, kind::ended, r);
+	case kind::message:
+		if (!held_.empty() || !take(p))
+			hold(std::move(p));
 		return;
-	}
 	case kind::get:
 		serve_get(p);
 		return;
@@ -190,23 +204,32 @@ void machine::handle(packet &p)
 	}
 }
 
-int machine::take_message(const packet &p)
+bool machine::take(const packet &p)
+{
+	const spi::peer_number from = number_of(p.from);
+	int r = -ENOBUFS; // of peers
+	if (from != spi::no_peer) {
+		r = options_.places ? place(p, from) : place_in_order(p, from);
+		sink_.release(from);
+		if (r == -ENOBUFS)
+			return false;
+	}
+	if (options_.remote_errors)
+		answer(p, kind::ended, r);
+	return true;
+}
+
+int machine::place(const packet &p, spi::peer_number from)
 {
 	spi::landing l;
 	if (int r = sink_.place(p.length, l))
 		return r;
-	const spi::peer_number from = number_of(p.from);
-	if (from == spi::no_peer) {
-		sink_.abandon(l);
-		return -ENOBUFS;
-	}
 	spi::scatter(l.memory, l.offset, p.data.data(), p.data.size());
 	sink_.received(l, from);
-	sink_.release(from);
 	return 0;
 }
 
-int machine::take_message_in_order(const packet &p)
+int machine::place_in_order(const packet &p, spi::peer_number from)
 {
 	if (receives_.empty())
 		return -ENOBUFS;
@@ -218,18 +241,28 @@ int machine::take_message_in_order(const packet &p)
 		const spi::token t = r.token;
 		receives_.pop_front();
 		sink_.completed(t, 0, 0);
-		return take_message_in_order(p);
+		return place_in_order(p, from);
 	}
-	const spi::peer_number from = number_of(p.from);
-	if (from == spi::no_peer)
-		return -ENOBUFS;
 	const std::size_t at = r.offset;
 	spi::scatter(r.memory, at, p.data.data(), p.data.size());
 	r.offset += p.length;
 	if (!sink_.received_in(r.token, at, p.length, from))
 		receives_.pop_front();
-	sink_.release(from);
 	return 0;
+}
+
+void machine::hold(packet &&p)
+{
+	if (held_.size() < mailbox::most)
+		held_.push_back({std::move(p), sink_.now() + options_.hold});
+	else if (options_.remote_errors)
+		answer(p, kind::ended, -ENOBUFS);
+}
+
+void machine::receivable()
+{
+	while (!held_.empty() && take(held_.front().message))
+		held_.pop_front();
 }
 
 int machine::passive(const packet &p, queue_type q, const spi::transfer *&x)

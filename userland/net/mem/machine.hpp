@@ -16,6 +16,7 @@ struct options {
 	bool remote_errors, places;
 	std::uint64_t lose;                    // every n-th message, get and put vanishes; 0: none
 	std::chrono::milliseconds start_delay; // from start() to started()
+	std::chrono::milliseconds hold;        // a message waits so long for a buffer
 	std::size_t max_message;
 };
 
@@ -33,9 +34,10 @@ public:
 	int peer_open(spi::peer_number, const address &) override;
 	void peer_close(spi::peer_number) override {}
 	unsigned progress(unsigned budget) override;
-	bool arm() override { return box_->arm(); }
+	void receivable() override;
+	bool arm() override { return !(held_.size() && receives_.size()) && box_->arm(); }
 	int fd() const override { return box_->fd(); }
-	time_point deadline() const override { return starts_; }
+	time_point deadline() const override;
 	void expire(time_point now) override;
 
 private:
@@ -43,8 +45,11 @@ private:
 	bool send(const address &, packet &&);
 	void answer(const packet &, kind, int status);
 	void handle(packet &);
-	int take_message(const packet &);
-	int take_message_in_order(const packet &);
+	/// False: there is no buffer for this message.
+	bool take(const packet &);
+	int place(const packet &, spi::peer_number from);
+	int place_in_order(const packet &, spi::peer_number from);
+	void hold(packet &&);
 	/// The passive operation that a get or put is for. @return 0, -ENOENT, -EPERM, -EFBIG.
 	int passive(const packet &, queue_type, const spi::transfer *&);
 	void serve_get(packet &);
@@ -60,6 +65,12 @@ private:
 	std::unordered_set<spi::token> outstanding_;
 	std::uint64_t sent_ = 0;
 	time_point starts_ = never;
+
+	struct held { // a message that waits for a buffer; none overtakes it
+		packet message;
+		time_point until;
+	};
+	std::deque<held> held_;
 
 	struct receive { // when not placing
 		spi::token token;

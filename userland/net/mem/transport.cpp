@@ -20,6 +20,7 @@ constexpr spi::parameter keys[] = {
 	{"remote_errors", "1", "senders learn that a message found nobody or no buffer (0 or 1)"},
 	{"places", "1", "messages land where the core says, not in buffers given before (0 or 1)"},
 	{"lose", "0", "every n-th message or bulk request vanishes (number; 0: none)"},
+	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
 	{"start_delay", "0", "from STARTING to STARTED (ms)"},
 	{"max_message", "64k", "largest message (bytes)"},
 };
@@ -33,6 +34,7 @@ public:
 		options_.remote_errors = v.flag("remote_errors");
 		options_.places = v.flag("places");
 		options_.lose = v.number("lose", 0, 1u << 30);
+		options_.hold = std::chrono::milliseconds(v.number("hold", 0, 3600000));
 		options_.start_delay = std::chrono::milliseconds(v.number("start_delay", 0, 60000));
 		options_.max_message = v.number("max_message", 1, 1u << 24);
 		limits_ = {options_.max_message, gib, gib, 512, 0, 1u << 16};
