@@ -146,3 +146,26 @@ TEST_F(daemon_limits, a_daemon_that_is_not_root_gives_creators_what_they_open)
 	ASSERT_EQ(::waitpid(child, &status, 0), child);
 	EXPECT_EQ(status, 0);
 }
+
+// Whoever removes a file and whoever closes it last may do so at the same moment.
+TEST(inode_table, what_is_discarded_while_held_goes_with_its_last_holder)
+{
+	const test::scratch all("coopfsd-inodes");
+	std::ofstream(all.path() / "f") << "x";
+	const coop::daemon::exported in({"data", all.path().string()}, {}, false);
+	coop::daemon::unique_fd path;
+	coop::daemon::exported::named f;
+	ASSERT_EQ(in.walk(in.root(), "f", path), 0);
+	ASSERT_EQ(in.name_of(path.get(), "", "f", f), 0);
+	coop::daemon::inode_table table(4);
+	coop::daemon::inode_ref one;
+	ASSERT_EQ(table.put(in, f, std::move(path), S_IFREG, one), 0);
+	table.discard(f.handle);
+	coop::daemon::inode_ref another = table.find(f.handle);
+	EXPECT_EQ(another, one);
+	one.reset();
+	EXPECT_EQ(table.size(), 1u);
+	another.reset();
+	EXPECT_EQ(table.size(), 0u);
+	EXPECT_EQ(table.idle(), 0u);
+}

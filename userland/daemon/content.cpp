@@ -319,11 +319,8 @@ int service::close(const exported &, session &s, call r, reply &out)
 		std::vector<std::uint32_t> others;
 		openers.opened({n->fid, out.body.attr.version}, s.node, others);
 	}
-	if (!out.body.attr.nlink) {
-		const std::string handle = n->handle;
-		n.reset();
-		inodes.discard(handle);
-	}
+	if (!out.body.attr.nlink)
+		inodes.discard(n->handle);
 	return 0;
 }
 

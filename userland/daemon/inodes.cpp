@@ -109,9 +109,16 @@ inode_ref inode_table::hold_locked(slot &s)
 
 void inode_table::let_go(slot *s)
 {
+	std::unique_ptr<inode> last; // closes its descriptors after the lock is released
 	std::lock_guard lock(mutex_);
-	if (!--s->holders) // a new one may have been made after the last was gone
+	if (--s->holders) // a new one may have been made after the last was gone
+		return;
+	if (s->discarded) {
+		last = std::move(s->node);
+		slots_.erase(last->handle);
+	} else {
 		s->idle = idle_.insert(idle_.end(), s);
+	}
 }
 
 inode_ref inode_table::find(std::string_view handle)
@@ -139,7 +146,7 @@ int inode_table::get(const exported &in, std::string_view handle, inode_ref &out
 int inode_table::put(const exported &in, const exported::named &named, unique_fd path, mode_t type,
 		     inode_ref &out)
 {
-	std::unique_ptr<inode> evicted; // closes its descriptors after the lock is released
+	std::unique_ptr<inode> evicted; // as above
 	std::lock_guard lock(mutex_);
 	auto it = slots_.find(named.handle);
 	if (it == slots_.end()) {
@@ -173,8 +180,12 @@ void inode_table::discard(std::string_view handle)
 	std::unique_ptr<inode> last; // as above
 	std::lock_guard lock(mutex_);
 	auto it = slots_.find(std::string(handle));
-	if (it == slots_.end() || it->second->holders)
+	if (it == slots_.end())
 		return;
+	if (it->second->holders) {
+		it->second->discarded = true;
+		return;
+	}
 	last = std::move(it->second->node);
 	idle_.erase(it->second->idle);
 	slots_.erase(it);

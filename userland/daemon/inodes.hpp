@@ -82,8 +82,8 @@ public:
 	[[nodiscard]] int put(const exported &, const exported::named &, unique_fd path,
 			      mode_t type, inode_ref &out);
 	[[nodiscard]] inode_ref find(std::string_view handle);
-	// Forgets a file that has no name any more, unless somebody holds it: its descriptors would
-	// keep its space from being free.
+	// Forgets a file that has no name any more, now or when its last holder lets go of it: its
+	// descriptors would keep its space from being free.
 	void discard(std::string_view handle);
 	std::size_t size() const;
 	std::size_t idle() const;
@@ -94,6 +94,7 @@ private:
 	struct slot {
 		std::unique_ptr<inode> node;
 		unsigned holders = 0; // references made and not yet let go of
+		bool discarded = false;
 		std::weak_ptr<inode> held;
 		std::list<slot *>::iterator idle; // while there are no holders
 	};
