@@ -55,7 +55,7 @@ test_one_node()
 test_few_on_two_nodes()
 {
 	up
-	fsx few -n "$(few 300)" -l 100000 /mnt/a/few /mnt/b/few
+	fsx few -n 300 -l 100000 /mnt/a/few /mnt/b/few
 	job_ends 120 few
 	exchanged 0
 	down a b

@@ -39,11 +39,10 @@ after_failure()
 
 options() # of node
 {
-	# An emulated processor is an order of magnitude slower.
 	case $1 in
-	a) echo "ib,ib_devname=rxe0,peer_timeout_ms=4000,cache_size=64M" ;;
-	b) echo "ib,ib_devname=rxe1,peer_timeout_ms=4000,cache_size=64M" ;;
-	c) echo "ib,addr=10.77.0.3,peer_timeout_ms=4000,cache_size=64M" ;;
+	a) echo "ib,ib_devname=rxe0,$(peer_time),cache_size=64M" ;;
+	b) echo "ib,ib_devname=rxe1,$(peer_time),cache_size=64M" ;;
+	c) echo "ib,addr=10.77.0.3,$(peer_time),cache_size=64M" ;;
 	esac
 }
 

@@ -179,7 +179,7 @@ test_mtu_changes()
 test_with_fuse()
 {
 	up a
-	fuse_mount c $server "ib,addr=10.77.0.3,peer_timeout_ms=4000,cache_size=64M" soft
+	fuse_mount c $server "ib,addr=10.77.0.3,$(peer_time),cache_size=64M" soft
 	until_true 20 "a knows c" knows a 1
 	new_file k.bin
 	new_file f.bin

@@ -259,6 +259,10 @@ leaks()
 # few N: as many, or fewer on a kernel that checks itself
 few() { echo $((($1 + patience - 1) / patience)); }
 
+# peer_time: a fetch's time for peers, as a mount option. An emulated processor is an order of
+# magnitude slower than others, and one that checks itself needs the longest there is.
+peer_time() { echo "peer_timeout_ms=$((patience > 1 ? 10000 : 4000))"; }
+
 # job NAME COMMAND...: in the background; its status is waited for by job_ends
 job()
 {
@@ -318,8 +322,8 @@ kmount() { coopfs mount -t coopfs -o "key=/tmp/key,$3" "$2:/data" "/mnt/$1" || d
 options()
 {
 	case $1 in
-	a) echo ib,ib_devname=rxe0,peer_timeout_ms=4000 ;;
-	b) echo ib,ib_devname=rxe1,peer_timeout_ms=4000 ;;
+	a) echo "ib,ib_devname=rxe0,$(peer_time)" ;;
+	b) echo "ib,ib_devname=rxe1,$(peer_time)" ;;
 	esac
 }
 
