@@ -296,7 +296,7 @@ TEST_P(fault, incast_16)
 TEST_P(fault, hostile_peer)
 {
 	if (!t.attack)
-		GTEST_SKIP() << t.label << " takes nothing from outside of the program";
+		GTEST_SKIP() << t.label << ": " << t.unattacked;
 	node &a = w.up(), &b = w.up();
 	piece &shown = w.memory(4096), &taken = w.memory(4096);
 	shown.fill(1);

@@ -4,6 +4,7 @@
 // Conformance tests msg_*.
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "world.hpp"
 
@@ -133,6 +134,34 @@ TEST_P(messages, msg_no_receiver)
 		ASSERT_TRUE(w.ended(a, out, i));
 	}
 	EXPECT_EQ(b.record.messages().size(), 1u);
+}
+
+// What is sent at the moment when an idle connection is given up goes by the next one.
+TEST_P(messages, msg_meets_an_idle_end)
+{
+	if (t.brief.empty())
+		GTEST_SKIP() << t.label << " has no connections that end";
+	domain &d = w.open(t.brief);
+	node &a = w.up(&d), &b = w.up(&d);
+	const auto open = [] {
+		const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+		return std::distance(begin(all), end(all));
+	};
+	const auto before = open();
+	const endpoint_ptr there = a.to(b), back = b.to(a);
+	pass(a, b, there, 64, 1);
+	if (t.descriptors) {
+		EXPECT_GT(open(), before);
+		EXPECT_TRUE(w.until([&] { return open() <= before; }));
+	}
+	for (unsigned round = 1; round < scale(20, 400); round++) {
+		pass(a, b, there, 64, round);
+		pass(b, a, back, round % 4 ? 64 : 20000, round);
+		if (HasFatalFailure())
+			return;
+		const auto pause = clock::now() + t.idle * (80 + round % 40) / 100;
+		ASSERT_TRUE(w.until([&] { return clock::now() >= pause; }));
+	}
 }
 
 TEST_P(messages, msg_no_tm)

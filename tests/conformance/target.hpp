@@ -5,6 +5,7 @@
 // leaving the function out; the tests that need it are then skipped with that reason.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -47,8 +48,14 @@ struct target {
 	std::function<parameters(const faults &)> wire;
 	/// Further options so that sequence numbers wrap after a few messages.
 	parameters near_wrap = {};
+	/// Further options so that what connects two machines is given up after `idle` without use.
+	parameters brief = {};
+	std::chrono::milliseconds idle{0};
+	bool descriptors = false; ///< each such connection has one, of the process
 	/// Sends what an enemy would to the machine at this address; the seed makes it repeat.
 	std::function<void(const net::address &, std::uint64_t seed)> attack;
+	/// Why there is no such enemy.
+	std::string unattacked = "it takes nothing from outside of the program";
 	/// What a killed process must not leave behind: a text that is the same before and after.
 	std::function<std::string()> leftovers;
 	/// Messages from one machine to another do not overtake each other.

@@ -75,11 +75,15 @@ target fabric(const std::string &label, parameters options)
 	t.any = lnet(own_ip(1), "tcp", 32, "*");
 	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
 	t.stall = {{"answer", "0"}};
+	t.idle = std::chrono::milliseconds(100);
+	t.brief = {{"idle", "100"}, {"hold", "100"}};
+	t.descriptors = t.options[0].second == "tcp";
 #ifdef COOP_NET_FABRIC
-	// verbs: it comes from loopback. shm: who may map the provider's memory is no stranger, and
-	// can keep libfabric 1.17 busy in fi_cq_read() for ever.
-	if (const std::string provider = t.options[0].second;
-	    provider != "verbs" && provider != "shm")
+	const std::string provider = t.options[0].second;
+	if (provider == "shm")
+		t.unattacked = "who may map the provider's memory is no stranger, and can keep "
+			       "libfabric 1.17 in fi_cq_read() for ever";
+	else
 		t.attack = [provider](const net::address &a, std::uint64_t seed) {
 			attack_fabric(provider, a, seed);
 		};
@@ -99,7 +103,8 @@ std::vector<target> of_device(const std::string &device, const std::string &ip)
 		t.address = [ip](unsigned n) { return lnet(ip, "o2ib0", 31, std::to_string(n)); };
 		t.any = lnet(ip, "o2ib0", 32, "*");
 		t.foreign = lnet("192.0.2.1", "o2ib0", 31, "0");
-		t.attack = nullptr; // comes from loopback
+		t.attack = nullptr;
+		t.unattacked = "the enemy comes from loopback, not over a device";
 	}
 	target &ud = all.back();
 	ud.stall = {}; // its wire is a real one

@@ -94,17 +94,23 @@ TEST(serve, many_segments_and_checksums_go_the_long_way)
 	EXPECT_EQ(b.served, b.ended);
 }
 
-TEST(serve, a_kept_serve_that_is_superseded_says_nothing)
+// Two attempts at one fetch of a's wait for b's pages.
+void ask_twice(network &net, node &a, node &b)
 {
-	network net;
-	node &a = net.add(), &b = net.add();
 	net.acquaint(a, b);
 	b.hold_lookup = true;
 	ASSERT_EQ(a.fetch(4), 0);
 	net.settle();
-	net.run(15000);
+	net.run(15000); // the first attempt's patience ends; PING and PONG; a second attempt
 	ASSERT_EQ(b.held.size(), 2u);
 	b.hold_lookup = false;
+}
+
+TEST(serve, a_kept_serve_that_is_superseded_says_nothing)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	ASSERT_NO_FATAL_FAILURE(ask_twice(net, a, b));
 	for (u32 id : b.held)
 		coop_engine_lookup_kept(b.e, id, ~u64{0}, b.size, 1000 + id, net.now);
 	net.run();
@@ -117,13 +123,7 @@ TEST(serve, a_newer_attempt_supersedes_the_older)
 {
 	network net;
 	node &a = net.add(), &b = net.add();
-	net.acquaint(a, b);
-	b.hold_lookup = true;
-	ASSERT_EQ(a.fetch(4), 0);
-	net.settle();
-	net.run(15000); // the first attempt's patience ends; PING and PONG; a second attempt
-	ASSERT_EQ(b.held.size(), 2u);
-	b.hold_lookup = false;
+	ASSERT_NO_FATAL_FAILURE(ask_twice(net, a, b));
 	for (u32 id : b.held)
 		coop_engine_lookup_done(b.e, id, ~u64{0}, b.size, 1000 + id, net.now);
 	net.run();
