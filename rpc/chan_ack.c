@@ -226,7 +226,8 @@ void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct c
 		return;
 	t = &c->seg[coop_chan_seg(c, p, seq)];
 	msg = t->msg;
-	if (msg == COOP_NONE)
+	/* Of a message whose segments have all arrived the slot may be another's by now. */
+	if (msg == COOP_NONE || t->state == COOP_SEG_DONE)
 		return;
 	s = &c->send[msg];
 	if ((u32)s->first != m->first || !t->tries)

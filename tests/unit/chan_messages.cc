@@ -312,6 +312,46 @@ TEST(chan_give_up, is_heard_though_every_word_of_it_is_lost_once)
 	EXPECT_EQ(lab.b().stats().receives_used, 0u);
 }
 
+TEST(chan_give_up, of_what_has_arrived_is_a_lie)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.b().refuse = COOP_CHAN_NO_BUFFER;
+	lab.send(0, 1, "waits");
+	const auto first = lab.pull(0);
+	lab.deliver(first[0], 1);
+	const auto rnr = lab.pull(1);
+	ASSERT_EQ(rnr.size(), 1u);
+	lab.b().refuse = 0;
+	lab.send(0, 1, "one");
+	lab.send(0, 1, "two");
+	const auto d = lab.pull(0);
+	ASSERT_EQ(d.size(), 2u);
+	for (const auto &each : d)
+		lab.deliver(each, 1);
+	lab.wait(1000);
+	for (const auto &ack : lab.pull(1))
+		if (ack.p.type == COOP_CHAN_T_ACK)
+			lab.deliver(ack, 0);
+	lab.take_events(0);
+	ASSERT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 2u);
+	for (const auto &each : d)
+		for (const u8 why : {COOP_CHAN_GIVEN_UP, COOP_CHAN_NO_BUFFER, COOP_CHAN_TOO_LONG})
+			lab.deliver(forged(rnr[0],
+					   [&](auto &p) {
+						   p.seq = each.p.seq;
+						   p.first = each.p.seq;
+						   p.reason = why;
+					   }),
+				    0, chan_address(1, lab_command), 0);
+	lab.take_events(0);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 2u);
+	coop_chan_close(lab.a().e, lab.open(0, 1), lab.now);
+	lab.take_events(0);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 3u);
+	EXPECT_EQ(lab.a().stats().segments_used, 0u);
+}
+
 TEST(chan_give_up, ends_with_the_session_too)
 {
 	chan_lab lab;
