@@ -173,7 +173,11 @@ int coop_name_check_end(struct coop_name_check *c, const struct inode *inode)
 		d_drop(c->dentry);
 		err = -EOPENSTALE;
 	} else if (err == -EACCES) {
-		/* It came by a way that needs no search there: /proc/PID/fd, a bind mount. */
+		/*
+		 * It came by a way that needs no search there (/proc/PID/fd, a bind mount), or by
+		 * permissions that were known and have changed: the next walk asks for them.
+		 */
+		coop_attr_expire(d_inode(c->parent));
 		err = 0;
 	}
 	coop_call_put(c->call);
@@ -269,18 +273,26 @@ static int coop_link(struct dentry *old, struct inode *dir, struct dentry *dentr
 static int coop_create(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
 		       umode_t mode, bool excl)
 {
+	struct coop_storage *storage = coop_sb(dir->i_sb)->storage;
 	struct coop_call *call = call_in(dir, COOP_ST_CREATE, &dentry->d_name);
-	int err;
+	struct coop_call *close = coop_call_alloc(storage, COOP_ST_CLOSE);
+	int err = -ENOMEM;
 
-	if (!call)
-		return -ENOMEM;
-	call->arg.open_id = coop_storage_open_id(coop_sb(dir->i_sb)->storage);
+	if (!call || !close)
+		goto out;
+	call->arg.open_id = coop_storage_open_id(storage);
 	call->arg.flags = COOP_ST_O_READ | COOP_ST_O_EXCL;
 	call->arg.mode = mode & S_IALLUGO;
 	err = make_name(dir, dentry, call);
-	if (!call->error) /* storage did it, whatever became of it here */
-		coop_send_close(dir, call->arg.open_id);
-	coop_call_put(call);
+	if (!call->error) { /* storage did it, whatever became of it here */
+		coop_close_send(close, dir, call->arg.open_id);
+		close = NULL;
+	}
+out:
+	if (close)
+		coop_call_put(close);
+	if (call)
+		coop_call_put(call);
 	return err;
 }
 
@@ -314,7 +326,7 @@ static int create_open(struct inode *dir, struct dentry *dentry, struct file *fi
 		err = -ESTALE;
 	if (err) {
 		if (!call->error) /* it is open there, but there is no inode to have it open by */
-			coop_send_close(dir, f->open_id);
+			coop_file_send_close(f, dir);
 		goto out;
 	}
 	if (!coop_file_attach(f, inode))

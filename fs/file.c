@@ -57,6 +57,11 @@ struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags)
 
 	if (!f)
 		return NULL;
+	f->close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
+	if (!f->close) {
+		kfree(f);
+		return NULL;
+	}
 	INIT_LIST_HEAD(&f->link);
 	INIT_LIST_HEAD(&f->opened);
 	refcount_set(&f->refs, 1);
@@ -69,6 +74,8 @@ struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags)
 
 void coop_file_free(struct coop_file *f)
 {
+	if (f->close)
+		coop_call_put(f->close);
 	put_cred(f->cred);
 	kfree(f);
 }
@@ -130,25 +137,16 @@ static void closed(struct coop_call *call)
 	coop_calls_end(m);
 }
 
-/* NULL: no memory; the daemon closes it with the session. */
-static struct coop_call *close_call(struct inode *inode, u64 open_id)
+static void close_what(struct coop_call *call, struct inode *inode, u64 open_id)
 {
-	struct coop_call *call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_CLOSE);
-
-	if (!call)
-		return NULL;
 	call->arg.fh.p = coop_i(inode)->fh;
 	call->arg.fh.len = coop_i(inode)->fh_len;
 	call->arg.open_id = open_id;
-	return call;
 }
 
-void coop_send_close(struct inode *inode, u64 open_id)
+void coop_close_send(struct coop_call *call, struct inode *inode, u64 open_id)
 {
-	struct coop_call *call = close_call(inode, open_id);
-
-	if (!call)
-		return;
+	close_what(call, inode, open_id);
 	ihold(inode);
 	coop_calls_begin(coop_sb(inode->i_sb));
 	call->owner = inode;
@@ -156,21 +154,34 @@ void coop_send_close(struct inode *inode, u64 open_id)
 	coop_call_submit(call);
 }
 
-/* The same, waited for: the file's new version may be wanted next. */
-static void close_and_learn(struct inode *inode, u64 open_id)
+void coop_file_send_close(struct coop_file *f, struct inode *inode)
 {
-	struct coop_call *call = close_call(inode, open_id);
+	struct coop_call *call = f->close;
+
+	f->close = NULL;
+	coop_close_send(call, inode, f->open_id);
+}
+
+/* The same, waited for: the file's new version may be wanted next. */
+static void close_and_learn(struct coop_file *f)
+{
+	struct inode *inode = f->inode;
+	struct coop_call *call = f->close;
 	const u64 asked = coop_ticket(inode->i_sb);
 	int err;
 
-	if (!call)
-		return;
+	f->close = NULL;
+	close_what(call, inode, f->open_id);
 	err = coop_call_run(call);
 	if (!err)
 		coop_attr_learn(inode, &call->res.attr, asked);
 	coop_call_put(call);
-	if (err == -ERESTARTSYS) /* killed, perhaps before it left */
-		coop_send_close(inode, open_id);
+	if (err != -ERESTARTSYS)
+		return;
+	/* Killed, perhaps before it left. Without memory the daemon closes it with the session. */
+	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_CLOSE);
+	if (call)
+		coop_close_send(call, inode, f->open_id);
 }
 
 static void file_gone(struct coop_file *f, bool wait)
@@ -187,9 +198,9 @@ static void file_gone(struct coop_file *f, bool wait)
 		ci->unstable = 0; /* nobody can ask about it any more */
 	spin_unlock(&ci->lock);
 	if (wait)
-		close_and_learn(f->inode, f->open_id);
+		close_and_learn(f);
 	else
-		coop_send_close(f->inode, f->open_id);
+		coop_file_send_close(f, f->inode);
 	if (f->other)
 		coop_file_put(f->other);
 	coop_file_free(f);
@@ -330,7 +341,10 @@ int coop_file_open_anew(struct coop_file *f, struct inode *inode)
 	int err;
 
 	do {
-		coop_send_close(inode, f->open_id); /* the new daemon may have it open, too */
+		coop_file_send_close(f, inode); /* the new daemon may have it open, too */
+		f->close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
+		if (!f->close)
+			return -ENOMEM;
 		f->open_id = coop_storage_open_id(m->storage);
 		f->reopening = reopenings(m);
 		err = ask_open_once(f, inode, f->flags | COOP_ST_O_AGAIN, NULL);

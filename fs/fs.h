@@ -113,6 +113,7 @@ struct coop_file {
 	refcount_t refs;         /* the open file; reads and writes under way that name open_id */
 	struct inode *inode;     /* whoever has a reference to this has one to the inode */
 	const struct cred *cred; /* of the opener, for opening again */
+	struct coop_call *close; /* made with it: to close needs no memory; NULL: sent */
 	u64 open_id;
 	u32 flags;     /* enum coop_st_open_flag */
 	int error;     /* of re-opening, after the daemon lost the session */
@@ -289,8 +290,13 @@ void coop_file_free(struct coop_file *f);
 bool coop_file_attach(struct coop_file *f, struct inode *inode);
 /* Asks for the open file once more, under another id, and attaches it. 0 or -errno. */
 int coop_file_open_anew(struct coop_file *f, struct inode *inode);
-/* The file's CLOSE, by whatever handle there is: the id is what counts. Nobody waits for it. */
-void coop_send_close(struct inode *inode, u64 open_id);
+/*
+ * Sends a CLOSE by whatever handle there is: the id is what counts. Nobody waits for it; the call
+ * is no more the caller's.
+ */
+void coop_close_send(struct coop_call *call, struct inode *inode, u64 open_id);
+/* The file's own, once. */
+void coop_file_send_close(struct coop_file *f, struct inode *inode);
 u32 coop_file_flags(unsigned int open_flags);
 /* The daemon forgot what is open. */
 void coop_files_reopen(struct coop_mount *mount);
