@@ -30,6 +30,8 @@ static void end(struct coop_ah *ah)
 	list_del(&ah->link);
 	if (ah->ib)
 		rdma_destroy_ah(ah->ib, RDMA_DESTROY_AH_SLEEPABLE);
+	if (ah->renewed)
+		rdma_destroy_ah(ah->renewed, RDMA_DESTROY_AH_SLEEPABLE);
 	kfree(ah);
 }
 
@@ -104,8 +106,9 @@ static void make(struct work_struct *work)
 	if (!ah->users) {
 		old = ah->ib;
 		ah->ib = ib;
-	} else {
-		old = ib; /* sends are under way with the one we have, so it is good */
+	} else if (ib) { /* the one that sends are under way with may be out of date */
+		old = ah->renewed;
+		ah->renewed = ib;
 	}
 	if (old)
 		rdma_destroy_ah(old, RDMA_DESTROY_AH_SLEEPABLE);
@@ -205,9 +208,15 @@ void coop_ah_hold(struct coop_ah *ah)
 void coop_ah_put(struct coop_rnic *r, struct coop_ah *ah)
 {
 	lockdep_assert_held(&r->node->lock);
-	if (!ah || --ah->users || !hlist_unhashed(&ah->hash) || ah->making)
+	if (!ah || --ah->users)
 		return;
-	end(ah);
+	if (ah->renewed) {
+		rdma_destroy_ah(ah->ib, RDMA_DESTROY_AH_SLEEPABLE);
+		ah->ib = ah->renewed;
+		ah->renewed = NULL;
+	}
+	if (hlist_unhashed(&ah->hash) && !ah->making)
+		end(ah);
 }
 
 void coop_ah_retire_all(struct coop_rnic *r)

@@ -34,10 +34,11 @@ struct coop_ah {
 	u8 gid[16];
 	u16 lid;
 	u8 sl;
-	bool making;      /* the work is queued or runs */
-	struct ib_ah *ib; /* NULL: not there (yet) */
-	u32 users;        /* sends posted with it and not complete */
-	u64 made_us;      /* or failed */
+	bool making;           /* the work is queued or runs */
+	struct ib_ah *ib;      /* NULL: not there (yet) */
+	struct ib_ah *renewed; /* takes its place when it has no users */
+	u32 users;             /* sends posted with ib and not complete */
+	u64 made_us;           /* or failed */
 	u32 n_send, n_recv;
 	u16 send[COOP_AH_WAITING]; /* control buffers; their destination is in the ring */
 	u16 recv[COOP_AH_WAITING];

@@ -48,7 +48,8 @@ static u32 poll_queue(struct coop_rnic *r, struct ib_cq *cq, bool recv, u64 now)
 
 /*
  * Does anybody wait for a send to complete? A control message's buffer can come back with whatever
- * is next: a wake-up for it would come just before the answer, and cost as much.
+ * is next: a wake-up for it would come just before the answer, and cost as much. One that fails
+ * is noticed then, too: by the next timer of what it was for, at the latest.
  */
 static bool sends_matter(const struct coop_rnic *r)
 {

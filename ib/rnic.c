@@ -133,9 +133,11 @@ static int create_all(struct coop_rnic *r, const char **what)
 	err = coop_bufs_create(&r->scrap, r->port.dev, 1, PAGE_SIZE, DMA_FROM_DEVICE);
 	if (!err)
 		err = coop_bufs_create(&r->zeros, r->port.dev, 1, PAGE_SIZE, DMA_TO_DEVICE);
-	if (!err)
-		err = coop_bufs_create(&r->kept, r->port.dev, r->n_serve * COOP_KEPT_PAGES,
-				       PAGE_SIZE, DMA_TO_DEVICE);
+	if (err)
+		return err;
+	*what = "memory for copies (lower ib_num_rrpc=)";
+	err = coop_bufs_create(&r->kept, r->port.dev, r->n_serve * COOP_KEPT_PAGES, PAGE_SIZE,
+			       DMA_TO_DEVICE);
 	if (err)
 		return err;
 	*what = "control queue pair";
