@@ -101,6 +101,7 @@ test_loss()
 	up
 	netem loss 1%
 	picks loss "$(few 2000)"
+	[ "$(of a serve copied_bytes)" -gt 0 ] || die "a served nothing from copies"
 	down a b
 }
 
