@@ -77,7 +77,7 @@ static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah)
 	wr.wr.sg_list = &sge;
 	wr.wr.num_sge = 1;
 	wr.wr.opcode = IB_WR_SEND;
-	wr.wr.send_flags = IB_SEND_SIGNALED;
+	wr.wr.send_flags = IB_SEND_SIGNALED | IB_SEND_SOLICITED;
 	wr.ah = ah->ib;
 	wr.remote_qpn = c->tx_to[i].qpn;
 	wr.remote_qkey = c->tx_to[i].qkey;

@@ -57,13 +57,36 @@ static bool sends_matter(const struct coop_rnic *r)
 	       r->ctrl.n_free <= COOP_CTRL_SENDS / 2;
 }
 
+/*
+ * Few datagrams can wait for their COMMIT, which is behind them and, like every message, asks for
+ * an event. More are taken as they come, or they would all be taken at the end.
+ */
+static bool data_matters(const struct coop_rnic *r)
+{
+	return r->data_recvs > COOP_KEPT_SEGS;
+}
+
+static bool notify_recv(struct coop_rnic *r)
+{
+	r->data_watched = data_matters(r);
+	return ib_req_notify_cq(r->rcq,
+				IB_CQ_REPORT_MISSED_EVENTS |
+					(r->data_watched ? IB_CQ_NEXT_COMP : IB_CQ_SOLICITED)) <= 0;
+}
+
+void coop_pump_posted(struct coop_rnic *r, u32 n)
+{
+	r->data_recvs += n;
+	if (data_matters(r) && !r->data_watched && !notify_recv(r))
+		coop_node_kick(r->node);
+}
+
 /* Asks for the next completion to kick the pump. False: there is one already. */
 static bool notify(struct coop_rnic *r)
 {
 	const enum ib_cq_notify_flags flags = IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS;
-	bool rest = true;
+	bool rest = notify_recv(r);
 
-	rest &= ib_req_notify_cq(r->rcq, flags) <= 0;
 	r->sends_watched = sends_matter(r);
 	if (r->sends_watched)
 		rest &= ib_req_notify_cq(r->scq, flags) <= 0;

@@ -223,6 +223,7 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		take_slot(r, s, f);
 	if (!s->qp.ready && !r->closing) {
 		/* Its last reset failed: all that was posted has come back. */
+		r->data_recvs -= s->n_posted;
 		s->n_posted = 0;
 		if (!coop_qp_replace(r, &s->qp))
 			coop_engine_set_fetch_qp(engine, tx->slot, s->qp.ib->qp_num, r->qkey);
@@ -236,6 +237,7 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 			break;
 	}
 	s->n_posted += posted;
+	coop_pump_posted(r, posted);
 	trace_coopfs_fetch_post(r, tx->slot, want, posted, again);
 	coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
 	if (posted < want) {
@@ -274,6 +276,7 @@ void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 	struct coop_addr from;
 
 	s->n_posted--;
+	r->data_recvs--;
 	if (!s->n_posted)
 		s->qp.overdue_at = ~0ULL;
 	if (wc->status != IB_WC_SUCCESS) {
@@ -307,6 +310,7 @@ void coop_requester_lost(struct coop_rnic *r, struct coop_fetch_slot *s, u64 now
 	u32 n = s->n_posted;
 
 	s->n_posted = 0;
+	r->data_recvs -= n;
 	if (!n)
 		return;
 	coop_count(r->node->stats, COOP_C_RECV_FLUSHED, n);

@@ -113,6 +113,8 @@ struct coop_rnic {
 	struct coop_serving *serves; /* by cookie */
 	u32 n_serving;
 	bool sends_watched; /* the next completion of a send kicks the pump */
+	bool data_watched;  /* the next datagram does, not only the next message */
+	u32 data_recvs;     /* of all fetch slots */
 	u64 overdue_at;     /* the earliest of the queue pairs' */
 	struct coop_ah_cache ah;
 	void *bounce; /* COOP_MAX_PAGES pages */

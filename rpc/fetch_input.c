@@ -51,7 +51,8 @@ static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct 
 	f->committed = true;
 	if (f->state == COOP_FETCH_STOP) /* it comes late, but before the judgement */
 		return;
-	if (p && f->t_first && now > f->t_first)
+	/* Of few datagrams the host may hear no sooner than now: they tell no rate. */
+	if (p && f->t_first && now > f->t_first && coop_fetch_posting(e, f)->n_wr > COOP_KEPT_SEGS)
 		coop_peer_rate(p, coop_fetch_asked_bytes(e, f), now - f->t_first);
 	first_answer(e, f, now);
 	if (coop_posting_quiet(coop_fetch_posting(e, f))) {

@@ -197,6 +197,8 @@ verbs_qp::sent verbs_qp::post_send(ibv_ah *handle, const address &dst, std::span
 		one.num_sge = static_cast<int>(wr.n_sge);
 		one.opcode = wr.has_imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
 		one.send_flags = IBV_SEND_SIGNALED;
+		if (!wr.has_imm) // messages ask for an event, data do not
+			one.send_flags |= IBV_SEND_SOLICITED;
 		one.imm_data = htonl(wr.imm);
 		one.wr.ud.ah = handle;
 		one.wr.ud.remote_qpn = dst.qpn;
