@@ -233,6 +233,7 @@ private:
 	ticks looked_ = 0;        // when deadlines were last looked at
 	unsigned busy_turns_ = 0; // without such a look
 	enum class sleeping : std::uint8_t { no, leased, armed } sleeping_ = sleeping::no;
+	std::uint16_t polled_ = 0; // calls of progress() since it was armed
 	time_point sleep_until_{};
 	int sleep_fd_ = -1;
 	bool kicked_ = false, exit_ = false;

@@ -85,6 +85,7 @@ bool machine::turn()
 	if (!transport_ || transport_over_ || s < tm_state::starting || s > tm_state::stopping)
 		return false;
 	flush();
+	polled_++;
 	bool busy = transport_->progress(budget) != 0;
 	if (busy && !transport_over_ && ++busy_turns_ < busy_turns_most)
 		return true;
@@ -108,7 +109,10 @@ bool machine::thread_wanted()
 	if (sync_ ? notify_ && (!events_.empty() || sleeping_ == sleeping::leased)
 		  : !events_.empty())
 		return true;
-	return sleeping_ == sleeping::armed && next_deadline() < sleep_until_;
+	// Others poll in its place, and the transport need not wake it any more: it is to go by
+	// leases, or to arm anew.
+	return sleeping_ == sleeping::armed &&
+	       (polled_ >= spi::armed_calls || next_deadline() < sleep_until_);
 }
 
 void machine::kick()
@@ -171,6 +175,7 @@ void machine::run()
 				if (transport_ && !transport_->arm())
 					continue;
 				sleeping_ = sleeping::armed;
+				polled_ = 0;
 				sleep_fd_ = transport_ ? transport_->fd() : -1;
 				sleep_until_ = next_deadline();
 			}

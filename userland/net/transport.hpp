@@ -46,6 +46,10 @@ constexpr peer_number no_peer = 0xffffffff;
 /// and safe on the wire: what comes from there goes through sink::find() or completed().
 using token = std::uint64_t;
 
+/// Calls of progress() after arm() for which fd() still tells. Somebody else may poll while
+/// one thread sleeps; when that goes on for longer, the core arms anew.
+constexpr unsigned armed_calls = 64;
+
 /// An operation as a transport gets it.
 struct transfer {
 	queue_type queue;
@@ -184,8 +188,8 @@ public:
 
 	/// Handles about `budget` things. Never blocks. @return how many; 0: there is nothing.
 	virtual unsigned progress(unsigned budget) = 0;
-	/// fd() is to be readable once progress() has something to do. @return false: it has
-	/// already, and nothing is asked of fd().
+	/// fd() is to be readable once progress() has something to do, for armed_calls more calls
+	/// of it at least. @return false: it has already, and nothing is asked of fd().
 	virtual bool arm() = 0;
 	/// To poll for POLLIN while armed; -1: there is none, deadline() says it all. Constant
 	/// from start() on.
