@@ -609,6 +609,45 @@ TEST(net_stop, no_deficit_while_stopping)
 	EXPECT_EQ(pool.free(), 1u);
 }
 
+// Nothing but the buffer can bring the message in: its time is far away.
+TEST(net_mem, a_message_that_waits_goes_into_the_next_buffer)
+{
+	struct counter final : buffer_handler {
+		void on_buffer(const buffer_event &e) override
+		{
+			if (e.queue == queue_type::msg_recv && rung)
+				rung->signal();
+		}
+		channel *rung = nullptr;
+	} from, to;
+	channel c;
+	to.rung = &c;
+	domain d({"mem", {{"places", "0"}, {"hold", "3600000"}, {"remote_errors", "0"}}});
+	std::byte memory[2][64];
+	buffer out(d, memory[0], 64), in(d, memory[1], 64);
+	transfer_machine x(d), y(d);
+	ASSERT_EQ(x.start("127.0.0.1@tcp:12345:1:7"), 0);
+	ASSERT_EQ(y.start("127.0.0.1@tcp:12345:1:8"), 0);
+	for (transfer_machine *each : {&x, &y})
+		ASSERT_EQ(each->wait(tm_state::started), 0);
+	endpoint_ptr there;
+	ASSERT_EQ(x.make_endpoint("127.0.0.1@tcp:12345:1:8", there), 0);
+	operation send;
+	send.queue = queue_type::msg_send;
+	send.length = 64;
+	send.to = there.get();
+	send.handler = &from;
+	ASSERT_EQ(x.add(out, send), 0);
+	// y sleeps by then, with the message.
+	std::this_thread::sleep_for(std::chrono::milliseconds(100));
+	operation receive;
+	receive.min_receive_size = 1;
+	receive.max_receive_msgs = 1;
+	receive.handler = &to;
+	ASSERT_EQ(y.add(in, receive), 0);
+	EXPECT_EQ(c.wait(clock::now() + std::chrono::seconds(10)), 0);
+}
+
 TEST(net_start, an_address_that_others_hold_is_passed_over)
 {
 	static const puppet_transport the;

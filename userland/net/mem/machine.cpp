@@ -34,6 +34,8 @@ void machine::expire(time_point now)
 		starts_ = never;
 		sink_.started();
 	}
+	if (!receives_.empty())
+		receivable();
 	while (!held_.empty() && held_.front().until <= now) {
 		if (options_.remote_errors)
 			answer(held_.front().message, kind::ended, -ENOBUFS);
@@ -43,7 +45,12 @@ void machine::expire(time_point now)
 
 time_point machine::deadline() const
 {
-	return held_.empty() ? starts_ : std::min(starts_, held_.front().until);
+	if (held_.empty())
+		return starts_;
+	// Who does not place is not told that there is a buffer, and somebody may be asleep.
+	if (!receives_.empty())
+		return time_point{};
+	return std::min(starts_, held_.front().until);
 }
 
 void machine::leave()
