@@ -648,6 +648,49 @@ TEST(net_mem, a_message_that_waits_goes_into_the_next_buffer)
 	EXPECT_EQ(c.wait(clock::now() + std::chrono::seconds(10)), 0);
 }
 
+// Without buffers that can take messages a machine would be deaf, however many are half full.
+TEST(net_pool, buffers_that_wait_for_the_rest_of_a_message_are_made_up_for)
+{
+	static const puppet_transport the;
+	if (!spi::find_transport("puppet"))
+		spi::add_transport(the);
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 3;
+	buffer_pool pool(d, o);
+	ignore handler;
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+	ASSERT_EQ(tm.set_pool_length(2), 0);
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	puppet *p = puppet::last;
+	spi::landing half[3], none;
+	p->run([&] {
+		for (spi::landing &l : half)
+			EXPECT_EQ(p->sink.place(8, l), 0);
+		EXPECT_EQ(p->sink.place(8, none), -ENOBUFS);
+	});
+	EXPECT_EQ(tm.receive_deficit(), 2u) << "all of the pool has been given out";
+	p->run([&] { p->sink.abandon(half[0]); });
+	EXPECT_EQ(p->receivables, 1);
+	p->run([&] { EXPECT_EQ(p->sink.place(8, half[0]), 0); });
+	ASSERT_EQ(pool.grow(2), 0);
+	for (const auto end = clock::now() + std::chrono::seconds(10);
+	     tm.receive_deficit() && clock::now() < end;)
+		std::this_thread::yield();
+	EXPECT_EQ(tm.receive_deficit(), 0u);
+	EXPECT_EQ(tm.queued(queue_type::msg_recv), 5u);
+	p->run([&] {
+		for (const spi::landing &l : half)
+			p->sink.abandon(l);
+	});
+	ASSERT_EQ(tm.stop(true), 0);
+	p->end([&] { p->sink.stopped(); });
+	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+	EXPECT_EQ(pool.free(), 5u);
+}
+
 TEST(net_start, an_address_that_others_hold_is_passed_over)
 {
 	static const puppet_transport the;

@@ -30,6 +30,7 @@ void machine::shut(slot &s)
 {
 	s.open = false;
 	open_.erase(s);
+	fill_wanted_ |= pool_ != nullptr;
 }
 
 int machine::place(std::size_t length, spi::landing &out)
@@ -153,7 +154,9 @@ void machine::set_deficit(std::uint32_t n)
 
 void machine::fill_from_pool()
 {
-	const slot_list &q = queue(queue_type::msg_recv);
+	// One whose places have been given out takes no other message, and its peers may be
+	// slow, or never come to the end.
+	const slot_list &q = places_ ? open_ : queue(queue_type::msg_recv);
 	while (q.count() < pool_length_) {
 		const auto t = pool_->take(colour_);
 		pool_below_ |= t.below;
