@@ -9,9 +9,11 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <dlfcn.h>
 #include <functional>
 #include <gtest/gtest.h>
 #include <mutex>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
@@ -691,6 +693,20 @@ TEST(net_pool, buffers_that_wait_for_the_rest_of_a_message_are_made_up_for)
 	EXPECT_EQ(pool.free(), 5u);
 }
 
+std::atomic<bool> no_threads{false};
+
+TEST(net_pool, no_thread_to_provide_buffers)
+{
+	domain d({"mem"});
+	buffer_pool pool(d, {});
+	ignore handler;
+	transfer_machine tm(d);
+	no_threads = true;
+	EXPECT_EQ(tm.attach(pool, handler, 100, 1), -EAGAIN);
+	no_threads = false;
+	EXPECT_EQ(tm.attach(pool, handler, 100, 1), 0) << "it is as if nothing had been asked";
+}
+
 TEST(net_start, an_address_that_others_hold_is_passed_over)
 {
 	static const puppet_transport the;
@@ -714,3 +730,11 @@ TEST(net_start, an_address_that_others_hold_is_passed_over)
 }
 
 } // namespace
+
+// In place of the C library's, which it calls unless there are to be no threads.
+extern "C" int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *x)
+{
+	using function = decltype(&pthread_create);
+	static const auto real = reinterpret_cast<function>(::dlsym(RTLD_NEXT, "pthread_create"));
+	return no_threads ? EAGAIN : real(t, a, f, x);
+}

@@ -67,9 +67,9 @@ domain_state::~domain_state()
 void domain_state::add_machine(std::shared_ptr<machine> m)
 {
 	std::lock_guard guard(lock_);
-	machines_.push_back(std::move(m));
 	if (!thread_.joinable())
 		thread_ = background_thread([this] { run(); });
+	machines_.push_back(std::move(m));
 }
 
 void domain_state::remove_machine(const machine *m)

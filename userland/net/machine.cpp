@@ -124,19 +124,21 @@ int machine::poll_before_block(std::chrono::microseconds t)
 
 int machine::attach(pool_state &p, buffer_handler &h, std::size_t min_size, std::uint32_t max_msgs)
 {
-	{
-		hold guard(*this);
-		if (state() != tm_state::initialized)
-			return -EBADFD;
-		if (pool_ || p.domain != domain_ || min_size == 0 || max_msgs == 0)
-			return -EINVAL;
-		pool_ = &p;
-		pool_handler_ = &h;
-		pool_min_size_ = min_size;
-		pool_max_msgs_ = max_msgs;
-		p.attached.fetch_add(1);
+	hold guard(*this);
+	if (state() != tm_state::initialized)
+		return -EBADFD;
+	if (pool_ || p.domain != domain_ || min_size == 0 || max_msgs == 0)
+		return -EINVAL;
+	try {
+		domain_->add_machine(shared_from_this());
+	} catch (const std::system_error &e) {
+		return -e.code().value();
 	}
-	domain_->add_machine(shared_from_this());
+	pool_ = &p;
+	pool_handler_ = &h;
+	pool_min_size_ = min_size;
+	pool_max_msgs_ = max_msgs;
+	p.attached.fetch_add(1);
 	return 0;
 }
 
