@@ -47,8 +47,11 @@ void machine::peer_close(spi::peer_number n)
 		return;
 	peer &p = peers_[n];
 	resolver_->forget(n);
-	for (const std::uint32_t index : p.waiting)
-		release(index); // they have ended before
+	for (const std::uint32_t index : p.waiting) { // they have ended before
+		if (ops_[index].state == op_state::telling)
+			telling_--;
+		release(index);
+	}
 	const std::uint32_t chan = p.chan;
 	active_ -= p.active;
 	p = peer{};
