@@ -29,13 +29,13 @@ std::string here(unsigned n)
 	       ".9@tcp:12345:31:" + std::to_string(n);
 }
 
-class fabric_hostile : public testing::TestWithParam<const char *>
+class fabric_hostile_over : public testing::TestWithParam<const char *>
 {
 };
 
 // Memory that nobody can write to. tcp breaks the connection, after the last byte has gone well;
 // shm tries at once, fails, and says so without saying what.
-TEST_P(fabric_hostile, a_grant_that_cannot_be_used_ends_the_operation)
+TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 {
 	address there;
 	ASSERT_EQ(parse(here(1), there), 0);
@@ -79,7 +79,53 @@ TEST_P(fabric_hostile, a_grant_that_cannot_be_used_ends_the_operation)
 	EXPECT_EQ(tm.state(), tm_state::started);
 }
 
-INSTANTIATE_TEST_SUITE_P(over, fabric_hostile, testing::Values("tcp", "shm"),
+// It is given the only buffer there is, and writes nothing.
+TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
+{
+	address own, there;
+	ASSERT_EQ(parse(here(3), own), 0);
+	ASSERT_EQ(parse(here(4), there), 0);
+	domain d({"fabric", {{"provider", "tcp"}, {"landing", "100"}}});
+	transfer_machine tm(d), other(d);
+	ASSERT_EQ(tm.start(here(4)), 0);
+	ASSERT_EQ(other.start(here(5)), 0);
+	for (transfer_machine *each : {&tm, &other})
+		ASSERT_EQ(each->wait(tm_state::started), 0);
+	std::vector<std::byte> memory(100000), text(64);
+	buffer in(d, memory.data(), memory.size()), out(d, text.data(), text.size());
+	ended received, sent;
+	operation r;
+	r.min_receive_size = 1;
+	r.max_receive_msgs = 1;
+	r.handler = &received;
+	ASSERT_EQ(tm.add(in, r), 0);
+	conformance::fabric_enemy enemy("tcp", own);
+	ASSERT_TRUE(enemy.connect(there, enemy.greeting_of(there)));
+	control offer;
+	offer.verb = control::verb::offer;
+	offer.id = 5;
+	offer.length = memory.size();
+	enemy.say(offer);
+	const auto end = clock::now() + 20s;
+	while (enemy.heard.empty() && clock::now() < end)
+		enemy.look();
+	ASSERT_FALSE(enemy.heard.empty());
+	ASSERT_EQ(enemy.heard.front().verb, control::verb::grant);
+	endpoint_ptr to;
+	ASSERT_EQ(other.make_endpoint(here(4), to), 0);
+	operation s;
+	s.queue = queue_type::msg_send;
+	s.length = text.size();
+	s.to = to.get();
+	s.handler = &sent;
+	ASSERT_EQ(other.add(out, s), 0);
+	while ((received.status == 1 || enemy.linked()) && clock::now() < end)
+		enemy.look();
+	EXPECT_EQ(received.status, 0);
+	EXPECT_FALSE(enemy.linked());
+}
+
+INSTANTIATE_TEST_SUITE_P(on, fabric_hostile_over, testing::Values("tcp", "shm"),
 			 [](const auto &i) { return std::string(i.param); });
 
 } // namespace

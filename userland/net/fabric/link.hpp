@@ -68,6 +68,7 @@ struct work : posted {
 	bool message = false;   ///< and not bulk
 	bool active = false;    ///< an operation here has begun it
 	bool cancelled = false; ///< the operation is to end
+	bool late = false;      ///< landing, and looked at before
 	bool done = false;      ///< the peer has said so; writes are still to complete
 	unsigned unnamed = 0;   ///< writes whose failure would not name it
 	unsigned out = 0;       ///< completions to come

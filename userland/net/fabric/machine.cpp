@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "connected_port.hpp"
 #include "datagram_port.hpp"
@@ -190,7 +191,7 @@ work *machine::make_work(link &l, spi::token t)
 	// 17 bits of slot, so that 0 is nobody, and 13 of generation.
 	w->id = (w->id + (1u << 17)) & word::id_mask;
 	w->stage = work::stage::queued;
-	w->writer = w->message = w->active = w->cancelled = w->done = false;
+	w->writer = w->message = w->active = w->cancelled = w->late = w->done = false;
 	w->out = w->unnamed = 0;
 	w->peer_id = 0;
 	w->token = t;
@@ -458,6 +459,20 @@ void machine::tick_over(time_point now)
 	tick_ = now + tick;
 }
 
+// A place that a peer never fills is one less for the others. What RMA has written so far nobody
+// says, so time is all there is to go by: that from one look to the next.
+void machine::look_at_landings(time_point now)
+{
+	landings_at_ = never;
+	for (work &w : works_) {
+		if (w.stage != work::stage::landing || !w.message)
+			continue;
+		landings_at_ = now + options_.landing;
+		if (std::exchange(w.late, true) && port_->close_is_quiet())
+			unlinked(*w.link, -ETIMEDOUT);
+	}
+}
+
 void machine::settle()
 {
 	if (settling_)
@@ -491,7 +506,7 @@ bool machine::arm()
 
 time_point machine::deadline() const
 {
-	time_point t = std::min({port_->deadline(), stop_by_, tick_});
+	time_point t = std::min({port_->deadline(), stop_by_, tick_, landings_at_});
 	if (first_link_)
 		t = std::min(t, first_link_->look_at);
 	if (!parked_.empty())
@@ -510,6 +525,8 @@ void machine::expire(time_point now)
 	port_->expire(now);
 	drop_parked(now);
 	look_at_links(now);
+	if (landings_at_ <= now)
+		look_at_landings(now);
 	// All wait equally long, so they are in order.
 	std::size_t n = 0;
 	for (; n < patience_.size() && patience_[n].first <= now; n++) {

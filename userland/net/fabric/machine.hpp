@@ -37,8 +37,9 @@ struct options {
 	std::size_t max_message = 0; ///< bytes
 	std::chrono::milliseconds hold{};
 	unsigned max_links = 0;
-	bool answer = true;                     ///< peers that want to connect
-	std::chrono::milliseconds idle{600000}; ///< after that a link is closed
+	bool answer = true;                       ///< peers that want to connect
+	std::chrono::milliseconds idle{600000};   ///< after that a link is closed
+	std::chrono::milliseconds landing{60000}; ///< for a message that has a place
 };
 
 class machine final : public spi::transport_machine, private port::events
@@ -94,6 +95,7 @@ private:
 	void finish_stop();
 	void nudge();
 	void tick_over(time_point now);
+	void look_at_landings(time_point now);
 
 	// machine_links.cpp
 	bool mute() const override { return !options_.answer; }
@@ -192,9 +194,10 @@ private:
 	unsigned live_links_ = 0;
 	bool settling_ = false, stopping_ = false, over_ = false;
 	time_point stop_by_ = never;
-	time_point tick_ = never;  ///< when to poll a provider that does not wake us
-	unsigned out_ = 0;         ///< completions of sends and writes to come
-	std::uint64_t strays_ = 0; ///< words of nobody, messages that fitted nowhere
+	time_point landings_at_ = never; ///< when messages that land are looked at
+	time_point tick_ = never;        ///< when to poll a provider that does not wake us
+	unsigned out_ = 0;               ///< completions of sends and writes to come
+	std::uint64_t strays_ = 0;       ///< words of nobody, messages that fitted nowhere
 	std::unique_ptr<port> port_;
 };
 

@@ -152,6 +152,8 @@ void machine::grant(work &w)
 	if (w.message) {
 		w.memory = w.land.memory;
 		w.offset = w.land.offset;
+		if (landings_at_ == never)
+			landings_at_ = sink_.now() + options_.landing;
 	}
 	w.stage = work::stage::landing;
 	if (int r = expose(w, c)) {

@@ -23,6 +23,9 @@ constexpr spi::parameter keys[] = {
 	{"max_links", "16384", "connections of a transfer machine (number)"},
 	{"idle", "600000",
 	 "a connection that was not used for so long is closed, and made anew on use (ms)"},
+	{"landing", "60000",
+	 "a large message that has a place has come after so long, or twice that, or its "
+	 "connection is closed; not on shm (ms)"},
 	{"local_keys", "0", "buffers get local keys, used or not (0 or 1; 1 is for tests)"},
 	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
 };
@@ -51,6 +54,7 @@ public:
 		options_.idle = std::chrono::milliseconds(v.number("idle", 1, 1u << 31));
 		if (options_.idle < options_.hold)
 			v.refuse("idle", "must be at least as long as hold=");
+		options_.landing = std::chrono::milliseconds(v.number("landing", 1, 1u << 31));
 		options_.answer = v.flag("answer");
 		limits_ = {options_.max_message, gib, gib, control::regions_most, 0, 1u << 15};
 		traits_ = {{false, true}, true, false, 0};
