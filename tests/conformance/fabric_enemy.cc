@@ -90,10 +90,20 @@ bool fabric_enemy::accept(net::fabric::link &l, const hello &h)
 	return true;
 }
 
+void fabric_enemy::post_unread()
+{
+	if (!reads)
+		return;
+	for (bounce *b : unread_)
+		post(*b);
+	unread_.clear();
+}
+
 void fabric_enemy::look()
 {
 	(void)port_->poll();
 	port_->expire(now());
+	post_unread();
 	fi_cq_data_entry e[8];
 	for (ssize_t n = 1; n > 0;) {
 		n = fi_cq_read(&port_->queue(), e, 8);
@@ -110,8 +120,9 @@ void fabric_enemy::look()
 				if (word::kind(e[i].data) == unsigned(kind::control) &&
 				    decode({b.data, e[i].len}, c))
 					heard.push_back(c);
-				post(b);
+				unread_.push_back(&b);
 			}
+		post_unread();
 	}
 }
 

@@ -34,6 +34,8 @@ public:
 	/// By a key, at an address; and, if `word` is not 0, saying so.
 	void write(net::fabric::region to, std::size_t length, std::uint64_t word);
 
+	/// False: it takes nothing from the wire beyond what it has receives for.
+	bool reads = true;
 	bool linked() const { return link_ && link_->ready(); }
 	const net::fabric::link &link() const { return *link_; }
 	/// What the peer has said, in order.
@@ -51,6 +53,7 @@ private:
 	}
 	net::time_point now() override { return net::clock::now(); }
 	void post(net::fabric::bounce &);
+	void post_unread();
 
 	static constexpr std::size_t text_most = 1u << 15;
 
@@ -58,6 +61,7 @@ private:
 	const net::address own_;
 	net::fabric::hello hello_;
 	std::deque<net::fabric::bounce> receives_, sends_;
+	std::vector<net::fabric::bounce *> unread_;
 	std::unique_ptr<net::fabric::link> link_;
 	std::unique_ptr<net::fabric::port> port_;
 };

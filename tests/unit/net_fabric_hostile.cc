@@ -125,6 +125,47 @@ TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
 	EXPECT_FALSE(enemy.linked());
 }
 
+// Each question costs an answer, and answers that are not read cost memory.
+TEST(fabric_hostile, who_asks_and_does_not_read_is_left)
+{
+	address own, there;
+	ASSERT_EQ(parse(here(6), own), 0);
+	ASSERT_EQ(parse(here(7), there), 0);
+	domain d({"fabric", {{"provider", "tcp"}}});
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.start(here(7)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	conformance::fabric_enemy enemy("tcp", own);
+	ASSERT_TRUE(enemy.connect(there, enemy.greeting_of(there)));
+	control put;
+	put.verb = control::verb::put;
+	put.id = 5;
+	put.length = 8;
+	put.token = 12345;
+	const auto ask = [&](unsigned times) {
+		for (unsigned n = 0; n < times && enemy.linked(); n++) {
+			enemy.say(put);
+			if (n % 16 == 0)
+				enemy.look();
+		}
+	};
+	ask(5000);
+	const auto end = clock::now() + 30s;
+	while (enemy.heard.size() < 5000 && enemy.linked() && clock::now() < end)
+		enemy.look();
+	EXPECT_EQ(enemy.heard.size(), 5000u) << "who reads is answered";
+	// The network takes a hundred thousand or so.
+	enemy.reads = false;
+	ask(400000);
+	enemy.reads = true;
+	while (enemy.linked() && clock::now() < end) {
+		enemy.look();
+		enemy.heard.clear();
+	}
+	EXPECT_FALSE(enemy.linked());
+	EXPECT_EQ(tm.state(), tm_state::started);
+}
+
 INSTANTIATE_TEST_SUITE_P(on, fabric_hostile_over, testing::Values("tcp", "shm"),
 			 [](const auto &i) { return std::string(i.param); });
 

@@ -44,6 +44,9 @@ struct bounce : posted {
 	std::size_t length = 0;
 	void *desc = nullptr;
 	fabric::kind what = fabric::kind::control; ///< copies: how the word calls it
+	bool small = false;                        ///< copies: of a short text
+	std::uint32_t number = 0, cookie = 0;      ///< copies of answers: of the link,
+	std::uint64_t answer = 0;                  ///< and how many there were; 0: of none
 	std::unique_ptr<std::byte[]> own;
 	handle<fid_mr> region;
 };
@@ -107,6 +110,7 @@ struct link {
 	bool listed = false;                  ///< in the machine's list of those to take leave of
 	bool late = false;                    ///< closing, and looked at before
 	bool greeted = false;                 ///< has been ready once
+	bool bade = false;                    ///< the peer has said bye
 	std::uint32_t number = 0, cookie = 0; ///< what the peer puts into its words
 	std::uint64_t base = 0;               ///< what we put into ours
 	fid_ep *ep = nullptr;                 ///< where to send
@@ -117,7 +121,8 @@ struct link {
 	std::size_t eager = 0;                ///< largest message without an offer
 	spi::peer_number peer = spi::no_peer;
 	net::address address;
-	int status = 0; ///< dying: why
+	int status = 0;                              ///< dying: why
+	std::uint64_t answers = 0, answers_gone = 0; ///< made by the peer; with the network
 	work *works = nullptr;
 	time_point look_at = never;                        ///< then it is looked at
 	fabric::link *earlier = nullptr, *later = nullptr; ///< in that order

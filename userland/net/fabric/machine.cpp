@@ -400,8 +400,13 @@ void machine::completed(posted &p, int status)
 {
 	out_--;
 	if (p.role == role::copy) {
-		p.on = nullptr;
-		free_copy(static_cast<bounce &>(p));
+		bounce &b = static_cast<bounce &>(p);
+		b.on = nullptr;
+		if (link *l =
+			    b.answer && b.number < links_.size() ? links_[b.number].get() : nullptr;
+		    l && l->cookie == b.cookie)
+			l->answers_gone = std::max(l->answers_gone, b.answer);
+		free_copy(b);
 		return;
 	}
 	work &w = static_cast<work &>(p);

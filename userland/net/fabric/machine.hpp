@@ -112,7 +112,8 @@ private:
 	void flush(link &);
 	int post(link &, posted &);
 	void backlog(link &);
-	void send(link &, const control &);
+	void send(link &, const control &, std::uint64_t nth = 0);
+	void answer(link &, const control &);
 	void on_control(link &, const control &);
 	void on_bye(link &, bool idle);
 	void on_farewell(link &);
@@ -178,7 +179,7 @@ private:
 	std::deque<bounce> receives_;
 	std::vector<bounce *> unposted_;
 	std::deque<bounce> copies_;
-	std::vector<bounce *> free_copies_;
+	std::vector<bounce *> free_copies_, free_small_;
 	std::deque<work> works_; ///< by the slot in the id, less one
 	std::vector<work *> free_works_;
 	token_index index_;

@@ -100,7 +100,7 @@ void machine::refuse(link &l, std::uint32_t peer_id, int status)
 	c.verb = control::verb::done;
 	c.peer = peer_id;
 	c.status = status;
-	send(l, c);
+	answer(l, c);
 }
 
 // The operation that a peer means. @return 0 or what is wrong with it.
@@ -162,7 +162,10 @@ void machine::grant(work &w)
 			return drop_landing(w);
 		return finish(w, r);
 	}
-	send(l, c);
+	if (w.message)
+		answer(l, c);
+	else
+		send(l, c);
 }
 
 void machine::drop_landing(work &w)

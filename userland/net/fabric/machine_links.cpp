@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "machine.hpp"
 
@@ -14,6 +15,10 @@ namespace
 
 // What a peer can make us keep for it because it does not take what it is sent.
 constexpr std::size_t urgent_most = 1u << 16;
+// Answers to a peer that have not gone to the network; one in so many tells when it has.
+constexpr std::uint64_t answers_most = 1024, answers_told = 64;
+// Completions taken at a time when a link ends.
+constexpr unsigned drained_most = 1u << 13;
 
 } // namespace
 
@@ -221,13 +226,24 @@ int machine::post(link &l, posted &p)
 	return w.link == &l && w.stage == work::stage::writing ? write_on(w) : 0;
 }
 
-void machine::send(link &l, const control &c)
+// What a peer makes us say costs it nothing, and libfabric keeps what it does not read: tcp
+// never says that there is no room, nor of what is injected when it has gone. (What is said
+// for an operation of this side is bounded by those.)
+void machine::answer(link &l, const control &c)
+{
+	if (l.answers - l.answers_gone >= answers_most)
+		return unlinked(l, -ENOBUFS);
+	send(l, c, ++l.answers % answers_told ? 0 : l.answers);
+}
+
+// `nth` of the answers, if we want to know when it has gone; else 0.
+void machine::send(link &l, const control &c, std::uint64_t nth)
 {
 	if (l.state != link::state::ready && l.state != link::state::closing)
 		return;
 	std::byte text[control::size_most];
 	const std::size_t n = encode(c, text);
-	if (n <= inject_ && l.urgent.empty()) {
+	if (n <= inject_ && l.urgent.empty() && !nth) {
 		const std::uint64_t w = l.stamp(kind::control);
 		const ssize_t r = fi_injectdata(l.ep, text, n, w, l.dest);
 		if (r == 0) {
@@ -242,6 +258,9 @@ void machine::send(link &l, const control &c)
 		return unlinked(l, -ENOBUFS);
 	std::memcpy(b->data, text, n);
 	b->what = kind::control;
+	b->number = l.number;
+	b->cookie = l.cookie;
+	b->answer = nth;
 	const int r = l.urgent.empty() ? post_copy(l, *b) : -EAGAIN;
 	if (r == 0)
 		return;
@@ -273,7 +292,9 @@ void machine::on_control(link &l, const control &c)
 	case control::verb::credit:
 		return;
 	case control::verb::bye:
-		return on_bye(l, c.length != 0);
+		if (!std::exchange(l.bade, true))
+			on_bye(l, c.length != 0);
+		return;
 	case control::verb::farewell:
 		return on_farewell(l);
 	}

@@ -13,6 +13,8 @@ namespace
 
 // Beside the size, so that the buffers' beginnings do not share a few lines of the cache.
 constexpr std::size_t stagger = 192;
+// Of most that is said: a peer can make us keep many of those.
+constexpr std::size_t small_copy = 128;
 
 int posted_well(ssize_t r)
 {
@@ -144,7 +146,7 @@ void machine::consumed(link &l)
 	if (++l.owed >= options_.window / 2) {
 		control c;
 		c.verb = control::verb::credit;
-		send(l, c);
+		answer(l, c);
 	}
 }
 
@@ -288,8 +290,9 @@ int machine::post_message(work &w)
 int machine::post_copy(link &l, bounce &b)
 {
 	const std::uint64_t data = l.stamp(b.what);
+	const bool injected = b.length <= inject_ && !b.answer;
 	ssize_t r;
-	if (b.length <= inject_) {
+	if (injected) {
 		r = fi_injectdata(l.ep, b.data, b.length, data, l.dest);
 	} else {
 		const iovec piece{b.data, b.length};
@@ -299,7 +302,7 @@ int machine::post_copy(link &l, bounce &b)
 	if (r)
 		return posted_well(r);
 	l.stamped(data);
-	if (b.length <= inject_)
+	if (injected)
 		free_copy(b);
 	else
 		b.on = &l, out_++, nudge();
@@ -309,31 +312,36 @@ int machine::post_copy(link &l, bounce &b)
 
 bounce *machine::make_copy(std::size_t length)
 {
-	if (free_copies_.empty()) {
+	const bool small = length <= small_copy;
+	std::vector<bounce *> &unused = small ? free_small_ : free_copies_;
+	if (unused.empty()) {
+		const std::size_t size = small ? small_copy : buffer_size_;
 		bounce &b = copies_.emplace_back(role::copy);
-		b.own.reset(new std::byte[buffer_size_]);
+		b.small = small;
+		b.own.reset(new std::byte[size]);
 		b.data = b.own.get();
 		if (provider_.local_keys()) {
 			fid_mr *mr = nullptr;
-			if (fi_mr_reg(&port_->domain(), b.data, buffer_size_, FI_SEND, 0,
-				      random_.next(), 0, &mr, nullptr)) {
+			if (fi_mr_reg(&port_->domain(), b.data, size, FI_SEND, 0, random_.next(), 0,
+				      &mr, nullptr)) {
 				copies_.pop_back();
 				return nullptr;
 			}
 			b.region.reset(mr);
 			b.desc = fi_mr_desc(mr);
 		}
-		free_copies_.push_back(&b);
+		unused.push_back(&b);
 	}
-	bounce *b = free_copies_.back();
-	free_copies_.pop_back();
+	bounce *b = unused.back();
+	unused.pop_back();
 	b->length = length;
+	b->answer = 0;
 	return b;
 }
 
 void machine::free_copy(bounce &b)
 {
-	free_copies_.push_back(&b);
+	(b.small ? free_small_ : free_copies_).push_back(&b);
 }
 
 } // namespace coop::net::fabric
