@@ -86,6 +86,7 @@ private:
 	int keys_of(const spi::memory &, local_keys::descriptors &);
 	void be_patient(work &);
 	unsigned drain(unsigned budget);
+	void drain_all();
 	void complete(const fi_cq_data_entry &);
 	void complete_error();
 	void landed(std::uint64_t word);

@@ -137,15 +137,20 @@ void machine::unlinked(link &l, int status)
 	dying_.push_back(&l);
 }
 
+// What is there, but not what others send without end meanwhile.
+void machine::drain_all()
+{
+	for (unsigned n = 0, got = 1; got && n < drained_most; n += got)
+		got = drain(1024);
+}
+
 // Takes what has come on the link, closes it, and ends the work on it.
 void machine::bury(link &l)
 {
 	if (l.greeted)
-		while (drain(1024))
-			continue;
+		drain_all();
 	port_->close(l);
-	while (drain(1024))
-		continue;
+	drain_all();
 	if (provider_.forgets())
 		forgotten(l);
 	if (l.peer < peers_.size() && peers_[l.peer].link == &l)
