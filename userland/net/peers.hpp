@@ -32,7 +32,6 @@ public:
 	std::uint32_t uses = 0;
 	const spi::peer_number number;
 	bool held = false;    // by the transport
-	bool opened = false;  // peer_open() has succeeded, or the transport named it first
 	bool orphan = false;  // the machine no longer knows it
 	bool reaping = false; // on the list of those that may have become unused
 };
