@@ -104,7 +104,8 @@ public:
 	/// -EINVAL: another domain's pool, a 0, or there is a pool already.
 	[[nodiscard]] int attach(buffer_pool &pool, buffer_handler &h, std::size_t min_receive_size,
 				 std::uint32_t max_receive_msgs);
-	/// Buffers that the receive queue has at least (default 2). -EINVAL: 0.
+	/// Buffers with room for a message that the receive queue has at least (default 2); those
+	/// that only wait for what is on its way are not counted. -EINVAL: 0.
 	[[nodiscard]] int set_pool_length(std::uint32_t);
 	/// Colour to ask the pool for. -EINVAL: not below buffer_pool::max_colours.
 	[[nodiscard]] int set_colour(std::uint32_t);
