@@ -9,11 +9,9 @@
 #include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <dlfcn.h>
 #include <functional>
 #include <gtest/gtest.h>
 #include <mutex>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
@@ -611,45 +609,6 @@ TEST(net_stop, no_deficit_while_stopping)
 	EXPECT_EQ(pool.free(), 1u);
 }
 
-// Nothing but the buffer can bring the message in: its time is far away.
-TEST(net_mem, a_message_that_waits_goes_into_the_next_buffer)
-{
-	struct counter final : buffer_handler {
-		void on_buffer(const buffer_event &e) override
-		{
-			if (e.queue == queue_type::msg_recv && rung)
-				rung->signal();
-		}
-		channel *rung = nullptr;
-	} from, to;
-	channel c;
-	to.rung = &c;
-	domain d({"mem", {{"places", "0"}, {"hold", "3600000"}, {"remote_errors", "0"}}});
-	std::byte memory[2][64];
-	buffer out(d, memory[0], 64), in(d, memory[1], 64);
-	transfer_machine x(d), y(d);
-	ASSERT_EQ(x.start("127.0.0.1@tcp:12345:1:7"), 0);
-	ASSERT_EQ(y.start("127.0.0.1@tcp:12345:1:8"), 0);
-	for (transfer_machine *each : {&x, &y})
-		ASSERT_EQ(each->wait(tm_state::started), 0);
-	endpoint_ptr there;
-	ASSERT_EQ(x.make_endpoint("127.0.0.1@tcp:12345:1:8", there), 0);
-	operation send;
-	send.queue = queue_type::msg_send;
-	send.length = 64;
-	send.to = there.get();
-	send.handler = &from;
-	ASSERT_EQ(x.add(out, send), 0);
-	// y sleeps by then, with the message.
-	std::this_thread::sleep_for(std::chrono::milliseconds(100));
-	operation receive;
-	receive.min_receive_size = 1;
-	receive.max_receive_msgs = 1;
-	receive.handler = &to;
-	ASSERT_EQ(y.add(in, receive), 0);
-	EXPECT_EQ(c.wait(clock::now() + std::chrono::seconds(10)), 0);
-}
-
 // Without buffers that can take messages a machine would be deaf, however many are half full.
 TEST(net_pool, buffers_that_wait_for_the_rest_of_a_message_are_made_up_for)
 {
@@ -693,20 +652,6 @@ TEST(net_pool, buffers_that_wait_for_the_rest_of_a_message_are_made_up_for)
 	EXPECT_EQ(pool.free(), 5u);
 }
 
-std::atomic<bool> no_threads{false};
-
-TEST(net_pool, no_thread_to_provide_buffers)
-{
-	domain d({"mem"});
-	buffer_pool pool(d, {});
-	ignore handler;
-	transfer_machine tm(d);
-	no_threads = true;
-	EXPECT_EQ(tm.attach(pool, handler, 100, 1), -EAGAIN);
-	no_threads = false;
-	EXPECT_EQ(tm.attach(pool, handler, 100, 1), 0) << "it is as if nothing had been asked";
-}
-
 TEST(net_start, an_address_that_others_hold_is_passed_over)
 {
 	static const puppet_transport the;
@@ -730,11 +675,3 @@ TEST(net_start, an_address_that_others_hold_is_passed_over)
 }
 
 } // namespace
-
-// In place of the C library's, which it calls unless there are to be no threads.
-extern "C" int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *x)
-{
-	using function = decltype(&pthread_create);
-	static const auto real = reinterpret_cast<function>(::dlsym(RTLD_NEXT, "pthread_create"));
-	return no_threads ? EAGAIN : real(t, a, f, x);
-}
