@@ -94,8 +94,8 @@ void coop_pump_work(struct work_struct *work);
 enum hrtimer_restart coop_pump_timer(struct hrtimer *timer);
 /* The engine's orders, until it has none; the lock held. */
 void coop_pump_drain(struct coop_node *node, u64 now);
-/* A fetch has posted so many receives; the lock held. */
-void coop_pump_posted(struct coop_rnic *r, u32 n);
+/* A large fetch has begun; the lock held. */
+void coop_pump_watch_data(struct coop_rnic *r);
 /* When to look again; the lock held. */
 void coop_pump_arm(struct coop_node *node, u64 now);
 /* Runs done() of what ended; no lock held. */

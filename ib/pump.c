@@ -58,26 +58,21 @@ static bool sends_matter(const struct coop_rnic *r)
 }
 
 /*
- * Few datagrams can wait for their COMMIT, which is behind them and, like every message, asks for
- * an event. More are taken as they come, or they would all be taken at the end.
+ * The few datagrams of a small fetch can wait for their COMMIT, which is behind them and, like
+ * every message, asks for an event. Those of a large one are taken as they come, or they would all
+ * be taken at the end.
  */
-static bool data_matters(const struct coop_rnic *r)
-{
-	return r->data_recvs > COOP_KEPT_SEGS;
-}
-
 static bool notify_recv(struct coop_rnic *r)
 {
-	r->data_watched = data_matters(r);
+	r->data_watched = r->n_large;
 	return ib_req_notify_cq(r->rcq,
 				IB_CQ_REPORT_MISSED_EVENTS |
 					(r->data_watched ? IB_CQ_NEXT_COMP : IB_CQ_SOLICITED)) <= 0;
 }
 
-void coop_pump_posted(struct coop_rnic *r, u32 n)
+void coop_pump_watch_data(struct coop_rnic *r)
 {
-	r->data_recvs += n;
-	if (data_matters(r) && !r->data_watched && !notify_recv(r))
+	if (!r->data_watched && !notify_recv(r))
 		coop_node_kick(r->node);
 }
 

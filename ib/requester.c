@@ -211,6 +211,24 @@ static u32 post_batch(struct coop_rnic *r, struct coop_fetch_slot *s, const stru
 	return k;
 }
 
+static void posted_more(struct coop_rnic *r, struct coop_fetch_slot *s, u32 n)
+{
+	s->n_posted += n;
+	if (s->large || s->n_posted <= COOP_KEPT_SEGS)
+		return;
+	s->large = true;
+	r->n_large++;
+	coop_pump_watch_data(r);
+}
+
+static void none_is_posted(struct coop_rnic *r, struct coop_fetch_slot *s)
+{
+	s->n_posted = 0;
+	if (s->large)
+		r->n_large--;
+	s->large = false;
+}
+
 void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 {
 	struct coop_node_fetch *f = (struct coop_node_fetch *)(uintptr_t)tx->cookie;
@@ -223,8 +241,7 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		take_slot(r, s, f);
 	if (!s->qp.ready && !r->closing) {
 		/* Its last reset failed: all that was posted has come back. */
-		r->data_recvs -= s->n_posted;
-		s->n_posted = 0;
+		none_is_posted(r, s);
 		if (!coop_qp_replace(r, &s->qp))
 			coop_engine_set_fetch_qp(engine, tx->slot, s->qp.ib->qp_num, r->qkey);
 	}
@@ -236,8 +253,7 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		if (n < batch)
 			break;
 	}
-	s->n_posted += posted;
-	coop_pump_posted(r, posted);
+	posted_more(r, s, posted);
 	trace_coopfs_fetch_post(r, tx->slot, want, posted, again);
 	coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
 	if (posted < want) {
@@ -275,10 +291,10 @@ void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 	struct coop_rx rx = {.slot = s->qp.slot, .wr = (u32)wc->wr_id};
 	struct coop_addr from;
 
-	s->n_posted--;
-	r->data_recvs--;
-	if (!s->n_posted)
+	if (!--s->n_posted) {
+		none_is_posted(r, s);
 		s->qp.overdue_at = ~0ULL;
+	}
 	if (wc->status != IB_WC_SUCCESS) {
 		if (s->qp.ready) {
 			s->qp.died = true;
@@ -309,8 +325,7 @@ void coop_requester_lost(struct coop_rnic *r, struct coop_fetch_slot *s, u64 now
 {
 	u32 n = s->n_posted;
 
-	s->n_posted = 0;
-	r->data_recvs -= n;
+	none_is_posted(r, s);
 	if (!n)
 		return;
 	coop_count(r->node->stats, COOP_C_RECV_FLUSHED, n);

@@ -55,6 +55,7 @@ struct coop_fetch_slot {
 	struct coop_bufs own;          /* ib_copy: private pages by ordinal */
 	struct coop_node_fetch *fetch; /* NULL: none has posted here */
 	u32 n_posted;
+	bool large;        /* more than COOP_KEPT_SEGS were posted, and some have not come back */
 	u64 mapped, again; /* by ordinal: mapped now; was mapped before */
 	struct page *page[COOP_MAX_PAGES];
 	u64 dma[COOP_MAX_PAGES];
@@ -114,7 +115,7 @@ struct coop_rnic {
 	u32 n_serving;
 	bool sends_watched; /* the next completion of a send kicks the pump */
 	bool data_watched;  /* the next datagram does, not only the next message */
-	u32 data_recvs;     /* of all fetch slots */
+	u32 n_large;        /* fetch slots */
 	u64 overdue_at;     /* the earliest of the queue pairs' */
 	struct coop_ah_cache ah;
 	void *bounce; /* COOP_MAX_PAGES pages */

@@ -74,8 +74,9 @@ TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 	}
 	EXPECT_TRUE(granted);
 	EXPECT_NE(e.status, 1) << "it is still queued";
-	if (std::string(GetParam()) == "shm")
+	if (std::string(GetParam()) == "shm") {
 		EXPECT_LT(e.status, 0);
+	}
 	EXPECT_EQ(tm.state(), tm_state::started);
 }
 
