@@ -97,7 +97,7 @@ test_module_each_from_each()
 	done
 	got=$(($(of m source peer bytes) - before))
 	[ "$got" -gt 3000000 ] || die "$got bytes came from peers"
-	[ "$(of m read copied_bytes)" = 0 ] || die "pages were copied"
+	in_place m
 	barrier read
 	[ "$(of m serve pages)" -gt 0 ] || die "nothing was served to anybody"
 	cat "$(proc m)/peers"

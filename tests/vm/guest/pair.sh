@@ -54,7 +54,7 @@ test_both_ways()
 	right m $((3 - node)) 4 1048571
 	got=$(($(of m source peer pages) - before))
 	[ "$got" -gt 1000 ] || die "$got of 1024 pages came from the other machine"
-	[ "$(of m read copied_bytes)" = 0 ] || die "pages were copied"
+	in_place m
 	barrier read
 	down m
 }
