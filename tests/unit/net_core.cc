@@ -74,7 +74,7 @@ public:
 		{
 			std::lock_guard guard(lock_);
 			calls_++;
-			now.swap(todo_);
+			now.swap(calls_to_make_);
 		}
 		for (auto &f : now)
 			f();
@@ -85,7 +85,7 @@ public:
 		std::lock_guard guard(lock_);
 		std::uint64_t n;
 		[[maybe_unused]] ssize_t r = ::read(fd_, &n, sizeof(n));
-		if (!todo_.empty())
+		if (!calls_to_make_.empty())
 			return false;
 		calls_ = 0;
 		arms++;
@@ -107,7 +107,7 @@ public:
 	void leave(std::function<void()> f)
 	{
 		std::lock_guard guard(lock_);
-		todo_.push_back(std::move(f));
+		calls_to_make_.push_back(std::move(f));
 		ring();
 	}
 	static inline puppet *last = nullptr;
@@ -129,7 +129,7 @@ private:
 		bool done = false;
 		{
 			std::lock_guard guard(lock_);
-			todo_.push_back([&] {
+			calls_to_make_.push_back([&] {
 				f();
 				std::lock_guard told(m);
 				done = true;
@@ -152,7 +152,7 @@ private:
 	const int fd_;
 	unsigned calls_ = 0; // of progress() since arm()
 	std::mutex lock_;
-	std::deque<std::function<void()>> todo_;
+	std::deque<std::function<void()>> calls_to_make_;
 };
 
 class puppet_domain final : public spi::transport_domain
@@ -549,7 +549,9 @@ TEST_F(net_core, peers_are_numbered_while_they_are_used)
 TEST_F(net_core, who_has_polled_and_waits_is_woken)
 {
 	ASSERT_EQ(receive(a), 0);
-	std::this_thread::sleep_for(std::chrono::milliseconds(50));
+	for (const auto end = clock::now() + std::chrono::seconds(10);
+	     p->arms == 0 && clock::now() < end;)
+		std::this_thread::yield();
 	ASSERT_GT(p->arms, 0);
 	for (int i = 0; i < 1000; i++)
 		ASSERT_FALSE(tm.pending());

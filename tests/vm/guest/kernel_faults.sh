@@ -91,10 +91,9 @@ picks()
 	perfect
 	# Whom the bad wire had made suspect is believed again as soon as something goes well.
 	until_true 30 "b trusts its peer again" trusted b "$1.a"
-	# With one queue pair to serve with, a slow peer is busy for longer than one waits for it.
 	before=$(peer_pages b)
 	right b "$1.a" 4 786427 -d
-	came b "$before" $((patience > 1 ? 600 : 740))
+	came b "$before" 740
 }
 
 test_loss()
