@@ -240,11 +240,16 @@ void coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr)
 	struct coop_inode *ci = coop_i(inode);
 
 	spin_lock(&ci->lock);
-	/* Replies to several changes come in any order: the last one's content is what is seen. */
+	/*
+	 * Replies to several changes come in any order: the last one's content is what is seen. Of
+	 * any other all that is known is that something has changed.
+	 */
 	if (!inode_wrong_type(inode, attr->mode) &&
 	    (!S_ISREG(inode->i_mode) || attr->version == ci->seen))
 		/* Who cuts a file has moved the end himself. */
 		apply_locked(inode, attr, !S_ISREG(inode->i_mode));
+	else
+		coop_attr_expire(inode);
 	spin_unlock(&ci->lock);
 }
 

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <thread>
 
+#include "userland/daemon/fd.hpp"
 #include "userland/daemon/version.hpp"
 
 using namespace rig;
@@ -20,6 +21,13 @@ namespace
 bool provisional(std::uint64_t v)
 {
 	return v & coop::daemon::provisional_bit;
+}
+
+void older_than_any_granularity()
+{
+	const std::uint64_t until = coop::daemon::stamping_time_ns() + coop::daemon::coarse_ns;
+	while (coop::daemon::stamping_time_ns() <= until)
+		::usleep(1000);
 }
 
 } // namespace
@@ -57,11 +65,53 @@ TEST_F(daemon_versions, every_way_to_change_content_changes_the_version)
 	fresh("O_TRUNC");
 }
 
+// Which clock is asked decides: the time itself is ahead of what a change is stamped with.
+TEST_F(daemon_versions, a_change_is_stamped_with_the_time_that_was_asked_for_or_later)
+{
+	up();
+	put("f", "");
+	const int fd = ::open((tree_ / "f").c_str(), O_WRONLY);
+	for (int i = 0; i < 1000; i++) {
+		const std::uint64_t now = coop::daemon::stamping_time_ns();
+		struct stat st;
+		ASSERT_EQ(::pwrite(fd, "x", 1, 0), 1);
+		ASSERT_EQ(::fstat(fd, &st), 0);
+		ASSERT_LE(now, coop::daemon::change_time_ns(st)) << i;
+	}
+	::close(fd);
+}
+
+TEST_F(daemon_versions, a_change_time_proves_nothing_until_its_clock_has_left_it)
+{
+	static std::uint64_t now;
+	const coop::daemon::change_clock clock{.fine = false, .now = [] { return now; }};
+	const coop::daemon::unique_fd fd(::open(tree_.c_str(), O_TMPFILE | O_RDWR, 0600));
+	const coop::daemon::stillness still(fd.get(), true);
+	ASSERT_TRUE(still.granted());
+	const auto observed = [&](long nsec) {
+		coop::daemon::version_record fresh;
+		struct stat st{};
+		st.st_ctim = {1000, nsec};
+		return fresh.observe(st, still, clock);
+	};
+	const std::uint64_t at = 1'000'000'000'007;
+	now = at; // also if hours have gone by since
+	EXPECT_TRUE(provisional(observed(7)));
+	now = at + coop::daemon::coarse_ns;
+	EXPECT_TRUE(provisional(observed(7)));
+	now++;
+	EXPECT_EQ(observed(7), at);
+	// A file system that keeps whole seconds gives the rest of this one the same time.
+	EXPECT_TRUE(provisional(observed(0)));
+	now = 1'001'000'000'001 + coop::daemon::coarse_ns;
+	EXPECT_EQ(observed(0), 1'000'000'000'000u);
+}
+
 TEST_F(daemon_versions, a_file_at_rest_keeps_its_version_also_over_a_restart)
 {
 	up();
 	put("f", "text");
-	::usleep(coop::daemon::coarse_ns / 1000 + 1000); // older than any granularity
+	older_than_any_granularity();
 	const std::uint64_t version = find("f").attr.version;
 	EXPECT_FALSE(provisional(version));
 	EXPECT_EQ(find("f").attr.version, version);
@@ -118,7 +168,7 @@ TEST_F(daemon_versions, what_somebody_may_be_writing_never_gets_the_same_version
 	static_cast<char *>(p)[0] = 'b';
 	EXPECT_TRUE(provisional(open(e, O_RDONLY).attr.version));
 	::munmap(p, 4096);
-	::usleep(coop::daemon::coarse_ns / 1000 + 1000);
+	older_than_any_granularity();
 	EXPECT_FALSE(provisional(open(e, O_RDONLY).attr.version));
 }
 

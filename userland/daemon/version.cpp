@@ -33,6 +33,20 @@ std::uint64_t change_time_ns(const struct stat &st)
 	       static_cast<std::uint64_t>(st.st_ctim.tv_nsec);
 }
 
+std::uint64_t stamping_time_ns()
+{
+	struct timespec now;
+	::clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+	       static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// What a change time may be rounded down by, at most: some file systems keep whole seconds.
+static std::uint64_t granularity_ns(std::uint64_t ctime)
+{
+	return ctime % 1'000'000'000 ? coarse_ns : 1'000'000'000 + coarse_ns;
+}
+
 change_clock change_clock::probe(int dir_fd)
 {
 	// Coarse time steps by a tick, of 1 ms at least. So many changes in so short a time have
@@ -87,12 +101,9 @@ std::uint64_t version_record::observe(const struct stat &st, const stillness &st
 		given_ = 0;
 		provisional_ = {};
 	}
-	struct timespec now;
-	::clock_gettime(CLOCK_REALTIME, &now);
-	const std::uint64_t now_ns = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-				     static_cast<std::uint64_t>(now.tv_nsec);
-	const bool distinct = clock.fine || now_ns > ctime + coarse_ns;
-	const bool quiet = still.granted() || (still.unknown() && now_ns > ctime + settle_ns);
+	const std::uint64_t now = clock.now();
+	const bool distinct = clock.fine || now > ctime + granularity_ns(ctime);
+	const bool quiet = still.granted() || (still.unknown() && now > ctime + settle_ns);
 	settled_ = ctime && distinct && quiet;
 	if (settled_)
 		return ctime;

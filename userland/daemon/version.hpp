@@ -10,7 +10,10 @@
 //      set the change time, and none can follow without setting it anew; and
 //   2. the next change will get another time: the file system's change times
 //      are fine-grained (probed: two changes with a look between them differ),
-//      or this one is older than their granularity.
+//      or the clock that stamps changes has left this one behind by more than
+//      their granularity. It is that clock that is asked, not the time: it
+//      stands still while a tick is late, which may be long where a machine is
+//      emulated or its processors are taken away.
 //
 // Where leases cannot be had (a file system without them, a daemon that is not
 // root on another's file) rule 1 is replaced by age: see settle_ns. STORAGE.md
@@ -38,9 +41,13 @@ constexpr unsigned provisional_kept = 16; // numbers of one state that a read ma
 // A number that was never given out: a random start, counted up.
 std::uint64_t provisional_version();
 
+// The time that the kernel stamps a change with if it comes now, or less; in nanoseconds.
+std::uint64_t stamping_time_ns();
+
 // How the change times of one file system behave.
 struct change_clock {
 	bool fine = false;
+	std::uint64_t (*now)() = stamping_time_ns;
 	static change_clock probe(int dir_fd);
 };
 
