@@ -436,7 +436,7 @@ bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
 		if (!e->fetch[i].due)
 			coop_fifo_remove(&e->fetch_tx, i); /* it is the head: O(1) */
 	}
-	while ((i = coop_fifo_pop(&e->serve_tx)) != COOP_NONE)
+	while ((i = coop_serve_next(e)) != COOP_NONE)
 		if (coop_serve_tx(e, i, now, tx))
 			return true;
 	return false;

@@ -43,6 +43,7 @@ struct coop_tried {
 	u32 peer; /* id */
 	u8 outcome;
 	u8 rounds;
+	u64 until; /* busy so long, as far as this fetch cares: twice the time at each answer */
 };
 
 /* A data queue pair. */

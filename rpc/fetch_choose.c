@@ -147,13 +147,14 @@ struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f,
 		t = &f->tried[i];
 		p = coop_peers_get(&e->peers, t->peer);
 		if (!p || !p->origin || p->health == COOP_PEER_OPEN ||
-		    t->rounds >= COOP_MAX_ROUNDS || !coop_fetch_plan_for(e, f, p, &plan))
+		    !coop_fetch_plan_for(e, f, p, &plan))
 			continue;
-		if (t->outcome == COOP_OUT_BUSY && p->busy_until > now) {
-			*pause = coop_min_u64(*pause, p->busy_until);
+		if (t->outcome == COOP_OUT_BUSY && t->until > now) {
+			*pause = coop_min_u64(*pause, t->until);
 			continue;
 		}
-		if (t->outcome != COOP_OUT_SILENT && t->outcome != COOP_OUT_BUSY)
+		if (t->outcome != COOP_OUT_BUSY &&
+		    (t->outcome != COOP_OUT_SILENT || t->rounds >= COOP_MAX_ROUNDS))
 			continue;
 		if (!least || t->rounds < least->rounds)
 			least = t;

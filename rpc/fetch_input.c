@@ -91,7 +91,9 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 	u32 i = coop_idtab_slot(&e->fetch_ids, (u32)m->id);
 	struct coop_fetch *f = i == COOP_NONE ? NULL : &e->fetch[i];
 	struct coop_peer *p;
+	struct coop_tried *t;
 	bool waits, late;
+	u32 hint;
 
 	if (!f || f->request_id != m->id || f->slot == COOP_NONE ||
 	    coop_fetch_posting(e, f)->imm != m->imm)
@@ -103,6 +105,7 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		return false;
 
 	p = coop_peers_get(&e->peers, f->peer);
+	t = coop_fetch_tried(f, f->peer);
 	switch (m->command) {
 	case COOP_CMD_COMMIT:
 		on_commit(e, f, m, now);
@@ -112,18 +115,20 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		if (p) {
 			p->busy++;
 			p->fails = 0;
-			p->busy_until =
-				now + coop_min_u32(coop_max_u32(m->value, COOP_GRACE_MIN_US),
-						   COOP_RTO_MAX_US);
+			hint = coop_max_u32(m->value, COOP_GRACE_MIN_US);
+			p->busy_until = now + coop_min_u32(hint, COOP_RTO_MAX_US);
+			if (t)
+				t->until = now + coop_min_u64((u64)hint << (t->rounds - 1),
+							      COOP_RTO_MAX_US);
 		}
 		coop_fetch_conclude(e, f, COOP_OUT_BUSY, 0, now);
 		break;
-	case COOP_CMD_AGAIN:
-		f->queries = 0; /* alive; the budget is the bound */
+	case COOP_CMD_AGAIN: /* alive, and its COMMIT is to come; the budget is the bound */
+		f->queries = 0;
 		f->t_armed = now;
 		coop_fetch_arm(e, f,
-			       now + coop_min_u32(coop_max_u32(m->value, COOP_GRACE_MIN_US),
-						  COOP_RTO_MAX_US));
+			       now + coop_max_u32(coop_min_u32(m->value, COOP_RTO_MAX_US),
+						  coop_fetch_patience(e, f)));
 		break;
 	case COOP_CMD_REFUSED:
 		on_refused(e, f, m, now);
@@ -257,6 +262,18 @@ u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 		 : unknown;
 }
 
+/* How often it may be asked for what it committed, before another attempt. */
+static u32 questions(struct coop_engine *e, struct coop_fetch *f, u64 now)
+{
+	if (coop_fetch_posting(e, f)->n_rx)
+		return COOP_MAX_QUERIES;
+	/*
+	 * Perhaps nothing has reached it, perhaps it is only slow. Then an attempt anew would make
+	 * it begin anew, while the data of this one take the WRs.
+	 */
+	return coop_fetch_best_untried(e, f, now) ? 0 : 1;
+}
+
 static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
@@ -277,8 +294,9 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	}
 	if (f->committed) {
 		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
-	} else if (now < f->t_end && coop_fetch_posting(e, f)->n_rx &&
-		   f->queries < COOP_MAX_QUERIES) {
+	} else if (now < f->t_end && f->queries < questions(e, f, now)) {
+		if (!f->t_first && p)
+			coop_peer_silence(e, p, now);
 		f->queries++;
 		f->t_armed = now;
 		coop_fetch_arm(e, f, f->t_end);

@@ -422,7 +422,7 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 	if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
 		drained(e, s);
 	else if (s->state == COOP_SERVE_SEND)
-		coop_fifo_push(&e->serve_tx, slot); /* it may have been left out, for its depth */
+		coop_fifo_push_front(&e->serve_tx, slot); /* if it was left out, for its depth */
 }
 
 void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u32 *crc, u64 now)
@@ -466,6 +466,36 @@ static void fill_segment(const struct coop_serve *s, u32 seg, struct coop_seg *o
 		out->frag[i].absent = !((s->have >> out->frag[i].page) & 1);
 }
 
+static u64 *turn_of(struct coop_engine *e, const struct coop_serve *s)
+{
+	struct coop_peer *p = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
+
+	return p ? &p->turn : &e->strangers_turn;
+}
+
+/*
+ * Nodes take turns, the serves of one node follow one another: were their batches mixed, all of
+ * them would end as late as the last. A COMMIT comes first, for it ends one.
+ */
+u32 coop_serve_next(struct coop_engine *e)
+{
+	u32 i, best = COOP_NONE;
+	u64 least = 0;
+
+	for (i = e->serve_tx.head; i != COOP_NONE; i = e->serve_tx.next[i]) {
+		const struct coop_serve *s = &e->serve[i];
+		const u64 turn = s->state == COOP_SERVE_COMMIT ? 0 : 1 + *turn_of(e, s);
+
+		if (best == COOP_NONE || turn < least) {
+			best = i;
+			least = turn;
+		}
+	}
+	if (best != COOP_NONE)
+		coop_fifo_remove(&e->serve_tx, best);
+	return best;
+}
+
 static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_tx *tx)
 {
 	u32 most = COOP_BATCH, n = 0;
@@ -482,12 +512,13 @@ static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_
 	if (s->cursor == s->plan.n_segs)
 		s->state = s->vouched ? COOP_SERVE_COMMIT : COOP_SERVE_DRAIN;
 	if (s->state != COOP_SERVE_DRAIN)
-		coop_fifo_push(&e->serve_tx, index_of(e, s)); /* behind the others */
+		coop_fifo_push_front(&e->serve_tx, index_of(e, s)); /* the oldest of its node */
 	if (!n) {
 		if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
 			drained(e, s);
 		return false;
 	}
+	*turn_of(e, s) = ++e->turns;
 	s->in_flight += n;
 	tx->kind = COOP_TX_DATA;
 	tx->addr = s->req.data;

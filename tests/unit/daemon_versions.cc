@@ -90,7 +90,8 @@ TEST_F(daemon_versions, a_change_time_proves_nothing_until_its_clock_has_left_it
 	ASSERT_TRUE(still.granted());
 	const auto observed = [&](long nsec) {
 		coop::daemon::version_record fresh;
-		struct stat st{};
+		struct stat st {
+		};
 		st.st_ctim = {1000, nsec};
 		return fresh.observe(st, still, clock);
 	};

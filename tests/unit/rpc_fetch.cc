@@ -308,6 +308,49 @@ TEST(fetch_peers, a_pause_is_over_with_the_first_word)
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
 }
 
+// Asked whether it is at it, so a slow one need not do everything twice, nor its data come twice.
+TEST(fetch_peers, a_slow_one_serves_once)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	const u32 id = net.acquaint(a, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run(a.cfg.peer_timeout_us * 8 / 10);
+	ASSERT_EQ(b.held.size(), 1u);
+	EXPECT_GT(a.stats().queries, 0u);
+	EXPECT_LT(a.stats().queries, 8u);
+	coop_engine_lookup_done(b.e, b.held[0], ~u64{0}, b.size, 1000 + b.held[0], net.now);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(a.stats().attempts, 1u);
+	EXPECT_EQ(a.stats().segs_stale + a.stats().segs_displaced, 0u);
+	EXPECT_EQ(b.served, 1u);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
+}
+
+TEST(fetch_peers, a_busy_one_is_waited_for_while_there_is_time)
+{
+	network net;
+	node_shape one;
+	one.serves = 1;
+	node &a = net.add(), &b = net.add(one), &c = net.add();
+	net.acquaint(a, b);
+	net.acquaint(c, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(c.fetch(4), 0);
+	net.settle();
+	ASSERT_EQ(b.held.size(), 1u);
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run(a.cfg.peer_timeout_us / 2);
+	EXPECT_TRUE(a.done.empty());
+	EXPECT_LT(b.stats().serves_busy, 8u) << "the pauses grow";
+	b.hold_lookup = false;
+	coop_engine_lookup_done(b.e, b.held[0], ~u64{0}, b.size, 1000 + b.held[0], net.now);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+}
+
 // Both attempts reach a peer that was busy, and the data of the first fill what was posted.
 TEST(fetch_peers, late_data_of_the_attempt_before_are_no_failure)
 {
