@@ -6,6 +6,7 @@
  * calls wait. An alarm lets the daemon go on should the thread be held.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,8 +27,11 @@
 
 static pid_t daemon_pid;
 
+static volatile sig_atomic_t released;
+
 static void go_on(int number)
 {
+	released = 1;
 	kill(daemon_pid, SIGCONT);
 }
 
@@ -46,12 +50,63 @@ static int calls(void)
 
 static bool come_to(int wanted)
 {
+	int most = 0;
+
 	for (unsigned int i = 0; i < PATIENT; i++) {
-		if (calls() >= wanted)
+		const int n = calls();
+
+		if (n >= wanted)
+			return true;
+		most = n > most ? n : most;
+		nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+	}
+	fprintf(stderr, "%d calls were under way, not %d\n", most, wanted);
+	return false;
+}
+
+static bool thread_stopped(const char *task)
+{
+	char path[PAGE], line[PAGE] = "";
+	const char *state;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", daemon_pid, task);
+	f = fopen(path, "r");
+	if (!f)
+		return errno == ENOENT; /* has ended */
+	state = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
+	fclose(f);
+	return state && state[1] == ' ' && state[2] == 'T';
+}
+
+static bool threads_stopped(void)
+{
+	const struct dirent *task;
+	char path[PAGE];
+	bool all = true;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", daemon_pid);
+	dir = opendir(path);
+	if (!dir)
+		return false;
+	while (all && (task = readdir(dir)))
+		all = task->d_name[0] == '.' || thread_stopped(task->d_name);
+	closedir(dir);
+	return all;
+}
+
+/* The signal has been sent when kill() returns; threads may go on answering for a while. */
+static bool daemon_stops(void)
+{
+	if (kill(daemon_pid, SIGSTOP))
+		return false;
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (threads_stopped())
 			return true;
 		nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
 	}
-	fprintf(stderr, "%d calls are under way\n", calls());
+	fprintf(stderr, "the daemon does not stop\n");
 	return false;
 }
 
@@ -61,7 +116,7 @@ static void one_large(int fd, char *p, int wanted)
 	int status = 0;
 	pid_t child;
 
-	CHECK(!kill(daemon_pid, SIGSTOP));
+	CHECK(daemon_stops());
 	child = fork();
 	if (!child)
 		_exit(pread(fd, p, LARGE, 0) != LARGE || p[LARGE - 1] != 'x');
@@ -87,9 +142,10 @@ static void submitted(int fd, char *p, int op)
 		cb[i].aio_offset = i * BLOCK;
 		list[i] = &cb[i];
 	}
-	CHECK(!kill(daemon_pid, SIGSTOP));
+	CHECK(daemon_stops());
 	alarm(20);
 	CHECK(syscall(SYS_io_submit, context, BLOCKS, list) == BLOCKS);
+	CHECK(!released);
 	CHECK(come_to(BLOCKS));
 	CHECK(!kill(daemon_pid, SIGCONT) && alarm(0) > 0);
 	CHECK(syscall(SYS_io_getevents, context, BLOCKS, BLOCKS, events, NULL) == BLOCKS);
