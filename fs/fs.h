@@ -198,8 +198,11 @@ static inline u64 coop_ticket(struct super_block *sb)
 void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked);
 /* A name of the inode went, or its last one. */
 void coop_attr_unlinked(struct inode *inode, bool last);
-/* After coop_change_end() or coop_change_end_alone(): what our own change led to. */
-void coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr);
+/*
+ * After coop_change_end() or coop_change_end_alone(): what our own change led to. False: another
+ * change was seen since, whose attributes are the newer ones.
+ */
+bool coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr);
 /* The attributes are not to be believed any more. */
 void coop_attr_expire(struct inode *inode);
 /*

@@ -235,22 +235,21 @@ void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 a
 	spin_unlock(&ci->lock);
 }
 
-void coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr)
+bool coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr)
 {
 	struct coop_inode *ci = coop_i(inode);
+	bool known = true;
 
 	spin_lock(&ci->lock);
-	/*
-	 * Replies to several changes come in any order: the last one's content is what is seen. Of
-	 * any other all that is known is that something has changed.
-	 */
+	/* Replies to several changes come in any order: the last one's content is what is seen. */
 	if (!inode_wrong_type(inode, attr->mode) &&
 	    (!S_ISREG(inode->i_mode) || attr->version == ci->seen))
 		/* Who cuts a file has moved the end himself. */
 		apply_locked(inode, attr, !S_ISREG(inode->i_mode));
 	else
-		coop_attr_expire(inode);
+		known = false;
 	spin_unlock(&ci->lock);
+	return known;
 }
 
 void coop_attr_unlinked(struct inode *inode, bool last)
@@ -445,8 +444,8 @@ static int send_setattr(struct inode *inode, const struct iattr *attr, bool priv
 		if (!err && cut)
 			coop_unstable_add(inode, call->res.verifier);
 	}
-	if (!err)
-		coop_attr_ours(inode, &call->res.attr);
+	if (!err && !coop_attr_ours(inode, &call->res.attr))
+		coop_attr_expire(inode);
 	if (file)
 		coop_file_put(file);
 	coop_call_put(call);

@@ -19,6 +19,7 @@
 #include "posting.h"
 #include "serve.h"
 #include "timer.h"
+#include "turns.h"
 #include "wire.h"
 
 #define COOP_BATCH        64          /* segments a TX_DATA */
@@ -62,11 +63,11 @@ struct coop_engine {
 	struct coop_idtab serve_ids;
 	struct coop_record *record;
 	u32 n_sets;
-	u32 strangers;             /* serves of nodes that are no peers of ours */
-	u64 turns, strangers_turn; /* batches that serves have sent; the strangers' last one */
-	s64 tokens; /* bytes that may be served, 16 fractional bits; negative: a debt */
+	u32 strangers; /* serves of nodes that are no peers of ours */
+	s64 tokens;    /* bytes that may be served, 16 fractional bits; negative: a debt */
 	u64 token_rate, token_depth, token_at;
-	struct coop_fifo serve_tx, serve_ev;
+	struct coop_turns serve_tx; /* nodes: slots of peers, then the strangers as one */
+	struct coop_fifo serve_ev;
 
 	struct coop_fifo peer_ev;
 	struct coop_note *note; /* ring */

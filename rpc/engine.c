@@ -45,7 +45,9 @@ struct parts {
 	struct coop_id *fetch_ids, *serve_ids, *peer_ids;
 	struct coop_timer *timers;
 	u32 *bucket, *hand;
-	u32 *waiting, *fetch_tx, *fetch_ev, *serve_tx, *serve_ev, *peer_ev;
+	u32 *waiting, *fetch_tx, *fetch_ev, *serve_tx, *serve_commit, *serve_node, *serve_ev,
+		*peer_ev;
+	struct coop_fifo *serve_line;
 	struct coop_note *note;
 	struct coop_seg *segs;
 	struct coop_msg *msg, *msg_tx;
@@ -85,6 +87,9 @@ static size_t lay_out(const struct coop_engine_cfg *cfg, void *mem, struct parts
 	p->fetch_tx = carve(&c, n, sizeof(u32));
 	p->fetch_ev = carve(&c, n, sizeof(u32));
 	p->serve_tx = carve(&c, cfg->max_serves, sizeof(u32));
+	p->serve_commit = carve(&c, cfg->max_serves, sizeof(u32));
+	p->serve_node = carve(&c, cfg->max_peers + 1, sizeof(u32));
+	p->serve_line = carve(&c, cfg->max_peers + 1, sizeof(*p->serve_line));
 	p->serve_ev = carve(&c, cfg->max_serves, sizeof(u32));
 	p->peer_ev = carve(&c, cfg->max_peers, sizeof(u32));
 	p->note = carve(&c, p->n_notes, sizeof(*p->note));
@@ -164,7 +169,8 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 	e->record = p.record;
 	e->n_sets = p.n_sets;
 	memset(e->record, 0, (size_t)p.n_sets * COOP_RECORD_WAYS * sizeof(*e->record));
-	coop_fifo_init(&e->serve_tx, p.serve_tx, cfg->max_serves);
+	coop_turns_init(&e->serve_tx, p.serve_commit, p.serve_tx, cfg->max_serves, p.serve_node,
+			p.serve_line, cfg->max_peers + 1);
 	coop_fifo_init(&e->serve_ev, p.serve_ev, cfg->max_serves);
 	coop_serve_set_rate(e, cfg->serve_bytes_s, now);
 
@@ -436,7 +442,7 @@ bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
 		if (!e->fetch[i].due)
 			coop_fifo_remove(&e->fetch_tx, i); /* it is the head: O(1) */
 	}
-	while ((i = coop_serve_next(e)) != COOP_NONE)
+	while ((i = coop_turns_next(&e->serve_tx)) != COOP_NONE)
 		if (coop_serve_tx(e, i, now, tx))
 			return true;
 	return false;

@@ -3,8 +3,9 @@
  * The requester's state machine; see fetch.h for its states and PROTOCOL.md for
  * the cases. How it recovers:
  *
- * - No answer: the WRs are untouched, so the next attempt (at another peer, or
- *   the same one) only takes a new generation. The queue pair is left alone.
+ * - No answer: another peer is asked; if there is none, QUERY asks whether this one
+ *   is at it. The WRs are untouched, so the next attempt only takes a new generation.
+ *   The queue pair is left alone.
  * - Data but no COMMIT: QUERY asks for the record of it.
  * - A COMMIT, but segments missing: wait a grace for those that are late, stop
  *   the queue pair, count its WRs back, judge, ask again for just those.
@@ -150,6 +151,8 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 	f->outcome = COOP_OUT_NONE;
 	f->committed = false;
 	f->queries = 0;
+	f->queried = false;
+	f->unheard = false;
 	f->t_first = 0;
 	f->t_last = 0;
 	f->state = COOP_FETCH_ASK;

@@ -17,7 +17,8 @@
 #define COOP_MAX_ATTEMPTS 12
 #define COOP_MAX_TRIED    8 /* distinct peers */
 #define COOP_MAX_QUERIES  2 /* an attempt */
-#define COOP_MAX_ROUNDS   6 /* attempts at one peer */
+#define COOP_MAX_ROUNDS   6 /* attempts at one peer, but for those that it was busy at */
+#define COOP_BUSY_SHARE   4 /* of the budget: so much of it is waited for busy peers */
 
 enum coop_fetch_state {
 	COOP_FETCH_FREE,
@@ -42,8 +43,9 @@ enum coop_outcome {
 struct coop_tried {
 	u32 peer; /* id */
 	u8 outcome;
-	u8 rounds;
-	u64 until; /* busy so long, as far as this fetch cares: twice the time at each answer */
+	u8 rounds; /* attempts that it did not say busy to */
+	u8 busy;   /* times it said so */
+	u64 until; /* busy: not asked before; twice as long each time */
 };
 
 /* A data queue pair. */
@@ -62,12 +64,14 @@ struct coop_fetch {
 	u8 state; /* enum coop_fetch_state */
 	u8 due;   /* work for the network, see fetch.c */
 	u8 attempt;
-	u8 queries; /* of this attempt */
+	u8 queries; /* of this attempt, since it was last heard of */
 	u8 n_tried;
 	u8 outcome; /* of this attempt, once it is over */
 	bool cancelled;
 	bool dead_qp;   /* a WR failed: the QP is in ERR */
 	bool committed; /* this attempt's COMMIT is here */
+	bool queried;   /* what answers now need not answer the REQUEST: no RTT is taken */
+	bool unheard;   /* this attempt's silence was counted */
 	u32 slot;       /* or COOP_NONE */
 	u32 peer;       /* id of the one asked, COOP_NONE between attempts */
 	u32 asked;      /* id of the one asked last */
@@ -76,6 +80,7 @@ struct coop_fetch {
 	int err;        /* why pages are missing */
 	u64 request_id;
 	u64 t_submit, t_end, t_sent, t_first, t_last, t_armed;
+	u64 t_busy;    /* until when a busy peer is waited for; 0: none was busy yet */
 	u64 all, good; /* pages */
 	u64 ask;       /* pages asked for in this attempt */
 	u64 lost;      /* pages that the last COMMIT listed but that did not arrive whole */
@@ -118,6 +123,8 @@ struct coop_tried *coop_fetch_tried(struct coop_fetch *f, u32 peer);
 bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f,
 			 const struct coop_peer *p, struct coop_plan *plan);
 struct coop_peer *coop_fetch_best_untried(struct coop_engine *e, struct coop_fetch *f, u64 now);
+/* Is there another one than the one asked now that could be asked at once? */
+bool coop_fetch_elsewhere(struct coop_engine *e, struct coop_fetch *f, u64 now);
 /* The next peer and the pages to ask it for. NULL: none; *pause then says when one may be ready. */
 struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f, u64 now,
 				    u64 *pages, u64 *pause);

@@ -116,6 +116,32 @@ static u64 askable(const struct coop_fetch *f)
 	return out;
 }
 
+/* In this fetch it was asked, has not answered as it should, and may be asked again. */
+static bool again(struct coop_engine *e, const struct coop_fetch *f, const struct coop_tried *t)
+{
+	const struct coop_peer *p = coop_peers_get(&e->peers, t->peer);
+	struct coop_plan plan;
+
+	return (t->outcome == COOP_OUT_BUSY || t->outcome == COOP_OUT_SILENT) &&
+	       t->rounds < COOP_MAX_ROUNDS && p && p->origin && p->health != COOP_PEER_OPEN &&
+	       coop_fetch_plan_for(e, f, p, &plan);
+}
+
+bool coop_fetch_elsewhere(struct coop_engine *e, struct coop_fetch *f, u64 now)
+{
+	u32 i;
+
+	if (f->attempt >= COOP_MAX_ATTEMPTS || f->cancelled)
+		return false;
+	if (coop_fetch_best_untried(e, f, now))
+		return true;
+	for (i = 0; i < f->n_tried; i++)
+		if (f->tried[i].peer != f->peer && f->tried[i].until <= now &&
+		    again(e, f, &f->tried[i]))
+			return true;
+	return false;
+}
+
 /* The next peer and the pages to ask it for. NULL: none; *pause then says when one may be ready. */
 struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f, u64 now,
 				    u64 *pages, u64 *pause)
@@ -145,17 +171,12 @@ struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f,
 
 	for (i = 0; i < f->n_tried; i++) {
 		t = &f->tried[i];
-		p = coop_peers_get(&e->peers, t->peer);
-		if (!p || !p->origin || p->health == COOP_PEER_OPEN ||
-		    !coop_fetch_plan_for(e, f, p, &plan))
+		if (!again(e, f, t))
 			continue;
-		if (t->outcome == COOP_OUT_BUSY && t->until > now) {
+		if (t->until > now) {
 			*pause = coop_min_u64(*pause, t->until);
 			continue;
 		}
-		if (t->outcome != COOP_OUT_BUSY &&
-		    (t->outcome != COOP_OUT_SILENT || t->rounds >= COOP_MAX_ROUNDS))
-			continue;
 		if (!least || t->rounds < least->rounds)
 			least = t;
 	}

@@ -101,6 +101,7 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		coop_msg_finish(e, &p->addr, tx);
 		coop_peer_asked(p, now);
 		e->stats.queries++;
+		f->queried = true;
 		f->t_armed = now;
 		coop_fetch_arm(e, f, now + coop_fetch_patience(e, f));
 		return true;

@@ -15,7 +15,8 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	f->t_first = now;
 	if (!p)
 		return;
-	coop_peer_rtt(p, now - f->t_sent);
+	if (!f->queried)
+		coop_peer_rtt(p, now - f->t_sent);
 	coop_peer_spoke(e, p, now);
 }
 
@@ -68,9 +69,10 @@ static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct
 {
 	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 
-	e->stats.fetches_refused++;
+	if (m->reason != COOP_REASON_NO_RECORD)
+		e->stats.fetches_refused++;
 	switch (m->reason) {
-	case COOP_REASON_NO_RECORD:
+	case COOP_REASON_NO_RECORD: /* what was asked for has not reached it, or is forgotten */
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 		return;
 	case COOP_REASON_MTU:
@@ -86,14 +88,31 @@ static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct
 	coop_fetch_conclude(e, f, COOP_OUT_BARRED, COOP_FAILS_TO_OPEN, now);
 }
 
+/*
+ * Microseconds that it wants to be left alone for. This fetch waits twice as long each time, and
+ * for a share of its budget in all: one that is always busy must not cost a reader much.
+ */
+static u32 said_busy(struct coop_engine *e, struct coop_fetch *f, u32 hint, u64 now)
+{
+	struct coop_tried *t = coop_fetch_tried(f, f->peer);
+	const u32 us = coop_min_u32(coop_max_u32(hint, COOP_GRACE_MIN_US), COOP_RTO_MAX_US);
+
+	if (!f->t_busy)
+		f->t_busy = now + e->cfg.peer_timeout_us / COOP_BUSY_SHARE;
+	if (t) {
+		t->rounds--; /* begin() has counted it */
+		t->until = now + coop_min_u64((u64)us << t->busy++, COOP_RTO_MAX_US);
+		t->until = now < f->t_busy ? coop_min_u64(t->until, f->t_busy) : ~0ull;
+	}
+	return us;
+}
+
 bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 {
 	u32 i = coop_idtab_slot(&e->fetch_ids, (u32)m->id);
 	struct coop_fetch *f = i == COOP_NONE ? NULL : &e->fetch[i];
 	struct coop_peer *p;
-	struct coop_tried *t;
 	bool waits, late;
-	u32 hint;
 
 	if (!f || f->request_id != m->id || f->slot == COOP_NONE ||
 	    coop_fetch_posting(e, f)->imm != m->imm)
@@ -105,7 +124,6 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		return false;
 
 	p = coop_peers_get(&e->peers, f->peer);
-	t = coop_fetch_tried(f, f->peer);
 	switch (m->command) {
 	case COOP_CMD_COMMIT:
 		on_commit(e, f, m, now);
@@ -115,11 +133,7 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		if (p) {
 			p->busy++;
 			p->fails = 0;
-			hint = coop_max_u32(m->value, COOP_GRACE_MIN_US);
-			p->busy_until = now + coop_min_u32(hint, COOP_RTO_MAX_US);
-			if (t)
-				t->until = now + coop_min_u64((u64)hint << (t->rounds - 1),
-							      COOP_RTO_MAX_US);
+			p->busy_until = now + said_busy(e, f, m->value, now);
 		}
 		coop_fetch_conclude(e, f, COOP_OUT_BUSY, 0, now);
 		break;
@@ -253,13 +267,15 @@ void coop_engine_rx_flush(struct coop_engine *e, u32 slot, u32 n, u64 now)
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 {
 	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
-	u32 unknown = coop_max_u32(e->cfg.peer_timeout_us / 4, COOP_RTO_MIN_US);
+	u32 most = coop_max_u32(e->cfg.peer_timeout_us / 4, COOP_RTO_MIN_US);
 
 	/* Asking again sooner costs the peer a second serve and us a stopped queue pair. */
 	u32 least = e->cfg.peer_timeout_us / 8;
 
-	return p ? coop_max_u32(least, coop_peer_rto(p, coop_fetch_asked_bytes(e, f), unknown))
-		 : unknown;
+	return p ? coop_min_u32(most,
+				coop_max_u32(least,
+					     coop_peer_rto(p, coop_fetch_asked_bytes(e, f), most)))
+		 : most;
 }
 
 /* How often it may be asked for what it committed, before another attempt. */
@@ -271,7 +287,16 @@ static u32 questions(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	 * Perhaps nothing has reached it, perhaps it is only slow. Then an attempt anew would make
 	 * it begin anew, while the data of this one take the WRs.
 	 */
-	return coop_fetch_best_untried(e, f, now) ? 0 : 1;
+	return coop_fetch_elsewhere(e, f, now) ? 0 : 1;
+}
+
+/* The peer has said nothing since it was asked: counted once an attempt. */
+static void unheard(struct coop_engine *e, struct coop_fetch *f, struct coop_peer *p, u64 now)
+{
+	if (!p || f->unheard || !p->silent_since || p->silent_since > f->t_sent)
+		return;
+	f->unheard = true;
+	coop_peer_silence(e, p, now);
 }
 
 static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
@@ -295,8 +320,8 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	if (f->committed) {
 		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
 	} else if (now < f->t_end && f->queries < questions(e, f, now)) {
-		if (!f->t_first && p)
-			coop_peer_silence(e, p, now);
+		if (!f->t_first)
+			unheard(e, f, p, now);
 		f->queries++;
 		f->t_armed = now;
 		coop_fetch_arm(e, f, f->t_end);
@@ -304,8 +329,7 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	} else if (now >= f->t_end || f->t_first) {
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 1, now);
 	} else {
-		if (p)
-			coop_peer_silence(e, p, now);
+		unheard(e, f, p, now);
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 	}
 }

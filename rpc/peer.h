@@ -59,7 +59,6 @@ struct coop_peer {
 	u32 kib_us;    /* microseconds a KiB of data takes, times 256 */
 	u32 in_flight; /* attempts of ours that ask it */
 	u32 serving;   /* requests of its that we serve */
-	u64 turn;      /* the last batch that was sent for them */
 	u64 since;     /* when health last became what it is */
 	u64 probe_at;  /* OPEN: next probe; HALF_OPEN: when we give up on the PONG */
 	u64 failed_at; /* last failure that counted */

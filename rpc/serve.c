@@ -9,7 +9,7 @@
  *   remaining segments are not sent (the requester would drop them);
  * - few segments of bytes that do not change are vouched for before they are sent,
  *   for what the COMMIT says of them is true already;
- * - a requester whose budget is over is not served;
+ * - a requester whose budget is over is not served, or no further;
  * - what cannot be served now is answered with BUSY, what never can with REFUSED.
  *
  * The host's pins last from its answer to COOP_EV_SERVE_END, which always comes.
@@ -21,6 +21,14 @@
 static u32 index_of(const struct coop_engine *e, const struct coop_serve *s)
 {
 	return (u32)(s - e->serve);
+}
+
+/* Whose turn it takes: its node's, or that of all strangers. */
+static u32 node_of(const struct coop_engine *e, const struct coop_serve *s)
+{
+	u32 slot = s->known ? coop_idtab_slot(&e->peers.ids, s->peer) : COOP_NONE;
+
+	return slot == COOP_NONE ? e->cfg.max_peers : slot;
 }
 
 /* ---- records ------------------------------------------------------------------ */
@@ -94,7 +102,7 @@ static void drained(struct coop_engine *e, struct coop_serve *s)
 		coop_fifo_push(&e->serve_ev, index_of(e, s));
 	} else {
 		s->state = COOP_SERVE_COMMIT;
-		coop_fifo_push(&e->serve_tx, index_of(e, s));
+		coop_turns_commit(&e->serve_tx, index_of(e, s));
 	}
 }
 
@@ -104,6 +112,7 @@ static void abandon(struct coop_engine *e, struct coop_serve *s)
 	s->abandoned = true;
 	switch (s->state) {
 	case COOP_SERVE_SEND:
+		coop_turns_leave(&e->serve_tx, node_of(e, s), index_of(e, s));
 		s->cursor = s->plan.n_segs;
 		s->state = COOP_SERVE_DRAIN;
 		if (!s->in_flight)
@@ -309,6 +318,21 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	coop_fifo_push(&e->serve_ev, slot);
 }
 
+/* Peers ask so when a REQUEST was lost; many at once then, and every one of them waits for it. */
+static void no_record(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to,
+		      u64 now)
+{
+	struct coop_note *n;
+
+	if (coop_peers_find(&e->peers, to) == COOP_NONE) {
+		coop_refuse(e, to, m->id, m->imm, COOP_REASON_NO_RECORD, 0, now);
+		return;
+	}
+	n = coop_note(e, COOP_CMD_REFUSED, to, m->id, m->imm);
+	if (n)
+		n->reason = COOP_REASON_NO_RECORD;
+}
+
 void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to,
 		      u64 now)
 {
@@ -316,7 +340,7 @@ void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const str
 	struct coop_note *n;
 
 	if (!r || r->imm != m->imm || r->state == COOP_RECORD_DROPPED) {
-		coop_refuse(e, to, m->id, m->imm, COOP_REASON_NO_RECORD, 0, now);
+		no_record(e, m, to, now);
 		return;
 	}
 	if (r->state == COOP_RECORD_SERVING) {
@@ -381,7 +405,7 @@ static void looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64
 	c->source.qpn = s->qpn;
 	c->n_crc = 0;
 	s->state = COOP_SERVE_SEND;
-	coop_fifo_push(&e->serve_tx, index_of(e, s));
+	coop_turns_join(&e->serve_tx, node_of(e, s), index_of(e, s));
 }
 
 void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie, u64 now)
@@ -422,7 +446,7 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 	if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
 		drained(e, s);
 	else if (s->state == COOP_SERVE_SEND)
-		coop_fifo_push_front(&e->serve_tx, slot); /* if it was left out, for its depth */
+		coop_turns_resume(&e->serve_tx, node_of(e, s), slot); /* if it had no room */
 }
 
 void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u32 *crc, u64 now)
@@ -444,7 +468,7 @@ void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u3
 	}
 	vouch(e, s, s->have & still);
 	s->state = COOP_SERVE_COMMIT;
-	coop_fifo_push(&e->serve_tx, index_of(e, s));
+	coop_turns_commit(&e->serve_tx, index_of(e, s));
 }
 
 /* ---- what the host pulls -------------------------------------------------------------- */
@@ -466,36 +490,6 @@ static void fill_segment(const struct coop_serve *s, u32 seg, struct coop_seg *o
 		out->frag[i].absent = !((s->have >> out->frag[i].page) & 1);
 }
 
-static u64 *turn_of(struct coop_engine *e, const struct coop_serve *s)
-{
-	struct coop_peer *p = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
-
-	return p ? &p->turn : &e->strangers_turn;
-}
-
-/*
- * Nodes take turns, the serves of one node follow one another: were their batches mixed, all of
- * them would end as late as the last. A COMMIT comes first, for it ends one.
- */
-u32 coop_serve_next(struct coop_engine *e)
-{
-	u32 i, best = COOP_NONE;
-	u64 least = 0;
-
-	for (i = e->serve_tx.head; i != COOP_NONE; i = e->serve_tx.next[i]) {
-		const struct coop_serve *s = &e->serve[i];
-		const u64 turn = s->state == COOP_SERVE_COMMIT ? 0 : 1 + *turn_of(e, s);
-
-		if (best == COOP_NONE || turn < least) {
-			best = i;
-			least = turn;
-		}
-	}
-	if (best != COOP_NONE)
-		coop_fifo_remove(&e->serve_tx, best);
-	return best;
-}
-
 static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_tx *tx)
 {
 	u32 most = COOP_BATCH, n = 0;
@@ -509,16 +503,19 @@ static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_
 			fill_segment(s, s->cursor, &e->segs[n++]);
 	while (s->cursor < s->plan.n_segs && !coop_bit(s->req.want, s->cursor))
 		s->cursor++;
-	if (s->cursor == s->plan.n_segs)
-		s->state = s->vouched ? COOP_SERVE_COMMIT : COOP_SERVE_DRAIN;
-	if (s->state != COOP_SERVE_DRAIN)
-		coop_fifo_push_front(&e->serve_tx, index_of(e, s)); /* the oldest of its node */
+	if (s->cursor < s->plan.n_segs) {
+		coop_turns_resume(&e->serve_tx, node_of(e, s), index_of(e, s));
+	} else if (s->vouched) {
+		s->state = COOP_SERVE_COMMIT;
+		coop_turns_commit(&e->serve_tx, index_of(e, s));
+	} else {
+		s->state = COOP_SERVE_DRAIN;
+	}
 	if (!n) {
 		if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
 			drained(e, s);
 		return false;
 	}
-	*turn_of(e, s) = ++e->turns;
 	s->in_flight += n;
 	tx->kind = COOP_TX_DATA;
 	tx->addr = s->req.data;
@@ -536,6 +533,10 @@ bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 	tx->slot = index;
 	tx->id = s->id;
 	tx->cookie = s->cookie;
+	if (s->state == COOP_SERVE_SEND && now >= s->t_end) {
+		abandon(e, s); /* its data would take the WRs of what is asked next */
+		return false;
+	}
 	if (s->state == COOP_SERVE_SEND)
 		return next_batch(e, s, tx);
 	if (s->state != COOP_SERVE_COMMIT)

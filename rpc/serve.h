@@ -76,8 +76,6 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 			const struct coop_addr *src, u64 now);
 void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to,
 		      u64 now);
-/* The serve whose turn it is, out of the line; COOP_NONE: none has anything to send. */
-u32 coop_serve_next(struct coop_engine *e);
 bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx);
 bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 now);
 const char *coop_serve_state_name(u8 state);

@@ -14,6 +14,7 @@
 using namespace rig;
 
 using daemon_versions = daemon_test;
+using coop::daemon::unique_fd;
 
 namespace
 {
@@ -70,22 +71,22 @@ TEST_F(daemon_versions, a_change_is_stamped_with_the_time_that_was_asked_for_or_
 {
 	up();
 	put("f", "");
-	const int fd = ::open((tree_ / "f").c_str(), O_WRONLY);
 	for (int i = 0; i < 1000; i++) {
+		// Who was looked at is stamped with the fine time where there is one.
+		const unique_fd fd(::open(tree_.c_str(), O_TMPFILE | O_WRONLY, 0600));
 		const std::uint64_t now = coop::daemon::stamping_time_ns();
 		struct stat st;
-		ASSERT_EQ(::pwrite(fd, "x", 1, 0), 1);
-		ASSERT_EQ(::fstat(fd, &st), 0);
+		ASSERT_EQ(::pwrite(fd.get(), "x", 1, 0), 1);
+		ASSERT_EQ(::fstat(fd.get(), &st), 0);
 		ASSERT_LE(now, coop::daemon::change_time_ns(st)) << i;
 	}
-	::close(fd);
 }
 
 TEST_F(daemon_versions, a_change_time_proves_nothing_until_its_clock_has_left_it)
 {
 	static std::uint64_t now;
-	const coop::daemon::change_clock clock{.fine = false, .now = [] { return now; }};
-	const coop::daemon::unique_fd fd(::open(tree_.c_str(), O_TMPFILE | O_RDWR, 0600));
+	coop::daemon::change_clock clock{.fine = false, .now = [] { return now; }};
+	const unique_fd fd(::open(tree_.c_str(), O_TMPFILE | O_RDWR, 0600));
 	const coop::daemon::stillness still(fd.get(), true);
 	ASSERT_TRUE(still.granted());
 	const auto observed = [&](long nsec) {
@@ -106,6 +107,12 @@ TEST_F(daemon_versions, a_change_time_proves_nothing_until_its_clock_has_left_it
 	EXPECT_TRUE(provisional(observed(0)));
 	now = 1'001'000'000'001 + coop::daemon::coarse_ns;
 	EXPECT_EQ(observed(0), 1'000'000'000'000u);
+	// Another machine's clock may be behind ours.
+	clock.ours = false;
+	now = at + coop::daemon::coarse_ns + coop::daemon::settle_ns;
+	EXPECT_TRUE(provisional(observed(7)));
+	now++;
+	EXPECT_EQ(observed(7), at);
 }
 
 TEST_F(daemon_versions, a_file_at_rest_keeps_its_version_also_over_a_restart)

@@ -329,12 +329,9 @@ TEST(fetch_peers, a_slow_one_serves_once)
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
 }
 
-TEST(fetch_peers, a_busy_one_is_waited_for_while_there_is_time)
+// a's question comes while c is served, for as long as the test wants.
+void ask_a_busy_one(network &net, node &a, node &b, node &c)
 {
-	network net;
-	node_shape one;
-	one.serves = 1;
-	node &a = net.add(), &b = net.add(one), &c = net.add();
 	net.acquaint(a, b);
 	net.acquaint(c, b);
 	b.hold_lookup = true;
@@ -342,13 +339,89 @@ TEST(fetch_peers, a_busy_one_is_waited_for_while_there_is_time)
 	net.settle();
 	ASSERT_EQ(b.held.size(), 1u);
 	ASSERT_EQ(a.fetch(4), 0);
-	net.run(a.cfg.peer_timeout_us / 2);
+}
+
+TEST(fetch_peers, a_busy_one_is_waited_for_a_while)
+{
+	network net;
+	node_shape one;
+	one.serves = 1;
+	node &a = net.add(), &b = net.add(one), &c = net.add();
+	ASSERT_NO_FATAL_FAILURE(ask_a_busy_one(net, a, b, c));
+	net.run(a.cfg.peer_timeout_us / 5);
 	EXPECT_TRUE(a.done.empty());
-	EXPECT_LT(b.stats().serves_busy, 8u) << "the pauses grow";
+	EXPECT_LT(b.stats().serves_busy, 4u) << "the pauses grow";
 	b.hold_lookup = false;
 	coop_engine_lookup_done(b.e, b.held[0], ~u64{0}, b.size, 1000 + b.held[0], net.now);
 	net.run();
 	EXPECT_EQ(a.done[1].err, 0);
+}
+
+TEST(fetch_peers, one_that_stays_busy_does_not_cost_the_whole_budget)
+{
+	network net;
+	node_shape one;
+	one.serves = 1;
+	node &a = net.add(), &b = net.add(one), &c = net.add();
+	ASSERT_NO_FATAL_FAILURE(ask_a_busy_one(net, a, b, c));
+	const u64 start = net.now;
+	while (a.done.empty())
+		net.run(100);
+	EXPECT_EQ(a.done[1].err, -EBUSY);
+	EXPECT_LE(net.now - start, a.cfg.peer_timeout_us / 4 + 1000);
+}
+
+TEST(fetch_peers, what_a_slow_one_was_asked_for_is_asked_of_one_that_is_busy_no_more)
+{
+	network net;
+	node_shape one;
+	one.serves = 1;
+	node &a = net.add(), &b = net.add(one), &c = net.add(), &slow = net.add();
+	ASSERT_NO_FATAL_FAILURE(ask_a_busy_one(net, a, b, c));
+	net.settle(); // b says busy
+	ASSERT_EQ(b.stats().serves_busy, 1u);
+	slow.hold_lookup = true;
+	net.acquaint(a, slow);
+	coop_engine_lookup_done(b.e, b.held[0], ~u64{0}, b.size, 1000 + b.held[0], net.now);
+	b.hold_lookup = false;
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(a.done[1].good, 0xfu);
+}
+
+TEST(fetch_peers, silence_is_counted_once_an_attempt_and_not_after_an_answer)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	const u32 id = net.acquaint(a, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run(a.cfg.peer_timeout_us * 8 / 10);
+	EXPECT_GE(a.stats().queries, 2u) << "answered with AGAIN";
+	EXPECT_EQ(a.peer(id).failures, 1u);
+	coop_engine_lookup_done(b.e, b.held[0], ~u64{0}, b.size, 1000 + b.held[0], net.now);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(a.peer(id).failures, 1u);
+	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
+}
+
+// It cannot be told what a late answer answers.
+TEST(fetch_peers, an_answer_to_a_question_is_no_measure_of_the_round_trip)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	const u32 id = net.acquaint(a, b);
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run();
+	const u32 srtt = a.peer(id).srtt_us;
+	once(net, [](auto &air) { air.clear(); });
+	lose(net, COOP_CMD_COMMIT, 1);
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run();
+	EXPECT_EQ(a.done[2].err, 0);
+	EXPECT_GT(a.stats().queries, 0u);
+	EXPECT_LE(a.peer(id).srtt_us, srtt + 1);
 }
 
 // Both attempts reach a peer that was busy, and the data of the first fill what was posted.

@@ -234,6 +234,29 @@ TEST(serve, nodes_take_turns_and_the_serves_of_one_follow_one_another)
 	EXPECT_EQ(c.done[1].err, 0);
 }
 
+TEST(serve, sends_nothing_more_when_nobody_waits_any_more)
+{
+	network net;
+	node_shape small;
+	small.mtu = 512;
+	node &a = net.add(small), &b = net.add(small);
+	net.acquaint(a, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(a.fetch(64), 0);
+	net.settle();
+	ASSERT_EQ(b.held.size(), 1u);
+	b.hold_sends = true;
+	const u32 id = b.held[0];
+	coop_engine_lookup_done(b.e, id, ~u64{0}, b.size, 1000 + id, net.now);
+	net.now += a.cfg.peer_timeout_us + 1; // before the second batch is pulled
+	net.settle();
+	EXPECT_EQ(b.sends.size(), 0u);
+	b.hold_lookup = b.hold_sends = false;
+	net.run();
+	EXPECT_EQ(b.stats().commits_tx, 0u);
+	EXPECT_EQ(b.served, b.ended);
+}
+
 TEST(serve, hands_over_no_more_than_its_depth)
 {
 	network net;

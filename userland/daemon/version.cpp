@@ -7,6 +7,9 @@
 #include <chrono>
 #include <ctime>
 #include <fcntl.h>
+#include <iterator>
+#include <linux/magic.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "coop/cluster_key.hpp"
@@ -35,7 +38,8 @@ std::uint64_t change_time_ns(const struct stat &st)
 
 std::uint64_t stamping_time_ns()
 {
-	struct timespec now;
+	struct timespec now {
+	}; // 1970 proves nothing
 	::clock_gettime(CLOCK_REALTIME_COARSE, &now);
 	return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
 	       static_cast<std::uint64_t>(now.tv_nsec);
@@ -47,15 +51,32 @@ static std::uint64_t granularity_ns(std::uint64_t ctime)
 	return ctime % 1'000'000'000 ? coarse_ns : 1'000'000'000 + coarse_ns;
 }
 
+// File systems whose changes are stamped by this kernel. Others (NFS, SMB, 9p, FUSE ...) may have
+// them from another machine, whose clock nobody here can ask.
+static bool stamps_here(int dir_fd)
+{
+	constexpr std::uint32_t bcachefs = 0xca451a4e, zfs = 0x2fc12fc1; // not in linux/magic.h
+	constexpr std::uint32_t known[] = {
+		EXT4_SUPER_MAGIC, // and ext2, ext3
+		XFS_SUPER_MAGIC,  BTRFS_SUPER_MAGIC, F2FS_SUPER_MAGIC, OVERLAYFS_SUPER_MAGIC,
+		TMPFS_MAGIC,      RAMFS_MAGIC,       bcachefs,         zfs,
+	};
+	struct statfs fs;
+	return !::fstatfs(dir_fd, &fs) &&
+	       std::find(std::begin(known), std::end(known),
+			 static_cast<std::uint32_t>(fs.f_type)) != std::end(known);
+}
+
 change_clock change_clock::probe(int dir_fd)
 {
 	// Coarse time steps by a tick, of 1 ms at least. So many changes in so short a time have
 	// times of their own only if it is fine; on a slow file system they might have by waiting.
 	constexpr int rounds = 64, attempts = 8;
 	constexpr std::chrono::milliseconds most{rounds / 2};
+	change_clock clock{.ours = stamps_here(dir_fd)};
 	unique_fd fd(::openat(dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-	if (!fd)
-		return {};
+	if (!fd || !clock.ours)
+		return clock;
 	std::uint64_t last = 0;
 	for (int attempt = 0; attempt < attempts; attempt++) { // a busy machine may need some
 		const auto start = std::chrono::steady_clock::now();
@@ -63,15 +84,16 @@ change_clock change_clock::probe(int dir_fd)
 			struct stat st;
 			if (::pwrite(fd.get(), &i, sizeof(i), 0) != sizeof(i) ||
 			    ::fstat(fd.get(), &st))
-				return {};
+				return clock;
 			if (change_time_ns(st) == last)
-				return {};
+				return clock;
 			last = change_time_ns(st);
 		}
-		if (std::chrono::steady_clock::now() - start < most)
-			return {.fine = true};
+		clock.fine = std::chrono::steady_clock::now() - start < most;
+		if (clock.fine)
+			break;
 	}
-	return {};
+	return clock;
 }
 
 stillness::stillness(int fd, bool writable) : fd_(fd)
@@ -102,8 +124,9 @@ std::uint64_t version_record::observe(const struct stat &st, const stillness &st
 		provisional_ = {};
 	}
 	const std::uint64_t now = clock.now();
-	const bool distinct = clock.fine || now > ctime + granularity_ns(ctime);
-	const bool quiet = still.granted() || (still.unknown() && now > ctime + settle_ns);
+	const std::uint64_t step = granularity_ns(ctime);
+	const bool distinct = clock.fine || now > ctime + step + (clock.ours ? 0 : settle_ns);
+	const bool quiet = still.granted() || (still.unknown() && now > ctime + step + settle_ns);
 	settled_ = ctime && distinct && quiet;
 	if (settled_)
 		return ctime;

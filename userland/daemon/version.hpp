@@ -13,7 +13,8 @@
 //      or the clock that stamps changes has left this one behind by more than
 //      their granularity. It is that clock that is asked, not the time: it
 //      stands still while a tick is late, which may be long where a machine is
-//      emulated or its processors are taken away.
+//      emulated or its processors are taken away. Where another machine stamps
+//      them, settle_ns is added: clocks that differ by less do no harm.
 //
 // Where leases cannot be had (a file system without them, a daemon that is not
 // root on another's file) rule 1 is replaced by age: see settle_ns. STORAGE.md
@@ -47,6 +48,7 @@ std::uint64_t stamping_time_ns();
 // How the change times of one file system behave.
 struct change_clock {
 	bool fine = false;
+	bool ours = true; // its changes are stamped with this machine's clock
 	std::uint64_t (*now)() = stamping_time_ns;
 	static change_clock probe(int dir_fd);
 };
