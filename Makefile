@@ -61,8 +61,8 @@ endif
 debug-kernel: deps-debug ## a kernel with KASAN, lockdep and the like, for vm-check KERNEL=debug; ten minutes once
 	@tests/vm/debug-kernel
 
-vm-shell: vm-programs ## an interactive machine: a daemon and two nodes on Soft-RoCE devices
-	@tests/vm/run --shell
+vm-shell: vm-programs ## an interactive machine: a daemon, two mounts by the module, one by FUSE
+	@tests/vm/run --shell --ko $(B)/kernel
 
 vm-demo: vm-programs ## the module before your eyes: a daemon and three mounts in an emulated machine
 	@tests/vm/run --topics bench/vm/guest --ko $(B)/kernel --logs $(B)/vm-logs demo

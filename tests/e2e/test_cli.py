@@ -122,7 +122,7 @@ def test_mount_refuses_a_second_time(cluster, coopfs):
 def test_mount_refuses_a_bad_spec(cluster, coopfs, spec):
     path = new_dir(cluster, "m")
     status, _, err = coopfs("mount", spec, path)
-    assert status == USAGE and "SERVER[:PORT]:/EXPORT" in err
+    assert status == USAGE and "SERVER[,SERVER...][:PORT]:/EXPORT" in err
     assert not is_mounted(path)
 
 
@@ -164,7 +164,7 @@ def test_foreground_is_the_process_itself(cluster, coopfs, data):
 def test_mount_helper_takes_the_arguments_of_mount8(cluster, coopfs, data):
     cluster.start_daemon()
     path = new_dir(cluster, "m")
-    helper = cluster.file("mount.coopfs")
+    helper = cluster.file("mount.fuse.coopfs")
     shutil.copy(program("coopfs"), helper)  # a copy in another directory: coopfs-fuse comes from PATH
     env = dict(os.environ, PATH=BIN + ":" + os.environ["PATH"])
 
@@ -179,6 +179,39 @@ def test_mount_helper_takes_the_arguments_of_mount8(cluster, coopfs, data):
     with open("/proc/self/mountinfo", encoding="utf-8") as table:
         assert any(line.split()[4] == path and line.split()[5].startswith("ro") for line in table)
     assert coopfs("umount", path)[0] == OK
+
+
+def test_type_coopfs_means_the_module(cluster):
+    cluster.start_daemon()
+    path = new_dir(cluster, "m")
+    helper = cluster.file("mount.coopfs")
+    shutil.copy(program("coopfs"), helper)
+    done = subprocess.run([helper, cluster.source(), path, "-f", "-v"], stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=60, check=False)
+    with open("/proc/filesystems", encoding="utf-8") as table:
+        has_module = "\tcoopfs\n" in table.read()
+    assert "coopfs-fuse" not in done.stderr
+    assert done.returncode == (OK if has_module else FAILED), done.stderr
+    assert has_module or ("no coopfs module" in done.stderr and "-t fuse.coopfs" in done.stderr)
+
+
+def test_remount(cluster, coopfs, data):
+    node = cluster.node(peers=False)
+
+    def flags():
+        with open("/proc/self/mountinfo", encoding="utf-8") as table:
+            return next(line.split()[5] for line in table if line.split()[4] == node.path).split(",")
+    assert coopfs("mount", "-o", "remount,ro,noatime", cluster.source(), node.path)[0] == OK
+    assert "ro" in flags() and "noatime" in flags() and "nosuid" in flags()
+    assert coopfs("mount", "-o", "remount,rw", cluster.source(), node.path)[0] == OK
+    assert "rw" in flags() and "noatime" in flags(), "what was not named stays"
+    status, _, err = coopfs("mount", "-o", "remount,readahead=16", cluster.source(), node.path)
+    assert status == USAGE and "readahead=16" in err
+    path = new_dir(cluster, "none")
+    status, _, err = coopfs("mount", "-o", "remount,ro", cluster.source(), path)
+    assert status == FAILED and "no coopfs mount" in err
+    status, _, err = coopfs("mount", "-t", "fuse.coopfs", "a,b:/data", path)
+    assert status == USAGE and "one server" in err
 
 
 def test_umount_in_use_and_lazy(cluster, coopfs, data):

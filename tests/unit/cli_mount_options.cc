@@ -34,6 +34,16 @@ TEST(options, words_of_mount8_go_no_further)
 	EXPECT_EQ(o.fuse_text(), "ib");
 }
 
+TEST(options, a_remount_is_told_what_was_said)
+{
+	const auto o = sort_options({"remount,rw,noatime,readahead=64"});
+	EXPECT_TRUE(o.remount);
+	EXPECT_EQ(o.flags, static_cast<unsigned long>(MS_NOATIME));
+	EXPECT_EQ(o.said, static_cast<unsigned long>(MS_RDONLY | MS_NOATIME));
+	EXPECT_EQ(o.fs_text(), "readahead=64") << "and the file system nothing of the word";
+	EXPECT_FALSE(sort_options({"ro"}).remount);
+}
+
 TEST(options, an_unknown_word_is_left_for_the_file_system_to_refuse)
 {
 	EXPECT_EQ(sort_options({"raedahead=64"}).fs_text(), "raedahead=64");
@@ -54,10 +64,34 @@ TEST(spec, parts)
 	for (const auto &r : rows) {
 		const auto s = parse_spec(r.text);
 		ASSERT_TRUE(s) << r.text << ": " << s.error().text;
-		EXPECT_EQ(s->server, r.server);
+		EXPECT_EQ(s->servers, std::vector<std::string>{r.server});
 		EXPECT_EQ(s->port, r.port);
 		EXPECT_EQ(s->export_path, r.path);
 	}
+}
+
+TEST(spec, many_servers)
+{
+	using list = std::vector<std::string>;
+	struct {
+		const char *text;
+		list servers;
+		const char *port;
+	} const rows[] = {
+		{"a,b:/data", {"a", "b"}, ""},
+		{"10.0.0.1,10.0.0.2:17430:/data", {"10.0.0.1", "10.0.0.2"}, "17430"},
+		{"[fd00::1],[fd00::2]:/data", {"fd00::1", "fd00::2"}, ""},
+		{"a,[fd00::2],c:1:/data", {"a", "fd00::2", "c"}, "1"},
+	};
+	for (const auto &r : rows) {
+		const auto s = parse_spec(r.text);
+		ASSERT_TRUE(s) << r.text << ": " << s.error().text;
+		EXPECT_EQ(s->servers, r.servers);
+		EXPECT_EQ(s->port, r.port);
+		EXPECT_EQ(s->export_path, "/data");
+	}
+	for (const char *text : {",a:/d", "a,:/d", "a,,b:/d", "[fd00::1],:/d", "a:1,b:2:/d", "a,b"})
+		EXPECT_FALSE(parse_spec(text)) << text;
 }
 
 TEST(spec, refused)
@@ -68,7 +102,8 @@ TEST(spec, refused)
 		const auto s = parse_spec(text);
 		ASSERT_FALSE(s) << text;
 		EXPECT_EQ(s.error().status, exit_usage);
-		EXPECT_NE(s.error().text.find("SERVER[:PORT]:/EXPORT"), std::string::npos);
+		EXPECT_NE(s.error().text.find("SERVER[,SERVER...][:PORT]:/EXPORT"),
+			  std::string::npos);
 	}
 	EXPECT_NE(parse_spec("fd00::1:/d").error().text.find("brackets"), std::string::npos);
 }

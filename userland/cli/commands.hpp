@@ -21,6 +21,8 @@ struct mount_request {
 	bool foreground = false;
 	bool verbose = false;
 	bool fake = false; // everything but the mount itself
+	bool from_mount8 =
+		false; // as its helper: a remount is told all flags, not just what changes
 };
 int run_mount(const mount_request &);
 

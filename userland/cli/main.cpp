@@ -32,7 +32,7 @@ using action = std::function<int()>;
 
 action add_mount(CLI::App &app, mount_request &r)
 {
-	app.add_option("SPEC", r.spec, "SERVER[:PORT]:/EXPORT")->required();
+	app.add_option("SPEC", r.spec, "SERVER[,SERVER...][:PORT]:/EXPORT")->required();
 	app.add_option("MOUNTPOINT", r.mountpoint, "an existing directory")->required();
 	app.add_option("-o", r.options, "options, separated by commas; coopfs(5)")
 		->allow_extra_args(false)
@@ -60,8 +60,8 @@ int mount_helper(const std::string &name, int argc, char **argv)
 	app.footer(exit_text);
 	mount_request r;
 	const auto act = add_mount(app, r);
-	if (name == "mount.fuse.coopfs")
-		r.type = "fuse.coopfs";
+	r.from_mount8 = true;
+	r.type = name == "mount.fuse.coopfs" ? "fuse.coopfs" : "coopfs";
 	app.add_flag("-f", r.fake, "check everything, mount nothing");
 	bool no_mtab = false;
 	app.add_flag("-n", no_mtab, "accepted for mount(8): no mtab is written in any case");

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <array>
@@ -60,6 +61,54 @@ result<std::string> check_mountpoint(const std::string &path)
 				       path + " is a coopfs mount already (" + m.source + ")"};
 		}
 	return real;
+}
+
+// The mount at 'path' itself, not one that it lies in.
+result<mount_entry> mounted_at(const std::string &path)
+{
+	const auto real = canonical(path);
+	const auto mounts = read_mounts();
+	if (!mounts)
+		return mounts.error();
+	for (const auto &m : *mounts)
+		if (m.mountpoint == real && m.is_coopfs())
+			return m;
+	return failure{exit_failure,
+		       path + " is no coopfs mount; `coopfs mount` without remount makes one"};
+}
+
+// What a FUSE mount was started with it keeps; flags are the kernel's.
+result<done> remount_fuse(const mount_request &r, const std::string &dir,
+			  const mount_options &options)
+{
+	if (!options.fs.empty())
+		return failure{exit_usage,
+			       "a FUSE mount keeps the options that it was started with (" +
+				       options.fs_text() + "); unmount it and mount it anew"};
+	if (!r.from_mount8 && !options.said)
+		return done{};
+	constexpr unsigned long known = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME |
+					MS_NODIRATIME | MS_RELATIME | MS_SYNCHRONOUS | MS_DIRSYNC;
+	unsigned long flags = options.flags;
+	if (!r.from_mount8) { // mount(2) replaces them all
+		struct statvfs now;
+		if (::statvfs(dir.c_str(), &now) != 0)
+			return failure{status_of(errno), dir + ": " + std::strerror(errno)};
+		flags |= now.f_flag & known & ~options.said; // ST_ and MS_ are the same bits
+	}
+	if (!r.fake &&
+	    ::mount(r.spec.c_str(), dir.c_str(), nullptr, MS_REMOUNT | flags, nullptr) != 0)
+		return failure{status_of(errno), "remounting " + dir + ": " + std::strerror(errno)};
+	return done{};
+}
+
+result<done> remount(const mount_request &r, const mount_options &options)
+{
+	const auto m = mounted_at(r.mountpoint);
+	if (!m)
+		return m.error();
+	return m->type == "coopfs" ? remount_kernel(r, m->mountpoint, options)
+				   : remount_fuse(r, m->mountpoint, options);
 }
 
 bool is_mounted(const std::string &dir)
@@ -167,19 +216,27 @@ int run_mount(const mount_request &r)
 	const auto spec = parse_spec(r.spec);
 	if (!spec)
 		return report(spec.error());
+	const auto options = sort_options(r.options);
+	if (options.remount) {
+		const auto ok = remount(r, options);
+		return ok ? exit_ok : report(ok.error());
+	}
 	const auto dir = check_mountpoint(r.mountpoint);
 	if (!dir)
 		return report(dir.error());
-	const auto options = sort_options(r.options);
 	const bool kernel =
 		r.type == "coopfs" || (r.type.empty() && !r.foreground && kernel_has_coopfs());
 	if (kernel && r.foreground)
 		return report(
 			{exit_usage, "--foreground is for FUSE; a kernel mount has no process"});
 	if (r.type == "coopfs" && !kernel_has_coopfs())
-		return report({exit_failure,
-			       "this kernel has no coopfs module and modprobe finds none; "
-			       "install it (`make dkms-install`), or leave out -t for FUSE"});
+		return report(
+			{exit_failure,
+			 "this kernel has no coopfs module and modprobe finds none; "
+			 "install it (`make dkms-install`), or mount by FUSE: -t fuse.coopfs"});
+	if (!kernel && spec->servers.size() > 1)
+		return report(
+			{exit_usage, "FUSE mounts know one server; several are for the module"});
 	const auto ok =
 		kernel ? mount_kernel(r, *spec, *dir, options) : mount_fuse(r, *dir, options);
 	return ok ? exit_ok : report(ok.error());

@@ -60,21 +60,30 @@ result<done> resolve(const std::string &server, const std::string &port,
 	return done{};
 }
 
-// "10.0.0.1:17430+[fd00::1]:17430": of each server named (A,B:/export) what it resolves to.
+// "10.0.0.1:17430+[fd00::1]:17430": what the servers resolve to; of each the first one, then of
+// each the second one, so that none is left out because another one has many.
 result<std::string> addresses(const mount_spec &spec)
 {
-	std::vector<std::string> all;
-	for (std::size_t at = 0; at <= spec.server.size();) {
-		const auto end = std::min(spec.server.find(',', at), spec.server.size());
-		if (const auto ok = resolve(spec.server.substr(at, end - at), spec.port, all); !ok)
+	std::vector<std::vector<std::string>> all(spec.servers.size());
+	std::size_t longest = 0;
+	for (std::size_t i = 0; i < all.size(); i++) {
+		if (const auto ok = resolve(spec.servers[i], spec.port, all[i]); !ok)
 			return ok.error();
-		at = end + 1;
+		if (all[i].empty())
+			return failure{exit_failure,
+				       "server " + spec.servers[i] + " has no IP address"};
+		longest = std::max(longest, all[i].size());
 	}
+	if (all.size() > most_addresses)
+		return failure{exit_usage, std::to_string(all.size()) +
+						   " servers; the module takes " +
+						   std::to_string(most_addresses) + " at most"};
 	std::string out;
-	for (std::size_t i = 0; i < all.size() && i < most_addresses; i++)
-		out += (i == 0 ? "" : "+") + all[i];
-	if (out.empty())
-		return failure{exit_failure, "server " + spec.server + " has no IP address"};
+	unsigned n = 0;
+	for (std::size_t row = 0; row < longest; row++)
+		for (const auto &of : all)
+			if (row < of.size() && n < most_addresses)
+				out += (n++ == 0 ? "" : "+") + of[row];
 	return out;
 }
 
@@ -137,7 +146,25 @@ result<done> set_option(int fs, const std::string &word)
 	return done{};
 }
 
-// Flags of the mount itself; the file system's own copy of "ro" is set beside it.
+// Words that the file system is told of its own, whatever the mount's attributes are.
+result<done> set_flags(int fs, unsigned long flags, unsigned long said)
+{
+	struct row {
+		unsigned long flag;
+		const char *set, *clear;
+	};
+	constexpr std::array<row, 3> table{{{MS_RDONLY, "ro", "rw"},
+					    {MS_SYNCHRONOUS, "sync", "async"},
+					    {MS_DIRSYNC, "dirsync", nullptr}}};
+	for (const auto &r : table) {
+		const char *word = flags & r.flag ? r.set : said & r.flag ? r.clear : nullptr;
+		if (word && fsconfig(fs, FSCONFIG_SET_FLAG, word, nullptr, 0) != 0)
+			return refused(fs, errno, std::string("option ") + word);
+	}
+	return done{};
+}
+
+// Flags of the mount itself.
 unsigned mount_attributes(unsigned long flags)
 {
 	constexpr std::array<std::pair<unsigned long, unsigned>, 6> table{{
@@ -193,9 +220,8 @@ result<done> mount_kernel(const mount_request &r, const mount_spec &spec, const 
 	for (const auto &word : options.fs)
 		if (const auto ok = set_option(fs.get(), word); !ok)
 			return ok.error();
-	if ((options.flags & MS_RDONLY) &&
-	    fsconfig(fs.get(), FSCONFIG_SET_FLAG, "ro", nullptr, 0) != 0)
-		return refused(fs.get(), errno, "option ro");
+	if (const auto ok = set_flags(fs.get(), options.flags, options.said); !ok)
+		return ok;
 	if (fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0)
 		return refused(fs.get(), errno, "mounting " + r.spec);
 	const descriptor tree(fsmount(fs.get(), FSMOUNT_CLOEXEC, mount_attributes(options.flags)));
@@ -203,6 +229,32 @@ result<done> mount_kernel(const mount_request &r, const mount_spec &spec, const 
 		return refused(fs.get(), errno, "mounting " + r.spec);
 	if (move_mount(tree.get(), "", AT_FDCWD, dir.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
 		return refused(fs.get(), errno, "mounting on " + dir);
+	return done{};
+}
+
+result<done> remount_kernel(const mount_request &r, const std::string &dir,
+			    const mount_options &options)
+{
+	const unsigned long said = options.said | (r.from_mount8 ? ~0ul : 0);
+	if (r.fake)
+		return done{};
+	const descriptor fs(fspick(AT_FDCWD, dir.c_str(), FSPICK_CLOEXEC));
+	if (fs.get() < 0)
+		return refused(-1, errno, "fspick " + dir);
+	for (const auto &word : options.fs)
+		if (const auto ok = set_option(fs.get(), word); !ok)
+			return ok.error();
+	if (const auto ok = set_flags(fs.get(), options.flags, said); !ok)
+		return ok;
+	if (fsconfig(fs.get(), FSCONFIG_CMD_RECONFIGURE, nullptr, nullptr, 0) != 0)
+		return refused(fs.get(), errno, "remounting " + dir);
+	mount_attr attr{};
+	attr.attr_set = mount_attributes(options.flags);
+	attr.attr_clr = mount_attributes(said & ~options.flags);
+	if (said & (MS_NOATIME | MS_RELATIME)) // one of a few values: cleared before it is set
+		attr.attr_clr = (attr.attr_clr & ~MOUNT_ATTR_NOATIME) | MOUNT_ATTR__ATIME;
+	if (mount_setattr(AT_FDCWD, dir.c_str(), 0, &attr, sizeof(attr)) != 0)
+		return refused(-1, errno, "flags of " + dir);
 	return done{};
 }
 

@@ -17,4 +17,7 @@ bool kernel_has_coopfs();
 result<done> mount_kernel(const mount_request &, const mount_spec &, const std::string &dir,
 			  const mount_options &);
 
+// Changes the options, and the flags, that are named; of mount(8) all flags, for it knows them.
+result<done> remount_kernel(const mount_request &, const std::string &dir, const mount_options &);
+
 } // namespace coop::cli

@@ -68,6 +68,11 @@ void sort_word(std::string_view word, mount_options &out)
 		if (f.word != word)
 			continue;
 		out.flags = (out.flags & ~f.clear) | f.set;
+		out.said |= f.set | f.clear;
+		return;
+	}
+	if (word == "remount") {
+		out.remount = true;
 		return;
 	}
 	out.fs.emplace_back(word);
@@ -107,23 +112,28 @@ result<mount_spec> parse_spec(const std::string &text)
 	const auto wrong = [&](const char *why) {
 		return failure{exit_usage,
 			       "\"" + text + "\" " + why +
-				       "; what to mount is SERVER[:PORT]:/EXPORT, " +
+				       "; what to mount is SERVER[,SERVER...][:PORT]:/EXPORT, " +
 				       "for example storage1:/data or [fd00::1]:17430:/data"};
 	};
 	mount_spec out;
-	std::size_t at; // the colon behind the server
-	if (text.starts_with('[')) {
-		const auto close = text.find(']');
-		if (close == std::string::npos)
-			return wrong("lacks a closing bracket");
-		out.server = text.substr(1, close - 1);
-		at = close + 1;
-	} else {
-		at = std::min(text.find(':'), text.size());
-		out.server = text.substr(0, at);
+	std::size_t at = 0; // the colon behind the servers, in the end
+	for (bool more = true; more;) {
+		std::size_t end;
+		if (text.compare(at, 1, "[") == 0) {
+			end = text.find(']', at);
+			if (end == std::string::npos)
+				return wrong("lacks a closing bracket");
+			out.servers.push_back(text.substr(at + 1, end - at - 1));
+			end++;
+		} else {
+			end = std::min(text.find_first_of(",:", at), text.size());
+			out.servers.push_back(text.substr(at, end - at));
+		}
+		if (out.servers.back().empty())
+			return wrong("names no server");
+		more = text.compare(end, 1, ",") == 0;
+		at = end + more;
 	}
-	if (out.server.empty())
-		return wrong("names no server");
 	if (at >= text.size() || text[at] != ':')
 		return wrong("names no export");
 	if (text.compare(at, 2, ":/") != 0) {
@@ -135,8 +145,8 @@ result<mount_spec> parse_spec(const std::string &text)
 		const auto *end = out.port.data() + out.port.size();
 		const auto [stop, err] = std::from_chars(out.port.data(), end, value);
 		if (err != std::errc() || stop != end || value == 0 || value > 65535)
-			return wrong(out.server.find_first_not_of("0123456789abcdefABCDEF") ==
-						     std::string::npos
+			return wrong(out.servers.back().find_first_not_of(
+					     "0123456789abcdefABCDEF") == std::string::npos
 					     ? "has a port that is not 1 to 65535 (an IPv6 address "
 					       "goes in brackets)"
 					     : "has a port that is not 1 to 65535");

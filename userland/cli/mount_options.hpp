@@ -13,6 +13,8 @@ namespace coop::cli
 
 struct mount_options {
 	unsigned long flags = 0;          // MS_*
+	unsigned long said = 0;           // those of them that a word set or cleared
+	bool remount = false;             // the word "remount"
 	std::vector<std::string> generic; // the words behind 'flags', for a FUSE server
 	std::vector<std::string> fs;      // the rest, as written
 
@@ -23,9 +25,10 @@ struct mount_options {
 // Later words win over earlier ones (ro,rw). Empty words are passed over.
 mount_options sort_options(const std::vector<std::string> &lists);
 
-// SERVER[:PORT]:/EXPORT, SERVER a name, an IPv4 address or an IPv6 address in brackets.
+// SERVER[,SERVER...][:PORT]:/EXPORT, SERVER a name, an IPv4 address or an IPv6 address in brackets.
 struct mount_spec {
-	std::string server, port, export_path; // port may be empty; export_path begins with '/'
+	std::vector<std::string> servers; // without brackets; one port for all
+	std::string port, export_path;    // port may be empty; export_path begins with '/'
 };
 result<mount_spec> parse_spec(const std::string &text);
 

@@ -171,41 +171,49 @@ reader() # TEST COMMAND...: machine 2 does it; the other one waits
 
 # ---- the raw limit -------------------------------------------------------------------
 
-# bandwidth OPTION...: what arrives, MB/s. A receiver that polls takes the processor away
-# from the stack below it if there is only one, so one that sleeps is measured too.
+# bandwidth DEPTH OPTION...: what arrives, MB/s, of a sender that has so many under way. A
+# receiver that polls takes the processor away from the stack below it if there is only one, so
+# one that sleeps is measured too; and a sender that is not held back makes it lose some.
 bandwidth()
 {
+	_depth=$1
+	shift
 	if [ "$node" = 1 ]; then
 		timeout 60 ib_send_bw "$@" >/tmp/bw.out 2>&1 || { cat /tmp/bw.out; die "ib_send_bw"; }
 		say "raw $(awk '$1 == 4096 { print $4 }' /tmp/bw.out)"
 	else
-		until_true 30 "ib_send_bw answers" timeout 60 ib_send_bw "$@" -t 64 $server
+		until_true 30 "ib_send_bw answers" timeout 60 ib_send_bw "$@" -t "$_depth" $server
 	fi
 }
 
 raw_link() # MARK
 {
-	bandwidth -c UD -d rxe0 -x 1 -s 4096 -r 2000 -D 3 -F
+	bandwidth 64 -c UD -d rxe0 -x 1 -s 4096 -r 2000 -D 3 -F
 	barrier "$1-polled"
-	bandwidth -c UD -d rxe0 -x 1 -s 4096 -r 2000 -n 10000 -F -e
-	barrier "$1-slept"
-}
-
-test_raw()
-{
-	raw_link before
+	for depth in 64 16; do
+		bandwidth $depth -c UD -d rxe0 -x 1 -s 4096 -r 2000 -n 10000 -F -e
+		barrier "$1-slept-$depth"
+	done
 	for bytes in 4096 256; do
-		set -- ibv_ud_pingpong -d rxe0 -g 1 -n 500 -e -s $bytes
-		if [ "$node" = 1 ]; then
-			timeout 60 "$@"
-		else
-			pong() { timeout 30 "$@" $server >/tmp/pong.out 2>&1; }
-			until_true 30 "ibv_ud_pingpong answers" pong "$@"
-			say "pingpong $bytes $(awk '/usec\/iter/ { print $(NF - 1) }' /tmp/pong.out)"
-		fi
-		barrier "pong$bytes"
+		set -- "$1" ibv_ud_pingpong -d rxe0 -g 1 -n 500 -e -s $bytes
+		pingpong "$@"
+		barrier "$1-pong$bytes"
 	done
 }
+
+pingpong() # MARK COMMAND...
+{
+	shift
+	if [ "$node" = 1 ]; then
+		timeout 60 "$@"
+		return
+	fi
+	pong() { timeout 30 "$@" $server >/tmp/pong.out 2>&1; }
+	until_true 30 "ibv_ud_pingpong answers" pong "$@"
+	say "pingpong $bytes $(awk '/usec\/iter/ { print $(NF - 1) }' /tmp/pong.out)"
+}
+
+test_raw() { raw_link before; }
 
 # ---- coopfs --------------------------------------------------------------------------
 
@@ -223,11 +231,6 @@ test_coopfs_peer()
 	reader peer ways coopfs-peer with_peer ""
 	busy_between peer_timed
 }
-
-# Once more, right after: what else runs on this machine must not choose the limit.
-test_raw_again() { raw_link after; }
-
-test_coopfs_copy() { reader copy ways coopfs-copy with_peer ,ib_copy; }
 
 ticks() { awk '/^cpu / { print $5 + $6, $2 + $3 + $4 + $5 + $6 + $7 + $8 }' /proc/stat; }
 
@@ -259,6 +262,9 @@ busy_between()
 	fi
 }
 
+# Once more, right after: what else runs on this machine must not choose the limit.
+test_raw_again() { raw_link after; }
+
 # One readahead of 128 KiB at a time.
 latency()
 {
@@ -269,6 +275,8 @@ latency()
 	cold
 }
 test_coopfs_latency() { reader latency latency; }
+
+test_coopfs_copy() { reader copy ways coopfs-copy with_peer ,ib_copy; }
 
 # Where the processors' time goes while pages come from the peer. Both machines have begun to
 # record before the first page is asked for, and record until the last one is here.

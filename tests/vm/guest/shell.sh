@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: MIT
-# An interactive machine: a daemon and two FUSE nodes on a Soft-RoCE device each.
+# An interactive machine: a daemon, two mounts by the kernel module and one by FUSE, on a
+# Soft-RoCE device or socket each.
 #
-#: programs coopfsd coopfs-fuse coopfs ip tc rdma ibv_devinfo
-#: modules crc32_generic rdma_rxe ib_uverbs veth bridge sch_netem fuse
+#: programs coopfsd coopfs-fuse coopfs coop-pattern ip tc rdma ibv_devinfo
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs veth bridge sch_netem fuse
+#: files $KO/coopfs.ko
 #: memory 1536
 
 setup()
 {
-	switch va 10.77.0.1 vb 10.77.0.2
+	insmod /lab/files/coopfs.ko
+	switch va 10.77.0.1 vb 10.77.0.2 soft/vc 10.77.0.3
 	rxe rxe0 va
 	rxe rxe1 vb
-	mkdir -p /srv
+	mkdir -p /srv /mnt/a /mnt/b
 	mount -t tmpfs srv /srv
 	pattern /srv/pattern.bin 8 pat
 	serve 10.77.0.1 /srv
-	fuse_mount a 10.77.0.1 ib,ib_devname=rxe0,peer_timeout_ms=4000,cache_size=128M
-	fuse_mount b 10.77.0.1 ib,ib_devname=rxe1,peer_timeout_ms=4000,cache_size=128M
+	for n in a b; do
+		kmount $n 10.77.0.1 "$(options $n)"
+	done
+	fuse_mount c 10.77.0.1 ib,addr=10.77.0.3,peer_timeout_ms=4000,cache_size=128M soft
 	set +x
 }
 
@@ -23,10 +28,14 @@ motd()
 {
 	cat <<-'END'
 
-	coopfs: /srv is exported by coopfsd; /mnt/a (rxe0) and /mnt/b (rxe1) are two nodes.
+	coopfs: coopfsd exports /srv; /mnt/a (rxe0) and /mnt/b (rxe1) are mounts by the module,
+	/mnt/c is coopfs-fuse.
 	  cat /mnt/a/pattern.bin >/dev/null; cat /mnt/b/pattern.bin >/dev/null
 	  coopfs stats /mnt/b               where the bytes came from
+	  cat /proc/fs/coopfs/*/peers       what the module knows of the others
+	  dmesg | tail                      what it has said
 	  tc qdisc add dev va root netem loss 1%
+	  umount /mnt/a /mnt/b; kill $(cat /tmp/c.pid); rmmod coopfs
 	Leave: exit, or Ctrl-A x at any time.
 
 	END

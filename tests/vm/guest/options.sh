@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+# coopfs.ko, what a mount is told and what becomes of it: servers, options, remount; and what
+# its port does under it. Two mounts in one machine, a and b, on a Soft-RoCE device each.
+#
+#: programs coopfsd coopfs ip rdma
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
+#: files $KO/coopfs.ko
+#: memory 1024
+#: deadline 240
+
+server=10.77.0.1
+
+setup()
+{
+	wired
+	stored $server
+	for n in a b c; do
+		pattern "/srv/$n.bin" 2 "$n.bin"
+	done
+	echo '10.77.0.1 storage' >/etc/hosts
+	echo 'hosts: files' >/etc/nsswitch.conf
+}
+
+after_failure()
+{
+	tell
+	clear_up
+} 2>&1
+
+same() { [ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"; }
+
+from_peers()
+{
+	_before=$(of "$1" source peer bytes)
+	same "$1" "$2"
+	_got=$(($(of "$1" source peer bytes) - _before))
+	[ "$_got" -gt 1500000 ] || die "node $1 got $_got bytes of $2 from peers"
+}
+
+try() { coopfs mount -t coopfs "$@" 2>/tmp/said; } # COMMAND-LINE...
+
+# The first server that answers; another one when that is gone, and nobody hears of it.
+test_servers()
+{
+	try -o key=/tmp/key 10.77.0.2,$server:/data /mnt/a || die "$(cat /tmp/said)"
+	same a a.bin
+	away
+	serve 10.77.0.2 /srv
+	same a b.bin
+	away
+	serve $server /srv
+	same a c.bin
+	down a
+	if try -o key=/tmp/key 10.77.0.1,10.77.0.2,10.77.0.3,10.77.0.4,10.77.0.5:/data /mnt/a; then
+		die "five servers were taken"
+	fi
+	grep -q '4 at most' /tmp/said || die "$(cat /tmp/said)"
+}
+
+test_names()
+{
+	try -o key=/tmp/key storage:17430:/data /mnt/a || die "$(cat /tmp/said)"
+	grep -q '^storage:17430:/data /mnt/a ' /proc/mounts || die "$(grep coopfs /proc/mounts)"
+	same a a.bin
+	down a
+	if try -o key=/tmp/key nowhere.invalid:/data /mnt/a; then die "nowhere was found"; fi
+	grep -q nowhere.invalid /tmp/said || die "$(cat /tmp/said)"
+}
+
+test_keys()
+{
+	(umask 077 && printf '%064d' 1 >/tmp/wrong)
+	if try -o key=/tmp/wrong $server:/data /mnt/a; then die "another key was taken"; fi
+	grep -q key /tmp/said || die "it says: $(cat /tmp/said)"
+	if try -o key=/tmp/none $server:/data /mnt/a; then die "no key was taken"; fi
+	grep -q /tmp/none /tmp/said || die "it says: $(cat /tmp/said)"
+	! mounted /mnt/a || die "something is mounted"
+}
+
+# ra_async=0 and its alias ra_sync=1: a window's pages are waited for where they are asked for.
+test_readahead()
+{
+	for o in readahead=64 readahead=64,ra_async=0 readahead=64,ra_sync=1; do
+		kmount a $server "$(options a)"
+		kmount b $server "$(options b),$o"
+		acquainted
+		[ "$(cat "/sys/class/bdi/$(last_bdi)/read_ahead_kb")" = 256 ] || die "$o: the bdi's readahead"
+		same a a.bin
+		from_peers b a.bin
+		in_place b
+		grep -E '^(readahead|ra_async)=' "$(proc b)/options"
+		down a b
+	done
+}
+
+last_bdi() { ls /sys/class/bdi | grep '^coopfs-' | sort -t - -k 2 -n | tail -n 1; }
+
+# Where peers' pages come and go (a Q_Key that no program may send with has its top bit set), by every name that there is for it.
+test_port()
+{
+	kmount a $server "$(options a),ib_port=1,ib_gid=1,ib_sl=3,ib_qkey=0x1234,serve_mbps=1000"
+	kmount b $server "$(options b),ib_mtu=2048,ib_num_rrpc=4,ib_num_srpc=4"
+	acquainted
+	grep -q 'qkey=0x80001234.*sl=3' "$(proc a)/ibaddr" || die "$(cat "$(proc a)/ibaddr")"
+	for o in ib_port=1 ib_gid=1 ib_sl=3 serve_mbps=1000; do
+		grep -q "^$o\$" "$(proc a)/options" || die "no $o"
+	done
+	same a a.bin
+	from_peers b a.bin
+	same b b.bin
+	from_peers a b.bin
+	down a b
+	for o in ib_gid=200 ib_port=9 ib_sl=16; do
+		if try -o "key=/tmp/key,$(options a),$o" $server:/data /mnt/a; then die "$o was taken"; fi
+		cat /tmp/said
+		[ "$(wc -c </tmp/said)" -gt 20 ] || die "$o: nothing was said"
+	done
+}
+
+flags() { awk '$2 == "/mnt/a" { print "," $4 "," }' /proc/mounts; }
+
+# As mount(8) asks for it, which knows all flags, and by hand, where the others stay.
+test_remount()
+{
+	ln -sf /usr/bin/coopfs /tmp/mount.coopfs
+	try -o "key=/tmp/key,nosuid,sync,$(options a)" $server:/data /mnt/a || die "$(cat /tmp/said)"
+	flags | grep -q ,sync, || die "sync: $(flags)"
+	try -o remount,ro,readahead=16 $server:/data /mnt/a || die "$(cat /tmp/said)"
+	flags | grep -q ,ro, || die "ro: $(flags)"
+	flags | grep -q ,nosuid, || die "nosuid went: $(flags)"
+	grep -q '^readahead=16$' "$(proc a)/options" || die "readahead"
+	if echo x >/mnt/a/new; then die "it can be written to"; fi
+	/tmp/mount.coopfs $server:/data /mnt/a -o rw,noexec,noatime,remount || die "mount.coopfs"
+	flags | grep -q ,rw, || die "rw: $(flags)"
+	flags | grep -q ,noexec, || die "noexec: $(flags)"
+	flags | grep -q ,noatime, || die "noatime: $(flags)"
+	if flags | grep -q nosuid; then die "nosuid stays: $(flags)"; fi
+	if flags | grep -q ,sync,; then die "sync stays: $(flags)"; fi
+	echo x >/mnt/a/new
+	if try -o remount,ib_mtu=1024 $server:/data /mnt/a; then die "ib_mtu was changed"; fi
+	grep -q ib_mtu /tmp/said || die "it says: $(cat /tmp/said)"
+	down a
+	if try -o remount,ro $server:/data /mnt/a; then die "nothing was remounted"; fi
+	grep -q 'no coopfs mount' /tmp/said || die "it says: $(cat /tmp/said)"
+	rm /srv/new
+}
+
+# The port gets another address: the daemon tells the others, pages flow again, both ways.
+test_gid_change()
+{
+	up
+	same a a.bin
+	from_peers b a.bin
+	move_port vb 10.77.0.2 10.77.0.9
+	until_true 60 "b has its new address" grep -q 10.77.0.9 "$(proc b)/ibaddr"
+	until_true 60 "a knows b's new address" grep -q 10.77.0.9 "$(proc a)/peers"
+	until_true 60 "a has forgotten b's old address" knows a 1
+	same b b.bin
+	from_peers a b.bin
+	same a c.bin
+	from_peers b c.bin
+	down a b
+	move_port vb 10.77.0.9 10.77.0.2
+}
+
+up_or_down() { awk '$1 == "endpoint" { print $NF == "down" ? "down" : "up" }' "$(proc "$1")/info"; }
+port_is() { [ "$(up_or_down "$1")" = "$2" ]; }
+
+# It goes down and comes back: storage meanwhile, peers afterwards.
+test_port_down()
+{
+	up
+	same a a.bin
+	ip link set vb down
+	until_true 60 "b has noticed" port_is b down
+	same b a.bin
+	[ "$(of b source peer bytes)" = 0 ] || die "pages came through a port that is down"
+	ip link set vb up
+	own_routes vb 10.77.0.2
+	until_true 60 "b's port is back" port_is b up
+	same a b.bin
+	until_true 60 "pages come from a again" comes_from_a
+	down a b
+}
+
+comes_from_a()
+{
+	echo 3 >/proc/sys/vm/drop_caches
+	same a b.bin
+	same b b.bin
+	[ "$(of b source peer bytes)" -gt 1500000 ]
+}
+
+test_unload()
+{
+	rmmod coopfs
+	end_serve
+}
