@@ -13,8 +13,7 @@
 
 #include "ib/node.h"
 
-#define ROUNDS_PER_TURN     8
-#define BACKLOG_PATIENCE_US 20000
+#define ROUNDS_PER_TURN 8
 
 static void dispatch(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
 {
@@ -175,7 +174,7 @@ enum hrtimer_restart coop_pump_timer(struct hrtimer *timer)
 static bool turn(struct coop_node *node)
 {
 	struct coop_rnic *r = node->rnic;
-	u64 now = coop_now_us(), deadline;
+	u64 now = coop_now_us();
 	bool dry = false;
 	u32 round, n;
 
@@ -187,8 +186,7 @@ static bool turn(struct coop_node *node)
 		coop_ctrl_repost(r, now);
 		coop_pump_drain(node, now);
 	}
-	deadline = coop_engine_deadline(node->engine);
-	if (now >= deadline && (dry || now - deadline >= BACKLOG_PATIENCE_US)) {
+	if (coop_engine_overdue(node->engine, dry, now)) {
 		coop_engine_expire(node->engine, now);
 		coop_pump_drain(node, now);
 	}

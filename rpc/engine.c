@@ -12,9 +12,10 @@
 #include "addr.h"
 #include "core.h"
 
-#define MAX_SLOTS (1u << 16)
-#define MAX_PEERS (1u << 18)
-#define NOTES_MIN 64
+#define BACKLOG_MIN_US 20000
+#define MAX_SLOTS      (1u << 16)
+#define MAX_PEERS      (1u << 18)
+#define NOTES_MIN      64
 
 /* ---- memory ------------------------------------------------------------------------ */
 
@@ -479,6 +480,15 @@ bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev)
 u64 coop_engine_deadline(const struct coop_engine *e)
 {
 	return coop_timers_first(&e->timers);
+}
+
+bool coop_engine_overdue(const struct coop_engine *e, bool dry, u64 now)
+{
+	u64 deadline = coop_engine_deadline(e);
+
+	if (now < deadline)
+		return false;
+	return dry || now - deadline >= coop_max_u32(BACKLOG_MIN_US, e->cfg.peer_timeout_us / 10);
 }
 
 void coop_engine_expire(struct coop_engine *e, u64 now)

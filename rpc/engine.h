@@ -338,6 +338,13 @@ void coop_engine_verify_done(struct coop_engine *e, u32 id, u64 good, u64 now);
 
 /* Earliest time at which expire() has something to do; ~0: none. */
 u64 coop_engine_deadline(const struct coop_engine *e);
+/*
+ * Has expire() to be called? What has arrived comes before what is late: after a pause of the
+ * caller, or on a machine that cannot keep up, the answers wait in its queues while their
+ * deadlines pass. dry: nothing waits there. Otherwise the deadline is kept 20 ms later, or a
+ * tenth of the peer timeout if that is more.
+ */
+bool coop_engine_overdue(const struct coop_engine *e, bool dry, u64 now);
 void coop_engine_expire(struct coop_engine *e, u64 now);
 
 struct coop_engine_stats {

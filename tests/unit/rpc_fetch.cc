@@ -521,6 +521,25 @@ TEST(fetch_peers, a_smaller_mtu_at_the_peer_is_learned)
 	EXPECT_EQ(a.stats().segs_rx, 16u);
 }
 
+TEST(fetch_host, what_is_late_waits_for_what_has_arrived)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	net.filter = [&](node &to, auto &) { return &to != &b; };
+	EXPECT_FALSE(coop_engine_overdue(a.e, true, ~0ull - 1)) << "there is no deadline";
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	const u64 due = coop_engine_deadline(a.e);
+	EXPECT_FALSE(coop_engine_overdue(a.e, true, due - 1));
+	EXPECT_TRUE(coop_engine_overdue(a.e, true, due));
+	EXPECT_FALSE(coop_engine_overdue(a.e, false, due + 19999));
+	EXPECT_TRUE(coop_engine_overdue(a.e, false, due + 20000));
+	coop_engine_tune(a.e, 10000000, 0, net.now);
+	EXPECT_FALSE(coop_engine_overdue(a.e, false, due + 999999));
+	EXPECT_TRUE(coop_engine_overdue(a.e, false, due + 1000000));
+}
+
 TEST(fetch_host, cancel_comes_back_after_quiesce)
 {
 	network net;

@@ -13,6 +13,7 @@
  *   coop-pattern [options] watch DIR FIRST LAST BYTES STATE
  *   coop-pattern [options] pick DIR FIRST LAST BYTES VERSION
  *   coop-pattern [options] hold DIR FIRST LAST BYTES VERSION
+ *   coop-pattern settle
  *
  * Files are DIR/FIRST to DIR/LAST, named by their numbers. rewrite gives them ever
  * new versions and says so in the file STATE; watch reads meanwhile, on another
@@ -20,7 +21,8 @@
  * the open, nor newer than what was begun before the close, nor a mix. pick drops a
  * file from the cache and reads a few of its pages, somewhere, over and over. hold
  * opens what is there, writes all over it at the first line of its input, says "written",
- * and closes it at the second one: what it wrote is stored no sooner.
+ * and closes it at the second one: what it wrote is stored no sooner. settle waits until
+ * storage can prove the version of what was written before (rpc/STORAGE.md).
  *
  *   -m read|mmap|direct   how (read)
  *   -r N                  rounds (1); with pick: ranges that are read
@@ -44,6 +46,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PAGE  4096u
@@ -403,7 +406,8 @@ static int usage(void)
 {
 	fprintf(stderr,
 		"usage: coop-pattern [-m read|mmap|direct] [-r ROUNDS] [-s SEED] [-d] [-f] "
-		"[-e] write|check|rewrite|watch|pick|hold DIR FIRST LAST BYTES VERSION|STATE\n");
+		"[-e] write|check|rewrite|watch|pick|hold DIR FIRST LAST BYTES VERSION|STATE\n"
+		"       coop-pattern settle\n");
 	return FAILED;
 }
 
@@ -448,6 +452,20 @@ static int parse_options(int argc, char **argv)
 	return argc - optind == 6 ? 0 : usage();
 }
 
+/* By the clock that stamps changes, which stands still while a tick is late. */
+static int settle(void)
+{
+	const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+	struct timespec from, now;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &from);
+	do {
+		nanosleep(&pause, NULL);
+		clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	} while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 < 50);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct state *state = NULL;
@@ -455,8 +473,11 @@ int main(int argc, char **argv)
 	uint32_t version = 0;
 	struct file f;
 	char **arg, what;
-	int bad = parse_options(argc, argv);
+	int bad;
 
+	if (argc == 2 && !strcmp(argv[1], "settle"))
+		return settle();
+	bad = parse_options(argc, argv);
 	if (bad)
 		return bad;
 	arg = argv + optind;

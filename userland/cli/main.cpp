@@ -63,8 +63,10 @@ int mount_helper(const std::string &name, int argc, char **argv)
 	r.from_mount8 = true;
 	r.type = name == "mount.fuse.coopfs" ? "fuse.coopfs" : "coopfs";
 	app.add_flag("-f", r.fake, "check everything, mount nothing");
-	bool no_mtab = false;
+	bool no_mtab = false, sloppy = false;
 	app.add_flag("-n", no_mtab, "accepted for mount(8): no mtab is written in any case");
+	app.add_flag("-s", sloppy,
+		     "accepted for mount(8): unknown options are refused in any case");
 	return parse_and_run(app, argc, argv, act);
 }
 

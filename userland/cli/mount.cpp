@@ -73,18 +73,33 @@ result<mount_entry> mounted_at(const std::string &path)
 	for (const auto &m : *mounts)
 		if (m.mountpoint == real && m.is_coopfs())
 			return m;
-	return failure{exit_failure,
+	return failure{exit_not_coopfs,
 		       path + " is no coopfs mount; `coopfs mount` without remount makes one"};
+}
+
+// Of the kernel's own options of any FUSE mount.
+bool shown_by_fuse(std::string_view word)
+{
+	for (const std::string_view name :
+	     {"user_id=", "group_id=", "rootmode=", "max_read=", "fd=", "blksize=", "subtype="})
+		if (word.starts_with(name))
+			return true;
+	return word == "allow_other" || word == "default_permissions";
 }
 
 // What a FUSE mount was started with it keeps; flags are the kernel's.
 result<done> remount_fuse(const mount_request &r, const std::string &dir,
 			  const mount_options &options)
 {
-	if (!options.fs.empty())
+	for (const auto &word : options.fs) {
+		// mount(8) hands over what it finds in the table of mounts; that stays as it is.
+		if (r.from_mount8 && shown_by_fuse(word))
+			continue;
 		return failure{exit_usage,
-			       "a FUSE mount keeps the options that it was started with (" +
-				       options.fs_text() + "); unmount it and mount it anew"};
+			       "option '" + word +
+				       "': a FUSE mount takes options when it is started; "
+				       "unmount it and mount it anew"};
+	}
 	if (!r.from_mount8 && !options.said)
 		return done{};
 	constexpr unsigned long known = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC | MS_NOATIME |

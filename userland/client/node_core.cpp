@@ -26,7 +26,6 @@ constexpr std::uint32_t min_window = 64u << 10;
 constexpr std::size_t completions_at_once = 256;
 // A peer that never stops sending must not keep one pump from ever returning.
 constexpr int rounds_per_pump = 8;
-constexpr std::uint64_t backlog_patience_us = 20000;
 
 coop_engine_cfg engine_config(const node_options &o, const ud::endpoint_info &info,
 			      unsigned page_shift, const coop_addr &self)
@@ -157,10 +156,7 @@ bool node_core::pump(std::uint64_t now)
 		if (requester_.has_ended() && requester_.in_flight() == 0)
 			break;
 	}
-	// What has arrived comes before what is late: after a pause of this thread the answers
-	// wait in the socket, and their deadlines have passed.
-	const std::uint64_t deadline = coop_engine_deadline(engine_);
-	if (now >= deadline && (dry || now - deadline >= backlog_patience_us)) {
+	if (coop_engine_overdue(engine_, dry, now)) {
 		coop_engine_expire(engine_, now);
 		drain(now);
 		any = true;

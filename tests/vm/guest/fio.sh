@@ -3,7 +3,7 @@
 # it back: by read and write, mappings, and O_DIRECT with several requests in flight. What
 # one node has written the other one verifies, with its pages from the first one.
 #
-#: programs coopfsd coopfs fio ip rdma
+#: programs coopfsd coopfs coop-pattern fio ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
 #: files $KO/coopfs.ko
 #: memory 1536
@@ -41,10 +41,10 @@ written_here()
 	_name=$1
 	shift
 	run_fio "/mnt/a/$_name" --rw=randwrite --do_verify=1 "$@"
-	sleep 0.1 # old enough to have a version
+	coop-pattern settle
 	run_fio "/mnt/b/$_name" --rw=randwrite --verify_only "$@"
 	run_fio "/mnt/b/$_name" --rw=randwrite --do_verify=1 "$@"
-	sleep 0.1
+	coop-pattern settle
 	run_fio "/mnt/a/$_name" --rw=randwrite --verify_only "$@"
 }
 

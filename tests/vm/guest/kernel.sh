@@ -3,7 +3,7 @@
 # node c with soft RoCE in user space; one daemon, everything over one switch. What
 # passes between a, b and c passes between two implementations of the wire format.
 #
-#: programs coopfsd coopfs-fuse coopfs ip tc rdma
+#: programs coopfsd coopfs-fuse coopfs coop-pattern ip tc rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge fuse sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
@@ -54,8 +54,8 @@ from_peers()
 	[ "$_got" -gt 1500000 ] || die "node $1 got $_got bytes of $2 from peers"
 }
 
-# A file that storage can prove the version of: its change time is past (see rpc/STORAGE.md).
-new_file() { pattern "/srv/$1" 2 "$1"; sleep 0.1; }
+# A file that storage can prove the version of.
+new_file() { pattern "/srv/$1" 2 "$1"; coop-pattern settle; }
 
 # Storage alone: names, attributes, bytes, /proc.
 test_mount()
