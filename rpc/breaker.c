@@ -34,7 +34,7 @@ static void probe(struct coop_engine *e, struct coop_peer *p, u64 now)
 	u64 id = ping_id(e, p);
 
 	ping(e, p, id, now);
-	coop_peer_report(e, p, coop_peer_probe(p, e->cfg.peer_timeout_us, now, id), now);
+	coop_peer_report(e, p, coop_peer_probe(p, coop_engine_silence(e), now, id), now);
 }
 
 static void no_pong(struct coop_engine *e, struct coop_peer *p, u64 now)
@@ -56,7 +56,7 @@ void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now)
 		return;
 	ping(e, p, ping_id(e, p), now);
 	coop_timer_set(&e->timers, e->n_fetch + peer_slot(e, p),
-		       p->silent_since + e->cfg.peer_timeout_us);
+		       p->silent_since + coop_engine_silence(e));
 }
 
 void coop_peer_report(struct coop_engine *e, struct coop_peer *p, bool changed, u64 now)
@@ -94,8 +94,9 @@ void coop_peer_spoke(struct coop_engine *e, struct coop_peer *p, u64 now)
 
 void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 sent, u64 now)
 {
-	if (weight < COOP_FAILS_TO_OPEN && sent < p->failed_at) {
-		p->failures++; /* part of what was counted then */
+	if (weight < COOP_FAILS_TO_OPEN &&
+	    (sent < p->failed_at || (e->cfg.flags & COOP_F_SOLE_SOURCE))) {
+		p->failures++; /* part of what was counted then; or nobody else could do better */
 		return;
 	}
 	coop_peer_report(e, p, coop_peer_failed(p, weight, now, coop_random(&e->random)), now);
@@ -116,7 +117,7 @@ void coop_peer_timer(struct coop_engine *e, u32 slot, u64 now)
 	else if (p->health == COOP_PEER_SUSPECT)
 		coop_peer_report(
 			e, p,
-			coop_peer_hushed(p, e->cfg.peer_timeout_us, now, coop_random(&e->random)),
+			coop_peer_hushed(p, coop_engine_silence(e), now, coop_random(&e->random)),
 			now);
 }
 

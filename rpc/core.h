@@ -80,6 +80,12 @@ struct coop_engine {
 	u8 *ctrl;                /* COOP_CTRL_MAX: the message of the last TX */
 };
 
+/* How long nothing may be heard of a peer that was asked before its circuit opens. */
+static inline u32 coop_engine_silence(const struct coop_engine *e)
+{
+	return e->cfg.silence_us ? e->cfg.silence_us : e->cfg.peer_timeout_us;
+}
+
 /* Fills e->msg_tx's header fields; the caller fills the body. */
 struct coop_msg *coop_msg_begin(struct coop_engine *e, u8 command, u64 id, u32 imm);
 /* Encodes e->msg_tx into tx; false if it does not fit. */

@@ -113,7 +113,7 @@ static bool cfg_valid(const struct coop_engine_cfg *cfg)
 	       in_range(cfg->max_fetches, 1, MAX_SLOTS) &&
 	       in_range(cfg->max_serves, 1, MAX_SLOTS) && cfg->max_queued <= MAX_SLOTS &&
 	       in_range(cfg->max_peers, 1, MAX_PEERS) &&
-	       in_range(cfg->peer_timeout_us, 100, 1u << 30) &&
+	       in_range(cfg->peer_timeout_us, 100, 1u << 30) && cfg->silence_us <= 1u << 30 &&
 	       in_range(cfg->window_bytes, 1, 1u << 30);
 }
 
@@ -429,7 +429,7 @@ void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 
 /* ---- what the host pulls ------------------------------------------------------------------ */
 
-bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
+bool coop_engine_next_urgent_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
 {
 	u32 i;
 
@@ -443,6 +443,18 @@ bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
 		if (!e->fetch[i].due)
 			coop_fifo_remove(&e->fetch_tx, i); /* it is the head: O(1) */
 	}
+	while ((i = coop_turns_next_commit(&e->serve_tx)) != COOP_NONE)
+		if (coop_serve_tx(e, i, now, tx))
+			return true;
+	return false;
+}
+
+bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
+{
+	u32 i;
+
+	if (coop_engine_next_urgent_tx(e, now, tx))
+		return true;
 	while ((i = coop_turns_next(&e->serve_tx)) != COOP_NONE)
 		if (coop_serve_tx(e, i, now, tx))
 			return true;

@@ -86,8 +86,10 @@ struct coop_extent {
 };
 
 enum coop_engine_flag {
-	COOP_F_PAGE_CRC = 1, /* ask peers for a CRC32C a page */
-	COOP_F_PACKED = 2,   /* packed layout where a page is no whole number of datagrams */
+	COOP_F_PAGE_CRC = 1,    /* ask peers for a CRC32C a page */
+	COOP_F_PACKED = 2,      /* packed layout where a page is no whole number of datagrams */
+	COOP_F_SOLE_SOURCE = 4, /* what is asked of a peer no other has: attempts that fail do not
+				 * open its circuit, silence and lies do */
 	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
 	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
 	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
@@ -105,12 +107,13 @@ struct coop_engine_cfg {
 	u32 max_queued;        /* fetches that wait for a slot or for the window */
 	u32 max_peers;
 	u32 peer_timeout_us; /* budget of one fetch over all its attempts */
-	u32 window_bytes;    /* most bytes invited at once, over all peers */
-	u32 serve_bytes_s;   /* most bytes a second served to peers, 0: no limit */
-	u32 fetch_depth;     /* most receives of one fetch slot, 0: as many as any fetch takes */
-	u32 serve_depth;     /* most segments of one serve handed over and not done, 0: no limit */
-	u32 chunk_pages;     /* unit of placement, default 1 MiB worth */
-	u32 flags;           /* enum coop_engine_flag */
+	u32 silence_us; /* a peer of whom nothing is heard for that long is down; 0: peer timeout */
+	u32 window_bytes;  /* most bytes invited at once, over all peers */
+	u32 serve_bytes_s; /* most bytes a second served to peers, 0: no limit */
+	u32 fetch_depth;   /* most receives of one fetch slot, 0: as many as any fetch takes */
+	u32 serve_depth;   /* most segments of one serve handed over and not done, 0: no limit */
+	u32 chunk_pages;   /* unit of placement, default 1 MiB worth */
+	u32 flags;         /* enum coop_engine_flag */
 };
 
 struct coop_engine;
@@ -265,6 +268,11 @@ struct coop_tx {
 bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct coop_seg *out);
 /* Next piece of work for the network; false: none. TX_DATA comes in batches of <= 64 segments. */
 bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
+/*
+ * The same, but for TX_DATA. Who is behind with what has arrived looks at that before it sends
+ * more: among it is what makes data needless, and the questions of those who wait.
+ */
+bool coop_engine_next_urgent_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
 /*
  * TX_DATA of serve 'id': n_seg sends are complete (memory no longer read by the network), or failed
  * (err < 0). Not called for the other kinds: a control datagram is copied by the host before it

@@ -281,7 +281,7 @@ u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 /* How often it may be asked for what it committed, before another attempt. */
 static u32 questions(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
-	if (coop_fetch_posting(e, f)->n_rx)
+	if (coop_fetch_posting(e, f)->n_rx || (e->cfg.flags & COOP_F_SOLE_SOURCE))
 		return COOP_MAX_QUERIES;
 	/*
 	 * Perhaps nothing has reached it, perhaps it is only slow. Then an attempt anew would make

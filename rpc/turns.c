@@ -40,9 +40,14 @@ void coop_turns_leave(struct coop_turns *t, u32 node, u32 serve)
 	coop_fifo_remove(&t->line[node], serve);
 }
 
+u32 coop_turns_next_commit(struct coop_turns *t)
+{
+	return coop_fifo_pop(&t->commits);
+}
+
 u32 coop_turns_next(struct coop_turns *t)
 {
-	u32 serve = coop_fifo_pop(&t->commits), node;
+	u32 serve = coop_turns_next_commit(t), node;
 
 	while (serve == COOP_NONE) {
 		node = coop_fifo_pop(&t->nodes);

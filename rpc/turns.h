@@ -33,7 +33,8 @@ void coop_turns_join(struct coop_turns *t, u32 node, u32 serve);
 void coop_turns_resume(struct coop_turns *t, u32 node, u32 serve);
 void coop_turns_commit(struct coop_turns *t, u32 serve);
 void coop_turns_leave(struct coop_turns *t, u32 node, u32 serve);
-/* Out of its line; COOP_NONE: there is none. */
+/* Out of its line; COOP_NONE: there is none. The first: only if its COMMIT is due. */
+u32 coop_turns_next_commit(struct coop_turns *t);
 u32 coop_turns_next(struct coop_turns *t);
 
 #ifdef __cplusplus

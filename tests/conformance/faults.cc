@@ -133,6 +133,16 @@ TEST_P(fault, reorder_dup)
 	traffic(a, b, scale(100, 2000), scale(200000, 4000000));
 }
 
+// Slower than any fixed time for a part of a buffer allows: who asks has to ask for less.
+TEST_P(fault, slow_way)
+{
+	if (!t.wire)
+		GTEST_SKIP() << t.label << " has no wire to be slow";
+	domain &d = w.open(t.wire({0, 0, 0, 1, 2000}));
+	node &a = w.up(&d), &b = w.up(&d);
+	traffic(a, b, 8, scale(1000000, 4000000));
+}
+
 TEST_P(fault, seq_wrap)
 {
 	if (t.near_wrap.empty())

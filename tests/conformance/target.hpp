@@ -23,8 +23,9 @@ using parameters = std::vector<std::pair<std::string, std::string>>;
 
 /// What a wire does to packets, in parts per million.
 struct faults {
-	std::uint32_t drop, duplicate, reorder;
+	std::uint32_t drop, duplicate, reorder; // per million
 	std::uint64_t seed;
+	std::uint32_t slow_us = 0; // that each datagram takes
 };
 
 struct target {

@@ -54,7 +54,8 @@ target ud(const std::string &label, parameters options)
 		return {{"test_drop", std::to_string(f.drop)},
 			{"test_duplicate", std::to_string(f.duplicate)},
 			{"test_reorder", std::to_string(f.reorder)},
-			{"test_seed", std::to_string(f.seed)}};
+			{"test_seed", std::to_string(f.seed)},
+			{"test_slow", std::to_string(f.slow_us)}};
 	};
 	t.near_wrap = {{"test_first_seq", "4294967290"}};
 	t.ordered = false; // small ones have a queue pair of their own

@@ -174,6 +174,7 @@ public:
 struct wire_faults {
 	std::uint32_t drop_ppm = 0, duplicate_ppm = 0, reorder_ppm = 0, corrupt_ppm = 0;
 	std::uint64_t seed = 1;
+	std::uint32_t slow_us = 0; // that the sender is busy with each packet
 };
 
 struct soft_roce_options {

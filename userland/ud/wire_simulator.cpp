@@ -2,6 +2,9 @@
 // wire_simulator.cpp - see wire_simulator.hpp.
 #include "userland/ud/wire_simulator.hpp"
 
+#include <chrono>
+#include <thread>
+
 namespace coop::ud
 {
 
@@ -13,7 +16,7 @@ constexpr std::uint32_t million = 1000000;
 wire_simulator::wire_simulator(const wire_faults &faults) :
 	faults_(faults),
 	active_(faults.drop_ppm || faults.duplicate_ppm || faults.reorder_ppm ||
-		faults.corrupt_ppm),
+		faults.corrupt_ppm || faults.slow_us),
 	state_(faults.seed)
 {
 }
@@ -41,6 +44,7 @@ void wire_simulator::pass(const any_sockaddr &to, std::span<std::uint8_t> datagr
 	const bool corrupt = happens(faults_.corrupt_ppm);
 	const std::uint64_t where = random();
 
+	std::this_thread::sleep_for(std::chrono::microseconds(faults_.slow_us));
 	if (drop)
 		return;
 	if (corrupt) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// wire_simulator.hpp - a bad wire for tests: drops, doubles, reorders and corrupts
-// single datagrams between soft RoCE and its socket. What happens to the n-th
+// wire_simulator.hpp - a bad wire for tests: drops, doubles, reorders, corrupts and
+// slows single datagrams between soft RoCE and its socket. What happens to the n-th
 // datagram depends on the seed and n alone.
 #pragma once
 

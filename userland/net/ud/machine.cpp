@@ -27,7 +27,9 @@ constexpr std::uint64_t linger_again_us = 5000;
 constexpr std::uint64_t linger_most_us = 500000;
 constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
 constexpr std::uint64_t recent_us = 1000000;
-constexpr std::uint32_t unarmed_most = 256; // polls in a row, then nobody waits
+constexpr std::uint32_t arrivals_most = 64;       // and then data again
+constexpr std::chrono::milliseconds data_turn{1}; // of sending bulk data, then what arrived
+constexpr std::uint32_t unarmed_most = 256;       // polls in a row, then nobody waits
 static_assert(unarmed_most >= spi::armed_calls);
 constexpr std::uint32_t resolver_turns = 64; // a polling program looks for questions that often
 constexpr std::uint32_t polls_a_look = 8192; // one that polls, at its device
@@ -225,10 +227,13 @@ void machine::make_engines(std::uint64_t now)
 	e.max_queued = reader::queued(options_.fetches);
 	e.max_peers = std::min<std::uint32_t>(options_.peers, 1024);
 	e.peer_timeout_us = options_.fetch_timeout_us;
+	e.silence_us = static_cast<u32>(
+		std::clamp<std::uint64_t>(options_.patience_us / 4, e.peer_timeout_us, 2000000));
 	e.window_bytes = static_cast<std::uint32_t>(
 		std::clamp<std::size_t>(info.receive_window, 64u << 10, 1u << 30));
 	e.serve_depth = source::depth(info.mtu);
 	e.chunk_pages = 1u << 31; // no placement: whom to ask is known
+	e.flags = COOP_F_SOLE_SOURCE;
 	if (options_.page_crc)
 		e.flags |= COOP_F_PAGE_CRC;
 	if (page_bytes % info.mtu)
@@ -282,8 +287,15 @@ unsigned machine::progress(unsigned budget)
 	const std::size_t n =
 		endpoint_->poll({completions_.data(),
 				 std::min<std::size_t>(std::max(budget, 1u), completions_.size())});
-	if (n == 0)
-		return 0;
+	dry_ = n == 0;
+	const bool waits = std::exchange(
+		rest_,
+		rest_ && !dry_ && (arrived_ += static_cast<std::uint32_t>(n)) < arrivals_most);
+	if (dry_) {
+		if (waits)
+			settle(now_us());
+		return waits;
+	}
 	const std::uint64_t now = now_us();
 	heard_at_ = now;
 	for (std::size_t i = 0; i < n; i++)
@@ -422,7 +434,10 @@ void machine::drain_chan(std::uint64_t now)
 bool machine::drain_engine(std::uint64_t now)
 {
 	bool any = false;
-	for (coop_tx tx; coop_engine_next_tx(engine_, now, &tx); any = true) {
+	std::optional<clock::time_point> began;
+	for (coop_tx tx; rest_ ? coop_engine_next_urgent_tx(engine_, now, &tx)
+			       : coop_engine_next_tx(engine_, now, &tx);
+	     any = true) {
 		switch (tx.kind) {
 		case COOP_TX_CTRL:
 			channels_->send_control(tx.addr, tx.buf, tx.len);
@@ -431,7 +446,12 @@ bool machine::drain_engine(std::uint64_t now)
 			reader_->post_recv(tx, now);
 			break;
 		case COOP_TX_DATA:
+			if (!began)
+				began = clock::now();
 			source_->send(tx, now);
+			// Who serves much must still hear, or is taken for dead.
+			rest_ = clock::now() - *began >= data_turn;
+			arrived_ = 0;
 			break;
 		case COOP_TX_STOP_QP:
 			reader_->stop_qp(tx.slot);
@@ -502,8 +522,10 @@ bool machine::arm()
 	if (!chan_)
 		return true;
 	const std::uint64_t now = now_us();
-	if (owed_)
+	if (owed_ || rest_)
 		settle(now);
+	if (rest_)
+		return false;
 	armed_ = true;
 	unarmed_ = 0;
 	if (!watching_ && watch_endpoint(true))
@@ -527,6 +549,8 @@ int machine::watch_endpoint(bool on)
 
 std::uint64_t machine::next_time() const
 {
+	if (rest_)
+		return 0;
 	std::uint64_t t =
 		std::min({coop_chan_deadline(chan_), coop_engine_deadline(engine_),
 			  resolver_->deadline(), reader_->deadline(), stop_at_, starts_at_});
@@ -555,7 +579,8 @@ void machine::expire(time_point)
 	if (now >= starts_at_)
 		begin();
 	coop_chan_expire(chan_, now);
-	coop_engine_expire(engine_, now);
+	if (coop_engine_overdue(engine_, dry_, now))
+		coop_engine_expire(engine_, now);
 	resolver_->expire(now);
 	for (resolver::result r; resolver_->next(r);)
 		resolved(r, now);

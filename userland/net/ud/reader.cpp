@@ -16,6 +16,7 @@ namespace
 {
 
 constexpr std::uint64_t pause_us = 5000; // when the engine leaves the peer alone
+constexpr std::uint32_t window_step = 8; // pages, for each window that came whole
 
 } // namespace
 
@@ -106,11 +107,38 @@ void reader::conclude(reading &r, int status, std::uint64_t now)
 			(void)coop_engine_cancel(engine_, c.id, now);
 }
 
-// One request for what is missing. 0 or -errno of the engine.
+reader::pace &reader::pace_of(const reading &r)
+{
+	if (paces_.size() <= r.peer)
+		paces_.resize(r.peer + 1);
+	pace &p = paces_[r.peer];
+	if (p.window == 0)
+		p.window = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
+	return p;
+}
+
+void reader::adapt(pace &p, std::uint32_t n, int err, std::uint64_t since, std::uint64_t now) const
+{
+	p.in_flight -= n;
+	if (err == 0) {
+		const auto most = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
+		p.window = std::min(most, p.window + std::max(1u, window_step * n / p.window));
+	} else if (err == -ETIMEDOUT && since >= p.shrunk_at) {
+		// Those that were under way at the last decrease tell nothing new.
+		p.window = std::max(1u, p.window / 2);
+		p.shrunk_at = now;
+	}
+}
+
+// One request for what is missing. 0 or -errno of the engine; -EAGAIN: when others have ended.
 int reader::ask(reading &r, std::uint64_t now)
 {
-	if (free_.empty())
+	pace &p = pace_of(r);
+	const std::uint32_t room = p.in_flight < p.window ? p.window - p.in_flight : 0;
+	// Not in crumbs.
+	if (free_.empty() || (p.in_flight && room < std::min(max_pages_, (p.window + 1) / 2)))
 		return -EAGAIN;
+	const std::uint32_t most = std::min(max_pages_, room);
 	const std::uint32_t index = free_.back();
 	record &c = records_[index];
 	coop_fetch_req q{};
@@ -122,7 +150,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	q.hints[0] = r.engine_peer;
 	c.n_pages = 0;
 	const auto take = [&](std::uint32_t first, std::uint32_t count) {
-		count = std::min(count, max_pages_ - c.n_pages);
+		count = std::min(count, most - c.n_pages);
 		q.ext[q.n_ext++] = {first, count, 0};
 		for (std::uint32_t i = 0; i < count; i++)
 			c.page[c.n_pages++] = first + i;
@@ -132,7 +160,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	std::uint32_t next = r.next;
 	if (!again.empty()) {
 		std::sort(again.begin(), again.end(), std::greater<>());
-		while (!again.empty() && q.n_ext < COOP_MAX_EXTENTS && c.n_pages < max_pages_) {
+		while (!again.empty() && q.n_ext < COOP_MAX_EXTENTS && c.n_pages < most) {
 			auto &run = again.back();
 			const std::uint32_t n = take(run.first, run.second);
 			run.first += n;
@@ -149,6 +177,8 @@ int reader::ask(reading &r, std::uint64_t now)
 	r.next = next;
 	free_.pop_back();
 	c.of = &r;
+	c.since = now;
+	p.in_flight += c.n_pages;
 	c.slot = 0;
 	c.bounced = 0;
 	c.segs.clear();
@@ -226,6 +256,7 @@ void reader::finished(const coop_ev &ev, std::uint64_t now)
 		else
 			r.again.emplace_back(c.page[i], 1);
 	}
+	adapt(pace_of(r), c.n_pages, ev.err, c.since, now);
 	const bool asked = !c.segs.empty();
 	if (ev.pages)
 		r.moved_at = now;

@@ -7,6 +7,8 @@
 // drain are those of page fetches. What this file adds: a buffer is cut into requests, a few
 // of which are under way at a time (the engine's window bounds the bytes over all buffers);
 // pages that a request did not bring are asked for again until nothing has come for a while.
+// How many pages of a peer are asked for at a time follows what comes within the time of a
+// request: the way to it, or its processor, may be a thousand times slower than another's.
 //
 // A request that found nothing has two meanings: the operation is gone over there, or the
 // engine had given the peer up before it asked. WRs that were posted tell which.
@@ -88,11 +90,21 @@ private:
 	struct record {
 		reading *of = nullptr;
 		std::uint32_t id = 0, slot = 0, n_pages = 0;
+		std::uint64_t since = 0;            // it was asked
 		std::uint32_t page[COOP_MAX_PAGES]; // by ordinal
 		std::uint64_t bounced = 0;          // ordinals
 		std::vector<coop_seg> segs;         // as last posted
 	};
 
+	/// AIMD over the pages under way from one peer, over all its buffers.
+	struct pace {
+		std::uint32_t window = 0, in_flight = 0;
+		std::uint64_t shrunk_at = 0;
+	};
+
+	pace &pace_of(const reading &);
+	/// A request of n pages is over.
+	void adapt(pace &, std::uint32_t n, int err, std::uint64_t since, std::uint64_t now) const;
 	int ask(reading &, std::uint64_t now);
 	void want(reading &, std::uint64_t now);
 	void conclude(reading &, int status, std::uint64_t now);
@@ -121,6 +133,7 @@ private:
 	std::vector<std::uint32_t> qps_; // by slot
 	std::vector<int> slot_by_qp_;
 	std::vector<record> records_;
+	std::vector<pace> paces_; // by peer number
 	std::vector<std::uint32_t> free_;
 	std::deque<reading *> waiting_; // have something to ask for
 	std::vector<reading *> over_;
