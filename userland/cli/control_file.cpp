@@ -57,7 +57,8 @@ failure explain(const std::string &mountpoint, const std::string &path, const ch
 	case EINVAL:
 		return {exit_failure,
 			path + " refuses the line: an address is \"gid=IPV6 lid=0xN qpn=0xN "
-			       "qkey=0xN sl=N\", with gid or lid, qpn and qkey required"};
+			       "qkey=0xN sl=N\", with gid or lid, qpn and qkey required; qpn 0, "
+			       "1 and 0xffffff, multicast groups and the mount itself are nobody"};
 	default:
 		return {exit_failure,
 			"cannot " + std::string(verb) + " " + path + ": " + std::strerror(err)};

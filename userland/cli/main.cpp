@@ -25,8 +25,9 @@ namespace
 {
 
 constexpr const char *exit_text =
-	"Exit status: 0 done; 1 failed; 2 wrong usage; 3 not a coopfs mount; 4 no permission.\n"
-	"MOUNTPOINT may be any path inside a mount; it may be left out where there is one mount.";
+	"Exit status: 0 done; 1 failed; 2 wrong usage; 3 not a coopfs mount; 4 no permission.";
+constexpr const char *mountpoint_text =
+	"MOUNTPOINT may be any path inside a mount; it may be left out where there is one mount.\n";
 
 using action = std::function<int()>;
 
@@ -41,6 +42,14 @@ action add_mount(CLI::App &app, mount_request &r)
 		->check(CLI::IsMember({"coopfs", "fuse.coopfs"}));
 	app.add_flag("-v,--verbose", r.verbose, "say what is done");
 	return [&r] { return run_mount(r); };
+}
+
+void name_failures(CLI::App &app, const std::string &program)
+{
+	app.failure_message([program](const CLI::App *a, const CLI::Error &e) {
+		return program + ": " + e.what() + "; `" + a->get_name() +
+		       " --help` lists what there is\n";
+	});
 }
 
 int parse_and_run(CLI::App &app, int argc, char **argv, const action &act)
@@ -58,6 +67,7 @@ int mount_helper(const std::string &name, int argc, char **argv)
 {
 	CLI::App app{"Mounts a coopfs export; called by mount(8).", name};
 	app.footer(exit_text);
+	name_failures(app, name);
 	mount_request r;
 	const auto act = add_mount(app, r);
 	r.from_mount8 = true;
@@ -76,10 +86,7 @@ int coopfs(int argc, char **argv)
 	app.footer(exit_text);
 	app.set_version_flag("-V,--version", "coopfs " COOP_VERSION);
 	app.require_subcommand(1);
-	app.failure_message([](const CLI::App *a, const CLI::Error &e) {
-		return "coopfs: " + std::string(e.what()) + "; `" + a->get_name() +
-		       " --help` lists what there is\n";
-	});
+	name_failures(app, "coopfs");
 	action act;
 
 	mount_request mount;
@@ -105,6 +112,7 @@ int coopfs(int argc, char **argv)
 
 	peers_request peers;
 	auto *p = app.add_subcommand("peers", "List a mount's peers, or register one by hand");
+	p->footer(std::string(mountpoint_text) + exit_text);
 	p->add_option("MOUNTPOINT", peers.mountpoint, "the mount");
 	p->add_option("--add", peers.add, "register: \"gid=... lid=... qpn=... qkey=... sl=...\"")
 		->allow_extra_args(false)
@@ -117,6 +125,7 @@ int coopfs(int argc, char **argv)
 
 	stats_request stats;
 	auto *s = app.add_subcommand("stats", "Show who served what: buffer, peers, storage");
+	s->footer(std::string(mountpoint_text) + exit_text);
 	s->add_option("MOUNTPOINT", stats.mountpoint, "the mount");
 	auto *reset = s->add_flag("--reset", stats.reset, "start counting from zero");
 	auto *interval = s->add_option("--interval", stats.interval_s,
@@ -131,6 +140,7 @@ int coopfs(int argc, char **argv)
 
 	top_request top;
 	auto *t = app.add_subcommand("top", "Watch sources, peers and cache live; q quits");
+	t->footer(std::string(mountpoint_text) + exit_text);
 	t->add_option("MOUNTPOINT", top.mountpoints, "the mounts; all if none is named");
 	t->add_option("--interval", top.interval_s, "seconds between two looks")
 		->check(CLI::Range(0.05, 3600.0))

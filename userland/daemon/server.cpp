@@ -104,7 +104,7 @@ server::server(const settings &s) : settings_(s), acceptor_(io_), reaper_(io_), 
 	if (!s.key_file.empty())
 		key_ = load_cluster_key(s.key_file);
 	if (s.exports.empty())
-		throw std::runtime_error("nothing to export: give --export NAME=PATH");
+		throw std::invalid_argument("nothing to export: give --export NAME=PATH");
 	const std::string state = state_directory(s.state_dir);
 	const digest handles = handle_secret(key_, state);
 	std::vector<std::unique_ptr<exported>> exports;
