@@ -297,6 +297,8 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 	switch (outcome) {
 	case COOP_OUT_SILENT:
 		f->err = -ETIMEDOUT;
+		if (now >= f->t_end && f->t_first) /* on its way, and more than fits that time */
+			window_shrink(e, f, now);
 		break;
 	case COOP_OUT_BUSY:
 		f->err = -EBUSY;
