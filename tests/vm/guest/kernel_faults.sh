@@ -8,8 +8,8 @@
 # Every 8 bytes of a file name the file, the version and the place (coop-pattern), so a
 # wrong page tells where it came from.
 #
-#: programs coopfsd coopfs coop-pattern coop-fail-nth ip tc rdma
-#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
+#: programs coopfsd coopfs coop-pattern coop-fail-nth ip tc rdma ss
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem tcp_diag
 #: files $KO/coopfs.ko
 #: memory 1536
 #: deadline 900
@@ -25,6 +25,8 @@ setup()
 
 after_failure()
 {
+	kill -CONT "$(cat /tmp/coopfsd.pid)"
+	[ ! -e /sys/kernel/debug/failslab ] || echo 0 >/sys/kernel/debug/failslab/probability
 	tell
 	perfect
 	ip link set va up
@@ -196,6 +198,63 @@ test_soft()
 	serve $server /srv
 	until_true 60 "storage answers again" coop-pattern check /mnt/a/soft 1 2 65536 1
 	down a
+}
+
+# It takes what is sent and says nothing. Who is told not to wait for ever gets an error, who
+# waits can be killed, and the others go on where they were.
+test_silent_daemon()
+{
+	new silent 4 65536
+	kmount a $server hard
+	kmount b $server soft,timeo=20
+	right a silent 1 65536
+	right b silent 1 65536
+	kill -STOP "$(cat /tmp/coopfsd.pid)"
+	job patient coop-pattern -d check /mnt/a/silent 1 4 65536 1
+	job doomed coop-pattern -d check /mnt/a/silent 2 4 65536 1
+	job hasty coop-pattern -e -d check /mnt/b/silent 2 4 65536 1
+	job_ends 60 hasty 3
+	running patient || die "it did not wait: $(cat /tmp/patient.said)"
+	running doomed || die "it did not wait: $(cat /tmp/doomed.said)"
+	kill -9 "$(cat /tmp/doomed.job)"
+	job_ends 30 doomed 137
+	kill -CONT "$(cat /tmp/coopfsd.pid)"
+	job_ends 60 patient
+	until_true 60 "storage answers again" coop-pattern check /mnt/b/silent 1 4 65536 1
+	down a b
+}
+
+# The TCP connections of both nodes to the daemon: those that are no more are told.
+hang_up() { ss -HKt "dport = :17430" | grep 17430; }
+
+# Connections break while the daemon goes on: its sessions live, and so does what is open in them.
+test_connection_lost()
+{
+	up
+	new lost 8 262144
+	mkdir -p /srv/lost.w
+	coop-pattern write /srv/lost.w 1 4 65536 0
+	right a lost 1 262144
+	hang_up || { down a b; skip "this kernel closes no connections of others"; }
+	rm -f /tmp/state
+	job reader coop-pattern -d -r 100000 check /mnt/a/lost 1 8 262144 1
+	job writer coop-pattern -r "$(few 40)" rewrite /mnt/a/lost.w 1 4 65536 /tmp/state
+	job watcher coop-pattern watch /mnt/b/lost.w 1 4 65536 /tmp/state
+	times=0
+	while running writer; do
+		before=$(of a storage reconnects)
+		hang_up || true
+		until_true 60 "a is connected again" more_than "$before" a storage reconnects
+		before=$(of a traffic storage rx_bytes)
+		until_true 60 "storage is read again" more_than "$before" a traffic storage rx_bytes
+		times=$((times + 1))
+	done
+	job_ends 120 writer
+	job_ends 120 watcher
+	kill "$(cat /tmp/reader.job)"
+	job_ends 30 reader 143
+	[ "$times" -ge 3 ] || die "the connection broke only $times times"
+	down a b
 }
 
 # a's mount goes, or its wire, under b's reads.
@@ -533,6 +592,53 @@ test_allocations_fail_in_umount()
 		failing $kind
 		fail_nth -s 4 umount $server:/data /mnt/a "$(by_hand a)"
 	done
+	nothing_left
+}
+
+# heads PERCENT: so many of the device's datagrams find no memory, in interrupts; the queue pair
+# that was to send one is in the error state then
+heads()
+{
+	_debug=/sys/kernel/debug/failslab
+	echo 0 >$_debug/probability
+	echo 0 >$_debug/verbose
+	echo N >$_debug/task-filter
+	echo Y >$_debug/ignore-gfp-wait
+	echo Y >$_debug/cache-filter
+	echo 1 >$_debug/interval
+	echo -1 >$_debug/times
+	echo $(($1 > 0)) >/sys/kernel/slab/skbuff_head_cache/failslab
+	echo "$1" >$_debug/probability
+}
+
+recycled() { of "$1" endpoint qp_recycled; }
+
+# Queue pairs of both nodes die, of every kind, over and over. No page is wrong and no reader
+# sees it; each comes back, and when the last has, peers serve all as before.
+test_queue_pairs_die()
+{
+	failing slab
+	up
+	new dying 4 786427
+	right a dying 4 786427
+	before_a=$(recycled a)
+	before_b=$(recycled b)
+	heads 1
+	job reader coop-pattern -d -r 100000 check /mnt/b/dying 1 4 786427 1
+	until_true 100 "queue pairs of the server came back" \
+		more_than $((before_a + 10)) a endpoint qp_recycled
+	until_true 100 "queue pairs of the reader came back" \
+		more_than $((before_b + 2)) b endpoint qp_recycled
+	heads 0
+	kill "$(cat /tmp/reader.job)"
+	job_ends 30 reader 143
+	grep -v '^$' /tmp/reader.said && die "a read went wrong"
+	right b dying 4 786427 -d
+	until_true 60 "b trusts its peer again" trusted b dying
+	before=$(peer_pages b)
+	right b dying 4 786427 -d
+	came b "$before" 740
+	down a b
 	nothing_left
 }
 
