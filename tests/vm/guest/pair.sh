@@ -40,14 +40,15 @@ after_failure()
 
 up()
 {
-	kmount m $server $with
+	kmount m $server "$with${1:-}"
 	barrier mounted
 	until_true 30 "the other one is known" knows m 1
 }
 
-test_both_ways()
+# both_ways [OPTIONS]
+both_ways()
 {
-	up
+	up "${1:-}"
 	right m "$node" 4 1048571
 	barrier warm
 	before=$(of m source peer pages)
@@ -55,8 +56,21 @@ test_both_ways()
 	got=$(($(of m source peer pages) - before))
 	[ "$got" -gt 1000 ] || die "$got of 1024 pages came from the other machine"
 	in_place m
+	cat "$(proc m)/ibaddr" "$(proc m)/peers"
 	barrier read
 	down m
+}
+
+test_both_ways() { both_ways; }
+
+ipv6_gid() { grep -l '^fd77:' /sys/class/infiniband/rxe0/ports/1/gids/* | sed 's|.*/||' | grep .; }
+
+# Between addresses of the devices that are of IPv6.
+test_both_ways_ipv6()
+{
+	ip addr add "fd77::$node/64" dev eth0 nodad
+	until_true 20 "rxe0 has a GID of its new address" ipv6_gid
+	both_ways ",ib_gid=$(ipv6_gid)"
 }
 
 # No test after this one has machine 2.
