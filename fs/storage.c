@@ -636,6 +636,11 @@ u64 coop_storage_open_id(struct coop_storage *s)
 	return atomic64_inc_return(&s->open_id);
 }
 
+bool coop_storage_connected(struct coop_storage *s)
+{
+	return READ_ONCE(s->state) == COOP_STORAGE_UP;
+}
+
 void coop_storage_describe(struct coop_storage *s, char *buf, size_t size)
 {
 	enum coop_storage_state state;

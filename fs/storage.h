@@ -84,6 +84,7 @@ void coop_storage_register(struct coop_storage *s, const struct coop_addr *self)
 u32 coop_storage_node_id(const struct coop_storage *s);
 /* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */
 void coop_storage_describe(struct coop_storage *s, char *buf, size_t size);
+bool coop_storage_connected(struct coop_storage *s);
 /* Calls that wait for their replies now, or for the window. */
 u32 coop_storage_calls(struct coop_storage *s);
 /* New open ids, never given twice in a mount. */

@@ -265,13 +265,15 @@ void coop_rx_forget(struct coop_storage *s, struct coop_call *call)
 static int take_part(struct coop_storage *s)
 {
 	struct coop_storage_rx *rx = &s->rx;
-	const u32 part = rx->in.part;
+	const u32 part = rx->in.part, bytes = rx->in.want;
 	int whole, err = 0;
 
 	if (part == COOP_ST_PART_BODY)
 		err = take_body(s);
 	else if (part == COOP_ST_PART_TAIL)
 		err = take_tail(s);
+	else if (part == COOP_ST_PART_DATA)
+		coop_count(s->stats, COOP_C_STORAGE_RX_DATA, bytes);
 	if (err)
 		return err;
 	whole = coop_st_incoming_next(&rx->in, rx->small);

@@ -94,9 +94,8 @@ static void proc_info(struct seq_file *seq, void *host)
 }
 
 /* The page cache is everybody's: what this mount has of it, and all there is. */
-static void proc_cache(struct seq_file *seq, void *host)
+static void show_cache(struct seq_file *seq, const struct coop_mount *m)
 {
-	struct coop_mount *m = host;
 	struct inode *inode, *here = NULL;
 	u64 pages = 0, inodes = 0;
 
@@ -119,6 +118,14 @@ static void proc_cache(struct seq_file *seq, void *host)
 	iput(here);
 	seq_printf(seq, "cache capacity %llu used %llu blocks %llu evicted 0\n",
 		   (u64)totalram_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, inodes);
+}
+
+static void proc_gauges(struct seq_file *seq, void *host)
+{
+	struct coop_mount *m = host;
+
+	seq_printf(seq, "storage connected %u\n", coop_storage_connected(m->storage));
+	show_cache(seq, m);
 }
 
 /* ---- super operations ----------------------------------------------------------- */
@@ -299,7 +306,7 @@ static int add_proc(struct coop_mount *m)
 		.host = m,
 		.options = proc_options,
 		.info = proc_info,
-		.cache = proc_cache,
+		.gauges = proc_gauges,
 	};
 	struct coop_proc *proc = coop_proc_add(&source);
 

@@ -206,10 +206,12 @@ std::string control::info() const
 {
 	const client::mount_options &o = mount_.options();
 	bool v6 = o.server.find(':') != o.server.npos;
-	return fmt::format("server {}{}{}:{}\nexport {}\nnode {}\npid {}\nendpoint {}\n"
+	return fmt::format("server {}{}{}:{} {}\nexport {}\nnode {}\npid {}\nendpoint {}\n"
 			   "mountpoint {}\nversion " COOP_VERSION "\n",
-			   v6 ? "[" : "", o.server, v6 ? "]" : "", o.port, o.export_name,
-			   mount_.node_id(), getpid(), mount_.endpoint_name(), mountpoint_);
+			   v6 ? "[" : "", o.server, v6 ? "]" : "", o.port,
+			   mount_.storage().stats().connected ? "connected" : "reconnecting",
+			   o.export_name, mount_.node_id(), getpid(), mount_.endpoint_name(),
+			   mountpoint_);
 }
 
 int control::command(fuse_ino_t ino, std::string_view text) const

@@ -54,7 +54,7 @@ static int show_stats(struct seq_file *m, void *unused)
 	const int err = coop_show_stats(m, proc->source.stats, proc->source.node);
 
 	if (!err)
-		proc->source.cache(m, proc->source.host);
+		proc->source.gauges(m, proc->source.host);
 	return err;
 }
 

@@ -28,7 +28,7 @@ struct coop_proc_source {
 	void *host;
 	void (*options)(struct seq_file *m, void *host); /* one "option=value" a line */
 	void (*info)(struct seq_file *m, void *host);    /* one "key value" a line */
-	void (*cache)(struct seq_file *m, void *host);   /* the "cache ..." line of stats */
+	void (*gauges)(struct seq_file *m, void *host);  /* of stats: storage, cache */
 };
 
 int coop_proc_init(void); /* /proc/fs/coopfs */

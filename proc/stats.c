@@ -19,6 +19,7 @@ static const struct coop_counter_text {
 	[COOP_C_READ_ERRORS] = {"read", "errors"},
 	[COOP_C_COPIED_BYTES] = {"read", "copied_bytes"},
 	[COOP_C_SERVE_COPIED_BYTES] = {"serve", "copied_bytes"},
+	[COOP_C_STORAGE_RX_DATA] = {"storage", "rx_data_bytes"},
 	[COOP_C_STORAGE_CALLS] = {"storage", "calls"},
 	[COOP_C_STORAGE_RECONNECTS] = {"storage", "reconnects"},
 	[COOP_C_STORAGE_REPEATS] = {"storage", "repeats"},

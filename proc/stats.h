@@ -33,6 +33,7 @@ enum coop_counter {
 	/* storage connection */
 	COOP_C_STORAGE_RX_BYTES,
 	COOP_C_STORAGE_TX_BYTES,
+	COOP_C_STORAGE_RX_DATA, /* file data among those */
 	COOP_C_STORAGE_CALLS,
 	COOP_C_STORAGE_RECONNECTS,
 	COOP_C_STORAGE_REPEATS,     /* requests sent again after a reconnect */

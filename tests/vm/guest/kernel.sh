@@ -175,6 +175,28 @@ test_mtu_changes()
 	down a b
 }
 
+# what_counts STATS: the keys, but for what only one way of reaching the network can count
+what_counts() { awk '$1 != "endpoint" && $1 != "cache" { print $1, $2 }' "$1" | sort; }
+
+# Whoever reads the files of one variant can read those of the other.
+same_text()
+{
+	for _f in stats peers options requests ibaddr info; do
+		[ -r "$(proc a)/$_f" ] && [ -r "/mnt/c/.coopfs/$_f" ] || die "one variant has no file $_f"
+	done
+	what_counts "$(proc a)/stats" >/tmp/a.keys
+	what_counts /mnt/c/.coopfs/stats >/tmp/c.keys
+	while read -r _key; do
+		grep -qx "$_key" /tmp/a.keys || die "the module does not tell '$_key'"
+	done </tmp/c.keys
+	for _f in peers ibaddr; do
+		for _p in "$(proc a)" /mnt/c/.coopfs; do
+			sed 's/=[^ ]*//g' "$_p/$_f" | sort -u >"/tmp/$(basename "$_p").form"
+		done
+		cmp "/tmp/$(basename "$(proc a)").form" /tmp/.coopfs.form || die "$_f has two forms"
+	done
+}
+
 # The FUSE node speaks RoCE v2 from user space: the wire format is the same.
 test_with_fuse()
 {
@@ -188,6 +210,7 @@ test_with_fuse()
 	[ "$(stat_of c source peer bytes)" -gt 1500000 ] || die "c got nothing from a"
 	same c f.bin
 	from_peers a f.bin
+	same_text
 	fuse_unmount c
 	down a
 }
