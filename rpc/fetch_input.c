@@ -304,7 +304,8 @@ static u32 questions(struct coop_engine *e, struct coop_fetch *f, u64 now)
  */
 static bool in_line(struct coop_engine *e, struct coop_fetch *f, const struct coop_peer *p, u64 now)
 {
-	return p && p->heard_at > f->t_armed && !coop_fetch_elsewhere(e, f, now);
+	return p && p->origin && p->health != COOP_PEER_OPEN && p->heard_at > f->t_armed &&
+	       !coop_fetch_elsewhere(e, f, now);
 }
 
 /* The peer has said nothing since it was asked: counted once an attempt. */

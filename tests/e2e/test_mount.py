@@ -142,7 +142,7 @@ def test_control_directory(cluster):
     info = dict(line.split(" ", 1) for line in node.control("info").splitlines())
     assert info["pid"] == str(node.process.pid)
     assert info["export"] == "/data" and info["mountpoint"] == node.path
-    assert info["server"] == f"{cluster.server}:{cluster.daemon.port}"
+    assert info["server"] == f"{cluster.server}:{cluster.daemon.port} connected"
     assert node.address in info["endpoint"] and int(info["node"]) > 0
     options = dict(line.split("=", 1) for line in node.control("options").splitlines())
     assert options["cache_size"] == str(8 << 20) and options["page_crc"] == "1"

@@ -424,7 +424,6 @@ TEST(fetch_peers, an_answer_to_a_question_is_no_measure_of_the_round_trip)
 	EXPECT_LE(a.peer(id).srtt_us, srtt + 1);
 }
 
-// Both attempts reach a peer that was busy, and the data of the first fill what was posted.
 TEST(fetch_peers, one_that_serves_others_of_ours_is_not_asked_anew)
 {
 	network net;
@@ -453,6 +452,7 @@ TEST(fetch_peers, one_that_serves_others_of_ours_is_not_asked_anew)
 	EXPECT_EQ(a.stats().attempts, 1u + others);
 }
 
+// Both attempts reach a peer that was busy, and the data of the first fill what was posted.
 TEST(fetch_peers, late_data_of_the_attempt_before_are_no_failure)
 {
 	network net;

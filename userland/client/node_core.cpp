@@ -153,8 +153,10 @@ bool node_core::pump(std::uint64_t now)
 		dry = n == 0;
 		any |= drain(dry || round + 1 == rounds_per_pump, now) || !dry;
 		// Somebody waits for what has ended; nobody is known to send more.
-		if (requester_.has_ended() && requester_.in_flight() == 0)
+		if (requester_.has_ended() && requester_.in_flight() == 0) {
+			drain(true, now); // what peers asked for meanwhile
 			break;
+		}
 	}
 	if (coop_engine_overdue(engine_, dry, now)) {
 		coop_engine_expire(engine_, now);

@@ -78,7 +78,7 @@ void set_log_level(const std::string &level)
 {
 	const auto l = spdlog::level::from_str(level.empty() ? "info" : level);
 	if (l == spdlog::level::off && level != "off")
-		throw std::invalid_argument(
+		throw coop::daemon::usage_error(
 			"log level '" + level +
 			"': one of trace debug info warning error critical off");
 	spdlog::set_level(l);
@@ -93,7 +93,7 @@ void add_exports(options &o)
 			name.erase(0, 1);
 		if (eq == e.npos || name.empty() || eq + 1 == e.size() ||
 		    name.size() > COOP_ST_NAME_MAX)
-			throw std::invalid_argument("--export " + e + ": NAME=PATH is wanted");
+			throw coop::daemon::usage_error("--export " + e + ": NAME=PATH is wanted");
 		o.server.exports.push_back({name, e.substr(eq + 1)});
 	}
 }
@@ -200,7 +200,7 @@ int main(int argc, char **argv)
 		set_log_level(o.log_level);
 		add_exports(o);
 		return serve(o);
-	} catch (const std::invalid_argument &e) {
+	} catch (const coop::daemon::usage_error &e) {
 		spdlog::critical("{}", e.what());
 		return 2;
 	} catch (const std::exception &e) {

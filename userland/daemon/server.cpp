@@ -104,14 +104,14 @@ server::server(const settings &s) : settings_(s), acceptor_(io_), reaper_(io_), 
 	if (!s.key_file.empty())
 		key_ = load_cluster_key(s.key_file);
 	if (s.exports.empty())
-		throw std::invalid_argument("nothing to export: give --export NAME=PATH");
+		throw usage_error("nothing to export: give --export NAME=PATH");
 	const std::string state = state_directory(s.state_dir);
 	const digest handles = handle_secret(key_, state);
 	std::vector<std::unique_ptr<exported>> exports;
 	for (const export_spec &e : s.exports) {
 		for (const auto &other : exports)
 			if (other->name() == e.name)
-				throw std::runtime_error("export " + e.name + " is given twice");
+				throw usage_error("export " + e.name + " is given twice");
 		exports.push_back(std::make_unique<exported>(e, handles, s.path_handles));
 		spdlog::info("export {}: {} ({}, change times {})", e.name, e.path,
 			     exports.back()->by_path()
@@ -145,7 +145,7 @@ void server::listen(const std::string &text)
 	if (host.front() == '[') { // [v6]:port
 		const std::size_t end = host.find(']');
 		if (end == host.npos)
-			throw std::runtime_error("--listen " + text + ": missing ]");
+			throw usage_error("--listen " + text + ": missing ]");
 		if (end + 1 < host.size() && host[end + 1] == ':')
 			port = host.substr(end + 2);
 		host = host.substr(1, end - 1);

@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,12 +42,18 @@ struct settings {
 	std::string boot_id;        // as if the kernel said this
 };
 
+// What was asked for cannot be meant; the others fail for what the machine is like.
+struct usage_error : std::runtime_error {
+	using runtime_error::runtime_error;
+};
+
 class connection;
 
 class server
 {
 public:
-	// Listens and serves. Throws std::runtime_error with a text that a person can act on.
+	// Listens and serves. Throws std::runtime_error, or of it
+	// usage_error, with a text that a person can act on.
 	explicit server(const settings &);
 	~server();
 	server(const server &) = delete;

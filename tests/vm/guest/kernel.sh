@@ -178,7 +178,7 @@ test_mtu_changes()
 # what_counts STATS: the keys, but for what only one way of reaching the network can count
 what_counts() { awk '$1 != "endpoint" && $1 != "cache" { print $1, $2 }' "$1" | sort; }
 
-# Whoever reads the files of one variant can read those of the other.
+# Whoever reads the files of the FUSE variant can read the module's, which tell some more.
 same_text()
 {
 	for _f in stats peers options requests ibaddr info; do

@@ -45,10 +45,11 @@ up()
 	until_true 30 "the other one is known" knows m 1
 }
 
-# both_ways [OPTIONS]
+# both_ways [OPTIONS GID]: with addresses that begin so
 both_ways()
 {
 	up "${1:-}"
+	[ -z "${2:-}" ] || [ "$(grep -c "gid=$2" "$(proc m)/ibaddr")" = 2 ] || die "not by $2"
 	right m "$node" 4 1048571
 	barrier warm
 	before=$(of m source peer pages)
@@ -70,7 +71,8 @@ test_both_ways_ipv6()
 {
 	ip addr add "fd77::$node/64" dev eth0 nodad
 	until_true 20 "rxe0 has a GID of its new address" ipv6_gid
-	both_ways ",ib_gid=$(ipv6_gid)"
+	both_ways ",ib_gid=$(ipv6_gid)" fd77:
+	ip addr del "fd77::$node/64" dev eth0
 }
 
 # No test after this one has machine 2.

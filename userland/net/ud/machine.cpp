@@ -27,9 +27,10 @@ constexpr std::uint64_t linger_again_us = 5000;
 constexpr std::uint64_t linger_most_us = 500000;
 constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
 constexpr std::uint64_t recent_us = 1000000;
-constexpr std::uint32_t arrivals_most = 64;       // and then data again
-constexpr std::chrono::milliseconds data_turn{1}; // of sending bulk data, then what arrived
-constexpr std::uint32_t unarmed_most = 256;       // polls in a row, then nobody waits
+constexpr std::uint32_t arrivals_most = 64;          // and then data again
+constexpr std::chrono::milliseconds longest_rest{2}; // likewise, for handlers take time too
+constexpr std::chrono::milliseconds data_turn{1};    // of sending bulk data, then what arrived
+constexpr std::uint32_t unarmed_most = 256;          // polls in a row, then nobody waits
 static_assert(unarmed_most >= spi::armed_calls);
 constexpr std::uint32_t resolver_turns = 64; // a polling program looks for questions that often
 constexpr std::uint32_t polls_a_look = 8192; // one that polls, at its device
@@ -288,9 +289,11 @@ unsigned machine::progress(unsigned budget)
 		endpoint_->poll({completions_.data(),
 				 std::min<std::size_t>(std::max(budget, 1u), completions_.size())});
 	dry_ = n == 0;
-	const bool waits = std::exchange(
-		rest_,
-		rest_ && !dry_ && (arrived_ += static_cast<std::uint32_t>(n)) < arrivals_most);
+	const bool waits = rest_;
+	if (rest_) {
+		arrived_ += static_cast<std::uint32_t>(n);
+		rest_ = !dry_ && arrived_ < arrivals_most && clock::now() < rest_until_;
+	}
 	if (dry_) {
 		if (waits)
 			settle(now_us());
@@ -451,6 +454,8 @@ bool machine::drain_engine(std::uint64_t now)
 			source_->send(tx, now);
 			// Who serves much must still hear, or is taken for dead.
 			rest_ = clock::now() - *began >= data_turn;
+			if (rest_)
+				rest_until_ = clock::now() + longest_rest;
 			arrived_ = 0;
 			break;
 		case COOP_TX_STOP_QP:

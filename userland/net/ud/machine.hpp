@@ -230,7 +230,8 @@ private:
 	bool owed_ = false;         // bookkeeping of a message that was delivered first
 	bool rest_ = false;         // bulk data wait for what arrived while others were sent
 	std::uint32_t arrived_ = 0; // meanwhile
-	bool dry_ = true;           // nothing has arrived that was not looked at
+	time_point rest_until_{};
+	bool dry_ = true; // nothing has arrived that was not looked at
 	bool armed_ = false;
 	bool stopping_ = false;
 	bool watching_ = false;       // the end point's descriptor is in epoll_

@@ -16,7 +16,7 @@ namespace
 {
 
 constexpr std::uint64_t pause_us = 5000; // when the engine leaves the peer alone
-constexpr std::uint32_t window_step = 8; // pages, for each window that came whole
+constexpr std::uint32_t window_step = 8; // pages at most, for each window that came whole
 
 } // namespace
 
@@ -88,6 +88,15 @@ void reader::queue(reading &r)
 	waiting_.push_back(&r);
 }
 
+// Buffers take turns: who asked stands behind all that did not come to it.
+void reader::queue_behind(reading &r)
+{
+	if (r.queued || r.told)
+		return;
+	r.queued = true;
+	behind_.push_back(&r);
+}
+
 void reader::cancel(reading &r, int status, std::uint64_t now)
 {
 	conclude(r, status, now);
@@ -122,7 +131,8 @@ void reader::adapt(pace &p, std::uint32_t n, int err, std::uint64_t since, std::
 	p.in_flight -= n;
 	if (err == 0) {
 		const auto most = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
-		p.window = std::min(most, p.window + std::max(1u, window_step * n / p.window));
+		const std::uint32_t step = std::min(window_step, p.window / 4);
+		p.window = std::min(most, p.window + std::max(1u, step * n / p.window));
 	} else if (err == -ETIMEDOUT && since >= p.shrunk_at) {
 		// Those that were under way at the last decrease tell nothing new.
 		p.window = std::max(1u, p.window / 2);
@@ -193,12 +203,18 @@ void reader::want(reading &r, std::uint64_t now)
 		queue(r);
 		return;
 	}
+	bool asked = false;
 	while (!r.ending && r.in_flight < per_reading && (r.next < r.pages || !r.again.empty())) {
 		const int err = ask(r, now);
 		if (err == 0) {
-			asked_ = true;
+			asked = asked_ = true;
+			// That it was others' turn is no sign of how the peer is.
+			if (const std::uint64_t since = std::exchange(r.waits_since, 0))
+				r.moved_at += now - since;
 			continue;
 		}
+		if (err == -EAGAIN && r.in_flight == 0 && !r.waits_since)
+			r.waits_since = now;
 		if (err != -EAGAIN && now - r.moved_at > patience_) {
 			conclude(r, -ETIMEDOUT, now);
 			break;
@@ -208,7 +224,10 @@ void reader::want(reading &r, std::uint64_t now)
 		// Places come free with other requests; peers come back with time.
 		r.pause_until = err == -EAGAIN ? 0 : now + pause_us;
 		wake_ = std::min(wake_, now + pause_us);
-		queue(r);
+		if (asked)
+			queue_behind(r);
+		else
+			queue(r);
 		return;
 	}
 	if (!r.ending && r.good == r.pages)
@@ -229,6 +248,8 @@ bool reader::advance(std::uint64_t now)
 		r.queued = false;
 		want(r, now);
 	}
+	waiting_.insert(waiting_.end(), behind_.begin(), behind_.end());
+	behind_.clear();
 	any = std::exchange(asked_, false);
 	while (!over_.empty()) {
 		reading &r = *over_.back();

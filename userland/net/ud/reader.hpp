@@ -40,7 +40,9 @@ struct reading {
 	std::uint32_t pages = 0, good = 0, next = 0; // next: first page never asked for
 	std::vector<std::pair<std::uint32_t, std::uint32_t>> again; // runs of pages
 	std::uint32_t in_flight = 0;
-	std::uint64_t moved_at = 0; // when something last came
+	std::uint64_t moved_at =
+		0; // when something last came, but for the time it was not its turn
+	std::uint64_t waits_since = 0; // it is others' turn; 0: it is not
 	std::uint64_t pause_until = 0;
 	int status = 0;
 	bool ending = false; // over, with status, once nothing is in flight
@@ -109,6 +111,7 @@ private:
 	void want(reading &, std::uint64_t now);
 	void conclude(reading &, int status, std::uint64_t now);
 	void queue(reading &);
+	void queue_behind(reading &);
 	std::byte *bounce(const record &r, std::uint32_t ordinal) const
 	{
 		return slots_.at(bounce_at_ + (r.slot * COOP_MAX_PAGES + ordinal) * page_bytes);
@@ -136,6 +139,7 @@ private:
 	std::vector<pace> paces_; // by peer number
 	std::vector<std::uint32_t> free_;
 	std::deque<reading *> waiting_; // have something to ask for
+	std::vector<reading *> behind_; // of those, who asked just now
 	std::vector<reading *> over_;
 	std::uint64_t wake_ = ~0ull;
 	bool asked_ = false; // since advance() was called
