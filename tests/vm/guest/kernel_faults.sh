@@ -25,7 +25,7 @@ setup()
 
 after_failure()
 {
-	[ ! -e /sys/kernel/debug/failslab ] || heads 0
+	[ ! -e /sys/kernel/debug/failslab ] || in_interrupts 0
 	tell
 	perfect
 	ip link set va up
@@ -522,19 +522,18 @@ test_allocations_fail_in_umount()
 	nothing_left
 }
 
-# heads PERCENT: so many of the device's datagrams find no memory, in interrupts; the queue pair
-# that was to send one is in the error state then
-heads()
+# in_interrupts PERCENT: so many allocations fail that cannot wait, among them the device's for
+# its datagrams; the queue pair that was to send one is in the error state then
+in_interrupts()
 {
 	_debug=/sys/kernel/debug/failslab
 	echo 0 >$_debug/probability
 	echo 0 >$_debug/verbose
 	echo N >$_debug/task-filter
 	echo Y >$_debug/ignore-gfp-wait
-	echo Y >$_debug/cache-filter
+	echo N >$_debug/cache-filter
 	echo 1 >$_debug/interval
 	echo -1 >$_debug/times
-	echo $(($1 > 0)) >/sys/kernel/slab/skbuff_head_cache/failslab
 	echo "$1" >$_debug/probability
 }
 
@@ -550,13 +549,13 @@ test_queue_pairs_die()
 	right a dying 4 786427
 	before_a=$(recycled a)
 	before_b=$(recycled b)
-	heads 1
+	in_interrupts 1
 	job reader coop-pattern -d -r 100000 check /mnt/b/dying 1 4 786427 1
 	until_true 100 "queue pairs of the server came back" \
 		more_than $((before_a + 10)) a endpoint qp_recycled
 	until_true 100 "queue pairs of the reader came back" \
 		more_than $((before_b + 2)) b endpoint qp_recycled
-	heads 0
+	in_interrupts 0
 	kill "$(cat /tmp/reader.job)"
 	job_ends 30 reader 143
 	grep -v '^$' /tmp/reader.said && die "a read went wrong"
