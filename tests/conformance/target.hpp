@@ -21,7 +21,7 @@ namespace net = coop::net;
 using namespace net;
 using parameters = std::vector<std::pair<std::string, std::string>>;
 
-/// What a wire does to packets, in parts per million.
+/// What a wire does to packets.
 struct faults {
 	std::uint32_t drop, duplicate, reorder; // per million
 	std::uint64_t seed;

@@ -539,8 +539,8 @@ in_interrupts()
 
 recycled() { of "$1" endpoint qp_recycled; }
 
-# Queue pairs that send, control and serve, die on both nodes over and over. No page is wrong and no reader
-# sees it; each comes back, and when the last has, peers serve all as before.
+# Queue pairs that send, control and serve, die on both nodes over and over. No page is wrong and
+# no reader sees it; each comes back, and when the last has, peers serve all as before.
 test_queue_pairs_die()
 {
 	failing slab

@@ -453,10 +453,11 @@ bool machine::drain_engine(std::uint64_t now)
 				began = clock::now();
 			source_->send(tx, now);
 			// Who serves much must still hear, or is taken for dead.
-			rest_ = clock::now() - *began >= data_turn;
-			if (rest_)
-				rest_until_ = clock::now() + longest_rest;
-			arrived_ = 0;
+			if (const auto t = clock::now(); t - *began >= data_turn) {
+				rest_ = true;
+				rest_until_ = t + longest_rest;
+				arrived_ = 0;
+			}
 			break;
 		case COOP_TX_STOP_QP:
 			reader_->stop_qp(tx.slot);

@@ -40,8 +40,7 @@ struct reading {
 	std::uint32_t pages = 0, good = 0, next = 0; // next: first page never asked for
 	std::vector<std::pair<std::uint32_t, std::uint32_t>> again; // runs of pages
 	std::uint32_t in_flight = 0;
-	std::uint64_t moved_at =
-		0; // when something last came, but for the time it was not its turn
+	std::uint64_t moved_at = 0;    // when something last came; others' turns do not count
 	std::uint64_t waits_since = 0; // it is others' turn; 0: it is not
 	std::uint64_t pause_until = 0;
 	int status = 0;
