@@ -2,8 +2,8 @@
 /*
  * ah.c - the cache of address handles; see ah.h.
  *
- * Entries are found, changed and freed under the node's lock. The work of an entry
- * is the only one that runs without, and 'making' keeps the entry alive for it.
+ * Entries are found, changed and freed under the node's lock. The works of an entry
+ * are what runs without, and 'making' keeps the entry alive for them.
  */
 #include "ib/ah.h"
 
@@ -16,6 +16,7 @@
 #define AH_HOP_LIMIT 64
 #define AH_RETRY_US  1000000  /* an address that did not resolve is tried again */
 #define AH_RENEW_US  60000000 /* and one that did is looked at again */
+#define AH_SECOND_MS 20       /* no answer takes longer whose neighbour is known */
 
 struct workqueue_struct *coop_ib_wq;
 
@@ -79,30 +80,15 @@ static void fill(const struct coop_rnic *r, const struct coop_ah *ah, struct rdm
 	}
 }
 
-static void make(struct work_struct *work)
+/* The works' answer: ib, or that there is none. */
+static void made(struct coop_ah *ah, struct ib_ah *ib, u64 now)
 {
-	struct coop_ah *ah = container_of(work, struct coop_ah, work);
 	struct coop_rnic *r = ah->rnic;
-	struct coop_node *node = r->node;
-	struct rdma_ah_attr attr;
-	struct ib_ah *ib, *old = NULL;
-	unsigned int flags;
-	u64 now;
+	struct ib_ah *old = NULL;
 
-	mutex_lock(&node->lock);
-	fill(r, ah, &attr);
-	mutex_unlock(&node->lock);
-
-	ib = rdma_create_user_ah(r->pd, &attr, NULL);
-	coop_count(node->stats, IS_ERR(ib) ? COOP_C_AH_FAILED : COOP_C_AH_CREATED, 1);
-	if (IS_ERR(ib))
-		ib = NULL;
-
-	flags = memalloc_noio_save();
-	mutex_lock(&node->lock);
-	now = coop_now_us();
-	ah->making = false;
+	ah->wanted = false;
 	ah->made_us = now;
+	coop_count(r->node->stats, ib ? COOP_C_AH_CREATED : COOP_C_AH_FAILED, 1);
 	if (!ah->users) {
 		old = ah->ib;
 		ah->ib = ib;
@@ -112,15 +98,53 @@ static void make(struct work_struct *work)
 	}
 	if (old)
 		rdma_destroy_ah(old, RDMA_DESTROY_AH_SLEEPABLE);
-	if (!r->closing) {
-		coop_ctrl_resume(r, ah, now);
-		if (hlist_unhashed(&ah->hash) && !ah->users)
-			end(ah);
-		coop_pump_drain(node, now);
-		coop_node_kick(node); /* a serve may have begun, whose sends nobody watches */
-	}
+	if (r->closing)
+		return;
+	coop_ctrl_resume(r, ah, now);
+	coop_pump_drain(r->node, now);
+	coop_node_kick(r->node); /* a serve may have begun, whose sends nobody watches */
+}
+
+static void make(struct coop_ah *ah)
+{
+	struct coop_rnic *r = ah->rnic;
+	struct coop_node *node = r->node;
+	struct rdma_ah_attr attr;
+	struct ib_ah *ib = NULL;
+	unsigned int flags;
+	bool wanted;
+
+	mutex_lock(&node->lock);
+	wanted = ah->wanted && !r->closing;
+	fill(r, ah, &attr);
+	mutex_unlock(&node->lock);
+
+	if (wanted)
+		ib = rdma_create_user_ah(r->pd, &attr, NULL);
+	if (IS_ERR(ib))
+		ib = NULL;
+
+	flags = memalloc_noio_save();
+	mutex_lock(&node->lock);
+	ah->making--;
+	if (ah->wanted && (ib || !ah->making))
+		made(ah, ib, coop_now_us());
+	else if (ib) /* the other one was sooner */
+		rdma_destroy_ah(ib, RDMA_DESTROY_AH_SLEEPABLE);
+	if (!r->closing && hlist_unhashed(&ah->hash) && !ah->users && !ah->making)
+		end(ah);
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
+}
+
+static void make_first(struct work_struct *work)
+{
+	make(container_of(work, struct coop_ah, first));
+}
+
+static void make_second(struct work_struct *work)
+{
+	make(container_of(to_delayed_work(work), struct coop_ah, second));
 }
 
 /* RoCE knows no LIDs; whatever stands there must not make two entries of one. */
@@ -129,7 +153,7 @@ static u16 lid_of(const struct coop_rnic *r, const struct coop_addr *to)
 	return r->port.roce ? 0 : to->lid;
 }
 
-static struct coop_ah *find(struct coop_rnic *r, const struct coop_addr *to)
+struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to)
 {
 	u16 lid = lid_of(r, to);
 	struct coop_ah *ah;
@@ -153,7 +177,8 @@ static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to)
 	memcpy(ah->gid, to->gid, sizeof(ah->gid));
 	ah->lid = lid_of(r, to);
 	ah->sl = to->sl;
-	INIT_WORK(&ah->work, make);
+	INIT_WORK(&ah->first, make_first);
+	INIT_DELAYED_WORK(&ah->second, make_second);
 	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(ah->gid, ah->lid, ah->sl)]);
 	list_add_tail(&ah->link, &r->ah.all);
 	r->ah.n++;
@@ -177,27 +202,20 @@ struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64
 	lockdep_assert_held(&r->node->lock);
 	if (r->closing)
 		return NULL;
-	ah = find(r, to);
+	ah = coop_ah_find(r, to);
 	if (!ah)
 		ah = create(r, to);
 	if (!ah)
 		return NULL;
 	list_move_tail(&ah->link, &r->ah.all);
-	if (ah->making)
-		return ah;
-	if (!ah->made_us || now - ah->made_us > (ah->ib ? AH_RENEW_US : AH_RETRY_US)) {
-		ah->making = true;
-		queue_work(coop_ib_wq, &ah->work);
-		return ah;
+	if (!ah->making &&
+	    (!ah->made_us || now - ah->made_us > (ah->ib ? AH_RENEW_US : AH_RETRY_US))) {
+		ah->wanted = true;
+		ah->making = 2;
+		queue_work(coop_ib_wq, &ah->first);
+		queue_delayed_work(coop_ib_wq, &ah->second, msecs_to_jiffies(AH_SECOND_MS));
 	}
-	return ah->ib ? ah : NULL;
-}
-
-bool coop_ah_ready(struct coop_rnic *r, const struct coop_addr *to)
-{
-	struct coop_ah *ah = find(r, to);
-
-	return ah && ah->ib;
+	return ah->ib || ah->wanted ? ah : NULL;
 }
 
 void coop_ah_hold(struct coop_ah *ah)
@@ -233,8 +251,10 @@ void coop_ah_cache_destroy(struct coop_rnic *r)
 	struct coop_ah *ah, *next;
 
 	list_splice_init(&r->ah.retired, &r->ah.all);
-	list_for_each_entry(ah, &r->ah.all, link)
-		cancel_work_sync(&ah->work);
+	list_for_each_entry(ah, &r->ah.all, link) {
+		cancel_work_sync(&ah->first);
+		cancel_delayed_work_sync(&ah->second);
+	}
 	list_for_each_entry_safe(ah, next, &r->ah.all, link)
 		end(ah);
 }

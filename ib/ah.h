@@ -7,6 +7,10 @@
  * datagrams that need it wait with it: those to be sent, and those received that
  * could not be answered. What is too many is dropped, as any datagram may be.
  *
+ * ib_core misses a neighbour's answer that comes before it waits for it, as it may
+ * on a fast or virtual link, and looks again after a second. So a second work tries
+ * soon after the first one began: then the neighbour is known.
+ *
  * An entry that could not be made is tried again after a while. One that has been
  * in use for long is made again in the background, since the link address may
  * have moved. When the port's address changes all are retired: a retired entry
@@ -30,11 +34,13 @@ struct coop_ah {
 	struct hlist_node hash; /* unhashed: retired */
 	struct list_head link;  /* cache->all, in order of use, or cache->retired */
 	struct coop_rnic *rnic;
-	struct work_struct work; /* makes it */
+	struct work_struct first; /* make it, one or the other */
+	struct delayed_work second;
 	u8 gid[16];
 	u16 lid;
 	u8 sl;
-	bool making;           /* the work is queued or runs */
+	bool wanted;           /* by the works; neither has an answer */
+	u32 making;            /* works that are queued or run */
 	struct ib_ah *ib;      /* NULL: not there (yet) */
 	struct ib_ah *renewed; /* takes its place when it has no users */
 	u32 users;             /* sends posted with ib and not complete */
@@ -53,12 +59,12 @@ struct coop_ah_cache {
 /* All but flush and destroy: the node's lock held, no sleep but for memory. */
 void coop_ah_cache_init(struct coop_ah_cache *c);
 /*
- * The entry for an address; ah->ib is NULL and ah->making set while it is being made. NULL: it
+ * The entry for an address; ah->ib is NULL and ah->wanted set while it is being made. NULL: it
  * could not be made, or there is no room.
  */
 struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64 now);
-/* There is one that can be used; none is made. */
-bool coop_ah_ready(struct coop_rnic *r, const struct coop_addr *to);
+/* The entry, if there is one; none is made. */
+struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to);
 /* A send that uses it was posted, or completed. */
 void coop_ah_hold(struct coop_ah *ah);
 void coop_ah_put(struct coop_rnic *r, struct coop_ah *ah);

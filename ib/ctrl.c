@@ -138,23 +138,35 @@ static void deliver(struct coop_rnic *r, u32 i, u64 now)
 	c->rx_idle[c->n_idle++] = (u16)i;
 }
 
-/* A REQUEST, from where it says, to which no answer can be sent yet. */
-static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
+/*
+ * What the message waits for, NULL if it need not: a REQUEST, from where it says, for its handle,
+ * and a QUERY behind a REQUEST. If that overtook, we should have to deny what it asks about.
+ */
+static struct coop_ah *awaited(struct coop_rnic *r, u32 i, u64 now)
 {
 	const struct coop_addr *from = &r->ctrl.rx_from[i], *to = &r->msg.u.request.data;
-	struct coop_ah *ah;
+	struct coop_ah *ah = coop_ah_find(r, from);
 
-	if (coop_ah_ready(r, from))
-		return false;
+	if (ah && ah->ib)
+		return NULL;
 	/* Only who has the fabric's key makes us resolve addresses. */
 	if (coop_wire_decode(&r->msg, r->node->cfg.fabric_key, coop_bufs_at(&r->ctrl.rx, i),
-			     r->ctrl.rx_len[i]) != COOP_DECODE_OK ||
-	    r->msg.command != COOP_CMD_REQUEST)
-		return false;
-	if (memcmp(to->gid, from->gid, sizeof(to->gid)) || (!r->port.roce && to->lid != from->lid))
-		return false;
+			     r->ctrl.rx_len[i]) != COOP_DECODE_OK)
+		return NULL;
+	if (r->msg.command == COOP_CMD_QUERY)
+		return ah && ah->n_recv ? ah : NULL;
+	if (r->msg.command != COOP_CMD_REQUEST || memcmp(to->gid, from->gid, sizeof(to->gid)) ||
+	    (!r->port.roce && to->lid != from->lid))
+		return NULL;
 	ah = coop_ah_get(r, to, now);
-	if (!ah || ah->ib)
+	return ah && !ah->ib ? ah : NULL;
+}
+
+static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
+{
+	struct coop_ah *ah = awaited(r, i, now);
+
+	if (!ah)
 		return false;
 	if (ah->n_recv == COOP_AH_WAITING || r->ctrl.n_waiting == COOP_CTRL_WAITS) {
 		dropped(r, true, COOP_DROP_NO_HANDLE);

@@ -211,6 +211,44 @@ test_peer_dies()
 	done
 }
 
+# b asks, and asks what became of it, before a has found its link address, and a answers what was
+# asked first: nothing is asked anew. A round in which a's patience with the address ended says
+# nothing.
+test_neighbour_found_late()
+{
+	new late 6 16384
+	for round in 1 2 3 4 5 6; do
+		kmount a $server "$(options a)"
+		kmount b $server "ib,ib_devname=rxe1,peer_timeout_ms=1200"
+		acquainted
+		right a late 6 16384
+		ip neigh replace 10.77.0.1 lladdr "$(cat /sys/class/net/va/address)" dev vb nud permanent
+		ip neigh del 10.77.0.2 dev va || true
+		echo 8 >/proc/sys/net/ipv4/conf/vb/arp_ignore
+		job reader cat /mnt/b/late/$round
+		until_true 30 "a has both, or gives up" both_wait
+		ip neigh replace 10.77.0.2 lladdr "$(cat /sys/class/net/vb/address)" dev va nud permanent
+		echo 1 >/proc/sys/net/ipv4/conf/vb/arp_ignore
+		job_ends 60 reader
+		cat "$(proc b)/stats"
+		in_time=$(of a endpoint ah_failed) again=$(of b fetch retries) got=$(peer_pages b)
+		ip neigh del 10.77.0.1 dev vb
+		ip neigh del 10.77.0.2 dev va
+		down a b
+		if [ "$in_time" = 0 ]; then
+			[ "$again $got" = "0 4" ] || die "asked anew $again times, $got pages"
+			return 0
+		fi
+	done
+	skip "this machine is too slow to be in time"
+}
+
+both_wait()
+{
+	[ "$(of a endpoint ah_failed)" != 0 ] ||
+		{ more_than 0 b fetch queries && more_than 1 a endpoint ah_waited; }
+}
+
 # What was closed on one node is what an open on the other one shows, and no page
 # mixes two versions.
 test_versions()
