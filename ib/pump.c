@@ -131,7 +131,8 @@ static void handle(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 	}
 }
 
-void coop_pump_drain(struct coop_node *node, u64 now)
+/* data: segments of serves too, not only what is urgent. */
+static void drain(struct coop_node *node, bool data, u64 now)
 {
 	struct coop_engine *engine = node->engine;
 	struct coop_rnic *r = node->rnic;
@@ -142,11 +143,18 @@ void coop_pump_drain(struct coop_node *node, u64 now)
 	lockdep_assert_held(&node->lock);
 	while (more && r) {
 		more = false;
-		for (; coop_engine_next_tx(engine, now, &tx); more = true)
+		for (; data ? coop_engine_next_tx(engine, now, &tx)
+			    : coop_engine_next_urgent_tx(engine, now, &tx);
+		     more = true)
 			perform(r, &tx, now);
 		for (; coop_engine_next_event(engine, now, &ev); more = true)
 			handle(r, &ev, now);
 	}
+}
+
+void coop_pump_drain(struct coop_node *node, u64 now)
+{
+	drain(node, true, now);
 }
 
 void coop_pump_arm(struct coop_node *node, u64 now)
@@ -184,7 +192,7 @@ static bool turn(struct coop_node *node)
 		n += poll_queue(r, r->scq, false, now);
 		dry = !n;
 		coop_ctrl_repost(r, now);
-		coop_pump_drain(node, now);
+		drain(node, dry || round + 1 == ROUNDS_PER_TURN, now);
 	}
 	if (coop_engine_overdue(node->engine, dry, now)) {
 		coop_engine_expire(node->engine, now);

@@ -20,6 +20,16 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	coop_peer_spoke(e, p, now);
 }
 
+static void data_came(struct coop_engine *e, struct coop_fetch *f, u64 now)
+{
+	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+
+	f->t_last = now;
+	first_answer(e, f, now);
+	if (p)
+		coop_peer_spoke(e, p, now);
+}
+
 static bool commit_credible(const struct coop_engine *e, const struct coop_fetch *f,
 			    const struct coop_msg_commit *c)
 {
@@ -214,13 +224,11 @@ void coop_engine_rx_data(struct coop_engine *e, const struct coop_rx *rx, u64 no
 	switch (coop_posting_rx(post, rx, e->cfg.flags)) {
 	case COOP_RX_KEPT:
 		e->stats.segs_rx++;
-		f->t_last = now;
-		first_answer(e, f, now);
+		data_came(e, f, now);
 		break;
 	case COOP_RX_PAD:
 		e->stats.pads_rx++;
-		f->t_last = now;
-		first_answer(e, f, now);
+		data_came(e, f, now);
 		break;
 	case COOP_RX_STALE:
 		e->stats.segs_stale++;
@@ -290,6 +298,16 @@ static u32 questions(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	return coop_fetch_elsewhere(e, f, now) ? 0 : 1;
 }
 
+/*
+ * It answers others of ours, so our turn is to come, or its word was lost; whichever it was, it
+ * knows. An attempt anew would put us at the end of the line, with all that was sent in vain.
+ */
+static bool in_line(struct coop_engine *e, struct coop_fetch *f, const struct coop_peer *p, u64 now)
+{
+	return p && p->origin && p->health != COOP_PEER_OPEN && p->heard_at > f->t_armed &&
+	       !coop_fetch_elsewhere(e, f, now);
+}
+
 /* The peer has said nothing since it was asked: counted once an attempt. */
 static void unheard(struct coop_engine *e, struct coop_fetch *f, struct coop_peer *p, u64 now)
 {
@@ -319,10 +337,11 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	}
 	if (f->committed) {
 		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
-	} else if (now < f->t_end && f->queries < questions(e, f, now)) {
+	} else if (now < f->t_end && (f->queries < questions(e, f, now) || in_line(e, f, p, now))) {
 		if (!f->t_first)
 			unheard(e, f, p, now);
-		f->queries++;
+		if (f->queries < COOP_MAX_QUERIES)
+			f->queries++;
 		f->t_armed = now;
 		coop_fetch_arm(e, f, f->t_end);
 		coop_fetch_owe(e, f, COOP_DUE_QUERY);

@@ -424,6 +424,34 @@ TEST(fetch_peers, an_answer_to_a_question_is_no_measure_of_the_round_trip)
 	EXPECT_LE(a.peer(id).srtt_us, srtt + 1);
 }
 
+TEST(fetch_peers, one_that_serves_others_of_ours_is_not_asked_anew)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	const u32 id = net.acquaint(a, b);
+	b.hold_lookup = true;
+	ASSERT_EQ(a.fetch(4), 0);
+	net.settle();
+	ASSERT_EQ(b.held.size(), 1u);
+	// What it says about the first one does not come through; the data of others do.
+	net.filter = [&](node &to, auto &m) { return &to != &b || command(m) != COOP_CMD_QUERY; };
+	const u32 others = 8;
+	for (u32 i = 1; i <= others; i++) {
+		ASSERT_EQ(a.fetch(1), 0);
+		net.settle();
+		ASSERT_EQ(b.held.size(), 1u + i);
+		coop_engine_lookup_done(b.e, b.held[i], ~u64{0}, b.size, 1000 + b.held[i], net.now);
+		net.run(a.cfg.peer_timeout_us / 10);
+		ASSERT_EQ(a.done[1 + i].err, 0);
+	}
+	EXPECT_EQ(a.stats().attempts, 1u + others);
+	EXPECT_EQ(a.peer(id).health, COOP_PEER_HEALTHY);
+	coop_engine_lookup_done(b.e, b.held[0], ~u64{0}, b.size, 1000 + b.held[0], net.now);
+	net.run();
+	EXPECT_EQ(a.done[1].err, 0);
+	EXPECT_EQ(a.stats().attempts, 1u + others);
+}
+
 // Both attempts reach a peer that was busy, and the data of the first fill what was posted.
 TEST(fetch_peers, late_data_of_the_attempt_before_are_no_failure)
 {

@@ -150,15 +150,17 @@ bool node_core::pump(std::uint64_t now)
 			dispatch(completions_[i], now);
 		if (n != 0)
 			control_.repost();
-		any |= drain(now) || n != 0;
 		dry = n == 0;
+		any |= drain(dry || round + 1 == rounds_per_pump, now) || !dry;
 		// Somebody waits for what has ended; nobody is known to send more.
-		if (requester_.has_ended() && requester_.in_flight() == 0)
+		if (requester_.has_ended() && requester_.in_flight() == 0) {
+			drain(true, now); // what peers asked for meanwhile
 			break;
+		}
 	}
 	if (coop_engine_overdue(engine_, dry, now)) {
 		coop_engine_expire(engine_, now);
-		drain(now);
+		drain(true, now);
 		any = true;
 	}
 	endpoint_->flush();
@@ -195,12 +197,15 @@ void node_core::dispatch(const ud::completion &c, std::uint64_t now)
 	}
 }
 
-bool node_core::drain(std::uint64_t now)
+// data: segments of serves too, not only what is urgent.
+bool node_core::drain(bool data, std::uint64_t now)
 {
 	bool any = false, more = true;
 	while (more) {
 		more = false;
-		for (coop_tx tx; coop_engine_next_tx(engine_, now, &tx); more = true)
+		for (coop_tx tx; data ? coop_engine_next_tx(engine_, now, &tx)
+				      : coop_engine_next_urgent_tx(engine_, now, &tx);
+		     more = true)
 			perform(tx, now);
 		for (coop_ev ev; coop_engine_next_event(engine_, now, &ev); more = true)
 			handle(ev, now);
@@ -269,7 +274,7 @@ int node_core::fetch(const content_key &key, std::uint64_t file_size, block_ref 
 	const int err = requester_.submit(key, file_size, std::move(pin), pages, {hints, n},
 					  std::move(done), now);
 	if (err == 0) {
-		drain(now);
+		drain(true, now);
 		endpoint_->flush();
 	}
 	return err;
@@ -278,7 +283,7 @@ int node_core::fetch(const content_key &key, std::uint64_t file_size, block_ref 
 void node_core::cancel_all(std::uint64_t now)
 {
 	requester_.cancel_all(now);
-	drain(now);
+	drain(true, now);
 	endpoint_->flush();
 }
 

@@ -71,7 +71,7 @@ private:
 
 	void assign(std::uint32_t qp, role what, std::uint32_t slot);
 	void dispatch(const ud::completion &, std::uint64_t now);
-	bool drain(std::uint64_t now);
+	bool drain(bool data, std::uint64_t now);
 	void perform(const coop_tx &, std::uint64_t now);
 	void handle(const coop_ev &, std::uint64_t now);
 	void follow(const ud::endpoint_state &, std::uint64_t now);
