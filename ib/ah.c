@@ -20,9 +20,9 @@
 
 struct workqueue_struct *coop_ib_wq;
 
-static u32 bucket_of(const u8 *gid, u16 lid, u8 sl)
+static u32 bucket_of(const u8 *gid, u16 lid)
 {
-	return jhash(gid, 16, (u32)lid << 8 | sl) % COOP_AH_BUCKETS;
+	return jhash(gid, 16, lid) % COOP_AH_BUCKETS;
 }
 
 /* No send and no work needs it. */
@@ -98,25 +98,27 @@ static void made(struct coop_ah *ah, struct ib_ah *ib, u64 now)
 	}
 	if (old)
 		rdma_destroy_ah(old, RDMA_DESTROY_AH_SLEEPABLE);
-	if (r->closing)
-		return;
 	coop_ctrl_resume(r, ah, now);
 	coop_pump_drain(r->node, now);
 	coop_node_kick(r->node); /* a serve may have begun, whose sends nobody watches */
 }
 
-static void make(struct coop_ah *ah)
+static void make(struct coop_ah *ah, bool first)
 {
 	struct coop_rnic *r = ah->rnic;
 	struct coop_node *node = r->node;
+	struct ib_ah *ib = NULL, *surplus = NULL;
 	struct rdma_ah_attr attr;
-	struct ib_ah *ib = NULL;
 	unsigned int flags;
 	bool wanted;
 
 	mutex_lock(&node->lock);
 	wanted = ah->wanted && !r->closing;
 	fill(r, ah, &attr);
+	if (wanted && first) {
+		ah->making++;
+		queue_delayed_work(coop_ib_wq, &ah->second, msecs_to_jiffies(AH_SECOND_MS));
+	}
 	mutex_unlock(&node->lock);
 
 	if (wanted)
@@ -126,25 +128,29 @@ static void make(struct coop_ah *ah)
 
 	flags = memalloc_noio_save();
 	mutex_lock(&node->lock);
-	ah->making--;
-	if (ah->wanted && (ib || !ah->making))
+	if (first && ib && cancel_delayed_work(&ah->second))
+		ah->making--;
+	if (ah->wanted && (ib || ah->making == 1) && !r->closing)
 		made(ah, ib, coop_now_us());
-	else if (ib) /* the other one was sooner */
-		rdma_destroy_ah(ib, RDMA_DESTROY_AH_SLEEPABLE);
+	else /* the other one was sooner */
+		surplus = ib;
+	ah->making--; /* not before made(), which may give up what nobody pins */
 	if (!r->closing && hlist_unhashed(&ah->hash) && !ah->users && !ah->making)
 		end(ah);
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
+	if (surplus)
+		rdma_destroy_ah(surplus, RDMA_DESTROY_AH_SLEEPABLE);
 }
 
 static void make_first(struct work_struct *work)
 {
-	make(container_of(work, struct coop_ah, first));
+	make(container_of(work, struct coop_ah, first), true);
 }
 
 static void make_second(struct work_struct *work)
 {
-	make(container_of(to_delayed_work(work), struct coop_ah, second));
+	make(container_of(to_delayed_work(work), struct coop_ah, second), false);
 }
 
 /* RoCE knows no LIDs; whatever stands there must not make two entries of one. */
@@ -158,8 +164,19 @@ struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to)
 	u16 lid = lid_of(r, to);
 	struct coop_ah *ah;
 
-	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(to->gid, lid, to->sl)], hash)
+	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(to->gid, lid)], hash)
 		if (ah->lid == lid && ah->sl == to->sl && !memcmp(ah->gid, to->gid, 16))
+			return ah;
+	return NULL;
+}
+
+struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from)
+{
+	u16 lid = lid_of(r, from);
+	struct coop_ah *ah;
+
+	hlist_for_each_entry(ah, &r->ah.bucket[bucket_of(from->gid, lid)], hash)
+		if (ah->lid == lid && ah->n_recv && !memcmp(ah->gid, from->gid, 16))
 			return ah;
 	return NULL;
 }
@@ -179,7 +196,7 @@ static struct coop_ah *create(struct coop_rnic *r, const struct coop_addr *to)
 	ah->sl = to->sl;
 	INIT_WORK(&ah->first, make_first);
 	INIT_DELAYED_WORK(&ah->second, make_second);
-	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(ah->gid, ah->lid, ah->sl)]);
+	hlist_add_head(&ah->hash, &r->ah.bucket[bucket_of(ah->gid, ah->lid)]);
 	list_add_tail(&ah->link, &r->ah.all);
 	r->ah.n++;
 	return ah;
@@ -211,9 +228,8 @@ struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64
 	if (!ah->making &&
 	    (!ah->made_us || now - ah->made_us > (ah->ib ? AH_RENEW_US : AH_RETRY_US))) {
 		ah->wanted = true;
-		ah->making = 2;
+		ah->making = 1;
 		queue_work(coop_ib_wq, &ah->first);
-		queue_delayed_work(coop_ib_wq, &ah->second, msecs_to_jiffies(AH_SECOND_MS));
 	}
 	return ah->ib || ah->wanted ? ah : NULL;
 }

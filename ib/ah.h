@@ -9,7 +9,7 @@
  *
  * ib_core misses a neighbour's answer that comes before it waits for it, as it may
  * on a fast or virtual link, and looks again after a second. So a second work tries
- * soon after the first one began: then the neighbour is known.
+ * soon after the first one asked, if there is no answer by then.
  *
  * An entry that could not be made is tried again after a while. One that has been
  * in use for long is made again in the background, since the link address may
@@ -26,7 +26,7 @@
 
 #define COOP_AH_BUCKETS 256
 #define COOP_AH_MAX     4096 /* entries; the one not used for longest makes room */
-#define COOP_AH_WAITING 4    /* datagrams of each direction that wait for one entry */
+#define COOP_AH_WAITING 8    /* datagrams of each direction that wait for one entry */
 
 struct coop_rnic;
 
@@ -40,7 +40,7 @@ struct coop_ah {
 	u16 lid;
 	u8 sl;
 	bool wanted;           /* by the works; neither has an answer */
-	u32 making;            /* works that are queued or run */
+	u32 making;            /* works that are queued or run: they pin it */
 	struct ib_ah *ib;      /* NULL: not there (yet) */
 	struct ib_ah *renewed; /* takes its place when it has no users */
 	u32 users;             /* sends posted with ib and not complete */
@@ -56,7 +56,7 @@ struct coop_ah_cache {
 	u32 n;
 };
 
-/* All but flush and destroy: the node's lock held, no sleep but for memory. */
+/* All but destroy: the node's lock held, no sleep but for memory. */
 void coop_ah_cache_init(struct coop_ah_cache *c);
 /*
  * The entry for an address; ah->ib is NULL and ah->wanted set while it is being made. NULL: it
@@ -65,6 +65,8 @@ void coop_ah_cache_init(struct coop_ah_cache *c);
 struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64 now);
 /* The entry, if there is one; none is made. */
 struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to);
+/* An entry to that port, whatever its service level, for which messages of it wait. */
+struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from);
 /* A send that uses it was posted, or completed. */
 void coop_ah_hold(struct coop_ah *ah);
 void coop_ah_put(struct coop_rnic *r, struct coop_ah *ah);

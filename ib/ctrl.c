@@ -139,40 +139,58 @@ static void deliver(struct coop_rnic *r, u32 i, u64 now)
 }
 
 /*
- * What the message waits for, NULL if it need not: a REQUEST, from where it says, for its handle,
- * and a QUERY behind a REQUEST. If that overtook, we should have to deny what it asks about.
+ * Where the REQUEST waits that the QUERY in r->msg asks about: if that overtook, we should have to
+ * deny it.
  */
-static struct coop_ah *awaited(struct coop_rnic *r, u32 i, u64 now)
+static struct coop_ah *line_of(struct coop_rnic *r, const struct coop_addr *from)
+{
+	struct coop_ah *ah = coop_ah_line(r, from);
+	u32 k;
+
+	for (k = 0; ah && k < ah->n_recv; k++)
+		if (coop_wire_id(coop_bufs_at(&r->ctrl.rx, ah->recv[k])) == r->msg.id)
+			return ah;
+	return NULL;
+}
+
+static bool drop_received(struct coop_rnic *r, u32 i)
+{
+	dropped(r, true, COOP_DROP_NO_HANDLE);
+	r->ctrl.rx_idle[r->ctrl.n_idle++] = (u16)i;
+	return true;
+}
+
+/* A REQUEST, from where it says, to which no answer can be sent yet, or a QUERY behind it. */
+static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
 {
 	const struct coop_addr *from = &r->ctrl.rx_from[i], *to = &r->msg.u.request.data;
 	struct coop_ah *ah = coop_ah_find(r, from);
+	bool full = r->ctrl.n_waiting == COOP_CTRL_WAITS;
 
 	if (ah && ah->ib)
-		return NULL;
+		return false;
 	/* Only who has the fabric's key makes us resolve addresses. */
 	if (coop_wire_decode(&r->msg, r->node->cfg.fabric_key, coop_bufs_at(&r->ctrl.rx, i),
 			     r->ctrl.rx_len[i]) != COOP_DECODE_OK)
-		return NULL;
-	if (r->msg.command == COOP_CMD_QUERY)
-		return ah && ah->n_recv ? ah : NULL;
-	if (r->msg.command != COOP_CMD_REQUEST || memcmp(to->gid, from->gid, sizeof(to->gid)) ||
-	    (!r->port.roce && to->lid != from->lid))
-		return NULL;
-	ah = coop_ah_get(r, to, now);
-	return ah && !ah->ib ? ah : NULL;
-}
-
-static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
-{
-	struct coop_ah *ah = awaited(r, i, now);
-
-	if (!ah)
 		return false;
-	if (ah->n_recv == COOP_AH_WAITING || r->ctrl.n_waiting == COOP_CTRL_WAITS) {
-		dropped(r, true, COOP_DROP_NO_HANDLE);
-		r->ctrl.rx_idle[r->ctrl.n_idle++] = (u16)i;
-		return true;
+	if (r->msg.command == COOP_CMD_QUERY) {
+		ah = line_of(r, from);
+		if (!ah)
+			return false;
+	} else {
+		if (r->msg.command != COOP_CMD_REQUEST ||
+		    memcmp(to->gid, from->gid, sizeof(to->gid)) ||
+		    (!r->port.roce && to->lid != from->lid))
+			return false;
+		ah = coop_ah_find(r, to);
+		if (full && !(ah && ah->ib))
+			return drop_received(r, i); /* nor is a handle made for it */
+		ah = coop_ah_get(r, to, now);
+		if (!ah || ah->ib)
+			return false;
 	}
+	if (full || ah->n_recv == COOP_AH_WAITING)
+		return drop_received(r, i);
 	ah->recv[ah->n_recv++] = (u16)i;
 	r->ctrl.n_waiting++;
 	coop_count(r->node->stats, COOP_C_AH_WAITED, 1);

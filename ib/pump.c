@@ -14,6 +14,7 @@
 #include "ib/node.h"
 
 #define ROUNDS_PER_TURN 8
+#define BEHIND_US       2000 /* most that sends of data wait for what has arrived */
 
 static void dispatch(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
 {
@@ -182,17 +183,18 @@ enum hrtimer_restart coop_pump_timer(struct hrtimer *timer)
 static bool turn(struct coop_node *node)
 {
 	struct coop_rnic *r = node->rnic;
-	u64 now = coop_now_us();
-	bool dry = false;
+	u64 now = coop_now_us(), began = now;
+	bool dry = false, data;
 	u32 round, n;
 
 	for (round = 0; round < ROUNDS_PER_TURN && !dry; round++) {
 		now = coop_now_us();
 		n = poll_queue(r, r->rcq, true, now);
+		data = !n || round + 1 == ROUNDS_PER_TURN || now - began >= BEHIND_US;
 		n += poll_queue(r, r->scq, false, now);
 		dry = !n;
 		coop_ctrl_repost(r, now);
-		drain(node, dry || round + 1 == ROUNDS_PER_TURN, now);
+		drain(node, data, now);
 	}
 	if (coop_engine_overdue(node->engine, dry, now)) {
 		coop_engine_expire(node->engine, now);

@@ -16,7 +16,7 @@
 
 #define COOP_MAX_ATTEMPTS 12
 #define COOP_MAX_TRIED    8 /* distinct peers */
-#define COOP_MAX_QUERIES  2 /* an attempt */
+#define COOP_MAX_QUERIES  2 /* an attempt, while the peer answers nobody of ours */
 #define COOP_MAX_ROUNDS   6 /* attempts at one peer, but for those that it was busy at */
 #define COOP_BUSY_SHARE   4 /* of the budget: so much of it is waited for busy peers */
 

@@ -17,17 +17,20 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		return;
 	if (!f->queried)
 		coop_peer_rtt(p, now - f->t_sent);
-	coop_peer_spoke(e, p, now);
 }
 
-static void data_came(struct coop_engine *e, struct coop_fetch *f, u64 now)
+/* Of this attempt's generation, so whoever sent it knows what the peer was asked. */
+static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct coop_rx *rx,
+		      u64 now)
 {
 	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 
 	f->t_last = now;
 	first_answer(e, f, now);
-	if (p)
-		coop_peer_spoke(e, p, now);
+	if (!p || (rx->has_gid && memcmp(rx->src_gid, p->addr.gid, sizeof(rx->src_gid))))
+		return;
+	p->answered_at = now;
+	coop_peer_spoke(e, p, now);
 }
 
 static bool commit_credible(const struct coop_engine *e, const struct coop_fetch *f,
@@ -134,6 +137,8 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		return false;
 
 	p = coop_peers_get(&e->peers, f->peer);
+	if (p)
+		p->answered_at = now;
 	switch (m->command) {
 	case COOP_CMD_COMMIT:
 		on_commit(e, f, m, now);
@@ -224,11 +229,11 @@ void coop_engine_rx_data(struct coop_engine *e, const struct coop_rx *rx, u64 no
 	switch (coop_posting_rx(post, rx, e->cfg.flags)) {
 	case COOP_RX_KEPT:
 		e->stats.segs_rx++;
-		data_came(e, f, now);
+		data_came(e, f, rx, now);
 		break;
 	case COOP_RX_PAD:
 		e->stats.pads_rx++;
-		data_came(e, f, now);
+		data_came(e, f, rx, now);
 		break;
 	case COOP_RX_STALE:
 		e->stats.segs_stale++;
@@ -304,7 +309,7 @@ static u32 questions(struct coop_engine *e, struct coop_fetch *f, u64 now)
  */
 static bool in_line(struct coop_engine *e, struct coop_fetch *f, const struct coop_peer *p, u64 now)
 {
-	return p && p->origin && p->health != COOP_PEER_OPEN && p->heard_at > f->t_armed &&
+	return p && p->origin && p->health != COOP_PEER_OPEN && p->answered_at > f->t_armed &&
 	       !coop_fetch_elsewhere(e, f, now);
 }
 

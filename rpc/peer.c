@@ -206,7 +206,6 @@ void coop_peer_asked(struct coop_peer *p, u64 now)
 bool coop_peer_heard(struct coop_peer *p, u64 now)
 {
 	p->silent_since = 0;
-	p->heard_at = now;
 	if (p->health != COOP_PEER_OPEN || p->probe_at <= now)
 		return false;
 	/* No oftener than the first rest: a peer that talks but delivers nothing must not wear us

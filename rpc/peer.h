@@ -64,7 +64,7 @@ struct coop_peer {
 	u64 failed_at; /* last failure that counted */
 	u64 busy_until;
 	u64 silent_since;       /* first message of ours since we last heard from it; 0: none */
-	u64 heard_at;           /* when anything last came from it, or seems to have */
+	u64 answered_at;        /* when it last answered us, or data of its came */
 	u64 ping_id, ping_sent; /* sent 0: more than once, so its PONG measures nothing */
 	bool hushed;            /* OPEN because nothing was heard */
 	u32 next_hash;          /* chain in the address index */

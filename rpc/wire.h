@@ -116,6 +116,17 @@ static inline u8 coop_wire_command(const u8 *buf, u32 len)
 	return len < COOP_WIRE_HEADER ? 0 : buf[5];
 }
 
+/* Of a message that was decoded before. */
+static inline u64 coop_wire_id(const u8 *buf)
+{
+	u64 id = 0;
+	u32 i;
+
+	for (i = 16; i > 8; i--)
+		id = id << 8 | buf[i - 1];
+	return id;
+}
+
 /* Bytes that a control message may have on a path of this MTU. */
 u32 coop_wire_room(u32 mtu);
 /* Most segments, most pages of which REQUEST and COMMIT fit that room in every shape. */

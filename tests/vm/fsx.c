@@ -15,6 +15,8 @@
  *   -l BYTES   longest that the file gets (262144)
  *   -a         no appends: storage that is started anew in one may do it twice
  *
+ * SIGTERM: enough, after the operation at hand; what was done is checked as at the end.
+ *
  * Status: 0 all right, 1 wrong bytes, a wrong size or an operation that failed (the last
  * operations are told), 2 usage.
  */
@@ -22,6 +24,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -379,6 +382,14 @@ static void step(void)
 	operations[i].run();
 }
 
+static volatile sig_atomic_t enough;
+
+static void on_term(int signal)
+{
+	(void)signal;
+	enough = 1;
+}
+
 static int usage(void)
 {
 	fprintf(stderr, "usage: coop-fsx [-s SEED] [-n COUNT] [-l BYTES] [-a] FILE [FILE2]\n");
@@ -387,9 +398,11 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
+	const struct sigaction term = {.sa_handler = on_term, .sa_flags = SA_RESTART};
 	struct timespec now;
 	int c;
 
+	sigaction(SIGTERM, &term, NULL);
 	clock_gettime(CLOCK_REALTIME, &now);
 	opt.seed = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 	while ((c = getopt(argc, argv, "s:n:l:a")) != -1) {
@@ -424,7 +437,7 @@ int main(int argc, char **argv)
 	tell("create", 0, 0);
 	unlink(path[0]);
 	open_file(O_CREAT | O_EXCL);
-	for (op = 1; op <= opt.count; op++)
+	for (op = 1; op <= opt.count && !enough; op++)
 		step();
 	tell("the end", 0, 0);
 	close_file();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 #include <system_error>
 
@@ -26,6 +27,8 @@ constexpr std::uint32_t min_window = 64u << 10;
 constexpr std::size_t completions_at_once = 256;
 // A peer that never stops sending must not keep one pump from ever returning.
 constexpr int rounds_per_pump = 8;
+// Most that sends of data wait for what has arrived.
+constexpr std::chrono::milliseconds longest_behind{2};
 
 coop_engine_cfg engine_config(const node_options &o, const ud::endpoint_info &info,
 			      unsigned page_shift, const coop_addr &self)
@@ -139,6 +142,8 @@ void node_core::follow(const ud::endpoint_state &s, std::uint64_t now)
 
 bool node_core::pump(std::uint64_t now)
 {
+	using clock = std::chrono::steady_clock;
+	const clock::time_point data_by = clock::now() + longest_behind;
 	bool any = false, dry = false;
 	if (const ud::endpoint_state s = endpoint_->state(); s.changes != network_.changes) {
 		follow(s, now);
@@ -151,7 +156,8 @@ bool node_core::pump(std::uint64_t now)
 		if (n != 0)
 			control_.repost();
 		dry = n == 0;
-		any |= drain(dry || round + 1 == rounds_per_pump, now) || !dry;
+		any |= drain(dry || round + 1 == rounds_per_pump || clock::now() >= data_by, now) ||
+		       !dry;
 		// Somebody waits for what has ended; nobody is known to send more.
 		if (requester_.has_ended() && requester_.in_flight() == 0) {
 			drain(true, now); // what peers asked for meanwhile

@@ -102,19 +102,21 @@ reconnected() { grep -q connected "$(proc "$1")/info"; }
 test_daemon_returns()
 {
 	up
-	fsx one -a -n "$(few 800)" /mnt/a/r.one
-	fsx two -a -n "$(few 800)" /mnt/a/r.two /mnt/b/r.two
-	for i in 1 2 3 4 5 6; do
-		running one || running two || break
+	fsx one -a -n 1000000000 /mnt/a/r.one
+	fsx two -a -n 1000000000 /mnt/a/r.two /mnt/b/r.two
+	for round in 1 2 3 4 5 6; do
 		away
 		serve $server /srv
-		until_true 60 "a is connected" reconnected a
-		until_true 60 "b is connected" reconnected b
-		sleep 2
+		for _n in a b; do
+			until_true 60 "$_n is connected" reconnected $_n
+			_calls=$(of $_n storage calls)
+			until_true 60 "$_n goes on after $round" more_than $((_calls + $(few 200))) $_n storage calls
+		done
 	done
-	[ $i -gt 2 ] || die "they had ended before the daemon was away"
-	job_ends 240 one
-	job_ends 120 two
+	for _j in one two; do
+		! running $_j || kill -TERM "$(cat /tmp/$_j.job)"
+		job_ends 240 $_j
+	done
 	down a b
 }
 
