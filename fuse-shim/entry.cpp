@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: MIT
 // entry.cpp - giving the kernel a reference to an inode, and the table of
 // operations that the kernel may ask for.
+#include "fuse-shim/caller.hpp"
 #include "fuse-shim/shim.hpp"
 
 namespace coop::shim
 {
+
+namespace
+{
+
+// An operation that ends when who asked for it is killed.
+template <auto op, typename... A> void asked(fuse_req_t req, A... arguments)
+{
+	const caller_process who(req);
+	op(req, arguments...);
+}
+
+} // namespace
 
 fuse_entry_param make_entry(context &c, const client::entry &e, client::ticket asked)
 {
@@ -30,32 +43,32 @@ const fuse_lowlevel_ops &operations()
 {
 	static const fuse_lowlevel_ops ops = [] {
 		fuse_lowlevel_ops o{};
-		o.lookup = op_lookup;
+		o.lookup = asked<op_lookup>;
 		o.forget = op_forget;
 		o.forget_multi = op_forget_multi;
-		o.getattr = op_getattr;
-		o.setattr = op_setattr;
-		o.readlink = op_readlink;
-		o.mkdir = op_mkdir;
-		o.unlink = op_unlink;
-		o.rmdir = op_rmdir;
-		o.symlink = op_symlink;
-		o.rename = op_rename;
-		o.link = op_link;
-		o.open = op_open;
-		o.read = op_read;
-		o.write = op_write;
-		o.flush = op_flush;
-		o.release = op_release;
-		o.fsync = op_fsync;
-		o.opendir = op_opendir;
-		o.readdir = op_readdir;
-		o.readdirplus = op_readdirplus;
-		o.releasedir = op_releasedir;
-		o.fsyncdir = op_fsyncdir;
-		o.statfs = op_statfs;
-		o.access = op_access;
-		o.create = op_create;
+		o.getattr = asked<op_getattr>;
+		o.setattr = asked<op_setattr>;
+		o.readlink = asked<op_readlink>;
+		o.mkdir = asked<op_mkdir>;
+		o.unlink = asked<op_unlink>;
+		o.rmdir = asked<op_rmdir>;
+		o.symlink = asked<op_symlink>;
+		o.rename = asked<op_rename>;
+		o.link = asked<op_link>;
+		o.open = asked<op_open>;
+		o.read = asked<op_read>;
+		o.write = asked<op_write>;
+		o.flush = asked<op_flush>;
+		o.release = asked<op_release>;
+		o.fsync = asked<op_fsync>;
+		o.opendir = asked<op_opendir>;
+		o.readdir = asked<op_readdir>;
+		o.readdirplus = asked<op_readdirplus>;
+		o.releasedir = asked<op_releasedir>;
+		o.fsyncdir = asked<op_fsyncdir>;
+		o.statfs = asked<op_statfs>;
+		o.access = asked<op_access>;
+		o.create = asked<op_create>;
 		return o;
 	}();
 	return ops;

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Peers and the daemon end at the worst moment; readers get the right bytes all the same."""
+import contextlib
 import os
 import random
+import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -116,6 +120,69 @@ def test_a_daemon_that_is_away_for_a_while(cluster, data):
     assert reader.is_alive(), "it waits for storage"
     cluster.daemon.start()
     assert reader.finish() == data
+
+
+# One call, at a word; it tells what came of it. A handled signal interrupts what can be interrupted.
+CALLER = """
+import ctypes, os, signal, sys
+libc = ctypes.CDLL(None, use_errno=True)
+signal.signal(signal.SIGUSR1, lambda *_: None)
+path, call = sys.argv[1:]
+fd = os.open(path, os.O_RDONLY) if call == "read" else -1
+buffer = ctypes.create_string_buffer(1 << 20)
+print("ready", flush=True)
+sys.stdin.readline()
+if call == "read":
+    n = libc.read(fd, buffer, len(buffer))
+else:
+    n = min(libc.open(os.fsencode(path), os.O_RDONLY), 0)
+print(n, ctypes.get_errno() if n < 0 else 0, flush=True)
+"""
+
+
+@contextlib.contextmanager
+def waiting(cluster, path, call):
+    """A process that waits for a daemon which is stopped meanwhile."""
+    daemon = cluster.daemon.process.popen
+    child = subprocess.Popen([sys.executable, "-c", CALLER, path, call], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+
+    def waits():
+        with open(f"/proc/{child.pid}/wchan") as f:
+            return f.read() in ("request_wait_answer", "fuse_simple_request", "folio_wait_bit_common")
+
+    try:
+        assert child.stdout.readline() == "ready\n"
+        daemon.send_signal(signal.SIGSTOP)
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        wait_for(waits, f"it waits in {call}")
+        yield child
+    finally:
+        daemon.send_signal(signal.SIGCONT)
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.parametrize("call", ["read", "open"])
+def test_who_waits_for_storage_can_be_killed(cluster, data, call):
+    """Long before the minute is over that a call waits for a daemon; half of it is the deadline."""
+    node = cluster.node("cache_size=16M", peers=False)
+    with waiting(cluster, node.path + "/f", call) as child:
+        child.kill()
+        child.wait(30)
+    assert get(node.path + "/f") == data
+
+
+@pytest.mark.parametrize("call", ["read", "open"])
+def test_a_handled_signal_fails_no_call(cluster, data, call):
+    node = cluster.node("cache_size=16M", peers=False)
+    with waiting(cluster, node.path + "/f", call) as child:
+        child.send_signal(signal.SIGUSR1)
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(1)
+        cluster.daemon.process.popen.send_signal(signal.SIGCONT)
+        assert child.communicate(timeout=60)[0] == f"{1 << 20 if call == 'read' else 0} 0\n"
 
 
 def test_writes_go_on_after_a_restart(cluster):

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <future>
 
+#include "userland/client/asker.hpp"
+
 namespace coop::client
 {
 
@@ -133,12 +135,18 @@ int files::revalidate(open_file &f)
 int files::read_direct(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
 {
 	out.pieces.clear();
-	out.direct = std::make_unique_for_overwrite<std::byte[]>(length);
-	// Shared: set_value() may still be returning when the result is already here.
+	out.direct = std::make_shared_for_overwrite<std::byte[]>(length);
+	// Shared: set_value() may still be returning when the result is already here, and who
+	// gives up leaves the memory to those who fill it.
 	auto promise = std::make_shared<std::promise<storage::read_result>>();
 	auto answer = promise->get_future();
 	storage_.read(f.node->fh, f.open_id, offset, {iovec{out.direct.get(), length}}, 0,
-		      [promise](const storage::read_result &r) { promise->set_value(r); });
+		      [promise, memory = out.direct](const storage::read_result &r) {
+			      promise->set_value(r);
+		      });
+	while (answer.wait_for(asker::look_again) != std::future_status::ready)
+		if (asker::has_gone())
+			return -EINTR;
 	auto r = answer.get();
 	out.direct_length = r.err ? 0 : static_cast<std::size_t>(r.bytes);
 	std::lock_guard guard(f.node->lock);

@@ -58,7 +58,7 @@ public:
 // What a read found: pieces of the page store, or bytes that belong to the answer alone.
 struct read_answer {
 	std::vector<piece> pieces;
-	std::unique_ptr<std::byte[]> direct;
+	std::shared_ptr<std::byte[]> direct;
 	std::size_t direct_length = 0;
 };
 

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <thread>
 
+#include "userland/client/asker.hpp"
 #include "userland/client/reader_load.hpp"
 
 namespace coop::client
@@ -74,7 +75,7 @@ private:
 
 	int gather(const content &, std::uint64_t offset, std::uint64_t end, std::vector<part> &);
 	std::vector<claimed> claim_missing(std::vector<part> &);
-	void wait_settled(const std::vector<part> &);
+	bool wait_settled(const std::vector<part> &);
 	bool plan_readahead(stream &, std::uint64_t offset, std::uint64_t end, std::uint64_t size,
 			    std::uint64_t &from, std::uint64_t &to);
 	void start_readahead(const content &, std::uint64_t from, std::uint64_t to,
@@ -130,7 +131,8 @@ std::vector<claimed> reader_impl::claim_missing(std::vector<part> &parts)
 	return mine;
 }
 
-void reader_impl::wait_settled(const std::vector<part> &parts)
+// False: nobody wants them any more. What is loading goes on without us.
+bool reader_impl::wait_settled(const std::vector<part> &parts)
 {
 	const auto settled = [&parts] {
 		for (const part &p : parts)
@@ -139,6 +141,8 @@ void reader_impl::wait_settled(const std::vector<part> &parts)
 		return true;
 	};
 	while (!settled()) {
+		if (asker::has_gone())
+			return false;
 		const auto until = clock::now() + recheck;
 		if (node_ != nullptr && node_->in_flight() != 0) {
 			const auto us = std::chrono::duration_cast<std::chrono::microseconds>(
@@ -152,6 +156,7 @@ void reader_impl::wait_settled(const std::vector<part> &parts)
 				break;
 			}
 	}
+	return true;
 }
 
 // Sequential is what moves on from where the stream was, by no more than the reads that the
@@ -285,7 +290,8 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 				ra_async_.load(std::memory_order_relaxed) ? nullptr : &ahead);
 
 	for (;;) {
-		wait_settled(parts);
+		if (!wait_settled(parts))
+			return -EINTR;
 		if (std::none_of(parts.begin(), parts.end(),
 				 [](const part &p) { return p.missing(); }))
 			break;
@@ -297,7 +303,8 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 		if (auto mine = claim_missing(parts); !mine.empty())
 			job = loader_.load(c, std::move(mine), false);
 	}
-	wait_settled(ahead);
+	if (!wait_settled(ahead))
+		return -EINTR;
 	if (readahead && node_ != nullptr)
 		node_->tend();
 

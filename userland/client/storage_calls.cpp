@@ -179,7 +179,7 @@ public:
 		const int err = link_.ask(COOP_ST_OPEN, ask, got, text, &out.inline_data);
 		if (!err)
 			opened(c, fh, ask, got, out);
-		else if (err == -ETIMEDOUT)
+		else if (err == -ETIMEDOUT || err == -EINTR)
 			forget(fh, ask.open_id);
 		return err;
 	}
@@ -195,7 +195,7 @@ public:
 		if (!err) {
 			node.attr = attributes_of(got.attr);
 			opened(c, node.fh, ask, got, out);
-		} else if (err == -ETIMEDOUT) {
+		} else if (err == -ETIMEDOUT || err == -EINTR) {
 			forget(dir, ask.open_id);
 		}
 		return err;

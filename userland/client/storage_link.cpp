@@ -7,6 +7,8 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include "userland/client/asker.hpp"
+
 namespace coop::client
 {
 
@@ -183,9 +185,25 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 		wait.ready.notify_one();
 	};
 	submit(c);
+	const auto done = [&] { return wait.done; };
 	std::unique_lock lock(wait.mutex);
-	wait.ready.wait(lock, [&] { return wait.done; });
+	while (!wait.ready.wait_for(lock, asker::look_again, done)) {
+		if (!asker::has_gone())
+			continue;
+		lock.unlock();
+		give_up(*c);
+		lock.lock();
+		wait.ready.wait(lock, done);
+		return wait.err == -ETIMEDOUT ? -EINTR : wait.err;
+	}
 	return wait.err;
+}
+
+// Its memory is in use until the connection's thread has completed it, as at its deadline.
+void storage_link::give_up(call &c)
+{
+	std::lock_guard lock(mutex_);
+	c.deadline = clock::now();
 }
 
 bool storage_link::send_all(std::vector<iovec> v)

@@ -64,7 +64,7 @@ public:
 	void submit(std::shared_ptr<call>);
 	// Sends it together with the next call, or within expiry_interval: it costs no packet.
 	void submit_later(std::shared_ptr<call>);
-	// Submits and waits. data: of the reply.
+	// Submits and waits. data: of the reply. -EINTR: the asker has gone; it may have been done.
 	int ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
 		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {});
 	std::shared_ptr<call> make(std::uint16_t op, const coop_st_body &) const;
@@ -106,6 +106,7 @@ private:
 	void transmit(std::span<const std::shared_ptr<call>>, std::uint64_t epoch);
 	bool send_all(std::vector<iovec>);
 	void expire(bool all);
+	void give_up(call &);
 
 	const storage_options options_;
 	secret key_;
