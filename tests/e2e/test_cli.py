@@ -303,6 +303,17 @@ def test_stats_reset(cluster, coopfs, data):
     assert node.stats()["storage"]["bytes"] == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="remounts")
+def test_stats_reset_of_a_read_only_mount(cluster, coopfs, data):
+    node = cluster.node("ro", peers=False)
+    read(node)
+    status, _, err = coopfs("stats", "--reset", node.path)
+    assert status == FAILED and f"mount -i -o remount,rw {node.path}" in err, err
+    subprocess.run(["mount", "-i", "-o", "remount,rw", node.path], check=True)
+    assert coopfs("stats", "--reset", node.path) == (OK, "", "")
+    assert node.stats()["storage"]["bytes"] == 0
+
+
 def test_stats_interval_shows_only_what_happened_in_it(cluster, coopfs, data):
     node = cluster.node(peers=False)
     read(node)

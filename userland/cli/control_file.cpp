@@ -52,6 +52,12 @@ failure explain(const std::string &mountpoint, const std::string &path, const ch
 	case EOPNOTSUPP:
 		return {exit_failure,
 			mountpoint + " has no peers: it was mounted without the option ib"};
+	case EROFS: // the kernel asks nobody
+		return {exit_failure, mountpoint +
+					      " is a read-only FUSE mount, whose control files "
+					      "take nothing; `mount -i -o remount,rw " +
+					      mountpoint +
+					      "`, or mount it by the module, whose are in /proc"};
 	case ENOSPC:
 		return {exit_failure, mountpoint + " has no room for more peers"};
 	case EINVAL:
