@@ -107,8 +107,8 @@ static void make(struct coop_ah *ah, bool first)
 {
 	struct coop_rnic *r = ah->rnic;
 	struct coop_node *node = r->node;
-	struct ib_ah *ib = NULL, *surplus = NULL;
 	struct rdma_ah_attr attr;
+	struct ib_ah *ib = NULL;
 	unsigned int flags;
 	bool wanted;
 
@@ -132,15 +132,13 @@ static void make(struct coop_ah *ah, bool first)
 		ah->making--;
 	if (ah->wanted && (ib || ah->making == 1) && !r->closing)
 		made(ah, ib, coop_now_us());
-	else /* the other one was sooner */
-		surplus = ib;
+	else if (ib) /* the other one was sooner */
+		rdma_destroy_ah(ib, RDMA_DESTROY_AH_SLEEPABLE);
 	ah->making--; /* not before made(), which may give up what nobody pins */
 	if (!r->closing && hlist_unhashed(&ah->hash) && !ah->users && !ah->making)
 		end(ah);
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
-	if (surplus)
-		rdma_destroy_ah(surplus, RDMA_DESTROY_AH_SLEEPABLE);
 }
 
 static void make_first(struct work_struct *work)
