@@ -3,6 +3,7 @@
 
 Nothing fails because of speed: a goal that was missed is a line that says so. The raw link is the
 faster of a receiver that polls and one that sleeps: on one processor a poller starves the stack.
+Of several runs every figure is the median, and every ratio the median of the runs' ratios.
 """
 
 import statistics
@@ -50,69 +51,104 @@ def ideal_latency(record):
 
 
 def storage_share(record):
-    s = record["stats"].get("coopfs-peer")
-    if not s:
-        return None
-    got = {k: s[f"source {k}"]["bytes"] for k in ("buffer", "peer", "storage")}
-    return quotient(got["storage"], sum(got.values()))
+    """File data that the storage connection received, of what the reader read: what crossed the network, not
+    what its reads were credited with."""
+    s = record["stats"].get("coopfs-peer", {})
+    read = [s.get(f"source {k}", {}).get("bytes") for k in ("buffer", "peer", "storage")]
+    return None if None in read else quotient(s.get("storage rx_data_bytes"), sum(read))
+
+
+def limit_passed(record):
+    """A limit that was passed is none: then the raw tools were starved, and prove nothing."""
+    peer, limit = speed(record, "coopfs-peer"), raw(record)
+    return bool(peer and limit and peer > limit)
 
 
 def ratios(record):
+    """Of one run: (name, value, relation, goal, whether it rests on the raw limit). A row without a goal informs."""
     peer = speed(record, "coopfs-peer")
-    latency = figure(record, "coopfs-peer", "rand128k", "cold")
+    latency = (figure(record, "coopfs-peer", "rand128k", "cold") or {}).get("latency_us", {})
     copied = record["stats"].get("coopfs-peer", {}).get("read copied_bytes")
     storage = speed(record, "coopfs-storage")
-    rows = [
-        ("page-fetch goodput / raw UD", quotient(peer, raw(record)), ">=", 0.8),
+    return [
+        ("page-fetch goodput / raw UD", quotient(peer, raw(record)), ">=", 0.8, True),
         ("128 KiB readahead, median / (32 raw datagrams + a round trip)",
-         quotient(latency and latency["latency_us"]["p50"], ideal_latency(record)), "<=", 1.3),
-        ("from a peer / NFS over RDMA, sequential", quotient(peer, speed(record, "nfs-rdma")), ">", 1),
-        ("from a peer / 9p, sequential", quotient(peer, speed(record, "9p-tcp")), ">", 1),
+         quotient(latency.get("p50"), ideal_latency(record)), "<=", 1.3, True),
+        ("128 KiB readahead, p5 / (32 raw datagrams + a round trip)",
+         quotient(latency.get("p5"), ideal_latency(record)), None, None, True),
+        ("from a peer / NFS over RDMA, sequential", quotient(peer, speed(record, "nfs-rdma")), ">", 1, False),
+        ("from a peer / 9p, sequential", quotient(peer, speed(record, "9p-tcp")), ">", 1, False),
         ("from a peer / NFS over RDMA, random 4k",
-         quotient(speed(record, "coopfs-peer", "rand4k"), speed(record, "nfs-rdma", "rand4k")), ">", 1),
+         quotient(speed(record, "coopfs-peer", "rand4k"), speed(record, "nfs-rdma", "rand4k")), ">", 1, False),
         ("from a peer / 9p, random 4k",
-         quotient(speed(record, "coopfs-peer", "rand4k"), speed(record, "9p-tcp", "rand4k")), ">", 1),
-        ("from storage / NFSv4.1 over TCP, sequential", quotient(storage, speed(record, "nfs-tcp")), ">=", 1),
+         quotient(speed(record, "coopfs-peer", "rand4k"), speed(record, "9p-tcp", "rand4k")), ">", 1, False),
+        ("from storage / NFSv4.1 over TCP, sequential", quotient(storage, speed(record, "nfs-tcp")), ">=", 1, False),
         ("from storage / NFSv4.1 over TCP, random 4k",
-         quotient(speed(record, "coopfs-storage", "rand4k"), speed(record, "nfs-tcp", "rand4k")), ">=", 1),
-        ("zero copy / ib_copy, sequential", quotient(peer, speed(record, "coopfs-copy")), ">=", 1),
-        ("second reader's share from storage", storage_share(record), "<=", 0.01),
-        ("page bytes copied on the receive path", copied, "<=", 0),
+         quotient(speed(record, "coopfs-storage", "rand4k"), speed(record, "nfs-tcp", "rand4k")), ">=", 1, False),
+        ("zero copy / ib_copy, sequential", quotient(peer, speed(record, "coopfs-copy")), ">=", 1, False),
+        ("second reader's share from storage", storage_share(record), "<=", 0.01, False),
+        ("page bytes copied on the receive path", copied, "<=", 0, False),
     ]
-    out = [judged({"name": n, "relation": r, "goal": g}, v) for n, v, r, g in rows]
-    # A limit that was passed is none: then the raw tools were starved, and prove nothing.
-    if peer and raw(record) and peer > raw(record):
-        for row in out[:2]:
-            row["reached"] = None
+
+
+def median(values):
+    known = [v for v in values if v is not None]
+    return statistics.median(known) if known else None
+
+
+def medians(parts):
+    """Of dicts of numbers, name by name, over those that have it."""
+    return {k: median(p.get(k) for p in parts) for k in dict.fromkeys(k for p in parts for k in p)}
+
+
+def reached(value, relation, goal):
+    if value is None or goal is None:
+        return None
+    return {">=": value >= goal, "<=": value <= goal, ">": value > goal}[relation]
+
+
+def merged_ratios(records):
+    """Each row the median of the runs' ratios; of those that rest on a limit that was not passed, if they rest
+    on one. The others are marked, and stay visible."""
+    passed = [limit_passed(r) for r in records]
+    out = []
+    for rows in zip(*(ratios(r) for r in records)):
+        name, _, relation, goal, on_raw = rows[0]
+        values = [row[1] for row in rows]
+        marked = [on_raw and p and v is not None for v, p in zip(values, passed)]
+        counted = [v for v, m in zip(values, marked) if v is not None and not m]
+        out.append({"name": name, "relation": relation, "goal": goal, "value": median(counted), "values": values,
+                    "marked": marked, "used": len(counted), "reached": reached(median(counted), relation, goal)})
     return out
 
 
-def judged(row, value):
-    reached = {">=": lambda v, g: v >= g, "<=": lambda v, g: v <= g, ">": lambda v, g: v > g}[row["relation"]]
-    return {**row, "value": value, "reached": None if value is None else reached(value, row["goal"])}
+def merged_figure(records, name):
+    each = [figure(r, *name) for r in records]
+    known = [f for f in each if f]
+    return {**dict(zip(("system", "case", "state"), name)),
+            **medians([{k: f[k] for k in ("bytes", "mb_s", "ms")} for f in known]),
+            "latency_us": medians([f["latency_us"] for f in known]), "values": [f and f["mb_s"] for f in each]}
 
 
 def merged(records):
-    """Several runs as one: ratios are medians of what each run said, and so are figures. A page's time is of
-    the run that stands in the middle by what a peer delivers."""
-    if len(records) == 1:
-        return records[0]
-    middle = sorted(records, key=lambda r: speed(r, "coopfs-peer") or 0)[len(records) // 2]
-    out = {**middle, "runs": len(records), "load": max(r["load"] for r in records)}
+    """One or several runs as one: medians, beside them what each run said. What a page's time is made of adds
+    up within a run only: it is of the one that stands in the middle by what a peer delivers."""
+    speeds = sorted((speed(r, "coopfs-peer") or 0, i) for i, r in enumerate(records))
+    measured = [i for mb_s, i in speeds if mb_s] or [i for _, i in speeds]
+    middle = measured[len(measured) // 2]
+    out = {**records[middle], "runs": len(records), "middle_run": middle + 1,
+           "load": max(r["load"] for r in records)}
     for part in ("failed", "skipped"):
         out[part] = sorted({line for r in records for line in r[part]})
     names = dict.fromkeys((f["system"], f["case"], f["state"]) for r in records for f in r["figures"])
-    out["figures"] = []
-    for name in names:
-        same = sorted((f for r in records for f in [figure(r, *name)] if f), key=lambda f: f["mb_s"])
-        out["figures"].append(same[len(same) // 2])
-    limits = [raw(r) for r in records if raw(r)]
-    out["raw_mb_s"] = [statistics.median(limits)] if limits else []
-    out["ratios"] = []
-    for rows in zip(*(r["ratios"] for r in records)):
-        # What a run left open counts as not measured.
-        values = [r["value"] for r in rows if r["reached"] is not None]
-        out["ratios"].append(judged(rows[0], statistics.median(values) if values else None))
+    out["figures"] = [merged_figure(records, name) for name in names]
+    out["raw_values"] = [raw(r) or None for r in records]  # 0: the receiver lost everything
+    limit = median(out["raw_values"])
+    out["raw_mb_s"] = [] if limit is None else [limit]
+    out["round_trip_us"] = medians([r["round_trip_us"] for r in records])
+    out["round_trip_values"] = {b: [r["round_trip_us"].get(b) for r in records] for b in out["round_trip_us"]}
+    out["ratios"] = merged_ratios(records)
+    out["per_page"] = per_page(out)
     return out
 
 
@@ -122,10 +158,6 @@ def doubt(record):
     if record["load"][0] >= 1.3 * record["cpus"]:
         out.append(f"load average {record['load'][0]:.1f} on {record['cpus']} processors: this machine was not "
                    "quiet; repeat the run before believing a figure")
-    peer = speed(record, "coopfs-peer")
-    if peer and raw(record) and peer > raw(record):
-        out.append("coopfs carried more than the raw link: the raw tools were starved of processor time, and the "
-                   "two goals that rest on them are open")
     return "".join(f"\n{line}" for line in out)
 
 
@@ -185,15 +217,46 @@ def number(value, digits=1):
     return "-" if value is None else f"{value:.{digits}f}"
 
 
+def each_run(values, marked=(), digits=1):
+    marks = ["!" if m else "" for m in marked] or [""] * len(values)
+    return " ".join(number(v, digits) + m for v, m in zip(values, marks))
+
+
+def goal_row(row, runs):
+    if row["goal"] is None:
+        verdict = "-" if row["used"] else "not measured"
+    else:
+        verdict = {True: "yes", False: "NO", None: "not measured"}[row["reached"]]
+    return (row["name"], number(row["value"], 3), "-" if row["goal"] is None else f"{row['relation']} {row['goal']}",
+            verdict, each_run(row["values"], row["marked"], 3), f"{row['used']} of {runs}")
+
+
+def below_goals(record):
+    """What the table above it does not say itself."""
+    out = []
+    if record["runs"] > 1:
+        out += ["a value is the median of the runs' values in its row, not the quotient of the medians above"]
+    if any(m for row in record["ratios"] for m in row["marked"]):
+        out += ["! in this run coopfs carried more than the raw link: the raw tools were starved of processor time,",
+                "  and what rests on them proves nothing. The median is of the unmarked values, as many as 'used'",
+                "  says; where there is none the goal is open"]
+    return "".join(f"\n{line}" for line in out)
+
+
 def tables(record):
+    """Of what merged() made."""
+    runs = record["runs"]
     systems = list(dict.fromkeys(f["system"] for f in record["figures"]))
     columns = (("seq128k", "cold"), ("seq128k", "warm"), ("rand4k", "cold"), ("rand4k", "warm"))
-    rows = [("MB/s", *(f"{c} {s}" for c, s in columns))]
+    rows = [("MB/s" if runs == 1 else f"MB/s, medians of {runs} runs", *(f"{c} {s}" for c, s in columns))]
     rows += [(one, *(number(speed(record, one, c, s)) for c, s in columns)) for one in systems]
-    goals = [("within this run", "value", "goal", "reached")]
-    goals += [(r["name"], number(r["value"], 3), f"{r['relation']} {r['goal']}",
-               {True: "yes", False: "NO", None: "not measured"}[r["reached"]]) for r in record["ratios"]]
+    goals = [("within a run", "value", "goal", "reached", "of the runs", "used")]
+    goals += [goal_row(r, runs) for r in record["ratios"]]
     pages = [("where a page's time goes", "us")] + [(r["what"], number(r["us"])) for r in record["per_page"]]
+    several = (f"\nwindows, processors and their parts are of run {record['middle_run']} alone, the one in the middle "
+               "by what a peer delivers")
     trip = ", ".join(f"{b} bytes {number(us, 0)} us" for b, us in record["round_trip_us"].items())
-    head = f"raw link: {number(raw(record))} MB/s of UD datagrams; round trip: {trip or '-'}"
-    return f"\n{head}{doubt(record)}\n\n{layout(rows)}\n\n{layout(goals)}\n\n{layout(pages)}\n"
+    limits = f" (of the runs: {each_run(record['raw_values'])})" if runs > 1 else ""
+    head = f"raw link: {number(raw(record))} MB/s of UD datagrams{limits}; round trip: {trip or '-'}"
+    return (f"\n{head}{doubt(record)}\n\n{layout(rows)}\n\n{layout(goals)}{below_goals(record)}\n\n"
+            f"{layout(pages)}{several if runs > 1 else ''}\n")
