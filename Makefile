@@ -53,9 +53,9 @@ vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything i
 ifeq ($(KERNEL),debug)
 	@kernel=$$(tests/vm/debug-kernel) && \
 	$(MAKE) -s module KDIR=$$kernel KTREE=$(abspath $(B))/kernel-debug && \
-	tests/vm/run --kernel $$kernel --ko $(B)/kernel-debug --patience 8 $(if $(VM),'$(VM)')
+	tests/vm/run --kernel $$kernel --ko $(B)/kernel-debug --patience 8 $(foreach v,$(VM),'$(v)')
 else
-	@tests/vm/run --ko $(B)/kernel $(if $(VM),'$(VM)')
+	@tests/vm/run --ko $(B)/kernel $(foreach v,$(VM),'$(v)')
 endif
 
 debug-kernel: deps-debug ## a kernel with KASAN, lockdep and the like, for vm-check KERNEL=debug; ten minutes once
@@ -121,7 +121,7 @@ module: kernel-tree ## coopfs.ko, in build/kernel (KVER=...)
 
 VERSION := $(shell awk '/^project/ { print $$3 }' CMakeLists.txt)
 DKMS_SRC = /usr/src/coopfs-$(VERSION)
-dkms-install: deps-dkms ## build coopfs.ko for KVER and for kernels installed later (DKMS)
+dkms-install: deps-dkms ## build coopfs.ko for this kernel and for those installed later (DKMS)
 	@dkms status coopfs/$(VERSION) | grep -q . && dkms remove coopfs/$(VERSION) --all >/dev/null || true
 	@rm -rf $(DKMS_SRC)
 	@install -d $(addprefix $(DKMS_SRC)/,$(KDIRS))
@@ -129,8 +129,10 @@ dkms-install: deps-dkms ## build coopfs.ko for KVER and for kernels installed la
 	@for d in $(KDIRS); do install -m 644 $$d/*.[ch] $(DKMS_SRC)/$$d/; done
 	@sed 's/@VERSION@/$(VERSION)/' tools/dkms.conf > $(DKMS_SRC)/dkms.conf
 	@dkms add coopfs/$(VERSION) >/dev/null
-	@dkms install coopfs/$(VERSION) -k $(KVER)
-	@echo "coopfs.ko is installed for $(KVER); \`modprobe coopfs\` loads it"
+	@kernel=$(if $(filter file,$(origin KVER)),$$(uname -r),$(KVER)); [ -d /lib/modules/$$kernel/build ] || kernel=$(KVER); \
+	dkms install coopfs/$(VERSION) -k $$kernel && \
+	if [ $$kernel = $$(uname -r) ]; then echo "coopfs.ko is installed for $$kernel; \`modprobe coopfs\` loads it"; \
+	else echo "coopfs.ko is installed for $$kernel, to be booted: $$(uname -r), which runs, has no headers here"; fi
 
 dkms-remove: ## take the module and its sources out again
 	@dkms remove coopfs/$(VERSION) --all

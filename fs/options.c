@@ -486,13 +486,16 @@ int coop_options_compare(struct fs_context *fc, const struct coop_options *old)
 		const void *a = (const u8 *)old + o->offset, *b = field_of(opt, o);
 		bool same;
 
-		if (o->tunable)
-			continue;
 		if (o->kind == TEXT)
 			same = !strcmp(*(char *const *)a ?: "", *(char *const *)b ?: "");
 		else
 			same = !memcmp(a, b, field_size(o));
-		if (!same)
+		if (same)
+			continue;
+		if (o->tunable && !option_in_force(opt, o->needs))
+			return invalfc(fc, "option '%s' has no effect without '%s'", o->name,
+				       o->needs);
+		if (!o->tunable)
 			return invalfc(fc,
 				       "option '%s' cannot be changed by a remount: unmount, and "
 				       "mount again",

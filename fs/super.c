@@ -116,7 +116,7 @@ static void show_cache(struct seq_file *seq, const struct coop_mount *m)
 	}
 	spin_unlock(&m->sb->s_inode_list_lock);
 	iput(here);
-	seq_printf(seq, "cache capacity %llu used %llu blocks %llu evicted 0\n",
+	seq_printf(seq, "cache capacity %llu used %llu blocks %llu\n",
 		   (u64)totalram_pages() << PAGE_SHIFT, pages << PAGE_SHIFT, inodes);
 }
 

@@ -34,6 +34,9 @@ TEST(json, shape_of_stats)
 	for (const char *name : {"serve", "endpoint", "read", "storage"})
 		EXPECT_TRUE(j.at(name).is_object()) << name;
 	EXPECT_EQ(j["cache"]["evicted"], 1);
+	s.cache.evicted.reset(); // a mount by the module
+	EXPECT_FALSE(to_json(s).at("cache").contains("evicted"));
+	EXPECT_EQ(to_json(s).at("cache").at("used"), 400);
 }
 
 TEST(json, nothing_read_has_no_share)

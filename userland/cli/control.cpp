@@ -111,11 +111,17 @@ bool take_record(std::string_view line, mount_stats &out)
 		auto &w = out.traffic[std::string(name)];
 		return take_pairs(line, {{"rx_bytes", &w.rx_bytes}, {"tx_bytes", &w.tx_bytes}});
 	}
-	if (kind == "cache")
-		return take_pairs(line, {{"capacity", &out.cache.capacity},
-					 {"used", &out.cache.used},
-					 {"blocks", &out.cache.blocks},
-					 {"evicted", &out.cache.evicted}});
+	if (kind == "cache") {
+		std::uint64_t evicted = 0;
+		const bool known = line.find(" evicted ") != line.npos;
+		const bool good = take_pairs(line, {{"capacity", &out.cache.capacity},
+						    {"used", &out.cache.used},
+						    {"blocks", &out.cache.blocks},
+						    {"evicted", &evicted}});
+		if (known)
+			out.cache.evicted = evicted;
+		return good;
+	}
 	if (kind == "fetch")
 		return take_counter(line, out.fetch);
 	if (kind == "serve")

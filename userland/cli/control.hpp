@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,7 +36,8 @@ struct wire_stats {
 
 struct cache_stats {
 	std::uint64_t capacity = 0, used = 0; // bytes
-	std::uint64_t blocks = 0, evicted = 0;
+	std::uint64_t blocks = 0;
+	std::optional<std::uint64_t> evicted; // the kernel does not tell of its page cache
 };
 
 using counters = std::vector<std::pair<std::string, std::uint64_t>>; // in the order of the file

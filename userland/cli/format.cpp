@@ -137,8 +137,8 @@ std::string stats_table(const mount_stats &s)
 	return t.text() + "\n" + wire.text() + "\ncache  " +
 	       human_bytes(static_cast<double>(c.used)) + " of " +
 	       human_bytes(static_cast<double>(c.capacity)) + " (" + percent(c.used, c.capacity) +
-	       "), " + std::to_string(c.blocks) + " blocks, " + std::to_string(c.evicted) +
-	       " evicted\n";
+	       "), " + std::to_string(c.blocks) + " blocks" +
+	       (c.evicted ? ", " + std::to_string(*c.evicted) + " evicted" : "") + "\n";
 }
 
 std::string peers_table(const std::vector<peer_record> &peers)

@@ -24,6 +24,14 @@ ordered_json edge(std::uint64_t us)
 	return us ? ordered_json(us) : ordered_json(nullptr);
 }
 
+ordered_json to_json(const cache_stats &c)
+{
+	ordered_json out = {{"capacity", c.capacity}, {"used", c.used}, {"blocks", c.blocks}};
+	if (c.evicted)
+		out["evicted"] = *c.evicted;
+	return out;
+}
+
 } // namespace
 
 ordered_json to_json(const mount_stats &s)
@@ -55,11 +63,7 @@ ordered_json to_json(const mount_stats &s)
 		{"endpoint", to_json(s.endpoint)},
 		{"read", to_json(s.read)},
 		{"storage", to_json(s.storage_calls)},
-		{"cache",
-		 {{"capacity", s.cache.capacity},
-		  {"used", s.cache.used},
-		  {"blocks", s.cache.blocks},
-		  {"evicted", s.cache.evicted}}},
+		{"cache", to_json(s.cache)},
 	};
 }
 

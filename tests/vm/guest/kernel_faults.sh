@@ -468,8 +468,6 @@ test_changed_while_served()
 	down a b
 }
 
-queue_pairs() { rdma resource show | awk '{ for (i = 1; i < NF; i++) if ($i == "qp") n += $(i + 1) } END { print n + 0 }'; }
-
 # After all of that: it is in use while it is mounted, and nothing of it stays.
 test_unload()
 {

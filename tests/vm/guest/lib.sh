@@ -357,6 +357,9 @@ of()
 	}' "$(proc "$1")/stats"
 }
 
+# queue_pairs: of all devices
+queue_pairs() { rdma resource show | awk '{ for (i = 1; i < NF; i++) if ($i == "qp") n += $(i + 1) } END { print n + 0 }'; }
+
 # more_than NUMBER KEY...: of KEY... is more by now
 more_than()
 {

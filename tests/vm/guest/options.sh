@@ -77,10 +77,22 @@ test_keys()
 	! mounted /mnt/a || die "something is mounted"
 }
 
-# ra_async=0 and its alias ra_sync=1: a window's pages are waited for where they are asked for.
+# refused WORD OPTIONS...: each of these mounts of a, with the daemon's key, and says the word
+refused()
+{
+	_word=$1
+	shift
+	for _o in "$@"; do
+		if try -o "key=/tmp/key,$_o" $server:/data /mnt/a; then die "$_o was taken"; fi
+		grep -q -e "$_word" /tmp/said || die "$_o: it says: $(cat /tmp/said)"
+	done
+}
+
+# ra_async=0 and its alias ra_sync=0: a window's pages are waited for where they are asked for.
 test_readahead()
 {
-	for o in readahead=64 readahead=64,ra_async=0 readahead=64,ra_sync=1; do
+	for o in readahead=64 readahead=64,ra_async=0 readahead=64,ra_sync=0; do
+		case $o in *=0) async=0 ;; *) async=1 ;; esac
 		kmount a $server "$(options a)"
 		kmount b $server "$(options b),$o"
 		acquainted
@@ -88,9 +100,23 @@ test_readahead()
 		same a a.bin
 		from_peers b a.bin
 		in_place b
-		grep -E '^(readahead|ra_async)=' "$(proc b)/options"
+		grep -q '^readahead=64$' "$(proc b)/options" || die "$o: readahead"
+		grep -q "^ra_async=$async\$" "$(proc b)/options" || die "$o: ra_async"
 		down a b
 	done
+	# None: page by page, all 520, from storage. And the most there is.
+	kmount a $server "$(options a)"
+	kmount b $server "$(options b),readahead=0"
+	acquainted
+	same a b.bin
+	same b b.bin
+	[ "$(of b source peer pages) $(of b source storage pages)" = "0 520" ] || die "without readahead"
+	down b
+	kmount b $server "$(options b),readahead=65536"
+	acquainted
+	same b b.bin
+	[ "$(of b source peer bytes)" -gt 1500000 ] || die "with all readahead"
+	down a b
 }
 
 last_bdi() { ls /sys/class/bdi | grep '^coopfs-' | sort -t - -k 2 -n | tail -n 1; }
@@ -110,11 +136,46 @@ test_port()
 	same b b.bin
 	from_peers a b.bin
 	down a b
-	for o in ib_gid=200 ib_port=9 ib_sl=16; do
-		if try -o "key=/tmp/key,$(options a),$o" $server:/data /mnt/a; then die "$o was taken"; fi
-		cat /tmp/said
-		[ "$(wc -c </tmp/said)" -gt 20 ] || die "$o: nothing was said"
+	refused GID "$(options a),ib_gid=200" "$(options a),ib_gid=1,addr=10.77.0.1"
+	refused 'port' "$(options a),ib_port=9"
+	refused ib_sl "$(options a),ib_sl=16"
+	refused 10.77.0.99 "$(options a),addr=10.77.0.99"
+	refused ib_num_srpc "$(options a),ib_num_srpc=1024" "$(options a),ib_mtu=256"
+}
+
+# This node's address chooses the device's GID.
+test_address()
+{
+	ip addr add fd77::1/64 dev va nodad
+	for addr in 10.77.0.1 fd77::1; do
+		kmount a $server "$(options a),addr=$addr"
+		case $addr in *.*) gid=::ffff:$addr ;; *) gid=$addr ;; esac
+		[ "$(head -n 1 "$(proc a)/ibaddr" | grep -c "gid=$gid ")" = 1 ] || die "$(cat "$(proc a)/ibaddr")"
+		grep -q "^addr=$addr\$" "$(proc a)/options" || die "addr is not shown"
+		down a
 	done
+	ip addr del fd77::1/64 dev va
+}
+
+# What is served a second is bounded, by a remount too; the rest comes from storage.
+test_limit()
+{
+	kmount a $server "$(options a)"
+	kmount b $server ib,ib_devname=rxe1,peer_timeout_ms=200
+	acquainted
+	same a c.bin
+	refused "'timeo' has no effect" remount,timeo=70
+	try -o remount,serve_mbps=1,peer_timeout_ms=300 $server:/data /mnt/a || die "$(cat /tmp/said)"
+	grep -q '^serve_mbps=1$' "$(proc a)/options" || die "serve_mbps"
+	grep -q '^peer_timeout_ms=300$' "$(proc a)/options" || die "peer_timeout_ms"
+	same b c.bin
+	[ "$(of a serve limited)" -gt 0 ] || die "nothing was limited"
+	[ "$(of b source storage bytes)" -gt 500000 ] || die "storage was not asked"
+	down a b
+	kmount a $server readahead=64
+	refused "'serve_mbps' has no effect" remount,serve_mbps=1
+	grep -q '^readahead=64$' "$(proc a)/options" || die "a refused remount changed something"
+	down a
 }
 
 flags() { awk '$2 == "/mnt/a" { print "," $4 "," }' /proc/mounts; }
