@@ -76,7 +76,7 @@ static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)
 	return engine;
 }
 
-/* Adds the figures of an engine that goes. All fields are u64. */
+/* Adds what an engine that goes has counted, not what was so at the time. All fields are u64. */
 static void keep_figures(struct coop_node *node)
 {
 	struct coop_engine_stats now;
@@ -84,6 +84,8 @@ static void keep_figures(struct coop_node *node)
 	size_t i;
 
 	coop_engine_stats(node->engine, &now);
+	now.window_bytes = 0;
+	now.invited_bytes = 0;
 	for (i = 0; i < sizeof(now) / sizeof(u64); i++)
 		to[i] += from[i];
 }

@@ -33,7 +33,7 @@ struct coop_proc_source {
 
 int coop_proc_init(void); /* /proc/fs/coopfs */
 void coop_proc_exit(void);
-/* ERR_PTR(-ENOMEM), ERR_PTR(-EEXIST). Context: may sleep. */
+/* ERR_PTR(-ENOMEM). Context: may sleep. */
 struct coop_proc *coop_proc_add(const struct coop_proc_source *source);
 /* Waits for readers to leave. */
 void coop_proc_remove(struct coop_proc *proc);

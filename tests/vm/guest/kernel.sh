@@ -222,6 +222,7 @@ test_device_removal()
 {
 	up a b
 	until_true 20 "b knows a" knows b 1
+	window=$(of b fetch window_bytes)
 	new gone 4 524288
 	right a gone 4 524288
 	job reader coop-pattern -d -r 1000000 check /mnt/b/gone 1 4 524288 1
@@ -239,6 +240,7 @@ test_device_removal()
 	rxe rxe1 vb
 	until_true 20 "a knows b again" knows a 1
 	until_true 20 "b knows a again" knows b 1
+	[ "$(of b fetch window_bytes)" = "$window" ] || die "its window was $window, now it is $(of b fetch window_bytes)"
 	new_file again.bin
 	same b again.bin
 	from_peers a again.bin

@@ -3,8 +3,8 @@
 # connections that break while it goes on. That it is killed in the middle of reads and
 # writes is in kernel_faults.
 #
-#: programs coopfsd coopfs coop-pattern ip rdma ss
-#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth tcp_diag
+#: programs coopfsd coopfs coop-fsx coop-pattern ip nsenter rdma ss tc
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem tcp_diag
 #: files $KO/coopfs.ko
 #: memory 1024
 #: deadline 300
@@ -19,6 +19,8 @@ setup()
 
 after_failure()
 {
+	: >/tmp/enough
+	tc qdisc del dev sa root
 	kill -CONT "$(cat /tmp/coopfsd.pid)"
 	tell
 	clear_up
@@ -66,19 +68,24 @@ test_silent_daemon()
 # The TCP connections of both nodes to the daemon: those that are no more are told.
 hang_up() { ss -HKt "dport = :17430" | grep 17430; }
 
-# Connections break while the daemon goes on: its sessions live, and so does what is open in them.
-test_connection_lost()
+# breakable: both nodes are up, and their connections can be broken
+breakable()
 {
 	up
 	new lost 8 262144
+	right a lost 1 262144
+	hang_up && return
+	ss -Ht "dport = :17430" | grep 17430 || die "no connection is seen"
+	down a b
+	skip "this kernel closes no connections of others"
+}
+
+# Connections break while the daemon goes on: its sessions live, and so does what is open in them.
+test_connection_lost()
+{
+	breakable
 	mkdir -p /srv/lost.w
 	coop-pattern write /srv/lost.w 1 4 65536 0
-	right a lost 1 262144
-	if ! hang_up; then
-		ss -Ht "dport = :17430" | grep 17430 || die "no connection is seen"
-		down a b
-		skip "this kernel closes no connections of others"
-	fi
 	rm -f /tmp/state
 	job reader coop-pattern -d -r 100000 check /mnt/a/lost 1 8 262144 1
 	job writer coop-pattern -r "$(few 40)" rewrite /mnt/a/lost.w 1 4 65536 /tmp/state
@@ -97,5 +104,102 @@ test_connection_lost()
 	kill "$(cat /tmp/reader.job)"
 	job_ends 30 reader 143
 	[ "$times" -ge 3 ] || die "the connection broke only $times times"
+	down a b
+}
+
+# is_connected FILE 0|1: as stats say it, for nothing may be asked of the mount
+is_connected() { [ "$(awk '$1 == "storage" && $2 == "connected" { print $3 }' "$1")" = "$2" ]; }
+
+# The daemon's machine goes without a word, or the wire to it: that is noticed by who is idle as by
+# who reads and writes, and all goes on when it is back.
+test_wire_cut()
+{
+	away
+	ip netns add far
+	ip link add sa type veth peer name sb netns far
+	ip addr add 10.78.0.1/24 dev sa
+	ip link set sa up
+	ip -n far addr add 10.78.0.2/24 dev sb
+	ip -n far link set sb up
+	coopfsd() { exec nsenter --net=/run/netns/far /usr/bin/coopfsd "$@"; }
+	serve 10.78.0.2 /srv
+	unset -f coopfsd
+	new cut 4 262144
+	kmount b 10.78.0.2 readahead=32
+	stats=$(proc b)/stats
+	right b cut 4 262144
+	for load in none some; do
+		if [ $load = some ]; then
+			job reader coop-pattern -d -r 1000000 check /mnt/b/cut 1 4 262144 1
+			job writer coop-fsx -n 1000000000 /mnt/b/cut.fsx
+			until_true 30 "b reads" more_than $(($(of b storage calls) + 50)) b storage calls
+		fi
+		tc qdisc replace dev sa root netem loss 100%
+		until_true 90 "b, with $load to do, notices" is_connected "$stats" 0
+		tc qdisc del dev sa root
+		until_true 60 "b is connected again" is_connected "$stats" 1
+	done
+	before=$(of b storage calls)
+	until_true 60 "b goes on" more_than $((before + 50)) b storage calls
+	kill "$(cat /tmp/reader.job)"
+	job_ends 30 reader 143
+	kill -TERM "$(cat /tmp/writer.job)"
+	job_ends 60 writer
+	grep '^storage ' "$stats"
+	down b
+	away
+	ip netns del far
+	serve $server /srv
+}
+
+# names DIRECTORY: there until there is enough; whatever is done twice, or not at all, fails
+names()
+{
+	set -eC
+	cd "$1"
+	while [ ! -e /tmp/enough ]; do
+		mkdir d
+		: >d/f
+		ln d/f l
+		mv d/f g
+		ln -s g s
+		rm l g s
+		rmdir d
+	done
+}
+
+# What must not be done twice is not: the daemon remembers its replies, for calls that are repeated
+# on the next connection.
+test_done_once()
+{
+	breakable
+	rm -f /tmp/enough
+	for n in a b; do
+		mkdir "/srv/names.$n"
+		job "names.$n" names "/mnt/$n/names.$n"
+		job "fsx.$n" coop-fsx -n 1000000000 "/mnt/$n/fsx.$n"
+	done
+	times=0
+	until [ $times -ge 20 ] && more_than 0 a storage repeats; do
+		[ $times -lt 100 ] || die "no call was on its way in 100 times"
+		for n in a b; do
+			running "names.$n" || die "names on $n: $(cat "/tmp/names.$n.said")"
+			running "fsx.$n" || die "fsx on $n: $(cat "/tmp/fsx.$n.said")"
+		done
+		before=$(of a storage reconnects)
+		hang_up || true
+		until_true 60 "a is connected again" more_than "$before" a storage reconnects
+		before=$(of a storage calls)
+		until_true 60 "storage is asked again" more_than $((before + 20)) a storage calls
+		times=$((times + 1))
+	done
+	: >/tmp/enough
+	for n in a b; do
+		job_ends 60 "names.$n"
+		kill -TERM "$(cat "/tmp/fsx.$n.job")"
+		job_ends 60 "fsx.$n"
+		[ -z "$(ls "/srv/names.$n")" ] || die "left: $(ls "/srv/names.$n")"
+		grep '^storage ' "$(proc $n)/stats"
+	done
 	down a b
 }
