@@ -2,6 +2,7 @@
 // caller.cpp - see caller.hpp.
 #include "fuse-shim/caller.hpp"
 
+#include <array>
 #include <csignal>
 #include <cstdint>
 #include <fstream>
@@ -27,17 +28,25 @@ bool is_being_killed(pid_t thread)
 	return false;
 }
 
+// Threads that share one are told more than they need.
+std::atomic<bool> &flag_of_thread()
+{
+	static std::array<std::atomic<bool>, 256> flags;
+	static std::atomic<unsigned> threads;
+	static thread_local const unsigned mine = threads++ % flags.size();
+	return flags[mine];
+}
+
 } // namespace
 
-caller_process::caller_process(fuse_req_t req) : thread_(fuse_req_ctx(req)->pid)
+caller_process::caller_process(fuse_req_t req) :
+	thread_(fuse_req_ctx(req)->pid),
+	interrupted_(flag_of_thread())
 {
-	// libfuse forgets it with the reply, before which this object does not end.
+	interrupted_ = false;
 	fuse_req_interrupt_func(
-		req,
-		[](fuse_req_t, void *self) {
-			static_cast<caller_process *>(self)->interrupted_ = true;
-		},
-		this);
+		req, [](fuse_req_t, void *flag) { *static_cast<std::atomic<bool> *>(flag) = true; },
+		&interrupted_);
 }
 
 bool caller_process::gone()

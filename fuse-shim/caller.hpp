@@ -23,8 +23,10 @@ public:
 private:
 	bool gone() override;
 
-	const pid_t thread_;                   // 0: in a pid namespace that we cannot see
-	std::atomic<bool> interrupted_{false}; // set by another worker, until the reply
+	const pid_t thread_; // 0: in a pid namespace that we cannot see
+	// Set by another worker. That one may be late, when the reply is out and this object gone,
+	// so the flag is the working thread's for good, and may be set for nothing.
+	std::atomic<bool> &interrupted_;
 };
 
 } // namespace coop::shim
