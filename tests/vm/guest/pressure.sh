@@ -106,6 +106,13 @@ test_exchange()
 	# Who is ahead has its pages from storage, and the other one from it: which it is, nobody says.
 	got=$(($(of a source peer pages) + $(of b source peer pages)))
 	[ $got -gt 64 ] || die "they had $got pages from each other"
-	rm -r /srv/x /srv/x.w
+	# And after all that a serves b.
+	new x.after 1 65536
+	coop-pattern settle
+	right a x.after 1 65536
+	before=$(of b source peer pages)
+	right b x.after 1 65536
+	[ "$(of b source peer pages)" -gt "$before" ] || die "b had nothing from a"
+	rm -r /srv/x.after /srv/x /srv/x.w
 	down a b
 }
