@@ -617,16 +617,47 @@ u32 coop_storage_node_id(const struct coop_storage *s)
 	return READ_ONCE(s->node_id);
 }
 
-u32 coop_storage_calls(struct coop_storage *s)
+static const char *state_text(u32 state)
 {
-	struct list_head *const waiting[] = {&s->queue, &s->first, &s->later}, *at;
-	u32 n, i;
+	switch ((enum coop_call_state)state) {
+	case COOP_CALL_SENDING:
+	case COOP_CALL_SENT:
+		return "sent";
+	case COOP_CALL_RECEIVING:
+		return "receiving";
+	case COOP_CALL_ABANDONED:
+		return "abandoned";
+	case COOP_CALL_IDLE:
+	case COOP_CALL_QUEUED:
+	case COOP_CALL_DONE:
+		break;
+	}
+	return "queued";
+}
+
+u32 coop_storage_calls(struct coop_storage *s, struct coop_call_info *out, u32 room)
+{
+	struct list_head *const waiting[] = {&s->first, &s->queue, &s->later};
+	const u64 now = ktime_to_us(ktime_get());
+	const struct coop_call *call;
+	u32 n = 0, i;
 
 	spin_lock_bh(&s->lock);
-	n = s->in_flight;
-	for (i = 0; i < ARRAY_SIZE(waiting); i++)
-		list_for_each(at, waiting[i])
+	for (i = 0; i < COOP_WIRE_BUCKETS + ARRAY_SIZE(waiting); i++) {
+		const struct list_head *list =
+			i < COOP_WIRE_BUCKETS ? &s->wire[i] : waiting[i - COOP_WIRE_BUCKETS];
+
+		list_for_each_entry(call, list, link) {
+			if (n < room)
+				out[n] = (struct coop_call_info){
+					.id = call->id,
+					.age_us = now > call->begun_us ? now - call->begun_us : 0,
+					.state = state_text(call->state),
+					.op = call->op,
+				};
 			n++;
+		}
+	}
 	spin_unlock_bh(&s->lock);
 	return n;
 }

@@ -85,8 +85,18 @@ u32 coop_storage_node_id(const struct coop_storage *s);
 /* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */
 void coop_storage_describe(struct coop_storage *s, char *buf, size_t size);
 bool coop_storage_connected(struct coop_storage *s);
-/* Calls that wait for their replies now, or for the window. */
-u32 coop_storage_calls(struct coop_storage *s);
+/* A call that is not done: 'id' as on the wire, 0 before it was sent for the first time. */
+struct coop_call_info {
+	u64 id, age_us;
+	const char *state; /* "queued", "sent", "receiving", "abandoned" */
+	u16 op;
+};
+
+/*
+ * Calls that wait for their replies now, or for the window or a connection; tells of the first
+ * 'room' of them. Return: how many there are.
+ */
+u32 coop_storage_calls(struct coop_storage *s, struct coop_call_info *out, u32 room);
 /* New open ids, never given twice in a mount. */
 u64 coop_storage_open_id(struct coop_storage *s);
 /* The remount of soft, hard and timeo. */

@@ -87,10 +87,28 @@ static void proc_info(struct seq_file *seq, void *host)
 
 	coop_storage_describe(m->storage, text, sizeof(text));
 	seq_printf(seq, "server %s\n", text);
-	seq_printf(seq, "calls %u\n", coop_storage_calls(m->storage));
+	seq_printf(seq, "calls %u\n", coop_storage_calls(m->storage, NULL, 0));
 	seq_printf(seq, "export %s\n", m->opt.export_name);
 	seq_printf(seq, "node %u\n", coop_storage_node_id(m->storage));
 	seq_printf(seq, "id %u\n", m->id);
+}
+
+/* Many may have come or gone since they were counted: some more room, and those that fit. */
+static int proc_requests(struct seq_file *seq, void *host)
+{
+	struct coop_mount *m = host;
+	const u32 room = coop_storage_calls(m->storage, NULL, 0) + 16;
+	struct coop_call_info *calls = kvmalloc_array(room, sizeof(*calls), GFP_KERNEL);
+	u32 n, i;
+
+	if (!calls)
+		return -ENOMEM;
+	n = min(coop_storage_calls(m->storage, calls, room), room);
+	for (i = 0; i < n; i++)
+		seq_printf(seq, "call id=%llu op=%s state=%s age_us=%llu\n", calls[i].id,
+			   coop_st_op_name(calls[i].op), calls[i].state, calls[i].age_us);
+	kvfree(calls);
+	return 0;
 }
 
 /* The page cache is everybody's: what this mount has of it, and all there is. */
@@ -307,6 +325,7 @@ static int add_proc(struct coop_mount *m)
 		.options = proc_options,
 		.info = proc_info,
 		.gauges = proc_gauges,
+		.requests = proc_requests,
 	};
 	struct coop_proc *proc = coop_proc_add(&source);
 

@@ -192,7 +192,7 @@ std::string control::render(fuse_ino_t ino) const
 		return client::stats_text(mount_.reader(), mount_.node(), mount_.pages(),
 					  mount_.storage());
 	case requests:
-		return client::requests_text(mount_.node());
+		return client::requests_text(mount_.node(), mount_.storage());
 	case options:
 		return client::format_options(mount_.options());
 	case info_file:

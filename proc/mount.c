@@ -45,7 +45,7 @@ static int show_requests(struct seq_file *m, void *unused)
 	const struct coop_proc *proc = m->private;
 
 	coop_show_requests(m, proc->source.node);
-	return 0;
+	return proc->source.requests(m, proc->source.host);
 }
 
 static int show_stats(struct seq_file *m, void *unused)

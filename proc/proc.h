@@ -29,6 +29,7 @@ struct coop_proc_source {
 	void (*options)(struct seq_file *m, void *host); /* one "option=value" a line */
 	void (*info)(struct seq_file *m, void *host);    /* one "key value" a line */
 	void (*gauges)(struct seq_file *m, void *host);  /* of stats: storage, cache */
+	int (*requests)(struct seq_file *m, void *host); /* to storage; 0 or -ENOMEM */
 };
 
 int coop_proc_init(void); /* /proc/fs/coopfs */

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -173,6 +174,17 @@ def test_who_waits_for_storage_can_be_killed(cluster, data, call):
         child.kill()
         child.wait(30)
     assert get(node.path + "/f") == data
+
+
+def test_what_waits_for_storage_is_seen(cluster, data):
+    node = cluster.node("cache_size=16M", peers=False)
+
+    def calls(state):
+        return re.findall(rf"^call id=[1-9]\d* op=read state={state} age_us=\d+$", node.control("requests"), re.M)
+
+    with waiting(cluster, node.path + "/f", "read"):
+        wait_for(lambda: calls("sent"), "the call to be listed")
+    wait_for(lambda: not calls(r"\w+"), "the call to end")
 
 
 @pytest.mark.parametrize("call", ["read", "open"])

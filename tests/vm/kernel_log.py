@@ -12,11 +12,11 @@ BAD = re.compile(r"\bBUG\b|WARNING:|KASAN|lockdep|possible circular|kmemleak|UBS
                  r"Oops|Kernel panic|Out of memory|DMA-API|ODEBUG|general protection|unable to handle|"
                  r"Busy inodes|unreferenced object")
 # A debug kernel says these of itself.
-HARMLESS = re.compile(r"Kernel memory leak detector|Automatic memory scanning|RCU lockdep checking|"
-                      r"lockdep is turned|KernelAddressSanitizer initialized|DMA-API: (pre|debug)|"
+HARMLESS = re.compile(r"Kernel memory leak detector initialized|Automatic memory scanning|RCU lockdep checking|"
+                      r"KernelAddressSanitizer initialized|DMA-API: (pre|debug)|"
                       r"new suspected memory leaks|"  # what they are is in the log, too
                       # Under injected failures:
-                      r"kmemleak: Cannot allocate|at kernel/trace/trace_events\.c")
+                      r"kmemleak: Cannot allocate a scan area|at kernel/trace/trace_events\.c")
 
 
 def bugs(path):

@@ -183,6 +183,14 @@ public:
 		bool connected;
 	};
 	virtual traffic stats() const = 0;
+	// A call that waits for its reply, or to be sent.
+	struct waiting {
+		std::uint64_t id;  // on the wire; 0: never sent
+		const char *op;    // its name in the protocol
+		const char *state; // "queued", "sent"
+		std::uint64_t age_us;
+	};
+	virtual std::vector<waiting> calls() const { return {}; }
 };
 
 } // namespace coop::client

@@ -102,6 +102,7 @@ public:
 		return link_.fabric_key();
 	}
 	traffic stats() const override { return link_.stats(); }
+	std::vector<waiting> calls() const override { return link_.waiting(); }
 
 	std::uint32_t register_node(const coop_addr &addr) override
 	{

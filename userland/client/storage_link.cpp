@@ -86,8 +86,9 @@ std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 	c->op = op;
 	c->frame.assign(reinterpret_cast<const char *>(buf),
 			COOP_ST_HEADER + static_cast<std::size_t>(len));
+	c->begun = clock::now();
 	c->deadline = options_.timeout_ms
-			      ? clock::now() + std::chrono::milliseconds(options_.timeout_ms)
+			      ? c->begun + std::chrono::milliseconds(options_.timeout_ms)
 			      : clock::time_point::max();
 	return c;
 }
@@ -553,6 +554,26 @@ void storage_link::registered(const coop_addr &a)
 	std::lock_guard lock(mutex_);
 	addr_ = a;
 	has_addr_ = true;
+}
+
+std::vector<storage::waiting> storage_link::waiting() const
+{
+	std::vector<storage::waiting> out;
+	const auto now = clock::now();
+	const auto tell = [&](const call &c) {
+		const auto age =
+			std::chrono::duration_cast<std::chrono::microseconds>(now - c.begun);
+		out.push_back({c.id, coop_st_op_name(c.op), c.epoch ? "sent" : "queued",
+			       static_cast<std::uint64_t>(std::max(age.count(), 0L))});
+	};
+	const std::lock_guard lock(mutex_);
+	for (const auto &[id, c] : calls_)
+		tell(*c);
+	for (const auto &c : deferred_)
+		tell(*c);
+	for (const auto &c : postponed_)
+		tell(*c);
+	return out;
 }
 
 storage::traffic storage_link::stats() const

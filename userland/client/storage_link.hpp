@@ -47,7 +47,7 @@ public:
 		std::vector<iovec> source;           // data to send; the caller's until completion
 		std::vector<iovec> dest;             // where the data of the reply go
 		std::function<void(outcome &)> done; // on the connection's thread
-		std::chrono::steady_clock::time_point deadline;
+		std::chrono::steady_clock::time_point begun, deadline;
 		std::uint64_t id = 0;
 		std::uint64_t epoch = 0; // connection that it was sent on; 0: not yet
 		bool repeated = false;
@@ -77,6 +77,7 @@ public:
 	const entry &root() const { return root_; }
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
 	storage::traffic stats() const;
+	std::vector<storage::waiting> waiting() const;
 
 private:
 	using clock = std::chrono::steady_clock;
@@ -114,7 +115,7 @@ private:
 	std::string session_;
 	entry root_;
 
-	std::mutex mutex_; // the table
+	mutable std::mutex mutex_; // the table
 	std::condition_variable wake_;
 	std::map<std::uint64_t, std::shared_ptr<call>> calls_;
 	calls deferred_;  // without an id yet

@@ -258,17 +258,18 @@ int ibaddr_write(node *n, std::string_view line)
 	return n->add_by_hand(a);
 }
 
-std::string requests_text(const node *n)
+std::string requests_text(const node *n, const storage &s)
 {
 	std::string out;
-	if (n == nullptr)
-		return out;
-	for (const coop_request_info &r : n->requests())
+	for (const coop_request_info &r : n ? n->requests() : std::vector<coop_request_info>{})
 		add(out,
 		    "%s id=0x%08x state=%s fid=%016" PRIx64 "%016" PRIx64 " version=0x%" PRIx64
 		    " first=%" PRIu64 " pages=%u peer=0x%x attempt=%u age_us=%" PRIu64 "\n",
 		    r.serve ? "serve" : "fetch", r.id, r.state, r.fid.hi, r.fid.lo, r.version,
 		    r.first_index, r.n_pages, r.peer, r.attempt, r.age_us);
+	for (const storage::waiting &c : s.calls())
+		add(out, "call id=%" PRIu64 " op=%s state=%s age_us=%" PRIu64 "\n", c.id, c.op,
+		    c.state, c.age_us);
 	return out;
 }
 

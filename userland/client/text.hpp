@@ -29,7 +29,7 @@ std::string ibaddr_text(const node *);
 // Registers a peer by hand. 0, -EINVAL (malformed: nothing was done), -ENOSPC, or
 // -EOPNOTSUPP without a node.
 int ibaddr_write(node *, std::string_view line);
-// Fetches and serves in flight, one a line, with their age.
-std::string requests_text(const node *);
+// Fetches, serves and calls of the daemon in flight, one a line, with their age.
+std::string requests_text(const node *, const storage &);
 
 } // namespace coop::client

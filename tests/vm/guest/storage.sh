@@ -50,6 +50,7 @@ test_silent_daemon()
 	kmount b $server soft,timeo=20
 	right a silent 1 65536
 	right b silent 1 65536
+	requests=$(proc a)/requests
 	kill -STOP "$(cat /tmp/coopfsd.pid)"
 	job patient coop-pattern -d check /mnt/a/silent 1 4 65536 1
 	job doomed coop-pattern -d check /mnt/a/silent 2 4 65536 1
@@ -57,11 +58,15 @@ test_silent_daemon()
 	job_ends 60 hasty 3
 	running patient || die "it did not wait: $(cat /tmp/patient.said)"
 	running doomed || die "it did not wait: $(cat /tmp/doomed.said)"
+	grep '^call id=[1-9][0-9]* op=[a-z]* state=sent age_us=[1-9][0-9]*$' "$requests"
+	grep state=abandoned "$requests" && die "somebody has gone"
 	kill -9 "$(cat /tmp/doomed.job)"
 	job_ends 30 doomed 137
+	grep '^call id=[1-9][0-9]* op=[a-z]* state=abandoned ' "$requests"
 	kill -CONT "$(cat /tmp/coopfsd.pid)"
 	job_ends 60 patient
 	until_true 60 "storage answers again" coop-pattern check /mnt/b/silent 1 4 65536 1
+	grep '^call ' "$requests" && die "these were answered"
 	down a b
 }
 
