@@ -8,6 +8,8 @@
  */
 #include "ib/qp.h"
 
+#include <rdma/ib_user_ioctl_verbs.h>
+
 #include "ib/node.h"
 #include "ib/trace.h"
 
@@ -73,6 +75,17 @@ void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp)
 		coop_rnic_await(r, qp, 0); /* it will not stop: replaced at once */
 }
 
+/*
+ * Soft-RoCE up to Linux 6.3 runs its responder in the receive path, too, and RESET does not wait
+ * for that: it may have told of the last flushed WR and be on its way out, where it expects ERR to
+ * be the state still, and otherwise a packet (an Oops in rxe_responder()). Destruction waits. The
+ * number of the control queue pair is known to everybody, and it hardly ever dies: it stays.
+ */
+static bool may_be_reset(const struct coop_rnic *r, const struct coop_qp *qp)
+{
+	return r->port.dev->ops.driver_id != RDMA_DRIVER_RXE || qp->kind == COOP_QP_CTRL;
+}
+
 int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
 {
 	struct ib_qp_attr a = {.qp_state = IB_QPS_RESET};
@@ -82,7 +95,8 @@ int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
 		coop_count(r->node->stats, COOP_C_QP_RECYCLED, 1);
 	qp->died = false;
 	qp->overdue_at = ~0ULL;
-	if (qp->ib && !ib_modify_qp(qp->ib, &a, IB_QP_STATE) && !to_ready(r, qp))
+	if (qp->ib && may_be_reset(r, qp) && !ib_modify_qp(qp->ib, &a, IB_QP_STATE) &&
+	    !to_ready(r, qp))
 		return 0;
 	return coop_qp_replace(r, qp);
 }

@@ -65,7 +65,7 @@ int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp);
 void coop_qp_destroy(struct coop_qp *qp);
 /* To ERR: a completion follows for each WR posted. */
 void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp);
-/* From quiet ERR back to RTS; replaced by another one if the device will not. */
+/* From quiet ERR back to RTS; replaced by another one if the device will not, or had better not. */
 int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp);
 /* Destroys and creates. */
 int coop_qp_replace(struct coop_rnic *r, struct coop_qp *qp);

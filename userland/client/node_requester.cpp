@@ -61,6 +61,7 @@ void node_requester::create_qps(coop_engine *engine)
 		attr.max_send_wr = 1;
 		attr.max_recv_wr = depth(endpoint_.info(), page_shift_);
 		attr.max_sge = sge_per_wr;
+		attr.renumber = true;
 		// Its own key each: a datagram meant for another queue pair does not get in.
 		if (::getrandom(&attr.qkey, sizeof(attr.qkey), 0) != sizeof(attr.qkey))
 			attr.qkey = slot;
@@ -150,7 +151,7 @@ void node_requester::stop_qp(std::uint32_t slot)
 
 void node_requester::reset_qp(std::uint32_t slot)
 {
-	ud::renew_fetch(endpoint_, qps_[slot]);
+	ud::renew_fetch(endpoint_, qps_[slot], engine_, slot);
 }
 
 void node_requester::completed(std::uint32_t slot, const ud::completion &c, std::uint64_t now)

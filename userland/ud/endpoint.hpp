@@ -82,6 +82,7 @@ struct qp_attr {
 	std::uint32_t max_recv_wr;
 	std::uint32_t max_sge;
 	std::uint32_t qkey;
+	bool renumber = false; // another QPN after a reset does no harm
 };
 
 struct endpoint_info {
@@ -150,7 +151,8 @@ public:
 	virtual std::uint32_t qkey(std::uint32_t qp) const = 0;
 	// 0 or -errno. error: completions of the flushed WRs follow in poll().
 	// reset drops nothing silently here: it is -EBUSY until the completion of every WR posted
-	// has been polled; so is ready, which passes through reset.
+	// has been polled; so is ready, which passes through reset. qpn() may be another one then,
+	// where qp_attr::renumber allows that.
 	virtual int modify_qp(std::uint32_t qp, qp_state state) = 0;
 	// All or a prefix: the number posted, or -errno if none could be.
 	virtual int post_recv(std::uint32_t qp, std::span<const recv_wr> wrs) = 0;

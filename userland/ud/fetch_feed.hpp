@@ -29,10 +29,10 @@ inline void post_fetch(endpoint &ep, std::uint32_t qp, std::span<const recv_wr> 
 }
 
 /// Ready for the next fetch: every WR has completed.
-inline void renew_fetch(endpoint &ep, std::uint32_t qp)
+inline void renew_fetch(endpoint &ep, std::uint32_t qp, coop_engine *engine, std::uint32_t slot)
 {
-	(void)ep.modify_qp(qp, qp_state::reset);
 	(void)ep.modify_qp(qp, qp_state::ready);
+	coop_engine_set_fetch_qp(engine, slot, ep.qpn(qp), ep.qkey(qp));
 }
 
 /// A completion of the queue pair of this slot.

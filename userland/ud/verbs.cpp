@@ -246,7 +246,8 @@ int verbs::modify_qp(std::uint32_t index, qp_state state)
 	// Some devices forget completions on RESET, others corrupt themselves under traffic.
 	if (qp->recvs_owed || qp->sends_owed)
 		return -EBUSY;
-	const int error = qp->to_reset();
+	const int error =
+		device_.may_reset() || !qp->attr.renumber ? qp->to_reset() : qp->to_another();
 	if (error || state == qp_state::reset)
 		return error;
 	return qp->to_ready(device_.port());

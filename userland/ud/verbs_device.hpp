@@ -45,6 +45,11 @@ public:
 	std::uint16_t lid() const { return port_attr_.lid; }
 	std::uint32_t mtu() const; // of the port, payload bytes
 	const ibv_device_attr &attr() const { return attr_; }
+	// Soft-RoCE up to Linux 6.3 runs its responder for who sends, too, and RESET does not wait
+	// for that: it may have told of the last flushed WR and be on its way out, where a state
+	// that is ERR no more makes it look into a packet that is not there, and the kernel stops.
+	// Destroying a queue pair waits.
+	bool may_reset() const { return attr_.vendor_id != 0xffffff; }
 	std::string name() const;
 	// LID and GID may change under a running endpoint. False: the port carries nothing now,
 	// and what is known of it stays as it was.

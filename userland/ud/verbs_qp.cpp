@@ -56,10 +56,32 @@ verbs_qp::verbs_qp(ibv_pd *pd, ibv_cq *send, ibv_cq *recv, std::uint32_t index,
 	init.cap.max_recv_wr = std::max(attr.max_recv_wr, 1u);
 	init.cap.max_send_sge = attr.max_sge;
 	init.cap.max_recv_sge = attr.max_sge;
+	cap_ = init.cap;
 	qp_.reset(ibv_create_qp(pd, &init));
 	if (!qp_)
 		throw std::system_error(errno, std::generic_category(), "verbs: create queue pair");
 	number = qp_->qp_num;
+}
+
+// A new one begins in RESET.
+int verbs_qp::to_another()
+{
+	ibv_qp_init_attr init{};
+	ibv_pd *const pd = qp_ ? qp_->pd : nullptr;
+	if (!pd)
+		return -ENODEV;
+	init.send_cq = qp_->send_cq;
+	init.recv_cq = qp_->recv_cq;
+	init.qp_type = IBV_QPT_UD;
+	init.cap = cap_;
+	// The new one first: if there is none, the old one may be tried again.
+	verbs_qp_owner another(ibv_create_qp(pd, &init));
+	if (!another)
+		return errno ? -errno : -ENOMEM;
+	qp_ = std::move(another);
+	number = qp_->qp_num;
+	state = qp_state::reset;
+	return 0;
 }
 
 int verbs_qp::modify(ibv_qp_attr &a, int mask)

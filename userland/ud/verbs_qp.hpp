@@ -66,6 +66,8 @@ public:
 	int to_ready(std::uint8_t port);
 	int to_error();
 	int to_reset();
+	// The same by another queue pair, of another number.
+	int to_another();
 	// From here on the device touches no memory of any WR; none of them completes any more.
 	void destroy()
 	{
@@ -101,6 +103,7 @@ private:
 	std::vector<std::uint8_t> grh_;
 	verbs_mr grh_region_;
 	verbs_qp_owner qp_;
+	ibv_qp_cap cap_{};
 	std::uint32_t recv_mask_, send_mask_;
 	std::vector<recv_slot> recvs_;
 	std::vector<send_slot> sends_;

@@ -57,7 +57,8 @@ void reader::make(coop_engine *engine, identity own, std::uint64_t patience, don
 		if (::getrandom(&key, sizeof(key), 0) != sizeof(key))
 			key = slot;
 		key &= 0x7fffffff;
-		const int qp = endpoint_.create_qp({1, max_pages_ * per_page_, most_sge, key});
+		const int qp =
+			endpoint_.create_qp({1, max_pages_ * per_page_, most_sge, key, true});
 		if (qp < 0)
 			throw std::system_error(-qp, std::generic_category(),
 						"ud: cannot create a queue pair for bulk data; "
@@ -346,7 +347,7 @@ void reader::stop_qp(std::uint32_t slot)
 
 void reader::reset_qp(std::uint32_t slot)
 {
-	coop::ud::renew_fetch(endpoint_, qps_[slot]);
+	coop::ud::renew_fetch(endpoint_, qps_[slot], engine_, slot);
 }
 
 void reader::completed(std::uint32_t slot, const coop::ud::completion &c, std::uint64_t now)
