@@ -93,7 +93,7 @@ test_connection_lost()
 	coop-pattern write /srv/lost.w 1 4 65536 0
 	rm -f /tmp/state
 	job reader coop-pattern -d -r 100000 check /mnt/a/lost 1 8 262144 1
-	job writer coop-pattern -r "$(few 40)" rewrite /mnt/a/lost.w 1 4 65536 /tmp/state
+	job writer coop-pattern -r "$((patience > 1 ? 15 : 40))" rewrite /mnt/a/lost.w 1 4 65536 /tmp/state
 	job watcher coop-pattern watch /mnt/b/lost.w 1 4 65536 /tmp/state
 	times=0
 	while running writer; do
