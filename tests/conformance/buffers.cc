@@ -166,14 +166,17 @@ TEST_P(buffers, timeout_mixed)
 	ASSERT_EQ(b.send(first, 64, b.to(a)), 0);
 	ASSERT_TRUE(w.ended(a, met));
 	ASSERT_TRUE(w.ended(b, first));
-	const time_point now = clock::now();
+	// All are to be there, and one of them gone again, before the first expires.
+	const time_point before = clock::now();
+	ASSERT_EQ(a.passive(w.memory(64), queue_type::passive_bulk_recv), 0);
+	const time_point now = clock::now(), first_end = now + 600ms + 40 * (now - before);
 	// Added in another order than they expire in; every other one has no deadline.
 	const int order[] = {5, 1, 7, 3, 8, 2, 6, 4};
 	std::vector<piece *> timed(9), timeless;
 	for (int i : order) {
 		timed[i] = &w.memory(64);
 		ASSERT_EQ(a.passive(*timed[i], queue_type::passive_bulk_recv, 0,
-				    now + 600ms + i * 10ms),
+				    first_end + i * 10ms),
 			  0);
 		timeless.push_back(&w.memory(64));
 		ASSERT_EQ(a.receive(*timeless.back()), 0);
