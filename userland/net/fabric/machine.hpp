@@ -70,7 +70,8 @@ private:
 	};
 	/// A message of a peer that nobody has a buffer for.
 	struct parked {
-		fabric::link *link;
+		fabric::link *link; ///< null: it has ended; then the bytes are here
+		spi::peer_number peer;
 		std::uint32_t work; ///< an offer; 0: the bytes are here
 		std::size_t length;
 		std::unique_ptr<std::byte[]> data;
@@ -137,6 +138,8 @@ private:
 	void take(link &, const std::byte *, std::size_t length);
 	void park(link &, std::uint32_t work, const std::byte *, std::size_t length);
 	void drop_parked(time_point now);
+	void outlive(link &);
+	void unparked(const parked &);
 	void consumed(link &);
 	int send_message(spi::token, const spi::transfer &);
 	int post_message(work &);
@@ -188,6 +191,8 @@ private:
 	std::vector<std::uint32_t> free_links_;
 	std::vector<peer> peers_;
 	std::deque<parked> parked_;
+	std::size_t parked_bytes_ = 0;
+	unsigned outlived_ = 0; ///< of parked_: those without a link
 	std::vector<std::pair<time_point, std::uint32_t>> patience_;
 	std::vector<link *> backlog_, dying_, leaving_;
 	link *first_link_ = nullptr, *last_link_ = nullptr; ///< to be looked at, in order

@@ -15,6 +15,11 @@ namespace
 constexpr std::size_t stagger = 192;
 // Of most that is said: a peer can make us keep many of those.
 constexpr std::size_t small_copy = 128;
+// What waits for buffers here. Each sender has a window, but there may be many senders.
+constexpr std::size_t parked_most = std::size_t(64) << 20;
+// Messages that wait for a buffer longer than their sender's link lived. Without a bound, one that
+// comes and goes could fill the memory.
+constexpr unsigned outlived_most = 1024;
 
 int posted_well(ssize_t r)
 {
@@ -111,9 +116,12 @@ void machine::take(link &l, const std::byte *data, std::size_t length)
 // A message, or the offer of one, waits for a buffer.
 void machine::park(link &l, std::uint32_t work, const std::byte *data, std::size_t length)
 {
-	parked_.push_back({&l, work, length, nullptr, sink_.now() + options_.hold});
+	if (!work && length > parked_most - parked_bytes_)
+		return unlinked(l, -ENOBUFS);
+	parked_.push_back({&l, l.peer, work, length, nullptr, sink_.now() + options_.hold});
 	if (work)
 		return;
+	parked_bytes_ += length;
 	parked_.back().data = std::make_unique<std::byte[]>(length);
 	std::memcpy(parked_.back().data.get(), data, length);
 }
@@ -133,8 +141,36 @@ void machine::drop_parked(time_point now)
 		} else {
 			strays_++;
 		}
-		consumed(*p.link);
+		unparked(p);
 	}
+}
+
+// Its sender has been told that these have gone, and may have stopped in good order: they stay
+// until somebody wants them or their time is over. An offer is worth nothing without its link.
+void machine::outlive(link &l)
+{
+	std::erase_if(parked_, [&](parked &p) {
+		if (p.link != &l)
+			return false;
+		if (p.work || stopping_ || outlived_ == outlived_most) {
+			parked_bytes_ -= p.work ? 0 : p.length;
+			return true;
+		}
+		p.link = nullptr;
+		outlived_++;
+		peers_[p.peer].links++;
+		return false;
+	});
+}
+
+void machine::unparked(const parked &p)
+{
+	parked_bytes_ -= p.work ? 0 : p.length;
+	if (p.link)
+		return consumed(*p.link);
+	outlived_--;
+	if (--peers_[p.peer].links == 0)
+		sink_.release(p.peer);
 }
 
 // Room for another message of this peer. It learns that from the next word sent to it, or
@@ -163,22 +199,21 @@ void machine::receivable()
 		const int r = sink_.place(p.length, to);
 		if (r == -ENOBUFS)
 			break;
-		link &l = *p.link;
 		if (w && r == 0) {
 			w->land = to;
 			grant(*w);
 		} else if (w) {
-			refuse(l, w->peer_id, r);
+			refuse(*p.link, w->peer_id, r);
 			release(*w);
-			consumed(l);
+			consumed(*p.link);
 		} else {
 			if (r == 0) {
 				spi::scatter(to.memory, to.offset, p.data.get(), p.length);
-				sink_.received(to, l.peer);
+				sink_.received(to, p.peer);
 			} else {
 				strays_++;
 			}
-			consumed(l);
+			unparked(p);
 		}
 		parked_.pop_front();
 	}

@@ -14,13 +14,15 @@ namespace
 {
 
 constexpr spi::parameter keys[] = {
-	{"provider", "tcp,shm", "libfabric providers, the first there is is taken"},
+	{"provider", "tcp,shm",
+	 "libfabric providers, then those of FI_PROVIDER; the first there is is taken"},
 	{"eager", "0", "largest message that is sent unasked (bytes; 0: what suits the provider)"},
 	{"receives", "64", "receive buffers of a transfer machine, each as large (number)"},
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
 	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
 	{"max_message", "1m", "largest message (bytes)"},
-	{"max_links", "16384", "connections of a transfer machine (number)"},
+	{"max_links", "16384",
+	 "connections of a transfer machine, a descriptor each, on shm two (number)"},
 	{"idle", "600000",
 	 "a connection that was not used for so long is closed, and made anew on use (ms)"},
 	{"landing", "60000",
