@@ -85,7 +85,7 @@ u32 coop_storage_node_id(const struct coop_storage *s);
 /* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */
 void coop_storage_describe(struct coop_storage *s, char *buf, size_t size);
 bool coop_storage_connected(struct coop_storage *s);
-/* A call that is not done: 'id' as on the wire, 0 before it was sent for the first time. */
+/* A call that is not done: 'id' as on the wire, 0 while it is not there. */
 struct coop_call_info {
 	u64 id, age_us;
 	const char *state; /* "queued", "sent", "receiving", "abandoned" */

@@ -78,12 +78,13 @@ void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp)
 /*
  * Soft-RoCE up to Linux 6.3 runs its responder in the receive path, too, and RESET does not wait
  * for that: it may have told of the last flushed WR and be on its way out, where it expects ERR to
- * be the state still, and otherwise a packet (an Oops in rxe_responder()). Destruction waits. The
- * number of the control queue pair is known to everybody, and it hardly ever dies: it stays.
+ * be the state still, and otherwise a packet (an Oops in rxe_responder()). Destruction waits. Only
+ * those that fetch are sent to and stopped all the time; the others keep their numbers, which peers
+ * know.
  */
 static bool may_be_reset(const struct coop_rnic *r, const struct coop_qp *qp)
 {
-	return r->port.dev->ops.driver_id != RDMA_DRIVER_RXE || qp->kind == COOP_QP_CTRL;
+	return r->port.dev->ops.driver_id != RDMA_DRIVER_RXE || qp->kind != COOP_QP_FETCH;
 }
 
 int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)

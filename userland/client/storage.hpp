@@ -185,7 +185,7 @@ public:
 	virtual traffic stats() const = 0;
 	// A call that waits for its reply, or to be sent.
 	struct waiting {
-		std::uint64_t id;  // on the wire; 0: never sent
+		std::uint64_t id;  // on the wire; 0: not there now
 		const char *op;    // its name in the protocol
 		const char *state; // "queued", "sent"
 		std::uint64_t age_us;

@@ -564,7 +564,7 @@ std::vector<storage::waiting> storage_link::waiting() const
 		const auto age =
 			std::chrono::duration_cast<std::chrono::microseconds>(now - c.begun);
 		out.push_back({c.id, coop_st_op_name(c.op), c.epoch ? "sent" : "queued",
-			       static_cast<std::uint64_t>(std::max(age.count(), 0L))});
+			       static_cast<std::uint64_t>(age.count())});
 	};
 	const std::lock_guard lock(mutex_);
 	for (const auto &[id, c] : calls_)

@@ -49,7 +49,7 @@ public:
 	// for that: it may have told of the last flushed WR and be on its way out, where a state
 	// that is ERR no more makes it look into a packet that is not there, and the kernel stops.
 	// Destroying a queue pair waits.
-	bool may_reset() const { return attr_.vendor_id != 0xffffff; }
+	bool may_reset() const { return attr_.vendor_id && attr_.vendor_id != 0xffffff; }
 	std::string name() const;
 	// LID and GID may change under a running endpoint. False: the port carries nothing now,
 	// and what is known of it stays as it was.

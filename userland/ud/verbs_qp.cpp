@@ -74,10 +74,9 @@ int verbs_qp::to_another()
 	init.recv_cq = qp_->recv_cq;
 	init.qp_type = IBV_QPT_UD;
 	init.cap = cap_;
-	// The new one first: if there is none, the old one may be tried again.
 	verbs_qp_owner another(ibv_create_qp(pd, &init));
 	if (!another)
-		return errno ? -errno : -ENOMEM;
+		return to_reset(); // better than none
 	qp_ = std::move(another);
 	number = qp_->qp_num;
 	state = qp_state::reset;
