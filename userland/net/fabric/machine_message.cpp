@@ -15,11 +15,8 @@ namespace
 constexpr std::size_t stagger = 192;
 // Of most that is said: a peer can make us keep many of those.
 constexpr std::size_t small_copy = 128;
-// What waits for buffers here. Each sender has a window, but there may be many senders.
-constexpr std::size_t parked_most = std::size_t(64) << 20;
-// Messages that wait for a buffer longer than their sender's link lived. Without a bound, one that
-// comes and goes could fill the memory.
-constexpr unsigned outlived_most = 1024;
+// What a message that waits for a buffer takes besides its bytes.
+constexpr std::size_t parked_overhead = 128;
 
 int posted_well(ssize_t r)
 {
@@ -116,12 +113,15 @@ void machine::take(link &l, const std::byte *data, std::size_t length)
 // A message, or the offer of one, waits for a buffer.
 void machine::park(link &l, std::uint32_t work, const std::byte *data, std::size_t length)
 {
-	if (!work && length > parked_most - parked_bytes_)
+	// Each sender has a window, but there may be many, and those that come and go.
+	if (!work && parked_bytes_ + length + parked_overhead > options_.parked) {
+		strays_++;
 		return unlinked(l, -ENOBUFS);
+	}
 	parked_.push_back({&l, l.peer, work, length, nullptr, sink_.now() + options_.hold});
 	if (work)
 		return;
-	parked_bytes_ += length;
+	parked_bytes_ += length + parked_overhead;
 	parked_.back().data = std::make_unique<std::byte[]>(length);
 	std::memcpy(parked_.back().data.get(), data, length);
 }
@@ -149,26 +149,30 @@ void machine::drop_parked(time_point now)
 // until somebody wants them or their time is over. An offer is worth nothing without its link.
 void machine::outlive(link &l)
 {
-	std::erase_if(parked_, [&](parked &p) {
+	for (parked &p : parked_) {
+		if (p.link != &l || p.work || stopping_)
+			continue;
+		p.link = nullptr;
+		peers_[p.peer].links++;
+	}
+	std::erase_if(parked_, [&](const parked &p) {
 		if (p.link != &l)
 			return false;
-		if (p.work || stopping_ || outlived_ == outlived_most) {
-			parked_bytes_ -= p.work ? 0 : p.length;
-			return true;
-		}
-		p.link = nullptr;
-		outlived_++;
-		peers_[p.peer].links++;
-		return false;
+		parked_bytes_ -= bytes_of(p);
+		return true;
 	});
+}
+
+std::size_t machine::bytes_of(const parked &p)
+{
+	return p.work ? 0 : p.length + parked_overhead;
 }
 
 void machine::unparked(const parked &p)
 {
-	parked_bytes_ -= p.work ? 0 : p.length;
+	parked_bytes_ -= bytes_of(p);
 	if (p.link)
 		return consumed(*p.link);
-	outlived_--;
 	if (--peers_[p.peer].links == 0)
 		sink_.release(p.peer);
 }

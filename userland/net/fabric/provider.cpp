@@ -57,12 +57,8 @@ bool usable(const fi_info &i)
 
 } // namespace
 
-// FI_PROVIDER hides all others from libfabric, so those it names come after those preferred.
-provider::provider(std::string names, bool local_keys)
+provider::provider(const std::string &names, bool local_keys)
 {
-	const char *only = std::getenv("FI_PROVIDER");
-	if (only && *only != '^')
-		names += std::string(",") + only;
 	for (std::size_t at = 0; at <= names.size();) {
 		const std::size_t end = std::min(names.find(',', at), names.size());
 		name_ = names.substr(at, end - at);
@@ -82,6 +78,7 @@ provider::provider(std::string names, bool local_keys)
 			}
 		}
 	}
+	const char *only = std::getenv("FI_PROVIDER");
 	throw std::system_error(
 		ENODEV, std::generic_category(),
 		"libfabric has none of the providers " + names +

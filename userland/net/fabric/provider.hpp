@@ -37,11 +37,11 @@ using info_ptr = std::unique_ptr<fi_info, free_info>;
 class provider
 {
 public:
-	/// The first of `names` (separated by commas), then of FI_PROVIDER, that there is: what
-	/// FI_PROVIDER does not name libfabric itself leaves out. `local_keys`: as if it wanted
+	/// The first of `names` (separated by commas) that there is. libfabric itself leaves out
+	/// what FI_PROVIDER does not name. `local_keys`: as if it wanted
 	/// those.
 	/// @throw std::system_error ENODEV.
-	explicit provider(std::string names, bool local_keys = false);
+	explicit provider(const std::string &names, bool local_keys = false);
 
 	const std::string &name() const { return name_; }
 	bool connected() const { return info_->ep_attr->type == FI_EP_MSG; }
