@@ -264,6 +264,17 @@ static u64 silence_limit(const struct coop_chan *c)
 	return (u64)c->cfg.max_tries * c->cfg.rto_max_us;
 }
 
+/*
+ * A message whose sender is alive and sends no more of it. Longer than any sender tries; without an
+ * end one that lies could keep all the places there are.
+ */
+static u64 stalled_at(const struct coop_chan *c, const struct coop_chan_peer *p)
+{
+	if (p->receiving.head == COOP_NONE)
+		return ~0ull;
+	return c->recv[p->receiving.head].came_at + 2 * COOP_CHAN_SEG_TRIES * silence_limit(c);
+}
+
 /* It has begun what it must go on with: a message, or what comes before what came. */
 static bool owing(const struct coop_chan_peer *p)
 {
@@ -289,6 +300,7 @@ void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 		at = ~0ull;
 	if (owing(p))
 		at = coop_min_u64(at, p->heard_at + silence_limit(c));
+	at = coop_min_u64(at, stalled_at(c, p));
 	/* One that runs out early finds nothing to do and is set again: cheaper than moving it
 	 * with every ACK. */
 	if (at == ~0ull)
@@ -353,6 +365,10 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 	}
 	if (owing(p) && now - p->heard_at >= silence_limit(c)) {
 		coop_chan_dead(c, p, COOP_CHAN_WHY_SILENT, now);
+		return;
+	}
+	if (now >= stalled_at(c, p)) {
+		coop_chan_dead(c, p, COOP_CHAN_WHY_DATA_PATH, now);
 		return;
 	}
 	coop_chan_arm(c, p, now);

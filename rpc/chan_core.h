@@ -105,6 +105,7 @@ enum coop_recv_state {
 
 struct coop_recv {
 	u64 cookie, tag;
+	u64 came_at; /* its last segment; 'receiving' of the peer is in that order */
 	u32 peer, peer_id;
 	u32 first, length, got;
 	u32 next_hash;

@@ -161,8 +161,12 @@ static void copy(struct coop_chan *c, u32 i, u64 now, struct coop_chan_in *in)
 	in->len = m->payload_len;
 	r->got += m->payload_len;
 	in->last = r->got >= r->length;
-	if (!in->last)
+	r->came_at = now;
+	if (!in->last) {
+		coop_list_remove(&p->receiving, c->recv_link, i);
+		coop_list_push(&p->receiving, c->recv_link, i);
 		return;
+	}
 	c->stats.delivered++;
 	c->stats.delivered_bytes += r->length;
 	p->rx_messages++;

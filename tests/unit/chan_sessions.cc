@@ -2,6 +2,7 @@
 // chan_sessions.cc - sessions that begin and end: with and without a challenge,
 // restarts on either side, stale datagrams of every kind, peers that die, and
 // what each is told.
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include "tests/unit/chan_lab.hpp"
@@ -402,6 +403,35 @@ TEST(chan_dead, a_sender_that_vanishes_frees_what_it_began)
 	}
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_ABORTED), 1u);
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_PEER_DEAD), 1u);
+	EXPECT_EQ(lab.b().stats().receives_used, 0u);
+}
+
+// It is not silent: it only never goes on with what it began.
+TEST(chan_dead, a_sender_that_stalls_frees_what_it_began)
+{
+	coop_chan_cfg liar = lab_cfg(0), victim = lab_cfg(1);
+	liar.max_tries = 100;
+	victim.max_tries = 3;
+	chan_lab lab(liar, victim);
+	lab.greet();
+	lab.send(0, 1, big);
+	lab.deliver(lab.pull(0)[0], 1);
+	ASSERT_EQ(lab.b().stats().receives_used, 1u);
+	const u64 start = lab.now;
+	while (!lab.b().count(COOP_CHAN_EV_PEER_DEAD) && lab.now < start + 60000000) {
+		for (const auto &d : lab.pull(0))
+			if (d.channel == COOP_CHAN_COMMAND) // it asks for ACKs all the while
+				lab.deliver(d, 1);
+		for (const auto &d : lab.pull(1))
+			lab.deliver(d, 0);
+		lab.wait(1000);
+	}
+	ASSERT_EQ(lab.b().count(COOP_CHAN_EV_PEER_DEAD), 1u);
+	const auto dead =
+		std::find_if(lab.b().events.begin(), lab.b().events.end(),
+			     [](const auto &e) { return e.kind == COOP_CHAN_EV_PEER_DEAD; });
+	EXPECT_EQ(dead->why, u32{COOP_CHAN_WHY_DATA_PATH});
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_ABORTED), 1u);
 	EXPECT_EQ(lab.b().stats().receives_used, 0u);
 }
 
