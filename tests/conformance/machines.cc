@@ -282,31 +282,6 @@ TEST_P(machines, tm_stop_drain)
 	EXPECT_TRUE(w.until([&] { return b.record.messages().size() == n; }));
 }
 
-// What the sender was told has gone well is there for a receiver that is late with its buffer, and
-// from somebody who has stopped since; what is not, it was told has failed.
-TEST_P(machines, tm_stop_before_received)
-{
-	constexpr unsigned n = 4;
-	node &a = w.up(), &b = w.up();
-	const endpoint_ptr to = a.to(b);
-	for (unsigned i = 0; i < n; i++)
-		ASSERT_EQ(a.send(w.memory(64), 64, to), 0);
-	ASSERT_EQ(a.tm.stop(false), 0);
-	// Some transports say so before anybody has received, others wait for that.
-	// Those that say so are to be gone by then, too.
-	const time_point late = clock::now() + 200ms;
-	(void)w.until([&] { return clock::now() > late; });
-	piece &in = w.memory(n * 64);
-	ASSERT_EQ(b.receive(in, 64, n), 0);
-	ASSERT_TRUE(w.until([&] { return a.record.came(tm_state::stopped); }));
-	ASSERT_TRUE(w.until([&] { return a.record.count() == n; }));
-	std::size_t well = 0;
-	for (const happened &e : a.record.all())
-		well += e.status == 0;
-	EXPECT_TRUE(w.until([&] { return b.record.messages().size() >= well; }))
-		<< well << " went well, " << b.record.messages().size() << " came";
-}
-
 TEST_P(machines, tm_stop_abort)
 {
 	domain &d = t.stall.empty() ? w.home() : w.open(t.stall);

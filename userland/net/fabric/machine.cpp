@@ -76,11 +76,6 @@ void machine::stop()
 {
 	stopping_ = true;
 	stop_by_ = sink_.now() + farewell_time;
-	std::erase_if(parked_, [this](const parked &p) {
-		if (!p.link)
-			unparked(p);
-		return !p.link;
-	});
 	control c;
 	c.verb = control::verb::bye;
 	for (auto &l : links_) {

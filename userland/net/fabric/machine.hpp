@@ -71,8 +71,7 @@ private:
 	};
 	/// A message of a peer that nobody has a buffer for.
 	struct parked {
-		fabric::link *link; ///< null: it has ended; then the bytes are here
-		spi::peer_number peer;
+		fabric::link *link;
 		std::uint32_t work; ///< an offer; 0: the bytes are here
 		std::size_t length;
 		std::unique_ptr<std::byte[]> data;
@@ -139,7 +138,7 @@ private:
 	void take(link &, const std::byte *, std::size_t length);
 	void park(link &, std::uint32_t work, const std::byte *, std::size_t length);
 	void drop_parked(time_point now);
-	void outlive(link &);
+	void drop_parked_of(const link &);
 	static std::size_t bytes_of(const parked &);
 	void unparked(const parked &);
 	void consumed(link &);

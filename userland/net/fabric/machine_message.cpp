@@ -113,12 +113,12 @@ void machine::take(link &l, const std::byte *data, std::size_t length)
 // A message, or the offer of one, waits for a buffer.
 void machine::park(link &l, std::uint32_t work, const std::byte *data, std::size_t length)
 {
-	// Each sender has a window, but there may be many, and those that come and go.
+	// Each sender has a window, but there may be many.
 	if (!work && parked_bytes_ + length + parked_overhead > options_.parked) {
 		strays_++;
 		return unlinked(l, -ENOBUFS);
 	}
-	parked_.push_back({&l, l.peer, work, length, nullptr, sink_.now() + options_.hold});
+	parked_.push_back({&l, work, length, nullptr, sink_.now() + options_.hold});
 	if (work)
 		return;
 	parked_bytes_ += length + parked_overhead;
@@ -145,16 +145,9 @@ void machine::drop_parked(time_point now)
 	}
 }
 
-// Its sender has been told that these have gone, and may have stopped in good order: they stay
-// until somebody wants them or their time is over. An offer is worth nothing without its link.
-void machine::outlive(link &l)
+// What a link has left goes with it: who broke the rules is not to be heard of later.
+void machine::drop_parked_of(const link &l)
 {
-	for (parked &p : parked_) {
-		if (p.link != &l || p.work || stopping_)
-			continue;
-		p.link = nullptr;
-		peers_[p.peer].links++;
-	}
 	std::erase_if(parked_, [&](const parked &p) {
 		if (p.link != &l)
 			return false;
@@ -171,10 +164,7 @@ std::size_t machine::bytes_of(const parked &p)
 void machine::unparked(const parked &p)
 {
 	parked_bytes_ -= bytes_of(p);
-	if (p.link)
-		return consumed(*p.link);
-	if (--peers_[p.peer].links == 0)
-		sink_.release(p.peer);
+	consumed(*p.link);
 }
 
 // Room for another message of this peer. It learns that from the next word sent to it, or
@@ -213,7 +203,7 @@ void machine::receivable()
 		} else {
 			if (r == 0) {
 				spi::scatter(to.memory, to.offset, p.data.get(), p.length);
-				sink_.received(to, p.peer);
+				sink_.received(to, p.link->peer);
 			} else {
 				strays_++;
 			}
