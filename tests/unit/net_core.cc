@@ -4,23 +4,200 @@
 //
 // What the races of real transports come to is played here step by step: completions that are
 // late or double, places that are given back, a transport that breaks.
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <functional>
 #include <gtest/gtest.h>
+#include <mutex>
+#include <sys/eventfd.h>
 #include <thread>
-#include <utility>
+#include <unistd.h>
 
-#include "tests/unit/net_puppet.hpp"
+#include "userland/net/transport.hpp"
+
+#include "coop/net.hpp"
+
+using namespace coop::net;
 
 namespace
 {
 
-using namespace puppets;
+constexpr char here[] = "127.0.0.1@tcp:12345:1:1", there[] = "127.0.0.1@tcp:12345:1:2",
+	       elsewhere[] = "127.0.0.1@tcp:12345:1:3";
+constexpr std::size_t size = 1000;
+
+// Everything a transport was called with, and the way to have it call the sink.
+class puppet final : public spi::transport_machine
+{
+public:
+	explicit puppet(spi::sink &s) : sink(s), fd_(::eventfd(0, EFD_NONBLOCK)) { last = this; }
+	~puppet() override
+	{
+		::close(fd_);
+		last = nullptr;
+	}
+	int start(const address &a) override
+	{
+		if (busy > 0) {
+			busy--;
+			return -EADDRINUSE;
+		}
+		own = a;
+		sink.started();
+		return 0;
+	}
+	void stop() override { stops++; }
+	int submit(spi::token t, const spi::transfer &x) override
+	{
+		if (refuse)
+			return refuse;
+		submitted.push_back(t);
+		more.push_back(x.more);
+		return 0;
+	}
+	void flush() override { flushes++; }
+	void cancel(spi::token t) override { cancelled.push_back(t); }
+	int describe(spi::token, std::span<std::byte>) override { return undescribable; }
+	void receivable() override { receivables++; }
+	int peer_open(spi::peer_number n, const address &) override
+	{
+		opened.push_back(n);
+		return 0;
+	}
+	void peer_close(spi::peer_number n) override { closed.push_back(n); }
+	unsigned progress(unsigned) override
+	{
+		std::deque<std::function<void()>> now;
+		{
+			std::lock_guard guard(lock_);
+			calls_++;
+			now.swap(calls_to_make_);
+		}
+		for (auto &f : now)
+			f();
+		return static_cast<unsigned>(now.size());
+	}
+	bool arm() override
+	{
+		std::lock_guard guard(lock_);
+		std::uint64_t n;
+		[[maybe_unused]] ssize_t r = ::read(fd_, &n, sizeof(n));
+		if (!calls_to_make_.empty())
+			return false;
+		calls_ = 0;
+		arms++;
+		return true;
+	}
+	int fd() const override { return fd_; }
+	time_point deadline() const override { return never; }
+	void expire(time_point) override {}
+
+	// Runs f under the lock of the machine, and returns when the core has settled.
+	void run(std::function<void()> f)
+	{
+		post(f);
+		post([] {});
+	}
+	// As run(), for the last words of this object.
+	void end(std::function<void()> f) { post(f); }
+	// As run(), without waiting.
+	void leave(std::function<void()> f)
+	{
+		std::lock_guard guard(lock_);
+		calls_to_make_.push_back(std::move(f));
+		ring();
+	}
+	static inline puppet *last = nullptr;
+	static inline int busy = 0;
+	std::atomic<int> arms{0};
+	spi::sink &sink;
+	address own;
+	std::vector<spi::token> submitted, cancelled;
+	std::vector<spi::peer_number> opened, closed;
+	std::vector<bool> more;
+	int flushes = 0;
+	int stops = 0, receivables = 0, refuse = 0, undescribable = 0;
+
+private:
+	void post(const std::function<void()> &f)
+	{
+		std::mutex m;
+		std::condition_variable c;
+		bool done = false;
+		{
+			std::lock_guard guard(lock_);
+			calls_to_make_.push_back([&] {
+				f();
+				std::lock_guard told(m);
+				done = true;
+				c.notify_all();
+			});
+			ring();
+		}
+		std::unique_lock guard(m);
+		c.wait(guard, [&] { return done; });
+	}
+	// No longer than was promised.
+	void ring()
+	{
+		if (calls_ >= spi::armed_calls)
+			return;
+		const std::uint64_t one = 1;
+		[[maybe_unused]] ssize_t n = ::write(fd_, &one, sizeof(one));
+	}
+
+	const int fd_;
+	unsigned calls_ = 0; // of progress() since arm()
+	std::mutex lock_;
+	std::deque<std::function<void()>> calls_to_make_;
+};
+
+class puppet_domain final : public spi::transport_domain
+{
+public:
+	const domain_limits &limits() const override { return limits_; }
+	const spi::traits &traits() const override { return traits_; }
+	int check(const address &) const override { return 0; }
+	int register_memory(std::span<const segment>, void **r) override
+	{
+		*r = nullptr;
+		return 0;
+	}
+	void deregister_memory(void *) override {}
+	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override
+	{
+		return std::make_unique<puppet>(s);
+	}
+
+private:
+	const domain_limits limits_{4096, 1 << 20, 1 << 20, 8, 0, 100};
+	const spi::traits traits_{{true, false}, true, true, 0};
+};
+
+class puppet_transport final : public spi::transport
+{
+public:
+	const char *name() const override { return "puppet"; }
+	std::span<const spi::parameter> parameters() const override { return {}; }
+	std::unique_ptr<spi::transport_domain> open(const spi::parameter_values &) const override
+	{
+		return std::make_unique<puppet_domain>();
+	}
+};
 
 // Synchronous delivery: a test sees the events of one step and no others.
 class net_core : public testing::Test, public buffer_handler
 {
 protected:
-	static void SetUpTestSuite() { add_puppet_transport(); }
+	static void SetUpTestSuite()
+	{
+		static const puppet_transport the;
+		if (!spi::find_transport("puppet"))
+			spi::add_transport(the);
+	}
 	void SetUp() override
 	{
 		ASSERT_EQ(tm.deliver_synchronously(), 0);
@@ -392,6 +569,111 @@ TEST_F(net_core, who_has_polled_and_waits_is_woken)
 	});
 	EXPECT_EQ(c.wait(clock::now() + std::chrono::seconds(10)), 0);
 	EXPECT_EQ(take().size(), 1u);
+}
+
+class ignore final : public buffer_handler
+{
+	void on_buffer(const buffer_event &) override {}
+};
+
+TEST(net_stop, no_deficit_while_stopping)
+{
+	static const puppet_transport the;
+	if (!spi::find_transport("puppet"))
+		spi::add_transport(the);
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 1;
+	buffer_pool pool(d, o);
+	ignore handler;
+	std::byte memory[8];
+	buffer b(d, memory, sizeof(memory));
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+	ASSERT_EQ(tm.set_pool_length(3), 0);
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	EXPECT_EQ(tm.receive_deficit(), 2u);
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(there, to), 0);
+	operation send;
+	send.queue = queue_type::msg_send;
+	send.to = to.get();
+	send.handler = &handler;
+	ASSERT_EQ(tm.add(b, send), 0);
+	ASSERT_EQ(tm.stop(false), 0);
+	EXPECT_EQ(tm.state(), tm_state::stopping);
+	EXPECT_EQ(tm.receive_deficit(), 0u);
+	puppet *p = puppet::last;
+	p->run([&] { p->sink.completed(p->submitted[0], 0, 0); });
+	p->end([&] { p->sink.stopped(); });
+	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+	EXPECT_EQ(pool.free(), 1u);
+}
+
+// Without buffers that can take messages a machine would be deaf, however many are half full.
+TEST(net_pool, buffers_that_wait_for_the_rest_of_a_message_are_made_up_for)
+{
+	static const puppet_transport the;
+	if (!spi::find_transport("puppet"))
+		spi::add_transport(the);
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 3;
+	buffer_pool pool(d, o);
+	ignore handler;
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+	ASSERT_EQ(tm.set_pool_length(2), 0);
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	puppet *p = puppet::last;
+	spi::landing half[3], none;
+	p->run([&] {
+		for (spi::landing &l : half)
+			EXPECT_EQ(p->sink.place(8, l), 0);
+		EXPECT_EQ(p->sink.place(8, none), -ENOBUFS);
+	});
+	EXPECT_EQ(tm.receive_deficit(), 2u) << "all of the pool has been given out";
+	p->run([&] { p->sink.abandon(half[0]); });
+	EXPECT_EQ(p->receivables, 1);
+	p->run([&] { EXPECT_EQ(p->sink.place(8, half[0]), 0); });
+	ASSERT_EQ(pool.grow(2), 0);
+	for (const auto end = clock::now() + std::chrono::seconds(10);
+	     tm.receive_deficit() && clock::now() < end;)
+		std::this_thread::yield();
+	EXPECT_EQ(tm.receive_deficit(), 0u);
+	EXPECT_EQ(tm.queued(queue_type::msg_recv), 5u);
+	p->run([&] {
+		for (const spi::landing &l : half)
+			p->sink.abandon(l);
+	});
+	ASSERT_EQ(tm.stop(true), 0);
+	p->end([&] { p->sink.stopped(); });
+	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+	EXPECT_EQ(pool.free(), 5u);
+}
+
+TEST(net_start, an_address_that_others_hold_is_passed_over)
+{
+	static const puppet_transport the;
+	if (!spi::find_transport("puppet"))
+		spi::add_transport(the);
+	domain d({"puppet"});
+	{
+		transfer_machine tm(d);
+		puppet::busy = 2;
+		ASSERT_EQ(tm.start("127.0.0.1@tcp:12345:1:*"), 0);
+		EXPECT_EQ(tm.address().id, 4093u);
+		ASSERT_EQ(tm.wait(tm_state::started), 0);
+		(void)tm.stop(true);
+		puppet::last->end([] { puppet::last->sink.stopped(); });
+	}
+	transfer_machine tm(d);
+	puppet::busy = 1;
+	EXPECT_EQ(tm.start("127.0.0.1@tcp:12345:1:5"), -EADDRINUSE);
+	EXPECT_EQ(puppet::busy, 0);
+	EXPECT_EQ(tm.state(), tm_state::failed);
 }
 
 } // namespace

@@ -38,8 +38,7 @@ class provider
 {
 public:
 	/// The first of `names` (separated by commas) that there is. libfabric itself leaves out
-	/// what FI_PROVIDER does not name. `local_keys`: as if it wanted
-	/// those.
+	/// what FI_PROVIDER does not name. `local_keys`: as if it wanted those.
 	/// @throw std::system_error ENODEV.
 	explicit provider(const std::string &names, bool local_keys = false);
 
