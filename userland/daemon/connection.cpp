@@ -63,7 +63,7 @@ void connection::start()
 	deadline_.expires_after(stranger_time);
 	deadline_.async_wait([self = shared_from_this()](asio::error_code ec) {
 		if (!ec)
-			self->shut();
+			self->shut("it did not prove in time who it is");
 	});
 	arm();
 }
@@ -73,7 +73,7 @@ void connection::arm()
 	socket_.async_wait(asio::ip::tcp::socket::wait_read,
 			   [self = shared_from_this()](asio::error_code ec) {
 				   if (ec)
-					   self->shut();
+					   self->shut(ec.message());
 				   else
 					   self->readable();
 			   });
@@ -98,7 +98,7 @@ void connection::pause()
 	again();
 }
 
-void connection::shut()
+void connection::shut(std::string_view why)
 {
 	{
 		std::lock_guard lock(mutex_);
@@ -108,12 +108,14 @@ void connection::shut()
 		if (!writing_) // otherwise the one that sends still uses it
 			out_.clear();
 	}
+	spdlog::debug("{}: connection ended: {}", peer_, why);
 	::shutdown(fd_, SHUT_RDWR);
 	asio::post(server_.io(), [self = shared_from_this()] { self->deadline_.cancel(); });
 	if (const std::uint32_t node = node_.exchange(0)) {
 		std::uint32_t mine = node;
 		session_->node.compare_exchange_strong(mine, 0);
 		server_.members().leave(node);
+		spdlog::debug("{}: node {} has left", peer_, node);
 		server_.files().openers.left(node);
 	}
 	server_.gone(*this);
@@ -128,7 +130,7 @@ void connection::drain()
 		idle = !in_flight_ && out_.empty();
 	}
 	if (idle)
-		shut();
+		shut("this daemon ends");
 }
 
 bool connection::ended()
@@ -148,7 +150,8 @@ std::string connection::describe() const
 void connection::readable()
 {
 	std::vector<work> batch;
-	bool end = false, full = false, drained = false;
+	const char *end = nullptr;
+	bool full = false, drained = false;
 	while (!end && !full && batch.size() < batch_max) {
 		if (partial_) {
 			receive_data(end);
@@ -159,8 +162,7 @@ void connection::readable()
 		switch (parse(batch)) {
 		case parsed::bad:
 			server_.malformed.fetch_add(1, std::memory_order_relaxed);
-			spdlog::debug("{}: not our protocol; connection ended", peer_);
-			end = true;
+			end = "not our protocol";
 			continue;
 		case parsed::full:
 			full = true;
@@ -177,8 +179,10 @@ void connection::readable()
 		if (n > 0) {
 			have_ += static_cast<std::size_t>(n);
 			drained = static_cast<std::size_t>(n) < room;
-		} else if (n == 0 || (errno != EAGAIN && errno != EINTR))
-			end = true;
+		} else if (n == 0)
+			end = "the client closed it";
+		else if (errno != EAGAIN && errno != EINTR)
+			end = std::strerror(errno);
 		else
 			drained = true;
 	}
@@ -187,7 +191,7 @@ void connection::readable()
 		if (state_ == state::ready)
 			for (work &w : batch)
 				run(std::move(w));
-		shut();
+		shut(end);
 		return;
 	}
 	// Before the proof requests are few and change what the parser accepts: one after another.
@@ -277,7 +281,7 @@ connection::parsed connection::parse(std::vector<work> &batch)
 	return result;
 }
 
-void connection::receive_data(bool &end)
+void connection::receive_data(const char *&end)
 {
 	while (data_have_ < partial_->data.size()) {
 		const ssize_t n = ::recv(fd_, partial_->data.data() + data_have_,
@@ -287,7 +291,10 @@ void connection::receive_data(bool &end)
 		else if (n < 0 && errno == EINTR)
 			continue;
 		else {
-			end = n == 0 || errno != EAGAIN;
+			if (n == 0)
+				end = "the client closed it";
+			else if (errno != EAGAIN)
+				end = std::strerror(errno);
 			return;
 		}
 	}
@@ -352,7 +359,7 @@ void connection::run(work w, bool more)
 	case session::verdict::running:
 		return;
 	case session::verdict::late: // the client has asked again elsewhere
-		return shut();
+		return shut("the client has connected anew");
 	case session::verdict::answered:
 		return to(encoded);
 	case session::verdict::run:
@@ -400,6 +407,7 @@ void connection::enroll(const request &r)
 		if (before)
 			server_.members().leave(before);
 		session_->node = node;
+		spdlog::debug("{}: node {} has joined", peer_, node);
 		out.body.node_id = node;
 		if (ended() && node_.exchange(0))
 			server_.members().leave(node);
@@ -415,7 +423,7 @@ void connection::handshake(const request &r)
 	if (coop_st_body_get(&body, coop_st_request_fields(r.head.op), r.raw.data(),
 			     static_cast<u32>(r.raw.size()))) {
 		server_.malformed.fetch_add(1, std::memory_order_relaxed);
-		return shut();
+		return shut("not our protocol");
 	}
 	request decoded;
 	decoded.head = r.head;

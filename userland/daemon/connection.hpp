@@ -37,7 +37,7 @@ public:
 	void start();
 	// Takes no more requests; ends when all replies have left.
 	void drain();
-	void shut();
+	void shut(std::string_view why);
 	bool ended();
 	std::string describe() const;
 
@@ -62,7 +62,7 @@ private:
 	void readable();
 	enum class parsed { more, full, bad };
 	parsed parse(std::vector<work> &);
-	void receive_data(bool &end);
+	void receive_data(const char *&end);
 	// more: another request of the same input follows, whose reply takes this one's along.
 	void run(work, bool more = false);
 	std::uint32_t copy_most() const;
@@ -75,7 +75,7 @@ private:
 	std::string encode(const coop_st_header &, const reply &) const;
 	void enqueue(item, bool more = false);
 	void flush();
-	enum class progress { done, blocked, broken };
+	enum class progress { done, blocked, broken, drained };
 	progress send_some();
 	progress send_file(item &);
 	void push(const node_change &);

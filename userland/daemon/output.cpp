@@ -84,7 +84,7 @@ void connection::push(const node_change &c)
 	// Not from here: the table of members is locked.
 	asio::post(server_.io(), [self = shared_from_this(), slow] {
 		if (slow)
-			self->shut();
+			self->shut("it does not take what it is told of others");
 		else
 			self->flush();
 	});
@@ -116,7 +116,10 @@ void connection::flush()
 		case progress::done: // and writing_ is false
 			return;
 		case progress::broken:
-			shut();
+			shut(std::strerror(errno));
+			return;
+		case progress::drained:
+			shut("this daemon ends");
 			return;
 		case progress::blocked:
 			socket_.async_wait(asio::ip::tcp::socket::wait_write,
@@ -126,7 +129,7 @@ void connection::flush()
 							   self->writing_ = false;
 						   }
 						   if (ec)
-							   self->shut();
+							   self->shut(ec.message());
 						   else
 							   self->flush();
 					   });
@@ -153,7 +156,7 @@ connection::progress connection::send_some()
 			if (out_.empty()) {
 				writing_ = false;
 				if (draining_ && !in_flight_)
-					return progress::broken;
+					return progress::drained;
 				return progress::done;
 			}
 			for (item &i : out_) {

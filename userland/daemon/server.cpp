@@ -213,7 +213,7 @@ void server::accept()
 			}
 		}
 		if (oldest)
-			oldest->shut();
+			oldest->shut("too many that have not proved who they are");
 		if (full || oldest)
 			refused.fetch_add(1, std::memory_order_relaxed);
 		if (!full)
@@ -316,7 +316,7 @@ void server::drain()
 	for (auto &c : all) {
 		while (!c->ended() && std::chrono::steady_clock::now() < deadline)
 			std::this_thread::sleep_for(std::chrono::milliseconds(2));
-		c->shut();
+		c->shut("this daemon ends");
 	}
 	all.clear();
 	io_.stop();

@@ -145,7 +145,7 @@ serve()
 {
 	cluster_key
 	rm -f /tmp/coopfsd.ready
-	coopfsd --listen "$1:17430" --export "data=$2" --key /tmp/key \
+	coopfsd --listen "$1:17430" --export "data=$2" --key /tmp/key --log-level debug \
 		--ready-fd 7 7>/tmp/coopfsd.ready >/tmp/coopfsd.log 2>&1 &
 	echo $! >/tmp/coopfsd.pid
 	until_true 30 "coopfsd listens" listens
