@@ -18,6 +18,7 @@ import pytest
 from cluster import BIN, is_mounted, program, unmount, wait_for
 
 OK, FAILED, USAGE, NOT_COOPFS, PERMISSION = range(5)
+MOUNT_USAGE, MOUNT_FAILED = 1, 32  # what a helper of mount(8) ends with
 NOBODY = 65534
 SIZE = 1 << 20
 
@@ -191,7 +192,7 @@ def test_type_coopfs_means_the_module(cluster):
     with open("/proc/filesystems", encoding="utf-8") as table:
         has_module = "\tcoopfs\n" in table.read()
     assert "coopfs-fuse" not in done.stderr
-    assert done.returncode == (OK if has_module else FAILED), done.stderr
+    assert done.returncode == (OK if has_module else MOUNT_FAILED), done.stderr
     assert has_module or ("no coopfs module" in done.stderr and "-t fuse.coopfs" in done.stderr)
 
 
@@ -216,6 +217,9 @@ def test_remount(cluster, coopfs, data):
                            "ro,relatime,user_id=0,group_id=0,max_read=1048576,remount"],
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == OK and "ro" in flags() and "nosuid" not in flags(), done.stderr
+    done = subprocess.run([helper, cluster.source(), node.path, "-o", "remount,readahead=16"],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == MOUNT_USAGE and "readahead=16" in done.stderr
     status, _, err = coopfs("mount", "-t", "fuse.coopfs", "a,b:/data", path)
     assert status == USAGE and "one server" in err
 

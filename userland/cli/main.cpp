@@ -26,6 +26,8 @@ namespace
 
 constexpr const char *exit_text =
 	"Exit status: 0 done; 1 failed; 2 wrong usage; 3 not a coopfs mount; 4 no permission.";
+constexpr const char *helper_exit_text =
+	"Exit status, as mount(8) has it: 0 done; 1 wrong usage or no permission; 32 failed.";
 constexpr const char *mountpoint_text =
 	"MOUNTPOINT may be any path inside a mount; it may be left out where there is one mount.\n";
 
@@ -62,11 +64,21 @@ int parse_and_run(CLI::App &app, int argc, char **argv, const action &act)
 	return act();
 }
 
+// mount(8) ends with its helper's status, and has a meaning of its own for each.
+int as_helper(int status)
+{
+	constexpr int usage_or_permission = 1, mount_failed = 32;
+	if (status == exit_ok)
+		return 0;
+	return status == exit_usage || status == exit_permission ? usage_or_permission
+								 : mount_failed;
+}
+
 // mount(8): mount.TYPE SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE.SUBTYPE]
 int mount_helper(const std::string &name, int argc, char **argv)
 {
 	CLI::App app{"Mounts a coopfs export; called by mount(8).", name};
-	app.footer(exit_text);
+	app.footer(helper_exit_text);
 	name_failures(app, name);
 	mount_request r;
 	const auto act = add_mount(app, r);
@@ -77,7 +89,7 @@ int mount_helper(const std::string &name, int argc, char **argv)
 	app.add_flag("-n", no_mtab, "accepted for mount(8): no mtab is written in any case");
 	app.add_flag("-s", sloppy,
 		     "accepted for mount(8): unknown options are refused in any case");
-	return parse_and_run(app, argc, argv, act);
+	return as_helper(parse_and_run(app, argc, argv, act));
 }
 
 int coopfs(int argc, char **argv)
