@@ -129,7 +129,7 @@ import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
 signal.signal(signal.SIGUSR1, lambda *_: None)
 path, call = sys.argv[1:]
-fd = os.open(path, os.O_RDONLY) if call == "read" else -1
+fd = os.open(path, os.O_RDONLY) if call == "read" else os.stat(path) and -1  # the name is known then, for a second
 buffer = ctypes.create_string_buffer(1 << 20)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -151,6 +151,9 @@ def waiting(cluster, path, call):
     def waits():
         with open(f"/proc/{child.pid}/wchan") as f:
             where = f.read()
+        with open(f"/proc/{child.pid}/stat") as f:
+            if f.read().rpartition(")")[2].split()[0] == "D":
+                return True  # for a page; the kernel does not always tell where
         return any(word in where for word in ("request_wait", "fuse", "folio_wait", "filemap"))
 
     try:
@@ -171,16 +174,30 @@ def test_who_waits_for_storage_can_be_killed(cluster, data, call):
     """Long before the minute is over that a call waits for a daemon; half of it is the deadline."""
     node = cluster.node("cache_size=16M", peers=False)
     with waiting(cluster, node.path + "/f", call) as child:
+        opening = " op=open state=sent " in node.control("requests")
         child.kill()
         child.wait(30)
+        if opening:
+            wait_for(lambda: " op=open state=abandoned " in node.control("requests"), "the open to be nobody's")
     assert get(node.path + "/f") == data
+    wait_for(lambda: opens(cluster.daemon.process) == 0, "what was opened for it to be closed")
+
+
+def opens(daemon):
+    """How many files clients have open, as the daemon says in its log when it is asked to."""
+    def said():
+        return re.findall(r"^opens (\d+)$", daemon.log(), re.M)
+    before = len(said())
+    daemon.popen.send_signal(signal.SIGUSR1)
+    wait_for(lambda: len(said()) > before, "the daemon's figures")
+    return int(said()[-1])
 
 
 def test_what_waits_for_storage_is_seen(cluster, data):
     node = cluster.node("cache_size=16M", peers=False)
 
     def calls(state):
-        return re.findall(rf"^call id=[1-9]\d* op=read state={state} age_us=\d+$", node.control("requests"), re.M)
+        return re.findall(rf"^call id=[1-9]\d* op=[a-z]+ state={state} age_us=\d+$", node.control("requests"), re.M)
 
     with waiting(cluster, node.path + "/f", "read"):
         wait_for(lambda: calls("sent"), "the call to be listed")

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <cstring>
+#include <map>
 #include <netinet/in.h>
 #include <poll.h>
 #include <random>
@@ -311,5 +312,43 @@ TEST_F(daemon_hostile, requests_that_arrive_together_are_all_answered)
 			answered.insert(h.id);
 		}
 		EXPECT_EQ(answered.size(), files + extra);
+	}
+}
+
+TEST_F(daemon_hostile, of_two_addresses_the_one_sent_later_holds)
+{
+	start();
+	std::mutex mutex;
+	std::map<std::uint32_t, std::uint32_t> others; // their queue pairs, by node
+	storage_options o = client_options();
+	o.on_node = [&](const coop::client::node_event &e) {
+		std::lock_guard lock(mutex);
+		if (e.joined)
+			others[e.node] = e.addr.qpn;
+		else
+			others.erase(e.node);
+	};
+	const auto watcher = storage::connect(o);
+	coop_st_body b{};
+	b.addr.gid[15] = 1;
+	b.addr.qpn = 1;
+	ASSERT_NE(watcher->register_node(b.addr), 0u);
+	unique_fd fd = admitted();
+	for (std::uint32_t qpn = 10; qpn < 400; qpn += 2) {
+		std::string both;
+		for (std::uint32_t i = 0; i < 2; i++) {
+			b.addr.qpn = qpn + i;
+			both += message(COOP_ST_REGISTER, qpn + i, b);
+		}
+		ASSERT_TRUE(send(fd.get(), both));
+		for (int replies = 0; replies < 2;) { // and what it is told of itself
+			coop_st_header h;
+			ASSERT_EQ(status(fd.get(), h), 0);
+			replies += h.id != 0;
+		}
+		ASSERT_TRUE(eventually([&] {
+			std::lock_guard lock(mutex);
+			return others.size() == 1 && others.begin()->second == qpn + 1;
+		})) << qpn;
 	}
 }

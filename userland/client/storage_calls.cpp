@@ -177,11 +177,13 @@ public:
 		ask.flags = open_flags(flags & ~O_EXCL);
 		ask.open_id = ++last_open_;
 		ask.count = want;
-		const int err = link_.ask(COOP_ST_OPEN, ask, got, text, &out.inline_data);
+		const int err = link_.ask(COOP_ST_OPEN, ask, got, text, &out.inline_data, {},
+					  [this, fh, id = ask.open_id](storage_link::outcome &o) {
+						  if (!o.err)
+							  forget(fh, id);
+					  });
 		if (!err)
 			opened(c, fh, ask, got, out);
-		else if (err == -ETIMEDOUT || err == -EINTR)
-			forget(fh, ask.open_id);
 		return err;
 	}
 
@@ -192,12 +194,17 @@ public:
 		ask.flags = open_flags(flags);
 		ask.mode = mode;
 		ask.open_id = ++last_open_;
-		const int err = link_.ask(COOP_ST_CREATE, ask, got, node.fh, &out.inline_data);
+		const int err = link_.ask(
+			COOP_ST_CREATE, ask, got, node.fh, &out.inline_data, {},
+			[this, id = ask.open_id](storage_link::outcome &o) {
+				if (o.err)
+					return;
+				const coop_st_bytes &fh = o.body->fh;
+				forget({reinterpret_cast<const char *>(fh.p), fh.len}, id);
+			});
 		if (!err) {
 			node.attr = attributes_of(got.attr);
 			opened(c, node.fh, ask, got, out);
-		} else if (err == -ETIMEDOUT || err == -EINTR) {
-			forget(dir, ask.open_id);
 		}
 		return err;
 	}
@@ -424,7 +431,7 @@ private:
 		link_.opened(ask.open_id, {fh, c, ask.flags});
 	}
 
-	// An open that nobody waits for any more may still happen: close it.
+	// An open that nobody waited for any more has happened. On the connection's thread.
 	void forget(const handle &fh, std::uint64_t open_id)
 	{
 		coop_st_body ask{};
@@ -432,7 +439,7 @@ private:
 		ask.open_id = open_id;
 		if (auto c = link_.make(COOP_ST_CLOSE, ask)) {
 			c->done = [](storage_link::outcome &) {};
-			link_.submit(c);
+			link_.submit_later(std::move(c));
 		}
 	}
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
+#include <utility>
 
 #include "userland/client/asker.hpp"
 
@@ -153,12 +154,14 @@ void storage_link::submit_later(std::shared_ptr<call> c)
 }
 
 int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
-		      std::string &text, std::string *data, std::span<const iovec> source)
+		      std::string &text, std::string *data, std::span<const iovec> source,
+		      std::function<void(outcome &)> orphan)
 {
 	auto c = make(op, request);
 	if (!c)
 		return -ENAMETOOLONG; // the only field that a caller can make too long
 	c->source.assign(source.begin(), source.end());
+	c->orphan = std::move(orphan);
 	struct {
 		std::mutex mutex;
 		std::condition_variable ready;
@@ -205,6 +208,15 @@ void storage_link::give_up(call &c)
 {
 	std::lock_guard lock(mutex_);
 	c.deadline = clock::now();
+}
+
+// What was asked for may happen yet: the call stays in the table until its reply, and is repeated
+// on the next connection. Returns how to tell whoever waits for it.
+std::function<void(storage_link::outcome &)> storage_link::abandon(call &c)
+{
+	c.deadline = clock::time_point::max();
+	c.abandoned = true;
+	return std::exchange(c.done, std::exchange(c.orphan, nullptr));
 }
 
 bool storage_link::send_all(std::vector<iovec> v)
@@ -305,6 +317,7 @@ void storage_link::expire(bool all)
 		return;
 	next_expiry_ = now + expiry_interval;
 	calls late, deferred;
+	std::vector<std::function<void(outcome &)>> left;
 	std::uint64_t epoch;
 	{
 		std::lock_guard lock(mutex_);
@@ -312,8 +325,12 @@ void storage_link::expire(bool all)
 		postponed_.clear();
 		epoch = enter_deferred_locked(deferred);
 		for (auto it = calls_.begin(); it != calls_.end();) {
-			if (all || it->second->deadline <= now) {
-				if (it->second->epoch && it->second->epoch == epoch_)
+			call &c = *it->second;
+			if (!all && c.deadline <= now && c.orphan && (c.epoch || c.repeated)) {
+				left.push_back(abandon(c));
+				++it;
+			} else if (all || c.deadline <= now) {
+				if (c.epoch && c.epoch == epoch_)
 					in_flight_--;
 				late.push_back(it->second);
 				it = calls_.erase(it);
@@ -324,6 +341,11 @@ void storage_link::expire(bool all)
 	}
 	if (!deferred.empty() && !all)
 		transmit(deferred, epoch);
+	for (auto &done : left) {
+		outcome o;
+		o.err = -ETIMEDOUT;
+		done(o);
+	}
 	for (auto &c : late) {
 		outcome o;
 		o.err = all ? -ESHUTDOWN : -ETIMEDOUT;
@@ -563,8 +585,11 @@ std::vector<storage::waiting> storage_link::waiting() const
 	const auto tell = [&](const call &c) {
 		const auto age =
 			std::chrono::duration_cast<std::chrono::microseconds>(now - c.begun);
-		out.push_back({c.id, coop_st_op_name(c.op), c.epoch ? "sent" : "queued",
-			       static_cast<std::uint64_t>(age.count())});
+		out.push_back({c.id, coop_st_op_name(c.op),
+			       c.abandoned ? "abandoned"
+			       : c.epoch   ? "sent"
+					   : "queued",
+			       static_cast<std::uint64_t>(std::max(age, age.zero()).count())});
 	};
 	const std::lock_guard lock(mutex_);
 	for (const auto &[id, c] : calls_)

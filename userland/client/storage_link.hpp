@@ -47,10 +47,14 @@ public:
 		std::vector<iovec> source;           // data to send; the caller's until completion
 		std::vector<iovec> dest;             // where the data of the reply go
 		std::function<void(outcome &)> done; // on the connection's thread
+		// Of one that has been sent and is given up: its reply is awaited all the same, and
+		// goes here. The call must have neither 'source' nor 'dest'.
+		std::function<void(outcome &)> orphan;
 		std::chrono::steady_clock::time_point begun, deadline;
 		std::uint64_t id = 0;
 		std::uint64_t epoch = 0; // connection that it was sent on; 0: not yet
 		bool repeated = false;
+		bool abandoned = false; // to its orphan
 	};
 	struct open_record { // enough to open it again
 		handle fh;
@@ -66,7 +70,8 @@ public:
 	void submit_later(std::shared_ptr<call>);
 	// Submits and waits. data: of the reply. -EINTR: the asker has gone; it may have been done.
 	int ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
-		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {});
+		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {},
+		std::function<void(outcome &)> orphan = {});
 	std::shared_ptr<call> make(std::uint16_t op, const coop_st_body &) const;
 
 	void opened(std::uint64_t id, open_record);
@@ -108,6 +113,7 @@ private:
 	bool send_all(std::vector<iovec>);
 	void expire(bool all);
 	void give_up(call &);
+	static std::function<void(outcome &)> abandon(call &);
 
 	const storage_options options_;
 	secret key_;

@@ -110,14 +110,11 @@ void connection::shut(std::string_view why)
 	}
 	spdlog::debug("{}: connection ended: {}", peer_, why);
 	::shutdown(fd_, SHUT_RDWR);
-	asio::post(server_.io(), [self = shared_from_this()] { self->deadline_.cancel(); });
-	if (const std::uint32_t node = node_.exchange(0)) {
-		std::uint32_t mine = node;
-		session_->node.compare_exchange_strong(mine, 0);
-		server_.members().leave(node);
-		spdlog::debug("{}: node {} has left", peer_, node);
-		server_.files().openers.left(node);
-	}
+	asio::post(server_.io(), [self = shared_from_this()] {
+		std::lock_guard lock(self->mutex_);
+		self->deadline_.cancel();
+	});
+	leave_fabric();
 	server_.gone(*this);
 }
 
@@ -392,27 +389,47 @@ void connection::refuse(const request &r, int err)
 	answer(r, out);
 }
 
+// Requests run side by side: of two addresses the one that was sent later holds.
 void connection::enroll(const request &r)
 {
 	reply out;
-	const std::uint32_t node = server_.members().join(
-		r.body.addr, [weak = weak_from_this()](const node_change &c) {
-			if (auto self = weak.lock())
-				self->push(c);
-		});
-	if (!node) {
-		out.status = EUSERS;
-	} else {
-		const std::uint32_t before = node_.exchange(node);
-		if (before)
-			server_.members().leave(before);
-		session_->node = node;
-		spdlog::debug("{}: node {} has joined", peer_, node);
-		out.body.node_id = node;
-		if (ended() && node_.exchange(0))
-			server_.members().leave(node);
+	{
+		std::lock_guard order(enroll_mutex_);
+		if (r.head.id > enrolled_) {
+			enrolled_ = r.head.id;
+			const std::uint32_t node = server_.members().join(
+				r.body.addr, [weak = weak_from_this()](const node_change &c) {
+					if (auto self = weak.lock())
+						self->push(c);
+				});
+			if (!node) {
+				out.status = EUSERS;
+			} else {
+				session_->is_node(epoch_, node);
+				if (const std::uint32_t before = node_.exchange(node)) {
+					server_.members().leave(before);
+					server_.files().openers.left(before);
+				}
+				spdlog::debug("{}: node {} has joined", peer_, node);
+			}
+		}
+		out.body.node_id = node_;
 	}
+	if (ended()) // before node_ was set: then nobody else has
+		leave_fabric();
 	answer(r, out);
+}
+
+void connection::leave_fabric()
+{
+	const std::uint32_t node = node_.exchange(0);
+	if (!node)
+		return;
+	std::uint32_t mine = node;
+	session_->node.compare_exchange_strong(mine, 0);
+	server_.members().leave(node);
+	server_.files().openers.left(node);
+	spdlog::debug("{}: node {} has left", peer_, node);
 }
 
 // ---- handshake ---------------------------------------------------------------
@@ -506,8 +523,8 @@ void connection::proof(const request &r)
 	{
 		std::lock_guard lock(mutex_);
 		export_ = in;
+		deadline_.cancel();
 	}
-	deadline_.cancel();
 	in_.resize(input_max);
 	state_ = state::ready;
 	out.body.flags = fresh ? COOP_ST_W_NEW_SESSION : 0;

@@ -70,6 +70,7 @@ private:
 	void hello(const request &);
 	void proof(const request &);
 	void enroll(const request &);
+	void leave_fabric();
 	void answer(const request &, reply &, bool more = false);
 	void refuse(const request &, int err);
 	std::string encode(const coop_st_header &, const reply &) const;
@@ -84,7 +85,7 @@ private:
 	asio::ip::tcp::socket socket_;
 	const int fd_;
 	std::string peer_;
-	asio::steady_timer deadline_;
+	asio::steady_timer deadline_; // begun by start(); then under mutex_
 
 	// Input: whoever runs readable().
 	std::vector<std::uint8_t> in_;
@@ -99,6 +100,8 @@ private:
 	std::shared_ptr<session> session_;
 	std::uint64_t epoch_ = 0; // of the session
 	std::atomic<std::uint32_t> node_{0};
+	std::mutex enroll_mutex_;    // before those of the tables
+	std::uint64_t enrolled_ = 0; // the latest request that registered
 
 	mutable std::mutex mutex_; // all below
 	std::deque<item> out_;

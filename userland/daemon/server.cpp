@@ -351,6 +351,10 @@ std::string server::stats_text() const
 		std::lock_guard lock(mutex_);
 		line("connections", connections_.size());
 		line("sessions", sessions_.size());
+		std::size_t opens = 0;
+		for (const auto &s : sessions_)
+			opens += s.second->opens();
+		line("opens", opens);
 	}
 	for (std::uint16_t op = 0; op < COOP_ST_OP_END; op++)
 		if (s.calls[op])

@@ -51,10 +51,23 @@ std::shared_ptr<open_file> session::take(std::uint64_t open_id)
 	return node ? std::move(node.mapped()) : nullptr;
 }
 
+std::size_t session::opens() const
+{
+	std::lock_guard lock(mutex_);
+	return opens_.size();
+}
+
 std::uint64_t session::renew()
 {
 	std::lock_guard lock(mutex_);
 	return ++epoch_;
+}
+
+void session::is_node(std::uint64_t epoch, std::uint32_t registered)
+{
+	std::lock_guard lock(mutex_);
+	if (epoch == epoch_)
+		node = registered;
 }
 
 session::verdict session::admit(std::uint64_t epoch, std::uint64_t request, deliver to,

@@ -68,6 +68,7 @@ public:
 	// 0, -EMFILE: 'most' are open, or -EEXIST
 	[[nodiscard]] int add(std::uint64_t open_id, std::shared_ptr<open_file>, std::size_t most);
 	std::shared_ptr<open_file> take(std::uint64_t open_id);
+	std::size_t opens() const;
 
 	enum class verdict {
 		run,      // first time: execute, then done()
@@ -83,6 +84,8 @@ public:
 	// A new connection takes over. What still arrives on older ones was sent before, and sent
 	// again on this one: run later than its repeat, it would undo what came between.
 	std::uint64_t renew();
+	// The node that the connection of 'epoch' registered, unless a newer one has taken over.
+	void is_node(std::uint64_t epoch, std::uint32_t node);
 
 	std::atomic<std::uint32_t> node{0}; // registered node id
 	// Guarded by the server's table of sessions:
@@ -95,7 +98,7 @@ private:
 		std::string encoded;
 		deliver to;
 	};
-	std::mutex mutex_;
+	mutable std::mutex mutex_;
 	std::uint64_t epoch_ = 0;
 	std::unordered_map<std::uint64_t, std::shared_ptr<open_file>> opens_;
 	std::unordered_map<std::uint64_t, kept> replies_;
