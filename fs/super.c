@@ -294,7 +294,6 @@ static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct i
 static int start_node(struct fs_context *fc, struct coop_mount *m)
 {
 	struct coop_node_cfg cfg = m->opt.node;
-	struct coop_addr self;
 	struct coop_node *node;
 	char why[COOP_WHY] = "";
 
@@ -310,8 +309,7 @@ static int start_node(struct fs_context *fc, struct coop_mount *m)
 		errorfc(fc, "option 'ib': %s", why);
 		return PTR_ERR(node);
 	}
-	if (coop_node_self(node, &self))
-		coop_storage_register(m->storage, &self);
+	coop_node_enter(node);
 	return 0;
 }
 

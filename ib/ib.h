@@ -67,7 +67,7 @@ struct coop_node_ops {
 	void (*release)(void *host, void *cookie, struct page **pages, u64 have);
 	/*
 	 * The node's address is another one (NULL: none now, the device or its link is gone):
-	 * register at storage. Not called during create and destroy.
+	 * register at storage. Not called during destroy.
 	 */
 	void (*address)(void *host, const struct coop_addr *self);
 };
@@ -133,6 +133,11 @@ u32 coop_node_max_pages(const struct coop_node *node);
 
 /* Own control address; false while there is no device. */
 bool coop_node_self(struct coop_node *node, struct coop_addr *self);
+/*
+ * Tells the host of the node's address, as ops->address() does at every later change. Not before
+ * the host can hear of others.
+ */
+void coop_node_enter(struct coop_node *node);
 
 /* What the storage daemon pushes. Context: may sleep. */
 void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr *addr);

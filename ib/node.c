@@ -87,7 +87,6 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	coop_node_register(node);
 	mutex_lock(&node->attach_lock);
 	err = coop_node_attach(node, why, why_size);
-	coop_node_self(node, &node->announced); /* the caller asks for it */
 	node->leaving = err;
 	mutex_unlock(&node->attach_lock);
 	if (err) {
@@ -138,6 +137,13 @@ int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node)
 u32 coop_node_max_pages(const struct coop_node *node)
 {
 	return READ_ONCE(node->max_pages);
+}
+
+void coop_node_enter(struct coop_node *node)
+{
+	mutex_lock(&node->attach_lock);
+	coop_node_announce(node);
+	mutex_unlock(&node->attach_lock);
 }
 
 bool coop_node_self(struct coop_node *node, struct coop_addr *self)

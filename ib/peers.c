@@ -68,6 +68,9 @@ void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr 
 	/* More than any daemon has: one that makes them up costs no more memory. */
 	if (node->n_members == COOP_PEERS_MAX ||
 	    xa_err(xa_store(&node->by_daemon, node_id, m, GFP_NOFS))) {
+		/* The address may have been that of a number which is no member any more. */
+		if (node->engine)
+			(void)coop_engine_peer_del(node->engine, addr, COOP_PEER_BY_DAEMON);
 		kfree(m);
 	} else {
 		node->n_members++;
