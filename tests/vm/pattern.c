@@ -13,7 +13,7 @@
  *   coop-pattern [options] watch DIR FIRST LAST BYTES STATE
  *   coop-pattern [options] pick DIR FIRST LAST BYTES VERSION
  *   coop-pattern [options] hold DIR FIRST LAST BYTES VERSION
- *   coop-pattern settle
+ *   coop-pattern settle FILE...
  *
  * Files are DIR/FIRST to DIR/LAST, named by their numbers. rewrite gives them ever
  * new versions and says so in the file STATE; watch reads meanwhile, on another
@@ -22,7 +22,7 @@
  * file from the cache and reads a few of its pages, somewhere, over and over. hold
  * opens what is there, writes all over it at the first line of its input, says "written",
  * and closes it at the second one: what it wrote is stored no sooner. settle waits until
- * storage can prove the version of what was written before (rpc/STORAGE.md).
+ * storage can prove the versions of files (rpc/STORAGE.md).
  *
  *   -m read|mmap|direct   how (read)
  *   -r N                  rounds (1); with pick: ranges that are read
@@ -407,7 +407,7 @@ static int usage(void)
 	fprintf(stderr,
 		"usage: coop-pattern [-m read|mmap|direct] [-r ROUNDS] [-s SEED] [-d] [-f] "
 		"[-e] write|check|rewrite|watch|pick|hold DIR FIRST LAST BYTES VERSION|STATE\n"
-		"       coop-pattern settle\n");
+		"       coop-pattern settle FILE...\n");
 	return FAILED;
 }
 
@@ -452,17 +452,31 @@ static int parse_options(int argc, char **argv)
 	return argc - optind == 6 ? 0 : usage();
 }
 
-/* By the clock that stamps changes, which stands still while a tick is late. */
-static int settle(void)
+/*
+ * By the clock that stamps changes, which stands still while a tick is late. A time without a
+ * fraction may be one that was cut to seconds: one of 250 files has it by chance.
+ */
+static int settle(char **file)
 {
 	const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
-	struct timespec from, now;
+	struct timespec now;
+	struct stat st;
+	int64_t ms;
 
-	clock_gettime(CLOCK_REALTIME_COARSE, &from);
-	do {
-		nanosleep(&pause, NULL);
-		clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	} while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 < 50);
+	for (; *file; file++) {
+		if (stat(*file, &st)) {
+			perror(*file);
+			return FAILED;
+		}
+		for (;;) {
+			clock_gettime(CLOCK_REALTIME_COARSE, &now);
+			ms = (int64_t)(now.tv_sec - st.st_ctim.tv_sec) * 1000 +
+			     (now.tv_nsec - st.st_ctim.tv_nsec) / 1000000;
+			if (ms > (st.st_ctim.tv_nsec ? 50 : 1050))
+				break;
+			nanosleep(&pause, NULL);
+		}
+	}
 	return 0;
 }
 
@@ -475,8 +489,8 @@ int main(int argc, char **argv)
 	char **arg, what;
 	int bad;
 
-	if (argc == 2 && !strcmp(argv[1], "settle"))
-		return settle();
+	if (argc > 2 && !strcmp(argv[1], "settle"))
+		return settle(argv + 2);
 	bad = parse_options(argc, argv);
 	if (bad)
 		return bad;

@@ -41,10 +41,10 @@ written_here()
 	_name=$1
 	shift
 	run_fio "/mnt/a/$_name" --rw=randwrite --do_verify=1 "$@"
-	coop-pattern settle
+	coop-pattern settle "/srv/$_name"
 	run_fio "/mnt/b/$_name" --rw=randwrite --verify_only "$@"
 	run_fio "/mnt/b/$_name" --rw=randwrite --do_verify=1 "$@"
-	coop-pattern settle
+	coop-pattern settle "/srv/$_name"
 	run_fio "/mnt/a/$_name" --rw=randwrite --verify_only "$@"
 }
 

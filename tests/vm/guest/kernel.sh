@@ -28,8 +28,11 @@ setup()
 
 after_failure()
 {
-	for n in a b; do
+	echo 0 >/sys/kernel/debug/tracing/events/coopfs/enable
+	for n in a b; do # all of it before one goes, which the others would be told
 		! mounted "/mnt/$n" || cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
+	done
+	for n in a b; do
 		! mounted "/mnt/$n" || umount -l "/mnt/$n"
 	done
 	fuse_end c
@@ -55,7 +58,7 @@ from_peers()
 }
 
 # A file that storage can prove the version of.
-new_file() { pattern "/srv/$1" 2 "$1"; coop-pattern settle; }
+new_file() { pattern "/srv/$1" 2 "$1"; coop-pattern settle "/srv/$1"; }
 
 # Storage alone: names, attributes, bytes, /proc.
 test_mount()

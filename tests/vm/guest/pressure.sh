@@ -108,7 +108,7 @@ test_exchange()
 	[ $got -gt 64 ] || die "they had $got pages from each other"
 	# And after all that a serves b.
 	new x.after 1 65536
-	coop-pattern settle
+	coop-pattern settle /srv/x.after/1
 	right a x.after 1 65536
 	before=$(of b source peer pages)
 	right b x.after 1 65536
