@@ -296,7 +296,7 @@ unsigned machine::progress(unsigned budget)
 		for (link *l : again) {
 			l->backlogged = false;
 			if (l->state != link::state::dying)
-				flush(*l);
+				send_waiting(*l);
 		}
 	}
 	while (!unposted_.empty() && post_receive(*unposted_.back()) == 0)

@@ -110,7 +110,7 @@ private:
 	link *link_to(spi::peer_number, int &status);
 	link *link_of(std::uint64_t word);
 	void bury(link &);
-	void flush(link &);
+	void send_waiting(link &);
 	int post(link &, posted &);
 	void backlog(link &);
 	void send(link &, const control &, std::uint64_t nth = 0);

@@ -125,7 +125,7 @@ void machine::linked(link &l)
 	l.greeted = true;
 	if (!peers_[l.peer].link)
 		peers_[l.peer].link = &l;
-	flush(l);
+	send_waiting(l);
 }
 
 void machine::unlinked(link &l, int status)
@@ -188,7 +188,7 @@ void machine::backlog(link &l)
 }
 
 // Sends what waits, in the order of its importance.
-void machine::flush(link &l)
+void machine::send_waiting(link &l)
 {
 	while (!l.urgent.empty()) {
 		const int r = post(l, *l.urgent.front());

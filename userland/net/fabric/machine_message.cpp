@@ -70,7 +70,7 @@ void machine::arrived(bounce &b, std::size_t length, std::uint64_t w)
 			if (l->credit > l->credit_most)
 				violation(*l);
 			else if (!l->messages.empty())
-				flush(*l);
+				send_waiting(*l);
 		}
 		if (word::kind(w) == static_cast<unsigned>(kind::message)) {
 			take(*l, b.data, length);
@@ -220,7 +220,7 @@ int machine::send_message(spi::token t, const spi::transfer &x)
 	w->length = x.length;
 	l->messages.push_back(w->id);
 	if (l->ready() && l->messages.size() == 1)
-		flush(*l);
+		send_waiting(*l);
 	return 0;
 }
 
