@@ -197,7 +197,7 @@ def test_what_waits_for_storage_is_seen(cluster, data):
     node = cluster.node("cache_size=16M", peers=False)
 
     def calls(state):
-        return re.findall(rf"^call id=[1-9]\d* op=[a-z]+ state={state} age_us=\d+$", node.control("requests"), re.M)
+        return re.findall(rf"^call id=[1-9]\d* op=read state={state} age_us=\d+$", node.control("requests"), re.M)
 
     with waiting(cluster, node.path + "/f", "read"):
         wait_for(lambda: calls("sent"), "the call to be listed")

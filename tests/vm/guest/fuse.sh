@@ -60,11 +60,6 @@ down() { for _n in "$@"; do fuse_unmount "$_n"; done; }
 
 knows() { [ "$(grep -c ^peer "/mnt/$1/.coopfs/peers")" = "$2" ]; }
 
-same() # NODE FILE: what the node reads is what storage has
-{
-	[ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"
-}
-
 # peer_bytes NODE: what it has read from peers so far
 peer_bytes() { stat_of "$1" source peer bytes; }
 

@@ -46,8 +46,6 @@ up()
 	done
 }
 
-same() { [ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"; }
-
 # from_peers NODE FILE: reads it, and nearly all of it came from other nodes
 from_peers()
 {

@@ -241,6 +241,9 @@ is_number()
 
 sum() { sha256sum <"$1" | cut -c1-64; }
 
+# same NODE FILE: what the node reads is what storage has
+same() { [ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"; }
+
 # leaks: what kmemleak holds for lost, now and a moment ago; but for what the kernel itself loses
 # when it cannot make a slab cache.
 leaks()

@@ -27,8 +27,6 @@ after_failure()
 	clear_up
 } 2>&1
 
-same() { [ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"; }
-
 from_peers()
 {
 	_before=$(of "$1" source peer bytes)
