@@ -25,6 +25,7 @@ setup()
 		for n in 1 2 3; do
 			new "fuse.$n" 2 1048571
 			new "module.$n" 2 1048571
+			new "greeting.$n" 8 65536
 		done
 		new mixed 2 1048571
 		new killed 4 2097152
@@ -90,7 +91,14 @@ test_module_each_from_each()
 	barrier mounted
 	until_true 30 "the other two are known" knows m 2
 	right m "module.$node" 2 1048571
+	right m "greeting.$node" 8 65536
 	barrier warm
+	# How long a round takes is known from here on: nobody asks anew what is on its way,
+	# and what comes for a question asked before would lie elsewhere.
+	for n in 1 2 3; do
+		right m "greeting.$n" 8 65536
+	done
+	barrier greeted
 	before=$(of m source peer bytes)
 	for n in 1 2 3; do
 		right m module.$n 2 1048571
