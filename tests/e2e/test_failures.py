@@ -129,16 +129,29 @@ import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
 signal.signal(signal.SIGUSR1, lambda *_: None)
 path, call = sys.argv[1:]
-fd = os.open(path, os.O_RDONLY) if call == "read" else os.stat(path) and -1  # the name is known then, for a second
+flags = {"read": os.O_RDONLY, "write": os.O_WRONLY}.get(call)
+fd = os.stat(path) and -1 if flags is None else os.open(path, flags)  # the name is known then, for a second
 buffer = ctypes.create_string_buffer(1 << 20)
 print("ready", flush=True)
 sys.stdin.readline()
 if call == "read":
     n = libc.read(fd, buffer, len(buffer))
+elif call == "write":
+    n = libc.write(fd, b"first", 5)
 else:
     n = min(libc.open(os.fsencode(path), os.O_RDONLY), 0)
 print(n, ctypes.get_errno() if n < 0 else 0, flush=True)
 """
+
+
+def in_fuse(task):
+    """Whether a process or thread waits for an answer of the file system."""
+    with open(f"/proc/{task}/wchan") as f:
+        where = f.read()
+    with open(f"/proc/{task}/stat") as f:
+        if f.read().rpartition(")")[2].split()[0] == "D":
+            return True  # for a page; the kernel does not always tell where
+    return any(word in where for word in ("request_wait", "fuse", "folio_wait", "filemap"))
 
 
 @contextlib.contextmanager
@@ -148,20 +161,12 @@ def waiting(cluster, path, call):
     child = subprocess.Popen([sys.executable, "-c", CALLER, path, call], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, text=True)
 
-    def waits():
-        with open(f"/proc/{child.pid}/wchan") as f:
-            where = f.read()
-        with open(f"/proc/{child.pid}/stat") as f:
-            if f.read().rpartition(")")[2].split()[0] == "D":
-                return True  # for a page; the kernel does not always tell where
-        return any(word in where for word in ("request_wait", "fuse", "folio_wait", "filemap"))
-
     try:
         assert child.stdout.readline() == "ready\n"
         daemon.send_signal(signal.SIGSTOP)
         child.stdin.write("go\n")
         child.stdin.flush()
-        wait_for(waits, f"it waits in {call}")
+        wait_for(lambda: in_fuse(child.pid), f"it waits in {call}")
         yield child
     finally:
         daemon.send_signal(signal.SIGCONT)
@@ -181,6 +186,28 @@ def test_who_waits_for_storage_can_be_killed(cluster, data, call):
             wait_for(lambda: " op=open state=abandoned " in node.control("requests"), "the open to be nobody's")
     assert get(node.path + "/f") == data
     wait_for(lambda: opens(cluster.daemon.process) == 0, "what was opened for it to be closed")
+
+
+def test_the_write_of_one_who_was_killed_is_not_done_after_a_later_one(cluster):
+    """The later one is not even sent before storage has answered the other."""
+    node = cluster.node(peers=False)
+    path = node.path + "/f"
+    with open(path, "wb") as f:
+        f.write(b"before")
+    with open(path, "r+b", buffering=0) as f, waiting(cluster, path, "write") as child:
+        child.kill()
+        child.wait(30)
+        wait_for(lambda: " op=write state=abandoned " in node.control("requests"), "the write to be nobody's")
+        later = threading.Thread(target=os.pwrite, args=(f.fileno(), b"later", 0))
+        later.start()
+        try:
+            wait_for(lambda: in_fuse(later.native_id), "the later one to wait")
+            assert node.control("requests").count(" op=write ") == 1
+        finally:
+            cluster.daemon.process.popen.send_signal(signal.SIGCONT)
+            later.join()
+    assert get(cluster.export + "/f") == b"latere"
+    assert get(path) == b"latere"
 
 
 def opens(daemon):

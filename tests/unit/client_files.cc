@@ -54,15 +54,19 @@ public:
 		getattrs++;
 		return 0;
 	}
-	int setattr(const caller &, const handle &, const setattr_request &q,
-		    write_result &out) override
+	int setattr(const caller &, const handle &, const setattr_request &q, write_result &out,
+		    late_reply late) override
 	{
+		if (leave)
+			return left(std::move(late));
 		return change(out, q.valid & set_size ? static_cast<off_t>(q.size)
 						      : file.attr.st.st_size);
 	}
 	int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
-		 open_result &out) override
+		 open_result &out, late_reply late) override
 	{
+		if (leave)
+			return left(std::move(late));
 		asked_inline = want_inline;
 		if (flags & O_TRUNC)
 			set(file.attr.version + 1, 0);
@@ -82,8 +86,10 @@ public:
 		return 0;
 	}
 	int write(const handle &, std::uint64_t, std::uint64_t offset, std::span<const iovec> data,
-		  write_result &out) override
+		  write_result &out, late_reply late) override
 	{
+		if (leave)
+			return left(std::move(late));
 		auto end = appends ? file.attr.st.st_size : static_cast<off_t>(offset);
 		for (const iovec &v : data)
 			end += static_cast<off_t>(v.iov_len);
@@ -110,8 +116,17 @@ public:
 	unsigned getattrs = 0, direct_reads = 0;
 	bool foreign = false; // somebody wrote between what we know and our next change
 	bool appends = false;
+	std::chrono::milliseconds patience() const override { return wait; }
+	int left(late_reply late)
+	{
+		late_ones.push_back(std::move(late));
+		return -EINTR;
+	}
 	int commit_error = 0;
 	unsigned commits = 0;
+	bool leave = false; // the caller of a change is killed before the reply
+	std::vector<late_reply> late_ones;
+	std::chrono::milliseconds wait{0};
 	std::uint64_t verifier = 1; // another one: storage's machine came up anew
 };
 
@@ -413,6 +428,93 @@ TEST_F(client_files, truncation_at_open_starts_a_version_of_its_own)
 	EXPECT_EQ(node->size, 0u);
 	EXPECT_EQ(stale, 0u);
 }
+
+// A change that was given up and may happen yet, by way of 'change'; the daemon does it at the end.
+class client_files_late : public client_files, public testing::WithParamInterface<const char *>
+{
+protected:
+	int change()
+	{
+		const std::string_view which = GetParam();
+		files::open_answer a;
+		attributes attr;
+		char byte = 0;
+		iovec v{&byte, 1};
+		if (which == "write")
+			return f.write(*writer, 0, {&v, 1}, 1);
+		if (which == "cut")
+			return f.setattr(who, *node, {storage::set_size, 0, 0, 0, 5, {}, {}}, attr);
+		return f.open(who, *node, O_RDWR | O_TRUNC, a);
+	}
+	void give_up()
+	{
+		writer = writer_of_a_cached_file();
+		s.leave = true;
+		EXPECT_EQ(change(), -EINTR);
+		s.leave = false;
+		ASSERT_EQ(s.late_ones.size(), 1u);
+		s.wait = std::chrono::milliseconds(1);
+	}
+	std::unique_ptr<open_file> writer;
+};
+
+TEST_P(client_files_late, keeps_its_turn_until_it_has_happened)
+{
+	give_up();
+	EXPECT_EQ(change(), -ETIMEDOUT);
+	EXPECT_EQ(node->version, 10u);
+	write_result r;
+	s.change(r, 5);
+	s.late_ones[0](0, r);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->size, 5u);
+	EXPECT_GT(stale, 0u);
+	EXPECT_EQ(change(), -ETIMEDOUT) << "the connection's thread has it still";
+	s.late_ones.clear();
+	EXPECT_EQ(change(), 0);
+	open();
+	EXPECT_FALSE(kept);
+}
+
+TEST_P(client_files_late, that_never_happened_leaves_nothing)
+{
+	give_up();
+	s.late_ones[0](-ESHUTDOWN, {});
+	s.late_ones.clear();
+	EXPECT_EQ(node->version, 10u);
+	EXPECT_EQ(stale, 0u);
+	EXPECT_EQ(change(), 0);
+}
+
+TEST_P(client_files_late, who_waits_for_its_turn_can_be_killed)
+{
+	struct killed : asker {
+		bool gone() override { return true; }
+	};
+	give_up();
+	s.wait = {};
+	{
+		killed me;
+		EXPECT_EQ(change(), -EINTR);
+	}
+	s.late_ones.clear();
+	EXPECT_EQ(change(), 0);
+}
+
+TEST_P(client_files_late, needs_its_inode_longer_than_the_kernel)
+{
+	give_up();
+	writer.reset();
+	table.forget(node, 1);
+	EXPECT_EQ(table.size(), 0u);
+	write_result r;
+	s.change(r, 5);
+	s.late_ones[0](0, r);
+	s.late_ones.clear();
+}
+
+INSTANTIATE_TEST_SUITE_P(changes, client_files_late, testing::Values("write", "cut", "empty"),
+			 [](const auto &p) { return std::string(p.param); });
 
 TEST_F(client_files, forgotten_while_open)
 {

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "userland/client/asker.hpp"
 #include "userland/daemon/identity.hpp"
 
 using namespace rig;
@@ -51,8 +52,9 @@ struct watcher {
 	}
 };
 
-// Between a client and the daemon: passes on what they say, and once, when told to, answers a
-// request itself, as no daemon does: with another operation than was asked for.
+// Between a client and the daemon: passes on what they say. Once, when told to, it answers a
+// request itself, as no daemon does: with another operation than was asked for. What a client says
+// while it is deaf is lost, and the connection with it, when it hears again.
 class relay
 {
 public:
@@ -73,6 +75,7 @@ public:
 
 	std::uint16_t port = 0;
 	std::atomic<std::uint32_t> forge{0}; // status of the answer to come
+	std::atomic<bool> deaf{false};
 
 private:
 	static coop::daemon::unique_fd make()
@@ -107,7 +110,10 @@ private:
 		const sockaddr_in at = loopback(daemon_);
 		if (::connect(daemon.get(), reinterpret_cast<const sockaddr *>(&at), sizeof(at)))
 			return;
+		bool lost = false;
 		for (std::string bytes; !stop.stop_requested();) {
+			if (lost && !deaf)
+				return;
 			pollfd p[2] = {{client.get(), POLLIN, 0}, {daemon.get(), POLLIN, 0}};
 			if (::poll(p, 2, 5) <= 0)
 				continue;
@@ -123,8 +129,14 @@ private:
 				coop_st_header_put(&h, head);
 				::send(client.get(), head, sizeof(head), MSG_NOSIGNAL);
 			}
-			if (p[0].revents && !pass(client.get(), daemon.get(), bytes))
+			if (p[0].revents && deaf) {
+				lost = true;
+				bytes.resize(1 << 16);
+				if (::recv(client.get(), bytes.data(), bytes.size(), 0) <= 0)
+					return;
+			} else if (p[0].revents && !pass(client.get(), daemon.get(), bytes)) {
 				return;
+			}
 			if (p[1].revents && !pass(daemon.get(), client.get(), bytes))
 				return;
 		}
@@ -266,6 +278,61 @@ TEST_F(daemon_session, an_answer_to_what_was_not_asked_ends_the_connection)
 			<< std::strerror(static_cast<int>(status));
 	}
 	client_.reset();
+}
+
+TEST_F(daemon_session, a_write_that_was_given_up_happens_and_is_told)
+{
+	struct killed : coop::client::asker {
+		bool gone() override { return true; }
+	};
+	start();
+	relay between(port_);
+	port_ = between.port;
+	client_ = connect();
+	put("f", "........");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	std::string text = "given up";
+	const iovec v{text.data(), text.size()};
+	std::atomic<int> told{1};
+	write_result out, late;
+	const auto tell = [&](int err, const write_result &r) {
+		late = r;
+		told = err;
+	};
+	between.deaf = true;
+	{
+		killed me;
+		EXPECT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out, tell), -EINTR);
+	}
+	text = "no more!"; // its memory is not storage's any longer
+	ASSERT_EQ(client_->calls().size(), 1u);
+	EXPECT_STREQ(client_->calls()[0].state, "abandoned");
+	EXPECT_EQ(told, 1);
+	EXPECT_EQ(disk("f"), "........");
+	between.deaf = false;
+	EXPECT_TRUE(eventually([&] { return told <= 0; }));
+	EXPECT_EQ(told, 0);
+	EXPECT_EQ(disk("f"), "given up");
+	EXPECT_NE(late.attr.version, late.version_before);
+	client_.reset();
+}
+
+TEST_F(daemon_session, a_write_that_was_waited_for_is_told_once)
+{
+	up();
+	put("f", "........");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	std::string text = "waited";
+	const iovec v{text.data(), text.size()};
+	write_result out;
+	auto held = std::make_shared<bool>(false);
+	EXPECT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out,
+				 [held](int, const write_result &) { *held = true; }),
+		  0);
+	EXPECT_EQ(held.use_count(), 1) << "the turn would not be over";
+	EXPECT_FALSE(*held);
 }
 
 TEST_F(daemon_session, path_handles_follow_renames_and_refuse_other_files)

@@ -20,12 +20,13 @@ public:
 		return -ENOSYS;
 	}
 	int getattr(const caller &, const handle &, attributes &) override { return -ENOSYS; }
-	int setattr(const caller &, const handle &, const setattr_request &,
-		    write_result &) override
+	int setattr(const caller &, const handle &, const setattr_request &, write_result &,
+		    late_reply) override
 	{
 		return -ENOSYS;
 	}
-	int open(const caller &, const handle &, int, std::uint32_t, open_result &) override
+	int open(const caller &, const handle &, int, std::uint32_t, open_result &,
+		 late_reply) override
 	{
 		return -ENOSYS;
 	}
@@ -36,7 +37,7 @@ public:
 	}
 	int close(const handle &, std::uint64_t, write_result &) override { return -ENOSYS; }
 	int write(const handle &, std::uint64_t, std::uint64_t, std::span<const iovec>,
-		  write_result &) override
+		  write_result &, late_reply) override
 	{
 		return -ENOSYS;
 	}

@@ -48,6 +48,25 @@ void files::admit(inode &node, open_result &r, open_answer &out)
 		reader_.put_inline(*c, r.inline_data);
 }
 
+int files::take_turn(inode &node, change_order::hold &out)
+{
+	return node.order.take(node.shared_from_this(), storage_.patience(), out);
+}
+
+// For the reply to a change that nobody waits for any more. It comes while files may be on their
+// way out, but not the table.
+storage::late_reply files::inherit(inode &node, change_order::hold turn)
+{
+	return [&t = inodes_, node = node.shared_from_this(),
+		turn = std::move(turn)](int err, const write_result &r) {
+		if (err || !S_ISREG(r.attr.st.st_mode))
+			return;
+		node->changes.acknowledged(r.verifier);
+		t.learn(*node, t.now(), r.attr, nullptr, false);
+		t.misplaced(*node); // what the kernel made of a failed write is its own affair
+	};
+}
+
 // What is here already need not come with the open reply.
 bool files::held(inode &node)
 {
@@ -65,13 +84,14 @@ bool files::held(inode &node)
 int files::open(const caller &who, inode &node, int flags, open_answer &out)
 {
 	bool empties = flags & O_TRUNC;
-	std::unique_lock order(node.change_order, std::defer_lock);
-	if (empties)
-		order.lock();
+	change_order::hold turn;
+	if (int err = empties ? take_turn(node, turn) : 0)
+		return err;
 	auto wanted = (flags & O_ACCMODE) == O_WRONLY || empties || held(node) ? 0 : inline_bytes;
 	ticket asked = inodes_.now();
 	open_result r;
-	int err = storage_.open(who, node.fh, flags & (O_ACCMODE | O_TRUNC | O_APPEND), wanted, r);
+	int err = storage_.open(who, node.fh, flags & (O_ACCMODE | O_TRUNC | O_APPEND), wanted, r,
+				empties ? inherit(node, turn) : nullptr);
 	if (err)
 		return err;
 	if (empties)
@@ -189,10 +209,11 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 {
 	settle(f);
 	inode &node = *f.node;
-	std::lock_guard order(node.change_order);
+	change_order::hold turn;
 	write_result r;
-	int err = storage_.write(node.fh, f.open_id, offset, data, r);
-	if (err)
+	if (int err = take_turn(node, turn))
+		return err;
+	if (int err = storage_.write(node.fh, f.open_id, offset, data, r, inherit(node, turn)))
 		return err;
 	f.uncommitted = true;
 	node.changes.acknowledged(r.verifier);
@@ -262,10 +283,11 @@ int files::getattr(const caller &who, inode &node, attributes &out)
 int files::setattr(const caller &who, inode &node, const storage::setattr_request &q,
 		   attributes &out)
 {
-	std::lock_guard order(node.change_order);
+	change_order::hold turn;
 	write_result r;
-	int err = storage_.setattr(who, node.fh, q, r);
-	if (err)
+	if (int err = take_turn(node, turn))
+		return err;
+	if (int err = storage_.setattr(who, node.fh, q, r, inherit(node, turn)))
 		return err;
 	out = r.attr;
 	if (!S_ISREG(out.st.st_mode))

@@ -11,7 +11,8 @@
 //
 // Writes reach storage before they are answered. Their reply tells the version
 // before and after, so pages that the write did not touch stay good (inode.hpp).
-// fsync and close make them stable, or say that they may be lost (unstable.hpp).
+// fsync and close make them stable, or say that they may be lost (unstable.hpp). A
+// change whose caller was killed keeps its turn until storage has answered.
 #pragma once
 
 #include <atomic>
@@ -100,6 +101,8 @@ private:
 	bool held(inode &);
 	void settle(open_file &);
 	void admit(inode &, open_result &, open_answer &out);
+	int take_turn(inode &, change_order::hold &);
+	storage::late_reply inherit(inode &, change_order::hold);
 
 	storage &storage_;
 	page_store &store_;

@@ -5,7 +5,7 @@
 // Replies of storage arrive in any order, so each request takes a ticket before
 // it is sent; a reply changes what is known only if its request started after the
 // one that was believed last. A local change takes its ticket when its reply is
-// in, and one inode has one local change under way at a time (change_order): so
+// in, and one inode has one local change under way at a time (order): so
 // the versions that local writes go through form a chain without gaps, and a
 // version that does not follow on from ours means that somebody else wrote.
 //
@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "userland/client/change_order.hpp"
 #include "userland/client/page_store.hpp"
 #include "userland/client/storage.hpp"
 #include "userland/client/unstable.hpp"
@@ -43,7 +44,7 @@ struct inode : std::enable_shared_from_this<inode> {
 	unstable changes; // has its own lock
 
 	// Held across a write, truncation or other local change of storage. Taken before 'lock'.
-	std::mutex change_order;
+	change_order order;
 
 	std::mutex lock;           // what follows
 	ticket believed = 0;       // of the last reply that was believed
@@ -81,12 +82,12 @@ public:
 	void learn(inode &node, ticket asked, const attributes &attr,
 		   const std::vector<std::uint32_t> *openers, bool to_kernel);
 	// A local change of [offset, offset + length) took the file from before.version_before to
-	// attr. change_order is held.
+	// attr. The inode's order is held.
 	void changed(inode &node, const write_result &r, std::uint64_t offset,
 		     std::uint64_t length);
 	// What the kernel wrote into its own pages is not where storage put it.
 	void misplaced(inode &node);
-	// The contents were replaced by nothing (O_TRUNC). change_order is held.
+	// The contents were replaced by nothing (O_TRUNC). The inode's order is held.
 	void emptied(inode &node, const attributes &attr);
 
 private:

@@ -98,7 +98,8 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 	files_ = std::make_unique<client::files>(*storage_, *pages_, *reader_, *inodes_);
 }
 
-// The reader waits for what it has under way, which the node and storage still complete.
+// The reader waits for what it has under way, which the node and storage still complete; storage
+// tells the inodes of changes that nobody waited for.
 mount::~mount()
 {
 	node_for_events_ = nullptr;
@@ -107,9 +108,9 @@ mount::~mount()
 		registered_ = false;
 	}
 	files_.reset();
-	inodes_.reset();
 	reader_.reset();
 	storage_.reset();
+	inodes_.reset();
 	node_.reset();
 	pages_.reset();
 }

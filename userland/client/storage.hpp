@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -125,13 +126,19 @@ public:
 		set_atime_now = 64,
 		set_mtime_now = 128,
 	};
+	// What became of a change that was sent and whose caller was told -EINTR or -ETIMEDOUT: 0
+	// and its result, or -errno. Called once, on the connection's thread; destroyed uncalled
+	// when the call itself returned what became of it.
+	using late_reply = std::function<void(int err, const write_result &)>;
+	// After which a call fails with -ETIMEDOUT; 0: never.
+	virtual std::chrono::milliseconds patience() const { return {}; }
 	// As write: version_before tells whether somebody else wrote.
 	virtual int setattr(const caller &, const handle &, const setattr_request &,
-			    write_result &out) = 0;
+			    write_result &out, late_reply late = {}) = 0;
 	// flags: O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL (create). want_inline: most bytes wanted
-	// in the reply.
+	// in the reply. late: of O_TRUNC, without version_before.
 	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
-			 open_result &out) = 0;
+			 open_result &out, late_reply late = {}) = 0;
 	virtual int create(const caller &, const handle &dir, std::string_view name, int flags,
 			   mode_t mode, entry &node, open_result &out) = 0;
 	// out: the version of what was written, when the file was open for writing.
@@ -143,7 +150,7 @@ public:
 		(void)close(fh, open_id, ignored);
 	}
 	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
-			  std::span<const iovec> data, write_result &out) = 0;
+			  std::span<const iovec> data, write_result &out, late_reply late = {}) = 0;
 	virtual int commit(const handle &, std::uint64_t open_id, write_result &out) = 0;
 
 	struct read_result {
@@ -187,7 +194,7 @@ public:
 	struct waiting {
 		std::uint64_t id;  // on the wire; 0: not there now
 		const char *op;    // its name in the protocol
-		const char *state; // "queued", "sent"
+		const char *state; // "queued", "sent", "abandoned"
 		std::uint64_t age_us;
 	};
 	virtual std::vector<waiting> calls() const { return {}; }

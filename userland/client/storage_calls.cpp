@@ -146,8 +146,10 @@ public:
 		return err;
 	}
 
-	int setattr(const caller &c, const handle &fh, const setattr_request &r,
-		    write_result &out) override
+	std::chrono::milliseconds patience() const override { return link_.patience(); }
+
+	int setattr(const caller &c, const handle &fh, const setattr_request &r, write_result &out,
+		    late_reply late) override
 	{
 		coop_st_body ask = on(c, fh);
 		const auto time = [](const timespec &t) {
@@ -166,11 +168,11 @@ public:
 		if (r.valid &
 		    set_size) // who has it open for writing may cut it, whatever its mode is by now
 			ask.open_id = link_.writable_open(fh, c.uid);
-		return changed(COOP_ST_SETATTR, ask, out);
+		return changed(COOP_ST_SETATTR, ask, out, {}, std::move(late));
 	}
 
-	int open(const caller &c, const handle &fh, int flags, std::uint32_t want,
-		 open_result &out) override
+	int open(const caller &c, const handle &fh, int flags, std::uint32_t want, open_result &out,
+		 late_reply late) override
 	{
 		coop_st_body ask = on(c, fh), got{};
 		std::string text;
@@ -178,9 +180,11 @@ public:
 		ask.open_id = ++last_open_;
 		ask.count = want;
 		const int err = link_.ask(COOP_ST_OPEN, ask, got, text, &out.inline_data, {},
-					  [this, fh, id = ask.open_id](storage_link::outcome &o) {
+					  [this, fh, id = ask.open_id,
+					   late = std::move(late)](storage_link::outcome &o) {
 						  if (!o.err)
 							  forget(fh, id);
+						  tell(late, o);
 					  });
 		if (!err)
 			opened(c, fh, ask, got, out);
@@ -237,7 +241,7 @@ public:
 	}
 
 	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
-		  std::span<const iovec> data, write_result &out) override
+		  std::span<const iovec> data, write_result &out, late_reply late) override
 	{
 		const std::size_t total = length_of(data);
 		std::uint64_t first = 0, verifier = 0;
@@ -249,7 +253,7 @@ public:
 			ask.offset = offset + at;
 			const std::uint64_t previous = out.attr.version;
 			const std::vector<iovec> part = slice(data, at, n);
-			if (int err = changed(COOP_ST_WRITE, ask, out, part))
+			if (int err = changed(COOP_ST_WRITE, ask, out, part, late))
 				return err;
 			if (!at) { // the oldest verifier covers them all
 				first = out.version_before;
@@ -407,17 +411,30 @@ private:
 		return err;
 	}
 
+	static write_result change_of(const coop_st_body &got)
+	{
+		return {attributes_of(got.attr), got.before, got.verifier};
+	}
+
+	static void tell(const late_reply &late, const storage_link::outcome &o)
+	{
+		if (late)
+			late(o.err, o.err ? write_result{} : change_of(*o.body));
+	}
+
 	int changed(std::uint16_t op, const coop_st_body &ask, write_result &out,
-		    std::span<const iovec> data = {})
+		    std::span<const iovec> data = {}, late_reply late = {})
 	{
 		coop_st_body got{};
 		std::string text;
-		const int err = link_.ask(op, ask, got, text, nullptr, data);
-		if (!err) {
-			out.attr = attributes_of(got.attr);
-			out.version_before = got.before;
-			out.verifier = got.verifier;
-		}
+		std::function<void(storage_link::outcome &)> orphan;
+		if (late)
+			orphan = [late = std::move(late)](storage_link::outcome &o) {
+				tell(late, o);
+			};
+		const int err = link_.ask(op, ask, got, text, nullptr, data, std::move(orphan));
+		if (!err)
+			out = change_of(got);
 		return err;
 	}
 

@@ -191,16 +191,27 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 	submit(c);
 	const auto done = [&] { return wait.done; };
 	std::unique_lock lock(wait.mutex);
+	bool gone = false;
 	while (!wait.ready.wait_for(lock, asker::look_again, done)) {
 		if (!asker::has_gone())
 			continue;
+		gone = true;
 		lock.unlock();
 		give_up(*c);
 		lock.lock();
 		wait.ready.wait(lock, done);
-		return wait.err == -ETIMEDOUT ? -EINTR : wait.err;
 	}
-	return wait.err;
+	lock.unlock();
+	disown(*c);
+	return gone && wait.err == -ETIMEDOUT ? -EINTR : wait.err;
+}
+
+// What the orphan holds is the caller's again, if it has not got the call.
+void storage_link::disown(call &c)
+{
+	std::function<void(outcome &)> unused; // destroyed without the lock
+	std::lock_guard lock(mutex_);
+	unused.swap(c.orphan);
 }
 
 // Its memory is in use until the connection's thread has completed it, as at its deadline.
@@ -216,6 +227,12 @@ std::function<void(storage_link::outcome &)> storage_link::abandon(call &c)
 {
 	c.deadline = clock::time_point::max();
 	c.abandoned = true;
+	// The caller's memory ends with its wait. Nobody sends from it now: only this thread would.
+	for (const iovec &v : c.source)
+		c.kept.append(static_cast<const char *>(v.iov_base), v.iov_len);
+	c.source.clear();
+	if (!c.kept.empty())
+		c.source.push_back({c.kept.data(), c.kept.size()});
 	return std::exchange(c.done, std::exchange(c.orphan, nullptr));
 }
 

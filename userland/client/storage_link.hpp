@@ -48,8 +48,9 @@ public:
 		std::vector<iovec> dest;             // where the data of the reply go
 		std::function<void(outcome &)> done; // on the connection's thread
 		// Of one that has been sent and is given up: its reply is awaited all the same, and
-		// goes here. The call must have neither 'source' nor 'dest'.
+		// goes here. The call must have no 'dest'; of its 'source' it gets a copy.
 		std::function<void(outcome &)> orphan;
+		std::string kept; // that copy
 		std::chrono::steady_clock::time_point begun, deadline;
 		std::uint64_t id = 0;
 		std::uint64_t epoch = 0; // connection that it was sent on; 0: not yet
@@ -69,6 +70,7 @@ public:
 	// Sends it together with the next call, or within expiry_interval: it costs no packet.
 	void submit_later(std::shared_ptr<call>);
 	// Submits and waits. data: of the reply. -EINTR: the asker has gone; it may have been done.
+	// Whether the orphan is to be called is settled when this returns.
 	int ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
 		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {},
 		std::function<void(outcome &)> orphan = {});
@@ -83,6 +85,10 @@ public:
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
 	storage::traffic stats() const;
 	std::vector<storage::waiting> waiting() const;
+	std::chrono::milliseconds patience() const
+	{
+		return std::chrono::milliseconds(options_.timeout_ms);
+	}
 
 private:
 	using clock = std::chrono::steady_clock;
@@ -113,6 +119,7 @@ private:
 	bool send_all(std::vector<iovec>);
 	void expire(bool all);
 	void give_up(call &);
+	void disown(call &);
 	static std::function<void(outcome &)> abandon(call &);
 
 	const storage_options options_;
