@@ -126,27 +126,29 @@ void fabric_enemy::look()
 	}
 }
 
-void fabric_enemy::say(std::uint64_t w, std::span<const std::byte> text)
+bool fabric_enemy::say(std::uint64_t w, std::span<const std::byte> text)
 {
 	if (!linked())
-		return;
+		return false;
+	ssize_t r;
 	if (text.size() <= provider_.inject_size()) {
-		(void)fi_injectdata(link_->ep, text.data(), text.size(), w, link_->dest);
+		r = fi_injectdata(link_->ep, text.data(), text.size(), w, link_->dest);
 	} else {
 		// It stays where it is until all is over.
 		bounce &b = sends_.emplace_back(role::copy);
 		b.own.reset(new std::byte[text.size()]);
 		std::memcpy(b.own.get(), text.data(), text.size());
-		(void)fi_senddata(link_->ep, b.own.get(), text.size(), nullptr, w, link_->dest,
-				  static_cast<posted *>(&b));
+		r = fi_senddata(link_->ep, b.own.get(), text.size(), nullptr, w, link_->dest,
+				static_cast<posted *>(&b));
 	}
 	port_->sent(*link_);
+	return r == 0;
 }
 
-void fabric_enemy::say(control c)
+bool fabric_enemy::say(control c)
 {
 	std::byte text[control::size_most];
-	say(word::with(link_->base, kind::control, 0), {text, encode(c, text)});
+	return say(word::with(link_->base, kind::control, 0), {text, encode(c, text)});
 }
 
 void fabric_enemy::write(region to, std::size_t length, std::uint64_t w)

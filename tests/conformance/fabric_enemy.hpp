@@ -29,8 +29,9 @@ public:
 	/// Takes what has come; lets others connect.
 	void look();
 
-	void say(std::uint64_t word, std::span<const std::byte> text);
-	void say(net::fabric::control);
+	/// False: it could not be said now.
+	bool say(std::uint64_t word, std::span<const std::byte> text);
+	bool say(net::fabric::control);
 	/// By a key, at an address; and, if `word` is not 0, saying so.
 	void write(net::fabric::region to, std::size_t length, std::uint64_t word);
 

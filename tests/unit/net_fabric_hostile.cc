@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <gtest/gtest.h>
+#include <list>
 #include <system_error>
 #include <unistd.h>
 
@@ -79,6 +80,62 @@ TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 		EXPECT_LT(e.status, 0);
 	}
 	EXPECT_EQ(tm.state(), tm_state::started);
+}
+
+// The greeting and the first question lie there together, and the question may be found first.
+// Nearly always, if nobody but this thread looks, and it has looked so often that the machine's own
+// does not any more.
+TEST_P(fabric_hostile_over, who_asks_right_after_the_greeting_is_answered)
+{
+	// In one process, shm reaches into memory of others that ends with their end points.
+	std::list<conformance::fabric_enemy> enemies;
+	domain d({"fabric", {{"provider", GetParam()}}});
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.deliver_synchronously(), 0);
+	ASSERT_EQ(tm.start(here(20)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	for (unsigned n = 0; n < 1000; n++)
+		tm.deliver_all();
+	std::byte text[8]{};
+	buffer b(d, text, sizeof(text));
+	ended e;
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = sizeof(text);
+	o.handler = &e;
+	control get;
+	get.verb = control::verb::get;
+	get.id = 7;
+	get.token = 12345;
+	get.length = 8;
+	get.count = 1;
+	get.regions[0] = {16, 8, 12345};
+	for (unsigned round = 0; round < 8; round++) {
+		address there;
+		ASSERT_EQ(parse(here(10 + round), there), 0);
+		conformance::fabric_enemy &enemy = enemies.emplace_back(GetParam(), there);
+		endpoint_ptr to;
+		ASSERT_EQ(tm.make_endpoint(there, to), 0);
+		o.to = to.get();
+		e.status = 1;
+		ASSERT_EQ(tm.add(b, o), 0);
+		bool asked = false, answered = false;
+		for (const auto end = clock::now() + 30s;
+		     (!answered || e.status == 1) && clock::now() < end;) {
+			enemy.look();
+			if (!asked && enemy.linked())
+				asked = enemy.say(get);
+			for (; !enemy.heard.empty(); enemy.heard.pop_front()) {
+				const control c = enemy.heard.front();
+				answered |= c.verb == control::verb::done && c.peer == get.id &&
+					    c.status == -ENOENT;
+			}
+			tm.deliver_all();
+		}
+		EXPECT_TRUE(asked);
+		ASSERT_TRUE(answered) << "round " << round;
+		EXPECT_EQ(e.status, 0);
+	}
 }
 
 // It is given the only buffer there is, and writes nothing.

@@ -28,6 +28,7 @@ public:
 	fid_cq &queue() override { return *base_.queue; }
 	fid_ep &receiver() override { return *srx_; }
 	int connect(link &) override;
+	void catch_up(link &) override { (void)poll(); }
 	void close(link &) override;
 	bool close_is_quiet() const override { return true; }
 	unsigned poll() override;

@@ -161,6 +161,13 @@ int datagram_port::greet(half &h)
 	return send_packet(h.socket.get(), packet, bell_.get(), page_fd_.get());
 }
 
+void datagram_port::catch_up(link &l)
+{
+	half *h = static_cast<half *>(l.side.get());
+	if (h && h->socket)
+		heard(*h);
+}
+
 void datagram_port::close(link &l)
 {
 	half *h = static_cast<half *>(l.side.get());

@@ -36,6 +36,7 @@ public:
 	fid_cq &queue() override { return *base_.queue; }
 	fid_ep &receiver() override { return *ep_; }
 	int connect(link &) override;
+	void catch_up(link &) override;
 	void close(link &) override;
 	/// The peer writes by itself, through the kernel.
 	bool close_is_quiet() const override { return false; }

@@ -134,6 +134,8 @@ private:
 	int start_receiving();
 	int post_receive(bounce &);
 	void arrived(bounce &, std::size_t length, std::uint64_t word);
+	bool audible(link &);
+	void heard(link &, const bounce &, std::size_t length, std::uint64_t word);
 	void take(link &, const std::byte *, std::size_t length);
 	void park(link &, std::uint32_t work, const std::byte *, std::size_t length);
 	void drop_parked(time_point now);

@@ -58,33 +58,44 @@ int machine::post_receive(bounce &b)
 void machine::arrived(bounce &b, std::size_t length, std::uint64_t w)
 {
 	link *l = link_of(w);
-	if (!l || l->state == link::state::dying || length > b.length) {
+	if (!l || length > b.length || !audible(*l))
 		strays_++;
-	} else {
-		l->used = true;
-		// It was faster than the news that the link is made.
-		if (l->state == link::state::connecting && l->ep)
-			linked(*l);
-		if (const unsigned n = word::credits(w)) {
-			l->credit += n;
-			if (l->credit > l->credit_most)
-				violation(*l);
-			else if (!l->messages.empty())
-				send_waiting(*l);
-		}
-		if (word::kind(w) == static_cast<unsigned>(kind::message)) {
-			take(*l, b.data, length);
-		} else {
-			control c;
-			if (word::kind(w) == static_cast<unsigned>(kind::control) &&
-			    decode({b.data, length}, c))
-				on_control(*l, c);
-			else
-				violation(*l);
-		}
-	}
+	else
+		heard(*l, b, length, w);
 	if (post_receive(b))
 		unposted_.push_back(&b);
+}
+
+// What comes may be faster than the news that the link is made, but it can be answered: true means
+// that the link has an end point.
+bool machine::audible(link &l)
+{
+	if (l.state == link::state::connecting && !l.ep)
+		port_->catch_up(l);
+	if (l.state == link::state::connecting && l.ep)
+		linked(l);
+	if (l.state == link::state::connecting)
+		violation(l); // it speaks, and has not said who it is
+	return l.state != link::state::dying;
+}
+
+void machine::heard(link &l, const bounce &b, std::size_t length, std::uint64_t w)
+{
+	l.used = true;
+	if (const unsigned n = word::credits(w)) {
+		l.credit += n;
+		if (l.credit > l.credit_most)
+			violation(l);
+		else if (!l.messages.empty())
+			send_waiting(l);
+	}
+	if (word::kind(w) == static_cast<unsigned>(kind::message))
+		return take(l, b.data, length);
+	control c;
+	if (word::kind(w) == static_cast<unsigned>(kind::control) && decode({b.data, length}, c))
+		on_control(l, c);
+	else
+		violation(l);
 }
 
 // A small message.

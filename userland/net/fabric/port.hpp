@@ -45,6 +45,10 @@ public:
 
 	/// Begins. @return 0: linked() or unlinked() follows; -errno.
 	virtual int connect(link &) = 0;
+	/// The link is connecting, and the peer speaks on it already: what it said when it
+	/// accepted has come before, and is looked at. linked() or unlinked() follows at once, or
+	/// it has not accepted.
+	virtual void catch_up(link &) = 0;
 	/// Whatever the link did to memory here has ended, if the provider allows that.
 	virtual void close(link &) = 0;
 	/// Whether close() makes memory quiet while the peer is alive.
