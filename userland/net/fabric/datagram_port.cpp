@@ -32,7 +32,15 @@ void datagram_port::unmap::operator()(page *p) const noexcept
 
 datagram_port::datagram_port(const provider &p, events &e) : provider_(p), events_(e) {}
 
-datagram_port::~datagram_port() = default;
+datagram_port::~datagram_port()
+{
+	if (!own_)
+		return;
+	for (auto &[name, entry] : names_)
+		fi_av_remove(own_->table.get(), &entry.first, 1, 0);
+	if (!name_.empty())
+		neighbours::here().done(name_, std::move(own_));
+}
 
 int datagram_port::start(const address &own)
 {
@@ -65,20 +73,22 @@ int datagram_port::open()
 	std::free(info->dest_addr);
 	info->dest_addr = nullptr;
 	info->dest_addrlen = 0;
-	if (int r = base_.open(*info, FI_WAIT_NONE))
+	own_ = std::make_unique<neighbours::remains>();
+	if (int r = own_->base.open(*info, FI_WAIT_NONE))
 		return r;
-	fid_domain *domain = base_.domain.get();
+	fid_domain *domain = own_->base.domain.get();
 	fi_av_attr av_attr{};
 	av_attr.type = FI_AV_TABLE;
-	if (int r = take(av_, [&](auto **o) { return fi_av_open(domain, &av_attr, o, nullptr); }))
+	if (int r = take(own_->table,
+			 [&](auto **o) { return fi_av_open(domain, &av_attr, o, nullptr); }))
 		return r;
-	if (int r = take(ep_,
+	if (int r = take(own_->ep,
 			 [&](auto **o) { return fi_endpoint(domain, info.get(), o, nullptr); }))
 		return r;
-	fid_ep *ep = ep_.get();
-	int r = bind_queue(*ep, *base_.queue);
+	fid_ep *ep = own_->ep.get();
+	int r = bind_queue(*ep, *own_->base.queue);
 	if (!r)
-		r = fi_ep_bind(ep, &av_->fid, 0);
+		r = fi_ep_bind(ep, &own_->table->fid, 0);
 	if (!r)
 		r = fi_enable(ep);
 	if (r)
@@ -86,8 +96,11 @@ int datagram_port::open()
 	char name[name_most];
 	std::size_t size = sizeof(name);
 	r = fi_getname(&ep->fid, name, &size);
+	if (r)
+		return r;
 	name_ = name;
-	return r;
+	neighbours::here().opened(name_);
+	return 0;
 }
 
 int datagram_port::make_page()
@@ -177,7 +190,7 @@ void datagram_port::close(link &l)
 	if (!h->name.empty()) {
 		auto it = names_.find(h->name);
 		if (--it->second.second == 0) {
-			fi_av_remove(av_.get(), &it->second.first, 1, 0);
+			fi_av_remove(own_->table.get(), &it->second.first, 1, 0);
 			names_.erase(it);
 		}
 		h->name.clear();
@@ -280,13 +293,15 @@ bool datagram_port::pair(half &h, const std::string &text, descriptor bell, desc
 	h.bell = std::move(bell);
 	::fcntl(h.bell.get(), F_SETFL, ::fcntl(h.bell.get(), F_GETFL) | O_NONBLOCK);
 	auto [it, fresh] = names_.try_emplace(name, FI_ADDR_UNSPEC, 0);
-	if (fresh && fi_av_insert(av_.get(), name.c_str(), 1, &it->second.first, 0, nullptr) != 1) {
+	if (fresh && (!neighbours::here().meet(name_, name) ||
+		      fi_av_insert(own_->table.get(), name.c_str(), 1, &it->second.first, 0,
+				   nullptr) != 1)) {
 		names_.erase(it);
 		return false;
 	}
 	it->second.second++;
 	h.name = name;
-	h.link->ep = ep_.get();
+	h.link->ep = own_->ep.get();
 	h.link->dest = it->second.first;
 	return true;
 }
@@ -312,6 +327,22 @@ bool datagram_port::arm()
 	page_->asleep.store(1, std::memory_order_relaxed);
 	std::atomic_thread_fence(std::memory_order_seq_cst);
 	return true;
+}
+
+// What they had sent may still be with libfabric, so each is only noted the first time. False: come
+// again.
+bool datagram_port::forget_neighbours()
+{
+	std::set<std::string> left;
+	for (const std::string &name : neighbours::here().gone(name_))
+		if (names_.contains(name))
+			continue; // until its link is closed, which leads here
+		else if (gone_.contains(name))
+			neighbours::here().part(name_, name, *own_->table);
+		else
+			left.insert(name);
+	gone_ = std::move(left);
+	return gone_.empty();
 }
 
 time_point datagram_port::deadline() const
@@ -344,8 +375,8 @@ void datagram_port::expire(time_point now)
 		return true;
 	});
 	if (now >= sweep_) {
-		sweep_ = never;
 		sweep_shared_names();
+		sweep_ = forget_neighbours() ? never : now + sweep_after;
 	}
 }
 

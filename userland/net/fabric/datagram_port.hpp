@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "host_socket.hpp"
-#include "objects.hpp"
+#include "neighbours.hpp"
 #include "port.hpp"
 
 namespace coop::net::fabric
@@ -32,9 +32,9 @@ public:
 	~datagram_port() override;
 
 	int start(const address &own) override;
-	fid_domain &domain() override { return *base_.domain; }
-	fid_cq &queue() override { return *base_.queue; }
-	fid_ep &receiver() override { return *ep_; }
+	fid_domain &domain() override { return *own_->base.domain; }
+	fid_cq &queue() override { return *own_->base.queue; }
+	fid_ep &receiver() override { return *own_->ep; }
 	int connect(link &) override;
 	void catch_up(link &) override;
 	void close(link &) override;
@@ -77,20 +77,21 @@ private:
 	void heard(half &);
 	bool pair(half &, const std::string &text, descriptor bell, descriptor page);
 	void drop_stranger(half &);
+	bool forget_neighbours();
 
 	const provider &provider_;
 	events &events_;
 	descriptor epoll_, listener_, bell_, page_fd_;
 	page_ptr page_;
 	std::string name_;
-	objects base_;
-	handle<fid_av> av_;
-	handle<fid_ep> ep_;
+	/// Made by open(); outlives the port where it has to.
+	std::unique_ptr<neighbours::remains> own_;
 	/// Peers' end points in the table of addresses, and how many links use each.
 	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
 	std::list<std::unique_ptr<half>> strangers_;
 	std::vector<half *> connecting_;
 	time_point sweep_ = never;
+	std::set<std::string> gone_; ///< neighbours that were at the last sweep
 };
 
 } // namespace coop::net::fabric

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// neighbours.cpp - see neighbours.hpp.
+#include "neighbours.hpp"
+
+#include <algorithm>
+#include <rdma/fi_domain.h>
+
+namespace coop::net::fabric
+{
+
+namespace
+{
+
+// All names of a process differ in the number at the end.
+std::string_view process_of(std::string_view name)
+{
+	return name.substr(0, name.rfind('-'));
+}
+
+// Whatever the table has of it. Its end point is still there.
+void take_out(fid_av &table, const std::string &name)
+{
+	fi_addr_t at = FI_ADDR_UNSPEC;
+	if (fi_av_insert(&table, name.c_str(), 1, &at, 0, nullptr) == 1)
+		fi_av_remove(&table, &at, 1, 0);
+}
+
+} // namespace
+
+neighbours &neighbours::here()
+{
+	static neighbours &the = *new neighbours;
+	return the;
+}
+
+void neighbours::opened(const std::string &name)
+{
+	const std::lock_guard guard(lock_);
+	all_.try_emplace(name);
+}
+
+bool neighbours::meet(const std::string &own, const std::string &other)
+{
+	const std::lock_guard guard(lock_);
+	const auto it = all_.find(other);
+	if (it == all_.end() || !it->second.open)
+		return process_of(own) != process_of(other);
+	if (own != other) {
+		it->second.met.insert(own);
+		all_[own].met.insert(other);
+	}
+	return true;
+}
+
+void neighbours::done(const std::string &name, std::unique_ptr<remains> r)
+{
+	const std::lock_guard guard(lock_);
+	neighbour &n = all_[name];
+	// They are all there: each has met this one, which was open until now.
+	for (const std::string &other : n.met)
+		take_out(*r->table, other);
+	n.left = std::move(r);
+	n.open = false;
+	bury();
+}
+
+std::vector<std::string> neighbours::gone(const std::string &own)
+{
+	std::vector<std::string> out;
+	const std::lock_guard guard(lock_);
+	for (const std::string &other : all_[own].met)
+		if (!all_[other].open)
+			out.push_back(other);
+	return out;
+}
+
+void neighbours::part(const std::string &own, const std::string &other, fid_av &table)
+{
+	const std::lock_guard guard(lock_);
+	take_out(table, other);
+	all_[own].met.erase(other);
+	all_[other].met.erase(own);
+	bury();
+}
+
+void neighbours::bury()
+{
+	std::erase_if(all_, [this](const auto &i) { return !needed(i.second); });
+}
+
+bool neighbours::needed(const neighbour &n) const
+{
+	return n.open || std::any_of(n.met.begin(), n.met.end(), [this](const std::string &other) {
+		       const auto it = all_.find(other);
+		       return it != all_.end() && it->second.open;
+	       });
+}
+
+} // namespace coop::net::fabric
