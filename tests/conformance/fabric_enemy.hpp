@@ -37,6 +37,8 @@ public:
 
 	/// False: it takes nothing from the wire beyond what it has receives for.
 	bool reads = true;
+	/// Readable when there is something to look at.
+	int fd() const { return port_->fd(); }
 	bool linked() const { return link_ && link_->ready(); }
 	const net::fabric::link &link() const { return *link_; }
 	/// What the peer has said, in order.

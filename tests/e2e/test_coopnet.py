@@ -113,6 +113,14 @@ def test_ping_and_bulk_between_processes(way):
         assert int(summary[3]) >= 2 and int(summary[4]) == 0
 
 
+def test_the_environment_names_a_provider(monkeypatch):
+    """One that is not among those preferred: libfabric shows no other."""
+    monkeypatch.setenv("FI_PROVIDER", "net")
+    with serving(("fabric",), f"{HOST}.11"):
+        status, _, err = coopnet("ping", "-t", "fabric", "-s", "8", *SHORT, f"{HOST}.11")
+        assert status == OK, err
+
+
 @pytest.mark.parametrize("way", [("mem",), *WAYS], ids=["mem", *NAMES])
 @pytest.mark.parametrize("progress", ["poll", "block", "notify"])
 def test_bench_brings_its_own_server(way, progress):

@@ -2,13 +2,21 @@
 // net_fabric_hostile.cc - operations with a peer that wants them never to end.
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <memory>
+#include <poll.h>
+#include <sys/socket.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 
 #include "coop/net.hpp"
 #include "tests/conformance/fabric_enemy.hpp"
+#include "userland/net/fabric/host_socket.hpp"
+#include "userland/net/fabric/ports.hpp"
 
 namespace
 {
@@ -236,6 +244,171 @@ TEST(fabric_hostile, who_asks_and_does_not_read_is_left)
 	}
 	EXPECT_FALSE(enemy.linked());
 	EXPECT_EQ(tm.state(), tm_state::started);
+}
+
+// More than are let in without a word: the others wait outside, and ring at nobody's bell.
+TEST(fabric_hostile, strangers_at_the_door_keep_nobody_awake)
+{
+	address there;
+	ASSERT_EQ(parse(here(6), there), 0);
+	conformance::fabric_enemy house("shm", there);
+	const auto woken = [&house] {
+		pollfd p{house.fd(), POLLIN, 0};
+		return ::poll(&p, 1, 0) != 0;
+	};
+	// Far fewer looks than there is time for before the first of them are sent away.
+	const auto goes_quiet = [&] {
+		for (int looks = 0; woken() && looks < 1000; looks++)
+			house.look();
+		return !woken();
+	};
+	std::vector<descriptor> strangers(80);
+	for (descriptor &s : strangers)
+		ASSERT_EQ(connect_there("shm", there, s), 0);
+	EXPECT_TRUE(goes_quiet());
+	strangers.clear();
+	EXPECT_TRUE(goes_quiet());
+	descriptor another;
+	ASSERT_EQ(connect_there("shm", there, another), 0);
+	EXPECT_TRUE(woken()) << "nobody is let in any more";
+}
+
+// A service that listens and never says a word.
+class mute_service
+{
+public:
+	explicit mute_service(const socket_address &at) :
+		fd_(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0))
+	{
+		const int on = 1;
+		::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+		const auto *name = reinterpret_cast<const sockaddr *>(&at.storage);
+		if (::bind(fd_, name, static_cast<socklen_t>(at.size)) || ::listen(fd_, 8))
+			throw std::system_error(errno, std::generic_category(), "mute service");
+	}
+	~mute_service()
+	{
+		::close(fd_);
+		for (const int c : callers_)
+			::close(c);
+	}
+	/// Of all times; whoever has called is kept on the line.
+	std::size_t calls()
+	{
+		for (int c; (c = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;)
+			callers_.push_back(c);
+		return callers_.size();
+	}
+
+private:
+	int fd_;
+	std::vector<int> callers_;
+};
+
+// Two of the ports say nothing; that the peer was slow to come to one of them is no reason to go
+// on with the other alone.
+TEST(fabric_hostile, silent_ports_take_turns)
+{
+	address there;
+	ASSERT_EQ(parse(here(3), there), 0);
+	const port_list ports = ports_of(there);
+	mute_service first(at_port(there, ports.ports[0]));
+	auto second = std::make_unique<mute_service>(at_port(there, ports.ports[1]));
+	domain d({"fabric", {{"provider", "tcp"}}});
+	transfer_machine tm(d), late(d);
+	ASSERT_EQ(tm.start(here(4)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	std::vector<std::byte> memory(8), landing(8);
+	buffer b(d, memory.data(), memory.size()), in(d, landing.data(), landing.size());
+	ended sent, got;
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = memory.size();
+	o.handler = &sent;
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(there, to), 0);
+	o.to = to.get();
+	ASSERT_EQ(tm.add(b, o), 0);
+	const auto end = clock::now() + 30s;
+	while (first.calls() < 2 && sent.status == 1 && clock::now() < end)
+		std::this_thread::sleep_for(1ms);
+	ASSERT_EQ(sent.status, 1);
+	second.reset();
+	ASSERT_EQ(late.start(here(3)), 0);
+	ASSERT_EQ(late.wait(tm_state::started), 0);
+	operation r;
+	r.queue = queue_type::msg_recv;
+	r.min_receive_size = 8;
+	r.max_receive_msgs = 1;
+	r.handler = &got;
+	ASSERT_EQ(late.add(in, r), 0);
+	while ((sent.status == 1 || (!sent.status && got.status == 1)) && clock::now() < end)
+		std::this_thread::sleep_for(1ms);
+	EXPECT_EQ(sent.status, 0);
+	EXPECT_EQ(got.status, 0);
+}
+
+std::size_t open_descriptors()
+{
+	const std::filesystem::directory_iterator all("/proc/self/fd");
+	return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// The number that `*` would be is taken by services that know nothing of us.
+TEST(fabric_hostile, ports_that_others_hold_are_passed_over_and_cost_nothing)
+{
+	const std::string any = here(0).substr(0, here(0).rfind(':') + 1);
+	address highest;
+	ASSERT_EQ(parse(any + "4095", highest), 0);
+	const port_list ports = ports_of(highest);
+	std::vector<std::unique_ptr<mute_service>> others;
+	for (unsigned n = 0; n < ports.count; n++)
+		others.push_back(std::make_unique<mute_service>(at_port(highest, ports.ports[n])));
+	std::size_t before = 0;
+	// The first time libfabric opens some for good.
+	for (int times = 0; times < 2; times++) {
+		before = open_descriptors();
+		domain d({"fabric", {{"provider", "tcp"}}});
+		transfer_machine tm(d);
+		ASSERT_EQ(tm.start(any + '*'), 0);
+		EXPECT_EQ(tm.address().id, 4094u);
+		ASSERT_EQ(tm.wait(tm_state::started), 0);
+	}
+	EXPECT_EQ(open_descriptors(), before);
+}
+
+// A deadline is the program's own; who says otherwise is disconnected.
+TEST(fabric_hostile, nobody_else_tells_of_a_deadline)
+{
+	address there;
+	ASSERT_EQ(parse(here(7), there), 0);
+	conformance::fabric_enemy enemy("tcp", there);
+	domain d({"fabric", {{"provider", "tcp"}}});
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.start(here(8)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	std::vector<std::byte> memory(100000);
+	buffer b(d, memory.data(), memory.size());
+	ended e;
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = memory.size();
+	o.handler = &e;
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(there, to), 0);
+	o.to = to.get();
+	ASSERT_EQ(tm.add(b, o), 0);
+	for (const auto end = clock::now() + 30s; e.status == 1 && clock::now() < end;) {
+		enemy.look();
+		for (; !enemy.heard.empty(); enemy.heard.pop_front()) {
+			control c;
+			c.verb = control::verb::done;
+			c.peer = enemy.heard.front().id;
+			c.status = -ETIMEDOUT;
+			enemy.say(c);
+		}
+	}
+	EXPECT_EQ(e.status, -EPROTO);
 }
 
 INSTANTIATE_TEST_SUITE_P(on, fabric_hostile_over, testing::Values("tcp", "shm"),

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Parts of the ud transport by themselves: the table of tokens, pages of a buffer, tags, and
-// the resolver against machines that are there, anew, elsewhere and not at all.
+// the resolver against machines that are there, anew, elsewhere and not at all; and a machine's
+// limits.
 #include <gtest/gtest.h>
 #include <map>
 #include <random>
 #include <thread>
 #include <unistd.h>
 
+#include "coop/net.hpp"
 #include "userland/net/ud/pages.hpp"
 #include "userland/net/ud/resolver.hpp"
 #include "userland/net/ud/token_map.hpp"
@@ -189,6 +191,34 @@ TEST_F(Resolver, WhoIsForgottenGetsNoResult)
 	while (there.progress(now) || asker.progress(now))
 		;
 	EXPECT_FALSE(asker.next(r));
+}
+
+// What the window cannot hold is refused when it is added, as what max_message forbids is.
+TEST(UdMachine, RefusesWhatTheWindowCannotHold)
+{
+	class : public buffer_handler
+	{
+		void on_buffer(const buffer_event &) override { FAIL(); }
+	} nothing;
+	const auto pid = static_cast<unsigned>(::getpid());
+	const std::string address = "127." + std::to_string(1 + pid / 254 % 250) + '.' +
+				    std::to_string(1 + pid % 254) + ".8@tcp:12345:31:";
+	domain d({"ud", {{"window", "64"}}});
+	std::vector<std::byte> memory(200000);
+	buffer b(d, memory.data(), memory.size());
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.start(address + '1'), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(address + '2', to), 0);
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = memory.size();
+	o.to = to.get();
+	o.handler = &nothing;
+	ASSERT_LE(memory.size(), d.limits().max_message);
+	EXPECT_EQ(tm.add(b, o), -EMSGSIZE);
+	EXPECT_EQ(tm.queued(queue_type::msg_send), 0u);
 }
 
 } // namespace

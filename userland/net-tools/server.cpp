@@ -163,7 +163,7 @@ void server::sent(unsigned, int status)
 
 void server::accept(std::span<const std::byte> m, const head &h, net::endpoint &from)
 {
-	if (m.size() <= offer_size) {
+	if (m.size() <= offer_size || m.size() > offer_size + station_.limits().max_descriptor) {
 		count_.malformed++;
 		return;
 	}

@@ -81,6 +81,8 @@ void domain_state::remove_machine(const machine *m)
 	if (it == machines_.end())
 		return;
 	last = std::move(*it);
+	if (static_cast<std::size_t>(it - machines_.begin()) < next_)
+		next_--;
 	machines_.erase(it);
 	idle_.wait(guard, [&] { return serving_ != m; });
 }
@@ -102,12 +104,11 @@ void domain_state::run()
 		if (exit_)
 			return;
 		wanted_ = false;
-		// The list may change while the lock is open; a machine that was missed has
-		// provisioned itself when it started.
-		for (std::size_t i = 0; i < machines_.size(); i++) {
-			if (machines_[i]->receive_deficit() == 0)
+		// The list may change while the lock is open: nobody is left out for it.
+		for (next_ = 0; next_ < machines_.size();) {
+			std::shared_ptr<machine> m = machines_[next_++];
+			if (m->receive_deficit() == 0)
 				continue;
-			std::shared_ptr<machine> m = machines_[i];
 			serving_ = m.get();
 			guard.unlock();
 			m->provision();

@@ -58,6 +58,7 @@ private:
 	std::mutex lock_; // of all below
 	std::condition_variable wake_, idle_;
 	std::vector<std::shared_ptr<machine>> machines_;
+	std::size_t next_ = 0; // of machines_, to be looked at; moves with them
 	const machine *serving_ = nullptr;
 	bool wanted_ = false, exit_ = false;
 	std::thread thread_;

@@ -214,6 +214,7 @@ private:
 	slot_list open_;                               // those that take messages
 	bool starved_ = false;                         // place() found nothing
 	bool fill_wanted_ = false;                     // the receive queue may be short
+	bool fill_blocked_ = false;                    // it is, until an operation ends
 	bool pool_below_ = false, pool_first_ = false; // to be told when the lock is open
 
 	peer_table peers_;

@@ -282,7 +282,7 @@ void machine::forget(slot &s)
 	if (s.to)
 		unuse(*s.to);
 	slots_.free(s);
-	if (q == queue_type::msg_recv && pool_)
+	if ((q == queue_type::msg_recv && pool_) || fill_blocked_)
 		fill_wanted_ = true;
 }
 

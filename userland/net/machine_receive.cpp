@@ -157,7 +157,12 @@ void machine::fill_from_pool()
 	// One whose places have been given out takes no other message, and its peers may be
 	// slow, or never come to the end.
 	const slot_list &q = places_ ? open_ : queue(queue_type::msg_recv);
+	fill_blocked_ = false;
 	while (q.count() < pool_length_) {
+		// Not the pool is short, but what the machine may have queued; to take one in vain
+		// would make others believe that the pool had been empty.
+		if (slots_.live() >= domain_->limits().max_queued)
+			break;
 		const auto t = pool_->take(colour_);
 		pool_below_ |= t.below;
 		if (!t.buffer) {
@@ -171,9 +176,11 @@ void machine::fill_from_pool()
 			bool first;
 			(void)pool_->give(t.buffer, first);
 			pool_first_ |= first;
-			return;
+			fill_wanted_ = false; // not at once again
+			break;
 		}
 	}
+	fill_blocked_ = q.count() < pool_length_;
 	set_deficit(0);
 }
 

@@ -68,8 +68,10 @@ connected_port::~connected_port()
 int connected_port::start(const address &own)
 {
 	own_ = own;
-	if (int r = open(own))
-		return r;
+	// Once: with another port of the same host the core comes again.
+	if (fd_ < 0)
+		if (int r = open(own))
+			return r;
 	const port_list l = ports_of(own);
 	int r = -EADDRINUSE;
 	for (unsigned n = 0; n < l.count && r == -EADDRINUSE; n++)
@@ -140,6 +142,7 @@ int connected_port::connect(link &l)
 {
 	auto h = std::make_unique<half>();
 	h->ports = ports_of(l.address);
+	h->left = (1u << h->ports.count) - 1;
 	h->give_up = events_.now() + give_up_after;
 	l.side = std::move(h);
 	connecting_.push_back(&l);
@@ -147,30 +150,33 @@ int connected_port::connect(link &l)
 	return 0;
 }
 
-// From the port `at` on. When all have been tried, those that were silent, while there is time.
+// From the port `at` on, and round.
 void connected_port::try_next(link &l)
 {
 	half &h = static_cast<half &>(*l.side);
-	for (unsigned tries = 0; tries <= h.ports.count; tries++) {
-		if (h.at == h.ports.count) {
-			if (!h.silent)
-				break;
-			h.at = 0;
-			while (!(h.silent & 1u << h.at))
-				h.at++;
-			h.ports.count = h.at + 1;
-			h.silent = 0;
-		}
+	for (; h.left; h.at = (h.at + 1) % h.ports.count) {
+		const unsigned bit = 1u << h.at;
+		if (!(h.left & bit))
+			continue;
 		if (attempt(l) == 0) {
-			h.next = h.silent || h.ports.count == 1 ? h.give_up
-								: events_.now() + give_up_after / 4;
+			h.next = h.left == bit
+					 ? h.give_up
+					 : std::min(h.give_up, events_.now() + give_up_after / 4);
 			return;
 		}
-		h.at++;
+		h.left &= ~bit;
 	}
 	h.ep.reset();
 	forget(l);
 	events_.unlinked(l, -ECONNREFUSED);
+}
+
+// The one that was tried is not the peer.
+void connected_port::refused(link &l)
+{
+	half &h = static_cast<half &>(*l.side);
+	h.left &= ~(1u << h.at);
+	try_next(l);
 }
 
 int connected_port::attempt(link &l)
@@ -272,10 +278,8 @@ void connected_port::on_connected(const fi_eq_cm_entry &e, std::size_t size)
 	if (std::find(connecting_.begin(), connecting_.end(), &l) != connecting_.end()) {
 		hello theirs;
 		if (!decode({reinterpret_cast<const std::byte *>(e.data), size}, theirs) ||
-		    !events_.accept(l, theirs)) {
-			h.at++;
-			return try_next(l);
-		}
+		    !events_.accept(l, theirs))
+			return refused(l);
 		forget(l);
 		l.ep = h.ep.get();
 	}
@@ -290,8 +294,7 @@ void connected_port::on_error()
 	link &l = *static_cast<link *>(e.fid->context);
 	if (std::find(connecting_.begin(), connecting_.end(), &l) == connecting_.end())
 		return events_.unlinked(l, -ECONNRESET);
-	static_cast<half &>(*l.side).at++;
-	try_next(l);
+	refused(l);
 }
 
 bool connected_port::arm()
@@ -321,7 +324,7 @@ void connected_port::expire(time_point now)
 			events_.unlinked(*l, -ECONNREFUSED);
 			continue;
 		}
-		h.silent |= 1u << h.at++;
+		h.at = (h.at + 1) % h.ports.count;
 		try_next(*l);
 	}
 }

@@ -2,10 +2,10 @@
 // connected_port.hpp - links over end points that connect (FI_EP_MSG): tcp, verbs.
 //
 // A passive end point listens on the first free port of the address. To connect is to try the
-// peer's ports in turn: a refused one leads to the next at once; one that says nothing gets
-// its share of five seconds, and is tried again at the end if no other was it. So a foreign
-// service on a port costs time and nothing else, and where nobody is, that is known within
-// five seconds whatever the provider thinks.
+// peer's ports in turn: a refused one is out, and leads to the next at once; those that say
+// nothing get their share of five seconds one after the other, and then again. So a foreign
+// service on a port costs time and nothing else, a peer that was silent at first is asked again,
+// and where nobody is, that is known within five seconds whatever the provider thinks.
 #pragma once
 
 #include <vector>
@@ -41,8 +41,8 @@ private:
 	struct half : link::side {
 		handle<fid_ep> ep;
 		port_list ports;
-		unsigned at = 0;     // the port that is being tried
-		unsigned silent = 0; // bits: ports that said nothing
+		unsigned at = 0;   // the port that is being tried
+		unsigned left = 0; // bits: ports that have not refused
 		time_point next = never, give_up = never;
 	};
 
@@ -51,6 +51,7 @@ private:
 	int make(link &, fi_info &, handle<fid_ep> &);
 	int attempt(link &);
 	void try_next(link &);
+	void refused(link &);
 	void forget(link &);
 	void on_request(fi_eq_cm_entry &, std::size_t size);
 	void on_connected(const fi_eq_cm_entry &, std::size_t size);

@@ -55,6 +55,7 @@ int datagram_port::start(const address &own)
 		return r;
 	if (int r = watch(listener_.get(), &listener_))
 		return r;
+	listening_ = true;
 	if (int r = watch(bell_.get(), &bell_))
 		return r;
 	return open();
@@ -219,7 +220,21 @@ unsigned datagram_port::poll()
 			break;
 		}
 	}
+	mind_listener();
 	return n;
+}
+
+// While there are too many who have not said who they are, the next ones wait in the kernel, and
+// wake nobody.
+void datagram_port::mind_listener()
+{
+	const bool room = strangers_.size() < strangers_most;
+	if (room == listening_)
+		return;
+	const int r = room ? watch(listener_.get(), &listener_)
+			   : ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
+	if (!r)
+		listening_ = room;
 }
 
 void datagram_port::accept_all()
@@ -374,6 +389,7 @@ void datagram_port::expire(time_point now)
 		forget(*h);
 		return true;
 	});
+	mind_listener();
 	if (now >= sweep_) {
 		sweep_shared_names();
 		sweep_ = forget_neighbours() ? never : now + sweep_after;

@@ -74,6 +74,7 @@ private:
 	int greet(half &);
 	void attempt(half &);
 	void accept_all();
+	void mind_listener();
 	void heard(half &);
 	bool pair(half &, const std::string &text, descriptor bell, descriptor page);
 	void drop_stranger(half &);
@@ -89,6 +90,7 @@ private:
 	/// Peers' end points in the table of addresses, and how many links use each.
 	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
 	std::list<std::unique_ptr<half>> strangers_;
+	bool listening_ = false; // the listener may wake us
 	std::vector<half *> connecting_;
 	time_point sweep_ = never;
 	std::set<std::string> gone_; ///< neighbours that were at the last sweep

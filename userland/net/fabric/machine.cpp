@@ -474,7 +474,7 @@ void machine::look_at_landings(time_point now)
 			continue;
 		landings_at_ = now + options_.landing;
 		if (std::exchange(w.late, true) && port_->close_is_quiet())
-			unlinked(*w.link, -ETIMEDOUT);
+			unlinked(*w.link, -ECONNRESET);
 	}
 }
 

@@ -35,6 +35,7 @@ struct options {
 	unsigned receives = 0;       ///< buffers posted
 	unsigned window = 0;         ///< messages of a peer
 	std::size_t max_message = 0; ///< bytes
+	std::size_t parked = 0;      ///< bytes of small messages that wait for a buffer
 	std::chrono::milliseconds hold{};
 	unsigned max_links = 0;
 	bool answer = true;                       ///< peers that want to connect
@@ -139,6 +140,9 @@ private:
 	void take(link &, const std::byte *, std::size_t length);
 	void park(link &, std::uint32_t work, const std::byte *, std::size_t length);
 	void drop_parked(time_point now);
+	void drop_parked_of(const link &);
+	static std::size_t bytes_of(const parked &);
+	void unparked(const parked &);
 	void consumed(link &);
 	int send_message(spi::token, const spi::transfer &);
 	int post_message(work &);
@@ -190,6 +194,7 @@ private:
 	std::vector<std::uint32_t> free_links_;
 	std::vector<peer> peers_;
 	std::deque<parked> parked_;
+	std::size_t parked_bytes_ = 0; ///< memory of parked_
 	std::vector<std::pair<time_point, std::uint32_t>> patience_;
 	std::vector<link *> backlog_, dying_, leaving_;
 	link *first_link_ = nullptr, *last_link_ = nullptr; ///< to be looked at, in order

@@ -345,6 +345,9 @@ void machine::on_landed(link &l, std::uint32_t id, std::uint64_t)
 
 void machine::on_done(link &l, const control &c)
 {
+	// What a deadline says here nobody else can say.
+	if (c.status > 0 || c.status < -4095 || c.status == -ETIMEDOUT)
+		return violation(l);
 	work *w = c.peer ? find_work(c.peer, l) : index_.find(c.token);
 	if (!w || w->link != &l)
 		return;

@@ -164,7 +164,7 @@ void machine::bury(link &l)
 	for (posted *p : l.urgent)
 		if (p->role == role::copy)
 			free_copy(static_cast<bounce &>(*p));
-	std::erase_if(parked_, [&l](const parked &p) { return p.link == &l; });
+	drop_parked_of(l);
 	std::erase(backlog_, &l);
 	std::erase(leaving_, &l);
 	unwatch(l);

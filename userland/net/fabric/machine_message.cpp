@@ -15,6 +15,8 @@ namespace
 constexpr std::size_t stagger = 192;
 // Of most that is said: a peer can make us keep many of those.
 constexpr std::size_t small_copy = 128;
+// What a message that waits for a buffer takes besides its bytes.
+constexpr std::size_t parked_overhead = 128;
 
 int posted_well(ssize_t r)
 {
@@ -122,9 +124,15 @@ void machine::take(link &l, const std::byte *data, std::size_t length)
 // A message, or the offer of one, waits for a buffer.
 void machine::park(link &l, std::uint32_t work, const std::byte *data, std::size_t length)
 {
+	// Each sender has a window, but there may be many.
+	if (!work && parked_bytes_ + length + parked_overhead > options_.parked) {
+		strays_++;
+		return unlinked(l, -ENOBUFS);
+	}
 	parked_.push_back({&l, work, length, nullptr, sink_.now() + options_.hold});
 	if (work)
 		return;
+	parked_bytes_ += length + parked_overhead;
 	parked_.back().data = std::make_unique<std::byte[]>(length);
 	std::memcpy(parked_.back().data.get(), data, length);
 }
@@ -144,8 +152,30 @@ void machine::drop_parked(time_point now)
 		} else {
 			strays_++;
 		}
-		consumed(*p.link);
+		unparked(p);
 	}
+}
+
+// What a link has left goes with it: who broke the rules is not to be heard of later.
+void machine::drop_parked_of(const link &l)
+{
+	std::erase_if(parked_, [&](const parked &p) {
+		if (p.link != &l)
+			return false;
+		parked_bytes_ -= bytes_of(p);
+		return true;
+	});
+}
+
+std::size_t machine::bytes_of(const parked &p)
+{
+	return p.work ? 0 : p.length + parked_overhead;
+}
+
+void machine::unparked(const parked &p)
+{
+	parked_bytes_ -= bytes_of(p);
+	consumed(*p.link);
 }
 
 // Room for another message of this peer. It learns that from the next word sent to it, or
@@ -174,22 +204,21 @@ void machine::receivable()
 		const int r = sink_.place(p.length, to);
 		if (r == -ENOBUFS)
 			break;
-		link &l = *p.link;
 		if (w && r == 0) {
 			w->land = to;
 			grant(*w);
 		} else if (w) {
-			refuse(l, w->peer_id, r);
+			refuse(*p.link, w->peer_id, r);
 			release(*w);
-			consumed(l);
+			consumed(*p.link);
 		} else {
 			if (r == 0) {
 				spi::scatter(to.memory, to.offset, p.data.get(), p.length);
-				sink_.received(to, l.peer);
+				sink_.received(to, p.link->peer);
 			} else {
 				strays_++;
 			}
-			consumed(l);
+			unparked(p);
 		}
 		parked_.pop_front();
 	}

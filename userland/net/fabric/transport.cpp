@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // transport.cpp - the transport `fabric`: libfabric, over whichever provider there is.
 #include <cerrno>
+#include <cstdlib>
 
 #include "machine.hpp"
 
@@ -13,14 +14,22 @@ namespace fabric
 namespace
 {
 
+constexpr char preferred[] = "tcp,shm";
+
 constexpr spi::parameter keys[] = {
-	{"provider", "tcp,shm", "libfabric providers, the first there is is taken"},
+	{"provider", preferred,
+	 "libfabric providers, the first there is is taken; unless given, those that FI_PROVIDER "
+	 "names come after these"},
 	{"eager", "0", "largest message that is sent unasked (bytes; 0: what suits the provider)"},
 	{"receives", "64", "receive buffers of a transfer machine, each as large (number)"},
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
 	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
+	{"parked", "64m",
+	 "small messages that wait for a buffer, all together; who sends more than that is "
+	 "disconnected (bytes)"},
 	{"max_message", "1m", "largest message (bytes)"},
-	{"max_links", "16384", "connections of a transfer machine (number)"},
+	{"max_links", "16384",
+	 "connections of a transfer machine, a descriptor each, on shm two (number)"},
 	{"idle", "600000",
 	 "a connection that was not used for so long is closed, and made anew on use (ms)"},
 	{"landing", "60000",
@@ -34,11 +43,18 @@ constexpr spi::parameter keys[] = {
 // much as asking where to put it.
 constexpr std::size_t eager_datagram = 4096, eager_connected = 16384;
 
+// FI_PROVIDER hides all others from libfabric.
+std::string providers(const std::string &given)
+{
+	const char *only = std::getenv("FI_PROVIDER");
+	return given == preferred && only && *only != '^' ? given + ',' + only : given;
+}
+
 class domain final : public spi::transport_domain
 {
 public:
 	explicit domain(const spi::parameter_values &v) :
-		provider_(v.text("provider"), v.flag("local_keys"))
+		provider_(providers(v.text("provider")), v.flag("local_keys"))
 	{
 		constexpr std::size_t gib = std::size_t(1) << 30;
 		options_.eager = v.number("eager", 0, 1u << 20);
@@ -49,6 +65,7 @@ public:
 		options_.receives = static_cast<unsigned>(v.number("receives", 4, 4096));
 		options_.window = static_cast<unsigned>(v.number("window", 2, word::credits_most));
 		options_.hold = std::chrono::milliseconds(v.number("hold", 1, 3600000));
+		options_.parked = v.number("parked", 4096, std::size_t(1) << 40);
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.max_links = static_cast<unsigned>(v.number("max_links", 1, word::links));
 		options_.idle = std::chrono::milliseconds(v.number("idle", 1, 1u << 31));

@@ -198,6 +198,7 @@ private:
 	memory_keys &keys_;
 	spi::sink &sink_;
 	address own_address_;
+	std::uint32_t max_length_ = 0; ///< bytes of a message that the MTU and the window allow
 	identity own_;
 
 	// In the order of construction by start().

@@ -86,6 +86,9 @@ int machine::submit(spi::token t, const spi::transfer &x)
 	const std::uint64_t now = now_us();
 	if (x.queue == queue_type::msg_recv)
 		return -EINVAL; // places are asked for
+	// The device's MTU may leave room for less than the domain could promise.
+	if (x.queue == queue_type::msg_send && x.length > max_length_)
+		return -EMSGSIZE;
 	const std::uint32_t index = allocate(t, x);
 	if (index == none)
 		return -ENOBUFS;

@@ -28,9 +28,11 @@ struct buffer_event {
 	/// True: the buffer is still on its queue (a receive buffer with room left), do not add
 	/// or destroy it. False: this is the final event, and the network is done with the memory.
 	bool queued;
-	/// 0, or -ETIMEDOUT (deadline), -ECANCELED (del or stop), or what the transport says:
-	/// -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET (peer), -ENOBUFS, -EMSGSIZE (it had no
-	/// buffer, or too small a one), -ENOENT (stale descriptor), -EIO.
+	/// 0, or -ETIMEDOUT (deadline; on ud also a peer that is silent for too long), -ECANCELED
+	/// (del or stop, here or of what a descriptor stands for), or what the transport says:
+	/// -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET (peer), -EPROTO (it broke the rules),
+	/// -ENOBUFS, -EMSGSIZE (it had no buffer, or too small a one), -ENOENT (stale descriptor),
+	/// -EPERM (a descriptor for somebody else), -ENODEV (the device has gone), -EIO.
 	int status;
 	/// Of the message in the buffer; 0 for other queues.
 	std::size_t offset;

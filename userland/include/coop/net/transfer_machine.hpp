@@ -101,13 +101,13 @@ public:
 	/// as in operation; `h` gets the events, and puts buffers back into the pool when an event
 	/// says that they are not queued. A buffer that took no message goes back by itself
 	/// when the machine stops or fails, before the state event, without an event of its own.
-	/// -EINVAL: another domain's pool, a 0, or there is a pool already.
+	/// -EINVAL: another domain's pool, a 0, or there is a pool already; -EAGAIN: no thread.
 	[[nodiscard]] int attach(buffer_pool &pool, buffer_handler &h, std::size_t min_receive_size,
 				 std::uint32_t max_receive_msgs);
 	/// Buffers with room for a message that the receive queue has at least (default 2); those
 	/// that only wait for what is on its way are not counted. -EINVAL: 0.
 	[[nodiscard]] int set_pool_length(std::uint32_t);
-	/// Colour to ask the pool for. -EINVAL: not below buffer_pool::max_colours.
+	/// Colour to ask the pool for (default 0). -EINVAL: not below buffer_pool::max_colours.
 	[[nodiscard]] int set_colour(std::uint32_t);
 
 	/// @}
@@ -149,8 +149,9 @@ public:
 	/// -EINVAL (no handler, end point or sizes; another domain's buffer or another machine's
 	/// end point; a corrupt or foreign descriptor), -EMSGSIZE (longer than max_message), -EFBIG
 	/// (longer than the buffer, or the passive side is too small or too large for it),
-	/// -EPERM (the descriptor is for the other direction), -ENOBUFS (max_queued). Then there is
-	/// no event. A stale descriptor is told by the event: -ENOENT.
+	/// -EPERM (the descriptor is for the other direction), -ENOBUFS (max_queued, or the
+	/// transport's own limits, of connections for example), -EHOSTUNREACH. Then there is no
+	/// event. A stale descriptor is told by the event: -ENOENT.
 	[[nodiscard]] int add(buffer &b, const operation &);
 	/// Asks for the end of the operation. @return false: `b` is not queued here, or its end
 	/// has come already. True: its final event follows, with -ECANCELED unless something else
@@ -158,7 +159,8 @@ public:
 	bool del(buffer &b);
 	/// Operations on a queue.
 	std::size_t queued(queue_type) const;
-	/// Receive buffers that the pool could not give; 0 when not started.
+	/// Receive buffers that the pool could not give; 0 when not started, and while it is
+	/// max_queued that lets in no more.
 	std::uint32_t receive_deficit() const noexcept;
 
 	/// @name Synchronous delivery

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// net_pools.cc - what machines have from a pool, and how they start and stop, over a transport that
+// does what the test says.
+#include <gtest/gtest.h>
+#include <iterator>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "tests/unit/net_puppet.hpp"
+
+namespace
+{
+
+using namespace puppets;
+
+class ignore final : public buffer_handler
+{
+	void on_buffer(const buffer_event &) override {}
+};
+
+TEST(net_stop, no_deficit_while_stopping)
+{
+	add_puppet_transport();
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 1;
+	buffer_pool pool(d, o);
+	ignore handler;
+	std::byte memory[8];
+	buffer b(d, memory, sizeof(memory));
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+	ASSERT_EQ(tm.set_pool_length(3), 0);
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	EXPECT_EQ(tm.receive_deficit(), 2u);
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(there, to), 0);
+	operation send;
+	send.queue = queue_type::msg_send;
+	send.to = to.get();
+	send.handler = &handler;
+	ASSERT_EQ(tm.add(b, send), 0);
+	ASSERT_EQ(tm.stop(false), 0);
+	EXPECT_EQ(tm.state(), tm_state::stopping);
+	EXPECT_EQ(tm.receive_deficit(), 0u);
+	puppet *p = puppet::last;
+	p->run([&] { p->sink.completed(p->submitted[0], 0, 0); });
+	p->end([&] { p->sink.stopped(); });
+	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+	EXPECT_EQ(pool.free(), 1u);
+}
+
+// Without buffers that can take messages a machine would be deaf, however many are half full.
+TEST(net_pool, buffers_that_wait_for_the_rest_of_a_message_are_made_up_for)
+{
+	add_puppet_transport();
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 3;
+	buffer_pool pool(d, o);
+	ignore handler;
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+	ASSERT_EQ(tm.set_pool_length(2), 0);
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	puppet *p = puppet::last;
+	spi::landing half[3], none;
+	p->run([&] {
+		for (spi::landing &l : half)
+			EXPECT_EQ(p->sink.place(8, l), 0);
+		EXPECT_EQ(p->sink.place(8, none), -ENOBUFS);
+	});
+	EXPECT_EQ(tm.receive_deficit(), 2u) << "all of the pool has been given out";
+	p->run([&] { p->sink.abandon(half[0]); });
+	EXPECT_EQ(p->receivables, 1);
+	p->run([&] { EXPECT_EQ(p->sink.place(8, half[0]), 0); });
+	ASSERT_EQ(pool.grow(2), 0);
+	for (const auto end = clock::now() + std::chrono::seconds(10);
+	     tm.receive_deficit() && clock::now() < end;)
+		std::this_thread::yield();
+	EXPECT_EQ(tm.receive_deficit(), 0u);
+	EXPECT_EQ(tm.queued(queue_type::msg_recv), 5u);
+	p->run([&] {
+		for (const spi::landing &l : half)
+			p->sink.abandon(l);
+	});
+	ASSERT_EQ(tm.stop(true), 0);
+	p->end([&] { p->sink.stopped(); });
+	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+	EXPECT_EQ(pool.free(), 5u);
+}
+
+// What the machine may have queued is short and not the pool: nobody is told that it has been
+// empty, and what is missing comes with the next operation that ends.
+TEST(net_pool, what_max_queued_holds_back_is_made_up_for)
+{
+	add_puppet_transport();
+	struct : pool_handler {
+		void not_empty(buffer_pool &) override { told++; }
+		std::atomic<int> told{0};
+	} watcher;
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 2;
+	o.handler = &watcher;
+	buffer_pool pool(d, o);
+	ignore handler;
+	std::list<buffer> out;
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+	ASSERT_EQ(tm.set_pool_length(3), 0);
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(there, to), 0);
+	std::byte memory[8];
+	operation send;
+	send.queue = queue_type::msg_send;
+	send.to = to.get();
+	send.handler = &handler;
+	for (std::uint32_t n = 2; n < d.limits().max_queued; n++)
+		ASSERT_EQ(tm.add(out.emplace_back(d, memory, sizeof(memory)), send), 0);
+	ASSERT_EQ(tm.add(out.emplace_back(d, memory, sizeof(memory)), send), -ENOBUFS);
+	EXPECT_EQ(tm.receive_deficit(), 1u);
+	watcher.told = 0;
+	ASSERT_EQ(pool.grow(1), 0);
+	const auto end = clock::now() + std::chrono::seconds(10);
+	while (tm.receive_deficit() && clock::now() < end)
+		std::this_thread::yield();
+	EXPECT_EQ(tm.receive_deficit(), 0u);
+	EXPECT_EQ(tm.queued(queue_type::msg_recv), 2u);
+	EXPECT_EQ(pool.free(), 1u);
+	puppet *p = puppet::last;
+	p->run([&] { p->sink.completed(p->submitted[0], 0, 0); });
+	EXPECT_EQ(tm.queued(queue_type::msg_recv), 3u);
+	EXPECT_EQ(watcher.told, 1);
+	ASSERT_EQ(tm.stop(true), 0);
+	p->run([&] {
+		for (const spi::token t : p->submitted)
+			p->sink.completed(t, -ECANCELED, 0);
+	});
+	p->end([&] { p->sink.stopped(); });
+	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+}
+
+// One machine goes while another one is given buffers: the next is not left out for that.
+TEST(net_pool, a_machine_that_goes_takes_no_turn_with_it)
+{
+	add_puppet_transport();
+	struct : pool_handler {
+		// By put(), before the thread that provides for the machines hears of it.
+		void not_empty(buffer_pool &p) override
+		{
+			if (buffer *b = std::exchange(second, nullptr)) {
+				EXPECT_EQ(p.put(b), 0);
+			}
+		}
+		// By that thread, between two machines.
+		void below_threshold(buffer_pool &) override
+		{
+			if (transfer_machine *tm = leaves.exchange(nullptr)) {
+				EXPECT_EQ(tm->fini(), 0);
+			}
+		}
+		buffer *second = nullptr;
+		std::atomic<transfer_machine *> leaves{nullptr};
+	} scene;
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 2;
+	o.threshold = 2;
+	o.handler = &scene;
+	buffer_pool pool(d, o);
+	buffer *first = pool.get(), *second = pool.get();
+	ASSERT_TRUE(first && second);
+	ignore handler;
+	std::list<transfer_machine> machines;
+	std::vector<puppet *> puppets;
+	for (const char *at : {here, there, elsewhere}) {
+		transfer_machine &tm = machines.emplace_back(d);
+		puppets.push_back(puppet::last);
+		ASSERT_EQ(tm.attach(pool, handler, 100, 1), 0);
+		ASSERT_EQ(tm.set_pool_length(1), 0);
+		ASSERT_EQ(tm.start(at), 0);
+		ASSERT_EQ(tm.wait(tm_state::started), 0);
+		EXPECT_EQ(tm.receive_deficit(), 1u);
+	}
+	const auto stop = [&](transfer_machine &tm, puppet *p) {
+		EXPECT_EQ(tm.stop(true), 0);
+		p->end([&] { p->sink.stopped(); });
+		EXPECT_EQ(tm.wait(tm_state::stopped), 0);
+	};
+	transfer_machine &leaves = machines.front(), &last = machines.back();
+	stop(leaves, puppets[0]);
+	scene.second = second;
+	scene.leaves = &leaves;
+	ASSERT_EQ(pool.put(first), 0);
+	const auto end = clock::now() + std::chrono::seconds(10);
+	while (last.receive_deficit() && clock::now() < end)
+		std::this_thread::yield();
+	EXPECT_EQ(last.receive_deficit(), 0u);
+	EXPECT_EQ(leaves.state(), tm_state::undefined);
+	stop(*std::next(machines.begin()), puppets[1]);
+	stop(last, puppets[2]);
+}
+
+TEST(net_start, an_address_that_others_hold_is_passed_over)
+{
+	add_puppet_transport();
+	domain d({"puppet"});
+	{
+		transfer_machine tm(d);
+		puppet::busy = 2;
+		ASSERT_EQ(tm.start("127.0.0.1@tcp:12345:1:*"), 0);
+		EXPECT_EQ(tm.address().id, 4093u);
+		ASSERT_EQ(tm.wait(tm_state::started), 0);
+		(void)tm.stop(true);
+		puppet::last->end([] { puppet::last->sink.stopped(); });
+	}
+	transfer_machine tm(d);
+	puppet::busy = 1;
+	EXPECT_EQ(tm.start("127.0.0.1@tcp:12345:1:5"), -EADDRINUSE);
+	EXPECT_EQ(puppet::busy, 0);
+	EXPECT_EQ(tm.state(), tm_state::failed);
+}
+
+} // namespace
