@@ -28,6 +28,10 @@ coop_addr address(std::uint32_t n)
 	return a;
 }
 
+struct killed final : coop::client::asker {
+	bool gone() override { return true; }
+};
+
 // What a client was told about others.
 struct watcher {
 	std::mutex mutex;
@@ -74,8 +78,9 @@ public:
 	}
 
 	std::uint16_t port = 0;
-	std::atomic<std::uint32_t> forge{0}; // status of the answer to come
-	std::atomic<bool> deaf{false};
+	std::atomic<std::uint32_t> forge{0};       // status of the answer to come
+	std::atomic<bool> deaf{false}, cut{false}; // cut: ends the connection, once
+	std::atomic<unsigned> connections{0};
 
 private:
 	static coop::daemon::unique_fd make()
@@ -106,13 +111,14 @@ private:
 	{
 		const coop::daemon::unique_fd client(
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+		connections++;
 		const coop::daemon::unique_fd daemon = make();
 		const sockaddr_in at = loopback(daemon_);
 		if (::connect(daemon.get(), reinterpret_cast<const sockaddr *>(&at), sizeof(at)))
 			return;
 		bool lost = false;
 		for (std::string bytes; !stop.stop_requested();) {
-			if (lost && !deaf)
+			if ((lost && !deaf) || cut.exchange(false))
 				return;
 			pollfd p[2] = {{client.get(), POLLIN, 0}, {daemon.get(), POLLIN, 0}};
 			if (::poll(p, 2, 5) <= 0)
@@ -282,9 +288,6 @@ TEST_F(daemon_session, an_answer_to_what_was_not_asked_ends_the_connection)
 
 TEST_F(daemon_session, a_write_that_was_given_up_happens_and_is_told)
 {
-	struct killed : coop::client::asker {
-		bool gone() override { return true; }
-	};
 	start();
 	relay between(port_);
 	port_ = between.port;
@@ -302,7 +305,7 @@ TEST_F(daemon_session, a_write_that_was_given_up_happens_and_is_told)
 	};
 	between.deaf = true;
 	{
-		killed me;
+		const killed one;
 		EXPECT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out, tell), -EINTR);
 	}
 	text = "no more!"; // its memory is not storage's any longer
@@ -315,6 +318,33 @@ TEST_F(daemon_session, a_write_that_was_given_up_happens_and_is_told)
 	EXPECT_EQ(told, 0);
 	EXPECT_EQ(disk("f"), "given up");
 	EXPECT_NE(late.attr.version, late.version_before);
+	client_.reset();
+}
+
+// Ten seconds before the handshake with a daemon that hangs is over.
+TEST_F(daemon_session, who_waits_for_a_connection_to_be_made_can_be_killed)
+{
+	start();
+	relay between(port_);
+	port_ = between.port;
+	client_ = connect();
+	between.deaf = true;
+	between.cut = true;
+	ASSERT_TRUE(eventually([&] { return between.connections == 2; }));
+	std::atomic<int> status{1};
+	std::jthread caller([&] {
+		const killed one;
+		attributes a;
+		status = client_->getattr(me(), client_->root().fh, a);
+	});
+	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+	while (status == 1 && std::chrono::steady_clock::now() < end)
+		std::this_thread::sleep_for(std::chrono::milliseconds(2));
+	EXPECT_EQ(status, -EINTR);
+	between.deaf = false;
+	caller.join();
+	attributes a;
+	EXPECT_EQ(client_->getattr(me(), client_->root().fh, a), 0);
 	client_.reset();
 }
 

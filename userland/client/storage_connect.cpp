@@ -25,8 +25,7 @@ attributes attributes_of(const coop_st_attr &); // storage_calls.cpp
 namespace
 {
 
-constexpr int connect_ms = 5000;
-constexpr int handshake_ms = 10000;
+constexpr std::chrono::seconds connect_most{5};
 constexpr int idle_ms = 100;           // how often the thread looks at deadlines
 constexpr int user_timeout_ms = 30000; // bytes that nobody acknowledges
 constexpr std::chrono::milliseconds backoff_first{50}, backoff_most{5000};
@@ -43,7 +42,8 @@ void receive_timeout(int fd, int ms)
 	::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
 }
 
-int connect_to(const struct addrinfo &a)
+// go_on: asked now and then.
+int connect_to(const struct addrinfo &a, const std::function<bool()> &go_on)
 {
 	const int fd = ::socket(a.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd < 0)
@@ -52,7 +52,12 @@ int connect_to(const struct addrinfo &a)
 	if (err == EINPROGRESS) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		socklen_t len = sizeof(err);
-		if (::poll(&p, 1, connect_ms) <= 0)
+		const auto end = std::chrono::steady_clock::now() + connect_most;
+		int ready;
+		while ((ready = ::poll(&p, 1, idle_ms)) == 0)
+			if (!go_on() || std::chrono::steady_clock::now() >= end)
+				break;
+		if (ready <= 0)
 			err = ETIMEDOUT;
 		else if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len))
 			err = errno;
@@ -90,7 +95,7 @@ storage_link::storage_link(const storage_options &o) : options_(o)
 		throw std::runtime_error("storage " + o.server + ":" + std::to_string(o.port) +
 					 ":" + o.export_name + ": " + why);
 	}
-	receive_timeout(fd_, idle_ms);
+	handshaking_ = false;
 	epoch_ = send_epoch_ = ++epochs_;
 	connected_ = true;
 	thread_ = std::thread([this] { run(); });
@@ -129,14 +134,14 @@ int storage_link::dial(std::string &why)
 	}
 	int fd = -EHOSTUNREACH;
 	for (const struct addrinfo *a = found; a && fd < 0; a = a->ai_next)
-		fd = connect_to(*a);
+		fd = connect_to(*a, [this] { return attend(); });
 	::freeaddrinfo(found);
 	if (fd < 0) {
 		why = std::string(std::strerror(-fd)) +
 		      (fd == -ECONNREFUSED ? " (does coopfsd run there?)" : "");
 		return fd;
 	}
-	receive_timeout(fd, handshake_ms);
+	receive_timeout(fd, idle_ms);
 	have_ = used_ = 0;
 	std::lock_guard lock(send_mutex_);
 	fd_ = fd;
@@ -310,6 +315,7 @@ void storage_link::reconnect()
 {
 	std::minstd_rand jitter(std::random_device{}());
 	auto wait = backoff_first;
+	handshaking_ = true;
 	for (unsigned attempt = 0;; attempt++) {
 		std::string why;
 		held_.clear();
@@ -354,7 +360,7 @@ void storage_link::reconnect()
 			return;
 		wait = std::min(wait * 2, backoff_most);
 	}
-	receive_timeout(fd_, idle_ms);
+	handshaking_ = false;
 	reconnects_.fetch_add(1, std::memory_order_relaxed);
 	connected_ = true;
 	spdlog::info("storage {}: connected again", options_.server);

@@ -20,6 +20,7 @@ constexpr std::size_t prefetch = 8192; // received at once when nothing is expec
 constexpr std::chrono::milliseconds expiry_interval{100};
 constexpr std::size_t deferred_max = 32;    // calls put off at a time
 constexpr std::chrono::seconds stalled{30}; // a message that has begun and does not go on
+constexpr std::chrono::seconds handshake{10};
 
 int error_of(const coop_st_header &h)
 {
@@ -378,7 +379,16 @@ bool storage_link::patient(clock::time_point &began)
 	const auto now = clock::now();
 	if (began == clock::time_point{})
 		began = now;
-	return now - began < stalled;
+	return handshaking_ ? attend() && now - began < handshake : now - began < stalled;
+}
+
+// While a connection is being made nobody's memory is in use: lets go who waits no longer. False:
+// all is to end.
+bool storage_link::attend()
+{
+	expire(false);
+	std::lock_guard lock(mutex_);
+	return !stop_;
 }
 
 // At least 'want' unused bytes in the buffer. idle_ok: false also when nothing came for a while.
@@ -406,6 +416,8 @@ bool storage_link::fill(std::size_t want, bool idle_ok)
 				errno = 0;
 			else if (errno == EAGAIN && patient(began))
 				continue;
+			else if (errno == EAGAIN)
+				errno = ETIMEDOUT;
 			return false;
 		}
 	}

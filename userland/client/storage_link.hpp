@@ -106,7 +106,8 @@ private:
 	bool postpone(const coop_st_header &);
 	bool deliver(const coop_st_header &, const std::uint8_t *body);
 	bool receive_into(std::vector<iovec>);
-	static bool patient(clock::time_point &began);
+	bool patient(clock::time_point &began);
+	bool attend();
 	bool fill(std::size_t want, bool idle_ok);
 	void take_push(const coop_st_header &, const std::uint8_t *body);
 	void tell(const node_event &);
@@ -146,6 +147,7 @@ private:
 	std::atomic<int> fd_{-1};
 
 	// The connection's thread:
+	bool handshaking_ = true; // no call is under way
 	std::array<std::uint8_t, 8192 + COOP_ST_HEADER + COOP_ST_BODY_MAX> in_;
 	std::size_t have_ = 0, used_ = 0;
 	bool holding_ = false; // pushes wait until the caller knows of the new connection
