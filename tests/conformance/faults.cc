@@ -3,6 +3,7 @@
 //
 // Conformance tests of the group Faults. A transport without a wire of its own, or without
 // other processes, cannot be asked for some of them and says so in its target.
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <map>
@@ -326,50 +327,118 @@ TEST_P(fault, hostile_peer)
 	traffic(a, b, 20, 10000);
 }
 
-TEST_P(fault, soak_mixed)
+// What soak_mixed keeps about each buffer, and what it finds in those that were written to.
+class soak
 {
-	constexpr unsigned nodes = 4, pieces = 24;
-	constexpr std::size_t size = 8192;
-	struct work {
+public:
+	static constexpr unsigned nodes = 4, sources = 12, sinks = 12;
+	static constexpr std::size_t size = 8192;
+	struct item {
 		piece *p;
 		std::size_t adds = 0;
+		unsigned from = 0;                  // of an active_bulk_recv: the source's seed
+		std::atomic<std::size_t> finals{0}; // looked at, too
 	};
+
+	static unsigned seed(unsigned node, unsigned source) { return node * sources + source; }
+
+	// The sources of each node come first, and never change.
+	std::vector<std::deque<item>> items{nodes};
+	std::map<const net::buffer *, item *> by_buffer;
+	std::map<std::string, unsigned> by_address;
+	std::atomic<unsigned> messages{0}, read{0}, written{0}, wrong{0};
+
+	void look(const buffer_event &e)
+	{
+		item &i = *by_buffer.at(e.buffer);
+		if (e.status == 0 && e.length) {
+			if (e.queue == queue_type::msg_recv && e.sender) {
+				const unsigned n = by_address.at(e.sender->text());
+				check(i, e, seed(n, 0), sources, messages);
+			} else if (e.queue == queue_type::active_bulk_recv) {
+				check(i, e, i.from, 1, read);
+			} else if (e.queue == queue_type::passive_bulk_recv) {
+				check(i, e, 0, nodes * sources, written);
+			}
+		}
+		i.finals += !e.queued;
+	}
+
+private:
+	// Whether what came is the beginning of one of these.
+	void check(const item &i, const buffer_event &e, unsigned first, unsigned count,
+		   std::atomic<unsigned> &good)
+	{
+		const auto got = i.p->copy(e.offset, e.length);
+		for (unsigned s = first; s < first + count; s++)
+			if (got[0] == pattern(s, 0) && got == patterned(s, got.size())) {
+				good++;
+				return;
+			}
+		wrong++;
+	}
+};
+
+TEST_P(fault, soak_mixed)
+{
+	constexpr unsigned nodes = soak::nodes;
+	soak &s = w.keep<soak>();
 	std::vector<node *> n;
-	std::vector<std::vector<work>> all(nodes);
 	std::vector<std::vector<endpoint_ptr>> to(nodes);
-	for (unsigned i = 0; i < nodes; i++)
-		n.push_back(&w.up());
 	for (unsigned i = 0; i < nodes; i++) {
+		n.push_back(&w.made());
+		n[i]->record.on_event = [&s](const buffer_event &e) { s.look(e); };
+		for (unsigned j = 0; j < soak::sources + soak::sinks; j++) {
+			piece &p = w.memory(soak::size, 1 + j % 3);
+			if (j < soak::sources)
+				p.fill(soak::seed(i, j));
+			s.by_buffer[p.buffer.get()] = &s.items[i].emplace_back(&p);
+		}
+	}
+	for (unsigned i = 0; i < nodes; i++) {
+		ASSERT_TRUE(n[i]->up(w.next_address()));
+		s.by_address[n[i]->text()] = i;
+	}
+	for (unsigned i = 0; i < nodes; i++)
 		for (unsigned j = 0; j < nodes; j++)
 			to[i].push_back(n[i]->to(*n[j]));
-		for (unsigned j = 0; j < pieces; j++)
-			all[i].push_back({&w.memory(size, 1 + j % 3)});
-	}
 	std::mt19937 random(1);
-	std::vector<std::byte> offers[2]; // descriptors, good or stale, to read and to write
-	std::vector<std::size_t> total(nodes), seen(nodes);
-	const std::size_t most = std::min(size, w.home().limits().max_message);
+	// Descriptors, good or stale, to read and to write; and what there is to read.
+	std::vector<std::byte> offers[2];
+	unsigned offered = 0;
+	const std::size_t most = std::min(soak::size, w.home().limits().max_message);
 	const unsigned steps = scale(4000, 400000);
 	for (unsigned step = 0; step < steps; step++) {
 		const unsigned i = random() % nodes;
-		work &it = all[i][random() % pieces];
 		node &me = *n[i];
 		const time_point deadline =
 			random() % 4 ? never
 				     : clock::now() + std::chrono::milliseconds(random() % 20);
+		const unsigned what = random() % 8;
+		const bool write = random() % 2;
+		const bool fills = what < 2 || (what == 4 && write) || (what == 5 && !write);
+		const unsigned j = random() % soak::sources;
+		soak::item &it = s.items[i][fills ? soak::sources + j : j];
+		if (what == 6) {
+			const unsigned any = random() % (soak::sources + soak::sinks);
+			(void)me.tm.del(*s.items[i][any].p->buffer);
+			continue;
+		}
+		if (what == 7) {
+			if (w.how.sync)
+				me.tm.deliver_all();
+			continue;
+		}
+		// Not while what came before is being looked at.
+		if (fills && it.adds != it.finals)
+			continue;
 		int r = 0;
-		switch (random() % 8) {
-		case 0:
-		case 1:
+		if (what < 2) {
 			r = me.receive(*it.p, most, 1 + random() % 3, deadline);
-			break;
-		case 2:
-		case 3:
+		} else if (what < 4) {
 			r = me.send(*it.p, random() % most, to[i][random() % nodes],
 				    deadline == never ? clock::now() + 5s : deadline);
-			break;
-		case 4: {
-			const bool write = random() % 2;
+		} else if (what == 4) {
 			r = me.passive(*it.p,
 				       write ? queue_type::passive_bulk_recv
 					     : queue_type::passive_bulk_send,
@@ -377,54 +446,52 @@ TEST_P(fault, soak_mixed)
 			if (r == 0) {
 				const auto d = it.p->buffer->descriptor();
 				offers[write].assign(d.begin(), d.end());
+				if (!write)
+					offered = soak::seed(i, j);
 			}
-			break;
-		}
-		case 5: {
-			const bool write = random() % 2;
+		} else {
+			if (!write)
+				it.from = offered;
 			r = me.active(
 				*it.p,
 				write ? queue_type::active_bulk_send : queue_type::active_bulk_recv,
 				offers[write], 0, deadline == never ? clock::now() + 5s : deadline);
-			break;
-		}
-		case 6:
-			(void)me.tm.del(*it.p->buffer);
-			continue;
-		case 7:
-			if (w.how.sync)
-				me.tm.deliver_all();
-			continue;
 		}
 		if (r == 0)
 			it.adds++;
 		else
 			ASSERT_TRUE(r == -EBUSY || r == -ETIME || r == -EINVAL || r == -ENOBUFS)
 				<< r;
-		if (step % 512 == 511) {
-			for (unsigned j = 0; j < nodes; j++) {
-				// Counted, so that a record does not grow for ever.
-				for (const happened &h : n[j]->record.all())
-					seen[j] += !h.queued;
-				n[j]->record.clear();
-			}
+		if (step % 32 == 31) { // things are to happen meanwhile
+			const time_point next = clock::now() + 1ms;
+			ASSERT_TRUE(w.until([&] { return clock::now() >= next; }));
 		}
+		if (step % 512 == 511) // so that a record does not grow for ever
+			for (node *each : n)
+				each->record.clear();
 	}
-	// An event can come between reading a record and clearing it; what counts in the end is
-	// that nothing is left queued and the statistics agree with what was added.
 	for (unsigned i = 0; i < nodes; i++) {
-		for (work &x : all[i]) {
+		std::size_t total = 0, adds = 0;
+		for (soak::item &x : s.items[i]) {
 			(void)n[i]->tm.del(*x.p->buffer);
-			ASSERT_TRUE(w.until([&] { return !x.p->buffer->queued(); }));
-			total[i] += x.adds;
+			ASSERT_TRUE(w.until([&] { return x.finals == x.adds; }))
+				<< x.finals << " ends of " << x.adds;
+			EXPECT_FALSE(x.p->buffer->queued());
+			total += x.adds;
 		}
-		std::size_t adds = 0;
+		for (unsigned j = 0; j < soak::sources; j++)
+			EXPECT_EQ(s.items[i][j].p->copy(0, soak::size),
+				  patterned(soak::seed(i, j), soak::size));
 		for (unsigned q = 0; q < queue_types; q++) {
 			adds += n[i]->tm.stats(queue_type(q)).adds;
 			EXPECT_EQ(n[i]->tm.queued(queue_type(q)), 0u);
 		}
-		EXPECT_EQ(adds, total[i]);
+		EXPECT_EQ(adds, total);
 	}
+	EXPECT_EQ(s.wrong, 0u) << "of " << s.messages << " messages, " << s.read << " reads and "
+			       << s.written << " writes";
+	EXPECT_GT(s.messages, 0u);
+	EXPECT_GT(s.read + s.written, 0u);
 }
 
 } // namespace conformance
