@@ -19,7 +19,7 @@ namespace conformance
 
 using namespace coop::net::fabric;
 
-void attack_fabric(const std::string &provider, const net::address &a, std::uint64_t seed)
+bool attack_fabric(const std::string &provider, const net::address &a, std::uint64_t seed)
 {
 	std::mt19937_64 random(seed);
 	const auto pick = [&](std::uint64_t n) { return random() % n; };
@@ -37,7 +37,7 @@ void attack_fabric(const std::string &provider, const net::address &a, std::uint
 	if (pick(8) == 0)
 		h.from.id ^= 1;
 	if (!e.connect(a, h))
-		return;
+		return false;
 	std::vector<std::byte> text(20000);
 	for (std::byte &b : text)
 		b = std::byte(random());
@@ -76,6 +76,7 @@ void attack_fabric(const std::string &provider, const net::address &a, std::uint
 		}
 		e.look();
 	}
+	return true;
 }
 
 } // namespace conformance

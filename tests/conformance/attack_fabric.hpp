@@ -8,6 +8,6 @@
 namespace conformance
 {
 
-void attack_fabric(const std::string &provider, const net::address &, std::uint64_t seed);
+bool attack_fabric(const std::string &provider, const net::address &, std::uint64_t seed);
 
 } // namespace conformance

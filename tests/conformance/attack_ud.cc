@@ -150,13 +150,14 @@ private:
 
 } // namespace
 
-void attack_ud(const net::address &a, std::uint64_t seed)
+bool attack_ud(const net::address &a, std::uint64_t seed)
 {
 	enemy e(seed);
 	if (!e.find(a))
-		return;
+		return false;
 	for (int i = 0; i < 64; i++)
 		e.strike();
+	return true;
 }
 
 } // namespace conformance

@@ -7,6 +7,6 @@
 namespace conformance
 {
 
-void attack_ud(const net::address &, std::uint64_t seed);
+bool attack_ud(const net::address &, std::uint64_t seed);
 
 } // namespace conformance

@@ -314,10 +314,11 @@ TEST_P(fault, hostile_peer)
 	ASSERT_EQ(b.passive(shown, queue_type::passive_bulk_send), 0);
 	ASSERT_EQ(b.passive(taken, queue_type::passive_bulk_recv), 0);
 	const unsigned seeds = scale(20, 2000);
-	for (unsigned seed = 1; seed <= seeds; seed++) {
-		t.attack(b.tm.address(), seed);
-		t.attack(a.tm.address(), seed);
-	}
+	unsigned got_in = 0;
+	for (unsigned seed = 1; seed <= seeds; seed++)
+		for (const node *each : {&b, &a})
+			got_in += t.attack(each->tm.address(), seed);
+	EXPECT_GE(got_in, seeds) << "most greetings are in order";
 	EXPECT_EQ(shown.copy(0, 4096), patterned(1, 4096));
 	EXPECT_TRUE(taken.is(std::byte{0}, 0, 4096));
 	EXPECT_TRUE(shown.buffer->queued());

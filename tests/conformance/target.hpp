@@ -54,7 +54,8 @@ struct target {
 	std::chrono::milliseconds idle{0};
 	bool descriptors = false; ///< each such connection has one, of the process
 	/// Sends what an enemy would to the machine at this address; the seed makes it repeat.
-	std::function<void(const net::address &, std::uint64_t seed)> attack;
+	/// False: it was not let in.
+	std::function<bool(const net::address &, std::uint64_t seed)> attack;
 	/// Why there is no such enemy.
 	std::string unattacked = "it takes nothing from outside of the program";
 	/// What a killed process must not leave behind: a text that is the same before and after.

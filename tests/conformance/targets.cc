@@ -86,7 +86,7 @@ target fabric(const std::string &label, parameters options)
 			       "libfabric 1.17 in fi_cq_read() for ever";
 	else
 		t.attack = [provider](const net::address &a, std::uint64_t seed) {
-			attack_fabric(provider, a, seed);
+			return attack_fabric(provider, a, seed);
 		};
 #endif
 	return t;
