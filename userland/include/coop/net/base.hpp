@@ -24,6 +24,8 @@ using time_point = clock::time_point;
 constexpr time_point never = time_point::max();
 
 /// The six queues of a transfer machine. A buffer is on at most one of them.
+/// @par Source
+/// The network layer of Motr, whose names these are.
 enum class queue_type : std::uint8_t {
 	msg_recv,          ///< takes messages that anybody sends
 	msg_send,          ///< a message to one end point

@@ -70,6 +70,9 @@ private:
 };
 
 /// What is to be done with a buffer; an argument of transfer_machine::add(), copied there.
+/// @par Source
+/// The network layer of Motr: deadlines, descriptors, and receive buffers that take several
+/// messages as its LNet transport has them.
 struct operation {
 	queue_type queue = queue_type::msg_recv;
 	/// Bytes, from the start of the buffer. msg_send: what goes, 0 included. Bulk queues, where
@@ -96,6 +99,8 @@ struct operation {
 /// Registered memory. Move-only; it must not be on a queue when it is moved or destroyed
 /// (destroying a queued one ends the program with a message, as a joinable thread does:
 /// the network would go on to write into memory that is gone).
+/// @par Source
+/// Motr's network buffer, and its descriptor.
 class COOP_NET_API buffer
 {
 public:

@@ -40,6 +40,9 @@ struct pool_options {
 };
 
 /// Any thread may call anything. Outlives the transfer machines it is attached to.
+/// @par Source
+/// Motr's network buffer pool and the provisioning of its LNet transport: colours, deficits, the
+/// domain's own thread that makes up for them.
 class COOP_NET_API buffer_pool
 {
 public:

@@ -10,6 +10,8 @@ namespace coop::net
 {
 
 /// A counting semaphore with a file descriptor. Any thread may call anything.
+/// @par Source
+/// eventfd(2); what transfer_machine::notify() signals in Motr is a channel, too.
 class COOP_NET_API channel
 {
 public:

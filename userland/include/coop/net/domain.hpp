@@ -43,6 +43,8 @@ struct transport_traits {
 };
 
 /// An open transport.
+/// @par Source
+/// Motr's network domain.
 class COOP_NET_API domain
 {
 public:

@@ -18,6 +18,8 @@ namespace coop::net
 /// One per address and transfer machine, so pointers compare as addresses do. Made by
 /// transfer_machine::make_endpoint() and by messages that arrive. May outlive its transfer
 /// machine; then it can no longer be sent to.
+/// @par Source
+/// Motr's network end point: one object for an address, counted.
 class COOP_NET_API endpoint
 {
 public:

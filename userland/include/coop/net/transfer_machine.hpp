@@ -64,6 +64,8 @@ private:
 };
 
 /// Counters of one queue since the start or since they were last reset.
+/// @par Source
+/// Motr's statistics of a queue, m0_net_qstats.
 struct queue_stats {
 	std::uint64_t adds;       ///< operations that add() took
 	std::uint64_t dels;       ///< operations that del() ended or tried to
@@ -75,6 +77,9 @@ struct queue_stats {
 };
 
 /// Any thread may call anything, handlers included, unless said otherwise.
+/// @par Source
+/// Motr's network layer: the states, one final event for a buffer, delivery on the transport's
+/// thread or when asked for, confinement to processors.
 class COOP_NET_API transfer_machine
 {
 public:
