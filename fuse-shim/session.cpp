@@ -159,6 +159,8 @@ session::~session()
 	if (fuse_session *live = live_.exchange(nullptr))
 		fuse_session_unmount(live);
 	fuse_.reset();
+	// Storage may tell of a change until it is closed, and the context is asked then.
+	mount_.reset();
 }
 
 int session::run(const std::function<void()> &usable)

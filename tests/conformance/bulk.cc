@@ -248,6 +248,43 @@ TEST_P(bulk, bulk_third_tm)
 	EXPECT_EQ(status(a, source), 0);
 }
 
+// A descriptor that is for one machine is of no use to another who has it.
+TEST_P(bulk, bulk_for_one)
+{
+	node &a = w.up(), &b = w.up(), &c = w.up();
+	const endpoint_ptr to = a.to(c);
+	for (const queue_type q : {queue_type::passive_bulk_send, queue_type::passive_bulk_recv}) {
+		const bool read = q == queue_type::passive_bulk_send;
+		const queue_type active =
+			read ? queue_type::active_bulk_recv : queue_type::active_bulk_send;
+		piece &there = w.memory(3000), &thief = w.memory(3000), &here = w.memory(3000);
+		if (read) {
+			there.fill(1);
+		} else {
+			thief.fill(2);
+			here.fill(3);
+		}
+		operation o;
+		o.queue = q;
+		o.to = to.get();
+		o.handler = &a.record;
+		ASSERT_EQ(a.tm.add(*there.buffer, o), 0);
+		const bytes d = descriptor(there);
+		ASSERT_EQ(b.active(thief, active, d), 0);
+		EXPECT_EQ(status(b, thief), -EPERM);
+		if (read) {
+			EXPECT_TRUE(thief.is(std::byte{0}, 0, 3000));
+		} else {
+			EXPECT_TRUE(there.is(std::byte{0}, 0, 3000));
+		}
+		EXPECT_TRUE(there.buffer->queued());
+		ASSERT_EQ(c.active(here, active, d), 0);
+		EXPECT_EQ(status(c, here), 0);
+		EXPECT_EQ(status(a, there), 0);
+		EXPECT_EQ((read ? here : there).copy(0, 3000), patterned(read ? 1 : 3, 3000));
+	}
+}
+
 TEST_P(bulk, bulk_no_recv_buffer)
 {
 	node &a = w.up(), &b = w.up();

@@ -364,6 +364,29 @@ TEST_P(machines_once, tm_fini_waits_callbacks)
 	EXPECT_TRUE(n->record.came(tm_state::stopped));
 }
 
+// Polls for a while, sleeps, and is woken again.
+TEST_P(machines, tm_poll_before_block)
+{
+	node &a = w.made(), &b = w.made();
+	for (node *n : {&a, &b}) {
+		ASSERT_EQ(n->tm.poll_before_block(2ms), 0);
+		ASSERT_TRUE(n->up(w.next_address()));
+		EXPECT_EQ(n->tm.poll_before_block(2ms), -EBADFD);
+	}
+	const endpoint_ptr to = a.to(b);
+	for (unsigned round = 0; round < 6; round++) {
+		piece &in = w.memory(64), &out = w.memory(64);
+		out.fill(round);
+		ASSERT_EQ(b.receive(in), 0);
+		ASSERT_EQ(a.send(out, 64, to), 0);
+		ASSERT_TRUE(w.ended(b, in));
+		ASSERT_TRUE(w.ended(a, out));
+		EXPECT_EQ(in.copy(0, 64), patterned(round, 64));
+		const time_point next = clock::now() + (round % 2 ? 0ms : 10ms);
+		ASSERT_TRUE(w.until([&] { return clock::now() >= next; }));
+	}
+}
+
 TEST_P(machines_once, tm_confine_cpu)
 {
 	cpu_set_t mine;

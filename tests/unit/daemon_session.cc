@@ -321,6 +321,38 @@ TEST_F(daemon_session, a_write_that_was_given_up_happens_and_is_told)
 	client_.reset();
 }
 
+// Whoever has changed the file since would lose it.
+TEST_F(daemon_session, a_write_that_was_given_up_is_not_repeated_to_who_may_have_done_it)
+{
+	start();
+	relay between(port_);
+	const std::uint16_t daemon = std::exchange(port_, between.port);
+	client_ = connect();
+	put("f", "........");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	std::string text = "given up";
+	const iovec v{text.data(), text.size()};
+	std::atomic<int> told{1};
+	write_result out;
+	between.deaf = true;
+	{
+		const killed one;
+		EXPECT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out,
+					 [&](int err, const write_result &) { told = err; }),
+			  -EINTR);
+	}
+	port_ = daemon;
+	restart(); // it knows no sessions
+	put("f", "later...");
+	between.deaf = false;
+	EXPECT_TRUE(eventually([&] { return told <= 0; }));
+	EXPECT_EQ(told, -ESTALE);
+	EXPECT_EQ(disk("f"), "later...");
+	EXPECT_TRUE(client_->calls().empty());
+	client_.reset();
+}
+
 // Ten seconds before the handshake with a daemon that hangs is over.
 TEST_F(daemon_session, who_waits_for_a_connection_to_be_made_can_be_killed)
 {

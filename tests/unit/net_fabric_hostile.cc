@@ -201,6 +201,34 @@ TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
 	EXPECT_FALSE(enemy.linked());
 }
 
+// What is offered and taken back at once costs the peer its window, until its turn has come: it
+// would fill the queue, and come to be taken for another offer.
+TEST(fabric_hostile, offers_that_are_taken_back_count)
+{
+	address own, there;
+	ASSERT_EQ(parse(here(30), own), 0);
+	ASSERT_EQ(parse(here(31), there), 0);
+	domain d({"fabric", {{"provider", "tcp"}}});
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.start(here(31)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	conformance::fabric_enemy enemy("tcp", own);
+	ASSERT_TRUE(enemy.connect(there, enemy.greeting_of(there)));
+	control offer, cancel;
+	offer.verb = control::verb::offer;
+	offer.length = 100000;
+	cancel.verb = control::verb::cancel;
+	const auto end = clock::now() + 10s;
+	for (unsigned id = 1; enemy.linked() && clock::now() < end; id++) {
+		offer.id = cancel.id = id % 1000 + 1;
+		enemy.say(offer);
+		enemy.say(cancel);
+		enemy.look();
+	}
+	EXPECT_FALSE(enemy.linked());
+	EXPECT_EQ(tm.state(), tm_state::started);
+}
+
 // Each question costs an answer, and answers that are not read cost memory.
 TEST(fabric_hostile, who_asks_and_does_not_read_is_left)
 {

@@ -50,19 +50,19 @@ void files::admit(inode &node, open_result &r, open_answer &out)
 
 int files::take_turn(inode &node, change_order::hold &out)
 {
-	return node.order.take(node.shared_from_this(), storage_.patience(), out);
+	return node.order.take(inodes_.keep(node), storage_.patience(), out);
 }
 
 // For the reply to a change that nobody waits for any more. It comes while files may be on their
 // way out, but not the table.
 storage::late_reply files::inherit(inode &node, change_order::hold turn)
 {
-	return [&t = inodes_, node = node.shared_from_this(),
+	return [&t = inodes_, asked = inodes_.now(), node = node.shared_from_this(),
 		turn = std::move(turn)](int err, const write_result &r) {
 		if (err || !S_ISREG(r.attr.st.st_mode))
 			return;
 		node->changes.acknowledged(r.verifier);
-		t.learn(*node, t.now(), r.attr, nullptr, false);
+		t.learn(*node, asked, r.attr, nullptr, false);
 		t.misplaced(*node); // what the kernel made of a failed write is its own affair
 	};
 }

@@ -38,6 +38,13 @@ void inode_table::forget(inode *node, std::uint64_t n)
 	by_fid_.erase(it);
 }
 
+std::shared_ptr<inode> inode_table::keep(inode &node)
+{
+	std::lock_guard guard(lock_);
+	node.lookups++;
+	return {&node, [this, owner = node.shared_from_this()](inode *n) { forget(n, 1); }};
+}
+
 std::size_t inode_table::size() const
 {
 	std::lock_guard guard(lock_);

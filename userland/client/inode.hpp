@@ -73,6 +73,8 @@ public:
 	// One more reference of the kernel's.
 	inode *ref(const entry &e);
 	void forget(inode *node, std::uint64_t n);
+	// As a reference of the kernel's, until it is destroyed: who looks the file up finds this.
+	std::shared_ptr<inode> keep(inode &);
 	std::size_t size() const;
 
 	ticket now() { return ++clock_; }

@@ -255,6 +255,7 @@ int storage_link::shake_hands(std::string &why)
 // The daemon does not know the session: it was started anew, or we were away for long.
 int storage_link::restore(std::string &why)
 {
+	drop_abandoned();
 	std::map<std::uint64_t, open_record> opens;
 	{
 		std::lock_guard lock(mutex_);

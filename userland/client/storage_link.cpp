@@ -109,6 +109,7 @@ std::uint64_t storage_link::enter_locked(const std::shared_ptr<call> &c)
 	if (!epoch_ || in_flight_ >= window_)
 		return 0;
 	in_flight_++;
+	c->handed = false;
 	return c->epoch = epoch_;
 }
 
@@ -228,13 +229,33 @@ std::function<void(storage_link::outcome &)> storage_link::abandon(call &c)
 {
 	c.deadline = clock::time_point::max();
 	c.abandoned = true;
-	// The caller's memory ends with its wait. Nobody sends from it now: only this thread would.
+	// The caller's memory ends with its wait. Its thread is done with sending from it, and no
+	// other but this one would.
 	for (const iovec &v : c.source)
 		c.kept.append(static_cast<const char *>(v.iov_base), v.iov_len);
 	c.source.clear();
 	if (!c.kept.empty())
 		c.source.push_back({c.kept.data(), c.kept.size()});
 	return std::exchange(c.done, std::exchange(c.orphan, nullptr));
+}
+
+// The daemon does not know the session any more, nor which of these it has done.
+void storage_link::drop_abandoned()
+{
+	calls gone;
+	{
+		std::lock_guard lock(mutex_);
+		std::erase_if(calls_, [&](const auto &i) {
+			if (i.second->abandoned)
+				gone.push_back(i.second);
+			return i.second->abandoned;
+		});
+	}
+	for (const auto &c : gone) {
+		outcome o;
+		o.err = -ESTALE;
+		complete(c, o);
+	}
 }
 
 bool storage_link::send_all(std::vector<iovec> v)
@@ -257,15 +278,17 @@ bool storage_link::send_all(std::vector<iovec> v)
 void storage_link::transmit(std::span<const std::shared_ptr<call>> what, std::uint64_t epoch)
 {
 	std::lock_guard lock(send_mutex_);
-	if (epoch != send_epoch_)
-		return; // that connection is gone; the next one will send it
-	std::vector<iovec> v;
-	for (const auto &c : what) {
-		v.push_back({c->frame.data(), c->frame.size()});
-		v.insert(v.end(), c->source.begin(), c->source.end());
+	if (epoch == send_epoch_) { // else it is gone; the next connection will send it
+		std::vector<iovec> v;
+		for (const auto &c : what) {
+			v.push_back({c->frame.data(), c->frame.size()});
+			v.insert(v.end(), c->source.begin(), c->source.end());
+		}
+		if (!send_all(std::move(v)))
+			::shutdown(fd_, SHUT_RDWR); // the connection's thread will notice
 	}
-	if (!send_all(std::move(v)))
-		::shutdown(fd_, SHUT_RDWR); // the connection's thread will notice
+	for (const auto &c : what)
+		c->handed = true;
 }
 
 // Sends what waits, as far as the daemon lets us.
@@ -311,6 +334,7 @@ void storage_link::complete(const std::shared_ptr<call> &c, outcome &o)
 // False: as deliver().
 bool storage_link::postpone(const coop_st_header &h)
 {
+	std::shared_ptr<call> left;
 	{
 		std::lock_guard lock(mutex_);
 		auto it = calls_.find(h.id);
@@ -320,9 +344,17 @@ bool storage_link::postpone(const coop_st_header &h)
 			return false;
 		it->second->epoch = 0;
 		it->second->repeated = false;
-		postponed_.push_back(std::move(it->second));
+		if (it->second->abandoned)
+			left = std::move(it->second); // not done, and nobody wants it
+		else
+			postponed_.push_back(std::move(it->second));
 		calls_.erase(it);
 		in_flight_--;
+	}
+	if (left) {
+		outcome o;
+		o.err = -EAGAIN;
+		complete(left, o);
 	}
 	pump();
 	return true;
@@ -339,12 +371,16 @@ void storage_link::expire(bool all)
 	std::uint64_t epoch;
 	{
 		std::lock_guard lock(mutex_);
-		std::move(postponed_.begin(), postponed_.end(), std::back_inserter(deferred_));
+		for (auto &c : postponed_)
+			(c->deadline <= now ? late : deferred_).push_back(std::move(c));
 		postponed_.clear();
 		epoch = enter_deferred_locked(deferred);
 		for (auto it = calls_.begin(); it != calls_.end();) {
 			call &c = *it->second;
-			if (!all && c.deadline <= now && c.orphan && (c.epoch || c.repeated)) {
+			if (!all && c.epoch && !c.handed) {
+				++it; // its thread has yet to come back from sending it
+			} else if (!all && c.deadline <= now && c.orphan &&
+				   (c.epoch || c.repeated)) {
 				left.push_back(abandon(c));
 				++it;
 			} else if (all || c.deadline <= now) {

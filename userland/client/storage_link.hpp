@@ -6,9 +6,10 @@
 // those that took too long, and makes it again. Callers send by themselves. A
 // call stays in the table until its reply or its deadline, so after a loss all
 // that were sent are sent again, under their old ids; the daemon remembers the
-// replies of those that change something. Bytes of a READ go from the socket
-// into the caller's memory; that memory is written by the owning thread only,
-// and so is free as soon as the call has completed, also by timeout.
+// replies of those that change something. One that was given up by who asked,
+// and may be done all the same, stays as long as the daemon knows the session. Bytes of a READ go
+// from the socket into the caller's memory; that memory is written by the owning thread only, and
+// so is free as soon as the call has completed, also by timeout.
 #pragma once
 
 #include <array>
@@ -44,13 +45,15 @@ public:
 	struct call {
 		std::uint16_t op;
 		std::string frame;                   // header and body
-		std::vector<iovec> source;           // data to send; the caller's until completion
+		std::vector<iovec> source;           // data to send; the caller's until it ends
 		std::vector<iovec> dest;             // where the data of the reply go
 		std::function<void(outcome &)> done; // on the connection's thread
 		// Of one that has been sent and is given up: its reply is awaited all the same, and
 		// goes here. The call must have no 'dest'; of its 'source' it gets a copy.
 		std::function<void(outcome &)> orphan;
 		std::string kept; // that copy
+		// A thread is done with sending it, as far as it got.
+		std::atomic<bool> handed{false};
 		std::chrono::steady_clock::time_point begun, deadline;
 		std::uint64_t id = 0;
 		std::uint64_t epoch = 0; // connection that it was sent on; 0: not yet
@@ -121,6 +124,7 @@ private:
 	void expire(bool all);
 	void give_up(call &);
 	void disown(call &);
+	void drop_abandoned();
 	static std::function<void(outcome &)> abandon(call &);
 
 	const storage_options options_;

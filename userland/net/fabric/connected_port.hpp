@@ -3,9 +3,9 @@
 //
 // A passive end point listens on the first free port of the address. To connect is to try the
 // peer's ports in turn: a refused one is out, and leads to the next at once; those that say
-// nothing get their share of five seconds one after the other, and then again. So a foreign
-// service on a port costs time and nothing else, a peer that was silent at first is asked again,
-// and where nobody is, that is known within five seconds whatever the provider thinks.
+// nothing get their share of five seconds one after the other, and the last that is left the rest.
+// So a foreign service on a port costs time and nothing else, a peer that was silent at first is
+// asked again, and where nobody is, that is known within five seconds whatever the provider thinks.
 #pragma once
 
 #include <vector>

@@ -21,6 +21,8 @@ constexpr std::chrono::milliseconds give_up_after{4500};
 constexpr std::chrono::milliseconds ask_again{5};
 // After a peer has gone; by then its process is a process no more.
 constexpr std::chrono::milliseconds sweep_after{200};
+// Those of the same process end without a word if no link is left.
+constexpr std::chrono::seconds neighbours_after{5};
 constexpr std::size_t page_size = 4096, strangers_most = 64, name_most = 160;
 
 } // namespace
@@ -315,6 +317,7 @@ bool datagram_port::pair(half &h, const std::string &text, descriptor bell, desc
 		return false;
 	}
 	it->second.second++;
+	sweep_ = std::min(sweep_, events_.now() + neighbours_after);
 	h.name = name;
 	h.link->ep = own_->ep.get();
 	h.link->dest = it->second.first;
@@ -392,7 +395,9 @@ void datagram_port::expire(time_point now)
 	mind_listener();
 	if (now >= sweep_) {
 		sweep_shared_names();
-		sweep_ = forget_neighbours() ? never : now + sweep_after;
+		sweep_ = !forget_neighbours()            ? now + sweep_after
+			 : neighbours::here().any(name_) ? now + neighbours_after
+							 : never;
 	}
 }
 

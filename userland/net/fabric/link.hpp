@@ -67,14 +67,15 @@ struct work : posted {
 	work() : posted(fabric::role::work) {}
 
 	work::stage stage = stage::free;
-	bool writer = false;    ///< this side sends the data
-	bool message = false;   ///< and not bulk
-	bool active = false;    ///< an operation here has begun it
-	bool cancelled = false; ///< the operation is to end
-	bool late = false;      ///< landing, and looked at before
-	bool done = false;      ///< the peer has said so; writes are still to complete
-	unsigned unnamed = 0;   ///< writes whose failure would not name it
-	unsigned out = 0;       ///< completions to come
+	bool writer = false;      ///< this side sends the data
+	bool message = false;     ///< and not bulk
+	bool active = false;      ///< an operation here has begun it
+	bool cancelled = false;   ///< the operation is to end
+	bool late = false;        ///< landing, and looked at before
+	bool done = false;        ///< the peer has said so; writes are still to complete
+	std::uint64_t parked = 0; ///< starved: which of those that wait is its
+	unsigned unnamed = 0;     ///< writes whose failure would not name it
+	unsigned out = 0;         ///< completions to come
 	std::uint32_t id = 0, peer_id = 0;
 	fabric::link *link = nullptr;
 	work *before = nullptr, *after = nullptr; ///< among the link's
@@ -118,6 +119,7 @@ struct link {
 	unsigned credit = 0, credit_most = 0; ///< messages we may send
 	unsigned taken = 0;                   ///< messages of the peer that are not consumed
 	unsigned owed = 0;                    ///< consumed, and the peer does not know
+	std::size_t parked = 0;               ///< bytes of messages that wait for a buffer
 	std::size_t eager = 0;                ///< largest message without an offer
 	spi::peer_number peer = spi::no_peer;
 	net::address address;

@@ -72,7 +72,8 @@ private:
 	/// A message of a peer that nobody has a buffer for.
 	struct parked {
 		fabric::link *link;
-		std::uint32_t work; ///< an offer; 0: the bytes are here
+		std::uint32_t work;   ///< an offer; 0: the bytes are here
+		std::uint64_t number; ///< no other has had it: ids of works come again
 		std::size_t length;
 		std::unique_ptr<std::byte[]> data;
 		time_point until; ///< then its sender has waited long enough
@@ -138,7 +139,9 @@ private:
 	bool audible(link &);
 	void heard(link &, const bounce &, std::size_t length, std::uint64_t word);
 	void take(link &, const std::byte *, std::size_t length);
-	void park(link &, std::uint32_t work, const std::byte *, std::size_t length);
+	void park(link &, work *, const std::byte *, std::size_t length);
+	work *offer_of(const parked &);
+	void leave_greediest();
 	void drop_parked(time_point now);
 	void drop_parked_of(const link &);
 	static std::size_t bytes_of(const parked &);
@@ -195,6 +198,7 @@ private:
 	std::vector<peer> peers_;
 	std::deque<parked> parked_;
 	std::size_t parked_bytes_ = 0; ///< memory of parked_
+	std::uint64_t parkings_ = 0;
 	std::vector<std::pair<time_point, std::uint32_t>> patience_;
 	std::vector<link *> backlog_, dying_, leaving_;
 	link *first_link_ = nullptr, *last_link_ = nullptr; ///< to be looked at, in order

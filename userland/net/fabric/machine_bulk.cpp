@@ -133,7 +133,7 @@ void machine::on_offer(link &l, const control &c)
 	if (r == 0)
 		return grant(*w);
 	if (r == -ENOBUFS) {
-		park(l, w->id, nullptr, w->length);
+		park(l, w, nullptr, w->length);
 		return;
 	}
 	release(*w);
@@ -392,8 +392,8 @@ void machine::on_cancel(link &l, const control &c)
 	// An offer or put is withdrawn. Nothing was written: a grant that it crossed on the way
 	// is not used.
 	if (w->stage == work::stage::starved) {
+		// Its place in the queue counts in the peer's window until it is reached.
 		release(*w);
-		consumed(l);
 	} else if (w->stage == work::stage::landing && w->message) {
 		drop_landing(*w);
 	} else if (w->stage == work::stage::landing && !w->active) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // machine_message.cpp - small messages, and the window that bounds them.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -118,23 +119,43 @@ void machine::take(link &l, const std::byte *data, std::size_t length)
 			return consumed(l);
 		}
 	}
-	park(l, 0, data, length);
+	park(l, nullptr, data, length);
 }
 
 // A message, or the offer of one, waits for a buffer.
-void machine::park(link &l, std::uint32_t work, const std::byte *data, std::size_t length)
+void machine::park(link &l, work *offer, const std::byte *data, std::size_t length)
 {
-	// Each sender has a window, but there may be many.
-	if (!work && parked_bytes_ + length + parked_overhead > options_.parked) {
-		strays_++;
-		return unlinked(l, -ENOBUFS);
-	}
-	parked_.push_back({&l, work, length, nullptr, sink_.now() + options_.hold});
-	if (work)
+	parked_.push_back({&l, offer ? offer->id : 0, ++parkings_, length, nullptr,
+			   sink_.now() + options_.hold});
+	parked &p = parked_.back();
+	if (offer) {
+		offer->parked = p.number;
 		return;
-	parked_bytes_ += length + parked_overhead;
-	parked_.back().data = std::make_unique<std::byte[]>(length);
-	std::memcpy(parked_.back().data.get(), data, length);
+	}
+	p.data = std::make_unique<std::byte[]>(length);
+	std::memcpy(p.data.get(), data, length);
+	parked_bytes_ += bytes_of(p);
+	l.parked += bytes_of(p);
+	if (parked_bytes_ > options_.parked)
+		leave_greediest();
+}
+
+// Each sender has a window, but there may be many. Who has the most here goes, and what it has left
+// goes with it.
+void machine::leave_greediest()
+{
+	const auto most = std::max_element(
+		parked_.begin(), parked_.end(),
+		[](const parked &a, const parked &b) { return a.link->parked < b.link->parked; });
+	strays_++;
+	unlinked(*most->link, -ENOBUFS);
+}
+
+// Null: its sender has taken it back.
+work *machine::offer_of(const parked &p)
+{
+	work *w = find_work(p.work, *p.link);
+	return w && w->stage == work::stage::starved && w->parked == p.number ? w : nullptr;
 }
 
 // So that senders to one that never receives get on, or are told.
@@ -143,13 +164,10 @@ void machine::drop_parked(time_point now)
 	while (!parked_.empty() && parked_.front().until <= now) {
 		const parked p = std::move(parked_.front());
 		parked_.pop_front();
-		work *w = p.work ? find_work(p.work, *p.link) : nullptr;
-		if (p.work && !w)
-			continue; // cancelled by its sender
-		if (w) {
+		if (work *w = p.work ? offer_of(p) : nullptr) {
 			refuse(*p.link, w->peer_id, -ENOBUFS);
 			release(*w);
-		} else {
+		} else if (!p.work) {
 			strays_++;
 		}
 		unparked(p);
@@ -175,6 +193,7 @@ std::size_t machine::bytes_of(const parked &p)
 void machine::unparked(const parked &p)
 {
 	parked_bytes_ -= bytes_of(p);
+	p.link->parked -= bytes_of(p);
 	consumed(*p.link);
 }
 
@@ -195,9 +214,10 @@ void machine::receivable()
 {
 	while (!parked_.empty()) {
 		parked &p = parked_.front();
-		work *w = p.work ? find_work(p.work, *p.link) : nullptr;
+		work *w = p.work ? offer_of(p) : nullptr;
 		if (p.work && !w) {
-			parked_.pop_front(); // cancelled by its sender
+			unparked(p);
+			parked_.pop_front();
 			continue;
 		}
 		spi::landing to;

@@ -17,12 +17,12 @@ std::string_view process_of(std::string_view name)
 	return name.substr(0, name.rfind('-'));
 }
 
-// Whatever the table has of it. Its end point is still there.
-void take_out(fid_av &table, const std::string &name)
+// Whatever the table has of it. Its end point is still there. False: the table is full.
+bool take_out(fid_av &table, const std::string &name)
 {
 	fi_addr_t at = FI_ADDR_UNSPEC;
-	if (fi_av_insert(&table, name.c_str(), 1, &at, 0, nullptr) == 1)
-		fi_av_remove(&table, &at, 1, 0);
+	return fi_av_insert(&table, name.c_str(), 1, &at, 0, nullptr) == 1 &&
+	       fi_av_remove(&table, &at, 1, 0) == 0;
 }
 
 } // namespace
@@ -56,9 +56,11 @@ void neighbours::done(const std::string &name, std::unique_ptr<remains> r)
 {
 	const std::lock_guard guard(lock_);
 	neighbour &n = all_[name];
-	// They are all there: each has met this one, which was open until now.
+	// They are all there: each has met this one, which was open until now. The table holds none
+	// of the port's any more, so there is room.
 	for (const std::string &other : n.met)
-		take_out(*r->table, other);
+		(void)take_out(*r->table, other);
+	(void)take_out(*r->table, name);
 	n.left = std::move(r);
 	n.open = false;
 	bury();
@@ -77,10 +79,17 @@ std::vector<std::string> neighbours::gone(const std::string &own)
 void neighbours::part(const std::string &own, const std::string &other, fid_av &table)
 {
 	const std::lock_guard guard(lock_);
-	take_out(table, other);
+	if (!take_out(table, other))
+		return;
 	all_[own].met.erase(other);
 	all_[other].met.erase(own);
 	bury();
+}
+
+bool neighbours::any(const std::string &own)
+{
+	const std::lock_guard guard(lock_);
+	return !all_[own].met.empty();
 }
 
 void neighbours::bury()

@@ -42,6 +42,8 @@ public:
 	std::vector<std::string> gone(const std::string &own);
 	/// Takes one of these out of the table of `own`, which has looked at all that it had sent.
 	void part(const std::string &own, const std::string &other, fid_av &table);
+	/// Whether there is anybody whom `own` has met and not parted from.
+	bool any(const std::string &own);
 	/// The port is done; nobody uses its table. What it leaves is closed now or later, in any
 	/// thread.
 	void done(const std::string &name, std::unique_ptr<remains>);

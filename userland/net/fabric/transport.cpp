@@ -66,6 +66,8 @@ public:
 		options_.window = static_cast<unsigned>(v.number("window", 2, word::credits_most));
 		options_.hold = std::chrono::milliseconds(v.number("hold", 1, 3600000));
 		options_.parked = v.number("parked", 4096, std::size_t(1) << 40);
+		if (options_.parked / 2 < options_.eager)
+			v.refuse("parked", "must hold two messages of eager= bytes");
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.max_links = static_cast<unsigned>(v.number("max_links", 1, word::links));
 		options_.idle = std::chrono::milliseconds(v.number("idle", 1, 1u << 31));
