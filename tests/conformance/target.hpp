@@ -5,6 +5,7 @@
 // leaving the function out; the tests that need it are then skipped with that reason.
 #pragma once
 
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -53,6 +54,8 @@ struct target {
 	parameters brief = {};
 	std::chrono::milliseconds idle{0};
 	bool descriptors = false; ///< each such connection has one, of the process
+	/// What one is told who uses a descriptor for another.
+	int for_another = -EPERM;
 	/// Sends what an enemy would to the machine at this address; the seed makes it repeat.
 	/// False: it was not let in.
 	std::function<bool(const net::address &, std::uint64_t seed)> attack;

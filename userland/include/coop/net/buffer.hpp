@@ -32,7 +32,8 @@ struct buffer_event {
 	/// (del or stop, here or of what a descriptor stands for), or what the transport says:
 	/// -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET (peer), -EPROTO (it broke the rules),
 	/// -ENOBUFS, -EMSGSIZE (it had no buffer, or too small a one), -ENOENT (stale descriptor),
-	/// -EPERM (a descriptor for somebody else), -ENODEV (the device has gone), -EIO.
+	/// -EPERM (a descriptor for somebody else; on ud -ENOENT), -ENODEV (the device has gone),
+	/// -EIO.
 	int status;
 	/// Of the message in the buffer; 0 for other queues.
 	std::size_t offset;
