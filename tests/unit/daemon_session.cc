@@ -286,71 +286,70 @@ TEST_F(daemon_session, an_answer_to_what_was_not_asked_ends_the_connection)
 	client_.reset();
 }
 
-TEST_F(daemon_session, a_write_that_was_given_up_happens_and_is_told)
+// A write that never reached the daemon, of a caller who has been killed.
+class daemon_session_left : public daemon_session
 {
-	start();
-	relay between(port_);
-	port_ = between.port;
-	client_ = connect();
-	put("f", "........");
-	const entry e = find("f");
-	const open_result o = open(e, O_RDWR);
-	std::string text = "given up";
-	const iovec v{text.data(), text.size()};
-	std::atomic<int> told{1};
-	write_result out, late;
-	const auto tell = [&](int err, const write_result &r) {
-		late = r;
-		told = err;
-	};
-	between.deaf = true;
+protected:
+	void leave()
 	{
+		start();
+		daemon_ = port_;
+		between_ = std::make_unique<relay>(port_);
+		port_ = between_->port;
+		client_ = connect();
+		put("f", "........");
+		const entry e = find("f");
+		const open_result o = open(e, O_RDWR);
+		std::string text = "given up"; // ends, as the caller's memory does
+		const iovec v{text.data(), text.size()};
+		write_result out;
+		between_->deaf = true;
 		const killed one;
-		EXPECT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out, tell), -EINTR);
+		ASSERT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out,
+					 [this](int err, const write_result &r) {
+						 late_ = r;
+						 told_ = err;
+					 }),
+			  -EINTR);
+		text.assign(text.size(), '!');
+		ASSERT_EQ(client_->calls().size(), 1u);
+		EXPECT_STREQ(client_->calls()[0].state, "abandoned");
+		EXPECT_EQ(told_, 1);
 	}
-	text = "no more!"; // its memory is not storage's any longer
-	ASSERT_EQ(client_->calls().size(), 1u);
-	EXPECT_STREQ(client_->calls()[0].state, "abandoned");
-	EXPECT_EQ(told, 1);
+	bool told_in_time()
+	{
+		return eventually([&] { return told_ <= 0; });
+	}
+
+	std::unique_ptr<relay> between_;
+	std::uint16_t daemon_ = 0;
+	std::atomic<int> told_{1}; // not yet
+	write_result late_;
+};
+
+TEST_F(daemon_session_left, it_happens_and_is_told)
+{
+	leave();
 	EXPECT_EQ(disk("f"), "........");
-	between.deaf = false;
-	EXPECT_TRUE(eventually([&] { return told <= 0; }));
-	EXPECT_EQ(told, 0);
+	between_->deaf = false;
+	EXPECT_TRUE(told_in_time());
+	EXPECT_EQ(told_, 0);
 	EXPECT_EQ(disk("f"), "given up");
-	EXPECT_NE(late.attr.version, late.version_before);
-	client_.reset();
+	EXPECT_NE(late_.attr.version, late_.version_before);
 }
 
 // Whoever has changed the file since would lose it.
-TEST_F(daemon_session, a_write_that_was_given_up_is_not_repeated_to_who_may_have_done_it)
+TEST_F(daemon_session_left, it_is_not_repeated_to_who_may_have_done_it)
 {
-	start();
-	relay between(port_);
-	const std::uint16_t daemon = std::exchange(port_, between.port);
-	client_ = connect();
-	put("f", "........");
-	const entry e = find("f");
-	const open_result o = open(e, O_RDWR);
-	std::string text = "given up";
-	const iovec v{text.data(), text.size()};
-	std::atomic<int> told{1};
-	write_result out;
-	between.deaf = true;
-	{
-		const killed one;
-		EXPECT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out,
-					 [&](int err, const write_result &) { told = err; }),
-			  -EINTR);
-	}
-	port_ = daemon;
+	leave();
+	port_ = daemon_;
 	restart(); // it knows no sessions
 	put("f", "later...");
-	between.deaf = false;
-	EXPECT_TRUE(eventually([&] { return told <= 0; }));
-	EXPECT_EQ(told, -ESTALE);
+	between_->deaf = false;
+	EXPECT_TRUE(told_in_time());
+	EXPECT_EQ(told_, -ESTALE);
 	EXPECT_EQ(disk("f"), "later...");
 	EXPECT_TRUE(client_->calls().empty());
-	client_.reset();
 }
 
 // Ten seconds before the handshake with a daemon that hangs is over.
