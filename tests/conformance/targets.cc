@@ -59,7 +59,7 @@ target ud(const std::string &label, parameters options)
 	};
 	t.near_wrap = {{"test_first_seq", "4294967290"}};
 	t.for_another = -ENOENT; // nothing that he need know of
-	t.ordered = false; // small ones have a queue pair of their own
+	t.ordered = false;       // small ones have a queue pair of their own
 #ifdef COOP_NET_UD
 	t.attack = attack_ud;
 #endif
