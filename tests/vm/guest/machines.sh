@@ -105,13 +105,16 @@ test_module_each_from_each()
 	until_true 30 "the other two are known" knows m 2
 	right m "module.$node" 2 1048571
 	greet m
+	# First answers of a checking kernel may be to a question that was asked again since.
+	[ "$patience" -gt 1 ] || in_place m
+	copied=$(of m read copied_bytes)
 	before=$(of m source peer bytes)
 	for n in 1 2 3; do
 		right m module.$n 2 1048571
 	done
 	got=$(($(of m source peer bytes) - before))
 	[ "$got" -gt 3000000 ] || die "$got bytes came from peers"
-	in_place m
+	[ "$(of m read copied_bytes)" = "$copied" ] || die "pages were copied"
 	barrier read
 	[ "$(of m serve pages)" -gt 0 ] || die "nothing was served to anybody"
 	cat "$(proc m)/peers"
