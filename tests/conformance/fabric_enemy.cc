@@ -15,9 +15,10 @@ using namespace net;
 using namespace net::fabric;
 using namespace std::chrono_literals;
 
-fabric_enemy::fabric_enemy(const std::string &name, const net::address &own) :
+fabric_enemy::fabric_enemy(const std::string &name, const net::address &own, bool polled) :
 	provider_(name),
-	own_(own)
+	own_(own),
+	polled_(polled)
 {
 	port::events &here = *this;
 	if (provider_.connected())

@@ -18,8 +18,8 @@ namespace net = coop::net;
 class fabric_enemy final : private net::fabric::port::events
 {
 public:
-	/// @throw std::system_error.
-	fabric_enemy(const std::string &provider, const net::address &own);
+	/// `polled`: its port is told so. @throw std::system_error.
+	fabric_enemy(const std::string &provider, const net::address &own, bool polled = false);
 	~fabric_enemy();
 
 	/// Changes what it says when it connects, or is connected to.
@@ -39,6 +39,8 @@ public:
 	bool reads = true;
 	/// Readable when there is something to look at.
 	int fd() const { return port_->fd(); }
+	bool arm() { return port_->arm(); }
+	net::time_point deadline() const { return port_->deadline(); }
 	bool linked() const { return link_ && link_->ready(); }
 	const net::fabric::link &link() const { return *link_; }
 	/// What the peer has said, in order.
@@ -55,6 +57,7 @@ private:
 		l.state = net::fabric::link::state::dying;
 	}
 	net::time_point now() override { return net::clock::now(); }
+	bool polled() const override { return polled_; }
 	void post(net::fabric::bounce &);
 	void post_unread();
 
@@ -62,6 +65,7 @@ private:
 
 	const net::fabric::provider provider_;
 	const net::address own_;
+	const bool polled_;
 	net::fabric::hello hello_;
 	std::deque<net::fabric::bounce> receives_, sends_;
 	std::vector<net::fabric::bounce *> unread_;

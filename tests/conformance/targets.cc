@@ -125,6 +125,7 @@ std::vector<target> make()
 		mem("mem_in_order", {{"places", "0"}}),
 		mem("mem_silent", {{"remote_errors", "0"}}),
 		fabric("fabric_tcp", {{"provider", "tcp"}}),
+		fabric("fabric_sockets", {{"provider", "tcp"}, {"sockets", "1"}}),
 		fabric("fabric_keys", {{"provider", "tcp"}, {"local_keys", "1"}}),
 		fabric("fabric_shm", {{"provider", "shm"}}),
 		ud("ud", {}),

@@ -192,6 +192,16 @@ public:
 			on_message({i.memory.get() + l.offset, l.length}, peers_[from].where);
 		over(l.token);
 	}
+	int receive(const void *message, std::size_t length, spi::peer_number from) override
+	{
+		spi::landing l;
+		const int r = place(length, l);
+		if (r)
+			return r;
+		spi::scatter(l.memory, l.offset, message, length);
+		received(l, from);
+		return 0;
+	}
 	void abandon(const spi::landing &l) override
 	{
 		back(l);
@@ -216,6 +226,7 @@ public:
 		peers_[n].held = false;
 	}
 	time_point now() override { return time_point(clock_); }
+	bool polled() const override { return false; }
 
 private:
 	static constexpr std::size_t peers_most = 24;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "userland/net/fabric/agenda.hpp"
 #include "userland/net/fabric/ports.hpp"
 #include "userland/net/fabric/token_index.hpp"
 #include "userland/net/fabric/wire.hpp"
@@ -192,6 +193,33 @@ TEST(fabric_ports, an_ip_is_told_from_another)
 	EXPECT_FALSE(same_ip(at("127.0.0.3@tcp:12345:31:7"), ra));
 	EXPECT_EQ(ip_text(a), "127.0.0.2");
 	EXPECT_EQ(ip_text(b), "::1");
+}
+
+TEST(fabric_agenda, the_earliest_first_and_each_once)
+{
+	struct thing {
+		agenda<thing>::place place;
+	} a, b, c;
+	const time_point begin{};
+	const auto after = [&](int s) { return begin + std::chrono::seconds(s); };
+	agenda<thing> all;
+	EXPECT_EQ(all.earliest(), never);
+	EXPECT_EQ(all.due(after(9)), nullptr);
+	all.put(a, a.place, after(3));
+	all.put(b, b.place, after(2));
+	all.put(c, c.place, after(2));
+	all.put(b, b.place, after(4));
+	EXPECT_EQ(all.earliest(), after(2));
+	EXPECT_EQ(all.due(after(1)), nullptr);
+	EXPECT_EQ(all.due(after(2)), &c);
+	EXPECT_EQ(all.due(after(2)), &c) << "it stays until it is put elsewhere";
+	all.clear(c.place);
+	all.clear(c.place);
+	EXPECT_FALSE(c.place.taken());
+	EXPECT_EQ(all.due(after(9)), &a);
+	all.clear(a.place);
+	EXPECT_EQ(all.due(after(9)), &b);
+	EXPECT_TRUE(b.place.taken());
 }
 
 TEST(fabric_index, as_a_map)

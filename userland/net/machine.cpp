@@ -75,6 +75,10 @@ machine::hold::~hold()
 {
 	m_.settle();
 	const bool wake = m_.thread_wanted();
+	if (!wake && !m_.pool_below_ && !m_.pool_first_) {
+		m_.lock_.unlock();
+		return;
+	}
 	m_.kicked_ |= wake;
 	const bool below = std::exchange(m_.pool_below_, false);
 	const bool first = std::exchange(m_.pool_first_, false);

@@ -82,12 +82,14 @@ public:
 	std::uint64_t incarnation() const override { return incarnation_; }
 	int place(std::size_t length, spi::landing &out) override;
 	void received(const spi::landing &, spi::peer_number from) override;
+	int receive(const void *, std::size_t length, spi::peer_number from) override;
 	void abandon(const spi::landing &) override;
 	bool received_in(spi::token, std::size_t offset, std::size_t length,
 			 spi::peer_number from) override;
 	spi::peer_number peer(const net::address &) override;
 	void release(spi::peer_number) override;
 	time_point now() override;
+	bool polled() const override { return sync_; }
 
 private:
 	/// The lock, from construction to destruction.
@@ -148,6 +150,8 @@ private:
 
 	// machine_receive.cpp
 	bool has_room(const slot &) const;
+	int room_for(std::size_t length, slot *&out);
+	void give_out(slot &, std::size_t length);
 	void open(slot &);
 	void shut(slot &);
 	void message(slot &, std::size_t offset, std::size_t length, spi::peer_number, bool last);
@@ -161,15 +165,29 @@ private:
 	bool turn();
 	time_point next_deadline();
 	bool deadlines_due();
+	void count_poll()
+	{
+		polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+	}
 	ticks stamp() { return ticks_ ? ticks_ : ticks_ = read_ticks(); }
 	// What began and ended in one turn took some time all the same.
 	ticks since(ticks begun) { return (stamp() != begun ? stamp() : read_ticks()) - begun; }
-	bool thread_wanted();
+	// A program that polls gets its messages first, and the processor's counter is read behind
+	// that: by the next call of anything.
+	void time_messages()
+	{
+		if (untimed_ == 0)
+			return;
+		counters(queue_type::msg_recv).total_time += untimed_ * stamp() - untimed_begun_;
+		untimed_ = untimed_begun_ = 0;
+	}
+	bool thread_wanted() { return sleeping_ != sleeping::no && !kicked_ && sleeper_wanted(); }
+	bool sleeper_wanted();
 	void kick();
 	void take(batch &, batch &from);
 	void deliver(batch &);
 	void flush();
-	void sleep();
+	void sleep(std::uint64_t &polls_seen);
 	void push_state(tm_state, int status);
 
 	transfer_machine &handle_;
@@ -227,10 +245,13 @@ private:
 	unsigned delivering_ = 0; // batches in handlers
 	bool held_back_ = false;  // the transport may keep messages for more to come
 	channel *notify_ = nullptr;
-	std::uint64_t polls_ = 0; // calls of pending() and deliver_all()
+	/// Calls of pending() and deliver_all(); changes under the lock.
+	std::atomic<std::uint64_t> polls_{0};
 	time_point now_{};
 	bool now_known_ = false;
 	ticks ticks_ = 0;         // of this hold; 0: not read
+	ticks untimed_ = 0;       // messages that total_time does not have yet,
+	ticks untimed_begun_ = 0; // and the sum of when their buffers were added
 	ticks looked_ = 0;        // when deadlines were last looked at
 	unsigned busy_turns_ = 0; // without such a look
 	enum class sleeping : std::uint8_t { no, leased, armed } sleeping_ = sleeping::no;

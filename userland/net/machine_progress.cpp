@@ -21,14 +21,21 @@ namespace coop::net::core
 namespace
 {
 
-// How long a program that polls synchronously may pause before the background thread helps.
-constexpr std::chrono::milliseconds lease{3};
+// How long a program that polls synchronously may pause before the background thread helps; the
+// longer, the longer it has polled: each look takes a processor from it for microseconds.
+constexpr std::chrono::milliseconds lease{3}, longest_lease{12};
+// Polls within a lease of a program that does nothing else.
+constexpr std::uint64_t many_polls = 1000;
 // Things a transport handles before others get the lock.
 constexpr unsigned budget = 64;
 // Turns that found something, one after the other, before deadlines are looked at again.
 constexpr unsigned busy_turns_most = 16;
-// Of the processor's counter: a microsecond where it counts cycles, 80 where it has 25 MHz.
-constexpr ticks look_every = 2048;
+// Of the processor's counter: some microseconds where it counts cycles, 10 where it has 25 MHz.
+#if defined(__aarch64__)
+constexpr ticks look_every = 256;
+#else
+constexpr ticks look_every = 8192;
+#endif
 
 // Machines whose callbacks are on this thread's stack.
 struct frame {
@@ -73,6 +80,7 @@ bool machine::deadlines_due()
 {
 	if (stamp() - looked_ < look_every)
 		return false;
+	time_messages();
 	looked_ = stamp();
 	const time_point due = next_deadline();
 	return due != never && now() >= due;
@@ -100,10 +108,8 @@ bool machine::turn()
 }
 
 // Whether the thread sleeps and must not.
-bool machine::thread_wanted()
+bool machine::sleeper_wanted()
 {
-	if (sleeping_ == sleeping::no || kicked_)
-		return false;
 	if (exit_ || !state_events_.empty())
 		return true;
 	if (sync_ ? notify_ && (!events_.empty() || sleeping_ == sleeping::leased)
@@ -121,10 +127,20 @@ void machine::kick()
 	[[maybe_unused]] ssize_t n = ::write(kick_fd_, &one, sizeof(one));
 }
 
-void machine::sleep()
+// A program that has polled in the meantime is not disturbed: it has the lock all the time.
+void machine::sleep(std::uint64_t &polls_seen)
 {
 	pollfd p[2] = {{kick_fd_, POLLIN, 0}, {sleep_fd_, POLLIN, 0}};
-	poll_until(p, sleep_fd_ >= 0 ? 2 : 1, sleep_until_);
+	const bool leased = sleeping_ == sleeping::leased; // nobody else writes it
+	time_point until = sleep_until_;
+	for (auto next = 2 * lease;; next = std::min(2 * next, longest_lease)) {
+		poll_until(p, sleep_fd_ >= 0 ? 2 : 1, until);
+		const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
+		if (!leased || p[0].revents || polls - polls_seen < many_polls)
+			break;
+		polls_seen = polls;
+		until = clock::now() + next;
+	}
 	std::lock_guard guard(lock_);
 	sleeping_ = sleeping::no;
 	std::uint64_t n;
@@ -181,7 +197,7 @@ void machine::run()
 			}
 		}
 		if (b.empty())
-			sleep();
+			sleep(polls_seen);
 		else
 			deliver(b);
 	}
@@ -221,6 +237,7 @@ void machine::deliver(batch &b)
 	top_frame = here.below;
 
 	hold h(*this);
+	time_messages();
 	flush();
 	if (senders)
 		for (const event &e : b)
@@ -238,7 +255,7 @@ bool machine::pending()
 	hold h(*this);
 	if (!sync_)
 		return false;
-	polls_++;
+	count_poll();
 	if (events_.empty()) {
 		turn();
 		settle();
@@ -253,7 +270,7 @@ std::size_t machine::deliver_all()
 		hold h(*this);
 		if (!sync_)
 			return 0;
-		polls_++;
+		count_poll();
 		if (events_.empty()) {
 			turn();
 			settle();

@@ -52,6 +52,7 @@ int machine::add_locked(buffer_state &b, const operation &op, bool pooled)
 	s->context = op.context;
 	s->deadline = op.deadline;
 	s->added = stamp();
+	time_messages();
 	s->reason = 0;
 	s->pooled = pooled;
 	if (s->to)
@@ -265,11 +266,11 @@ void machine::finish(slot &s, int status, std::size_t length)
 			c.largest = std::max<std::uint64_t>(c.largest, length);
 		}
 	}
-	event e{};
-	e.what = {nullptr, q, false, status, 0, status ? 0 : length, nullptr, s.context};
-	e.buffer = b;
-	e.handler = s.handler;
-	events_.push_back(e);
+	events_.push_back({{nullptr, q, false, status, 0, status ? 0 : length, nullptr, s.context},
+			   b,
+			   s.handler,
+			   nullptr,
+			   {}});
 	forget(s);
 }
 
@@ -297,6 +298,7 @@ queue_stats machine::stats(queue_type q, bool reset)
 	queue_stats c;
 	{
 		hold h(*this);
+		time_messages();
 		c = counters(q);
 		if (reset)
 			counters(q) = {};

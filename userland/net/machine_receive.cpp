@@ -35,6 +35,40 @@ void machine::shut(slot &s)
 
 int machine::place(std::size_t length, spi::landing &out)
 {
+	slot *s = nullptr;
+	const int r = room_for(length, s);
+	if (r == 0) {
+		out = {slots_.token_of(*s), s->transfer.memory, s->filled, length};
+		s->landings++;
+		give_out(*s, length);
+	}
+	return r;
+}
+
+int machine::receive(const void *message, std::size_t length, spi::peer_number from)
+{
+	slot *s = nullptr;
+	if (int r = room_for(length, s))
+		return r;
+	const std::size_t offset = s->filled;
+	spi::scatter(s->transfer.memory, offset, message, length);
+	give_out(*s, length);
+	this->message(*s, offset, length, from, !s->open && s->landings == 0);
+	return 0;
+}
+
+// The next `length` bytes of it are somebody's.
+void machine::give_out(slot &s, std::size_t length)
+{
+	s.filled += length;
+	s.places_left--;
+	if (!has_room(s))
+		shut(s);
+}
+
+// The buffer that takes the next message, which has this length.
+int machine::room_for(std::size_t length, slot *&out)
+{
 	for (;;) {
 		slot *s = open_.first();
 		if (!s && pool_ && fill_wanted_ && operable()) {
@@ -48,12 +82,7 @@ int machine::place(std::size_t length, spi::landing &out)
 			return -ENOBUFS;
 		}
 		if (length <= s->transfer.memory.size - s->filled) {
-			out = {slots_.token_of(*s), s->transfer.memory, s->filled, length};
-			s->filled += length;
-			s->places_left--;
-			s->landings++;
-			if (!has_room(*s))
-				shut(*s);
+			out = s;
 			return 0;
 		}
 		if (s->filled == 0 && s->messages == 0 && s->landings == 0)
@@ -118,17 +147,22 @@ void machine::message(slot &s, std::size_t offset, std::size_t length, spi::peer
 	c.ok++;
 	c.total_bytes += length;
 	c.largest = std::max<std::uint64_t>(c.largest, length);
-	c.total_time += since(s.added);
+	if (sync_) {
+		untimed_++;
+		untimed_begun_ += s.added;
+	} else {
+		c.total_time += since(s.added);
+	}
 	s.messages++;
 
 	core::peer &sender = peers_[from];
 	sender.uses++;
-	event e{};
-	e.what = {nullptr, queue_type::msg_recv, !last, 0, offset, length, &sender, s.context};
-	e.buffer = s.owner;
-	e.handler = s.handler;
-	e.sender = &sender;
-	events_.push_back(e);
+	events_.push_back(
+		{{nullptr, queue_type::msg_recv, !last, 0, offset, length, &sender, s.context},
+		 s.owner,
+		 s.handler,
+		 &sender,
+		 {}});
 	if (last)
 		forget(s);
 }

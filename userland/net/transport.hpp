@@ -127,6 +127,9 @@ public:
 	virtual int place(std::size_t length, landing &out) = 0;
 	/// The message is in its place, and came from this peer.
 	virtual void received(const landing &, peer_number from) = 0;
+	/// As place() and received() in one, for a message that is here already: it is copied.
+	/// @return as place().
+	virtual int receive(const void *message, std::size_t length, peer_number from) = 0;
 	/// It will not come: the piece is given back, its memory is quiet.
 	virtual void abandon(const landing &) = 0;
 	/// As place() and received() in one, for transports that do not place.
@@ -146,6 +149,9 @@ public:
 
 	/// The time; read from the clock at most once a call of the core.
 	virtual time_point now() = 0;
+	/// From start() on: a program polls for its events, so progress() is called over and over,
+	/// and waiting for fd() is the exception.
+	virtual bool polled() const = 0;
 
 protected:
 	~sink() = default;

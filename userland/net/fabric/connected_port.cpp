@@ -15,9 +15,10 @@ namespace coop::net::fabric
 namespace
 {
 
-constexpr std::chrono::milliseconds give_up_after{4500};
 // An event with all that a peer may say along with it.
 constexpr std::size_t event_size = sizeof(fi_eq_cm_entry) + 256;
+// Calls of poll() without an arm() between: thousands of those of the machine's progress().
+constexpr unsigned unarmed_most = 16;
 
 int watch(int epoll, fid &f)
 {
@@ -85,8 +86,18 @@ int connected_port::open(const address &own)
 	if (!info_)
 		return -EADDRNOTAVAIL;
 	info_->domain_attr->threading = provider_.threading();
-	if (int r = base_.open(*info_, FI_WAIT_FD))
+	sockets_ = events_.polled() && provider_.name() == "tcp";
+	if (int r = base_.open(*info_, sockets_ ? FI_WAIT_POLLFD : FI_WAIT_FD))
 		return r;
+	std::vector<pollfd> now;
+	fi_cq_data_entry none;
+	// libfabric's later tcp never tells more than one, of which nothing comes.
+	if (sockets_ &&
+	    ((void)fi_cq_read(base_.queue.get(), &none, 1), list_sockets(now) || now.size() < 2)) {
+		sockets_ = false;
+		if (int r = base_.open_queue(FI_WAIT_FD))
+			return r;
+	}
 	fi_eq_attr eq_attr{};
 	eq_attr.wait_obj = FI_WAIT_FD;
 	fid_fabric *fabric = base_.fabric.get();
@@ -102,7 +113,76 @@ int connected_port::open(const address &own)
 		return -errno;
 	if (int r = watch(fd_, eq_->fid))
 		return r;
-	return watch(fd_, base_.queue->fid);
+	return sockets_ ? 0 : watch(fd_, base_.queue->fid);
+}
+
+// What libfabric polls for completions, as of when it was last asked for some.
+int connected_port::list_sockets(std::vector<pollfd> &out) const
+{
+	fi_wait_pollfd list{};
+	int r;
+	out.resize(watched_.size() + 8);
+	do {
+		out.resize(std::max(out.size(), list.nfds));
+		list.nfds = out.size();
+		list.fd = out.data();
+		r = fi_control(&base_.queue->fid, FI_GETWAIT, &list);
+	} while (r == -FI_ETOOSMALL && list.nfds > out.size());
+	out.resize(r ? 0 : list.nfds);
+	return r;
+}
+
+// fd_ tells of all of them from now on.
+int connected_port::watch_sockets()
+{
+	std::vector<pollfd> now;
+	if (int r = list_sockets(now))
+		return r;
+	// The first tells that the list has changed, and libfabric 1.17 never takes that back
+	// where nobody waits by its own means.
+	if (!now.empty() && ::poll(now.data(), 1, 0) > 0)
+		now.erase(now.begin());
+	std::sort(now.begin(), now.end(),
+		  [](const pollfd &a, const pollfd &b) { return a.fd < b.fd; });
+	int r = 0;
+	auto old = watched_.begin();
+	for (const pollfd &p : now) {
+		for (; old != watched_.end() && old->fd < p.fd; old++)
+			::epoll_ctl(fd_, EPOLL_CTL_DEL, old->fd, nullptr);
+		const bool known = old != watched_.end() && old->fd == p.fd;
+		if (known && old++->events == p.events)
+			continue;
+		epoll_event e{static_cast<std::uint32_t>(p.events), {}}; // the same bits
+		if (::epoll_ctl(fd_, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, p.fd, &e))
+			r = -errno;
+	}
+	for (; old != watched_.end(); old++)
+		::epoll_ctl(fd_, EPOLL_CTL_DEL, old->fd, nullptr);
+	watched_.swap(now);
+	unarmed_ = 0;
+	// What could not be watched is looked at by and by.
+	stale_ = r ? events_.now() + std::chrono::milliseconds(1) : never;
+	return 0;
+}
+
+// Whoever is asleep is woken, and looks them up again.
+void connected_port::forget_sockets()
+{
+	if (watched_.empty())
+		return;
+	for (const pollfd &p : watched_)
+		::epoll_ctl(fd_, EPOLL_CTL_DEL, p.fd, nullptr);
+	watched_.clear();
+	stale_ = time_point::min();
+}
+
+// Another socket may have the number of its socket as soon as it is closed.
+void connected_port::drop(handle<fid_ep> &ep)
+{
+	if (!ep)
+		return;
+	forget_sockets();
+	ep.reset();
 }
 
 int connected_port::listen(const address &own, std::uint16_t port)
@@ -145,7 +225,6 @@ int connected_port::connect(link &l)
 	h->left = (1u << h->ports.count) - 1;
 	h->give_up = events_.now() + give_up_after;
 	l.side = std::move(h);
-	connecting_.push_back(&l);
 	try_next(l);
 	return 0;
 }
@@ -159,14 +238,14 @@ void connected_port::try_next(link &l)
 		if (!(h.left & bit))
 			continue;
 		if (attempt(l) == 0) {
-			h.next = h.left == bit
-					 ? h.give_up
-					 : std::min(h.give_up, events_.now() + give_up_after / 4);
+			const time_point share = events_.now() + give_up_after / 4;
+			connecting_.put(l, h.turn,
+					h.left == bit ? h.give_up : std::min(h.give_up, share));
 			return;
 		}
 		h.left &= ~bit;
 	}
-	h.ep.reset();
+	drop(h.ep);
 	forget(l);
 	events_.unlinked(l, -ECONNREFUSED);
 }
@@ -182,7 +261,7 @@ void connected_port::refused(link &l)
 int connected_port::attempt(link &l)
 {
 	half &h = static_cast<half &>(*l.side);
-	h.ep.reset();
+	drop(h.ep);
 	info_ptr info(fi_dupinfo(info_.get()));
 	if (!info)
 		return -ENOMEM;
@@ -198,7 +277,8 @@ int connected_port::attempt(link &l)
 
 void connected_port::forget(link &l)
 {
-	std::erase(connecting_, &l);
+	if (l.side)
+		connecting_.clear(static_cast<half &>(*l.side).turn);
 }
 
 void connected_port::close(link &l)
@@ -206,10 +286,24 @@ void connected_port::close(link &l)
 	forget(l);
 	l.ep = nullptr;
 	if (l.side)
-		static_cast<half &>(*l.side).ep.reset();
+		drop(static_cast<half &>(*l.side).ep);
 }
 
 unsigned connected_port::poll()
+{
+	const unsigned n = look();
+	// Sockets may have come. Nobody is asleep where this has been called often since.
+	if (n)
+		forget_sockets();
+	if (++unarmed_ >= unarmed_most) {
+		forget_sockets();
+		stale_ = never;
+	}
+	return n;
+}
+
+// At what the connections say of themselves.
+unsigned connected_port::look()
 {
 	if (!eq_)
 		return 0;
@@ -275,7 +369,7 @@ void connected_port::on_connected(const fi_eq_cm_entry &e, std::size_t size)
 {
 	link &l = *static_cast<link *>(e.fid->context);
 	half &h = static_cast<half &>(*l.side);
-	if (std::find(connecting_.begin(), connecting_.end(), &l) != connecting_.end()) {
+	if (h.turn.taken()) {
 		hello theirs;
 		if (!decode({reinterpret_cast<const std::byte *>(e.data), size}, theirs) ||
 		    !events_.accept(l, theirs))
@@ -292,7 +386,7 @@ void connected_port::on_error()
 	if (fi_eq_readerr(eq_.get(), &e, 0) < 0 || !e.fid || e.fid->fclass != FI_CLASS_EP)
 		return;
 	link &l = *static_cast<link *>(e.fid->context);
-	if (std::find(connecting_.begin(), connecting_.end(), &l) == connecting_.end())
+	if (!l.side || !static_cast<half &>(*l.side).turn.taken())
 		return events_.unlinked(l, -ECONNRESET);
 	refused(l);
 }
@@ -300,26 +394,16 @@ void connected_port::on_error()
 bool connected_port::arm()
 {
 	fid *both[] = {&base_.queue->fid, &eq_->fid};
-	return fi_trywait(base_.fabric.get(), both, 2) == FI_SUCCESS;
-}
-
-time_point connected_port::deadline() const
-{
-	time_point t = never;
-	for (const link *l : connecting_)
-		t = std::min(t, static_cast<const half &>(*l->side).next);
-	return t;
+	return fi_trywait(base_.fabric.get(), both, 2) == FI_SUCCESS &&
+	       (!sockets_ || watch_sockets() == 0);
 }
 
 void connected_port::expire(time_point now)
 {
-	const std::vector<link *> all = connecting_;
-	for (link *l : all) {
+	while (link *l = connecting_.due(now)) {
 		half &h = static_cast<half &>(*l->side);
-		if (h.next > now)
-			continue;
 		if (now >= h.give_up) {
-			h.ep.reset();
+			drop(h.ep);
 			forget(*l);
 			events_.unlinked(*l, -ECONNREFUSED);
 			continue;

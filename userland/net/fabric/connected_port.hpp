@@ -6,10 +6,19 @@
 // nothing get their share of five seconds one after the other, and the last that is left the rest.
 // So a foreign service on a port costs time and nothing else, a peer that was silent at first is
 // asked again, and where nobody is, that is known within five seconds whatever the provider thinks.
+//
+// A descriptor that somebody may wait for has the kernel call back with everything that arrives,
+// at the expense of whoever sends. libfabric's tcp can do without one, polls its sockets one by
+// one, and tells which they are: for a program that polls and has few of them (sockets=1). They
+// are watched only while somebody sleeps, and looked up when he falls asleep, by arm() alone:
+// until libfabric is asked for completions its list is that of before.
 #pragma once
 
 #include <vector>
 
+#include <poll.h>
+
+#include "agenda.hpp"
 #include "objects.hpp"
 #include "port.hpp"
 #include "ports.hpp"
@@ -28,13 +37,13 @@ public:
 	fid_cq &queue() override { return *base_.queue; }
 	fid_ep &receiver() override { return *srx_; }
 	int connect(link &) override;
-	void catch_up(link &) override { (void)poll(); }
+	void catch_up(link &) override { (void)look(); }
 	void close(link &) override;
 	bool close_is_quiet() const override { return true; }
 	unsigned poll() override;
 	bool arm() override;
 	int fd() const override { return fd_; }
-	time_point deadline() const override;
+	time_point deadline() const override { return std::min(connecting_.earliest(), stale_); }
 	void expire(time_point now) override;
 
 private:
@@ -43,10 +52,16 @@ private:
 		port_list ports;
 		unsigned at = 0;   // the port that is being tried
 		unsigned left = 0; // bits: ports that have not refused
-		time_point next = never, give_up = never;
+		time_point give_up = never;
+		agenda<link>::place turn; // while it connects
 	};
 
 	int open(const address &own);
+	unsigned look();
+	void drop(handle<fid_ep> &);
+	int list_sockets(std::vector<pollfd> &) const;
+	int watch_sockets();
+	void forget_sockets();
 	int listen(const address &own, std::uint16_t);
 	int make(link &, fi_info &, handle<fid_ep> &);
 	int attempt(link &);
@@ -66,7 +81,11 @@ private:
 	handle<fid_eq> eq_;
 	handle<fid_ep> srx_;
 	handle<fid_pep> pep_;
-	std::vector<link *> connecting_;
+	bool sockets_ = false;        ///< the queue has no descriptor of its own
+	std::vector<pollfd> watched_; ///< by fd_, in the order of their numbers
+	unsigned unarmed_ = 0;        ///< calls of poll() since
+	time_point stale_ = never;    ///< past: whoever is asleep is to look them up again
+	agenda<link> connecting_;
 	std::vector<fid_t> unanswered_; // requests, while we are mute
 };
 

@@ -17,7 +17,6 @@ namespace coop::net::fabric
 namespace
 {
 
-constexpr std::chrono::milliseconds give_up_after{4500};
 constexpr std::chrono::milliseconds ask_again{5};
 // After a peer has gone; by then its process is a process no more.
 constexpr std::chrono::milliseconds sweep_after{200};
@@ -145,7 +144,6 @@ int datagram_port::connect(link &l)
 	h.link = &l;
 	h.give_up = events_.now() + give_up_after;
 	l.side = std::move(side);
-	connecting_.push_back(&h);
 	attempt(h);
 	return 0;
 }
@@ -154,7 +152,7 @@ void datagram_port::attempt(half &h)
 {
 	int r = connect_there(provider_.name(), h.link->address, h.socket);
 	if (r == -EAGAIN) {
-		h.next = std::min(h.give_up, events_.now() + ask_again);
+		connecting_.put(h, h.turn, std::min(h.give_up, events_.now() + ask_again));
 		return;
 	}
 	if (!r && !is_own_user(h.socket.get()))
@@ -165,7 +163,7 @@ void datagram_port::attempt(half &h)
 		r = greet(h);
 	if (r)
 		return events_.unlinked(*h.link, -ECONNREFUSED);
-	h.next = h.give_up;
+	connecting_.put(h, h.turn, h.give_up);
 }
 
 int datagram_port::greet(half &h)
@@ -189,7 +187,7 @@ void datagram_port::close(link &l)
 	half *h = static_cast<half *>(l.side.get());
 	if (!h)
 		return;
-	std::erase(connecting_, h);
+	connecting_.clear(h->turn);
 	if (!h->name.empty()) {
 		auto it = names_.find(h->name);
 		if (--it->second.second == 0) {
@@ -247,7 +245,7 @@ void datagram_port::accept_all()
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 		if (!h->socket)
 			return;
-		h->give_up = h->next = events_.now() + give_up_after;
+		h->give_up = events_.now() + give_up_after;
 		if (is_own_user(h->socket.get()) && watch(h->socket.get(), h.get()) == 0)
 			strangers_.push_back(std::move(h));
 	}
@@ -276,7 +274,7 @@ void datagram_port::heard(half &h)
 		if (!greeting || !events_.accept(l, theirs) ||
 		    !pair(h, text, std::move(bell), std::move(page)))
 			return events_.unlinked(l, h.name.empty() ? -ECONNREFUSED : -ECONNRESET);
-		std::erase(connecting_, &h);
+		connecting_.clear(h.turn);
 		return events_.linked(l);
 	}
 	if (greeting && events_.mute())
@@ -365,26 +363,20 @@ bool datagram_port::forget_neighbours()
 
 time_point datagram_port::deadline() const
 {
-	time_point t = sweep_;
-	for (const half *h : connecting_)
-		t = std::min(t, h->next);
+	time_point t = std::min(sweep_, connecting_.earliest());
 	for (const auto &h : strangers_)
-		t = std::min(t, h->next);
+		t = std::min(t, h->give_up);
 	return t;
 }
 
 void datagram_port::expire(time_point now)
 {
-	const std::vector<half *> all = connecting_;
-	for (half *h : all) {
-		if (h->next > now)
-			continue;
-		if (now >= h->give_up) {
-			std::erase(connecting_, h);
+	while (half *h = connecting_.due(now)) {
+		connecting_.clear(h->turn);
+		if (now >= h->give_up)
 			events_.unlinked(*h->link, -ECONNREFUSED);
-		} else {
+		else
 			attempt(*h);
-		}
 	}
 	strangers_.remove_if([this, now](const auto &h) {
 		if (h->give_up > now)

@@ -18,6 +18,7 @@
 #include <map>
 #include <vector>
 
+#include "agenda.hpp"
 #include "host_socket.hpp"
 #include "neighbours.hpp"
 #include "port.hpp"
@@ -62,8 +63,9 @@ private:
 		descriptor socket, bell;
 		page_ptr theirs;
 		std::string name; // of the peer's end point; empty: none in the table
-		time_point next = never, give_up = never;
-		bool inquiring = false; // the greeting is out
+		time_point give_up = never;
+		agenda<half>::place turn; // while it connects
+		bool inquiring = false;   // the greeting is out
 	};
 
 	int open();
@@ -91,7 +93,7 @@ private:
 	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
 	std::list<std::unique_ptr<half>> strangers_;
 	bool listening_ = false; // the listener may wake us
-	std::vector<half *> connecting_;
+	agenda<half> connecting_;
 	time_point sweep_ = never;
 	std::set<std::string> gone_; ///< neighbours that were at the last sweep
 };

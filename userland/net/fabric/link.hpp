@@ -31,7 +31,9 @@ struct link;
 struct posted {
 	fi_context2 context{}; ///< for providers that want it; comes first
 	const fabric::role role;
-	const fabric::link *on = nullptr; ///< sends and writes: where completions are to come from
+	/// Sends and writes: where completions are to come from, and the others there.
+	fabric::link *on = nullptr;
+	posted *on_before = nullptr, *on_after = nullptr;
 
 	explicit posted(fabric::role r) : role(r) {}
 };
@@ -89,6 +91,7 @@ struct work : posted {
 	std::vector<region> regions;      ///< W: where to write
 	local_keys::descriptors local;    ///< W: of the memory, where the provider wants them
 	std::size_t written = 0, region_at = 0, region_into = 0;
+	std::size_t landing_at = 0; ///< among the messages that land, less one; 0: it is none
 };
 
 struct link {
@@ -126,7 +129,10 @@ struct link {
 	int status = 0;                              ///< dying: why
 	std::uint64_t answers = 0, answers_gone = 0; ///< made by the peer; with the network
 	work *works = nullptr;
-	time_point look_at = never;                        ///< then it is looked at
+	fabric::posted *under_way = nullptr; ///< with the provider: their completions are to come
+	std::size_t posted_at = 0;           ///< among the links that have such, less one; 0: none
+	unsigned waiting = 0;                ///< messages, and offers, that wait for a buffer
+	time_point look_at = never;          ///< then it is looked at
 	fabric::link *earlier = nullptr, *later = nullptr; ///< in that order
 	std::deque<posted *> urgent; ///< control and writes the provider had no room for
 	std::deque<std::uint32_t> bulk, messages; ///< ids of works to start

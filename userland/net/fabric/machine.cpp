@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <utility>
 
 #include "connected_port.hpp"
@@ -17,7 +18,9 @@ namespace
 
 constexpr unsigned batch = 16;
 // Polls of the completion queue for one of the connections, which costs a system call more.
-constexpr unsigned polls = 128;
+constexpr unsigned polls = 256;
+// Looks at the completion queue in one call where they cost no system call.
+constexpr unsigned looks_at_once = 4;
 // How long an operation that was cancelled while the peer uses its memory may go on.
 constexpr std::chrono::milliseconds patience{500};
 // How long peers have to say farewell.
@@ -33,6 +36,7 @@ machine::machine(spi::sink &s, const provider &p, const options &o, local_keys &
 	provider_(p),
 	keys_(k),
 	options_(o),
+	looks_(p.connected() ? 0 : looks_at_once - 1),
 	inject_(p.inject_size()),
 	pieces_(p.pieces()),
 	buffer_size_(std::max(o.eager, control::size_most)),
@@ -132,9 +136,9 @@ void machine::cancel(spi::token t)
 			sink_.completed(t, -ECANCELED, 0);
 			return;
 		}
-		for (work &o : works_)
-			if (o.stage == work::stage::landing && o.land.token == t && !o.cancelled)
-				be_patient(o);
+		for (work *o : landing_)
+			if (o->land.token == t && !o->cancelled)
+				be_patient(*o);
 		settle();
 		return;
 	}
@@ -241,6 +245,12 @@ void machine::release(work &w)
 		index_.erase(w.token);
 	w.token = 0;
 	w.keys.clear();
+	if (const std::size_t at = std::exchange(w.landing_at, 0)) {
+		landing_[at - 1] = landing_.back();
+		landing_.back()->landing_at = at;
+		landing_.pop_back();
+		w.landing_at = 0; // it may have been the last
+	}
 	if (w.out) {
 		w.stage = work::stage::zombie;
 		return;
@@ -285,7 +295,11 @@ unsigned machine::progress(unsigned budget)
 {
 	if (over_)
 		return 0;
+	if (!unposted_.empty())
+		post_receives();
 	unsigned n = drain(budget);
+	for (unsigned more = looks_; !n && more; more--)
+		n = drain(budget);
 	if (to_poll_-- == 0) {
 		to_poll_ = polls;
 		n += port_->poll();
@@ -299,8 +313,6 @@ unsigned machine::progress(unsigned budget)
 				send_waiting(*l);
 		}
 	}
-	while (!unposted_.empty() && post_receive(*unposted_.back()) == 0)
-		unposted_.pop_back();
 	settle();
 	if (stopping_)
 		finish_stop();
@@ -341,9 +353,7 @@ void machine::complete(const fi_cq_data_entry &e)
 		landed(e.data);
 		if (!provider_.words_take_receives() || !received)
 			return;
-		bounce &b = static_cast<bounce &>(*p);
-		if (post_receive(b))
-			unposted_.push_back(&b);
+		give_back(static_cast<bounce &>(*p));
 		return;
 	}
 	if (!p)
@@ -388,9 +398,7 @@ void machine::complete_error()
 		// Too large for the buffer, or cut off. Who it was is not said; if the link is
 		// broken, its port tells.
 		strays_++;
-		bounce &b = static_cast<bounce &>(*p);
-		if (post_receive(b))
-			unposted_.push_back(&b);
+		give_back(static_cast<bounce &>(*p));
 		return;
 	}
 	completed(*p, -ECONNRESET);
@@ -401,7 +409,7 @@ void machine::completed(posted &p, int status)
 	out_--;
 	if (p.role == role::copy) {
 		bounce &b = static_cast<bounce &>(p);
-		b.on = nullptr;
+		take_off(b);
 		if (link *l =
 			    b.answer && b.number < links_.size() ? links_[b.number].get() : nullptr;
 		    l && l->cookie == b.cookie)
@@ -411,7 +419,7 @@ void machine::completed(posted &p, int status)
 	}
 	work &w = static_cast<work &>(p);
 	if (w.out && --w.out == 0)
-		w.on = nullptr;
+		take_off(w);
 	if (w.unnamed) {
 		w.unnamed--;
 		unnamed_.erase(std::find(unnamed_.begin(), unnamed_.end(), &w));
@@ -433,15 +441,45 @@ void machine::completed(posted &p, int status)
 		wrote(w);
 }
 
-// What the provider has dropped with the end point of this link.
-void machine::forgotten(const link &l)
+// A completion of it is to come from this link.
+void machine::put_on(posted &p, link &l)
 {
-	for (bounce &b : copies_)
-		if (b.on == &l)
-			completed(b, -ECONNRESET);
-	for (work &w : works_)
-		while (w.on == &l)
-			completed(w, -ECONNRESET);
+	if (p.on)
+		return;
+	p.on = &l;
+	p.on_before = nullptr;
+	p.on_after = l.under_way;
+	if (l.under_way) {
+		l.under_way->on_before = &p;
+	} else {
+		posting_.push_back(&l);
+		l.posted_at = posting_.size();
+	}
+	l.under_way = &p;
+}
+
+// None is.
+void machine::take_off(posted &p)
+{
+	link *l = std::exchange(p.on, nullptr);
+	if (!l)
+		return; // which is not there any more
+	(p.on_before ? p.on_before->on_after : l->under_way) = p.on_after;
+	if (p.on_after)
+		p.on_after->on_before = p.on_before;
+	if (l->under_way)
+		return;
+	posting_[l->posted_at - 1] = posting_.back();
+	posting_.back()->posted_at = l->posted_at;
+	posting_.pop_back();
+	l->posted_at = 0;
+}
+
+// What the provider has dropped with the end point of this link.
+void machine::forgotten(link &l)
+{
+	while (posted *p = l.under_way)
+		completed(*p, -ECONNRESET);
 }
 
 // Something is left to the provider that it may not wake anybody for: whoever sleeps is to look
@@ -458,9 +496,10 @@ void machine::tick_over(time_point now)
 	tick_ = never;
 	if (provider_.connected() || (!out_ && backlog_.empty()))
 		return;
-	for (const auto &l : links_)
-		if (l && l->state != link::state::dying && l->ep && (l->works || l->backlogged))
-			port_->sent(*l);
+	for (const std::vector<link *> &some : {std::cref(posting_), std::cref(backlog_)})
+		for (link *l : some)
+			if (l->state != link::state::dying && l->ep)
+				port_->sent(*l);
 	tick_ = now + tick;
 }
 
@@ -469,12 +508,10 @@ void machine::tick_over(time_point now)
 void machine::look_at_landings(time_point now)
 {
 	landings_at_ = never;
-	for (work &w : works_) {
-		if (w.stage != work::stage::landing || !w.message)
-			continue;
+	for (work *w : landing_) {
 		landings_at_ = now + options_.landing;
-		if (std::exchange(w.late, true) && port_->close_is_quiet())
-			unlinked(*w.link, -ECONNRESET);
+		if (std::exchange(w->late, true) && port_->close_is_quiet())
+			unlinked(*w->link, -ECONNRESET);
 	}
 }
 
@@ -497,7 +534,7 @@ void machine::settle()
 bool machine::arm()
 {
 	to_poll_ = 0;
-	if (!unposted_.empty() || !dying_.empty() || !port_->arm())
+	if ((!unposted_.empty() && !over_) || !dying_.empty() || !port_->arm())
 		return false;
 	if (provider_.connected())
 		return true;

@@ -39,6 +39,7 @@ struct options {
 	std::chrono::milliseconds hold{};
 	unsigned max_links = 0;
 	bool answer = true;                       ///< peers that want to connect
+	bool sockets = false;                     ///< are polled one by one, where a program polls
 	std::chrono::milliseconds idle{600000};   ///< after that a link is closed
 	std::chrono::milliseconds landing{60000}; ///< for a message that has a place
 };
@@ -93,7 +94,9 @@ private:
 	void complete_error();
 	void landed(std::uint64_t word);
 	void completed(posted &, int status);
-	void forgotten(const link &);
+	void put_on(posted &, link &);
+	void take_off(posted &);
+	void forgotten(link &);
 	void settle();
 	void finish_stop();
 	void nudge();
@@ -108,6 +111,7 @@ private:
 	void linked(link &) override;
 	void unlinked(link &, int status) override;
 	time_point now() override { return sink_.now(); }
+	bool polled() const override { return options_.sockets && sink_.polled(); }
 	link *make_link(const net::address &);
 	link *link_to(spi::peer_number, int &status);
 	link *link_of(std::uint64_t word);
@@ -135,6 +139,8 @@ private:
 	// machine_message.cpp
 	int start_receiving();
 	int post_receive(bounce &);
+	void post_receives();
+	void give_back(bounce &);
 	void arrived(bounce &, std::size_t length, std::uint64_t word);
 	bool audible(link &);
 	void heard(link &, const bounce &, std::size_t length, std::uint64_t word);
@@ -145,6 +151,7 @@ private:
 	void drop_parked(time_point now);
 	void drop_parked_of(const link &);
 	static std::size_t bytes_of(const parked &);
+	parked next_parked();
 	void unparked(const parked &);
 	void consumed(link &);
 	int send_message(spi::token, const spi::transfer &);
@@ -177,6 +184,7 @@ private:
 	const provider &provider_;
 	local_keys &keys_;
 	const options options_;
+	const unsigned looks_; ///< more, where one has found nothing
 	const std::size_t inject_, pieces_, buffer_size_;
 	const bool wide_, ordered_;
 	random_source random_;
@@ -201,6 +209,8 @@ private:
 	std::uint64_t parkings_ = 0;
 	std::vector<std::pair<time_point, std::uint32_t>> patience_;
 	std::vector<link *> backlog_, dying_, leaving_;
+	std::vector<link *> posting_; ///< with completions to come, in no order
+	std::vector<work *> landing_; ///< messages that peers may write, in no order
 	link *first_link_ = nullptr, *last_link_ = nullptr; ///< to be looked at, in order
 	std::deque<work *> unnamed_; ///< writes that may fail without a name, in order
 	unsigned to_poll_ = 0;       ///< calls of progress() until the port is polled

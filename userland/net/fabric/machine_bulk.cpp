@@ -152,6 +152,8 @@ void machine::grant(work &w)
 	if (w.message) {
 		w.memory = w.land.memory;
 		w.offset = w.land.offset;
+		landing_.push_back(&w);
+		w.landing_at = landing_.size();
 		if (landings_at_ == never)
 			landings_at_ = sink_.now() + options_.landing;
 	}
@@ -288,7 +290,7 @@ int machine::write_on(work &w)
 			return -EAGAIN;
 		if (r)
 			return static_cast<int>(r);
-		w.on = &l;
+		put_on(w, l);
 		if (!provider_.connected()) {
 			w.unnamed++;
 			unnamed_.push_back(&w);

@@ -153,6 +153,8 @@ void machine::bury(link &l)
 	drain_all();
 	if (provider_.forgets())
 		forgotten(l);
+	while (l.under_way)
+		take_off(*l.under_way);
 	if (l.peer < peers_.size() && peers_[l.peer].link == &l)
 		peers_[l.peer].link = nullptr;
 	while (work *w = l.works) {
@@ -164,9 +166,12 @@ void machine::bury(link &l)
 	for (posted *p : l.urgent)
 		if (p->role == role::copy)
 			free_copy(static_cast<bounce &>(*p));
-	drop_parked_of(l);
-	std::erase(backlog_, &l);
-	std::erase(leaving_, &l);
+	if (l.waiting)
+		drop_parked_of(l);
+	if (l.backlogged)
+		std::erase(backlog_, &l);
+	if (l.listed)
+		std::erase(leaving_, &l);
 	unwatch(l);
 	// The core's hold on the peer is for all links with it.
 	if (--peers_[l.peer].links == 0)

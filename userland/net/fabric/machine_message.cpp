@@ -65,8 +65,21 @@ void machine::arrived(bounce &b, std::size_t length, std::uint64_t w)
 		strays_++;
 	else
 		heard(*l, b, length, w);
-	if (post_receive(b))
-		unposted_.push_back(&b);
+	give_back(b);
+}
+
+// To be posted when its turn comes: whoever waits for what it has brought comes first.
+void machine::give_back(bounce &b)
+{
+	unposted_.push_back(&b);
+	if (unposted_.size() > options_.receives / 4)
+		post_receives();
+}
+
+void machine::post_receives()
+{
+	while (!unposted_.empty() && post_receive(*unposted_.back()) == 0)
+		unposted_.pop_back();
 }
 
 // What comes may be faster than the news that the link is made, but it can be answered: true means
@@ -107,15 +120,9 @@ void machine::take(link &l, const std::byte *data, std::size_t length)
 	if (++l.taken > options_.window || length > options_.eager)
 		return violation(l);
 	if (parked_.empty()) {
-		spi::landing to;
-		const int r = sink_.place(length, to);
-		if (r == 0) {
-			spi::scatter(to.memory, to.offset, data, length);
-			sink_.received(to, l.peer);
-			return consumed(l);
-		}
+		const int r = sink_.receive(data, length, l.peer);
 		if (r != -ENOBUFS) {
-			strays_++;
+			strays_ += r != 0;
 			return consumed(l);
 		}
 	}
@@ -128,6 +135,7 @@ void machine::park(link &l, work *offer, const std::byte *data, std::size_t leng
 	parked_.push_back({&l, offer ? offer->id : 0, ++parkings_, length, nullptr,
 			   sink_.now() + options_.hold});
 	parked &p = parked_.back();
+	l.waiting++;
 	if (offer) {
 		offer->parked = p.number;
 		return;
@@ -162,8 +170,7 @@ work *machine::offer_of(const parked &p)
 void machine::drop_parked(time_point now)
 {
 	while (!parked_.empty() && parked_.front().until <= now) {
-		const parked p = std::move(parked_.front());
-		parked_.pop_front();
+		const parked p = next_parked();
 		if (work *w = p.work ? offer_of(p) : nullptr) {
 			refuse(*p.link, w->peer_id, -ENOBUFS);
 			release(*w);
@@ -172,6 +179,14 @@ void machine::drop_parked(time_point now)
 		}
 		unparked(p);
 	}
+}
+
+machine::parked machine::next_parked()
+{
+	parked p = std::move(parked_.front());
+	parked_.pop_front();
+	p.link->waiting--;
+	return p;
 }
 
 // What a link has left goes with it: who broke the rules is not to be heard of later.
@@ -216,12 +231,12 @@ void machine::receivable()
 		parked &p = parked_.front();
 		work *w = p.work ? offer_of(p) : nullptr;
 		if (p.work && !w) {
-			unparked(p);
-			parked_.pop_front();
+			unparked(next_parked());
 			continue;
 		}
 		spi::landing to;
-		const int r = sink_.place(p.length, to);
+		const int r = w ? sink_.place(p.length, to)
+				: sink_.receive(p.data.get(), p.length, p.link->peer);
 		if (r == -ENOBUFS)
 			break;
 		if (w && r == 0) {
@@ -232,15 +247,10 @@ void machine::receivable()
 			release(*w);
 			consumed(*p.link);
 		} else {
-			if (r == 0) {
-				spi::scatter(to.memory, to.offset, p.data.get(), p.length);
-				sink_.received(to, p.link->peer);
-			} else {
-				strays_++;
-			}
+			strays_ += r != 0;
 			unparked(p);
 		}
-		parked_.pop_front();
+		(void)next_parked();
 	}
 	settle();
 }
@@ -338,7 +348,7 @@ int machine::post_message(work &w)
 	if (over) {
 		finish(w, 0);
 	} else {
-		w.on = &l;
+		put_on(w, l);
 		w.out = 1;
 		out_++;
 		nudge();
@@ -365,7 +375,7 @@ int machine::post_copy(link &l, bounce &b)
 	if (injected)
 		free_copy(b);
 	else
-		b.on = &l, out_++, nudge();
+		put_on(b, l), out_++, nudge();
 	port_->sent(l);
 	return 0;
 }

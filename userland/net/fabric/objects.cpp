@@ -11,14 +11,17 @@ int objects::open(fi_info &info, fi_wait_obj wait)
 	if (!r)
 		r = take(domain,
 			 [&](auto **o) { return fi_domain(fabric.get(), &info, o, nullptr); });
+	return r ? r : open_queue(wait);
+}
+
+int objects::open_queue(fi_wait_obj wait)
+{
 	fi_cq_attr attr{};
 	attr.size = queue_size;
 	attr.format = FI_CQ_FORMAT_DATA;
 	attr.wait_obj = wait;
-	if (!r)
-		r = take(queue,
-			 [&](auto **o) { return fi_cq_open(domain.get(), &attr, o, nullptr); });
-	return r;
+	queue.reset();
+	return take(queue, [&](auto **o) { return fi_cq_open(domain.get(), &attr, o, nullptr); });
 }
 
 int bind_queue(fid_ep &ep, fid_cq &queue)

@@ -18,6 +18,8 @@ struct objects {
 
 	/// @return 0 or -errno.
 	int open(fi_info &, fi_wait_obj wait);
+	/// The queue, anew: nothing uses it.
+	int open_queue(fi_wait_obj wait);
 };
 
 /// A completion queue for both directions of an end point, which reports what it is asked to.

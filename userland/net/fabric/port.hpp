@@ -10,6 +10,9 @@
 namespace coop::net::fabric
 {
 
+/// How long a peer is given to answer whoever connects: then it is known within five seconds.
+constexpr std::chrono::milliseconds give_up_after{4500};
+
 class port
 {
 public:
@@ -30,6 +33,8 @@ public:
 		/// It has failed, or ended. The machine closes it, later.
 		virtual void unlinked(link &, int status) = 0;
 		virtual time_point now() = 0;
+		/// A program polls, and has few links.
+		virtual bool polled() const = 0;
 
 	protected:
 		~events() = default;

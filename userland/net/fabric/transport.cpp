@@ -35,6 +35,10 @@ constexpr spi::parameter keys[] = {
 	{"landing", "60000",
 	 "a large message that has a place has come after so long, or twice that, or its "
 	 "connection is closed; not on shm (ms)"},
+	{"sockets", "0",
+	 "a program that polls (synchronous delivery) has each connection's socket looked at: the "
+	 "least latency with a few of them, the more time the more there are; provider tcp (0 or "
+	 "1)"},
 	{"local_keys", "0", "buffers get local keys, used or not (0 or 1; 1 is for tests)"},
 	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
 };
@@ -75,6 +79,9 @@ public:
 			v.refuse("idle", "must be at least as long as hold=");
 		options_.landing = std::chrono::milliseconds(v.number("landing", 1, 1u << 31));
 		options_.answer = v.flag("answer");
+		options_.sockets = v.flag("sockets");
+		if (options_.sockets && provider_.name() != "tcp")
+			v.refuse("sockets", "is for provider=tcp");
 		limits_ = {options_.max_message, gib, gib, control::regions_most, 0, 1u << 15};
 		traits_ = {{false, true}, true, false, 0};
 	}

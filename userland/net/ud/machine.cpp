@@ -422,7 +422,9 @@ void machine::drain_chan(std::uint64_t now)
 					coop_chan_tx_done(chan_, o.channel, o.id, o.good ? 0 : -EIO,
 							  now);
 		}
+		// Not behind what else there is to do: whoever waits for it waits for that, too.
 		channels_->post();
+		endpoint_->flush();
 		if (channels_->take_over(over_)) {
 			again = true;
 			for (const channels::over &o : over_)
@@ -508,7 +510,9 @@ void machine::event(const coop_chan_ev &ev, std::uint64_t now)
 		struct ::coop_chan_stats s;
 		coop_chan_stats(chan_, &s);
 		if (s.peers + spare_peers >= options_.peers)
-			(void)evict(now); // the next one shall be let in
+			// The next one shall be let in; where this has the last place, whatever it
+			// takes, for of those who find none nobody hears.
+			(void)evict(s.peers >= options_.peers ? options_.peers : evict_ahead, now);
 		break;
 	}
 	case COOP_CHAN_EV_PEER_DEAD:
@@ -602,10 +606,10 @@ void machine::expire(time_point)
 void machine::watch(std::uint64_t now)
 {
 	watch_at_ = now + watch_every_us;
-	for (spi::peer_number n = 0; n < peers_.size(); n++) {
+	for (const spi::peer_number n : watched_) {
 		peer &p = peers_[n];
 		coop_chan_peer_info info;
-		if (!p.active || !p.resolved || coop_chan_peer_get(chan_, p.chan, &info))
+		if (!p.resolved || coop_chan_peer_get(chan_, p.chan, &info))
 			continue;
 		bool ask = info.tries >= 2;
 		if (p.bulk && now >= p.probe_at) {

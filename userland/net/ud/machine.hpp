@@ -65,6 +65,8 @@ private:
 	static constexpr std::uint32_t extra_ops = 1024; // whose end is being told
 	static constexpr std::size_t text_bytes = 64;    // of a bulk message
 	static constexpr std::uint32_t held_back_most = 32;
+	static constexpr std::uint32_t evict_ahead =
+		64; // looks for one that can go, before there is need
 	static constexpr std::uint64_t watch_every_us = 250000;
 	static constexpr std::uint64_t probe_every_us = 1000000;
 
@@ -78,6 +80,7 @@ private:
 		bool held = false;                  // by us, at the core
 		bool resolved = false;              // addr is right as far as we know
 		std::uint32_t bulk = 0, active = 0; // operations with it under way: bulk; all
+		std::uint32_t watched_at = 0;       // its place in watched_, while there are some
 		std::uint64_t probe_at = 0;         // bulk: when it is asked whether it lives
 		std::vector<std::uint32_t> waiting; // operations that wait for its address
 	};
@@ -159,7 +162,8 @@ private:
 	void restarted(spi::peer_number, std::uint64_t now);
 	void gone(spi::peer_number, int status, std::uint64_t now);
 	void count_active(spi::peer_number, int by);
-	bool evict(std::uint64_t now);
+	void unwatch(spi::peer_number);
+	bool evict(std::uint32_t most, std::uint64_t now);
 
 	// machine_message.cpp
 	std::uint32_t allocate(spi::token, const spi::transfer &);
@@ -218,6 +222,7 @@ private:
 	std::uint32_t changes_ = 0, polls_ = 0; // of the network; looks at it
 
 	std::vector<peer> peers_;
+	std::vector<spi::peer_number> watched_; // those with operations, in no order
 	std::vector<op> ops_;
 	std::vector<std::uint32_t> free_ops_;
 	token_map by_token_;

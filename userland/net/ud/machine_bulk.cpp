@@ -15,11 +15,11 @@
 namespace coop::net::ud
 {
 
-namespace
-{
-
 enum class bulk_kind : std::uint8_t { put = 1, done = 2 };
 enum class outcome : std::uint8_t { good = 0, gone = 1, failed = 2 };
+
+namespace
+{
 
 constexpr std::uint8_t most_attempts = 4; // sessions that may end under a bulk message
 

@@ -53,6 +53,8 @@ void machine::peer_close(spi::peer_number n)
 		release(index);
 	}
 	const std::uint32_t chan = p.chan;
+	if (p.active)
+		unwatch(n);
 	active_ -= p.active;
 	p = peer{};
 	if (chan && chan_) {
@@ -89,7 +91,7 @@ int machine::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::
 		p.chan = 0;
 	}
 	s64 id = coop_chan_open(chan_, &where, n + 1, now);
-	while (id == -ENOSPC && evict(now))
+	while (id == -ENOSPC && evict(options_.peers, now))
 		id = coop_chan_open(chan_, &where, n + 1, now);
 	if (id <= 0)
 		return id == -ENOSPC ? -ENOBUFS : -EHOSTUNREACH;
@@ -234,15 +236,31 @@ void machine::count_active(spi::peer_number n, int by)
 		return; // the number is another's by now
 	if (active_ == 0)
 		watch_at_ = now_us() + watch_every_us;
+	if (p.active == 0) {
+		p.watched_at = static_cast<std::uint32_t>(watched_.size());
+		watched_.push_back(n);
+	}
 	p.active += d;
 	active_ += d;
+	if (p.active == 0)
+		unwatch(n);
+}
+
+// Nothing is under way with it any more.
+void machine::unwatch(spi::peer_number n)
+{
+	const std::uint32_t at = peers_[n].watched_at;
+	watched_[at] = watched_.back();
+	peers_[watched_.back()].watched_at = at;
+	watched_.pop_back();
 }
 
 // Ends the session with a peer that nothing is under way with. False: there is none.
-bool machine::evict(std::uint64_t now)
+// It looks at `most` at most, and goes on from there next time.
+bool machine::evict(std::uint32_t most, std::uint64_t now)
 {
 	coop_chan_peer_info info;
-	for (std::uint32_t tried = 0; tried <= options_.peers; tried++) {
+	for (std::uint32_t tried = 0; tried <= most; tried++) {
 		if (!coop_chan_peer_next(chan_, &evicted_, &info)) {
 			evicted_ = 0;
 			continue;

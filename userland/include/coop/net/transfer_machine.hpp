@@ -5,8 +5,9 @@
 // to deliver buffer events: on that thread (the default), or on the caller's inside
 // deliver_all(). The second is also the fastest way to poll: the caller's thread then makes
 // the progress itself, without a system call, and the background thread stays out of its way
-// until the caller has stopped polling for a few milliseconds; from then on the background
-// thread answers peers and runs timers, but delivers no buffer event.
+// until the caller has stopped polling for 3 milliseconds (up to 24 if it had polled for long);
+// from then on the background thread answers peers and runs timers, but delivers no buffer
+// event.
 //
 // Every buffer that add() took gets exactly one event with queued == false, whatever races.
 #pragma once
@@ -67,11 +68,13 @@ private:
 /// @par Source
 /// Motr's statistics of a queue, m0_net_qstats.
 struct queue_stats {
-	std::uint64_t adds;       ///< operations that add() took
-	std::uint64_t dels;       ///< operations that del() ended or tried to
-	std::uint64_t ok;         ///< messages received; other queues: operations that ended well
-	std::uint64_t failed;     ///< operations that ended with an error
-	std::uint64_t total_time; ///< ns from add to the event, over all counted in ok and failed
+	std::uint64_t adds;   ///< operations that add() took
+	std::uint64_t dels;   ///< operations that del() ended or tried to
+	std::uint64_t ok;     ///< messages received; other queues: operations that ended well
+	std::uint64_t failed; ///< operations that ended with an error
+	/// ns from add to the event, over all counted in ok and failed. Messages under synchronous
+	/// delivery: to the first call of the machine behind it, their handler's or the next.
+	std::uint64_t total_time;
 	std::uint64_t total_bytes;
 	std::uint64_t largest; ///< bytes
 };
