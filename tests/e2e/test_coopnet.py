@@ -154,6 +154,12 @@ def test_nobody_there_says_what_where_and_what_to_do(way):
     assert f"{HOST}.3@tcp:12345:31:0" in err and "coopnet serve" in err
 
 
+def test_a_list_is_one_word_and_an_address_may_follow():
+    for option in (("-s", "8"), ("--size", "8,64"), ("--cpus", "0")):
+        status, _, err = coopnet("ping", "-t", "ud", "--timeout", "0.2", *option, f"{HOST}.77")
+        assert status == FAILED and f"{HOST}.77" in err, err
+
+
 def test_an_address_in_use_is_refused():
     with serving(("ud",), f"{HOST}.4"):
         status, _, err = coopnet("serve", "-t", "ud", f"{HOST}.4")

@@ -63,7 +63,7 @@ public:
 	void send(outbox::slot &, command, std::uint32_t number, std::size_t length);
 	void finish();
 	void fail(int status);
-	void step() { goal_.steps.fetch_add(1, std::memory_order_relaxed); }
+	void step() { goal_.step(); }
 	/// @}
 
 	station &at() { return station_; }

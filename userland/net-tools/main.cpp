@@ -40,6 +40,7 @@ void add_settings(CLI::App &app, settings &s, raw_settings &raw)
 		->type_name("KEY=VALUE");
 	app.add_option("--cpus", s.cpus, "processors to stay on, separated by commas")
 		->delimiter(',')
+		->allow_extra_args(false)
 		->type_name("N");
 }
 
@@ -63,9 +64,11 @@ void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const cha
 	app.add_option("--server-cpus", r.server_cpus,
 		       "the same for a server that it starts itself")
 		->delimiter(',')
+		->allow_extra_args(false)
 		->type_name("N");
 	app.add_option("-s,--size", r.sizes, sizes_text)
 		->delimiter(',')
+		->allow_extra_args(false)
 		->transform(CLI::AsSizeValue(false))
 		->type_name("BYTES");
 	app.add_option("-n,--count", r.count, "operations of one measurement at most")
@@ -153,10 +156,12 @@ int coopnet(int argc, char **argv)
 	add_measure(*e, bench, raw_bench, "sizes of messages there and back, separated by commas");
 	e->add_option("--progress", bench.modes, "modes, separated by commas")
 		->delimiter(',')
+		->allow_extra_args(false)
 		->check(CLI::IsMember({"poll", "block", "notify"}))
 		->capture_default_str();
 	e->add_option("--only", bench.only, "measurements, separated by commas")
 		->delimiter(',')
+		->allow_extra_args(false)
 		->check(CLI::IsMember({"ping", "stream", "bulk", "peers"}))
 		->capture_default_str();
 	e->add_option("--depth", bench.depth, "messages of a stream under way at a time")

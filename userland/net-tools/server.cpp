@@ -72,7 +72,7 @@ void server::run()
 
 void server::on_buffer(const net::buffer_event &e)
 {
-	end_.steps++;
+	end_.step();
 	if (e.sender && e.status == 0) {
 		const auto *base = static_cast<const std::byte *>(e.buffer->segments()[0].base);
 		take({base + e.offset, e.length}, *e.sender);
@@ -95,7 +95,7 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 		return;
 	case command::echo:
 		h.command = command::reply;
-		give({net::endpoint_ptr(&from), h, m.size(), 0});
+		give(from, h, m.size());
 		return;
 	case command::mirror:
 		h.command = command::reply;
@@ -111,7 +111,7 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 		return;
 	case command::ask:
 		h.command = command::figures;
-		give({net::endpoint_ptr(&from), h, figures::size, 0});
+		give(from, h, figures::size);
 		return;
 	case command::fetch:
 	case command::fill:
@@ -123,29 +123,29 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 }
 
 // Sends an answer, now or when a slot is free.
-void server::give(answer a)
+void server::give(net::endpoint &to, const head &h, std::size_t length, std::uint64_t body)
 {
-	if (answers_.empty() && put(a))
+	if (answers_.empty() && put(to, h, length, body))
 		return;
 	if (answers_.size() == answers_most) {
 		count_.dropped++;
 		return;
 	}
-	answers_.push_back(std::move(a));
+	answers_.push_back({net::endpoint_ptr(&to), h, length, body});
 }
 
 // @return false: there is no slot.
-bool server::put(const answer &a)
+bool server::put(net::endpoint &to, const head &h, std::size_t length, std::uint64_t body)
 {
 	outbox::slot *const s = outbox_.take();
 	if (!s)
 		return false;
-	a.what.put(s->data());
-	if (a.what.command == command::figures)
-		figures{counted_[a.what.run], cpu_us(), resident()}.put(s->data());
-	else if (a.what.command == command::failed)
-		put64(s->data() + head::size, a.body);
-	if (outbox_.send(*s, station_.machine(), a.to.get(), a.length) == 0)
+	h.put(s->data());
+	if (h.command == command::figures)
+		figures{counted_[h.run], cpu_us(), resident()}.put(s->data());
+	else if (h.command == command::failed)
+		put64(s->data() + head::size, body);
+	if (outbox_.send(*s, station_.machine(), &to, length) == 0)
 		count_.answered++;
 	else
 		count_.dropped++;
@@ -154,11 +154,14 @@ bool server::put(const answer &a)
 
 void server::sent(unsigned, int status)
 {
-	end_.steps++;
+	end_.step();
 	if (status)
 		count_.dropped++;
-	while (!answers_.empty() && put(answers_.front()))
-		answers_.pop_front();
+	for (; !answers_.empty(); answers_.pop_front()) {
+		const answer &a = answers_.front();
+		if (!put(*a.to, a.what, a.length, a.body))
+			return;
+	}
 }
 
 void server::accept(std::span<const std::byte> m, const head &h, net::endpoint &from)
@@ -225,13 +228,13 @@ void server::refuse(const offer &o, int status)
 {
 	head h = o.what;
 	h.command = command::failed;
-	give({o.from, h, failed_size,
-	      static_cast<std::uint64_t>(static_cast<std::int64_t>(status))});
+	give(*o.from, h, failed_size,
+	     static_cast<std::uint64_t>(static_cast<std::int64_t>(status)));
 }
 
 void server::bulk_over(const net::buffer_event &e)
 {
-	end_.steps++;
+	end_.step();
 	place &p = *static_cast<place *>(e.context);
 	if (e.status) {
 		count_.bulk_failed++;

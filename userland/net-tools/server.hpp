@@ -68,8 +68,8 @@ private:
 	void on_buffer(const net::buffer_event &) override;
 	void sent(unsigned tag, int status) override;
 	void take(std::span<const std::byte> message, net::endpoint &from);
-	void give(answer);
-	bool put(const answer &);
+	void give(net::endpoint &to, const head &, std::size_t length, std::uint64_t body = 0);
+	bool put(net::endpoint &to, const head &, std::size_t length, std::uint64_t body);
 	void accept(std::span<const std::byte> message, const head &, net::endpoint &from);
 	void begin(place &, offer);
 	void refuse(const offer &, int status);

@@ -195,7 +195,8 @@ std::string explain(int status, const std::string &peer, const std::string &tran
 		return peer +
 		       " cannot be reached; check the address, the route and firewalls, and "
 		       "that " +
-		       serve + " runs there";
+		       serve + " runs there" +
+		       (transport == "ud" ? " with the same `-o key=`" : "");
 	case ETIMEDOUT:
 		return peer + " does not answer; see whether " + serve +
 		       " runs there, or allow more time with --timeout";

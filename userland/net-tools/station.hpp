@@ -41,6 +41,12 @@ struct settings {
 struct goal {
 	std::atomic<bool> reached{false};
 	std::atomic<std::uint64_t> steps{0}; ///< signs of life
+
+	/// By handlers: one thread at a time runs them.
+	void step()
+	{
+		steps.store(steps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+	}
 };
 
 class station

@@ -43,8 +43,11 @@ ping_task::ping_task(std::size_t size, extent e, bool check) :
 void ping_task::go(client &c)
 {
 	end_ = in(extent_.seconds);
-	last_ = net::clock::now();
+	if (check_)
+		last_ = net::clock::now();
 	next(c);
+	if (!check_)
+		last_ = net::clock::now();
 }
 
 void ping_task::next(client &c)
@@ -70,21 +73,40 @@ void ping_task::message(client &c, const head &h, std::span<const std::byte> m)
 {
 	if (h.command != command::reply || h.number != number_ || waiting_)
 		return; // a duplicate would be an error of the transport, and be seen here as loss
-	const net::time_point now = net::clock::now();
-	bool good = m.size() == size_;
-	for (std::size_t i = head::size; check_ && good && i < size_; i++)
-		good = m[i] == expected(number_, i);
-	if (!good) {
+	if (m.size() != size_) {
 		c.fail(-EBADMSG);
 		return;
 	}
-	samples_.push_back(ns_between(last_, now));
-	// One look at the clock a round trip; filling and checking are not part of it.
-	last_ = check_ ? net::clock::now() : now;
-	if (samples_.size() == extent_.count || now >= end_)
-		c.finish();
-	else
+	if (check_) {
+		took(net::clock::now());
+		for (std::size_t i = head::size; i < size_; i++) {
+			if (m[i] != expected(number_, i)) {
+				c.fail(-EBADMSG);
+				return;
+			}
+		}
+		// Filling and checking are not part of the time.
+		last_ = net::clock::now();
+		if (over_)
+			c.finish();
+		else
+			next(c);
+		return;
+	}
+	// A round trip is from one send to the next, so that nobody waits for the clock.
+	const bool last = over_ || samples_.size() + 1 == extent_.count;
+	if (!last)
 		next(c);
+	took(net::clock::now());
+	if (last)
+		c.finish();
+}
+
+void ping_task::took(net::time_point now)
+{
+	samples_.push_back(ns_between(last_, now));
+	last_ = now;
+	over_ = now >= end_ || samples_.size() == extent_.count;
 }
 
 stream_task::stream_task(std::size_t size, extent e, unsigned depth) :

@@ -32,13 +32,14 @@ private:
 	void message(client &, const head &, std::span<const std::byte>) override;
 	void sent(client &) override;
 	void next(client &);
+	void took(net::time_point now);
 
 	const std::size_t size_;
 	const extent extent_;
 	const bool check_;
 	net::time_point last_{}, end_{};
 	std::uint32_t number_ = 0;
-	bool waiting_ = false;
+	bool waiting_ = false, over_ = false;
 	std::vector<std::uint32_t> samples_;
 };
 
