@@ -154,7 +154,7 @@ class coopnet:
 
 ALL = [
     pingpong("tcp", "msg", [(8, 10000), (64, 10000), (MIB, 400)]),
-    coopnet("fabric-tcp", "-t", "fabric", "-o", "provider=tcp"),
+    coopnet("fabric-tcp", "-t", "fabric", "-o", "provider=tcp", "-o", "sockets=1"),
     pingpong("shm", "rdm", [(8, 30000), (64, 30000), (MIB, 400)]),
     coopnet("fabric-shm", "-t", "fabric", "-o", "provider=shm"),
     pingpong("udp", "dgram", [(8, 10000), (64, 10000)]),
