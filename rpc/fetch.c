@@ -312,8 +312,11 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 	default: /* judge() says */
 		break;
 	}
-	if (t)
+	if (t) {
 		t->outcome = outcome;
+		if (f->t_first)
+			t->silent = 0;
+	}
 	if (p) {
 		p->in_flight--;
 		if (blame)

@@ -44,6 +44,7 @@ struct coop_tried {
 	u32 peer; /* id */
 	u8 outcome;
 	u8 rounds; /* attempts that it did not say busy to */
+	u8 silent; /* of those, the last ones, in a row, that nothing was heard of */
 	u8 busy;   /* times it said so */
 	u64 until; /* busy: not asked before; twice as long each time */
 };
@@ -80,6 +81,7 @@ struct coop_fetch {
 	int err;        /* why pages are missing */
 	u64 request_id;
 	u64 t_submit, t_end, t_sent, t_first, t_last, t_armed;
+	u64 t_heard;   /* when data or an AGAIN of this attempt came, or it was sent */
 	u64 t_busy;    /* until when a busy peer is waited for; 0: none was busy yet */
 	u64 all, good; /* pages */
 	u64 ask;       /* pages asked for in this attempt */
@@ -141,8 +143,13 @@ void coop_fetch_stop(struct coop_engine *e, struct coop_fetch *f);
 void coop_fetch_stopped(struct coop_engine *e, struct coop_fetch *f, u64 now);
 void coop_fetch_finish(struct coop_engine *e, struct coop_fetch *f);
 
-/* How long to wait for the peer's answer. */
+/* How long to wait for the peer's answer before another is asked, or this one anew. */
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f);
+/* How long to wait before anything is done; less than patience if this is but to ask what became
+ * of the request. */
+u32 coop_fetch_wait(const struct coop_engine *e, const struct coop_fetch *f);
+/* Both are doubled for each attempt at this peer that was met by silence, up to eight times. */
+u32 coop_fetch_backoff(struct coop_fetch *f);
 u32 coop_fetch_asked_bytes(const struct coop_engine *e, const struct coop_fetch *f);
 struct coop_posting *coop_fetch_posting(const struct coop_engine *e, const struct coop_fetch *f);
 void coop_fetch_owe(struct coop_engine *e, struct coop_fetch *f, u8 what);

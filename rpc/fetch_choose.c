@@ -116,6 +116,13 @@ static u64 askable(const struct coop_fetch *f)
 	return out;
 }
 
+/* Where others have it as well, one whose pages get lost all the time is not insisted on. */
+static bool rounds_left(const struct coop_engine *e, const struct coop_tried *t)
+{
+	return t->rounds <
+	       (e->cfg.flags & COOP_F_SOLE_SOURCE ? COOP_MAX_ATTEMPTS : COOP_MAX_ROUNDS);
+}
+
 /* In this fetch it was asked, has not answered as it should, and may be asked again. */
 static bool again(struct coop_engine *e, const struct coop_fetch *f, const struct coop_tried *t)
 {
@@ -123,7 +130,7 @@ static bool again(struct coop_engine *e, const struct coop_fetch *f, const struc
 	struct coop_plan plan;
 
 	return (t->outcome == COOP_OUT_BUSY || t->outcome == COOP_OUT_SILENT) &&
-	       t->rounds < COOP_MAX_ROUNDS && p && p->origin && p->health != COOP_PEER_OPEN &&
+	       rounds_left(e, t) && p && p->origin && p->health != COOP_PEER_OPEN &&
 	       coop_fetch_plan_for(e, f, p, &plan);
 }
 
@@ -157,7 +164,7 @@ struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f,
 		return NULL;
 
 	/* What was lost on the way is still where it was. */
-	if (t && t->outcome == COOP_OUT_LOST && t->rounds < COOP_MAX_ROUNDS && (f->lost & *pages)) {
+	if (t && t->outcome == COOP_OUT_LOST && rounds_left(e, t) && (f->lost & *pages)) {
 		p = coop_peers_get(&e->peers, t->peer);
 		if (p && p->origin && p->health != COOP_PEER_OPEN &&
 		    coop_fetch_plan_for(e, f, p, &plan)) {

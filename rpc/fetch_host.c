@@ -51,7 +51,6 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 {
 	struct coop_fetch *f = &e->fetch[index];
 	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
-	struct coop_tried *t;
 
 	tx->slot = f->slot;
 	tx->id = f->id;
@@ -76,9 +75,8 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 	}
 	if (f->due & COOP_DUE_REQUEST) {
 		f->due &= (u8)~COOP_DUE_REQUEST;
-		t = coop_fetch_tried(f, f->peer);
 		request_message(e, f, now);
-		if (!p || !t || WARN_ON_ONCE(!coop_msg_finish(e, &p->addr, tx))) {
+		if (!p || WARN_ON_ONCE(!coop_msg_finish(e, &p->addr, tx))) {
 			coop_fetch_conclude(e, f, COOP_OUT_BARRED, 0, now);
 			return false;
 		}
@@ -87,10 +85,9 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		e->stats.attempts++;
 		f->state = COOP_FETCH_WAIT;
 		f->t_sent = now;
+		f->t_heard = now;
 		f->t_armed = now;
-		coop_fetch_arm(
-			e, f,
-			now + ((u64)coop_fetch_patience(e, f) << coop_min_u32(t->rounds - 1u, 3)));
+		coop_fetch_arm(e, f, now + ((u64)coop_fetch_wait(e, f) << coop_fetch_backoff(f)));
 		return true;
 	}
 	if (f->due & COOP_DUE_QUERY) {
@@ -103,7 +100,7 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		e->stats.queries++;
 		f->queried = true;
 		f->t_armed = now;
-		coop_fetch_arm(e, f, now + coop_fetch_patience(e, f));
+		coop_fetch_arm(e, f, now + coop_fetch_wait(e, f));
 		return true;
 	}
 	return false;

@@ -6,7 +6,8 @@
  */
 #include "core.h"
 
-static void first_answer(struct coop_engine *e, struct coop_fetch *f, u64 now)
+/* Data answer the REQUEST; what else comes may answer a QUERY, which tells no RTT. */
+static void first_answer(struct coop_engine *e, struct coop_fetch *f, bool data, u64 now)
 {
 	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 
@@ -15,7 +16,7 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	f->t_first = now;
 	if (!p)
 		return;
-	if (!f->queried)
+	if (data || !f->queried)
 		coop_peer_rtt(p, now - f->t_sent);
 }
 
@@ -26,7 +27,8 @@ static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct 
 	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 
 	f->t_last = now;
-	first_answer(e, f, now);
+	f->t_heard = now;
+	first_answer(e, f, true, now);
 	if (!p || (rx->has_gid && memcmp(rx->src_gid, p->addr.gid, sizeof(rx->src_gid))))
 		return;
 	p->answered_at = now;
@@ -68,7 +70,7 @@ static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct 
 	/* Of few datagrams the host may hear no sooner than now: they tell no rate. */
 	if (p && f->t_first && now > f->t_first && coop_fetch_posting(e, f)->n_wr > COOP_KEPT_SEGS)
 		coop_peer_rate(p, coop_fetch_asked_bytes(e, f), now - f->t_first);
-	first_answer(e, f, now);
+	first_answer(e, f, false, now);
 	if (coop_posting_quiet(coop_fetch_posting(e, f))) {
 		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
 		return;
@@ -124,6 +126,7 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 {
 	u32 i = coop_idtab_slot(&e->fetch_ids, (u32)m->id);
 	struct coop_fetch *f = i == COOP_NONE ? NULL : &e->fetch[i];
+	struct coop_tried *t;
 	struct coop_peer *p;
 	bool waits, late;
 
@@ -139,12 +142,15 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 	p = coop_peers_get(&e->peers, f->peer);
 	if (p)
 		p->answered_at = now;
+	t = coop_fetch_tried(f, f->peer);
+	if (t)
+		t->silent = 0;
 	switch (m->command) {
 	case COOP_CMD_COMMIT:
 		on_commit(e, f, m, now);
 		break;
 	case COOP_CMD_BUSY:
-		first_answer(e, f, now);
+		first_answer(e, f, false, now);
 		if (p) {
 			p->busy++;
 			p->fails = 0;
@@ -154,10 +160,11 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		break;
 	case COOP_CMD_AGAIN: /* alive, and its COMMIT is to come; the budget is the bound */
 		f->queries = 0;
+		f->t_heard = now;
 		f->t_armed = now;
 		coop_fetch_arm(e, f,
 			       now + coop_max_u32(coop_min_u32(m->value, COOP_RTO_MAX_US),
-						  coop_fetch_patience(e, f)));
+						  coop_fetch_wait(e, f)));
 		break;
 	case COOP_CMD_REFUSED:
 		on_refused(e, f, m, now);
@@ -291,16 +298,43 @@ u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 		 : most;
 }
 
-/* How often it may be asked for what it committed, before another attempt. */
-static u32 questions(struct coop_engine *e, struct coop_fetch *f, u64 now)
+u32 coop_fetch_wait(const struct coop_engine *e, const struct coop_fetch *f)
 {
-	if (coop_fetch_posting(e, f)->n_rx || (e->cfg.flags & COOP_F_SOLE_SOURCE))
-		return COOP_MAX_QUERIES;
+	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+	u32 patience = coop_fetch_patience(e, f);
+	u64 soon;
+
+	if (!(e->cfg.flags & COOP_F_SOLE_SOURCE) || !p || !p->srtt_us)
+		return patience;
+	/* A question costs the peer a look at its records, and us no more than that. */
+	soon = (u64)coop_peer_rto(p, coop_fetch_asked_bytes(e, f), patience)
+	       << coop_min_u32(f->queries, 8);
+	return (u32)coop_min_u64(soon, patience);
+}
+
+u32 coop_fetch_backoff(struct coop_fetch *f)
+{
+	const struct coop_tried *t = coop_fetch_tried(f, f->peer);
+
+	return t ? coop_min_u32(t->silent, 3) : 0;
+}
+
+/* May it be asked what it committed, before another attempt? */
+static bool may_question(struct coop_engine *e, struct coop_fetch *f, u64 now)
+{
+	if (e->cfg.flags & COOP_F_SOLE_SOURCE) {
+		const u64 patience = coop_fetch_patience(e, f);
+
+		return now - f->t_heard <
+		       (patience << coop_fetch_backoff(f)) + COOP_MAX_QUERIES * patience;
+	}
+	if (coop_fetch_posting(e, f)->n_rx)
+		return f->queries < COOP_MAX_QUERIES;
 	/*
 	 * Perhaps nothing has reached it, perhaps it is only slow. Then an attempt anew would make
 	 * it begin anew, while the data of this one take the WRs.
 	 */
-	return coop_fetch_elsewhere(e, f, now) ? 0 : 1;
+	return !f->queries && !coop_fetch_elsewhere(e, f, now);
 }
 
 /*
@@ -318,6 +352,9 @@ static void unheard(struct coop_engine *e, struct coop_fetch *f, struct coop_pee
 {
 	if (!p || f->unheard || !p->silent_since || p->silent_since > f->t_sent)
 		return;
+	if ((e->cfg.flags & COOP_F_SOLE_SOURCE) &&
+	    now - f->t_heard < coop_fetch_patience(e, f)) /* only asked early */
+		return;
 	f->unheard = true;
 	coop_peer_silence(e, p, now);
 }
@@ -325,6 +362,7 @@ static void unheard(struct coop_engine *e, struct coop_fetch *f, struct coop_pee
 static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+	struct coop_tried *t;
 	u64 until;
 
 	if (!f->t_first && !f->committed && (!p || p->health == COOP_PEER_OPEN)) {
@@ -333,7 +371,7 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	}
 	if (now < f->t_end && f->t_last > f->t_armed) { /* data still came in: patience anew */
 		until = f->t_last +
-			(f->committed && p ? coop_peer_grace(p) : coop_fetch_patience(e, f));
+			(f->committed && p ? coop_peer_grace(p) : coop_fetch_wait(e, f));
 		f->t_armed = f->t_last;
 		if (until > now) {
 			coop_fetch_arm(e, f, until);
@@ -342,10 +380,10 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	}
 	if (f->committed) {
 		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
-	} else if (now < f->t_end && (f->queries < questions(e, f, now) || in_line(e, f, p, now))) {
+	} else if (now < f->t_end && (may_question(e, f, now) || in_line(e, f, p, now))) {
 		if (!f->t_first)
 			unheard(e, f, p, now);
-		if (f->queries < COOP_MAX_QUERIES)
+		if (f->queries < 0xff)
 			f->queries++;
 		f->t_armed = now;
 		coop_fetch_arm(e, f, f->t_end);
@@ -354,6 +392,9 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 1, now);
 	} else {
 		unheard(e, f, p, now);
+		t = coop_fetch_tried(f, f->peer);
+		if (t)
+			t->silent++;
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 	}
 }

@@ -406,6 +406,54 @@ TEST(fetch_peers, silence_is_counted_once_an_attempt_and_not_after_an_answer)
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
 }
 
+// A question costs little, and nobody else could be asked.
+TEST(fetch_peers, the_only_one_that_has_it_is_soon_asked_what_became_of_the_request)
+{
+	for (const u8 which : {COOP_CMD_REQUEST, COOP_CMD_COMMIT}) {
+		network net;
+		node_shape shape;
+		shape.flags = COOP_F_SOLE_SOURCE;
+		node &a = net.add(shape), &b = net.add(shape);
+		const u32 id = net.acquaint(a, b);
+		ASSERT_EQ(a.fetch(4), 0);
+		net.run();
+		lose(net, which, 1);
+		ASSERT_EQ(a.fetch(4), 0);
+		net.run(a.cfg.peer_timeout_us / 8 - 1);
+		ASSERT_EQ(a.done.count(2), 1u)
+			<< "within what is waited for before another attempt";
+		EXPECT_EQ(a.done[2].err, 0);
+		EXPECT_EQ(a.stats().queries, 1u);
+		EXPECT_EQ(a.peer(id).failures, 0u) << "nobody had run out of patience";
+		// One that is silent is asked rarer and rarer, and is as patiently waited for as
+		// ever.
+		net.filter = [](node &, auto &) { return false; };
+		ASSERT_EQ(a.fetch(4), 0);
+		net.run();
+		EXPECT_NE(a.done[3].err, 0);
+		EXPECT_LE(a.stats().attempts, 6u);
+		EXPECT_LE(a.stats().queries, 16u);
+	}
+}
+
+TEST(fetch_peers, what_was_lost_before_does_not_make_it_wait_longer)
+{
+	network net;
+	node &a = net.add(), &b = net.add();
+	net.acquaint(a, b);
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run();
+	once(net, [](auto &air) { air.pop_back(); });
+	net.filter = [n = 0](node &, auto &m) mutable {
+		return command(m) != COOP_CMD_REQUEST || ++n != 2;
+	};
+	ASSERT_EQ(a.fetch(4), 0);
+	net.run(a.cfg.peer_timeout_us / 8 * 3 / 2);
+	ASSERT_EQ(a.done.count(2), 1u) << "the first attempt was answered";
+	EXPECT_EQ(a.done[2].err, 0);
+	EXPECT_EQ(a.stats().attempts, 4u);
+}
+
 // It cannot be told what a late answer answers.
 TEST(fetch_peers, an_answer_to_a_question_is_no_measure_of_the_round_trip)
 {

@@ -127,7 +127,8 @@ reader::pace &reader::pace_of(const reading &r)
 	return p;
 }
 
-void reader::adapt(pace &p, std::uint32_t n, int err, std::uint64_t since, std::uint64_t now) const
+void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
+		   std::uint64_t now) const
 {
 	p.in_flight -= n;
 	if (err == 0) {
@@ -136,7 +137,10 @@ void reader::adapt(pace &p, std::uint32_t n, int err, std::uint64_t since, std::
 		p.window = std::min(most, p.window + std::max(1u, step * n / p.window));
 	} else if (err == -ETIMEDOUT && since >= p.shrunk_at) {
 		// Those that were under way at the last decrease tell nothing new.
-		p.window = std::max(1u, p.window / 2);
+		// What came in that time may be under way, and half of the window in any case: on a
+		// wire that loses, most requests end short of some pages, whatever their number.
+		const std::uint64_t came = std::uint64_t{p.window} * good / n;
+		p.window = std::max({1u, p.window / 2, static_cast<std::uint32_t>(came)});
 		p.shrunk_at = now;
 	}
 }
@@ -278,7 +282,8 @@ void reader::finished(const coop_ev &ev, std::uint64_t now)
 		else
 			r.again.emplace_back(c.page[i], 1);
 	}
-	adapt(pace_of(r), c.n_pages, ev.err, c.since, now);
+	adapt(pace_of(r), c.n_pages, static_cast<std::uint32_t>(std::popcount(ev.pages)), ev.err,
+	      c.since, now);
 	const bool asked = !c.segs.empty();
 	if (ev.pages)
 		r.moved_at = now;

@@ -104,8 +104,9 @@ private:
 	};
 
 	pace &pace_of(const reading &);
-	/// A request of n pages is over.
-	void adapt(pace &, std::uint32_t n, int err, std::uint64_t since, std::uint64_t now) const;
+	/// A request of n pages is over, and has brought `good` of them.
+	void adapt(pace &, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
+		   std::uint64_t now) const;
 	int ask(reading &, std::uint64_t now);
 	void want(reading &, std::uint64_t now);
 	void conclude(reading &, int status, std::uint64_t now);
