@@ -44,7 +44,7 @@ result common(const char *what, const task &t, std::size_t size, std::uint64_t c
 
 } // namespace
 
-percentiles percentiles_of(std::vector<std::uint32_t> s, double share)
+percentiles percentiles_of(std::vector<std::uint64_t> s, double share)
 {
 	if (s.empty())
 		return {};
@@ -52,15 +52,15 @@ percentiles percentiles_of(std::vector<std::uint32_t> s, double share)
 	// The smallest sample that at least so many per mille are not above.
 	const auto at = [&](std::size_t per_mille) {
 		const std::size_t rank = (s.size() * per_mille + 999) / 1000;
-		return s[std::max<std::size_t>(rank, 1) - 1] / share / 1e3;
+		return static_cast<double>(s[std::max<std::size_t>(rank, 1) - 1]) / share / 1e3;
 	};
 	const double sum = std::accumulate(s.begin(), s.end(), 0.0);
-	return {s.front() / share / 1e3,
+	return {static_cast<double>(s.front()) / share / 1e3,
 		at(500),
 		at(900),
 		at(990),
 		at(999),
-		s.back() / share / 1e3,
+		static_cast<double>(s.back()) / share / 1e3,
 		sum / static_cast<double>(s.size()) / share / 1e3};
 }
 

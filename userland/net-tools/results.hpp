@@ -18,7 +18,7 @@ struct percentiles {
 	double least, p50, p90, p99, p999, most, mean;
 };
 /// Of samples in ns, each divided by `share`. All 0 if there are none.
-percentiles percentiles_of(std::vector<std::uint32_t> samples, double share);
+percentiles percentiles_of(std::vector<std::uint64_t> samples, double share);
 
 /// One line of a table and one object of the JSON.
 struct result {

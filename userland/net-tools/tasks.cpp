@@ -18,10 +18,10 @@ net::time_point in(double seconds)
 					   std::chrono::duration<double>(seconds));
 }
 
-std::uint32_t ns_between(net::time_point a, net::time_point b)
+std::uint64_t ns_between(net::time_point a, net::time_point b)
 {
-	const auto ns = std::chrono::duration_cast<std::chrono::nanoseconds>(b - a).count();
-	return static_cast<std::uint32_t>(std::min<long long>(ns, 0xffffffffll));
+	return static_cast<std::uint64_t>(
+		std::chrono::duration_cast<std::chrono::nanoseconds>(b - a).count());
 }
 
 // What `mirror` is checked with: each message has other bytes.

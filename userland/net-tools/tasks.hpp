@@ -24,7 +24,7 @@ class ping_task final : public task
 public:
 	ping_task(std::size_t size, extent e, bool check);
 	/// Of round trips, ns, in the order in which they happened.
-	const std::vector<std::uint32_t> &samples() const { return samples_; }
+	const std::vector<std::uint64_t> &samples() const { return samples_; }
 	std::size_t size() const { return size_; }
 
 private:
@@ -40,7 +40,7 @@ private:
 	net::time_point last_{}, end_{};
 	std::uint32_t number_ = 0;
 	bool waiting_ = false, over_ = false;
-	std::vector<std::uint32_t> samples_;
+	std::vector<std::uint64_t> samples_;
 };
 
 /// Messages one way, `depth` under way at a time; the time ends when the server has them.
@@ -77,7 +77,7 @@ public:
 	/// `fetch`: the server reads our memory. `fill`: it writes to it.
 	bulk_task(client &, command direction, std::size_t size, extent e, unsigned depth);
 	/// Of requests, from offering the memory to its final event; ns.
-	const std::vector<std::uint32_t> &samples() const { return samples_; }
+	const std::vector<std::uint64_t> &samples() const { return samples_; }
 	std::size_t size() const { return size_; }
 
 private:
@@ -103,7 +103,7 @@ private:
 	unsigned under_way_ = 0;
 	std::vector<std::unique_ptr<piece>> pieces_;
 	std::vector<piece *> unasked_; ///< offered; no slot for the request yet
-	std::vector<std::uint32_t> samples_;
+	std::vector<std::uint64_t> samples_;
 };
 
 } // namespace coop::net_tools
