@@ -15,6 +15,7 @@
 
 #include "coop/net.hpp"
 #include "tests/conformance/fabric_enemy.hpp"
+#include "tests/unit/own_ip.hpp"
 #include "userland/net/fabric/host_socket.hpp"
 #include "userland/net/fabric/ports.hpp"
 
@@ -34,9 +35,7 @@ public:
 
 std::string here(unsigned n)
 {
-	const auto pid = static_cast<unsigned>(::getpid());
-	return "127." + std::to_string(1 + pid / 254 % 250) + '.' + std::to_string(1 + pid % 254) +
-	       ".9@tcp:12345:31:" + std::to_string(n);
+	return own_ip(9) + "@tcp:12345:31:" + std::to_string(n);
 }
 
 class fabric_hostile_over : public testing::TestWithParam<const char *>

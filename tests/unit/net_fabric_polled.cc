@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <string>
-#include <unistd.h>
 
 #include "coop/net.hpp"
 #include "tests/conformance/fabric_enemy.hpp"
+#include "tests/unit/own_ip.hpp"
 
 namespace
 {
@@ -17,9 +17,7 @@ using namespace std::chrono_literals;
 
 std::string here(unsigned n)
 {
-	const auto pid = static_cast<unsigned>(::getpid());
-	return "127." + std::to_string(1 + pid / 254 % 250) + '.' + std::to_string(1 + pid % 254) +
-	       ".8@tcp:12345:31:" + std::to_string(n);
+	return own_ip(8) + "@tcp:12345:31:" + std::to_string(n);
 }
 
 bool readable(int fd, std::chrono::milliseconds patience)

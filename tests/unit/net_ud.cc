@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "coop/net.hpp"
+#include "tests/unit/own_ip.hpp"
 #include "userland/net/ud/pages.hpp"
 #include "userland/net/ud/resolver.hpp"
 #include "userland/net/ud/token_map.hpp"
@@ -200,9 +201,7 @@ TEST(UdMachine, RefusesWhatTheWindowCannotHold)
 	{
 		void on_buffer(const buffer_event &) override { FAIL(); }
 	} nothing;
-	const auto pid = static_cast<unsigned>(::getpid());
-	const std::string address = "127." + std::to_string(1 + pid / 254 % 250) + '.' +
-				    std::to_string(1 + pid % 254) + ".8@tcp:12345:31:";
+	const std::string address = own_ip(8) + "@tcp:12345:31:";
 	domain d({"ud", {{"window", "64"}}});
 	std::vector<std::byte> memory(200000);
 	buffer b(d, memory.data(), memory.size());

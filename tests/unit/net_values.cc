@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// net_values.cc - addresses, descriptors, claims and the deadline heap by themselves.
+// net_values.cc - addresses, descriptors, claims, the deadline heap and rosters by themselves.
 //
 // What a conformance test can only see from afar.
 #include <cerrno>
@@ -11,6 +11,7 @@
 #include "userland/net/claim.hpp"
 #include "userland/net/deadlines.hpp"
 #include "userland/net/descriptor.hpp"
+#include "userland/net/roster.hpp"
 
 using namespace coop::net;
 
@@ -125,6 +126,40 @@ TEST(deadlines, earliest_first)
 			ASSERT_EQ(heap.first()->deadline, model.begin()->first);
 		}
 	}
+}
+
+TEST(roster, each_is_on_it_once_and_leaves_from_wherever_it_stands)
+{
+	struct thing {
+		std::size_t place = 0;
+		static std::size_t &of(thing *t) { return t->place; }
+	} some[5];
+	roster<thing *> on;
+	const auto has = [&](std::initializer_list<unsigned> expected) {
+		std::set<thing *> want;
+		for (const unsigned i : expected)
+			want.insert(&some[i]);
+		return std::set<thing *>(on.begin(), on.end()) == want &&
+		       static_cast<std::size_t>(on.end() - on.begin()) == want.size();
+	};
+	on.leave(&some[0], thing::of);
+	for (thing &t : some)
+		on.join(&t, thing::of);
+	on.join(&some[2], thing::of);
+	EXPECT_TRUE(has({0, 1, 2, 3, 4}));
+	on.leave(&some[1], thing::of); // from the middle,
+	on.leave(&some[1], thing::of);
+	EXPECT_TRUE(has({0, 2, 3, 4}));
+	on.leave(&some[4], thing::of); // who had taken that place,
+	EXPECT_TRUE(has({0, 2, 3}));
+	on.leave(&some[3], thing::of); // the last,
+	EXPECT_TRUE(has({0, 2}));
+	on.join(&some[1], thing::of); // and again
+	for (const unsigned i : {0u, 2u, 1u})
+		on.leave(&some[i], thing::of);
+	EXPECT_TRUE(has({}));
+	for (const thing &t : some)
+		EXPECT_EQ(t.place, 0u);
 }
 
 } // namespace

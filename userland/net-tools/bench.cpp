@@ -113,7 +113,7 @@ trouble peers(const bench_request &r, const settings &how, session &s, peers_fig
 					       "end point " + std::to_string(i) + ": " +
 						       explain(status,
 							       net::format(peer_address(like, i)),
-							       how.transport)};
+							       how)};
 			all[i] = std::move(e);
 		}
 		ns = std::chrono::duration<double, std::nano>(net::clock::now() - began).count() /

@@ -43,7 +43,7 @@ trouble client::connect(const net::address &server, std::chrono::milliseconds pa
 		return t;
 	own_ = station_.machine().address();
 	if (const int status = station_.machine().make_endpoint(server, server_))
-		return failure{exit_failure, explain(status, text_, station_.how().transport)};
+		return failure{exit_failure, explain(status, text_, station_.how())};
 	return {};
 }
 
@@ -64,7 +64,7 @@ trouble client::run(task &t)
 	task_ = nullptr;
 	if (status_ == 0)
 		return {};
-	return failure{exit_failure, explain(status_, text_, station_.how().transport)};
+	return failure{exit_failure, explain(status_, text_, station_.how())};
 }
 
 void client::ask()

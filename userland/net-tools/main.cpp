@@ -31,7 +31,7 @@ struct raw_settings {
 
 void add_settings(CLI::App &app, settings &s, raw_settings &raw)
 {
-	app.add_option("-t,--transport", s.transport, "one of those that --help lists below")
+	app.add_option("-t,--transport", s.transport, "what carries the messages")
 		->check(CLI::IsMember(net::domain::transports()))
 		->capture_default_str();
 	app.add_option("-o,--option", raw.parameters,

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <optional>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +36,20 @@ std::string quoted(const std::string &s)
 	return q + "'";
 }
 
+// An axis from a number to itself is one that gnuplot complains of.
+std::string around_one_size(const std::vector<chart> &charts)
+{
+	std::optional<double> x;
+	for (const chart &c : charts)
+		for (const chart::curve &v : c.curves)
+			for (const auto &point : v.points)
+				if (std::exchange(x, point.first).value_or(point.first) !=
+				    point.first)
+					return {};
+	return x ? "set xrange [" + std::to_string(*x / 2) + ":" + std::to_string(*x * 2) + "]\n"
+		 : "";
+}
+
 std::string script(const std::vector<chart> &charts, const std::string &file)
 {
 	std::string s = std::string("set terminal ") +
@@ -43,7 +58,8 @@ std::string script(const std::vector<chart> &charts, const std::string &file)
 			"set output " + quoted(file) + "\nset multiplot layout 1," +
 			std::to_string(charts.size()) +
 			"\nset logscale x 2\nset logscale y\nset grid\nset key left top\n"
-			"set format x '%.0b%B'\n";
+			"set format x '%.0b%B'\n" +
+			around_one_size(charts);
 	for (std::size_t c = 0; c < charts.size(); c++) {
 		const chart &k = charts[c];
 		std::string plot;

@@ -25,7 +25,12 @@ int guarded(const std::function<trouble()> &f)
 	} catch (const std::system_error &e) {
 		const bool usage = e.code() == std::errc::invalid_argument ||
 				   e.code() == std::errc::protocol_not_supported;
-		return report({usage ? exit_usage : exit_failure, e.what()});
+		std::string text = e.what();
+		// What a parameter must be has been said; that it is invalid adds nothing.
+		if (const std::string behind = ": " + e.code().message();
+		    usage && text.size() > behind.size() && text.ends_with(behind))
+			text.resize(text.size() - behind.size());
+		return report({usage ? exit_usage : exit_failure, text});
 	} catch (const std::bad_alloc &) {
 		return report({exit_failure, "not enough memory; lower --depth or --size, or `-o "
 					     "max_message=`"});

@@ -183,9 +183,13 @@ std::string own_address(const net::address &server)
 	return net::format(own);
 }
 
-std::string explain(int status, const std::string &peer, const std::string &transport)
+std::string explain(int status, const std::string &peer, const settings &how)
 {
-	const std::string serve = "`coopnet serve -t " + transport + " " + peer + "`";
+	const std::string &transport = how.transport;
+	std::string serve = "`coopnet serve -t " + transport;
+	for (const auto &[key, value] : how.parameters)
+		serve += " -o " + key + '=' + value;
+	serve += " " + peer + '`';
 	switch (-status) {
 	case ECONNREFUSED:
 		return "nobody serves at " + peer + " (connection refused); start " + serve +

@@ -90,7 +90,7 @@ trouble full_address(const std::string &text, net::address &out);
 /// Where a client of `server` starts: the address of this host on the way there, with `*`.
 std::string own_address(const net::address &server);
 /// What an error of an operation with `peer` means, and what to do.
-std::string explain(int status, const std::string &peer, const std::string &transport);
+std::string explain(int status, const std::string &peer, const settings &);
 /// Keeps the calling thread on these processors. @return 0 or -errno.
 int confine_thread(const std::vector<unsigned> &cpus);
 

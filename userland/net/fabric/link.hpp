@@ -91,7 +91,8 @@ struct work : posted {
 	std::vector<region> regions;      ///< W: where to write
 	local_keys::descriptors local;    ///< W: of the memory, where the provider wants them
 	std::size_t written = 0, region_at = 0, region_into = 0;
-	std::size_t landing_at = 0; ///< among the messages that land, less one; 0: it is none
+	std::size_t landing_at = 0; ///< among the messages that land
+	static std::size_t &landing_place(work *w) { return w->landing_at; }
 };
 
 struct link {
@@ -130,9 +131,10 @@ struct link {
 	std::uint64_t answers = 0, answers_gone = 0; ///< made by the peer; with the network
 	work *works = nullptr;
 	fabric::posted *under_way = nullptr; ///< with the provider: their completions are to come
-	std::size_t posted_at = 0;           ///< among the links that have such, less one; 0: none
-	unsigned waiting = 0;                ///< messages, and offers, that wait for a buffer
-	time_point look_at = never;          ///< then it is looked at
+	std::size_t posting_at = 0;          ///< among the links that have such
+	static std::size_t &posting_place(link *l) { return l->posting_at; }
+	unsigned waiting = 0;       ///< messages, and offers, that wait for a buffer
+	time_point look_at = never; ///< then it is looked at
 	fabric::link *earlier = nullptr, *later = nullptr; ///< in that order
 	std::deque<posted *> urgent; ///< control and writes the provider had no room for
 	std::deque<std::uint32_t> bulk, messages; ///< ids of works to start

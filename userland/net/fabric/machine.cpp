@@ -245,12 +245,7 @@ void machine::release(work &w)
 		index_.erase(w.token);
 	w.token = 0;
 	w.keys.clear();
-	if (const std::size_t at = std::exchange(w.landing_at, 0)) {
-		landing_[at - 1] = landing_.back();
-		landing_.back()->landing_at = at;
-		landing_.pop_back();
-		w.landing_at = 0; // it may have been the last
-	}
+	landing_.leave(&w, work::landing_place);
 	if (w.out) {
 		w.stage = work::stage::zombie;
 		return;
@@ -449,13 +444,10 @@ void machine::put_on(posted &p, link &l)
 	p.on = &l;
 	p.on_before = nullptr;
 	p.on_after = l.under_way;
-	if (l.under_way) {
+	if (l.under_way)
 		l.under_way->on_before = &p;
-	} else {
-		posting_.push_back(&l);
-		l.posted_at = posting_.size();
-	}
 	l.under_way = &p;
+	posting_.join(&l, link::posting_place);
 }
 
 // None is.
@@ -467,12 +459,8 @@ void machine::take_off(posted &p)
 	(p.on_before ? p.on_before->on_after : l->under_way) = p.on_after;
 	if (p.on_after)
 		p.on_after->on_before = p.on_before;
-	if (l->under_way)
-		return;
-	posting_[l->posted_at - 1] = posting_.back();
-	posting_.back()->posted_at = l->posted_at;
-	posting_.pop_back();
-	l->posted_at = 0;
+	if (!l->under_way)
+		posting_.leave(l, link::posting_place);
 }
 
 // What the provider has dropped with the end point of this link.
@@ -496,10 +484,14 @@ void machine::tick_over(time_point now)
 	tick_ = never;
 	if (provider_.connected() || (!out_ && backlog_.empty()))
 		return;
-	for (const std::vector<link *> &some : {std::cref(posting_), std::cref(backlog_)})
-		for (link *l : some)
-			if (l->state != link::state::dying && l->ep)
-				port_->sent(*l);
+	const auto poke = [this](link &l) {
+		if (l.state != link::state::dying && l.ep)
+			port_->sent(l);
+	};
+	for (link *l : posting_)
+		poke(*l);
+	for (link *l : backlog_)
+		poke(*l);
 	tick_ = now + tick;
 }
 

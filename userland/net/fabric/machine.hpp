@@ -23,6 +23,7 @@
 #include <memory>
 #include <vector>
 
+#include "../roster.hpp"
 #include "port.hpp"
 #include "random.hpp"
 #include "token_index.hpp"
@@ -209,8 +210,8 @@ private:
 	std::uint64_t parkings_ = 0;
 	std::vector<std::pair<time_point, std::uint32_t>> patience_;
 	std::vector<link *> backlog_, dying_, leaving_;
-	std::vector<link *> posting_; ///< with completions to come, in no order
-	std::vector<work *> landing_; ///< messages that peers may write, in no order
+	roster<link *> posting_;                            ///< with completions to come
+	roster<work *> landing_;                            ///< messages that peers may write
 	link *first_link_ = nullptr, *last_link_ = nullptr; ///< to be looked at, in order
 	std::deque<work *> unnamed_; ///< writes that may fail without a name, in order
 	unsigned to_poll_ = 0;       ///< calls of progress() until the port is polled

@@ -152,8 +152,7 @@ void machine::grant(work &w)
 	if (w.message) {
 		w.memory = w.land.memory;
 		w.offset = w.land.offset;
-		landing_.push_back(&w);
-		w.landing_at = landing_.size();
+		landing_.join(&w, work::landing_place);
 		if (landings_at_ == never)
 			landings_at_ = sink_.now() + options_.landing;
 	}

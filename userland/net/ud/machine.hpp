@@ -30,6 +30,7 @@
 #include "source.hpp"
 #include "token_map.hpp"
 #include "userland/net/registrations.hpp"
+#include "userland/net/roster.hpp"
 
 namespace coop::net::ud
 {
@@ -80,7 +81,7 @@ private:
 		bool held = false;                  // by us, at the core
 		bool resolved = false;              // addr is right as far as we know
 		std::uint32_t bulk = 0, active = 0; // operations with it under way: bulk; all
-		std::uint32_t watched_at = 0;       // its place in watched_, while there are some
+		std::size_t watched_at = 0;         // its place in watched_, while there are some
 		std::uint64_t probe_at = 0;         // bulk: when it is asked whether it lives
 		std::vector<std::uint32_t> waiting; // operations that wait for its address
 	};
@@ -162,7 +163,11 @@ private:
 	void restarted(spi::peer_number, std::uint64_t now);
 	void gone(spi::peer_number, int status, std::uint64_t now);
 	void count_active(spi::peer_number, int by);
-	void unwatch(spi::peer_number);
+	void unwatch(spi::peer_number n)
+	{
+		watched_.leave(
+			n, [this](auto p) -> auto & { return peers_[p].watched_at; });
+	}
 	bool evict(std::uint32_t most, std::uint64_t now);
 
 	// machine_message.cpp
@@ -222,7 +227,7 @@ private:
 	std::uint32_t changes_ = 0, polls_ = 0; // of the network; looks at it
 
 	std::vector<peer> peers_;
-	std::vector<spi::peer_number> watched_; // those with operations, in no order
+	roster<spi::peer_number> watched_; // those with operations
 	std::vector<op> ops_;
 	std::vector<std::uint32_t> free_ops_;
 	token_map by_token_;

@@ -236,23 +236,12 @@ void machine::count_active(spi::peer_number n, int by)
 		return; // the number is another's by now
 	if (active_ == 0)
 		watch_at_ = now_us() + watch_every_us;
-	if (p.active == 0) {
-		p.watched_at = static_cast<std::uint32_t>(watched_.size());
-		watched_.push_back(n);
-	}
+	watched_.join(
+		n, [this](auto m) -> auto & { return peers_[m].watched_at; });
 	p.active += d;
 	active_ += d;
 	if (p.active == 0)
 		unwatch(n);
-}
-
-// Nothing is under way with it any more.
-void machine::unwatch(spi::peer_number n)
-{
-	const std::uint32_t at = peers_[n].watched_at;
-	watched_[at] = watched_.back();
-	peers_[watched_.back()].watched_at = at;
-	watched_.pop_back();
 }
 
 // Ends the session with a peer that nothing is under way with. False: there is none.

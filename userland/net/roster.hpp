@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// roster.hpp - those of many that something is to be done for, in no order.
+//
+// Each knows its place in the list, so joining and leaving take one step however many there are.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace coop::net
+{
+
+/// `member`: a pointer or a number; cheap to copy. Its place is a std::size_t of its own, 0 while
+/// it is on no list; `place_of(member)` gives a reference to that.
+template <class member> class roster
+{
+public:
+	template <class find> void join(member m, find place_of)
+	{
+		if (place_of(m))
+			return;
+		all_.push_back(m);
+		place_of(m) = all_.size();
+	}
+	/// Does nothing if it is not on the list.
+	template <class find> void leave(member m, find place_of)
+	{
+		const std::size_t place = std::exchange(place_of(m), 0);
+		if (!place)
+			return;
+		const member last = all_.back();
+		all_.pop_back();
+		if (last == m)
+			return;
+		all_[place - 1] = last;
+		place_of(last) = place;
+	}
+	/// Nobody joins or leaves while one goes through it.
+	auto begin() const { return all_.begin(); }
+	auto end() const { return all_.end(); }
+
+private:
+	std::vector<member> all_;
+};
+
+} // namespace coop::net
