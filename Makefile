@@ -138,6 +138,12 @@ dkms-remove: ## take the module and its sources out again
 	@dkms remove coopfs/$(VERSION) --all
 	@rm -rf $(DKMS_SRC)
 
+install-net: deps-build $(B)/release/build.ninja ## of these only libcoop-net and coopnet
+	@ninja -C $(B)/release -j $(JOBS) --quiet coop_net_install coopnet
+	@DESTDIR=$(DESTDIR) cmake --install $(B)/release --prefix $(PREFIX) --component net >/dev/null
+	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
+	@echo "libcoop-net and coopnet are installed below $(DESTDIR)$(PREFIX)"
+
 install: user ## programs, libcoop-net and mount helper below PREFIX (default /usr/local)
 	@DESTDIR=$(DESTDIR) cmake --install $(B)/release --prefix $(PREFIX) >/dev/null
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
@@ -146,4 +152,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench bench-net docs kernel-tree kernel-objects module dkms-install dkms-remove install clean
+.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench bench-net docs kernel-tree kernel-objects module dkms-install dkms-remove install install-net clean
