@@ -91,11 +91,18 @@ static void undo(struct coop_chan *c, struct coop_chan_peer *p, u32 echo)
 	c->stats.timeouts_undone++;
 }
 
+/* Of a segment in flight, which is far younger than the 71 minutes that its stamp takes to wrap.
+ * What it is compared with may be older. */
+static u64 sent_when(u32 sent_at, u64 now)
+{
+	return now - ((u32)now - sent_at);
+}
+
 static void cut(struct coop_chan *c, struct coop_chan_peer *p, u32 sent_at, u64 now)
 {
-	if (coop_before(sent_at, p->cut_at))
+	if (sent_when(sent_at, now) < p->cut_at)
 		return;
-	p->cut_at = (u32)now;
+	p->cut_at = now;
 	p->ssthresh = coop_max_u32(p->cwnd / 2, COOP_CHAN_CWND_LEAST << 8);
 	p->cwnd = p->ssthresh;
 	c->stats.cwnd_cuts++;
@@ -323,19 +330,23 @@ void coop_chan_all_lost(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 {
 	u32 ch, seg, rto = coop_chan_rto(c, p), lost = 0, worst = 0;
+	bool again = false; /* something sent since the last timeout has had none */
 
 	detect(c, p, now);
 	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
 		while ((seg = p->flight[ch].head) != COOP_NONE &&
 		       (u32)now - c->seg[seg].sent_at >= rto) {
 			worst = coop_max_u32(worst, c->seg[seg].tries);
+			again |= sent_when(c->seg[seg].sent_at, now) >= p->timeout_at;
 			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
 			lost++;
 		}
 	}
-	if (lost) {
+	c->stats.retransmits_timeout += lost;
+	/* What left in one burst expires one after the other: that is one timeout. */
+	if (again) {
 		c->stats.timeouts++;
-		c->stats.retransmits_timeout += lost;
+		p->timeout_at = now;
 		if (!p->undo) {
 			p->undo_cwnd = p->cwnd;
 			p->undo_ssthresh = p->ssthresh;
@@ -344,7 +355,7 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 		}
 		p->ssthresh = coop_max_u32(p->cwnd / 2, COOP_CHAN_CWND_LEAST << 8);
 		p->cwnd = COOP_CHAN_CWND_LEAST << 8;
-		p->cut_at = (u32)now;
+		p->cut_at = now;
 		if (p->backoff < 16)
 			p->backoff++;
 		if (++p->tries > c->cfg.max_tries) {

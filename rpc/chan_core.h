@@ -134,6 +134,8 @@ struct coop_chan_peer {
 	u64 first;            /* of this session */
 	u64 rx_next, rx_high; /* receiving: first not arrived; highest that arrived */
 	u64 heard_at;         /* last datagram of its session, 0: none yet */
+	u64 cut_at;           /* losses of segments sent before are old news, */
+	u64 timeout_at;       /* and so are timeouts */
 	u64 rx_at;            /* when the last segment came */
 	u64 tx_bytes, rx_bytes;
 	u32 id, remote_id;
@@ -149,7 +151,6 @@ struct coop_chan_peer {
 	u32 rack[2];  /* order of the youngest segment acknowledged, by channel */
 	u32 in_flight;
 	u32 cwnd, ssthresh;           /* segments, 8 fractional bits */
-	u32 cut_at;                   /* losses of segments sent before are old news */
 	u32 undo_cwnd, undo_ssthresh; /* before the last timeout ... */
 	u32 undo_at;                  /* ... and when it was */
 	u32 queued;                   /* messages in queue[] */

@@ -100,7 +100,8 @@ u32 coop_chan_admit(struct coop_chan *c, const struct coop_chan_peer_addr *a, u6
 					  ? c->cfg.first_seq
 					  : (u32)coop_random(&c->random));
 	p->una = p->next;
-	p->cut_at = (u32)now;
+	p->cut_at = now;
+	p->timeout_at = now;
 	coop_list_init(&p->queue[0]);
 	coop_list_init(&p->queue[1]);
 	coop_list_init(&p->all);

@@ -318,6 +318,8 @@ static void send_segment(struct coop_chan *c, struct coop_chan_peer *p, u32 seg,
 		t->tries++;
 	t->sent_at = (u32)now;
 	t->order = p->order++;
+	if (p->flight[channel].head == COOP_NONE) /* and so no old one outlives a wrap of order */
+		p->racked[channel] = false;
 	coop_chan_seg_to(c, p, seg, COOP_SEG_FLIGHT);
 	p->tx_segments++;
 	c->stats.tx_segments++;

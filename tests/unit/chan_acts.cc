@@ -359,6 +359,56 @@ TEST(chan_time, timeouts_back_off)
 	EXPECT_EQ(at, (std::vector<u64>{100, 200, 400, 800, 1000, 1000}));
 }
 
+TEST(chan_time, what_left_in_one_burst_times_out_once)
+{
+	coop_chan_cfg cfg = lab_cfg(0);
+	cfg.max_tries = 4;
+	chan_lab lab(cfg);
+	lab.greet();
+	constexpr u32 burst = 8;
+	for (u32 i = 0; i < burst; ++i) { // all of it is lost
+		lab.send(0, 1, "tiny");
+		lab.pull(0);
+		lab.wait(100);
+	}
+	const u64 all_expired = lab.now + u64{2} * 4000 + 200;
+	while (lab.now < all_expired) {
+		lab.wait(50);
+		lab.pull(0);
+	}
+	EXPECT_GE(lab.a().stats().retransmits_timeout, burst);
+	EXPECT_EQ(lab.a().stats().timeouts, 1u);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 0u);
+	for (const u64 end = lab.now + 10000000;
+	     !lab.a().count(COOP_CHAN_EV_PEER_DEAD) && lab.now < end;) {
+		lab.wait(500);
+		lab.pull(0);
+	}
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 1u);
+	EXPECT_EQ(lab.a().stats().timeouts, cfg.max_tries + 1);
+}
+
+// Stamps of 32 bits wrap after 71 minutes, and half of that is ahead as well as behind.
+TEST(chan_time, a_loss_counts_however_long_ago_the_one_before_was)
+{
+	chan_lab lab;
+	for (u32 round = 1; round <= 4; ++round) {
+		lab.greet();
+		lab.send(0, 1, big);
+		const auto d = lab.pull(0);
+		for (u32 i = 1; i < d.size(); ++i)
+			lab.deliver(d[i], 1);
+		for (const auto &ack : lab.pull(1))
+			lab.deliver(ack, 0);
+		lab.wait(1000);
+		EXPECT_EQ(lab.a().stats().cwnd_cuts, round);
+		lab.run(100000);
+		EXPECT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 1u);
+		lab.now += u64{1} << 30; // 18 minutes
+		lab.now += u64{round} << 30;
+	}
+}
+
 TEST(chan_time, a_timeout_that_was_none_is_undone)
 {
 	for (const bool lost : {false, true}) {
