@@ -89,7 +89,8 @@ enum coop_engine_flag {
 	COOP_F_PAGE_CRC = 1,    /* ask peers for a CRC32C a page */
 	COOP_F_PACKED = 2,      /* packed layout where a page is no whole number of datagrams */
 	COOP_F_SOLE_SOURCE = 4, /* what is asked of a peer no other has: attempts that fail do not
-				 * open its circuit, silence and lies do */
+				 * open its circuit, silence and lies do; it is asked sooner what
+				 * became of a request, and as often anew as attempts are allowed */
 	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
 	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
 	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */

@@ -16,9 +16,12 @@
 
 #define COOP_MAX_ATTEMPTS 12
 #define COOP_MAX_TRIED    8 /* distinct peers */
-#define COOP_MAX_QUERIES  2 /* an attempt, while the peer answers nobody of ours */
-#define COOP_MAX_ROUNDS   6 /* attempts at one peer, but for those that it was busy at */
-#define COOP_BUSY_SHARE   4 /* of the budget: so much of it is waited for busy peers */
+#define COOP_MAX_QUERIES                                                        \
+	2 /* an attempt, while the peer answers nobody of ours; the only source \
+	   * is asked more often, in the time that these would take */
+#define COOP_MAX_ROUNDS \
+	6 /* attempts at one of several sources, but for those that it was busy at */
+#define COOP_BUSY_SHARE 4 /* of the budget: so much of it is waited for busy peers */
 
 enum coop_fetch_state {
 	COOP_FETCH_FREE,
@@ -44,7 +47,7 @@ struct coop_tried {
 	u32 peer; /* id */
 	u8 outcome;
 	u8 rounds; /* attempts that it did not say busy to */
-	u8 silent; /* of those, the last ones, in a row, that nothing was heard of */
+	u8 silent; /* of those, the last ones, in a row, that ended in silence */
 	u8 busy;   /* times it said so */
 	u64 until; /* busy: not asked before; twice as long each time */
 };
@@ -65,7 +68,7 @@ struct coop_fetch {
 	u8 state; /* enum coop_fetch_state */
 	u8 due;   /* work for the network, see fetch.c */
 	u8 attempt;
-	u8 queries; /* of this attempt, since it was last heard of */
+	u8 queries; /* of this attempt; of others than the only source, since its last AGAIN */
 	u8 n_tried;
 	u8 outcome; /* of this attempt, once it is over */
 	bool cancelled;
@@ -147,7 +150,7 @@ void coop_fetch_finish(struct coop_engine *e, struct coop_fetch *f);
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f);
 /* How long to wait before anything is done; less than patience if this is but to ask what became
  * of the request. */
-u32 coop_fetch_wait(const struct coop_engine *e, const struct coop_fetch *f);
+u32 coop_fetch_wait(const struct coop_engine *e, struct coop_fetch *f, u64 now);
 /* Both are doubled for each attempt at this peer that was met by silence, up to eight times. */
 u32 coop_fetch_backoff(struct coop_fetch *f);
 u32 coop_fetch_asked_bytes(const struct coop_engine *e, const struct coop_fetch *f);

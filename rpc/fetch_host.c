@@ -87,7 +87,8 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		f->t_sent = now;
 		f->t_heard = now;
 		f->t_armed = now;
-		coop_fetch_arm(e, f, now + ((u64)coop_fetch_wait(e, f) << coop_fetch_backoff(f)));
+		coop_fetch_arm(e, f,
+			       now + ((u64)coop_fetch_wait(e, f, now) << coop_fetch_backoff(f)));
 		return true;
 	}
 	if (f->due & COOP_DUE_QUERY) {
@@ -100,7 +101,7 @@ bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		e->stats.queries++;
 		f->queried = true;
 		f->t_armed = now;
-		coop_fetch_arm(e, f, now + coop_fetch_wait(e, f));
+		coop_fetch_arm(e, f, now + coop_fetch_wait(e, f, now));
 		return true;
 	}
 	return false;

@@ -6,6 +6,11 @@
  */
 #include "core.h"
 
+static u32 longest_patience(const struct coop_engine *e)
+{
+	return coop_max_u32(e->cfg.peer_timeout_us / 4, COOP_RTO_MIN_US);
+}
+
 /* Data answer the REQUEST; what else comes may answer a QUERY, which tells no RTT. */
 static void first_answer(struct coop_engine *e, struct coop_fetch *f, bool data, u64 now)
 {
@@ -16,8 +21,12 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, bool data,
 	f->t_first = now;
 	if (!p)
 		return;
-	if (data || !f->queried)
+	if (!f->queried)
 		coop_peer_rtt(p, now - f->t_sent);
+	else if (data && (e->cfg.flags & COOP_F_SOLE_SOURCE))
+		/* Asked about early as it is, a slow way would else never be measured. A pause of
+		 * the peer is no part of its way, and may be as long as the budget. */
+		coop_peer_rtt(p, coop_min_u64(now - f->t_sent, longest_patience(e)));
 }
 
 /* Of this attempt's generation, so whoever sent it knows what the peer was asked. */
@@ -33,6 +42,14 @@ static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct 
 		return;
 	p->answered_at = now;
 	coop_peer_spoke(e, p, now);
+}
+
+/* Of a late one the RTT says little: a share of the budget at most, so that rounds are left. */
+static u32 grace(const struct coop_engine *e, const struct coop_peer *p)
+{
+	const u32 most = coop_max_u32(e->cfg.peer_timeout_us / 8, COOP_GRACE_MIN_US);
+
+	return p ? coop_min_u32(coop_peer_grace(p), most) : COOP_GRACE_MIN_US;
 }
 
 static bool commit_credible(const struct coop_engine *e, const struct coop_fetch *f,
@@ -76,7 +93,7 @@ static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct 
 		return;
 	}
 	f->t_armed = now;
-	coop_fetch_arm(e, f, now + (p ? coop_peer_grace(p) : COOP_GRACE_MIN_US));
+	coop_fetch_arm(e, f, now + grace(e, p));
 }
 
 static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct coop_msg *m,
@@ -87,7 +104,11 @@ static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct
 	if (m->reason != COOP_REASON_NO_RECORD)
 		e->stats.fetches_refused++;
 	switch (m->reason) {
-	case COOP_REASON_NO_RECORD: /* what was asked for has not reached it, or is forgotten */
+	/* What was asked for has not reached it, or is forgotten; a lie of one who was not asked.
+	 */
+	case COOP_REASON_NO_RECORD:
+		if (!f->queried)
+			return;
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 		return;
 	case COOP_REASON_MTU:
@@ -142,7 +163,7 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 	p = coop_peers_get(&e->peers, f->peer);
 	if (p)
 		p->answered_at = now;
-	t = coop_fetch_tried(f, f->peer);
+	t = coop_fetch_tried(f, f->asked);
 	if (t)
 		t->silent = 0;
 	switch (m->command) {
@@ -159,12 +180,13 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		coop_fetch_conclude(e, f, COOP_OUT_BUSY, 0, now);
 		break;
 	case COOP_CMD_AGAIN: /* alive, and its COMMIT is to come; the budget is the bound */
-		f->queries = 0;
+		if (!(e->cfg.flags & COOP_F_SOLE_SOURCE))
+			f->queries = 0;
 		f->t_heard = now;
 		f->t_armed = now;
 		coop_fetch_arm(e, f,
 			       now + coop_max_u32(coop_min_u32(m->value, COOP_RTO_MAX_US),
-						  coop_fetch_wait(e, f)));
+						  coop_fetch_wait(e, f, now)));
 		break;
 	case COOP_CMD_REFUSED:
 		on_refused(e, f, m, now);
@@ -189,8 +211,7 @@ static void ran_dry(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		}
 		p = coop_peers_get(&e->peers, f->peer);
 		f->t_armed = now; /* the COMMIT should be on its heels */
-		coop_fetch_arm(e, f,
-			       now + coop_max_u32(p ? coop_peer_grace(p) : 0, COOP_RTO_MIN_US / 2));
+		coop_fetch_arm(e, f, now + coop_max_u32(grace(e, p), COOP_RTO_MIN_US / 2));
 		break;
 	case COOP_FETCH_ASK: /* late guests of an earlier attempt took the WRs that were to be
 				reused */
@@ -287,7 +308,7 @@ void coop_engine_rx_flush(struct coop_engine *e, u32 slot, u32 n, u64 now)
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 {
 	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
-	u32 most = coop_max_u32(e->cfg.peer_timeout_us / 4, COOP_RTO_MIN_US);
+	u32 most = longest_patience(e);
 
 	/* Asking again sooner costs the peer a second serve and us a stopped queue pair. */
 	u32 least = e->cfg.peer_timeout_us / 8;
@@ -298,18 +319,28 @@ u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 		 : most;
 }
 
-u32 coop_fetch_wait(const struct coop_engine *e, const struct coop_fetch *f)
+/* Until when the only one that has it is asked about an attempt, if nothing more is heard of it. */
+static u64 questions_end(const struct coop_engine *e, struct coop_fetch *f)
+{
+	const u64 patience = coop_fetch_patience(e, f);
+
+	return f->t_heard + (patience << coop_fetch_backoff(f)) + COOP_MAX_QUERIES * patience;
+}
+
+u32 coop_fetch_wait(const struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 	u32 patience = coop_fetch_patience(e, f);
-	u64 soon;
+	u64 soon, end;
 
 	if (!(e->cfg.flags & COOP_F_SOLE_SOURCE) || !p || !p->srtt_us)
 		return patience;
 	/* A question costs the peer a look at its records, and us no more than that. */
 	soon = (u64)coop_peer_rto(p, coop_fetch_asked_bytes(e, f), patience)
 	       << coop_min_u32(f->queries, 8);
-	return (u32)coop_min_u64(soon, patience);
+	soon = coop_min_u64(soon, patience);
+	end = questions_end(e, f);
+	return (u32)(end > now ? coop_min_u64(soon, end - now) : soon);
 }
 
 u32 coop_fetch_backoff(struct coop_fetch *f)
@@ -322,12 +353,8 @@ u32 coop_fetch_backoff(struct coop_fetch *f)
 /* May it be asked what it committed, before another attempt? */
 static bool may_question(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
-	if (e->cfg.flags & COOP_F_SOLE_SOURCE) {
-		const u64 patience = coop_fetch_patience(e, f);
-
-		return now - f->t_heard <
-		       (patience << coop_fetch_backoff(f)) + COOP_MAX_QUERIES * patience;
-	}
+	if (e->cfg.flags & COOP_F_SOLE_SOURCE)
+		return now < questions_end(e, f);
 	if (coop_fetch_posting(e, f)->n_rx)
 		return f->queries < COOP_MAX_QUERIES;
 	/*
@@ -370,8 +397,7 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		return;
 	}
 	if (now < f->t_end && f->t_last > f->t_armed) { /* data still came in: patience anew */
-		until = f->t_last +
-			(f->committed && p ? coop_peer_grace(p) : coop_fetch_wait(e, f));
+		until = f->t_last + (f->committed ? grace(e, p) : coop_fetch_wait(e, f, now));
 		f->t_armed = f->t_last;
 		if (until > now) {
 			coop_fetch_arm(e, f, until);

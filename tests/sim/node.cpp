@@ -68,6 +68,7 @@ void node::boot()
 	cfg.serve_bytes_s = s.serve_bytes_s;
 	cfg.chunk_pages = (1u << 20) >> s.page_shift;
 	cfg.flags = (s.page_crc ? COOP_F_PAGE_CRC : 0) | (s.packed ? COOP_F_PACKED : 0) |
+		    (s.sole ? COOP_F_SOLE_SOURCE : 0) |
 		    (w_.test_flags() & ~(break_mac | break_copies));
 	const std::size_t size = coop_engine_size(&cfg);
 	memory_.reset(new u64[size / 8 + 1]);

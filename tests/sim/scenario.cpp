@@ -71,6 +71,7 @@ scenario draw_shape(dice &r)
 	s.lookup_us = pick(r, {1, 20, 300});
 	s.by_hand_ppm = pick(r, {0, 0, 300000, 1000000});
 	s.same_qpns = r.coin();
+	s.sole = r.below(4) == 0;
 	return s;
 }
 

@@ -58,6 +58,7 @@ struct scenario {
 	u32 nodes, files, max_pages; // of a file
 	u32 page_shift, mtu;
 	bool packed, page_crc, by_lid;
+	bool sole;        // peers are asked as if no other had it
 	u32 block_pages;  // most pages a fetch, as the store cuts blocks
 	u32 store_blocks; // blocks a node keeps
 	u32 readers;      // at once, a node

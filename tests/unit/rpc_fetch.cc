@@ -18,27 +18,6 @@ struct accident {
 	std::function<void(node &)> expect;
 };
 
-// Once, to the first batch of segments.
-void once(network &n, std::function<void(std::deque<datagram> &)> what)
-{
-	n.mangle = [fired = false, what](std::deque<datagram> &air) mutable {
-		if (!fired)
-			what(air);
-		fired = true;
-	};
-}
-
-// Loses the first n messages of a kind.
-void lose(network &n, u8 which, u32 count)
-{
-	n.filter = [which, count](node &, std::vector<u8> &m) mutable {
-		if (command(m) != which || !count)
-			return true;
-		--count;
-		return false;
-	};
-}
-
 node_shape small_mtu(u32 mtu, u32 flags = 0)
 {
 	node_shape s;
@@ -404,36 +383,6 @@ TEST(fetch_peers, silence_is_counted_once_an_attempt_and_not_after_an_answer)
 	EXPECT_EQ(a.done[1].err, 0);
 	EXPECT_EQ(a.peer(id).failures, 1u);
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
-}
-
-// A question costs little, and nobody else could be asked.
-TEST(fetch_peers, the_only_one_that_has_it_is_soon_asked_what_became_of_the_request)
-{
-	for (const u8 which : {COOP_CMD_REQUEST, COOP_CMD_COMMIT}) {
-		network net;
-		node_shape shape;
-		shape.flags = COOP_F_SOLE_SOURCE;
-		node &a = net.add(shape), &b = net.add(shape);
-		const u32 id = net.acquaint(a, b);
-		ASSERT_EQ(a.fetch(4), 0);
-		net.run();
-		lose(net, which, 1);
-		ASSERT_EQ(a.fetch(4), 0);
-		net.run(a.cfg.peer_timeout_us / 8 - 1);
-		ASSERT_EQ(a.done.count(2), 1u)
-			<< "within what is waited for before another attempt";
-		EXPECT_EQ(a.done[2].err, 0);
-		EXPECT_EQ(a.stats().queries, 1u);
-		EXPECT_EQ(a.peer(id).failures, 0u) << "nobody had run out of patience";
-		// One that is silent is asked rarer and rarer, and is as patiently waited for as
-		// ever.
-		net.filter = [](node &, auto &) { return false; };
-		ASSERT_EQ(a.fetch(4), 0);
-		net.run();
-		EXPECT_NE(a.done[3].err, 0);
-		EXPECT_LE(a.stats().attempts, 6u);
-		EXPECT_LE(a.stats().queries, 16u);
-	}
 }
 
 TEST(fetch_peers, what_was_lost_before_does_not_make_it_wait_longer)

@@ -112,4 +112,25 @@ public:
 u8 content(u32 page, u32 off);
 u8 command(const std::vector<u8> &message);
 
+// Once, to the first batch of segments.
+inline void once(network &n, std::function<void(std::deque<datagram> &)> what)
+{
+	n.mangle = [fired = false, what](std::deque<datagram> &air) mutable {
+		if (!fired)
+			what(air);
+		fired = true;
+	};
+}
+
+// Loses the first n messages of a kind.
+inline void lose(network &n, u8 which, u32 count)
+{
+	n.filter = [which, count](node &, std::vector<u8> &m) mutable {
+		if (command(m) != which || !count)
+			return true;
+		--count;
+		return false;
+	};
+}
+
 } // namespace lab
