@@ -16,11 +16,11 @@
 
 #define COOP_MAX_ATTEMPTS 12
 #define COOP_MAX_TRIED    8 /* distinct peers */
-#define COOP_MAX_QUERIES                                                        \
-	2 /* an attempt, while the peer answers nobody of ours; the only source \
-	   * is asked more often, in the time that these would take */
-#define COOP_MAX_ROUNDS \
-	6 /* attempts at one of several sources, but for those that it was busy at */
+/* An attempt, while the peer answers nobody of ours. The only source is asked oftener, in the time
+ * that these would take. */
+#define COOP_MAX_QUERIES 2
+/* Attempts at one of several sources, but for those that it was busy at. */
+#define COOP_MAX_ROUNDS 6
 #define COOP_BUSY_SHARE 4 /* of the budget: so much of it is waited for busy peers */
 
 enum coop_fetch_state {

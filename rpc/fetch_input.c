@@ -104,11 +104,9 @@ static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct
 	if (m->reason != COOP_REASON_NO_RECORD)
 		e->stats.fetches_refused++;
 	switch (m->reason) {
-	/* What was asked for has not reached it, or is forgotten; a lie of one who was not asked.
-	 */
-	case COOP_REASON_NO_RECORD:
+	case COOP_REASON_NO_RECORD: /* what was asked for has not reached it, or is forgotten */
 		if (!f->queried)
-			return;
+			return; /* nobody was asked for a record */
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 		return;
 	case COOP_REASON_MTU:
