@@ -5,7 +5,7 @@
  *
  * Loss is judged by time within a channel, as RACK does (RFC 8985): a segment
  * is lost when one that was sent later by the same channel has arrived and the
- * round trip plus a share for reordering has passed. So tiny messages that
+ * round trip of that one plus a share for reordering has passed. So tiny messages that
  * overtake large ones by the other queue pair cause no retransmission, and a
  * repeated ACK causes one at once when it is due. What no later one tells of is
  * found by the timeout (RFC 6298), one timer a peer, as each channel's segments
@@ -50,11 +50,14 @@ static void measure(struct coop_chan *c, struct coop_chan_peer *p, u32 us)
 	p->srtt = coop_max_u32((7 * p->srtt + us) / 8, 1);
 }
 
-/* How long the ACK of a segment may be late behind those of later ones: its own way, another
- * order on it, and the time that its receiver may hold the ACK back. */
-static u32 patience(const struct coop_chan *c, const struct coop_chan_peer *p)
+/*
+ * How long the ACK of a segment may be late behind those of later ones: its own way, the time that
+ * its receiver may hold the ACK back, and another order on the way. Where a queue grows, the later
+ * one took longer than the smoothed round trip tells yet, and so will this one.
+ */
+static u32 patience(const struct coop_chan *c, const struct coop_chan_peer *p, u32 ch)
 {
-	return p->srtt + c->cfg.ack_us +
+	return coop_max_u32(p->srtt + c->cfg.ack_us, p->rack_us[ch]) +
 	       coop_max_u32(coop_max_u32(p->srtt / 4, p->rttvar), REORDER_LEAST_US);
 }
 
@@ -124,8 +127,10 @@ static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 
 	age = (u32)now - t->sent_at;
 	/* Of one sent twice the ACK may be for the first time, unless it took a round trip. */
 	if (!t->again || (p->srtt && age >= p->srtt)) {
-		if (!p->racked[ch] || coop_before(p->rack[ch], t->order))
+		if (!p->racked[ch] || coop_before(p->rack[ch], t->order)) {
 			p->rack[ch] = t->order;
+			p->rack_us[ch] = age;
+		}
 		p->racked[ch] = true;
 	}
 	++*n;
@@ -166,7 +171,7 @@ static void detect(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 			u32 sent_at = c->seg[seg].sent_at;
 
 			if (!coop_before(c->seg[seg].order, p->rack[ch]) ||
-			    (u32)now - sent_at < patience(c, p))
+			    (u32)now - sent_at < patience(c, p, ch))
 				break;
 			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
 			cut(c, p, sent_at, now);
@@ -300,7 +305,7 @@ void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 			continue;
 		age = (u32)now - c->seg[seg].sent_at;
 		if (p->racked[ch] && p->srtt && coop_before(c->seg[seg].order, p->rack[ch]))
-			limit = coop_min_u32(limit, patience(c, p));
+			limit = coop_min_u32(limit, patience(c, p, ch));
 		at = coop_min_u64(at, now + (limit > age ? limit - age : 0));
 	}
 	if (c->cfg.flags & COOP_CHAN_F_TEST_NO_RTO)

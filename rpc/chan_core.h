@@ -146,9 +146,10 @@ struct coop_chan_peer {
 	struct coop_list receiving; /* messages half received */
 	struct coop_list flight[2]; /* segments, oldest first */
 	struct coop_list resend;
-	u32 rx_stamp; /* of that one */
-	u32 order;    /* datagrams with segments that left, one after the other */
-	u32 rack[2];  /* order of the youngest segment acknowledged, by channel */
+	u32 rx_stamp;   /* of that one */
+	u32 order;      /* datagrams with segments that left, one after the other */
+	u32 rack[2];    /* order of the youngest segment acknowledged, by channel ... */
+	u32 rack_us[2]; /* ... and how long after it had left */
 	u32 in_flight;
 	u32 cwnd, ssthresh;           /* segments, 8 fractional bits */
 	u32 undo_cwnd, undo_ssthresh; /* before the last timeout ... */

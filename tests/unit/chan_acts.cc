@@ -318,6 +318,29 @@ TEST(chan_ack, a_later_one_of_the_same_channel_tells_of_a_loss)
 	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 1u);
 }
 
+TEST(chan_ack, overtaken_on_a_path_grown_slow_is_not_lost)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, big);
+	const auto d = lab.pull(0);
+	lab.wait(2000); // many round trips so far, and less than the least timeout
+	lab.deliver(d[1], 1);
+	lab.wait(100);
+	for (const auto &ack : lab.pull(1))
+		lab.deliver(ack, 0);
+	ASSERT_EQ(lab.a().stats().retransmits_fast, 0u);
+	lab.deliver(d[0], 1);
+	lab.wait(100);
+	for (const auto &ack : lab.pull(1))
+		lab.deliver(ack, 0);
+	for (std::size_t i = 2; i < d.size(); ++i)
+		lab.deliver(d[i], 1);
+	lab.run(1000);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 1u);
+	EXPECT_EQ(lab.a().stats().retransmits, 0u);
+}
+
 TEST(chan_time, first_timeout_after_100_ms_then_as_measured)
 {
 	chan_lab lab;
