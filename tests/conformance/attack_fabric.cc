@@ -24,8 +24,11 @@ bool attack_fabric(const std::string &provider, const net::address &a, std::uint
 	std::mt19937_64 random(seed);
 	const auto pick = [&](std::uint64_t n) { return random() % n; };
 	net::address own = a;
-	own.portal = 13;
 	own.id = static_cast<std::uint32_t>(seed % net::address::machines);
+	if (a.kind == net::address::form::lnet)
+		own.portal = 13;
+	else
+		own.id += 20000; // a port that none of the machines under test has
 	fabric_enemy e(provider, own);
 	hello h = e.greeting_of(a);
 	if (pick(4) == 0)

@@ -93,6 +93,20 @@ target fabric(const std::string &label, parameters options)
 	return t;
 }
 
+// The same, named by IP addresses and ports of its own instead of machines of a node. Below the
+// ports that systems give out by themselves.
+target fabric_inet(const std::string &label, parameters options)
+{
+	target t = fabric(label, std::move(options));
+	t.address = [](unsigned n) {
+		return "inet:tcp:" + own_ip(2) + '@' + std::to_string(10000 + n);
+	};
+	t.any = "inet:tcp:" + own_ip(2) + "@*";
+	t.foreign = "inet:tcp:192.0.2.1@10000";
+	t.highest_id = address::ports - 1;
+	return t;
+}
+
 // An RDMA device and its IP address, in the lab of emulated machines. It is asked for in the
 // environment, and nothing else is put to the test then.
 std::vector<target> of_device(const std::string &device, const std::string &ip)
@@ -128,6 +142,7 @@ std::vector<target> make()
 		fabric("fabric_sockets", {{"provider", "tcp"}, {"sockets", "1"}}),
 		fabric("fabric_keys", {{"provider", "tcp"}, {"local_keys", "1"}}),
 		fabric("fabric_shm", {{"provider", "shm"}}),
+		fabric_inet("fabric_inet", {{"provider", "tcp"}}),
 		ud("ud", {}),
 		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),
 	};
