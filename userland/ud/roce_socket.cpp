@@ -101,32 +101,20 @@ std::string interface_of(const any_sockaddr &own)
 } // namespace
 
 roce_socket::roce_socket(const std::string &ip, std::size_t buffer, std::uint16_t port) :
+	buffer_(buffer),
 	own_(parse(ip, port))
 {
-	const int family = own_.generic.sa_family;
-	fd_ = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (v6()) {
+		std::memcpy(gid_.data(), &own_.v6.sin6_addr, 16);
+	} else {
+		std::memcpy(gid_.data(), v4_prefix, sizeof(v4_prefix));
+		std::memcpy(gid_.data() + 12, &own_.v4.sin_addr, 4);
+	}
+	fd_ = make();
 	if (fd_ < 0)
 		fail(errno, "soft RoCE: socket");
 	try {
 		const int on = 1;
-		int status;
-		if (v6()) {
-			const int probe = IPV6_PMTUDISC_PROBE;
-			setsockopt(fd_, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-			status = setsockopt(fd_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe,
-					    sizeof(probe));
-			std::memcpy(gid_.data(), &own_.v6.sin6_addr, 16);
-		} else {
-			const int probe = IP_PMTUDISC_PROBE;
-			status =
-				setsockopt(fd_, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
-			std::memcpy(gid_.data(), v4_prefix, sizeof(v4_prefix));
-			std::memcpy(gid_.data() + 12, &own_.v4.sin_addr, 4);
-		}
-		if (status)
-			fail(errno, "soft RoCE: cannot set the don't-fragment bit");
-		ask_buffer(fd_, SO_RCVBUFFORCE, SO_RCVBUF, buffer);
-		ask_buffer(fd_, SO_SNDBUFFORCE, SO_SNDBUF, buffer);
 		segments_ = !setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
 		if (bind(fd_, &own_.generic, address_length())) {
 			const int error = errno;
@@ -146,6 +134,34 @@ roce_socket::roce_socket(const std::string &ip, std::size_t buffer, std::uint16_
 		close(fd_);
 		throw;
 	}
+}
+
+// Not bound yet; -1 with errno.
+int roce_socket::make() const
+{
+	const int family = own_.generic.sa_family;
+	const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -1;
+	const int on = 1;
+	int status;
+	if (v6()) {
+		const int probe = IPV6_PMTUDISC_PROBE;
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+		status = setsockopt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, &probe, sizeof(probe));
+	} else {
+		const int probe = IP_PMTUDISC_PROBE; // DF
+		status = setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &probe, sizeof(probe));
+	}
+	if (status) {
+		const int error = errno;
+		close(fd);
+		errno = error;
+		return -1;
+	}
+	ask_buffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, buffer_);
+	ask_buffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, buffer_);
+	return fd;
 }
 
 roce_socket::~roce_socket()
@@ -196,6 +212,42 @@ bool roce_socket::destination(const std::array<std::uint8_t, 16> &gid, std::uint
 		out.v6.sin6_port = htons(port);
 	}
 	return true;
+}
+
+bool roce_socket::same(const any_sockaddr &a, const any_sockaddr &b) const
+{
+	if (v6())
+		return a.v6.sin6_port == b.v6.sin6_port &&
+		       !std::memcmp(&a.v6.sin6_addr, &b.v6.sin6_addr, sizeof(a.v6.sin6_addr));
+	return a.v4.sin_port == b.v4.sin_port && a.v4.sin_addr.s_addr == b.v4.sin_addr.s_addr;
+}
+
+// The port is shared for the moment that it takes, and with sockets of the same user only. Shared
+// for good, it would not be known any more that somebody else has it.
+int roce_socket::open_connected(const any_sockaddr &peer)
+{
+	const int fd = make(), on = 1, off = 0;
+	if (fd < 0)
+		return -1;
+	bool good = (!segments_ || !setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on))) &&
+		    !setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) &&
+		    !setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) &&
+		    !bind(fd, &own_.generic, address_length());
+	setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &off, sizeof(off));
+	good = good && !setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &off, sizeof(off)) &&
+	       !connect(fd, &peer.generic, address_length());
+	if (good)
+		return fd;
+	close(fd);
+	return -1;
+}
+
+// To a port of our own from which nobody sends.
+void roce_socket::divert(int fd) const
+{
+	any_sockaddr nobody = own_;
+	(v6() ? nobody.v6.sin6_port : nobody.v4.sin_port) = htons(1);
+	(void)connect(fd, &nobody.generic, address_length());
 }
 
 flow roce_socket::from(const any_sockaddr &source) const

@@ -4,6 +4,7 @@
 //
 // It is never connected, and sets DF: so the IPv4 identification of what it sends
 // is 0, 1, 2, ... within a super packet, and the ICRC can be computed beforehand.
+// For peers that do not look at it there can be connected ones beside it.
 #pragma once
 
 #include <array>
@@ -56,8 +57,19 @@ public:
 			 any_sockaddr &out) const;
 	// The flow that a packet from there belongs to.
 	flow from(const any_sockaddr &source) const;
+	bool same(const any_sockaddr &, const any_sockaddr &) const;
+
+	// Another socket of this address and port, to which the kernel gives what comes from the
+	// peer. The caller closes it. -1: it cannot be had. What had come from others before it was
+	// connected may be in it.
+	int open_connected(const any_sockaddr &peer);
+	// Of such a socket: nothing more comes to it.
+	void divert(int fd) const;
 
 private:
+	int make() const;
+
+	std::size_t buffer_;
 	int fd_ = -1;
 	bool segments_ = false;
 	any_sockaddr own_{};

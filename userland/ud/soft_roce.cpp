@@ -5,6 +5,8 @@
 //	post_send -> transmitter -> socket (UDP_SEGMENT)
 //	socket (UDP_GRO) -> receiver -> posted WRs -> completions -> poll
 //
+// Beside the socket there may be a lane, connected to one peer; see roce_lane.hpp.
+//
 // Packets move inside post_send() and poll() only; between calls nothing happens,
 // so WR memory changes only while the owner is in poll(). Loss, here and on the
 // way, is the protocol's above. A queue pair that a too long datagram killed goes
@@ -23,6 +25,7 @@
 #include <sys/random.h>
 
 #include "userland/ud/memory_map.hpp"
+#include "userland/ud/roce_lane.hpp"
 #include "userland/ud/roce_socket.hpp"
 #include "userland/ud/soft_roce_rx.hpp"
 #include "userland/ud/soft_roce_tx.hpp"
@@ -71,10 +74,12 @@ private:
 	{
 		return qp < core_.qps.size() ? core_.qps[qp].get() : nullptr;
 	}
-	bool receive_one();
-	bool peek(std::span<iovec> &into);
+	bool receive_next();
+	bool receive_one(int fd);
+	bool peek(int fd, std::span<iovec> &into);
 
 	roce_socket socket_;
+	roce_lane lane_{socket_};
 	soft_roce_core core_;
 	memory_map memory_;
 	receiver receiver_;
@@ -97,7 +102,7 @@ std::uint32_t random_tag()
 soft_roce::soft_roce(const soft_roce_options &options) :
 	socket_(options.ip, options.socket_buffer, options.port),
 	receiver_(core_),
-	transmitter_(core_, socket_, options.faults)
+	transmitter_(core_, socket_, lane_, options.faults)
 {
 	if (options.mtu < COOP_MTU_MIN || options.mtu > COOP_MTU_MAX || options.mtu % 4)
 		throw std::system_error(EINVAL, std::generic_category(),
@@ -226,7 +231,7 @@ std::size_t soft_roce::poll(std::span<completion> out)
 		transmitter_.flush();
 	if (!out.empty())
 		for (int i = 0; core_.done.empty() && i < max_receives; i++)
-			if (!receive_one())
+			if (!receive_next())
 				break;
 
 	std::size_t n = 0;
@@ -276,13 +281,13 @@ struct receive_call {
 };
 
 // Lays out by the packet itself. False: there is none.
-bool soft_roce::peek(std::span<iovec> &into)
+bool soft_roce::peek(int fd, std::span<iovec> &into)
 {
 	std::uint8_t head[head_imm];
 	iovec iov{head, sizeof(head)};
 	receive_call call;
 	core_.stats.rx_calls++;
-	const ssize_t n = call(socket_.fd(), {&iov, 1}, MSG_PEEK | MSG_TRUNC);
+	const ssize_t n = call(fd, {&iov, 1}, MSG_PEEK | MSG_TRUNC);
 	if (n < 0)
 		return false;
 	const auto length = static_cast<std::size_t>(n);
@@ -291,17 +296,32 @@ bool soft_roce::peek(std::span<iovec> &into)
 }
 
 // False: nothing is there.
-bool soft_roce::receive_one()
+bool soft_roce::receive_next()
+{
+	if (!lane_.is_open())
+		return receive_one(socket_.fd());
+	if (lane_.others_due()) {
+		const bool found = receive_one(socket_.fd());
+		lane_.looked_at_others(found);
+		if (found)
+			return true;
+	}
+	const bool found = receive_one(lane_.fd());
+	lane_.looked(found);
+	return found;
+}
+
+bool soft_roce::receive_one(int fd)
 {
 	std::span<iovec> into;
 	if (!receiver_.should_peek())
 		into = receiver_.lay_out();
-	else if (!peek(into))
+	else if (!peek(fd, into))
 		return false;
 
 	receive_call call;
 	core_.stats.rx_calls++;
-	const ssize_t n = call(socket_.fd(), into, 0);
+	const ssize_t n = call(fd, into, 0);
 	if (n < 0)
 		return false;
 	if (call.header.msg_flags & MSG_TRUNC) {
@@ -312,15 +332,26 @@ bool soft_roce::receive_one()
 	return true;
 }
 
+bool holds_something(int fd)
+{
+	char byte;
+	return recv(fd, &byte, 1, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT) >= 0;
+}
+
 bool soft_roce::arm()
 {
 	transmitter_.flush();
 	transmitter_.settle();
 	if (!core_.done.empty())
 		return false;
+	lane_.leave();
+	if (lane_.is_open()) {
+		if (holds_something(lane_.fd()))
+			return false;
+		lane_.looked(false);
+	}
 	// For edge-triggered waiters: what is in the socket already makes no edge.
-	char byte;
-	return recv(socket_.fd(), &byte, 1, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT) < 0;
+	return !holds_something(socket_.fd());
 }
 
 } // namespace

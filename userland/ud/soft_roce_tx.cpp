@@ -38,10 +38,11 @@ std::size_t payload_of(std::span<const send_wr> wrs)
 
 } // namespace
 
-transmitter::transmitter(soft_roce_core &core, const roce_socket &socket,
+transmitter::transmitter(soft_roce_core &core, const roce_socket &socket, roce_lane &lane,
 			 const wire_faults &faults) :
 	core_(core),
 	socket_(socket),
+	lane_(lane),
 	wire_(faults),
 	segmenting_(socket.segments()),
 	side_(side_bytes),
@@ -61,6 +62,7 @@ int transmitter::send(queue_pair &qp, const address &dst, std::span<const send_w
 		std::memcpy(flow_.dst.data(), dst.gid, sizeof(dst.gid));
 		flow_.dst_port = port;
 		reachable_ = socket_.destination(flow_.dst, port, to_);
+		lane_.turn(to_);
 	}
 	if (!reachable_)
 		return -EAFNOSUPPORT;
@@ -176,6 +178,8 @@ void transmitter::flush()
 			send_singly(messages_[i]);
 	} else {
 		send_batch();
+		if (core_.port != roce_port)
+			lane_.sent();
 	}
 	n_messages_ = n_iov_ = side_used_ = 0;
 }
@@ -186,8 +190,6 @@ void transmitter::set_header(std::size_t i)
 	const std::size_t end = i + 1 < n_messages_ ? messages_[i + 1].first_iov : n_iov_;
 	msghdr &h = headers_[i].msg_hdr;
 	h = msghdr{};
-	h.msg_name = &to_;
-	h.msg_namelen = socket_.address_length();
 	h.msg_iov = iov_.data() + m.first_iov;
 	h.msg_iovlen = end - m.first_iov;
 	if (m.segments > 1) {
@@ -202,18 +204,30 @@ void transmitter::set_header(std::size_t i)
 	}
 }
 
+// A socket that is connected is told no name: the kernel would look for the route to it.
+void transmitter::address_headers(int fd)
+{
+	const bool named = fd == socket_.fd();
+	for (std::size_t i = 0; i < n_messages_; i++) {
+		headers_[i].msg_hdr.msg_name = named ? &to_ : nullptr;
+		headers_[i].msg_hdr.msg_namelen = named ? socket_.address_length() : 0;
+	}
+}
+
 void transmitter::send_batch()
 {
 	for (std::size_t i = 0; i < n_messages_; i++)
 		set_header(i);
+	int fd = lane_.way();
+	address_headers(fd);
 
 	for (std::size_t next = 0; next < n_messages_;) {
 		int n;
 		core_.stats.tx_calls++;
 		if (n_messages_ - next == 1)
-			n = send_one(headers_[next].msg_hdr) < 0 ? -1 : 1;
+			n = send_one(fd, headers_[next].msg_hdr) < 0 ? -1 : 1;
 		else
-			n = sendmmsg(socket_.fd(), headers_.data() + next,
+			n = sendmmsg(fd, headers_.data() + next,
 				     static_cast<unsigned>(n_messages_ - next), MSG_DONTWAIT);
 		if (n > 0) {
 			next += static_cast<std::size_t>(n);
@@ -221,8 +235,13 @@ void transmitter::send_batch()
 		}
 		if (errno == EINTR)
 			continue;
-		if (errno == EAGAIN && wait_writable())
+		if (errno == EAGAIN && wait_writable(fd))
 			continue;
+		if (fd != socket_.fd()) { // it may be told what became of others before
+			lane_.leave();
+			address_headers(fd = lane_.way());
+			continue;
+		}
 		const message &m = messages_[next++];
 		// The device cannot segment, or a datagram does not fit it. Which of the two, the
 		// datagrams one by one will tell.
@@ -234,17 +253,17 @@ void transmitter::send_batch()
 }
 
 // The call that is cheapest for the kernel to take apart.
-ssize_t transmitter::send_one(const msghdr &h)
+ssize_t transmitter::send_one(int fd, const msghdr &h)
 {
 	if (h.msg_iovlen == 1 && !h.msg_controllen)
-		return sendto(socket_.fd(), h.msg_iov->iov_base, h.msg_iov->iov_len, MSG_DONTWAIT,
-			      &to_.generic, h.msg_namelen);
-	return sendmsg(socket_.fd(), &h, MSG_DONTWAIT);
+		return sendto(fd, h.msg_iov->iov_base, h.msg_iov->iov_len, MSG_DONTWAIT,
+			      static_cast<const sockaddr *>(h.msg_name), h.msg_namelen);
+	return sendmsg(fd, &h, MSG_DONTWAIT);
 }
 
-bool transmitter::wait_writable()
+bool transmitter::wait_writable(int fd)
 {
-	pollfd p{socket_.fd(), POLLOUT, 0};
+	pollfd p{fd, POLLOUT, 0};
 	return ::poll(&p, 1, longest_wait_ms) > 0;
 }
 
@@ -286,7 +305,7 @@ bool transmitter::emit(const any_sockaddr &to, std::span<const std::uint8_t> dat
 		if (sendto(socket_.fd(), datagram.data(), datagram.size(), MSG_DONTWAIT,
 			   &to.generic, socket_.address_length()) >= 0)
 			return true;
-		if (errno == EINTR || (errno == EAGAIN && wait_writable()))
+		if (errno == EINTR || (errno == EAGAIN && wait_writable(socket_.fd())))
 			continue;
 		core_.stats.tx_errors++;
 		return false;

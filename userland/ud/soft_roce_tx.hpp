@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "userland/ud/roce_lane.hpp"
 #include "userland/ud/roce_socket.hpp"
 #include "userland/ud/roce_wire.hpp"
 #include "userland/ud/soft_roce_core.hpp"
@@ -33,7 +34,8 @@ namespace coop::ud
 class transmitter
 {
 public:
-	transmitter(soft_roce_core &core, const roce_socket &socket, const wire_faults &faults);
+	transmitter(soft_roce_core &core, const roce_socket &socket, roce_lane &lane,
+		    const wire_faults &faults);
 
 	// Sends every WR that fits the MTU; the others vanish. 0, or -errno if dst cannot be
 	// reached by this endpoint at all. The caller's memory is not read after it returns.
@@ -69,13 +71,15 @@ private:
 	void add(const void *data, std::size_t length);
 	void send_batch();
 	void set_header(std::size_t i);
-	ssize_t send_one(const msghdr &);
-	bool wait_writable();
+	void address_headers(int fd);
+	ssize_t send_one(int fd, const msghdr &);
+	bool wait_writable(int fd);
 	void send_singly(const message &);
 	bool emit(const any_sockaddr &to, std::span<const std::uint8_t> datagram);
 
 	soft_roce_core &core_;
 	const roce_socket &socket_;
+	roce_lane &lane_;
 	wire_simulator wire_;
 	bool segmenting_;
 	flow flow_{};
