@@ -234,11 +234,31 @@ TEST_P(pools_once, pool_colour_order)
 	EXPECT_EQ(q.get(3), other) << "the last that came back, of those without a colour";
 	ASSERT_EQ(q.put(other), 0);
 
-	// A machine asks with its colour.
+	// A machine asks with its colour, though others were in the pool for longer.
+	o.affinity = 1h;
+	buffer_pool &r = w.pool(o);
+	net::buffer *all[6];
+	for (unsigned i = 0; i < 6; i++)
+		all[i] = r.get(i < 4 ? 7 : 8);
+	for (net::buffer *each : all)
+		ASSERT_EQ(r.put(each), 0);
 	node &n = w.made();
 	EXPECT_EQ(n.tm.set_colour(buffer_pool::max_colours), -EINVAL);
 	EXPECT_EQ(n.tm.set_colour(8), 0);
 	EXPECT_EQ(n.tm.colour(), 8u);
+	n.record.on_event = [&](const buffer_event &e) {
+		if (!e.queued)
+			EXPECT_EQ(r.put(e.buffer), 0);
+	};
+	ASSERT_EQ(n.tm.attach(r, n.record, 4096, 1), 0);
+	ASSERT_EQ(n.tm.set_pool_length(2), 0);
+	ASSERT_TRUE(n.up(w.next_address()));
+	ASSERT_TRUE(holds(n, 2));
+	for (int i = 3; i >= 0; i--)
+		EXPECT_EQ(r.get(7), all[i]);
+	EXPECT_EQ(r.get(7), nullptr);
+	for (int i = 0; i < 4; i++)
+		ASSERT_EQ(r.put(all[i]), 0);
 }
 
 TEST_P(pools, pool_return_before_stop)
