@@ -24,6 +24,8 @@ public:
 
 	/// SIGKILL, and gone when it returns.
 	void kill();
+	/// Until then.
+	pid_t pid() const { return pid_; }
 
 private:
 	pid_t pid_ = -1;

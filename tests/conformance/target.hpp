@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <sys/types.h>
 #include <utility>
 #include <vector>
 
@@ -61,8 +62,9 @@ struct target {
 	std::function<bool(const net::address &, std::uint64_t seed)> attack;
 	/// Why there is no such enemy.
 	std::string unattacked = "it takes nothing from outside of the program";
-	/// What a killed process must not leave behind: a text that is the same before and after.
-	std::function<std::string()> leftovers;
+	/// What a process has outside of itself while it lives, and must not have for long after:
+	/// how many such things there are of it.
+	std::function<std::size_t(pid_t)> leftovers;
 	/// Messages from one machine to another do not overtake each other.
 	bool ordered = true;
 	/// End points that ep_many makes.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <unistd.h>
 
 namespace conformance
@@ -66,6 +67,18 @@ target ud(const std::string &label, parameters options)
 	return t;
 }
 
+// Files that carry the process in their names.
+std::size_t shared_memory_of(pid_t pid)
+{
+	const std::string mark = '-' + std::to_string(pid) + '-';
+	std::size_t n = 0;
+	for (const auto &f : std::filesystem::directory_iterator("/dev/shm")) {
+		const std::string name = f.path().filename();
+		n += name.starts_with("coop-net-") && name.find(mark) != name.npos;
+	}
+	return n;
+}
+
 // One NID as well; what a peer is never answered stalls for longer than the tests wait.
 target fabric(const std::string &label, parameters options)
 {
@@ -80,6 +93,8 @@ target fabric(const std::string &label, parameters options)
 	t.idle = std::chrono::milliseconds(100);
 	t.brief = {{"idle", "100"}, {"hold", "100"}};
 	t.descriptors = t.options[0].second == "tcp";
+	if (t.options[0].second == "shm")
+		t.leftovers = shared_memory_of;
 #ifdef COOP_NET_FABRIC
 	const std::string provider = t.options[0].second;
 	if (provider == "shm")
