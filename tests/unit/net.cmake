@@ -2,4 +2,5 @@
 if(TARGET coop_net)
 	coop_test(net_core SOURCES net_core.cc net_mem.cc net_pools.cc LIBS coop_net)
 	coop_test(net_values SOURCES net_values.cc LIBS coop_net)
+	coop_test(net_parameters SOURCES net_parameters.cc LIBS coop_net)
 endif()

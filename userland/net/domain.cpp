@@ -40,7 +40,15 @@ const spi::transport &named(const std::string &name)
 domain_state::domain_state(const domain_options &o) : name_(o.transport), id_(transport_id(name_))
 {
 	const spi::transport &t = named(name_);
-	transport_ = t.open(spi::parameter_values(name_, t.parameters(), o.parameters));
+	const spi::parameter_values values(name_, t.parameters(), o.parameters);
+	transport_ = t.open(values);
+	for (const spi::parameter &p : t.parameters()) {
+		std::string value = transport_->chosen(p.key);
+		if (value.empty())
+			value = values.text(p.key);
+		parameters_.push_back(
+			{p.key, std::move(value), p.standard, p.sides == spi::sides::agree});
+	}
 	limits_ = transport_->limits();
 	traits_ = transport_->traits();
 	limits_.max_queued = std::min(limits_.max_queued, slot_table::most);
@@ -143,6 +151,11 @@ const domain_limits &domain::limits() const noexcept
 const transport_traits &domain::traits() const noexcept
 {
 	return state_->traits().visible;
+}
+
+const std::vector<domain_parameter> &domain::parameters() const noexcept
+{
+	return state_->parameters();
 }
 
 } // namespace coop::net

@@ -33,6 +33,7 @@ public:
 	spi::transport_domain &transport() const { return *transport_; }
 	const domain_limits &limits() const { return limits_; }
 	const spi::traits &traits() const { return traits_; }
+	const std::vector<domain_parameter> &parameters() const { return parameters_; }
 
 	void add_child() { children_.fetch_add(1, std::memory_order_relaxed); }
 	void remove_child() { children_.fetch_sub(1, std::memory_order_release); }
@@ -53,6 +54,7 @@ private:
 	std::unique_ptr<spi::transport_domain> transport_;
 	domain_limits limits_;
 	spi::traits traits_;
+	std::vector<domain_parameter> parameters_;
 	std::atomic<unsigned> children_{0};
 
 	std::mutex lock_; // of all below

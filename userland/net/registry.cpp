@@ -104,7 +104,8 @@ std::string domain::parameters(const std::string &name)
 	std::string text;
 	if (const spi::transport *t = spi::find_transport(name))
 		for (const spi::parameter &p : t->parameters())
-			text += std::string(p.key) + '=' + p.standard + "  " + p.text + '\n';
+			text += std::string(p.key) + '=' + p.standard + "  " + p.text +
+				(p.sides == spi::sides::agree ? " [both sides]\n" : "\n");
 	return text;
 }
 

@@ -28,6 +28,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "coop/net/domain.hpp"
@@ -213,6 +214,8 @@ public:
 
 	virtual const domain_limits &limits() const = 0;
 	virtual const spi::traits &traits() const = 0;
+	/// What was taken where the value of this parameter offers a choice; else empty.
+	virtual std::string chosen(std::string_view) const { return {}; }
 	/// Whether a machine can have this address (its number may be `*`). @return 0, -EINVAL
 	/// (a form or a network that is not spoken here), -ENOENT (not of this host).
 	virtual int check(const address &own) const = 0;
@@ -223,11 +226,18 @@ public:
 	virtual std::unique_ptr<transport_machine> make_machine(sink &) = 0;
 };
 
+/// Whose domains a parameter has to be given to.
+enum class sides : std::uint8_t {
+	own,   ///< its effect is on this side; peers may have another value or learn of it
+	agree, ///< without the same at its peers (or a device of their own) some or all fails
+};
+
 /// A key that a domain may be given.
 struct parameter {
 	const char *key;
 	const char *standard; ///< value if it is not given
 	const char *text;     ///< what it does, with its unit
+	spi::sides sides = spi::sides::own;
 };
 
 /// Every key of the transport, with the value given or the standard one.

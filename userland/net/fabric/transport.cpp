@@ -19,7 +19,8 @@ constexpr char preferred[] = "tcp,shm";
 constexpr spi::parameter keys[] = {
 	{"provider", preferred,
 	 "libfabric providers, the first there is is taken; unless given, those that FI_PROVIDER "
-	 "names come after these"},
+	 "names come after these",
+	 spi::sides::agree},
 	{"eager", "0", "largest message that is sent unasked (bytes; 0: what suits the provider)"},
 	{"receives", "64", "receive buffers of a transfer machine, each as large (number)"},
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
@@ -27,7 +28,7 @@ constexpr spi::parameter keys[] = {
 	{"parked", "64m",
 	 "small messages that wait for a buffer, all together; who sends more than that is "
 	 "disconnected (bytes)"},
-	{"max_message", "1m", "largest message (bytes)"},
+	{"max_message", "1m", "largest message (bytes)", spi::sides::agree},
 	{"max_links", "16384",
 	 "connections of a transfer machine, a descriptor each, on shm two (number)"},
 	{"idle", "600000",
@@ -87,6 +88,10 @@ public:
 	}
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }
+	std::string chosen(std::string_view key) const override
+	{
+		return key == "provider" ? provider_.name() : std::string();
+	}
 	int check(const address &a) const override
 	{
 		if (!provider_.connected() && a.kind != address::form::lnet)

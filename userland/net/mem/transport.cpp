@@ -22,7 +22,7 @@ constexpr spi::parameter keys[] = {
 	{"lose", "0", "every n-th message or bulk request vanishes (number; 0: none)"},
 	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
 	{"start_delay", "0", "from STARTING to STARTED (ms)"},
-	{"max_message", "64k", "largest message (bytes)"},
+	{"max_message", "64k", "largest message (bytes)", spi::sides::agree},
 };
 
 class domain final : public spi::transport_domain

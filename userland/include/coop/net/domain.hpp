@@ -42,6 +42,15 @@ struct transport_traits {
 	bool between_processes;
 };
 
+/// One of domain_options::parameters in an open domain.
+struct domain_parameter {
+	std::string key;
+	std::string value;    ///< in effect; where that given offers a choice, what was taken
+	std::string standard; ///< of a domain that is not given any
+	/// The domains of peers need it too: the same value, or (device, file) their host's own.
+	bool both_sides;
+};
+
 /// An open transport.
 /// @par Source
 /// Motr's network domain.
@@ -60,11 +69,13 @@ public:
 	const std::string &transport() const noexcept;
 	const domain_limits &limits() const noexcept;
 	const transport_traits &traits() const noexcept;
+	/// Every parameter of the transport.
+	const std::vector<domain_parameter> &parameters() const noexcept;
 
 	/// Names of the transports in this build.
 	static std::vector<std::string> transports();
-	/// One line a parameter: "key=default  what it does (unit)". Empty if there is no such
-	/// transport.
+	/// One line a parameter: "key=default  what it does (unit)", and "[both sides]" behind
+	/// those that peers need too. Empty if there is no such transport.
 	static std::string parameters(const std::string &transport);
 
 private:

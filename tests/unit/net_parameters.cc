@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// net_parameters.cc - what a domain says of its parameters: the value in effect, and whether
+// peers need it too.
+#include <algorithm>
+#include <gtest/gtest.h>
+
+#include "coop/net.hpp"
+
+using namespace coop::net;
+
+namespace
+{
+
+bool built(const std::string &transport)
+{
+	const auto names = domain::transports();
+	return std::find(names.begin(), names.end(), transport) != names.end();
+}
+
+domain_parameter of(const domain &d, const std::string &key)
+{
+	for (const domain_parameter &p : d.parameters())
+		if (p.key == key)
+			return p;
+	ADD_FAILURE() << "no parameter " << key;
+	return {};
+}
+
+TEST(parameters, have_the_value_given_or_the_standard_one)
+{
+	domain d({"mem", {{"max_message", "1m"}}});
+	EXPECT_EQ(of(d, "max_message").value, "1m");
+	EXPECT_EQ(of(d, "max_message").standard, "64k");
+	EXPECT_TRUE(of(d, "max_message").both_sides);
+	EXPECT_EQ(of(d, "lose").value, "0");
+	EXPECT_FALSE(of(d, "lose").both_sides);
+}
+
+TEST(parameters, that_peers_need_are_marked)
+{
+	if (!built("ud"))
+		GTEST_SKIP() << "built without the transport ud";
+	domain d({"ud", {{"seal", "1"}}});
+	EXPECT_EQ(of(d, "seal").value, "1");
+	for (const char *key : {"device", "udp_port", "key", "seal", "max_message"})
+		EXPECT_TRUE(of(d, key).both_sides) << key;
+	for (const char *key : {"port", "socket_buffer", "window", "test_drop", "test_seed"})
+		EXPECT_FALSE(of(d, key).both_sides) << key;
+	const std::string text = domain::parameters("ud");
+	const auto line = [&](const std::string &key) {
+		const std::size_t at = text.find('\n' + key + '=');
+		return text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+	};
+	EXPECT_TRUE(line("seal").ends_with("[both sides]")) << line("seal");
+	EXPECT_FALSE(line("window").ends_with("[both sides]")) << line("window");
+}
+
+TEST(parameters, tell_what_was_chosen)
+{
+	if (!built("fabric"))
+		GTEST_SKIP() << "built without the transport fabric";
+	domain d({"fabric", {{"provider", "no-such,tcp"}}});
+	EXPECT_EQ(of(d, "provider").value, "tcp");
+	EXPECT_EQ(of(d, "provider").standard, "tcp,shm");
+	EXPECT_TRUE(of(d, "provider").both_sides);
+	EXPECT_FALSE(of(d, "sockets").both_sides);
+}
+
+} // namespace
