@@ -3,6 +3,7 @@
 // peers need it too.
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <system_error>
 
 #include "coop/net.hpp"
 
@@ -64,6 +65,22 @@ TEST(parameters, tell_what_was_chosen)
 	EXPECT_EQ(of(d, "provider").standard, "tcp,shm");
 	EXPECT_TRUE(of(d, "provider").both_sides);
 	EXPECT_FALSE(of(d, "sockets").both_sides);
+}
+
+TEST(parameters, a_device_that_is_missing_is_named_where_the_domain_is_opened)
+{
+	if (!built("ud"))
+		GTEST_SKIP() << "built without the transport ud";
+	try {
+		domain d({"ud", {{"device", "no_such_device"}}});
+		FAIL() << "opened";
+	} catch (const std::system_error &e) {
+		const std::string text = e.what();
+		EXPECT_EQ(e.code().value(), ENODEV);
+		EXPECT_TRUE(text.find("no_such_device") != std::string::npos ||
+			    text.find("no RDMA device") != std::string::npos)
+			<< text;
+	}
 }
 
 } // namespace

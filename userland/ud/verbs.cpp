@@ -486,4 +486,9 @@ std::unique_ptr<endpoint> make_verbs(const verbs_options &options)
 	return std::make_unique<verbs>(options);
 }
 
+void find_verbs(const verbs_options &options)
+{
+	(void)verbs_device(options);
+}
+
 } // namespace coop::ud

@@ -115,6 +115,10 @@ class ud_domain final : public spi::transport_domain
 public:
 	explicit ud_domain(options o) : options_(std::move(o))
 	{
+		// One that is not there is an error of whoever opens the domain, where there is
+		// room to say so; a machine's start has a number only.
+		if (options_.verbs)
+			coop::ud::find_verbs(options_.device);
 		limits_.max_message = options_.max_message;
 		limits_.max_buffer = std::size_t{1} << 32;
 		limits_.max_segment = std::size_t{1} << 32;
