@@ -42,9 +42,9 @@ pytestmark = pytest.mark.skipif(not os.access(program("coopnet"), os.X_OK),
                                 reason=f"needs {program('coopnet')}: build it first")
 
 
-def coopnet(*args, timeout=90):
+def coopnet(*args, timeout=90, env=None):
     done = subprocess.run([program("coopnet"), *args], stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=timeout, check=False)
+                          text=True, timeout=timeout, check=False, env=env)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -147,6 +147,28 @@ def test_tables_and_plot(tmp_path):
         assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
 
 
+def test_a_plot_that_cannot_be_drawn_is_said_before_anything_is_measured(tmp_path):
+    """The address is one where nobody serves: that would be said if it were asked first."""
+    status, out, err = coopnet("ping", "-t", "ud", "--plot", str(tmp_path / "none/x.svg"), f"{HOST}.12")
+    assert status == FAILED and out == ""
+    assert f"{tmp_path}/none/x.svg cannot be written" in err and "coopnet serve" not in err
+    status, out, err = coopnet("ping", "-t", "ud", "--plot", str(tmp_path / "x.svg"), f"{HOST}.12",
+                               env=dict(os.environ, PATH=str(tmp_path)))
+    assert status == FAILED and out == ""
+    assert "gnuplot cannot be started" in err and "coopnet serve" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_gnuplot_says_is_not_among_the_results(tmp_path):
+    talker = tmp_path / "gnuplot"
+    talker.write_text("#!/bin/sh\nwhile read -r line; do echo noise; done\n", encoding="ascii")
+    talker.chmod(0o755)
+    status, out, err = coopnet("ping", "-t", "mem", "-s", "8", *SHORT, "--json", "--plot",
+                               str(tmp_path / "x.svg"), env=dict(os.environ, PATH=str(tmp_path)))
+    assert status == OK, err
+    assert ("ping", 8) in measured(out)
+
+
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
 def test_nobody_there_says_what_where_and_what_to_do(way):
     status, out, err = coopnet("ping", "-t", *way, f"{HOST}.3")
@@ -195,6 +217,7 @@ def test_a_server_that_dies_ends_the_client():
     (("ping", "-o", "window"), "KEY=VALUE"),
     (("ping", "-o", "nonsense=1"), "nonsense"),
     (("ping", "--plot", "x.txt"), ".svg"),
+    (("bench", "--plot", "x.svg", "--only", "peers"), "--only"),
     (("ping", "--progress", "guess"), "guess"),
     (("ping", "-t", "mem", "127.0.0.1"), "leave the address out"),
     (("serve",), "ADDR"),

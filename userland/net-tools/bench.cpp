@@ -134,6 +134,10 @@ int run_bench(const bench_request &r)
 {
 	printer out(r, "bench");
 	const int status = guarded([&]() -> trouble {
+		if (!r.plot.empty() && r.only == std::vector<std::string>{"peers"})
+			return failure{exit_usage, "--plot: nothing that --only names has a curve"};
+		if (trouble t = out.begin())
+			return t;
 		for (const std::string &mode : r.modes) {
 			settings how = r.how;
 			how.progress = progress_of(mode);

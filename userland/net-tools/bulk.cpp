@@ -9,6 +9,8 @@ int run_bulk(const bulk_request &r)
 {
 	printer out(r, "bulk");
 	const int status = guarded([&]() -> trouble {
+		if (trouble t = out.begin())
+			return t;
 		session s(r, r.how, 2 * r.depth + 2);
 		std::vector<std::size_t> sizes;
 		if (trouble t = s.connect())

@@ -89,6 +89,8 @@ class printer
 {
 public:
 	printer(const measure_request &r, const char *command) : request_(r), command_(command) {}
+	/// What can fail of the output is tried before anything is measured.
+	trouble begin() const;
 	void add(result);
 	/// Members of the JSON's top object that are no results.
 	nlohmann::ordered_json &extra() { return extra_; }

@@ -9,6 +9,8 @@ int run_ping(const ping_request &r)
 {
 	printer out(r, "ping");
 	const int status = guarded([&]() -> trouble {
+		if (trouble t = out.begin())
+			return t;
 		session s(r, r.how, 4);
 		std::vector<std::size_t> sizes;
 		if (trouble t = s.connect())

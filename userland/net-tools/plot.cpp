@@ -50,10 +50,14 @@ std::string around_one_size(const std::vector<chart> &charts)
 		 : "";
 }
 
+const char *terminal(const std::string &file)
+{
+	return ends_in(file, ".svg") ? "svg dynamic" : "png";
+}
+
 std::string script(const std::vector<chart> &charts, const std::string &file)
 {
-	std::string s = std::string("set terminal ") +
-			(ends_in(file, ".svg") ? "svg dynamic" : "png") + " size " +
+	std::string s = std::string("set terminal ") + terminal(file) + " size " +
 			std::to_string(760 * charts.size()) + ",520 background '#ffffff'\n" +
 			"set output " + quoted(file) + "\nset multiplot layout 1," +
 			std::to_string(charts.size()) +
@@ -78,14 +82,9 @@ std::string script(const std::vector<chart> &charts, const std::string &file)
 	return s + "unset multiplot\n";
 }
 
-} // namespace
-
-bool can_draw(const std::string &file)
-{
-	return ends_in(file, ".svg") || ends_in(file, ".png");
-}
-
-trouble draw(const std::vector<chart> &charts, const std::string &file)
+// Runs it with this script. Its standard output goes nowhere: what it has to say it says to
+// standard error, and ours is for results.
+trouble gnuplot(const std::string &text, const std::string &otherwise)
 {
 	int pipe_[2];
 	if (::pipe2(pipe_, O_CLOEXEC))
@@ -93,6 +92,7 @@ trouble draw(const std::vector<chart> &charts, const std::string &file)
 	posix_spawn_file_actions_t actions;
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_adddup2(&actions, pipe_[0], 0);
+	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
 	char program[] = "gnuplot";
 	char *args[] = {program, nullptr};
 	pid_t pid = -1;
@@ -101,13 +101,12 @@ trouble draw(const std::vector<chart> &charts, const std::string &file)
 	::close(pipe_[0]);
 	if (status) {
 		::close(pipe_[1]);
-		return failure{exit_failure,
-			       "no plot: gnuplot cannot be started: " +
-				       std::string(std::strerror(status)) +
-				       "; `apt-get install gnuplot-nox`, or leave --plot out"};
+		return failure{
+			exit_failure,
+			"--plot: gnuplot cannot be started: " + std::string(std::strerror(status)) +
+				"; `apt-get install gnuplot-nox`, or leave --plot out"};
 	}
 	const auto old = std::signal(SIGPIPE, SIG_IGN);
-	const std::string text = script(charts, file);
 	std::size_t done = 0;
 	while (done < text.size()) {
 		const ssize_t n = ::write(pipe_[1], text.data() + done, text.size() - done);
@@ -122,8 +121,36 @@ trouble draw(const std::vector<chart> &charts, const std::string &file)
 		;
 	if (ended == 0)
 		return {};
-	return failure{exit_failure,
-		       "no plot: gnuplot could not write " + file + "; what it said is above"};
+	return failure{exit_failure, otherwise};
 }
 
+} // namespace
+
+bool can_draw(const std::string &file)
+{
+	return ends_in(file, ".svg") || ends_in(file, ".png");
+}
+
+trouble may_draw(const std::string &file)
+{
+	// One that is there keeps its content until there is another; one that is not is not left
+	// behind empty.
+	int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd >= 0)
+		(void)::unlink(file.c_str());
+	else if (errno == EEXIST)
+		fd = ::open(file.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return failure{exit_failure,
+			       "--plot: " + file + " cannot be written: " + std::strerror(errno)};
+	::close(fd);
+	return gnuplot(std::string("set terminal ") + terminal(file) + "\n",
+		       "--plot: gnuplot cannot draw such a file; what it said is above");
+}
+
+trouble draw(const std::vector<chart> &charts, const std::string &file)
+{
+	return gnuplot(script(charts, file),
+		       "no plot: gnuplot could not write " + file + "; what it said is above");
+}
 } // namespace coop::net_tools

@@ -22,6 +22,8 @@ struct chart {
 
 /// Whether the name ends in .svg or .png.
 bool can_draw(const std::string &file);
+/// Tries all that can be tried before there is something to draw: the file and gnuplot.
+trouble may_draw(const std::string &file);
 /// The charts side by side. Runs gnuplot.
 trouble draw(const std::vector<chart> &, const std::string &file);
 

@@ -93,6 +93,11 @@ trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<
 	return {};
 }
 
+trouble printer::begin() const
+{
+	return request_.plot.empty() ? trouble() : may_draw(request_.plot);
+}
+
 void printer::add(result r)
 {
 	if (!request_.json) {
@@ -125,6 +130,7 @@ int printer::end()
 		std::printf(
 			"%s\n",
 			j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+		std::fflush(stdout);
 	}
 	if (!request_.plot.empty()) {
 		const auto charts = charts_of(results_, "coopnet " + how.transport);
