@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -62,6 +63,8 @@ class serving:
         self.said = self.child.stdout.readline()
         overdue.cancel()
         assert self.said.startswith("serving at"), self.child.stderr.read()
+        prefix, _, self.client = self.child.stdout.readline().strip().partition(": ")
+        assert prefix == "clients type"
         return self
 
     def end(self, by=signal.SIGTERM):
@@ -176,6 +179,70 @@ def test_nobody_there_says_what_where_and_what_to_do(way):
     assert f"{HOST}.3@tcp:12345:31:0" in err and "coopnet serve" in err
 
 
+@pytest.mark.parametrize("way", [*WAYS, ("ud", "-o", "seal=1", "-o", "max_message=64k", "-o", "test_seed=5")],
+                         ids=[*NAMES, "ud-sealed"])
+def test_a_server_says_what_its_clients_type(way):
+    with serving(way, f"{HOST}.13@tcp:12345:31:*") as server:
+        assert f"transport {way[0]}, " in server.said
+        assert ("no key" in server.said) == (way[0] == "ud")
+        for option in way[2::2]:
+            assert (option in server.said) == (not option.startswith("test_")), server.said
+            assert (option in server.client) == (not option.startswith("test_")), server.client
+        name, *words = shlex.split(server.client)
+        assert name == "coopnet"
+        status, _, err = coopnet(*words, "-s", "8", *SHORT)
+        assert status == OK, err
+
+
+def test_who_answers_with_another_transport_is_thought_of():
+    with serving(("fabric", "-o", "provider=shm"), f"{HOST}.14"):
+        for way, keys in ((("ud",), ("key=", "seal=", "udp_port=")),
+                          (("fabric", "-o", "provider=tcp", "-o", "sockets=1"), ("provider=",))):
+            status, out, err = coopnet("ping", "-t", *way, f"{HOST}.14")
+            assert status == FAILED and out == ""
+            assert "agree on -t" in err and all(key in err for key in keys), err
+            assert "sockets=" not in err
+
+
+def test_hints_name_the_provider_that_was_taken():
+    status, _, err = coopnet("ping", "-t", "fabric", "-o", "provider=no-such,tcp", f"{HOST}.15")
+    assert status == FAILED
+    assert "-o provider=tcp " in err
+
+
+@pytest.mark.parametrize("wrong, timeout", [("key", "0.5"), ("key", "30"), ("seal", "0.5")])
+def test_a_wrong_key_is_thought_of_however_long_one_waits(tmp_path, wrong, timeout):
+    """With another key the transport gives up first, if it is given the time."""
+    keys = []
+    for name in ("one", "other"):
+        keys.append(tmp_path / name)
+        keys[-1].write_bytes(os.urandom(32))
+        keys[-1].chmod(0o600)
+    with serving(("ud", "-o", f"key={keys[0]}"), f"{HOST}.16") as server:
+        assert f"key={keys[0]}" in server.said
+        mine = ("-o", f"key={keys[1]}") if wrong == "key" else ("-o", f"key={keys[0]}", "-o", "seal=1")
+        status, out, err = coopnet("ping", "-t", "ud", *mine, "--timeout", timeout, f"{HOST}.16")
+        assert status == FAILED and out == ""
+        assert "agree on" in err and " key=," in err and " seal=," in err
+
+
+def test_a_message_that_is_too_long_for_the_protocol_is_called_that():
+    """A session of few and small segments takes less than max_message= says."""
+    with serving(("ud", "-o", "mtu=256", "-o", "window=64"), f"{HOST}.18"):
+        status, _, err = coopnet("ping", "-t", "ud", "-s", "64k", *SHORT, f"{HOST}.18")
+        assert status == FAILED
+        assert "max_message=" in err and "window=" in err
+
+
+def test_the_json_has_the_parameters_in_effect():
+    status, out, err = coopnet("ping", "-t", "fabric", "-o", "provider=no-such,tcp", "-o", "receives=16", "-s",
+                               "8", *SHORT, "--json")
+    assert status == OK, err
+    parameters = json.loads(out)["parameters"]
+    assert parameters["provider"] == "tcp" and parameters["receives"] == "16"
+    assert parameters["max_message"] == "1m"
+
+
 def test_a_list_is_one_word_and_an_address_may_follow():
     for option in (("-s", "8"), ("--size", "8,64"), ("--cpus", "0")):
         status, _, err = coopnet("ping", "-t", "ud", "--timeout", "0.2", *option, f"{HOST}.77")
@@ -207,6 +274,13 @@ def test_a_server_that_dies_ends_the_client():
         assert f"{HOST}.5" in err
 
 
+def test_a_device_that_is_missing_is_not_an_address():
+    for command in ("ping", "serve"):
+        status, out, err = coopnet(command, "-t", "ud", "-o", "device=no_such_device", "127.0.0.1")
+        assert status == FAILED and out == ""
+        assert "device" in err and "127.0.0.1" not in err
+
+
 @pytest.mark.parametrize("args, word", [
     ((), "subcommand"),
     (("nonsense",), "subcommand"),
@@ -220,6 +294,11 @@ def test_a_server_that_dies_ends_the_client():
     (("bench", "--plot", "x.svg", "--only", "peers"), "--only"),
     (("ping", "--progress", "guess"), "guess"),
     (("ping", "-t", "mem", "127.0.0.1"), "leave the address out"),
+    (("ping", "-t", "ud", "inet:tcp:127.0.0.1@3000"), "10.0.0.1@tcp:12345:31:0"),
+    (("ping", "-t", "fabric", "-o", "provider=shm", "inet:tcp:127.0.0.1@3000"), "fabric over shm"),
+    (("serve", "-t", "ud", "inet6:tcp:::1@3000"), "begin with inet6:"),
+    (("ping", "-t", "fabric", "-o", "provider=tcp", "::1"), "inet6:tcp:"),
+    (("ping", "127.0.0.1@tcp:12345:31:*"), "own address"),
     (("serve",), "ADDR"),
     (("serve", "-t", "mem", "127.0.0.1"), "own process"),
     (("serve", "--cpus", "100000", "127.0.0.1"), "--cpus"),

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <malloc.h>
 
+#include "advice.hpp"
 #include "commands.hpp"
 
 namespace coop::net_tools
@@ -98,7 +99,7 @@ net::address peer_address(const net::address &like, unsigned i)
 	return a;
 }
 
-trouble peers(const bench_request &r, const settings &how, session &s, peers_figures &out)
+trouble peers(const bench_request &r, session &s, peers_figures &out)
 {
 	net::transfer_machine &tm = s.client().at().machine();
 	const net::address &like = s.client().server()->address();
@@ -113,7 +114,7 @@ trouble peers(const bench_request &r, const settings &how, session &s, peers_fig
 					       "end point " + std::to_string(i) + ": " +
 						       explain(status,
 							       net::format(peer_address(like, i)),
-							       how)};
+							       s.client().at().domain())};
 			all[i] = std::move(e);
 		}
 		ns = std::chrono::duration<double, std::nano>(net::clock::now() - began).count() /
@@ -144,6 +145,7 @@ int run_bench(const bench_request &r)
 			session s(r, how, std::max(r.depth, 2 * r.bulk_depth + 2));
 			if (trouble t = s.connect())
 				return t;
+			out.under(s.client().at().domain());
 			if (has(r.only, "ping"))
 				if (trouble t = ping_sizes(r, how, s, out))
 					return t;
@@ -156,7 +158,7 @@ int run_bench(const bench_request &r)
 			if (!has(r.only, "peers") || mode != r.modes.back())
 				continue;
 			peers_figures p{};
-			if (trouble t = peers(r, how, s, p))
+			if (trouble t = peers(r, s, p))
 				return t;
 			out.extra()["peers"] = {{"count", p.count},
 						{"bytes", p.bytes},

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <random>
 
+#include "advice.hpp"
 #include "server.hpp"
 
 namespace coop::net_tools
@@ -32,7 +33,7 @@ trouble client::connect(const net::address &server, std::chrono::milliseconds pa
 		own = own_address(server);
 	} else {
 		net::address a;
-		if (trouble t = full_address(from, a))
+		if (trouble t = full_address(from, station_.domain(), a))
 			return t;
 		net::address here = server;
 		here.ip = a.ip;
@@ -43,7 +44,7 @@ trouble client::connect(const net::address &server, std::chrono::milliseconds pa
 		return t;
 	own_ = station_.machine().address();
 	if (const int status = station_.machine().make_endpoint(server, server_))
-		return failure{exit_failure, explain(status, text_, station_.how())};
+		return failure{exit_failure, explain(status, text_, station_.domain())};
 	return {};
 }
 
@@ -64,7 +65,7 @@ trouble client::run(task &t)
 	task_ = nullptr;
 	if (status_ == 0)
 		return {};
-	return failure{exit_failure, explain(status_, text_, station_.how())};
+	return failure{exit_failure, explain(status_, text_, station_.domain())};
 }
 
 void client::ask()

@@ -91,6 +91,8 @@ public:
 	printer(const measure_request &r, const char *command) : request_(r), command_(command) {}
 	/// What can fail of the output is tried before anything is measured.
 	trouble begin() const;
+	/// With what it is measured.
+	void under(const net::domain &d) { parameters_ = d.parameters(); }
 	void add(result);
 	/// Members of the JSON's top object that are no results.
 	nlohmann::ordered_json &extra() { return extra_; }
@@ -100,6 +102,7 @@ public:
 private:
 	const measure_request &request_;
 	const char *command_;
+	std::vector<net::domain_parameter> parameters_;
 	std::vector<result> results_;
 	nlohmann::ordered_json extra_ = nlohmann::ordered_json::object();
 };

@@ -15,6 +15,7 @@ int run_ping(const ping_request &r)
 		std::vector<std::size_t> sizes;
 		if (trouble t = s.connect())
 			return t;
+		out.under(s.client().at().domain());
 		if (trouble t = fitting_sizes(
 			    r.sizes, {8, 64, 1024, 4096, 16384, 65536, 262144, 1048576}, head::size,
 			    s.client().at().limits().max_message, sizes))

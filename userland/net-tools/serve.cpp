@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "advice.hpp"
 #include "commands.hpp"
 
 namespace coop::net_tools
@@ -82,13 +83,9 @@ private:
 int run_serve(const serve_request &r)
 {
 	return guarded([&]() -> trouble {
-		net::address where;
-		if (trouble t = full_address(r.address, where))
-			return t;
 		if (const int status = confine_thread(r.how.cpus))
 			return failure{exit_usage,
-				       "--cpus: " + std::string(std::strerror(-status)) +
-					       "; `nproc` says how many processors there are"};
+				       "--cpus: " + std::string(std::strerror(-status))};
 		goal end;
 		station s(r.how);
 		if (!s.domain().traits().between_processes)
@@ -96,6 +93,9 @@ int run_serve(const serve_request &r)
 				       "the transport " + r.how.transport +
 					       " reaches only its own process; `coopnet bench -t " +
 					       r.how.transport + "` measures it"};
+		net::address where;
+		if (trouble t = full_address(r.address, s.domain(), where, true))
+			return t;
 		server serving(s, {r.max_bulk}, end);
 		if (trouble t = serving.start(net::format(where)))
 			return t;
@@ -103,9 +103,12 @@ int run_serve(const serve_request &r)
 		std::unique_ptr<input_watch> watch;
 		if (r.until_eof)
 			watch = std::make_unique<input_watch>(s, end);
-		std::printf("serving at %s, transport %s, %s; a signal ends it\n",
-			    net::format(s.machine().address()).c_str(), r.how.transport.c_str(),
-			    name(r.how.progress));
+		const std::string here = net::format(s.machine().address());
+		std::printf("serving at %s, %s, %s; a signal ends it\n", here.c_str(),
+			    described(s.domain()).c_str(), name(r.how.progress));
+		if (!r.until_eof) // who waits for that has started it, and knows
+			std::printf("clients type: %s\n",
+				    command_line("ping", s.domain(), here).c_str());
 		std::fflush(stdout);
 		serving.run();
 		if (r.until_eof)

@@ -68,9 +68,9 @@ trouble session::connect()
 	}
 	// Not before: what a thread may run on passes to what it starts.
 	if (const int status = confine_thread(settings_.cpus))
-		return failure{exit_usage, "--cpus: " + std::string(std::strerror(-status)) +
-						   "; `nproc` says how many processors there are"};
-	if (trouble t = full_address(local_ ? local_->address() : request_.server, server))
+		return failure{exit_usage, "--cpus: " + std::string(std::strerror(-status))};
+	if (trouble t = full_address(local_ ? local_->address() : request_.server,
+				     station_->domain(), server))
 		return t;
 	client_ = std::make_unique<net_tools::client>(*station_, slots_);
 	return client_->connect(
@@ -113,8 +113,8 @@ int printer::end()
 	const settings &how = request_.how;
 	if (request_.json) {
 		nlohmann::ordered_json parameters = nlohmann::ordered_json::object();
-		for (const auto &[key, value] : how.parameters)
-			parameters[key] = value;
+		for (const net::domain_parameter &p : parameters_)
+			parameters[p.key] = p.value;
 		nlohmann::ordered_json j = {
 			{"coopnet", COOP_VERSION},
 			{"command", command_},

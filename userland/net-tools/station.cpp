@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "advice.hpp"
+
 namespace coop::net_tools
 {
 
@@ -22,27 +24,6 @@ constexpr std::size_t slack = 64 << 10;
 constexpr std::uint32_t messages_most = 4096, receives = 2, pool_buffers = 8;
 // Polls between two looks at the clock.
 constexpr unsigned polls_a_look = 4096;
-
-std::string why_not_started(int status, const std::string &address, const settings &s)
-{
-	switch (-status) {
-	case EINVAL:
-		return address + " is no address that the transport " + s.transport +
-		       " can start at; write IP, or IP@tcp:12345:PORTAL:TMID, or (fabric) "
-		       "inet:tcp:IP@PORT";
-	case EADDRINUSE:
-		return address + " is in use; choose another TMID or port, or end the program that "
-				 "has it";
-	case EADDRNOTAVAIL:
-		return "no number is free at " + address +
-		       ", or no device of the transport has this IP; choose another portal or IP";
-	case ENOENT:
-		return address +
-		       " is not an address of this host; `ip address` lists those there are";
-	default:
-		return "cannot start at " + address + ": " + std::strerror(-status);
-	}
-}
 
 } // namespace
 
@@ -78,9 +59,7 @@ trouble station::start(const std::string &address, net::buffer_handler &h)
 	if (settings_.progress != progress::block)
 		status = machine_->deliver_synchronously();
 	if (!status && !settings_.cpus.empty() && machine_->confine(settings_.cpus))
-		return failure{exit_usage,
-			       "--cpus: no such processor, or not for this program; `nproc` says "
-			       "how many there are"};
+		return failure{exit_usage, "--cpus: no such processor, or not for this program"};
 	if (!status)
 		status = machine_->attach(*pool_, h, largest, messages_most);
 	if (!status)
@@ -92,7 +71,7 @@ trouble station::start(const std::string &address, net::buffer_handler &h)
 	if (!status)
 		return {};
 	return failure{status == -EINVAL ? exit_usage : exit_failure,
-		       why_not_started(status, address, settings_)};
+		       why_not_started(status, address, domain_)};
 }
 
 void station::stop()
@@ -152,16 +131,21 @@ void station::reach(goal &g)
 	bell_.signal();
 }
 
-trouble full_address(const std::string &text, net::address &out)
+trouble full_address(const std::string &text, const net::domain &d, net::address &out,
+		     bool wildcard)
 {
 	in_addr ip;
 	const std::string full =
 		::inet_pton(AF_INET, text.c_str(), &ip) == 1 ? text + "@tcp:12345:31:0" : text;
-	if (net::parse(full, out) == 0 && !out.wildcard())
-		return {};
-	return failure{exit_usage, "'" + text +
-					   "' is no address; write IP, or IP@tcp:12345:PORTAL:TMID "
-					   "(portal 0-63, TMID 0-4095), or inet:tcp:IP@PORT"};
+	if (net::parse(full, out))
+		return failure{exit_usage, "'" + text + "' is no address; transport " +
+						   d.transport() + " takes " + address_forms(d)};
+	if (out.wildcard() && !wildcard)
+		return failure{exit_usage,
+			       "'" + text +
+				       "': `*` is for an own address; the first line of the server "
+				       "says which number it has taken"};
+	return {};
 }
 
 std::string own_address(const net::address &server)
@@ -181,49 +165,6 @@ std::string own_address(const net::address &server)
 	if (fd >= 0)
 		::close(fd);
 	return net::format(own);
-}
-
-std::string explain(int status, const std::string &peer, const settings &how)
-{
-	const std::string &transport = how.transport;
-	std::string serve = "`coopnet serve -t " + transport;
-	for (const auto &[key, value] : how.parameters)
-		serve += " -o " + key + '=' + value;
-	serve += " " + peer + '`';
-	switch (-status) {
-	case ECONNREFUSED:
-		return "nobody serves at " + peer + " (connection refused); start " + serve +
-		       " there";
-	case EHOSTUNREACH:
-	case ENETUNREACH:
-		return peer +
-		       " cannot be reached; check the address, the route and firewalls, and "
-		       "that " +
-		       serve + " runs there" +
-		       (transport == "ud" ? " with the same `-o key=`" : "");
-	case ETIMEDOUT:
-		return peer + " does not answer; see whether " + serve +
-		       " runs there, or allow more time with --timeout";
-	case ECONNRESET:
-		return peer + " has gone away; see why its " + serve + " ended";
-	case ENOBUFS:
-	case EMSGSIZE:
-		return peer + " has no buffer for this (" + std::strerror(-status) +
-		       "); lower --depth or --size";
-	case EINVAL:
-		return peer + " is no address that a machine of transport " + transport +
-		       " can send to";
-	case EFBIG:
-		return peer +
-		       " takes no bulk transfer as large as that; start its server with a larger "
-		       "--max-bulk";
-	case EBADMSG:
-		return peer +
-		       " answered with other bytes than it should; one side has another version of "
-		       "coopnet, or the transport is broken";
-	default:
-		return peer + ": " + std::strerror(-status);
-	}
 }
 
 int confine_thread(const std::vector<unsigned> &cpus)

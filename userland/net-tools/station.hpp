@@ -72,6 +72,7 @@ public:
 	/// Puts back a receive buffer that is no longer queued.
 	void put_back(net::buffer *b) { (void)pool_->put(b); }
 	const settings &how() const { return settings_; }
+	const net::domain &domain() const { return domain_; }
 	const net::domain_limits &limits() const { return domain_.limits(); }
 	net::domain &domain() { return domain_; }
 	net::transfer_machine &machine() { return *machine_; }
@@ -85,12 +86,11 @@ private:
 };
 
 /// The address as a person may write it: what net::parse() takes, or an IPv4 address alone
-/// for portal 31 and TMID 0 there.
-trouble full_address(const std::string &text, net::address &out);
+/// for portal 31 and TMID 0 there. `wildcard`: its number may be `*`.
+trouble full_address(const std::string &text, const net::domain &, net::address &out,
+		     bool wildcard = false);
 /// Where a client of `server` starts: the address of this host on the way there, with `*`.
 std::string own_address(const net::address &server);
-/// What an error of an operation with `peer` means, and what to do.
-std::string explain(int status, const std::string &peer, const settings &);
 /// Keeps the calling thread on these processors. @return 0 or -errno.
 int confine_thread(const std::vector<unsigned> &cpus);
 

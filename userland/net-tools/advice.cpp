@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT
+// advice.cpp - see advice.hpp.
+#include "advice.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace coop::net_tools
+{
+
+namespace
+{
+
+constexpr char lnet_example[] = "10.0.0.1@tcp:12345:31:0";
+
+// A word of a shell's command line, whatever is in it.
+std::string shell_word(const std::string &s)
+{
+	if (std::all_of(s.begin(), s.end(), [](char c) {
+		    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+			   (c >= '0' && c <= '9') || (c && std::strchr("._/@:=,+-", c));
+	    }))
+		return s;
+	std::string q = "'";
+	for (const char c : s)
+		q += c == '\'' ? std::string("'\\''") : std::string(1, c);
+	return q + "'";
+}
+
+// "fabric over tcp": what has to be the same before any message is understood.
+std::string carrier(const net::domain &d)
+{
+	for (const net::domain_parameter &p : d.parameters())
+		if (p.key == "provider")
+			return d.transport() + " over " + p.value;
+	return d.transport();
+}
+
+// What to compare when the other side runs but nothing comes of it.
+std::string agreement(const net::domain &d)
+{
+	std::string keys;
+	for (const net::domain_parameter &p : d.parameters())
+		if (p.both_sides)
+			keys += (keys.empty() ? "" : ", ") + p.key + '=';
+	return "both sides have to agree on -t" + (keys.empty() ? "" : " and of -o on " + keys);
+}
+
+std::string serve_at(const std::string &peer, const net::domain &d)
+{
+	return '`' + command_line("serve", d, peer) + '`';
+}
+
+} // namespace
+
+std::string command_line(const char *command, const net::domain &d, const std::string &address)
+{
+	std::string line = std::string("coopnet ") + command + " -t " + d.transport();
+	for (const net::domain_parameter &p : d.parameters())
+		if (p.both_sides && p.value != p.standard)
+			line += " -o " + shell_word(p.key + '=' + p.value);
+	return line + ' ' + shell_word(address);
+}
+
+std::string described(const net::domain &d)
+{
+	std::string text = "transport " + d.transport();
+	for (const net::domain_parameter &p : d.parameters()) {
+		if (p.both_sides && p.value != p.standard)
+			text += ", " + p.key + '=' + p.value;
+		else if (p.key == "key")
+			text += ", no key";
+	}
+	return text;
+}
+
+std::string address_forms(const net::domain &d)
+{
+	const std::string lnet = "IP, or IP@tcp:12345:PORTAL:TMID (portal 0-63, TMID 0-4095), "
+				 "for instance " +
+				 std::string(lnet_example);
+	// Where peers are on this host alone they are named by portal and TMID alone.
+	const bool ports = d.transport() == "fabric" && carrier(d) != "fabric over shm";
+	return ports ? lnet + "; or inet:tcp:IP@PORT or inet6:tcp:IPv6@PORT, for instance "
+			      "inet6:tcp:fd00::1@3000"
+		     : lnet;
+}
+
+std::string explain(int status, const std::string &peer, const net::domain &d)
+{
+	const std::string serve = serve_at(peer, d);
+	switch (-status) {
+	case ECONNREFUSED:
+		return "nobody serves at " + peer + " with transport " + carrier(d) +
+		       " (connection refused); start " + serve +
+		       " there, or if a server runs there, type here what its second line says: " +
+		       agreement(d);
+	case EHOSTUNREACH:
+	case ENETUNREACH:
+		return peer +
+		       " cannot be reached; check the address, the route and firewalls, and that " +
+		       serve + " runs there: " + agreement(d);
+	case ETIMEDOUT:
+		return peer + " does not answer; see whether " + serve +
+		       " runs there: " + agreement(d) + "; or allow more time with --timeout";
+	case ECONNRESET:
+		return peer + " has gone away; see why its " + serve + " ended";
+	case ENOBUFS:
+		return peer + " has no buffer for this (" + std::strerror(ENOBUFS) +
+		       "); lower --size, or --depth of bulk and bench";
+	case EMSGSIZE:
+		return "a message was too long for " + peer +
+		       " or for this side; lower --size, or give both sides a larger `-o "
+		       "max_message=`" +
+		       (d.transport() == "ud" ? " (half of window= times mtu= is a limit as well)"
+					      : "");
+	case EINVAL:
+		return peer + " is no address that a machine of transport " + carrier(d) +
+		       " can send to; it takes " + address_forms(d);
+	case EFBIG:
+		return peer +
+		       " takes no bulk transfer as large as that; start its server with a larger "
+		       "--max-bulk";
+	case EBADMSG:
+		return peer +
+		       " answered with other bytes than it should; one side has another version of "
+		       "coopnet, or the transport is broken";
+	default:
+		return peer + ": " + std::strerror(-status);
+	}
+}
+
+std::string why_not_started(int status, const std::string &address, const net::domain &d)
+{
+	net::address a;
+	switch (-status) {
+	case EINVAL:
+		if (net::parse(address, a) || a.kind == net::address::form::lnet)
+			return "cannot start at " + address + ": " + std::strerror(EINVAL) +
+			       "; one of the -o options is beyond what transport " + d.transport() +
+			       " can do";
+		return std::string("addresses that begin with ") +
+		       (a.kind == net::address::form::inet ? "inet:" : "inet6:") +
+		       " are not for transport " + carrier(d) + "; it takes " + address_forms(d);
+	case EADDRINUSE:
+		return address + " is in use; choose another TMID or port, or end the program that "
+				 "has it";
+	case EADDRNOTAVAIL:
+		return "no number is free at " + address +
+		       ", or no device of the transport has this IP; choose another portal or IP";
+	case ENOENT:
+		return address +
+		       " is not an address of this host; `ip address` lists those there are";
+	case ENODEV:
+	case ENETDOWN:
+		return "the RDMA device of " + described(d) +
+		       " has gone or its port is down; `rdma link` lists those there are";
+	default:
+		return "cannot start at " + address + ": " + std::strerror(-status);
+	}
+}
+
+} // namespace coop::net_tools
