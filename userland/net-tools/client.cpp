@@ -57,8 +57,9 @@ trouble client::run(task &t)
 	ask();
 	const bool in_time = station_.until(goal_, patience_);
 	// What a task that has failed left on queues ends here, before the task itself does.
+	// Nobody is waited for then: patience has a limit, and whoever set it meant it.
 	if (!in_time || status_)
-		station_.stop();
+		station_.stop(true);
 	if (!in_time)
 		status_ = -ETIMEDOUT;
 	phase_ = phase::idle;

@@ -74,7 +74,7 @@ trouble station::start(const std::string &address, net::buffer_handler &h)
 		       why_not_started(status, address, domain_)};
 }
 
-void station::stop()
+void station::stop(bool at_once)
 {
 	if (!machine_)
 		return;
@@ -85,7 +85,7 @@ void station::stop()
 	};
 	// What is under way may still be of use to the peer; one that is gone is not waited for.
 	for (const bool abort : {false, true}) {
-		if (over() || machine_->stop(abort))
+		if ((at_once && !abort) || over() || machine_->stop(abort))
 			continue;
 		const auto deadline = net::clock::now() + (abort ? 10s : 1s);
 		while (!over() && net::clock::now() < deadline) {

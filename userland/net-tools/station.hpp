@@ -60,8 +60,9 @@ public:
 
 	/// Starts at the address. Messages come to `h` in buffers of a pool.
 	trouble start(const std::string &address, net::buffer_handler &h);
-	/// Ends everything; afterwards no buffer is queued and no handler runs.
-	void stop();
+	/// Ends everything; afterwards no buffer is queued and no handler runs. `at_once`: peers
+	/// are not given the time to see the end of what is under way.
+	void stop(bool at_once = false);
 
 	/// Makes or awaits progress until the goal is reached. @return false: there was no step
 	/// for as long as `patience`.
