@@ -226,6 +226,22 @@ def test_a_wrong_key_is_thought_of_however_long_one_waits(tmp_path, wrong, timeo
         assert "agree on" in err and " key=," in err and " seal=," in err
 
 
+@pytest.mark.parametrize("way", WAYS, ids=NAMES)
+def test_sizes_are_those_that_both_sides_take(way):
+    with serving((*way, "-o", "max_message=64k"), f"{HOST}.17", "--max-bulk", "100k"):
+        for size in ("65537", "1m"):
+            status, out, err = coopnet("ping", "-t", *way, "-s", size, f"{HOST}.17")
+            assert status == USAGE and out == ""
+            assert "from 8 to 65536" in err and "`-o max_message=` of the server" in err
+        status, out, err = coopnet("ping", "-t", *way, "-o", "max_message=4k", "-s", "8k", f"{HOST}.17")
+        assert status == USAGE and "`-o max_message=` of this side" in err
+        status, out, err = coopnet("ping", "-t", *way, "--json", *SHORT, f"{HOST}.17")
+        assert status == OK, err
+        assert max(size for _, size in measured(out)) == 65536
+        status, out, err = coopnet("bulk", "-t", *way, "-s", "64k,101k", f"{HOST}.17")
+        assert status == USAGE and out == "" and "`--max-bulk` of the server" in err
+
+
 def test_a_message_that_is_too_long_for_the_protocol_is_called_that():
     """A session of few and small segments takes less than max_message= says."""
     with serving(("ud", "-o", "mtu=256", "-o", "window=64"), f"{HOST}.18"):
@@ -294,11 +310,13 @@ def test_a_device_that_is_missing_is_not_an_address():
     (("bench", "--plot", "x.svg", "--only", "peers"), "--only"),
     (("ping", "--progress", "guess"), "guess"),
     (("ping", "-t", "mem", "127.0.0.1"), "leave the address out"),
+    (("ping", "-t", "mem", "-o", "max_message=8"), "48 bytes"),
     (("ping", "-t", "ud", "inet:tcp:127.0.0.1@3000"), "10.0.0.1@tcp:12345:31:0"),
     (("ping", "-t", "fabric", "-o", "provider=shm", "inet:tcp:127.0.0.1@3000"), "fabric over shm"),
     (("serve", "-t", "ud", "inet6:tcp:::1@3000"), "begin with inet6:"),
     (("ping", "-t", "fabric", "-o", "provider=tcp", "::1"), "inet6:tcp:"),
     (("ping", "127.0.0.1@tcp:12345:31:*"), "own address"),
+    (("ping", "-s", "2m"), "max_message="),
     (("serve",), "ADDR"),
     (("serve", "-t", "mem", "127.0.0.1"), "own process"),
     (("serve", "--cpus", "100000", "127.0.0.1"), "--cpus"),

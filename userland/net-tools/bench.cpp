@@ -32,8 +32,7 @@ progress progress_of(const std::string &word)
 trouble ping_sizes(const bench_request &r, const settings &how, session &s, printer &out)
 {
 	std::vector<std::size_t> sizes;
-	if (trouble t = fitting_sizes(r.sizes, {8, 64, 1024, 4096, 16384, 65536, 262144, 1048576},
-				      head::size, s.client().at().limits().max_message, sizes))
+	if (trouble t = s.message_sizes(usual_messages, sizes))
 		return t;
 	for (const std::size_t size : sizes) {
 		ping_task warm(size, {100, r.seconds / 10}, false),
@@ -49,6 +48,8 @@ trouble ping_sizes(const bench_request &r, const settings &how, session &s, prin
 trouble stream_sizes(const bench_request &r, const settings &how, session &s, printer &out)
 {
 	for (const std::size_t size : {std::size_t{8}, std::size_t{64}, std::size_t{1024}}) {
+		if (size > s.client().max_message())
+			continue;
 		stream_task warm(size, {1000, r.seconds / 10}, r.depth);
 		stream_task p(size, {100 * r.count, r.seconds}, r.depth);
 		for (stream_task *one : {&warm, &p})
@@ -61,7 +62,7 @@ trouble stream_sizes(const bench_request &r, const settings &how, session &s, pr
 
 trouble bulk_sizes(const bench_request &r, const settings &how, session &s, printer &out)
 {
-	const std::size_t most = s.client().at().limits().max_segment;
+	const std::size_t most = s.client().max_bulk();
 	for (const command d : {command::fetch, command::fill})
 		for (const std::size_t size : {std::size_t{65536}, std::size_t{1048576}}) {
 			if (size > most)

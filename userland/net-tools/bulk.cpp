@@ -16,9 +16,7 @@ int run_bulk(const bulk_request &r)
 		if (trouble t = s.connect())
 			return t;
 		out.under(s.client().at().domain());
-		const net::domain_limits &l = s.client().at().limits();
-		if (trouble t = fitting_sizes(r.sizes, {4096, 65536, 262144, 1048576, 4194304}, 1,
-					      std::min(l.max_segment, l.max_buffer), sizes))
+		if (trouble t = s.bulk_sizes({4096, 65536, 262144, 1048576, 4194304}, sizes))
 			return t;
 		for (const command d : {command::fetch, command::fill}) {
 			if (r.direction != "both" &&

@@ -11,6 +11,17 @@
 namespace coop::net_tools
 {
 
+namespace
+{
+
+// The figures alone: whether there is a server, and what it takes.
+class greeting final : public task
+{
+	void go(client &c) override { c.finish(); }
+};
+
+} // namespace
+
 client::client(station &s, unsigned slots) :
 	station_(s),
 	run_(static_cast<std::uint16_t>(std::random_device{}())),
@@ -45,7 +56,22 @@ trouble client::connect(const net::address &server, std::chrono::milliseconds pa
 	own_ = station_.machine().address();
 	if (const int status = station_.machine().make_endpoint(server, server_))
 		return failure{exit_failure, explain(status, text_, station_.domain())};
+	greeting g;
+	if (trouble t = run(g))
+		return t;
+	takes_ = g.after();
 	return {};
+}
+
+std::size_t client::max_message() const
+{
+	return std::min<std::uint64_t>(station_.limits().max_message, takes_.max_message);
+}
+
+std::size_t client::max_bulk() const
+{
+	const net::domain_limits &own = station_.limits();
+	return std::min<std::uint64_t>({own.max_segment, own.max_buffer, takes_.max_bulk});
 }
 
 trouble client::run(task &t)

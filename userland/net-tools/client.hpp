@@ -51,7 +51,8 @@ public:
 	client(station &, unsigned slots);
 	~client();
 
-	/// Starts where the way to the server begins. @param patience without any sign of life.
+	/// Starts where the way to the server begins, and asks what it takes.
+	/// @param patience without any sign of life.
 	trouble connect(const net::address &server, std::chrono::milliseconds patience);
 	/// Runs the task to its end.
 	trouble run(task &);
@@ -69,6 +70,10 @@ public:
 	station &at() { return station_; }
 	net::endpoint *server() const { return server_.get(); }
 	const std::string &server_text() const { return text_; }
+	/// What both sides take, from connect() on; bytes.
+	std::size_t max_message() const;
+	std::size_t max_bulk() const;
+	const figures &takes() const { return takes_; }
 	std::string own_text() const { return net::format(own_); }
 
 private:
@@ -82,6 +87,7 @@ private:
 	std::chrono::milliseconds patience_{};
 	net::endpoint_ptr server_;
 	std::string text_;
+	figures takes_{};
 	net::address own_;
 	const std::uint16_t run_;
 	goal goal_;

@@ -54,6 +54,10 @@ struct serve_request {
 };
 int run_serve(const serve_request &);
 
+/// Sizes of messages, bytes, where nobody asks for others.
+inline const std::vector<std::size_t> usual_messages = {8,     64,    1024,   4096,
+							16384, 65536, 262144, 1048576};
+
 /// A client and what it is connected to.
 class session
 {
@@ -66,6 +70,10 @@ public:
 
 	trouble connect();
 	net_tools::client &client() { return *client_; }
+	/// The sizes to measure: those wanted, or else the usual ones as far as both sides take
+	/// them.
+	trouble message_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out);
+	trouble bulk_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out);
 	bool one_process() const { return one_process_; }
 
 private:
@@ -78,11 +86,6 @@ private:
 	unsigned slots_;
 	cpu_set_t cpus_before_{};
 };
-
-/// Those of `wanted` that messages (or bulk) may have; all of them must, if the person
-/// chose them. Empty `wanted`: `usual`, as far as they fit.
-trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<std::size_t> &usual,
-		      std::size_t least, std::size_t most, std::vector<std::size_t> &out);
 
 /// What a command prints as it goes, and at its end.
 class printer

@@ -16,9 +16,7 @@ int run_ping(const ping_request &r)
 		if (trouble t = s.connect())
 			return t;
 		out.under(s.client().at().domain());
-		if (trouble t = fitting_sizes(
-			    r.sizes, {8, 64, 1024, 4096, 16384, 65536, 262144, 1048576}, head::size,
-			    s.client().at().limits().max_message, sizes))
+		if (trouble t = s.message_sizes(usual_messages, sizes))
 			return t;
 		for (const std::size_t size : sizes) {
 			ping_task warm(size, {100, r.seconds / 10}, false);

@@ -122,6 +122,11 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 	}
 }
 
+std::size_t server::max_bulk() const
+{
+	return std::min(limits_.bulk, station_.limits().max_segment);
+}
+
 // Sends an answer, now or when a slot is free.
 void server::give(net::endpoint &to, const head &h, std::size_t length, std::uint64_t body)
 {
@@ -142,7 +147,9 @@ bool server::put(net::endpoint &to, const head &h, std::size_t length, std::uint
 		return false;
 	h.put(s->data());
 	if (h.command == command::figures)
-		figures{counted_[h.run], cpu_us(), resident()}.put(s->data());
+		figures{counted_[h.run], cpu_us(), resident(), station_.limits().max_message,
+			max_bulk()}
+			.put(s->data());
 	else if (h.command == command::failed)
 		put64(s->data() + head::size, body);
 	if (outbox_.send(*s, station_.machine(), &to, length) == 0)
@@ -172,7 +179,7 @@ void server::accept(std::span<const std::byte> m, const head &h, net::endpoint &
 	}
 	const std::uint64_t length = get64(m.data() + head::size);
 	offer o{net::endpoint_ptr(&from), h, length, {}};
-	if (length == 0 || length > std::min(limits_.bulk, station_.limits().max_segment)) {
+	if (length == 0 || length > max_bulk()) {
 		refuse(o, -EFBIG);
 		return;
 	}

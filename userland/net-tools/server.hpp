@@ -75,6 +75,7 @@ private:
 	void refuse(const offer &, int status);
 	void bulk_over(const net::buffer_event &);
 	bool grow(place &, std::size_t size);
+	std::size_t max_bulk() const;
 
 	station &station_;
 	const limits limits_;

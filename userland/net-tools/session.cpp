@@ -37,6 +37,30 @@ int guarded(const std::function<trouble()> &f)
 	}
 }
 
+namespace
+{
+
+// Those of `wanted` from `least` to `most` (`why`: what sets that); all of them must be, for a
+// person chose them. Empty `wanted`: `usual`, as far as they fit.
+trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<std::size_t> &usual,
+		      std::size_t least, std::size_t most, const char *why,
+		      std::vector<std::size_t> &out)
+{
+	const std::string range = "must be from " + std::to_string(least) + " to " +
+				  std::to_string(most) + " bytes, " + why;
+	out.clear();
+	for (const std::size_t s : wanted.empty() ? usual : wanted)
+		if (s >= least && s <= most)
+			out.push_back(s);
+		else if (!wanted.empty())
+			return failure{exit_usage, "--size " + std::to_string(s) + ": " + range};
+	if (out.empty())
+		return failure{exit_usage, "none of the usual sizes fits; --size " + range};
+	return {};
+}
+
+} // namespace
+
 session::session(const measure_request &r, const settings &s, unsigned slots) :
 	request_(r),
 	settings_(s),
@@ -77,20 +101,24 @@ trouble session::connect()
 		server, std::chrono::milliseconds(static_cast<long>(request_.timeout_s * 1000)));
 }
 
-trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<std::size_t> &usual,
-		      std::size_t least, std::size_t most, std::vector<std::size_t> &out)
+trouble session::message_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out)
 {
-	out.clear();
-	for (const std::size_t s : wanted.empty() ? usual : wanted)
-		if (s >= least && s <= most)
-			out.push_back(s);
-		else if (!wanted.empty())
-			return failure{exit_usage,
-				       "--size " + std::to_string(s) + ": must be from " +
-					       std::to_string(least) + " to " +
-					       std::to_string(most) +
-					       " bytes with this transport and its -o options"};
-	return {};
+	const std::size_t own = station_->limits().max_message,
+			  theirs = client_->takes().max_message;
+	return fitting_sizes(request_.sizes, usual, head::size, client_->max_message(),
+			     theirs < own   ? "which is `-o max_message=` of the server"
+			     : own < theirs ? "which is `-o max_message=` of this side"
+					    : "which is `-o max_message=` of both sides",
+			     out);
+}
+
+trouble session::bulk_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out)
+{
+	return fitting_sizes(request_.sizes, usual, 1, client_->max_bulk(),
+			     client_->max_bulk() < client_->takes().max_bulk
+				     ? "the most that the transport moves at a time"
+				     : "which is `--max-bulk` of the server",
+			     out);
 }
 
 trouble printer::begin() const

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "advice.hpp"
+#include "wire.hpp"
 
 namespace coop::net_tools
 {
@@ -50,6 +51,9 @@ station::~station()
 trouble station::start(const std::string &address, net::buffer_handler &h)
 {
 	const std::size_t largest = limits().max_message;
+	if (largest < figures::size)
+		return failure{exit_usage, "-o max_message=: coopnet's own messages take " +
+						   std::to_string(figures::size) + " bytes"};
 	net::pool_options o;
 	o.buffers = pool_buffers;
 	o.segment_size = std::min(largest + slack, limits().max_segment);

@@ -73,26 +73,30 @@ inline std::uint64_t get64(const std::byte *at)
 	return le64toh(v);
 }
 
-/// Body of `figures`: what the server's process has done so far.
+/// Body of `figures`: what the server's process has done so far, and what it takes.
 struct figures {
-	static constexpr std::size_t size = head::size + 24;
+	static constexpr std::size_t size = head::size + 40;
 
-	std::uint64_t counted;  ///< `count` messages of this run, modulo 2^32
-	std::uint64_t cpu_us;   ///< processor time, user and system
-	std::uint64_t resident; ///< bytes
+	std::uint64_t counted;     ///< `count` messages of this run, modulo 2^32
+	std::uint64_t cpu_us;      ///< processor time, user and system
+	std::uint64_t resident;    ///< bytes
+	std::uint64_t max_message; ///< bytes, longest that its transport was told to take
+	std::uint64_t max_bulk;    ///< bytes, of a `fetch` or `fill`
 
 	void put(std::byte *message) const
 	{
 		put64(message + head::size, counted);
 		put64(message + head::size + 8, cpu_us);
 		put64(message + head::size + 16, resident);
+		put64(message + head::size + 24, max_message);
+		put64(message + head::size + 32, max_bulk);
 	}
 	static bool get(std::span<const std::byte> m, figures &out)
 	{
 		if (m.size() != size)
 			return false;
 		const std::byte *b = m.data() + head::size;
-		out = {get64(b), get64(b + 8), get64(b + 16)};
+		out = {get64(b), get64(b + 8), get64(b + 16), get64(b + 24), get64(b + 32)};
 		return true;
 	}
 };
