@@ -83,6 +83,8 @@ private:
 int run_serve(const serve_request &r)
 {
 	return guarded([&]() -> trouble {
+		if (trouble t = may_run_on("--cpus", r.how.cpus))
+			return t;
 		if (const int status = confine_thread(r.how.cpus))
 			return failure{exit_usage,
 				       "--cpus: " + std::string(std::strerror(-status))};

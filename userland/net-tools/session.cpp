@@ -79,6 +79,14 @@ session::~session()
 trouble session::connect()
 {
 	net::address server;
+	if (trouble t = may_run_on("--cpus", settings_.cpus))
+		return t;
+	if (trouble t = may_run_on("--server-cpus", request_.server_cpus))
+		return t;
+	if (!request_.server.empty() && !request_.server_cpus.empty())
+		return failure{exit_usage,
+			       "--server-cpus is for a server that this command starts; with an "
+			       "address, give --cpus to its `coopnet serve`"};
 	if (one_process_ && !request_.server.empty())
 		return failure{exit_usage,
 			       "the transport " + settings_.transport +

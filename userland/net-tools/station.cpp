@@ -2,6 +2,7 @@
 // station.cpp - starting, stopping, and three ways to wait.
 #include "station.hpp"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
@@ -169,6 +170,33 @@ std::string own_address(const net::address &server)
 	if (fd >= 0)
 		::close(fd);
 	return net::format(own);
+}
+
+trouble may_run_on(const char *option, const std::vector<unsigned> &cpus)
+{
+	cpu_set_t before;
+	::sched_getaffinity(0, sizeof(before), &before);
+	// The kernel takes a set of which one processor exists: each is tried by itself.
+	const auto wrong = std::find_if(cpus.begin(), cpus.end(),
+					[](unsigned c) { return confine_thread({c}) != 0; });
+	::sched_setaffinity(0, sizeof(before), &before);
+	if (wrong == cpus.end())
+		return {};
+	std::string some;
+	for (unsigned c = 0; c < CPU_SETSIZE; c++) {
+		if (!CPU_ISSET(c, &before))
+			continue;
+		unsigned last = c;
+		while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &before))
+			last++;
+		some += (some.empty() ? "" : ",") + std::to_string(c) +
+			(last > c ? "-" + std::to_string(last) : "");
+		c = last;
+	}
+	return failure{exit_usage, std::string(option) + ' ' + std::to_string(*wrong) +
+					   ": there is no such processor for this program; it may "
+					   "run on " +
+					   some};
 }
 
 int confine_thread(const std::vector<unsigned> &cpus)

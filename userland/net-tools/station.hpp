@@ -92,6 +92,8 @@ trouble full_address(const std::string &text, const net::domain &, net::address 
 		     bool wildcard = false);
 /// Where a client of `server` starts: the address of this host on the way there, with `*`.
 std::string own_address(const net::address &server);
+/// Whether this program can run on each of these processors; `option` named them.
+trouble may_run_on(const char *option, const std::vector<unsigned> &cpus);
 /// Keeps the calling thread on these processors. @return 0 or -errno.
 int confine_thread(const std::vector<unsigned> &cpus);
 
