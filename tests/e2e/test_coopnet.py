@@ -300,6 +300,15 @@ def test_a_device_that_is_missing_is_not_an_address():
 @pytest.mark.parametrize("args, word", [
     ((), "subcommand"),
     (("nonsense",), "subcommand"),
+    (("pong",), "perhaps ping; there are: ping, bulk, bench, serve, options"),
+    (("ping", "--sise", "8"), "'--sise' is no option, perhaps --size; `coopnet ping --help`"),
+    (("ping", "-s", "8", "64", "127.0.0.1"), "'64' is no address; a list is one word, separated by commas"),
+    (("ping", "--cpus", "0", "1"), "'1' is no address; a list is one word, separated by commas"),
+    (("ping", "-s", "-8"), "'-8' is no size"),
+    (("ping", "-s", "8x"), "'8x' is no size"),
+    (("ping", "--cpus", "-1"), "'-1' is no number; `coopnet ping --help`"),
+    (("bulk", "--depth", "0"), "`coopnet bulk --help`"),
+    (("options", "-t", "nonsense"), "`coopnet options --help`"),
     (("ping", "-t", "nonsense"), "nonsense"),
     (("ping", "here"), "'here' is no address"),
     (("ping", "-s", "7"), "from 8"),
@@ -329,6 +338,18 @@ def test_wrong_usage(args, word):
     status, out, err = coopnet(*args)
     assert status == USAGE and out == ""
     assert word in err
+
+
+def test_sizes_have_units():
+    status, out, err = coopnet("ping", "-t", "mem", "--json", "-s", "8,1k,2KiB,3kb,16b", *SHORT)
+    assert status == OK, err
+    assert [size for _, size in measured(out)] == [8, 1024, 2048, 3072, 16]
+
+
+def test_help_to_serve_offers_what_can_serve():
+    status, out, _ = coopnet("serve", "--help")
+    assert status == OK
+    assert "{ud,fabric}" in out and not re.search(r"\bmem\b", out) and "Without ADDR" not in out
 
 
 def test_help_and_manual_name_every_option():

@@ -6,8 +6,7 @@
 #include <cstdio>
 #include <functional>
 
-#include <CLI/CLI.hpp>
-
+#include "arguments.hpp"
 #include "commands.hpp"
 
 namespace coop::net_tools
@@ -16,10 +15,17 @@ namespace coop::net_tools
 namespace
 {
 
-constexpr const char *exit_text = "ADDR is IP, IP@tcp:12345:PORTAL:TMID, or (fabric) "
-				  "inet:tcp:IP@PORT. Without ADDR a server is\n"
-				  "started on this machine for the time of the command.\n"
-				  "Exit status: 0 done; 1 failed; 2 wrong usage.";
+constexpr const char *exit_text = "Exit status: 0 done; 1 failed; 2 wrong usage.";
+constexpr const char *measure_text =
+	"ADDR is IP, IP@tcp:12345:PORTAL:TMID, or (fabric) inet:tcp:IP@PORT: what the server "
+	"said.\n"
+	"Without ADDR a server is started on this machine for the time of the command.\n"
+	"Exit status: 0 done; 1 failed; 2 wrong usage.";
+constexpr const char *serve_text =
+	"ADDR is IP, for portal 31 and TMID 0 there; IP@tcp:12345:PORTAL:TMID; or (fabric)\n"
+	"inet:tcp:IP@PORT. `*` for TMID or PORT takes one that is free; what clients type is "
+	"said.\n"
+	"Exit status: 0 done; 1 failed; 2 wrong usage.";
 
 constexpr double seconds_most = 3600;
 
@@ -29,10 +35,10 @@ struct raw_settings {
 	std::string progress;
 };
 
-void add_settings(CLI::App &app, settings &s, raw_settings &raw)
+void add_settings(CLI::App &app, settings &s, raw_settings &raw, const CLI::Validator &transports)
 {
 	app.add_option("-t,--transport", s.transport, "what carries the messages")
-		->check(CLI::IsMember(net::domain::transports()))
+		->check(transports)
 		->capture_default_str();
 	app.add_option("-o,--option", raw.parameters,
 		       "KEY=VALUE of the transport; `coopnet options -t NAME` lists them")
@@ -40,6 +46,7 @@ void add_settings(CLI::App &app, settings &s, raw_settings &raw)
 		->type_name("KEY=VALUE");
 	app.add_option("--cpus", s.cpus, "processors to stay on, separated by commas")
 		->delimiter(',')
+		->check(whole_number())
 		->allow_extra_args(false)
 		->type_name("N");
 }
@@ -56,20 +63,22 @@ void add_progress(CLI::App &app, raw_settings &raw, const char *usual)
 
 void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const char *sizes_text)
 {
-	app.add_option("ADDR", r.server, "where `coopnet serve` runs");
-	add_settings(app, r.how, raw);
+	app.footer(measure_text);
+	app.add_option("ADDR", r.server, "where `coopnet serve` runs")->check(address_word());
+	add_settings(app, r.how, raw, CLI::IsMember(net::domain::transports()));
 	app.add_option("--from", r.how.from,
 		       "own IP, where the route to the server does not tell it")
 		->type_name("IP");
 	app.add_option("--server-cpus", r.server_cpus,
 		       "the same for a server that it starts itself")
 		->delimiter(',')
+		->check(whole_number())
 		->allow_extra_args(false)
 		->type_name("N");
 	app.add_option("-s,--size", r.sizes, sizes_text)
 		->delimiter(',')
 		->allow_extra_args(false)
-		->transform(CLI::AsSizeValue(false))
+		->transform(size_word())
 		->type_name("BYTES");
 	app.add_option("-n,--count", r.count, "operations of one measurement at most")
 		->check(CLI::Range(1u, 100000000u))
@@ -113,10 +122,7 @@ int coopnet(int argc, char **argv)
 	app.footer(exit_text);
 	app.set_version_flag("-V,--version", "coopnet " COOP_VERSION);
 	app.require_subcommand(1);
-	app.failure_message([](const CLI::App *a, const CLI::Error &e) {
-		return "coopnet: " + std::string(e.what()) + "; `" + a->get_name() +
-		       " --help` lists what there is\n";
-	});
+	app.failure_message(parse_failure);
 	std::function<int()> act;
 	raw_settings raw_ping, raw_bulk, raw_bench, raw_serve;
 
@@ -182,11 +188,15 @@ int coopnet(int argc, char **argv)
 
 	serve_request serve;
 	auto *s = app.add_subcommand("serve", "Answer others until a signal comes");
-	s->add_option("ADDR", serve.address, "address of this host to serve at")->required();
-	add_settings(*s, serve.how, raw_serve);
+	s->footer(serve_text);
+	s->add_option("ADDR", serve.address, "address of this host to serve at")
+		->required()
+		->check(address_word());
+	add_settings(*s, serve.how, raw_serve, serving_transport());
 	add_progress(*s, raw_serve, "block");
 	s->add_option("--max-bulk", serve.max_bulk, "bytes of a bulk transfer at most")
-		->transform(CLI::AsSizeValue(false))
+		->transform(size_word())
+		->type_name("BYTES")
 		->capture_default_str();
 	s->add_flag("--until-eof", serve.until_eof,
 		    "end, without a summary, when standard input does");
