@@ -366,6 +366,17 @@ def test_help_and_manual_name_every_option():
 # ---- the library's page
 
 
+def test_a_server_says_what_the_page_shows(tmp_path):
+    key = tmp_path / "coop.key"
+    key.write_bytes(os.urandom(32))
+    key.chmod(0o600)
+    page = (ROOT / "docs/messaging.md").read_text(encoding="utf-8")
+    shown = [line.strip().replace("coop.key", str(key)).replace("10.0.0.1", f"{HOST}.19")
+             for line in re.findall(r"^    (?:serving at|clients type).*", page, re.M)]
+    with serving(("ud", "-o", f"key={key}"), f"{HOST}.19") as server:
+        assert [server.said.strip(), f"clients type: {server.client}"] == shown
+
+
 @pytest.mark.parametrize("transport", ["mem", "ud", "fabric"])
 def test_the_example_does_what_its_page_says(transport):
     assert len((ROOT / "docs/hello.cpp").read_text(encoding="utf-8").splitlines()) < 100
