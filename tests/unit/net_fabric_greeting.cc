@@ -67,6 +67,17 @@ descriptor memory(off_t size, int seals)
 	return d;
 }
 
+// Without a name any more; it has no seals, and its owner can shorten it.
+descriptor file(off_t size)
+{
+	char name[] = "/tmp/greeting-XXXXXX";
+	descriptor d(::mkostemp(name, O_CLOEXEC));
+	EXPECT_TRUE(d);
+	::unlink(name);
+	EXPECT_EQ(::ftruncate(d.get(), size), 0);
+	return d;
+}
+
 std::ptrdiff_t open_files()
 {
 	const std::filesystem::directory_iterator files("/proc/self/fd");
@@ -123,11 +134,11 @@ void PrintTo(const trick &t, std::ostream *out)
 	*out << t.name;
 }
 
-class fabric_greeting : public testing::TestWithParam<trick>
+class fabric_greeting_with : public testing::TestWithParam<trick>
 {
 };
 
-TEST_P(fabric_greeting, is_hung_up_on_and_others_are_not)
+TEST_P(fabric_greeting_with, is_hung_up_on_and_others_are_not)
 {
 	domain d({"fabric", {{"provider", "shm"}}});
 	transfer_machine tm(d), friendly(d);
@@ -160,6 +171,24 @@ TEST_P(fabric_greeting, is_hung_up_on_and_others_are_not)
 	ASSERT_EQ(tm.wait(tm_state::stopped), 0);
 }
 
+// Without a trick: what the others are hung up on for is the trick.
+TEST(fabric_greeting, that_is_in_order_is_answered)
+{
+	domain d({"fabric", {{"provider", "shm"}}});
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.start(here(1)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	greeting g(tm.address());
+	descriptor s, bell, page;
+	ASSERT_EQ(connect_there("shm", tm.address(), s), 0);
+	ASSERT_EQ(send_packet(s.get(), g.text, g.bell.get(), g.page.get()), 0);
+	pollfd p{s.get(), POLLIN, 0};
+	ASSERT_EQ(::poll(&p, 1, 30000), 1);
+	std::string answer;
+	EXPECT_GT(receive_packet(s.get(), answer, bell, page), static_cast<int>(hello::size));
+	EXPECT_TRUE(bell && page);
+}
+
 const trick tricks[] = {
 	{"too_short", [](greeting &g) { g.text.resize(hello::size - 1); }},
 	{"noise", [](greeting &g) { g.text.assign(hello::size + 20, 'x'); }},
@@ -172,10 +201,11 @@ const trick tricks[] = {
 	{"page_too_short", [](greeting &g) { g.page = memory(64, F_SEAL_SHRINK); }},
 	{"page_that_is_read_only",
 	 [](greeting &g) { g.page = memory(4096, F_SEAL_SHRINK | F_SEAL_WRITE); }},
+	{"page_that_is_a_file", [](greeting &g) { g.page = file(4096); }},
 	{"page_that_is_none", [](greeting &g) { g.page = descriptor(::eventfd(0, EFD_CLOEXEC)); }},
 };
 
-INSTANTIATE_TEST_SUITE_P(with, fabric_greeting, testing::ValuesIn(tricks),
+INSTANTIATE_TEST_SUITE_P(a_trick, fabric_greeting_with, testing::ValuesIn(tricks),
 			 [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

@@ -297,9 +297,10 @@ void datagram_port::heard(half &h)
 bool datagram_port::pair(half &h, const std::string &text, descriptor bell, descriptor page)
 {
 	const std::string name = text.substr(hello::size);
-	constexpr int sealed = F_SEAL_SHRINK;
+	// Other files than those of shared memory have no seals, not even that this fails.
+	const int seals = page ? ::fcntl(page.get(), F_GET_SEALS) : -1;
 	if (name.empty() || name.size() >= name_most || name.find('\0') != name.npos || !bell ||
-	    !page || (::fcntl(page.get(), F_GET_SEALS) & sealed) != sealed ||
+	    seals < 0 || !(seals & F_SEAL_SHRINK) ||
 	    ::lseek(page.get(), 0, SEEK_END) < static_cast<off_t>(page_size))
 		return false;
 	h.theirs = map_page(page.get());
