@@ -4,8 +4,9 @@
  * be in flight.
  *
  * Loss is judged by time within a channel, as RACK does (RFC 8985): a segment
- * is lost when one that was sent later by the same channel has arrived and the
- * round trip of that one plus a share for reordering has passed. So tiny messages that
+ * is lost when one that was sent later by the same channel has arrived and a
+ * round trip, the smoothed one or that of the later one, plus a share for
+ * reordering has passed. So tiny messages that
  * overtake large ones by the other queue pair cause no retransmission, and a
  * repeated ACK causes one at once when it is due. What no later one tells of is
  * found by the timeout (RFC 6298), one timer a peer, as each channel's segments
@@ -53,12 +54,15 @@ static void measure(struct coop_chan *c, struct coop_chan_peer *p, u32 us)
 /*
  * How long the ACK of a segment may be late behind those of later ones: its own way, the time that
  * its receiver may hold the ACK back, and another order on the way. Where a queue grows, the later
- * one took longer than the smoothed round trip tells yet, and so will this one.
+ * one took longer than the smoothed round trip tells yet, and so will this one. Never longer than
+ * the timeout, which would take what has been overtaken for silence.
  */
 static u32 patience(const struct coop_chan *c, const struct coop_chan_peer *p, u32 ch)
 {
-	return coop_max_u32(p->srtt + c->cfg.ack_us, p->rack_us[ch]) +
-	       coop_max_u32(coop_max_u32(p->srtt / 4, p->rttvar), REORDER_LEAST_US);
+	u32 us = coop_max_u32(p->srtt + c->cfg.ack_us, p->rack_us[ch]) +
+		 coop_max_u32(coop_max_u32(p->srtt / 4, p->rttvar), REORDER_LEAST_US);
+
+	return coop_min_u32(us, coop_chan_rto(c, p));
 }
 
 /* ---- congestion window ------------------------------------------------------------- */

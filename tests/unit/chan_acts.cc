@@ -341,6 +341,37 @@ TEST(chan_ack, overtaken_on_a_path_grown_slow_is_not_lost)
 	EXPECT_EQ(lab.a().stats().retransmits, 0u);
 }
 
+TEST(chan_ack, lost_on_a_path_grown_slow_is_no_timeout)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, big);
+	const auto d = lab.pull(0);
+	lab.wait(3700); // and a share for reordering: more than the least timeout
+	for (u32 i = 1; i < 6; ++i)
+		lab.deliver(d[i], 1); // the first is lost
+	lab.wait(100);
+	for (const auto &ack : lab.pull(1))
+		lab.deliver(ack, 0);
+	for (u32 i = 0; i < 10; ++i)
+		lab.wait(100);
+	EXPECT_EQ(lab.a().stats().retransmits_fast, 1u);
+	EXPECT_EQ(lab.a().stats().timeouts, 0u);
+	// It is fast again: what is overtaken now is missed soon.
+	lab.run(1000000);
+	lab.greet();
+	lab.send(0, 1, big);
+	const auto e = lab.pull(0);
+	ASSERT_GT(e.size(), 3u);
+	lab.deliver(e[1], 1);
+	lab.wait(100);
+	for (const auto &ack : lab.pull(1))
+		lab.deliver(ack, 0);
+	lab.deliver(e[2], 1);
+	lab.wait(1500);
+	EXPECT_EQ(lab.a().stats().retransmits_fast, 2u);
+}
+
 TEST(chan_time, first_timeout_after_100_ms_then_as_measured)
 {
 	chan_lab lab;
