@@ -3,6 +3,7 @@
 // most: it comes, moves and goes, and whoever looks at the datagrams alone does not notice.
 //
 // On loopback nothing is lost, so nothing may ever be missing, nor out of order from one peer.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/ud_pair.hpp"
@@ -20,7 +22,7 @@ namespace
 
 using namespace ud_test;
 
-constexpr std::uint32_t many = 300; // more in a row than it takes to get a lane
+constexpr std::uint32_t many = 300; // more in a row, and more polls, than it takes to get a lane
 constexpr std::uint32_t few = 20;
 
 // Sockets of this process that are connected and bound to that port.
@@ -54,6 +56,7 @@ struct station {
 		ep = make_soft_roce(o);
 		in = std::make_unique<inbox>(*ep, slots, 64);
 		in->post(0, slots);
+		listen(many);
 	}
 
 	address where() const
@@ -175,8 +178,14 @@ TEST_P(lane, what_is_in_it_keeps_its_owner_awake)
 	pollfd p{lanes_at(b.ep->info().lid)[0], POLLIN, 0};
 	ASSERT_EQ(::poll(&p, 1, 20000), 1);
 	EXPECT_FALSE(b.ep->arm());
+	// From now on what comes is where it will be waited for.
+	a.say(b, 2 * few, 1);
+	p.fd = b.ep->fd();
+	EXPECT_EQ(::poll(&p, 1, 20000), 1);
 	b.listen(4 * few, true);
-	b.expect(a, 2 * few);
+	std::sort(b.heard.begin(), b.heard.end(),
+		  [](auto x, auto y) { return x.number < y.number; });
+	b.expect(a, 2 * few + 1);
 	EXPECT_FALSE(b.has_lane());
 	EXPECT_TRUE(b.ep->arm());
 }
@@ -195,6 +204,120 @@ TEST_P(lane, others_are_heard_beside_it)
 	a.expect(b, many);
 	b.expect(a, many);
 	a.expect(c, many);
+}
+
+TEST_P(lane, is_for_those_who_poll)
+{
+	station a(ip), b(ip);
+	a.say(b, 0, few);
+	ASSERT_TRUE(a.ep->arm());
+	// Another thread may send while one sleeps.
+	a.say(b, few, many);
+	EXPECT_FALSE(a.has_lane());
+	b.say(a, 0, few);
+	pollfd p{a.ep->fd(), POLLIN, 0};
+	EXPECT_EQ(::poll(&p, 1, 20000), 1);
+	a.expect(b, few);
+	a.listen(many);
+	a.say(b, many, many);
+	EXPECT_TRUE(a.has_lane());
+}
+
+TEST_P(lane, goes_when_nothing_comes)
+{
+	station a(ip), b(ip);
+	a.say(b, 0, many);
+	ASSERT_TRUE(a.has_lane());
+	a.listen(1u << 17);
+	EXPECT_FALSE(a.has_lane());
+}
+
+TEST_P(lane, is_not_kept_waiting_by_others)
+{
+	station a(ip), b(ip), c(ip);
+	a.say(b, 0, many);
+	ASSERT_TRUE(a.has_lane());
+	b.say(a, 0, few);
+	c.say(a, 0, 1);
+	for (std::uint32_t i = 1; i < 10 * many; i++) {
+		c.say(a, i, 1); // there is always one more
+		a.listen(1);
+	}
+	EXPECT_EQ(a.from(b).size(), few);
+}
+
+TEST_P(lane, others_have_been_looked_at_when_nothing_is_there)
+{
+	station a(ip), b(ip), c(ip);
+	a.say(b, 0, many);
+	ASSERT_TRUE(a.has_lane());
+	a.listen(4);
+	c.say(a, 0, 1);
+	pollfd p{a.ep->fd(), POLLIN, 0};
+	ASSERT_EQ(::poll(&p, 1, 20000), 1);
+	// Longer than what was seen before can be taken for now.
+	std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	completion k[8];
+	EXPECT_EQ(a.ep->poll(k), 1u);
+}
+
+TEST_P(lane, last_words_are_heard_though_the_peer_has_gone)
+{
+	for (const bool sleep : {true, false}) {
+		station a(ip);
+		auto b = std::make_unique<station>(ip);
+		const address where = b->where();
+		a.say(*b, 0, many);
+		ASSERT_TRUE(a.has_lane());
+		a.listen(1);
+		b->say(a, 0, few);
+		pollfd p{lanes_at(a.ep->info().lid)[0], POLLIN, 0};
+		ASSERT_EQ(::poll(&p, 1, 20000), 1);
+		b.reset();
+		std::uint8_t text[48] = "is anybody there?";
+		const sge one{text, sizeof(text)};
+		const send_wr wr{0, &one, 1, 0, true, false};
+		ASSERT_EQ(a.ep->post_send(a.in->qp, where, {&wr, 1}), 1);
+		if (sleep) {
+			EXPECT_FALSE(a.ep->arm());
+		}
+		completion k[8];
+		EXPECT_GT(a.ep->poll(k), 0u);
+		a.listen(4 * few);
+		EXPECT_EQ(a.heard.size() + 1, few);
+	}
+}
+
+TEST_P(lane, carries_batches)
+{
+	constexpr std::size_t n = 8;
+	station a(ip), b(ip);
+	inbox in(*b.ep, n, 4096);
+	in.post(0, n);
+	outbox out(*a.ep);
+	address where = in.where();
+	where.lid = b.ep->info().lid;
+	b.listen(many);
+	a.say(b, 0, many);
+	b.say(a, 0, many);
+	ASSERT_TRUE(a.has_lane() && b.has_lane());
+	b.listen(2 * many);
+	std::vector<std::vector<std::uint8_t>> pages;
+	for (unsigned i = 0; i < n; i++)
+		pages.push_back(pattern(1024, i));
+	const auto calls = a.ep->stats().tx_calls;
+	ASSERT_EQ(out.send(where, pages), static_cast<int>(n));
+	EXPECT_EQ(a.ep->stats().tx_calls, calls + 1);
+	EXPECT_TRUE(a.has_lane() && b.has_lane());
+	std::size_t got = 0;
+	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+	while (got < n && std::chrono::steady_clock::now() < end) {
+		completion k[n];
+		got += b.ep->poll(k);
+	}
+	ASSERT_EQ(got, n);
+	for (unsigned i = 0; i < n; i++)
+		EXPECT_TRUE(std::equal(pages[i].begin(), pages[i].end(), in.payload(i))) << i;
 }
 
 TEST_P(lane, moves_to_who_is_spoken_with_now)
@@ -271,6 +394,9 @@ TEST_P(lane, the_port_is_still_nobody_elses)
 TEST(Lane, IsNotForPeersThatMayBeDevices)
 {
 	auto a = make_soft_roce(options()), b = make_soft_roce(options());
+	completion none[1];
+	for (std::uint32_t i = 0; i < many; i++)
+		ASSERT_EQ(a->poll(none), 0u);
 	outbox out(*a);
 	inbox in(*b, 1, 64);
 	for (std::uint32_t i = 0; i < many; i++)

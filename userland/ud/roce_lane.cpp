@@ -16,30 +16,47 @@ void roce_lane::turn(const any_sockaddr &to)
 
 void roce_lane::sent()
 {
-	if (usable_ || refused_ || ++alike_ < sends_in_a_row)
+	if (usable_ || polls_ < polls_awake || ++alike_ < needed_)
 		return;
-	if (is_open()) { // another's
+	if (is_open()) { // another's; until it has gone
 		leave();
-		alike_ = sends_in_a_row - 1; // until it has gone
+		alike_ = needed_ - 1;
 		return;
 	}
 	alike_ = 0;
 	fd_ = socket_.open_connected(to_);
-	refused_ = !is_open();
+	needed_ = is_open() ? sends_in_a_row : sends_after_failure;
 	peer_ = to_;
-	usable_ = others_first_ = is_open();
-	empty_ = 0;
+	usable_ = is_open();
+	others_first_ = others_at_first;
+	empty_ = found_ = 0;
+}
+
+void roce_lane::rest()
+{
+	polls_ = 0;
+	leave();
+}
+
+// A program that has not polled for longer has to see all that has come meanwhile before it lets
+// time pass for anybody.
+bool roce_lane::others_overdue() const
+{
+	return std::chrono::steady_clock::now() - others_at_ >= others_every;
 }
 
 // Whoever has much to say there does not keep the lane waiting.
 void roce_lane::looked_at_others(bool found)
 {
-	others_first_ = others_first_ && found;
-	looks_ = found ? looks_a_turn - 2 : 0;
+	others_first_ = found && others_first_ ? others_first_ - 1 : 0;
+	found_ = found ? found_a_turn - 1 : 0;
+	if (!found)
+		others_at_ = std::chrono::steady_clock::now();
 }
 
 void roce_lane::looked(bool found)
 {
+	found_ += found;
 	if (found)
 		empty_ = 0;
 	else if (leaving_)

@@ -68,6 +68,13 @@ void ask_buffer(int fd, int force, int plain, std::size_t bytes)
 		setsockopt(fd, SOL_SOCKET, plain, &wanted, sizeof(wanted));
 }
 
+int receive_buffer(int fd)
+{
+	int bytes = 0;
+	socklen_t length = sizeof(bytes);
+	return getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &length) ? -1 : bytes;
+}
+
 // The interface whose network holds the address; all of 127.0.0.0/8 is the loopback's.
 std::string interface_of(const any_sockaddr &own)
 {
@@ -184,9 +191,8 @@ std::uint32_t roce_socket::interface_mtu() const
 
 std::size_t roce_socket::receive_window(std::uint32_t payload) const
 {
-	int buffer = 0;
-	socklen_t length = sizeof(buffer);
-	if (getsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &buffer, &length) || buffer <= 0)
+	const int buffer = receive_buffer(fd_);
+	if (buffer <= 0)
 		return payload;
 	// A datagram that arrives alone costs its buffer rounded up to a power of two, with headers
 	// and the kernel's own bookkeeping behind the data, and the sk_buff. Batches cost less. An
@@ -229,7 +235,9 @@ int roce_socket::open_connected(const any_sockaddr &peer)
 	const int fd = make(), on = 1, off = 0;
 	if (fd < 0)
 		return -1;
-	bool good = (!segments_ || !setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on))) &&
+	// What peers were told of receive_window() holds for it as well.
+	bool good = receive_buffer(fd) >= receive_buffer(fd_) &&
+		    (!segments_ || !setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on))) &&
 		    !setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) &&
 		    !setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) &&
 		    !bind(fd, &own_.generic, address_length());

@@ -2,9 +2,9 @@
 // roce_socket.hpp - the UDP socket under a soft RoCE endpoint, and what the
 // kernel lets it do.
 //
-// It is never connected, and sets DF: so the IPv4 identification of what it sends
+// It is not connected, and sets DF: so the IPv4 identification of what it sends
 // is 0, 1, 2, ... within a super packet, and the ICRC can be computed beforehand.
-// For peers that do not look at it there can be connected ones beside it.
+// For peers that do not look at that there can be another one beside it that is.
 #pragma once
 
 #include <array>

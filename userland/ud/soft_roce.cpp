@@ -75,6 +75,7 @@ private:
 		return qp < core_.qps.size() ? core_.qps[qp].get() : nullptr;
 	}
 	bool receive_next();
+	bool receive_from_others();
 	bool receive_one(int fd);
 	bool peek(int fd, std::span<iovec> &into);
 
@@ -226,6 +227,7 @@ int soft_roce::post_send(std::uint32_t index, const address &dst, std::span<cons
 
 std::size_t soft_roce::poll(std::span<completion> out)
 {
+	lane_.polled();
 	transmitter_.settle();
 	if (core_.done.empty())
 		transmitter_.flush();
@@ -246,6 +248,14 @@ std::size_t soft_roce::poll(std::span<completion> out)
 	return n;
 }
 
+// After a receive that failed. A connected socket tells of what became of something sent before it
+// gives what it holds, once each time.
+bool again(int &tries)
+{
+	constexpr int tries_most = 4;
+	return errno == EINTR || (errno != EAGAIN && ++tries < tries_most);
+}
+
 // What a receive brings beside the bytes.
 struct receive_call {
 	any_sockaddr source{};
@@ -261,9 +271,10 @@ struct receive_call {
 		header.msg_control = control;
 		header.msg_controllen = sizeof(control);
 		ssize_t n;
+		int tries = 0;
 		do
 			n = recvmsg(fd, &header, flags | MSG_DONTWAIT);
-		while (n < 0 && errno == EINTR);
+		while (n < 0 && again(tries));
 		return n;
 	}
 
@@ -300,14 +311,17 @@ bool soft_roce::receive_next()
 {
 	if (!lane_.is_open())
 		return receive_one(socket_.fd());
-	if (lane_.others_due()) {
-		const bool found = receive_one(socket_.fd());
-		lane_.looked_at_others(found);
-		if (found)
-			return true;
-	}
+	if (lane_.others_due() && receive_from_others())
+		return true;
 	const bool found = receive_one(lane_.fd());
 	lane_.looked(found);
+	return found || (lane_.others_overdue() && receive_from_others());
+}
+
+bool soft_roce::receive_from_others()
+{
+	const bool found = receive_one(socket_.fd());
+	lane_.looked_at_others(found);
 	return found;
 }
 
@@ -335,7 +349,12 @@ bool soft_roce::receive_one(int fd)
 bool holds_something(int fd)
 {
 	char byte;
-	return recv(fd, &byte, 1, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT) >= 0;
+	ssize_t n;
+	int tries = 0;
+	do
+		n = recv(fd, &byte, 1, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+	while (n < 0 && again(tries));
+	return n >= 0;
 }
 
 bool soft_roce::arm()
@@ -344,7 +363,7 @@ bool soft_roce::arm()
 	transmitter_.settle();
 	if (!core_.done.empty())
 		return false;
-	lane_.leave();
+	lane_.rest();
 	if (lane_.is_open()) {
 		if (holds_something(lane_.fd()))
 			return false;
