@@ -69,7 +69,7 @@ private:
 	static constexpr std::uint32_t empty_looks = 1u << 16;
 	static constexpr std::uint32_t found_a_turn = 8; // in the lane, for one look at the others
 	static constexpr std::uint32_t others_at_first = 256;
-	static constexpr std::chrono::microseconds others_every{20}; // while the lane is empty
+	static constexpr std::chrono::microseconds others_every{100}; // while the lane is empty
 
 	void close();
 
