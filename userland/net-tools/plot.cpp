@@ -153,4 +153,5 @@ trouble draw(const std::vector<chart> &charts, const std::string &file)
 	return gnuplot(script(charts, file),
 		       "no plot: gnuplot could not write " + file + "; what it said is above");
 }
+
 } // namespace coop::net_tools
