@@ -33,13 +33,20 @@ fsx()
 	job "$_run" coop-fsx ${SEED:+-s $SEED} "$@"
 }
 
+# The node that has had no more than so many pages from its peer, if there is one.
+left_out()
+{
+	for _n in a b; do
+		[ "$(of $_n source peer pages)" -gt "$1" ] || { echo $_n && return; }
+	done
+}
+
 # Both sides had pages from each other, or nothing was tried.
 exchanged()
 {
-	for _n in a b; do
-		[ "$(of $_n source peer pages)" -gt "$1" ] ||
-			die "$_n had $(of $_n source peer pages) pages from its peer"
-	done
+	_lonely=$(left_out "$1")
+	[ -z "$_lonely" ] ||
+		die "$_lonely had $(of "$_lonely" source peer pages) pages from its peer"
 }
 
 test_one_node()
@@ -55,8 +62,12 @@ test_one_node()
 test_few_on_two_nodes()
 {
 	up
-	fsx few -n 300 -l 100000 /mnt/a/few /mnt/b/few
-	job_ends 120 few
+	# About one in a hundred such runs has no read that the other's pages could serve.
+	for _run_again in 1 2 3; do
+		fsx few -n 300 -l 100000 /mnt/a/few /mnt/b/few
+		job_ends 120 few
+		[ -n "$(left_out 0)" ] || break
+	done
 	exchanged 0
 	down a b
 }
