@@ -194,6 +194,16 @@ TEST_F(Resolver, WhoIsForgottenGetsNoResult)
 	EXPECT_FALSE(asker.next(r));
 }
 
+// Nobody sends the network, so a peer could not say which of the two it means.
+TEST(UdMachine, ThereIsOneOfThoseThatDifferInTheNetworkAlone)
+{
+	domain d({"ud", {}});
+	transfer_machine one(d), other(d), third(d);
+	ASSERT_EQ(one.start(own_ip(7) + "@tcp:12345:31:1"), 0);
+	EXPECT_EQ(other.start(own_ip(7) + "@tcp1:12345:31:1"), -EADDRINUSE);
+	EXPECT_EQ(third.start(own_ip(7) + "@o2ib:12345:31:2"), 0);
+}
+
 // What the window cannot hold is refused when it is added, as what max_message forbids is.
 TEST(UdMachine, RefusesWhatTheWindowCannotHold)
 {

@@ -206,7 +206,12 @@ int machine::claim_and_start(net::address a)
 	if (any)
 		a.id = lnet ? net::address::machines - 1 : highest_port;
 	for (;; a.id--) {
-		int r = claim_.take(domain_->name(), a, domain_->traits().private_addresses);
+		net::address claimed = a;
+		if (!domain_->traits().networks_apart) {
+			claimed.net = net::network::tcp;
+			claimed.instance = 0;
+		}
+		int r = claim_.take(domain_->name(), claimed, domain_->traits().private_addresses);
 		if (r == 0) {
 			address_ = a;
 			slots_.set_machine(lnet ? a.id : 0);

@@ -96,6 +96,9 @@ struct traits {
 	bool private_addresses;
 	/// Bytes that describe() writes at most.
 	std::size_t descriptor_part;
+	/// Machines whose addresses differ in the network alone are two. False: peers cannot tell
+	/// them apart, so there can be one of them.
+	bool networks_apart = true;
 };
 
 /// The core, to one transport_machine. Call it under the lock only, which is: from within

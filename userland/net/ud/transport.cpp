@@ -152,7 +152,7 @@ private:
 	machine::memory_keys keys_;
 	domain_limits limits_{};
 	// A message is acknowledged when it lies in its receiver's memory.
-	spi::traits traits_{{true, true}, true, false, 0};
+	spi::traits traits_{{true, true}, true, false, 0, false};
 };
 
 class ud_kind final : public spi::transport
