@@ -272,6 +272,33 @@ def test_an_address_in_use_is_refused():
         assert "in use" in err and "TMID" in err
 
 
+@pytest.mark.parametrize("args", [
+    ("ping", "-t", "mem", *SHORT, "-s", "8"), ("ping", "-t", "mem", *SHORT, "-s", "8", "--json"),
+    ("options",), ("serve", "-t", "ud", f"{HOST}.13")], ids=lambda args: "-".join(args[:1] + args[7:]))
+def test_results_that_are_lost_are_no_success(args):
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([program("coopnet"), *args], stdin=subprocess.DEVNULL, stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=90, check=False)
+    assert done.returncode == FAILED and "cannot write to standard output" in done.stderr
+
+
+@pytest.mark.parametrize("way, where", [
+    (("ud",), f"{HOST}.14@tcp:12345:31:4095"), (("fabric",), f"inet:tcp:{HOST}.14@65535")],
+                         ids=["ud", "inet"])
+def test_a_client_does_not_ask_itself(way, where):
+    """It begins at a number that is free, and that may be the one which nobody serves at any more."""
+    status, _, err = coopnet("ping", "-t", *way, *SHORT, "-s", "8", "--from", f"{HOST}.14", where)
+    assert status == FAILED and err.startswith(f"coopnet: nobody serves at {where}"), err
+
+
+@pytest.mark.skipif(not shutil.which("gnuplot"), reason="needs gnuplot")
+def test_one_size_is_drawn_without_a_warning(tmp_path):
+    plot = tmp_path / "one.svg"
+    status, _, err = coopnet("bulk", "-t", "mem", *SHORT, "-s", "4k", "--direction", "fetch",
+                             "--plot", str(plot))
+    assert (status, err) == (OK, "") and plot.stat().st_size > 0
+
+
 def test_a_server_that_dies_ends_the_client():
     with serving(("ud",), f"{HOST}.5") as server:
         client = subprocess.Popen([program("coopnet"), "ping", "-t", "ud", "--progress", "block", "-s", "8",
@@ -298,6 +325,7 @@ def test_a_device_that_is_missing_is_not_an_address():
 
 
 @pytest.mark.parametrize("args, word", [
+    (("ping", ""), "it is empty"),
     ((), "subcommand"),
     (("nonsense",), "subcommand"),
     (("pong",), "perhaps ping; there are: ping, bulk, bench, serve, options"),

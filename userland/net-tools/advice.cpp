@@ -47,6 +47,16 @@ std::string agreement(const net::domain &d)
 	return "both sides have to agree on -t" + (keys.empty() ? "" : " and of -o on " + keys);
 }
 
+// What a server that has all the peers it can does not answer for.
+std::string room(const net::domain &d)
+{
+	for (const net::domain_parameter &p : d.parameters())
+		if (p.key == "peers" || p.key == "max_links")
+			return "; one with many clients may have no room for more (its `-o " +
+			       p.key + "=`)";
+	return {};
+}
+
 std::string serve_at(const std::string &peer, const net::domain &d)
 {
 	return '`' + command_line("serve", d, peer) + '`';
@@ -95,7 +105,7 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 		return "nobody serves at " + peer + " with transport " + carrier(d) +
 		       " (connection refused); start " + serve +
 		       " there, or if a server runs there, type here what its second line says: " +
-		       agreement(d);
+		       agreement(d) + room(d);
 	case EHOSTUNREACH:
 	case ENETUNREACH:
 		return peer +
@@ -103,7 +113,8 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 		       serve + " runs there: " + agreement(d);
 	case ETIMEDOUT:
 		return peer + " does not answer; see whether " + serve +
-		       " runs there: " + agreement(d) + "; or allow more time with --timeout";
+		       " runs there: " + agreement(d) + room(d) +
+		       "; or allow more time with --timeout";
 	case ECONNRESET:
 		return peer + " has gone away; see why its " + serve + " ended";
 	case ENOBUFS:

@@ -147,6 +147,8 @@ CLI::Validator address_word()
 {
 	return CLI::Validator(
 		[](std::string &word) {
+			if (word.empty())
+				return std::string("it is empty");
 			return is_size(word) ? "'" + word +
 						       "' is no address; a list is one word, "
 						       "separated by commas: 8,64"

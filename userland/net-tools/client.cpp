@@ -54,12 +54,16 @@ trouble client::connect(const net::address &server, std::chrono::milliseconds pa
 	if (trouble t = station_.start(own, *this))
 		return t;
 	own_ = station_.machine().address();
+	// A number that was free here, so it is nobody's.
+	if (own_ == server)
+		return failure{exit_failure, explain(-ECONNREFUSED, text_, station_.domain())};
 	if (const int status = station_.machine().make_endpoint(server, server_))
 		return failure{exit_failure, explain(status, text_, station_.domain())};
 	greeting g;
 	if (trouble t = run(g))
 		return t;
 	takes_ = g.after();
+	met_ = true;
 	return {};
 }
 
@@ -92,6 +96,8 @@ trouble client::run(task &t)
 	task_ = nullptr;
 	if (status_ == 0)
 		return {};
+	if (met_ && status_ == -ECONNREFUSED)
+		status_ = -ECONNRESET; // it was there
 	return failure{exit_failure, explain(status_, text_, station_.domain())};
 }
 

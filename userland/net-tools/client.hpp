@@ -88,6 +88,7 @@ private:
 	net::endpoint_ptr server_;
 	std::string text_;
 	figures takes_{};
+	bool met_ = false; ///< it has answered
 	net::address own_;
 	const std::uint16_t run_;
 	goal goal_;

@@ -17,13 +17,14 @@ namespace
 
 constexpr const char *exit_text = "Exit status: 0 done; 1 failed; 2 wrong usage.";
 constexpr const char *measure_text =
-	"ADDR is IP, IP@tcp:12345:PORTAL:TMID, or (fabric) inet:tcp:IP@PORT: what the server "
-	"said.\n"
+	"ADDR is IP, IP@tcp:12345:PORTAL:TMID, or (fabric) inet:tcp:IP@PORT or\n"
+	"inet6:tcp:IPv6@PORT: what the server said.\n"
 	"Without ADDR a server is started on this machine for the time of the command.\n"
 	"Exit status: 0 done; 1 failed; 2 wrong usage.";
 constexpr const char *serve_text =
 	"ADDR is IP, for portal 31 and TMID 0 there; IP@tcp:12345:PORTAL:TMID; or (fabric)\n"
-	"inet:tcp:IP@PORT. `*` for TMID or PORT takes one that is free; what clients type is "
+	"inet:tcp:IP@PORT, inet6:tcp:IPv6@PORT. `*` for TMID or PORT takes one that is free; what "
+	"clients type is "
 	"said.\n"
 	"Exit status: 0 done; 1 failed; 2 wrong usage.";
 
@@ -128,7 +129,7 @@ int coopnet(int argc, char **argv)
 
 	ping_request ping;
 	auto *p = app.add_subcommand("ping", "Latency of messages, there and back");
-	add_measure(*p, ping, raw_ping, "sizes, separated by commas; k and m are accepted");
+	add_measure(*p, ping, raw_ping, "sizes, separated by commas; k, m and g are accepted");
 	add_progress(*p, raw_ping, "poll");
 	p->add_flag("--check", ping.check, "compare every byte that comes back");
 	p->callback([&] {
@@ -141,7 +142,7 @@ int coopnet(int argc, char **argv)
 	bulk_request bulk;
 	auto *b =
 		app.add_subcommand("bulk", "Bandwidth of transfers into and out of offered memory");
-	add_measure(*b, bulk, raw_bulk, "sizes, separated by commas; k and m are accepted");
+	add_measure(*b, bulk, raw_bulk, "sizes, separated by commas; k, m and g are accepted");
 	add_progress(*b, raw_bulk, "poll");
 	b->add_option("--direction", bulk.direction,
 		      "fetch: the server reads our memory; fill: it writes to it; both")
@@ -226,7 +227,9 @@ int coopnet(int argc, char **argv)
 	} catch (const CLI::ParseError &wrong) {
 		return app.exit(wrong) == 0 ? exit_ok : exit_usage;
 	}
-	return act();
+	const int status = act();
+	const trouble lost = printed();
+	return status == exit_ok && lost ? report(*lost) : status;
 }
 
 } // namespace

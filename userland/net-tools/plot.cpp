@@ -36,18 +36,21 @@ std::string quoted(const std::string &s)
 	return q + "'";
 }
 
-// An axis from a number to itself is one that gnuplot complains of.
-std::string around_one_size(const std::vector<chart> &charts)
+// An axis from a number to itself is one that gnuplot complains of: some room around it, then.
+std::string around_one(const char *axis, const std::vector<chart> &charts,
+		       double std::pair<double, double>::*which)
 {
-	std::optional<double> x;
+	std::optional<double> one;
 	for (const chart &c : charts)
 		for (const chart::curve &v : c.curves)
 			for (const auto &point : v.points)
-				if (std::exchange(x, point.first).value_or(point.first) !=
-				    point.first)
-					return {};
-	return x ? "set xrange [" + std::to_string(*x / 2) + ":" + std::to_string(*x * 2) + "]\n"
-		 : "";
+				if (std::exchange(one, point.*which).value_or(point.*which) !=
+				    point.*which)
+					one = 0;
+	const std::string name = std::string("set ") + axis + "range [";
+	return one.value_or(0) > 0
+		       ? name + std::to_string(*one / 2) + ":" + std::to_string(*one * 2) + "]\n"
+		       : name + "*:*]\n";
 }
 
 const char *terminal(const std::string &file)
@@ -63,7 +66,7 @@ std::string script(const std::vector<chart> &charts, const std::string &file)
 			std::to_string(charts.size()) +
 			"\nset logscale x 2\nset logscale y\nset grid\nset key left top\n"
 			"set format x '%.0b%B'\n" +
-			around_one_size(charts);
+			around_one("x", charts, &std::pair<double, double>::first);
 	for (std::size_t c = 0; c < charts.size(); c++) {
 		const chart &k = charts[c];
 		std::string plot;
@@ -77,7 +80,8 @@ std::string script(const std::vector<chart> &charts, const std::string &file)
 				quoted(k.curves[i].name);
 		}
 		s += "set title " + quoted(k.title) + " noenhanced\nset xlabel " + quoted(k.x) +
-		     "\nset ylabel " + quoted(k.y) + "\n" + plot + "\n";
+		     "\nset ylabel " + quoted(k.y) + "\n" +
+		     around_one("y", {k}, &std::pair<double, double>::second) + plot + "\n";
 	}
 	return s + "unset multiplot\n";
 }

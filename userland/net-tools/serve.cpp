@@ -111,7 +111,8 @@ int run_serve(const serve_request &r)
 		if (!r.until_eof) // who waits for that has started it, and knows
 			std::printf("clients type: %s\n",
 				    command_line("ping", s.domain(), here).c_str());
-		std::fflush(stdout);
+		if (trouble t = printed())
+			return t;
 		serving.run();
 		if (r.until_eof)
 			return {};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // session.cpp - what the measuring commands have in common.
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -14,6 +15,16 @@ int report(const failure &f)
 {
 	std::fprintf(stderr, "coopnet: %s\n", f.text.c_str());
 	return f.status;
+}
+
+trouble printed()
+{
+	errno = 0;
+	if (!std::fflush(stdout) && !std::ferror(stdout))
+		return {};
+	return failure{exit_failure,
+		       std::string("cannot write to standard output") +
+			       (errno ? std::string(": ") + std::strerror(errno) : std::string())};
 }
 
 int guarded(const std::function<trouble()> &f)

@@ -23,6 +23,8 @@ struct failure {
 /// Nothing: all is well.
 using trouble = std::optional<failure>;
 
+/// Whether what was printed has arrived: results that are lost are no success.
+trouble printed();
 /// "coopnet: TEXT" to standard error. @return the status.
 int report(const failure &);
 
