@@ -44,10 +44,15 @@ static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct 
 	coop_peer_spoke(e, p, now);
 }
 
-/* Of a late one the RTT says little: a share of the budget at most, so that rounds are left. */
+/*
+ * Of a late one the RTT says little: a share of the budget at most, so that rounds are left. Those
+ * are many with the only source; of several, one that is given up too early is asked anew while its
+ * data are on their way, and those cost copies.
+ */
 static u32 grace(const struct coop_engine *e, const struct coop_peer *p)
 {
-	const u32 most = coop_max_u32(e->cfg.peer_timeout_us / 8, COOP_GRACE_MIN_US);
+	const u32 share = e->cfg.flags & COOP_F_SOLE_SOURCE ? 8 : 4;
+	const u32 most = coop_max_u32(e->cfg.peer_timeout_us / share, COOP_GRACE_MIN_US);
 
 	return p ? coop_min_u32(coop_peer_grace(p), most) : COOP_GRACE_MIN_US;
 }
