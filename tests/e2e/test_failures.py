@@ -154,6 +154,14 @@ def in_fuse(task):
     return any(word in where for word in ("request_wait", "fuse", "folio_wait", "filemap"))
 
 
+def is_stopped(pid):
+    """A signal that stops is acted upon by each thread when it next comes to it, and until then they work."""
+    def state(thread):
+        with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8") as f:
+            return f.read().rpartition(")")[2].split()[0]
+    return all(state(thread) == "T" for thread in os.listdir(f"/proc/{pid}/task"))
+
+
 @contextlib.contextmanager
 def waiting(cluster, path, call):
     """A process that waits for a daemon which is stopped meanwhile."""
@@ -164,6 +172,7 @@ def waiting(cluster, path, call):
     try:
         assert child.stdout.readline() == "ready\n"
         daemon.send_signal(signal.SIGSTOP)
+        wait_for(lambda: is_stopped(daemon.pid), "the daemon to stand still")
         child.stdin.write("go\n")
         child.stdin.flush()
         wait_for(lambda: in_fuse(child.pid), f"it waits in {call}")
