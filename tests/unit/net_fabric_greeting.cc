@@ -4,8 +4,7 @@
 // A greeting carries a name to map and two descriptors, and each can be anything that another
 // process of the same user has.
 #include <cerrno>
-#include <csignal>
-#include <cstring>
+#include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <functional>
@@ -67,13 +66,15 @@ descriptor memory(off_t size, int seals)
 	return d;
 }
 
-// Without a name any more; it has no seals, and its owner can shorten it.
+// Without a name; it has no seals, and its owner can shorten it.
 descriptor file(off_t size)
 {
-	char name[] = "/tmp/greeting-XXXXXX";
-	descriptor d(::mkostemp(name, O_CLOEXEC));
+	std::FILE *const f = std::tmpfile();
+	EXPECT_NE(f, nullptr);
+	descriptor d(f ? ::fcntl(::fileno(f), F_DUPFD_CLOEXEC, 0) : -1);
 	EXPECT_TRUE(d);
-	::unlink(name);
+	if (f)
+		std::fclose(f);
 	EXPECT_EQ(::ftruncate(d.get(), size), 0);
 	return d;
 }

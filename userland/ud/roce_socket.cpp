@@ -119,7 +119,7 @@ roce_socket::roce_socket(const std::string &ip, std::size_t buffer, std::uint16_
 	}
 	fd_ = make();
 	if (fd_ < 0)
-		fail(errno, "soft RoCE: socket");
+		fail(errno, "soft RoCE: cannot make a UDP socket that sets the don't-fragment bit");
 	try {
 		const int on = 1;
 		segments_ = !setsockopt(fd_, IPPROTO_UDP, UDP_GRO, &on, sizeof(on));
