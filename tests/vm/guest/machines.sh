@@ -108,13 +108,19 @@ test_module_each_from_each()
 	# First answers of a checking kernel may be to a question that was asked again since.
 	[ "$patience" -gt 1 ] || in_place m
 	copied=$(of m read copied_bytes)
+	retries=$(of m fetch retries)
 	before=$(of m source peer bytes)
 	for n in 1 2 3; do
 		right m module.$n 2 1048571
 	done
 	got=$(($(of m source peer bytes) - before))
 	[ "$got" -gt 3000000 ] || die "$got bytes came from peers"
-	[ "$(of m read copied_bytes)" = "$copied" ] || die "pages were copied"
+	copied=$(($(of m read copied_bytes) - copied))
+	retries=$(($(of m fetch retries) - retries))
+	# What comes late for one attempt lies where the next expects its own: 64 pages at most then
+	# change places. A machine that answers in time has no next attempt.
+	[ "$copied" -le $((retries * 64 * 4096)) ] || die "$copied bytes were copied, $retries retries"
+	[ "$patience" -gt 1 ] || [ "$copied" = 0 ] || die "$copied bytes were copied"
 	barrier read
 	[ "$(of m serve pages)" -gt 0 ] || die "nothing was served to anybody"
 	cat "$(proc m)/peers"

@@ -6,6 +6,7 @@
 #: modules crc32_generic rdma_rxe ib_uverbs rdma_ucm veth bridge
 #: memory 1536
 #: deadline 900
+#: short ud_between_devices fabric_between_devices ud_bulk
 
 setup()
 {
