@@ -83,6 +83,9 @@ struct qp_attr {
 	std::uint32_t max_sge;
 	std::uint32_t qkey;
 	bool renumber = false; // another QPN after a reset does no harm
+	// Its completions have a queue of their own, which is looked at before those of queue pairs
+	// without this.
+	bool preferred = false;
 };
 
 struct endpoint_info {

@@ -105,7 +105,8 @@ private:
 	verbs_loans loans_;
 	memory_map memory_;
 	verbs_channel channel_;
-	std::unique_ptr<completion_queues> send_cqs_, recv_cqs_;
+	// Of preferred queue pairs one each, for both directions; then those that others share.
+	std::unique_ptr<completion_queues> preferred_cqs_, send_cqs_, recv_cqs_;
 	ah_cache handles_;
 	std::vector<std::unique_ptr<verbs_qp>> qps_;
 	descriptor_set wake_;
@@ -143,6 +144,8 @@ verbs::verbs(const verbs_options &options) : device_(options)
 		fail(device_, "completion channel");
 	const std::uint32_t entries = std::min<std::uint32_t>(
 		options.cq_entries, static_cast<std::uint32_t>(device_.attr().max_cqe));
+	preferred_cqs_ =
+		std::make_unique<completion_queues>(device_.context(), channel_.get(), entries);
 	send_cqs_ = std::make_unique<completion_queues>(device_.context(), channel_.get(), entries);
 	recv_cqs_ = std::make_unique<completion_queues>(device_.context(), channel_.get(), entries);
 	set_nonblocking(channel_->fd);
@@ -198,13 +201,18 @@ int verbs::create_qp(const qp_attr &attr)
 	if (most > limit)
 		return refuse(-ENOSPC, std::to_string(most) + " work requests a queue; it holds " +
 					       std::to_string(limit));
-	if (most > send_cqs_->entries())
+	const std::uint32_t both = attr.max_recv_wr + attr.max_send_wr;
+	const std::uint32_t owed = attr.preferred ? both : most; // to one completion queue
+	if (owed > send_cqs_->entries())
 		return refuse(-ENOSPC,
-			      std::to_string(most) +
+			      std::to_string(owed) +
 				      " completions a queue pair; a completion queue holds " +
 				      std::to_string(send_cqs_->entries()));
-	ibv_cq *recv = recv_cqs_->reserve(attr.max_recv_wr);
-	ibv_cq *send = recv ? send_cqs_->reserve(attr.max_send_wr) : nullptr;
+	ibv_cq *alone = attr.preferred ? preferred_cqs_->reserve_alone(both) : nullptr;
+	ibv_cq *recv = attr.preferred ? alone : recv_cqs_->reserve(attr.max_recv_wr);
+	ibv_cq *send = attr.preferred ? alone
+		       : recv         ? send_cqs_->reserve(attr.max_send_wr)
+				      : nullptr;
 	int error = send ? 0
 			 : refuse(-errno, "it has no further completion queue; most: " +
 						  std::to_string(device_.attr().max_cq));
@@ -215,7 +223,7 @@ int verbs::create_qp(const qp_attr &attr)
 				attr);
 			error = qp->to_ready(device_.port());
 			if (!error) {
-				done_.reserve_more(attr.max_recv_wr + attr.max_send_wr);
+				done_.reserve_more(both);
 				qps_.push_back(std::move(qp));
 				return static_cast<int>(qps_.size() - 1);
 			}
@@ -229,9 +237,11 @@ int verbs::create_qp(const qp_attr &attr)
 	} catch (const std::bad_alloc &) {
 		error = -ENOMEM;
 	}
-	if (recv)
+	if (alone)
+		preferred_cqs_->give_back(alone, both);
+	else if (recv)
 		recv_cqs_->give_back(recv, attr.max_recv_wr);
-	if (send)
+	if (send && !alone)
 		send_cqs_->give_back(send, attr.max_send_wr);
 	return error;
 }
@@ -389,9 +399,12 @@ std::size_t verbs::take_all()
 {
 	if (state_.lost)
 		return 0;
-	std::array<ibv_wc, batch> wc;
-	std::size_t n = recv_cqs_->poll(wc);
-	n += send_cqs_->poll(std::span(wc).subspan(n));
+	std::array<ibv_wc, 2 * batch> wc;
+	// Neither many preferred ones nor the first of them leave the others waiting.
+	std::size_t n = preferred_cqs_->poll(std::span(wc).first(batch), batch / 2);
+	const std::size_t shared = n + batch;
+	n += recv_cqs_->poll(std::span(wc).first(shared).subspan(n), batch);
+	n += send_cqs_->poll(std::span(wc).first(shared).subspan(n), batch);
 	for (std::size_t i = 0; i < n; i++)
 		take(wc[i]);
 	if (!sends_in_flight_)
@@ -433,7 +446,8 @@ bool verbs::arm()
 	void *context;
 	while (!ibv_get_cq_event(channel_.get(), &cq, &context))
 		completion_queues::count_event(context);
-	if (!done_.empty() || !recv_cqs_->request_notify() || !send_cqs_->request_notify())
+	if (!done_.empty() || !preferred_cqs_->request_notify() || !recv_cqs_->request_notify() ||
+	    !send_cqs_->request_notify())
 		return false;
 	// What completed before the request made no event: to the end of it, though sends that
 	// nobody asked about leave nothing to tell.
@@ -466,6 +480,7 @@ void verbs::let_go()
 	}
 	sends_in_flight_ = 0;
 	handles_ = ah_cache();
+	preferred_cqs_.reset();
 	recv_cqs_.reset();
 	send_cqs_.reset();
 	regions_.clear();

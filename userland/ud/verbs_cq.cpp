@@ -2,6 +2,7 @@
 // verbs_cq.cpp - see verbs_cq.hpp.
 #include "userland/ud/verbs_cq.hpp"
 
+#include <algorithm>
 #include <cerrno>
 
 namespace coop::ud
@@ -25,36 +26,64 @@ ibv_cq *completion_queues::reserve(std::uint32_t n)
 		return nullptr;
 	}
 	for (const auto &q : queues_) {
-		if (n <= entries_ - q->promised) {
+		if (!q->alone && n <= entries_ - q->promised) {
 			q->promised += n;
 			return q->cq.get();
 		}
 	}
+	queue *q = add(entries_);
+	if (!q)
+		return nullptr;
+	q->promised = n;
+	return q->cq.get();
+}
+
+ibv_cq *completion_queues::reserve_alone(std::uint32_t n)
+{
+	if (n > entries_) {
+		errno = ENOSPC;
+		return nullptr;
+	}
+	queue *q = add(std::max(n, 1u));
+	if (!q)
+		return nullptr;
+	q->promised = n;
+	q->alone = true;
+	return q->cq.get();
+}
+
+// nullptr: errno says why.
+completion_queues::queue *completion_queues::add(std::uint32_t entries)
+{
 	auto q = std::make_unique<queue>();
 	errno = 0;
-	q->cq.reset(ibv_create_cq(context_, static_cast<int>(entries_), q.get(), channel_, 0));
+	q->cq.reset(ibv_create_cq(context_, static_cast<int>(entries), q.get(), channel_, 0));
 	if (!q->cq) {
 		errno = errno ? errno : ENOMEM;
 		return nullptr;
 	}
-	q->promised = n;
 	queues_.push_back(std::move(q));
-	return queues_.back()->cq.get();
+	return queues_.back().get();
 }
 
 void completion_queues::give_back(ibv_cq *cq, std::uint32_t n)
 {
-	for (const auto &q : queues_)
-		if (q->cq.get() == cq)
-			q->promised -= n;
+	const auto it = std::find_if(queues_.begin(), queues_.end(),
+				     [cq](const auto &q) { return q->cq.get() == cq; });
+	if (it == queues_.end())
+		return;
+	(*it)->promised -= n;
+	// A shared one may have users that were promised nothing.
+	if ((*it)->alone)
+		queues_.erase(it);
 }
 
-std::size_t completion_queues::poll(std::span<ibv_wc> out)
+std::size_t completion_queues::poll(std::span<ibv_wc> out, std::size_t each)
 {
 	std::size_t n = 0;
 	for (const auto &q : queues_) {
-		const int got =
-			ibv_poll_cq(q->cq.get(), static_cast<int>(out.size() - n), out.data() + n);
+		const std::size_t most = std::min(each, out.size() - n);
+		const int got = ibv_poll_cq(q->cq.get(), static_cast<int>(most), out.data() + n);
 		n += got > 0 ? static_cast<std::size_t>(got) : 0;
 		if (n == out.size())
 			break;

@@ -4,7 +4,8 @@
 // A completion queue that overflows kills all its queue pairs, so each of them
 // reserves what it may owe when it is made. What one queue cannot hold goes to
 // another one on the same channel: a device's limit on one queue limits no
-// number of queue pairs.
+// number of queue pairs. Who shall not stand behind others' completions gets a
+// queue alone, in a set of such.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +34,12 @@ public:
 
 	// One with room for n more. nullptr: errno says why; ENOSPC: none can hold as many.
 	ibv_cq *reserve(std::uint32_t n);
+	// One that nobody else will get.
+	ibv_cq *reserve_alone(std::uint32_t n);
+	// As reserve() or reserve_alone() gave it, to somebody who has not used it.
 	void give_back(ibv_cq *, std::uint32_t n);
-	std::size_t poll(std::span<ibv_wc>);
+	// In the order of their making, up to `each` of one queue.
+	std::size_t poll(std::span<ibv_wc>, std::size_t each);
 	// False: at least one device queue could not be asked.
 	bool request_notify();
 	// An event of the channel, as its cq_context; not necessarily of this set.
@@ -45,8 +50,11 @@ private:
 	struct queue {
 		verbs_cq cq;
 		std::uint32_t promised = 0;
+		bool alone = false;
 		unsigned unacknowledged = 0;
 	};
+
+	queue *add(std::uint32_t entries);
 
 	ibv_context *context_;
 	ibv_comp_channel *channel_;

@@ -50,7 +50,13 @@ void channels::make()
 
 void channels::create(line &l)
 {
-	const int qp = endpoint_.create_qp({sends, l.n_recv, most_sge, qkey_});
+	coop::ud::qp_attr attr{};
+	attr.max_send_wr = sends;
+	attr.max_recv_wr = l.n_recv;
+	attr.max_sge = most_sge;
+	attr.qkey = qkey_;
+	attr.preferred = true;
+	const int qp = endpoint_.create_qp(attr);
 	if (qp < 0)
 		throw std::system_error(-qp, std::generic_category(),
 					"ud: cannot create a queue pair on " +
