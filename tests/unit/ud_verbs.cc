@@ -284,6 +284,51 @@ TEST_F(Verbs, APreferredQueuePairWakesWhoWaits)
 	}
 }
 
+// The device looks at keys when it reads memory: one that is good no more tells who has read it.
+TEST_F(Verbs, SmallSendsGoOutWithTheWorkRequest)
+{
+	inbox in(*b, 3, 4096);
+	qp_attr attr{4, 1, 3, 17};
+	attr.inline_bytes = 1 << 16; // more than any device takes
+	const int qp = a->create_qp(attr);
+	ASSERT_GE(qp, 0) << a->refusal();
+	auto head = pattern(24, 1), body = pattern(1024, 2);
+	ASSERT_EQ(a->register_memory(head.data(), head.size()), 0);
+	sge list[] = {{head.data(), 24}, {body.data(), 8}, {body.data() + 100, 32}};
+	std::unique_ptr<lent_memory> loan;
+	ASSERT_EQ(a->lend_memory(body.data(), body.size(), loan, list[1].key), 0);
+	list[2].key = list[1].key;
+	loan.reset();
+	send_wr wr{};
+	wr.list = list;
+	wr.n_sge = 3;
+	wr.signaled = true;
+	const auto send = [&] {
+		return a->post_send(static_cast<std::uint32_t>(qp), in.where(), {&wr, 1});
+	};
+	in.post(0, 3);
+	ASSERT_EQ(send(), 1);
+	std::fill(head.begin(), head.end(), std::uint8_t{0}); // read already
+	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::success);
+	const auto got = collect(*b, 1);
+	ASSERT_EQ(got.size(), 1u);
+	EXPECT_EQ(got[0].byte_len, COOP_GRH + 64u);
+	auto wanted = pattern(24, 1);
+	wanted.insert(wanted.end(), body.begin(), body.begin() + 8);
+	wanted.insert(wanted.end(), body.begin() + 100, body.begin() + 132);
+	EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), in.payload(0)));
+
+	wr.n_sge = 0; // nothing is neither
+	ASSERT_EQ(send(), 1);
+	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::success);
+	EXPECT_EQ(collect(*b, 1)[0].byte_len, COOP_GRH + 0u);
+
+	wr.n_sge = 2;
+	list[1].length = 1024;
+	ASSERT_EQ(send(), 1);
+	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::other_error) << "too long, so it is read";
+}
+
 TEST_F(Verbs, SaysWhatTheDeviceCannotHold)
 {
 	verbs_options o;

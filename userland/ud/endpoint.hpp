@@ -86,6 +86,9 @@ struct qp_attr {
 	// Its completions have a queue of their own, which is looked at before those of queue pairs
 	// without this.
 	bool preferred = false;
+	// Sends of so many bytes shall go out with the work request itself, without a look of the
+	// device at their memory. It gives that or less. Who owns the memory does not change.
+	std::uint32_t inline_bytes = 0;
 };
 
 struct endpoint_info {

@@ -28,6 +28,9 @@ bool fill(const memory_map &memory, const sge *list, std::uint32_t n, ibv_sge *o
 	return true;
 }
 
+// Less is not worth a try: no datagram is as small.
+constexpr std::uint32_t inline_least = 32;
+
 } // namespace
 
 verbs_qp::verbs_qp(ibv_pd *pd, ibv_cq *send, ibv_cq *recv, std::uint32_t index,
@@ -47,34 +50,46 @@ verbs_qp::verbs_qp(ibv_pd *pd, ibv_cq *send, ibv_cq *recv, std::uint32_t index,
 			throw std::system_error(errno, std::generic_category(),
 						"verbs: register memory");
 	}
-	ibv_qp_init_attr init{};
-	init.send_cq = send;
-	init.recv_cq = recv;
-	init.qp_type = IBV_QPT_UD;
 	// Some devices refuse a queue of no WRs.
-	init.cap.max_send_wr = std::max(attr.max_send_wr, 1u);
-	init.cap.max_recv_wr = std::max(attr.max_recv_wr, 1u);
-	init.cap.max_send_sge = attr.max_sge;
-	init.cap.max_recv_sge = attr.max_sge;
-	cap_ = init.cap;
-	qp_.reset(ibv_create_qp(pd, &init));
+	cap_.max_send_wr = std::max(attr.max_send_wr, 1u);
+	cap_.max_recv_wr = std::max(attr.max_recv_wr, 1u);
+	cap_.max_send_sge = attr.max_sge;
+	cap_.max_recv_sge = attr.max_sge;
+	cap_.max_inline_data = attr.inline_bytes;
+	qp_ = create(pd, send, recv);
+	// No attribute of a device says how much it takes inline, and some refuse more than that.
+	while (!qp_ && cap_.max_inline_data) {
+		cap_.max_inline_data /= 2;
+		if (cap_.max_inline_data < inline_least)
+			cap_.max_inline_data = 0;
+		qp_ = create(pd, send, recv);
+	}
 	if (!qp_)
 		throw std::system_error(errno, std::generic_category(), "verbs: create queue pair");
 	number = qp_->qp_num;
 }
 
+verbs_qp_owner verbs_qp::create(ibv_pd *pd, ibv_cq *send, ibv_cq *recv)
+{
+	ibv_qp_init_attr init{};
+	init.send_cq = send;
+	init.recv_cq = recv;
+	init.qp_type = IBV_QPT_UD;
+	init.cap = cap_;
+	verbs_qp_owner made(ibv_create_qp(pd, &init));
+	// Devices round up, from nothing as well; whoever has not asked sends from memory.
+	if (made)
+		inline_most_ = std::min(init.cap.max_inline_data, attr.inline_bytes);
+	return made;
+}
+
 // A new one begins in RESET.
 int verbs_qp::to_another()
 {
-	ibv_qp_init_attr init{};
 	ibv_pd *const pd = qp_ ? qp_->pd : nullptr;
 	if (!pd)
 		return -ENODEV;
-	init.send_cq = qp_->send_cq;
-	init.recv_cq = qp_->recv_cq;
-	init.qp_type = IBV_QPT_UD;
-	init.cap = cap_;
-	verbs_qp_owner another(ibv_create_qp(pd, &init));
+	verbs_qp_owner another = create(pd, qp_->send_cq, qp_->recv_cq);
 	if (!another)
 		return to_reset(); // better than none
 	qp_ = std::move(another);
@@ -220,6 +235,8 @@ verbs_qp::sent verbs_qp::post_send(ibv_ah *handle, const address &dst, std::span
 		one.send_flags = IBV_SEND_SIGNALED;
 		if (!wr.has_imm) // messages ask for an event, data do not
 			one.send_flags |= IBV_SEND_SOLICITED;
+		if (payload && payload <= inline_most_)
+			one.send_flags |= IBV_SEND_INLINE;
 		one.imm_data = htonl(wr.imm);
 		one.wr.ud.ah = handle;
 		one.wr.ud.remote_qpn = dst.qpn;

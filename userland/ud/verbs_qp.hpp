@@ -98,12 +98,14 @@ public:
 private:
 	static constexpr std::size_t grh_stride = 64; // a cache line
 
+	verbs_qp_owner create(ibv_pd *, ibv_cq *send, ibv_cq *recv);
 	int modify(ibv_qp_attr &, int mask);
 
 	std::vector<std::uint8_t> grh_;
 	verbs_mr grh_region_;
 	verbs_qp_owner qp_;
-	ibv_qp_cap cap_{};
+	ibv_qp_cap cap_{}; // as asked for
+	std::uint32_t inline_most_ = 0;
 	std::uint32_t recv_mask_, send_mask_;
 	std::vector<recv_slot> recvs_;
 	std::vector<send_slot> sends_;

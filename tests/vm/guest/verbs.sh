@@ -5,7 +5,7 @@
 #: programs ud_verbs ip rdma
 #: modules crc32_generic rdma_rxe ib_uverbs veth bridge
 #: memory 768
-#: short pages stop completion_queues preferred senders_told_apart soft_roce
+#: short pages stop completion_queues preferred inline senders_told_apart soft_roce
 
 setup()
 {
@@ -33,6 +33,7 @@ test_lent_memory() { gtest 'Verbs.LentMemory*'; }
 test_over_mtu() { gtest 'Verbs.OverTheMtu*'; }
 test_completion_queues() { gtest 'Verbs.CompletionQueues*'; }
 test_preferred() { gtest 'Verbs.*Preferred*'; }
+test_inline() { gtest 'Verbs.SmallSends*'; }
 test_refusal() { gtest 'Verbs.SaysWhatTheDevice*'; }
 test_senders_told_apart() { gtest 'Verbs.SendersAreToldApart*'; }
 test_error_texts() { gtest 'VerbsOpen.*'; }

@@ -56,6 +56,8 @@ void channels::create(line &l)
 	attr.max_sge = most_sge;
 	attr.qkey = qkey_;
 	attr.preferred = true;
+	if (&l == &line_[COOP_CHAN_COMMAND])
+		attr.inline_bytes = inline_bytes;
 	const int qp = endpoint_.create_qp(attr);
 	if (qp < 0)
 		throw std::system_error(-qp, std::generic_category(),

@@ -81,6 +81,8 @@ public:
 private:
 	static constexpr std::uint32_t most_sge = 16, batch = 32;
 	static constexpr std::uint32_t head_room = 128;
+	static constexpr std::uint32_t inline_bytes =
+		256; // a head and some; every ACK but the longest
 	static_assert(head_room >= COOP_CHAN_HEADER_MOST);
 	static constexpr std::uint32_t sends = credits + controls;
 	static constexpr std::uint32_t control = 0xffffffff; // id of send_control()
