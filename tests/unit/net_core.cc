@@ -6,6 +6,7 @@
 // late or double, places that are given back, a transport that breaks.
 #include <cstring>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <thread>
 #include <utility>
 
@@ -392,6 +393,26 @@ TEST_F(net_core, who_has_polled_and_waits_is_woken)
 	});
 	EXPECT_EQ(c.wait(clock::now() + std::chrono::seconds(10)), 0);
 	EXPECT_EQ(take().size(), 1u);
+}
+
+// The kernel rounds sleeps up by 50 us, as long as an ACK waits at most.
+TEST(net_core_thread, sleeps_no_longer_than_it_means_to)
+{
+	add_puppet_transport();
+	const int before = ::prctl(PR_GET_TIMERSLACK);
+	int during = -1;
+	tm_callback told([&](const tm_event &) { during = ::prctl(PR_GET_TIMERSLACK); });
+	domain d{{"puppet"}};
+	{
+		transfer_machine tm(d, &told);
+		ASSERT_EQ(tm.start(here), 0);
+		ASSERT_EQ(tm.wait(tm_state::started), 0);
+		EXPECT_EQ(during, 1);
+		ASSERT_EQ(tm.stop(true), 0);
+		puppet::last->end([] { puppet::last->sink.stopped(); });
+		ASSERT_EQ(tm.wait(tm_state::stopped), 0);
+	}
+	EXPECT_EQ(::prctl(PR_GET_TIMERSLACK), before) << "that of the program is its own";
 }
 
 } // namespace

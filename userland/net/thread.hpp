@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 // thread.hpp - a thread of the library in somebody else's program.
 //
-// It takes no signals: those are the program's business.
+// It takes no signals: those are the program's business. Its sleeps end when they are to, which
+// the kernel would otherwise put off by 50 us: as long as an acknowledgement is held back at most.
 #pragma once
 
 #include <atomic>
 #include <csignal>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <thread>
 
 namespace coop::net::core
@@ -21,7 +23,10 @@ template <class function> std::thread background_thread(function f)
 		const sigset_t &mask;
 		~restore() { pthread_sigmask(SIG_SETMASK, &mask, nullptr); }
 	} guard{before};
-	std::thread t(std::move(f));
+	std::thread t([f = std::move(f)]() mutable {
+		::prctl(PR_SET_TIMERSLACK, 1ul);
+		f();
+	});
 	pthread_setname_np(t.native_handle(), "coop-net");
 	return t;
 }
