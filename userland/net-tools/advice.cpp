@@ -172,4 +172,16 @@ std::string why_not_started(int status, const std::string &address, const net::d
 	}
 }
 
+std::string why_lost(int status, const std::string &address, const net::domain &d)
+{
+	if (status != -ENODEV)
+		return address + " has ended: " + std::strerror(-status);
+	std::string device;
+	for (const net::domain_parameter &p : d.parameters())
+		if (p.key == "device")
+			device = ' ' + p.value;
+	return address + " has ended: its RDMA device" + device +
+	       " has gone; `rdma link` lists those there are";
+}
+
 } // namespace coop::net_tools

@@ -23,5 +23,7 @@ std::string address_forms(const net::domain &);
 std::string explain(int status, const std::string &peer, const net::domain &);
 /// The same of starting at an address of this host.
 std::string why_not_started(int status, const std::string &address, const net::domain &);
+/// The same of a machine there that has failed.
+std::string why_lost(int status, const std::string &address, const net::domain &);
 
 } // namespace coop::net_tools

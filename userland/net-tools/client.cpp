@@ -96,6 +96,8 @@ trouble client::run(task &t)
 	task_ = nullptr;
 	if (status_ == 0)
 		return {};
+	if (const int lost = station_.lost()) // after stop(), which waits for the state's event
+		return failure{exit_failure, why_lost(lost, net::format(own_), station_.domain())};
 	if (met_ && status_ == -ECONNREFUSED)
 		status_ = -ECONNRESET; // it was there
 	return failure{exit_failure, explain(status_, text_, station_.domain())};

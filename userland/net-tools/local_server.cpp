@@ -99,7 +99,7 @@ trouble local_server::start_thread(const settings &s)
 		return t;
 	thread_ = std::thread([this, cpus = s.cpus] {
 		(void)confine_thread(cpus); // start() has refused what there is not
-		server_->run();
+		(void)server_->run();       // its clients hear of it
 	});
 	return {};
 }

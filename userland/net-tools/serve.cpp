@@ -113,9 +113,9 @@ int run_serve(const serve_request &r)
 				    command_line("ping", s.domain(), here).c_str());
 		if (trouble t = printed())
 			return t;
-		serving.run();
+		trouble failed = serving.run();
 		if (r.until_eof)
-			return {};
+			return failed;
 		const server::counters &c = serving.count();
 		std::printf("%llu messages, %llu answered, %llu bulk transfers, %llu failed, %llu "
 			    "dropped, %llu malformed\n",
@@ -125,7 +125,7 @@ int run_serve(const serve_request &r)
 			    static_cast<unsigned long long>(c.bulk_failed),
 			    static_cast<unsigned long long>(c.dropped),
 			    static_cast<unsigned long long>(c.malformed));
-		return {};
+		return failed;
 	});
 }
 

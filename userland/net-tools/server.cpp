@@ -9,6 +9,8 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "advice.hpp"
+
 namespace coop::net_tools
 {
 
@@ -63,11 +65,15 @@ trouble server::start(const std::string &address)
 	return station_.start(address, *this);
 }
 
-void server::run()
+trouble server::run()
 {
-	while (!station_.until(end_, std::chrono::hours(24)))
+	const std::string here = net::format(station_.machine().address());
+	while (!station_.until(end_, std::chrono::hours(24)) && !station_.lost())
 		;
 	station_.stop();
+	if (const int status = station_.lost())
+		return failure{exit_failure, why_lost(status, here, station_.domain())};
+	return {};
 }
 
 void server::on_buffer(const net::buffer_event &e)

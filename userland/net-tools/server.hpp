@@ -32,8 +32,8 @@ public:
 	~server();
 
 	trouble start(const std::string &address);
-	/// Serves until the end is reached.
-	void run();
+	/// Serves until the end is reached, or its machine fails.
+	trouble run();
 	const counters &count() const { return count_; }
 
 private:

@@ -59,7 +59,7 @@ trouble station::start(const std::string &address, net::buffer_handler &h)
 	o.buffers = pool_buffers;
 	o.segment_size = std::min(largest + slack, limits().max_segment);
 	pool_ = std::make_unique<net::buffer_pool>(domain_, o);
-	machine_ = std::make_unique<net::transfer_machine>(domain_);
+	machine_ = std::make_unique<net::transfer_machine>(domain_, this);
 	int status = 0;
 	if (settings_.progress != progress::block)
 		status = machine_->deliver_synchronously();
@@ -103,6 +103,15 @@ void station::stop(bool at_once)
 	machine_.reset();
 }
 
+// With synchronous delivery on the background thread, beside until().
+void station::on_state(const net::tm_event &e)
+{
+	if (e.state != net::tm_state::failed)
+		return;
+	lost_.store(e.status ? e.status : -EIO, std::memory_order_relaxed);
+	bell_.signal();
+}
+
 bool station::until(goal &g, std::chrono::milliseconds patience)
 {
 	std::uint64_t seen = g.steps;
@@ -114,6 +123,12 @@ bool station::until(goal &g, std::chrono::milliseconds patience)
 		return net::clock::now() < deadline;
 	};
 	for (unsigned polls = 1; !g.reached.load(std::memory_order_acquire); polls++) {
+		if (lost()) {
+			// Every buffer has an event; what those say is heard before this.
+			while (settings_.progress != progress::block && machine_->deliver_all())
+				;
+			return g.reached;
+		}
 		if (settings_.progress != progress::block && machine_->deliver_all())
 			continue;
 		if (settings_.progress == progress::poll) {

@@ -49,7 +49,7 @@ struct goal {
 	}
 };
 
-class station
+class station final : public net::tm_handler
 {
 public:
 	/// @throw std::system_error as net::domain.
@@ -65,8 +65,10 @@ public:
 	void stop(bool at_once = false);
 
 	/// Makes or awaits progress until the goal is reached. @return false: there was no step
-	/// for as long as `patience`.
+	/// for as long as `patience`, or the machine has failed.
 	bool until(goal &, std::chrono::milliseconds patience);
+	/// What the machine has failed with since it started, -errno; 0: it has not.
+	int lost() const { return lost_.load(std::memory_order_relaxed); }
 	/// The goal has been reached; async-signal-safe.
 	void reach(goal &);
 
@@ -79,9 +81,12 @@ public:
 	net::transfer_machine &machine() { return *machine_; }
 
 private:
+	void on_state(const net::tm_event &) override;
+
 	const settings settings_;
 	net::domain domain_;
 	net::channel bell_;
+	std::atomic<int> lost_{0};
 	std::unique_ptr<net::buffer_pool> pool_;
 	std::unique_ptr<net::transfer_machine> machine_;
 };

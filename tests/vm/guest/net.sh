@@ -55,11 +55,15 @@ served()
 
 after_failure()
 {
-	cat /tmp/serve.out /tmp/serve.said
-	[ -e /tmp/serve.job ] || return 0
-	kill -9 "$(cat /tmp/serve.job)"
-	(until_true 30 "it has ended" test -s /tmp/serve.status)
-	rm -f /tmp/serve.job
+	cat /tmp/serve.out /tmp/*.said
+	for _j in serve client; do
+		[ -e "/tmp/$_j.job" ] || continue
+		kill -9 "$(cat "/tmp/$_j.job")"
+		(until_true 30 "$_j has ended" test -s "/tmp/$_j.status")
+		rm -f "/tmp/$_j.job"
+	done
+	[ -e /sys/class/infiniband/rxe0 ] || rxe rxe0 va
+	[ -e /sys/class/infiniband/rxe1 ] || rxe rxe1 vb
 } 2>&1
 
 test_ud_between_devices()
@@ -108,6 +112,57 @@ test_port_moves()
 	move_port vb 10.77.0.5 10.77.0.2
 	until_true 20 "rxe1 has its address again" \
 		grep -q 0a4d:0002 /sys/class/infiniband/rxe1/ports/1/gids/*
+}
+
+packets() { [ "$(cat /sys/class/infiniband/rxe1/ports/1/hw_counters/rcvd_pkts)" -gt "$1" ]; }
+
+# at_work COMMAND OPTIONS...: a client of the server on rxe1 that ends by itself only in an hour,
+# once they speak
+at_work()
+{
+	_before=$(cat /sys/class/infiniband/rxe1/ports/1/hw_counters/rcvd_pkts)
+	job client coopnet "$@" $ud -o device=rxe0 --from 10.77.0.1 -n 100000000 \
+		--seconds 3600 --timeout 20 10.77.0.2 >/tmp/client.out
+	until_true 60 "they speak" packets $((_before + 500))
+}
+
+# says NAME PATTERN: all that the job had to say
+says()
+{
+	[ "$(wc -l <"/tmp/$1.said")" = 1 ] || die "$1 said: $(cat "/tmp/$1.said")"
+	grep -q "^coopnet: .*$2" "/tmp/$1.said" || die "$1 said: $(cat "/tmp/$1.said")"
+}
+
+# loses DEVICE: for who has it open; the removal waits until nobody has
+loses() { timeout 60 /usr/bin/rdma link delete "$1" || die "$1 is still held"; }
+
+# The server has nothing to wait for any more, and says so; its client hears nothing more.
+test_ud_device_lost()
+{
+	for _progress in block poll; do
+		serve_net $ud -o device=rxe1 --progress $_progress 10.77.0.2
+		at_work ping -s 8
+		loses rxe1
+		job_ends 60 serve 1
+		says serve '10.77.0.2.*RDMA device rxe1 has gone'
+		job_ends 120 client 1
+		says client '10.77.0.2'
+		rxe rxe1 vb
+	done
+}
+
+# The client's own one, with bulk data coming and going: it does not take it for the server's end.
+test_ud_own_device_lost()
+{
+	for _progress in block poll; do
+		serve_net $ud -o device=rxe1 10.77.0.2
+		at_work bulk -s 100k --depth 4 --progress $_progress
+		loses rxe0
+		job_ends 60 client 1
+		says client '10.77.0.1.*RDMA device rxe0 has gone'
+		rxe rxe0 va
+		served
+	done
 }
 
 test_fabric_machines() { suite fabric_verbs 'on/machines*'; }
