@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <sys/types.h>
 #include <utility>
@@ -55,8 +56,25 @@ struct target {
 	parameters brief = {};
 	std::chrono::milliseconds idle{0};
 	bool descriptors = false; ///< each such connection has one, of the process
+	/// Operations after which numbers that peers tell each other come again.
+	unsigned come_again = 0;
 	/// What one is told who uses a descriptor for another.
 	int for_another = -EPERM;
+	/// What one is told who sends to an address where no machine is; 0: nothing.
+	int nobody = -ECONNREFUSED;
+	/// What a message ends with that no buffer has been found for; 0: nobody says so.
+	int no_buffer = -ENOBUFS;
+	/// Takes the place of a machine, lets itself be asked and never answers, while it lives.
+	std::function<std::shared_ptr<void>(const net::address &)> mute;
+	/// What one is told who sends to it.
+	int muteness = -ECONNREFUSED;
+	/// A sender may be told that all is well before its message is there.
+	bool told_early = false;
+	/// A peer that is silent for too long ends operations with -ETIMEDOUT.
+	bool tires = false;
+	/// What else an operation of soak_mixed may end with because of others: one on the same
+	/// connection was cancelled, and its peer took too long; 0: nothing.
+	int collateral = 0;
 	/// Sends what an enemy would to the machine at this address; the seed makes it repeat.
 	/// False: it was not let in.
 	std::function<bool(const net::address &, std::uint64_t seed)> attack;
@@ -65,8 +83,9 @@ struct target {
 	/// What a process has outside of itself while it lives, and must not have for long after:
 	/// how many such things there are of it.
 	std::function<std::size_t(pid_t)> leftovers;
-	/// Messages from one machine to another do not overtake each other.
-	bool ordered = true;
+	/// Messages of at most so many bytes, from one machine to another, do not overtake each
+	/// other.
+	std::size_t ordered = SIZE_MAX;
 	/// End points that ep_many makes.
 	unsigned many = 10000;
 };

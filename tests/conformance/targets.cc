@@ -4,6 +4,7 @@
 // Each process has loopback addresses of its own, so that suites run side by side.
 #include "attack_fabric.hpp"
 #include "attack_ud.hpp"
+#include "mute.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -35,6 +36,9 @@ target mem(const std::string &label, parameters options)
 	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
 	t.stall = {{"lose", "1"}, {"remote_errors", "1"}};
 	t.slow_start = {{"start_delay", "60000"}};
+	for (const auto &[key, value] : t.options)
+		if (key == "remote_errors" && value == "0")
+			t.nobody = t.no_buffer = 0;
 	return t;
 }
 
@@ -60,8 +64,11 @@ target ud(const std::string &label, parameters options)
 	};
 	t.near_wrap = {{"test_first_seq", "4294967290"}};
 	t.for_another = -ENOENT; // nothing that he need know of
-	t.ordered = false;       // small ones have a queue pair of their own
+	t.ordered = 0;           // small ones have a queue pair of their own
+	t.muteness = -EHOSTUNREACH;
+	t.tires = true;
 #ifdef COOP_NET_UD
+	t.mute = mute_ud;
 	t.attack = attack_ud;
 #endif
 	return t;
@@ -93,10 +100,17 @@ target fabric(const std::string &label, parameters options)
 	t.idle = std::chrono::milliseconds(100);
 	t.brief = {{"idle", "100"}, {"hold", "100"}};
 	t.descriptors = t.options[0].second == "tcp";
+	t.ordered = t.options[0].second == "shm" ? 4096 : 16384; // larger ones are asked for
+	t.come_again = 8192;
+	t.no_buffer = 0; // what is small has been sent when it has left
+	t.told_early = true;
 	if (t.options[0].second == "shm")
 		t.leftovers = shared_memory_of;
+	else
+		t.collateral = -ECONNRESET;
 #ifdef COOP_NET_FABRIC
 	const std::string provider = t.options[0].second;
+	t.mute = [provider](const net::address &a) { return mute_fabric(provider, a); };
 	if (provider == "shm")
 		t.unattacked = "who may map the provider's memory is no stranger, and can keep "
 			       "libfabric 1.17 in fi_cq_read() for ever";
@@ -140,6 +154,9 @@ std::vector<target> of_device(const std::string &device, const std::string &ip)
 	target &ud = all.back();
 	ud.stall = {}; // its wire is a real one
 	ud.wire = nullptr;
+	ud.collateral = -ETIMEDOUT; // emulated, it may not get round to all of them in time
+	all.front().mute = nullptr; // a device's ports are not those of sockets
+	all.front().come_again = 0; // it would take too long in the lab
 	return all;
 }
 
