@@ -450,6 +450,27 @@ TEST_P(buffers, stats_exact)
 	ASSERT_TRUE(b.tm.del(*gone.buffer));
 	ASSERT_TRUE(w.ended(b, gone));
 	EXPECT_EQ(a.send(out, 513, to), -EFBIG) << "refused, so not counted";
+	// Bulk of two lengths each way; the larger active receive is trimmed.
+	for (std::size_t size : {200, 70})
+		for (bool read : {true, false}) {
+			piece &there = w.memory(size), &here = w.memory(read ? size + 9 : size);
+			ASSERT_EQ(b.passive(there, read ? queue_type::passive_bulk_send
+							: queue_type::passive_bulk_recv),
+				  0);
+			ASSERT_EQ(a.active(here,
+					   read ? queue_type::active_bulk_recv
+						: queue_type::active_bulk_send,
+					   there.buffer->descriptor()),
+				  0);
+			ASSERT_TRUE(w.ended(a, here));
+			ASSERT_TRUE(w.ended(b, there));
+		}
+	piece &unasked = w.memory(64);
+	for (queue_type q : {queue_type::passive_bulk_send, queue_type::passive_bulk_recv}) {
+		ASSERT_EQ(b.passive(unasked, q), 0);
+		ASSERT_TRUE(b.tm.del(*unasked.buffer));
+		ASSERT_TRUE(w.ended(b, unasked, 1 + (q == queue_type::passive_bulk_recv)));
+	}
 
 	queue_stats s = a.tm.stats(queue_type::msg_send);
 	EXPECT_EQ(s.adds, 4u);
@@ -467,6 +488,25 @@ TEST_P(buffers, stats_exact)
 	EXPECT_EQ(s.total_bytes, 375u);
 	EXPECT_EQ(s.largest, 300u);
 	EXPECT_EQ(b.tm.stats(queue_type::msg_send).adds, 0u);
+	const struct {
+		node *of;
+		queue_type queue;
+		std::uint64_t failed;
+	} bulk[] = {{&a, queue_type::active_bulk_recv, 0},
+		    {&a, queue_type::active_bulk_send, 0},
+		    {&b, queue_type::passive_bulk_recv, 1},
+		    {&b, queue_type::passive_bulk_send, 1}};
+	for (const auto &x : bulk) {
+		s = x.of->tm.stats(x.queue);
+		EXPECT_EQ(s.adds, 2 + x.failed) << name(x.queue);
+		EXPECT_EQ(s.dels, x.failed) << name(x.queue);
+		EXPECT_EQ(s.ok, 2u) << name(x.queue);
+		EXPECT_EQ(s.failed, x.failed) << name(x.queue);
+		EXPECT_EQ(s.total_bytes, 270u) << name(x.queue);
+		EXPECT_EQ(s.largest, 200u) << name(x.queue);
+		EXPECT_GT(s.total_time, 0u) << name(x.queue);
+		EXPECT_EQ((x.of == &a ? b : a).tm.stats(x.queue).adds, 0u) << name(x.queue);
+	}
 	// Read and reset.
 	EXPECT_EQ(b.tm.stats(queue_type::msg_recv, true).ok, 4u);
 	EXPECT_EQ(b.tm.stats(queue_type::msg_recv).ok, 0u);
