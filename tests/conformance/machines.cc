@@ -258,57 +258,106 @@ TEST_P(machines_once, tm_dyn_exhaust)
 TEST_P(machines, tm_stop_drain)
 {
 	constexpr unsigned n = 20;
+	constexpr std::size_t bulk = 200000;
 	node &a = w.up(), &b = w.up();
 	piece &in = w.memory(n * 64), &unused = w.memory(64), &passive = w.memory(64);
 	ASSERT_EQ(b.receive(in, 64, n), 0);
 	ASSERT_EQ(a.receive(unused), 0);
 	ASSERT_EQ(a.passive(passive, queue_type::passive_bulk_send), 0);
+	piece &shown = w.memory(bulk, 3), &read = w.memory(bulk, 2);
+	piece &taken = w.memory(bulk, 2), &written = w.memory(bulk, 3);
+	shown.fill(100);
+	written.fill(101);
+	ASSERT_EQ(b.passive(shown, queue_type::passive_bulk_send), 0);
+	ASSERT_EQ(b.passive(taken, queue_type::passive_bulk_recv), 0);
 	const endpoint_ptr to = a.to(b);
 	std::vector<piece *> out;
 	for (unsigned i = 0; i < n; i++) {
 		out.push_back(&w.memory(64));
-		ASSERT_EQ(a.send(*out.back(), 64, to), 0);
+		out[i]->fill(i);
+		ASSERT_EQ(a.send(*out[i], 64, to), 0);
 	}
+	ASSERT_EQ(a.active(read, queue_type::active_bulk_recv, shown.buffer->descriptor()), 0);
+	ASSERT_EQ(a.active(written, queue_type::active_bulk_send, taken.buffer->descriptor()), 0);
 	ASSERT_EQ(a.tm.stop(false), 0);
 	EXPECT_EQ(a.receive(w.memory(64)), -EBADFD);
 	ASSERT_TRUE(w.until([&] { return a.record.came(tm_state::stopped); }));
-	ASSERT_TRUE(w.until([&] { return a.record.count() == n + 2; }));
+	ASSERT_TRUE(w.until([&] { return a.record.count() == n + 4; }));
 	for (piece *p : out) {
+		ASSERT_EQ(a.record.finals(*p->buffer), 1u);
+		EXPECT_EQ(a.record.of(*p->buffer)[0].status, 0);
+	}
+	for (piece *p : {&read, &written}) {
 		ASSERT_EQ(a.record.finals(*p->buffer), 1u);
 		EXPECT_EQ(a.record.of(*p->buffer)[0].status, 0);
 	}
 	EXPECT_EQ(a.record.of(*unused.buffer)[0].status, -ECANCELED);
 	EXPECT_EQ(a.record.of(*passive.buffer)[0].status, -ECANCELED);
-	EXPECT_TRUE(w.until([&] { return b.record.messages().size() == n; }));
+	// The other side has all of it.
+	ASSERT_TRUE(w.until([&] { return b.record.messages().size() == n; }));
+	std::vector<bool> seen(n);
+	for (const happened &h : b.record.messages()) {
+		ASSERT_EQ(h.status, 0);
+		unsigned i = 0;
+		while (i < n && (seen[i] || in.copy(h.offset, h.length) != patterned(i, 64)))
+			i++;
+		ASSERT_LT(i, n);
+		seen[i] = true;
+	}
+	for (piece *p : {&shown, &taken}) {
+		ASSERT_TRUE(w.ended(b, *p));
+		EXPECT_EQ(b.record.of(*p->buffer)[0].status, 0);
+	}
+	EXPECT_EQ(read.copy(0, bulk), patterned(100, bulk));
+	EXPECT_EQ(taken.copy(0, bulk), patterned(101, bulk));
 }
 
 TEST_P(machines, tm_stop_abort)
 {
 	domain &d = t.stall.empty() ? w.home() : w.open(t.stall);
 	node &a = w.up(&d), &b = w.up(&d);
-	std::vector<piece *> all;
+	std::vector<piece *> all, active;
 	for (int i = 0; i < 4; i++) {
-		all.push_back(&w.memory(256));
+		all.push_back(&w.memory(256, 1, &d));
 		ASSERT_EQ(a.receive(*all.back()), 0);
-		all.push_back(&w.memory(256));
+		all.push_back(&w.memory(256, 1, &d));
 		ASSERT_EQ(a.passive(*all.back(), queue_type::passive_bulk_recv), 0);
-		all.push_back(&w.memory(256));
+		all.push_back(&w.memory(256, 1, &d));
 		ASSERT_EQ(a.passive(*all.back(), queue_type::passive_bulk_send), 0);
 	}
-	piece &out = w.memory(64, 1, &d);
-	ASSERT_EQ(a.send(out, 64, a.to(b)), 0);
+	// Where they cannot be held up, these may be faster.
+	active.push_back(&w.memory(64, 1, &d));
+	ASSERT_EQ(a.send(*active.back(), 64, a.to(b)), 0);
+	const struct {
+		queue_type active, passive;
+	} pairs[] = {{queue_type::active_bulk_recv, queue_type::passive_bulk_send},
+		     {queue_type::active_bulk_send, queue_type::passive_bulk_recv}};
+	for (const auto &pair : pairs) {
+		piece &there = w.memory(256, 1, &d);
+		active.push_back(&w.memory(256, 1, &d));
+		ASSERT_EQ(b.passive(there, pair.passive), 0);
+		ASSERT_EQ(a.active(*active.back(), pair.active, there.buffer->descriptor()), 0);
+	}
 	ASSERT_EQ(a.tm.stop(true), 0);
 	ASSERT_TRUE(w.until([&] {
-		return a.record.came(tm_state::stopped) && a.record.count() >= all.size() + 1;
+		return a.record.came(tm_state::stopped) &&
+		       a.record.count() >= all.size() + active.size();
 	}));
 	for (piece *p : all) {
 		ASSERT_EQ(a.record.finals(*p->buffer), 1u);
 		EXPECT_EQ(a.record.of(*p->buffer)[0].status, -ECANCELED);
 		EXPECT_FALSE(p->buffer->queued());
 	}
-	EXPECT_EQ(a.record.finals(*out.buffer), 1u);
-	if (!w.how.sync)
-		EXPECT_EQ(a.tm.queued(queue_type::msg_recv), 0u);
+	for (piece *p : active) {
+		ASSERT_EQ(a.record.finals(*p->buffer), 1u);
+		const happened h = a.record.of(*p->buffer)[0];
+		EXPECT_TRUE(h.status == -ECANCELED || (t.stall.empty() && h.status == 0))
+			<< name(h.queue) << " ended with " << h.status;
+		EXPECT_FALSE(p->buffer->queued());
+	}
+	EXPECT_EQ(a.record.count(), all.size() + active.size());
+	for (unsigned q = 0; q < queue_types; q++)
+		EXPECT_EQ(a.tm.queued(queue_type(q)), 0u) << name(queue_type(q));
 	EXPECT_EQ(a.tm.state(), tm_state::stopped);
 }
 
@@ -331,24 +380,46 @@ TEST_P(machines, tm_stop_while_starting)
 	EXPECT_TRUE(again.up(where)) << "its address is free";
 }
 
-TEST_P(machines_once, tm_fini_waits_callbacks)
+// For that of the last state, which always runs while fini() waits, and for that of a buffer:
+// on the background thread, or in deliver_all() of a thread that knows nothing of fini().
+TEST_P(machines, tm_fini_waits_callbacks)
 {
-	auto n = std::make_unique<node>(w, w.home(), false);
-	std::atomic<bool> entered{false}, finishing{false}, finished{false}, early{false};
-	int from_inside = 0;
-	n->record.on_event = [&](const buffer_event &) {
-		from_inside = n->tm.fini();
-		entered = true;
-		while (!finishing)
+	const bool sync = w.how.sync;
+	auto n = std::make_unique<node>(w, w.home(), sync);
+	std::atomic<bool> entered{false}, finishing{false}, finished{false};
+	std::atomic<unsigned> waited_for{0};
+	std::atomic<bool> early{false};
+	std::atomic<int> from_inside{0};
+	// While a callback runs fini() may begin and not end.
+	const auto linger = [&](bool begins) {
+		const time_point end = clock::now() + patience;
+		while (begins ? n->tm.state() != tm_state::undefined && clock::now() < end
+			      : !finishing)
 			std::this_thread::yield();
 		for (int i = 0; i < 1000 && !finished; i++)
 			std::this_thread::yield();
-		early = finished.load();
+		early = early || finished;
+		waited_for += n->tm.state() == tm_state::undefined;
+	};
+	n->record.on_event = [&](const buffer_event &) {
+		from_inside = n->tm.fini();
+		entered = true;
+		linger(sync);
+	};
+	n->record.on_change = [&](const tm_event &e) {
+		if (e.state == tm_state::stopped)
+			linger(true);
 	};
 	ASSERT_TRUE(n->up(w.next_address()));
 	piece &p = w.memory(64);
 	ASSERT_EQ(n->receive(p), 0);
 	ASSERT_TRUE(n->tm.del(*p.buffer));
+	std::thread deliverer;
+	if (sync)
+		deliverer = std::thread([&] {
+			while (!entered)
+				(void)n->tm.deliver_all();
+		});
 	ASSERT_TRUE(w.until([&] { return entered.load(); }));
 	EXPECT_EQ(from_inside, -EDEADLK);
 	std::thread other([&] {
@@ -359,7 +430,10 @@ TEST_P(machines_once, tm_fini_waits_callbacks)
 		finished = true;
 	});
 	other.join();
+	if (sync)
+		deliverer.join();
 	EXPECT_FALSE(early);
+	EXPECT_GE(waited_for, sync ? 2u : 1u);
 	EXPECT_EQ(n->record.finals(*p.buffer), 1u);
 	EXPECT_TRUE(n->record.came(tm_state::stopped));
 }
