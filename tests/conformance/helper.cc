@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // helper.cc - see helper.hpp.
 //
-// It says READY on a pipe; the end of the pipe before that means that it could not start.
+// It says READY on a pipe, and its descriptors in hexadecimal; the end of the pipe before that
+// means that it could not start.
 #include "helper.hpp"
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <spawn.h>
+#include <sstream>
 #include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
@@ -31,6 +33,14 @@ std::string program()
 	return tests.substr(0, tests.rfind('/')) + "/conformance-peer";
 }
 
+std::vector<std::byte> from_hex(const std::string &text)
+{
+	std::vector<std::byte> all;
+	for (std::size_t at = 0; at + 1 < text.size(); at += 2)
+		all.push_back(std::byte(std::stoul(text.substr(at, 2), nullptr, 16)));
+	return all;
+}
+
 } // namespace
 
 helper::helper(const target &t, const std::string &address)
@@ -48,17 +58,28 @@ helper::helper(const target &t, const std::string &address)
 				    const_cast<char *const *>(argv), environ);
 	posix_spawn_file_actions_destroy(&actions);
 	::close(ready[1]);
-	char line[8] = {};
-	const ssize_t n = r ? 0 : ::read(ready[0], line, sizeof(line));
+	std::string line;
+	for (char c = 0; r == 0 && c != '\n' && ::read(ready[0], &c, 1) == 1;)
+		line += c;
 	::close(ready[0]);
 	if (r) {
 		pid_ = -1;
 		throw std::system_error(r, std::generic_category(), path);
 	}
-	if (n <= 0) {
+	std::string word, to_read, to_write;
+	if (!(std::istringstream(line) >> word >> to_read >> to_write)) {
 		kill();
 		throw std::system_error(ECHILD, std::generic_category(), path + " did not start");
 	}
+	readable = from_hex(to_read);
+	writable = from_hex(to_write);
+}
+
+void helper::freeze()
+{
+	int status;
+	if (::kill(pid_, SIGSTOP) || ::waitpid(pid_, &status, WUNTRACED) != pid_)
+		throw std::system_error(errno, std::generic_category(), "SIGSTOP");
 }
 
 void helper::kill()

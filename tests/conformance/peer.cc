@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT
 // peer.cc - the program conformance-peer: echoes messages until it is killed.
 //
-// Usage: conformance-peer LABEL ADDRESS. Receive buffers are added again from the callback;
+// Usage: conformance-peer LABEL ADDRESS. It says READY, then the descriptors of memory to read and
+// to write, in hexadecimal. Receive buffers are added again from the callback;
 // echoes are sent from buffers of their own, one a receive buffer.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <sys/prctl.h>
 #include <unistd.h>
 #include <vector>
 
-#include "target.hpp"
+#include "helper.hpp"
 
 using namespace conformance;
 
@@ -37,8 +39,25 @@ public:
 				return false;
 		return true;
 	}
+	/// Empty: it cannot be shown.
+	std::string show(net::buffer &b, queue_type q)
+	{
+		operation o;
+		o.queue = q;
+		o.handler = this;
+		std::string text;
+		if (tm_.add(b, o) == 0)
+			for (const std::byte each : b.descriptor()) {
+				constexpr char digits[] = "0123456789abcdef";
+				text += digits[unsigned(each) >> 4];
+				text += digits[unsigned(each) & 15];
+			}
+		return text;
+	}
 	void on_buffer(const buffer_event &e) override
 	{
+		if (!e.context)
+			return; // bulk; it is shown once
 		slot &s = *static_cast<slot *>(e.context);
 		if (e.queue == queue_type::msg_recv && e.status == 0) {
 			std::memcpy(s.out.data(), s.in.data(), e.length);
@@ -92,7 +111,11 @@ int main(int argc, char **argv)
 		std::fprintf(stderr, "conformance-peer: %s cannot start\n", argv[2]);
 		std::_Exit(1);
 	}
-	if (::write(STDOUT_FILENO, "READY\n", 6) != 6)
+	std::vector<std::byte> shown(helper::bulk), taken(helper::bulk);
+	net::buffer show(d, shown.data(), shown.size()), take(d, taken.data(), taken.size());
+	const std::string line = "READY " + e.show(show, queue_type::passive_bulk_send) + ' ' +
+				 e.show(take, queue_type::passive_bulk_recv) + '\n';
+	if (::write(STDOUT_FILENO, line.data(), line.size()) != ssize_t(line.size()))
 		std::_Exit(1);
 	for (;;)
 		::pause();
