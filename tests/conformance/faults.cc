@@ -333,8 +333,11 @@ TEST_P(fault, incast_16)
 		ASSERT_EQ(h.length, length(s, i)) << "in order from each";
 		ASSERT_EQ(in.copy(h.offset, h.length), patterned(s * each + i, h.length));
 	}
-	for (source &s : all)
+	for (source &s : all) {
 		ASSERT_TRUE(w.until([&] { return s.n->record.count() == each; }));
+		for (const happened &h : s.n->record.all())
+			ASSERT_EQ(h.status, 0);
+	}
 }
 
 TEST_P(fault, hostile_peer)
