@@ -370,10 +370,15 @@ class soak
 public:
 	static constexpr unsigned nodes = 4, sources = 12, sinks = 12;
 	static constexpr std::size_t size = 8192;
+	// Nodes below this have room for whatever is sent to them; it is not in the items.
+	static constexpr unsigned roomy = 2, rooms = 2, messages_a_room = 512;
 	struct item {
 		piece *p;
 		std::size_t adds = 0;
 		unsigned from = 0;                  // of an active_bulk_recv: the source's seed
+		bool waits = false;                 // for what may never come
+		item *partner = nullptr;            // of bulk that is to end well: the other side
+		std::atomic<bool> sure{false};      // nothing keeps it from ending well
 		std::atomic<std::size_t> finals{0}; // looked at, too
 	};
 
@@ -383,30 +388,78 @@ public:
 	std::vector<std::deque<item>> items{nodes};
 	std::map<const net::buffer *, item *> by_buffer;
 	std::map<std::string, unsigned> by_address;
-	std::atomic<unsigned> messages{0}, read{0}, written{0}, wrong{0};
+	struct room {
+		node *n;
+		piece *p;
+		std::size_t most;
+		std::atomic<unsigned> adds{0}, finals{0};
+		std::atomic<bool> over{false};
 
+		room(node *at, piece *memory, std::size_t least) : n(at), p(memory), most(least) {}
+		void open()
+		{
+			if (n->receive(*p, most, messages_a_room) == 0)
+				adds++;
+		}
+	};
+	std::deque<room> rooms_here;
+	std::map<const net::buffer *, room *> rooms_of;
+	std::atomic<unsigned> messages{0}, read{0}, written{0}, wrong{0};
+	// Of those that were sure: how they have ended, and how they must not.
+	std::atomic<unsigned> well{0}, collateral{0}, badly{0};
+	std::atomic<int> worst{0}, allowed{0};
+
+	// It does not end by itself any more, nor does what depends on it.
+	static void disturb(item &i)
+	{
+		i.sure = false;
+		if (i.partner)
+			i.partner->sure = false;
+	}
 	void look(const buffer_event &e)
 	{
+		if (const auto r = rooms_of.find(e.buffer); r != rooms_of.end())
+			return look(e, *r->second);
 		item &i = *by_buffer.at(e.buffer);
 		if (e.status == 0 && e.length) {
 			if (e.queue == queue_type::msg_recv && e.sender) {
 				const unsigned n = by_address.at(e.sender->text());
-				check(i, e, seed(n, 0), sources, messages);
+				check(*i.p, e, seed(n, 0), sources, messages);
 			} else if (e.queue == queue_type::active_bulk_recv) {
-				check(i, e, i.from, 1, read);
+				check(*i.p, e, i.from, 1, read);
 			} else if (e.queue == queue_type::passive_bulk_recv) {
-				check(i, e, 0, nodes * sources, written);
+				check(*i.p, e, 0, nodes * sources, written);
+			}
+		}
+		if (!e.queued && i.sure) {
+			well += e.status == 0;
+			collateral += e.status && e.status == allowed;
+			if (e.status && e.status != allowed) {
+				badly++;
+				worst = e.status;
 			}
 		}
 		i.finals += !e.queued;
 	}
 
 private:
+	void look(const buffer_event &e, room &r)
+	{
+		if (e.status == 0 && e.length) {
+			const unsigned n = by_address.at(e.sender->text());
+			check(*r.p, e, seed(n, 0), sources, messages);
+		}
+		if (e.queued)
+			return;
+		if (!r.over)
+			r.open();
+		r.finals++;
+	}
 	// Whether what came is the beginning of one of these.
-	void check(const item &i, const buffer_event &e, unsigned first, unsigned count,
+	void check(const piece &p, const buffer_event &e, unsigned first, unsigned count,
 		   std::atomic<unsigned> &good)
 	{
-		const auto got = i.p->copy(e.offset, e.length);
+		const auto got = p.copy(e.offset, e.length);
 		for (unsigned s = first; s < first + count; s++)
 			if (got[0] == pattern(s, 0) && got == patterned(s, got.size())) {
 				good++;
@@ -419,7 +472,9 @@ private:
 TEST_P(fault, soak_mixed)
 {
 	constexpr unsigned nodes = soak::nodes;
+	const std::size_t most = std::min(soak::size, w.home().limits().max_message);
 	soak &s = w.keep<soak>();
+	s.allowed = t.collateral;
 	std::vector<node *> n;
 	std::vector<std::vector<endpoint_ptr>> to(nodes);
 	for (unsigned i = 0; i < nodes; i++) {
@@ -431,6 +486,10 @@ TEST_P(fault, soak_mixed)
 				p.fill(soak::seed(i, j));
 			s.by_buffer[p.buffer.get()] = &s.items[i].emplace_back(&p);
 		}
+		for (unsigned j = 0; i < soak::roomy && j < soak::rooms; j++) {
+			piece &p = w.memory(soak::messages_a_room * most);
+			s.rooms_of[p.buffer.get()] = &s.rooms_here.emplace_back(n[i], &p, most);
+		}
 	}
 	for (unsigned i = 0; i < nodes; i++) {
 		ASSERT_TRUE(n[i]->up(w.next_address()));
@@ -439,11 +498,12 @@ TEST_P(fault, soak_mixed)
 	for (unsigned i = 0; i < nodes; i++)
 		for (unsigned j = 0; j < nodes; j++)
 			to[i].push_back(n[i]->to(*n[j]));
+	for (soak::room &r : s.rooms_here)
+		r.open();
 	std::mt19937 random(1);
 	// Descriptors, good or stale, to read and to write; and what there is to read.
 	std::vector<std::byte> offers[2];
 	unsigned offered = 0;
-	const std::size_t most = std::min(soak::size, w.home().limits().max_message);
 	const unsigned steps = scale(4000, 400000);
 	for (unsigned step = 0; step < steps; step++) {
 		const unsigned i = random() % nodes;
@@ -451,14 +511,38 @@ TEST_P(fault, soak_mixed)
 		const time_point deadline =
 			random() % 4 ? never
 				     : clock::now() + std::chrono::milliseconds(random() % 20);
-		const unsigned what = random() % 8;
+		const unsigned what = random() % 9;
 		const bool write = random() % 2;
 		const bool fills = what < 2 || (what == 4 && write) || (what == 5 && !write);
 		const unsigned j = random() % soak::sources;
 		soak::item &it = s.items[i][fills ? soak::sources + j : j];
 		if (what == 6) {
 			const unsigned any = random() % (soak::sources + soak::sinks);
+			soak::disturb(s.items[i][any]);
 			(void)me.tm.del(*s.items[i][any].p->buffer);
+			continue;
+		}
+		if (what == 8) {
+			const unsigned k = random() % nodes, m = random() % soak::sources;
+			soak::item &mine = s.items[i][write ? j : soak::sources + j];
+			soak::item &theirs = s.items[k][write ? soak::sources + m : m];
+			if (mine.adds != mine.finals || theirs.adds != theirs.finals)
+				continue;
+			mine.partner = &theirs;
+			theirs.partner = &mine;
+			mine.from = soak::seed(k, m);
+			mine.sure = theirs.sure = true;
+			mine.waits = theirs.waits = false;
+			ASSERT_EQ(n[k]->passive(*theirs.p, write ? queue_type::passive_bulk_recv
+								 : queue_type::passive_bulk_send),
+				  0);
+			theirs.adds++;
+			ASSERT_EQ(me.active(*mine.p,
+					    write ? queue_type::active_bulk_send
+						  : queue_type::active_bulk_recv,
+					    theirs.p->buffer->descriptor()),
+				  0);
+			mine.adds++;
 			continue;
 		}
 		if (what == 7) {
@@ -467,14 +551,22 @@ TEST_P(fault, soak_mixed)
 			continue;
 		}
 		// Not while what came before is being looked at.
-		if (fills && it.adds != it.finals)
+		const bool idle = it.adds == it.finals;
+		if (fills && !idle)
 			continue;
+		const unsigned whom = random() % nodes;
+		const bool sure =
+			idle && deadline == never && (what < 2 || (what < 4 && whom < soak::roomy));
+		soak::disturb(it);
+		it.partner = nullptr;
+		it.waits = what < 2;
+		it.sure = sure;
 		int r = 0;
 		if (what < 2) {
 			r = me.receive(*it.p, most, 1 + random() % 3, deadline);
 		} else if (what < 4) {
-			r = me.send(*it.p, random() % most, to[i][random() % nodes],
-				    deadline == never ? clock::now() + 5s : deadline);
+			r = me.send(*it.p, random() % most, to[i][whom],
+				    deadline == never && !sure ? clock::now() + 5s : deadline);
 		} else if (what == 4) {
 			r = me.passive(*it.p,
 				       write ? queue_type::passive_bulk_recv
@@ -507,9 +599,23 @@ TEST_P(fault, soak_mixed)
 			for (node *each : n)
 				each->record.clear();
 	}
+	for (auto &items : s.items)
+		for (soak::item &x : items)
+			ASSERT_TRUE(
+				w.until([&] { return !x.sure || x.waits || x.finals == x.adds; }));
+	for (soak::room &r : s.rooms_here) {
+		r.over = true;
+		ASSERT_TRUE(w.until([&] {
+			(void)r.n->tm.del(*r.p->buffer);
+			return r.finals == r.adds;
+		}));
+	}
 	for (unsigned i = 0; i < nodes; i++) {
 		std::size_t total = 0, adds = 0;
+		for (const soak::room &r : s.rooms_here)
+			total += r.n == n[i] ? r.adds.load() : 0;
 		for (soak::item &x : s.items[i]) {
+			soak::disturb(x);
 			(void)n[i]->tm.del(*x.p->buffer);
 			ASSERT_TRUE(w.until([&] { return x.finals == x.adds; }))
 				<< x.finals << " ends of " << x.adds;
@@ -527,6 +633,9 @@ TEST_P(fault, soak_mixed)
 	}
 	EXPECT_EQ(s.wrong, 0u) << "of " << s.messages << " messages, " << s.read << " reads and "
 			       << s.written << " writes";
+	EXPECT_EQ(s.badly, 0u) << "with " << s.worst << ", and " << s.well << " well";
+	EXPECT_LE(s.collateral, s.well);
+	EXPECT_GT(s.well, 0u);
 	EXPECT_GT(s.messages, 0u);
 	EXPECT_GT(s.read + s.written, 0u);
 }
