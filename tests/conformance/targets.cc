@@ -111,13 +111,9 @@ target fabric(const std::string &label, parameters options)
 #ifdef COOP_NET_FABRIC
 	const std::string provider = t.options[0].second;
 	t.mute = [provider](const net::address &a) { return mute_fabric(provider, a); };
-	if (provider == "shm")
-		t.unattacked = "who may map the provider's memory is no stranger, and can keep "
-			       "libfabric 1.17 in fi_cq_read() for ever";
-	else
-		t.attack = [provider](const net::address &a, std::uint64_t seed) {
-			return attack_fabric(provider, a, seed);
-		};
+	t.attack = [provider](const net::address &a, std::uint64_t seed) {
+		return attack_fabric(provider, a, seed);
+	};
 #endif
 	return t;
 }
