@@ -117,12 +117,25 @@ static void cut(struct coop_chan *c, struct coop_chan_peer *p, u32 sent_at, u64 
 
 /* ---- arrivals ---------------------------------------------------------------------- */
 
+/* Payload bytes of a segment. */
+static u32 payload(const struct coop_chan *c, u32 seg)
+{
+	const struct coop_send *s;
+	u32 msg = c->seg[seg].msg, off;
+
+	if (msg == COOP_NONE)
+		return 0;
+	s = &c->send[msg];
+	off = (u32)(coop_chan_seg_seq(c, seg) - s->first) * s->unit;
+	return coop_min_u32(s->unit, s->length - off);
+}
+
 /* The segment arrived. False: it was never sent, so nobody can have received it. */
 static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 now, u32 *n)
 {
 	u32 seg = coop_chan_seg(c, p, seq), age;
 	struct coop_seg_tx *t = &c->seg[seg];
-	u32 msg = t->msg, ch = t->channel;
+	u32 msg = t->msg, ch = t->channel, len;
 
 	if (t->state == COOP_SEG_DONE)
 		return true;
@@ -138,6 +151,12 @@ static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 
 		p->racked[ch] = true;
 	}
 	++*n;
+	len = payload(c, seg);
+	if (len > p->carried) {
+		p->carried = (u16)len;
+		p->stuck = 0;
+	}
+	p->answered |= p->asked && seq >= p->asked;
 	coop_chan_seg_to(c, p, seg, COOP_SEG_DONE);
 	if (msg == COOP_NONE)
 		return true;
@@ -336,16 +355,46 @@ void coop_chan_all_lost(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 	coop_chan_wake(c, p);
 }
 
+/*
+ * A segment timed out that is longer than all that has arrived in this session. After some of
+ * these, and not in less time than the longest timeout, it is the path that takes no such
+ * datagrams; one that has carried them only loses some. That the peer is heard does not suffice,
+ * for it may be deaf: an empty segment asks, and has to be acknowledged meanwhile. Who was taken
+ * for dead without that could go on with what it had begun, and would be let in as a stranger.
+ */
+static bool too_narrow(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
+{
+	u32 most = coop_max_u32(2 * c->cfg.max_tries / 3, COOP_CHAN_STUCK);
+
+	if (p->tries > COOP_CHAN_POLL) {
+		p->stuck = 0; /* nothing at all is heard: that is something else */
+		return false;
+	}
+	if (!p->stuck || (u32)now - p->stuck_at > (u64)most * c->cfg.rto_max_us) {
+		p->stuck = 0;
+		p->stuck_at = (u32)now;
+		p->asked = 0;
+		p->answered = false;
+	}
+	if (p->stuck < most)
+		p->stuck++;
+	if (p->stuck > 1 && !p->asked)
+		p->asked = coop_chan_ask(c, p);
+	return p->stuck == most && p->answered && (u32)now - p->stuck_at >= c->cfg.rto_max_us;
+}
+
 void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 {
 	u32 ch, seg, rto = coop_chan_rto(c, p), lost = 0, worst = 0;
 	bool again = false; /* something sent since the last timeout has had none */
+	bool longer = false;
 
 	detect(c, p, now);
 	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
 		while ((seg = p->flight[ch].head) != COOP_NONE &&
 		       (u32)now - c->seg[seg].sent_at >= rto) {
 			worst = coop_max_u32(worst, c->seg[seg].tries);
+			longer |= payload(c, seg) > p->carried;
 			again |= sent_when(c->seg[seg].sent_at, now) >= p->timeout_at;
 			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
 			lost++;
@@ -374,11 +423,12 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 			return;
 		}
 		/* Is it alone the data channel that is silent? */
-		if (p->tries >= 2) {
+		if (p->tries >= COOP_CHAN_POLL) {
 			p->poll = true;
 			coop_chan_owe_ack(c, p, true, now);
 		}
-		if (worst >= coop_min_u32(COOP_CHAN_SEG_TRIES * c->cfg.max_tries, 250)) {
+		if (worst >= coop_min_u32(COOP_CHAN_SEG_TRIES * c->cfg.max_tries, 250) ||
+		    (longer && too_narrow(c, p, now))) {
 			coop_chan_dead(c, p, COOP_CHAN_WHY_DATA_PATH, now);
 			return;
 		}

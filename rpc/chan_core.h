@@ -34,8 +34,10 @@
 #define COOP_CHAN_CWND_LEAST 2
 #define COOP_CHAN_ACK_EVERY  16 /* segments after which an ACK is not held back longer */
 #define COOP_CHAN_TELL_AGAIN 2  /* timeouts in a row, then datagrams carry OPEN again */
+#define COOP_CHAN_POLL       2  /* timeouts in a row, then ACKs ask for one */
 #define COOP_CHAN_SEG_TRIES  2  /* times max_tries: then this channel's path is dead */
 #define COOP_CHAN_RNR_DOUBLE 6  /* doublings of rnr_us */
+#define COOP_CHAN_STUCK      4  /* or 2/3 of max_tries, if that is more: see too_narrow() */
 
 enum coop_seg_state {
 	COOP_SEG_FREE,    /* its sequence number is not in use */
@@ -137,6 +139,7 @@ struct coop_chan_peer {
 	u64 cut_at;           /* losses of segments sent before are old news, */
 	u64 timeout_at;       /* and so are timeouts */
 	u64 rx_at;            /* when the last segment came */
+	u64 asked;            /* while 'stuck': the empty segment that asks; 0: not yet */
 	u64 tx_bytes, rx_bytes;
 	u32 id, remote_id;
 	u32 next_hash;
@@ -155,17 +158,21 @@ struct coop_chan_peer {
 	u32 undo_cwnd, undo_ssthresh; /* before the last timeout ... */
 	u32 undo_at;                  /* ... and when it was */
 	u32 queued;                   /* messages in queue[] */
+	u32 stuck_at;                 /* low 32 bits of the time of the first of 'stuck' */
 	u32 srtt, rttvar;
 	u32 tx_messages, rx_messages, tx_segments, retransmits, sessions;
 	u16 window; /* theirs or ours, the smaller */
 	u16 mtu[2];
 	u16 reordered; /* bits set in map */
+	u16 carried;   /* payload of the longest segment that arrived; tiny, before one did */
+	u8 stuck;      /* timeouts of longer ones, while it was heard */
 	u8 unacked;    /* segments that came since our last ACK */
 	u8 tries, backoff;
 	u8 state, ack_due;
 	u8 news, why, restart_why;
 	bool used;
 	bool racked[2]; /* rack is valid */
+	bool answered;  /* it, or what came after */
 	bool poll;      /* the next ACK asks for one */
 	bool undo;      /* the last timeout may turn out to have been none */
 	bool synced;    /* we know their sequence */
@@ -311,6 +318,8 @@ void coop_chan_abandon(struct coop_chan *c, u32 msg, int err, u64 now);
 void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now);
 /* That pause is over. */
 void coop_chan_knock(struct coop_chan *c, u32 msg);
+/* An empty segment, before all that is sent again: its number, or 0 if there is no room. */
+u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p);
 /* Its receiver took a segment of it: go on. */
 void coop_chan_resume(struct coop_chan *c, u32 msg);
 /* The peer may have something to send: stands in the lines again. */

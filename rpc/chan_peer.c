@@ -71,6 +71,10 @@ static void fresh(struct coop_chan *c, struct coop_chan_peer *p)
 	p->window = (u16)c->cfg.window;
 	p->mtu[0] = (u16)c->cfg.mtu[0];
 	p->mtu[1] = (u16)c->cfg.mtu[1];
+	p->carried = (u16)c->tiny;
+	p->stuck = 0;
+	p->asked = 0;
+	p->answered = false;
 	p->unacked = 0;
 	p->tries = 0;
 	p->backoff = 0;

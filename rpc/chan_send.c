@@ -416,17 +416,26 @@ static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
  */
 #define FEED_TURNS 64
 
+u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p)
+{
+	u64 seq = p->next;
+	u32 seg;
+
+	if (coop_chan_reserve(c, p, 1))
+		return 0;
+	seg = coop_chan_seg(c, p, seq);
+	c->seg[seg].first = (u32)seq;
+	coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
+	coop_list_remove(&p->resend, c->seg_link, seg);
+	coop_list_push_front(&p->resend, c->seg_link, seg);
+	return seq;
+}
+
 /* A peer whose data QP is not known yet is asked for it by an empty segment. */
 static void introduce(struct coop_chan *c, struct coop_chan_peer *p)
 {
-	u32 seg;
-
-	if (p->una != p->next || coop_chan_reserve(c, p, 1))
-		return;
-	seg = coop_chan_seg(c, p, p->una);
-	c->seg[seg].first = (u32)p->una;
-	coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
-	c->introduced = true;
+	if (p->una == p->next && coop_chan_ask(c, p))
+		c->introduced = true;
 }
 
 /* Gives the message its sequence numbers: 0, -EAGAIN, -ENOSPC; -EMSGSIZE: the peer cannot take it.

@@ -459,6 +459,84 @@ TEST(chan_dead, data_path_that_takes_no_datagrams_is_told_apart)
 	EXPECT_STRNE(coop_chan_why_text(COOP_CHAN_WHY_DATA_PATH), "unknown");
 }
 
+// Nothing longer than `most` passes. The time until the first node takes the other for dead.
+u64 dead_on_narrow_path(chan_lab &lab, std::size_t most, u64 longest)
+{
+	const u64 start = lab.now;
+	while (!lab.a().count(COOP_CHAN_EV_PEER_DEAD) && lab.now - start < longest) {
+		for (u32 i = 0; i < 2; i++)
+			for (const auto &d : lab.pull(i))
+				if (d.bytes.size() <= most)
+					lab.deliver(d, 1 - i);
+		lab.wait(1000);
+	}
+	return lab.now - start;
+}
+
+TEST(chan_dead, path_that_never_took_a_long_datagram_is_told_early)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, std::string(400, 'm')); // more than tiny, and passes
+	lab.run(1000);
+	lab.a().events.clear();
+	lab.send(0, 1, big);
+	EXPECT_LT(dead_on_narrow_path(lab, 600, 60000000), 4000000u);
+	ASSERT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 1u);
+	EXPECT_EQ(lab.a().event(COOP_CHAN_EV_PEER_DEAD)->why, u32{COOP_CHAN_WHY_DATA_PATH});
+	EXPECT_EQ(only_error(lab.a()), -ETIMEDOUT);
+	lab.a().events.clear();
+	lab.send(0, 1, "tiny");
+	EXPECT_EQ(dead_on_narrow_path(lab, 600, 1000000), 1000000u);
+	EXPECT_EQ(only_error(lab.a()), 0);
+}
+
+TEST(chan_dead, path_that_took_long_datagrams_before_only_loses_some)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, big);
+	lab.settle();
+	lab.send(0, 1, big);
+	EXPECT_EQ(dead_on_narrow_path(lab, 600, 12000000), 12000000u);
+	lab.settle();
+	lab.wait(1000000);
+	lab.settle();
+	EXPECT_EQ(lab.a().stats().sent_ok, lab.a().stats().sends);
+}
+
+// It is heard all the while, for it wants something too, but does not hear. Had we forgotten the
+// session before it does, what it sends again would be taken for the first time.
+TEST(chan_dead, a_deaf_peer_is_no_narrow_path)
+{
+	chan_lab lab;
+	lab.send(1, 0, "ours"); // and never learns of our session
+	for (const auto &d : lab.pull(1))
+		lab.deliver(d, 0);
+	lab.pull(0);
+	lab.send(0, 1, big);
+	const u64 end = lab.now + 60000000;
+	while (!lab.b().count(COOP_CHAN_EV_PEER_DEAD) && lab.now < end) {
+		for (const auto &d : lab.pull(1))
+			lab.deliver(d, 0);
+		lab.pull(0);
+		lab.wait(1000);
+	}
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_PEER_DEAD), 1u);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 0u);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_DELIVERED), 1u);
+}
+
+// Who answers nothing for a while is slow or away, and no narrow path.
+TEST(chan_dead, silence_is_no_narrow_path)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.send(0, 1, big);
+	EXPECT_LT(dead_on_narrow_path(lab, 0, 60000000), 60000000u);
+	EXPECT_EQ(lab.a().event(COOP_CHAN_EV_PEER_DEAD)->why, u32{COOP_CHAN_WHY_SILENT});
+}
+
 TEST(chan_dead, another_version_is_told_at_once)
 {
 	chan_lab lab;
