@@ -183,6 +183,7 @@ struct wire_faults {
 	std::uint32_t drop_ppm = 0, duplicate_ppm = 0, reorder_ppm = 0, corrupt_ppm = 0;
 	std::uint64_t seed = 1;
 	std::uint32_t slow_us = 0; // that the sender is busy with each packet
+	std::uint32_t longest = 0; // bytes of a UDP datagram that the path takes; 0: any
 };
 
 struct soft_roce_options {

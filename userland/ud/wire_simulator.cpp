@@ -16,7 +16,7 @@ constexpr std::uint32_t million = 1000000;
 wire_simulator::wire_simulator(const wire_faults &faults) :
 	faults_(faults),
 	active_(faults.drop_ppm || faults.duplicate_ppm || faults.reorder_ppm ||
-		faults.corrupt_ppm || faults.slow_us),
+		faults.corrupt_ppm || faults.slow_us || faults.longest),
 	state_(faults.seed)
 {
 }
@@ -45,7 +45,7 @@ void wire_simulator::pass(const any_sockaddr &to, std::span<std::uint8_t> datagr
 	const std::uint64_t where = random();
 
 	std::this_thread::sleep_for(std::chrono::microseconds(faults_.slow_us));
-	if (drop)
+	if (drop || (faults_.longest && datagram.size() > faults_.longest))
 		return;
 	if (corrupt) {
 		const std::uint64_t bit = where % (datagram.size() * 8);

@@ -54,6 +54,7 @@ constexpr spi::parameter known[] = {
 	{"test_reorder", "0", "tests: overtaken (per million)"},
 	{"test_corrupt", "0", "tests: with a bit turned (per million)"},
 	{"test_slow", "0", "tests: that each datagram takes a machine to send (us)"},
+	{"test_longest", "0", "tests: longest UDP datagram that passes; 0: any (bytes)"},
 	{"test_seed", "1", "tests: of all these (number)"},
 	{"test_start_delay", "0", "tests: before a machine says that it has started (ms)"},
 	{"test_first_seq", "", "tests: first sequence number; none: at random"},
@@ -102,6 +103,7 @@ options read(const spi::parameter_values &p)
 	o.faults.reorder_ppm = number("test_reorder", 0, 1000000);
 	o.faults.corrupt_ppm = number("test_corrupt", 0, 1000000);
 	o.faults.slow_us = number("test_slow", 0, 1000000);
+	o.faults.longest = number("test_longest", 0, 65536);
 	o.faults.seed = p.number("test_seed", 0, ~0ull);
 	o.start_delay_us = p.number("test_start_delay", 0, 3600000) * 1000;
 	o.fixed_seq = !p.text("test_first_seq").empty();
