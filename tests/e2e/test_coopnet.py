@@ -243,11 +243,14 @@ def test_sizes_are_those_that_both_sides_take(way):
 
 
 def test_a_message_that_is_too_long_for_the_protocol_is_called_that():
-    """A session of few and small segments takes less than max_message= says."""
-    with serving(("ud", "-o", "mtu=256", "-o", "window=64"), f"{HOST}.18"):
+    """A session of few and small segments takes less than max_message= says, and each side says how much."""
+    small = ("ud", "-o", "mtu=256", "-o", "window=64")
+    with serving(small, f"{HOST}.18"):
         status, _, err = coopnet("ping", "-t", "ud", "-s", "64k", *SHORT, f"{HOST}.18")
-        assert status == FAILED
-        assert "max_message=" in err and "window=" in err
+        assert status == USAGE
+        assert "from 8 to 4352" in err and "max_message=` of the server" in err and "window=" in err
+        status, _, err = coopnet("ping", "-t", *small, "-s", "4352", *SHORT, f"{HOST}.18")
+        assert status == OK, err
 
 
 def test_the_json_has_the_parameters_in_effect():

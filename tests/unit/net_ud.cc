@@ -204,16 +204,18 @@ TEST(UdMachine, ThereIsOneOfThoseThatDifferInTheNetworkAlone)
 	EXPECT_EQ(third.start(own_ip(7) + "@o2ib:12345:31:2"), 0);
 }
 
-// What the window cannot hold is refused when it is added, as what max_message forbids is.
+// What the window cannot hold is refused when it is added, and known before.
 TEST(UdMachine, RefusesWhatTheWindowCannotHold)
 {
 	class : public buffer_handler
 	{
-		void on_buffer(const buffer_event &) override { FAIL(); }
+		void on_buffer(const buffer_event &) override {}
 	} nothing;
 	const std::string address = own_ip(8) + "@tcp:12345:31:";
-	domain d({"ud", {{"window", "64"}}});
-	std::vector<std::byte> memory(200000);
+	domain d({"ud", {{"window", "64"}, {"mtu", "512"}}});
+	constexpr std::size_t most = 32 * (512 - 120);
+	EXPECT_EQ(d.limits().max_message, most);
+	std::vector<std::byte> memory(most + 1);
 	buffer b(d, memory.data(), memory.size());
 	transfer_machine tm(d);
 	ASSERT_EQ(tm.start(address + '1'), 0);
@@ -222,12 +224,21 @@ TEST(UdMachine, RefusesWhatTheWindowCannotHold)
 	ASSERT_EQ(tm.make_endpoint(address + '2', to), 0);
 	operation o;
 	o.queue = queue_type::msg_send;
-	o.length = memory.size();
+	o.length = most + 1;
 	o.to = to.get();
 	o.handler = &nothing;
-	ASSERT_LE(memory.size(), d.limits().max_message);
 	EXPECT_EQ(tm.add(b, o), -EMSGSIZE);
 	EXPECT_EQ(tm.queued(queue_type::msg_send), 0u);
+	o.length = most;
+	EXPECT_EQ(tm.add(b, o), 0);
+}
+
+TEST(UdMachine, TheParameterIsTheLimitWhereTheWindowHoldsMore)
+{
+	EXPECT_EQ(domain({"ud", {{"max_message", "8m"}}}).limits().max_message,
+		  2048u * (4096 - 120));
+	EXPECT_EQ(domain({"ud", {{"mtu", "1024"}}}).limits().max_message, 1u << 20);
+	EXPECT_EQ(domain({"ud", {{"mtu", "256"}}}).limits().max_message, 2048u * (256 - 120));
 }
 
 } // namespace

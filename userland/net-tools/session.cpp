@@ -54,7 +54,7 @@ namespace
 // Those of `wanted` from `least` to `most` (`why`: what sets that); all of them must be, for a
 // person chose them. Empty `wanted`: `usual`, as far as they fit.
 trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<std::size_t> &usual,
-		      std::size_t least, std::size_t most, const char *why,
+		      std::size_t least, std::size_t most, const std::string &why,
 		      std::vector<std::size_t> &out)
 {
 	const std::string range = "must be from " + std::to_string(least) + " to " +
@@ -124,11 +124,12 @@ trouble session::message_sizes(const std::vector<std::size_t> &usual, std::vecto
 {
 	const std::size_t own = station_->limits().max_message,
 			  theirs = client_->takes().max_message;
-	return fitting_sizes(request_.sizes, usual, head::size, client_->max_message(),
-			     theirs < own   ? "which is `-o max_message=` of the server"
-			     : own < theirs ? "which is `-o max_message=` of this side"
-					    : "which is `-o max_message=` of both sides",
-			     out);
+	std::string why = theirs < own   ? "which is `-o max_message=` of the server"
+			  : own < theirs ? "which is `-o max_message=` of this side"
+					 : "which is `-o max_message=` of both sides";
+	if (station_->domain().transport() == "ud")
+		why += ", or half of window= times mtu= there";
+	return fitting_sizes(request_.sizes, usual, head::size, client_->max_message(), why, out);
 }
 
 trouble session::bulk_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out)

@@ -210,7 +210,7 @@ struct verbs_options {
 // Both throw std::system_error whose text says what is missing and what to do.
 std::unique_ptr<endpoint> make_soft_roce(const soft_roce_options &);
 std::unique_ptr<endpoint> make_verbs(const verbs_options &);
-// Throws as make_verbs() would if the device cannot be used now.
-void find_verbs(const verbs_options &);
+// Throws as make_verbs() would if the device cannot be used now. The MTU of its port.
+std::uint32_t find_verbs(const verbs_options &);
 
 } // namespace coop::ud

@@ -501,9 +501,9 @@ std::unique_ptr<endpoint> make_verbs(const verbs_options &options)
 	return std::make_unique<verbs>(options);
 }
 
-void find_verbs(const verbs_options &options)
+std::uint32_t find_verbs(const verbs_options &options)
 {
-	(void)verbs_device(options);
+	return verbs_device(options).mtu();
 }
 
 } // namespace coop::ud

@@ -201,9 +201,8 @@ void machine::make_engines(std::uint64_t now)
 	c.max_receives = receives;
 	c.max_segments = 4 * COOP_CHAN_WINDOW;
 	c.window = options_.window;
-	const std::uint32_t unit = channels_->mtu(COOP_CHAN_DATA) - COOP_CHAN_HEADER_MOST;
-	c.max_length = max_length_ = static_cast<std::uint32_t>(std::min<std::size_t>(
-		options_.max_message, std::size_t{options_.window} / 2 * unit));
+	c.max_length = max_length_ = static_cast<std::uint32_t>(
+		options_.longest_message(channels_->mtu(COOP_CHAN_DATA)));
 	c.max_tries = options_.tries;
 	c.rnr_tries = most_refusals;
 	if (options_.seal)

@@ -2,9 +2,11 @@
 // options.hpp - how a domain of the ud transport is set up; the same for all its machines.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <string>
 
+#include "rpc/chan.h"
 #include "userland/ud/endpoint.hpp"
 
 namespace coop::net::ud
@@ -31,6 +33,13 @@ struct options {
 	std::uint64_t start_delay_us = 0;
 	bool fixed_seq = false; ///< sequence numbers of rpc/chan start at first_seq
 	std::uint32_t first_seq = 0;
+
+	/// Bytes, with datagrams of that MTU: half a window of rpc/chan holds no more of them.
+	std::size_t longest_message(std::uint32_t datagram) const
+	{
+		return std::min(max_message, std::size_t{window / 2} *
+						     ((datagram & ~7u) - COOP_CHAN_HEADER_MOST));
+	}
 };
 
 } // namespace coop::net::ud

@@ -119,9 +119,12 @@ public:
 	{
 		// One that is not there is an error of whoever opens the domain, where there is
 		// room to say so; a machine's start has a number only.
+		std::uint32_t mtu = options_.mtu;
 		if (options_.verbs)
-			coop::ud::find_verbs(options_.device);
-		limits_.max_message = options_.max_message;
+			mtu = std::min(mtu, coop::ud::find_verbs(options_.device));
+		// Soft RoCE may be given less by a machine's interface, of which nothing is known
+		// yet, and a session by its peer.
+		limits_.max_message = options_.longest_message(mtu);
 		limits_.max_buffer = std::size_t{1} << 32;
 		limits_.max_segment = std::size_t{1} << 32;
 		limits_.max_segments = 1024;
