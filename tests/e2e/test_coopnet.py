@@ -253,6 +253,15 @@ def test_a_message_that_is_too_long_for_the_protocol_is_called_that():
         assert status == OK, err
 
 
+def test_a_path_that_takes_no_long_datagrams_is_called_that():
+    with serving(("ud",), f"{HOST}.19"):
+        narrow = ("-t", "ud", "-o", "test_longest=1000")
+        status, _, err = coopnet("ping", *narrow, "-s", "8k", *SHORT, f"{HOST}.19")
+        assert status == FAILED and "long datagrams" in err and "`-o mtu=` (4096 here)" in err
+        status, _, err = coopnet("ping", *narrow, "-o", "mtu=512", "-s", "8k", *SHORT, f"{HOST}.19")
+        assert status == OK, err
+
+
 def test_the_json_has_the_parameters_in_effect():
     status, out, err = coopnet("ping", "-t", "fabric", "-o", "provider=no-such,tcp", "-o", "receives=16", "-s",
                                "8", *SHORT, "--json")

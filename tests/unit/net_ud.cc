@@ -2,6 +2,8 @@
 // Parts of the ud transport by themselves: the table of tokens, pages of a buffer, tags, and
 // the resolver against machines that are there, anew, elsewhere and not at all; and a machine's
 // limits.
+#include <array>
+#include <atomic>
 #include <gtest/gtest.h>
 #include <map>
 #include <random>
@@ -239,6 +241,169 @@ TEST(UdMachine, TheParameterIsTheLimitWhereTheWindowHoldsMore)
 		  2048u * (4096 - 120));
 	EXPECT_EQ(domain({"ud", {{"mtu", "1024"}}}).limits().max_message, 1u << 20);
 	EXPECT_EQ(domain({"ud", {{"mtu", "256"}}}).limits().max_message, 2048u * (256 - 120));
+}
+
+// Two machines, the first of this thread. The second can be made to say nothing.
+class couple
+{
+public:
+	couple(unsigned last, std::vector<std::pair<std::string, std::string>> parameters) :
+		d_({"ud", std::move(parameters)}),
+		out_(d_, memory_[0].data(), most),
+		in_(d_, memory_[1].data(), most),
+		shown_(d_, memory_[2].data(), most),
+		word_(d_, memory_[3].data(), most),
+		one_(d_),
+		other_(d_)
+	{
+		const std::string address = own_ip(last) + "@tcp:12345:31:";
+		for (transfer_machine *tm : {&one_, &other_}) {
+			if (tm == &one_)
+				EXPECT_EQ(tm->deliver_synchronously(), 0);
+			EXPECT_EQ(tm->start(address + (tm == &one_ ? '1' : '2')), 0);
+			EXPECT_EQ(tm->wait(tm_state::started), 0);
+		}
+		EXPECT_EQ(one_.make_endpoint(address + '2', to_), 0);
+	}
+
+	~couple() { go_on(); }
+
+	// From the first to the second. What it ends with.
+	int send(std::size_t length) { return end_of(out_, message(length)); }
+
+	// The second is busy with a message from here on.
+	void stall()
+	{
+		received_.busy = true;
+		operation o = message(8);
+		o.handler = &last_;
+		EXPECT_EQ(one_.add(word_, o), 0);
+		while (!received_.there)
+			(void)one_.deliver_all();
+	}
+	void go_on()
+	{
+		received_.busy = false;
+		received_.busy.notify_all();
+	}
+
+	// The first reads the second's memory.
+	int read(std::size_t length)
+	{
+		operation p;
+		p.queue = queue_type::passive_bulk_send;
+		p.length = length;
+		p.handler = &shown_event_;
+		EXPECT_EQ(other_.add(shown_, p), 0);
+		const std::vector<std::byte> text(shown_.descriptor().begin(),
+						  shown_.descriptor().end());
+		operation o;
+		o.queue = queue_type::active_bulk_recv;
+		o.descriptor = text;
+		return end_of(out_, o);
+	}
+
+private:
+	static constexpr std::size_t most = 1u << 20;
+
+	static std::array<std::vector<std::byte>, 4> filled()
+	{
+		std::array<std::vector<std::byte>, 4> all;
+		all.fill(std::vector<std::byte>(most));
+		return all;
+	}
+
+	struct ended final : buffer_handler {
+		void on_buffer(const buffer_event &e) override
+		{
+			over = !e.queued;
+			status = e.status;
+		}
+		bool over = false;
+		int status = 1;
+	};
+	struct receiver final : buffer_handler {
+		void on_buffer(const buffer_event &) override
+		{
+			there = busy.load();
+			busy.wait(true);
+		}
+		std::atomic<bool> busy = false, there = false;
+	};
+
+	operation message(std::size_t length)
+	{
+		if (!taken_) {
+			operation r;
+			r.queue = queue_type::msg_recv;
+			r.min_receive_size = 8192;
+			r.max_receive_msgs = 100;
+			r.handler = &received_;
+			EXPECT_EQ(other_.add(in_, r), 0);
+			taken_ = true;
+		}
+		operation o;
+		o.queue = queue_type::msg_send;
+		o.length = length;
+		o.to = to_.get();
+		return o;
+	}
+
+	// No deadline: it is the transport that has to know. The one here is for hangs.
+	int end_of(buffer &b, operation o)
+	{
+		sent_ = {};
+		o.handler = &sent_;
+		EXPECT_EQ(one_.add(b, o), 0);
+		const auto late = coop::net::clock::now() + std::chrono::seconds(60);
+		while (!sent_.over && coop::net::clock::now() < late) {
+			(void)one_.deliver_all();
+			std::this_thread::yield();
+		}
+		return sent_.status;
+	}
+
+	domain d_;
+	std::array<std::vector<std::byte>, 4> memory_ = filled();
+	buffer out_, in_, shown_, word_;
+	ended sent_, last_, shown_event_;
+	receiver received_;
+	bool taken_ = false;
+	transfer_machine one_, other_;
+	endpoint_ptr to_;
+};
+
+TEST(UdMachine, APeerThatFallsSilentIsNoDeadline)
+{
+	couple c(9, {{"tries", "2"}});
+	ASSERT_EQ(c.send(8), 0);
+	c.stall();
+	EXPECT_EQ(c.send(8), -EHOSTDOWN);
+	c.go_on();
+	EXPECT_EQ(c.send(8), 0) << "it is asked again";
+}
+
+TEST(UdMachine, BulkOfAPeerThatFallsSilentIsNoDeadline)
+{
+	// Either rpc/chan notices, or it is nothing that comes for too long.
+	couple dies(10, {{"tries", "2"}, {"bulk_patience", "3600000"}});
+	ASSERT_EQ(dies.send(8), 0);
+	dies.stall();
+	EXPECT_EQ(dies.read(100000), -EHOSTDOWN);
+	couple waits(11, {{"tries", "250"}, {"bulk_patience", "100"}});
+	ASSERT_EQ(waits.send(8), 0);
+	waits.stall();
+	EXPECT_EQ(waits.read(100000), -EHOSTDOWN);
+}
+
+// Short datagrams pass, so the peer lives; it is the path, and that is said.
+TEST(UdMachine, APathThatTakesNoLongDatagramsHasAStatusOfItsOwn)
+{
+	couple c(12, {{"test_longest", "1000"}});
+	ASSERT_EQ(c.send(8), 0);
+	EXPECT_EQ(c.send(8000), -ECOMM);
+	EXPECT_EQ(c.send(8), 0) << "tiny ones go on";
+	EXPECT_EQ(c.send(800), 0) << "and so does all that fits";
 }
 
 } // namespace

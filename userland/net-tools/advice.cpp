@@ -57,6 +57,15 @@ std::string room(const net::domain &d)
 	return {};
 }
 
+// " (4096 here)".
+std::string in_effect(const net::domain &d, const char *key)
+{
+	for (const net::domain_parameter &p : d.parameters())
+		if (p.key == key)
+			return " (" + p.value + " here)";
+	return {};
+}
+
 std::string serve_at(const std::string &peer, const net::domain &d)
 {
 	return '`' + command_line("serve", d, peer) + '`';
@@ -111,10 +120,16 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 		return peer +
 		       " cannot be reached; check the address, the route and firewalls, and that " +
 		       serve + " runs there: " + agreement(d);
+	case EHOSTDOWN:
 	case ETIMEDOUT:
 		return peer + " does not answer; see whether " + serve +
 		       " runs there: " + agreement(d) + room(d) +
 		       "; or allow more time with --timeout";
+	case ECOMM:
+		return peer +
+		       " answers, but long datagrams do not reach it; the path takes no "
+		       "such datagrams: give both sides a lower `-o mtu=`" +
+		       in_effect(d, "mtu");
 	case ECONNRESET:
 		return peer + " has gone away; see why its " + serve + " ended";
 	case ENOBUFS:

@@ -516,7 +516,7 @@ void machine::event(const coop_chan_ev &ev, std::uint64_t now)
 	}
 	case COOP_CHAN_EV_PEER_DEAD:
 		if (ev.peer_cookie)
-			lost(static_cast<spi::peer_number>(ev.peer_cookie - 1), ev.err, now);
+			died(static_cast<spi::peer_number>(ev.peer_cookie - 1), ev, now);
 		break;
 	case COOP_CHAN_EV_PEER_RESTARTED:
 		// What was under way at rpc/chan ends, and says so.

@@ -17,6 +17,7 @@
 // over a new session if the old one ended under them.
 #pragma once
 
+#include <cerrno>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -84,6 +85,7 @@ private:
 		std::size_t watched_at = 0;         // its place in watched_, while there are some
 		std::uint64_t probe_at = 0;         // bulk: when it is asked whether it lives
 		std::vector<std::uint32_t> waiting; // operations that wait for its address
+		int death = -EHOSTDOWN;             // why it was given up last
 	};
 
 	enum class op_state : std::uint8_t {
@@ -161,6 +163,7 @@ private:
 	void unhold(spi::peer_number);
 	void lost(spi::peer_number, int status, std::uint64_t now);
 	void restarted(spi::peer_number, std::uint64_t now);
+	void died(spi::peer_number, const coop_chan_ev &, std::uint64_t now);
 	void gone(spi::peer_number, int status, std::uint64_t now);
 	void count_active(spi::peer_number, int by);
 	void unwatch(spi::peer_number n)

@@ -180,10 +180,12 @@ void machine::sent(const coop_chan_ev &ev, std::uint64_t now)
 	if (index < ops_.size() && ops_[index].id == ev.id) {
 		op &o = ops_[index];
 		count_active(o.peer, -1);
+		int err = ev.err;
+		if (err == -ETIMEDOUT) // which rpc/chan says of more than one way to die
+			err = peers_[o.peer].death;
 		if (o.sending) {
-			told(index, ev.err, now);
+			told(index, err, now);
 		} else if (o.state == op_state::sent) {
-			int err = ev.err;
 			if (err == -ECANCELED && !o.cancelled)
 				err = -ECONNRESET; // its session was given up
 			finish(index, err, err ? 0 : o.length);

@@ -190,6 +190,16 @@ void machine::wake_waiting(spi::peer_number n, int status, std::uint64_t now)
 	}
 }
 
+// rpc/chan has given it up, and says why. -ETIMEDOUT is for the deadlines of operations.
+void machine::died(spi::peer_number n, const coop_chan_ev &ev, std::uint64_t now)
+{
+	const int status = ev.why == COOP_CHAN_WHY_SILENT      ? -EHOSTDOWN
+			   : ev.why == COOP_CHAN_WHY_DATA_PATH ? -ECOMM
+							       : ev.err;
+	peers_[n].death = status; // and of its messages, whose ends follow
+	lost(n, status, now);
+}
+
 // It does not answer any more.
 void machine::lost(spi::peer_number n, int status, std::uint64_t now)
 {

@@ -221,7 +221,7 @@ void reader::want(reading &r, std::uint64_t now)
 		if (err == -EAGAIN && r.in_flight == 0 && !r.waits_since)
 			r.waits_since = now;
 		if (err != -EAGAIN && now - r.moved_at > patience_) {
-			conclude(r, -ETIMEDOUT, now);
+			conclude(r, -EHOSTDOWN, now);
 			break;
 		}
 		if (err == -ENOENT)
@@ -294,7 +294,7 @@ void reader::finished(const coop_ev &ev, std::uint64_t now)
 	if (asked && ev.err == -ENOENT)
 		conclude(r, -ENOENT, now);
 	else if (ev.err && now - r.moved_at > patience_)
-		conclude(r, -ETIMEDOUT, now);
+		conclude(r, -EHOSTDOWN, now);
 	queue(r);
 }
 

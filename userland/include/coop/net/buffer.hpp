@@ -28,12 +28,14 @@ struct buffer_event {
 	/// True: the buffer is still on its queue (a receive buffer with room left), do not add
 	/// or destroy it. False: this is the final event, and the network is done with the memory.
 	bool queued;
-	/// 0, or -ETIMEDOUT (deadline; on ud also a peer that is silent for too long), -ECANCELED
-	/// (del or stop, here or of what a descriptor stands for), or what the transport says:
-	/// -ECONNREFUSED, -EHOSTUNREACH, -ECONNRESET (peer), -EPROTO (it broke the rules),
-	/// -ENOBUFS, -EMSGSIZE (it had no buffer, or too small a one), -ENOENT (stale descriptor),
-	/// -EPERM (a descriptor for somebody else; on ud -ENOENT), -ENODEV (the device has gone),
-	/// -EIO.
+	/// 0, or -ETIMEDOUT (deadline, nothing else), -ECANCELED (del or stop, here or of what a
+	/// descriptor stands for), or what the transport says: -ECONNREFUSED, -ECONNRESET (peer),
+	/// -EHOSTUNREACH (nothing was ever heard of it), -EHOSTDOWN (ud: nothing is heard of it any
+	/// more, or for too long nothing of bulk data), -ECOMM (ud: it answers, and long datagrams
+	/// do not reach it: a lower `mtu`), -EPROTO (it broke the rules), -EPROTONOSUPPORT (ud: it
+	/// speaks another version), -ENOBUFS, -EMSGSIZE (it had no buffer, or too small a one),
+	/// -ENOENT (stale descriptor), -EPERM (a descriptor for somebody else; on ud -ENOENT),
+	/// -ENODEV (the device has gone), -EIO.
 	int status;
 	/// Of the message in the buffer; 0 for other queues.
 	std::size_t offset;
