@@ -406,4 +406,10 @@ TEST(UdMachine, APathThatTakesNoLongDatagramsHasAStatusOfItsOwn)
 	EXPECT_EQ(c.send(800), 0) << "and so does all that fits";
 }
 
+TEST(UdMachine, BulkOnAPathThatTakesNoLongDatagramsHasTheSameStatus)
+{
+	couple c(13, {{"test_longest", "1000"}, {"bulk_patience", "20000"}});
+	EXPECT_EQ(c.read(100000), -ECOMM);
+}
+
 } // namespace

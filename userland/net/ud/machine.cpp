@@ -136,6 +136,7 @@ int machine::start(const address &own)
 		source_.emplace(*endpoint_, slab_, *channels_, options_.serves,
 				static_cast<source::owner &>(*this));
 		text_at_ = slab_.reserve(text_bytes * (options_.max_operations + extra_ops));
+		blank_at_ = slab_.reserve(endpoint_->info().mtu);
 		slab_.make();
 		if (const int e = endpoint_->register_memory(slab_.base(), slab_.size()))
 			throw std::system_error(-e, std::generic_category(),
@@ -395,12 +396,16 @@ void machine::drain_chan(std::uint64_t now)
 			const keyed_memory *payload = nullptr;
 			if (tx.len) {
 				const auto index = static_cast<std::uint32_t>(tx.cookie);
-				payload = &ops_[index].memory;
-				if (ops_[index].sending) {
+				if (index == none)
+					piece = {slab_.at(blank_at_), endpoint_->info().mtu};
+				else if (ops_[index].sending)
 					piece = {slab_.at(text_at_ + index * text_bytes),
 						 text_bytes};
+				else
+					payload = &ops_[index].memory;
+				if (!payload) {
 					text.segments = {&piece, 1};
-					text.size = text_bytes;
+					text.size = piece.length;
 					payload = &text;
 				}
 			}
@@ -614,14 +619,29 @@ void machine::watch(std::uint64_t now)
 		if (p.bulk && now >= p.probe_at) {
 			p.probe_at = now + probe_every_us;
 			ask = true;
-			const coop_chan_msg m{p.chan, COOP_CHAN_PROBE, none, 0, 0};
-			std::uint32_t id;
-			if (!info.in_flight && !info.queued)
-				(void)coop_chan_send(chan_, &m, now, &id);
+			if (!info.in_flight && !info.queued) {
+				probe(p, false, now);
+				// It answers, and nothing has come: does the path take datagrams as
+				// long as those? rpc/fetch does not know, rpc/chan finds out.
+				if (info.srtt_us && reader_->came_at(n) < p.bulk_since)
+					probe(p, true, now);
+			}
 		}
 		if (ask)
 			resolver_->ask(n, p.who, now);
 	}
+}
+
+// Asks whether it lives, or takes datagrams of full length. EV_PEER_DEAD tells if not.
+void machine::probe(const peer &p, bool whole, std::uint64_t now)
+{
+	coop_chan_msg m{p.chan, COOP_CHAN_PROBE, none, 0, 0};
+	if (whole) {
+		m.flags |= COOP_CHAN_BY_DATA;
+		m.length = coop_chan_unit(chan_);
+	}
+	std::uint32_t id;
+	(void)coop_chan_send(chan_, &m, now, &id);
 }
 
 // The port of the device has another GID or LID. Peers know us by the old one, as a session

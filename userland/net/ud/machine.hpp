@@ -83,9 +83,10 @@ private:
 		bool resolved = false;              // addr is right as far as we know
 		std::uint32_t bulk = 0, active = 0; // operations with it under way: bulk; all
 		std::size_t watched_at = 0;         // its place in watched_, while there are some
+		std::uint64_t bulk_since = 0;       // when the first of those began
 		std::uint64_t probe_at = 0;         // bulk: when it is asked whether it lives
-		std::vector<std::uint32_t> waiting; // operations that wait for its address
 		int death = -EHOSTDOWN;             // why it was given up last
+		std::vector<std::uint32_t> waiting; // operations that wait for its address
 	};
 
 	enum class op_state : std::uint8_t {
@@ -147,6 +148,7 @@ private:
 	void event(const coop_chan_ev &, std::uint64_t now);
 	void resolved(const resolver::result &, std::uint64_t now);
 	void watch(std::uint64_t now);
+	void probe(const peer &, bool whole, std::uint64_t now);
 	void follow(std::uint64_t now);
 	bool lingering(std::uint64_t now) const;
 	int watch_endpoint(bool on);
@@ -161,9 +163,9 @@ private:
 	void wake_waiting(spi::peer_number, int status, std::uint64_t now);
 	void hold(spi::peer_number);
 	void unhold(spi::peer_number);
+	void died(spi::peer_number, const coop_chan_ev &, std::uint64_t now);
 	void lost(spi::peer_number, int status, std::uint64_t now);
 	void restarted(spi::peer_number, std::uint64_t now);
-	void died(spi::peer_number, const coop_chan_ev &, std::uint64_t now);
 	void gone(spi::peer_number, int status, std::uint64_t now);
 	void count_active(spi::peer_number, int by);
 	void unwatch(spi::peer_number n)
@@ -220,7 +222,8 @@ private:
 	std::optional<channels> channels_;
 	std::optional<reader> reader_;
 	std::optional<source> source_;
-	std::size_t text_at_ = 0; // of bulk messages, by operation
+	std::size_t text_at_ = 0;  // of bulk messages, by operation
+	std::size_t blank_at_ = 0; // what a probe by data carries: MTU bytes
 	std::unique_ptr<void, void (*)(void *)> chan_memory_, engine_memory_;
 	coop_chan *chan_ = nullptr;
 	coop_engine *engine_ = nullptr;

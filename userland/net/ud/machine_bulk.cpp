@@ -54,8 +54,10 @@ void machine::count_bulk(const op &o, int by)
 	peer &p = peers_[o.peer];
 	if (by < 0 && !p.bulk)
 		return; // the number is another's by now
-	if (p.bulk == 0)
-		p.probe_at = now_us() + watch_every_us;
+	if (p.bulk == 0) {
+		p.bulk_since = now_us();
+		p.probe_at = p.bulk_since + watch_every_us;
+	}
 	p.bulk += static_cast<std::uint32_t>(by);
 	count_active(o.peer, by);
 }

@@ -131,6 +131,8 @@ void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::u
 		   std::uint64_t now) const
 {
 	p.in_flight -= n;
+	if (good)
+		p.came_at = now;
 	if (err == 0) {
 		const auto most = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
 		const std::uint32_t step = std::min(window_step, p.window / 4);

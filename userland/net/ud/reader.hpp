@@ -76,6 +76,11 @@ public:
 	/// @return whether there may be more to do.
 	bool advance(std::uint64_t now);
 	std::uint64_t deadline() const { return wake_; }
+	/// When a page last came from this peer; 0: never.
+	std::uint64_t came_at(spi::peer_number n) const
+	{
+		return n < paces_.size() ? paces_[n].came_at : 0;
+	}
 
 	void post_recv(const coop_tx &, std::uint64_t now);
 	void stop_qp(std::uint32_t slot);
@@ -100,7 +105,7 @@ private:
 	/// AIMD over the pages under way from one peer, over all its buffers.
 	struct pace {
 		std::uint32_t window = 0, in_flight = 0;
-		std::uint64_t shrunk_at = 0;
+		std::uint64_t shrunk_at = 0, came_at = 0;
 	};
 
 	pace &pace_of(const reading &);
