@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Fuzz programs of rpc/: control messages, the registration text, a pair of engines.
 foreach(target fuzz_wire fuzz_addr fuzz_engine)
 	coop_fuzz(${target} SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${target}.cpp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # Messages over datagrams (rpc/chan): its parts, its acts, its sessions; whole nodes in the simulator.
 coop_test(rpc_chan SOURCES rpc_assert.cc chan_parts.cc chan_acts.cc chan_messages.cc
 	chan_sessions.cc LIBS coop_engine)

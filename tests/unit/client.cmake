@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The data path of a user-space node.
 coop_test(client_page_store SOURCES client_page_store.cc LIBS coop_client)
 coop_test(client_reader SOURCES client_reader.cc LIBS coop_client)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The engine, piece by piece and as pairs of engines over a hand-held network.
 coop_test(rpc_parts SOURCES rpc_addr.cc rpc_assert.cc rpc_idtab.cc rpc_mac.cc rpc_peer.cc
 	rpc_place.cc rpc_posting.cc rpc_timer.cc rpc_turns.cc LIBS coop_engine)

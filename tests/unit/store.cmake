@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 # The storage protocol's codec; a daemon in the test's own process and its clients.
 coop_test(store_codec SOURCES store_codec.cc LIBS coop_engine)
 if(TARGET coop_client AND TARGET coop_daemon)

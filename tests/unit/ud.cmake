@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: MIT
 coop_test(ud_wire SOURCES ud_wire.cc LIBS coop_ud)
 coop_test(ud_receiver SOURCES ud_receiver.cc LIBS coop_ud)
 coop_test(ud_soft_roce SOURCES ud_soft_roce.cc LIBS coop_ud)
