@@ -22,12 +22,17 @@
 namespace coop::net
 {
 
-/// Type of the network that a NID is on; the numbers are LNet's.
+/// Type of the network that a NID is on.
+/// @par Source
+/// LNet, whose numbers these are.
 enum class network : std::uint16_t { none = 0, tcp = 2, o2ib = 5, lo = 9, kfi = 16 };
 
 /// The address of a transfer machine. A value without invariants of its own: parse() makes
 /// valid ones. Equal values are equal addresses, and format() gives each one text.
+/// @par Source
+/// The LNet transport of Motr (form lnet) and its libfabric transport (inet, inet6).
 struct address {
+	/// How it is written, and what of it there is.
 	enum class form : std::uint8_t {
 		none,  ///< no address
 		lnet,  ///< NID:PID:portal:TMID
@@ -35,22 +40,24 @@ struct address {
 		inet6, ///< inet6:NET:IPv6@PORT
 	};
 
-	static constexpr std::size_t text_max = 80; ///< characters
-	static constexpr std::uint32_t pid = 12345;
-	static constexpr std::uint32_t portals = 64;
-	static constexpr std::uint32_t machines = 4096; ///< TMIDs of one NID, PID and portal
-	static constexpr std::uint32_t ports = 65536;
+	static constexpr std::size_t text_max = 80;      ///< characters
+	static constexpr std::uint32_t pid = 12345;      ///< PID of every address
+	static constexpr std::uint32_t portals = 64;     ///< of a NID; numbers are below that
+	static constexpr std::uint32_t machines = 4096;  ///< TMIDs of one NID, PID and portal
+	static constexpr std::uint32_t ports = 65536;    ///< numbers are below that, and not 0
 	static constexpr std::uint32_t any = 0xffffffff; ///< value of `*`
 
-	form kind = form::none;
-	std::uint8_t portal = 0; ///< lnet only
-	network net = network::none;
-	std::uint16_t instance = 0; ///< of the network
-	std::uint32_t id = 0;       ///< TMID (lnet) or port (inet, inet6), or `any`
+	form kind = form::none;      ///< which of the forms
+	std::uint8_t portal = 0;     ///< lnet only
+	network net = network::none; ///< NET, without its number
+	std::uint16_t instance = 0;  ///< of the network
+	std::uint32_t id = 0;        ///< TMID (lnet) or port (inet, inet6), or `any`
 	/// IPv6 address in network order; ::ffff:a.b.c.d for a.b.c.d.
 	std::array<std::uint8_t, 16> ip{};
 
+	/// Whether both are the address of one machine.
 	bool operator==(const address &) const = default;
+	/// `*` is in its last place.
 	bool wildcard() const noexcept { return id == any; }
 	/// lnet: network (16 bits of type, 16 of instance) above the IPv4 address, its first
 	/// octet uppermost. 0 for other forms.

@@ -11,13 +11,16 @@
 #include <cstdint>
 #include <limits>
 
+/// Of what programs may link to; the library hides all else.
 #define COOP_NET_API __attribute__((visibility("default")))
 
 /// The messaging library: domains, transfer machines, buffers, pools and end points.
 namespace coop::net
 {
 
+/// The clock of all times and deadlines.
 using clock = std::chrono::steady_clock;
+/// A point in time, of that clock.
 using time_point = clock::time_point;
 
 /// The deadline of what may take for ever.
@@ -35,7 +38,7 @@ enum class queue_type : std::uint8_t {
 	active_bulk_send,  ///< writes to what a descriptor stands for
 };
 
-constexpr std::size_t queue_types = 6;
+constexpr std::size_t queue_types = 6; ///< number of queues of a transfer machine
 
 /// "MSG_RECV" and so on, for texts.
 COOP_NET_API const char *name(queue_type) noexcept;

@@ -15,16 +15,20 @@
 namespace coop::net
 {
 
-/// A piece of memory: `length` > 0 bytes at `base`.
+/// A piece of memory.
+/// @par Source
+/// An element of Motr's m0_bufvec, of which its network buffers are made.
 struct segment {
-	void *base;
-	std::size_t length;
+	void *base;         ///< the caller's, for as long as the buffer
+	std::size_t length; ///< bytes, not 0
 };
 
 /// What happened to a buffer.
+/// @par Source
+/// Motr's m0_net_buffer_event.
 struct buffer_event {
-	net::buffer *buffer;
-	queue_type queue;
+	net::buffer *buffer; ///< the one that add() was given, or the pool's
+	queue_type queue;    ///< that it is on, or was
 	/// True: the buffer is still on its queue (a receive buffer with room left), do not add
 	/// or destroy it. False: this is the final event, and the network is done with the memory.
 	bool queued;
@@ -52,9 +56,14 @@ struct buffer_event {
 /// Takes buffer events. The library keeps a pointer: a handler lives until the final event
 /// of every operation it was given to. Called without any lock of the library; it may add,
 /// delete and stop.
+/// @par Source
+/// Motr's m0_net_buffer_callbacks, one function for all queues.
 class buffer_handler
 {
 public:
+	/// On the machine's background thread, or in deliver_all() on its caller's; a machine calls
+	/// one at a time unless several threads call deliver_all(). The event lives until this
+	/// returns.
 	virtual void on_buffer(const buffer_event &) = 0;
 
 protected:
@@ -65,7 +74,9 @@ protected:
 template <class function> class buffer_callback final : public buffer_handler
 {
 public:
+	/// `f` is moved or copied here.
 	explicit buffer_callback(function f) : f_(std::move(f)) {}
+	/// Calls it.
 	void on_buffer(const buffer_event &e) override { f_(e); }
 
 private:
@@ -77,7 +88,7 @@ private:
 /// The network layer of Motr: deadlines, descriptors, and receive buffers that take several
 /// messages as its LNet transport has them.
 struct operation {
-	queue_type queue = queue_type::msg_recv;
+	queue_type queue = queue_type::msg_recv; ///< what is to be done
 	/// Bytes, from the start of the buffer. msg_send: what goes, 0 included. Bulk queues, where
 	/// 0 means the whole buffer: what is offered (passive), what goes (active_bulk_send), the
 	/// most that may come (active_bulk_recv: the length of the passive side is what comes).
@@ -114,14 +125,20 @@ public:
 	buffer(domain &d, std::span<const segment> segments);
 	/// One segment.
 	buffer(domain &d, void *base, std::size_t length);
+	/// What is left of the other is good for assignment and destruction only.
 	buffer(buffer &&) noexcept;
+	/// The same; what was registered here no longer is.
 	buffer &operator=(buffer &&) noexcept;
 	~buffer();
 
+	/// What it was made of, in that order; lives as long as the buffer.
 	std::span<const segment> segments() const noexcept;
 	/// Bytes of all segments.
 	std::size_t size() const noexcept;
-	/// On a queue of a transfer machine, or its final event is still to be delivered.
+	/// On a queue of a transfer machine, or its final event is still to be delivered. It turns
+	/// false just before the handler gets that event, so that the handler may add the buffer
+	/// again: not this, but the handler's return tells another thread that it may destroy the
+	/// buffer.
 	bool queued() const noexcept;
 	/// Passive queues, from add() until the buffer is added again: opaque bytes that
 	/// another transfer machine passes in operation::descriptor. Little-endian, checksummed,

@@ -13,22 +13,30 @@
 namespace coop::net
 {
 
-/// Told about the level of a pool. Called by whoever called get() or put(), or by a thread
-/// of a transfer machine that took a buffer, without any lock of the library. By the time of
-/// the call the level may have moved on.
+/// Told about the level of a pool, without any lock of the library: on the thread that called
+/// get(), put() or grow(), or on one that had a transfer machine take or give back a buffer. That
+/// may be the machine's background thread, the domain's own (after a put()), or any of the
+/// program's in a call of the machine, add() and deliver_all() for instance; several at a time
+/// where several threads do. By the time of the call the level may have moved on.
+/// @par Source
+/// Motr's m0_net_buffer_pool_ops.
 class pool_handler
 {
 public:
-	/// The first buffer is back in an empty pool. Transfer machines that wait for buffers
-	/// are served by a thread of the domain; nothing needs to be done here.
+	/// The first buffer has come into an empty pool, while it was made for instance. Transfer
+	/// machines that wait for buffers are served by a thread of the domain; nothing needs to
+	/// be done here.
 	virtual void not_empty(buffer_pool &) {}
-	/// get() has left fewer than pool_options::threshold.
+	/// A buffer was taken, and pool_options::threshold - 1 are left.
 	virtual void below_threshold(buffer_pool &) {}
 
 protected:
 	~pool_handler() = default;
 };
 
+/// What a pool is made of, and whom it tells.
+/// @par Source
+/// The arguments of Motr's m0_net_buffer_pool_init(); the affinity is our own.
 struct pool_options {
 	std::uint32_t buffers = 0;          ///< number to begin with
 	std::size_t segment_size = 1 << 16; ///< bytes
@@ -48,7 +56,7 @@ class COOP_NET_API buffer_pool
 public:
 	/// Colours are 0 to max_colours - 1.
 	static constexpr std::uint32_t max_colours = 4096;
-	static constexpr std::uint32_t no_colour = 0xffffffff;
+	static constexpr std::uint32_t no_colour = 0xffffffff; ///< of who has none
 
 	/// Allocates and registers the buffers. @throw as buffer(), std::bad_alloc.
 	buffer_pool(domain &, const pool_options &);

@@ -16,6 +16,8 @@ namespace coop::net
 {
 
 /// Which transport, and how it is set up.
+/// @par Source
+/// Motr names a transport to m0_net_domain_init(); parameters as text are our own.
 struct domain_options {
 	std::string transport; ///< a name from domain::transports()
 	/// key and value. What a transport does not know is refused, never ignored.
@@ -23,8 +25,13 @@ struct domain_options {
 };
 
 /// What a domain can take. Bytes unless said otherwise.
+/// @par Source
+/// Motr's m0_net_domain_get_max_buffer_size() and its kin.
 struct domain_limits {
-	std::size_t max_message;    ///< operation::length of a msg_send
+	/// operation::length of a msg_send. On ud no session takes more than half of window= times
+	/// the room in a datagram (mtu=, or what the device has, without the heads): where that is
+	/// less, add() says -EMSGSIZE; where the peer takes less, the event does.
+	std::size_t max_message;
 	std::size_t max_buffer;     ///< all segments of a buffer
 	std::size_t max_segment;    ///< one segment
 	std::uint32_t max_segments; ///< number, of one buffer
@@ -34,6 +41,8 @@ struct domain_limits {
 
 /// How a transport behaves where transports differ; programs that must run on any of them
 /// assume the weaker.
+/// @par Source
+/// Our own.
 struct transport_traits {
 	/// A message that found no transfer machine or no buffer ends with an error at its
 	/// sender. False: it may end well, as a datagram does.
@@ -43,8 +52,10 @@ struct transport_traits {
 };
 
 /// One of domain_options::parameters in an open domain.
+/// @par Source
+/// Our own, as domain_options::parameters is.
 struct domain_parameter {
-	std::string key;
+	std::string key;      ///< its name
 	std::string value;    ///< in effect; where that given offers a choice, what was taken
 	std::string standard; ///< of a domain that is not given any
 	/// The domains of peers need it too: the same value, or (device, file) their host's own.
@@ -66,8 +77,11 @@ public:
 	domain(const domain &) = delete;
 	domain &operator=(const domain &) = delete;
 
+	/// Its name, as in domain_options.
 	const std::string &transport() const noexcept;
+	/// They do not change while it is open.
 	const domain_limits &limits() const noexcept;
+	/// The same.
 	const transport_traits &traits() const noexcept;
 	/// Every parameter of the transport.
 	const std::vector<domain_parameter> &parameters() const noexcept;

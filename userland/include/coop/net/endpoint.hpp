@@ -26,10 +26,13 @@ public:
 	endpoint(const endpoint &) = delete;
 	endpoint &operator=(const endpoint &) = delete;
 
+	/// Whose it is; never with `*`. Lives as long as the end point.
 	const net::address &address() const noexcept { return address_; }
+	/// The address as parse() reads it.
 	std::string text() const { return format(address_); }
 
 protected:
+	/// Transfer machines make them.
 	explicit endpoint(const net::address &a) : address_(a) {}
 	~endpoint() = default;
 
@@ -53,18 +56,26 @@ private:
 	std::atomic<std::uint32_t> references_{0};
 };
 
-/// A counted reference. Construct one from buffer_event::sender to keep it.
+/// A counted reference, or none. Construct one from buffer_event::sender to keep it. Different
+/// references to one end point may be used by different threads at a time, one reference may not.
+/// @par Source
+/// Motr's m0_net_end_point_get() and _put(), as a smart pointer.
 class endpoint_ptr
 {
 public:
+	/// None.
 	endpoint_ptr() = default;
+	/// One more to `e`, which somebody else refers to meanwhile; null: none.
 	explicit endpoint_ptr(endpoint *e) noexcept : e_(e)
 	{
 		if (e_)
 			e_->get();
 	}
+	/// One more.
 	endpoint_ptr(const endpoint_ptr &o) noexcept : endpoint_ptr(o.e_) {}
+	/// The other's, which has none then.
 	endpoint_ptr(endpoint_ptr &&o) noexcept : e_(std::exchange(o.e_, nullptr)) {}
+	/// Gives up what it had.
 	endpoint_ptr &operator=(endpoint_ptr o) noexcept
 	{
 		std::swap(e_, o.e_);
@@ -72,15 +83,22 @@ public:
 	}
 	~endpoint_ptr() { reset(); }
 
+	/// Gives it up. The last one of an end point takes the lock of its transfer machine; a
+	/// handler may do it.
 	void reset() noexcept
 	{
 		if (endpoint *e = std::exchange(e_, nullptr))
 			e->put();
 	}
+	/// The end point or null, for operation::to; the reference remains.
 	endpoint *get() const noexcept { return e_; }
+	/// There has to be one.
 	endpoint *operator->() const noexcept { return e_; }
+	/// There has to be one.
 	endpoint &operator*() const noexcept { return *e_; }
+	/// Whether there is one.
 	explicit operator bool() const noexcept { return e_ != nullptr; }
+	/// Of one machine: whether they are to the same address, or both to none.
 	bool operator==(const endpoint_ptr &) const = default;
 
 private:

@@ -23,6 +23,10 @@
 namespace coop::net
 {
 
+/// Where a transfer machine is in its life. From initialized on one follows the other, or failed;
+/// fini() makes it undefined.
+/// @par Source
+/// Motr's m0_net_tm_state.
 enum class tm_state : std::uint8_t {
 	undefined,   ///< finished: nothing but the destructor may be called
 	initialized, ///< made; delivery, processors, pool and colour are set now
@@ -36,17 +40,22 @@ enum class tm_state : std::uint8_t {
 /// "STARTED" and so on, for texts.
 COOP_NET_API const char *name(tm_state) noexcept;
 
-/// A transfer machine has come to `state`: started, stopped or failed.
+/// A transfer machine has come to another state.
+/// @par Source
+/// Motr's m0_net_tm_event, as far as it tells of states.
 struct tm_event {
-	transfer_machine *machine;
-	tm_state state;
-	int status; ///< 0, or why it failed
+	transfer_machine *machine; ///< whose handler is called
+	tm_state state;            ///< started, stopped or failed
+	int status;                ///< 0, or why it failed: -errno
 };
 
 /// Takes state events, always on the background thread, without any lock of the library.
+/// @par Source
+/// Motr's m0_net_tm_callbacks.
 class tm_handler
 {
 public:
+	/// One at a time; with automatic delivery behind the events of what ended before.
 	virtual void on_state(const tm_event &) = 0;
 
 protected:
@@ -57,7 +66,9 @@ protected:
 template <class function> class tm_callback final : public tm_handler
 {
 public:
+	/// `f` is moved or copied here.
 	explicit tm_callback(function f) : f_(std::move(f)) {}
+	/// Calls it.
 	void on_state(const tm_event &e) override { f_(e); }
 
 private:
@@ -75,8 +86,8 @@ struct queue_stats {
 	/// ns from add to the event, over all counted in ok and failed. Messages under synchronous
 	/// delivery: to the first call of the machine behind it, their handler's or the next.
 	std::uint64_t total_time;
-	std::uint64_t total_bytes;
-	std::uint64_t largest; ///< bytes
+	std::uint64_t total_bytes; ///< of all counted in ok
+	std::uint64_t largest;     ///< bytes
 };
 
 /// Any thread may call anything, handlers included, unless said otherwise.
@@ -135,6 +146,7 @@ public:
 	/// initialized, stopped or failed), -EDEADLK (called by a callback of this machine).
 	[[nodiscard]] int fini();
 
+	/// Where it is by now; the event of that state may be still to come.
 	tm_state state() const noexcept;
 	/// Waits until the machine has come to `wanted` and its event was delivered.
 	/// @return 0, -ETIMEDOUT, -ECANCELED (it can no longer come there), -EDEADLK (called by
@@ -142,12 +154,15 @@ public:
 	[[nodiscard]] int wait(tm_state wanted, time_point deadline = never);
 	/// Once started: the machine's own, with the number that `*` became.
 	net::address address() const;
+	/// What set_colour() has set.
 	std::uint32_t colour() const noexcept;
 
 	/// The end point of an address; the same object for the same address.
 	/// @return 0, -EINVAL (malformed, `*`, or not the transport's form), -EBADFD (not
-	/// started), or what the transport says.
+	/// started), -ENOBUFS (as many as there can be), or what the transport says; then `out` is
+	/// unchanged.
 	[[nodiscard]] int make_endpoint(std::string_view address, endpoint_ptr &out);
+	/// The same, of an address that has been read.
 	[[nodiscard]] int make_endpoint(const net::address &, endpoint_ptr &out);
 	/// End points with a reference outside of the library or with an operation.
 	std::size_t endpoints() const;
