@@ -333,7 +333,7 @@ def test_a_device_that_is_missing_is_not_an_address():
     for command in ("ping", "serve"):
         status, out, err = coopnet(command, "-t", "ud", "-o", "device=no_such_device", "127.0.0.1")
         assert status == FAILED and out == ""
-        assert "device" in err and "127.0.0.1" not in err
+        assert "no_such_device" in err and "127.0.0.1" not in err
 
 
 @pytest.mark.parametrize("args, word", [

@@ -77,9 +77,61 @@ TEST(parameters, a_device_that_is_missing_is_named_where_the_domain_is_opened)
 	} catch (const std::system_error &e) {
 		const std::string text = e.what();
 		EXPECT_EQ(e.code().value(), ENODEV);
-		EXPECT_TRUE(text.find("no_such_device") != std::string::npos ||
-			    text.find("no RDMA device") != std::string::npos)
-			<< text;
+		EXPECT_NE(text.find("no_such_device"), std::string::npos) << text;
+	}
+}
+
+// What is wrong with the domain that is opened with these, or nothing.
+std::string refused(const std::string &transport, const std::string &key, const std::string &value,
+		    std::vector<std::pair<std::string, std::string>> others = {})
+{
+	others.emplace_back(key, value);
+	try {
+		domain d({transport, others});
+	} catch (const std::system_error &e) {
+		EXPECT_EQ(e.code().value(), EINVAL) << e.what();
+		return e.what();
+	}
+	return {};
+}
+
+TEST(parameters, that_would_do_nothing_are_refused)
+{
+	if (!built("ud"))
+		GTEST_SKIP() << "built without the transport ud";
+	for (const auto &[key, value] :
+	     {std::pair("port", "2"), std::pair("gid_index", "0"), std::pair("sl", "1")}) {
+		const std::string text = refused("ud", key, value);
+		EXPECT_NE(text.find(key), std::string::npos) << text;
+		EXPECT_NE(text.find("device="), std::string::npos) << text;
+	}
+	for (const auto &[key, value] :
+	     {std::pair("udp_port", "4791"), std::pair("socket_buffer", "1m"),
+	      std::pair("test_drop", "1"), std::pair("test_duplicate", "1"),
+	      std::pair("test_reorder", "1"), std::pair("test_corrupt", "1"),
+	      std::pair("test_slow", "1")}) {
+		const std::string text = refused("ud", key, value, {{"device", "no_such_device"}});
+		EXPECT_NE(text.find(key), std::string::npos) << text;
+		EXPECT_NE(text.find("soft RoCE"), std::string::npos) << text;
+	}
+	// As if it had not been given.
+	EXPECT_EQ(refused("ud", "port", "1"), "");
+}
+
+TEST(parameters, a_provider_that_is_missing_is_answered_with_those_there_are)
+{
+	if (!built("fabric"))
+		GTEST_SKIP() << "built without the transport fabric";
+	try {
+		domain d({"fabric", {{"provider", "no-such"}}});
+		FAIL() << "opened";
+	} catch (const std::system_error &e) {
+		const std::string text = e.what();
+		EXPECT_EQ(e.code().value(), ENODEV);
+		const std::size_t behind = text.find("these serve: ");
+		ASSERT_NE(behind, std::string::npos) << text;
+		for (const char *there : {"tcp", "shm"})
+			EXPECT_NE(text.find(there, behind), std::string::npos) << text;
 	}
 }
 

@@ -40,8 +40,11 @@ verbs_device::verbs_device(const verbs_options &options) : port_(options.port)
 		ibv_get_device_list(&count));
 	if (!list || !count)
 		fail(ENODEV,
-		     "verbs: this machine has no RDMA device (Soft-RoCE: 'rdma link add rxe0 "
-		     "type rxe netdev IF'; or leave the device name out to use soft RoCE)");
+		     "verbs: " +
+			     (options.device.empty() ? std::string()
+						     : "device '" + options.device + "': ") +
+			     "this machine has no RDMA device (Soft-RoCE: 'rdma link add rxe0 "
+			     "type rxe netdev IF'; or leave the device name out to use soft RoCE)");
 
 	std::string seen;
 	int error = ENODEV;

@@ -55,6 +55,40 @@ bool usable(const fi_info &i)
 		       : i.ep_attr->type == FI_EP_RDM && i.addr_format == FI_ADDR_STR;
 }
 
+info_ptr find_usable(const std::string &name)
+{
+	// verbs, asked for end points of one type, wants to know what this host is called,
+	// which not every host does.
+	for (fi_ep_type type : {FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC}) {
+		info_ptr i = ask(nullptr, nullptr, 0, *hints(name, type));
+		while (i && !usable(*i))
+			i.reset(std::exchange(i->next, nullptr));
+		if (i)
+			return i;
+	}
+	return nullptr;
+}
+
+// What `provider=` can be here.
+std::string usable_names()
+{
+	std::string text;
+	fi_info *list = nullptr;
+	if (fi_getinfo(api, nullptr, nullptr, 0, nullptr, &list))
+		return "none";
+	const info_ptr all(list);
+	std::vector<std::string> names;
+	for (const fi_info *i = list; i; i = i->next) {
+		const std::string name = i->fabric_attr->prov_name;
+		if (std::find(names.begin(), names.end(), name) == names.end())
+			names.push_back(name);
+	}
+	for (const std::string &name : names)
+		if (find_usable(name))
+			text += (text.empty() ? "" : ", ") + name;
+	return text.empty() ? "none" : text;
+}
+
 } // namespace
 
 provider::provider(const std::string &names, bool local_keys)
@@ -65,17 +99,10 @@ provider::provider(const std::string &names, bool local_keys)
 		at = end + 1;
 		if (name_.empty())
 			continue;
-		// verbs, asked for end points of one type, wants to know what this host is called,
-		// which not every host does.
-		for (fi_ep_type type : {FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC}) {
-			info_ = ask(nullptr, nullptr, 0, *hints(name_, type));
-			while (info_ && !usable(*info_))
-				info_.reset(std::exchange(info_->next, nullptr));
-			if (info_) {
-				local_keys_ =
-					local_keys || info_->domain_attr->mr_mode & FI_MR_LOCAL;
-				return;
-			}
+		info_ = find_usable(name_);
+		if (info_) {
+			local_keys_ = local_keys || info_->domain_attr->mr_mode & FI_MR_LOCAL;
+			return;
 		}
 	}
 	const char *only = std::getenv("FI_PROVIDER");
@@ -83,7 +110,7 @@ provider::provider(const std::string &names, bool local_keys)
 		ENODEV, std::generic_category(),
 		"libfabric has none of the providers " + names +
 			(only ? std::string(" (FI_PROVIDER is ") + only + ")" : "") +
-			"; fi_info -l lists those there are");
+			"; of those there are these serve: " + usable_names());
 }
 
 bool provider::ordered_writes() const

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // transport.cpp - the ud transport: its parameters, and what a domain of it knows.
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <system_error>
 
 #include "coop/cluster_key.hpp"
@@ -28,9 +30,9 @@ namespace
 constexpr spi::parameter known[] = {
 	{"device", "", "RDMA device of the node; none: soft RoCE over UDP at the machine's IP",
 	 spi::sides::agree},
-	{"port", "1", "of the device"},
-	{"gid_index", "", "of the port; none: the first RoCE v2 one of IPv4"},
-	{"sl", "0", "service level, device only"},
+	{"port", "1", "of the device (number)"},
+	{"gid_index", "", "of the device's port; none: the first RoCE v2 one of IPv4"},
+	{"sl", "0", "service level at the device (0 to 15)"},
 	{"udp_port", "",
 	 "soft RoCE: 4791 to speak with devices, for one machine an IP; none: its own",
 	 spi::sides::agree},
@@ -41,7 +43,9 @@ constexpr spi::parameter known[] = {
 	 spi::sides::agree},
 	{"bulk_crc", "0", "1: a CRC32C for each 4 KiB of bulk data"},
 	{"socket_buffer", "8m", "soft RoCE: asked of the kernel for each direction (bytes)"},
-	{"max_message", "1m", "longest message (bytes)", spi::sides::agree},
+	{"max_message", "1m",
+	 "longest message (bytes); half of window= times the room in a datagram is a limit as well",
+	 spi::sides::agree},
 	{"operations", "4096", "queued at a time on one machine (number)"},
 	{"peers", "16384", "with a session at a time, of one machine (number)"},
 	{"window", "4096", "segments to one peer that are not acknowledged (power of two)"},
@@ -60,6 +64,23 @@ constexpr spi::parameter known[] = {
 	{"test_first_seq", "", "tests: first sequence number; none: at random"},
 };
 
+constexpr std::string_view of_device[] = {"port", "gid_index", "sl"};
+constexpr std::string_view of_soft_roce[] = {"udp_port",       "socket_buffer", "test_drop",
+					     "test_duplicate", "test_reorder",  "test_corrupt",
+					     "test_slow"};
+
+// What would do nothing is not taken: who gives it believes that it does something.
+void refuse_idle(const spi::parameter_values &p, bool verbs)
+{
+	const std::span<const std::string_view> idle =
+		verbs ? std::span<const std::string_view>(of_soft_roce) : of_device;
+	for (const spi::parameter &k : known)
+		if (std::find(idle.begin(), idle.end(), k.key) != idle.end() &&
+		    p.text(k.key) != k.standard)
+			p.refuse(k.key, verbs ? "is for soft RoCE: leave it or device= out"
+					      : "is for an RDMA device: give device= as well");
+}
+
 options read(const spi::parameter_values &p)
 {
 	options o;
@@ -67,6 +88,7 @@ options read(const spi::parameter_values &p)
 		return static_cast<std::uint32_t>(p.number(key, least, most));
 	};
 	o.verbs = !p.text("device").empty();
+	refuse_idle(p, o.verbs);
 	o.device.device = p.text("device");
 	o.device.port = static_cast<std::uint8_t>(number("port", 1, 255));
 	if (!p.text("gid_index").empty())
