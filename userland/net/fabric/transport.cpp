@@ -26,8 +26,9 @@ constexpr spi::parameter keys[] = {
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
 	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
 	{"parked", "64m",
-	 "small messages that wait for a buffer, all together; who sends more than that is "
-	 "disconnected (bytes)"},
+	 "small messages that wait for a buffer, all together; above that the peer with the most "
+	 "of "
+	 "it is disconnected (bytes)"},
 	{"max_message", "1m", "largest message (bytes)", spi::sides::agree},
 	{"max_links", "16384",
 	 "connections of a transfer machine, a descriptor each, on shm two (number)"},
