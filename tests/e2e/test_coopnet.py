@@ -426,22 +426,30 @@ def test_the_example_does_what_its_page_says(transport):
     assert "read: hello" in done.stdout
 
 
-def test_the_example_builds_against_what_is_installed(tmp_path):
+@pytest.mark.parametrize("static", [(), ("--static",)], ids=["shared", "static"])
+def test_the_example_builds_against_what_is_installed(tmp_path, static):
     tools = [shutil.which(name) for name in ("cmake", "c++", "pkg-config")]
     if None in tools:
         pytest.skip("needs cmake, c++ and pkg-config")
     subprocess.run(["cmake", "--install", str(pathlib.Path(BIN).parent), "--component", "net", "--prefix",
                     str(tmp_path)], check=True, capture_output=True)
-    if not list((tmp_path / "lib").glob("libcoop-net.so*")):
-        pytest.skip("the shared library was not built")
+    assert list((tmp_path / "lib").glob("libcoop-net.so*")) and (tmp_path / "lib/libcoop-net.a").exists()
+    page = tmp_path / "share/doc/libcoop-net"
+    assert "MIT License" in (page / "copyright").read_text(encoding="utf-8")
+    assert (page / "messaging.md").exists()
     env = dict(os.environ, PKG_CONFIG_PATH=str(tmp_path / "lib/pkgconfig"))
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "coop-net"], env=env, check=True,
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", *static, "coop-net"], env=env, check=True,
                            capture_output=True, text=True).stdout.split()
     assert f"-I{tmp_path}/include" in flags or any(str(tmp_path) in os.path.realpath(f[2:]) for f in flags)
-    subprocess.run(["c++", "-std=c++20", str(ROOT / "docs/hello.cpp"), *flags, "-o", str(tmp_path / "hello")],
-                   check=True, env=env)
+    assert not [f for f in flags if f.startswith("-std")]  # the program's own is not lowered
+    if static:
+        # A linker that may choose takes the shared library.
+        flags = ["-l:libcoop-net.a" if f == "-lcoop-net" else f for f in flags]
+    subprocess.run(["c++", "-std=c++20", str(page / "examples/hello.cpp"), *flags, "-o",
+                    str(tmp_path / "hello")], check=True, env=env)
     done = subprocess.run([str(tmp_path / "hello"), "mem"], capture_output=True, text=True, timeout=60,
-                          env=dict(env, LD_LIBRARY_PATH=str(tmp_path / "lib")), check=False)
+                          env=env if static else dict(env, LD_LIBRARY_PATH=str(tmp_path / "lib")),
+                          check=False)
     assert "read: hello" in done.stdout, done.stderr
 
 
