@@ -43,8 +43,6 @@ ping_task::ping_task(std::size_t size, extent e, bool check) :
 void ping_task::go(client &c)
 {
 	end_ = in(extent_.seconds);
-	if (check_)
-		last_ = net::clock::now();
 	next(c);
 	if (!check_)
 		last_ = net::clock::now();
@@ -57,9 +55,12 @@ void ping_task::next(client &c)
 	if (!s)
 		return;
 	number_++;
-	if (check_)
+	if (check_) {
 		for (std::size_t i = head::size; i < size_; i++)
 			s->data()[i] = expected(number_, i);
+		// Filling and comparing are not part of the time.
+		last_ = net::clock::now();
+	}
 	c.send(*s, check_ ? command::mirror : command::echo, number_, size_);
 }
 
@@ -85,8 +86,6 @@ void ping_task::message(client &c, const head &h, std::span<const std::byte> m)
 				return;
 			}
 		}
-		// Filling and checking are not part of the time.
-		last_ = net::clock::now();
 		if (over_)
 			c.finish();
 		else
