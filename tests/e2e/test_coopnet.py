@@ -329,6 +329,48 @@ def test_a_server_that_dies_ends_the_client():
         assert f"{HOST}.5" in err
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+                         ids=lambda number: number.name)
+@pytest.mark.parametrize("way", WAYS, ids=NAMES)
+def test_a_signal_ends_a_measurement(way, number):
+    """Of which the program dies, after it has said so and taken down what it had; also where libfabric
+    has brought handlers of its own."""
+    with serving(way, f"{HOST}.20") as server:
+        idle = ticks(server.child.pid)
+        client = subprocess.Popen([program("coopnet"), "ping", "-t", *way, "-s", "8", "-n", "100000000",
+                                   "--seconds", "600", f"{HOST}.20"], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            client.send_signal(number)
+            out, err = client.communicate(timeout=60)
+        finally:
+            client.kill()
+            client.communicate()
+        assert (client.returncode, out, err) == (-number, "", "coopnet: interrupted\n")
+        assert not [f for f in os.listdir("/dev/shm") if f"-{client.pid}-" in f]
+
+
+def test_a_signal_that_is_ignored_remains_so():
+    """As nohup has it."""
+    command = [program("coopnet"), "ping", "-t", "fabric", "-o", "provider=shm", "-s", "8", "-n", "100000000",
+               "--seconds", "600", f"{HOST}.21"]
+    with serving(("fabric", "-o", "provider=shm"), f"{HOST}.21") as server:
+        idle = ticks(server.child.pid)
+        client = subprocess.Popen(["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True)
+        try:
+            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            client.send_signal(signal.SIGHUP)
+            client.send_signal(signal.SIGTERM)
+            _, err = client.communicate(timeout=60)
+        finally:
+            client.kill()
+            client.communicate()
+        assert (client.returncode, err) == (-signal.SIGTERM, "coopnet: interrupted\n")
+
+
 def test_a_device_that_is_missing_is_not_an_address():
     for command in ("ping", "serve"):
         status, out, err = coopnet(command, "-t", "ud", "-o", "device=no_such_device", "127.0.0.1")

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "advice.hpp"
+#include "interruption.hpp"
 #include "server.hpp"
 
 namespace coop::net_tools
@@ -85,12 +86,16 @@ trouble client::run(task &t)
 	goal_.reached = false;
 	phase_ = phase::asked;
 	ask();
-	const bool in_time = station_.until(goal_, patience_);
+	// A signal that came before the goal was set anew has reached the one before.
+	const bool in_time = interrupted() || station_.until(goal_, patience_);
+	const bool cut_off = interrupted() != 0;
 	// What a task that has failed left on queues ends here, before the task itself does.
 	// Nobody is waited for then: patience has a limit, and whoever set it meant it.
-	if (!in_time || status_)
+	if (!in_time || cut_off || status_)
 		station_.stop(true);
-	if (!in_time)
+	if (cut_off)
+		status_ = -EINTR;
+	else if (!in_time)
 		status_ = -ETIMEDOUT;
 	phase_ = phase::idle;
 	task_ = nullptr;

@@ -68,6 +68,8 @@ public:
 	/// @}
 
 	station &at() { return station_; }
+	/// What ends a task, and whoever waits for it.
+	goal &over() { return goal_; }
 	net::endpoint *server() const { return server_.get(); }
 	const std::string &server_text() const { return text_; }
 	/// What both sides take, from connect() on; bytes.

@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include "client.hpp"
+#include "interruption.hpp"
 #include "local_server.hpp"
 #include "results.hpp"
 
@@ -83,6 +84,7 @@ private:
 	std::unique_ptr<local_server> local_; ///< ends last
 	std::unique_ptr<station> station_;
 	std::unique_ptr<net_tools::client> client_;
+	interruption interruption_; ///< forgets the station before it goes
 	unsigned slots_;
 	cpu_set_t cpus_before_{};
 };

@@ -228,6 +228,8 @@ int coopnet(int argc, char **argv)
 		return app.exit(wrong) == 0 ? exit_ok : exit_usage;
 	}
 	const int status = act();
+	if (interrupted())
+		die_interrupted();
 	const trouble lost = printed();
 	return status == exit_ok && lost ? report(*lost) : status;
 }

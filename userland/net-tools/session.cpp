@@ -30,9 +30,10 @@ trouble printed()
 int guarded(const std::function<trouble()> &f)
 {
 	try {
-		if (const trouble t = f())
-			return report(*t);
-		return exit_ok;
+		const trouble t = f();
+		if (interrupted())
+			return exit_failure; // which is said when all has been taken down
+		return t ? report(*t) : exit_ok;
 	} catch (const std::system_error &e) {
 		const bool usage = e.code() == std::errc::invalid_argument ||
 				   e.code() == std::errc::protocol_not_supported;
@@ -75,9 +76,10 @@ trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<
 session::session(const measure_request &r, const settings &s, unsigned slots) :
 	request_(r),
 	settings_(s),
-	station_(std::make_unique<station>(s)),
 	slots_(slots)
 {
+	station_ = std::make_unique<station>(s);
+	interruption_.install();
 	one_process_ = !station_->domain().traits().between_processes;
 	::sched_getaffinity(0, sizeof(cpus_before_), &cpus_before_);
 }
@@ -116,6 +118,7 @@ trouble session::connect()
 				     station_->domain(), server))
 		return t;
 	client_ = std::make_unique<net_tools::client>(*station_, slots_);
+	interruption_.ends(*station_, client_->over());
 	return client_->connect(
 		server, std::chrono::milliseconds(static_cast<long>(request_.timeout_s * 1000)));
 }
