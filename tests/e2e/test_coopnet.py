@@ -172,6 +172,20 @@ def test_what_gnuplot_says_is_not_among_the_results(tmp_path):
     assert ("ping", 8) in measured(out)
 
 
+def test_messages_and_bulk_are_drawn_apart(tmp_path):
+    taker = tmp_path / "gnuplot"
+    taker.write_text(f"#!/bin/sh\ncat > {tmp_path}/script\n", encoding="ascii")
+    taker.chmod(0o755)
+    status, _, err = coopnet("bench", "-t", "mem", "--only", "ping,bulk", "--progress", "poll", "-s", "8,64",
+                             *SHORT, "--plot", str(tmp_path / "x.svg"),
+                             env=dict(os.environ, PATH=f"{tmp_path}:{os.environ['PATH']}"))
+    assert status == OK, err
+    script = (tmp_path / "script").read_text(encoding="utf-8")
+    assert re.findall(r"^set ylabel '(.*)'$", script, re.M) == ["half round trip, us", "bulk transfer, us",
+                                                                "MB/s"]
+    assert "'poll p50'" in script and "'bulk fill, poll p50'" in script
+
+
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
 def test_nobody_there_says_what_where_and_what_to_do(way):
     status, out, err = coopnet("ping", "-t", *way, f"{HOST}.3")

@@ -142,6 +142,7 @@ nlohmann::ordered_json to_json(const result &r)
 std::vector<chart> charts_of(const std::vector<result> &all, const std::string &title)
 {
 	chart latency{title, "bytes", "half round trip, us", {}};
+	chart transfer{title, "bytes", "bulk transfer, us", {}};
 	chart bandwidth{title, "bytes", "MB/s", {}};
 	const auto curve = [](chart & c, const std::string &name) -> auto &
 	{
@@ -157,11 +158,16 @@ std::vector<chart> charts_of(const std::vector<result> &all, const std::string &
 			curve(latency, r.mode + " p50").emplace_back(x, r.latency->p50);
 			curve(latency, r.mode + " p99").emplace_back(x, r.latency->p99);
 			curve(latency, r.mode + " p99.9").emplace_back(x, r.latency->p999);
+		} else if (r.latency) {
+			curve(transfer, r.what + ", " + r.mode + " p50")
+				.emplace_back(x, r.latency->p50);
+			curve(transfer, r.what + ", " + r.mode + " p99")
+				.emplace_back(x, r.latency->p99);
 		}
 		curve(bandwidth, r.what + ", " + r.mode).emplace_back(x, r.mb_s);
 	}
 	std::vector<chart> some;
-	for (chart &c : std::vector{latency, bandwidth})
+	for (chart &c : std::vector{latency, transfer, bandwidth})
 		if (!c.curves.empty())
 			some.push_back(std::move(c));
 	return some;

@@ -41,7 +41,7 @@ result result_of(const stream_task &, std::size_t size, const settings &, bool o
 /// Heading and lines; a heading again when `what` or `mode` change.
 std::string table_line(const result &, const result *before);
 nlohmann::ordered_json to_json(const result &);
-/// Charts of what there is: latency and bandwidth over size.
+/// Charts of what there is: latency of messages, that of bulk transfers, and bandwidth, over size.
 std::vector<chart> charts_of(const std::vector<result> &, const std::string &title);
 
 } // namespace coop::net_tools
