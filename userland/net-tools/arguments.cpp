@@ -3,7 +3,9 @@
 #include "arguments.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -32,11 +34,15 @@ std::size_t distance(const std::string &a, const std::string &b)
 	return row.back();
 }
 
-// The one that can have been meant, or nothing.
-std::string nearest(const std::string &word, const std::vector<std::string> &known)
+// The one that can have been meant, or nothing. `common`: at the front of each, which says
+// nothing of what was meant.
+std::string nearest(const std::string &word, const std::vector<std::string> &known,
+		    const std::string &common = "")
 {
 	std::string best;
-	std::size_t least = std::min<std::size_t>(3, word.size() / 2 + 1);
+	if (word.size() <= common.size())
+		return best;
+	std::size_t least = std::min<std::size_t>(3, (word.size() - common.size()) / 3 + 1);
 	for (const std::string &k : known) {
 		const std::size_t d =
 			k.starts_with(word) || word.starts_with(k) ? 1 : distance(word, k);
@@ -85,7 +91,43 @@ bool is_size(const std::string &word)
 	return number_and_unit(word, unit) && is_unit(unit);
 }
 
+// Of a size. False: more than there can be.
+bool bytes_of(const std::string &word, std::uint64_t &bytes)
+{
+	std::string unit;
+	(void)number_and_unit(word, unit);
+	const char *const end = word.data() + word.size() - unit.size();
+	if (std::from_chars(word.data(), end, bytes).ec != std::errc())
+		return false;
+	const std::size_t power = unit.empty() ? 0 : std::string("bkmgt").find(unit[0]);
+	const std::uint64_t factor = std::uint64_t{1} << 10 * power;
+	if (bytes > std::numeric_limits<std::uint64_t>::max() / factor)
+		return false;
+	bytes *= factor;
+	return true;
+}
+
 } // namespace
+
+std::vector<std::string> parts_of(const std::string &option, const std::string &list,
+				  const CLI::Validator &part)
+{
+	std::vector<std::string> all;
+	for (std::size_t at = 0; at <= list.size();) {
+		const std::size_t end = std::min(list.find(',', at), list.size());
+		std::string word = list.substr(at, end - at);
+		at = end + 1;
+		if (word.empty())
+			throw CLI::ValidationError(option,
+						   "'" + list +
+							   "' has an empty place; a list is "
+							   "words with a comma between two");
+		if (const std::string wrong = part(word); !wrong.empty())
+			throw CLI::ValidationError(option, wrong);
+		all.push_back(std::move(word));
+	}
+	return all;
+}
 
 std::string parse_failure(const CLI::App *app, const CLI::Error &e)
 {
@@ -109,7 +151,7 @@ std::string parse_failure(const CLI::App *app, const CLI::Error &e)
 			for (const CLI::Option *o : used.back()->get_options())
 				for (const std::string &name : o->get_lnames())
 					known.push_back("--" + name);
-			const std::string meant = nearest(extra.front(), known);
+			const std::string meant = nearest(extra.front(), known, "--");
 			what = "'" + extra.front() + "' is no option" +
 			       (meant.empty() ? "" : ", perhaps " + meant);
 		}
@@ -127,7 +169,12 @@ CLI::Validator size_word()
 				       "for "
 				       "2^10, 2^20 or 2^30; several are one word, separated by "
 				       "commas: 8,64";
-			return CLI::AsSizeValue(false)(word);
+			std::uint64_t bytes = 0;
+			if (!bytes_of(word, bytes))
+				return "'" + word +
+				       "' is out of range: 2^64 - 1 bytes are the most";
+			word = std::to_string(bytes);
+			return std::string();
 		},
 		"", "size");
 }

@@ -45,10 +45,8 @@ void add_settings(CLI::App &app, settings &s, raw_settings &raw, const CLI::Vali
 		       "KEY=VALUE of the transport; `coopnet options -t NAME` lists them")
 		->allow_extra_args(false)
 		->type_name("KEY=VALUE");
-	app.add_option("--cpus", s.cpus, "processors to stay on, separated by commas")
-		->delimiter(',')
-		->check(whole_number())
-		->allow_extra_args(false)
+	add_list(app, "--cpus", s.cpus, "processors to stay on, separated by commas",
+		 whole_number())
 		->type_name("N");
 }
 
@@ -70,17 +68,10 @@ void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const cha
 	app.add_option("--from", r.how.from,
 		       "own IP, where the route to the server does not tell it")
 		->type_name("IP");
-	app.add_option("--server-cpus", r.server_cpus,
-		       "the same for a server that it starts itself")
-		->delimiter(',')
-		->check(whole_number())
-		->allow_extra_args(false)
+	add_list(app, "--server-cpus", r.server_cpus, "the same for a server that it starts itself",
+		 whole_number())
 		->type_name("N");
-	app.add_option("-s,--size", r.sizes, sizes_text)
-		->delimiter(',')
-		->allow_extra_args(false)
-		->transform(size_word())
-		->type_name("BYTES");
+	add_list(app, "-s,--size", r.sizes, sizes_text, size_word())->type_name("BYTES");
 	app.add_option("-n,--count", r.count, "operations of one measurement at most")
 		->check(CLI::Range(1u, 100000000u))
 		->capture_default_str();
@@ -160,17 +151,19 @@ int coopnet(int argc, char **argv)
 
 	bench_request bench;
 	auto *e = app.add_subcommand("bench", "All measurements, in each mode of progress");
-	add_measure(*e, bench, raw_bench, "sizes of messages there and back, separated by commas");
-	e->add_option("--progress", bench.modes, "modes, separated by commas")
-		->delimiter(',')
-		->allow_extra_args(false)
-		->check(CLI::IsMember({"poll", "block", "notify"}))
-		->capture_default_str();
-	e->add_option("--only", bench.only, "measurements, separated by commas")
-		->delimiter(',')
-		->allow_extra_args(false)
-		->check(CLI::IsMember({"ping", "stream", "bulk", "peers"}))
-		->capture_default_str();
+	add_measure(*e, bench, raw_bench,
+		    "sizes of ping, separated by commas; stream has 8, 64 and 1024 bytes, bulk 64k "
+		    "and 1m");
+	e->get_option("--count")->description(
+		"operations of one measurement at most; of a stream 100 times as many");
+	add_list(*e, "--progress", bench.modes, "modes, separated by commas",
+		 CLI::IsMember({"poll", "block", "notify"}))
+		->type_name("{poll,block,notify}")
+		->default_str("poll,block");
+	add_list(*e, "--only", bench.only, "measurements, separated by commas",
+		 CLI::IsMember({"ping", "stream", "bulk", "peers"}))
+		->type_name("{ping,stream,bulk,peers}")
+		->default_str("ping,stream,bulk,peers");
 	e->add_option("--depth", bench.depth, "messages of a stream under way at a time")
 		->check(CLI::Range(1u, 1024u))
 		->capture_default_str();
