@@ -160,6 +160,7 @@ ALL = [
     pingpong("udp", "dgram", [(8, 10000), (64, 10000)]),
     pingpong("udp;ofi_rxd", "rdm", [(8, 2000), (64, 2000), (MIB, 60)]),
     coopnet("ud", "-t", "ud"),
+    coopnet("ud-depth1", "-t", "ud", "--only", "bulk", "--bulk-depth", "1"),
     coopnet("mem", "-t", "mem", "-o", "max_message=1m"),
     perftest("posix", "posix"),
     perftest("tcp", "tcp"),

@@ -543,3 +543,15 @@ def test_ratios_pair_figures_of_one_repetition():
     first, second = results.targets(record)[:2]
     assert first["value"]["median"] == pytest.approx(0.9) and first["reached"] is True
     assert second["value"] is None and second["reached"] is None
+
+
+def test_what_is_compared_without_a_goal_is_neither_reached_nor_missed():
+    def ping(system, half_us):
+        return {"system": system, "case": "ping", "mode": "poll", "bytes": 8, "repetition": 0, "half_us": half_us}
+
+    record = {"figures": [ping("coopnet-fabric-shm", 3), ping("ucx-posix", 2)], "repetitions": 1, "summary": []}
+    record["targets"] = results.targets(record)
+    lines = results.tables(record).splitlines()
+    assert "compared      8 B half round trip, fabric shm / ucx posix: 1.50 (1.50 to 1.50)" in lines
+    assert "not measured  8 B messages/s, fabric shm / ucx posix" in lines
+    assert "not measured  8 B half round trip, fabric / fi_pingpong, shm <= 1.05" in lines
