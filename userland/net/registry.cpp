@@ -5,6 +5,7 @@
 // linker when nobody names them. CMakeLists.txt defines COOP_NET_<NAME> for each transport
 // directory that it builds.
 #include <arpa/inet.h>
+#include <cerrno>
 #include <cstring>
 #include <mutex>
 #include <netinet/in.h>
@@ -55,14 +56,15 @@ void add_transport(const transport &t)
 	table().push_back(&t);
 }
 
-bool is_own_ip(const std::array<std::uint8_t, 16> &ip)
+int check_own_ip(const std::array<std::uint8_t, 16> &ip)
 {
 	in6_addr self;
 	std::memcpy(&self, ip.data(), 16);
+	const bool v4 = IN6_IS_ADDR_V4MAPPED(&self);
 	// These can be bound too, and belong to nobody.
 	if (IN6_IS_ADDR_UNSPECIFIED(&self) || IN6_IS_ADDR_MULTICAST(&self) ||
-	    (IN6_IS_ADDR_V4MAPPED(&self) && (ip[12] == 0 || ip[12] >= 224)))
-		return false;
+	    (v4 && (ip[12] == 0 || ip[12] >= 224)))
+		return -ENOENT;
 	// The kernel's own answer: any other can be bound if and only if it is one of ours.
 	const int fd = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0) {
@@ -73,19 +75,21 @@ bool is_own_ip(const std::array<std::uint8_t, 16> &ip)
 		::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 		const int r = ::bind(fd, reinterpret_cast<const sockaddr *>(&a), sizeof(a));
 		::close(fd);
-		if (r == 0 || !IN6_IS_ADDR_V4MAPPED(&a.sin6_addr))
-			return r == 0;
+		if (r == 0 || !v4)
+			return r == 0 ? 0 : -ENOENT;
+	} else if (errno != EAFNOSUPPORT || !v4) {
+		return errno == EAFNOSUPPORT ? -ENOENT : -errno;
 	}
 	// No IPv6 in this kernel.
 	const int fd4 = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd4 < 0)
-		return false;
+		return -errno;
 	sockaddr_in a{};
 	a.sin_family = AF_INET;
 	std::memcpy(&a.sin_addr, ip.data() + 12, 4);
 	const int r = ::bind(fd4, reinterpret_cast<const sockaddr *>(&a), sizeof(a));
 	::close(fd4);
-	return r == 0;
+	return r == 0 ? 0 : -ENOENT;
 }
 
 } // namespace spi

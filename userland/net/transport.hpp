@@ -286,7 +286,8 @@ const transport *find_transport(std::string_view name);
 /// Adds one that is not in the build (tests). It stays for the life of the process.
 void add_transport(const transport &);
 
-/// Whether this machine has the IP address (IPv4 mapped into IPv6); for check().
-bool is_own_ip(const std::array<std::uint8_t, 16> &ip);
+/// For check(): 0 if this host has the IP address (IPv4 mapped into IPv6), -ENOENT if it has not,
+/// or why that cannot be told (-EMFILE).
+int check_own_ip(const std::array<std::uint8_t, 16> &ip);
 
 } // namespace coop::net::spi

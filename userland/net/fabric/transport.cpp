@@ -97,7 +97,7 @@ public:
 	{
 		if (!provider_.connected() && a.kind != address::form::lnet)
 			return -EINVAL;
-		return spi::is_own_ip(a.ip) ? 0 : -ENOENT;
+		return spi::check_own_ip(a.ip);
 	}
 	int register_memory(std::span<const segment> s, void **r) override
 	{

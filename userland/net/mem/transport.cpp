@@ -42,7 +42,7 @@ public:
 	}
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }
-	int check(const address &a) const override { return spi::is_own_ip(a.ip) ? 0 : -ENOENT; }
+	int check(const address &a) const override { return spi::check_own_ip(a.ip); }
 	int register_memory(std::span<const segment>, void **r) override
 	{
 		*r = nullptr;

@@ -160,7 +160,7 @@ public:
 	{
 		if (own.kind != address::form::lnet)
 			return -EINVAL;
-		return spi::is_own_ip(own.ip) ? 0 : -ENOENT;
+		return spi::check_own_ip(own.ip);
 	}
 	// Soft RoCE reads and writes any memory. A device wants keys, which each machine asks for.
 	int register_memory(std::span<const segment> s, void **registration) override
