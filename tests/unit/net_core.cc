@@ -369,6 +369,43 @@ TEST_F(net_core, peers_are_numbered_while_they_are_used)
 	take();
 }
 
+// One is counted for as long as the program, an operation or an event has it: each by itself.
+TEST_F(net_core, end_points_in_use_are_counted)
+{
+	address who;
+	ASSERT_EQ(parse(elsewhere, who), 0);
+	ASSERT_EQ(tm.endpoints(), 1u);
+	endpoint_ptr mine, again;
+	ASSERT_EQ(tm.make_endpoint(elsewhere, mine), 0);
+	ASSERT_EQ(tm.make_endpoint(elsewhere, again), 0);
+	EXPECT_EQ(tm.endpoints(), 2u);
+	mine.reset();
+	EXPECT_EQ(tm.endpoints(), 2u);
+	again.reset();
+	EXPECT_EQ(tm.endpoints(), 1u);
+	// An operation, with references and without.
+	ASSERT_EQ(send(a), 0);
+	endpoint_ptr copy = to;
+	to.reset();
+	copy.reset();
+	EXPECT_EQ(tm.endpoints(), 1u);
+	p->run([&] { p->sink.completed(p->submitted[0], 0, 8); });
+	EXPECT_EQ(tm.endpoints(), 0u);
+	take();
+	// An event; and what its handler keeps.
+	ASSERT_EQ(receive(a), 0);
+	p->run([&] { EXPECT_EQ(p->sink.receive("", 1, p->sink.peer(who)), 0); });
+	EXPECT_EQ(tm.endpoints(), 1u);
+	const auto e = take();
+	EXPECT_EQ(tm.endpoints(), 0u) << "the transport's hold is nobody's use";
+	ASSERT_EQ(e.size(), 1u);
+	ASSERT_EQ(tm.make_endpoint(elsewhere, mine), 0);
+	p->run([&] { p->sink.release(p->sink.peer(who)); });
+	EXPECT_EQ(tm.endpoints(), 1u);
+	mine.reset();
+	EXPECT_EQ(tm.endpoints(), 0u);
+}
+
 // A transport need not watch for long what others poll.
 TEST_F(net_core, who_has_polled_and_waits_is_woken)
 {

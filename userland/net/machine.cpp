@@ -389,6 +389,7 @@ int machine::fini()
 		delete p;
 	if (pool_)
 		pool_->attached.fetch_sub(1);
+		wanted_peers_ = 0;
 	domain_->remove_child();
 	return 0;
 }

@@ -130,8 +130,22 @@ private:
 
 	// machine_peers.cpp
 	int open_peer(const net::address &, core::peer *&out);
-	void use(core::peer &p) { p.uses++; }
+	void use(core::peer &p)
+	{
+		p.uses++;
+		want(p);
+	}
 	void unuse(core::peer &);
+	void want(core::peer &p)
+	{
+		if (!std::exchange(p.wanted, true))
+			wanted_peers_++;
+	}
+	void unwant(core::peer &p)
+	{
+		if (std::exchange(p.wanted, false))
+			wanted_peers_--;
+	}
 	void reap_later(core::peer &);
 	void reap();
 
@@ -237,6 +251,7 @@ private:
 
 	peer_table peers_;
 	std::vector<core::peer *> reaping_;
+	std::size_t wanted_peers_ = 0;
 
 	// Progress and delivery.
 	batch events_;            // buffer events; with automatic delivery all events

@@ -34,6 +34,7 @@ int machine::make_endpoint(const net::address &a, endpoint_ptr &out)
 		if (int r = open_peer(a, p))
 			return r;
 		found = endpoint_ptr(p);
+		want(*p);
 	}
 	out = std::move(found);
 	return 0;
@@ -42,11 +43,7 @@ int machine::make_endpoint(const net::address &a, endpoint_ptr &out)
 std::size_t machine::endpoints()
 {
 	hold h(*this);
-	std::size_t n = 0;
-	peers_.for_each([&](const core::peer &p) {
-		n += p.uses != 0 || p.references_.load(std::memory_order_relaxed) != 0;
-	});
-	return n;
+	return wanted_peers_;
 }
 
 int machine::open_peer(const net::address &a, core::peer *&out)
@@ -87,8 +84,12 @@ void machine::release(spi::peer_number n)
 
 void machine::unuse(core::peer &p)
 {
-	// Whoever gives up the last of the three does it.
-	if (--p.uses == 0 && !p.held && !p.references_.load(std::memory_order_acquire))
+	// Whoever gives up the last of the three does it. References go under the lock when they
+	// are the last, and come again only while there are uses.
+	if (--p.uses || p.references_.load(std::memory_order_acquire))
+		return;
+	unwant(p);
+	if (!p.held)
 		reap_later(p);
 }
 
@@ -123,6 +124,8 @@ void machine::put_last(core::peer &p)
 		hold h(*this);
 		if (p.references_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
 			last = p.orphan;
+			if (!last && !p.uses)
+				unwant(p);
 			if (!last)
 				reap_later(p);
 		}

@@ -56,7 +56,7 @@ int machine::add_locked(buffer_state &b, const operation &op, bool pooled)
 	s->reason = 0;
 	s->pooled = pooled;
 	if (s->to)
-		s->to->uses++;
+		use(*s->to);
 	queue(op.queue).push_back(*s);
 	if (op.deadline != never)
 		deadlines_.insert(*s);

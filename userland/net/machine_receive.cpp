@@ -156,7 +156,7 @@ void machine::message(slot &s, std::size_t offset, std::size_t length, spi::peer
 	s.messages++;
 
 	core::peer &sender = peers_[from];
-	sender.uses++;
+	use(sender);
 	events_.push_back(
 		{{nullptr, queue_type::msg_recv, !last, 0, offset, length, &sender, s.context},
 		 s.owner,

@@ -34,6 +34,7 @@ public:
 	bool held = false;    // by the transport
 	bool orphan = false;  // the machine no longer knows it
 	bool reaping = false; // on the list of those that may have become unused
+	bool wanted = false;  // by the program or by events and operations; counted by the machine
 };
 
 class peer_table
