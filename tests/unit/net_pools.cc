@@ -4,10 +4,21 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <list>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <thread>
 #include <utility>
 
 #include "tests/unit/net_puppet.hpp"
+
+static std::atomic<unsigned> binds{0};
+
+// What the program asks of the kernel goes by here.
+extern "C" int bind(int fd, const sockaddr *a, socklen_t length) noexcept
+{
+	binds++;
+	return static_cast<int>(::syscall(SYS_bind, fd, a, length));
+}
 
 namespace
 {
@@ -205,6 +216,64 @@ TEST(net_pool, a_machine_that_goes_takes_no_turn_with_it)
 	EXPECT_EQ(leaves.state(), tm_state::undefined);
 	stop(*std::next(machines.begin()), puppets[1]);
 	stop(last, puppets[2]);
+}
+
+// Machines, and puppets that stop with them.
+class crew
+{
+public:
+	~crew()
+	{
+		for (unsigned n = 0; n < puppets.size(); n++)
+			stop(n);
+	}
+	transfer_machine &add(domain &d)
+	{
+		machines_.emplace_back(d);
+		puppets.push_back(puppet::last);
+		return machines_.back();
+	}
+	void stop(unsigned n)
+	{
+		if (at(n).stop(true))
+			return; // it was before
+		puppet *p = puppets[n];
+		p->end([p] { p->sink.stopped(); });
+		EXPECT_EQ(at(n).wait(tm_state::stopped), 0);
+	}
+	transfer_machine &at(unsigned n) { return *std::next(machines_.begin(), n); }
+
+	std::vector<puppet *> puppets;
+
+private:
+	std::list<transfer_machine> machines_;
+};
+
+// What a process holds it need not ask the kernel for.
+TEST(net_start, each_number_is_bound_once)
+{
+	add_puppet_transport();
+	domain d({"host puppet"});
+	crew all;
+	const auto start = [&] {
+		transfer_machine &tm = all.add(d);
+		EXPECT_EQ(tm.start("127.0.0.1@tcp:12345:63:*"), 0);
+		EXPECT_EQ(tm.wait(tm_state::started), 0);
+		return tm.address().id;
+	};
+	const unsigned before = binds;
+	std::vector<std::uint32_t> numbers;
+	for (unsigned n = 0; n < 20; n++)
+		numbers.push_back(start());
+	for (unsigned n = 1; n < 20; n++)
+		EXPECT_LT(numbers[n], numbers[n - 1]) << "downward";
+	// Those above may be other processes'; each of ours is asked for once.
+	const unsigned others = address::machines - numbers.back() - 20;
+	EXPECT_LE(binds - before, 20 * (1 + others));
+	all.stop(7);
+	const unsigned again = binds;
+	EXPECT_EQ(start(), numbers[7]) << "what is given back is taken again";
+	EXPECT_LE(binds - again, 1 + others);
 }
 
 TEST(net_start, an_address_that_others_hold_is_passed_over)

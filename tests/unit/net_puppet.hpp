@@ -154,6 +154,10 @@ private:
 class puppet_domain final : public spi::transport_domain
 {
 public:
+	explicit puppet_domain(bool private_addresses) :
+		traits_{{true, false}, true, private_addresses, 0}
+	{
+	}
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }
 	int check(const address &) const override { return 0; }
@@ -170,25 +174,36 @@ public:
 
 private:
 	const domain_limits limits_{4096, 1 << 20, 1 << 20, 8, 0, 100};
-	const spi::traits traits_{{true, false}, true, true, 0};
+	const spi::traits traits_;
 };
 
 class puppet_transport final : public spi::transport
 {
 public:
-	const char *name() const override { return "puppet"; }
+	/// With addresses of this process or of the host.
+	explicit puppet_transport(const char *name, bool private_addresses) :
+		name_(name),
+		private_(private_addresses)
+	{
+	}
+	const char *name() const override { return name_; }
 	std::span<const spi::parameter> parameters() const override { return {}; }
 	std::unique_ptr<spi::transport_domain> open(const spi::parameter_values &) const override
 	{
-		return std::make_unique<puppet_domain>();
+		return std::make_unique<puppet_domain>(private_);
 	}
+
+private:
+	const char *const name_;
+	const bool private_;
 };
 
 inline void add_puppet_transport()
 {
-	static const puppet_transport the;
-	if (!spi::find_transport("puppet"))
-		spi::add_transport(the);
+	static const puppet_transport the("puppet", true), of_the_host("host puppet", false);
+	for (const puppet_transport *t : {&the, &of_the_host})
+		if (!spi::find_transport(t->name()))
+			spi::add_transport(*t);
 }
 
 } // namespace puppets

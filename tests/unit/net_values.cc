@@ -4,6 +4,7 @@
 // What a conformance test can only see from afar.
 #include <cerrno>
 #include <gtest/gtest.h>
+#include <optional>
 #include <random>
 #include <set>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "userland/net/claim.hpp"
 #include "userland/net/deadlines.hpp"
 #include "userland/net/descriptor.hpp"
+#include "userland/net/number_runs.hpp"
 #include "userland/net/roster.hpp"
 
 using namespace coop::net;
@@ -100,6 +102,62 @@ TEST(claim, one_at_a_time_and_gone_with_its_holder)
 		EXPECT_EQ(other.take(name, a, within), -EADDRINUSE);
 		moved.release();
 		EXPECT_EQ(other.take(name, a, within), 0);
+	}
+}
+
+TEST(claim, the_highest_that_this_process_does_not_hold)
+{
+	for (bool within : {true, false}) {
+		const std::string name = "free" + std::to_string(::getpid());
+		address a = parsed("127.0.0.1@tcp:12345:1:9");
+		EXPECT_EQ(core::claim::highest_free(name, a), 9u);
+		std::vector<core::claim> held(10);
+		for (std::uint32_t n : {9u, 7u, 8u, 5u}) {
+			a.id = n;
+			ASSERT_EQ(held[n].take(name, a, within), 0);
+		}
+		a.id = 9;
+		EXPECT_EQ(core::claim::highest_free(name, a), 6u);
+		EXPECT_EQ(core::claim::highest_free(name + "x", a), 9u) << "of another transport";
+		EXPECT_EQ(core::claim::highest_free(name, parsed("127.0.0.1@tcp:12345:2:9")), 9u)
+			<< "of another portal";
+		held[8].release();
+		EXPECT_EQ(core::claim::highest_free(name, a), 8u) << "what is given back is free";
+		a.id = 7;
+		EXPECT_EQ(core::claim::highest_free(name, a), 6u);
+		core::claim refused;
+		EXPECT_EQ(refused.take(name, a, within), -EADDRINUSE);
+		refused.release();
+		EXPECT_EQ(core::claim::highest_free(name, a), 6u) << "it is still another's";
+		for (std::uint32_t n : {6u, 4u, 3u, 2u, 1u, 0u}) {
+			a.id = n;
+			ASSERT_EQ(held[n].take(name, a, within), 0);
+		}
+		a.id = 7;
+		EXPECT_FALSE(core::claim::highest_free(name, a));
+	}
+}
+
+// Against the obvious: a sorted set.
+TEST(number_runs, does_what_a_set_does)
+{
+	std::mt19937 random(1);
+	core::number_runs runs;
+	std::set<std::uint32_t> model;
+	for (int step = 0; step < 20000; step++) {
+		const std::uint32_t n = random() % 64, most = random() % 64;
+		if (model.insert(n).second) {
+			runs.insert(n);
+		} else {
+			model.erase(n);
+			runs.erase(n);
+		}
+		std::optional<std::uint32_t> highest;
+		for (std::uint32_t i = 0; i <= most; i++)
+			if (!model.count(i))
+				highest = i;
+		ASSERT_EQ(runs.highest_missing(most), highest) << step;
+		ASSERT_EQ(runs.empty(), model.empty());
 	}
 }
 

@@ -4,15 +4,18 @@
 // The socket is never listened on or connected to; binding is all.
 #include "claim.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <map>
 #include <mutex>
-#include <set>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 #include <utility>
+
+#include "number_runs.hpp"
 
 namespace coop::net::core
 {
@@ -20,12 +23,28 @@ namespace coop::net::core
 namespace
 {
 
-std::mutex private_lock;
+// What this process holds: of each line the numbers.
+struct claims {
+	std::mutex lock;
+	std::map<std::string, number_runs> lines;
 
-std::set<std::string> &private_names()
+	void erase_if_empty(const std::string &line)
+	{
+		if (const auto it = lines.find(line); it->second.empty())
+			lines.erase(it);
+	}
+};
+
+claims &all_claims()
 {
-	static std::set<std::string> names;
-	return names;
+	static claims &the = *new claims; // machines may be static, too
+	return the;
+}
+
+std::string line_of(const std::string &transport, address a)
+{
+	a.id = 0;
+	return transport + '/' + format(a);
 }
 
 int bind_abstract(const std::string &name)
@@ -49,44 +68,63 @@ int bind_abstract(const std::string &name)
 
 } // namespace
 
-claim::claim(claim &&o) noexcept : fd_(std::exchange(o.fd_, -1)), name_(std::exchange(o.name_, {}))
+claim::claim(claim &&o) noexcept :
+	fd_(std::exchange(o.fd_, -1)),
+	line_(std::exchange(o.line_, {})),
+	number_(o.number_)
 {
 }
 
 claim &claim::operator=(claim &&o) noexcept
 {
 	std::swap(fd_, o.fd_);
-	std::swap(name_, o.name_);
+	std::swap(line_, o.line_);
+	std::swap(number_, o.number_);
 	return *this;
 }
 
 int claim::take(const std::string &transport, const address &a, bool private_)
 {
 	release();
-	std::string name = "coop-net/" + transport + '/' + format(a);
-	if (private_) {
-		std::lock_guard guard(private_lock);
-		if (!private_names().insert(name).second)
-			return -EADDRINUSE;
-		name_ = std::move(name);
-		return 0;
+	std::string line = line_of(transport, a);
+	claims &all = all_claims();
+	std::lock_guard guard(all.lock);
+	number_runs &numbers = all.lines[line];
+	// The kernel's word stands: it may be of another network name space.
+	const bool ours = numbers.highest_missing(a.id) != a.id;
+	const int r = private_ ? ours ? -EADDRINUSE : 0
+			       : bind_abstract("coop-net/" + transport + '/' + format(a));
+	if (r >= 0 && !private_)
+		fd_ = r;
+	if (r >= 0 && !ours) {
+		numbers.insert(a.id);
+		line_ = std::move(line);
+		number_ = a.id;
+	} else {
+		all.erase_if_empty(line);
 	}
-	const int fd = bind_abstract(name);
-	if (fd < 0)
-		return fd;
-	fd_ = fd;
-	return 0;
+	return std::min(r, 0);
 }
 
 void claim::release() noexcept
 {
 	if (fd_ >= 0)
 		::close(std::exchange(fd_, -1));
-	if (!name_.empty()) {
-		std::lock_guard guard(private_lock);
-		private_names().erase(name_);
-		name_.clear();
-	}
+	if (line_.empty())
+		return;
+	claims &all = all_claims();
+	std::lock_guard guard(all.lock);
+	all.lines[line_].erase(number_);
+	all.erase_if_empty(line_);
+	line_.clear();
+}
+
+std::optional<std::uint32_t> claim::highest_free(const std::string &transport, const address &a)
+{
+	claims &all = all_claims();
+	std::lock_guard guard(all.lock);
+	const auto it = all.lines.find(line_of(transport, a));
+	return it == all.lines.end() ? a.id : it->second.highest_missing(a.id);
 }
 
 } // namespace coop::net::core

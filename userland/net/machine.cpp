@@ -205,11 +205,18 @@ int machine::claim_and_start(net::address a)
 	const std::uint32_t lowest = !any ? a.id : lnet ? 0 : lowest_port;
 	if (any)
 		a.id = lnet ? net::address::machines - 1 : highest_port;
+	net::address claimed = a;
+	if (!domain_->traits().networks_apart) {
+		claimed.net = net::network::tcp;
+		claimed.instance = 0;
+	}
 	for (;; a.id--) {
-		net::address claimed = a;
-		if (!domain_->traits().networks_apart) {
-			claimed.net = net::network::tcp;
-			claimed.instance = 0;
+		claimed.id = a.id;
+		if (any) {
+			const auto free = claim::highest_free(domain_->name(), claimed);
+			if (!free || *free < lowest)
+				return -EADDRNOTAVAIL;
+			claimed.id = a.id = *free;
 		}
 		int r = claim_.take(domain_->name(), claimed, domain_->traits().private_addresses);
 		if (r == 0) {
