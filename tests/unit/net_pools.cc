@@ -249,6 +249,69 @@ private:
 	std::list<transfer_machine> machines_;
 };
 
+// They wait in a line, and whoever was served goes to its end; those at another pool do not count.
+TEST(net_pool, who_waits_longest_is_served_first)
+{
+	add_puppet_transport();
+	domain d({"puppet"});
+	pool_options o;
+	o.buffers = 1;
+	buffer_pool pool(d, o), other(d, o);
+	buffer *one = pool.get(), *another = other.get();
+	ASSERT_TRUE(one && another);
+	class : public buffer_handler
+	{
+		void on_buffer(const buffer_event &e) override
+		{
+			if (!e.queued)
+				ended++;
+		}
+
+	public:
+		std::atomic<unsigned> ended{0};
+	} handler;
+	const auto until = [](auto &&true_) {
+		const auto end = clock::now() + std::chrono::seconds(10);
+		while (!true_() && clock::now() < end)
+			std::this_thread::yield();
+		return true_();
+	};
+	const auto give_back = [&] {
+		(void)pool.put(one);
+		(void)other.put(another);
+	};
+	{
+		crew all;
+		for (const char *at : {here, there, elsewhere}) {
+			transfer_machine &tm = all.add(d);
+			ASSERT_EQ(tm.attach(at == elsewhere ? other : pool, handler, 100, 1), 0);
+			ASSERT_EQ(tm.set_pool_length(1), 0);
+			ASSERT_EQ(tm.start(at), 0);
+			ASSERT_EQ(tm.wait(tm_state::started), 0);
+			EXPECT_EQ(tm.receive_deficit(), 1u);
+		}
+		address who;
+		ASSERT_EQ(parse("127.0.0.1@tcp:12345:1:9", who), 0);
+		for (const unsigned turn : {0u, 1u, 0u, 1u}) {
+			EXPECT_EQ(pool.put(one), 0);
+			EXPECT_TRUE(until([&] { return pool.free() == 0; }));
+			EXPECT_TRUE(until([&] { return all.at(turn).receive_deficit() == 0; }));
+			EXPECT_EQ(all.at(1 - turn).receive_deficit(), 1u);
+			EXPECT_EQ(all.at(2).receive_deficit(), 1u);
+			if (HasFailure())
+				break;
+			// It ends with a message, and the machine waits for the next.
+			const unsigned before = handler.ended;
+			puppet *p = all.puppets[turn];
+			p->run([&] { EXPECT_EQ(p->sink.receive("", 1, p->sink.peer(who)), 0); });
+			EXPECT_TRUE(until([&] { return handler.ended != before; }));
+			EXPECT_EQ(all.at(turn).receive_deficit(), 1u);
+		}
+	}
+	give_back();
+	EXPECT_EQ(pool.free() + other.free(), 2u);
+}
+
 // What a process holds it need not ask the kernel for.
 TEST(net_start, each_number_is_bound_once)
 {

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT
 // domain.cpp - opening a transport, and the thread that provisions from pools.
 //
-// The thread starts with the first machine that has a pool. It takes no lock of a machine
-// that has all its buffers: the deficit is read without.
+// The thread starts with the first machine that has a pool. It looks at the pools that somebody
+// has put something into, and at the machines that wait there: at no other, however many.
 #include "coop/net/domain.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "descriptor.hpp"
 #include "domain_state.hpp"
 #include "fatal.hpp"
 #include "machine.hpp"
+#include "pool_state.hpp"
 #include "thread.hpp"
 
 namespace coop::net
@@ -72,59 +74,59 @@ domain_state::~domain_state()
 	thread_.join();
 }
 
-void domain_state::add_machine(std::shared_ptr<machine> m)
+void domain_state::serve_pools()
 {
 	std::lock_guard guard(lock_);
 	if (!thread_.joinable())
 		thread_ = background_thread([this] { run(); });
-	machines_.push_back(std::move(m));
 }
 
-void domain_state::remove_machine(const machine *m)
+void domain_state::let_go(const machine *m)
 {
-	std::shared_ptr<machine> last; // goes after the lock
 	std::unique_lock guard(lock_);
-	auto it = std::find_if(machines_.begin(), machines_.end(),
-			       [&](const auto &p) { return p.get() == m; });
-	if (it == machines_.end())
-		return;
-	last = std::move(*it);
-	if (static_cast<std::size_t>(it - machines_.begin()) < next_)
-		next_--;
-	machines_.erase(it);
 	idle_.wait(guard, [&] { return serving_ != m; });
 }
 
-void domain_state::provision()
+void domain_state::provision(pool_state &p)
 {
 	{
 		std::lock_guard guard(lock_);
-		wanted_ = true;
+		if (std::exchange(p.wanted, true))
+			return;
+		wanted_.push_back(&p);
 	}
 	wake_.notify_one();
+}
+
+void domain_state::let_go(pool_state &p)
+{
+	std::lock_guard guard(lock_);
+	if (std::exchange(p.wanted, false))
+		std::erase(wanted_, &p);
 }
 
 void domain_state::run()
 {
 	std::unique_lock guard(lock_);
 	for (;;) {
-		wake_.wait(guard, [&] { return wanted_ || exit_; });
+		wake_.wait(guard, [&] { return !wanted_.empty() || exit_; });
 		if (exit_)
 			return;
-		wanted_ = false;
-		// The list may change while the lock is open: nobody is left out for it.
-		for (next_ = 0; next_ < machines_.size();) {
-			std::shared_ptr<machine> m = machines_[next_++];
-			if (m->receive_deficit() == 0)
-				continue;
-			serving_ = m.get();
-			guard.unlock();
-			m->provision();
-			m.reset();
-			guard.lock();
-			serving_ = nullptr;
-			idle_.notify_all();
-		}
+		pool_state &p = *wanted_.front();
+		wanted_.pop_front();
+		std::shared_ptr<machine> m = p.next_short();
+		p.wanted = m != nullptr;
+		if (!m)
+			continue;
+		// Pools take turns: what one machine gives back the next may want, without end.
+		wanted_.push_back(&p);
+		serving_ = m.get();
+		guard.unlock();
+		m->provision();
+		m.reset();
+		guard.lock();
+		serving_ = nullptr;
+		idle_.notify_all();
 	}
 }
 

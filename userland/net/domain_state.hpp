@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -39,12 +40,14 @@ public:
 	void remove_child() { children_.fetch_sub(1, std::memory_order_release); }
 	unsigned children() const { return children_.load(std::memory_order_acquire); }
 
-	/// A machine with a pool; served until it is removed.
-	void add_machine(std::shared_ptr<machine>);
-	/// When it returns the thread has no hand on the machine any more.
-	void remove_machine(const machine *);
-	/// Machines with a deficit may find something in their pool.
-	void provision();
+	/// Starts the thread that provisions, if there is none.
+	void serve_pools();
+	/// When it returns the thread has no hand on the machine, which has no deficit, any more.
+	void let_go(const machine *);
+	/// Machines with a deficit may find something in this pool.
+	void provision(pool_state &);
+	/// The thread is to know nothing of the pool, which no machine is attached to, any more.
+	void let_go(pool_state &);
 
 private:
 	void run();
@@ -59,10 +62,9 @@ private:
 
 	std::mutex lock_; // of all below
 	std::condition_variable wake_, idle_;
-	std::vector<std::shared_ptr<machine>> machines_;
-	std::size_t next_ = 0; // of machines_, to be looked at; moves with them
+	std::deque<pool_state *> wanted_; // to be looked at; each once
 	const machine *serving_ = nullptr;
-	bool wanted_ = false, exit_ = false;
+	bool exit_ = false;
 	std::thread thread_;
 };
 

@@ -134,7 +134,7 @@ int machine::attach(pool_state &p, buffer_handler &h, std::size_t min_size, std:
 	if (pool_ || p.domain != domain_ || min_size == 0 || max_msgs == 0)
 		return -EINVAL;
 	try {
-		domain_->add_machine(shared_from_this());
+		domain_->serve_pools();
 	} catch (const std::system_error &e) {
 		return -e.code().value();
 	}
@@ -370,7 +370,7 @@ int machine::fini()
 		set_state(tm_state::undefined);
 		exit_ = true;
 	}
-	domain_->remove_machine(this);
+	domain_->let_go(this);
 	if (thread_.joinable())
 		thread_.join();
 	while (deliver_all() != 0)
@@ -389,6 +389,7 @@ int machine::fini()
 			}
 		}
 		reaping_.clear();
+		wanted_peers_ = 0;
 		told_ = tm_state::undefined;
 		changed_.notify_all();
 	}
@@ -396,7 +397,6 @@ int machine::fini()
 		delete p;
 	if (pool_)
 		pool_->attached.fetch_sub(1);
-		wanted_peers_ = 0;
 	domain_->remove_child();
 	return 0;
 }

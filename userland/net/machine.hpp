@@ -243,6 +243,7 @@ private:
 	std::uint32_t pool_max_msgs_ = 0, pool_length_ = 2;
 	std::uint32_t colour_ = 0;
 	std::atomic<std::uint32_t> deficit_{0};
+	pool_state::short_list::iterator short_at_;    // while there is a deficit
 	slot_list open_;                               // those that take messages
 	bool starved_ = false;                         // place() found nothing
 	bool fill_wanted_ = false;                     // the receive queue may be short
@@ -250,8 +251,8 @@ private:
 	bool pool_below_ = false, pool_first_ = false; // to be told when the lock is open
 
 	peer_table peers_;
-	std::vector<core::peer *> reaping_;
 	std::size_t wanted_peers_ = 0;
+	std::vector<core::peer *> reaping_;
 
 	// Progress and delivery.
 	batch events_;            // buffer events; with automatic delivery all events

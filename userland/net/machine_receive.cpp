@@ -181,9 +181,9 @@ void machine::set_deficit(std::uint32_t n)
 {
 	const std::uint32_t before = deficit_.exchange(n);
 	if (!before && n)
-		pool_->waiting.fetch_add(1);
+		short_at_ = pool_->add_short(*this);
 	else if (before && !n)
-		pool_->waiting.fetch_sub(1);
+		pool_->remove_short(short_at_);
 }
 
 void machine::fill_from_pool()

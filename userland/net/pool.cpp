@@ -12,6 +12,7 @@
 
 #include "domain_state.hpp"
 #include "fatal.hpp"
+#include "machine.hpp"
 #include "pool_state.hpp"
 
 namespace coop::net
@@ -43,6 +44,7 @@ pool_state::pool_state(std::shared_ptr<domain_state> d, net::domain &h, const po
 
 pool_state::~pool_state()
 {
+	domain->let_go(*this);
 	domain->remove_child();
 }
 
@@ -195,8 +197,32 @@ void pool_state::tell_not_empty()
 {
 	if (options_.handler)
 		options_.handler->not_empty(*handle);
-	if (waiting.load() != 0)
-		domain->provision();
+	if (waiting_.load() != 0)
+		domain->provision(*this);
+}
+
+pool_state::short_list::iterator pool_state::add_short(machine &m)
+{
+	std::lock_guard guard(short_lock_);
+	const auto at = short_.insert(short_.end(), &m);
+	waiting_.fetch_add(1);
+	return at;
+}
+
+void pool_state::remove_short(short_list::iterator at)
+{
+	std::lock_guard guard(short_lock_);
+	waiting_.fetch_sub(1);
+	short_.erase(at);
+}
+
+std::shared_ptr<machine> pool_state::next_short()
+{
+	std::lock_guard guard(short_lock_);
+	if (short_.empty() || free.load() == 0)
+		return nullptr;
+	short_.splice(short_.end(), short_, short_.begin());
+	return short_.back()->shared_from_this();
 }
 
 buffer_state *pool_state::state_of(net::buffer &b)

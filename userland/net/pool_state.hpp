@@ -4,11 +4,12 @@
 // A buffer in the pool is on the plain list, or on two: that of its colour, most recently
 // used first, and that of all coloured ones in the order of their return. So the right buffer
 // for a colour is at the head of some list, whatever the colour, and those whose claim has
-// lapsed are at the tail of one. The lock of a pool is taken under that of a machine, never
+// lapsed are at the tail of one. The locks of a pool are taken under that of a machine, never
 // the other way round; handlers are called by the caller of take() and give(), without locks.
 #pragma once
 
 #include <atomic>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -39,13 +40,20 @@ public:
 	/// Wakes the domain's thread if a machine waits, and the handler.
 	void tell_not_empty();
 
-	/// Whether a machine wants more than it could get; counted by machines.
-	std::atomic<std::uint32_t> waiting{0};
+	/// Machines that want more than they could get, those that were not served for longest
+	/// first. Whoever is among them exists.
+	using short_list = std::list<machine *>;
+	short_list::iterator add_short(machine &);
+	void remove_short(short_list::iterator);
+	/// The next of them, if there is something for it.
+	std::shared_ptr<machine> next_short();
+
 	std::atomic<std::uint32_t> attached{0};
 	std::atomic<std::uint32_t> free{0};
 	std::atomic<std::uint32_t> total{0};
 	const std::shared_ptr<domain_state> domain;
 	buffer_pool *const handle;
+	bool wanted = false; // on the list of the domain, whose lock guards it
 
 private:
 	struct list { // of buffers without a colour, or of all that have one; newest first
@@ -56,6 +64,10 @@ private:
 	void push(buffer_state *);
 	void erase(buffer_state *);
 	void sweep(time_point now);
+
+	std::atomic<std::uint32_t> waiting_{0}; // short_, which changes under short_lock_
+	std::mutex short_lock_;                 // under all others
+	short_list short_;
 
 	net::domain &domain_handle_;
 	const pool_options options_;
