@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// net_values.cc - addresses, descriptors, claims, the deadline heap and rosters by themselves.
+// net_values.cc - addresses, descriptors, claims, the deadline heap, rosters and registrations by
+// themselves.
 //
 // What a conformance test can only see from afar.
 #include <cerrno>
 #include <gtest/gtest.h>
+#include <map>
 #include <optional>
 #include <random>
 #include <set>
@@ -13,6 +15,7 @@
 #include "userland/net/deadlines.hpp"
 #include "userland/net/descriptor.hpp"
 #include "userland/net/number_runs.hpp"
+#include "userland/net/registrations.hpp"
 #include "userland/net/roster.hpp"
 
 using namespace coop::net;
@@ -218,6 +221,75 @@ TEST(roster, each_is_on_it_once_and_leaves_from_wherever_it_stands)
 	EXPECT_TRUE(has({}));
 	for (const thing &t : some)
 		EXPECT_EQ(t.place, 0u);
+}
+
+// Buffers and machines come and go, in any order: a segment is registered once for each pair, for
+// as long as both are there.
+TEST(registrations, one_for_each_buffer_and_machine)
+{
+	static int alive;
+	alive = 0;
+	struct region {
+		bool is = false;
+		region() = default;
+		region(region &&o) noexcept : is(std::exchange(o.is, false)) {}
+		~region() { alive -= is; }
+	};
+	constexpr int buffers = 8, machines = 9;
+	std::byte memory[2];
+	const segment two[] = {{memory, 1}, {memory + 1, 1}};
+	const char machine[machines] = {};
+	registrations<region, int> all;
+	void *buffer[buffers] = {};
+	std::map<std::pair<int, int>, std::vector<int>> model; // buffer, machine: the keys
+	std::mt19937 random(1);
+	int next_key = 0;
+	const auto enter = [&](const segment &, region &r, int &key) {
+		r.is = true;
+		alive++;
+		key = ++next_key;
+		return 0;
+	};
+	for (int step = 0; step < 20000; step++) {
+		const int b = static_cast<int>(random() % buffers),
+			  m = static_cast<int>(random() % machines), what = random() % 16;
+		if (what == 0) {
+			all.forget(&machine[m]);
+			std::erase_if(model, [&](const auto &x) { return x.first.second == m; });
+		} else if (what == 1) {
+			all.remove(std::exchange(buffer[b], nullptr));
+			std::erase_if(model, [&](const auto &x) { return x.first.first == b; });
+		} else {
+			if (!buffer[b])
+				buffer[b] = all.add(two);
+			const bool known = model.count({b, m});
+			const int before = next_key;
+			std::span<const int> keys;
+			ASSERT_EQ(all.find({two, 2, buffer[b]}, &machine[m], enter, keys), 0);
+			std::vector<int> &expected = model[{b, m}];
+			if (!known)
+				expected = {before + 1, before + 2};
+			ASSERT_EQ(std::vector(keys.begin(), keys.end()), expected) << step;
+			ASSERT_EQ(next_key, known ? before : before + 2);
+		}
+		ASSERT_EQ(alive, static_cast<int>(2 * model.size())) << step;
+	}
+	if (!buffer[0])
+		buffer[0] = all.add(two);
+	all.forget(&machine[0]);
+	std::span<const int> keys;
+	const int was = alive;
+	EXPECT_EQ(all.find(
+			  {two, 2, buffer[0]}, &machine[0],
+			  [&](const segment &s, region &r, int &key) {
+				  return s.base == memory ? enter(s, r, key) : -ENOMEM;
+			  },
+			  keys),
+		  -ENOMEM);
+	EXPECT_EQ(alive, was) << "half of it is nothing";
+	for (void *one : buffer)
+		all.remove(one);
+	EXPECT_EQ(alive, 0);
 }
 
 } // namespace

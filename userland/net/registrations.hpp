@@ -6,15 +6,23 @@
 // first needs it, and stays so until the buffer or the machine goes, whichever is first.
 // Either happens on any thread; whoever asks for keys has the buffer in an operation and is
 // the machine, so neither goes meanwhile.
+//
+// Most asking finds what is there: that takes the lock of the buffer, which others want only
+// when their machine goes. What comes and goes does so under the lock of all: so nothing is
+// registered with, or taken from, a device that is being closed. A buffer's is taken under it.
 #pragma once
 
+#include <algorithm>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "memory.hpp"
+#include "roster.hpp"
 
 namespace coop::net
 {
@@ -40,8 +48,15 @@ public:
 	{
 		if (!registration)
 			return;
+		buffer &b = *static_cast<buffer *>(registration);
 		std::lock_guard guard(lock_);
-		buffers_.erase(static_cast<buffer *>(registration)->self);
+		for (const auto &h : b.held_for) {
+			const auto of = by_machine_.find(h->machine);
+			of->second.leave(h.get(), place_of);
+			if (of->second.empty())
+				by_machine_.erase(of);
+		}
+		buffers_.erase(b.self);
 	}
 
 	/// The keys of its segments, in their order. `enter` registers one: 0 or -errno.
@@ -50,42 +65,69 @@ public:
 		 std::span<const key> &out)
 	{
 		buffer &b = *static_cast<buffer *>(m.registration);
-		std::lock_guard guard(lock_);
-		for (const held &h : b.by_machine)
-			if (h.machine == machine) {
-				out = h.keys;
+		{
+			std::lock_guard guard(b.lock);
+			if (const auto at = b.of(machine);
+			    at != b.held_for.end() && (*at)->machine == machine) {
+				out = (*at)->keys;
 				return 0;
 			}
-		held h{machine, {}, {}};
+		}
+		auto h = std::make_unique<held>(held{machine, &b, {}, {}});
+		std::lock_guard guard(lock_);
 		for (const segment &s : b.segments)
-			if (const int r = enter(s, h.regions.emplace_back(), h.keys.emplace_back()))
+			if (const int r =
+				    enter(s, h->regions.emplace_back(), h->keys.emplace_back()))
 				return r;
-		b.by_machine.push_back(std::move(h));
-		out = b.by_machine.back().keys;
+		out = h->keys;
+		by_machine_[machine].join(h.get(), place_of);
+		std::lock_guard mine(b.lock);
+		b.held_for.insert(b.of(machine), std::move(h));
 		return 0;
 	}
 	/// What its regions were entered at is about to go.
 	void forget(const void *machine)
 	{
 		std::lock_guard guard(lock_);
-		for (buffer &b : buffers_)
-			b.by_machine.remove_if([&](const held &h) { return h.machine == machine; });
+		const auto of = by_machine_.find(machine);
+		if (of == by_machine_.end())
+			return;
+		for (const held *h : of->second) {
+			buffer &b = *h->of;
+			std::lock_guard its(b.lock);
+			b.held_for.erase(b.of(machine));
+		}
+		by_machine_.erase(of);
 	}
 
 private:
+	struct buffer;
 	struct held {
 		const void *machine;
+		buffer *of;
 		std::vector<region> regions;
 		std::vector<key> keys;
+		std::size_t place = 0; // in the list of its machine
 	};
 	struct buffer {
 		std::vector<segment> segments;
-		std::list<held> by_machine; // few
+		std::mutex lock;
+		std::vector<std::unique_ptr<held>> held_for; // in the order of machines
 		typename std::list<buffer>::iterator self;
+
+		auto of(const void *machine)
+		{
+			return std::lower_bound(held_for.begin(), held_for.end(), machine,
+						[](const auto &h, const void *m) {
+							return std::less<>()(h->machine, m);
+						});
+		}
 	};
+	static std::size_t &place_of(held *h) { return h->place; }
 
 	std::mutex lock_;
 	std::list<buffer> buffers_;
+	std::unordered_map<const void *, roster<held *>> by_machine_;
 };
 
 } // namespace coop::net

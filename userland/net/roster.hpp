@@ -36,6 +36,7 @@ public:
 		all_[place - 1] = last;
 		place_of(last) = place;
 	}
+	bool empty() const { return all_.empty(); }
 	/// Nobody joins or leaves while one goes through it.
 	auto begin() const { return all_.begin(); }
 	auto end() const { return all_.end(); }
