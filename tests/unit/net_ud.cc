@@ -5,8 +5,11 @@
 #include <array>
 #include <atomic>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <list>
 #include <map>
 #include <random>
+#include <set>
 #include <thread>
 #include <unistd.h>
 
@@ -14,6 +17,7 @@
 #include "tests/unit/own_ip.hpp"
 #include "userland/net/ud/pages.hpp"
 #include "userland/net/ud/resolver.hpp"
+#include "userland/net/ud/sessions.hpp"
 #include "userland/net/ud/token_map.hpp"
 
 using namespace coop::net;
@@ -43,6 +47,79 @@ TEST(TokenMap, DoesWhatAMapDoes)
 	for (const auto &[t, v] : reference)
 		EXPECT_EQ(m.find(t), v);
 	EXPECT_EQ(m.find(0), token_map::none);
+}
+
+// Against the obvious: a list.
+TEST(Sessions, TheOneUsedLongestAgoGoesFirst)
+{
+	sessions all;
+	struct {
+		sessions::place at = 0;
+		std::uint32_t chan = 0;
+		bool busy = false;
+	} known[20];
+	std::list<std::uint32_t> line; // chans that are idle
+	std::set<std::uint32_t> strangers;
+	std::uint32_t next = 0;
+	std::mt19937 random(1);
+	for (int step = 0; step < 100000; step++) {
+		const auto n = static_cast<spi::peer_number>(random() % std::size(known));
+		auto &k = known[n];
+		switch (random() % 8) {
+		case 0:
+			line.push_back(++next);
+			strangers.insert(next);
+			all.add_stranger(next);
+			all.add_stranger(next);
+			break;
+		case 1: // a session of its own, or the oldest stranger's
+			line.remove(k.chan);
+			k.chan = strangers.empty() || random() % 2 ? ++next : *strangers.begin();
+			line.remove(k.chan);
+			strangers.erase(k.chan);
+			all.own(k.at, k.chan, n, !k.busy);
+			if (!k.busy)
+				line.push_back(k.chan);
+			break;
+		case 2:
+			k.busy = true;
+			line.remove(k.chan);
+			all.busy(k.at);
+			break;
+		case 3:
+			k.busy = false;
+			line.remove(k.chan);
+			if (k.chan)
+				line.push_back(k.chan);
+			all.idle(k.at);
+			break;
+		case 4:
+			if (k.chan && !k.busy) {
+				line.remove(k.chan);
+				line.push_back(k.chan);
+			}
+			all.used(k.at);
+			break;
+		case 5:
+			line.remove(k.chan);
+			k.chan = 0;
+			all.drop(k.at);
+			break;
+		default: {
+			const sessions::session s = all.take_oldest();
+			ASSERT_EQ(s.chan, line.empty() ? 0 : line.front()) << step;
+			if (line.empty())
+				break;
+			line.pop_front();
+			ASSERT_EQ(strangers.erase(s.chan) == 1, s.peer == spi::no_peer);
+			if (s.peer != spi::no_peer) {
+				ASSERT_EQ(known[s.peer].chan, s.chan);
+				known[s.peer].chan = known[s.peer].at = 0;
+			}
+		}
+		}
+	}
+	EXPECT_GT(next, 1000u);
 }
 
 TEST(Identity, SurvivesATagAndAnAddress)
@@ -410,6 +487,119 @@ TEST(UdMachine, BulkOnAPathThatTakesNoLongDatagramsHasTheSameStatus)
 {
 	couple c(13, {{"test_longest", "1000"}, {"bulk_patience", "20000"}});
 	EXPECT_EQ(c.read(100000), -ECOMM);
+}
+
+class Noting : public buffer_handler
+{
+	void on_buffer(const buffer_event &e) override
+	{
+		if (!e.queued) {
+			status = e.status;
+			ended++;
+		}
+	}
+
+public:
+	bool after(unsigned n) const
+	{
+		const auto end = clock::now() + std::chrono::seconds(30);
+		while (ended < n && clock::now() < end)
+			std::this_thread::yield();
+		return ended >= n;
+	}
+	std::atomic<unsigned> ended{0};
+	std::atomic<int> status{0};
+};
+
+// Its sessions are fewer than those who come: who was heard of longest ago makes room, and comes
+// again.
+TEST(UdMachine, MoreThanItHasPlacesForComeInTurn)
+{
+	const std::string address = own_ip(9) + "@tcp:12345:31:";
+	domain few({"ud", {{"peers", "6"}}}), d({"ud", {}});
+	std::vector<std::byte> memory(1 << 16);
+	buffer in(few, memory.data(), memory.size()), out(d, memory.data(), 8);
+	Noting received, sent;
+	transfer_machine to(few);
+	ASSERT_EQ(to.start(address + '1'), 0);
+	ASSERT_EQ(to.wait(tm_state::started), 0);
+	operation o;
+	o.queue = queue_type::msg_recv;
+	o.min_receive_size = 8;
+	o.max_receive_msgs = 1000;
+	o.handler = &received;
+	ASSERT_EQ(to.add(in, o), 0);
+	std::list<transfer_machine> from;
+	unsigned n = 0;
+	for (unsigned round = 0; round < 2; round++)
+		for (unsigned i = 0; i < 16; i++) {
+			if (!round) {
+				ASSERT_EQ(from.emplace_back(d).start(address + '*'), 0);
+				ASSERT_EQ(from.back().wait(tm_state::started), 0);
+			}
+			transfer_machine &tm = *std::next(from.begin(), i);
+			endpoint_ptr there;
+			ASSERT_EQ(tm.make_endpoint(address + '1', there), 0);
+			operation s;
+			s.queue = queue_type::msg_send;
+			s.length = 8;
+			s.to = there.get();
+			s.handler = &sent;
+			ASSERT_EQ(tm.add(out, s), 0);
+			ASSERT_TRUE(sent.after(++n)) << round << ' ' << i;
+			ASSERT_EQ(sent.status, 0) << round << ' ' << i;
+		}
+	EXPECT_EQ(to.stats(queue_type::msg_recv).ok, n);
+}
+
+// Messages of two are half there: both places are given back when their buffer is wanted, long
+// before what is lost of them could come.
+TEST(UdMachine, ABufferIsBackThoughMessagesAreHalfThere)
+{
+	constexpr std::size_t length = 6 << 20;
+	const std::string address = own_ip(10) + "@tcp:12345:31:", large = "8388608";
+	domain d({"ud", {{"max_message", large}}}),
+		lossy({"ud",
+		       {{"max_message", large}, {"test_drop", "500000"}, {"test_seed", "1"}}});
+	std::vector<std::byte> memory(2 * length), text(length, std::byte{1});
+	buffer in(d, memory.data(), memory.size());
+	Noting received, sent;
+	transfer_machine to(d);
+	ASSERT_EQ(to.start(address + '1'), 0);
+	ASSERT_EQ(to.wait(tm_state::started), 0);
+	operation o;
+	o.queue = queue_type::msg_recv;
+	o.min_receive_size = length;
+	o.max_receive_msgs = 2;
+	o.handler = &received;
+	ASSERT_EQ(to.add(in, o), 0);
+	std::list<buffer> out;
+	std::list<transfer_machine> from;
+	for (unsigned n = 0; n < 2; n++) {
+		transfer_machine &tm = from.emplace_back(lossy);
+		ASSERT_EQ(tm.start(address + '*'), 0);
+		ASSERT_EQ(tm.wait(tm_state::started), 0);
+		endpoint_ptr there;
+		ASSERT_EQ(tm.make_endpoint(address + '1', there), 0);
+		operation s;
+		s.queue = queue_type::msg_send;
+		s.length = length;
+		s.to = there.get();
+		s.handler = &sent;
+		ASSERT_EQ(tm.add(out.emplace_back(lossy, text.data(), length), s), 0);
+	}
+	const auto begun = [&](std::size_t at) {
+		return *static_cast<const volatile std::byte *>(&memory[at]) == std::byte{1};
+	};
+	const auto end = clock::now() + std::chrono::seconds(30);
+	while (!(begun(0) && begun(length)) && clock::now() < end)
+		std::this_thread::yield();
+	ASSERT_TRUE(begun(0) && begun(length));
+	ASSERT_TRUE(to.del(in));
+	ASSERT_TRUE(received.after(1));
+	EXPECT_EQ(received.status, -ECANCELED);
+	EXPECT_EQ(to.queued(queue_type::msg_recv), 0u);
+	EXPECT_EQ(to.stats(queue_type::msg_recv).ok, 0u) << "nothing was waited for";
 }
 
 } // namespace

@@ -36,7 +36,6 @@ constexpr std::uint32_t resolver_turns = 64; // a polling program looks for ques
 constexpr std::uint32_t polls_a_look = 8192; // one that polls, at its device
 constexpr std::uint32_t most_refusals = 8;   // for want of a buffer: about 0.2 s
 constexpr std::uint32_t spare_peers = 4;
-constexpr std::uint32_t receives = 1024;       // messages half received
 constexpr std::uint32_t first_index_room = 64; // QP numbers of a machine
 
 std::uint64_t random_number()
@@ -105,6 +104,7 @@ machine::machine(const options &o, memory_keys &k, spi::sink &s) :
 	chan_memory_(nullptr, std::free),
 	engine_memory_(nullptr, std::free),
 	by_token_(o.max_operations + extra_ops),
+	places_of_(receives),
 	completions_(64)
 {
 }
@@ -513,10 +513,12 @@ void machine::event(const coop_chan_ev &ev, std::uint64_t now)
 	case COOP_CHAN_EV_PEER_NEW: { // who it is its first message tells
 		struct ::coop_chan_stats s;
 		coop_chan_stats(chan_, &s);
+		// The next one shall be let in, for of those who are not nobody hears.
 		if (s.peers + spare_peers >= options_.peers)
-			// The next one shall be let in; where this has the last place, whatever it
-			// takes, for of those who find none nobody hears.
-			(void)evict(s.peers >= options_.peers ? options_.peers : evict_ahead, now);
+			(void)evict(now);
+		coop_chan_peer_info info;
+		if (!ev.peer_cookie && !coop_chan_peer_get(chan_, ev.peer, &info))
+			sessions_.add_stranger(ev.peer);
 		break;
 	}
 	case COOP_CHAN_EV_PEER_DEAD:
@@ -616,7 +618,7 @@ void machine::watch(std::uint64_t now)
 		if (!p.resolved || coop_chan_peer_get(chan_, p.chan, &info))
 			continue;
 		bool ask = info.tries >= 2;
-		if (p.bulk && now >= p.probe_at) {
+		if (p.bulk != none && now >= p.probe_at) {
 			p.probe_at = now + probe_every_us;
 			ask = true;
 			if (!info.in_flight && !info.queued) {
@@ -660,6 +662,7 @@ void machine::follow(std::uint64_t now)
 		peer &p = peers_[n];
 		if (!p.used || !p.chan)
 			continue;
+		sessions_.drop(p.session);
 		(void)coop_chan_close(chan_, std::exchange(p.chan, 0), now);
 		p.resolved = connect(n, coop_chan_peer_addr(p.addr), now) == 0;
 	}

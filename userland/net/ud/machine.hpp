@@ -28,6 +28,7 @@
 #include "options.hpp"
 #include "reader.hpp"
 #include "resolver.hpp"
+#include "sessions.hpp"
 #include "source.hpp"
 #include "token_map.hpp"
 #include "userland/net/registrations.hpp"
@@ -65,10 +66,9 @@ private:
 	/// How long a message to ourselves waits for a buffer; about what rpc/chan grants others.
 	static constexpr std::uint64_t loop_patience_us = 700000;
 	static constexpr std::uint32_t extra_ops = 1024; // whose end is being told
+	static constexpr std::uint32_t receives = 1024;  // messages half received
 	static constexpr std::size_t text_bytes = 64;    // of a bulk message
 	static constexpr std::uint32_t held_back_most = 32;
-	static constexpr std::uint32_t evict_ahead =
-		64; // looks for one that can go, before there is need
 	static constexpr std::uint64_t watch_every_us = 250000;
 	static constexpr std::uint64_t probe_every_us = 1000000;
 
@@ -76,12 +76,14 @@ private:
 		address where;
 		identity who;
 		coop_chan_peer_addr addr{};
-		std::uint32_t instance = 0; // of the machine there; 0: unknown
-		std::uint32_t chan = 0;     // its id there; 0: not open
+		std::uint32_t instance = 0;  // of the machine there; 0: unknown
+		std::uint32_t chan = 0;      // its id there; 0: not open
+		sessions::place session = 0; // that; 0: not open
 		bool used = false, self = false;
 		bool held = false;                  // by us, at the core
 		bool resolved = false;              // addr is right as far as we know
-		std::uint32_t bulk = 0, active = 0; // operations with it under way: bulk; all
+		std::uint32_t bulk = none;          // bulk operations with it under way: the first
+		std::uint32_t active = 0;           // all operations with it under way
 		std::size_t watched_at = 0;         // its place in watched_, while there are some
 		std::uint64_t bulk_since = 0;       // when the first of those began
 		std::uint64_t probe_at = 0;         // bulk: when it is asked whether it lives
@@ -113,6 +115,8 @@ private:
 		int status = 0;            // of the end, while `ending`
 		std::uint32_t id = 0;      // at rpc/chan
 		std::uint32_t serving = 0; // requests that read its memory
+		bool under_way = false;    // bulk, and stands with the others of its peer
+		std::uint32_t before = none, after = none; // there
 		spi::peer_number peer = spi::no_peer;
 		identity who; // telling: the peer, whose number may have become another's
 		keyed_memory memory;
@@ -127,9 +131,11 @@ private:
 	struct place_slot {
 		spi::landing landing;
 		spi::peer_number from = spi::no_peer;
-		bool live = false, bulk = false;
-		bool told = false;         // delivered or abandoned; what still comes is dropped
-		std::uint32_t receive = 0; // at rpc/chan
+		bool bulk = false;
+		bool told = false;   // delivered or abandoned; what still comes is dropped
+		bool listed = false; // more of it is to come: stands with its buffer's others
+		std::uint32_t before = none, after = none; // there
+		std::uint32_t receive = 0;                 // at rpc/chan
 		std::array<std::uint8_t, text_bytes> text; // bulk
 	};
 
@@ -164,6 +170,7 @@ private:
 	void hold(spi::peer_number);
 	void unhold(spi::peer_number);
 	void died(spi::peer_number, const coop_chan_ev &, std::uint64_t now);
+	std::vector<std::uint32_t> bulk_with(spi::peer_number) const;
 	void lost(spi::peer_number, int status, std::uint64_t now);
 	void restarted(spi::peer_number, std::uint64_t now);
 	void gone(spi::peer_number, int status, std::uint64_t now);
@@ -173,7 +180,7 @@ private:
 		watched_.leave(
 			n, [this](auto p) -> auto & { return peers_[p].watched_at; });
 	}
-	bool evict(std::uint32_t most, std::uint64_t now);
+	bool evict(std::uint64_t now);
 
 	// machine_message.cpp
 	std::uint32_t allocate(spi::token, const spi::transfer &);
@@ -185,6 +192,8 @@ private:
 	void sent(const coop_chan_ev &, std::uint64_t now);
 	bool loop(std::uint32_t index, std::uint64_t now);
 	void place(coop_chan_in &, const coop_addr &from, bool &copy, std::uint64_t now);
+	void list(std::uint32_t slot);
+	void unlist(std::uint32_t slot);
 	void copy_in(const coop_chan_in &, const std::byte *datagram);
 	void landed(std::uint32_t slot, bool whole, std::uint64_t now);
 
@@ -201,7 +210,8 @@ private:
 	void other_is_done(const bulk_message &, spi::peer_number from);
 	void cancel_bulk(std::uint32_t index, int status, std::uint64_t now);
 	int bulk_to_self(std::uint32_t index);
-	void count_bulk(const op &, int by);
+	void begin_bulk(std::uint32_t index);
+	void bulk_over(std::uint32_t index);
 	std::uint32_t engine_peer(spi::peer_number, bool anew, std::uint64_t now);
 	bool open(spi::token, std::uint64_t incarnation, identity asker, const coop_addr &from,
 		  source::offer &out) override;
@@ -234,12 +244,14 @@ private:
 
 	std::vector<peer> peers_;
 	roster<spi::peer_number> watched_; // those with operations
+	sessions sessions_;
 	std::vector<op> ops_;
 	std::vector<std::uint32_t> free_ops_;
 	token_map by_token_;
 	std::deque<std::uint32_t> line_, loop_;
 	std::vector<place_slot> places_;
 	std::vector<std::uint32_t> free_places_;
+	token_map places_of_; // a receive buffer's, of messages half there: the first
 	std::vector<coop::ud::completion> completions_;
 	std::vector<channels::over> over_;
 	std::vector<coop_chan_piece> pieces_;
@@ -254,7 +266,7 @@ private:
 	bool watching_ = false;       // the end point's descriptor is in epoll_
 	std::uint32_t unarmed_ = 0;   // polls since arm()
 	std::uint32_t held_back_ = 0; // messages that wait for others to leave with
-	std::uint32_t turns_ = 0, evicted_ = 0;
+	std::uint32_t turns_ = 0;
 	std::uint32_t telling_ = 0;      // operations
 	std::uint64_t watch_at_ = ~0ull; // no matter while nothing is under way
 	std::uint32_t active_ = 0;       // messages at rpc/chan and bulk operations

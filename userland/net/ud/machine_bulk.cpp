@@ -49,17 +49,33 @@ struct machine::bulk_message {
 	std::uint64_t length = 0;
 };
 
-void machine::count_bulk(const op &o, int by)
+// Among the others of its peer, from where it is found when that is gone.
+void machine::begin_bulk(std::uint32_t index)
 {
+	op &o = ops_[index];
 	peer &p = peers_[o.peer];
-	if (by < 0 && !p.bulk)
-		return; // the number is another's by now
-	if (p.bulk == 0) {
+	if (p.bulk == none) {
 		p.bulk_since = now_us();
 		p.probe_at = p.bulk_since + watch_every_us;
+	} else {
+		ops_[p.bulk].before = index;
 	}
-	p.bulk += static_cast<std::uint32_t>(by);
-	count_active(o.peer, by);
+	o.before = none;
+	o.after = p.bulk;
+	o.under_way = true;
+	p.bulk = index;
+	count_active(o.peer, 1);
+}
+
+void machine::bulk_over(std::uint32_t index)
+{
+	op &o = ops_[index];
+	if (!std::exchange(o.under_way, false))
+		return; // the number is another's by now
+	(o.before != none ? ops_[o.before].after : peers_[o.peer].bulk) = o.after;
+	if (o.after != none)
+		ops_[o.after].before = o.before;
+	count_active(o.peer, -1);
 }
 
 // ---- the active side, and the passive one of a PUT ---------------------------------
@@ -75,7 +91,7 @@ void machine::begin_reading(std::uint32_t index, std::uint64_t now)
 		m.sender = o.token;
 		m.sender_incarnation = sink_.incarnation();
 		m.length = o.length;
-		count_bulk(o, 1);
+		begin_bulk(index);
 		tell(index, op_state::offered, m, now);
 		return;
 	}
@@ -96,7 +112,7 @@ void machine::read(std::uint32_t index, std::uint64_t now)
 	r.peer = o.peer;
 	r.op = index;
 	r.engine_peer = engine_peer(o.peer, false, now);
-	count_bulk(o, 1);
+	begin_bulk(index);
 	reader_->begin(r, now);
 }
 
@@ -127,7 +143,7 @@ void machine::read_over(reading &r, std::uint64_t now)
 	const std::size_t length = status ? 0 : o.length;
 	const bool active = o.queue == queue_type::active_bulk_recv;
 	o.read.reset();
-	count_bulk(o, -1);
+	bulk_over(index);
 	by_token_.erase(t);
 	const peer &p = peers_[o.peer];
 	if ((active && status) || !p.used || !(p.who == o.who)) {
@@ -153,7 +169,7 @@ void machine::end_bulk(std::uint32_t index, int status, std::size_t length)
 	op &o = ops_[index];
 	if (o.state == op_state::offered) {
 		o.state = op_state::passive; // counted once
-		count_bulk(o, -1);
+		bulk_over(index);
 	}
 	if (o.serving) {
 		if (!o.ending) {

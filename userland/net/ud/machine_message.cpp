@@ -33,6 +33,7 @@ std::uint32_t machine::allocate(spi::token t, const spi::transfer &x)
 	o.attempts = 0;
 	o.status = 0;
 	o.serving = 0;
+	o.under_way = false;
 	o.peer = x.peer;
 	static_cast<spi::memory &>(o.memory) = x.memory;
 	o.memory.keys = {};
@@ -207,12 +208,13 @@ void machine::cancel(spi::token t)
 	const std::uint32_t index = by_token_.find(t);
 	if (index == none) {
 		// A receive buffer: its places are given back, and senders told.
-		for (place_slot &p : places_)
-			if (p.live && !p.told && !p.bulk && p.landing.token == t) {
-				p.told = true;
-				(void)coop_chan_give_up(chan_, p.receive, now);
-				sink_.abandon(p.landing);
-			}
+		for (std::uint32_t slot; (slot = places_of_.find(t)) != none;) {
+			place_slot &p = places_[slot];
+			unlist(slot);
+			p.told = true;
+			(void)coop_chan_give_up(chan_, p.receive, now);
+			sink_.abandon(p.landing);
+		}
 		drain(now);
 		return;
 	}
@@ -310,6 +312,7 @@ void machine::place(coop_chan_in &in, const coop_addr &from, bool &copy, std::ui
 	spi::peer_number n;
 	if (known) {
 		n = static_cast<spi::peer_number>(in.peer_cookie - 1);
+		sessions_.used(peers_[n].session);
 	} else {
 		const address where = who.on(own_address_);
 		n = resolver_->crowded() ? spi::no_peer : sink_.peer(where);
@@ -345,7 +348,6 @@ void machine::place(coop_chan_in &in, const coop_addr &from, bool &copy, std::ui
 		place_slot &p = places_[slot];
 		p.landing = l;
 		p.from = n;
-		p.live = true;
 		p.bulk = bulk;
 		p.told = false;
 		coop_chan_place(chan_, slot, now, &in);
@@ -354,6 +356,36 @@ void machine::place(coop_chan_in &in, const coop_addr &from, bool &copy, std::ui
 	}
 	if (!known)
 		adopt(n, chan, now);
+}
+
+// With the others of its receive buffer, from where it is found when that is cancelled.
+void machine::list(std::uint32_t slot)
+{
+	place_slot &p = places_[slot];
+	p.listed = true;
+	p.before = none;
+	p.after = places_of_.find(p.landing.token);
+	if (p.after != none) {
+		places_[p.after].before = slot;
+		places_of_.erase(p.landing.token);
+	}
+	places_of_.insert(p.landing.token, slot);
+}
+
+void machine::unlist(std::uint32_t slot)
+{
+	place_slot &p = places_[slot];
+	if (!std::exchange(p.listed, false))
+		return;
+	if (p.after != none)
+		places_[p.after].before = p.before;
+	if (p.before != none) {
+		places_[p.before].after = p.after;
+		return;
+	}
+	places_of_.erase(p.landing.token);
+	if (p.after != none)
+		places_of_.insert(p.landing.token, p.after);
 }
 
 void machine::copy_in(const coop_chan_in &in, const std::byte *datagram)
@@ -369,9 +401,13 @@ void machine::copy_in(const coop_chan_in &in, const std::byte *datagram)
 	if (in.len)
 		spi::scatter(p.landing.memory, p.landing.offset + in.offset, datagram + in.from,
 			     in.len);
-	if (!in.last)
+	if (!in.last) {
+		if (!p.listed)
+			list(static_cast<std::uint32_t>(in.cookie));
 		return;
+	}
 	// The program has it before anything else is done about it.
+	unlist(static_cast<std::uint32_t>(in.cookie));
 	p.told = true;
 	owed_ = true;
 	sink_.received(p.landing, p.from);
@@ -384,7 +420,7 @@ void machine::landed(std::uint32_t slot, bool whole, std::uint64_t now)
 	const spi::landing l = p.landing;
 	const spi::peer_number from = p.from;
 	const auto text = p.text;
-	p.live = false;
+	unlist(slot);
 	free_places_.push_back(slot);
 	if (bulk) {
 		if (whole)

@@ -53,6 +53,9 @@ void machine::peer_close(spi::peer_number n)
 		release(index);
 	}
 	const std::uint32_t chan = p.chan;
+	for (std::uint32_t i = p.bulk; i != none; i = ops_[i].after)
+		ops_[i].under_way = false; // ends later, when the number may be another's
+	sessions_.drop(p.session);
 	if (p.active)
 		unwatch(n);
 	active_ -= p.active;
@@ -87,15 +90,17 @@ int machine::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::
 	// port.
 	if (p.chan && (p.addr.command.lid != where.command.lid ||
 		       !coop_addr_same(&p.addr.command, &where.command))) {
+		sessions_.drop(p.session);
 		(void)coop_chan_close(chan_, p.chan, now);
 		p.chan = 0;
 	}
 	s64 id = coop_chan_open(chan_, &where, n + 1, now);
-	while (id == -ENOSPC && evict(options_.peers, now))
+	while (id == -ENOSPC && evict(now))
 		id = coop_chan_open(chan_, &where, n + 1, now);
 	if (id <= 0)
 		return id == -ENOSPC ? -ENOBUFS : -EHOSTUNREACH;
 	p.chan = static_cast<std::uint32_t>(id);
+	sessions_.own(p.session, p.chan, n, !p.active);
 	p.addr = where;
 	p.resolved = true;
 	hold(n);
@@ -134,6 +139,7 @@ void machine::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)
 	peer &p = peers_[n];
 	const std::uint32_t old = p.chan;
 	p.chan = chan;
+	sessions_.own(p.session, chan, n, !p.active);
 	p.addr = info.addr;
 	p.resolved = true;
 	(void)coop_chan_set_cookie(chan_, chan, n + 1);
@@ -200,19 +206,22 @@ void machine::died(spi::peer_number n, const coop_chan_ev &ev, std::uint64_t now
 	lost(n, status, now);
 }
 
+// As they stand now: what is done about one may end others.
+std::vector<std::uint32_t> machine::bulk_with(spi::peer_number n) const
+{
+	std::vector<std::uint32_t> all;
+	for (std::uint32_t i = peers_[n].bulk; i != none; i = ops_[i].after)
+		all.push_back(i);
+	return all;
+}
+
 // It does not answer any more.
 void machine::lost(spi::peer_number n, int status, std::uint64_t now)
 {
-	peer &p = peers_[n];
-	p.resolved = false;
-	if (p.bulk)
-		for (std::uint32_t i = 0; i < ops_.size(); i++) {
-			const op &o = ops_[i];
-			if (o.peer == n &&
-			    (o.state == op_state::reading || o.state == op_state::offered ||
-			     (o.state == op_state::passive && o.read)))
-				cancel_bulk(i, status, now);
-		}
+	peers_[n].resolved = false;
+	for (const std::uint32_t i : bulk_with(n))
+		if (ops_[i].under_way && ops_[i].peer == n)
+			cancel_bulk(i, status, now);
 	unhold(n);
 }
 
@@ -220,19 +229,21 @@ void machine::lost(spi::peer_number n, int status, std::uint64_t now)
 void machine::restarted(spi::peer_number n, std::uint64_t now)
 {
 	peers_[n].instance = 0;
-	if (peers_[n].bulk)
-		for (std::uint32_t i = 0; i < ops_.size(); i++)
-			if (ops_[i].peer == n && ops_[i].state == op_state::offered &&
-			    !ops_[i].sending && !ops_[i].ending) {
-				ops_[i].sending = true;
-				go(i, now);
-			}
+	for (const std::uint32_t i : bulk_with(n)) {
+		op &o = ops_[i];
+		if (o.under_way && o.peer == n && o.state == op_state::offered && !o.sending &&
+		    !o.ending) {
+			o.sending = true;
+			go(i, now);
+		}
+	}
 }
 
 // The machine that we knew under this number is not there any more.
 void machine::gone(spi::peer_number n, int status, std::uint64_t now)
 {
 	const std::uint32_t chan = std::exchange(peers_[n].chan, 0);
+	sessions_.drop(peers_[n].session);
 	if (chan)
 		(void)coop_chan_close(chan_, chan, now); // its messages end with -ECONNRESET
 	lost(n, status, now);
@@ -248,38 +259,32 @@ void machine::count_active(spi::peer_number n, int by)
 		watch_at_ = now_us() + watch_every_us;
 	watched_.join(
 		n, [this](auto m) -> auto & { return peers_[m].watched_at; });
+	if (p.active == 0)
+		sessions_.busy(p.session);
 	p.active += d;
 	active_ += d;
-	if (p.active == 0)
+	if (p.active == 0) {
 		unwatch(n);
+		sessions_.idle(p.session);
+	}
 }
 
-// Ends the session with a peer that nothing is under way with. False: there is none.
-// It looks at `most` at most, and goes on from there next time.
-bool machine::evict(std::uint32_t most, std::uint64_t now)
+// Ends the session with the peer that nothing has been under way with for longest. False: there
+// is none.
+bool machine::evict(std::uint64_t now)
 {
-	coop_chan_peer_info info;
-	for (std::uint32_t tried = 0; tried <= most; tried++) {
-		if (!coop_chan_peer_next(chan_, &evicted_, &info)) {
-			evicted_ = 0;
-			continue;
-		}
-		if (info.in_flight || info.queued)
-			continue;
-		if (!info.cookie) { // it never said who it is
-			(void)coop_chan_close(chan_, info.id, now);
-			return true;
-		}
-		const auto n = static_cast<spi::peer_number>(info.cookie - 1);
-		if (n >= peers_.size() || peers_[n].bulk)
-			continue;
-		peers_[n].chan = 0;
-		peers_[n].resolved = false;
-		(void)coop_chan_close(chan_, info.id, now);
-		unhold(n);
-		return true;
+	const sessions::session s = sessions_.take_oldest();
+	if (!s.chan)
+		return false;
+	if (s.peer != spi::no_peer) { // else it never said who it is
+		peers_[s.peer].session = 0;
+		peers_[s.peer].chan = 0;
+		peers_[s.peer].resolved = false;
 	}
-	return false;
+	(void)coop_chan_close(chan_, s.chan, now);
+	if (s.peer != spi::no_peer)
+		unhold(s.peer);
+	return true;
 }
 
 } // namespace coop::net::ud

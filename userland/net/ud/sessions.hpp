@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// sessions.hpp - the sessions of a machine at rpc/chan, and which of them may end for another's.
+//
+// Those that nothing is under way with stand in a line, the one that was used longest ago at its
+// head. Every step is one of a doubly linked list, however many there are.
+#pragma once
+
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "userland/net/transport.hpp"
+
+namespace coop::net::ud
+{
+
+class sessions
+{
+public:
+	/// Of a session that is known; 0: none.
+	using place = std::uint32_t;
+
+	struct session {
+		std::uint32_t chan = 0; ///< its peer's id there
+		spi::peer_number peer = spi::no_peer;
+	};
+
+	/// A session that a stranger has begun. It stands in the line until own() or drop().
+	void add_stranger(std::uint32_t chan)
+	{
+		const auto [it, is_new] = strangers_.try_emplace(chan, 0);
+		if (is_new)
+			it->second = add({chan, spi::no_peer});
+	}
+	/// This one is the peer's, in whose place, or 0, there was another or the same.
+	void own(place &at, std::uint32_t chan, spi::peer_number n, bool idle)
+	{
+		if (const auto it = strangers_.find(chan); it != strangers_.end()) {
+			erase(it->second);
+			strangers_.erase(it);
+		}
+		if (!at)
+			at = add({chan, n});
+		entries_[at].what = {chan, n};
+		leave(at);
+		if (idle)
+			join(at);
+	}
+	/// The peer's is over.
+	void drop(place &at)
+	{
+		if (at)
+			erase(std::exchange(at, 0));
+	}
+	/// Something is under way with it.
+	void busy(place at)
+	{
+		if (at)
+			leave(at);
+	}
+	/// Nothing is, and it has been used now.
+	void idle(place at)
+	{
+		if (!at || at == entries_[0].before)
+			return;
+		leave(at);
+		join(at);
+	}
+	/// If nothing is under way with it, it has been used now.
+	void used(place at)
+	{
+		if (at && entries_[at].in)
+			idle(at);
+	}
+	/// Takes the head of the line off; the place of its peer is 0 from then on, which the
+	/// caller sees to. chan 0: nobody stands there.
+	session take_oldest()
+	{
+		const place at = entries_[0].after;
+		if (!at)
+			return {};
+		const session s = entries_[at].what;
+		erase(at);
+		if (s.peer == spi::no_peer)
+			strangers_.erase(s.chan);
+		return s;
+	}
+
+private:
+	struct entry {
+		session what;
+		place before = 0, after = 0; // in the line
+		bool in = false;
+	};
+
+	place add(session s)
+	{
+		place at;
+		if (free_.empty()) {
+			at = static_cast<place>(entries_.size());
+			entries_.emplace_back();
+		} else {
+			at = free_.back();
+			free_.pop_back();
+		}
+		entries_[at].what = s;
+		join(at);
+		return at;
+	}
+	void erase(place at)
+	{
+		leave(at);
+		free_.push_back(at);
+	}
+	void join(place at)
+	{
+		entry &e = entries_[at], &ends = entries_[0];
+		e.before = ends.before;
+		e.after = 0;
+		e.in = true;
+		entries_[ends.before].after = at;
+		ends.before = at;
+	}
+	void leave(place at)
+	{
+		entry &e = entries_[at];
+		if (!std::exchange(e.in, false))
+			return;
+		entries_[e.before].after = e.after;
+		entries_[e.after].before = e.before;
+	}
+
+	std::vector<entry> entries_ = std::vector<entry>(1); // the first: both ends of the line
+	std::vector<place> free_;
+	std::unordered_map<std::uint32_t, place> strangers_;
+};
+
+} // namespace coop::net::ud
