@@ -2,6 +2,7 @@
 // net_fabric.cc - the parts of the fabric transport that need no network.
 #include <algorithm>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <map>
 #include <random>
 #include <set>
@@ -10,6 +11,7 @@
 
 #include "userland/net/fabric/agenda.hpp"
 #include "userland/net/fabric/ports.hpp"
+#include "userland/net/fabric/shared_line.hpp"
 #include "userland/net/fabric/token_index.hpp"
 #include "userland/net/fabric/wire.hpp"
 
@@ -50,6 +52,36 @@ TEST(fabric_wire, a_word_gives_back_what_was_put_in)
 	EXPECT_EQ(word::kind(l), static_cast<unsigned>(kind::landed));
 	EXPECT_EQ(word::id(l), word::id_mask);
 	EXPECT_EQ(word::cookie(l), 0x12345678u);
+}
+
+// Against the obvious: a list that is searched.
+TEST(fabric_shared_line, the_first_of_all_and_the_first_of_one)
+{
+	struct owner {
+		line_part own;
+	} some[5];
+	shared_line<owner, int> line;
+	std::vector<std::pair<owner *, int>> model;
+	std::mt19937 random(1);
+	for (int step = 0; step < 100000; step++) {
+		owner &o = some[random() % std::size(some)];
+		const auto its = std::find_if(model.begin(), model.end(),
+					      [&](const auto &x) { return x.first == &o; });
+		ASSERT_EQ(o.own.empty(), its == model.end());
+		// To and fro between many and none.
+		if (random() % 100 < (step / 1000 % 2 ? 40u : 60u)) {
+			line.push(o, o.own, step);
+			model.emplace_back(&o, step);
+		} else if (its != model.end()) {
+			ASSERT_EQ(line.pop(o.own), its->second) << step;
+			model.erase(its);
+		}
+		ASSERT_EQ(line.empty(), model.empty());
+		if (!model.empty()) {
+			ASSERT_EQ(&line.whose(), model.front().first) << step;
+			ASSERT_EQ(line.front(), model.front().second);
+		}
+	}
 }
 
 TEST(fabric_wire, hello_there_and_back)

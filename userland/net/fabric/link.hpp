@@ -17,6 +17,7 @@
 #include "../transport.hpp"
 #include "local_keys.hpp"
 #include "provider.hpp"
+#include "shared_line.hpp"
 #include "wire.hpp"
 
 namespace coop::net::fabric
@@ -76,7 +77,7 @@ struct work : posted {
 	bool late = false;        ///< landing, and looked at before
 	bool done = false;        ///< the peer has said so; writes are still to complete
 	std::uint64_t parked = 0; ///< starved: which of those that wait is its
-	unsigned unnamed = 0;     ///< writes whose failure would not name it
+	line_part unnamed;        ///< writes whose failure would not name it
 	unsigned out = 0;         ///< completions to come
 	std::uint32_t id = 0, peer_id = 0;
 	fabric::link *link = nullptr;
@@ -108,11 +109,9 @@ struct link {
 	};
 
 	link::state state = state::connecting;
-	bool backlogged = false;              ///< in the machine's list of those to try again
 	bool used = false;                    ///< since it was last looked at
 	bool leaving = false;                 ///< the peer has closed it for being idle
 	bool left = false;                    ///< it has said farewell; messages of it wait here
-	bool listed = false;                  ///< in the machine's list of those to take leave of
 	bool late = false;                    ///< closing, and looked at before
 	bool greeted = false;                 ///< has been ready once
 	bool bade = false;                    ///< the peer has said bye
@@ -124,6 +123,7 @@ struct link {
 	unsigned taken = 0;                   ///< messages of the peer that are not consumed
 	unsigned owed = 0;                    ///< consumed, and the peer does not know
 	std::size_t parked = 0;               ///< bytes of messages that wait for a buffer
+	line_part parkings;                   ///< those, and offers
 	std::size_t eager = 0;                ///< largest message without an offer
 	spi::peer_number peer = spi::no_peer;
 	net::address address;
@@ -133,8 +133,11 @@ struct link {
 	fabric::posted *under_way = nullptr; ///< with the provider: their completions are to come
 	std::size_t posting_at = 0;          ///< among the links that have such
 	static std::size_t &posting_place(link *l) { return l->posting_at; }
-	unsigned waiting = 0;       ///< messages, and offers, that wait for a buffer
-	time_point look_at = never; ///< then it is looked at
+	std::size_t backlog_at = 0; ///< among those to try again
+	static std::size_t &backlog_place(link *l) { return l->backlog_at; }
+	std::size_t leaving_at = 0; ///< among those to take leave of
+	static std::size_t &leaving_place(link *l) { return l->leaving_at; }
+	time_point look_at = never;                        ///< then it is looked at
 	fabric::link *earlier = nullptr, *later = nullptr; ///< in that order
 	std::deque<posted *> urgent; ///< control and writes the provider had no room for
 	std::deque<std::uint32_t> bulk, messages; ///< ids of works to start

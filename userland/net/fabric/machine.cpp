@@ -196,7 +196,7 @@ work *machine::make_work(link &l, spi::token t)
 	w->id = (w->id + (1u << 17)) & word::id_mask;
 	w->stage = work::stage::queued;
 	w->writer = w->message = w->active = w->cancelled = w->late = w->done = false;
-	w->out = w->unnamed = 0;
+	w->out = 0;
 	w->peer_id = 0;
 	w->token = t;
 	w->land.token = 0;
@@ -300,10 +300,9 @@ unsigned machine::progress(unsigned budget)
 		n += port_->poll();
 	}
 	if (!backlog_.empty()) {
-		std::vector<link *> again;
-		again.swap(backlog_);
+		const std::vector<link *> again(backlog_.begin(), backlog_.end());
 		for (link *l : again) {
-			l->backlogged = false;
+			backlog_.leave(l, link::backlog_place);
 			if (l->state != link::state::dying)
 				send_waiting(*l);
 		}
@@ -386,7 +385,7 @@ void machine::complete_error()
 		if (unnamed_.empty())
 			strays_++;
 		else
-			completed(*unnamed_.front(), -ECONNRESET);
+			completed(unnamed_.whose(), -ECONNRESET);
 		return;
 	}
 	if (p->role == role::receive) {
@@ -415,10 +414,8 @@ void machine::completed(posted &p, int status)
 	work &w = static_cast<work &>(p);
 	if (w.out && --w.out == 0)
 		take_off(w);
-	if (w.unnamed) {
-		w.unnamed--;
-		unnamed_.erase(std::find(unnamed_.begin(), unnamed_.end(), &w));
-	}
+	if (!w.unnamed.empty())
+		unnamed_.pop(w.unnamed);
 	if (w.stage == work::stage::zombie) {
 		if (w.out == 0) {
 			w.stage = work::stage::free;

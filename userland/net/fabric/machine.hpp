@@ -21,6 +21,8 @@
 
 #include <deque>
 #include <memory>
+#include <set>
+#include <variant>
 #include <vector>
 
 #include "../roster.hpp"
@@ -73,10 +75,10 @@ private:
 	};
 	/// A message of a peer that nobody has a buffer for.
 	struct parked {
-		fabric::link *link;
-		std::uint32_t work;   ///< an offer; 0: the bytes are here
-		std::uint64_t number; ///< no other has had it: ids of works come again
-		std::size_t length;
+		fabric::link *link = nullptr;
+		std::uint32_t work = 0;   ///< an offer; 0: the bytes are here
+		std::uint64_t number = 0; ///< no other has had it: ids of works come again
+		std::size_t length = 0;
 		std::unique_ptr<std::byte[]> data;
 		time_point until; ///< then its sender has waited long enough
 	};
@@ -150,8 +152,9 @@ private:
 	work *offer_of(const parked &);
 	void leave_greediest();
 	void drop_parked(time_point now);
-	void drop_parked_of(const link &);
+	void drop_parked_of(link &);
 	static std::size_t bytes_of(const parked &);
+	void keep(link &, std::size_t bytes);
 	parked next_parked();
 	void unparked(const parked &);
 	void consumed(link &);
@@ -205,16 +208,18 @@ private:
 	std::vector<std::unique_ptr<link>> links_;
 	std::vector<std::uint32_t> free_links_;
 	std::vector<peer> peers_;
-	std::deque<parked> parked_;
-	std::size_t parked_bytes_ = 0; ///< memory of parked_
+	shared_line<link, parked> parked_;
+	std::size_t parked_bytes_ = 0;                   ///< memory of parked_
+	std::set<std::pair<std::size_t, link *>> greed_; ///< of that, by link
 	std::uint64_t parkings_ = 0;
 	std::vector<std::pair<time_point, std::uint32_t>> patience_;
-	std::vector<link *> backlog_, dying_, leaving_;
+	std::vector<link *> dying_;
+	roster<link *> backlog_, leaving_;
 	roster<link *> posting_;                            ///< with completions to come
 	roster<work *> landing_;                            ///< messages that peers may write
 	link *first_link_ = nullptr, *last_link_ = nullptr; ///< to be looked at, in order
-	std::deque<work *> unnamed_; ///< writes that may fail without a name, in order
-	unsigned to_poll_ = 0;       ///< calls of progress() until the port is polled
+	shared_line<work, std::monostate> unnamed_;         ///< writes that may fail without a name
+	unsigned to_poll_ = 0; ///< calls of progress() until the port is polled
 	unsigned live_links_ = 0;
 	bool settling_ = false, stopping_ = false, over_ = false;
 	time_point stop_by_ = never;

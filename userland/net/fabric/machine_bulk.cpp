@@ -291,8 +291,7 @@ int machine::write_on(work &w)
 			return static_cast<int>(r);
 		put_on(w, l);
 		if (!provider_.connected()) {
-			w.unnamed++;
-			unnamed_.push_back(&w);
+			unnamed_.push(w, w.unnamed, {});
 		}
 		w.out++;
 		out_++;

@@ -103,16 +103,15 @@ void machine::on_farewell(link &l)
 // Something of it is over, within a call that may still need the link.
 void machine::take_leave(link &l)
 {
-	if ((l.leaving || l.left) && !std::exchange(l.listed, true))
-		leaving_.push_back(&l);
+	if (l.leaving || l.left)
+		leaving_.join(&l, link::leaving_place);
 }
 
 void machine::take_leaves()
 {
-	std::vector<link *> all;
-	all.swap(leaving_);
+	const std::vector<link *> all(leaving_.begin(), leaving_.end());
 	for (link *l : all) {
-		l->listed = false;
+		leaving_.leave(l, link::leaving_place);
 		if (l->leaving)
 			on_bye(*l, true);
 		else if (l->left)

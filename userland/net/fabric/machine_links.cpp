@@ -166,12 +166,9 @@ void machine::bury(link &l)
 	for (posted *p : l.urgent)
 		if (p->role == role::copy)
 			free_copy(static_cast<bounce &>(*p));
-	if (l.waiting)
-		drop_parked_of(l);
-	if (l.backlogged)
-		std::erase(backlog_, &l);
-	if (l.listed)
-		std::erase(leaving_, &l);
+	drop_parked_of(l);
+	backlog_.leave(&l, link::backlog_place);
+	leaving_.leave(&l, link::leaving_place);
 	unwatch(l);
 	// The core's hold on the peer is for all links with it.
 	if (--peers_[l.peer].links == 0)
@@ -183,10 +180,9 @@ void machine::bury(link &l)
 
 void machine::backlog(link &l)
 {
-	if (l.backlogged)
+	if (l.backlog_at)
 		return;
-	l.backlogged = true;
-	backlog_.push_back(&l);
+	backlog_.join(&l, link::backlog_place);
 	if (!provider_.connected() && l.ep)
 		port_->sent(l); // it may be the peer that has to make room
 	nudge();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // machine_message.cpp - small messages, and the window that bounds them.
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -132,31 +131,43 @@ void machine::take(link &l, const std::byte *data, std::size_t length)
 // A message, or the offer of one, waits for a buffer.
 void machine::park(link &l, work *offer, const std::byte *data, std::size_t length)
 {
-	parked_.push_back({&l, offer ? offer->id : 0, ++parkings_, length, nullptr,
-			   sink_.now() + options_.hold});
-	parked &p = parked_.back();
-	l.waiting++;
+	parked p;
+	p.link = &l;
+	p.number = ++parkings_;
+	p.length = length;
+	p.until = sink_.now() + options_.hold;
 	if (offer) {
+		p.work = offer->id;
 		offer->parked = p.number;
-		return;
+	} else {
+		p.data = std::make_unique<std::byte[]>(length);
+		std::memcpy(p.data.get(), data, length);
+		keep(l, l.parked + bytes_of(p));
 	}
-	p.data = std::make_unique<std::byte[]>(length);
-	std::memcpy(p.data.get(), data, length);
-	parked_bytes_ += bytes_of(p);
-	l.parked += bytes_of(p);
-	if (parked_bytes_ > options_.parked)
+	parked_.push(l, l.parkings, std::move(p));
+	if (!offer && parked_bytes_ > options_.parked)
 		leave_greediest();
+}
+
+// So many bytes of this link wait.
+void machine::keep(link &l, std::size_t bytes)
+{
+	if (bytes == l.parked)
+		return;
+	if (l.parked)
+		greed_.erase({l.parked, &l});
+	parked_bytes_ += bytes - l.parked;
+	l.parked = bytes;
+	if (bytes)
+		greed_.emplace(bytes, &l);
 }
 
 // Each sender has a window, but there may be many. Who has the most here goes, and what it has left
 // goes with it.
 void machine::leave_greediest()
 {
-	const auto most = std::max_element(
-		parked_.begin(), parked_.end(),
-		[](const parked &a, const parked &b) { return a.link->parked < b.link->parked; });
 	strays_++;
-	unlinked(*most->link, -ENOBUFS);
+	unlinked(*greed_.rbegin()->second, -ENOBUFS);
 }
 
 // Null: its sender has taken it back.
@@ -183,21 +194,15 @@ void machine::drop_parked(time_point now)
 
 machine::parked machine::next_parked()
 {
-	parked p = std::move(parked_.front());
-	parked_.pop_front();
-	p.link->waiting--;
-	return p;
+	return parked_.pop(parked_.whose().parkings);
 }
 
 // What a link has left goes with it: who broke the rules is not to be heard of later.
-void machine::drop_parked_of(const link &l)
+void machine::drop_parked_of(link &l)
 {
-	std::erase_if(parked_, [&](const parked &p) {
-		if (p.link != &l)
-			return false;
-		parked_bytes_ -= bytes_of(p);
-		return true;
-	});
+	while (!l.parkings.empty())
+		(void)parked_.pop(l.parkings);
+	keep(l, 0);
 }
 
 std::size_t machine::bytes_of(const parked &p)
@@ -207,8 +212,7 @@ std::size_t machine::bytes_of(const parked &p)
 
 void machine::unparked(const parked &p)
 {
-	parked_bytes_ -= bytes_of(p);
-	p.link->parked -= bytes_of(p);
+	keep(*p.link, p.link->parked - bytes_of(p));
 	consumed(*p.link);
 }
 

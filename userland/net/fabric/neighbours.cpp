@@ -2,7 +2,6 @@
 // neighbours.cpp - see neighbours.hpp.
 #include "neighbours.hpp"
 
-#include <algorithm>
 #include <rdma/fi_domain.h>
 
 namespace coop::net::fabric
@@ -58,22 +57,30 @@ void neighbours::done(const std::string &name, std::unique_ptr<remains> r)
 	neighbour &n = all_[name];
 	// They are all there: each has met this one, which was open until now. The table holds none
 	// of the port's any more, so there is room.
-	for (const std::string &other : n.met)
-		(void)take_out(*r->table, other);
+	for (const auto *some : {&n.met, &n.gone})
+		for (const std::string &other : *some)
+			(void)take_out(*r->table, other);
 	(void)take_out(*r->table, name);
 	n.left = std::move(r);
 	n.open = false;
-	bury();
+	for (const std::string &other : n.met) {
+		neighbour &o = all_[other];
+		o.met.erase(name);
+		o.gone.insert(name);
+	}
+	for (const std::string &other : n.gone) {
+		all_[other].met.erase(name);
+		bury(other);
+	}
+	n.gone.clear();
+	bury(name);
 }
 
 std::vector<std::string> neighbours::gone(const std::string &own)
 {
-	std::vector<std::string> out;
 	const std::lock_guard guard(lock_);
-	for (const std::string &other : all_[own].met)
-		if (!all_[other].open)
-			out.push_back(other);
-	return out;
+	const std::set<std::string> &all = all_[own].gone;
+	return {all.begin(), all.end()};
 }
 
 void neighbours::part(const std::string &own, const std::string &other, fid_av &table)
@@ -81,28 +88,23 @@ void neighbours::part(const std::string &own, const std::string &other, fid_av &
 	const std::lock_guard guard(lock_);
 	if (!take_out(table, other))
 		return;
-	all_[own].met.erase(other);
+	all_[own].gone.erase(other);
 	all_[other].met.erase(own);
-	bury();
+	bury(other);
 }
 
 bool neighbours::any(const std::string &own)
 {
 	const std::lock_guard guard(lock_);
-	return !all_[own].met.empty();
+	const neighbour &n = all_[own];
+	return !n.met.empty() || !n.gone.empty();
 }
 
-void neighbours::bury()
+void neighbours::bury(const std::string &name)
 {
-	std::erase_if(all_, [this](const auto &i) { return !needed(i.second); });
-}
-
-bool neighbours::needed(const neighbour &n) const
-{
-	return n.open || std::any_of(n.met.begin(), n.met.end(), [this](const std::string &other) {
-		       const auto it = all_.find(other);
-		       return it != all_.end() && it->second.open;
-	       });
+	const auto it = all_.find(name);
+	if (it != all_.end() && !it->second.open && it->second.met.empty())
+		all_.erase(it);
 }
 
 } // namespace coop::net::fabric

@@ -49,13 +49,14 @@ public:
 	void done(const std::string &name, std::unique_ptr<remains>);
 
 private:
+	/// Nobody needs one that is done once all that it has met are, or have parted from it.
 	struct neighbour {
 		bool open = true;
-		std::set<std::string> met; ///< in this process
+		std::set<std::string> met;  ///< in this process, and open
+		std::set<std::string> gone; ///< met and done, of one that is open: not parted from
 		std::unique_ptr<remains> left;
 	};
-	bool needed(const neighbour &) const;
-	void bury();
+	void bury(const std::string &name);
 
 	std::mutex lock_;
 	std::map<std::string, neighbour> all_;

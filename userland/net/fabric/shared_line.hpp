@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// shared_line.hpp - things of many owners in one line, in the order in which they came.
+//
+// The first of all is known, and so is the first of each owner. Every step takes the same time
+// however many there are.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+namespace coop::net::fabric
+{
+
+/// What an owner keeps of those that are its own.
+struct line_part {
+	std::uint32_t first = 0, last = 0; // places; 0: none
+	bool empty() const { return !first; }
+};
+
+template <class owner, class thing> class shared_line
+{
+public:
+	bool empty() const { return !all_[0].after; }
+	/// Of the first of all; there is one.
+	owner &whose() const { return *all_[all_[0].after].by; }
+	thing &front() { return all_[all_[0].after].what; }
+	const thing &front() const { return all_[all_[0].after].what; }
+	/// `own`: the owner's.
+	void push(owner &o, line_part &own, thing t)
+	{
+		place at;
+		if (free_.empty()) {
+			at = static_cast<place>(all_.size());
+			all_.emplace_back();
+		} else {
+			at = free_.back();
+			free_.pop_back();
+		}
+		entry &e = all_[at], &ends = all_[0];
+		e.by = &o;
+		e.what = std::move(t);
+		e.before = ends.before;
+		e.after = e.next = 0;
+		all_[ends.before].after = at;
+		ends.before = at;
+		(own.last ? all_[own.last].next : own.first) = at;
+		own.last = at;
+	}
+	/// The first of this owner, who has one, which stands in the line no more.
+	thing pop(line_part &own)
+	{
+		const place at = own.first;
+		entry &e = all_[at];
+		all_[e.before].after = e.after;
+		all_[e.after].before = e.before;
+		own.first = e.next;
+		if (!e.next)
+			own.last = 0;
+		free_.push_back(at);
+		thing t = std::move(e.what);
+		if (empty()) { // what there were at most is not kept for ever
+			all_.resize(1);
+			free_.clear();
+		}
+		return t;
+	}
+
+private:
+	using place = std::uint32_t;
+	struct entry {
+		owner *by = nullptr;
+		place before = 0, after = 0; // of all
+		place next = 0;              // of the same owner
+		thing what{};
+	};
+
+	std::deque<entry> all_ = std::deque<entry>(1); // the first: both ends
+	std::vector<place> free_;
+};
+
+} // namespace coop::net::fabric
