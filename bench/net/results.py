@@ -4,7 +4,8 @@
 import statistics
 
 MIB = 1 << 20
-FIELDS = ("half_us", "p50_us", "mb_s", "messages_s", "cpu_us", "peer_bytes", "find_ns")
+FIELDS = ("half_us", "p50_us", "mb_s", "messages_s", "cpu_us", "peer_bytes", "find_ns",
+          "connected_bytes")
 
 # what, numerator and denominator (system, case, mode, bytes), field, relation, bound
 TARGETS = [
@@ -107,7 +108,7 @@ def tables(record):
     for row in record["summary"]:
         if row["case"] == "peers":
             out.append(f"{row['system']}: {median(row, 'peer_bytes')} bytes an end point, found in "
-                       f"{median(row, 'find_ns')} ns")
+                       f"{median(row, 'find_ns')} ns; {median(row, 'connected_bytes')} one that is connected")
     out.append("")
     for row in record["targets"]:
         what = f"{row['target']} {row['relation']} {row['bound']}" if row["relation"] else row["target"]

@@ -129,8 +129,11 @@ def figures_of_coopnet(record):
             figure["p50_us"] = row["latency_us"]["p50"]
         yield figure
     if "peers" in record:
-        yield {"case": "peers", "mode": "", "bytes": 0, "peers": record["peers"]["count"],
-               "peer_bytes": record["peers"]["bytes"], "find_ns": record["peers"]["find_ns"]}
+        figure = {"case": "peers", "mode": "", "bytes": 0, "peers": record["peers"]["count"],
+                  "peer_bytes": record["peers"]["bytes"], "find_ns": record["peers"]["find_ns"]}
+        if record["peers"]["connected"]:
+            figure["connected_bytes"] = record["peers"]["connected"]["bytes"]
+        yield figure
 
 
 class coopnet:

@@ -128,7 +128,7 @@ def test_the_environment_names_a_provider(monkeypatch):
 @pytest.mark.parametrize("progress", ["poll", "block", "notify"])
 def test_bench_brings_its_own_server(way, progress):
     status, out, err = coopnet("bench", "-t", *way, "--json", "--progress", progress, "-s", "64", *SHORT,
-                               "--peers", "100")
+                               "--peers", "100", "--connected", "0")
     assert status == OK, err
     record = json.loads(out)
     rows = measured(out)
@@ -137,6 +137,48 @@ def test_bench_brings_its_own_server(way, progress):
     assert {row["progress"] for row in record["results"]} == {progress}
     assert (rows["ping", 64]["cpu_us"]["server"] is None) == (way == ("mem",))
     assert record["peers"]["count"] == 100 and record["peers"]["bytes"] > 0
+    assert record["peers"]["connected"] is None
+
+
+@pytest.mark.parametrize("way", WAYS, ids=NAMES)
+def test_what_a_connected_peer_takes(way):
+    """By its figures, the server has grown for each: more than an end point takes, and no machine of
+    the client's own size."""
+    status, out, err = coopnet("bench", "-t", *way, "--json", "--progress", "block", "--only", "peers",
+                               "--peers", "100", "--connected", "64")
+    assert status == OK, err
+    connected = json.loads(out)["peers"]["connected"]
+    assert connected["count"] == 64 and 0 < connected["bytes"] < 1 << 20
+    status, out, err = coopnet("bench", "-t", *way, "--progress", "block", "--only", "peers",
+                               "--peers", "100", "--connected", "64")
+    assert status == OK, err
+    assert re.search(r"^64 connected peers: \d+ bytes each, of the server's process$", out, re.M)
+
+
+def test_the_server_counts_who_connects():
+    """Each of them has said a word, and the server has heard it."""
+    with serving(("ud",), f"{HOST}.13") as server:
+        def messages(*args):
+            status, _, err = coopnet("bench", "-t", "ud", "--only", "peers", "--progress", "block",
+                                     "--peers", "1", *args, f"{HOST}.13")
+            assert status == OK, err
+        messages("--connected", "20")
+        messages("--connected", "0")
+        status, out, err = server.end()
+        assert status == OK, err
+        heard, answered = map(int, re.match(r"(\d+) messages, (\d+) answered", out).groups())
+        assert heard - answered == 20
+
+
+def test_the_one_that_cannot_connect_is_said():
+    """Few descriptors: some machine finds none."""
+    few = ["sh", "-c", 'ulimit -n 60; exec "$@"', "sh", program("coopnet")]
+    with serving(("ud",), f"{HOST}.14"):
+        done = subprocess.run([*few, "bench", "-t", "ud", "--only", "peers", "--progress", "block",
+                               "--connected", "50", f"{HOST}.14"], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=90, check=False)
+    assert done.returncode == FAILED
+    assert re.search(r"--connected: machine \d+: .*Too many open files", done.stderr), done.stderr
 
 
 def test_tables_and_plot(tmp_path):

@@ -5,10 +5,9 @@
 // both sides.
 #include <algorithm>
 #include <cstdio>
-#include <malloc.h>
 
-#include "advice.hpp"
 #include "commands.hpp"
+#include "peers.hpp"
 
 namespace coop::net_tools
 {
@@ -78,56 +77,35 @@ trouble bulk_sizes(const bench_request &r, const settings &how, session &s, prin
 	return {};
 }
 
-struct peers_figures {
-	unsigned count;
-	double bytes, make_ns, find_ns; ///< of one
-};
-
-// Bytes that malloc() has given out; what is resident would hide what was used before.
-std::uint64_t allocated()
+trouble peers(const bench_request &r, session &s, printer &out)
 {
-	const struct mallinfo2 m = ::mallinfo2();
-	return m.uordblks + m.hblkhd;
-}
-
-net::address peer_address(const net::address &like, unsigned i)
-{
-	// Nobody has to be there: an end point is not a connection.
-	net::address a = like;
-	a.ip[a.ip.size() - 3] = static_cast<std::uint8_t>(100 + i / 62500);
-	a.ip[a.ip.size() - 2] = static_cast<std::uint8_t>(1 + i / 250 % 250);
-	a.ip[a.ip.size() - 1] = static_cast<std::uint8_t>(1 + i % 250);
-	return a;
-}
-
-trouble peers(const bench_request &r, session &s, peers_figures &out)
-{
-	net::transfer_machine &tm = s.client().at().machine();
-	const net::address &like = s.client().server()->address();
-	std::vector<net::endpoint_ptr> all(r.peers);
-	const std::uint64_t before = allocated();
-	const auto pass = [&](double &ns) -> trouble {
-		const net::time_point began = net::clock::now();
-		for (unsigned i = 0; i < r.peers; i++) {
-			net::endpoint_ptr e;
-			if (const int status = tm.make_endpoint(peer_address(like, i), e))
-				return failure{exit_failure,
-					       "end point " + std::to_string(i) + ": " +
-						       explain(status,
-							       net::format(peer_address(like, i)),
-							       s.client().at().domain())};
-			all[i] = std::move(e);
-		}
-		ns = std::chrono::duration<double, std::nano>(net::clock::now() - began).count() /
-		     r.peers;
-		return {};
-	};
-	out.count = r.peers;
-	if (trouble t = pass(out.make_ns))
+	client &c = s.client();
+	endpoint_figures e{};
+	if (trouble t = measure_endpoints(c, r.peers, e))
 		return t;
-	const std::uint64_t now = allocated();
-	out.bytes = (now > before ? static_cast<double>(now - before) : 0.0) / r.peers;
-	return pass(out.find_ns);
+	auto &j = out.extra()["peers"];
+	j = {{"count", e.count},
+	     {"bytes", e.bytes},
+	     {"make_ns", e.make_ns},
+	     {"find_ns", e.find_ns},
+	     {"connected", nullptr}};
+	if (!r.json)
+		std::printf(
+			"\n%u end points: %.0f bytes each, made in %.0f ns, found again in %.0f "
+			"ns\n",
+			e.count, e.bytes, e.make_ns, e.find_ns);
+	// Of a process that is both sides nobody could tell whose memory it is.
+	if (!r.connected || s.one_process())
+		return {};
+	connected_figures k{};
+	const std::chrono::milliseconds patience(static_cast<long>(r.timeout_s * 1000));
+	if (trouble t = measure_connected(c, r.connected, patience, k))
+		return t;
+	j["connected"] = {{"count", k.count}, {"bytes", k.bytes}};
+	if (!r.json)
+		std::printf("%u connected peers: %.0f bytes each, of the server's process\n",
+			    k.count, k.bytes);
+	return {};
 }
 
 } // namespace
@@ -158,18 +136,8 @@ int run_bench(const bench_request &r)
 					return t;
 			if (!has(r.only, "peers") || mode != r.modes.back())
 				continue;
-			peers_figures p{};
-			if (trouble t = peers(r, s, p))
+			if (trouble t = peers(r, s, out))
 				return t;
-			out.extra()["peers"] = {{"count", p.count},
-						{"bytes", p.bytes},
-						{"make_ns", p.make_ns},
-						{"find_ns", p.find_ns}};
-			if (!r.json)
-				std::printf(
-					"\n%u end points: %.0f bytes each, made in %.0f ns, found "
-					"again in %.0f ns\n",
-					p.count, p.bytes, p.make_ns, p.find_ns);
 		}
 		return {};
 	});

@@ -76,6 +76,8 @@ public:
 	std::size_t max_message() const;
 	std::size_t max_bulk() const;
 	const figures &takes() const { return takes_; }
+	/// Of the heads of its messages.
+	std::uint16_t run_number() const { return run_; }
 	std::string own_text() const { return net::format(own_); }
 
 private:

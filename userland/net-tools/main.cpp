@@ -29,6 +29,8 @@ constexpr const char *serve_text =
 	"Exit status: 0 done; 1 failed; 2 wrong usage.";
 
 constexpr double seconds_most = 3600;
+// The TMIDs of a portal of this host, and some to spare.
+constexpr unsigned connected_most = net::address::machines - 96;
 
 /// What add_settings() cannot put where it belongs before all is parsed.
 struct raw_settings {
@@ -172,6 +174,10 @@ int coopnet(int argc, char **argv)
 		->capture_default_str();
 	e->add_option("--peers", bench.peers, "end points whose memory is measured")
 		->check(CLI::Range(1u, 1000000u))
+		->capture_default_str();
+	e->add_option("--connected", bench.connected,
+		      "machines that connect for what the server takes for each; 0: none")
+		->check(CLI::Range(0u, connected_most))
 		->capture_default_str();
 	e->callback([&] {
 		act = [&] {
