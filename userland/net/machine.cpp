@@ -5,15 +5,14 @@
 // only: what its reports ask for is noted and done when the hold ends, in settle().
 #include "machine.hpp"
 
-#include <algorithm>
 #include <cerrno>
-#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <system_error>
 #include <unistd.h>
 
 #include "fatal.hpp"
+#include "processors.hpp"
 
 namespace coop::net::core
 {
@@ -93,16 +92,13 @@ machine::hold::~hold()
 
 int machine::confine(std::span<const unsigned> cpus)
 {
-	cpu_set_t mine;
-	CPU_ZERO(&mine);
-	::sched_getaffinity(0, sizeof(mine), &mine);
-	const bool some = std::any_of(cpus.begin(), cpus.end(), [&](unsigned c) {
-		return c < CPU_SETSIZE && CPU_ISSET(c, &mine);
-	});
+	const cpu_set_t online = online_processors(), wanted = processor_set(cpus);
+	cpu_set_t both;
+	CPU_AND(&both, &online, &wanted);
 	hold h(*this);
 	if (state() != tm_state::initialized)
 		return -EBADFD;
-	if (!some)
+	if (CPU_COUNT(&both) == 0)
 		return -EINVAL;
 	cpus_.assign(cpus.begin(), cpus.end());
 	return 0;
@@ -185,11 +181,7 @@ int machine::start(std::string_view text)
 		return fail_start(-e.code().value());
 	}
 	if (!cpus_.empty()) {
-		cpu_set_t set;
-		CPU_ZERO(&set);
-		for (unsigned c : cpus_)
-			if (c < CPU_SETSIZE)
-				CPU_SET(c, &set);
+		const cpu_set_t set = processor_set(cpus_);
 		if (int r = pthread_setaffinity_np(thread_.native_handle(), sizeof(set), &set))
 			return fail_start(-r);
 	}

@@ -10,6 +10,7 @@
 
 #include "buffer_state.hpp"
 #include "machine.hpp"
+#include "processors.hpp"
 
 namespace coop::net::core
 {
@@ -233,8 +234,11 @@ int machine::add_pooled(buffer_state &b)
 	return r;
 }
 
+// What the pool tells because of this machine is told, as the hold ends, where its callbacks are
+// to run. The set does not change after start(), and there is no deficit before.
 void machine::provision()
 {
+	const stay_on there(cpus_);
 	hold h(*this);
 	if (operable() && pool_)
 		fill_from_pool();

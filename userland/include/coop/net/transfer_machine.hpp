@@ -109,7 +109,10 @@ public:
 	/// They return -EBADFD in any state but initialized.
 	/// @{
 
-	/// Callbacks run on these processors only. -EINVAL: none, or none that exists.
+	/// Callbacks by threads of the library run on these processors only, its pool's included
+	/// where they are because of this machine; on the program's own threads they run where
+	/// those do. -EINVAL: none, or none that is online. Where the program may not use any of
+	/// them, which a cpuset can bring about, start() says -EINVAL.
 	[[nodiscard]] int confine(std::span<const unsigned> cpus);
 	/// Buffer events are delivered by deliver_all() only.
 	[[nodiscard]] int deliver_synchronously();
