@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <list>
+#include <string>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "tests/unit/net_puppet.hpp"
@@ -338,6 +340,86 @@ TEST(net_start, each_number_is_bound_once)
 	EXPECT_EQ(start(), numbers[7]) << "what is given back is taken again";
 	EXPECT_LE(binds - again, 1 + others);
 }
+
+// Whoever is told that the machine is over may take the pool away, but for what deliver_all() has
+// still to hand out: that is not waited for, since a program may wait for the state first.
+class net_pool_at_the_end : public testing::TestWithParam<std::tuple<bool, bool>>,
+			    public buffer_handler,
+			    public tm_handler
+{
+protected:
+	static void SetUpTestSuite() { add_puppet_transport(); }
+	void on_buffer(const buffer_event &e) override
+	{
+		events.push_back(e);
+		if (!e.queued) {
+			EXPECT_EQ(pool.put(e.buffer), 0);
+		}
+	}
+	void on_state(const tm_event &e) override
+	{
+		if (e.state != tm_state::started)
+			free_then = pool.free();
+	}
+
+	domain d{{"puppet"}};
+	buffer_pool pool{d, {3}};
+	std::vector<buffer_event> events;
+	std::uint32_t free_then = 99;
+	transfer_machine tm{d, this};
+};
+
+TEST_P(net_pool_at_the_end, buffers_are_back_but_for_those_to_be_delivered_yet)
+{
+	const auto [fails, synchronous] = GetParam();
+	const tm_state last = fails ? tm_state::failed : tm_state::stopped;
+	ASSERT_EQ(tm.attach(pool, *this, 100, 4), 0);
+	if (synchronous) {
+		ASSERT_EQ(tm.deliver_synchronously(), 0);
+	}
+	ASSERT_EQ(tm.start(here), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	EXPECT_EQ(pool.free(), 1u);
+	puppet *p = puppet::last;
+	const auto message = [&] {
+		address who;
+		ASSERT_EQ(parse(elsewhere, who), 0);
+		spi::landing l;
+		ASSERT_EQ(p->sink.place(8, l), 0);
+		const auto n = p->sink.peer(who);
+		p->sink.received(l, n);
+		p->sink.release(n);
+	};
+	if (fails) {
+		p->end([&] {
+			message();
+			p->sink.failed(-ENODEV);
+		});
+	} else {
+		p->run(message);
+		ASSERT_EQ(tm.stop(true), 0);
+		p->end([&] { p->sink.stopped(); });
+	}
+	ASSERT_EQ(tm.wait(last, clock::now() + std::chrono::seconds(30)), 0);
+	EXPECT_EQ(free_then, synchronous ? 2u : 3u);
+	EXPECT_EQ(events.size(), synchronous ? 0u : 2u);
+	while (tm.deliver_all())
+		;
+	EXPECT_EQ(pool.free(), 3u);
+	ASSERT_EQ(events.size(), 2u);
+	EXPECT_TRUE(events[0].queued);
+	EXPECT_EQ(events[0].status, 0);
+	EXPECT_EQ(events[0].length, 8u);
+	EXPECT_FALSE(events[1].queued);
+	EXPECT_EQ(events[1].status, fails ? -ENODEV : -ECANCELED);
+	EXPECT_EQ(events[1].buffer, events[0].buffer);
+}
+
+INSTANTIATE_TEST_SUITE_P(of_a_machine, net_pool_at_the_end,
+			 testing::Combine(testing::Bool(), testing::Bool()), [](const auto &i) {
+				 return std::string(std::get<0>(i.param) ? "failed" : "stopped") +
+					(std::get<1>(i.param) ? "_synchronous" : "_automatic");
+			 });
 
 TEST(net_start, an_address_that_others_hold_is_passed_over)
 {

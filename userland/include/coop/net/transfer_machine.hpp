@@ -123,6 +123,9 @@ public:
 	/// as in operation; `h` gets the events, and puts buffers back into the pool when an event
 	/// says that they are not queued. A buffer that took no message goes back by itself
 	/// when the machine stops or fails, before the state event, without an event of its own.
+	/// One that did has its final event: before the state event with automatic delivery; with
+	/// synchronous delivery in deliver_all(), which the state event does not wait for, so that
+	/// a program may: all have been handed out when deliver_all() returns 0 after it.
 	/// -EINVAL: another domain's pool, a 0, or there is a pool already; -EAGAIN: no thread.
 	[[nodiscard]] int attach(buffer_pool &pool, buffer_handler &h, std::size_t min_receive_size,
 				 std::uint32_t max_receive_msgs);
