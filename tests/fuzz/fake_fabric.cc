@@ -575,7 +575,10 @@ using namespace fuzz_net;
 extern "C" int fi_getinfo(uint32_t, const char *node, const char *service, uint64_t,
 			  const fi_info *hints, fi_info **out)
 {
-	if (hints->ep_attr->type != FI_EP_MSG)
+	in_addr at{};
+	if (hints->ep_attr->type != FI_EP_MSG ||
+	    (node && ::inet_pton(AF_INET, node, &at) == 1 &&
+	     ntohl(at.s_addr) == the_fabric->foreign_ip))
 		return -FI_ENODATA;
 	fi_info *i = fi_dupinfo(hints);
 	i->caps |= the_fabric->ordered ? FI_RMA_EVENT : 0;

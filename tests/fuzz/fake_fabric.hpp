@@ -64,6 +64,7 @@ struct fake_network {
 	u32 enemy_ip = 0;
 	unsigned refuse = 0; // calls that the provider has no room for
 	bool ordered = true, wide = true;
+	u32 foreign_ip = 0; // no device has it
 
 	std::shared_ptr<connection> connect(const sockaddr_in &from, const sockaddr_in &to,
 					    std::vector<u8> text, fake_ep *ep);

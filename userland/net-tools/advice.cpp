@@ -177,7 +177,8 @@ std::string why_not_started(int status, const std::string &address, const net::d
 		       ", or no device of the transport has this IP; choose another portal or IP";
 	case ENOENT:
 		return address +
-		       " is not an address of this host; `ip address` lists those there are";
+		       " is not an address of this host, or not of an RDMA device that the "
+		       "transport needs; `ip address` lists those there are";
 	case ENODEV:
 	case ENETDOWN:
 		return "the RDMA device of " + described(d) +

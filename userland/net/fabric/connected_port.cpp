@@ -84,7 +84,7 @@ int connected_port::open(const address &own)
 {
 	info_ = provider_.at(own);
 	if (!info_)
-		return -EADDRNOTAVAIL;
+		return -ENOENT; // the host's, and not the device's
 	info_->domain_attr->threading = provider_.threading();
 	sockets_ = events_.polled() && provider_.name() == "tcp";
 	if (int r = base_.open(*info_, sockets_ ? FI_WAIT_POLLFD : FI_WAIT_FD))
