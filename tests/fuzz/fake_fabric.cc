@@ -82,6 +82,11 @@ int cq_close(fid *f)
 ssize_t eq_read(fid_eq *f, uint32_t *what, void *buf, size_t size, uint64_t)
 {
 	auto &events = whole<fake_eq>(f)->events;
+	fake_node &node = *whole<fake_eq>(f)->node;
+	if (the_fabric->tell_gone && node.pep) {
+		the_fabric->tell_gone--;
+		node.tell_error(&node.pep->pep.fid, FI_ENODEV);
+	}
 	if (events.empty())
 		return -FI_EAGAIN;
 	if (events.front().error)
@@ -211,10 +216,12 @@ int ep_connect(fid_ep *f, const void *addr, const void *param, size_t size)
 {
 	auto *e = whole<fake_ep>(f);
 	const auto *t = static_cast<const u8 *>(param);
+	const auto &to = *static_cast<const sockaddr_in *>(addr);
+	if (the_fabric->gone || ntohl(to.sin_addr.s_addr) == the_fabric->out_of_reach)
+		return -FI_ENODEV;
 	sockaddr_in from{};
 	std::memcpy(&from, e->node->info->src_addr, sizeof(from));
-	e->link = the_fabric->connect(from, *static_cast<const sockaddr_in *>(addr), {t, t + size},
-				      e);
+	e->link = the_fabric->connect(from, to, {t, t + size}, e);
 	e->side = 0;
 	if (!e->link)
 		e->node->tell_error(&e->ep.fid, FI_ECONNREFUSED);
@@ -283,6 +290,8 @@ int mr_reg(fid *f, const void *buf, size_t length, uint64_t access, uint64_t, ui
 {
 	static fi_ops ops = plain_ops(mr_close);
 	fake_node *n = fake_node::of(whole<fid_domain>(f));
+	if (the_fabric->gone)
+		return -FI_ENODEV;
 	if (n->regions.count(key))
 		return -FI_ENOKEY;
 	auto *m = new fake_mr;
@@ -578,7 +587,7 @@ extern "C" int fi_getinfo(uint32_t, const char *node, const char *service, uint6
 	in_addr at{};
 	if (hints->ep_attr->type != FI_EP_MSG ||
 	    (node && ::inet_pton(AF_INET, node, &at) == 1 &&
-	     ntohl(at.s_addr) == the_fabric->foreign_ip))
+	     (the_fabric->gone || ntohl(at.s_addr) == the_fabric->foreign_ip)))
 		return -FI_ENODATA;
 	fi_info *i = fi_dupinfo(hints);
 	i->caps |= the_fabric->ordered ? FI_RMA_EVENT : 0;

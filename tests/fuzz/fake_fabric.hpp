@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -64,7 +65,11 @@ struct fake_network {
 	u32 enemy_ip = 0;
 	unsigned refuse = 0; // calls that the provider has no room for
 	bool ordered = true, wide = true;
-	u32 foreign_ip = 0; // no device has it
+	u32 foreign_ip = 0;   // no device has it
+	u32 out_of_reach = 0; // the device has no way to it
+	/// The device has been taken away; who listens is told once for each `tell_gone`.
+	std::atomic<bool> gone{false};
+	std::atomic<unsigned> tell_gone{0};
 
 	std::shared_ptr<connection> connect(const sockaddr_in &from, const sockaddr_in &to,
 					    std::vector<u8> text, fake_ep *ep);

@@ -143,10 +143,15 @@ public:
 	std::function<void(const item &, int status, std::size_t length)> on_end;
 	std::function<void(std::span<const std::byte>, const address &from)> on_message;
 	bool is_started = false, is_stopped = false, is_failed = false;
+	int failed_with = 0;
 
 	// spi::sink
 	void started() override { is_started = true; }
-	void failed(int) override { is_failed = true; }
+	void failed(int status) override
+	{
+		is_failed = true;
+		failed_with = status;
+	}
 	void stopped() override { is_stopped = true; }
 	void completed(spi::token t, int status, std::size_t length) override
 	{

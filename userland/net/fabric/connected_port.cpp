@@ -237,7 +237,12 @@ void connected_port::try_next(link &l)
 		const unsigned bit = 1u << h.at;
 		if (!(h.left & bit))
 			continue;
-		if (attempt(l) == 0) {
+		const int r = attempt(l);
+		if (r == -FI_ENODEV && device_gone()) {
+			events_.broken(r);
+			break;
+		}
+		if (r == 0) {
 			const time_point share = events_.now() + give_up_after / 4;
 			connecting_.put(l, h.turn,
 					h.left == bit ? h.give_up : std::min(h.give_up, share));
@@ -317,6 +322,8 @@ unsigned connected_port::look()
 			on_error();
 			continue;
 		}
+		if (r == -FI_ENODEV)
+			events_.broken(-FI_ENODEV);
 		if (r < static_cast<ssize_t>(sizeof(e)))
 			return n;
 		const std::size_t size = static_cast<std::size_t>(r) - sizeof(e);
@@ -383,7 +390,12 @@ void connected_port::on_connected(const fi_eq_cm_entry &e, std::size_t size)
 void connected_port::on_error()
 {
 	fi_eq_err_entry e{};
-	if (fi_eq_readerr(eq_.get(), &e, 0) < 0 || !e.fid || e.fid->fclass != FI_CLASS_EP)
+	if (fi_eq_readerr(eq_.get(), &e, 0) < 0 || !e.fid)
+		return;
+	// Other errors of whoever listens are those of a request that came to nothing.
+	if (e.fid->fclass == FI_CLASS_PEP && e.err == FI_ENODEV)
+		return events_.broken(-FI_ENODEV);
+	if (e.fid->fclass != FI_CLASS_EP)
 		return;
 	link &l = *static_cast<link *>(e.fid->context);
 	if (!l.side || !static_cast<half &>(*l.side).turn.taken())

@@ -12,6 +12,9 @@
 // one, and tells which they are: for a program that polls and has few of them (sockets=1). They
 // are watched only while somebody sleeps, and looked up when he falls asleep, by arm() alone:
 // until libfabric is asked for completions its list is that of before.
+//
+// That the device has gone is believed of whoever listens. Of an end point to a peer the same
+// error may only say that the peer cannot be reached by way of the device, so it is asked for anew.
 #pragma once
 
 #include <vector>
@@ -71,6 +74,7 @@ private:
 	void on_request(fi_eq_cm_entry &, std::size_t size);
 	void on_connected(const fi_eq_cm_entry &, std::size_t size);
 	void on_error();
+	bool device_gone() const { return !provider_.at(own_); }
 
 	const provider &provider_;
 	events &events_;

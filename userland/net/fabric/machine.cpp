@@ -266,7 +266,15 @@ void machine::finish(work &w, int status)
 // Descriptors of an operation's memory; none where the provider wants none.
 int machine::keys_of(const spi::memory &m, local_keys::descriptors &out)
 {
-	return provider_.local_keys() ? keys_.find(m, this, port_->domain(), out) : 0;
+	return provider_.local_keys() ? registered(keys_.find(m, this, port_->domain(), out)) : 0;
+}
+
+// What libfabric has said to a region, which no peer has a part in.
+int machine::registered(int status)
+{
+	if (status == -FI_ENODEV)
+		broken(status);
+	return status;
 }
 
 int machine::peer_open(spi::peer_number n, const address &a)
@@ -329,6 +337,8 @@ unsigned machine::drain(unsigned budget)
 			complete_error();
 			n++;
 		} else {
+			if (r == -FI_ENODEV)
+				broken(-FI_ENODEV);
 			break;
 		}
 	} while (n < budget);
@@ -518,6 +528,26 @@ void machine::settle()
 		bury(*l);
 	}
 	settling_ = false;
+	if (broken_ && !over_)
+		give_up();
+}
+
+// The device has gone. Links go first, so that whatever they had in hand ends and is quiet; the
+// core ends the rest. A machine that was stopping has stopped.
+void machine::give_up()
+{
+	settling_ = true;
+	for (auto &l : links_)
+		if (l) {
+			unlinked(*l, broken_);
+			bury(*l);
+		}
+	dying_.clear();
+	settling_ = false;
+	if (stopping_)
+		return finish_stop();
+	over_ = true;
+	sink_.failed(broken_);
 }
 
 bool machine::arm()

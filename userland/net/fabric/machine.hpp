@@ -90,6 +90,7 @@ private:
 	void release(work &);
 	void finish(work &, int status);
 	int keys_of(const spi::memory &, local_keys::descriptors &);
+	int registered(int status);
 	void be_patient(work &);
 	unsigned drain(unsigned budget);
 	void drain_all();
@@ -101,6 +102,7 @@ private:
 	void take_off(posted &);
 	void forgotten(link &);
 	void settle();
+	void give_up();
 	void finish_stop();
 	void nudge();
 	void tick_over(time_point now);
@@ -113,6 +115,7 @@ private:
 	bool accept(link &, const hello &) override;
 	void linked(link &) override;
 	void unlinked(link &, int status) override;
+	void broken(int status) override;
 	time_point now() override { return sink_.now(); }
 	bool polled() const override { return options_.sockets && sink_.polled(); }
 	link *make_link(const net::address &);
@@ -222,6 +225,7 @@ private:
 	unsigned to_poll_ = 0; ///< calls of progress() until the port is polled
 	unsigned live_links_ = 0;
 	bool settling_ = false, stopping_ = false, over_ = false;
+	int broken_ = 0; ///< why there is to be an end
 	time_point stop_by_ = never;
 	time_point landings_at_ = never; ///< when messages that land are looked at
 	time_point tick_ = never;        ///< when to poll a provider that does not wake us

@@ -67,8 +67,8 @@ int machine::expose(work &w, control &c)
 			return -EFBIG;
 		fid_mr *mr = nullptr;
 		const std::uint64_t key = random_.next();
-		if (int r = fi_mr_reg(&port_->domain(), piece.data(), piece.size(), FI_REMOTE_WRITE,
-				      0, key, 0, &mr, nullptr)) {
+		if (int r = registered(fi_mr_reg(&port_->domain(), piece.data(), piece.size(),
+						 FI_REMOTE_WRITE, 0, key, 0, &mr, nullptr))) {
 			w.keys.clear();
 			return r;
 		}

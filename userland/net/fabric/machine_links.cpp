@@ -85,7 +85,7 @@ link *machine::link_of(std::uint64_t w)
 
 link *machine::admit(const hello &h)
 {
-	if (stopping_ || h.to != digest(own_))
+	if (stopping_ || broken_ || h.to != digest(own_))
 		return nullptr;
 	link *l = make_link(h.from);
 	if (l && !accept(*l, h)) {
@@ -137,6 +137,13 @@ void machine::unlinked(link &l, int status)
 	dying_.push_back(&l);
 }
 
+// Only where memory is quiet when links are closed: the core gets all of it back.
+void machine::broken(int status)
+{
+	if (!broken_ && port_->close_is_quiet())
+		broken_ = status;
+}
+
 // What is there, but not what others send without end meanwhile.
 void machine::drain_all()
 {
@@ -161,7 +168,7 @@ void machine::bury(link &l)
 		if (w->message && !w->writer && w->stage == work::stage::landing)
 			drop_landing(*w);
 		else
-			finish(*w, w->cancelled ? -ECANCELED : l.status);
+			finish(*w, w->cancelled ? -ECANCELED : broken_ ? broken_ : l.status);
 	}
 	for (posted *p : l.urgent)
 		if (p->role == role::copy)

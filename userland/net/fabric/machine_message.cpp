@@ -396,8 +396,8 @@ bounce *machine::make_copy(std::size_t length)
 		b.data = b.own.get();
 		if (provider_.local_keys()) {
 			fid_mr *mr = nullptr;
-			if (fi_mr_reg(&port_->domain(), b.data, size, FI_SEND, 0, random_.next(), 0,
-				      &mr, nullptr)) {
+			if (registered(fi_mr_reg(&port_->domain(), b.data, size, FI_SEND, 0,
+						 random_.next(), 0, &mr, nullptr))) {
 				copies_.pop_back();
 				return nullptr;
 			}

@@ -32,6 +32,9 @@ public:
 		virtual bool accept(link &, const hello &) = 0;
 		/// It has failed, or ended. The machine closes it, later.
 		virtual void unlinked(link &, int status) = 0;
+		/// Nothing comes of this port any more: what it is on has gone. No peer can bring
+		/// that about.
+		virtual void broken(int) {}
 		virtual time_point now() = 0;
 		/// A program polls, and has few links.
 		virtual bool polled() const = 0;
