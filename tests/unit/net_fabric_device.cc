@@ -287,4 +287,81 @@ TEST_F(fabric_naive, the_device_goes_at_any_moment)
 	EXPECT_GT(steps, 8u);
 }
 
+// One slot for works, and a peer that speaks of those that were in it before.
+TEST_F(fabric_naive, numbers_of_works_come_again_late)
+{
+	constexpr unsigned generations = 8192, uses = 3 * generations;
+	make(0);
+	fabric::hello h;
+	h.from = at(9);
+	h.to = fabric::digest(at(0));
+	h.link = 1;
+	h.cookie = 7;
+	h.window = 8;
+	h.eager = 256;
+	const auto bytes = fabric::encode(h);
+	std::vector<u8> greeting(bytes.size());
+	std::memcpy(greeting.data(), bytes.data(), bytes.size());
+	const auto c = wire.connect(place_of(9, 999), place_of(0, fabric::ports_of(at(0)).ports[0]),
+				    greeting, nullptr);
+	ASSERT_TRUE(c);
+	run(0);
+	fabric::hello theirs;
+	ASSERT_TRUE(fabric::decode(std::as_bytes(std::span(c->answered)), theirs));
+	std::vector<std::uint32_t> ids;
+	wire.to_enemy = [&](connection &, unsigned, const passage &p) {
+		fabric::control offer;
+		ASSERT_TRUE(fabric::decode(std::as_bytes(std::span(p.bytes)), offer));
+		ASSERT_EQ(offer.verb, fabric::control::verb::offer);
+		ids.push_back(offer.id);
+	};
+	const auto done = [&](std::uint32_t id, int status, unsigned credits) {
+		fabric::control m;
+		m.verb = fabric::control::verb::done;
+		m.peer = id;
+		m.status = status;
+		std::byte text[fabric::control::size_most];
+		passage p;
+		p.bytes.resize(fabric::encode(m, text));
+		std::memcpy(p.bytes.data(), text, p.bytes.size());
+		p.has_word = true;
+		p.word = fabric::word::with(fabric::word::base(theirs.link, theirs.cookie),
+					    fabric::kind::control, credits);
+		c->ends[0].out.push_back(std::move(p));
+		ASSERT_TRUE(wire.move(*c, 0));
+		run(0);
+	};
+	std::vector<int> ended;
+	core[0]->on_end = [&](const naive_core::item &, int status, std::size_t) {
+		ended.push_back(status);
+	};
+	const auto to = core[0]->peer_at(at(9));
+	std::unordered_map<std::uint32_t, unsigned> last;
+	for (unsigned n = 0; n < uses; n++) {
+		const auto t =
+			core[0]->add(queue_type::msg_send, 1000, 1, to, [](naive_core::item &) {});
+		ASSERT_NE(t, 0u);
+		ASSERT_TRUE(wire.move(*c, 1));
+		ASSERT_EQ(ids.size(), n + 1);
+		const std::uint32_t id = ids.back();
+		ASSERT_NE(id, 0u);
+		EXPECT_LE(id, fabric::word::id_mask);
+		EXPECT_EQ(id % (1u << 17), ids[0] % (1u << 17)) << "another slot";
+		const auto [it, fresh] = last.try_emplace(id, n);
+		if (!fresh) {
+			ASSERT_GE(n - it->second, generations);
+		}
+		it->second = n;
+		for (const unsigned age : {1u, 2u, generations / 2, generations - 1})
+			if (age <= n)
+				done(ids[n - age], -EIO, 0);
+		ASSERT_TRUE(core[0]->has(t)) << "the end of another";
+		done(id, -ENOSPC, 1);
+		ASSERT_FALSE(core[0]->has(t));
+		ASSERT_TRUE(c->ends[1].open);
+	}
+	EXPECT_EQ(ended, std::vector<int>(uses, -ENOSPC));
+	EXPECT_EQ(last.size(), generations) << "each comes again";
+}
+
 } // namespace
