@@ -2,7 +2,7 @@
 // fuzz_net_fabric.cc - two machines of the fabric transport, and an enemy among their peers.
 //
 // The machines are whole, from the choice of a provider on; libfabric is fake_fabric.hpp's,
-// their core is naive_core.hpp's, time is the script's. The enemy connects and is connected
+// their core is net_play.hpp's, time is the script's. The enemy connects and is connected
 // to, says in the handshake what he likes, and then sends whatever a peer can: any word with
 // any text, every control message with any field, messages beyond his window, writes by keys
 // that he was given, that he was given once, and that he has made up; he hangs up at any
@@ -59,7 +59,7 @@ public:
 	~play() override
 	{
 		for (auto &c : core_)
-			c->machine.reset();
+			c->close();
 	}
 
 	void step(script &in);

@@ -2,7 +2,7 @@
 // fuzz_net_ud.cc - two machines of the ud transport, and an enemy on their fabric.
 //
 // The machines are whole: resolver, channels, rpc/chan, rpc/fetch, bulk. Their end points are
-// fake_ud.hpp's, their core is naive_core.hpp's, time is the script's. The enemy has the
+// fake_ud.hpp's, their core is net_play.hpp's, time is the script's. The enemy has the
 // fabric key (all zero), a session of his own, tokens of operations if the play says so, and
 // sends whatever there is: messages of rpc/chan with any tag, bulk messages, requests for
 // memory, answers to requests, data for any queue pair, questions and answers about
@@ -59,7 +59,7 @@ public:
 	~play() override
 	{
 		for (auto &c : core_)
-			c->machine.reset();
+			c->close();
 	}
 
 	void step(script &in);
@@ -484,6 +484,9 @@ std::unique_ptr<endpoint> make_verbs(const verbs_options &o)
 	return make_fake(gid_of(ip_of(n)), o.mtu ? o.mtu : COOP_MTU_MAX, 64 + 512 * n, false,
 			 false);
 }
+
+// Of a domain, which plays have none of; it is beside make_verbs().
+void find_verbs(const verbs_options &) {}
 
 } // namespace coop::ud
 

@@ -27,6 +27,8 @@ using namespace coop::net;
 class naive_core final : public spi::sink
 {
 public:
+	struct scope {
+	};
 	struct item {
 		spi::transfer what{};
 		std::unique_ptr<std::byte[]> memory;
@@ -42,6 +44,24 @@ public:
 		clock_(clock)
 	{
 	}
+
+	void begin(const std::function<std::unique_ptr<spi::transport_machine>(spi::sink &)> &make,
+		   const address &own)
+	{
+		machine = make(*this);
+		FUZZ_CHECK(machine->start(own) == 0);
+		FUZZ_CHECK(started_);
+	}
+	/// Makes progress. @return whether there is more.
+	bool turn() { return machine->progress(64) || !machine->arm(); }
+	/// The clock has gone on.
+	void expire() { machine->expire(now()); }
+	time_point deadline() const { return machine->deadline(); }
+	void stop() { machine->stop(); }
+	bool is_stopped() const { return stopped_; }
+	bool is_failed() const { return failed_; }
+	int failed_with() const { return failed_with_; }
+	void close() { machine.reset(); }
 
 	/// An operation over `length` bytes in `pieces` pieces; passive ones and sends are then
 	/// filled by the caller. 0: it has been refused.
@@ -134,25 +154,24 @@ public:
 			all.push_back(t);
 		return all;
 	}
+	std::vector<spi::token> tokens() const { return queued(); }
 	bool has(spi::token t) const { return items_.count(t); }
-	const std::map<spi::token, item> &items() const { return items_; }
+	const item &at(spi::token t) const { return items_.at(t); }
 	const address &where(spi::peer_number n) const { return peers_.at(n).where; }
 
 	std::unique_ptr<spi::transport_machine> machine;
 	/// Of operations, before their memory goes; and of messages as they arrive.
 	std::function<void(const item &, int status, std::size_t length)> on_end;
 	std::function<void(std::span<const std::byte>, const address &from)> on_message;
-	bool is_started = false, is_stopped = false, is_failed = false;
-	int failed_with = 0;
 
 	// spi::sink
-	void started() override { is_started = true; }
+	void started() override { started_ = true; }
 	void failed(int status) override
 	{
-		is_failed = true;
-		failed_with = status;
+		failed_ = true;
+		failed_with_ = status;
 	}
-	void stopped() override { is_stopped = true; }
+	void stopped() override { stopped_ = true; }
 	void completed(spi::token t, int status, std::size_t length) override
 	{
 		const auto it = items_.find(t);
@@ -305,7 +324,8 @@ private:
 	std::map<std::pair<spi::token, std::size_t>, unsigned> out_;
 	std::map<std::string, spi::peer_number> numbers_;
 	std::deque<peer_state> peers_;
-	bool starved_ = false;
+	bool starved_ = false, started_ = false, stopped_ = false, failed_ = false;
+	int failed_with_ = 0;
 };
 
 } // namespace fuzz_net

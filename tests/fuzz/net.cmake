@@ -3,10 +3,27 @@
 if(TARGET coop_net)
 	coop_fuzz(fuzz_net_descriptor SOURCES fuzz_net_descriptor.cpp LIBS coop_net)
 endif()
-# Whole machines of a transport, with an enemy on their fabric.
+# The core without its threads: what it reads of the processor's counter is the play's.
+if(TARGET coop_net)
+	set(core domain machine machine_peers machine_progress machine_queue machine_receive
+	    transfer_machine)
+	list(TRANSFORM core REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/userland/net/\\1.cpp")
+	add_library(coop_net_alone OBJECT EXCLUDE_FROM_ALL ${core} net_alone.cc net_random.cc)
+	target_compile_options(coop_net_alone PRIVATE
+			       -include ${CMAKE_CURRENT_SOURCE_DIR}/scripted_ticks.hpp)
+	target_link_libraries(coop_net_alone PRIVATE coop_net)
+endif()
+# Whole machines of a transport, with an enemy on their fabric; over a core that is naive, and
+# over the library's own.
+function(coop_fuzz_plays name)
+	coop_fuzz(${name} SOURCES ${name}.cc ${ARGN} net_random.cc LIBS coop_net)
+	coop_fuzz(${name}_core SOURCES ${name}.cc ${ARGN} $<TARGET_OBJECTS:coop_net_alone>
+		  LIBS coop_net)
+	target_compile_definitions(${name}_core PRIVATE FUZZ_REAL_CORE)
+endfunction()
 if("ud" IN_LIST COOP_NET_TRANSPORTS)
-	coop_fuzz(fuzz_net_ud SOURCES fuzz_net_ud.cc net_random.cc LIBS coop_net)
+	coop_fuzz_plays(fuzz_net_ud)
 endif()
 if("fabric" IN_LIST COOP_NET_TRANSPORTS)
-	coop_fuzz(fuzz_net_fabric SOURCES fuzz_net_fabric.cc fake_fabric.cc net_random.cc LIBS coop_net)
+	coop_fuzz_plays(fuzz_net_fabric fake_fabric.cc)
 endif()

@@ -4,19 +4,30 @@
 // They send each other messages and let each other read and write memory, all of it of a
 // pattern that a `mark` stands for. Data that is for one peer alone has a pattern of its own,
 // so that whoever sees it elsewhere knows. The play around it moves the network, speaks as
-// the enemy, and says whether what arrives may have been changed.
+// the enemy, and says whether what arrives may have been changed. Their core is a naive one that
+// checks transports, or the library's own (FUZZ_REAL_CORE), which then meets the enemy too.
 #pragma once
 
 #include <sanitizer/allocator_interface.h>
 #include <unistd.h>
 
-#include "tests/fuzz/naive_core.hpp"
 #include "tests/fuzz/script.hpp"
+#ifdef FUZZ_REAL_CORE
+#include "tests/fuzz/real_core.hpp"
+#else
+#include "tests/fuzz/naive_core.hpp"
+#endif
 
 namespace fuzz_net
 {
 
 namespace net = coop::net;
+
+#ifdef FUZZ_REAL_CORE
+using played_core = real_core;
+#else
+using played_core = naive_core;
+#endif
 
 extern u64 random_state; // net_random.cc
 
@@ -74,10 +85,10 @@ public:
 		for (unsigned n = 0; n < 2; n++)
 			exchange(n);
 		for (auto &c : core_)
-			c->machine->stop();
-		FUZZ_CHECK(
-			until([&] { return core_[0]->is_stopped && core_[1]->is_stopped; }, 10s));
-		FUZZ_CHECK(!core_[0]->is_failed && !core_[1]->is_failed);
+			c->stop();
+		FUZZ_CHECK(until([&] { return core_[0]->is_stopped() && core_[1]->is_stopped(); },
+				 10s));
+		FUZZ_CHECK(!core_[0]->is_failed() && !core_[1]->is_failed());
 	}
 
 protected:
@@ -98,20 +109,18 @@ protected:
 	template <class maker> void begin(const maker &make)
 	{
 		for (unsigned n = 0; n < 2; n++) {
-			core_[n] = std::make_unique<naive_core>(n, clock_);
-			core_[n]->machine = make(*core_[n]);
-			core_[n]->on_end = [this](const naive_core::item &i, int status,
+			core_[n] = std::make_unique<played_core>(n, clock_);
+			core_[n]->on_end = [this](const played_core::item &i, int status,
 						  std::size_t length) { ended(i, status, length); };
 			core_[n]->on_message = [this, n](auto text, const address &from) {
 				message(n, text, from);
 			};
-			FUZZ_CHECK(core_[n]->machine->start(address_of(n)) == 0);
-			FUZZ_CHECK(core_[n]->is_started);
+			core_[n]->begin(make, address_of(n));
 		}
 	}
 	void run(unsigned n)
 	{
-		for (u32 turns = 0; core_[n]->machine->progress(64) || !core_[n]->machine->arm();)
+		for (u32 turns = 0; core_[n]->turn();)
 			FUZZ_CHECK(++turns < most_turns);
 		core_[n]->settle();
 	}
@@ -119,13 +128,12 @@ protected:
 	{
 		clock_ += us;
 		for (auto &c : core_)
-			c->machine->expire(c->now());
+			c->expire();
 	}
 	/// To the next time that a machine waits for, or for a short while.
 	void pass_on()
 	{
-		net::time_point at =
-			std::min(core_[0]->machine->deadline(), core_[1]->machine->deadline());
+		net::time_point at = std::min(core_[0]->deadline(), core_[1]->deadline());
 		at = std::min(at, net::time_point(clock_ + std::chrono::milliseconds(10)));
 		if (at > net::time_point(clock_))
 			clock_ =
@@ -189,7 +197,7 @@ protected:
 		if (all.empty())
 			return;
 		const spi::token t = all[in.byte() % all.size()];
-		const auto &i = core_[1 - n]->items().at(t);
+		const auto &i = core_[1 - n]->at(t);
 		const bool read = i.what.queue == queue_type::passive_bulk_send;
 		if (!read && i.what.queue != queue_type::passive_bulk_recv)
 			return;
@@ -201,7 +209,7 @@ protected:
 	u64 token(unsigned n, script &in)
 	{
 		const u8 how = in.byte();
-		const auto all = core_[n]->queued();
+		const auto all = core_[n]->tokens();
 		if (!enemy_knows() || how == 255 || all.empty())
 			return in.quad();
 		return all[how % all.size()];
@@ -214,7 +222,7 @@ protected:
 	/// What the honest do. False: that is no number of theirs.
 	bool act(unsigned n, u8 what, u8 how, script &in)
 	{
-		naive_core &c = *core_[n];
+		played_core &c = *core_[n];
 		const auto some = [&]() -> spi::token {
 			const auto all = c.queued();
 			return all.empty() ? 0 : all[in.byte() % all.size()];
@@ -256,10 +264,10 @@ protected:
 	}
 
 	std::chrono::microseconds clock_{1000000};
-	std::unique_ptr<naive_core> core_[2];
+	std::unique_ptr<played_core> core_[2];
 
 private:
-	static void fill(naive_core::item &i, u64 mark, bool data)
+	static void fill(played_core::item &i, u64 mark, bool data)
 	{
 		i.mark = mark;
 		for (std::size_t k = 0; data && k < i.what.length; k++)
@@ -285,7 +293,7 @@ private:
 			}
 		FUZZ_CHECK(!"a message that was never sent, or came twice");
 	}
-	void ended(const naive_core::item &i, int status, std::size_t length)
+	void ended(const played_core::item &i, int status, std::size_t length)
 	{
 		last_status_ = status;
 		const bool in = i.what.queue == queue_type::passive_bulk_recv ||
@@ -298,17 +306,19 @@ private:
 		if (!undisturbed())
 			return false;
 		for (unsigned n = 0; n < 2; n++)
-			for (const auto &[t, i] : core_[n]->items())
+			for (const spi::token t : core_[n]->queued()) {
+				const auto &i = core_[n]->at(t);
 				if ((i.what.queue == queue_type::msg_send ||
 				     i.what.queue == queue_type::active_bulk_send ||
 				     i.what.queue == queue_type::active_bulk_recv) &&
 				    core_[n]->where(i.what.peer) == address_of(1 - n))
 					return true;
+			}
 		return false;
 	}
 	bool nothing_queued() const
 	{
-		return core_[0]->items().empty() && core_[1]->items().empty();
+		return core_[0]->queued().empty() && core_[1]->queued().empty();
 	}
 	// A message and data both ways. What the enemy has left may cost a few attempts.
 	void exchange(unsigned n)
@@ -335,7 +345,7 @@ private:
 				FUZZ_CHECK(tries);
 				const spi::token p = offer(1 - n, read, true, 9000);
 				FUZZ_CHECK(p);
-				const u64 mark = core_[1 - n]->items().at(p).mark;
+				const u64 mark = core_[1 - n]->at(p).mark;
 				const spi::token t = use(n, to, p, core_[1 - n]->incarnation(),
 							 read, mark, 9000);
 				FUZZ_CHECK(t);
@@ -357,6 +367,7 @@ template <class play> void perform(const u8 *data, std::size_t size, u32 max_ste
 {
 	constexpr std::size_t most_memory = 48u << 20;
 	const std::size_t before = __sanitizer_get_current_allocated_bytes();
+	[[maybe_unused]] const played_core::scope whole;
 	random_state = 1;
 	script in(data, size);
 	play p(in.byte());

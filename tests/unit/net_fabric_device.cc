@@ -201,7 +201,7 @@ protected:
 	}
 	void run(unsigned n)
 	{
-		while (!core[n]->is_failed &&
+		while (!core[n]->is_failed() &&
 		       (core[n]->machine->progress(64) || !core[n]->machine->arm()))
 			;
 		core[n]->settle();
@@ -256,28 +256,29 @@ TEST_F(fabric_naive, the_device_goes_at_any_moment)
 			for (std::size_t c = 0; c < wire.connections.size() && !moved; c++)
 				for (const unsigned side : {0u, 1u})
 					moved = moved || wire.move(*wire.connections[c], side);
-			all_done = !moved && core[0]->items().empty() && core[1]->items().empty();
+			all_done = !moved && core[0]->tokens().empty() && core[1]->tokens().empty();
 		}
 		fake_node *n = wire.listeners.at({ip_of(1), fabric::ports_of(at(1)).ports[0]});
 		n->tell_error(&n->pep->pep.fid, FI_ENODEV);
 		core[1]->machine->arm(); // the next look is at the port
 		run(1);
-		EXPECT_TRUE(core[1]->is_failed);
-		EXPECT_EQ(core[1]->failed_with, -ENODEV);
+		EXPECT_TRUE(core[1]->is_failed());
+		EXPECT_EQ(core[1]->failed_with(), -ENODEV);
 		EXPECT_TRUE(n->regions.empty()) << "a peer may write";
-		for (const auto &[t, i] : core[1]->items()) {
+		for (const spi::token t : core[1]->tokens()) {
+			const naive_core::item &i = core[1]->at(t);
 			EXPECT_EQ(i.out, 0u) << "a place was not given back";
 		}
 		for (const int status : ended[1])
 			EXPECT_TRUE(status == 0 || status == -ENODEV) << status;
 		core[1]->machine.reset();
-		for (unsigned looks = 0; !core[0]->items().empty() && looks < 1000; looks++) {
+		for (unsigned looks = 0; !core[0]->tokens().empty() && looks < 1000; looks++) {
 			run(0);
 			clock += 10ms;
 			core[0]->machine->expire(core[0]->now());
 		}
-		EXPECT_TRUE(core[0]->items().empty()) << steps;
-		EXPECT_FALSE(core[0]->is_failed);
+		EXPECT_TRUE(core[0]->tokens().empty()) << steps;
+		EXPECT_FALSE(core[0]->is_failed());
 		if (all_done) {
 			EXPECT_EQ(ended[0], (std::multiset<int>{0, 0, 0}));
 		}
