@@ -13,6 +13,13 @@ if(TARGET coop_net)
 			       -include ${CMAKE_CURRENT_SOURCE_DIR}/scripted_ticks.hpp)
 	target_link_libraries(coop_net_alone PRIVATE coop_net)
 endif()
+# coopnet's server and client, with a station of turns.
+if(TARGET coopnet)
+	set(tools advice client outbox server tasks)
+	list(TRANSFORM tools REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/userland/net-tools/\\1.cpp")
+	coop_fuzz(fuzz_coopnet SOURCES fuzz_coopnet.cc coopnet_station.cc ${tools}
+		  $<TARGET_OBJECTS:coop_net_alone> LIBS coop_net)
+endif()
 # Whole machines of a transport, with an enemy on their fabric; over a core that is naive, and
 # over the library's own.
 function(coop_fuzz_plays name)
