@@ -34,3 +34,7 @@ endif()
 if("fabric" IN_LIST COOP_NET_TRANSPORTS)
 	coop_fuzz_plays(fuzz_net_fabric fake_fabric.cc)
 endif()
+# The door of a machine of shm.
+if("fabric" IN_LIST COOP_NET_TRANSPORTS)
+	coop_fuzz(fuzz_fabric_greeting SOURCES fuzz_fabric_greeting.cc fake_shm.cc LIBS coop_net)
+endif()
