@@ -216,7 +216,7 @@ TEST_P(fault_once, peer_kill9)
 	send_small();
 	const auto is_of_the_dead = [&](int status) {
 		return status == -ECONNRESET || status == -ECONNREFUSED ||
-		       status == -EHOSTUNREACH || (status == -ETIMEDOUT && t.tires);
+		       status == -EHOSTUNREACH || (status == -EHOSTDOWN && t.tires);
 	};
 	for (piece *p : small) {
 		ASSERT_TRUE(w.ended(a, *p));

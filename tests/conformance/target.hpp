@@ -70,7 +70,7 @@ struct target {
 	int muteness = -ECONNREFUSED;
 	/// A sender may be told that all is well before its message is there.
 	bool told_early = false;
-	/// A peer that is silent for too long ends operations with -ETIMEDOUT.
+	/// A peer that is silent for too long ends operations with -EHOSTDOWN.
 	bool tires = false;
 	/// What else an operation of soak_mixed may end with because of others: one on the same
 	/// connection was cancelled, and its peer took too long; 0: nothing.

@@ -150,7 +150,7 @@ std::vector<target> of_device(const std::string &device, const std::string &ip)
 	target &ud = all.back();
 	ud.stall = {}; // its wire is a real one
 	ud.wire = nullptr;
-	ud.collateral = -ETIMEDOUT; // emulated, it may not get round to all of them in time
+	ud.collateral = -EHOSTDOWN; // emulated, it may not get round to all of them in time
 	all.front().mute = nullptr; // a device's ports are not those of sockets
 	all.front().come_again = 0; // it would take too long in the lab
 	return all;
