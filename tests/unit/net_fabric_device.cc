@@ -123,9 +123,10 @@ TEST_P(fabric_device_goes, and_every_operation_ends_once)
 	ASSERT_EQ(tm.add(send, o), 0);
 	ASSERT_EQ(tm.add(given_up, o), 0);
 	EXPECT_EQ(tm.deliver_all(), 0u);
-	wire.gone = true;
 	if (by("listener"))
 		wire.tell_gone = 1;
+	else
+		wire.gone = true;
 	if (by("connect")) {
 		o.to = another.get();
 		ASSERT_EQ(tm.add(next, o), 0);

@@ -200,6 +200,61 @@ TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
 	EXPECT_FALSE(enemy.linked());
 }
 
+// Over shm a peer writes by itself whenever it likes, so what it was given stays its own until it
+// has written, or is gone: one that stands still is waited for by whoever stops, and what it
+// writes when it goes on is written to memory that is still the operation's.
+TEST(fabric_hostile, who_stands_still_with_memory_over_shm_is_waited_for)
+{
+	for (const bool goes_on : {true, false}) {
+		address own, there;
+		ASSERT_EQ(parse(here(40), own), 0);
+		ASSERT_EQ(parse(here(41), there), 0);
+		domain d({"fabric", {{"provider", "shm"}}});
+		transfer_machine tm(d);
+		ASSERT_EQ(tm.start(here(41)), 0);
+		ASSERT_EQ(tm.wait(tm_state::started), 0);
+		std::vector<std::byte> memory(100000, std::byte{0xff});
+		buffer in(d, memory.data(), memory.size());
+		ended e;
+		operation r;
+		r.min_receive_size = 1;
+		r.max_receive_msgs = 1;
+		r.handler = &e;
+		ASSERT_EQ(tm.add(in, r), 0);
+		auto enemy = std::make_unique<conformance::fabric_enemy>("shm", own);
+		ASSERT_TRUE(enemy->connect(there, enemy->greeting_of(there)));
+		control offer;
+		offer.verb = control::verb::offer;
+		offer.id = 5;
+		offer.length = memory.size();
+		const auto end = clock::now() + 60s;
+		while (!enemy->say(offer) && clock::now() < end)
+			enemy->look();
+		while (enemy->heard.empty() && clock::now() < end)
+			enemy->look();
+		ASSERT_FALSE(enemy->heard.empty());
+		const control grant = enemy->heard.front();
+		ASSERT_EQ(grant.verb, control::verb::grant);
+		ASSERT_EQ(tm.stop(true), 0);
+		// Longer than a connection that can be closed would have left.
+		EXPECT_EQ(tm.wait(tm_state::stopped, clock::now() + 2s), -ETIMEDOUT);
+		EXPECT_EQ(tm.state(), tm_state::stopping);
+		EXPECT_TRUE(in.queued());
+		EXPECT_EQ(e.status, 1);
+		if (goes_on)
+			enemy->write(grant.regions[0], memory.size(),
+				     word::landed(enemy->link().base, grant.id));
+		else
+			enemy.reset();
+		while (tm.wait(tm_state::stopped, clock::now() + 1ms) && clock::now() < end)
+			if (enemy)
+				enemy->look();
+		EXPECT_EQ(tm.state(), tm_state::stopped);
+		EXPECT_EQ(e.status, goes_on ? 0 : -ECANCELED);
+		EXPECT_EQ(memory.back(), std::byte(goes_on ? 0 : 0xff));
+	}
+}
+
 // What is offered and taken back at once costs the peer its window, until its turn has come: it
 // would fill the queue, and come to be taken for another offer.
 TEST(fabric_hostile, offers_that_are_taken_back_count)
