@@ -634,18 +634,6 @@ void machine::watch(std::uint64_t now)
 	}
 }
 
-// Asks whether it lives, or takes datagrams of full length. EV_PEER_DEAD tells if not.
-void machine::probe(const peer &p, bool whole, std::uint64_t now)
-{
-	coop_chan_msg m{p.chan, COOP_CHAN_PROBE, none, 0, 0};
-	if (whole) {
-		m.flags |= COOP_CHAN_BY_DATA;
-		m.length = coop_chan_unit(chan_);
-	}
-	std::uint32_t id;
-	(void)coop_chan_send(chan_, &m, now, &id);
-}
-
 // The port of the device has another GID or LID. Peers know us by the old one, as a session
 // does: each begins anew, and whoever sends to where we were asks for us before long.
 void machine::follow(std::uint64_t now)

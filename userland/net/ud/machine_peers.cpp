@@ -215,6 +215,18 @@ std::vector<std::uint32_t> machine::bulk_with(spi::peer_number n) const
 	return all;
 }
 
+// Asks whether it lives, or takes datagrams of full length. EV_PEER_DEAD tells if not.
+void machine::probe(const peer &p, bool whole, std::uint64_t now)
+{
+	coop_chan_msg m{p.chan, COOP_CHAN_PROBE, none, 0, 0};
+	if (whole) {
+		m.flags |= COOP_CHAN_BY_DATA;
+		m.length = coop_chan_unit(chan_);
+	}
+	std::uint32_t id;
+	(void)coop_chan_send(chan_, &m, now, &id);
+}
+
 // It does not answer any more.
 void machine::lost(spi::peer_number n, int status, std::uint64_t now)
 {
