@@ -12,8 +12,7 @@
 // from its counts; what it owes is bounded; and when it is over, a right client measures as
 // if nobody had been there.
 //
-// Nobody sends more than max_message, which both sides have to agree on, and a `failed` says a
-// status below 0.
+// Strangers do not agree on max_message. A `failed` says a status below 0.
 //
 // In the other play a client asks a liar, who mostly answers right, so that there is a next
 // question, and else what the script says. Every task ends, in success or with a sentence.
@@ -101,7 +100,7 @@ public:
 		max_bulk_(shape & 2 ? 65536 : 4096),
 		station_(how(max_message_)),
 		server_(station_, {max_bulk_}, end_),
-		theirs_({"watched", how(max_message_).parameters})
+		theirs_({"watched", how(longest_).parameters})
 	{
 		const trouble t = server_.start(nid + "0");
 		FUZZ_CHECK(!t);
@@ -117,7 +116,7 @@ public:
 		const unsigned n = op >> 7;
 		switch (op & 15) {
 		case 0: { // anything at all
-			bytes b(in.half() % (max_message_ + 1));
+			bytes b(in.half() % (longest_ + 1));
 			for (std::size_t i = 0; i < b.size() && i < 48; i++)
 				b[i] = std::byte{in.byte()};
 			say(n, b, in);
@@ -129,7 +128,7 @@ public:
 			const auto c =
 				static_cast<command>(op & 64 ? in.byte() : 1 + in.byte() % 4);
 			const u16 run = in.byte();
-			say(n, message(c, run, in.word(), in.half() % (max_message_ + 1)), in);
+			say(n, message(c, run, in.word(), in.half() % (longest_ + 1)), in);
 			break;
 		}
 		case 4:
@@ -264,8 +263,8 @@ private:
 		const u8 c = b.size() < head::size ? 0 : static_cast<u8>(b[1]);
 		const bool offer = c == u8(command::fetch) || c == u8(command::fill);
 		const std::size_t most = offer_size + net::core::descriptor::fixed;
-		if (c == 0 || b[0] != std::byte{head::magic} || c > u8(command::fill) ||
-		    (offer && (b.size() <= offer_size || b.size() > most)))
+		if (c == 0 || b.size() > max_message_ || b[0] != std::byte{head::magic} ||
+		    c > u8(command::fill) || (offer && (b.size() <= offer_size || b.size() > most)))
 			expected_.malformed++;
 		else if (c == u8(command::count))
 			counts_++;
@@ -366,6 +365,7 @@ private:
 	}
 
 	const std::size_t max_message_, max_bulk_;
+	const std::size_t longest_ = 3 * max_message_; // that a stranger sends
 	const std::shared_ptr<ledger> ledger_ = the_ledger = std::make_shared<ledger>();
 	goal end_;
 	station station_;

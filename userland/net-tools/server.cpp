@@ -91,7 +91,8 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 {
 	head h;
 	count_.messages++;
-	if (!head::get(m, h)) {
+	// Receive buffers have room for more, and a peer may not know the limit.
+	if (m.size() > station_.limits().max_message || !head::get(m, h)) {
 		count_.malformed++;
 		return;
 	}
