@@ -40,7 +40,7 @@ using namespace coop::net_tools;
 using namespace std::chrono_literals;
 
 constexpr u32 max_steps = 200;
-constexpr std::size_t bulk_places = 16, answer_slots = 16, offers_most = 1024;
+constexpr std::size_t bulk_places = 16, answer_slots = 16;
 const std::string nid = "127.0.0.1@tcp:12345:31:";
 
 settings how(std::size_t max_message)
@@ -169,17 +169,12 @@ public:
 	{
 		calm();
 		look();
-		// What waits behind an offer that cannot begin does so until another one ends.
-		for (u32 n = 0; n < offers_most && owed(); n++) {
-			nudge();
-			calm();
-		}
 		settle_accounts();
 		for (unsigned n = 0; n < 2; n++)
 			if (strangers_[n]->descriptors().size() % 2)
 				go(n);
 		right_client();
-		for (unsigned n = 0; n < 3; n++)
+		for (unsigned n = 0; n < 2; n++)
 			go(n);
 		calm();
 		look();
@@ -295,19 +290,6 @@ private:
 		const server::counters &c = server_.count();
 		return answers() > c.answered + c.dropped + unsure_;
 	}
-	/// A bulk operation that ends well.
-	void nudge()
-	{
-		if (!strangers_[2])
-			come(2, 2);
-		strangers_[2]->offer(false, 1, nullptr);
-		const bytes &d = strangers_[2]->descriptors().back();
-		bytes m = message(command::fetch, 0, 0, offer_size);
-		put64(m.data() + head::size, 1);
-		m.insert(m.end(), d.begin(), d.end());
-		strangers_[2]->send(*servers_[2], m);
-	}
-
 	// At any time.
 	void look()
 	{
@@ -373,8 +355,8 @@ private:
 	std::size_t before_ = 0; // regions that are not for bulk
 	const std::shared_ptr<ledger> others_ = the_ledger = std::make_shared<ledger>();
 	net::domain theirs_;
-	std::unique_ptr<stranger> strangers_[3]; // the last means well
-	net::endpoint_ptr servers_[3];
+	std::unique_ptr<stranger> strangers_[2];
+	net::endpoint_ptr servers_[2];
 	server::counters expected_{};
 	u64 counts_ = 0, unsure_ = 0;
 };

@@ -257,13 +257,15 @@ void server::bulk_over(const net::buffer_event &e)
 		count_.bulk_ok++;
 	}
 	p.now = {};
-	if (offers_.empty()) {
-		idle_.push_back(&p);
-		return;
+	idle_.push_back(&p);
+	// One that cannot begin leaves its place to the next.
+	while (!offers_.empty() && !idle_.empty()) {
+		place &free = *idle_.back();
+		idle_.pop_back();
+		offer next = std::move(offers_.front());
+		offers_.pop_front();
+		begin(free, std::move(next));
 	}
-	offer next = std::move(offers_.front());
-	offers_.pop_front();
-	begin(p, std::move(next));
 }
 
 } // namespace coop::net_tools
