@@ -12,7 +12,7 @@
 // from its counts; what it owes is bounded; and when it is over, a right client measures as
 // if nobody had been there.
 //
-// Strangers do not agree on max_message. A `failed` says a status below 0.
+// Strangers do not agree on max_message.
 //
 // In the other play a client asks a liar, who mostly answers right, so that there is a next
 // question, and else what the script says. Every task ends, in success or with a sentence.
@@ -490,7 +490,7 @@ private:
 		h.command = command::failed;
 		bytes a(failed_size);
 		h.put(a.data());
-		put64(a.data() + head::size, ~u64{in_.half()});
+		put64(a.data() + head::size, in_.byte() & 1 ? in_.quad() : ~u64{in_.half()});
 		twist(std::move(a), h, how & 7, from);
 	}
 	void twist(bytes a, head h, u8 how, net::endpoint &from)
@@ -519,7 +519,8 @@ private:
 			h.command = command::failed;
 			a.resize(failed_size);
 			h.put(a.data());
-			put64(a.data() + head::size, ~u64{in_.half()});
+			put64(a.data() + head::size,
+			      in_.byte() & 1 ? in_.quad() : ~u64{in_.half()});
 			break;
 		case 13:
 			a = spoilt(std::move(a), in_);

@@ -208,8 +208,10 @@ void bulk_task::sent(client &c)
 
 void bulk_task::message(client &c, const head &h, std::span<const std::byte> m)
 {
-	if (h.command == command::failed && m.size() == failed_size)
-		c.fail(static_cast<int>(static_cast<std::int64_t>(get64(m.data() + head::size))));
+	if (h.command != command::failed || m.size() != failed_size)
+		return;
+	const auto status = static_cast<std::int64_t>(get64(m.data() + head::size));
+	c.fail(status < 0 && status > -4096 ? static_cast<int>(status) : -EPROTO);
 }
 
 void bulk_task::on_buffer(const net::buffer_event &e)
