@@ -161,6 +161,7 @@ struct coop_chan_peer_info {
 	u32 window;                     /* sequence numbers in use */
 	u32 queued;                     /* messages that wait for the window */
 	u32 tries;                      /* timeouts in a row */
+	u32 carried;                    /* payload of the longest segment known to have arrived */
 	u32 sessions;                   /* that came to be */
 	u32 tx_messages, rx_messages, tx_segments, retransmits; /* wrap */
 	u64 tx_bytes, rx_bytes;                                 /* of messages that arrived whole */

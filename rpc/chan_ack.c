@@ -130,6 +130,15 @@ static u32 payload(const struct coop_chan *c, u32 seg)
 	return coop_min_u32(s->unit, s->length - off);
 }
 
+/* The path takes segments of that length. */
+static void carried(struct coop_chan_peer *p, u32 len)
+{
+	if (len <= p->carried)
+		return;
+	p->carried = (u16)len;
+	p->stuck = 0;
+}
+
 /* The segment arrived. False: it was never sent, so nobody can have received it. */
 static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 now, u32 *n)
 {
@@ -152,10 +161,7 @@ static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 
 	}
 	++*n;
 	len = payload(c, seg);
-	if (len > p->carried) {
-		p->carried = (u16)len;
-		p->stuck = 0;
-	}
+	carried(p, len);
 	p->answered |= p->asked && seq >= p->asked;
 	coop_chan_seg_to(c, p, seg, COOP_SEG_DONE);
 	if (msg == COOP_NONE)
@@ -255,11 +261,12 @@ void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct c
 	u64 seq = coop_seq_near(p->una, m->seq);
 	struct coop_seg_tx *t;
 	struct coop_send *s;
-	u32 msg;
+	u32 msg, seg;
 
 	if (seq < p->una || seq >= p->next)
 		return;
-	t = &c->seg[coop_chan_seg(c, p, seq)];
+	seg = coop_chan_seg(c, p, seq);
+	t = &c->seg[seg];
 	msg = t->msg;
 	/* Of a message whose segments have all arrived the slot may be another's by now. */
 	if (msg == COOP_NONE || t->state == COOP_SEG_DONE)
@@ -272,6 +279,7 @@ void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct c
 		coop_chan_abandon(c, msg, -ENOBUFS, now);
 		return;
 	}
+	carried(p, payload(c, seg)); /* it came, or nobody could refuse it */
 	/* The message has a place. Either this is an echo, or the receiver could not note what
 	 * came out of order: the timeout repeats it, as often as it takes. */
 	if (s->acked) {

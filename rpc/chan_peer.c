@@ -245,6 +245,7 @@ static void describe(const struct coop_chan *c, const struct coop_chan_peer *p,
 	out->window = (u32)(p->next - p->una);
 	out->queued = p->queued;
 	out->tries = p->tries;
+	out->carried = p->carried;
 	out->sessions = p->sessions;
 	out->tx_messages = p->tx_messages;
 	out->rx_messages = p->rx_messages;

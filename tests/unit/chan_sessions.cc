@@ -505,6 +505,27 @@ TEST(chan_dead, path_that_took_long_datagrams_before_only_loses_some)
 	EXPECT_EQ(lab.a().stats().sent_ok, lab.a().stats().sends);
 }
 
+// Whoever has no buffer for a datagram has got it.
+TEST(chan_dead, what_is_refused_was_carried)
+{
+	chan_lab lab;
+	lab.greet();
+	lab.b().refuse = COOP_CHAN_NO_BUFFER;
+	unsigned n = 0;
+	for (const u64 end = lab.now + 20000000;
+	     !lab.a().count(COOP_CHAN_EV_PEER_DEAD) && lab.now < end;) {
+		int err = 0;
+		lab.send(0, 1, big, 0, 5, &err); // as many as may be
+		for (u32 i = 0; i < 2; i++)
+			for (const auto &d : lab.pull(i))
+				if (d.bytes.size() <= 600 || ++n % 3)
+					lab.deliver(d, 1 - i);
+		lab.wait(1000);
+	}
+	EXPECT_GT(n, 100u);
+	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 0u);
+}
+
 // It is heard all the while, for it wants something too, but does not hear. Had we forgotten the
 // session before it does, what it sends again would be taken for the first time.
 TEST(chan_dead, a_deaf_peer_is_no_narrow_path)
