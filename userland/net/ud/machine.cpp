@@ -515,7 +515,7 @@ void machine::event(const coop_chan_ev &ev, std::uint64_t now)
 		coop_chan_stats(chan_, &s);
 		// The next one shall be let in, for of those who are not nobody hears.
 		if (s.peers + spare_peers >= options_.peers)
-			(void)evict(now);
+			(void)evict(now, s.peers < options_.peers ? ev.peer : 0);
 		coop_chan_peer_info info;
 		if (!ev.peer_cookie && !coop_chan_peer_get(chan_, ev.peer, &info))
 			sessions_.add_stranger(ev.peer);
@@ -625,7 +625,8 @@ void machine::watch(std::uint64_t now)
 				probe(p, false, now);
 				// It answers, and nothing has come: does the path take datagrams as
 				// long as those? rpc/fetch does not know, rpc/chan finds out.
-				if (info.srtt_us && reader_->came_at(n) < p.bulk_since)
+				if (info.srtt_us && info.carried < coop_chan_unit(chan_) &&
+				    reader_->came_at(n) < p.bulk_since)
 					probe(p, true, now);
 			}
 		}

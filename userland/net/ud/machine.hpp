@@ -69,6 +69,7 @@ private:
 	static constexpr std::uint32_t receives = 1024;  // messages half received
 	static constexpr std::size_t text_bytes = 64;    // of a bulk message
 	static constexpr std::uint32_t held_back_most = 32;
+	static constexpr unsigned evict_looks = 16; // at sessions that turn out to be busy
 	static constexpr std::uint64_t watch_every_us = 250000;
 	static constexpr std::uint64_t probe_every_us = 1000000;
 
@@ -180,7 +181,7 @@ private:
 		watched_.leave(
 			n, [this](auto p) -> auto & { return peers_[p].watched_at; });
 	}
-	bool evict(std::uint64_t now);
+	bool evict(std::uint64_t now, std::uint32_t spared);
 
 	// machine_message.cpp
 	std::uint32_t allocate(spi::token, const spi::transfer &);

@@ -95,7 +95,7 @@ int machine::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::
 		p.chan = 0;
 	}
 	s64 id = coop_chan_open(chan_, &where, n + 1, now);
-	while (id == -ENOSPC && evict(now))
+	while (id == -ENOSPC && evict(now, 0))
 		id = coop_chan_open(chan_, &where, n + 1, now);
 	if (id <= 0)
 		return id == -ENOSPC ? -ENOBUFS : -EHOSTUNREACH;
@@ -281,13 +281,22 @@ void machine::count_active(spi::peer_number n, int by)
 	}
 }
 
-// Ends the session with the peer that nothing has been under way with for longest. False: there
-// is none.
-bool machine::evict(std::uint64_t now)
+// Ends the session with the peer that nothing has been under way with for longest; but not
+// `spared`, and none that rpc/chan has something to do for, whoever it is for. False: there is
+// none.
+bool machine::evict(std::uint64_t now, std::uint32_t spared)
 {
-	const sessions::session s = sessions_.take_oldest();
-	if (!s.chan)
-		return false;
+	sessions::session s;
+	for (unsigned looks = 0;; looks++) {
+		s = sessions_.oldest();
+		if (!s.chan || s.chan == spared || looks == evict_looks)
+			return false;
+		coop_chan_peer_info info;
+		if (coop_chan_peer_get(chan_, s.chan, &info) || !(info.in_flight || info.queued))
+			break;
+		sessions_.pass_oldest();
+	}
+	(void)sessions_.take_oldest();
 	if (s.peer != spi::no_peer) { // else it never said who it is
 		peers_[s.peer].session = 0;
 		peers_[s.peer].chan = 0;

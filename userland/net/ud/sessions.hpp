@@ -72,6 +72,14 @@ public:
 		if (at && entries_[at].in)
 			idle(at);
 	}
+	/// The head of the line. chan 0: nobody stands there.
+	session oldest() const
+	{
+		const place at = entries_[0].after;
+		return at ? entries_[at].what : session{};
+	}
+	/// It has been used now.
+	void pass_oldest() { used(entries_[0].after); }
 	/// Takes the head of the line off; the place of its peer is 0 from then on, which the
 	/// caller sees to. chan 0: nobody stands there.
 	session take_oldest()

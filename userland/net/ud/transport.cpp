@@ -67,7 +67,7 @@ constexpr spi::parameter known[] = {
 constexpr std::string_view of_device[] = {"port", "gid_index", "sl"};
 constexpr std::string_view of_soft_roce[] = {"udp_port",       "socket_buffer", "test_drop",
 					     "test_duplicate", "test_reorder",  "test_corrupt",
-					     "test_slow"};
+					     "test_slow",      "test_longest",  "test_seed"};
 
 // What would do nothing is not taken: who gives it believes that it does something.
 void refuse_idle(const spi::parameter_values &p, bool verbs)
