@@ -8,6 +8,7 @@
 
 #include "tests/fuzz/net_alone.hpp"
 #include "userland/net-tools/advice.hpp"
+#include "userland/net-tools/interruption.hpp"
 #include "userland/net-tools/station.hpp"
 
 namespace coop::net_tools
@@ -93,6 +94,14 @@ bool station::until(goal &g, std::chrono::milliseconds patience)
 			return g.reached;
 	}
 	return true;
+}
+
+// No device goes, and no signal comes.
+void station::on_state(const net::tm_event &) {}
+
+int interrupted()
+{
+	return 0;
 }
 
 void station::reach(goal &g)

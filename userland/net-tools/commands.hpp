@@ -44,7 +44,7 @@ struct bench_request : measure_request {
 	unsigned depth = 64;
 	unsigned bulk_depth = 4;
 	unsigned peers = 10000;
-	unsigned connected = 100; ///< none: 0
+	unsigned connected = 0; ///< none: 0
 };
 int run_bench(const bench_request &);
 

@@ -27,7 +27,10 @@ static_assert(std::atomic<station *>::is_always_lock_free && std::atomic<int>::i
 void note(int n)
 {
 	const int e = errno;
-	came = n;
+	if (came.exchange(n)) { // it has been waited for long enough
+		std::signal(n, SIG_DFL);
+		std::raise(n); // when this returns
+	}
 	if (station *s = ended_station)
 		s->reach(*ended_goal);
 	errno = e;
@@ -66,7 +69,7 @@ void interruption::install() const
 	};
 	for (const int n : ending) {
 		a.sa_handler = ignored(n) ? SIG_IGN : note;
-		a.sa_flags = SA_RESTART | static_cast<int>(SA_RESETHAND);
+		a.sa_flags = SA_RESTART;
 		::sigaction(n, &a, nullptr);
 	}
 }

@@ -3,8 +3,10 @@
 #include "local_server.hpp"
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <pthread.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <system_error>
@@ -98,6 +100,9 @@ trouble local_server::start_thread(const settings &s)
 	if (trouble t = server_->start(address_))
 		return t;
 	thread_ = std::thread([this, cpus = s.cpus] {
+		sigset_t all; // signals are the measuring side's
+		sigfillset(&all);
+		pthread_sigmask(SIG_BLOCK, &all, nullptr);
 		(void)confine_thread(cpus); // start() has refused what there is not
 		(void)server_->run();       // its clients hear of it
 	});

@@ -2,12 +2,15 @@
 // peers.cpp - see peers.hpp.
 #include "peers.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <malloc.h>
 #include <mutex>
 #include <system_error>
+#include <utility>
 
 #include "advice.hpp"
+#include "interruption.hpp"
 
 namespace coop::net_tools
 {
@@ -44,16 +47,22 @@ class look final : public task
 class tally final : public net::buffer_handler
 {
 public:
-	/// Until so many have ended. @return 0, the status of one that failed, or -ETIMEDOUT.
+	/// Until so many have ended. @return 0, the status of one that failed, -ETIMEDOUT, or
+	/// -EINTR.
 	int await(unsigned count, std::chrono::milliseconds patience)
 	{
 		std::unique_lock guard(lock_);
-		while (status_ == 0 && ended_ < count) {
-			const unsigned seen = ended_;
-			if (!changed_.wait_for(guard, patience, [&] { return ended_ != seen; }))
+		unsigned seen = ended_;
+		auto limit = net::clock::now() + patience;
+		while (status_ == 0 && ended_ < count && !interrupted()) {
+			// A signal wakes nobody here.
+			changed_.wait_for(guard, 100ms);
+			if (std::exchange(seen, ended_) != ended_)
+				limit = net::clock::now() + patience;
+			else if (net::clock::now() >= limit)
 				return -ETIMEDOUT;
 		}
-		return status_;
+		return interrupted() ? -EINTR : status_;
 	}
 
 private:
@@ -185,7 +194,8 @@ trouble measure_connected(client &c, unsigned count, std::chrono::milliseconds p
 				       explain(status, c.server_text(), c.at().domain())};
 	};
 	for (unsigned n = 0; n < count; n++)
-		if (trouble t = all.grow())
+		if (trouble t =
+			    interrupted() ? trouble(failed("it has ended", -EINTR)) : all.grow())
 			return t;
 	if (const int status = all.ends().await(count, patience))
 		return failed("a word to the server", status);
@@ -199,7 +209,9 @@ trouble measure_connected(client &c, unsigned count, std::chrono::milliseconds p
 			static_cast<std::uint32_t>(now.after().counted - before.after().counted);
 		if (heard >= count) {
 			const auto was = static_cast<double>(before.after().resident);
-			out = {count, (static_cast<double>(now.after().resident) - was) / count};
+			// The kernel may have taken pages of it away meanwhile.
+			const auto is = static_cast<double>(now.after().resident);
+			out = {count, std::max(0.0, is - was) / count};
 			return {};
 		}
 		if (net::clock::now() >= deadline)

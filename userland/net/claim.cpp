@@ -108,12 +108,12 @@ int claim::take(const std::string &transport, const address &a, bool private_)
 
 void claim::release() noexcept
 {
+	claims &all = all_claims();
+	std::lock_guard guard(all.lock); // who has the number next enters it
 	if (fd_ >= 0)
 		::close(std::exchange(fd_, -1));
 	if (line_.empty())
 		return;
-	claims &all = all_claims();
-	std::lock_guard guard(all.lock);
 	all.lines[line_].erase(number_);
 	all.erase_if_empty(line_);
 	line_.clear();

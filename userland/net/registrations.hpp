@@ -73,8 +73,8 @@ public:
 				return 0;
 			}
 		}
-		auto h = std::make_unique<held>(held{machine, &b, {}, {}});
 		std::lock_guard guard(lock_);
+		auto h = std::make_unique<held>(held{machine, &b, {}, {}});
 		for (const segment &s : b.segments)
 			if (const int r =
 				    enter(s, h->regions.emplace_back(), h->keys.emplace_back()))
