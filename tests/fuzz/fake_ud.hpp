@@ -50,7 +50,7 @@ struct fake_network {
 	}
 };
 
-class fake_endpoint final : public coop::ud::endpoint
+class fake_endpoint : public coop::ud::endpoint
 {
 public:
 	struct shape {

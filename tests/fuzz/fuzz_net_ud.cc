@@ -85,7 +85,7 @@ private:
 			return g;
 		}();
 		for (unsigned n = 0; n < 2; n++)
-			if (to == gid_of(ip_of(n)))
+			if (to == gid_of(ip_of(n)) && endpoint[n])
 				endpoint[n]->arrive(d);
 		if (to == liar_.here() && d.to.qpn - liar_qpn < 2)
 			liar_.hear(d);
@@ -457,11 +457,24 @@ void play::step(script &in)
 	run_all();
 }
 
+// Known to the play until its machine, which has stopped, lets it go.
+class played_endpoint final : public fake_endpoint
+{
+public:
+	using fake_endpoint::fake_endpoint;
+	~played_endpoint() override
+	{
+		for (fake_endpoint *&e : play::endpoint)
+			if (e == this)
+				e = nullptr;
+	}
+};
+
 std::unique_ptr<coop::ud::endpoint> make_fake(const gid &g, u32 mtu, u32 first, bool any,
 					      bool copies)
 {
-	auto e = std::make_unique<fake_endpoint>(*network,
-						 fake_endpoint::shape{g, mtu, first, any, copies});
+	auto e = std::make_unique<played_endpoint>(
+		*network, fake_endpoint::shape{g, mtu, first, any, copies});
 	play::endpoint[g[15] - 1] = e.get();
 	return e;
 }
@@ -486,7 +499,10 @@ std::unique_ptr<endpoint> make_verbs(const verbs_options &o)
 }
 
 // Of a domain, which plays have none of; it is beside make_verbs().
-void find_verbs(const verbs_options &) {}
+std::uint32_t find_verbs(const verbs_options &)
+{
+	return COOP_MTU_MAX;
+}
 
 } // namespace coop::ud
 
