@@ -401,8 +401,8 @@ void machine::copy_in(const coop_chan_in &in, const std::byte *datagram)
 	if (in.len)
 		spi::scatter(p.landing.memory, p.landing.offset + in.offset, datagram + in.from,
 			     in.len);
-	sessions_.used(peers_[p.from].session); // what is long is not the one to end
 	if (!in.last) {
+		sessions_.used(peers_[p.from].session); // what is long is not the one to end
 		if (!p.listed)
 			list(static_cast<std::uint32_t>(in.cookie));
 		return;
