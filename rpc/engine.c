@@ -113,8 +113,8 @@ static bool cfg_valid(const struct coop_engine_cfg *cfg)
 	       in_range(cfg->max_fetches, 1, MAX_SLOTS) &&
 	       in_range(cfg->max_serves, 1, MAX_SLOTS) && cfg->max_queued <= MAX_SLOTS &&
 	       in_range(cfg->max_peers, 1, MAX_PEERS) &&
-	       in_range(cfg->peer_timeout_us, 100, 1u << 30) && cfg->silence_us <= 1u << 30 &&
-	       in_range(cfg->window_bytes, 1, 1u << 30);
+	       in_range(cfg->peer_timeout_us, 100, COOP_BUDGET_MOST_US) &&
+	       cfg->silence_us <= 1u << 30 && in_range(cfg->window_bytes, 1, 1u << 30);
 }
 
 size_t coop_engine_size(const struct coop_engine_cfg *cfg)

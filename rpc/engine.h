@@ -54,9 +54,10 @@ extern "C" {
 #define COOP_MAX_SEGS       1024 /* datagrams a fetch, any MTU */
 #define COOP_MAX_EXTENTS    4    /* runs of contiguous pages a fetch */
 #define COOP_MAX_HINTS      16   /* peers named for a fetch */
-#define COOP_KEPT_SEGS      16   /* datagrams that a COMMIT hardly overtakes; see lookup_kept */
-#define COOP_CTRL_MAX       512  /* bytes of a control message; never more than the MTU either */
-#define COOP_GRH            40   /* bytes at the head of every UD receive */
+#define COOP_BUDGET_MOST_US (1u << 30)
+#define COOP_KEPT_SEGS      16  /* datagrams that a COMMIT hardly overtakes; see lookup_kept */
+#define COOP_CTRL_MAX       512 /* bytes of a control message; never more than the MTU either */
+#define COOP_GRH            40  /* bytes at the head of every UD receive */
 #define COOP_MTU_MIN        256
 #define COOP_MTU_MAX        4096
 #define COOP_PAGE_MIN_SHIFT 12
@@ -107,7 +108,7 @@ struct coop_engine_cfg {
 	u32 max_serves;        /* ib_num_rrpc: requests served at once */
 	u32 max_queued;        /* fetches that wait for a slot or for the window */
 	u32 max_peers;
-	u32 peer_timeout_us; /* budget of one fetch over all its attempts */
+	u32 peer_timeout_us; /* budget of one fetch over all its attempts, unless it says */
 	u32 silence_us; /* a peer of whom nothing is heard for that long is down; 0: peer timeout */
 	u32 window_bytes;  /* most bytes invited at once, over all peers */
 	u32 serve_bytes_s; /* most bytes a second served to peers, 0: no limit */
@@ -183,8 +184,9 @@ u32 coop_engine_max_pages(const struct coop_engine *e);
 struct coop_fetch_req {
 	u64 cookie; /* the host's, given back in events */
 	struct coop_fid fid;
-	u64 version; /* data version; a peer serves exactly this one */
-	u64 size;    /* bytes of the file at that version */
+	u64 version;   /* data version; a peer serves exactly this one */
+	u64 size;      /* bytes of the file at that version */
+	u32 budget_us; /* over all its attempts, at most COOP_BUDGET_MOST_US; 0: peer_timeout_us */
 	u32 n_ext;
 	u32 n_hints;
 	struct coop_extent ext[COOP_MAX_EXTENTS]; /* ascending, disjoint, within one chunk */

@@ -300,7 +300,7 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 		/* Still on its way, and more than fits that time. Where nobody else has it the host
 		 * paces each peer. */
 		if (now >= f->t_end && f->t_last && !(e->cfg.flags & COOP_F_SOLE_SOURCE) &&
-		    now - f->t_last <= e->cfg.peer_timeout_us / 4)
+		    now - f->t_last <= f->budget_us / 4)
 			window_shrink(e, f, now);
 		break;
 	case COOP_OUT_BUSY:

@@ -83,6 +83,7 @@ struct coop_fetch {
 	u32 invited;    /* bytes of the window that it holds, from admission to its end */
 	int err;        /* why pages are missing */
 	u64 request_id;
+	u32 budget_us; /* from t_submit to t_end */
 	u64 t_submit, t_end, t_sent, t_first, t_last, t_armed;
 	u64 t_heard;   /* when data or an AGAIN of this attempt came, or it was sent */
 	u64 t_busy;    /* until when a busy peer is waited for; 0: none was busy yet */

@@ -142,7 +142,7 @@ int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, 
 	struct coop_fetch *f;
 
 	if (!pages || pages > coop_engine_max_pages(e) || !req->version ||
-	    req->n_hints > COOP_MAX_HINTS)
+	    req->n_hints > COOP_MAX_HINTS || req->budget_us > COOP_BUDGET_MOST_US)
 		return -EINVAL;
 	*id = coop_idtab_get(&e->fetch_ids);
 	if (*id == COOP_NONE)
@@ -159,7 +159,8 @@ int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, 
 	f->from = COOP_NONE;
 	f->err = -ENOENT;
 	f->t_submit = now;
-	f->t_end = now + e->cfg.peer_timeout_us;
+	f->budget_us = req->budget_us ? req->budget_us : e->cfg.peer_timeout_us;
+	f->t_end = now + f->budget_us;
 	if (!coop_fetch_best_untried(e, f, now)) {
 		coop_idtab_put(&e->fetch_ids, *id);
 		return -ENOENT;

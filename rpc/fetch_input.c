@@ -6,9 +6,9 @@
  */
 #include "core.h"
 
-static u32 longest_patience(const struct coop_engine *e)
+static u32 longest_patience(const struct coop_fetch *f)
 {
-	return coop_max_u32(e->cfg.peer_timeout_us / 4, COOP_RTO_MIN_US);
+	return coop_max_u32(f->budget_us / 4, COOP_RTO_MIN_US);
 }
 
 /* Data answer the REQUEST; what else comes may answer a QUERY, which tells no RTT. */
@@ -26,7 +26,7 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, bool data,
 	else if (data && (e->cfg.flags & COOP_F_SOLE_SOURCE))
 		/* Asked about early as it is, a slow way would else never be measured. A pause of
 		 * the peer is no part of its way, and may be as long as the budget. */
-		coop_peer_rtt(p, coop_min_u64(now - f->t_sent, longest_patience(e)));
+		coop_peer_rtt(p, coop_min_u64(now - f->t_sent, longest_patience(f)));
 }
 
 /* Of this attempt's generation, so whoever sent it knows what the peer was asked. */
@@ -49,10 +49,10 @@ static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct 
  * are many with the only source; of several, one that is given up too early is asked anew while its
  * data are on their way, and those cost copies.
  */
-static u32 grace(const struct coop_engine *e, const struct coop_peer *p)
+static u32 grace(const struct coop_engine *e, const struct coop_fetch *f, const struct coop_peer *p)
 {
 	const u32 share = e->cfg.flags & COOP_F_SOLE_SOURCE ? 8 : 4;
-	const u32 most = coop_max_u32(e->cfg.peer_timeout_us / share, COOP_GRACE_MIN_US);
+	const u32 most = coop_max_u32(f->budget_us / share, COOP_GRACE_MIN_US);
 
 	return p ? coop_min_u32(coop_peer_grace(p), most) : COOP_GRACE_MIN_US;
 }
@@ -98,7 +98,7 @@ static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct 
 		return;
 	}
 	f->t_armed = now;
-	coop_fetch_arm(e, f, now + grace(e, p));
+	coop_fetch_arm(e, f, now + grace(e, f, p));
 }
 
 static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct coop_msg *m,
@@ -137,7 +137,7 @@ static u32 said_busy(struct coop_engine *e, struct coop_fetch *f, u32 hint, u64 
 	const u32 us = coop_min_u32(coop_max_u32(hint, COOP_GRACE_MIN_US), COOP_RTO_MAX_US);
 
 	if (!f->t_busy)
-		f->t_busy = now + e->cfg.peer_timeout_us / COOP_BUSY_SHARE;
+		f->t_busy = now + f->budget_us / COOP_BUSY_SHARE;
 	if (t) {
 		t->rounds--; /* begin() has counted it */
 		t->until = now + coop_min_u64((u64)us << t->busy++, COOP_RTO_MAX_US);
@@ -214,7 +214,7 @@ static void ran_dry(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		}
 		p = coop_peers_get(&e->peers, f->peer);
 		f->t_armed = now; /* the COMMIT should be on its heels */
-		coop_fetch_arm(e, f, now + coop_max_u32(grace(e, p), COOP_RTO_MIN_US / 2));
+		coop_fetch_arm(e, f, now + coop_max_u32(grace(e, f, p), COOP_RTO_MIN_US / 2));
 		break;
 	case COOP_FETCH_ASK: /* late guests of an earlier attempt took the WRs that were to be
 				reused */
@@ -311,10 +311,10 @@ void coop_engine_rx_flush(struct coop_engine *e, u32 slot, u32 n, u64 now)
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 {
 	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
-	u32 most = longest_patience(e);
+	u32 most = longest_patience(f);
 
 	/* Asking again sooner costs the peer a second serve and us a stopped queue pair. */
-	u32 least = e->cfg.peer_timeout_us / 8;
+	u32 least = f->budget_us / 8;
 
 	return p ? coop_min_u32(most,
 				coop_max_u32(least,
@@ -400,7 +400,7 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		return;
 	}
 	if (now < f->t_end && f->t_last > f->t_armed) { /* data still came in: patience anew */
-		until = f->t_last + (f->committed ? grace(e, p) : coop_fetch_wait(e, f, now));
+		until = f->t_last + (f->committed ? grace(e, f, p) : coop_fetch_wait(e, f, now));
 		f->t_armed = f->t_last;
 		if (until > now) {
 			coop_fetch_arm(e, f, until);

@@ -255,6 +255,7 @@ void submit(side &s, script &in)
 	}
 	req.n_hints = shape >> 3 & 1;
 	req.hints[0] = shape & 0x40 ? in.word() : s.peer_id;
+	req.budget_us = shape & 0x20 ? in.word() % (2 * COOP_BUDGET_MOST_US) : 0;
 	u32 id;
 	const int err = coop_engine_submit(s.e, &req, s.now, &id);
 	FUZZ_CHECK(err == 0 || err == -EAGAIN || err == -ENOENT || err == -EINVAL);

@@ -610,6 +610,9 @@ TEST(fetch_host, refuses_nonsense)
 	EXPECT_EQ(a.fetch(0), -EINVAL);
 	EXPECT_EQ(a.fetch(65), -EINVAL);
 	EXPECT_EQ(a.fetch(1, nullptr, 0), -EINVAL) << "version 0 has no content";
+	a.budget_us = COOP_BUDGET_MOST_US + 1;
+	EXPECT_EQ(a.fetch(1), -EINVAL);
+	a.budget_us = 0;
 	EXPECT_EQ(coop_engine_peer_add(a.e, &a.cfg.self, COOP_PEER_BY_HAND, 0), -EINVAL);
 	coop_engine_cfg cfg = a.cfg;
 	cfg.mtu = 4098;

@@ -95,6 +95,22 @@ TEST_P(fetch_from_one, one_that_says_it_is_busy_with_it_is_questioned_ever_rarer
 	EXPECT_EQ(a->done[2].err, 0);
 }
 
+TEST_P(fetch_from_one, a_fetch_may_have_a_budget_of_its_own)
+{
+	acquaint(100000);
+	b->hold_lookup = true;
+	unsigned cookie = 1;
+	for (const u32 us : {30000u, 150000u}) {
+		a->budget_us = us;
+		ASSERT_EQ(a->fetch(4), 0);
+		net.run(us * 9 / 10);
+		EXPECT_EQ(a->done.count(++cookie), 0u) << us;
+		net.run(us / 10 + 5000);
+		ASSERT_EQ(a->done.count(cookie), 1u) << us;
+		EXPECT_EQ(a->done[cookie].err, -ETIMEDOUT);
+	}
+}
+
 TEST_P(fetch_from_one, a_pause_does_not_make_what_is_lost_afterwards_dear)
 {
 	acquaint(200000);

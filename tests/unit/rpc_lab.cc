@@ -66,6 +66,7 @@ int node::fetch(u32 pages, u32 *id, u64 version)
 	req.fid = {1, 2};
 	req.version = version;
 	req.size = 1 << 30;
+	req.budget_us = budget_us;
 	req.n_ext = 1;
 	req.ext[0] = {0, pages, 0};
 	pages_[req.cookie].assign(std::size_t{pages} << cfg.page_shift, 0xee);

@@ -62,6 +62,7 @@ public:
 
 	network &net;
 	coop_engine_cfg cfg{};
+	u32 budget_us = 0; // of fetches from now on
 	std::vector<u64> memory;
 	coop_engine *e;
 	std::map<u64, result> done; // by cookie

@@ -28,7 +28,7 @@ constexpr std::uint64_t linger_most_us = 500000;
 constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
 constexpr std::uint64_t recent_us = 1000000;
 constexpr std::uint32_t arrivals_most = 64;          // and then data again
-constexpr std::chrono::milliseconds longest_rest{2}; // likewise, for handlers take time too
+constexpr std::chrono::milliseconds longest_rest{2}; // likewise, or as long as the data took
 constexpr std::chrono::milliseconds data_turn{1};    // of sending bulk data, then what arrived
 constexpr std::uint32_t unarmed_most = 256;          // polls in a row, then nobody waits
 static_assert(unarmed_most >= spi::armed_calls);
@@ -248,7 +248,8 @@ void machine::make_engines(std::uint64_t now)
 		throw std::system_error(EINVAL, std::generic_category(),
 					"ud: a parameter is out of the range of the protocol");
 	reader_->make(
-		engine_, own_, options_.patience_us, [this](reading &r) { read_over(r, now_us()); },
+		engine_, own_, options_.fetch_timeout_us, options_.patience_us,
+		[this](reading &r) { read_over(r, now_us()); },
 		[this](const reading &r) { return engine_peer(r.peer, true, now_us()); });
 	source_->make(engine_);
 }
@@ -461,7 +462,8 @@ bool machine::drain_engine(std::uint64_t now)
 			// Who serves much must still hear, or is taken for dead.
 			if (const auto t = clock::now(); t - *began >= data_turn) {
 				rest_ = true;
-				rest_until_ = t + longest_rest;
+				rest_until_ =
+					t + std::max<clock::duration>(longest_rest, t - *began);
 				arrived_ = 0;
 			}
 			break;

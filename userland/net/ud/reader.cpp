@@ -15,8 +15,9 @@ namespace coop::net::ud
 namespace
 {
 
-constexpr std::uint64_t pause_us = 5000; // when the engine leaves the peer alone
-constexpr std::uint32_t window_step = 8; // pages at most, for each window that came whole
+constexpr std::uint64_t pause_us = 5000;   // when the engine leaves the peer alone
+constexpr std::uint32_t window_step = 8;   // pages at most, for each window that came whole
+constexpr std::uint32_t first_window = 16; // pages: 64 KiB
 
 } // namespace
 
@@ -41,11 +42,12 @@ reader::reader(coop::ud::endpoint &ep, slab &s, const channels &c, std::uint32_t
 		free_.push_back(i);
 }
 
-void reader::make(coop_engine *engine, identity own, std::uint64_t patience, done_function done,
-		  renew_function renew)
+void reader::make(coop_engine *engine, identity own, std::uint32_t budget, std::uint64_t patience,
+		  done_function done, renew_function renew)
 {
 	engine_ = engine;
 	own_ = own;
+	budget_ = budget;
 	patience_ = patience;
 	done_ = std::move(done);
 	renew_ = std::move(renew);
@@ -122,8 +124,11 @@ reader::pace &reader::pace_of(const reading &r)
 	if (paces_.size() <= r.peer)
 		paces_.resize(r.peer + 1);
 	pace &p = paces_[r.peer];
-	if (p.window == 0)
-		p.window = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
+	if (p.window == 0) {
+		p.threshold = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
+		p.window = std::min(first_window, p.threshold);
+		p.budget = budget_;
+	}
 	return p;
 }
 
@@ -133,18 +138,40 @@ void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::u
 	p.in_flight -= n;
 	if (good)
 		p.came_at = now;
-	if (err == 0) {
+	const std::uint64_t took = now - since;
+	if (err == 0 && took < budget_ / 2) {
+		// A request waits for the others no longer than it might alone.
 		const auto most = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
-		const std::uint32_t step = std::min(window_step, p.window / 4);
-		p.window = std::min(most, p.window + std::max(1u, step * n / p.window));
+		const std::uint32_t step = std::min(window_step, p.window / 4) * n / p.window;
+		p.window = std::min(most,
+				    p.window + (p.window < p.threshold ? n : std::max(1u, step)));
+		p.budget = std::max(budget_, p.budget / 2);
+	} else if (err == 0 && took > budget_ && since >= p.shrunk_at) {
+		shrink(p, p.window / 2, now);
 	} else if (err == -ETIMEDOUT && since >= p.shrunk_at) {
 		// Those that were under way at the last decrease tell nothing new.
 		// What came in that time may be under way, and half of the window in any case: on a
 		// wire that loses, most requests end short of some pages, whatever their number.
 		const std::uint64_t came = std::uint64_t{p.window} * good / n;
-		p.window = std::max({1u, p.window / 2, static_cast<std::uint32_t>(came)});
-		p.shrunk_at = now;
+		shrink(p, std::max(p.window / 2, static_cast<std::uint32_t>(came)), now);
+		if (!good)
+			p.budget = budget_of(2 * std::uint64_t{p.budget});
 	}
+}
+
+void reader::shrink(pace &p, std::uint32_t to, std::uint64_t now)
+{
+	p.window = p.threshold = std::max(1u, to);
+	p.shrunk_at = now;
+}
+
+// Not so long that what waits for it is given up before.
+std::uint32_t reader::budget_of(std::uint64_t us) const
+{
+	return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
+		us, budget_,
+		std::max<std::uint64_t>(
+			budget_, std::min<std::uint64_t>(patience_ / 4, COOP_BUDGET_MOST_US))));
 }
 
 // One request for what is missing. 0 or -errno of the engine; -EAGAIN: when others have ended.
@@ -163,6 +190,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	q.fid = {r.from, own_.packed()};
 	q.version = r.incarnation;
 	q.size = r.length;
+	q.budget_us = p.budget;
 	q.n_hints = 1;
 	q.hints[0] = r.engine_peer;
 	c.n_pages = 0;

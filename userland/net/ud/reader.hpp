@@ -7,8 +7,9 @@
 // drain are those of page fetches. What this file adds: a buffer is cut into requests, a few
 // of which are under way at a time (the engine's window bounds the bytes over all buffers);
 // pages that a request did not bring are asked for again until nothing has come for a while.
-// How many pages of a peer are asked for at a time follows what comes within the time of a
-// request: the way to it, or its processor, may be a thousand times slower than another's.
+// How many pages of a peer are asked for at a time, and how long they may take, follows what
+// came: the way to it, or its processor, may be a thousand times slower than another's, and
+// what it has begun to send for a request that is over is sent in vain.
 //
 // A request that found nothing has two meanings: the operation is gone over there, or the
 // engine had given the peer up before it asked. WRs that were posted tell which.
@@ -59,8 +60,9 @@ public:
 
 	reader(coop::ud::endpoint &, slab &, const channels &, std::uint32_t slots);
 	/// Creates the queue pairs and tells the engine. @throw std::system_error.
-	void make(coop_engine *, identity own, std::uint64_t patience_us, done_function,
-		  renew_function);
+	/// Of one request: budget_us, unless it takes longer.
+	void make(coop_engine *, identity own, std::uint32_t budget_us, std::uint64_t patience_us,
+		  done_function, renew_function);
 	static std::uint32_t queued(std::uint32_t slots) { return 3 * slots; }
 	/// Whose completion it is: a slot, or -1.
 	int slot_of(std::uint32_t qp) const
@@ -102,9 +104,10 @@ private:
 		std::vector<coop_seg> segs;         // as last posted
 	};
 
-	/// AIMD over the pages under way from one peer, over all its buffers.
+	/// The pages under way from one peer, over all its buffers: slow start up to `threshold`,
+	/// AIMD from there. `budget` is what a request gets (us): longer each time nothing came.
 	struct pace {
-		std::uint32_t window = 0, in_flight = 0;
+		std::uint32_t window = 0, threshold = 0, in_flight = 0, budget = 0;
 		std::uint64_t shrunk_at = 0, came_at = 0;
 	};
 
@@ -112,6 +115,8 @@ private:
 	/// A request of n pages is over, and has brought `good` of them.
 	void adapt(pace &, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
 		   std::uint64_t now) const;
+	std::uint32_t budget_of(std::uint64_t us) const;
+	static void shrink(pace &, std::uint32_t to, std::uint64_t now);
 	int ask(reading &, std::uint64_t now);
 	void want(reading &, std::uint64_t now);
 	void conclude(reading &, int status, std::uint64_t now);
@@ -133,6 +138,7 @@ private:
 	const channels &channels_;
 	coop_engine *engine_ = nullptr;
 	identity own_;
+	std::uint32_t budget_ = 0;
 	std::uint64_t patience_ = 0;
 	done_function done_;
 	renew_function renew_;
