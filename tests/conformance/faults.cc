@@ -245,6 +245,31 @@ TEST_P(fault_once, peer_kill9)
 	EXPECT_EQ(r, 0);
 }
 
+// Not at rest, but wherever it is in a transfer: what it shares with us is as it left it.
+TEST_P(fault_once, peer_kill9_as_it_writes)
+{
+	if (!w.home().traits().between_processes)
+		GTEST_SKIP() << t.label << " has no other processes";
+	const std::string where = w.next_address();
+	node &a = w.up();
+	endpoint_ptr to;
+	ASSERT_EQ(a.tm.make_endpoint(where, to), 0);
+	piece &in = w.memory(helper::bulk);
+	for (unsigned i = 0; i < 8; i++) {
+		helper h(t, where);
+		int r = 1;
+		for (int n = 0; r && n < 20; n++)
+			r = echo(a, to, i);
+		ASSERT_EQ(r, 0);
+		ASSERT_EQ(a.active(in, queue_type::active_bulk_recv, h.readable), 0);
+		for (const auto until = clock::now() + i * 50us; clock::now() < until;)
+			;
+		h.kill();
+		ASSERT_TRUE(w.ended(a, in)) << i;
+		a.record.clear();
+	}
+}
+
 TEST_P(fault_once, self_kill9_no_leak)
 {
 	if (!w.home().traits().between_processes)

@@ -407,6 +407,24 @@ def test_a_signal_ends_a_measurement(way, number):
         assert not [f for f in os.listdir("/dev/shm") if f"-{client.pid}-" in f]
 
 
+def test_a_second_signal_ends_a_server_that_cannot_end():
+    """Whose peer has stopped in the middle of a transfer into its memory: it may write there any time."""
+    way = ("fabric", "-o", "provider=shm")
+    with serving(way, f"{HOST}.22") as server:
+        idle = ticks(server.child.pid)
+        client = subprocess.Popen([program("coopnet"), "bulk", "-t", *way, "-s", "1m", "-n", "100000000",
+                                   "--seconds", "600", f"{HOST}.22"], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            client.send_signal(signal.SIGSTOP)
+            server.child.send_signal(signal.SIGINT)
+            assert server.end(signal.SIGTERM)[0] in (0, -signal.SIGINT, -signal.SIGTERM)
+        finally:
+            client.kill()
+            client.wait()
+
+
 def test_a_signal_that_is_ignored_remains_so():
     """As nohup has it."""
     command = [program("coopnet"), "ping", "-t", "fabric", "-o", "provider=shm", "-s", "8", "-n", "100000000",

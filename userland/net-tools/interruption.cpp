@@ -21,6 +21,7 @@ constexpr int ending[] = {SIGINT, SIGTERM, SIGHUP};
 std::atomic<station *> ended_station;
 std::atomic<goal *> ended_goal;
 std::atomic<int> came;
+bool is_due; // that one comes
 
 static_assert(std::atomic<station *>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
@@ -53,8 +54,9 @@ bool ignored(int n)
 
 } // namespace
 
-interruption::interruption()
+interruption::interruption(of what)
 {
+	is_due = what == of::service;
 	install();
 }
 
@@ -78,11 +80,13 @@ void interruption::ends(station &s, goal &g) const
 {
 	ended_goal = &g;
 	ended_station = &s;
+	if (came) // before it could be told
+		s.reach(g);
 }
 
 int interrupted()
 {
-	return came;
+	return is_due ? 0 : came.load();
 }
 
 void die_interrupted()

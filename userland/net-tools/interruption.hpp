@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// interruption.hpp - SIGINT, SIGTERM and SIGHUP while something is measured.
+// interruption.hpp - SIGINT, SIGTERM and SIGHUP while something is measured or served.
 //
 // A measurement ends as if it had failed, so that servers, connections and files in /dev/shm go
-// the usual way; then the program dies of the signal, as whoever has sent it expects. A second
-// one does not wait for that. One that is ignored when main() begins remains so: SIGHUP, under
-// nohup(1). For the others libraries have put handlers there by then that end the program.
+// the usual way; then the program dies of the signal, as whoever has sent it expects. A server
+// ends as it should. A second signal waits for neither. One that is ignored when main() begins
+// remains so: SIGHUP, under nohup(1). For the others libraries have put handlers there by then that
+// end the program.
 #pragma once
 
 #include "station.hpp"
@@ -16,7 +17,8 @@ namespace coop::net_tools
 class interruption
 {
 public:
-	interruption();
+	enum class of { measurement, service };
+	explicit interruption(of = of::measurement);
 	~interruption();
 	interruption(const interruption &) = delete;
 	interruption &operator=(const interruption &) = delete;
@@ -28,7 +30,7 @@ public:
 	void ends(station &, goal &) const;
 };
 
-/// The signal that came, or 0.
+/// The signal that came, or 0; always 0 once there has been a service, which is to end so.
 int interrupted();
 /// Says so, and dies of the signal that came.
 [[noreturn]] void die_interrupted();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // serve.cpp - coopnet serve: the other side, until it is told to end.
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <poll.h>
@@ -10,43 +9,13 @@
 
 #include "advice.hpp"
 #include "commands.hpp"
+#include "interruption.hpp"
 
 namespace coop::net_tools
 {
 
 namespace
 {
-
-// What a signal ends; set before the handlers are installed, never changed while they are.
-station *signalled_station;
-goal *signalled_goal;
-
-void on_signal(int)
-{
-	const int e = errno;
-	signalled_station->reach(*signalled_goal);
-	errno = e;
-}
-
-class signals
-{
-public:
-	signals(station &s, goal &g)
-	{
-		signalled_station = &s;
-		signalled_goal = &g;
-		struct sigaction a {
-		};
-		a.sa_handler = on_signal;
-		for (const int n : {SIGINT, SIGTERM, SIGHUP})
-			::sigaction(n, &a, nullptr);
-	}
-	~signals()
-	{
-		for (const int n : {SIGINT, SIGTERM, SIGHUP})
-			::signal(n, SIG_IGN);
-	}
-};
 
 // Reaches the goal when standard input ends.
 class input_watch
@@ -101,7 +70,8 @@ int run_serve(const serve_request &r)
 		server serving(s, {r.max_bulk}, end);
 		if (trouble t = serving.start(net::format(where)))
 			return t;
-		const signals ended_by(s, end);
+		const interruption by_signal(interruption::of::service);
+		by_signal.ends(s, end);
 		std::unique_ptr<input_watch> watch;
 		if (r.until_eof)
 			watch = std::make_unique<input_watch>(s, end);

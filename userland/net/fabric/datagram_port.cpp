@@ -10,6 +10,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 namespace coop::net::fabric
 {
@@ -318,6 +319,7 @@ bool datagram_port::pair(half &h, const std::string &text, descriptor bell, desc
 	it->second.second++;
 	sweep_ = std::min(sweep_, events_.now() + neighbours_after);
 	h.name = name;
+	h.pid = provider_.virtual_addresses() ? peer_process(h.socket.get()) : 0;
 	h.link->ep = own_->ep.get();
 	h.link->dest = it->second.first;
 	return true;
@@ -333,6 +335,41 @@ void datagram_port::sent(link &l)
 		const std::uint64_t one = 1;
 		[[maybe_unused]] ssize_t r = ::write(h.bell.get(), &one, sizeof(one));
 	}
+}
+
+// The number of a process is another's once it has ended, and its socket is closed before.
+int datagram_port::write(link &l, std::span<iovec> from, std::uint64_t address)
+{
+	half &h = static_cast<half &>(*l.side);
+	if (h.pid == 0)
+		return -EOPNOTSUPP;
+	if (hung_up(h.socket.get()))
+		return -ECONNRESET;
+	for (bool begun = false; !from.empty(); begun = true) {
+		std::size_t left = 0;
+		for (const iovec &piece : from)
+			left += piece.iov_len;
+		const iovec to{reinterpret_cast<void *>(address), left};
+		const ssize_t n = ::process_vm_writev(h.pid, from.data(), from.size(), &to, 1, 0);
+		if (n < 0 && !begun && (errno == EPERM || errno == ENOSYS)) {
+			h.pid = 0; // nor may it later
+			return -EOPNOTSUPP;
+		}
+		if (n <= 0)
+			return -ECONNRESET;
+		address += static_cast<std::uint64_t>(n);
+		std::size_t done = static_cast<std::size_t>(n);
+		while (!from.empty() && done >= from.front().iov_len) {
+			done -= from.front().iov_len;
+			from = from.subspan(1);
+		}
+		if (!from.empty()) {
+			from.front().iov_base =
+				static_cast<std::byte *>(from.front().iov_base) + done;
+			from.front().iov_len -= done;
+		}
+	}
+	return 0;
 }
 
 // Others may poll while somebody sleeps, so the flag stays until a peer has rung, and the

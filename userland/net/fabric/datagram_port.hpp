@@ -9,6 +9,11 @@
 // sent something looks at the flag and rings. A machine that is polled costs its peers a
 // fence and a load.
 //
+// Data goes from memory to memory by a call of the kernel's, here and not in libfabric (1.17),
+// which makes the same call, but while it holds a spin lock in the peer's shared memory: a process
+// killed then would leave the peer to turn for ever. Words still take that lock, for the time that
+// it takes to copy them.
+//
 // The files that shm leaves in /dev/shm when its process is killed carry that process in
 // their names and are swept by the next machine that starts or loses a peer.
 #pragma once
@@ -43,6 +48,7 @@ public:
 	bool close_is_quiet() const override { return false; }
 	unsigned poll() override;
 	void sent(link &) override;
+	int write(link &, std::span<iovec>, std::uint64_t) override;
 	bool arm() override;
 	int fd() const override { return epoll_.get(); }
 	time_point deadline() const override;
@@ -63,6 +69,7 @@ private:
 		descriptor socket, bell;
 		page_ptr theirs;
 		std::string name; // of the peer's end point; empty: none in the table
+		int pid = 0;      // of the peer; 0: its memory is libfabric's business
 		time_point give_up = never;
 		agenda<half>::place turn; // while it connects
 		bool inquiring = false;   // the greeting is out

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <dirent.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -67,6 +68,12 @@ unsigned long long pid_namespace()
 	return ::stat("/proc/self/ns/pid", &s) ? 0 : s.st_ino;
 }
 
+bool credentials(int fd, ucred &out)
+{
+	socklen_t size = sizeof(out);
+	return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &out, &size) == 0;
+}
+
 } // namespace
 
 int listen_here(const std::string &provider, const address &a, descriptor &out)
@@ -95,9 +102,19 @@ int connect_there(const std::string &provider, const address &a, descriptor &out
 bool is_own_user(int fd)
 {
 	ucred who;
-	socklen_t size = sizeof(who);
-	return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 &&
-	       (who.uid == ::geteuid() || who.uid == 0);
+	return credentials(fd, who) && (who.uid == ::geteuid() || who.uid == 0);
+}
+
+int peer_process(int fd)
+{
+	ucred who;
+	return credentials(fd, who) ? who.pid : 0;
+}
+
+bool hung_up(int fd)
+{
+	pollfd p{fd, POLLRDHUP, 0};
+	return ::poll(&p, 1, 0) != 0;
 }
 
 int send_packet(int fd, const std::string &text, int first, int second)

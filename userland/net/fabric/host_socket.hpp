@@ -43,6 +43,10 @@ int listen_here(const std::string &provider, const address &, descriptor &out);
 int connect_there(const std::string &provider, const address &, descriptor &out);
 /// The socket of somebody who may read our memory anyway.
 bool is_own_user(int fd);
+/// Whose socket it is; 0: of no process that has a number here.
+int peer_process(int fd);
+/// Whether the other side has closed it, as its end does.
+bool hung_up(int fd);
 
 /// Sends a packet with two descriptors. @return 0 or -errno.
 int send_packet(int fd, const std::string &text, int first, int second);

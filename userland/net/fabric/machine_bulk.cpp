@@ -272,6 +272,15 @@ int machine::write_on(work &w)
 		if (provider_.checks_keys() &&
 		    !covered(w.memory, w.local, {pieces, count}, {descs, count}))
 			return -EFAULT;
+		if (const int r = port_->write(l, {pieces, count}, to.address + w.region_into);
+		    r != -EOPNOTSUPP) {
+			if (r)
+				return r;
+			w.written += bytes;
+			w.region_into += bytes;
+			from = ahead;
+			continue;
+		}
 		const bool last = ordered_ && w.written + bytes == w.length;
 		const fi_rma_iov remote{to.address + w.region_into, bytes, to.key};
 		fi_msg_rma m{};
@@ -301,6 +310,8 @@ int machine::write_on(work &w)
 	}
 	port_->sent(l);
 	nudge();
+	if (w.out == 0)
+		wrote(w); // no completion will say so
 	return 0;
 }
 

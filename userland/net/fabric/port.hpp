@@ -5,6 +5,10 @@
 // datagram_port: one end point for all, and sockets of the host to agree on it (shm).
 #pragma once
 
+#include <cerrno>
+#include <span>
+#include <sys/uio.h>
+
 #include "link.hpp"
 
 namespace coop::net::fabric
@@ -65,6 +69,9 @@ public:
 	virtual unsigned poll() = 0;
 	/// Something has been sent, and the peer may be asleep.
 	virtual void sent(link &) {}
+	/// Writes these bytes to that address of the peer's, at once and without the provider.
+	/// @return 0; -EOPNOTSUPP: the provider has to; -errno: the link has failed.
+	virtual int write(link &, std::span<iovec>, std::uint64_t) { return -EOPNOTSUPP; }
 	/// fd() becomes readable once there is something. False: there is already.
 	virtual bool arm() = 0;
 	virtual int fd() const = 0;
