@@ -407,6 +407,25 @@ def test_a_signal_ends_a_measurement(way, number):
         assert not [f for f in os.listdir("/dev/shm") if f"-{client.pid}-" in f]
 
 
+@pytest.mark.parametrize("way", WAYS, ids=NAMES)
+def test_a_server_that_is_killed_is_noticed(way):
+    """Though all that the client sent has gone out well, and no deadline comes for long."""
+    with serving(way, f"{HOST}.23") as server:
+        idle = ticks(server.child.pid)
+        client = subprocess.Popen([program("coopnet"), "ping", "-t", *way, "-s", "64", "-n", "100000000",
+                                   "--seconds", "600", "--timeout", "600", f"{HOST}.23"],
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True)
+        try:
+            wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
+            server.child.kill()
+            _, err = client.communicate(timeout=60)
+        finally:
+            client.kill()
+            client.communicate()
+        assert client.returncode == FAILED and "has gone away" in err
+
+
 def test_a_second_signal_ends_a_server_that_cannot_end():
     """Whose peer has stopped in the middle of a transfer into its memory: it may write there any time."""
     way = ("fabric", "-o", "provider=shm")

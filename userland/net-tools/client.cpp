@@ -2,6 +2,7 @@
 // client.cpp - see client.hpp.
 #include "client.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <random>
 
@@ -28,6 +29,34 @@ client::client(station &s, unsigned slots) :
 	run_(static_cast<std::uint16_t>(std::random_device{}())),
 	outbox_(s.domain(), *this, slots, s.limits().max_message)
 {
+}
+
+client::inquiry::inquiry(client &c) :
+	client_(c),
+	bytes_(allocate(head::size)),
+	buffer_(c.station_.domain(), bytes_.get(), head::size)
+{
+	head{command::ask, c.run_, number}.put(bytes_.get());
+}
+
+void client::inquiry::ask()
+{
+	if (out_.exchange(true))
+		return;
+	net::operation o;
+	o.queue = net::queue_type::msg_send;
+	o.length = head::size;
+	o.to = client_.server_.get();
+	o.handler = this;
+	if (client_.station_.machine().add(buffer_, o))
+		out_ = false;
+}
+
+void client::inquiry::on_buffer(const net::buffer_event &e)
+{
+	out_ = false;
+	if (e.status)
+		client_.fail(e.status);
 }
 
 client::~client()
@@ -87,7 +116,8 @@ trouble client::run(task &t)
 	phase_ = phase::asked;
 	ask();
 	// A signal that came before the goal was set anew has reached the one before.
-	const bool in_time = interrupted() || station_.until(goal_, patience_);
+	const bool in_time =
+		interrupted() || station_.until(goal_, patience_, [this] { inquiry_.ask(); });
 	const bool cut_off = interrupted() != 0;
 	// What a task that has failed left on queues ends here, before the task itself does.
 	// Nobody is waited for then: patience has a limit, and whoever set it meant it.
@@ -114,7 +144,7 @@ void client::ask()
 	unasked_ = !s;
 	if (!s)
 		return; // sent() comes back here
-	question_++;
+	question_ = std::max(question_ + 1, 1u);
 	send(*s, command::ask, question_, head::size);
 }
 
@@ -162,13 +192,17 @@ void client::sent(unsigned tag, int status)
 
 void client::on_buffer(const net::buffer_event &e)
 {
-	step();
 	head h;
+	std::span<const std::byte> m;
+	if (e.sender && e.status == 0)
+		m = {static_cast<const std::byte *>(e.buffer->segments()[0].base) + e.offset,
+		     e.length};
+	const bool ours = head::get(m, h) && h.run == run_;
+	if (!ours || h.command != command::figures || h.number != inquiry::number)
+		step();
 	if (e.sender && e.status == 0 && phase_ != phase::idle) {
-		const auto *base = static_cast<const std::byte *>(e.buffer->segments()[0].base);
-		const std::span<const std::byte> m{base + e.offset, e.length};
 		figures f;
-		if (!head::get(m, h) || h.run != run_) {
+		if (!ours) {
 			// A stranger, or an answer to an earlier run of the program.
 		} else if (h.command != command::figures) {
 			if (phase_ == phase::running)

@@ -83,6 +83,25 @@ public:
 private:
 	enum class phase : std::uint8_t { idle, asked, running, asked_again };
 
+	/// Whether the server is still there, asked while nothing comes: a message that has gone
+	/// out well says no more of it. Neither it nor the answer is a step.
+	class inquiry final : net::buffer_handler
+	{
+	public:
+		static constexpr std::uint32_t number = 0; ///< no question has it
+
+		explicit inquiry(client &);
+		void ask();
+
+	private:
+		void on_buffer(const net::buffer_event &) override;
+
+		client &client_;
+		memory bytes_;
+		net::buffer buffer_;
+		std::atomic<bool> out_{false};
+	};
+
 	void on_buffer(const net::buffer_event &) override;
 	void sent(unsigned tag, int status) override;
 	void ask();
@@ -102,6 +121,7 @@ private:
 	bool unasked_ = false; ///< for want of a slot
 	int status_ = 0;
 	outbox outbox_;
+	inquiry inquiry_{*this};
 };
 
 } // namespace coop::net_tools

@@ -26,6 +26,7 @@ constexpr std::size_t slack = 64 << 10;
 constexpr std::uint32_t messages_most = 4096, receives = 2, pool_buffers = 8;
 // Polls between two looks at the clock.
 constexpr unsigned polls_a_look = 4096;
+constexpr std::chrono::seconds quiet_for{1};
 
 } // namespace
 
@@ -112,15 +113,23 @@ void station::on_state(const net::tm_event &e)
 	bell_.signal();
 }
 
-bool station::until(goal &g, std::chrono::milliseconds patience)
+bool station::until(goal &g, std::chrono::milliseconds patience, const std::function<void()> &quiet)
 {
+	const net::clock::duration look = std::min<net::clock::duration>(patience / 4, quiet_for);
 	std::uint64_t seen = g.steps;
-	auto deadline = net::clock::now() + patience;
+	net::time_point stepped = net::clock::now(), looked = stepped;
+	// A step is noticed at the next look, so it counts as one of that time.
 	const auto alive = [&] {
+		const net::time_point now = net::clock::now();
 		const std::uint64_t steps = g.steps;
-		if (std::exchange(seen, steps) != steps)
-			deadline = net::clock::now() + patience;
-		return net::clock::now() < deadline;
+		if (std::exchange(seen, steps) != steps) {
+			stepped = looked = now;
+		} else if (now - looked >= look) {
+			looked = now;
+			if (quiet)
+				quiet();
+		}
+		return now - stepped < patience;
 	};
 	for (unsigned polls = 1; !g.reached.load(std::memory_order_acquire); polls++) {
 		if (lost()) {
@@ -138,7 +147,7 @@ bool station::until(goal &g, std::chrono::milliseconds patience)
 		}
 		if (settings_.progress == progress::notify)
 			(void)machine_->notify(bell_);
-		(void)bell_.wait(deadline);
+		(void)bell_.wait(std::min(stepped + patience, looked + look));
 		if (!alive())
 			return g.reached;
 	}

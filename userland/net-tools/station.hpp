@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -65,8 +66,10 @@ public:
 	void stop(bool at_once = false);
 
 	/// Makes or awaits progress until the goal is reached. @return false: there was no step
-	/// for as long as `patience`, or the machine has failed.
-	bool until(goal &, std::chrono::milliseconds patience);
+	/// for as long as `patience`, or the machine has failed. `quiet` is called in this thread
+	/// again and again while there is none.
+	bool until(goal &, std::chrono::milliseconds patience,
+		   const std::function<void()> &quiet = {});
 	/// What the machine has failed with since it started, -errno; 0: it has not.
 	int lost() const { return lost_.load(std::memory_order_relaxed); }
 	/// The goal has been reached; async-signal-safe.
