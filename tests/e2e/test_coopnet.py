@@ -407,6 +407,22 @@ def test_a_signal_ends_a_measurement(way, number):
         assert not [f for f in os.listdir("/dev/shm") if f"-{client.pid}-" in f]
 
 
+# A network where nobody answers who has that address.
+ALONE = ("ip link add v0 type veth peer name v1 && ip addr add 10.99.9.1/24 dev v0 && ip link set v0 up && "
+         "ip link set v1 up && ip link set lo up")
+
+
+@pytest.mark.parametrize("way", [("fabric", "-o", "provider=tcp"), ("ud",)], ids=["fabric-tcp", "ud"])
+def test_a_host_that_is_not_there_has_refused_nothing(way):
+    alone = ["unshare", "-n", "sh", "-c", f'{ALONE} || exit 77; exec "$@"', "sh"]
+    done = subprocess.run([*alone, program("coopnet"), "ping", "-t", *way, "--from", "10.99.9.1", "-n", "1",
+                           "--timeout", "30", "10.99.9.2"], stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=90, check=False)
+    if done.returncode == 77 or "unshare:" in done.stderr:
+        pytest.skip(f"needs a network namespace: {done.stderr.strip()}")
+    assert done.returncode == FAILED and "10.99.9.2@tcp:12345:31:0 cannot be reached" in done.stderr
+
+
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
 def test_a_server_that_is_killed_is_noticed(way):
     """Though all that the client sent has gone out well, and no deadline comes for long."""

@@ -42,6 +42,11 @@ bool put(const socket_address &a, void *&at, std::size_t &size)
 	return true;
 }
 
+bool unreachable(int error)
+{
+	return error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
 } // namespace
 
 connected_port::connected_port(const provider &p, events &e) : provider_(p), events_(e) {}
@@ -248,19 +253,28 @@ void connected_port::try_next(link &l)
 					h.left == bit ? h.give_up : std::min(h.give_up, share));
 			return;
 		}
+		if (unreachable(-r))
+			return give_up(l, -EHOSTUNREACH);
 		h.left &= ~bit;
 	}
-	drop(h.ep);
-	forget(l);
-	events_.unlinked(l, -ECONNREFUSED);
+	give_up(l, -ECONNREFUSED);
 }
 
-// The one that was tried is not the peer.
-void connected_port::refused(link &l)
+// The one that was tried is not the peer. A host that cannot be reached has none of them.
+void connected_port::refused(link &l, int error)
 {
 	half &h = static_cast<half &>(*l.side);
+	if (unreachable(error))
+		return give_up(l, -EHOSTUNREACH);
 	h.left &= ~(1u << h.at);
 	try_next(l);
+}
+
+void connected_port::give_up(link &l, int status)
+{
+	drop(static_cast<half &>(*l.side).ep);
+	forget(l);
+	events_.unlinked(l, status);
 }
 
 int connected_port::attempt(link &l)
@@ -380,7 +394,7 @@ void connected_port::on_connected(const fi_eq_cm_entry &e, std::size_t size)
 		hello theirs;
 		if (!decode({reinterpret_cast<const std::byte *>(e.data), size}, theirs) ||
 		    !events_.accept(l, theirs))
-			return refused(l);
+			return refused(l, EPROTO);
 		forget(l);
 		l.ep = h.ep.get();
 	}
@@ -400,7 +414,7 @@ void connected_port::on_error()
 	link &l = *static_cast<link *>(e.fid->context);
 	if (!l.side || !static_cast<half &>(*l.side).turn.taken())
 		return events_.unlinked(l, -ECONNRESET);
-	refused(l);
+	refused(l, e.err);
 }
 
 bool connected_port::arm()
@@ -415,9 +429,7 @@ void connected_port::expire(time_point now)
 	while (link *l = connecting_.due(now)) {
 		half &h = static_cast<half &>(*l->side);
 		if (now >= h.give_up) {
-			drop(h.ep);
-			forget(*l);
-			events_.unlinked(*l, -ECONNREFUSED);
+			give_up(*l, -ECONNREFUSED);
 			continue;
 		}
 		h.at = (h.at + 1) % h.ports.count;

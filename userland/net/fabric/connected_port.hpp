@@ -69,7 +69,8 @@ private:
 	int make(link &, fi_info &, handle<fid_ep> &);
 	int attempt(link &);
 	void try_next(link &);
-	void refused(link &);
+	void refused(link &, int error);
+	void give_up(link &, int status);
 	void forget(link &);
 	void on_request(fi_eq_cm_entry &, std::size_t size);
 	void on_connected(const fi_eq_cm_entry &, std::size_t size);
