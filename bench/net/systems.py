@@ -145,7 +145,7 @@ class coopnet:
 
     def measure(self, program, chosen):
         command = [str(program), "bench", "--json", "--seconds", str(chosen.seconds), "-s", "8,64,1m",
-                   "--progress", "poll,block", "--peers", str(chosen.peers), "--connected", "100",
+                   "--progress", "poll,block", "--peers", str(chosen.peers), "--connected", "400",
                    *self.arguments]
         if len(CPUS) > 1:
             command += ["--cpus", str(CPUS[0]), "--server-cpus", str(CPUS[1])]

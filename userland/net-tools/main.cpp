@@ -70,8 +70,8 @@ void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const cha
 	app.add_option("--from", r.how.from,
 		       "own IP, where the route to the server does not tell it")
 		->type_name("IP");
-	add_list(app, "--server-cpus", r.server_cpus, "the same for a server that it starts itself",
-		 whole_number())
+	add_list(app, "--server-cpus", r.server_cpus,
+		 "where the threads of a server run that it starts itself", whole_number())
 		->type_name("N");
 	add_list(app, "-s,--size", r.sizes, sizes_text, size_word())->type_name("BYTES");
 	app.add_option("-n,--count", r.count, "operations of one measurement at most")

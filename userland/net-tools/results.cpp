@@ -76,6 +76,7 @@ result result_of(const bulk_task &t, command direction, const settings &s, bool 
 {
 	result r = common(direction == command::fetch ? "bulk fetch" : "bulk fill", t, t.size(),
 			  t.samples().size(), s, one_process);
+	r.depth = t.depth();
 	r.latency = percentiles_of(t.samples(), 1);
 	return r;
 }
@@ -83,6 +84,7 @@ result result_of(const bulk_task &t, command direction, const settings &s, bool 
 result result_of(const stream_task &t, std::size_t size, const settings &s, bool one_process)
 {
 	result r = common("stream", t, size, t.messages(), s, one_process);
+	r.depth = t.depth();
 	r.lost = t.messages() - t.arrived();
 	return r;
 }
@@ -117,13 +119,10 @@ std::string table_line(const result &r, const result *before)
 
 nlohmann::ordered_json to_json(const result &r)
 {
-	nlohmann::ordered_json j = {{"what", r.what},
-				    {"progress", r.mode},
-				    {"bytes", r.size},
-				    {"count", r.count},
-				    {"seconds", r.seconds},
-				    {"mb_s", r.mb_s},
-				    {"operations_s", r.operations_s}};
+	nlohmann::ordered_json j = {{"what", r.what},   {"progress", r.mode},
+				    {"bytes", r.size},  {"depth", r.depth},
+				    {"count", r.count}, {"seconds", r.seconds},
+				    {"mb_s", r.mb_s},   {"operations_s", r.operations_s}};
 	if (r.latency)
 		j["latency_us"] = {{"min", r.latency->least},  {"p50", r.latency->p50},
 				   {"p90", r.latency->p90},    {"p99", r.latency->p99},

@@ -25,6 +25,7 @@ struct result {
 	std::string what; ///< ping, bulk fetch, bulk fill, stream
 	std::string mode; ///< of progress
 	std::size_t size;
+	unsigned depth = 1; ///< under way at a time
 	std::uint64_t count;
 	double seconds;
 	std::optional<percentiles> latency;

@@ -173,7 +173,9 @@ int printer::end()
 			{"parameters", parameters},
 			{"server", request_.server.empty()
 					   ? nlohmann::ordered_json(nullptr)
-					   : nlohmann::ordered_json(request_.server)}};
+					   : nlohmann::ordered_json(request_.server)},
+			{"cpus", how.cpus},
+			{"server_cpus", request_.server_cpus}};
 		j.update(extra_);
 		j["results"] = nlohmann::ordered_json::array();
 		for (const result &r : results_)

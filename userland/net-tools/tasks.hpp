@@ -49,6 +49,7 @@ class stream_task final : public task
 public:
 	stream_task(std::size_t size, extent e, unsigned depth);
 	std::uint64_t messages() const { return sent_; }
+	unsigned depth() const { return depth_; }
 	/// Of those, how many the server saw.
 	std::uint64_t arrived() const
 	{
@@ -79,6 +80,7 @@ public:
 	/// Of requests, from offering the memory to its final event; ns.
 	const std::vector<std::uint64_t> &samples() const { return samples_; }
 	std::size_t size() const { return size_; }
+	unsigned depth() const { return static_cast<unsigned>(pieces_.size()); }
 
 private:
 	struct piece {
