@@ -109,7 +109,7 @@ def test_ping_and_bulk_between_processes(way):
         assert status == OK, err
         rows = measured(out)
         assert set(rows) == {("bulk fetch", 102400), ("bulk fill", 102400)}
-        assert all(orders_hold(row) and row["mb_s"] > 0 for row in rows.values())
+        assert all(orders_hold(row) and row["mb_s"] > 0 and row["depth"] == 4 for row in rows.values())
         status, out, err = server.end()
         assert status == OK, err
         summary = re.search(r"(\d+) messages, (\d+) answered, (\d+) bulk transfers, (\d+) failed", out)

@@ -81,16 +81,23 @@ void station::stop(bool at_once)
 	machine_.reset();
 }
 
-bool station::until(goal &g, std::chrono::milliseconds patience)
+bool station::until(goal &g, std::chrono::milliseconds patience, const std::function<void()> &quiet)
 {
 	std::uint64_t seen = g.steps;
-	auto limit = net::clock::now() + patience;
+	auto limit = net::clock::now() + patience, look = net::clock::now() + 1s;
 	while (!g.reached) {
 		const bool some = fuzz_net::turn_all();
 		const std::uint64_t steps = g.steps;
-		if (std::exchange(seen, steps) != steps)
+		if (std::exchange(seen, steps) != steps) {
 			limit = net::clock::now() + patience;
-		if (!some && !pass(limit))
+			look = net::clock::now() + 1s;
+		} else if (net::clock::now() >= look) {
+			look = net::clock::now() + 1s;
+			if (quiet)
+				quiet();
+			continue;
+		}
+		if (!some && !pass(std::min(limit, look)) && net::clock::now() >= limit)
 			return g.reached;
 	}
 	return true;

@@ -195,8 +195,13 @@ private:
 		strangers_[n].reset();
 	}
 	void turn_server() { (void)station_.machine().deliver_all(); }
-	void say(unsigned n, const bytes &b, script &in)
+	void say(unsigned n, bytes b, script &in)
 	{
+		// The answer tells which of the two it is of.
+		if (b.size() >= head::size && b[1] == std::byte{u8(command::echo)})
+			b[4] |= std::byte{1};
+		else if (b.size() >= head::size)
+			b[4] &= std::byte{0xfe};
 		const u8 times = in.byte();
 		for (u32 i = 0; i < 1u + (times >= 192 ? times & 63 : 0); i++)
 			strangers_[n]->send(*servers_[n], b);
@@ -277,6 +282,10 @@ private:
 				   static_cast<std::int64_t>(get64(m.data() + head::size)) < 0);
 		else
 			FUZZ_CHECK(h.command == command::reply);
+		if (h.command == command::reply && h.number & 1) // of nobody else's bytes
+			FUZZ_CHECK(std::all_of(m.begin() + head::size, m.end(), [](std::byte each) {
+				return each == outbox::filling;
+			}));
 	}
 
 	/// Messages that called for an answer.

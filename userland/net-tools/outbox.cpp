@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace coop::net_tools
 {
@@ -15,7 +16,7 @@ memory allocate(std::size_t size)
 	memory m(static_cast<std::byte *>(std::aligned_alloc(page, size)));
 	if (!m)
 		throw std::bad_alloc();
-	std::memset(m.get(), 0x5a, size);
+	std::memset(m.get(), std::to_integer<int>(outbox::filling), size);
 	return m;
 }
 
@@ -36,6 +37,7 @@ outbox::slot *outbox::take()
 		return nullptr;
 	slot *const s = free_.back();
 	free_.pop_back();
+	std::memset(s->data(), std::to_integer<int>(filling), std::exchange(s->borrowed, 0));
 	return s;
 }
 

@@ -25,10 +25,15 @@ memory allocate(std::size_t size);
 class outbox final : net::buffer_handler
 {
 public:
+	/// What is in slots that nobody has written to.
+	static constexpr std::byte filling{0x5a};
+
 	struct slot {
 		memory bytes;
 		net::buffer buffer;
 		unsigned tag = 0; ///< the owner's
+		/// Bytes in it that are one peer's, and not to be sent to another.
+		std::size_t borrowed = 0;
 
 		std::byte *data() { return bytes.get(); }
 	};
@@ -48,7 +53,7 @@ public:
 	outbox(const outbox &) = delete;
 	outbox &operator=(const outbox &) = delete;
 
-	/// Null: all are under way.
+	/// Null: all are under way. What was borrowed is not in it any more.
 	slot *take();
 	/// Sends what is in the slot. @return 0 or -errno; then the slot is free again and there
 	/// is no sent().

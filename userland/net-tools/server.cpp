@@ -109,6 +109,7 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 		if (outbox::slot *s = outbox_.take()) {
 			h.put(s->data());
 			std::copy(m.begin() + head::size, m.end(), s->data() + head::size);
+			s->borrowed = m.size();
 			if (outbox_.send(*s, station_.machine(), &from, m.size()) == 0) {
 				count_.answered++;
 				return;
@@ -159,6 +160,7 @@ bool server::put(net::endpoint &to, const head &h, std::size_t length, std::uint
 			.put(s->data());
 	else if (h.command == command::failed)
 		put64(s->data() + head::size, body);
+	s->borrowed = h.command == command::reply ? 0 : length;
 	if (outbox_.send(*s, station_.machine(), &to, length) == 0)
 		count_.answered++;
 	else
