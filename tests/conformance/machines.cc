@@ -386,17 +386,17 @@ TEST_P(machines, tm_fini_waits_callbacks)
 {
 	const bool sync = w.how.sync;
 	auto n = std::make_unique<node>(w, w.home(), sync);
-	std::atomic<bool> entered{false}, finishing{false}, finished{false};
+	std::atomic<bool> entered{false}, told{false}, finishing{false}, finished{false};
 	std::atomic<unsigned> waited_for{0};
 	std::atomic<bool> early{false};
 	std::atomic<int> from_inside{0};
-	// While a callback runs fini() may begin and not end.
-	const auto linger = [&](bool begins) {
+	// While a callback runs fini() may begin and not end. It is given time to.
+	const auto linger = [&](auto &&begun) {
 		const time_point end = clock::now() + patience;
-		while (begins ? n->tm.state() != tm_state::undefined && clock::now() < end
-			      : !finishing)
+		while (!begun() && clock::now() < end)
 			std::this_thread::yield();
-		for (int i = 0; i < 1000 && !finished; i++)
+		const time_point late = clock::now() + 20ms;
+		while (!finished && clock::now() < late)
 			std::this_thread::yield();
 		early = early || finished;
 		waited_for += n->tm.state() == tm_state::undefined;
@@ -404,11 +404,14 @@ TEST_P(machines, tm_fini_waits_callbacks)
 	n->record.on_event = [&](const buffer_event &) {
 		from_inside = n->tm.fini();
 		entered = true;
-		linger(sync);
+		// Where both are under way, longer than the other, for which alone fini() may wait.
+		linger([&] { return sync ? told.load() : finishing.load(); });
 	};
 	n->record.on_change = [&](const tm_event &e) {
-		if (e.state == tm_state::stopped)
-			linger(true);
+		if (e.state != tm_state::stopped)
+			return;
+		linger([&] { return n->tm.state() == tm_state::undefined; });
+		told = true;
 	};
 	ASSERT_TRUE(n->up(w.next_address()));
 	piece &p = w.memory(64);
