@@ -55,8 +55,10 @@ void client::inquiry::ask()
 void client::inquiry::on_buffer(const net::buffer_event &e)
 {
 	out_ = false;
-	if (e.status)
-		client_.fail(e.status);
+	if (!e.status)
+		return;
+	status_ = e.status;
+	client_.station_.reach(client_.goal_);
 }
 
 client::~client()
@@ -121,12 +123,15 @@ trouble client::run(task &t)
 	const bool cut_off = interrupted() != 0;
 	// What a task that has failed left on queues ends here, before the task itself does.
 	// Nobody is waited for then: patience has a limit, and whoever set it meant it.
-	if (!in_time || cut_off || status_)
+	const int gone = inquiry_.failure();
+	if (!in_time || cut_off || status_ || gone)
 		station_.stop(true);
 	if (cut_off)
 		status_ = -EINTR;
 	else if (!in_time)
 		status_ = -ETIMEDOUT;
+	else if (gone)
+		status_ = gone;
 	phase_ = phase::idle;
 	task_ = nullptr;
 	if (status_ == 0)
@@ -198,9 +203,10 @@ void client::on_buffer(const net::buffer_event &e)
 		m = {static_cast<const std::byte *>(e.buffer->segments()[0].base) + e.offset,
 		     e.length};
 	const bool ours = head::get(m, h) && h.run == run_;
-	if (!ours || h.command != command::figures || h.number != inquiry::number)
+	const bool inquired = ours && h.command == command::figures && h.number == inquiry::number;
+	if (!inquired)
 		step();
-	if (e.sender && e.status == 0 && phase_ != phase::idle) {
+	if (!inquired && e.sender && e.status == 0 && phase_ != phase::idle) {
 		figures f;
 		if (!ours) {
 			// A stranger, or an answer to an earlier run of the program.

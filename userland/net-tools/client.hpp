@@ -84,7 +84,8 @@ private:
 	enum class phase : std::uint8_t { idle, asked, running, asked_again };
 
 	/// Whether the server is still there, asked while nothing comes: a message that has gone
-	/// out well says no more of it. Neither it nor the answer is a step.
+	/// out well says no more of it. Neither it nor the answer is a step, and neither touches
+	/// what tasks use: it is sent by whoever waits, beside the handlers.
 	class inquiry final : net::buffer_handler
 	{
 	public:
@@ -92,6 +93,8 @@ private:
 
 		explicit inquiry(client &);
 		void ask();
+		/// What it has come to, once; 0 if nothing.
+		int failure() { return status_.exchange(0); }
 
 	private:
 		void on_buffer(const net::buffer_event &) override;
@@ -100,6 +103,7 @@ private:
 		memory bytes_;
 		net::buffer buffer_;
 		std::atomic<bool> out_{false};
+		std::atomic<int> status_{0};
 	};
 
 	void on_buffer(const net::buffer_event &) override;

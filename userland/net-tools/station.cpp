@@ -27,6 +27,7 @@ constexpr std::uint32_t messages_most = 4096, receives = 2, pool_buffers = 8;
 // Polls between two looks at the clock.
 constexpr unsigned polls_a_look = 4096;
 constexpr std::chrono::seconds quiet_for{1};
+using namespace std::chrono_literals;
 
 } // namespace
 
@@ -115,7 +116,8 @@ void station::on_state(const net::tm_event &e)
 
 bool station::until(goal &g, std::chrono::milliseconds patience, const std::function<void()> &quiet)
 {
-	const net::clock::duration look = std::min<net::clock::duration>(patience / 4, quiet_for);
+	const net::clock::duration look =
+		quiet ? std::clamp<net::clock::duration>(patience / 4, 1ms, quiet_for) : patience;
 	std::uint64_t seen = g.steps;
 	net::time_point stepped = net::clock::now(), looked = stepped;
 	// A step is noticed at the next look, so it counts as one of that time.
