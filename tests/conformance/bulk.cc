@@ -4,6 +4,8 @@
 // Conformance tests bulk_*. No machine here has a receive buffer unless the test is about it:
 // that a passive side is told is never a matter of messages.
 #include <cerrno>
+#include <csignal>
+#include <sys/time.h>
 
 #include "world.hpp"
 
@@ -299,6 +301,36 @@ TEST_P(bulk, bulk_no_recv_buffer)
 	move(a, b, false, 10000, 1, 1);
 	EXPECT_TRUE(in.buffer->queued());
 	EXPECT_EQ(a.record.finals(*in.buffer), 0u);
+}
+
+// A profiler's, say: a system call that one interrupts has not failed.
+TEST_P(bulk, bulk_under_signals)
+{
+	struct ticking {
+		ticking()
+		{
+			struct sigaction a {
+			};
+			a.sa_handler = [](int) {};
+			a.sa_flags = SA_RESTART;
+			::sigaction(SIGALRM, &a, nullptr);
+			set(50);
+		}
+		~ticking()
+		{
+			set(0);
+			::signal(SIGALRM, SIG_IGN);
+		}
+		static void set(suseconds_t us)
+		{
+			const itimerval every{{0, us}, {0, us}};
+			::setitimer(ITIMER_REAL, &every, nullptr);
+		}
+	};
+	node &a = w.up(), &b = w.up();
+	const ticking signals;
+	for (unsigned i = 0; i < 500; i++)
+		move(a, b, i % 2, 8192, 1, 1);
 }
 
 } // namespace conformance

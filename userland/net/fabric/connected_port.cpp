@@ -253,26 +253,26 @@ void connected_port::try_next(link &l)
 					h.left == bit ? h.give_up : std::min(h.give_up, share));
 			return;
 		}
-		if (unreachable(-r))
-			return give_up(l, -EHOSTUNREACH);
+		h.unreachable |= unreachable(-r);
 		h.left &= ~bit;
 	}
-	give_up(l, -ECONNREFUSED);
+	give_up(l);
 }
 
-// The one that was tried is not the peer. A host that cannot be reached has none of them.
+// The one that was tried is not the peer. One port may be out of reach for a firewall's sake.
 void connected_port::refused(link &l, int error)
 {
 	half &h = static_cast<half &>(*l.side);
-	if (unreachable(error))
-		return give_up(l, -EHOSTUNREACH);
+	h.unreachable |= unreachable(error);
 	h.left &= ~(1u << h.at);
 	try_next(l);
 }
 
-void connected_port::give_up(link &l, int status)
+void connected_port::give_up(link &l)
 {
-	drop(static_cast<half &>(*l.side).ep);
+	half &h = static_cast<half &>(*l.side);
+	const int status = h.unreachable ? -EHOSTUNREACH : -ECONNREFUSED;
+	drop(h.ep);
 	forget(l);
 	events_.unlinked(l, status);
 }
@@ -429,7 +429,7 @@ void connected_port::expire(time_point now)
 	while (link *l = connecting_.due(now)) {
 		half &h = static_cast<half &>(*l->side);
 		if (now >= h.give_up) {
-			give_up(*l, -ECONNREFUSED);
+			give_up(*l);
 			continue;
 		}
 		h.at = (h.at + 1) % h.ports.count;

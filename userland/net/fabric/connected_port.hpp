@@ -53,8 +53,9 @@ private:
 	struct half : link::side {
 		handle<fid_ep> ep;
 		port_list ports;
-		unsigned at = 0;   // the port that is being tried
-		unsigned left = 0; // bits: ports that have not refused
+		unsigned at = 0;          // the port that is being tried
+		unsigned left = 0;        // bits: ports that have not refused
+		bool unreachable = false; // the host is, for one of them at least
 		time_point give_up = never;
 		agenda<link>::place turn; // while it connects
 	};
@@ -70,7 +71,7 @@ private:
 	int attempt(link &);
 	void try_next(link &);
 	void refused(link &, int error);
-	void give_up(link &, int status);
+	void give_up(link &);
 	void forget(link &);
 	void on_request(fi_eq_cm_entry &, std::size_t size);
 	void on_connected(const fi_eq_cm_entry &, std::size_t size);

@@ -319,7 +319,7 @@ bool datagram_port::pair(half &h, const std::string &text, descriptor bell, desc
 	it->second.second++;
 	sweep_ = std::min(sweep_, events_.now() + neighbours_after);
 	h.name = name;
-	h.pid = provider_.virtual_addresses() ? peer_process(h.socket.get()) : 0;
+	h.pid = provider_.virtual_addresses() ? peer_process(h.socket.get(), h.end) : 0;
 	h.link->ep = own_->ep.get();
 	h.link->dest = it->second.first;
 	return true;
@@ -337,15 +337,15 @@ void datagram_port::sent(link &l)
 	}
 }
 
-// The number of a process is another's once it has ended, and its socket is closed before.
+// The number of a process is another's some time after it has ended.
 int datagram_port::write(link &l, std::span<iovec> from, std::uint64_t address)
 {
 	half &h = static_cast<half &>(*l.side);
 	if (h.pid == 0)
 		return -EOPNOTSUPP;
-	if (hung_up(h.socket.get()))
-		return -ECONNRESET;
 	for (bool begun = false; !from.empty(); begun = true) {
+		if (has_gone(h.socket.get(), h.end.get()))
+			return -ECONNRESET;
 		std::size_t left = 0;
 		for (const iovec &piece : from)
 			left += piece.iov_len;

@@ -66,7 +66,7 @@ private:
 
 	struct half : link::side {
 		fabric::link *link = nullptr; // null: accepted, and has not said hello
-		descriptor socket, bell;
+		descriptor socket, bell, end; // end: of the peer's process
 		page_ptr theirs;
 		std::string name; // of the peer's end point; empty: none in the table
 		int pid = 0;      // of the peer; 0: its memory is libfabric's business

@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 
 namespace coop::net::fabric
@@ -105,16 +106,19 @@ bool is_own_user(int fd)
 	return credentials(fd, who) && (who.uid == ::geteuid() || who.uid == 0);
 }
 
-int peer_process(int fd)
+int peer_process(int fd, descriptor &end)
 {
 	ucred who;
-	return credentials(fd, who) ? who.pid : 0;
+	if (!credentials(fd, who) || who.pid <= 0)
+		return 0;
+	end = descriptor(static_cast<int>(::syscall(SYS_pidfd_open, who.pid, 0)));
+	return end ? who.pid : 0;
 }
 
-bool hung_up(int fd)
+bool has_gone(int socket, int end)
 {
-	pollfd p{fd, POLLRDHUP, 0};
-	return ::poll(&p, 1, 0) != 0;
+	pollfd p[2] = {{socket, POLLRDHUP, 0}, {end, POLLIN, 0}};
+	return ::poll(p, 2, 0) > 0; // a signal says nothing
 }
 
 int send_packet(int fd, const std::string &text, int first, int second)

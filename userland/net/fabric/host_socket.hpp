@@ -43,10 +43,11 @@ int listen_here(const std::string &provider, const address &, descriptor &out);
 int connect_there(const std::string &provider, const address &, descriptor &out);
 /// The socket of somebody who may read our memory anyway.
 bool is_own_user(int fd);
-/// Whose socket it is; 0: of no process that has a number here.
-int peer_process(int fd);
-/// Whether the other side has closed it, as its end does.
-bool hung_up(int fd);
+/// Whose socket it is, and what tells that this process has ended. 0: it has no number here, or
+/// nothing tells.
+int peer_process(int fd, descriptor &end);
+/// Whether the process has ended, or has closed the socket.
+bool has_gone(int socket, int end);
 
 /// Sends a packet with two descriptors. @return 0 or -errno.
 int send_packet(int fd, const std::string &text, int first, int second);

@@ -308,10 +308,12 @@ int machine::write_on(work &w)
 		w.region_into += bytes;
 		from = ahead;
 	}
+	if (w.out == 0) {
+		wrote(w); // no completion will say so
+		return 0;
+	}
 	port_->sent(l);
 	nudge();
-	if (w.out == 0)
-		wrote(w); // no completion will say so
 	return 0;
 }
 

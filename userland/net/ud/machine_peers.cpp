@@ -47,6 +47,7 @@ void machine::peer_close(spi::peer_number n)
 		return;
 	peer &p = peers_[n];
 	resolver_->forget(n);
+	reader_->forget(n);
 	for (const std::uint32_t index : p.waiting) { // they have ended before
 		if (ops_[index].state == op_state::telling)
 			telling_--;
@@ -254,6 +255,7 @@ void machine::restarted(spi::peer_number n, std::uint64_t now)
 // The machine that we knew under this number is not there any more.
 void machine::gone(spi::peer_number n, int status, std::uint64_t now)
 {
+	reader_->forget(n);
 	const std::uint32_t chan = std::exchange(peers_[n].chan, 0);
 	sessions_.drop(peers_[n].session);
 	if (chan)

@@ -15,9 +15,10 @@ namespace coop::net::ud
 namespace
 {
 
-constexpr std::uint64_t pause_us = 5000;   // when the engine leaves the peer alone
-constexpr std::uint32_t window_step = 8;   // pages at most, for each window that came whole
-constexpr std::uint32_t first_window = 16; // pages: 64 KiB
+constexpr std::uint64_t pause_us = 5000;           // when the engine leaves the peer alone
+constexpr std::uint32_t window_step = 8;           // pages at most, for each window that came whole
+constexpr std::uint32_t first_window = 16;         // pages: 64 KiB
+constexpr std::uint64_t longest_budget = 10000000; // us; rpc/serve believes no more
 
 } // namespace
 
@@ -119,6 +120,13 @@ void reader::conclude(reading &r, int status, std::uint64_t now)
 			(void)coop_engine_cancel(engine_, c.id, now);
 }
 
+// Of a peer that is another's by now, or begins anew, nothing is known.
+void reader::forget(spi::peer_number n)
+{
+	if (n < paces_.size())
+		paces_[n].window = 0;
+}
+
 reader::pace &reader::pace_of(const reading &r)
 {
 	if (paces_.size() <= r.peer)
@@ -168,10 +176,9 @@ void reader::shrink(pace &p, std::uint32_t to, std::uint64_t now)
 // Not so long that what waits for it is given up before.
 std::uint32_t reader::budget_of(std::uint64_t us) const
 {
-	return static_cast<std::uint32_t>(std::clamp<std::uint64_t>(
-		us, budget_,
-		std::max<std::uint64_t>(
-			budget_, std::min<std::uint64_t>(patience_ / 4, COOP_BUDGET_MOST_US))));
+	const std::uint64_t most = std::min(patience_ / 4, longest_budget);
+	return static_cast<std::uint32_t>(
+		std::clamp<std::uint64_t>(us, budget_, std::max<std::uint64_t>(budget_, most)));
 }
 
 // One request for what is missing. 0 or -errno of the engine; -EAGAIN: when others have ended.

@@ -78,6 +78,7 @@ public:
 	/// @return whether there may be more to do.
 	bool advance(std::uint64_t now);
 	std::uint64_t deadline() const { return wake_; }
+	void forget(spi::peer_number);
 	/// When a page last came from this peer; 0: never.
 	std::uint64_t came_at(spi::peer_number n) const
 	{

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <linux/errqueue.h>
 #include <netinet/in.h>
+#include <netinet/ip_icmp.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <system_error>
@@ -66,21 +67,23 @@ template <class T> T get_le(const std::uint8_t *p)
 	return v;
 }
 
-// Of what came from the queue of errors; 0: it says none.
-int error_of(msghdr &h)
+// Whether what came from the queue of errors is of the port, or of a firewall for it; else the way
+// to the host is interrupted, perhaps for a moment.
+bool of_the_port(msghdr &h)
 {
 	for (cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c))
 		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_RECVERR) {
 			sock_extended_err e;
 			std::memcpy(&e, CMSG_DATA(c), sizeof(e));
-			return static_cast<int>(e.ee_errno);
+			const bool unreachable =
+				e.ee_errno == EHOSTUNREACH || e.ee_errno == ENETUNREACH;
+			return !unreachable ||
+			       (e.ee_origin == SO_EE_ORIGIN_ICMP &&
+				e.ee_type == ICMP_DEST_UNREACH &&
+				(e.ee_code == ICMP_NET_ANO || e.ee_code == ICMP_HOST_ANO ||
+				 e.ee_code == ICMP_PKT_FILTERED));
 		}
-	return 0;
-}
-
-bool unreachable(int error)
-{
-	return error == EHOSTUNREACH || error == ENETUNREACH;
+	return true;
 }
 
 } // namespace
@@ -188,16 +191,12 @@ resolver::question *resolver::of_nonce(std::uint64_t nonce)
 	return it != questions_.end() && it->second.nonce == nonce ? &it->second : nullptr;
 }
 
-// The machine is not at this port, or its host not in reach.
-void resolver::refused(std::uint64_t nonce, std::uint16_t port, int error, std::uint64_t now)
+// The machine is not at this port.
+void resolver::refused(std::uint64_t nonce, std::uint16_t port, std::uint64_t now)
 {
 	question *q = of_nonce(nonce);
 	if (!q)
 		return;
-	if (unreachable(error)) {
-		conclude(static_cast<spi::peer_number>(nonce), -EHOSTUNREACH);
-		return;
-	}
 	for (unsigned k = 0; k < candidates; k++)
 		if (port == candidate_port(q->who.number, k))
 			q->refused |= 1u << k;
@@ -246,7 +245,7 @@ void resolver::handle(const std::uint8_t *data, std::size_t length, std::uint32_
 		return;
 	}
 	if (data[5] == absent_kind) {
-		refused(nonce, port, ECONNREFUSED, now);
+		refused(nonce, port, now);
 		return;
 	}
 	coop_chan_peer_addr a{};
@@ -264,7 +263,7 @@ void resolver::handle(const std::uint8_t *data, std::size_t length, std::uint32_
 	conclude(static_cast<spi::peer_number>(nonce), 0, a, get_le<std::uint32_t>(data + 60));
 }
 
-// What the hosts that were asked say about their ports, and the kernel or routers about the hosts.
+// What the hosts that were asked say about their ports.
 bool resolver::read_errors(std::uint64_t now)
 {
 	bool any = false;
@@ -285,9 +284,9 @@ bool resolver::read_errors(std::uint64_t now)
 		if (n < 0)
 			return any;
 		any = true;
-		if (genuine(data, static_cast<std::size_t>(n)) && data[5] == ask_kind)
-			refused(get_le<std::uint64_t>(data + 8), ntohs(to.sin_port), error_of(h),
-				now);
+		if (genuine(data, static_cast<std::size_t>(n)) && data[5] == ask_kind &&
+		    of_the_port(h))
+			refused(get_le<std::uint64_t>(data + 8), ntohs(to.sin_port), now);
 	}
 }
 

@@ -82,7 +82,7 @@ private:
 
 	void send(const packet &, std::uint32_t ip, std::uint16_t port);
 	void put(question &, unsigned candidate);
-	void refused(std::uint64_t nonce, std::uint16_t port, int error, std::uint64_t now);
+	void refused(std::uint64_t nonce, std::uint16_t port, std::uint64_t now);
 	void conclude(spi::peer_number, int status, const coop_chan_peer_addr & = {},
 		      std::uint32_t instance = 0);
 	question *of_nonce(std::uint64_t nonce);
