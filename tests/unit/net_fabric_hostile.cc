@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// net_fabric_hostile.cc - operations with a peer that wants them never to end.
+// net_fabric_hostile.cc - operations with a peer that wants them never to end, or not to be its.
 #include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
@@ -19,6 +19,7 @@
 #include "coop/net.hpp"
 #include "tests/conformance/fabric_enemy.hpp"
 #include "tests/unit/own_ip.hpp"
+#include "userland/net/descriptor.hpp"
 #include "userland/net/fabric/host_socket.hpp"
 #include "userland/net/fabric/ports.hpp"
 
@@ -527,6 +528,84 @@ TEST(fabric_hostile, nobody_else_tells_of_a_deadline)
 		}
 	}
 	EXPECT_EQ(e.status, -EPROTO);
+}
+
+// It knows tokens and incarnation, as whoever has seen the descriptor does, and asks for the other
+// direction, of a machine that was there before, for another's, or for more than there is.
+TEST_P(fabric_hostile_over, what_is_not_offered_so_is_refused)
+{
+	address there, own;
+	ASSERT_EQ(parse(here(40), there), 0);
+	ASSERT_EQ(parse(here(41), own), 0);
+	domain d({"fabric", {{"provider", GetParam()}}});
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.start(here(41)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	endpoint_ptr another;
+	ASSERT_EQ(tm.make_endpoint(here(42), another), 0);
+	std::vector<std::byte> memory[3];
+	std::unique_ptr<buffer> buffers[3];
+	core::descriptor known[3];
+	ended e;
+	for (unsigned i = 0; i < 3; i++) {
+		memory[i].assign(4096, std::byte{7});
+		buffers[i] = std::make_unique<buffer>(d, memory[i].data(), memory[i].size());
+		operation o;
+		o.queue = i ? queue_type::passive_bulk_send : queue_type::passive_bulk_recv;
+		o.to = i == 2 ? another.get() : nullptr;
+		o.handler = &e;
+		ASSERT_EQ(tm.add(*buffers[i], o), 0);
+		ASSERT_EQ(core::decode(buffers[i]->descriptor(), known[i]), 0);
+	}
+	const auto asks = [](enum control::verb v, const core::descriptor &of,
+			     std::uint64_t incarnation, std::size_t length) {
+		control c;
+		c.verb = v;
+		c.token = of.token;
+		c.incarnation = incarnation;
+		c.length = length;
+		if (v == control::verb::get) {
+			c.count = 1;
+			c.regions[0] = {16, length, 12345};
+		}
+		return c;
+	};
+	const core::descriptor &taken = known[0], &shown = known[1], &not_his = known[2];
+	const std::pair<control, int> cases[] = {
+		{asks(control::verb::get, taken, taken.incarnation, 8), -EPERM},
+		{asks(control::verb::put, shown, shown.incarnation, 8), -EPERM},
+		{asks(control::verb::get, not_his, not_his.incarnation, 8), -EPERM},
+		{asks(control::verb::get, shown, shown.incarnation + 1, 8), -ENOENT},
+		{asks(control::verb::put, taken, taken.incarnation - 1, 8), -ENOENT},
+		{asks(control::verb::get, shown, shown.incarnation, 4097), -EFBIG},
+		{asks(control::verb::put, taken, taken.incarnation, 4097), -EFBIG},
+	};
+	conformance::fabric_enemy enemy(GetParam(), there);
+	ASSERT_TRUE(enemy.connect(own, enemy.greeting_of(own)));
+	std::uint32_t id = 0;
+	for (const auto &[question, status] : cases) {
+		control c = question;
+		c.id = ++id;
+		int answer = 1;
+		bool asked = false;
+		for (const auto end = clock::now() + 30s; answer == 1 && clock::now() < end;) {
+			enemy.look();
+			if (!asked && enemy.linked())
+				asked = enemy.say(c);
+			for (; !enemy.heard.empty(); enemy.heard.pop_front())
+				if (enemy.heard.front().verb == control::verb::done &&
+				    enemy.heard.front().peer == id)
+					answer = enemy.heard.front().status;
+		}
+		EXPECT_EQ(answer, status) << id;
+	}
+	EXPECT_EQ(e.status, 1) << "one has ended";
+	for (unsigned i = 0; i < 3; i++) {
+		EXPECT_TRUE(buffers[i]->queued());
+		EXPECT_EQ(memory[i], std::vector<std::byte>(4096, std::byte{7}));
+	}
+	ASSERT_EQ(tm.stop(true), 0);
+	ASSERT_EQ(tm.wait(tm_state::stopped), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(on, fabric_hostile_over, testing::Values("tcp", "shm"),
