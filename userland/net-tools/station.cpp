@@ -26,8 +26,8 @@ constexpr std::size_t slack = 64 << 10;
 constexpr std::uint32_t messages_most = 4096, receives = 2, pool_buffers = 8;
 // Polls between two looks at the clock.
 constexpr unsigned polls_a_look = 4096;
+// Without a step, until whoever waits does something about it.
 constexpr std::chrono::seconds quiet_for{1};
-using namespace std::chrono_literals;
 
 } // namespace
 

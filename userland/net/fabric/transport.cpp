@@ -31,7 +31,7 @@ constexpr spi::parameter keys[] = {
 	 "it is disconnected (bytes)"},
 	{"max_message", "1m", "largest message (bytes)", spi::sides::agree},
 	{"max_links", "16384",
-	 "connections of a transfer machine, a descriptor each, on shm two (number)"},
+	 "connections of a transfer machine, a descriptor each, on shm three (number)"},
 	{"idle", "600000",
 	 "a connection that was not used for so long is closed, and made anew on use (ms)"},
 	{"landing", "60000",
