@@ -30,7 +30,7 @@
 
 struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
 {
-	const u32 reply = coop_st_reply_fields(op);
+	const u64 reply = coop_st_reply_fields(op);
 	u32 string = 0; /* a reply has one at most */
 	struct coop_call *call;
 

@@ -11,8 +11,8 @@
 
 struct op_form {
 	const char *name;
-	u32 request;
-	u32 reply;
+	u64 request;
+	u64 reply;
 	bool changes;
 };
 
@@ -21,6 +21,8 @@ struct op_form {
 #define IN_DIR    (COOP_ST_CRED | COOP_ST_FH | COOP_ST_NAME)
 #define CHANGED   (COOP_ST_ATTR | COOP_ST_BEFORE)
 #define UNSTABLE  (CHANGED | COOP_ST_VERIFIER)
+#define OPEN_FILE (COOP_ST_FH | COOP_ST_OPEN_ID)
+#define RANGE     (COOP_ST_LENGTH | COOP_ST_FLAGS)
 #define OPENED    (COOP_ST_ATTR | COOP_ST_NODES | COOP_ST_VERIFIER)
 
 static const struct op_form forms[COOP_ST_OP_END] = {
@@ -64,6 +66,31 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 			     COOP_ST_FLAGS, false},
 	[COOP_ST_STATFS] = {"statfs", COOP_ST_CRED | COOP_ST_FH, COOP_ST_STATFS_F, false},
 	[COOP_ST_NODE] = {"node", 0, COOP_ST_FLAGS | COOP_ST_ADDR | COOP_ST_NODE_ID, false},
+	[COOP_ST_ACCESS] = {"access", COOP_ST_CRED | COOP_ST_FH | COOP_ST_MODE,
+			    COOP_ST_MODE | COOP_ST_ATTR, false},
+	[COOP_ST_MKNOD] = {"mknod", IN_DIR | COOP_ST_MODE | COOP_ST_RDEV, ENTRY, true},
+	[COOP_ST_GETXATTR] = {"getxattr", IN_DIR | COOP_ST_COUNT, COOP_ST_SIZE, false},
+	[COOP_ST_SETXATTR] = {"setxattr", IN_DIR | COOP_ST_FLAGS, COOP_ST_ATTR, true},
+	[COOP_ST_LISTXATTR] = {"listxattr", COOP_ST_CRED | COOP_ST_FH | COOP_ST_COUNT, COOP_ST_SIZE,
+			       false},
+	[COOP_ST_REMOVEXATTR] = {"removexattr", IN_DIR, COOP_ST_ATTR, true},
+	[COOP_ST_FALLOCATE] = {"fallocate", OPEN_FILE | COOP_ST_OFFSET | RANGE, UNSTABLE, true},
+	[COOP_ST_SEEK] = {"seek", OPEN_FILE | COOP_ST_OFFSET | COOP_ST_FLAGS, COOP_ST_OFFSET,
+			  false},
+	[COOP_ST_COPY] = {"copy",
+			  OPEN_FILE | COOP_ST_OFFSET | RANGE | COOP_ST_FH2 | COOP_ST_OPEN_ID2 |
+				  COOP_ST_OFFSET2,
+			  UNSTABLE | COOP_ST_LENGTH, true},
+	[COOP_ST_TMPFILE] = {"tmpfile",
+			     COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_FLAGS |
+				     COOP_ST_MODE,
+			     COOP_ST_FH | OPENED, true},
+	[COOP_ST_LOCK] = {"lock", OPEN_FILE | COOP_ST_LOCK_F | COOP_ST_FLAGS | COOP_ST_COOKIE,
+			  COOP_ST_LOCK_F | COOP_ST_ATTR, true},
+	[COOP_ST_LOCK_TEST] = {"lock_test", OPEN_FILE | COOP_ST_LOCK_F, COOP_ST_LOCK_F, false},
+	[COOP_ST_UNLOCK] = {"unlock", OPEN_FILE | COOP_ST_LOCK_F | COOP_ST_COOKIE, COOP_ST_FLAGS,
+			    true},
+	[COOP_ST_LOCK_GRANTED] = {"lock_granted", 0, COOP_ST_OPEN_ID | COOP_ST_COOKIE, false},
 };
 
 bool coop_st_op_known(u16 op)
@@ -71,12 +98,17 @@ bool coop_st_op_known(u16 op)
 	return op < COOP_ST_OP_END && forms[op].name;
 }
 
-u32 coop_st_request_fields(u16 op)
+bool coop_st_op_is_push(u16 op)
+{
+	return op == COOP_ST_NODE || op == COOP_ST_LOCK_GRANTED;
+}
+
+u64 coop_st_request_fields(u16 op)
 {
 	return coop_st_op_known(op) ? forms[op].request : 0;
 }
 
-u32 coop_st_reply_fields(u16 op)
+u64 coop_st_reply_fields(u16 op)
 {
 	return coop_st_op_known(op) ? forms[op].reply : 0;
 }
@@ -84,6 +116,18 @@ u32 coop_st_reply_fields(u16 op)
 bool coop_st_op_changes(u16 op)
 {
 	return coop_st_op_known(op) && forms[op].changes;
+}
+
+u32 coop_st_request_data_max(u16 op)
+{
+	switch (op) {
+	case COOP_ST_WRITE:
+		return COOP_ST_IO_MAX;
+	case COOP_ST_SETXATTR:
+		return COOP_ST_XATTR_MAX;
+	default:
+		return 0;
+	}
 }
 
 const char *coop_st_op_name(u16 op)
@@ -331,6 +375,29 @@ static void get_addr(struct cursor *c, struct coop_addr *a)
 		c->bad = true;
 }
 
+static void put_lock(struct cursor *c, const struct coop_st_lock *l)
+{
+	put64(c, l->owner);
+	put64(c, l->start);
+	put64(c, l->end);
+	put32(c, l->kind);
+	put32(c, l->type);
+	put32(c, l->pid);
+}
+
+static void get_lock(struct cursor *c, struct coop_st_lock *l)
+{
+	l->owner = get64(c);
+	l->start = get64(c);
+	l->end = get64(c);
+	l->kind = get32(c);
+	l->type = get32(c);
+	l->pid = get32(c);
+	if (l->kind >= COOP_ST_LOCK_KINDS || l->type >= COOP_ST_LOCK_TYPES || l->start >> 63 ||
+	    l->end < l->start || (l->end >> 63 && l->end != ~(u64)0))
+		c->bad = true;
+}
+
 static void put_statfs(struct cursor *c, const struct coop_st_statfs *s)
 {
 	put64(c, s->blocks);
@@ -357,7 +424,7 @@ static void get_statfs(struct cursor *c, struct coop_st_statfs *s)
 
 /* ---- bodies ---------------------------------------------------------------- */
 
-int coop_st_body_put(const struct coop_st_body *b, u32 f, u8 *buf, u32 cap)
+int coop_st_body_put(const struct coop_st_body *b, u64 f, u8 *buf, u32 cap)
 {
 	struct cursor c = {.out = buf, .left = cap};
 	u32 i;
@@ -421,10 +488,20 @@ int coop_st_body_put(const struct coop_st_body *b, u32 f, u8 *buf, u32 cap)
 		put64(&c, b->size);
 	if (f & COOP_ST_VERIFIER)
 		put64(&c, b->verifier);
+	if (f & COOP_ST_LENGTH)
+		put64(&c, b->length);
+	if (f & COOP_ST_OPEN_ID2)
+		put64(&c, b->open_id2);
+	if (f & COOP_ST_OFFSET2)
+		put64(&c, b->offset2);
+	if (f & COOP_ST_RDEV)
+		put64(&c, b->rdev);
+	if (f & COOP_ST_LOCK_F)
+		put_lock(&c, &b->lock);
 	return c.bad ? -EMSGSIZE : (int)c.used;
 }
 
-int coop_st_body_get(struct coop_st_body *b, u32 f, const u8 *buf, u32 len)
+int coop_st_body_get(struct coop_st_body *b, u64 f, const u8 *buf, u32 len)
 {
 	struct cursor c = {.in = buf, .left = len};
 	u32 i;
@@ -489,6 +566,16 @@ int coop_st_body_get(struct coop_st_body *b, u32 f, const u8 *buf, u32 len)
 		b->size = get64(&c);
 	if (f & COOP_ST_VERIFIER)
 		b->verifier = get64(&c);
+	if (f & COOP_ST_LENGTH)
+		b->length = get64(&c);
+	if (f & COOP_ST_OPEN_ID2)
+		b->open_id2 = get64(&c);
+	if (f & COOP_ST_OFFSET2)
+		b->offset2 = get64(&c);
+	if (f & COOP_ST_RDEV)
+		b->rdev = get64(&c);
+	if (f & COOP_ST_LOCK_F)
+		get_lock(&c, &b->lock);
 	return c.bad || c.left ? -EPROTO : 0;
 }
 

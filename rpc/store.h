@@ -24,13 +24,14 @@ extern "C" {
 #endif
 
 #define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION      2
+#define COOP_ST_VERSION      3
 #define COOP_ST_HEADER       32         /* bytes */
 #define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX     8192       /* bytes of a body */
 #define COOP_ST_IO_MAX       (1u << 20) /* bytes of one READ or WRITE, and of any data */
 #define COOP_ST_FH_MAX       128        /* bytes of a handle */
-#define COOP_ST_NAME_MAX     255        /* bytes of a name */
+#define COOP_ST_NAME_MAX     255        /* bytes of a name, of a file or of an attribute */
+#define COOP_ST_XATTR_MAX    65536      /* bytes of an extended attribute, or of all their names */
 #define COOP_ST_TEXT_MAX     4095       /* bytes of a link's target or an export's name */
 #define COOP_ST_GROUPS_MAX   256        /* supplementary groups of a caller */
 #define COOP_ST_NONCE        32         /* bytes */
@@ -65,7 +66,21 @@ enum coop_st_op {
 	COOP_ST_READLINK,
 	COOP_ST_READDIR,
 	COOP_ST_STATFS,
-	COOP_ST_NODE, /* push: a node joined or left */
+	COOP_ST_NODE,   /* push: a node joined or left */
+	COOP_ST_ACCESS, /* what may the caller do with the file? */
+	COOP_ST_MKNOD,
+	COOP_ST_GETXATTR,
+	COOP_ST_SETXATTR, /* the value is the request's data */
+	COOP_ST_LISTXATTR,
+	COOP_ST_REMOVEXATTR,
+	COOP_ST_FALLOCATE,
+	COOP_ST_SEEK,    /* the next data or hole */
+	COOP_ST_COPY,    /* bytes from one open file to another, by the daemon */
+	COOP_ST_TMPFILE, /* a file without a name, opened */
+	COOP_ST_LOCK,
+	COOP_ST_LOCK_TEST,
+	COOP_ST_UNLOCK,
+	COOP_ST_LOCK_GRANTED, /* push: a lock that was waited for is held */
 	COOP_ST_OP_END,
 };
 
@@ -76,35 +91,40 @@ enum coop_st_flag { /* of the header */
 		    COOP_ST_F_REPEAT = 4, /* request: sent before, on a connection that was lost */
 };
 
-/* Fields of a body, laid out in this order. */
+/* Fields of a body, laid out in this order. A set of them takes 64 bits. */
 enum coop_st_field {
-	COOP_ST_NONCE_F = 1u << 0,
-	COOP_ST_PROOF_F = 1u << 1,
-	COOP_ST_SESSION_F = 1u << 2,
+	COOP_ST_NONCE_F = 1ull << 0,
+	COOP_ST_PROOF_F = 1ull << 1,
+	COOP_ST_SESSION_F = 1ull << 2,
 	COOP_ST_VERSIONS =
-		1u << 3, /* lowest, highest protocol version; reply: both the chosen one */
-	COOP_ST_CRED = 1u << 4,
-	COOP_ST_FH = 1u << 5,
-	COOP_ST_FH2 = 1u << 6,
-	COOP_ST_NAME = 1u << 7,
-	COOP_ST_NAME2 = 1u << 8,
-	COOP_ST_TEXT = 1u << 9,
-	COOP_ST_OPEN_ID = 1u << 10,
-	COOP_ST_OFFSET = 1u << 11,
-	COOP_ST_COUNT = 1u << 12,
-	COOP_ST_DATA_VERSION = 1u << 13,
-	COOP_ST_BEFORE = 1u << 14, /* data version before the change */
-	COOP_ST_FLAGS = 1u << 15,
-	COOP_ST_MODE = 1u << 16,
-	COOP_ST_SETATTR_F = 1u << 17,
-	COOP_ST_ATTR = 1u << 18,
-	COOP_ST_NODES = 1u << 19,
-	COOP_ST_ADDR = 1u << 20,
-	COOP_ST_NODE_ID = 1u << 21,
-	COOP_ST_COOKIE = 1u << 22,
-	COOP_ST_STATFS_F = 1u << 23,
-	COOP_ST_SIZE = 1u << 24,
-	COOP_ST_VERIFIER = 1u << 25, /* of changes that are not on stable storage yet */
+		1ull << 3, /* lowest, highest protocol version; reply: both the chosen one */
+	COOP_ST_CRED = 1ull << 4,
+	COOP_ST_FH = 1ull << 5,
+	COOP_ST_FH2 = 1ull << 6,
+	COOP_ST_NAME = 1ull << 7,
+	COOP_ST_NAME2 = 1ull << 8,
+	COOP_ST_TEXT = 1ull << 9,
+	COOP_ST_OPEN_ID = 1ull << 10,
+	COOP_ST_OFFSET = 1ull << 11,
+	COOP_ST_COUNT = 1ull << 12,
+	COOP_ST_DATA_VERSION = 1ull << 13,
+	COOP_ST_BEFORE = 1ull << 14, /* data version before the change */
+	COOP_ST_FLAGS = 1ull << 15,
+	COOP_ST_MODE = 1ull << 16,
+	COOP_ST_SETATTR_F = 1ull << 17,
+	COOP_ST_ATTR = 1ull << 18,
+	COOP_ST_NODES = 1ull << 19,
+	COOP_ST_ADDR = 1ull << 20,
+	COOP_ST_NODE_ID = 1ull << 21,
+	COOP_ST_COOKIE = 1ull << 22,
+	COOP_ST_STATFS_F = 1ull << 23,
+	COOP_ST_SIZE = 1ull << 24,
+	COOP_ST_VERIFIER = 1ull << 25, /* of changes that are not on stable storage yet */
+	COOP_ST_LENGTH = 1ull << 26,   /* bytes of a range */
+	COOP_ST_OPEN_ID2 = 1ull << 27, /* COPY: the open file that is written to */
+	COOP_ST_OFFSET2 = 1ull << 28,
+	COOP_ST_RDEV = 1ull << 29, /* major number in the upper 32 bits, minor in the lower */
+	COOP_ST_LOCK_F = 1ull << 30,
 };
 
 /* What 'flags' of OPEN and CREATE may hold; Linux numbers differ between machines, so our own. */
@@ -180,6 +200,28 @@ struct coop_st_setattr {
 	struct coop_st_time atime, mtime;
 };
 
+/* A lock of a byte range, or of a whole file. Its owner is the session and 'owner' together. */
+struct coop_st_lock {
+	u64 owner;      /* of the client's choice; one process, open file or descriptor */
+	u64 start, end; /* first and last byte; end ~0: to the end of the file, however it grows */
+	u32 kind;       /* enum coop_st_lock_kind */
+	u32 type;       /* enum coop_st_lock_type */
+	u32 pid;        /* for people: on the client's machine */
+};
+
+enum coop_st_lock_kind {
+	COOP_ST_LOCK_POSIX, /* fcntl(2): byte ranges of a process, or of an open file description */
+	COOP_ST_LOCK_FLOCK, /* flock(2): the whole file, of an open file description */
+	COOP_ST_LOCK_KINDS,
+};
+
+enum coop_st_lock_type {
+	COOP_ST_LOCK_NONE,
+	COOP_ST_LOCK_READ,
+	COOP_ST_LOCK_WRITE,
+	COOP_ST_LOCK_TYPES,
+};
+
 struct coop_st_statfs {
 	u64 blocks, bfree, bavail, files, ffree;
 	u32 bsize, frsize, namelen;
@@ -193,7 +235,8 @@ struct coop_st_body {
 	u16 version_min, version_max;
 	struct coop_st_cred cred;
 	struct coop_st_bytes fh, fh2, name, name2, text;
-	u64 open_id, offset, version, before, cookie, size, verifier;
+	u64 open_id, open_id2, offset, offset2, length, version, before, cookie, size, verifier;
+	u64 rdev;
 	u32 count, flags, mode, node_id;
 	struct coop_st_setattr set;
 	struct coop_st_attr attr;
@@ -201,14 +244,19 @@ struct coop_st_body {
 	u32 nodes[COOP_MAX_HINTS];
 	struct coop_addr addr;
 	struct coop_st_statfs statfs;
+	struct coop_st_lock lock;
 };
 
 /* Field sets; 0 for an unknown operation or one without a body. */
-u32 coop_st_request_fields(u16 op);
-u32 coop_st_reply_fields(u16 op);
+u64 coop_st_request_fields(u16 op);
+u64 coop_st_reply_fields(u16 op);
 bool coop_st_op_known(u16 op);
+/* A message that the daemon sends unasked. */
+bool coop_st_op_is_push(u16 op);
 /* True if a second execution would not do what the first did; the daemon remembers its replies. */
 bool coop_st_op_changes(u16 op);
+/* Most bytes of data that a request of this operation may carry. */
+u32 coop_st_request_data_max(u16 op);
 const char *coop_st_op_name(u16 op);
 
 void coop_st_header_put(const struct coop_st_header *h, u8 *buf);
@@ -247,9 +295,9 @@ void coop_st_tail_put(u32 status, u64 version, u8 *buf);
 int coop_st_tail_get(u32 *status, u64 *version, const u8 *buf);
 
 /* Bytes written, or -EMSGSIZE: no room or a field over its limit. */
-int coop_st_body_put(const struct coop_st_body *b, u32 fields, u8 *buf, u32 cap);
+int coop_st_body_put(const struct coop_st_body *b, u64 fields, u8 *buf, u32 cap);
 /* 0, or -EPROTO: truncated, over a limit, a bad value, or bytes left over. */
-int coop_st_body_get(struct coop_st_body *b, u32 fields, const u8 *buf, u32 len);
+int coop_st_body_get(struct coop_st_body *b, u64 fields, const u8 *buf, u32 len);
 
 /* A directory's entries are bodies of this set, one after another, each behind its 32-bit length.
  */

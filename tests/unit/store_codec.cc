@@ -40,10 +40,12 @@ coop_st_body full()
 	b.nodes[COOP_MAX_HINTS - 1] = 99;
 	b.addr.gid[15] = 1, b.addr.qpn = 0xffffff, b.addr.qkey = 5, b.addr.lid = 6, b.addr.sl = 15;
 	b.statfs.blocks = 20, b.statfs.namelen = 255;
+	b.length = 21, b.open_id2 = 22, b.offset2 = 23, b.rdev = 24;
+	b.lock = {25, 26, ~0ull, COOP_ST_LOCK_FLOCK, COOP_ST_LOCK_WRITE, 27};
 	return b;
 }
 
-std::vector<u8> encoded(u32 fields)
+std::vector<u8> encoded(u64 fields)
 {
 	std::vector<u8> buf(COOP_ST_BODY_MAX);
 	const coop_st_body b = full();
@@ -53,9 +55,9 @@ std::vector<u8> encoded(u32 fields)
 	return buf;
 }
 
-std::vector<u32> all_sets()
+std::vector<u64> all_sets()
 {
-	std::vector<u32> sets{COOP_ST_DIRENT_FIELDS};
+	std::vector<u64> sets{COOP_ST_DIRENT_FIELDS};
 	for (u16 op = 0; op < COOP_ST_OP_END; op++) {
 		sets.push_back(coop_st_request_fields(op));
 		sets.push_back(coop_st_reply_fields(op));
@@ -67,7 +69,7 @@ std::vector<u32> all_sets()
 
 TEST(store_codec, every_body_comes_back_as_it_went_in)
 {
-	for (u32 fields : all_sets()) {
+	for (u64 fields : all_sets()) {
 		const std::vector<u8> wire = encoded(fields);
 		coop_st_body b;
 		ASSERT_EQ(coop_st_body_get(&b, fields, wire.data(), static_cast<u32>(wire.size())),
@@ -91,7 +93,7 @@ TEST(store_codec, every_body_comes_back_as_it_went_in)
 
 TEST(store_codec, every_truncation_and_every_extra_byte_is_refused)
 {
-	for (u32 fields : all_sets()) {
+	for (u64 fields : all_sets()) {
 		std::vector<u8> wire = encoded(fields);
 		coop_st_body b;
 		for (std::size_t n = 0; n < wire.size(); n++) {
@@ -108,6 +110,24 @@ TEST(store_codec, every_truncation_and_every_extra_byte_is_refused)
 		for (std::size_t n = 0; n + 1 < wire.size(); n++)
 			ASSERT_EQ(coop_st_body_put(&f, fields, wire.data(), static_cast<u32>(n)),
 				  -EMSGSIZE);
+	}
+}
+
+TEST(store_codec, a_lock_is_a_range_of_a_known_kind)
+{
+	const coop_st_lock bad[] = {{1, 5, 4, 0, 0, 0},                  // ends before it begins
+				    {1, 1ull << 63, ~0ull, 0, 0, 0},     // begins where no file can
+				    {1, 0, 1ull << 63, 0, 0, 0},         // ends there
+				    {1, 0, 1, COOP_ST_LOCK_KINDS, 0, 0}, // of no kind
+				    {1, 0, 1, 0, COOP_ST_LOCK_TYPES, 0}}; // of no type
+	for (const coop_st_lock &l : bad) {
+		coop_st_body b = full();
+		std::vector<u8> buf(COOP_ST_BODY_MAX);
+		b.lock = l;
+		const int n = coop_st_body_put(&b, COOP_ST_LOCK_F, buf.data(), COOP_ST_BODY_MAX);
+		ASSERT_GT(n, 0);
+		EXPECT_EQ(coop_st_body_get(&b, COOP_ST_LOCK_F, buf.data(), static_cast<u32>(n)),
+			  -EPROTO);
 	}
 }
 

@@ -238,7 +238,7 @@ connection::parsed connection::parse(std::vector<work> &batch)
 		auto w = std::make_unique<request>();
 		coop_st_header &h = w->head;
 		if (coop_st_header_get(&h, in_.data() + at) || h.flags & COOP_ST_F_REPLY || !h.id ||
-		    (h.data_len && h.op != COOP_ST_WRITE) ||
+		    h.data_len > coop_st_request_data_max(h.op) ||
 		    (state_ != state::ready &&
 		     (h.data_len || COOP_ST_HEADER + h.body_len > hello_max))) {
 			result = parsed::bad;
@@ -305,7 +305,7 @@ void connection::run(work w, bool more)
 {
 	request &r = *w;
 	requests_.fetch_add(1, std::memory_order_relaxed);
-	if (!coop_st_op_known(r.head.op) || r.head.op == COOP_ST_NODE ||
+	if (!coop_st_op_known(r.head.op) || coop_st_op_is_push(r.head.op) ||
 	    r.head.op <= COOP_ST_PROOF_OP)
 		return refuse(r, EOPNOTSUPP);
 	if (coop_st_body_get(&r.body, coop_st_request_fields(r.head.op), r.raw.data(),
