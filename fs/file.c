@@ -650,4 +650,5 @@ const struct file_operations coop_file_ops = {
 	.llseek = coop_llseek,
 	.splice_read = generic_file_splice_read,
 	.splice_write = iter_file_splice_write,
+	.setlease = simple_nosetlease, /* another node's open would not break it */
 };

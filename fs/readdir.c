@@ -228,11 +228,19 @@ static int coop_dir_fsync(struct file *file, loff_t start, loff_t end, int datas
 	return err == -ESTALE && !dir->i_nlink ? 0 : err;
 }
 
+/* Positions are cookies, so the largest size of a file is no bound of them. */
+static loff_t coop_dir_llseek(struct file *file, loff_t offset, int whence)
+{
+	return generic_file_llseek_size(file, offset, whence, LLONG_MAX,
+					i_size_read(file_inode(file)));
+}
+
 const struct file_operations coop_dir_ops = {
 	.open = coop_dir_open,
 	.release = coop_dir_release,
 	.iterate_shared = coop_iterate,
 	.fsync = coop_dir_fsync,
-	.llseek = generic_file_llseek,
+	.llseek = coop_dir_llseek,
 	.read = generic_read_dir,
+	.setlease = simple_nosetlease,
 };

@@ -234,5 +234,10 @@ void locks_area(void)
 	CHECK(!fcntl(a, F_OFD_SETLK, &lock));
 	lock.l_pid = 0;
 	FAILS(fcntl(b, F_OFD_SETLK, &lock), EAGAIN);
-	CHECK(!close(a) && !fcntl(b, F_OFD_SETLK, &lock) && !close(b));
+	CHECK(!close(a) && !fcntl(b, F_OFD_SETLK, &lock));
+	/* A lease would not be broken by another node's open, so there are none. */
+	FAILS(fcntl(b, F_SETLEASE, F_WRLCK), EINVAL);
+	CHECK(!close(b) && (b = open("f", O_RDONLY)) >= 0);
+	FAILS(fcntl(b, F_SETLEASE, F_RDLCK), EINVAL);
+	CHECK(!close(b));
 }

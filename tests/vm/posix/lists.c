@@ -182,8 +182,8 @@ void seekdir_area(void)
 	}
 	CHECK(n == NAMES + 2);
 	/* Everywhere, in an order of its own, and on from there. */
-	for (unsigned int i = 0; i < n; i += 13) {
-		const unsigned int k = i * 37 % n;
+	for (unsigned int i = 0; i < n; i += i < 4 ? 1 : 13) {
+		const unsigned int k = i < 4 ? i : i * 37 % n;
 
 		seekdir(d, at[k]);
 		for (unsigned int j = k; j < n && j < k + 3; j++) {
