@@ -333,6 +333,8 @@ void coop_account_read(struct inode *inode, size_t bytes, u64 us);
 /* Whoever is about to change bytes or validity of pages says so first. */
 static inline void coop_content_changes(struct coop_inode *ci)
 {
+	/* Behind the folio's lock: a serve that reads the new number finds the folio locked. */
+	smp_mb__before_atomic();
 	atomic64_inc(&ci->change);
 	/* Before any byte changes; pairs with smp_rmb() of the serve that has yet to look. */
 	smp_mb__after_atomic();

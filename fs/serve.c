@@ -3,8 +3,9 @@
  * serve.c - peers read this node's page cache.
  *
  * A peer is served exactly what it asked for by file id and data version, from
- * folios that are uptodate, clean, unlocked and not under writeback. Nothing here
- * locks or waits for a folio (rule 11): a busy one is simply not held.
+ * folios that are uptodate, clean, unlocked, not under writeback and not pinned: a
+ * device that a pin lets write there says so only when it is through. Nothing here locks
+ * or waits for a folio (rule 11): a busy one is simply not held.
  *
  * The network reads the pages while the file may change. So 'change' is read before
  * the first look and again after the last byte was sent; whoever changes content
@@ -36,7 +37,8 @@ static bool content_is(struct coop_inode *ci, u64 version, u64 *size)
 static bool folio_is_servable(struct folio *folio)
 {
 	return folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
-	       !folio_test_locked(folio) && !folio_test_writeback(folio);
+	       !folio_test_locked(folio) && !folio_test_writeback(folio) &&
+	       !folio_maybe_dma_pinned(folio);
 }
 
 static struct page *servable_page(struct address_space *mapping, u64 index)
@@ -110,8 +112,7 @@ static u64 serve_recheck(void *host, void *cookie, struct page *const *pages, u6
 		const u32 i = __ffs64(left);
 		struct folio *folio = page_folio(pages[i]);
 
-		if (!folio_test_uptodate(folio) || folio_test_dirty(folio) ||
-		    folio_test_writeback(folio) || folio->mapping != served->inode->i_mapping)
+		if (!folio_is_servable(folio) || folio->mapping != served->inode->i_mapping)
 			have &= ~BIT_ULL(i);
 	}
 	return have;
