@@ -3,10 +3,12 @@
  * write.c - dirty pages: how they come about, and how they get to storage.
  *
  * A dirty folio knows the range of its bytes that was written (its private word), so that
- * two nodes that write different parts of a page do not write over each other. A folio
- * without that word is dirty as a whole. Adjacent ranges go out as one WRITE of up to
- * 1 MiB, from the folios themselves, with as many WRITEs under way as storage's window
- * takes. Folios are not changed while they are under writeback.
+ * two nodes that write different parts of a page do not write over each other. There is
+ * one range: a write that does not touch it has it written first, or the bytes between
+ * the two would go out as well. A folio without that word is dirty as a whole. Adjacent
+ * ranges of folios go out as one WRITE of up to 1 MiB, from the folios themselves, with as
+ * many WRITEs under way as storage's window takes. Folios are not changed while they are
+ * under writeback.
  *
  * Whoever is about to change a folio that peers may be served from bumps 'change' while
  * he holds its lock, so that a serve either sees the lock or the bump.
@@ -86,7 +88,18 @@ static void range_set(struct folio *folio, size_t from, size_t to)
 		folio_attach_private(folio, word);
 }
 
-/* [from, to) is written now, too. */
+/* Bytes that nobody here wrote lie between the dirty range and [from, to). */
+static bool range_apart(const struct folio *folio, size_t from, size_t to)
+{
+	size_t had_from, had_to;
+
+	if (!folio_test_dirty((struct folio *)folio))
+		return false;
+	range_get(folio, &had_from, &had_to);
+	return to < had_from || from > had_to;
+}
+
+/* [from, to) is written now, too: it touches what is dirty. */
 static void range_dirty(struct folio *folio, size_t from, size_t to)
 {
 	size_t had_from, had_to;
@@ -101,6 +114,8 @@ static void range_dirty(struct folio *folio, size_t from, size_t to)
 }
 
 /* ---- write(2) ------------------------------------------------------------------------- */
+
+static void folio_write_locked(struct folio *folio);
 
 void coop_clear_behind(struct address_space *mapping, loff_t end)
 {
@@ -148,6 +163,8 @@ static int coop_write_begin(struct file *file, struct address_space *mapping, lo
 			return -ENOMEM;
 		folio = page_folio(page);
 		folio_wait_writeback(folio);
+		if (range_apart(folio, from, to))
+			folio_write_locked(folio);
 		if (folio_test_uptodate(folio))
 			break;
 		coop_content_mixes(coop_i(inode)); /* before the end is looked at */
@@ -193,6 +210,9 @@ static int coop_write_end(struct file *file, struct address_space *mapping, loff
 			folio_mark_uptodate(folio);
 	}
 	if (copied) {
+		/* A copy that broke off may end before the range that it was to reach. */
+		if (range_apart(folio, from, from + copied))
+			folio_write_locked(folio);
 		range_dirty(folio, from, from + copied);
 		spin_lock(&ci->lock);
 		if (pos + copied > i_size_read(inode))
@@ -334,10 +354,12 @@ static struct coop_write *write_alloc(struct inode *inode, struct coop_file *fil
 	return w;
 }
 
-static int add_folio(struct page *page, struct writeback_control *wbc, void *data)
+/*
+ * Takes over a locked folio that was cleared for I/O: it is under writeback then, unless none of
+ * it is to be written.
+ */
+static void batch_add(struct coop_batch *b, struct folio *folio)
 {
-	struct coop_batch *b = data;
-	struct folio *folio = page_folio(page);
 	struct inode *inode = folio->mapping->host;
 	const loff_t size = i_size_read(inode), start = folio_pos(folio);
 	struct bio_vec *v;
@@ -356,10 +378,9 @@ static int add_folio(struct page *page, struct writeback_control *wbc, void *dat
 		coop_content_unproved(coop_i(inode));
 	}
 	folio_start_writeback(folio);
-	folio_unlock(folio);
 	if (from >= to || !b->file) {
 		folio_end_writeback(folio); /* it is not tagged as dirty any more */
-		return 0;
+		return;
 	}
 	if (b->write &&
 	    (b->write->n == WRITE_PAGES || b->write->pos + b->write->bytes != start + (loff_t)from))
@@ -371,6 +392,14 @@ static int add_folio(struct page *page, struct writeback_control *wbc, void *dat
 	v->bv_offset = from;
 	v->bv_len = to - from;
 	b->write->bytes += to - from;
+}
+
+static int add_folio(struct page *page, struct writeback_control *wbc, void *data)
+{
+	struct folio *folio = page_folio(page);
+
+	batch_add(data, folio);
+	folio_unlock(folio);
 	return 0;
 }
 
@@ -388,6 +417,22 @@ static int coop_writepages(struct address_space *mapping, struct writeback_contr
 
 /* ---- the rest of what the VM asks ------------------------------------------------------- */
 
+/*
+ * Device memory access by others ends with this, under the folio's lock: it stored where it
+ * liked, and its folio may be dirty in part since. Who only unmaps the folio has been in
+ * page_mkwrite, so that its range is the whole.
+ */
+static bool coop_dirty_folio(struct address_space *mapping, struct folio *folio)
+{
+	void *const whole = (void *)range_word(0, folio_size(folio));
+	void *const word = folio_get_private(folio);
+
+	coop_content_changes(coop_i(mapping->host));
+	if (word && word != whole)
+		cmpxchg(&folio->private, word, whole);
+	return filemap_dirty_folio(mapping, folio);
+}
+
 static bool coop_release_folio(struct folio *folio, gfp_t gfp)
 {
 	if (folio_test_dirty(folio) || folio_test_writeback(folio))
@@ -403,22 +448,28 @@ static void coop_invalidate_folio(struct folio *folio, size_t offset, size_t len
 		folio_detach_private(folio);
 }
 
-/* invalidate_inode_pages2() met a dirty folio: it goes out first. */
-static int coop_launder_folio(struct folio *folio)
+/*
+ * Writes what is dirty of the folio, and waits. Its lock is kept all the time, so nobody can map,
+ * change or drop it meanwhile; the reply to a WRITE needs no folio's lock.
+ */
+static void folio_write_locked(struct folio *folio)
 {
 	struct coop_batch b = {};
 
 	if (!folio_clear_dirty_for_io(folio))
-		return 0;
+		return;
 	b.file = coop_file_find(folio->mapping->host, COOP_ST_O_WRITE);
-	folio_get(folio);
-	add_folio(folio_page(folio, 0), NULL, &b);
+	batch_add(&b, folio);
 	batch_submit(&b);
 	folio_wait_writeback(folio);
-	folio_lock(folio);
-	folio_put(folio);
 	if (b.file)
 		coop_file_put(b.file);
+}
+
+/* invalidate_inode_pages2() met a dirty folio: it goes out first. */
+static int coop_launder_folio(struct folio *folio)
+{
+	folio_write_locked(folio);
 	return 0;
 }
 
@@ -428,7 +479,7 @@ const struct address_space_operations coop_aops = {
 	.write_begin = coop_write_begin,
 	.write_end = coop_write_end,
 	.writepages = coop_writepages,
-	.dirty_folio = filemap_dirty_folio,
+	.dirty_folio = coop_dirty_folio,
 	.release_folio = coop_release_folio,
 	.invalidate_folio = coop_invalidate_folio,
 	.launder_folio = coop_launder_folio,

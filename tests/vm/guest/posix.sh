@@ -7,7 +7,7 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core
 #: files $KO/coopfs.ko
 #: deadline 600
-#: short create rename readdir permission read_write truncate mmap direct close_to_open read_only
+#: short create rename readdir permission read_write truncate mmap direct close_to_open page_parts read_only
 
 server=127.0.0.1
 
@@ -61,11 +61,13 @@ test_locks() { area locks; }
 test_mmap() { area mmap; }
 test_direct() { area direct; }
 test_mixed() { area mixed; }
+test_dropped_mapped() { area dropped_mapped; }
 test_close_to_open() { area close_to_open; }
 test_unlinked() { area unlinked; }
 test_removed_elsewhere() { area removed_elsewhere; }
 test_renamed_elsewhere() { area renamed_elsewhere; }
 test_both_append() { area both_append; }
+test_page_parts() { area page_parts; }
 
 test_in_flight()
 {

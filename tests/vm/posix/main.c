@@ -66,11 +66,13 @@ static const struct {
 	{"direct", direct_area},
 	{"mixed", mixed_area},
 	{"in_flight", in_flight_area},
+	{"dropped_mapped", dropped_mapped_area},
 	{"close_to_open", close_to_open_area},
 	{"unlinked", unlinked_area},
 	{"removed_elsewhere", removed_elsewhere_area},
 	{"renamed_elsewhere", renamed_elsewhere_area},
 	{"both_append", both_append_area},
+	{"page_parts", page_parts_area},
 };
 
 bool expect(bool good, const char *file, int line, const char *what)

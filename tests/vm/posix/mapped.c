@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "posix.h"
@@ -163,5 +164,54 @@ void mixed_area(void)
 	CHECK((buffered = open(other("f"), O_RDONLY)) >= 0 &&
 	      pread(buffered, p, PAGE, 3 * PAGE) == PAGE && p[0] == 'A' + 7 && p[7] == 'a' + 7 &&
 	      p[11] == '0' + 7 && !close(buffered));
+	free(p);
+}
+
+/* Touches a page of a mapping without a pause: stores count up at its middle, or loads alone. */
+static pid_t touch(volatile unsigned int *word, bool store)
+{
+	const pid_t child = fork();
+
+	if (child)
+		return child;
+	for (unsigned int sum = 0;;) {
+		sum += *word;
+		if (store)
+			(*word)++;
+	}
+}
+
+/*
+ * A direct write drops the page that others store to and look at, time and again, dirty as it is:
+ * no store is lost, and no page leaves the cache while it is mapped (the kernel's log tells).
+ */
+void dropped_mapped_area(void)
+{
+	volatile unsigned int *word;
+	unsigned int stored, got = 0;
+	char *p = NULL, *map;
+	int fd, direct;
+	pid_t child[3];
+
+	NEED(!posix_memalign((void **)&p, PAGE, PAGE));
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0 && !ftruncate(fd, PAGE));
+	NEED((direct = open("f", O_RDWR | O_DIRECT)) >= 0);
+	map = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	NEED(map != MAP_FAILED);
+	word = (volatile unsigned int *)(map + PAGE / 2);
+	for (int i = 0; i < 3; i++)
+		child[i] = touch(word, i == 0);
+	memset(p, 'd', PAGE);
+	for (unsigned int i = 0; i < 300; i++)
+		CHECK(pwrite(direct, p, PAGE / 4, 0) == PAGE / 4);
+	for (int i = 0; i < 3; i++)
+		CHECK(child[i] > 0 && !kill(child[i], SIGKILL) &&
+		      waitpid(child[i], NULL, 0) == child[i]);
+	stored = *word;
+	CHECK(stored && !msync(map, PAGE, MS_SYNC) && !munmap(map, PAGE));
+	CHECK(!close(direct) && !close(fd));
+	CHECK((fd = open(other("f"), O_RDONLY)) >= 0 &&
+	      pread(fd, &got, sizeof(got), PAGE / 2) == sizeof(got) && !close(fd));
+	CHECK(got == stored);
 	free(p);
 }

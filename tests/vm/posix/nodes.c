@@ -44,6 +44,35 @@ void close_to_open_area(void)
 	free(got);
 }
 
+/* Two nodes write different parts of one page at a time: what each wrote is there. */
+void page_parts_area(void)
+{
+	char wanted[PAGE], got[PAGE];
+	int a = -1, b = -1, fd;
+
+	memset(wanted, 'o', PAGE);
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
+	NEED(pwrite(fd, wanted, PAGE, 0) == PAGE && !close(fd));
+	for (unsigned int i = 0; i < 8; i++) {
+		const off_t at = i * 500;
+
+		NEED((a = open("f", O_RDWR)) >= 0 && (b = open(other("f"), O_RDWR)) >= 0);
+		memset(wanted + at, 'A' + (int)i, 200);
+		memset(wanted + at + 80, 'a' + (int)i, 40);
+		/* Before and behind b's, in either order, and not written back between. */
+		CHECK(pwrite(a, wanted + at, 80, at) == 80);
+		if (i % 2)
+			CHECK(pread(a, got, PAGE, 0) == PAGE);
+		CHECK(pwrite(a, wanted + at + 120, 80, at + 120) == 80);
+		CHECK(pwrite(b, wanted + at + 80, 40, at + 80) == 40);
+		CHECK(!close(b) && !close(a));
+		for (int there = 0; there < 2; there++)
+			CHECK((fd = open(there ? other("f") : "f", O_RDONLY)) >= 0 &&
+			      pread(fd, got, PAGE, 0) == PAGE && !memcmp(got, wanted, PAGE) &&
+			      !close(fd));
+	}
+}
+
 /* A file without a name lives until its last close. */
 void unlinked_area(void)
 {
