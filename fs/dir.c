@@ -238,7 +238,20 @@ static int coop_mkdir(struct user_namespace *ns, struct inode *dir, struct dentr
 	struct coop_call *call = call_in(dir, COOP_ST_MKDIR, &dentry->d_name);
 
 	if (call)
-		call->arg.mode = mode & S_IALLUGO;
+		call->arg.mode = coop_st_mode(mode & S_IALLUGO, current_umask());
+	return make(dir, dentry, call);
+}
+
+/* Storage refuses the devices that its export does not permit. */
+static int coop_mknod(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
+		      umode_t mode, dev_t dev)
+{
+	struct coop_call *call = call_in(dir, COOP_ST_MKNOD, &dentry->d_name);
+
+	if (call) {
+		call->arg.mode = coop_st_mode(mode, current_umask());
+		call->arg.rdev = (u64)MAJOR(dev) << 32 | MINOR(dev);
+	}
 	return make(dir, dentry, call);
 }
 
@@ -269,7 +282,6 @@ static int coop_link(struct dentry *old, struct inode *dir, struct dentry *dentr
 	return make(dir, dentry, call);
 }
 
-/* Only regular files: the protocol makes no devices. */
 static int coop_create(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
 		       umode_t mode, bool excl)
 {
@@ -282,7 +294,7 @@ static int coop_create(struct user_namespace *ns, struct inode *dir, struct dent
 		goto out;
 	call->arg.open_id = coop_storage_open_id(storage);
 	call->arg.flags = COOP_ST_O_READ | COOP_ST_O_EXCL;
-	call->arg.mode = mode & S_IALLUGO;
+	call->arg.mode = coop_st_mode(mode & S_IALLUGO, current_umask());
 	err = make_name(dir, dentry, call);
 	if (!call->error) { /* storage did it, whatever became of it here */
 		coop_close_send(close, dir, call->arg.open_id);
@@ -319,7 +331,7 @@ static int create_open(struct inode *dir, struct dentry *dentry, struct file *fi
 	}
 	call->arg.open_id = f->open_id;
 	call->arg.flags = f->flags | COOP_ST_O_EXCL;
-	call->arg.mode = mode & S_IALLUGO;
+	call->arg.mode = coop_st_mode(mode & S_IALLUGO, current_umask());
 	err = make_name(dir, dentry, call);
 	inode = err ? NULL : d_inode(dentry);
 	if (!err && !inode)
@@ -460,6 +472,7 @@ const struct inode_operations coop_dir_inode_ops = {
 	.unlink = coop_unlink,
 	.symlink = coop_symlink,
 	.mkdir = coop_mkdir,
+	.mknod = coop_mknod,
 	.rmdir = coop_rmdir,
 	.rename = coop_rename,
 	.permission = coop_permission,

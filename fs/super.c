@@ -356,6 +356,8 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	sb->s_blocksize = PAGE_SIZE;
 	sb->s_blocksize_bits = PAGE_SHIFT;
 	sb->s_time_gran = 1;
+	/* The umask is storage's to apply, unless a default ACL takes its place. */
+	sb->s_flags |= SB_POSIXACL;
 	/* User space knows it from stat(2), and so finds the files of a mount below /proc. */
 	m->id = MINOR(sb->s_dev);
 	err = coop_stats_init(&m->stats);

@@ -50,6 +50,7 @@ const fuse_lowlevel_ops &operations()
 		o.setattr = asked<op_setattr>;
 		o.readlink = asked<op_readlink>;
 		o.mkdir = asked<op_mkdir>;
+		o.mknod = asked<op_mknod>;
 		o.unlink = asked<op_unlink>;
 		o.rmdir = asked<op_rmdir>;
 		o.symlink = asked<op_symlink>;

@@ -83,7 +83,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	client::entry made;
 	client::inode *node = nullptr;
 	int err = c.mount.files().create(caller_of(req), inode_of(c, parent).fh, name, fi->flags,
-					 mode, made, node, a);
+					 mode_of(req, mode), made, node, a);
 	if (err)
 		return reply_status(req, err);
 	fuse_entry_param p{};

@@ -51,7 +51,22 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 		return reply_status(req, -EPERM);
 	client::ticket asked = c.mount.inodes().now();
 	client::entry e;
-	int err = c.mount.storage().mkdir(caller_of(req), inode_of(c, parent).fh, name, mode, e);
+	int err = c.mount.storage().mkdir(caller_of(req), inode_of(c, parent).fh, name,
+					  mode_of(req, mode), e);
+	if (err)
+		return reply_status(req, err);
+	reply_entry(req, e, asked);
+}
+
+void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
+{
+	context &c = context_of(req);
+	if (reserved(parent, name) || control::owns(parent))
+		return reply_status(req, -EPERM);
+	client::ticket asked = c.mount.inodes().now();
+	client::entry e;
+	int err = c.mount.storage().mknod(caller_of(req), inode_of(c, parent).fh, name,
+					  mode_of(req, mode), device, e);
 	if (err)
 		return reply_status(req, err);
 	reply_entry(req, e, asked);

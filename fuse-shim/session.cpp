@@ -54,6 +54,8 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	// Data versions say what is stale, exactly; times and sizes do not.
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);
 	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
+	// A directory's default ACL takes the umask's place, which only its file system knows.
+	want(conn, FUSE_CAP_DONT_MASK, true);
 	conn->max_read = max_read;
 	conn->max_readahead = ~0u; // set_readahead() says how much
 	conn->max_write = std::min(conn->max_write, max_write);

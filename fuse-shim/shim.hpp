@@ -49,6 +49,12 @@ inline client::caller caller_of(fuse_req_t req)
 	return context_of(req).identities.of(req);
 }
 
+// The mode of something new. The kernel leaves the umask to us (FUSE_CAP_DONT_MASK).
+inline client::new_mode mode_of(fuse_req_t req, mode_t mode)
+{
+	return {mode, fuse_req_ctx(req)->umask};
+}
+
 // A name in the root that is not storage's to look up, make or take away.
 inline bool reserved(fuse_ino_t parent, std::string_view name)
 {
@@ -72,6 +78,7 @@ void op_lookup(fuse_req_t, fuse_ino_t parent, const char *name);
 void op_forget(fuse_req_t, fuse_ino_t, std::uint64_t n);
 void op_forget_multi(fuse_req_t, std::size_t count, fuse_forget_data *);
 void op_mkdir(fuse_req_t, fuse_ino_t parent, const char *name, mode_t);
+void op_mknod(fuse_req_t, fuse_ino_t parent, const char *name, mode_t, dev_t);
 void op_unlink(fuse_req_t, fuse_ino_t parent, const char *name);
 void op_rmdir(fuse_req_t, fuse_ino_t parent, const char *name);
 void op_rename(fuse_req_t, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,

@@ -161,6 +161,23 @@ enum coop_st_set {
 	COOP_ST_SET_ALL = 255,
 };
 
+/*
+ * 'mode' of a request that makes a file: the mode as the caller gave it, of MKNOD with the type,
+ * and above it the caller's umask. The file system of the export decides whether the umask
+ * counts: in a directory with a default ACL it does not.
+ */
+#define COOP_ST_UMASK_SHIFT 16
+
+static inline u32 coop_st_mode(u32 mode, u32 umask)
+{
+	return (mode & 0xffff) | (umask & 0777) << COOP_ST_UMASK_SHIFT;
+}
+
+static inline u32 coop_st_umask(u32 mode)
+{
+	return mode >> COOP_ST_UMASK_SHIFT & 0777;
+}
+
 struct coop_st_header {
 	u16 op;
 	u16 flags;

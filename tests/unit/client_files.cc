@@ -73,8 +73,8 @@ public:
 		out = {file.attr, ++opens, {}, {}, verifier};
 		return 0;
 	}
-	int create(const caller &, const handle &, std::string_view, int, mode_t, entry &node,
-		   open_result &out) override
+	int create(const caller &, const handle &, std::string_view, int, const new_mode &,
+		   entry &node, open_result &out) override
 	{
 		node = file;
 		out = {file.attr, ++opens, {}, {}, verifier};

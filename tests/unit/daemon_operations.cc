@@ -247,3 +247,89 @@ TEST_F(daemon_operations, files_are_served_with_the_rights_of_the_caller)
 	// And the thread is root again afterwards.
 	EXPECT_EQ(client_->open(me(), find("private").fh, O_RDONLY, 0, o), 0);
 }
+
+TEST_F(daemon_operations, makes_files_of_every_type_and_opens_none_of_them)
+{
+	up();
+	const auto root = client_->root().fh;
+	entry e;
+	open_result o{};
+	ASSERT_EQ(client_->mknod(me(), root, "fifo", S_IFIFO | 0666, 0, e), 0);
+	EXPECT_EQ(e.attr.st.st_mode, S_IFIFO | 0666u);
+	// A daemon that opened it would wait for a writer.
+	EXPECT_EQ(client_->open(me(), e.fh, O_RDONLY, 0, o), -ENXIO);
+	EXPECT_EQ(client_->create(me(), root, "fifo", O_RDWR, 0600, e, o), -ENXIO);
+	storage::setattr_request s{};
+	write_result w{};
+	s.valid = storage::set_mode | storage::set_mtime_now;
+	s.mode = 0600;
+	EXPECT_EQ(client_->setattr(me(), e.fh, s, w), 0);
+	EXPECT_EQ(w.attr.st.st_mode, S_IFIFO | 0600u);
+	s.valid = storage::set_size;
+	EXPECT_EQ(client_->setattr(me(), e.fh, s, w), -EINVAL);
+	EXPECT_EQ(client_->mknod(me(), root, "fifo", S_IFIFO | 0666, 0, e), -EEXIST);
+	ASSERT_EQ(client_->mknod(me(), root, "sock", S_IFSOCK | 0700, 0, e), 0);
+	EXPECT_TRUE(S_ISSOCK(e.attr.st.st_mode));
+	EXPECT_EQ(client_->open(me(), e.fh, O_RDWR, 0, o), -ENXIO);
+	EXPECT_EQ(client_->mknod(me(), root, "dir", S_IFDIR | 0700, 0, e), -EINVAL);
+	EXPECT_EQ(client_->mknod(me(), root, "link", S_IFLNK | 0700, 0, e), -EINVAL);
+	EXPECT_EQ(client_->mknod(me(), root, "x", S_IFIFO | 0600, makedev(1, 3), e), -EINVAL);
+}
+
+TEST_F(daemon_operations, devices_are_roots_to_make)
+{
+	if (::geteuid())
+		GTEST_SKIP() << "SKIPPED: only root can make devices";
+	up();
+	::chmod(tree_.c_str(), 0777);
+	const auto root = client_->root().fh;
+	const caller stranger{12345, 12345, {}};
+	entry e;
+	ASSERT_EQ(client_->mknod(me(), root, "c", S_IFCHR | 0600, makedev(0xabc, 0x12345), e), 0);
+	EXPECT_EQ(e.attr.st.st_rdev, makedev(0xabc, 0x12345));
+	EXPECT_EQ(client_->mknod(stranger, root, "d", S_IFCHR | 0600, makedev(1, 3), e), -EPERM);
+	EXPECT_EQ(client_->mknod(stranger, root, "w", S_IFCHR | 0600, 0, e), 0);
+	EXPECT_EQ(client_->mknod(stranger, root, "p", S_IFIFO | 0600, 0, e), 0);
+	EXPECT_EQ(e.attr.st.st_uid, 12345u);
+}
+
+TEST_F(daemon_operations, an_export_may_be_without_devices)
+{
+	settings_.exports[0].devices = false;
+	up();
+	entry e;
+	const auto root = client_->root().fh;
+	EXPECT_EQ(client_->mknod(me(), root, "c", S_IFCHR | 0600, makedev(1, 3), e), -EPERM);
+	EXPECT_EQ(client_->mknod(me(), root, "b", S_IFBLK | 0600, makedev(7, 0), e), -EPERM);
+	EXPECT_EQ(client_->mknod(me(), root, "p", S_IFIFO | 0600, 0, e), 0);
+}
+
+TEST(daemon_exports, options_follow_the_name)
+{
+	using coop::daemon::parse_export;
+	EXPECT_TRUE(parse_export("a", "/p").devices);
+	const auto spec = parse_export("/a,nodev", "/p,q");
+	EXPECT_EQ(spec.name, "a");
+	EXPECT_EQ(spec.path, "/p,q");
+	EXPECT_FALSE(spec.devices);
+	EXPECT_TRUE(parse_export("a,nodev,dev", "/p").devices);
+	EXPECT_THROW((void)parse_export("", "/p"), std::runtime_error);
+	EXPECT_THROW((void)parse_export("a", ""), std::runtime_error);
+	EXPECT_THROW((void)parse_export("a,such", "/p"), std::runtime_error);
+	EXPECT_THROW((void)parse_export(",nodev", "/p"), std::runtime_error);
+}
+
+TEST_F(daemon_operations, the_umask_of_the_caller_counts)
+{
+	up();
+	const auto root = client_->root().fh;
+	using coop::client::new_mode;
+	entry e;
+	open_result o{};
+	ASSERT_EQ(client_->create(me(), root, "f", O_RDWR | O_EXCL, new_mode{0666, 027}, e, o), 0);
+	EXPECT_EQ(e.attr.st.st_mode & 07777, 0640u);
+	ASSERT_EQ(client_->mkdir(me(), root, "d", {0777, 077}, e), 0);
+	EXPECT_EQ(e.attr.st.st_mode & 07777, 0700u);
+	ASSERT_EQ(client_->mknod(me(), root, "p", {S_IFIFO | 0666, 0}, 0, e), 0);
+	EXPECT_EQ(e.attr.st.st_mode & 07777, 0666u);
+}

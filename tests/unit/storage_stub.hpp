@@ -30,7 +30,7 @@ public:
 	{
 		return -ENOSYS;
 	}
-	int create(const caller &, const handle &, std::string_view, int, mode_t, entry &,
+	int create(const caller &, const handle &, std::string_view, int, const new_mode &, entry &,
 		   open_result &) override
 	{
 		return -ENOSYS;
@@ -47,7 +47,13 @@ public:
 	{
 		done({-ENOSYS, 0, 0, 0});
 	}
-	int mkdir(const caller &, const handle &, std::string_view, mode_t, entry &) override
+	int mkdir(const caller &, const handle &, std::string_view, const new_mode &,
+		  entry &) override
+	{
+		return -ENOSYS;
+	}
+	int mknod(const caller &, const handle &, std::string_view, const new_mode &, dev_t,
+		  entry &) override
 	{
 		return -ENOSYS;
 	}

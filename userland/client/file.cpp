@@ -106,7 +106,7 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 }
 
 int files::create(const caller &who, const handle &dir, std::string_view name, int flags,
-		  mode_t mode, entry &made, inode *&ino, open_answer &out)
+		  const new_mode &mode, entry &made, inode *&ino, open_answer &out)
 {
 	ticket asked = inodes_.now();
 	open_result r;

@@ -77,7 +77,7 @@ public:
 	};
 	[[nodiscard]] int open(const caller &, inode &, int flags, open_answer &out);
 	[[nodiscard]] int create(const caller &, const handle &dir, std::string_view name,
-				 int flags, mode_t mode, entry &node, inode *&ino,
+				 int flags, const new_mode &mode, entry &node, inode *&ino,
 				 open_answer &out);
 	[[nodiscard]] int read(open_file &, std::uint64_t offset, std::uint32_t length,
 			       read_answer &out);

@@ -35,6 +35,13 @@ struct caller {
 	std::vector<gid_t> groups;
 };
 
+// The mode of something new: the caller's, and its umask, which the export's file system applies
+// where no default ACL takes its place.
+struct new_mode {
+	new_mode(mode_t mode, mode_t umask = 0) : mode(mode), umask(umask) {}
+	mode_t mode, umask;
+};
+
 struct attributes {
 	coop_fid fid;          // never reused for another file
 	std::uint64_t version; // data version; 0 for what has none (directories ...)
@@ -140,7 +147,7 @@ public:
 	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
 			 open_result &out, late_reply late = {}) = 0;
 	virtual int create(const caller &, const handle &dir, std::string_view name, int flags,
-			   mode_t mode, entry &node, open_result &out) = 0;
+			   const new_mode &mode, entry &node, open_result &out) = 0;
 	// out: the version of what was written, when the file was open for writing.
 	virtual int close(const handle &, std::uint64_t open_id, write_result &out) = 0;
 	// Of a file that was open for reading: says it some time soon, and returns at once.
@@ -166,8 +173,11 @@ public:
 			  std::vector<iovec> dest, std::uint64_t version,
 			  std::function<void(const read_result &)> done) = 0;
 
-	virtual int mkdir(const caller &, const handle &dir, std::string_view name, mode_t mode,
-			  entry &out) = 0;
+	virtual int mkdir(const caller &, const handle &dir, std::string_view name,
+			  const new_mode &mode, entry &out) = 0;
+	// mode with the type: a FIFO, a socket, a device, a regular file.
+	virtual int mknod(const caller &, const handle &dir, std::string_view name,
+			  const new_mode &mode, dev_t device, entry &out) = 0;
 	virtual int unlink(const caller &, const handle &dir, std::string_view name) = 0;
 	virtual int rmdir(const caller &, const handle &dir, std::string_view name) = 0;
 	// flags: RENAME_NOREPLACE | RENAME_EXCHANGE

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/sysmacros.h>
 
 #include <spdlog/spdlog.h>
 
@@ -192,11 +193,11 @@ public:
 	}
 
 	int create(const caller &c, const handle &dir, std::string_view name, int flags,
-		   mode_t mode, entry &node, open_result &out) override
+		   const new_mode &mode, entry &node, open_result &out) override
 	{
 		coop_st_body ask = in_dir(c, dir, name), got{};
 		ask.flags = open_flags(flags);
-		ask.mode = mode;
+		ask.mode = coop_st_mode(mode.mode, mode.umask);
 		ask.open_id = ++last_open_;
 		const int err = link_.ask(
 			COOP_ST_CREATE, ask, got, node.fh, &out.inline_data, {},
@@ -282,12 +283,21 @@ public:
 		  std::vector<iovec> dest, std::uint64_t version,
 		  std::function<void(const read_result &)> done) override;
 
-	int mkdir(const caller &c, const handle &dir, std::string_view name, mode_t mode,
+	int mkdir(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
 		  entry &out) override
 	{
 		coop_st_body ask = in_dir(c, dir, name);
-		ask.mode = mode;
+		ask.mode = coop_st_mode(mode.mode, mode.umask);
 		return entry_call(COOP_ST_MKDIR, ask, out);
+	}
+
+	int mknod(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
+		  dev_t device, entry &out) override
+	{
+		coop_st_body ask = in_dir(c, dir, name);
+		ask.mode = coop_st_mode(mode.mode, mode.umask);
+		ask.rdev = static_cast<u64>(major(device)) << 32 | minor(device);
+		return entry_call(COOP_ST_MKNOD, ask, out);
 	}
 
 	int unlink(const caller &c, const handle &dir, std::string_view name) override

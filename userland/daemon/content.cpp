@@ -280,7 +280,7 @@ int service::create(const exported &in, session &s, call r, reply &out)
 		return err;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
-	if (int err = as(r.body.cred, [&] {
+	if (int err = making_as(r.body.cred, r.body.mode, [&] {
 		    const int e = in.make(dir->path.get(), view(r.body.name),
 					  access == O_RDONLY ? O_RDONLY : O_RDWR, r.body.mode, path,
 					  made);

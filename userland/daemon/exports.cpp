@@ -73,6 +73,34 @@ bool good_name(std::string_view name)
 	       name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
+export_spec parse_export(std::string_view name, std::string_view path)
+{
+	export_spec spec;
+	std::string_view options = name;
+	const auto next = [&options] {
+		const std::size_t comma = options.find(',');
+		const std::string_view word = options.substr(0, comma);
+		options.remove_prefix(comma == options.npos ? options.size() : comma + 1);
+		return word;
+	};
+	spec.name = next();
+	if (spec.name.starts_with('/'))
+		spec.name.erase(0, 1);
+	spec.path = path;
+	if (spec.name.empty() || spec.name.size() > COOP_ST_NAME_MAX || spec.path.empty())
+		throw std::runtime_error("export '" + std::string(name) + "=" + spec.path +
+					 "': NAME[,OPTION]...=PATH is wanted");
+	while (!options.empty()) {
+		const std::string_view option = next();
+		if (option == "dev" || option == "nodev")
+			spec.devices = option == "dev";
+		else
+			throw std::runtime_error("export " + spec.name + ": unknown option '" +
+						 std::string(option) + "'; one of dev, nodev");
+	}
+	return spec;
+}
+
 exported::exported(const export_spec &spec, const digest &secret, bool force_paths) :
 	spec_(spec),
 	secret_(secret)

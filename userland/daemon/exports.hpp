@@ -38,7 +38,11 @@ constexpr std::size_t path_table_max = 1
 struct export_spec {
 	std::string name; // as clients say it, without the leading slash
 	std::string path;
+	bool devices = true; // clients' root may make device nodes
 };
+
+// NAME[,OPTION]... and PATH. Options: dev (default), nodev. Throws std::runtime_error.
+[[nodiscard]] export_spec parse_export(std::string_view name, std::string_view path);
 
 class exported
 {
@@ -50,6 +54,7 @@ public:
 	const std::string &path() const { return spec_.path; }
 	const change_clock &clock() const { return clock_; }
 	bool by_path() const { return by_path_; }
+	bool devices() const { return spec_.devices; }
 	int root() const { return root_.get(); }
 	// What the export's files lie on, as a number; the same after a restart.
 	std::uint64_t fs() const { return fs_; }

@@ -11,9 +11,11 @@
 #include <cstring>
 #include <fstream>
 #include <netinet/in.h>
+#include <sched.h>
 #include <spdlog/spdlog.h>
 #include <sstream>
 #include <sys/fsuid.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -120,6 +122,30 @@ as_user::~as_user()
 		spdlog::critical("a thread could not return to its own ids; ending");
 		std::abort();
 	}
+}
+
+namespace
+{
+
+// The umask belongs to what CLONE_FS shares: a thread that sets its own has to have its own.
+int own_umask()
+{
+	static thread_local const int err = ::unshare(CLONE_FS) ? -errno : 0;
+	return err;
+}
+
+} // namespace
+
+caller_umask::caller_umask(std::uint32_t mode) : error_(own_umask())
+{
+	if (!error_)
+		before_ = ::umask(coop_st_umask(mode));
+}
+
+caller_umask::~caller_umask()
+{
+	if (!error_)
+		::umask(before_);
 }
 
 } // namespace coop::daemon

@@ -43,11 +43,35 @@ private:
 	bool switched_ = false;
 };
 
+// The calling thread's umask for the length of one call that makes a file. The file system applies
+// it as open(2) does, or a directory's default ACL in its place.
+class caller_umask
+{
+public:
+	explicit caller_umask(std::uint32_t mode); // as in the request, coop_st_umask()
+	caller_umask(const caller_umask &) = delete;
+	caller_umask &operator=(const caller_umask &) = delete;
+	~caller_umask();
+	[[nodiscard]] int error() const { return error_; }
+
+private:
+	int error_ = 0;
+	mode_t before_ = 0;
+};
+
 // Runs what the user's rights decide; call() returns 0 or -errno.
 template <class act> [[nodiscard]] int as(const coop_st_cred &c, act call)
 {
 	as_user user(c);
 	return user.error() ? user.error() : call();
+}
+
+// The same for what makes a file of this mode.
+template <class act>
+[[nodiscard]] int making_as(const coop_st_cred &c, std::uint32_t mode, act call)
+{
+	const caller_umask mask(mode);
+	return mask.error() ? mask.error() : as(c, call);
 }
 
 } // namespace coop::daemon

@@ -70,7 +70,7 @@ void read_config(options &o)
 		if (!p)
 			throw std::runtime_error(o.config + ": export " + std::string(name.str()) +
 						 ": the path is a string");
-		o.server.exports.push_back({std::string(name.str()), *p});
+		o.server.exports.push_back(coop::daemon::parse_export(name.str(), *p));
 	}
 }
 
@@ -88,13 +88,12 @@ void add_exports(options &o)
 {
 	for (const std::string &e : o.exports) {
 		const std::size_t eq = e.find('=');
-		std::string name = e.substr(0, eq);
-		if (!name.empty() && name.front() == '/')
-			name.erase(0, 1);
-		if (eq == e.npos || name.empty() || eq + 1 == e.size() ||
-		    name.size() > COOP_ST_NAME_MAX)
-			throw coop::daemon::usage_error("--export " + e + ": NAME=PATH is wanted");
-		o.server.exports.push_back({name, e.substr(eq + 1)});
+		try {
+			o.server.exports.push_back(coop::daemon::parse_export(
+				e.substr(0, eq), eq == e.npos ? "" : e.substr(eq + 1)));
+		} catch (const std::runtime_error &bad) {
+			throw coop::daemon::usage_error(bad.what());
+		}
 	}
 }
 
@@ -171,7 +170,8 @@ int main(int argc, char **argv)
 	CLI::App app{"Exports directory trees to coopfs clients.", "coopfsd"};
 	app.set_version_flag("-V,--version", "coopfsd " COOP_VERSION);
 	app.add_option("--export", o.exports,
-		       "NAME=PATH: serve PATH as /NAME (may be given more than once)");
+		       "NAME[,OPTION]...=PATH: serve PATH as /NAME (may be given more than once); "
+		       "options: dev (default), nodev");
 	app.add_option(
 		"--listen", o.server.listen,
 		"ADDR[:PORT]; default: 127.0.0.1, with a cluster key all addresses; port 17430");

@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 #include "userland/daemon/identity.hpp"
 
@@ -96,6 +97,7 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	t[COOP_ST_WRITE] = &service::write;
 	t[COOP_ST_COMMIT] = &service::commit;
 	t[COOP_ST_MKDIR] = &service::mkdir;
+	t[COOP_ST_MKNOD] = &service::mknod;
 	t[COOP_ST_UNLINK] = &service::unlink;
 	t[COOP_ST_RMDIR] = &service::rmdir;
 	t[COOP_ST_RENAME] = &service::rename;
@@ -205,7 +207,7 @@ template <class act> int service::add(const exported &in, call r, reply &out, ac
 		return err;
 	if (int err = checked(name))
 		return err;
-	const int err = as(r.body.cred, [&] {
+	const int err = making_as(r.body.cred, r.body.mode, [&] {
 		const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
 		return made ? made : in.walk(dir->path.get(), name, path);
 	});
@@ -217,6 +219,36 @@ int service::mkdir(const exported &in, session &, call r, reply &out)
 	return add(in, r, out, [&](int dir, const char *name) {
 		return ::mkdirat(dir, name, r.body.mode & 07777);
 	});
+}
+
+int service::mknod(const exported &in, session &, call r, reply &out)
+{
+	const mode_t mode = r.body.mode & (S_IFMT | 07777);
+	const std::uint64_t major = r.body.rdev >> 32, minor = r.body.rdev & UINT32_MAX;
+	switch (mode & S_IFMT) {
+	case S_IFREG:
+	case S_IFIFO:
+	case S_IFSOCK:
+		if (r.body.rdev)
+			return -EINVAL;
+		break;
+	case S_IFCHR:
+		// Number 0 is no device: overlayfs marks by it what was removed.
+		if (!r.body.rdev)
+			break;
+		[[fallthrough]];
+	case S_IFBLK:
+		if (major >> 12 || minor >> 20) // what Linux has room for
+			return -EINVAL;
+		if (!in.devices())
+			return -EPERM;
+		break;
+	default:
+		return -EINVAL;
+	}
+	const dev_t device = ::makedev(static_cast<unsigned>(major), static_cast<unsigned>(minor));
+	return add(in, r, out,
+		   [&](int dir, const char *name) { return ::mknodat(dir, name, mode, device); });
 }
 
 int service::link(const exported &in, session &, call r, reply &out)

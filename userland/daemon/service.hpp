@@ -70,6 +70,7 @@ private:
 	int write(const exported &, session &, call, reply &);
 	int commit(const exported &, session &, call, reply &);
 	int mkdir(const exported &, session &, call, reply &);
+	int mknod(const exported &, session &, call, reply &);
 	int unlink(const exported &, session &, call, reply &);
 	int rmdir(const exported &, session &, call, reply &);
 	int rename(const exported &, session &, call, reply &);

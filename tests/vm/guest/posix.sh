@@ -41,6 +41,7 @@ test_rename() { area rename; }
 test_link() { area link; }
 test_symlink() { area symlink; }
 test_special() { area special; }
+test_types() { area types; }
 test_readdir() { area readdir; }
 test_readdir_changes() { area readdir_changes; }
 test_seekdir() { area seekdir; }

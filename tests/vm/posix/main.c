@@ -9,8 +9,8 @@
  * DIRECTORY/AREA, which it makes, and which is removed at the end. Wants root.
  *
  * Where this file system has semantics of its own they are checked as documented
- * (coopfs(5)): no devices, no extended attributes, locks of this machine only,
- * O_DIRECT of any alignment.
+ * (coopfs(5)): no extended attributes, locks of this machine only, O_DIRECT of any
+ * alignment.
  *
  * The area in_flight stops the storage daemon for a moment: its process id is in the
  * environment as DAEMON, and the path of the mount's file "info" as INFO.
@@ -45,6 +45,7 @@ static const struct {
 	{"link", link_area},
 	{"symlink", symlink_area},
 	{"special", special_area},
+	{"types", types_area},
 	{"readdir", readdir_area},
 	{"readdir_changes", readdir_changes_area},
 	{"seekdir", seekdir_area},

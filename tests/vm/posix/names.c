@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <linux/fs.h>
@@ -275,21 +273,4 @@ void symlink_area(void)
 	/* A new link of the name is another link. */
 	CHECK(!unlink("l") && !symlink("d/y", "l") && holds("l", "y"));
 	CHECK(!lchown("l", 5, 6) && !lstat("l", &st) && st.st_uid == 5 && st.st_gid == 6);
-}
-
-/* The protocol makes no devices, pipes or sockets. */
-void special_area(void)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "sock"};
-	const int s = socket(AF_UNIX, SOCK_STREAM, 0);
-
-	NEED(!mknod("f", S_IFREG | 0640, 0));
-	CHECK(mode_of("f") == 0640 && size_of("f") == 0);
-	FAILS(mknod("f", S_IFREG | 0640, 0), EEXIST);
-	FAILS(mkfifo("p", 0600), EPERM);
-	FAILS(mknod("c", S_IFCHR | 0600, 0x103), EPERM);
-	FAILS(mknod("b", S_IFBLK | 0600, 0x103), EPERM);
-	CHECK(s >= 0);
-	FAILS(bind(s, (struct sockaddr *)&address, sizeof(address)), EPERM);
-	CHECK(!close(s) && absent("p") && absent("sock"));
 }
