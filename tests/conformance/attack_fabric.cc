@@ -70,7 +70,7 @@ bool attack_fabric(const std::string &provider, const net::address &a, std::uint
 			c.status = pick(2) ? 0 : -static_cast<int>(pick(5000));
 			c.length = pick(2) ? pick(1u << 21) : random();
 			c.token = random();
-			c.incarnation = random();
+			c.key = random();
 			c.count = pick(4) ? pick(3) : pick(control::regions_most + 1);
 			for (std::size_t k = 0; k < c.count; k++)
 				c.regions[k] = {random(), random(), random()};

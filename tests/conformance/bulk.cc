@@ -3,10 +3,13 @@
 //
 // Conformance tests bulk_*. No machine here has a receive buffer unless the test is about it:
 // that a passive side is told is never a matter of messages.
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <sys/time.h>
 
+#include "userland/net/descriptor.hpp"
 #include "world.hpp"
 
 namespace conformance
@@ -285,6 +288,75 @@ TEST_P(bulk, bulk_for_one)
 		EXPECT_EQ(status(a, there), 0);
 		EXPECT_EQ((read ? here : there).copy(0, 3000), patterned(read ? 1 : 3, 3000));
 	}
+}
+
+// Whoever has been given descriptors cannot make up one that was given to another: neither those
+// of the operations beside his, nor the next of a buffer that he has used before.
+TEST_P(bulk, bulk_forged)
+{
+	constexpr unsigned shown = 6, slots = 16;
+	node &a = w.up(), &b = w.up();
+	piece &secret = w.memory(4096), &target = w.memory(4096), &here = w.memory(4096);
+	secret.fill(1);
+	here.fill(2);
+	const auto read = [](const bytes &text) {
+		core::descriptor d;
+		EXPECT_EQ(core::decode(text, d), 0);
+		return d;
+	};
+	std::vector<bytes> texts;
+	for (unsigned i = 0; i < shown; i++) {
+		piece &p = w.memory(4096);
+		ASSERT_EQ(a.passive(p, queue_type::passive_bulk_send), 0);
+		texts.push_back(descriptor(p));
+	}
+	ASSERT_EQ(a.passive(secret, queue_type::passive_bulk_send), 0);
+	ASSERT_EQ(a.passive(target, queue_type::passive_bulk_recv), 0);
+	const core::descriptor first = read(texts[0]), last = read(texts[shown - 1]);
+	const std::uint64_t step = last.key - read(texts[shown - 2]).key;
+	unsigned tries = 0;
+	const auto forge = [&](spi::token token, std::uint64_t key, bool write) {
+		core::descriptor d = first;
+		d.token = token;
+		d.key = key;
+		d.writable = write;
+		std::array<std::byte, core::descriptor::fixed + 256> text;
+		const std::size_t size = core::encode(d, text.data());
+		ASSERT_EQ(b.active(here,
+				   write ? queue_type::active_bulk_send
+					 : queue_type::active_bulk_recv,
+				   {text.data(), size}),
+			  0);
+		ASSERT_TRUE(w.ended(b, here, ++tries));
+		EXPECT_EQ(b.record.of(*here.buffer).back().status, -ENOENT)
+			<< "operation " << std::hex << token << ", by " << key;
+	};
+	for (unsigned slot = 0; slot < slots; slot++) {
+		const spi::token token = (first.token & ~spi::token{0xfffff}) | slot;
+		const bool known = std::any_of(texts.begin(), texts.end(), [&](const bytes &t) {
+			return read(t).token == token;
+		});
+		if (known)
+			continue;
+		for (const std::uint64_t key :
+		     {first.key, first.key ^ first.token ^ token, last.key + step, last.key + 1})
+			for (const bool write : {false, true})
+				forge(token, key, write);
+	}
+	ASSERT_TRUE(secret.buffer->queued());
+	ASSERT_TRUE(target.buffer->queued());
+	EXPECT_EQ(here.copy(0, 4096), patterned(2, 4096));
+	EXPECT_TRUE(target.is(std::byte{0}, 0, 4096));
+	// One that he was given is good once, and foretells nothing of the next in its place.
+	ASSERT_EQ(b.active(here, queue_type::active_bulk_recv, texts[0]), 0);
+	ASSERT_TRUE(w.ended(b, here, ++tries));
+	EXPECT_EQ(b.record.of(*here.buffer).back().status, 0);
+	piece &next = w.memory(4096);
+	ASSERT_TRUE(w.until([&] { return a.tm.queued(queue_type::passive_bulk_send) == shown; }));
+	ASSERT_EQ(a.passive(next, queue_type::passive_bulk_send), 0);
+	forge(first.token + (1u << 20), first.key, false);
+	forge(read(descriptor(next)).token, first.key, false);
+	EXPECT_TRUE(next.buffer->queued());
 }
 
 TEST_P(bulk, bulk_no_recv_buffer)

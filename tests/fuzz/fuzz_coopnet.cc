@@ -229,7 +229,7 @@ private:
 			made.writable = write;
 			made.size = length;
 			made.token = in.quad();
-			made.incarnation = in.quad();
+			made.key = in.quad();
 			made.machine = at(in.byte() % 5);
 			d.resize(net::core::descriptor::fixed);
 			net::core::encode(made, d.data());

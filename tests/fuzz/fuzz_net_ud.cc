@@ -178,8 +178,9 @@ void play::bulk_text(unsigned n, script &in)
 	};
 	t[0] = how & 3;
 	t[1] = how >> 2 & 3;
-	put(8, token(n, in));
-	put(16, incarnation(n, in));
+	const spi::token meant = token(n, in);
+	put(8, meant);
+	put(16, key(n, meant, in));
 	put(24, in.byte());
 	put(32, in.byte());
 	put(40, how & 16 ? in.quad() : in.half());
@@ -208,7 +209,7 @@ void play::control(unsigned n, script &in)
 		auto &q = m.u.request;
 		const u8 how = in.byte();
 		q.fid = {token(n, in), somebody(in).packed()};
-		q.version = incarnation(n, in);
+		q.version = key(n, q.fid.hi, in);
 		q.size = how & 1 ? in.quad() : in.half();
 		q.reply = liar_.self();
 		q.data = q.reply;

@@ -84,6 +84,7 @@ public:
 		i.what.memory = {i.segments, length, nullptr};
 		i.what.length = length;
 		i.what.peer = peer;
+		i.what.key = t * 0x9e3779b97f4a7c15ull | 1;
 		fill(i);
 		if (q == queue_type::msg_recv) {
 			line_.push_back(t);
@@ -157,6 +158,8 @@ public:
 	std::vector<spi::token> tokens() const { return queued(); }
 	bool has(spi::token t) const { return items_.count(t); }
 	const item &at(spi::token t) const { return items_.at(t); }
+	/// Of an operation; of those that have ended, 0.
+	std::uint64_t key(spi::token t) const { return has(t) ? at(t).what.key : 0; }
 	const address &where(spi::peer_number n) const { return peers_.at(n).where; }
 
 	std::unique_ptr<spi::transport_machine> machine;
@@ -189,7 +192,7 @@ public:
 		const auto it = items_.find(t);
 		return it == items_.end() ? nullptr : &it->second.what;
 	}
-	std::uint64_t incarnation() const override { return 0x1ca4a7104ull + (next_ >> 52); }
+	using spi::sink::find;
 	int place(std::size_t length, spi::landing &out) override
 	{
 		while (!line_.empty() && full(line_.front()))

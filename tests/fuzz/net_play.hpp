@@ -179,14 +179,14 @@ protected:
 			length, 1 + mark / 16 % 4, peer, [&](auto &i) { fill(i, mark, read); });
 	}
 	/// The active side; `mark` is the passive one's.
-	spi::token use(unsigned n, spi::peer_number to, spi::token other, u64 incarnation,
-		       bool read, u64 mark, std::size_t length)
+	spi::token use(unsigned n, spi::peer_number to, spi::token other, u64 key, bool read,
+		       u64 mark, std::size_t length)
 	{
 		return core_[n]->add(read ? queue_type::active_bulk_recv
 					  : queue_type::active_bulk_send,
 				     length, 1 + length % 3, to, [&](auto &i) {
 					     i.what.remote = other;
-					     i.what.remote_incarnation = incarnation;
+					     i.what.remote_key = key;
 					     fill(i, mark, !read);
 				     });
 	}
@@ -202,8 +202,8 @@ protected:
 		if (!read && i.what.queue != queue_type::passive_bulk_recv)
 			return;
 		const std::size_t less = std::min<std::size_t>(in.byte(), i.what.length - 1);
-		use(n, core_[n]->peer_at(address_of(1 - n)), t, core_[1 - n]->incarnation(), read,
-		    i.mark, i.what.length - less);
+		use(n, core_[n]->peer_at(address_of(1 - n)), t, core_[1 - n]->key(t), read, i.mark,
+		    i.what.length - less);
 	}
 	/// Of a machine, or whatever the script says; for those who may know.
 	u64 token(unsigned n, script &in)
@@ -214,9 +214,9 @@ protected:
 			return in.quad();
 		return all[how % all.size()];
 	}
-	u64 incarnation(unsigned n, script &in)
+	u64 key(unsigned n, spi::token of, script &in)
 	{
-		return enemy_knows() && in.byte() != 255 ? core_[n]->incarnation() : in.quad();
+		return enemy_knows() && in.byte() != 255 ? core_[n]->key(of) : in.quad();
 	}
 
 	/// What the honest do. False: that is no number of theirs.
@@ -346,8 +346,8 @@ private:
 				const spi::token p = offer(1 - n, read, true, 9000);
 				FUZZ_CHECK(p);
 				const u64 mark = core_[1 - n]->at(p).mark;
-				const spi::token t = use(n, to, p, core_[1 - n]->incarnation(),
-							 read, mark, 9000);
+				const spi::token t =
+					use(n, to, p, core_[1 - n]->key(p), read, mark, 9000);
 				FUZZ_CHECK(t);
 				status = over(n, t);
 				if (status)

@@ -158,7 +158,7 @@ public:
 			d.writable = q == queue_type::active_bulk_send;
 			d.size = length;
 			d.token = i.what.remote;
-			d.incarnation = i.what.remote_incarnation;
+			d.key = i.what.remote_key;
 			d.machine = where(peer);
 			core::encode(d, text);
 			o.descriptor = text;
@@ -206,7 +206,12 @@ public:
 	bool has(spi::token t) const { return items_.count(t); }
 	const item &at(spi::token t) const { return *items_.at(t); }
 	const address &where(spi::peer_number n) const { return where_.at(n); }
-	std::uint64_t incarnation() const { return core_->incarnation(); }
+	/// Of an operation that others may use; of others, 0.
+	std::uint64_t key(spi::token t) const
+	{
+		core::descriptor d;
+		return has(t) && core::decode(at(t).buffer->descriptor(), d) == 0 ? d.key : 0;
+	}
 
 	/// Of operations, before their memory goes; and of messages as they arrive.
 	std::function<void(const item &, int status, std::size_t length)> on_end;

@@ -141,7 +141,7 @@ TEST(fabric_wire, control_there_and_back)
 	c.status = -ENOENT;
 	c.length = ~0ull;
 	c.token = 2;
-	c.incarnation = 3;
+	c.key = 3;
 	c.count = control::regions_most;
 	for (std::size_t n = 0; n < c.count; n++)
 		c.regions[n] = {n, n + 1, ~n};

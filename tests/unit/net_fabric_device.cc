@@ -248,7 +248,7 @@ TEST_F(fabric_naive, the_device_goes_at_any_moment)
 					  : queue_type::active_bulk_send,
 				     size, 2, to, [&](naive_core::item &i) {
 					     i.what.remote = t;
-					     i.what.remote_incarnation = core[1]->incarnation();
+					     i.what.remote_key = core[1]->key(t);
 				     });
 		}
 		for (unsigned done = 0; done < steps && !all_done; done++) {

@@ -530,7 +530,7 @@ TEST(fabric_hostile, nobody_else_tells_of_a_deadline)
 	EXPECT_EQ(e.status, -EPROTO);
 }
 
-// It knows tokens and incarnation, as whoever has seen the descriptor does, and asks for the other
+// It knows token and key, as whoever has seen the descriptor does, and asks for the other
 // direction, of a machine that was there before, for another's, or for more than there is.
 TEST_P(fabric_hostile_over, what_is_not_offered_so_is_refused)
 {
@@ -557,12 +557,12 @@ TEST_P(fabric_hostile_over, what_is_not_offered_so_is_refused)
 		ASSERT_EQ(tm.add(*buffers[i], o), 0);
 		ASSERT_EQ(core::decode(buffers[i]->descriptor(), known[i]), 0);
 	}
-	const auto asks = [](enum control::verb v, const core::descriptor &of,
-			     std::uint64_t incarnation, std::size_t length) {
+	const auto asks = [](enum control::verb v, const core::descriptor &of, std::uint64_t key,
+			     std::size_t length) {
 		control c;
 		c.verb = v;
 		c.token = of.token;
-		c.incarnation = incarnation;
+		c.key = key;
 		c.length = length;
 		if (v == control::verb::get) {
 			c.count = 1;
@@ -572,13 +572,13 @@ TEST_P(fabric_hostile_over, what_is_not_offered_so_is_refused)
 	};
 	const core::descriptor &taken = known[0], &shown = known[1], &not_his = known[2];
 	const std::pair<control, int> cases[] = {
-		{asks(control::verb::get, taken, taken.incarnation, 8), -EPERM},
-		{asks(control::verb::put, shown, shown.incarnation, 8), -EPERM},
-		{asks(control::verb::get, not_his, not_his.incarnation, 8), -EPERM},
-		{asks(control::verb::get, shown, shown.incarnation + 1, 8), -ENOENT},
-		{asks(control::verb::put, taken, taken.incarnation - 1, 8), -ENOENT},
-		{asks(control::verb::get, shown, shown.incarnation, 4097), -EFBIG},
-		{asks(control::verb::put, taken, taken.incarnation, 4097), -EFBIG},
+		{asks(control::verb::get, taken, taken.key, 8), -EPERM},
+		{asks(control::verb::put, shown, shown.key, 8), -EPERM},
+		{asks(control::verb::get, not_his, not_his.key, 8), -EPERM},
+		{asks(control::verb::get, shown, shown.key + 1, 8), -ENOENT},
+		{asks(control::verb::put, taken, taken.key - 1, 8), -ENOENT},
+		{asks(control::verb::get, shown, shown.key, 4097), -EFBIG},
+		{asks(control::verb::put, taken, taken.key, 4097), -EFBIG},
 	};
 	conformance::fabric_enemy enemy(GetParam(), there);
 	ASSERT_TRUE(enemy.connect(own, enemy.greeting_of(own)));

@@ -72,7 +72,7 @@ TEST(descriptor, comes_back)
 	d.writable = true;
 	d.size = 0x123456789aull;
 	d.token = 0xfedcba9876543210ull;
-	d.incarnation = 42;
+	d.key = 42;
 	d.machine = parsed("inet6:tcp:fe80::1@77");
 	d.part = part;
 	std::byte text[core::descriptor::fixed + 3];
@@ -82,13 +82,16 @@ TEST(descriptor, comes_back)
 	EXPECT_TRUE(e.writable);
 	EXPECT_EQ(e.size, d.size);
 	EXPECT_EQ(e.token, d.token);
-	EXPECT_EQ(e.incarnation, d.incarnation);
+	EXPECT_EQ(e.key, d.key);
 	EXPECT_EQ(e.machine, d.machine);
 	EXPECT_TRUE(std::equal(e.part.begin(), e.part.end(), part, part + 3));
 	for (std::size_t n = 0; n < sizeof(text); n++)
 		EXPECT_EQ(core::decode({text, n}, e), -EINVAL);
 	text[8] ^= std::byte{1};
 	EXPECT_EQ(core::decode(text, e), -EINVAL);
+	d.key = 0;
+	core::encode(d, text);
+	EXPECT_EQ(core::decode(text, e), -EINVAL) << "no operation has it";
 }
 
 TEST(claim, one_at_a_time_and_gone_with_its_holder)

@@ -69,7 +69,7 @@ std::size_t encode(const descriptor &d, std::byte *out)
 	put(out + 4, d.transport);
 	put(out + 8, d.size);
 	put(out + 16, d.token);
-	put(out + 24, d.incarnation);
+	put(out + 24, d.key);
 	put(out + 32, std::uint8_t(a.kind));
 	put(out + 33, a.portal);
 	put(out + 34, std::uint16_t(a.net));
@@ -105,7 +105,9 @@ int decode(std::span<const std::byte> text, descriptor &out)
 	out.transport = get<std::uint32_t>(p + 4);
 	out.size = get<std::uint64_t>(p + 8);
 	out.token = get<std::uint64_t>(p + 16);
-	out.incarnation = get<std::uint64_t>(p + 24);
+	out.key = get<std::uint64_t>(p + 24);
+	if (out.key == 0)
+		return -EINVAL;
 	net::address &a = out.machine;
 	a.kind = static_cast<net::address::form>(get<std::uint8_t>(p + 32));
 	a.portal = get<std::uint8_t>(p + 33);

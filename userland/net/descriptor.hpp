@@ -9,14 +9,19 @@
 //   4  u32  transport: FNV-1a of its name
 //   8  u64  size: bytes that may be moved
 //   16 u64  token of the passive operation
-//   24 u64  incarnation of its machine
+//   24 u64  key of the passive operation, not 0
 //   32      address of its machine: u8 form, u8 portal, u16 network, u16 instance,
 //           u16 zero, u32 id, 16 bytes of IP
 //   60      P bytes of the transport
 //   60+P    u32 CRC32C of all before it
 //
-// The checksum finds damage, not malice: whoever may send to a machine may make one up, so
-// the passive side checks token, incarnation, direction and size by itself.
+// The checksum finds damage, not malice: any peer can make up bytes like these. What lets it
+// use the operation is the key, 64 bits of the kernel's random numbers that are drawn for this
+// operation alone. They are not a function of anything: descriptors that a peer was given say
+// nothing of the others. (A keyed hash of the token would need no room in the slot, but
+// would rest on a secret that is good for all descriptors of a machine.) The passive side
+// checks key, token, direction and size by itself. The active side copies token and key into
+// its request and reads nothing into them.
 #pragma once
 
 #include <span>
@@ -34,7 +39,7 @@ struct descriptor {
 	bool writable = false; ///< the passive side receives
 	std::uint64_t size = 0;
 	spi::token token = 0;
-	std::uint64_t incarnation = 0;
+	std::uint64_t key = 0;
 	net::address machine;
 	std::span<const std::byte> part; ///< of the transport; a view
 };

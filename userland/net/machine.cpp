@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <sys/eventfd.h>
-#include <sys/random.h>
 #include <system_error>
 #include <unistd.h>
 
@@ -23,13 +22,11 @@ namespace
 // Ports that `*` is taken from, downward: those that nobody is given by a registry.
 constexpr std::uint32_t highest_port = 65535, lowest_port = 49152;
 
-std::uint64_t random_number()
+std::uint32_t first_generation(random_source &random)
 {
-	std::uint64_t n = 0;
-	while (n == 0 || n >> 32 == 0)
-		if (::getrandom(&n, sizeof(n), 0) != sizeof(n))
-			n = clock_ns() * 0x9e3779b97f4a7c15ull;
-	return n;
+	for (;;)
+		if (const auto n = static_cast<std::uint32_t>(random.next()))
+			return n;
 }
 
 int make_eventfd()
@@ -48,8 +45,7 @@ machine::machine(transfer_machine &h, std::shared_ptr<domain_state> d, tm_handle
 	domain_(std::move(d)),
 	handler_(handler),
 	places_(domain_->traits().places),
-	incarnation_(random_number()),
-	slots_(static_cast<std::uint32_t>(incarnation_ >> 32)),
+	slots_(first_generation(random_)),
 	queues_{slot_list(slots_, &slot::in_queue), slot_list(slots_, &slot::in_queue),
 		slot_list(slots_, &slot::in_queue), slot_list(slots_, &slot::in_queue),
 		slot_list(slots_, &slot::in_queue), slot_list(slots_, &slot::in_queue)},

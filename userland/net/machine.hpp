@@ -28,6 +28,7 @@
 #include "domain_state.hpp"
 #include "peers.hpp"
 #include "pool_state.hpp"
+#include "random.hpp"
 #include "slots.hpp"
 #include "thread.hpp"
 #include "ticks.hpp"
@@ -78,8 +79,8 @@ public:
 	void failed(int status) override;
 	void stopped() override;
 	void completed(spi::token, int status, std::size_t length) override;
+	using spi::sink::find;
 	const spi::transfer *find(spi::token) override;
-	std::uint64_t incarnation() const override { return incarnation_; }
 	int place(std::size_t length, spi::landing &out) override;
 	void received(const spi::landing &, spi::peer_number from) override;
 	int receive(const void *, std::size_t length, spi::peer_number from) override;
@@ -154,6 +155,7 @@ private:
 	int prepare(slot &, const buffer_state &, const operation &);
 	int prepare_active(slot &, const buffer_state &, const operation &);
 	void write_descriptor(slot &);
+	std::uint64_t new_key();
 	void cancel(slot &, int reason);
 	void cancel_all(int reason);
 	void finish(slot &, int status, std::size_t length);
@@ -221,7 +223,6 @@ private:
 	std::unique_ptr<spi::transport_machine> transport_;
 	claim claim_;
 	net::address address_;
-	std::uint64_t incarnation_;
 	bool abort_ = false;          // cancel everything now
 	bool swept_ = false;          // everything has been told to end
 	bool stop_called_ = false;    // of the transport
@@ -230,6 +231,7 @@ private:
 	int final_status_ = 0;
 
 	// Operations.
+	random_source random_; // keys of bulk operations
 	slot_table slots_;
 	std::array<slot_list, queue_types> queues_;
 	deadline_heap deadlines_;

@@ -93,6 +93,7 @@ int machine::prepare(slot &s, const buffer_state &b, const operation &op)
 	spi::transfer &x = s.transfer;
 	x.length = op.length;
 	x.peer = spi::no_peer;
+	x.key = 0;
 	if (op.length > b.memory.size)
 		return -EFBIG;
 	if (op.to && op.queue != queue_type::msg_recv) {
@@ -119,6 +120,7 @@ int machine::prepare(slot &s, const buffer_state &b, const operation &op)
 	case queue_type::passive_bulk_send:
 		if (!op.length)
 			x.length = b.memory.size;
+		x.key = new_key();
 		return 0;
 	case queue_type::active_bulk_recv:
 	case queue_type::active_bulk_send:
@@ -144,9 +146,10 @@ int machine::prepare_active(slot &s, const buffer_state &b, const operation &op)
 		return r;
 	s.to = p;
 	x.peer = p->number;
+	x.key = new_key();
 	x.length = write ? mine : static_cast<std::size_t>(d.size);
 	x.remote = d.token;
-	x.remote_incarnation = d.incarnation;
+	x.remote_key = d.key;
 	x.remote_part = d.part;
 	return 0;
 }
@@ -170,7 +173,7 @@ void machine::write_descriptor(slot &s)
 	d.writable = s.transfer.queue == queue_type::passive_bulk_recv;
 	d.size = s.transfer.length;
 	d.token = t;
-	d.incarnation = incarnation_;
+	d.key = s.transfer.key;
 	d.machine = address_;
 	d.part = {part, static_cast<std::size_t>(n)};
 	const std::size_t size = encode(d, text);
@@ -240,6 +243,15 @@ const spi::transfer *machine::find(spi::token t)
 {
 	const slot *s = slots_.find(t);
 	return s ? &s->transfer : nullptr;
+}
+
+std::uint64_t machine::new_key()
+{
+	std::uint64_t key;
+	do
+		key = random_.next();
+	while (key == 0);
+	return key;
 }
 
 // The end of an operation by anything but a message.

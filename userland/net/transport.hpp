@@ -44,7 +44,8 @@ constexpr peer_number no_peer = 0xffffffff;
 
 /// Names an operation while it is outstanding; never 0. TMID (12 bits), generation (32) and
 /// slot (20): a number is not used again while anybody can have kept it. Opaque to transports
-/// and safe on the wire: what comes from there goes through sink::find() or completed().
+/// and safe on the wire: what comes from there goes through sink::find() or completed(). Not a
+/// secret: who has seen some can tell others. transfer::key is one.
 using token = std::uint64_t;
 
 /// Calls of progress() after arm() for which fd() still tells. Somebody else may poll while
@@ -61,10 +62,13 @@ struct transfer {
 	/// msg_send, active queues: the other side. Passive: who alone may use the descriptor,
 	/// or no_peer for anybody.
 	peer_number peer = no_peer;
-	/// Active queues: the token of the passive operation, and the incarnation of its
-	/// machine (random, one a start): a machine that has another one answers -ENOENT.
+	/// Bulk: what a peer has to show to use this operation, passive or not. 64 random bits of
+	/// its own, so that one who has seen any number of others cannot tell it. Not 0.
+	std::uint64_t key = 0;
+	/// Active queues: token and key of the passive operation. Its machine answers -ENOENT
+	/// where it has none of that token, or the key is another: see sink::find().
 	token remote = 0;
-	std::uint64_t remote_incarnation = 0;
+	std::uint64_t remote_key = 0;
 	/// Active queues: what describe() wrote on the other side, unchecked but for its
 	/// checksum; valid during submit() only.
 	std::span<const std::byte> remote_part = {};
@@ -117,12 +121,16 @@ public:
 	/// The operation has ended, and its memory is quiet. `length`: bytes that came or went,
 	/// on the passive side as well. A token that is not outstanding is counted and skipped.
 	virtual void completed(spi::token, int status, std::size_t length) = 0;
-	/// The operation, or null: it has ended, or nobody ever had this token. For tokens off
-	/// the wire: the passive side answers -ENOENT to one that is not found. The pointer is
-	/// good until the next call of submit() or completed().
+	/// The operation, or null: it has ended, or there never was one of this token. The pointer
+	/// is good until the next call of submit() or completed().
 	virtual const transfer *find(spi::token) = 0;
-	/// Passive side: bulk operations name it; anything else is stale, and -ENOENT.
-	virtual std::uint64_t incarnation() const = 0;
+	/// The same, but null as well where this is not its key. For a peer that wants to use an
+	/// operation: the passive side answers -ENOENT to one that is not found.
+	const transfer *find(spi::token t, std::uint64_t key)
+	{
+		const transfer *x = find(t);
+		return x && key && x->key == key ? x : nullptr;
+	}
 
 	/// Sets a piece of the receive queue apart for a message of `length` bytes, as early
 	/// as its first byte arrives; several may be out at a time.

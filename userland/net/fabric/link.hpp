@@ -87,10 +87,10 @@ struct work : posted {
 	spi::memory memory;
 	std::size_t offset = 0, length = 0;
 	spi::landing land;
-	std::uint64_t remote = 0, remote_incarnation = 0;
-	std::vector<handle<fid_mr>> keys; ///< L: what the peer may write by
-	std::vector<region> regions;      ///< W: where to write
-	local_keys::descriptors local;    ///< W: of the memory, where the provider wants them
+	std::uint64_t remote = 0, remote_key = 0; ///< token and key of the passive operation
+	std::vector<handle<fid_mr>> keys;         ///< L: what the peer may write by
+	std::vector<region> regions;              ///< W: where to write
+	local_keys::descriptors local; ///< W: of the memory, where the provider wants them
 	std::size_t written = 0, region_at = 0, region_into = 0;
 	std::size_t landing_at = 0; ///< among the messages that land
 	static std::size_t &landing_place(work *w) { return w->landing_at; }

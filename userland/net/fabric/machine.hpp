@@ -27,8 +27,8 @@
 
 #include "../roster.hpp"
 #include "port.hpp"
-#include "random.hpp"
 #include "token_index.hpp"
+#include "userland/net/random.hpp"
 
 namespace coop::net::fabric
 {

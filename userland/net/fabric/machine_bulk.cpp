@@ -28,7 +28,7 @@ int machine::begin_bulk(spi::token t, const spi::transfer &x)
 	w->memory = x.memory;
 	w->length = x.length;
 	w->remote = x.remote;
-	w->remote_incarnation = x.remote_incarnation;
+	w->remote_key = x.remote_key;
 	if (l->ready())
 		begin(*w);
 	else
@@ -43,7 +43,7 @@ void machine::begin(work &w)
 	c.id = w.id;
 	c.length = w.length;
 	c.token = w.remote;
-	c.incarnation = w.remote_incarnation;
+	c.key = w.remote_key;
 	if (w.writer) {
 		c.verb = w.message ? control::verb::offer : control::verb::put;
 		w.stage = work::stage::offered;
@@ -106,7 +106,7 @@ void machine::refuse(link &l, std::uint32_t peer_id, int status)
 // The operation that a peer means. @return 0 or what is wrong with it.
 int machine::passive(link &l, const control &c, queue_type q, const spi::transfer *&x)
 {
-	x = c.incarnation == sink_.incarnation() ? sink_.find(c.token) : nullptr;
+	x = sink_.find(c.token, c.key);
 	if (!x || index_.find(c.token))
 		return -ENOENT;
 	if (x->queue != q || (x->peer != spi::no_peer && x->peer != l.peer))

@@ -110,7 +110,7 @@ std::size_t encode(const control &c, std::byte *out)
 	w.put(c.status);
 	w.put(c.length);
 	w.put(c.token);
-	w.put(c.incarnation);
+	w.put(c.key);
 	for (std::size_t n = 0; n < c.count; n++) {
 		w.put(c.regions[n].address);
 		w.put(c.regions[n].length);
@@ -136,7 +136,7 @@ bool decode(std::span<const std::byte> text, control &out)
 	out.status = r.get<std::int32_t>();
 	out.length = r.get<std::uint64_t>();
 	out.token = r.get<std::uint64_t>();
-	out.incarnation = r.get<std::uint64_t>();
+	out.key = r.get<std::uint64_t>();
 	for (std::size_t n = 0; n < out.count; n++) {
 		out.regions[n].address = r.get<std::uint64_t>();
 		out.regions[n].length = r.get<std::uint64_t>();

@@ -86,12 +86,12 @@ struct control {
 	static constexpr std::size_t size_most = fixed + regions_most * 24;
 
 	control::verb verb = verb::credit;
-	std::uint32_t id = 0;     ///< of the sender's side; 0: none
-	std::uint32_t peer = 0;   ///< of the receiver's side; 0: not known yet
-	std::int32_t status = 0;  ///< 0 or -errno
-	std::uint64_t length = 0; ///< bytes
-	std::uint64_t token = 0, incarnation = 0;
-	std::size_t count = 0; ///< of regions
+	std::uint32_t id = 0;             ///< of the sender's side; 0: none
+	std::uint32_t peer = 0;           ///< of the receiver's side; 0: not known yet
+	std::int32_t status = 0;          ///< 0 or -errno
+	std::uint64_t length = 0;         ///< bytes
+	std::uint64_t token = 0, key = 0; ///< of the passive operation, out of its descriptor
+	std::size_t count = 0;            ///< of regions
 	std::array<region, regions_most> regions;
 };
 

@@ -32,7 +32,7 @@ struct packet {
 	address from;
 	spi::token token = 0;  // of the sender's operation
 	spi::token remote = 0; // of the receiver's
-	std::uint64_t incarnation = 0;
+	std::uint64_t key = 0; // to use that operation
 	std::size_t length = 0;
 	int status = 0;
 	std::vector<std::byte> data = {};

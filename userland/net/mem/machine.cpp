@@ -114,7 +114,7 @@ int machine::submit(spi::token t, const spi::transfer &x)
 	}
 	p.token = t;
 	p.remote = x.remote;
-	p.incarnation = x.remote_incarnation;
+	p.key = x.remote_key;
 	p.length = x.length;
 	if (p.kind != kind::get) {
 		p.data.resize(x.length);
@@ -274,7 +274,7 @@ void machine::receivable()
 
 int machine::passive(const packet &p, queue_type q, const spi::transfer *&x)
 {
-	x = p.incarnation == sink_.incarnation() ? sink_.find(p.remote) : nullptr;
+	x = sink_.find(p.remote, p.key);
 	if (!x || x->queue != q || !outstanding_.count(p.remote))
 		return -ENOENT;
 	if (x->peer != spi::no_peer && !(peers_[x->peer] == p.from))

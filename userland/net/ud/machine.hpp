@@ -122,9 +122,10 @@ private:
 		identity who; // telling: the peer, whose number may have become another's
 		keyed_memory memory;
 		std::size_t length = 0;
-		spi::token remote = 0; // the other side's operation
-		std::uint64_t remote_incarnation = 0;
-		std::uint64_t since = 0; // loop: when it began to wait
+		spi::token remote = 0;        // the other side's operation
+		std::uint64_t key = 0;        // what others have to show to use ours
+		std::uint64_t remote_key = 0; // what we show to use theirs
+		std::uint64_t since = 0;      // loop: when it began to wait
 		std::unique_ptr<reading> read;
 	};
 
@@ -214,7 +215,7 @@ private:
 	void begin_bulk(std::uint32_t index);
 	void bulk_over(std::uint32_t index);
 	std::uint32_t engine_peer(spi::peer_number, bool anew, std::uint64_t now);
-	bool open(spi::token, std::uint64_t incarnation, identity asker, const coop_addr &from,
+	bool open(spi::token, std::uint64_t key, identity asker, const coop_addr &from,
 		  source::offer &out) override;
 	bool holds(const source::offer &) override;
 	void close(const source::offer &) override;

@@ -2,8 +2,8 @@
 // machine_bulk.cpp - bulk operations: who may read what, and what the two sides tell each
 // other about it. A bulk message, little-endian, 64 bytes:
 //
-//   0 kind   1 outcome   2 zero (48)   8 token, 16 incarnation: the receiver's operation
-//   24 token, 32 incarnation: the sender's   40 length   48 zero
+//   0 kind   1 outcome   2 zero (48)   8 token, 16 key: the receiver's operation
+//   24 token, 32 key: the sender's   40 length   48 zero
 //
 // PUT: read my operation into yours. DONE: the outcome. Neither carries an address: who sent
 // it is told by the tag. An operation ends when no request reads its memory any more; its
@@ -43,9 +43,9 @@ struct machine::bulk_message {
 	bulk_kind kind;
 	outcome result = outcome::good;
 	spi::token token = 0;
-	std::uint64_t incarnation = 0;
+	std::uint64_t key = 0;
 	spi::token sender = 0;
-	std::uint64_t sender_incarnation = 0;
+	std::uint64_t sender_key = 0;
 	std::uint64_t length = 0;
 };
 
@@ -87,9 +87,9 @@ void machine::begin_reading(std::uint32_t index, std::uint64_t now)
 	if (o.queue == queue_type::active_bulk_send) {
 		bulk_message m{bulk_kind::put};
 		m.token = o.remote;
-		m.incarnation = o.remote_incarnation;
+		m.key = o.remote_key;
 		m.sender = o.token;
-		m.sender_incarnation = sink_.incarnation();
+		m.sender_key = o.key;
 		m.length = o.length;
 		begin_bulk(index);
 		tell(index, op_state::offered, m, now);
@@ -108,7 +108,7 @@ void machine::read(std::uint32_t index, std::uint64_t now)
 	r.memory = o.memory;
 	r.length = o.length;
 	r.from = o.remote;
-	r.incarnation = o.remote_incarnation;
+	r.key = o.remote_key;
 	r.peer = o.peer;
 	r.op = index;
 	r.engine_peer = engine_peer(o.peer, false, now);
@@ -154,7 +154,7 @@ void machine::read_over(reading &r, std::uint64_t now)
 			   : status == -ECANCELED ? outcome::gone
 						  : outcome::failed;
 		m.token = o.remote;
-		m.incarnation = o.remote_incarnation;
+		m.key = o.remote_key;
 		m.length = o.length;
 		telling_++;
 		tell(index, op_state::telling, m, now);
@@ -207,7 +207,7 @@ int machine::bulk_to_self(std::uint32_t index)
 	const queue_type wanted = o.queue == queue_type::active_bulk_recv
 					  ? queue_type::passive_bulk_send
 					  : queue_type::passive_bulk_recv;
-	if (other == none || o.remote_incarnation != sink_.incarnation())
+	if (other == none || !sink_.find(o.remote, o.remote_key))
 		return -ENOENT;
 	const op &p = ops_[other];
 	if (p.queue != wanted || p.state != op_state::passive || p.ending || p.read ||
@@ -227,11 +227,11 @@ int machine::bulk_to_self(std::uint32_t index)
 
 // ---- source::owner: the memory of others' requests -------------------------------------
 
-bool machine::open(spi::token t, std::uint64_t incarnation, identity asker, const coop_addr &from,
+bool machine::open(spi::token t, std::uint64_t key, identity asker, const coop_addr &from,
 		   source::offer &out)
 {
 	const std::uint32_t index = by_token_.find(t);
-	if (index == none || incarnation != sink_.incarnation())
+	if (index == none || !sink_.find(t, key))
 		return false;
 	op &o = ops_[index];
 	const bool passive =
@@ -268,9 +268,9 @@ void machine::tell(std::uint32_t index, op_state state, const bulk_message &m, s
 	p[0] = static_cast<std::uint8_t>(m.kind);
 	p[1] = static_cast<std::uint8_t>(m.result);
 	put64(p + 8, m.token);
-	put64(p + 16, m.incarnation);
+	put64(p + 16, m.key);
 	put64(p + 24, m.sender);
-	put64(p + 32, m.sender_incarnation);
+	put64(p + 32, m.sender_key);
 	put64(p + 40, m.length);
 	o.state = state;
 	o.sending = true;
@@ -303,9 +303,9 @@ void machine::bulk_text(const std::uint8_t *p, spi::peer_number from, std::uint6
 	bulk_message m{static_cast<bulk_kind>(p[0])};
 	m.result = static_cast<outcome>(p[1]);
 	m.token = get64(p + 8);
-	m.incarnation = get64(p + 16);
+	m.key = get64(p + 16);
 	m.sender = get64(p + 24);
-	m.sender_incarnation = get64(p + 32);
+	m.sender_key = get64(p + 32);
 	m.length = get64(p + 40);
 	if (m.kind == bulk_kind::put)
 		asked_to_read(m, from, now);
@@ -316,20 +316,20 @@ void machine::bulk_text(const std::uint8_t *p, spi::peer_number from, std::uint6
 void machine::asked_to_read(const bulk_message &m, spi::peer_number from, std::uint64_t now)
 {
 	std::uint32_t index = by_token_.find(m.token);
-	bool good = index != none && m.incarnation == sink_.incarnation() && !stopping_;
+	bool good = index != none && sink_.find(m.token, m.key) && !stopping_;
 	if (good) {
 		op &o = ops_[index];
 		if (o.read && o.remote == m.sender && o.peer == from)
 			return; // asked again, over a new session
 		good = o.queue == queue_type::passive_bulk_recv && o.state == op_state::passive &&
 		       !o.read && !o.ending && m.length && m.length <= o.length && m.sender &&
-		       m.sender_incarnation && (o.peer == spi::no_peer || o.peer == from);
+		       m.sender_key && (o.peer == spi::no_peer || o.peer == from);
 	}
 	if (good) {
 		op &o = ops_[index];
 		o.peer = from;
 		o.remote = m.sender;
-		o.remote_incarnation = m.sender_incarnation;
+		o.remote_key = m.sender_key;
 		o.length = static_cast<std::size_t>(m.length);
 		read(index, now);
 		return;
@@ -342,7 +342,7 @@ void machine::asked_to_read(const bulk_message &m, spi::peer_number from, std::u
 		return; // place() sees to it that there is one
 	bulk_message answer{bulk_kind::done, outcome::gone};
 	answer.token = m.sender;
-	answer.incarnation = m.sender_incarnation;
+	answer.key = m.sender_key;
 	telling_++;
 	tell(index, op_state::telling, answer, now);
 }
@@ -350,7 +350,7 @@ void machine::asked_to_read(const bulk_message &m, spi::peer_number from, std::u
 void machine::other_is_done(const bulk_message &m, spi::peer_number from)
 {
 	const std::uint32_t index = by_token_.find(m.token);
-	if (index == none || m.incarnation != sink_.incarnation())
+	if (index == none || !sink_.find(m.token, m.key))
 		return;
 	op &o = ops_[index];
 	if (o.ending || (o.peer != spi::no_peer && o.peer != from))

@@ -41,7 +41,8 @@ std::uint32_t machine::allocate(spi::token t, const spi::transfer &x)
 		lend(o);
 	o.length = x.length;
 	o.remote = x.remote;
-	o.remote_incarnation = x.remote_incarnation;
+	o.key = x.key;
+	o.remote_key = x.remote_key;
 	if (t)
 		by_token_.insert(t, index);
 	return index;

@@ -195,7 +195,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	coop_fetch_req q{};
 	q.cookie = index;
 	q.fid = {r.from, own_.packed()};
-	q.version = r.incarnation;
+	q.version = r.key;
 	q.size = r.length;
 	q.budget_us = p.budget;
 	q.n_hints = 1;

@@ -2,7 +2,7 @@
 // reader.hpp - the receiving side of bulk: another machine's buffer, read into ours.
 //
 // rpc/fetch does it, as it fetches pages of a file: "file" is the operation of the other side
-// (token and who asks), "version" is the incarnation of its machine. Receive WRs of a queue
+// (token and who asks), "version" is the key of that operation. Receive WRs of a queue
 // pair that belongs to the request lie straight on the buffer; generation, COMMIT, stop and
 // drain are those of page fetches. What this file adds: a buffer is cut into requests, a few
 // of which are under way at a time (the engine's window bounds the bytes over all buffers);
@@ -31,8 +31,8 @@ namespace coop::net::ud
 struct reading {
 	keyed_memory memory;
 	std::size_t length = 0;
-	spi::token from = 0; // the other side's operation
-	std::uint64_t incarnation = 0;
+	spi::token from = 0;   // the other side's operation
+	std::uint64_t key = 0; // to use it
 	spi::peer_number peer = spi::no_peer;
 	std::uint32_t op = 0; // whose it is
 

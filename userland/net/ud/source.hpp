@@ -3,8 +3,8 @@
 // lie.
 //
 // rpc/serve does it, as it serves pages of a file. Whose buffer a request means, and whether
-// the asker may have it, is found out here: token, incarnation, direction and identity must
-// all be right, or the request is told that there is nothing. The memory of a buffer is read
+// the asker may have it, is found out here: token, key, direction and identity must all
+// be right, or the request is told that there is nothing. The memory of a buffer is read
 // until end() of every request for it; its operation does not end before.
 #pragma once
 
@@ -30,7 +30,7 @@ public:
 	};
 	struct owner {
 		/// The operation is read from now on.
-		virtual bool open(spi::token, std::uint64_t incarnation, identity asker,
+		virtual bool open(spi::token, std::uint64_t key, identity asker,
 				  const coop_addr &from, offer &out) = 0;
 		/// Whether it is still what it was.
 		virtual bool holds(const offer &) = 0;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// random.hpp - numbers that nobody else can guess: cookies of links, keys of memory.
+// random.hpp - numbers that a peer cannot guess, however many of them it has seen: keys of bulk
+// operations and of memory, cookies of links.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <sys/random.h>
 
-namespace coop::net::fabric
+namespace coop::net
 {
 
 /// Random numbers of the kernel, fetched many at a time. One owner.
@@ -30,4 +31,4 @@ private:
 	std::size_t at_ = 32;
 };
 
-} // namespace coop::net::fabric
+} // namespace coop::net
