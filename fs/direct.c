@@ -36,6 +36,7 @@ struct coop_span {
 	struct coop_call *call; /* NULL: no memory for one */
 	loff_t pos;
 	u32 n, bytes;
+	enum coop_hold hold; /* of the pages */
 	struct page **pages;
 	struct bio_vec bvec[];
 };
@@ -58,12 +59,16 @@ static void span_free(struct coop_span *s, bool dirtied)
 {
 	if (s->call)
 		coop_call_put(s->call);
-	while (s->n) {
-		struct page *page = s->pages[--s->n];
-
-		if (dirtied)
-			set_page_dirty_lock(page);
-		put_page(page);
+	switch (s->hold) {
+	case COOP_HOLD_PIN:
+		unpin_user_pages_dirty_lock(s->pages, s->n, dirtied);
+		break;
+	case COOP_HOLD_REF:
+		while (s->n)
+			put_page(s->pages[--s->n]);
+		break;
+	case COOP_HOLD_CALLER:
+		break;
 	}
 	kfree(s);
 }
@@ -73,6 +78,7 @@ static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t mo
 {
 	size_t left = most;
 
+	s->hold = COOP_HOLD_REF;
 	for (; left && s->n < pages; s->n++) {
 		struct page *page = alloc_page(GFP_KERNEL);
 		const size_t n = min_t(size_t, left, PAGE_SIZE);
@@ -89,7 +95,7 @@ static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t mo
 	return most - left ?: -ENOMEM;
 }
 
-/* Takes the next bytes off the iterator, their pages referenced. */
+/* Takes the next bytes off the iterator, and holds their pages. */
 static struct coop_span *span_take(struct iov_iter *iter, size_t most)
 {
 	size_t offset = 0, left;
@@ -104,7 +110,7 @@ static struct coop_span *span_take(struct iov_iter *iter, size_t most)
 		return ERR_PTR(-ENOMEM);
 	s->pages = (struct page **)(s->bvec + pages);
 	if (!iov_iter_is_kvec(iter))
-		got = iov_iter_get_pages2(iter, s->pages, most, pages, &offset) ?: -EFAULT;
+		got = coop_iter_hold(iter, s->pages, most, pages, &offset, &s->hold);
 	else if (iov_iter_rw(iter) == WRITE)
 		got = span_bounce(s, iter, most, pages);
 	else
