@@ -10,7 +10,10 @@
  * a node that we cannot address yet waits here, in its receive buffer, until the
  * address handle is made.
  *
- * Should the queue pair die, all its work requests come back, and it is recycled.
+ * Should the queue pair die, all its work requests come back, and it is recycled. A send
+ * that is not completed for COOP_SENT_US ends the same way: a device that lost it would
+ * not complete those behind it either. (Completions may lie in their queue for as long as
+ * nobody waits for them; whoever looks at the deadline has emptied it.)
  */
 #include <rdma/ib_cache.h>
 
@@ -63,7 +66,7 @@ static void dropped(struct coop_rnic *r, bool incoming, enum coop_drop why)
 	coop_count(r->node->stats, COOP_C_CTRL_DROPPED, 1);
 }
 
-static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah)
+static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah, u64 now)
 {
 	struct coop_ctrl *c = &r->ctrl;
 	struct ib_sge sge = {
@@ -89,7 +92,8 @@ static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah)
 	trace_coopfs_ctrl_send(r, coop_bufs_at(&c->tx, i), c->tx_len[i], &c->tx_to[i]);
 	c->tx_ah[i] = ah;
 	coop_ah_hold(ah);
-	c->n_sent++;
+	if (!c->n_sent++)
+		coop_rnic_await(r, &c->qp, now + COOP_SENT_US);
 	coop_count(r->node->stats, COOP_C_SEND_POSTED, 1);
 	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, c->tx_len[i]);
 }
@@ -119,7 +123,7 @@ void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	c->tx_len[i] = tx->len;
 	c->tx_to[i] = tx->addr;
 	if (ah->ib) {
-		post(r, i, ah);
+		post(r, i, ah, now);
 		return;
 	}
 	ah->send[ah->n_send++] = (u16)i;
@@ -227,7 +231,7 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 	c->n_waiting -= ah->n_send + ah->n_recv;
 	for (i = 0; i < ah->n_send; i++) {
 		if (ah->ib) {
-			post(r, ah->send[i], ah);
+			post(r, ah->send[i], ah, now);
 		} else {
 			give_back(c, ah->send[i]);
 			dropped(r, false, COOP_DROP_NO_HANDLE);
@@ -247,20 +251,37 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 
 /* ---- the queue pair ------------------------------------------------------------- */
 
+static void stop(struct coop_rnic *r, u64 now)
+{
+	struct coop_ctrl *c = &r->ctrl;
+
+	c->dead = true;
+	c->qp.died = c->qp.ready;
+	coop_qp_stop(r, &c->qp);
+	coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
+}
+
+bool coop_ctrl_overdue(struct coop_rnic *r, u64 now)
+{
+	if (r->ctrl.dead)
+		return false;
+	coop_count(r->node->stats, COOP_C_SEND_ERRORS, 1);
+	stop(r, now);
+	return true;
+}
+
 void coop_ctrl_completed(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
 {
 	u32 i = (u32)wc->wr_id;
 	struct coop_ctrl *c = &r->ctrl;
 	bool good = wc->status == IB_WC_SUCCESS;
 
-	if (!good && !c->dead) {
-		c->dead = true;
-		c->qp.died = c->qp.ready;
-		coop_qp_stop(r, &c->qp);
-		coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
-	}
+	if (!good && !c->dead)
+		stop(r, now);
 	if (!recv) {
 		c->n_sent--;
+		if (!c->dead)
+			coop_rnic_await(r, &c->qp, c->n_sent ? now + COOP_SENT_US : ~0ULL);
 		coop_count(r->node->stats, good ? COOP_C_SEND_COMPLETED : COOP_C_SEND_ERRORS, 1);
 		coop_ah_put(r, c->tx_ah[i]);
 		c->tx_ah[i] = NULL;

@@ -35,13 +35,20 @@ static DEFINE_MUTEX(nodes_lock); /* outside of every attach_lock */
 
 /* ---- events --------------------------------------------------------------------- */
 
+/* Something happened that address handles may depend on, beside this node's own address. */
+static atomic_t paths_changed;
+
 static void refresh_all(struct work_struct *work)
 {
+	const bool paths = atomic_xchg(&paths_changed, 0);
 	struct coop_node *node;
 
 	mutex_lock(&nodes_lock);
-	list_for_each_entry(node, &nodes, link)
+	list_for_each_entry(node, &nodes, link) {
+		if (paths)
+			atomic_set(&node->paths_changed, 1);
 		mod_delayed_work(coop_ib_wq, &node->refresh, 0);
+	}
 	mutex_unlock(&nodes_lock);
 }
 
@@ -49,6 +56,7 @@ static DECLARE_WORK(refresh_all_work, refresh_all);
 
 void coop_devices_changed(void)
 {
+	atomic_set(&paths_changed, 1);
 	queue_work(coop_ib_wq, &refresh_all_work);
 }
 
@@ -77,11 +85,15 @@ static void on_event(struct ib_event_handler *handler, struct ib_event *event)
 	coop_devices_changed();
 }
 
-/* Drivers tell of no other MTU, though a RoCE port's is that of its network device. */
+/*
+ * Drivers tell of no other MTU, though a RoCE port's is that of its network device. Which ports
+ * this one belongs to is not asked here, under RTNL, which querying a port takes: each node
+ * looks at its own port, and nothing happens where the MTU is what it was.
+ */
 static int on_netdev(struct notifier_block *block, unsigned long event, void *info)
 {
 	if (event == NETDEV_CHANGEMTU)
-		coop_devices_changed();
+		queue_work(coop_ib_wq, &refresh_all_work);
 	return NOTIFY_DONE;
 }
 
@@ -236,6 +248,11 @@ int coop_port_probe(const struct coop_node_cfg *cfg, struct coop_port *port, cha
 	port->mtu = ib_mtu_enum_to_int(pa.active_mtu);
 	port->lid = port->roce ? 0 : (u16)pa.lid;
 	port->by_lid = !port->roce && cfg->gid_index < 0 && !has_address(cfg);
+	if (cfg->pkey && ib_find_pkey(port->dev, port->num, cfg->pkey, &port->pkey_index)) {
+		snprintf(why, size, "ib_pkey=0x%04x: %s port %u is no member of that partition",
+			 cfg->pkey, name, port->num);
+		return -EINVAL;
+	}
 	port->gid_index = 0;
 	memset(&port->gid, 0, sizeof(port->gid));
 	if (port->by_lid)

@@ -24,12 +24,14 @@ struct coop_port {
 	bool by_lid; /* native IB without a GID of choice: gid is zero, LIDs do */
 	union ib_gid gid;
 	u16 lid;
-	u32 mtu; /* active, payload bytes */
+	u16 pkey_index; /* of the partition of choice; 0: the default one */
+	u32 mtu;        /* active, payload bytes */
 };
 
 /*
  * The port that cfg asks for. why: as coop_node_create(). Context: may sleep; the caller's
- * node is registered and its attach_lock held. 0, -ENODEV, -ENETDOWN, -EADDRNOTAVAIL.
+ * node is registered and its attach_lock held. 0, -ENODEV, -ENETDOWN, -EADDRNOTAVAIL, -EINVAL (no
+ * such partition).
  */
 int coop_port_find(const struct coop_node_cfg *cfg, struct coop_port *port, char *why, size_t size);
 /* What the port of an attached node is now: address and MTU. As coop_port_find(). */
@@ -42,7 +44,7 @@ bool coop_device_failed(const struct ib_device *dev);
 void coop_node_register(struct coop_node *node);
 void coop_node_unregister(struct coop_node *node);
 
-/* Every node looks at its port again, or for one. Any context. */
+/* Every node looks at its port again, or for one, and forgets address handles. Any context. */
 void coop_devices_changed(void);
 
 int coop_device_init(void);

@@ -8,11 +8,15 @@
  * believed to have, whatever it says of its port.
  *
  *   no device here, one is to be had -> attach; again after a while if memory is short
- *   the device failed, the MTU changed, the control queue pair is beyond repair
+ *   the device failed, the MTU or the place of the P_Key changed, the control queue
+ *   pair is beyond repair
  *                                    -> detach, attach again if possible
  *   the port is down or has no address -> fetches are refused until it is back
  *   another address                  -> peers learn it from the next message,
  *                                       storage through ops->address()
+ *   nothing of that, and only some network device's MTU was said to have changed
+ *                                    -> nothing; else the paths to others may have changed,
+ *                                       and address handles are made again
  */
 #include "ib/node.h"
 
@@ -22,21 +26,31 @@ static bool must_leave(struct coop_node *node, const struct coop_port *port)
 {
 	const struct coop_rnic *r = node->rnic;
 
-	return coop_device_failed(port->dev) || port->mtu != r->port.mtu || !r->ctrl.qp.ib;
+	return coop_device_failed(port->dev) || port->mtu != r->port.mtu ||
+	       port->pkey_index != r->port.pkey_index || !r->ctrl.qp.ib;
+}
+
+static bool same_address(const struct coop_port *a, const struct coop_port *b)
+{
+	return a->lid == b->lid && a->gid_index == b->gid_index &&
+	       !memcmp(&a->gid, &b->gid, sizeof(a->gid));
 }
 
 static void follow(struct coop_node *node, const struct coop_port *port, bool up)
 {
 	struct coop_rnic *r = node->rnic;
+	bool paths = atomic_xchg(&node->paths_changed, 0);
 
 	mutex_lock(&node->lock);
+	paths |= up != node->up || (up && !same_address(&r->port, port));
 	node->up = up;
 	if (up) {
 		r->port = *port;
 		coop_rnic_address(r, &r->self);
 		coop_engine_set_self(node->engine, &r->self);
 	}
-	coop_ah_retire_all(r);
+	if (paths)
+		coop_ah_retire_all(r);
 	mutex_unlock(&node->lock);
 }
 

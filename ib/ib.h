@@ -35,6 +35,7 @@ struct coop_node_cfg {
 	int gid_index;                  /* -1: chosen: RoCE v2 IPv4, then RoCE v2, else 0 */
 	u8 addr[16]; /* not all zero: the GID index that holds this address (v4-mapped) */
 	u32 sl;
+	u32 pkey; /* of the partition; 0: the port's first */
 	u32 qkey; /* bit 31 is set by the node: a controlled Q_Key */
 	u32 mtu;  /* 0: the port's active MTU */
 	u32 num_rrpc, num_srpc;
@@ -111,7 +112,7 @@ void coop_ib_exit(void);
  * @why_size: of @why
  * Context: may sleep.
  * Return: the node, or ERR_PTR: -ENODEV (no such device or port), -EADDRNOTAVAIL (no such GID),
- * -EINVAL (the device cannot hold so many queue pairs or WRs, MTU), -ENOMEM.
+ * -EINVAL (the device cannot hold so many queue pairs or WRs, MTU, no such P_Key), -ENOMEM.
  */
 struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_stats *stats,
 				   const struct coop_node_ops *ops, void *host, char *why,

@@ -6,6 +6,7 @@
  * first leaves its device, then nobody can reach it any more (the list of nodes,
  * the timer, the works), then its memory goes.
  */
+#include <linux/random.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 
@@ -69,6 +70,8 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	mutex_init(&node->attach_lock);
 	mutex_init(&node->lock);
 	xa_init(&node->by_daemon);
+	hash_init(node->by_addr);
+	node->member_salt = get_random_u64();
 	INIT_LIST_HEAD(&node->fetches);
 	INIT_LIST_HEAD(&node->ended);
 	INIT_WORK(&node->pump, coop_pump_work);

@@ -19,6 +19,7 @@
 #define COOP_IB_NODE_H
 
 #include <linux/crc32c.h>
+#include <linux/hashtable.h>
 #include <linux/highmem.h>
 #include <linux/hrtimer.h>
 #include <linux/mutex.h>
@@ -29,7 +30,8 @@
 #include "ib/ib.h"
 #include "ib/rnic.h"
 
-#define COOP_PEERS_MAX (4096 + 256) /* members that a daemon has, and some by hand */
+#define COOP_PEERS_MAX   (4096 + 256) /* members that a daemon has, and some by hand */
+#define COOP_MEMBER_BITS 9            /* of the hash table of members */
 
 struct coop_node {
 	struct coop_node_cfg cfg;
@@ -52,12 +54,15 @@ struct coop_node {
 	struct coop_engine_stats past; /* of engines before this one */
 	struct xarray by_daemon;       /* node id -> struct coop_member */
 	u32 n_members;                 /* of by_daemon */
-	struct list_head fetches;      /* in the engine */
-	struct list_head ended;        /* done() is owed */
+	u64 member_salt;
+	DECLARE_HASHTABLE(by_addr, COOP_MEMBER_BITS); /* the same, by address */
+	struct list_head fetches;                     /* in the engine */
+	struct list_head ended;                       /* done() is owed */
 
 	struct workqueue_struct *wq;
 	struct work_struct pump;
 	struct delayed_work refresh; /* on coop_ib_wq */
+	atomic_t paths_changed;      /* the next refresh retires address handles */
 	struct hrtimer timer;
 	wait_queue_head_t idle; /* a node that leaves made progress */
 };

@@ -13,6 +13,8 @@
 
 struct coop_member {
 	struct coop_addr addr;
+	struct hlist_node hash; /* node->by_addr */
+	u32 node_id;
 	u32 engine_id; /* COOP_NONE: the engine did not take it */
 };
 
@@ -32,27 +34,49 @@ static u32 tell_engine(struct coop_node *node, struct coop_engine *engine,
 	return COOP_NONE;
 }
 
+/* Members choose their addresses; without the salt they could choose one bucket for all. */
+static u32 member_key(const struct coop_node *node, const struct coop_addr *addr)
+{
+	return (u32)hash_64(coop_addr_hash(addr) ^ node->member_salt, 32);
+}
+
+static struct coop_member *member_at(struct coop_node *node, const struct coop_addr *addr)
+{
+	struct coop_member *m;
+
+	hash_for_each_possible(node->by_addr, m, hash,
+			       member_key(node, addr)) if (coop_addr_same(&m->addr, addr)) return m;
+	return NULL;
+}
+
+static void member_free(struct coop_node *node, struct coop_member *m)
+{
+	xa_erase(&node->by_daemon, m->node_id);
+	hash_del(&m->hash);
+	node->n_members--;
+	kfree(m);
+}
+
 static void forget(struct coop_node *node, unsigned long node_id)
 {
-	struct coop_member *m = xa_erase(&node->by_daemon, node_id);
+	struct coop_member *m = xa_load(&node->by_daemon, node_id);
 
 	if (!m)
 		return;
 	if (node->engine)
 		(void)coop_engine_peer_del(node->engine, &m->addr, COOP_PEER_BY_DAEMON);
-	node->n_members--;
-	kfree(m);
+	member_free(node, m);
 }
 
 void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr *addr)
 {
 	struct coop_member *m, *other;
-	unsigned long i;
 
 	m = kmalloc(sizeof(*m), GFP_NOFS);
 	if (!m)
 		return; /* it is not asked for pages, that is all */
 	m->addr = *addr;
+	m->node_id = node_id;
 	m->engine_id = COOP_NONE;
 	mutex_lock(&node->lock);
 	forget(node, node_id);
@@ -60,11 +84,9 @@ void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr 
 	 * A node that came back under another number: the old number's leave may come later, and
 	 * must not take the address away then.
 	 */
-	xa_for_each(&node->by_daemon, i, other)
-		if (coop_addr_same(&other->addr, addr)) {
-			kfree(xa_erase(&node->by_daemon, i));
-			node->n_members--;
-		}
+	other = member_at(node, addr);
+	if (other)
+		member_free(node, other);
 	/* More than any daemon has: one that makes them up costs no more memory. */
 	if (node->n_members == COOP_PEERS_MAX ||
 	    xa_err(xa_store(&node->by_daemon, node_id, m, GFP_NOFS))) {
@@ -73,6 +95,7 @@ void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr 
 			(void)coop_engine_peer_del(node->engine, addr, COOP_PEER_BY_DAEMON);
 		kfree(m);
 	} else {
+		hash_add(node->by_addr, &m->hash, member_key(node, addr));
 		node->n_members++;
 		if (node->engine)
 			m->engine_id = tell_engine(node, node->engine, addr, coop_now_us());

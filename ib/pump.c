@@ -200,7 +200,8 @@ static bool turn(struct coop_node *node)
 		coop_engine_expire(node->engine, now);
 		coop_pump_drain(node, now);
 	}
-	if (now >= r->overdue_at) {
+	/* Not before what has completed was looked at, unless that never ends. */
+	if (now >= r->overdue_at && (dry || now - r->overdue_at >= COOP_QUIET_US)) {
 		coop_rnic_overdue(r, now);
 		coop_pump_drain(node, now);
 	}

@@ -15,7 +15,12 @@
 
 static int to_ready(struct coop_rnic *r, struct coop_qp *qp)
 {
-	struct ib_qp_attr a = {.qp_state = IB_QPS_INIT, .port_num = r->port.num, .qkey = r->qkey};
+	struct ib_qp_attr a = {
+		.qp_state = IB_QPS_INIT,
+		.pkey_index = r->port.pkey_index,
+		.port_num = r->port.num,
+		.qkey = r->qkey,
+	};
 	int err;
 
 	err = ib_modify_qp(qp->ib, &a, IB_QP_STATE | IB_QP_PKEY_INDEX | IB_QP_PORT | IB_QP_QKEY);
@@ -51,18 +56,25 @@ int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp)
 	qp->overdue_at = ~0ULL;
 	err = to_ready(r, qp);
 	if (err)
-		coop_qp_destroy(qp);
+		coop_qp_destroy(r, qp); /* nothing is posted */
 	return err;
 }
 
-void coop_qp_destroy(struct coop_qp *qp)
+int coop_qp_destroy(struct coop_rnic *r, struct coop_qp *qp)
 {
-	if (qp->ib)
-		ib_destroy_qp(qp->ib);
-	qp->ib = NULL;
+	int err = qp->ib ? ib_destroy_qp(qp->ib) : 0;
+
 	qp->ready = false;
+	if (err) {
+		pr_err_ratelimited("coopfs: %s does not let go of a queue pair (error %d); its "
+				   "memory is kept, and it is asked again\n",
+				   dev_name(&r->port.dev->dev), err);
+		return err;
+	}
+	qp->ib = NULL;
 	qp->epoch++;
 	qp->overdue_at = ~0ULL;
+	return 0;
 }
 
 void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp)
@@ -104,7 +116,9 @@ int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp)
 
 int coop_qp_replace(struct coop_rnic *r, struct coop_qp *qp)
 {
+	int err;
+
 	trace_coopfs_qp(r, qp, COOP_QP_REPLACED);
-	coop_qp_destroy(qp);
-	return coop_qp_create(r, qp);
+	err = coop_qp_destroy(r, qp);
+	return err ? err : coop_qp_create(r, qp);
 }

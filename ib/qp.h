@@ -61,8 +61,11 @@ static inline bool coop_wr_of(u64 id, const struct coop_qp *qp)
 
 /* Makes qp->ib of qp->cap, in RTS. */
 int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp);
-/* What is posted is no longer the device's; completions of it are not counted any more. */
-void coop_qp_destroy(struct coop_qp *qp);
+/*
+ * What is posted is no longer the device's; completions of it are not counted any more. An error:
+ * the device would not, so the queue pair is there still, and the memory is not ours.
+ */
+int coop_qp_destroy(struct coop_rnic *r, struct coop_qp *qp);
 /* To ERR: a completion follows for each WR posted. */
 void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp);
 /* From quiet ERR back to RTS; replaced by another one if the device will not, or had better not. */

@@ -234,8 +234,10 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		 * The signalled one is not among those that were taken, so their end would never
 		 * be told; that of a queue pair which is no more is certain.
 		 */
-		coop_qp_destroy(&s->qp);
-		coop_responder_lost(r, s, now);
+		if (coop_qp_destroy(r, &s->qp))
+			coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
+		else
+			coop_responder_lost(r, s, now);
 		return -EIO;
 	}
 	s->turn[s->tail % COOP_SERVE_TURNS].id = tx->id;

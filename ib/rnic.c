@@ -10,13 +10,17 @@
  * Queue pairs whose completions do not come (a device that forgot them) are
  * replaced after a while, so that no page stays locked for ever.
  */
+#include <linux/delay.h>
 #include <linux/mm.h>
 #include <linux/rcupdate.h>
 #include <linux/slab.h>
 
 #include "ib/node.h"
 
-#define FETCH_WRS 256 /* a peer's datagrams may be a quarter of ours */
+#define FETCH_WRS    256 /* a peer's datagrams may be a quarter of ours */
+#define END_TRIES    20  /* to destroy queue pairs before the device goes */
+#define END_PAUSE_MS 100
+
 #define SERVE_WRS 256 /* more than one batch, so that the device never waits for the next */
 
 static void on_completion(struct ib_cq *cq, void *context)
@@ -220,15 +224,26 @@ void coop_rnic_address(const struct coop_rnic *r, struct coop_addr *self)
 	self->qkey = r->qkey;
 }
 
+/* At the end there is no later: a device that will not is given some time for all of them. */
+static void end_qp(struct coop_rnic *r, struct coop_qp *qp, u32 *tries)
+{
+	while (coop_qp_destroy(r, qp) && *tries) {
+		msleep(END_PAUSE_MS);
+		--*tries;
+	}
+	/* It leaves with the device, whose driver ends all access to memory then. */
+	qp->ib = NULL;
+}
+
 static void destroy_qps(struct coop_rnic *r)
 {
-	u32 i;
+	u32 i, tries = END_TRIES;
 
-	coop_qp_destroy(&r->ctrl.qp);
+	end_qp(r, &r->ctrl.qp, &tries);
 	for (i = 0; r->fetch && i < r->n_fetch; i++)
-		coop_qp_destroy(&r->fetch[i].qp);
+		end_qp(r, &r->fetch[i].qp, &tries);
 	for (i = 0; r->serve && i < r->n_serve; i++)
-		coop_qp_destroy(&r->serve[i].qp);
+		end_qp(r, &r->serve[i].qp, &tries);
 }
 
 void coop_rnic_silence(struct coop_rnic *r, u64 now)
@@ -281,6 +296,18 @@ void coop_rnic_await(struct coop_rnic *r, struct coop_qp *qp, u64 until)
 	r->overdue_at = min(r->overdue_at, until);
 }
 
+/*
+ * Destroyed, so that what was posted is ours. False: the device would not; its memory stays the
+ * device's, and it is asked again.
+ */
+static bool overdue_ended(struct coop_rnic *r, struct coop_qp *qp, u64 now)
+{
+	if (!coop_qp_destroy(r, qp))
+		return true;
+	qp->overdue_at = now + COOP_QUIET_US;
+	return false;
+}
+
 void coop_rnic_overdue(struct coop_rnic *r, u64 now)
 {
 	u64 next = ~0ULL;
@@ -289,8 +316,8 @@ void coop_rnic_overdue(struct coop_rnic *r, u64 now)
 	lockdep_assert_held(&r->node->lock);
 	if (r->overdue_at > now || r->closing)
 		return;
-	if (r->ctrl.qp.overdue_at <= now) {
-		coop_qp_destroy(&r->ctrl.qp);
+	if (r->ctrl.qp.overdue_at <= now && !coop_ctrl_overdue(r, now) &&
+	    overdue_ended(r, &r->ctrl.qp, now)) {
 		coop_ctrl_lost(r);
 		coop_devices_changed(); /* attaches anew */
 	}
@@ -298,19 +325,15 @@ void coop_rnic_overdue(struct coop_rnic *r, u64 now)
 	for (i = 0; i < r->n_fetch; i++) {
 		struct coop_fetch_slot *s = &r->fetch[i];
 
-		if (s->qp.overdue_at <= now) {
-			coop_qp_destroy(&s->qp);
+		if (s->qp.overdue_at <= now && overdue_ended(r, &s->qp, now))
 			coop_requester_lost(r, s, now);
-		}
 		next = min(next, s->qp.overdue_at);
 	}
 	for (i = 0; i < r->n_serve; i++) {
 		struct coop_serve_slot *s = &r->serve[i];
 
-		if (s->qp.overdue_at <= now) {
-			coop_qp_destroy(&s->qp);
+		if (s->qp.overdue_at <= now && overdue_ended(r, &s->qp, now))
 			coop_responder_lost(r, s, now);
-		}
 		next = min(next, s->qp.overdue_at);
 	}
 	r->overdue_at = next;

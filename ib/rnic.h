@@ -144,6 +144,11 @@ int coop_ctrl_create(struct coop_rnic *r);
 void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now);
 void coop_ctrl_completed(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now);
 void coop_ctrl_repost(struct coop_rnic *r, u64 now);
+/*
+ * A completion of the queue pair is overdue. True: it was in use, and is stopped now, so that all
+ * its work requests come back; false: it had been stopped before.
+ */
+bool coop_ctrl_overdue(struct coop_rnic *r, u64 now);
 /* The queue pair was destroyed: its buffers are ours. */
 void coop_ctrl_lost(struct coop_rnic *r);
 /* An address handle is there, or cannot be had: what waited for it goes on, or is dropped. */

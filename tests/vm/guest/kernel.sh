@@ -179,6 +179,27 @@ test_mtu_changes()
 	down a b
 }
 
+# Another network device's MTU changes: address handles of this one are good as they are.
+test_other_mtu()
+{
+	up a b
+	until_true 20 "b knows a" knows b 1
+	new_file other.bin
+	same a other.bin
+	from_peers b other.bin
+	made=$(of b endpoint ah_created)
+	ip link add other0 type veth peer name other1
+	for mtu in 1400 1300 1200 1100 1000; do
+		ip link set other0 mtu $mtu
+		new_file "other$mtu.bin"
+		same a "other$mtu.bin"
+		from_peers b "other$mtu.bin"
+	done
+	ip link del other0
+	[ "$(of b endpoint ah_created)" = "$made" ] || die "b made its address handles again"
+	down a b
+}
+
 # what_counts STATS: the keys, but for what only one way of reaching the network can count
 what_counts() { awk '$1 != "endpoint" && $1 != "cache" { print $1, $2 }' "$1" | sort; }
 

@@ -122,11 +122,11 @@ last_bdi() { ls /sys/class/bdi | grep '^coopfs-' | sort -t - -k 2 -n | tail -n 1
 # Where peers' pages come and go (a Q_Key that no program may send with has its top bit set), by every name that there is for it.
 test_port()
 {
-	kmount a $server "$(options a),ib_port=1,ib_gid=1,ib_sl=3,ib_qkey=0x1234,serve_mbps=1000"
+	kmount a $server "$(options a),ib_port=1,ib_gid=1,ib_sl=3,ib_qkey=0x1234,ib_pkey=0xffff,serve_mbps=1000"
 	kmount b $server "$(options b),ib_mtu=2048,ib_num_rrpc=4,ib_num_srpc=4"
 	acquainted
 	grep -q 'qkey=0x80001234.*sl=3' "$(proc a)/ibaddr" || die "$(cat "$(proc a)/ibaddr")"
-	for o in ib_port=1 ib_gid=1 ib_sl=3 serve_mbps=1000; do
+	for o in ib_port=1 ib_gid=1 ib_sl=3 ib_pkey=0x0000ffff serve_mbps=1000; do
 		grep -q "^$o\$" "$(proc a)/options" || die "no $o"
 	done
 	same a a.bin
@@ -137,6 +137,8 @@ test_port()
 	refused GID "$(options a),ib_gid=200" "$(options a),ib_gid=1,addr=10.77.0.1"
 	refused 'port' "$(options a),ib_port=9"
 	refused ib_sl "$(options a),ib_sl=16"
+	refused 'no member of that partition' "$(options a),ib_pkey=0x8001"
+	refused ib_pkey "$(options a),ib_pkey=0" "$(options a),ib_pkey=0x10000"
 	refused 10.77.0.99 "$(options a),addr=10.77.0.99"
 	refused ib_num_srpc "$(options a),ib_num_srpc=1024" "$(options a),ib_mtu=256"
 }
