@@ -20,7 +20,6 @@
  * while it dropped the pages.
  */
 #include <linux/pagemap.h>
-#include <linux/writeback.h>
 
 #include "fs/fs.h"
 
@@ -120,6 +119,8 @@ int coop_content_settle(struct inode *inode)
 	filemap_write_and_wait(mapping);
 	if (settled(ci)) /* the writes have led there */
 		return 0;
+	/* Folios that are to be dropped are kept for a COMMIT no longer than until this one. */
+	coop_commit_kept(inode);
 	filemap_invalidate_lock(mapping);
 	spin_lock(&ci->lock);
 	unproved_locked(ci);
@@ -282,103 +283,4 @@ void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, 
 	spin_unlock(&ci->lock);
 	filemap_invalidate_unlock(inode->i_mapping);
 	coop_changes_settled(&settled);
-}
-
-/* ---- what may be lost ---------------------------------------------------------------- */
-
-void coop_unstable_add(struct inode *inode, u64 verifier)
-{
-	struct coop_inode *ci = coop_i(inode);
-	bool lost;
-
-	spin_lock(&ci->lock);
-	/* Storage came up anew, or could not write: what it had acknowledged may be gone. */
-	lost = ci->unstable && ci->verifier != verifier;
-	ci->verifier = verifier;
-	ci->unstable++;
-	spin_unlock(&ci->lock);
-	if (lost)
-		mapping_set_error(inode->i_mapping, -EIO);
-	__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
-}
-
-/* By storage, which has forgotten what it could not write; after other errors it is asked again. */
-static bool answered(int err)
-{
-	return err == -EIO || err == -ENOSPC || err == -EDQUOT || err == -EROFS;
-}
-
-/* err: what was covered is lost. By the mapping's error every open file hears of it, once. */
-static int commit_ended(struct coop_inode *ci, u64 covered, int err)
-{
-	spin_lock(&ci->lock);
-	if (ci->unstable == covered)
-		ci->unstable = 0;
-	spin_unlock(&ci->lock);
-	mapping_set_error(ci->vfs.i_mapping, err);
-	return err;
-}
-
-/* Who has it open could not open it again, so nobody can ask what has become of their writes. */
-static bool cut_off(struct coop_inode *ci)
-{
-	struct coop_file *f;
-	bool cut;
-
-	spin_lock(&ci->lock);
-	cut = !list_empty(&ci->files);
-	list_for_each_entry(f, &ci->files, link)
-		cut = cut && READ_ONCE(f->error);
-	spin_unlock(&ci->lock);
-	return cut;
-}
-
-int coop_commit(struct inode *inode)
-{
-	struct coop_inode *ci = coop_i(inode);
-	u64 covered, verifier;
-	struct coop_file *file;
-	struct coop_call *call;
-	int err;
-
-	spin_lock(&ci->lock);
-	covered = ci->unstable;
-	verifier = ci->verifier;
-	spin_unlock(&ci->lock);
-	if (!covered)
-		return 0;
-	file = coop_file_find(inode, 0); /* however it was opened, also to append */
-	if (!file)                       /* else its close has done it */
-		return cut_off(ci) ? commit_ended(ci, covered, -EIO) : 0;
-	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
-	if (!call) {
-		coop_file_put(file);
-		return -ENOMEM;
-	}
-	call->arg.fh.p = ci->fh;
-	call->arg.fh.len = ci->fh_len;
-	call->arg.open_id = file->open_id;
-	err = coop_call_run(call);
-	if (!err)
-		commit_ended(ci, covered, call->res.verifier == verifier ? 0 : -EIO);
-	else if (answered(err))
-		commit_ended(ci, covered, err);
-	coop_call_put(call);
-	coop_file_put(file);
-	return err;
-}
-
-int coop_write_inode(struct inode *inode, struct writeback_control *wbc)
-{
-	struct coop_inode *ci = coop_i(inode);
-	int err;
-
-	if (!S_ISREG(inode->i_mode))
-		return 0;
-	/* Only who waits pays for a commit; the inode stays dirty if there is one to ask. */
-	err = wbc->sync_mode == WB_SYNC_ALL ? coop_commit(inode) : 0;
-	if (err ||
-	    (wbc->sync_mode != WB_SYNC_ALL && READ_ONCE(ci->unstable) && !list_empty(&ci->files)))
-		__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
-	return err;
 }

@@ -344,7 +344,7 @@ static int create_open(struct inode *dir, struct dentry *dentry, struct file *fi
 	if (!coop_file_attach(f, inode))
 		err = coop_file_open_anew(f, inode);
 	if (!err)
-		coop_unstable_add(inode, call->res.verifier);
+		coop_unstable_add(inode, call->res.verifier, false);
 out:
 	coop_call_put(call);
 	if (err) {

@@ -298,10 +298,8 @@ static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
 	list_for_each_entry(s, &op->spans, link) {
 		const int e = span_error(op, s);
 
-		if (!e) {
-			set_bit(COOP_I_WROTE, &ci->flags);
-			coop_unstable_add(inode, s->call->res.verifier);
-		}
+		if (!e)
+			coop_unstable_add(inode, s->call->res.verifier, true);
 		if (!err && !e)
 			done += s->bytes;
 		err = err ?: e;
@@ -384,8 +382,11 @@ ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from)
 	}
 	if (n > 0) {
 		/* All of it: what is dirty behind the end of the file moves that end. */
-		const int err = filemap_write_and_wait(inode->i_mapping);
+		int err = filemap_write_and_wait(inode->i_mapping);
 
+		/* Folios are dropped, and must not be written again over what comes now. */
+		if (!err)
+			err = coop_commit_kept(inode);
 		if (err)
 			n = err;
 		else if (may_be_async(iocb, from) && iocb->ki_pos + n <= i_size_read(inode))

@@ -194,9 +194,8 @@ static void file_gone(struct coop_file *f, bool wait)
 	spin_unlock(&m->files_lock);
 	spin_lock(&ci->lock);
 	list_del(&f->link);
-	if (list_empty(&ci->files))
-		ci->unstable = 0; /* nobody can ask about it any more */
 	spin_unlock(&ci->lock);
+	coop_unstable_forget(f->inode);
 	if (wait)
 		close_and_learn(f);
 	else
@@ -497,16 +496,6 @@ void coop_files_reopen(struct coop_mount *m)
 
 /* ---- what the VFS calls ------------------------------------------------------------------ */
 
-static int commit_wrote(struct inode *inode)
-{
-	struct coop_inode *ci = coop_i(inode);
-	int err = test_and_clear_bit(COOP_I_WROTE, &ci->flags) ? coop_commit(inode) : 0;
-
-	if (err)
-		set_bit(COOP_I_WROTE, &ci->flags);
-	return err;
-}
-
 static int coop_flush(struct file *file, fl_owner_t id)
 {
 	struct inode *inode = file_inode(file);
@@ -515,7 +504,7 @@ static int coop_flush(struct file *file, fl_owner_t id)
 	if (!(file->f_mode & FMODE_WRITE))
 		return 0;
 	filemap_write_and_wait(inode->i_mapping);
-	err = commit_wrote(inode);
+	err = coop_commit_wrote(inode);
 	/* Not advanced: an fsync through another descriptor tells it, too. */
 	return err ?: filemap_check_wb_err(inode->i_mapping, file->f_wb_err);
 }
@@ -528,7 +517,7 @@ static int coop_release(struct inode *inode, struct file *file)
 	/* What a mapping dirtied after the last close needs an open file to go out by. */
 	if (writer) {
 		filemap_write_and_wait(inode->i_mapping);
-		commit_wrote(inode);
+		coop_commit_wrote(inode);
 	}
 	if (refcount_dec_and_test(&f->refs))
 		file_gone(f, writer);
@@ -542,8 +531,7 @@ static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 
 	if (err)
 		return err;
-	set_bit(COOP_I_WROTE, &coop_i(inode)->flags);
-	err = commit_wrote(inode);
+	err = coop_commit(inode);
 	told = file_check_and_advance_wb_err(file);
 	return err ?: told;
 }

@@ -89,8 +89,11 @@ struct coop_inode {
 	struct list_head pending; /* those answered before one that they follow */
 	wait_queue_head_t quiet;  /* 'changes' came down to 0 */
 	unsigned long flags;      /* COOP_I_*, atomic */
-	u64 verifier;             /* of the changes that no COMMIT has covered */
-	u64 unstable;             /* counts them; 0: none */
+	/* unstable.c: what no COMMIT has covered */
+	u64 unstable;        /* counts those changes; 0: none */
+	u64 loose, verifier; /* the last one that is not kept: its number, 0: none; its verifier */
+	struct list_head kept;    /* struct coop_kept, by number */
+	u32 n_kept;               /* folios of those */
 	unsigned long attr_until; /* jiffies until which the attributes are believed */
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS]; /* node ids, from the last open of this version */
@@ -104,6 +107,8 @@ enum coop_inode_flag {                /* bits of coop_inode.flags */
 		       COOP_I_STALE,  /* somebody else changed the content that pages are of */
 		       COOP_I_LOOKUP, /* directory: its entries are being looked up one by one */
 		       COOP_I_WROTE,  /* a close has something to commit */
+		       COOP_I_COMMITTING,    /* held: a bit lock */
+		       COOP_I_COMMIT_QUEUED, /* a COMMIT that nobody waits for */
 };
 
 /* One open at storage; file->private_data. */
@@ -253,9 +258,31 @@ void coop_changes_settled(struct list_head *settled);
  */
 void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, loff_t from,
 			   loff_t to, bool truncate);
-/* What was changed and may be lost until a COMMIT; errors go to the mapping. */
-void coop_unstable_add(struct inode *inode, u64 verifier);
+
+/* ---- unstable.c: what may be lost until a COMMIT; losses go to the mapping ---- */
+/* A change that cannot be repeated from here. wrote: a close commits it. */
+void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote);
+/* A WRITE of these folios was answered; they are under writeback still. */
+void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
+			loff_t pos, u32 bytes);
+/* The file ends there now. */
+void coop_unstable_cut(struct inode *inode, loff_t size);
+/* All of it, if nobody has the file open any more, who could ask about it. */
+void coop_unstable_forget(struct inode *inode);
+/* 0: what was answered before is on stable storage, or its loss is in the mapping's error. */
 int coop_commit(struct inode *inode);
+/* The same, but nobody waits. */
+void coop_commit_start(struct inode *inode);
+/* The same before close, which has no truncation to commit. */
+static inline int coop_commit_wrote(struct inode *inode)
+{
+	return test_bit_acquire(COOP_I_WROTE, &coop_i(inode)->flags) ? coop_commit(inode) : 0;
+}
+/* The same before folios are dropped that may have to be written again. */
+static inline int coop_commit_kept(struct inode *inode)
+{
+	return READ_ONCE(coop_i(inode)->n_kept) ? coop_commit(inode) : 0;
+}
 
 /* ---- dir.c, link.c ---- */
 extern const struct inode_operations coop_dir_inode_ops, coop_symlink_inode_ops;
@@ -317,6 +344,11 @@ void coop_clear_behind(struct address_space *mapping, loff_t end);
 
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;
+/*
+ * Makes a part of the folio dirty, which storage has lost. No folio lock is held. False: it is not
+ * in the cache any more.
+ */
+bool coop_write_again(struct inode *inode, struct folio *folio, size_t from, size_t len);
 void coop_readahead(struct readahead_control *rac);
 int coop_read_folio(struct file *file, struct folio *folio);
 /*

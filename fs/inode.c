@@ -35,6 +35,7 @@ struct inode *coop_alloc_inode(struct super_block *sb)
 	spin_lock_init(&ci->lock);
 	INIT_LIST_HEAD(&ci->pending);
 	INIT_LIST_HEAD(&ci->files);
+	INIT_LIST_HEAD(&ci->kept);
 	init_waitqueue_head(&ci->quiet);
 	return &ci->vfs;
 }
@@ -51,7 +52,7 @@ void coop_evict_inode(struct inode *inode)
 {
 	truncate_inode_pages_final(&inode->i_data);
 	clear_inode(inode);
-	WARN_ON_ONCE(!list_empty(&coop_i(inode)->files));
+	WARN_ON_ONCE(!list_empty(&coop_i(inode)->files) || !list_empty(&coop_i(inode)->kept));
 }
 
 static void coop_inode_init_once(void *p)
@@ -440,9 +441,11 @@ static int send_setattr(struct inode *inode, const struct iattr *attr, bool priv
 	if (regular) {
 		const loff_t none = -1;
 
+		if (!err && cut)
+			coop_unstable_cut(inode, call->res.attr.size);
 		coop_change_end_alone(inode, err ? NULL : &call->res, 0, none, cut && !err);
 		if (!err && cut)
-			coop_unstable_add(inode, call->res.verifier);
+			coop_unstable_add(inode, call->res.verifier, false);
 	}
 	if (!err && !coop_attr_ours(inode, &call->res.attr))
 		coop_attr_expire(inode);

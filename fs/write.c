@@ -14,7 +14,8 @@
  * he holds its lock, so that a serve either sees the lock or the bump.
  *
  * A WRITE that fails loses its bytes: the error goes to the mapping, fsync and close tell
- * it, and the version is given up. A lost connection is no failure (storage.h). Memory
+ * it, and the version is given up. One that storage acknowledges and then loses is written
+ * again (unstable.c). A lost connection is no failure (storage.h). Memory
  * for one WRITE is always there (a pool), as writing back is what frees memory.
  */
 #include <linux/highmem.h>
@@ -292,8 +293,7 @@ static void write_done(struct coop_call *call)
 	if (err) {
 		mapping_set_error(inode->i_mapping, err);
 	} else {
-		set_bit(COOP_I_WROTE, &coop_i(inode)->flags);
-		coop_unstable_add(inode, call->res.verifier);
+		coop_unstable_keep(inode, call->res.verifier, w->bvec, w->n, w->pos, w->bytes);
 	}
 	coop_change_end(inode, &w->change, err ? NULL : &call->res, &settled);
 	coop_changes_settled(&settled);
@@ -464,6 +464,23 @@ static void folio_write_locked(struct folio *folio)
 	folio_wait_writeback(folio);
 	if (b.file)
 		coop_file_put(b.file);
+}
+
+bool coop_write_again(struct inode *inode, struct folio *folio, size_t from, size_t len)
+{
+	bool here;
+
+	folio_lock(folio);
+	here = folio->mapping == inode->i_mapping;
+	if (here) {
+		folio_wait_writeback(folio);
+		if (range_apart(folio, from, from + len))
+			folio_write_locked(folio);
+		coop_content_changes(coop_i(inode));
+		range_dirty(folio, from, from + len);
+	}
+	folio_unlock(folio);
+	return here;
 }
 
 /* invalidate_inode_pages2() met a dirty folio: it goes out first. */

@@ -23,6 +23,7 @@ static const struct coop_counter_text {
 	[COOP_C_STORAGE_CALLS] = {"storage", "calls"},
 	[COOP_C_STORAGE_RECONNECTS] = {"storage", "reconnects"},
 	[COOP_C_STORAGE_REPEATS] = {"storage", "repeats"},
+	[COOP_C_STORAGE_WRITTEN_AGAIN] = {"storage", "written_again"},
 	[COOP_C_STORAGE_BAD_REPLIES] = {"storage", "bad_replies"},
 	[COOP_C_RECV_POSTED] = {"endpoint", "recv_posted"},
 	[COOP_C_RECV_COMPLETED] = {"endpoint", "recv_completed"},

@@ -36,8 +36,9 @@ enum coop_counter {
 	COOP_C_STORAGE_RX_DATA, /* file data among those */
 	COOP_C_STORAGE_CALLS,
 	COOP_C_STORAGE_RECONNECTS,
-	COOP_C_STORAGE_REPEATS,     /* requests sent again after a reconnect */
-	COOP_C_STORAGE_BAD_REPLIES, /* that ended the connection: not our protocol */
+	COOP_C_STORAGE_REPEATS,       /* requests sent again after a reconnect */
+	COOP_C_STORAGE_WRITTEN_AGAIN, /* WRITEs repeated because storage had lost them */
+	COOP_C_STORAGE_BAD_REPLIES,   /* that ended the connection: not our protocol */
 	/* peers, on the wire */
 	COOP_C_PEER_RX_BYTES,
 	COOP_C_PEER_TX_BYTES,

@@ -77,6 +77,44 @@ test_in_flight()
 	area in_flight
 }
 
+# crashing AREA: plays storage's machine for it (tests/vm/posix/crash.c)
+crashing()
+{
+	WANTED=/tmp/wanted
+	export WANTED
+	rm -f $WANTED
+	job crashing coop-posix "$1" /mnt/a /mnt/b
+	while running crashing; do
+		until_true 120 "it wants a crash or ends" wanted_or_ended
+		[ ! -e $WANTED ] || { storage_does "$(cat $WANTED)" "/srv/$1/f" && rm $WANTED; }
+	done
+	job_ends 1 crashing
+}
+
+wanted_or_ended() { [ -e $WANTED ] || ! running crashing; }
+
+storage_does()
+{
+	case $1 in
+	save) cp "$2" /tmp/saved ;;
+	stop) kill -STOP "$(cat /tmp/coopfsd.pid)" ;;
+	crash)
+		away
+		cat /tmp/saved >"$2"
+		rm -rf /var/lib/coopfsd
+		serve $server /srv
+		;;
+	esac
+}
+
+test_written_again()
+{
+	crashing written_again
+	[ "$(of a storage written_again)" -ge 4 ] || die "nothing was written again"
+}
+
+test_lost_for_all() { crashing lost_for_all; }
+
 # refused WHY COMMAND...: it fails, and says so
 refused()
 {

@@ -13,7 +13,8 @@
  * alignment.
  *
  * The area in_flight stops the storage daemon for a moment: its process id is in the
- * environment as DAEMON, and the path of the mount's file "info" as INFO.
+ * environment as DAEMON, and the path of the mount's file "info" as INFO. What written_again and
+ * lost_for_all need is said in crash.c.
  *
  * Status: 0 all right, 1 something is not, 2 usage or nothing could be checked.
  */
@@ -67,6 +68,8 @@ static const struct {
 	{"direct", direct_area},
 	{"mixed", mixed_area},
 	{"in_flight", in_flight_area},
+	{"written_again", written_again_area},
+	{"lost_for_all", lost_for_all_area},
 	{"dropped_mapped", dropped_mapped_area},
 	{"close_to_open", close_to_open_area},
 	{"unlinked", unlinked_area},

@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * unstable.c - what storage has acknowledged, but not brought to its disk.
+ *
+ * The reply to a WRITE says that the bytes are in the page cache of storage's machine.
+ * Should that machine fail, they are gone, and a COMMIT tells by another verifier than
+ * the one in the WRITE's reply (rpc/STORAGE.md, "Stable storage"). So the folios of a WRITE
+ * are kept, with a reference each, until a COMMIT has covered them; if it did not, they
+ * are made dirty again, in the ranges that were written, and go out as at first. The
+ * writers notice nothing but time.
+ *
+ * What was not kept is told as lost, once, to whoever has the file open: direct writes
+ * and truncations, whose bytes are nowhere here; WRITEs for whose record there was no
+ * memory; folios that others dropped from the cache meanwhile.
+ *
+ * One COMMIT of an inode runs at a time (COOP_I_COMMITTING). An error is in the mapping
+ * before the changes that it is about are forgotten, so whoever finds nothing left to
+ * commit can look there.
+ *
+ * Kept folios cannot be reclaimed. They count as writeback, so writers are throttled by
+ * them; the flusher starts a COMMIT when it looks at their inode, and one that has many
+ * gets it at once.
+ */
+#include <linux/backing-dev.h>
+#include <linux/pagemap.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <linux/writeback.h>
+
+#include "fs/fs.h"
+
+#define KEPT_MANY  2048 /* folios of an inode that start a COMMIT */
+#define MOST_TRIES 64   /* COMMITs in a row whose verifier is another one each time */
+
+/* The bytes of one WRITE, adjacent, from one or more folios. */
+struct coop_kept {
+	struct list_head link; /* coop_inode.kept */
+	u64 number;            /* coop_inode.unstable when it was kept */
+	u64 verifier;
+	loff_t pos;
+	u32 bytes, n;
+	struct folio *folio[];
+};
+
+/* ---- records ------------------------------------------------------------------------- */
+
+static void kept_account(struct inode *inode, const struct coop_kept *k, int sign)
+{
+	u32 i;
+
+	for (i = 0; i < k->n; i++)
+		node_stat_mod_folio(k->folio[i], NR_WRITEBACK, sign);
+	wb_stat_mod(&inode_to_bdi(inode)->wb, WB_WRITEBACK, sign * (long)k->n);
+}
+
+static void kept_free(struct inode *inode, struct coop_kept *k)
+{
+	u32 i;
+
+	kept_account(inode, k, -1);
+	for (i = 0; i < k->n; i++)
+		folio_put(k->folio[i]);
+	kfree(k);
+}
+
+static void kept_free_all(struct inode *inode, struct list_head *list)
+{
+	struct coop_kept *k, *next;
+
+	list_for_each_entry_safe(k, next, list, link)
+		kept_free(inode, k);
+}
+
+/* Off the inode's list, to another. */
+static void kept_take_locked(struct coop_inode *ci, struct coop_kept *k, struct list_head *to)
+{
+	lockdep_assert_held(&ci->lock);
+	list_move_tail(&k->link, to);
+	ci->n_kept -= k->n;
+}
+
+static struct coop_kept *kept_alloc(const struct bio_vec *bvec, u32 n, loff_t pos, u32 bytes)
+{
+	struct coop_kept *k = kmalloc(struct_size(k, folio, n), GFP_NOFS | __GFP_NOWARN);
+	u32 i;
+
+	if (!k)
+		return NULL;
+	k->pos = pos;
+	k->bytes = bytes;
+	k->n = n;
+	for (i = 0; i < n; i++) {
+		k->folio[i] = page_folio(bvec[i].bv_page);
+		folio_get(k->folio[i]);
+	}
+	return k;
+}
+
+static void loose_locked(struct coop_inode *ci, u64 verifier)
+{
+	lockdep_assert_held(&ci->lock);
+	ci->verifier = verifier;
+	ci->loose = ++ci->unstable;
+}
+
+void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool lost;
+
+	spin_lock(&ci->lock);
+	/* Storage came up again, or could not write: what it had acknowledged may be gone. */
+	lost = ci->loose && ci->verifier != verifier;
+	loose_locked(ci, verifier);
+	if (wrote)
+		set_bit(COOP_I_WROTE, &ci->flags);
+	spin_unlock(&ci->lock);
+	if (lost)
+		mapping_set_error(inode->i_mapping, -EIO);
+	__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
+}
+
+void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
+			loff_t pos, u32 bytes)
+{
+	struct coop_kept *k = kept_alloc(bvec, n, pos, bytes);
+	struct coop_inode *ci = coop_i(inode);
+	bool many;
+
+	if (!k) {
+		coop_unstable_add(inode, verifier, true);
+		return;
+	}
+	kept_account(inode, k, 1);
+	k->verifier = verifier;
+	spin_lock(&ci->lock);
+	k->number = ++ci->unstable;
+	list_add_tail(&k->link, &ci->kept);
+	ci->n_kept += n;
+	many = ci->n_kept >= KEPT_MANY;
+	set_bit(COOP_I_WROTE, &ci->flags);
+	spin_unlock(&ci->lock);
+	__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
+	if (many)
+		coop_commit_start(inode);
+}
+
+void coop_unstable_cut(struct inode *inode, loff_t size)
+{
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_kept *k, *next;
+	LIST_HEAD(gone);
+
+	spin_lock(&ci->lock);
+	list_for_each_entry_safe(k, next, &ci->kept, link) {
+		if (k->pos >= size)
+			kept_take_locked(ci, k, &gone);
+		else
+			k->bytes = min_t(loff_t, k->bytes, size - k->pos);
+	}
+	spin_unlock(&ci->lock);
+	kept_free_all(inode, &gone);
+}
+
+void coop_unstable_forget(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+	LIST_HEAD(gone);
+
+	spin_lock(&ci->lock);
+	if (list_empty(&ci->files)) {
+		ci->unstable = 0;
+		ci->loose = 0;
+		ci->n_kept = 0;
+		list_splice_init(&ci->kept, &gone);
+		clear_bit(COOP_I_WROTE, &ci->flags);
+	}
+	spin_unlock(&ci->lock);
+	kept_free_all(inode, &gone);
+}
+
+/* ---- COMMIT --------------------------------------------------------------------------- */
+
+/* By storage, which has forgotten what it could not write; after other errors it is asked again. */
+static bool answered(int err)
+{
+	return err == -EIO || err == -ENOSPC || err == -EDQUOT || err == -EROFS;
+}
+
+/* What one COMMIT is about. */
+struct coop_covered {
+	u64 number; /* changes up to this one had been answered before it was sent */
+	u64 loose, verifier;
+};
+
+/* Nothing is left of what was covered but what has become dirty again. */
+static void covered_ended(struct coop_inode *ci, const struct coop_covered *c)
+{
+	spin_lock(&ci->lock);
+	if (ci->loose <= c->number)
+		ci->loose = 0;
+	if (ci->unstable == c->number) {
+		ci->unstable = 0;
+		clear_bit(COOP_I_WROTE, &ci->flags);
+	}
+	spin_unlock(&ci->lock);
+}
+
+/* The covered records, by what their bytes are now: 'again' if the COMMIT did not reach them. */
+static void covered_take(struct coop_inode *ci, const struct coop_covered *c, u64 verifier,
+			 struct list_head *stable, struct list_head *again)
+{
+	struct coop_kept *k, *next;
+
+	spin_lock(&ci->lock);
+	list_for_each_entry_safe(k, next, &ci->kept, link)
+		if (k->number <= c->number)
+			kept_take_locked(ci, k, k->verifier == verifier ? stable : again);
+	spin_unlock(&ci->lock);
+}
+
+static void covered_lost(struct inode *inode, const struct coop_covered *c, int err)
+{
+	struct coop_inode *ci = coop_i(inode);
+	LIST_HEAD(gone);
+
+	mapping_set_error(inode->i_mapping, err);
+	covered_take(ci, c, 0, &gone, &gone);
+	covered_ended(ci, c);
+	kept_free_all(inode, &gone);
+}
+
+/* Its folios are dirty again, or the loss is told. */
+static void kept_again(struct inode *inode, const struct coop_kept *k)
+{
+	loff_t end = k->pos + k->bytes, at = k->pos;
+	u32 i;
+
+	coop_count(&coop_sb(inode->i_sb)->stats, COOP_C_STORAGE_WRITTEN_AGAIN, 1);
+	for (i = 0; i < k->n && at < end; i++) {
+		const loff_t next = min(end, round_up(at + 1, (loff_t)PAGE_SIZE));
+
+		if (!coop_write_again(inode, k->folio[i], at & ~PAGE_MASK, next - at))
+			mapping_set_error(inode->i_mapping, -EIO);
+		at = next;
+	}
+}
+
+/* Storage answered: 0, or -EAGAIN if some of it had to be written again. */
+static int covered_answered(struct inode *inode, const struct coop_covered *c, u64 verifier)
+{
+	struct coop_inode *ci = coop_i(inode);
+	LIST_HEAD(stable);
+	LIST_HEAD(again);
+	struct coop_kept *k;
+	int err = 0;
+
+	covered_take(ci, c, verifier, &stable, &again);
+	if (c->loose && c->verifier != verifier)
+		mapping_set_error(inode->i_mapping, -EIO);
+	if (!list_empty(&again)) {
+		list_for_each_entry(k, &again, link)
+			kept_again(inode, k);
+		/* What fails is in the mapping. */
+		filemap_fdatawrite(inode->i_mapping);
+		filemap_fdatawait_keep_errors(inode->i_mapping);
+		err = -EAGAIN;
+	}
+	covered_ended(ci, c);
+	kept_free_all(inode, &stable);
+	kept_free_all(inode, &again);
+	return err;
+}
+
+/* Who has it open could not open it again, so nobody can ask what has become of their writes. */
+static bool cut_off(struct coop_inode *ci)
+{
+	struct coop_file *f;
+	bool cut;
+
+	spin_lock(&ci->lock);
+	cut = !list_empty(&ci->files);
+	list_for_each_entry(f, &ci->files, link)
+		cut = cut && READ_ONCE(f->error);
+	spin_unlock(&ci->lock);
+	return cut;
+}
+
+static int commit_once(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_covered c;
+	struct coop_file *file;
+	struct coop_call *call;
+	int err;
+
+	spin_lock(&ci->lock);
+	c = (struct coop_covered){ci->unstable, ci->loose, ci->verifier};
+	spin_unlock(&ci->lock);
+	if (!c.number)
+		return 0;
+	file = coop_file_find(inode, 0); /* however it was opened, also to append */
+	if (!file) {
+		if (!cut_off(ci))
+			return 0; /* its close has done it */
+		covered_lost(inode, &c, -EIO);
+		return -EIO;
+	}
+	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
+	if (!call) {
+		coop_file_put(file);
+		return -ENOMEM;
+	}
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	call->arg.open_id = file->open_id;
+	err = coop_call_run(call);
+	if (!err)
+		err = covered_answered(inode, &c, call->res.verifier);
+	else if (answered(err))
+		covered_lost(inode, &c, err);
+	coop_call_put(call);
+	coop_file_put(file);
+	return err;
+}
+
+int coop_commit(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+	u32 tries = MOST_TRIES;
+	bool any;
+	int err;
+
+	spin_lock(&ci->lock);
+	any = ci->unstable;
+	spin_unlock(&ci->lock);
+	if (!any)
+		return 0;
+	if (wait_on_bit_lock(&ci->flags, COOP_I_COMMITTING, TASK_KILLABLE))
+		return -ERESTARTSYS;
+	do
+		err = commit_once(inode);
+	while (err == -EAGAIN && --tries);
+	if (err == -EAGAIN)
+		err = -EIO;
+	clear_and_wake_up_bit(COOP_I_COMMITTING, &ci->flags);
+	return err;
+}
+
+/* ---- nobody waits ---------------------------------------------------------------------- */
+
+struct coop_commit_later {
+	struct work_struct work;
+	struct inode *inode; /* a reference */
+};
+
+static void commit_work(struct work_struct *work)
+{
+	struct coop_commit_later *l = container_of(work, struct coop_commit_later, work);
+	struct inode *inode = l->inode;
+	struct coop_mount *m = coop_sb(inode->i_sb);
+
+	kfree(l);
+	clear_bit(COOP_I_COMMIT_QUEUED, &coop_i(inode)->flags);
+	/* What it could not do whoever calls fsync does. */
+	coop_commit(inode);
+	coop_iput_later(inode);
+	coop_calls_end(m);
+}
+
+void coop_commit_start(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_commit_later *l;
+
+	if (test_bit(COOP_I_COMMITTING, &ci->flags) ||
+	    test_and_set_bit(COOP_I_COMMIT_QUEUED, &ci->flags))
+		return;
+	l = kmalloc(sizeof(*l), GFP_NOFS | __GFP_NOWARN);
+	if (!l) {
+		clear_bit(COOP_I_COMMIT_QUEUED, &ci->flags);
+		return;
+	}
+	INIT_WORK(&l->work, commit_work);
+	ihold(inode);
+	l->inode = inode;
+	coop_calls_begin(m);
+	queue_work(m->direct_wq, &l->work);
+}
+
+int coop_write_inode(struct inode *inode, struct writeback_control *wbc)
+{
+	struct coop_inode *ci = coop_i(inode);
+	int err = 0;
+
+	if (!S_ISREG(inode->i_mode))
+		return 0;
+	/* Only who waits waits; the inode stays dirty if there is anything to ask about. */
+	if (wbc->sync_mode == WB_SYNC_ALL)
+		err = coop_commit(inode);
+	else if (READ_ONCE(ci->n_kept))
+		coop_commit_start(inode);
+	if (err ||
+	    (wbc->sync_mode != WB_SYNC_ALL && READ_ONCE(ci->unstable) && !list_empty(&ci->files)))
+		__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
+	return err;
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * crash.c - storage's machine fails, with what it had acknowledged but not on its disk.
+ *
+ * The topic's script plays that machine: it does what is written to the file WANTED in the
+ * environment, and removes the file when it is done. "save" keeps what storage has now,
+ * "crash" kills the daemon, puts back what was kept, and starts another daemon with other
+ * verifiers.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "posix.h"
+
+#define PATIENT 1200 /* times 50 ms */
+
+static void pause_shortly(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+}
+
+static bool storage_does(const char *what)
+{
+	const char *path = getenv("WANTED");
+	char made[PAGE];
+	FILE *f;
+
+	snprintf(made, sizeof(made), "%s.new", path);
+	f = fopen(made, "w");
+	if (!f || fputs(what, f) < 0 || fclose(f) || rename(made, path))
+		return false;
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (access(path, F_OK))
+			return true;
+		pause_shortly();
+	}
+	return false;
+}
+
+/* Three folios in part, in whole, in part: they go out again, and nothing between them. */
+void written_again_area(void)
+{
+	char wanted[3 * PAGE], got[3 * PAGE];
+	int fd, r;
+
+	NEED(getenv("WANTED"));
+	memset(wanted, 'o', sizeof(wanted));
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
+	NEED(pwrite(fd, wanted, sizeof(wanted), 0) == sizeof(wanted) && !fsync(fd));
+	NEED(storage_does("save"));
+	for (char round = 0; round < 2; round++) {
+		memset(wanted + 10, 'A' + round, 100);
+		memset(wanted + PAGE, 'B' + round, PAGE);
+		memset(wanted + 2 * PAGE + 200, 'C' + round, 300);
+		CHECK(pwrite(fd, wanted + 10, 100, 10) == 100);
+		CHECK(pwrite(fd, wanted + PAGE, PAGE, PAGE) == PAGE);
+		CHECK(pwrite(fd, wanted + 2 * PAGE + 200, 300, 2 * PAGE + 200) == 300);
+		/* Storage has it all, and is not asked to make it stable. */
+		CHECK(!sync_file_range(fd, 0, 0,
+				       SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
+		NEED(storage_does("crash"));
+		CHECK(!fsync(fd));
+		CHECK((r = open(other("f"), O_RDONLY)) >= 0 &&
+		      pread(r, got, sizeof(got), 0) == sizeof(got) &&
+		      !memcmp(got, wanted, sizeof(got)) && !close(r));
+		NEED(storage_does("save"));
+	}
+	CHECK(!close(fd));
+}
+
+struct ending {
+	int fd, error;
+	bool close;
+	volatile long task;
+};
+
+static void *end_it(void *p)
+{
+	struct ending *e = p;
+
+	e->task = syscall(SYS_gettid);
+	e->error = (e->close ? close(e->fd) : fsync(e->fd)) ? errno : 0;
+	return NULL;
+}
+
+static bool waits(const struct ending *e)
+{
+	char path[64], line[PAGE] = "";
+	const char *state;
+	FILE *f;
+
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		snprintf(path, sizeof(path), "/proc/self/task/%ld/stat", e->task);
+		f = e->task ? fopen(path, "r") : NULL;
+		state = f && fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
+		if (f)
+			fclose(f);
+		if (state && state[1] == ' ' && state[2] == 'D')
+			return true;
+		pause_shortly();
+	}
+	return false;
+}
+
+/* Two wrote what no one can write again; both hear of the loss, whoever asks storage. */
+void lost_for_all_area(void)
+{
+	struct ending end[2] = {{.fd = -1}, {.fd = -1, .close = true}};
+	pthread_t thread[2];
+
+	NEED(getenv("WANTED"));
+	NEED((end[0].fd = open("f", O_CREAT | O_WRONLY | O_APPEND, 0600)) >= 0);
+	NEED((end[1].fd = open("f", O_WRONLY | O_APPEND)) >= 0 && !fsync(end[0].fd));
+	NEED(storage_does("save"));
+	CHECK(write(end[0].fd, "first", 5) == 5 && write(end[1].fd, "second", 6) == 6);
+	NEED(storage_does("stop"));
+	for (int i = 0; i < 2; i++) {
+		NEED(!pthread_create(&thread[i], NULL, end_it, &end[i]));
+		CHECK(waits(&end[i]));
+	}
+	NEED(storage_does("crash"));
+	for (int i = 0; i < 2; i++)
+		CHECK(!pthread_join(thread[i], NULL));
+	CHECK(end[0].error == EIO && end[1].error == EIO);
+	CHECK(!close(end[0].fd));
+}
