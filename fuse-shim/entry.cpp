@@ -71,6 +71,9 @@ const fuse_lowlevel_ops &operations()
 		o.statfs = asked<op_statfs>;
 		o.access = asked<op_access>;
 		o.create = asked<op_create>;
+		o.getlk = asked<op_getlk>;
+		o.setlk = op_setlk;
+		o.flock = op_flock;
 		return o;
 	}();
 	return ops;

@@ -3,6 +3,8 @@
 // forgotten meanwhile is no error; one asked for many times is done once.
 #include "fuse-shim/invalidator.hpp"
 
+#include <utility>
+
 namespace coop::shim
 {
 
@@ -23,6 +25,8 @@ void invalidator::stop()
 	wake_.notify_all();
 	if (thread_.joinable())
 		thread_.join();
+	for (const auto &f : std::exchange(after_, {}))
+		f();
 }
 
 void invalidator::pages_stale(fuse_ino_t ino)
@@ -36,19 +40,36 @@ void invalidator::pages_stale(fuse_ino_t ino)
 	wake_.notify_one();
 }
 
+void invalidator::after(std::function<void()> then)
+{
+	{
+		std::lock_guard guard(lock_);
+		if (running_ && (busy_ || !waiting_.empty())) {
+			after_.push_back(std::move(then));
+			return;
+		}
+	}
+	then();
+}
+
 void invalidator::run(fuse_session *session)
 {
 	std::unique_lock guard(lock_);
 	for (;;) {
-		wake_.wait(guard, [this] { return !running_ || !waiting_.empty(); });
+		wake_.wait(guard,
+			   [this] { return !running_ || !waiting_.empty() || !after_.empty(); });
 		if (!running_)
 			return;
-		auto list = std::move(waiting_);
-		waiting_.clear();
+		auto list = std::exchange(waiting_, {});
+		auto then = std::exchange(after_, {});
+		busy_ = true;
 		guard.unlock();
 		for (fuse_ino_t ino : list)
 			fuse_lowlevel_notify_inval_inode(session, ino, 0, 0);
+		for (const auto &f : then)
+			f();
 		guard.lock();
+		busy_ = false;
 	}
 }
 

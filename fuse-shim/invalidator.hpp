@@ -6,9 +6,11 @@
 #pragma once
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <thread>
 #include <unordered_set>
+#include <vector>
 
 #include <fuse_lowlevel.h>
 
@@ -25,6 +27,8 @@ public:
 	void stop();
 	// Any thread; before start() and after stop() it does nothing.
 	void pages_stale(fuse_ino_t ino);
+	// Calls it when all that was asked for before is done; at once if nothing runs.
+	void after(std::function<void()>);
 
 private:
 	void run(fuse_session *session);
@@ -32,7 +36,8 @@ private:
 	std::mutex lock_;
 	std::condition_variable wake_;
 	std::unordered_set<fuse_ino_t> waiting_;
-	bool running_ = false;
+	std::vector<std::function<void()>> after_;
+	bool running_ = false, busy_ = false;
 	std::thread thread_;
 };
 

@@ -21,13 +21,14 @@ client::open_file &file_of(const fuse_file_info *fi)
 	return *reinterpret_cast<client::open_file *>(fi->fh);
 }
 
-void fill_in(client::files::open_answer &a, fuse_file_info *fi)
+void fill_in(const context &c, client::files::open_answer &a, fuse_file_info *fi)
 {
 	fi->keep_cache = a.keep;
 	// The daemon chooses where appended bytes go, so the kernel must not keep them where it
 	// believes them to be.
 	fi->direct_io = (fi->flags & O_APPEND) && (fi->flags & O_ACCMODE) == O_WRONLY;
-	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY; // nothing to tell a reader at close
+	// A reader has nothing to be told at close, unless it is that its locks are gone.
+	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY && c.mount.options().local_posix;
 	fi->fh = reinterpret_cast<std::uint64_t>(a.file.get());
 }
 
@@ -64,7 +65,7 @@ void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 	int err = c.mount.files().open(caller_of(req), inode_of(c, ino), fi->flags, a);
 	if (err)
 		return reply_status(req, err);
-	fill_in(a, fi);
+	fill_in(c, a, fi);
 	// Attributes alone: this takes no lock of a page, so it may be done inside a request.
 	if (a.attr_stale)
 		fuse_lowlevel_notify_inval_inode(c.session, ino, -1, 0);
@@ -90,7 +91,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	p.ino = number_of(c, *node);
 	p.attr = made.attr.st;
 	p.attr_timeout = p.entry_timeout = cache_seconds;
-	fill_in(a, fi);
+	fill_in(c, a, fi);
 	if (fuse_reply_create(req, &p, fi) == 0) {
 		a.file.release();
 	} else {
@@ -128,8 +129,9 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size
 
 void op_flush(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 {
-	reply_status(req,
-		     control::owns(ino) ? 0 : context_of(req).mount.files().flush(file_of(fi)));
+	if (control::owns(ino))
+		return reply_status(req, 0);
+	unlock_at_close(req, ino, fi, context_of(req).mount.files().flush(file_of(fi)));
 }
 
 void op_fsync(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info *fi)

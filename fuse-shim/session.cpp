@@ -56,6 +56,9 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
 	// A directory's default ACL takes the umask's place, which only its file system knows.
 	want(conn, FUSE_CAP_DONT_MASK, true);
+	const client::mount_options &o = static_cast<context *>(userdata)->mount.options();
+	want(conn, FUSE_CAP_POSIX_LOCKS, !o.local_posix);
+	want(conn, FUSE_CAP_FLOCK_LOCKS, !o.local_flock);
 	conn->max_read = max_read;
 	conn->max_readahead = ~0u; // set_readahead() says how much
 	conn->max_write = std::min(conn->max_write, max_write);
@@ -134,8 +137,11 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 		invalidator_.pages_stale(number_of(*context_, node));
 	};
 	mount_ = std::make_unique<client::mount>(o, std::move(events));
-	context_ = std::unique_ptr<context>(
-		new context{*mount_, control(*mount_, mountpoint_), {}, nullptr, nullptr, {}});
+	context_ = std::unique_ptr<context>(new context{
+		*mount_, control(*mount_, mountpoint_), {}, nullptr, nullptr, {}, {}, {}, {}});
+	context_->pages_dropped = [this](std::function<void()> f) {
+		invalidator_.after(std::move(f));
+	};
 	context_->root = mount_->inodes().ref(mount_->storage().root());
 
 	std::string options = fuse_options(o);
@@ -168,9 +174,11 @@ session::~session()
 int session::run(const std::function<void()> &usable)
 {
 	invalidator_.start(fuse_.get());
+	context_->later.start();
 	set_readahead();
 	context_->on_init = usable;
 	int err = loop();
+	context_->later.stop();
 	invalidator_.stop();
 	fuse_session_unmount(fuse_.get());
 	return err;

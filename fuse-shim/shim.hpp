@@ -10,8 +10,10 @@
 
 #include <fuse_lowlevel.h>
 
+#include "fuse-shim/background.hpp"
 #include "fuse-shim/control.hpp"
 #include "fuse-shim/identity.hpp"
+#include "fuse-shim/lock_waits.hpp"
 #include "userland/client/mount.hpp"
 
 namespace coop::shim
@@ -27,6 +29,10 @@ struct context {
 	fuse_session *session = nullptr;
 	client::inode *root = nullptr;
 	std::function<void()> on_init; // the kernel and we have agreed
+	// Calls it when the kernel has dropped what it was told to by now.
+	std::function<void(std::function<void()>)> pages_dropped;
+	lock_waits waits;
+	background later;
 };
 
 inline context &context_of(fuse_req_t req)
@@ -99,6 +105,13 @@ void op_write(fuse_req_t, fuse_ino_t, const char *, std::size_t size, off_t, fus
 void op_flush(fuse_req_t, fuse_ino_t, fuse_file_info *);
 void op_fsync(fuse_req_t, fuse_ino_t, int datasync, fuse_file_info *);
 void op_release(fuse_req_t, fuse_ino_t, fuse_file_info *);
+
+// ops_lock.cpp
+void op_getlk(fuse_req_t, fuse_ino_t, fuse_file_info *, struct flock *);
+void op_setlk(fuse_req_t, fuse_ino_t, fuse_file_info *, struct flock *, int sleep);
+void op_flock(fuse_req_t, fuse_ino_t, fuse_file_info *, int op);
+// A process closes the file: its locks of byte ranges end. Answers with 'status'.
+void unlock_at_close(fuse_req_t, fuse_ino_t, fuse_file_info *, int status);
 
 void op_opendir(fuse_req_t, fuse_ino_t, fuse_file_info *);
 void op_fsyncdir(fuse_req_t, fuse_ino_t, int datasync, fuse_file_info *);

@@ -86,11 +86,12 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 				     COOP_ST_MODE,
 			     COOP_ST_FH | OPENED, true},
 	[COOP_ST_LOCK] = {"lock", OPEN_FILE | COOP_ST_LOCK_F | COOP_ST_FLAGS | COOP_ST_COOKIE,
-			  COOP_ST_LOCK_F | COOP_ST_ATTR, true},
+			  COOP_ST_FLAGS | COOP_ST_ATTR, true},
 	[COOP_ST_LOCK_TEST] = {"lock_test", OPEN_FILE | COOP_ST_LOCK_F, COOP_ST_LOCK_F, false},
 	[COOP_ST_UNLOCK] = {"unlock", OPEN_FILE | COOP_ST_LOCK_F | COOP_ST_COOKIE, COOP_ST_FLAGS,
 			    true},
 	[COOP_ST_LOCK_GRANTED] = {"lock_granted", 0, COOP_ST_OPEN_ID | COOP_ST_COOKIE, false},
+	[COOP_ST_RECLAIMED] = {"reclaimed", 0, 0, false},
 };
 
 bool coop_st_op_known(u16 op)

@@ -81,6 +81,7 @@ enum coop_st_op {
 	COOP_ST_LOCK_TEST,
 	COOP_ST_UNLOCK,
 	COOP_ST_LOCK_GRANTED, /* push: a lock that was waited for is held */
+	COOP_ST_RECLAIMED,    /* all locks of before the daemon's restart have been asked for */
 	COOP_ST_OP_END,
 };
 
@@ -227,7 +228,8 @@ struct coop_st_lock {
 };
 
 enum coop_st_lock_kind {
-	COOP_ST_LOCK_POSIX, /* fcntl(2): byte ranges of a process, or of an open file description */
+	COOP_ST_LOCK_POSIX, /* fcntl(2): byte ranges of a process */
+	COOP_ST_LOCK_OFD,   /* fcntl(2): byte ranges of an open file description */
 	COOP_ST_LOCK_FLOCK, /* flock(2): the whole file, of an open file description */
 	COOP_ST_LOCK_KINDS,
 };
@@ -237,6 +239,17 @@ enum coop_st_lock_type {
 	COOP_ST_LOCK_READ,
 	COOP_ST_LOCK_WRITE,
 	COOP_ST_LOCK_TYPES,
+};
+
+enum coop_st_lock_flag {                        /* of LOCK's request */
+			 COOP_ST_L_WAIT = 1,    /* queue it if it cannot be had now */
+			 COOP_ST_L_RECLAIM = 2, /* it was held before the daemon was restarted */
+};
+
+enum coop_st_lock_result { /* flags of LOCK's reply */
+			   COOP_ST_LOCK_HELD,
+			   COOP_ST_LOCK_QUEUED, /* LOCK_GRANTED will follow */
+			   COOP_ST_LOCK_CONFLICT,
 };
 
 struct coop_st_statfs {

@@ -271,6 +271,41 @@ void files::release(std::unique_ptr<open_file> f)
 		inodes_.learn(*f->node, asked, r.attr, nullptr, false);
 }
 
+int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock_granted granted,
+		std::uint64_t &cookie)
+{
+	return storage_.lock(f.node->fh, f.open_id, what, wait, std::move(granted), cookie);
+}
+
+// A reply that a local change has overtaken is not believed, and may have been the one that knew
+// of somebody else's: so ask until one is.
+int files::refresh(open_file &f)
+{
+	constexpr int tries = 64;
+	for (int i = 0; i < tries; i++) {
+		ticket asked = inodes_.now();
+		attributes attr;
+		if (int err = storage_.getattr(f.opener, f.node->fh, attr))
+			return err;
+		inodes_.learn(*f.node, asked, attr, nullptr, false);
+		std::lock_guard guard(f.node->lock);
+		if (f.node->believed <= asked)
+			return 0;
+	}
+	inodes_.misplaced(*f.node); // written all the time: nothing that the kernel has is sure
+	return 0;
+}
+
+int files::unlock(open_file &f, const coop_st_lock &what)
+{
+	return storage_.unlock(f.node->fh, f.open_id, what);
+}
+
+bool files::holds_lock(const open_file &f, const coop_st_lock &what)
+{
+	return storage_.holds_lock(f.node->fh, what);
+}
+
 int files::getattr(const caller &who, inode &node, attributes &out)
 {
 	ticket asked = inodes_.now();

@@ -90,6 +90,16 @@ public:
 	[[nodiscard]] int flush(open_file &);
 	void release(std::unique_ptr<open_file>);
 
+	// As storage's; what is held gives a view of the file as its last holder left it, once
+	// refresh() has been called.
+	[[nodiscard]] int lock(open_file &, const coop_st_lock &, bool wait,
+			       storage::lock_granted granted, std::uint64_t &cookie);
+	// Looks what storage has by now. What the kernel holds of older versions is reported
+	// stale. Must not be called on the connection's thread.
+	[[nodiscard]] int refresh(open_file &);
+	[[nodiscard]] int unlock(open_file &, const coop_st_lock &);
+	[[nodiscard]] bool holds_lock(const open_file &, const coop_st_lock &);
+
 	[[nodiscard]] int getattr(const caller &, inode &, attributes &out);
 	[[nodiscard]] int setattr(const caller &, inode &, const storage::setattr_request &,
 				  attributes &out);

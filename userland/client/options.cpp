@@ -160,6 +160,23 @@ problem set_addr(mount_options &o, std::string_view value)
 	return {};
 }
 
+problem set_local_lock(mount_options &o, std::string_view value)
+{
+	const bool all = value == "all";
+	if (!all && value != "none" && value != "flock" && value != "posix")
+		return "takes none, flock, posix or all";
+	o.local_flock = all || value == "flock";
+	o.local_posix = all || value == "posix";
+	return {};
+}
+
+std::string show_local_lock(const mount_options &o)
+{
+	if (o.local_flock)
+		return o.local_posix ? "all" : "flock";
+	return o.local_posix ? "posix" : "none";
+}
+
 using m = mount_options;
 
 constexpr option table[] = {
@@ -190,6 +207,7 @@ constexpr option table[] = {
 	{"page_crc", "0 or 1", "ib", zero_or_one<&m::page_crc>(), show_bit<&m::page_crc>},
 	{"serve_mbps", "megabits a second, 0 for no limit", "ib",
 	 number<&m::serve_mbps, 0, 1000000>(), show_number<&m::serve_mbps>},
+	{"local_lock", "none, flock, posix or all", "", set_local_lock, show_local_lock},
 	{"ro", "", "", flag<&m::read_only>(), show_flag<&m::read_only>},
 	{"rw", "", "", flag<&m::read_only, false>(), [](const m &) { return std::string(); }},
 	{"allow_other", "", "", flag<&m::allow_other>(), show_flag<&m::allow_other>},

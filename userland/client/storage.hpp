@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "rpc/engine.h"
+#include "rpc/store.h"
 
 namespace coop::client
 {
@@ -194,6 +196,30 @@ public:
 	virtual int readdir(const caller &, const handle &dir, std::uint64_t cookie,
 			    std::uint32_t max_bytes, std::vector<dir_entry> &out, bool &end) = 0;
 	virtual int statfs(const caller &, const handle &, struct statvfs &out) = 0;
+
+	// Locks among all mounts of the export. what: an owner of this mount's choice, a range.
+	// 0: held. -EAGAIN: another's. -EINPROGRESS, with 'wait': granted() will be called, once,
+	// on the connection's thread, with 0 or -errno; until then 'cookie' names the wait.
+	using lock_granted = std::function<void(int err)>;
+	virtual int lock(const handle &, std::uint64_t open_id, const coop_st_lock &what, bool wait,
+			 lock_granted granted, std::uint64_t &cookie)
+	{
+		return -EOPNOTSUPP;
+	}
+	// True: the wait is over and granted() will not be called.
+	[[nodiscard]] virtual bool cancel_lock(std::uint64_t cookie) { return false; }
+	// What the owner holds in that range. Nothing held there is no error.
+	virtual int unlock(const handle &, std::uint64_t open_id, const coop_st_lock &what)
+	{
+		return 0;
+	}
+	// what: in what is wanted, out what is in its way, or of type COOP_ST_LOCK_NONE.
+	virtual int test_lock(const handle &, std::uint64_t open_id, coop_st_lock &what)
+	{
+		return -EOPNOTSUPP;
+	}
+	// Whether this mount's owner holds a lock in that range, for writing at least if 'what' is.
+	virtual bool holds_lock(const handle &, const coop_st_lock &what) { return false; }
 
 	struct traffic {
 		std::uint64_t tx_bytes, rx_bytes, rx_data_bytes, calls, reconnects;

@@ -15,7 +15,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "userland/client/storage_link.hpp"
+#include "userland/client/storage_locks.hpp"
 
 namespace coop::client
 {
@@ -95,7 +95,7 @@ std::size_t length_of(std::span<const iovec> v)
 class remote_storage final : public storage
 {
 public:
-	explicit remote_storage(const storage_options &o) : link_(o) {}
+	explicit remote_storage(const storage_options &o) : link_(o), locks_(link_) {}
 
 	const entry &root() const override { return link_.root(); }
 	const std::array<std::uint8_t, 16> &fabric_key() const override
@@ -371,6 +371,29 @@ public:
 		return 0;
 	}
 
+	int lock(const handle &fh, std::uint64_t open_id, const coop_st_lock &what, bool wait,
+		 lock_granted granted, std::uint64_t &cookie) override
+	{
+		return locks_.lock({fh, open_id, what}, wait, std::move(granted), cookie);
+	}
+	bool cancel_lock(std::uint64_t cookie) override { return locks_.cancel(cookie); }
+	int unlock(const handle &fh, std::uint64_t open_id, const coop_st_lock &what) override
+	{
+		return locks_.unlock({fh, open_id, what});
+	}
+	int test_lock(const handle &fh, std::uint64_t open_id, coop_st_lock &what) override
+	{
+		lock_book::lock l{fh, open_id, what};
+		const int err = locks_.test(l);
+		if (!err)
+			what = l.what;
+		return err;
+	}
+	bool holds_lock(const handle &fh, const coop_st_lock &what) override
+	{
+		return locks_.book().holds({fh, 0, what}, what.type == COOP_ST_LOCK_WRITE);
+	}
+
 	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
 	{
 		coop_st_body ask = on(c, fh), got{};
@@ -476,6 +499,7 @@ private:
 	void check(const std::shared_ptr<gather> &, std::uint64_t version, std::uint64_t bytes);
 
 	storage_link link_;
+	storage_locks locks_;
 	std::atomic<std::uint64_t> last_open_{0};
 };
 

@@ -282,7 +282,66 @@ int storage_link::restore(std::string &why)
 			spdlog::warn("storage {}: an open file could not be opened again: {}",
 				     options_.server, std::strerror(static_cast<int>(h.status)));
 	}
-	return 0;
+	return reclaim(why);
+}
+
+// What this mount held is asked for again. An open file whose lock is lost is closed.
+int storage_link::reclaim(std::string &why)
+{
+	std::map<std::uint64_t, handle> lost_files;
+	coop_st_header h;
+	coop_st_body got;
+	int err = 0;
+	for (const lock_book::lock &l : locks_.held()) {
+		coop_st_body ask{};
+		ask.fh = bytes_of(l.fh);
+		ask.open_id = l.open_id;
+		ask.lock = l.what;
+		ask.flags = COOP_ST_L_RECLAIM;
+		if ((err = exchange(COOP_ST_LOCK, ask, h, got)))
+			break;
+		if (h.status)
+			lost_files.emplace(l.open_id, l.fh);
+	}
+	for (const auto &[id, fh] : lost_files) {
+		coop_st_body ask{};
+		ask.fh = bytes_of(fh);
+		ask.open_id = id;
+		spdlog::error("storage {}: a lock was lost; its open file cannot be used any more",
+			      options_.server);
+		if (!err)
+			err = exchange(COOP_ST_CLOSE, ask, h, got);
+		closed(id);
+	}
+	if (!err)
+		err = exchange(COOP_ST_RECLAIMED, coop_st_body{}, h, got);
+	if (err)
+		why = std::strerror(-err);
+	return err;
+}
+
+// The grant of a lock that is waited for may have been lost with the last connection.
+void storage_link::ask_for_locks()
+{
+	for (const auto &[cookie, l] : locks_.waiting()) {
+		coop_st_body ask{};
+		ask.fh = bytes_of(l.fh);
+		ask.open_id = l.open_id;
+		ask.lock = l.what;
+		ask.flags = COOP_ST_L_WAIT;
+		ask.cookie = cookie;
+		auto c = make(COOP_ST_LOCK, ask);
+		c->deadline = clock::time_point::max(); // as long as somebody waits
+		c->done = [this, cookie = cookie](outcome &o) {
+			if (!o.err && o.body->flags == COOP_ST_LOCK_QUEUED)
+				return;
+			if (!o.err)
+				return lock_granted(cookie);
+			if (const auto w = locks_.end(cookie))
+				w->done(o.err);
+		};
+		submit(std::move(c));
+	}
 }
 
 void storage_link::lost()
@@ -376,6 +435,7 @@ void storage_link::reconnect()
 	for (const node_event &e : held_)
 		tell(e);
 	held_.clear();
+	ask_for_locks();
 	pump();
 }
 

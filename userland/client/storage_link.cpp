@@ -157,7 +157,8 @@ void storage_link::submit_later(std::shared_ptr<call> c)
 
 int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
 		      std::string &text, std::string *data, std::span<const iovec> source,
-		      std::function<void(outcome &)> orphan)
+		      std::function<void(outcome &)> orphan,
+		      std::function<void(const outcome &)> heard)
 {
 	auto c = make(op, request);
 	if (!c)
@@ -171,6 +172,8 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 		int err = 0;
 	} wait;
 	c->done = [&](outcome &o) {
+		if (heard)
+			heard(o);
 		if (o.body) {
 			reply = *o.body;
 			// The only strings in replies: a handle, or a text. They live in the
@@ -578,14 +581,25 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 void storage_link::take_push(const coop_st_header &h, const std::uint8_t *raw)
 {
 	coop_st_body b;
-	if (h.op != COOP_ST_NODE ||
-	    coop_st_body_get(&b, coop_st_reply_fields(COOP_ST_NODE), raw, h.body_len))
+	if (!coop_st_op_is_push(h.op) ||
+	    coop_st_body_get(&b, coop_st_reply_fields(h.op), raw, h.body_len))
 		return; // of a later daemon
+	if (h.op == COOP_ST_LOCK_GRANTED)
+		return lock_granted(b.cookie);
 	const node_event e{(b.flags & 1) != 0, b.node_id, b.addr};
 	if (holding_)
 		held_.push_back(e);
 	else
 		tell(e);
+}
+
+void storage_link::lock_granted(std::uint64_t cookie)
+{
+	const std::optional<lock_book::wait> w = locks_.grant(cookie);
+	if (!w)
+		return;
+	locks_.took(w->asked);
+	w->done(0);
 }
 
 void storage_link::tell(const node_event &e)
@@ -623,6 +637,7 @@ void storage_link::opened(std::uint64_t id, open_record r)
 
 void storage_link::closed(std::uint64_t id)
 {
+	locks_.closed(id);
 	std::lock_guard lock(mutex_);
 	opens_.erase(id);
 }

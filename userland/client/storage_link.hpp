@@ -26,6 +26,7 @@
 
 #include "coop/cluster_key.hpp"
 #include "rpc/store.h"
+#include "userland/client/lock_book.hpp"
 #include "userland/client/storage.hpp"
 
 namespace coop::client
@@ -73,10 +74,12 @@ public:
 	// Sends it together with the next call, or within expiry_interval: it costs no packet.
 	void submit_later(std::shared_ptr<call>);
 	// Submits and waits. data: of the reply. -EINTR: the asker has gone; it may have been done.
-	// Whether the orphan is to be called is settled when this returns.
+	// Whether the orphan is to be called is settled when this returns. heard: sees the reply on
+	// the connection's thread, before the connection can be lost.
 	int ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
 		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {},
-		std::function<void(outcome &)> orphan = {});
+		std::function<void(outcome &)> orphan = {},
+		std::function<void(const outcome &)> heard = {});
 	std::shared_ptr<call> make(std::uint16_t op, const coop_st_body &) const;
 
 	void opened(std::uint64_t id, open_record);
@@ -84,6 +87,7 @@ public:
 	// An open of this file for writing by this user, 0: none.
 	std::uint64_t writable_open(const handle &, uid_t);
 	void registered(const coop_addr &);
+	lock_book &locks() { return locks_; }
 	const entry &root() const { return root_; }
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
 	storage::traffic stats() const;
@@ -99,6 +103,8 @@ private:
 	int dial(std::string &why);
 	int shake_hands(std::string &why);
 	int restore(std::string &why);
+	int reclaim(std::string &why);
+	void ask_for_locks();
 	int exchange(std::uint16_t op, const coop_st_body &request, coop_st_header &,
 		     coop_st_body &reply);
 	void lost();
@@ -114,6 +120,7 @@ private:
 	bool fill(std::size_t want, bool idle_ok);
 	void take_push(const coop_st_header &, const std::uint8_t *body);
 	void tell(const node_event &);
+	void lock_granted(std::uint64_t cookie);
 	void complete(const std::shared_ptr<call> &, outcome &);
 	void pump();
 	using calls = std::vector<std::shared_ptr<call>>;
@@ -128,6 +135,7 @@ private:
 	static std::function<void(outcome &)> abandon(call &);
 
 	const storage_options options_;
+	lock_book locks_; // has its own lock
 	secret key_;
 	std::array<std::uint8_t, 16> fabric_key_{};
 	std::string session_;

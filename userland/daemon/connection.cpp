@@ -519,7 +519,11 @@ void connection::proof(const request &r)
 		return refuse(r, -err);
 	}
 	session_ = std::move(s);
-	epoch_ = session_->renew();
+	epoch_ =
+		session_->renew([weak = weak_from_this()](std::uint16_t op, const coop_st_body &b) {
+			if (auto self = weak.lock())
+				self->push(op, b);
+		});
 	{
 		std::lock_guard lock(mutex_);
 		export_ = in;

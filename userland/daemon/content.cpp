@@ -310,6 +310,7 @@ int service::close(const exported &, session &s, call r, reply &out)
 	if (!f)
 		return -EBADF;
 	inode_ref n = f->node;
+	closed(s, r.body.open_id, *f);
 	const bool wrote = f->flags & COOP_ST_O_WRITE;
 	f.reset(); // the writable descriptor goes first, then a read lease is proof
 	if (int err = attributes(*n, out.body.attr))

@@ -65,12 +65,19 @@ void connection::answer(const request &r, reply &out, bool more)
 
 void connection::push(const node_change &c)
 {
+	coop_st_body b{};
+	b.flags = c.joined;
+	b.node_id = c.node;
+	b.addr = c.addr;
+	push(COOP_ST_NODE, b);
+}
+
+void connection::push(std::uint16_t op, const coop_st_body &b)
+{
 	reply r;
 	coop_st_header h{};
-	h.op = COOP_ST_NODE;
-	r.body.flags = c.joined;
-	r.body.node_id = c.node;
-	r.body.addr = c.addr;
+	h.op = op;
+	r.body = b;
 	item i;
 	i.head = encode(h, r);
 	bool slow;
@@ -81,7 +88,7 @@ void connection::push(const node_change &c)
 			return;
 		out_.push_back(std::move(i));
 	}
-	// Not from here: the table of members is locked.
+	// Not from here: the caller may hold locks, of the table of members for one.
 	asio::post(server_.io(), [self = shared_from_this(), slow] {
 		if (slow)
 			self->shut("it does not take what it is told of others");

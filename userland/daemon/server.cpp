@@ -124,7 +124,8 @@ server::server(const settings &s) : settings_(s), acceptor_(io_), reaper_(io_), 
 		spdlog::warn("not root: serves user {} only, with its rights", ::geteuid());
 	const descriptor_shares shares = share_descriptors(s.max_connections, s.max_inodes);
 	max_connections_ = shares.connections;
-	service_ = std::make_unique<service>(std::move(exports), shares.inodes, state, s.boot_id);
+	service_ = std::make_unique<service>(std::move(exports), shares.inodes, state, s.boot_id,
+					     s.lock_grace);
 	listen(s.listen);
 	accept();
 	reap();
@@ -260,14 +261,26 @@ std::shared_ptr<session> server::attach(const std::string &id, bool &fresh)
 void server::detach(const std::shared_ptr<session> &s, bool forget)
 {
 	std::shared_ptr<session> last; // files are closed after the lock is gone
-	std::lock_guard lock(mutex_);
-	s->attached--;
-	s->detached_at = std::chrono::steady_clock::now();
-	auto it = sessions_.find(s->id);
-	if (forget && !s->attached && it != sessions_.end() && it->second == s) {
-		last = std::move(it->second);
-		sessions_.erase(it);
+	{
+		std::lock_guard lock(mutex_);
+		s->attached--;
+		s->detached_at = std::chrono::steady_clock::now();
+		auto it = sessions_.find(s->id);
+		if (forget && !s->attached && it != sessions_.end() && it->second == s) {
+			last = std::move(it->second);
+			sessions_.erase(it);
+			forget_locked(*last);
+		}
 	}
+	if (last)
+		service_->ended(*last);
+}
+
+// Its locks go to others without the lock: they may be told, and a connection end with that.
+void server::forget_locked(session &s)
+{
+	s.over = true;
+	service_->recovery.ended(s.id); // here, or it could be a later session's of the same id
 }
 
 void server::reap()
@@ -286,9 +299,12 @@ void server::reap()
 				    now - s.second->detached_at < session_grace)
 					return false;
 				dead.push_back(s.second);
+				forget_locked(*s.second);
 				return true;
 			});
 		}
+		for (const auto &s : dead)
+			service_->ended(*s);
 		dead.clear();
 		reap();
 	});
@@ -347,6 +363,8 @@ std::string server::stats_text() const
 	line("inodes_max", service_->inodes.capacity());
 	line("opener_records", service_->openers.size());
 	line("members", members_.size());
+	line("locks", service_->locks.held());
+	line("lock_waiters", service_->locks.waiting());
 	{
 		std::lock_guard lock(mutex_);
 		line("connections", connections_.size());

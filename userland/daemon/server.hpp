@@ -40,6 +40,7 @@ struct settings {
 	std::size_t max_inodes = 0; // 0: from RLIMIT_NOFILE
 	bool path_handles = false;  // as if the file system had no handles
 	std::string boot_id;        // as if the kernel said this
+	std::chrono::milliseconds lock_grace = daemon::lock_grace;
 };
 
 // What was asked for cannot be meant; the others fail for what the machine is like.
@@ -81,6 +82,7 @@ public:
 private:
 	void listen(const std::string &);
 	void accept();
+	void forget_locked(session &);
 	void reap();
 	void forget_stranger_locked(connection &);
 

@@ -66,9 +66,11 @@ void fill_attr(const struct stat &st, const coop_fid &fid, std::uint64_t version
 }
 
 service::service(std::vector<std::unique_ptr<exported>> exports, std::size_t inodes_max,
-		 const std::string &state_dir, const std::string &boot_id) :
+		 const std::string &state_dir, const std::string &boot_id,
+		 std::chrono::milliseconds grace) :
 	inodes(inodes_max),
 	stable(state_dir, boot_id),
+	recovery(state_dir, grace),
 	exports_(std::move(exports))
 {
 }
@@ -107,6 +109,10 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	t[COOP_ST_READDIR] = &service::readdir;
 	t[COOP_ST_STATFS] = &service::statfs;
 	t[COOP_ST_PING] = &service::ping;
+	t[COOP_ST_LOCK] = &service::lock;
+	t[COOP_ST_LOCK_TEST] = &service::lock_test;
+	t[COOP_ST_UNLOCK] = &service::unlock;
+	t[COOP_ST_RECLAIMED] = &service::reclaimed;
 	return t;
 }();
 

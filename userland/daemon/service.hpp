@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "userland/daemon/lock_recovery.hpp"
+#include "userland/daemon/locks.hpp"
 #include "userland/daemon/members.hpp"
 #include "userland/daemon/session.hpp"
 #include "userland/daemon/stability.hpp"
@@ -40,13 +42,16 @@ class service
 {
 public:
 	service(std::vector<std::unique_ptr<exported>>, std::size_t inodes_max,
-		const std::string &state_dir, const std::string &boot_id);
+		const std::string &state_dir, const std::string &boot_id,
+		std::chrono::milliseconds grace = lock_grace);
 
 	const exported *find_export(std::string_view name) const;
 	const std::vector<std::unique_ptr<exported>> &exports() const { return exports_; }
 	// The entry of an export's root.
 	[[nodiscard]] int root(const exported &, reply &);
 	void execute(const exported &, session &, const request &, reply &);
+	// The session is forgotten: its locks go to others.
+	void ended(session &);
 	// For the tail of a streamed read: 0, or ESTALE.
 	static std::uint32_t still(const reply &);
 
@@ -54,6 +59,8 @@ public:
 	opener_table openers;
 	inode_table inodes;
 	stability stable;
+	lock_table locks;
+	lock_recovery recovery;
 
 private:
 	using call = const request &;
@@ -80,6 +87,13 @@ private:
 	int readdir(const exported &, session &, call, reply &);
 	int statfs(const exported &, session &, call, reply &);
 	int ping(const exported &, session &, call, reply &);
+	int lock(const exported &, session &, call, reply &);
+	int lock_test(const exported &, session &, call, reply &);
+	int unlock(const exported &, session &, call, reply &);
+	int reclaimed(const exported &, session &, call, reply &);
+	// Its locks go to others.
+	void closed(session &, std::uint64_t open_id, const open_file &);
+	static void tell(const lock_table::grants &);
 	int remove(const exported &, call, int flags);
 	// A name for something new: make(directory, name) as the caller, then its entry.
 	template <class act> int add(const exported &, call, reply &, act make);

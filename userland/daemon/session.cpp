@@ -57,10 +57,22 @@ std::size_t session::opens() const
 	return opens_.size();
 }
 
-std::uint64_t session::renew()
+std::uint64_t session::renew(pusher push)
 {
 	std::lock_guard lock(mutex_);
+	push_ = std::move(push);
 	return ++epoch_;
+}
+
+void session::push(std::uint16_t op, const coop_st_body &body)
+{
+	pusher to;
+	{
+		std::lock_guard lock(mutex_);
+		to = push_;
+	}
+	if (to)
+		to(op, body);
 }
 
 void session::is_node(std::uint64_t epoch, std::uint32_t registered)

@@ -58,7 +58,7 @@ struct reply {
 	std::uint32_t count = 0;
 };
 
-class session
+class session : public std::enable_shared_from_this<session>
 {
 public:
 	explicit session(std::string id) : id(std::move(id)) {}
@@ -83,11 +83,16 @@ public:
 
 	// A new connection takes over. What still arrives on older ones was sent before, and sent
 	// again on this one: run later than its repeat, it would undo what came between.
-	std::uint64_t renew();
+	// push: how to tell this client something unasked, on that connection.
+	using pusher = std::function<void(std::uint16_t op, const coop_st_body &)>;
+	std::uint64_t renew(pusher push);
+	// Tells the client; lost if it is not connected.
+	void push(std::uint16_t op, const coop_st_body &);
 	// The node that the connection of 'epoch' registered, unless a newer one has taken over.
 	void is_node(std::uint64_t epoch, std::uint32_t node);
 
 	std::atomic<std::uint32_t> node{0}; // registered node id
+	std::atomic<bool> over{false};      // forgotten: what it held is gone
 	// Guarded by the server's table of sessions:
 	unsigned attached = 0;
 	std::chrono::steady_clock::time_point detached_at;
@@ -100,6 +105,7 @@ private:
 	};
 	mutable std::mutex mutex_;
 	std::uint64_t epoch_ = 0;
+	pusher push_;
 	std::unordered_map<std::uint64_t, std::shared_ptr<open_file>> opens_;
 	std::unordered_map<std::uint64_t, kept> replies_;
 	std::deque<std::uint64_t> order_; // finished ones, oldest first

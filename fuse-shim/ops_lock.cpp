@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// ops_lock.cpp - locks: fcntl(2) and flock(2), held at the daemon among all nodes.
+//
+// What a node writes under a lock, the next holder sees. Writes have reached
+// storage before they are answered; only stores through a shared mapping are with
+// the kernel until then. So before a write lock is given back the kernel is told
+// to drop the pages of its range, which brings what was stored to storage first.
+// After a lock was got the file is looked at, and pages of older versions go
+// before the lock is answered for. Both wait for pages that a worker may have to
+// fill, so a thread of their own does them (background.hpp).
+//
+// The kernel does not tell locks of open file descriptions (F_OFD_SETLK) from
+// those of processes: a circle among the former is refused with EDEADLK too.
+#include <cerrno>
+#include <sys/file.h>
+
+#include "fuse-shim/caller.hpp"
+#include "fuse-shim/shim.hpp"
+
+namespace coop::shim
+{
+
+namespace
+{
+
+constexpr std::uint64_t to_the_end = ~0ull;
+
+client::open_file &file_of(const fuse_file_info *fi)
+{
+	return *reinterpret_cast<client::open_file *>(fi->fh);
+}
+
+std::uint32_t type_of(int type)
+{
+	return type == F_WRLCK   ? COOP_ST_LOCK_WRITE
+	       : type == F_RDLCK ? COOP_ST_LOCK_READ
+				 : COOP_ST_LOCK_NONE;
+}
+
+// The kernel gives ranges from the start of the file, of length 0 to its end.
+coop_st_lock range_of(const fuse_file_info *fi, const struct flock &l)
+{
+	const auto start = static_cast<std::uint64_t>(l.l_start);
+	return {fi->lock_owner,
+		start,
+		l.l_len ? start + static_cast<std::uint64_t>(l.l_len) - 1 : to_the_end,
+		COOP_ST_LOCK_POSIX,
+		type_of(l.l_type),
+		static_cast<std::uint32_t>(l.l_pid)};
+}
+
+coop_st_lock whole_file(std::uint64_t owner, std::uint32_t kind, std::uint32_t type)
+{
+	return {owner, 0, to_the_end, kind, type, 0};
+}
+
+// A lock that was asked for is held: answer when what the kernel has is no older.
+void held(context &c, fuse_req_t req, client::open_file &file)
+{
+	const int err = c.mount.files().refresh(file);
+	if (err)
+		return reply_status(req, err);
+	c.pages_dropped([req] { reply_status(req, 0); });
+}
+
+void try_cancel(context &c, std::uint64_t id, std::uint64_t cookie)
+{
+	// Then no grant will come, and the answer is ours.
+	if (!c.mount.storage().cancel_lock(cookie))
+		return;
+	if (const auto w = c.waits.take(id))
+		reply_status(w->req, -EINTR);
+}
+
+void on_signal(fuse_req_t req, void *id_of_wait)
+{
+	context &c = context_of(req);
+	const auto id = reinterpret_cast<std::uint64_t>(id_of_wait);
+	if (const std::uint64_t cookie = c.waits.interrupt(id))
+		try_cancel(c, id, cookie);
+}
+
+// Any signal ends a wait for a lock, also while it is on its way to the daemon.
+struct lock_asker final : client::asker {
+	lock_asker(lock_waits &waits, std::uint64_t id) : waits(waits), id(id) {}
+	bool gone() override { return waits.interrupted(id); }
+	lock_waits &waits;
+	const std::uint64_t id;
+};
+
+void wait_for(context &c, fuse_req_t req, client::open_file &file, const coop_st_lock &what)
+{
+	const std::uint64_t id = c.waits.begin(req, file);
+	fuse_req_interrupt_func(req, on_signal, reinterpret_cast<void *>(id));
+	const lock_asker patience(c.waits, id);
+	std::uint64_t cookie = 0;
+	const int err = c.mount.files().lock(
+		file, what, true,
+		[&c, id](int e) {
+			// The connection's thread cannot wait for a reply of its own.
+			c.later.run([&c, id, e] {
+				const auto w = c.waits.take(id);
+				e ? reply_status(w->req, e) : held(c, w->req, *w->file);
+			});
+		},
+		cookie);
+	if (err == -EINPROGRESS) {
+		// The request may have been answered by now: only the table knows.
+		if (c.waits.queued(id, cookie))
+			try_cancel(c, id, cookie);
+		return;
+	}
+	(void)c.waits.take(id);
+	err ? reply_status(req, err) : held(c, req, file);
+}
+
+void lock(fuse_req_t req, const fuse_file_info *fi, const coop_st_lock &what, bool wait)
+{
+	context &c = context_of(req);
+	client::open_file &file = file_of(fi);
+	if (wait)
+		return wait_for(c, req, file, what);
+	const caller_process who(req);
+	std::uint64_t cookie = 0;
+	const int err = c.mount.files().lock(file, what, false, nullptr, cookie);
+	err ? reply_status(req, err) : held(c, req, file);
+}
+
+void unlock(fuse_req_t req, const fuse_file_info *fi, fuse_ino_t ino, const coop_st_lock &what,
+	    int status)
+{
+	context &c = context_of(req);
+	client::open_file &file = file_of(fi);
+	coop_st_lock exclusive = what;
+	exclusive.type = COOP_ST_LOCK_WRITE;
+	// Only who may read and write can map the file and store.
+	const bool stores = (file.flags & O_ACCMODE) == O_RDWR;
+	if (!stores || !c.mount.files().holds_lock(file, exclusive)) {
+		const int err = c.mount.files().unlock(file, what);
+		return reply_status(req, status ? status : err);
+	}
+	c.later.run([req, &c, &file, ino, what, status] {
+		const auto length = what.end == to_the_end ? 0 : what.end - what.start + 1;
+		fuse_lowlevel_notify_inval_inode(c.session, ino, static_cast<off_t>(what.start),
+						 static_cast<off_t>(length));
+		const int err = c.mount.files().unlock(file, what);
+		reply_status(req, status ? status : err);
+	});
+}
+
+} // namespace
+
+void op_getlk(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, struct flock *l)
+{
+	context &c = context_of(req);
+	if (control::owns(ino))
+		return reply_status(req, -EOPNOTSUPP);
+	const client::open_file &file = file_of(fi);
+	coop_st_lock what = range_of(fi, *l);
+	if (int err = c.mount.storage().test_lock(file.node->fh, file.open_id, what))
+		return reply_status(req, err);
+	struct flock out {
+	};
+	out.l_type = what.type == COOP_ST_LOCK_WRITE  ? F_WRLCK
+		     : what.type == COOP_ST_LOCK_READ ? F_RDLCK
+						      : F_UNLCK;
+	out.l_whence = SEEK_SET;
+	out.l_start = static_cast<off_t>(what.start);
+	out.l_len = what.end == to_the_end ? 0 : static_cast<off_t>(what.end - what.start + 1);
+	out.l_pid = static_cast<pid_t>(what.pid); // 0: of another node
+	fuse_reply_lock(req, &out);
+}
+
+void op_setlk(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, struct flock *l, int sleep)
+{
+	if (control::owns(ino))
+		return reply_status(req, -EOPNOTSUPP);
+	const coop_st_lock what = range_of(fi, *l);
+	if (what.type == COOP_ST_LOCK_NONE)
+		unlock(req, fi, ino, what, 0);
+	else
+		lock(req, fi, what, sleep);
+}
+
+void op_flock(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, int op)
+{
+	if (control::owns(ino))
+		return reply_status(req, -EOPNOTSUPP);
+	const int type = op & ~LOCK_NB;
+	const coop_st_lock what = whole_file(fi->lock_owner, COOP_ST_LOCK_FLOCK,
+					     type == LOCK_EX   ? COOP_ST_LOCK_WRITE
+					     : type == LOCK_SH ? COOP_ST_LOCK_READ
+							       : COOP_ST_LOCK_NONE);
+	if (what.type == COOP_ST_LOCK_NONE)
+		unlock(req, fi, ino, what, 0);
+	else
+		lock(req, fi, what, !(op & LOCK_NB));
+}
+
+void unlock_at_close(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, int status)
+{
+	unlock(req, fi, ino, whole_file(fi->lock_owner, COOP_ST_LOCK_POSIX, COOP_ST_LOCK_NONE),
+	       status);
+}
+
+} // namespace coop::shim

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// lock_book.cpp - see lock_book.hpp.
+#include "userland/client/lock_book.hpp"
+
+namespace coop::client
+{
+
+lock_book::ranges::range lock_book::range_of(const lock &l)
+{
+	const bool whole = l.what.kind == COOP_ST_LOCK_FLOCK;
+	return {l.what.owner,
+		l.open_id,
+		whole ? 0 : l.what.start,
+		whole ? ranges::last_byte : l.what.end,
+		l.what.kind,
+		l.what.pid,
+		whole,
+		l.what.type == COOP_ST_LOCK_WRITE};
+}
+
+void lock_book::took(const lock &l)
+{
+	std::lock_guard guard(mutex_);
+	files_[l.fh].take(range_of(l));
+}
+
+void lock_book::freed(const lock &l)
+{
+	std::lock_guard guard(mutex_);
+	const auto it = files_.find(l.fh);
+	if (it == files_.end())
+		return;
+	it->second.release(range_of(l));
+	if (it->second.empty())
+		files_.erase(it);
+}
+
+void lock_book::closed(std::uint64_t open_id)
+{
+	std::lock_guard guard(mutex_);
+	for (auto it = files_.begin(); it != files_.end();) {
+		it->second.drop([&](const ranges::range &r) { return r.open_id == open_id; });
+		it = it->second.empty() ? files_.erase(it) : std::next(it);
+	}
+}
+
+bool lock_book::holds(const lock &l, bool exclusive_only) const
+{
+	std::lock_guard guard(mutex_);
+	const auto it = files_.find(l.fh);
+	if (it == files_.end())
+		return false;
+	const ranges::range wanted = range_of(l);
+	for (const ranges::range &h : it->second.held())
+		if (h.owner == wanted.owner && h.meets(wanted) && (h.exclusive || !exclusive_only))
+			return true;
+	return false;
+}
+
+bool lock_book::holds(std::uint64_t open_id) const
+{
+	std::lock_guard guard(mutex_);
+	for (const auto &[fh, locks] : files_)
+		for (const ranges::range &h : locks.held())
+			if (h.open_id == open_id)
+				return true;
+	return false;
+}
+
+std::vector<lock_book::lock> lock_book::held() const
+{
+	std::lock_guard guard(mutex_);
+	std::vector<lock> out;
+	for (const auto &[fh, locks] : files_)
+		for (const ranges::range &h : locks.held())
+			out.push_back(
+				{fh,
+				 h.open_id,
+				 {h.owner, h.start, h.end, h.kind,
+				  h.exclusive ? COOP_ST_LOCK_WRITE : COOP_ST_LOCK_READ, h.pid}});
+	return out;
+}
+
+std::uint64_t lock_book::begin(wait w)
+{
+	std::lock_guard guard(mutex_);
+	waits_.emplace(++last_cookie_, std::move(w));
+	return last_cookie_;
+}
+
+bool lock_book::queued(std::uint64_t cookie)
+{
+	std::lock_guard guard(mutex_);
+	const auto it = waits_.find(cookie);
+	if (it == waits_.end())
+		return false;
+	it->second.queued = true;
+	if (!it->second.early)
+		return false;
+	waits_.erase(it);
+	return true;
+}
+
+std::optional<lock_book::wait> lock_book::grant(std::uint64_t cookie)
+{
+	std::lock_guard guard(mutex_);
+	const auto it = waits_.find(cookie);
+	if (it == waits_.end())
+		return {};
+	it->second.early = true;
+	if (!it->second.queued)
+		return {};
+	return std::move(waits_.extract(it).mapped());
+}
+
+std::optional<lock_book::wait> lock_book::end(std::uint64_t cookie)
+{
+	std::lock_guard guard(mutex_);
+	auto node = waits_.extract(cookie);
+	if (!node)
+		return {};
+	return std::move(node.mapped());
+}
+
+std::vector<std::pair<std::uint64_t, lock_book::lock>> lock_book::waiting() const
+{
+	std::lock_guard guard(mutex_);
+	std::vector<std::pair<std::uint64_t, lock>> out;
+	for (const auto &[cookie, w] : waits_)
+		if (w.queued)
+			out.emplace_back(cookie, w.asked);
+	return out;
+}
+
+} // namespace coop::client

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// locking.cpp - the operations on locks: a request in, a lock, a place in the
+// queue or a refusal out. Who holds what is the lock_table's to know.
+#include <cerrno>
+
+#include "userland/daemon/service.hpp"
+
+namespace coop::daemon
+{
+
+namespace
+{
+
+lock_table::asked asked_of(const session &s, const open_file &f, const coop_st_body &b)
+{
+	const bool whole = b.lock.kind == COOP_ST_LOCK_FLOCK;
+	return {f.node->fid,
+		{{&s, b.lock.owner},
+		 b.open_id,
+		 whole ? 0 : b.lock.start,
+		 whole ? lock_table::ranges::last_byte : b.lock.end,
+		 b.lock.kind,
+		 b.lock.pid,
+		 whole,
+		 b.lock.type == COOP_ST_LOCK_WRITE},
+		b.cookie};
+}
+
+// fcntl(2) wants the access that the lock is about; flock(2) takes any open file.
+bool permitted(const open_file &f, const coop_st_lock &l)
+{
+	if (l.kind == COOP_ST_LOCK_FLOCK)
+		return true;
+	return f.flags & (l.type == COOP_ST_LOCK_WRITE ? COOP_ST_O_WRITE : COOP_ST_O_READ);
+}
+
+} // namespace
+
+int service::lock(const exported &, session &s, call r, reply &out)
+{
+	const std::uint32_t flags = r.body.flags;
+	const std::shared_ptr<open_file> f = s.find(r.body.open_id);
+	if (!f || !permitted(*f, r.body.lock))
+		return -EBADF;
+	if (r.body.lock.type == COOP_ST_LOCK_NONE || flags & ~(COOP_ST_L_WAIT | COOP_ST_L_RECLAIM))
+		return -EINVAL;
+	if (flags & COOP_ST_L_RECLAIM ? !recovery.may_reclaim(s.id) : recovery.in_grace())
+		return flags & COOP_ST_L_RECLAIM ? -ESTALE : -EAGAIN;
+	recovery.holds(s.id);
+	lock_table::grants grants;
+	const int result =
+		locks.lock(s.shared_from_this(), asked_of(s, *f, r.body),
+			   !(flags & COOP_ST_L_RECLAIM) && flags & COOP_ST_L_WAIT, grants);
+	tell(grants);
+	if (result < 0)
+		return result;
+	if (result == COOP_ST_LOCK_CONFLICT && flags & COOP_ST_L_RECLAIM)
+		return -ESTALE;
+	out.body.flags = static_cast<u32>(result);
+	// What ended meanwhile has no locks, whichever came first.
+	if (s.over) {
+		ended(s);
+		return -ESTALE;
+	}
+	if (s.find(r.body.open_id) != f) {
+		closed(s, r.body.open_id, *f);
+		return -EBADF;
+	}
+	return attributes(*f->node, out.body.attr);
+}
+
+int service::lock_test(const exported &, session &s, call r, reply &out)
+{
+	const std::shared_ptr<open_file> f = s.find(r.body.open_id);
+	if (!f)
+		return -EBADF;
+	if (r.body.lock.type == COOP_ST_LOCK_NONE)
+		return -EINVAL;
+	if (recovery.in_grace())
+		return -EAGAIN;
+	lock_table::ranges::range other;
+	out.body.lock = r.body.lock;
+	out.body.lock.type = COOP_ST_LOCK_NONE;
+	if (locks.test(asked_of(s, *f, r.body), other))
+		out.body.lock = {other.owner.id,
+				 other.start,
+				 other.end,
+				 other.kind,
+				 other.exclusive ? COOP_ST_LOCK_WRITE : COOP_ST_LOCK_READ,
+				 other.owner.who == &s ? other.pid : 0};
+	return 0;
+}
+
+int service::unlock(const exported &, session &s, call r, reply &out)
+{
+	const std::shared_ptr<open_file> f = s.find(r.body.open_id);
+	if (!f)
+		return -EBADF;
+	const lock_table::asked a = asked_of(s, *f, r.body);
+	lock_table::grants grants;
+	if (a.cookie)
+		out.body.flags = locks.cancel(a.file, &s, a.cookie, grants);
+	else
+		locks.unlock(a, grants);
+	tell(grants);
+	return 0;
+}
+
+int service::reclaimed(const exported &, session &s, call, reply &)
+{
+	recovery.reclaimed(s.id);
+	return 0;
+}
+
+void service::closed(session &s, std::uint64_t open_id, const open_file &f)
+{
+	lock_table::grants grants;
+	locks.closed(f.node->fid, &s, open_id, grants);
+	tell(grants);
+}
+
+void service::ended(session &s)
+{
+	lock_table::grants grants;
+	locks.ended(&s, grants);
+	tell(grants);
+}
+
+void service::tell(const lock_table::grants &grants)
+{
+	for (const lock_table::granted &g : grants)
+		if (const std::shared_ptr<session> s = g.to.lock()) {
+			coop_st_body b{};
+			b.open_id = g.open_id;
+			b.cookie = g.cookie;
+			s->push(COOP_ST_LOCK_GRANTED, b);
+		}
+}
+
+} // namespace coop::daemon

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+// locks.hpp - who holds which lock of which file, and who waits for one.
+//
+// Locks are among the clients of this daemon; programs on its own machine do not
+// see them. An owner is a session and a number of the client's choice. A lock
+// ends when it is given back, when the open file that it was taken through is
+// closed, and with the session.
+//
+// Who waits is queued here and told when the lock is its own: no client asks
+// again and again. Locks are granted in the order in which they were asked for,
+// but an owner that holds a lock already is not held up by those who wait before
+// it: they may be waiting for that lock.
+#pragma once
+
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "coop/lock_ranges.hpp"
+#include "rpc/store.h"
+
+namespace coop::daemon
+{
+
+class session;
+
+constexpr std::size_t locks_max = 65536;       // a session
+constexpr std::size_t lock_waiters_max = 4096; // a session
+
+struct lock_owner {
+	const session *who;
+	std::uint64_t id;
+	bool operator==(const lock_owner &) const = default;
+};
+
+class lock_table
+{
+public:
+	using ranges = lock_ranges<lock_owner>;
+	struct asked {
+		coop_fid file;
+		ranges::range range;
+		std::uint64_t cookie; // the client's name for its wait
+	};
+	// A lock that somebody waited for is held now.
+	struct granted {
+		std::weak_ptr<session> to;
+		std::uint64_t open_id, cookie;
+	};
+	using grants = std::vector<granted>;
+
+	// coop_st_lock_result, or -EDEADLK, -ENOLCK. What this sets free goes to others: 'out'.
+	[[nodiscard]] int lock(const std::shared_ptr<session> &, const asked &, bool wait,
+			       grants &out);
+	void unlock(const asked &, grants &out);
+	// Takes a wait back. False: it is over, so the lock is held.
+	[[nodiscard]] bool cancel(const coop_fid &, const session *, std::uint64_t cookie,
+				  grants &out);
+	// The lock that keeps this one from being held; false: there is none.
+	[[nodiscard]] bool test(const asked &, ranges::range &conflict) const;
+	// What was taken or is awaited through this open file, or in this session.
+	void closed(const coop_fid &, const session *, std::uint64_t open_id, grants &out);
+	void ended(const session *, grants &out);
+
+	std::size_t held() const;
+	std::size_t waiting() const;
+
+private:
+	using owner_key = std::pair<const session *, std::uint64_t>;
+	static owner_key key_of(const lock_owner &o) { return {o.who, o.id}; }
+	struct waiter {
+		std::weak_ptr<session> who;
+		asked what;
+	};
+	using queue = std::list<waiter>; // who came first is first
+	struct file {
+		ranges locks;
+		queue waiting;
+	};
+	struct fid_order {
+		bool operator()(const coop_fid &a, const coop_fid &b) const
+		{
+			return a.hi != b.hi ? a.hi < b.hi : a.lo < b.lo;
+		}
+	};
+	using files = std::map<coop_fid, file, fid_order>;
+
+	bool free_locked(const file &, const waiter *before, const ranges::range &) const;
+	bool circle_locked(const file &, const ranges::range &) const;
+	void take_locked(file &, const ranges::range &);
+	void release_locked(file &, const ranges::range &);
+	void count_locked(const lock_owner &, std::size_t before, std::size_t after);
+	void push_locked(file &, waiter);
+	queue::iterator pop_locked(file &, queue::iterator);
+	void wake_locked(file &, grants &out);
+	template <class predicate> void drop_locked(file &, predicate, grants &out);
+	void tidy_locked(files::iterator);
+
+	mutable std::mutex mutex_; // all below
+	files files_;
+	std::map<owner_key, std::size_t> held_; // locks of an owner; none: it is not there
+	std::multimap<owner_key, const waiter *> waits_;
+	struct counts {
+		std::size_t held = 0, waiting = 0;
+	};
+	std::unordered_map<const session *, counts> counts_;
+};
+
+} // namespace coop::daemon
