@@ -2,12 +2,13 @@
 # The one entry. `make help` lists the targets.
 #
 # User space is built by CMake into build/<kind>; kernel objects by kbuild into
-# build/kernel. Nothing is ever built inside the source tree.
+# build/kernel-<version>. Nothing is ever built inside the source tree.
 
 SHELL := /bin/bash
 B := build
 JOBS ?= $(shell nproc)
-KVER ?= $(shell ls /lib/modules 2>/dev/null | while read -r k; do [ -d /lib/modules/$$k/build ] && echo $$k; done | sort -V | tail -n 1)
+# The kernel that the module is for: the newest with headers here that it knows.
+KVER ?= $(shell tools/kernels default 2>/dev/null)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := all
@@ -49,26 +50,26 @@ check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, 
 vm-programs: deps-build+check+vm $(B)/release/build.ninja module
 	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx
 
-vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KERNEL=debug: on a kernel that checks itself)
+vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KVER=...; KERNEL=debug: on a kernel that checks itself)
 ifeq ($(KERNEL),debug)
 	@kernel=$$(tests/vm/debug-kernel) && \
 	$(MAKE) -s module KDIR=$$kernel KTREE=$(abspath $(B))/kernel-debug && \
 	tests/vm/run --kernel $$kernel --ko $(B)/kernel-debug --patience 8 $(foreach v,$(VM),'$(v)')
 else
-	@tests/vm/run --ko $(B)/kernel $(foreach v,$(VM),'$(v)')
+	@tests/vm/run --ko $(KTREE) $(foreach v,$(VM),'$(v)')
 endif
 
 debug-kernel: deps-debug ## a kernel with KASAN, lockdep and the like, for vm-check KERNEL=debug; ten minutes once
 	@tests/vm/debug-kernel
 
 vm-shell: vm-programs ## an interactive machine: a daemon, two mounts by the module, one by FUSE
-	@tests/vm/run --shell --ko $(B)/kernel
+	@tests/vm/run --shell --ko $(KTREE)
 
 vm-demo: vm-programs ## the module before your eyes: a daemon and three mounts in an emulated machine
-	@tests/vm/run --topics bench/vm/guest --ko $(B)/kernel --logs $(B)/vm-logs demo
+	@tests/vm/run --topics bench/vm/guest --ko $(KTREE) --logs $(B)/vm-logs demo
 
 vm-bench: deps-run+vmbench vm-programs ## two emulated machines: pages from a peer against the raw link, NFS and 9p; table, JSON, plots
-	@bench/vm/run --ko $(B)/kernel --out $(B)/bench-vm $(BENCH_ARGS)
+	@bench/vm/run --ko $(KTREE) --out $(B)/bench-vm $(BENCH_ARGS)
 
 sim-long: $(B)/release/build.ninja ## ten million simulated fetches, 60 rounds of messages (SEED=n replays)
 	@ninja -C $(B)/release -j $(JOBS) --quiet coop-sim coop-sim-chan
@@ -101,12 +102,15 @@ docs: deps-docs ## reference of libcoop-net from its headers, in build/docs
 	@echo "reference: $(B)/docs/html/index.html"
 
 # kbuild writes beside its sources, so it gets a tree of links of its own.
-KTREE := $(abspath $(B))/kernel
+KTREE = $(abspath $(B))/kernel-$(KVER)
 KDIR = /lib/modules/$(KVER)/build
 KDIRS := rpc ib proc fs
 KMAKE = $(MAKE) -s -C $(KDIR) M=$(KTREE) W=1 $(KFLAGS)
 kernel-tree:
-	@[ -n "$(KVER)" ] || { echo "no kernel headers in /lib/modules; install linux-headers-amd64" >&2; exit 1; }
+ifneq ($(origin KDIR),command line)
+	@tools/kernels $(if $(KVER),check $(KVER),default)
+	@[ -d $(KDIR)/ ] || { echo "no headers of $(KVER) below /lib/modules; install linux-headers-$(KVER)" >&2; exit 1; }
+endif
 	@mkdir -p $(addprefix $(KTREE)/,$(KDIRS))
 	@find $(KTREE) -type l -delete
 	@ln -sf $(CURDIR)/Kbuild $(KTREE)/Kbuild
@@ -115,8 +119,12 @@ kernel-tree:
 kernel-objects: kernel-tree ## compile rpc/*.c for the kernel with W=1 (KVER=...)
 	@$(KMAKE) $(patsubst rpc/%.c,rpc/%.o,$(wildcard rpc/*.c))
 
-module: kernel-tree ## coopfs.ko, in build/kernel (KVER=...)
+# build/kernel leads to the tree that was built last.
+module: kernel-tree ## coopfs.ko, in build/kernel-<version> (KVER=...: another than the newest)
 	@$(KMAKE) modules
+ifneq ($(origin KTREE),command line)
+	@rm -rf $(B)/kernel && ln -s kernel-$(KVER) $(B)/kernel
+endif
 	@echo "$(KTREE)/coopfs.ko, built against $(KDIR)"
 
 VERSION := $(shell awk '/^project/ { print $$3 }' CMakeLists.txt)
@@ -127,7 +135,7 @@ dkms-install: deps-dkms ## build coopfs.ko for this kernel and for those install
 	@install -d $(addprefix $(DKMS_SRC)/,$(KDIRS))
 	@install -m 644 Kbuild $(DKMS_SRC)/
 	@for d in $(KDIRS); do install -m 644 $$d/*.[ch] $(DKMS_SRC)/$$d/; done
-	@sed 's/@VERSION@/$(VERSION)/' tools/dkms.conf > $(DKMS_SRC)/dkms.conf
+	@sed "s/@VERSION@/$(VERSION)/; s/@KERNELS@/$$(tools/kernels regex | sed 's/[\\|]/\\&/g')/" tools/dkms.conf > $(DKMS_SRC)/dkms.conf
 	@dkms add coopfs/$(VERSION) >/dev/null
 	@kernel=$(if $(filter file,$(origin KVER)),$$(uname -r),$(KVER)); [ -d /lib/modules/$$kernel/build ] || kernel=$(KVER); \
 	dkms install coopfs/$(VERSION) -k $$kernel && \

@@ -1,30 +1,167 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * compat.h - the one place that knows kernel versions.
+ * compat.h - what differs between the kernels that the module is built for.
  *
- * The module is written against Linux 6.1 (Debian 12). What later kernels call
- * otherwise is given its 6.1 meaning here.
+ * The module is written in the terms of Linux 6.12. What an older kernel, down to 6.1,
+ * calls otherwise gets its newer name and meaning here. Kbuild looks into the headers and
+ * defines COOP_HAVE_* for what it finds there: distributions move changes to older
+ * kernels, so a version number proves nothing.
  */
 #ifndef COOP_FS_COMPAT_H
 #define COOP_FS_COMPAT_H
 
+#include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/uio.h>
-#include <linux/version.h>
+#include <linux/writeback.h>
 #include <net/sock.h>
+
+/* ---- inodes ---------------------------------------------------------------------------- */
+
+#ifndef COOP_HAVE_MNT_IDMAP
+#define mnt_idmap user_namespace /* what a mount maps users by */
+#endif
+
+#ifndef COOP_HAVE_SLAB_MEM_SPREAD
+#define COOP_SLAB_INODE (SLAB_RECLAIM_ACCOUNT | SLAB_ACCOUNT)
+#else
+#define COOP_SLAB_INODE (SLAB_RECLAIM_ACCOUNT | SLAB_MEM_SPREAD | SLAB_ACCOUNT)
+#endif
+
+static inline void coop_fillattr(struct mnt_idmap *idmap, u32 mask, struct inode *inode,
+				 struct kstat *stat)
+{
+#ifdef COOP_HAVE_FILLATTR_MASK
+	generic_fillattr(idmap, mask, inode, stat);
+#else
+	generic_fillattr(idmap, inode, stat);
+#endif
+}
+
+#ifndef COOP_HAVE_INODE_CTIME
+static inline struct timespec64 inode_set_ctime_to_ts(struct inode *inode, struct timespec64 ts)
+{
+	return inode->i_ctime = ts;
+}
+#endif
+
+#ifndef COOP_HAVE_INODE_CTIME_SEC
+static inline time64_t inode_get_ctime_sec(const struct inode *inode)
+{
+	return inode->i_ctime.tv_sec;
+}
+#endif
+
+#ifndef COOP_HAVE_INODE_TIMES
+static inline time64_t inode_get_mtime_sec(const struct inode *inode)
+{
+	return inode->i_mtime.tv_sec;
+}
+
+static inline struct timespec64 inode_set_atime_to_ts(struct inode *inode, struct timespec64 ts)
+{
+	return inode->i_atime = ts;
+}
+
+static inline struct timespec64 inode_set_mtime_to_ts(struct inode *inode, struct timespec64 ts)
+{
+	return inode->i_mtime = ts;
+}
+#endif
+
+/* ---- the page cache -------------------------------------------------------------------- */
 
 /* A folio that is in the cache, with a reference, or NULL; never waits, never makes one. */
 static inline struct folio *coop_filemap_peek(struct address_space *mapping, pgoff_t index)
 {
 	struct folio *folio = __filemap_get_folio(mapping, index, 0, 0);
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 4, 0)
-	if (IS_ERR(folio))
-		return NULL;
-#endif
-	return folio;
+	/* "None" is NULL in 6.1 and an error later; no header tells. */
+	return IS_ERR_OR_NULL(folio) ? NULL : folio;
 }
+
+/* For write_begin: a locked folio of the cache, made if it is not there; ERR_PTR. */
+static inline struct folio *coop_filemap_grab(struct address_space *mapping, pgoff_t index)
+{
+	struct folio *folio =
+		__filemap_get_folio(mapping, index, FGP_LOCK | FGP_WRITE | FGP_CREAT | FGP_STABLE,
+				    mapping_gfp_mask(mapping));
+
+	return folio ?: ERR_PTR(-ENOMEM);
+}
+
+/*
+ * write_begin and write_end are written for folios. COOP_WRITE_OPS(begin, end), once before the
+ * operations' table, makes what the kernel calls of them; COOP_WRITE_OP(begin) is its name.
+ */
+#ifdef COOP_HAVE_FOLIO_WRITE_OPS
+#define COOP_WRITE_OP(op) op
+#define COOP_WRITE_OPS(begin, end)
+#else
+#define COOP_WRITE_OP(op) op##_page
+#define COOP_WRITE_OPS(begin, end)                                                            \
+	static int begin##_page(struct file *file, struct address_space *mapping, loff_t pos, \
+				unsigned int len, struct page **page, void **fsdata)          \
+	{                                                                                     \
+		struct folio *folio;                                                          \
+		const int err = begin(file, mapping, pos, len, &folio, fsdata);               \
+                                                                                              \
+		if (!err)                                                                     \
+			*page = folio_file_page(folio, pos >> PAGE_SHIFT);                    \
+		return err;                                                                   \
+	}                                                                                     \
+                                                                                              \
+	static int end##_page(struct file *file, struct address_space *mapping, loff_t pos,   \
+			      unsigned int len, unsigned int copied, struct page *page,       \
+			      void *fsdata)                                                   \
+	{                                                                                     \
+		return end(file, mapping, pos, len, copied, page_folio(page), fsdata);        \
+	}
+#endif
+
+/* each() gets every dirty folio, locked and cleared for I/O, and unlocks it. */
+typedef int (*coop_each_folio)(struct folio *folio, struct writeback_control *wbc, void *data);
+
+#ifdef COOP_HAVE_FOLIO_WRITEPAGE
+static inline int coop_write_cache_folios(struct address_space *mapping,
+					  struct writeback_control *wbc, coop_each_folio each,
+					  void *data)
+{
+	return write_cache_pages(mapping, wbc, each, data);
+}
+#else
+struct coop_each_page {
+	coop_each_folio each;
+	void *data;
+};
+
+static inline int coop_each_page(struct page *page, struct writeback_control *wbc, void *data)
+{
+	const struct coop_each_page *e = data;
+
+	return e->each(page_folio(page), wbc, e->data);
+}
+
+static inline int coop_write_cache_folios(struct address_space *mapping,
+					  struct writeback_control *wbc, coop_each_folio each,
+					  void *data)
+{
+	struct coop_each_page e = {.each = each, .data = data};
+
+	return write_cache_pages(mapping, wbc, coop_each_page, &e);
+}
+#endif
+
+#ifndef COOP_HAVE_FILEMAP_SPLICE_READ
+/* Older kernels splice by read_iter, which does all that an operation of our own would do. */
+#define filemap_splice_read generic_file_splice_read
+#define COOP_SPLICE_OP(op)  (true ? generic_file_splice_read : (op))
+#else
+#define COOP_SPLICE_OP(op) (op)
+#endif
+
+/* ---- sockets --------------------------------------------------------------------------- */
 
 /*
  * A kernel's socket has no reference to its network namespace, but TCP goes on for a while after
@@ -32,15 +169,21 @@ static inline struct folio *coop_filemap_peek(struct address_space *mapping, pgo
  */
 static inline void coop_sock_hold_net(struct sock *sk)
 {
+#ifdef COOP_HAVE_NET_REFCNT_UPGRADE
+	sk_net_refcnt_upgrade(sk);
+#else
 	struct net *net = sock_net(sk);
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#ifdef COOP_HAVE_NETNS_TRACKER_FREE
 	__netns_tracker_free(net, &sk->ns_tracker, false);
 #endif
 	sk->sk_net_refcnt = 1;
 	get_net_track(net, &sk->ns_tracker, GFP_NOFS);
 	sock_inuse_add(net, 1);
+#endif
 }
+
+/* ---- memory of callers --------------------------------------------------------------- */
 
 /* What keeps the pages of a caller's memory. */
 enum coop_hold {
@@ -56,7 +199,7 @@ enum coop_hold {
 static inline ssize_t coop_iter_hold(struct iov_iter *iter, struct page **pages, size_t most,
 				     u32 max_pages, size_t *offset, enum coop_hold *hold)
 {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+#ifdef COOP_HAVE_ITER_EXTRACT
 	*hold = iov_iter_extract_will_pin(iter) ? COOP_HOLD_PIN : COOP_HOLD_CALLER;
 	return iov_iter_extract_pages(iter, &pages, most, max_pages, 0, offset) ?: -EFAULT;
 #else

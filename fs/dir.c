@@ -232,7 +232,7 @@ static int make(struct inode *dir, struct dentry *dentry, struct coop_call *call
 	return err;
 }
 
-static int coop_mkdir(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
+static int coop_mkdir(struct mnt_idmap *idmap, struct inode *dir, struct dentry *dentry,
 		      umode_t mode)
 {
 	struct coop_call *call = call_in(dir, COOP_ST_MKDIR, &dentry->d_name);
@@ -243,7 +243,7 @@ static int coop_mkdir(struct user_namespace *ns, struct inode *dir, struct dentr
 }
 
 /* Storage refuses the devices that its export does not permit. */
-static int coop_mknod(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
+static int coop_mknod(struct mnt_idmap *idmap, struct inode *dir, struct dentry *dentry,
 		      umode_t mode, dev_t dev)
 {
 	struct coop_call *call = call_in(dir, COOP_ST_MKNOD, &dentry->d_name);
@@ -255,7 +255,7 @@ static int coop_mknod(struct user_namespace *ns, struct inode *dir, struct dentr
 	return make(dir, dentry, call);
 }
 
-static int coop_symlink(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
+static int coop_symlink(struct mnt_idmap *idmap, struct inode *dir, struct dentry *dentry,
 			const char *target)
 {
 	struct coop_call *call;
@@ -282,7 +282,7 @@ static int coop_link(struct dentry *old, struct inode *dir, struct dentry *dentr
 	return make(dir, dentry, call);
 }
 
-static int coop_create(struct user_namespace *ns, struct inode *dir, struct dentry *dentry,
+static int coop_create(struct mnt_idmap *idmap, struct inode *dir, struct dentry *dentry,
 		       umode_t mode, bool excl)
 {
 	struct coop_storage *storage = coop_sb(dir->i_sb)->storage;
@@ -427,7 +427,7 @@ static int coop_rmdir(struct inode *dir, struct dentry *dentry)
 	return remove_name(dir, dentry, COOP_ST_RMDIR);
 }
 
-static int coop_rename(struct user_namespace *ns, struct inode *from, struct dentry *old,
+static int coop_rename(struct mnt_idmap *idmap, struct inode *from, struct dentry *old,
 		       struct inode *to, struct dentry *new, unsigned int flags)
 {
 	struct inode *target = d_inode(new);

@@ -536,6 +536,14 @@ static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 	return err ?: told;
 }
 
+/* Before pages of the cache are read: they are of the content that is known to be at storage. */
+static int read_begin(struct inode *inode)
+{
+	const int err = coop_revalidate(inode, false);
+
+	return err ?: coop_content_fresh(inode);
+}
+
 static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct inode *inode = file_inode(iocb->ki_filp);
@@ -545,12 +553,27 @@ static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
 
 	if (iocb->ki_flags & IOCB_DIRECT)
 		return coop_direct_read(iocb, to);
-	err = coop_revalidate(inode, false);
-	if (!err)
-		err = coop_content_fresh(inode);
+	err = read_begin(inode);
 	if (err)
 		return err;
 	n = generic_file_read_iter(iocb, to);
+	if (n > 0)
+		coop_account_read(inode, n, coop_now_us() - begun);
+	return n;
+}
+
+static ssize_t coop_splice_read(struct file *file, loff_t *pos, struct pipe_inode_info *pipe,
+				size_t len, unsigned int flags)
+{
+	struct inode *inode = file_inode(file);
+	const u64 begun = coop_now_us();
+	ssize_t n;
+	int err;
+
+	err = read_begin(inode);
+	if (err)
+		return err;
+	n = filemap_splice_read(file, pos, pipe, len, flags);
 	if (n > 0)
 		coop_account_read(inode, n, coop_now_us() - begun);
 	return n;
@@ -636,7 +659,7 @@ const struct file_operations coop_file_ops = {
 	.write_iter = coop_write_iter,
 	.mmap = coop_mmap,
 	.llseek = coop_llseek,
-	.splice_read = generic_file_splice_read,
+	.splice_read = COOP_SPLICE_OP(coop_splice_read),
 	.splice_write = iter_file_splice_write,
 	.setlease = simple_nosetlease, /* another node's open would not break it */
 };

@@ -215,10 +215,10 @@ void coop_attr_expire(struct inode *inode);
  * our own changes are under way it waits for them, so that what is learned is about others'.
  */
 int coop_revalidate(struct inode *inode, bool force);
-int coop_getattr(struct user_namespace *ns, const struct path *path, struct kstat *stat, u32 mask,
+int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat *stat, u32 mask,
 		 unsigned int flags);
-int coop_setattr(struct user_namespace *ns, struct dentry *dentry, struct iattr *attr);
-int coop_permission(struct user_namespace *ns, struct inode *inode, int mask);
+int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr);
+int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask);
 
 /* ---- content.c: which version the pages are of ---- */
 /* A WRITE under way. */

@@ -65,8 +65,7 @@ static void coop_inode_init_once(void *p)
 int coop_inode_cache_init(void)
 {
 	inode_cache = kmem_cache_create("coopfs_inode", sizeof(struct coop_inode), 0,
-					SLAB_RECLAIM_ACCOUNT | SLAB_MEM_SPREAD | SLAB_ACCOUNT,
-					coop_inode_init_once);
+					COOP_SLAB_INODE, coop_inode_init_once);
 	return inode_cache ? 0 : -ENOMEM;
 }
 
@@ -184,7 +183,7 @@ static unsigned long attr_lifetime(const struct inode *inode)
 	s64 age;
 
 	ktime_get_real_ts64(&now);
-	age = now.tv_sec - max(inode->i_mtime.tv_sec, inode->i_ctime.tv_sec);
+	age = now.tv_sec - max(inode_get_mtime_sec(inode), inode_get_ctime_sec(inode));
 	return clamp_t(s64, age, 0, ATTR_MAX / HZ * 10) * HZ / 10;
 }
 
@@ -209,11 +208,11 @@ static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, b
 	i_uid_write(inode, attr->uid);
 	i_gid_write(inode, attr->gid);
 	inode->i_blocks = attr->blocks;
-	inode->i_atime = time_of(&attr->atime);
+	inode_set_atime_to_ts(inode, time_of(&attr->atime));
 	dirty = S_ISREG(inode->i_mode) && (ci->changes || has_dirty_pages(inode));
 	if (!dirty) {
-		inode->i_mtime = time_of(&attr->mtime);
-		inode->i_ctime = time_of(&attr->ctime);
+		inode_set_mtime_to_ts(inode, time_of(&attr->mtime));
+		inode_set_ctime_to_ts(inode, time_of(&attr->ctime));
 	}
 	ci->attr_until = jiffies + max_t(unsigned long, ATTR_MIN, attr_lifetime(inode));
 	if (attr->size > i_size_read(inode) || (!dirty && cuts))
@@ -322,7 +321,7 @@ int coop_revalidate(struct inode *inode, bool force)
 	return err;
 }
 
-int coop_getattr(struct user_namespace *ns, const struct path *path, struct kstat *stat, u32 mask,
+int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat *stat, u32 mask,
 		 unsigned int flags)
 {
 	struct inode *inode = d_inode(path->dentry);
@@ -344,11 +343,11 @@ int coop_getattr(struct user_namespace *ns, const struct path *path, struct ksta
 	}
 	if (err)
 		return err;
-	generic_fillattr(ns, inode, stat);
+	coop_fillattr(idmap, mask, inode, stat);
 	return 0;
 }
 
-int coop_permission(struct user_namespace *ns, struct inode *inode, int mask)
+int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 {
 	if (!attr_fresh(inode)) {
 		int err;
@@ -359,7 +358,7 @@ int coop_permission(struct user_namespace *ns, struct inode *inode, int mask)
 		if (err)
 			return err;
 	}
-	return generic_permission(ns, inode, mask);
+	return generic_permission(idmap, inode, mask);
 }
 
 /* ---- changing them -------------------------------------------------------------- */
@@ -455,7 +454,7 @@ static int send_setattr(struct inode *inode, const struct iattr *attr, bool priv
 	return err;
 }
 
-int coop_setattr(struct user_namespace *ns, struct dentry *dentry, struct iattr *attr)
+int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr)
 {
 	const bool kill = attr->ia_valid & (ATTR_KILL_SUID | ATTR_KILL_SGID);
 	struct inode *inode = d_inode(dentry);
@@ -463,7 +462,7 @@ int coop_setattr(struct user_namespace *ns, struct dentry *dentry, struct iattr 
 
 	/* Storage decides who may; what remains here is the size's range. */
 	attr->ia_valid |= ATTR_FORCE;
-	err = setattr_prepare(ns, dentry, attr);
+	err = setattr_prepare(idmap, dentry, attr);
 	if (err)
 		return err;
 	/* Storage's own kernel takes the set-id bits away with these. */

@@ -19,6 +19,7 @@
 #include <linux/kernel_read_file.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/vmalloc.h>
 #include <net/ipv6.h>
 
 #include "fs/fs.h"

@@ -147,22 +147,20 @@ static int make_uptodate(struct coop_file *f, struct folio *folio)
 }
 
 static int coop_write_begin(struct file *file, struct address_space *mapping, loff_t pos,
-			    unsigned int len, struct page **pagep, void **fsdata)
+			    unsigned int len, struct folio **foliop, void **fsdata)
 {
 	struct inode *inode = mapping->host;
 	const size_t from = pos & ~PAGE_MASK, to = from + len;
 	const loff_t start = pos - from;
 	struct folio *folio;
-	struct page *page;
 	int err;
 
 	if (pos > i_size_read(inode))
 		coop_clear_behind(mapping, i_size_read(inode));
 	for (;;) {
-		page = grab_cache_page_write_begin(mapping, pos >> PAGE_SHIFT);
-		if (!page)
-			return -ENOMEM;
-		folio = page_folio(page);
+		folio = coop_filemap_grab(mapping, pos >> PAGE_SHIFT);
+		if (IS_ERR(folio))
+			return PTR_ERR(folio);
 		folio_wait_writeback(folio);
 		if (range_apart(folio, from, to))
 			folio_write_locked(folio);
@@ -185,21 +183,22 @@ static int coop_write_begin(struct file *file, struct address_space *mapping, lo
 			return err;
 	}
 	coop_content_changes(coop_i(inode));
-	*pagep = page;
+	*foliop = folio;
 	return 0;
 }
 
 static void stamp_locked(struct inode *inode)
 {
+	struct timespec64 now;
+
 	lockdep_assert_held(&coop_i(inode)->lock);
-	ktime_get_coarse_real_ts64(&inode->i_mtime);
-	inode->i_ctime = inode->i_mtime;
+	ktime_get_coarse_real_ts64(&now);
+	inode_set_mtime_to_ts(inode, inode_set_ctime_to_ts(inode, now));
 }
 
 static int coop_write_end(struct file *file, struct address_space *mapping, loff_t pos,
-			  unsigned int len, unsigned int copied, struct page *page, void *fsdata)
+			  unsigned int len, unsigned int copied, struct folio *folio, void *fsdata)
 {
-	struct folio *folio = page_folio(page);
 	struct inode *inode = mapping->host;
 	struct coop_inode *ci = coop_i(inode);
 	const size_t from = pos & ~PAGE_MASK;
@@ -394,10 +393,8 @@ static void batch_add(struct coop_batch *b, struct folio *folio)
 	b->write->bytes += to - from;
 }
 
-static int add_folio(struct page *page, struct writeback_control *wbc, void *data)
+static int add_folio(struct folio *folio, struct writeback_control *wbc, void *data)
 {
-	struct folio *folio = page_folio(page);
-
 	batch_add(data, folio);
 	folio_unlock(folio);
 	return 0;
@@ -408,7 +405,7 @@ static int coop_writepages(struct address_space *mapping, struct writeback_contr
 	struct coop_batch b = {.file = coop_file_find(mapping->host, COOP_ST_O_WRITE)};
 	int err;
 
-	err = write_cache_pages(mapping, wbc, add_folio, &b);
+	err = coop_write_cache_folios(mapping, wbc, add_folio, &b);
 	batch_submit(&b);
 	if (b.file)
 		coop_file_put(b.file);
@@ -490,11 +487,13 @@ static int coop_launder_folio(struct folio *folio)
 	return 0;
 }
 
+COOP_WRITE_OPS(coop_write_begin, coop_write_end)
+
 const struct address_space_operations coop_aops = {
 	.readahead = coop_readahead,
 	.read_folio = coop_read_folio,
-	.write_begin = coop_write_begin,
-	.write_end = coop_write_end,
+	.write_begin = COOP_WRITE_OP(coop_write_begin),
+	.write_end = COOP_WRITE_OP(coop_write_end),
 	.writepages = coop_writepages,
 	.dirty_folio = coop_dirty_folio,
 	.release_folio = coop_release_folio,

@@ -6,6 +6,7 @@ processor more than reading a larger file costs the real one. Nothing is staged 
 file system, so no root is needed and nothing can be left behind.
 """
 import glob
+import lzma
 import os
 import re
 import shutil
@@ -60,6 +61,10 @@ class Archive:
         with open(source, "rb") as f:
             self._entry(path, stat.S_IFREG | mode, f.read())
 
+    def bytes(self, path, data, mode=0o644):
+        self.directory(os.path.dirname(path))
+        self._entry(path, stat.S_IFREG | mode, data)
+
     def write(self, path):
         self._entry("TRAILER!!!", 0)
         with open(path, "wb") as out:
@@ -85,12 +90,16 @@ class BuiltKernel:
 
 
 class Kernel:
-    """The newest installed kernel and its modules."""
+    """An installed kernel and its modules: that of the version, or the newest."""
 
-    def __init__(self):
+    def __init__(self, version=None):
         images = sorted(glob.glob("/boot/vmlinuz-*"), key=lambda p: [
             int(n) for n in re.findall(r"\d+", p)])
         images = [i for i in images if os.access(i, os.R_OK)]
+        if version:
+            images = [i for i in images if i == f"/boot/vmlinuz-{version}"]
+            if not images:
+                raise Missing(f"no kernel {version} to boot; install linux-image-{version}")
         if not images:
             raise Missing("no kernel to boot; install linux-image-amd64")
         self.image = images[-1]
@@ -134,6 +143,16 @@ def add_program(archive, name, source, scratch):
         archive.file(library, library, 0o755)
 
 
+def add_module(archive, source):
+    """Uncompressed, as busybox inserts it; returns its path."""
+    packed = source.endswith(".xz")
+    path = "/lib/modules/" + os.path.basename(source)[:-3 if packed else None]
+    if path not in archive.seen:
+        with (lzma.open if packed else open)(source, "rb") as f:
+            archive.bytes(path, f.read())
+    return path
+
+
 def find_program(name, bin_dirs):
     for d in bin_dirs:
         if os.access(os.path.join(d, name), os.X_OK):
@@ -168,8 +187,7 @@ def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir):
 
     order = []
     for source in kernel.modules(topic.modules):
-        a.file("/lib/modules/" + os.path.basename(source), source)
-        order.append("/lib/modules/" + os.path.basename(source))
+        order.append(add_module(a, source))
     a.text("/lab/modules", "".join(m + "\n" for m in order))
     if "rdma_rxe" in topic.modules:
         for source in glob.glob("/usr/lib/x86_64-linux-gnu/libibverbs/librxe-*.so") + \
