@@ -3,7 +3,8 @@
  * content.c - which data version the pages of a file are of.
  *
  * Either all clean pages of an inode are of coop_inode.version, or version is 0 and
- * they prove nothing: they may be read here, but no peer gets them. Version goes
+ * they prove nothing: they may be read here, but no peer gets them (fs.h has the states
+ * in a table). Version goes
  * to 0 when somebody else's change is learned of, or when a change of our own does not
  * follow on from what we have. It comes back in two ways only: by settling (the
  * pages are dropped, then what storage has is the version), which an open does; or, for
@@ -13,8 +14,10 @@
  * Many WRITEs are under way at once and their replies come in any order, while storage
  * did them one after another. So a reply that does not follow on from our version waits
  * in 'pending', its pages still under writeback (and therefore not served), until those
- * before it have come. If none is under way any more and it still does not follow on,
- * somebody else wrote in between, or storage could not tell.
+ * before it have come. Those were under way when it came, for storage had done them: if
+ * they have all been answered and it still does not follow on, somebody else wrote in
+ * between, or storage could not tell. A writer may begin others all the time, so what is
+ * under way is counted in two rounds, those begun before a reply began to wait, and since.
  *
  * 'mixed' counts what a settling must not overlook: bytes of no version that came in
  * while it dropped the pages.
@@ -102,6 +105,8 @@ static bool settled(struct coop_inode *ci)
 
 	spin_lock(&ci->lock);
 	yes = ci->version && ci->version == ci->seen;
+	if (yes) /* set, perhaps, while the last settling went on, which has dealt with it */
+		clear_bit(COOP_I_STALE, &ci->flags);
 	spin_unlock(&ci->lock);
 	return yes;
 }
@@ -144,11 +149,16 @@ int coop_content_settle(struct inode *inode)
 
 /* ---- our own changes --------------------------------------------------------------- */
 
-void coop_change_begin(struct coop_inode *ci)
+u8 coop_change_begin(struct coop_inode *ci)
 {
+	u8 round;
+
 	spin_lock(&ci->lock);
 	ci->changes++;
+	round = ci->round;
+	ci->in_round[round]++;
 	spin_unlock(&ci->lock);
+	return round;
 }
 
 /* Our change led on from another version than ours: if both are proofs, somebody wrote between. */
@@ -160,10 +170,38 @@ static void led_from_locked(struct coop_inode *ci, u64 before)
 }
 
 /*
+ * Is there one pending that nothing under way can lead to? If not, those pending now are looked
+ * at again when all that is under way now has been answered.
+ */
+static bool hopeless_locked(struct coop_inode *ci)
+{
+	struct coop_change *p;
+
+	lockdep_assert_held(&ci->lock);
+	if (!ci->changes)
+		return !list_empty(&ci->pending);
+	if (ci->round_waits) {
+		if (ci->in_round[!ci->round])
+			return false;
+		ci->round_waits = false;
+		list_for_each_entry(p, &ci->pending, link)
+			if (p->waited)
+				return true;
+	}
+	if (list_empty(&ci->pending))
+		return false;
+	list_for_each_entry(p, &ci->pending, link)
+		p->waited = true;
+	ci->round_waits = true;
+	ci->round = !ci->round; /* which none under way is of */
+	return false;
+}
+
+/*
  * One fewer is under way; what storage has now is after 'res'. What nothing is left to wait for
  * goes to 'settled'.
  */
-static void change_done_locked(struct coop_inode *ci, const struct coop_st_body *res,
+static void change_done_locked(struct coop_inode *ci, u8 round, const struct coop_st_body *res,
 			       struct list_head *settled)
 {
 	struct coop_change *p;
@@ -171,13 +209,15 @@ static void change_done_locked(struct coop_inode *ci, const struct coop_st_body 
 	lockdep_assert_held(&ci->lock);
 	/* Replies to what was asked before now are older than this change. */
 	ci->believed = coop_ticket(ci->vfs.i_sb);
-	if (!--ci->changes) {
+	ci->in_round[round]--;
+	ci->changes--;
+	if (ci->version && hopeless_locked(ci)) {
 		list_for_each_entry(p, &ci->pending, link)
 			led_from_locked(ci, p->known ? p->before : 0);
-		if (!list_empty(&ci->pending))
-			unproved_locked(ci);
-		wake_up_all(&ci->quiet);
+		unproved_locked(ci);
 	}
+	if (!ci->changes)
+		wake_up_all(&ci->quiet);
 	if (!ci->version)
 		list_splice_tail_init(&ci->pending, settled);
 	ci->seen = ci->version ?: res ? res->attr.version : 0;
@@ -211,6 +251,7 @@ void coop_change_end(struct inode *inode, struct coop_change *change,
 	struct coop_inode *ci = coop_i(inode);
 
 	change->known = res && res->before;
+	change->waited = false;
 	if (res) {
 		change->before = res->before;
 		change->after = res->attr.version;
@@ -221,7 +262,7 @@ void coop_change_end(struct inode *inode, struct coop_change *change,
 	list_add_tail(&change->link, &ci->pending);
 	if (ci->version)
 		follow_locked(ci, settled);
-	change_done_locked(ci, res, settled);
+	change_done_locked(ci, change->round, res, settled);
 	spin_unlock(&ci->lock);
 }
 
@@ -237,8 +278,8 @@ static u64 alone_locked(struct coop_inode *ci, const struct coop_st_body *res)
 	return follows ? version : 0;
 }
 
-void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, loff_t from,
-			   loff_t to, bool truncate)
+void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
+			   loff_t from, loff_t to, bool truncate)
 {
 	struct coop_inode *ci = coop_i(inode);
 	const bool local = truncate || from <= to;
@@ -249,7 +290,7 @@ void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, 
 	if (res && !local && res->before == res->attr.version) {
 		/* Content is what it was; so are the pages. */
 		spin_lock(&ci->lock);
-		change_done_locked(ci, res, &settled);
+		change_done_locked(ci, round, res, &settled);
 		spin_unlock(&ci->lock);
 		coop_changes_settled(&settled);
 		return;
@@ -279,7 +320,7 @@ void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, 
 		ci->version = res->attr.version;
 		ci->size = res->attr.size;
 	}
-	change_done_locked(ci, res, &settled);
+	change_done_locked(ci, round, res, &settled);
 	spin_unlock(&ci->lock);
 	filemap_invalidate_unlock(inode->i_mapping);
 	coop_changes_settled(&settled);

@@ -49,6 +49,7 @@ struct coop_direct {
 	struct list_head spans;
 	size_t taken; /* bytes off the caller's iterator */
 	bool write, dirties;
+	u8 round;           /* of the write as a change */
 	bool async;         /* nobody waits: the last call's end starts 'work' */
 	atomic_t under_way; /* calls, and one for who starts them; async */
 	struct work_struct work;
@@ -182,7 +183,7 @@ static int direct_start(struct coop_direct *op, struct iov_iter *iter, u32 most)
 			break;
 		}
 		if (op->write && !op->taken) /* all spans are one change */
-			coop_change_begin(coop_i(op->inode));
+			op->round = coop_change_begin(coop_i(op->inode));
 		s->pos = pos;
 		op->taken += s->bytes;
 		list_add_tail(&s->link, &op->spans);
@@ -309,7 +310,7 @@ static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
 		res = led_to(op);
 	if (res && op->file->flags & COOP_ST_O_APPEND)
 		*at = res->attr.size - op->taken;
-	coop_change_end_alone(inode, res, *at, *at + op->taken - 1, false);
+	coop_change_end_alone(inode, op->round, res, *at, *at + op->taken - 1, false);
 	if (res)
 		coop_attr_ours(inode, &res->attr);
 	else

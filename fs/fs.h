@@ -20,6 +20,7 @@
 
 #include <linux/fs.h>
 #include <linux/fs_context.h>
+#include <linux/mempool.h>
 
 #include "fs/compat.h"
 #include "fs/storage.h"
@@ -58,6 +59,7 @@ struct coop_mount {
 	struct coop_stats stats;
 	struct coop_proc *proc;
 	struct workqueue_struct *wq;        /* reads that go on to storage, put-off iputs */
+	mempool_t *write_pool;              /* of WRITEs under way */
 	struct workqueue_struct *direct_wq; /* ends of direct I/O: they wait for what is on wq */
 	struct llist_head
 		unused_inodes; /* inodes that serving is done with: iput() may sleep long */
@@ -72,6 +74,35 @@ struct coop_mount {
 	u32 reopenings;
 };
 
+/*
+ * What the clean pages of a regular file are, by two fields under coop_inode.lock; content.c alone
+ * changes them:
+ *
+ *   state    version  STALE  the clean pages are                   peers get them
+ *   PROVED   not 0    no     all of that version                   yes
+ *   MIXED    0        no     as good as any reader may have them   no
+ *   FOREIGN  0        yes    older than what storage has           no
+ *
+ *   from              by                                                        to
+ *   PROVED            an own change whose 'before' is version: its 'after'      PROVED
+ *   PROVED            one with another 'before', if both are proofs             FOREIGN
+ *   PROVED            one that failed, or without such proofs                   MIXED
+ *   PROVED            attributes of another version, no own change under way    FOREIGN
+ *   MIXED             the same, if both versions are proofs, or the end moved   FOREIGN
+ *   MIXED, FOREIGN    settling: dirty pages written, all dropped, and 'mixed'   PROVED
+ *                     is what it was; version is 'seen' then
+ *   MIXED, FOREIGN    settling that something came between                      MIXED
+ *   MIXED, FOREIGN    settling that could not drop all pages                    FOREIGN
+ *
+ * An open settles whatever is not PROVED; reads, writes, faults and mmap settle FOREIGN only.
+ *
+ *   seen, seen_size   what storage told last of the whole file; 0: an own change ended without
+ *   believed          replies asked for before this ticket are older than what is known
+ *   mixed             moves with everything that makes a settling's result void
+ *   changes           own changes under way: while there are any, attributes say nothing of others
+ *   pending           own changes answered before one that they follow, not settled yet
+ *   change            see above; moves before any byte, version or validity does
+ */
 struct coop_inode {
 	struct inode vfs;
 	struct coop_fid fid;   /* never changes */
@@ -86,6 +117,9 @@ struct coop_inode {
 	u64 believed;             /* ticket of the reply that attributes are from */
 	u64 mixed;                /* counts what made version 0 or came in without one */
 	u32 changes;              /* our own changes of content that are under way */
+	u32 in_round[2];          /* the same, by the round that they were begun in */
+	u8 round;                 /* of what begins now */
+	bool round_waits;         /* some pending wait for the end of the other round */
 	struct list_head pending; /* those answered before one that they follow */
 	wait_queue_head_t quiet;  /* 'changes' came down to 0 */
 	unsigned long flags;      /* COOP_I_*, atomic */
@@ -225,7 +259,9 @@ int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask);
 struct coop_change {
 	struct list_head link; /* coop_inode.pending, then the caller's list of settled ones */
 	u64 before, after, size;
-	bool known; /* storage said what it did */
+	bool known;  /* storage said what it did */
+	bool waited; /* pending, and waits for the end of the other round */
+	u8 round;    /* of coop_change_begin() */
 };
 void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr);
 /* From the reply to an open of what was learned last. */
@@ -243,7 +279,8 @@ static inline int coop_content_fresh(struct inode *inode)
 {
 	return test_bit(COOP_I_STALE, &coop_i(inode)->flags) ? coop_content_settle(inode) : 0;
 }
-void coop_change_begin(struct coop_inode *ci);
+/* The round goes to the change's end. */
+u8 coop_change_begin(struct coop_inode *ci);
 /*
  * res: the reply, NULL: it is not known what happened. Adds to 'settled' those changes whose
  * pages may be clean now: their version is the inode's, or the inode has none.
@@ -256,8 +293,8 @@ void coop_changes_settled(struct list_head *settled);
  * The end of a change other than by writeback: [from, to] of pages go before the version moves on
  * (from > to: none). truncate: i_size becomes res->attr.size, and i_rwsem is held.
  */
-void coop_change_end_alone(struct inode *inode, const struct coop_st_body *res, loff_t from,
-			   loff_t to, bool truncate);
+void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
+			   loff_t from, loff_t to, bool truncate);
 
 /* ---- unstable.c: what may be lost until a COMMIT; losses go to the mapping ---- */
 /* A change that cannot be repeated from here. wrote: a close commits it. */
@@ -332,6 +369,10 @@ u32 coop_file_flags(unsigned int open_flags);
 void coop_files_reopen(struct coop_mount *mount);
 int coop_write_init(void);
 void coop_write_exit(void);
+/* Memory to write back with, a mount's own: one that waits for its storage keeps no other from it.
+ */
+int coop_write_pool_create(struct coop_mount *m);
+void coop_write_pool_destroy(struct coop_mount *m);
 /* Reads and writes that pass by the page cache. */
 ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to);
 ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from);

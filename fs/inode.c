@@ -422,6 +422,7 @@ static int send_setattr(struct inode *inode, const struct iattr *attr, bool priv
 	const bool cut = attr->ia_valid & ATTR_SIZE;
 	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_SETATTR);
 	struct coop_file *file;
+	u8 round = 0;
 	int err;
 
 	if (!call)
@@ -435,14 +436,14 @@ static int send_setattr(struct inode *inode, const struct iattr *attr, bool priv
 	if (file)
 		call->arg.open_id = file->open_id;
 	if (regular)
-		coop_change_begin(ci);
+		round = coop_change_begin(ci);
 	err = coop_call_run(call);
 	if (regular) {
 		const loff_t none = -1;
 
 		if (!err && cut)
 			coop_unstable_cut(inode, call->res.attr.size);
-		coop_change_end_alone(inode, err ? NULL : &call->res, 0, none, cut && !err);
+		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, cut && !err);
 		if (!err && cut)
 			coop_unstable_add(inode, call->res.verifier, false);
 	}

@@ -28,6 +28,16 @@
 #define FORCED_MS        2000 /* after umount -f */
 #define STOOD_SHORT      HZ   /* a connection that is lost so soon is made again with a pause */
 
+static void call_init(struct coop_call *call, struct coop_storage *s, u16 op)
+{
+	call->op = op;
+	call->wire_op = op;
+	call->storage = s;
+	refcount_set(&call->refs, 1);
+	init_completion(&call->finished);
+	INIT_LIST_HEAD(&call->link);
+}
+
 struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
 {
 	const u64 reply = coop_st_reply_fields(op);
@@ -48,12 +58,18 @@ struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
 			return NULL;
 		}
 	}
-	call->op = op;
-	call->wire_op = op;
-	call->storage = s;
-	refcount_set(&call->refs, 1);
-	init_completion(&call->finished);
-	INIT_LIST_HEAD(&call->link);
+	call_init(call, s, op);
+	return call;
+}
+
+struct coop_call *coop_call_alloc_sure(struct coop_storage *s, u16 op)
+{
+	struct coop_call *call = mempool_alloc(s->sure, GFP_NOFS);
+
+	WARN_ON_ONCE(coop_st_reply_fields(op) & (COOP_ST_TEXT | COOP_ST_FH));
+	memset(call, 0, sizeof(*call));
+	call->pooled = true;
+	call_init(call, s, op);
 	return call;
 }
 
@@ -64,7 +80,10 @@ void coop_call_put(struct coop_call *call)
 	if (call->orphan)
 		coop_call_put(call->orphan);
 	kfree(call->reply);
-	kfree(call);
+	if (call->pooled)
+		mempool_free(call, call->storage->sure);
+	else
+		kfree(call);
 }
 
 void coop_call_cred(struct coop_call *call, const struct cred *cred)
@@ -489,6 +508,7 @@ static void storage_free(struct coop_storage *s)
 		destroy_workqueue(s->done_wq); /* runs every done() first */
 	if (s->wq)
 		destroy_workqueue(s->wq);
+	mempool_destroy(s->sure);
 	coop_key_free(&s->key);
 	put_net(s->net);
 	kfree(s->export_name);
@@ -520,6 +540,7 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	s->rx.scratch = kmalloc(sizeof(*s->rx.scratch), GFP_KERNEL);
 	s->ask = kzalloc(sizeof(*s->ask), GFP_KERNEL);
 	s->got = kzalloc(sizeof(*s->got), GFP_KERNEL);
+	s->sure = mempool_create_kmalloc_pool(COOP_SURE_CALLS, sizeof(struct coop_call));
 	s->wq = alloc_workqueue("coopfs-storage", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	s->done_wq = alloc_workqueue("coopfs-done", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
 	spin_lock_init(&s->lock);
@@ -538,7 +559,7 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	get_random_bytes(s->session, sizeof(s->session));
 	s->since = jiffies;
 	if (s->export_name && s->tx.buf && s->rx.body && s->frame && s->rx.scratch && s->ask &&
-	    s->got && s->wq && s->done_wq)
+	    s->got && s->sure && s->wq && s->done_wq)
 		return s;
 	storage_free(s);
 	return NULL;

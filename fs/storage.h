@@ -146,6 +146,7 @@ struct coop_call {
 	u32 state;
 	u16 wire_op;              /* op, or CHECK after a streamed READ */
 	bool repeated;            /* had been sent when a connection was lost */
+	bool pooled;              /* goes back to the connection's reserve */
 	bool internal;            /* PING, REGISTER: not sent again by a new connection */
 	bool gated;               /* the others wait for it */
 	void *reply;              /* the bytes of res's string */
@@ -156,6 +157,11 @@ struct coop_call {
 
 /* Zeroed, one reference. NULL: no memory. GFP_NOFS. */
 struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op);
+/*
+ * Never NULL: may wait for another one of these to be put, which must not depend on the caller. For
+ * WRITE and COMMIT, by which memory comes back.
+ */
+struct coop_call *coop_call_alloc_sure(struct coop_storage *s, u16 op);
 void coop_call_put(struct coop_call *call);
 /*
  * Sends it, now or when the window and the connection allow; done() runs once in any case. Waits

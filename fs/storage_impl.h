@@ -15,6 +15,7 @@
 #ifndef COOP_FS_STORAGE_IMPL_H
 #define COOP_FS_STORAGE_IMPL_H
 
+#include <linux/mempool.h>
 #include <linux/mutex.h>
 #include <linux/net.h>
 #include <linux/spinlock.h>
@@ -25,6 +26,7 @@
 #define COOP_WIRE_BUCKETS COOP_ST_REQUESTS_MAX /* ids rise: hardly two in one */
 #define COOP_TX_BYTES     16384                /* small requests are sent together */
 #define COOP_WHY_MAX      160
+#define COOP_SURE_CALLS   4
 
 #define COOP_LATER_TIME (HZ / 10) /* until a request that met a lease is sent again */
 
@@ -104,6 +106,7 @@ struct coop_storage {
 	u8 session[COOP_ST_SESSION];
 	struct coop_fid root;             /* as the first handshake said */
 	struct workqueue_struct *wq;      /* the three works and the watch */
+	mempool_t *sure;                  /* reserve of calls */
 	struct workqueue_struct *done_wq; /* done() of calls: may sleep, so not on wq */
 	atomic64_t open_id;
 

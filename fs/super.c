@@ -365,7 +365,7 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 		return err;
 	m->wq = alloc_workqueue("coopfs-%u", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, m->id);
 	m->direct_wq = alloc_workqueue("coopfs-dio-%u", WQ_UNBOUND | WQ_MEM_RECLAIM, 0, m->id);
-	if (!m->wq || !m->direct_wq)
+	if (!m->wq || !m->direct_wq || coop_write_pool_create(m))
 		return -ENOMEM;
 	err = super_setup_bdi(sb);
 	if (err)
@@ -433,6 +433,7 @@ static void coop_kill_sb(struct super_block *sb)
 		destroy_workqueue(m->direct_wq);
 	if (m->wq)
 		destroy_workqueue(m->wq);
+	coop_write_pool_destroy(m);
 	if (m->stats.cpu)
 		coop_stats_free(&m->stats);
 	coop_options_free(&m->opt);

@@ -23,7 +23,6 @@
  */
 #include <linux/backing-dev.h>
 #include <linux/pagemap.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/writeback.h>
 
@@ -306,11 +305,7 @@ static int commit_once(struct inode *inode)
 		covered_lost(inode, &c, -EIO);
 		return -EIO;
 	}
-	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
-	if (!call) {
-		coop_file_put(file);
-		return -ENOMEM;
-	}
+	call = coop_call_alloc_sure(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = file->open_id;

@@ -16,13 +16,13 @@
  * A WRITE that fails loses its bytes: the error goes to the mapping, fsync and close tell
  * it, and the version is given up. One that storage acknowledges and then loses is written
  * again (unstable.c). A lost connection is no failure (storage.h). Memory
- * for one WRITE is always there (a pool), as writing back is what frees memory.
+ * for a few WRITEs and their calls is always there (pools of the mount), as writing back
+ * is what frees memory.
  */
 #include <linux/highmem.h>
 #include <linux/mempool.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
-#include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <linux/writeback.h>
 
@@ -42,25 +42,27 @@ struct coop_write {
 };
 
 static struct kmem_cache *write_cache;
-static mempool_t *write_pool;
 
 int coop_write_init(void)
 {
 	write_cache = KMEM_CACHE(coop_write, 0);
-	if (!write_cache)
-		return -ENOMEM;
-	write_pool = mempool_create_slab_pool(WRITE_POOL, write_cache);
-	if (!write_pool) {
-		kmem_cache_destroy(write_cache);
-		return -ENOMEM;
-	}
-	return 0;
+	return write_cache ? 0 : -ENOMEM;
 }
 
 void coop_write_exit(void)
 {
-	mempool_destroy(write_pool);
 	kmem_cache_destroy(write_cache);
+}
+
+int coop_write_pool_create(struct coop_mount *m)
+{
+	m->write_pool = mempool_create_slab_pool(WRITE_POOL, write_cache);
+	return m->write_pool ? 0 : -ENOMEM;
+}
+
+void coop_write_pool_destroy(struct coop_mount *m)
+{
+	mempool_destroy(m->write_pool);
 }
 
 /* ---- the written range of a folio, under its lock ------------------------------------- */
@@ -256,9 +258,11 @@ out:
 
 static void write_free(struct coop_write *w)
 {
+	struct coop_mount *m = coop_sb(w->inode->i_sb);
+
 	coop_file_put(w->file);
 	coop_iput_later(w->inode);
-	mempool_free(w, write_pool);
+	mempool_free(w, m->write_pool);
 }
 
 void coop_changes_settled(struct list_head *settled)
@@ -307,13 +311,10 @@ static void write_submit(struct coop_write *w)
 {
 	struct coop_inode *ci = coop_i(w->inode);
 	struct coop_mount *m = coop_sb(w->inode->i_sb);
-	struct coop_call *call;
+	struct coop_call *call = coop_call_alloc_sure(m->storage, COOP_ST_WRITE);
 
-	/* The bytes are nowhere else: no memory now is no reason to lose them. */
-	while (!(call = coop_call_alloc(m->storage, COOP_ST_WRITE)))
-		memalloc_retry_wait(GFP_NOFS);
 	coop_calls_begin(m);
-	coop_change_begin(ci);
+	w->change.round = coop_change_begin(ci);
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = w->file->open_id;
@@ -342,7 +343,7 @@ static void batch_submit(struct coop_batch *b)
 static struct coop_write *write_alloc(struct inode *inode, struct coop_file *file, loff_t pos)
 {
 	/* Never NULL: may wait for a WRITE that is under way, and ends by itself. */
-	struct coop_write *w = mempool_alloc(write_pool, GFP_NOFS);
+	struct coop_write *w = mempool_alloc(coop_sb(inode->i_sb)->write_pool, GFP_NOFS);
 
 	ihold(inode);
 	w->inode = inode;
