@@ -15,7 +15,6 @@
  * and the daemon's window is not overrun. When the connection is lost all of 'wire'
  * goes back to 'queue', to be sent again.
  */
-#include <linux/cred.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
 #include <net/net_namespace.h>
@@ -27,77 +26,6 @@
 #define SILENCE_TO_RETRY (60 * HZ)
 #define FORCED_MS        2000 /* after umount -f */
 #define STOOD_SHORT      HZ   /* a connection that is lost so soon is made again with a pause */
-
-static void call_init(struct coop_call *call, struct coop_storage *s, u16 op)
-{
-	call->op = op;
-	call->wire_op = op;
-	call->storage = s;
-	refcount_set(&call->refs, 1);
-	init_completion(&call->finished);
-	INIT_LIST_HEAD(&call->link);
-}
-
-struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
-{
-	const u64 reply = coop_st_reply_fields(op);
-	u32 string = 0; /* a reply has one at most */
-	struct coop_call *call;
-
-	call = kzalloc(sizeof(*call), GFP_NOFS);
-	if (!call)
-		return NULL;
-	if (reply & COOP_ST_TEXT)
-		string = COOP_ST_TEXT_MAX;
-	else if (reply & COOP_ST_FH)
-		string = COOP_ST_FH_MAX;
-	if (string) {
-		call->reply = kmalloc(string, GFP_NOFS);
-		if (!call->reply) {
-			kfree(call);
-			return NULL;
-		}
-	}
-	call_init(call, s, op);
-	return call;
-}
-
-struct coop_call *coop_call_alloc_sure(struct coop_storage *s, u16 op)
-{
-	struct coop_call *call = mempool_alloc(s->sure, GFP_NOFS);
-
-	WARN_ON_ONCE(coop_st_reply_fields(op) & (COOP_ST_TEXT | COOP_ST_FH));
-	memset(call, 0, sizeof(*call));
-	call->pooled = true;
-	call_init(call, s, op);
-	return call;
-}
-
-void coop_call_put(struct coop_call *call)
-{
-	if (!refcount_dec_and_test(&call->refs))
-		return;
-	if (call->orphan)
-		coop_call_put(call->orphan);
-	kfree(call->reply);
-	if (call->pooled)
-		mempool_free(call, call->storage->sure);
-	else
-		kfree(call);
-}
-
-void coop_call_cred(struct coop_call *call, const struct cred *cred)
-{
-	struct coop_st_cred *c = &call->arg.cred;
-	const struct group_info *groups = cred->group_info;
-	u32 i;
-
-	c->uid = from_kuid(&init_user_ns, cred->fsuid);
-	c->gid = from_kgid(&init_user_ns, cred->fsgid);
-	c->n_groups = min_t(u32, groups->ngroups, COOP_ST_GROUPS_MAX);
-	for (i = 0; i < c->n_groups; i++)
-		c->groups[i] = from_kgid(&init_user_ns, groups->gid[i]);
-}
 
 static void call_done_work(struct work_struct *work)
 {
