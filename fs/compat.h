@@ -104,14 +104,9 @@ static inline struct folio *coop_filemap_grab(struct address_space *mapping, pgo
 	static int begin##_page(struct file *file, struct address_space *mapping, loff_t pos, \
 				unsigned int len, struct page **page, void **fsdata)          \
 	{                                                                                     \
-		struct folio *folio;                                                          \
-		const int err = begin(file, mapping, pos, len, &folio, fsdata);               \
-                                                                                              \
-		if (!err)                                                                     \
-			*page = folio_file_page(folio, pos >> PAGE_SHIFT);                    \
-		return err;                                                                   \
+		/* The cache has folios of one page: the page is where its folio is. */       \
+		return begin(file, mapping, pos, len, (struct folio **)page, fsdata);         \
 	}                                                                                     \
-                                                                                              \
 	static int end##_page(struct file *file, struct address_space *mapping, loff_t pos,   \
 			      unsigned int len, unsigned int copied, struct page *page,       \
 			      void *fsdata)                                                   \
