@@ -129,7 +129,9 @@ endif
 
 VERSION := $(shell awk '/^project/ { print $$3 }' CMakeLists.txt)
 DKMS_SRC = /usr/src/coopfs-$(VERSION)
-dkms-install: deps-dkms ## build coopfs.ko for this kernel and for those installed later (DKMS)
+# Every kernel with headers here, or the one that was named.
+DKMS_KERNELS = $(if $(filter file,$(origin KVER)),$(patsubst /lib/modules/%/build/,%,$(wildcard /lib/modules/*/build/)),$(KVER))
+dkms-install: deps-dkms ## build coopfs.ko for the kernels here and for those installed later (DKMS; KVER=...: for one)
 	@dkms status coopfs/$(VERSION) | grep -q . && dkms remove coopfs/$(VERSION) --all >/dev/null || true
 	@rm -rf $(DKMS_SRC)
 	@install -d $(addprefix $(DKMS_SRC)/,$(KDIRS))
@@ -137,10 +139,14 @@ dkms-install: deps-dkms ## build coopfs.ko for this kernel and for those install
 	@for d in $(KDIRS); do install -m 644 $$d/*.[ch] $(DKMS_SRC)/$$d/; done
 	@sed "s/@VERSION@/$(VERSION)/; s/@KERNELS@/$$(tools/kernels regex | sed 's/[\\|]/\\&/g')/" tools/dkms.conf > $(DKMS_SRC)/dkms.conf
 	@dkms add coopfs/$(VERSION) >/dev/null
-	@kernel=$(if $(filter file,$(origin KVER)),$$(uname -r),$(KVER)); [ -d /lib/modules/$$kernel/build ] || kernel=$(KVER); \
-	dkms install coopfs/$(VERSION) -k $$kernel && \
-	if [ $$kernel = $$(uname -r) ]; then echo "coopfs.ko is installed for $$kernel; \`modprobe coopfs\` loads it"; \
-	else echo "coopfs.ko is installed for $$kernel, to be booted: $$(uname -r), which runs, has no headers here"; fi
+	@some=; for kernel in $(DKMS_KERNELS); do \
+		tools/kernels check $$kernel || continue; \
+		dkms install coopfs/$(VERSION) -k $$kernel || exit 1; \
+		echo "coopfs.ko is installed for $$kernel"; some=yes; \
+	done; \
+	[ "$$some" ] || { echo "coopfs.ko is installed for no kernel" >&2; exit 1; }; \
+	if dkms status coopfs/$(VERSION) -k $$(uname -r) | grep -q installed; then echo "\`modprobe coopfs\` loads it"; \
+	else echo "$$(uname -r), which runs, is none of these kernels: boot one of them"; fi
 
 dkms-remove: ## take the module and its sources out again
 	@dkms remove coopfs/$(VERSION) --all
