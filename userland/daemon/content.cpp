@@ -45,7 +45,7 @@ template <class act> int change_locked(inode &n, coop_st_body &out, act change)
 	std::uint64_t version = 0;
 	if (n.type == S_IFREG)
 		version = n.record.observe(st, still, n.in.clock());
-	fill_attr(st, n.fid, version, out.attr);
+	fill_attr(st, n, version, out.attr);
 	return 0;
 }
 
@@ -195,7 +195,8 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline, 
 				return err;
 			n->writers++;
 		}
-		f->node = n; // from here on its destructor takes the writer back
+		n->in.unnamed().opened(n->fid);
+		f->node = n; // from here on its destructor takes both back
 		f->flags = flags;
 		f->who = opener::of(cred);
 	}
@@ -216,7 +217,7 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline, 
 			struct stat st;
 			err = n->observe_locked(st, version);
 			if (!err)
-				fill_attr(st, n->fid, version, out.body.attr);
+				fill_attr(st, *n, version, out.body.attr);
 		}
 		if (!err && !n->data_locked(err))
 			err = err ? err : -EIO;
@@ -227,6 +228,8 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline, 
 		s.take(open_id);
 		return err;
 	}
+	if (!out.body.attr.nlink)
+		inodes.discard(n->handle); // as soon as nobody holds it
 	std::vector<std::uint32_t> others;
 	openers.opened({n->fid, version}, s.node, others);
 	out.body.n_nodes = static_cast<u32>(others.size());
@@ -280,6 +283,8 @@ int service::create(const exported &in, session &s, call r, reply &out)
 		return err;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
+	if (hidden(in, *dir, view(r.body.name)))
+		return -EPERM;
 	if (int err = making_as(r.body.cred, r.body.mode, [&] {
 		    const int e = in.make(dir->path.get(), view(r.body.name),
 					  access == O_RDONLY ? O_RDONLY : O_RDWR, r.body.mode, path,

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <spdlog/fmt/fmt.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -127,6 +128,10 @@ exported::exported(const export_spec &spec, const digest &secret, bool force_pat
 		err = test ? 0 : -errno;
 	}
 	by_path_ = force_paths || err;
+	std::string prefix;
+	for (const char c : id_)
+		prefix += fmt::format("{:02x}", static_cast<unsigned char>(c));
+	unnamed_ = std::make_unique<orphans>(root_.get(), prefix);
 }
 
 std::string exported::seal(std::uint8_t kind, std::int32_t type, std::string_view id) const
@@ -250,8 +255,11 @@ int exported::open(std::string_view h, unique_fd &path, coop_fid &fid) const
 	std::string id;
 	if (openat_beneath(root_.get(), known_path(h).c_str(), O_PATH | O_NOFOLLOW,
 			   RESOLVE_NO_SYMLINKS, found) ||
-	    identify(found.get(), id) || id != bytes.substr(0, path_id_size))
-		return -ESTALE;
+	    identify(found.get(), id) || id != bytes.substr(0, path_id_size)) {
+		if (unnamed_->find(fid, found) || identify(found.get(), id) ||
+		    id != bytes.substr(0, path_id_size))
+			return -ESTALE;
+	}
 	path = std::move(found);
 	return 0;
 }

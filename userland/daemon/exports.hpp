@@ -26,6 +26,7 @@
 #include "coop/cluster_key.hpp"
 #include "rpc/store.h"
 #include "userland/daemon/fd.hpp"
+#include "userland/daemon/orphans.hpp"
 #include "userland/daemon/version.hpp"
 
 namespace coop::daemon
@@ -56,6 +57,8 @@ public:
 	bool by_path() const { return by_path_; }
 	bool devices() const { return spec_.devices; }
 	int root() const { return root_.get(); }
+	// Files that are open and have lost their last name.
+	orphans &unnamed() const { return *unnamed_; }
 	// What the export's files lie on, as a number; the same after a restart.
 	std::uint64_t fs() const { return fs_; }
 
@@ -93,6 +96,7 @@ private:
 	std::uint64_t fs_ = 0;
 	change_clock clock_;
 	bool by_path_ = false;
+	std::unique_ptr<orphans> unnamed_;
 	struct remembered {
 		std::string path;
 		std::list<std::string>::iterator use;

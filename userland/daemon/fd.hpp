@@ -25,6 +25,7 @@ public:
 			::close(fd_);
 	}
 	int get() const { return fd_; }
+	[[nodiscard]] int release() { return std::exchange(fd_, -1); }
 	explicit operator bool() const { return fd_ >= 0; }
 
 private:

@@ -306,6 +306,10 @@ void server::reap()
 		for (const auto &s : dead)
 			service_->ended(*s);
 		dead.clear();
+		if (!grace_over_ && std::chrono::steady_clock::now() - started_ >= session_grace) {
+			grace_over_ = true;
+			service_->end_grace();
+		}
 		reap();
 	});
 }
@@ -339,6 +343,7 @@ void server::drain()
 	for (std::thread &t : threads_)
 		t.join();
 	threads_.clear();
+	service_->freeze(); // before the sessions go
 	write_stats();
 }
 

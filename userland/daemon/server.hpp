@@ -96,6 +96,8 @@ private:
 	std::map<std::string, std::shared_ptr<session>> sessions_;
 	std::list<std::weak_ptr<connection>> strangers_; // oldest first
 	bool draining_ = false;
+	const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+	bool grace_over_ = false; // the reaper's: sessions of an earlier daemon are gone
 	// After what connections use at their end: handlers that never ran hold some.
 	asio::io_context io_;
 	asio::ip::tcp::acceptor acceptor_;

@@ -10,9 +10,11 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include "userland/daemon/identity.hpp"
 
@@ -37,6 +39,13 @@ coop_st_time time_of(const struct timespec &t)
 	return {t.tv_sec, static_cast<u32>(t.tv_nsec)};
 }
 
+// As the calling thread's user.
+int permitted(int fd, int mask)
+{
+	const std::string self = "/proc/self/fd/" + std::to_string(fd);
+	return ::syscall(SYS_faccessat2, AT_FDCWD, self.c_str(), mask, AT_EACCESS) ? -errno : 0;
+}
+
 int checked(std::string_view name)
 {
 	if (good_name(name))
@@ -46,10 +55,19 @@ int checked(std::string_view name)
 
 } // namespace
 
-void fill_attr(const struct stat &st, const coop_fid &fid, std::uint64_t version, coop_st_attr &a)
+bool hidden(const exported &in, const inode &dir, std::string_view name)
+{
+	if (name != orphans::directory)
+		return false;
+	struct stat at, root;
+	return !::fstatat(dir.path.get(), "", &at, AT_EMPTY_PATH) && !::fstat(in.root(), &root) &&
+	       at.st_ino == root.st_ino;
+}
+
+void fill_attr(const struct stat &st, const inode &n, std::uint64_t version, coop_st_attr &a)
 {
 	a = {};
-	a.fid = fid;
+	a.fid = n.fid;
 	a.version = version;
 	a.ino = st.st_ino;
 	a.size = static_cast<u64>(st.st_size);
@@ -57,6 +75,8 @@ void fill_attr(const struct stat &st, const coop_fid &fid, std::uint64_t version
 	a.rdev = st.st_rdev;
 	a.mode = st.st_mode;
 	a.nlink = static_cast<u32>(st.st_nlink);
+	if (a.nlink && n.in.unnamed().has(n.fid))
+		a.nlink--; // that one is ours
 	a.uid = st.st_uid;
 	a.gid = st.st_gid;
 	a.blksize = static_cast<u32>(st.st_blksize);
@@ -83,6 +103,18 @@ const exported *service::find_export(std::string_view name) const
 		if (e->name() == name)
 			return e.get();
 	return nullptr;
+}
+
+void service::end_grace()
+{
+	for (const auto &e : exports_)
+		e->unnamed().end_grace();
+}
+
+void service::freeze()
+{
+	for (const auto &e : exports_)
+		e->unnamed().freeze();
 }
 
 // What is not here is not an operation on files, or not known.
@@ -141,7 +173,7 @@ int service::attributes(inode &n, coop_st_attr &a)
 	std::uint64_t version;
 	if (int err = n.observe_locked(st, version))
 		return err;
-	fill_attr(st, n.fid, version, a);
+	fill_attr(st, n, version, a);
 	return 0;
 }
 
@@ -190,6 +222,8 @@ int service::lookup(const exported &in, session &, call r, reply &out)
 	unique_fd path;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
+	if (hidden(in, *dir, view(r.body.name)))
+		return -ENOENT;
 	if (int err = as(r.body.cred,
 			 [&] { return in.walk(dir->path.get(), view(r.body.name), path); }))
 		return err;
@@ -213,6 +247,8 @@ template <class act> int service::add(const exported &in, call r, reply &out, ac
 		return err;
 	if (int err = checked(name))
 		return err;
+	if (hidden(in, *dir, name))
+		return -EPERM;
 	const int err = making_as(r.body.cred, r.body.mode, [&] {
 		const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
 		return made ? made : in.walk(dir->path.get(), name, path);
@@ -282,20 +318,53 @@ int service::symlink(const exported &in, session &, call r, reply &out)
 service::victim service::find_victim(const exported &in, const inode &dir, const std::string &name)
 {
 	victim v;
-	exported::named named;
-	if (!in.walk(dir.path.get(), name, v.path) &&
-	    !in.name_of(v.path.get(), dir.handle, name, named))
-		v.handle = named.handle;
+	struct stat st;
+	if (in.walk(dir.path.get(), name, v.path) ||
+	    ::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
+	    in.name_of(v.path.get(), dir.handle, name, v.named))
+		v.named.handle.clear();
+	else
+		v.type = st.st_mode & S_IFMT;
 	return v;
 }
 
-void service::forget(victim v)
+void service::forget(const exported &in, const victim &v)
 {
 	struct stat st;
-	if (v.handle.empty() || ::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
-	    (st.st_nlink && !S_ISDIR(st.st_mode)))
+	if (::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
+	    (st.st_nlink && !S_ISDIR(st.st_mode) && !in.unnamed().has(v.named.fid)))
 		return;
-	inodes.discard(v.handle);
+	inodes.discard(v.named.handle);
+}
+
+template <class act>
+int service::removing(const exported &in, const inode &dir, const victim &gone,
+		      const coop_st_cred &cred, act change)
+{
+	if (gone.named.handle.empty())
+		return as(cred, change);
+	int err;
+	if (gone.type == S_IFREG) {
+		orphans &unnamed = in.unnamed();
+		const orphans::guard hold = unnamed.hold(gone.named.fid);
+		struct stat st;
+		// A link of ours changes the file's change time, so it is not made for those who
+		// must not touch the directory.
+		if (unnamed.open_locked(gone.named.fid) &&
+		    !::fstatat(gone.path.get(), "", &st, AT_EMPTY_PATH) && st.st_nlink == 1 &&
+		    !as(cred, [&] { return permitted(dir.path.get(), W_OK | X_OK); }))
+			if (int kept = unnamed.keep_locked(gone.named.fid, gone.path.get()))
+				spdlog::debug("export {}: an open file that is removed is lost "
+					      "if this daemon ends: {}",
+					      in.name(), std::strerror(-kept));
+		err = as(cred, change);
+		unnamed.settle_locked(gone.named.fid, gone.path.get());
+	} else {
+		err = as(cred, change);
+	}
+	if (!err)
+		forget(in, gone);
+	return err;
 }
 
 int service::remove(const exported &in, call r, int flags)
@@ -306,12 +375,17 @@ int service::remove(const exported &in, call r, int flags)
 		return err;
 	if (int err = checked(name))
 		return err;
-	return as(r.body.cred, [&] {
-		victim gone = find_victim(in, *dir, name);
-		if (::unlinkat(dir->path.get(), name.c_str(), flags))
-			return -errno;
-		forget(std::move(gone));
-		return 0;
+	if (hidden(in, *dir, name))
+		return -ENOENT;
+	std::lock_guard names(dir->mutex); // what is found is what is removed
+	victim gone;
+	if (int err = as(r.body.cred, [&] {
+		    gone = find_victim(in, *dir, name);
+		    return 0;
+	    }))
+		return err;
+	return removing(in, *dir, gone, r.body.cred, [&] {
+		return ::unlinkat(dir->path.get(), name.c_str(), flags) ? -errno : 0;
 	});
 }
 
@@ -341,15 +415,27 @@ int service::rename(const exported &in, session &, call r, reply &)
 		return -EINVAL;
 	const unsigned flags = (r.body.flags & COOP_ST_R_NOREPLACE ? RENAME_NOREPLACE : 0u) |
 			       (r.body.flags & COOP_ST_R_EXCHANGE ? RENAME_EXCHANGE : 0u);
+	if (hidden(in, *from, name))
+		return -ENOENT;
+	if (hidden(in, *to, name2))
+		return -EPERM;
 	unique_fd path;
-	if (int err = as(r.body.cred, [&] {
-		    victim gone;
-		    if (!flags)
+	std::unique_lock first(from->mutex, std::defer_lock), second(to->mutex, std::defer_lock);
+	if (from == to)
+		first.lock();
+	else
+		std::lock(first, second);
+	victim gone;
+	if (!flags)
+		if (int err = as(r.body.cred, [&] {
 			    gone = find_victim(in, *to, name2);
+			    return 0;
+		    }))
+			return err;
+	if (int err = removing(in, *to, gone, r.body.cred, [&] {
 		    if (::renameat2(from->path.get(), name.c_str(), to->path.get(), name2.c_str(),
 				    flags))
 			    return -errno;
-		    forget(std::move(gone));
 		    if (in.by_path())
 			    (void)in.walk(to->path.get(), name2, path);
 		    return 0;
@@ -419,7 +505,7 @@ int service::readdir(const exported &in, session &, call r, reply &out)
 			const auto *d = reinterpret_cast<const linux_dirent *>(raw.data() + at);
 			at += d->reclen;
 			const std::string_view name(d->name);
-			if (!good_name(name))
+			if (!good_name(name) || hidden(in, *dir, name))
 				continue;
 			coop_st_body e{};
 			unique_fd path;

@@ -52,6 +52,9 @@ public:
 	void execute(const exported &, session &, const request &, reply &);
 	// The session is forgotten: its locks go to others.
 	void ended(session &);
+	// For the daemon's life: clients of the one before it have had their time; this one ends.
+	void end_grace();
+	void freeze();
 	// For the tail of a streamed read: 0, or ESTALE.
 	static std::uint32_t still(const reply &);
 
@@ -101,10 +104,16 @@ private:
 	// What a removal or a rename takes a name from; forgotten afterwards if it was the last.
 	struct victim {
 		unique_fd path;
-		std::string handle;
+		exported::named named; // no handle: there is none
+		mode_t type = 0;
 	};
 	victim find_victim(const exported &, const inode &dir, const std::string &name);
-	void forget(victim);
+	void forget(const exported &, const victim &);
+	// Runs change(), which takes a name from the victim. If it is the last one of a file that
+	// is open, the file lives on. The directory's mutex is held.
+	template <class act>
+	int removing(const exported &, const inode &dir, const victim &, const coop_st_cred &,
+		     act change);
 
 	int directory(const exported &, const coop_st_bytes &, inode_ref &);
 	// Fills fh and attr of the reply with what is called 'name' in dir.
@@ -118,6 +127,8 @@ private:
 };
 
 std::string_view view(const coop_st_bytes &);
-void fill_attr(const struct stat &, const coop_fid &, std::uint64_t version, coop_st_attr &);
+// Our own directory in the root, which is nobody's to see.
+bool hidden(const exported &, const inode &dir, std::string_view name);
+void fill_attr(const struct stat &, const inode &, std::uint64_t version, coop_st_attr &);
 
 } // namespace coop::daemon

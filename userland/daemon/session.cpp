@@ -22,11 +22,14 @@ opener opener::of(const coop_st_cred &c)
 
 open_file::~open_file()
 {
-	if (!node || !(flags & COOP_ST_O_WRITE))
+	if (!node)
 		return;
-	std::lock_guard lock(node->mutex);
-	node->writers--;
-	node->drop_writable_locked();
+	if (flags & COOP_ST_O_WRITE) {
+		std::lock_guard lock(node->mutex);
+		node->writers--;
+		node->drop_writable_locked();
+	}
+	node->in.unnamed().closed(node->fid);
 }
 
 std::shared_ptr<open_file> session::find(std::uint64_t open_id)
