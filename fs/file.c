@@ -38,6 +38,8 @@ u32 coop_file_flags(unsigned int open_flags)
 		flags |= COOP_ST_O_WRITE;
 	if (open_flags & O_APPEND && flags & COOP_ST_O_WRITE)
 		flags |= COOP_ST_O_APPEND;
+	if (open_flags & __FMODE_EXEC && flags == COOP_ST_O_READ)
+		flags |= COOP_ST_O_EXEC;
 	return flags;
 }
 

@@ -369,8 +369,12 @@ static void time_to(struct coop_st_time *to, const struct timespec64 *from)
 	to->nsec = from->tv_nsec;
 }
 
+#define KILL_ID (ATTR_KILL_SUID | ATTR_KILL_SGID)
+
 static void fill_set(struct coop_st_setattr *set, const struct iattr *attr)
 {
+	if (attr->ia_valid & KILL_ID)
+		set->valid |= COOP_ST_SET_KILL_ID;
 	if (attr->ia_valid & ATTR_MODE) {
 		set->valid |= COOP_ST_SET_MODE;
 		set->mode = attr->ia_mode & S_IALLUGO;
@@ -403,9 +407,11 @@ static void fill_set(struct coop_st_setattr *set, const struct iattr *attr)
 	}
 }
 
-/* Who has the file open for writing may cut it, whatever its mode is by now. */
+/* Who has the file open for writing may cut it and write, whatever its mode is by now. */
 static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
 {
+	if (attr->ia_valid & KILL_ID)
+		return coop_file_find(inode, COOP_ST_O_WRITE);
 	if (!(attr->ia_valid & ATTR_SIZE))
 		return NULL;
 	if (attr->ia_valid & ATTR_FILE && attr->ia_file->f_op == &coop_file_ops)
@@ -413,8 +419,7 @@ static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
 	return NULL;
 }
 
-/* privileged: a write by somebody who need not own the file takes its set-id bits away. */
-static int send_setattr(struct inode *inode, const struct iattr *attr, bool privileged)
+static int send_setattr(struct inode *inode, const struct iattr *attr)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	struct coop_inode *ci = coop_i(inode);
@@ -427,8 +432,7 @@ static int send_setattr(struct inode *inode, const struct iattr *attr, bool priv
 
 	if (!call)
 		return -ENOMEM;
-	if (!privileged) /* else user 0, as zeroed */
-		coop_call_cred(call, current_cred());
+	coop_call_cred(call, current_cred());
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	fill_set(&call->arg.set, attr);
@@ -457,7 +461,10 @@ static int send_setattr(struct inode *inode, const struct iattr *attr, bool priv
 
 int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr)
 {
-	const bool kill = attr->ia_valid & (ATTR_KILL_SUID | ATTR_KILL_SGID);
+	/* By a write, that is; a chown() that changes nothing is its caller's to ask. */
+	const bool writes = attr->ia_valid & ATTR_FORCE && attr->ia_valid & KILL_ID;
+	const bool kill = attr->ia_valid & KILL_ID;
+	const unsigned int implies = ATTR_UID | ATTR_GID | ATTR_SIZE;
 	struct inode *inode = d_inode(dentry);
 	int err;
 
@@ -466,11 +473,16 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	err = setattr_prepare(idmap, dentry, attr);
 	if (err)
 		return err;
-	/* Storage's own kernel takes the set-id bits away with these. */
-	if (kill && attr->ia_valid & (ATTR_UID | ATTR_GID | ATTR_SIZE))
+	/*
+	 * The mode that the VFS made of the one known here may be an old one. Storage takes the
+	 * bits away from the one that the file has: because of a new owner or size, or asked to.
+	 */
+	if (kill && (writes || attr->ia_valid & implies))
 		attr->ia_valid &= ~ATTR_MODE;
+	if (!writes || attr->ia_valid & implies)
+		attr->ia_valid &= ~KILL_ID;
 	if (!(attr->ia_valid &
-	      (ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE | ATTR_ATIME | ATTR_MTIME)))
+	      (KILL_ID | ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE | ATTR_ATIME | ATTR_MTIME)))
 		return 0;
 	if (S_ISREG(inode->i_mode)) {
 		if (attr->ia_valid & ATTR_SIZE)
@@ -480,7 +492,7 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 		if (err)
 			return err;
 	}
-	return send_setattr(inode, attr, kill && attr->ia_valid & ATTR_MODE);
+	return send_setattr(inode, attr);
 }
 
 const struct inode_operations coop_file_inode_ops = {

@@ -136,8 +136,9 @@ enum coop_st_open_flag {
 	COOP_ST_O_APPEND = 8,
 	COOP_ST_O_EXCL = 16,
 	COOP_ST_O_AGAIN =
-		32, /* re-made after the session was lost: no truncation, no inline data */
-	COOP_ST_O_ALL = 63,
+		32,          /* re-made after the session was lost: no truncation, no inline data */
+	COOP_ST_O_EXEC = 64, /* to be executed: asks for that right instead of the one to read */
+	COOP_ST_O_ALL = 127,
 };
 
 enum coop_st_rename_flag {
@@ -159,7 +160,8 @@ enum coop_st_set {
 	COOP_ST_SET_MTIME = 32,
 	COOP_ST_SET_ATIME_NOW = 64,
 	COOP_ST_SET_MTIME_NOW = 128,
-	COOP_ST_SET_ALL = 255,
+	COOP_ST_SET_KILL_ID = 256, /* set-id bits go, as with a write; who may write may ask */
+	COOP_ST_SET_ALL = 511,
 };
 
 /*

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Other users get through the mount what they would get locally, no more and no less."""
 import os
+import shutil
 
 import pytest
 
@@ -79,6 +80,21 @@ def test_as_locally(cluster, shared, uid, groups):
             assert remote == "None" and before == "errno 2"
         else:
             assert remote == before, (name, uid, groups)
+
+
+def test_a_program_that_cannot_be_read_runs(cluster, shared):
+    export, mount = shared
+    for name, mode in (("program", 0o711), ("data", 0o644)):
+        shutil.copy("/bin/true", f"{export}/{name}")
+        os.chmod(f"{export}/{name}", mode)
+
+    def run(name):
+        return lambda: os.spawnv(os.P_WAIT, f"{mount}/{name}", [name])
+    for _ in range(2):  # what is cached of it makes no difference
+        assert as_user(BOB, BOB, [], run("program")) == "0"
+        assert as_user(BOB, BOB, [], lambda: read(f"{mount}/program")) == "errno 13"
+        assert as_user(BOB, BOB, [], run("data")) == "127"
+    assert read(f"{mount}/program") == read("/bin/true")
 
 
 def test_new_files_belong_to_their_maker(cluster, shared):

@@ -90,8 +90,9 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 	auto wanted = (flags & O_ACCMODE) == O_WRONLY || empties || held(node) ? 0 : inline_bytes;
 	ticket asked = inodes_.now();
 	open_result r;
-	int err = storage_.open(who, node.fh, flags & (O_ACCMODE | O_TRUNC | O_APPEND), wanted, r,
-				empties ? inherit(node, turn) : nullptr);
+	int err = storage_.open(who, node.fh,
+				flags & (O_ACCMODE | O_TRUNC | O_APPEND | storage::open_exec),
+				wanted, r, empties ? inherit(node, turn) : nullptr);
 	if (err)
 		return err;
 	if (empties)

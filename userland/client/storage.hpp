@@ -144,8 +144,10 @@ public:
 	// As write: version_before tells whether somebody else wrote.
 	virtual int setattr(const caller &, const handle &, const setattr_request &,
 			    write_result &out, late_reply late = {}) = 0;
-	// flags: O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL (create). want_inline: most bytes wanted
-	// in the reply. late: of O_TRUNC, without version_before.
+	// As the kernel marks an open for execution, in the flags that FUSE passes on.
+	static constexpr int open_exec = 0x20;
+	// flags: O_ACCMODE | O_TRUNC | O_APPEND | open_exec, or O_EXCL (create). want_inline: most
+	// bytes wanted in the reply. late: of O_TRUNC, without version_before.
 	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
 			 open_result &out, late_reply late = {}) = 0;
 	virtual int create(const caller &, const handle &dir, std::string_view name, int flags,

@@ -267,7 +267,8 @@ int storage_link::restore(std::string &why)
 		fill_cred(o.who, ask.cred);
 		ask.fh = bytes_of(o.fh);
 		ask.open_id = id;
-		ask.flags = (o.flags & (COOP_ST_O_READ | COOP_ST_O_WRITE | COOP_ST_O_APPEND)) |
+		ask.flags = (o.flags & (COOP_ST_O_READ | COOP_ST_O_WRITE | COOP_ST_O_APPEND |
+					COOP_ST_O_EXEC)) |
 			    COOP_ST_O_AGAIN;
 		for (unsigned i = 0; i < restore_tries; i++) {
 			if (int err = exchange(COOP_ST_OPEN, ask, h, got)) {

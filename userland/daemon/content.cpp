@@ -91,7 +91,8 @@ int openable(const coop_st_body &b)
 {
 	const bool good = !(b.flags & ~COOP_ST_O_ALL) &&
 			  b.flags & (COOP_ST_O_READ | COOP_ST_O_WRITE) && b.open_id;
-	return good ? 0 : -EINVAL;
+	const bool program = b.flags & COOP_ST_O_EXEC;
+	return good && !(program && b.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC)) ? 0 : -EINVAL;
 }
 
 int has_content(const inode &n)
@@ -141,16 +142,29 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 	if (sized) {
 		if (n->type != S_IFREG)
 			return n->type == S_IFDIR ? -EISDIR : -EINVAL;
+	}
+	const bool kills = set.valid & COOP_ST_SET_KILL_ID;
+	if ((sized || kills) && !may_write) {
 		unique_fd probe;
-		if (!may_write)
-			if (int err = as(r.body.cred, [&] { return n->reopen(O_WRONLY, probe); }))
-				return err;
+		if (n->type != S_IFREG)
+			return -EINVAL;
+		if (int err = as(r.body.cred, [&] { return n->reopen(O_WRONLY, probe); }))
+			return err;
+	}
+	if (sized) {
 		if (int err = n->want_writable_locked())
 			return err;
 	}
 	const std::string self = "/proc/self/fd/" + std::to_string(n->path.get());
 	out.body.verifier = stable.verifier(in.fs(), n->fid);
 	const int err = change_locked(*n, out.body, [&](int fd) {
+		// A change of owner that changes none. Our own right suffices, and the kernel looks
+		// at the mode that the file has by now.
+		if (kills && ::fchownat(n->path.get(), "", static_cast<uid_t>(-1),
+					static_cast<gid_t>(-1), AT_EMPTY_PATH))
+			return -errno;
+		if (!(set.valid & ~COOP_ST_SET_KILL_ID))
+			return 0;
 		as_user user(r.body.cred);
 		if (user.error())
 			return user.error();
@@ -266,9 +280,14 @@ int service::open(const exported &in, session &s, call r, reply &out)
 	{
 		std::lock_guard lock(n->mutex); // it must not be taken for somebody else's open
 		unique_fd checked;
-		if (int err = as(r.body.cred, [&] { return n->reopen(access, checked); }))
+		const auto program = [&] { return permitted(n->path.get(), X_OK); };
+		const auto data = [&] { return n->reopen(access, checked); };
+		// A program that its user may not read is read on our own account.
+		const int err = r.body.flags & COOP_ST_O_EXEC ? as(r.body.cred, program)
+							      : as(r.body.cred, data);
+		if (err)
 			return err;
-		if (access == O_RDONLY)
+		if (checked && access == O_RDONLY)
 			n->offer_locked(std::move(checked), false);
 	}
 	return opened(s, std::move(n), r, r.body.count, out);

@@ -39,13 +39,6 @@ coop_st_time time_of(const struct timespec &t)
 	return {t.tv_sec, static_cast<u32>(t.tv_nsec)};
 }
 
-// As the calling thread's user.
-int permitted(int fd, int mask)
-{
-	const std::string self = "/proc/self/fd/" + std::to_string(fd);
-	return ::syscall(SYS_faccessat2, AT_FDCWD, self.c_str(), mask, AT_EACCESS) ? -errno : 0;
-}
-
 int checked(std::string_view name)
 {
 	if (good_name(name))
@@ -54,6 +47,12 @@ int checked(std::string_view name)
 }
 
 } // namespace
+
+int permitted(int fd, int mask)
+{
+	const std::string self = "/proc/self/fd/" + std::to_string(fd);
+	return ::syscall(SYS_faccessat2, AT_FDCWD, self.c_str(), mask, AT_EACCESS) ? -errno : 0;
+}
 
 bool hidden(const exported &in, const inode &dir, std::string_view name)
 {

@@ -127,6 +127,8 @@ private:
 };
 
 std::string_view view(const coop_st_bytes &);
+// Whether the calling thread's user may; 0 or -errno.
+int permitted(int fd, int mask);
 // Our own directory in the root, which is nobody's to see.
 bool hidden(const exported &, const inode &dir, std::string_view name);
 void fill_attr(const struct stat &, const inode &, std::uint64_t version, coop_st_attr &);

@@ -181,6 +181,13 @@ static void write_one(void)
 	CHECK(fd >= 0 && pwrite(fd, "x", 1, 0) == 1 && !close(fd));
 }
 
+static int program;
+
+static void write_open(void)
+{
+	CHECK(pwrite(program, "x", 1, 0) == 1);
+}
+
 /* Set-id bits go when somebody else writes, and when the owner changes. */
 void set_id_area(void)
 {
@@ -189,6 +196,11 @@ void set_id_area(void)
 	CHECK(mode_of("program") == 0777 && mode_of(other("program")) == 0777);
 	CHECK(!chmod("program", 06777) && mode_of("program") == 06777);
 	CHECK(!chown("program", STRANGER, STRANGER) && mode_of("program") == 0777);
+	/* A mode that another node has set meanwhile stays: a write takes bits and gives none. */
+	NEED(!chmod("program", 06777) && mode_of("program") == 06777);
+	NEED((program = open("program", O_WRONLY)) >= 0 && !chmod(other("program"), 0700));
+	as_user(STRANGER, STRANGER, write_open);
+	CHECK(!close(program) && mode_of("program") == 0700);
 }
 
 /* Not yet part of the protocol, and said so at once. */
