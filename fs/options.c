@@ -41,6 +41,7 @@ struct coop_option {
 	bool value;   /* FLAG: what it sets */
 	bool tunable; /* by a remount */
 	bool hidden;  /* another name for what another row shows */
+	bool secret;  /* not in /proc/mounts, which all users read */
 	bool hex;
 	u32 unset; /* NUMBER: not shown if it is this */
 };
@@ -77,8 +78,8 @@ static const struct coop_option table[] = {
 	{"ib_sl", "0 to 15", "ib", 0, 15, AT(node.sl), .kind = NUMBER, NEVER_UNSET},
 	{"ib_pkey", "the P_Key of a partition, 1 to 0xffff", "ib", 1, 0xffff, AT(node.pkey),
 	 .kind = NUMBER, .hex = true},
-	{"ib_qkey", "1 to 0xffffffff", "ib", 1, U32_MAX, AT(node.qkey), .kind = NUMBER,
-	 .hex = true},
+	{"ib_qkey", "1 to 0xffffffff", "ib", 1, U32_MAX, AT(node.qkey), .kind = NUMBER, .hex = true,
+	 .secret = true},
 	{"ib_mtu", "256, 512, 1024, 2048 or 4096", "ib", 0, 0, AT(node.mtu), .kind = MTU},
 	{"ib_num_rrpc", "1 to 1024 requests served at once", "ib", 1, 1024, AT(node.num_rrpc),
 	 .kind = NUMBER},
@@ -89,8 +90,8 @@ static const struct coop_option table[] = {
 	{"addr", "an IPv4 or IPv6 address of this machine: its GID is used", "ib", 0, 0,
 	 AT(node.addr), .kind = ADDRESS},
 	{"page_crc", "0 or 1", "ib", 0, 1, AT(node.page_crc), .kind = BIT},
-	{"serve_mbps", "megabits a second, 0 for no limit", "ib", 0, 1000000, AT(node.serve_mbps),
-	 .kind = NUMBER, .tunable = true, NEVER_UNSET},
+	{"serve_mbps", "0 to 34359 megabits a second, 0 for no limit", "ib", 0, COOP_SERVE_MBPS_MAX,
+	 AT(node.serve_mbps), .kind = NUMBER, .tunable = true, NEVER_UNSET},
 };
 
 /* Words of the FUSE variant that cannot mean anything here. */
@@ -566,7 +567,8 @@ void coop_options_show(struct seq_file *m, const struct coop_options *opt, char 
 	u32 i;
 
 	for (i = 0; i < ARRAY_SIZE(table); i++)
-		if (!table[i].hidden && option_in_force(opt, table[i].needs))
+		if (!table[i].hidden && !(table[i].secret && separator == ',') &&
+		    option_in_force(opt, table[i].needs))
 			show_one(m, &table[i], opt, separator);
 }
 

@@ -98,6 +98,10 @@ std::string fuse_options(const client::mount_options &o)
 	// The kernel's cache of names knows no caller: with several users it has to check itself.
 	if (o.default_permissions || o.allow_other)
 		s += ",default_permissions";
+	// libfuse mounts nosuid and nodev unless it is told otherwise. Root's mounts are as those
+	// of any file system.
+	if (geteuid() == 0)
+		s += ",suid,dev";
 	for (const std::string &v : o.vfs)
 		s += "," + v;
 	return s;

@@ -25,6 +25,8 @@
 #include "rpc/engine.h"
 
 #define COOP_DEVNAME_MAX 64
+/* Megabits a second: bytes a second fit 32 bits, as the engine counts them. */
+#define COOP_SERVE_MBPS_MAX (U32_MAX / 125000)
 
 struct coop_node;
 struct net;
@@ -40,7 +42,7 @@ struct coop_node_cfg {
 	u32 mtu;  /* 0: the port's active MTU */
 	u32 num_rrpc, num_srpc;
 	u32 peer_timeout_ms;
-	u32 serve_mbps; /* megabits a second, 0: no limit */
+	u32 serve_mbps; /* up to COOP_SERVE_MBPS_MAX; 0: no limit */
 	bool page_crc;
 	bool copy; /* ib_copy: private receive buffers and one verified copy */
 	u8 fabric_key[16];

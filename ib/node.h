@@ -75,7 +75,7 @@ static inline u64 coop_now_us(void)
 /* Of megabits a second; 0 stays 0: no limit. */
 static inline u32 coop_bytes_s(u32 mbps)
 {
-	return (u32)min_t(u64, (u64)mbps * 125000, U32_MAX);
+	return mbps * 125000;
 }
 
 /* CRC32C, as a COMMIT has it of every page. */

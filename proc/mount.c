@@ -131,7 +131,7 @@ static const struct {
 } proc_files[] = {
 	{"ibaddr", 0600, &ibaddr_ops}, /* Q_Keys are nobody else's business */
 	{"peers", 0444, &peers_ops},     {"stats", 0644, &stats_ops},
-	{"options", 0444, &options_ops}, {"requests", 0444, &requests_ops},
+	{"options", 0400, &options_ops}, {"requests", 0444, &requests_ops},
 	{"info", 0444, &info_ops},
 };
 

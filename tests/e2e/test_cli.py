@@ -197,7 +197,7 @@ def test_type_coopfs_means_the_module(cluster):
 
 
 def test_remount(cluster, coopfs, data):
-    node = cluster.node(peers=False)
+    node = cluster.node("nosuid", peers=False)
 
     def flags():
         with open("/proc/self/mountinfo", encoding="utf-8") as table:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from cluster import Process, is_mounted, program, wait_for
+from cluster import Process, address, is_mounted, program, unmount, wait_for
 
 
 def attempt(cluster, options, source=None, path=None):
@@ -46,6 +46,7 @@ def gone(pid):
     ("ib,ib_mtu=1000", "ib_mtu", "1024"),
     ("ib,ib_num_srpc=0", "ib_num_srpc", "1 to 1024"),
     ("ib,addr=localhost", "addr", "numeric"),
+    ("ib,serve_mbps=34360", "serve_mbps", "34359"),
     ("ib_qkey=0x11", "ib_qkey", "'ib'"),
     ("peer_timeout_ms=9", "peer_timeout_ms", "'ib'"),
     ("ib,ib_port=1", "ib_port", "'ib_devname'"),
@@ -122,6 +123,91 @@ def test_mount_table(cluster):
     with pytest.raises(OSError) as e:
         open(node.path + "/new", "w")
     assert e.value.errno == 30  # EROFS
+
+
+def mount_flags(path):
+    with open("/proc/self/mountinfo") as f:
+        return [l for l in f if l.split()[4] == path][0].split()[5].split(",")
+
+
+def test_flags_are_as_those_of_any_file_system(cluster):
+    plain, strict = cluster.node(peers=False), cluster.node("nosuid,nodev,noexec,relatime", peers=False)
+    assert not {"nosuid", "nodev", "noexec"} & set(mount_flags(plain.path))
+    assert {"nosuid", "nodev", "noexec", "relatime"} <= set(mount_flags(strict.path))
+
+
+# A helper of mount(8) is found in /sbin alone, so these run where that is a copy of this test's.
+HELPERS = r'''
+set -eu
+up=$(mktemp -d); trap 'umount -l "$up" 2>/dev/null; rmdir "$up"' EXIT
+mount -t tmpfs none "$up"; mkdir "$up/upper" "$up/work"
+mount -t overlay overlay -o "lowerdir=/usr/sbin,upperdir=$up/upper,workdir=$up/work" /usr/sbin
+for h in mount.coopfs mount.fuse.coopfs umount.fuse.coopfs; do ln -sf "$COOPFS" /usr/sbin/$h; done
+PATH=$(dirname "$COOPFS"):$PATH
+flags() { awk -v d="$DIR" '$5 == d { print $6 }' /proc/self/mountinfo; }
+has() { case ",$(flags)," in *",$1,"*) ;; *) echo "no $1 in $(flags)" >&2; exit 1;; esac; }
+'''
+
+
+def with_helpers(cluster, script):
+    if os.geteuid() != 0:
+        pytest.skip("mount(8) wants root")
+    path = cluster.file("helped")
+    os.makedirs(path, exist_ok=True)
+    env = dict(os.environ, COOPFS=program("coopfs"), DIR=path, SOURCE=cluster.source())
+    done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", HELPERS + script],
+                          env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    if "overlay" in done.stderr and "unknown filesystem" in done.stderr:
+        pytest.skip("this kernel has no overlay file system")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_remount_and_bind(cluster):
+    cluster.start_daemon()
+    with_helpers(cluster, r'''
+mount -t fuse.coopfs "$SOURCE" "$DIR"
+mount -o remount,ro "$DIR"; has ro
+! touch "$DIR/f" 2>/dev/null
+mount -o remount,rw "$DIR"; has rw
+touch "$DIR/f"
+mount -o remount,noexec,nosuid "$DIR"; has noexec; has nosuid
+mount -o remount,exec "$DIR"; case "$(flags)" in *noexec*) exit 1;; esac
+mkdir "$DIR/other"; mount --bind "$DIR/other" "$DIR/other"; mount -o remount,bind,ro "$DIR/other"
+! touch "$DIR/other/f" 2>/dev/null
+umount "$DIR/other"
+! mount -o remount,cache_size=8M "$DIR" 2>"$DIR/f"
+grep -q cache_size=8M "$DIR/f"
+umount "$DIR"
+''')
+
+
+def test_umount_waits_for_the_process_and_a_mount_for_the_address(cluster):
+    cluster.start_daemon()
+    with_helpers(cluster, rf'''
+for i in 1 2 3; do
+	mount -t fuse.coopfs -o ib,addr={address(1)} "$SOURCE" "$DIR"
+	pid=$(awk '$1 == "pid" {{ print $2 }}' "$DIR/.coopfs/info")
+	umount.fuse.coopfs "$DIR" -r -n -t fuse.coopfs
+	case $(cut -d' ' -f3 /proc/$pid/stat 2>/dev/null) in ''|Z) ;; *) echo "$pid runs" >&2; exit 1;; esac
+done
+for i in 1 2 3; do
+	mount -t fuse.coopfs -o ib,addr={address(1)} "$SOURCE" "$DIR"
+	umount "$DIR"
+done
+''')
+    # A process that is going still has the address.
+    going = cluster.node(number=1)
+    os.kill(going.process.pid, signal.SIGSTOP)
+    path = cluster.file("next")
+    os.makedirs(path)
+    cluster.mounts.append(path)
+    mounting = Process([program("coopfs-fuse"), cluster.source(), path, "-f", "-o", f"ib,addr={going.address}"],
+                       cluster.file("next.log"))
+    wait_for(lambda: "waiting for it" in mounting.log(), "it waits")
+    going.process.kill()
+    unmount(going.path)
+    wait_for(lambda: is_mounted(path), "it has the address")
+    mounting.stop()
 
 
 def test_readahead_reaches_the_kernel(cluster):

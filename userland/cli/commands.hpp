@@ -29,6 +29,8 @@ int run_mount(const mount_request &);
 struct umount_request {
 	std::string mountpoint;
 	bool lazy = false;
+	bool force = false;     // what waits for an answer fails
+	bool read_only = false; // instead, if it is in use
 	double timeout_s = 10;
 };
 int run_umount(const umount_request &);

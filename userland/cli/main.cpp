@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // main.cpp - coopfs: the table of contents of the command line.
 //
-// The same program is the mount helper: called as mount.coopfs or
-// mount.fuse.coopfs it takes the arguments that mount(8) gives to helpers, so that
-// a line in /etc/fstab works. What a command does is in the file of its name.
+// The same program is the mount helper: called as mount.coopfs, mount.fuse.coopfs or
+// umount.fuse.coopfs it takes the arguments that mount(8) and umount(8) give to
+// helpers, so that a line in /etc/fstab works. What a command does is in the file of its name.
 #include <clocale>
 #include <cstdio>
 #include <functional>
@@ -92,6 +92,26 @@ int mount_helper(const std::string &name, int argc, char **argv)
 	return as_helper(parse_and_run(app, argc, argv, act));
 }
 
+// umount(8): umount.TYPE DIR [-flnrv] [-N NAMESPACE] [-t TYPE.SUBTYPE]
+int umount_helper(const std::string &name, int argc, char **argv)
+{
+	CLI::App app{"Unmounts a coopfs mount and waits for its process; called by umount(8).",
+		     name};
+	app.footer(helper_exit_text);
+	name_failures(app, name);
+	umount_request r;
+	std::string type;
+	bool no_mtab = false, verbose = false;
+	app.add_option("MOUNTPOINT", r.mountpoint, "the mount")->required();
+	app.add_flag("-f", r.force, "fail what waits for an answer");
+	app.add_flag("-l", r.lazy, "out of the tree now, unmounted when its last user ends");
+	app.add_flag("-r", r.read_only, "if it is in use, make it read-only");
+	app.add_flag("-n", no_mtab, "accepted for umount(8): no mtab is written in any case");
+	app.add_flag("-v", verbose, "accepted for umount(8)");
+	app.add_option("-t", type, "accepted for umount(8): the table of mounts says it");
+	return as_helper(parse_and_run(app, argc, argv, [&r] { return run_umount(r); }));
+}
+
 int coopfs(int argc, char **argv)
 {
 	CLI::App app{"coopfs: a file system whose nodes share their page caches.", "coopfs"};
@@ -174,5 +194,11 @@ int main(int argc, char **argv)
 	name.erase(0, name.rfind('/') + 1);
 	if (name == "mount.coopfs" || name == "mount.fuse.coopfs")
 		return coop::cli::mount_helper(name, argc, argv);
+	if (name == "umount.fuse.coopfs")
+		return coop::cli::umount_helper(name, argc, argv);
+	// Without our helper in /sbin mount(8) finds that of libfuse, which calls the program that
+	// the type names: coopfs SPEC DIR -o OPTIONS.
+	if (argc >= 3 && std::string_view(argv[1]).find(":/") != std::string_view::npos)
+		return coop::cli::mount_helper("mount.fuse.coopfs", argc, argv);
 	return coop::cli::coopfs(argc, argv);
 }

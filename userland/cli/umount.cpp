@@ -58,10 +58,15 @@ failure explain(const mount_entry &mount, int err)
 }
 
 // umount(2) is root's; for others there is fusermount3, which says on its own what is wrong.
-result<done> take_down(const mount_entry &mount, bool lazy)
+result<done> take_down(const mount_entry &mount, const umount_request &r)
 {
-	if (::umount2(mount.mountpoint.c_str(), UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0)
+	const int flags = UMOUNT_NOFOLLOW | (r.lazy ? MNT_DETACH : 0) | (r.force ? MNT_FORCE : 0);
+	if (::umount2(mount.mountpoint.c_str(), flags) == 0)
 		return done{};
+	if (errno == EBUSY && r.read_only &&
+	    ::mount("", mount.mountpoint.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY,
+		    nullptr) == 0)
+		return failure{exit_failure, mount.mountpoint + " is in use; it is read-only now"};
 	if (errno != EPERM || mount.type != "fuse.coopfs")
 		return explain(mount, errno);
 	const auto program = find_program("fusermount3");
@@ -69,7 +74,7 @@ result<done> take_down(const mount_entry &mount, bool lazy)
 		return failure{exit_permission,
 			       "fusermount3 is not in PATH; without it only root may unmount"};
 	std::vector<std::string> argv = {program, "-u"};
-	if (lazy)
+	if (r.lazy)
 		argv.emplace_back("-z");
 	argv.insert(argv.end(), {"--", mount.mountpoint});
 	auto child = process::start(argv);
@@ -100,7 +105,7 @@ int run_umount(const umount_request &r)
 					: " is not a mount point") +
 				 "; `findmnt -t coopfs,fuse.coopfs` lists the coopfs mounts"});
 	const auto server = server_of(*mount);
-	if (const auto ok = take_down(*mount, r.lazy); !ok)
+	if (const auto ok = take_down(*mount, r); !ok)
 		return report(ok.error());
 	// A lazy one ends whenever its last user does.
 	if (server && !r.lazy && !server->ended_by(deadline_after(r.timeout_s)))

@@ -5,11 +5,15 @@
 #include "userland/client/mount.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdexcept>
 #include <sys/socket.h>
+#include <system_error>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
@@ -22,6 +26,8 @@ namespace coop::client
 
 namespace
 {
+
+constexpr std::chrono::seconds address_wait{5}; // for one that is being given back
 
 // The source address that the routing table gives to packets for the server.
 std::string local_address_towards(const mount_options &o)
@@ -67,7 +73,20 @@ std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 	s.ip = o.addr.empty() ? local_address_towards(o) : o.addr;
 	if (o.ib_mtu)
 		s.mtu = o.ib_mtu;
-	return ud::make_soft_roce(s);
+	// A mount that was just taken down gives its address back when its process ends.
+	const auto limit = std::chrono::steady_clock::now() + address_wait;
+	for (bool said = false;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+		try {
+			return ud::make_soft_roce(s);
+		} catch (const std::system_error &e) {
+			if (e.code().value() != EADDRINUSE ||
+			    std::chrono::steady_clock::now() > limit)
+				throw;
+		}
+		if (!std::exchange(said, true))
+			spdlog::info("address {} is in use; waiting for it, at most {} s", s.ip,
+				     address_wait.count());
+	}
 }
 
 // Bytes that nobody uses at all.
@@ -126,7 +145,7 @@ void mount::start_node()
 		n.num_srpc = options_.ib_num_srpc;
 		n.peer_timeout_ms = options_.peer_timeout_ms;
 		n.qkey = options_.ib_qkey;
-		n.serve_bytes_s = options_.serve_mbps * 125000ull;
+		n.serve_bytes_s = options_.serve_mbps * 125000;
 		n.page_crc = options_.page_crc;
 		n.fabric_key = storage_->fabric_key();
 		n.on_self = [this](const coop_addr &a) { on_self(a); };

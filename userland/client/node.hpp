@@ -28,7 +28,7 @@ struct node_options {
 	std::uint32_t num_srpc = 64; // fetches in flight
 	std::uint32_t peer_timeout_ms = 200;
 	std::uint32_t qkey = 0x1c00b;
-	std::uint64_t serve_bytes_s = 0; // 0: no limit
+	std::uint32_t serve_bytes_s = 0; // 0: no limit
 	bool page_crc = false;
 	std::array<std::uint8_t, 16> fabric_key{};
 	std::uint32_t poll_us = 100; // most time spent polling before sleeping

@@ -47,8 +47,7 @@ coop_engine_cfg engine_config(const node_options &o, const ud::endpoint_info &in
 	cfg.peer_timeout_us = o.peer_timeout_ms * 1000;
 	cfg.window_bytes = static_cast<std::uint32_t>(
 		std::clamp<std::size_t>(info.receive_window, min_window, 1u << 30));
-	cfg.serve_bytes_s =
-		static_cast<std::uint32_t>(std::min<std::uint64_t>(o.serve_bytes_s, UINT32_MAX));
+	cfg.serve_bytes_s = o.serve_bytes_s;
 	cfg.fetch_depth = node_requester::depth(info, page_shift);
 	cfg.serve_depth = node_responder::depth(page_shift, info.mtu);
 	cfg.chunk_pages = std::max<std::uint32_t>(placement_chunk >> page_shift, COOP_MAX_PAGES);

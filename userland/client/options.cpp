@@ -177,6 +177,9 @@ std::string show_local_lock(const mount_options &o)
 	return o.local_posix ? "posix" : "none";
 }
 
+// Bytes a second fit 32 bits, as the engine counts them.
+constexpr std::uint64_t serve_mbps_max = UINT32_MAX / 125000;
+
 using m = mount_options;
 
 constexpr option table[] = {
@@ -205,8 +208,8 @@ constexpr option table[] = {
 	 show_number<&m::peer_timeout_ms>},
 	{"addr", "own address for soft RoCE", "ib", set_addr, show_text<&m::addr>},
 	{"page_crc", "0 or 1", "ib", zero_or_one<&m::page_crc>(), show_bit<&m::page_crc>},
-	{"serve_mbps", "megabits a second, 0 for no limit", "ib",
-	 number<&m::serve_mbps, 0, 1000000>(), show_number<&m::serve_mbps>},
+	{"serve_mbps", "0 to 34359 megabits a second, 0 for no limit", "ib",
+	 number<&m::serve_mbps, 0, serve_mbps_max>(), show_number<&m::serve_mbps>},
 	{"local_lock", "none, flock, posix or all", "", set_local_lock, show_local_lock},
 	{"ro", "", "", flag<&m::read_only>(), show_flag<&m::read_only>},
 	{"rw", "", "", flag<&m::read_only, false>(), [](const m &) { return std::string(); }},
@@ -220,6 +223,9 @@ constexpr std::string_view vfs_flags[] = {
 	"suid",  "nosuid",  "dev",  "nodev", "exec",    "noexec",
 	"atime", "noatime", "sync", "async", "dirsync",
 };
+
+// What a mount is without them, and what libfuse does not take.
+constexpr std::string_view vfs_defaults[] = {"relatime", "diratime", "nostrictatime", "nolazytime"};
 
 constexpr std::string_view module_only[] = {"ib_copy", "hard", "soft", "timeo", "ra_sync"};
 
@@ -238,6 +244,8 @@ std::string known_options()
 	for (const option &o : table)
 		names += fmt::format("{}{}{}", names.empty() ? "" : ", ", o.name,
 				     o.takes.empty() ? "" : "=");
+	for (std::string_view name : vfs_defaults)
+		names += fmt::format(", {}", name);
 	for (std::string_view name : vfs_flags)
 		names += fmt::format(", {}", name);
 	return names;
@@ -253,6 +261,8 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 			return {};
 		}
 	}
+	if (std::ranges::find(vfs_defaults, item) != std::end(vfs_defaults))
+		return {};
 	// Words of fstab for the programs that read it, not for file systems.
 	if (name == "_netdev" || name.starts_with("x-"))
 		return {};

@@ -126,7 +126,8 @@ test_port()
 	kmount b $server "$(options b),ib_mtu=2048,ib_num_rrpc=4,ib_num_srpc=4"
 	acquainted
 	grep -q 'qkey=0x80001234.*sl=3' "$(proc a)/ibaddr" || die "$(cat "$(proc a)/ibaddr")"
-	for o in ib_port=1 ib_gid=1 ib_sl=3 ib_pkey=0x0000ffff serve_mbps=1000; do
+	! grep -q ib_qkey /proc/mounts || die 'all users can read the Q_Key'
+	for o in ib_port=1 ib_gid=1 ib_sl=3 ib_qkey=0x00001234 ib_pkey=0x0000ffff serve_mbps=1000; do
 		grep -q "^$o\$" "$(proc a)/options" || die "no $o"
 	done
 	same a a.bin
