@@ -391,7 +391,7 @@ int coop_write_inode(struct inode *inode, struct writeback_control *wbc)
 
 	if (!S_ISREG(inode->i_mode))
 		return 0;
-	/* Only who waits waits; the inode stays dirty if there is anything to ask about. */
+	/* Only a sync waits; the inode stays dirty if there is anything to ask about. */
 	if (wbc->sync_mode == WB_SYNC_ALL)
 		err = coop_commit(inode);
 	else if (READ_ONCE(ci->n_kept))

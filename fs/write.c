@@ -293,11 +293,10 @@ static void write_done(struct coop_call *call)
 	/* From coop_change_end() on another reply may end this one, with its references. */
 	ihold(inode);
 	coop_calls_begin(m);
-	if (err) {
+	if (err)
 		mapping_set_error(inode->i_mapping, err);
-	} else {
+	else
 		coop_unstable_keep(inode, call->res.verifier, w->bvec, w->n, w->pos, w->bytes);
-	}
 	coop_change_end(inode, &w->change, err ? NULL : &call->res, &settled);
 	coop_changes_settled(&settled);
 	if (!err)

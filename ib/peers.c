@@ -44,8 +44,9 @@ static struct coop_member *member_at(struct coop_node *node, const struct coop_a
 {
 	struct coop_member *m;
 
-	hash_for_each_possible(node->by_addr, m, hash,
-			       member_key(node, addr)) if (coop_addr_same(&m->addr, addr)) return m;
+	hash_for_each_possible(node->by_addr, m, hash, member_key(node, addr))
+		if (coop_addr_same(&m->addr, addr))
+			return m;
 	return NULL;
 }
 

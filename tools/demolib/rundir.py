@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 
 from children import undisturbed
 from failure import Failure
@@ -38,12 +39,18 @@ def unmount(point):
 
 
 def remove(path):
-    for point in mounts_below(path):
-        if not unmount(point):
-            raise Failure(f"{point} cannot be unmounted; `umount -l {point}` as root, then remove {path}")
-    shutil.rmtree(path, ignore_errors=True)
-    if os.path.lexists(path):
-        raise Failure(f"{path} cannot be removed whole")
+    # What ends just now may add a file, or a mount, after the first look.
+    deadline = time.monotonic() + 5
+    while True:
+        for point in mounts_below(path):
+            if not unmount(point):
+                raise Failure(f"{point} cannot be unmounted; `umount -l {point}` as root, then remove {path}")
+        shutil.rmtree(path, ignore_errors=True)
+        if not os.path.lexists(path):
+            return
+        if time.monotonic() > deadline:
+            raise Failure(f"{path} cannot be removed whole")
+        time.sleep(0.05)
 
 
 class RunDir:
