@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
@@ -144,8 +145,37 @@ static void member(void)
 	CHECK((fd = open("group", O_RDWR)) >= 0 && !close(fd));
 }
 
+/* To execute asks for the right to execute alone. */
+static void run_unread(void)
+{
+	const pid_t child = fork();
+	int status = -1;
+
+	if (!child) {
+		execl("tool", "tool", "--list", NULL);
+		_exit(99);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+	FAILS(open("tool", O_RDONLY), EACCES);
+	FAILS(execl("public", "public", NULL), EACCES);
+}
+
+/* This program itself; what it lists when it runs goes to standard output. */
+static bool copy_of_us(const char *to)
+{
+	const int in = open("/proc/self/exe", O_RDONLY), out = open(to, O_CREAT | O_WRONLY, 0700);
+	char buf[PAGE];
+	ssize_t n = -1;
+
+	while (in >= 0 && out >= 0 && (n = read(in, buf, sizeof(buf))) > 0)
+		if (write(out, buf, (size_t)n) != n)
+			return false;
+	return !n && !close(in) && !close(out);
+}
+
 void permission_area(void)
 {
+	NEED(copy_of_us("tool") && !chmod("tool", 0711));
 	NEED(put("public", "x") && put("secret", "s") && !chmod("secret", 0600));
 	NEED(put("group", "g") && !chown("group", 0, 500) && !chmod("group", 0660));
 	NEED(!mkdir("empty", 0755) && !mkdir("closed", 0700) && put("closed/f", "x"));
@@ -153,6 +183,7 @@ void permission_area(void)
 	NEED(!mkdir("sticky", 0755) && !chmod("sticky", 01777) && put("sticky/root", "x"));
 	as_user(STRANGER, STRANGER, stranger);
 	as_user(STRANGER, 500, member);
+	as_user(STRANGER, STRANGER, run_unread);
 	CHECK(holds("sticky/mine", "aXY") && holds(other("sticky/mine"), "aXY"));
 }
 
