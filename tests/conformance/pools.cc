@@ -92,7 +92,9 @@ TEST_P(pools, pool_initial_min)
 	EXPECT_EQ(c.tm.set_pool_length(0), -EINVAL);
 	EXPECT_EQ(c.tm.attach(p, c.record, 0, 1), -EINVAL);
 	EXPECT_EQ(c.tm.attach(p, c.record, 1, 0), -EINVAL);
-	EXPECT_EQ(c.tm.attach(p, c.record, 1, 1), 0);
+	EXPECT_EQ(c.tm.attach(p, c.record, 4097, 1), -EFBIG) << "it would never receive";
+	EXPECT_EQ(p.buffer_size(), 4096u);
+	EXPECT_EQ(c.tm.attach(p, c.record, p.buffer_size(), 1), 0);
 	EXPECT_EQ(c.tm.attach(p, c.record, 1, 1), -EINVAL) << "one pool a machine";
 }
 

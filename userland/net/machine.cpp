@@ -125,6 +125,8 @@ int machine::attach(pool_state &p, buffer_handler &h, std::size_t min_size, std:
 		return -EBADFD;
 	if (pool_ || p.domain != domain_ || min_size == 0 || max_msgs == 0)
 		return -EINVAL;
+	if (min_size > p.buffer_size())
+		return -EFBIG;
 	try {
 		domain_->serve_pools();
 	} catch (const std::system_error &e) {

@@ -155,7 +155,7 @@ int pool_state::grow(std::uint32_t n)
 {
 	try {
 		while (n--) {
-			const std::size_t size = options_.segment_size * options_.segments;
+			const std::size_t size = buffer_size();
 			owned o{{static_cast<std::byte *>(
 					 std::aligned_alloc(page, (size + page - 1) / page * page)),
 				 [](std::byte *p) { std::free(p); }},
@@ -277,6 +277,11 @@ int buffer_pool::grow(std::uint32_t n)
 std::uint32_t buffer_pool::free() const noexcept
 {
 	return state_->free.load();
+}
+
+std::size_t buffer_pool::buffer_size() const noexcept
+{
+	return state_->buffer_size();
 }
 
 std::uint32_t buffer_pool::total() const noexcept

@@ -35,6 +35,7 @@ public:
 	int give(buffer_state *, bool &first);
 	int grow(std::uint32_t n);
 	void tell_below();
+	std::size_t buffer_size() const { return options_.segment_size * options_.segments; }
 	static buffer_state *state_of(net::buffer &);
 	static pool_state &of(buffer_pool &);
 	/// Wakes the domain's thread if a machine waits, and the handler.

@@ -73,8 +73,9 @@ public:
 	/// Allocates `n` more buffers. @return 0, -ENOMEM or as buffer().
 	[[nodiscard]] int grow(std::uint32_t n);
 
-	std::uint32_t free() const noexcept;  ///< buffers in the pool
-	std::uint32_t total() const noexcept; ///< in it and out of it
+	std::uint32_t free() const noexcept;      ///< buffers in the pool
+	std::uint32_t total() const noexcept;     ///< in it and out of it
+	std::size_t buffer_size() const noexcept; ///< bytes of each
 
 private:
 	friend class core::pool_state;
