@@ -40,6 +40,10 @@ public:
 	std::atomic<machine *> at{nullptr};
 	std::atomic<spi::token> token{0};
 	std::vector<std::byte> descriptor; // empty but for passive operations
+	/// Messages of it, not its last, that deliver_all() has taken and whose handlers have not
+	/// returned. Rises under the machine's lock; later events of the buffer wait for 0.
+	std::atomic<std::uint32_t> in_hand{0};
+	bool waits = false; // while a machine sorts events, under its lock: an earlier one does
 
 	/// The pool's part; under its lock.
 	struct pool_entry {

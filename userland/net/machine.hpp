@@ -201,6 +201,8 @@ private:
 	bool sleeper_wanted();
 	void kick();
 	void take(batch &, batch &from);
+	void take_apart(batch &, batch &from);
+	bool deliverable() const;
 	void deliver(batch &);
 	void flush();
 	void sleep(std::uint64_t &polls_seen);

@@ -8,6 +8,7 @@
 // somebody polls again. notify() makes it take the lead at once. So a polling program shares
 // neither lock nor descriptor with another thread, and one that has stopped polling still
 // answers its peers.
+#include <algorithm>
 #include <cerrno>
 #include <unistd.h>
 
@@ -112,8 +113,7 @@ bool machine::sleeper_wanted()
 {
 	if (exit_ || !state_events_.empty())
 		return true;
-	if (sync_ ? notify_ && (!events_.empty() || sleeping_ == sleeping::leased)
-		  : !events_.empty())
+	if (sync_ ? notify_ && (deliverable() || sleeping_ == sleeping::leased) : !events_.empty())
 		return true;
 	// Others poll in its place, and the transport need not wake it any more: it is to go by
 	// leases, or to arm anew.
@@ -166,7 +166,7 @@ void machine::run()
 			polls_seen = polls_;
 			const bool busy = lead && turn();
 			settle();
-			if (sync_ && notify_ && !events_.empty())
+			if (sync_ && notify_ && deliverable())
 				std::exchange(notify_, nullptr)->signal();
 			take(b, sync_ ? state_events_ : events_);
 			if (!b.empty()) {
@@ -209,7 +209,42 @@ void machine::take(batch &b, batch &from)
 		return;
 	if (b.capacity() == 0)
 		b.swap(spare_);
-	b.swap(from);
+	if (sync_ && delivering_)
+		take_apart(b, from);
+	else
+		b.swap(from);
+	if (sync_)
+		for (const event &e : b)
+			if (e.buffer && e.what.queued)
+				e.buffer->in_hand.fetch_add(1, std::memory_order_relaxed);
+}
+
+// Another call is in handlers, of another thread or below on this one's stack. What it has not
+// told yet of a buffer comes before all else of that buffer, above all before its end.
+void machine::take_apart(batch &b, batch &from)
+{
+	auto keep = from.begin();
+	for (event &e : from) {
+		buffer_state *s = e.buffer;
+		if (s && (s->waits || s->in_hand.load(std::memory_order_acquire))) {
+			s->waits = true;
+			*keep++ = e;
+		} else {
+			b.push_back(e);
+		}
+	}
+	from.erase(keep, from.end());
+	for (const event &e : from)
+		e.buffer->waits = false;
+}
+
+// Whether deliver_all() would deliver something now.
+bool machine::deliverable() const
+{
+	return delivering_ == 0 ? !events_.empty()
+				: std::any_of(events_.begin(), events_.end(), [](const event &e) {
+					  return !e.buffer->in_hand.load(std::memory_order_acquire);
+				  });
 }
 
 // Calls the handlers of what was taken while delivering_ was raised.
@@ -223,9 +258,13 @@ void machine::deliver(batch &b)
 		if (e.buffer) {
 			e.what.buffer = e.buffer->handle;
 			senders |= e.sender != nullptr;
-			if (!e.what.queued)
+			// Of the last the buffer is the program's: it is not looked at again.
+			const bool last = !e.what.queued;
+			if (last)
 				e.buffer->let_go();
 			e.handler->on_buffer(e.what);
+			if (!last && sync_)
+				e.buffer->in_hand.fetch_sub(1, std::memory_order_release);
 			continue;
 		}
 		if (handler_)
@@ -256,11 +295,11 @@ bool machine::pending()
 	if (!sync_)
 		return false;
 	count_poll();
-	if (events_.empty()) {
+	if (!deliverable()) {
 		turn();
 		settle();
 	}
-	return !events_.empty();
+	return deliverable();
 }
 
 std::size_t machine::deliver_all()
@@ -271,13 +310,16 @@ std::size_t machine::deliver_all()
 		if (!sync_)
 			return 0;
 		count_poll();
-		if (events_.empty()) {
+		if (!deliverable()) {
 			turn();
 			settle();
 		}
 		take(b, events_);
-		if (b.empty())
+		if (b.empty()) {
+			if (b.capacity() > spare_.capacity())
+				spare_.swap(b);
 			return 0;
+		}
 		delivering_++;
 	}
 	const std::size_t n = b.size();

@@ -125,8 +125,10 @@ public:
 	/// when the machine stops or fails, before the state event, without an event of its own.
 	/// One that did has its final event: before the state event with automatic delivery; with
 	/// synchronous delivery in deliver_all(), which the state event does not wait for, so that
-	/// a program may: all have been handed out when deliver_all() returns 0 after it.
-	/// -EINVAL: another domain's pool, a 0, or there is a pool already; -EAGAIN: no thread.
+	/// a program may: all have been handed out when deliver_all() returns 0 after it and no
+	/// other thread is in deliver_all(). -EINVAL: another domain's pool, a 0, or there is a
+	/// pool already; -EFBIG: no buffer of the pool can take a message, for min_receive_size is
+	/// more than its buffer_size(), which has to be as much; -EAGAIN: no thread.
 	[[nodiscard]] int attach(buffer_pool &pool, buffer_handler &h, std::size_t min_receive_size,
 				 std::uint32_t max_receive_msgs);
 	/// Buffers with room for a message that the receive queue has at least (default 2); those
@@ -199,7 +201,9 @@ public:
 	/// Always false with automatic delivery.
 	[[nodiscard]] bool pending();
 	/// Makes progress and delivers, on this thread, what there is. @return the number of
-	/// events delivered; none is no error.
+	/// events delivered; none is no error. Several threads may call it at a time. While a
+	/// handler has a message of a buffer, later events of that buffer, its last above all, wait
+	/// for a call after the handler has returned.
 	std::size_t deliver_all();
 	/// Signals `c` once, from the background thread, when there is an event to deliver; at once
 	/// if there is one. `c` lives until then or until the machine is finished. A second call
