@@ -289,6 +289,30 @@ TEST_F(fabric_naive, the_device_goes_at_any_moment)
 	EXPECT_GT(steps, 8u);
 }
 
+// Peers that never take what they are sent do not use up what there is for all.
+TEST_F(fabric_naive, one_peer_leaves_works_for_others)
+{
+	constexpr unsigned works = 1u << 16;
+	make(0);
+	const auto none = [](naive_core::item &) {};
+	const auto fill = [&](unsigned peer) {
+		const auto to = core[0]->peer_at(at(peer));
+		unsigned n = 0;
+		while (n < 2 * works && core[0]->add(queue_type::msg_send, 1, 1, to, none))
+			n++;
+		return n;
+	};
+	EXPECT_EQ(fill(9), works / 2);
+	EXPECT_EQ(fill(8), works / 4);
+	EXPECT_EQ(fill(7), works / 8);
+	for (const spi::token t : core[0]->tokens())
+		core[0]->cancel(t);
+	EXPECT_TRUE(core[0]->tokens().empty());
+	EXPECT_EQ(fill(8), works / 2) << "what has ended counts no more";
+	for (const spi::token t : core[0]->tokens())
+		core[0]->cancel(t);
+}
+
 // One slot for works, and a peer that speaks of those that were in it before.
 TEST_F(fabric_naive, numbers_of_works_come_again_late)
 {

@@ -181,8 +181,16 @@ void machine::be_patient(work &w)
 	patience_.push_back({sink_.now() + patience, w.id});
 }
 
+// Null: there are too many, or too many with this peer. A peer may have as many as are left for
+// all others: half when it is alone, less the more others have. So however many one takes and
+// never ends, others find some.
 work *machine::make_work(link &l, spi::token t)
 {
+	peer &with = peers_[l.peer];
+	if (with.works >= works_most - (works_.size() - free_works_.size())) {
+		crowded_++;
+		return nullptr;
+	}
 	if (free_works_.empty()) {
 		if (works_.size() >= works_most)
 			return nullptr;
@@ -203,6 +211,7 @@ work *machine::make_work(link &l, spi::token t)
 	w->local = {};
 	w->offset = w->written = w->region_at = w->region_into = 0;
 	w->link = &l;
+	with.works++;
 	w->before = nullptr;
 	w->after = l.works;
 	if (l.works)
@@ -224,6 +233,7 @@ work *machine::find_work(std::uint32_t id, const link &l)
 
 void machine::detach(work &w)
 {
+	peers_[w.link->peer].works--;
 	if (w.before)
 		w.before->after = w.after;
 	else

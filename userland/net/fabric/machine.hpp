@@ -72,6 +72,7 @@ private:
 		net::address address;
 		fabric::link *link = nullptr; ///< to send on
 		unsigned links = 0;           ///< all of them
+		std::uint32_t works = 0;      ///< on those
 	};
 	/// A message of a peer that nobody has a buffer for.
 	struct parked {
@@ -231,6 +232,7 @@ private:
 	time_point tick_ = never;        ///< when to poll a provider that does not wake us
 	unsigned out_ = 0;               ///< completions of sends and writes to come
 	std::uint64_t strays_ = 0;       ///< words of nobody, messages that fitted nowhere
+	std::uint64_t crowded_ = 0;      ///< works that a peer's share had no room for
 	std::unique_ptr<port> port_;
 };
 
