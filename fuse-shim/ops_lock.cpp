@@ -57,10 +57,14 @@ coop_st_lock whole_file(std::uint64_t owner, std::uint32_t kind, std::uint32_t t
 // A lock that was asked for is held: answer when what the kernel has is no older.
 void held(context &c, fuse_req_t req, client::open_file &file)
 {
-	const int err = c.mount.files().refresh(file);
-	if (err)
+	bool drop = false;
+	const int err = c.mount.files().refresh(file, drop);
+	if (err || !drop)
 		return reply_status(req, err);
-	c.pages_dropped([req] { reply_status(req, 0); });
+	c.pages_dropped([req, &c, &file] {
+		c.mount.files().dropped(file);
+		reply_status(req, 0);
+	});
 }
 
 void try_cancel(context &c, std::uint64_t id, std::uint64_t cookie)

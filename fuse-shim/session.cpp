@@ -59,6 +59,10 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	const client::mount_options &o = static_cast<context *>(userdata)->mount.options();
 	want(conn, FUSE_CAP_POSIX_LOCKS, !o.local_posix);
 	want(conn, FUSE_CAP_FLOCK_LOCKS, !o.local_flock);
+	// After a direct write the kernel drops the pages that buffered readers have loaded
+	// meanwhile, but not if the write is asynchronous (Linux to 6.18 at least): they would stay
+	// old. A write that the kernel waits for is done under the inode's lock, its end too.
+	want(conn, FUSE_CAP_ASYNC_DIO, false);
 	conn->max_read = max_read;
 	conn->max_readahead = ~0u; // set_readahead() says how much
 	conn->max_write = std::min(conn->max_write, max_write);

@@ -4,6 +4,8 @@
 #include "userland/client/file.hpp"
 
 #include <fcntl.h>
+#include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -93,7 +95,10 @@ public:
 		auto end = appends ? file.attr.st.st_size : static_cast<off_t>(offset);
 		for (const iovec &v : data)
 			end += static_cast<off_t>(v.iov_len);
-		return change(out, std::max(end, file.attr.st.st_size));
+		const int err = change(out, std::max(end, file.attr.st.st_size));
+		if (auto then = std::exchange(during_write, nullptr))
+			then();
+		return err;
 	}
 	int commit(const handle &, std::uint64_t, write_result &out) override
 	{
@@ -111,11 +116,12 @@ public:
 		done({0, dest[0].iov_len, file.attr.version, 100});
 	}
 	entry file;
-	std::uint64_t opens = 0;
+	std::atomic<std::uint64_t> opens = 0;
 	std::uint32_t asked_inline = 0;
 	unsigned getattrs = 0, direct_reads = 0;
 	bool foreign = false; // somebody wrote between what we know and our next change
 	bool appends = false;
+	std::function<void()> during_write; // of the next one: done, its reply on the way
 	std::chrono::milliseconds patience() const override { return wait; }
 	int left(late_reply late)
 	{
@@ -138,6 +144,8 @@ public:
 		 std::vector<piece> &) override
 	{
 		seen.push_back(c.key.version);
+		if (auto then = std::exchange(during_read, nullptr))
+			then();
 		if (refuse)
 			return refuse;
 		return c.key.version == good ? 0 : -ESTALE;
@@ -149,6 +157,7 @@ public:
 
 	std::uint64_t good = 10;
 	int refuse = 0;
+	std::function<void()> during_read; // of the next one
 	std::vector<std::uint64_t> seen;
 };
 
@@ -204,7 +213,7 @@ protected:
 TEST_F(client_files, the_kernel_keeps_pages_of_the_version_that_it_read)
 {
 	auto a = open();
-	EXPECT_FALSE(kept);
+	EXPECT_TRUE(kept) << "it has none, so it need not drop any";
 	EXPECT_EQ(read(*a), 0);
 	close(std::move(a));
 	close(open());
@@ -240,9 +249,14 @@ TEST_F(client_files, no_room_in_the_store_is_no_error)
 
 TEST_F(client_files, nothing_is_kept_until_the_kernel_has_thrown_away_what_it_was_told_to)
 {
+	auto old = open();
+	EXPECT_EQ(read(*old), 0);
+	s.set(11, 0);
+	r.good = 11;
 	auto first = open();
+	EXPECT_FALSE(kept);
 	auto second = open();
-	r.good = 10;
+	EXPECT_FALSE(kept);
 	EXPECT_EQ(read(*second), 0);
 	// 'first' was told to drop; for all we know the kernel has yet to do it.
 	auto third = open();
@@ -285,6 +299,68 @@ TEST_F(client_files, a_foreign_write_between_ours_drops_everything)
 	EXPECT_EQ(node->version, 11u);
 	EXPECT_FALSE(store->find({node->fid, 11}, 1));
 	EXPECT_FALSE(store->find({node->fid, 10}, 1));
+	open();
+	EXPECT_FALSE(kept);
+	EXPECT_EQ(stale, 0u) << "a pwrite() may be on its way here";
+	close(std::move(a));
+	EXPECT_EQ(stale, 1u);
+}
+
+// Of which a reply tells before the change's own has come.
+TEST_F(client_files, a_change_of_ours_under_way_is_not_taken_for_somebody_elses)
+{
+	auto a = writer_of_a_cached_file();
+	s.during_write = [&] {
+		EXPECT_TRUE(node->changing);
+		EXPECT_FALSE(table.learn(*node, table.now(), s.file.attr, nullptr, true));
+		EXPECT_EQ(node->version, 10u);
+	};
+	write(*a);
+	EXPECT_FALSE(node->changing);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->kernel_version, 11u);
+	EXPECT_TRUE(store->find({node->fid, 11}, 1));
+	close(open());
+	EXPECT_TRUE(kept);
+	close(std::move(a));
+	EXPECT_EQ(stale, 0u);
+}
+
+TEST_F(client_files, an_open_that_met_a_change_of_ours_asks_again_after_it)
+{
+	auto a = writer_of_a_cached_file();
+	std::thread opener;
+	s.during_write = [&] {
+		const std::uint64_t before = s.opens;
+		opener = std::thread([this] { close(open()); });
+		while (s.opens == before)
+			std::this_thread::yield();
+	};
+	write(*a);
+	opener.join();
+	EXPECT_TRUE(kept);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->kernel_version, 11u);
+}
+
+TEST_F(client_files, a_change_of_ours_during_a_read_leaves_what_was_read_good)
+{
+	auto a = writer_of_a_cached_file();
+	r.during_read = [&] { write(*a, 5000); };
+	EXPECT_EQ(read(*a), 0);
+	EXPECT_EQ(node->kernel_version, 11u);
+	open();
+	EXPECT_TRUE(kept);
+}
+
+TEST_F(client_files, somebody_elses_change_during_a_read_does_not)
+{
+	auto a = open();
+	r.during_read = [&] {
+		s.set(11, 0);
+		table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	};
+	EXPECT_EQ(read(*a), 0);
 	EXPECT_EQ(stale, 1u);
 	open();
 	EXPECT_FALSE(kept);

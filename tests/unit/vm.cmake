@@ -10,3 +10,8 @@ set_target_properties(coop-posix PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BIN
 
 add_executable(coop-fsx ../vm/fsx.c)
 set_target_properties(coop-fsx PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)
+
+find_package(Threads REQUIRED)
+add_executable(coop-coherence ../vm/coherence.c)
+target_link_libraries(coop-coherence PRIVATE Threads::Threads)
+set_target_properties(coop-coherence PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)

@@ -28,12 +28,19 @@ files::files(storage &s, page_store &p, reader &r, inode_table &t) :
 {
 }
 
-// Decides what the kernel keeps, and makes the open file.
-void files::admit(inode &node, open_result &r, open_answer &out)
+// Decides what the kernel keeps. judged: the inode knows the version that came with the reply;
+// otherwise a change of ours was under way, and storage is asked again when none is.
+void files::admit(inode &node, const caller &who, open_result &r, bool judged, open_answer &out)
 {
+	change_order::hold turn;
+	if (!judged) {
+		judged = revalidate(who, node, &r.openers, turn) == 0;
+		r.inline_data.clear(); // of an older version, as likely as not
+	}
 	{
 		std::lock_guard guard(node.lock);
-		out.keep = node.version && node.kernel_version == node.version && !node.unsettled;
+		const bool holds_it = !node.kernel_version || node.kernel_version == node.version;
+		out.keep = judged && node.version && holds_it && !node.unsettled;
 		out.attr_stale = node.kernel_attr != r.attr.version;
 		if (!out.keep) {
 			node.kernel_version = 0;
@@ -48,9 +55,25 @@ void files::admit(inode &node, open_result &r, open_answer &out)
 		reader_.put_inline(*c, r.inline_data);
 }
 
+// Until the turn is given back, no local change begins.
 int files::take_turn(inode &node, change_order::hold &out)
 {
 	return node.order.take(inodes_.keep(node), storage_.patience(), out);
+}
+
+// The same for who is about to send a change.
+int files::begin_change(inode &node, change_order::hold &out)
+{
+	change_order::hold turn;
+	if (int err = take_turn(node, turn))
+		return err;
+	std::lock_guard guard(node.lock);
+	node.changing = true;
+	out = change_order::hold(&node.order, [turn, &node](change_order *) {
+		std::lock_guard guard(node.lock); // the turn keeps the inode, and goes after this
+		node.changing = false;
+	});
+	return 0;
 }
 
 // For the reply to a change that nobody waits for any more. It comes while files may be on their
@@ -85,7 +108,7 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 {
 	bool empties = flags & O_TRUNC;
 	change_order::hold turn;
-	if (int err = empties ? take_turn(node, turn) : 0)
+	if (int err = empties ? begin_change(node, turn) : 0)
 		return err;
 	auto wanted = (flags & O_ACCMODE) == O_WRONLY || empties || held(node) ? 0 : inline_bytes;
 	ticket asked = inodes_.now();
@@ -95,14 +118,17 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 				wanted, r, empties ? inherit(node, turn) : nullptr);
 	if (err)
 		return err;
+	bool judged = true;
 	if (empties)
 		inodes_.emptied(node, r.attr);
 	else
-		inodes_.learn(node, asked, r.attr, &r.openers, false);
+		judged = inodes_.learn(node, asked, r.attr, &r.openers, false);
 	out.file = std::make_unique<open_file>(node, who, r.open_id, flags);
+	if (out.file->writes())
+		inodes_.writer_came(node);
 	if (empties)
 		node.changes.acknowledged(r.verifier);
-	admit(node, r, out);
+	admit(node, who, r, judged, out);
 	return 0;
 }
 
@@ -116,17 +142,24 @@ int files::create(const caller &who, const handle &dir, std::string_view name, i
 	if (err)
 		return err;
 	ino = inodes_.ref(made);
-	inodes_.learn(*ino, asked, r.attr, &r.openers, true);
+	const bool judged = inodes_.learn(*ino, asked, r.attr, &r.openers, true);
 	out.file = std::make_unique<open_file>(*ino, who, r.open_id, flags);
+	if (out.file->writes())
+		inodes_.writer_came(*ino);
 	ino->changes.acknowledged(r.verifier);
-	admit(*ino, r, out);
+	admit(*ino, who, r, judged, out);
 	return 0;
 }
 
-// The file's contents as of the newest version known, as this opener may read them.
-std::shared_ptr<const content> files::content_of(open_file &f)
+// The file's contents as of the newest version known, as this opener may read them. breaks: they
+// are for the kernel, which may have them from now on (see inode::breaks).
+std::shared_ptr<const content> files::content_of(open_file &f, std::uint64_t *breaks)
 {
 	std::scoped_lock guard(f.lock, f.node->lock);
+	if (breaks) {
+		*breaks = f.node->breaks;
+		kernel_gets(*f.node, f.node->version);
+	}
 	const inode &n = *f.node;
 	if (!f.current || f.current->key.version != n.version)
 		f.current = std::make_shared<const content>(
@@ -143,17 +176,31 @@ void files::settle(open_file &f)
 	f.node->unsettled--;
 }
 
-int files::revalidate(open_file &f)
+// Which version storage has while no change of ours is under way. turn: taken if it is not held.
+int files::revalidate(const caller &who, inode &node, const std::vector<std::uint32_t> *openers,
+		      change_order::hold &turn)
 {
+	if (int err = turn ? 0 : take_turn(node, turn))
+		return err;
 	ticket asked = inodes_.now();
 	attributes attr;
-	int err = storage_.getattr(f.opener, f.node->fh, attr);
+	int err = storage_.getattr(who, node.fh, attr);
 	if (!err)
-		inodes_.learn(*f.node, asked, attr, nullptr, false);
+		inodes_.learn(node, asked, attr, openers, false);
 	return err;
 }
 
-int files::read_direct(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
+// The inode's lock is held.
+void files::kernel_gets(inode &node, std::uint64_t version)
+{
+	if (!node.kernel_version)
+		node.kernel_version = version;
+	else if (node.kernel_version != version)
+		node.kernel_version = inode::mixed;
+}
+
+int files::read_direct(open_file &f, std::uint64_t breaks, std::uint64_t offset,
+		       std::uint32_t length, read_answer &out)
 {
 	out.pieces.clear();
 	out.direct = std::make_shared_for_overwrite<std::byte[]>(length);
@@ -171,21 +218,24 @@ int files::read_direct(open_file &f, std::uint64_t offset, std::uint32_t length,
 	auto r = answer.get();
 	out.direct_length = r.err ? 0 : static_cast<std::size_t>(r.bytes);
 	std::lock_guard guard(f.node->lock);
-	f.node->kernel_version = inode::mixed; // bytes of no version
+	if (f.node->breaks != breaks)
+		kernel_gets(*f.node, inode::mixed);
 	return r.err;
 }
 
 int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
 {
 	settle(f);
+	change_order::hold turn; // from the first surprise on
+	std::uint64_t breaks = 0;
 	for (int i = 0; i < max_versions; i++) {
-		auto c = content_of(f);
+		auto c = content_of(f, &breaks);
 		if (!c->key.version)
 			break;
 		out.pieces.clear();
 		int err = reader_.read(*c, f.stream, offset, length, out.pieces);
 		if (err == -ESTALE) {
-			err = revalidate(f);
+			err = revalidate(f.opener, *f.node, nullptr, turn);
 			if (err)
 				return err;
 			continue;
@@ -195,14 +245,11 @@ int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_a
 		if (err)
 			return err;
 		std::lock_guard guard(f.node->lock);
-		auto &has = f.node->kernel_version;
-		if (!has)
-			has = c->key.version;
-		else if (has != c->key.version)
-			has = inode::mixed;
+		if (f.node->breaks != breaks)
+			kernel_gets(*f.node, c->key.version);
 		return 0;
 	}
-	return read_direct(f, offset, length, out);
+	return read_direct(f, turn ? inode::mixed : breaks, offset, length, out);
 }
 
 int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data,
@@ -212,7 +259,7 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 	inode &node = *f.node;
 	change_order::hold turn;
 	write_result r;
-	if (int err = take_turn(node, turn))
+	if (int err = begin_change(node, turn))
 		return err;
 	if (int err = storage_.write(node.fh, f.open_id, offset, data, r, inherit(node, turn)))
 		return err;
@@ -263,13 +310,14 @@ int files::flush(open_file &f)
 void files::release(std::unique_ptr<open_file> f)
 {
 	settle(*f);
-	if ((f->flags & O_ACCMODE) == O_RDONLY)
+	if (!f->writes())
 		return storage_.close_reader(f->node->fh, f->open_id);
 	ticket asked = inodes_.now();
 	write_result r;
 	int err = storage_.close(f->node->fh, f->open_id, r);
 	if (!err)
 		inodes_.learn(*f->node, asked, r.attr, nullptr, false);
+	inodes_.writer_gone(*f->node);
 }
 
 int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock_granted granted,
@@ -278,23 +326,20 @@ int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock
 	return storage_.lock(f.node->fh, f.open_id, what, wait, std::move(granted), cookie);
 }
 
-// A reply that a local change has overtaken is not believed, and may have been the one that knew
-// of somebody else's: so ask until one is.
-int files::refresh(open_file &f)
+// With the turn of the file's changes in hand, so that a version that is not ours is foreign.
+int files::refresh(open_file &f, bool &drop)
 {
-	constexpr int tries = 64;
-	for (int i = 0; i < tries; i++) {
-		ticket asked = inodes_.now();
-		attributes attr;
-		if (int err = storage_.getattr(f.opener, f.node->fh, attr))
-			return err;
-		inodes_.learn(*f.node, asked, attr, nullptr, false);
-		std::lock_guard guard(f.node->lock);
-		if (f.node->believed <= asked)
-			return 0;
-	}
-	inodes_.misplaced(*f.node); // written all the time: nothing that the kernel has is sure
+	change_order::hold turn;
+	if (int err = revalidate(f.opener, *f.node, nullptr, turn))
+		return err;
+	drop = inodes_.must_drop(*f.node);
 	return 0;
+}
+
+void files::dropped(open_file &f)
+{
+	std::lock_guard guard(f.node->lock);
+	f.node->unsettled--;
 }
 
 int files::unlock(open_file &f, const coop_st_lock &what)
@@ -321,7 +366,7 @@ int files::setattr(const caller &who, inode &node, const storage::setattr_reques
 {
 	change_order::hold turn;
 	write_result r;
-	if (int err = take_turn(node, turn))
+	if (int err = begin_change(node, turn))
 		return err;
 	if (int err = storage_.setattr(who, node.fh, q, r, inherit(node, turn)))
 		return err;

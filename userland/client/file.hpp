@@ -4,9 +4,10 @@
 //
 // Close-to-open: an open asks storage for the file's version. The kernel may keep
 // its pages only if all of them are of that version. A reader that meets a newer
-// version in mid-file (-ESTALE) revalidates and goes on with the new one; if the
-// file changes faster than it can be read by version, the bytes come straight from
-// storage, of no version and kept by nobody. So a reader gets data or an error of
+// version in mid-file (-ESTALE) revalidates and goes on with the new one, and lets no
+// local change begin meanwhile: what it meets then is somebody else's. If those
+// change the file faster than it can be read by version, the bytes come straight from
+// storage and are kept by nobody. So a reader gets data or an error of
 // storage's own, never one that storage could mend.
 //
 // Writes reach storage before they are answered. Their reply tells the version
@@ -16,6 +17,7 @@
 #pragma once
 
 #include <atomic>
+#include <fcntl.h>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -42,6 +44,7 @@ public:
 	~open_file() { node->changes.detach(); }
 	open_file(const open_file &) = delete;
 	open_file &operator=(const open_file &) = delete;
+	bool writes() const { return (flags & O_ACCMODE) != O_RDONLY; }
 
 	const std::shared_ptr<inode> node;
 	const caller opener;
@@ -94,9 +97,10 @@ public:
 	// refresh() has been called.
 	[[nodiscard]] int lock(open_file &, const coop_st_lock &, bool wait,
 			       storage::lock_granted granted, std::uint64_t &cookie);
-	// Looks what storage has by now. What the kernel holds of older versions is reported
-	// stale. Must not be called on the connection's thread.
-	[[nodiscard]] int refresh(open_file &);
+	// Looks what storage has by now. drop: what the kernel holds of older versions is reported
+	// stale; dropped() tells when it has gone. Must not be called on the connection's thread.
+	[[nodiscard]] int refresh(open_file &, bool &drop);
+	void dropped(open_file &);
 	[[nodiscard]] int unlock(open_file &, const coop_st_lock &);
 	[[nodiscard]] bool holds_lock(const open_file &, const coop_st_lock &);
 
@@ -105,13 +109,17 @@ public:
 				  attributes &out);
 
 private:
-	std::shared_ptr<const content> content_of(open_file &);
-	int read_direct(open_file &, std::uint64_t offset, std::uint32_t length, read_answer &out);
-	int revalidate(open_file &);
+	std::shared_ptr<const content> content_of(open_file &, std::uint64_t *breaks = nullptr);
+	int read_direct(open_file &, std::uint64_t breaks, std::uint64_t offset,
+			std::uint32_t length, read_answer &out);
+	int revalidate(const caller &, inode &, const std::vector<std::uint32_t> *openers,
+		       change_order::hold &turn);
+	void kernel_gets(inode &, std::uint64_t version);
 	bool held(inode &);
 	void settle(open_file &);
-	void admit(inode &, open_result &, open_answer &out);
+	void admit(inode &, const caller &, open_result &, bool judged, open_answer &out);
 	int take_turn(inode &, change_order::hold &);
+	int begin_change(inode &, change_order::hold &);
 	storage::late_reply inherit(inode &, change_order::hold);
 
 	storage &storage_;

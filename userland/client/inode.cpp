@@ -4,6 +4,7 @@
 #include "userland/client/inode.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace coop::client
 {
@@ -58,24 +59,62 @@ bool inode_table::replace(inode &node, const attributes &attr)
 	node.version = attr.version;
 	node.size = static_cast<std::uint64_t>(attr.st.st_size);
 	node.openers.clear();
+	node.breaks++;
 	if (!node.kernel_version || node.kernel_version == attr.version)
 		return false;
 	node.kernel_version = inode::mixed;
+	node.overdue = node.writers > 0;
+	return !node.overdue;
+}
+
+void inode_table::writer_came(inode &node)
+{
+	std::lock_guard guard(node.lock);
+	node.writers++;
+}
+
+void inode_table::writer_gone(inode &node)
+{
+	bool stale = false;
+	{
+		std::lock_guard guard(node.lock);
+		if (--node.writers == 0)
+			stale = std::exchange(node.overdue, false);
+	}
+	if (stale)
+		events_.pages_stale(node);
+}
+
+bool inode_table::must_drop(inode &node)
+{
+	{
+		std::lock_guard guard(node.lock);
+		if (node.kernel_version != inode::mixed)
+			return false;
+		// What a read under way brings of an older version says so itself: 'breaks' has
+		// moved since it began.
+		node.kernel_version = 0;
+		node.overdue = false;
+		node.unsettled++;
+	}
+	events_.pages_stale(node);
 	return true;
 }
 
-void inode_table::learn(inode &node, ticket asked, const attributes &attr,
+bool inode_table::learn(inode &node, ticket asked, const attributes &attr,
 			const std::vector<std::uint32_t> *openers, bool to_kernel)
 {
 	if (!S_ISREG(attr.st.st_mode))
-		return;
+		return true;
 	bool stale = false;
 	{
 		std::lock_guard guard(node.lock);
 		if (to_kernel)
 			node.kernel_attr = attr.version;
 		if (asked <= node.believed)
-			return;
+			return true;
+		if (node.changing && attr.version != node.version)
+			return false;
 		node.believed = asked;
 		if (attr.version != node.version)
 			stale = replace(node, attr);
@@ -85,6 +124,7 @@ void inode_table::learn(inode &node, ticket asked, const attributes &attr,
 	// An opener's pages are dealt with by the reply to the open itself.
 	if (stale && !openers)
 		events_.pages_stale(node);
+	return true;
 }
 
 void inode_table::changed(inode &node, const write_result &r, std::uint64_t offset,

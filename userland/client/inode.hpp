@@ -11,6 +11,27 @@
 //
 // What the kernel's page cache may hold is followed the same way
 // (kernel_version), so that an open can tell whether to keep it.
+//
+// The kernel's pages: the invariant
+// ---------------------------------
+// The kernel is told to drop pages of a file only if somebody else changed the
+// file, and not while the file is open for writing here. The reason is what a
+// pwrite() does in a kernel that writes through: it copies its bytes into a page
+// that is valid, unlocks the page, and then asks us to write them; the page is not
+// dirty. Dropped in between, it comes back with the old bytes, for our WRITE has
+// not arrived yet, and is valid. A store through a mapping then makes it dirty, and
+// its writeback carries the old bytes over the new ones: the pwrite() is lost. We
+// cannot see from here that a pwrite() is on its way, so:
+//
+// 1. A reply that came while a local change was under way (changing) may tell of
+//    that change. It is not believed. Who must know asks again with the turn of
+//    the file's changes in hand: then a version that is not ours is foreign.
+// 2. Where there is nothing to drop (kernel_version is 0), an open drops nothing.
+// 3. Between the first open for writing here and the last close of those, pages that
+//    are stale by a foreign change stay (overdue) and go at that last close. Only an
+//    open drops them earlier, because that is what close-to-open promises, and a lock
+//    (must_drop), because what its last holder wrote is to be seen. Nodes that write
+//    one page at the same time and do not lock it have no promise.
 #pragma once
 
 #include <atomic>
@@ -56,6 +77,13 @@ struct inode : std::enable_shared_from_this<inode> {
 	// Opens that told the kernel to throw its pages away and have not been used since: until
 	// they are, the kernel may not have done it yet.
 	unsigned unsettled = 0;
+	// Times that 'version' went over to one that does not follow on from ours. While it stays,
+	// what a read found is as good after our own changes as before: a page that the kernel
+	// reads is locked, and no change of ours touches it meanwhile.
+	std::uint64_t breaks = 0;
+	unsigned writers = 0;  // open files that may write
+	bool changing = false; // a local change was sent and has no answer yet
+	bool overdue = false;  // the kernel's pages are stale, and stay while there are writers
 };
 
 // What has to follow when another version turns up.
@@ -80,9 +108,16 @@ public:
 	ticket now() { return ++clock_; }
 
 	// A reply without a local change: lookup, getattr, readdir, open. openers: from an open
-	// reply, else null. to_kernel: these attributes go to the kernel.
-	void learn(inode &node, ticket asked, const attributes &attr,
+	// reply, else null. to_kernel: these attributes go to the kernel. False: it may tell of a
+	// local change that is under way, and was not believed.
+	bool learn(inode &node, ticket asked, const attributes &attr,
 		   const std::vector<std::uint32_t> *openers, bool to_kernel);
+	// An open file that may write.
+	void writer_came(inode &node);
+	void writer_gone(inode &node);
+	// What the kernel holds of older versions goes now, whoever writes here: a lock was got. True:
+	// it has been told to; 'unsettled' is to be taken back when it has done so.
+	[[nodiscard]] bool must_drop(inode &node);
 	// A local change of [offset, offset + length) took the file from before.version_before to
 	// attr. The inode's order is held.
 	void changed(inode &node, const write_result &r, std::uint64_t offset,
@@ -94,7 +129,7 @@ public:
 
 private:
 	// Goes over to a version that does not follow on from ours; true: the kernel's pages are
-	// stale.
+	// stale and may go now.
 	bool replace(inode &node, const attributes &attr);
 
 	page_store &store_;
