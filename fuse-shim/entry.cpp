@@ -74,6 +74,9 @@ const fuse_lowlevel_ops &operations()
 		o.getlk = asked<op_getlk>;
 		o.setlk = op_setlk;
 		o.flock = op_flock;
+		o.fallocate = asked<op_fallocate>;
+		o.lseek = asked<op_lseek>;
+		o.copy_file_range = asked<op_copy_file_range>;
 		return o;
 	}();
 	return ops;

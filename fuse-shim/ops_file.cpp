@@ -16,11 +16,6 @@ namespace coop::shim
 namespace
 {
 
-client::open_file &file_of(const fuse_file_info *fi)
-{
-	return *reinterpret_cast<client::open_file *>(fi->fh);
-}
-
 void fill_in(const context &c, client::files::open_answer &a, fuse_file_info *fi)
 {
 	fi->keep_cache = a.keep;

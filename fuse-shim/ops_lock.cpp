@@ -25,11 +25,6 @@ namespace
 
 constexpr std::uint64_t to_the_end = ~0ull;
 
-client::open_file &file_of(const fuse_file_info *fi)
-{
-	return *reinterpret_cast<client::open_file *>(fi->fh);
-}
-
 std::uint32_t type_of(int type)
 {
 	return type == F_WRLCK   ? COOP_ST_LOCK_WRITE

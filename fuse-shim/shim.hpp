@@ -61,6 +61,12 @@ inline client::new_mode mode_of(fuse_req_t req, mode_t mode)
 	return {mode, fuse_req_ctx(req)->umask};
 }
 
+// What open and create have given the kernel.
+inline client::open_file &file_of(const fuse_file_info *fi)
+{
+	return *reinterpret_cast<client::open_file *>(fi->fh);
+}
+
 // A name in the root that is not storage's to look up, make or take away.
 inline bool reserved(fuse_ino_t parent, std::string_view name)
 {
@@ -79,7 +85,7 @@ void reply_entry(fuse_req_t req, const client::entry &e, client::ticket asked);
 
 const fuse_lowlevel_ops &operations();
 
-// Operations, by file: ops_name.cpp, ops_attr.cpp, ops_file.cpp, ops_dir.cpp.
+// Operations, by file: ops_name.cpp, ops_attr.cpp, ops_file.cpp, ops_range.cpp, ops_dir.cpp.
 void op_lookup(fuse_req_t, fuse_ino_t parent, const char *name);
 void op_forget(fuse_req_t, fuse_ino_t, std::uint64_t n);
 void op_forget_multi(fuse_req_t, std::size_t count, fuse_forget_data *);
@@ -112,6 +118,10 @@ void op_setlk(fuse_req_t, fuse_ino_t, fuse_file_info *, struct flock *, int slee
 void op_flock(fuse_req_t, fuse_ino_t, fuse_file_info *, int op);
 // A process closes the file: its locks of byte ranges end. Answers with 'status'.
 void unlock_at_close(fuse_req_t, fuse_ino_t, fuse_file_info *, int status);
+void op_fallocate(fuse_req_t, fuse_ino_t, int mode, off_t, off_t length, fuse_file_info *);
+void op_lseek(fuse_req_t, fuse_ino_t, off_t, int whence, fuse_file_info *);
+void op_copy_file_range(fuse_req_t, fuse_ino_t in, off_t in_at, fuse_file_info *, fuse_ino_t out,
+			off_t out_at, fuse_file_info *, std::size_t length, int flags);
 
 void op_opendir(fuse_req_t, fuse_ino_t, fuse_file_info *);
 void op_fsyncdir(fuse_req_t, fuse_ino_t, int datasync, fuse_file_info *);

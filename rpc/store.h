@@ -29,6 +29,7 @@ extern "C" {
 #define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX     8192       /* bytes of a body */
 #define COOP_ST_IO_MAX       (1u << 20) /* bytes of one READ or WRITE, and of any data */
+#define COOP_ST_COPY_MAX     (1u << 24) /* bytes that one COPY copies; clones have no limit */
 #define COOP_ST_FH_MAX       128        /* bytes of a handle */
 #define COOP_ST_NAME_MAX     255        /* bytes of a name, of a file or of an attribute */
 #define COOP_ST_XATTR_MAX    65536      /* bytes of an extended attribute, or of all their names */
@@ -139,6 +140,26 @@ enum coop_st_open_flag {
 		32,          /* re-made after the session was lost: no truncation, no inline data */
 	COOP_ST_O_EXEC = 64, /* to be executed: asks for that right instead of the one to read */
 	COOP_ST_O_ALL = 127,
+};
+
+/* What 'flags' of FALLOCATE may hold, as fallocate(2) combines them; 0: allocate. */
+enum coop_st_fallocate {
+	COOP_ST_FA_KEEP_SIZE = 1,
+	COOP_ST_FA_PUNCH = 2,
+	COOP_ST_FA_ZERO = 4,
+	COOP_ST_FA_COLLAPSE = 8,
+	COOP_ST_FA_INSERT = 16,
+	COOP_ST_FA_UNSHARE = 32,
+	COOP_ST_FA_ALL = 63,
+};
+
+enum coop_st_seek { /* 'flags' of SEEK */
+		    COOP_ST_SEEK_DATA = 1,
+		    COOP_ST_SEEK_HOLE = 2,
+};
+
+enum coop_st_copy_flag {
+	COOP_ST_COPY_CLONE = 1, /* share the blocks, all of them or none */
 };
 
 enum coop_st_rename_flag {

@@ -3,6 +3,7 @@
 #include "daemon_rig.hpp"
 
 #include <atomic>
+#include <linux/falloc.h>
 #include <sys/sysmacros.h>
 
 using namespace rig;
@@ -164,6 +165,65 @@ TEST_F(daemon_operations, lists_a_directory_in_pieces)
 	}
 	EXPECT_GT(pieces, 2u);
 	EXPECT_EQ(names.size(), static_cast<std::size_t>(files));
+}
+
+TEST_F(daemon_operations, ranges_are_allocated_punched_and_searched)
+{
+	up();
+	put("f", std::string(64 << 10, 'x'));
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR), reader = open(e, O_RDONLY);
+	write_result w{};
+	std::uint64_t at;
+	ASSERT_EQ(client_->fallocate(e.fh, o.open_id, 0, 0, 100'000, w), 0);
+	EXPECT_EQ(w.attr.st.st_size, 100'000);
+	ASSERT_EQ(client_->fallocate(e.fh, o.open_id, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+				     8192, 8192, w),
+		  0);
+	EXPECT_NE(w.verifier, 0u);
+	EXPECT_EQ(disk("f").substr(8190, 8196), "xx" + std::string(8192, 0) + "xx");
+	EXPECT_EQ(client_->seek(e.fh, o.open_id, SEEK_HOLE, 0, at), 0);
+	EXPECT_EQ(at, 8192u);
+	EXPECT_EQ(client_->seek(e.fh, reader.open_id, SEEK_DATA, 8192, at), 0);
+	EXPECT_EQ(at, 16384u);
+	EXPECT_EQ(client_->seek(e.fh, o.open_id, SEEK_DATA, 1 << 20, at), -ENXIO);
+	EXPECT_EQ(client_->seek(e.fh, o.open_id, SEEK_DATA, ~0ull, at), -ENXIO);
+	EXPECT_EQ(client_->fallocate(e.fh, reader.open_id, 0, 0, 1, w), -EBADF);
+	EXPECT_EQ(client_->fallocate(e.fh, o.open_id, 0, 0, 0, w), -EINVAL);
+	EXPECT_EQ(client_->fallocate(e.fh, o.open_id, 0, ~0ull, 1, w), -EINVAL);
+	EXPECT_EQ(client_->fallocate(e.fh, o.open_id, 0, INT64_MAX, 1, w), -EFBIG);
+	EXPECT_EQ(client_->fallocate(e.fh, o.open_id, 1 << 20, 0, 1, w), -EOPNOTSUPP);
+}
+
+TEST_F(daemon_operations, copies_from_file_to_file_in_pieces)
+{
+	up();
+	put("from", std::string(20 << 20, 'f'));
+	put("to", std::string(1000, 't'));
+	const entry from = find("from"), to = find("to");
+	const open_result a = open(from, O_RDONLY), b = open(to, O_RDWR),
+			  c = open(to, O_WRONLY | O_APPEND);
+	write_result w{};
+	std::uint64_t length = 20 << 20, done = 0;
+	ASSERT_EQ(client_->copy({from.fh, a.open_id, 0}, {to.fh, b.open_id, 500}, length, w), 0);
+	EXPECT_GT(length, 0u);
+	EXPECT_LT(length, 20u << 20) << "so that nobody waits long";
+	done = length;
+	while (length) {
+		length = (20 << 20) - done;
+		ASSERT_EQ(client_->copy({from.fh, a.open_id, done}, {to.fh, b.open_id, 500 + done},
+					length, w),
+			  0);
+		done += length;
+	}
+	EXPECT_EQ(done, 20u << 20);
+	EXPECT_EQ(disk("to"), std::string(500, 't') + disk("from"));
+	length = 1;
+	EXPECT_EQ(client_->copy({to.fh, c.open_id, 0}, {to.fh, b.open_id, 500}, length, w), -EBADF);
+	EXPECT_EQ(client_->copy({from.fh, a.open_id, 0}, {to.fh, c.open_id, 0}, length, w), -EBADF);
+	EXPECT_EQ(client_->copy({to.fh, b.open_id, 0}, {from.fh, a.open_id, 0}, length, w), -EBADF);
+	EXPECT_EQ(client_->copy({from.fh, a.open_id, ~0ull}, {to.fh, b.open_id, 0}, length, w),
+		  -EINVAL);
 }
 
 TEST_F(daemon_operations, nothing_leads_out_of_the_export)

@@ -4,6 +4,7 @@
 #include "daemon_rig.hpp"
 
 #include <atomic>
+#include <linux/falloc.h>
 #include <map>
 #include <sys/mman.h>
 #include <thread>
@@ -52,6 +53,13 @@ TEST_F(daemon_versions, every_way_to_change_content_changes_the_version)
 	fresh("write");
 	write_text(*client_, e, o.open_id, 3, "x", w);
 	fresh("the same bytes again");
+	ASSERT_EQ(client_->fallocate(e.fh, o.open_id, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 2,
+				     2, w),
+		  0);
+	fresh("punched");
+	std::uint64_t length = 2;
+	ASSERT_EQ(client_->copy({e.fh, o.open_id, 0}, {e.fh, o.open_id, 5}, length, w), 0);
+	fresh("copied");
 	storage::setattr_request s{};
 	s.valid = storage::set_size;
 	s.size = 5;

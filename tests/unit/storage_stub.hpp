@@ -42,6 +42,19 @@ public:
 		return -ENOSYS;
 	}
 	int commit(const handle &, std::uint64_t, write_result &) override { return -ENOSYS; }
+	int fallocate(const handle &, std::uint64_t, int, std::uint64_t, std::uint64_t,
+		      write_result &, late_reply) override
+	{
+		return -ENOSYS;
+	}
+	int seek(const handle &, std::uint64_t, int, std::uint64_t, std::uint64_t &) override
+	{
+		return -ENOSYS;
+	}
+	int copy(const place &, const place &, std::uint64_t &, write_result &, late_reply) override
+	{
+		return -ENOSYS;
+	}
 	void read(const handle &, std::uint64_t, std::uint64_t, std::vector<iovec>, std::uint64_t,
 		  std::function<void(const read_result &)> done) override
 	{

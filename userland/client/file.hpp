@@ -86,6 +86,14 @@ public:
 			       read_answer &out);
 	[[nodiscard]] int write(open_file &, std::uint64_t offset, std::span<const iovec> data,
 				std::size_t length);
+	// fallocate(2): mode is FALLOC_FL_*.
+	[[nodiscard]] int fallocate(open_file &, int mode, std::uint64_t offset,
+				    std::uint64_t length);
+	// whence: SEEK_DATA or SEEK_HOLE; at becomes where it begins.
+	[[nodiscard]] int seek(open_file &, int whence, std::uint64_t &at);
+	// Copies within storage. length becomes what was copied, which may be less than asked.
+	[[nodiscard]] int copy(open_file &from, std::uint64_t from_at, open_file &to,
+			       std::uint64_t to_at, std::uint64_t &length);
 	// What was changed, by whomever of this mount, is on stable storage, or -errno. -EIO also
 	// tells of a loss that somebody else's commit has found.
 	[[nodiscard]] int commit(open_file &);
@@ -120,6 +128,7 @@ private:
 	void admit(inode &, const caller &, open_result &, bool judged, open_answer &out);
 	int take_turn(inode &, change_order::hold &);
 	int begin_change(inode &, change_order::hold &);
+	void look_again(open_file &, change_order::hold &, int err);
 	storage::late_reply inherit(inode &, change_order::hold);
 
 	storage &storage_;

@@ -115,8 +115,8 @@ public:
 	// An open file that may write.
 	void writer_came(inode &node);
 	void writer_gone(inode &node);
-	// What the kernel holds of older versions goes now, whoever writes here: a lock was got. True:
-	// it has been told to; 'unsettled' is to be taken back when it has done so.
+	// What the kernel holds of older versions goes now, whoever writes here: a lock was got.
+	// True: it has been told to; 'unsettled' is to be taken back when it has done so.
 	[[nodiscard]] bool must_drop(inode &node);
 	// A local change of [offset, offset + length) took the file from before.version_before to
 	// attr. The inode's order is held.

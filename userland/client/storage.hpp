@@ -163,6 +163,21 @@ public:
 	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
 			  std::span<const iovec> data, write_result &out, late_reply late = {}) = 0;
 	virtual int commit(const handle &, std::uint64_t open_id, write_result &out) = 0;
+	// mode: FALLOC_FL_*. As write.
+	virtual int fallocate(const handle &, std::uint64_t open_id, int mode, std::uint64_t offset,
+			      std::uint64_t length, write_result &out, late_reply late = {}) = 0;
+	// whence: SEEK_DATA or SEEK_HOLE. -ENXIO: there is none from offset on.
+	virtual int seek(const handle &, std::uint64_t open_id, int whence, std::uint64_t offset,
+			 std::uint64_t &out) = 0;
+	struct place {
+		const handle &fh;
+		std::uint64_t open_id, offset;
+	};
+	// From one open file to another, or to itself. length: wanted; then copied, from the start
+	// of the range on: less if storage takes a rest, 0 at the end of the file. As write, of
+	// 'to'.
+	virtual int copy(const place &from, const place &to, std::uint64_t &length,
+			 write_result &out, late_reply late = {}) = 0;
 
 	struct read_result {
 		int err;               // 0 or -errno

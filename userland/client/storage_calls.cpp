@@ -11,7 +11,9 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/falloc.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <spdlog/spdlog.h>
 
@@ -59,6 +61,20 @@ std::uint32_t open_flags(int flags)
 	       bit_if(flags & O_TRUNC, COOP_ST_O_TRUNC) |
 	       bit_if(flags & O_APPEND, COOP_ST_O_APPEND) | bit_if(flags & O_EXCL, COOP_ST_O_EXCL) |
 	       bit_if(flags & storage::open_exec, COOP_ST_O_EXEC);
+}
+
+int fallocate_flags(int mode, std::uint32_t &out)
+{
+	constexpr int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE |
+			      FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE |
+			      FALLOC_FL_UNSHARE_RANGE;
+	out = bit_if(mode & FALLOC_FL_KEEP_SIZE, COOP_ST_FA_KEEP_SIZE) |
+	      bit_if(mode & FALLOC_FL_PUNCH_HOLE, COOP_ST_FA_PUNCH) |
+	      bit_if(mode & FALLOC_FL_ZERO_RANGE, COOP_ST_FA_ZERO) |
+	      bit_if(mode & FALLOC_FL_COLLAPSE_RANGE, COOP_ST_FA_COLLAPSE) |
+	      bit_if(mode & FALLOC_FL_INSERT_RANGE, COOP_ST_FA_INSERT) |
+	      bit_if(mode & FALLOC_FL_UNSHARE_RANGE, COOP_ST_FA_UNSHARE);
+	return mode & ~known ? -EOPNOTSUPP : 0;
 }
 
 std::string text_of(const coop_st_bytes &b)
@@ -280,6 +296,48 @@ public:
 		return changed(COOP_ST_COMMIT, ask, out);
 	}
 
+	int fallocate(const handle &fh, std::uint64_t open_id, int mode, std::uint64_t offset,
+		      std::uint64_t length, write_result &out, late_reply late) override
+	{
+		coop_st_body ask{};
+		if (int err = fallocate_flags(mode, ask.flags))
+			return err;
+		ask.fh = bytes_of(fh);
+		ask.open_id = open_id;
+		ask.offset = offset;
+		ask.length = length;
+		return changed(COOP_ST_FALLOCATE, ask, out, {}, std::move(late));
+	}
+
+	int seek(const handle &fh, std::uint64_t open_id, int whence, std::uint64_t offset,
+		 std::uint64_t &out) override
+	{
+		coop_st_body ask{}, got{};
+		std::string text;
+		ask.fh = bytes_of(fh);
+		ask.open_id = open_id;
+		ask.offset = offset;
+		ask.flags = whence == SEEK_DATA ? COOP_ST_SEEK_DATA : COOP_ST_SEEK_HOLE;
+		const int err = link_.ask(COOP_ST_SEEK, ask, got, text);
+		if (!err)
+			out = got.offset;
+		return err;
+	}
+
+	int copy(const place &from, const place &to, std::uint64_t &length, write_result &out,
+		 late_reply late) override
+	{
+		coop_st_body ask{};
+		ask.fh = bytes_of(from.fh);
+		ask.open_id = from.open_id;
+		ask.offset = from.offset;
+		ask.fh2 = bytes_of(to.fh);
+		ask.open_id2 = to.open_id;
+		ask.offset2 = to.offset;
+		ask.length = length;
+		return changed(COOP_ST_COPY, ask, out, {}, std::move(late), &length);
+	}
+
 	void read(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 		  std::vector<iovec> dest, std::uint64_t version,
 		  std::function<void(const read_result &)> done) override;
@@ -457,7 +515,8 @@ private:
 	}
 
 	int changed(std::uint16_t op, const coop_st_body &ask, write_result &out,
-		    std::span<const iovec> data = {}, late_reply late = {})
+		    std::span<const iovec> data = {}, late_reply late = {},
+		    std::uint64_t *length = nullptr)
 	{
 		coop_st_body got{};
 		std::string text;
@@ -469,6 +528,8 @@ private:
 		const int err = link_.ask(op, ask, got, text, nullptr, data, std::move(orphan));
 		if (!err)
 			out = change_of(got);
+		if (!err && length)
+			*length = got.length;
 		return err;
 	}
 

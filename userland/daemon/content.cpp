@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/uio.h>
 
+#include "userland/daemon/change.hpp"
 #include "userland/daemon/identity.hpp"
 #include "userland/daemon/service.hpp"
 
@@ -19,35 +20,6 @@ namespace coop::daemon
 
 namespace
 {
-
-// Runs change(fd) with the versions around it. The inode's mutex is held.
-template <class act> int change_locked(inode &n, coop_st_body &out, act change)
-{
-	int err = 0;
-	std::shared_ptr<unique_fd> fd;
-	if (n.type == S_IFREG)
-		fd = n.data_locked(
-			err); // may be refused to a daemon that is not root: then no proof
-	struct stat st;
-	stillness still(fd ? fd->get() : -1, n.writable_locked());
-	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
-		return -errno;
-	if (n.type == S_IFREG) {
-		out.before = n.record.observe(st, still, n.in.clock());
-		if (!still.granted())
-			out.before = 0;
-	}
-	err = change(fd ? fd->get() : -1);
-	if (err)
-		return err;
-	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
-		return -errno;
-	std::uint64_t version = 0;
-	if (n.type == S_IFREG)
-		version = n.record.observe(st, still, n.in.clock());
-	fill_attr(st, n, version, out.attr);
-	return 0;
-}
 
 // 0 if the file holds 'version' (0: any; then it is filled in).
 int verify_locked(inode &n, std::uint64_t &version, struct stat &st)

@@ -144,6 +144,9 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	t[COOP_ST_LOCK_TEST] = &service::lock_test;
 	t[COOP_ST_UNLOCK] = &service::unlock;
 	t[COOP_ST_RECLAIMED] = &service::reclaimed;
+	t[COOP_ST_FALLOCATE] = &service::fallocate;
+	t[COOP_ST_SEEK] = &service::seek;
+	t[COOP_ST_COPY] = &service::copy;
 	return t;
 }();
 

@@ -97,6 +97,9 @@ private:
 	// Its locks go to others.
 	void closed(session &, std::uint64_t open_id, const open_file &);
 	static void tell(const lock_table::grants &);
+	int fallocate(const exported &, session &, call, reply &);
+	int seek(const exported &, session &, call, reply &);
+	int copy(const exported &, session &, call, reply &);
 	int remove(const exported &, call, int flags);
 	// A name for something new: make(directory, name) as the caller, then its entry.
 	template <class act> int add(const exported &, call, reply &, act make);

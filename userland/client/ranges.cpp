@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// ranges.cpp - ranges of open files that storage allocates, punches, searches and
+// copies.
+//
+// Each is a change like a write: it takes its turn, and its reply says from which
+// version it led to which, so that pages outside the range stay good. What it leaves
+// behind when it fails in the middle is storage's: the file is looked at again.
+#include <algorithm>
+#include <fcntl.h>
+#include <linux/falloc.h>
+
+#include "userland/client/file.hpp"
+
+namespace coop::client
+{
+
+namespace
+{
+
+struct range {
+	std::uint64_t offset, length;
+};
+
+// The bytes that are others afterwards, but for those that a new end of the file brings.
+range touched(int mode, std::uint64_t offset, std::uint64_t length)
+{
+	if (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE))
+		return {offset, UINT64_MAX};
+	if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+		return {offset, length};
+	return {0, 0};
+}
+
+} // namespace
+
+// After a failure. A change that is still under way tells by its late reply.
+void files::look_again(open_file &f, change_order::hold &turn, int err)
+{
+	turn.reset();
+	if (err != -EINTR && err != -ETIMEDOUT)
+		(void)revalidate(f.opener, *f.node, nullptr, turn);
+}
+
+int files::fallocate(open_file &f, int mode, std::uint64_t offset, std::uint64_t length)
+{
+	settle(f);
+	inode &node = *f.node;
+	change_order::hold turn;
+	write_result r;
+	if (int err = begin_change(node, turn))
+		return err;
+	if (int err = storage_.fallocate(node.fh, f.open_id, mode, offset, length, r,
+					 inherit(node, turn))) {
+		look_again(f, turn, err);
+		return err;
+	}
+	f.uncommitted = true;
+	node.changes.acknowledged(r.verifier);
+	const range t = touched(mode, offset, length);
+	inodes_.changed(node, r, t.offset, t.length);
+	return 0;
+}
+
+int files::seek(open_file &f, int whence, std::uint64_t &at)
+{
+	return storage_.seek(f.node->fh, f.open_id, whence, at, at);
+}
+
+int files::copy(open_file &from, std::uint64_t from_at, open_file &to, std::uint64_t to_at,
+		std::uint64_t &length)
+{
+	settle(to);
+	inode &node = *to.node;
+	change_order::hold turn;
+	write_result r;
+	if (int err = begin_change(node, turn))
+		return err;
+	if (int err = storage_.copy({from.node->fh, from.open_id, from_at},
+				    {node.fh, to.open_id, to_at}, length, r, inherit(node, turn))) {
+		look_again(to, turn, err);
+		return err;
+	}
+	to.uncommitted = true;
+	node.changes.acknowledged(r.verifier);
+	inodes_.changed(node, r, to_at, length);
+	return 0;
+}
+
+} // namespace coop::client

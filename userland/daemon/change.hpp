@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// change.hpp - one change of a file's content, with the versions before and after.
+//
+// The version before is told only if a lease kept every other writer away until
+// the version after was read; otherwise it is 0, and no client carries its cache
+// over.
+#pragma once
+
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "userland/daemon/service.hpp"
+
+namespace coop::daemon
+{
+
+// Runs change(fd) with the versions around it. The inode's mutex is held.
+template <class act> int change_locked(inode &n, coop_st_body &out, act change)
+{
+	int err = 0;
+	std::shared_ptr<unique_fd> fd;
+	if (n.type == S_IFREG)
+		fd = n.data_locked(
+			err); // may be refused to a daemon that is not root: then no proof
+	struct stat st;
+	stillness still(fd ? fd->get() : -1, n.writable_locked());
+	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
+		return -errno;
+	if (n.type == S_IFREG) {
+		out.before = n.record.observe(st, still, n.in.clock());
+		if (!still.granted())
+			out.before = 0;
+	}
+	err = change(fd ? fd->get() : -1);
+	if (err)
+		return err;
+	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
+		return -errno;
+	std::uint64_t version = 0;
+	if (n.type == S_IFREG)
+		version = n.record.observe(st, still, n.in.clock());
+	fill_attr(st, n, version, out.attr);
+	return 0;
+}
+
+} // namespace coop::daemon
