@@ -48,7 +48,7 @@ check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, 
 	@tests/run $*
 
 vm-programs: deps-build+check+vm $(B)/release/build.ninja module
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence
 
 vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KVER=...; KERNEL=debug: on a kernel that checks itself)
 ifeq ($(KERNEL),debug)

@@ -12,7 +12,7 @@ import pytest
 
 from cluster import program
 
-SECONDS = int(os.environ.get("COOP_COHERENCE_SECONDS", "4"))
+SECONDS = int(os.environ.get("COOP_COHERENCE_SECONDS", "2"))
 
 
 def coherence(path, *args):
@@ -27,7 +27,7 @@ def coherence(path, *args):
 def test_no_store_is_lost(cluster, peers):
     """Half of the threads store through a mapping, half write, one word a page each."""
     node = cluster.node(peers=peers)
-    coherence(node.path + "/words", "-m", 64, "-n", SECONDS, "words")
+    coherence(node.path + "/words", "-m", 8 * SECONDS, "-n", 1, "words")
 
 
 def test_no_read_is_old(cluster):
