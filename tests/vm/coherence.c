@@ -116,14 +116,11 @@ static void tell(uint64_t at, uint64_t got, const char *how, const char *want)
 {
 	if (atomic_fetch_add(&violations, 1) >= SHOWN)
 		return;
+	printf("%s: byte %" PRIu64 " read by %s: ", run.path, at, how);
 	if (got)
-		printf("%s: byte %" PRIu64 " read by %s: written by thread %d as version %d for "
-		       "byte %" PRIu64 "; wanted: %s\n",
-		       run.path, at, how, (int)(got >> 56) - 1, (int)(got >> 32 & 0xffffff),
-		       (got & 0xffffffff) * 8, want);
-	else
-		printf("%s: byte %" PRIu64 " read by %s: never written, or a hole; wanted: %s\n",
-		       run.path, at, how, want);
+		printf("of thread %d, version %d, byte %" PRIu64, (int)(got >> 56) - 1,
+		       (int)(got >> 32 & 0xffffff), (got & 0xffffffff) * 8);
+	printf("%s; wanted: %s\n", got ? "" : "never written, or a hole", want);
 	fflush(stdout);
 }
 
