@@ -25,15 +25,11 @@ void background::stop()
 
 void background::run(std::function<void()> what)
 {
-	{
-		std::lock_guard guard(lock_);
-		if (running_) {
-			queue_.push_back(std::move(what));
-			wake_.notify_one();
-			return;
-		}
-	}
-	what();
+	std::lock_guard guard(lock_);
+	if (!running_)
+		return;
+	queue_.push_back(std::move(what));
+	wake_.notify_one();
 }
 
 void background::loop()

@@ -21,7 +21,8 @@ public:
 	void start();
 	// Runs what is queued first.
 	void stop();
-	// In the order of the calls; any thread. Before start() and after stop(): at once.
+	// In the order of the calls; any thread. Before start() and after stop() nothing is run: no
+	// request of the kernel's waits for it then, and the caller may be the connection's thread.
 	void run(std::function<void()>);
 
 private:

@@ -12,7 +12,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -180,6 +179,18 @@ def test_a_signal_ends_a_wait_and_the_node_that_waits_may_die(cluster):
         w.p.kill()
         w.end()
         wait_for(lambda: not held_by_other(fcntl.flock, fd), "a killed process holds nothing")
+
+
+def test_a_node_ends_while_it_waits_for_a_lock(pair):
+    with opened(pair[0]) as (fd,):
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        w = Waiter(pair[1], "flock")
+        freed = threading.Thread(target=lambda: (pair[1].process.popen.terminate(), fcntl.flock(fd, fcntl.LOCK_UN)))
+        freed.start()
+        freed.join()
+        pair[1].stop()
+        w.p.kill()
+        w.end()
 
 
 def test_two_who_want_to_write_what_both_read(pair):
