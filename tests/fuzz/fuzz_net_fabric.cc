@@ -254,7 +254,7 @@ private:
 		m.status = how & 4 ? -static_cast<int>(in.half()) : 0;
 		m.length = how & 8 ? in.quad() : in.half();
 		m.token = token(n, in);
-		m.key = key(n, m.token, in);
+		m.key = key_of(n, m.token, in);
 		m.count = how & 16 ? in.byte() % 129 : in.byte() % 3;
 		for (std::size_t i = 0; i < m.count; i++) {
 			const u8 what = in.byte();

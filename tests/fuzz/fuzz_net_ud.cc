@@ -180,7 +180,7 @@ void play::bulk_text(unsigned n, script &in)
 	t[1] = how >> 2 & 3;
 	const spi::token meant = token(n, in);
 	put(8, meant);
-	put(16, key(n, meant, in));
+	put(16, key_of(n, meant, in));
 	put(24, in.byte());
 	put(32, in.byte());
 	put(40, how & 16 ? in.quad() : in.half());
@@ -209,7 +209,7 @@ void play::control(unsigned n, script &in)
 		auto &q = m.u.request;
 		const u8 how = in.byte();
 		q.fid = {token(n, in), somebody(in).packed()};
-		q.version = key(n, q.fid.hi, in);
+		q.version = key_of(n, q.fid.hi, in);
 		q.size = how & 1 ? in.quad() : in.half();
 		q.reply = liar_.self();
 		q.data = q.reply;

@@ -214,7 +214,7 @@ protected:
 			return in.quad();
 		return all[how % all.size()];
 	}
-	u64 key(unsigned n, spi::token of, script &in)
+	u64 key_of(unsigned n, spi::token of, script &in)
 	{
 		return enemy_knows() && in.byte() != 255 ? core_[n]->key(of) : in.quad();
 	}
