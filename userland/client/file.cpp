@@ -67,8 +67,10 @@ int files::begin_change(inode &node, change_order::hold &out)
 	change_order::hold turn;
 	if (int err = take_turn(node, turn))
 		return err;
-	std::lock_guard guard(node.lock);
-	node.changing = true;
+	{
+		std::lock_guard guard(node.lock);
+		node.changing = true;
+	}
 	out = change_order::hold(&node.order, [turn, &node](change_order *) {
 		std::lock_guard guard(node.lock); // the turn keeps the inode, and goes after this
 		node.changing = false;
@@ -85,6 +87,10 @@ storage::late_reply files::inherit(inode &node, change_order::hold turn)
 		if (err || !S_ISREG(r.attr.st.st_mode))
 			return;
 		node->changes.acknowledged(r.verifier);
+		{
+			std::lock_guard guard(node->lock);
+			node->changing = false; // this is what it was waited for
+		}
 		t.learn(*node, asked, r.attr, nullptr, false);
 		t.misplaced(*node); // what the kernel made of a failed write is its own affair
 	};
