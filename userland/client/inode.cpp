@@ -170,8 +170,10 @@ void inode_table::emptied(inode &node, const attributes &attr)
 {
 	std::lock_guard guard(node.lock);
 	node.believed = now();
+	node.kernel_version = 0; // none of them is stale by somebody else's doing
 	replace(node, attr);
-	node.kernel_version = 0; // the kernel truncates its pages with the open
+	// The kernel cuts its pages when it has the reply: until then they are those of before.
+	node.kernel_version = inode::mixed;
 }
 
 } // namespace coop::client
