@@ -13,6 +13,7 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/splice.h>
 #include <linux/uio.h>
 #include <linux/writeback.h>
 #include <net/sock.h>
@@ -145,6 +146,14 @@ static inline int coop_write_cache_folios(struct address_space *mapping,
 	struct coop_each_page e = {.each = each, .data = data};
 
 	return write_cache_pages(mapping, wbc, coop_each_page, &e);
+}
+#endif
+
+#ifndef COOP_HAVE_SPLICE_COPY
+static inline ssize_t splice_copy_file_range(struct file *in, loff_t pos_in, struct file *out,
+					     loff_t pos_out, size_t len)
+{
+	return generic_copy_file_range(in, pos_in, out, pos_out, len, 0);
 }
 #endif
 

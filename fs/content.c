@@ -278,39 +278,39 @@ static u64 alone_locked(struct coop_inode *ci, const struct coop_st_body *res)
 	return follows ? version : 0;
 }
 
-void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
-			   loff_t from, loff_t to, bool truncate)
+/*
+ * What WRITEs that waited for others need not wait for any more. Before invalidate_lock is taken:
+ * its holder may be waiting for their folios. Return: the version that the change led from, or 0.
+ */
+static u64 end_alone_begin(struct coop_inode *ci, const struct coop_st_body *res, u64 *mixed)
 {
-	struct coop_inode *ci = coop_i(inode);
-	const bool local = truncate || from <= to;
 	LIST_HEAD(settled);
-	u64 mixed, version;
-	int err = 0;
+	u64 version;
 
-	if (res && !local && res->before == res->attr.version) {
-		/* Content is what it was; so are the pages. */
-		spin_lock(&ci->lock);
-		change_done_locked(ci, round, res, &settled);
-		spin_unlock(&ci->lock);
-		coop_changes_settled(&settled);
-		return;
-	}
 	spin_lock(&ci->lock);
 	version = alone_locked(ci, res);
-	mixed = ci->mixed;
+	*mixed = ci->mixed;
 	list_splice_tail_init(&ci->pending, &settled);
 	spin_unlock(&ci->lock);
-	/* WRITEs that waited for others: there is no version left to wait for. */
 	coop_changes_settled(&settled);
+	return version;
+}
 
-	filemap_invalidate_lock(inode->i_mapping);
+static void end_alone_held(struct inode *inode, const struct coop_st_body *res, loff_t from,
+			   loff_t to, bool truncate, u8 round, u64 version, u64 mixed)
+{
+	struct coop_inode *ci = coop_i(inode);
+	LIST_HEAD(settled);
+	int err = 0;
+
+	lockdep_assert_held_write(&inode->i_mapping->invalidate_lock);
 	if (truncate) {
 		const loff_t old = i_size_read(inode);
 
 		if (res->attr.size > old)
 			coop_clear_behind(inode->i_mapping, old);
 		truncate_setsize(inode, res->attr.size);
-	} else if (local) {
+	} else if (from <= to) {
 		err = invalidate_inode_pages2_range(inode->i_mapping, from >> PAGE_SHIFT,
 						    to >> PAGE_SHIFT);
 	}
@@ -322,6 +322,37 @@ void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_b
 	}
 	change_done_locked(ci, round, res, &settled);
 	spin_unlock(&ci->lock);
-	filemap_invalidate_unlock(inode->i_mapping);
 	coop_changes_settled(&settled);
+}
+
+void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
+			   loff_t from, loff_t to, bool truncate)
+{
+	struct coop_inode *ci = coop_i(inode);
+	const bool local = truncate || from <= to;
+	LIST_HEAD(settled);
+	u64 mixed, version;
+
+	if (res && !local && res->before == res->attr.version) {
+		/* Content is what it was; so are the pages. */
+		spin_lock(&ci->lock);
+		change_done_locked(ci, round, res, &settled);
+		spin_unlock(&ci->lock);
+		coop_changes_settled(&settled);
+		return;
+	}
+	version = end_alone_begin(ci, res, &mixed);
+	filemap_invalidate_lock(inode->i_mapping);
+	end_alone_held(inode, res, from, to, truncate, round, version, mixed);
+	filemap_invalidate_unlock(inode->i_mapping);
+}
+
+void coop_change_end_dropped(struct inode *inode, u8 round, const struct coop_st_body *res)
+{
+	const loff_t none = -1;
+	u64 mixed, version;
+
+	lockdep_assert_held_write(&inode->i_mapping->invalidate_lock);
+	version = end_alone_begin(coop_i(inode), res, &mixed);
+	end_alone_held(inode, res, 0, none, res, round, version, mixed);
 }

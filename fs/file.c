@@ -643,6 +643,8 @@ static int coop_mmap(struct file *file, struct vm_area_struct *vma)
 
 static loff_t coop_llseek(struct file *file, loff_t offset, int whence)
 {
+	if (whence == SEEK_DATA || whence == SEEK_HOLE)
+		return coop_seek_range(file, offset, whence);
 	if (whence != SEEK_SET && whence != SEEK_CUR) {
 		int err = coop_revalidate(file_inode(file), false);
 
@@ -663,5 +665,8 @@ const struct file_operations coop_file_ops = {
 	.llseek = coop_llseek,
 	.splice_read = COOP_SPLICE_OP(coop_splice_read),
 	.splice_write = iter_file_splice_write,
+	.fallocate = coop_fallocate,
+	.copy_file_range = coop_copy_file_range,
+	.remap_file_range = coop_remap_file_range,
 	.setlease = simple_nosetlease, /* another node's open would not break it */
 };

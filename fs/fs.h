@@ -295,6 +295,11 @@ void coop_changes_settled(struct list_head *settled);
  */
 void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
 			   loff_t from, loff_t to, bool truncate);
+/*
+ * The same for who holds i_rwsem and invalidate_lock since before the change, and has dropped the
+ * pages that it is of. i_size becomes that of the reply, if there is one.
+ */
+void coop_change_end_dropped(struct inode *inode, u8 round, const struct coop_st_body *res);
 
 /* ---- unstable.c: what may be lost until a COMMIT; losses go to the mapping ---- */
 /* A change that cannot be repeated from here. wrote: a close commits it. */
@@ -382,6 +387,15 @@ vm_fault_t coop_page_mkwrite(struct vm_fault *vmf);
  * in its page goes. i_rwsem is held, no folio lock.
  */
 void coop_clear_behind(struct address_space *mapping, loff_t end);
+
+/* ---- range.c ---- */
+long coop_fallocate(struct file *file, int mode, loff_t offset, loff_t length);
+ssize_t coop_copy_file_range(struct file *in, loff_t pos_in, struct file *out, loff_t pos_out,
+			     size_t length, unsigned int flags);
+loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, loff_t pos_out,
+			     loff_t length, unsigned int flags);
+/* SEEK_DATA, SEEK_HOLE. */
+loff_t coop_seek_range(struct file *file, loff_t offset, int whence);
 
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;

@@ -11,7 +11,7 @@ import pytest
 
 from cluster import program
 
-AREAS = ["special", "types"]
+AREAS = ["special", "types", "allocate", "seek", "copy"]
 
 
 def area(name, here, there):

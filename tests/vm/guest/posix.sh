@@ -59,6 +59,9 @@ test_holes() { area holes; }
 test_sync() { area sync; }
 test_copies() { area copies; }
 test_locks() { area locks; }
+test_allocate() { area allocate; }
+test_seek() { area seek; }
+test_copy() { area copy; }
 test_mmap() { area mmap; }
 test_direct() { area direct; }
 test_mixed() { area mixed; }

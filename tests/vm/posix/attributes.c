@@ -238,16 +238,10 @@ void set_id_area(void)
 void extended_area(void)
 {
 	char buf[16];
-	int fd;
 
 	NEED(put("f", "x"));
 	FAILS(setxattr("f", "user.x", "y", 1, 0), EOPNOTSUPP);
 	FAILS(getxattr("f", "user.x", buf, sizeof(buf)), EOPNOTSUPP);
 	FAILS(removexattr("f", "user.x"), EOPNOTSUPP);
 	CHECK(listxattr("f", buf, sizeof(buf)) == 0 || errno == EOPNOTSUPP);
-	NEED((fd = open("f", O_RDWR)) >= 0);
-	FAILS(fallocate(fd, 0, 0, PAGE), EOPNOTSUPP);
-	FAILS(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE), EOPNOTSUPP);
-	CHECK(!posix_fallocate(fd, 0, 10) && size_of("f") == 10); /* by writing */
-	CHECK(!close(fd));
 }

@@ -58,6 +58,7 @@ area_fn readdir_area, readdir_changes_area, seekdir_area;
 area_fn modes_area, owners_area, times_area, permission_area, statfs_area, set_id_area,
 	extended_area;
 area_fn read_write_area, append_area, truncate_area, holes_area, sync_area, copies_area, locks_area;
+area_fn allocate_area, seek_area, copy_area;
 area_fn mmap_area, direct_area, mixed_area, in_flight_area, dropped_mapped_area;
 area_fn written_again_area, lost_for_all_area;
 area_fn close_to_open_area, unlinked_area, removed_elsewhere_area, renamed_elsewhere_area,

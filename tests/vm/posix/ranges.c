@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ranges.c - fallocate, SEEK_DATA and SEEK_HOLE, copies by storage; with bytes that
+ * are dirty, cached and mapped here. What the export's file system cannot do may fail
+ * with EOPNOTSUPP, and then changes nothing.
+ */
+#define _GNU_SOURCE
+#include <linux/falloc.h>
+#include <linux/fs.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "posix.h"
+
+#define PAGES 8
+#define LARGE (PAGES * PAGE)
+
+static char text[LARGE], got[2 * LARGE];
+
+static void fill(void)
+{
+	size_t i;
+
+	for (i = 0; i < sizeof(text); i++)
+		text[i] = (char)('a' + i % 23);
+}
+
+static bool zero(const char *p, size_t n)
+{
+	while (n && !*p) {
+		p++;
+		n--;
+	}
+	return !n;
+}
+
+static bool text_at(const char *p, size_t from, size_t to)
+{
+	return !memcmp(p + from, text + from, to - from);
+}
+
+/* The whole file, through the other mount. */
+static ssize_t read_other(const char *name)
+{
+	const int fd = open(other(name), O_RDONLY);
+	ssize_t n;
+
+	if (fd < 0)
+		return -1;
+	memset(got, '?', sizeof(got));
+	n = read(fd, got, sizeof(got));
+	close(fd);
+	return n;
+}
+
+/* It did as it should, or can not and did nothing. */
+static bool done(int result)
+{
+	const int error = errno;
+
+	return !result || (CHECK(error == EOPNOTSUPP) && false);
+}
+
+static void allocate_moves(int fd)
+{
+	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	struct stat st;
+
+	CHECK(!fallocate(fd, 0, LARGE - PAGE, 3 * PAGE) && size_of("f") == LARGE + 2 * PAGE);
+	CHECK(!fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, 64 * PAGE));
+	CHECK(!fstat(fd, &st) && st.st_size == LARGE + 2 * PAGE && st.st_blocks >= 64 * PAGE / 512);
+	CHECK(pread(fd, got, sizeof(got), 0) == LARGE + 2 * PAGE && text_at(got, 0, LARGE) &&
+	      zero(got + LARGE, 2 * PAGE));
+	/* Dirty bytes go out first, and what is punched is not in the cache any more. */
+	CHECK(pwrite(fd, "dirty", 5, 2 * PAGE) == 5 && pwrite(fd, "dirty", 5, 10) == 5);
+	CHECK(!fallocate(fd, punch, 2 * PAGE - 100, PAGE + 200));
+	CHECK(pread(fd, got, LARGE, 0) == LARGE && !memcmp(got + 10, "dirty", 5) &&
+	      text_at(got, 15, 2 * PAGE - 100) && zero(got + 2 * PAGE - 100, PAGE + 200) &&
+	      text_at(got, 3 * PAGE + 100, LARGE));
+	CHECK(!fsync(fd) && read_other("f") == LARGE + 2 * PAGE && !memcmp(got + 10, "dirty", 5) &&
+	      zero(got + 2 * PAGE - 100, PAGE + 200) && text_at(got, 3 * PAGE + 100, LARGE));
+	CHECK(pwrite(fd, text, LARGE, 0) == LARGE && !ftruncate(fd, LARGE));
+	if (done(fallocate(fd, FALLOC_FL_ZERO_RANGE, LARGE - 50, 100)))
+		CHECK(pread(fd, got, sizeof(got), 0) == LARGE + 50 && text_at(got, 0, LARGE - 50) &&
+		      zero(got + LARGE - 50, 100));
+	CHECK(pwrite(fd, text, LARGE, 0) == LARGE && !ftruncate(fd, LARGE));
+	if (done(fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, PAGE, 2 * PAGE)))
+		CHECK(pread(fd, got, sizeof(got), 0) == LARGE - 2 * PAGE && text_at(got, 0, PAGE) &&
+		      !memcmp(got + PAGE, text + 3 * PAGE, LARGE - 3 * PAGE));
+	CHECK(pwrite(fd, text, LARGE, 0) == LARGE && !ftruncate(fd, LARGE));
+	if (done(fallocate(fd, FALLOC_FL_INSERT_RANGE, PAGE, PAGE)))
+		CHECK(pread(fd, got, sizeof(got), 0) == LARGE + PAGE && text_at(got, 0, PAGE) &&
+		      zero(got + PAGE, PAGE) && !memcmp(got + 2 * PAGE, text + PAGE, LARGE - PAGE));
+}
+
+static void allocate_mapped(int fd)
+{
+	const int punch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+	char *map;
+
+	CHECK(!ftruncate(fd, 0) && pwrite(fd, text, LARGE, 0) == LARGE);
+	map = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	NEED(map != MAP_FAILED);
+	memcpy(map + PAGE + 8, "stored", 6);
+	memcpy(map + 5 * PAGE, "stored", 6);
+	CHECK(!fallocate(fd, punch, PAGE, PAGE));
+	CHECK(zero(map + PAGE, PAGE) && !memcmp(map + 5 * PAGE, "stored", 6) &&
+	      text_at(map, 2 * PAGE, 5 * PAGE));
+	memcpy(map + PAGE + 100, "again", 5);
+	CHECK(!msync(map, LARGE, MS_SYNC) && read_other("f") == LARGE && zero(got + PAGE, 100) &&
+	      !memcmp(got + PAGE + 100, "again", 5) && !memcmp(got + 5 * PAGE, "stored", 6));
+	CHECK(!munmap(map, LARGE));
+}
+
+void allocate_area(void)
+{
+	int fd, reader;
+
+	fill();
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
+	CHECK(write(fd, text, LARGE) == LARGE);
+	allocate_moves(fd);
+	allocate_mapped(fd);
+	FAILS(fallocate(fd, 0, 0, 0), EINVAL);
+	FAILS(fallocate(fd, 0, -1, PAGE), EINVAL);
+	FAILS(fallocate(fd, FALLOC_FL_PUNCH_HOLE, 0, PAGE), EOPNOTSUPP);
+	FAILS(fallocate(fd, 0, 0x7fffffffffffff00, PAGE), EFBIG);
+	NEED((reader = open("f", O_RDONLY)) >= 0);
+	FAILS(fallocate(reader, 0, 0, PAGE), EBADF);
+	/* More than there is room for, or than a file may have: nothing of it stays. */
+	CHECK(fallocate(fd, 0, 0, 1ll << 50) && (errno == ENOSPC || errno == EFBIG));
+	CHECK(size_of("f") == LARGE && pread(fd, got, LARGE, 0) == LARGE &&
+	      text_at(got, 6 * PAGE, LARGE));
+	CHECK(!close(reader) && !close(fd));
+}
+
+void seek_area(void)
+{
+	const off_t at = 64 * PAGE;
+	int fd;
+
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
+	CHECK(!ftruncate(fd, 2 * at) && pwrite(fd, "dirty", 5, at) == 5);
+	CHECK(lseek(fd, 0, SEEK_DATA) == at && lseek(fd, 0, SEEK_HOLE) == 0);
+	CHECK(lseek(fd, at, SEEK_HOLE) == at + PAGE && lseek(fd, 0, SEEK_CUR) == at + PAGE);
+	FAILS(lseek(fd, at + PAGE, SEEK_DATA), ENXIO);
+	FAILS(lseek(fd, 2 * at, SEEK_HOLE), ENXIO);
+	FAILS(lseek(fd, -1, SEEK_DATA), ENXIO);
+	CHECK(!close(fd));
+}
+
+void copy_area(void)
+{
+	struct file_clone_range clone = {0};
+	loff_t from = PAGE + 7, to = 9;
+	int a, b, append;
+	char *map;
+
+	fill();
+	NEED((a = open("a", O_CREAT | O_RDWR, 0600)) >= 0);
+	NEED((b = open("b", O_CREAT | O_RDWR, 0600)) >= 0);
+	CHECK(write(a, text, LARGE) == LARGE && write(b, text, LARGE) == LARGE);
+	map = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED, b, 0);
+	NEED(map != MAP_FAILED);
+	memcpy(map + 4 * PAGE, "stored", 6); /* outside of what is copied to */
+	memcpy(map + 100, "gone", 4);
+	CHECK(pwrite(a, "dirty", 5, 2 * PAGE) == 5);
+	CHECK(copy_file_range(a, &from, b, &to, 2 * PAGE, 0) == 2 * PAGE && from == 3 * PAGE + 7 &&
+	      to == 2 * PAGE + 9);
+	CHECK(text_at(map, 0, 9) && !memcmp(map + 9, text + PAGE + 7, PAGE - 7) &&
+	      !memcmp(map + 9 + PAGE - 7, "dirty", 5) && !memcmp(map + 4 * PAGE, "stored", 6));
+	CHECK(!msync(map, LARGE, MS_SYNC) && read_other("b") == LARGE && !memcmp(got, map, LARGE));
+	CHECK(!munmap(map, LARGE));
+	from = 0, to = LARGE - 5;
+	CHECK(copy_file_range(a, &from, b, &to, LARGE, 0) == LARGE &&
+	      size_of("b") == 2 * LARGE - 5);
+	from = LARGE;
+	CHECK(!copy_file_range(a, &from, b, &to, LARGE, 0));
+	from = 0, to = PAGE;
+	FAILS(copy_file_range(a, &from, a, &to, 2 * PAGE, 0), EINVAL);
+	CHECK(copy_file_range(a, &from, a, &to, PAGE, 0) == PAGE &&
+	      pread(a, got, LARGE, 0) == LARGE && text_at(got, 0, PAGE) &&
+	      !memcmp(got + PAGE, text, PAGE));
+	NEED((append = open("b", O_WRONLY | O_APPEND)) >= 0);
+	FAILS(copy_file_range(a, &from, append, NULL, PAGE, 0), EBADF);
+	CHECK(!ftruncate(b, 0));
+	clone.src_fd = a;
+	if (done(ioctl(b, FICLONERANGE, &clone)))
+		CHECK(pread(b, got, sizeof(got), 0) == LARGE && text_at(got, 3 * PAGE, LARGE));
+	CHECK(!close(a) && !close(b) && !close(append));
+}
