@@ -16,6 +16,9 @@
 #include <linux/splice.h>
 #include <linux/uio.h>
 #include <linux/writeback.h>
+#ifdef COOP_HAVE_FILELOCK_H
+#include <linux/filelock.h>
+#endif
 #include <net/sock.h>
 
 /* ---- inodes ---------------------------------------------------------------------------- */
@@ -163,6 +166,17 @@ static inline ssize_t splice_copy_file_range(struct file *in, loff_t pos_in, str
 #define COOP_SPLICE_OP(op)  (true ? generic_file_splice_read : (op))
 #else
 #define COOP_SPLICE_OP(op) (op)
+#endif
+
+/* ---- locks ----------------------------------------------------------------------------- */
+
+/* A field of struct file_lock that leases have, too: type, flags, owner, pid, file. */
+#ifdef COOP_HAVE_FILE_LOCK_CORE
+#define coop_fl(fl, field)           (fl)->c.flc_##field
+#define coop_for_each_lock(fl, head) list_for_each_entry(fl, head, c.flc_list)
+#else
+#define coop_fl(fl, field)           (fl)->fl_##field
+#define coop_for_each_lock(fl, head) list_for_each_entry(fl, head, fl_list)
 #endif
 
 /* ---- sockets --------------------------------------------------------------------------- */

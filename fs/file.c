@@ -12,9 +12,8 @@
  * a page is read first. Where that is refused, and for O_APPEND, which storage must carry out
  * to be true among nodes, writes pass by the page cache (direct.c).
  *
- * Locks (flock, fcntl) are this machine's own, as with NFS mounted "nolock".
- *
- * Recovery: a daemon that forgot the session gets every open again, under its old id.
+ * Recovery: a daemon that forgot the session gets every open again, under its old id, and
+ * after it the locks that were taken through it (lock.c).
  */
 #include <linux/cred.h>
 #include <linux/mm.h>
@@ -115,7 +114,7 @@ struct coop_file *coop_file_find(struct inode *inode, u32 flags)
 
 	spin_lock(&ci->lock);
 	list_for_each_entry(f, &ci->files, link) {
-		if ((f->flags & flags) != flags || READ_ONCE(f->error))
+		if ((f->flags & flags) != flags || READ_ONCE(f->error) || READ_ONCE(f->lost))
 			continue;
 		/* Such an open puts bytes where it likes. */
 		if (flags & COOP_ST_O_WRITE && f->flags & COOP_ST_O_APPEND)
@@ -430,8 +429,13 @@ static void reopened(struct coop_call *call)
 	struct inode *inode = f->inode;
 	struct coop_mount *m = coop_sb(inode->i_sb);
 
-	if (call->error != -ECONNRESET)
-		WRITE_ONCE(f->error, call->error);
+	const int err = call->error;
+
+	if (err != -ECONNRESET)
+		WRITE_ONCE(f->error, err);
+	if (!err)
+		coop_locks_reclaim(f);
+	coop_locks_reclaim_put(m, err);
 	coop_call_put(call);
 	coop_file_put(f);
 	coop_iput_later(inode);
@@ -458,6 +462,7 @@ static void reopen(struct coop_mount *m, struct coop_file *f)
 	call->again = true;
 	call->owner = f;
 	call->done = reopened;
+	coop_locks_reclaim_get(m);
 	coop_call_submit(call);
 }
 
@@ -538,10 +543,19 @@ static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 	return err ?: told;
 }
 
-/* Before pages of the cache are read: they are of the content that is known to be at storage. */
-static int read_begin(struct inode *inode)
+/* Who has lost a lock does not touch what another node may have locked since. */
+static int not_lost(const struct file *file)
 {
-	const int err = coop_revalidate(inode, false);
+	const struct coop_file *f = file->private_data;
+
+	return READ_ONCE(f->lost) ? -EIO : 0;
+}
+
+/* Before pages of the cache are read: they are of the content that is known to be at storage. */
+static int read_begin(const struct file *file)
+{
+	struct inode *inode = file_inode(file);
+	const int err = not_lost(file) ?: coop_revalidate(inode, false);
 
 	return err ?: coop_content_fresh(inode);
 }
@@ -554,8 +568,8 @@ static ssize_t coop_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	int err;
 
 	if (iocb->ki_flags & IOCB_DIRECT)
-		return coop_direct_read(iocb, to);
-	err = read_begin(inode);
+		return not_lost(iocb->ki_filp) ?: coop_direct_read(iocb, to);
+	err = read_begin(iocb->ki_filp);
 	if (err)
 		return err;
 	n = generic_file_read_iter(iocb, to);
@@ -572,7 +586,7 @@ static ssize_t coop_splice_read(struct file *file, loff_t *pos, struct pipe_inod
 	ssize_t n;
 	int err;
 
-	err = read_begin(inode);
+	err = read_begin(file);
 	if (err)
 		return err;
 	n = filemap_splice_read(file, pos, pipe, len, flags);
@@ -599,8 +613,10 @@ static ssize_t coop_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct file *file = iocb->ki_filp;
 	struct coop_file *f = file->private_data;
-	int err;
+	int err = not_lost(file);
 
+	if (err)
+		return err;
 	if (iocb->ki_flags & (IOCB_DIRECT | IOCB_APPEND) || !(f->flags & COOP_ST_O_READ))
 		return coop_direct_write(iocb, from);
 	err = open_plain(f);
@@ -614,7 +630,7 @@ static vm_fault_t coop_fault(struct vm_fault *vmf)
 	struct inode *inode = file_inode(vmf->vma->vm_file);
 	vm_fault_t result;
 
-	if (coop_content_fresh(inode))
+	if (not_lost(vmf->vma->vm_file) || coop_content_fresh(inode))
 		return VM_FAULT_SIGBUS;
 	result = filemap_fault(vmf);
 	if (result & VM_FAULT_LOCKED)
@@ -631,7 +647,7 @@ static const struct vm_operations_struct coop_vm_ops = {
 static int coop_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	struct coop_file *f = file->private_data;
-	int err = coop_content_fresh(file_inode(file));
+	int err = not_lost(file) ?: coop_content_fresh(file_inode(file));
 
 	if (!err && vma->vm_flags & VM_SHARED && file->f_mode & FMODE_WRITE)
 		err = open_plain(f);
@@ -665,6 +681,8 @@ const struct file_operations coop_file_ops = {
 	.llseek = coop_llseek,
 	.splice_read = COOP_SPLICE_OP(coop_splice_read),
 	.splice_write = iter_file_splice_write,
+	.lock = coop_lock,
+	.flock = coop_flock,
 	.fallocate = coop_fallocate,
 	.copy_file_range = coop_copy_file_range,
 	.remap_file_range = coop_remap_file_range,

@@ -21,6 +21,8 @@
 #include <linux/fs.h>
 #include <linux/fs_context.h>
 #include <linux/mempool.h>
+#include <linux/rwsem.h>
+#include <linux/siphash.h>
 
 #include "fs/compat.h"
 #include "fs/storage.h"
@@ -31,6 +33,11 @@
 #define COOP_READ_UNIT (256 * 1024) /* bytes of one storage READ of a readahead window */
 
 struct coop_proc;
+
+enum coop_local_lock { /* which locks are this node's own */
+		       COOP_LOCAL_FLOCK = 1,
+		       COOP_LOCAL_POSIX = 2,
+};
 
 /* What the mount command said; show_options and /proc print it. */
 struct coop_options {
@@ -48,6 +55,20 @@ struct coop_options {
 	bool soft;
 	u32 timeo_ds;      /* tenths of a second, as NFS has it */
 	char *server_addr; /* numeric addresses, where the source has names; NULL: it has none */
+	u32 local_lock;    /* enum coop_local_lock */
+};
+
+/* Locks among nodes, see lock.c. */
+struct coop_locks {
+	siphash_key_t owner_key; /* never changes: owners' numbers by their addresses */
+	struct rw_semaphore noting;
+	u32 restarts;          /* of the daemon; under 'noting' */
+	spinlock_t lock;       /* guards the following */
+	struct list_head asks; /* those that may be queued at storage */
+	u64 last_cookie;
+	/* a reclaiming: its calls under way, and that the daemon was restarted again */
+	atomic_t reclaims;
+	bool overtaken;
 };
 
 struct coop_mount {
@@ -72,6 +93,7 @@ struct coop_mount {
 	spinlock_t files_lock;
 	struct list_head files; /* open at storage, coop_file.opened */
 	u32 reopenings;
+	struct coop_locks locks;
 };
 
 /*
@@ -156,6 +178,7 @@ struct coop_file {
 	u64 open_id;
 	u32 flags;     /* enum coop_st_open_flag */
 	int error;     /* of re-opening, after the daemon lost the session */
+	bool lost;     /* a lock of it was: another node may have held it */
 	u32 reopening; /* coop_mount.reopenings that it was part of */
 	/*
 	 * The same file with the other meaning of O_APPEND, which fcntl() changes and storage
@@ -396,6 +419,27 @@ loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, l
 			     loff_t length, unsigned int flags);
 /* SEEK_DATA, SEEK_HOLE. */
 loff_t coop_seek_range(struct file *file, loff_t offset, int whence);
+
+/* ---- lock.c ---- */
+int coop_lock(struct file *file, int cmd, struct file_lock *fl);
+int coop_flock(struct file *file, int cmd, struct file_lock *fl);
+void coop_locks_init(struct coop_locks *l);
+/* A push: the wait of that name has its lock. */
+void coop_locks_granted(struct coop_mount *m, u64 cookie);
+/* A push may have been lost with the last connection. */
+void coop_locks_reconnected(struct coop_mount *m);
+/*
+ * The daemon forgot the session. From begin() to the last put() nothing else is sent; each file
+ * that is opened again has its locks asked for by reclaim(). error: of the call that a put() is
+ * for.
+ */
+void coop_locks_reclaim_begin(struct coop_mount *m);
+static inline void coop_locks_reclaim_get(struct coop_mount *m)
+{
+	atomic_inc(&m->locks.reclaims);
+}
+void coop_locks_reclaim_put(struct coop_mount *m, int error);
+void coop_locks_reclaim(struct coop_file *f);
 
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;

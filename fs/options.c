@@ -29,7 +29,7 @@
 #define COOP_EXPORT_MAX    COOP_ST_TEXT_MAX
 #define COOP_READAHEAD_MAX 65536
 
-enum coop_option_kind { NUMBER, BIT, FLAG, TEXT, MTU, ADDRESS, DEVICE };
+enum coop_option_kind { NUMBER, BIT, FLAG, TEXT, MTU, ADDRESS, DEVICE, LOCAL };
 
 struct coop_option {
 	const char *name;
@@ -68,6 +68,7 @@ static const struct coop_option table[] = {
 	{"soft", NULL, NULL, 0, 0, AT(soft), .kind = FLAG, .value = true, .tunable = true},
 	{"timeo", "1 to 36000 tenths of a second", "soft", 1, 36000, AT(timeo_ds), .kind = NUMBER,
 	 .tunable = true, NEVER_UNSET},
+	{"local_lock", "none, flock, posix or all", NULL, 0, 0, AT(local_lock), .kind = LOCAL},
 	{"ib", NULL, NULL, 0, 0, AT(ib), .kind = FLAG, .value = true},
 	{"ib_copy", NULL, "ib", 0, 0, AT(node.copy), .kind = FLAG, .value = true},
 	{"ib_devname", "RDMA device; without it the first with an active port", "ib", 0, 0,
@@ -94,6 +95,9 @@ static const struct coop_option table[] = {
 	 AT(node.serve_mbps), .kind = NUMBER, .tunable = true, NEVER_UNSET},
 };
 
+/* Values of 'local_lock', each where its bits (enum coop_local_lock) are a number. */
+static const char *const local_locks[] = {"none", "flock", "posix", "all"};
+
 /* Words of the FUSE variant that cannot mean anything here. */
 static const struct {
 	const char *name, *why;
@@ -113,6 +117,7 @@ static size_t field_size(const struct coop_option *o)
 	switch ((enum coop_option_kind)o->kind) {
 	case NUMBER:
 	case MTU:
+	case LOCAL:
 		return sizeof(u32);
 	case BIT:
 	case FLAG:
@@ -184,6 +189,13 @@ static int parse_value(const struct coop_option *o, const char *text, struct coo
 			return -EINVAL;
 		*(u32 *)field = n;
 		return 0;
+	case LOCAL:
+		for (n = 0; n < ARRAY_SIZE(local_locks); n++)
+			if (!strcmp(text, local_locks[n])) {
+				*(u32 *)field = n;
+				return 0;
+			}
+		return -EINVAL;
 	case ADDRESS:
 		return parse_address(text, strlen(text), field);
 	case DEVICE:
@@ -549,6 +561,9 @@ static void show_one(struct seq_file *m, const struct coop_option *o,
 		break;
 	case DEVICE:
 		value = field;
+		break;
+	case LOCAL:
+		value = local_locks[*(const u32 *)field];
 		break;
 	case TEXT:
 		value = *(char *const *)field ?: "";

@@ -374,6 +374,15 @@ static void watch_work(struct work_struct *work)
 	memalloc_nofs_restore(nofs);
 }
 
+void coop_storage_gate(struct coop_storage *s, bool hold)
+{
+	spin_lock_bh(&s->lock);
+	s->gate += hold ? 1 : -1;
+	spin_unlock_bh(&s->lock);
+	if (!hold)
+		coop_tx_kick(s);
+}
+
 void coop_storage_abort(struct coop_storage *s)
 {
 	end_begun_before(s, U64_MAX, -EIO);

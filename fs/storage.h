@@ -42,6 +42,8 @@ struct coop_storage_ops {
 	 * have ended with -ECONNRESET (done() has returned) before the next one is called.
 	 */
 	void (*reopen)(void *host);
+	/* A lock that was queued under that name is held. */
+	void (*granted)(void *host, u64 cookie);
 };
 
 struct coop_storage_cfg {
@@ -101,6 +103,10 @@ u32 coop_storage_calls(struct coop_storage *s, struct coop_call_info *out, u32 r
 u64 coop_storage_open_id(struct coop_storage *s);
 /* The remount of soft, hard and timeo. */
 void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms);
+/*
+ * In reopen(): nothing but calls with 'again' is sent until the same is called with false.
+ */
+void coop_storage_gate(struct coop_storage *s, bool hold);
 /* Whatever is in flight ends with -EIO. May sleep. */
 void coop_storage_abort(struct coop_storage *s);
 /*

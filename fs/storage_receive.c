@@ -33,10 +33,14 @@ int coop_storage_errno(u32 status)
 int coop_rx_push(struct coop_storage *s, const struct coop_st_header *h, const u8 *body,
 		 struct coop_st_body *scratch)
 {
-	if (h->op != COOP_ST_NODE)
+	if (!coop_st_op_is_push(h->op))
 		return 0; /* of a later daemon */
-	if (coop_st_body_get(scratch, coop_st_reply_fields(COOP_ST_NODE), body, h->body_len))
+	if (coop_st_body_get(scratch, coop_st_reply_fields(h->op), body, h->body_len))
 		return -EPROTO;
+	if (h->op == COOP_ST_LOCK_GRANTED) {
+		s->ops->granted(s->host, scratch->cookie);
+		return 0;
+	}
 	if (scratch->flags & 1)
 		s->ops->join(s->host, scratch->node_id, &scratch->addr);
 	else

@@ -349,16 +349,21 @@ static void end_again(struct coop_storage *s)
 {
 	struct coop_call *call, *next;
 	LIST_HEAD(old);
+	bool more;
 
-	spin_lock_bh(&s->lock);
-	take_again_locked(&s->first, &old);
-	take_again_locked(&s->later, &old);
-	spin_unlock_bh(&s->lock);
-	list_for_each_entry_safe(call, next, &old, link) {
-		list_del_init(&call->link);
-		coop_call_tell(call);
-	}
-	flush_workqueue(s->done_wq);
+	do {
+		/* What was answered may have submitted the next of its kind. */
+		flush_workqueue(s->done_wq);
+		spin_lock_bh(&s->lock);
+		take_again_locked(&s->first, &old);
+		take_again_locked(&s->later, &old);
+		spin_unlock_bh(&s->lock);
+		more = !list_empty(&old);
+		list_for_each_entry_safe(call, next, &old, link) {
+			list_del_init(&call->link);
+			coop_call_tell(call);
+		}
+	} while (more);
 }
 
 /* The socket goes to sender and receiver. False: closed meanwhile, the caller keeps the socket. */

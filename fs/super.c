@@ -56,11 +56,19 @@ static void push_reset(void *host)
 	if (m->node)
 		coop_node_forget_all(m->node);
 	mutex_unlock(&m->node_lock);
+	coop_locks_reconnected(m);
 }
 
 static void push_reopen(void *host)
 {
+	coop_locks_reclaim_begin(host);
 	coop_files_reopen(host);
+	coop_locks_reclaim_put(host, 0);
+}
+
+static void push_granted(void *host, u64 cookie)
+{
+	coop_locks_granted(host, cookie);
 }
 
 static const struct coop_storage_ops storage_ops = {
@@ -68,6 +76,7 @@ static const struct coop_storage_ops storage_ops = {
 	.leave = push_leave,
 	.reset = push_reset,
 	.reopen = push_reopen,
+	.granted = push_granted,
 };
 
 /* ---- what /proc asks ---------------------------------------------------------- */
@@ -235,6 +244,7 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	mutex_init(&m->node_lock);
 	spin_lock_init(&m->files_lock);
 	INIT_LIST_HEAD(&m->files);
+	coop_locks_init(&m->locks);
 	return m;
 }
 

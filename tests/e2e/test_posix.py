@@ -11,7 +11,7 @@ import pytest
 
 from cluster import program
 
-AREAS = ["special", "types", "allocate", "seek", "copy"]
+AREAS = ["special", "types", "allocate", "seek", "copy", "locks_wait", "locks_data"]
 
 
 def area(name, here, there):

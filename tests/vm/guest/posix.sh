@@ -59,6 +59,8 @@ test_holes() { area holes; }
 test_sync() { area sync; }
 test_copies() { area copies; }
 test_locks() { area locks; }
+test_locks_wait() { area locks_wait; }
+test_locks_data() { area locks_data; }
 test_allocate() { area allocate; }
 test_seek() { area seek; }
 test_copy() { area copy; }
@@ -101,6 +103,10 @@ storage_does()
 	case $1 in
 	save) cp "$2" /tmp/saved ;;
 	stop) kill -STOP "$(cat /tmp/coopfsd.pid)" ;;
+	restart)
+		away
+		serve $server /srv
+		;;
 	crash)
 		away
 		cat /tmp/saved >"$2"
@@ -117,6 +123,23 @@ test_written_again()
 }
 
 test_lost_for_all() { crashing lost_for_all; }
+test_locks_kept() { crashing locks_kept; }
+
+# Locks that are a node's own: both have them, and what excludes nodes is not so here.
+test_local_locks()
+{
+	for kind in flock posix all; do
+		down a b
+		kmount a $server local_lock=$kind
+		kmount b $server local_lock=$kind
+		grep " /mnt/a .*[,]local_lock=$kind" /proc/mounts
+		grep "^local_lock=$kind$" "$(proc a)/options"
+		if coop-posix locks /mnt/a /mnt/b 2>/tmp/said; then die "$kind locks exclude other nodes"; fi
+		coop-posix locks /mnt/a /mnt/a 2>/tmp/said || die "$(cat /tmp/said)"
+	done
+	down a b
+	up
+}
 
 # refused WHY COMMAND...: it fails, and says so
 refused()

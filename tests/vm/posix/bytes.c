@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
@@ -218,25 +217,4 @@ void copies_area(void)
 	CHECK(!close(in) && !close(out));
 	free(text);
 	free(got);
-}
-
-/* They are this machine's, and so unknown to other nodes. */
-void locks_area(void)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	int a = -1, b = -1;
-
-	NEED(put("f", "x") && (a = open("f", O_RDWR)) >= 0 && (b = open("f", O_RDWR)) >= 0);
-	CHECK(!flock(a, LOCK_EX | LOCK_NB));
-	FAILS(flock(b, LOCK_SH | LOCK_NB), EWOULDBLOCK);
-	CHECK(!flock(a, LOCK_UN) && !flock(b, LOCK_SH | LOCK_NB));
-	CHECK(!fcntl(a, F_OFD_SETLK, &lock));
-	lock.l_pid = 0;
-	FAILS(fcntl(b, F_OFD_SETLK, &lock), EAGAIN);
-	CHECK(!close(a) && !fcntl(b, F_OFD_SETLK, &lock));
-	/* A lease would not be broken by another node's open, so there are none. */
-	FAILS(fcntl(b, F_SETLEASE, F_WRLCK), EINVAL);
-	CHECK(!close(b) && (b = open("f", O_RDONLY)) >= 0);
-	FAILS(fcntl(b, F_SETLEASE, F_RDLCK), EINVAL);
-	CHECK(!close(b));
 }

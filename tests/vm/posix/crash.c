@@ -25,7 +25,7 @@ static void pause_shortly(void)
 	nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
 }
 
-static bool storage_does(const char *what)
+bool storage_does(const char *what)
 {
 	const char *path = getenv("WANTED");
 	char made[PAGE];

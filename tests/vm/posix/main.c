@@ -9,12 +9,12 @@
  * DIRECTORY/AREA, which it makes, and which is removed at the end. Wants root.
  *
  * Where this file system has semantics of its own they are checked as documented
- * (coopfs(5)): no extended attributes, locks of this machine only, O_DIRECT of any
+ * (coopfs(5)): no extended attributes, O_DIRECT of any
  * alignment.
  *
  * The area in_flight stops the storage daemon for a moment: its process id is in the
- * environment as DAEMON, and the path of the mount's file "info" as INFO. What written_again and
- * lost_for_all need is said in crash.c.
+ * environment as DAEMON, and the path of the mount's file "info" as INFO. What written_again,
+ * lost_for_all and locks_kept need is said in crash.c.
  *
  * Status: 0 all right, 1 something is not, 2 usage or nothing could be checked.
  */
@@ -64,6 +64,9 @@ static const struct {
 	{"sync", sync_area},
 	{"copies", copies_area},
 	{"locks", locks_area},
+	{"locks_wait", locks_wait_area},
+	{"locks_data", locks_data_area},
+	{"locks_kept", locks_kept_area},
 	{"allocate", allocate_area},
 	{"seek", seek_area},
 	{"copy", copy_area},

@@ -50,6 +50,8 @@ mode_t mode_of(const char *path);
 bool absent(const char *path);
 /* Until the clock of the storage's time stamps has gone on. */
 void let_clock_tick(void);
+/* What the topic's script does for it, see crash.c. */
+bool storage_does(const char *what);
 
 typedef void area_fn(void);
 area_fn create_area, long_names_area, mkdir_area, unlink_area, rename_area, link_area, symlink_area,
@@ -58,6 +60,7 @@ area_fn readdir_area, readdir_changes_area, seekdir_area;
 area_fn modes_area, owners_area, times_area, permission_area, statfs_area, set_id_area,
 	extended_area;
 area_fn read_write_area, append_area, truncate_area, holes_area, sync_area, copies_area, locks_area;
+area_fn locks_wait_area, locks_data_area, locks_kept_area;
 area_fn allocate_area, seek_area, copy_area;
 area_fn mmap_area, direct_area, mixed_area, in_flight_area, dropped_mapped_area;
 area_fn written_again_area, lost_for_all_area;

@@ -1,0 +1,639 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * lock.c - flock(2), and the byte ranges of fcntl(2), held at storage among all nodes.
+ *
+ * Storage decides. It knows every owner of this node by a number, so processes of one
+ * node meet there as those of two do, in one order. What it has granted is noted in the
+ * VFS's lists of the inode (i_flctx): the VFS gives back by them what a close ends, and
+ * they are what is asked for again from a daemon that was restarted. A lock is noted
+ * after storage has granted it, and taken out before it is given back there, so a note
+ * never says more than storage does, and one that it has given to the next owner here
+ * may be noted a moment late: then it is waited for.
+ *
+ * A wait is queued at storage, whose push ends it. The push may be lost with a connection:
+ * on the next one whoever waits asks again under the same cookie. Who is interrupted
+ * cancels; a grant that came first is kept. Who is killed waits for nothing: the reply to
+ * what is under way gives the lock back, and what the owner held there goes with it.
+ *
+ * A restart of the daemon is counted. A grant that was asked for before one may be of the
+ * old daemon, and is noted only if no restart came between; else it is asked for again.
+ * What is noted by then is reclaimed, after its open file and before anything else is sent.
+ * Where that is refused another node may have held the lock: the open file is lost, and
+ * what is done by it fails with EIO.
+ */
+#include <linux/pagemap.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "fs/fs.h"
+
+/* One caller that asks storage for a lock, or gives one back. */
+struct coop_lock_ask {
+	refcount_t refs;       /* the task; the call under way */
+	struct list_head link; /* coop_locks.asks, if it may be queued */
+	struct coop_mount *mount;
+	struct inode *inode; /* the task has its file; calls have references of their own */
+	u64 open_id;
+	u64 cookie; /* 0: it does not wait */
+	struct coop_st_lock what;
+	wait_queue_head_t wake;
+	/* guarded by coop_locks.lock */
+	bool granted;
+	bool again;    /* on a new connection, which a grant may have missed */
+	bool answered; /* the last call has its reply */
+	bool left;     /* the task has not waited for it */
+};
+
+void coop_locks_init(struct coop_locks *l)
+{
+	init_rwsem(&l->noting);
+	spin_lock_init(&l->lock);
+	INIT_LIST_HEAD(&l->asks);
+	get_random_bytes(&l->owner_key, sizeof(l->owner_key));
+}
+
+/* ---- asking ------------------------------------------------------------------------------- */
+
+static u32 lock_kind(const struct file_lock *fl)
+{
+	if (coop_fl(fl, flags) & FL_FLOCK)
+		return COOP_ST_LOCK_FLOCK;
+	return coop_fl(fl, flags) & FL_OFDLCK ? COOP_ST_LOCK_OFD : COOP_ST_LOCK_POSIX;
+}
+
+static void lock_describe(struct coop_mount *m, const struct file_lock *fl, struct coop_st_lock *l)
+{
+	l->kind = lock_kind(fl);
+	/* An address of the kernel's is nobody else's business. */
+	l->owner = siphash_2u64((unsigned long)coop_fl(fl, owner), l->kind, &m->locks.owner_key);
+	l->start = fl->fl_start;
+	l->end = fl->fl_end == OFFSET_MAX ? U64_MAX : fl->fl_end;
+	l->type = coop_fl(fl, type) == F_WRLCK   ? COOP_ST_LOCK_WRITE
+		  : coop_fl(fl, type) == F_RDLCK ? COOP_ST_LOCK_READ
+						 : COOP_ST_LOCK_NONE;
+	l->pid = coop_fl(fl, pid);
+}
+
+static void ask_cookie(struct coop_lock_ask *ask)
+{
+	struct coop_locks *l = &ask->mount->locks;
+
+	spin_lock(&l->lock);
+	ask->cookie = ++l->last_cookie;
+	ask->granted = false;
+	spin_unlock(&l->lock);
+}
+
+static struct coop_lock_ask *ask_begin(struct file *file, const struct file_lock *fl, bool wait)
+{
+	struct coop_lock_ask *ask = kzalloc(sizeof(*ask), GFP_KERNEL);
+	const struct coop_file *f = file->private_data;
+	struct coop_locks *l;
+
+	if (!ask)
+		return NULL;
+	ask->inode = file_inode(file);
+	ask->mount = coop_sb(ask->inode->i_sb);
+	ask->open_id = f->open_id;
+	refcount_set(&ask->refs, 1);
+	init_waitqueue_head(&ask->wake);
+	INIT_LIST_HEAD(&ask->link);
+	lock_describe(ask->mount, fl, &ask->what);
+	if (!wait)
+		return ask;
+	ask_cookie(ask);
+	l = &ask->mount->locks;
+	spin_lock(&l->lock);
+	list_add(&ask->link, &l->asks);
+	spin_unlock(&l->lock);
+	return ask;
+}
+
+static void ask_put(struct coop_lock_ask *ask)
+{
+	if (refcount_dec_and_test(&ask->refs))
+		kfree(ask);
+}
+
+static void ask_end(struct coop_lock_ask *ask)
+{
+	spin_lock(&ask->mount->locks.lock);
+	list_del_init(&ask->link);
+	spin_unlock(&ask->mount->locks.lock);
+	ask_put(ask);
+}
+
+static void ask_called(struct coop_call *call);
+
+/* The caller has a reference to the call. */
+static struct coop_call *ask_send(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie)
+{
+	struct coop_inode *ci = coop_i(ask->inode);
+	/* What gives a lock back is not given up for want of memory. */
+	struct coop_call *call = op == COOP_ST_UNLOCK
+					 ? coop_call_alloc_sure(ask->mount->storage, op)
+					 : coop_call_alloc(ask->mount->storage, op);
+
+	if (!call)
+		return NULL;
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	call->arg.open_id = ask->open_id;
+	call->arg.lock = ask->what;
+	call->arg.flags = flags;
+	call->arg.cookie = cookie;
+	refcount_inc(&ask->refs);
+	ihold(ask->inode);
+	coop_calls_begin(ask->mount);
+	call->owner = ask;
+	call->done = ask_called;
+	coop_call_queue(call);
+	coop_storage_push(ask->mount->storage);
+	return call;
+}
+
+static void ask_send_alone(struct coop_lock_ask *ask, u64 cookie)
+{
+	coop_call_put(ask_send(ask, COOP_ST_UNLOCK, 0, cookie));
+}
+
+/* A reply that its task did not wait for. A wait ends first, then what is held in the range. */
+static void ask_settle(struct coop_lock_ask *ask, const struct coop_call *call)
+{
+	if (call->op == COOP_ST_LOCK && !call->error && call->res.flags == COOP_ST_LOCK_QUEUED)
+		ask_send_alone(ask, ask->cookie);
+	else if (call->op == COOP_ST_LOCK || call->arg.cookie)
+		ask_send_alone(ask, 0);
+}
+
+static void ask_called(struct coop_call *call)
+{
+	struct coop_lock_ask *ask = call->owner;
+	struct coop_mount *m = ask->mount;
+	struct inode *inode = ask->inode;
+	bool left;
+
+	spin_lock(&m->locks.lock);
+	ask->answered = true;
+	left = ask->left;
+	spin_unlock(&m->locks.lock);
+	if (left)
+		ask_settle(ask, call);
+	complete_all(&call->finished);
+	ask_put(ask);
+	coop_iput_later(inode);
+	coop_calls_end(m);
+}
+
+/* True: the reply will be dealt with when it comes. */
+static bool ask_leave(struct coop_lock_ask *ask)
+{
+	struct coop_locks *l = &ask->mount->locks;
+
+	spin_lock(&l->lock);
+	ask->left = !ask->answered;
+	spin_unlock(&l->lock);
+	return ask->left;
+}
+
+/* 0 and what the reply says; -ERESTARTSYS: killed, and the ask left. */
+static int ask_call(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie, u32 *result)
+{
+	struct coop_call *call;
+	int err;
+
+	ask->answered = false; /* nothing is under way */
+	call = ask_send(ask, op, flags, cookie);
+	if (!call)
+		return -ENOMEM;
+	if (wait_for_completion_killable(&call->finished)) {
+		if (ask_leave(ask)) {
+			coop_call_put(call);
+			return -ERESTARTSYS;
+		}
+		wait_for_completion(&call->finished); /* it is being told */
+	}
+	err = call->error;
+	*result = call->res.flags;
+	coop_call_put(call);
+	return err;
+}
+
+/* ---- notes: the VFS's lists ---------------------------------------------------------------- */
+
+static int note_with(struct inode *inode, struct file_lock *fl, unsigned int extra)
+{
+	const unsigned int flags = coop_fl(fl, flags);
+	int err;
+
+	coop_fl(fl, flags) = (flags & ~(FL_SLEEP | FL_ACCESS)) | extra;
+	err = locks_lock_inode_wait(inode, fl);
+	coop_fl(fl, flags) = flags;
+	return err;
+}
+
+static int note_out(struct inode *inode, struct file_lock *fl, unsigned int extra)
+{
+	const unsigned char type = coop_fl(fl, type);
+	int err;
+
+	coop_fl(fl, type) = F_UNLCK;
+	err = note_with(inode, fl, extra);
+	coop_fl(fl, type) = type;
+	return err;
+}
+
+/* 0; 1: the daemon was restarted since; -errno. */
+static int note_in(struct inode *inode, struct file_lock *fl, u32 restarts)
+{
+	struct coop_locks *l = &coop_sb(inode->i_sb)->locks;
+	unsigned int nofs;
+	int err;
+
+	for (;;) {
+		/* The session's work waits for it: no memory is waited for that needs storage. */
+		down_read(&l->noting);
+		nofs = memalloc_nofs_save();
+		err = l->restarts == restarts ? note_with(inode, fl, 0) : 1;
+		memalloc_nofs_restore(nofs);
+		up_read(&l->noting);
+		if (err != -EAGAIN)
+			return err;
+		/* Storage has it from its last owner here, whose note is about to go. */
+		err = note_with(inode, fl, FL_ACCESS | FL_SLEEP);
+		if (err)
+			return err;
+	}
+}
+
+/* ---- taking and giving back ------------------------------------------------------------------ */
+
+static bool ask_woken(const struct coop_lock_ask *ask)
+{
+	return READ_ONCE(ask->granted) || READ_ONCE(ask->again);
+}
+
+/* 0: storage has granted it. */
+static int ask_lock(struct coop_lock_ask *ask, struct file_lock *fl)
+{
+	const bool wait = ask->cookie;
+	u32 result;
+	int err, ended;
+
+	for (;;) {
+		WRITE_ONCE(ask->again, false); /* before the call: what comes after it counts */
+		err = ask_call(ask, COOP_ST_LOCK, wait ? COOP_ST_L_WAIT : 0, ask->cookie, &result);
+		if (err)
+			return err;
+		if (result == COOP_ST_LOCK_HELD)
+			return 0;
+		if (ask->what.kind == COOP_ST_LOCK_FLOCK)
+			note_out(ask->inode, fl, 0); /* to convert it storage took it back */
+		if (result == COOP_ST_LOCK_CONFLICT)
+			return -EAGAIN;
+		if (result != COOP_ST_LOCK_QUEUED || !wait)
+			return -EIO; /* no answer to what was asked */
+		err = wait_event_interruptible(ask->wake, ask_woken(ask));
+		if (READ_ONCE(ask->granted))
+			return 0;
+		if (!err)
+			continue;
+		ended = ask_call(ask, COOP_ST_UNLOCK, 0, ask->cookie, &result);
+		if (!ended && !result)
+			return 0; /* granted before the wait could end */
+		return ended ?: err;
+	}
+}
+
+/* Storage may have granted it, or may do so yet. */
+static void ask_give_up(struct coop_lock_ask *ask, struct file_lock *fl)
+{
+	struct coop_locks *l = &ask->mount->locks;
+	bool left;
+
+	spin_lock(&l->lock);
+	left = ask->left;
+	ask->left = true;
+	spin_unlock(&l->lock);
+	note_out(ask->inode, fl, 0);
+	if (!left)
+		ask_send_alone(ask, ask->cookie);
+}
+
+static int lock_take(struct file *file, struct file_lock *fl, bool wait)
+{
+	struct coop_lock_ask *ask = ask_begin(file, fl, wait);
+	struct coop_locks *l;
+	u32 restarts;
+	int err;
+
+	if (!ask)
+		return -ENOLCK;
+	l = &ask->mount->locks;
+	for (;;) {
+		down_read(&l->noting);
+		restarts = l->restarts;
+		up_read(&l->noting);
+		err = ask_lock(ask, fl);
+		if (!err) {
+			err = note_in(ask->inode, fl, restarts);
+			if (err < 0)
+				ask_give_up(ask, fl);
+		} else if (READ_ONCE(ask->left) || err == -ETIMEDOUT || err == -EIO) {
+			ask_give_up(ask, fl);
+		}
+		if (err <= 0)
+			break;
+		if (wait)
+			ask_cookie(ask);
+	}
+	ask_end(ask);
+	return err;
+}
+
+/* What is dirty here the next holder wants to see, wherever it is in the file. */
+static int lock_give_back(struct file *file, struct file_lock *fl)
+{
+	struct inode *inode = file_inode(file);
+	struct coop_lock_ask *ask;
+	u32 result;
+	int err;
+
+	filemap_write_and_wait(inode->i_mapping); /* fsync tells what could not be written */
+	ask = ask_begin(file, fl, false);
+	if (!ask)
+		return -ENOLCK;
+	err = note_out(inode, fl, FL_EXISTS);
+	if (!err)
+		err = ask_call(ask, COOP_ST_UNLOCK, 0, 0, &result);
+	ask_end(ask);
+	/* Nothing was held; or killed, and it is on its way. */
+	return err == -ENOENT || err == -ERESTARTSYS ? 0 : err;
+}
+
+static int lock_set(struct file *file, struct file_lock *fl, bool wait)
+{
+	const struct coop_file *f = file->private_data;
+	struct inode *inode = file_inode(file);
+	int err;
+
+	if (coop_fl(fl, type) == F_UNLCK)
+		return lock_give_back(file, fl);
+	if (READ_ONCE(f->lost))
+		return -EIO;
+	err = lock_take(file, fl, wait);
+	if (err)
+		return err;
+	/* As an open does: what the last holder wrote is read from here on. */
+	err = coop_revalidate(inode, true);
+	if (!err)
+		err = coop_content_settle(inode);
+	if (err)
+		lock_give_back(file, fl);
+	return err;
+}
+
+/* ---- who is in the way ------------------------------------------------------------------------
+ */
+
+static void lock_tell(struct file_lock *fl, const struct coop_st_lock *l)
+{
+	coop_fl(fl, type) = l->type == COOP_ST_LOCK_WRITE  ? F_WRLCK
+			    : l->type == COOP_ST_LOCK_READ ? F_RDLCK
+							   : F_UNLCK;
+	if (l->type == COOP_ST_LOCK_NONE)
+		return;
+	fl->fl_start = min_t(u64, l->start, OFFSET_MAX);
+	fl->fl_end = min_t(u64, l->end, OFFSET_MAX);
+	coop_fl(fl, pid) = 0; /* another node's; those of this one are noted here */
+}
+
+static int lock_test(struct file *file, struct file_lock *fl)
+{
+	const unsigned char type = coop_fl(fl, type);
+	const struct coop_file *f = file->private_data;
+	struct inode *inode = file_inode(file);
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_call *call;
+	int err;
+
+	posix_test_lock(file, fl);
+	if (coop_fl(fl, type) != F_UNLCK || type == F_UNLCK)
+		return 0;
+	coop_fl(fl, type) = type;
+	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_LOCK_TEST);
+	if (!call)
+		return -ENOMEM;
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	call->arg.open_id = f->open_id;
+	lock_describe(coop_sb(inode->i_sb), fl, &call->arg.lock);
+	err = coop_call_run(call);
+	if (!err)
+		lock_tell(fl, &call->res.lock);
+	coop_call_put(call);
+	return err;
+}
+
+/* ---- what the VFS calls ------------------------------------------------------------------------
+ */
+
+int coop_lock(struct file *file, int cmd, struct file_lock *fl)
+{
+	const struct coop_mount *m = coop_sb(file_inode(file)->i_sb);
+	const bool local = m->opt.local_lock & COOP_LOCAL_POSIX;
+
+	if (IS_GETLK(cmd) && local) {
+		posix_test_lock(file, fl);
+		return 0;
+	}
+	if (IS_GETLK(cmd))
+		return lock_test(file, fl);
+	if (!IS_SETLK(cmd) && !IS_SETLKW(cmd))
+		return -EINVAL;
+	return local ? locks_lock_file_wait(file, fl) : lock_set(file, fl, IS_SETLKW(cmd));
+}
+
+int coop_flock(struct file *file, int cmd, struct file_lock *fl)
+{
+	const struct coop_mount *m = coop_sb(file_inode(file)->i_sb);
+
+	if (!(coop_fl(fl, flags) & FL_FLOCK))
+		return -ENOLCK;
+	if (m->opt.local_lock & COOP_LOCAL_FLOCK)
+		return locks_lock_file_wait(file, fl);
+	return lock_set(file, fl, IS_SETLKW(cmd));
+}
+
+/* ---- what storage says --------------------------------------------------------------------------
+ */
+
+void coop_locks_granted(struct coop_mount *m, u64 cookie)
+{
+	struct coop_lock_ask *ask;
+
+	spin_lock(&m->locks.lock);
+	list_for_each_entry(ask, &m->locks.asks, link) {
+		if (ask->cookie != cookie)
+			continue;
+		WRITE_ONCE(ask->granted, true);
+		wake_up(&ask->wake);
+		break;
+	}
+	spin_unlock(&m->locks.lock);
+}
+
+void coop_locks_reconnected(struct coop_mount *m)
+{
+	struct coop_lock_ask *ask;
+
+	spin_lock(&m->locks.lock);
+	list_for_each_entry(ask, &m->locks.asks, link) {
+		WRITE_ONCE(ask->again, true);
+		wake_up(&ask->wake);
+	}
+	spin_unlock(&m->locks.lock);
+}
+
+/* ---- a daemon that was restarted
+ * ------------------------------------------------------------------ */
+
+static void reclaim_ended(struct coop_call *call)
+{
+	struct coop_mount *m = call->owner;
+
+	coop_storage_gate(m->storage, false);
+	coop_calls_end(m);
+}
+
+void coop_locks_reclaim_begin(struct coop_mount *m)
+{
+	struct coop_locks *l = &m->locks;
+
+	down_write(&l->noting);
+	l->restarts++;
+	up_write(&l->noting);
+	WRITE_ONCE(l->overtaken, false);
+	atomic_set(&l->reclaims, 1);
+	coop_storage_gate(m->storage, true);
+}
+
+void coop_locks_reclaim_put(struct coop_mount *m, int error)
+{
+	struct coop_locks *l = &m->locks;
+	struct coop_call *call;
+
+	if (error == -ECONNRESET) /* the next daemon is there, and asked from the start */
+		WRITE_ONCE(l->overtaken, true);
+	if (!atomic_dec_and_test(&l->reclaims))
+		return;
+	call = READ_ONCE(l->overtaken) ? NULL : coop_call_alloc(m->storage, COOP_ST_RECLAIMED);
+	if (!call) {
+		/* Without memory to say it: others wait for the grace time. */
+		coop_storage_gate(m->storage, false);
+		return;
+	}
+	call->again = true;
+	call->owner = m;
+	call->done = reclaim_ended;
+	coop_calls_begin(m);
+	coop_call_submit(call);
+	coop_call_put(call);
+}
+
+static void file_lost(struct coop_file *f)
+{
+	WRITE_ONCE(f->lost, true);
+	pr_warn_ratelimited(
+		"coopfs: storage: a lock of inode %lu was lost while the daemon was "
+		"away: what has the file open by it gets EIO, and has to open it again\n",
+		f->inode->i_ino);
+}
+
+static void reclaimed(struct coop_call *call)
+{
+	struct coop_file *f = call->owner;
+	struct inode *inode = f->inode;
+	struct coop_mount *m = coop_sb(inode->i_sb);
+
+	if (call->error != -ECONNRESET && (call->error || call->res.flags != COOP_ST_LOCK_HELD))
+		file_lost(f);
+	coop_locks_reclaim_put(m, call->error);
+	coop_file_put(f);
+	coop_iput_later(inode);
+	coop_calls_end(m);
+}
+
+static void reclaim_one(struct coop_mount *m, struct coop_file *f, const struct coop_st_lock *what)
+{
+	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_LOCK);
+
+	if (!call) {
+		file_lost(f);
+		return;
+	}
+	call->arg.fh.p = coop_i(f->inode)->fh;
+	call->arg.fh.len = coop_i(f->inode)->fh_len;
+	call->arg.open_id = f->open_id;
+	call->arg.lock = *what;
+	call->arg.flags = COOP_ST_L_RECLAIM;
+	call->again = true;
+	atomic_inc(&m->locks.reclaims);
+	coop_file_get(f);
+	ihold(f->inode);
+	coop_calls_begin(m);
+	call->owner = f;
+	call->done = reclaimed;
+	coop_call_submit(call);
+	coop_call_put(call);
+}
+
+/* The first 'room' locks that were taken through the open file. Return: how many there are. */
+static u32 notes_of(struct coop_file *f, struct file_lock_context *ctx, struct coop_st_lock *to,
+		    u32 room)
+{
+	struct coop_mount *m = coop_sb(f->inode->i_sb);
+	struct list_head *const lists[] = {&ctx->flc_flock, &ctx->flc_posix};
+	const u32 local[] = {COOP_LOCAL_FLOCK, COOP_LOCAL_POSIX};
+	const struct file_lock *fl;
+	u32 n = 0, i;
+
+	spin_lock(&ctx->flc_lock);
+	for (i = 0; i < ARRAY_SIZE(lists); i++) {
+		if (m->opt.local_lock & local[i])
+			continue;
+		coop_for_each_lock(fl, lists[i])
+		{
+			if (coop_fl(fl, file)->private_data != f)
+				continue;
+			if (n < room)
+				lock_describe(m, fl, &to[n]);
+			n++;
+		}
+	}
+	spin_unlock(&ctx->flc_lock);
+	return n;
+}
+
+void coop_locks_reclaim(struct coop_file *f)
+{
+	struct file_lock_context *ctx = locks_inode_context(f->inode);
+	struct coop_st_lock *notes = NULL;
+	u32 room = 0, n, i;
+
+	if (!ctx)
+		return;
+	/* None is noted now, but one that is given back in part becomes two. */
+	while ((n = notes_of(f, ctx, notes, room)) > room) {
+		kvfree(notes);
+		room = n + 4;
+		notes = kvmalloc_array(room, sizeof(*notes), GFP_NOFS);
+		if (!notes) {
+			file_lost(f);
+			return;
+		}
+	}
+	for (i = 0; i < n; i++)
+		reclaim_one(coop_sb(f->inode->i_sb), f, &notes[i]);
+	kvfree(notes);
+}

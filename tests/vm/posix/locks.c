@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * locks.c - flock(2), byte ranges of processes and of open files, between two mounts:
+ * who excludes whom, waits and how they end, what is read under a lock, and what
+ * becomes of locks when the daemon is restarted.
+ *
+ * A process of its own stands for the other node, so all but the restart holds on any
+ * one file system, too. What locks_kept wants from the topic's script is said in crash.c;
+ * "restart" is a daemon that has what the last one left.
+ */
+#define _GNU_SOURCE
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "posix.h"
+
+#define PATIENT_MS 120000
+#define ROUNDS     40
+
+enum how { FLOCK, RANGE, OFD, HOWS };
+
+static int lock(int fd, enum how how, int type, bool wait, off_t start, off_t len)
+{
+	struct flock l = {
+		.l_type = (short)type, .l_whence = SEEK_SET, .l_start = start, .l_len = len};
+
+	if (how == FLOCK)
+		return flock(fd, (type == F_WRLCK   ? LOCK_EX
+				  : type == F_RDLCK ? LOCK_SH
+						    : LOCK_UN) |
+					 (wait ? 0 : LOCK_NB));
+	if (how == OFD)
+		return fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
+	return fcntl(fd, wait ? F_SETLKW : F_SETLK, &l);
+}
+
+static bool busy(int result)
+{
+	return result == -1 && (errno == EAGAIN || errno == EACCES);
+}
+
+/* ---- another process, on the other mount ------------------------------------------------ */
+
+struct node {
+	pid_t pid;
+	int said; /* an int a call: 0 or its errno */
+	int tell; /* closed: it ends */
+};
+
+static void on_signal(int number)
+{
+	(void)number;
+}
+
+static void act(enum how how, int type, bool wait, off_t start, off_t len, int said, int told)
+{
+	struct sigaction interrupt = {.sa_handler = on_signal};
+	const int fd = open(other("f"), O_RDWR);
+	int error = 0;
+	char c;
+
+	sigaction(SIGUSR1, &interrupt, NULL);
+	if (fd < 0 || lock(fd, how, type, wait, start, len))
+		error = errno;
+	if (write(said, &error, sizeof(error)) != sizeof(error))
+		_exit(1);
+	while (read(told, &c, 1) < 0 && errno == EINTR)
+		;
+	_exit(0);
+}
+
+static struct node node_locks(enum how how, int type, bool wait, off_t start, off_t len)
+{
+	struct node n = {.pid = -1};
+	int said[2], tell[2];
+
+	if (pipe2(said, O_CLOEXEC) || pipe2(tell, O_CLOEXEC))
+		return n;
+	n.pid = fork();
+	if (!n.pid) {
+		close(said[0]);
+		close(tell[1]);
+		act(how, type, wait, start, len, said[1], tell[0]);
+	}
+	close(said[1]);
+	close(tell[0]);
+	n.said = said[0];
+	n.tell = tell[1];
+	return n;
+}
+
+/* Its next word within that time; -1: none. */
+static int word(const struct node *n, int ms)
+{
+	struct pollfd p = {.fd = n->said, .events = POLLIN};
+	int error;
+
+	if (poll(&p, 1, ms) != 1 || read(n->said, &error, sizeof(error)) != sizeof(error))
+		return -1;
+	return error;
+}
+
+static void node_ends(struct node *n)
+{
+	close(n->tell);
+	close(n->said);
+	waitpid(n->pid, NULL, 0);
+}
+
+/* What another process is told that wants this lock now. */
+static int wanted(enum how how, int type, off_t start, off_t len)
+{
+	struct node n = node_locks(how, type, false, start, len);
+	const int error = word(&n, PATIENT_MS);
+
+	node_ends(&n);
+	return error;
+}
+
+/* It sleeps in that system call. */
+static bool sleeps_in_lock(const struct node *n)
+{
+	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
+	char path[64], text[64];
+	int i, seen = 0;
+	FILE *f;
+	long call;
+
+	snprintf(path, sizeof(path), "/proc/%d/syscall", n->pid);
+	for (i = 0; i < PATIENT_MS / 20 && seen < 10; i++) {
+		nanosleep(&pause, NULL);
+		f = fopen(path, "r");
+		if (!f)
+			return false;
+		call = fgets(text, sizeof(text), f) ? strtol(text, NULL, 10) : -1;
+		fclose(f);
+		seen = call == SYS_flock || call == SYS_fcntl ? seen + 1 : 0;
+	}
+	return seen == 10;
+}
+
+/* ---- areas ------------------------------------------------------------------------------- */
+
+static void exclusion(enum how how)
+{
+	int fd;
+
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	CHECK(!lock(fd, how, F_WRLCK, false, 0, 0));
+	CHECK(wanted(how, F_WRLCK, 0, 0) == EAGAIN && wanted(how, F_RDLCK, 0, 0) == EAGAIN);
+	CHECK(!lock(fd, how, F_RDLCK, false, 0, 0));
+	CHECK(wanted(how, F_WRLCK, 0, 0) == EAGAIN && !wanted(how, F_RDLCK, 0, 0));
+	CHECK(!lock(fd, how, F_UNLCK, false, 0, 0) && !wanted(how, F_WRLCK, 0, 0));
+	CHECK(!lock(fd, how, F_WRLCK, false, 0, 0) && !close(fd));
+	CHECK(!wanted(how, F_WRLCK, 0, 0));
+}
+
+static void ranges(void)
+{
+	struct flock test = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+	struct node n;
+	int fd, second;
+
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	CHECK(!lock(fd, RANGE, F_WRLCK, false, 50, 100));
+	CHECK(!wanted(RANGE, F_WRLCK, 0, 50) && !wanted(RANGE, F_WRLCK, 150, 0));
+	CHECK(wanted(RANGE, F_WRLCK, 149, 1) == EAGAIN && wanted(OFD, F_RDLCK, 50, 1) == EAGAIN);
+	CHECK(!lock(fd, RANGE, F_UNLCK, false, 80, 20) && !wanted(RANGE, F_WRLCK, 80, 20) &&
+	      wanted(RANGE, F_WRLCK, 79, 1) == EAGAIN && wanted(RANGE, F_WRLCK, 100, 1) == EAGAIN);
+	/* A close of any descriptor of the file gives a process' ranges back. */
+	NEED((second = open("f", O_RDONLY)) >= 0);
+	CHECK(!close(second) && !wanted(RANGE, F_WRLCK, 0, 0));
+	/* Who is in the way. */
+	n = node_locks(RANGE, F_WRLCK, false, 200, 10);
+	CHECK(!word(&n, PATIENT_MS) && !fcntl(fd, F_GETLK, &test) && test.l_type == F_WRLCK &&
+	      test.l_start == 200 && test.l_len == 10);
+	node_ends(&n);
+	test = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	CHECK(!fcntl(fd, F_GETLK, &test) && test.l_type == F_UNLCK);
+	CHECK(!close(fd));
+}
+
+void locks_area(void)
+{
+	int a = -1, b = -1;
+
+	NEED(put("f", "x"));
+	for (enum how how = 0; how < HOWS; how++)
+		exclusion(how);
+	ranges();
+	NEED((a = open("f", O_RDWR)) >= 0 && (b = open("f", O_RDONLY)) >= 0);
+	/* flock(2) and ranges do not meet; a lock wants the access that it is about. */
+	CHECK(!lock(a, FLOCK, F_WRLCK, false, 0, 0) && !wanted(RANGE, F_WRLCK, 0, 0));
+	CHECK(busy(lock(b, FLOCK, F_RDLCK, false, 0, 0)));
+	FAILS(lock(b, RANGE, F_WRLCK, false, 0, 0), EBADF);
+	/* A description outlives a descriptor. */
+	CHECK(!lock(a, OFD, F_WRLCK, false, 0, 0) && !close(dup(a)) &&
+	      wanted(OFD, F_WRLCK, 0, 0) == EAGAIN && wanted(FLOCK, F_WRLCK, 0, 0) == EAGAIN);
+	/* A lease would not be broken by another node's open, so there are none. */
+	if (strcmp(here, there)) {
+		FAILS(fcntl(b, F_SETLEASE, F_RDLCK), EINVAL);
+		FAILS(fcntl(a, F_SETLEASE, F_WRLCK), EINVAL);
+	}
+	CHECK(!close(a) && !close(b));
+}
+
+static void waits(enum how how)
+{
+	struct node n, second;
+	int fd;
+
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	CHECK(!lock(fd, how, F_WRLCK, false, 0, 0));
+	n = node_locks(how, F_WRLCK, true, 0, 0);
+	CHECK(sleeps_in_lock(&n));
+	CHECK(!lock(fd, how, F_UNLCK, false, 0, 0) && !word(&n, PATIENT_MS));
+	CHECK(busy(lock(fd, how, F_WRLCK, false, 0, 0)));
+	/* This node waits for the other, whose process is killed. */
+	CHECK(!kill(n.pid, SIGKILL) && !lock(fd, how, F_WRLCK, true, 0, 0));
+	node_ends(&n);
+	/* A signal ends a wait, which is not in the way of the next one. */
+	n = node_locks(how, F_WRLCK, true, 0, 0);
+	CHECK(sleeps_in_lock(&n) && !kill(n.pid, SIGUSR1) && word(&n, PATIENT_MS) == EINTR);
+	second = node_locks(how, F_WRLCK, true, 0, 0);
+	CHECK(sleeps_in_lock(&second) && !kill(second.pid, SIGKILL));
+	node_ends(&second);
+	CHECK(!lock(fd, how, F_UNLCK, false, 0, 0));
+	CHECK(!lock(fd, how, F_WRLCK, true, 0, 0) && !lock(fd, how, F_UNLCK, false, 0, 0));
+	node_ends(&n);
+	CHECK(!close(fd));
+}
+
+/* A signal and a grant meet: it is held or it is not, and in the end it is free. */
+static void crossings(enum how how)
+{
+	struct node n;
+	int fd, said;
+
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	for (int i = 0; i < 8; i++) {
+		CHECK(!lock(fd, how, F_WRLCK, true, 0, 0));
+		n = node_locks(how, F_WRLCK, true, 0, 0);
+		CHECK(sleeps_in_lock(&n));
+		CHECK(!kill(n.pid, i & 1 ? SIGKILL : SIGUSR1) &&
+		      !lock(fd, how, F_UNLCK, false, 0, 0));
+		if (!(i & 1)) {
+			said = word(&n, PATIENT_MS);
+			CHECK(!said || said == EINTR);
+			if (!said)
+				CHECK(busy(lock(fd, how, F_WRLCK, false, 0, 0)));
+		}
+		node_ends(&n);
+	}
+	CHECK(!lock(fd, how, F_WRLCK, true, 0, 0) && !close(fd));
+}
+
+/* Each has one byte and wants the other's. */
+static void circle(void)
+{
+	struct node n;
+	int fd, tell[2], error = 0;
+	pid_t child;
+
+	NEED((fd = open("f", O_RDWR)) >= 0 && !pipe(tell));
+	CHECK(!lock(fd, RANGE, F_WRLCK, false, 0, 1));
+	child = fork();
+	if (!child) {
+		fd = open(other("f"), O_RDWR);
+		if (lock(fd, RANGE, F_WRLCK, false, 1, 1) || write(tell[1], "x", 1) != 1)
+			_exit(1);
+		_exit(lock(fd, RANGE, F_WRLCK, true, 0, 1) ? 2 : 0);
+	}
+	n.pid = child;
+	CHECK(child > 0 && read(tell[0], &error, 1) == 1 && sleeps_in_lock(&n));
+	FAILS(lock(fd, RANGE, F_WRLCK, true, 1, 1), EDEADLK);
+	CHECK(!lock(fd, RANGE, F_UNLCK, false, 0, 0) && waitpid(child, &error, 0) == child &&
+	      !error);
+	CHECK(!close(fd) && !close(tell[0]) && !close(tell[1]));
+}
+
+void locks_wait_area(void)
+{
+	NEED(put("f", "x"));
+	for (enum how how = 0; how < HOWS; how++) {
+		waits(how);
+		crossings(how);
+	}
+	circle();
+}
+
+/* A counter in a mapped page and one that is written: both count every turn. */
+static unsigned int count(const char *path, enum how how)
+{
+	const int fd = open(path, O_RDWR);
+	uint64_t *memory = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), written;
+	unsigned int wrong = 0;
+
+	if (fd < 0 || memory == MAP_FAILED)
+		return 100;
+	for (int i = 0; i < ROUNDS; i++) {
+		if (lock(fd, how, F_WRLCK, true, 0, 0) ||
+		    pread(fd, &written, sizeof(written), PAGE) != sizeof(written))
+			return 100;
+		wrong += *memory != written;
+		++*memory;
+		written++;
+		if (pwrite(fd, &written, sizeof(written), PAGE) != sizeof(written) ||
+		    lock(fd, how, F_UNLCK, false, 0, 0))
+			return 100;
+	}
+	munmap(memory, PAGE);
+	close(fd);
+	return wrong;
+}
+
+void locks_data_area(void)
+{
+	uint64_t last[2];
+	int fd, status;
+	pid_t child;
+
+	for (enum how how = 0; how < HOWS; how++) {
+		NEED((fd = open("f", O_CREAT | O_TRUNC | O_RDWR, 0600)) >= 0);
+		CHECK(!ftruncate(fd, 2 * PAGE) && !close(fd));
+		child = fork();
+		if (!child)
+			_exit((int)count(other("f"), how));
+		CHECK(!count("f", how));
+		CHECK(waitpid(child, &status, 0) == child && !status);
+		NEED((fd = open("f", O_RDONLY)) >= 0);
+		CHECK(pread(fd, &last[0], sizeof(last[0]), 0) == sizeof(last[0]) &&
+		      pread(fd, &last[1], sizeof(last[1]), PAGE) == sizeof(last[1]) &&
+		      last[0] == 2 * ROUNDS && last[1] == 2 * ROUNDS);
+		CHECK(!close(fd));
+	}
+}
+
+void locks_kept_area(void)
+{
+	struct statvfs any;
+	struct node n;
+	int fd, free_fd;
+	char c;
+
+	NEED(getenv("WANTED") && put("f", "x"));
+	NEED((fd = open("f", O_RDWR)) >= 0);
+	CHECK(!lock(fd, FLOCK, F_WRLCK, false, 0, 0) && !lock(fd, RANGE, F_WRLCK, false, 10, 20) &&
+	      !lock(fd, RANGE, F_UNLCK, false, 15, 5));
+	n = node_locks(FLOCK, F_WRLCK, true, 0, 0);
+	CHECK(sleeps_in_lock(&n));
+	NEED(storage_does("restart"));
+	CHECK(wanted(FLOCK, F_RDLCK, 0, 0) == EAGAIN && wanted(RANGE, F_RDLCK, 10, 1) == EAGAIN &&
+	      wanted(RANGE, F_RDLCK, 29, 1) == EAGAIN && !wanted(RANGE, F_WRLCK, 15, 5));
+	CHECK(pwrite(fd, "y", 1, 0) == 1);
+	/* Who waited before waits on. */
+	CHECK(word(&n, 0) == -1 && !lock(fd, FLOCK, F_UNLCK, false, 0, 0) && !word(&n, PATIENT_MS));
+	node_ends(&n);
+	/* A daemon that knows nothing of them: another may have had them. */
+	NEED((free_fd = open("f", O_RDWR)) >= 0);
+	CHECK(!lock(fd, FLOCK, F_WRLCK, true, 0, 0) && !fsync(fd));
+	NEED(storage_does("save") && storage_does("crash"));
+	CHECK(!wanted(FLOCK, F_WRLCK, 0, 0));
+	CHECK(!statvfs(".", &any)); /* this node has heard of it, too */
+	FAILS(pread(fd, &c, 1, 0), EIO);
+	FAILS(pwrite(fd, "z", 1, 0), EIO);
+	FAILS(lock(fd, FLOCK, F_WRLCK, false, 0, 0), EIO);
+	CHECK(pread(free_fd, &c, 1, 0) == 1 && c == 'y');
+	CHECK(!lock(fd, FLOCK, F_UNLCK, false, 0, 0));
+	close(fd);
+	CHECK(!close(free_fd) && (fd = open("f", O_RDWR)) >= 0 &&
+	      !lock(fd, FLOCK, F_WRLCK, false, 0, 0) && pwrite(fd, "z", 1, 0) == 1 && !close(fd));
+}
