@@ -114,7 +114,8 @@ static u32 falloc_flags(int mode)
 
 long coop_fallocate(struct file *file, int mode, loff_t offset, loff_t length)
 {
-	struct coop_call *call = range_call(file->private_data, COOP_ST_FALLOCATE, offset);
+	struct coop_file *f = file->private_data;
+	struct coop_call *call = range_call(f, COOP_ST_FALLOCATE, offset);
 	const bool moves = mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE);
 	const bool zeroes = mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE);
 	struct inode *inode = file_inode(file);
@@ -123,6 +124,10 @@ long coop_fallocate(struct file *file, int mode, loff_t offset, loff_t length)
 
 	if (!call)
 		return -ENOMEM;
+	if (READ_ONCE(f->lost)) {
+		coop_call_put(call);
+		return -EIO;
+	}
 	call->arg.length = length;
 	call->arg.flags = falloc_flags(mode);
 	if (moves || zeroes) {
@@ -211,6 +216,14 @@ static ssize_t copy_range(struct coop_file *in, loff_t pos_in, struct coop_file 
 	return done ?: n;
 }
 
+/* A lock that one of them was used under is another node's, perhaps. */
+static bool copy_lost(const struct file *in, const struct file *out)
+{
+	const struct coop_file *from = in->private_data, *to = out->private_data;
+
+	return READ_ONCE(from->lost) || READ_ONCE(to->lost);
+}
+
 ssize_t coop_copy_file_range(struct file *in, loff_t pos_in, struct file *out, loff_t pos_out,
 			     size_t length, unsigned int flags)
 {
@@ -218,6 +231,8 @@ ssize_t coop_copy_file_range(struct file *in, loff_t pos_in, struct file *out, l
 	ssize_t n = -EXDEV;
 
 	if (file_inode(in)->i_sb == file_inode(out)->i_sb) {
+		if (copy_lost(in, out))
+			return -EIO;
 		to = coop_file_as(out->private_data, false);
 		if (IS_ERR(to))
 			return PTR_ERR(to);
@@ -237,6 +252,8 @@ loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, l
 
 	if (flags & ~REMAP_FILE_ADVISORY)
 		return -EOPNOTSUPP; /* to compare as well is not storage's to do */
+	if (copy_lost(in, out))
+		return -EIO;
 	to = coop_file_as(out->private_data, false);
 	if (IS_ERR(to))
 		return PTR_ERR(to);

@@ -271,7 +271,8 @@ static int covered_answered(struct inode *inode, const struct coop_covered *c, u
 	return err;
 }
 
-/* Who has it open could not open it again, so nobody can ask what has become of their writes. */
+/* Who has it open could not open it again, or lost a lock, so nobody can ask what has become of
+ * their writes. */
 static bool cut_off(struct coop_inode *ci)
 {
 	struct coop_file *f;
@@ -280,7 +281,7 @@ static bool cut_off(struct coop_inode *ci)
 	spin_lock(&ci->lock);
 	cut = !list_empty(&ci->files);
 	list_for_each_entry(f, &ci->files, link)
-		cut = cut && READ_ONCE(f->error);
+		cut = cut && (READ_ONCE(f->error) || READ_ONCE(f->lost));
 	spin_unlock(&ci->lock);
 	return cut;
 }

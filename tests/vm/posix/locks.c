@@ -350,7 +350,7 @@ void locks_kept_area(void)
 {
 	struct statvfs any;
 	struct node n;
-	int fd, free_fd;
+	int fd, free_fd, unstable;
 	char c;
 
 	NEED(getenv("WANTED") && put("f", "x"));
@@ -369,9 +369,16 @@ void locks_kept_area(void)
 	/* A daemon that knows nothing of them: another may have had them. */
 	NEED((free_fd = open("f", O_RDWR)) >= 0);
 	CHECK(!lock(fd, FLOCK, F_WRLCK, true, 0, 0) && !fsync(fd));
+	/* Written, and not on storage's disk when its machine fails: that must be told. */
+	NEED((unstable = open("g", O_CREAT | O_RDWR, 0600)) >= 0);
+	CHECK(!lock(unstable, FLOCK, F_WRLCK, false, 0, 0) && pwrite(unstable, "y", 1, 0) == 1 &&
+	      !sync_file_range(unstable, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
 	NEED(storage_does("save") && storage_does("crash"));
 	CHECK(!wanted(FLOCK, F_WRLCK, 0, 0));
 	CHECK(!statvfs(".", &any)); /* this node has heard of it, too */
+	FAILS(fsync(unstable), EIO);
+	FAILS(fallocate(unstable, 0, 0, PAGE), EIO);
+	close(unstable);
 	FAILS(pread(fd, &c, 1, 0), EIO);
 	FAILS(pwrite(fd, "z", 1, 0), EIO);
 	FAILS(lock(fd, FLOCK, F_WRLCK, false, 0, 0), EIO);
