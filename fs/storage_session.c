@@ -268,8 +268,8 @@ static int denied(struct coop_storage *s, u32 status)
 		text = "it has no such export (coopfsd --export NAME=PATH)";
 		break;
 	case EACCES:
-		text = "without a cluster key it serves root and its own user on its own machine "
-		       "only";
+		text = "it does not serve this client: the export is not for its address, or "
+		       "without a cluster key, it is not root of the daemon's machine";
 		break;
 	case EKEYREJECTED:
 		text = "the daemon has another cluster key";

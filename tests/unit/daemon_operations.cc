@@ -373,10 +373,113 @@ TEST(daemon_exports, options_follow_the_name)
 	EXPECT_EQ(spec.path, "/p,q");
 	EXPECT_FALSE(spec.devices);
 	EXPECT_TRUE(parse_export("a,nodev,dev", "/p").devices);
+	EXPECT_FALSE(parse_export("a", "/p").read_only);
+	EXPECT_TRUE(parse_export("a,ro", "/p").read_only);
+	EXPECT_FALSE(parse_export("a,ro,rw", "/p").read_only);
 	EXPECT_THROW((void)parse_export("", "/p"), std::runtime_error);
 	EXPECT_THROW((void)parse_export("a", ""), std::runtime_error);
 	EXPECT_THROW((void)parse_export("a,such", "/p"), std::runtime_error);
 	EXPECT_THROW((void)parse_export(",nodev", "/p"), std::runtime_error);
+}
+
+TEST_F(daemon_operations, a_read_only_export_is_read_and_never_changed)
+{
+	settings_.exports[0].read_only = true;
+	up();
+	put("f", "text");
+	const auto root = client_->root().fh;
+	const entry f = find("f");
+	const open_result o = open(f, O_RDONLY);
+	EXPECT_EQ(read_text(*client_, f, o.open_id, 0, 100), "text");
+	entry e;
+	open_result made{};
+	EXPECT_EQ(client_->create(me(), root, "new", O_RDWR | O_EXCL, 0640, e, made), -EROFS);
+	EXPECT_EQ(client_->unlink(me(), root, "f"), -EROFS);
+	write_result w{};
+	EXPECT_EQ(client_->close(f.fh, o.open_id, w), 0);
+	// O_CREAT finds what is there, as on a file system that is mounted read-only.
+	ASSERT_EQ(client_->create(me(), root, "f", O_RDONLY, 0640, e, made), 0);
+	EXPECT_EQ(client_->close(f.fh, made.open_id, w), 0);
+	EXPECT_EQ(client_->create(me(), root, "f", O_RDWR, 0640, e, made), -EROFS);
+	EXPECT_EQ(client_->create(me(), root, "none", O_RDONLY, 0640, e, made), -EROFS);
+	EXPECT_EQ(client_->create(me(), root, "f", O_RDONLY | O_EXCL, 0640, e, made), -EEXIST);
+	storage::setattr_request s{};
+	s.valid = storage::set_mode;
+	EXPECT_EQ(client_->setattr(me(), f.fh, s, w), -EROFS);
+}
+
+TEST_F(daemon_operations, squashed_users_act_as_the_anonymous_one)
+{
+	if (::geteuid() != 0)
+		GTEST_SKIP() << "needs root";
+	settings_.exports[0].root_squash = true;
+	settings_.exports[0].anonuid = 4321;
+	settings_.exports[0].anongid = 4322;
+	up();
+	const auto root = client_->root().fh;
+	put("secret", "x");
+	::chmod((tree_ / "secret").c_str(), 0600);
+	put("of-group-0", "x");
+	::chmod((tree_ / "of-group-0").c_str(), 0640);
+	::chmod(tree_.c_str(), 0777);
+	entry e;
+	open_result o{};
+	EXPECT_EQ(client_->open(me(), find("secret").fh, O_RDONLY, 0, o), -EACCES);
+	const caller member{4000, 4000, {0}};
+	EXPECT_EQ(client_->open(member, find("of-group-0").fh, O_RDONLY, 0, o), -EACCES);
+	ASSERT_EQ(client_->create(me(), root, "mine", O_RDWR | O_EXCL, 0400, e, o), 0);
+	EXPECT_EQ(e.attr.st.st_uid, 4321u);
+	EXPECT_EQ(e.attr.st.st_gid, 4322u);
+	write_result w{};
+	EXPECT_EQ(write_text(*client_, e, o.open_id, 0, "w", w), 0);
+	storage::setattr_request s{};
+	s.valid = storage::set_uid;
+	s.uid = 0;
+	EXPECT_EQ(client_->setattr(me(), e.fh, s, w), -EPERM);
+	ASSERT_EQ(client_->create(member, root, "theirs", O_RDWR | O_EXCL, 0600, e, o), 0);
+	EXPECT_EQ(e.attr.st.st_uid, 4000u);
+}
+
+TEST(daemon_exports, values_and_the_path_have_equals_signs)
+{
+	using namespace coop::daemon;
+	const auto [name, path] = split_export("a,anonuid=5,clients=fd00::/8,ro=/p=q,anongid=1");
+	EXPECT_EQ(name, "a,anonuid=5,clients=fd00::/8,ro");
+	EXPECT_EQ(path, "/p=q,anongid=1");
+	EXPECT_EQ(split_export("a,anonuid=5=/p").second, "/p");
+	EXPECT_EQ(split_export("anonuid=/p").first, "anonuid");
+	EXPECT_EQ(split_export("a").second, "");
+	const export_spec spec = parse_export(name, path);
+	EXPECT_EQ(spec.anonuid, 5u);
+	EXPECT_EQ(spec.anongid, 65534u);
+	EXPECT_FALSE(spec.root_squash);
+	EXPECT_EQ(spec.clients.size(), 1u);
+	for (const char *bad : {"a,anonuid=", "a,anonuid=-1", "a,anonuid=4294967295", "a,anongid=x",
+				"a,clients=", "a,clients=host", "a,clients=10.0.0.0/33",
+				"a,clients=::/129", "a,clients=1.2.3.4/", "a,ro=1"})
+		EXPECT_THROW((void)parse_export(bad, "/p"), std::runtime_error) << bad;
+}
+
+TEST(daemon_exports, networks_hold_their_addresses)
+{
+	using coop::daemon::parse_export;
+	const auto admits = [](const char *net, const char *from) {
+		return parse_export(std::string("a,clients=") + net, "/p").admits(from);
+	};
+	EXPECT_TRUE(parse_export("a", "/p").admits("10.1.2.3"));
+	EXPECT_TRUE(admits("10.1.0.0/16", "10.1.2.3"));
+	EXPECT_FALSE(admits("10.1.0.0/16", "10.2.2.3"));
+	EXPECT_TRUE(admits("127.0.0.1", "127.0.0.1"));
+	EXPECT_FALSE(admits("127.0.0.1", "127.0.0.2"));
+	EXPECT_TRUE(admits("10.0.0.0/7", "11.9.9.9"));
+	EXPECT_FALSE(admits("10.0.0.0/7", "12.0.0.0"));
+	EXPECT_TRUE(admits("0.0.0.0/0", "1.2.3.4"));
+	EXPECT_TRUE(admits("10.1.0.0/16", "::ffff:10.1.2.3")) << "IPv4 on an IPv6 socket";
+	EXPECT_TRUE(admits("fd00::/8", "fdab::1"));
+	EXPECT_FALSE(admits("fd00::/8", "fe80::1"));
+	EXPECT_FALSE(admits("::/0", "10.1.2.3")) << "another family";
+	EXPECT_FALSE(admits("0.0.0.0/0", "::1"));
+	EXPECT_FALSE(admits("::/0", "?"));
 }
 
 TEST_F(daemon_operations, the_umask_of_the_caller_counts)

@@ -239,7 +239,9 @@ int storage_link::shake_hands(std::string &why)
 	if (err || h.status) {
 		why = h.status == ENOENT ? "no such export"
 		      : h.status == EACCES
-			      ? "without a cluster key the daemon serves root and its own user only"
+			      ? "the daemon does not serve this client: the export is not for its "
+				"address, or without a cluster key, it is not root's or the "
+				"daemon's own user's; the daemon's log says which"
 			      : std::strerror(err ? -err : static_cast<int>(h.status));
 		return err ? err : -static_cast<int>(h.status);
 	}

@@ -42,7 +42,8 @@ connection::connection(server &s, asio::ip::tcp::socket socket) :
 {
 	asio::error_code ec;
 	const auto remote = socket_.remote_endpoint(ec);
-	peer_ = ec ? "?" : remote.address().to_string() + ":" + std::to_string(remote.port());
+	address_ = ec ? "?" : remote.address().to_string();
+	peer_ = ec ? "?" : address_ + ":" + std::to_string(remote.port());
 	socket_.native_non_blocking(true, ec);
 	option(fd_, IPPROTO_TCP, TCP_NODELAY, 1);
 	option(fd_, SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -508,6 +509,12 @@ void connection::proof(const request &r)
 	int err = in ? server_.files().root(*in, out) : -ENOENT;
 	bool fresh = false;
 	std::shared_ptr<session> s;
+	if (!err && !in->spec().admits(address_)) {
+		server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
+		spdlog::warn("{}: export {}: not one of its clients; connection refused", peer_,
+			     in->name());
+		err = -EACCES;
+	}
 	if (!err && !server_.known(*this))
 		err = -EUSERS;
 	if (!err) {

@@ -85,6 +85,7 @@ private:
 	server &server_;
 	asio::ip::tcp::socket socket_;
 	const int fd_;
+	std::string address_; // of the other end, in digits
 	std::string peer_;
 	asio::steady_timer deadline_; // begun by start(); then under mutex_
 

@@ -277,6 +277,12 @@ int service::create(const exported &in, session &s, call r, reply &out)
 	if (hidden(in, *dir, view(r.body.name)))
 		return -EPERM;
 	if (int err = making_as(r.body.cred, r.body.mode, [&] {
+		    if (in.spec().read_only) {
+			    const int e = in.walk(dir->path.get(), view(r.body.name), path);
+			    return e == -ENOENT                          ? -EROFS
+				   : !e && r.body.flags & COOP_ST_O_EXCL ? -EEXIST
+									 : e;
+		    }
 		    const int e = in.make(dir->path.get(), view(r.body.name),
 					  access == O_RDONLY ? O_RDONLY : O_RDWR, r.body.mode, path,
 					  made);

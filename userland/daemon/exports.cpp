@@ -74,34 +74,6 @@ bool good_name(std::string_view name)
 	       name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
-export_spec parse_export(std::string_view name, std::string_view path)
-{
-	export_spec spec;
-	std::string_view options = name;
-	const auto next = [&options] {
-		const std::size_t comma = options.find(',');
-		const std::string_view word = options.substr(0, comma);
-		options.remove_prefix(comma == options.npos ? options.size() : comma + 1);
-		return word;
-	};
-	spec.name = next();
-	if (spec.name.starts_with('/'))
-		spec.name.erase(0, 1);
-	spec.path = path;
-	if (spec.name.empty() || spec.name.size() > COOP_ST_NAME_MAX || spec.path.empty())
-		throw std::runtime_error("export '" + std::string(name) + "=" + spec.path +
-					 "': NAME[,OPTION]...=PATH is wanted");
-	while (!options.empty()) {
-		const std::string_view option = next();
-		if (option == "dev" || option == "nodev")
-			spec.devices = option == "dev";
-		else
-			throw std::runtime_error("export " + spec.name + ": unknown option '" +
-						 std::string(option) + "'; one of dev, nodev");
-	}
-	return spec;
-}
-
 exported::exported(const export_spec &spec, const digest &secret, bool force_paths) :
 	spec_(spec),
 	secret_(secret)
@@ -120,7 +92,7 @@ exported::exported(const export_spec &spec, const digest &secret, bool force_pat
 	what.append(reinterpret_cast<const char *>(&on.f_fsid), sizeof(on.f_fsid));
 	const digest d = sha256(what);
 	std::memcpy(&fs_, d.data(), sizeof(fs_));
-	clock_ = change_clock::probe(root_.get());
+	clock_ = change_clock::probe(root_.get(), !spec.read_only);
 	file_id id;
 	int err = file_handle_of(root_.get(), id);
 	if (!err) {
@@ -131,7 +103,7 @@ exported::exported(const export_spec &spec, const digest &secret, bool force_pat
 	std::string prefix;
 	for (const char c : id_)
 		prefix += fmt::format("{:02x}", static_cast<unsigned char>(c));
-	unnamed_ = std::make_unique<orphans>(root_.get(), prefix);
+	unnamed_ = std::make_unique<orphans>(root_.get(), prefix, !spec.read_only);
 }
 
 std::string exported::seal(std::uint8_t kind, std::int32_t type, std::string_view id) const

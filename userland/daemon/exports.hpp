@@ -25,6 +25,7 @@
 
 #include "coop/cluster_key.hpp"
 #include "rpc/store.h"
+#include "userland/daemon/export_options.hpp"
 #include "userland/daemon/fd.hpp"
 #include "userland/daemon/orphans.hpp"
 #include "userland/daemon/version.hpp"
@@ -36,15 +37,6 @@ constexpr std::size_t handle_mac = 16; // bytes
 constexpr std::size_t path_table_max = 1
 				       << 18; // paths remembered an export, where handles need them
 
-struct export_spec {
-	std::string name; // as clients say it, without the leading slash
-	std::string path;
-	bool devices = true; // clients' root may make device nodes
-};
-
-// NAME[,OPTION]... and PATH. Options: dev (default), nodev. Throws std::runtime_error.
-[[nodiscard]] export_spec parse_export(std::string_view name, std::string_view path);
-
 class exported
 {
 public:
@@ -55,7 +47,7 @@ public:
 	const std::string &path() const { return spec_.path; }
 	const change_clock &clock() const { return clock_; }
 	bool by_path() const { return by_path_; }
-	bool devices() const { return spec_.devices; }
+	const export_spec &spec() const { return spec_; }
 	int root() const { return root_.get(); }
 	// Files that are open and have lost their last name.
 	orphans &unnamed() const { return *unnamed_; }

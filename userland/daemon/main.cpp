@@ -87,10 +87,9 @@ void set_log_level(const std::string &level)
 void add_exports(options &o)
 {
 	for (const std::string &e : o.exports) {
-		const std::size_t eq = e.find('=');
 		try {
-			o.server.exports.push_back(coop::daemon::parse_export(
-				e.substr(0, eq), eq == e.npos ? "" : e.substr(eq + 1)));
+			const auto [name, path] = coop::daemon::split_export(e);
+			o.server.exports.push_back(coop::daemon::parse_export(name, path));
 		} catch (const std::runtime_error &bad) {
 			throw coop::daemon::usage_error(bad.what());
 		}
@@ -171,7 +170,8 @@ int main(int argc, char **argv)
 	app.set_version_flag("-V,--version", "coopfsd " COOP_VERSION);
 	app.add_option("--export", o.exports,
 		       "NAME[,OPTION]...=PATH: serve PATH as /NAME (may be given more than once); "
-		       "options: dev (default), nodev");
+		       "options: dev (default), nodev, rw (default), ro, root_squash, all_squash, "
+		       "anonuid=UID, anongid=GID, clients=NETWORK");
 	app.add_option(
 		"--listen", o.server.listen,
 		"ADDR[:PORT]; default: 127.0.0.1, with a cluster key all addresses; port 17430");

@@ -14,9 +14,12 @@
 namespace coop::daemon
 {
 
-orphans::orphans(int root, std::string prefix) : root_(root), prefix_(std::move(prefix))
+orphans::orphans(int root, std::string prefix, bool writable) :
+	root_(root),
+	prefix_(std::move(prefix))
 {
-	inherit();
+	if (writable)
+		inherit();
 }
 
 std::string orphans::name_of(const coop_fid &f) const

@@ -31,8 +31,9 @@ public:
 	static constexpr std::string_view directory = ".coopfs-orphans";
 
 	// root: of the export, open for longer than this. prefix: tells apart the exports that
-	// share a directory. Takes over what an earlier daemon left.
-	orphans(int root, std::string prefix);
+	// share a directory. Takes over what an earlier daemon left, but in an export that is not
+	// writable: there it stays as it is.
+	orphans(int root, std::string prefix, bool writable);
 
 	// Held from asking whether a file is open to the removal of its name.
 	using guard = std::unique_lock<std::mutex>;

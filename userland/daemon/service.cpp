@@ -150,13 +150,35 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	return t;
 }();
 
-void service::execute(const exported &in, session &s, const request &r, reply &out)
+// Changes that a read-only export refuses. Opens to read, closes and locks change no file: they
+// are among the operations that change only because they must not run twice.
+static bool alters(const request &r)
 {
+	switch (r.head.op) {
+	case COOP_ST_OPEN:
+		return r.body.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC);
+	case COOP_ST_CREATE: // what is there is opened as above; nothing is made
+		return r.body.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC);
+	case COOP_ST_CLOSE:
+	case COOP_ST_LOCK:
+	case COOP_ST_UNLOCK:
+	case COOP_ST_RECLAIMED:
+		return false;
+	default:
+		return coop_st_op_changes(r.head.op);
+	}
+}
+
+void service::execute(const exported &in, session &s, request &r, reply &out)
+{
+	in.spec().squash(r.body.cred); // once: nothing below sees who it was
 	stats.calls[r.head.op].fetch_add(1, std::memory_order_relaxed);
 	const operation op = operations[r.head.op];
 	int err = -EOPNOTSUPP;
 	try {
-		if (op)
+		if (op && in.spec().read_only && alters(r))
+			err = -EROFS;
+		else if (op)
 			err = (this->*op)(in, s, r, out);
 	} catch (const std::bad_alloc &) {
 		err = -ENOMEM;
@@ -284,7 +306,7 @@ int service::mknod(const exported &in, session &, call r, reply &out)
 	case S_IFBLK:
 		if (major >> 12 || minor >> 20) // what Linux has room for
 			return -EINVAL;
-		if (!in.devices())
+		if (!in.spec().devices)
 			return -EPERM;
 		break;
 	default:

@@ -49,7 +49,8 @@ public:
 	const std::vector<std::unique_ptr<exported>> &exports() const { return exports_; }
 	// The entry of an export's root.
 	[[nodiscard]] int root(const exported &, reply &);
-	void execute(const exported &, session &, const request &, reply &);
+	// Maps the caller's ids as the export says, in the request itself.
+	void execute(const exported &, session &, request &, reply &);
 	// The session is forgotten: its locks go to others.
 	void ended(session &);
 	// For the daemon's life: clients of the one before it have had their time; this one ends.

@@ -67,15 +67,17 @@ static bool stamps_here(int dir_fd)
 			 static_cast<std::uint32_t>(fs.f_type)) != std::end(known);
 }
 
-change_clock change_clock::probe(int dir_fd)
+change_clock change_clock::probe(int dir_fd, bool writable)
 {
 	// Coarse time steps by a tick, of 1 ms at least. So many changes in so short a time have
 	// times of their own only if it is fine; on a slow file system they might have by waiting.
 	constexpr int rounds = 64, attempts = 8;
 	constexpr std::chrono::milliseconds most{rounds / 2};
 	change_clock clock{.ours = stamps_here(dir_fd)};
+	if (!writable || !clock.ours)
+		return clock;
 	unique_fd fd(::openat(dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-	if (!fd || !clock.ours)
+	if (!fd)
 		return clock;
 	std::uint64_t last = 0;
 	for (int attempt = 0; attempt < attempts; attempt++) { // a busy machine may need some

@@ -50,7 +50,8 @@ struct change_clock {
 	bool fine = false;
 	bool ours = true; // its changes are stamped with this machine's clock
 	std::uint64_t (*now)() = stamping_time_ns;
-	static change_clock probe(int dir_fd);
+	// Not writable: coarse, because asking takes writing.
+	static change_clock probe(int dir_fd, bool writable = true);
 };
 
 std::uint64_t change_time_ns(const struct stat &);

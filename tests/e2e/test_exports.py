@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: MIT
+"""What an export's options permit, seen through a mount by root."""
+import errno
+import os
+import subprocess
+
+import pytest
+
+from cluster import Node, program, unmount
+from test_permissions import as_user, read, write
+
+NOBODY = 65534
+
+
+def exported(cluster, options):
+    cluster.start_daemon("--export", f"x,{options}={cluster.export}")
+    return cluster.source("x")
+
+
+def mounted(cluster, options):
+    node = Node(cluster, 1, ["allow_other"], exported(cluster, options))
+    cluster.nodes.append(node)
+    return node.path
+
+
+def error_of(action, *args):
+    with pytest.raises(OSError) as e:
+        action(*args)
+    return e.value.errno
+
+
+def test_root_is_squashed(cluster):
+    os.chmod(cluster.export, 0o777)
+    secret = f"{cluster.export}/secret"
+    write(secret, b"of root")
+    os.chmod(secret, 0o600)
+    path = mounted(cluster, "root_squash")
+    assert error_of(read, f"{path}/secret") == errno.EACCES
+    assert error_of(os.chmod, f"{path}/secret", 0o666) == errno.EPERM
+    write(f"{path}/made", b"by root")
+    os.mkdir(f"{path}/dir")
+    for name in ("made", "dir"):
+        st = os.stat(f"{cluster.export}/{name}")
+        assert (st.st_uid, st.st_gid) == (NOBODY, NOBODY)
+    assert error_of(os.chown, f"{path}/made", 0, 0) == errno.EPERM
+    assert read(f"{cluster.export}/made") == b"by root"
+    # Others act as themselves.
+    assert as_user(4101, 4101, [], lambda: os.mkdir(f"{path}/theirs")) == "None"
+    assert os.stat(f"{cluster.export}/theirs").st_uid == 4101
+
+
+def test_all_are_squashed(cluster):
+    os.chmod(cluster.export, 0o777)
+    path = mounted(cluster, "all_squash,anonuid=4321,anongid=4322")
+    assert as_user(4101, 4101, [4102], lambda: os.mkdir(f"{path}/theirs")) == "None"
+    st = os.stat(f"{cluster.export}/theirs")
+    assert (st.st_uid, st.st_gid) == (4321, 4322)
+
+
+def test_a_read_only_export(cluster):
+    write(f"{cluster.export}/f", b"text")
+    path = mounted(cluster, "ro")
+    assert read(f"{path}/f") == b"text"
+    fd = os.open(f"{path}/f", os.O_RDONLY | os.O_CREAT, 0o644)
+    assert os.read(fd, 9) == b"text"
+    os.close(fd)
+    for action, args in ((write, (f"{path}/f",)), (write, (f"{path}/new",)),
+                         (os.mkdir, (f"{path}/d",)), (os.unlink, (f"{path}/f",)),
+                         (os.chmod, (f"{path}/f", 0o600)), (os.utime, (f"{path}/f",)),
+                         (os.truncate, (f"{path}/f", 0)), (os.rename, (f"{path}/f", f"{path}/g")),
+                         (os.symlink, ("f", f"{path}/s")), (os.link, (f"{path}/f", f"{path}/l"))):
+        assert error_of(action, *args) == errno.EROFS, action
+    assert os.listdir(cluster.export) == ["f"] and read(f"{cluster.export}/f") == b"text"
+
+
+def test_clients_by_network(cluster):
+    # A connection within this machine comes from 127.0.0.1 if nothing binds it.
+    path = mounted(cluster, "clients=10.0.0.0/8,clients=127.0.0.1")
+    write(f"{path}/f", b"text")
+    assert read(f"{cluster.export}/f") == b"text"
+
+
+def test_strangers_are_refused(cluster):
+    source = exported(cluster, "clients=127.0.0.2,clients=10.0.0.0/8")
+    path = cluster.file("refused")
+    os.mkdir(path)
+    try:
+        done = subprocess.run([program("coopfs-fuse"), source, path], capture_output=True,
+                              text=True, timeout=60, check=False)
+    finally:
+        unmount(path)
+    assert done.returncode != 0
+    assert "the export is not for its address" in done.stderr
+    assert "export x: not one of its clients" in cluster.daemon.process.log()
