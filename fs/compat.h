@@ -172,10 +172,10 @@ static inline ssize_t splice_copy_file_range(struct file *in, loff_t pos_in, str
 
 /* A field of struct file_lock that leases have, too: type, flags, owner, pid, file. */
 #ifdef COOP_HAVE_FILE_LOCK_CORE
-#define coop_fl(fl, field)           (fl)->c.flc_##field
+#define coop_fl(fl, field)           ((fl)->c.flc_##field)
 #define coop_for_each_lock(fl, head) list_for_each_entry(fl, head, c.flc_list)
 #else
-#define coop_fl(fl, field)           (fl)->fl_##field
+#define coop_fl(fl, field)           ((fl)->fl_##field)
 #define coop_for_each_lock(fl, head) list_for_each_entry(fl, head, fl_list)
 #endif
 

@@ -602,8 +602,7 @@ static u32 notes_of(struct coop_file *f, struct file_lock_context *ctx, struct c
 	for (i = 0; i < ARRAY_SIZE(lists); i++) {
 		if (m->opt.local_lock & local[i])
 			continue;
-		coop_for_each_lock(fl, lists[i])
-		{
+		coop_for_each_lock(fl, lists[i]) {
 			if (coop_fl(fl, file)->private_data != f)
 				continue;
 			if (n < room)
