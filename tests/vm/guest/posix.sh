@@ -125,6 +125,24 @@ test_written_again()
 test_lost_for_all() { crashing lost_for_all; }
 test_locks_kept() { crashing locks_kept; }
 
+counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }
+counts_on() { [ "$(counted)" != "$1" ] || ! running counter; }
+
+# The daemon is killed and comes back, again and again, while both nodes count under a lock.
+test_locks_restarts()
+{
+	job counter coop-posix locks_data /mnt/a /mnt/b
+	times=0
+	while running counter; do
+		until_true 60 "they count" counts_on "$(counted)"
+		away
+		serve $server /srv
+		times=$((times + 1))
+	done
+	job_ends 1 counter
+	[ "$times" -ge 5 ] || die "only $times restarts"
+}
+
 # Locks that are a node's own: both have them, and what excludes nodes is not so here.
 test_local_locks()
 {
