@@ -22,7 +22,9 @@
 
 void coop_entry_seen(struct dentry *dentry)
 {
-	WRITE_ONCE(dentry->d_time, jiffies + ENTRY_LIFETIME);
+	const bool strict = coop_sb(dentry->d_sb)->opt.strict;
+
+	WRITE_ONCE(dentry->d_time, jiffies + (strict ? 0 : ENTRY_LIFETIME));
 }
 
 /* A call about a directory, by the caller; about a name in it, if there is one. */

@@ -56,6 +56,7 @@ struct coop_options {
 	u32 timeo_ds;      /* tenths of a second, as NFS has it */
 	char *server_addr; /* numeric addresses, where the source has names; NULL: it has none */
 	u32 local_lock;    /* enum coop_local_lock */
+	bool strict;       /* names and attributes are asked for each time */
 };
 
 /* Locks among nodes, see lock.c. */

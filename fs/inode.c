@@ -182,9 +182,11 @@ static unsigned long attr_lifetime(const struct inode *inode)
 	struct timespec64 now;
 	s64 age;
 
+	if (coop_sb(inode->i_sb)->opt.strict)
+		return 0;
 	ktime_get_real_ts64(&now);
 	age = now.tv_sec - max(inode_get_mtime_sec(inode), inode_get_ctime_sec(inode));
-	return clamp_t(s64, age, 0, ATTR_MAX / HZ * 10) * HZ / 10;
+	return max_t(unsigned long, ATTR_MIN, clamp_t(s64, age, 0, ATTR_MAX / HZ * 10) * HZ / 10);
 }
 
 static bool has_dirty_pages(struct inode *inode)
@@ -214,7 +216,7 @@ static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, b
 		inode_set_mtime_to_ts(inode, time_of(&attr->mtime));
 		inode_set_ctime_to_ts(inode, time_of(&attr->ctime));
 	}
-	ci->attr_until = jiffies + max_t(unsigned long, ATTR_MIN, attr_lifetime(inode));
+	ci->attr_until = jiffies + attr_lifetime(inode);
 	if (attr->size > i_size_read(inode) || (!dirty && cuts))
 		i_size_write(inode, attr->size);
 	else if (!dirty && attr->size < i_size_read(inode))

@@ -26,7 +26,7 @@ fuse_entry_param make_entry(context &c, const client::entry &e, client::ticket a
 	fuse_entry_param p{};
 	p.ino = number_of(c, *node);
 	p.attr = e.attr.st;
-	p.attr_timeout = p.entry_timeout = cache_seconds;
+	p.attr_timeout = p.entry_timeout = lifetime(c);
 	return p;
 }
 

@@ -66,7 +66,7 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info *)
 	int err = c.mount.files().getattr(caller_of(req), inode_of(c, ino), attr);
 	if (err)
 		return reply_status(req, err);
-	fuse_reply_attr(req, &attr.st, cache_seconds);
+	fuse_reply_attr(req, &attr.st, lifetime(c));
 }
 
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fuse_file_info *)
@@ -79,7 +79,7 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fus
 					  attr);
 	if (err)
 		return reply_status(req, err);
-	fuse_reply_attr(req, &attr.st, cache_seconds);
+	fuse_reply_attr(req, &attr.st, lifetime(c));
 }
 
 // Asked only without default_permissions. The mode bits answer; storage enforces.

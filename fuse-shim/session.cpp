@@ -51,12 +51,14 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	want(conn, FUSE_CAP_SPLICE_WRITE, false);
 	want(conn, FUSE_CAP_SPLICE_MOVE, false);
 	want(conn, FUSE_CAP_SPLICE_READ, false);
-	// Data versions say what is stale, exactly; times and sizes do not.
-	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);
 	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
 	// A directory's default ACL takes the umask's place, which only its file system knows.
 	want(conn, FUSE_CAP_DONT_MASK, true);
 	const client::mount_options &o = static_cast<context *>(userdata)->mount.options();
+	// Data versions say what is stale, exactly; times and sizes do not. But with this the
+	// kernel asks for the attributes before each read, and so learns of a new version before
+	// it.
+	want(conn, FUSE_CAP_AUTO_INVAL_DATA, o.strict);
 	want(conn, FUSE_CAP_POSIX_LOCKS, !o.local_posix);
 	want(conn, FUSE_CAP_FLOCK_LOCKS, !o.local_flock);
 	// After a direct write the kernel drops the pages that buffered readers have loaded

@@ -19,9 +19,6 @@
 namespace coop::shim
 {
 
-// How long the kernel may believe names and attributes that another node may change.
-inline constexpr double cache_seconds = 1.0;
-
 struct context {
 	client::mount &mount;
 	control files_of_control;
@@ -34,6 +31,12 @@ struct context {
 	lock_waits waits;
 	background later;
 };
+
+// How long the kernel may believe names and attributes that another node may change, in seconds.
+inline double lifetime(const context &c)
+{
+	return c.mount.options().strict ? 0.0 : 1.0;
+}
 
 inline context &context_of(fuse_req_t req)
 {

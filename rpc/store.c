@@ -92,6 +92,8 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 			    true},
 	[COOP_ST_LOCK_GRANTED] = {"lock_granted", 0, COOP_ST_OPEN_ID | COOP_ST_COOKIE, false},
 	[COOP_ST_RECLAIMED] = {"reclaimed", 0, 0, false},
+	[COOP_ST_LEASE_RECALL] = {"lease_recall", 0, COOP_ST_FID_F, false},
+	[COOP_ST_LEASE_RETURN] = {"lease_return", COOP_ST_FID_F, 0, false},
 };
 
 bool coop_st_op_known(u16 op)
@@ -101,7 +103,7 @@ bool coop_st_op_known(u16 op)
 
 bool coop_st_op_is_push(u16 op)
 {
-	return op == COOP_ST_NODE || op == COOP_ST_LOCK_GRANTED;
+	return op == COOP_ST_NODE || op == COOP_ST_LOCK_GRANTED || op == COOP_ST_LEASE_RECALL;
 }
 
 u64 coop_st_request_fields(u16 op)
@@ -297,7 +299,7 @@ static void put_attr(struct cursor *c, const struct coop_st_attr *a)
 	put64(c, a->size);
 	put64(c, a->blocks);
 	put64(c, a->rdev);
-	put32(c, a->mode);
+	put32(c, (a->mode & 0xffff) | a->has << 16);
 	put32(c, a->nlink);
 	put32(c, a->uid);
 	put32(c, a->gid);
@@ -317,6 +319,8 @@ static void get_attr(struct cursor *c, struct coop_st_attr *a)
 	a->blocks = get64(c);
 	a->rdev = get64(c);
 	a->mode = get32(c);
+	a->has = a->mode >> 16;
+	a->mode &= 0xffff;
 	a->nlink = get32(c);
 	a->uid = get32(c);
 	a->gid = get32(c);
@@ -325,7 +329,7 @@ static void get_attr(struct cursor *c, struct coop_st_attr *a)
 	get_time(c, &a->mtime);
 	get_time(c, &a->ctime);
 	/* A size that is negative to an operating system. */
-	if (a->size >> 63)
+	if (a->size >> 63 || a->has & ~(u32)COOP_ST_HAS_ALL)
 		c->bad = true;
 }
 
@@ -499,6 +503,10 @@ int coop_st_body_put(const struct coop_st_body *b, u64 f, u8 *buf, u32 cap)
 		put64(&c, b->rdev);
 	if (f & COOP_ST_LOCK_F)
 		put_lock(&c, &b->lock);
+	if (f & COOP_ST_FID_F) {
+		put64(&c, b->fid.hi);
+		put64(&c, b->fid.lo);
+	}
 	return c.bad ? -EMSGSIZE : (int)c.used;
 }
 
@@ -577,6 +585,10 @@ int coop_st_body_get(struct coop_st_body *b, u64 f, const u8 *buf, u32 len)
 		b->rdev = get64(&c);
 	if (f & COOP_ST_LOCK_F)
 		get_lock(&c, &b->lock);
+	if (f & COOP_ST_FID_F) {
+		b->fid.hi = get64(&c);
+		b->fid.lo = get64(&c);
+	}
 	return c.bad || c.left ? -EPROTO : 0;
 }
 
@@ -628,7 +640,7 @@ void coop_st_header_put(const struct coop_st_header *h, u8 *buf)
 int coop_st_header_get(struct coop_st_header *h, const u8 *buf)
 {
 	struct cursor c = {.in = buf, .left = COOP_ST_HEADER};
-	const u16 known = COOP_ST_F_REPLY | COOP_ST_F_STREAM | COOP_ST_F_REPEAT;
+	const u16 known = COOP_ST_F_REPLY | COOP_ST_F_STREAM | COOP_ST_F_REPEAT | COOP_ST_F_LEASE;
 
 	if (get32(&c) != COOP_ST_MAGIC)
 		return -EPROTO;

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION      3
+#define COOP_ST_VERSION      4
 #define COOP_ST_HEADER       32         /* bytes */
 #define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX     8192       /* bytes of a body */
@@ -40,6 +40,9 @@ extern "C" {
 #define COOP_ST_SESSION      16         /* bytes */
 #define COOP_ST_INLINE_MAX   65536      /* bytes of a file that an open reply may carry */
 #define COOP_ST_REQUESTS_MAX 128        /* requests in flight a connection */
+#define COOP_ST_LEASE_TRUST_MS                                            \
+	10000 /* a lease is good since the last request that was answered \
+	       */
 
 enum coop_st_op {
 	COOP_ST_HELLO = 1, /* handshake: client's nonce, session, export */
@@ -83,6 +86,8 @@ enum coop_st_op {
 	COOP_ST_UNLOCK,
 	COOP_ST_LOCK_GRANTED, /* push: a lock that was waited for is held */
 	COOP_ST_RECLAIMED,    /* all locks of before the daemon's restart have been asked for */
+	COOP_ST_LEASE_RECALL, /* push: a file is about to change, or has changed */
+	COOP_ST_LEASE_RETURN, /* a lease, or all, are not relied on any more */
 	COOP_ST_OP_END,
 };
 
@@ -91,6 +96,7 @@ enum coop_st_flag { /* of the header */
 		    COOP_ST_F_STREAM =
 			    2, /* reply of READ: a tail follows the data, and CHECK must follow */
 		    COOP_ST_F_REPEAT = 4, /* request: sent before, on a connection that was lost */
+		    COOP_ST_F_LEASE = 8,  /* request: leases of what the reply tells are welcome */
 };
 
 /* Fields of a body, laid out in this order. A set of them takes 64 bits. */
@@ -127,6 +133,7 @@ enum coop_st_field {
 	COOP_ST_OFFSET2 = 1ull << 28,
 	COOP_ST_RDEV = 1ull << 29, /* major number in the upper 32 bits, minor in the lower */
 	COOP_ST_LOCK_F = 1ull << 30,
+	COOP_ST_FID_F = 1ull << 31, /* a file, or all: zero */
 };
 
 /* What 'flags' of OPEN and CREATE may hold; Linux numbers differ between machines, so our own. */
@@ -233,6 +240,12 @@ struct coop_st_attr {
 	u64 ino, size, blocks, rdev;
 	u32 mode, nlink, uid, gid, blksize;
 	struct coop_st_time atime, mtime, ctime;
+	u32 has; /* enum coop_st_has; on the wire above the mode's 16 bits */
+};
+
+enum coop_st_has {
+	COOP_ST_HAS_LEASE = 0x8000, /* the client has a lease of the file: see STORAGE.md */
+	COOP_ST_HAS_ALL = 0x8000,
 };
 
 struct coop_st_setattr {
@@ -298,6 +311,7 @@ struct coop_st_body {
 	struct coop_addr addr;
 	struct coop_st_statfs statfs;
 	struct coop_st_lock lock;
+	struct coop_fid fid;
 };
 
 /* Field sets; 0 for an unknown operation or one without a body. */

@@ -30,16 +30,17 @@ def coherence(path, *args):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("peers", [False, True])
-def test_no_store_is_lost(cluster, peers):
+@pytest.mark.parametrize("how", ["alone", "peers", "strict"])
+def test_no_store_is_lost(cluster, how):
     """Half of the threads store through a mapping, half write, one word a page each."""
-    node = cluster.node(peers=peers)
+    node = cluster.node(*["strict"] * (how == "strict"), peers=how == "peers")
     coherence(node.path + "/words", "-m", min(4 * SECONDS, 64), "-n", 1, "words")
 
 
-def test_no_read_is_old(cluster):
+@pytest.mark.parametrize("options", [[], ["strict"]])
+def test_no_read_is_old(cluster, options):
     """Blocks written and read in every way, by threads that check each other."""
-    node = cluster.node(peers=False)
+    node = cluster.node(*options, peers=False)
     coherence(node.path + "/blocks", "-d", SECONDS, "blocks")
 
 

@@ -31,7 +31,7 @@ TEST(json, shape_of_stats)
 	EXPECT_TRUE(j["sources"]["buffer"]["p50_us"].is_null());
 	EXPECT_EQ(j["traffic"]["peer"]["tx_bytes"], 6);
 	EXPECT_EQ(j["fetch"]["attempts"], 7);
-	for (const char *name : {"serve", "endpoint", "read", "storage"})
+	for (const char *name : {"serve", "endpoint", "read", "storage", "lease"})
 		EXPECT_TRUE(j.at(name).is_object()) << name;
 	EXPECT_EQ(j["cache"]["evicted"], 1);
 	s.cache.evicted.reset(); // a mount by the module

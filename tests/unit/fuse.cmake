@@ -1,3 +1,4 @@
 # SPDX-License-Identifier: MIT
 coop_test(client_options SOURCES client_options.cc LIBS coop_client)
 coop_test(client_files SOURCES client_files.cc LIBS coop_client)
+coop_test(client_leases SOURCES client_leases.cc LIBS coop_client)

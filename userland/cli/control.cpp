@@ -132,6 +132,8 @@ bool take_record(std::string_view line, mount_stats &out)
 		return take_counter(line, out.read);
 	if (kind == "storage")
 		return take_counter(line, out.storage_calls);
+	if (kind == "lease")
+		return take_counter(line, out.lease);
 	return true;
 }
 
@@ -285,6 +287,7 @@ mount_stats difference(const mount_stats &later, const mount_stats &earlier)
 	out.endpoint = since(later.endpoint, earlier.endpoint);
 	out.read = since(later.read, earlier.read);
 	out.storage_calls = since(later.storage_calls, earlier.storage_calls);
+	out.lease = since(later.lease, earlier.lease);
 	return out;
 }
 

@@ -47,6 +47,7 @@ struct mount_stats {
 	std::map<std::string, wire_stats> traffic; // peer, storage
 	counters fetch, serve, endpoint;           // of the engine and its network
 	counters read, storage_calls; // of reading, and of the connection to the daemon
+	counters lease;               // what was answered without asking it
 	cache_stats cache;
 };
 

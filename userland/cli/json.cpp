@@ -63,6 +63,7 @@ ordered_json to_json(const mount_stats &s)
 		{"endpoint", to_json(s.endpoint)},
 		{"read", to_json(s.read)},
 		{"storage", to_json(s.storage_calls)},
+		{"lease", to_json(s.lease)},
 		{"cache", to_json(s.cache)},
 	};
 }

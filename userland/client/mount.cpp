@@ -107,6 +107,7 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 	s.port = o.port;
 	s.export_name = o.export_name;
 	s.key_file = o.key;
+	s.leases = !o.nolease;
 	s.on_node = [this](const node_event &e) { on_node(e); };
 	storage_ = storage::connect(s);
 	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT, idle_memory() / 4);

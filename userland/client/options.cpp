@@ -214,6 +214,8 @@ constexpr option table[] = {
 	{"ro", "", "", flag<&m::read_only>(), show_flag<&m::read_only>},
 	{"rw", "", "", flag<&m::read_only, false>(), [](const m &) { return std::string(); }},
 	{"allow_other", "", "", flag<&m::allow_other>(), show_flag<&m::allow_other>},
+	{"nolease", "", "", flag<&m::nolease>(), show_flag<&m::nolease>},
+	{"strict", "", "", flag<&m::strict>(), show_flag<&m::strict>},
 	{"default_permissions", "", "", flag<&m::default_permissions>(),
 	 show_flag<&m::default_permissions>},
 };

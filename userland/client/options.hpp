@@ -48,6 +48,8 @@ struct mount_options {
 
 	bool read_only = false;
 	bool allow_other = false;
+	bool nolease = false; // ask storage each time
+	bool strict = false;  // the kernel believes nothing that another node may change
 	bool default_permissions = false;
 	std::vector<std::string> vfs; // nosuid, noatime ...: for mount(2)
 };

@@ -48,6 +48,7 @@ struct attributes {
 	coop_fid fid;          // never reused for another file
 	std::uint64_t version; // data version; 0 for what has none (directories ...)
 	struct stat st;        // st_ino is the daemon's
+	bool leased = false;   // they stay so until the daemon says otherwise
 };
 
 struct entry {
@@ -97,6 +98,16 @@ struct storage_options {
 	// After a connection was re-made and registered, before on_node tells who is there. The
 	// nodes known before it have been reported as left when the connection was lost.
 	std::function<void()> on_reconnect;
+	// Ask for leases. All three are called on the connection's thread.
+	bool leases = false;
+	std::function<void(const coop_fid &)> on_recall; // the daemon waits for return_lease()
+	std::function<void()> on_lost;                   // of the connection, and all leases
+	std::function<void()> on_tick;                   // some ten times a second
+};
+
+// What was answered without asking the daemon, and what it took back.
+struct lease_figures {
+	std::uint64_t held = 0, lookups = 0, attributes = 0, opens = 0, listings = 0, recalls = 0;
 };
 
 class storage
@@ -237,6 +248,26 @@ public:
 	}
 	// Whether this mount's owner holds a lock in that range, for writing at least if 'what' is.
 	virtual bool holds_lock(const handle &, const coop_st_lock &what) { return false; }
+
+	// A lease, or all (0), is not relied on any more. Returns at once; done: the daemon knows.
+	virtual void return_lease(const coop_fid &, std::function<void()> done) { done(); }
+	// 0: the daemon is there and knows us. All that it sent before the answer has been heard.
+	virtual int ping() { return 0; }
+	virtual void ping_later() {}
+	// When the latest request was made that has been answered since.
+	virtual std::chrono::steady_clock::time_point heard() const
+	{
+		return std::chrono::steady_clock::now();
+	}
+	virtual std::uint64_t new_open_id() { return 0; }
+	// Opens for reading under a number of new_open_id(). Returns at once; done runs on the
+	// connection's thread.
+	virtual void open_as(std::uint64_t open_id, const caller &, const handle &, int flags,
+			     std::function<void(int err)> done)
+	{
+		done(-EOPNOTSUPP);
+	}
+	virtual lease_figures leases() const { return {}; }
 
 	struct traffic {
 		std::uint64_t tx_bytes, rx_bytes, rx_data_bytes, calls, reconnects;

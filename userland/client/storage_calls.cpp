@@ -42,6 +42,7 @@ attributes attributes_of(const coop_st_attr &a)
 	out.st.st_atim = time(a.atime);
 	out.st.st_mtim = time(a.mtime);
 	out.st.st_ctim = time(a.ctime);
+	out.leased = a.has & COOP_ST_HAS_LEASE;
 	return out;
 }
 
@@ -245,6 +246,44 @@ public:
 		}
 		return err;
 	}
+
+	std::uint64_t new_open_id() override { return ++last_open_; }
+
+	void open_as(std::uint64_t open_id, const caller &who, const handle &fh, int flags,
+		     std::function<void(int err)> done) override
+	{
+		coop_st_body ask = on(who, fh);
+		ask.flags = open_flags(flags);
+		ask.open_id = open_id;
+		auto c = link_.make(COOP_ST_OPEN, ask);
+		c->urgent = true; // others wait for it
+		c->done = [this, fh, who, open_id, flags = ask.flags,
+			   done = std::move(done)](storage_link::outcome &o) {
+			if (!o.err)
+				link_.opened(open_id, {fh, who, flags});
+			done(o.err);
+		};
+		link_.submit(std::move(c));
+	}
+
+	void return_lease(const coop_fid &file, std::function<void()> done) override
+	{
+		coop_st_body ask{};
+		ask.fid = file;
+		auto c = link_.make(COOP_ST_LEASE_RETURN, ask);
+		c->urgent = true;
+		c->done = [done = std::move(done)](storage_link::outcome &) { done(); };
+		link_.submit(std::move(c));
+	}
+
+	int ping() override { return plain(COOP_ST_PING, {}); }
+	void ping_later() override
+	{
+		auto c = link_.make(COOP_ST_PING, {});
+		c->done = [](storage_link::outcome &) {};
+		link_.submit(std::move(c));
+	}
+	std::chrono::steady_clock::time_point heard() const override { return link_.heard(); }
 
 	void close_reader(const handle &fh, std::uint64_t open_id) override
 	{
@@ -643,7 +682,7 @@ void remote_storage::check(const std::shared_ptr<gather> &g, std::uint64_t versi
 
 } // namespace
 
-std::unique_ptr<storage> storage::connect(const storage_options &o)
+std::unique_ptr<storage> connect_without_leases(const storage_options &o)
 {
 	return std::make_unique<remote_storage>(o);
 }

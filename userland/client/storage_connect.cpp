@@ -370,6 +370,8 @@ void storage_link::lost()
 		::close(fd_.exchange(-1));
 	}
 	have_ = used_ = 0;
+	if (options_.on_lost)
+		options_.on_lost();
 	while (!nodes_.empty())
 		tell({false, *nodes_.begin(), {}});
 }

@@ -18,6 +18,8 @@ namespace
 
 constexpr std::size_t prefetch = 8192; // received at once when nothing is expected in particular
 constexpr std::chrono::milliseconds expiry_interval{100};
+// Requests that are kept for what others wait for: they must not wait behind what waits for others.
+constexpr std::uint32_t urgent_most = 8;
 constexpr std::size_t deferred_max = 32;    // calls put off at a time
 constexpr std::chrono::seconds stalled{30}; // a message that has begun and does not go on
 constexpr std::chrono::seconds handshake{10};
@@ -95,6 +97,12 @@ std::shared_ptr<storage_link::call> storage_link::make(std::uint16_t op,
 	return c;
 }
 
+bool storage_link::full_locked(const call &c) const
+{
+	const bool keeps = options_.leases && !c.urgent && window_ > 2 * urgent_most;
+	return in_flight_ >= (keeps ? window_ - urgent_most : window_);
+}
+
 // Into the table, and onto the connection if that takes more. Returns the connection's epoch or 0.
 std::uint64_t storage_link::enter_locked(const std::shared_ptr<call> &c)
 {
@@ -104,9 +112,10 @@ std::uint64_t storage_link::enter_locked(const std::shared_ptr<call> &c)
 	h.body_len = static_cast<u32>(c->frame.size() - COOP_ST_HEADER);
 	h.data_len = static_cast<u32>(length(c->source));
 	h.id = c->id;
+	h.flags = options_.leases ? COOP_ST_F_LEASE : 0;
 	coop_st_header_put(&h, reinterpret_cast<u8 *>(c->frame.data()));
 	calls_.emplace(c->id, c);
-	if (!epoch_ || in_flight_ >= window_)
+	if (!epoch_ || full_locked(*c))
 		return 0;
 	in_flight_++;
 	c->handed = false;
@@ -304,7 +313,7 @@ void storage_link::pump()
 			if (!epoch_ || in_flight_ >= window_ || in_flight_ >= calls_.size())
 				return;
 			for (auto &[id, c] : calls_) {
-				if (!c->epoch) {
+				if (!c->epoch && !full_locked(*c)) {
 					next = c;
 					break;
 				}
@@ -329,6 +338,8 @@ void storage_link::pump()
 void storage_link::complete(const std::shared_ptr<call> &c, outcome &o)
 {
 	done_calls_.fetch_add(1, std::memory_order_relaxed);
+	if (c->epoch && c->epoch == epoch_ && o.err != -ETIMEDOUT && o.err != -ESHUTDOWN)
+		heard_ = std::max<clock::rep>(heard_, c->begun.time_since_epoch().count());
 	o.repeated = c->repeated;
 	c->done(o);
 }
@@ -578,40 +589,6 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 	return true;
 }
 
-void storage_link::take_push(const coop_st_header &h, const std::uint8_t *raw)
-{
-	coop_st_body b;
-	if (!coop_st_op_is_push(h.op) ||
-	    coop_st_body_get(&b, coop_st_reply_fields(h.op), raw, h.body_len))
-		return; // of a later daemon
-	if (h.op == COOP_ST_LOCK_GRANTED)
-		return lock_granted(b.cookie);
-	const node_event e{(b.flags & 1) != 0, b.node_id, b.addr};
-	if (holding_)
-		held_.push_back(e);
-	else
-		tell(e);
-}
-
-void storage_link::lock_granted(std::uint64_t cookie)
-{
-	const std::optional<lock_book::wait> w = locks_.grant(cookie);
-	if (!w)
-		return;
-	locks_.took(w->asked);
-	w->done(0);
-}
-
-void storage_link::tell(const node_event &e)
-{
-	if (e.joined)
-		nodes_.insert(e.node);
-	else
-		nodes_.erase(e.node);
-	if (options_.on_node)
-		options_.on_node(e);
-}
-
 void storage_link::run()
 {
 	for (;;) {
@@ -625,6 +602,8 @@ void storage_link::run()
 		else if (!receive())
 			lost();
 		expire(false);
+		if (options_.on_tick)
+			options_.on_tick();
 	}
 	expire(true);
 }

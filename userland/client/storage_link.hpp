@@ -35,6 +35,7 @@ namespace coop::client
 class storage_link
 {
 public:
+	using clock = std::chrono::steady_clock;
 	struct outcome {
 		int err = 0;                        // 0 or -errno
 		const coop_st_body *body = nullptr; // of a good reply
@@ -60,6 +61,7 @@ public:
 		std::uint64_t epoch = 0; // connection that it was sent on; 0: not yet
 		bool repeated = false;
 		bool abandoned = false; // to its orphan
+		bool urgent = false;    // the daemon, or another client, waits for it
 	};
 	struct open_record { // enough to open it again
 		handle fh;
@@ -89,6 +91,8 @@ public:
 	void registered(const coop_addr &);
 	lock_book &locks() { return locks_; }
 	const entry &root() const { return root_; }
+	// When the latest call was made that has been answered since.
+	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
 	storage::traffic stats() const;
 	std::vector<storage::waiting> waiting() const;
@@ -98,7 +102,6 @@ public:
 	}
 
 private:
-	using clock = std::chrono::steady_clock;
 	// In storage_connect.cpp; int: 0 or -errno, text: why.
 	int dial(std::string &why);
 	int shake_hands(std::string &why);
@@ -150,7 +153,9 @@ private:
 	std::uint64_t last_id_ = 0;
 	std::uint64_t epoch_ = 0; // of the connection; 0: none
 	unsigned in_flight_ = 0;  // sent on this connection
+	std::atomic<clock::rep> heard_{0};
 	std::uint32_t window_ = COOP_ST_REQUESTS_MAX;
+	bool full_locked(const call &) const;
 	bool stop_ = false, has_addr_ = false;
 	coop_addr addr_{};
 

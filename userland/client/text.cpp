@@ -196,6 +196,13 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 		{"connected", t.connected ? 1u : 0u},
 	};
 	add_all(out, "storage", connection);
+	const lease_figures l = s.leases();
+	const counter leases[] = {
+		{"held", l.held},       {"recalls", l.recalls},
+		{"lookups", l.lookups}, {"attributes", l.attributes},
+		{"opens", l.opens},     {"listings", l.listings},
+	};
+	add_all(out, "lease", leases);
 	if (n != nullptr) {
 		add_engine(out, n->stats());
 		add_endpoint(out, es);

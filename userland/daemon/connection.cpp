@@ -363,13 +363,38 @@ void connection::run(work w, bool more)
 	case session::verdict::run:
 		break;
 	}
-	server_.files().execute(*export_, *session_, r, out);
-	encoded = encode(r.head, out);
-	encoded.append(reinterpret_cast<const char *>(out.data.data()), out.data.size());
-	// Inline bytes are not worth keeping: who asks again reads them.
-	out.data.clear();
-	if (auto deliver = session_->done(r.head.id, encode(r.head, out)))
-		deliver(encoded);
+	change(std::move(w));
+}
+
+// No other client may have a lease of what is changed. This thread does not wait for that: the
+// answers of those clients need threads too.
+void connection::change(work w)
+{
+	struct pending {
+		std::shared_ptr<connection> self;
+		work w;
+		lease_table::fids what;
+		void execute()
+		{
+			request &r = *w;
+			reply out;
+			self->server_.files().execute(*self->export_, *self->session_, r, out);
+			self->server_.files().changed(what);
+			std::string encoded = self->encode(r.head, out);
+			encoded.append(reinterpret_cast<const char *>(out.data.data()),
+				       out.data.size());
+			// Inline bytes are not worth keeping: who asks again reads them.
+			out.data.clear();
+			if (auto deliver =
+				    self->session_->done(r.head.id, self->encode(r.head, out)))
+				deliver(encoded);
+		}
+	};
+	auto p = std::make_shared<pending>(pending{shared_from_this(), std::move(w), {}});
+	if (server_.files().begin_change(*export_, *session_, *p->w, p->what, [p] {
+		    asio::post(p->self->server_.io(), [p] { p->execute(); });
+	    }))
+		p->execute();
 }
 
 std::uint32_t connection::copy_most() const

@@ -65,6 +65,7 @@ private:
 	void receive_data(const char *&end);
 	// more: another request of the same input follows, whose reply takes this one's along.
 	void run(work, bool more = false);
+	void change(work);
 	std::uint32_t copy_most() const;
 	void handshake(const request &);
 	void hello(const request &);

@@ -164,6 +164,8 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 			       : 0;
 	});
 	n->drop_writable_locked();
+	if (!err)
+		tell_lease(s, r, *n, out.body.attr);
 	return err;
 }
 
@@ -216,6 +218,9 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline, 
 	}
 	if (!out.body.attr.nlink)
 		inodes.discard(n->handle); // as soon as nobody holds it
+	if (coop_st_attr now{}; r.head.flags & COOP_ST_F_LEASE && !(flags & COOP_ST_O_WRITE) &&
+				!leased_attributes(s, r, n, now) && now.version == version)
+		out.body.attr = now;
 	std::vector<std::uint32_t> others;
 	openers.opened({n->fid, version}, s.node, others);
 	out.body.n_nodes = static_cast<u32>(others.size());
@@ -291,7 +296,7 @@ int service::create(const exported &in, session &s, call r, reply &out)
 				   : e;
 	    }))
 		return err;
-	if (int err = entry(*dir, view(r.body.name), std::move(path), out, &n))
+	if (int err = entry(s, r, *dir, view(r.body.name), std::move(path), out, &n))
 		return err;
 	if (int err = has_content(*n))
 		return err;
@@ -315,7 +320,7 @@ int service::close(const exported &, session &s, call r, reply &out)
 	closed(s, r.body.open_id, *f);
 	const bool wrote = f->flags & COOP_ST_O_WRITE;
 	f.reset(); // the writable descriptor goes first, then a read lease is proof
-	if (int err = attributes(*n, out.body.attr))
+	if (int err = leased_attributes(s, r, n, out.body.attr))
 		return err;
 	out.body.before = out.body.attr.version;
 	if (wrote) {

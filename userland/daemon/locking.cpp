@@ -124,6 +124,7 @@ void service::ended(session &s)
 	lock_table::grants grants;
 	locks.ended(&s, grants);
 	tell(grants);
+	leases.give_back_all(&s);
 }
 
 void service::tell(const lock_table::grants &grants)

@@ -285,7 +285,7 @@ void server::forget_locked(session &s)
 
 void server::reap()
 {
-	constexpr std::chrono::seconds every{5};
+	constexpr std::chrono::seconds every{1};
 	reaper_.expires_after(every);
 	reaper_.async_wait([this](asio::error_code ec) {
 		if (ec)
@@ -306,6 +306,7 @@ void server::reap()
 		for (const auto &s : dead)
 			service_->ended(*s);
 		dead.clear();
+		service_->leases.expire();
 		if (!grace_over_ && std::chrono::steady_clock::now() - started_ >= session_grace) {
 			grace_over_ = true;
 			service_->end_grace();
@@ -345,6 +346,7 @@ void server::drain()
 	threads_.clear();
 	service_->freeze(); // before the sessions go
 	write_stats();
+	service_->leases.clear(); // while there are exports, which a session's open files are of
 }
 
 std::string server::stats_text() const
@@ -370,6 +372,11 @@ std::string server::stats_text() const
 	line("members", members_.size());
 	line("locks", service_->locks.held());
 	line("lock_waiters", service_->locks.waiting());
+	line("leases", service_->leases.held());
+	line("leases_granted", service_->leases.count.granted);
+	line("leases_recalled", service_->leases.count.recalled);
+	line("leases_unanswered", service_->leases.count.unanswered);
+	line("leases_foreign_changes", service_->leases.count.foreign);
 	{
 		std::lock_guard lock(mutex_);
 		line("connections", connections_.size());

@@ -144,6 +144,7 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	t[COOP_ST_LOCK_TEST] = &service::lock_test;
 	t[COOP_ST_UNLOCK] = &service::unlock;
 	t[COOP_ST_RECLAIMED] = &service::reclaimed;
+	t[COOP_ST_LEASE_RETURN] = &service::lease_return;
 	t[COOP_ST_FALLOCATE] = &service::fallocate;
 	t[COOP_ST_SEEK] = &service::seek;
 	t[COOP_ST_COPY] = &service::copy;
@@ -208,8 +209,8 @@ int service::directory(const exported &in, const coop_st_bytes &fh, inode_ref &o
 	return out->type == S_IFDIR ? 0 : -ENOTDIR;
 }
 
-int service::entry(const inode &dir, std::string_view name, unique_fd path, reply &out,
-		   inode_ref *keep)
+int service::entry(session &s, call r, const inode &dir, std::string_view name, unique_fd path,
+		   reply &out, inode_ref *keep)
 {
 	exported::named named;
 	struct stat st;
@@ -224,7 +225,7 @@ int service::entry(const inode &dir, std::string_view name, unique_fd path, repl
 	out.body.fh = bytes(out.text);
 	if (keep)
 		*keep = node;
-	return attributes(*node, out.body.attr);
+	return leased_attributes(s, r, node, out.body.attr);
 }
 
 int service::root(const exported &in, reply &out)
@@ -240,7 +241,7 @@ int service::root(const exported &in, reply &out)
 	return attributes(*node, out.body.attr);
 }
 
-int service::lookup(const exported &in, session &, call r, reply &out)
+int service::lookup(const exported &in, session &s, call r, reply &out)
 {
 	inode_ref dir;
 	unique_fd path;
@@ -251,18 +252,18 @@ int service::lookup(const exported &in, session &, call r, reply &out)
 	if (int err = as(r.body.cred,
 			 [&] { return in.walk(dir->path.get(), view(r.body.name), path); }))
 		return err;
-	return entry(*dir, view(r.body.name), std::move(path), out, nullptr);
+	return entry(s, r, *dir, view(r.body.name), std::move(path), out, nullptr);
 }
 
-int service::getattr(const exported &in, session &, call r, reply &out)
+int service::getattr(const exported &in, session &s, call r, reply &out)
 {
 	inode_ref node;
 	if (int err = inodes.get(in, view(r.body.fh), node))
 		return err;
-	return attributes(*node, out.body.attr);
+	return leased_attributes(s, r, node, out.body.attr);
 }
 
-template <class act> int service::add(const exported &in, call r, reply &out, act make)
+template <class act> int service::add(const exported &in, session &s, call r, reply &out, act make)
 {
 	inode_ref dir;
 	unique_fd path;
@@ -277,17 +278,17 @@ template <class act> int service::add(const exported &in, call r, reply &out, ac
 		const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
 		return made ? made : in.walk(dir->path.get(), name, path);
 	});
-	return err ? err : entry(*dir, name, std::move(path), out, nullptr);
+	return err ? err : entry(s, r, *dir, name, std::move(path), out, nullptr);
 }
 
-int service::mkdir(const exported &in, session &, call r, reply &out)
+int service::mkdir(const exported &in, session &s, call r, reply &out)
 {
-	return add(in, r, out, [&](int dir, const char *name) {
+	return add(in, s, r, out, [&](int dir, const char *name) {
 		return ::mkdirat(dir, name, r.body.mode & 07777);
 	});
 }
 
-int service::mknod(const exported &in, session &, call r, reply &out)
+int service::mknod(const exported &in, session &s, call r, reply &out)
 {
 	const mode_t mode = r.body.mode & (S_IFMT | 07777);
 	const std::uint64_t major = r.body.rdev >> 32, minor = r.body.rdev & UINT32_MAX;
@@ -313,28 +314,28 @@ int service::mknod(const exported &in, session &, call r, reply &out)
 		return -EINVAL;
 	}
 	const dev_t device = ::makedev(static_cast<unsigned>(major), static_cast<unsigned>(minor));
-	return add(in, r, out,
+	return add(in, s, r, out,
 		   [&](int dir, const char *name) { return ::mknodat(dir, name, mode, device); });
 }
 
-int service::link(const exported &in, session &, call r, reply &out)
+int service::link(const exported &in, session &s, call r, reply &out)
 {
 	inode_ref node;
 	if (int err = inodes.get(in, view(r.body.fh2), node))
 		return err;
 	// Through /proc, because linking by descriptor wants a capability that users lack.
 	const std::string self = "/proc/self/fd/" + std::to_string(node->path.get());
-	return add(in, r, out, [&](int dir, const char *name) {
+	return add(in, s, r, out, [&](int dir, const char *name) {
 		return ::linkat(AT_FDCWD, self.c_str(), dir, name, AT_SYMLINK_FOLLOW);
 	});
 }
 
-int service::symlink(const exported &in, session &, call r, reply &out)
+int service::symlink(const exported &in, session &s, call r, reply &out)
 {
 	const std::string target(view(r.body.text));
 	if (target.empty() || target.find('\0') != target.npos)
 		return -EINVAL;
-	return add(in, r, out, [&](int dir, const char *name) {
+	return add(in, s, r, out, [&](int dir, const char *name) {
 		return ::symlinkat(target.c_str(), dir, name);
 	});
 }
@@ -491,7 +492,7 @@ int service::readlink(const exported &in, session &, call r, reply &out)
 	return 0;
 }
 
-int service::readdir(const exported &in, session &, call r, reply &out)
+int service::readdir(const exported &in, session &s, call r, reply &out)
 {
 	struct linux_dirent {
 		std::uint64_t ino;
@@ -549,7 +550,7 @@ int service::readdir(const exported &in, session &, call r, reply &out)
 					      inodes.put(in, named, std::move(path), type, node)))
 					node = std::make_shared<inode>(in, named.handle, named.fid,
 								       std::move(path), type);
-				if (!attributes(*node, e.attr))
+				if (!leased_attributes(s, r, node, e.attr))
 					e.fh = bytes(named.handle);
 			}
 			if (!e.fh.len) { // may be listed, not looked at

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "userland/daemon/leases.hpp"
 #include "userland/daemon/lock_recovery.hpp"
 #include "userland/daemon/locks.hpp"
 #include "userland/daemon/members.hpp"
@@ -51,7 +52,12 @@ public:
 	[[nodiscard]] int root(const exported &, reply &);
 	// Maps the caller's ids as the export says, in the request itself.
 	void execute(const exported &, session &, request &, reply &);
-	// The session is forgotten: its locks go to others.
+	// A change waits until no other client has a lease of what it changes. True: it may be
+	// executed now. False: go() is called when it may. 'what' is for changed(), afterwards.
+	[[nodiscard]] bool begin_change(const exported &, session &, const request &,
+					lease_table::fids &what, std::function<void()> go);
+	void changed(const lease_table::fids &what) { leases.end(what); }
+	// The session is forgotten: its locks and leases go to others.
 	void ended(session &);
 	// For the daemon's life: clients of the one before it have had their time; this one ends.
 	void end_grace();
@@ -65,6 +71,7 @@ public:
 	stability stable;
 	lock_table locks;
 	lock_recovery recovery;
+	lease_table leases{inodes};
 
 private:
 	using call = const request &;
@@ -95,6 +102,7 @@ private:
 	int lock_test(const exported &, session &, call, reply &);
 	int unlock(const exported &, session &, call, reply &);
 	int reclaimed(const exported &, session &, call, reply &);
+	int lease_return(const exported &, session &, call, reply &);
 	// Its locks go to others.
 	void closed(session &, std::uint64_t open_id, const open_file &);
 	static void tell(const lock_table::grants &);
@@ -103,7 +111,7 @@ private:
 	int copy(const exported &, session &, call, reply &);
 	int remove(const exported &, call, int flags);
 	// A name for something new: make(directory, name) as the caller, then its entry.
-	template <class act> int add(const exported &, call, reply &, act make);
+	template <class act> int add(const exported &, session &, call, reply &, act make);
 
 	// What a removal or a rename takes a name from; forgotten afterwards if it was the last.
 	struct victim {
@@ -121,10 +129,19 @@ private:
 
 	int directory(const exported &, const coop_st_bytes &, inode_ref &);
 	// Fills fh and attr of the reply with what is called 'name' in dir.
-	int entry(const inode &dir, std::string_view name, unique_fd path, reply &,
+	int entry(session &, call, const inode &dir, std::string_view name, unique_fd path, reply &,
 		  inode_ref *keep);
 	int commit_names(const exported &, call, reply &);
 	int attributes(inode &, coop_st_attr &);
+	// The same for a client that may rely on them: with a lease, if it wants one and there is
+	// nothing against it.
+	int leased_attributes(session &, call, const inode_ref &, coop_st_attr &);
+	// Tells of a lease that the client has kept over its own change.
+	void tell_lease(session &, call, const inode &, coop_st_attr &);
+	void touched(const exported &, session &, call, lease_table::fids &what,
+		     std::size_t &keeps);
+	void lease_name(const exported &, const inode &dir, std::string_view name,
+			lease_table::fids &what);
 	int opened(session &, inode_ref, call, std::uint32_t want_inline, reply &);
 
 	std::vector<std::unique_ptr<exported>> exports_;

@@ -159,6 +159,34 @@ test_local_locks()
 	up
 }
 
+# What the other node's system call changed is seen by the next one here, on an open file too.
+test_strict()
+{
+	down a
+	kmount a $server strict
+	grep ' /mnt/a .*[,]strict' /proc/mounts
+	grep '^strict' "$(proc a)/options"
+	echo begin >/srv/strict
+	exec 5</mnt/a/strict
+	read -r line <&5
+	n=1
+	while [ $n -le 30 ]; do
+		[ ! -e "/mnt/a/new$n" ] || die "new$n exists"
+		echo "line $n" >>/mnt/b/strict
+		mode=$((600 + n % 8))
+		chmod $mode /mnt/b/strict
+		: >"/mnt/b/new$n"
+		read -r line <&5 || die "no line $n in the open file"
+		[ "$line" = "line $n" ] || die "line $n is $line"
+		[ "$(stat -c %a /mnt/a/strict)" = $mode ] || die "old mode after $n changes"
+		[ -e "/mnt/a/new$n" ] || die "new$n is not seen"
+		n=$((n + 1))
+	done
+	exec 5<&-
+	down a b
+	up
+}
+
 # refused WHY COMMAND...: it fails, and says so
 refused()
 {

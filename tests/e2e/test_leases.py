@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: MIT
+"""Leases: what has not changed is not asked for; what changes on another node, or on the
+daemon's machine, is told first; a node that does not answer is not waited for without end."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from cluster import wait_for
+
+TRUST = 10.0   # seconds that a client relies on leases without hearing from the daemon
+ANSWER = 15.0  # seconds that the daemon waits for a recall to be answered
+
+
+def figures(node):
+    return {w[1]: int(w[2]) for w in map(str.split, node.control("stats").splitlines())
+            if w[0] == "lease"}
+
+
+def calls(node):
+    return next(int(w[2]) for w in map(str.split, node.control("stats").splitlines())
+                if w[:2] == ["storage", "calls"])
+
+
+def daemon_stats(cluster):
+    path = cluster.file("daemon.stats")
+    if os.path.exists(path):
+        os.unlink(path)
+    cluster.daemon.process.popen.send_signal(signal.SIGUSR1)
+    text = wait_for(lambda: os.path.exists(path) and open(path).read(), "the daemon's statistics")
+    return dict((k, int(v)) for k, v in re.findall(r"^(\w+) (\d+)$", text, re.M))
+
+
+def with_stats(cluster):
+    cluster.start_daemon("--stats-file", cluster.file("daemon.stats"))
+
+
+def asked_by(node, work):
+    """Requests that storage got because of work(). A silent connection is tried every few
+    seconds, which is not because of it."""
+    before, begun = calls(node), time.monotonic()
+    work()
+    return calls(node) - before - int((time.monotonic() - begun) / (TRUST / 2)) - 1
+
+
+def run(*argv, cwd=None):
+    env = dict(os.environ, GIT_OPTIONAL_LOCKS="0", GIT_CONFIG_NOSYSTEM="1", HOME="/nonexistent",
+               GIT_AUTHOR_NAME="a", GIT_AUTHOR_EMAIL="a@example.org", GIT_COMMITTER_NAME="a",
+               GIT_COMMITTER_EMAIL="a@example.org")
+    return subprocess.run(argv, cwd=cwd, env=env, check=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, timeout=60).stdout
+
+
+def tree(base):
+    for d in range(8):
+        os.makedirs(f"{base}/d{d}")
+        for f in range(20):
+            with open(f"{base}/d{d}/f{f}", "w") as out:
+                out.write(f"{d} {f}\n")
+    os.symlink("d0/f0", f"{base}/link")
+
+
+def list_and_read(base):
+    run("ls", "-lR", base)
+    for d in range(8):
+        for f in range(20):
+            with open(f"{base}/d{d}/f{f}") as file:
+                assert file.read() == f"{d} {f}\n"
+    for d in range(8):
+        assert not os.path.exists(f"{base}/d{d}/absent")
+
+
+@pytest.mark.parametrize("option", ["strict", "nolease"])
+def test_a_warm_tree_asks_nothing(cluster, option):
+    tree(cluster.export)
+    node = cluster.node(option, peers=False)
+    for _ in range(2):
+        list_and_read(node.path)
+    asked = asked_by(node, lambda: list_and_read(node.path))
+    if option == "nolease":
+        assert asked > 160 and figures(node)["held"] == 0, (asked, figures(node))
+    else:
+        assert asked <= 0, (asked, figures(node))
+
+
+def test_git_status_of_a_warm_tree_asks_nothing(cluster):
+    if not shutil.which("git"):
+        pytest.skip("needs git")
+    tree(cluster.export)
+    node = cluster.node("strict", peers=False)
+    run("git", "init", "-q", cwd=node.path)
+    run("git", "add", ".", cwd=node.path)
+    run("git", "commit", "-qm", "all", cwd=node.path)
+    for _ in range(2):
+        assert not run("git", "status", "--porcelain", cwd=node.path)
+    assert asked_by(node, lambda: run("git", "status", "--porcelain", cwd=node.path)) <= 0
+
+
+def changes(other, base):
+    """Each by another node, after 'base' was looked at; what the look must say then."""
+    def write():
+        with open(f"{other}/f", "w") as f:
+            f.write("longer than it was\n")
+        return lambda: open(f"{base}/f").read() == "longer than it was\n"
+
+    def grow():
+        with open(f"{other}/f", "a") as f:
+            f.write("x" * 1000)
+        return lambda: os.stat(f"{base}/f").st_size > 1000
+
+    def mode():
+        os.chmod(f"{other}/f", 0o741)
+        return lambda: os.stat(f"{base}/f").st_mode & 0o777 == 0o741
+
+    def times():
+        os.utime(f"{other}/f", (1, 2))
+        return lambda: os.stat(f"{base}/f").st_mtime == 2
+
+    def make():
+        with open(f"{other}/absent", "w"):
+            pass
+        return lambda: os.path.exists(f"{base}/absent") and "absent" in os.listdir(base)
+
+    def rename():
+        os.rename(f"{other}/absent", f"{other}/d/moved")
+        return lambda: (not os.path.exists(f"{base}/absent")
+                        and os.listdir(f"{base}/d") == ["moved"])
+
+    def link():
+        os.link(f"{other}/f", f"{other}/g")
+        return lambda: os.stat(f"{base}/f").st_nlink == 2 and os.path.samefile(
+            f"{base}/f", f"{base}/g")
+
+    def replace():
+        with open(f"{other}/new", "w") as f:
+            f.write("new\n")
+        os.rename(f"{other}/new", f"{other}/g")
+        return lambda: open(f"{base}/g").read() == "new\n" and os.stat(f"{base}/f").st_nlink == 1
+
+    def remove():
+        os.unlink(f"{other}/g")
+        os.unlink(f"{other}/d/moved")
+        os.rmdir(f"{other}/d")
+        return lambda: not os.path.exists(f"{base}/g") and not os.path.exists(f"{base}/d/moved") \
+            and not os.path.exists(f"{base}/d")
+    return [write, grow, mode, times, make, rename, link, replace, remove]
+
+
+def look_at_all(base):
+    for d in ("", "/d"):
+        if os.path.isdir(base + d):
+            for name in [*os.listdir(base + d), "absent", "g", "f", "moved"]:
+                if os.path.isfile(f"{base}{d}/{name}"):
+                    with open(f"{base}{d}/{name}") as f:
+                        f.read()
+                os.path.exists(f"{base}{d}/{name}")
+
+
+@pytest.mark.parametrize("where", ["node", "daemon's machine"])
+def test_strict_sees_what_others_change_at_once(cluster, where):
+    os.mkdir(cluster.export + "/d")
+    with open(cluster.export + "/f", "w") as f:
+        f.write("short\n")
+    a, b = cluster.node("strict", peers=False), cluster.node(peers=False)
+    for change in changes(b.path if where == "node" else cluster.export, a.path):
+        look_at_all(a.path)
+        sees = change()
+        if where == "node":
+            assert sees(), change.__name__
+        else:  # the daemon's kernel tells afterwards
+            wait_for(sees, change.__name__)
+    if where == "node":
+        assert figures(a)["recalls"] > 5, figures(a)
+
+
+def test_strict_reader_sees_a_writer_at_once(cluster):
+    """One file, open on both nodes all the time."""
+    with open(cluster.export + "/f", "wb") as f:
+        f.write(bytes(4096))
+    a, b = cluster.node("strict", peers=False), cluster.node("strict", peers=False)
+    reader, writer = os.open(a.path + "/f", os.O_RDONLY), os.open(b.path + "/f", os.O_RDWR)
+    try:
+        for n in range(1, 50):
+            text = b"%4096d" % n
+            assert os.pwrite(writer, text, 0) == 4096
+            assert os.pread(reader, 4096, 0) == text
+            assert os.pread(writer, 4096, 0) == text
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_open_within_a_lease_outlives_the_name(cluster):
+    with open(cluster.export + "/f", "w") as f:
+        f.write("kept\n")
+    a, b = cluster.node("strict", peers=False), cluster.node(peers=False)
+    with open(a.path + "/f") as f:
+        f.read()
+    opens = figures(a)["opens"]
+    with open(a.path + "/f") as f:
+        assert figures(a)["opens"] == opens + 1, "it was opened without a request"
+        os.unlink(b.path + "/f")
+        assert f.read() == "kept\n"
+        assert os.fstat(f.fileno()).st_nlink == 0
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        f.seek(0)
+        assert f.read() == "kept\n"
+
+
+def test_a_stopped_holder_holds_nobody_up_for_long(cluster):
+    """And when it goes on, it does not believe what it knew."""
+    with_stats(cluster)
+    with open(cluster.export + "/f", "w") as f:
+        f.write("old\n")
+    a, b = cluster.node("strict", peers=False), cluster.node(peers=False)
+    for _ in range(2):
+        with open(a.path + "/f") as f:
+            f.read()
+    assert figures(a)["held"] > 0
+    a.process.popen.send_signal(signal.SIGSTOP)
+    try:
+        begun = time.monotonic()
+        with open(b.path + "/f", "w") as f:
+            f.write("changed\n")
+        waited = time.monotonic() - begun
+    finally:
+        a.process.popen.send_signal(signal.SIGCONT)
+    assert waited > TRUST, "the holder might still have relied on its lease"
+    assert os.stat(a.path + "/f").st_size == 8
+    with open(a.path + "/f") as f:
+        assert f.read() == "changed\n"
+    assert daemon_stats(cluster)["leases_unanswered"] >= 1
+
+
+def test_leases_end_with_the_daemon(cluster):
+    """What changes while it is away is seen when it is back."""
+    with open(cluster.export + "/f", "w") as f:
+        f.write("old\n")
+    a = cluster.node("strict", peers=False)
+    for _ in range(2):
+        with open(a.path + "/f") as f:
+            f.read()
+    cluster.daemon.process.kill()
+    with open(cluster.export + "/f", "w") as f:
+        f.write("changed\n")
+    cluster.daemon.start()
+    wait_for(lambda: " connected 1" in a.control("stats"), "the connection is there again")
+    assert open(a.path + "/f").read() == "changed\n"
+
+
+def test_no_leases_of_what_is_open_for_writing(cluster):
+    with_stats(cluster)
+    with open(cluster.export + "/f", "w") as f:
+        f.write("old\n")
+    a, b = cluster.node("strict", peers=False), cluster.node(peers=False)
+    with open(b.path + "/f", "r+") as w:
+        for n in range(5):
+            with open(a.path + "/f") as f:
+                f.read()
+            w.seek(0)
+            w.write(f"{n}" * 10)
+            w.flush()
+            with open(a.path + "/f") as f:
+                assert f.read() == f"{n}" * 10
+    wait_for(lambda: daemon_stats(cluster)["leases"] < 10, "few leases")
+
+
+def test_the_figures_are_shown(cluster):
+    tree(cluster.export)
+    node = cluster.node("strict", peers=False)
+    for _ in range(2):
+        list_and_read(node.path)
+    f = figures(node)
+    assert f["held"] >= 160 and f["lookups"] > 0 and f["attributes"] > 0, f
+    assert f["opens"] >= 160 and f["listings"] > 0, f

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: MIT
+// leased_storage.cpp - see leased_storage.hpp.
+#include "userland/client/leased_storage.hpp"
+
+#include <atomic>
+#include <fcntl.h>
+#include <future>
+#include <map>
+#include <mutex>
+
+#include "userland/client/asker.hpp"
+#include "userland/client/lease_book.hpp"
+#include "userland/client/unsaid_opens.hpp"
+
+namespace coop::client
+{
+
+namespace
+{
+
+using clock = std::chrono::steady_clock;
+using right = lease_book::right;
+
+constexpr std::chrono::milliseconds trust{COOP_ST_LEASE_TRUST_MS};
+constexpr std::chrono::milliseconds ask_early = trust / 2;
+
+class leased_storage final : public storage
+{
+public:
+	explicit leased_storage(storage_options o) : opens_(book_)
+	{
+		o.on_recall = [this](const coop_fid &f) { recalled(f); };
+		o.on_lost = [this] { lost(); };
+		o.on_tick = [this] { opens_.tell_old(); };
+		o.on_reconnect = [this, theirs = std::move(o.on_reconnect)] {
+			if (theirs)
+				theirs();
+			reconnected();
+		};
+		under_ = connect_without_leases(o);
+		opens_.start(*under_);
+		ready_ = true;
+	}
+
+	const entry &root() const override { return under_->root(); }
+	const std::array<std::uint8_t, 16> &fabric_key() const override
+	{
+		return under_->fabric_key();
+	}
+	std::uint32_t register_node(const coop_addr &a) override
+	{
+		return under_->register_node(a);
+	}
+	void update_node(const coop_addr &a) override { under_->update_node(a); }
+	std::chrono::milliseconds patience() const override { return under_->patience(); }
+	traffic stats() const override { return under_->stats(); }
+	std::vector<waiting> calls() const override { return under_->calls(); }
+	clock::time_point heard() const override { return under_->heard(); }
+	int ping() override { return under_->ping(); }
+	std::uint64_t new_open_id() override { return under_->new_open_id(); }
+	lease_figures leases() const override
+	{
+		return {book_.held(), lookups_, attributes_, opened_, listings_, recalls_};
+	}
+
+	// ---- what may be known ------------------------------------------------
+
+	int lookup(const caller &c, const handle &dir, std::string_view name, entry &out) override
+	{
+		if (trusted()) {
+			const auto found = book_.lookup(dir, name, c, out);
+			if (found != lease_book::found::unknown) {
+				lookups_++;
+				return found == lease_book::found::here ? 0 : -ENOENT;
+			}
+		}
+		const auto asked = book_.now();
+		const int err = under_->lookup(c, dir, name, out);
+		if (!err) {
+			book_.named(asked, dir, name, out.fh);
+			book_.learned(asked, out.fh, out.attr);
+		} else if (err == -ENOENT) {
+			book_.absent(asked, dir, name);
+		}
+		if (!err || err == -ENOENT)
+			book_.allowed(asked, dir, c, right::search);
+		return_evicted();
+		return err;
+	}
+
+	int getattr(const caller &c, const handle &fh, attributes &out) override
+	{
+		if (trusted() && book_.attributes_of(fh, out)) {
+			attributes_++;
+			return 0;
+		}
+		const auto asked = book_.now();
+		const int err = under_->getattr(c, fh, out);
+		if (!err)
+			book_.learned(asked, fh, out);
+		return_evicted();
+		return err;
+	}
+
+	int readlink(const caller &c, const handle &fh, std::string &out) override
+	{
+		if (trusted() && book_.target_of(fh, out))
+			return 0;
+		const auto asked = book_.now();
+		const int err = under_->readlink(c, fh, out);
+		if (!err)
+			book_.points_at(asked, fh, out);
+		return err;
+	}
+
+	int readdir(const caller &c, const handle &dir, std::uint64_t cookie,
+		    std::uint32_t max_bytes, std::vector<dir_entry> &out, bool &end) override
+	{
+		if (trusted() && book_.list(dir, c, cookie, max_bytes, out, end)) {
+			listings_++;
+			return 0;
+		}
+		const auto asked = book_.now();
+		const int err = under_->readdir(c, dir, cookie, max_bytes, out, end);
+		if (err)
+			return err;
+		book_.allowed(asked, dir, c, right::list);
+		if (!max_bytes)
+			return 0;
+		bool searched = false;
+		for (const dir_entry &e : out) {
+			if (!e.node.fh.empty())
+				book_.learned(asked, e.node.fh, e.node.attr);
+			searched |= !e.node.fh.empty();
+		}
+		if (searched)
+			book_.allowed(asked, dir, c, right::search);
+		book_.listed(asked, dir, cookie, out, end);
+		return_evicted();
+		return 0;
+	}
+
+	int open(const caller &c, const handle &fh, int flags, std::uint32_t want, open_result &out,
+		 late_reply late) override
+	{
+		if ((flags & O_ACCMODE) != O_RDONLY || flags & O_TRUNC) {
+			auto guard = changing(fh);
+			return under_->open(c, fh, flags, want, out,
+					    during(guard, std::move(late)));
+		}
+		const right what = flags & open_exec ? right::execute : right::read;
+		if (trusted() && book_.may(fh, c, what) && book_.attributes_of(fh, out.attr) &&
+		    S_ISREG(out.attr.st.st_mode)) {
+			out.open_id = opens_.add(fh, c, flags);
+			// Recalled in between: then it is told of now, as it would have been.
+			attributes same;
+			if (book_.attributes_of(fh, same)) {
+				out.openers = book_.openers_of(fh);
+				opened_++;
+				return 0;
+			}
+			opens_.close(out.open_id);
+		}
+		const auto asked = book_.now();
+		const int err = under_->open(c, fh, flags, want, out, std::move(late));
+		if (!err && out.attr.leased) {
+			book_.learned(asked, fh, out.attr);
+			book_.allowed(asked, fh, c, what);
+			book_.opened_by(asked, fh, out.openers);
+			return_evicted();
+		}
+		return err;
+	}
+
+	// ---- open files: storage is told of them first ------------------------
+
+	int close(const handle &fh, std::uint64_t open_id, write_result &out) override
+	{
+		const auto asked = book_.now();
+		const int err = under_->close(fh, open_id, out);
+		if (!err)
+			book_.learned(asked, fh, out.attr);
+		return err;
+	}
+	void close_reader(const handle &fh, std::uint64_t open_id) override
+	{
+		if (!opens_.close(open_id))
+			under_->close_reader(fh, open_id);
+	}
+	void read(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+		  std::vector<iovec> dest, std::uint64_t version,
+		  std::function<void(const read_result &)> done) override
+	{
+		if (!opens_.unsaid(open_id))
+			return under_->read(fh, open_id, offset, std::move(dest), version,
+					    std::move(done));
+		opens_.tell(open_id, [this, fh, open_id, offset, dest = std::move(dest), version,
+				      done = std::move(done)](int err) mutable {
+			if (err)
+				done({err, 0, 0, 0});
+			else
+				under_->read(fh, open_id, offset, std::move(dest), version,
+					     std::move(done));
+		});
+	}
+	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+		  std::span<const iovec> data, write_result &out, late_reply late) override
+	{
+		return under_->write(fh, open_id, offset, data, out, std::move(late));
+	}
+	int commit(const handle &fh, std::uint64_t open_id, write_result &out) override
+	{
+		const int err = say(open_id);
+		return err ? err : under_->commit(fh, open_id, out);
+	}
+	int fallocate(const handle &fh, std::uint64_t open_id, int mode, std::uint64_t offset,
+		      std::uint64_t length, write_result &out, late_reply late) override
+	{
+		return under_->fallocate(fh, open_id, mode, offset, length, out, std::move(late));
+	}
+	int seek(const handle &fh, std::uint64_t open_id, int whence, std::uint64_t offset,
+		 std::uint64_t &out) override
+	{
+		const int err = say(open_id);
+		return err ? err : under_->seek(fh, open_id, whence, offset, out);
+	}
+	int copy(const place &from, const place &to, std::uint64_t &length, write_result &out,
+		 late_reply late) override
+	{
+		const int err = say(from.open_id);
+		return err ? err : under_->copy(from, to, length, out, std::move(late));
+	}
+	int lock(const handle &fh, std::uint64_t open_id, const coop_st_lock &what, bool wait,
+		 lock_granted granted, std::uint64_t &cookie) override
+	{
+		const int err = say(open_id);
+		return err ? err
+			   : under_->lock(fh, open_id, what, wait, std::move(granted), cookie);
+	}
+	bool cancel_lock(std::uint64_t cookie) override { return under_->cancel_lock(cookie); }
+	int unlock(const handle &fh, std::uint64_t open_id, const coop_st_lock &what) override
+	{
+		return opens_.unsaid(open_id) ? 0 : under_->unlock(fh, open_id, what);
+	}
+	int test_lock(const handle &fh, std::uint64_t open_id, coop_st_lock &what) override
+	{
+		const int err = say(open_id);
+		return err ? err : under_->test_lock(fh, open_id, what);
+	}
+	bool holds_lock(const handle &fh, const coop_st_lock &what) override
+	{
+		return under_->holds_lock(fh, what);
+	}
+
+	// ---- changes ----------------------------------------------------------
+
+	int setattr(const caller &c, const handle &fh, const setattr_request &q, write_result &out,
+		    late_reply late) override
+	{
+		auto guard = changing(fh);
+		const auto begun = book_.now();
+		const int err = under_->setattr(c, fh, q, out, during(guard, std::move(late)));
+		if (!err)
+			guard->ends_with(begun, out.attr);
+		return err;
+	}
+
+	int create(const caller &c, const handle &dir, std::string_view name, int flags,
+		   const new_mode &mode, entry &node, open_result &out) override
+	{
+		const naming n(*this, dir);
+		const int err = under_->create(c, dir, name, flags, mode, node, out);
+		return n.made(err, name, node);
+	}
+	int mkdir(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
+		  entry &out) override
+	{
+		const auto asked = book_.now();
+		const naming n(*this, dir);
+		const int err = under_->mkdir(c, dir, name, mode, out);
+		if (!err) {
+			book_.learned(asked, out.fh, out.attr);
+			book_.empty(asked, out.fh);
+		}
+		return n.made(err, name, out);
+	}
+	int mknod(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
+		  dev_t device, entry &out) override
+	{
+		const naming n(*this, dir);
+		return n.made(under_->mknod(c, dir, name, mode, device, out), name, out);
+	}
+	int symlink(const caller &c, std::string_view target, const handle &dir,
+		    std::string_view name, entry &out) override
+	{
+		const naming n(*this, dir);
+		return n.made(under_->symlink(c, target, dir, name, out), name, out);
+	}
+	int link(const caller &c, const handle &node, const handle &new_dir,
+		 std::string_view new_name, entry &out) override
+	{
+		const naming n(*this, new_dir);
+		return n.made(under_->link(c, node, new_dir, new_name, out), new_name, out);
+	}
+	int unlink(const caller &c, const handle &dir, std::string_view name) override
+	{
+		const naming n(*this, dir);
+		return n.removed(under_->unlink(c, dir, name), name);
+	}
+	int rmdir(const caller &c, const handle &dir, std::string_view name) override
+	{
+		const naming n(*this, dir);
+		return n.removed(under_->rmdir(c, dir, name), name);
+	}
+	int rename(const caller &c, const handle &dir, std::string_view name, const handle &new_dir,
+		   std::string_view new_name, unsigned flags) override
+	{
+		const naming from(*this, dir), to(*this, new_dir);
+		const int err = under_->rename(c, dir, name, new_dir, new_name, flags);
+		if (err || flags & RENAME_EXCHANGE) {
+			from.unknown(err);
+			to.unknown(err);
+			return err;
+		}
+		// What has moved is what was called so: the daemon has told what it is not.
+		(void)from.removed(0, name);
+		to.unknown(0);
+		return 0;
+	}
+
+	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
+	{
+		return under_->statfs(c, fh, out);
+	}
+
+private:
+	// A change of one file, until its reply, whoever waits for that.
+	struct change {
+		leased_storage &s;
+		const handle fh;
+		bool ended = false;
+		change(leased_storage &s, const handle &fh) : s(s), fh(fh)
+		{
+			s.book_.begin_change(fh, false);
+		}
+		change(const change &) = delete;
+		~change()
+		{
+			if (!ended)
+				s.book_.end_change(fh, false);
+		}
+		void ends_with(lease_book::ticket begun, const attributes &a)
+		{
+			s.book_.end_change(fh, begun, a);
+			ended = true;
+		}
+	};
+	std::shared_ptr<change> changing(const handle &fh)
+	{
+		return std::make_shared<change>(*this, fh);
+	}
+	static late_reply during(std::shared_ptr<change> c, late_reply late)
+	{
+		return [c = std::move(c), late = std::move(late)](int err, const write_result &r) {
+			if (late)
+				late(err, r);
+		};
+	}
+
+	// A change of a directory's names. Such calls are not followed when their callers have
+	// gone, so what becomes of the directory then is never known again.
+	class naming
+	{
+	public:
+		naming(leased_storage &s, const handle &dir) : s_(s), dir_(dir)
+		{
+			s_.book_.begin_change(dir_, true);
+		}
+		naming(const naming &) = delete;
+		~naming() { s_.book_.end_change(dir_, true); }
+		int made(int err, std::string_view name, const entry &node) const
+		{
+			if (err)
+				unknown(err);
+			else
+				s_.book_.renamed(dir_, name, node.fh);
+			return err;
+		}
+		int removed(int err, std::string_view name) const
+		{
+			if (err)
+				unknown(err);
+			else
+				s_.book_.renamed(dir_, name, {});
+			return err;
+		}
+		void unknown(int err) const
+		{
+			if (err == -EINTR || err == -ETIMEDOUT || err == -ESHUTDOWN) {
+				s_.book_.unsure(dir_);
+				s_.return_evicted();
+			} else {
+				s_.book_.names_unknown(dir_);
+			}
+		}
+
+	private:
+		leased_storage &s_;
+		const handle &dir_;
+	};
+	friend class naming;
+
+	bool trusted()
+	{
+		const auto silent = clock::now() - under_->heard();
+		if (silent < ask_early)
+			return true;
+		if (silent < trust) {
+			if (!asked_early_.exchange(true))
+				under_->ping_later();
+			return true;
+		}
+		if (!book_.held() || under_->ping())
+			return false;
+		asked_early_ = false;
+		return clock::now() - under_->heard() < trust;
+	}
+
+	// Storage knows of this open file when it returns.
+	int say(std::uint64_t open_id)
+	{
+		if (!opens_.unsaid(open_id))
+			return 0;
+		auto promise = std::make_shared<std::promise<int>>();
+		auto answer = promise->get_future();
+		opens_.tell(open_id, [promise](int err) { promise->set_value(err); });
+		while (answer.wait_for(asker::look_again) != std::future_status::ready)
+			if (asker::has_gone())
+				return -EINTR;
+		return answer.get();
+	}
+
+	void give_back(const coop_fid &file)
+	{
+		under_->return_lease(file, [this, file] { book_.returned(file); });
+	}
+	void return_evicted()
+	{
+		for (const coop_fid &f : book_.evicted())
+			give_back(f);
+	}
+
+	// On the connection's thread, as what follows. Before under_ is there, nothing is leased.
+	void recalled(const coop_fid &file)
+	{
+		recalls_++;
+		const std::optional<handle> fh = book_.recalled(file);
+		if (!ready_)
+			return;
+		if (fh)
+			opens_.tell_all_of(*fh, [this, file] { give_back(file); });
+		else
+			give_back(file);
+	}
+	void lost()
+	{
+		book_.lost();
+		if (ready_)
+			opens_.tell_all([] {});
+	}
+	void reconnected()
+	{
+		opens_.tell_all([this] { under_->return_lease({}, [this] { book_.resume(); }); });
+	}
+
+	lease_book book_;
+	unsaid_opens opens_;
+	std::atomic<bool> ready_{false}, asked_early_{false};
+	std::atomic<std::uint64_t> lookups_{0}, attributes_{0}, opened_{0}, listings_{0},
+		recalls_{0};
+	std::unique_ptr<storage> under_; // ends first: its thread calls us
+};
+
+} // namespace
+
+std::unique_ptr<storage> connect_with_leases(storage_options o)
+{
+	return std::make_unique<leased_storage>(std::move(o));
+}
+
+std::unique_ptr<storage> storage::connect(const storage_options &o)
+{
+	return o.leases ? connect_with_leases(o) : connect_without_leases(o);
+}
+
+} // namespace coop::client

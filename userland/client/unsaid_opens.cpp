@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// unsaid_opens.cpp - see unsaid_opens.hpp. Storage is called without the lock.
+#include "userland/client/unsaid_opens.hpp"
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <spdlog/spdlog.h>
+
+namespace coop::client
+{
+
+namespace
+{
+
+// Open for that long, it is told: what nobody knows of is gone if the daemon is restarted and
+// another client removes it.
+constexpr std::chrono::seconds silent_most{1};
+
+// It is told again when it is needed.
+bool may_mend(int err)
+{
+	return err == -ETIMEDOUT || err == -EINTR || err == -ENFILE || err == -EMFILE ||
+	       err == -ENOMEM;
+}
+
+} // namespace
+
+std::uint64_t unsaid_opens::add(const handle &fh, const caller &who, int flags)
+{
+	const std::uint64_t id = storage_->new_open_id();
+	{
+		std::lock_guard lock(mutex_);
+		opens_.emplace(id, open_file{fh, who, flags, clock::now(), false, false, {}});
+	}
+	book_.keep(fh, 1);
+	return id;
+}
+
+bool unsaid_opens::unsaid(std::uint64_t open_id) const
+{
+	std::lock_guard lock(mutex_);
+	return opens_.contains(open_id) || failed_.contains(open_id);
+}
+
+void unsaid_opens::ask(std::uint64_t open_id, const open_file &f)
+{
+	storage_->open_as(open_id, f.who, f.fh, f.flags,
+			  [this, open_id](int err) { told(open_id, err); });
+}
+
+void unsaid_opens::told(std::uint64_t open_id, int err)
+{
+	open_file f;
+	{
+		std::lock_guard lock(mutex_);
+		const auto it = opens_.find(open_id);
+		if (may_mend(err) && !it->second.closed) {
+			it->second.telling = false;
+			f.waiting.swap(it->second.waiting);
+		} else {
+			f = std::move(it->second);
+			opens_.erase(it);
+			if (err && !f.closed)
+				failed_[open_id] = err;
+		}
+	}
+	if (f.fh.empty()) {
+		for (const answer &done : f.waiting)
+			done(err);
+		return;
+	}
+	book_.keep(f.fh, -1);
+	if (err && !f.closed)
+		spdlog::warn("an open file cannot be read any more: storage says '{}'",
+			     std::strerror(-err));
+	for (const answer &done : f.waiting)
+		done(err);
+	if (!err && f.closed)
+		storage_->close_reader(f.fh, open_id);
+}
+
+void unsaid_opens::tell(std::uint64_t open_id, answer done)
+{
+	int err = 0;
+	bool first = false;
+	open_file f;
+	{
+		std::lock_guard lock(mutex_);
+		const auto it = opens_.find(open_id);
+		if (it != opens_.end()) {
+			it->second.waiting.push_back(std::move(done));
+			done = nullptr;
+			first = !std::exchange(it->second.telling, true);
+			if (first)
+				f = {it->second.fh,
+				     it->second.who,
+				     it->second.flags,
+				     {},
+				     {},
+				     {},
+				     {}};
+		} else if (const auto gone = failed_.find(open_id); gone != failed_.end()) {
+			err = gone->second;
+		}
+	}
+	if (first)
+		ask(open_id, f);
+	if (done)
+		done(err);
+}
+
+template <class predicate> void unsaid_opens::tell_some(predicate which, std::function<void()> done)
+{
+	std::vector<std::uint64_t> ids;
+	{
+		std::lock_guard lock(mutex_);
+		for (const auto &[id, f] : opens_)
+			if (which(f))
+				ids.push_back(id);
+	}
+	auto left = std::make_shared<std::atomic<std::size_t>>(ids.size() + 1);
+	const auto one = [left, done = std::move(done)](int) {
+		if (left->fetch_sub(1) == 1)
+			done();
+	};
+	for (const std::uint64_t id : ids)
+		tell(id, one);
+	one(0);
+}
+
+void unsaid_opens::tell_all_of(const handle &fh, std::function<void()> done)
+{
+	tell_some([&](const open_file &f) { return f.fh == fh; }, std::move(done));
+}
+
+void unsaid_opens::tell_all(std::function<void()> done)
+{
+	tell_some([](const open_file &) { return true; }, std::move(done));
+}
+
+void unsaid_opens::tell_old()
+{
+	const auto limit = clock::now() - silent_most;
+	tell_some([&](const open_file &f) { return !f.telling && f.since < limit; }, [] {});
+}
+
+bool unsaid_opens::close(std::uint64_t open_id)
+{
+	handle fh;
+	{
+		std::lock_guard lock(mutex_);
+		if (failed_.erase(open_id))
+			return true;
+		const auto it = opens_.find(open_id);
+		if (it == opens_.end())
+			return false;
+		if (it->second.telling) {
+			it->second.closed = true;
+			return true;
+		}
+		fh = it->second.fh;
+		opens_.erase(it);
+	}
+	book_.keep(fh, -1);
+	return true;
+}
+
+} // namespace coop::client

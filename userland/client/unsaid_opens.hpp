@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// unsaid_opens.hpp - files that are open here and of which storage has not been
+// told.
+//
+// Each is told at most once. Who needs storage to know waits for its answer; a
+// close before the question costs nothing, one after it is a close at storage.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "userland/client/lease_book.hpp"
+
+namespace coop::client
+{
+
+class unsaid_opens
+{
+public:
+	using answer = std::function<void(int err)>;
+
+	explicit unsaid_opens(lease_book &book) : book_(book) {}
+	void start(storage &s) { storage_ = &s; }
+
+	// An open file's number.
+	std::uint64_t add(const handle &, const caller &, int flags);
+	bool unsaid(std::uint64_t open_id) const;
+	// done: storage knows of it, or err says why not. Any thread; done may run at once.
+	void tell(std::uint64_t open_id, answer done);
+	// done: storage knows of all that were open then.
+	void tell_all_of(const handle &, std::function<void()> done);
+	void tell_all(std::function<void()> done);
+	// What has been open for long.
+	void tell_old();
+	// False: storage knows of it, and is to be told of its close.
+	bool close(std::uint64_t open_id);
+
+private:
+	using clock = std::chrono::steady_clock;
+	struct open_file {
+		handle fh;
+		caller who;
+		int flags;
+		clock::time_point since;
+		bool telling = false, closed = false;
+		std::vector<answer> waiting;
+	};
+	void ask(std::uint64_t open_id, const open_file &);
+	void told(std::uint64_t open_id, int err);
+	template <class predicate> void tell_some(predicate, std::function<void()> done);
+
+	lease_book &book_;
+	storage *storage_ = nullptr;
+	mutable std::mutex mutex_; // all below
+	std::map<std::uint64_t, open_file> opens_;
+	std::map<std::uint64_t, int> failed_; // storage has refused them
+};
+
+} // namespace coop::client

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: MIT
+// leases.cpp - see leases.hpp. Clients are told, and changes begin, without the
+// table's lock.
+#include "userland/daemon/leases.hpp"
+
+#include <algorithm>
+#include <spdlog/spdlog.h>
+#include <sys/stat.h>
+
+#include "userland/daemon/session.hpp"
+
+namespace coop::daemon
+{
+
+lease_table::lease_table(inode_table &inodes) :
+	inodes_(inodes),
+	watch_([this](int watch) { on_event(watch); }, [this](int guard) { on_writer(guard); })
+{
+}
+
+void lease_table::run(todo &&t)
+{
+	for (const auto &[who, file] : t.recalls) {
+		coop_st_body b{};
+		b.fid = file;
+		who->push(COOP_ST_LEASE_RECALL, b);
+	}
+	for (const auto &go : t.go)
+		go();
+}
+
+bool lease_table::others_hold(const file &f, const session *by)
+{
+	return std::any_of(f.holders.begin(), f.holders.end(),
+			   [by](const holder &h) { return h.who.get() != by; });
+}
+
+void lease_table::tidy_locked(files::iterator it)
+{
+	file &f = it->second;
+	if (!f.holders.empty())
+		return;
+	if (f.watch >= 0) {
+		watched_.erase(f.watch);
+		watch_.remove(f.watch);
+		f.watch = -1;
+	}
+	if (f.guard >= 0) {
+		guarded_.erase(f.guard);
+		file_watch::unguard(f.guard);
+		f.guard = -1;
+	}
+	f.breaking = false;
+	if (!f.changing && f.waiting.empty())
+		files_.erase(it);
+}
+
+void lease_table::remove_locked(files::iterator it, const session *who, todo &out)
+{
+	file &f = it->second;
+	const auto h = std::find_if(f.holders.begin(), f.holders.end(),
+				    [who](const holder &i) { return i.who.get() == who; });
+	if (h == f.holders.end())
+		return;
+	out.unused.push_back(std::move(h->who));
+	f.holders.erase(h);
+	total_--;
+	const auto mine = held_.find(who);
+	mine->second.erase(it->first);
+	if (mine->second.empty())
+		held_.erase(mine);
+	std::erase_if(f.waiting, [&](const std::shared_ptr<change> &c) {
+		if (others_hold(f, c->by))
+			return false;
+		if (!--c->waits_for)
+			out.go.push_back(std::move(c->go));
+		return true;
+	});
+	tidy_locked(it);
+}
+
+bool lease_table::grant(const std::shared_ptr<session> &who, const inode_ref &node)
+{
+	std::lock_guard lock(mutex_);
+	const auto it = files_.try_emplace(node->fid).first;
+	file &f = it->second;
+	const auto had = std::find_if(f.holders.begin(), f.holders.end(),
+				      [&](const holder &h) { return h.who == who; });
+	if (had != f.holders.end())
+		return !f.changing && had->recalled == clock::time_point{};
+	const auto mine = held_.find(who.get());
+	if (f.changing || f.breaking || who->over ||
+	    (mine != held_.end() && mine->second.size() >= leases_max)) {
+		tidy_locked(it);
+		return false;
+	}
+	if (f.watch < 0) {
+		f.watch = watch_.add(node->path.get());
+		if (f.watch < 0) { // without it, changes on this machine would go unseen
+			tidy_locked(it);
+			return false;
+		}
+		watched_[f.watch] = node->fid;
+	}
+	f.handle = node->handle;
+	f.holders.push_back({who});
+	held_[who.get()].insert(node->fid);
+	total_++;
+	count.granted.fetch_add(1, std::memory_order_relaxed);
+	return true;
+}
+
+bool lease_table::guard(const inode_ref &node)
+{
+	std::lock_guard lock(mutex_);
+	const auto it = files_.find(node->fid);
+	if (it == files_.end() || it->second.holders.empty() || it->second.breaking)
+		return false;
+	file &f = it->second;
+	if (f.guard >= 0)
+		return true;
+	// They take descriptors besides those of the inodes.
+	if (guarded_.size() >= inodes_.capacity() / 4)
+		return false;
+	f.guard = watch_.guard(node->path.get());
+	if (f.guard < 0)
+		return false;
+	guarded_[f.guard] = node->fid;
+	return true;
+}
+
+void lease_table::saw(const coop_fid &id, const coop_st_time &changed)
+{
+	std::lock_guard lock(mutex_);
+	const auto it = files_.find(id);
+	if (it != files_.end())
+		it->second.seen = changed;
+}
+
+bool lease_table::holds(const session *who, const coop_fid &id) const
+{
+	std::lock_guard lock(mutex_);
+	const auto it = files_.find(id);
+	return it != files_.end() && std::any_of(it->second.holders.begin(),
+						 it->second.holders.end(), [who](const holder &h) {
+							 return h.who.get() == who &&
+								h.recalled == clock::time_point{};
+						 });
+}
+
+void lease_table::give_back(const session *who, const coop_fid &id)
+{
+	todo out;
+	{
+		std::lock_guard lock(mutex_);
+		const auto it = files_.find(id);
+		if (it != files_.end())
+			remove_locked(it, who, out);
+	}
+	run(std::move(out));
+}
+
+void lease_table::give_back_all(const session *who)
+{
+	todo out;
+	{
+		std::lock_guard lock(mutex_);
+		const auto mine = held_.find(who);
+		if (mine == held_.end())
+			return;
+		for (const coop_fid &id : set(mine->second))
+			remove_locked(files_.find(id), who, out);
+	}
+	run(std::move(out));
+}
+
+void lease_table::recall_locked(const coop_fid &id, file &f, const session *but, todo &out)
+{
+	for (holder &h : f.holders) {
+		if (h.who.get() == but || h.recalled != clock::time_point{})
+			continue;
+		h.recalled = clock::now();
+		recalls_.push_back({h.recalled, id, h.who.get()});
+		out.recalls.emplace_back(h.who, id);
+		count.recalled.fetch_add(1, std::memory_order_relaxed);
+	}
+}
+
+bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, std::size_t keeps,
+			std::function<void()> go)
+{
+	todo out;
+	auto c = std::make_shared<change>();
+	c->by = by.get();
+	{
+		std::lock_guard lock(mutex_);
+		for (std::size_t i = 0; i < what.size(); i++) {
+			const auto it = files_.try_emplace(what[i]).first;
+			file &f = it->second;
+			f.changing++;
+			if (others_hold(f, c->by)) {
+				recall_locked(what[i], f, c->by, out);
+				f.waiting.push_back(c);
+				c->waits_for++;
+			}
+			// It hears of it before the reply to its change.
+			if (i >= keeps && held_.contains(c->by) &&
+			    held_.at(c->by).contains(what[i])) {
+				out.recalls.emplace_back(by, what[i]);
+				remove_locked(it, c->by, out);
+			}
+		}
+		if (c->waits_for)
+			c->go = std::move(go);
+	}
+	const bool now = !c->waits_for;
+	run(std::move(out));
+	return now;
+}
+
+void lease_table::end(const fids &what)
+{
+	std::lock_guard lock(mutex_);
+	for (const coop_fid &id : what) {
+		const auto it = files_.find(id);
+		if (it == files_.end())
+			continue;
+		file &f = it->second;
+		f.changing--;
+		if (!f.holders.empty())
+			(void)stat_locked(f, f.seen);
+		tidy_locked(it);
+	}
+}
+
+void lease_table::changed(const coop_fid &id)
+{
+	todo out;
+	{
+		std::lock_guard lock(mutex_);
+		const auto it = files_.find(id);
+		if (it != files_.end())
+			recall_locked(id, it->second, nullptr, out);
+	}
+	run(std::move(out));
+}
+
+// False: it is not at hand.
+bool lease_table::stat_locked(const file &f, coop_st_time &changed) const
+{
+	struct stat st;
+	const inode_ref node = inodes_.find(f.handle);
+	if (!node || ::fstatat(node->path.get(), "", &st, AT_EMPTY_PATH))
+		return false;
+	changed = {st.st_ctim.tv_sec, static_cast<u32>(st.st_ctim.tv_nsec)};
+	return true;
+}
+
+void lease_table::on_event(int watch)
+{
+	todo out;
+	{
+		std::lock_guard lock(mutex_);
+		const auto recall = [&](const coop_fid &id) {
+			const auto it = files_.find(id);
+			coop_st_time now;
+			if (it == files_.end() || it->second.changing ||
+			    (stat_locked(it->second, now) && now.sec == it->second.seen.sec &&
+			     now.nsec == it->second.seen.nsec))
+				return;
+			count.foreign.fetch_add(1, std::memory_order_relaxed);
+			recall_locked(id, it->second, nullptr, out);
+		};
+		if (watch == file_watch::overflow) {
+			for (const auto &[w, id] : watched_)
+				recall(id);
+		} else if (const auto w = watched_.find(watch); w != watched_.end()) {
+			recall(coop_fid(w->second));
+		}
+	}
+	run(std::move(out));
+}
+
+void lease_table::stop_writer_locked(const coop_fid &id, todo &out)
+{
+	file &f = files_.find(id)->second;
+	if (std::exchange(f.breaking, true))
+		return;
+	count.foreign.fetch_add(1, std::memory_order_relaxed);
+	recall_locked(id, f, nullptr, out);
+}
+
+void lease_table::on_writer(int guard)
+{
+	todo out;
+	{
+		std::lock_guard lock(mutex_);
+		if (guard == file_watch::any) {
+			for (const auto &[g, id] : guarded_)
+				if (!file_watch::stands(g))
+					stop_writer_locked(id, out);
+		} else if (const auto g = guarded_.find(guard); g != guarded_.end()) {
+			stop_writer_locked(g->second, out);
+		}
+	}
+	run(std::move(out));
+}
+
+void lease_table::expire(clock::time_point now)
+{
+	todo out;
+	std::size_t lost = 0;
+	{
+		std::lock_guard lock(mutex_);
+		for (; !recalls_.empty() && now - recalls_.front().when >= lease_answer_time;
+		     recalls_.pop_front()) {
+			const recall &r = recalls_.front();
+			const auto it = files_.find(r.file);
+			if (it == files_.end())
+				continue;
+			for (const holder &h : it->second.holders)
+				if (h.who.get() == r.who && h.recalled == r.when) {
+					lost++;
+					remove_locked(it, r.who, out);
+					break;
+				}
+		}
+	}
+	count.unanswered.fetch_add(lost, std::memory_order_relaxed);
+	if (lost)
+		spdlog::warn("{} leases ended because their clients did not answer for {} s", lost,
+			     lease_answer_time.count() / 1000);
+	run(std::move(out));
+}
+
+void lease_table::clear()
+{
+	files gone; // ends, with what it holds, without the lock
+	std::lock_guard lock(mutex_);
+	for (auto &[id, f] : files_) {
+		if (f.watch >= 0)
+			watch_.remove(f.watch);
+		if (f.guard >= 0)
+			file_watch::unguard(f.guard);
+	}
+	gone.swap(files_);
+	held_.clear();
+	watched_.clear();
+	guarded_.clear();
+	recalls_.clear();
+	total_ = 0;
+}
+
+std::size_t lease_table::held() const
+{
+	std::lock_guard lock(mutex_);
+	return total_;
+}
+
+} // namespace coop::daemon

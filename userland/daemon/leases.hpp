@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// leases.hpp - which clients were promised that a file will not change before
+// they have been told.
+//
+// A lease is of one file or directory, for reading. It covers the attributes, a
+// regular file's contents and a directory's names. Before a change the leases of all other
+// clients are recalled, and the change waits until they are given back or have
+// been unanswered for lease_answer_time: a client relies on its leases only for
+// as long as it hears from us, which is shorter.
+//
+// No lease is granted while a change is under way, so the order "grant, then look
+// at the file" gives a client nothing that is older than its lease.
+//
+// Programs on the daemon's own machine: the kernel keeps them from opening a file for
+// writing while a client may open it within a lease (file_watch, guard). What they do to
+// names and attributes is told after it has happened.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "userland/daemon/file_watch.hpp"
+#include "userland/daemon/inodes.hpp"
+
+namespace coop::daemon
+{
+
+class session;
+
+constexpr std::size_t leases_max = 10000; // a session
+// A recall that is unanswered for that long ends the lease.
+constexpr std::chrono::milliseconds lease_answer_time{COOP_ST_LEASE_TRUST_MS + 5000};
+
+class lease_table
+{
+public:
+	using clock = std::chrono::steady_clock;
+	using fids = std::vector<coop_fid>;
+	struct counters {
+		std::atomic<std::uint64_t> granted{0}, recalled{0}, unanswered{0}, foreign{0};
+	};
+
+	explicit lease_table(inode_table &);
+
+	// Before the file is looked at. False: it is changing, or there are too many.
+	[[nodiscard]] bool grant(const std::shared_ptr<session> &, const inode_ref &);
+	// As well: who may open the file without asking. Programs on this machine that want to
+	// write wait then. False: there is one that writes, or there are too many files.
+	[[nodiscard]] bool guard(const inode_ref &);
+	// What the reply tells: a change that the kernel reports and that leaves it so is ours.
+	void saw(const coop_fid &, const coop_st_time &changed);
+	bool holds(const session *, const coop_fid &) const; // and has not been told to return it
+	void give_back(const session *, const coop_fid &);
+	void give_back_all(const session *);
+
+	// A change of these files by a client is about to begin. Its own leases of the first
+	// 'keeps' of them stay, and so do none of the others. True: it may begin now. False: go()
+	// is called, on any thread, when it may.
+	[[nodiscard]] bool begin(const std::shared_ptr<session> &by, const fids &,
+				 std::size_t keeps, std::function<void()> go);
+	void end(const fids &);
+	// It has changed already.
+	void changed(const coop_fid &);
+	// The daemon ends: changes that wait are not made, and sessions are not held any more.
+	void clear();
+	// Ends leases whose recall has been unanswered for too long.
+	void expire(clock::time_point now = clock::now());
+
+	std::size_t held() const;
+	counters count;
+
+private:
+	struct holder {
+		std::shared_ptr<session> who;
+		clock::time_point recalled{}; // not yet: zero
+	};
+	struct recall {
+		clock::time_point when;
+		coop_fid file;
+		const session *who; // to be compared only
+	};
+	struct change {
+		const session *by;
+		std::size_t waits_for = 0; // files of which others hold leases
+		std::function<void()> go;
+	};
+	struct file {
+		std::vector<holder> holders;
+		unsigned changing = 0;
+		std::vector<std::shared_ptr<change>> waiting;
+		std::string handle;
+		coop_st_time seen{};
+		int watch = -1, guard = -1;
+		bool breaking = false; // a program waits for the guard
+	};
+	struct hash {
+		std::size_t operator()(const coop_fid &f) const { return f.lo; }
+	};
+	struct equal {
+		bool operator()(const coop_fid &a, const coop_fid &b) const
+		{
+			return a.hi == b.hi && a.lo == b.lo;
+		}
+	};
+	using files = std::unordered_map<coop_fid, file, hash, equal>;
+	using set = std::unordered_set<coop_fid, hash, equal>;
+	// What is done when the lock has been let go of.
+	struct todo {
+		std::vector<std::pair<std::shared_ptr<session>, coop_fid>> recalls;
+		std::vector<std::function<void()>> go;
+		std::vector<std::shared_ptr<session>> unused; // their last reference may be ours
+	};
+	void run(todo &&);
+
+	static bool others_hold(const file &, const session *by);
+	void recall_locked(const coop_fid &, file &, const session *but, todo &);
+	void remove_locked(files::iterator, const session *, todo &);
+	void tidy_locked(files::iterator);
+	bool stat_locked(const file &, coop_st_time &changed) const;
+	void on_event(int watch);
+	void on_writer(int guard);
+	void stop_writer_locked(const coop_fid &, todo &);
+
+	inode_table &inodes_;
+	mutable std::mutex mutex_; // all below
+	files files_;
+	std::unordered_map<const session *, set> held_;
+	std::unordered_map<int, coop_fid> watched_, guarded_;
+	std::deque<recall> recalls_; // oldest first; some have been answered
+	std::size_t total_ = 0;
+	file_watch watch_; // ends first: its thread calls on_event()
+};
+
+} // namespace coop::daemon

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// leasing.cpp - leases in operations: what a change touches, and which replies
+// carry a lease. Who holds which is the lease_table's to know.
+#include <algorithm>
+#include <cerrno>
+
+#include "userland/daemon/service.hpp"
+
+namespace coop::daemon
+{
+
+namespace
+{
+
+bool same(const coop_fid &a, const coop_fid &b)
+{
+	return a.hi == b.hi && a.lo == b.lo;
+}
+
+} // namespace
+
+int service::leased_attributes(session &s, call r, const inode_ref &n, coop_st_attr &a)
+{
+	// Before the look: what changes from here on is told to this client first.
+	// Handles with a path in them differ for one file: clients could not tell what is recalled.
+	// What was just written is as likely as not to be changed next, or not looked at again.
+	const bool lease = r.head.flags & COOP_ST_F_LEASE && r.head.op != COOP_ST_CREATE &&
+			   r.head.op != COOP_ST_CLOSE && !n->in.by_path() &&
+			   leases.grant(s.shared_from_this(), n);
+	// Who has opened it once opens it again without asking.
+	const bool guarded = lease && (r.head.op != COOP_ST_OPEN || leases.guard(n));
+	const int err = attributes(*n, a);
+	if (!lease)
+		return err;
+	bool stands = !err && a.nlink && guarded;
+	if (stands && n->type == S_IFREG) {
+		std::lock_guard lock(n->mutex);
+		stands = !n->writers && !(a.version & provisional_bit);
+	}
+	if (stands) {
+		leases.saw(n->fid, a.ctime);
+		a.has |= COOP_ST_HAS_LEASE;
+	} else {
+		leases.give_back(&s, n->fid);
+	}
+	return err;
+}
+
+void service::tell_lease(session &s, call r, const inode &n, coop_st_attr &a)
+{
+	const bool stands = n.type != S_IFREG || (!n.writers && !(a.version & provisional_bit));
+	if (!(r.head.flags & COOP_ST_F_LEASE) || !leases.holds(&s, n.fid))
+		return;
+	if (stands)
+		a.has |= COOP_ST_HAS_LEASE;
+	else
+		leases.give_back(&s, n.fid);
+}
+
+// What is called so in the directory. Its user's rights do not matter: nothing is told to it.
+void service::lease_name(const exported &in, const inode &dir, std::string_view name,
+			 lease_table::fids &what)
+{
+	unique_fd path;
+	exported::named named;
+	if (good_name(name) && !in.walk(dir.path.get(), name, path) &&
+	    !in.name_of(path.get(), dir.handle, name, named) &&
+	    std::none_of(what.begin(), what.end(),
+			 [&](const coop_fid &f) { return same(f, named.fid); }))
+		what.push_back(named.fid);
+}
+
+// keeps: the requester keeps its leases of the first so many, for it knows what it changes there.
+void service::touched(const exported &in, session &, call r, lease_table::fids &what,
+		      std::size_t &keeps)
+{
+	const coop_st_body &b = r.body;
+	inode_ref n, n2;
+	keeps = 0;
+	if (inodes.get(in, view(b.fh), n))
+		return; // the operation will say so
+	switch (r.head.op) {
+	case COOP_ST_SETATTR:
+		// What opens it for writing would meet our own guard.
+		what = {n->fid};
+		keeps = b.set.valid & (COOP_ST_SET_SIZE | COOP_ST_SET_KILL_ID) ? 0 : 1;
+		return;
+	case COOP_ST_SETXATTR:
+	case COOP_ST_REMOVEXATTR:
+		what = {n->fid};
+		keeps = 1;
+		return;
+	case COOP_ST_OPEN:
+		// No lease is granted of what is open for writing, so WRITE and its like need not
+		// ask.
+		if (b.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC))
+			what = {n->fid};
+		return;
+	case COOP_ST_MKDIR:
+	case COOP_ST_MKNOD:
+	case COOP_ST_SYMLINK:
+		what = {n->fid};
+		keeps = 1;
+		return;
+	case COOP_ST_CREATE:
+	case COOP_ST_UNLINK:
+	case COOP_ST_RMDIR:
+		what = {n->fid};
+		keeps = 1;
+		return lease_name(in, *n, view(b.name), what);
+	case COOP_ST_LINK:
+		what = {n->fid};
+		keeps = 1;
+		if (!inodes.get(in, view(b.fh2), n2))
+			what.push_back(n2->fid);
+		return;
+	case COOP_ST_RENAME:
+		what = {n->fid};
+		keeps = 1;
+		if (inodes.get(in, view(b.fh2), n2))
+			return;
+		if (n2 != n) {
+			what.push_back(n2->fid);
+			keeps = 2;
+		}
+		lease_name(in, *n, view(b.name), what);
+		return lease_name(in, *n2, view(b.name2), what);
+	default:
+		return;
+	}
+}
+
+bool service::begin_change(const exported &in, session &s, call r, lease_table::fids &what,
+			   std::function<void()> go)
+{
+	std::size_t keeps = 0;
+	touched(in, s, r, what, keeps);
+	return what.empty() || leases.begin(s.shared_from_this(), what, keeps, std::move(go));
+}
+
+int service::lease_return(const exported &, session &s, call r, reply &)
+{
+	if (r.body.fid.hi || r.body.fid.lo)
+		leases.give_back(&s, r.body.fid);
+	else
+		leases.give_back_all(&s);
+	return 0;
+}
+
+} // namespace coop::daemon
