@@ -41,10 +41,14 @@ demo: deps-build+run user ## a daemon and three nodes on this machine: watch dat
 deps-optional-vm:
 	@tools/install-deps vm || echo "check: nothing will run in emulated machines" >&2
 
-check: deps-build+run+check deps-optional-vm ## every test; ends with "N passed, N failed"
+# Without PostgreSQL its test is skipped.
+deps-optional-programs:
+	@tools/install-deps programs || echo "check: PostgreSQL will not be run" >&2
+
+check: deps-build+run+check deps-optional-vm deps-optional-programs ## every test; ends with "N passed, N failed"
 	@tests/run
 
-check-%: deps-build+run+check deps-optional-vm ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm, long
+check-%: deps-build+run+check deps-optional-vm deps-optional-programs ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm, long
 	@tests/run $*
 
 vm-programs: deps-build+check+vm $(B)/release/build.ninja module
@@ -166,4 +170,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench bench-net docs kernel-tree kernel-objects module dkms-install dkms-remove install install-net clean
+.PHONY: help all user demo check deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench bench-net docs kernel-tree kernel-objects module dkms-install dkms-remove install install-net clean
