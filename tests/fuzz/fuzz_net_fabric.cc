@@ -7,9 +7,12 @@
 // any text, every control message with any field, messages beyond his window, writes by keys
 // that he was given, that he was given once, and that he has made up; he hangs up at any
 // time, or says nothing. He learns what a peer learns: the numbers in what he is told.
-// In some plays he has the address of an honest machine, or changes what they send.
+// In some plays he has the address of an honest machine, or changes what they send. Words of
+// 32 bits have no cookie: there he may also name the link or the landing of another, which
+// the transport leaves to the fabric (wire.hpp).
 //
 // Whatever happens: what net_play.hpp says.
+#include <algorithm>
 #include <arpa/inet.h>
 #include <set>
 
@@ -73,7 +76,7 @@ private:
 		std::vector<fabric::region> regions;
 	};
 
-	bool genuine() const override { return !forges_ && !observes_; }
+	bool genuine() const override { return !forges_ && !observes_ && !poses_; }
 	bool undisturbed() const override { return genuine(); }
 	bool enemy_knows() const override { return knows_; }
 
@@ -232,8 +235,17 @@ private:
 			return how == 255 ? in.word() : how;
 		return h.ids[how % h.ids.size()];
 	}
+	/// Whether this word, on a link of his, is what another may say.
+	static bool is_anothers(u64 w, const heard &h)
+	{
+		if (fabric::word::kind(w) == unsigned(fabric::kind::landed))
+			return std::find(h.ids.begin(), h.ids.end(), fabric::word::id(w)) ==
+			       h.ids.end();
+		return !h.greeted || fabric::word::link(w) != h.hello.link;
+	}
 	void post(connection &c, unsigned side, passage p)
 	{
+		poses_ |= !wire_.wide && p.has_word && is_anothers(p.word, of(c, side));
 		if (c.ends[side].out.size() < 64)
 			c.ends[side].out.push_back(std::move(p));
 	}
@@ -333,6 +345,7 @@ private:
 	}
 
 	const bool forges_, observes_, knows_;
+	bool poses_ = false; ///< for good: what was accepted may be used later
 	fake_network wire_;
 	fabric::options options_;
 	std::unique_ptr<fabric::provider> provider_;
