@@ -74,6 +74,37 @@ static inline struct timespec64 inode_set_mtime_to_ts(struct inode *inode, struc
 }
 #endif
 
+/* ---- extended attributes --------------------------------------------------------------- */
+
+/* .get_acl became .get_inode_acl, and .set_acl takes the dentry, in one step. */
+#ifdef COOP_HAVE_GET_INODE_ACL
+#define coop_acl_owner dentry
+static inline struct inode *coop_acl_inode(struct dentry *dentry)
+{
+	return d_inode(dentry);
+}
+#else
+#define coop_acl_owner inode
+#define get_inode_acl  get_acl
+static inline struct inode *coop_acl_inode(struct inode *inode)
+{
+	return inode;
+}
+#endif
+
+/* Without them the VFS itself makes ACLs of the attributes. */
+#ifdef COOP_HAVE_ACL_XATTR_HANDLERS
+#define COOP_ACL_XATTR_HANDLERS &posix_acl_access_xattr_handler, &posix_acl_default_xattr_handler,
+#else
+#define COOP_ACL_XATTR_HANDLERS
+#endif
+
+#ifdef COOP_HAVE_CONST_XATTR_TABLE
+#define COOP_XATTR_TABLE const struct xattr_handler *const
+#else
+#define COOP_XATTR_TABLE const struct xattr_handler *
+#endif
+
 /* ---- the page cache -------------------------------------------------------------------- */
 
 /* A folio that is in the cache, with a reference, or NULL; never waits, never makes one. */

@@ -480,4 +480,7 @@ const struct inode_operations coop_dir_inode_ops = {
 	.permission = coop_permission,
 	.getattr = coop_getattr,
 	.setattr = coop_setattr,
+	.listxattr = coop_listxattr,
+	.get_inode_acl = coop_get_acl,
+	.set_acl = coop_set_acl,
 };

@@ -152,6 +152,8 @@ struct coop_inode {
 	struct list_head kept;    /* struct coop_kept, by number */
 	u32 n_kept;               /* folios of those */
 	unsigned long attr_until; /* jiffies until which the attributes are believed */
+	u32 has;                  /* enum coop_st_has */
+	unsigned long has_until;  /* jiffies until which what is not in 'has' is not there */
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS]; /* node ids, from the last open of this version */
 	struct list_head files;      /* open files, coop_file.link */
@@ -367,6 +369,13 @@ struct coop_name_check {
 void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry);
 int coop_name_check_end(struct coop_name_check *c, const struct inode *inode);
 extern const struct dentry_operations coop_dentry_ops;
+
+/* ---- xattr.c ---- */
+extern COOP_XATTR_TABLE coop_xattr_handlers[];
+ssize_t coop_listxattr(struct dentry *dentry, char *list, size_t size);
+struct posix_acl *coop_get_acl(struct inode *inode, int type, bool rcu);
+int coop_set_acl(struct mnt_idmap *idmap, struct coop_acl_owner *owner, struct posix_acl *acl,
+		 int type);
 
 /* ---- file.c ---- */
 extern const struct file_operations coop_file_ops;

@@ -13,6 +13,8 @@
  * wait for one that is being freed (its pages may wait for the very thread that looks),
  * and the last reference may have to go from where sleeping is no option.
  */
+#include <linux/fs.h>
+#include <linux/posix_acl.h>
 #include <linux/slab.h>
 #include <linux/writeback.h>
 
@@ -217,6 +219,10 @@ static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, b
 		inode_set_ctime_to_ts(inode, time_of(&attr->ctime));
 	}
 	ci->attr_until = jiffies + attr_lifetime(inode);
+	if ((ci->has | attr->has) & (COOP_ST_HAS_ACL | COOP_ST_HAS_DEFAULT_ACL))
+		forget_all_cached_acls(inode);
+	ci->has = attr->has;
+	ci->has_until = ci->attr_until;
 	if (attr->size > i_size_read(inode) || (!dirty && cuts))
 		i_size_write(inode, attr->size);
 	else if (!dirty && attr->size < i_size_read(inode))
@@ -501,4 +507,7 @@ const struct inode_operations coop_file_inode_ops = {
 	.getattr = coop_getattr,
 	.setattr = coop_setattr,
 	.permission = coop_permission,
+	.listxattr = coop_listxattr,
+	.get_inode_acl = coop_get_acl,
+	.set_acl = coop_set_acl,
 };

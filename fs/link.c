@@ -47,4 +47,5 @@ const struct inode_operations coop_symlink_inode_ops = {
 	.getattr = coop_getattr,
 	.setattr = coop_setattr,
 	.permission = coop_permission,
+	.listxattr = coop_listxattr,
 };

@@ -129,10 +129,10 @@ struct coop_call {
 	bool again; /* OPEN while re-opening: goes before everything else */
 	struct coop_st_body arg;
 	struct coop_st_body res;
-	/* WRITE: sent. READ, READDIR, OPEN with inline: received, at most the sum of the bvecs. */
+	/* WRITE, SETXATTR: sent. Others with data: received, at most the sum of the bvecs. */
 	struct bio_vec *bvec;
 	u32 n_bvec;
-	u32 data_max; /* bytes of the bvecs that may be used; WRITE: that are sent */
+	u32 data_max; /* bytes of the bvecs that may be used, or that are sent */
 	u32 data_len; /* reply: bytes that came */
 	int error;    /* 0 or -errno, when done */
 	u64 begun_us;

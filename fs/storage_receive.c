@@ -108,7 +108,7 @@ static int take_header(struct coop_storage *s)
 	rx->error = coop_storage_errno(h->status);
 	if (h->status ? h->body_len : !h->body_len && coop_st_reply_fields(h->op))
 		return -EPROTO;
-	if (h->op == rx->call->op && h->op != COOP_ST_WRITE)
+	if (h->op == rx->call->op && !coop_st_request_data_max(h->op))
 		most = rx->call->data_max;
 	if (h->op == COOP_ST_READ)
 		most = min(most, rx->call->arg.count);

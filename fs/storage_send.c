@@ -78,7 +78,7 @@ static void encode(struct coop_storage *s, struct coop_call *call)
 		coop_count(s->stats, COOP_C_STORAGE_REPEATS, 1);
 	}
 	h.body_len = len;
-	if (call->wire_op == COOP_ST_WRITE)
+	if (coop_st_request_data_max(call->wire_op))
 		h.data_len = call->data_max;
 	coop_st_header_put(&h, at);
 	tx->len += COOP_ST_HEADER + len;

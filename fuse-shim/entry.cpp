@@ -68,6 +68,10 @@ const fuse_lowlevel_ops &operations()
 		o.readdirplus = asked<op_readdirplus>;
 		o.releasedir = asked<op_releasedir>;
 		o.fsyncdir = asked<op_fsyncdir>;
+		o.getxattr = asked<op_getxattr>;
+		o.setxattr = asked<op_setxattr>;
+		o.listxattr = asked<op_listxattr>;
+		o.removexattr = asked<op_removexattr>;
 		o.statfs = asked<op_statfs>;
 		o.access = asked<op_access>;
 		o.create = asked<op_create>;

@@ -65,6 +65,10 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	// meanwhile, but not if the write is asynchronous (Linux to 6.18 at least): they would stay
 	// old. A write that the kernel waits for is done under the inode's lock, its end too.
 	want(conn, FUSE_CAP_ASYNC_DIO, false);
+	// Where the kernel checks permissions it has to know the ACLs. This switches
+	// default_permissions on, so without that ACLs are attributes as any other, for storage to
+	// check.
+	want(conn, FUSE_CAP_POSIX_ACL, o.default_permissions || o.allow_other);
 	conn->max_read = max_read;
 	conn->max_readahead = ~0u; // set_readahead() says how much
 	conn->max_write = std::min(conn->max_write, max_write);

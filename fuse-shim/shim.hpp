@@ -88,7 +88,8 @@ void reply_entry(fuse_req_t req, const client::entry &e, client::ticket asked);
 
 const fuse_lowlevel_ops &operations();
 
-// Operations, by file: ops_name.cpp, ops_attr.cpp, ops_file.cpp, ops_range.cpp, ops_dir.cpp.
+// Operations, by file: ops_name.cpp, ops_attr.cpp, ops_xattr.cpp, ops_file.cpp, ops_range.cpp,
+// ops_dir.cpp.
 void op_lookup(fuse_req_t, fuse_ino_t parent, const char *name);
 void op_forget(fuse_req_t, fuse_ino_t, std::uint64_t n);
 void op_forget_multi(fuse_req_t, std::size_t count, fuse_forget_data *);
@@ -106,6 +107,12 @@ void op_getattr(fuse_req_t, fuse_ino_t, fuse_file_info *);
 void op_setattr(fuse_req_t, fuse_ino_t, struct stat *, int to_set, fuse_file_info *);
 void op_access(fuse_req_t, fuse_ino_t, int mask);
 void op_statfs(fuse_req_t, fuse_ino_t);
+
+void op_getxattr(fuse_req_t, fuse_ino_t, const char *name, std::size_t room);
+void op_listxattr(fuse_req_t, fuse_ino_t, std::size_t room);
+void op_setxattr(fuse_req_t, fuse_ino_t, const char *name, const char *value, std::size_t size,
+		 int flags);
+void op_removexattr(fuse_req_t, fuse_ino_t, const char *name);
 
 void op_open(fuse_req_t, fuse_ino_t, fuse_file_info *);
 void op_create(fuse_req_t, fuse_ino_t parent, const char *name, mode_t, fuse_file_info *);

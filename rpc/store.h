@@ -169,6 +169,24 @@ enum coop_st_copy_flag {
 	COOP_ST_COPY_CLONE = 1, /* share the blocks, all of them or none */
 };
 
+enum coop_st_xattr_flag { /* 'flags' of SETXATTR, as setxattr(2) has them */
+			  COOP_ST_X_CREATE = 1,
+			  COOP_ST_X_REPLACE = 2,
+};
+
+/*
+ * What a file has besides its attributes, told with them: a client that knows that there is none
+ * need not ask, above all not before each write whether there is a capability to take away.
+ */
+enum coop_st_has {
+	COOP_ST_HAS_XATTR = 1, /* extended attributes of any kind */
+	COOP_ST_HAS_ACL = 2,
+	COOP_ST_HAS_DEFAULT_ACL = 4,
+	COOP_ST_HAS_CAPABILITY = 8, /* security.capability */
+	COOP_ST_HAS_LEASE = 0x8000, /* the client has a lease of the file: see STORAGE.md */
+	COOP_ST_HAS_ALL = 0x800f,
+};
+
 enum coop_st_rename_flag {
 	COOP_ST_R_NOREPLACE = 1,
 	COOP_ST_R_EXCHANGE = 2,
@@ -241,11 +259,6 @@ struct coop_st_attr {
 	u32 mode, nlink, uid, gid, blksize;
 	struct coop_st_time atime, mtime, ctime;
 	u32 has; /* enum coop_st_has; on the wire above the mode's 16 bits */
-};
-
-enum coop_st_has {
-	COOP_ST_HAS_LEASE = 0x8000, /* the client has a lease of the file: see STORAGE.md */
-	COOP_ST_HAS_ALL = 0x8000,
 };
 
 struct coop_st_setattr {

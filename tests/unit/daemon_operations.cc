@@ -5,6 +5,9 @@
 #include <atomic>
 #include <linux/falloc.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
+
+#include "rpc/store.h"
 
 using namespace rig;
 
@@ -495,4 +498,72 @@ TEST_F(daemon_operations, the_umask_of_the_caller_counts)
 	EXPECT_EQ(e.attr.st.st_mode & 07777, 0700u);
 	ASSERT_EQ(client_->mknod(me(), root, "p", {S_IFIFO | 0666, 0}, 0, e), 0);
 	EXPECT_EQ(e.attr.st.st_mode & 07777, 0666u);
+}
+
+TEST_F(daemon_operations, extended_attributes_are_the_file_systems)
+{
+	up();
+	put("f", "text");
+	const entry e = find("f");
+	EXPECT_EQ(e.attr.has, 0u);
+	std::string value;
+	std::size_t size = 0;
+	write_result w{};
+	EXPECT_EQ(client_->getxattr(me(), e.fh, "user.a", 100, value, size), -ENODATA);
+	EXPECT_EQ(client_->setxattr(me(), e.fh, "user.a", "value", XATTR_REPLACE, w), -ENODATA);
+	const open_result o = open(e, O_RDONLY);
+	if (int err = client_->setxattr(me(), e.fh, "user.a", "value", XATTR_CREATE, w)) {
+		ASSERT_EQ(err, -EOPNOTSUPP);
+		GTEST_SKIP() << "SKIPPED: this file system has no attributes of users";
+	}
+	EXPECT_EQ(w.attr.has, static_cast<unsigned>(COOP_ST_HAS_XATTR));
+	EXPECT_EQ(open(e, O_RDONLY).attr.has, static_cast<unsigned>(COOP_ST_HAS_XATTR));
+	EXPECT_EQ(client_->setxattr(me(), e.fh, "user.a", "value", XATTR_CREATE, w), -EEXIST);
+	EXPECT_EQ(client_->getxattr(me(), e.fh, "user.a", 0, value, size), 0);
+	EXPECT_EQ(size, 5u);
+	EXPECT_EQ(client_->getxattr(me(), e.fh, "user.a", 5, value, size), 0);
+	EXPECT_EQ(value, "value");
+	EXPECT_EQ(client_->getxattr(me(), e.fh, "user.a", 4, value, size), -ERANGE);
+	EXPECT_EQ(client_->setxattr(me(), e.fh, "user.empty", "", 0, w), 0);
+	EXPECT_EQ(client_->listxattr(me(), e.fh, 100, value, size), 0);
+	EXPECT_NE(value.find(std::string("user.a\0", 7)), value.npos);
+	EXPECT_NE(value.find(std::string("user.empty\0", 11)), value.npos);
+	EXPECT_EQ(client_->listxattr(me(), e.fh, 3, value, size), -ERANGE);
+	EXPECT_EQ(client_->removexattr(me(), e.fh, "user.a", w), 0);
+	EXPECT_EQ(client_->removexattr(me(), e.fh, "user.a", w), -ENODATA);
+	for (const std::string_view bad : {std::string_view(""), std::string_view("user.\0x", 7)})
+		EXPECT_EQ(client_->setxattr(me(), e.fh, bad, "x", 0, w), -EINVAL);
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 100), "text");
+}
+
+TEST_F(daemon_operations, what_root_alone_may_is_refused_to_others)
+{
+	if (::geteuid())
+		GTEST_SKIP() << "SKIPPED: only root can serve other users";
+	up();
+	put("f", "text");
+	::chmod((tree_ / "f").c_str(), 0666);
+	ASSERT_EQ(::chown((tree_ / "f").c_str(), 12345, 12345), 0);
+	const caller owner{12345, 12345, {}};
+	const entry e = find("f");
+	std::string value;
+	std::size_t size = 0;
+	write_result w{};
+	// The daemon itself has CAP_SYS_ADMIN and CAP_SETFCAP throughout.
+	EXPECT_EQ(client_->setxattr(owner, e.fh, "trusted.t", "x", 0, w), -EPERM);
+	std::string caps("\0\0\0\2\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20);
+	EXPECT_EQ(client_->setxattr(owner, e.fh, "security.capability", caps, 0, w), -EPERM);
+	ASSERT_EQ(client_->setxattr(me(), e.fh, "security.capability", caps, 0, w), 0);
+	EXPECT_TRUE(w.attr.has & COOP_ST_HAS_CAPABILITY);
+	ASSERT_EQ(client_->setxattr(me(), e.fh, "trusted.t", "x", 0, w), 0);
+	EXPECT_EQ(client_->getxattr(owner, e.fh, "trusted.t", 10, value, size), -ENODATA);
+	EXPECT_EQ(client_->listxattr(owner, e.fh, 1000, value, size), 0);
+	EXPECT_EQ(value.find("trusted.t"), value.npos);
+	EXPECT_EQ(client_->getxattr(me(), e.fh, "trusted.t", 10, value, size), 0);
+	EXPECT_EQ(value, "x");
+	// A write takes the capability away.
+	open_result o{};
+	ASSERT_EQ(client_->open(owner, e.fh, O_WRONLY, 0, o), 0);
+	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, "T", w), 0);
+	EXPECT_FALSE(w.attr.has & COOP_ST_HAS_CAPABILITY);
 }

@@ -377,6 +377,7 @@ int files::setattr(const caller &who, inode &node, const storage::setattr_reques
 	if (int err = storage_.setattr(who, node.fh, q, r, inherit(node, turn)))
 		return err;
 	out = r.attr;
+	inodes_.beside(node, out);
 	if (!S_ISREG(out.st.st_mode))
 		return 0;
 	node.changes.acknowledged(r.verifier);
@@ -392,6 +393,37 @@ int files::setattr(const caller &who, inode &node, const storage::setattr_reques
 	std::lock_guard guard(node.lock);
 	node.kernel_attr = out.version;
 	return 0;
+}
+
+template <class act> int files::change_beside(inode &node, act ask)
+{
+	change_order::hold turn;
+	write_result r;
+	if (int err = take_turn(node, turn))
+		return err;
+	if (int err = ask(r, inherit(node, turn)))
+		return err;
+	inodes_.beside(node, r.attr);
+	if (!S_ISREG(r.attr.st.st_mode))
+		return 0;
+	node.changes.acknowledged(r.verifier);
+	inodes_.changed(node, r, 0, 0);
+	return 0;
+}
+
+int files::setxattr(const caller &who, inode &node, std::string_view name, std::string_view value,
+		    int flags)
+{
+	return change_beside(node, [&](write_result &r, storage::late_reply late) {
+		return storage_.setxattr(who, node.fh, name, value, flags, r, std::move(late));
+	});
+}
+
+int files::removexattr(const caller &who, inode &node, std::string_view name)
+{
+	return change_beside(node, [&](write_result &r, storage::late_reply late) {
+		return storage_.removexattr(who, node.fh, name, r, std::move(late));
+	});
 }
 
 } // namespace coop::client

@@ -115,8 +115,13 @@ public:
 	[[nodiscard]] int getattr(const caller &, inode &, attributes &out);
 	[[nodiscard]] int setattr(const caller &, inode &, const storage::setattr_request &,
 				  attributes &out);
+	[[nodiscard]] int setxattr(const caller &, inode &, std::string_view name,
+				   std::string_view value, int flags);
+	[[nodiscard]] int removexattr(const caller &, inode &, std::string_view name);
 
 private:
+	// A change that leaves the bytes as they are: ask(result, what to do about a late reply).
+	template <class act> int change_beside(inode &, act ask);
 	std::shared_ptr<const content> content_of(open_file &, std::uint64_t *breaks = nullptr);
 	int read_direct(open_file &, std::uint64_t breaks, std::uint64_t offset,
 			std::uint32_t length, read_answer &out);

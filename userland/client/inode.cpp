@@ -101,9 +101,31 @@ bool inode_table::must_drop(inode &node)
 	return true;
 }
 
+void inode_table::learn_extras(inode &node, ticket asked, const attributes &attr)
+{
+	std::lock_guard guard(node.lock);
+	if (asked <= node.has_asked)
+		return;
+	node.has_asked = asked;
+	node.has = attr.has;
+	node.has_until = std::chrono::steady_clock::now() + attributes_last;
+}
+
+void inode_table::beside(inode &node, const attributes &attr)
+{
+	learn_extras(node, now(), attr);
+}
+
+bool inode_table::without(inode &node, std::uint32_t has)
+{
+	std::lock_guard guard(node.lock);
+	return !(node.has & has) && std::chrono::steady_clock::now() < node.has_until;
+}
+
 bool inode_table::learn(inode &node, ticket asked, const attributes &attr,
 			const std::vector<std::uint32_t> *openers, bool to_kernel)
 {
+	learn_extras(node, asked, attr);
 	if (!S_ISREG(attr.st.st_mode))
 		return true;
 	bool stale = false;
@@ -131,6 +153,7 @@ void inode_table::changed(inode &node, const write_result &r, std::uint64_t offs
 			  std::uint64_t length)
 {
 	bool stale = false;
+	beside(node, r.attr);
 	{
 		std::lock_guard guard(node.lock);
 		node.believed = now();

@@ -35,6 +35,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -51,6 +52,9 @@ namespace coop::client
 {
 
 using ticket = std::uint64_t;
+
+// How long attributes that another node may change are believed.
+constexpr std::chrono::seconds attributes_last{1};
 
 struct inode : std::enable_shared_from_this<inode> {
 	static constexpr std::uint64_t mixed = ~0ull; // kernel_version: pages of several versions
@@ -74,6 +78,9 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::vector<std::uint32_t> openers; // of 'version', as the last open reply told
 	std::uint64_t kernel_version = 0;   // of the pages that the kernel holds; 0: it holds none
 	std::uint64_t kernel_attr = 0; // version that came with the attributes the kernel holds
+	std::uint32_t has = 0;         // enum coop_st_has, as of the reply asked for at 'has_asked'
+	ticket has_asked = 0;
+	std::chrono::steady_clock::time_point has_until; // what is not in 'has' is not there
 	// Opens that told the kernel to throw its pages away and have not been used since: until
 	// they are, the kernel may not have done it yet.
 	unsigned unsettled = 0;
@@ -122,6 +129,10 @@ public:
 	// attr. The inode's order is held.
 	void changed(inode &node, const write_result &r, std::uint64_t offset,
 		     std::uint64_t length);
+	// A local change of attributes is done: what it says of extended ones is the newest.
+	void beside(inode &node, const attributes &attr);
+	// The file has none of these (enum coop_st_has), as far as attributes are believed.
+	bool without(inode &node, std::uint32_t has);
 	// What the kernel wrote into its own pages is not where storage put it.
 	void misplaced(inode &node);
 	// The contents were replaced by nothing (O_TRUNC). The inode's order is held.
@@ -131,6 +142,7 @@ private:
 	// Goes over to a version that does not follow on from ours; true: the kernel's pages are
 	// stale and may go now.
 	bool replace(inode &node, const attributes &attr);
+	static void learn_extras(inode &node, ticket asked, const attributes &attr);
 
 	page_store &store_;
 	inode_events events_;

@@ -328,6 +328,39 @@ public:
 		return 0;
 	}
 
+	int getxattr(const caller &c, const handle &fh, std::string_view name, std::uint32_t room,
+		     std::string &value, std::size_t &size) override
+	{
+		return under_->getxattr(c, fh, name, room, value, size);
+	}
+	int listxattr(const caller &c, const handle &fh, std::uint32_t room, std::string &names,
+		      std::size_t &size) override
+	{
+		return under_->listxattr(c, fh, room, names, size);
+	}
+	int setxattr(const caller &c, const handle &fh, std::string_view name,
+		     std::string_view value, int flags, write_result &out, late_reply late) override
+	{
+		auto guard = changing(fh);
+		const auto begun = book_.now();
+		const int err = under_->setxattr(c, fh, name, value, flags, out,
+						 during(guard, std::move(late)));
+		if (!err)
+			guard->ends_with(begun, out.attr);
+		return err;
+	}
+	int removexattr(const caller &c, const handle &fh, std::string_view name, write_result &out,
+			late_reply late) override
+	{
+		auto guard = changing(fh);
+		const auto begun = book_.now();
+		const int err =
+			under_->removexattr(c, fh, name, out, during(guard, std::move(late)));
+		if (!err)
+			guard->ends_with(begun, out.attr);
+		return err;
+	}
+
 	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
 	{
 		return under_->statfs(c, fh, out);

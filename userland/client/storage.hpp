@@ -47,6 +47,7 @@ struct new_mode {
 struct attributes {
 	coop_fid fid;          // never reused for another file
 	std::uint64_t version; // data version; 0 for what has none (directories ...)
+	std::uint32_t has;     // enum coop_st_has: extended attributes that there are
 	struct stat st;        // st_ino is the daemon's
 	bool leased = false;   // they stay so until the daemon says otherwise
 };
@@ -223,6 +224,31 @@ public:
 	// may be listed but not looked at has no handle.
 	virtual int readdir(const caller &, const handle &dir, std::uint64_t cookie,
 			    std::uint32_t max_bytes, std::vector<dir_entry> &out, bool &end) = 0;
+	// Extended attributes, with the errors of getxattr(2) and its like. room 0: the size only;
+	// else value has the bytes, and is no longer than room.
+	virtual int getxattr(const caller &, const handle &, std::string_view name,
+			     std::uint32_t room, std::string &value, std::size_t &size)
+	{
+		return -EOPNOTSUPP;
+	}
+	// All names, each with its zero.
+	virtual int listxattr(const caller &, const handle &, std::uint32_t room,
+			      std::string &names, std::size_t &size)
+	{
+		return -EOPNOTSUPP;
+	}
+	// flags: XATTR_CREATE or XATTR_REPLACE. out and late as of setattr.
+	virtual int setxattr(const caller &, const handle &, std::string_view name,
+			     std::string_view value, int flags, write_result &out,
+			     late_reply late = {})
+	{
+		return -EOPNOTSUPP;
+	}
+	virtual int removexattr(const caller &, const handle &, std::string_view name,
+				write_result &out, late_reply late = {})
+	{
+		return -EOPNOTSUPP;
+	}
 	virtual int statfs(const caller &, const handle &, struct statvfs &out) = 0;
 
 	// Locks among all mounts of the export. what: an owner of this mount's choice, a range.

@@ -11,72 +11,20 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <linux/falloc.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <spdlog/spdlog.h>
 
+#include "userland/client/storage_codec.hpp"
 #include "userland/client/storage_locks.hpp"
 
 namespace coop::client
 {
 
-attributes attributes_of(const coop_st_attr &a)
-{
-	const auto time = [](const coop_st_time &t) {
-		return timespec{static_cast<time_t>(t.sec), static_cast<long>(t.nsec)};
-	};
-	attributes out{};
-	out.fid = a.fid;
-	out.version = a.version;
-	out.st.st_ino = a.ino;
-	out.st.st_size = static_cast<off_t>(a.size);
-	out.st.st_blocks = static_cast<blkcnt_t>(a.blocks);
-	out.st.st_rdev = a.rdev;
-	out.st.st_mode = a.mode;
-	out.st.st_nlink = a.nlink;
-	out.st.st_uid = a.uid;
-	out.st.st_gid = a.gid;
-	out.st.st_blksize = static_cast<blksize_t>(a.blksize);
-	out.st.st_atim = time(a.atime);
-	out.st.st_mtim = time(a.mtime);
-	out.st.st_ctim = time(a.ctime);
-	out.leased = a.has & COOP_ST_HAS_LEASE;
-	return out;
-}
-
 namespace
 {
-
-std::uint32_t bit_if(bool set, std::uint32_t bit)
-{
-	return set ? bit : 0;
-}
-
-std::uint32_t open_flags(int flags)
-{
-	const int mode = flags & O_ACCMODE;
-	return bit_if(mode != O_WRONLY, COOP_ST_O_READ) |
-	       bit_if(mode != O_RDONLY, COOP_ST_O_WRITE) |
-	       bit_if(flags & O_TRUNC, COOP_ST_O_TRUNC) |
-	       bit_if(flags & O_APPEND, COOP_ST_O_APPEND) | bit_if(flags & O_EXCL, COOP_ST_O_EXCL) |
-	       bit_if(flags & storage::open_exec, COOP_ST_O_EXEC);
-}
-
-int fallocate_flags(int mode, std::uint32_t &out)
-{
-	constexpr int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE |
-			      FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE |
-			      FALLOC_FL_UNSHARE_RANGE;
-	out = bit_if(mode & FALLOC_FL_KEEP_SIZE, COOP_ST_FA_KEEP_SIZE) |
-	      bit_if(mode & FALLOC_FL_PUNCH_HOLE, COOP_ST_FA_PUNCH) |
-	      bit_if(mode & FALLOC_FL_ZERO_RANGE, COOP_ST_FA_ZERO) |
-	      bit_if(mode & FALLOC_FL_COLLAPSE_RANGE, COOP_ST_FA_COLLAPSE) |
-	      bit_if(mode & FALLOC_FL_INSERT_RANGE, COOP_ST_FA_INSERT) |
-	      bit_if(mode & FALLOC_FL_UNSHARE_RANGE, COOP_ST_FA_UNSHARE);
-	return mode & ~known ? -EOPNOTSUPP : 0;
-}
 
 std::string text_of(const coop_st_bytes &b)
 {
@@ -492,6 +440,35 @@ public:
 		return locks_.book().holds({fh, 0, what}, what.type == COOP_ST_LOCK_WRITE);
 	}
 
+	int getxattr(const caller &c, const handle &fh, std::string_view name, std::uint32_t room,
+		     std::string &value, std::size_t &size) override
+	{
+		return extended(COOP_ST_GETXATTR, in_dir(c, fh, name), room, value, size);
+	}
+
+	int listxattr(const caller &c, const handle &fh, std::uint32_t room, std::string &names,
+		      std::size_t &size) override
+	{
+		return extended(COOP_ST_LISTXATTR, on(c, fh), room, names, size);
+	}
+
+	int setxattr(const caller &c, const handle &fh, std::string_view name,
+		     std::string_view value, int flags, write_result &out, late_reply late) override
+	{
+		coop_st_body ask = in_dir(c, fh, name);
+		ask.flags = bit_if(flags & XATTR_CREATE, COOP_ST_X_CREATE) |
+			    bit_if(flags & XATTR_REPLACE, COOP_ST_X_REPLACE);
+		const iovec v = {const_cast<char *>(value.data()), value.size()};
+		return changed(COOP_ST_SETXATTR, ask, out, {&v, value.empty() ? 0u : 1u},
+			       std::move(late));
+	}
+
+	int removexattr(const caller &c, const handle &fh, std::string_view name, write_result &out,
+			late_reply late) override
+	{
+		return changed(COOP_ST_REMOVEXATTR, in_dir(c, fh, name), out, {}, std::move(late));
+	}
+
 	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
 	{
 		coop_st_body ask = on(c, fh), got{};
@@ -531,6 +508,19 @@ private:
 		coop_st_body got{};
 		std::string text;
 		return link_.ask(op, ask, got, text);
+	}
+
+	int extended(std::uint16_t op, coop_st_body ask, std::uint32_t room, std::string &data,
+		     std::size_t &size)
+	{
+		coop_st_body got{};
+		std::string text;
+		ask.count = room;
+		data.clear();
+		if (int err = link_.ask(op, ask, got, text, &data))
+			return err;
+		size = got.size;
+		return data.size() == (room ? size : 0) && (!room || size <= room) ? 0 : -EPROTO;
 	}
 
 	int entry_call(std::uint16_t op, const coop_st_body &ask, entry &out)

@@ -15,12 +15,11 @@
 #include <spdlog/spdlog.h>
 #include <sys/socket.h>
 
+#include "userland/client/storage_codec.hpp"
 #include "userland/client/storage_link.hpp"
 
 namespace coop::client
 {
-
-attributes attributes_of(const coop_st_attr &); // storage_calls.cpp
 
 namespace
 {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <linux/capability.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <spdlog/spdlog.h>
@@ -135,6 +136,36 @@ int own_umask()
 }
 
 } // namespace
+
+without_capabilities::without_capabilities(const coop_st_cred &c)
+{
+	if (!c.uid || !can_switch_users())
+		return;
+	__user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+	__user_cap_data_struct now[2];
+	static_assert(sizeof(now) == sizeof(before_));
+	if (::syscall(SYS_capget, &head, now)) {
+		error_ = -errno;
+		return;
+	}
+	std::memcpy(before_.data(), now, sizeof(now));
+	now[0].effective = now[1].effective = 0;
+	if (::syscall(SYS_capset, &head, now))
+		error_ = -errno;
+	else
+		dropped_ = true;
+}
+
+without_capabilities::~without_capabilities()
+{
+	if (!dropped_)
+		return;
+	__user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+	if (::syscall(SYS_capset, &head, before_.data())) {
+		spdlog::critical("a thread could not return to its own capabilities; ending");
+		std::abort();
+	}
+}
 
 caller_umask::caller_umask(std::uint32_t mode) : error_(own_umask())
 {

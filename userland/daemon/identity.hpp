@@ -8,6 +8,7 @@
 // back would leave a thread with a stranger's rights, so that ends the process.
 #pragma once
 
+#include <array>
 #include <istream>
 #include <optional>
 #include <sys/socket.h>
@@ -41,6 +42,24 @@ public:
 private:
 	int error_ = 0;
 	bool switched_ = false;
+};
+
+// The capabilities that leaving fsuid 0 does not take away, for the length of one call: by
+// CAP_SYS_ADMIN every user would read and write trusted attributes, by CAP_SETFCAP capabilities.
+// Made inside of an as_user scope.
+class without_capabilities
+{
+public:
+	explicit without_capabilities(const coop_st_cred &);
+	without_capabilities(const without_capabilities &) = delete;
+	without_capabilities &operator=(const without_capabilities &) = delete;
+	~without_capabilities();
+	[[nodiscard]] int error() const { return error_; }
+
+private:
+	int error_ = 0;
+	bool dropped_ = false;
+	std::array<std::uint32_t, 6> before_{}; // two of the kernel's sets of three words
 };
 
 // The calling thread's umask for the length of one call that makes a file. The file system applies

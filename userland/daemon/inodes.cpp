@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/xattr.h>
+#include <vector>
 
 namespace coop::daemon
 {
@@ -91,6 +93,44 @@ int inode::observe_locked(struct stat &st, std::uint64_t &version)
 		return -errno;
 	version = record.observe(st, still, in.clock());
 	return 0;
+}
+
+std::string inode::self() const
+{
+	return "/proc/self/fd/" + std::to_string(path.get());
+}
+
+std::uint32_t inode::extras_locked(const struct stat &st)
+{
+	constexpr std::size_t usual = 512; // bytes of names
+	char names[usual];
+	std::vector<char> more;
+	// Who changes them changes the change time, if that is fine enough to tell.
+	if (extras_time_ == change_time_ns(st) && record.settled(st))
+		return extras_;
+	const std::string name = self();
+	const char *at = names;
+	ssize_t n = ::listxattr(name.c_str(), names, usual);
+	if (n < 0 && errno == ERANGE) {
+		more.resize(COOP_ST_XATTR_MAX);
+		at = more.data();
+		n = ::listxattr(name.c_str(), more.data(), more.size());
+		if (n < 0 && errno != EOPNOTSUPP)
+			return COOP_ST_HAS_ALL; // more than can be listed
+	}
+	extras_time_ = change_time_ns(st);
+	extras_ = n > 0 ? COOP_ST_HAS_XATTR : 0;
+	for (std::string_view left(at, n > 0 ? static_cast<std::size_t>(n) : 0); !left.empty();) {
+		const std::string_view one = left.substr(0, left.find('\0'));
+		left.remove_prefix(std::min(one.size() + 1, left.size()));
+		if (one == "system.posix_acl_access")
+			extras_ |= COOP_ST_HAS_ACL;
+		else if (one == "system.posix_acl_default")
+			extras_ |= COOP_ST_HAS_DEFAULT_ACL;
+		else if (one == "security.capability")
+			extras_ |= COOP_ST_HAS_CAPABILITY;
+	}
+	return extras_;
 }
 
 // References share one control block; the last one tells the table.

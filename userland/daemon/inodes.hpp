@@ -56,6 +56,10 @@ public:
 	bool writable_locked() const { return writable_; }
 	// Takes fstat() and the version that it proves.
 	[[nodiscard]] int observe_locked(struct stat &, std::uint64_t &version);
+	// What it has besides the attributes of st: enum coop_st_has.
+	[[nodiscard]] std::uint32_t extras_locked(const struct stat &);
+	// Its name for calls that follow links and open nothing: "/proc/self/fd/N".
+	[[nodiscard]] std::string self() const;
 	// Opens it anew as the calling thread's user: the file system's own check of permissions.
 	// -EAGAIN: a process of this machine holds a lease, and has been told to give it back.
 	[[nodiscard]] int reopen(int flags, unique_fd &out) const;
@@ -63,6 +67,8 @@ public:
 private:
 	std::shared_ptr<unique_fd> data_;
 	bool writable_ = false;
+	std::uint32_t extras_ = 0;      // at change time extras_time_
+	std::uint64_t extras_time_ = 0; // 0: not known
 };
 
 using inode_ref = std::shared_ptr<inode>;

@@ -63,10 +63,11 @@ bool hidden(const exported &in, const inode &dir, std::string_view name)
 	       at.st_ino == root.st_ino;
 }
 
-void fill_attr(const struct stat &st, const inode &n, std::uint64_t version, coop_st_attr &a)
+void fill_attr(const struct stat &st, inode &n, std::uint64_t version, coop_st_attr &a)
 {
 	a = {};
 	a.fid = n.fid;
+	a.has = n.extras_locked(st);
 	a.version = version;
 	a.ino = st.st_ino;
 	a.size = static_cast<u64>(st.st_size);
@@ -131,6 +132,10 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	t[COOP_ST_COMMIT] = &service::commit;
 	t[COOP_ST_MKDIR] = &service::mkdir;
 	t[COOP_ST_MKNOD] = &service::mknod;
+	t[COOP_ST_GETXATTR] = &service::getxattr;
+	t[COOP_ST_SETXATTR] = &service::setxattr;
+	t[COOP_ST_LISTXATTR] = &service::listxattr;
+	t[COOP_ST_REMOVEXATTR] = &service::removexattr;
 	t[COOP_ST_UNLINK] = &service::unlink;
 	t[COOP_ST_RMDIR] = &service::rmdir;
 	t[COOP_ST_RENAME] = &service::rename;

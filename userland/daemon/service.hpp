@@ -97,6 +97,10 @@ private:
 	int readlink(const exported &, session &, call, reply &);
 	int readdir(const exported &, session &, call, reply &);
 	int statfs(const exported &, session &, call, reply &);
+	int getxattr(const exported &, session &, call, reply &);
+	int setxattr(const exported &, session &, call, reply &);
+	int listxattr(const exported &, session &, call, reply &);
+	int removexattr(const exported &, session &, call, reply &);
 	int ping(const exported &, session &, call, reply &);
 	int lock(const exported &, session &, call, reply &);
 	int lock_test(const exported &, session &, call, reply &);
@@ -128,6 +132,9 @@ private:
 		     act change);
 
 	int directory(const exported &, const coop_st_bytes &, inode_ref &);
+	// A change of extended attributes, change(path of the inode), as the caller.
+	template <class act>
+	int change_xattr(const exported &, session &, call, reply &, act change);
 	// Fills fh and attr of the reply with what is called 'name' in dir.
 	int entry(session &, call, const inode &dir, std::string_view name, unique_fd path, reply &,
 		  inode_ref *keep);
@@ -152,6 +159,7 @@ std::string_view view(const coop_st_bytes &);
 int permitted(int fd, int mask);
 // Our own directory in the root, which is nobody's to see.
 bool hidden(const exported &, const inode &dir, std::string_view name);
-void fill_attr(const struct stat &, const inode &, std::uint64_t version, coop_st_attr &);
+// Under its mutex.
+void fill_attr(const struct stat &, inode &, std::uint64_t version, coop_st_attr &);
 
 } // namespace coop::daemon

@@ -3,8 +3,8 @@
 # and b of one export, without peers. The areas are those of coop-posix (tests/vm/posix);
 # what concerns mounts as a whole stands here.
 #
-#: programs coopfsd coopfs coop-posix coop-pattern
-#: modules crc32_generic libcrc32c hmac sha256_generic ib_core
+#: programs coopfsd coopfs coop-posix coop-pattern mkfs.ext4
+#: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic
 #: files $KO/coopfs.ko
 #: deadline 600
 #: short create rename readdir permission read_write truncate mmap direct close_to_open page_parts read_only
@@ -14,7 +14,13 @@ server=127.0.0.1
 setup()
 {
 	insmod /lab/files/coopfs.ko
-	stored $server
+	mkdir -p /srv /mnt/a /mnt/b
+	# A tmpfs has no attributes of users before Linux 6.6.
+	truncate -s 192M /tmp/disk
+	mkfs.ext4 -q -F -b 4096 -I 512 /tmp/disk
+	mount -o loop /tmp/disk /srv
+	rmdir /srv/lost+found
+	serve $server /srv
 	up
 }
 
@@ -31,7 +37,7 @@ after_failure()
 	up
 } 2>&1
 
-area() { coop-posix "$1" /mnt/a /mnt/b 2>/tmp/said || die "$(cat /tmp/said | tr '\n' ';')"; }
+area() { coop-posix "$1" "${2:-/mnt/a}" "${3:-/mnt/b}" 2>/tmp/said || die "$(cat /tmp/said | tr '\n' ';')"; }
 
 test_create() { area create; }
 test_long_names() { area long_names; }
@@ -51,7 +57,9 @@ test_times() { area times; }
 test_permission() { area permission; }
 test_statfs() { area statfs; }
 test_set_id() { area set_id; }
-test_extended() { area extended; }
+test_xattrs() { area xattrs; }
+test_capability() { area capability; }
+test_acls() { area acls; }
 test_read_write() { area read_write; }
 test_append() { area append; }
 test_truncate() { area truncate; }
@@ -74,6 +82,14 @@ test_removed_elsewhere() { area removed_elsewhere; }
 test_renamed_elsewhere() { area renamed_elsewhere; }
 test_both_append() { area both_append; }
 test_page_parts() { area page_parts; }
+
+# The same on the file system below, by which the tests themselves are tried.
+test_below()
+{
+	for each in special types xattrs capability acls; do
+		area $each /srv /srv
+	done
+}
 
 test_in_flight()
 {

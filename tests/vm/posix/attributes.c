@@ -7,7 +7,6 @@
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
-#include <sys/xattr.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -232,16 +231,4 @@ void set_id_area(void)
 	NEED((program = open("program", O_WRONLY)) >= 0 && !chmod(other("program"), 0700));
 	as_user(STRANGER, STRANGER, write_open);
 	CHECK(!close(program) && mode_of("program") == 0700);
-}
-
-/* Not yet part of the protocol, and said so at once. */
-void extended_area(void)
-{
-	char buf[16];
-
-	NEED(put("f", "x"));
-	FAILS(setxattr("f", "user.x", "y", 1, 0), EOPNOTSUPP);
-	FAILS(getxattr("f", "user.x", buf, sizeof(buf)), EOPNOTSUPP);
-	FAILS(removexattr("f", "user.x"), EOPNOTSUPP);
-	CHECK(listxattr("f", buf, sizeof(buf)) == 0 || errno == EOPNOTSUPP);
 }

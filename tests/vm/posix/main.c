@@ -9,8 +9,7 @@
  * DIRECTORY/AREA, which it makes, and which is removed at the end. Wants root.
  *
  * Where this file system has semantics of its own they are checked as documented
- * (coopfs(5)): no extended attributes, O_DIRECT of any
- * alignment.
+ * (coopfs(5)): O_DIRECT of any alignment.
  *
  * The area in_flight stops the storage daemon for a moment: its process id is in the
  * environment as DAEMON, and the path of the mount's file "info" as INFO. What written_again,
@@ -56,7 +55,9 @@ static const struct {
 	{"permission", permission_area},
 	{"statfs", statfs_area},
 	{"set_id", set_id_area},
-	{"extended", extended_area},
+	{"xattrs", xattrs_area},
+	{"capability", capability_area},
+	{"acls", acls_area},
 	{"read_write", read_write_area},
 	{"append", append_area},
 	{"truncate", truncate_area},

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * xattr.c - extended attributes, and the ACLs that storage keeps in them.
+ *
+ * Storage keeps and checks them, as the calling user; here is no copy but the VFS's
+ * of ACLs. What a file does not have its attributes tell (enum coop_st_has), so a
+ * write need not ask for a capability to take away, nor a path walk for an ACL. A
+ * cached ACL goes whenever attributes come in, and is asked for again.
+ *
+ * A change of an attribute moves the change time at storage and so the data version:
+ * it is a change like a chmod, and the pages are carried over it.
+ */
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/posix_acl_xattr.h>
+#include <linux/slab.h>
+#include <linux/xattr.h>
+
+#include "fs/fs.h"
+
+#define XATTR_PAGES DIV_ROUND_UP(COOP_ST_XATTR_MAX, PAGE_SIZE)
+
+/* ---- values on their way ---------------------------------------------------------- */
+
+/* Pages of a value: the caller's buffer may be of any memory. */
+struct xattr_pages {
+	u32 n;
+	struct bio_vec bvec[XATTR_PAGES];
+};
+
+static void pages_free(struct xattr_pages *p)
+{
+	u32 i;
+
+	if (!p)
+		return;
+	for (i = 0; i < p->n; i++)
+		__free_page(p->bvec[i].bv_page);
+	kfree(p);
+}
+
+static struct xattr_pages *pages_alloc(size_t size)
+{
+	struct xattr_pages *p = kzalloc(sizeof(*p), GFP_NOFS);
+
+	for (; p && size; p->n++) {
+		struct bio_vec *v = &p->bvec[p->n];
+
+		v->bv_page = alloc_page(GFP_NOFS);
+		if (!v->bv_page) {
+			pages_free(p);
+			return NULL;
+		}
+		v->bv_len = min_t(size_t, size, PAGE_SIZE);
+		size -= v->bv_len;
+	}
+	return p;
+}
+
+static void pages_to(const struct xattr_pages *p, void *to, size_t len)
+{
+	u32 i;
+
+	for (i = 0; i < p->n && len; i++) {
+		const size_t n = min_t(size_t, len, p->bvec[i].bv_len);
+
+		memcpy_from_page(to, p->bvec[i].bv_page, 0, n);
+		to += n;
+		len -= n;
+	}
+}
+
+static void pages_from(struct xattr_pages *p, const void *from)
+{
+	u32 i;
+
+	for (i = 0; i < p->n; i++) {
+		memcpy_to_page(p->bvec[i].bv_page, 0, from, p->bvec[i].bv_len);
+		from += p->bvec[i].bv_len;
+	}
+}
+
+static struct coop_call *xattr_call(struct inode *inode, u16 op, const char *name,
+				    struct xattr_pages *pages, size_t size)
+{
+	struct coop_call *call = coop_call_alloc(coop_sb(inode->i_sb)->storage, op);
+
+	if (!call)
+		return NULL;
+	coop_call_cred(call, current_cred());
+	call->arg.fh.p = coop_i(inode)->fh;
+	call->arg.fh.len = coop_i(inode)->fh_len;
+	if (name) {
+		call->arg.name.p = name;
+		call->arg.name.len = strlen(name);
+	}
+	call->bvec = pages->bvec;
+	call->n_bvec = pages->n;
+	call->data_max = size;
+	return call;
+}
+
+/* GETXATTR, LISTXATTR. Bytes, or with size 0 how many there would be. */
+static ssize_t xattr_read(struct inode *inode, u16 op, const char *name, void *buf, size_t size)
+{
+	const size_t room = min_t(size_t, size, COOP_ST_XATTR_MAX);
+	struct xattr_pages *pages = pages_alloc(room);
+	struct coop_call *call = pages ? xattr_call(inode, op, name, pages, room) : NULL;
+	ssize_t len = -ENOMEM;
+
+	if (call) {
+		call->arg.count = room;
+		len = coop_call_run(call);
+		if (!len && (call->res.size > COOP_ST_XATTR_MAX ||
+			     call->data_len != (room ? call->res.size : 0)))
+			len = -EIO;
+		if (!len) {
+			len = call->res.size;
+			pages_to(pages, buf, call->data_len);
+		}
+		coop_call_put(call);
+	}
+	pages_free(pages);
+	return len;
+}
+
+/* ---- changes ----------------------------------------------------------------------- */
+
+static int xattr_change(struct inode *inode, struct coop_call *call)
+{
+	const bool regular = S_ISREG(inode->i_mode);
+	struct coop_inode *ci = coop_i(inode);
+	const loff_t none = -1;
+	u8 round = 0;
+	int err;
+
+	if (regular)
+		round = coop_change_begin(ci);
+	err = coop_call_run(call);
+	if (regular) {
+		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, false);
+		if (!err)
+			coop_unstable_add(inode, call->res.verifier, false);
+	}
+	if (!err && !coop_attr_ours(inode, &call->res.attr))
+		coop_attr_expire(inode);
+	forget_all_cached_acls(inode);
+	return err;
+}
+
+/* value NULL: takes it away. */
+static int xattr_set(struct inode *inode, const char *name, const void *value, size_t size,
+		     int flags)
+{
+	const bool capability = !value && !strcmp(name, XATTR_NAME_CAPS);
+	struct xattr_pages *pages;
+	struct coop_call *call;
+	int err = 0;
+
+	if (size > COOP_ST_XATTR_MAX)
+		return -E2BIG;
+	if (S_ISREG(inode->i_mode)) /* dirty pages have a time of their own; they come first */
+		err = filemap_write_and_wait(inode->i_mapping);
+	if (err)
+		return err;
+	pages = pages_alloc(size);
+	call = pages ? xattr_call(inode, value ? COOP_ST_SETXATTR : COOP_ST_REMOVEXATTR, name,
+				  pages, size)
+		     : NULL;
+	err = -ENOMEM;
+	if (call) {
+		if (value)
+			pages_from(pages, value);
+		if (flags & XATTR_CREATE)
+			call->arg.flags |= COOP_ST_X_CREATE;
+		if (flags & XATTR_REPLACE)
+			call->arg.flags |= COOP_ST_X_REPLACE;
+		/*
+		 * The VFS has checked who may; or it takes the capability away because of a
+		 * write, which everybody's writes do. If storage refuses it even to user 0, its
+		 * own kernel takes it away with the WRITE.
+		 */
+		if (capability)
+			memset(&call->arg.cred, 0, sizeof(call->arg.cred));
+		err = xattr_change(inode, call);
+		if (capability && err == -EPERM)
+			err = 0;
+		coop_call_put(call);
+	}
+	pages_free(pages);
+	return err;
+}
+
+/* ---- the VFS's handlers ------------------------------------------------------------- */
+
+/* It has none of these, as far as attributes are believed. */
+static bool xattr_without(struct inode *inode, u32 has)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool without;
+
+	spin_lock(&ci->lock);
+	without = !(ci->has & has) && time_before(jiffies, ci->has_until);
+	spin_unlock(&ci->lock);
+	return without;
+}
+
+static int coop_xattr_get(const struct xattr_handler *handler, struct dentry *dentry,
+			  struct inode *inode, const char *name, void *buf, size_t size)
+{
+	const char *full = xattr_full_name(handler, name);
+
+	if (!strcmp(full, XATTR_NAME_CAPS) && xattr_without(inode, COOP_ST_HAS_CAPABILITY))
+		return -ENODATA;
+	return xattr_read(inode, COOP_ST_GETXATTR, full, buf, size);
+}
+
+static int coop_xattr_set(const struct xattr_handler *handler, struct mnt_idmap *idmap,
+			  struct dentry *dentry, struct inode *inode, const char *name,
+			  const void *value, size_t size, int flags)
+{
+	return xattr_set(inode, xattr_full_name(handler, name), value, size, flags);
+}
+
+static const struct xattr_handler xattr_user = {
+	.prefix = XATTR_USER_PREFIX,
+	.get = coop_xattr_get,
+	.set = coop_xattr_set,
+};
+
+static const struct xattr_handler xattr_trusted = {
+	.prefix = XATTR_TRUSTED_PREFIX,
+	.get = coop_xattr_get,
+	.set = coop_xattr_set,
+};
+
+static const struct xattr_handler xattr_security = {
+	.prefix = XATTR_SECURITY_PREFIX,
+	.get = coop_xattr_get,
+	.set = coop_xattr_set,
+};
+
+COOP_XATTR_TABLE coop_xattr_handlers[] = {
+	/* clang-format off */
+	COOP_ACL_XATTR_HANDLERS
+		/* clang-format on */
+		& xattr_user,
+	&xattr_trusted,
+	&xattr_security,
+	NULL,
+};
+
+ssize_t coop_listxattr(struct dentry *dentry, char *list, size_t size)
+{
+	return xattr_read(d_inode(dentry), COOP_ST_LISTXATTR, NULL, list, size);
+}
+
+/* ---- ACLs ---------------------------------------------------------------------------- */
+
+struct posix_acl *coop_get_acl(struct inode *inode, int type, bool rcu)
+{
+	const bool access = type == ACL_TYPE_ACCESS;
+	const char *name = access ? XATTR_NAME_POSIX_ACL_ACCESS : XATTR_NAME_POSIX_ACL_DEFAULT;
+	struct posix_acl *acl;
+	size_t room = PAGE_SIZE;
+	ssize_t len;
+	void *buf;
+
+	if (rcu)
+		return ERR_PTR(-ECHILD);
+	if (xattr_without(inode, access ? COOP_ST_HAS_ACL : COOP_ST_HAS_DEFAULT_ACL))
+		return NULL;
+	do {
+		buf = kvmalloc(room, GFP_NOFS);
+		if (!buf)
+			return ERR_PTR(-ENOMEM);
+		len = xattr_read(inode, COOP_ST_GETXATTR, name, buf, room);
+		acl = len > 0 ? posix_acl_from_xattr(&init_user_ns, buf, len) : ERR_PTR(len);
+		kvfree(buf);
+		room *= XATTR_PAGES;
+	} while (len == -ERANGE && room <= COOP_ST_XATTR_MAX);
+	if (!len || len == -ENODATA || len == -EOPNOTSUPP)
+		return NULL;
+	return acl;
+}
+
+int coop_set_acl(struct mnt_idmap *idmap, struct coop_acl_owner *owner, struct posix_acl *acl,
+		 int type)
+{
+	struct inode *inode = coop_acl_inode(owner);
+	const char *name = type == ACL_TYPE_ACCESS ? XATTR_NAME_POSIX_ACL_ACCESS
+						   : XATTR_NAME_POSIX_ACL_DEFAULT;
+	void *buf = NULL;
+	int len = 0, err;
+
+	if (acl) {
+		len = posix_acl_xattr_size(acl->a_count);
+		buf = kvmalloc(len, GFP_KERNEL);
+		if (!buf)
+			return -ENOMEM;
+		len = posix_acl_to_xattr(&init_user_ns, acl, buf, len);
+	}
+	err = len < 0 ? len : xattr_set(inode, name, buf, len, 0);
+	kvfree(buf);
+	return !acl && err == -ENODATA ? 0 : err;
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// storage_codec.cpp - see storage_codec.hpp.
+#include "userland/client/storage_codec.hpp"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <linux/falloc.h>
+
+namespace coop::client
+{
+
+attributes attributes_of(const coop_st_attr &a)
+{
+	const auto time = [](const coop_st_time &t) {
+		return timespec{static_cast<time_t>(t.sec), static_cast<long>(t.nsec)};
+	};
+	attributes out{};
+	out.fid = a.fid;
+	out.version = a.version;
+	out.has = a.has;
+	out.st.st_ino = a.ino;
+	out.st.st_size = static_cast<off_t>(a.size);
+	out.st.st_blocks = static_cast<blkcnt_t>(a.blocks);
+	out.st.st_rdev = a.rdev;
+	out.st.st_mode = a.mode;
+	out.st.st_nlink = a.nlink;
+	out.st.st_uid = a.uid;
+	out.st.st_gid = a.gid;
+	out.st.st_blksize = static_cast<blksize_t>(a.blksize);
+	out.st.st_atim = time(a.atime);
+	out.st.st_mtim = time(a.mtime);
+	out.st.st_ctim = time(a.ctime);
+	out.leased = a.has & COOP_ST_HAS_LEASE;
+	return out;
+}
+
+std::uint32_t open_flags(int flags)
+{
+	const int mode = flags & O_ACCMODE;
+	return bit_if(mode != O_WRONLY, COOP_ST_O_READ) |
+	       bit_if(mode != O_RDONLY, COOP_ST_O_WRITE) |
+	       bit_if(flags & O_TRUNC, COOP_ST_O_TRUNC) |
+	       bit_if(flags & O_APPEND, COOP_ST_O_APPEND) | bit_if(flags & O_EXCL, COOP_ST_O_EXCL) |
+	       bit_if(flags & storage::open_exec, COOP_ST_O_EXEC);
+}
+
+int fallocate_flags(int mode, std::uint32_t &out)
+{
+	constexpr int known = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE |
+			      FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE |
+			      FALLOC_FL_UNSHARE_RANGE;
+	out = bit_if(mode & FALLOC_FL_KEEP_SIZE, COOP_ST_FA_KEEP_SIZE) |
+	      bit_if(mode & FALLOC_FL_PUNCH_HOLE, COOP_ST_FA_PUNCH) |
+	      bit_if(mode & FALLOC_FL_ZERO_RANGE, COOP_ST_FA_ZERO) |
+	      bit_if(mode & FALLOC_FL_COLLAPSE_RANGE, COOP_ST_FA_COLLAPSE) |
+	      bit_if(mode & FALLOC_FL_INSERT_RANGE, COOP_ST_FA_INSERT) |
+	      bit_if(mode & FALLOC_FL_UNSHARE_RANGE, COOP_ST_FA_UNSHARE);
+	return mode & ~known ? -EOPNOTSUPP : 0;
+}
+
+} // namespace coop::client

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// storage_codec.hpp - what system calls have, in the numbers of the storage protocol, and
+// back. Linux's own numbers differ between machines.
+#pragma once
+
+#include <cstdint>
+
+#include "rpc/store.h"
+#include "userland/client/storage.hpp"
+
+namespace coop::client
+{
+
+inline std::uint32_t bit_if(bool set, std::uint32_t bit)
+{
+	return set ? bit : 0;
+}
+
+attributes attributes_of(const coop_st_attr &);
+// enum coop_st_open_flag from those of open(2).
+std::uint32_t open_flags(int flags);
+// enum coop_st_fallocate from the mode of fallocate(2). 0, or -EOPNOTSUPP: it has more.
+[[nodiscard]] int fallocate_flags(int mode, std::uint32_t &out);
+
+} // namespace coop::client
