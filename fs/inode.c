@@ -355,18 +355,44 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 	return 0;
 }
 
+/* Storage knows whom the export takes the caller for, and rules that are neither mode nor ACL. */
+static int ask_access(struct inode *inode, u32 wanted)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_ACCESS);
+	int err;
+
+	if (!call)
+		return -ENOMEM;
+	coop_call_cred(call, current_cred());
+	call->arg.fh.p = ci->fh;
+	call->arg.fh.len = ci->fh_len;
+	call->arg.mode = wanted;
+	err = coop_call_run(call);
+	if (!err && wanted & ~call->res.mode)
+		err = -EACCES;
+	coop_call_put(call);
+	return err;
+}
+
 int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 {
-	if (!attr_fresh(inode)) {
-		int err;
+	const u32 wanted = mask & (MAY_READ | MAY_WRITE | MAY_EXEC);
+	int err;
 
+	if (!attr_fresh(inode)) {
 		if (mask & MAY_NOT_BLOCK)
 			return -ECHILD;
 		err = ask_attr(inode);
 		if (err)
 			return err;
 	}
-	return generic_permission(idmap, inode, mask);
+	err = generic_permission(idmap, inode, mask);
+	/* Nothing follows access(2) and chdir(2) that storage would judge. */
+	if (err || !wanted || !(mask & (MAY_ACCESS | MAY_CHDIR)))
+		return err;
+	return mask & MAY_NOT_BLOCK ? -ECHILD : ask_access(inode, wanted);
 }
 
 /* ---- changing them -------------------------------------------------------------- */

@@ -69,35 +69,56 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info *)
 	fuse_reply_attr(req, &attr.st, lifetime(c));
 }
 
+// Before a write, a truncation or a change of owner the kernel takes set-ID bits away by a mode
+// that it has computed, as the user who writes (libfuse 3.14 has no way to decline it). Storage
+// takes them away itself with the latter two, from the mode that the file has by then; for a
+// write it is asked to. A chmod(2) that comes to the same may be told so too.
+bool takes_set_id(context &c, client::inode &node, storage::setattr_request &q)
+{
+	if (!(q.valid & storage::set_mode) || !c.mount.inodes().is_mode_after_write(node, q.mode))
+		return false;
+	const bool alone = q.valid == storage::set_mode;
+	if (alone || q.valid & (storage::set_size | storage::set_uid | storage::set_gid))
+		q.valid &= ~storage::set_mode;
+	if (alone)
+		q.valid |= storage::kill_id;
+	return alone;
+}
+
 void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fuse_file_info *)
 {
 	context &c = context_of(req);
 	if (control::owns(ino))
 		return c.files_of_control.setattr(req, ino, to_set);
 	client::attributes attr;
-	int err = c.mount.files().setattr(caller_of(req), inode_of(c, ino), decode(*st, to_set),
-					  attr);
+	client::inode &node = inode_of(c, ino);
+	storage::setattr_request q = decode(*st, to_set);
+	const bool kills = takes_set_id(c, node, q);
+	int err = c.mount.files().setattr(caller_of(req), node, q, attr);
+	if (kills && err == -EACCES) { // the owner's chmod(2), of a file that he may not write
+		q.valid = storage::set_mode;
+		err = c.mount.files().setattr(caller_of(req), node, q, attr);
+	}
 	if (err)
 		return reply_status(req, err);
 	fuse_reply_attr(req, &attr.st, lifetime(c));
 }
 
-// Asked only without default_permissions. The mode bits answer; storage enforces.
+// access(2) and chdir(2), only without default_permissions. Storage answers: ACLs, and whom the
+// export takes the caller for, are known there.
 void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 {
 	context &c = context_of(req);
 	client::caller who = caller_of(req);
-	struct stat st;
+	const int wanted = mask & (R_OK | W_OK | X_OK);
 	if (control::owns(ino)) {
-		st = c.files_of_control.attributes(ino);
-	} else {
-		client::attributes attr;
-		int err = c.mount.files().getattr(who, inode_of(c, ino), attr);
-		if (err)
-			return reply_status(req, err);
-		st = attr.st;
+		const struct stat st = c.files_of_control.attributes(ino);
+		return reply_status(req, permitted(st, who, mask) ? 0 : -EACCES);
 	}
-	reply_status(req, permitted(st, who, mask) ? 0 : -EACCES);
+	int allowed = 0;
+	client::attributes attr;
+	const int err = c.mount.storage().access(who, inode_of(c, ino).fh, wanted, allowed, attr);
+	reply_status(req, err ? err : (wanted & ~allowed) ? -EACCES : 0);
 }
 
 void op_statfs(fuse_req_t req, fuse_ino_t ino)

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from cluster import Node, program, unmount
+from cluster import Node, program, unmount, wait_for
 from test_permissions import as_user, read, write
 
 NOBODY = 65534
@@ -47,6 +47,25 @@ def test_root_is_squashed(cluster):
     # Others act as themselves.
     assert as_user(4101, 4101, [], lambda: os.mkdir(f"{path}/theirs")) == "None"
     assert os.stat(f"{cluster.export}/theirs").st_uid == 4101
+
+
+def test_access_tells_what_storage_permits(cluster):
+    """Not what the mode says to root. Where the kernel checks permissions (allow_other) it does not ask."""
+    os.chmod(cluster.export, 0o777)
+    for name in ("secret", "open"):
+        write(f"{cluster.export}/{name}", b"of root")
+    os.chmod(f"{cluster.export}/secret", 0o600)
+    os.chmod(f"{cluster.export}/open", 0o646)
+    node = Node(cluster, 1, [], exported(cluster, "root_squash"))
+    cluster.nodes.append(node)
+    for _ in range(2):  # the second time within a lease
+        assert os.access(f"{node.path}/secret", os.F_OK)
+        assert not os.access(f"{node.path}/secret", os.R_OK)
+        assert os.access(f"{node.path}/open", os.R_OK | os.W_OK)
+        assert not os.access(f"{node.path}/open", os.R_OK | os.X_OK)
+        assert os.access(node.path, os.R_OK | os.W_OK | os.X_OK)
+    os.chmod(f"{cluster.export}/open", 0o600)
+    wait_for(lambda: not os.access(f"{node.path}/open", os.R_OK), "the change is known")
 
 
 def test_all_are_squashed(cluster):

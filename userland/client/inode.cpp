@@ -108,12 +108,21 @@ void inode_table::learn_extras(inode &node, ticket asked, const attributes &attr
 		return;
 	node.has_asked = asked;
 	node.has = attr.has;
+	node.mode = attr.st.st_mode;
 	node.has_until = std::chrono::steady_clock::now() + attributes_last;
 }
 
 void inode_table::beside(inode &node, const attributes &attr)
 {
 	learn_extras(node, now(), attr);
+}
+
+bool inode_table::is_mode_after_write(inode &node, mode_t mode)
+{
+	std::lock_guard guard(node.lock);
+	const mode_t gone =
+		S_ISUID | ((node.mode & S_IXGRP) ? static_cast<mode_t>(S_ISGID) : mode_t{0});
+	return S_ISREG(node.mode) && node.mode & gone && mode == (node.mode & 07777 & ~gone);
 }
 
 bool inode_table::without(inode &node, std::uint32_t has)

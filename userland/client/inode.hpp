@@ -78,6 +78,7 @@ struct inode : std::enable_shared_from_this<inode> {
 	std::vector<std::uint32_t> openers; // of 'version', as the last open reply told
 	std::uint64_t kernel_version = 0;   // of the pages that the kernel holds; 0: it holds none
 	std::uint64_t kernel_attr = 0; // version that came with the attributes the kernel holds
+	mode_t mode = 0;               // with 'has'
 	std::uint32_t has = 0;         // enum coop_st_has, as of the reply asked for at 'has_asked'
 	ticket has_asked = 0;
 	std::chrono::steady_clock::time_point has_until; // what is not in 'has' is not there
@@ -133,6 +134,8 @@ public:
 	void beside(inode &node, const attributes &attr);
 	// The file has none of these (enum coop_st_has), as far as attributes are believed.
 	bool without(inode &node, std::uint32_t has);
+	// This mode is the last one known, without the set-ID bits that a write takes away.
+	bool is_mode_after_write(inode &node, mode_t mode);
 	// What the kernel wrote into its own pages is not where storage put it.
 	void misplaced(inode &node);
 	// The contents were replaced by nothing (O_TRUNC). The inode's order is held.

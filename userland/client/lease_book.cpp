@@ -11,7 +11,7 @@ namespace coop::client
 namespace
 {
 
-constexpr std::size_t rights_max = 16;     // of one file
+constexpr std::size_t rights_max = 32;     // of one file
 constexpr std::size_t recalled_max = 4096; // files
 constexpr std::size_t name_bytes = 64;     // what an entry takes besides its name, at least
 

@@ -32,7 +32,8 @@ class lease_book
 {
 public:
 	using ticket = std::uint64_t;
-	enum class right { search, list, read, execute };
+	// What a request has shown; the last three are answers of access(2).
+	enum class right { search, list, read, execute, access_read, access_write, access_execute };
 	enum class found { unknown, here, absent };
 
 	static constexpr std::size_t files_max = 10000;

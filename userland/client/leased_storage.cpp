@@ -7,6 +7,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <unistd.h>
 
 #include "userland/client/asker.hpp"
 #include "userland/client/lease_book.hpp"
@@ -20,6 +21,9 @@ namespace
 
 using clock = std::chrono::steady_clock;
 using right = lease_book::right;
+
+constexpr std::pair<int, right> access_rights[] = {
+	{R_OK, right::access_read}, {W_OK, right::access_write}, {X_OK, right::access_execute}};
 
 constexpr std::chrono::milliseconds trust{COOP_ST_LEASE_TRUST_MS};
 constexpr std::chrono::milliseconds ask_early = trust / 2;
@@ -98,6 +102,31 @@ public:
 		const int err = under_->getattr(c, fh, out);
 		if (!err)
 			book_.learned(asked, fh, out);
+		return_evicted();
+		return err;
+	}
+
+	int access(const caller &c, const handle &fh, int wanted, int &allowed,
+		   attributes &out) override
+	{
+		allowed = 0;
+		if (trusted()) {
+			for (const auto &[bit, what] : access_rights)
+				if (wanted & bit && book_.may(fh, c, what))
+					allowed |= bit;
+			if (allowed == wanted && book_.attributes_of(fh, out)) {
+				attributes_++;
+				return 0;
+			}
+		}
+		const auto asked = book_.now();
+		const int err = under_->access(c, fh, wanted, allowed, out);
+		if (!err) {
+			book_.learned(asked, fh, out);
+			for (const auto &[bit, what] : access_rights)
+				if (allowed & bit)
+					book_.allowed(asked, fh, c, what);
+		}
 		return_evicted();
 		return err;
 	}

@@ -129,6 +129,13 @@ public:
 	virtual int lookup(const caller &, const handle &dir, std::string_view name,
 			   entry &out) = 0;
 	virtual int getattr(const caller &, const handle &, attributes &out) = 0;
+	// Which of R_OK, W_OK and X_OK in `wanted` storage permits the caller.
+	virtual int access(const caller &, const handle &, int wanted, int &allowed,
+			   attributes &out)
+	{
+		(void)wanted, (void)allowed, (void)out;
+		return -EOPNOTSUPP;
+	}
 	struct setattr_request {
 		std::uint32_t valid; // FUSE_SET_ATTR-like bits: see set_* below
 		mode_t mode;
@@ -146,6 +153,7 @@ public:
 		set_mtime = 32,
 		set_atime_now = 64,
 		set_mtime_now = 128,
+		kill_id = 256, // set-ID bits go from the mode that the file has by then
 	};
 	// What became of a change that was sent and whose caller was told -EINTR or -ETIMEDOUT: 0
 	// and its result, or -errno. Called once, on the connection's thread; destroyed uncalled

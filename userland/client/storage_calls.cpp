@@ -113,6 +113,18 @@ public:
 		return err;
 	}
 
+	int access(const caller &c, const handle &fh, int wanted, int &allowed,
+		   attributes &out) override
+	{
+		coop_st_body ask = on(c, fh), got{};
+		std::string text;
+		ask.mode = static_cast<std::uint32_t>(wanted);
+		const int err = link_.ask(COOP_ST_ACCESS, ask, got, text);
+		if (!err)
+			allowed = static_cast<int>(got.mode), out = attributes_of(got.attr);
+		return err;
+	}
+
 	std::chrono::milliseconds patience() const override { return link_.patience(); }
 
 	int setattr(const caller &c, const handle &fh, const setattr_request &r, write_result &out,
@@ -132,8 +144,8 @@ public:
 			ask.set.atime = time(r.atime);
 		if (r.valid & set_mtime)
 			ask.set.mtime = time(r.mtime);
-		if (r.valid &
-		    set_size) // who has it open for writing may cut it, whatever its mode is by now
+		// Who has it open for writing may cut it, whatever its mode is by now.
+		if (r.valid & (set_size | kill_id))
 			ask.open_id = link_.writable_open(fh, c.uid);
 		return changed(COOP_ST_SETATTR, ask, out, {}, std::move(late));
 	}

@@ -122,6 +122,7 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	std::array<operation, COOP_ST_OP_END> t{};
 	t[COOP_ST_LOOKUP] = &service::lookup;
 	t[COOP_ST_GETATTR] = &service::getattr;
+	t[COOP_ST_ACCESS] = &service::access;
 	t[COOP_ST_SETATTR] = &service::setattr;
 	t[COOP_ST_OPEN] = &service::open;
 	t[COOP_ST_CREATE] = &service::create;
@@ -265,6 +266,29 @@ int service::getattr(const exported &in, session &s, call r, reply &out)
 	inode_ref node;
 	if (int err = inodes.get(in, view(r.body.fh), node))
 		return err;
+	return leased_attributes(s, r, node, out.body.attr);
+}
+
+int service::access(const exported &in, session &s, call r, reply &out)
+{
+	const int asked = static_cast<int>(r.body.mode);
+	inode_ref node;
+	if (asked & ~(R_OK | W_OK | X_OK))
+		return -EINVAL;
+	if (int err = inodes.get(in, view(r.body.fh), node))
+		return err;
+	int allowed = 0;
+	if (int err = as(r.body.cred, [&] {
+		    for (const int one : {R_OK, W_OK, X_OK})
+			    if (asked & one && !permitted(node->path.get(), one))
+				    allowed |= one;
+		    return 0;
+	    }))
+		return err;
+	// Devices and the like are written to at the client's.
+	if (in.spec().read_only && (node->type == S_IFREG || node->type == S_IFDIR))
+		allowed &= ~W_OK;
+	out.body.mode = static_cast<u32>(allowed);
 	return leased_attributes(s, r, node, out.body.attr);
 }
 

@@ -79,6 +79,7 @@ private:
 	static const std::array<operation, COOP_ST_OP_END> operations;
 	int lookup(const exported &, session &, call, reply &);
 	int getattr(const exported &, session &, call, reply &);
+	int access(const exported &, session &, call, reply &);
 	int setattr(const exported &, session &, call, reply &);
 	int open(const exported &, session &, call, reply &);
 	int create(const exported &, session &, call, reply &);

@@ -279,6 +279,68 @@ static void inheritance(void)
 	umask(before);
 }
 
+/* What an ACL has given or taken holds for names that are cached here by now. */
+static void reads_it(void)
+{
+	CHECK(holds("walk/f", "text") && !access("walk/f", R_OK));
+}
+
+static void does_not(void)
+{
+	FAILS(open("walk/f", O_RDONLY), EACCES);
+	FAILS(access("walk/f", F_OK), EACCES);
+}
+
+static void cached_names(void)
+{
+	const struct acl closed = acl_of(7, 0, 5, 5, 7, 5), opened = acl_of(7, 5, 0, 0, 7, 0);
+
+	NEED(!mkdir("walk", 0755) && put("walk/f", "text"));
+	as_user(MEMBER, MEMBER, reads_it);
+	CHECK(set_acl("walk", ACCESS_ACL, &closed));
+	as_user(MEMBER, MEMBER, does_not);
+	as_user(STRANGER, STRANGER, reads_it);
+	CHECK(set_acl("walk", ACCESS_ACL, &opened) && mode_of("walk") == 0770);
+	as_user(MEMBER, MEMBER, reads_it);
+	as_user(STRANGER, STRANGER, does_not);
+	CHECK(!removexattr("walk", ACCESS_ACL));
+}
+
+/* Set-ID bits and ACLs together. */
+static void writes_it(void)
+{
+	const int fd = open("set", O_WRONLY);
+
+	CHECK(fd >= 0 && pwrite(fd, "x", 1, 0) == 1 && !close(fd));
+}
+
+static void sets_an_acl(void)
+{
+	const struct acl acl = acl_of(7, 7, 7, 5, 7, 5);
+
+	CHECK(set_acl("own", ACCESS_ACL, &acl));
+}
+
+static void set_id_bits(void)
+{
+	const struct acl acl = acl_of(7, 6, 5, 5, 7, 5), inherited = acl_of(7, 6, 5, 4, 7, 0);
+	struct stat st;
+
+	NEED(put("set", "text") && !chmod("set", 06755) && set_acl("set", ACCESS_ACL, &acl));
+	CHECK(mode_of("set") == 06775);
+	as_user(MEMBER, MEMBER, writes_it);
+	CHECK(mode_of("set") == 0775 && same_acl("set", ACCESS_ACL, &acl));
+	/* An owner who is not of the file's group takes its set-group-ID bit off. */
+	NEED(put("own", "x") && !chown("own", STRANGER, GROUP) && !chmod("own", 02755));
+	as_user(STRANGER, STRANGER, sets_an_acl);
+	CHECK(mode_of("own") == 0775);
+	NEED(!mkdir("group", 0755) && !chown("group", 0, GROUP) && !chmod("group", 02775));
+	CHECK(set_acl("group", DEFAULT_ACL, &inherited) && !mkdir("group/d", 0777));
+	CHECK(!stat("group/d", &st) && st.st_gid == GROUP && (st.st_mode & 07777) == 02770);
+	CHECK(put("group/f", "x") && !stat("group/f", &st) && st.st_gid == GROUP);
+	CHECK(same_acl("group/d", DEFAULT_ACL, &inherited) && lists("group/f", ACCESS_ACL));
+}
+
 void acls_area(void)
 {
 	struct acl acl = acl_of(6, 6, 4, 4, 6, 0);
@@ -313,4 +375,6 @@ void acls_area(void)
 	got.e[1].perm = 99;
 	FAILS(setxattr("f", ACCESS_ACL, &got, 4 + 3 * sizeof(struct ace), 0), EINVAL);
 	inheritance();
+	cached_names();
+	set_id_bits();
 }
