@@ -78,10 +78,12 @@ struct coop_chan_cfg {
 					    command: at most COOP_CHAN_COMMAND_MTU */
 	u32 credits[COOP_CHAN_CHANNELS]; /* datagrams a channel's send queue takes: at least 4 */
 	u32 max_peers;                   /* 1 .. 1 << 18; a few hundred bytes each */
-	u32 max_active;   /* peers with unacknowledged segments at a time, 1 .. max_peers */
-	u32 max_reorder;  /* peers that we keep segments of out of order from at a time, 0: none */
-	u32 max_sends;    /* messages sent or queued, all peers: 1 .. 1 << 19 */
-	u32 max_receives; /* messages half received or not yet pulled by next_event, all peers */
+	u32 max_active;  /* peers with unacknowledged segments at a time, 1 .. max_peers */
+	u32 max_reorder; /* peers that we keep segments of out of order from at a time, 0: none */
+	u32 max_sends;   /* messages sent or queued, all peers: 1 .. 1 << 19 */
+	/* Messages half received or not yet pulled by next_event, all peers. One peer may have half
+	 * received at most as many as are free: half of them when it is alone. */
+	u32 max_receives;
 	u32 max_segments; /* unacknowledged segments, all peers; at least one message and 64 */
 	u32 max_length;   /* bytes of a message; at most COOP_CHAN_MSG_SEGS segments */
 	u32 window;       /* segments a peer, 64 .. COOP_CHAN_WINDOW, power of two; a message takes

@@ -147,6 +147,7 @@ struct coop_chan_peer {
 	struct coop_list queue[2];  /* messages that still have segments to send, by class */
 	struct coop_list all;       /* every message that is not over */
 	struct coop_list receiving; /* messages half received */
+	u32 n_receiving;            /* of them */
 	struct coop_list flight[2]; /* segments, oldest first */
 	struct coop_list resend;
 	u32 rx_stamp;   /* of that one */

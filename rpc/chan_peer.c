@@ -110,6 +110,7 @@ u32 coop_chan_admit(struct coop_chan *c, const struct coop_chan_peer_addr *a, u6
 	coop_list_init(&p->queue[1]);
 	coop_list_init(&p->all);
 	coop_list_init(&p->receiving);
+	p->n_receiving = 0;
 	coop_list_init(&p->flight[0]);
 	coop_list_init(&p->flight[1]);
 	coop_list_init(&p->resend);

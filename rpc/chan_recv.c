@@ -47,6 +47,7 @@ static void forget(struct coop_chan *c, u32 i)
 		link = &c->recv[*link].next_hash;
 	*link = r->next_hash;
 	coop_list_remove(&c->peer[r->peer].receiving, c->recv_link, i);
+	c->peer[r->peer].n_receiving--;
 }
 
 static void put(struct coop_chan *c, u32 i)
@@ -199,6 +200,7 @@ void coop_chan_place(struct coop_chan *c, u64 cookie, u64 now, struct coop_chan_
 	r->next_hash = *link;
 	*link = i;
 	coop_list_push(&p->receiving, c->recv_link, i);
+	p->n_receiving++;
 	c->stats.placed++;
 	c->stats.receives_used++;
 	in->receive = i;
@@ -242,7 +244,11 @@ int coop_chan_give_up(struct coop_chan *c, u32 receive, u64 now)
 
 static enum coop_chan_verdict ask(struct coop_chan *c, struct coop_chan_peer *p, u64 seq)
 {
-	if (c->recv_free.head == COOP_NONE) {
+	/*
+	 * A peer holds at most as many half-received messages as are free: half of all when it
+	 * is alone. So a peer that never ends its messages leaves places to the others.
+	 */
+	if (p->n_receiving >= c->cfg.max_receives - c->stats.receives_used) {
 		not_ready(c, p, COOP_CHAN_NO_BUFFER);
 		return COOP_CHAN_DONE;
 	}

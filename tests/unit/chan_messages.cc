@@ -177,6 +177,42 @@ TEST(chan_refusal, a_receiver_without_receives_is_not_ready)
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 2u);
 }
 
+// However many messages a peer begins and never ends, others find places.
+TEST(chan_refusal, a_peer_leaves_places_to_others)
+{
+	coop_chan_cfg cfg = lab_cfg(1);
+	cfg.max_receives = 4;
+	chan_lab lab(lab_cfg(0), cfg);
+	lab.greet();
+	lab.node.emplace_back(std::make_unique<lab_node>(2, lab_cfg(2), lab.now));
+	lab.now += 10000;
+	const u32 all = cfg.max_receives;
+	const std::string two_chunks(1500, 'T');
+	std::vector<lab_datagram> begun;
+	for (u32 i = 0; i < all + 1; ++i) {
+		lab.send(0, 1, two_chunks);
+		for (const auto &d : lab.pull(0))
+			if (d.p.type == COOP_CHAN_T_CHUNK && d.p.offset == 0)
+				begun.push_back(d);
+	}
+	ASSERT_GE(begun.size(), all);
+	for (const auto &d : begun)
+		lab.deliver(d, 1);
+	EXPECT_EQ(lab.b().stats().receives_used, all / 2);
+	EXPECT_GT(lab.b().stats().rnr_tx, 0u);
+	const u32 asked = lab.b().asked;
+	lab.send(2, 1, two_chunks);
+	for (const auto &d : lab.pull(2))
+		lab.deliver(d, 1);
+	EXPECT_EQ(lab.b().asked, asked + 1);
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
+	// And what had to wait comes through when what was begun has ended.
+	for (u32 i = 0; i < 50 && lab.b().count(COOP_CHAN_EV_DELIVERED) < all + 2; ++i)
+		lab.run(100000);
+	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), all + 2);
+	EXPECT_EQ(lab.b().stats().receives_used, 0u);
+}
+
 TEST(chan_refusal, unanswered_place_counts_as_refused)
 {
 	chan_lab lab;
