@@ -312,10 +312,29 @@ out:
 
 /* ---- create and open ---------------------------------------------------------------- */
 
-/* 0 and an open file; -EEXIST: somebody was faster. */
-static int create_open(struct inode *dir, struct dentry *dentry, struct file *file,
-		       unsigned int open_flags, umode_t mode)
+/* A file without a name: the dentry is one that nobody can look up. */
+static int make_nameless(struct inode *dir, struct dentry *dentry, struct coop_call *call)
 {
+	const u64 asked = coop_ticket(dir->i_sb);
+	struct inode *inode;
+	int err;
+
+	err = coop_call_run(call);
+	if (err)
+		return err;
+	inode = coop_iget(dir->i_sb, &call->res.attr, call->res.fh.p, call->res.fh.len, asked);
+	if (IS_ERR(inode))
+		return PTR_ERR(inode);
+	d_instantiate(dentry, inode);
+	return 0;
+}
+
+/* 0 and an open file; -EEXIST: another was faster. op: CREATE or TMPFILE. */
+static int create_open(struct inode *dir, struct dentry *dentry, struct file *file,
+		       unsigned int open_flags, umode_t mode, u16 op)
+{
+	const bool named = op == COOP_ST_CREATE;
+	const u32 excl = named || open_flags & O_EXCL ? COOP_ST_O_EXCL : 0;
 	struct coop_mount *m = coop_sb(dir->i_sb);
 	struct coop_file *f = coop_file_alloc(m, coop_file_flags(open_flags));
 	struct coop_call *call;
@@ -326,15 +345,15 @@ static int create_open(struct inode *dir, struct dentry *dentry, struct file *fi
 		return -ENOMEM;
 	/* What is written in part is read first; to what it makes its creator has every right. */
 	f->flags |= COOP_ST_O_READ;
-	call = call_in(dir, COOP_ST_CREATE, &dentry->d_name);
+	call = call_in(dir, op, named ? &dentry->d_name : NULL);
 	if (!call) {
 		coop_file_free(f);
 		return -ENOMEM;
 	}
 	call->arg.open_id = f->open_id;
-	call->arg.flags = f->flags | COOP_ST_O_EXCL;
+	call->arg.flags = f->flags | excl;
 	call->arg.mode = coop_st_mode(mode & S_IALLUGO, current_umask());
-	err = make_name(dir, dentry, call);
+	err = named ? make_name(dir, dentry, call) : make_nameless(dir, dentry, call);
 	inode = err ? NULL : d_inode(dentry);
 	if (!err && !inode)
 		err = -ESTALE;
@@ -382,7 +401,7 @@ static int coop_atomic_open(struct inode *dir, struct dentry *dentry, struct fil
 	}
 	if (!(open_flags & O_CREAT) || d_really_is_positive(dentry))
 		return finish_no_open(file, found);
-	err = create_open(dir, dentry, file, open_flags, mode);
+	err = create_open(dir, dentry, file, open_flags, mode, COOP_ST_CREATE);
 	/* Somebody was faster: the VFS walks again and opens what there is. */
 	if (err == -EEXIST && !(open_flags & O_EXCL))
 		err = -ESTALE;
@@ -392,6 +411,20 @@ static int coop_atomic_open(struct inode *dir, struct dentry *dentry, struct fil
 			coop_file_put(file->private_data);
 	}
 	dput(found);
+	return err;
+}
+
+static int coop_tmpfile(struct mnt_idmap *idmap, struct inode *dir, struct file *file, umode_t mode)
+{
+	struct dentry *dentry = file->f_path.dentry;
+	int err;
+
+	err = create_open(dir, dentry, file, file->f_flags, mode, COOP_ST_TMPFILE);
+	if (err)
+		return err;
+	err = finish_open(file, dentry, opened);
+	if (err && !(file->f_mode & FMODE_OPENED))
+		coop_file_put(file->private_data);
 	return err;
 }
 
@@ -470,6 +503,7 @@ const struct inode_operations coop_dir_inode_ops = {
 	.lookup = coop_lookup,
 	.create = coop_create,
 	.atomic_open = coop_atomic_open,
+	.tmpfile = coop_tmpfile,
 	.link = coop_link,
 	.unlink = coop_unlink,
 	.symlink = coop_symlink,

@@ -153,10 +153,12 @@ void coop_call_unlink_locked(struct coop_call *call)
 /* The CLOSE of what an OPEN or CREATE opens that nobody waits for; NULL: not one, or no memory. */
 static struct coop_call *orphan_of(const struct coop_call *call)
 {
-	const u32 len = call->arg.fh.len; /* CREATE: of the directory, the id is what counts */
+	const u32 len = call->arg.fh.len; /* of the directory, but for OPEN: the id counts */
 	struct coop_call *orphan;
 
-	if ((call->op != COOP_ST_OPEN && call->op != COOP_ST_CREATE) || len > COOP_ST_FH_MAX)
+	if ((call->op != COOP_ST_OPEN && call->op != COOP_ST_CREATE &&
+	     call->op != COOP_ST_TMPFILE) ||
+	    len > COOP_ST_FH_MAX)
 		return NULL;
 	orphan = coop_call_alloc(call->storage, COOP_ST_CLOSE);
 	if (!orphan)

@@ -136,7 +136,8 @@ enum coop_st_field {
 	COOP_ST_FID_F = 1ull << 31, /* a file, or all: zero */
 };
 
-/* What 'flags' of OPEN and CREATE may hold; Linux numbers differ between machines, so our own. */
+/* What 'flags' of OPEN, CREATE and TMPFILE may hold; Linux numbers differ between machines, so our
+ * own. */
 enum coop_st_open_flag {
 	COOP_ST_O_READ = 1,
 	COOP_ST_O_WRITE = 2,

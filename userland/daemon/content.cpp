@@ -8,6 +8,7 @@
 // is reported as 0, so that no client carries its cache over.
 #include <cerrno>
 #include <fcntl.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -309,6 +310,47 @@ int service::create(const exported &in, session &s, call r, reply &out)
 			return err;
 	}
 	return opened(s, std::move(n), r, 0, out);
+}
+
+// A file without a name, until a LINK gives it one; EXCL: which none can.
+int service::tmpfile(const exported &in, session &s, call r, reply &out)
+{
+	inode_ref dir, n;
+	unique_fd path, made;
+	if (int err = openable(r.body))
+		return err;
+	if (int err = directory(in, r.body.fh, dir))
+		return err;
+	if (in.by_path()) // a handle would have nothing to find it by
+		return -EOPNOTSUPP;
+	if (int err = making_as(r.body.cred, r.body.mode, [&] {
+		    const int excl = r.body.flags & COOP_ST_O_EXCL ? O_EXCL : 0;
+		    made = unique_fd(::openat(dir->path.get(), ".",
+					      O_TMPFILE | O_RDWR | O_CLOEXEC | excl,
+					      r.body.mode & 07777));
+		    return made ? 0 : -errno;
+	    }))
+		return err;
+	const std::string self = "/proc/self/fd/" + std::to_string(made.get());
+	path = unique_fd(::open(self.c_str(), O_PATH | O_CLOEXEC));
+	if (!path)
+		return -errno;
+	if (int err = entry(s, r, *dir, ".", std::move(path), out, &n))
+		return err;
+	{
+		std::lock_guard lock(n->mutex);
+		n->offer_locked(std::move(made), true);
+	}
+	if (int err = opened(s, n, r, 0, out))
+		return err;
+	{
+		const orphans::guard hold = in.unnamed().hold(n->fid);
+		if (int kept = in.unnamed().keep_locked(n->fid, n->path.get()))
+			spdlog::debug("export {}: a file without a name is lost if this daemon "
+				      "ends: {}",
+				      in.name(), std::strerror(-kept));
+	}
+	return attributes(*n, out.body.attr);
 }
 
 int service::close(const exported &, session &s, call r, reply &out)

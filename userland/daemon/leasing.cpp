@@ -25,8 +25,8 @@ int service::leased_attributes(session &s, call r, const inode_ref &n, coop_st_a
 	// Handles with a path in them differ for one file: clients could not tell what is recalled.
 	// What was just written is as likely as not to be changed next, or not looked at again.
 	const bool lease = r.head.flags & COOP_ST_F_LEASE && r.head.op != COOP_ST_CREATE &&
-			   r.head.op != COOP_ST_CLOSE && !n->in.by_path() &&
-			   leases.grant(s.shared_from_this(), n);
+			   r.head.op != COOP_ST_TMPFILE && r.head.op != COOP_ST_CLOSE &&
+			   !n->in.by_path() && leases.grant(s.shared_from_this(), n);
 	// Who has opened it once opens it again without asking.
 	const bool guarded = lease && (r.head.op != COOP_ST_OPEN || leases.guard(n));
 	const int err = attributes(*n, a);

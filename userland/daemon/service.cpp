@@ -126,6 +126,7 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	t[COOP_ST_SETATTR] = &service::setattr;
 	t[COOP_ST_OPEN] = &service::open;
 	t[COOP_ST_CREATE] = &service::create;
+	t[COOP_ST_TMPFILE] = &service::tmpfile;
 	t[COOP_ST_CLOSE] = &service::close;
 	t[COOP_ST_READ] = &service::read;
 	t[COOP_ST_CHECK] = &service::check;
@@ -354,9 +355,18 @@ int service::link(const exported &in, session &s, call r, reply &out)
 		return err;
 	// Through /proc, because linking by descriptor wants a capability that users lack.
 	const std::string self = "/proc/self/fd/" + std::to_string(node->path.get());
-	return add(in, s, r, out, [&](int dir, const char *name) {
-		return ::linkat(AT_FDCWD, self.c_str(), dir, name, AT_SYMLINK_FOLLOW);
-	});
+	if (int err = add(in, s, r, out, [&](int dir, const char *name) {
+		    return ::linkat(AT_FDCWD, self.c_str(), dir, name, AT_SYMLINK_FOLLOW);
+	    }))
+		return err;
+	if (!in.unnamed().has(node->fid))
+		return 0;
+	// It was made without a name (TMPFILE) and needs the one of ours no more.
+	{
+		const orphans::guard hold = in.unnamed().hold(node->fid);
+		in.unnamed().settle_locked(node->fid, node->path.get());
+	}
+	return attributes(*node, out.body.attr);
 }
 
 int service::symlink(const exported &in, session &s, call r, reply &out)

@@ -83,6 +83,7 @@ private:
 	int setattr(const exported &, session &, call, reply &);
 	int open(const exported &, session &, call, reply &);
 	int create(const exported &, session &, call, reply &);
+	int tmpfile(const exported &, session &, call, reply &);
 	int close(const exported &, session &, call, reply &);
 	int read(const exported &, session &, call, reply &);
 	int check(const exported &, session &, call, reply &);

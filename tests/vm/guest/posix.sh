@@ -40,6 +40,7 @@ after_failure()
 area() { coop-posix "$1" "${2:-/mnt/a}" "${3:-/mnt/b}" 2>/tmp/said || die "$(cat /tmp/said | tr '\n' ';')"; }
 
 test_create() { area create; }
+test_tmpfile() { area tmpfile; }
 test_long_names() { area long_names; }
 test_mkdir() { area mkdir; }
 test_unlink() { area unlink; }
@@ -139,6 +140,7 @@ test_written_again()
 }
 
 test_lost_for_all() { crashing lost_for_all; }
+test_tmpfile_kept() { crashing tmpfile_kept; }
 test_locks_kept() { crashing locks_kept; }
 
 counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }

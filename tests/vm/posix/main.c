@@ -38,6 +38,8 @@ static const struct {
 	area_fn *run;
 } areas[] = {
 	{"create", create_area},
+	{"tmpfile", tmpfile_area},
+	{"tmpfile_kept", tmpfile_kept_area},
 	{"long_names", long_names_area},
 	{"mkdir", mkdir_area},
 	{"unlink", unlink_area},

@@ -58,7 +58,6 @@ void create_area(void)
 	FAILS(open("d", O_CREAT | O_EXCL | O_RDWR, 0600), EEXIST);
 	FAILS(open("d", O_RDONLY | O_TRUNC), EISDIR);
 	FAILS(open("f/", O_RDONLY), ENOTDIR);
-	FAILS(open(".", O_TMPFILE | O_RDWR, 0600), EOPNOTSUPP);
 	CHECK((fd = open("d", O_RDONLY | O_DIRECTORY)) >= 0);
 	FAILS(read(fd, &st, 1), EISDIR);
 	CHECK(!close(fd));
@@ -72,6 +71,79 @@ void create_area(void)
 	FAILS(open("link", O_CREAT | O_EXCL | O_WRONLY, 0600), EEXIST);
 	CHECK((fd = open("link", O_CREAT | O_WRONLY, 0600)) >= 0 && !close(fd));
 	CHECK(size_of("target") == 0);
+}
+
+/* ---- files without a name ----------------------------------------------------------- */
+
+static bool gets_name(int fd, const char *name)
+{
+	char self[64];
+
+	snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
+	return !linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW);
+}
+
+static void nameless_of_stranger(void)
+{
+	struct stat st;
+	int fd;
+
+	FAILS(open("d", O_TMPFILE | O_RDWR, 0600), EACCES);
+	CHECK((fd = open("open", O_TMPFILE | O_RDWR, 0640)) >= 0 && !fstat(fd, &st));
+	CHECK(st.st_uid == STRANGER && (st.st_mode & 07777) == 0640);
+	CHECK(gets_name(fd, "open/theirs") && !close(fd) && mode_of("open/theirs") == 0640);
+}
+
+void tmpfile_area(void)
+{
+	char text[8] = "";
+	struct stat st;
+	int fd;
+
+	NEED(!mkdir("d", 0755) && !mkdir("open", 0777) && !chmod("open", 01777));
+	FAILS(open("none", O_TMPFILE | O_RDWR, 0600), ENOENT);
+	FAILS(open("d", O_TMPFILE | O_RDONLY, 0600), EINVAL);
+	NEED((fd = open("d", O_TMPFILE | O_RDWR, 0640)) >= 0);
+	CHECK(!fstat(fd, &st) && S_ISREG(st.st_mode) && !st.st_nlink && !st.st_size);
+	CHECK((st.st_mode & 07777) == 0640);
+	CHECK(write(fd, "text", 4) == 4 && !fsync(fd) && pread(fd, text, 8, 0) == 4);
+	CHECK(!strcmp(text, "text") && !ftruncate(fd, 3) && !fchmod(fd, 0600));
+	FAILS(rmdir("open/none"), ENOENT);
+	CHECK(gets_name(fd, "d/named") && links("d/named") == 1 && links(other("d/named")) == 1);
+	CHECK(holds("d/named", "tex") && holds(other("d/named"), "tex"));
+	CHECK(mode_of("d/named") == 0600 && gets_name(fd, "d/again") && links("d/again") == 2);
+	FAILS(linkat(AT_FDCWD, "d/named", AT_FDCWD, "d/again", 0), EEXIST);
+	CHECK(pwrite(fd, "T", 1, 0) == 1 && !close(fd) && holds("d/again", "Tex"));
+	CHECK(!unlink("d/again") && !unlink("d/named"));
+
+	/* One that no name can be given. */
+	NEED((fd = open("d", O_TMPFILE | O_EXCL | O_RDWR, 0600)) >= 0);
+	CHECK(!gets_name(fd, "d/named") && errno == ENOENT && write(fd, "x", 1) == 1 && !close(fd));
+	/* One of which nothing is left. */
+	NEED((fd = open("d", O_TMPFILE | O_WRONLY, 0600)) >= 0);
+	CHECK(write(fd, "x", 1) == 1 && !close(fd) && !rmdir("d"));
+	/* Its mode need not permit what it was made for. */
+	NEED(!mkdir("d", 0755) && (fd = open("d", O_TMPFILE | O_RDWR, 0)) >= 0);
+	CHECK(write(fd, "x", 1) == 1 && pread(fd, text, 1, 0) == 1 && !close(fd));
+	as_user(STRANGER, STRANGER, nameless_of_stranger);
+}
+
+/* The daemon that comes back knows it still, and forgets it with its last close. */
+void tmpfile_kept_area(void)
+{
+	char text[8] = "";
+	struct stat st;
+	int fd, left;
+
+	NEED((fd = open(".", O_TMPFILE | O_RDWR, 0600)) >= 0 && write(fd, "text", 4) == 4);
+	NEED((left = open(".", O_TMPFILE | O_RDWR, 0600)) >= 0 && write(left, "left", 4) == 4);
+	NEED(!fsync(fd) && storage_does("restart"));
+	CHECK(!posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
+	CHECK(pread(fd, text, 8, 0) == 4 && !strcmp(text, "text"));
+	CHECK(pwrite(fd, "T", 1, 0) == 1 && !fstat(fd, &st) && !st.st_nlink);
+	CHECK(gets_name(fd, "named") && links("named") == 1 && !close(fd));
+	CHECK(holds("named", "Text") && holds(other("named"), "Text"));
+	CHECK(pread(left, text, 8, 0) == 4 && !strcmp(text, "left") && !close(left));
 }
 
 void long_names_area(void)
