@@ -66,7 +66,14 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info *)
 	int err = c.mount.files().getattr(caller_of(req), inode_of(c, ino), attr);
 	if (err)
 		return reply_status(req, err);
-	fuse_reply_attr(req, &attr.st, lifetime(c));
+	// Who has been told of a new version reads it: pages of the old one go first. The kernel
+	// holds no page's lock while it asks.
+	if (c.mount.options().strict)
+		c.pages_dropped([req, st = attr.st, last = lifetime(c)] {
+			fuse_reply_attr(req, &st, last);
+		});
+	else
+		fuse_reply_attr(req, &attr.st, lifetime(c));
 }
 
 // Before a write, a truncation or a change of owner the kernel takes set-ID bits away by a mode

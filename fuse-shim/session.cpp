@@ -55,10 +55,10 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	// A directory's default ACL takes the umask's place, which only its file system knows.
 	want(conn, FUSE_CAP_DONT_MASK, true);
 	const client::mount_options &o = static_cast<context *>(userdata)->mount.options();
-	// Data versions say what is stale, exactly; times and sizes do not. But with this the
-	// kernel asks for the attributes before each read, and so learns of a new version before
-	// it.
-	want(conn, FUSE_CAP_AUTO_INVAL_DATA, o.strict);
+	// Data versions say what is stale, exactly; times and sizes do not. Besides, our own writes
+	// move the time: the kernel would drop pages while a pwrite() is on its way, which
+	// userland/client/inode.hpp forbids.
+	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);
 	want(conn, FUSE_CAP_POSIX_LOCKS, !o.local_posix);
 	want(conn, FUSE_CAP_FLOCK_LOCKS, !o.local_flock);
 	// After a direct write the kernel drops the pages that buffered readers have loaded

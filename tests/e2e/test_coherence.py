@@ -57,11 +57,13 @@ def test_the_file_system_below_passes(cluster):
 
 
 class Proxy:
-    """Between a node and the daemon. While 'hold' is set, replies to WRITE wait here."""
+    """Between a node and the daemon. While 'hold' is set, replies to WRITE wait here, or the
+    requests if 'before'."""
     WRITE = 15
     STREAMED = 2
 
-    def __init__(self, cluster):
+    def __init__(self, cluster, before=False):
+        self.before = before
         self.upstream = (cluster.server, cluster.daemon.port)
         self.hold = threading.Event()
         self.go_on = threading.Event()
@@ -77,8 +79,9 @@ class Proxy:
             except OSError:
                 return
             daemon = socket.create_connection(self.upstream)
-            for target, ends in ((self.requests, (node, daemon)), (self.replies, (daemon, node))):
-                threading.Thread(target=self.until_closed, args=(target, *ends),
+            for held, *ends in ((self.before, node, daemon), (not self.before, daemon, node)):
+                threading.Thread(target=self.until_closed,
+                                 args=(self.held_back if held else self.through, *ends),
                                  daemon=True).start()
 
     @staticmethod
@@ -94,11 +97,11 @@ class Proxy:
                 pass
 
     @staticmethod
-    def requests(source, to):
+    def through(source, to):
         while data := source.recv(1 << 16):
             to.sendall(data)
 
-    def replies(self, source, to):
+    def held_back(self, source, to):
         lock = threading.Lock()
 
         def later(message):
@@ -198,3 +201,34 @@ def test_a_reply_that_tells_of_a_store_does_not_cost_a_write_on_its_way(cluster)
                 actor.wait()
     with open(cluster.export + "/file", "rb") as f:
         assert f.read(1) == b"2" and f.seek(4096) and f.read(1) == b"\1"
+
+
+def test_attributes_do_not_cost_a_write_on_its_way(cluster):
+    """A pwrite() has put its bytes into the kernel's page, its request is not at storage yet. Times
+    that change now must not make the kernel read the page again."""
+    cluster.start_daemon()
+    with open(cluster.export + "/file", "wb") as f:
+        f.write(b"1" * 4096)
+    proxy = Proxy(cluster, before=True)
+    node = Node(cluster, 1, ["strict"], proxy.source)
+    cluster.nodes.append(node)
+    fd = os.open(node.path + "/file", os.O_RDWR)
+    try:
+        assert os.pread(fd, 1, 0) == b"1"
+        proxy.hold.set()
+        writer = threading.Thread(target=os.pwrite, args=(fd, b"2" * 4096, 0))
+        writer.start()
+        wait_for(lambda: proxy.held, "the write is on its way")
+        os.utime(cluster.export + "/file", (1, 1))
+        wait_for(lambda: os.stat(node.path + "/file").st_mtime == 1, "the new time")
+        os.pread(fd, 1, 0)
+        proxy.go_on.set()
+        writer.join()
+        out, to = os.pipe()
+        assert os.splice(fd, to, 1, offset_src=0) == 1  # asks for no times before it reads
+        os.close(to)
+        with open(out, "rb") as pipe:
+            assert pipe.read() == b"2"
+    finally:
+        proxy.close()
+        os.close(fd)

