@@ -234,6 +234,9 @@ int coop_options_parse(struct fs_context *fc, struct fs_parameter *param);
 void coop_options_show(struct seq_file *m, const struct coop_options *opt, char separator);
 void coop_options_free(struct coop_options *opt);
 
+/* ---- export.c ---- */
+extern const struct export_operations coop_export_ops;
+
 /* ---- inode.c ---- */
 extern const struct inode_operations coop_file_inode_ops;
 /* Parts of super_operations. */

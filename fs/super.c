@@ -363,6 +363,7 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	sb->s_op = &coop_super_ops;
 	sb->s_d_op = &coop_dentry_ops;
 	sb->s_xattr = coop_xattr_handlers;
+	sb->s_export_op = &coop_export_ops;
 	sb->s_maxbytes = MAX_LFS_FILESIZE - COOP_ST_IO_MAX; /* as storage has it */
 	sb->s_blocksize = PAGE_SIZE;
 	sb->s_blocksize_bits = PAGE_SHIFT;

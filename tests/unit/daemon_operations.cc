@@ -229,6 +229,24 @@ TEST_F(daemon_operations, copies_from_file_to_file_in_pieces)
 		  -EINVAL);
 }
 
+TEST_F(daemon_operations, what_is_above_is_found_within_the_export)
+{
+	up();
+	std::filesystem::create_directories(tree_ / "a" / "b");
+	const entry a = find("a");
+	entry b, e;
+	ASSERT_EQ(client_->lookup(me(), a.fh, "b", b), 0);
+	const int err = client_->lookup(me(), b.fh, "..", e);
+	if (err == -EOPNOTSUPP)
+		GTEST_SKIP() << "handles are paths on this file system";
+	ASSERT_EQ(err, 0);
+	EXPECT_EQ(e.fh, a.fh);
+	ASSERT_EQ(client_->lookup(me(), a.fh, "..", e), 0);
+	EXPECT_EQ(e.fh, client_->root().fh);
+	std::filesystem::rename(tree_ / "a" / "b", base_ / "moved");
+	EXPECT_EQ(client_->lookup(me(), b.fh, "..", e), -ESTALE);
+}
+
 TEST_F(daemon_operations, nothing_leads_out_of_the_export)
 {
 	std::ofstream(base_ / "outside") << "secret";

@@ -6,7 +6,7 @@ set_target_properties(coop-pattern PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_B
 add_executable(coop-posix ../vm/posix/main.c ../vm/posix/crash.c ../vm/posix/names.c ../vm/posix/lists.c
 	../vm/posix/attributes.c ../vm/posix/bytes.c ../vm/posix/mapped.c ../vm/posix/nodes.c
 	../vm/posix/flight.c ../vm/posix/types.c ../vm/posix/ranges.c ../vm/posix/locks.c
-	../vm/posix/extended.c)
+	../vm/posix/extended.c ../vm/posix/handles.c)
 set_target_properties(coop-posix PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)
 
 add_executable(coop-fsx ../vm/fsx.c)

@@ -66,6 +66,13 @@ int file_handle_of(int fd, file_id &id)
 	return ::name_to_handle_at(fd, "", &id.head, &mount, AT_EMPTY_PATH) ? -errno : 0;
 }
 
+bool same_file(int a, int b)
+{
+	struct stat x, y;
+	return !::fstatat(a, "", &x, AT_EMPTY_PATH) && !::fstatat(b, "", &y, AT_EMPTY_PATH) &&
+	       x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 } // namespace
 
 bool good_name(std::string_view name)
@@ -242,6 +249,28 @@ int exported::walk(int dir, std::string_view name, unique_fd &path) const
 		return name.size() > COOP_ST_NAME_MAX ? -ENAMETOOLONG : -EINVAL;
 	return openat_beneath(dir, std::string(name).c_str(), O_PATH | O_NOFOLLOW,
 			      RESOLVE_NO_SYMLINKS, path);
+}
+
+int exported::above(int dir, unique_fd &path) const
+{
+	if (by_path_)
+		return -EOPNOTSUPP;
+	if (same_file(dir, root_.get()))
+		return -EINVAL;
+	path = unique_fd(::openat(dir, "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+	return path ? 0 : -errno;
+}
+
+bool exported::contains(int dir) const
+{
+	unique_fd at;
+	for (int here = dir; !same_file(here, root_.get()); here = at.get()) {
+		unique_fd up(::openat(here, "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+		if (!up || same_file(up.get(), here))
+			return false;
+		at = std::move(up);
+	}
+	return true;
 }
 
 int exported::make(int dir, std::string_view name, int access, mode_t mode, unique_fd &path,

@@ -254,6 +254,14 @@ int service::lookup(const exported &in, session &s, call r, reply &out)
 	unique_fd path;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
+	if (view(r.body.name) == "..") {
+		if (int err = as(r.body.cred, [&] { return in.above(dir->path.get(), path); }))
+			return err;
+		// A directory that was moved out of the export must not lead its holder on.
+		if (!in.contains(path.get()))
+			return -ESTALE;
+		return entry(s, r, *dir, {}, std::move(path), out, nullptr);
+	}
 	if (hidden(in, *dir, view(r.body.name)))
 		return -ENOENT;
 	if (int err = as(r.body.cred,

@@ -49,6 +49,7 @@ test_link() { area link; }
 test_symlink() { area symlink; }
 test_special() { area special; }
 test_types() { area types; }
+test_handles() { area handles; }
 test_readdir() { area readdir; }
 test_readdir_changes() { area readdir_changes; }
 test_seekdir() { area seekdir; }

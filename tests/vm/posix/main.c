@@ -48,6 +48,7 @@ static const struct {
 	{"symlink", symlink_area},
 	{"special", special_area},
 	{"types", types_area},
+	{"handles", handles_area},
 	{"readdir", readdir_area},
 	{"readdir_changes", readdir_changes_area},
 	{"seekdir", seekdir_area},

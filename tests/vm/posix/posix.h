@@ -55,7 +55,7 @@ bool storage_does(const char *what);
 
 typedef void area_fn(void);
 area_fn create_area, tmpfile_area, tmpfile_kept_area, long_names_area, mkdir_area, unlink_area,
-	rename_area, link_area, symlink_area, special_area, types_area;
+	rename_area, link_area, symlink_area, special_area, types_area, handles_area;
 area_fn readdir_area, readdir_changes_area, seekdir_area;
 area_fn modes_area, owners_area, times_area, permission_area, statfs_area, set_id_area, xattrs_area,
 	capability_area, acls_area;
