@@ -64,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 	static world w;
 	constexpr unsigned messages = 32;
 	std::vector<std::string> known{w.root};
-	session s("fuzz");
+	const auto s = std::make_shared<session>("fuzz"); // leases and locks refer to it
 	for (unsigned i = 0; i < messages && size >= COOP_ST_HEADER; i++) {
 		request r;
 		if (coop_st_header_get(&r.head, data))
@@ -89,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 		r.body.offset %= 1u << 20;
 		r.body.set.size %= 1u << 20;
 		reply out;
-		w.files->execute(*w.in, s, r, out);
+		w.files->execute(*w.in, *s, r, out);
 		FUZZ_CHECK(out.data.size() <= COOP_ST_IO_MAX && out.count <= COOP_ST_IO_MAX);
 		if (out.status)
 			continue;
@@ -99,6 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 		if (out.body.fh.len)
 			known.emplace_back(view(out.body.fh));
 	}
+	w.files->ended(*s);
 	struct stat st;
 	FUZZ_CHECK(!::stat((w.base / "outside").c_str(), &st) && st.st_size == 6 &&
 		   st.st_nlink == 1);
