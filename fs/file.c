@@ -388,7 +388,7 @@ static int coop_open(struct inode *inode, struct file *file)
 	struct coop_file *f;
 	int err;
 
-	coop_name_check_begin(&check, file->f_path.dentry);
+	coop_name_check_begin(&check, file_dentry(file)); /* f_path may be an overlay's */
 	f = file_open(inode, NULL, flags | COOP_ST_O_READ, true);
 	err = coop_name_check_end(&check, inode);
 	if (!err && f == ERR_PTR(-EACCES) && !(flags & COOP_ST_O_READ))

@@ -96,7 +96,7 @@ static int list_fill(struct coop_list *l, struct file *file, u64 cookie)
 /* Gives an entry's name a dentry and an inode, or brings those there are up to date. */
 static void prime(struct file *file, const struct coop_st_body *e, u64 asked)
 {
-	struct dentry *parent = file->f_path.dentry, *dentry, *alias;
+	struct dentry *parent = file_dentry(file), *dentry, *alias;
 	struct qstr name = QSTR_INIT(e->name.p, e->name.len);
 	DECLARE_WAIT_QUEUE_HEAD_ONSTACK(wq);
 	struct inode *inode;
