@@ -66,8 +66,9 @@ public:
 	// One component below dir, never through a link or another mount. As the calling thread's
 	// user.
 	[[nodiscard]] int walk(int dir, std::string_view name, unique_fd &path) const;
-	// The directory above. -EINVAL: dir is the export's root. -ESTALE: dir is not in the export any
-	// more. -EOPNOTSUPP: handles are paths. As the calling thread's user, who must search dir.
+	// The directory above. -EINVAL: dir is the export's root. -ESTALE: dir is not in the export
+	// any more. -EOPNOTSUPP: handles are paths. As the calling thread's user, who must search
+	// dir.
 	[[nodiscard]] int above(int dir, unique_fd &path) const;
 	// The root is above it, or it is the root.
 	[[nodiscard]] bool contains(int dir) const;

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+# What stands on a mount of coopfs.ko: knfsd, which exports it to an NFS client of the same
+# machine, and overlayfs, of which it is the lower layer. Nobody but the kernel is needed for
+# the export: what mountd would tell it is written into its tables here.
+#
+#: programs coopfsd coopfs coop-pattern coop-posix mkfs.ext4
+#: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic nfsd nfsv4 overlay
+#: files $KO/coopfs.ko
+#: deadline 300
+#: short nfs
+
+server=127.0.0.1
+
+setup()
+{
+	insmod /lab/files/coopfs.ko
+	mkdir -p /srv /mnt/a /mnt/b /mnt/nfs /mnt/merged
+	truncate -s 192M /tmp/disk
+	mkfs.ext4 -q -F -b 4096 -I 512 /tmp/disk
+	mount -o loop /tmp/disk /srv
+	rmdir /srv/lost+found
+	serve $server /srv
+	up
+}
+
+up()
+{
+	kmount a $server readahead=64
+	kmount b $server readahead=64
+}
+
+after_failure()
+{
+	tell
+	umount -f /mnt/nfs
+	umount /mnt/merged
+	echo 0 >/proc/fs/nfsd/threads
+	clear_up
+	up
+} 2>&1
+
+# nfsd_up DIRECTORY: NFSv4 alone, which needs neither rpcbind nor mountd
+nfsd_up()
+{
+	mounted /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+	mkdir -p /var/lib/nfs/v4recovery
+	# Seconds; nobody is left of a server before, so nobody has to be waited for longer.
+	echo 10 >/proc/fs/nfsd/nfsv4gracetime
+	echo "-2 -3 +4 +4.2" >/proc/fs/nfsd/versions
+	_never=2147483647
+	# Insecure ports, no subtree check, file system 0: the root of what is exported.
+	echo "nfsd $server $_never all" >/proc/net/rpc/auth.unix.ip/channel
+	echo "all 1 \\x00000000 $_never $1" >/proc/net/rpc/nfsd.fh/channel
+	echo "all $1 $_never 9218 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
+	echo 4 >/proc/fs/nfsd/threads
+}
+
+# nfsd_down: it lets go of the mount
+nfsd_down()
+{
+	echo 0 >/proc/fs/nfsd/threads
+	for _table in nfsd.export nfsd.fh auth.unix.ip; do
+		date +%s >/proc/net/rpc/$_table/flush
+	done
+}
+
+nfs_mount() { mount -i -t nfs4 -o "vers=4.2,addr=$server,clientaddr=$server,sec=sys,timeo=100" "$server:/" /mnt/nfs; }
+
+forget() { echo 3 >/proc/sys/vm/drop_caches; }
+
+test_nfs()
+{
+	mkdir -p /srv/d/e/f
+	coop-pattern write /mnt/b 1 4 1048576 1
+	echo deep >/mnt/b/d/e/f/deep
+	nfsd_up /mnt/a
+	nfs_mount || die "NFS: $?"
+	coop-pattern check /mnt/nfs 1 4 1048576 1
+	coop-pattern -m direct check /mnt/nfs 1 4 1048576 1
+	[ "$(cat /mnt/nfs/d/e/f/deep)" = deep ] || die "what is deep was not read"
+	# What an NFS client writes is seen by a node that opens it then, and the other way round.
+	coop-pattern -f write /mnt/nfs 5 8 1048576 1
+	coop-pattern check /mnt/b 5 8 1048576 1
+	coop-pattern write /mnt/b 5 8 1048576 2
+	# The server asks for attributes as any program does, the client believes it for some seconds.
+	until_true 90 "the NFS client sees version 2" coop-pattern check /mnt/nfs 5 8 1048576 2
+	mkdir /mnt/nfs/made
+	echo one >/mnt/nfs/made/one
+	mv /mnt/nfs/made/one /mnt/nfs/d/two
+	ln /mnt/nfs/d/two /mnt/nfs/d/three
+	ln -s two /mnt/nfs/d/four
+	[ "$(cat /mnt/b/d/four)" = one ] || die "names made by NFS are not there"
+	rm /mnt/nfs/d/three /mnt/nfs/d/four
+	rmdir /mnt/nfs/made
+	[ ! -e /srv/made ] || die "the directory is still there"
+
+	# Handles that the client has are good when the server has forgotten all it knew.
+	exec 7</mnt/nfs/d/e/f/deep
+	cd /mnt/nfs/d/e/f
+	nfsd_down
+	down a
+	kmount a $server readahead=64
+	forget
+	nfsd_up /mnt/a
+	[ "$(cat deep)" = deep ] || die "by a handle of before"
+	[ "$(cat <&7)" = deep ] || die "by an open file of before"
+	exec 7<&-
+	[ "$(cd .. && pwd)" = /mnt/nfs/d/e ] || die "the directory lost its place"
+	echo more >>deep
+	cd /
+	until_true 30 "b sees it" grep -q more /mnt/b/d/e/f/deep
+	umount /mnt/nfs
+	nfsd_down
+	down a
+	kmount a $server readahead=64
+}
+
+test_overlay()
+{
+	mkdir -p /srv/low/d /tmp/upper /tmp/work
+	coop-pattern write /mnt/b/low 1 3 1048576 1
+	echo kept >/srv/low/d/kept
+	echo gone >/srv/low/d/gone
+	chmod 640 /srv/low/d/kept
+	mount -t overlay overlay -o lowerdir=/mnt/a/low,upperdir=/tmp/upper,workdir=/tmp/work /mnt/merged
+	coop-pattern check /mnt/merged 1 3 1048576 1
+	coop-pattern -m mmap check /mnt/merged 1 3 1048576 1
+	coop-pattern -m direct check /mnt/merged 1 3 1048576 1
+	coop-pattern write /mnt/merged 2 2 1048576 2
+	coop-pattern check /mnt/merged 2 2 1048576 2
+	coop-pattern check /mnt/b/low 1 3 1048576 1
+	echo more >>/mnt/merged/d/kept
+	[ "$(cat /mnt/merged/d/kept)" = "kept
+more" ] || die "it was not copied up"
+	[ "$(stat -c %a /mnt/merged/d/kept)" = 640 ] || die "its mode was not"
+	rm /mnt/merged/d/gone
+	mv /mnt/merged/d/kept /mnt/merged/moved
+	[ -z "$(ls /mnt/merged/d)" ] || die "there are names that were removed"
+	[ "$(cat /srv/low/d/kept)" = kept ] && [ -e /srv/low/d/gone ] || die "the layer has changed"
+	umount /mnt/merged
+}
