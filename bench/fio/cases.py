@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What is read, and how: one fio command a case, and a tree of small files read once each.
+"""What is read, and how: one fio command a case, a tree of small files read once each, and one written.
 
 fio never invalidates (--invalidate=0): cold means a mount that has not read the file before, warm
 means that the kernel holds all of it. Random cases are bounded by time as well as by bytes, since the
@@ -7,15 +7,19 @@ slowest rival would need minutes; they never read a block twice (fio's random ma
 cold unless the file system read ahead.
 """
 
+import io
 import json
 import os
 import pathlib
+import shutil
+import tarfile
 
 import meter
 from sandbox import processes
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SMALL_FILES, SMALL_SIZE, SMALL_PER_FOLDER = 5000, 8 * KIB, 100
+TAR_FILES, TAR_SIZE = 6000, 2 * KIB
 RANDOM_SECONDS = 5
 RANDOM_BYTES = 256 * MIB
 WARM_LOOPS = 4
@@ -49,6 +53,9 @@ class corpus:
 
 
 class fio_case:
+    states = None  # those of the system
+    writes = False
+
     def __init__(self, name, title, *options, random=False, jobs=1):
         self.name = name
         self.title = title
@@ -89,6 +96,8 @@ class small_case:
     name = "small"
     title = f"{SMALL_FILES} files of {SMALL_SIZE // KIB} KiB"
     random = False
+    states = None
+    writes = False
 
     def command(self, data, mountpoint):
         return ["sh", "-c", 'find "$0" -type f -print0 | xargs -0 cat | wc -c',
@@ -106,6 +115,45 @@ class small_case:
 
     def warm_up(self, system, data, mountpoint):
         run_reader(system, self.command(data, mountpoint))
+
+
+class untar_case:
+    """An archive unpacked into the mount: create, write, set owner, mode and times, close, next."""
+
+    name = "untar"
+    title = f"tar -x of {TAR_FILES} files of {TAR_SIZE // KIB} KiB"
+    random = False
+    states = ("write",)
+    writes = True
+
+    def __init__(self):
+        self.archive_ = None
+
+    def archive(self, bed):
+        if not self.archive_:
+            self.archive_ = bed.folder / "small.tar"
+            with tarfile.open(self.archive_, "w") as out:
+                for number in range(TAR_FILES):
+                    entry = tarfile.TarInfo(f"{number // SMALL_PER_FOLDER:03}/{number % SMALL_PER_FOLDER:03}")
+                    entry.size, entry.mtime, entry.mode = TAR_SIZE, 1_500_000_000 + number, 0o640
+                    out.addfile(entry, io.BytesIO(os.urandom(TAR_SIZE)))
+        return self.archive_
+
+    def measure(self, system, data, mountpoint, warm, seed):
+        archive, target = self.archive(system.bed), pathlib.Path(mountpoint) / f"untar-{system.name}-{seed}"
+        argv = [*system.reader_prefix(), "tar", "-xf", archive, "-C", target]
+        target.mkdir()
+        try:
+            with meter.interval(system.processes) as spent:
+                system.processes.run([*system.bed.recorder(system, self, warm), *argv])
+            # What was written is right below the mount too.
+            system.processes.run(["tar", "-df", archive, "-C", data.folder / target.name])
+        finally:
+            shutil.rmtree(data.folder / target.name)
+        count = TAR_FILES * TAR_SIZE
+        result = figures(argv, count, count / spent.seconds / 1e6, spent)
+        result["files_s"] = TAR_FILES / spent.seconds
+        return result
 
 
 def run_reader(system, argv):
@@ -148,5 +196,6 @@ ALL = [
     fio_case("rand4k-j4", "random 4 KiB, 4 jobs", "--rw=randread", "--bs=4k", "--ioengine=psync",
              random=True, jobs=4),
     small_case(),
+    untar_case(),
     fio_case("mmap", "mmap, sequential", "--rw=read", "--bs=128k", "--ioengine=mmap"),
 ]

@@ -41,6 +41,7 @@ class coopfs_storage(system):
     name = "coopfs-storage"
     title = "coopfs, from storage"
     states = ("storage",)
+    writes = True
     reader_address = "127.0.0.11"
 
     def start(self):
@@ -113,6 +114,7 @@ class coopfs_peer(coopfs_storage):
     name = "coopfs-peer"
     title = "coopfs, from a peer"
     states = ("peer", "warm")
+    writes = False  # a peer has no part in it
     reader_address = "127.0.0.22"
     holder_address = "127.0.0.21"
 

@@ -25,6 +25,7 @@ class system:
     name = ""
     title = ""
     states = ("storage", "warm")  # where a cold read comes from, and whether warm is measured
+    writes = False  # its mount can be written to, and the corpus shows what was written
     account = None  # whose CPU account its processes are booked on, when not its own
 
     def __init__(self, bed):
@@ -35,7 +36,7 @@ class system:
         self.child_ = None
 
     def takes(self, case):
-        return True
+        return not case.writes or self.writes
 
     def start(self):
         """Servers and data; raises unusable when something is not installed."""
@@ -82,6 +83,7 @@ class local(system):
 
     name = "local"
     title = "backing file system"
+    writes = True
     states = ("warm",)
 
     def mount(self):
@@ -100,6 +102,7 @@ class passthrough(system):
 
     name = "passthrough"
     title = "libfuse passthrough_ll"
+    writes = True
     source = None
     options = "cache=always"
 
@@ -141,6 +144,7 @@ class sshfs(system):
 
     name = "sshfs"
     title = "sshfs, directport"
+    writes = True
 
     def start(self):
         need("sshfs", "sshfs")

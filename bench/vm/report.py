@@ -58,6 +58,11 @@ def storage_share(record):
     return None if None in read else quotient(s.get("storage rx_data_bytes"), sum(read))
 
 
+def unpacked(record, system):
+    """Files a second, the median of the turns."""
+    return median(record["untar"].get(system, []))
+
+
 def limit_passed(record):
     """A limit that was passed is none: then the raw tools were starved, and prove nothing."""
     peer, limit = speed(record, "coopfs-peer"), raw(record)
@@ -85,6 +90,9 @@ def ratios(record):
         ("from storage / NFSv4.1 over TCP, sequential", quotient(storage, speed(record, "nfs-tcp")), ">=", 1, False),
         ("from storage / NFSv4.1 over TCP, random 4k",
          quotient(speed(record, "coopfs-storage", "rand4k"), speed(record, "nfs-tcp", "rand4k")), ">=", 1, False),
+        ("tar -x of small files / NFSv4.1 over TCP", quotient(unpacked(record, "coopfs"), unpacked(record, "nfs-tcp")),
+         ">", 1, False),
+        ("the same, FUSE", quotient(unpacked(record, "coopfs-fuse"), unpacked(record, "nfs-tcp")), ">", 1, False),
         ("zero copy / ib_copy, sequential", quotient(peer, speed(record, "coopfs-copy")), ">=", 1, False),
         ("second reader's share from storage", storage_share(record), "<=", 0.01, False),
         ("page bytes copied on the receive path", copied, "<=", 0, False),
@@ -147,6 +155,8 @@ def merged(records):
     out["raw_mb_s"] = [] if limit is None else [limit]
     out["round_trip_us"] = medians([r["round_trip_us"] for r in records])
     out["round_trip_values"] = {b: [r["round_trip_us"].get(b) for r in records] for b in out["round_trip_us"]}
+    out["untar"] = {name: [v for r in records for v in r["untar"].get(name, [])]
+                    for name in dict.fromkeys(n for r in records for n in r["untar"])}
     out["ratios"] = merged_ratios(records)
     out["per_page"] = per_page(out)
     return out
@@ -250,6 +260,9 @@ def tables(record):
     columns = (("seq128k", "cold"), ("seq128k", "warm"), ("rand4k", "cold"), ("rand4k", "warm"))
     rows = [("MB/s" if runs == 1 else f"MB/s, medians of {runs} runs", *(f"{c} {s}" for c, s in columns))]
     rows += [(one, *(number(speed(record, one, c, s)) for c, s in columns)) for one in systems]
+    written = [("tar -x of small files", "files/s", "of the turns")]
+    written += [(one, number(unpacked(record, one), 0), each_run(turns, digits=0))
+                for one, turns in record["untar"].items()]
     goals = [("within a run", "value", "goal", "reached", "of the runs", "used")]
     goals += [goal_row(r, runs) for r in record["ratios"]]
     pages = [("where a page's time goes", "us")] + [(r["what"], number(r["us"])) for r in record["per_page"]]
@@ -258,5 +271,6 @@ def tables(record):
     trip = ", ".join(f"{b} bytes {number(us, 0)} us" for b, us in record["round_trip_us"].items())
     limits = f" (of the runs: {each_run(record['raw_values'])})" if runs > 1 else ""
     head = f"raw link: {number(raw(record))} MB/s of UD datagrams{limits}; round trip: {trip or '-'}"
-    return (f"\n{head}{doubt(record)}\n\n{layout(rows)}\n\n{layout(goals)}{below_goals(record)}\n\n"
+    small = f"\n\n{layout(written)}" if record["untar"] else ""
+    return (f"\n{head}{doubt(record)}\n\n{layout(rows)}{small}\n\n{layout(goals)}{below_goals(record)}\n\n"
             f"{layout(pages)}{several if runs > 1 else ''}\n")

@@ -6,10 +6,10 @@
 # Each figure is a line "@@ KIND ..." that the program on the host collects. What
 # cannot be set up is a test that is skipped; the rest runs.
 #
-#: programs coopfsd coopfs ip rdma fio ib_send_bw ibv_ud_pingpong
+#: programs coopfsd coopfs coopfs-fuse ip rdma fio ib_send_bw ibv_ud_pingpong
 #: optional diod rpc.mountd exportfs perf
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs
-#: modules nfsd nfsv4 rpcrdma 9p 9pnet_fd
+#: modules nfsd nfsv4 rpcrdma 9p 9pnet_fd fuse
 #: files $KO/coopfs.ko /etc/protocols /etc/services /etc/netconfig
 #: memory 2048
 #: machines 2
@@ -52,7 +52,7 @@ nfs_server()
 	: >/var/lib/nfs/etab
 	: >/var/lib/nfs/rmtab
 	mount -t nfsd nfsd /proc/fs/nfsd
-	echo "/srv *(ro,fsid=0,no_root_squash,no_subtree_check,insecure)" >/etc/exports
+	echo "/srv *(rw,sync,fsid=0,no_root_squash,no_subtree_check,insecure)" >/etc/exports
 	echo 10 >/proc/fs/nfsd/nfsv4leasetime
 	echo 10 >/proc/fs/nfsd/nfsv4gracetime
 	rpc.mountd -N 3 || return 1
@@ -312,7 +312,7 @@ test_profile()
 
 nfs()
 {
-	mount -t nfs4 -o "addr=$server,clientaddr=10.9.0.2,vers=4.1,rsize=1048576,ro,$1" $server:/ /mnt/m ||
+	mount -t nfs4 -o "addr=$server,clientaddr=10.9.0.2,vers=4.1,rsize=1048576,$1" $server:/ /mnt/m ||
 		die "mount of NFS, $1: $?"
 }
 
@@ -348,6 +348,61 @@ test_9p()
 {
 	served /tmp/diod.up diod
 	reader 9p ways 9p-tcp nine_p
+}
+
+# ---- many small files, written -------------------------------------------------------
+
+files=400 # of 2 KiB, in directories of 100
+
+archive()
+{
+	mkdir -p /tmp/untar
+	for _i in $(seq 0 $((files - 1))); do
+		mkdir -p "/tmp/untar/$((_i / 100))"
+		head -c 2048 /dev/urandom >"/tmp/untar/$((_i / 100))/$_i"
+	done
+	tar -cf /tmp/untar.tar -C /tmp/untar .
+}
+
+fuse_mount()
+{
+	coopfs mount -t fuse.coopfs -o key=/tmp/key,allow_other $server:/data /mnt/m || die "mount of FUSE: $?"
+}
+
+# unpack SYSTEM MOUNT-COMMAND...: with what the mount still owes storage when tar has ended.
+unpack()
+{
+	_system=$1
+	shift
+	cold
+	"$@"
+	mkdir -p "/mnt/m/untar-$_system"
+	_begun=$(cut -d' ' -f1 /proc/uptime)
+	tar -xf /tmp/untar.tar -C "/mnt/m/untar-$_system"
+	sync
+	say "untar $_system $(cut -d' ' -f1 /proc/uptime | awk -v b="$_begun" -v n=$files '{ print n / ($1 - b) }')"
+	cold
+	"$@"
+	diff -r /tmp/untar "/mnt/m/untar-$_system" || die "$_system: other bytes"
+	rm -r "/mnt/m/untar-$_system"
+	cold
+}
+
+# By turns, so that what else this machine does meets all of them.
+unpack_all()
+{
+	archive
+	for _turn in 1 2 3; do
+		unpack coopfs coop_mount readahead=256
+		unpack coopfs-fuse fuse_mount
+		unpack nfs-tcp nfs proto=tcp,port=2049
+	done
+}
+
+test_untar()
+{
+	served /tmp/nfs.up knfsd
+	reader untar unpack_all
 }
 
 test_unmount()
