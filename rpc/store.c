@@ -307,6 +307,9 @@ static void put_attr(struct cursor *c, const struct coop_st_attr *a)
 	put_time(c, &a->atime);
 	put_time(c, &a->mtime);
 	put_time(c, &a->ctime);
+	put_time(c, &a->btime);
+	put32(c, a->traits);
+	put32(c, a->traits_known);
 }
 
 static void get_attr(struct cursor *c, struct coop_st_attr *a)
@@ -328,8 +331,13 @@ static void get_attr(struct cursor *c, struct coop_st_attr *a)
 	get_time(c, &a->atime);
 	get_time(c, &a->mtime);
 	get_time(c, &a->ctime);
+	get_time(c, &a->btime);
+	a->traits = get32(c);
+	a->traits_known = get32(c);
 	/* A size that is negative to an operating system. */
-	if (a->size >> 63 || a->has & ~(u32)COOP_ST_HAS_ALL)
+	if (a->size >> 63 || a->has & ~(u32)COOP_ST_HAS_ALL || a->traits & ~a->traits_known ||
+	    a->traits_known & ~(u32)COOP_ST_TRAIT_ALL ||
+	    (!(a->has & COOP_ST_HAS_BTIME) && (a->btime.sec || a->btime.nsec)))
 		c->bad = true;
 }
 

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION      4
+#define COOP_ST_VERSION      5
 #define COOP_ST_HEADER       32         /* bytes */
 #define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX     8192       /* bytes of a body */
@@ -184,8 +184,24 @@ enum coop_st_has {
 	COOP_ST_HAS_ACL = 2,
 	COOP_ST_HAS_DEFAULT_ACL = 4,
 	COOP_ST_HAS_CAPABILITY = 8, /* security.capability */
+	COOP_ST_HAS_XATTRS = 0x000f,
+	COOP_ST_HAS_BTIME = 0x4000, /* its file system keeps when it was born */
 	COOP_ST_HAS_LEASE = 0x8000, /* the client has a lease of the file: see STORAGE.md */
-	COOP_ST_HAS_ALL = 0x800f,
+	COOP_ST_HAS_ALL = 0xc00f,
+};
+
+/*
+ * How the export's file system treats a file, with the numbers of STATX_ATTR_* of statx(2). Its
+ * other attributes say how a mount is used, which is each client's own.
+ */
+enum coop_st_trait {
+	COOP_ST_TRAIT_COMPRESSED = 0x4,
+	COOP_ST_TRAIT_IMMUTABLE = 0x10,
+	COOP_ST_TRAIT_APPEND = 0x20,
+	COOP_ST_TRAIT_NODUMP = 0x40,
+	COOP_ST_TRAIT_ENCRYPTED = 0x800,
+	COOP_ST_TRAIT_VERITY = 0x100000,
+	COOP_ST_TRAIT_ALL = 0x100874,
 };
 
 enum coop_st_rename_flag {
@@ -259,7 +275,9 @@ struct coop_st_attr {
 	u64 ino, size, blocks, rdev;
 	u32 mode, nlink, uid, gid, blksize;
 	struct coop_st_time atime, mtime, ctime;
-	u32 has; /* enum coop_st_has; on the wire above the mode's 16 bits */
+	struct coop_st_time btime; /* zero without COOP_ST_HAS_BTIME */
+	u32 has;                   /* enum coop_st_has; on the wire above the mode's 16 bits */
+	u32 traits, traits_known;  /* enum coop_st_trait; those that its file system can tell */
 };
 
 struct coop_st_setattr {

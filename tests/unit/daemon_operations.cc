@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <linux/falloc.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
@@ -516,6 +518,36 @@ TEST_F(daemon_operations, the_umask_of_the_caller_counts)
 	EXPECT_EQ(e.attr.st.st_mode & 07777, 0700u);
 	ASSERT_EQ(client_->mknod(me(), root, "p", {S_IFIFO | 0666, 0}, 0, e), 0);
 	EXPECT_EQ(e.attr.st.st_mode & 07777, 0666u);
+}
+
+TEST_F(daemon_operations, birth_and_traits_are_the_file_systems)
+{
+	up();
+	put("f", "text");
+	const int fd = ::open((tree_ / "f").c_str(), O_RDONLY);
+	ASSERT_GE(fd, 0);
+	struct statx sx;
+	const auto same = [&](const attributes &a) {
+		ASSERT_EQ(::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &sx), 0);
+		ASSERT_EQ(a.btime.has_value(), (sx.stx_mask & STATX_BTIME) != 0);
+		if (a.btime) {
+			EXPECT_EQ(a.btime->tv_sec, sx.stx_btime.tv_sec);
+			EXPECT_EQ(a.btime->tv_nsec, static_cast<long>(sx.stx_btime.tv_nsec));
+		}
+		EXPECT_EQ(a.traits_known, sx.stx_attributes_mask & COOP_ST_TRAIT_ALL);
+		EXPECT_EQ(a.traits, sx.stx_attributes & a.traits_known);
+	};
+	same(find("f").attr);
+	int flags = 0;
+	if (!::ioctl(fd, FS_IOC_GETFLAGS, &flags)) {
+		flags |= FS_NODUMP_FL;
+		if (!::ioctl(fd, FS_IOC_SETFLAGS, &flags)) {
+			const attributes after = find("f").attr;
+			same(after);
+			EXPECT_EQ(after.traits, STATX_ATTR_NODUMP & after.traits_known);
+		}
+	}
+	::close(fd);
 }
 
 TEST_F(daemon_operations, extended_attributes_are_the_file_systems)

@@ -35,7 +35,8 @@ coop_st_body full()
 	b.count = 7, b.flags = 8, b.mode = 9, b.node_id = 10;
 	b.set.valid = COOP_ST_SET_ALL, b.set.size = 77, b.set.mtime = {-5, 999999999};
 	b.attr.fid = {11, 12}, b.attr.version = 13, b.attr.size = 14, b.attr.mode = 15;
-	b.attr.ctime = {16, 17};
+	b.attr.ctime = {16, 17}, b.attr.btime = {18, 19}, b.attr.has = COOP_ST_HAS_ALL;
+	b.attr.traits = COOP_ST_TRAIT_VERITY, b.attr.traits_known = COOP_ST_TRAIT_ALL;
 	b.n_nodes = COOP_MAX_HINTS;
 	b.nodes[COOP_MAX_HINTS - 1] = 99;
 	b.addr.gid[15] = 1, b.addr.qpn = 0xffffff, b.addr.qkey = 5, b.addr.lid = 6, b.addr.sl = 15;
@@ -84,6 +85,8 @@ TEST(store_codec, every_body_comes_back_as_it_went_in)
 		}
 		if (fields & COOP_ST_ATTR) {
 			EXPECT_EQ(b.attr.fid.lo, 12u);
+			EXPECT_EQ(b.attr.btime.nsec, 19u);
+			EXPECT_EQ(b.attr.traits, COOP_ST_TRAIT_VERITY + 0u);
 		}
 		if (fields & COOP_ST_CRED) {
 			EXPECT_EQ(b.cred.groups[255], 255u * 7);
@@ -127,6 +130,24 @@ TEST(store_codec, a_lock_is_a_range_of_a_known_kind)
 		const int n = coop_st_body_put(&b, COOP_ST_LOCK_F, buf.data(), COOP_ST_BODY_MAX);
 		ASSERT_GT(n, 0);
 		EXPECT_EQ(coop_st_body_get(&b, COOP_ST_LOCK_F, buf.data(), static_cast<u32>(n)),
+			  -EPROTO);
+	}
+}
+
+TEST(store_codec, attributes_tell_only_what_is_known)
+{
+	coop_st_attr bad[4] = {};
+	bad[0].traits = COOP_ST_TRAIT_APPEND;                           // not among those known
+	bad[1].traits_known = 1;                                        // unknown to the protocol
+	bad[2].btime = {1, 0};                                          // said not to be known
+	bad[3].btime = {1, 1000000000}, bad[3].has = COOP_ST_HAS_BTIME; // a nanosecond too many
+	for (const coop_st_attr &a : bad) {
+		coop_st_body b{};
+		std::vector<u8> buf(COOP_ST_BODY_MAX);
+		b.attr = a;
+		const int n = coop_st_body_put(&b, COOP_ST_ATTR, buf.data(), COOP_ST_BODY_MAX);
+		ASSERT_GT(n, 0);
+		EXPECT_EQ(coop_st_body_get(&b, COOP_ST_ATTR, buf.data(), static_cast<u32>(n)),
 			  -EPROTO);
 	}
 }
@@ -240,7 +261,7 @@ TEST(store_codec, an_incoming_stream_comes_apart_into_its_parts)
 TEST(store_codec, replies_with_data_have_the_body_sizes_that_receivers_plan_with)
 {
 	EXPECT_EQ(encoded(coop_st_reply_fields(COOP_ST_READ)).size(), 16u);
-	EXPECT_EQ(encoded(coop_st_reply_fields(COOP_ST_OPEN)).size(), 188u);
+	EXPECT_EQ(encoded(coop_st_reply_fields(COOP_ST_OPEN)).size(), 208u);
 }
 
 TEST(store_codec, what_no_daemon_sends_ends_an_incoming_stream)

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,11 +46,14 @@ struct new_mode {
 };
 
 struct attributes {
-	coop_fid fid;          // never reused for another file
-	std::uint64_t version; // data version; 0 for what has none (directories ...)
-	std::uint32_t has;     // enum coop_st_has: extended attributes that there are
-	struct stat st;        // st_ino is the daemon's
-	bool leased = false;   // they stay so until the daemon says otherwise
+	coop_fid fid;                  // never reused for another file
+	std::uint64_t version;         // data version; 0 for what has none (directories ...)
+	std::uint32_t has;             // enum coop_st_has: extended attributes that there are
+	struct stat st;                // st_ino is the daemon's
+	std::optional<timespec> btime; // if the export's file system keeps it
+	// STATX_ATTR_* of statx(2), and those that the export's file system can tell.
+	std::uint32_t traits = 0, traits_known = 0;
+	bool leased = false; // they stay so until the daemon says otherwise
 };
 
 struct entry {

@@ -17,7 +17,7 @@ attributes attributes_of(const coop_st_attr &a)
 	attributes out{};
 	out.fid = a.fid;
 	out.version = a.version;
-	out.has = a.has;
+	out.has = a.has & COOP_ST_HAS_XATTRS;
 	out.st.st_ino = a.ino;
 	out.st.st_size = static_cast<off_t>(a.size);
 	out.st.st_blocks = static_cast<blkcnt_t>(a.blocks);
@@ -30,6 +30,10 @@ attributes attributes_of(const coop_st_attr &a)
 	out.st.st_atim = time(a.atime);
 	out.st.st_mtim = time(a.mtime);
 	out.st.st_ctim = time(a.ctime);
+	if (a.has & COOP_ST_HAS_BTIME)
+		out.btime = time(a.btime);
+	out.traits = a.traits;
+	out.traits_known = a.traits_known;
 	out.leased = a.has & COOP_ST_HAS_LEASE;
 	return out;
 }

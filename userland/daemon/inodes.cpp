@@ -116,7 +116,7 @@ std::uint32_t inode::extras_locked(const struct stat &st)
 		at = more.data();
 		n = ::listxattr(name.c_str(), more.data(), more.size());
 		if (n < 0 && errno != EOPNOTSUPP)
-			return COOP_ST_HAS_ALL; // more than can be listed
+			return COOP_ST_HAS_XATTRS; // more than can be listed
 	}
 	extras_time_ = change_time_ns(st);
 	extras_ = n > 0 ? COOP_ST_HAS_XATTR : 0;

@@ -56,7 +56,7 @@ public:
 	bool writable_locked() const { return writable_; }
 	// Takes fstat() and the version that it proves.
 	[[nodiscard]] int observe_locked(struct stat &, std::uint64_t &version);
-	// What it has besides the attributes of st: enum coop_st_has.
+	// What it has of COOP_ST_HAS_XATTRS besides the attributes of st.
 	[[nodiscard]] std::uint32_t extras_locked(const struct stat &);
 	// Its name for calls that follow links and open nothing: "/proc/self/fd/N".
 	[[nodiscard]] std::string self() const;

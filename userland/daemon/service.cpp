@@ -63,6 +63,20 @@ bool hidden(const exported &in, const inode &dir, std::string_view name)
 	       at.st_ino == root.st_ino;
 }
 
+// What stat(2) does not tell. Asked each time: a trait may change while the change time stays.
+static void fill_beyond_stat(const inode &n, coop_st_attr &a)
+{
+	struct statx sx;
+	if (::statx(n.path.get(), "", AT_EMPTY_PATH, STATX_BTIME, &sx))
+		return;
+	if (sx.stx_mask & STATX_BTIME) {
+		a.has |= COOP_ST_HAS_BTIME;
+		a.btime = {sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec};
+	}
+	a.traits_known = static_cast<u32>(sx.stx_attributes_mask) & COOP_ST_TRAIT_ALL;
+	a.traits = static_cast<u32>(sx.stx_attributes) & a.traits_known;
+}
+
 void fill_attr(const struct stat &st, inode &n, std::uint64_t version, coop_st_attr &a)
 {
 	a = {};
@@ -83,6 +97,7 @@ void fill_attr(const struct stat &st, inode &n, std::uint64_t version, coop_st_a
 	a.atime = time_of(st.st_atim);
 	a.mtime = time_of(st.st_mtim);
 	a.ctime = time_of(st.st_ctim);
+	fill_beyond_stat(n, a);
 }
 
 service::service(std::vector<std::unique_ptr<exported>> exports, std::size_t inodes_max,
