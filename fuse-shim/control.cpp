@@ -54,6 +54,7 @@ control::control(client::mount &mount, std::string mountpoint) :
 
 bool control::owns(fuse_ino_t ino)
 {
+	static_assert(directory + std::size(files) < client::node_ids::first);
 	return ino >= directory && ino <= directory + std::size(files);
 }
 
@@ -88,11 +89,16 @@ struct stat control::attributes(fuse_ino_t ino) const
 void control::lookup(fuse_req_t req, fuse_ino_t parent, std::string_view name) const
 {
 	fuse_entry_param e{};
-	e.ino = parent == directory ? find(name) : directory;
+	// "." is the kernel's own, for one that is named by handle.
+	e.ino = name == "."           ? parent
+		: parent == directory ? find(name)
+		: owns(parent)        ? 0
+				      : directory;
 	if (!e.ino) {
 		fuse_reply_err(req, ENOENT);
 		return;
 	}
+	e.generation = mount_.inodes().generation();
 	e.attr = attributes(e.ino);
 	e.attr_timeout = e.entry_timeout = no_cache;
 	fuse_reply_entry(req, &e);
@@ -205,13 +211,14 @@ std::string control::render(fuse_ino_t ino) const
 std::string control::info() const
 {
 	const client::mount_options &o = mount_.options();
+	const client::inode_table::figures files = mount_.inodes().count();
 	bool v6 = o.server.find(':') != o.server.npos;
 	return fmt::format("server {}{}{}:{} {}\nexport {}\nnode {}\npid {}\nendpoint {}\n"
-			   "mountpoint {}\nversion " COOP_VERSION "\n",
+			   "mountpoint {}\nfiles {} forgotten {}\nversion " COOP_VERSION "\n",
 			   v6 ? "[" : "", o.server, v6 ? "]" : "", o.port,
 			   mount_.storage().stats().connected ? "connected" : "reconnecting",
 			   o.export_name, mount_.node_id(), getpid(), mount_.endpoint_name(),
-			   mountpoint_);
+			   mountpoint_, files.held, files.forgotten);
 }
 
 int control::command(fuse_ino_t ino, std::string_view text) const

@@ -23,7 +23,7 @@ class control
 {
 public:
 	static constexpr std::string_view directory_name = ".coopfs";
-	static constexpr fuse_ino_t directory = 2;
+	static constexpr fuse_ino_t directory = 2; // and its files after it
 
 	control(client::mount &mount, std::string mountpoint);
 

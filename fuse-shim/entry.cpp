@@ -23,9 +23,16 @@ fuse_entry_param make_entry(context &c, const client::entry &e, client::ticket a
 {
 	client::inode *node = c.mount.inodes().ref(e);
 	c.mount.inodes().learn(*node, asked, e.attr, nullptr, true);
+	return entry_of(c, *node, e.attr);
+}
+
+fuse_entry_param entry_of(context &c, client::inode &node, const client::attributes &attr)
+{
 	fuse_entry_param p{};
-	p.ino = number_of(c, *node);
-	p.attr = e.attr.st;
+	p.ino = number_of(c, node);
+	// The kernel knows the root, and insists on its having none.
+	p.generation = &node == c.root ? 0 : c.mount.inodes().generation();
+	p.attr = attr.st;
 	p.attr_timeout = p.entry_timeout = lifetime(c);
 	return p;
 }

@@ -82,10 +82,7 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 					 mode_of(req, mode), made, node, a);
 	if (err)
 		return reply_status(req, err);
-	fuse_entry_param p{};
-	p.ino = number_of(c, *node);
-	p.attr = made.attr.st;
-	p.attr_timeout = p.entry_timeout = lifetime(c);
+	fuse_entry_param p = entry_of(c, *node, made.attr);
 	fill_in(c, a, fi);
 	if (fuse_reply_create(req, &p, fi) == 0) {
 		a.file.release();

@@ -7,11 +7,45 @@
 namespace coop::shim
 {
 
+namespace
+{
+
+// Names that only the kernel itself asks for, to find what a handle of name_to_handle_at(2) names
+// (FUSE_CAP_EXPORT_SUPPORT). The kernel may have forgotten that file; who made up a handle may
+// ask for any number.
+constexpr std::string_view itself = ".";
+
+void lookup_itself(fuse_req_t req, fuse_ino_t ino)
+{
+	context &c = context_of(req);
+	const auto known = c.mount.inodes().identify(ino);
+	if (!known)
+		return reply_status(req, -ESTALE);
+	client::ticket asked = c.mount.inodes().now();
+	client::entry e{known->fh, {}};
+	if (int err = c.mount.storage().getattr(caller_of(req), e.fh, e.attr))
+		return reply_status(req, err);
+	// A handle that is a path may lead to another file by now.
+	if (!client::fid_equal{}(e.attr.fid, known->fid))
+		return reply_status(req, -ESTALE);
+	fuse_entry_param p = make_entry(c, e, asked);
+	// Its number went meanwhile to make room for others, and it has got a new one.
+	const bool renamed = p.ino != ino;
+	if (renamed || fuse_reply_entry(req, &p) != 0)
+		c.mount.inodes().forget(&inode_of(c, p.ino), 1);
+	if (renamed)
+		reply_status(req, -ESTALE);
+}
+
+} // namespace
+
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
 	context &c = context_of(req);
-	if (reserved(parent, name) || parent == control::directory)
+	if (reserved(parent, name) || control::owns(parent))
 		return c.files_of_control.lookup(req, parent, name);
+	if (name == itself)
+		return lookup_itself(req, parent);
 	client::ticket asked = c.mount.inodes().now();
 	client::entry e;
 	int err = c.mount.storage().lookup(caller_of(req), inode_of(c, parent).fh, name, e);
@@ -25,8 +59,8 @@ namespace
 
 void forget(context &c, fuse_ino_t ino, std::uint64_t n)
 {
-	if (ino != FUSE_ROOT_ID && !control::owns(ino))
-		c.mount.inodes().forget(&inode_of(c, ino), n);
+	if (client::inode *node = c.mount.inodes().find(ino))
+		c.mount.inodes().forget(node, n);
 }
 
 } // namespace

@@ -54,6 +54,8 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
 	// A directory's default ACL takes the umask's place, which only its file system knows.
 	want(conn, FUSE_CAP_DONT_MASK, true);
+	// A handle of name_to_handle_at(2) is good for a file that the kernel has forgotten too.
+	want(conn, FUSE_CAP_EXPORT_SUPPORT, true);
 	const client::mount_options &o = static_cast<context *>(userdata)->mount.options();
 	// Data versions say what is stale, exactly; times and sizes do not. Besides, our own writes
 	// move the time: the kernel would drop pages while a pwrite() is on its way, which

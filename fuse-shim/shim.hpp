@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // shim.hpp - what every FUSE operation needs: the mount, who calls, how to reply.
 //
-// An inode number of FUSE is the address of the client's inode, which lives until
-// the kernel has forgotten every reference; small numbers are the root and the
-// files of .coopfs, which no address can equal.
+// An inode number of FUSE is that of the client's inode (userland/client/node_ids.hpp), which
+// lives until the kernel has forgotten every reference; small numbers are the root and the
+// files of .coopfs.
 #pragma once
 
 #include <functional>
@@ -43,14 +43,15 @@ inline context &context_of(fuse_req_t req)
 	return *static_cast<context *>(fuse_req_userdata(req));
 }
 
+// The kernel refers to it.
 inline client::inode &inode_of(context &c, fuse_ino_t ino)
 {
-	return ino == FUSE_ROOT_ID ? *c.root : *reinterpret_cast<client::inode *>(ino);
+	return ino == FUSE_ROOT_ID ? *c.root : *c.mount.inodes().find(ino);
 }
 
 inline fuse_ino_t number_of(context &c, client::inode &node)
 {
-	return &node == c.root ? FUSE_ROOT_ID : reinterpret_cast<fuse_ino_t>(&node);
+	return &node == c.root ? FUSE_ROOT_ID : node.id;
 }
 
 inline client::caller caller_of(fuse_req_t req)
@@ -82,6 +83,8 @@ inline void reply_status(fuse_req_t req, int err)
 	fuse_reply_err(req, -err);
 }
 
+// What the kernel is told of an inode that it has got a reference to.
+fuse_entry_param entry_of(context &c, client::inode &, const client::attributes &);
 // The kernel gets a reference to the entry; asked: ticket from before storage was asked.
 fuse_entry_param make_entry(context &c, const client::entry &e, client::ticket asked);
 void reply_entry(fuse_req_t req, const client::entry &e, client::ticket asked);

@@ -11,7 +11,7 @@ import pytest
 
 from cluster import program
 
-AREAS = ["special", "types", "set_id", "xattrs", "capability", "acls", "allocate", "seek", "copy",
+AREAS = ["special", "types", "handles", "set_id", "xattrs", "capability", "acls", "allocate", "seek", "copy",
          "locks_wait", "locks_data"]
 
 

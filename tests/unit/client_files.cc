@@ -598,9 +598,9 @@ TEST_P(client_files_late, is_before_those_of_who_looks_the_file_up_anew)
 	write_result r;
 	s.change(r, 5);
 	s.late_ones[0](0, r);
-	EXPECT_EQ(table.size(), 1u);
+	EXPECT_EQ(table.count().held, 1u);
 	s.late_ones.clear();
-	EXPECT_EQ(table.size(), 0u);
+	EXPECT_EQ(table.count().held, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(changes, client_files_late, testing::Values("write", "cut", "empty"),
@@ -610,7 +610,7 @@ TEST_F(client_files, forgotten_while_open)
 {
 	auto a = open();
 	table.forget(node, 1);
-	EXPECT_EQ(table.size(), 0u);
+	EXPECT_EQ(table.count().held, 0u);
 	EXPECT_EQ(read(*a), 0);
 	close(std::move(a));
 }

@@ -19,8 +19,10 @@ inode *inode_table::ref(const entry &e)
 {
 	std::lock_guard guard(lock_);
 	auto &slot = by_fid_[e.attr.fid];
-	if (!slot)
-		slot = std::make_shared<inode>(e);
+	if (!slot) {
+		slot = std::make_shared<inode>(e, ids_.claim(e.attr.fid));
+		ids_.enter(*slot);
+	}
 	slot->lookups++;
 	return slot.get();
 }
@@ -35,8 +37,15 @@ void inode_table::forget(inode *node, std::uint64_t n)
 	auto it = by_fid_.find(node->fid);
 	if (it == by_fid_.end() || it->second.get() != node)
 		return;
+	ids_.forget(*node);
 	last = std::move(it->second);
 	by_fid_.erase(it);
+}
+
+std::optional<node_ids::file> inode_table::identify(std::uint64_t id) const
+{
+	std::lock_guard guard(lock_);
+	return ids_.identify(id);
 }
 
 std::shared_ptr<inode> inode_table::keep(inode &node)
@@ -46,10 +55,10 @@ std::shared_ptr<inode> inode_table::keep(inode &node)
 	return {&node, [this, owner = node.shared_from_this()](inode *n) { forget(n, 1); }};
 }
 
-std::size_t inode_table::size() const
+inode_table::figures inode_table::count() const
 {
 	std::lock_guard guard(lock_);
-	return by_fid_.size();
+	return {by_fid_.size(), ids_.forgotten_files()};
 }
 
 bool inode_table::replace(inode &node, const attributes &attr)

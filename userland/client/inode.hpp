@@ -40,10 +40,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "userland/client/change_order.hpp"
+#include "userland/client/node_ids.hpp"
 #include "userland/client/page_store.hpp"
 #include "userland/client/storage.hpp"
 #include "userland/client/unstable.hpp"
@@ -59,8 +61,15 @@ constexpr std::chrono::seconds attributes_last{1};
 struct inode : std::enable_shared_from_this<inode> {
 	static constexpr std::uint64_t mixed = ~0ull; // kernel_version: pages of several versions
 
-	explicit inode(const entry &e) : fid(e.attr.fid), fh(e.fh), number(e.attr.st.st_ino) {}
+	inode(const entry &e, std::uint64_t id) :
+		id(id),
+		fid(e.attr.fid),
+		fh(e.fh),
+		number(e.attr.st.st_ino)
+	{
+	}
 
+	const std::uint64_t id; // the kernel's name for it: see node_ids.hpp
 	const coop_fid fid;
 	const handle fh;
 	const ino_t number;        // storage's
@@ -109,9 +118,16 @@ public:
 	// One more reference of the kernel's.
 	inode *ref(const entry &e);
 	void forget(inode *node, std::uint64_t n);
+	// As node_ids'.
+	inode *find(std::uint64_t id) const { return ids_.find(id); }
+	std::optional<node_ids::file> identify(std::uint64_t id) const;
+	std::uint32_t generation() const { return ids_.generation(); }
 	// As a reference of the kernel's, until it is destroyed: who looks the file up finds this.
 	std::shared_ptr<inode> keep(inode &);
-	std::size_t size() const;
+	struct figures {
+		std::size_t held, forgotten; // by the kernel; see node_ids
+	};
+	figures count() const;
 
 	ticket now() { return ++clock_; }
 
@@ -150,17 +166,9 @@ private:
 	page_store &store_;
 	inode_events events_;
 	std::atomic<ticket> clock_{0};
-	struct hash {
-		std::size_t operator()(const coop_fid &f) const { return f.lo; }
-	};
-	struct equal {
-		bool operator()(const coop_fid &a, const coop_fid &b) const
-		{
-			return a.hi == b.hi && a.lo == b.lo;
-		}
-	};
 	mutable std::mutex lock_;
-	std::unordered_map<coop_fid, std::shared_ptr<inode>, hash, equal> by_fid_;
+	std::unordered_map<coop_fid, std::shared_ptr<inode>, fid_hash, fid_equal> by_fid_;
+	node_ids ids_; // find() of it wants no lock
 };
 
 } // namespace coop::client

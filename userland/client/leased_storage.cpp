@@ -71,6 +71,8 @@ public:
 
 	int lookup(const caller &c, const handle &dir, std::string_view name, entry &out) override
 	{
+		if (name == "..")
+			return parent(c, dir, out);
 		if (trusted()) {
 			const auto found = book_.lookup(dir, name, c, out);
 			if (found != lease_book::found::unknown) {
@@ -471,6 +473,17 @@ private:
 		const handle &dir_;
 	};
 	friend class naming;
+
+	// The name that no directory lists: a lease of it does not cover where it is itself.
+	int parent(const caller &c, const handle &dir, entry &out)
+	{
+		const auto asked = book_.now();
+		const int err = under_->lookup(c, dir, "..", out);
+		if (!err)
+			book_.learned(asked, out.fh, out.attr);
+		return_evicted();
+		return err;
+	}
 
 	bool trusted()
 	{
