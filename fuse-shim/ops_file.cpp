@@ -6,6 +6,7 @@
 // pipe in between costs processor time and keeps a read below the 1 MiB that a pipe
 // holds. The blocks stay pinned until the reply has returned,
 // when the kernel has its own copy.
+#include "fuse-shim/newer_requests.hpp"
 #include "fuse-shim/shim.hpp"
 
 #include <cerrno>
@@ -78,7 +79,8 @@ void op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
 	client::files::open_answer a;
 	client::entry made;
 	client::inode *node = nullptr;
-	int err = c.mount.files().create(caller_of(req), inode_of(c, parent).fh, name, fi->flags,
+	int err = c.mount.files().create(caller_of(req), inode_of(c, parent).fh,
+					 name == nameless ? "" : name, fi->flags,
 					 mode_of(req, mode), made, node, a);
 	if (err)
 		return reply_status(req, err);

@@ -6,6 +6,7 @@
 // unreachable daemon makes requests wait (signals.hpp: how long the end waits).
 #include "fuse-shim/session.hpp"
 
+#include "fuse-shim/newer_requests.hpp"
 #include "fuse-shim/signals.hpp"
 
 #include <algorithm>
@@ -175,6 +176,7 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 			"cannot mount on '{}' (is /dev/fuse there, and may you use it?)",
 			mountpoint));
 	live_ = fuse_.get();
+	take_newer_requests(fuse_.get());
 }
 
 session::~session()

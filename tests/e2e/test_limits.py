@@ -174,9 +174,3 @@ def test_no_space_for_allocation(full):
     finally:
         os.close(fd)
     assert os.stat(f"{export}/f").st_size == 4
-
-
-def test_a_file_without_a_name_is_refused(mounted):
-    # The FUSE library has no such operation; programs fall back on a name of their own.
-    _, path = mounted
-    assert error_of(os.open, path, os.O_TMPFILE | os.O_RDWR, 0o600) == errno.EOPNOTSUPP

@@ -11,8 +11,8 @@ import pytest
 
 from cluster import program
 
-AREAS = ["special", "types", "handles", "set_id", "xattrs", "capability", "acls", "allocate", "seek", "copy",
-         "locks_wait", "locks_data"]
+AREAS = ["tmpfile", "special", "types", "handles", "set_id", "xattrs", "capability", "acls",
+         "allocate", "seek", "copy", "locks_wait", "locks_data"]
 
 
 def area(name, here, there):

@@ -143,8 +143,9 @@ int files::create(const caller &who, const handle &dir, std::string_view name, i
 {
 	ticket asked = inodes_.now();
 	open_result r;
-	int err = storage_.create(who, dir, name, flags & (O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL),
-				  mode, made, r);
+	const int wanted = flags & (O_ACCMODE | O_TRUNC | O_APPEND | O_EXCL);
+	const int err = name.empty() ? storage_.tmpfile(who, dir, wanted, mode, made, r)
+				     : storage_.create(who, dir, name, wanted, mode, made, r);
 	if (err)
 		return err;
 	ino = inodes_.ref(made);

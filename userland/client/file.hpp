@@ -79,6 +79,7 @@ public:
 		bool attr_stale = false;
 	};
 	[[nodiscard]] int open(const caller &, inode &, int flags, open_answer &out);
+	// name empty: a file without one (O_TMPFILE).
 	[[nodiscard]] int create(const caller &, const handle &dir, std::string_view name,
 				 int flags, const new_mode &mode, entry &node, inode *&ino,
 				 open_answer &out);

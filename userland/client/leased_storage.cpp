@@ -303,6 +303,11 @@ public:
 		const int err = under_->create(c, dir, name, flags, mode, node, out);
 		return n.made(err, name, node);
 	}
+	int tmpfile(const caller &c, const handle &dir, int flags, const new_mode &mode,
+		    entry &node, open_result &out) override
+	{
+		return under_->tmpfile(c, dir, flags, mode, node, out);
+	}
 	int mkdir(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
 		  entry &out) override
 	{

@@ -176,6 +176,12 @@ public:
 			 open_result &out, late_reply late = {}) = 0;
 	virtual int create(const caller &, const handle &dir, std::string_view name, int flags,
 			   const new_mode &mode, entry &node, open_result &out) = 0;
+	// A file without a name, until link() gives it one; with O_EXCL none can.
+	virtual int tmpfile(const caller &, const handle &dir, int flags, const new_mode &mode,
+			    entry &node, open_result &out)
+	{
+		return -EOPNOTSUPP;
+	}
 	// out: the version of what was written, when the file was open for writing.
 	virtual int close(const handle &, std::uint64_t open_id, write_result &out) = 0;
 	// Of a file that was open for reading: says it some time soon, and returns at once.

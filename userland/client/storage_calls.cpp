@@ -131,19 +131,7 @@ public:
 		    late_reply late) override
 	{
 		coop_st_body ask = on(c, fh);
-		const auto time = [](const timespec &t) {
-			return coop_st_time{t.tv_sec, static_cast<u32>(t.tv_nsec)};
-		};
-		// The bits are the protocol's own. Times that are not set may hold anything.
-		ask.set.valid = r.valid;
-		ask.set.mode = r.mode;
-		ask.set.uid = r.uid;
-		ask.set.gid = r.gid;
-		ask.set.size = r.valid & set_size ? r.size : 0;
-		if (r.valid & set_atime)
-			ask.set.atime = time(r.atime);
-		if (r.valid & set_mtime)
-			ask.set.mtime = time(r.mtime);
+		ask.set = set_of(r);
 		// Who has it open for writing may cut it, whatever its mode is by now.
 		if (r.valid & (set_size | kill_id))
 			ask.open_id = link_.writable_open(fh, c.uid);
@@ -173,23 +161,13 @@ public:
 	int create(const caller &c, const handle &dir, std::string_view name, int flags,
 		   const new_mode &mode, entry &node, open_result &out) override
 	{
-		coop_st_body ask = in_dir(c, dir, name), got{};
-		ask.flags = open_flags(flags);
-		ask.mode = coop_st_mode(mode.mode, mode.umask);
-		ask.open_id = ++last_open_;
-		const int err = link_.ask(
-			COOP_ST_CREATE, ask, got, node.fh, &out.inline_data, {},
-			[this, id = ask.open_id](storage_link::outcome &o) {
-				if (o.err)
-					return;
-				const coop_st_bytes &fh = o.body->fh;
-				forget({reinterpret_cast<const char *>(fh.p), fh.len}, id);
-			});
-		if (!err) {
-			node.attr = attributes_of(got.attr);
-			opened(c, node.fh, ask, got, out);
-		}
-		return err;
+		return open_new(COOP_ST_CREATE, c, in_dir(c, dir, name), flags, mode, node, out);
+	}
+
+	int tmpfile(const caller &c, const handle &dir, int flags, const new_mode &mode,
+		    entry &node, open_result &out) override
+	{
+		return open_new(COOP_ST_TMPFILE, c, on(c, dir), flags, mode, node, out);
 	}
 
 	int close(const handle &fh, std::uint64_t open_id, write_result &out) override
@@ -513,6 +491,29 @@ private:
 		coop_st_body b = on(c, dir);
 		b.name = bytes_of(name);
 		return b;
+	}
+
+	// CREATE and TMPFILE.
+	int open_new(std::uint16_t op, const caller &c, coop_st_body ask, int flags,
+		     const new_mode &mode, entry &node, open_result &out)
+	{
+		coop_st_body got{};
+		ask.flags = open_flags(flags);
+		ask.mode = coop_st_mode(mode.mode, mode.umask);
+		ask.open_id = ++last_open_;
+		const int err = link_.ask(
+			op, ask, got, node.fh, &out.inline_data, {},
+			[this, id = ask.open_id](storage_link::outcome &o) {
+				if (o.err)
+					return;
+				const coop_st_bytes &fh = o.body->fh;
+				forget({reinterpret_cast<const char *>(fh.p), fh.len}, id);
+			});
+		if (!err) {
+			node.attr = attributes_of(got.attr);
+			opened(c, node.fh, ask, got, out);
+		}
+		return err;
 	}
 
 	int plain(std::uint16_t op, const coop_st_body &ask)

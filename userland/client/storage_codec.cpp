@@ -38,6 +38,25 @@ attributes attributes_of(const coop_st_attr &a)
 	return out;
 }
 
+coop_st_setattr set_of(const storage::setattr_request &r)
+{
+	const auto time = [](const timespec &t) {
+		return coop_st_time{t.tv_sec, static_cast<u32>(t.tv_nsec)};
+	};
+	// The bits are the protocol's own. Times that are not set may hold anything.
+	coop_st_setattr out{};
+	out.valid = r.valid;
+	out.mode = r.mode;
+	out.uid = r.uid;
+	out.gid = r.gid;
+	out.size = r.valid & storage::set_size ? r.size : 0;
+	if (r.valid & storage::set_atime)
+		out.atime = time(r.atime);
+	if (r.valid & storage::set_mtime)
+		out.mtime = time(r.mtime);
+	return out;
+}
+
 std::uint32_t open_flags(int flags)
 {
 	const int mode = flags & O_ACCMODE;

@@ -17,6 +17,7 @@ inline std::uint32_t bit_if(bool set, std::uint32_t bit)
 }
 
 attributes attributes_of(const coop_st_attr &);
+coop_st_setattr set_of(const storage::setattr_request &);
 // enum coop_st_open_flag from those of open(2).
 std::uint32_t open_flags(int flags);
 // enum coop_st_fallocate from the mode of fallocate(2). 0, or -EOPNOTSUPP: it has more.

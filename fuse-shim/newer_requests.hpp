@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// newer_requests.hpp - requests of the kernel that libfuse does not know.
+//
+// libfuse 3.14 refuses with ENOSYS what was added to the protocol after it. So we read the
+// device in its place and turn such a request into one that it knows and that the kernel
+// never sends in that form. Whatever belongs to a request (the descriptor that it came from,
+// interrupts, the reply) stays libfuse's. The kernel asks by what it has, whatever minor
+// version libfuse has agreed on.
+#pragma once
+
+#include <string_view>
+
+#include <fuse_lowlevel.h>
+
+namespace coop::shim
+{
+
+// FUSE_TMPFILE comes as a CREATE of this name, which no file can have.
+constexpr std::string_view nameless = "/";
+
+// After the session is mounted and before its loop. Throws std::runtime_error.
+void take_newer_requests(fuse_session *);
+
+} // namespace coop::shim
