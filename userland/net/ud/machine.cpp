@@ -572,7 +572,7 @@ std::uint64_t machine::next_time() const
 	std::uint64_t t =
 		std::min({coop_chan_deadline(chan_), coop_engine_deadline(engine_),
 			  resolver_->deadline(), reader_->deadline(), stop_at_, starts_at_});
-	if (active_)
+	if (active_ || !begun_.empty())
 		t = std::min(t, watch_at_);
 	if (!loop_.empty())
 		t = std::min(t, ops_[loop_.front()].since + loop_patience_us);
@@ -604,7 +604,7 @@ void machine::expire(time_point)
 		resolved(r, now);
 	if (!loop_.empty())
 		receivable();
-	if (active_ && now >= watch_at_)
+	if ((active_ || !begun_.empty()) && now >= watch_at_)
 		watch(now);
 	settle(now);
 }
@@ -635,6 +635,7 @@ void machine::watch(std::uint64_t now)
 		if (ask)
 			resolver_->ask(n, p.who, now);
 	}
+	ask_readers(now);
 }
 
 // The port of the device has another GID or LID. Peers know us by the old one, as a session

@@ -10,19 +10,23 @@
 //   machine_peers.cpp    peers: their addresses and sessions
 //   machine_message.cpp  messages: sends, landings, loopback
 //   machine_bulk.cpp     bulk: who may read what, and the messages about it
+//   machine_readers.cpp  bulk: whether those who have begun to read still do
 //
 // A GET is a request of rpc/fetch; when all is there a DONE tells the passive side. For a PUT
 // the passive side is asked by message (PUT) to GET, and answers DONE: so data always falls
 // into receives that were posted for it. PUT and DONE are messages of rpc/chan, sent again
-// over a new session if the old one ended under them.
+// over a new session if the old one ended under them. A reader that has fallen silent without a
+// DONE is asked (ASK): it may be dead, or its DONE may be lost.
 #pragma once
 
 #include <cerrno>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
+#include "bulk_message.hpp"
 #include "channels.hpp"
 #include "identity.hpp"
 #include "options.hpp"
@@ -72,6 +76,7 @@ private:
 	static constexpr unsigned evict_looks = 16; // at sessions that turn out to be busy
 	static constexpr std::uint64_t watch_every_us = 250000;
 	static constexpr std::uint64_t probe_every_us = 1000000;
+	static constexpr std::size_t untold_most = 1024;
 
 	struct peer {
 		address where;
@@ -126,7 +131,24 @@ private:
 		std::uint64_t key = 0;        // what others have to show to use ours
 		std::uint64_t remote_key = 0; // what we show to use theirs
 		std::uint64_t since = 0;      // loop: when it began to wait
+		// Passive, and `reader` has begun to read it.
+		std::size_t begun_at = 0; // its place in begun_, while it has
+		identity reader;          // who asked last
+		std::uint64_t ask_at = 0; // when the reader is asked whether it still reads
+		bool asked = false;       // it was, and has read nothing since
+		bool question = false;    // telling: that question, about our operation `remote`
+		bool listed = false;      // active receive, stands in reading_
+		std::optional<outcome> result; // telling: that of a read
 		std::unique_ptr<reading> read;
+	};
+
+	/// A read that has ended, and the passive side may not know how.
+	struct untold {
+		identity who;
+		spi::token token; // the other side's operation
+		std::uint64_t key;
+		outcome result;
+		std::uint64_t length;
 	};
 
 	/// Where a message of rpc/chan is being put.
@@ -177,6 +199,7 @@ private:
 	void restarted(spi::peer_number, std::uint64_t now);
 	void gone(spi::peer_number, int status, std::uint64_t now);
 	void count_active(spi::peer_number, int by);
+	void watch_soon();
 	void unwatch(spi::peer_number n)
 	{
 		watched_.leave(
@@ -200,12 +223,12 @@ private:
 	void landed(std::uint32_t slot, bool whole, std::uint64_t now);
 
 	// machine_bulk.cpp
-	struct bulk_message;
 	void begin_reading(std::uint32_t index, std::uint64_t now);
 	void read_over(reading &, std::uint64_t now);
 	void read(std::uint32_t index, std::uint64_t now);
 	void end_bulk(std::uint32_t index, int status, std::size_t length);
 	void tell(std::uint32_t index, op_state, const bulk_message &, std::uint64_t now);
+	void reply(spi::peer_number, const bulk_message &, std::uint64_t now);
 	void told(std::uint32_t index, int err, std::uint64_t now);
 	void bulk_text(const std::uint8_t *, spi::peer_number from, std::uint64_t now);
 	void asked_to_read(const bulk_message &, spi::peer_number from, std::uint64_t now);
@@ -219,6 +242,19 @@ private:
 		  source::offer &out) override;
 	bool holds(const source::offer &) override;
 	void close(const source::offer &) override;
+
+	// machine_readers.cpp
+	void begun(std::uint32_t index, identity reader);
+	void not_begun(std::uint32_t index);
+	void ask_readers(std::uint64_t now);
+	void ask_reader(std::uint32_t index, std::uint64_t now);
+	void question_over(const op &, int err);
+	void reader_says(std::uint32_t index, outcome, spi::peer_number from);
+	void asked_what_became(const bulk_message &, spi::peer_number from, std::uint64_t now);
+	void list_reading(std::uint32_t index);
+	void unlist_reading(std::uint32_t index);
+	void remember(const op &, outcome);
+	const untold *recall(identity, spi::token, std::uint64_t key) const;
 
 	const options &options_;
 	memory_keys &keys_;
@@ -246,6 +282,10 @@ private:
 
 	std::vector<peer> peers_;
 	roster<spi::peer_number> watched_; // those with operations
+	roster<std::uint32_t> begun_;      // passive operations that somebody has begun to read
+	/// Active receives until their end has been told, by the token of the passive side.
+	std::unordered_multimap<spi::token, std::uint32_t> reading_;
+	std::deque<untold> untold_; // the last `untold_most`
 	sessions sessions_;
 	std::vector<op> ops_;
 	std::vector<std::uint32_t> free_ops_;

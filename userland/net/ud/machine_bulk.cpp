@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: MIT
 // machine_bulk.cpp - bulk operations: who may read what, and what the two sides tell each
-// other about it. A bulk message, little-endian, 64 bytes:
-//
-//   0 kind   1 outcome   2 zero (48)   8 token, 16 key: the receiver's operation
-//   24 token, 32 key: the sender's   40 length   48 zero
-//
-// PUT: read my operation into yours. DONE: the outcome. Neither carries an address: who sent
-// it is told by the tag. An operation ends when no request reads its memory any more; its
-// slot is free when the other side has been told as well.
+// other about it (bulk_message.hpp). Who sent a message is told by its tag. An operation ends when
+// no request reads its memory any more; its slot is free when the other side has been told as well.
 #include <cerrno>
 
 #include "machine.hpp"
 
 namespace coop::net::ud
 {
-
-enum class bulk_kind : std::uint8_t { put = 1, done = 2 };
-enum class outcome : std::uint8_t { good = 0, gone = 1, failed = 2 };
 
 namespace
 {
@@ -38,16 +29,6 @@ std::uint64_t get64(const std::uint8_t *p)
 }
 
 } // namespace
-
-struct machine::bulk_message {
-	bulk_kind kind;
-	outcome result = outcome::good;
-	spi::token token = 0;
-	std::uint64_t key = 0;
-	spi::token sender = 0;
-	std::uint64_t sender_key = 0;
-	std::uint64_t length = 0;
-};
 
 // Among the others of its peer, from where it is found when that is gone.
 void machine::begin_bulk(std::uint32_t index)
@@ -113,6 +94,8 @@ void machine::read(std::uint32_t index, std::uint64_t now)
 	r.op = index;
 	r.engine_peer = engine_peer(o.peer, false, now);
 	begin_bulk(index);
+	if (o.queue == queue_type::active_bulk_recv)
+		list_reading(index);
 	reader_->begin(r, now);
 }
 
@@ -146,6 +129,8 @@ void machine::read_over(reading &r, std::uint64_t now)
 	bulk_over(index);
 	by_token_.erase(t);
 	const peer &p = peers_[o.peer];
+	if (active && status)
+		remember(o, outcome::failed); // told when it is asked for
 	if ((active && status) || !p.used || !(p.who == o.who)) {
 		release(index); // there is nothing to tell, or nobody
 	} else {
@@ -156,6 +141,7 @@ void machine::read_over(reading &r, std::uint64_t now)
 		m.token = o.remote;
 		m.key = o.remote_key;
 		m.length = o.length;
+		o.result = m.result;
 		telling_++;
 		tell(index, op_state::telling, m, now);
 	}
@@ -180,6 +166,7 @@ void machine::end_bulk(std::uint32_t index, int status, std::size_t length)
 		return;
 	}
 	const spi::token t = o.token;
+	not_begun(index);
 	by_token_.erase(t);
 	if (o.sending) {
 		o.state = op_state::telling; // of no interest, but its text is in use
@@ -242,6 +229,8 @@ bool machine::open(spi::token t, std::uint64_t key, identity asker, const coop_a
 	    (!(peers_[o.peer].who == asker) || !believable(o.peer, asker, from)))
 		return false;
 	o.serving++;
+	if (passive)
+		begun(index, asker);
 	out = {o.memory, o.length, index};
 	return true;
 }
@@ -254,7 +243,10 @@ bool machine::holds(const source::offer &x)
 void machine::close(const source::offer &x)
 {
 	op &o = ops_[x.op];
-	if (--o.serving == 0 && o.ending)
+	if (--o.serving)
+		return;
+	o.ask_at = now_us() + watch_every_us;
+	if (o.ending)
 		end_bulk(x.op, o.status, o.length);
 }
 
@@ -292,6 +284,10 @@ void machine::told(std::uint32_t index, int err, std::uint64_t now)
 	o.sending = false;
 	if (o.state == op_state::telling) {
 		telling_--;
+		if (o.question)
+			question_over(o, err);
+		else if (err && o.result)
+			remember(o, *o.result);
 		release(index);
 	} else if (err) {
 		end_bulk(index, err, 0);
@@ -311,6 +307,8 @@ void machine::bulk_text(const std::uint8_t *p, spi::peer_number from, std::uint6
 		asked_to_read(m, from, now);
 	else if (m.kind == bulk_kind::done)
 		other_is_done(m, from);
+	else if (m.kind == bulk_kind::ask)
+		asked_what_became(m, from, now);
 }
 
 void machine::asked_to_read(const bulk_message &m, spi::peer_number from, std::uint64_t now)
@@ -334,17 +332,25 @@ void machine::asked_to_read(const bulk_message &m, spi::peer_number from, std::u
 		read(index, now);
 		return;
 	}
-	spi::transfer none_of_ours{};
-	none_of_ours.queue = queue_type::passive_bulk_recv;
-	none_of_ours.peer = from;
-	index = allocate(0, none_of_ours);
-	if (index == none)
-		return; // place() sees to it that there is one
 	bulk_message answer{bulk_kind::done, outcome::gone};
 	answer.token = m.sender;
 	answer.key = m.sender_key;
+	if (const untold *u = recall(peers_[from].who, m.sender, m.sender_key))
+		answer.result = u->result; // it was read, and its sender does not know
+	reply(from, answer, now);
+}
+
+// A message that belongs to no operation here.
+void machine::reply(spi::peer_number to, const bulk_message &m, std::uint64_t now)
+{
+	spi::transfer none_of_ours{};
+	none_of_ours.queue = queue_type::passive_bulk_recv;
+	none_of_ours.peer = to;
+	const std::uint32_t index = allocate(0, none_of_ours);
+	if (index == none)
+		return; // place() sees to it that there is one
 	telling_++;
-	tell(index, op_state::telling, answer, now);
+	tell(index, op_state::telling, m, now);
 }
 
 void machine::other_is_done(const bulk_message &m, spi::peer_number from)
@@ -360,9 +366,11 @@ void machine::other_is_done(const bulk_message &m, spi::peer_number from)
 				   : m.result == outcome::gone ? -ENOENT
 							       : -EIO;
 		end_bulk(index, status, status ? 0 : o.length);
-	} else if (o.state == op_state::passive && o.queue == queue_type::passive_bulk_send &&
-		   m.result == outcome::good) {
-		end_bulk(index, 0, std::min<std::size_t>(o.length, m.length));
+	} else if (o.state == op_state::passive && o.queue == queue_type::passive_bulk_send) {
+		if (m.result == outcome::good)
+			end_bulk(index, 0, std::min<std::size_t>(o.length, m.length));
+		else
+			reader_says(index, m.result, from);
 	}
 }
 

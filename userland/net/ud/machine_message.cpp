@@ -34,6 +34,8 @@ std::uint32_t machine::allocate(spi::token t, const spi::transfer &x)
 	o.status = 0;
 	o.serving = 0;
 	o.under_way = false;
+	o.asked = o.question = false;
+	o.result.reset();
 	o.peer = x.peer;
 	static_cast<spi::memory &>(o.memory) = x.memory;
 	o.memory.keys = {};
@@ -65,6 +67,7 @@ void machine::lend(op &o)
 
 void machine::release(std::uint32_t index)
 {
+	unlist_reading(index);
 	ops_[index].state = op_state::free;
 	free_ops_.push_back(index);
 }

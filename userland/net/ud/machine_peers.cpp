@@ -51,6 +51,10 @@ void machine::peer_close(spi::peer_number n)
 	for (const std::uint32_t index : p.waiting) { // they have ended before
 		if (ops_[index].state == op_state::telling)
 			telling_--;
+		if (ops_[index].question)
+			question_over(ops_[index], -ECANCELED);
+		else if (ops_[index].result)
+			remember(ops_[index], *ops_[index].result);
 		release(index);
 	}
 	const std::uint32_t chan = p.chan;
@@ -269,8 +273,7 @@ void machine::count_active(spi::peer_number n, int by)
 	const auto d = static_cast<std::uint32_t>(by);
 	if (by < 0 && !p.active)
 		return; // the number is another's by now
-	if (active_ == 0)
-		watch_at_ = now_us() + watch_every_us;
+	watch_soon();
 	watched_.join(
 		n, [this](auto m) -> auto & { return peers_[m].watched_at; });
 	if (p.active == 0)
@@ -281,6 +284,13 @@ void machine::count_active(spi::peer_number n, int by)
 		unwatch(n);
 		sessions_.idle(p.session);
 	}
+}
+
+// Before there is the first to be watched.
+void machine::watch_soon()
+{
+	if (!active_ && begun_.empty())
+		watch_at_ = now_us() + watch_every_us;
 }
 
 // Ends the session with the peer that nothing has been under way with for longest; but not

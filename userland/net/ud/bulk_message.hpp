@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// bulk_message.hpp - what two machines tell each other about bulk operations.
+//
+// On the wire it is little-endian and 64 bytes long:
+//
+//   0 kind   1 outcome   2 zero (48)   8 token, 16 key: the receiver's operation
+//   24 token, 32 key: the sender's   40 length   48 zero
+#pragma once
+
+#include <cstdint>
+
+#include "userland/net/transport.hpp"
+
+namespace coop::net::ud
+{
+
+enum class bulk_kind : std::uint8_t {
+	put = 1,  ///< read my operation into yours
+	done = 2, ///< the outcome
+	ask = 3,  ///< you have begun to read my operation: what has become of that?
+};
+
+enum class outcome : std::uint8_t {
+	good = 0,
+	gone = 1,   ///< there is no such operation, or the reader knows of no such read
+	failed = 2, ///< the reader has given up
+};
+
+struct bulk_message {
+	bulk_kind kind;
+	outcome result = outcome::good;
+	spi::token token = 0;
+	std::uint64_t key = 0;
+	spi::token sender = 0;
+	std::uint64_t sender_key = 0;
+	std::uint64_t length = 0;
+};
+
+} // namespace coop::net::ud
