@@ -82,6 +82,12 @@ void helper::freeze()
 		throw std::system_error(errno, std::generic_category(), "SIGSTOP");
 }
 
+void helper::thaw()
+{
+	if (::kill(pid_, SIGCONT))
+		throw std::system_error(errno, std::generic_category(), "SIGCONT");
+}
+
 void helper::kill()
 {
 	if (pid_ <= 0)

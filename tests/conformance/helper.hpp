@@ -25,6 +25,8 @@ public:
 
 	/// It does nothing any more, and has not gone either.
 	void freeze();
+	/// It goes on.
+	void thaw();
 	/// SIGKILL, and gone when it returns.
 	void kill();
 	/// Until then.

@@ -204,9 +204,10 @@ TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
 	EXPECT_FALSE(enemy.linked());
 }
 
-// Over shm a peer writes by itself whenever it likes, so what it was given stays its own until it
-// has written, or is gone: one that stands still is waited for by whoever stops, and what it
-// writes when it goes on is written to memory that is still the operation's.
+// A peer over shm that lends nothing is granted memory, and writes by itself whenever it likes. So
+// what it was given stays its own until it has written, or is gone: one that stands still is waited
+// for by whoever stops, and what it writes when it goes on is written to memory that is still the
+// operation's.
 TEST(fabric_hostile, who_stands_still_with_memory_over_shm_is_waited_for)
 {
 	for (const bool goes_on : {true, false}) {

@@ -25,6 +25,19 @@ constexpr std::chrono::milliseconds sweep_after{200};
 constexpr std::chrono::seconds neighbours_after{5};
 constexpr std::size_t page_size = 4096, strangers_most = 64, name_most = 160;
 
+// The first `done` bytes need nothing more.
+void skip(std::span<iovec> &pieces, std::size_t done)
+{
+	while (!pieces.empty() && done >= pieces.front().iov_len) {
+		done -= pieces.front().iov_len;
+		pieces = pieces.subspan(1);
+	}
+	if (!pieces.empty()) {
+		pieces.front().iov_base = static_cast<std::byte *>(pieces.front().iov_base) + done;
+		pieces.front().iov_len -= done;
+	}
+}
+
 } // namespace
 
 void datagram_port::unmap::operator()(page *p) const noexcept
@@ -295,6 +308,14 @@ void datagram_port::heard(half &h)
 	events_.linked(*l);
 }
 
+// Nothing is at address 0, but who may not look is told something else.
+bool datagram_port::may_read(int pid)
+{
+	char byte;
+	const iovec to{&byte, 1}, from{nullptr, 1};
+	return ::process_vm_readv(pid, &to, 1, &from, 1, 0) < 0 && errno == EFAULT;
+}
+
 bool datagram_port::pair(half &h, const std::string &text, descriptor bell, descriptor page)
 {
 	const std::string name = text.substr(hello::size);
@@ -320,6 +341,7 @@ bool datagram_port::pair(half &h, const std::string &text, descriptor bell, desc
 	sweep_ = std::min(sweep_, events_.now() + neighbours_after);
 	h.name = name;
 	h.pid = provider_.virtual_addresses() ? peer_process(h.socket.get(), h.end) : 0;
+	h.readable = h.pid && may_read(h.pid);
 	h.link->ep = own_->ep.get();
 	h.link->dest = it->second.first;
 	return true;
@@ -358,18 +380,35 @@ int datagram_port::write(link &l, std::span<iovec> from, std::uint64_t address)
 		if (n <= 0)
 			return -ECONNRESET;
 		address += static_cast<std::uint64_t>(n);
-		std::size_t done = static_cast<std::size_t>(n);
-		while (!from.empty() && done >= from.front().iov_len) {
-			done -= from.front().iov_len;
-			from = from.subspan(1);
-		}
-		if (!from.empty()) {
-			from.front().iov_base =
-				static_cast<std::byte *>(from.front().iov_base) + done;
-			from.front().iov_len -= done;
-		}
+		skip(from, static_cast<std::size_t>(n));
 	}
 	return 0;
+}
+
+bool datagram_port::reads(const link &l) const
+{
+	const half *h = static_cast<const half *>(l.side.get());
+	return h && h->readable;
+}
+
+// What was read counts only if the process was there to the end: until then the number is its own.
+int datagram_port::read(link &l, std::span<iovec> to, std::uint64_t address)
+{
+	half &h = static_cast<half &>(*l.side);
+	while (!to.empty()) {
+		std::size_t left = 0;
+		for (const iovec &piece : to)
+			left += piece.iov_len;
+		const iovec from{reinterpret_cast<void *>(address), left};
+		const ssize_t n = ::process_vm_readv(h.pid, to.data(), to.size(), &from, 1, 0);
+		if (n <= 0) {
+			h.readable &= n == 0 || errno != EPERM;
+			return -ECONNRESET;
+		}
+		address += static_cast<std::uint64_t>(n);
+		skip(to, static_cast<std::size_t>(n));
+	}
+	return has_gone(h.socket.get(), h.end.get()) ? -ECONNRESET : 0;
 }
 
 // Others may poll while somebody sleeps, so the flag stays until a peer has rung, and the

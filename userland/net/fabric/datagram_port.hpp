@@ -12,7 +12,8 @@
 // Data goes from memory to memory by a call of the kernel's, here and not in libfabric (1.17),
 // which makes the same call, but while it holds a spin lock in the peer's shared memory: a process
 // killed then would leave the peer to turn for ever. Words still take that lock, for the time that
-// it takes to copy them.
+// it takes to copy them. Who wants the data reads it, so that a process that is stopped has
+// nothing left to write when it goes on. Where the kernel does not let us read, the peer writes.
 //
 // The files that shm leaves in /dev/shm when its process is killed carry that process in
 // their names and are swept by the next machine that starts or loses a peer.
@@ -49,6 +50,9 @@ public:
 	unsigned poll() override;
 	void sent(link &) override;
 	int write(link &, std::span<iovec>, std::uint64_t) override;
+	bool lends() const override { return provider_.virtual_addresses(); }
+	bool reads(const link &) const override;
+	int read(link &, std::span<iovec>, std::uint64_t) override;
 	bool arm() override;
 	int fd() const override { return epoll_.get(); }
 	time_point deadline() const override;
@@ -73,6 +77,7 @@ private:
 		time_point give_up = never;
 		agenda<half>::place turn; // while it connects
 		bool inquiring = false;   // the greeting is out
+		bool readable = false;    // its memory, by us
 	};
 
 	int open();
@@ -85,6 +90,7 @@ private:
 	void accept_all();
 	void mind_listener();
 	void heard(half &);
+	static bool may_read(int pid);
 	bool pair(half &, const std::string &text, descriptor bell, descriptor page);
 	void drop_stranger(half &);
 	bool forget_neighbours();

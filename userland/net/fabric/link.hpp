@@ -10,6 +10,7 @@
 // about a work that has ended finds nothing until 8192 others have been in its place.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <vector>
@@ -59,9 +60,9 @@ struct work : posted {
 		free,
 		queued,  ///< nothing has been sent
 		sending, ///< a small message is with the provider
-		offered, ///< W: offer or put is out, no grant yet
+		offered, ///< W: offer, put or lend is out, and no answer yet
 		starved, ///< L: offered a message, and there is no receive buffer
-		landing, ///< L: the peer may write
+		landing, ///< L: the peer may write, or lend
 		writing, ///< W: with the provider
 		written, ///< W: all written, the peer has to say done
 		zombie,  ///< ended, but libfabric may still name it
@@ -75,6 +76,7 @@ struct work : posted {
 	bool active = false;      ///< an operation here has begun it
 	bool cancelled = false;   ///< the operation is to end
 	bool late = false;        ///< landing, and looked at before
+	bool reads = false;       ///< L: this side reads what is lent
 	bool done = false;        ///< the peer has said so; writes are still to complete
 	std::uint64_t parked = 0; ///< starved: which of those that wait is its
 	line_part unnamed;        ///< writes whose failure would not name it
@@ -89,7 +91,9 @@ struct work : posted {
 	spi::landing land;
 	std::uint64_t remote = 0, remote_key = 0; ///< token and key of the passive operation
 	std::vector<handle<fid_mr>> keys;         ///< L: what the peer may write by
-	std::vector<region> regions;              ///< W: where to write
+	std::vector<region> regions; ///< W: where to write; L: where to read, the pledge first
+	/// W: what the peer reads after the data, to know that it was still there. 0: it is not.
+	std::atomic<std::uint64_t> pledge{0};
 	local_keys::descriptors local; ///< W: of the memory, where the provider wants them
 	std::size_t written = 0, region_at = 0, region_into = 0;
 	std::size_t landing_at = 0; ///< among the messages that land

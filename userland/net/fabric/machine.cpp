@@ -158,13 +158,17 @@ void machine::cancel(spi::token t)
 		break;
 	}
 	case work::stage::landing: {
+		const bool ours = w->reads; // nobody else writes there
 		control c;
 		c.verb = control::verb::cancel;
 		c.id = w->id;
 		c.peer = w->peer_id;
 		c.token = w->active ? w->remote : 0;
 		send(*w->link, c);
-		be_patient(*w);
+		if (ours)
+			finish(*w, -ECANCELED);
+		else
+			be_patient(*w);
 		break;
 	}
 	default:
@@ -203,7 +207,7 @@ work *machine::make_work(link &l, spi::token t)
 	// 17 bits of slot, so that 0 is nobody, and 13 of generation.
 	w->id = (w->id + (1u << 17)) & word::id_mask;
 	w->stage = work::stage::queued;
-	w->writer = w->message = w->active = w->cancelled = w->late = w->done = false;
+	w->writer = w->message = w->active = w->cancelled = w->late = w->done = w->reads = false;
 	w->out = 0;
 	w->peer_id = 0;
 	w->token = t;
@@ -246,6 +250,8 @@ void machine::detach(work &w)
 // Nobody here speaks of it any more. libfabric may.
 void machine::release(work &w)
 {
+	if (w.pledge.exchange(0)) // before anybody changes its memory
+		std::atomic_thread_fence(std::memory_order_seq_cst);
 	if (w.link) {
 		link &l = *w.link;
 		detach(w);

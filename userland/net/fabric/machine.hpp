@@ -5,8 +5,9 @@
 // are copied from there: that costs less than asking where to put them. Every sender has a
 // window of messages that may be unconsumed, so a receiver without buffers holds a bounded
 // number, and what peers have to say about other things is never stuck behind them. Larger
-// messages and bulk data are asked for and then written by RMA to their place (wire.hpp):
-// whoever owns memory checks the request first, so a stale descriptor touches none.
+// messages and bulk data are asked for and then written by RMA to their place, or read from it
+// over shm (wire.hpp): whoever owns memory checks the request first, so a stale descriptor
+// touches none.
 //
 // What fails is reported when the memory is quiet: a link is first closed, its completions
 // are taken, and then its work ends. That happens in settle(), at the end of every call, and
@@ -16,7 +17,7 @@
 //   machine_links.cpp    links, and how they end
 //   machine_idle.cpp     links that nobody uses
 //   machine_message.cpp  small messages, receive buffers, the window
-//   machine_bulk.cpp     what is written by RMA
+//   machine_bulk.cpp     what is written by RMA, or read over shm
 #pragma once
 
 #include <deque>
@@ -42,6 +43,7 @@ struct options {
 	std::chrono::milliseconds hold{};
 	unsigned max_links = 0;
 	bool answer = true;                       ///< peers that want to connect
+	bool lend = true;                         ///< memory, where peers can read it
 	bool sockets = false;                     ///< are polled one by one, where a program polls
 	std::chrono::milliseconds idle{600000};   ///< after that a link is closed
 	std::chrono::milliseconds landing{60000}; ///< for a message that has a place
@@ -183,6 +185,13 @@ private:
 	void grant(work &);
 	int expose(work &, control &);
 	bool take_regions(work &, const control &);
+	bool lends() const { return options_.lend && port_->lends(); }
+	bool reads(const link &l) const { return options_.lend && port_->reads(l); }
+	void lend(work &, control &);
+	bool borrow(work &, const control &);
+	void on_lend(link &, const control &);
+	void read_lent(work &);
+	int copy_lent(work &);
 	int write_on(work &);
 	void write_or_queue(work &);
 	void wrote(work &);

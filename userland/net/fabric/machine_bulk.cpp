@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // machine_bulk.cpp - large messages and bulk data: asked for, granted, written.
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <iterator>
 
 #include "machine.hpp"
 
@@ -47,10 +49,12 @@ void machine::begin(work &w)
 	if (w.writer) {
 		c.verb = w.message ? control::verb::offer : control::verb::put;
 		w.stage = work::stage::offered;
+		lend(w, c);
 	} else {
 		c.verb = control::verb::get;
 		w.stage = work::stage::landing;
-		if (int r = expose(w, c))
+		w.reads = reads(*w.link);
+		if (int r = w.reads ? 0 : expose(w, c))
 			return finish(w, r);
 	}
 	send(*w.link, c);
@@ -63,7 +67,7 @@ int machine::expose(work &w, control &c)
 	c.count = 0;
 	for (std::size_t left = w.length; left;) {
 		const auto piece = at.next(left);
-		if (piece.empty() || c.count == control::regions_most)
+		if (piece.empty() || c.count == control::segments_most)
 			return -EFBIG;
 		fid_mr *mr = nullptr;
 		const std::uint64_t key = random_.next();
@@ -92,6 +96,107 @@ bool machine::take_regions(work &w, const control &c)
 	w.regions.assign(c.regions.begin(),
 			 c.regions.begin() + static_cast<std::ptrdiff_t>(c.count));
 	return true;
+}
+
+// Tells where the memory is for the peer to read, if peers can.
+void machine::lend(work &w, control &c)
+{
+	if (!lends())
+		return;
+	w.pledge = random_.next() | 1;
+	c.regions[0] = {reinterpret_cast<std::uintptr_t>(&w.pledge), sizeof(w.pledge), w.pledge};
+	c.count = 1;
+	spi::cursor at(w.memory, w.offset);
+	for (std::size_t left = w.length; left;) {
+		const auto piece = at.next(left);
+		if (piece.empty() || c.count == control::regions_most) {
+			c.count = 0;
+			return;
+		}
+		c.regions[c.count++] = {reinterpret_cast<std::uintptr_t>(piece.data()),
+					piece.size(), 0};
+		left -= piece.size();
+	}
+}
+
+// Keeps what is lent. False: nothing that we could read.
+bool machine::borrow(work &w, const control &c)
+{
+	if (c.count < 2 || !reads(*w.link) || !c.regions[0].key ||
+	    c.regions[0].length != sizeof(w.pledge))
+		return false;
+	std::size_t room = 0;
+	for (std::size_t n = 1; n < c.count; n++)
+		room += std::min<std::size_t>(c.regions[n].length, w.length);
+	if (room < w.length)
+		return false;
+	w.regions.assign(c.regions.begin(),
+			 c.regions.begin() + static_cast<std::ptrdiff_t>(c.count));
+	return true;
+}
+
+void machine::on_lend(link &l, const control &c)
+{
+	work *w = find_work(c.peer, l);
+	if (!w || !w->active || !w->reads || w->stage != work::stage::landing)
+		return; // it has been cancelled, and the peer told
+	w->peer_id = c.id;
+	if (!borrow(*w, c))
+		return violation(l);
+	read_lent(*w);
+}
+
+// All of it, now.
+void machine::read_lent(work &w)
+{
+	link &l = *w.link;
+	w.stage = work::stage::landing;
+	const int r = copy_lent(w);
+	if (r == 0)
+		on_landed(l, w.id, 0);
+	else if (r != -ENOENT)
+		unlinked(l, r);
+	else if (w.message)
+		drop_landing(w);
+	else if (w.active)
+		finish(w, -ENOENT);
+	else
+		release(w); // as if nobody had asked
+}
+
+// @return 0; -ENOENT: it is not lent any more, and what was copied is worth nothing; or the link is
+// broken.
+int machine::copy_lent(work &w)
+{
+	link &l = *w.link;
+	spi::cursor to(w.memory, w.offset);
+	std::size_t left = w.length;
+	for (std::size_t n = 1; left; n++) {
+		std::uint64_t from = w.regions[n].address;
+		std::size_t here = std::min<std::size_t>(w.regions[n].length, left);
+		left -= here;
+		while (here) {
+			iovec pieces[16];
+			std::size_t count = 0, bytes = 0;
+			while (bytes < here && count < std::size(pieces)) {
+				const auto piece = to.next(here - bytes);
+				if (piece.empty())
+					return -EIO;
+				pieces[count++] = {piece.data(), piece.size()};
+				bytes += piece.size();
+			}
+			if (int r = port_->read(l, {pieces, count}, from))
+				return r;
+			from += bytes;
+			here -= bytes;
+		}
+	}
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	std::uint64_t pledge = 0;
+	iovec piece{&pledge, sizeof(pledge)};
+	if (int r = port_->read(l, {&piece, 1}, w.regions[0].address))
+		return r;
+	return pledge == w.regions[0].key ? 0 : -ENOENT;
 }
 
 void machine::refuse(link &l, std::uint32_t peer_id, int status)
@@ -129,6 +234,7 @@ void machine::on_offer(link &l, const control &c)
 	w->stage = work::stage::starved;
 	w->peer_id = c.id;
 	w->length = c.length;
+	w->reads = borrow(*w, c);
 	const int r = parked_.empty() ? sink_.place(c.length, w->land) : -ENOBUFS;
 	if (r == 0)
 		return grant(*w);
@@ -152,6 +258,10 @@ void machine::grant(work &w)
 	if (w.message) {
 		w.memory = w.land.memory;
 		w.offset = w.land.offset;
+	}
+	if (w.reads)
+		return read_lent(w);
+	if (w.message) {
 		landing_.join(&w, work::landing_place);
 		if (landings_at_ == never)
 			landings_at_ = sink_.now() + options_.landing;
@@ -189,6 +299,7 @@ void machine::on_put(link &l, const control &c)
 	w->peer_id = c.id;
 	w->memory = x->memory;
 	w->length = c.length;
+	w->reads = borrow(*w, c);
 	grant(*w);
 }
 
@@ -208,6 +319,15 @@ void machine::on_get(link &l, const control &c)
 	w->peer_id = c.id;
 	w->memory = x->memory;
 	w->length = c.length;
+	if (c.count == 0 && lends()) {
+		control to;
+		to.verb = control::verb::lend;
+		to.id = w->id;
+		to.peer = c.id;
+		w->stage = work::stage::offered;
+		lend(*w, to);
+		return answer(l, to);
+	}
 	w->stage = work::stage::writing;
 	if (!take_regions(*w, c)) {
 		// Nobody has used the descriptor yet.
@@ -344,8 +464,11 @@ void machine::on_landed(link &l, std::uint32_t id, std::uint64_t)
 	}
 	if (w->message) {
 		const spi::landing to = w->land;
+		const std::uint32_t lender = w->reads ? w->peer_id : 0;
 		release(*w);
 		sink_.received(to, l.peer);
+		if (lender)
+			refuse(l, lender, 0);
 		return consumed(l);
 	}
 	control c;
@@ -373,7 +496,7 @@ void machine::on_done(link &l, const control &c)
 			w->done = true;
 		return;
 	case work::stage::offered:
-		if (c.status)
+		if (c.status || w->pledge)
 			finish(*w, c.status);
 		return;
 	case work::stage::landing:
@@ -398,8 +521,13 @@ void machine::on_cancel(link &l, const control &c)
 	if (!w)
 		for (w = l.works; w && (w->writer || w->peer_id != c.id || w->active);)
 			w = w->after;
-	if (w && w->writer)
-		return; // it is being written; landed follows
+	if (w && w->writer) {
+		// What is lent for a get is as if nobody had asked for it; what is being written is
+		// followed by landed.
+		if (w->stage == work::stage::offered && !w->active)
+			release(*w);
+		return;
+	}
 	if (!w)
 		return refuse(l, c.id, -ECANCELED);
 	// An offer or put is withdrawn. Nothing was written: a grant that it crossed on the way

@@ -310,6 +310,8 @@ void machine::on_control(link &l, const control &c)
 		return;
 	case control::verb::farewell:
 		return on_farewell(l);
+	case control::verb::lend:
+		return on_lend(l, c);
 	}
 }
 

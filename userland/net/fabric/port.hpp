@@ -72,6 +72,14 @@ public:
 	/// Writes these bytes to that address of the peer's, at once and without the provider.
 	/// @return 0; -EOPNOTSUPP: the provider has to; -errno: the link has failed.
 	virtual int write(link &, std::span<iovec>, std::uint64_t) { return -EOPNOTSUPP; }
+	/// Peers may read memory here by themselves, whatever this process does.
+	virtual bool lends() const { return false; }
+	/// Whether read() can serve.
+	virtual bool reads(const link &) const { return false; }
+	/// Reads from that address of the peer's into these bytes, at once and without the
+	/// provider.
+	/// @return 0; -errno: the link has failed.
+	virtual int read(link &, std::span<iovec>, std::uint64_t) { return -EOPNOTSUPP; }
 	/// fd() becomes readable once there is something. False: there is already.
 	virtual bool arm() = 0;
 	virtual int fd() const = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // transport.cpp - the transport `fabric`: libfabric, over whichever provider there is.
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -21,7 +22,9 @@ constexpr spi::parameter keys[] = {
 	 "libfabric providers, the first there is is taken; unless given, those that FI_PROVIDER "
 	 "names come after these",
 	 spi::sides::agree},
-	{"eager", "0", "largest message that is sent unasked (bytes; 0: what suits the provider)"},
+	{"eager", "0",
+	 "largest message that is sent unasked (bytes; 0: what suits the provider; on shm 4096 at "
+	 "most)"},
 	{"receives", "64", "receive buffers of a transfer machine, each as large (number)"},
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
 	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
@@ -42,6 +45,11 @@ constexpr spi::parameter keys[] = {
 	 "least latency with a few of them, the more time the more there are; provider tcp (0 or "
 	 "1)"},
 	{"local_keys", "0", "buffers get local keys, used or not (0 or 1; 1 is for tests)"},
+	{"lend", "1",
+	 "peers on shm read large messages and bulk data out of the memory of this process (0 or "
+	 "1; "
+	 "0 is for tests)",
+	 spi::sides::agree},
 	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
 };
 
@@ -66,6 +74,9 @@ public:
 		options_.eager = v.number("eager", 0, 1u << 20);
 		if (options_.eager == 0)
 			options_.eager = provider_.connected() ? eager_connected : eager_datagram;
+		// shm leaves what is larger to the receiver, and it ends when that goes on.
+		if (!provider_.connected())
+			options_.eager = std::min(options_.eager, provider_.inject_size());
 		if (options_.eager < 64)
 			v.refuse("eager", "must be 0 or at least 64");
 		options_.receives = static_cast<unsigned>(v.number("receives", 4, 4096));
@@ -81,10 +92,11 @@ public:
 			v.refuse("idle", "must be at least as long as hold=");
 		options_.landing = std::chrono::milliseconds(v.number("landing", 1, 1u << 31));
 		options_.answer = v.flag("answer");
+		options_.lend = v.flag("lend");
 		options_.sockets = v.flag("sockets");
 		if (options_.sockets && provider_.name() != "tcp")
 			v.refuse("sockets", "is for provider=tcp");
-		limits_ = {options_.max_message, gib, gib, control::regions_most, 0, 1u << 15};
+		limits_ = {options_.max_message, gib, gib, control::segments_most, 0, 1u << 15};
 		traits_ = {{false, true}, true, false, 0};
 	}
 	const domain_limits &limits() const override { return limits_; }

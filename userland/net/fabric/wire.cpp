@@ -12,7 +12,7 @@ namespace
 {
 
 constexpr std::uint32_t magic = 0x42464e43; // "CNFB"
-constexpr std::uint8_t version = 2;
+constexpr std::uint8_t version = 3;
 constexpr std::int32_t errno_most = 4095;
 constexpr std::size_t address_size = 26;
 

@@ -19,6 +19,16 @@
 //   active send     W put,   L grant, W data and landed, L done
 //   active receive  L get,            W data and landed, L done
 //
+// Where L can read the memory of W's process by itself (shm) nobody is granted anything. W lends:
+// it says where the data lies, and where its pledge lies, a number that is there for as long as
+// the data is. L reads the data and then the pledge; if that is still what W said, all of the data
+// was good. So each process writes to its own memory alone, and either can end at once, by itself,
+// even if the other one stands still.
+//
+//   a message       W offer, L reads, L done
+//   active send     W put,   L reads, L done
+//   active receive  L get without regions, W lend, L reads, L done
+//
 // Either side may say `done` with an error instead of what comes next. `cancel` asks for an
 // end: it is answered by landed or by done, whichever is on its way. Integers are
 // little-endian. Whatever is decoded here comes from anybody.
@@ -61,7 +71,8 @@ struct word {
 	static std::uint32_t cookie(std::uint64_t w) { return w >> 32; }
 };
 
-/// Memory that the receiver of a grant or get may write.
+/// Memory that the receiver of a grant or get may write; of an offer, put or lend may read. The
+/// first of those is the pledge, and its key what is to be read there.
 struct region {
 	std::uint64_t address, length, key;
 };
@@ -79,9 +90,11 @@ struct control {
 		bye,      ///< nothing new will come; answer with farewell. `length` is not 0: the
 			  ///< link has been idle, and what is under way may end first
 		farewell, ///< nothing more will come from here either
+		lend,     ///< W: read from `regions`, for the get `peer`
 	};
-	static constexpr std::uint8_t verbs = 10;
-	static constexpr std::size_t regions_most = 128;
+	static constexpr std::uint8_t verbs = 11;
+	static constexpr std::size_t segments_most = 128;
+	static constexpr std::size_t regions_most = segments_most + 1; ///< and a pledge
 	static constexpr std::size_t fixed = 40;
 	static constexpr std::size_t size_most = fixed + regions_most * 24;
 
