@@ -2,12 +2,14 @@
 /*
  * dir.c - names: looking them up, believing them for a while, making and removing.
  *
- * A dentry is good until d_time. After that it is looked up again, and a name that
- * means another file by then is dropped. Directories carry no proof of their content,
- * so the time is short; a path that proves stale (-ESTALE) makes the VFS walk it
- * again and ask for every component. What is opened is what the name means now: storage
- * is asked about the last name of the path together with the open, and an open by a name
- * that means another file is walked again, too (-EOPENSTALE).
+ * A dentry that was looked up within a lease of its directory is good as long as that
+ * (lease.h), for whom storage has let search there. Any other is good for a short time, since
+ * directories carry no proof of their content. d_time holds either, see entry_until(). After
+ * that a name is looked up again, and one that means another file by then is dropped. A path
+ * that proves stale (-ESTALE) makes the VFS walk it again and ask for every component. What is
+ * opened is what the name means now: without a lease storage is asked about the last name of
+ * the path together with the open, and an open by a name that means another file is walked
+ * again, too (-EOPENSTALE).
  *
  * Storage is asked to create exclusively, always: so it is known whether the file is
  * new, and the opener's rights to what it has just made do not depend on its mode. If
@@ -20,11 +22,85 @@
 
 #define ENTRY_LIFETIME (1 * HZ)
 
-void coop_entry_seen(struct dentry *dentry)
+#define BY_LEASE \
+	1UL /* in d_time: the other bits are a ticket; else jiffies until which it is good */
+
+/* since: ticket; what was asked for later is by the lease. 0: there is none. */
+static void entry_until(struct dentry *dentry, u64 asked, u64 since)
 {
 	const bool strict = coop_sb(dentry->d_sb)->opt.strict;
 
-	WRITE_ONCE(dentry->d_time, jiffies + (strict ? 0 : ENTRY_LIFETIME));
+	if (since && asked > since)
+		WRITE_ONCE(dentry->d_time, asked << 1 | BY_LEASE);
+	else
+		WRITE_ONCE(dentry->d_time, (jiffies + (strict ? 0 : ENTRY_LIFETIME)) << 1);
+}
+
+/* Its parent cannot change meanwhile. */
+static void entry_seen(const struct inode *dir, struct dentry *dentry, u64 asked)
+{
+	const struct coop_inode *ci = coop_i(dir);
+	const u64 since = coop_lease_since(dir);
+	const bool changes = READ_ONCE(ci->lease_changes);
+
+	/* Of our own changes, which it may be older than, nobody else tells. */
+	entry_until(dentry, asked, since && !changes ? max(since, READ_ONCE(ci->lease_broken)) : 0);
+}
+
+/* The same for what our own change has made of the name. */
+static void entry_ours(const struct inode *dir, struct dentry *dentry, u64 asked)
+{
+	entry_until(dentry, asked, coop_lease_since(dir));
+}
+
+void coop_entry_seen(struct dentry *dentry, u64 asked)
+{
+	struct dentry *parent = dget_parent(dentry);
+
+	entry_seen(d_inode(parent), dentry, asked);
+	dput(parent);
+}
+
+static bool young(const struct dentry *dentry)
+{
+	const unsigned long until = READ_ONCE(dentry->d_time);
+
+	return !(until & BY_LEASE) && (long)(until - (jiffies << 1)) > 0;
+}
+
+bool coop_name_leased(struct dentry *dentry)
+{
+	const unsigned long seen = READ_ONCE(dentry->d_time);
+	const struct inode *dir;
+	bool leased = false;
+	u64 since;
+
+	if (!(seen & BY_LEASE))
+		return false;
+	rcu_read_lock(); /* the parent may be another one a moment later */
+	dir = d_inode_rcu(READ_ONCE(dentry->d_parent));
+	if (dir) {
+		since = coop_lease_since(dir);
+		leased = since && seen >> 1 > since &&
+			 coop_lease_may(dir, current_cred(), COOP_MAY_SEARCH);
+	}
+	rcu_read_unlock();
+	return leased;
+}
+
+static bool answered_by_lease(struct dentry *dentry)
+{
+	if (!coop_name_leased(dentry))
+		return false;
+	coop_count(&coop_sb(dentry->d_sb)->stats, COOP_C_LEASE_LOOKUPS, 1);
+	return true;
+}
+
+/* The slab's memory is not zeros, and says nothing. */
+static int coop_d_init(struct dentry *dentry)
+{
+	dentry->d_time = jiffies << 1;
+	return 0;
 }
 
 /* A call about a directory, by the caller; about a name in it, if there is one. */
@@ -46,9 +122,8 @@ static struct coop_call *call_in(struct inode *dir, u16 op, const struct qstr *n
 
 /* ---- looking up ----------------------------------------------------------------- */
 
-static struct inode *ask_name(struct inode *dir, const struct qstr *name)
+static struct inode *ask_name(struct inode *dir, const struct qstr *name, u64 asked)
 {
-	const u64 asked = coop_ticket(dir->i_sb);
 	struct coop_call *call;
 	struct inode *inode;
 	int err;
@@ -62,22 +137,25 @@ static struct inode *ask_name(struct inode *dir, const struct qstr *name)
 	inode = err ? ERR_PTR(err)
 		    : coop_iget(dir->i_sb, &call->res.attr, call->res.fh.p, call->res.fh.len,
 				asked);
+	if (!err || err == -ENOENT)
+		coop_lease_allow(dir, current_cred(), COOP_MAY_SEARCH, asked);
 	coop_call_put(call);
 	return inode;
 }
 
 static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsigned int flags)
 {
-	struct inode *inode = ask_name(dir, &dentry->d_name);
+	const u64 asked = coop_ticket(dir->i_sb);
+	struct inode *inode = ask_name(dir, &dentry->d_name, asked);
 	struct dentry *alias;
 
 	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
 	if (inode == ERR_PTR(-ENOENT))
 		inode = NULL;
-	coop_entry_seen(dentry);
+	entry_seen(dir, dentry, asked);
 	alias = d_splice_alias(inode, dentry);
 	if (!IS_ERR_OR_NULL(alias))
-		coop_entry_seen(alias);
+		entry_seen(dir, alias, asked);
 	if (!IS_ERR(alias) && flags & LOOKUP_OPEN)
 		WRITE_ONCE((alias ?: dentry)->d_fsdata, current);
 	return alias;
@@ -103,9 +181,11 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	struct inode *inode, *now, *dir;
 	struct name_snapshot name;
 	struct dentry *parent;
+	u64 asked;
 	bool same;
 
-	if (!must_ask(dentry, flags) && time_before(jiffies, READ_ONCE(dentry->d_time))) {
+	if ((!(flags & LOOKUP_REVAL) && answered_by_lease(dentry)) ||
+	    (!must_ask(dentry, flags) && young(dentry))) {
 		/* A mark is of an earlier open that did not use it: of a creation above all. */
 		if (flags & LOOKUP_OPEN && READ_ONCE(dentry->d_fsdata) == current)
 			WRITE_ONCE(dentry->d_fsdata, NULL);
@@ -121,7 +201,8 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
 	/* A rename may be under way; the sender reads the name long after we looked. */
 	take_dentry_name_snapshot(&name, dentry);
-	now = ask_name(dir, &name.name);
+	asked = coop_ticket(dir->i_sb);
+	now = ask_name(dir, &name.name, asked);
 	release_dentry_name_snapshot(&name);
 	dput(parent);
 	if (IS_ERR(now))
@@ -129,7 +210,7 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	same = now == inode;
 	iput(now);
 	if (same)
-		coop_entry_seen(dentry);
+		coop_entry_seen(dentry, asked);
 	if (same && flags & LOOKUP_OPEN)
 		WRITE_ONCE(dentry->d_fsdata, current);
 	return same;
@@ -141,16 +222,18 @@ void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry)
 	/* Storage has told the walk that this open is of; or there is no name to ask about. */
 	if (READ_ONCE(dentry->d_fsdata) == current) {
 		WRITE_ONCE(dentry->d_fsdata, NULL);
-		if (time_before(jiffies, READ_ONCE(dentry->d_time)))
+		if (young(dentry))
 			return;
 	}
-	if (d_unhashed(dentry) || IS_ROOT(dentry))
+	if (d_unhashed(dentry) || IS_ROOT(dentry) || coop_name_leased(dentry))
 		return;
 	c->dentry = dentry;
 	c->parent = dget_parent(dentry);
 	take_dentry_name_snapshot(&c->name, dentry);
+	c->asked = coop_ticket(dentry->d_sb);
 	c->call = call_in(d_inode(c->parent), COOP_ST_LOOKUP, &c->name.name);
 	if (c->call) {
+		c->call->lease = false; /* the open's reply tells of the file */
 		coop_call_queue(c->call);
 		return;
 	}
@@ -169,7 +252,8 @@ int coop_name_check_end(struct coop_name_check *c, const struct inode *inode)
 	err = coop_call_wait(c->call);
 	fid = &c->call->res.attr.fid;
 	if (!err && fid->hi == coop_i(inode)->fid.hi && fid->lo == coop_i(inode)->fid.lo) {
-		coop_entry_seen(c->dentry);
+		coop_entry_seen(c->dentry, c->asked);
+		coop_lease_allow(d_inode(c->parent), current_cred(), COOP_MAY_SEARCH, c->asked);
 	} else if (!err || err == -ENOENT || err == -ESTALE) {
 		/* By a name of /proc/PID/fd it is opened as what it is, the next time. */
 		d_drop(c->dentry);
@@ -190,14 +274,29 @@ int coop_name_check_end(struct coop_name_check *c, const struct inode *inode)
 
 const struct dentry_operations coop_dentry_ops = {
 	.d_revalidate = coop_d_revalidate,
+	.d_init = coop_d_init,
 };
 
 /* ---- making ----------------------------------------------------------------------- */
 
-/* The names of a directory changed by us: its own attributes did, too. */
-static void dir_changed(struct inode *dir)
+/*
+ * Runs a call that changes names of the directory, and so its own attributes. victim: whose name
+ * goes, NULL: none's.
+ */
+static int change_names(struct inode *dir, struct coop_call *call, struct inode *victim)
 {
+	int err;
+
+	err = victim ? coop_lease_change_begin(victim, false) : 0;
+	if (err)
+		return err;
+	coop_lease_change_begin(dir, true);
+	err = coop_call_run(call);
+	coop_lease_change_end(dir, true, err);
 	coop_attr_expire(dir);
+	if (victim)
+		coop_lease_change_end(victim, false, err);
+	return err;
 }
 
 /* Runs a call that makes a name, and gives the dentry its inode. */
@@ -208,15 +307,14 @@ static int make_name(struct inode *dir, struct dentry *dentry, struct coop_call 
 	struct inode *inode;
 	int err;
 
-	err = coop_call_run(call);
-	dir_changed(dir);
+	err = change_names(dir, call, NULL);
 	d_drop(dentry);
 	if (err)
 		return err;
 	inode = coop_iget(dir->i_sb, &call->res.attr, call->res.fh.p, call->res.fh.len, asked);
 	if (IS_ERR(inode))
 		return PTR_ERR(inode);
-	coop_entry_seen(dentry);
+	entry_ours(dir, dentry, asked);
 	/* A directory may be known already, under a name it had before. */
 	alias = d_splice_alias(inode, dentry);
 	if (!IS_ERR_OR_NULL(alias))
@@ -434,13 +532,13 @@ static int remove_name(struct inode *dir, struct dentry *dentry, u16 op)
 {
 	struct inode *inode = d_inode(dentry);
 	struct coop_call *call = call_in(dir, op, &dentry->d_name);
+	const u64 asked = coop_ticket(dir->i_sb);
 	int err;
 
 	if (!call)
 		return -ENOMEM;
-	err = coop_call_run(call);
+	err = change_names(dir, call, inode);
 	coop_call_put(call);
-	dir_changed(dir);
 	if (err) {
 		if (err == -ENOENT || err == -ESTALE)
 			d_drop(dentry);
@@ -448,7 +546,7 @@ static int remove_name(struct inode *dir, struct dentry *dentry, u16 op)
 	}
 	coop_attr_unlinked(inode, op == COOP_ST_RMDIR);
 	coop_attr_expire(inode);
-	coop_entry_seen(dentry); /* a negative one, if the VFS keeps it */
+	entry_ours(dir, dentry, asked); /* a negative one, if the VFS keeps it */
 	return 0;
 }
 
@@ -466,6 +564,7 @@ static int coop_rename(struct mnt_idmap *idmap, struct inode *from, struct dentr
 		       struct inode *to, struct dentry *new, unsigned int flags)
 {
 	struct inode *target = d_inode(new);
+	const u64 asked = coop_ticket(from->i_sb);
 	struct coop_call *call;
 	int err;
 
@@ -482,10 +581,11 @@ static int coop_rename(struct mnt_idmap *idmap, struct inode *from, struct dentr
 		call->arg.flags |= COOP_ST_R_NOREPLACE;
 	if (flags & RENAME_EXCHANGE)
 		call->arg.flags |= COOP_ST_R_EXCHANGE;
-	err = coop_call_run(call);
+	coop_lease_change_begin(to, true);
+	err = change_names(from, call, flags & RENAME_EXCHANGE ? NULL : target);
+	coop_lease_change_end(to, true, err);
+	coop_attr_expire(to);
 	coop_call_put(call);
-	dir_changed(from);
-	dir_changed(to);
 	if (err)
 		return err;
 	if (target) {
@@ -494,8 +594,9 @@ static int coop_rename(struct mnt_idmap *idmap, struct inode *from, struct dentr
 		coop_attr_expire(target);
 	}
 	coop_attr_expire(d_inode(old));
-	coop_entry_seen(old);
-	coop_entry_seen(new);
+	/* The VFS moves them when this returns. */
+	entry_ours(to, old, asked);
+	entry_ours(flags & RENAME_EXCHANGE ? from : to, new, asked);
 	return 0;
 }
 

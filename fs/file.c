@@ -12,8 +12,8 @@
  * a page is read first. Where that is refused, and for O_APPEND, which storage must carry out
  * to be true among nodes, writes pass by the page cache (direct.c).
  *
- * Recovery: a daemon that forgot the session gets every open again, under its old id, and
- * after it the locks that were taken through it (lock.c).
+ * Within a lease an open for reading asks nothing, and storage is told of it later or never
+ * (unsaid.c). A daemon that forgot the session gets what is open again (reopen.c).
  */
 #include <linux/cred.h>
 #include <linux/mm.h>
@@ -189,17 +189,19 @@ static void file_gone(struct coop_file *f, bool wait)
 {
 	struct coop_mount *m = coop_sb(f->inode->i_sb);
 	struct coop_inode *ci = coop_i(f->inode);
+	bool said;
 
 	spin_lock(&m->files_lock);
+	said = f->said == COOP_SAID;
 	list_del(&f->opened);
 	spin_unlock(&m->files_lock);
 	spin_lock(&ci->lock);
 	list_del(&f->link);
 	spin_unlock(&ci->lock);
 	coop_unstable_forget(f->inode);
-	if (wait)
+	if (said && wait)
 		close_and_learn(f);
-	else
+	else if (said)
 		coop_file_send_close(f, f->inode);
 	if (f->other)
 		coop_file_put(f->other);
@@ -293,6 +295,12 @@ static void inline_keep(struct inode *inode, struct coop_inline *in, u32 bytes, 
 	atomic64_add(kept_bytes, &ci->fetched);
 }
 
+/* To open it for reading. */
+static u32 right_of(u32 flags)
+{
+	return flags & COOP_ST_O_EXEC ? COOP_MAY_EXECUTE : COOP_MAY_READ;
+}
+
 /* Once. -EAGAIN: the daemon that answered has forgotten it. */
 static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
 			 struct coop_inline *in)
@@ -328,6 +336,8 @@ static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
 	coop_attr_learn(inode, &res->attr, asked);
 	coop_content_settle(inode);
 	coop_content_openers(ci, res->attr.version, res->nodes, res->n_nodes);
+	if (!(flags & COOP_ST_O_WRITE) && res->attr.has & COOP_ST_HAS_LEASE)
+		coop_lease_allow(inode, f->cred, right_of(flags), asked);
 	if (in && call->data_len)
 		inline_keep(inode, in, call->data_len, res->attr.version, res->attr.size);
 out:
@@ -381,22 +391,67 @@ static struct coop_file *file_open(struct inode *inode, const struct cred *cred,
 	return ERR_PTR(err);
 }
 
+/* What a reader wants first is here, or on other nodes; else an open brings it along. */
+static bool bytes_at_hand(struct inode *inode)
+{
+	struct folio *first = coop_filemap_peek(inode->i_mapping, 0);
+
+	if (first)
+		folio_put(first);
+	return first || !i_size_read(inode) || READ_ONCE(coop_i(inode)->n_openers);
+}
+
+static bool may_open(struct inode *inode, struct dentry *dentry, u32 flags)
+{
+	return coop_lease_attr(inode) && coop_lease_may(inode, current_cred(), right_of(flags)) &&
+	       (IS_ROOT(dentry) || d_unhashed(dentry) || coop_name_leased(dentry));
+}
+
+/* Without a word to storage, if a lease permits it; NULL: none does. */
+static struct coop_file *open_leased(struct inode *inode, struct dentry *dentry, u32 flags)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_file *f;
+
+	if (flags & COOP_ST_O_WRITE || !may_open(inode, dentry, flags) || !bytes_at_hand(inode))
+		return NULL;
+	f = coop_file_alloc(m, flags);
+	if (!f)
+		return ERR_PTR(-ENOMEM);
+	coop_unsaid_add(f, inode);
+	/* Recalled in between, it may have been overlooked by who tells of such files. */
+	if (!may_open(inode, dentry, flags)) {
+		coop_file_put(f);
+		return NULL;
+	}
+	coop_content_settle(inode);
+	coop_count(&m->stats, COOP_C_LEASE_OPENS, 1);
+	return f;
+}
+
 static int coop_open(struct inode *inode, struct file *file)
 {
 	const u32 flags = coop_file_flags(file->f_flags);
+	struct dentry *dentry = file_dentry(file); /* f_path may be an overlay's */
 	struct coop_name_check check;
 	struct coop_file *f;
 	int err;
 
-	coop_name_check_begin(&check, file_dentry(file)); /* f_path may be an overlay's */
+	f = file->f_flags & O_TRUNC ? NULL : open_leased(inode, dentry, flags);
+	if (f)
+		goto opened;
+	coop_name_check_begin(&check, dentry);
 	f = file_open(inode, NULL, flags | COOP_ST_O_READ, true);
 	err = coop_name_check_end(&check, inode);
 	if (!err && f == ERR_PTR(-EACCES) && !(flags & COOP_ST_O_READ))
 		f = file_open(inode, NULL, flags, false);
 	if (err && !IS_ERR(f))
 		coop_file_put(f);
-	if (err || IS_ERR(f))
-		return err ?: PTR_ERR(f);
+	if (err)
+		return err;
+opened:
+	if (IS_ERR(f))
+		return PTR_ERR(f);
 	file->private_data = f;
 	file->f_mode |= FMODE_CAN_ODIRECT;
 	return 0;
@@ -405,9 +460,12 @@ static int coop_open(struct inode *inode, struct file *file)
 struct coop_file *coop_file_as(struct coop_file *f, bool append)
 {
 	struct coop_file *other = READ_ONCE(f->other), *first;
+	int err;
 
-	if (!!(f->flags & COOP_ST_O_APPEND) == append)
-		return coop_file_get(f);
+	if (!!(f->flags & COOP_ST_O_APPEND) == append) {
+		err = coop_file_say(f);
+		return err ? ERR_PTR(err) : coop_file_get(f);
+	}
 	if (!other) {
 		other = file_open(f->inode, f->cred, f->flags ^ COOP_ST_O_APPEND, false);
 		if (IS_ERR(other))
@@ -419,86 +477,6 @@ struct coop_file *coop_file_as(struct coop_file *f, bool append)
 		}
 	}
 	return coop_file_get(other);
-}
-
-/* ---- opening again ---------------------------------------------------------------------- */
-
-static void reopened(struct coop_call *call)
-{
-	struct coop_file *f = call->owner;
-	struct inode *inode = f->inode;
-	struct coop_mount *m = coop_sb(inode->i_sb);
-
-	const int err = call->error;
-
-	if (err != -ECONNRESET)
-		WRITE_ONCE(f->error, err);
-	if (!err)
-		coop_locks_reclaim(f);
-	coop_locks_reclaim_put(m, err);
-	coop_call_put(call);
-	coop_file_put(f);
-	coop_iput_later(inode);
-	coop_calls_end(m);
-}
-
-static void reopen(struct coop_mount *m, struct coop_file *f)
-{
-	struct coop_inode *ci = coop_i(f->inode);
-	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_OPEN);
-
-	if (!call) {
-		WRITE_ONCE(f->error, -ENOMEM);
-		coop_file_put(f);
-		coop_iput_later(&ci->vfs);
-		coop_calls_end(m);
-		return;
-	}
-	coop_call_cred(call, f->cred);
-	call->arg.fh.p = ci->fh;
-	call->arg.fh.len = ci->fh_len;
-	call->arg.open_id = f->open_id;
-	call->arg.flags = f->flags | COOP_ST_O_AGAIN;
-	call->again = true;
-	call->owner = f;
-	call->done = reopened;
-	coop_locks_reclaim_get(m);
-	coop_call_submit(call);
-}
-
-/* The next one that this reopening has not had; with references to it, its inode and the mount. */
-static struct coop_file *next_to_reopen(struct coop_mount *m, u32 reopening)
-{
-	struct coop_file *f, *found = NULL;
-
-	spin_lock(&m->files_lock);
-	while (!found && !list_empty(&m->files)) {
-		f = list_first_entry(&m->files, struct coop_file, opened);
-		if (f->reopening == reopening)
-			break;
-		f->reopening = reopening;
-		list_move_tail(&f->opened, &m->files);
-		/* Who closes it has the inode until it is off this list. */
-		if (refcount_inc_not_zero(&f->refs)) {
-			ihold(f->inode);
-			coop_calls_begin(m);
-			found = f;
-		}
-	}
-	spin_unlock(&m->files_lock);
-	return found;
-}
-
-void coop_files_reopen(struct coop_mount *m)
-{
-	struct coop_file *f;
-	u32 reopening;
-
-	spin_lock(&m->files_lock);
-	reopening = ++m->reopenings;
-	spin_unlock(&m->files_lock);
-	while ((f = next_to_reopen(m, reopening)))
-		reopen(m, f);
 }
 
 /* ---- what the VFS calls ------------------------------------------------------------------ */

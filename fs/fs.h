@@ -25,6 +25,7 @@
 #include <linux/siphash.h>
 
 #include "fs/compat.h"
+#include "fs/lease.h"
 #include "fs/storage.h"
 #include "ib/ib.h"
 #include "proc/stats.h"
@@ -57,6 +58,7 @@ struct coop_options {
 	char *server_addr; /* numeric addresses, where the source has names; NULL: it has none */
 	u32 local_lock;    /* enum coop_local_lock */
 	bool strict;       /* names and attributes are asked for each time */
+	bool nolease;
 };
 
 /* Locks among nodes, see lock.c. */
@@ -95,6 +97,7 @@ struct coop_mount {
 	struct list_head files; /* open at storage, coop_file.opened */
 	u32 reopenings;
 	struct coop_locks locks;
+	struct coop_leases leases;
 };
 
 /*
@@ -154,6 +157,17 @@ struct coop_inode {
 	unsigned long attr_until; /* jiffies until which the attributes are believed */
 	u32 has;                  /* enum coop_st_has */
 	unsigned long has_until;  /* jiffies until which what is not in 'has' is not there */
+	/* lease.c: tickets; what is read without the lock is written under it */
+	u64 leased_since;            /* 0: no lease is believed */
+	u64 judged_since;            /* permissions of before prove nothing */
+	u64 lease_broken;            /* replies asked for before tell of no lease */
+	u32 lease_changes;           /* our own changes that are under way */
+	bool lease_attr;             /* attributes are those of the lease */
+	bool lease_used;             /* lately */
+	struct list_head lease_link; /* coop_leases.list, under its lock */
+	struct coop_lease_users __rcu *lease_users;
+	struct list_head listing; /* readdir.c: parts of a directory, within a lease */
+	u32 listing_bytes;
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS]; /* node ids, from the last open of this version */
 	struct list_head files;      /* open files, coop_file.link */
@@ -168,12 +182,24 @@ enum coop_inode_flag {                /* bits of coop_inode.flags */
 		       COOP_I_WROTE,  /* a close has something to commit */
 		       COOP_I_COMMITTING,    /* held: a bit lock */
 		       COOP_I_COMMIT_QUEUED, /* a COMMIT that nobody waits for */
+		       COOP_I_UNSURE, /* an own change may happen yet: no lease is believed */
+};
+
+/* Does storage know of an open file? See unsaid.c. */
+enum coop_said {
+	COOP_SAID,
+	COOP_UNSAID,  /* opened within a lease */
+	COOP_TELLING, /* its OPEN is under way */
+	COOP_REFUSED, /* coop_file.error says why */
 };
 
 /* One open at storage; file->private_data. */
 struct coop_file {
 	struct list_head link;   /* coop_inode.files */
-	struct list_head opened; /* coop_mount.files */
+	struct list_head opened; /* coop_mount.files, or as 'said' has it */
+	enum coop_said said;     /* under coop_mount.files_lock */
+	unsigned long since;     /* jiffies since which it is unsaid */
+	int say_error;           /* of the last attempt, if another one is to be made */
 	refcount_t refs;         /* the open file; reads and writes under way that name open_id */
 	struct inode *inode;     /* whoever has a reference to this has one to the inode */
 	const struct cred *cred; /* of the opener, for opening again */
@@ -357,9 +383,11 @@ static inline int coop_commit_kept(struct inode *inode)
 
 /* ---- dir.c, link.c ---- */
 extern const struct inode_operations coop_dir_inode_ops, coop_symlink_inode_ops;
-/* The name was seen at storage just now. */
-void coop_entry_seen(struct dentry *dentry);
+/* The name was seen at storage, by a request with that ticket. */
+void coop_entry_seen(struct dentry *dentry, u64 asked);
 extern const struct file_operations coop_dir_ops;
+/* Parts of a listing that was kept. */
+void coop_listing_drop_locked(struct coop_inode *ci);
 /*
  * Does a name that is being opened mean that file still? Begun before the OPEN is sent, so that
  * they travel together. 0, -EOPENSTALE: another one or none, -errno.
@@ -368,7 +396,10 @@ struct coop_name_check {
 	struct coop_call *call; /* NULL: nothing to ask */
 	struct dentry *dentry, *parent;
 	struct name_snapshot name;
+	u64 asked; /* ticket */
 };
+/* True: it does, by the lease of its directory, where the caller may search. RCU walks, too. */
+bool coop_name_leased(struct dentry *dentry);
 void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry);
 int coop_name_check_end(struct coop_name_check *c, const struct inode *inode);
 extern const struct dentry_operations coop_dentry_ops;
@@ -380,7 +411,7 @@ struct posix_acl *coop_get_acl(struct inode *inode, int type, bool rcu);
 int coop_set_acl(struct mnt_idmap *idmap, struct coop_acl_owner *owner, struct posix_acl *acl,
 		 int type);
 
-/* ---- file.c ---- */
+/* ---- file.c, reopen.c ---- */
 extern const struct file_operations coop_file_ops;
 struct coop_file *coop_file_get(struct coop_file *f);
 void coop_file_put(struct coop_file *f); /* the last one sends CLOSE */

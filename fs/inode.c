@@ -38,6 +38,8 @@ struct inode *coop_alloc_inode(struct super_block *sb)
 	INIT_LIST_HEAD(&ci->pending);
 	INIT_LIST_HEAD(&ci->files);
 	INIT_LIST_HEAD(&ci->kept);
+	INIT_LIST_HEAD(&ci->lease_link);
+	INIT_LIST_HEAD(&ci->listing);
 	init_waitqueue_head(&ci->quiet);
 	return &ci->vfs;
 }
@@ -47,6 +49,7 @@ void coop_free_inode(struct inode *inode)
 {
 	if (S_ISLNK(inode->i_mode))
 		kfree(inode->i_link);
+	coop_lease_free(coop_i(inode));
 	kmem_cache_free(inode_cache, coop_i(inode));
 }
 
@@ -54,6 +57,7 @@ void coop_evict_inode(struct inode *inode)
 {
 	truncate_inode_pages_final(&inode->i_data);
 	clear_inode(inode);
+	coop_lease_evict(inode);
 	WARN_ON_ONCE(!list_empty(&coop_i(inode)->files) || !list_empty(&coop_i(inode)->kept));
 }
 
@@ -117,6 +121,8 @@ static void inode_set_type(struct inode *inode, const struct coop_st_attr *attr)
 	}
 }
 
+static void attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked);
+
 struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr, const u8 *fh,
 			u32 fh_len, u64 asked)
 {
@@ -141,8 +147,10 @@ struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr,
 		memcpy(ci->fh, fh, fh_len);
 		ci->fh_len = fh_len;
 		inode_set_type(inode, attr);
-		coop_attr_learn(inode, attr, asked);
+		attr_learn(inode, attr, asked);
 		unlock_new_inode(inode);
+		/* Not before a recall can find it. */
+		coop_lease_learn(inode, attr, asked);
 	} else {
 		coop_attr_learn(inode, attr, asked);
 	}
@@ -229,7 +237,7 @@ static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, b
 		ci->attr_until = jiffies - 1;
 }
 
-void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
+static void attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
 {
 	struct coop_inode *ci = coop_i(inode);
 
@@ -241,6 +249,12 @@ void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 a
 			coop_content_learn_locked(ci, attr);
 	}
 	spin_unlock(&ci->lock);
+}
+
+void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
+{
+	attr_learn(inode, attr, asked);
+	coop_lease_learn(inode, attr, asked);
 }
 
 bool coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr)
@@ -274,12 +288,18 @@ void coop_attr_unlinked(struct inode *inode, bool last)
 
 void coop_attr_expire(struct inode *inode)
 {
+	WRITE_ONCE(coop_i(inode)->lease_attr, false);
 	WRITE_ONCE(coop_i(inode)->attr_until, jiffies - 1);
 }
 
 static bool attr_fresh(struct inode *inode)
 {
-	return time_before(jiffies, READ_ONCE(coop_i(inode)->attr_until));
+	if (time_before(jiffies, READ_ONCE(coop_i(inode)->attr_until)))
+		return true;
+	if (!coop_lease_attr(inode))
+		return false;
+	coop_count(&coop_sb(inode->i_sb)->stats, COOP_C_LEASE_ATTRIBUTES, 1);
+	return true;
 }
 
 static int ask_attr(struct inode *inode)
@@ -361,6 +381,7 @@ static int ask_access(struct inode *inode, u32 wanted)
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	struct coop_inode *ci = coop_i(inode);
 	struct coop_call *call = coop_call_alloc(m->storage, COOP_ST_ACCESS);
+	const u64 asked = coop_ticket(inode->i_sb);
 	int err;
 
 	if (!call)
@@ -372,6 +393,8 @@ static int ask_access(struct inode *inode, u32 wanted)
 	err = coop_call_run(call);
 	if (!err && wanted & ~call->res.mode)
 		err = -EACCES;
+	if (!err)
+		coop_lease_allow(inode, current_cred(), COOP_MAY_ACCESS * wanted, asked);
 	coop_call_put(call);
 	return err;
 }
@@ -392,6 +415,8 @@ int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 	/* Nothing follows access(2) and chdir(2) that storage would judge. */
 	if (err || !wanted || !(mask & (MAY_ACCESS | MAY_CHDIR)))
 		return err;
+	if (coop_lease_may(inode, current_cred(), COOP_MAY_ACCESS * wanted))
+		return 0;
 	return mask & MAY_NOT_BLOCK ? -ECHILD : ask_access(inode, wanted);
 }
 
@@ -466,6 +491,11 @@ static int send_setattr(struct inode *inode, const struct iattr *attr)
 
 	if (!call)
 		return -ENOMEM;
+	err = coop_lease_change_begin(inode, false);
+	if (err) {
+		coop_call_put(call);
+		return err;
+	}
 	coop_call_cred(call, current_cred());
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
@@ -476,6 +506,7 @@ static int send_setattr(struct inode *inode, const struct iattr *attr)
 	if (regular)
 		round = coop_change_begin(ci);
 	err = coop_call_run(call);
+	coop_lease_change_end(inode, false, err);
 	if (regular) {
 		const loff_t none = -1;
 

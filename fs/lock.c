@@ -373,12 +373,15 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 
 static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 {
-	const struct coop_file *f = file->private_data;
+	struct coop_file *f = file->private_data;
 	struct inode *inode = file_inode(file);
-	int err;
+	int err = coop_file_say(f);
 
+	/* Another open file's lock may go by this one: that is tried in any case. */
 	if (coop_fl(fl, type) == F_UNLCK)
 		return lock_give_back(file, fl);
+	if (err)
+		return err;
 	if (READ_ONCE(f->lost))
 		return -EIO;
 	err = lock_take(file, fl, wait);
@@ -421,6 +424,9 @@ static int lock_test(struct file *file, struct file_lock *fl)
 	if (coop_fl(fl, type) != F_UNLCK || type == F_UNLCK)
 		return 0;
 	coop_fl(fl, type) = type;
+	err = coop_file_say(file->private_data);
+	if (err)
+		return err;
 	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_LOCK_TEST);
 	if (!call)
 		return -ENOMEM;

@@ -70,6 +70,7 @@ static const struct coop_option table[] = {
 	 .tunable = true, NEVER_UNSET},
 	{"local_lock", "none, flock, posix or all", NULL, 0, 0, AT(local_lock), .kind = LOCAL},
 	{"strict", NULL, NULL, 0, 0, AT(strict), .kind = FLAG, .value = true},
+	{"nolease", NULL, NULL, 0, 0, AT(nolease), .kind = FLAG, .value = true},
 	{"ib", NULL, NULL, 0, 0, AT(ib), .kind = FLAG, .value = true},
 	{"ib_copy", NULL, "ib", 0, 0, AT(node.copy), .kind = FLAG, .value = true},
 	{"ib_devname", "RDMA device; without it the first with an active port", "ib", 0, 0,

@@ -155,7 +155,7 @@ loff_t coop_seek_range(struct file *file, loff_t offset, int whence)
 
 	if (offset < 0)
 		return -ENXIO;
-	err = filemap_write_and_wait(inode->i_mapping);
+	err = coop_file_say(file->private_data) ?: filemap_write_and_wait(inode->i_mapping);
 	if (err)
 		return err;
 	call = range_call(file->private_data, COOP_ST_SEEK, offset);
@@ -174,11 +174,15 @@ loff_t coop_seek_range(struct file *file, loff_t offset, int whence)
 static loff_t copy_once(struct coop_file *in, loff_t pos_in, struct coop_file *out, loff_t pos_out,
 			loff_t length, u32 flags)
 {
-	struct coop_call *call = range_call(in, COOP_ST_COPY, pos_in);
 	struct coop_inode *ci = coop_i(out->inode);
+	struct coop_call *call;
 	loff_t done;
 	int err;
 
+	err = coop_file_say(in);
+	if (err)
+		return err;
+	call = range_call(in, COOP_ST_COPY, pos_in);
 	if (!call)
 		return -ENOMEM;
 	call->arg.fh2.p = ci->fh;

@@ -109,6 +109,7 @@ static int fill_start(struct coop_window *w, u32 first, u32 n)
 
 void coop_window_from_storage(struct coop_window *w)
 {
+	const int said = coop_file_say(w->file);
 	u64 left;
 
 	/* Only this stage changes 'left' now, and only for runs that it has started. */
@@ -121,7 +122,7 @@ void coop_window_from_storage(struct coop_window *w)
 		const u64 run = ~(left >> first);
 		const u32 n = run ? __ffs64(run) : 64 - first;
 		const u64 pages = GENMASK_ULL(first + n - 1, first);
-		const int err = fill_start(w, first, n);
+		const int err = said ?: fill_start(w, first, n);
 
 		if (err)
 			coop_window_fail(w, pages, err);

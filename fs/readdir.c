@@ -8,6 +8,10 @@
  * also become dentries and inodes, which saves those look-ups; a plain ls does not pay for
  * that after its first request.
  *
+ * Within a lease of the directory what requests brought is kept with its inode, too, for the
+ * next reader whom storage has let list it; names and types only, since the attributes are
+ * those of a moment.
+ *
  * Positions are storage's cookies, but for the two names that it leaves out.
  */
 #include <linux/namei.h>
@@ -28,9 +32,114 @@ struct coop_list {
 	u32 at, len; /* bytes of buf */
 	bool end;    /* nothing comes after buf */
 	bool filled;
+	bool prime;        /* its entries are to become dentries and inodes */
 	struct page *page; /* LIST_PAGES, adjacent */
 	struct bio_vec bvec[LIST_PAGES];
 };
+
+/* ---- parts that are kept ---------------------------------------------------------- */
+
+#define KEPT_OF_ONE (1 << 20)  /* bytes of a directory's parts */
+#define KEPT_OF_ALL (32 << 20) /* of a mount's */
+
+/* What one READDIR brought. */
+struct listing_part {
+	struct list_head link; /* coop_inode.listing */
+	u64 cookie;            /* that it was asked for with */
+	u32 len;
+	bool end;
+	u8 bytes[];
+};
+
+static atomic64_t *kept_bytes(struct coop_inode *ci)
+{
+	return &coop_sb(ci->vfs.i_sb)->leases.listing_bytes;
+}
+
+void coop_listing_drop_locked(struct coop_inode *ci)
+{
+	struct listing_part *p, *next;
+
+	lockdep_assert_held(&ci->lock);
+	list_for_each_entry_safe(p, next, &ci->listing, link) {
+		atomic64_sub(p->len, kept_bytes(ci));
+		kfree(p);
+	}
+	INIT_LIST_HEAD(&ci->listing);
+	ci->listing_bytes = 0;
+}
+
+static struct listing_part *find_part_locked(struct coop_inode *ci, u64 cookie)
+{
+	struct listing_part *p;
+
+	lockdep_assert_held(&ci->lock);
+	list_for_each_entry(p, &ci->listing, link)
+		if (p->cookie == cookie)
+			return p;
+	return NULL;
+}
+
+static void list_filled(struct coop_list *l, u64 cookie, u32 len, bool end)
+{
+	l->at = 0;
+	l->len = len;
+	l->next = cookie;
+	l->end = end;
+	l->filled = true;
+}
+
+static bool fill_from_kept(struct coop_list *l, struct file *file, u64 cookie)
+{
+	struct inode *dir = file_inode(file);
+	struct coop_inode *ci = coop_i(dir);
+	const struct listing_part *p;
+
+	if (!coop_lease_may(dir, file->f_cred, COOP_MAY_LIST))
+		return false;
+	spin_lock(&ci->lock);
+	/* Parts go with their lease, but for one that ended with all others. */
+	p = coop_lease_since(dir) ? find_part_locked(ci, cookie) : NULL;
+	if (p) {
+		memcpy(page_address(l->page), p->bytes, p->len);
+		list_filled(l, cookie, p->len, p->end);
+	}
+	spin_unlock(&ci->lock);
+	if (!p)
+		return false;
+	coop_count(&coop_sb(dir->i_sb)->stats, COOP_C_LEASE_LISTINGS, 1);
+	return true;
+}
+
+static void keep_part(struct coop_list *l, struct inode *dir, u64 cookie)
+{
+	struct coop_inode *ci = coop_i(dir);
+	struct listing_part *p;
+	u64 since = coop_lease_since(dir);
+
+	if (!since || l->asked <= since || atomic64_read(kept_bytes(ci)) > KEPT_OF_ALL)
+		return;
+	p = kmalloc(struct_size(p, bytes, l->len), GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY);
+	if (!p)
+		return;
+	p->cookie = cookie;
+	p->len = l->len;
+	p->end = l->end;
+	memcpy(p->bytes, page_address(l->page), l->len);
+	spin_lock(&ci->lock);
+	since = coop_lease_since(dir);
+	if (since && l->asked > since && l->asked > ci->lease_broken && !ci->lease_changes &&
+	    ci->listing_bytes + p->len <= KEPT_OF_ONE && !find_part_locked(ci, cookie)) {
+		list_add_tail(&p->link, &ci->listing);
+		ci->listing_bytes += p->len;
+		atomic64_add(p->len, kept_bytes(ci));
+		p = NULL;
+	}
+	spin_unlock(&ci->lock);
+	kfree(p);
+}
+
+/* ---- open directories ------------------------------------------------------------- */
 
 static int coop_dir_open(struct inode *inode, struct file *file)
 {
@@ -62,16 +171,21 @@ static int coop_dir_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
-static int list_fill(struct coop_list *l, struct file *file, u64 cookie)
+static int list_fill(struct coop_list *l, struct file *file, u64 cookie, bool plus)
 {
 	struct inode *dir = file_inode(file);
 	struct coop_inode *ci = coop_i(dir);
-	struct coop_call *call = coop_call_alloc(coop_sb(dir->i_sb)->storage, COOP_ST_READDIR);
+	struct coop_call *call;
 	int err;
 
+	l->filled = false;
+	l->prime = false;
+	if (fill_from_kept(l, file, cookie))
+		return 0;
+	call = coop_call_alloc(coop_sb(dir->i_sb)->storage, COOP_ST_READDIR);
 	if (!call)
 		return -ENOMEM;
-	l->filled = false;
+	call->lease &= plus; /* of files that nobody here is going to know */
 	l->asked = coop_ticket(dir->i_sb);
 	coop_call_cred(call, file->f_cred);
 	call->arg.fh.p = ci->fh;
@@ -83,11 +197,10 @@ static int list_fill(struct coop_list *l, struct file *file, u64 cookie)
 	call->data_max = LIST_PAGES * PAGE_SIZE;
 	err = coop_call_run(call);
 	if (!err) {
-		l->at = 0;
-		l->len = call->data_len;
-		l->next = cookie;
-		l->end = call->res.flags & 1 || !call->data_len;
-		l->filled = true;
+		list_filled(l, cookie, call->data_len, call->res.flags & 1 || !call->data_len);
+		l->prime = plus;
+		coop_lease_allow(dir, file->f_cred, COOP_MAY_LIST, l->asked);
+		keep_part(l, dir, cookie);
 	}
 	coop_call_put(call);
 	return err;
@@ -114,14 +227,14 @@ static void prime(struct file *file, const struct coop_st_body *e, u64 asked)
 	if (!d_in_lookup(dentry)) {
 		/* A name that means another file by now: its own time will tell. */
 		if (inode && d_inode(dentry) == inode)
-			coop_entry_seen(dentry);
+			coop_entry_seen(dentry, asked);
 		iput(inode);
 	} else {
-		coop_entry_seen(dentry);
+		coop_entry_seen(dentry, asked);
 		alias = inode ? d_splice_alias(inode, dentry) : NULL;
 		d_lookup_done(dentry);
 		if (!IS_ERR_OR_NULL(alias)) {
-			coop_entry_seen(alias);
+			coop_entry_seen(alias, asked);
 			dput(alias);
 		}
 	}
@@ -138,7 +251,7 @@ static bool name_is_sane(const struct coop_st_bytes *name)
 
 /* Hands out what is in the buffer. 1: the reader has enough; 0: used up; -errno. */
 static int list_emit(struct coop_list *l, struct file *file, struct dir_context *ctx,
-		     struct coop_st_body *e, bool plus)
+		     struct coop_st_body *e)
 {
 	const u8 *buf = page_address(l->page);
 
@@ -150,7 +263,7 @@ static int list_emit(struct coop_list *l, struct file *file, struct dir_context 
 		if (!dir_emit(ctx, e->name.p, e->name.len, e->attr.ino,
 			      fs_umode_to_dtype(e->attr.mode)))
 			return 1;
-		if (plus && e->fh.len)
+		if (l->prime && e->fh.len)
 			prime(file, e, l->asked);
 		l->at += n;
 		l->next = e->cookie;
@@ -194,11 +307,11 @@ static int coop_iterate(struct file *file, struct dir_context *ctx)
 		const u64 cookie = ctx->pos == AFTER_DOTDOT ? 0 : ctx->pos;
 
 		if (!l->filled || l->next != cookie || start) {
-			err = list_fill(l, file, cookie);
+			err = list_fill(l, file, cookie, plus);
 			if (err)
 				break;
 		}
-		err = list_emit(l, file, ctx, e, plus);
+		err = list_emit(l, file, ctx, e);
 		if (err || l->end)
 			break;
 		l->filled = false;

@@ -66,6 +66,7 @@ static void submit(struct coop_call *call, bool first, bool kick)
 	bool closed;
 
 	call->begun_us = ktime_to_us(ktime_get());
+	call->begun = jiffies;
 	refcount_inc(&call->refs);
 	spin_lock_bh(&s->lock);
 	closed = s->state == COOP_STORAGE_CLOSED;
@@ -306,6 +307,33 @@ static void ask_for_word(struct coop_storage *s)
 	coop_call_put(ping);
 }
 
+/* ---- leases: has the daemon been heard lately? --------------------------------- */
+
+static void vouch_work(struct work_struct *work)
+{
+	struct coop_storage *s = container_of(work, struct coop_storage, vouch_work);
+	const unsigned int nofs = memalloc_nofs_save();
+
+	ask_for_word(s);
+	memalloc_nofs_restore(nofs);
+}
+
+bool coop_storage_trusted(struct coop_storage *s)
+{
+	const unsigned long vouched = READ_ONCE(s->vouched), asked = READ_ONCE(s->vouch_asked);
+	const unsigned long early = vouched + msecs_to_jiffies(COOP_ST_LEASE_TRUST_MS / 2);
+
+	if (time_before(jiffies, early))
+		return true;
+	if (!time_before(jiffies, vouched + msecs_to_jiffies(COOP_ST_LEASE_TRUST_MS)))
+		return false; /* what is asked for now will tell */
+	if (time_before(asked, early) && cmpxchg(&s->vouch_asked, asked, jiffies) == asked)
+		queue_work(s->wq, &s->vouch_work);
+	return true;
+}
+
+/* ---- silence --------------------------------------------------------------------- */
+
 /* The daemon is there but says nothing: ask, then take another connection. */
 static void watch_silence(struct coop_storage *s)
 {
@@ -494,9 +522,13 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	INIT_WORK(&s->rx_work, coop_rx_work);
 	INIT_WORK(&s->tx_work, coop_tx_work);
 	INIT_DELAYED_WORK(&s->watch, watch_work);
+	INIT_WORK(&s->vouch_work, vouch_work);
 	INIT_DELAYED_WORK(&s->session_work, coop_session_work);
 	get_random_bytes(s->session, sizeof(s->session));
 	s->since = jiffies;
+	s->leases = cfg->leases;
+	s->vouched = jiffies - msecs_to_jiffies(COOP_ST_LEASE_TRUST_MS);
+	s->vouch_asked = s->vouched;
 	if (s->export_name && s->tx.buf && s->rx.body && s->frame && s->rx.scratch && s->ask &&
 	    s->got && s->sure && s->wq && s->done_wq)
 		return s;
@@ -562,6 +594,7 @@ void coop_storage_close(struct coop_storage *s)
 	coop_session_teardown(s); /* all calls are on 'first' and 'queue' now */
 	end_begun_before(s, U64_MAX, -ESHUTDOWN);
 	cancel_delayed_work_sync(&s->watch);
+	cancel_work_sync(&s->vouch_work);
 	cancel_work_sync(&s->rx_work);
 	cancel_work_sync(&s->tx_work);
 	storage_free(s);

@@ -44,6 +44,10 @@ struct coop_storage_ops {
 	void (*reopen)(void *host);
 	/* A lock that was queued under that name is held. */
 	void (*granted)(void *host, u64 cookie);
+	/* A lease is to be given back: waits for nothing. */
+	void (*recalled)(void *host, const struct coop_fid *fid);
+	/* The connection is not there any more. */
+	void (*lost)(void *host);
 };
 
 struct coop_storage_cfg {
@@ -54,6 +58,7 @@ struct coop_storage_cfg {
 	u32 key_len;
 	bool soft;
 	u32 timeo_ms; /* soft: a call fails with -ETIMEDOUT after that */
+	bool leases;  /* are asked for */
 	struct net *net;
 };
 
@@ -87,6 +92,11 @@ u32 coop_storage_node_id(const struct coop_storage *s);
 /* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */
 void coop_storage_describe(struct coop_storage *s, char *buf, size_t size);
 bool coop_storage_connected(struct coop_storage *s);
+/*
+ * May leases be relied on? Until COOP_ST_LEASE_TRUST_MS after the latest request was made that has
+ * been answered; asks the daemon for a word half-way. Any context.
+ */
+bool coop_storage_trusted(struct coop_storage *s);
 /* A call that is not done: 'id' as on the wire, 0 while it is not there. */
 struct coop_call_info {
 	u64 id, age_us;
@@ -127,6 +137,7 @@ void coop_storage_force(struct coop_storage *s);
 struct coop_call {
 	u16 op;
 	bool again; /* OPEN while re-opening: goes before everything else */
+	bool lease; /* leases of what the reply tells are welcome */
 	struct coop_st_body arg;
 	struct coop_st_body res;
 	/* WRITE, SETXATTR: sent. Others with data: received, at most the sum of the bvecs. */
@@ -136,6 +147,7 @@ struct coop_call {
 	u32 data_len; /* reply: bytes that came */
 	int error;    /* 0 or -errno, when done */
 	u64 begun_us;
+	unsigned long begun; /* the same in jiffies */
 	/*
 	 * Worker context, may sleep, may submit, must not wait for other calls; NULL: somebody
 	 * waits. The submitter's reference is still to be put.

@@ -10,11 +10,30 @@
 
 #include "fs/storage_impl.h"
 
+/* Those whose replies' attributes are taken over by coop_attr_learn(). */
+static bool brings_lease(u16 op)
+{
+	switch (op) {
+	case COOP_ST_LOOKUP:
+	case COOP_ST_GETATTR:
+	case COOP_ST_OPEN:
+	case COOP_ST_READDIR:
+	case COOP_ST_MKDIR:
+	case COOP_ST_MKNOD:
+	case COOP_ST_SYMLINK:
+	case COOP_ST_LINK:
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void call_init(struct coop_call *call, struct coop_storage *s, u16 op)
 {
 	call->op = op;
 	call->wire_op = op;
 	call->storage = s;
+	call->lease = s->leases && brings_lease(op);
 	refcount_set(&call->refs, 1);
 	init_completion(&call->finished);
 	INIT_LIST_HEAD(&call->link);

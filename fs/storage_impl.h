@@ -108,6 +108,7 @@ struct coop_storage {
 	struct workqueue_struct *wq;      /* the three works and the watch */
 	mempool_t *sure;                  /* reserve of calls */
 	struct workqueue_struct *done_wq; /* done() of calls: may sleep, so not on wq */
+	bool leases;                      /* are asked for */
 	atomic64_t open_id;
 
 	spinlock_t lock; /* guards the following */
@@ -126,6 +127,7 @@ struct coop_storage {
 	unsigned long busy_since; /* jiffies since which something is in flight */
 	unsigned long heard;      /* jiffies when bytes came last */
 	unsigned long pinged;     /* jiffies of the last PING */
+	unsigned long vouched;    /* jiffies when the latest request was made that was answered */
 	bool has_self;
 	struct coop_addr self;
 	u32 self_seq; /* changes of self */
@@ -141,7 +143,9 @@ struct coop_storage {
 	struct coop_storage_rx rx;
 	struct coop_storage_tx tx;
 	struct work_struct rx_work, tx_work;
-	struct delayed_work watch; /* deadlines and silence, while there are calls */
+	struct delayed_work watch;     /* deadlines and silence, while there are calls */
+	struct work_struct vouch_work; /* leases are relied on, and nothing was asked lately */
+	unsigned long vouch_asked;     /* jiffies of the last one */
 
 	/* the session's work */
 	struct delayed_work session_work;

@@ -41,6 +41,10 @@ int coop_rx_push(struct coop_storage *s, const struct coop_st_header *h, const u
 		s->ops->granted(s->host, scratch->cookie);
 		return 0;
 	}
+	if (h->op == COOP_ST_LEASE_RECALL) {
+		s->ops->recalled(s->host, &scratch->fid);
+		return 0;
+	}
 	if (scratch->flags & 1)
 		s->ops->join(s->host, scratch->node_id, &scratch->addr);
 	else
@@ -170,6 +174,8 @@ static void finish(struct coop_storage *s)
 	    (h->op == COOP_ST_UNLINK || h->op == COOP_ST_RMDIR))
 		error = 0; /* gone is what was wanted, and it may have been this call that did it */
 	spin_lock_bh(&s->lock);
+	if (time_after(call->begun, s->vouched))
+		WRITE_ONCE(s->vouched, call->begun);
 	if (abandoned(call)) {
 		if (!error)
 			swap(orphan, call->orphan);

@@ -73,8 +73,10 @@ static void encode(struct coop_storage *s, struct coop_call *call)
 		refuse(s, call);
 		return;
 	}
+	if (call->lease && call->wire_op == call->op)
+		h.flags = COOP_ST_F_LEASE;
 	if (call->repeated) {
-		h.flags = COOP_ST_F_REPEAT;
+		h.flags |= COOP_ST_F_REPEAT;
 		coop_count(s->stats, COOP_C_STORAGE_REPEATS, 1);
 	}
 	h.body_len = len;

@@ -538,6 +538,7 @@ void coop_session_work(struct work_struct *work)
 	u32 i, wait;
 	int err = 0;
 
+	s->ops->lost(s->host);
 	coop_session_teardown(s);
 	for (i = 0; i < s->n_servers; i++) {
 		if (READ_ONCE(s->state) != COOP_STORAGE_DOWN)

@@ -57,6 +57,7 @@ static void push_reset(void *host)
 		coop_node_forget_all(m->node);
 	mutex_unlock(&m->node_lock);
 	coop_locks_reconnected(m);
+	coop_leases_resume(m);
 }
 
 static void push_reopen(void *host)
@@ -71,12 +72,24 @@ static void push_granted(void *host, u64 cookie)
 	coop_locks_granted(host, cookie);
 }
 
+static void push_recalled(void *host, const struct coop_fid *fid)
+{
+	coop_lease_recalled(host, fid);
+}
+
+static void push_lost(void *host)
+{
+	coop_leases_lost(host);
+}
+
 static const struct coop_storage_ops storage_ops = {
 	.join = push_join,
 	.leave = push_leave,
 	.reset = push_reset,
 	.reopen = push_reopen,
 	.granted = push_granted,
+	.recalled = push_recalled,
+	.lost = push_lost,
 };
 
 /* ---- what /proc asks ---------------------------------------------------------- */
@@ -152,6 +165,7 @@ static void proc_gauges(struct seq_file *seq, void *host)
 	struct coop_mount *m = host;
 
 	seq_printf(seq, "storage connected %u\n", coop_storage_connected(m->storage));
+	seq_printf(seq, "lease held %u\n", READ_ONCE(m->leases.held));
 	show_cache(seq, m);
 }
 
@@ -245,6 +259,7 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	spin_lock_init(&m->files_lock);
 	INIT_LIST_HEAD(&m->files);
 	coop_locks_init(&m->locks);
+	coop_leases_init(m, !m->opt.nolease);
 	return m;
 }
 
@@ -273,6 +288,7 @@ static int connect_first(struct fs_context *fc, struct coop_mount *m, struct coo
 	*root = coop_iget(m->sb, &f->attr, f->fh, f->fh_len, asked);
 	if (IS_ERR(*root))
 		return PTR_ERR(*root);
+	coop_attr_expire(*root); /* no name leads to it: its first use asks, and brings a lease */
 	if (!S_ISDIR((*root)->i_mode)) {
 		iput(*root);
 		errorfc(fc, "%s: the export is no directory", m->opt.source);
@@ -294,6 +310,7 @@ static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct i
 	f->cfg.key_len = m->opt.key_len;
 	f->cfg.soft = m->opt.soft;
 	f->cfg.timeo_ms = m->opt.timeo_ds * 100;
+	f->cfg.leases = !m->opt.nolease;
 	f->cfg.net = fc->net_ns;
 	memcpy(f->cfg.server, m->opt.server, sizeof(f->cfg.server));
 	err = connect_first(fc, m, f, root);
@@ -408,6 +425,7 @@ static void quiesce(struct coop_mount *m)
 
 	if (m->proc)
 		coop_proc_remove(m->proc);
+	coop_leases_close(m);
 	/*
 	 * Nobody is left to want an answer: what is under way is readahead, and CLOSE. A server
 	 * that is away must not hold the umount; a page that peers gave up comes back as a new
@@ -416,6 +434,7 @@ static void quiesce(struct coop_mount *m)
 	while (!wait_event_timeout(m->reads_gone,
 				   !atomic_read(&m->reads) && !atomic_read(&m->calls), QUIET_TIME))
 		coop_storage_abort(m->storage);
+	coop_leases_stop(m);
 	mutex_lock(&m->node_lock);
 	node = m->node;
 	m->node = NULL;

@@ -306,6 +306,11 @@ static int commit_once(struct inode *inode)
 		covered_lost(inode, &c, -EIO);
 		return -EIO;
 	}
+	err = coop_file_say(file);
+	if (err) {
+		coop_file_put(file);
+		return err;
+	}
 	call = coop_call_alloc_sure(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;

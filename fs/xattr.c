@@ -134,9 +134,13 @@ static int xattr_change(struct inode *inode, struct coop_call *call)
 	u8 round = 0;
 	int err;
 
+	err = coop_lease_change_begin(inode, false);
+	if (err)
+		return err;
 	if (regular)
 		round = coop_change_begin(ci);
 	err = coop_call_run(call);
+	coop_lease_change_end(inode, false, err);
 	if (regular) {
 		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, false);
 		if (!err)
@@ -200,7 +204,8 @@ static bool xattr_without(struct inode *inode, u32 has)
 	bool without;
 
 	spin_lock(&ci->lock);
-	without = !(ci->has & has) && time_before(jiffies, ci->has_until);
+	without =
+		!(ci->has & has) && (time_before(jiffies, ci->has_until) || coop_lease_attr(inode));
 	spin_unlock(&ci->lock);
 	return without;
 }

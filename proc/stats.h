@@ -39,6 +39,12 @@ enum coop_counter {
 	COOP_C_STORAGE_REPEATS,       /* requests sent again after a reconnect */
 	COOP_C_STORAGE_WRITTEN_AGAIN, /* WRITEs repeated because storage had lost them */
 	COOP_C_STORAGE_BAD_REPLIES,   /* that ended the connection: not our protocol */
+	/* leases: what was answered without asking storage */
+	COOP_C_LEASE_RECALLS, /* taken back by the daemon */
+	COOP_C_LEASE_LOOKUPS,
+	COOP_C_LEASE_ATTRIBUTES,
+	COOP_C_LEASE_OPENS,
+	COOP_C_LEASE_LISTINGS,
 	/* peers, on the wire */
 	COOP_C_PEER_RX_BYTES,
 	COOP_C_PEER_TX_BYTES,

@@ -1,0 +1,643 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * lease.c - leases: what may be answered without asking storage, and giving them back.
+ *
+ * lease.h has the rule. A lease holds while the daemon has answered a request that was sent
+ * less than COOP_ST_LEASE_TRUST_MS ago, so a mount whose daemon is silent stops relying on
+ * leases by itself, before the daemon stops waiting for it.
+ *
+ * A recall ends the belief in the receiver's own work, so no reply that comes after it is
+ * taken for older news. Answering it may take a round trip, since storage has to be told of files
+ * that were opened within the lease (unsaid.c): that is a work of its own. Leases that we
+ * have no use for any more - the inode left memory, or there are too many - are
+ * returned one after another by another work; eviction never waits for the network.
+ *
+ * Permissions are kept as a small array an inode, replaced as a whole, so that path walks
+ * under RCU can read it.
+ */
+#include <linux/cred.h>
+#include <linux/hash.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "fs/fs.h"
+
+#define LEASES_KEPT 9000 /* the daemon gives 10,000: some are on their way back */
+#define TRIM_LOOKS  64   /* at inodes, for one that was not used lately */
+#define USERS_MAX   8    /* of an inode, whose permissions are kept */
+
+struct lease_user {
+	kuid_t uid;
+	kgid_t gid;
+	struct group_info *groups; /* a reference */
+	u32 rights;
+	u64 asked; /* ticket */
+};
+
+struct coop_lease_users {
+	struct rcu_head rcu;
+	u32 n;
+	struct lease_user user[USERS_MAX];
+};
+
+/* A lease on its way back. */
+struct lease_back {
+	struct work_struct work;
+	struct list_head link; /* coop_leases.idle */
+	struct coop_mount *mount;
+	struct inode *inode; /* a reference, NULL: none is known */
+	struct coop_fid fid;
+};
+
+static struct coop_leases *leases_of(const struct inode *inode)
+{
+	return &coop_sb(inode->i_sb)->leases;
+}
+
+static struct coop_lease_slot *slot_of(struct coop_leases *l, const struct coop_fid *fid)
+{
+	return &l->slots[hash_64(fid->lo ^ fid->hi, ilog2(COOP_LEASE_SLOTS))];
+}
+
+/* ---- asking whether one holds ---------------------------------------------------- */
+
+u64 coop_lease_since(const struct inode *inode)
+{
+	const struct coop_mount *m = coop_sb(inode->i_sb);
+	const u64 since = READ_ONCE(coop_i(inode)->leased_since);
+
+	return since > READ_ONCE(m->leases.floor) && coop_storage_trusted(m->storage) ? since : 0;
+}
+
+bool coop_lease_attr(const struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	if (!READ_ONCE(ci->lease_attr) || !coop_lease_since(inode))
+		return false;
+	if (!READ_ONCE(ci->lease_used))
+		WRITE_ONCE(ci->lease_used, true);
+	return true;
+}
+
+static bool same_groups(const struct group_info *a, const struct group_info *b)
+{
+	return a == b || (a->ngroups == b->ngroups &&
+			  !memcmp(a->gid, b->gid, a->ngroups * sizeof(a->gid[0])));
+}
+
+static bool same_user(const struct lease_user *u, const struct cred *cred)
+{
+	return uid_eq(u->uid, cred->fsuid) && gid_eq(u->gid, cred->fsgid) &&
+	       same_groups(u->groups, cred->group_info);
+}
+
+bool coop_lease_may(const struct inode *inode, const struct cred *cred, u32 rights)
+{
+	const struct coop_inode *ci = coop_i(inode);
+	const u64 begun = coop_lease_since(inode), since = max(begun, READ_ONCE(ci->judged_since));
+	const struct coop_lease_users *users;
+	bool may = false;
+	u32 i;
+
+	if (!begun)
+		return false;
+	rcu_read_lock();
+	users = rcu_dereference(ci->lease_users);
+	for (i = 0; users && i < users->n && !may; i++) {
+		const struct lease_user *u = &users->user[i];
+
+		may = u->asked > since && (u->rights & rights) == rights && same_user(u, cred);
+	}
+	rcu_read_unlock();
+	return may;
+}
+
+/* ---- what has been permitted ----------------------------------------------------- */
+
+static void users_put(struct coop_lease_users *users)
+{
+	u32 i;
+
+	for (i = 0; users && i < users->n; i++)
+		put_group_info(users->user[i].groups);
+	kfree(users);
+}
+
+static void users_free(struct rcu_head *rcu)
+{
+	users_put(container_of(rcu, struct coop_lease_users, rcu));
+}
+
+/* The others of 'old' that hold still; of too many the one that was added first goes. */
+static void users_copy(struct coop_lease_users *to, const struct coop_lease_users *old, u64 since,
+		       const struct cred *cred)
+{
+	u32 i;
+
+	for (i = old && old->n == USERS_MAX; old && i < old->n; i++) {
+		const struct lease_user *u = &old->user[i];
+
+		if (u->asked <= since)
+			continue;
+		if (same_user(u, cred)) {
+			to->user[0].rights |= u->rights;
+			continue;
+		}
+		to->user[to->n] = *u;
+		get_group_info(u->groups);
+		to->n++;
+	}
+}
+
+void coop_lease_allow(struct inode *inode, const struct cred *cred, u32 rights, u64 asked)
+{
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_lease_users *users, *old;
+	u64 since = coop_lease_since(inode);
+
+	if (!since || asked <= since || coop_lease_may(inode, cred, rights))
+		return;
+	users = kzalloc(sizeof(*users), GFP_NOFS | __GFP_NOWARN);
+	if (!users)
+		return;
+	users->n = 1;
+	users->user[0] = (struct lease_user){.uid = cred->fsuid,
+					     .gid = cred->fsgid,
+					     .groups = get_group_info(cred->group_info),
+					     .rights = rights,
+					     .asked = asked};
+	spin_lock(&ci->lock);
+	since = max(ci->leased_since, ci->judged_since);
+	old = rcu_dereference_protected(ci->lease_users, lockdep_is_held(&ci->lock));
+	users_copy(users, old, since, cred);
+	rcu_assign_pointer(ci->lease_users, users);
+	spin_unlock(&ci->lock);
+	if (old)
+		call_rcu(&old->rcu, users_free);
+}
+
+void coop_lease_free(struct coop_inode *ci)
+{
+	users_put(rcu_dereference_raw(ci->lease_users));
+}
+
+/* ---- beginning and ending -------------------------------------------------------- */
+
+/* It is not believed any more; the daemon may still have it. */
+static void over_locked(struct coop_inode *ci)
+{
+	lockdep_assert_held(&ci->lock);
+	WRITE_ONCE(ci->leased_since, 0);
+	WRITE_ONCE(ci->lease_attr, false);
+	coop_listing_drop_locked(ci);
+}
+
+/* The daemon does not have it any more, or will not have it soon. */
+static void unlist_locked(struct coop_leases *l, struct coop_inode *ci)
+{
+	lockdep_assert_held(&l->lock);
+	if (list_empty(&ci->lease_link))
+		return;
+	list_del_init(&ci->lease_link);
+	l->held--;
+}
+
+/* Over, at storage too. */
+static void end_lease(struct coop_inode *ci)
+{
+	struct coop_leases *l = leases_of(&ci->vfs);
+
+	spin_lock(&ci->lock);
+	over_locked(ci);
+	spin_lock(&l->lock);
+	unlist_locked(l, ci);
+	spin_unlock(&l->lock);
+	spin_unlock(&ci->lock);
+}
+
+void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
+{
+	const bool told = attr->has & COOP_ST_HAS_LEASE;
+	struct coop_leases *l = leases_of(inode);
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_lease_slot *slot = slot_of(l, &ci->fid);
+	const bool unsure = test_bit(COOP_I_UNSURE, &ci->flags);
+	bool believed, many;
+
+	if (!l->wanted)
+		return;
+	spin_lock(&ci->lock);
+	if (asked < ci->believed || inode_wrong_type(inode, attr->mode)) {
+		spin_unlock(&ci->lock);
+		return; /* something later is known */
+	}
+	spin_lock(&l->lock);
+	believed = told && !l->down && !l->closed && asked > l->floor && !slot->returning &&
+		   asked > slot->broken && asked > ci->lease_broken && !ci->lease_changes &&
+		   !unsure;
+	if (!told) {
+		unlist_locked(l, ci);
+	} else if (list_empty(&ci->lease_link) && !l->closed) {
+		list_add_tail(&ci->lease_link, &l->list);
+		l->held++;
+	}
+	many = l->held > LEASES_KEPT && !l->closed;
+	spin_unlock(&l->lock);
+	if (!believed) {
+		over_locked(ci);
+	} else {
+		if (ci->leased_since <= READ_ONCE(l->floor)) {
+			coop_listing_drop_locked(ci); /* of a lease before this one */
+			WRITE_ONCE(ci->leased_since, coop_ticket(inode->i_sb));
+		}
+		WRITE_ONCE(ci->lease_attr, true);
+		WRITE_ONCE(ci->lease_used, true);
+	}
+	/* Where there are leases they alone say how long; what is not believed now is asked for
+	 * again. */
+	if (told && !unsure) {
+		WRITE_ONCE(ci->attr_until, jiffies - 1);
+		ci->has_until = jiffies - 1;
+	}
+	spin_unlock(&ci->lock);
+	if (many)
+		queue_work(coop_sb(inode->i_sb)->wq, &l->idle_work);
+}
+
+/* ---- our own changes ------------------------------------------------------------- */
+
+int coop_lease_change_begin(struct inode *inode, bool names)
+{
+	struct coop_inode *ci = coop_i(inode);
+	int err;
+
+	spin_lock(&ci->lock);
+	WRITE_ONCE(ci->lease_changes, ci->lease_changes + 1);
+	WRITE_ONCE(ci->lease_attr, false);
+	coop_listing_drop_locked(ci);
+	if (!names)
+		WRITE_ONCE(ci->judged_since, coop_ticket(inode->i_sb));
+	spin_unlock(&ci->lock);
+	/* Who opens it from here on sees that, or is seen to have done so. */
+	err = names ? 0 : coop_unsaid_tell_inode(inode);
+	if (err)
+		coop_lease_change_end(inode, names, 0);
+	return err;
+}
+
+/* Did storage say how it ended? */
+static bool unknown(int err)
+{
+	return err == -ERESTARTSYS || err == -EINTR || err == -ETIMEDOUT || err == -ESHUTDOWN ||
+	       err == -EIO;
+}
+
+void coop_lease_change_end(struct inode *inode, bool names, int err)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	spin_lock(&ci->lock);
+	WRITE_ONCE(ci->lease_broken, coop_ticket(inode->i_sb));
+	WRITE_ONCE(ci->lease_changes, ci->lease_changes - 1); /* seen to be over: broken is set */
+	WRITE_ONCE(ci->lease_attr, false);
+	if (!names)
+		WRITE_ONCE(ci->judged_since, ci->lease_broken);
+	if (unknown(err)) {
+		/* It may happen at any time, and the daemon tells us nothing of our own changes. */
+		set_bit(COOP_I_UNSURE, &ci->flags);
+		over_locked(ci);
+	}
+	spin_unlock(&ci->lock);
+}
+
+/* ---- giving back ----------------------------------------------------------------- */
+
+static struct lease_back *back_alloc(struct coop_mount *m, const struct coop_fid *fid,
+				     struct inode *inode)
+{
+	struct lease_back *b = kzalloc(sizeof(*b), GFP_NOWAIT | __GFP_NOWARN);
+
+	if (!b)
+		return NULL;
+	b->mount = m;
+	b->fid = *fid;
+	b->inode = inode;
+	return b;
+}
+
+/* From here until the answer no reply tells of a lease. */
+static void slot_returning_locked(struct coop_mount *m, const struct coop_fid *fid)
+{
+	struct coop_lease_slot *slot = slot_of(&m->leases, fid);
+
+	lockdep_assert_held(&m->leases.lock);
+	slot->broken = coop_ticket(m->sb);
+	slot->returning++;
+}
+
+static void slot_returned_locked(struct coop_mount *m, const struct coop_fid *fid)
+{
+	struct coop_lease_slot *slot = slot_of(&m->leases, fid);
+
+	lockdep_assert_held(&m->leases.lock);
+	slot->broken = coop_ticket(m->sb);
+	slot->returning--;
+}
+
+static void slot_returned(struct coop_mount *m, const struct coop_fid *fid)
+{
+	spin_lock(&m->leases.lock);
+	slot_returned_locked(m, fid);
+	spin_unlock(&m->leases.lock);
+}
+
+static void recall_answered(struct coop_call *call)
+{
+	struct lease_back *b = call->owner;
+	struct coop_mount *m = b->mount;
+
+	slot_returned(m, &b->fid);
+	coop_call_put(call);
+	if (b->inode)
+		coop_iput_later(b->inode);
+	kfree(b);
+	coop_calls_end(m);
+}
+
+static void recall_work(struct work_struct *work)
+{
+	struct lease_back *b = container_of(work, struct lease_back, work);
+	const unsigned int nofs = memalloc_nofs_save();
+	struct coop_call *call;
+
+	if (b->inode)
+		coop_unsaid_tell_inode(b->inode);
+	call = coop_call_alloc_sure(b->mount->storage, COOP_ST_LEASE_RETURN);
+	call->arg.fid = b->fid;
+	call->owner = b;
+	call->done = recall_answered;
+	coop_call_submit(call);
+	memalloc_nofs_restore(nofs);
+}
+
+/* All of them end, since one that was recalled cannot be remembered. */
+static void return_all(struct coop_mount *m)
+{
+	coop_leases_lost(m);
+	coop_leases_resume(m);
+}
+
+void coop_lease_recalled(struct coop_mount *m, const struct coop_fid *fid)
+{
+	struct coop_leases *l = &m->leases;
+	struct lease_back *b;
+	struct inode *inode;
+	bool closed;
+
+	coop_count(&m->stats, COOP_C_LEASE_RECALLS, 1);
+	spin_lock(&l->lock);
+	closed = l->closed;
+	if (!closed) {
+		slot_returning_locked(m, fid);
+		coop_calls_begin(m);
+	}
+	spin_unlock(&l->lock);
+	if (closed)
+		return; /* all have been returned */
+	inode = coop_ilookup(m->sb, fid);
+	if (inode)
+		end_lease(coop_i(inode));
+	b = back_alloc(m, fid, inode);
+	if (b) {
+		INIT_WORK(&b->work, recall_work);
+		queue_work(m->wq, &b->work);
+		return;
+	}
+	return_all(m);
+	slot_returned(m, fid);
+	if (inode)
+		coop_iput_later(inode);
+	coop_calls_end(m);
+}
+
+/* One that was not used since it was looked at last, on its way back; false: none is to go. */
+static bool trim_one(struct coop_mount *m)
+{
+	struct coop_leases *l = &m->leases;
+	struct coop_inode *ci = NULL;
+	struct lease_back *b;
+	u32 looks;
+
+	spin_lock(&l->lock);
+	for (looks = 0; !ci && looks < TRIM_LOOKS && l->held > LEASES_KEPT; looks++) {
+		ci = list_first_entry(&l->list, struct coop_inode, lease_link);
+		list_move_tail(&ci->lease_link, &l->list);
+		if ((READ_ONCE(ci->lease_used) && looks < TRIM_LOOKS - 1) || !igrab(&ci->vfs)) {
+			WRITE_ONCE(ci->lease_used, false);
+			ci = NULL;
+		}
+	}
+	spin_unlock(&l->lock);
+	if (!ci)
+		return false;
+	b = kzalloc(sizeof(*b), GFP_NOFS);
+	if (b) {
+		b->mount = m;
+		b->fid = ci->fid;
+		spin_lock(&l->lock);
+		list_add_tail(&b->link, &l->idle);
+		spin_unlock(&l->lock);
+	}
+	coop_iput_later(&ci->vfs);
+	return b;
+}
+
+/* Of a file that may have been looked up again meanwhile: as if it were recalled. */
+static void return_idle(struct coop_mount *m, const struct coop_fid *fid)
+{
+	struct coop_call *call;
+	struct inode *inode;
+	bool closed;
+
+	spin_lock(&m->leases.lock);
+	closed = m->leases.closed;
+	if (!closed) {
+		slot_returning_locked(m, fid);
+		coop_calls_begin(m);
+	}
+	spin_unlock(&m->leases.lock);
+	if (closed)
+		return;
+	inode = coop_ilookup(m->sb, fid);
+	if (inode) {
+		end_lease(coop_i(inode));
+		coop_unsaid_tell_inode(inode);
+		coop_iput_later(inode);
+	}
+	call = coop_call_alloc_sure(m->storage, COOP_ST_LEASE_RETURN);
+	call->arg.fid = *fid;
+	coop_call_run(call);
+	coop_call_put(call);
+	slot_returned(m, fid);
+	coop_calls_end(m);
+}
+
+static struct lease_back *next_idle(struct coop_leases *l)
+{
+	struct lease_back *b;
+
+	spin_lock(&l->lock);
+	b = list_first_entry_or_null(&l->idle, struct lease_back, link);
+	if (b)
+		list_del(&b->link);
+	spin_unlock(&l->lock);
+	return b;
+}
+
+static void idle_work(struct work_struct *work)
+{
+	struct coop_mount *m = container_of(work, struct coop_mount, leases.idle_work);
+	const unsigned int nofs = memalloc_nofs_save();
+	struct lease_back *b;
+
+	do {
+		while ((b = next_idle(&m->leases))) {
+			return_idle(m, &b->fid);
+			kfree(b);
+		}
+	} while (!READ_ONCE(m->leases.closed) && trim_one(m));
+	memalloc_nofs_restore(nofs);
+}
+
+void coop_lease_evict(struct inode *inode)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_leases *l = &m->leases;
+	struct coop_inode *ci = coop_i(inode);
+	struct lease_back *b = NULL;
+
+	spin_lock(&ci->lock);
+	over_locked(ci);
+	spin_unlock(&ci->lock);
+	if (list_empty_careful(&ci->lease_link))
+		return;
+	/* Without memory the daemon keeps it until it recalls it. */
+	b = back_alloc(m, &ci->fid, NULL);
+	spin_lock(&l->lock);
+	unlist_locked(l, ci);
+	if (b && !l->closed) {
+		list_add_tail(&b->link, &l->idle);
+		queue_work(m->wq, &l->idle_work);
+		b = NULL;
+	}
+	spin_unlock(&l->lock);
+	kfree(b);
+}
+
+/* ---- all of them ----------------------------------------------------------------- */
+
+static void end_all_locked(struct coop_mount *m)
+{
+	lockdep_assert_held(&m->leases.lock);
+	m->leases.down = true;
+	WRITE_ONCE(m->leases.floor, coop_ticket(m->sb));
+}
+
+void coop_leases_lost(struct coop_mount *m)
+{
+	spin_lock(&m->leases.lock);
+	end_all_locked(m);
+	spin_unlock(&m->leases.lock);
+}
+
+static void all_returned(struct coop_call *call)
+{
+	struct coop_mount *m = call->owner;
+	struct coop_leases *l = &m->leases;
+
+	spin_lock(&l->lock);
+	if (!--l->resuming && !call->error) {
+		WRITE_ONCE(l->floor, coop_ticket(m->sb));
+		l->down = false;
+	}
+	spin_unlock(&l->lock);
+	coop_call_put(call);
+	coop_calls_end(m);
+}
+
+static void send_return_all(struct coop_mount *m)
+{
+	struct coop_call *call = coop_call_alloc_sure(m->storage, COOP_ST_LEASE_RETURN);
+
+	call->owner = m;
+	call->done = all_returned;
+	coop_call_submit(call);
+}
+
+static void resume_work(struct work_struct *work)
+{
+	struct coop_mount *m = container_of(work, struct coop_mount, leases.resume_work);
+	struct coop_leases *l = &m->leases;
+	const unsigned int nofs = memalloc_nofs_save();
+	bool closed;
+
+	spin_lock(&l->lock);
+	closed = l->closed;
+	if (!closed) {
+		coop_calls_begin(m);
+		end_all_locked(m);
+		l->resuming++;
+	}
+	spin_unlock(&l->lock);
+	if (!closed) {
+		coop_unsaid_tell_all(m);
+		send_return_all(m);
+	}
+	memalloc_nofs_restore(nofs);
+}
+
+void coop_leases_resume(struct coop_mount *m)
+{
+	if (m->leases.wanted)
+		queue_work(m->wq, &m->leases.resume_work);
+}
+
+void coop_leases_init(struct coop_mount *m, bool wanted)
+{
+	struct coop_leases *l = &m->leases;
+
+	l->wanted = wanted;
+	spin_lock_init(&l->lock);
+	INIT_LIST_HEAD(&l->list);
+	INIT_LIST_HEAD(&l->idle);
+	INIT_WORK(&l->resume_work, resume_work);
+	INIT_WORK(&l->idle_work, idle_work);
+	coop_unsaid_init(m);
+}
+
+void coop_leases_close(struct coop_mount *m)
+{
+	struct coop_leases *l = &m->leases;
+	bool give_back;
+
+	spin_lock(&l->lock);
+	give_back = l->held && coop_storage_connected(m->storage);
+	end_all_locked(m);
+	l->closed = true;
+	if (give_back) {
+		coop_calls_begin(m);
+		l->resuming++;
+	}
+	spin_unlock(&l->lock);
+	if (give_back)
+		send_return_all(m);
+}
+
+void coop_leases_stop(struct coop_mount *m)
+{
+	cancel_work_sync(&m->leases.resume_work);
+	cancel_work_sync(&m->leases.idle_work);
+	coop_unsaid_stop(m);
+	idle_work(&m->leases.idle_work); /* frees what is there: nothing is sent any more */
+}

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: MIT
+# coopfs.ko and leases: what a mount knows costs no request, what another node changes is
+# seen by the next system call all the same, and nothing that is open is lost on the way.
+#
+#: programs coopfsd coopfs coop-pattern coop-posix ip mkfs.ext4 nsenter tc
+#: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic veth sch_netem
+#: files $KO/coopfs.ko
+#: deadline 600
+#: short warm changes
+
+server=127.0.0.1
+
+setup()
+{
+	insmod /lab/files/coopfs.ko
+	mkdir -p /srv /mnt/a /mnt/b
+	truncate -s 192M /tmp/disk
+	mkfs.ext4 -q -F -b 4096 -I 512 -N 16384 /tmp/disk
+	mount -o loop /tmp/disk /srv
+	rmdir /srv/lost+found
+	serve $server /srv
+	up
+}
+
+up()
+{
+	kmount a $server "readahead=64${1:-}"
+	kmount b $server "readahead=64${1:-}"
+}
+
+after_failure()
+{
+	exec 5<&-
+	tc qdisc del dev sa root
+	umount /mnt/c
+	tell
+	clear_up
+	up
+} 2>&1
+
+# tree NAME: three directories of four files, below the export
+tree()
+{
+	for _d in one two three; do
+		mkdir -p "/srv/$1/$_d"
+		for _f in 1 2 3 4; do echo "$_d $_f" >"/srv/$1/$_d/$_f"; done
+	done
+	ln -s one "/srv/$1/link"
+}
+
+# walk NODE NAME: all that can be known of a tree
+walk()
+{
+	ls -lR "/mnt/$1/$2" >/tmp/walk
+	cat "/mnt/$1/$2"/*/* >/tmp/bytes
+	for _f in "/mnt/$1/$2"/*/* "/mnt/$1/$2/link"; do stat "$_f"; done >/tmp/stats
+	for _n in absent no_more one/5; do [ ! -e "/mnt/$1/$2/$_n" ] || return 1; done
+	[ -r "/mnt/$1/$2/link/1" ] && [ -x "/mnt/$1/$2/two" ]
+}
+
+# free COMMAND...: it does not cost a request any more
+free()
+{
+	_before=$(of a storage calls)
+	"$@" || die "failed: $*"
+	[ "$(of a storage calls)" = "$_before" ]
+}
+
+# What was seen once is free.
+test_warm()
+{
+	tree warm
+	free walk a warm && die "the first walk asked nothing"
+	until_true 30 "a walk asks nothing" free walk a warm
+	[ "$(wc -l </tmp/bytes)" = 16 ] || die "bytes are missing"
+	for _f in lookups attributes opens listings; do
+		[ "$(of a lease $_f)" -gt 0 ] || die "no $_f were counted"
+	done
+	[ "$(of a lease held)" -ge 16 ] || die "$(of a lease held) leases are held"
+	# A name that an own change made, or took away, is known as well.
+	echo more >/mnt/a/warm/one/5
+	rm /mnt/a/warm/one/4
+	walk_changed() { [ -e /mnt/a/warm/one/5 ] && [ ! -e /mnt/a/warm/one/4 ]; }
+	walk_changed || die "an own change is not seen"
+	until_true 30 "own changes cost nothing" free walk_changed
+	[ "$(ls /mnt/a/warm/one | tr '\n' ' ')" = "1 2 3 5 " ] || die "the listing is an old one"
+}
+
+# held DIRECTORY: a relies on leases of all that is in it
+held() { until_true 30 "a knows $1" free know "$1"; }
+know()
+{
+	cat "/mnt/a/$1"/* >/dev/null && stat "/mnt/a/$1" "/mnt/a/$1"/* >/dev/null && ls -l "/mnt/a/$1" >/dev/null
+	[ ! -e "/mnt/a/$1/new" ]
+}
+
+# What b has done a sees, by whatever way it knew of it.
+test_changes()
+{
+	mkdir /srv/ch
+	for n in 1 2 3 4 5 6; do
+		rm -rf /srv/ch/*
+		until_true 30 "a sees the export's own change" test ! -e /mnt/a/ch/f
+		echo "begin $n" >/mnt/b/ch/f
+		echo "other $n" >/mnt/b/ch/g
+		held ch
+		before=$(of a lease recalls)
+		echo "more $n" >>/mnt/b/ch/f
+		[ "$(tail -n 1 /mnt/a/ch/f)" = "more $n" ] || die "$n: old bytes"
+		[ "$(of a lease recalls)" -gt "$before" ] || die "$n: nothing was recalled"
+		held ch
+		echo "still more $n" >>/mnt/b/ch/f
+		[ "$(stat -c %s /mnt/a/ch/f)" = "$(stat -c %s /srv/ch/f)" ] || die "$n: an old size"
+		held ch
+		chmod 604 /mnt/b/ch/f
+		[ "$(stat -c %a /mnt/a/ch/f)" = 604 ] || die "$n: an old mode"
+		held ch
+		: >/mnt/b/ch/new
+		[ -e /mnt/a/ch/new ] || die "$n: new is not seen"
+		rm /mnt/b/ch/new
+		[ ! -e /mnt/a/ch/new ] || die "$n: new is still seen"
+		held ch
+		mv /mnt/b/ch/g /mnt/b/ch/f
+		[ "$(cat /mnt/a/ch/f)" = "other $n" ] || die "$n: what was called f"
+		[ ! -e /mnt/a/ch/g ] || die "$n: the old name"
+		[ "$(ls /mnt/a/ch)" = f ] || die "$n: an old listing"
+		held ch
+		rm /mnt/b/ch/f
+		! cat /mnt/a/ch/f 2>/dev/null || die "$n: opened what is gone"
+	done
+}
+
+# opened FILE: by a, under descriptor 5, and storage has not heard of it
+opened()
+{
+	held "$(dirname "$1")"
+	until_true 30 "$1 is opened within a lease" quietly "$1"
+}
+
+quietly()
+{
+	_opens=$(of a lease opens)
+	exec 5<"/mnt/a/$1"
+	[ "$(of a lease opens)" -gt "$_opens" ]
+}
+
+# Storage is told of an open file before its lease is given back, and before an own change.
+test_open()
+{
+	mkdir /srv/open
+	for change in "rm -f" "mv /mnt/b/open/other" "chmod 0" "a rm -f" "a mv /mnt/a/open/other" "a chmod 0"; do
+		node=b
+		[ "${change#a }" = "$change" ] || node=a
+		change=${change#a }
+		head -c 300000 /dev/urandom >/srv/open/f
+		cp /srv/open/f /tmp/f.is
+		echo other >/srv/open/other
+		opened open/f
+		$change "/mnt/$node/open/f"
+		echo 1 >/proc/sys/vm/drop_caches
+		cmp /tmp/f.is - <&5 || die "$node: $change: it is not what was opened"
+		exec 5<&-
+		rm -f /mnt/b/open/f
+	done
+}
+
+# And when it has been open for a second: no restart of the daemon loses it then.
+test_told_late()
+{
+	mkdir /srv/late
+	head -c 200000 /dev/urandom >/srv/late/f
+	cp /srv/late/f /tmp/f.is
+	opened late/f
+	before=$(of a storage calls)
+	until_true 30 "storage is told" more_than "$before" a storage calls
+	down b
+	kmount b $server readahead=64
+	rm /mnt/b/late/f
+	away
+	serve $server /srv
+	echo 1 >/proc/sys/vm/drop_caches
+	cmp /tmp/f.is - <&5 || die "it is lost"
+	exec 5<&-
+}
+
+# After a restart of the daemon nothing that it had promised counts.
+test_restart()
+{
+	mkdir /srv/re
+	for n in 1 2 3; do
+		echo "one $n" >/mnt/b/re/f
+		held re
+		away
+		serve $server /srv
+		echo "two $n" >/mnt/b/re/f
+		until_true 60 "a is connected" more_than $((n - 1)) a storage reconnects
+		[ "$(cat /mnt/a/re/f)" = "two $n" ] || die "$n: old bytes"
+		held re
+		echo "three $n" >>/mnt/b/re/f
+		[ "$(tail -n 1 /mnt/a/re/f)" = "three $n" ] || die "$n: no lease protects it"
+	done
+}
+
+# mode_is MODE FILE
+mode_is() { [ "$(stat -c %a "$2")" = "$1" ]; }
+
+# A node that is cut off stops relying on leases before others stop waiting for it.
+test_cut_off()
+{
+	ip netns add far
+	ip link add sa type veth peer name sb netns far
+	ip addr add 10.78.0.1/24 dev sa
+	ip link set sa up
+	ip -n far addr add 10.78.0.2/24 dev sb
+	ip -n far link set sb up
+	ip -n far link set lo up
+	away
+	coopfsd() { exec nsenter --net=/run/netns/far /usr/bin/coopfsd "$@"; }
+	serve 10.78.0.2 /srv
+	unset -f coopfsd
+	down a b
+	kmount a 10.78.0.2 readahead=64
+	mkdir -p /mnt/c
+	nsenter --net=/run/netns/far coopfs mount -t coopfs -o key=/tmp/key 10.78.0.2:/data /mnt/c
+	mkdir /srv/cut
+	echo cut >/srv/cut/f
+	chmod 644 /srv/cut/f
+	held cut
+	stats=$(proc a)/stats
+	tc qdisc replace dev sa root netem loss 100%
+	# Within the time that it may rely on them they are good still.
+	mode_is 644 /mnt/a/cut/f
+	chmod 600 /mnt/c/cut/f
+	job late stat -c %a /mnt/a/cut/f
+	until_true 30 "a asks" waits late
+	tc qdisc del dev sa root
+	job_ends 120 late
+	mode_is 600 /mnt/a/cut/f || die "an old mode"
+	umount /mnt/c
+	down a
+	away
+	ip netns del far
+	serve $server /srv
+	up
+}
+
+# Inodes that leave memory take their leases along.
+test_evicted()
+{
+	tree gone
+	walk a gone
+	until_true 30 "a walk asks nothing" free walk a gone
+	[ "$(of a lease held)" -ge 16 ] || die "$(of a lease held) leases are held"
+	until_true 30 "leases go with their inodes" dropped 6
+	before=$(of a lease recalls)
+	echo changed >/mnt/b/gone/two/3
+	[ "$(cat /mnt/a/gone/two/3)" = changed ] || die "old bytes"
+	walk a gone
+}
+
+# dropped MOST: what was used lately stays when it is looked at first, and what has pages
+dropped()
+{
+	echo 3 >/proc/sys/vm/drop_caches
+	at_most "$1" a lease held
+}
+
+at_most()
+{
+	_most=$1
+	shift
+	[ "$(of "$@")" -le "$_most" ]
+}
+
+# More files than one may have leases of: those that were not used go back.
+test_many()
+{
+	echo 65536 >/proc/sys/fs/inotify/max_user_watches # the daemon's: one a lease
+	mkdir /srv/many
+	(cd /srv/many && seq 1 9600 | xargs touch)
+	ls -l /mnt/a/many >/tmp/walk
+	[ "$(wc -l </tmp/walk)" = 9601 ] || die "names are missing"
+	[ "$(of a lease held)" -gt 8900 ] || die "$(of a lease held) are held"
+	until_true 60 "some go back" at_most 9000 a lease held
+	chmod 600 /mnt/b/many/1 /mnt/b/many/9600
+	mode_is 600 /mnt/a/many/1 && mode_is 600 /mnt/a/many/9600 || die "an old mode"
+}
+
+# nolease: storage is asked as before.
+test_nolease()
+{
+	down a b
+	up ,nolease
+	grep ' /mnt/a .*[,]nolease' /proc/mounts
+	grep '^nolease' "$(proc a)/options"
+	tree none
+	walk a none
+	walk a none
+	! free walk a none || die "a walk asked nothing"
+	for _f in held recalls lookups attributes opens listings; do
+		[ "$(of a lease $_f)" = 0 ] || die "$_f: $(of a lease $_f)"
+	done
+	down a b
+	up
+}
+
+# It goes with leases held and files opened within one.
+test_unmount()
+{
+	tree last
+	until_true 30 "a walk asks nothing" free walk a last
+	walk b last
+	down a b
+	rmmod coopfs
+	insmod /lab/files/coopfs.ko
+	up
+	walk a last
+}
