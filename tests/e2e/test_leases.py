@@ -212,6 +212,35 @@ def test_open_within_a_lease_outlives_the_name(cluster):
         assert f.read() == "kept\n"
 
 
+@pytest.mark.parametrize("change", ["unlink", "rename", "chmod"])
+def test_open_within_a_lease_outlives_an_own_change(cluster, change):
+    """Storage is told of it first: afterwards it could not open it, or would not let it."""
+    for name in "fg":
+        with open(cluster.export + "/" + name, "wb") as f:
+            f.write(b"kept" * (1 << 20))
+    a = cluster.node("strict", peers=False)
+    for _ in range(30):
+        for _ in range(2):
+            with open(a.path + "/f", "rb", buffering=0) as f:
+                assert f.read(4) == b"kept"
+        opens = figures(a)["opens"]
+        with open(a.path + "/f", "rb", buffering=0) as f:
+            assert figures(a)["opens"] == opens + 1, "it was opened without a request"
+            if change == "unlink":
+                os.unlink(a.path + "/f")
+            elif change == "rename":
+                os.rename(a.path + "/g", a.path + "/f")
+            else:
+                os.chmod(a.path + "/f", 0)
+            f.seek(3 << 20)
+            assert f.read(4) == b"kept"
+        for name in "fg":
+            if os.path.exists(cluster.export + "/" + name):
+                os.unlink(cluster.export + "/" + name)
+            with open(cluster.export + "/" + name, "wb") as f:
+                f.write(b"kept" * (1 << 20))
+
+
 def test_a_stopped_holder_holds_nobody_up_for_long(cluster):
     """And when it goes on, it does not believe what it knew."""
     with_stats(cluster)

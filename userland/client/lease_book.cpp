@@ -299,6 +299,18 @@ bool lease_book::target_of(const handle &link, std::string &out)
 	return true;
 }
 
+std::optional<handle> lease_book::named_so(const handle &dir, std::string_view name)
+{
+	std::lock_guard lock(mutex_);
+	const file *d = known_locked(dir);
+	if (!d)
+		return std::nullopt;
+	const auto it = d->names.find(std::string(name));
+	if (it != d->names.end())
+		return it->second;
+	return d->complete ? std::optional<handle>(handle{}) : std::nullopt;
+}
+
 std::vector<std::uint32_t> lease_book::openers_of(const handle &fh)
 {
 	std::lock_guard lock(mutex_);

@@ -59,6 +59,8 @@ public:
 	bool list(const handle &dir, const caller &, std::uint64_t cookie, std::size_t max_bytes,
 		  std::vector<dir_entry> &out, bool &end);
 	bool target_of(const handle &link, std::string &out);
+	// What the name means, whoever asks; an empty handle: nothing.
+	std::optional<handle> named_so(const handle &dir, std::string_view name);
 	std::vector<std::uint32_t> openers_of(const handle &);
 
 	// A change of ours, from before it is sent until its reply. names: of a directory's names

@@ -180,12 +180,13 @@ public:
 					    during(guard, std::move(late)));
 		}
 		const right what = flags & open_exec ? right::execute : right::read;
-		if (trusted() && book_.may(fh, c, what) && book_.attributes_of(fh, out.attr) &&
-		    S_ISREG(out.attr.st.st_mode)) {
+		if (trusted() && !removing_ && book_.may(fh, c, what) &&
+		    book_.attributes_of(fh, out.attr) && S_ISREG(out.attr.st.st_mode)) {
 			out.open_id = opens_.add(fh, c, flags);
-			// Recalled in between: then it is told of now, as it would have been.
+			// Recalled in between, or about to be changed by us: then it is told of
+			// now, as it would have been.
 			attributes same;
-			if (book_.attributes_of(fh, same)) {
+			if (!removing_ && book_.attributes_of(fh, same)) {
 				out.openers = book_.openers_of(fh);
 				opened_++;
 				return 0;
@@ -289,8 +290,11 @@ public:
 		    late_reply late) override
 	{
 		auto guard = changing(fh);
+		int err = say_all_of(fh);
+		if (err)
+			return err;
 		const auto begun = book_.now();
-		const int err = under_->setattr(c, fh, q, out, during(guard, std::move(late)));
+		err = under_->setattr(c, fh, q, out, during(guard, std::move(late)));
 		if (!err)
 			guard->ends_with(begun, out.attr);
 		return err;
@@ -340,6 +344,9 @@ public:
 	}
 	int unlink(const caller &c, const handle &dir, std::string_view name) override
 	{
+		const victim v(*this, dir, name);
+		if (v.error)
+			return v.error;
 		const naming n(*this, dir);
 		return n.removed(under_->unlink(c, dir, name), name);
 	}
@@ -351,6 +358,9 @@ public:
 	int rename(const caller &c, const handle &dir, std::string_view name, const handle &new_dir,
 		   std::string_view new_name, unsigned flags) override
 	{
+		const victim v(*this, new_dir, new_name);
+		if (v.error)
+			return v.error;
 		const naming from(*this, dir), to(*this, new_dir);
 		const int err = under_->rename(c, dir, name, new_dir, new_name, flags);
 		if (err || flags & RENAME_EXCHANGE) {
@@ -378,9 +388,12 @@ public:
 		     std::string_view value, int flags, write_result &out, late_reply late) override
 	{
 		auto guard = changing(fh);
+		int err = say_all_of(fh);
+		if (err)
+			return err;
 		const auto begun = book_.now();
-		const int err = under_->setxattr(c, fh, name, value, flags, out,
-						 during(guard, std::move(late)));
+		err = under_->setxattr(c, fh, name, value, flags, out,
+				       during(guard, std::move(late)));
 		if (!err)
 			guard->ends_with(begun, out.attr);
 		return err;
@@ -389,9 +402,11 @@ public:
 			late_reply late) override
 	{
 		auto guard = changing(fh);
+		int err = say_all_of(fh);
+		if (err)
+			return err;
 		const auto begun = book_.now();
-		const int err =
-			under_->removexattr(c, fh, name, out, during(guard, std::move(late)));
+		err = under_->removexattr(c, fh, name, out, during(guard, std::move(late)));
 		if (!err)
 			guard->ends_with(begun, out.attr);
 		return err;
@@ -435,6 +450,32 @@ private:
 				late(err, r);
 		};
 	}
+
+	// A file whose name is about to go: storage is told of who has it open here, for
+	// afterwards it might be no more, and none is opened meanwhile without its knowledge.
+	struct victim {
+		leased_storage &s;
+		std::shared_ptr<change> guard;
+		bool any = false; // which one it is, is not known
+		int error = 0;
+		victim(leased_storage &s, const handle &dir, std::string_view name) : s(s)
+		{
+			const std::optional<handle> fh = s.book_.named_so(dir, name);
+			any = !fh;
+			if (any)
+				s.removing_++;
+			else if (!fh->empty())
+				guard = s.changing(*fh);
+			if (any || guard)
+				error = s.say_all_of(any ? handle{} : *fh);
+		}
+		victim(const victim &) = delete;
+		~victim()
+		{
+			if (any)
+				s.removing_--;
+		}
+	};
 
 	// A change of a directory's names. Such calls are not followed when their callers have
 	// gone, so what becomes of the directory then is never known again.
@@ -520,6 +561,22 @@ private:
 		return answer.get();
 	}
 
+	// The same for all that have the file open, or any file: empty.
+	int say_all_of(const handle &fh)
+	{
+		auto promise = std::make_shared<std::promise<void>>();
+		auto answer = promise->get_future();
+		const auto done = [promise] { promise->set_value(); };
+		if (fh.empty())
+			opens_.tell_all(done);
+		else
+			opens_.tell_all_of(fh, done);
+		while (answer.wait_for(asker::look_again) != std::future_status::ready)
+			if (asker::has_gone())
+				return -EINTR;
+		return 0;
+	}
+
 	void give_back(const coop_fid &file)
 	{
 		under_->return_lease(file, [this, file] { book_.returned(file); });
@@ -556,6 +613,7 @@ private:
 	lease_book book_;
 	unsaid_opens opens_;
 	std::atomic<bool> ready_{false}, asked_early_{false};
+	std::atomic<unsigned> removing_{0}; // names of files that are not known
 	std::atomic<std::uint64_t> lookups_{0}, attributes_{0}, opened_{0}, listings_{0},
 		recalls_{0};
 	std::unique_ptr<storage> under_; // ends first: its thread calls us
