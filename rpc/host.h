@@ -26,6 +26,10 @@
 
 #define coop_fallthrough fallthrough
 
+#if defined(CONFIG_ARCH_SUPPORTS_INT128) && defined(__SIZEOF_INT128__)
+#define COOP_U128 unsigned __int128
+#endif
+
 #else
 
 #include <endian.h>
@@ -64,6 +68,10 @@ typedef int64_t s64;
 #endif
 #ifndef coop_fallthrough
 #define coop_fallthrough ((void)0)
+#endif
+
+#ifdef __SIZEOF_INT128__
+#define COOP_U128 unsigned __int128
 #endif
 
 /*
