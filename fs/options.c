@@ -93,6 +93,7 @@ static const struct coop_option table[] = {
 	{"addr", "an IPv4 or IPv6 address of this machine: its GID is used", "ib", 0, 0,
 	 AT(node.addr), .kind = ADDRESS},
 	{"page_crc", "0 or 1", "ib", 0, 1, AT(node.page_crc), .kind = BIT},
+	{"page_mac", "0 or 1", "ib", 0, 1, AT(node.page_mac), .kind = BIT},
 	{"serve_mbps", "0 to 34359 megabits a second, 0 for no limit", "ib", 0, COOP_SERVE_MBPS_MAX,
 	 AT(node.serve_mbps), .kind = NUMBER, .tunable = true, NEVER_UNSET},
 };

@@ -47,7 +47,9 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 	e->fetch_depth = r->fetch_wrs;
 	e->serve_depth = r->serve_wrs; /* a requester's MTU may be less than ours */
 	e->chunk_pages = max_t(u32, CHUNK_BYTES >> PAGE_SHIFT, COOP_MAX_PAGES);
-	if (cfg->page_crc)
+	if (cfg->page_mac)
+		e->flags |= COOP_F_PAGE_TAG;
+	else if (cfg->page_crc)
 		e->flags |= COOP_F_PAGE_CRC;
 	if (PAGE_SIZE % r->mtu)
 		e->flags |= COOP_F_PACKED;

@@ -43,7 +43,7 @@ struct coop_node_cfg {
 	u32 num_rrpc, num_srpc;
 	u32 peer_timeout_ms;
 	u32 serve_mbps; /* up to COOP_SERVE_MBPS_MAX; 0: no limit */
-	bool page_crc;
+	bool page_crc, page_mac;
 	bool copy; /* ib_copy: private receive buffers and one verified copy */
 	u8 fabric_key[16];
 	struct net *net;

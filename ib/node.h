@@ -78,14 +78,16 @@ static inline u32 coop_bytes_s(u32 mbps)
 	return mbps * 125000;
 }
 
-/* CRC32C, as a COMMIT has it of every page. */
-static inline u32 coop_page_crc(struct page *page)
+/* What a COMMIT says of a page's bytes: the tag or the CRC32C, as the event wants it. */
+static inline u64 coop_page_sum(const struct coop_node *node, const struct coop_ev *ev, u32 ordinal,
+				struct page *page)
 {
 	void *p = kmap_local_page(page);
-	u32 crc = ~crc32c(~0u, p, PAGE_SIZE);
+	u64 sum = ev->sum == COOP_SUM_TAG ? coop_engine_tag(node->engine, ev, ordinal, p)
+					  : (u32)~crc32c(~0u, p, PAGE_SIZE);
 
 	kunmap_local(p);
-	return crc;
+	return sum;
 }
 
 /* Any context. */

@@ -386,9 +386,9 @@ void coop_requester_verify(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	unmap_pages(r, s);
 	if (ev->n_moves)
 		put_right(r, s, ev);
-	for (left = ev->crc ? good : 0; left; left &= left - 1) {
+	for (left = ev->sums ? good : 0; left; left &= left - 1) {
 		i = (u32)__ffs64(left);
-		if (!s->page[i] || coop_page_crc(landing(r, s, i)) != ev->crc[i])
+		if (!s->page[i] || coop_page_sum(r->node, ev, i, landing(r, s, i)) != ev->sums[i])
 			good &= ~(1ULL << i);
 	}
 	trace_coopfs_verify(r, f->slot, ev, good);

@@ -6,7 +6,7 @@
  * mapped when it is sent first, and stays so until the serve ends. Of a batch only
  * the last send is signalled; its completion stands for all, since sends complete
  * in order. When all batches are complete the file system is asked which pages did
- * not change meanwhile, after any checksums were taken.
+ * not change meanwhile, after any sums were taken.
  *
  * A serve of few pages sends copies: what did not change while they were made is
  * vouched for at once, and the COMMIT does not wait for a completion. On a link whose
@@ -36,14 +36,13 @@ int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 sl
 /* ---- pages -------------------------------------------------------------------------------------
  */
 
-static bool worth_copying(const struct coop_rnic *r, const struct coop_serving *v,
-			  const struct coop_ev *ev)
+static bool worth_copying(const struct coop_rnic *r, const struct coop_ev *ev)
 {
 	u32 e, n = 0;
 
 	for (e = 0; e < ev->n_ext; e++)
 		n += ev->ext[e].count;
-	return n <= COOP_KEPT_PAGES && n * r->per_page <= COOP_KEPT_SEGS && !v->want_crc;
+	return n <= COOP_KEPT_PAGES && n * r->per_page <= COOP_KEPT_SEGS;
 }
 
 static u32 kept_of(const struct coop_rnic *r, const struct coop_serving *v, u32 page)
@@ -70,11 +69,30 @@ static u64 copy_pages(struct coop_rnic *r, struct coop_serving *v)
 	return r->node->ops->recheck(r->node->host, v->cookie, v->page, v->have) & v->have;
 }
 
+/* Of what is sent, as the event asks for; NULL if it asks for nothing. */
+static const u64 *sum_pages(struct coop_rnic *r, const struct coop_serving *v,
+			    const struct coop_ev *ev, u64 sums[COOP_MAX_PAGES])
+{
+	u64 left;
+	u32 i;
+
+	if (ev->sum == COOP_SUM_NONE)
+		return NULL;
+	memset(sums, 0, COOP_MAX_PAGES * sizeof(*sums));
+	for (left = v->have; left; left &= left - 1) {
+		i = (u32)__ffs64(left);
+		sums[i] = coop_page_sum(r->node, ev, i,
+					v->copied ? coop_bufs_page(&r->kept, kept_of(r, v, i))
+						  : v->page[i]);
+	}
+	return sums;
+}
+
 void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 {
 	struct coop_node *node = r->node;
 	struct coop_serving *v = NULL;
-	u64 size = 0;
+	u64 sums[COOP_MAX_PAGES], size = 0, kept;
 	u32 i;
 
 	for (i = 0; i < r->n_serve; i++) {
@@ -89,34 +107,33 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	}
 	memset(v, 0, sizeof(*v));
 	v->used = true;
-	v->want_crc = ev->want_crc;
 	v->have = node->ops->lookup(node->host, &ev->fid, ev->version, ev->ext, ev->n_ext,
 				    ev->pages, v->page, &size, &v->cookie);
 	r->n_serving++;
-	if (worth_copying(r, v, ev))
-		coop_engine_lookup_kept(node->engine, ev->id, copy_pages(r, v), size, i, now);
-	else
+	if (!worth_copying(r, ev)) {
 		coop_engine_lookup_done(node->engine, ev->id, v->have, size, i, now);
+		return;
+	}
+	kept = copy_pages(r, v);
+	coop_engine_lookup_kept(node->engine, ev->id, kept, size, i, sum_pages(r, v, ev, sums),
+				now);
 }
 
 void coop_responder_recheck(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 {
 	struct coop_node *node = r->node;
-	u32 crc[COOP_MAX_PAGES] = {0}, i;
+	u64 sums[COOP_MAX_PAGES], still;
 	struct coop_serving *v;
-	u64 left, still;
+	const u64 *taken;
 
 	if (ev->cookie == NO_RECORD) {
 		coop_engine_recheck_done(node->engine, ev->id, 0, NULL, now);
 		return;
 	}
 	v = &r->serves[ev->cookie];
-	for (left = v->want_crc ? v->have : 0; left; left &= left - 1) {
-		i = (u32)__ffs64(left);
-		crc[i] = coop_page_crc(v->page[i]);
-	}
+	taken = sum_pages(r, v, ev, sums);
 	still = node->ops->recheck(node->host, v->cookie, v->page, v->have) & v->have;
-	coop_engine_recheck_done(node->engine, ev->id, still, v->want_crc ? crc : NULL, now);
+	coop_engine_recheck_done(node->engine, ev->id, still, taken, now);
 }
 
 void coop_responder_end(struct coop_rnic *r, const struct coop_ev *ev)

@@ -180,7 +180,8 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	r->mtu = cfg->mtu ? cfg->mtu : port->mtu;
 	r->qkey = cfg->qkey | BIT(31);
 	r->per_page = DIV_ROUND_UP(PAGE_SIZE, r->mtu);
-	r->fetch_pages = min(coop_wire_max_segs(r->mtu) / r->per_page, coop_wire_max_pages(r->mtu));
+	r->fetch_pages = min(coop_wire_max_segs(r->mtu) / r->per_page,
+			     coop_wire_max_pages(r->mtu, node->cfg.page_mac));
 	r->n_fetch = cfg->num_srpc;
 	r->fetch_wrs = fetch_wrs(r);
 	r->n_serve = cfg->num_rrpc;

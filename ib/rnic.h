@@ -77,7 +77,6 @@ struct coop_serve_slot {
 /* A serve as the file system knows it, from LOOKUP to SERVE_END. */
 struct coop_serving {
 	bool used;
-	bool want_crc;
 	bool copied; /* pages are sent from r->kept, COOP_KEPT_PAGES each serve */
 	u64 have, mapped;
 	void *cookie; /* of ops->lookup() */

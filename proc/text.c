@@ -126,6 +126,7 @@ static void show_engine(struct seq_file *m, struct coop_node *node)
 	SHOW("fetch", "stops", stops);
 	SHOW("fetch", "flushes", flushes);
 	SHOW("fetch", "crc_bad", crc_bad);
+	SHOW("fetch", "tag_bad", tag_bad);
 	SHOW("fetch", "commits_rx", commits_rx);
 	SHOW("fetch", "commits_stale", commits_stale);
 	SHOW("fetch", "commits_bad", commits_bad);

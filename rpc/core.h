@@ -18,6 +18,7 @@
 #include "plan.h"
 #include "posting.h"
 #include "serve.h"
+#include "tag.h"
 #include "timer.h"
 #include "turns.h"
 #include "wire.h"
@@ -41,6 +42,7 @@ struct coop_note {
 struct coop_engine {
 	struct coop_engine_cfg cfg;
 	struct coop_engine_stats stats;
+	struct coop_tag_key tag_key;
 	u64 random;
 	u32 chunk_shift;
 

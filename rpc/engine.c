@@ -136,6 +136,7 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 	e = p.engine;
 	memset(e, 0, sizeof(*e));
 	e->cfg = *cfg;
+	coop_tag_derive(&e->tag_key, cfg->key);
 	e->random = coop_mix(cfg->seed);
 	chunk = cfg->chunk_pages ? cfg->chunk_pages : (1u << 20) >> cfg->page_shift;
 	e->chunk_shift = coop_ilog2(chunk);
@@ -223,7 +224,13 @@ u32 coop_engine_max_pages(const struct coop_engine *e)
 	u32 per_page = (page + e->cfg.mtu - 1) / e->cfg.mtu;
 
 	return coop_min_u32(coop_wire_max_segs(e->cfg.mtu) / per_page,
-			    coop_wire_max_pages(e->cfg.mtu));
+			    coop_wire_max_pages(e->cfg.mtu, e->cfg.flags & COOP_F_PAGE_TAG));
+}
+
+u64 coop_engine_tag(const struct coop_engine *e, const struct coop_ev *ev, u32 page,
+		    const void *bytes)
+{
+	return coop_tag(&e->tag_key, ev->request, ev->imm, page, bytes, 1u << e->cfg.page_shift);
 }
 
 /* ---- messages ------------------------------------------------------------------------ */

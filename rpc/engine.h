@@ -19,7 +19,7 @@
  *   submit            -> TX_POST_RECV   post one receive WR a segment on QP[slot]
  *                     -> TX_CTRL        send the REQUEST
  *   rx_data (each WR) ...
- *   rx_ctrl (COMMIT)  -> EV_VERIFY      move displaced segments, check CRCs
+ *   rx_ctrl (COMMIT)  -> EV_VERIFY      move displaced segments, check sums
  *   verify_done       -> EV_FETCH_DONE  pages good, from whom; then fetch_release
  *
  * and when anything is lost: TX_STOP_QP (to ERR), rx_flush for each WR that had
@@ -92,15 +92,18 @@ enum coop_engine_flag {
 	COOP_F_SOLE_SOURCE = 4, /* what is asked of a peer no other has: attempts that fail do not
 				 * open its circuit, silence and lies do; it is asked sooner what
 				 * became of a request, and as often anew as attempts are allowed */
+	COOP_F_PAGE_TAG = 8,    /* ask peers for a keyed tag a page, instead of a CRC */
 	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
 	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
 	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
 	COOP_F_TEST_NO_IDENTITY = 2048,  /* tests only: believe a COMMIT of any file and version */
+	COOP_F_TEST_NO_SUMS = 4096,      /* tests only: believe pages whatever their sums */
 };
 
 struct coop_engine_cfg {
 	u64 seed;              /* entropy; equal seeds give equal engines */
-	u8 key[16];            /* fabric key: keys the MAC of every control message */
+	u8 key[16];            /* fabric key: keys the MAC of every control message and the tags of
+				* pages */
 	struct coop_addr self; /* control QP, as peers reach it */
 	u32 page_shift;        /* 12..16 */
 	u32 mtu;               /* payload bytes a datagram, 256..4096, multiple of 4 */
@@ -289,10 +292,17 @@ enum coop_ev_kind {
 	COOP_EV_LOOKUP,    /* responder: find and pin pages; answer with lookup_done or _kept */
 	COOP_EV_RECHECK,   /* responder: all sent; answer with recheck_done */
 	COOP_EV_SERVE_END, /* responder: unpin; the serve id is dead */
-	COOP_EV_VERIFY, /* requester: quiet; do the moves, check CRCs, answer with verify_done; not
+	COOP_EV_VERIFY, /* requester: quiet; do the moves, check sums, answer with verify_done; not
 			   always, or more than once */
 	COOP_EV_FETCH_DONE, /* requester: finished; take the pages, then fetch_release */
 	COOP_EV_PEER,       /* a peer's health changed (for logs and traces) */
+};
+
+/* What a COMMIT says of the bytes of each page. */
+enum coop_sum {
+	COOP_SUM_NONE,
+	COOP_SUM_CRC, /* CRC32C: tells damage */
+	COOP_SUM_TAG, /* coop_engine_tag(): tells forgery as well */
 };
 
 /* Segment 'seg' was received into the memory of WR number 'wr' (its own segment is 'into'). Cycles
@@ -312,17 +322,21 @@ struct coop_ev {
 	u64 version;
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
-	bool want_crc; /* recheck_done shall carry CRC32C of each page */
+	/* LOOKUP, RECHECK: what lookup_kept, recheck_done shall carry of each page; VERIFY: what
+	 * sums are */
+	enum coop_sum sum;
+	u64 request; /* LOOKUP, RECHECK, VERIFY: the attempt, for coop_engine_tag() */
+	u32 imm;
 	/* bit i = page ordinal i over the extents */
 	u64 pages; /* LOOKUP: pages asked for; VERIFY: pages to judge, may be none; FETCH_DONE:
 		      pages that are good */
 	const struct coop_move *moves;
 	u32 n_moves;
-	const u32 *crc; /* VERIFY: expected CRC32C by page ordinal, or NULL */
-	u32 peer;       /* id of the peer that delivered last, or COOP_NONE */
-	int err;        /* FETCH_DONE: 0, or why pages are missing: -ENOENT all peers lack them,
-			   -ETIMEDOUT, -EBUSY, -ECANCELED, -EIO */
-	u32 elapsed_us; /* FETCH_DONE: since submit */
+	const u64 *sums; /* VERIFY: expected by page ordinal, or NULL */
+	u32 peer;        /* id of the peer that delivered last, or COOP_NONE */
+	int err;         /* FETCH_DONE: 0, or why pages are missing: -ENOENT all peers lack them,
+			    -ETIMEDOUT, -EBUSY, -ECANCELED, -EIO */
+	u32 elapsed_us;  /* FETCH_DONE: since submit */
 	/* PEER */
 	u32 health;
 };
@@ -335,14 +349,18 @@ void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, 
 /*
  * The same for bytes that nobody changes until EV_SERVE_END: the host took copies, or its pages
  * are immutable. A few segments are then vouched for at once, and the COMMIT does not wait for the
- * sends; with many it would overtake them, so those are rechecked like any other.
+ * sends; with many it would overtake them, so those are rechecked like any other. sums: by page
+ * ordinal what the event asked for, or NULL: then the recheck brings them.
  */
 void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
-			     u64 now);
-/* still: those of 'have' that did not change from lookup until now. crc: by page ordinal, or NULL.
- */
-void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u32 *crc, u64 now);
-/* good: those of the event's pages whose CRC matched (all of them where crc was NULL). */
+			     const u64 *sums, u64 now);
+/* still: those of 'have' that did not change from lookup until now. sums: by page ordinal what the
+ * event asked for, or NULL. */
+void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u64 *sums, u64 now);
+/* The COOP_SUM_TAG of a page for the attempt of this event; bytes: all of the page. */
+u64 coop_engine_tag(const struct coop_engine *e, const struct coop_ev *ev, u32 page,
+		    const void *bytes);
+/* good: those of the event's pages whose sum matched (all of them where sums was NULL). */
 void coop_engine_verify_done(struct coop_engine *e, u32 id, u64 good, u64 now);
 
 /* ---- time and figures ----------------------------------------------------- */
@@ -363,7 +381,7 @@ struct coop_engine_stats {
 	u64 pages_ok, pages_missed, bytes_ok;
 	u64 attempts, retries, queries;
 	u64 segs_rx, segs_stale, segs_foreign, segs_bad, segs_displaced, segs_dup, pads_rx;
-	u64 stops, flushes, crc_bad;
+	u64 stops, flushes, crc_bad, tag_bad;
 	u64 serves, serves_dup, serves_busy, serves_limited, serve_pages, serve_bytes, serve_misses,
 		serve_changed, serve_tx_errors;
 	u64 commits_tx, commits_rx, commits_stale, commits_bad;

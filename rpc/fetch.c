@@ -259,7 +259,7 @@ static void judge(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		else /* it says that it sent, but nothing comes through */
 			coop_peer_blame(e, p, 1, f->t_sent, now);
 	}
-	if (slot->n_moves || (f->commit.n_crc && whole)) {
+	if (slot->n_moves || (f->commit.n_sums && whole)) {
 		f->state = COOP_FETCH_VERIFY;
 		f->judged = whole;
 		coop_fifo_push(&e->fetch_ev, index_of(e, f));

@@ -45,7 +45,8 @@ bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f
 	/* Of smaller datagrams it takes more receives than of our own. */
 	if (e->cfg.fetch_depth && plan->n_segs > e->cfg.fetch_depth)
 		return false;
-	return plan->n_segs <= coop_wire_max_segs(mtu) && pages <= coop_wire_max_pages(mtu);
+	return plan->n_segs <= coop_wire_max_segs(mtu) &&
+	       pages <= coop_wire_max_pages(mtu, e->cfg.flags & COOP_F_PAGE_TAG);
 }
 
 /* Candidate i of n_hints + n_hand; NULL if it is not to be asked, or was. */

@@ -27,7 +27,9 @@ static void request_message(struct coop_engine *e, struct coop_fetch *f, u64 now
 	memcpy(r->ext, f->req.ext, sizeof(r->ext));
 	if (f->plan.packed)
 		r->options |= COOP_OPT_PACKED;
-	if (e->cfg.flags & COOP_F_PAGE_CRC)
+	if (e->cfg.flags & COOP_F_PAGE_TAG)
+		r->options |= COOP_OPT_TAG;
+	else if (e->cfg.flags & COOP_F_PAGE_CRC)
 		r->options |= COOP_OPT_CRC;
 	if (slot->posting.n_wr != f->plan.n_segs) {
 		r->options |= COOP_OPT_SELECTIVE;
@@ -123,7 +125,12 @@ bool coop_fetch_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 
 		ev->pages = f->judged;
 		ev->moves = slot->moves;
 		ev->n_moves = slot->n_moves;
-		ev->crc = f->commit.n_crc ? f->commit.crc : NULL;
+		if (f->commit.n_sums && !(e->cfg.flags & COOP_F_TEST_NO_SUMS)) {
+			ev->sum = f->commit.tags ? COOP_SUM_TAG : COOP_SUM_CRC;
+			ev->sums = f->commit.sum;
+		}
+		ev->request = f->request_id;
+		ev->imm = slot->posting.imm;
 		return true;
 	}
 	if (f->state == COOP_FETCH_DONE) {
@@ -219,7 +226,10 @@ void coop_engine_verify_done(struct coop_engine *e, u32 id, u64 good, u64 now)
 	f = &e->fetch[i];
 	bad = f->judged & ~good;
 	if (bad) {
-		e->stats.crc_bad += coop_weight(bad);
+		if (f->commit.tags)
+			e->stats.tag_bad += coop_weight(bad);
+		else
+			e->stats.crc_bad += coop_weight(bad);
 		f->err = -EIO;
 		t = coop_fetch_tried(f, f->asked);
 		if (t)

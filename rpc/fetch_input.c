@@ -70,7 +70,11 @@ static bool commit_credible(const struct coop_engine *e, const struct coop_fetch
 		return true;
 	if (c->size != f->req.size)
 		return false;
-	return c->n_crc == f->plan.n_pages || (!c->n_crc && !(e->cfg.flags & COOP_F_PAGE_CRC));
+	/* Nothing less than was asked for: a peer cannot talk us out of the tags. */
+	if (e->cfg.flags & COOP_F_PAGE_TAG)
+		return c->tags && c->n_sums == f->plan.n_pages;
+	return !c->tags &&
+	       (c->n_sums == f->plan.n_pages || (!c->n_sums && !(e->cfg.flags & COOP_F_PAGE_CRC)));
 }
 
 static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct coop_msg *m,

@@ -282,7 +282,9 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	s->state = COOP_SERVE_LOOKUP;
 	s->abandoned = false;
 	s->vouched = false;
-	s->want_crc = q->options & COOP_OPT_CRC;
+	s->sum = q->options & COOP_OPT_TAG   ? COOP_SUM_TAG
+		 : q->options & COOP_OPT_CRC ? COOP_SUM_CRC
+					     : COOP_SUM_NONE;
 	s->known = p != NULL;
 	s->peer = p ? p->id : COOP_NONE;
 	s->record = (u32)(r - e->record);
@@ -365,19 +367,32 @@ static struct coop_serve *in_state(struct coop_engine *e, u32 id, u8 state)
 	return &e->serve[slot];
 }
 
-/* These pages go into the COMMIT. */
-static void vouch(struct coop_engine *e, struct coop_serve *s, u64 pages)
+/* These pages go into the COMMIT, with the sums that were asked for. */
+static void vouch(struct coop_engine *e, struct coop_serve *s, u64 pages, const u64 *sums)
 {
 	struct coop_peer *p = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
+	struct coop_msg_commit *c = &e->record[s->record].commit;
+	const bool tags = s->sum == COOP_SUM_TAG;
 	u32 n = coop_weight(pages);
 
-	e->record[s->record].commit.pages = pages;
+	c->pages = pages;
+	if (s->sum && sums && s->plan.n_pages <= coop_wire_max_pages(s->req.mtu, tags)) {
+		c->n_sums = s->plan.n_pages;
+		c->tags = tags;
+		memcpy(c->sum, sums, c->n_sums * sizeof(*sums));
+	}
 	e->stats.serve_pages += n;
 	e->stats.serve_bytes += (u64)n << e->cfg.page_shift;
 	if (p) {
 		p->served_pages += n;
 		p->served_bytes += (u64)n << e->cfg.page_shift;
 	}
+}
+
+/* So few segments that their COMMIT hardly overtakes them. */
+static bool few(const struct coop_serve *s)
+{
+	return s->plan.n_segs <= COOP_KEPT_SEGS;
 }
 
 static void looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64 size, u64 cookie,
@@ -403,7 +418,8 @@ static void looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64
 	c->pages = 0;
 	c->source = e->cfg.self;
 	c->source.qpn = s->qpn;
-	c->n_crc = 0;
+	c->n_sums = 0;
+	c->tags = 0;
 	s->state = COOP_SERVE_SEND;
 	coop_turns_join(&e->serve_tx, node_of(e, s), index_of(e, s));
 }
@@ -416,17 +432,18 @@ void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, 
 		looked_up(e, s, have, size, cookie, now);
 }
 
-void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie, u64 now)
+void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
+			     const u64 *sums, u64 now)
 {
 	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
 
 	if (!s)
 		return;
 	looked_up(e, s, have, size, cookie, now);
-	if (s->abandoned || s->want_crc || s->plan.n_segs > COOP_KEPT_SEGS)
-		return; /* checksums come with the recheck */
+	if (s->abandoned || !few(s) || (s->sum && !sums))
+		return; /* sums come with the recheck */
 	s->vouched = true;
-	vouch(e, s, s->have);
+	vouch(e, s, s->have, sums);
 }
 
 void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 now)
@@ -449,10 +466,9 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 		coop_turns_resume(&e->serve_tx, node_of(e, s), slot); /* if it had no room */
 }
 
-void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u32 *crc, u64 now)
+void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u64 *sums, u64 now)
 {
 	struct coop_serve *s = in_state(e, id, COOP_SERVE_RECHECK);
-	struct coop_msg_commit *c;
 
 	if (!s)
 		return;
@@ -460,13 +476,8 @@ void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u3
 		end(e, s);
 		return;
 	}
-	c = &e->record[s->record].commit;
 	e->stats.serve_changed += coop_weight(s->have & ~still);
-	if (s->want_crc && crc && s->plan.n_pages <= coop_wire_max_pages(s->req.mtu)) {
-		c->n_crc = s->plan.n_pages;
-		memcpy(c->crc, crc, c->n_crc * sizeof(*crc));
-	}
-	vouch(e, s, s->have & still);
+	vouch(e, s, s->have & still, sums);
 	s->state = COOP_SERVE_COMMIT;
 	coop_turns_commit(&e->serve_tx, index_of(e, s));
 }
@@ -571,8 +582,11 @@ bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 
 	ev->version = s->req.version;
 	ev->n_ext = s->req.n_ext;
 	memcpy(ev->ext, s->req.ext, sizeof(ev->ext));
-	ev->want_crc = s->want_crc;
 	ev->pages = s->state == COOP_SERVE_LOOKUP ? s->pages : s->have;
+	if (s->state == COOP_SERVE_RECHECK || (s->state == COOP_SERVE_LOOKUP && few(s)))
+		ev->sum = (enum coop_sum)s->sum;
+	ev->request = e->record[s->record].id;
+	ev->imm = s->imm;
 	ev->peer = s->peer;
 	if (s->state == COOP_SERVE_END)
 		release(e, s);

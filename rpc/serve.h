@@ -53,11 +53,11 @@ struct coop_serve {
 	u8 state;
 	u8 event;       /* for the host: 0 none, else 1 + enum coop_ev_kind */
 	bool abandoned; /* superseded, or too late: end without a COMMIT */
-	bool want_crc;
-	bool vouched; /* the COMMIT waits for no send */
-	bool known;   /* peer is valid */
-	u32 qpn;      /* of this slot's data QP */
-	u32 peer;     /* id */
+	u8 sum;         /* enum coop_sum: what the requester wants of each page */
+	bool vouched;   /* the COMMIT waits for no send */
+	bool known;     /* peer is valid */
+	u32 qpn;        /* of this slot's data QP */
+	u32 peer;       /* id */
 	u32 record;
 	u32 imm;
 	u32 cursor;    /* next segment to send */

@@ -9,6 +9,7 @@
 #include "addr.h"
 #include "bits.h"
 #include "mac.h"
+#include "tag.h"
 
 struct wire_header {
 	__le32 magic;
@@ -64,8 +65,8 @@ struct wire_commit {
 	u8 gid[16];
 	__le32 qpn;
 	__le16 lid;
-	u8 n_crc;
-	u8 zero;
+	u8 n_sums;
+	u8 tags; /* 0 or 1 */
 };
 static_assert(sizeof(struct wire_commit) == 64, "COMMIT layout");
 
@@ -79,6 +80,7 @@ static_assert(sizeof(struct wire_note) == 8, "note layout");
 #define REQUEST_MOST \
 	(FRAME + sizeof(struct wire_request) + COOP_MAX_EXTENTS * sizeof(struct wire_extent))
 #define PAGE_INDEX_BITS 52
+#define CRC_BYTES       4
 
 u32 coop_wire_room(u32 mtu)
 {
@@ -90,11 +92,16 @@ u32 coop_wire_max_segs(u32 mtu)
 	return coop_min_u32(COOP_MAX_SEGS, (coop_wire_room(mtu) - (u32)REQUEST_MOST) / 4 * 32);
 }
 
-u32 coop_wire_max_pages(u32 mtu)
+static u32 sum_bytes(bool tags)
+{
+	return tags ? COOP_TAG_BYTES : CRC_BYTES;
+}
+
+u32 coop_wire_max_pages(u32 mtu, bool tags)
 {
 	u32 room = coop_wire_room(mtu) - FRAME - (u32)sizeof(struct wire_commit);
 
-	return coop_min_u32(COOP_MAX_PAGES, room / 4);
+	return coop_min_u32(COOP_MAX_PAGES, room / sum_bytes(tags));
 }
 
 u32 coop_extents_pages(const struct coop_extent *ext, u32 n_ext)
@@ -202,12 +209,13 @@ static u8 *put_commit(u8 *at, const struct coop_msg_commit *c)
 	memcpy(w.gid, c->source.gid, 16);
 	w.qpn = cpu_to_le32(c->source.qpn);
 	w.lid = cpu_to_le16(c->source.lid);
-	w.n_crc = (u8)c->n_crc;
+	w.n_sums = (u8)c->n_sums;
+	w.tags = c->tags;
 	at = put(at, &w, sizeof(w));
-	for (i = 0; i < c->n_crc; i++) {
-		__le32 crc = cpu_to_le32(c->crc[i]);
+	for (i = 0; i < c->n_sums; i++) {
+		__le64 sum = cpu_to_le64(c->sum[i]); /* its low bytes come first */
 
-		at = put(at, &crc, sizeof(crc));
+		at = put(at, &sum, sum_bytes(c->tags));
 	}
 	return at;
 }
@@ -224,7 +232,8 @@ static u32 body_length(const struct coop_msg *m)
 		return n;
 	}
 	case COOP_CMD_COMMIT:
-		return (u32)sizeof(struct wire_commit) + m->u.commit.n_crc * 4;
+		return (u32)sizeof(struct wire_commit) +
+		       m->u.commit.n_sums * sum_bytes(m->u.commit.tags);
 	case COOP_CMD_QUERY:
 		return 0;
 	default:
@@ -296,7 +305,8 @@ static bool get_request(struct coop_msg *m, const u8 *at, u32 len)
 	r->page_shift = w.page_shift;
 	r->attempt = w.attempt;
 	r->n_ext = w.n_ext;
-	if (!r->version || (r->options & ~COOP_OPT_KNOWN))
+	if (!r->version || (r->options & ~COOP_OPT_KNOWN) ||
+	    ((r->options & COOP_OPT_CRC) && (r->options & COOP_OPT_TAG)))
 		return false;
 	if (!get_addr(&r->data, &w.data) || !get_addr(&r->reply, &w.reply))
 		return false;
@@ -363,17 +373,18 @@ static bool get_commit(struct coop_msg_commit *c, const u8 *at, u32 len)
 	memcpy(c->source.gid, w.gid, 16);
 	c->source.qpn = le32_to_cpu(w.qpn);
 	c->source.lid = le16_to_cpu(w.lid);
-	c->n_crc = w.n_crc;
-	if (w.zero || c->source.qpn > COOP_QPN_MAX || c->n_crc > COOP_MAX_PAGES)
+	c->n_sums = w.n_sums;
+	c->tags = w.tags;
+	if (w.tags > 1 || c->source.qpn > COOP_QPN_MAX || c->n_sums > COOP_MAX_PAGES)
 		return false;
-	if (len != c->n_crc * 4)
+	if ((c->tags && !c->n_sums) || len != c->n_sums * sum_bytes(c->tags))
 		return false;
-	for (i = 0; i < c->n_crc; i++) {
-		__le32 crc;
+	for (i = 0; i < c->n_sums; i++) {
+		__le64 sum = 0;
 
-		memcpy(&crc, at, sizeof(crc));
-		at += sizeof(crc);
-		c->crc[i] = le32_to_cpu(crc);
+		memcpy(&sum, at, sum_bytes(c->tags));
+		at += sum_bytes(c->tags);
+		c->sum[i] = le64_to_cpu(sum);
 	}
 	return true;
 }

@@ -56,7 +56,8 @@ enum coop_option {
 	COOP_OPT_CRC = 1,       /* COMMIT shall carry a CRC32C a page */
 	COOP_OPT_PACKED = 2,    /* packed layout */
 	COOP_OPT_SELECTIVE = 4, /* a bitmap of the wanted segments follows the extents */
-	COOP_OPT_KNOWN = 7,
+	COOP_OPT_TAG = 8,       /* COMMIT shall carry a keyed tag a page; not with CRC */
+	COOP_OPT_KNOWN = 15,
 };
 
 struct coop_msg_request {
@@ -82,8 +83,9 @@ struct coop_msg_commit {
 	u64 size;                /* bytes of the file, as the responder knows it */
 	u64 pages;               /* bit per page ordinal: sent, and unchanged throughout */
 	struct coop_addr source; /* data QP that sent: gid, lid, qpn */
-	u32 n_crc;               /* 0, or pages of the fetch */
-	u32 crc[COOP_MAX_PAGES];
+	u32 n_sums;              /* 0, or pages of the fetch */
+	u8 tags;                 /* 1: sums are tags, not CRCs */
+	u64 sum[COOP_MAX_PAGES]; /* those of pages that are not listed mean nothing */
 };
 
 struct coop_msg {
@@ -131,7 +133,7 @@ static inline u64 coop_wire_id(const u8 *buf)
 u32 coop_wire_room(u32 mtu);
 /* Most segments, most pages of which REQUEST and COMMIT fit that room in every shape. */
 u32 coop_wire_max_segs(u32 mtu);
-u32 coop_wire_max_pages(u32 mtu);
+u32 coop_wire_max_pages(u32 mtu, bool tags);
 /* Bytes written, or 0 if the message does not fit size. */
 u32 coop_wire_encode(const struct coop_msg *m, const u8 key[16], u8 *buf, u32 size);
 enum coop_decode coop_wire_decode(struct coop_msg *m, const u8 key[16], const u8 *buf, u32 len);

@@ -41,7 +41,7 @@ constexpr int refusals = 500; // a millisecond each, before a block counts as mi
 struct options {
 	std::uint64_t mib = 1024;
 	int rounds = 20000, depth = 8, repeat = 3;
-	bool json = false, crc = false;
+	bool json = false, crc = false, mac = false;
 	std::string own = "127.0.91.1", peer = "127.0.91.2";
 };
 
@@ -133,6 +133,7 @@ std::unique_ptr<node> make_node(const options &o, const std::string &ip, page_st
 	e.ip = ip;
 	node_options n;
 	n.page_crc = o.crc;
+	n.page_mac = o.mac;
 	return node::create(n, coop::ud::make_soft_roce(e), store);
 }
 
@@ -320,8 +321,9 @@ int run(const options &o, int to_child, int from_child)
 int usage(const char *name, int code)
 {
 	std::fprintf(code != 0 ? stderr : stdout,
-		     "usage: %s [--mib N] [--rounds N] [--depth N] [--repeat N] [--crc] [--json]\n"
-		     "       [--own ADDR] [--peer ADDR]   (loopback addresses of the two nodes)\n",
+		     "usage: %s [--mib N] [--rounds N] [--depth N] [--repeat N] [--crc | --mac]\n"
+		     "       [--json] [--own ADDR] [--peer ADDR]   (loopback addresses of the two "
+		     "nodes)\n",
 		     name);
 	return code;
 }
@@ -337,13 +339,14 @@ extern "C" void coop_assert_failed(const char *what, const char *file, int line)
 int main(int argc, char **argv)
 {
 	options o;
-	enum { mib, rounds, depth, repeat, crc, json, own, peer, help };
+	enum { mib, rounds, depth, repeat, crc, mac, json, own, peer, help };
 	static const option names[] = {
 		{"mib", 1, nullptr, mib},     {"rounds", 1, nullptr, rounds},
 		{"depth", 1, nullptr, depth}, {"repeat", 1, nullptr, repeat},
-		{"crc", 0, nullptr, crc},     {"json", 0, nullptr, json},
-		{"own", 1, nullptr, own},     {"peer", 1, nullptr, peer},
-		{"help", 0, nullptr, help},   {nullptr, 0, nullptr, 0},
+		{"crc", 0, nullptr, crc},     {"mac", 0, nullptr, mac},
+		{"json", 0, nullptr, json},   {"own", 1, nullptr, own},
+		{"peer", 1, nullptr, peer},   {"help", 0, nullptr, help},
+		{nullptr, 0, nullptr, 0},
 	};
 	for (int c; (c = ::getopt_long(argc, argv, "", names, nullptr)) != -1;) {
 		const int number = optarg != nullptr ? std::atoi(optarg) : 0;
@@ -362,6 +365,9 @@ int main(int argc, char **argv)
 			break;
 		case crc:
 			o.crc = true;
+			break;
+		case mac:
+			o.mac = true;
 			break;
 		case json:
 			o.json = true;

@@ -112,7 +112,8 @@ public:
 				for (auto &e : q.ext)
 					e = {pick(100), 1 + pick(64), 0};
 			} else if (m.command == COOP_CMD_COMMIT) {
-				m.u.commit.n_crc = pick(COOP_MAX_PAGES);
+				m.u.commit.n_sums = pick(COOP_MAX_PAGES);
+				m.u.commit.tags = pick(2);
 			}
 			n = coop_wire_encode(&m, key.data(), b.data(), COOP_CTRL_MAX);
 			break;

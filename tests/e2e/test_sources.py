@@ -39,7 +39,7 @@ def total(stats):
     return sum(stats[s]["bytes"] for s in ("buffer", "peer", "storage"))
 
 
-@pytest.mark.parametrize("options", [[], ["ra_async=0"], ["page_crc=1"], ["ib_mtu=1024"],
+@pytest.mark.parametrize("options", [[], ["ra_async=0"], ["page_crc=1"], ["page_mac=1"], ["ib_mtu=1024"],
                                      ["ib_num_srpc=2", "ib_num_rrpc=2"], ["readahead=0"]])
 def test_second_reader_is_served_by_peers(cluster, options):
     sums = make_tree(cluster.export, 1)

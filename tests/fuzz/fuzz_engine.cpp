@@ -381,14 +381,18 @@ void step(side *const *s, script &in)
 			const u64 have = in.quad();
 			const u32 how = in.byte();
 			const u64 size = how & 1 ? 1u << 22 : in.quad();
-			(how & 2 ? coop_engine_lookup_kept
-				 : coop_engine_lookup_done)(me.e, id, have, size, 7, me.now);
+			const u64 sums[COOP_MAX_PAGES] = {have};
+			if (how & 2)
+				coop_engine_lookup_kept(me.e, id, have, size, 7,
+							how & 4 ? sums : nullptr, me.now);
+			else
+				coop_engine_lookup_done(me.e, id, have, size, 7, me.now);
 		}
 		break;
 	case 10:
 		for (u32 id : side::take(me.rechecks)) {
-			u32 crc[COOP_MAX_PAGES] = {in.word()};
-			coop_engine_recheck_done(me.e, id, in.quad(), crc, me.now);
+			const u64 sums[COOP_MAX_PAGES] = {in.word()};
+			coop_engine_recheck_done(me.e, id, in.quad(), sums, me.now);
 		}
 		break;
 	case 11:
@@ -477,7 +481,8 @@ extern "C" int LLVMFuzzerTestOneInput(const u8 *data, std::size_t size)
 	cfg.window_bytes = window;
 	cfg.serve_bytes_s = shape & 4 ? 1u << 20 : 0;
 	cfg.chunk_pages = 256;
-	cfg.flags = (shape & 8 ? COOP_F_PAGE_CRC : 0) | (shape & 16 ? COOP_F_PACKED : 0);
+	cfg.flags = (shape & 8 ? COOP_F_PAGE_CRC : 0) | (shape & 16 ? COOP_F_PACKED : 0) |
+		    (shape & 32 ? COOP_F_PAGE_TAG : 0);
 	cfg.seed = 1;
 	cfg.self = side::address(0);
 	side a(cfg);

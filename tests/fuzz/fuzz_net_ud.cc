@@ -280,7 +280,7 @@ void play::answer(unsigned n, script &in)
 	c.pages = kind & 16 ? in.quad() : ~0ull;
 	c.source = liar_.self();
 	c.source.qpn = how & 64 ? liar_qpn : 0x778;
-	c.n_crc = kind & 32 ? coop_extents_pages(q.ext, q.n_ext) : 0;
+	c.n_sums = kind & 32 ? coop_extents_pages(q.ext, q.n_ext) : 0;
 	std::vector<u8> b(COOP_CTRL_MAX);
 	b.resize(coop_wire_encode(&m, key, b.data(), COOP_CTRL_MAX));
 	if (!b.empty())

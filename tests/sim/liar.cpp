@@ -75,7 +75,7 @@ void liar::garble(coop_msg &m)
 		m.imm ^= 1u << rng.below(32);
 		break;
 	case 6:
-		c.n_crc = rng.below(4);
+		c.n_sums = rng.below(4);
 		break;
 	}
 }
@@ -102,9 +102,9 @@ bool liar::speak(packet &p, coop_addr &to, const content *other)
 		// that would be the consistent forgery of scenario.hpp.
 		if (!other_name && tells(lie_identity))
 			garble(m);
-		if (tells(lie_crc)) {
-			for (u32 i = 0; i < m.u.commit.n_crc; ++i)
-				m.u.commit.crc[i] ^= 1u << w_.rng().below(32);
+		if (tells(lie_sum)) {
+			for (u32 i = 0; i < m.u.commit.n_sums; ++i)
+				m.u.commit.sum[i] ^= 1u << w_.rng().below(32);
 		}
 	} else if (m.command & COOP_CMD_ANSWER && tells(lie_identity)) {
 		m.command = static_cast<u8>(COOP_CMD_ANSWER | w_.rng().between(2, 5));

@@ -53,7 +53,7 @@ struct options {
 {
 	std::fprintf(code ? stderr : stdout,
 		     "usage: coop-sim [--fetches N] [--seed S] [--round S] [--scenario NAME]\n"
-		     "                [--break quiesce|generation|order|identity|mac|copies] "
+		     "                [--break quiesce|generation|order|identity|mac|copies|sums] "
 		     "[--jobs N]\n"
 		     "                [--list] [-v]\n"
 		     "  --fetches N   rounds are played until N fetches were started (100000)\n"
@@ -123,6 +123,8 @@ options parse(int argc, char **argv)
 		o.flags = COOP_F_TEST_NO_IDENTITY;
 	else if (o.break_rule == "mac")
 		o.flags = break_mac;
+	else if (o.break_rule == "sums")
+		o.flags = COOP_F_TEST_NO_SUMS;
 	else if (o.break_rule == "copies")
 		o.flags = break_copies;
 	else if (!o.break_rule.empty())

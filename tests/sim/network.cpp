@@ -99,6 +99,28 @@ void network::damage(packet &p)
 	}
 }
 
+// Bytes of an earlier segment, or a multiple of CRC32C's polynomial on top, which no CRC32C
+// shows: its 33 bits start at any bit, the lowest of a byte first.
+void network::forge(packet &p)
+{
+	constexpr u64 polynomial = 0x82f63b78ull << 1 | 1;
+	constexpr u32 span = 5; // bytes
+	if (p.len < span)
+		return;
+	std::vector<u8> before(p.bytes, p.bytes + p.len);
+	if (overheard_.size() == p.len && rng_.coin()) {
+		std::memcpy(p.bytes, overheard_.data(), p.len);
+	} else {
+		const u64 bits = polynomial << rng_.below(8);
+		const u32 at = rng_.below(p.len - span + 1);
+		for (u32 i = 0; i < span; ++i)
+			p.bytes[at + i] ^= static_cast<u8>(bits >> 8 * i);
+	}
+	if (rng_.coin())
+		overheard_.swap(before);
+	++t_.forged;
+}
+
 void network::send(const coop_addr &dst, u64 in)
 {
 	packet &p = fresh();
@@ -136,6 +158,8 @@ void network::send(const coop_addr &dst, u64 in)
 		++t_.corrupt_unseen;
 		damage(p);
 	}
+	if (!p.control && rng_.chance(f.forged_ppm))
+		forge(p);
 	clock_.after(in + draw_delay(), what::arrive, p.dst, 0, fresh_);
 	fresh_ = take();
 }

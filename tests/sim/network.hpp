@@ -5,7 +5,7 @@
 // sends and not when it is told to. It may be lost, doubled, held back, damaged
 // or kept and delivered again much later; each copy chooses its own delay. The
 // ICRC is modelled by its outcome: a damaged packet is dropped, but for the few
-// that the scenario lets through.
+// that the scenario lets through. Somebody on the way may forge data (scenario.hpp).
 #pragma once
 
 #include <memory>
@@ -51,6 +51,7 @@ private:
 	u32 take(); // a packet of the pool
 	void schedule_copy(u64 in);
 	void damage(packet &);
+	void forge(packet &);
 
 	const scenario &s_;
 	clock &clock_;
@@ -62,6 +63,7 @@ private:
 	std::vector<std::unique_ptr<packet[]>> slabs_;
 	std::vector<u32> free_;
 	u32 fresh_;
+	std::vector<u8> overheard_; // by the forger: bytes of some segment
 };
 
 } // namespace coop::sim

@@ -67,8 +67,8 @@ void node::boot()
 	cfg.window_bytes = s.window_bytes;
 	cfg.serve_bytes_s = s.serve_bytes_s;
 	cfg.chunk_pages = (1u << 20) >> s.page_shift;
-	cfg.flags = (s.page_crc ? COOP_F_PAGE_CRC : 0) | (s.packed ? COOP_F_PACKED : 0) |
-		    (s.sole ? COOP_F_SOLE_SOURCE : 0) |
+	cfg.flags = (s.page_crc ? COOP_F_PAGE_CRC : 0) | (s.page_tag ? COOP_F_PAGE_TAG : 0) |
+		    (s.packed ? COOP_F_PACKED : 0) | (s.sole ? COOP_F_SOLE_SOURCE : 0) |
 		    (w_.test_flags() & ~(break_mac | break_copies));
 	const std::size_t size = coop_engine_size(&cfg);
 	memory_.reset(new u64[size / 8 + 1]);
@@ -454,6 +454,7 @@ void node::collect_stats()
 	t.retries += st.retries;
 	t.mac_bad += st.ctrl_mac;
 	t.crc_bad += st.crc_bad;
+	t.tag_bad += st.tag_bad;
 	t.served += st.serve_pages;
 	t.changed += st.serve_changed;
 }

@@ -74,8 +74,9 @@ private:
 	};
 	struct serve {
 		u32 id = 0;
+		coop_ev asked{}; // by LOOKUP: the attempt that tags are of
 		content of{};
-		bool known = false, rechecking = false, answered = false, want_crc = false;
+		bool known = false, rechecking = false, answered = false;
 		bool other = false; // a liar: not what was asked for
 		u32 n = 0, slot = 0;
 		u64 have = 0;  // told to the engine
@@ -128,6 +129,7 @@ private:
 	void from_storage(u64 read_no);
 	void finish(u64 read_no);
 	u8 *bytes_of(const read &r, u32 ordinal) const;
+	u64 sum_of(const coop_ev &, u32 ordinal, const u8 *bytes) const;
 	u8 *scrap_of(const fetch_qp &, u32 wr) const;
 	void copy_out(const fetch_qp &, const read &, u32 wr, u8 *out, u32 len) const;
 	u64 block_pages_of(const read &, u64 ordinals) const;

@@ -33,6 +33,13 @@ void node::think(u32 reader)
 	w_.time().after(1 + latency(w_.shape().think_us), what::think, number_, life_, reader);
 }
 
+u64 node::sum_of(const coop_ev &ev, u32 ordinal, const u8 *bytes) const
+{
+	if (ev.sum == COOP_SUM_TAG)
+		return coop_engine_tag(engine_, &ev, ordinal, bytes);
+	return crc32_iscsi(const_cast<u8 *>(bytes), static_cast<int>(w_.truth().page_size()), ~0u);
+}
+
 u8 *node::bytes_of(const read &r, u32 ordinal) const
 {
 	return store_->page(*r.into, r.page_of[ordinal]);
@@ -314,8 +321,7 @@ void node::verify(const coop_ev &ev)
 	for (u32 i = 0; i < r.n; ++i) {
 		if (!(ev.pages >> i & 1))
 			continue;
-		if (!ev.crc || crc32_iscsi(bytes_of(r, i), static_cast<int>(w_.truth().page_size()),
-					   ~0u) == ev.crc[i])
+		if (!ev.sums || sum_of(ev, i, bytes_of(r, i)) == ev.sums[i])
 			r.verified |= bit(i);
 	}
 	w_.time().after(latency(20), what::verified, number_, life_, ev.cookie);

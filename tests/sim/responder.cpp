@@ -7,8 +7,6 @@
 // serves keep copies instead, and the engine may vouch for those at once.
 #include "tests/sim/node.hpp"
 
-#include <isa-l/crc.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -49,7 +47,7 @@ void node::lookup(const coop_ev &ev)
 	const u64 key = next_serve_++;
 	serve &s = serves_[key];
 	s.id = ev.id;
-	s.want_crc = ev.want_crc;
+	s.asked = ev;
 	s.known = w_.truth().find(ev.fid, ev.version, s.of);
 	if (s.known)
 		s.size = w_.truth().size(s.of);
@@ -94,16 +92,15 @@ void node::answer(u64 key)
 	const u64 now = w_.time().now();
 	if (s.rechecking) {
 		u64 still = s.lacks;
-		u32 crc[COOP_MAX_PAGES] = {};
+		u64 sums[COOP_MAX_PAGES] = {};
 		for (u32 i = 0; i < s.n; ++i) {
 			if (!(s.have >> i & 1) || s.in[i]->seq[s.page[i]] != s.seq[i])
 				continue;
 			still |= bit(i);
-			if (s.want_crc)
-				crc[i] = crc32_iscsi(store_->page(*s.in[i], s.page[i]),
-						     static_cast<int>(w_.truth().page_size()), ~0u);
+			if (s.asked.sum)
+				sums[i] = sum_of(s.asked, i, store_->page(*s.in[i], s.page[i]));
 		}
-		coop_engine_recheck_done(engine_, s.id, still, s.want_crc ? crc : nullptr, now);
+		coop_engine_recheck_done(engine_, s.id, still, s.asked.sum ? sums : nullptr, now);
 		return pump();
 	}
 	s.answered = true;
@@ -119,7 +116,13 @@ void node::answer(u64 key)
 	if (!liar_ && w_.rng().coin()) {
 		if (!(w_.test_flags() & break_copies))
 			keep(s);
-		coop_engine_lookup_kept(engine_, s.id, s.have, s.size, key, now);
+		u64 sums[COOP_MAX_PAGES] = {};
+		for (u32 i = 0; i < s.n && s.asked.sum; ++i) {
+			if (s.have >> i & 1)
+				sums[i] = sum_of(s.asked, i, store_->page(*s.in[i], s.page[i]));
+		}
+		coop_engine_lookup_kept(engine_, s.id, s.have, s.size, key,
+					s.asked.sum && w_.rng().below(4) ? sums : nullptr, now);
 	} else {
 		coop_engine_lookup_done(engine_, s.id, s.have | s.lacks, s.size, key, now);
 	}
@@ -238,6 +241,7 @@ void node::recheck(const coop_ev &ev)
 	if (!s->batches.empty())
 		w_.broken(who() + "RECHECK before everything was sent");
 	s->rechecking = true;
+	s->asked = ev;
 	w_.time().after(latency(w_.shape().lookup_us / 8), what::answer, number_, life_, key);
 }
 

@@ -38,13 +38,15 @@ scenario draw_shape(dice &r)
 	if (s.page_shift == 16 && r.below(2))
 		s.mtu = 4096;
 	s.packed = r.coin();
-	s.page_crc = r.below(3) == 0;
+	const u32 sums = r.below(3);
+	s.page_crc = sums == 0;
+	s.page_tag = sums == 1;
 	s.by_lid = r.below(5) == 0;
 	s.nodes = r.below(4) ? r.between(2, 5) : r.between(2, 16);
 	s.files = r.between(1, 6);
 	const u32 segs_a_page = ((1u << s.page_shift) + s.mtu - 1) / s.mtu;
-	const u32 most =
-		std::min(coop_wire_max_pages(s.mtu), coop_wire_max_segs(s.mtu) / segs_a_page);
+	const u32 most = std::min(coop_wire_max_pages(s.mtu, s.page_tag),
+				  coop_wire_max_segs(s.mtu) / segs_a_page);
 	s.block_pages = std::min(most, pick(r, {1, 1, 2, 4, 4, 8, 8, 16, 64}));
 	// A chunk is 1 MiB: blocks must not straddle chunks.
 	s.block_pages = std::min(s.block_pages, (1u << 20) >> s.page_shift);
@@ -113,7 +115,7 @@ void corrupt(scenario &s, dice &r)
 	s.net.corrupt_ppm = 20000;
 	s.net.unseen_ppm = pick(r, {1000, 20000, 100000});
 	s.page_crc = r.coin();
-	s.net.unseen_data = s.page_crc;
+	s.net.unseen_data = s.page_crc || s.page_tag;
 }
 void crash(scenario &s, dice &r)
 {
@@ -136,7 +138,7 @@ void slow(scenario &s, dice &r)
 void liar(scenario &s, dice &r)
 {
 	constexpr u32 kinds[] = {lie_has_all,  lie_identity, lie_generation, lie_number,
-				 lie_crc,      lie_garbage,  lie_flood,      lie_silent,
+				 lie_sum,      lie_garbage,  lie_flood,      lie_silent,
 				 lie_mislabel, lie_bytes,    lie_data_spray, lie_other};
 	s.nodes = std::max(s.nodes, 3u);
 	s.liars = r.between(1, s.nodes - 1);
@@ -144,11 +146,20 @@ void liar(scenario &s, dice &r)
 		s.lies |= kinds[r.below(std::size(kinds))];
 	if (s.lies & (lie_mislabel | lie_bytes)) {
 		s.page_crc = true;
-		s.lies &= ~u32{lie_crc};
+		s.lies &= ~u32{lie_sum};
 	}
 	// There have to be others: versions of one file, files of one version.
 	if (s.lies & lie_other)
 		s.edit_ppm = pick(r, {0, 20000, 200000});
+}
+// Copies of old packets are his as well: COMMITs of attempts that are over.
+void forger(scenario &s, dice &r)
+{
+	stale(s, r);
+	s.net.forged_ppm = pick(r, {5000, 50000, 300000});
+	s.page_tag = true;
+	while (s.block_pages > coop_wire_max_pages(s.mtu, true))
+		s.block_pages /= 2;
 }
 void edit(scenario &s, dice &r)
 {
@@ -190,7 +201,7 @@ void storm(scenario &s, dice &r)
 		liar(s, r);
 	s.net.unseen_ppm = std::min(s.net.unseen_ppm, 5000u);
 	s.net.corrupt_ppm = 5000;
-	s.net.unseen_data = s.page_crc;
+	s.net.unseen_data = s.page_crc || s.page_tag;
 }
 
 constexpr struct {
@@ -200,7 +211,7 @@ constexpr struct {
 	{"clean", clean}, {"loss", loss},   {"duplicate", duplicate}, {"reorder", reorder},
 	{"wild", wild},   {"stale", stale}, {"corrupt", corrupt},     {"crash", crash},
 	{"slow", slow},   {"liar", liar},   {"partition", partition}, {"edit", edit},
-	{"moody", moody}, {"dead", dead},   {"storm", storm},
+	{"moody", moody}, {"dead", dead},   {"forger", forger},       {"storm", storm},
 };
 
 } // namespace

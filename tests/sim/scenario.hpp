@@ -8,11 +8,15 @@
 // sends, and no page may become wrong, with one exception that no protocol
 // between equals can mend: somebody who holds the cluster's key and sends false
 // bytes in the right frames, consistently (segment number, generation, COMMIT,
-// and the CRC if CRCs are on) is believed. So a lie that changes the bytes of a
+// and the sum if pages have any) is believed. So a lie that changes the bytes of a
 // segment that is then committed (lie::bytes, lie::mislabel) is told only where
-// page CRCs are on and the CRC is an honest one. Every other lie is told with
-// and without CRCs. A node that lies is never judged itself: its own reads are
+// pages have CRCs or tags and the sum is an honest one. Every other lie is told with
+// and without them. A node that lies is never judged itself: its own reads are
 // not checked, since its neighbours owe it nothing.
+//
+// The forger is no node and has no key. It sees all traffic, knows the imm of every
+// attempt from its REQUEST, and can send as if it were another; what it changes
+// keeps the page's CRC. Tags are there against it, so it forges where they are on.
 #pragma once
 
 #include <string>
@@ -32,7 +36,8 @@ struct network_faults {
 	u32 late_us = 0;
 	u32 corrupt_ppm = 0;      // a flipped bit; the ICRC finds it
 	u32 unseen_ppm = 0;       // a flipped bit that the ICRC does not find: control messages
-	bool unseen_data = false; // the same in data: only where page CRCs are on
+	bool unseen_data = false; // the same in data: only where page sums are on
+	u32 forged_ppm = 0;       // data: other bytes under the same source and immediate
 	u32 stale_ppm = 0; // a copy arrives again after stale_us, into whatever is there then
 	u32 stale_us = 0;
 };
@@ -43,12 +48,12 @@ enum lie : u32 {
 	lie_identity = 2,      // wrong fid, version, size or request id in its messages
 	lie_generation = 4,    // wrong generation on data
 	lie_number = 8,        // segment numbers out of range
-	lie_crc = 16,          // wrong CRC in COMMIT
+	lie_sum = 16,          // wrong sums in COMMIT
 	lie_garbage = 32,      // well-authenticated nonsense, also to others than the asker
 	lie_flood = 64,        // REQUESTs without end
 	lie_silent = 128,      // takes requests and never answers
-	lie_mislabel = 256,    // another segment's number: only with honest CRCs
-	lie_bytes = 512,       // wrong bytes: only with honest CRCs
+	lie_mislabel = 256,    // another segment's number: only with honest sums
+	lie_bytes = 512,       // wrong bytes: only with honest sums
 	lie_data_spray = 1024, // data to queue pairs that did not ask, any imm, any length
 	lie_other = 2048,      // serves another file or version, and its COMMIT says which
 };
@@ -57,7 +62,7 @@ struct scenario {
 	std::string name;
 	u32 nodes, files, max_pages; // of a file
 	u32 page_shift, mtu;
-	bool packed, page_crc, by_lid;
+	bool packed, page_crc, page_tag, by_lid;
 	bool sole;        // peers are asked as if no other had it
 	u32 block_pages;  // most pages a fetch, as the store cuts blocks
 	u32 store_blocks; // blocks a node keeps

@@ -187,6 +187,7 @@ TEST(Node, FaultyWire)
 		node_options o;
 		o.peer_timeout_ms = 20;
 		o.page_crc = ppm == 100000;
+		o.page_mac = ppm == 10000;
 		machine a(faults, o), b(faults, o);
 		introduce(a, b);
 		const content c = make_content(1, 5, 64 * 8 * page);

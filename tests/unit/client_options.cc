@@ -52,6 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
 		row{"ib,ib_devname=", "'ib_devname'"}, row{"ib,addr=::1", nullptr},
 		row{"ib,addr=127.0.0.1.5", "'addr'"}, row{"addr=127.0.0.1", "'ib'"},
 		row{"page_crc=1", "'ib'"}, row{"ib,page_crc=yes", "0 or 1"},
+		row{"page_mac=1", "'ib'"}, row{"ib,page_mac=2", "0 or 1"},
 		row{"ib,serve_mbps=1K", nullptr}, row{"nosuid,nodev,noatime", nullptr},
 		row{"_netdev,x-systemd.automount", nullptr}, row{"readahea=1", "'readahea'"},
 		row{"READAHEAD=1", "known are readahead="}, row{"=", "''"},
@@ -60,10 +61,11 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(option_values, arrive)
 {
 	mount_options o;
-	ASSERT_FALSE(parse_options("readahead=8,ra_async=0,cache_size=1G,key=/k,ib,addr=127.0.0.9,"
-				   "ib_qkey=0x22,ib_mtu=1024,ib_num_rrpc=3,ib_num_srpc=4,"
-				   "peer_timeout_ms=5,page_crc=1,serve_mbps=6,ro,allow_other,nodev",
-				   o));
+	ASSERT_FALSE(parse_options(
+		"readahead=8,ra_async=0,cache_size=1G,key=/k,ib,addr=127.0.0.9,"
+		"ib_qkey=0x22,ib_mtu=1024,ib_num_rrpc=3,ib_num_srpc=4,"
+		"peer_timeout_ms=5,page_crc=1,page_mac=1,serve_mbps=6,ro,allow_other,nodev",
+		o));
 	EXPECT_EQ(o.readahead, 8u);
 	EXPECT_FALSE(o.ra_async);
 	EXPECT_EQ(o.cache_size, 1ull << 30);
@@ -74,7 +76,7 @@ TEST(option_values, arrive)
 	EXPECT_EQ(o.ib_num_rrpc, 3u);
 	EXPECT_EQ(o.ib_num_srpc, 4u);
 	EXPECT_EQ(o.peer_timeout_ms, 5u);
-	EXPECT_TRUE(o.page_crc);
+	EXPECT_TRUE(o.page_crc && o.page_mac);
 	EXPECT_EQ(o.serve_mbps, 6u);
 	EXPECT_TRUE(o.read_only && o.allow_other);
 	EXPECT_THAT(o.vfs, testing::ElementsAre("nodev"));

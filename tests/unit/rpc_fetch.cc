@@ -155,6 +155,20 @@ const std::vector<accident> accidents = {
 	{"with CRC, reversed", 6, small_mtu(2048, COOP_F_PAGE_CRC),
 	 [](network &n) { once(n, [](auto &air) { std::reverse(air.begin(), air.end()); }); },
 	 [](node &a) { EXPECT_EQ(a.stats().crc_bad, 0u); }},
+	{"with tags, reversed", 6, small_mtu(2048, COOP_F_PAGE_TAG),
+	 [](network &n) { once(n, [](auto &air) { std::reverse(air.begin(), air.end()); }); },
+	 [](node &a) { EXPECT_EQ(a.stats().tag_bad, 0u); }},
+	{"with tags, one lost: the second COMMIT speaks for the page", 6,
+	 small_mtu(2048, COOP_F_PAGE_TAG),
+	 [](network &n) { once(n, [](auto &air) { air.erase(air.begin() + 4); }); },
+	 [](node &a) {
+		 EXPECT_EQ(a.stats().attempts, 2u);
+		 EXPECT_EQ(a.stats().tag_bad, 0u);
+	 }},
+	{"with tags, packed", 5, small_mtu(1500, COOP_F_PACKED | COOP_F_PAGE_TAG), [](network &) {},
+	 [](node &a) { EXPECT_EQ(a.stats().attempts, 1u); }},
+	{"with tags at the smallest MTU", 26, small_mtu(256, COOP_F_PAGE_TAG), [](network &) {},
+	 [](node &a) { EXPECT_EQ(a.stats().attempts, 1u); }},
 	{"with CRC, a damaged segment", 6, small_mtu(2048, COOP_F_PAGE_CRC),
 	 [](network &n) { once(n, [](auto &air) { air[5].payload[9] ^= 4; }); }, nullptr},
 };
@@ -527,7 +541,7 @@ TEST(fetch_peers, bad_crc_bars_the_peer_and_keeps_nothing)
 	network net;
 	node &a = net.add(small_mtu(2048, COOP_F_PAGE_CRC)), &b = net.add(small_mtu(2048));
 	net.acquaint(a, b);
-	b.spoil_crc = true;
+	b.spoil_sums = true;
 	ASSERT_EQ(a.fetch(3), 0);
 	net.run(60000);
 	EXPECT_EQ(a.done[1].good, 0u);

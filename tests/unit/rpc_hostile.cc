@@ -54,9 +54,9 @@ protected:
 TEST_F(hostile, commits_that_do_not_fit_the_request)
 {
 	const std::vector<std::function<void(coop_msg_commit &)>> lies = {
-		[](auto &c) { c.fid.lo++; },  [](auto &c) { c.version++; },
-		[](auto &c) { c.size--; },    [](auto &c) { c.pages = ~u64{0}; },
-		[](auto &c) { c.n_crc = 3; },
+		[](auto &c) { c.fid.lo++; },   [](auto &c) { c.version++; },
+		[](auto &c) { c.size--; },     [](auto &c) { c.pages = ~u64{0}; },
+		[](auto &c) { c.n_sums = 3; },
 	};
 	for (const auto &lie : lies) {
 		network fresh;
@@ -181,7 +181,7 @@ TEST_F(hostile, random_genuine_messages_do_no_harm)
 		for (u64 n = dice() % 6; n; --n)
 			raw[dice() % sizeof(coop_msg_request)] = static_cast<u8>(dice());
 		if (m.command == COOP_CMD_COMMIT)
-			m.u.commit.n_crc %= COOP_MAX_PAGES + 1;
+			m.u.commit.n_sums %= COOP_MAX_PAGES + 1;
 		else
 			m.u.request.n_ext %= COOP_MAX_EXTENTS + 1;
 		m.u.request.options &= static_cast<u16>(~COOP_OPT_SELECTIVE);

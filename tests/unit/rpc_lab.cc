@@ -157,33 +157,43 @@ void node::transmit(const coop_tx &tx)
 	}
 }
 
+u64 node::sum(const coop_ev &ev, u32 ordinal, const u8 *bytes) const
+{
+	return ev.sum == COOP_SUM_TAG ? coop_engine_tag(e, &ev, ordinal, bytes)
+				      : checksum(bytes, 1u << cfg.page_shift);
+}
+
+std::vector<u64> node::sums_of(const coop_ev &ev) const
+{
+	std::vector<u64> sums(COOP_MAX_PAGES);
+	std::vector<u8> bytes(1u << cfg.page_shift);
+	for (u32 i = 0; i < COOP_MAX_PAGES; ++i) {
+		for (u32 b = 0; b < bytes.size(); ++b)
+			bytes[b] = content(i, b);
+		sums[i] = sum(ev, i, bytes.data()) ^ spoil_sums;
+	}
+	return sums;
+}
+
 void node::event(const coop_ev &ev)
 {
-	const u32 page = 1u << cfg.page_shift;
 	switch (ev.kind) {
 	case COOP_EV_LOOKUP:
 		++served;
 		if (hold_lookup)
 			held.push_back(ev.id);
 		else if (keeps)
-			coop_engine_lookup_kept(e, ev.id, have, size, 1000 + ev.id, net.now);
+			coop_engine_lookup_kept(e, ev.id, have, size, 1000 + ev.id,
+						ev.sum ? sums_of(ev).data() : nullptr, net.now);
 		else
 			coop_engine_lookup_done(e, ev.id, have, size, 1000 + ev.id, net.now);
 		break;
-	case COOP_EV_RECHECK: {
-		std::vector<u32> crc(COOP_MAX_PAGES);
-		for (u32 i = 0; i < COOP_MAX_PAGES; ++i) {
-			std::vector<u8> bytes(page);
-			for (u32 b = 0; b < page; ++b)
-				bytes[b] = content(i, b);
-			crc[i] = checksum(bytes.data(), page) ^ spoil_crc;
-		}
+	case COOP_EV_RECHECK:
 		EXPECT_EQ(ev.cookie, 1000u + ev.id);
 		++rechecks;
-		coop_engine_recheck_done(e, ev.id, still, ev.want_crc ? crc.data() : nullptr,
+		coop_engine_recheck_done(e, ev.id, still, ev.sum ? sums_of(ev).data() : nullptr,
 					 net.now);
 		break;
-	}
 	case COOP_EV_SERVE_END:
 		++ended;
 		break;
@@ -212,9 +222,8 @@ void node::event(const coop_ev &ev)
 						gathered[i][at++];
 		}
 		u64 good = ev.pages;
-		for (u32 i = 0; i < COOP_MAX_PAGES && ev.crc; ++i)
-			if ((ev.pages >> i & 1) &&
-			    checksum(byte(ev.cookie, i, 0), page) != ev.crc[i])
+		for (u32 i = 0; i < COOP_MAX_PAGES && ev.sums; ++i)
+			if ((ev.pages >> i & 1) && sum(ev, i, byte(ev.cookie, i, 0)) != ev.sums[i])
 				good &= ~(u64{1} << i);
 		coop_engine_verify_done(e, ev.id, good, net.now);
 		break;

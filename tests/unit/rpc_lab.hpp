@@ -70,7 +70,7 @@ public:
 	u32 stops = 0, resets = 0, posts = 0;
 	// As a responder:
 	u64 have = ~u64{0}, still = ~u64{0}, size = 1 << 30;
-	bool hold_lookup = false, hold_sends = false, spoil_crc = false;
+	bool hold_lookup = false, hold_sends = false, spoil_sums = false;
 	bool keeps = false; // what it looks up does not change until the serve ends
 	std::vector<u32> held;
 	std::deque<std::pair<u32, u32>> sends; // held ones: serve and number of segments
@@ -88,6 +88,8 @@ private:
 	void transmit(const coop_tx &);
 	void event(const coop_ev &);
 	u8 *byte(u64 cookie, u32 page, u32 off);
+	u64 sum(const coop_ev &, u32 ordinal, const u8 *bytes) const;
+	std::vector<u64> sums_of(const coop_ev &) const; // of all pages
 	std::vector<qp> qps_;
 	std::map<u64, std::vector<u8>> pages_; // by cookie
 	u64 cookies_ = 0;

@@ -65,7 +65,7 @@ coop_msg request(u32 pages, u32 mtu, u16 options)
 	return m;
 }
 
-coop_msg commit(u32 n_crc)
+coop_msg commit(u32 n_sums, bool tags = false)
 {
 	coop_msg m = blank(COOP_CMD_COMMIT);
 	coop_msg_commit &c = m.u.commit;
@@ -76,9 +76,10 @@ coop_msg commit(u32 n_crc)
 	c.source = address(4);
 	c.source.qkey = 0; // does not travel
 	c.source.sl = 0;
-	c.n_crc = n_crc;
-	for (u32 i = 0; i < n_crc; ++i)
-		c.crc[i] = 0x01010101 * i;
+	c.n_sums = n_sums;
+	c.tags = tags;
+	for (u32 i = 0; i < n_sums; ++i)
+		c.sum[i] = (tags ? 0x010101010101ull : 0x01010101ull) * i;
 	return m;
 }
 
@@ -88,9 +89,11 @@ std::vector<coop_msg> samples()
 		request(1, 4096, 0),
 		request(64, 4096, COOP_OPT_CRC),
 		request(64, 1024, COOP_OPT_SELECTIVE),
-		request(7, 1500, COOP_OPT_SELECTIVE | COOP_OPT_PACKED),
+		request(7, 1500, COOP_OPT_SELECTIVE | COOP_OPT_PACKED | COOP_OPT_TAG),
 		commit(0),
 		commit(64),
+		commit(1, true),
+		commit(64, true),
 		blank(COOP_CMD_QUERY),
 	};
 	for (u8 c :
@@ -222,7 +225,7 @@ TEST(wire, every_signed_byte_is_within_bounds_or_refused)
 
 TEST(wire, unknown_kinds_are_told_apart_from_damage)
 {
-	const std::vector<u8> ping = encode(samples()[7]);
+	const std::vector<u8> ping = encode(samples()[9]);
 	coop_msg back;
 	std::vector<u8> x = ping;
 	x[4] = COOP_WIRE_VERSION + 1;
@@ -249,17 +252,42 @@ TEST(wire, every_shape_of_a_fetch_fits_the_smallest_mtu)
 	for (u32 mtu = COOP_MTU_MIN; mtu <= COOP_MTU_MAX; mtu += 4) {
 		const u32 room = coop_wire_room(mtu);
 		const u32 per_page = (4096 + mtu - 1) / mtu;
-		const u32 pages =
-			std::min(coop_wire_max_segs(mtu) / per_page, coop_wire_max_pages(mtu));
-		ASSERT_GE(pages, 1u);
-		std::vector<u8> buf(COOP_CTRL_MAX);
-		coop_msg r = request(pages, mtu, COOP_OPT_SELECTIVE | COOP_OPT_CRC);
-		ASSERT_GT(coop_wire_encode(&r, key, buf.data(), room), 0u) << "mtu " << mtu;
-		coop_msg c = commit(pages);
-		ASSERT_GT(coop_wire_encode(&c, key, buf.data(), room), 0u) << "mtu " << mtu;
+		for (const bool tags : {false, true}) {
+			const u32 pages = std::min(coop_wire_max_segs(mtu) / per_page,
+						   coop_wire_max_pages(mtu, tags));
+			ASSERT_GE(pages, 1u);
+			std::vector<u8> buf(COOP_CTRL_MAX);
+			coop_msg r =
+				request(pages, mtu,
+					COOP_OPT_SELECTIVE | (tags ? COOP_OPT_TAG : COOP_OPT_CRC));
+			ASSERT_GT(coop_wire_encode(&r, key, buf.data(), room), 0u) << "mtu " << mtu;
+			coop_msg c = commit(pages, tags);
+			ASSERT_GT(coop_wire_encode(&c, key, buf.data(), room), 0u) << "mtu " << mtu;
+		}
+		if (mtu >= 480) {
+			ASSERT_EQ(coop_wire_max_pages(mtu, true), unsigned{COOP_MAX_PAGES});
+		}
 		// And a page of 64 KiB can be had over it.
 		ASSERT_GE(coop_wire_max_segs(mtu), (65536 + mtu - 1) / mtu);
 	}
+}
+
+TEST(wire, sums_are_of_one_kind)
+{
+	coop_msg back;
+	EXPECT_EQ(decode(back, encode(request(2, 4096, COOP_OPT_CRC | COOP_OPT_TAG))),
+		  COOP_DECODE_MALFORMED);
+	EXPECT_EQ(decode(back, encode(request(2, 4096, COOP_OPT_KNOWN + 1))),
+		  COOP_DECODE_MALFORMED);
+	EXPECT_EQ(decode(back, encode(commit(0, true))), COOP_DECODE_MALFORMED) << "tags, but none";
+	std::vector<u8> other = encode(commit(2, true));
+	ASSERT_EQ(other.size(), 96u + 2 * 6);
+	other[87] = 2;
+	sign(other);
+	EXPECT_EQ(decode(back, other), COOP_DECODE_MALFORMED);
+	other[87] = 0;
+	sign(other);
+	EXPECT_EQ(decode(back, other), COOP_DECODE_MALFORMED) << "12 bytes are no two CRCs";
 }
 
 TEST(wire, encode_does_not_write_past_the_room)

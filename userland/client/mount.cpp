@@ -148,6 +148,7 @@ void mount::start_node()
 		n.qkey = options_.ib_qkey;
 		n.serve_bytes_s = options_.serve_mbps * 125000;
 		n.page_crc = options_.page_crc;
+		n.page_mac = options_.page_mac;
 		n.fabric_key = storage_->fabric_key();
 		n.on_self = [this](const coop_addr &a) { on_self(a); };
 		node_ = node::create(n, std::move(endpoint), *pages_);

@@ -29,7 +29,7 @@ struct node_options {
 	std::uint32_t peer_timeout_ms = 200;
 	std::uint32_t qkey = 0x1c00b;
 	std::uint32_t serve_bytes_s = 0; // 0: no limit
-	bool page_crc = false;
+	bool page_crc = false, page_mac = false;
 	std::array<std::uint8_t, 16> fabric_key{};
 	std::uint32_t poll_us = 100; // most time spent polling before sleeping
 	// The own address has changed, as it does with the port's GID or LID: whoever was told the

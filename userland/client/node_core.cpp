@@ -51,7 +51,9 @@ coop_engine_cfg engine_config(const node_options &o, const ud::endpoint_info &in
 	cfg.fetch_depth = node_requester::depth(info, page_shift);
 	cfg.serve_depth = node_responder::depth(page_shift, info.mtu);
 	cfg.chunk_pages = std::max<std::uint32_t>(placement_chunk >> page_shift, COOP_MAX_PAGES);
-	if (o.page_crc)
+	if (o.page_mac)
+		cfg.flags |= COOP_F_PAGE_TAG;
+	else if (o.page_crc)
 		cfg.flags |= COOP_F_PAGE_CRC;
 	if (((1u << page_shift) % info.mtu) != 0)
 		cfg.flags |= COOP_F_PACKED;

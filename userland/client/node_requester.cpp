@@ -9,7 +9,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "userland/client/page_crc.hpp"
+#include "userland/client/page_sum.hpp"
 #include "userland/ud/fetch_feed.hpp"
 
 namespace coop::client
@@ -203,10 +203,11 @@ void node_requester::verify(const coop_ev &ev, std::uint64_t now)
 	if (ev.n_moves != 0)
 		put_right(r, ev.moves, ev.n_moves);
 	std::uint64_t good = ev.pages;
-	if (ev.crc != nullptr) {
+	if (ev.sums != nullptr) {
 		for (std::uint64_t left = good; left != 0; left &= left - 1) {
 			const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
-			if (i >= r.n_pages || page_crc(at(r, i, 0), page_shift_) != ev.crc[i])
+			if (i >= r.n_pages ||
+			    page_sum(engine_, ev, i, at(r, i, 0), page_shift_) != ev.sums[i])
 				good &= ~(std::uint64_t{1} << i);
 		}
 	}

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "userland/client/page_crc.hpp"
+#include "userland/client/page_sum.hpp"
 
 namespace coop::client
 {
@@ -72,7 +72,6 @@ void node_responder::lookup(const coop_ev &ev, std::uint64_t now)
 	r.used = true;
 	r.n_pins = 0;
 	r.have = 0;
-	r.want_crc = ev.want_crc;
 	const content_key key{ev.fid, ev.version};
 	std::uint64_t size = 0;
 	std::uint32_t ordinal = 0;
@@ -107,7 +106,21 @@ void node_responder::lookup(const coop_ev &ev, std::uint64_t now)
 	pages_looked_up_ += ordinal;
 	std::fill(r.page + ordinal, r.page + COOP_MAX_PAGES, nullptr);
 	// What a block holds as valid never changes, and the pins keep the block.
-	coop_engine_lookup_kept(engine_, ev.id, r.have, size, index, now);
+	page_sums sums;
+	coop_engine_lookup_kept(engine_, ev.id, r.have, size, index, sums_of(ev, r, sums), now);
+}
+
+const std::uint64_t *node_responder::sums_of(const coop_ev &ev, const record &r,
+					     page_sums &sums) const
+{
+	if (ev.sum == COOP_SUM_NONE)
+		return nullptr;
+	sums.fill(0);
+	for (std::uint64_t left = r.have; left != 0; left &= left - 1) {
+		const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
+		sums[i] = page_sum(engine_, ev, i, r.page[i], store_.page_shift());
+	}
+	return sums.data();
 }
 
 void node_responder::recheck(const coop_ev &ev, std::uint64_t now)
@@ -117,13 +130,8 @@ void node_responder::recheck(const coop_ev &ev, std::uint64_t now)
 		return;
 	}
 	const record &r = records_[ev.cookie];
-	std::uint32_t crc[COOP_MAX_PAGES] = {};
-	if (r.want_crc)
-		for (std::uint64_t left = r.have; left != 0; left &= left - 1) {
-			const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
-			crc[i] = page_crc(r.page[i], store_.page_shift());
-		}
-	coop_engine_recheck_done(engine_, ev.id, r.have, r.want_crc ? crc : nullptr, now);
+	page_sums sums;
+	coop_engine_recheck_done(engine_, ev.id, r.have, sums_of(ev, r, sums), now);
 }
 
 void node_responder::end(const coop_ev &ev)

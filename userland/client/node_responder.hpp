@@ -7,6 +7,7 @@
 // which is after the last send has completed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -38,6 +39,8 @@ public:
 	void completed(std::uint32_t slot, const ud::completion &, std::uint64_t now);
 
 private:
+	using page_sums = std::array<std::uint64_t, COOP_MAX_PAGES>;
+
 	// An extent lies in at most two blocks, since it has at most 64 pages.
 	static constexpr std::uint32_t max_blocks = 2 * COOP_MAX_EXTENTS;
 
@@ -46,9 +49,11 @@ private:
 		block_ref pins[max_blocks];
 		std::uint32_t n_pins = 0;
 		std::uint64_t have = 0;
-		bool want_crc = false;
 		const std::byte *page[COOP_MAX_PAGES]; // by ordinal, null: absent
 	};
+	// Of the pages that are here, as the event asks for; null if it asks for none.
+	const std::uint64_t *sums_of(const coop_ev &, const record &, page_sums &) const;
+
 	// A batch posted: its last send is signalled and completes in order.
 	struct queue_pair {
 		std::uint32_t qp = 0;

@@ -208,6 +208,7 @@ constexpr option table[] = {
 	 show_number<&m::peer_timeout_ms>},
 	{"addr", "own address for soft RoCE", "ib", set_addr, show_text<&m::addr>},
 	{"page_crc", "0 or 1", "ib", zero_or_one<&m::page_crc>(), show_bit<&m::page_crc>},
+	{"page_mac", "0 or 1", "ib", zero_or_one<&m::page_mac>(), show_bit<&m::page_mac>},
 	{"serve_mbps", "0 to 34359 megabits a second, 0 for no limit", "ib",
 	 number<&m::serve_mbps, 0, serve_mbps_max>(), show_number<&m::serve_mbps>},
 	{"local_lock", "none, flock, posix or all", "", set_local_lock, show_local_lock},

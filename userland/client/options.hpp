@@ -41,7 +41,7 @@ struct mount_options {
 	unsigned ib_num_srpc = 64;
 	unsigned peer_timeout_ms = 200;
 	std::string addr; // soft RoCE: own address; empty: that of the route to the server
-	bool page_crc = false;
+	bool page_crc = false, page_mac = false;
 	std::uint32_t serve_mbps = 0; // megabits a second served to peers, 0: no limit
 
 	bool local_flock = false, local_posix = false; // locks of this node alone

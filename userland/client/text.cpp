@@ -106,6 +106,7 @@ void add_engine(std::string &out, const struct coop_engine_stats &s)
 		{"stops", s.stops},
 		{"flushes", s.flushes},
 		{"crc_bad", s.crc_bad},
+		{"tag_bad", s.tag_bad},
 		{"commits_rx", s.commits_rx},
 		{"commits_stale", s.commits_stale},
 		{"commits_bad", s.commits_bad},

@@ -240,6 +240,43 @@ test_with_fuse()
 	down a
 }
 
+# Keyed hashes of pages, between module and module and between module and FUSE: large fetches,
+# and small ones, whose COMMIT comes with the data.
+test_page_mac()
+{
+	kmount a $server "$(options a),page_mac=1"
+	kmount b $server "$(options b),page_mac=1"
+	fuse_mount c $server "ib,addr=10.77.0.3,$(peer_time),cache_size=64M,page_mac=1" soft
+	for n in a b; do
+		until_true 20 "$n knows the others" knows $n 2
+		grep -qx page_mac=1 "$(proc $n)/options" || die "$n does not show it"
+	done
+	new_file mac.bin
+	new_file back.bin
+	head -c 9000 /srv/mac.bin >/srv/few.bin
+	coop-pattern settle /srv/few.bin
+	same a mac.bin
+	from_peers b mac.bin
+	in_place b
+	same c mac.bin
+	[ "$(stat_of c source peer bytes)" -gt 1500000 ] || die "c got nothing from the module"
+	same c back.bin
+	from_peers a back.bin
+	before=$(of b source peer pages)
+	for n in a b c; do
+		cmp /mnt/$n/few.bin /srv/few.bin
+	done
+	[ "$(of b source peer pages)" = $((before + 3)) ] || die "b read few.bin from storage"
+	for n in a b; do
+		for figure in tag_bad commits_bad; do
+			[ "$(of $n fetch $figure)" = 0 ] || die "$n: $figure"
+		done
+	done
+	[ "$(stat_of c fetch tag_bad)" = 0 ] || die "c: tag_bad"
+	fuse_unmount c
+	down a b
+}
+
 test_device_removal()
 {
 	up a b

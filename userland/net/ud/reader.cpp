@@ -441,7 +441,7 @@ void reader::verify(const coop_ev &ev, std::uint64_t now)
 	if (ev.n_moves)
 		put_right(c, ev.moves, ev.n_moves);
 	std::uint64_t good = ev.pages;
-	if (ev.crc)
+	if (ev.sums)
 		for (std::uint64_t left = good; left; left &= left - 1) {
 			const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
 			coop_seg all{};
@@ -449,7 +449,7 @@ void reader::verify(const coop_ev &ev, std::uint64_t now)
 			all.frag[0] = {static_cast<u16>(i), 0, 0, page_bytes};
 			std::byte page[page_bytes];
 			copy(c, all, page, page_bytes, true);
-			if (page_checksum(page) != ev.crc[i])
+			if (page_sum(engine_, ev, i, page) != ev.sums[i])
 				good &= ~(1ull << i);
 		}
 	coop_engine_verify_done(engine_, ev.id, good, now);

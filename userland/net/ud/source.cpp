@@ -52,7 +52,6 @@ void source::lookup(const coop_ev &ev, std::uint64_t now)
 	free_.pop_back();
 	record &r = records_[index];
 	r.what = what;
-	r.want_crc = ev.want_crc;
 	r.have = 0;
 	r.n_pages = 0;
 	const std::uint64_t pages = (what.length + page_bytes - 1) / page_bytes;
@@ -74,17 +73,18 @@ void source::recheck(const coop_ev &ev, std::uint64_t now)
 	}
 	const record &r = records_[ev.cookie];
 	const std::uint64_t still = owner_.holds(r.what) ? r.have : 0;
-	std::uint32_t crc[COOP_MAX_PAGES] = {};
-	if (r.want_crc)
+	std::uint64_t sums[COOP_MAX_PAGES] = {};
+	if (ev.sum != COOP_SUM_NONE)
 		for (std::uint64_t left = still; left; left &= left - 1) {
 			const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
 			const std::size_t at = std::size_t{r.page[i]} * page_bytes;
 			std::byte page[page_bytes] = {};
 			spi::gather(r.what.memory, at, page,
 				    std::min(page_bytes, r.what.length - at));
-			crc[i] = page_checksum(page);
+			sums[i] = page_sum(engine_, ev, i, page);
 		}
-	coop_engine_recheck_done(engine_, ev.id, still, r.want_crc ? crc : nullptr, now);
+	coop_engine_recheck_done(engine_, ev.id, still, ev.sum != COOP_SUM_NONE ? sums : nullptr,
+				 now);
 }
 
 void source::end(const coop_ev &ev)

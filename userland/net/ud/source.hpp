@@ -62,7 +62,6 @@ private:
 	struct record {
 		offer what;
 		std::uint64_t have = 0;
-		bool want_crc = false;
 		std::uint32_t n_pages = 0;
 		std::uint32_t page[COOP_MAX_PAGES];
 	};

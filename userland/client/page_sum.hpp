@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// page_sum.hpp - what a COMMIT says of a page's bytes, as both ends compute it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rpc/engine.h"
+
+namespace coop::client
+{
+
+// The CRC32C or the tag of the page with this ordinal, as the event wants it.
+std::uint64_t page_sum(const coop_engine *, const coop_ev &, std::uint32_t ordinal,
+		       const std::byte *page, unsigned page_shift);
+
+} // namespace coop::client
