@@ -54,6 +54,7 @@ const fuse_lowlevel_ops &operations()
 		o.forget = op_forget;
 		o.forget_multi = op_forget_multi;
 		o.getattr = asked<op_getattr>;
+		o.bmap = asked<op_statx>;
 		o.setattr = asked<op_setattr>;
 		o.readlink = asked<op_readlink>;
 		o.mkdir = asked<op_mkdir>;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// newer_requests.cpp - see newer_requests.hpp. Opcodes are those of linux/fuse.h, which may be
-// older where this is built than the kernel where it runs.
+// newer_requests.cpp - see newer_requests.hpp. What linux/fuse.h has of them is here under names of
+// our own: it may be older where this is built than the kernel where it runs.
 #include "fuse-shim/newer_requests.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -19,6 +21,33 @@ namespace
 {
 
 constexpr std::uint32_t opcode_tmpfile = 51; // FUSE_TMPFILE, since 7.37
+constexpr std::uint32_t opcode_statx = 52;   // FUSE_STATX, since 7.39
+
+struct statx_time { // fuse_sx_time
+	std::int64_t sec;
+	std::uint32_t nsec;
+	std::int32_t reserved;
+};
+
+struct statx_out { // fuse_statx_out, with fuse_statx from 'mask' on
+	std::uint64_t valid;
+	std::uint32_t valid_nsec, flags;
+	std::uint64_t spare[2];
+	std::uint32_t mask, blksize;
+	std::uint64_t attributes;
+	std::uint32_t nlink, uid, gid;
+	std::uint16_t mode, spare0;
+	std::uint64_t ino, size, blocks, attributes_mask;
+	statx_time atime, btime, ctime, mtime;
+	std::uint32_t rdev_major, rdev_minor, dev_major, dev_minor;
+	std::uint64_t spare2[14];
+};
+static_assert(offsetof(statx_out, mask) == 32 && sizeof(statx_out) == 288);
+
+void set_opcode(std::byte *request, std::uint32_t opcode)
+{
+	std::memcpy(request + offsetof(fuse_in_header, opcode), &opcode, sizeof(opcode));
+}
 
 // The name is the end of it. What else may follow one is not negotiated.
 void become_create(std::byte *request, std::size_t room)
@@ -28,8 +57,7 @@ void become_create(std::byte *request, std::size_t room)
 		return;
 	std::memcpy(request + at, nameless.data(), nameless.size());
 	request[at + nameless.size()] = std::byte{0};
-	const std::uint32_t opcode = FUSE_CREATE;
-	std::memcpy(request + offsetof(fuse_in_header, opcode), &opcode, sizeof(opcode));
+	set_opcode(request, FUSE_CREATE);
 }
 
 // A worker that waits here is cancelled when the session ends: nothing to destroy in this frame.
@@ -43,6 +71,8 @@ ssize_t read_request(int fd, void *buffer, std::size_t room, void *)
 	std::memcpy(&opcode, request + offsetof(fuse_in_header, opcode), sizeof(opcode));
 	if (opcode == opcode_tmpfile)
 		become_create(request, room);
+	else if (opcode == opcode_statx)
+		set_opcode(request, FUSE_BMAP); // whose arguments are no longer, and not looked at
 	return n;
 }
 
@@ -51,7 +81,39 @@ ssize_t write_reply(int fd, iovec *iov, int count, void *)
 	return ::writev(fd, iov, count);
 }
 
+statx_time time_of(const timespec &t)
+{
+	return {t.tv_sec, static_cast<std::uint32_t>(t.tv_nsec), 0};
+}
+
 } // namespace
+
+void reply_statx(fuse_req_t req, const client::attributes &a, double lifetime)
+{
+	statx_out out{};
+	out.valid = static_cast<std::uint64_t>(lifetime);
+	out.mask = STATX_BASIC_STATS;
+	out.blksize = static_cast<std::uint32_t>(a.st.st_blksize);
+	out.attributes = a.traits;
+	out.attributes_mask = a.traits_known;
+	out.nlink = static_cast<std::uint32_t>(a.st.st_nlink);
+	out.uid = a.st.st_uid;
+	out.gid = a.st.st_gid;
+	out.mode = static_cast<std::uint16_t>(a.st.st_mode);
+	out.ino = a.st.st_ino;
+	out.size = static_cast<std::uint64_t>(a.st.st_size);
+	out.blocks = static_cast<std::uint64_t>(a.st.st_blocks);
+	out.atime = time_of(a.st.st_atim);
+	out.ctime = time_of(a.st.st_ctim);
+	out.mtime = time_of(a.st.st_mtim);
+	if (a.btime) {
+		out.mask |= STATX_BTIME;
+		out.btime = time_of(*a.btime);
+	}
+	out.rdev_major = major(a.st.st_rdev);
+	out.rdev_minor = minor(a.st.st_rdev);
+	fuse_reply_buf(req, reinterpret_cast<const char *>(&out), sizeof(out));
+}
 
 void take_newer_requests(fuse_session *session)
 {

@@ -12,11 +12,17 @@
 
 #include <fuse_lowlevel.h>
 
+#include "userland/client/storage.hpp"
+
 namespace coop::shim
 {
 
 // FUSE_TMPFILE comes as a CREATE of this name, which no file can have.
 constexpr std::string_view nameless = "/";
+
+// FUSE_STATX comes as a BMAP, which the kernel asks for on mounts of block devices alone. This
+// answers it. lifetime: whole seconds.
+void reply_statx(fuse_req_t, const client::attributes &, double lifetime);
 
 // After the session is mounted and before its loop. Throws std::runtime_error.
 void take_newer_requests(fuse_session *);

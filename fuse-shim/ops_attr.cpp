@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ops_attr.cpp - attributes, permissions and the state of the file system.
+#include "fuse-shim/newer_requests.hpp"
 #include "fuse-shim/shim.hpp"
 
 #include <algorithm>
@@ -55,13 +56,10 @@ bool permitted(const struct stat &st, const client::caller &who, int mask)
 	return (granted & mask) == mask;
 }
 
-} // namespace
-
-void op_getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info *)
+// reply(request, attributes, how long the kernel may believe them)
+template <class replying> void look(fuse_req_t req, fuse_ino_t ino, replying reply)
 {
 	context &c = context_of(req);
-	if (control::owns(ino))
-		return c.files_of_control.getattr(req, ino);
 	client::attributes attr;
 	int err = c.mount.files().getattr(caller_of(req), inode_of(c, ino), attr);
 	if (err)
@@ -69,11 +67,29 @@ void op_getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info *)
 	// Who has been told of a new version reads it: pages of the old one go first. The kernel
 	// holds no page's lock while it asks.
 	if (c.mount.options().strict)
-		c.pages_dropped([req, st = attr.st, last = lifetime(c)] {
-			fuse_reply_attr(req, &st, last);
-		});
+		c.pages_dropped([req, attr, reply, last = lifetime(c)] { reply(req, attr, last); });
 	else
-		fuse_reply_attr(req, &attr.st, lifetime(c));
+		reply(req, attr, lifetime(c));
+}
+
+} // namespace
+
+void op_getattr(fuse_req_t req, fuse_ino_t ino, fuse_file_info *)
+{
+	if (control::owns(ino))
+		return context_of(req).files_of_control.getattr(req, ino);
+	look(req, ino, [](fuse_req_t r, const client::attributes &a, double last) {
+		fuse_reply_attr(r, &a.st, last);
+	});
+}
+
+void op_statx(fuse_req_t req, fuse_ino_t ino, std::size_t, std::uint64_t)
+{
+	if (!control::owns(ino))
+		return look(req, ino, reply_statx);
+	client::attributes attr{};
+	attr.st = context_of(req).files_of_control.attributes(ino);
+	reply_statx(req, attr, 0);
 }
 
 // Before a write, a truncation or a change of owner the kernel takes set-ID bits away by a mode

@@ -107,6 +107,7 @@ void op_symlink(fuse_req_t, const char *target, fuse_ino_t parent, const char *n
 void op_readlink(fuse_req_t, fuse_ino_t);
 
 void op_getattr(fuse_req_t, fuse_ino_t, fuse_file_info *);
+void op_statx(fuse_req_t, fuse_ino_t, std::size_t, std::uint64_t); // as newer_requests.hpp has it
 void op_setattr(fuse_req_t, fuse_ino_t, struct stat *, int to_set, fuse_file_info *);
 void op_access(fuse_req_t, fuse_ino_t, int mask);
 void op_statfs(fuse_req_t, fuse_ino_t);
