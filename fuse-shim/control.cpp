@@ -196,7 +196,7 @@ std::string control::render(fuse_ino_t ino) const
 		return client::peers_text(mount_.node());
 	case stats:
 		return client::stats_text(mount_.reader(), mount_.node(), mount_.pages(),
-					  mount_.storage());
+					  mount_.storage(), mount_.files().written_again());
 	case requests:
 		return client::requests_text(mount_.node(), mount_.storage());
 	case options:

@@ -120,7 +120,7 @@ TEST_F(daemon_stability, without_a_record_nothing_is_taken_for_stable)
 }
 
 // The client's side of it, over the wire.
-TEST_F(daemon_stability, a_writer_hears_of_the_crash_when_it_closes)
+TEST_F(daemon_stability, a_writer_writes_again_what_the_crash_took)
 {
 	using namespace coop::client;
 	settings_.boot_id = "one boot";
@@ -140,9 +140,15 @@ TEST_F(daemon_stability, a_writer_hears_of_the_crash_when_it_closes)
 	restart_under("one boot");
 	EXPECT_EQ(f.commit(*a.file), 0);
 	ASSERT_EQ(f.write(*a.file, 0, {&v, 1}, 4), 0);
-	restart_under("another boot");
-	EXPECT_EQ(f.flush(*a.file), -EIO);
-	EXPECT_EQ(f.commit(*b.file), -EIO);
+	server_.reset();
+	put("f", "");
+	settings_.boot_id = "another boot";
+	settings_.listen = "127.0.0.1:" + std::to_string(port_);
+	server_ = std::make_unique<coop::daemon::server>(settings_);
+	EXPECT_EQ(f.flush(*a.file), 0);
+	EXPECT_EQ(f.commit(*b.file), 0);
+	EXPECT_EQ(disk("f"), "text");
+	EXPECT_EQ(f.written_again(), 1u);
 	ASSERT_EQ(f.write(*a.file, 0, {&v, 1}, 4), 0);
 	EXPECT_EQ(f.flush(*a.file), 0);
 	f.release(std::move(a.file));

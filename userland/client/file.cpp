@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// file.cpp - one open file's life: open, read and write, commit, release.
+// file.cpp - one open file's life: open, read and write, release.
 #include "userland/client/file.hpp"
 
 #include <fcntl.h>
@@ -20,11 +20,14 @@ constexpr std::uint32_t inline_bytes = 64u << 10;
 
 } // namespace
 
-files::files(storage &s, page_store &p, reader &r, inode_table &t) :
+files::files(storage &s, page_store &p, reader &r, inode_table &t, std::uint64_t keep) :
 	storage_(s),
 	store_(p),
 	reader_(r),
-	inodes_(t)
+	inodes_(t),
+	kept_(kept_memory::create(keep)),
+	committer_(*kept_, {[&s] { return s.stats().reconnects; },
+			    [this](inode &node) { return bring(node, 0); }})
 {
 }
 
@@ -79,14 +82,14 @@ int files::begin_change(inode &node, change_order::hold &out)
 }
 
 // For the reply to a change that nobody waits for any more. It comes while files may be on their
-// way out, but not the table.
-storage::late_reply files::inherit(inode &node, change_order::hold turn)
+// way out, but not the table. replaced: the bytes that it changes.
+storage::late_reply files::inherit(inode &node, change_order::hold turn, range replaced)
 {
 	return [&t = inodes_, asked = inodes_.now(), node = node.shared_from_this(),
-		turn = std::move(turn)](int err, const write_result &r) {
+		turn = std::move(turn), replaced](int err, const write_result &r) {
 		if (err || !S_ISREG(r.attr.st.st_mode))
 			return;
-		node->changes.acknowledged(r.verifier);
+		node->changes.acknowledged(r.verifier, replaced.offset, replaced.length);
 		{
 			std::lock_guard guard(node->lock);
 			node->changing = false; // this is what it was waited for
@@ -119,9 +122,9 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 	auto wanted = (flags & O_ACCMODE) == O_WRONLY || empties || held(node) ? 0 : inline_bytes;
 	ticket asked = inodes_.now();
 	open_result r;
-	int err = storage_.open(who, node.fh,
-				flags & (O_ACCMODE | O_TRUNC | O_APPEND | storage::open_exec),
-				wanted, r, empties ? inherit(node, turn) : nullptr);
+	int err = storage_.open(
+		who, node.fh, flags & (O_ACCMODE | O_TRUNC | O_APPEND | storage::open_exec), wanted,
+		r, empties ? inherit(node, turn, {0, unstable::to_the_end}) : nullptr);
 	if (err)
 		return err;
 	bool judged = true;
@@ -133,7 +136,7 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 	if (out.file->writes())
 		inodes_.writer_came(node);
 	if (empties)
-		node.changes.acknowledged(r.verifier);
+		node.changes.acknowledged(r.verifier, 0, unstable::to_the_end);
 	admit(node, who, r, judged, out);
 	return 0;
 }
@@ -264,61 +267,48 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 {
 	settle(f);
 	inode &node = *f.node;
+	const bool appends = f.flags & O_APPEND;
 	change_order::hold turn;
 	write_result r;
+	// Before the turn, which who makes room may need.
+	if (int err = appends ? 0 : kept_->wait_for_room(storage_.patience()))
+		return err;
 	if (int err = begin_change(node, turn))
 		return err;
-	if (int err = storage_.write(node.fh, f.open_id, offset, data, r, inherit(node, turn)))
+	const std::uint64_t era = appends ? 0 : storage_.lock_era(node.fh);
+	if (int err = storage_.write(node.fh, f.open_id, offset, data, r,
+				     inherit(node, turn, {offset, appends ? 0 : length})))
 		return err;
 	f.uncommitted = true;
-	node.changes.acknowledged(r.verifier);
-	if (f.flags & O_APPEND) {
+	if (appends) {
 		// The daemon chose the place; the kernel had assumed one.
 		auto end = static_cast<std::uint64_t>(r.attr.st.st_size);
 		auto assumed = offset;
 		offset = end >= length ? end - length : 0;
+		// Sent again it would go to another place.
+		node.changes.acknowledged(r.verifier, offset, length);
 		inodes_.changed(node, r, offset, length);
 		if (assumed != offset)
 			inodes_.misplaced(node);
 		return 0;
 	}
+	if (node.changes.wrote(*kept_, r.verifier, f.open_id, era, offset, data, length))
+		committer_.began(node);
+	if (kept_->crowded())
+		committer_.hurry();
 	inodes_.changed(node, r, offset, length);
-	return 0;
-}
-
-int files::commit(open_file &f)
-{
-	settle(f);
-	unstable &changes = f.node->changes;
-	f.uncommitted = false; // before looking: what is written from here on is for another call
-	const unstable::cover covered = changes.covered();
-	if (covered.pending) {
-		ticket asked = inodes_.now();
-		write_result r;
-		if (int err = storage_.commit(f.node->fh, f.open_id, r)) {
-			f.uncommitted = true; // the next fsync or close tries, and tells, again
-			return err;
-		}
-		changes.committed(covered, r.verifier);
-		inodes_.learn(*f.node, asked, r.attr, nullptr, false);
-	}
-	std::lock_guard guard(f.lock);
-	return changes.lost_since(f.losses) ? -EIO : 0;
-}
-
-int files::flush(open_file &f)
-{
-	if (f.uncommitted.exchange(false))
-		return commit(f);
-	settle(f);
 	return 0;
 }
 
 void files::release(std::unique_ptr<open_file> f)
 {
 	settle(*f);
-	if (!f->writes())
+	if (!f->writes()) {
+		if (storage_.lock_era(f->node->fh))
+			let_go(*f->node);
 		return storage_.close_reader(f->node->fh, f->open_id);
+	}
+	leave(*f);
 	ticket asked = inodes_.now();
 	write_result r;
 	int err = storage_.close(f->node->fh, f->open_id, r);
@@ -330,6 +320,7 @@ void files::release(std::unique_ptr<open_file> f)
 int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock_granted granted,
 		std::uint64_t &cookie)
 {
+	let_go_of(f, what); // what the owner holds there may be given back for it
 	return storage_.lock(f.node->fh, f.open_id, what, wait, std::move(granted), cookie);
 }
 
@@ -349,8 +340,17 @@ void files::dropped(open_file &f)
 	f.node->unsettled--;
 }
 
+void files::let_go_of(open_file &f, const coop_st_lock &what)
+{
+	coop_st_lock any = what;
+	any.type = COOP_ST_LOCK_READ;
+	if (storage_.holds_lock(f.node->fh, any))
+		let_go(*f.node);
+}
+
 int files::unlock(open_file &f, const coop_st_lock &what)
 {
+	let_go_of(f, what);
 	return storage_.unlock(f.node->fh, f.open_id, what);
 }
 
@@ -375,13 +375,15 @@ int files::setattr(const caller &who, inode &node, const storage::setattr_reques
 	write_result r;
 	if (int err = begin_change(node, turn))
 		return err;
-	if (int err = storage_.setattr(who, node.fh, q, r, inherit(node, turn)))
+	const bool cuts = q.valid & storage::set_size;
+	const range cut{q.size, cuts ? unstable::to_the_end : 0};
+	if (int err = storage_.setattr(who, node.fh, q, r, inherit(node, turn, cut)))
 		return err;
 	out = r.attr;
 	inodes_.beside(node, out);
 	if (!S_ISREG(out.st.st_mode))
 		return 0;
-	node.changes.acknowledged(r.verifier);
+	node.changes.acknowledged(r.verifier, cut.offset, cut.length);
 	// What a truncation touches: from the end that was to the end that is, or the reverse.
 	std::uint64_t before;
 	{

@@ -12,8 +12,9 @@
 //
 // Writes reach storage before they are answered. Their reply tells the version
 // before and after, so pages that the write did not touch stay good (inode.hpp).
-// fsync and close make them stable, or say that they may be lost (unstable.hpp). A
-// change whose caller was killed keeps its turn until storage has answered.
+// fsync and close make them stable, writing again what a crash of storage has lost, or
+// say that they may be lost (unstable.hpp). A change whose caller was killed keeps its
+// turn until storage has answered.
 #pragma once
 
 #include <atomic>
@@ -24,7 +25,9 @@
 #include <string>
 #include <vector>
 
+#include "userland/client/committer.hpp"
 #include "userland/client/inode.hpp"
+#include "userland/client/kept_memory.hpp"
 #include "userland/client/reader.hpp"
 
 namespace coop::client
@@ -38,10 +41,10 @@ public:
 		opener(opener),
 		open_id(open_id),
 		flags(flags),
-		losses(this->node->changes.attach())
+		losses(this->node->changes.attach(open_id, writes()))
 	{
 	}
-	~open_file() { node->changes.detach(); }
+	~open_file() { node->changes.detach(open_id); }
 	open_file(const open_file &) = delete;
 	open_file &operator=(const open_file &) = delete;
 	bool writes() const { return (flags & O_ACCMODE) != O_RDONLY; }
@@ -69,7 +72,9 @@ struct read_answer {
 class files
 {
 public:
-	files(storage &, page_store &, reader &, inode_table &);
+	// keep: most bytes of writes that are kept until storage has them on its disk.
+	files(storage &, page_store &, reader &, inode_table &,
+	      std::uint64_t keep = kept_memory::default_bound);
 
 	// 0 or -errno. keep: the kernel may keep the pages that it has. attr_stale: the attributes
 	// that the kernel holds are older than this open.
@@ -95,7 +100,7 @@ public:
 	// Copies within storage. length becomes what was copied, which may be less than asked.
 	[[nodiscard]] int copy(open_file &from, std::uint64_t from_at, open_file &to,
 			       std::uint64_t to_at, std::uint64_t &length);
-	// What was changed, by whomever of this mount, is on stable storage, or -errno. -EIO also
+	// What was changed, by whomever of this mount, is on stable storage, or -errno, which also
 	// tells of a loss that somebody else's commit has found.
 	[[nodiscard]] int commit(open_file &);
 	// The same at a close, for what this open file wrote.
@@ -120,7 +125,13 @@ public:
 				   std::string_view value, int flags);
 	[[nodiscard]] int removexattr(const caller &, inode &, std::string_view name);
 
+	// Writes that a crash of storage had lost.
+	std::uint64_t written_again() const { return written_again_; }
+
 private:
+	struct range {
+		std::uint64_t offset, length;
+	};
 	// A change that leaves the bytes as they are: ask(result, what to do about a late reply).
 	template <class act> int change_beside(inode &, act ask);
 	std::shared_ptr<const content> content_of(open_file &, std::uint64_t *breaks = nullptr);
@@ -135,12 +146,23 @@ private:
 	int take_turn(inode &, change_order::hold &);
 	int begin_change(inode &, change_order::hold &);
 	void look_again(open_file &, change_order::hold &, int err);
-	storage::late_reply inherit(inode &, change_order::hold);
+	storage::late_reply inherit(inode &, change_order::hold, range replaced = {});
+	// What was changed is on stable storage, or counted as lost; an error: not known yet.
+	// open_id: an open file that stays; 0: whichever writes.
+	int bring(inode &, std::uint64_t open_id);
+	int commit_through_any(inode &, write_result &);
+	int write_again(inode &, const unstable::cover &, std::uint64_t verifier);
+	void leave(open_file &);
+	void let_go(inode &);
+	void let_go_of(open_file &, const coop_st_lock &);
 
 	storage &storage_;
 	page_store &store_;
 	reader &reader_;
 	inode_table &inodes_;
+	const std::shared_ptr<kept_memory> kept_;
+	std::atomic<std::uint64_t> written_again_{0};
+	committer committer_; // last: its thread uses the rest
 };
 
 } // namespace coop::client

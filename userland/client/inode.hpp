@@ -77,6 +77,10 @@ struct inode : std::enable_shared_from_this<inode> {
 
 	unstable changes; // has its own lock
 
+	bool keeps_listed = false; // committer has it in its queue; guarded by its mutex
+
+	// Held across a commit and what it writes again. Taken before 'order'.
+	change_order committing;
 	// Held across a write, truncation or other local change of storage. Taken before 'lock'.
 	change_order order;
 

@@ -283,6 +283,7 @@ public:
 	{
 		return under_->holds_lock(fh, what);
 	}
+	std::uint64_t lock_era(const handle &fh) override { return under_->lock_era(fh); }
 
 	// ---- changes ----------------------------------------------------------
 

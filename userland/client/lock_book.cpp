@@ -67,6 +67,19 @@ bool lock_book::holds(std::uint64_t open_id) const
 	return false;
 }
 
+void lock_book::lost(std::uint64_t open_id)
+{
+	closed(open_id);
+	std::lock_guard guard(mutex_);
+	era_++;
+}
+
+std::uint64_t lock_book::era(const std::string &fh) const
+{
+	std::lock_guard guard(mutex_);
+	return files_.empty() || !files_.contains(fh) ? 0 : era_;
+}
+
 std::vector<lock_book::lock> lock_book::held() const
 {
 	std::lock_guard guard(mutex_);

@@ -45,6 +45,10 @@ public:
 	// What the owner holds in this range of the file.
 	[[nodiscard]] bool holds(const lock &, bool exclusive_only = false) const;
 	[[nodiscard]] bool holds(std::uint64_t open_id) const;
+	// What was taken through the open file is not to be had again.
+	void lost(std::uint64_t open_id);
+	// See storage::lock_era().
+	[[nodiscard]] std::uint64_t era(const std::string &fh) const;
 	[[nodiscard]] std::vector<lock> held() const;
 
 	std::uint64_t begin(wait);
@@ -62,6 +66,7 @@ private:
 
 	mutable std::mutex mutex_;
 	std::map<std::string, ranges> files_; // by handle
+	std::uint64_t era_ = 1;               // one more for each open file whose locks were lost
 	std::map<std::uint64_t, wait> waits_; // by cookie
 	std::uint64_t last_cookie_ = 0;
 };

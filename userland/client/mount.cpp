@@ -4,6 +4,7 @@
 // daemon name this node to others.
 #include "userland/client/mount.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <netdb.h>
@@ -28,6 +29,9 @@ namespace
 {
 
 constexpr std::chrono::seconds address_wait{5}; // for one that is being given back
+// Bytes of writes that are kept until storage has them on its disk: a quarter of cache_size, within
+// these bounds.
+constexpr std::uint64_t keep_min = 16ull << 20, keep_max = 256ull << 20;
 
 // The source address that the routing table gives to packets for the server.
 std::string local_address_towards(const mount_options &o)
@@ -115,7 +119,8 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 		start_node();
 	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_);
 	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
-	files_ = std::make_unique<client::files>(*storage_, *pages_, *reader_, *inodes_);
+	files_ = std::make_unique<client::files>(*storage_, *pages_, *reader_, *inodes_,
+						 std::clamp(o.cache_size / 4, keep_min, keep_max));
 }
 
 // The reader waits for what it has under way, which the node and storage still complete; storage

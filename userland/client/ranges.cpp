@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <utility>
 
 #include "userland/client/file.hpp"
 
@@ -17,12 +18,9 @@ namespace coop::client
 namespace
 {
 
-struct range {
-	std::uint64_t offset, length;
-};
-
 // The bytes that are others afterwards, but for those that a new end of the file brings.
-range touched(int mode, std::uint64_t offset, std::uint64_t length)
+std::pair<std::uint64_t, std::uint64_t> touched(int mode, std::uint64_t offset,
+						std::uint64_t length)
 {
 	if (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE))
 		return {offset, UINT64_MAX};
@@ -49,15 +47,15 @@ int files::fallocate(open_file &f, int mode, std::uint64_t offset, std::uint64_t
 	write_result r;
 	if (int err = begin_change(node, turn))
 		return err;
+	const auto [from, bytes] = touched(mode, offset, length);
 	if (int err = storage_.fallocate(node.fh, f.open_id, mode, offset, length, r,
-					 inherit(node, turn))) {
+					 inherit(node, turn, {from, bytes}))) {
 		look_again(f, turn, err);
 		return err;
 	}
 	f.uncommitted = true;
-	node.changes.acknowledged(r.verifier);
-	const range t = touched(mode, offset, length);
-	inodes_.changed(node, r, t.offset, t.length);
+	node.changes.acknowledged(r.verifier, from, bytes);
+	inodes_.changed(node, r, from, bytes);
 	return 0;
 }
 
@@ -76,12 +74,13 @@ int files::copy(open_file &from, std::uint64_t from_at, open_file &to, std::uint
 	if (int err = begin_change(node, turn))
 		return err;
 	if (int err = storage_.copy({from.node->fh, from.open_id, from_at},
-				    {node.fh, to.open_id, to_at}, length, r, inherit(node, turn))) {
+				    {node.fh, to.open_id, to_at}, length, r,
+				    inherit(node, turn, {to_at, length}))) {
 		look_again(to, turn, err);
 		return err;
 	}
 	to.uncommitted = true;
-	node.changes.acknowledged(r.verifier);
+	node.changes.acknowledged(r.verifier, to_at, length);
 	inodes_.changed(node, r, to_at, length);
 	return 0;
 }

@@ -292,6 +292,9 @@ public:
 	}
 	// Whether this mount's owner holds a lock in that range, for writing at least if 'what' is.
 	virtual bool holds_lock(const handle &, const coop_st_lock &what) { return false; }
+	// 0: this mount holds no lock of the file. Else a number, another one after a lock was
+	// lost.
+	virtual std::uint64_t lock_era(const handle &) { return 0; }
 
 	// A lease, or all (0), is not relied on any more. Returns at once; done: the daemon knows.
 	virtual void return_lease(const coop_fid &, std::function<void()> done) { done(); }

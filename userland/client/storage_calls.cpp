@@ -429,6 +429,7 @@ public:
 	{
 		return locks_.book().holds({fh, 0, what}, what.type == COOP_ST_LOCK_WRITE);
 	}
+	std::uint64_t lock_era(const handle &fh) override { return locks_.book().era(fh); }
 
 	int getxattr(const caller &c, const handle &fh, std::string_view name, std::uint32_t room,
 		     std::string &value, std::size_t &size) override

@@ -313,6 +313,7 @@ int storage_link::reclaim(std::string &why)
 			      options_.server);
 		if (!err)
 			err = exchange(COOP_ST_CLOSE, ask, h, got);
+		locks_.lost(id);
 		closed(id);
 	}
 	if (!err)

@@ -161,7 +161,8 @@ void add_network(std::string &out, const ud::endpoint_state &s)
 
 } // namespace
 
-std::string stats_text(const reader &r, const node *n, const page_store &store, const storage &s)
+std::string stats_text(const reader &r, const node *n, const page_store &store, const storage &s,
+		       std::uint64_t written_again)
 {
 	static const char *const names[] = {"buffer", "peer", "storage"};
 	const reader_stats rs = r.stats();
@@ -191,9 +192,8 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 	add(out, "traffic storage rx_bytes %" PRIu64 " tx_bytes %" PRIu64 "\n", t.rx_bytes,
 	    t.tx_bytes);
 	const counter connection[] = {
-		{"rx_data_bytes", t.rx_data_bytes},
-		{"calls", t.calls},
-		{"reconnects", t.reconnects},
+		{"rx_data_bytes", t.rx_data_bytes},   {"calls", t.calls},
+		{"reconnects", t.reconnects},         {"written_again", written_again},
 		{"connected", t.connected ? 1u : 0u},
 	};
 	add_all(out, "storage", connection);

@@ -19,7 +19,8 @@ namespace coop::client
 
 // In all of these the node may be null: no peers. Context: any thread.
 
-std::string stats_text(const reader &, const node *, const page_store &, const storage &);
+std::string stats_text(const reader &, const node *, const page_store &, const storage &,
+		       std::uint64_t written_again = 0);
 // What writing to 'stats' does: everything that can be counted anew is. The traffic of
 // the storage connection counts from its start.
 void stats_reset(reader &, node *);

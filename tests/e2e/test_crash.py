@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT
+"""Storage's machine crashes with what it had acknowledged but not brought to its disk.
+
+The crash is played: the daemon is killed, the file gets the bytes that it had at its last fsync,
+and the next daemon finds no record of verifiers, so its own are others.
+"""
+import errno
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from cluster import wait_for
+
+PAGE = 4096
+
+# One open file in a process of its own: starting a process would close this one's copy of it, which
+# commits, to a daemon that is away. It does one call a line, and says its errno.
+HOLDER = """
+import fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o600)
+for line in sys.stdin:
+    word, *rest = line.split()
+    try:
+        if word == "write":
+            os.pwrite(fd, bytes.fromhex(rest[1]), int(rest[0]))
+        elif word == "fsync":
+            os.fsync(fd)
+        elif word == "cut":
+            os.ftruncate(fd, int(rest[0]))
+        elif word == "lock":
+            fcntl.lockf(fd, fcntl.LOCK_EX)
+        elif word == "unlock":
+            fcntl.lockf(fd, fcntl.LOCK_UN)
+        elif word == "close":
+            os.close(fd)
+        print(0, flush=True)
+    except OSError as e:
+        print(e.errno, flush=True)
+"""
+
+
+class Holder:
+    def __init__(self, path):
+        self.name = os.path.basename(path)
+        self.child = subprocess.Popen([sys.executable, "-c", HOLDER, path], text=True,
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def ask(self, *words):
+        """0 or errno"""
+        self.child.stdin.write(" ".join(str(w) for w in words) + "\n")
+        self.child.stdin.flush()
+        return int(self.child.stdout.readline())
+
+    def write(self, at, piece):
+        assert self.ask("write", at, piece.hex()) == 0
+
+    def end(self):
+        self.child.kill()
+        self.child.communicate()
+
+
+class Machine:
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.state = cluster.file("state")
+        os.mkdir(self.state)
+        cluster.start_daemon("--state", self.state)
+        self.saved, self.holders = {}, []
+
+    def open(self, node, name="f"):
+        self.holders.append(Holder(f"{node.path}/{name}"))
+        return self.holders[-1]
+
+    def fsync(self, f):
+        """From here on the disk has it."""
+        assert f.ask("fsync") == 0
+        self.saved[f.name] = self.content(f.name)
+
+    def content(self, name="f"):
+        with open(f"{self.cluster.export}/{name}", "rb") as f:
+            return f.read()
+
+    def crash(self):
+        self.cluster.daemon.process.kill()
+        for name, content in self.saved.items():
+            with open(f"{self.cluster.export}/{name}", "wb") as f:
+                f.write(content)
+        os.unlink(self.state + "/verifier")
+        self.cluster.daemon.start()
+
+
+@pytest.fixture
+def machine(cluster):
+    m = Machine(cluster)
+    yield m
+    for holder in m.holders:
+        holder.end()
+
+
+def written_again(node):
+    return next(int(line.split()[2]) for line in node.control("stats").splitlines()
+                if line.startswith("storage written_again "))
+
+
+@pytest.mark.parametrize("how", ["fsync", "close"])
+def test_what_a_crash_took_is_written_again(cluster, machine, how):
+    node = cluster.node(peers=False)
+    rng = random.Random(1)
+    model = bytearray(rng.randbytes(3 << 20))
+    f = machine.open(node)
+    f.write(0, model)
+    machine.fsync(f)
+    for _ in range(200):
+        at, piece = rng.randrange(len(model) - 3 * PAGE), rng.randbytes(rng.choice([1, 100, PAGE, 3 * PAGE]))
+        f.write(at, piece)
+        model[at:at + len(piece)] = piece
+    assert machine.content() == model
+    machine.crash()
+    assert f.ask(how) == 0
+    assert machine.content() == model
+    assert written_again(node) > 0
+    with open(node.path + "/f", "rb") as again:
+        assert again.read() == model
+
+
+def test_nobody_need_ask_for_it(cluster, machine):
+    """The client looks by itself when it has a connection again."""
+    f = machine.open(cluster.node(peers=False))
+    f.write(0, b"old bytes")
+    machine.fsync(f)
+    f.write(0, b"new")
+    machine.crash()
+    wait_for(lambda: machine.content() == b"new bytes", "the bytes to be there again")
+
+
+def test_a_restart_of_the_daemon_alone_writes_nothing_again(cluster, machine):
+    node = cluster.node(peers=False)
+    f = machine.open(node)
+    f.write(0, b"bytes")
+    cluster.daemon.process.kill()
+    cluster.daemon.start()
+    assert f.ask("fsync") == 0
+    assert written_again(node) == 0
+
+
+def test_what_was_cut_off_is_told(cluster, machine):
+    """A truncation has no bytes that could be written again; what is before it has."""
+    f = machine.open(cluster.node(peers=False))
+    f.write(0, b"a" * 100)
+    machine.fsync(f)
+    f.write(0, b"b" * 100)
+    assert f.ask("cut", 50) == 0
+    machine.crash()
+    assert f.ask("fsync") == errno.EIO
+    assert f.ask("fsync") == 0
+    assert machine.content() == b"b" * 50 + b"a" * 50
+
+
+def test_the_next_holder_of_a_lock_is_not_overwritten(cluster, machine):
+    f, g = (machine.open(cluster.node(peers=False)) for _ in range(2))
+    f.write(0, b"........")
+    machine.fsync(f)
+    assert f.ask("lock") == 0
+    f.write(0, b"first")
+    assert f.ask("unlock") == 0
+    assert g.ask("lock") == 0
+    g.write(2, b"next")
+    machine.crash()
+    assert g.ask("fsync") == 0
+    assert f.ask("fsync") == errno.EIO
+    assert g.ask("unlock") == 0
+    assert machine.content() == b"..next.."
