@@ -59,6 +59,57 @@ TEST(client_leases, a_reply_from_before_the_recall_is_not_believed)
 	EXPECT_TRUE(book.attributes_of("f", a));
 }
 
+// The daemon tells of no change that came before the lease, so what was asked for earlier may be
+// older than the lease although its reply comes later.
+TEST(client_leases, what_was_asked_for_before_the_lease_proves_nothing)
+{
+	lease_book book;
+	attributes a;
+	entry e;
+	std::string target;
+	std::vector<dir_entry> entries;
+	bool end = false;
+	const auto early = book.now();
+	book.learned(book.now(), "d", directory(1));
+	book.learned(book.now(), "l", file(2));
+	book.allowed(early, "d", me, right::search);
+	EXPECT_FALSE(book.may("d", me, right::search));
+	book.allowed(book.now(), "d", me, right::search);
+	book.allowed(book.now(), "d", me, right::list);
+	EXPECT_TRUE(book.may("d", me, right::search));
+	book.absent(early, "d", "x");
+	EXPECT_EQ(book.lookup("d", "x", me, e), found::unknown);
+	book.listed(early, "d", 0, {}, true);
+	EXPECT_FALSE(book.list("d", me, 0, 4096, entries, end));
+	EXPECT_EQ(book.lookup("d", "y", me, e), found::unknown);
+	book.points_at(early, "l", "old");
+	EXPECT_FALSE(book.target_of("l", target));
+	// Another reply that tells of the lease, which is there already, changes nothing.
+	const auto within = book.now();
+	book.learned(book.now(), "d", directory(1));
+	book.absent(within, "d", "x");
+	EXPECT_EQ(book.lookup("d", "x", me, e), found::absent);
+}
+
+// The daemon has given it back itself, without a recall. It may have done so after it answered what
+// was asked for later.
+TEST(client_leases, a_reply_that_tells_of_no_lease_ends_it)
+{
+	lease_book book;
+	attributes a, none = file(1);
+	none.leased = false;
+	const auto early = book.now();
+	book.learned(book.now(), "f", file(1));
+	book.learned(book.now(), "f", none);
+	EXPECT_FALSE(book.attributes_of("f", a));
+	book.learned(book.now(), "f", file(1));
+	EXPECT_TRUE(book.attributes_of("f", a));
+	book.learned(early, "f", none);
+	EXPECT_FALSE(book.attributes_of("f", a));
+	book.learned(book.now(), "f", file(1));
+	EXPECT_TRUE(book.attributes_of("f", a));
+}
+
 TEST(client_leases, nothing_is_known_of_what_we_are_changing)
 {
 	lease_book book;

@@ -50,7 +50,7 @@ lease_book::file *lease_book::known_locked(const handle &fh)
 lease_book::file *lease_book::believing_locked(ticket asked, const handle &fh)
 {
 	file *f = known_locked(fh);
-	return f && !f->changing && asked >= f->broken ? f : nullptr;
+	return f && !f->changing && asked >= f->broken && asked >= f->since ? f : nullptr;
 }
 
 void lease_book::forget_listing_locked(file &f)
@@ -113,9 +113,12 @@ void lease_book::trim_locked()
 
 void lease_book::learned(ticket asked, const handle &fh, const attributes &attr)
 {
-	if (!attr.leased)
-		return;
 	std::lock_guard lock(mutex_);
+	if (!attr.leased) {
+		if (file *f = known_locked(fh))
+			break_locked(*f);
+		return;
+	}
 	const auto r = recalled_.find(attr.fid);
 	if (!believing_ || asked < floor_ || returning_.contains(attr.fid) ||
 	    (r != recalled_.end() && asked < r->second))
@@ -123,6 +126,8 @@ void lease_book::learned(ticket asked, const handle &fh, const attributes &attr)
 	file &f = file_locked(fh);
 	if (f.changing || f.unsure || asked < f.broken)
 		return;
+	if (!f.leased)
+		f.since = ++clock_;
 	f.leased = true;
 	f.fid = attr.fid;
 	by_fid_[attr.fid] = fh;
@@ -390,7 +395,9 @@ void lease_book::names_unknown(const handle &dir)
 void lease_book::empty(ticket asked, const handle &dir)
 {
 	std::lock_guard lock(mutex_);
-	if (file *f = believing_locked(asked, dir)) {
+	// Made by the request that brought the lease.
+	file *f = known_locked(dir);
+	if (f && !f->changing && asked >= f->broken) {
 		forget_listing_locked(*f);
 		f->names.clear();
 		f->complete = f->listing_complete = true;

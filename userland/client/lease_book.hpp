@@ -4,7 +4,9 @@
 // Replies come in any order and on any thread, recalls on one. So each request
 // takes a ticket before it is sent, and what its reply tells is kept only if
 // nothing has happened to the file since: no recall, no change of ours that has
-// begun or ended. A file that is changed by us at the moment is not known.
+// begun or ended. A file that is changed by us at the moment is not known. What a
+// reply tells besides the lease itself was true when the daemon looked, so the lease
+// must have been known before it was asked for.
 //
 // A lease is of one file. What is known of a directory's names is gone with the
 // directory's lease, what is known of the files behind them with theirs.
@@ -41,7 +43,8 @@ public:
 
 	ticket now();
 
-	// What replies tell. asked: from before the request was sent.
+	// What replies tell. asked: from before the request was sent. Attributes without a lease
+	// end the one that there is: the daemon gives back what it cannot keep.
 	void learned(ticket asked, const handle &, const attributes &);
 	void allowed(ticket asked, const handle &, const caller &, right);
 	void named(ticket asked, const handle &dir, std::string_view name, const handle &node);
@@ -105,6 +108,8 @@ private:
 		bool unsure = false;
 		unsigned changing = 0, kept = 0;
 		ticket broken = 0; // what was asked for before is not believed
+		ticket since = 0;  // when the lease became known: what else was asked for before
+				   // may be older than it
 		attributes attr{};
 		bool attr_known = false;
 		std::vector<std::pair<caller, right>> rights;

@@ -195,7 +195,7 @@ public:
 		}
 		const auto asked = book_.now();
 		const int err = under_->open(c, fh, flags, want, out, std::move(late));
-		if (!err && out.attr.leased) {
+		if (!err) {
 			book_.learned(asked, fh, out.attr);
 			book_.allowed(asked, fh, c, what);
 			book_.opened_by(asked, fh, out.openers);
