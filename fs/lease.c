@@ -223,30 +223,29 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	struct coop_inode *ci = coop_i(inode);
 	struct coop_lease_slot *slot = slot_of(l, &ci->fid);
 	const bool unsure = test_bit(COOP_I_UNSURE, &ci->flags);
-	bool believed, many;
+	bool last, believed, many;
 
 	if (!l->wanted)
 		return;
 	spin_lock(&ci->lock);
-	if (asked < ci->believed || inode_wrong_type(inode, attr->mode)) {
-		spin_unlock(&ci->lock);
-		return; /* something later is known */
-	}
+	last = asked >= ci->believed && !inode_wrong_type(inode, attr->mode);
 	spin_lock(&l->lock);
-	believed = told && !l->down && !l->closed && asked > l->floor && !slot->returning &&
+	/* The daemon gives back what it cannot keep, after it has answered what was asked for
+	 * later, too. */
+	believed = told && last && !l->down && !l->closed && asked > l->floor && !slot->returning &&
 		   asked > slot->broken && asked > ci->lease_broken && !ci->lease_changes &&
 		   !unsure;
-	if (!told) {
+	if (!told && last) {
 		unlist_locked(l, ci);
-	} else if (list_empty(&ci->lease_link) && !l->closed) {
+	} else if (told && list_empty(&ci->lease_link) && !l->closed) {
 		list_add_tail(&ci->lease_link, &l->list);
 		l->held++;
 	}
 	many = l->held > LEASES_KEPT && !l->closed;
 	spin_unlock(&l->lock);
-	if (!believed) {
+	if (!told || (last && !believed)) {
 		over_locked(ci);
-	} else {
+	} else if (believed) {
 		if (ci->leased_since <= READ_ONCE(l->floor)) {
 			coop_listing_drop_locked(ci); /* of a lease before this one */
 			WRITE_ONCE(ci->leased_since, coop_ticket(inode->i_sb));
@@ -256,7 +255,7 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	}
 	/* Where there are leases they alone say how long; what is not believed now is asked for
 	 * again. */
-	if (told && !unsure) {
+	if (told && last && !unsure) {
 		WRITE_ONCE(ci->attr_until, jiffies - 1);
 		ci->has_until = jiffies - 1;
 	}
