@@ -43,6 +43,20 @@ static inline void coop_fillattr(struct mnt_idmap *idmap, u32 mask, struct inode
 #endif
 }
 
+/* How memory and offsets of direct I/O have to be aligned. */
+#ifdef STATX_DIOALIGN
+#define COOP_STATX_DIOALIGN STATX_DIOALIGN
+static inline void coop_stat_dio(struct kstat *stat, u32 memory, u32 offset)
+{
+	stat->result_mask |= STATX_DIOALIGN;
+	stat->dio_mem_align = memory;
+	stat->dio_offset_align = offset;
+}
+#else
+#define COOP_STATX_DIOALIGN 0
+static inline void coop_stat_dio(struct kstat *stat, u32 memory, u32 offset) {}
+#endif
+
 #ifndef COOP_HAVE_INODE_CTIME
 static inline struct timespec64 inode_set_ctime_to_ts(struct inode *inode, struct timespec64 ts)
 {

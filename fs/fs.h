@@ -157,6 +157,8 @@ struct coop_inode {
 	unsigned long attr_until; /* jiffies until which the attributes are believed */
 	u32 has;                  /* enum coop_st_has */
 	unsigned long has_until;  /* jiffies until which what is not in 'has' is not there */
+	u32 traits, traits_known; /* enum coop_st_trait */
+	struct timespec64 btime;  /* with COOP_ST_HAS_BTIME */
 	/* lease.c: tickets; what is read without the lock is written under it */
 	u64 leased_since;            /* 0: no lease is believed */
 	u64 judged_since;            /* permissions of before prove nothing */

@@ -231,6 +231,9 @@ static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, b
 		forget_all_cached_acls(inode);
 	ci->has = attr->has;
 	ci->has_until = ci->attr_until;
+	ci->btime = time_of(&attr->btime);
+	ci->traits = attr->traits;
+	ci->traits_known = attr->traits_known;
 	if (attr->size > i_size_read(inode) || (!dirty && cuts))
 		i_size_write(inode, attr->size);
 	else if (!dirty && attr->size < i_size_read(inode))
@@ -349,6 +352,27 @@ int coop_revalidate(struct inode *inode, bool force)
 	return err;
 }
 
+/* What the VFS has no place for in an inode. */
+static void stat_beyond_inode(struct inode *inode, u32 mask, struct kstat *stat)
+{
+	struct coop_inode *ci = coop_i(inode);
+
+	BUILD_BUG_ON(COOP_ST_TRAIT_ALL !=
+		     (STATX_ATTR_COMPRESSED | STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND |
+		      STATX_ATTR_NODUMP | STATX_ATTR_ENCRYPTED | STATX_ATTR_VERITY));
+	spin_lock(&ci->lock);
+	if (ci->has & COOP_ST_HAS_BTIME) {
+		stat->btime = ci->btime;
+		stat->result_mask |= STATX_BTIME;
+	}
+	stat->attributes |= ci->traits;
+	stat->attributes_mask |= ci->traits_known;
+	spin_unlock(&ci->lock);
+	/* Any bytes can be sent from any bytes (direct.c). */
+	if (S_ISREG(inode->i_mode) && mask & COOP_STATX_DIOALIGN)
+		coop_stat_dio(stat, 1, 1);
+}
+
 int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat *stat, u32 mask,
 		 unsigned int flags)
 {
@@ -372,6 +396,7 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 	if (err)
 		return err;
 	coop_fillattr(idmap, mask, inode, stat);
+	stat_beyond_inode(inode, mask, stat);
 	return 0;
 }
 

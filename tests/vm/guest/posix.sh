@@ -56,6 +56,7 @@ test_seekdir() { area seekdir; }
 test_modes() { area modes; }
 test_owners() { area owners; }
 test_times() { area times; }
+test_statx() { BELOW=/srv area statx; }
 test_permission() { area permission; }
 test_statfs() { area statfs; }
 test_set_id() { area set_id; }
@@ -88,8 +89,8 @@ test_page_parts() { area page_parts; }
 # The same on the file system below, by which the tests themselves are tried.
 test_below()
 {
-	for each in special types xattrs capability acls; do
-		area $each /srv /srv
+	for each in special types statx xattrs capability acls; do
+		BELOW=/srv area $each /srv /srv
 	done
 }
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* attributes.c - modes, owners, times, and who may do what. */
+/* attributes.c - modes, owners, times, what statx(2) adds to them, and who may do what. */
 #define _GNU_SOURCE
+#include <linux/fs.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
@@ -87,6 +90,87 @@ void times_area(void)
 	let_clock_tick();
 	CHECK(!chmod("f", 0600) && !stat("f", &st) && later(&st.st_ctim, &before.st_ctim));
 	CHECK(!later(&st.st_mtim, &before.st_mtim));
+}
+
+static struct statx now_of(const char *path)
+{
+	struct statx sx = {0};
+
+	CHECK(!statx(AT_FDCWD, path, AT_STATX_FORCE_SYNC | AT_SYMLINK_NOFOLLOW,
+		     STATX_BASIC_STATS | STATX_BTIME | STATX_DIOALIGN, &sx));
+	return sx;
+}
+
+static bool same_birth(const struct statx *a, const struct statx *b)
+{
+	return a->stx_mask & b->stx_mask & STATX_BTIME &&
+	       a->stx_btime.tv_sec == b->stx_btime.tv_sec &&
+	       a->stx_btime.tv_nsec == b->stx_btime.tv_nsec;
+}
+
+/* The aligned bytes that statx(2) tells of can be written from such memory. */
+static void direct_aligned(const char *path)
+{
+	static _Alignas(PAGE) char buf[2 * PAGE];
+	const struct statx sx = now_of(path);
+	const size_t n = sx.stx_dio_offset_align;
+	int fd;
+
+	NEED(sx.stx_mask & STATX_DIOALIGN && n && n <= PAGE && sx.stx_dio_mem_align <= PAGE);
+	NEED((fd = open(path, O_WRONLY | O_DIRECT)) >= 0);
+	CHECK(pwrite(fd, buf + sx.stx_dio_mem_align, n, (off_t)n) == (ssize_t)n);
+	CHECK(!close(fd) && size_of(path) == 2 * (off_t)n);
+}
+
+void statx_area(void)
+{
+	struct statx born, now;
+	char below[PAGE];
+	int fd, flags, none;
+
+	NEED(getenv("BELOW"));
+	snprintf(below, sizeof(below), "%s/statx/f", getenv("BELOW"));
+	NEED(put("f", "x") && !mkdir("d", 0755) && !symlink("f", "l"));
+	born = now_of("f");
+	NEED(born.stx_mask & STATX_BTIME);
+	CHECK(born.stx_btime.tv_sec >= now_of(".").stx_btime.tv_sec);
+
+	/* A birth is once, whoever asks. */
+	let_clock_tick();
+	NEED((fd = open("f", O_WRONLY)) >= 0);
+	CHECK(write(fd, "yy", 2) == 2 && !fchmod(fd, 0640) && !close(fd) && !rename("f", "g"));
+	now = now_of("g");
+	CHECK(same_birth(&born, &now));
+	CHECK(put("f", "x"));
+	now = now_of("f");
+	CHECK(now.stx_mask & STATX_BTIME && !same_birth(&born, &now));
+	born = now;
+	now = now_of(other("f"));
+	CHECK(same_birth(&born, &now));
+	now = now_of(below);
+	CHECK(same_birth(&born, &now));
+	CHECK(now_of("d").stx_mask & STATX_BTIME && now_of("l").stx_mask & STATX_BTIME);
+
+	/* Traits of the file system below. */
+	NEED((fd = open(below, O_RDONLY)) >= 0);
+	CHECK(!ioctl(fd, FS_IOC_GETFLAGS, &none));
+	flags = none | FS_IMMUTABLE_FL | FS_NODUMP_FL;
+	NEED(!ioctl(fd, FS_IOC_SETFLAGS, &flags));
+	for (int i = 0; i < 2; i++) {
+		now = now_of(i ? other("f") : "f");
+		CHECK(now.stx_attributes_mask & STATX_ATTR_IMMUTABLE);
+		CHECK(now.stx_attributes & STATX_ATTR_IMMUTABLE);
+		CHECK(now.stx_attributes & STATX_ATTR_NODUMP);
+		CHECK(!(now.stx_attributes & STATX_ATTR_APPEND));
+	}
+	FAILS(open("f", O_WRONLY), EPERM);
+	FAILS(unlink("f"), EPERM);
+	FAILS(chmod("f", 0600), EPERM);
+	CHECK(!ioctl(fd, FS_IOC_SETFLAGS, &none) && !close(fd));
+	CHECK(!(now_of("f").stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_NODUMP)));
+
+	direct_aligned("f");
+	CHECK(!(now_of("d").stx_mask & STATX_DIOALIGN));
 }
 
 static void stranger(void)

@@ -11,9 +11,11 @@
  * Where this file system has semantics of its own they are checked as documented
  * (coopfs(5)): O_DIRECT of any alignment.
  *
- * The area in_flight stops the storage daemon for a moment: its process id is in the
- * environment as DAEMON, and the path of the mount's file "info" as INFO. What written_again,
- * lost_for_all and locks_kept need is said in crash.c.
+ * The area statx looks into the file system below, whose directory of the areas is in the
+ * environment as BELOW. The area in_flight stops
+ * the storage daemon for a moment: its process id is in the environment as DAEMON, and the path of
+ * the mount's file "info" as INFO. What written_again, lost_for_all and locks_kept need is said in
+ * crash.c.
  *
  * Status: 0 all right, 1 something is not, 2 usage or nothing could be checked.
  */
@@ -55,6 +57,7 @@ static const struct {
 	{"modes", modes_area},
 	{"owners", owners_area},
 	{"times", times_area},
+	{"statx", statx_area},
 	{"permission", permission_area},
 	{"statfs", statfs_area},
 	{"set_id", set_id_area},
