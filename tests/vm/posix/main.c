@@ -11,8 +11,8 @@
  * Where this file system has semantics of its own they are checked as documented
  * (coopfs(5)): O_DIRECT of any alignment.
  *
- * The area statx looks into the file system below, whose directory of the areas is in the
- * environment as BELOW. The area in_flight stops
+ * The areas statx and clone look into the file system below, whose directory of the areas is in
+ * the environment as BELOW; quota sets a limit on its device QUOTA_DEVICE. The area in_flight stops
  * the storage daemon for a moment: its process id is in the environment as DAEMON, and the path of
  * the mount's file "info" as INFO. What written_again, lost_for_all and locks_kept need is said in
  * crash.c.
@@ -77,6 +77,7 @@ static const struct {
 	{"allocate", allocate_area},
 	{"seek", seek_area},
 	{"copy", copy_area},
+	{"clone", clone_area},
 	{"mmap", mmap_area},
 	{"direct", direct_area},
 	{"mixed", mixed_area},

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ranges.c - fallocate, SEEK_DATA and SEEK_HOLE, copies by storage; with bytes that
- * are dirty, cached and mapped here. What the export's file system cannot do may fail
+ * ranges.c - fallocate, SEEK_DATA and SEEK_HOLE, copies and clones by storage; with bytes
+ * that are dirty, cached and mapped here. What the export's file system cannot do may fail
  * with EOPNOTSUPP, and then changes nothing.
  */
 #define _GNU_SOURCE
 #include <linux/falloc.h>
+#include <linux/fiemap.h>
 #include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -190,4 +193,83 @@ void copy_area(void)
 	if (done(ioctl(b, FICLONERANGE, &clone)))
 		CHECK(pread(b, got, sizeof(got), 0) == LARGE && text_at(got, 3 * PAGE, LARGE));
 	CHECK(!close(a) && !close(b) && !close(append));
+}
+
+/* Whether all blocks of a file in the file system below are another file's, too. */
+static bool shared(const char *name)
+{
+	struct {
+		struct fiemap head;
+		struct fiemap_extent extents[PAGES];
+	} map = {.head = {.fm_length = ~0ull, .fm_flags = FIEMAP_FLAG_SYNC}};
+	char below[PAGE];
+	bool all;
+	int fd;
+
+	snprintf(below, sizeof(below), "%s/clone/%s", getenv("BELOW"), name);
+	map.head.fm_extent_count = PAGES;
+	fd = open(below, O_RDONLY);
+	all = fd >= 0 && !ioctl(fd, FS_IOC_FIEMAP, &map) && map.head.fm_mapped_extents;
+	for (unsigned int i = 0; all && i < map.head.fm_mapped_extents; i++)
+		all = map.extents[i].fe_flags & FIEMAP_EXTENT_SHARED;
+	if (fd >= 0)
+		close(fd);
+	return all;
+}
+
+/* Where the file system below shares blocks: clones succeed, and each file stays its own. */
+void clone_area(void)
+{
+	struct file_clone_range part = {.src_offset = PAGE, .src_length = 2 * PAGE};
+	loff_t from = 0, to = 0;
+	int a, b, c, elsewhere;
+	char old[LARGE];
+	char *map;
+
+	fill();
+	memset(old, 'o', sizeof(old));
+	NEED(getenv("BELOW"));
+	NEED((a = open("a", O_CREAT | O_RDWR, 0600)) >= 0);
+	NEED((b = open("b", O_CREAT | O_RDWR, 0600)) >= 0);
+	NEED((c = open("c", O_CREAT | O_RDWR, 0600)) >= 0);
+	CHECK(write(b, old, LARGE) == LARGE && !fsync(b));
+	NEED((elsewhere = open(other("b"), O_RDONLY)) >= 0);
+	CHECK(pread(elsewhere, got, LARGE, 0) == LARGE && !memcmp(got, old, LARGE));
+	map = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED, b, 0);
+	NEED(map != MAP_FAILED && *map == 'o');
+
+	/* What is dirty in the one goes along; what is cached of the other does not stay. */
+	CHECK(write(a, text, LARGE) == LARGE);
+	memcpy(map + 3 * PAGE, "gone", 4);
+	NEED(!ioctl(b, FICLONE, a));
+	CHECK(!memcmp(map, text, LARGE) && pread(b, got, LARGE, 0) == LARGE);
+	CHECK(!memcmp(got, text, LARGE) && shared("a") && shared("b"));
+	CHECK(!close(elsewhere) && read_other("b") == LARGE && !memcmp(got, text, LARGE));
+
+	/* A store into the one is not one into the other, on no node. */
+	memcpy(map + PAGE, "mine", 4);
+	CHECK(!msync(map, LARGE, MS_SYNC) && pread(a, got, LARGE, 0) == LARGE);
+	CHECK(!memcmp(got, text, LARGE) && read_other("a") == LARGE && !memcmp(got, text, LARGE));
+	CHECK(read_other("b") == LARGE && !memcmp(got + PAGE, "mine", 4) && !shared("b"));
+
+	/* A range, beside bytes that are dirty and stay. */
+	CHECK(pwrite(b, old, LARGE, 0) == LARGE);
+	part.src_fd = a;
+	part.dest_offset = 4 * PAGE;
+	CHECK(!ioctl(b, FICLONERANGE, &part));
+	CHECK(!memcmp(map, old, 4 * PAGE) && !memcmp(map + 4 * PAGE, text + PAGE, 2 * PAGE) &&
+	      !memcmp(map + 6 * PAGE, old, 2 * PAGE));
+	CHECK(!fsync(b) && read_other("b") == LARGE && !memcmp(got, map, LARGE));
+	part.dest_offset = 1;
+	FAILS(ioctl(b, FICLONERANGE, &part), EINVAL);
+	part.dest_offset = 0;
+	part.src_offset = LARGE;
+	FAILS(ioctl(b, FICLONERANGE, &part), EINVAL);
+	CHECK(pread(b, got, LARGE, 0) == LARGE && !memcmp(got, map, LARGE) && !munmap(map, LARGE));
+
+	/* A copy by storage shares what it can, too. */
+	CHECK(copy_file_range(a, &from, c, &to, LARGE, 0) == LARGE && shared("c"));
+	CHECK(pread(c, got, LARGE, 0) == LARGE && !memcmp(got, text, LARGE));
+	CHECK(read_other("c") == LARGE && !memcmp(got, text, LARGE));
+	CHECK(!close(a) && !close(b) && !close(c));
 }
