@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko over a file system below that can more than the usual one: it shares blocks between
-# files.
+# coopfs.ko and the FUSE program over file systems below that can more than the usual one, or
+# grant less: one that shares blocks between files, one with quotas.
 #
-#: programs coopfsd coopfs coop-posix mkfs.xfs
-#: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop crc32c_generic xfs
+#: programs coopfsd coopfs coopfs-fuse coop-posix mkfs.ext4 mkfs.xfs
+#: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic quota_v2 xfs fuse
 #: files $KO/coopfs.ko
 #: deadline 240
 
@@ -40,7 +40,10 @@ ends()
 after_failure()
 {
 	tell
+	fuse_end f g
 	clear_up
+	# The next test has a file system and a daemon of its own.
+	end_serve
 	! mounted /srv || umount -l /srv
 	losetup -d "$device"
 } 2>&1
@@ -55,5 +58,18 @@ test_clone()
 	export BELOW
 	area clone /srv /srv
 	area clone /mnt/a /mnt/b
+	ends
+}
+
+test_quota()
+{
+	exports 64M "mkfs.ext4 -q -F -O quota" usrquota
+	QUOTA_DEVICE=$device
+	export QUOTA_DEVICE
+	area quota /srv /srv
+	area quota /mnt/a /mnt/b
+	fuse_mount f $server allow_other
+	area quota /mnt/f /mnt/a
+	fuse_unmount f
 	ends
 }

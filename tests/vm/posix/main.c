@@ -78,6 +78,7 @@ static const struct {
 	{"seek", seek_area},
 	{"copy", copy_area},
 	{"clone", clone_area},
+	{"quota", quota_area},
 	{"mmap", mmap_area},
 	{"direct", direct_area},
 	{"mixed", mixed_area},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ranges.c - fallocate, SEEK_DATA and SEEK_HOLE, copies and clones by storage; with bytes
- * that are dirty, cached and mapped here. What the export's file system cannot do may fail
- * with EOPNOTSUPP, and then changes nothing.
+ * ranges.c - fallocate, SEEK_DATA and SEEK_HOLE, copies and clones by storage, and where
+ * its quota ends them; with bytes that are dirty, cached and mapped here. What the export's file
+ * system cannot do may fail with EOPNOTSUPP, and then changes nothing.
  */
 #define _GNU_SOURCE
 #include <linux/falloc.h>
@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/quota.h>
 #include <unistd.h>
 
 #include "posix.h"
@@ -272,4 +273,76 @@ void clone_area(void)
 	CHECK(pread(c, got, LARGE, 0) == LARGE && !memcmp(got, text, LARGE));
 	CHECK(read_other("c") == LARGE && !memcmp(got, text, LARGE));
 	CHECK(!close(a) && !close(b) && !close(c));
+}
+
+/* ---- quotas --------------------------------------------------------------------------- */
+
+#define QUOTA (1 << 20) /* bytes that STRANGER may have */
+
+static bool quota_of_stranger(unsigned int bytes)
+{
+	struct dqblk limit = {.dqb_bhardlimit = bytes / QIF_DQBLKSIZE, .dqb_valid = QIF_BLIMITS};
+
+	return !quotactl(QCMD(Q_SETQUOTA, USRQUOTA), getenv("QUOTA_DEVICE"), STRANGER,
+			 (void *)&limit);
+}
+
+/* Until one fails: its bytes that were taken; errno of the write, or of the fsync after them. */
+static off_t write_beyond(int fd, int *error)
+{
+	off_t n = 0;
+
+	*error = 0;
+	while (n < 2 * QUOTA && pwrite(fd, text, LARGE, n) == LARGE)
+		n += LARGE;
+	if (n < 2 * QUOTA)
+		*error = errno;
+	if (fsync(fd))
+		*error = errno;
+	return n;
+}
+
+static void beyond_quota(void)
+{
+	struct stat st;
+	off_t n;
+	int fd, error;
+
+	NEED((fd = open("before", O_CREAT | O_RDWR, 0600)) >= 0);
+	CHECK(write(fd, text, LARGE) == LARGE && !fsync(fd) && !close(fd));
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
+	n = write_beyond(fd, &error);
+	CHECK(error == EDQUOT);
+	CHECK(!fstat(fd, &st) && st.st_blocks <= QUOTA / 512 && n >= QUOTA / 2);
+	/* Told once; what was there before is as it was, and may be written over. */
+	CHECK(!fsync(fd) && !close(fd));
+	NEED((fd = open("before", O_RDWR)) >= 0);
+	CHECK(pread(fd, got, sizeof(got), 0) == LARGE && text_at(got, 0, LARGE));
+	CHECK(pwrite(fd, "over", 4, 0) == 4 && !fsync(fd));
+
+	/* Nothing of an allocation stays. */
+	FAILS(fallocate(fd, 0, 0, 2 * QUOTA), EDQUOT);
+	CHECK(!fstat(fd, &st) && st.st_size == LARGE && !close(fd));
+
+	/* Without a cache between. */
+	NEED((fd = open("d", O_CREAT | O_RDWR | O_DIRECT, 0600)) >= 0);
+	write_beyond(fd, &error);
+	CHECK(error == EDQUOT && !close(fd));
+
+	/* Space that is free again is used again. */
+	CHECK(!unlink("f") && !unlink("d") && put("g", "room"));
+	NEED((fd = open("g", O_RDWR)) >= 0);
+	CHECK(pwrite(fd, text, LARGE, 0) == LARGE && !fsync(fd) && !close(fd));
+}
+
+/* A user's bytes end at the quota of the file system below, whose device is QUOTA_DEVICE. */
+void quota_area(void)
+{
+	fill();
+	NEED(getenv("QUOTA_DEVICE") && !chmod(".", 0777));
+	NEED(quota_of_stranger(QUOTA));
+	as_user(STRANGER, STRANGER, beyond_quota);
+	CHECK(read_other("before") == LARGE && !memcmp(got, "over", 4) && text_at(got, 4, LARGE));
+	CHECK(read_other("g") == LARGE && text_at(got, 0, LARGE));
+	CHECK(quota_of_stranger(0));
 }
