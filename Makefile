@@ -54,17 +54,20 @@ check-%: deps-build+run+check deps-optional-vm deps-optional-programs ## one sui
 vm-programs: deps-build+check+vm $(B)/release/build.ninja module
 	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence
 
+# Empty, if it is the default for modules of installed kernels.
+ASKED_KVER = $(if $(filter file,$(origin KVER)),,$(KVER))
+
 vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KVER=...; KERNEL=debug: on a kernel that checks itself)
 ifeq ($(KERNEL),debug)
-	@kernel=$$(tests/vm/debug-kernel) && \
-	$(MAKE) -s module KDIR=$$kernel KTREE=$(abspath $(B))/kernel-debug && \
-	tests/vm/run --kernel $$kernel --ko $(B)/kernel-debug --patience 8 $(foreach v,$(VM),'$(v)')
+	@kernel=$$(tests/vm/debug-kernel $(ASKED_KVER)) && \
+	$(MAKE) -s module KDIR=$$kernel KTREE=$(abspath $(B))/kernel-debug$(ASKED_KVER:%=-%) && \
+	tests/vm/run --kernel $$kernel --ko $(B)/kernel-debug$(ASKED_KVER:%=-%) --patience 8 $(foreach v,$(VM),'$(v)')
 else
 	@tests/vm/run --ko $(KTREE) $(foreach v,$(VM),'$(v)')
 endif
 
-debug-kernel: deps-debug ## a kernel with KASAN, lockdep and the like, for vm-check KERNEL=debug; ten minutes once
-	@tests/vm/debug-kernel
+debug-kernel: deps-debug ## a kernel with KASAN, lockdep and the like, for vm-check KERNEL=debug, of the series of KVER (6.1); ten minutes once
+	@tests/vm/debug-kernel $(ASKED_KVER)
 
 vm-shell: vm-programs ## an interactive machine: a daemon, two mounts by the module, one by FUSE
 	@tests/vm/run --shell --ko $(KTREE)
