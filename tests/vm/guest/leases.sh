@@ -33,6 +33,10 @@ after_failure()
 	exec 5<&-
 	tc qdisc del dev sa root
 	umount /mnt/c
+	if [ -e /run/netns/far ]; then
+		away
+		ip netns del far
+	fi
 	tell
 	clear_up
 	up
