@@ -491,6 +491,9 @@ ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to)
 
 	if (!iov_iter_count(to))
 		return 0;
+	n = coop_file_say(file->private_data);
+	if (n)
+		return n;
 	/* And what is dirty behind it: that may be what storage's file ends before. */
 	n = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos, LLONG_MAX);
 	if (n)

@@ -248,6 +248,17 @@ test_cut_off()
 	up
 }
 
+# A direct read names its open file to storage, which has to know of it.
+test_direct()
+{
+	mkdir /srv/direct
+	coop-pattern write /mnt/b/direct 1 3 65536 1
+	for _n in 1 2; do coop-pattern check /mnt/a/direct 1 3 65536 1; done
+	before=$(of a lease opens)
+	coop-pattern -m direct check /mnt/a/direct 1 3 65536 1
+	[ "$(of a lease opens)" -gt "$before" ] || die "none was opened within a lease"
+}
+
 # Inodes that leave memory take their leases along.
 test_evicted()
 {
