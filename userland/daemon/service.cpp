@@ -26,13 +26,13 @@ std::string_view view(const coop_st_bytes &b)
 	return {reinterpret_cast<const char *>(b.p), b.len};
 }
 
-namespace
-{
-
 coop_st_bytes bytes(std::string_view s)
 {
 	return {reinterpret_cast<const u8 *>(s.data()), static_cast<u32>(s.size())};
 }
+
+namespace
+{
 
 coop_st_time time_of(const struct timespec &t)
 {
@@ -551,87 +551,6 @@ int service::readlink(const exported &in, session &, call r, reply &out)
 		return -ENAMETOOLONG;
 	out.text.resize(static_cast<std::size_t>(n));
 	out.body.text = bytes(out.text);
-	return 0;
-}
-
-int service::readdir(const exported &in, session &s, call r, reply &out)
-{
-	struct linux_dirent {
-		std::uint64_t ino;
-		std::int64_t off;
-		unsigned short reclen;
-		unsigned char type;
-		char name[];
-	};
-	constexpr std::size_t chunk = 32768;
-	inode_ref dir;
-	unique_fd fd;
-	if (int err = directory(in, r.body.fh, dir))
-		return err;
-	if (int err = as(r.body.cred, [&] { return dir->reopen(O_RDONLY | O_DIRECTORY, fd); }))
-		return err;
-	if (!r.body.count)
-		return 0; // asked only whether it may be read
-	if (r.body.cookie > INT64_MAX)
-		return -EINVAL;
-	if (r.body.cookie && ::lseek(fd.get(), static_cast<off_t>(r.body.cookie), SEEK_SET) < 0)
-		return -errno;
-	const std::uint32_t room = std::min(r.body.count, COOP_ST_IO_MAX);
-	std::vector<char> raw(chunk);
-	std::uint32_t used = 0;
-	out.data.resize(room);
-	for (;;) {
-		const long n = ::syscall(SYS_getdents64, fd.get(), raw.data(), raw.size());
-		if (n < 0)
-			return -errno;
-		if (n == 0) {
-			out.body.flags = 1; // end
-			break;
-		}
-		for (long at = 0; at < n;) {
-			const auto *d = reinterpret_cast<const linux_dirent *>(raw.data() + at);
-			at += d->reclen;
-			const std::string_view name(d->name);
-			if (!good_name(name) || hidden(in, *dir, name))
-				continue;
-			coop_st_body e{};
-			unique_fd path;
-			const int err = as(r.body.cred,
-					   [&] { return in.walk(dir->path.get(), name, path); });
-			if (err == -ENOENT || err == -EXDEV) // gone meanwhile; another mount
-				continue;
-			exported::named named;
-			struct stat st;
-			if (!err && !in.name_of(path.get(), dir->handle, name, named) &&
-			    !::fstatat(path.get(), "", &st, AT_EMPTY_PATH)) {
-				inode_ref node = inodes.find(named.handle);
-				const mode_t type = st.st_mode & S_IFMT;
-				// What is listed is often opened next; but listing must not evict
-				// what is used.
-				if (!node && (!inodes.roomy() ||
-					      inodes.put(in, named, std::move(path), type, node)))
-					node = std::make_shared<inode>(in, named.handle, named.fid,
-								       std::move(path), type);
-				if (!leased_attributes(s, r, node, e.attr))
-					e.fh = bytes(named.handle);
-			}
-			if (!e.fh.len) { // may be listed, not looked at
-				e.attr = {};
-				e.attr.ino = d->ino;
-				e.attr.mode = static_cast<u32>(d->type) << 12;
-			}
-			e.name = bytes(name);
-			e.cookie = static_cast<u64>(d->off);
-			const int size =
-				coop_st_dirent_put(&e, out.data.data() + used, room - used);
-			if (size < 0) {
-				out.data.resize(used);
-				return used ? 0 : -EINVAL;
-			}
-			used += static_cast<std::uint32_t>(size);
-		}
-	}
-	out.data.resize(used);
 	return 0;
 }
 

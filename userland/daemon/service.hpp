@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "userland/daemon/leases.hpp"
+#include "userland/daemon/listings.hpp"
 #include "userland/daemon/lock_recovery.hpp"
 #include "userland/daemon/locks.hpp"
 #include "userland/daemon/members.hpp"
@@ -72,6 +73,7 @@ public:
 	lock_table locks;
 	lock_recovery recovery;
 	lease_table leases{inodes};
+	listings listed;
 
 private:
 	using call = const request &;
@@ -98,6 +100,9 @@ private:
 	int symlink(const exported &, session &, call, reply &);
 	int readlink(const exported &, session &, call, reply &);
 	int readdir(const exported &, session &, call, reply &);
+	// One entry, in 'data' from 'used' on. -ENOSPC: it does not fit.
+	int list_entry(const exported &, session &, call, const inode &dir, const raw_entry &,
+		       payload &data, std::uint32_t &used);
 	int statfs(const exported &, session &, call, reply &);
 	int getxattr(const exported &, session &, call, reply &);
 	int setxattr(const exported &, session &, call, reply &);
@@ -157,6 +162,7 @@ private:
 };
 
 std::string_view view(const coop_st_bytes &);
+coop_st_bytes bytes(std::string_view);
 // Whether the calling thread's user may; 0 or -errno.
 int permitted(int fd, int mask);
 // Our own directory in the root, which is nobody's to see.

@@ -6,7 +6,7 @@
 #: modules crc32_generic rdma_rxe ib_uverbs veth bridge fuse
 #: memory 1536
 #: deadline 300
-#: short both_ways device_removal
+#: short both_ways removed_while_read device_removal
 
 server=10.77.0.1
 nodes="a b c"
@@ -70,6 +70,19 @@ from_peers()
 	same "$1" "$2"
 	_got=$(($(peer_bytes "$1") - _before))
 	[ "$_got" -ge "${3:-1500000}" ] || die "node $1 got $_got bytes of $2 from peers"
+}
+
+# rm -r removes while it reads: before Linux 6.6 tmpfs finds a place by counting what is left.
+test_removed_while_read()
+{
+	up c
+	mkdir /srv/many
+	for _i in $(seq 400); do
+		: >"/srv/many/$_i"
+	done
+	rm -r /mnt/c/many || die "names were left out: $(ls /srv/many | wc -l)"
+	! [ -e /srv/many ] || die "it is still there"
+	down c
 }
 
 # Every node reads a file of its own from storage, then the others read it from it.
