@@ -372,6 +372,8 @@ void coop_unstable_forget(struct inode *inode);
 int coop_commit(struct inode *inode);
 /* The same, but nobody waits. */
 void coop_commit_start(struct inode *inode);
+/* Before a lock is given back: nothing of before it is written again from here. */
+void coop_unstable_hand_over(struct inode *inode);
 /* The same before close, which has no truncation to commit. */
 static inline int coop_commit_wrote(struct inode *inode)
 {

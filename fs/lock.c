@@ -360,6 +360,7 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 	int err;
 
 	filemap_write_and_wait(inode->i_mapping); /* fsync tells what could not be written */
+	coop_unstable_hand_over(inode);
 	ask = ask_begin(file, fl, false);
 	if (!ask)
 		return -ENOLCK;

@@ -348,6 +348,34 @@ int coop_commit(struct inode *inode)
 	return err;
 }
 
+/*
+ * What is kept when the next owner of a lock writes there would, after a crash, be written
+ * over it. A COMMIT leaves nothing kept. If it cannot be had (its caller is killed, storage
+ * is away), the bytes are storage's alone, and told as lost if they are.
+ */
+void coop_unstable_hand_over(struct inode *inode)
+{
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_kept *k;
+	LIST_HEAD(gone);
+	bool lost = false;
+
+	if (!coop_commit_kept(inode))
+		return;
+	spin_lock(&ci->lock);
+	k = list_first_entry_or_null(&ci->kept, struct coop_kept, link);
+	if (k) {
+		lost = ci->loose && ci->verifier != k->verifier;
+		loose_locked(ci, k->verifier);
+		ci->n_kept = 0;
+		list_splice_init(&ci->kept, &gone);
+	}
+	spin_unlock(&ci->lock);
+	if (lost)
+		mapping_set_error(inode->i_mapping, -EIO);
+	kept_free_all(inode, &gone);
+}
+
 /* ---- nobody waits ---------------------------------------------------------------------- */
 
 struct coop_commit_later {

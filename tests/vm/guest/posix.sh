@@ -141,6 +141,7 @@ test_written_again()
 	[ "$(of a storage written_again)" -ge 4 ] || die "nothing was written again"
 }
 
+test_handed_over() { crashing handed_over; }
 test_lost_for_all() { crashing lost_for_all; }
 test_tmpfile_kept() { crashing tmpfile_kept; }
 test_locks_kept() { crashing locks_kept; }

@@ -74,6 +74,32 @@ void written_again_area(void)
 	CHECK(!close(fd));
 }
 
+static bool range_lock(int fd, short type)
+{
+	return !fcntl(fd, F_SETLKW, &(struct flock){.l_type = type, .l_len = PAGE});
+}
+
+/* What was written under a lock is not written again over what its next holder wrote. */
+void handed_over_area(void)
+{
+	char got[7] = "";
+	int fd, there;
+
+	NEED(getenv("WANTED"));
+	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
+	NEED(pwrite(fd, "begin_", 6, 0) == 6 && !fsync(fd));
+	NEED((there = open(other("f"), O_RDWR)) >= 0);
+	CHECK(range_lock(fd, F_WRLCK) && pwrite(fd, "before", 6, 0) == 6 &&
+	      range_lock(fd, F_UNLCK));
+	CHECK(range_lock(there, F_WRLCK) && pwrite(there, "behind", 6, 0) == 6 && !fsync(there));
+	CHECK(range_lock(there, F_UNLCK));
+	NEED(storage_does("save") && storage_does("crash"));
+	CHECK(!fsync(fd));
+	CHECK(pread(there, got, 6, 0) == 6 && !strcmp(got, "behind"));
+	CHECK(range_lock(fd, F_RDLCK) && pread(fd, got, 6, 0) == 6 && !strcmp(got, "behind"));
+	CHECK(!close(fd) && !close(there));
+}
+
 struct ending {
 	int fd, error;
 	bool close;
