@@ -3,6 +3,7 @@
 // our own: it may be older where this is built than the kernel where it runs.
 #include "fuse-shim/newer_requests.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -22,6 +23,12 @@ namespace
 
 constexpr std::uint32_t opcode_tmpfile = 51; // FUSE_TMPFILE, since 7.37
 constexpr std::uint32_t opcode_statx = 52;   // FUSE_STATX, since 7.39
+
+constexpr std::uint32_t killpriv_v2 = 1u << 28; // FUSE_HANDLE_KILLPRIV_V2, since 7.33
+
+// A process has one session. The number of its INIT if the kernel offers killpriv_v2, else 0.
+std::atomic<std::uint64_t> offered_by{0};
+std::atomic<bool> agreed{false};
 
 struct statx_time { // fuse_sx_time
 	std::int64_t sec;
@@ -60,6 +67,38 @@ void become_create(std::byte *request, std::size_t room)
 	set_opcode(request, FUSE_CREATE);
 }
 
+void look_at_init(const std::byte *request, std::size_t length)
+{
+	fuse_in_header head;
+	fuse_init_in init;
+	if (length < sizeof(head) + offsetof(fuse_init_in, flags) + sizeof(init.flags))
+		return;
+	std::memcpy(&head, request, sizeof(head));
+	std::memcpy(&init, request + sizeof(head),
+		    offsetof(fuse_init_in, flags) + sizeof(init.flags));
+	if (init.flags & killpriv_v2)
+		offered_by = head.unique;
+}
+
+// libfuse answers INIT by a header and the arguments behind it.
+void agree(const iovec *iov, int count)
+{
+	fuse_out_header head;
+	constexpr std::size_t at = offsetof(fuse_init_out, flags);
+	std::uint32_t flags;
+	if (count < 2 || iov[0].iov_len != sizeof(head) || iov[1].iov_len < at + sizeof(flags))
+		return;
+	std::memcpy(&head, iov[0].iov_base, sizeof(head));
+	if (head.unique != offered_by || head.error)
+		return;
+	auto *const where = static_cast<std::byte *>(iov[1].iov_base) + at;
+	std::memcpy(&flags, where, sizeof(flags));
+	flags |= killpriv_v2;
+	std::memcpy(where, &flags, sizeof(flags));
+	agreed = true;
+	offered_by = 0;
+}
+
 // A worker that waits here is cancelled when the session ends: nothing to destroy in this frame.
 ssize_t read_request(int fd, void *buffer, std::size_t room, void *)
 {
@@ -73,11 +112,15 @@ ssize_t read_request(int fd, void *buffer, std::size_t room, void *)
 		become_create(request, room);
 	else if (opcode == opcode_statx)
 		set_opcode(request, FUSE_BMAP); // whose arguments are no longer, and not looked at
+	else if (opcode == FUSE_INIT)
+		look_at_init(request, static_cast<std::size_t>(n));
 	return n;
 }
 
 ssize_t write_reply(int fd, iovec *iov, int count, void *)
 {
+	if (offered_by)
+		agree(iov, count);
 	return ::writev(fd, iov, count);
 }
 
@@ -113,6 +156,11 @@ void reply_statx(fuse_req_t req, const client::attributes &a, double lifetime)
 	out.rdev_major = major(a.st.st_rdev);
 	out.rdev_minor = minor(a.st.st_rdev);
 	fuse_reply_buf(req, reinterpret_cast<const char *>(&out), sizeof(out));
+}
+
+bool storage_takes_set_id()
+{
+	return agreed;
 }
 
 void take_newer_requests(fuse_session *session)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// newer_requests.hpp - requests of the kernel that libfuse does not know.
+// newer_requests.hpp - requests of the kernel that libfuse does not know, and what it does not
+// agree on with the kernel.
 //
 // libfuse 3.14 refuses with ENOSYS what was added to the protocol after it. So we read the
 // device in its place and turn such a request into one that it knows and that the kernel
@@ -23,6 +24,12 @@ constexpr std::string_view nameless = "/";
 // FUSE_STATX comes as a BMAP, which the kernel asks for on mounts of block devices alone. This
 // answers it. lifetime: whole seconds.
 void reply_statx(fuse_req_t, const client::attributes &, double lifetime);
+
+// The kernel leaves it to us to take set-ID bits from a file that is written, cut or given away
+// (FUSE_HANDLE_KILLPRIV_V2, which libfuse 3.14 cannot say; Linux 5.12). Then it asks neither for
+// the mode before a change of owner nor for a capability before each write, and tells of a write
+// that shall take them by a SETATTR that sets nothing.
+bool storage_takes_set_id();
 
 // After the session is mounted and before its loop. Throws std::runtime_error.
 void take_newer_requests(fuse_session *);

@@ -92,12 +92,18 @@ void op_statx(fuse_req_t req, fuse_ino_t ino, std::size_t, std::uint64_t)
 	reply_statx(req, attr, 0);
 }
 
-// Before a write, a truncation or a change of owner the kernel takes set-ID bits away by a mode
-// that it has computed, as the user who writes (libfuse 3.14 has no way to decline it). Storage
+// Before a write, a truncation or a change of owner a kernel that does not leave it to us
+// (newer_requests.hpp) takes set-ID bits away by a mode
+// that it has computed, as the user who writes. Storage
 // takes them away itself with the latter two, from the mode that the file has by then; for a
 // write it is asked to. A chmod(2) that comes to the same may be told so too.
 bool takes_set_id(context &c, client::inode &node, storage::setattr_request &q)
 {
+	if (storage_takes_set_id()) {
+		if (!q.valid)
+			q.valid = storage::kill_id;
+		return false;
+	}
 	if (!(q.valid & storage::set_mode) || !c.mount.inodes().is_mode_after_write(node, q.mode))
 		return false;
 	const bool alone = q.valid == storage::set_mode;
