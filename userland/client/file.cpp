@@ -42,7 +42,7 @@ void files::admit(inode &node, const caller &who, open_result &r, bool judged, o
 	}
 	{
 		std::lock_guard guard(node.lock);
-		const bool holds_it = !node.kernel_version || node.kernel_version == node.version;
+		const bool holds_it = node.kernel_pages() != inode::pages::foreign;
 		out.keep = judged && node.version && holds_it && !node.unsettled;
 		out.attr_stale = node.kernel_attr != r.attr.version;
 		if (!out.keep) {

@@ -69,7 +69,7 @@ bool inode_table::replace(inode &node, const attributes &attr)
 	node.size = static_cast<std::uint64_t>(attr.st.st_size);
 	node.openers.clear();
 	node.breaks++;
-	if (!node.kernel_version || node.kernel_version == attr.version)
+	if (node.kernel_pages() != inode::pages::foreign)
 		return false;
 	node.kernel_version = inode::mixed;
 	node.overdue = node.writers > 0;
@@ -98,7 +98,7 @@ bool inode_table::must_drop(inode &node)
 {
 	{
 		std::lock_guard guard(node.lock);
-		if (node.kernel_version != inode::mixed)
+		if (node.kernel_pages() != inode::pages::foreign)
 			return false;
 		// What a read under way brings of an older version says so itself: 'breaks' has
 		// moved since it began.

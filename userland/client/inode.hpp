@@ -10,7 +10,8 @@
 // version that does not follow on from ours means that somebody else wrote.
 //
 // What the kernel's page cache may hold is followed the same way
-// (kernel_version), so that an open can tell whether to keep it.
+// (kernel_version), so that an open can tell whether to keep it. The states and what moves
+// them are a table in rpc/STORAGE.md, "Contents in a client's cache".
 //
 // The kernel's pages: the invariant
 // ---------------------------------
@@ -105,6 +106,16 @@ struct inode : std::enable_shared_from_this<inode> {
 	unsigned writers = 0;  // open files that may write
 	bool changing = false; // a local change was sent and has no answer yet
 	bool overdue = false;  // the kernel's pages are stale, and stay while there are writers
+
+	// The states of rpc/STORAGE.md, "Contents in a client's cache", for the kernel's pages.
+	// 'lock' is held.
+	enum class pages { none, proved, foreign };
+	pages kernel_pages() const
+	{
+		return !kernel_version             ? pages::none
+		       : kernel_version == version ? pages::proved
+						   : pages::foreign;
+	}
 };
 
 // What has to follow when another version turns up.
