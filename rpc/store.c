@@ -19,6 +19,7 @@ struct op_form {
 #define HANDSHAKE (COOP_ST_NONCE_F | COOP_ST_VERSIONS)
 #define ENTRY     (COOP_ST_FH | COOP_ST_ATTR)
 #define IN_DIR    (COOP_ST_CRED | COOP_ST_FH | COOP_ST_NAME)
+#define MADE      (ENTRY | COOP_ST_DIR_ATTR)
 #define CHANGED   (COOP_ST_ATTR | COOP_ST_BEFORE)
 #define UNSTABLE  (CHANGED | COOP_ST_VERIFIER)
 #define OPEN_FILE (COOP_ST_FH | COOP_ST_OPEN_ID)
@@ -44,7 +45,7 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 				  COOP_ST_FLAGS,
 			  OPENED, true},
 	[COOP_ST_CREATE] = {"create", IN_DIR | COOP_ST_OPEN_ID | COOP_ST_FLAGS | COOP_ST_MODE,
-			    COOP_ST_FH | OPENED, true},
+			    COOP_ST_FH | OPENED | COOP_ST_DIR_ATTR, true},
 	[COOP_ST_CLOSE] = {"close", COOP_ST_FH | COOP_ST_OPEN_ID, CHANGED, true},
 	[COOP_ST_READ] = {"read",
 			  COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET | COOP_ST_COUNT |
@@ -54,13 +55,13 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 			   COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
 	[COOP_ST_WRITE] = {"write", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET, UNSTABLE, true},
 	[COOP_ST_COMMIT] = {"commit", COOP_ST_FH | COOP_ST_OPEN_ID, UNSTABLE, false},
-	[COOP_ST_MKDIR] = {"mkdir", IN_DIR | COOP_ST_MODE, ENTRY, true},
-	[COOP_ST_UNLINK] = {"unlink", IN_DIR, 0, true},
-	[COOP_ST_RMDIR] = {"rmdir", IN_DIR, 0, true},
+	[COOP_ST_MKDIR] = {"mkdir", IN_DIR | COOP_ST_MODE, MADE, true},
+	[COOP_ST_UNLINK] = {"unlink", IN_DIR, COOP_ST_DIR_ATTR, true},
+	[COOP_ST_RMDIR] = {"rmdir", IN_DIR, COOP_ST_DIR_ATTR, true},
 	[COOP_ST_RENAME] = {"rename", IN_DIR | COOP_ST_FH2 | COOP_ST_NAME2 | COOP_ST_FLAGS, 0,
 			    true},
-	[COOP_ST_LINK] = {"link", IN_DIR | COOP_ST_FH2, ENTRY, true},
-	[COOP_ST_SYMLINK] = {"symlink", IN_DIR | COOP_ST_TEXT, ENTRY, true},
+	[COOP_ST_LINK] = {"link", IN_DIR | COOP_ST_FH2, MADE, true},
+	[COOP_ST_SYMLINK] = {"symlink", IN_DIR | COOP_ST_TEXT, MADE, true},
 	[COOP_ST_READLINK] = {"readlink", COOP_ST_CRED | COOP_ST_FH, COOP_ST_TEXT, false},
 	[COOP_ST_READDIR] = {"readdir", COOP_ST_CRED | COOP_ST_FH | COOP_ST_COUNT | COOP_ST_COOKIE,
 			     COOP_ST_FLAGS, false},
@@ -68,7 +69,7 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 	[COOP_ST_NODE] = {"node", 0, COOP_ST_FLAGS | COOP_ST_ADDR | COOP_ST_NODE_ID, false},
 	[COOP_ST_ACCESS] = {"access", COOP_ST_CRED | COOP_ST_FH | COOP_ST_MODE,
 			    COOP_ST_MODE | COOP_ST_ATTR, false},
-	[COOP_ST_MKNOD] = {"mknod", IN_DIR | COOP_ST_MODE | COOP_ST_RDEV, ENTRY, true},
+	[COOP_ST_MKNOD] = {"mknod", IN_DIR | COOP_ST_MODE | COOP_ST_RDEV, MADE, true},
 	[COOP_ST_GETXATTR] = {"getxattr", IN_DIR | COOP_ST_COUNT, COOP_ST_SIZE, false},
 	[COOP_ST_SETXATTR] = {"setxattr", IN_DIR | COOP_ST_FLAGS, UNSTABLE, true},
 	[COOP_ST_LISTXATTR] = {"listxattr", COOP_ST_CRED | COOP_ST_FH | COOP_ST_COUNT, COOP_ST_SIZE,
@@ -515,6 +516,8 @@ int coop_st_body_put(const struct coop_st_body *b, u64 f, u8 *buf, u32 cap)
 		put64(&c, b->fid.hi);
 		put64(&c, b->fid.lo);
 	}
+	if (f & COOP_ST_DIR_ATTR)
+		put_attr(&c, &b->dir);
 	return c.bad ? -EMSGSIZE : (int)c.used;
 }
 
@@ -597,6 +600,8 @@ int coop_st_body_get(struct coop_st_body *b, u64 f, const u8 *buf, u32 len)
 		b->fid.hi = get64(&c);
 		b->fid.lo = get64(&c);
 	}
+	if (f & COOP_ST_DIR_ATTR)
+		get_attr(&c, &b->dir);
 	return c.bad || c.left ? -EPROTO : 0;
 }
 

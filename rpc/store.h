@@ -133,7 +133,8 @@ enum coop_st_field {
 	COOP_ST_OFFSET2 = 1ull << 28,
 	COOP_ST_RDEV = 1ull << 29, /* major number in the upper 32 bits, minor in the lower */
 	COOP_ST_LOCK_F = 1ull << 30,
-	COOP_ST_FID_F = 1ull << 31, /* a file, or all: zero */
+	COOP_ST_FID_F = 1ull << 31,    /* a file, or all: zero */
+	COOP_ST_DIR_ATTR = 1ull << 32, /* of the directory whose names were changed, after it */
 };
 
 /* What 'flags' of OPEN, CREATE and TMPFILE may hold; Linux numbers differ between machines, so our
@@ -185,9 +186,10 @@ enum coop_st_has {
 	COOP_ST_HAS_DEFAULT_ACL = 4,
 	COOP_ST_HAS_CAPABILITY = 8, /* security.capability */
 	COOP_ST_HAS_XATTRS = 0x000f,
-	COOP_ST_HAS_BTIME = 0x4000, /* its file system keeps when it was born */
-	COOP_ST_HAS_LEASE = 0x8000, /* the client has a lease of the file: see STORAGE.md */
-	COOP_ST_HAS_ALL = 0xc00f,
+	COOP_ST_HAS_NO_NAMES = 0x2000, /* MKDIR's reply: nothing is in it, with a lease */
+	COOP_ST_HAS_BTIME = 0x4000,    /* its file system keeps when it was born */
+	COOP_ST_HAS_LEASE = 0x8000,    /* the client has a lease of the file: see STORAGE.md */
+	COOP_ST_HAS_ALL = 0xe00f,
 };
 
 /*
@@ -337,7 +339,7 @@ struct coop_st_body {
 	u64 rdev;
 	u32 count, flags, mode, node_id;
 	struct coop_st_setattr set;
-	struct coop_st_attr attr;
+	struct coop_st_attr attr, dir; /* dir: its mode is 0 if the daemon does not tell */
 	u32 n_nodes;
 	u32 nodes[COOP_MAX_HINTS];
 	struct coop_addr addr;

@@ -100,6 +100,31 @@ def test_git_status_of_a_warm_tree_asks_nothing(cluster):
     assert asked_by(node, lambda: run("git", "status", "--porcelain", cwd=node.path)) <= 0
 
 
+def test_names_that_are_made_and_removed_ask_nothing_more(cluster):
+    """The kernel asks for a directory's attributes after each: the reply to the change has told them."""
+    node = cluster.node("strict", peers=False)
+    base = f"{node.path}/d"
+    os.stat(node.path)  # so that there is a lease of what the names are looked up in
+    os.mkdir(base)
+    mtime = 0
+
+    def make_and_remove():
+        nonlocal mtime
+        for i in range(100):
+            os.mkdir(f"{base}/{i}")
+            now = os.stat(base)
+            assert now.st_nlink == i + 3 and now.st_mtime_ns >= mtime
+            mtime = now.st_mtime_ns
+        for i in range(100):
+            os.rmdir(f"{base}/{i}")
+            assert os.stat(base).st_nlink == 101 - i
+
+    asked = asked_by(node, make_and_remove)
+    # One for each, and one that gives back the lease of what was removed.
+    assert asked <= 310, (asked, figures(node))
+    assert os.stat(base).st_mtime_ns == os.stat(f"{cluster.export}/d").st_mtime_ns
+
+
 def changes(other, base):
     """Each by another node, after 'base' was looked at; what the look must say then."""
     def write():

@@ -76,7 +76,7 @@ public:
 		return 0;
 	}
 	int create(const caller &, const handle &, std::string_view, int, const new_mode &,
-		   entry &node, open_result &out) override
+		   entry &node, open_result &out, attributes *) override
 	{
 		node = file;
 		out = {file.attr, ++opens, {}, {}, verifier};

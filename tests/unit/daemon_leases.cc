@@ -144,6 +144,30 @@ TEST_F(daemon_leases, what_is_leased_is_not_asked_for_again)
 	EXPECT_GE(a->leases().held, 5u);
 }
 
+TEST_F(daemon_leases, a_change_of_names_tells_what_the_directory_is_then)
+{
+	start();
+	holder a(client_options());
+	const auto root = a.s->root().fh;
+	entry e;
+	coop::client::attributes before{}, after{};
+	ASSERT_EQ(a.s->mkdir(me(), root, "new", 0755, e, &after), 0);
+	EXPECT_TRUE(e.attr.leased && e.attr.no_names);
+	EXPECT_EQ(after.st.st_mode, 0u) << "without a lease it proves nothing";
+	ASSERT_EQ(a.s->getattr(me(), root, before), 0);
+	ASSERT_TRUE(before.leased);
+	ASSERT_EQ(a.s->mkdir(me(), root, "newer", 0755, e, &after), 0);
+	EXPECT_TRUE(after.leased);
+	EXPECT_EQ(after.st.st_nlink, before.st.st_nlink + 1);
+	ASSERT_EQ(a.s->mkdir(me(), e.fh, "below", 0755, e, &after), 0);
+	EXPECT_EQ(after.st.st_nlink, 3u);
+	ASSERT_EQ(a.s->rmdir(me(), root, "new", &after), 0);
+	EXPECT_EQ(after.st.st_nlink, before.st.st_nlink);
+	ASSERT_EQ(a.s->unlink(me(), root, "f", &after), 0);
+	ASSERT_EQ(a.s->getattr(me(), root, before), 0);
+	EXPECT_EQ(after.st.st_mtim.tv_nsec, before.st.st_mtim.tv_nsec);
+}
+
 TEST_F(daemon_leases, another_user_is_judged_by_storage)
 {
 	if (::geteuid())

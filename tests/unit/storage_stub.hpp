@@ -31,7 +31,7 @@ public:
 		return -ENOSYS;
 	}
 	int create(const caller &, const handle &, std::string_view, int, const new_mode &, entry &,
-		   open_result &) override
+		   open_result &, attributes *) override
 	{
 		return -ENOSYS;
 	}
@@ -60,29 +60,36 @@ public:
 	{
 		done({-ENOSYS, 0, 0, 0});
 	}
-	int mkdir(const caller &, const handle &, std::string_view, const new_mode &,
-		  entry &) override
+	int mkdir(const caller &, const handle &, std::string_view, const new_mode &, entry &,
+		  attributes *) override
 	{
 		return -ENOSYS;
 	}
 	int mknod(const caller &, const handle &, std::string_view, const new_mode &, dev_t,
-		  entry &) override
+		  entry &, attributes *) override
 	{
 		return -ENOSYS;
 	}
-	int unlink(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
-	int rmdir(const caller &, const handle &, std::string_view) override { return -ENOSYS; }
+	int unlink(const caller &, const handle &, std::string_view, attributes *) override
+	{
+		return -ENOSYS;
+	}
+	int rmdir(const caller &, const handle &, std::string_view, attributes *) override
+	{
+		return -ENOSYS;
+	}
 	int rename(const caller &, const handle &, std::string_view, const handle &,
 		   std::string_view, unsigned) override
 	{
 		return -ENOSYS;
 	}
-	int link(const caller &, const handle &, const handle &, std::string_view, entry &) override
+	int link(const caller &, const handle &, const handle &, std::string_view, entry &,
+		 attributes *) override
 	{
 		return -ENOSYS;
 	}
-	int symlink(const caller &, std::string_view, const handle &, std::string_view,
-		    entry &) override
+	int symlink(const caller &, std::string_view, const handle &, std::string_view, entry &,
+		    attributes *) override
 	{
 		return -ENOSYS;
 	}

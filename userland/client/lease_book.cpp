@@ -356,6 +356,7 @@ void lease_book::end_change(const handle &fh, ticket begun, const attributes &af
 		f.attr = after;
 		f.attr_known = true;
 	}
+	trim_locked();
 }
 
 void lease_book::unsure(const handle &fh)

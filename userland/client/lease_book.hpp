@@ -76,7 +76,7 @@ public:
 	void names_unknown(const handle &dir);
 	// A directory that we have just made: nothing is in it.
 	void empty(ticket asked, const handle &dir);
-	// The reply to a change of attributes, in the place of end_change().
+	// The reply to a change told the attributes that followed, in the place of end_change().
 	void end_change(const handle &, ticket begun, const attributes &after);
 
 	// What leads to the end of leases. Returns the handle, if the file is known. Until

@@ -302,10 +302,10 @@ public:
 	}
 
 	int create(const caller &c, const handle &dir, std::string_view name, int flags,
-		   const new_mode &mode, entry &node, open_result &out) override
+		   const new_mode &mode, entry &node, open_result &out, attributes *) override
 	{
-		const naming n(*this, dir);
-		const int err = under_->create(c, dir, name, flags, mode, node, out);
+		naming n(*this, dir);
+		const int err = under_->create(c, dir, name, flags, mode, node, out, &n.after);
 		return n.made(err, name, node);
 	}
 	int tmpfile(const caller &c, const handle &dir, int flags, const new_mode &mode,
@@ -314,47 +314,49 @@ public:
 		return under_->tmpfile(c, dir, flags, mode, node, out);
 	}
 	int mkdir(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
-		  entry &out) override
+		  entry &out, attributes *) override
 	{
 		const auto asked = book_.now();
-		const naming n(*this, dir);
-		const int err = under_->mkdir(c, dir, name, mode, out);
+		naming n(*this, dir);
+		const int err = under_->mkdir(c, dir, name, mode, out, &n.after);
 		if (!err) {
 			book_.learned(asked, out.fh, out.attr);
-			book_.empty(asked, out.fh);
+			if (out.attr.no_names)
+				book_.empty(asked, out.fh);
 		}
 		return n.made(err, name, out);
 	}
 	int mknod(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
-		  dev_t device, entry &out) override
+		  dev_t device, entry &out, attributes *) override
 	{
-		const naming n(*this, dir);
-		return n.made(under_->mknod(c, dir, name, mode, device, out), name, out);
+		naming n(*this, dir);
+		return n.made(under_->mknod(c, dir, name, mode, device, out, &n.after), name, out);
 	}
 	int symlink(const caller &c, std::string_view target, const handle &dir,
-		    std::string_view name, entry &out) override
+		    std::string_view name, entry &out, attributes *) override
 	{
-		const naming n(*this, dir);
-		return n.made(under_->symlink(c, target, dir, name, out), name, out);
+		naming n(*this, dir);
+		return n.made(under_->symlink(c, target, dir, name, out, &n.after), name, out);
 	}
 	int link(const caller &c, const handle &node, const handle &new_dir,
-		 std::string_view new_name, entry &out) override
+		 std::string_view new_name, entry &out, attributes *) override
 	{
-		const naming n(*this, new_dir);
-		return n.made(under_->link(c, node, new_dir, new_name, out), new_name, out);
+		naming n(*this, new_dir);
+		return n.made(under_->link(c, node, new_dir, new_name, out, &n.after), new_name,
+			      out);
 	}
-	int unlink(const caller &c, const handle &dir, std::string_view name) override
+	int unlink(const caller &c, const handle &dir, std::string_view name, attributes *) override
 	{
 		const victim v(*this, dir, name);
 		if (v.error)
 			return v.error;
-		const naming n(*this, dir);
-		return n.removed(under_->unlink(c, dir, name), name);
+		naming n(*this, dir);
+		return n.removed(under_->unlink(c, dir, name, &n.after), name);
 	}
-	int rmdir(const caller &c, const handle &dir, std::string_view name) override
+	int rmdir(const caller &c, const handle &dir, std::string_view name, attributes *) override
 	{
-		const naming n(*this, dir);
-		return n.removed(under_->rmdir(c, dir, name), name);
+		naming n(*this, dir);
+		return n.removed(under_->rmdir(c, dir, name, &n.after), name);
 	}
 	int rename(const caller &c, const handle &dir, std::string_view name, const handle &new_dir,
 		   std::string_view new_name, unsigned flags) override
@@ -483,12 +485,21 @@ private:
 	class naming
 	{
 	public:
+		attributes after{}; // the directory's; mode 0: not told
+
 		naming(leased_storage &s, const handle &dir) : s_(s), dir_(dir)
 		{
 			s_.book_.begin_change(dir_, true);
+			begun_ = s_.book_.now();
 		}
 		naming(const naming &) = delete;
-		~naming() { s_.book_.end_change(dir_, true); }
+		~naming()
+		{
+			if (after.st.st_mode)
+				s_.book_.end_change(dir_, begun_, after);
+			else
+				s_.book_.end_change(dir_, true);
+		}
 		int made(int err, std::string_view name, const entry &node) const
 		{
 			if (err)
@@ -518,6 +529,7 @@ private:
 	private:
 		leased_storage &s_;
 		const handle &dir_;
+		lease_book::ticket begun_;
 	};
 	friend class naming;
 

@@ -53,7 +53,8 @@ struct attributes {
 	std::optional<timespec> btime; // if the export's file system keeps it
 	// STATX_ATTR_* of statx(2), and those that the export's file system can tell.
 	std::uint32_t traits = 0, traits_known = 0;
-	bool leased = false; // they stay so until the daemon says otherwise
+	bool leased = false;   // they stay so until the daemon says otherwise
+	bool no_names = false; // a directory that was just made: nothing is in it, by the lease
 };
 
 struct entry {
@@ -175,7 +176,8 @@ public:
 	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
 			 open_result &out, late_reply late = {}) = 0;
 	virtual int create(const caller &, const handle &dir, std::string_view name, int flags,
-			   const new_mode &mode, entry &node, open_result &out) = 0;
+			   const new_mode &mode, entry &node, open_result &out,
+			   attributes *dir_after = nullptr) = 0;
 	// A file without a name, until link() gives it one; with O_EXCL none can.
 	virtual int tmpfile(const caller &, const handle &dir, int flags, const new_mode &mode,
 			    entry &node, open_result &out)
@@ -222,20 +224,25 @@ public:
 			  std::vector<iovec> dest, std::uint64_t version,
 			  std::function<void(const read_result &)> done) = 0;
 
+	// dir_after: of the directory, after the change; its mode is 0 if storage does not tell.
 	virtual int mkdir(const caller &, const handle &dir, std::string_view name,
-			  const new_mode &mode, entry &out) = 0;
+			  const new_mode &mode, entry &out, attributes *dir_after = nullptr) = 0;
 	// mode with the type: a FIFO, a socket, a device, a regular file.
 	virtual int mknod(const caller &, const handle &dir, std::string_view name,
-			  const new_mode &mode, dev_t device, entry &out) = 0;
-	virtual int unlink(const caller &, const handle &dir, std::string_view name) = 0;
-	virtual int rmdir(const caller &, const handle &dir, std::string_view name) = 0;
+			  const new_mode &mode, dev_t device, entry &out,
+			  attributes *dir_after = nullptr) = 0;
+	virtual int unlink(const caller &, const handle &dir, std::string_view name,
+			   attributes *dir_after = nullptr) = 0;
+	virtual int rmdir(const caller &, const handle &dir, std::string_view name,
+			  attributes *dir_after = nullptr) = 0;
 	// flags: RENAME_NOREPLACE | RENAME_EXCHANGE
 	virtual int rename(const caller &, const handle &dir, std::string_view name,
 			   const handle &new_dir, std::string_view new_name, unsigned flags) = 0;
 	virtual int link(const caller &, const handle &node, const handle &new_dir,
-			 std::string_view new_name, entry &out) = 0;
+			 std::string_view new_name, entry &out,
+			 attributes *dir_after = nullptr) = 0;
 	virtual int symlink(const caller &, std::string_view target, const handle &dir,
-			    std::string_view name, entry &out) = 0;
+			    std::string_view name, entry &out, attributes *dir_after = nullptr) = 0;
 	virtual int readlink(const caller &, const handle &, std::string &out) = 0;
 	// Entries after cookie (0: from the start), "." and ".." left out, up to max_bytes of
 	// reply. max_bytes 0: none, only whether the caller may read the directory. An entry that

@@ -159,9 +159,11 @@ public:
 	}
 
 	int create(const caller &c, const handle &dir, std::string_view name, int flags,
-		   const new_mode &mode, entry &node, open_result &out) override
+		   const new_mode &mode, entry &node, open_result &out,
+		   attributes *dir_after) override
 	{
-		return open_new(COOP_ST_CREATE, c, in_dir(c, dir, name), flags, mode, node, out);
+		return open_new(COOP_ST_CREATE, c, in_dir(c, dir, name), flags, mode, node, out,
+				dir_after);
 	}
 
 	int tmpfile(const caller &c, const handle &dir, int flags, const new_mode &mode,
@@ -320,30 +322,32 @@ public:
 		  std::function<void(const read_result &)> done) override;
 
 	int mkdir(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
-		  entry &out) override
+		  entry &out, attributes *dir_after) override
 	{
 		coop_st_body ask = in_dir(c, dir, name);
 		ask.mode = coop_st_mode(mode.mode, mode.umask);
-		return entry_call(COOP_ST_MKDIR, ask, out);
+		return entry_call(COOP_ST_MKDIR, ask, out, dir_after);
 	}
 
 	int mknod(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
-		  dev_t device, entry &out) override
+		  dev_t device, entry &out, attributes *dir_after) override
 	{
 		coop_st_body ask = in_dir(c, dir, name);
 		ask.mode = coop_st_mode(mode.mode, mode.umask);
 		ask.rdev = static_cast<u64>(major(device)) << 32 | minor(device);
-		return entry_call(COOP_ST_MKNOD, ask, out);
+		return entry_call(COOP_ST_MKNOD, ask, out, dir_after);
 	}
 
-	int unlink(const caller &c, const handle &dir, std::string_view name) override
+	int unlink(const caller &c, const handle &dir, std::string_view name,
+		   attributes *dir_after) override
 	{
-		return plain(COOP_ST_UNLINK, in_dir(c, dir, name));
+		return plain(COOP_ST_UNLINK, in_dir(c, dir, name), dir_after);
 	}
 
-	int rmdir(const caller &c, const handle &dir, std::string_view name) override
+	int rmdir(const caller &c, const handle &dir, std::string_view name,
+		  attributes *dir_after) override
 	{
-		return plain(COOP_ST_RMDIR, in_dir(c, dir, name));
+		return plain(COOP_ST_RMDIR, in_dir(c, dir, name), dir_after);
 	}
 
 	int rename(const caller &c, const handle &dir, std::string_view name, const handle &new_dir,
@@ -360,19 +364,19 @@ public:
 	}
 
 	int link(const caller &c, const handle &node, const handle &new_dir,
-		 std::string_view new_name, entry &out) override
+		 std::string_view new_name, entry &out, attributes *dir_after) override
 	{
 		coop_st_body ask = in_dir(c, new_dir, new_name);
 		ask.fh2 = bytes_of(node);
-		return entry_call(COOP_ST_LINK, ask, out);
+		return entry_call(COOP_ST_LINK, ask, out, dir_after);
 	}
 
 	int symlink(const caller &c, std::string_view target, const handle &dir,
-		    std::string_view name, entry &out) override
+		    std::string_view name, entry &out, attributes *dir_after) override
 	{
 		coop_st_body ask = in_dir(c, dir, name);
 		ask.text = bytes_of(target);
-		return entry_call(COOP_ST_SYMLINK, ask, out);
+		return entry_call(COOP_ST_SYMLINK, ask, out, dir_after);
 	}
 
 	int readlink(const caller &c, const handle &fh, std::string &out) override
@@ -496,7 +500,8 @@ private:
 
 	// CREATE and TMPFILE.
 	int open_new(std::uint16_t op, const caller &c, coop_st_body ask, int flags,
-		     const new_mode &mode, entry &node, open_result &out)
+		     const new_mode &mode, entry &node, open_result &out,
+		     attributes *dir_after = nullptr)
 	{
 		coop_st_body got{};
 		ask.flags = open_flags(flags);
@@ -512,16 +517,21 @@ private:
 			});
 		if (!err) {
 			node.attr = attributes_of(got.attr);
+			if (dir_after)
+				*dir_after = attributes_of(got.dir);
 			opened(c, node.fh, ask, got, out);
 		}
 		return err;
 	}
 
-	int plain(std::uint16_t op, const coop_st_body &ask)
+	int plain(std::uint16_t op, const coop_st_body &ask, attributes *dir_after = nullptr)
 	{
 		coop_st_body got{};
 		std::string text;
-		return link_.ask(op, ask, got, text);
+		const int err = link_.ask(op, ask, got, text);
+		if (!err && dir_after)
+			*dir_after = attributes_of(got.dir);
+		return err;
 	}
 
 	int extended(std::uint16_t op, coop_st_body ask, std::uint32_t room, std::string &data,
@@ -537,13 +547,17 @@ private:
 		return data.size() == (room ? size : 0) && (!room || size <= room) ? 0 : -EPROTO;
 	}
 
-	int entry_call(std::uint16_t op, const coop_st_body &ask, entry &out)
+	int entry_call(std::uint16_t op, const coop_st_body &ask, entry &out,
+		       attributes *dir_after = nullptr)
 	{
 		coop_st_body got{};
 		const int err = link_.ask(op, ask, got, out.fh);
-		if (!err)
-			out.attr = attributes_of(got.attr);
-		return err;
+		if (err)
+			return err;
+		out.attr = attributes_of(got.attr);
+		if (dir_after)
+			*dir_after = attributes_of(got.dir);
+		return 0;
 	}
 
 	static write_result change_of(const coop_st_body &got)

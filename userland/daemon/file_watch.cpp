@@ -24,6 +24,8 @@ namespace
 // Of the file itself, or of names in the directory.
 constexpr std::uint32_t of_itself =
 	IN_ATTRIB | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVE_SELF | IN_DELETE_SELF;
+// A directory is told of these for the files in it, too: each event would wake the thread in vain.
+constexpr std::uint32_t of_bytes = IN_MODIFY | IN_CLOSE_WRITE;
 constexpr std::uint32_t of_names = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO;
 
 // A real-time signal, so that each guard's is kept.
@@ -53,12 +55,13 @@ file_watch::~file_watch()
 		thread_.join();
 }
 
-int file_watch::add(int path)
+int file_watch::add(int path, bool directory)
 {
 	if (!thread_.joinable())
 		return -1;
 	const std::string self = "/proc/self/fd/" + std::to_string(path);
-	return ::inotify_add_watch(events_.get(), self.c_str(), of_itself | of_names);
+	return ::inotify_add_watch(events_.get(), self.c_str(),
+				   directory ? (of_itself & ~of_bytes) | of_names : of_itself);
 }
 
 void file_watch::remove(int watch)

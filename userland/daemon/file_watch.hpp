@@ -33,7 +33,7 @@ public:
 
 	// path: a descriptor, O_PATH suffices. The number of the watch, one per file, or -1: the
 	// kernel has no room for more (fs.inotify.max_user_watches).
-	[[nodiscard]] int add(int path);
+	[[nodiscard]] int add(int path, bool directory);
 	void remove(int watch);
 	// The guard's number, or -1: the file is open for writing, or the kernel grants us none.
 	[[nodiscard]] int guard(int path) const;

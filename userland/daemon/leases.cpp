@@ -95,7 +95,7 @@ bool lease_table::grant(const std::shared_ptr<session> &who, const inode_ref &no
 		return false;
 	}
 	if (f.watch < 0) {
-		f.watch = watch_.add(node->path.get());
+		f.watch = watch_.add(node->path.get(), node->type == S_IFDIR);
 		if (f.watch < 0) { // without it, changes on this machine would go unseen
 			tidy_locked(it);
 			return false;

@@ -17,6 +17,13 @@ bool same(const coop_fid &a, const coop_fid &b)
 	return a.hi == b.hi && a.lo == b.lo;
 }
 
+// A lease of it would be given back at once, and both cost a system call.
+bool is_written(inode &n)
+{
+	std::lock_guard lock(n.mutex);
+	return n.writers;
+}
+
 } // namespace
 
 int service::leased_attributes(session &s, call r, const inode_ref &n, coop_st_attr &a)
@@ -26,7 +33,8 @@ int service::leased_attributes(session &s, call r, const inode_ref &n, coop_st_a
 	// What was just written is as likely as not to be changed next, or not looked at again.
 	const bool lease = r.head.flags & COOP_ST_F_LEASE && r.head.op != COOP_ST_CREATE &&
 			   r.head.op != COOP_ST_TMPFILE && r.head.op != COOP_ST_CLOSE &&
-			   !n->in.by_path() && leases.grant(s.shared_from_this(), n);
+			   !n->in.by_path() && !is_written(*n) &&
+			   leases.grant(s.shared_from_this(), n);
 	// Who has opened it once opens it again without asking.
 	const bool guarded = lease && (r.head.op != COOP_ST_OPEN || leases.guard(n));
 	const int err = attributes(*n, a);
@@ -55,6 +63,18 @@ void service::tell_lease(session &s, call r, const inode &n, coop_st_attr &a)
 		a.has |= COOP_ST_HAS_LEASE;
 	else
 		leases.give_back(&s, n.fid);
+}
+
+void service::tell_directory(const exported &in, session &s, call r, coop_st_attr &a)
+{
+	inode_ref dir;
+	if (!(r.head.flags & COOP_ST_F_LEASE) || inodes.get(in, view(r.body.fh), dir) ||
+	    !leases.holds(&s, dir->fid))
+		return;
+	if (attributes(*dir, a))
+		a = {};
+	else
+		tell_lease(s, r, *dir, a);
 }
 
 // What is called so in the directory. Its user's rights do not matter: nothing is told to it.

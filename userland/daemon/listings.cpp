@@ -72,6 +72,20 @@ std::uint64_t listings::begin()
 	return ++last_;
 }
 
+bool holds_no_names(const inode &directory)
+{
+	unique_fd fd;
+	if (directory.reopen(O_RDONLY | O_DIRECTORY, fd))
+		return false;
+	listing names(std::move(fd));
+	raw_entry e;
+	int err;
+	for (; !(err = names.look(e)); names.step())
+		if (good_name(e.name))
+			return false;
+	return err == 1;
+}
+
 std::unique_ptr<listing> listings::take(const std::string &session, const coop_fid &f,
 					std::uint64_t cookie, std::uint64_t &begun)
 {

@@ -48,6 +48,10 @@ private:
 	std::size_t at_ = 0, end_ = 0;
 };
 
+class inode;
+// Looked up by the daemon itself, whatever a caller may. False as well if it cannot be read.
+bool holds_no_names(const inode &directory);
+
 class listings
 {
 public:

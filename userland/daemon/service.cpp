@@ -203,6 +203,8 @@ void service::execute(const exported &in, session &s, request &r, reply &out)
 			err = -EROFS;
 		else if (op)
 			err = (this->*op)(in, s, r, out);
+		if (!err && coop_st_reply_fields(r.head.op) & COOP_ST_DIR_ATTR)
+			tell_directory(in, s, r, out.body.dir);
 	} catch (const std::bad_alloc &) {
 		err = -ENOMEM;
 	}
@@ -336,9 +338,15 @@ template <class act> int service::add(const exported &in, session &s, call r, re
 
 int service::mkdir(const exported &in, session &s, call r, reply &out)
 {
-	return add(in, s, r, out, [&](int dir, const char *name) {
+	const int err = add(in, s, r, out, [&](int dir, const char *name) {
 		return ::mkdirat(dir, name, r.body.mode & 07777);
 	});
+	inode_ref made;
+	// Others may have made names in it before the lease began.
+	if (!err && out.body.attr.has & COOP_ST_HAS_LEASE &&
+	    !inodes.get(in, view(out.body.fh), made) && holds_no_names(*made))
+		out.body.attr.has |= COOP_ST_HAS_NO_NAMES;
+	return err;
 }
 
 int service::mknod(const exported &in, session &s, call r, reply &out)

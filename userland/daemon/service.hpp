@@ -152,6 +152,8 @@ private:
 	int leased_attributes(session &, call, const inode_ref &, coop_st_attr &);
 	// Tells of a lease that the client has kept over its own change.
 	void tell_lease(session &, call, const inode &, coop_st_attr &);
+	// Of the directory that the request changed; to a client that keeps its lease of it.
+	void tell_directory(const exported &, session &, call, coop_st_attr &);
 	void touched(const exported &, session &, call, lease_table::fids &what,
 		     std::size_t &keeps);
 	void lease_name(const exported &, const inode &dir, std::string_view name,
