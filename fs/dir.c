@@ -65,7 +65,7 @@ static bool young(const struct dentry *dentry)
 {
 	const unsigned long until = READ_ONCE(dentry->d_time);
 
-	return !(until & BY_LEASE) && (long)(until - (jiffies << 1)) > 0;
+	return !(until & BY_LEASE) && time_after(until, 2 * jiffies);
 }
 
 bool coop_name_leased(struct dentry *dentry)
@@ -99,7 +99,7 @@ static bool answered_by_lease(struct dentry *dentry)
 /* The slab's memory is not zeros, and says nothing. */
 static int coop_d_init(struct dentry *dentry)
 {
-	dentry->d_time = jiffies << 1;
+	dentry->d_time = 2 * jiffies;
 	return 0;
 }
 

@@ -152,6 +152,7 @@ int coop_file_say(struct coop_file *f)
 	struct coop_mount *m = coop_sb(f->inode->i_sb);
 
 	for (;;) {
+		/* With the release above: what was said is seen with it. */
 		switch (smp_load_acquire(&f->said)) {
 		case COOP_SAID:
 			return 0;

@@ -17,6 +17,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "userland/client/buffer_list.hpp"
 #include "userland/client/storage_codec.hpp"
 #include "userland/client/storage_locks.hpp"
 
@@ -29,33 +30,6 @@ namespace
 std::string text_of(const coop_st_bytes &b)
 {
 	return {reinterpret_cast<const char *>(b.p), b.len};
-}
-
-// [offset, offset + length) of a list of buffers.
-std::vector<iovec> slice(std::span<const iovec> v, std::size_t offset, std::size_t length)
-{
-	std::vector<iovec> out;
-	for (const iovec &i : v) {
-		if (offset >= i.iov_len) {
-			offset -= i.iov_len;
-			continue;
-		}
-		const std::size_t n = std::min(i.iov_len - offset, length);
-		if (!n)
-			break;
-		out.push_back({static_cast<char *>(i.iov_base) + offset, n});
-		length -= n;
-		offset = 0;
-	}
-	return out;
-}
-
-std::size_t length_of(std::span<const iovec> v)
-{
-	std::size_t n = 0;
-	for (const iovec &i : v)
-		n += i.iov_len;
-	return n;
 }
 
 class remote_storage final : public storage

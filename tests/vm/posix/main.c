@@ -14,8 +14,8 @@
  * The areas statx and clone look into the file system below, whose directory of the areas is in
  * the environment as BELOW; quota sets a limit on its device QUOTA_DEVICE. The area in_flight stops
  * the storage daemon for a moment: its process id is in the environment as DAEMON, and the path of
- * the mount's file "info" as INFO. What written_again, handed_over, lost_for_all and locks_kept need is said in
- * crash.c.
+ * the mount's file "info" as INFO. What written_again, handed_over, lost_for_all and locks_kept
+ * need is said in crash.c.
  *
  * Status: 0 all right, 1 something is not, 2 usage or nothing could be checked.
  */
