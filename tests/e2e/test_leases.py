@@ -291,6 +291,53 @@ def test_a_stopped_holder_holds_nobody_up_for_long(cluster):
     assert daemon_stats(cluster)["leases_unanswered"] >= 1
 
 
+def read_until_leased(*nodes):
+    for node in nodes:
+        for _ in range(2):
+            with open(node.path + "/f") as f:
+                assert f.read() == "old\n"
+        assert figures(node)["held"] > 0
+
+
+@pytest.mark.parametrize("ends, unanswered", [("kill", 1), ("exit", 0)])
+def test_a_holder_ends(cluster, ends, unanswered):
+    """One that is killed cannot say so, and might be behind a wire that is cut: it is waited for once."""
+    with_stats(cluster)
+    with open(cluster.export + "/f", "w") as f:
+        f.write("old\n")
+    a, b, c = (cluster.node("strict", peers=False) for _ in range(3))
+    read_until_leased(a, c)
+    if ends == "kill":
+        a.process.kill()
+    else:
+        a.process.stop()
+    with open(b.path + "/f", "w") as f:
+        f.write("changed\n")
+    assert open(c.path + "/f").read() == "changed\n"
+    with open(b.path + "/f", "w") as f:
+        f.write("changed again\n")
+    assert open(c.path + "/f").read() == "changed again\n"
+    said = daemon_stats(cluster)
+    assert said["leases_recalled"] >= 1 and said["leases_unanswered"] == unanswered, said
+
+
+def test_a_change_is_seen_on_every_node_that_holds_a_lease(cluster):
+    with_stats(cluster)
+    nodes = [cluster.node("strict", peers=False) for _ in range(3)]
+    for n in range(10):
+        changer, holders = nodes[n % 3], [m for i, m in enumerate(nodes) if i != n % 3]
+        with open(changer.path + "/f", "w") as f:
+            f.write("old\n")
+        read_until_leased(*holders)
+        os.rename(changer.path + "/f", changer.path + "/g")
+        assert not any(os.path.exists(m.path + "/f") for m in holders)
+        with open(changer.path + "/f", "w") as f:
+            f.write("new\n")
+        assert [open(m.path + "/f").read() for m in holders] == ["new\n"] * 2
+    said = daemon_stats(cluster)
+    assert said["leases_recalled"] >= 20 and said["leases_unanswered"] == 0, said
+
+
 def test_leases_end_with_the_daemon(cluster):
     """What changes while it is away is seen when it is back."""
     with open(cluster.export + "/f", "w") as f:
