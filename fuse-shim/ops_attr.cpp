@@ -100,7 +100,8 @@ void op_statx(fuse_req_t req, fuse_ino_t ino, std::size_t, std::uint64_t)
 bool takes_set_id(context &c, client::inode &node, storage::setattr_request &q)
 {
 	if (storage_takes_set_id()) {
-		if (!q.valid)
+		// chown(2) that changes nothing comes so, too.
+		if (!q.valid && c.mount.inodes().has_set_id(node))
 			q.valid = storage::kill_id;
 		return false;
 	}
@@ -124,6 +125,10 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fus
 	storage::setattr_request q = decode(*st, to_set);
 	const bool kills = takes_set_id(c, node, q);
 	int err = c.mount.files().setattr(caller_of(req), node, q, attr);
+	if (err == -EACCES && q.valid == storage::kill_id && !kills) { // such a chown(2)
+		q.valid = 0;
+		err = c.mount.files().setattr(caller_of(req), node, q, attr);
+	}
 	if (kills && err == -EACCES) { // the owner's chmod(2), of a file that he may not write
 		q.valid = storage::set_mode;
 		err = c.mount.files().setattr(caller_of(req), node, q, attr);

@@ -107,6 +107,19 @@ void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fus
 	reply_read(req, c, a);
 }
 
+// Storage writes as who opened the file, and root's writes leave set-ID bits. Where another user
+// has the file from root, and the kernel did not know of the bits, they go now.
+static void take_set_id(fuse_req_t req, context &c, fuse_ino_t ino, client::open_file &f)
+{
+	if (f.opener.uid || !fuse_req_ctx(req)->uid || !c.mount.inodes().has_set_id(*f.node))
+		return;
+	client::storage::setattr_request q{};
+	q.valid = client::storage::kill_id;
+	client::attributes attr;
+	if (!c.mount.files().setattr(f.opener, *f.node, q, attr))
+		fuse_lowlevel_notify_inval_inode(c.session, ino, -1, 0);
+}
+
 void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size, off_t offset,
 	      fuse_file_info *fi)
 {
@@ -118,6 +131,7 @@ void op_write(fuse_req_t req, fuse_ino_t ino, const char *data, std::size_t size
 					size);
 	if (err)
 		return reply_status(req, err);
+	take_set_id(req, c, ino, file_of(fi));
 	fuse_reply_write(req, size);
 }
 

@@ -131,3 +131,25 @@ def test_a_file_made_read_only_can_still_be_filled_by_its_maker(cluster, shared)
         os.close(fd)
         return read(mount + "/open/ro")
     assert as_user(ALICE, ALICE, [], fill) == "b'cont'"
+
+
+def test_a_descriptor_from_root_takes_set_id_bits_too(shared):
+    """Storage writes as who opened the file; it is who writes that counts."""
+    export, mount = shared
+    for path, bits in (("everybody", 0o4755), ("team", 0o2755)):
+        for known in (True, False):
+            os.chmod(f"{mount}/{path}", 0o755)
+            with open(f"{mount}/{path}", "r+b", buffering=0) as f:
+                os.chmod(f"{mount if known else export}/{path}", bits)
+                assert as_user(BOB, BOB, [], lambda: f.write(b"bob's")) == "5"
+            assert os.stat(f"{export}/{path}").st_mode & 0o7777 == 0o755, (path, known)
+
+
+def test_a_change_of_owner_that_changes_none(shared):
+    export, mount = shared
+    for path in ("everybody", "open", "closed"):
+        assert as_user(BOB, BOB, [], lambda: os.chown(f"{mount}/{path}", -1, -1)) == "None"
+    os.chmod(f"{export}/everybody", 0o4555)
+    os.stat(f"{mount}/everybody")
+    as_user(ALICE, ALICE, [], lambda: os.chown(f"{mount}/everybody", -1, -1))
+    assert read(f"{mount}/everybody") == b"everybody"

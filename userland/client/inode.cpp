@@ -126,6 +126,13 @@ void inode_table::beside(inode &node, const attributes &attr)
 	learn_extras(node, now(), attr);
 }
 
+bool inode_table::has_set_id(inode &node)
+{
+	std::lock_guard guard(node.lock);
+	return S_ISREG(node.mode) &&
+	       (node.mode & S_ISUID || (node.mode & S_ISGID && node.mode & S_IXGRP));
+}
+
 bool inode_table::is_mode_after_write(inode &node, mode_t mode)
 {
 	std::lock_guard guard(node.lock);

@@ -165,6 +165,8 @@ public:
 	void beside(inode &node, const attributes &attr);
 	// The file has none of these (enum coop_st_has), as far as attributes are believed.
 	bool without(inode &node, std::uint32_t has);
+	// A regular file with set-ID bits that a write takes away, as far as is known.
+	bool has_set_id(inode &node);
 	// This mode is the last one known, without the set-ID bits that a write takes away.
 	bool is_mode_after_write(inode &node, mode_t mode);
 	// What the kernel wrote into its own pages is not where storage put it.

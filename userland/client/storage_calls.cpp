@@ -106,9 +106,11 @@ public:
 	{
 		coop_st_body ask = on(c, fh);
 		ask.set = set_of(r);
-		// Who has it open for writing may cut it, whatever its mode is by now.
+		// Who has it open for writing may cut it, whatever its mode is by now. Set-ID bits
+		// also go when another user has opened it: who writes may have the file from that
+		// one.
 		if (r.valid & (set_size | kill_id))
-			ask.open_id = link_.writable_open(fh, c.uid);
+			ask.open_id = link_.writable_open(fh, c.uid, r.valid == kill_id);
 		return changed(COOP_ST_SETATTR, ask, out, {}, std::move(late));
 	}
 

@@ -621,13 +621,17 @@ void storage_link::closed(std::uint64_t id)
 	opens_.erase(id);
 }
 
-std::uint64_t storage_link::writable_open(const handle &fh, uid_t uid)
+std::uint64_t storage_link::writable_open(const handle &fh, uid_t uid, bool anyone)
 {
 	std::lock_guard lock(mutex_);
+	std::uint64_t others = 0;
 	for (const auto &[id, o] : opens_)
-		if (o.fh == fh && o.who.uid == uid && o.flags & COOP_ST_O_WRITE)
-			return id;
-	return 0;
+		if (o.fh == fh && o.flags & COOP_ST_O_WRITE) {
+			if (o.who.uid == uid)
+				return id;
+			others = id;
+		}
+	return anyone ? others : 0;
 }
 
 void storage_link::registered(const coop_addr &a)

@@ -86,8 +86,8 @@ public:
 
 	void opened(std::uint64_t id, open_record);
 	void closed(std::uint64_t id);
-	// An open of this file for writing by this user, 0: none.
-	std::uint64_t writable_open(const handle &, uid_t);
+	// An open of this file for writing by this user, 0: none. anyone: or by another.
+	std::uint64_t writable_open(const handle &, uid_t, bool anyone);
 	void registered(const coop_addr &);
 	lock_book &locks() { return locks_; }
 	const entry &root() const { return root_; }
