@@ -387,6 +387,44 @@ TEST_F(client_commit, no_room_for_it_is_told_to_all_once)
 	EXPECT_EQ(f->commit(*b), 0);
 }
 
+// It may have changed some of the bytes, and readers may have seen them.
+TEST_F(client_commit, a_write_that_failed_is_not_undone_by_an_older_one)
+{
+	auto a = open();
+	write(*a, 0, "aaaa");
+	write(*a, 8, "cccc");
+	s.write_error = -ENOSPC;
+	EXPECT_EQ(try_write(*a, 2, "bb"), -ENOSPC);
+	s.write_error = 0;
+	s.crash();
+	EXPECT_EQ(f->commit(*a), -EIO);
+	EXPECT_EQ(disk(), std::string("aa\0\0\0\0\0\0cccc", 12));
+}
+
+TEST_F(client_commit, many_holes_end_what_is_kept)
+{
+	auto a = open();
+	const std::size_t size = 2 * unstable::most_holes + 4;
+	write(*a, 0, std::string(size, 'a'));
+	for (std::size_t i = 1; node->changes.keeps() && i < size; i += 2)
+		node->changes.acknowledged(1, i, 1);
+	EXPECT_FALSE(node->changes.keeps());
+	EXPECT_EQ(f->commit(*a), 0) << "nothing crashed";
+}
+
+// Another lock of the mount still covers it, so that does not tell.
+TEST_F(client_commit, what_is_being_written_again_stops_when_a_lock_is_given_back)
+{
+	auto a = open();
+	s.era = 1;
+	write(*a, 0, "aaaa");
+	write(*a, 8, "cccc");
+	s.crash();
+	s.during_write = [&] { node->changes.let_go(); };
+	EXPECT_EQ(f->commit(*a), -EIO);
+	EXPECT_EQ(disk(), "aaaa");
+}
+
 TEST_F(client_commit, a_disk_that_fails_is_told_and_not_tried_again)
 {
 	auto a = open();

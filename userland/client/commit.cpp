@@ -77,7 +77,13 @@ int files::write_again(inode &node, const unstable::cover &covered, std::uint64_
 	int left = 0;
 	if (int err = begin_change(node, turn))
 		return err;
+	const std::uint64_t releases = node.changes.releases();
 	for (unstable::kept &k : node.changes.take_again(covered, verifier)) {
+		// Who gives a lock back does not wait for a turn if it is killed.
+		if (node.changes.releases() != releases) {
+			node.changes.lost(-EIO);
+			continue;
+		}
 		if (left) {
 			node.changes.put_back(std::move(k));
 			continue;

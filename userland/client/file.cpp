@@ -18,6 +18,12 @@ constexpr int max_versions = 4;
 // More than that is not worth carrying in the reply to an open.
 constexpr std::uint32_t inline_bytes = 64u << 10;
 
+// Some of the bytes may have been written all the same.
+bool half_done(int err)
+{
+	return err == -EIO || err == -ENOSPC || err == -EDQUOT || err == -EFBIG;
+}
+
 } // namespace
 
 files::files(storage &s, page_store &p, reader &r, inode_table &t, std::uint64_t keep) :
@@ -277,9 +283,11 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 		return err;
 	const std::uint64_t era = appends ? 0 : storage_.lock_era(node.fh);
 	if (int err = storage_.write(node.fh, f.open_id, offset, data, r,
-				     inherit(node, turn, {offset, appends ? 0 : length})))
+				     inherit(node, turn, {offset, appends ? 0 : length}))) {
+		if (half_done(err))
+			node.changes.spoiled(offset, appends ? unstable::to_the_end : length);
 		return err;
-	f.uncommitted = true;
+	}
 	if (appends) {
 		// The daemon chose the place; the kernel had assumed one.
 		auto end = static_cast<std::uint64_t>(r.attr.st.st_size);
@@ -287,6 +295,8 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 		offset = end >= length ? end - length : 0;
 		// Sent again it would go to another place.
 		node.changes.acknowledged(r.verifier, offset, length);
+		f.uncommitted =
+			true; // behind what there is to commit: a close at the same time looks
 		inodes_.changed(node, r, offset, length);
 		if (assumed != offset)
 			inodes_.misplaced(node);
@@ -294,6 +304,7 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 	}
 	if (node.changes.wrote(*kept_, r.verifier, f.open_id, era, offset, data, length))
 		committer_.began(node);
+	f.uncommitted = true;
 	if (kept_->crowded())
 		committer_.hurry();
 	inodes_.changed(node, r, offset, length);

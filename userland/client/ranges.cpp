@@ -53,8 +53,8 @@ int files::fallocate(open_file &f, int mode, std::uint64_t offset, std::uint64_t
 		look_again(f, turn, err);
 		return err;
 	}
-	f.uncommitted = true;
 	node.changes.acknowledged(r.verifier, from, bytes);
+	f.uncommitted = true;
 	inodes_.changed(node, r, from, bytes);
 	return 0;
 }
@@ -79,8 +79,8 @@ int files::copy(open_file &from, std::uint64_t from_at, open_file &to, std::uint
 		look_again(to, turn, err);
 		return err;
 	}
-	to.uncommitted = true;
 	node.changes.acknowledged(r.verifier, to_at, length);
+	to.uncommitted = true;
 	inodes_.changed(node, r, to_at, length);
 	return 0;
 }

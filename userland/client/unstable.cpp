@@ -97,10 +97,32 @@ void unstable::leave(std::uint64_t open_id)
 void unstable::let_go()
 {
 	std::lock_guard guard(lock_);
+	releases_++;
 	for (const kept &k : kept_)
 		loosen_locked(k.verifier);
 	kept_.clear();
 	dropped_locked();
+}
+
+std::uint64_t unstable::releases() const
+{
+	std::lock_guard guard(lock_);
+	return releases_;
+}
+
+void unstable::spoiled(std::uint64_t offset, std::uint64_t length)
+{
+	const std::uint64_t end = length > to_the_end - offset ? to_the_end : offset + length;
+	std::lock_guard guard(lock_);
+	loosen_in_locked(offset, end);
+	cut_locked(offset, end);
+}
+
+void unstable::loosen_in_locked(std::uint64_t from, std::uint64_t to)
+{
+	for (const kept &k : kept_)
+		if (k.offset < to && from < k.end())
+			loosen_locked(k.verifier);
 }
 
 void unstable::acknowledged(std::uint64_t verifier, std::uint64_t offset, std::uint64_t length)
@@ -293,12 +315,17 @@ void unstable::cut_locked(std::uint64_t from, std::uint64_t to)
 			left.push_back(std::move(k));
 			continue;
 		}
+		holes_ += k.offset < from && to < k.end();
 		if (k.offset < from)
 			left.push_back(part(k, k.offset, from));
 		if (to < k.end())
 			left.push_back(part(k, to, k.end()));
 	}
 	kept_ = std::move(left);
+	if (holes_ > most_holes) {
+		loosen_in_locked(0, to_the_end);
+		kept_.clear();
+	}
 	dropped_locked();
 }
 
@@ -307,6 +334,7 @@ void unstable::dropped_locked()
 {
 	if (kept_.empty()) {
 		chunk_ = {};
+		holes_ = 0;
 		std::vector<kept>().swap(kept_);
 	}
 }

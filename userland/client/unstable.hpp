@@ -41,6 +41,8 @@ class unstable
 {
 public:
 	static constexpr std::uint64_t to_the_end = UINT64_MAX;
+	// Punched into what is kept, each makes two records of one; beyond that nothing is kept.
+	static constexpr std::size_t most_holes = 1024;
 
 	// The bytes of one write, or of some that follow on from each other.
 	struct kept {
@@ -68,8 +70,11 @@ public:
 	// A write. True: nothing was kept before it. The inode's order is held by who writes.
 	bool wrote(kept_memory &, std::uint64_t verifier, std::uint64_t open_id, std::uint64_t era,
 		   std::uint64_t offset, std::span<const iovec> data, std::size_t length);
-	// What is kept is not written again.
+	// A write that failed may have changed these bytes: what is kept of them is older.
+	void spoiled(std::uint64_t offset, std::uint64_t length);
+	// What is kept is not written again, nor is what take_again() has returned.
 	void let_go();
+	std::uint64_t releases() const; // counts those calls
 
 	// What a commit that is sent now will cover.
 	struct cover {
@@ -103,6 +108,8 @@ private:
 	void lost_locked(int err);
 	void loosen_locked(std::uint64_t verifier);
 	void cut_locked(std::uint64_t from, std::uint64_t to);
+	// Those that [from, to) touches will be lost if a crash was before their commit.
+	void loosen_in_locked(std::uint64_t from, std::uint64_t to);
 	bool append_locked(kept_memory &, kept, std::span<const iovec> data);
 	void dropped_locked();
 
@@ -113,11 +120,12 @@ private:
 		kept_memory::chunk memory;
 		std::size_t size = 0, used = 0, records = 0;
 	} chunk_;
+	std::size_t holes_ = 0;
 	std::uint64_t changes_ = 0;  // counts them
 	std::uint64_t asked_ = 0;    // up to here a commit was sent: later writes do not join them
 	std::uint64_t loose_ = 0;    // the latest change without bytes, 0: none
 	std::uint64_t verifier_ = 0; // its
-	std::uint64_t losses_ = 0;
+	std::uint64_t losses_ = 0, releases_ = 0;
 	int error_ = 0; // of the last loss
 	unsigned opens_ = 0;
 	std::vector<std::uint64_t> writers_; // open files
