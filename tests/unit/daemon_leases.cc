@@ -217,6 +217,29 @@ TEST_F(daemon_leases, a_change_waits_until_the_lease_is_back)
 }
 
 // Each of them is told to who relies on it, before it happens.
+// A change of ours that waits is no reason to overlook one that does not.
+TEST_F(daemon_leases, changes_on_the_daemons_machine_are_told_while_others_wait)
+{
+	start();
+	holder a(client_options()), b(client_options());
+	attributes root;
+	for (const holder *h : {&a, &b}) {
+		ASSERT_EQ(h->s->getattr(me(), h->s->root().fh, root), 0);
+		ASSERT_TRUE(root.leased);
+	}
+	std::thread changer([&] {
+		entry made;
+		EXPECT_EQ(a.s->mkdir(me(), a.s->root().fh, "new", 0755, made), 0);
+	});
+	EXPECT_TRUE(eventually([&] { return b.told_of(root.fid); }));
+	EXPECT_FALSE(a.told_of(root.fid)) << "it keeps its lease over its own change";
+	put("local", "x");
+	EXPECT_TRUE(eventually([&] { return a.told_of(root.fid); }));
+	b.give_back_all();
+	changer.join();
+	a.give_back_all();
+}
+
 TEST_F(daemon_leases, every_change_recalls_what_it_touches)
 {
 	start();

@@ -72,8 +72,11 @@ void lease_table::remove_locked(files::iterator it, const session *who, todo &ou
 	std::erase_if(f.waiting, [&](const std::shared_ptr<change> &c) {
 		if (others_hold(f, c->by))
 			return false;
-		if (!--c->waits_for)
+		if (!--c->waits_for) {
+			for (const coop_fid &id : c->files)
+				files_.find(id)->second.held_up--;
 			out.go.push_back(std::move(c->go));
+		}
 		return true;
 	});
 	tidy_locked(it);
@@ -210,8 +213,12 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, st
 				remove_locked(it, c->by, out);
 			}
 		}
-		if (c->waits_for)
+		if (c->waits_for) {
 			c->go = std::move(go);
+			c->files = what;
+			for (const coop_fid &id : what)
+				files_.find(id)->second.held_up++;
+		}
 	}
 	const bool now = !c->waits_for;
 	run(std::move(out));
@@ -264,7 +271,8 @@ void lease_table::on_event(int watch)
 		const auto recall = [&](const coop_fid &id) {
 			const auto it = files_.find(id);
 			coop_st_time now;
-			if (it == files_.end() || it->second.changing ||
+			// What runs is ours; while changes only wait it is not.
+			if (it == files_.end() || it->second.changing > it->second.held_up ||
 			    (stat_locked(it->second, now) && now.sec == it->second.seen.sec &&
 			     now.nsec == it->second.seen.nsec))
 				return;

@@ -89,11 +89,13 @@ private:
 	struct change {
 		const session *by;
 		std::size_t waits_for = 0; // files of which others hold leases
+		fids files;                // all that it touches, if it waits
 		std::function<void()> go;
 	};
 	struct file {
 		std::vector<holder> holders;
-		unsigned changing = 0;
+		unsigned changing = 0; // changes that wait or run
+		unsigned held_up = 0;  // those of them that wait
 		std::vector<std::shared_ptr<change>> waiting;
 		std::string handle;
 		coop_st_time seen{};
