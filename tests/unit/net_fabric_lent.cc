@@ -206,6 +206,16 @@ TEST_F(fabric_lent, without_its_pledge_is_no_message)
 	EXPECT_EQ(answer.status, -ECANCELED);
 	EXPECT_EQ(event_.status, 1);
 	EXPECT_TRUE(buffer_.queued());
+	// Nor if what was lent is not even there any more: the link goes on.
+	offer.id = cancel.id = 6;
+	offer.regions[1].address = 4096;
+	ASSERT_TRUE(say(offer));
+	ASSERT_TRUE(say(cancel));
+	answer = next();
+	EXPECT_EQ(answer.verb, control::verb::done);
+	EXPECT_EQ(answer.status, -ECANCELED);
+	EXPECT_TRUE(buffer_.queued());
+	offer.regions[1].address = reinterpret_cast<std::uintptr_t>(lent_.data());
 	pledge = 99;
 	ASSERT_TRUE(say(offer));
 	answer = next();

@@ -401,6 +401,8 @@ int datagram_port::read(link &l, std::span<iovec> to, std::uint64_t address)
 			left += piece.iov_len;
 		const iovec from{reinterpret_cast<void *>(address), left};
 		const ssize_t n = ::process_vm_readv(h.pid, to.data(), to.size(), &from, 1, 0);
+		if (n < 0 && errno == EFAULT)
+			return -EFAULT;
 		if (n <= 0) {
 			h.readable &= n == 0 || errno != EPERM;
 			return -ECONNRESET;

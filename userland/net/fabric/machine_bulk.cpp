@@ -171,11 +171,12 @@ int machine::copy_lent(work &w)
 	link &l = *w.link;
 	spi::cursor to(w.memory, w.offset);
 	std::size_t left = w.length;
-	for (std::size_t n = 1; left; n++) {
+	bool torn = false; // that memory is gone: then so should the pledge be
+	for (std::size_t n = 1; left && !torn; n++) {
 		std::uint64_t from = w.regions[n].address;
 		std::size_t here = std::min<std::size_t>(w.regions[n].length, left);
 		left -= here;
-		while (here) {
+		while (here && !torn) {
 			iovec pieces[16];
 			std::size_t count = 0, bytes = 0;
 			while (bytes < here && count < std::size(pieces)) {
@@ -185,8 +186,10 @@ int machine::copy_lent(work &w)
 				pieces[count++] = {piece.data(), piece.size()};
 				bytes += piece.size();
 			}
-			if (int r = port_->read(l, {pieces, count}, from))
+			const int r = port_->read(l, {pieces, count}, from);
+			if (r && r != -EFAULT)
 				return r;
+			torn = r;
 			from += bytes;
 			here -= bytes;
 		}
@@ -195,8 +198,10 @@ int machine::copy_lent(work &w)
 	std::uint64_t pledge = 0;
 	iovec piece{&pledge, sizeof(pledge)};
 	if (int r = port_->read(l, {&piece, 1}, w.regions[0].address))
-		return r;
-	return pledge == w.regions[0].key ? 0 : -ENOENT;
+		return r == -EFAULT ? -ECONNRESET : r;
+	if (pledge != w.regions[0].key)
+		return -ENOENT;
+	return torn ? -ECONNRESET : 0;
 }
 
 void machine::refuse(link &l, std::uint32_t peer_id, int status)

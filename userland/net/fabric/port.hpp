@@ -78,7 +78,7 @@ public:
 	virtual bool reads(const link &) const { return false; }
 	/// Reads from that address of the peer's into these bytes, at once and without the
 	/// provider.
-	/// @return 0; -errno: the link has failed.
+	/// @return 0; -EFAULT: it has no memory there; -errno: the link has failed.
 	virtual int read(link &, std::span<iovec>, std::uint64_t) { return -EOPNOTSUPP; }
 	/// fd() becomes readable once there is something. False: there is already.
 	virtual bool arm() = 0;
