@@ -76,6 +76,16 @@ class Process:
         with open(self.log_path, errors="replace") as f:
             return f.read()
 
+    def freeze(self):
+        """SIGSTOP, and until each of its threads stands still: it answers nothing from here on."""
+        self.popen.send_signal(signal.SIGSTOP)
+        wait_for(lambda: all(self._state(t) in "Tt" for t in os.listdir(f"/proc/{self.popen.pid}/task")),
+                 f"{self.argv[0]} stands still")
+
+    def _state(self, task):
+        with open(f"/proc/{self.popen.pid}/task/{task}/stat") as f:
+            return f.read().rpartition(") ")[2][0]
+
     def kill(self):
         """As a crash: nothing is said to anybody."""
         self.popen.kill()

@@ -276,7 +276,7 @@ def test_a_stopped_holder_holds_nobody_up_for_long(cluster):
         with open(a.path + "/f") as f:
             f.read()
     assert figures(a)["held"] > 0
-    a.process.popen.send_signal(signal.SIGSTOP)
+    a.process.freeze()
     try:
         begun = time.monotonic()
         with open(b.path + "/f", "w") as f:
