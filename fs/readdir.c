@@ -41,6 +41,7 @@ struct coop_list {
 
 #define KEPT_OF_ONE (1 << 20)  /* bytes of a directory's parts */
 #define KEPT_OF_ALL (32 << 20) /* of a mount's */
+#define PART_LEAST  1024       /* what the smallest part counts as */
 
 /* What one READDIR brought. */
 struct listing_part {
@@ -56,13 +57,19 @@ static atomic64_t *kept_bytes(struct coop_inode *ci)
 	return &coop_sb(ci->vfs.i_sb)->leases.listing_bytes;
 }
 
+/* Small parts count as more than they are, so the limits bound their number, too. */
+static u32 part_cost(u32 len)
+{
+	return max_t(u32, PART_LEAST, sizeof(struct listing_part) + len);
+}
+
 void coop_listing_drop_locked(struct coop_inode *ci)
 {
 	struct listing_part *p, *next;
 
 	lockdep_assert_held(&ci->lock);
 	list_for_each_entry_safe(p, next, &ci->listing, link) {
-		atomic64_sub(p->len, kept_bytes(ci));
+		atomic64_sub(part_cost(p->len), kept_bytes(ci));
 		kfree(p);
 	}
 	INIT_LIST_HEAD(&ci->listing);
@@ -119,6 +126,8 @@ static void keep_part(struct coop_list *l, struct inode *dir, u64 cookie)
 
 	if (!since || l->asked <= since || atomic64_read(kept_bytes(ci)) > KEPT_OF_ALL)
 		return;
+	if (!l->len && cookie)
+		return; /* behind the end, where any number of cookies is */
 	p = kmalloc(struct_size(p, bytes, l->len), GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY);
 	if (!p)
 		return;
@@ -129,10 +138,10 @@ static void keep_part(struct coop_list *l, struct inode *dir, u64 cookie)
 	spin_lock(&ci->lock);
 	since = coop_lease_since(dir);
 	if (since && l->asked > since && l->asked > ci->lease_broken && !ci->lease_changes &&
-	    ci->listing_bytes + p->len <= KEPT_OF_ONE && !find_part_locked(ci, cookie)) {
+	    ci->listing_bytes + part_cost(p->len) <= KEPT_OF_ONE && !find_part_locked(ci, cookie)) {
 		list_add_tail(&p->link, &ci->listing);
-		ci->listing_bytes += p->len;
-		atomic64_add(p->len, kept_bytes(ci));
+		ci->listing_bytes += part_cost(p->len);
+		atomic64_add(part_cost(p->len), kept_bytes(ci));
 		p = NULL;
 	}
 	spin_unlock(&ci->lock);
