@@ -152,8 +152,10 @@ struct coop_inode {
 	/* unstable.c: what no COMMIT has covered */
 	u64 unstable;        /* counts those changes; 0: none */
 	u64 loose, verifier; /* the last one that is not kept: its number, 0: none; its verifier */
+	u64 handed; /* those up to it may be another lock holder's now: never written again */
 	struct list_head kept;    /* struct coop_kept, by number */
 	u32 n_kept;               /* folios of those */
+	bool again;               /* a COMMIT has taken some, and writes them again */
 	unsigned long attr_until; /* jiffies until which the attributes are believed */
 	u32 has;                  /* enum coop_st_has */
 	unsigned long has_until;  /* jiffies until which what is not in 'has' is not there */
@@ -185,6 +187,8 @@ enum coop_inode_flag {                /* bits of coop_inode.flags */
 		       COOP_I_COMMITTING,    /* held: a bit lock */
 		       COOP_I_COMMIT_QUEUED, /* a COMMIT that nobody waits for */
 		       COOP_I_UNSURE, /* an own change may happen yet: no lease is believed */
+		       COOP_I_AGAIN, /* one folio: 'handed' is looked at, and it becomes dirty again
+				      */
 };
 
 /* Does storage know of an open file? See unsaid.c. */
@@ -379,10 +383,16 @@ static inline int coop_commit_wrote(struct inode *inode)
 {
 	return test_bit_acquire(COOP_I_WROTE, &coop_i(inode)->flags) ? coop_commit(inode) : 0;
 }
-/* The same before folios are dropped that may have to be written again. */
+/* The same before folios are dropped that may have to be written again, or are being so. */
 static inline int coop_commit_kept(struct inode *inode)
 {
-	return READ_ONCE(coop_i(inode)->n_kept) ? coop_commit(inode) : 0;
+	struct coop_inode *ci = coop_i(inode);
+	bool any;
+
+	spin_lock(&ci->lock);
+	any = ci->n_kept || ci->again;
+	spin_unlock(&ci->lock);
+	return any ? coop_commit(inode) : 0;
 }
 
 /* ---- dir.c, link.c ---- */

@@ -169,6 +169,7 @@ void coop_unstable_forget(struct inode *inode)
 	spin_lock(&ci->lock);
 	if (list_empty(&ci->files)) {
 		ci->unstable = 0;
+		ci->handed = 0;
 		ci->loose = 0;
 		ci->n_kept = 0;
 		list_splice_init(&ci->kept, &gone);
@@ -196,10 +197,12 @@ struct coop_covered {
 static void covered_ended(struct coop_inode *ci, const struct coop_covered *c)
 {
 	spin_lock(&ci->lock);
+	ci->again = false;
 	if (ci->loose <= c->number)
 		ci->loose = 0;
 	if (ci->unstable == c->number) {
 		ci->unstable = 0;
+		ci->handed = 0;
 		clear_bit(COOP_I_WROTE, &ci->flags);
 	}
 	spin_unlock(&ci->lock);
@@ -215,6 +218,7 @@ static void covered_take(struct coop_inode *ci, const struct coop_covered *c, u6
 	list_for_each_entry_safe(k, next, &ci->kept, link)
 		if (k->number <= c->number)
 			kept_take_locked(ci, k, k->verifier == verifier ? stable : again);
+	ci->again = !list_empty(again);
 	spin_unlock(&ci->lock);
 }
 
@@ -229,6 +233,22 @@ static void covered_lost(struct inode *inode, const struct coop_covered *c, int 
 	kept_free_all(inode, &gone);
 }
 
+/* False: the bytes are not to be written again, by who has locks there, or cannot be. */
+static bool folio_again(struct inode *inode, const struct coop_kept *k, u32 i, size_t from,
+			size_t len)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool again;
+
+	set_bit(COOP_I_AGAIN, &ci->flags);
+	/* Who hands over sees the bit, or this sees what is handed over. */
+	smp_mb__after_atomic();
+	again = k->number > READ_ONCE(ci->handed) &&
+		coop_write_again(inode, k->folio[i], from, len);
+	clear_and_wake_up_bit(COOP_I_AGAIN, &ci->flags);
+	return again;
+}
+
 /* Its folios are dirty again, or the loss is told. */
 static void kept_again(struct inode *inode, const struct coop_kept *k)
 {
@@ -239,7 +259,7 @@ static void kept_again(struct inode *inode, const struct coop_kept *k)
 	for (i = 0; i < k->n && at < end; i++) {
 		const loff_t next = min(end, round_up(at + 1, (loff_t)PAGE_SIZE));
 
-		if (!coop_write_again(inode, k->folio[i], at & ~PAGE_MASK, next - at))
+		if (!folio_again(inode, k, i, at & ~PAGE_MASK, next - at))
 			mapping_set_error(inode->i_mapping, -EIO);
 		at = next;
 	}
@@ -348,20 +368,14 @@ int coop_commit(struct inode *inode)
 	return err;
 }
 
-/*
- * What is kept when the next owner of a lock writes there would, after a crash, be written
- * over it. A COMMIT leaves nothing kept. If it cannot be had (its caller is killed, storage
- * is away), the bytes are storage's alone, and told as lost if they are.
- */
-void coop_unstable_hand_over(struct inode *inode)
+/* Nothing that was answered before this is made dirty again after it. */
+static void hand_over(struct inode *inode)
 {
 	struct coop_inode *ci = coop_i(inode);
 	struct coop_kept *k;
 	LIST_HEAD(gone);
 	bool lost = false;
 
-	if (!coop_commit_kept(inode))
-		return;
 	spin_lock(&ci->lock);
 	k = list_first_entry_or_null(&ci->kept, struct coop_kept, link);
 	if (k) {
@@ -370,10 +384,30 @@ void coop_unstable_hand_over(struct inode *inode)
 		ci->n_kept = 0;
 		list_splice_init(&ci->kept, &gone);
 	}
+	WRITE_ONCE(ci->handed, ci->unstable);
 	spin_unlock(&ci->lock);
 	if (lost)
 		mapping_set_error(inode->i_mapping, -EIO);
 	kept_free_all(inode, &gone);
+	/* Pairs with the barrier of folio_again(). */
+	smp_mb();
+	wait_on_bit(&ci->flags, COOP_I_AGAIN, TASK_UNINTERRUPTIBLE);
+}
+
+/*
+ * What is kept when the next owner of a lock writes there would, after a crash, be written
+ * over it. A COMMIT leaves nothing kept. If it cannot be had (its caller is killed, storage
+ * is away), the bytes are storage's alone, and told as lost if they are. Those whose records
+ * another task's COMMIT has taken, too: what it has made dirty by then goes out here, while the
+ * lock is held.
+ */
+void coop_unstable_hand_over(struct inode *inode)
+{
+	if (!coop_commit_kept(inode))
+		return;
+	hand_over(inode);
+	filemap_write_and_wait(inode->i_mapping); /* fsync tells what could not be written */
+	hand_over(inode);
 }
 
 /* ---- nobody waits ---------------------------------------------------------------------- */
