@@ -458,6 +458,8 @@ static void coop_kill_sb(struct super_block *sb)
 	kill_anon_super(sb);
 	if (!m)
 		return;
+	/* Path walks read the mount, and its storage, without a reference to them. */
+	synchronize_rcu();
 	if (m->storage)
 		coop_storage_close(m->storage);
 	if (m->direct_wq)
