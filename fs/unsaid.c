@@ -215,7 +215,10 @@ int coop_unsaid_tell_inode(struct inode *inode)
 	return wait_event_killable(m->leases.told, !telling_inode(ci));
 }
 
-/* The first that has been open since then, with a reference to it and to its inode. */
+/*
+ * The first that has been open since then, with a reference to it and to its inode; umount waits
+ * until the caller has put them.
+ */
 static struct coop_file *first_unsaid(struct coop_mount *m, unsigned long until)
 {
 	struct coop_file *f, *found = NULL;
@@ -227,6 +230,7 @@ static struct coop_file *first_unsaid(struct coop_mount *m, unsigned long until)
 		/* Who closes it has the inode until it is off this list. */
 		if (refcount_inc_not_zero(&f->refs)) {
 			ihold(f->inode);
+			coop_calls_begin(m);
 			found = f;
 			break;
 		}
@@ -245,6 +249,7 @@ static void tell_until(struct coop_mount *m, unsigned long until)
 		tell(f);
 		coop_file_put(f);
 		coop_iput_later(inode);
+		coop_calls_end(m);
 	}
 }
 
