@@ -243,6 +243,9 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	}
 	many = l->held > LEASES_KEPT && !l->closed;
 	spin_unlock(&l->lock);
+	/* It may be on its way back: a reply asked for before it, but taken in after, is of it. */
+	if (!told)
+		WRITE_ONCE(ci->lease_broken, coop_ticket(inode->i_sb));
 	if (!told || (last && !believed)) {
 		over_locked(ci);
 	} else if (believed) {
