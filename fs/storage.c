@@ -66,7 +66,7 @@ static void submit(struct coop_call *call, bool first, bool kick)
 	bool closed;
 
 	call->begun_us = ktime_to_us(ktime_get());
-	call->begun = jiffies;
+	call->begun = ktime_get_boottime_ns();
 	refcount_inc(&call->refs);
 	spin_lock_bh(&s->lock);
 	closed = s->state == COOP_STORAGE_CLOSED;
@@ -309,6 +309,8 @@ static void ask_for_word(struct coop_storage *s)
 
 /* ---- leases: has the daemon been heard lately? --------------------------------- */
 
+#define TRUST_NS ((u64)COOP_ST_LEASE_TRUST_MS * NSEC_PER_MSEC)
+
 static void vouch_work(struct work_struct *work)
 {
 	struct coop_storage *s = container_of(work, struct coop_storage, vouch_work);
@@ -320,14 +322,14 @@ static void vouch_work(struct work_struct *work)
 
 bool coop_storage_trusted(struct coop_storage *s)
 {
-	const unsigned long vouched = READ_ONCE(s->vouched), asked = READ_ONCE(s->vouch_asked);
-	const unsigned long early = vouched + msecs_to_jiffies(COOP_ST_LEASE_TRUST_MS / 2);
+	const u64 vouched = READ_ONCE(s->vouched), asked = READ_ONCE(s->vouch_asked);
+	const u64 early = vouched + TRUST_NS / 2, now = ktime_get_boottime_ns();
 
-	if (time_before(jiffies, early))
-		return true;
-	if (!time_before(jiffies, vouched + msecs_to_jiffies(COOP_ST_LEASE_TRUST_MS)))
+	if (!vouched || now >= vouched + TRUST_NS)
 		return false; /* what is asked for now will tell */
-	if (time_before(asked, early) && cmpxchg(&s->vouch_asked, asked, jiffies) == asked)
+	if (now < early)
+		return true;
+	if (asked < early && cmpxchg64(&s->vouch_asked, asked, now) == asked)
 		queue_work(s->wq, &s->vouch_work);
 	return true;
 }
@@ -527,8 +529,6 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	get_random_bytes(s->session, sizeof(s->session));
 	s->since = jiffies;
 	s->leases = cfg->leases;
-	s->vouched = jiffies - msecs_to_jiffies(COOP_ST_LEASE_TRUST_MS);
-	s->vouch_asked = s->vouched;
 	if (s->export_name && s->tx.buf && s->rx.body && s->frame && s->rx.scratch && s->ask &&
 	    s->got && s->sure && s->wq && s->done_wq)
 		return s;

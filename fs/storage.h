@@ -147,7 +147,7 @@ struct coop_call {
 	u32 data_len; /* reply: bytes that came */
 	int error;    /* 0 or -errno, when done */
 	u64 begun_us;
-	unsigned long begun; /* the same in jiffies */
+	u64 begun; /* of ktime_get_boottime_ns(), which suspend does not stop */
 	/*
 	 * Worker context, may sleep, may submit, must not wait for other calls; NULL: somebody
 	 * waits. The submitter's reference is still to be put.

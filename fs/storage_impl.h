@@ -127,7 +127,7 @@ struct coop_storage {
 	unsigned long busy_since; /* jiffies since which something is in flight */
 	unsigned long heard;      /* jiffies when bytes came last */
 	unsigned long pinged;     /* jiffies of the last PING */
-	unsigned long vouched;    /* jiffies when the latest request was made that was answered */
+	u64 vouched; /* coop_call.begun of the latest request that was answered; 0: none */
 	bool has_self;
 	struct coop_addr self;
 	u32 self_seq; /* changes of self */
@@ -145,7 +145,7 @@ struct coop_storage {
 	struct work_struct rx_work, tx_work;
 	struct delayed_work watch;     /* deadlines and silence, while there are calls */
 	struct work_struct vouch_work; /* leases are relied on, and nothing was asked lately */
-	unsigned long vouch_asked;     /* jiffies of the last one */
+	u64 vouch_asked;               /* of ktime_get_boottime_ns(), the last one */
 
 	/* the session's work */
 	struct delayed_work session_work;

@@ -174,7 +174,7 @@ static void finish(struct coop_storage *s)
 	    (h->op == COOP_ST_UNLINK || h->op == COOP_ST_RMDIR))
 		error = 0; /* gone is what was wanted, and it may have been this call that did it */
 	spin_lock_bh(&s->lock);
-	if (time_after(call->begun, s->vouched))
+	if (call->begun > s->vouched)
 		WRITE_ONCE(s->vouched, call->begun);
 	if (abandoned(call)) {
 		if (!error)
