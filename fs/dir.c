@@ -280,20 +280,27 @@ const struct dentry_operations coop_dentry_ops = {
 /* ---- making ----------------------------------------------------------------------- */
 
 /*
- * Runs a call that changes names of the directory, and so its own attributes. victim: whose name
- * goes, NULL: none's.
+ * Runs a call that changes names of the directory, and so its own attributes. to: another whose
+ * names it changes, too, victim: whose name goes; NULL: none.
  */
-static int change_names(struct inode *dir, struct coop_call *call, struct inode *victim)
+static int change_names(struct inode *dir, struct coop_call *call, struct inode *to,
+			struct inode *victim)
 {
 	int err;
 
 	err = victim ? coop_lease_change_begin(victim, false) : 0;
 	if (err)
-		return err;
+		return err; /* before any other: nothing was sent */
 	coop_lease_change_begin(dir, true);
+	if (to)
+		coop_lease_change_begin(to, true);
 	err = coop_call_run(call);
+	if (to)
+		coop_lease_change_end(to, true, err);
 	coop_lease_change_end(dir, true, err);
 	coop_attr_expire(dir);
+	if (to)
+		coop_attr_expire(to);
 	if (victim)
 		coop_lease_change_end(victim, false, err);
 	return err;
@@ -307,7 +314,7 @@ static int make_name(struct inode *dir, struct dentry *dentry, struct coop_call 
 	struct inode *inode;
 	int err;
 
-	err = change_names(dir, call, NULL);
+	err = change_names(dir, call, NULL, NULL);
 	d_drop(dentry);
 	if (err)
 		return err;
@@ -537,7 +544,7 @@ static int remove_name(struct inode *dir, struct dentry *dentry, u16 op)
 
 	if (!call)
 		return -ENOMEM;
-	err = change_names(dir, call, inode);
+	err = change_names(dir, call, NULL, inode);
 	coop_call_put(call);
 	if (err) {
 		if (err == -ENOENT || err == -ESTALE)
@@ -581,10 +588,7 @@ static int coop_rename(struct mnt_idmap *idmap, struct inode *from, struct dentr
 		call->arg.flags |= COOP_ST_R_NOREPLACE;
 	if (flags & RENAME_EXCHANGE)
 		call->arg.flags |= COOP_ST_R_EXCHANGE;
-	coop_lease_change_begin(to, true);
-	err = change_names(from, call, flags & RENAME_EXCHANGE ? NULL : target);
-	coop_lease_change_end(to, true, err);
-	coop_attr_expire(to);
+	err = change_names(from, call, to, flags & RENAME_EXCHANGE ? NULL : target);
 	coop_call_put(call);
 	if (err)
 		return err;
