@@ -351,11 +351,38 @@ static int lock_take(struct file *file, struct file_lock *fl, bool wait)
 	return err;
 }
 
+static bool is_said(const struct coop_file *f)
+{
+	/* With the release when it was said: the number is the one that was. */
+	return smp_load_acquire(&f->said) == COOP_SAID;
+}
+
+/* An open file that storage knows of: this one, or else another of the inode; NULL: none. */
+static struct coop_file *said_of(struct coop_file *f)
+{
+	struct coop_inode *ci = coop_i(f->inode);
+	struct coop_file *other, *found = NULL;
+
+	if (is_said(f))
+		return coop_file_get(f);
+	spin_lock(&ci->lock);
+	list_for_each_entry(other, &ci->files, link) {
+		if (is_said(other) && !READ_ONCE(other->error) &&
+		    refcount_inc_not_zero(&other->refs)) {
+			found = other;
+			break;
+		}
+	}
+	spin_unlock(&ci->lock);
+	return found;
+}
+
 /* What is dirty here the next holder wants to see, wherever it is in the file. */
 static int lock_give_back(struct file *file, struct file_lock *fl)
 {
 	struct inode *inode = file_inode(file);
 	struct coop_lock_ask *ask;
+	struct coop_file *said;
 	u32 result;
 	int err;
 
@@ -364,10 +391,16 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 	ask = ask_begin(file, fl, false);
 	if (!ask)
 		return -ENOLCK;
+	/* The owner's lock goes by any open file; a close of this one comes behind. */
+	said = said_of(file->private_data);
+	if (said)
+		ask->open_id = said->open_id;
 	err = note_out(inode, fl, FL_EXISTS);
 	if (!err)
 		err = ask_call(ask, COOP_ST_UNLOCK, 0, 0, &result);
 	ask_end(ask);
+	if (said)
+		coop_file_put(said);
 	/* Nothing was held; or killed, and it is on its way. */
 	return err == -ENOENT || err == -ERESTARTSYS ? 0 : err;
 }
