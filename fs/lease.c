@@ -40,7 +40,7 @@ struct coop_lease_users {
 	struct lease_user user[USERS_MAX];
 };
 
-/* A lease on its way back. */
+/* A lease on its way back, or one that is over. */
 struct lease_back {
 	struct work_struct work;
 	struct list_head link; /* coop_leases.idle */
@@ -216,6 +216,46 @@ static void end_lease(struct coop_inode *ci)
 	spin_unlock(&ci->lock);
 }
 
+static struct lease_back *back_alloc(struct coop_mount *m, const struct coop_fid *fid,
+				     struct inode *inode)
+{
+	struct lease_back *b = kzalloc(sizeof(*b), GFP_NOWAIT | __GFP_NOWARN);
+
+	if (!b)
+		return NULL;
+	b->mount = m;
+	b->fid = *fid;
+	b->inode = inode;
+	return b;
+}
+
+static void tell_work(struct work_struct *work)
+{
+	struct lease_back *b = container_of(work, struct lease_back, work);
+	const unsigned int nofs = memalloc_nofs_save();
+	struct coop_mount *m = b->mount;
+
+	coop_unsaid_tell_inode(b->inode);
+	coop_iput_later(b->inode);
+	kfree(b);
+	coop_calls_end(m);
+	memalloc_nofs_restore(nofs);
+}
+
+/* The lease is over and no recall comes. Without memory tell_old_work does it, within a second. */
+static void tell_later(struct coop_mount *m, struct inode *inode)
+{
+	struct lease_back *b = back_alloc(m, &coop_i(inode)->fid, inode);
+
+	if (!b) {
+		coop_calls_end(m);
+		return;
+	}
+	ihold(inode);
+	INIT_WORK(&b->work, tell_work);
+	queue_work(m->wq, &b->work);
+}
+
 void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
 {
 	const bool told = attr->has & COOP_ST_HAS_LEASE;
@@ -223,7 +263,8 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	struct coop_inode *ci = coop_i(inode);
 	struct coop_lease_slot *slot = slot_of(l, &ci->fid);
 	const bool unsure = test_bit(COOP_I_UNSURE, &ci->flags);
-	bool last, believed, many;
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	bool last, believed, many, tell;
 
 	if (!l->wanted)
 		return;
@@ -235,6 +276,10 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	believed = told && last && !l->down && !l->closed && asked > l->floor && !slot->returning &&
 		   asked > slot->broken && asked > ci->lease_broken && !ci->lease_changes &&
 		   !unsure;
+	/* Storage is to know of files that were opened within it. */
+	tell = !told && !list_empty(&ci->lease_link) && !list_empty(&ci->files) && !l->closed;
+	if (tell)
+		coop_calls_begin(m);
 	if (!told && last) {
 		unlist_locked(l, ci);
 	} else if (told && list_empty(&ci->lease_link) && !l->closed) {
@@ -263,8 +308,10 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 		ci->has_until = jiffies - 1;
 	}
 	spin_unlock(&ci->lock);
+	if (tell)
+		tell_later(m, inode);
 	if (many)
-		queue_work(coop_sb(inode->i_sb)->wq, &l->idle_work);
+		queue_work(m->wq, &l->idle_work);
 }
 
 /* ---- our own changes ------------------------------------------------------------- */
@@ -314,19 +361,6 @@ void coop_lease_change_end(struct inode *inode, bool names, int err)
 }
 
 /* ---- giving back ----------------------------------------------------------------- */
-
-static struct lease_back *back_alloc(struct coop_mount *m, const struct coop_fid *fid,
-				     struct inode *inode)
-{
-	struct lease_back *b = kzalloc(sizeof(*b), GFP_NOWAIT | __GFP_NOWARN);
-
-	if (!b)
-		return NULL;
-	b->mount = m;
-	b->fid = *fid;
-	b->inode = inode;
-	return b;
-}
 
 /* From here until the answer no reply tells of a lease. */
 static void slot_returning_locked(struct coop_mount *m, const struct coop_fid *fid)
