@@ -223,6 +223,38 @@ TEST(client_leases, a_listing_is_of_one_moment)
 	EXPECT_FALSE(book.list("d", me, 0, 4096, out, end));
 }
 
+TEST(client_leases, who_reads_a_directory_goes_on_over_our_own_changes)
+{
+	lease_book book;
+	book.learned(book.now(), "d", directory(1));
+	const auto asked = book.now();
+	book.allowed(asked, "d", me, right::search);
+	book.allowed(asked, "d", me, right::list);
+	book.listed(asked, "d", 0, {listed("a", 10, 2), listed("b", 20, 3), listed("c", 30, 4)},
+		    true);
+	std::vector<dir_entry> out;
+	bool end;
+	ASSERT_TRUE(book.list("d", me, 0, 1, out, end));
+	ASSERT_EQ(out.size(), 1u);
+	for (const char *gone : {"a", "c"}) {
+		book.begin_change("d", true);
+		EXPECT_FALSE(book.list("d", me, 10, 4096, out, end)) << "it is changing";
+		book.renamed("d", gone, {});
+		book.end_change("d", true);
+	}
+	ASSERT_TRUE(book.list("d", me, 10, 4096, out, end));
+	ASSERT_EQ(out.size(), 1u);
+	EXPECT_EQ(out[0].name, "b");
+	EXPECT_TRUE(end);
+	// Who begins asks storage, and what it says is the listing then.
+	EXPECT_FALSE(book.list("d", me, 0, 4096, out, end));
+	book.listed(book.now(), "d", 0, {listed("b", 20, 3)}, false);
+	EXPECT_FALSE(book.list("d", me, 20, 4096, out, end));
+	// Another's change ends it.
+	EXPECT_TRUE(book.recalled({0, 1}));
+	EXPECT_FALSE(book.list("d", me, 10, 4096, out, end));
+}
+
 TEST(client_leases, what_was_given_up_is_never_known_again)
 {
 	lease_book book;

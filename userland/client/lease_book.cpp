@@ -55,9 +55,16 @@ lease_book::file *lease_book::believing_locked(ticket asked, const handle &fh)
 
 void lease_book::forget_listing_locked(file &f)
 {
-	f.listing.clear();
-	f.after.clear();
-	f.listing_complete = false;
+	f.listing = {};
+	f.before = {};
+}
+
+// Some of its names have changed. It is too old for who begins to read.
+void lease_book::retire_listing_locked(file &f)
+{
+	if (f.listing.complete)
+		f.before = std::move(f.listing);
+	f.listing = {};
 }
 
 void lease_book::forget_locked(file &f)
@@ -171,24 +178,25 @@ void lease_book::listed(ticket asked, const handle &dir, std::uint64_t cookie,
 {
 	std::lock_guard lock(mutex_);
 	file *f = believing_locked(asked, dir);
-	if (!f || f->listing_complete)
+	if (!f || f->listing.complete)
 		return;
 	if (!cookie)
 		forget_listing_locked(*f);
 	// Only what follows on from what is here.
-	if (cookie != (f->listing.empty() ? 0 : f->listing.back().cookie) ||
-	    f->listing.size() + entries.size() > names_max)
+	auto &items = f->listing.items;
+	if (cookie != (items.empty() ? 0 : items.back().cookie) ||
+	    items.size() + entries.size() > names_max)
 		return forget_listing_locked(*f);
 	for (const dir_entry &e : entries)
-		f->listing.push_back({e.name, e.node.fh, e.cookie, e.node.attr.st.st_ino,
-				      e.node.attr.st.st_mode & S_IFMT});
+		items.push_back({e.name, e.node.fh, e.cookie, e.node.attr.st.st_ino,
+				 e.node.attr.st.st_mode & S_IFMT});
 	if (!end)
 		return;
-	f->listing_complete = true;
-	f->complete = f->names.size() + f->listing.size() <= names_max;
-	for (std::size_t i = 0; i < f->listing.size(); i++) {
-		const item &e = f->listing[i];
-		f->after[e.cookie] = i + 1;
+	f->listing.complete = true;
+	f->complete = f->names.size() + items.size() <= names_max;
+	for (std::size_t i = 0; i < items.size(); i++) {
+		const item &e = items[i];
+		f->listing.after[e.cookie] = i + 1;
 		if (e.fh.empty())
 			f->complete = false; // may not be looked up: what it is, is not known
 		else if (f->complete)
@@ -264,18 +272,22 @@ bool lease_book::list(const handle &dir, const caller &who, std::uint64_t cookie
 	end = false;
 	if (!max_bytes)
 		return true;
-	if (!d->listing_complete)
+	const auto &listing = d->listing.complete || !cookie ? d->listing : d->before;
+	if (!listing.complete)
 		return false;
 	std::size_t at = 0;
 	if (cookie) {
-		const auto it = d->after.find(cookie);
-		if (it == d->after.end())
+		const auto it = listing.after.find(cookie);
+		if (it == listing.after.end())
 			return false;
 		at = it->second;
 	}
 	const bool search = may_locked(*d, who, right::search);
-	for (std::size_t used = 0; at < d->listing.size(); at++) {
-		const item &i = d->listing[at];
+	for (std::size_t used = 0; at < listing.items.size(); at++) {
+		const item &i = listing.items[at];
+		const auto now = d->names.find(i.name);
+		if (now != d->names.end() && now->second.empty())
+			continue; // we have removed it
 		used += name_bytes + i.name.size();
 		if (used > max_bytes && !out.empty())
 			return true;
@@ -332,7 +344,7 @@ void lease_book::begin_change(const handle &fh, bool names)
 	if (!names)
 		forget_locked(f);
 	else
-		forget_listing_locked(f);
+		retire_listing_locked(f);
 }
 
 void lease_book::end_change(const handle &fh, bool)
@@ -375,7 +387,7 @@ void lease_book::renamed(const handle &dir, std::string_view name, const handle 
 	file *f = known_locked(dir);
 	if (!f)
 		return;
-	forget_listing_locked(*f);
+	retire_listing_locked(*f);
 	if (f->names.size() >= names_max) {
 		f->names.clear();
 		f->complete = false;
@@ -387,7 +399,7 @@ void lease_book::names_unknown(const handle &dir)
 {
 	std::lock_guard lock(mutex_);
 	if (file *f = known_locked(dir)) {
-		forget_listing_locked(*f);
+		retire_listing_locked(*f);
 		f->names.clear();
 		f->complete = false;
 	}
@@ -401,7 +413,7 @@ void lease_book::empty(ticket asked, const handle &dir)
 	if (f && !f->changing && asked >= f->broken) {
 		forget_listing_locked(*f);
 		f->names.clear();
-		f->complete = f->listing_complete = true;
+		f->complete = f->listing.complete = true;
 	}
 }
 

@@ -58,7 +58,9 @@ public:
 	bool attributes_of(const handle &, attributes &out);
 	bool may(const handle &, const caller &, right);
 	found lookup(const handle &dir, std::string_view name, const caller &, entry &out);
-	// False: not known. Entries whose attributes are not known have no handle.
+	// False: not known. Entries whose attributes are not known have no handle. Who reads on
+	// (cookie not 0) gets the rest of the listing that was begun, over our own changes of
+	// names: storage may not find the place again when names before it have gone.
 	bool list(const handle &dir, const caller &, std::uint64_t cookie, std::size_t max_bytes,
 		  std::vector<dir_entry> &out, bool &end);
 	bool target_of(const handle &link, std::string &out);
@@ -118,9 +120,11 @@ private:
 		// Directories. A name without a handle is absent; 'complete': all others are too.
 		std::unordered_map<std::string, handle> names;
 		bool complete = false;
-		std::vector<item> listing;                            // in the order of storage
-		std::unordered_map<std::uint64_t, std::size_t> after; // cookie to index
-		bool listing_complete = false;
+		struct {
+			std::vector<item> items; // in the order of storage
+			std::unordered_map<std::uint64_t, std::size_t> after; // cookie to index
+			bool complete = false;
+		} listing, before; // before our own last change of names: see list()
 		std::list<handle>::iterator place; // in order of use
 	};
 	struct hash {
@@ -139,6 +143,7 @@ private:
 	static bool may_locked(const file &, const caller &, right);
 	static void forget_locked(file &);
 	static void forget_listing_locked(file &);
+	static void retire_listing_locked(file &);
 	void break_locked(file &);
 	void evict_locked(const coop_fid &);
 	void trim_locked();
