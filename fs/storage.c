@@ -326,7 +326,7 @@ bool coop_storage_trusted(struct coop_storage *s)
 	const u64 early = vouched + TRUST_NS / 2, now = ktime_get_boottime_ns();
 
 	if (!vouched || now >= vouched + TRUST_NS)
-		return false; /* what is asked for now will tell */
+		return false; /* storage is asked, and its reply renews the trust */
 	if (now < early)
 		return true;
 	if (asked < early && cmpxchg64(&s->vouch_asked, asked, now) == asked)

@@ -92,15 +92,15 @@ void op_statx(fuse_req_t req, fuse_ino_t ino, std::size_t, std::uint64_t)
 	reply_statx(req, attr, 0);
 }
 
-// Before a write, a truncation or a change of owner a kernel that does not leave it to us
-// (newer_requests.hpp) takes set-ID bits away by a mode
-// that it has computed, as the user who writes. Storage
-// takes them away itself with the latter two, from the mode that the file has by then; for a
-// write it is asked to. A chmod(2) that comes to the same may be told so too.
+// A kernel that leaves set-ID bits to us (newer_requests.hpp) tells of a write that shall take
+// them by a SETATTR that sets nothing; chown(2) that changes nothing comes so, too. One before
+// Linux 5.12 takes them away ahead of a write, a truncation or a change of owner by a mode that
+// it has computed, as the user who writes. Storage takes them away itself with the latter two,
+// from the mode that the file has by then; for a write it is asked to. There a chmod(2) that
+// comes to the same may be told so. True: it was.
 bool takes_set_id(context &c, client::inode &node, storage::setattr_request &q)
 {
 	if (storage_takes_set_id()) {
-		// chown(2) that changes nothing comes so, too.
 		if (!q.valid && c.mount.inodes().has_set_id(node))
 			q.valid = storage::kill_id;
 		return false;

@@ -288,6 +288,8 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 			node.changes.spoiled(offset, appends ? unstable::to_the_end : length);
 		return err;
 	}
+	// 'uncommitted' is set behind what there is to commit: a close at the same time looks at
+	// both.
 	if (appends) {
 		// The daemon chose the place; the kernel had assumed one.
 		auto end = static_cast<std::uint64_t>(r.attr.st.st_size);
@@ -295,8 +297,7 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 		offset = end >= length ? end - length : 0;
 		// Sent again it would go to another place.
 		node.changes.acknowledged(r.verifier, offset, length);
-		f.uncommitted =
-			true; // behind what there is to commit: a close at the same time looks
+		f.uncommitted = true;
 		inodes_.changed(node, r, offset, length);
 		if (assumed != offset)
 			inodes_.misplaced(node);

@@ -184,7 +184,9 @@ private:
 	void refuse(link &, std::uint32_t peer_id, int status);
 	void grant(work &);
 	int expose(work &, control &);
-	bool take_regions(work &, const control &);
+	// Keeps where the memory is of which the peer tells, from that region on. False: it is too
+	// small.
+	bool take_regions(work &, const control &, std::size_t first = 0);
 	bool lends() const { return options_.lend && port_->lends(); }
 	bool reads(const link &l) const { return options_.lend && port_->reads(l); }
 	void lend(work &, control &);

@@ -86,10 +86,10 @@ int machine::expose(work &w, control &c)
 	return 0;
 }
 
-bool machine::take_regions(work &w, const control &c)
+bool machine::take_regions(work &w, const control &c, std::size_t first)
 {
 	std::size_t room = 0;
-	for (std::size_t n = 0; n < c.count; n++)
+	for (std::size_t n = first; n < c.count; n++)
 		room += std::min<std::size_t>(c.regions[n].length, w.length);
 	if (room < w.length)
 		return false;
@@ -125,14 +125,7 @@ bool machine::borrow(work &w, const control &c)
 	if (c.count < 2 || !reads(*w.link) || !c.regions[0].key ||
 	    c.regions[0].length != sizeof(w.pledge))
 		return false;
-	std::size_t room = 0;
-	for (std::size_t n = 1; n < c.count; n++)
-		room += std::min<std::size_t>(c.regions[n].length, w.length);
-	if (room < w.length)
-		return false;
-	w.regions.assign(c.regions.begin(),
-			 c.regions.begin() + static_cast<std::ptrdiff_t>(c.count));
-	return true;
+	return take_regions(w, c, 1); // behind the pledge
 }
 
 void machine::on_lend(link &l, const control &c)
