@@ -481,6 +481,11 @@ struct coop_file *coop_file_as(struct coop_file *f, bool append)
 
 /* ---- what the VFS calls ------------------------------------------------------------------ */
 
+static int commit_at_close(struct inode *inode)
+{
+	return coop_sb(inode->i_sb)->opt.commit_on_close ? coop_commit_wrote(inode) : 0;
+}
+
 static int coop_flush(struct file *file, fl_owner_t id)
 {
 	struct inode *inode = file_inode(file);
@@ -489,7 +494,7 @@ static int coop_flush(struct file *file, fl_owner_t id)
 	if (!(file->f_mode & FMODE_WRITE))
 		return 0;
 	filemap_write_and_wait(inode->i_mapping);
-	err = coop_commit_wrote(inode);
+	err = commit_at_close(inode);
 	/* Not advanced: an fsync through another descriptor tells it, too. */
 	return err ?: filemap_check_wb_err(inode->i_mapping, file->f_wb_err);
 }
@@ -502,7 +507,7 @@ static int coop_release(struct inode *inode, struct file *file)
 	/* What a mapping dirtied after the last close needs an open file to go out by. */
 	if (writer) {
 		filemap_write_and_wait(inode->i_mapping);
-		coop_commit_wrote(inode);
+		commit_at_close(inode);
 	}
 	if (refcount_dec_and_test(&f->refs))
 		file_gone(f, writer);

@@ -51,6 +51,7 @@ struct coop_options {
 	u32 key_len;
 	u32 readahead; /* pages */
 	bool ra_async;
+	bool commit_on_close;
 	bool ib; /* exchange pages with peers */
 	struct coop_node_cfg node;
 	bool soft;

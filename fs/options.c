@@ -58,6 +58,7 @@ struct coop_parsed {
 static const struct coop_option table[] = {
 	{"readahead", "0 to 65536 pages", NULL, 0, COOP_READAHEAD_MAX, AT(readahead),
 	 .kind = NUMBER, .tunable = true, NEVER_UNSET},
+	{"commit_on_close", "0 or 1", NULL, 0, 1, AT(commit_on_close), .kind = BIT},
 	{"ra_async", "0 or 1", NULL, 0, 1, AT(ra_async), .kind = BIT, .tunable = true},
 	{"ra_sync", "0 or 1, as ra_async", NULL, 0, 1, AT(ra_async), .kind = BIT, .tunable = true,
 	 .hidden = true},
@@ -450,6 +451,7 @@ int coop_options_begin(struct fs_context *fc, const struct coop_options *now)
 	if (!now) {
 		opt->readahead = 256;
 		opt->ra_async = true;
+		opt->commit_on_close = true;
 		opt->timeo_ds = 600;
 		opt->node.gid_index = -1;
 		opt->node.qkey = 0x1c00b;

@@ -306,6 +306,12 @@ static bool cut_off(struct coop_inode *ci)
 	return cut;
 }
 
+/* Where a close does not commit, an open file that is closed by now may have left something. */
+static bool unknown_left(const struct inode *inode)
+{
+	return !coop_sb(inode->i_sb)->opt.commit_on_close;
+}
+
 static int commit_once(struct inode *inode)
 {
 	struct coop_inode *ci = coop_i(inode);
@@ -317,7 +323,7 @@ static int commit_once(struct inode *inode)
 	spin_lock(&ci->lock);
 	c = (struct coop_covered){ci->unstable, ci->loose, ci->verifier};
 	spin_unlock(&ci->lock);
-	if (!c.number)
+	if (!c.number && !unknown_left(inode))
 		return 0;
 	file = coop_file_find(inode, 0); /* however it was opened, also to append */
 	if (!file) {
@@ -355,7 +361,7 @@ int coop_commit(struct inode *inode)
 	spin_lock(&ci->lock);
 	any = ci->unstable;
 	spin_unlock(&ci->lock);
-	if (!any)
+	if (!any && !unknown_left(inode))
 		return 0;
 	if (wait_on_bit_lock(&ci->flags, COOP_I_COMMITTING, TASK_KILLABLE))
 		return -ERESTARTSYS;

@@ -110,6 +110,18 @@ class coopfs_storage(system):
             self.unmount()
 
 
+class coopfs_no_commit(coopfs_storage):
+    """As sshfs and local programs do it: a close does not wait for the disk."""
+
+    name = "coopfs-no-commit"
+    title = "coopfs, commit_on_close=0"
+    states = ()
+    reader_address = "127.0.0.12"
+
+    def _options(self, address):
+        return super()._options(address) + ",commit_on_close=0"
+
+
 class coopfs_peer(coopfs_storage):
     name = "coopfs-peer"
     title = "coopfs, from a peer"

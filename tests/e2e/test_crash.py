@@ -13,6 +13,7 @@ import sys
 import pytest
 
 from cluster import wait_for
+from test_leases import daemon_stats, with_stats
 
 PAGE = 4096
 
@@ -124,6 +125,28 @@ def test_what_a_crash_took_is_written_again(cluster, machine, how):
     assert written_again(node) > 0
     with open(node.path + "/f", "rb") as again:
         assert again.read() == model
+
+
+def test_without_commits_at_close_an_fsync_still_reaches_the_disk(cluster):
+    """Also one that knows of nothing to commit: who wrote has closed the file."""
+    with_stats(cluster)
+
+    def commits(*options):
+        node = cluster.node(*options, peers=False)
+        counts = [daemon_stats(cluster).get("commit", 0)]
+        for i in range(5):
+            with open(f"{node.path}/{i}", "wb") as f:
+                f.write(b"bytes")
+        counts.append(daemon_stats(cluster).get("commit", 0))
+        for i in range(5):
+            fd = os.open(f"{node.path}/{i}", os.O_RDONLY)
+            os.fsync(fd)
+            os.close(fd)
+        counts.append(daemon_stats(cluster).get("commit", 0))
+        return [counts[1] - counts[0], counts[2] - counts[1]]
+
+    assert commits() == [5, 0]
+    assert commits("commit_on_close=0") == [0, 5]
 
 
 def test_nobody_need_ask_for_it(cluster, machine):

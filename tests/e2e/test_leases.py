@@ -32,7 +32,7 @@ def daemon_stats(cluster):
         os.unlink(path)
     cluster.daemon.process.popen.send_signal(signal.SIGUSR1)
     text = wait_for(lambda: os.path.exists(path) and open(path).read(), "the daemon's statistics")
-    return dict((k, int(v)) for k, v in re.findall(r"^(\w+) (\d+)$", text, re.M))
+    return dict((k, int(v)) for k, v in re.findall(r"^(?:calls )?(\w+) (\d+)$", text, re.M))
 
 
 def with_stats(cluster):

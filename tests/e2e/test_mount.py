@@ -41,6 +41,7 @@ def gone(pid):
     ("readahead=many", "readahead", "0 to 65536"),
     ("readahead", "readahead", "readahead="),
     ("ra_async=2", "ra_async", "0 or 1"),
+    ("commit_on_close=no", "commit_on_close", "0 or 1"),
     ("cache_size=1K", "cache_size", "4194304"),
     ("cache_size=99999999999999999999G", "cache_size", "number"),
     ("ib,ib_mtu=1000", "ib_mtu", "1024"),

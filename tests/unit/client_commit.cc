@@ -570,9 +570,34 @@ TEST_F(client_commit, a_connection_that_was_made_again_is_reason_to_look)
 	EXPECT_EQ(f->commit(*a), 0);
 }
 
+TEST_F(client_commit, without_commits_at_close_an_fsync_brings_what_others_left)
+{
+	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20, false});
+	auto a = open();
+	write(*a, 0, "aaaa");
+	EXPECT_EQ(f->flush(*a), 0);
+	f->release(std::move(a));
+	EXPECT_EQ(s.commits, 0u);
+	auto b = open(O_RDONLY);
+	EXPECT_EQ(f->commit(*b), 0);
+	EXPECT_EQ(disk(), "aaaa");
+	s.commit_error = -ENOSPC;
+	EXPECT_EQ(f->commit(*b), -ENOSPC);
+}
+
+TEST_F(client_commit, without_commits_at_close_a_known_loss_is_told)
+{
+	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20, false});
+	auto a = open(), b = open();
+	write(*a, 0, "aaaa");
+	s.commit_error = -ENOSPC;
+	EXPECT_EQ(f->commit(*b), -ENOSPC);
+	EXPECT_EQ(f->flush(*a), -ENOSPC);
+}
+
 TEST_F(client_commit, much_is_committed_in_the_background)
 {
-	f = std::make_unique<files>(s, *store, r, table, 1 << 20);
+	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20});
 	auto a = open();
 	for (std::uint64_t i = 0; i < 64; i++)
 		write(*a, i << 16, std::string(1 << 16, 'a'));
@@ -583,7 +608,7 @@ TEST_F(client_commit, much_is_committed_in_the_background)
 
 TEST_F(client_commit, who_writes_more_than_can_be_kept_waits_for_a_commit)
 {
-	f = std::make_unique<files>(s, *store, r, table, 1 << 20);
+	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20});
 	auto a = open();
 	s.hold = true;
 	std::atomic<std::uint64_t> written{0};

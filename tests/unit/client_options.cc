@@ -62,12 +62,12 @@ TEST(option_values, arrive)
 {
 	mount_options o;
 	ASSERT_FALSE(parse_options(
-		"readahead=8,ra_async=0,cache_size=1G,key=/k,ib,addr=127.0.0.9,"
+		"readahead=8,ra_async=0,commit_on_close=0,cache_size=1G,key=/k,ib,addr=127.0.0.9,"
 		"ib_qkey=0x22,ib_mtu=1024,ib_num_rrpc=3,ib_num_srpc=4,"
 		"peer_timeout_ms=5,page_crc=1,page_mac=1,serve_mbps=6,ro,allow_other,nodev",
 		o));
 	EXPECT_EQ(o.readahead, 8u);
-	EXPECT_FALSE(o.ra_async);
+	EXPECT_FALSE(o.ra_async || o.commit_on_close);
 	EXPECT_EQ(o.cache_size, 1ull << 30);
 	EXPECT_EQ(o.key, "/k");
 	EXPECT_EQ(o.addr, "127.0.0.9");

@@ -44,7 +44,8 @@ int files::bring(inode &node, std::uint64_t open_id)
 		return err;
 	for (unsigned i = 0; i < most_tries; i++) {
 		const unstable::cover covered = node.changes.covered();
-		if (!covered.pending)
+		// Without commits at close others may have left something that is in no book.
+		if (!covered.pending && commit_on_close_)
 			return 0;
 		ticket asked = inodes_.now();
 		write_result r;
@@ -125,10 +126,11 @@ int files::commit(open_file &f)
 
 int files::flush(open_file &f)
 {
-	if (f.uncommitted.exchange(false))
+	if (f.uncommitted && commit_on_close_)
 		return commit(f);
 	settle(f);
-	return 0;
+	std::lock_guard guard(f.lock);
+	return f.uncommitted ? f.node->changes.lost_since(f.losses) : 0;
 }
 
 // The last of an open file that may write. What it wrote since its close, through a mapping or a
@@ -137,7 +139,7 @@ void files::leave(open_file &f)
 {
 	inode &node = *f.node;
 	change_order::hold only;
-	if (f.uncommitted)
+	if (f.uncommitted && commit_on_close_)
 		(void)commit(f);
 	if (storage_.lock_era(node.fh)) // it may end with this
 		let_go(node);

@@ -26,12 +26,13 @@ bool half_done(int err)
 
 } // namespace
 
-files::files(storage &s, page_store &p, reader &r, inode_table &t, std::uint64_t keep) :
+files::files(storage &s, page_store &p, reader &r, inode_table &t, commit_options how) :
 	storage_(s),
 	store_(p),
 	reader_(r),
 	inodes_(t),
-	kept_(kept_memory::create(keep)),
+	kept_(kept_memory::create(how.keep)),
+	commit_on_close_(how.on_close),
 	committer_(*kept_, {[&s] { return s.stats().reconnects; },
 			    [this](inode &node) { return bring(node, 0); }})
 {

@@ -69,12 +69,18 @@ struct read_answer {
 	std::size_t direct_length = 0;
 };
 
+struct commit_options {
+	// Most bytes of writes that are kept until storage has them on its disk.
+	std::uint64_t keep = kept_memory::default_bound;
+	// Otherwise what nobody has committed at the last close is storage's alone: a crash of its
+	// machine loses it as it loses what its own programs wrote.
+	bool on_close = true;
+};
+
 class files
 {
 public:
-	// keep: most bytes of writes that are kept until storage has them on its disk.
-	files(storage &, page_store &, reader &, inode_table &,
-	      std::uint64_t keep = kept_memory::default_bound);
+	files(storage &, page_store &, reader &, inode_table &, commit_options = {});
 
 	// 0 or -errno. keep: the kernel may keep the pages that it has. attr_stale: the attributes
 	// that the kernel holds are older than this open.
@@ -103,7 +109,8 @@ public:
 	// What was changed, by whomever of this mount, is on stable storage, or -errno, which also
 	// tells of a loss that somebody else's commit has found.
 	[[nodiscard]] int commit(open_file &);
-	// The same at a close, for what this open file wrote.
+	// The same at a close, for what this open file wrote, if a close commits; else what is
+	// known.
 	[[nodiscard]] int flush(open_file &);
 	void release(std::unique_ptr<open_file>);
 
@@ -161,6 +168,7 @@ private:
 	reader &reader_;
 	inode_table &inodes_;
 	const std::shared_ptr<kept_memory> kept_;
+	const bool commit_on_close_;
 	std::atomic<std::uint64_t> written_again_{0};
 	committer committer_; // last: its thread uses the rest
 };

@@ -119,8 +119,10 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 		start_node();
 	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_);
 	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
-	files_ = std::make_unique<client::files>(*storage_, *pages_, *reader_, *inodes_,
-						 std::clamp(o.cache_size / 4, keep_min, keep_max));
+	files_ = std::make_unique<client::files>(
+		*storage_, *pages_, *reader_, *inodes_,
+		commit_options{std::clamp(o.cache_size / 4, keep_min, keep_max),
+			       o.commit_on_close});
 }
 
 // The reader waits for what it has under way, which the node and storage still complete; storage

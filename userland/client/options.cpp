@@ -211,6 +211,8 @@ constexpr option table[] = {
 	{"page_mac", "0 or 1", "ib", zero_or_one<&m::page_mac>(), show_bit<&m::page_mac>},
 	{"serve_mbps", "0 to 34359 megabits a second, 0 for no limit", "ib",
 	 number<&m::serve_mbps, 0, serve_mbps_max>(), show_number<&m::serve_mbps>},
+	{"commit_on_close", "0 or 1", "", zero_or_one<&m::commit_on_close>(),
+	 show_bit<&m::commit_on_close>},
 	{"local_lock", "none, flock, posix or all", "", set_local_lock, show_local_lock},
 	{"ro", "", "", flag<&m::read_only>(), show_flag<&m::read_only>},
 	{"rw", "", "", flag<&m::read_only, false>(), [](const m &) { return std::string(); }},

@@ -44,6 +44,8 @@ struct mount_options {
 	bool page_crc = false, page_mac = false;
 	std::uint32_t serve_mbps = 0; // megabits a second served to peers, 0: no limit
 
+	bool commit_on_close = true; // close(2) waits until storage has the file on its disk
+
 	bool local_flock = false, local_posix = false; // locks of this node alone
 
 	bool read_only = false;

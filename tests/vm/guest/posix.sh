@@ -142,6 +142,33 @@ test_written_again()
 }
 
 test_handed_over() { crashing handed_over; }
+asked_by()
+{
+	_calls=$(of a storage calls)
+	for _i in $(seq 60); do dd if=/tmp/said of="/mnt/a/$_i" bs=1 count=4 "$@" 2>/dev/null || die "dd $*"; done
+	echo $(($(of a storage calls) - _calls))
+}
+
+# 60 files, 60 COMMITs: at each close, or at none, and then an fsync finds what a close has left.
+test_commit_on_close()
+{
+	down a
+	echo bytes >/tmp/said
+	kmount a $server readahead=64
+	asked_by conv=notrunc >/dev/null
+	with=$(asked_by conv=notrunc)
+	down a
+	kmount a $server readahead=64,commit_on_close=0
+	grep -q '^commit_on_close=0$' "$(proc a)/options" || die "not among the options"
+	asked_by conv=notrunc >/dev/null
+	without=$(asked_by conv=notrunc)
+	synced=$(asked_by conv=notrunc,fsync)
+	[ "$with" -ge $((without + 50)) ] || die "requests with $with, without $without"
+	[ "$synced" -ge $((without + 50)) ] || die "requests without fsync $without, with $synced"
+	down a
+	kmount a $server readahead=64
+}
+
 test_lost_for_all() { crashing lost_for_all; }
 test_tmpfile_kept() { crashing tmpfile_kept; }
 test_locks_kept() { crashing locks_kept; }
