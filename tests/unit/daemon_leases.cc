@@ -361,9 +361,9 @@ TEST_F(daemon_leases, two_that_rely_on_the_same_do_not_wait_for_each_other)
 				entry e;
 				const std::string name = "n" + std::to_string(i);
 				const int made = s->mkdir(me(), root.fh, name, 0755, e);
-				EXPECT_TRUE(made == 0 || made == -EEXIST);
+				EXPECT_TRUE(made == 0 || made == -EEXIST) << made;
 				const int gone = s->rmdir(me(), root.fh, name);
-				EXPECT_TRUE(gone == 0 || gone == -ENOENT);
+				EXPECT_TRUE(gone == 0 || gone == -ENOENT) << gone;
 			}
 		});
 	for (std::thread &t : threads)

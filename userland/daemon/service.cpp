@@ -329,10 +329,14 @@ template <class act> int service::add(const exported &in, session &s, call r, re
 		return err;
 	if (hidden(in, *dir, name))
 		return -EPERM;
-	const int err = making_as(r.body.cred, r.body.mode, [&] {
-		const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
-		return made ? made : in.walk(dir->path.get(), name, path);
-	});
+	int err;
+	{
+		std::lock_guard names(dir->mutex); // nobody removes it before it is found
+		err = making_as(r.body.cred, r.body.mode, [&] {
+			const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
+			return made ? made : in.walk(dir->path.get(), name, path);
+		});
+	}
 	return err ? err : entry(s, r, *dir, name, std::move(path), out, nullptr);
 }
 
