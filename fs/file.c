@@ -336,7 +336,8 @@ static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
 	coop_attr_learn(inode, &res->attr, asked);
 	coop_content_settle(inode);
 	coop_content_openers(ci, res->attr.version, res->nodes, res->n_nodes);
-	if (!(flags & COOP_ST_O_WRITE) && res->attr.has & COOP_ST_HAS_LEASE)
+	if (!(flags & COOP_ST_O_WRITE) &&
+	    (res->attr.has & (COOP_ST_HAS_LEASE | COOP_ST_HAS_ASK_OPEN)) == COOP_ST_HAS_LEASE)
 		coop_lease_allow(inode, f->cred, right_of(flags), asked);
 	if (in && call->data_len)
 		inline_keep(inode, in, call->data_len, res->attr.version, res->attr.size);

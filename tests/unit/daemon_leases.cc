@@ -3,6 +3,7 @@
 // again, what is recalled before it changes, clients that do not answer.
 #include "daemon_rig.hpp"
 
+#include <sys/mman.h>
 #include <thread>
 
 #include "userland/client/leased_storage.hpp"
@@ -476,6 +477,192 @@ TEST_F(daemon_leases, changes_on_the_daemons_machine_are_told)
 	EXPECT_TRUE(eventually([&] { return a->lookup(me(), root.fh, "fresh", e) == 0; }));
 	EXPECT_TRUE(eventually([&] { return a->lookup(me(), root.fh, "g", e) == -ENOENT; }));
 	EXPECT_TRUE(stats_say("leases_unanswered 0"));
+}
+
+// A file that can be leased is asked for once, however many there are.
+TEST_F(daemon_leases, the_second_reading_asks_nothing)
+{
+	constexpr unsigned few = 48;
+	settings_.max_inodes = 64;
+	for (unsigned i = 0; i < few; i++)
+		put("d/few" + std::to_string(i), "x");
+	std::this_thread::sleep_for(std::chrono::milliseconds(60));
+	start();
+	auto a = leased();
+	const auto read_all = [&] {
+		const entry d = lookup(*a, a->root(), "d");
+		for (unsigned i = 0; i < few; i++) {
+			const entry f = lookup(*a, d, "few" + std::to_string(i));
+			open_result o{};
+			ASSERT_EQ(a->open(me(), f.fh, O_RDONLY, 0, o), 0);
+			a->close_reader(f.fh, o.open_id);
+		}
+	};
+	read_all();
+	const std::string once = asked();
+	read_all();
+	EXPECT_EQ(asked(), once);
+}
+
+// Storage judges after it has given the lease, so a reply that brings both is enough.
+TEST_F(daemon_leases, what_comes_with_the_lease_is_known)
+{
+	start();
+	client_ = connect();
+	auto a = leased();
+	const entry f = find("f"), g = find("g");
+	open_result o{};
+	int allowed;
+	attributes attr;
+	ASSERT_EQ(a->open(me(), f.fh, O_RDONLY, 0, o), 0);
+	a->close_reader(f.fh, o.open_id);
+	ASSERT_EQ(a->access(me(), g.fh, R_OK, allowed, attr), 0);
+	const std::string before = asked();
+	ASSERT_EQ(a->open(me(), f.fh, O_RDONLY, 0, o), 0);
+	a->close_reader(f.fh, o.open_id);
+	ASSERT_EQ(a->access(me(), g.fh, R_OK, allowed, attr), 0);
+	EXPECT_EQ(asked(), before);
+}
+
+// A change between the lease and the judgement is judged, or told of; never one without the other.
+TEST_F(daemon_leases, who_is_judged_is_judged_within_the_lease)
+{
+	if (::geteuid())
+		GTEST_SKIP() << "needs root";
+	start();
+	client_ = connect();
+	auto a = leased();
+	const entry f = find("f");
+	const caller other{12345, 12345, {}};
+	for (int i = 1; i <= 20; i++) {
+		const auto node = server_->files().inodes.find(f.fh);
+		ASSERT_TRUE(node);
+		int allowed = 0;
+		attributes attr;
+		const std::string before = asked();
+		// No lease is granted meanwhile, and nothing is looked at.
+		std::unique_lock still(node->mutex);
+		std::thread asker(
+			[&] { EXPECT_EQ(a->access(other, f.fh, R_OK, allowed, attr), 0); });
+		EXPECT_TRUE(eventually([&] { return asked() != before; }));
+		EXPECT_EQ(::chmod((tree_ / "f").c_str(), i % 2 ? 0600 : 0644), 0);
+		still.unlock();
+		asker.join();
+		EXPECT_EQ(allowed, i % 2 ? 0 : R_OK) << i;
+		ASSERT_EQ(a->access(other, f.fh, R_OK, allowed, attr), 0);
+		EXPECT_EQ(allowed, i % 2 ? 0 : R_OK) << i;
+		server_->files().leases.changed(f.attr.fid);
+		EXPECT_TRUE(eventually([&] { return stats_say("leases 0"); }));
+	}
+}
+
+// However the requests meet: what storage permitted before a change that has returned is not
+// believed after it.
+TEST_F(daemon_leases, no_right_is_older_than_the_lease_that_it_came_with)
+{
+	if (::geteuid())
+		GTEST_SKIP() << "needs root";
+	start();
+	client_ = connect();
+	auto a = leased();
+	const entry f = find("f");
+	const caller other{12345, 12345, {}};
+	const auto may = [&] {
+		open_result o{};
+		int allowed = 0;
+		attributes attr;
+		const int opened = a->open(other, f.fh, O_RDONLY, 0, o);
+		if (!opened)
+			a->close_reader(f.fh, o.open_id);
+		EXPECT_EQ(a->access(other, f.fh, R_OK, allowed, attr), 0);
+		EXPECT_EQ(opened, allowed & R_OK ? 0 : -EACCES);
+		return opened == 0;
+	};
+	for (int i = 0; i < 100; i++) {
+		std::atomic<bool> done{false};
+		std::vector<std::thread> askers;
+		for (int n = 0; n < 3; n++)
+			askers.emplace_back([&, n] {
+				while (!done) {
+					open_result o{};
+					int allowed;
+					attributes attr;
+					if (n)
+						(void)a->access(other, f.fh, R_OK, allowed, attr);
+					else if (!a->open(other, f.fh, O_RDONLY, 0, o))
+						a->close_reader(f.fh, o.open_id);
+				}
+			});
+		storage::setattr_request q{};
+		write_result r;
+		q.valid = storage::set_mode;
+		q.mode = i % 2 ? 0644 : 0600;
+		EXPECT_EQ(client_->setattr(me(), f.fh, q, r), 0);
+		done = true;
+		for (std::thread &t : askers)
+			t.join();
+		ASSERT_EQ(may(), i % 2 == 1) << i;
+	}
+	EXPECT_TRUE(stats_say("leases_unanswered 0"));
+}
+
+// Of more files than can be guarded the opens alone are asked for.
+TEST_F(daemon_leases, what_cannot_be_guarded_keeps_its_lease)
+{
+	settings_.max_inodes = 16;
+	for (int i = 0; i < 16; i++)
+		put("d/many" + std::to_string(i), "x");
+	std::this_thread::sleep_for(std::chrono::milliseconds(60));
+	start();
+	holder a(client_options());
+	entry d = a.find("d"), e;
+	unsigned asks = 0;
+	for (int i = 0; i < 16; i++) {
+		ASSERT_EQ(a.s->lookup(me(), d.fh, "many" + std::to_string(i), e), 0);
+		open_result o{};
+		ASSERT_EQ(a.s->open(me(), e.fh, O_RDONLY, 0, o), 0);
+		EXPECT_TRUE(o.attr.leased);
+		asks += o.attr.ask_open;
+		a.s->close_reader(e.fh, o.open_id);
+	}
+	EXPECT_EQ(asks, 16 - server_->files().leases.guards_max());
+	EXPECT_TRUE(stats_say("leases_recalled 0"));
+	// And who is told so asks.
+	auto b = leased();
+	for (int twice = 0; twice < 2; twice++) {
+		open_result o{};
+		ASSERT_EQ(b->open(me(), e.fh, O_RDONLY, 0, o), 0);
+		b->close_reader(e.fh, o.open_id);
+	}
+	EXPECT_EQ(b->leases().opens, 0u);
+}
+
+// What another request of the same client may have been told of does not end silently. A store
+// through a mapping of this machine is one that the kernel does not tell of.
+TEST_F(daemon_leases, storage_asks_for_what_it_cannot_keep)
+{
+	start();
+	holder a(client_options());
+	const entry f = a.find("f");
+	struct stat before, after;
+	ASSERT_EQ(::stat((tree_ / "f").c_str(), &before), 0);
+	const coop::daemon::unique_fd fd(::open((tree_ / "f").c_str(), O_RDWR | O_CLOEXEC));
+	void *const at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+	ASSERT_NE(at, MAP_FAILED);
+	*static_cast<char *>(at) = 'X';
+	::msync(at, 4096, MS_SYNC);
+	ASSERT_EQ(::stat((tree_ / "f").c_str(), &after), 0);
+	::munmap(at, 4096);
+	if (before.st_ctim.tv_nsec == after.st_ctim.tv_nsec)
+		GTEST_SKIP() << "stores leave the change time here";
+	EXPECT_FALSE(a.told_of(f.attr.fid));
+	attributes now;
+	ASSERT_EQ(a.s->getattr(me(), f.fh, now), 0);
+	EXPECT_FALSE(now.leased);
+	EXPECT_TRUE(eventually([&] { return a.told_of(f.attr.fid); }));
+	EXPECT_TRUE(stats_say("leases 1")) << "until it answers";
+	a.give_back_all();
+	EXPECT_TRUE(eventually([&] { return stats_say("leases 0"); }));
 }
 
 TEST_F(daemon_leases, a_client_has_a_bounded_number)

@@ -47,10 +47,11 @@ lease_book::file *lease_book::known_locked(const handle &fh)
 }
 
 // The file, if what a reply says of it may be kept.
-lease_book::file *lease_book::believing_locked(ticket asked, const handle &fh)
+lease_book::file *lease_book::believing_locked(ticket asked, const handle &fh, bool within)
 {
 	file *f = known_locked(fh);
-	return f && !f->changing && asked >= f->broken && asked >= f->since ? f : nullptr;
+	return f && !f->changing && asked >= f->broken && (within || asked >= f->since) ? f
+											: nullptr;
 }
 
 void lease_book::forget_listing_locked(file &f)
@@ -118,21 +119,21 @@ void lease_book::trim_locked()
 	}
 }
 
-void lease_book::learned(ticket asked, const handle &fh, const attributes &attr)
+bool lease_book::learned(ticket asked, const handle &fh, const attributes &attr)
 {
 	std::lock_guard lock(mutex_);
 	if (!attr.leased) {
 		if (file *f = known_locked(fh))
 			break_locked(*f);
-		return;
+		return false;
 	}
 	const auto r = recalled_.find(attr.fid);
 	if (!believing_ || asked < floor_ || returning_.contains(attr.fid) ||
 	    (r != recalled_.end() && asked < r->second))
-		return;
+		return false;
 	file &f = file_locked(fh);
 	if (f.changing || f.unsure || asked < f.broken)
-		return;
+		return false;
 	if (!f.leased)
 		f.since = ++clock_;
 	f.leased = true;
@@ -142,12 +143,13 @@ void lease_book::learned(ticket asked, const handle &fh, const attributes &attr)
 	f.attr_known = true;
 	order_.splice(order_.end(), order_, f.place);
 	trim_locked();
+	return true;
 }
 
-void lease_book::allowed(ticket asked, const handle &fh, const caller &who, right what)
+void lease_book::allowed(ticket asked, const handle &fh, const caller &who, right what, bool within)
 {
 	std::lock_guard lock(mutex_);
-	file *f = believing_locked(asked, fh);
+	file *f = believing_locked(asked, fh, within);
 	if (!f || may_locked(*f, who, what))
 		return;
 	if (f->rights.size() >= rights_max)
@@ -212,10 +214,10 @@ void lease_book::points_at(ticket asked, const handle &link, const std::string &
 }
 
 void lease_book::opened_by(ticket asked, const handle &fh,
-			   const std::vector<std::uint32_t> &openers)
+			   const std::vector<std::uint32_t> &openers, bool within)
 {
 	std::lock_guard lock(mutex_);
-	if (file *f = believing_locked(asked, fh))
+	if (file *f = believing_locked(asked, fh, within))
 		f->openers = openers;
 }
 

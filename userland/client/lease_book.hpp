@@ -5,8 +5,9 @@
 // takes a ticket before it is sent, and what its reply tells is kept only if
 // nothing has happened to the file since: no recall, no change of ours that has
 // begun or ended. A file that is changed by us at the moment is not known. What a
-// reply tells besides the lease itself was true when the daemon looked, so the lease
-// must have been known before it was asked for.
+// reply tells of a file was true when the daemon looked, so the lease must have been
+// known before it was asked for, or have come with the same reply, for the daemon looks
+// when it has given it.
 //
 // A lease is of one file. What is known of a directory's names is gone with the
 // directory's lease, what is known of the files behind them with theirs.
@@ -44,15 +45,17 @@ public:
 	ticket now();
 
 	// What replies tell. asked: from before the request was sent. Attributes without a lease
-	// end the one that there is: the daemon gives back what it cannot keep.
-	void learned(ticket asked, const handle &, const attributes &);
-	void allowed(ticket asked, const handle &, const caller &, right);
+	// end the one that there is. True: they tell of one that is believed, and so is what else
+	// the same reply tells of that file ('within').
+	bool learned(ticket asked, const handle &, const attributes &);
+	void allowed(ticket asked, const handle &, const caller &, right, bool within = false);
 	void named(ticket asked, const handle &dir, std::string_view name, const handle &node);
 	void absent(ticket asked, const handle &dir, std::string_view name);
 	void listed(ticket asked, const handle &dir, std::uint64_t cookie,
 		    const std::vector<dir_entry> &, bool end);
 	void points_at(ticket asked, const handle &link, const std::string &target);
-	void opened_by(ticket asked, const handle &, const std::vector<std::uint32_t> &openers);
+	void opened_by(ticket asked, const handle &, const std::vector<std::uint32_t> &openers,
+		       bool within = false);
 
 	// What is known.
 	bool attributes_of(const handle &, attributes &out);
@@ -139,7 +142,7 @@ private:
 
 	file &file_locked(const handle &);
 	file *known_locked(const handle &);
-	file *believing_locked(ticket asked, const handle &);
+	file *believing_locked(ticket asked, const handle &, bool within = false);
 	static bool may_locked(const file &, const caller &, right);
 	static void forget_locked(file &);
 	static void forget_listing_locked(file &);

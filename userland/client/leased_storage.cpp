@@ -124,10 +124,10 @@ public:
 		const auto asked = book_.now();
 		const int err = under_->access(c, fh, wanted, allowed, out);
 		if (!err) {
-			book_.learned(asked, fh, out);
+			const bool within = book_.learned(asked, fh, out);
 			for (const auto &[bit, what] : access_rights)
 				if (allowed & bit)
-					book_.allowed(asked, fh, c, what);
+					book_.allowed(asked, fh, c, what, within);
 		}
 		return_evicted();
 		return err;
@@ -196,9 +196,10 @@ public:
 		const auto asked = book_.now();
 		const int err = under_->open(c, fh, flags, want, out, std::move(late));
 		if (!err) {
-			book_.learned(asked, fh, out.attr);
-			book_.allowed(asked, fh, c, what);
-			book_.opened_by(asked, fh, out.openers);
+			const bool within = book_.learned(asked, fh, out.attr);
+			if (!out.attr.ask_open)
+				book_.allowed(asked, fh, c, what, within);
+			book_.opened_by(asked, fh, out.openers, within);
 			return_evicted();
 		}
 		return err;

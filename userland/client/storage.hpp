@@ -54,6 +54,7 @@ struct attributes {
 	// STATX_ATTR_* of statx(2), and those that the export's file system can tell.
 	std::uint32_t traits = 0, traits_known = 0;
 	bool leased = false;   // they stay so until the daemon says otherwise
+	bool ask_open = false; // of an open: but storage wants to hear of each
 	bool no_names = false; // a directory that was just made: nothing is in it, by the lease
 };
 

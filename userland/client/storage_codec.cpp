@@ -35,6 +35,7 @@ attributes attributes_of(const coop_st_attr &a)
 	out.traits = a.traits;
 	out.traits_known = a.traits_known;
 	out.leased = a.has & COOP_ST_HAS_LEASE;
+	out.ask_open = a.has & COOP_ST_HAS_ASK_OPEN;
 	out.no_names = a.has & COOP_ST_HAS_NO_NAMES;
 	return out;
 }

@@ -170,7 +170,8 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 	return err;
 }
 
-int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline, reply &out)
+int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
+		    const coop_st_attr &leased, reply &out)
 {
 	const std::uint32_t flags = r.body.flags;
 	const std::uint64_t open_id = r.body.open_id;
@@ -219,9 +220,8 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline, 
 	}
 	if (!out.body.attr.nlink)
 		inodes.discard(n->handle); // as soon as nobody holds it
-	if (coop_st_attr now{}; r.head.flags & COOP_ST_F_LEASE && !(flags & COOP_ST_O_WRITE) &&
-				!leased_attributes(s, r, n, now) && now.version == version)
-		out.body.attr = now;
+	if (leased.has & COOP_ST_HAS_LEASE && leased.version == version)
+		out.body.attr = leased;
 	std::vector<std::uint32_t> others;
 	openers.opened({n->fid, version}, s.node, others);
 	out.body.n_nodes = static_cast<u32>(others.size());
@@ -255,6 +255,10 @@ int service::open(const exported &in, session &s, call r, reply &out)
 		return err;
 	if (int err = has_content(*n))
 		return err;
+	coop_st_attr leased{};
+	if (r.head.flags & COOP_ST_F_LEASE && !(r.body.flags & COOP_ST_O_WRITE))
+		if (int err = leased_attributes(s, r, n, leased))
+			return err;
 	{
 		std::lock_guard lock(n->mutex); // it must not be taken for somebody else's open
 		unique_fd checked;
@@ -268,7 +272,7 @@ int service::open(const exported &in, session &s, call r, reply &out)
 		if (checked && access == O_RDONLY)
 			n->offer_locked(std::move(checked), false);
 	}
-	return opened(s, std::move(n), r, r.body.count, out);
+	return opened(s, std::move(n), r, r.body.count, leased, out);
 }
 
 int service::create(const exported &in, session &s, call r, reply &out)
@@ -309,7 +313,7 @@ int service::create(const exported &in, session &s, call r, reply &out)
 		else if (int err = as(r.body.cred, [&] { return n->reopen(access, checked); }))
 			return err;
 	}
-	return opened(s, std::move(n), r, 0, out);
+	return opened(s, std::move(n), r, 0, {}, out);
 }
 
 // A file without a name, until a LINK gives it one; EXCL: which none can.
@@ -341,7 +345,7 @@ int service::tmpfile(const exported &in, session &s, call r, reply &out)
 		std::lock_guard lock(n->mutex);
 		n->offer_locked(std::move(made), true);
 	}
-	if (int err = opened(s, n, r, 0, out))
+	if (int err = opened(s, n, r, 0, {}, out))
 		return err;
 	{
 		const orphans::guard hold = in.unnamed().hold(n->fid);

@@ -82,7 +82,7 @@ void lease_table::remove_locked(files::iterator it, const session *who, todo &ou
 	tidy_locked(it);
 }
 
-bool lease_table::grant(const std::shared_ptr<session> &who, const inode_ref &node)
+lease_table::number lease_table::grant(const std::shared_ptr<session> &who, const inode_ref &node)
 {
 	std::lock_guard lock(mutex_);
 	const auto it = files_.try_emplace(node->fid).first;
@@ -90,27 +90,27 @@ bool lease_table::grant(const std::shared_ptr<session> &who, const inode_ref &no
 	const auto had = std::find_if(f.holders.begin(), f.holders.end(),
 				      [&](const holder &h) { return h.who == who; });
 	if (had != f.holders.end())
-		return !f.changing && had->recalled == clock::time_point{};
+		return !f.changing && had->recalled == clock::time_point{} ? had->lease : 0;
 	const auto mine = held_.find(who.get());
 	if (f.changing || f.breaking || who->over ||
 	    (mine != held_.end() && mine->second.size() >= leases_max)) {
 		tidy_locked(it);
-		return false;
+		return 0;
 	}
 	if (f.watch < 0) {
 		f.watch = watch_.add(node->path.get(), node->type == S_IFDIR);
 		if (f.watch < 0) { // without it, changes on this machine would go unseen
 			tidy_locked(it);
-			return false;
+			return 0;
 		}
 		watched_[f.watch] = node->fid;
 	}
 	f.handle = node->handle;
-	f.holders.push_back({who});
+	f.holders.push_back({who, ++last_});
 	held_[who.get()].insert(node->fid);
 	total_++;
 	count.granted.fetch_add(1, std::memory_order_relaxed);
-	return true;
+	return last_;
 }
 
 bool lease_table::guard(const inode_ref &node)
@@ -122,8 +122,8 @@ bool lease_table::guard(const inode_ref &node)
 	file &f = it->second;
 	if (f.guard >= 0)
 		return true;
-	// They take descriptors besides those of the inodes.
-	if (guarded_.size() >= inodes_.capacity() / 4)
+	// Each takes a descriptor besides those of its inode.
+	if (guarded_.size() >= guards_max())
 		return false;
 	f.guard = watch_.guard(node->path.get());
 	if (f.guard < 0)
@@ -132,12 +132,45 @@ bool lease_table::guard(const inode_ref &node)
 	return true;
 }
 
-void lease_table::saw(const coop_fid &id, const coop_st_time &changed)
+// lease 0: whichever it is.
+lease_table::holder *lease_table::standing_locked(const session *who, const coop_fid &id,
+						  number lease)
+{
+	const auto it = files_.find(id);
+	if (it == files_.end())
+		return nullptr;
+	for (holder &h : it->second.holders)
+		if (h.who.get() == who)
+			return h.recalled == clock::time_point{} && (!lease || h.lease == lease)
+				       ? &h
+				       : nullptr;
+	return nullptr;
+}
+
+bool lease_table::tell(const session *who, const coop_fid &id, number lease,
+		       const coop_st_time &changed)
 {
 	std::lock_guard lock(mutex_);
-	const auto it = files_.find(id);
-	if (it != files_.end())
-		it->second.seen = changed;
+	holder *const h = standing_locked(who, id, lease);
+	if (!h)
+		return false;
+	h->told = true;
+	files_.find(id)->second.seen = changed;
+	return true;
+}
+
+void lease_table::withdraw(const session *who, const coop_fid &id, number lease)
+{
+	todo out;
+	{
+		std::lock_guard lock(mutex_);
+		holder *const h = standing_locked(who, id, lease);
+		if (h && h->told)
+			recall_one_locked(id, *h, out);
+		else if (h)
+			remove_locked(files_.find(id), who, out);
+	}
+	run(std::move(out));
 }
 
 bool lease_table::holds(const session *who, const coop_fid &id) const
@@ -177,16 +210,21 @@ void lease_table::give_back_all(const session *who)
 	run(std::move(out));
 }
 
+void lease_table::recall_one_locked(const coop_fid &id, holder &h, todo &out)
+{
+	if (h.recalled != clock::time_point{})
+		return;
+	h.recalled = clock::now();
+	recalls_.push_back({h.recalled, id, h.who.get()});
+	out.recalls.emplace_back(h.who, id);
+	count.recalled.fetch_add(1, std::memory_order_relaxed);
+}
+
 void lease_table::recall_locked(const coop_fid &id, file &f, const session *but, todo &out)
 {
-	for (holder &h : f.holders) {
-		if (h.who.get() == but || h.recalled != clock::time_point{})
-			continue;
-		h.recalled = clock::now();
-		recalls_.push_back({h.recalled, id, h.who.get()});
-		out.recalls.emplace_back(h.who, id);
-		count.recalled.fetch_add(1, std::memory_order_relaxed);
-	}
+	for (holder &h : f.holders)
+		if (h.who.get() != but)
+			recall_one_locked(id, h, out);
 }
 
 bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, std::size_t keeps,

@@ -9,7 +9,9 @@
 // as long as it hears from us, which is shorter.
 //
 // No lease is granted while a change is under way, so the order "grant, then look
-// at the file" gives a client nothing that is older than its lease.
+// at the file, then judge its user" gives a client nothing that is older than its lease. And
+// no lease that a client may rely on ends without its knowledge: several requests of one
+// client run at once, and what one of them finds another's reply may have told already.
 //
 // Programs on the daemon's own machine: the kernel keeps them from opening a file for
 // writing while a client may open it within a lease (file_watch, guard). What they do to
@@ -43,19 +45,27 @@ class lease_table
 public:
 	using clock = std::chrono::steady_clock;
 	using fids = std::vector<coop_fid>;
+	using number = std::uint64_t; // of a lease; 0: none
 	struct counters {
 		std::atomic<std::uint64_t> granted{0}, recalled{0}, unanswered{0}, foreign{0};
 	};
 
 	explicit lease_table(inode_table &);
 
-	// Before the file is looked at. False: it is changing, or there are too many.
-	[[nodiscard]] bool grant(const std::shared_ptr<session> &, const inode_ref &);
+	// Before the file is looked at, and its user judged. 0: it is changing, or there are too
+	// many. What the session has already stays what it is.
+	[[nodiscard]] number grant(const std::shared_ptr<session> &, const inode_ref &);
 	// As well: who may open the file without asking. Programs on this machine that want to
 	// write wait then. False: there is one that writes, or there are too many files.
 	[[nodiscard]] bool guard(const inode_ref &);
-	// What the reply tells: a change that the kernel reports and that leaves it so is ours.
-	void saw(const coop_fid &, const coop_st_time &changed);
+	// True: it stands since it was granted, and the reply is to tell of it. changed: what the
+	// reply tells; a change that the kernel reports and that leaves it so is ours. lease 0: the
+	// one that the session has kept over a change of its own, which has not ended yet.
+	[[nodiscard]] bool tell(const session *, const coop_fid &, number lease,
+				const coop_st_time &changed);
+	// The reply does not tell of it after all. A client that another reply may have told of it
+	// is asked to return it.
+	void withdraw(const session *, const coop_fid &, number lease);
 	bool holds(const session *, const coop_fid &) const; // and has not been told to return it
 	void give_back(const session *, const coop_fid &);
 	void give_back_all(const session *);
@@ -74,11 +84,15 @@ public:
 	void expire(clock::time_point now = clock::now());
 
 	std::size_t held() const;
+	// The rest of their descriptors is for the moments when an inode has three.
+	std::size_t guards_max() const { return inodes_.capacity() - inodes_.capacity() / 8; }
 	counters count;
 
 private:
 	struct holder {
 		std::shared_ptr<session> who;
+		number lease;
+		bool told = false;            // it may rely on it, as soon as it has the reply
 		clock::time_point recalled{}; // not yet: zero
 	};
 	struct recall {
@@ -122,6 +136,8 @@ private:
 	void run(todo &&);
 
 	static bool others_hold(const file &, const session *by);
+	holder *standing_locked(const session *, const coop_fid &, number lease);
+	void recall_one_locked(const coop_fid &, holder &, todo &);
 	void recall_locked(const coop_fid &, file &, const session *but, todo &);
 	void remove_locked(files::iterator, const session *, todo &);
 	void tidy_locked(files::iterator);
@@ -137,6 +153,7 @@ private:
 	std::unordered_map<int, coop_fid> watched_, guarded_;
 	std::deque<recall> recalls_; // oldest first; some have been answered
 	std::size_t total_ = 0;
+	number last_ = 0;
 	file_watch watch_; // ends first: its thread calls on_event()
 };
 

@@ -26,43 +26,44 @@ bool is_written(inode &n)
 
 } // namespace
 
+// Grants before it looks: what changes from here on is told to this client first. An operation
+// that judges what the caller may do with the file calls this before it does, for its reply
+// vouches for that too.
 int service::leased_attributes(session &s, call r, const inode_ref &n, coop_st_attr &a)
 {
-	// Before the look: what changes from here on is told to this client first.
 	// Handles with a path in them differ for one file: clients could not tell what is recalled.
 	// What was just written is as likely as not to be changed next, or not looked at again.
-	const bool lease = r.head.flags & COOP_ST_F_LEASE && r.head.op != COOP_ST_CREATE &&
-			   r.head.op != COOP_ST_TMPFILE && r.head.op != COOP_ST_CLOSE &&
-			   !n->in.by_path() && !is_written(*n) &&
-			   leases.grant(s.shared_from_this(), n);
+	const bool may_be = r.head.flags & COOP_ST_F_LEASE && r.head.op != COOP_ST_CREATE &&
+			    r.head.op != COOP_ST_TMPFILE && r.head.op != COOP_ST_CLOSE &&
+			    !n->in.by_path() && !is_written(*n);
+	const lease_table::number lease = may_be ? leases.grant(s.shared_from_this(), n) : 0;
 	// Who has opened it once opens it again without asking.
 	const bool guarded = lease && (r.head.op != COOP_ST_OPEN || leases.guard(n));
-	const int err = attributes(*n, a);
+	if (const int err = attributes(*n, a))
+		return err; // it stays: an error tells a client of no end
 	if (!lease)
-		return err;
-	bool stands = !err && a.nlink && guarded;
+		return 0;
+	bool stands = a.nlink;
 	if (stands && n->type == S_IFREG) {
 		std::lock_guard lock(n->mutex);
 		stands = !n->writers && !(a.version & provisional_bit);
 	}
-	if (stands) {
-		leases.saw(n->fid, a.ctime);
-		a.has |= COOP_ST_HAS_LEASE;
-	} else {
-		leases.give_back(&s, n->fid);
-	}
-	return err;
+	if (stands && leases.tell(&s, n->fid, lease, a.ctime))
+		a.has |= guarded ? COOP_ST_HAS_LEASE : COOP_ST_HAS_LEASE | COOP_ST_HAS_ASK_OPEN;
+	else
+		leases.withdraw(&s, n->fid, lease);
+	return 0;
 }
 
 void service::tell_lease(session &s, call r, const inode &n, coop_st_attr &a)
 {
 	const bool stands = n.type != S_IFREG || (!n.writers && !(a.version & provisional_bit));
-	if (!(r.head.flags & COOP_ST_F_LEASE) || !leases.holds(&s, n.fid))
+	if (!(r.head.flags & COOP_ST_F_LEASE))
 		return;
-	if (stands)
+	if (!stands)
+		leases.withdraw(&s, n.fid, 0);
+	else if (leases.tell(&s, n.fid, 0, a.ctime))
 		a.has |= COOP_ST_HAS_LEASE;
-	else
-		leases.give_back(&s, n.fid);
 }
 
 void service::tell_directory(const exported &in, session &s, call r, coop_st_attr &a)

@@ -62,8 +62,9 @@ digest handle_secret(const secret &cluster, const std::string &dir)
 	return hmac(as_view(load_cluster_key(path)), {label});
 }
 
-// How descriptors are shared out. A connection takes one; an inode two, and for a moment more
-// while what it is read or written through is exchanged.
+// How descriptors are shared out. A connection takes one; an inode two, and one more while a
+// client may open it within a lease (lease_table::guards_max()), or for a moment while what it
+// is read or written through is exchanged.
 struct descriptor_shares {
 	unsigned connections;
 	std::size_t inodes;

@@ -303,6 +303,8 @@ int service::access(const exported &in, session &s, call r, reply &out)
 		return -EINVAL;
 	if (int err = inodes.get(in, view(r.body.fh), node))
 		return err;
+	if (int err = leased_attributes(s, r, node, out.body.attr))
+		return err;
 	int allowed = 0;
 	if (int err = as(r.body.cred, [&] {
 		    for (const int one : {R_OK, W_OK, X_OK})
@@ -315,7 +317,7 @@ int service::access(const exported &in, session &s, call r, reply &out)
 	if (in.spec().read_only && (node->type == S_IFREG || node->type == S_IFDIR))
 		allowed &= ~W_OK;
 	out.body.mode = static_cast<u32>(allowed);
-	return leased_attributes(s, r, node, out.body.attr);
+	return 0;
 }
 
 template <class act> int service::add(const exported &in, session &s, call r, reply &out, act make)

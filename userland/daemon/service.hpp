@@ -158,7 +158,9 @@ private:
 		     std::size_t &keeps);
 	void lease_name(const exported &, const inode &dir, std::string_view name,
 			lease_table::fids &what);
-	int opened(session &, inode_ref, call, std::uint32_t want_inline, reply &);
+	// leased: what was told with a lease before the caller was judged.
+	int opened(session &, inode_ref, call, std::uint32_t want_inline,
+		   const coop_st_attr &leased, reply &);
 
 	std::vector<std::unique_ptr<exported>> exports_;
 };
