@@ -87,6 +87,19 @@ def test_a_warm_tree_asks_nothing(cluster, option):
         assert asked <= 0, (asked, figures(node))
 
 
+@pytest.mark.parametrize("options", [[], ["strict"]])
+def test_the_second_reading_asks_nothing(cluster, options):
+    """Also of a tree below a root that was never looked at for its own sake."""
+    os.mkdir(cluster.export + "/below")
+    tree(cluster.export + "/below/it")
+    node = cluster.node(*options, peers=False)
+    files = [f"{node.path}/below/it/d{d}/f{f}" for d in range(8) for f in range(20)]
+    once = run("cat", *files)
+    asked = asked_by(node, lambda: run("cat", *files))
+    assert run("cat", *files) == once and once.count(b"\n") == 160
+    assert asked <= 0, (asked, figures(node))
+
+
 def test_git_status_of_a_warm_tree_asks_nothing(cluster):
     if not shutil.which("git"):
         pytest.skip("needs git")

@@ -27,6 +27,7 @@ constexpr std::pair<int, right> access_rights[] = {
 
 constexpr std::chrono::milliseconds trust{COOP_ST_LEASE_TRUST_MS};
 constexpr std::chrono::milliseconds ask_early = trust / 2;
+constexpr std::chrono::seconds ask_root_again{1};
 
 class leased_storage final : public storage
 {
@@ -80,6 +81,8 @@ public:
 				return found == lease_book::found::here ? 0 : -ENOENT;
 			}
 		}
+		if (dir == root().fh)
+			know_root(c);
 		const auto asked = book_.now();
 		const int err = under_->lookup(c, dir, name, out);
 		if (!err) {
@@ -545,6 +548,21 @@ private:
 		return err;
 	}
 
+	// Of every other directory a lookup has told; all paths begin at this one.
+	void know_root(const caller &c)
+	{
+		attributes a;
+		const auto now = clock::now().time_since_epoch();
+		auto next = ask_for_root_.load();
+		if (book_.attributes_of(root().fh, a) || now < next ||
+		    !ask_for_root_.compare_exchange_strong(next, now + ask_root_again))
+			return;
+		const auto asked = book_.now();
+		if (!under_->getattr(c, root().fh, a))
+			book_.learned(asked, root().fh, a);
+		return_evicted();
+	}
+
 	bool trusted()
 	{
 		const auto silent = clock::now() - under_->heard();
@@ -627,7 +645,8 @@ private:
 	lease_book book_;
 	unsaid_opens opens_;
 	std::atomic<bool> ready_{false}, asked_early_{false};
-	std::atomic<unsigned> removing_{0}; // names of files that are not known
+	std::atomic<clock::duration> ask_for_root_{}; // not before: see know_root()
+	std::atomic<unsigned> removing_{0};           // names of files that are not known
 	std::atomic<std::uint64_t> lookups_{0}, attributes_{0}, opened_{0}, listings_{0},
 		recalls_{0};
 	std::unique_ptr<storage> under_; // ends first: its thread calls us
