@@ -42,7 +42,8 @@ void committer::began(inode &node)
 		connections_ = duties_.connections();
 		thread_ = std::thread([this] { run(); });
 	}
-	wake_.notify_all();
+	if (std::exchange(asleep_, false))
+		wake_.notify_all();
 }
 
 void committer::hurry()
@@ -89,9 +90,11 @@ void committer::run()
 	bool idle = true;
 	std::unique_lock lock(mutex_);
 	while (!stop_) {
-		if (queue_.empty() && idle)
+		if (queue_.empty() && idle) {
+			asleep_ = true;
 			wake_.wait(lock);
-		else if (queue_.empty() || (!due_ && !memory_.crowded()))
+			asleep_ = false;
+		} else if (queue_.empty() || (!due_ && !memory_.crowded()))
 			wake_.wait_until(lock, look);
 		if (const auto now = std::chrono::steady_clock::now(); now >= look) {
 			look = now + look_again;

@@ -54,6 +54,7 @@ private:
 	std::deque<std::weak_ptr<inode>> queue_; // each once: inode::keeps_listed
 	std::size_t sweep_at_ = 64;              // entries
 	std::size_t due_ = 0;                    // first so many are committed, crowded or not
+	bool asleep_ = false;                    // until it is woken; otherwise it looks by itself
 	std::uint64_t connections_ = 0;          // as of the last look
 	std::atomic<bool> stop_{false};
 	std::thread thread_; // from the first file on

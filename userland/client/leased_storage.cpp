@@ -596,6 +596,8 @@ private:
 	// The same for all that have the file open, or any file: empty.
 	int say_all_of(const handle &fh)
 	{
+		if (!opens_.any_of(fh))
+			return 0;
 		auto promise = std::make_shared<std::promise<void>>();
 		auto answer = promise->get_future();
 		const auto done = [promise] { promise->set_value(); };

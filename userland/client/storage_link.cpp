@@ -173,14 +173,19 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 	if (!c)
 		return -ENAMETOOLONG; // the only field that a caller can make too long
 	c->source.assign(source.begin(), source.end());
+	const bool inherited = orphan != nullptr;
 	c->orphan = std::move(orphan);
-	struct {
+	// Shared, so that it can be notified without its lock: who is woken would wait for that
+	// next.
+	struct waiting {
 		std::mutex mutex;
 		std::condition_variable ready;
 		bool done = false;
 		int err = 0;
-	} wait;
-	c->done = [&](outcome &o) {
+	};
+	const auto shared = std::make_shared<waiting>();
+	waiting &wait = *shared;
+	c->done = [&, shared](outcome &o) {
 		if (heard)
 			heard(o);
 		if (o.body) {
@@ -193,14 +198,18 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 		}
 		if (data)
 			*data = std::move(o.data);
-		std::lock_guard lock(wait.mutex);
-		wait.err = o.err;
 		// A name that is gone is what was wanted, if it may have been this call that did
 		// it.
-		if (o.repeated && o.err == -ENOENT && (op == COOP_ST_UNLINK || op == COOP_ST_RMDIR))
-			wait.err = 0;
-		wait.done = true;
-		wait.ready.notify_one();
+		const bool gone = o.repeated && o.err == -ENOENT &&
+				  (op == COOP_ST_UNLINK || op == COOP_ST_RMDIR);
+		// What the caller has lent is its own again from here on.
+		const auto keep = shared;
+		{
+			std::lock_guard lock(keep->mutex);
+			keep->err = gone ? 0 : o.err;
+			keep->done = true;
+		}
+		keep->ready.notify_one();
 	};
 	submit(c);
 	const auto done = [&] { return wait.done; };
@@ -216,7 +225,8 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 		wait.ready.wait(lock, done);
 	}
 	lock.unlock();
-	disown(*c);
+	if (inherited)
+		disown(*c);
 	return gone && wait.err == -ETIMEDOUT ? -EINTR : wait.err;
 }
 

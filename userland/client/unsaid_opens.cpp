@@ -2,6 +2,7 @@
 // unsaid_opens.cpp - see unsaid_opens.hpp. Storage is called without the lock.
 #include "userland/client/unsaid_opens.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -41,6 +42,13 @@ bool unsaid_opens::unsaid(std::uint64_t open_id) const
 {
 	std::lock_guard lock(mutex_);
 	return opens_.contains(open_id) || failed_.contains(open_id);
+}
+
+bool unsaid_opens::any_of(const handle &fh) const
+{
+	std::lock_guard lock(mutex_);
+	return std::any_of(opens_.begin(), opens_.end(),
+			   [&](const auto &entry) { return fh.empty() || entry.second.fh == fh; });
 }
 
 void unsaid_opens::ask(std::uint64_t open_id, const open_file &f)

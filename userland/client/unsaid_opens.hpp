@@ -29,6 +29,8 @@ public:
 	// An open file's number.
 	std::uint64_t add(const handle &, const caller &, int flags);
 	bool unsaid(std::uint64_t open_id) const;
+	// One that has it open, or any file: empty.
+	bool any_of(const handle &) const;
 	// done: storage knows of it, or err says why not. Any thread; done may run at once.
 	void tell(std::uint64_t open_id, answer done);
 	// done: storage knows of all that were open then.
