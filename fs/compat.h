@@ -12,9 +12,11 @@
 
 #include <linux/fs.h>
 #include <linux/mm.h>
+#include <linux/mount.h>
 #include <linux/pagemap.h>
 #include <linux/splice.h>
 #include <linux/uio.h>
+#include <linux/user_namespace.h>
 #include <linux/writeback.h>
 #ifdef COOP_HAVE_FILELOCK_H
 #include <linux/filelock.h>
@@ -23,8 +25,48 @@
 
 /* ---- inodes ---------------------------------------------------------------------------- */
 
-#ifndef COOP_HAVE_MNT_IDMAP
-#define mnt_idmap user_namespace /* what a mount maps users by */
+/* What a mount maps users by. */
+#ifdef COOP_HAVE_MNT_IDMAP
+static inline struct mnt_idmap *coop_mnt_idmap(const struct vfsmount *mnt)
+{
+	return mnt_idmap(mnt);
+}
+
+static inline bool coop_idmap_is_plain(struct mnt_idmap *idmap, const struct super_block *sb)
+{
+	return idmap == &nop_mnt_idmap;
+}
+
+static inline struct mnt_idmap *coop_idmap_get(struct mnt_idmap *idmap)
+{
+	return mnt_idmap_get(idmap);
+}
+
+static inline void coop_idmap_put(struct mnt_idmap *idmap)
+{
+	mnt_idmap_put(idmap);
+}
+#else
+#define mnt_idmap user_namespace
+static inline struct user_namespace *coop_mnt_idmap(const struct vfsmount *mnt)
+{
+	return mnt_user_ns(mnt);
+}
+
+static inline bool coop_idmap_is_plain(struct user_namespace *idmap, const struct super_block *sb)
+{
+	return no_idmapping(idmap, sb->s_user_ns);
+}
+
+static inline struct user_namespace *coop_idmap_get(struct user_namespace *idmap)
+{
+	return get_user_ns(idmap);
+}
+
+static inline void coop_idmap_put(struct user_namespace *idmap)
+{
+	put_user_ns(idmap);
+}
 #endif
 
 #ifndef COOP_HAVE_SLAB_MEM_SPREAD

@@ -68,7 +68,7 @@ static bool young(const struct dentry *dentry)
 	return !(until & BY_LEASE) && time_after(until, 2 * jiffies);
 }
 
-bool coop_name_leased(struct dentry *dentry)
+bool coop_name_leased(struct dentry *dentry, const struct cred *who)
 {
 	const unsigned long seen = READ_ONCE(dentry->d_time);
 	const struct inode *dir;
@@ -81,8 +81,7 @@ bool coop_name_leased(struct dentry *dentry)
 	dir = d_inode_rcu(READ_ONCE(dentry->d_parent));
 	if (dir) {
 		since = coop_lease_since(dir);
-		leased = since && seen >> 1 > since &&
-			 coop_lease_may(dir, current_cred(), COOP_MAY_SEARCH);
+		leased = since && seen >> 1 > since && coop_lease_may(dir, who, COOP_MAY_SEARCH);
 	}
 	rcu_read_unlock();
 	return leased;
@@ -90,7 +89,9 @@ bool coop_name_leased(struct dentry *dentry)
 
 static bool answered_by_lease(struct dentry *dentry)
 {
-	if (!coop_name_leased(dentry))
+	const struct cred *who = coop_caller_noted(dentry->d_sb, false);
+
+	if (IS_ERR(who) || !coop_name_leased(dentry, who))
 		return false;
 	coop_count(&coop_sb(dentry->d_sb)->stats, COOP_C_LEASE_LOOKUPS, 1);
 	return true;
@@ -103,14 +104,21 @@ static int coop_d_init(struct dentry *dentry)
 	return 0;
 }
 
-/* A call about a directory, by the caller; about a name in it, if there is one. */
-static struct coop_call *call_in(struct inode *dir, u16 op, const struct qstr *name)
+/*
+ * A call about a directory; about a name in it, if there is one. ERR_PTR: no memory, or the error
+ * that 'who' is.
+ */
+static struct coop_call *call_in(const struct cred *who, struct inode *dir, u16 op,
+				 const struct qstr *name)
 {
-	struct coop_call *call = coop_call_alloc(coop_sb(dir->i_sb)->storage, op);
+	struct coop_call *call;
 
+	if (IS_ERR(who))
+		return ERR_CAST(who);
+	call = coop_call_alloc(coop_sb(dir->i_sb)->storage, op);
 	if (!call)
-		return NULL;
-	coop_call_cred(call, current_cred());
+		return ERR_PTR(-ENOMEM);
+	coop_call_cred(call, who);
 	call->arg.fh.p = coop_i(dir)->fh;
 	call->arg.fh.len = coop_i(dir)->fh_len;
 	if (name) {
@@ -124,21 +132,23 @@ static struct coop_call *call_in(struct inode *dir, u16 op, const struct qstr *n
 
 static struct inode *ask_name(struct inode *dir, const struct qstr *name, u64 asked)
 {
+	const struct cred *who;
 	struct coop_call *call;
 	struct inode *inode;
 	int err;
 
 	if (name->len > COOP_ST_NAME_MAX)
 		return ERR_PTR(-ENAMETOOLONG);
-	call = call_in(dir, COOP_ST_LOOKUP, name);
-	if (!call)
-		return ERR_PTR(-ENOMEM);
+	who = coop_caller_noted(dir->i_sb, true);
+	call = call_in(who, dir, COOP_ST_LOOKUP, name);
+	if (IS_ERR(call))
+		return ERR_CAST(call);
 	err = coop_call_run(call);
 	inode = err ? ERR_PTR(err)
 		    : coop_iget(dir->i_sb, &call->res.attr, call->res.fh.p, call->res.fh.len,
 				asked);
 	if (!err || err == -ENOENT)
-		coop_lease_allow(dir, current_cred(), COOP_MAY_SEARCH, asked);
+		coop_lease_allow(dir, who, COOP_MAY_SEARCH, asked);
 	coop_call_put(call);
 	return inode;
 }
@@ -216,8 +226,10 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	return same;
 }
 
-void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry)
+void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry, const struct cred *who)
 {
+	struct coop_call *call;
+
 	c->call = NULL;
 	/* Storage has told the walk that this open is of; or there is no name to ask about. */
 	if (READ_ONCE(dentry->d_fsdata) == current) {
@@ -225,16 +237,18 @@ void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry)
 		if (young(dentry))
 			return;
 	}
-	if (d_unhashed(dentry) || IS_ROOT(dentry) || coop_name_leased(dentry))
+	if (d_unhashed(dentry) || IS_ROOT(dentry) || coop_name_leased(dentry, who))
 		return;
+	c->who = who;
 	c->dentry = dentry;
 	c->parent = dget_parent(dentry);
 	take_dentry_name_snapshot(&c->name, dentry);
 	c->asked = coop_ticket(dentry->d_sb);
-	c->call = call_in(d_inode(c->parent), COOP_ST_LOOKUP, &c->name.name);
-	if (c->call) {
-		c->call->lease = false; /* the open's reply tells of the file */
-		coop_call_queue(c->call);
+	call = call_in(who, d_inode(c->parent), COOP_ST_LOOKUP, &c->name.name);
+	if (!IS_ERR(call)) {
+		call->lease = false; /* the open's reply tells of the file */
+		c->call = call;
+		coop_call_queue(call);
 		return;
 	}
 	release_dentry_name_snapshot(&c->name);
@@ -253,7 +267,7 @@ int coop_name_check_end(struct coop_name_check *c, const struct inode *inode)
 	fid = &c->call->res.attr.fid;
 	if (!err && fid->hi == coop_i(inode)->fid.hi && fid->lo == coop_i(inode)->fid.lo) {
 		coop_entry_seen(c->dentry, c->asked);
-		coop_lease_allow(d_inode(c->parent), current_cred(), COOP_MAY_SEARCH, c->asked);
+		coop_lease_allow(d_inode(c->parent), c->who, COOP_MAY_SEARCH, c->asked);
 	} else if (!err || err == -ENOENT || err == -ESTALE) {
 		/* By a name of /proc/PID/fd it is opened as what it is, the next time. */
 		d_drop(c->dentry);
@@ -329,22 +343,25 @@ static int make_name(struct inode *dir, struct dentry *dentry, struct coop_call 
 	return PTR_ERR_OR_ZERO(alias);
 }
 
-/* The same; the call is used up, and may be NULL for want of memory. */
+/* The same; the call is used up, and may be an error instead. */
 static int make(struct inode *dir, struct dentry *dentry, struct coop_call *call)
 {
-	int err = call ? make_name(dir, dentry, call) : -ENOMEM;
+	int err;
 
-	if (call)
-		coop_call_put(call);
+	if (IS_ERR(call))
+		return PTR_ERR(call);
+	err = make_name(dir, dentry, call);
+	coop_call_put(call);
 	return err;
 }
 
 static int coop_mkdir(struct mnt_idmap *idmap, struct inode *dir, struct dentry *dentry,
 		      umode_t mode)
 {
-	struct coop_call *call = call_in(dir, COOP_ST_MKDIR, &dentry->d_name);
+	struct coop_call *call =
+		call_in(coop_caller(dir->i_sb, idmap, true), dir, COOP_ST_MKDIR, &dentry->d_name);
 
-	if (call)
+	if (!IS_ERR(call))
 		call->arg.mode = coop_st_mode(mode & S_IALLUGO, current_umask());
 	return make(dir, dentry, call);
 }
@@ -353,9 +370,10 @@ static int coop_mkdir(struct mnt_idmap *idmap, struct inode *dir, struct dentry 
 static int coop_mknod(struct mnt_idmap *idmap, struct inode *dir, struct dentry *dentry,
 		      umode_t mode, dev_t dev)
 {
-	struct coop_call *call = call_in(dir, COOP_ST_MKNOD, &dentry->d_name);
+	struct coop_call *call =
+		call_in(coop_caller(dir->i_sb, idmap, true), dir, COOP_ST_MKNOD, &dentry->d_name);
 
-	if (call) {
+	if (!IS_ERR(call)) {
 		call->arg.mode = coop_st_mode(mode, current_umask());
 		call->arg.rdev = (u64)MAJOR(dev) << 32 | MINOR(dev);
 	}
@@ -369,8 +387,8 @@ static int coop_symlink(struct mnt_idmap *idmap, struct inode *dir, struct dentr
 
 	if (strlen(target) > COOP_ST_TEXT_MAX)
 		return -ENAMETOOLONG;
-	call = call_in(dir, COOP_ST_SYMLINK, &dentry->d_name);
-	if (call) {
+	call = call_in(coop_caller(dir->i_sb, idmap, true), dir, COOP_ST_SYMLINK, &dentry->d_name);
+	if (!IS_ERR(call)) {
 		call->arg.text.p = target;
 		call->arg.text.len = strlen(target);
 	}
@@ -380,9 +398,10 @@ static int coop_symlink(struct mnt_idmap *idmap, struct inode *dir, struct dentr
 static int coop_link(struct dentry *old, struct inode *dir, struct dentry *dentry)
 {
 	struct coop_inode *ci = coop_i(d_inode(old));
-	struct coop_call *call = call_in(dir, COOP_ST_LINK, &dentry->d_name);
+	struct coop_call *call =
+		call_in(coop_caller_noted(dir->i_sb, true), dir, COOP_ST_LINK, &dentry->d_name);
 
-	if (call) {
+	if (!IS_ERR(call)) {
 		call->arg.fh2.p = ci->fh;
 		call->arg.fh2.len = ci->fh_len;
 	}
@@ -393,11 +412,15 @@ static int coop_create(struct mnt_idmap *idmap, struct inode *dir, struct dentry
 		       umode_t mode, bool excl)
 {
 	struct coop_storage *storage = coop_sb(dir->i_sb)->storage;
-	struct coop_call *call = call_in(dir, COOP_ST_CREATE, &dentry->d_name);
-	struct coop_call *close = coop_call_alloc(storage, COOP_ST_CLOSE);
+	struct coop_call *call =
+		call_in(coop_caller(dir->i_sb, idmap, true), dir, COOP_ST_CREATE, &dentry->d_name);
+	struct coop_call *close;
 	int err = -ENOMEM;
 
-	if (!call || !close)
+	if (IS_ERR(call))
+		return PTR_ERR(call);
+	close = coop_call_alloc(storage, COOP_ST_CLOSE);
+	if (!close)
 		goto out;
 	call->arg.open_id = coop_storage_open_id(storage);
 	call->arg.flags = COOP_ST_O_READ | COOP_ST_O_EXCL;
@@ -410,8 +433,7 @@ static int coop_create(struct mnt_idmap *idmap, struct inode *dir, struct dentry
 out:
 	if (close)
 		coop_call_put(close);
-	if (call)
-		coop_call_put(call);
+	coop_call_put(call);
 	return err;
 }
 
@@ -435,25 +457,28 @@ static int make_nameless(struct inode *dir, struct dentry *dentry, struct coop_c
 }
 
 /* 0 and an open file; -EEXIST: another was faster. op: CREATE or TMPFILE. */
-static int create_open(struct inode *dir, struct dentry *dentry, struct file *file,
-		       unsigned int open_flags, umode_t mode, u16 op)
+static int create_open(const struct cred *who, struct inode *dir, struct dentry *dentry,
+		       struct file *file, unsigned int open_flags, umode_t mode, u16 op)
 {
 	const bool named = op == COOP_ST_CREATE;
 	const u32 excl = named || open_flags & O_EXCL ? COOP_ST_O_EXCL : 0;
 	struct coop_mount *m = coop_sb(dir->i_sb);
-	struct coop_file *f = coop_file_alloc(m, coop_file_flags(open_flags));
 	struct coop_call *call;
+	struct coop_file *f;
 	struct inode *inode;
 	int err;
 
+	if (IS_ERR(who))
+		return PTR_ERR(who);
+	f = coop_file_alloc(m, coop_file_flags(open_flags), who);
 	if (!f)
 		return -ENOMEM;
 	/* What is written in part is read first; to what it makes its creator has every right. */
 	f->flags |= COOP_ST_O_READ;
-	call = call_in(dir, op, named ? &dentry->d_name : NULL);
-	if (!call) {
+	call = call_in(who, dir, op, named ? &dentry->d_name : NULL);
+	if (IS_ERR(call)) {
 		coop_file_free(f);
-		return -ENOMEM;
+		return PTR_ERR(call);
 	}
 	call->arg.open_id = f->open_id;
 	call->arg.flags = f->flags | excl;
@@ -506,7 +531,8 @@ static int coop_atomic_open(struct inode *dir, struct dentry *dentry, struct fil
 	}
 	if (!(open_flags & O_CREAT) || d_really_is_positive(dentry))
 		return finish_no_open(file, found);
-	err = create_open(dir, dentry, file, open_flags, mode, COOP_ST_CREATE);
+	err = create_open(coop_caller(dir->i_sb, coop_mnt_idmap(file->f_path.mnt), true), dir,
+			  dentry, file, open_flags, mode, COOP_ST_CREATE);
 	/* Somebody was faster: the VFS walks again and opens what there is. */
 	if (err == -EEXIST && !(open_flags & O_EXCL))
 		err = -ESTALE;
@@ -524,7 +550,8 @@ static int coop_tmpfile(struct mnt_idmap *idmap, struct inode *dir, struct file 
 	struct dentry *dentry = file->f_path.dentry;
 	int err;
 
-	err = create_open(dir, dentry, file, file->f_flags, mode, COOP_ST_TMPFILE);
+	err = create_open(coop_caller(dir->i_sb, idmap, true), dir, dentry, file, file->f_flags,
+			  mode, COOP_ST_TMPFILE);
 	if (err)
 		return err;
 	err = finish_open(file, dentry, opened);
@@ -538,12 +565,13 @@ static int coop_tmpfile(struct mnt_idmap *idmap, struct inode *dir, struct file 
 static int remove_name(struct inode *dir, struct dentry *dentry, u16 op)
 {
 	struct inode *inode = d_inode(dentry);
-	struct coop_call *call = call_in(dir, op, &dentry->d_name);
+	struct coop_call *call =
+		call_in(coop_caller_noted(dir->i_sb, true), dir, op, &dentry->d_name);
 	const u64 asked = coop_ticket(dir->i_sb);
 	int err;
 
-	if (!call)
-		return -ENOMEM;
+	if (IS_ERR(call))
+		return PTR_ERR(call);
 	err = change_names(dir, call, NULL, inode);
 	coop_call_put(call);
 	if (err) {
@@ -577,9 +605,9 @@ static int coop_rename(struct mnt_idmap *idmap, struct inode *from, struct dentr
 
 	if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE))
 		return -EINVAL;
-	call = call_in(from, COOP_ST_RENAME, &old->d_name);
-	if (!call)
-		return -ENOMEM;
+	call = call_in(coop_caller(from->i_sb, idmap, true), from, COOP_ST_RENAME, &old->d_name);
+	if (IS_ERR(call))
+		return PTR_ERR(call);
 	call->arg.fh2.p = coop_i(to)->fh;
 	call->arg.fh2.len = coop_i(to)->fh_len;
 	call->arg.name2.p = new->d_name.name;

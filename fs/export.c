@@ -48,7 +48,8 @@ static struct dentry *ask(struct super_block *sb, u16 op, const u8 *fh, u32 fh_l
 
 	if (!call)
 		return ERR_PTR(-ENOMEM);
-	coop_call_cred(call, current_cred());
+	/* A handle is of no mount: what comes of it is judged by the mount that opens it. */
+	coop_call_cred(call, coop_caller_any(sb));
 	call->arg.fh.p = fh;
 	call->arg.fh.len = fh_len;
 	if (name) {

@@ -52,7 +52,7 @@ static u32 reopenings(struct coop_mount *m)
 	return n;
 }
 
-struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags)
+struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags, const struct cred *who)
 {
 	struct coop_file *f = kzalloc(sizeof(*f), GFP_KERNEL);
 
@@ -66,7 +66,7 @@ struct coop_file *coop_file_alloc(struct coop_mount *m, u32 flags)
 	INIT_LIST_HEAD(&f->link);
 	INIT_LIST_HEAD(&f->opened);
 	refcount_set(&f->refs, 1);
-	f->cred = get_current_cred();
+	f->cred = get_cred(who);
 	f->flags = flags;
 	f->open_id = coop_storage_open_id(m->storage);
 	f->reopening = reopenings(m);
@@ -370,19 +370,15 @@ static int ask_open(struct coop_file *f, struct inode *inode, struct coop_inline
 	return err == -EAGAIN ? coop_file_open_anew(f, inode) : err;
 }
 
-static struct coop_file *file_open(struct inode *inode, const struct cred *cred, u32 flags,
+static struct coop_file *file_open(struct inode *inode, const struct cred *who, u32 flags,
 				   bool with_data)
 {
-	struct coop_file *f = coop_file_alloc(coop_sb(inode->i_sb), flags);
+	struct coop_file *f = coop_file_alloc(coop_sb(inode->i_sb), flags, who);
 	struct coop_inline *in;
 	int err;
 
 	if (!f)
 		return ERR_PTR(-ENOMEM);
-	if (cred) {
-		put_cred(f->cred);
-		f->cred = get_cred(cred);
-	}
 	in = with_data ? inline_alloc(inode, flags) : NULL;
 	err = ask_open(f, inode, in);
 	inline_free(in);
@@ -402,26 +398,28 @@ static bool bytes_at_hand(struct inode *inode)
 	return first || !i_size_read(inode) || READ_ONCE(coop_i(inode)->n_openers);
 }
 
-static bool may_open(struct inode *inode, struct dentry *dentry, u32 flags)
+static bool may_open(struct inode *inode, struct dentry *dentry, const struct cred *who, u32 flags)
 {
-	return coop_lease_attr(inode) && coop_lease_may(inode, current_cred(), right_of(flags)) &&
-	       (IS_ROOT(dentry) || d_unhashed(dentry) || coop_name_leased(dentry));
+	return coop_lease_attr(inode) && coop_lease_may(inode, who, right_of(flags)) &&
+	       (IS_ROOT(dentry) || d_unhashed(dentry) || coop_name_leased(dentry, who));
 }
 
 /* Without a word to storage, if a lease permits it; NULL: none does. */
-static struct coop_file *open_leased(struct inode *inode, struct dentry *dentry, u32 flags)
+static struct coop_file *open_leased(struct inode *inode, struct dentry *dentry,
+				     const struct cred *who, u32 flags)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	struct coop_file *f;
 
-	if (flags & COOP_ST_O_WRITE || !may_open(inode, dentry, flags) || !bytes_at_hand(inode))
+	if (flags & COOP_ST_O_WRITE || !may_open(inode, dentry, who, flags) ||
+	    !bytes_at_hand(inode))
 		return NULL;
-	f = coop_file_alloc(m, flags);
+	f = coop_file_alloc(m, flags, who);
 	if (!f)
 		return ERR_PTR(-ENOMEM);
 	coop_unsaid_add(f, inode);
 	/* Recalled in between, it may have been overlooked by who tells of such files. */
-	if (!may_open(inode, dentry, flags)) {
+	if (!may_open(inode, dentry, who, flags)) {
 		coop_file_put(f);
 		return NULL;
 	}
@@ -434,18 +432,21 @@ static int coop_open(struct inode *inode, struct file *file)
 {
 	const u32 flags = coop_file_flags(file->f_flags);
 	struct dentry *dentry = file_dentry(file); /* f_path may be an overlay's */
+	const struct cred *who = coop_caller_by(file);
 	struct coop_name_check check;
 	struct coop_file *f;
 	int err;
 
-	f = file->f_flags & O_TRUNC ? NULL : open_leased(inode, dentry, flags);
+	if (IS_ERR(who))
+		return PTR_ERR(who);
+	f = file->f_flags & O_TRUNC ? NULL : open_leased(inode, dentry, who, flags);
 	if (f)
 		goto opened;
-	coop_name_check_begin(&check, dentry);
-	f = file_open(inode, NULL, flags | COOP_ST_O_READ, true);
+	coop_name_check_begin(&check, dentry, who);
+	f = file_open(inode, who, flags | COOP_ST_O_READ, true);
 	err = coop_name_check_end(&check, inode);
 	if (!err && f == ERR_PTR(-EACCES) && !(flags & COOP_ST_O_READ))
-		f = file_open(inode, NULL, flags, false);
+		f = file_open(inode, who, flags, false);
 	if (err && !IS_ERR(f))
 		coop_file_put(f);
 	if (err)

@@ -33,6 +33,7 @@
 #define COOPFS_MAGIC   0x636f6f70   /* "coop" */
 #define COOP_READ_UNIT (256 * 1024) /* bytes of one storage READ of a readahead window */
 
+struct coop_callers;
 struct coop_proc;
 
 enum coop_local_lock { /* which locks are this node's own */
@@ -99,6 +100,7 @@ struct coop_mount {
 	u32 reopenings;
 	struct coop_locks locks;
 	struct coop_leases leases;
+	struct coop_callers *callers; /* NULL: no task came by an id-mapped mount yet */
 };
 
 /*
@@ -209,7 +211,7 @@ struct coop_file {
 	int say_error;           /* of the last attempt, if another one is to be made */
 	refcount_t refs;         /* the open file; reads and writes under way that name open_id */
 	struct inode *inode;     /* whoever has a reference to this has one to the inode */
-	const struct cred *cred; /* of the opener, for opening again */
+	const struct cred *cred; /* of the opener, as its mount maps it: for opening again */
 	struct coop_call *close; /* made with it: to close needs no memory; NULL: sent */
 	u64 open_id;
 	u32 flags;     /* enum coop_st_open_flag */
@@ -266,6 +268,23 @@ void coop_inode_cache_exit(void);
 int coop_options_parse(struct fs_context *fc, struct fs_parameter *param);
 void coop_options_show(struct seq_file *m, const struct coop_options *opt, char separator);
 void coop_options_free(struct coop_options *opt);
+
+/*
+ * ---- caller.c: as whom storage is asked ----
+ * Credentials are the caller's until its next call here, and for asking storage only. -EOVERFLOW:
+ * the mount does not map the user; -ENOMEM; -ECHILD: it cannot be told without waiting.
+ */
+/* current_cred(), or what the mount maps it to. Notes the mount. RCU walks, without 'wait'. */
+const struct cred *coop_caller(struct super_block *sb, struct mnt_idmap *idmap, bool wait);
+/* For an operation that is not told of its mount: by the one that was noted. RCU walks, too. */
+const struct cred *coop_caller_noted(struct super_block *sb, bool wait);
+/* The same, for what storage tells every user: never an error. */
+const struct cred *coop_caller_any(struct super_block *sb);
+/* By the mount that the file is opened by. */
+const struct cred *coop_caller_by(const struct file *file);
+bool coop_mount_maps(const struct inode *inode, struct mnt_idmap *idmap);
+/* Nobody is left to call. */
+void coop_callers_free(struct coop_mount *m);
 
 /* ---- export.c ---- */
 extern const struct export_operations coop_export_ops;
@@ -409,13 +428,15 @@ void coop_listing_drop_locked(struct coop_inode *ci);
  */
 struct coop_name_check {
 	struct coop_call *call; /* NULL: nothing to ask */
+	const struct cred *who;
 	struct dentry *dentry, *parent;
 	struct name_snapshot name;
 	u64 asked; /* ticket */
 };
-/* True: it does, by the lease of its directory, where the caller may search. RCU walks, too. */
-bool coop_name_leased(struct dentry *dentry);
-void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry);
+/* True: it does, by the lease of its directory, where 'who' may search. RCU walks, too. */
+bool coop_name_leased(struct dentry *dentry, const struct cred *who);
+void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry,
+			   const struct cred *who);
 int coop_name_check_end(struct coop_name_check *c, const struct inode *inode);
 extern const struct dentry_operations coop_dentry_ops;
 
@@ -435,7 +456,7 @@ struct coop_file *coop_file_find(struct inode *inode, u32 flags);
 /* The same file, opened with or without O_APPEND; a reference or ERR_PTR. May ask storage. */
 struct coop_file *coop_file_as(struct coop_file *f, bool append);
 /* atomic_open's part behind CREATE; the call's reply is used up. */
-struct coop_file *coop_file_alloc(struct coop_mount *mount, u32 flags);
+struct coop_file *coop_file_alloc(struct coop_mount *mount, u32 flags, const struct cred *who);
 void coop_file_free(struct coop_file *f);
 /*
  * Its OPEN or CREATE was answered. False: by a daemon that has forgotten it since, before it could

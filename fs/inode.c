@@ -315,7 +315,7 @@ static int ask_attr(struct inode *inode)
 
 	if (!call)
 		return -ENOMEM;
-	coop_call_cred(call, current_cred());
+	coop_call_cred(call, coop_caller_any(inode->i_sb));
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	err = coop_call_run(call);
@@ -401,7 +401,7 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 }
 
 /* Storage knows whom the export takes the caller for, and rules that are neither mode nor ACL. */
-static int ask_access(struct inode *inode, u32 wanted)
+static int ask_access(struct inode *inode, const struct cred *who, u32 wanted)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	struct coop_inode *ci = coop_i(inode);
@@ -411,7 +411,7 @@ static int ask_access(struct inode *inode, u32 wanted)
 
 	if (!call)
 		return -ENOMEM;
-	coop_call_cred(call, current_cred());
+	coop_call_cred(call, who);
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.mode = wanted;
@@ -419,7 +419,7 @@ static int ask_access(struct inode *inode, u32 wanted)
 	if (!err && wanted & ~call->res.mode)
 		err = -EACCES;
 	if (!err)
-		coop_lease_allow(inode, current_cred(), COOP_MAY_ACCESS * wanted, asked);
+		coop_lease_allow(inode, who, COOP_MAY_ACCESS * wanted, asked);
 	coop_call_put(call);
 	return err;
 }
@@ -427,8 +427,11 @@ static int ask_access(struct inode *inode, u32 wanted)
 int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 {
 	const u32 wanted = mask & (MAY_READ | MAY_WRITE | MAY_EXEC);
+	const struct cred *who = coop_caller(inode->i_sb, idmap, !(mask & MAY_NOT_BLOCK));
 	int err;
 
+	if (IS_ERR(who))
+		return PTR_ERR(who);
 	if (!attr_fresh(inode)) {
 		if (mask & MAY_NOT_BLOCK)
 			return -ECHILD;
@@ -440,9 +443,9 @@ int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 	/* Nothing follows access(2) and chdir(2) that storage would judge. */
 	if (err || !wanted || !(mask & (MAY_ACCESS | MAY_CHDIR)))
 		return err;
-	if (coop_lease_may(inode, current_cred(), COOP_MAY_ACCESS * wanted))
+	if (coop_lease_may(inode, who, COOP_MAY_ACCESS * wanted))
 		return 0;
-	return mask & MAY_NOT_BLOCK ? -ECHILD : ask_access(inode, wanted);
+	return mask & MAY_NOT_BLOCK ? -ECHILD : ask_access(inode, who, wanted);
 }
 
 /* ---- changing them -------------------------------------------------------------- */
@@ -455,7 +458,8 @@ static void time_to(struct coop_st_time *to, const struct timespec64 *from)
 
 #define KILL_ID (ATTR_KILL_SUID | ATTR_KILL_SGID)
 
-static void fill_set(struct coop_st_setattr *set, const struct iattr *attr)
+static void fill_set(struct coop_st_setattr *set, const struct inode *inode,
+		     struct mnt_idmap *idmap, const struct iattr *attr)
 {
 	if (attr->ia_valid & KILL_ID)
 		set->valid |= COOP_ST_SET_KILL_ID;
@@ -465,11 +469,13 @@ static void fill_set(struct coop_st_setattr *set, const struct iattr *attr)
 	}
 	if (attr->ia_valid & ATTR_UID) {
 		set->valid |= COOP_ST_SET_UID;
-		set->uid = from_kuid(&init_user_ns, attr->ia_uid);
+		set->uid = from_kuid(&init_user_ns,
+				     from_vfsuid(idmap, i_user_ns(inode), attr->ia_vfsuid));
 	}
 	if (attr->ia_valid & ATTR_GID) {
 		set->valid |= COOP_ST_SET_GID;
-		set->gid = from_kgid(&init_user_ns, attr->ia_gid);
+		set->gid = from_kgid(&init_user_ns,
+				     from_vfsgid(idmap, i_user_ns(inode), attr->ia_vfsgid));
 	}
 	if (attr->ia_valid & ATTR_SIZE) {
 		set->valid |= COOP_ST_SET_SIZE;
@@ -503,7 +509,21 @@ static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
 	return NULL;
 }
 
-static int send_setattr(struct inode *inode, const struct iattr *attr)
+/* Who is not mapped may yet have been given a file that is open. */
+static int set_cred(struct coop_call *call, struct inode *inode, struct mnt_idmap *idmap,
+		    const struct coop_file *file)
+{
+	const struct cred *who = coop_caller(inode->i_sb, idmap, true);
+
+	if (who == ERR_PTR(-EOVERFLOW) && file)
+		who = file->cred;
+	if (IS_ERR(who))
+		return PTR_ERR(who);
+	coop_call_cred(call, who);
+	return 0;
+}
+
+static int send_setattr(struct inode *inode, struct mnt_idmap *idmap, const struct iattr *attr)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	struct coop_inode *ci = coop_i(inode);
@@ -516,16 +536,15 @@ static int send_setattr(struct inode *inode, const struct iattr *attr)
 
 	if (!call)
 		return -ENOMEM;
-	err = coop_lease_change_begin(inode, false);
-	if (err) {
-		coop_call_put(call);
-		return err;
-	}
-	coop_call_cred(call, current_cred());
+	file = open_for(inode, attr);
+	err = set_cred(call, inode, idmap, file);
+	if (!err)
+		err = coop_lease_change_begin(inode, false);
+	if (err)
+		goto out;
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
-	fill_set(&call->arg.set, attr);
-	file = open_for(inode, attr);
+	fill_set(&call->arg.set, inode, idmap, attr);
 	if (file)
 		call->arg.open_id = file->open_id;
 	if (regular)
@@ -543,6 +562,7 @@ static int send_setattr(struct inode *inode, const struct iattr *attr)
 	}
 	if (!err && !coop_attr_ours(inode, &call->res.attr))
 		coop_attr_expire(inode);
+out:
 	if (file)
 		coop_file_put(file);
 	coop_call_put(call);
@@ -558,8 +578,15 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	struct inode *inode = d_inode(dentry);
 	int err;
 
-	/* Storage decides who may; what remains here is the size's range. */
-	attr->ia_valid |= ATTR_FORCE;
+	/*
+	 * Storage decides who may; what remains here is the size's range. Of what a mount maps it
+	 * knows nothing: there user 0 of storage may be one who has rights to mapped files only.
+	 */
+	err = coop_mount_maps(inode, idmap) ? coop_revalidate(inode, false) : 0;
+	if (err)
+		return err;
+	if (!coop_mount_maps(inode, idmap))
+		attr->ia_valid |= ATTR_FORCE;
 	err = setattr_prepare(idmap, dentry, attr);
 	if (err)
 		return err;
@@ -582,7 +609,7 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 		if (err)
 			return err;
 	}
-	return send_setattr(inode, attr);
+	return send_setattr(inode, idmap, attr);
 }
 
 const struct inode_operations coop_file_inode_ops = {

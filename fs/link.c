@@ -24,7 +24,7 @@ static const char *coop_get_link(struct dentry *dentry, struct inode *inode,
 	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_READLINK);
 	if (!call)
 		return ERR_PTR(-ENOMEM);
-	coop_call_cred(call, current_cred());
+	coop_call_cred(call, coop_caller_any(inode->i_sb));
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	err = coop_call_run(call);

@@ -32,8 +32,9 @@ struct coop_list {
 	u32 at, len; /* bytes of buf */
 	bool end;    /* nothing comes after buf */
 	bool filled;
-	bool prime;        /* its entries are to become dentries and inodes */
-	struct page *page; /* LIST_PAGES, adjacent */
+	bool prime;              /* its entries are to become dentries and inodes */
+	const struct cred *cred; /* of the opener, as its mount maps it */
+	struct page *page;       /* LIST_PAGES, adjacent */
 	struct bio_vec bvec[LIST_PAGES];
 };
 
@@ -102,7 +103,7 @@ static bool fill_from_kept(struct coop_list *l, struct file *file, u64 cookie)
 	struct coop_inode *ci = coop_i(dir);
 	const struct listing_part *p;
 
-	if (!coop_lease_may(dir, file->f_cred, COOP_MAY_LIST))
+	if (!coop_lease_may(dir, l->cred, COOP_MAY_LIST))
 		return false;
 	spin_lock(&ci->lock);
 	/* Parts go with their lease, but for one that ended with all others. */
@@ -152,9 +153,13 @@ static void keep_part(struct coop_list *l, struct inode *dir, u64 cookie)
 
 static int coop_dir_open(struct inode *inode, struct file *file)
 {
-	struct coop_list *l = kzalloc(sizeof(*l), GFP_KERNEL);
+	const struct cred *who = coop_caller_by(file);
+	struct coop_list *l;
 	u32 i;
 
+	if (IS_ERR(who))
+		return PTR_ERR(who);
+	l = kzalloc(sizeof(*l), GFP_KERNEL);
 	if (!l)
 		return -ENOMEM;
 	l->page = alloc_pages(GFP_KERNEL, order_base_2(LIST_PAGES));
@@ -163,6 +168,7 @@ static int coop_dir_open(struct inode *inode, struct file *file)
 		return -ENOMEM;
 	}
 	mutex_init(&l->lock);
+	l->cred = get_cred(who);
 	for (i = 0; i < LIST_PAGES; i++) {
 		l->bvec[i].bv_page = nth_page(l->page, i);
 		l->bvec[i].bv_len = PAGE_SIZE;
@@ -176,6 +182,7 @@ static int coop_dir_release(struct inode *inode, struct file *file)
 	struct coop_list *l = file->private_data;
 
 	__free_pages(l->page, order_base_2(LIST_PAGES));
+	put_cred(l->cred);
 	kfree(l);
 	return 0;
 }
@@ -196,7 +203,7 @@ static int list_fill(struct coop_list *l, struct file *file, u64 cookie, bool pl
 		return -ENOMEM;
 	call->lease &= plus; /* of files that nobody here is going to know */
 	l->asked = coop_ticket(dir->i_sb);
-	coop_call_cred(call, file->f_cred);
+	coop_call_cred(call, l->cred);
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.cookie = cookie;
@@ -208,7 +215,7 @@ static int list_fill(struct coop_list *l, struct file *file, u64 cookie, bool pl
 	if (!err) {
 		list_filled(l, cookie, call->data_len, call->res.flags & 1 || !call->data_len);
 		l->prime = plus;
-		coop_lease_allow(dir, file->f_cred, COOP_MAY_LIST, l->asked);
+		coop_lease_allow(dir, l->cred, COOP_MAY_LIST, l->asked);
 		keep_part(l, dir, cookie);
 	}
 	coop_call_put(call);

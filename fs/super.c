@@ -181,7 +181,7 @@ static int coop_statfs(struct dentry *dentry, struct kstatfs *out)
 
 	if (!call)
 		return -ENOMEM;
-	coop_call_cred(call, current_cred());
+	coop_call_cred(call, coop_caller_any(inode->i_sb));
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	err = coop_call_run(call);
@@ -467,6 +467,7 @@ static void coop_kill_sb(struct super_block *sb)
 	if (m->wq)
 		destroy_workqueue(m->wq);
 	coop_write_pool_destroy(m);
+	coop_callers_free(m);
 	if (m->stats.cpu)
 		coop_stats_free(&m->stats);
 	coop_options_free(&m->opt);
@@ -537,6 +538,7 @@ int coop_init_fs_context(struct fs_context *fc)
 struct file_system_type coop_fs_type = {
 	.owner = THIS_MODULE,
 	.name = "coopfs",
+	.fs_flags = FS_ALLOW_IDMAP,
 	.init_fs_context = coop_init_fs_context,
 	.kill_sb = coop_kill_sb,
 };

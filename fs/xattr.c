@@ -80,14 +80,14 @@ static void pages_from(struct xattr_pages *p, const void *from)
 	}
 }
 
-static struct coop_call *xattr_call(struct inode *inode, u16 op, const char *name,
-				    struct xattr_pages *pages, size_t size)
+static struct coop_call *xattr_call(struct inode *inode, const struct cred *who, u16 op,
+				    const char *name, struct xattr_pages *pages, size_t size)
 {
 	struct coop_call *call = coop_call_alloc(coop_sb(inode->i_sb)->storage, op);
 
 	if (!call)
 		return NULL;
-	coop_call_cred(call, current_cred());
+	coop_call_cred(call, who);
 	call->arg.fh.p = coop_i(inode)->fh;
 	call->arg.fh.len = coop_i(inode)->fh_len;
 	if (name) {
@@ -100,12 +100,16 @@ static struct coop_call *xattr_call(struct inode *inode, u16 op, const char *nam
 	return call;
 }
 
-/* GETXATTR, LISTXATTR. Bytes, or with size 0 how many there would be. */
+/*
+ * GETXATTR, LISTXATTR. Bytes, or with size 0 how many there would be. The former wants a right for
+ * attributes of users only, and the VFS has called ->permission for them.
+ */
 static ssize_t xattr_read(struct inode *inode, u16 op, const char *name, void *buf, size_t size)
 {
 	const size_t room = min_t(size_t, size, COOP_ST_XATTR_MAX);
 	struct xattr_pages *pages = pages_alloc(room);
-	struct coop_call *call = pages ? xattr_call(inode, op, name, pages, room) : NULL;
+	const struct cred *who = coop_caller_any(inode->i_sb);
+	struct coop_call *call = pages ? xattr_call(inode, who, op, name, pages, room) : NULL;
 	ssize_t len = -ENOMEM;
 
 	if (call) {
@@ -153,14 +157,19 @@ static int xattr_change(struct inode *inode, struct coop_call *call)
 }
 
 /* value NULL: takes it away. */
-static int xattr_set(struct inode *inode, const char *name, const void *value, size_t size,
-		     int flags)
+static int xattr_set(struct inode *inode, struct mnt_idmap *idmap, const char *name,
+		     const void *value, size_t size, int flags)
 {
 	const bool capability = !value && !strcmp(name, XATTR_NAME_CAPS);
+	const struct cred *who = coop_caller(inode->i_sb, idmap, true);
 	struct xattr_pages *pages;
 	struct coop_call *call;
 	int err = 0;
 
+	if (capability && IS_ERR(who))
+		who = current_cred(); /* see below */
+	if (IS_ERR(who))
+		return PTR_ERR(who);
 	if (size > COOP_ST_XATTR_MAX)
 		return -E2BIG;
 	if (S_ISREG(inode->i_mode)) /* dirty pages have a time of their own; they come first */
@@ -168,7 +177,7 @@ static int xattr_set(struct inode *inode, const char *name, const void *value, s
 	if (err)
 		return err;
 	pages = pages_alloc(size);
-	call = pages ? xattr_call(inode, value ? COOP_ST_SETXATTR : COOP_ST_REMOVEXATTR, name,
+	call = pages ? xattr_call(inode, who, value ? COOP_ST_SETXATTR : COOP_ST_REMOVEXATTR, name,
 				  pages, size)
 		     : NULL;
 	err = -ENOMEM;
@@ -224,7 +233,7 @@ static int coop_xattr_set(const struct xattr_handler *handler, struct mnt_idmap 
 			  struct dentry *dentry, struct inode *inode, const char *name,
 			  const void *value, size_t size, int flags)
 {
-	return xattr_set(inode, xattr_full_name(handler, name), value, size, flags);
+	return xattr_set(inode, idmap, xattr_full_name(handler, name), value, size, flags);
 }
 
 static const struct xattr_handler xattr_user = {
@@ -255,9 +264,28 @@ COOP_XATTR_TABLE coop_xattr_handlers[] = {
 	NULL,
 };
 
+/* Storage tells them to its user 0, whom a mount may map any user to. Bytes that remain. */
+static size_t without_trusted(char *list, size_t len)
+{
+	size_t at = 0, to = 0;
+
+	while (at < len) {
+		const size_t n = min(strnlen(list + at, len - at) + 1, len - at);
+
+		if (strncmp(list + at, XATTR_TRUSTED_PREFIX, min(n, XATTR_TRUSTED_PREFIX_LEN))) {
+			memmove(list + to, list + at, n);
+			to += n;
+		}
+		at += n;
+	}
+	return to;
+}
+
 ssize_t coop_listxattr(struct dentry *dentry, char *list, size_t size)
 {
-	return xattr_read(d_inode(dentry), COOP_ST_LISTXATTR, NULL, list, size);
+	const ssize_t len = xattr_read(d_inode(dentry), COOP_ST_LISTXATTR, NULL, list, size);
+
+	return len > 0 && size && !capable(CAP_SYS_ADMIN) ? without_trusted(list, len) : len;
 }
 
 /* ---- ACLs ---------------------------------------------------------------------------- */
@@ -305,7 +333,7 @@ int coop_set_acl(struct mnt_idmap *idmap, struct coop_acl_owner *owner, struct p
 			return -ENOMEM;
 		len = posix_acl_to_xattr(&init_user_ns, acl, buf, len);
 	}
-	err = len < 0 ? len : xattr_set(inode, name, buf, len, 0);
+	err = len < 0 ? len : xattr_set(inode, idmap, name, buf, len, 0);
 	kvfree(buf);
 	return !acl && err == -ENODATA ? 0 : err;
 }

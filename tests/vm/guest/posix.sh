@@ -14,7 +14,7 @@ server=127.0.0.1
 setup()
 {
 	insmod /lab/files/coopfs.ko
-	mkdir -p /srv /mnt/a /mnt/b
+	mkdir -p /srv /mnt/a /mnt/b /mnt/c
 	# A tmpfs has no attributes of users before Linux 6.6.
 	truncate -s 192M /tmp/disk
 	mkfs.ext4 -q -F -b 4096 -I 512 /tmp/disk
@@ -63,6 +63,14 @@ test_set_id() { area set_id; }
 test_xattrs() { area xattrs; }
 test_capability() { area capability; }
 test_acls() { area acls; }
+test_idmapped()
+{
+	area idmapped
+	# The same without what spares requests.
+	kmount c $server nolease,strict
+	area idmapped /mnt/c
+	down c
+}
 test_read_write() { area read_write; }
 test_append() { area append; }
 test_truncate() { area truncate; }
@@ -89,7 +97,7 @@ test_page_parts() { area page_parts; }
 # The same on the file system below, by which the tests themselves are tried.
 test_below()
 {
-	for each in special types statx xattrs capability acls; do
+	for each in special types statx xattrs capability acls idmapped; do
 		BELOW=/srv area $each /srv /srv
 	done
 }

@@ -3,7 +3,7 @@
 # machine, and overlayfs, of which it is the lower layer. Nobody but the kernel is needed for
 # the export: what mountd would tell it is written into its tables here.
 #
-#: programs coopfsd coopfs coop-pattern coop-posix mkfs.ext4
+#: programs coopfsd coopfs coop-pattern coop-posix mkfs.ext4 setpriv
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic nfsd nfsv4 overlay
 #: files $KO/coopfs.ko
 #: deadline 300
@@ -14,7 +14,7 @@ server=127.0.0.1
 setup()
 {
 	insmod /lab/files/coopfs.ko
-	mkdir -p /srv /mnt/a /mnt/b /mnt/nfs /mnt/merged
+	mkdir -p /srv /mnt/a /mnt/b /mnt/nfs /mnt/merged /mnt/layer
 	truncate -s 192M /tmp/disk
 	mkfs.ext4 -q -F -b 4096 -I 512 /tmp/disk
 	mount -o loop /tmp/disk /srv
@@ -34,6 +34,7 @@ after_failure()
 	tell
 	umount -f /mnt/nfs
 	umount /mnt/merged
+	umount /mnt/layer
 	echo 0 >/proc/fs/nfsd/threads
 	clear_up
 	up
@@ -59,6 +60,11 @@ nfsd_up()
 nfsd_down()
 {
 	echo 0 >/proc/fs/nfsd/threads
+	nfsd_forget
+}
+
+nfsd_forget()
+{
 	for _table in nfsd.export nfsd.fh auth.unix.ip; do
 		date +%s >/proc/net/rpc/$_table/flush
 	done
@@ -138,4 +144,68 @@ more" ] || die "it was not copied up"
 	[ -z "$(ls /mnt/merged/d)" ] || die "there are names that were removed"
 	[ "$(cat /srv/low/d/kept)" = kept ] && [ -e /srv/low/d/gone ] || die "the layer has changed"
 	umount /mnt/merged
+}
+
+# as USER COMMAND...
+as()
+{
+	_user=$1
+	shift
+	/usr/bin/setpriv "--reuid=$_user" "--regid=$_user" --clear-groups "$@"
+}
+
+# overlay_of NAME: /mnt/layer, with an upper layer of its own
+overlay_of()
+{
+	mkdir -p "/tmp/$1/upper" "/tmp/$1/work"
+	mount -t overlay overlay -o "lowerdir=/mnt/layer,upperdir=/tmp/$1/upper,workdir=/tmp/$1/work" /mnt/merged
+}
+
+export_of() { echo "all $1 2147483647 9218 65534 65534 0" >/proc/net/rpc/nfsd.export/channel; }
+
+test_idmapped()
+{
+	mkdir -p /srv/mapped/d
+	for each in five zero d/deep; do
+		echo $each >/srv/mapped/$each
+		chmod 600 /srv/mapped/$each
+	done
+	chmod 700 /srv/mapped/d
+	chown 5:5 /srv/mapped/five /srv/mapped/d /srv/mapped/d/deep
+	# The mounter is root below, too; 5 and up are 105 and up.
+	coop-posix --mapped "0 0 1
+5 105 900" /mnt/a/mapped /mnt/layer
+	overlay_of shifted
+	[ "$(stat -c %u:%g /mnt/merged/five /mnt/merged/d)" = "105:105
+105:105" ] || die "owners: $(stat -c %u:%g /mnt/merged/five /mnt/merged/d)"
+	[ "$(as 105 cat /mnt/merged/five /mnt/merged/d/deep)" = "five
+d/deep" ] || die "the owner does not read it"
+	[ "$(as 105 ls /mnt/merged/d)" = deep ] || die "the owner does not list it"
+	! as 5 cat /mnt/merged/five || die "who is the owner at storage reads it"
+	! as 5 ls /mnt/merged/d || die "who is the owner at storage lists it"
+	! as 105 cat /mnt/merged/zero || die "another reads what is root's"
+	as 105 sh -c 'echo more >>/mnt/merged/five'
+	[ "$(stat -c %u /tmp/shifted/upper/five)" = 105 ] || die "it was copied up for another"
+	[ "$(as 105 cat /mnt/merged/five)" = "five
+more" ] || die "it was not copied up"
+	! as 5 cat /mnt/merged/five || die "who is the owner at storage reads the copy"
+	[ "$(cat /srv/mapped/five)" = five ] && [ "$(stat -c %u /srv/mapped/five)" = 5 ] ||
+		die "the layer has changed"
+	umount /mnt/merged
+
+	mounted /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
+	echo "nfsd $server 2147483647 all" >/proc/net/rpc/auth.unix.ip/channel
+	export_of /mnt/a || die "the plain mount cannot be exported"
+	! export_of /mnt/layer || die "an id-mapped mount can be exported"
+	nfsd_forget
+	umount /mnt/layer
+
+	# A mounter whom the layer does not map is nobody there: not for others either.
+	coop-posix --mapped "5 105 900" /mnt/a/mapped /mnt/layer
+	if overlay_of closed; then
+		! as 105 cat /mnt/merged/five || die "read as a mounter whom the layer does not map"
+		! cat /mnt/merged/five || die "read by a mounter whom the layer does not map"
+		umount /mnt/merged
+	fi
+	umount /mnt/layer
 }

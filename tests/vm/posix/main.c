@@ -4,12 +4,16 @@
  *
  *   coop-posix AREA DIRECTORY OTHER
  *   coop-posix --list
+ *   coop-posix --mapped MAP DIRECTORY PLACE
  *
  * DIRECTORY and OTHER are one directory seen through two mounts. The area works in
  * DIRECTORY/AREA, which it makes, and which is removed at the end. Wants root.
  *
  * Where this file system has semantics of its own they are checked as documented
- * (coopfs(5)): O_DIRECT of any alignment.
+ * (coopfs(5)): O_DIRECT of any alignment, and who is refused on an id-mapped mount.
+ *
+ * --mapped is for topics of their own: DIRECTORY is mounted at PLACE too, its users mapped as MAP
+ * says in the form of /proc/PID/uid_map.
  *
  * The areas statx and clone look into the file system below, whose directory of the areas is in
  * the environment as BELOW; quota sets a limit on its device QUOTA_DEVICE. The area in_flight stops
@@ -64,6 +68,7 @@ static const struct {
 	{"xattrs", xattrs_area},
 	{"capability", capability_area},
 	{"acls", acls_area},
+	{"idmapped", idmapped_area},
 	{"read_write", read_write_area},
 	{"append", append_area},
 	{"truncate", truncate_area},
@@ -248,6 +253,9 @@ int main(int argc, char **argv)
 		if (!strcmp(argv[1], areas[i].name))
 			return run(areas[i].name, areas[i].run, argv[2], argv[3]);
 	}
-	fprintf(stderr, "usage: coop-posix AREA DIRECTORY OTHER | --list\n");
+	if (argc == 5 && !strcmp(argv[1], "--mapped"))
+		return mount_mapped(argv[2], argv[3], argv[4]);
+	fprintf(stderr,
+		"usage: coop-posix AREA DIRECTORY OTHER | --list | --mapped MAP DIRECTORY PLACE\n");
 	return 2;
 }

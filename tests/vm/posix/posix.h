@@ -53,12 +53,18 @@ void let_clock_tick(void);
 /* What the topic's script does for it, see crash.c. */
 bool storage_does(const char *what);
 
+/*
+ * Mounts the directory at another place, its users mapped as a line of /proc/PID/uid_map says.
+ * Status.
+ */
+int mount_mapped(const char *map, const char *dir, const char *at);
+
 typedef void area_fn(void);
 area_fn create_area, tmpfile_area, tmpfile_kept_area, long_names_area, mkdir_area, unlink_area,
 	rename_area, link_area, symlink_area, special_area, types_area, handles_area;
 area_fn readdir_area, readdir_changes_area, seekdir_area;
 area_fn modes_area, owners_area, times_area, statx_area, permission_area, statfs_area, set_id_area,
-	xattrs_area, capability_area, acls_area;
+	xattrs_area, capability_area, acls_area, idmapped_area;
 area_fn read_write_area, append_area, truncate_area, holes_area, sync_area, copies_area, locks_area;
 area_fn locks_wait_area, locks_data_area, locks_kept_area;
 area_fn allocate_area, seek_area, copy_area, clone_area, quota_area;

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * caller.c - as whom storage is asked.
+ *
+ * That is the calling task's own credential, unless it came by an id-mapped mount: then it is
+ * the one that the mount maps it to, a copy with the user and groups of storage, which is never
+ * installed in any task. What keeps credentials (open files, rights within a lease) keeps that copy
+ * and needs to know nothing of mounts. A task whose user or group the mount does not map is refused
+ * with EOVERFLOW.
+ *
+ * The VFS passes the mount's map to most operations, but not to lookup, link, unlink and
+ * rmdir. It does pass it to ->permission, which it calls on the directory, from the same task,
+ * before any of them: may_lookup(), may_create(), may_delete(), lookup_one_len() and its like. So
+ * each task's last mount of this file system is noted here, and such an operation is by that
+ * mount. rename(2) looks its old name up after it has walked to the new one, but only if both are
+ * of one mount. A note is not given up while its task lives: one that is missing says that the
+ * task came by a plain mount, or did not come by a mount at all.
+ *
+ * What storage tells every user (attributes, the target of a link, names of extended attributes,
+ * ACLs, statfs) may be asked for without a ->permission before, through an open file for example.
+ * There the noted mount may be another one; the answer is the same whoever asks.
+ *
+ * An overlay has d_revalidate ask about names of a lower layer without a ->permission there, if its
+ * upper layer has the directory too, and not as the mounter. The answer says no more than whether
+ * the name means the file still; who may not search there is refused.
+ *
+ * Until the first task comes by an id-mapped mount there is nothing here. Notes of tasks that have
+ * ended are swept when the notes have doubled.
+ */
+#include <linux/cred.h>
+#include <linux/hash.h>
+#include <linux/mount.h>
+#include <linux/pid.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include "fs/fs.h"
+
+#define CALLER_SLOTS  256 /* a power of two */
+#define CALLERS_LEAST 64  /* before the first sweep */
+
+/* A task's note. None but the task itself looks at what follows 'task', and so without a lock. */
+struct caller {
+	struct hlist_node link;  /* caller_slot.callers */
+	struct pid *task;        /* a reference: no other task gets it */
+	struct mnt_idmap *idmap; /* of the mount that it came by last and that maps; a reference */
+	bool noted;              /* ... and that was the last one of all */
+	const struct cred *self, *mapped; /* whom 'idmap' has mapped, and to whom; references */
+};
+
+struct caller_slot {
+	spinlock_t lock;
+	struct hlist_head callers;
+};
+
+struct coop_callers {
+	atomic_t n;
+	int most; /* that do not make a sweep worth while */
+	struct caller_slot slots[CALLER_SLOTS];
+};
+
+/* ---- notes -------------------------------------------------------------------------- */
+
+static struct caller_slot *caller_slot(struct coop_callers *all, const struct pid *task)
+{
+	return &all->slots[hash_ptr(task, ilog2(CALLER_SLOTS))];
+}
+
+/* NULL: the task has none. */
+static struct caller *caller_find(struct coop_callers *all)
+{
+	const struct pid *task = task_pid(current);
+	struct caller_slot *slot = caller_slot(all, task);
+	struct caller *c, *found = NULL;
+
+	spin_lock(&slot->lock);
+	hlist_for_each_entry(c, &slot->callers, link) {
+		if (c->task == task) {
+			found = c;
+			break;
+		}
+	}
+	spin_unlock(&slot->lock);
+	return found;
+}
+
+static void caller_free(struct caller *c)
+{
+	if (c->idmap)
+		coop_idmap_put(c->idmap);
+	if (c->self)
+		put_cred(c->self);
+	if (c->mapped)
+		put_cred(c->mapped);
+	put_pid(c->task);
+	kfree(c);
+}
+
+static bool caller_ended(const struct caller *c)
+{
+	bool ended;
+
+	rcu_read_lock();
+	ended = !pid_task(c->task, PIDTYPE_PID);
+	rcu_read_unlock();
+	return ended;
+}
+
+/* Those of tasks that have ended; or all, when there is nobody to use them. */
+static void callers_sweep(struct coop_callers *all, bool every)
+{
+	struct hlist_node *next;
+	struct caller *c;
+	HLIST_HEAD(ended);
+	u32 i;
+
+	for (i = 0; i < CALLER_SLOTS; i++) {
+		struct caller_slot *slot = &all->slots[i];
+
+		spin_lock(&slot->lock);
+		hlist_for_each_entry_safe(c, next, &slot->callers, link) {
+			if (!every && !caller_ended(c))
+				continue;
+			hlist_del(&c->link);
+			hlist_add_head(&c->link, &ended);
+			atomic_dec(&all->n);
+		}
+		spin_unlock(&slot->lock);
+	}
+	hlist_for_each_entry_safe(c, next, &ended, link)
+		caller_free(c);
+}
+
+/* NULL: no memory. */
+static struct caller *caller_add(struct coop_callers *all)
+{
+	struct pid *task = task_pid(current);
+	struct caller_slot *slot = caller_slot(all, task);
+	struct caller *c = kzalloc(sizeof(*c), GFP_NOFS);
+
+	if (!c)
+		return NULL;
+	c->task = get_pid(task);
+	spin_lock(&slot->lock);
+	hlist_add_head(&c->link, &slot->callers);
+	spin_unlock(&slot->lock);
+	if (atomic_inc_return(&all->n) > READ_ONCE(all->most)) {
+		callers_sweep(all, false);
+		WRITE_ONCE(all->most, max(CALLERS_LEAST, 2 * atomic_read(&all->n)));
+	}
+	return c;
+}
+
+static struct coop_callers *callers_get(struct coop_mount *m)
+{
+	struct coop_callers *all = kvzalloc(sizeof(*all), GFP_NOFS), *first;
+	u32 i;
+
+	if (!all)
+		return NULL;
+	all->most = CALLERS_LEAST;
+	for (i = 0; i < CALLER_SLOTS; i++)
+		spin_lock_init(&all->slots[i].lock);
+	/* Released: who finds it finds its locks. */
+	first = cmpxchg_release(&m->callers, NULL, all);
+	if (first)
+		kvfree(all);
+	return first ?: all;
+}
+
+void coop_callers_free(struct coop_mount *m)
+{
+	if (!m->callers)
+		return;
+	callers_sweep(m->callers, true);
+	kvfree(m->callers);
+}
+
+/* ---- mapping ------------------------------------------------------------------------ */
+
+/* Groups that the mount does not map are left out. A reference; NULL: no memory. */
+static struct group_info *map_groups(struct super_block *sb, struct mnt_idmap *idmap,
+				     const struct group_info *from)
+{
+	struct group_info *to = groups_alloc(from->ngroups);
+	int i;
+
+	if (!to)
+		return NULL;
+	to->ngroups = 0;
+	for (i = 0; i < from->ngroups; i++) {
+		const kgid_t gid = from_vfsgid(idmap, sb->s_user_ns, VFSGIDT_INIT(from->gid[i]));
+
+		if (gid_valid(gid))
+			to->gid[to->ngroups++] = gid;
+	}
+	groups_sort(to);
+	return to;
+}
+
+/* A reference, or ERR_PTR: -EOVERFLOW, -ENOMEM, -ECHILD if it must not wait. */
+static const struct cred *map_current(struct super_block *sb, struct mnt_idmap *idmap, bool wait)
+{
+	const kuid_t uid = mapped_fsuid(idmap, sb->s_user_ns);
+	const kgid_t gid = mapped_fsgid(idmap, sb->s_user_ns);
+	struct group_info *groups = NULL;
+	struct cred *cred = NULL;
+	unsigned int nofs;
+
+	if (!uid_valid(uid) || !gid_valid(gid))
+		return ERR_PTR(-EOVERFLOW);
+	if (!wait)
+		return ERR_PTR(-ECHILD);
+	nofs = memalloc_nofs_save(); /* folio locks may be held */
+	groups = map_groups(sb, idmap, current_cred()->group_info);
+	if (groups)
+		cred = prepare_creds();
+	memalloc_nofs_restore(nofs);
+	if (cred) {
+		cred->fsuid = uid;
+		cred->fsgid = gid;
+		set_groups(cred, groups);
+	}
+	if (groups)
+		put_group_info(groups);
+	return cred ?: ERR_PTR(-ENOMEM);
+}
+
+static const struct cred *caller_map(struct caller *c, struct super_block *sb,
+				     struct mnt_idmap *idmap, bool wait)
+{
+	struct mnt_idmap *before = c->idmap;
+	const struct cred *mapped;
+
+	if (before == idmap && c->self == current_cred())
+		return c->mapped;
+	mapped = map_current(sb, idmap, wait);
+	if (IS_ERR(mapped))
+		return mapped;
+	if (c->self) {
+		put_cred(c->self);
+		put_cred(c->mapped);
+	}
+	c->idmap = coop_idmap_get(idmap);
+	c->self = get_current_cred();
+	c->mapped = mapped;
+	if (before)
+		coop_idmap_put(before);
+	return mapped;
+}
+
+/* ---- asking ------------------------------------------------------------------------- */
+
+const struct cred *coop_caller(struct super_block *sb, struct mnt_idmap *idmap, bool wait)
+{
+	struct coop_mount *m = coop_sb(sb);
+	struct coop_callers *all = smp_load_acquire(&m->callers); /* with its locks */
+	struct caller *c = all ? caller_find(all) : NULL;
+	const struct cred *who;
+
+	if (coop_idmap_is_plain(idmap, sb)) {
+		if (c)
+			c->noted = false;
+		return current_cred();
+	}
+	if (!c && !wait)
+		return ERR_PTR(-ECHILD);
+	if (!all)
+		all = callers_get(m);
+	if (!c && all)
+		c = caller_add(all);
+	if (!c)
+		return ERR_PTR(-ENOMEM);
+	who = caller_map(c, sb, idmap, wait);
+	c->noted = !IS_ERR(who);
+	return who;
+}
+
+const struct cred *coop_caller_noted(struct super_block *sb, bool wait)
+{
+	struct coop_callers *all = smp_load_acquire(&coop_sb(sb)->callers); /* with its locks */
+	struct caller *c = all ? caller_find(all) : NULL;
+
+	return c && c->noted ? caller_map(c, sb, c->idmap, wait) : current_cred();
+}
+
+const struct cred *coop_caller_any(struct super_block *sb)
+{
+	const struct cred *who = coop_caller_noted(sb, true);
+
+	return IS_ERR(who) ? current_cred() : who;
+}
+
+const struct cred *coop_caller_by(const struct file *file)
+{
+	const struct vfsmount *mnt = file->f_path.mnt;
+	struct super_block *sb = file_inode(file)->i_sb;
+
+	/* An overlay on Linux 6.1 opens by a path of its own, after a ->permission by the layer's.
+	 */
+	if (mnt->mnt_sb != sb)
+		return coop_caller_noted(sb, true);
+	return coop_caller(sb, coop_mnt_idmap(mnt), true);
+}
+
+bool coop_mount_maps(const struct inode *inode, struct mnt_idmap *idmap)
+{
+	return !coop_idmap_is_plain(idmap, inode->i_sb);
+}
