@@ -186,7 +186,7 @@ enum coop_st_has {
 	COOP_ST_HAS_DEFAULT_ACL = 4,
 	COOP_ST_HAS_CAPABILITY = 8, /* security.capability */
 	COOP_ST_HAS_XATTRS = 0x000f,
-	COOP_ST_HAS_ASK_OPEN = 0x1000, /* OPEN's reply: storage is to hear of each, for all the lease */
+	COOP_ST_HAS_ASK_OPEN = 0x1000, /* OPEN's reply: opens ask storage, for all the lease */
 	COOP_ST_HAS_NO_NAMES = 0x2000, /* MKDIR's reply: nothing is in it, with a lease */
 	COOP_ST_HAS_BTIME = 0x4000,    /* its file system keeps when it was born */
 	COOP_ST_HAS_LEASE = 0x8000,    /* the client has a lease of the file: see STORAGE.md */
