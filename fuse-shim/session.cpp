@@ -60,7 +60,8 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	const client::mount_options &o = static_cast<context *>(userdata)->mount.options();
 	// Data versions say what is stale, exactly; times and sizes do not. Besides, our own writes
 	// move the time: the kernel would drop pages while a pwrite() is on its way, which
-	// userland/client/inode.hpp forbids.
+	// userland/client/inode.hpp forbids. That each read(2) would ask for the attributes, and so
+	// see what others have written, is not worth a lost write, on a strict mount either.
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);
 	want(conn, FUSE_CAP_POSIX_LOCKS, !o.local_posix);
 	want(conn, FUSE_CAP_FLOCK_LOCKS, !o.local_flock);
