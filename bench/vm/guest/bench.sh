@@ -364,9 +364,9 @@ archive()
 	tar -cf /tmp/untar.tar -C /tmp/untar .
 }
 
-fuse_mount()
+fuse_mount() # OPTIONS
 {
-	coopfs mount -t fuse.coopfs -o key=/tmp/key,allow_other $server:/data /mnt/m || die "mount of FUSE: $?"
+	coopfs mount -t fuse.coopfs -o "key=/tmp/key,allow_other,$1" $server:/data /mnt/m || die "mount of FUSE: $?"
 }
 
 # unpack SYSTEM MOUNT-COMMAND...: with what the mount still owes storage when tar has ended.
@@ -394,7 +394,9 @@ unpack_all()
 	archive
 	for _turn in 1 2 3; do
 		unpack coopfs coop_mount readahead=256
-		unpack coopfs-fuse fuse_mount
+		unpack coopfs-no-commit coop_mount readahead=256,commit_on_close=0
+		unpack coopfs-fuse fuse_mount readahead=256
+		unpack coopfs-fuse-no-commit fuse_mount readahead=256,commit_on_close=0
 		unpack nfs-tcp nfs proto=tcp,port=2049
 	done
 }
