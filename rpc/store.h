@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION      5
+#define COOP_ST_VERSION      6
 #define COOP_ST_HEADER       32         /* bytes */
 #define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX     8192       /* bytes of a body */
