@@ -500,13 +500,11 @@ static void fill_set(struct coop_st_setattr *set, const struct inode *inode,
 /* Who has the file open for writing may cut it and write, whatever its mode is by now. */
 static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
 {
-	if (attr->ia_valid & KILL_ID)
-		return coop_file_find(inode, COOP_ST_O_WRITE);
-	if (!(attr->ia_valid & ATTR_SIZE))
-		return NULL;
-	if (attr->ia_valid & ATTR_FILE && attr->ia_file->f_op == &coop_file_ops)
-		return coop_file_get(attr->ia_file->private_data);
-	return NULL;
+	if (attr->ia_valid & ATTR_SIZE)
+		return attr->ia_valid & ATTR_FILE && attr->ia_file->f_op == &coop_file_ops
+			       ? coop_file_get(attr->ia_file->private_data)
+			       : NULL;
+	return attr->ia_valid & KILL_ID ? coop_file_find(inode, COOP_ST_O_WRITE) : NULL;
 }
 
 /* Who is not mapped may yet have been given a file that is open. */
@@ -574,18 +572,20 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	/* By a write, that is; a chown() that changes nothing is its caller's to ask. */
 	const bool writes = attr->ia_valid & ATTR_FORCE && attr->ia_valid & KILL_ID;
 	const bool kill = attr->ia_valid & KILL_ID;
-	const unsigned int implies = ATTR_UID | ATTR_GID | ATTR_SIZE;
 	struct inode *inode = d_inode(dentry);
+	const bool maps = coop_mount_maps(inode, idmap);
+	/* User 0, whom a mount may make of another user, sets a size and the bits stay. */
+	const unsigned int takes = ATTR_UID | ATTR_GID | (maps ? 0 : ATTR_SIZE);
 	int err;
 
 	/*
 	 * Storage decides who may; what remains here is the size's range. Of what a mount maps it
 	 * knows nothing: there user 0 of storage may be one who has rights to mapped files only.
 	 */
-	err = coop_mount_maps(inode, idmap) ? coop_revalidate(inode, false) : 0;
+	err = maps ? coop_revalidate(inode, false) : 0;
 	if (err)
 		return err;
-	if (!coop_mount_maps(inode, idmap))
+	if (!maps)
 		attr->ia_valid |= ATTR_FORCE;
 	err = setattr_prepare(idmap, dentry, attr);
 	if (err)
@@ -594,9 +594,9 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	 * The mode that the VFS made of the one known here may be an old one. Storage takes the
 	 * bits away from the one that the file has: because of a new owner or size, or asked to.
 	 */
-	if (kill && (writes || attr->ia_valid & implies))
+	if (kill && (writes || attr->ia_valid & takes))
 		attr->ia_valid &= ~ATTR_MODE;
-	if (!writes || attr->ia_valid & implies)
+	if (!writes || attr->ia_valid & takes)
 		attr->ia_valid &= ~KILL_ID;
 	if (!(attr->ia_valid &
 	      (KILL_ID | ATTR_MODE | ATTR_UID | ATTR_GID | ATTR_SIZE | ATTR_ATIME | ATTR_MTIME)))

@@ -86,6 +86,17 @@ static struct coop_call *range_call(struct coop_file *f, u16 op, loff_t offset)
 	return call;
 }
 
+/*
+ * Storage takes set-id bits and capabilities from what is changed, but the bits not if user 0
+ * changes it, whom a mount may make of a user without that right. Under the inode's lock.
+ */
+static int remove_privs(struct file *file)
+{
+	return coop_mount_maps(file_inode(file), coop_mnt_idmap(file->f_path.mnt))
+		       ? file_remove_privs(file)
+		       : 0;
+}
+
 /* ---- fallocate(2) ------------------------------------------------------------------------ */
 
 static u32 falloc_flags(int mode)
@@ -137,6 +148,8 @@ long coop_fallocate(struct file *file, int mode, loff_t offset, loff_t length)
 	inode_lock(inode);
 	if (!(mode & FALLOC_FL_KEEP_SIZE) && offset + length > i_size_read(inode))
 		err = inode_newsize_ok(inode, offset + length);
+	if (!err)
+		err = remove_privs(file);
 	if (!err)
 		err = range_change(inode, call, from, to);
 	inode_unlock(inode);
@@ -202,16 +215,18 @@ static loff_t copy_once(struct coop_file *in, loff_t pos_in, struct coop_file *o
 	return done;
 }
 
-static ssize_t copy_range(struct coop_file *in, loff_t pos_in, struct coop_file *out,
-			  loff_t pos_out, size_t length)
+static ssize_t copy_range(struct coop_file *in, loff_t pos_in, struct file *file,
+			  struct coop_file *out, loff_t pos_out, size_t length)
 {
 	ssize_t done = 0;
 	loff_t n = 0;
 
 	while (done < length && !signal_pending(current)) {
 		inode_lock(out->inode);
-		n = copy_once(in, pos_in + done, out, pos_out + done,
-			      min_t(size_t, length - done, COOP_ST_COPY_MAX), 0);
+		n = remove_privs(file);
+		if (!n)
+			n = copy_once(in, pos_in + done, out, pos_out + done,
+				      min_t(size_t, length - done, COOP_ST_COPY_MAX), 0);
 		inode_unlock(out->inode);
 		if (n <= 0)
 			break;
@@ -240,7 +255,7 @@ ssize_t coop_copy_file_range(struct file *in, loff_t pos_in, struct file *out, l
 		to = coop_file_as(out->private_data, false);
 		if (IS_ERR(to))
 			return PTR_ERR(to);
-		n = copy_range(in->private_data, pos_in, to, pos_out, length);
+		n = copy_range(in->private_data, pos_in, out, to, pos_out, length);
 		coop_file_put(to);
 	}
 	if (n == -EOPNOTSUPP || n == -EXDEV)
@@ -262,7 +277,9 @@ loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, l
 	if (IS_ERR(to))
 		return PTR_ERR(to);
 	inode_lock(to->inode);
-	n = copy_once(in->private_data, pos_in, to, pos_out, length, COOP_ST_COPY_CLONE);
+	n = remove_privs(out);
+	if (!n)
+		n = copy_once(in->private_data, pos_in, to, pos_out, length, COOP_ST_COPY_CLONE);
 	inode_unlock(to->inode);
 	coop_file_put(to);
 	return n;

@@ -310,13 +310,18 @@ static void member(void)
 	FAILS(chown(in(one, "five/grouped"), (uid_t)-1, BASE + 300), EPERM);
 }
 
+static bool enters_one(void)
+{
+	return !setns(users_of_one, CLONE_NEWUSER) && !setgroups(0, NULL) && !setgid(0) &&
+	       !setuid(0);
+}
+
 /* User 0 of a namespace is user 0 of storage, but only among those that are mapped. */
 static void root_of_one(void)
 {
 	struct stat st;
 
-	NEED(!setns(users_of_one, CLONE_NEWUSER) && !setgroups(0, NULL) && !setgid(0) &&
-	     !setuid(0));
+	NEED(enters_one());
 	CHECK(put(in(one, "root/made"), "made") && owned(in(one, "root/made"), 0, 0));
 	CHECK(!mkdir(in(one, "root/d"), 0700) && !chown(in(one, "root/d"), 5, 6));
 	CHECK(owned(in(one, "root/d"), 5, 6) && put(in(one, "root/d/f"), "f"));
@@ -329,6 +334,71 @@ static void root_of_one(void)
 	FAILS(mknod(in(one, "root/disk"), S_IFBLK | 0600, makedev(7, 0)), EPERM);
 	FAILS(setxattr(in(one, "root/own"), "trusted.t", "x", 1, 0), EPERM);
 	CHECK(lists(in(one, "root/own"), "user.u") && !lists(in(one, "root/own"), "trusted.t"));
+}
+
+static int cuts_name(int fd, const char *path)
+{
+	(void)fd;
+	return truncate(path, 2);
+}
+
+static int cuts(int fd, const char *path)
+{
+	(void)path;
+	return ftruncate(fd, 2);
+}
+
+static int empties(int fd, const char *path)
+{
+	(void)fd;
+	return close(open(path, O_WRONLY | O_TRUNC));
+}
+
+static int writes(int fd, const char *path)
+{
+	(void)path;
+	return write(fd, "x", 1) == 1 ? fsync(fd) : -1;
+}
+
+static int allocates(int fd, const char *path)
+{
+	(void)path;
+	return fallocate(fd, 0, 0, PAGE);
+}
+
+static int digs(int fd, const char *path)
+{
+	(void)path;
+	return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2);
+}
+
+static int copies(int fd, const char *path)
+{
+	const int from = open(in(one, "root/own"), O_RDONLY);
+	const ssize_t n = copy_file_range(from, NULL, fd, NULL, 1, 0);
+
+	(void)path;
+	close(from);
+	return n == 1 ? 0 : -1;
+}
+
+/* User 0 of storage keeps set-id bits of what it changes; this one has no such right. */
+static void keeps_no_bits(void)
+{
+	static int (*const change[])(int fd, const char *path) = {cuts_name, cuts, empties, writes,
+								  allocates, digs, copies};
+
+	NEED(enters_one());
+	for (size_t i = 0; i < sizeof(change) / sizeof(change[0]); i++) {
+		const int fd = open(in(one, "root/bits"), O_CREAT | O_RDWR, 0755);
+
+		NEED(fd >= 0 && write(fd, "bits", 4) == 4 && !fsync(fd) && !lseek(fd, 0, SEEK_SET));
+		NEED(!fchmod(fd, 06755) && mode_of(in(one, "root/bits")) == 06755);
+		CHECK(!change[i](fd, in(one, "root/bits")));
+		if (!CHECK(mode_of(in(one, "root/bits")) == 0755))
+			fprintf(stderr, "change %zu\n", i);
+		CHECK(!close(fd) && !unlink(in(one, "root/bits")));
+	}
 }
 
 static void makes_nothing(void)
@@ -546,6 +616,7 @@ static void callers(void)
 	as_user(0, 0, member);
 	CHECK(owned("five/grouped", 5, 7));
 	as_user(0, 0, root_of_one);
+	as_user(0, 0, keeps_no_bits);
 	CHECK(owned("root/made", 0, 0) && owned("root/d", 5, 6) && owned("root/d/f", 0, 0));
 	CHECK(owned("root/far", FAR, FAR) && mode_of("root/far") == 0600);
 	as_user(STRANGER, STRANGER, unmapped);
