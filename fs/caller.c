@@ -20,9 +20,12 @@
  * ACLs, statfs) may be asked for without a ->permission before, through an open file for example.
  * There the noted mount may be another one; the answer is the same whoever asks.
  *
- * An overlay has d_revalidate ask about names of a lower layer without a ->permission there, if its
- * upper layer has the directory too, and not as the mounter. The answer says no more than whether
- * the name means the file still; who may not search there is refused.
+ * An overlay asks ->permission as its mounter, but d_revalidate as the task that walks, whom the
+ * layer may not map. So d_revalidate takes whom the note maps, without a look at the task's own
+ * credential: in a plain walk it is that of the ->permission just before. If the overlay's upper
+ * layer has the directory too, there is no ->permission in the lower one and no note, and storage
+ * may refuse the task that walks. Then the name is believed. That tells no more than that it meant
+ * the file when it was looked up, by one who may search there; each later operation is judged.
  *
  * Until the first task comes by an id-mapped mount there is nothing here. Notes of tasks that have
  * ended are swept when the notes have doubled.
@@ -282,6 +285,22 @@ const struct cred *coop_caller_noted(struct super_block *sb, bool wait)
 	struct caller *c = all ? caller_find(all) : NULL;
 
 	return c && c->noted ? caller_map(c, sb, c->idmap, wait) : current_cred();
+}
+
+const struct cred *coop_caller_last(struct super_block *sb)
+{
+	struct coop_callers *all = smp_load_acquire(&coop_sb(sb)->callers); /* with its locks */
+	struct caller *c = all ? caller_find(all) : NULL;
+
+	return c && c->noted ? c->mapped : current_cred();
+}
+
+bool coop_caller_unnoted(struct super_block *sb)
+{
+	struct coop_callers *all = smp_load_acquire(&coop_sb(sb)->callers); /* with its locks */
+	struct caller *c = all ? caller_find(all) : NULL;
+
+	return all && !(c && c->noted);
 }
 
 const struct cred *coop_caller_any(struct super_block *sb)

@@ -278,7 +278,14 @@ void coop_options_free(struct coop_options *opt);
 const struct cred *coop_caller(struct super_block *sb, struct mnt_idmap *idmap, bool wait);
 /* For an operation that is not told of its mount: by the one that was noted. RCU walks, too. */
 const struct cred *coop_caller_noted(struct super_block *sb, bool wait);
-/* The same, for what storage tells every user: never an error. */
+/*
+ * The same for d_revalidate, which an overlay calls as the one who walks there, after a
+ * ->permission as its mounter: whom the note maps, current or not. Never an error, never waits.
+ */
+const struct cred *coop_caller_last(struct super_block *sb);
+/* Tasks come by id-mapped mounts, but the last ->permission that this one asked was of none. */
+bool coop_caller_unnoted(struct super_block *sb);
+/* As coop_caller_noted(), for what storage tells every user: never an error. */
 const struct cred *coop_caller_any(struct super_block *sb);
 /* By the mount that the file is opened by. */
 const struct cred *coop_caller_by(const struct file *file);

@@ -14,7 +14,7 @@ server=127.0.0.1
 setup()
 {
 	insmod /lab/files/coopfs.ko
-	mkdir -p /srv /mnt/a /mnt/b /mnt/nfs /mnt/merged /mnt/layer
+	mkdir -p /srv /mnt/a /mnt/b /mnt/c /mnt/nfs /mnt/merged /mnt/layer
 	truncate -s 192M /tmp/disk
 	mkfs.ext4 -q -F -b 4096 -I 512 /tmp/disk
 	mount -o loop /tmp/disk /srv
@@ -208,4 +208,44 @@ more" ] || die "it was not copied up"
 		umount /mnt/merged
 	fi
 	umount /mnt/layer
+}
+
+# who_reads_twice USER FILE: names are looked up the first time, and found again the second
+who_reads_twice()
+{
+	for _time in first second; do
+		[ "$(as "$1" cat "/mnt/merged/$2")" = "$2" ] || die "user $1 does not read $2 the $_time time"
+	done
+}
+
+test_idmapped_walk()
+{
+	mkdir -p /srv/walked/low /srv/walked/both /tmp/walk/upper/both /tmp/walk/work
+	for each in low both; do
+		echo $each/f >/srv/walked/$each/f
+		chmod 644 /srv/walked/$each/f
+		echo closed >/srv/walked/$each/closed
+		chmod 600 /srv/walked/$each/closed
+	done
+	chmod 700 /srv/walked/both
+	# Storage is asked about each name that is found again, each time.
+	kmount c $server nolease,strict
+	coop-posix --mapped "0 0 1
+5 105 900" /mnt/c/walked /mnt/layer
+	overlay_of walk
+	# Mapped or not; what the mounter has just read is no leave for the others.
+	for user in 2000 105 0; do
+		cat /mnt/merged/low/closed /mnt/merged/both/closed >/dev/null
+		who_reads_twice $user low/f
+		who_reads_twice $user both/f
+	done
+	for user in 2000 105; do
+		! as $user cat /mnt/merged/low/closed || die "user $user reads what is the mounter's in low"
+		! as $user cat /mnt/merged/both/closed || die "user $user reads what is the mounter's in both"
+	done
+	rm /srv/walked/low/f
+	! as 2000 cat /mnt/merged/low/f || die "what was removed is read"
+	umount /mnt/merged
+	umount /mnt/layer
+	down c
 }
