@@ -424,6 +424,16 @@ static int ask_access(struct inode *inode, const struct cred *who, u32 wanted)
 	return err;
 }
 
+/*
+ * User 0 has all rights at storage. If a mount makes him of another user, that one's are judged
+ * here alone, and not by what the owner and mode were a moment ago.
+ */
+static bool judged_here(const struct inode *inode, struct mnt_idmap *idmap, const struct cred *who)
+{
+	return coop_mount_maps(inode, idmap) && !IS_ERR(who) &&
+	       uid_eq(who->fsuid, GLOBAL_ROOT_UID) && !coop_lease_attr(inode);
+}
+
 int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 {
 	const u32 wanted = mask & (MAY_READ | MAY_WRITE | MAY_EXEC);
@@ -432,7 +442,7 @@ int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 
 	if (IS_ERR(who))
 		return PTR_ERR(who);
-	if (!attr_fresh(inode)) {
+	if ((mask & MAY_OPEN && judged_here(inode, idmap, who)) || !attr_fresh(inode)) {
 		if (mask & MAY_NOT_BLOCK)
 			return -ECHILD;
 		err = ask_attr(inode);
@@ -582,9 +592,12 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	 * Storage decides who may; what remains here is the size's range. Of what a mount maps it
 	 * knows nothing: there user 0 of storage may be one who has rights to mapped files only.
 	 */
-	err = maps ? coop_revalidate(inode, false) : 0;
-	if (err)
-		return err;
+	if (maps && (judged_here(inode, idmap, coop_caller(inode->i_sb, idmap, true)) ||
+		     !attr_fresh(inode))) {
+		err = ask_attr(inode);
+		if (err)
+			return err;
+	}
 	if (!maps)
 		attr->ia_valid |= ATTR_FORCE;
 	err = setattr_prepare(idmap, dentry, attr);

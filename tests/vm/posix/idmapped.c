@@ -401,6 +401,42 @@ static void keeps_no_bits(void)
 	}
 }
 
+/* Gives two files away by the other mount when he is told to. */
+static bool gives_away(int told, int tells)
+{
+	char byte;
+
+	return read(told, &byte, 1) == 1 && !chown(other("root/opened"), FAR, FAR) &&
+	       !chown(other("root/opened-up"), FAR, FAR) && write(tells, "", 1) == 1;
+}
+
+/* What is not his any more he loses at once, whatever is remembered here. */
+static void loses(void)
+{
+	const char *const opened = in(one, "root/opened"), *const up = in(one, "root/opened-up");
+	int go[2], done[2];
+	pid_t giver;
+	char byte;
+
+	NEED(!pipe(go) && !pipe(done));
+	giver = fork();
+	NEED(giver >= 0);
+	if (!giver) {
+		close(go[1]);
+		_exit(!gives_away(go[0], done[1]));
+	}
+	close(done[1]);
+	CHECK(enters_one() && put(opened, "o") && put(up, "u") && !chmod(opened, 0600) &&
+	      !chmod(up, 0600) && holds(opened, "o"));
+	CHECK(write(go[1], "", 1) == 1 && read(done[0], &byte, 1) == 1);
+	FAILS(open(opened, O_RDONLY), EACCES);
+	/* The VFS refuses by what it knows of the owner. */
+	CHECK(chmod(up, 0666) == -1 && (errno == EPERM || errno == EOVERFLOW));
+	close(go[1]);
+	close(done[0]);
+	CHECK(waitpid(giver, NULL, 0) == giver);
+}
+
 static void makes_nothing(void)
 {
 	FAILS(open(in(one, "open/new"), O_CREAT | O_WRONLY, 0600), EOVERFLOW);
@@ -617,6 +653,8 @@ static void callers(void)
 	CHECK(owned("five/grouped", 5, 7));
 	as_user(0, 0, root_of_one);
 	as_user(0, 0, keeps_no_bits);
+	as_user(0, 0, loses);
+	CHECK(mode_of("root/opened-up") == 0600);
 	CHECK(owned("root/made", 0, 0) && owned("root/d", 5, 6) && owned("root/d/f", 0, 0));
 	CHECK(owned("root/far", FAR, FAR) && mode_of("root/far") == 0600);
 	as_user(STRANGER, STRANGER, unmapped);
