@@ -28,7 +28,8 @@
  * the file when it was looked up, by one who may search there; each later operation is judged.
  *
  * Until the first task comes by an id-mapped mount there is nothing here. Notes of tasks that have
- * ended are swept when the notes have doubled.
+ * ended are swept every half a minute, since they keep namespaces from ending, and when the notes
+ * have doubled.
  */
 #include <linux/cred.h>
 #include <linux/hash.h>
@@ -36,11 +37,13 @@
 #include <linux/pid.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
+#include <linux/workqueue.h>
 
 #include "fs/fs.h"
 
 #define CALLER_SLOTS  256 /* a power of two */
-#define CALLERS_LEAST 64  /* before the first sweep */
+#define CALLERS_LEAST 64  /* before the first sweep for their number */
+#define CALLERS_SWEEP (30 * HZ)
 
 /* A task's note. None but the task itself looks at what follows 'task', and so without a lock. */
 struct caller {
@@ -58,7 +61,8 @@ struct caller_slot {
 
 struct coop_callers {
 	atomic_t n;
-	int most; /* that do not make a sweep worth while */
+	int most;                  /* that do not make a sweep worth while */
+	struct delayed_work sweep; /* queued while there are notes */
 	struct caller_slot slots[CALLER_SLOTS];
 };
 
@@ -134,6 +138,16 @@ static void callers_sweep(struct coop_callers *all, bool every)
 		caller_free(c);
 }
 
+static void callers_sweep_work(struct work_struct *work)
+{
+	struct coop_callers *all = container_of(to_delayed_work(work), struct coop_callers, sweep);
+
+	callers_sweep(all, false);
+	/* Who adds one behind our back queues it himself. */
+	if (atomic_read(&all->n))
+		schedule_delayed_work(&all->sweep, CALLERS_SWEEP);
+}
+
 /* NULL: no memory. */
 static struct caller *caller_add(struct coop_callers *all)
 {
@@ -151,6 +165,7 @@ static struct caller *caller_add(struct coop_callers *all)
 		callers_sweep(all, false);
 		WRITE_ONCE(all->most, max(CALLERS_LEAST, 2 * atomic_read(&all->n)));
 	}
+	schedule_delayed_work(&all->sweep, CALLERS_SWEEP);
 	return c;
 }
 
@@ -162,6 +177,7 @@ static struct coop_callers *callers_get(struct coop_mount *m)
 	if (!all)
 		return NULL;
 	all->most = CALLERS_LEAST;
+	INIT_DELAYED_WORK(&all->sweep, callers_sweep_work);
 	for (i = 0; i < CALLER_SLOTS; i++)
 		spin_lock_init(&all->slots[i].lock);
 	/* Released: who finds it finds its locks. */
@@ -175,6 +191,7 @@ void coop_callers_free(struct coop_mount *m)
 {
 	if (!m->callers)
 		return;
+	cancel_delayed_work_sync(&m->callers->sweep);
 	callers_sweep(m->callers, true);
 	kvfree(m->callers);
 }

@@ -3,7 +3,7 @@
 # machine, and overlayfs, of which it is the lower layer. Nobody but the kernel is needed for
 # the export: what mountd would tell it is written into its tables here.
 #
-#: programs coopfsd coopfs coop-pattern coop-posix mkfs.ext4 setpriv
+#: programs coopfsd coopfs coop-pattern coop-posix mkfs.ext4 setpriv unshare
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic nfsd nfsv4 overlay
 #: files $KO/coopfs.ko
 #: deadline 300
@@ -32,6 +32,7 @@ up()
 after_failure()
 {
 	tell
+	echo 1000 >/proc/sys/user/max_pid_namespaces
 	umount -f /mnt/nfs
 	umount /mnt/merged
 	umount /mnt/layer
@@ -248,4 +249,20 @@ test_idmapped_walk()
 	umount /mnt/merged
 	umount /mnt/layer
 	down c
+}
+
+# in_new_pids COMMAND...: its notes hold the namespace of its process id
+in_new_pids() { /usr/bin/unshare --pid --fork "$@"; }
+
+test_idmapped_ended()
+{
+	mkdir -p /srv/ended
+	echo text >/srv/ended/f
+	coop-posix --mapped "0 0 1" /mnt/a/ended /mnt/layer
+	most=$(cat /proc/sys/user/max_pid_namespaces)
+	echo 1 >/proc/sys/user/max_pid_namespaces
+	[ "$(in_new_pids cat /mnt/layer/f)" = text ] || die "it was not read in a namespace of its own"
+	until_true 100 "what a task that has ended held is free" in_new_pids true
+	echo "$most" >/proc/sys/user/max_pid_namespaces
+	umount /mnt/layer
 }
