@@ -54,10 +54,11 @@ struct caller {
 	const struct cred *self, *mapped; /* whom 'idmap' has mapped, and to whom; references */
 };
 
+/* Each walk by any mount locks one, unless it is empty. */
 struct caller_slot {
 	spinlock_t lock;
 	struct hlist_head callers;
-};
+} ____cacheline_aligned_in_smp;
 
 struct coop_callers {
 	atomic_t n;
@@ -80,6 +81,9 @@ static struct caller *caller_find(struct coop_callers *all)
 	struct caller_slot *slot = caller_slot(all, task);
 	struct caller *c, *found = NULL;
 
+	/* None but the task adds its note. */
+	if (hlist_empty(&slot->callers))
+		return NULL;
 	spin_lock(&slot->lock);
 	hlist_for_each_entry(c, &slot->callers, link) {
 		if (c->task == task) {
