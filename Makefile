@@ -51,8 +51,8 @@ check: deps-build+run+check deps-optional-vm deps-optional-programs ## every tes
 check-%: deps-build+run+check deps-optional-vm deps-optional-programs ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm, long
 	@tests/run $*
 
-vm-programs: deps-build+check+vm $(B)/release/build.ninja module
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence
+vm-programs: deps-build+check+vm $(B)/release/build.ninja vm-module
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence coop-pin
 
 # Empty, if it is the default for modules of installed kernels.
 ASKED_KVER = $(if $(filter file,$(origin KVER)),,$(KVER))
@@ -60,7 +60,7 @@ ASKED_KVER = $(if $(filter file,$(origin KVER)),,$(KVER))
 vm-check: vm-programs $(if $(filter debug,$(KERNEL)),deps-debug) ## everything in emulated machines (VM="fuse/*" selects; KVER=...; KERNEL=debug: on a kernel that checks itself)
 ifeq ($(KERNEL),debug)
 	@kernel=$$(tests/vm/debug-kernel $(ASKED_KVER)) && \
-	$(MAKE) -s module KDIR=$$kernel KTREE=$(abspath $(B))/kernel-debug$(ASKED_KVER:%=-%) && \
+	$(MAKE) -s vm-module KDIR=$$kernel KTREE=$(abspath $(B))/kernel-debug$(ASKED_KVER:%=-%) && \
 	tests/vm/run --kernel $$kernel --ko $(B)/kernel-debug$(ASKED_KVER:%=-%) --patience 8 $(foreach v,$(VM),'$(v)')
 else
 	@tests/vm/run --ko $(KTREE) $(foreach v,$(VM),'$(v)')
@@ -134,6 +134,12 @@ ifneq ($(origin KTREE),command line)
 endif
 	@echo "$(KTREE)/coopfs.ko, built against $(KDIR)"
 
+# What the lab's machines load besides, in vm/ of the same directory; it is never installed.
+vm-module: module
+	@mkdir -p $(KTREE)/vm
+	@ln -sf $(CURDIR)/tests/vm/module/* $(KTREE)/vm/
+	@$(MAKE) -s -C $(KDIR) M=$(KTREE)/vm W=1 $(KFLAGS) modules
+
 VERSION := $(shell awk '/^project/ { print $$3 }' CMakeLists.txt)
 DKMS_SRC = /usr/src/coopfs-$(VERSION)
 # Every kernel with headers here, or the one that was named.
@@ -173,4 +179,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench bench-net docs kernel-tree kernel-objects module dkms-install dkms-remove install install-net clean
+.PHONY: help all user demo check deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean

@@ -17,3 +17,6 @@ set_target_properties(coop-fsx PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINAR
 add_executable(coop-coherence ../vm/coherence.c)
 target_link_libraries(coop-coherence PRIVATE Threads::Threads)
 set_target_properties(coop-coherence PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)
+
+add_executable(coop-pin ../vm/pin.c)
+set_target_properties(coop-pin PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/tests)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: MIT
+# coopfs.ko on devices that do not do what they promise, and beside drivers that pin its pages:
+# two mounts a and b in one machine, a wire between their Soft-RoCE devices, and coop_lab.ko
+# (tests/vm/module) between b and its device.
+#
+#: programs coopfsd coopfs coop-pattern coop-pin ip tc rdma
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
+#: files $KO/coopfs.ko $KO/vm/coop_lab.ko
+#: memory 1536
+#: deadline 400
+#: short pinned
+
+server=127.0.0.1
+lab=/sys/module/coop_lab/parameters
+
+setup()
+{
+	wired
+	insmod /lab/files/coop_lab.ko device=rxe1
+	stored $server
+}
+
+after_failure()
+{
+	for _p in lose_sends lose_flushes keep_qps; do
+		echo 0 >$lab/$_p
+	done
+	tc qdisc del dev va root
+	echo >&6
+	exec 6>&-
+	tell
+	clear_up
+} 2>&1
+
+peer_pages() { of "$1" source peer pages; }
+
+# served NODE NAME: all 64 pages of the file come from the other node
+served()
+{
+	_before=$(peer_pages "$1")
+	right "$1" "$2" 1 262144 -d
+	[ $(($(peer_pages "$1") - _before)) = 64 ] || die "$(($(peer_pages "$1") - _before)) pages came from the peer"
+}
+
+number() { [ "$(cat $lab/$1)" -ge "$2" ]; }
+
+another_number() { [ "$(head -n 1 "$(proc b)/ibaddr")" != "$1" ] && grep -q ^gid= "$(proc b)/ibaddr"; }
+
+# The device does not tell that a control message was sent. When nothing else is, its queue pair
+# ends by its deadline, and another one takes its place, with all of its buffers.
+test_lost_completion()
+{
+	up
+	new lost 1 262144
+	right a lost 1 262144
+	served b lost
+	address=$(head -n 1 "$(proc b)/ibaddr")
+	errors=$(of b endpoint send_errors)
+	lost=$(cat $lab/lost)
+	echo 1 >$lab/lose_sends
+	right b lost 1 262144 -d
+	until_true 20 "a completion is lost" number lost $((lost + 1))
+	until_true 60 "the queue pair is replaced" another_number "$address"
+	[ "$(of b endpoint send_errors)" -gt "$errors" ] || die "no send counts as failed"
+	acquainted
+	served b lost
+	down a b
+}
+
+# The device forgets what it was to receive, and does not let go of the queue pair: the pages are its
+# own for so long, and their reader waits. Nothing is wrong when it does.
+test_queue_pair_stays()
+{
+	up
+	new stays 1 262144
+	right a stays 1 262144
+	served b stays
+	kept=$(cat $lab/kept)
+	tc qdisc replace dev va root netem limit 100000 loss 100%
+	echo 1000000 >$lab/keep_qps
+	echo 1000000 >$lab/lose_flushes
+	job reader coop-pattern -d check /mnt/b/stays 1 1 262144 1
+	# Twice: it is asked again.
+	until_true 60 "the device is asked to let go" number kept $((kept + 2))
+	running reader || die "the reader was given pages that are the device's"
+	echo 0 >$lab/lose_flushes
+	echo 0 >$lab/keep_qps
+	job_ends 60 reader
+	tc qdisc del dev va root
+	until_true 60 "b trusts its peer again" trusted
+	served b stays
+	down a b
+}
+
+trusted()
+{
+	! grep -q "^peer.*state=healthy" "$(proc b)/peers" || return 0
+	right b stays 1 262144 -d
+	return 1
+}
+
+# Nor at the end, for a while.
+test_unmount_waits()
+{
+	before=$(queue_pairs)
+	up
+	kept=$(cat $lab/kept)
+	echo 5 >$lab/keep_qps
+	down a b
+	number kept $((kept + 5)) || die "the device was not asked again"
+	[ "$(queue_pairs)" = "$before" ] || die "queue pairs are left: $(rdma resource show)"
+}
+
+# Pages that a device may write to at any time are not served: those that a driver has pinned.
+test_pinned()
+{
+	up
+	new pinned 1 262144
+	right a pinned 1 262144
+	served b pinned
+	rm -f /tmp/lines
+	mkfifo /tmp/lines
+	exec 6<>/tmp/lines
+	job pinner sh -c 'exec coop-pin /mnt/a/pinned/1 16 </tmp/lines'
+	until_true 20 "they are pinned" grep -q ^pinned /tmp/pinner.said
+	before=$(peer_pages b)
+	right b pinned 1 262144 -d
+	[ $(($(peer_pages b) - before)) = 48 ] || die "$(($(peer_pages b) - before)) of 48 pages came from the peer"
+	echo >&6
+	job_ends 20 pinner
+	exec 6>&-
+	served b pinned
+	down a b
+}
+
+test_unload()
+{
+	rmmod coopfs
+	[ ! -e /proc/fs/coopfs ] || die "/proc/fs/coopfs is still there"
+	insmod /lab/files/coopfs.ko
+}
