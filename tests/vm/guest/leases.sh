@@ -57,7 +57,7 @@ walk()
 {
 	ls -lR "/mnt/$1/$2" >/tmp/walk
 	cat "/mnt/$1/$2"/*/* >/tmp/bytes
-	for _f in "/mnt/$1/$2"/*/* "/mnt/$1/$2/link"; do stat "$_f"; done >/tmp/stats
+	stat "/mnt/$1/$2"/*/* "/mnt/$1/$2/link" >/tmp/stats
 	for _n in absent no_more one/5; do [ ! -e "/mnt/$1/$2/$_n" ] || return 1; done
 	[ -r "/mnt/$1/$2/link/1" ] && [ -x "/mnt/$1/$2/two" ]
 }
@@ -102,7 +102,7 @@ know()
 test_changes()
 {
 	mkdir /srv/ch
-	for n in 1 2 3 4 5 6; do
+	for n in $(seq "$(few 6)"); do
 		rm -rf /srv/ch/*
 		until_true 30 "a sees the export's own change" test ! -e /mnt/a/ch/f
 		echo "begin $n" >/mnt/b/ch/f
@@ -191,7 +191,7 @@ test_told_late()
 test_restart()
 {
 	mkdir /srv/re
-	for n in 1 2 3; do
+	for n in $(seq "$(few 3)"); do
 		echo "one $n" >/mnt/b/re/f
 		held re
 		away
