@@ -52,7 +52,7 @@ check-%: deps-build+run+check deps-optional-vm deps-optional-programs ## one sui
 	@tests/run $*
 
 vm-programs: deps-build+check+vm $(B)/release/build.ninja vm-module
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence coop-pin
+	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence coop-pin coop-between
 
 # Empty, if it is the default for modules of installed kernels.
 ASKED_KVER = $(if $(filter file,$(origin KVER)),,$(KVER))

@@ -2,7 +2,7 @@
 # coopfs.ko and leases: what a mount knows costs no request, what another node changes is
 # seen by the next system call all the same, and nothing that is open is lost on the way.
 #
-#: programs coopfsd coopfs coop-pattern coop-posix ip mkfs.ext4 nsenter tc
+#: programs coopfsd coopfs coop-between coop-pattern coop-posix ip mkfs.ext4 nsenter tc
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic veth sch_netem
 #: files $KO/coopfs.ko
 #: deadline 600
@@ -30,7 +30,8 @@ up()
 
 after_failure()
 {
-	exec 5<&-
+	exec 5<&- 6>&-
+	[ ! -e /tmp/between.pid ] || between go
 	tc qdisc del dev sa root
 	umount /mnt/c
 	if [ -e /run/netns/far ]; then
@@ -246,6 +247,66 @@ test_cut_off()
 	ip netns del far
 	serve $server /srv
 	up
+}
+
+# late: a reaches storage through a program that keeps messages back
+late()
+{
+	stand_between
+	down a
+	kmount a 127.0.0.2 readahead=64
+	rm -f /tmp/lines
+	mkfifo /tmp/lines
+	exec 6<>/tmp/lines
+}
+
+# in_time: a is at storage itself again
+in_time()
+{
+	exec 6>&-
+	down a
+	kmount a $server readahead=64
+}
+
+# opener_waits: a has opened mv/f within a lease, and storage, which is told, does not answer
+opener_waits()
+{
+	know mv || true
+	between hold open
+	_times=$(said "held open 0")
+	job opener sh -c 'exec 7</mnt/a/mv/f; read _ </tmp/lines'
+	until_true 60 "storage is told" said_more "$_times" "held open 0"
+	[ ! -e "/proc/$(cat /tmp/opener.job)/fd/7" ] || return 0
+	between go
+	echo >&6
+	job_ends 30 opener
+	return 1
+}
+
+# A rename waits until storage knows who has the file open that goes, and its caller is killed: it
+# was not sent, so what is known of the directory stays good.
+test_rename_unsent()
+{
+	late
+	mkdir /srv/mv /srv/mv.from
+	echo old >/srv/mv/f
+	echo new >/srv/mv.from/f
+	held mv
+	tries=1
+	until opener_waits; do
+		[ $tries -lt 20 ] || die "f is not opened within a lease"
+		tries=$((tries + 1))
+	done
+	job mover mv /mnt/a/mv.from/f /mnt/a/mv/f
+	until_true 30 "it waits" waits mover coop_unsaid_tell_inode
+	kill -9 "$(cat /tmp/mover.job)"
+	job_ends 30 mover 137
+	between go
+	echo >&6
+	job_ends 30 opener
+	[ "$(cat /mnt/a/mv/f)" = old ] || die "it was renamed"
+	held mv
+	in_time
 }
 
 # A direct read names its open file to storage, which has to know of it.

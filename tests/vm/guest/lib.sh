@@ -170,6 +170,37 @@ away()
 	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
 }
 
+# stand_between: a mount of the server at 127.0.0.2 reaches the daemon of this server through a
+# program that keeps messages back when it is told to (tests/vm/between.c)
+stand_between()
+{
+	[ ! -e /tmp/between.pid ] || return 0
+	rm -f /tmp/between /tmp/between.log
+	mkfifo /tmp/between
+	: >/tmp/between.log
+	coop-between 127.0.0.2 "$server" /tmp/between /tmp/between.log >/tmp/between.said 2>&1 &
+	echo $! >/tmp/between.pid
+	until_true 30 "coop-between listens" grep -q ^ready /tmp/between.log
+}
+
+# between ORDER: and it has done so; said WHAT: how often it has said that
+said() { grep -cx "$*" /tmp/between.log || true; }
+
+between()
+{
+	_times=$(said "done $*")
+	echo "$*" >/tmp/between
+	until_true 30 "coop-between does: $*" said_more "$_times" "done $*"
+}
+
+# said_more TIMES WHAT
+said_more()
+{
+	_than=$1
+	shift
+	[ "$(said "$*")" -gt "$_than" ]
+}
+
 gone() { ! kill -0 "$1" 2>/dev/null; }
 
 mounted() { grep -q " $1 " /proc/mounts; }

@@ -3,7 +3,7 @@
 # and b of one export, without peers. The areas are those of coop-posix (tests/vm/posix);
 # what concerns mounts as a whole stands here.
 #
-#: programs coopfsd coopfs coop-posix coop-pattern mkfs.ext4
+#: programs coopfsd coopfs coop-between coop-posix coop-pattern mkfs.ext4
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic
 #: files $KO/coopfs.ko
 #: deadline 600
@@ -32,6 +32,7 @@ up()
 
 after_failure()
 {
+	[ ! -e /tmp/between.pid ] || between go
 	tell
 	clear_up
 	up
@@ -150,6 +151,23 @@ test_written_again()
 	crashing written_again
 	[ "$(of a storage written_again)" -ge 4 ] || die "nothing was written again"
 }
+
+# late AREA: with a program between a and storage that keeps messages back
+late()
+{
+	stand_between
+	down a
+	kmount a 127.0.0.2 readahead=64
+	BETWEEN=/tmp/between INFO=$(proc a)/info STATS=$(proc a)/stats
+	export BETWEEN INFO STATS
+	area "$1"
+	down a
+	kmount a $server readahead=64
+}
+
+test_streamed() { late streamed; }
+test_unlock_unknown() { late unlock_unknown; }
+test_behind_end() { late behind_end; }
 
 test_handed_over() { crashing handed_over; }
 asked_by()

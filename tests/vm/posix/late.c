@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * late.c - replies that come later than others, or not at all.
+ *
+ * coop-between stands between this mount and its daemon and keeps messages back (between.c):
+ * its FIFO is in the environment as BETWEEN, and what it has done is in BETWEEN.log. INFO and
+ * STATS are the mount's files "info" and "stats".
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "posix.h"
+
+#define PATIENT   1200 /* times 50 ms */
+#define POSITIONS 300
+
+static void pause_shortly(void)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
+}
+
+/* How often coop-between says that it has done this. */
+static int times_done(const char *what)
+{
+	char path[PAGE], line[256];
+	int n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s.log", getenv("BETWEEN"));
+	f = fopen(path, "r");
+	while (f && fgets(line, sizeof(line), f)) {
+		line[strcspn(line, "\n")] = 0;
+		n += !strcmp(line, what);
+	}
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static bool is_done(const char *what, int times)
+{
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (times_done(what) >= times)
+			return true;
+		pause_shortly();
+	}
+	fprintf(stderr, "coop-between has not said: %s\n", what);
+	return false;
+}
+
+static bool between(const char *order)
+{
+	FILE *f = fopen(getenv("BETWEEN"), "w");
+	char done[256];
+	int before;
+
+	snprintf(done, sizeof(done), "done %s", order);
+	before = times_done(done);
+	return f && fprintf(f, "%s\n", order) > 0 && !fclose(f) && is_done(done, before + 1);
+}
+
+/* A number that a file of the mount tells, behind this key; -1: none. */
+static long told(const char *file, const char *key)
+{
+	FILE *f = fopen(getenv(file), "r");
+	char line[256];
+	long n = -1;
+
+	while (f && fgets(line, sizeof(line), f))
+		if (!strncmp(line, key, strlen(key)) && line[strlen(key)] == ' ')
+			n = strtol(line + strlen(key), NULL, 10);
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static bool calls_are(long wanted)
+{
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (told("INFO", "calls") == wanted)
+			return true;
+		pause_shortly();
+	}
+	fprintf(stderr, "%ld calls are under way, not %ld\n", told("INFO", "calls"), wanted);
+	return false;
+}
+
+/* A page that is on its way to storage. */
+struct on_its_way {
+	int fd;
+	off_t at;
+	volatile bool ended;
+};
+
+/* A thread of its own, since a process would wait for all pages when it closes its file. */
+static void *wait_for_page(void *p)
+{
+	struct on_its_way *page = p;
+
+	if (!sync_file_range(page->fd, page->at, PAGE, SYNC_FILE_RANGE_WAIT_BEFORE))
+		page->ended = true;
+	return NULL;
+}
+
+static bool ends(const struct on_its_way *page)
+{
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (page->ended)
+			return true;
+		pause_shortly();
+	}
+	return false;
+}
+
+/* Begins to write a page, and does not wait. */
+static bool write_begins(int fd, const char *page, off_t at)
+{
+	return pwrite(fd, page, PAGE, at) == PAGE &&
+	       !sync_file_range(fd, at, PAGE, SYNC_FILE_RANGE_WRITE);
+}
+
+/*
+ * Another node writes in the middle of a stream of writes. A write behind that does not follow on
+ * from what is known here. It waits for those that were under way when it was answered, and not
+ * for others, of which there is always one.
+ */
+void streamed_area(void)
+{
+	char page[PAGE], got[PAGE];
+	struct on_its_way second = {.at = PAGE};
+	pthread_t waiter;
+	int fd, elsewhere;
+
+	NEED(getenv("BETWEEN") && getenv("INFO"));
+	memset(page, 'b', sizeof(page));
+	NEED((elsewhere = open(other("f"), O_CREAT | O_RDWR, 0600)) >= 0);
+	for (off_t at = 0; at < 4 * PAGE; at += PAGE)
+		NEED(pwrite(elsewhere, page, PAGE, at) == PAGE);
+	NEED(!fsync(elsewhere));
+	let_clock_tick();
+	NEED((fd = open("f", O_RDWR)) >= 0 && pread(fd, got, PAGE, 0) == PAGE);
+	NEED(calls_are(0) && between("hold write 0") && between("hold write 8192"));
+
+	memset(page, 'm', sizeof(page));
+	CHECK(write_begins(fd, page, 0) && is_done("held write 0", 1));
+	CHECK(pwrite(elsewhere, "foreign", 7, 3 * PAGE) == 7 && !fsync(elsewhere));
+	CHECK(write_begins(fd, page, PAGE) && calls_are(1));
+	CHECK(write_begins(fd, page, 2 * PAGE) && is_done("held write 8192", 1));
+	second.fd = fd;
+	NEED(!pthread_create(&waiter, NULL, wait_for_page, &second));
+	CHECK(between("go write 0"));
+	CHECK(ends(&second));
+	CHECK(between("go") && !pthread_join(waiter, NULL));
+	CHECK(!fsync(fd) && !close(fd) && !close(elsewhere));
+	NEED((elsewhere = open(other("f"), O_RDONLY)) >= 0);
+	for (off_t at = 0; at < 3 * PAGE; at += PAGE)
+		CHECK(pread(elsewhere, got, PAGE, at) == PAGE && !memcmp(got, page, PAGE));
+	CHECK(pread(elsewhere, got, PAGE, 3 * PAGE) == PAGE && !memcmp(got, "foreignb", 8));
+	CHECK(!close(elsewhere));
+}
+
+static bool range_lock(int fd, short type)
+{
+	return !fcntl(fd, F_SETLK, &(struct flock){.l_type = type, .l_len = PAGE});
+}
+
+/* Opens it within a lease, of which storage hears later; and refuses. */
+static int open_refused(const char *name)
+{
+	int fd;
+
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		if (!between("refuse open 13"))
+			return -1;
+		fd = open(name, O_RDONLY);
+		if (fd >= 0 || !between("go"))
+			return fd;
+		pause_shortly();
+		fd = open(name, O_RDONLY); /* which gets a lease */
+		if (fd >= 0)
+			close(fd);
+	}
+	return -1;
+}
+
+/* A lock is given back by an open file that storage does not know of. */
+void unlock_unknown_area(void)
+{
+	int fd, unknown, elsewhere, before;
+
+	NEED(getenv("BETWEEN"));
+	NEED((elsewhere = open(other("f"), O_CREAT | O_RDWR, 0600)) >= 0);
+	NEED(pwrite(elsewhere, "text", 4, 0) == 4 && !close(elsewhere));
+	let_clock_tick();
+	NEED((fd = open("f", O_RDONLY)) >= 0 && range_lock(fd, F_RDLCK));
+	before = times_done("refused open 0");
+	NEED((unknown = open_refused("f")) >= 0);
+	CHECK(is_done("refused open 0", before + 1));
+	CHECK(range_lock(unknown, F_UNLCK));
+	CHECK(between("go"));
+	NEED((elsewhere = open(other("f"), O_RDWR)) >= 0);
+	CHECK(range_lock(elsewhere, F_WRLCK));
+	CHECK(!close(elsewhere) && !close(unknown) && !close(fd));
+}
+
+/* Reads behind the end of a directory, from ever other positions. */
+static bool read_behind(int fd)
+{
+	char buf[PAGE];
+
+	for (long i = 0; i < POSITIONS; i++) {
+		const off_t at = 0x7fffffffffff0000 - i * 8;
+
+		if (lseek(fd, at, SEEK_SET) != at || getdents64(fd, buf, sizeof(buf)))
+			return false;
+	}
+	return true;
+}
+
+/* Of what is behind the end of a directory, where any number of positions is, nothing is kept. */
+void behind_end_area(void)
+{
+	char buf[PAGE];
+	long kept;
+	int fd;
+
+	NEED(getenv("STATS"));
+	NEED(put("f", "text"));
+	NEED((fd = open(".", O_RDONLY | O_DIRECTORY)) >= 0);
+	/* Within a lease: the listing itself is kept. */
+	for (unsigned int i = 0; i < PATIENT; i++) {
+		kept = told("STATS", "lease listings");
+		NEED(!lseek(fd, 0, SEEK_SET) && getdents64(fd, buf, sizeof(buf)) > 0);
+		if (told("STATS", "lease listings") > kept)
+			break;
+		pause_shortly();
+	}
+	CHECK(told("STATS", "lease listings") > kept);
+	NEED(read_behind(fd));
+	kept = told("STATS", "lease listings");
+	NEED(read_behind(fd));
+	CHECK(told("STATS", "lease listings") == kept);
+	CHECK(!close(fd));
+}
