@@ -271,8 +271,8 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	spin_lock(&ci->lock);
 	last = asked >= ci->believed && !inode_wrong_type(inode, attr->mode);
 	spin_lock(&l->lock);
-	/* The daemon gives back what it cannot keep, after it has answered what was asked for
-	 * later, too. */
+	/* The daemon recalls what it cannot keep, after it has answered what was asked for later,
+	 * too. */
 	believed = told && last && !l->down && !l->closed && asked > l->floor && !slot->returning &&
 		   asked > slot->broken && asked > ci->lease_broken && !ci->lease_changes &&
 		   !unsure;

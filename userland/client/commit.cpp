@@ -44,8 +44,13 @@ int files::bring(inode &node, std::uint64_t open_id)
 		return err;
 	for (unsigned i = 0; i < most_tries; i++) {
 		const unstable::cover covered = node.changes.covered();
-		// Without commits at close others may have left something that is in no book.
-		if (!covered.pending && commit_on_close_)
+		// Without commits at close others may have left something that is in no book: who
+		// has it open asks, the committer does not.
+		if (!covered.pending && (commit_on_close_ || !open_id))
+			return 0;
+		// The last writer has gone since the committer looked. What it left is told to
+		// those who have the file open, if their commit does not cover it.
+		if (!open_id && node.changes.writers().empty())
 			return 0;
 		ticket asked = inodes_.now();
 		write_result r;

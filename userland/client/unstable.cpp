@@ -87,10 +87,17 @@ void unstable::leave(std::uint64_t open_id)
 {
 	std::lock_guard guard(lock_);
 	std::erase(writers_, open_id);
-	for (const kept &k : kept_)
+	std::vector<kept> left;
+	for (kept &k : kept_)
 		if (k.open_id == open_id)
-			loosen_locked(k.verifier);
+			left.push_back(std::move(k));
 	std::erase_if(kept_, [&](const kept &k) { return k.open_id == open_id; });
+	for (const kept &k : left) {
+		loosen_locked(k.verifier);
+		// What others have of these bytes may be older, and would go out over them.
+		loosen_in_locked(k.offset, k.end());
+		cut_locked(k.offset, k.end());
+	}
 	dropped_locked();
 }
 

@@ -293,6 +293,7 @@ int service::create(const exported &in, session &s, call r, reply &out)
 				   : !e && r.body.flags & COOP_ST_O_EXCL ? -EEXIST
 									 : e;
 		    }
+		    std::lock_guard lock(dir->mutex); // no client removes it in between
 		    const int e = in.make(dir->path.get(), view(r.body.name),
 					  access == O_RDONLY ? O_RDONLY : O_RDWR, r.body.mode, path,
 					  made);

@@ -170,29 +170,32 @@ test_unlock_unknown() { late unlock_unknown; }
 test_behind_end() { late behind_end; }
 
 test_handed_over() { crashing handed_over; }
-asked_by()
+asked_by() # COMMAND...: for each of 60 files
 {
 	_calls=$(of a storage calls)
-	for _i in $(seq 60); do dd if=/tmp/said of="/mnt/a/$_i" bs=1 count=4 "$@" 2>/dev/null || die "dd $*"; done
+	for _i in $(seq 60); do "$@" "/mnt/a/$_i" || die "$*"; done
 	echo $(($(of a storage calls) - _calls))
 }
+put() { dd if=/tmp/bytes of="$1" bs=4 count=1 conv=notrunc 2>/dev/null; }
+look() { dd if="$1" of=/dev/null bs=4 count=1 2>/dev/null; }
 
 # 60 files, 60 COMMITs: at each close, or at none, and then an fsync finds what a close has left.
 test_commit_on_close()
 {
 	down a
-	echo bytes >/tmp/said
-	kmount a $server readahead=64
-	asked_by conv=notrunc >/dev/null
-	with=$(asked_by conv=notrunc)
+	echo bytes >/tmp/bytes
+	kmount a $server readahead=64,nolease
+	asked_by put >/dev/null
+	with=$(asked_by put)
 	down a
-	kmount a $server readahead=64,commit_on_close=0
+	kmount a $server readahead=64,nolease,commit_on_close=0
 	grep -q '^commit_on_close=0$' "$(proc a)/options" || die "not among the options"
-	asked_by conv=notrunc >/dev/null
-	without=$(asked_by conv=notrunc)
-	synced=$(asked_by conv=notrunc,fsync)
+	asked_by put >/dev/null
+	without=$(asked_by put)
 	[ "$with" -ge $((without + 50)) ] || die "requests with $with, without $without"
-	[ "$synced" -ge $((without + 50)) ] || die "requests without fsync $without, with $synced"
+	looked=$(asked_by look)
+	synced=$(asked_by sync)
+	[ "$synced" -ge $((looked + 50)) ] || die "requests of readers $looked, with fsync $synced"
 	down a
 	kmount a $server readahead=64
 }
