@@ -479,6 +479,27 @@ TEST_F(daemon_leases, changes_on_the_daemons_machine_are_told)
 	EXPECT_TRUE(stats_say("leases_unanswered 0"));
 }
 
+// Another client may look before the kernel's notice has been read.
+TEST_F(daemon_leases, a_change_that_another_client_sees_first_is_told)
+{
+	start();
+	holder a(client_options()), b(client_options());
+	for (int i = 0; i < 100; i++) {
+		attributes root;
+		{
+			std::lock_guard lock(a.mutex);
+			a.recalls.clear();
+		}
+		ASSERT_TRUE(eventually(
+			[&] { return !a.s->getattr(me(), a.s->root().fh, root) && root.leased; }));
+		put("local" + std::to_string(i), "x");
+		ASSERT_EQ(b.s->getattr(me(), b.s->root().fh, root), 0);
+		ASSERT_TRUE(eventually([&] { return a.told_of(root.fid); })) << i;
+		a.give_back_all();
+		b.give_back_all();
+	}
+}
+
 // A file that can be leased is asked for once, however many there are.
 TEST_F(daemon_leases, the_second_reading_asks_nothing)
 {

@@ -12,6 +12,16 @@
 namespace coop::daemon
 {
 
+namespace
+{
+
+bool later(const coop_st_time &a, const coop_st_time &b)
+{
+	return a.sec != b.sec ? a.sec > b.sec : a.nsec > b.nsec;
+}
+
+} // namespace
+
 lease_table::lease_table(inode_table &inodes) :
 	inodes_(inodes),
 	watch_([this](int watch) { on_event(watch); }, [this](int guard) { on_writer(guard); })
@@ -150,13 +160,27 @@ lease_table::holder *lease_table::standing_locked(const session *who, const coop
 bool lease_table::tell(const session *who, const coop_fid &id, number lease,
 		       const coop_st_time &changed)
 {
-	std::lock_guard lock(mutex_);
-	holder *const h = standing_locked(who, id, lease);
-	if (!h)
-		return false;
-	h->told = true;
-	files_.find(id)->second.seen = changed;
-	return true;
+	todo out;
+	bool stands = false;
+	{
+		std::lock_guard lock(mutex_);
+		holder *const h = standing_locked(who, id, lease);
+		if (!h)
+			return false;
+		file &f = files_.find(id)->second;
+		const bool moved = later(changed, f.seen);
+		// Clients' changes leave 'seen' at what they have made. Another's is to be told to
+		// all that do not know it, for its event is going to find nothing new.
+		stands = !moved || !f.seen.sec || f.changing > f.held_up;
+		if (stands)
+			h->told = true;
+		else
+			recall_locked(id, f, nullptr, out);
+		if (moved)
+			f.seen = changed;
+	}
+	run(std::move(out));
+	return stands;
 }
 
 void lease_table::withdraw(const session *who, const coop_fid &id, number lease)
