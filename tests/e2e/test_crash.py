@@ -22,6 +22,7 @@ PAGE = 4096
 HOLDER = """
 import fcntl, os, sys
 fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o600)
+print(0, flush=True)
 for line in sys.stdin:
     word, *rest = line.split()
     try:
@@ -48,6 +49,8 @@ class Holder:
         self.name = os.path.basename(path)
         self.child = subprocess.Popen([sys.executable, "-c", HOLDER, path], text=True,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # Of two that open it at once the second would have made it too, for all it knows.
+        assert int(self.child.stdout.readline()) == 0
 
     def ask(self, *words):
         """0 or errno"""
