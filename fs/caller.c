@@ -300,28 +300,32 @@ const struct cred *coop_caller(struct super_block *sb, struct mnt_idmap *idmap, 
 	return who;
 }
 
-const struct cred *coop_caller_noted(struct super_block *sb, bool wait)
+/* The task's note; NULL: its last mount was a plain one. */
+static struct caller *caller_noted(struct super_block *sb)
 {
 	struct coop_callers *all = smp_load_acquire(&coop_sb(sb)->callers); /* with its locks */
 	struct caller *c = all ? caller_find(all) : NULL;
 
-	return c && c->noted ? caller_map(c, sb, c->idmap, wait) : current_cred();
+	return c && c->noted ? c : NULL;
+}
+
+const struct cred *coop_caller_noted(struct super_block *sb, bool wait)
+{
+	struct caller *c = caller_noted(sb);
+
+	return c ? caller_map(c, sb, c->idmap, wait) : current_cred();
 }
 
 const struct cred *coop_caller_last(struct super_block *sb)
 {
-	struct coop_callers *all = smp_load_acquire(&coop_sb(sb)->callers); /* with its locks */
-	struct caller *c = all ? caller_find(all) : NULL;
+	const struct caller *c = caller_noted(sb);
 
-	return c && c->noted ? c->mapped : current_cred();
+	return c ? c->mapped : current_cred();
 }
 
 bool coop_caller_unnoted(struct super_block *sb)
 {
-	struct coop_callers *all = smp_load_acquire(&coop_sb(sb)->callers); /* with its locks */
-	struct caller *c = all ? caller_find(all) : NULL;
-
-	return all && !(c && c->noted);
+	return READ_ONCE(coop_sb(sb)->callers) && !caller_noted(sb);
 }
 
 const struct cred *coop_caller_any(struct super_block *sb)
