@@ -25,7 +25,7 @@ static bool has(const char *path, const char *name, const char *value)
 	return n == (ssize_t)strlen(value) && !memcmp(buf, value, (size_t)n);
 }
 
-static bool lists(const char *path, const char *name)
+bool lists(const char *path, const char *name)
 {
 	char names[4096];
 	ssize_t n = llistxattr(path, names, sizeof(names));

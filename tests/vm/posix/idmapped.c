@@ -130,18 +130,6 @@ static bool owned(const char *path, uid_t user, gid_t group)
 	return st.st_uid == user && st.st_gid == group;
 }
 
-static bool lists(const char *path, const char *name)
-{
-	char names[4096];
-	ssize_t n = llistxattr(path, names, sizeof(names));
-
-	for (const char *at = names; n > 0; n -= (ssize_t)strlen(at) + 1, at += strlen(at) + 1) {
-		if (!strcmp(at, name))
-			return true;
-	}
-	return false;
-}
-
 static unsigned int entries(const char *path)
 {
 	DIR *dir = opendir(path);

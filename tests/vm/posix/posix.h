@@ -48,6 +48,8 @@ bool put(const char *path, const char *text);
 off_t size_of(const char *path);
 mode_t mode_of(const char *path);
 bool absent(const char *path);
+/* listxattr(2) names it. */
+bool lists(const char *path, const char *name);
 /* Until the clock of the storage's time stamps has gone on. */
 void let_clock_tick(void);
 /* What the topic's script does for it, see crash.c. */
