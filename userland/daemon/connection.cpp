@@ -37,7 +37,7 @@ connection::connection(server &s, asio::ip::tcp::socket socket) :
 	server_(s),
 	socket_(std::move(socket)),
 	fd_(socket_.native_handle()),
-	deadline_(s.io()),
+	deadline_(s.loop().io()),
 	in_(hello_max)
 {
 	asio::error_code ec;
@@ -62,27 +62,27 @@ connection::~connection()
 void connection::start()
 {
 	deadline_.expires_after(stranger_time);
-	deadline_.async_wait([self = shared_from_this()](asio::error_code ec) {
+	deadline_.async_wait(server_.loop().wrap([self = shared_from_this()](asio::error_code ec) {
 		if (!ec)
 			self->shut("it did not prove in time who it is");
-	});
+	}));
 	arm();
 }
 
 void connection::arm()
 {
 	socket_.async_wait(asio::ip::tcp::socket::wait_read,
-			   [self = shared_from_this()](asio::error_code ec) {
+			   server_.loop().wrap([self = shared_from_this()](asio::error_code ec) {
 				   if (ec)
 					   self->shut(ec.message());
 				   else
 					   self->readable();
-			   });
+			   }));
 }
 
 void connection::again()
 {
-	asio::post(server_.io(), [self = shared_from_this()] { self->readable(); });
+	server_.loop().post([self = shared_from_this()] { self->readable(); });
 }
 
 void connection::pause()
@@ -111,7 +111,7 @@ void connection::shut(std::string_view why)
 	}
 	spdlog::debug("{}: connection ended: {}", peer_, why);
 	::shutdown(fd_, SHUT_RDWR);
-	asio::post(server_.io(), [self = shared_from_this()] {
+	server_.loop().post([self = shared_from_this()] {
 		std::lock_guard lock(self->mutex_);
 		self->deadline_.cancel();
 	});
@@ -204,15 +204,17 @@ void connection::readable()
 			again();
 		return;
 	}
-	// The first one is what the client waits for longest, so it is not handed on.
+	// The first one is what the client waits for longest, so it is not handed on, but for what
+	// would keep this thread from the input of others.
 	const auto slow = std::stable_partition(batch.begin(), batch.end(),
 						[](const work &w) { return quick(w->head.op); });
 	work mine;
-	if (slow != batch.end())
+	static_assert(COOP_ST_OP_END <= event_loop::kinds_max);
+	if (slow != batch.end() && !server_.loop().blocks((*slow)->head.op))
 		mine = std::move(*slow);
 	for (auto w = mine ? slow + 1 : slow; w != batch.end(); w++)
-		asio::post(server_.io(), [self = shared_from_this(),
-					  w = std::make_shared<work>(std::move(*w))]() mutable {
+		server_.loop().post([self = shared_from_this(),
+				     w = std::make_shared<work>(std::move(*w))]() mutable {
 			self->run(std::move(*w));
 		});
 	// From here on another thread may be in readable().
@@ -296,8 +298,8 @@ void connection::receive_data(const char *&end)
 			return;
 		}
 	}
-	asio::post(server_.io(), [self = shared_from_this(),
-				  w = std::make_shared<work>(std::move(partial_))]() mutable {
+	server_.loop().post([self = shared_from_this(),
+			     w = std::make_shared<work>(std::move(partial_))]() mutable {
 		self->run(std::move(*w));
 	});
 }
@@ -305,6 +307,7 @@ void connection::receive_data(const char *&end)
 void connection::run(work w, bool more)
 {
 	request &r = *w;
+	event_loop::doing(r.head.op);
 	requests_.fetch_add(1, std::memory_order_relaxed);
 	if (!coop_st_op_known(r.head.op) || coop_st_op_is_push(r.head.op) ||
 	    r.head.op <= COOP_ST_PROOF_OP)
@@ -378,6 +381,7 @@ void connection::change(work w)
 		{
 			request &r = *w;
 			reply out;
+			event_loop::doing(r.head.op);
 			self->server_.files().execute(*self->export_, *self->session_, r, out);
 			self->server_.files().changed(what);
 			std::string encoded = self->encode(r.head, out);
@@ -392,7 +396,7 @@ void connection::change(work w)
 	};
 	auto p = std::make_shared<pending>(pending{shared_from_this(), std::move(w), {}});
 	if (server_.files().begin_change(*export_, *session_, *p->w, p->what, [p] {
-		    asio::post(p->self->server_.io(), [p] { p->execute(); });
+		    p->self->server_.loop().post([p] { p->execute(); });
 	    }))
 		p->execute();
 }

@@ -89,7 +89,7 @@ void connection::push(std::uint16_t op, const coop_st_body &b)
 		out_.push_back(std::move(i));
 	}
 	// Not from here: the caller may hold locks, of the table of members for one.
-	asio::post(server_.io(), [self = shared_from_this(), slow] {
+	server_.loop().post([self = shared_from_this(), slow] {
 		if (slow)
 			self->shut("it does not take what it is told of others");
 		else
@@ -130,7 +130,8 @@ void connection::flush()
 			return;
 		case progress::blocked:
 			socket_.async_wait(asio::ip::tcp::socket::wait_write,
-					   [self = shared_from_this()](asio::error_code ec) {
+					   server_.loop().wrap([self = shared_from_this()](
+								       asio::error_code ec) {
 						   {
 							   std::lock_guard lock(self->mutex_);
 							   self->writing_ = false;
@@ -139,7 +140,7 @@ void connection::flush()
 							   self->shut(ec.message());
 						   else
 							   self->flush();
-					   });
+					   }));
 			return;
 		}
 	}
@@ -231,8 +232,8 @@ connection::progress connection::send_some()
 					paused_ = false;
 			}
 			if (resume)
-				asio::post(server_.io(),
-					   [self = shared_from_this()] { self->readable(); });
+				server_.loop().post(
+					[self = shared_from_this()] { self->readable(); });
 			if (!all)
 				continue; // finds out whether the socket is full
 		}

@@ -96,7 +96,12 @@ descriptor_shares share_descriptors(unsigned connections, std::size_t inodes)
 
 } // namespace
 
-server::server(const settings &s) : settings_(s), acceptor_(io_), reaper_(io_), accept_pause_(io_)
+server::server(const settings &s) :
+	settings_(s),
+	loop_(s.threads),
+	acceptor_(loop_.io()),
+	reaper_(loop_.io()),
+	accept_pause_(loop_.io())
 {
 	// What a lease breaker sends us; leases here last microseconds, so there is nothing to do.
 	::signal(SIGIO, SIG_IGN);
@@ -130,8 +135,7 @@ server::server(const settings &s) : settings_(s), acceptor_(io_), reaper_(io_), 
 	listen(s.listen);
 	accept();
 	reap();
-	for (unsigned i = 0; i < std::max(1u, s.threads); i++)
-		threads_.emplace_back([this] { io_.run(); });
+	loop_.start();
 }
 
 server::~server()
@@ -156,7 +160,7 @@ void server::listen(const std::string &text)
 		host.resize(host.find(':'));
 	}
 	asio::error_code ec;
-	tcp::resolver resolver(io_);
+	tcp::resolver resolver(loop_.io());
 	const auto found = resolver.resolve(host, port, tcp::resolver::passive, ec);
 	if (ec)
 		throw std::runtime_error("--listen " + text + ": " + ec.message());
@@ -184,16 +188,16 @@ void server::listen(const std::string &text)
 
 void server::accept()
 {
-	acceptor_.async_accept([this](asio::error_code ec, tcp::socket socket) {
+	acceptor_.async_accept(loop_.wrap([this](asio::error_code ec, tcp::socket socket) {
 		if (ec == asio::error::operation_aborted)
 			return;
 		if (ec) { // out of descriptors or memory: others must end first
 			spdlog::warn("accept: {}", ec.message());
 			accept_pause_.expires_after(std::chrono::milliseconds(100));
-			accept_pause_.async_wait([this](asio::error_code e) {
+			accept_pause_.async_wait(loop_.wrap([this](asio::error_code e) {
 				if (!e)
 					accept();
-			});
+			}));
 			return;
 		}
 		accepted.fetch_add(1, std::memory_order_relaxed);
@@ -221,7 +225,7 @@ void server::accept()
 		if (!full)
 			c->start();
 		accept();
-	});
+	}));
 }
 
 bool server::known(connection &c)
@@ -288,7 +292,7 @@ void server::reap()
 {
 	constexpr std::chrono::seconds every{1};
 	reaper_.expires_after(every);
-	reaper_.async_wait([this](asio::error_code ec) {
+	reaper_.async_wait(loop_.wrap([this](asio::error_code ec) {
 		if (ec)
 			return;
 		std::vector<std::shared_ptr<session>> dead;
@@ -313,7 +317,7 @@ void server::reap()
 			service_->end_grace();
 		}
 		reap();
-	});
+	}));
 }
 
 void server::drain()
@@ -326,7 +330,7 @@ void server::drain()
 		draining_ = true;
 		all.assign(connections_.begin(), connections_.end());
 	}
-	asio::post(io_, [this] {
+	loop_.post([this] {
 		asio::error_code ec;
 		acceptor_.close(ec);
 		accept_pause_.cancel();
@@ -341,10 +345,7 @@ void server::drain()
 		c->shut("this daemon ends");
 	}
 	all.clear();
-	io_.stop();
-	for (std::thread &t : threads_)
-		t.join();
-	threads_.clear();
+	loop_.stop();
 	service_->freeze(); // before the sessions go
 	write_stats();
 	service_->leases.clear(); // while there are exports, which a session's open files are of

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // server.hpp - the daemon: listens, keeps connections, sessions and members.
 //
-// One io_context runs on a small pool of threads. A thread that finds a
-// connection readable takes what has arrived, hands all but the first request to
-// the pool and executes the first one itself, so that a lone request costs no
-// thread switch and many run at once. File-system calls block their thread; the
-// pool is what bounds them.
+// A thread that finds a connection readable takes what has arrived, hands all but
+// the first request to others and executes the first one itself, so that a lone
+// request costs no thread switch and many run at once. File-system calls block
+// their thread; the number of threads is what bounds them.
 #pragma once
 
 #include <asio.hpp>
@@ -14,9 +13,9 @@
 #include <set>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "userland/daemon/event_loop.hpp"
 #include "userland/daemon/service.hpp"
 
 namespace coop::daemon
@@ -71,7 +70,7 @@ public:
 	// For connections:
 	service &files() { return *service_; }
 	member_table &members() { return members_; }
-	asio::io_context &io() { return io_; }
+	event_loop &loop() { return loop_; }
 	const secret &key() const { return key_; }
 	std::shared_ptr<session> attach(const std::string &id, bool &fresh); // null: too many
 	void detach(const std::shared_ptr<session> &, bool forget);
@@ -99,12 +98,11 @@ private:
 	const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 	bool grace_over_ = false; // the reaper's: sessions of an earlier daemon are gone
 	// After what connections use at their end: handlers that never ran hold some.
-	asio::io_context io_;
+	event_loop loop_;
 	asio::ip::tcp::acceptor acceptor_;
 	asio::steady_timer reaper_, accept_pause_;
 	std::uint16_t port_ = 0;
 	std::string address_;
-	std::vector<std::thread> threads_;
 };
 
 } // namespace coop::daemon
