@@ -171,13 +171,12 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 }
 
 int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
-		    const coop_st_attr &leased, reply &out)
+		    lease_table::offer lease, reply &out)
 {
 	const std::uint32_t flags = r.body.flags;
 	const std::uint64_t open_id = r.body.open_id;
 	const coop_st_cred &cred = r.body.cred;
 	auto f = std::make_shared<open_file>();
-	std::uint64_t version;
 	{
 		std::lock_guard lock(n->mutex);
 		if (flags & COOP_ST_O_WRITE) {
@@ -202,9 +201,9 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 			err = change_locked(*n, out.body, [&](int fd) {
 				return as(cred, [&] { return ::ftruncate(fd, 0) ? -errno : 0; });
 			});
-			version = out.body.attr.version;
-		} else {
+		} else if (!lease) {
 			struct stat st;
+			std::uint64_t version;
 			err = n->observe_locked(st, version);
 			if (!err)
 				fill_attr(st, *n, version, out.body.attr);
@@ -220,28 +219,39 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 	}
 	if (!out.body.attr.nlink)
 		inodes.discard(n->handle); // as soon as nobody holds it
-	if (leased.has & COOP_ST_HAS_LEASE && leased.version == version)
-		out.body.attr = leased;
+	const std::uint64_t version = out.body.attr.version;
+	// Who has opened it once opens it again without asking.
+	const bool guarded = lease && leases.guard(n);
 	std::vector<std::uint32_t> others;
 	openers.opened({n->fid, version}, s.node, others);
 	out.body.n_nodes = static_cast<u32>(others.size());
 	std::copy(others.begin(), others.end(), out.body.nodes);
 	const std::uint64_t length = std::min<std::uint64_t>(
 		out.body.attr.size, std::min<std::uint32_t>(want_inline, COOP_ST_INLINE_MAX));
-	if (others.empty() && length && flags & COOP_ST_O_READ && !(flags & COOP_ST_O_AGAIN)) {
+	const bool inlines =
+		others.empty() && length && flags & COOP_ST_O_READ && !(flags & COOP_ST_O_AGAIN);
+	bool whole = false;
+	if (inlines) {
 		std::shared_ptr<unique_fd> fd;
 		{
 			std::lock_guard lock(n->mutex);
 			fd = n->data_locked(err);
 		}
 		out.data.resize(length);
-		if (!fd ||
-		    ::pread(fd->get(), out.data.data(), length, 0) !=
-			    static_cast<ssize_t>(length) ||
-		    !matches(*n, version))
-			out.data.clear(); // changed meanwhile; the client will ask
-		stats.inline_bytes.fetch_add(out.data.size(), std::memory_order_relaxed);
+		whole = fd && ::pread(fd->get(), out.data.data(), length, 0) ==
+				      static_cast<ssize_t>(length);
 	}
+	// The file may have been written and closed before the guard was there: such a change is
+	// not told first, so the lease stands only if what was looked at is still so behind it.
+	const bool same = (inlines || lease) && matches(*n, version);
+	if (!whole || !same)
+		out.data.clear(); // changed meanwhile; the client will ask
+	stats.inline_bytes.fetch_add(out.data.size(), std::memory_order_relaxed);
+	if (lease && !same)
+		lease.withdraw();
+	tell_offer(lease, *n, out.body.attr);
+	if (out.body.attr.has & COOP_ST_HAS_LEASE && !guarded)
+		out.body.attr.has |= COOP_ST_HAS_ASK_OPEN;
 	return 0;
 }
 
@@ -255,9 +265,9 @@ int service::open(const exported &in, session &s, call r, reply &out)
 		return err;
 	if (int err = has_content(*n))
 		return err;
-	coop_st_attr leased{};
-	if (r.head.flags & COOP_ST_F_LEASE && !(r.body.flags & COOP_ST_O_WRITE))
-		if (int err = leased_attributes(s, r, n, leased))
+	lease_table::offer lease = offer(s, r, n);
+	if (lease)
+		if (int err = attributes(*n, out.body.attr))
 			return err;
 	{
 		std::lock_guard lock(n->mutex); // it must not be taken for somebody else's open
@@ -272,7 +282,7 @@ int service::open(const exported &in, session &s, call r, reply &out)
 		if (checked && access == O_RDONLY)
 			n->offer_locked(std::move(checked), false);
 	}
-	return opened(s, std::move(n), r, r.body.count, leased, out);
+	return opened(s, std::move(n), r, r.body.count, std::move(lease), out);
 }
 
 int service::create(const exported &in, session &s, call r, reply &out)

@@ -197,6 +197,52 @@ void lease_table::withdraw(const session *who, const coop_fid &id, number lease)
 	run(std::move(out));
 }
 
+void lease_table::forgo(const session *who, const coop_fid &id, number lease)
+{
+	todo out;
+	{
+		std::lock_guard lock(mutex_);
+		const holder *const h = standing_locked(who, id, lease);
+		if (h && !h->told)
+			remove_locked(files_.find(id), who, out);
+	}
+	run(std::move(out));
+}
+
+lease_table::offer::offer(lease_table &table, const std::shared_ptr<session> &who,
+			  const inode_ref &node) :
+	table_(&table),
+	who_(who.get()),
+	file_(node->fid),
+	lease_(table.grant(who, node))
+{
+}
+
+lease_table::offer::~offer()
+{
+	try {
+		if (lease_)
+			table_->forgo(who_, file_, lease_);
+	} catch (const std::bad_alloc &) {
+		// It stays until the file changes, or the session ends.
+	}
+}
+
+bool lease_table::offer::tell(const coop_st_time &changed)
+{
+	if (!table_->tell(who_, file_, lease_, changed)) {
+		withdraw();
+		return false;
+	}
+	lease_ = 0;
+	return true;
+}
+
+void lease_table::offer::withdraw()
+{
+	table_->withdraw(who_, file_, std::exchange(lease_, 0));
+}
+
 bool lease_table::holds(const session *who, const coop_fid &id) const
 {
 	std::lock_guard lock(mutex_);

@@ -66,6 +66,8 @@ public:
 	// The reply does not tell of it after all. A client that another reply may have told of it
 	// is asked to return it.
 	void withdraw(const session *, const coop_fid &, number lease);
+	// The same of a reply that says nothing of the file: what another has told stands.
+	void forgo(const session *, const coop_fid &, number lease);
 	bool holds(const session *, const coop_fid &) const; // and has not been told to return it
 	void give_back(const session *, const coop_fid &);
 	void give_back_all(const session *);
@@ -87,6 +89,34 @@ public:
 	// The rest of their descriptors is for the moments when an inode has three.
 	std::size_t guards_max() const { return inodes_.capacity() - inodes_.capacity() / 8; }
 	counters count;
+
+	// A lease that is granted and that no reply has told of yet. What is neither told nor
+	// withdrawn is forgone.
+	class offer
+	{
+	public:
+		offer() = default;
+		offer(lease_table &, const std::shared_ptr<session> &, const inode_ref &);
+		offer(offer &&o) noexcept :
+			table_(o.table_),
+			who_(o.who_),
+			file_(o.file_),
+			lease_(std::exchange(o.lease_, 0))
+		{
+		}
+		offer &operator=(offer &&) = delete;
+		~offer();
+		explicit operator bool() const { return lease_; }
+		// True: the reply is to tell of it. False: it is withdrawn.
+		[[nodiscard]] bool tell(const coop_st_time &changed);
+		void withdraw();
+
+	private:
+		lease_table *table_ = nullptr;
+		const session *who_ = nullptr; // the request's, which outlives this
+		coop_fid file_{};
+		number lease_ = 0; // 0: none, or not to be settled any more
+	};
 
 private:
 	struct holder {

@@ -26,32 +26,44 @@ bool is_written(inode &n)
 
 } // namespace
 
-// Grants before it looks: what changes from here on is told to this client first. An operation
-// that judges what the caller may do with the file calls this before it does, for its reply
-// vouches for that too.
-int service::leased_attributes(session &s, call r, const inode_ref &n, coop_st_attr &a)
+// Granted before anything is looked at: what changes from here on is told to this client first. An
+// operation that judges what the caller may do with the file judges after it has looked, for its
+// reply vouches for that too: a program on this machine that changes the file in between has then
+// changed what was looked at, and its change is told. The other way round the reply would tell the
+// attributes of after the change beside a right of before it, and the change would look known.
+lease_table::offer service::offer(session &s, call r, const inode_ref &n)
 {
 	// Handles with a path in them differ for one file: clients could not tell what is recalled.
 	// What was just written is as likely as not to be changed next, or not looked at again.
-	const bool may_be = r.head.flags & COOP_ST_F_LEASE && r.head.op != COOP_ST_CREATE &&
-			    r.head.op != COOP_ST_TMPFILE && r.head.op != COOP_ST_CLOSE &&
-			    !n->in.by_path() && !is_written(*n);
-	const lease_table::number lease = may_be ? leases.grant(s.shared_from_this(), n) : 0;
-	// Who has opened it once opens it again without asking.
-	const bool guarded = lease && (r.head.op != COOP_ST_OPEN || leases.guard(n));
-	if (const int err = attributes(*n, a))
-		return err; // it stays: an error tells a client of no end
-	if (!lease)
-		return 0;
+	const bool writes = r.head.op == COOP_ST_CREATE || r.head.op == COOP_ST_TMPFILE ||
+			    r.head.op == COOP_ST_CLOSE ||
+			    (r.head.op == COOP_ST_OPEN && r.body.flags & COOP_ST_O_WRITE);
+	const bool may_be =
+		r.head.flags & COOP_ST_F_LEASE && !writes && !n->in.by_path() && !is_written(*n);
+	return may_be ? lease_table::offer(leases, s.shared_from_this(), n) : lease_table::offer();
+}
+
+void service::tell_offer(lease_table::offer &lease, inode &n, coop_st_attr &a)
+{
 	bool stands = a.nlink;
-	if (stands && n->type == S_IFREG) {
-		std::lock_guard lock(n->mutex);
-		stands = !n->writers && !(a.version & provisional_bit);
+	if (!lease)
+		return;
+	if (stands && n.type == S_IFREG) {
+		std::lock_guard lock(n.mutex);
+		stands = !n.writers && !(a.version & provisional_bit);
 	}
-	if (stands && leases.tell(&s, n->fid, lease, a.ctime))
-		a.has |= guarded ? COOP_ST_HAS_LEASE : COOP_ST_HAS_LEASE | COOP_ST_HAS_ASK_OPEN;
-	else
-		leases.withdraw(&s, n->fid, lease);
+	if (!stands)
+		lease.withdraw();
+	else if (lease.tell(a.ctime))
+		a.has |= COOP_ST_HAS_LEASE;
+}
+
+int service::leased_attributes(session &s, call r, const inode_ref &n, coop_st_attr &a)
+{
+	lease_table::offer lease = offer(s, r, n);
+	if (const int err = attributes(*n, a))
+		return err;
+	tell_offer(lease, *n, a);
 	return 0;
 }
 

@@ -303,7 +303,8 @@ int service::access(const exported &in, session &s, call r, reply &out)
 		return -EINVAL;
 	if (int err = inodes.get(in, view(r.body.fh), node))
 		return err;
-	if (int err = leased_attributes(s, r, node, out.body.attr))
+	lease_table::offer lease = offer(s, r, node);
+	if (int err = attributes(*node, out.body.attr))
 		return err;
 	int allowed = 0;
 	if (int err = as(r.body.cred, [&] {
@@ -317,6 +318,7 @@ int service::access(const exported &in, session &s, call r, reply &out)
 	if (in.spec().read_only && (node->type == S_IFREG || node->type == S_IFDIR))
 		allowed &= ~W_OK;
 	out.body.mode = static_cast<u32>(allowed);
+	tell_offer(lease, *node, out.body.attr);
 	return 0;
 }
 

@@ -150,6 +150,10 @@ private:
 	// The same for a client that may rely on them: with a lease, if it wants one and there is
 	// nothing against it.
 	int leased_attributes(session &, call, const inode_ref &, coop_st_attr &);
+	// A lease for the reply, of this file; tell_offer() tells of it with the attributes, if
+	// there is nothing against it.
+	lease_table::offer offer(session &, call, const inode_ref &);
+	void tell_offer(lease_table::offer &, inode &, coop_st_attr &);
 	// Tells of a lease that the client has kept over its own change.
 	void tell_lease(session &, call, const inode &, coop_st_attr &);
 	// Of the directory that the request changed; to a client that keeps its lease of it.
@@ -158,9 +162,9 @@ private:
 		     std::size_t &keeps);
 	void lease_name(const exported &, const inode &dir, std::string_view name,
 			lease_table::fids &what);
-	// leased: what was told with a lease before the caller was judged.
-	int opened(session &, inode_ref, call, std::uint32_t want_inline,
-		   const coop_st_attr &leased, reply &);
+	// lease: to be told of; then the reply's attributes are of before the caller was judged.
+	int opened(session &, inode_ref, call, std::uint32_t want_inline, lease_table::offer lease,
+		   reply &);
 
 	std::vector<std::unique_ptr<exported>> exports_;
 };
