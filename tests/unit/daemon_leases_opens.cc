@@ -215,3 +215,26 @@ TEST_F(daemon_leases_opens, a_store_before_the_guard_is_no_secret)
 	}
 	EXPECT_GT(between, 0u);
 }
+
+// Of two replies the one that was looked at first may be told last.
+TEST_F(daemon_leases_opens, what_is_older_than_what_was_told_is_not_told)
+{
+	up();
+	const auto node = server_->files().inodes.find(find("f").fh);
+	ASSERT_TRUE(node);
+	auto &table = server_->files().leases;
+	const auto early = std::make_shared<coop::daemon::session>("early"),
+		   late = std::make_shared<coop::daemon::session>("late");
+	const auto first = table.grant(early, node), second = table.grant(late, node);
+	ASSERT_TRUE(first && second);
+	struct stat st;
+	ASSERT_EQ(::stat((tree_ / "f").c_str(), &st), 0);
+	const coop_st_time now{st.st_ctim.tv_sec, static_cast<u32>(st.st_ctim.tv_nsec)},
+		before{now.sec - 1, now.nsec};
+	EXPECT_TRUE(table.tell(late.get(), node->fid, second, now));
+	EXPECT_FALSE(table.tell(early.get(), node->fid, first, before));
+	table.forgo(early.get(), node->fid, first);
+	EXPECT_FALSE(table.holds(early.get(), node->fid));
+	EXPECT_TRUE(table.holds(late.get(), node->fid)) << "it knows the state of now";
+	table.give_back_all(late.get());
+}

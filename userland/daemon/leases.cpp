@@ -168,13 +168,14 @@ bool lease_table::tell(const session *who, const coop_fid &id, number lease,
 		if (!h)
 			return false;
 		file &f = files_.find(id)->second;
-		const bool moved = later(changed, f.seen);
+		const bool moved = later(changed, f.seen), older = later(f.seen, changed);
 		// Clients' changes leave 'seen' at what they have made. Another's is to be told to
-		// all that do not know it, for its event is going to find nothing new.
-		stands = !moved || !f.seen.sec || f.changing > f.held_up;
+		// all that do not know it, for its event is going to find nothing new. A state
+		// before that is a reply's that was looked at before, and is told too late.
+		stands = !f.seen.sec || f.changing > f.held_up || (!moved && !older);
 		if (stands)
 			h->told = true;
-		else
+		else if (moved)
 			recall_locked(id, f, nullptr, out);
 		if (moved)
 			f.seen = changed;
@@ -230,12 +231,11 @@ lease_table::offer::~offer()
 
 bool lease_table::offer::tell(const coop_st_time &changed)
 {
-	if (!table_->tell(who_, file_, lease_, changed)) {
-		withdraw();
-		return false;
-	}
+	const bool told = table_->tell(who_, file_, lease_, changed);
+	if (!told)
+		table_->forgo(who_, file_, lease_);
 	lease_ = 0;
-	return true;
+	return told;
 }
 
 void lease_table::offer::withdraw()

@@ -59,8 +59,9 @@ public:
 	// write wait then. False: there is one that writes, or there are too many files.
 	[[nodiscard]] bool guard(const inode_ref &);
 	// True: it stands since it was granted, and the reply is to tell of it. changed: what the
-	// reply tells; a change that the kernel reports and that leaves it so is ours. lease 0: the
-	// one that the session has kept over a change of its own, which has not ended yet.
+	// reply tells; a change that the kernel reports and that leaves it so is ours. It must not
+	// be older than what another reply has told. lease 0: the one that the session has kept
+	// over a change of its own, which has not ended yet.
 	[[nodiscard]] bool tell(const session *, const coop_fid &, number lease,
 				const coop_st_time &changed);
 	// The reply does not tell of it after all. A client that another reply may have told of it
@@ -107,7 +108,7 @@ public:
 		offer &operator=(offer &&) = delete;
 		~offer();
 		explicit operator bool() const { return lease_; }
-		// True: the reply is to tell of it. False: it is withdrawn.
+		// True: the reply is to tell of it. False: it is forgone.
 		[[nodiscard]] bool tell(const coop_st_time &changed);
 		void withdraw();
 
