@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 #define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION      6
+#define COOP_ST_VERSION      7
 #define COOP_ST_HEADER       32         /* bytes */
 #define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX     8192       /* bytes of a body */
@@ -149,6 +149,14 @@ enum coop_st_open_flag {
 		32,          /* re-made after the session was lost: no truncation, no inline data */
 	COOP_ST_O_EXEC = 64, /* to be executed: asks for that right instead of the one to read */
 	COOP_ST_O_ALL = 127,
+};
+
+enum coop_st_write_flag {
+	/*
+	 * Request: to stable storage, as by a COMMIT behind it. Reply: all of it is there; without
+	 * it the WRITE is as any other.
+	 */
+	COOP_ST_WRITE_STABLE = 1,
 };
 
 /* What 'flags' of FALLOCATE may hold, as fallocate(2) combines them; 0: allocate. */

@@ -94,7 +94,7 @@ public:
 		return changed(out);
 	}
 	int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
-		  std::span<const iovec> data, write_result &out, late_reply late) override
+		  std::span<const iovec> data, write_result &out, late_reply late, bool) override
 	{
 		std::function<void()> then;
 		{

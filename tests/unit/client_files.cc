@@ -88,7 +88,7 @@ public:
 		return 0;
 	}
 	int write(const handle &, std::uint64_t, std::uint64_t offset, std::span<const iovec> data,
-		  write_result &out, late_reply late) override
+		  write_result &out, late_reply late, bool) override
 	{
 		if (leave)
 			return left(std::move(late));

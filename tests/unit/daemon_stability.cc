@@ -4,15 +4,18 @@
 #include "daemon_rig.hpp"
 
 #include <atomic>
+#include <functional>
 #include <sys/syscall.h>
+#include <utility>
 
 #include "userland/client/file.hpp"
 #include "userland/client/page_store.hpp"
 
 namespace
 {
-std::atomic<int> sync_failures{0};
-}
+std::atomic<int> sync_failures{0}, syncs{0};
+std::function<void()> during_sync; // of the next one: done, and not said yet
+} // namespace
 
 // In the way of the C library's: what a disk does that does not write back.
 extern "C" int fsync(int fd)
@@ -22,7 +25,11 @@ extern "C" int fsync(int fd)
 		errno = EIO;
 		return -1;
 	}
-	return static_cast<int>(::syscall(SYS_fsync, fd));
+	syncs++;
+	const int result = static_cast<int>(::syscall(SYS_fsync, fd));
+	if (const auto then = std::exchange(during_sync, nullptr))
+		then();
+	return result;
 }
 
 using namespace rig;
@@ -38,6 +45,14 @@ protected:
 		write_result w{};
 		EXPECT_EQ(write_text(s, e, open_id, 0, "text", w), 0);
 		return w.verifier;
+	}
+	write_result write_stable(const entry &e, std::uint64_t open_id)
+	{
+		char text[] = "text";
+		const iovec v{text, 4};
+		write_result w{};
+		EXPECT_EQ(client_->write(e.fh, open_id, 0, {&v, 1}, w, {}, true), 0);
+		return w;
 	}
 	std::uint64_t commit(storage &s, const entry &e, std::uint64_t open_id, int err = 0)
 	{
@@ -101,6 +116,53 @@ TEST_F(daemon_stability, a_failure_that_one_client_is_told_shows_to_the_others)
 	other.reset();
 	restart();
 	EXPECT_NE(commit(*client_, e, mine.open_id), v) << "the next process does not know it";
+}
+
+TEST_F(daemon_stability, a_write_commits_if_it_is_to)
+{
+	up();
+	put("f", "");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	const int before = syncs;
+	write_result w{};
+	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, "text", w), 0);
+	EXPECT_FALSE(w.stable);
+	EXPECT_EQ(syncs, before);
+	w = write_stable(e, o.open_id);
+	EXPECT_TRUE(w.stable);
+	EXPECT_EQ(syncs, before + 1);
+	EXPECT_EQ(w.verifier, o.verifier);
+	EXPECT_EQ(disk("f"), "text");
+}
+
+// The bytes are the client's to keep, and its COMMIT finds what has become of them.
+TEST_F(daemon_stability, a_write_that_cannot_commit_is_as_any_other)
+{
+	up();
+	put("f", "");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	sync_failures = 1;
+	const write_result w = write_stable(e, o.open_id);
+	EXPECT_FALSE(w.stable);
+	EXPECT_EQ(w.verifier, o.verifier) << "of before the failure";
+	EXPECT_NE(commit(*client_, e, o.open_id), w.verifier);
+	EXPECT_TRUE(write_stable(e, o.open_id).stable);
+}
+
+// Another client's fsync has met the error that these bytes may be the victims of.
+TEST_F(daemon_stability, a_write_is_not_stable_if_the_verifier_moves_meanwhile)
+{
+	up();
+	put("f", "");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	during_sync = [&] { server_->files().stable.failed(e.attr.fid); };
+	const write_result w = write_stable(e, o.open_id);
+	EXPECT_FALSE(w.stable);
+	EXPECT_EQ(w.verifier, o.verifier);
+	EXPECT_NE(commit(*client_, e, o.open_id), w.verifier);
 }
 
 TEST_F(daemon_stability, without_a_record_nothing_is_taken_for_stable)

@@ -37,7 +37,7 @@ public:
 	}
 	int close(const handle &, std::uint64_t, write_result &) override { return -ENOSYS; }
 	int write(const handle &, std::uint64_t, std::uint64_t, std::span<const iovec>,
-		  write_result &, late_reply) override
+		  write_result &, late_reply, bool) override
 	{
 		return -ENOSYS;
 	}

@@ -94,6 +94,20 @@ TEST(store_codec, every_body_comes_back_as_it_went_in)
 	}
 }
 
+TEST(store_codec, a_write_asks_and_its_reply_tells_whether_it_is_stable)
+{
+	for (u64 fields :
+	     {coop_st_request_fields(COOP_ST_WRITE), coop_st_reply_fields(COOP_ST_WRITE)}) {
+		coop_st_body b{}, got;
+		std::vector<u8> wire(COOP_ST_BODY_MAX);
+		b.flags = COOP_ST_WRITE_STABLE;
+		const int n = coop_st_body_put(&b, fields, wire.data(), COOP_ST_BODY_MAX);
+		ASSERT_GT(n, 0);
+		ASSERT_EQ(coop_st_body_get(&got, fields, wire.data(), static_cast<u32>(n)), 0);
+		EXPECT_EQ(got.flags, COOP_ST_WRITE_STABLE + 0u);
+	}
+}
+
 TEST(store_codec, every_truncation_and_every_extra_byte_is_refused)
 {
 	for (u64 fields : all_sets()) {

@@ -240,9 +240,10 @@ public:
 		});
 	}
 	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
-		  std::span<const iovec> data, write_result &out, late_reply late) override
+		  std::span<const iovec> data, write_result &out, late_reply late,
+		  bool stable) override
 	{
-		return under_->write(fh, open_id, offset, data, out, std::move(late));
+		return under_->write(fh, open_id, offset, data, out, std::move(late), stable);
 	}
 	int commit(const handle &fh, std::uint64_t open_id, write_result &out) override
 	{

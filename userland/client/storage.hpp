@@ -79,6 +79,7 @@ struct write_result {
 	// Of a change, and of a commit. A commit with the change's own says that the change is on
 	// stable storage; one with another says that it may be lost. 0 from close.
 	std::uint64_t verifier = 0;
+	bool stable = false; // of a write that was to be: all of it is on stable storage
 };
 
 struct dir_entry {
@@ -193,8 +194,10 @@ public:
 		write_result ignored;
 		(void)close(fh, open_id, ignored);
 	}
+	// stable: storage is to commit it, too. Of more than COOP_ST_IO_MAX it does not.
 	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
-			  std::span<const iovec> data, write_result &out, late_reply late = {}) = 0;
+			  std::span<const iovec> data, write_result &out, late_reply late = {},
+			  bool stable = false) = 0;
 	virtual int commit(const handle &, std::uint64_t open_id, write_result &out) = 0;
 	// mode: FALLOC_FL_*. As write.
 	virtual int fallocate(const handle &, std::uint64_t open_id, int mode, std::uint64_t offset,

@@ -214,7 +214,8 @@ public:
 	}
 
 	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
-		  std::span<const iovec> data, write_result &out, late_reply late) override
+		  std::span<const iovec> data, write_result &out, late_reply late,
+		  bool stable) override
 	{
 		const std::size_t total = length_of(data);
 		std::uint64_t first = 0, verifier = 0;
@@ -224,6 +225,8 @@ public:
 			ask.fh = bytes_of(fh);
 			ask.open_id = open_id;
 			ask.offset = offset + at;
+			if (stable && n == total)
+				ask.flags = COOP_ST_WRITE_STABLE;
 			const std::uint64_t previous = out.attr.version;
 			const std::vector<iovec> part = slice(data, at, n);
 			if (int err = changed(COOP_ST_WRITE, ask, out, part, late))
@@ -561,6 +564,8 @@ private:
 		const int err = link_.ask(op, ask, got, text, nullptr, data, std::move(orphan));
 		if (!err)
 			out = change_of(got);
+		if (!err && op == COOP_ST_WRITE)
+			out.stable = got.flags & COOP_ST_WRITE_STABLE;
 		if (!err && length)
 			*length = got.length;
 		return err;

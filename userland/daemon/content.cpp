@@ -404,6 +404,19 @@ int service::commit_names(const exported &in, call r, reply &out)
 	return attributes(*dir, out.body.attr);
 }
 
+// verifier: of all that was changed before.
+int service::sync(const exported &in, inode &n, int fd, std::uint64_t &verifier)
+{
+	std::lock_guard order(n.commit_order);
+	if (::fsync(fd)) {
+		const int err = -errno;
+		stable.failed(n.fid);
+		return err;
+	}
+	verifier = stable.verifier(in.fs(), n.fid);
+	return 0;
+}
+
 int service::commit(const exported &in, session &s, call r, reply &out)
 {
 	if (!r.body.open_id)
@@ -420,15 +433,8 @@ int service::commit(const exported &in, session &s, call r, reply &out)
 		if (!fd)
 			return err;
 	}
-	{
-		std::lock_guard order(n.commit_order);
-		if (::fsync(fd->get())) {
-			const int err = -errno;
-			stable.failed(n.fid);
-			return err;
-		}
-		out.body.verifier = stable.verifier(in.fs(), n.fid);
-	}
+	if (int err = sync(in, n, fd->get(), out.body.verifier))
+		return err;
 	fd.reset();
 	if (int err = attributes(n, out.body.attr))
 		return err;
@@ -518,13 +524,15 @@ int service::write(const exported &in, session &s, call r, reply &out)
 		return -EBADF;
 	if (r.body.offset > INT64_MAX - COOP_ST_IO_MAX)
 		return -EFBIG;
+	if (r.body.flags & ~COOP_ST_WRITE_STABLE)
+		return -EINVAL;
 	coop_st_cred cred;
 	f->who.fill(cred);
 	inode &n = *f->node;
-	std::lock_guard lock(n.mutex);
+	std::unique_lock lock(n.mutex);
 	// The one from before: if a failure comes in between, these bytes may be its victim.
 	out.body.verifier = stable.verifier(in.fs(), n.fid);
-	const int err = change_locked(n, out.body, [&](int fd) {
+	int err = change_locked(n, out.body, [&](int fd) {
 		as_user user(cred); // so that quotas and set-id bits follow the writer
 		if (user.error())
 			return user.error();
@@ -543,9 +551,18 @@ int service::write(const exported &in, session &s, call r, reply &out)
 		}
 		return 0;
 	});
-	if (!err)
-		stats.written_bytes.fetch_add(r.data.size(), std::memory_order_relaxed);
-	return err;
+	if (err)
+		return err;
+	stats.written_bytes.fetch_add(r.data.size(), std::memory_order_relaxed);
+	if (!(r.body.flags & COOP_ST_WRITE_STABLE))
+		return 0;
+	const std::shared_ptr<unique_fd> fd = n.data_locked(err);
+	lock.unlock(); // others read and write during the fsync
+	// Otherwise the client has the verifier from before, and its COMMIT tells.
+	std::uint64_t now;
+	if (fd && !sync(in, n, fd->get(), now) && now == out.body.verifier)
+		out.body.flags = COOP_ST_WRITE_STABLE;
+	return 0;
 }
 
 } // namespace coop::daemon

@@ -146,6 +146,8 @@ private:
 	int entry(session &, call, const inode &dir, std::string_view name, unique_fd path, reply &,
 		  inode_ref *keep);
 	int commit_names(const exported &, call, reply &);
+	// An fsync, as of COMMIT. The inode's mutex is not held.
+	int sync(const exported &, inode &, int fd, std::uint64_t &verifier);
 	int attributes(inode &, coop_st_attr &);
 	// The same for a client that may rely on them: with a lease, if it wants one and there is
 	// nothing against it.
