@@ -138,21 +138,23 @@ static void closed(struct coop_call *call)
 	coop_calls_end(m);
 }
 
-static void close_what(struct coop_call *call, struct inode *inode, u64 open_id)
+static void close_send(struct coop_call *call, struct inode *inode, u64 open_id, void *owner,
+		       void (*done)(struct coop_call *call))
 {
 	call->arg.fh.p = coop_i(inode)->fh;
 	call->arg.fh.len = coop_i(inode)->fh_len;
 	call->arg.open_id = open_id;
+	ihold(inode);
+	coop_calls_begin(coop_sb(inode->i_sb));
+	call->owner = owner;
+	call->done = done;
+	call->prompt = true;
+	coop_call_submit(call);
 }
 
 void coop_close_send(struct coop_call *call, struct inode *inode, u64 open_id)
 {
-	close_what(call, inode, open_id);
-	ihold(inode);
-	coop_calls_begin(coop_sb(inode->i_sb));
-	call->owner = inode;
-	call->done = closed;
-	coop_call_submit(call);
+	close_send(call, inode, open_id, inode, closed);
 }
 
 void coop_file_send_close(struct coop_file *f, struct inode *inode)
@@ -163,29 +165,30 @@ void coop_file_send_close(struct coop_file *f, struct inode *inode)
 	coop_close_send(call, inode, f->open_id);
 }
 
-/* The same, waited for: the file's new version may be wanted next. */
-static void close_and_learn(struct coop_file *f)
+/* Which version it has become may be wanted next. */
+static void writer_closed(struct coop_call *call)
 {
+	struct coop_file *f = call->owner;
 	struct inode *inode = f->inode;
-	struct coop_call *call = f->close;
-	const u64 asked = coop_ticket(inode->i_sb);
-	int err;
 
-	f->close = NULL;
-	close_what(call, inode, f->open_id);
-	err = coop_call_run(call);
-	if (!err)
-		coop_attr_learn(inode, &call->res.attr, asked);
-	coop_call_put(call);
-	if (err != -ERESTARTSYS)
-		return;
-	/* Killed, perhaps before it left. Without memory the daemon closes it with the session. */
-	call = coop_call_alloc(coop_sb(inode->i_sb)->storage, COOP_ST_CLOSE);
-	if (call)
-		coop_close_send(call, inode, f->open_id);
+	if (!call->error)
+		coop_attr_learn(inode, &call->res.attr, f->closing);
+	coop_file_free(f);
+	call->owner = inode;
+	closed(call);
 }
 
-static void file_gone(struct coop_file *f, bool wait)
+/* Nobody waits: what was written is at storage, and committed if it has to be. */
+static void writer_send_close(struct coop_file *f)
+{
+	struct coop_call *call = f->close;
+
+	f->close = NULL;
+	f->closing = coop_ticket(f->inode->i_sb);
+	close_send(call, f->inode, f->open_id, f, writer_closed);
+}
+
+static void file_gone(struct coop_file *f)
 {
 	struct coop_mount *m = coop_sb(f->inode->i_sb);
 	struct coop_inode *ci = coop_i(f->inode);
@@ -199,19 +202,21 @@ static void file_gone(struct coop_file *f, bool wait)
 	list_del(&f->link);
 	spin_unlock(&ci->lock);
 	coop_unstable_forget(f->inode);
-	if (said && wait)
-		close_and_learn(f);
-	else if (said)
-		coop_file_send_close(f, f->inode);
 	if (f->other)
 		coop_file_put(f->other);
+	if (said && f->flags & COOP_ST_O_WRITE) {
+		writer_send_close(f); /* and frees it */
+		return;
+	}
+	if (said)
+		coop_file_send_close(f, f->inode);
 	coop_file_free(f);
 }
 
 void coop_file_put(struct coop_file *f)
 {
 	if (refcount_dec_and_test(&f->refs))
-		file_gone(f, false);
+		file_gone(f);
 }
 
 /* ---- opening ------------------------------------------------------------------------ */
@@ -483,9 +488,15 @@ struct coop_file *coop_file_as(struct coop_file *f, bool append)
 
 /* ---- what the VFS calls ------------------------------------------------------------------ */
 
-static int commit_at_close(struct inode *inode)
+/* At a close. */
+static int write_and_commit(struct inode *inode)
 {
-	return coop_sb(inode->i_sb)->opt.commit_on_close ? coop_commit_wrote(inode) : 0;
+	const bool commits = coop_sb(inode->i_sb)->opt.commit_on_close;
+
+	if (commits)
+		coop_write_to_commit(inode, 0, LLONG_MAX);
+	filemap_write_and_wait(inode->i_mapping);
+	return commits ? coop_commit_wrote(inode) : 0;
 }
 
 static int coop_flush(struct file *file, fl_owner_t id)
@@ -495,32 +506,27 @@ static int coop_flush(struct file *file, fl_owner_t id)
 
 	if (!(file->f_mode & FMODE_WRITE))
 		return 0;
-	filemap_write_and_wait(inode->i_mapping);
-	err = commit_at_close(inode);
+	err = write_and_commit(inode);
 	/* Not advanced: an fsync through another descriptor tells it, too. */
 	return err ?: filemap_check_wb_err(inode->i_mapping, file->f_wb_err);
 }
 
 static int coop_release(struct inode *inode, struct file *file)
 {
-	struct coop_file *f = file->private_data;
-	const bool writer = file->f_mode & FMODE_WRITE;
-
 	/* What a mapping dirtied after the last close needs an open file to go out by. */
-	if (writer) {
-		filemap_write_and_wait(inode->i_mapping);
-		commit_at_close(inode);
-	}
-	if (refcount_dec_and_test(&f->refs))
-		file_gone(f, writer);
+	if (file->f_mode & FMODE_WRITE)
+		write_and_commit(inode);
+	coop_file_put(file->private_data);
 	return 0;
 }
 
 static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 {
 	struct inode *inode = file_inode(file);
-	int err = file_write_and_wait_range(file, start, end), told;
+	int err, told;
 
+	coop_write_to_commit(inode, start, end);
+	err = file_write_and_wait_range(file, start, end);
 	if (err)
 		return err;
 	err = coop_commit(inode);

@@ -153,7 +153,8 @@ struct coop_inode {
 	wait_queue_head_t quiet;  /* 'changes' came down to 0 */
 	unsigned long flags;      /* COOP_I_*, atomic */
 	/* unstable.c: what no COMMIT has covered */
-	u64 unstable;        /* counts those changes; 0: none */
+	u64 unstable;        /* counts changes that are not stable when they are answered */
+	u64 covered;         /* those up to it a COMMIT has covered, or was about */
 	u64 loose, verifier; /* the last one that is not kept: its number, 0: none; its verifier */
 	u64 handed; /* those up to it may be another lock holder's now: never written again */
 	struct list_head kept;    /* struct coop_kept, by number */
@@ -213,6 +214,7 @@ struct coop_file {
 	struct inode *inode;     /* whoever has a reference to this has one to the inode */
 	const struct cred *cred; /* of the opener, as its mount maps it: for opening again */
 	struct coop_call *close; /* made with it: to close needs no memory; NULL: sent */
+	u64 closing;             /* ticket of a writer's CLOSE */
 	u64 open_id;
 	u32 flags;     /* enum coop_st_open_flag */
 	int error;     /* of re-opening, after the daemon lost the session */
@@ -390,11 +392,24 @@ void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_b
 void coop_change_end_dropped(struct inode *inode, u8 round, const struct coop_st_body *res);
 
 /* ---- unstable.c: what may be lost until a COMMIT; losses go to the mapping ---- */
-/* A change that cannot be repeated from here. wrote: a close commits it. */
+/*
+ * A change that cannot be repeated from here, if the file is open, so that its loss can be told.
+ * wrote: a close commits it.
+ */
 void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote);
 /* A WRITE of these folios was answered; they are under writeback still. */
 void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
 			loff_t pos, u32 bytes);
+/*
+ * A WRITE that is sent now would spare a COMMIT: nothing is owed that a close commits. number: of
+ * the last change that it would cover.
+ */
+bool coop_unstable_coverable(struct inode *inode, u64 *number);
+/*
+ * It was answered as stable, and so is what it covers. False: of that something may be lost, so a
+ * COMMIT has to tell; keep its folios.
+ */
+bool coop_unstable_covered(struct inode *inode, u64 verifier, u64 number);
 /* The file ends there now. */
 void coop_unstable_cut(struct inode *inode, loff_t size);
 /* All of it, if nobody has the file open any more, who could ask about it. */
@@ -535,6 +550,11 @@ extern const struct address_space_operations coop_aops;
  * in the cache any more.
  */
 bool coop_write_again(struct inode *inode, struct folio *folio, size_t from, size_t len);
+/*
+ * Starts to write what is dirty in [start, end], for who waits for it and then commits. What fails
+ * is in the mapping.
+ */
+void coop_write_to_commit(struct inode *inode, loff_t start, loff_t end);
 void coop_readahead(struct readahead_control *rac);
 int coop_read_folio(struct file *file, struct folio *folio);
 /*

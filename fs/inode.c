@@ -565,7 +565,7 @@ static int send_setattr(struct inode *inode, struct mnt_idmap *idmap, const stru
 		if (!err && cut)
 			coop_unstable_cut(inode, call->res.attr.size);
 		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, cut && !err);
-		if (!err && cut)
+		if (!err)
 			coop_unstable_add(inode, call->res.verifier, false);
 	}
 	if (!err && !coop_attr_ours(inode, &call->res.attr))
@@ -617,6 +617,8 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	if (S_ISREG(inode->i_mode)) {
 		if (attr->ia_valid & ATTR_SIZE)
 			inode_dio_wait(inode); /* writes that are not waited for */
+		else if (coop_sb(inode->i_sb)->opt.commit_on_close)
+			coop_write_to_commit(inode, 0, LLONG_MAX); /* a close is next */
 		/* Dirty pages have a time and an end of their own; they come first. */
 		err = filemap_write_and_wait(inode->i_mapping);
 		if (err)

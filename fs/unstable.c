@@ -13,6 +13,9 @@
  * and truncations, whose bytes are nowhere here; WRITEs for whose record there was no
  * memory; folios that others dropped from the cache meanwhile.
  *
+ * A WRITE may be a COMMIT as well. If storage says that it was one, its folios are not kept;
+ * if storage could not do it, the reply is that of any other WRITE.
+ *
  * One COMMIT of an inode runs at a time (COOP_I_COMMITTING). An error is in the mapping
  * before the changes that it is about are forgotten, so whoever finds nothing left to
  * commit can look there.
@@ -95,6 +98,25 @@ static struct coop_kept *kept_alloc(const struct bio_vec *bvec, u32 n, loff_t po
 	return k;
 }
 
+static bool owes(struct coop_inode *ci)
+{
+	bool any;
+
+	spin_lock(&ci->lock);
+	any = ci->unstable != ci->covered;
+	spin_unlock(&ci->lock);
+	return any;
+}
+
+/* Two may end in another order than they were sent in. */
+static void covered_to_locked(struct coop_inode *ci, u64 number)
+{
+	lockdep_assert_held(&ci->lock);
+	if (ci->loose <= number)
+		ci->loose = 0;
+	ci->covered = max(ci->covered, number);
+}
+
 static void loose_locked(struct coop_inode *ci, u64 verifier)
 {
 	lockdep_assert_held(&ci->lock);
@@ -108,6 +130,10 @@ void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote)
 	bool lost;
 
 	spin_lock(&ci->lock);
+	if (list_empty(&ci->files)) {
+		spin_unlock(&ci->lock);
+		return;
+	}
 	/* Storage came up again, or could not write: what it had acknowledged may be gone. */
 	lost = ci->loose && ci->verifier != verifier;
 	loose_locked(ci, verifier);
@@ -144,6 +170,31 @@ void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec 
 		coop_commit_start(inode);
 }
 
+bool coop_unstable_coverable(struct inode *inode, u64 *number)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool yes;
+
+	spin_lock(&ci->lock);
+	yes = !ci->changes && !test_bit(COOP_I_WROTE, &ci->flags);
+	*number = ci->unstable;
+	spin_unlock(&ci->lock);
+	return yes;
+}
+
+bool coop_unstable_covered(struct inode *inode, u64 verifier, u64 number)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool good;
+
+	spin_lock(&ci->lock);
+	good = !ci->loose || ci->verifier == verifier;
+	if (good)
+		covered_to_locked(ci, number);
+	spin_unlock(&ci->lock);
+	return good;
+}
+
 void coop_unstable_cut(struct inode *inode, loff_t size)
 {
 	struct coop_inode *ci = coop_i(inode);
@@ -168,9 +219,7 @@ void coop_unstable_forget(struct inode *inode)
 
 	spin_lock(&ci->lock);
 	if (list_empty(&ci->files)) {
-		ci->unstable = 0;
-		ci->handed = 0;
-		ci->loose = 0;
+		covered_to_locked(ci, ci->unstable);
 		ci->n_kept = 0;
 		list_splice_init(&ci->kept, &gone);
 		clear_bit(COOP_I_WROTE, &ci->flags);
@@ -198,13 +247,9 @@ static void covered_ended(struct coop_inode *ci, const struct coop_covered *c)
 {
 	spin_lock(&ci->lock);
 	ci->again = false;
-	if (ci->loose <= c->number)
-		ci->loose = 0;
-	if (ci->unstable == c->number) {
-		ci->unstable = 0;
-		ci->handed = 0;
+	covered_to_locked(ci, c->number);
+	if (ci->unstable == c->number)
 		clear_bit(COOP_I_WROTE, &ci->flags);
-	}
 	spin_unlock(&ci->lock);
 }
 
@@ -320,11 +365,11 @@ static int commit_once(struct inode *inode)
 	struct coop_call *call;
 	int err;
 
+	if (!owes(ci) && !unknown_left(inode))
+		return 0;
 	spin_lock(&ci->lock);
 	c = (struct coop_covered){ci->unstable, ci->loose, ci->verifier};
 	spin_unlock(&ci->lock);
-	if (!c.number && !unknown_left(inode))
-		return 0;
 	file = coop_file_find(inode, 0); /* however it was opened, also to append */
 	if (!file) {
 		if (!cut_off(ci))
@@ -355,13 +400,9 @@ int coop_commit(struct inode *inode)
 {
 	struct coop_inode *ci = coop_i(inode);
 	u32 tries = MOST_TRIES;
-	bool any;
 	int err;
 
-	spin_lock(&ci->lock);
-	any = ci->unstable;
-	spin_unlock(&ci->lock);
-	if (!any && !unknown_left(inode))
+	if (!owes(ci) && !unknown_left(inode))
 		return 0;
 	if (wait_on_bit_lock(&ci->flags, COOP_I_COMMITTING, TASK_KILLABLE))
 		return -ERESTARTSYS;
@@ -470,8 +511,7 @@ int coop_write_inode(struct inode *inode, struct writeback_control *wbc)
 		err = coop_commit(inode);
 	else if (READ_ONCE(ci->n_kept))
 		coop_commit_start(inode);
-	if (err ||
-	    (wbc->sync_mode != WB_SYNC_ALL && READ_ONCE(ci->unstable) && !list_empty(&ci->files)))
+	if (err || (wbc->sync_mode != WB_SYNC_ALL && owes(ci) && !list_empty(&ci->files)))
 		__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
 	return err;
 }

@@ -13,6 +13,9 @@
  * Whoever is about to change a folio that peers may be served from bumps 'change' while
  * he holds its lock, so that a serve either sees the lock or the bump.
  *
+ * Whoever waits for all of it commits next. If all of it is one WRITE, that one commits, too,
+ * and nothing of it is kept.
+ *
  * A WRITE that fails loses its bytes: the error goes to the mapping, fsync and close tell
  * it, and the version is given up. One that storage acknowledges and then loses is written
  * again (unstable.c). A lost connection is no failure (storage.h). Memory
@@ -38,6 +41,8 @@ struct coop_write {
 	struct coop_file *file; /* a reference */
 	loff_t pos;
 	u32 bytes, n;
+	bool commits; /* it is to be stable */
+	u64 covers;   /* then: those up to this number will be, too */
 	struct bio_vec bvec[WRITE_PAGES];
 };
 
@@ -288,6 +293,7 @@ static void write_done(struct coop_call *call)
 	struct inode *inode = w->inode;
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	const int err = call->error;
+	const u64 verifier = call->res.verifier;
 	LIST_HEAD(settled);
 
 	/* From coop_change_end() on another reply may end this one, with its references. */
@@ -295,8 +301,9 @@ static void write_done(struct coop_call *call)
 	coop_calls_begin(m);
 	if (err)
 		mapping_set_error(inode->i_mapping, err);
-	else
-		coop_unstable_keep(inode, call->res.verifier, w->bvec, w->n, w->pos, w->bytes);
+	else if (!(call->res.flags & COOP_ST_WRITE_STABLE) ||
+		 !coop_unstable_covered(inode, verifier, w->covers))
+		coop_unstable_keep(inode, verifier, w->bvec, w->n, w->pos, w->bytes);
 	coop_change_end(inode, &w->change, err ? NULL : &call->res, &settled);
 	coop_changes_settled(&settled);
 	if (!err)
@@ -318,6 +325,7 @@ static void write_submit(struct coop_write *w)
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = w->file->open_id;
 	call->arg.offset = w->pos;
+	call->arg.flags = w->commits ? COOP_ST_WRITE_STABLE : 0;
 	call->bvec = w->bvec;
 	call->n_bvec = w->n;
 	call->data_max = w->bytes;
@@ -330,12 +338,15 @@ static void write_submit(struct coop_write *w)
 struct coop_batch {
 	struct coop_file *file; /* NULL: nobody has the file open */
 	struct coop_write *write;
+	bool sent; /* another one before it */
 };
 
 static void batch_submit(struct coop_batch *b)
 {
-	if (b->write)
+	if (b->write) {
 		write_submit(b->write);
+		b->sent = true;
+	}
 	b->write = NULL;
 }
 
@@ -350,6 +361,8 @@ static struct coop_write *write_alloc(struct inode *inode, struct coop_file *fil
 	w->pos = pos;
 	w->bytes = 0;
 	w->n = 0;
+	w->commits = false;
+	w->covers = 0;
 	return w;
 }
 
@@ -406,10 +419,26 @@ static int coop_writepages(struct address_space *mapping, struct writeback_contr
 	int err;
 
 	err = coop_write_cache_folios(mapping, wbc, add_folio, &b);
+	if (b.write && !b.sent && wbc->for_sync)
+		b.write->commits = coop_unstable_coverable(mapping->host, &b.write->covers);
 	batch_submit(&b);
 	if (b.file)
 		coop_file_put(b.file);
 	return err;
+}
+
+void coop_write_to_commit(struct inode *inode, loff_t start, loff_t end)
+{
+	/* As sync(2) has it, which commits behind the pages, too (coop_write_inode()). */
+	struct writeback_control wbc = {
+		.sync_mode = WB_SYNC_ALL,
+		.for_sync = 1,
+		.nr_to_write = LONG_MAX,
+		.range_start = start,
+		.range_end = end,
+	};
+
+	filemap_fdatawrite_wbc(inode->i_mapping, &wbc);
 }
 
 /* ---- the rest of what the VM asks ------------------------------------------------------- */

@@ -71,6 +71,13 @@ free()
 	[ "$(of a storage calls)" = "$_before" ]
 }
 
+# leased PATH: it is there, as a lease says
+leased()
+{
+	_lookups=$(of a lease lookups)
+	[ -e "$1" ] && [ "$(of a lease lookups)" -ge $((_lookups + 2)) ]
+}
+
 # What was seen once is free.
 test_warm()
 {
@@ -122,6 +129,8 @@ test_changes()
 		held ch
 		: >/mnt/b/ch/new
 		[ -e /mnt/a/ch/new ] || die "$n: new is not seen"
+		# Looked up before the return of its lease was answered, it is believed for a second.
+		until_true 30 "a knows new by its lease" leased /mnt/a/ch/new
 		rm /mnt/b/ch/new
 		[ ! -e /mnt/a/ch/new ] || die "$n: new is still seen"
 		held ch

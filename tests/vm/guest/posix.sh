@@ -137,6 +137,13 @@ storage_does()
 		away
 		serve $server /srv
 		;;
+	power)
+		away
+		umount /srv
+		mount -o loop /tmp/disk /srv
+		rm -rf /var/lib/coopfsd
+		serve $server /srv
+		;;
 	crash)
 		away
 		cat /tmp/saved >"$2"
@@ -177,27 +184,47 @@ asked_by() # COMMAND...: for each of 60 files
 	echo $(($(of a storage calls) - _calls))
 }
 put() { dd if=/tmp/bytes of="$1" bs=4 count=1 conv=notrunc 2>/dev/null; }
+append() { cat /tmp/bytes >>"$1"; }
 look() { : <"$1"; }
 
-# 60 files, 60 COMMITs: at each close, or at none, and then an fsync finds what a close has left.
-test_commit_on_close()
+# costs OPTIONS: requests for 60 files that are made, written in place, and appended to
+costs()
 {
 	down a
+	rm -f /mnt/b/[0-9]*
+	kmount a "$server" "readahead=64,nolease$1"
+	made=$(asked_by put)
+	put=$(asked_by put)
+	appended=$(asked_by append)
+}
+
+# A WRITE that is all that was written commits. Storage chooses the place of what is appended, so
+# that has 60 COMMITs: at each close, or at none, and then an fsync finds what a close has left.
+test_commit_on_close()
+{
 	echo bytes >/tmp/bytes
-	kmount a $server readahead=64,nolease
-	asked_by put >/dev/null
-	with=$(asked_by put)
-	down a
-	kmount a $server readahead=64,nolease,commit_on_close=0
+	costs ''
+	with="$made $put" with_append=$appended
+	costs ,commit_on_close=0
 	grep -q '^commit_on_close=0$' "$(proc a)/options" || die "not among the options"
-	asked_by put >/dev/null
-	without=$(asked_by put)
-	[ "$with" -ge $((without + 50)) ] || die "requests with $with, without $without"
+	for each in $with; do
+		[ "$each" -le $((made + 10)) ] || die "requests with $with, without $made $put"
+		made=$put
+	done
+	[ "$with_append" -ge $((appended + 50)) ] ||
+		die "requests of appending with $with_append, without $appended"
 	looked=$(asked_by look)
 	synced=$(asked_by sync)
 	[ "$synced" -ge $((looked + 50)) ] || die "requests of readers $looked, with fsync $synced"
 	down a
-	kmount a $server readahead=64
+	kmount a "$server" readahead=64
+}
+
+test_closed()
+{
+	BELOW=/srv
+	export BELOW
+	crashing closed
 }
 
 test_lost_for_all() { crashing lost_for_all; }

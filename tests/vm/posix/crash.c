@@ -5,13 +5,15 @@
  * The topic's script plays that machine: it does what is written to the file WANTED in the
  * environment, and removes the file when it is done. "save" keeps what storage has now,
  * "crash" kills the daemon, puts back what was kept, and starts another daemon with other
- * verifiers.
+ * verifiers. "power" does so after the file system of the export was shut down as it is,
+ * which here is done by ioctl(2): what it has not on its disk is gone.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +21,10 @@
 #include "posix.h"
 
 #define PATIENT 1200 /* times 50 ms */
+
+/* No header that programs may use has these of ext4, f2fs and XFS. */
+#define SHUT_DOWN          _IOR('X', 125, unsigned int)
+#define SHUT_DOWN_AS_IT_IS 2u /* and what is in memory is not written any more */
 
 static void pause_shortly(void)
 {
@@ -155,4 +161,71 @@ void lost_for_all_area(void)
 		CHECK(!pthread_join(thread[i], NULL));
 	CHECK(end[0].error == EIO && end[1].error == EIO);
 	CHECK(!close(end[0].fd));
+}
+
+#define CLOSED 40
+
+static const char *name_of(unsigned int i)
+{
+	static char name[16];
+
+	snprintf(name, sizeof(name), "%u", i);
+	return name;
+}
+
+static int write_new(const char *name, int flags, const char *text)
+{
+	const int fd = open(name, O_WRONLY | flags, 0600);
+
+	CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+	return fd;
+}
+
+/* As tar(1) does before its close. */
+static bool set_times_and_mode(int fd)
+{
+	const struct timespec then[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+
+	return !futimens(fd, then) && !fchmod(fd, 0640);
+}
+
+static bool make_closed(const char *name, int flags, const char *text, bool times)
+{
+	const int fd = write_new(name, flags, text);
+
+	return fd >= 0 && (!times || set_times_and_mode(fd)) && !close(fd);
+}
+
+/* The power of storage goes. */
+static bool power_fails(void)
+{
+	const unsigned int how = SHUT_DOWN_AS_IT_IS;
+	const int fd = open(getenv("BELOW"), O_RDONLY | O_DIRECTORY);
+
+	return fd >= 0 && !ioctl(fd, SHUT_DOWN, &how) && !close(fd) && storage_does("power");
+}
+
+/* What close(2) has returned of is on the disk: files made, and written again in place. */
+void closed_area(void)
+{
+	int fd;
+
+	NEED(getenv("WANTED") && getenv("BELOW"));
+	for (unsigned int i = 0; i < CLOSED; i++)
+		CHECK(make_closed(name_of(i), O_CREAT | O_EXCL, "first", i % 2));
+	NEED(power_fails());
+	for (unsigned int i = 0; i < CLOSED; i++)
+		CHECK(holds(other(name_of(i)), "first"));
+	for (unsigned int i = 0; i < CLOSED; i++)
+		CHECK(make_closed(name_of(i), i % 4 < 2 ? 0 : O_TRUNC, "again", i % 2));
+	/* The last one, for any fsync takes along what others have changed before. */
+	CHECK((fd = write_new("synced", O_CREAT | O_EXCL, "bytes")) >= 0);
+	CHECK(set_times_and_mode(fd) && !fsync(fd));
+	/* Nothing is owed any more: nobody waits for storage. */
+	NEED(storage_does("stop"));
+	CHECK(!close(fd));
+	NEED(power_fails());
+	CHECK(holds(other("synced"), "bytes") && mode_of(other("synced")) == 0640);
+	for (unsigned int i = 0; i < CLOSED; i++)
+		CHECK(holds(other(name_of(i)), "again"));
 }

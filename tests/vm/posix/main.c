@@ -18,9 +18,8 @@
  * The areas statx and clone look into the file system below, whose directory of the areas is in
  * the environment as BELOW; quota sets a limit on its device QUOTA_DEVICE. The area in_flight stops
  * the storage daemon for a moment: its process id is in the environment as DAEMON, and the path of
- * the mount's file "info" as INFO. What written_again, handed_over, lost_for_all and locks_kept
- * need is said in crash.c,
- * what streamed, unlock_unknown and behind_end need in late.c.
+ * the mount's file "info" as INFO. What written_again, handed_over, lost_for_all, closed and
+ * locks_kept need is said in crash.c, what streamed, unlock_unknown and behind_end need in late.c.
  *
  * Status: 0 all right, 1 something is not, 2 usage or nothing could be checked.
  */
@@ -92,6 +91,7 @@ static const struct {
 	{"written_again", written_again_area},
 	{"handed_over", handed_over_area},
 	{"lost_for_all", lost_for_all_area},
+	{"closed", closed_area},
 	{"streamed", streamed_area},
 	{"unlock_unknown", unlock_unknown_area},
 	{"behind_end", behind_end_area},
