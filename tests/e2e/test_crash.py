@@ -152,6 +152,20 @@ def test_without_commits_at_close_an_fsync_still_reaches_the_disk(cluster):
     assert commits("commit_on_close=0") == [0, 5]
 
 
+def test_a_synchronous_write_is_committed_by_itself(cluster):
+    """The fsync that the kernel sends behind it, and the close, find nothing to do."""
+    with_stats(cluster)
+    node = cluster.node(peers=False)
+    before = daemon_stats(cluster)
+    fd = os.open(f"{node.path}/f", os.O_CREAT | os.O_RDWR | os.O_SYNC, 0o600)
+    for i in range(5):
+        os.pwrite(fd, b"bytes", 5 * i)
+    os.close(fd)
+    after = daemon_stats(cluster)
+    assert after["write"] - before.get("write", 0) == 5
+    assert after.get("commit", 0) == before.get("commit", 0)
+
+
 def test_nobody_need_ask_for_it(cluster, machine):
     """The client looks by itself when it has a connection again."""
     f = machine.open(cluster.node(peers=False))

@@ -38,6 +38,90 @@ TEST_F(client_commit, once_committed_it_is_not_kept)
 	EXPECT_EQ(f->written_again(), 0u);
 }
 
+TEST_F(client_commit, a_synchronous_write_commits_and_nothing_is_kept)
+{
+	auto a = open(O_RDWR | O_DSYNC);
+	write(*a, 0, "one ");
+	EXPECT_FALSE(node->changes.keeps());
+	EXPECT_EQ(f->commit(*a), 0);
+	write(*a, 4, "two");
+	EXPECT_EQ(f->commit(*a), 0);
+	s.crash();
+	EXPECT_EQ(f->flush(*a), 0);
+	EXPECT_EQ(disk(), "one two");
+	EXPECT_EQ(s.commits, 0u);
+}
+
+TEST_F(client_commit, what_storage_does_not_call_stable_is_kept)
+{
+	auto a = open(O_RDWR | O_DSYNC);
+	s.commits_writes = false;
+	write(*a, 0, "bytes");
+	EXPECT_EQ(s.stable_asked, 1u);
+	s.crash();
+	EXPECT_EQ(f->commit(*a), 0);
+	EXPECT_EQ(disk(), "bytes");
+	EXPECT_EQ(f->written_again(), 1u);
+}
+
+TEST_F(client_commit, who_streams_commits_once)
+{
+	auto a = open();
+	for (unsigned i = 0; i < 10; i++)
+		write(*a, i * 4, "four");
+	EXPECT_EQ(f->commit(*a), 0);
+	EXPECT_EQ(s.stable_asked, 0u);
+	EXPECT_EQ(s.commits, 1u);
+}
+
+TEST_F(client_commit, what_is_kept_of_others_stays_kept)
+{
+	auto a = open(), b = open(O_RDWR | O_DSYNC);
+	write(*a, 0, "kept");
+	write(*b, 4, "more");
+	EXPECT_EQ(s.stable_asked, 0u) << "a commit is owed";
+	s.crash();
+	EXPECT_EQ(f->commit(*b), 0);
+	EXPECT_EQ(disk(), "keptmore");
+}
+
+// The write itself is stable, but a change before it may be gone.
+TEST_F(client_commit, a_stable_write_does_not_hide_a_loss)
+{
+	auto a = open(O_RDWR | O_DSYNC);
+	ASSERT_EQ(cut(2), 0);
+	s.crash();
+	write(*a, 0, "bytes");
+	EXPECT_EQ(s.stable_asked, 1u);
+	EXPECT_EQ(f->commit(*a), -EIO);
+	EXPECT_EQ(f->commit(*a), 0);
+	EXPECT_EQ(disk(), "bytes");
+}
+
+// What was answered before it was sent is stable with it; what was answered since is not.
+TEST_F(client_commit, a_stable_write_covers_what_was_before_it)
+{
+	auto a = open(O_RDWR | O_DSYNC);
+	ASSERT_EQ(cut(2), 0);
+	write(*a, 0, "bytes");
+	EXPECT_EQ(f->commit(*a), 0);
+	EXPECT_EQ(s.commits, 0u);
+	s.during_write = [&] { node->changes.acknowledged(s.verifier); };
+	write(*a, 0, "other");
+	EXPECT_EQ(f->commit(*a), 0);
+	EXPECT_EQ(s.commits, 1u);
+}
+
+TEST_F(client_commit, without_commits_at_close_each_fsync_commits_alone)
+{
+	f = std::make_unique<files>(s, *store, r, table, commit_options{.on_close = false});
+	auto a = open(O_RDWR | O_DSYNC);
+	write(*a, 0, "bytes");
+	EXPECT_EQ(f->commit(*a), 0);
+	EXPECT_EQ(s.stable_asked, 0u);
+	EXPECT_EQ(s.commits, 1u);
+}
+
 TEST_F(client_commit, writes_that_follow_on_from_each_other_are_one)
 {
 	auto a = open();

@@ -94,7 +94,8 @@ public:
 		return changed(out);
 	}
 	int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
-		  std::span<const iovec> data, write_result &out, late_reply late, bool) override
+		  std::span<const iovec> data, write_result &out, late_reply late,
+		  bool stable) override
 	{
 		std::function<void()> then;
 		{
@@ -116,6 +117,10 @@ public:
 				offset += v.iov_len;
 			}
 			changed(out);
+			stable_asked += stable;
+			out.stable = stable && commits_writes;
+			if (out.stable)
+				disk = cache;
 			then = std::exchange(during_write, nullptr);
 		}
 		if (then)
@@ -164,6 +169,8 @@ public:
 	int write_error = 0, commit_error = 0; // the latter once
 	bool restless = false;                 // another verifier each time
 	bool appends = false, leave = false;
+	bool commits_writes = true; // that are to be stable
+	unsigned stable_asked = 0;
 	std::atomic<bool> hold{false}; // commits wait
 	late_reply left;
 	std::atomic<unsigned> commits{0};

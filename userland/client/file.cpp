@@ -283,8 +283,14 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 	if (int err = begin_change(node, turn))
 		return err;
 	const std::uint64_t era = appends ? 0 : storage_.lock_era(node.fh);
-	if (int err = storage_.write(node.fh, f.open_id, offset, data, r,
-				     inherit(node, turn, {offset, appends ? 0 : length}))) {
+	// The kernel asks for an fsync behind each write. Without commits at close that one commits
+	// in any case.
+	const bool commits = f.flags & O_DSYNC && commit_on_close_ && !appends && !f.uncommitted &&
+			     !node.changes.keeps();
+	const unstable::cover before = commits ? node.changes.covered() : unstable::cover{};
+	if (int err =
+		    storage_.write(node.fh, f.open_id, offset, data, r,
+				   inherit(node, turn, {offset, appends ? 0 : length}), commits)) {
 		if (half_done(err))
 			node.changes.spoiled(offset, appends ? unstable::to_the_end : length);
 		return err;
@@ -302,6 +308,10 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 		inodes_.changed(node, r, offset, length);
 		if (assumed != offset)
 			inodes_.misplaced(node);
+		return 0;
+	}
+	if (commits && r.stable && node.changes.wrote_stable(before, r.verifier)) {
+		inodes_.changed(node, r, offset, length);
 		return 0;
 	}
 	if (node.changes.wrote(*kept_, r.verifier, f.open_id, era, offset, data, length))

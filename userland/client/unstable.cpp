@@ -159,6 +159,16 @@ bool unstable::wrote(kept_memory &memory, std::uint64_t verifier, std::uint64_t 
 	return false;
 }
 
+bool unstable::wrote_stable(const cover &c, std::uint64_t verifier)
+{
+	std::lock_guard guard(lock_);
+	if (loose_ && verifier_ != verifier)
+		return false;
+	if (loose_ <= c.number)
+		loose_ = 0;
+	return true;
+}
+
 bool unstable::append_locked(kept_memory &memory, kept k, std::span<const iovec> data)
 {
 	// A record's own memory counts as part of the chunk, so that writes of a byte are bounded.

@@ -57,6 +57,14 @@ public:
 		std::uint64_t end() const { return offset + length; }
 	};
 
+	// What a commit that is sent now will cover.
+	struct cover {
+		bool pending = false;
+		std::uint64_t number = 0;
+		bool loose = false;
+		std::uint64_t verifier = 0; // of what is loose
+	};
+
 	// An open file's view: losses up to here it knows of.
 	using mark = std::uint64_t;
 	mark attach(std::uint64_t open_id, bool writes);
@@ -70,19 +78,16 @@ public:
 	// A write. True: nothing was kept before it. The inode's order is held by who writes.
 	bool wrote(kept_memory &, std::uint64_t verifier, std::uint64_t open_id, std::uint64_t era,
 		   std::uint64_t offset, std::span<const iovec> data, std::size_t length);
+	// A write that storage says is stable, and with it what 'covered' had found before it was
+	// sent. Nothing is kept, and the inode's order is held since. False: of that something may
+	// be lost, so a commit has to tell; the write is to be kept.
+	[[nodiscard]] bool wrote_stable(const cover &, std::uint64_t verifier);
 	// A write that failed may have changed these bytes: what is kept of them is older.
 	void spoiled(std::uint64_t offset, std::uint64_t length);
 	// What is kept is not written again, nor is what take_again() has returned.
 	void let_go();
 	std::uint64_t releases() const; // counts those calls
 
-	// What a commit that is sent now will cover.
-	struct cover {
-		bool pending = false;
-		std::uint64_t number = 0;
-		bool loose = false;
-		std::uint64_t verifier = 0; // of what is loose
-	};
 	cover covered();
 	// True: what take_again() returns has to be written again. Otherwise nothing of it is kept
 	// any longer.
