@@ -35,12 +35,13 @@ template <class act> int change_locked(inode &n, coop_st_body &out, act change)
 	err = change(fd ? fd->get() : -1);
 	if (err)
 		return err;
-	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
-		return -errno;
+	file_look now;
+	if ((err = look(n.path.get(), now)))
+		return err;
 	std::uint64_t version = 0;
 	if (n.type == S_IFREG)
-		version = n.record.observe(st, still, n.in.clock());
-	fill_attr(st, n, version, out.attr);
+		version = n.record.observe(now.st, still, n.in.clock());
+	fill_attr(now, n, version, out.attr);
 	return 0;
 }
 

@@ -23,22 +23,26 @@ namespace
 {
 
 // 0 if the file holds 'version' (0: any; then it is filled in).
-int verify_locked(inode &n, std::uint64_t &version, struct stat &st)
+int verify_locked(inode &n, std::uint64_t &version, std::uint64_t &size)
 {
 	if (version) {
+		struct stat st;
 		if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
 			return -errno;
+		size = static_cast<u64>(st.st_size);
 		if (n.record.matches(version, st))
 			return 0;
 		if (version & provisional_bit)
 			return -ESTALE;
 	}
-	std::uint64_t now;
-	if (int err = n.observe_locked(st, now))
+	file_look now;
+	std::uint64_t seen;
+	if (int err = n.observe_locked(now, seen))
 		return err;
-	if (version && version != now)
+	if (version && version != seen)
 		return -ESTALE;
-	version = now;
+	version = seen;
+	size = static_cast<u64>(now.st.st_size);
 	return 0;
 }
 
@@ -202,11 +206,11 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 				return as(cred, [&] { return ::ftruncate(fd, 0) ? -errno : 0; });
 			});
 		} else if (!lease) {
-			struct stat st;
+			file_look now;
 			std::uint64_t version;
-			err = n->observe_locked(st, version);
+			err = n->observe_locked(now, version);
 			if (!err)
-				fill_attr(st, *n, version, out.body.attr);
+				fill_attr(now, *n, version, out.body.attr);
 		}
 		if (!err && !n->data_locked(err))
 			err = err ? err : -EIO;
@@ -454,20 +458,18 @@ int service::read(const exported &, session &s, call r, reply &out)
 	constexpr unsigned tries = 4; // for a reader that takes any version while somebody writes
 	for (unsigned i = 0; i < tries; i++) {
 		std::shared_ptr<unique_fd> fd;
-		std::uint64_t version = r.body.version;
-		struct stat st;
+		std::uint64_t version = r.body.version, size;
 		int err;
 		std::unique_lock lock(n.mutex);
 		fd = n.data_locked(err);
 		if (!fd)
 			return err;
-		err = verify_locked(n, version, st);
+		err = verify_locked(n, version, size);
 		if (err)
 			return err;
 		// At the last try our own writers wait.
 		if (r.body.version || i + 1 < tries)
 			lock.unlock();
-		const auto size = static_cast<std::uint64_t>(st.st_size);
 		const auto count = static_cast<std::uint32_t>(
 			r.body.offset < size
 				? std::min<std::uint64_t>(r.body.count, size - r.body.offset)
@@ -506,15 +508,11 @@ int service::check(const exported &, session &s, call r, reply &out)
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
 	if (!f)
 		return -EBADF;
-	struct stat st;
 	out.body.version = r.body.version;
 	std::lock_guard lock(f->node->mutex);
 	if (!r.body.version)
 		return -EINVAL;
-	if (int err = verify_locked(*f->node, out.body.version, st))
-		return err;
-	out.body.size = static_cast<u64>(st.st_size);
-	return 0;
+	return verify_locked(*f->node, out.body.version, out.body.size);
 }
 
 int service::write(const exported &in, session &s, call r, reply &out)

@@ -4,11 +4,44 @@
 
 #include <cerrno>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <vector>
 
 namespace coop::daemon
 {
+
+int look(int fd, file_look &out)
+{
+	struct statx sx;
+	if (::statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &sx))
+		return -errno;
+	const auto time = [](const struct statx_timestamp &t) {
+		return timespec{static_cast<time_t>(t.tv_sec), static_cast<long>(t.tv_nsec)};
+	};
+	out = {};
+	out.st.st_dev = ::makedev(sx.stx_dev_major, sx.stx_dev_minor);
+	out.st.st_rdev = ::makedev(sx.stx_rdev_major, sx.stx_rdev_minor);
+	out.st.st_ino = sx.stx_ino;
+	out.st.st_mode = sx.stx_mode;
+	out.st.st_nlink = sx.stx_nlink;
+	out.st.st_uid = sx.stx_uid;
+	out.st.st_gid = sx.stx_gid;
+	out.st.st_size = static_cast<off_t>(sx.stx_size);
+	out.st.st_blocks = static_cast<blkcnt_t>(sx.stx_blocks);
+	out.st.st_blksize = static_cast<blksize_t>(sx.stx_blksize);
+	out.st.st_atim = time(sx.stx_atime);
+	out.st.st_mtim = time(sx.stx_mtime);
+	out.st.st_ctim = time(sx.stx_ctime);
+	out.has_btime = sx.stx_mask & STATX_BTIME;
+	if (out.has_btime)
+		out.btime = {sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec};
+	// Not every change of these moves the change time.
+	out.traits_known = static_cast<std::uint32_t>(sx.stx_attributes_mask) & COOP_ST_TRAIT_ALL;
+	out.traits = static_cast<std::uint32_t>(sx.stx_attributes) & out.traits_known;
+	return 0;
+}
 
 int inode::reopen(int flags, unique_fd &out) const
 {
@@ -69,11 +102,12 @@ void inode::drop_writable_locked()
 	}
 }
 
-int inode::observe_locked(struct stat &st, std::uint64_t &version)
+int inode::observe_locked(file_look &now, std::uint64_t &version)
 {
+	const struct stat &st = now.st;
 	version = 0;
-	if (::fstatat(path.get(), "", &st, AT_EMPTY_PATH))
-		return -errno;
+	if (int err = look(path.get(), now))
+		return err;
 	if (type != S_IFREG)
 		return 0;
 	if (record.settled(st)) {
@@ -89,8 +123,8 @@ int inode::observe_locked(struct stat &st, std::uint64_t &version)
 			return err;
 	}
 	stillness still(fd->get(), data_ && writable_);
-	if (::fstatat(path.get(), "", &st, AT_EMPTY_PATH))
-		return -errno;
+	if ((err = look(path.get(), now)))
+		return err;
 	version = record.observe(st, still, in.clock());
 	return 0;
 }

@@ -19,6 +19,16 @@
 namespace coop::daemon
 {
 
+// What one statx(2) tells of a file.
+struct file_look {
+	struct stat st = {}; // as fstat() has it
+	bool has_btime = false;
+	coop_st_time btime{};
+	std::uint32_t traits = 0, traits_known = 0; // COOP_ST_TRAIT_...
+};
+// fd: O_PATH suffices. 0 or -errno.
+[[nodiscard]] int look(int fd, file_look &);
+
 class inode
 {
 public:
@@ -54,8 +64,8 @@ public:
 	[[nodiscard]] int want_writable_locked();
 	void drop_writable_locked();
 	bool writable_locked() const { return writable_; }
-	// Takes fstat() and the version that it proves.
-	[[nodiscard]] int observe_locked(struct stat &, std::uint64_t &version);
+	// Looks, and tells the version that it proves.
+	[[nodiscard]] int observe_locked(file_look &, std::uint64_t &version);
 	// What it has of COOP_ST_HAS_XATTRS besides the attributes of st.
 	[[nodiscard]] std::uint32_t extras_locked(const struct stat &);
 	// Its name for calls that follow links and open nothing: "/proc/self/fd/N".

@@ -144,10 +144,11 @@ int service::list_entry(const exported &in, session &s, call r, const inode &dir
 	if (err == -ENOENT || err == -EXDEV) // gone meanwhile; another mount
 		return 0;
 	exported::named named;
-	struct stat st;
+	inode_ref node;
+	struct stat st = {};
 	if (!err && !in.name_of(path.get(), dir.handle, d.name, named) &&
-	    !::fstatat(path.get(), "", &st, AT_EMPTY_PATH)) {
-		inode_ref node = inodes.find(named.handle);
+	    ((node = inodes.find(named.handle)) ||
+	     !::fstatat(path.get(), "", &st, AT_EMPTY_PATH))) {
 		const mode_t type = st.st_mode & S_IFMT;
 		// What is listed is often opened next; but listing must not evict what is used.
 		if (!node &&

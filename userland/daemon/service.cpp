@@ -63,22 +63,9 @@ bool hidden(const exported &in, const inode &dir, std::string_view name)
 	       at.st_ino == root.st_ino;
 }
 
-// What stat(2) does not tell. Asked each time: a trait may change while the change time stays.
-static void fill_beyond_stat(const inode &n, coop_st_attr &a)
+void fill_attr(const file_look &now, inode &n, std::uint64_t version, coop_st_attr &a)
 {
-	struct statx sx;
-	if (::statx(n.path.get(), "", AT_EMPTY_PATH, STATX_BTIME, &sx))
-		return;
-	if (sx.stx_mask & STATX_BTIME) {
-		a.has |= COOP_ST_HAS_BTIME;
-		a.btime = {sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec};
-	}
-	a.traits_known = static_cast<u32>(sx.stx_attributes_mask) & COOP_ST_TRAIT_ALL;
-	a.traits = static_cast<u32>(sx.stx_attributes) & a.traits_known;
-}
-
-void fill_attr(const struct stat &st, inode &n, std::uint64_t version, coop_st_attr &a)
-{
+	const struct stat &st = now.st;
 	a = {};
 	a.fid = n.fid;
 	a.has = n.extras_locked(st);
@@ -97,7 +84,11 @@ void fill_attr(const struct stat &st, inode &n, std::uint64_t version, coop_st_a
 	a.atime = time_of(st.st_atim);
 	a.mtime = time_of(st.st_mtim);
 	a.ctime = time_of(st.st_ctim);
-	fill_beyond_stat(n, a);
+	if (now.has_btime)
+		a.has |= COOP_ST_HAS_BTIME;
+	a.btime = now.btime;
+	a.traits_known = now.traits_known;
+	a.traits = now.traits;
 }
 
 service::service(std::vector<std::unique_ptr<exported>> exports, std::size_t inodes_max,
@@ -218,11 +209,11 @@ void service::execute(const exported &in, session &s, request &r, reply &out)
 int service::attributes(inode &n, coop_st_attr &a)
 {
 	std::lock_guard lock(n.mutex);
-	struct stat st;
+	file_look now;
 	std::uint64_t version;
-	if (int err = n.observe_locked(st, version))
+	if (int err = n.observe_locked(now, version))
 		return err;
-	fill_attr(st, n, version, a);
+	fill_attr(now, n, version, a);
 	return 0;
 }
 
@@ -237,14 +228,16 @@ int service::entry(session &s, call r, const inode &dir, std::string_view name, 
 		   reply &out, inode_ref *keep)
 {
 	exported::named named;
-	struct stat st;
 	if (int err = dir.in.name_of(path.get(), dir.handle, name, named))
 		return err;
-	if (::fstatat(path.get(), "", &st, AT_EMPTY_PATH))
-		return -errno;
-	inode_ref node;
-	if (int err = inodes.put(dir.in, named, std::move(path), st.st_mode & S_IFMT, node))
-		return err;
+	inode_ref node = inodes.find(named.handle);
+	if (!node) {
+		struct stat st;
+		if (::fstatat(path.get(), "", &st, AT_EMPTY_PATH))
+			return -errno;
+		if (int err = inodes.put(dir.in, named, std::move(path), st.st_mode & S_IFMT, node))
+			return err;
+	}
 	out.text = named.handle;
 	out.body.fh = bytes(out.text);
 	if (keep)

@@ -178,6 +178,6 @@ int permitted(int fd, int mask);
 // Our own directory in the root, which is nobody's to see.
 bool hidden(const exported &, const inode &dir, std::string_view name);
 // Under its mutex.
-void fill_attr(const struct stat &, inode &, std::uint64_t version, coop_st_attr &);
+void fill_attr(const file_look &, inode &, std::uint64_t version, coop_st_attr &);
 
 } // namespace coop::daemon
