@@ -188,6 +188,7 @@ enum coop_inode_flag {                /* bits of coop_inode.flags */
 		       COOP_I_STALE,  /* somebody else changed the content that pages are of */
 		       COOP_I_LOOKUP, /* directory: its entries are being looked up one by one */
 		       COOP_I_WROTE,  /* a close has something to commit */
+		       COOP_I_LEFT,   /* an fsync has, though no open file tells */
 		       COOP_I_COMMITTING,    /* held: a bit lock */
 		       COOP_I_COMMIT_QUEUED, /* a COMMIT that nobody waits for */
 		       COOP_I_UNSURE, /* an own change may happen yet: no lease is believed */
@@ -393,10 +394,11 @@ void coop_change_end_dropped(struct inode *inode, u8 round, const struct coop_st
 
 /* ---- unstable.c: what may be lost until a COMMIT; losses go to the mapping ---- */
 /*
- * A change that cannot be repeated from here, if the file is open, so that its loss can be told.
- * wrote: a close commits it.
+ * A change that cannot be repeated from here. wrote: a close commits it.
  */
 void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote);
+/* The same of attributes alone; they may be of a file that is not open. */
+void coop_unstable_attributes(struct inode *inode, u64 verifier);
 /* A WRITE of these folios was answered; they are under writeback still. */
 void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
 			loff_t pos, u32 bytes);

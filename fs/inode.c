@@ -282,6 +282,7 @@ void coop_attr_unlinked(struct inode *inode, bool last)
 	struct coop_inode *ci = coop_i(inode);
 
 	spin_lock(&ci->lock);
+	ci->believed = coop_ticket(inode->i_sb); /* a CLOSE may be under way */
 	if (last)
 		clear_nlink(inode);
 	else if (inode->i_nlink)
@@ -565,8 +566,10 @@ static int send_setattr(struct inode *inode, struct mnt_idmap *idmap, const stru
 		if (!err && cut)
 			coop_unstable_cut(inode, call->res.attr.size);
 		coop_change_end_alone(inode, round, err ? NULL : &call->res, 0, none, cut && !err);
-		if (!err)
+		if (!err && cut)
 			coop_unstable_add(inode, call->res.verifier, false);
+		else if (!err)
+			coop_unstable_attributes(inode, call->res.verifier);
 	}
 	if (!err && !coop_attr_ours(inode, &call->res.attr))
 		coop_attr_expire(inode);

@@ -217,11 +217,43 @@ static void coop_umount_begin(struct super_block *sb)
 		coop_storage_force(m->storage);
 }
 
+/*
+ * sync(2) calls ->write_inode() without a wait for the pages that are under way, so what they have
+ * become at storage is committed here, behind them.
+ */
+static int coop_sync_fs(struct super_block *sb, int wait)
+{
+	struct inode *inode, *last = NULL;
+	int err = 0, one;
+
+	if (!wait)
+		return 0;
+	spin_lock(&sb->s_inode_list_lock);
+	list_for_each_entry(inode, &sb->s_inodes, i_sb_list) {
+		if (!S_ISREG(inode->i_mode) || list_empty_careful(&coop_i(inode)->files))
+			continue;
+		if (!igrab(inode))
+			continue;
+		spin_unlock(&sb->s_inode_list_lock);
+		one = coop_commit(inode);
+		err = err ?: one;
+		/* Its place in the list is needed until the next one is held. */
+		iput(last);
+		last = inode;
+		cond_resched();
+		spin_lock(&sb->s_inode_list_lock);
+	}
+	spin_unlock(&sb->s_inode_list_lock);
+	iput(last);
+	return err;
+}
+
 static const struct super_operations coop_super_ops = {
 	.alloc_inode = coop_alloc_inode,
 	.free_inode = coop_free_inode,
 	.evict_inode = coop_evict_inode,
 	.write_inode = coop_write_inode,
+	.sync_fs = coop_sync_fs,
 	.statfs = coop_statfs,
 	.show_options = coop_show_options,
 	.umount_begin = coop_umount_begin,

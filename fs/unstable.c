@@ -130,10 +130,6 @@ void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote)
 	bool lost;
 
 	spin_lock(&ci->lock);
-	if (list_empty(&ci->files)) {
-		spin_unlock(&ci->lock);
-		return;
-	}
 	/* Storage came up again, or could not write: what it had acknowledged may be gone. */
 	lost = ci->loose && ci->verifier != verifier;
 	loose_locked(ci, verifier);
@@ -143,6 +139,20 @@ void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote)
 	if (lost)
 		mapping_set_error(inode->i_mapping, -EIO);
 	__mark_inode_dirty(inode, I_DIRTY_DATASYNC);
+}
+
+void coop_unstable_attributes(struct inode *inode, u64 verifier)
+{
+	struct coop_inode *ci = coop_i(inode);
+	bool open;
+
+	spin_lock(&ci->lock);
+	open = !list_empty(&ci->files);
+	spin_unlock(&ci->lock);
+	if (open)
+		coop_unstable_add(inode, verifier, false);
+	else
+		set_bit(COOP_I_LEFT, &ci->flags);
 }
 
 void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
@@ -219,6 +229,8 @@ void coop_unstable_forget(struct inode *inode)
 
 	spin_lock(&ci->lock);
 	if (list_empty(&ci->files)) {
+		if (ci->loose)
+			set_bit(COOP_I_LEFT, &ci->flags);
 		covered_to_locked(ci, ci->unstable);
 		ci->n_kept = 0;
 		list_splice_init(&ci->kept, &gone);
@@ -351,10 +363,14 @@ static bool cut_off(struct coop_inode *ci)
 	return cut;
 }
 
-/* Where a close does not commit, an open file that is closed by now may have left something. */
-static bool unknown_left(const struct inode *inode)
+/*
+ * An open file that is closed by now may have left something: attributes, and where a close does
+ * not commit, bytes. An fsync(2) makes it stable; whether it has been lost before is not known.
+ */
+static bool unknown_left(struct inode *inode)
 {
-	return !coop_sb(inode->i_sb)->opt.commit_on_close;
+	return !coop_sb(inode->i_sb)->opt.commit_on_close ||
+	       test_bit(COOP_I_LEFT, &coop_i(inode)->flags);
 }
 
 static int commit_once(struct inode *inode)
@@ -363,6 +379,7 @@ static int commit_once(struct inode *inode)
 	struct coop_covered c;
 	struct coop_file *file;
 	struct coop_call *call;
+	bool left;
 	int err;
 
 	if (!owes(ci) && !unknown_left(inode))
@@ -382,11 +399,15 @@ static int commit_once(struct inode *inode)
 		coop_file_put(file);
 		return err;
 	}
+	left = test_and_clear_bit(COOP_I_LEFT,
+				  &ci->flags); /* what is left meanwhile is not covered */
 	call = coop_call_alloc_sure(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.open_id = file->open_id;
 	err = coop_call_run(call);
+	if (err && left)
+		set_bit(COOP_I_LEFT, &ci->flags);
 	if (!err)
 		err = covered_answered(inode, &c, call->res.verifier);
 	else if (answered(err))

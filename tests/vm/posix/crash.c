@@ -205,6 +205,41 @@ static bool power_fails(void)
 	return fd >= 0 && !ioctl(fd, SHUT_DOWN, &how) && !close(fd) && storage_does("power");
 }
 
+/* By who has not changed it. */
+static bool synced_later(void)
+{
+	const int fd = open("synced", O_RDONLY);
+
+	return fd >= 0 && !fsync(fd) && !close(fd) && power_fails();
+}
+
+/* Changed by name, or by who has closed it. */
+static bool cut_is_kept(void)
+{
+	return !truncate("synced", 2) && synced_later() && holds(other("synced"), "by");
+}
+
+static bool mode_is_kept(void)
+{
+	int fd;
+
+	return !chmod("synced", 0604) && synced_later() && mode_of(other("synced")) == 0604 &&
+	       (fd = open("synced", O_WRONLY)) >= 0 && !fchmod(fd, 0640) && !close(fd) &&
+	       synced_later() && mode_of(other("synced")) == 0640;
+}
+
+/* Many WRITEs are under way when the inode is looked at. */
+static bool sync_is_kept(void)
+{
+	static char big[4 << 20];
+	const int fd = open("big", O_CREAT | O_EXCL | O_WRONLY, 0600);
+	struct stat st;
+
+	return fd >= 0 && write(fd, big, sizeof(big)) == (ssize_t)sizeof(big) && !syncfs(fd) &&
+	       power_fails() && !stat(other("big"), &st) && st.st_size == (off_t)sizeof(big) &&
+	       st.st_blocks * 512 >= st.st_size && !close(fd);
+}
+
 /* What close(2) has returned of is on the disk: files made, and written again in place. */
 void closed_area(void)
 {
@@ -228,4 +263,7 @@ void closed_area(void)
 	CHECK(holds(other("synced"), "bytes") && mode_of(other("synced")) == 0640);
 	for (unsigned int i = 0; i < CLOSED; i++)
 		CHECK(holds(other(name_of(i)), "again"));
+	CHECK(cut_is_kept());
+	CHECK(mode_is_kept());
+	CHECK(sync_is_kept());
 }
