@@ -93,7 +93,7 @@ checkpatch: deps-debug ## the kernel's own style checker over what is built into
 	@tools/checkpatch
 
 format: ## clang-format over the tree
-	@git ls-files '*.c' '*.h' '*.cc' '*.cpp' '*.hpp' | xargs clang-format-14 -i
+	@git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format-14 -i
 
 bench: deps-build+run+bench $(B)/release/build.ninja ## fio against passthrough, sshfs and Gfarm; JSON and plots in build/bench
 	@ninja -C $(B)/release -j $(JOBS) --quiet
@@ -111,7 +111,7 @@ docs: deps-docs ## reference of libcoop-net from its headers, in build/docs
 # kbuild writes beside its sources, so it gets a tree of links of its own.
 KTREE = $(abspath $(B))/kernel-$(KVER)
 KDIR = /lib/modules/$(KVER)/build
-KDIRS := rpc ib proc fs
+KDIRS := rpc/base rpc/fetch rpc/storage stats ib proc fs fs/storage
 KMAKE = $(MAKE) -s -C $(KDIR) M=$(KTREE) W=1 $(KFLAGS)
 kernel-tree:
 ifneq ($(origin KDIR),command line)
@@ -123,8 +123,8 @@ endif
 	@ln -sf $(CURDIR)/Kbuild $(KTREE)/Kbuild
 	@for d in $(KDIRS); do ln -sf $(CURDIR)/$$d/*.[ch] $(KTREE)/$$d/; done
 
-kernel-objects: kernel-tree ## compile rpc/*.c for the kernel with W=1 (KVER=...)
-	@$(KMAKE) $(patsubst rpc/%.c,rpc/%.o,$(wildcard rpc/*.c))
+kernel-objects: kernel-tree ## compile the engines for the kernel with W=1 (KVER=...)
+	@$(KMAKE) $(patsubst %.c,%.o,$(wildcard $(filter rpc/%,$(KDIRS:%=%/*.c))))
 
 # build/kernel leads to the tree that was built last.
 module: kernel-tree ## coopfs.ko, in build/kernel-<version> (KVER=...: another than the newest)

@@ -26,9 +26,9 @@
 
 #include "fs/compat.h"
 #include "fs/lease.h"
-#include "fs/storage.h"
+#include "fs/storage/storage.h"
 #include "ib/ib.h"
-#include "proc/stats.h"
+#include "stats/stats.h"
 
 #define COOPFS_MAGIC   0x636f6f70   /* "coop" */
 #define COOP_READ_UNIT (256 * 1024) /* bytes of one storage READ of a readahead window */

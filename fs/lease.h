@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * lease.h - what this mount holds leases of (rpc/STORAGE.md, "Leases").
+ * lease.h - what this mount holds leases of (rpc/storage/STORAGE.md, "Leases").
  *
  * All facts carry tickets (coop_ticket()), and comparing tickets is the whole rule. A request
  * takes one before it is sent. Within a lease the file is as it was when the lease became
@@ -32,7 +32,7 @@
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 
 struct coop_file;
 struct coop_inode;

@@ -4,7 +4,7 @@
  *
  * The reply to a WRITE says that the bytes are in the page cache of storage's machine.
  * Should that machine fail, they are gone, and a COMMIT tells by another verifier than
- * the one in the WRITE's reply (rpc/STORAGE.md, "Stable storage"). So the folios of a WRITE
+ * the one in the WRITE's reply (rpc/storage/STORAGE.md, "Stable storage"). So the folios of a WRITE
  * are kept, with a reference each, until a COMMIT has covered them; if it did not, they
  * are made dirty again, in the ranges that were written, and go out as at first. The
  * writers notice nothing but time.

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <string>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 
 namespace coop::shim
 {

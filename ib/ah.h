@@ -22,7 +22,7 @@
 #include <linux/workqueue.h>
 #include <rdma/ib_verbs.h>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 
 #define COOP_AH_BUCKETS 256
 #define COOP_AH_MAX     4096 /* entries; the one not used for longest makes room */

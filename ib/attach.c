@@ -18,7 +18,7 @@
 #include <linux/slab.h>
 
 #include "ib/node.h"
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 
 #define QUEUED_PER_SLOT 4
 #define CHUNK_BYTES     SZ_1M /* unit of placement */

@@ -2,7 +2,7 @@
 /*
  * ib.h - a mount's node on the fabric, as the file system sees it.
  *
- * A node is one engine (rpc/engine.h), one pool of UD queue pairs on one port of
+ * A node is one engine (rpc/fetch/engine.h), one pool of UD queue pairs on one port of
  * one RDMA device, and the work that moves completions to the engine and the
  * engine's orders to the device. Nothing here knows an inode; nothing of the file
  * system knows ib_verbs.h. State is per node, never global: two nodes can live in
@@ -21,8 +21,8 @@
 
 #include <linux/mm_types.h>
 
-#include "proc/stats.h"
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
+#include "stats/stats.h"
 
 #define COOP_DEVNAME_MAX 64
 /* Megabits a second: bytes a second fit 32 bits, as the engine counts them. */

@@ -9,7 +9,7 @@
 #include <linux/slab.h>
 
 #include "ib/node.h"
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 
 struct coop_member {
 	struct coop_addr addr;

@@ -18,7 +18,7 @@
 #include "ib/buf.h"
 #include "ib/device.h"
 #include "ib/qp.h"
-#include "rpc/wire.h"
+#include "rpc/fetch/wire.h"
 
 #define COOP_BATCH       64  /* WRs or completions a call into the driver */
 #define COOP_CTRL_RECVS  512 /* control messages that may arrive between two pumps */

@@ -15,7 +15,7 @@
 #include <linux/uaccess.h>
 
 #include "proc/text.h"
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 
 struct coop_proc {
 	struct coop_proc_source source;

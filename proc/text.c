@@ -9,7 +9,7 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 
 static const char *const source_names[COOP_SOURCES] = {
 	[COOP_FROM_BUFFER] = "buffer",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // target.hpp - what the suite must know of a transport to put it to the test.
 //
-// A transport joins by an entry in targets.cc. What it cannot be asked for here it says by
+// A transport joins by an entry in targets.cpp. What it cannot be asked for here it says by
 // leaving the function out; the tests that need it are then skipped with that reason.
 #pragma once
 

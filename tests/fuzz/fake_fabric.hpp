@@ -25,7 +25,7 @@
 #include <rdma/fi_rma.h>
 #include <vector>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 
 namespace fuzz_net
 {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 #include "tests/fuzz/check.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)

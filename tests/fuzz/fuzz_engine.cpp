@@ -14,8 +14,8 @@
 #include <memory>
 #include <vector>
 
-#include "rpc/mac.h"
-#include "rpc/wire.h"
+#include "rpc/base/mac.h"
+#include "rpc/fetch/wire.h"
 #include "tests/fuzz/check.hpp"
 #include "tests/fuzz/script.hpp"
 

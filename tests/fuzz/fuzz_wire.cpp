@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "rpc/mac.h"
-#include "rpc/wire.h"
+#include "rpc/base/mac.h"
+#include "rpc/fetch/wire.h"
 #include "tests/fuzz/check.hpp"
 
 namespace

@@ -8,7 +8,7 @@ if(TARGET coop_net)
 	set(core domain machine machine_peers machine_progress machine_queue machine_receive
 	    transfer_machine)
 	list(TRANSFORM core REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/userland/net/\\1.cpp")
-	add_library(coop_net_alone OBJECT EXCLUDE_FROM_ALL ${core} net_alone.cc net_random.cc)
+	add_library(coop_net_alone OBJECT EXCLUDE_FROM_ALL ${core} net_alone.cpp net_random.cpp)
 	target_compile_options(coop_net_alone PRIVATE
 			       -include ${CMAKE_CURRENT_SOURCE_DIR}/scripted_ticks.hpp)
 	target_link_libraries(coop_net_alone PRIVATE coop_net)
@@ -17,14 +17,14 @@ endif()
 if(TARGET coopnet)
 	set(tools advice client outbox server tasks)
 	list(TRANSFORM tools REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/userland/net-tools/\\1.cpp")
-	coop_fuzz(fuzz_coopnet SOURCES fuzz_coopnet.cc coopnet_station.cc ${tools}
+	coop_fuzz(fuzz_coopnet SOURCES fuzz_coopnet.cpp coopnet_station.cpp ${tools}
 		  $<TARGET_OBJECTS:coop_net_alone> LIBS coop_net)
 endif()
 # Whole machines of a transport, with an enemy on their fabric; over a core that is naive, and
 # over the library's own.
 function(coop_fuzz_plays name)
-	coop_fuzz(${name} SOURCES ${name}.cc ${ARGN} net_random.cc LIBS coop_net)
-	coop_fuzz(${name}_core SOURCES ${name}.cc ${ARGN} $<TARGET_OBJECTS:coop_net_alone>
+	coop_fuzz(${name} SOURCES ${name}.cpp ${ARGN} net_random.cpp LIBS coop_net)
+	coop_fuzz(${name}_core SOURCES ${name}.cpp ${ARGN} $<TARGET_OBJECTS:coop_net_alone>
 		  LIBS coop_net)
 	target_compile_definitions(${name}_core PRIVATE FUZZ_REAL_CORE)
 endfunction()
@@ -32,9 +32,9 @@ if("ud" IN_LIST COOP_NET_TRANSPORTS)
 	coop_fuzz_plays(fuzz_net_ud)
 endif()
 if("fabric" IN_LIST COOP_NET_TRANSPORTS)
-	coop_fuzz_plays(fuzz_net_fabric fake_fabric.cc)
+	coop_fuzz_plays(fuzz_net_fabric fake_fabric.cpp)
 endif()
 # The door of a machine of shm.
 if("fabric" IN_LIST COOP_NET_TRANSPORTS)
-	coop_fuzz(fuzz_fabric_greeting SOURCES fuzz_fabric_greeting.cc fake_shm.cc LIBS coop_net)
+	coop_fuzz(fuzz_fabric_greeting SOURCES fuzz_fabric_greeting.cpp fake_shm.cpp LIBS coop_net)
 endif()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // net_alone.hpp - the core of libcoop-net without threads, under the clock of a play.
 //
-// Whatever is linked with net_alone.cc has a steady clock that says what the play says, and
+// Whatever is linked with net_alone.cpp has a steady clock that says what the play says, and
 // its threads do not run while there is one: with synchronous delivery the core has no need
 // of them but to fill receive queues from a pool that was empty, which turn_all() does. Every
 // transfer machine of a play is driven from here, by whoever calls turn_all().

@@ -29,7 +29,7 @@ using played_core = real_core;
 using played_core = naive_core;
 #endif
 
-extern u64 random_state; // net_random.cc
+extern u64 random_state; // net_random.cpp
 
 /// Addresses of this process alone, so that plays run side by side.
 inline std::string ip_of(unsigned n)

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 
 class script
 {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Fuzz program of the storage daemon: decoding of requests and the operations behind it.
 if(TARGET coop_daemon)
-	coop_fuzz(fuzz_store_request SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/fuzz_store_request.cc
-		  LIBS coop_daemon coop_engine)
+	coop_fuzz(fuzz_store_request SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/fuzz_store_request.cpp
+		  LIBS coop_daemon)
 endif()

@@ -11,9 +11,9 @@
 #include <memory>
 #include <sys/socket.h>
 
-#include "rpc/chan.h"
-#include "rpc/chan_wire.h"
-#include "rpc/wire.h"
+#include "rpc/chan/chan.h"
+#include "rpc/chan/wire.h"
+#include "rpc/fetch/wire.h"
 #include "tests/fuzz/fake_ud.hpp"
 #include "tests/fuzz/net_play.hpp"
 #include "userland/net/ud/identity.hpp"

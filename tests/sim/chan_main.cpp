@@ -12,7 +12,7 @@
 #include <random>
 #include <string>
 
-#include "rpc/chan.h"
+#include "rpc/chan/chan.h"
 #include "tests/sim/chan_world.hpp"
 
 extern "C" void coop_assert_failed(const char *what, const char *file, int line)

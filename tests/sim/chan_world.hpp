@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "rpc/chan.h"
+#include "rpc/chan/chan.h"
 #include "tests/sim/dice.hpp"
 
 namespace coop::sim

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "rpc/mac.h"
+#include "rpc/base/mac.h"
 #include "tests/sim/world.hpp"
 
 namespace coop::sim

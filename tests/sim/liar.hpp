@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/wire.h"
+#include "rpc/fetch/wire.h"
 #include "tests/sim/network.hpp"
 #include "tests/sim/oracle.hpp"
 

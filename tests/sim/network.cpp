@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "rpc/wire.h"
+#include "rpc/fetch/wire.h"
 
 namespace coop::sim
 {

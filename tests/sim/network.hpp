@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 #include "tests/sim/clock.hpp"
 #include "tests/sim/scenario.hpp"
 #include "tests/sim/tally.hpp"

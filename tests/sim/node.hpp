@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 #include "tests/sim/clock.hpp"
 #include "tests/sim/liar.hpp"
 #include "tests/sim/queue_pair.hpp"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 #include "tests/sim/dice.hpp"
 
 namespace coop::sim

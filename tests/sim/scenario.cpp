@@ -10,7 +10,7 @@
 #include <iterator>
 #include <stdexcept>
 
-#include "rpc/wire.h"
+#include "rpc/fetch/wire.h"
 
 namespace coop::sim
 {

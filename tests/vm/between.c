@@ -2,7 +2,7 @@
 /*
  * coop-between - stands between a mount and its storage daemon, and keeps messages back.
  *
- * Requests run at the same time and their replies come in any order (rpc/STORAGE.md). Which
+ * Requests run at the same time and their replies come in any order (rpc/storage/STORAGE.md). Which
  * order is seen by a mount is chance, and most of them are never seen; with this program a
  * test chooses. It passes on whole messages, and does what it reads from CONTROL, a line each:
  *
@@ -11,10 +11,10 @@
  *   refuse OP [OFFSET] ERRNO   such requests are answered so, and go no further
  *   go [OP [OFFSET]]           such rules end, and what waits by them goes on; without OP all
  *
- * OP is a name of store.c, OFFSET that of a READ or WRITE; without one every such request is
- * meant. It says "ready" when it listens. What it has done it writes to LOG, a line each, when it
- * is done: the rule's own line for a message that was kept back or refused ("held", "stopped",
- * "refused", OP, offset), and "done" with the line from CONTROL for each of those.
+ * OP is a name of rpc/storage/message.c, OFFSET that of a READ or WRITE; without one every such
+ * request is meant. It says "ready" when it listens. What it has done it writes to LOG, a line
+ * each, when it is done: the rule's own line for a message that was kept back or refused ("held",
+ * "stopped", "refused", OP, offset), and "done" with the line from CONTROL for each of those.
  *
  *   coop-between LISTEN-ADDRESS DAEMON-ADDRESS CONTROL LOG
  *
@@ -32,7 +32,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 
 #define PORT    17430
 #define RULES   16

@@ -22,7 +22,7 @@
  * file from the cache and reads a few of its pages, somewhere, over and over. hold
  * opens what is there, writes all over it at the first line of its input, says "written",
  * and closes it at the second one: what it wrote is stored no sooner. settle waits until
- * storage can prove the versions of files (rpc/STORAGE.md).
+ * storage can prove the versions of files (rpc/storage/STORAGE.md).
  *
  *   -m read|mmap|direct   how (read)
  *   -r N                  rounds (1); with pick: ranges that are read

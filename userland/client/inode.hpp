@@ -11,7 +11,7 @@
 //
 // What the kernel's page cache may hold is followed the same way
 // (kernel_version), so that an open can tell whether to keep it. The states and what moves
-// them are a table in rpc/STORAGE.md, "Contents in a client's cache".
+// them are a table in rpc/storage/STORAGE.md, "Contents in a client's cache".
 //
 // The kernel's pages: the invariant
 // ---------------------------------
@@ -107,8 +107,8 @@ struct inode : std::enable_shared_from_this<inode> {
 	bool changing = false; // a local change was sent and has no answer yet
 	bool overdue = false;  // the kernel's pages are stale, and stay while there are writers
 
-	// The states of rpc/STORAGE.md, "Contents in a client's cache", for the kernel's pages.
-	// 'lock' is held.
+	// The states of rpc/storage/STORAGE.md, "Contents in a client's cache", for the kernel's
+	// pages. 'lock' is held.
 	enum class pages { none, proved, foreign };
 	pages kernel_pages() const
 	{

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "coop/lock_ranges.hpp"
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 
 namespace coop::client
 {

@@ -19,7 +19,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 #include "userland/ud/endpoint.hpp"
 
 namespace coop::client

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 #include "userland/client/page_store.hpp"
 #include "userland/ud/endpoint.hpp"
 

@@ -12,7 +12,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 
 namespace coop::client
 {

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <system_error>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 
 namespace coop::client
 {

@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 
 namespace coop::client
 {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 
 namespace coop::client
 {

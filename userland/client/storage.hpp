@@ -23,8 +23,8 @@
 #include <sys/uio.h>
 #include <vector>
 
-#include "rpc/engine.h"
-#include "rpc/store.h"
+#include "rpc/fetch/engine.h"
+#include "rpc/storage/message.h"
 
 namespace coop::client
 {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 #include "userland/client/storage.hpp"
 
 namespace coop::client

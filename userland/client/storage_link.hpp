@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "coop/cluster_key.hpp"
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 #include "userland/client/lock_book.hpp"
 #include "userland/client/storage.hpp"
 

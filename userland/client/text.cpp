@@ -10,7 +10,7 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 
 namespace coop::client
 {

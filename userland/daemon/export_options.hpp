@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 
 namespace coop::daemon
 {

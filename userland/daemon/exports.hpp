@@ -24,7 +24,7 @@
 #include <unordered_map>
 
 #include "coop/cluster_key.hpp"
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 #include "userland/daemon/export_options.hpp"
 #include "userland/daemon/fd.hpp"
 #include "userland/daemon/orphans.hpp"

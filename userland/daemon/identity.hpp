@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <sys/types.h>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 
 namespace coop::daemon
 {

@@ -19,7 +19,7 @@
 #include <string>
 #include <string_view>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 #include "userland/daemon/fd.hpp"
 
 namespace coop::daemon

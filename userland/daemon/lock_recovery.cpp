@@ -9,7 +9,7 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 #include "userland/daemon/fd.hpp"
 
 namespace coop::daemon

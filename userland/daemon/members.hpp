@@ -15,7 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 
 namespace coop::daemon
 {

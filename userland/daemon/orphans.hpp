@@ -19,7 +19,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 #include "userland/daemon/fd.hpp"
 
 namespace coop::daemon

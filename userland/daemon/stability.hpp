@@ -19,7 +19,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "rpc/store.h"
+#include "rpc/storage/message.h"
 
 namespace coop::daemon
 {

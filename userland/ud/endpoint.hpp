@@ -18,7 +18,7 @@
 #include <span>
 #include <string>
 
-#include "rpc/engine.h"
+#include "rpc/base/types.h"
 
 namespace coop::ud
 {

@@ -109,7 +109,7 @@ reconnected() { grep -q connected "$(proc "$1")/info"; }
 
 # Files are open for reading and writing, mapped, dirty, all the time: a hard mount
 # waits and goes on, and no byte is lost. An append may be done twice by a daemon that comes
-# back (rpc/STORAGE.md), so there are none.
+# back (rpc/storage/STORAGE.md), so there are none.
 test_daemon_returns()
 {
 	up

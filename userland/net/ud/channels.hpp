@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "pages.hpp"
-#include "rpc/chan.h"
+#include "rpc/chan/chan.h"
 #include "slab.hpp"
 #include "userland/net/memory.hpp"
 #include "userland/ud/endpoint.hpp"

@@ -12,9 +12,9 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "rpc/addr.h"
-#include "rpc/mac.h"
-#include "rpc/wire.h"
+#include "rpc/base/addr.h"
+#include "rpc/base/mac.h"
+#include "rpc/fetch/wire.h"
 
 namespace coop::net::ud
 {

@@ -10,7 +10,7 @@
 #include <cerrno>
 
 #include "machine.hpp"
-#include "rpc/addr.h"
+#include "rpc/base/addr.h"
 
 namespace coop::net::ud
 {

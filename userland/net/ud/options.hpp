@@ -6,7 +6,7 @@
 #include <array>
 #include <string>
 
-#include "rpc/chan.h"
+#include "rpc/chan/chan.h"
 #include "userland/ud/endpoint.hpp"
 
 namespace coop::net::ud

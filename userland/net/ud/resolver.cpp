@@ -20,7 +20,7 @@
 #include <system_error>
 #include <unistd.h>
 
-#include "rpc/mac.h"
+#include "rpc/base/mac.h"
 
 namespace coop::net::ud
 {

@@ -17,7 +17,7 @@
 #include <unordered_map>
 
 #include "identity.hpp"
-#include "rpc/chan.h"
+#include "rpc/chan/chan.h"
 
 namespace coop::net::ud
 {

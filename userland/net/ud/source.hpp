@@ -14,7 +14,7 @@
 #include "channels.hpp"
 #include "identity.hpp"
 #include "pages.hpp"
-#include "rpc/engine.h"
+#include "rpc/fetch/engine.h"
 
 namespace coop::net::ud
 {

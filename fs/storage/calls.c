@@ -1,0 +1,691 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * calls.c - calls, from submission to their end.
+ *
+ * Normal operation: submission puts a call on 'queue'; the sender moves it to
+ * 'wire' (send.c), the receiver takes it off (receive.c) and
+ * tells the submitter, by a work of its own if that wants a function run.
+ *
+ * A call can also end before its reply: its process was killed, a soft mount's
+ * time is over. Then the socket must let go of the call's memory at once. With
+ * both mutexes held nobody is between reading a call and using its pages, so it is
+ * taken away from the receiver (the rest of the reply is thrown away) or, if half
+ * of it has been sent, together with the connection. One that the daemon may still
+ * answer stays on 'wire' as ABANDONED, so that its reply is known for what it is
+ * and the daemon's window is not overrun. When the connection is lost all of 'wire'
+ * goes back to 'queue', to be sent again.
+ */
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+#include <net/net_namespace.h>
+
+#include "fs/storage/impl.h"
+
+#define WATCH_MOST       HZ
+#define SILENCE_TO_PING  (15 * HZ) /* while something is in flight */
+#define SILENCE_TO_RETRY (60 * HZ)
+#define FORCED_MS        2000 /* after umount -f */
+#define STOOD_SHORT      HZ   /* a connection that is lost so soon is made again with a pause */
+
+static void call_done_work(struct work_struct *work)
+{
+	struct coop_call *call = container_of(work, struct coop_call, work);
+
+	call->done(call);
+	coop_call_put(call);
+}
+
+void coop_call_tell(struct coop_call *call)
+{
+	struct coop_storage *s = call->storage;
+
+	coop_count(s->stats, COOP_C_STORAGE_CALLS, 1);
+	if (call->done) {
+		INIT_WORK(&call->work, call_done_work);
+		queue_work(s->done_wq, &call->work);
+	} else {
+		complete_all(&call->finished);
+		coop_call_put(call);
+	}
+}
+
+void coop_call_tell_here(struct coop_call *call)
+{
+	if (!call->done || !call->prompt) {
+		coop_call_tell(call);
+		return;
+	}
+	coop_count(call->storage->stats, COOP_C_STORAGE_CALLS, 1);
+	call->done(call);
+	coop_call_put(call);
+}
+
+static void submit(struct coop_call *call, bool first, bool kick)
+{
+	struct coop_storage *s = call->storage;
+	bool closed;
+
+	call->begun_us = ktime_to_us(ktime_get());
+	call->begun = ktime_get_boottime_ns();
+	refcount_inc(&call->refs);
+	spin_lock_bh(&s->lock);
+	closed = s->state == COOP_STORAGE_CLOSED;
+	if (closed) {
+		call->state = COOP_CALL_DONE;
+		call->error = -ESHUTDOWN;
+	} else {
+		call->state = COOP_CALL_QUEUED;
+		if (call->again && s->gate) {
+			call->gated = true;
+			s->gate++;
+		}
+		list_add_tail(&call->link, first || call->again ? &s->first : &s->queue);
+		/* Under the lock, so that no work is queued behind close's back. */
+		if (kick)
+			coop_tx_kick(s);
+		queue_delayed_work(s->wq, &s->watch, WATCH_MOST / 4);
+	}
+	spin_unlock_bh(&s->lock);
+	if (closed)
+		coop_call_tell(call);
+}
+
+void coop_call_submit(struct coop_call *call)
+{
+	submit(call, false, true);
+}
+
+void coop_call_queue(struct coop_call *call)
+{
+	submit(call, false, false);
+}
+
+void coop_storage_push(struct coop_storage *s)
+{
+	coop_tx_here(s);
+}
+
+void coop_call_submit_first(struct coop_call *call)
+{
+	submit(call, true, true);
+}
+
+int coop_call_run(struct coop_call *call)
+{
+	submit(call, false, false);
+	coop_tx_here(call->storage);
+	return coop_call_wait(call);
+}
+
+int coop_call_wait(struct coop_call *call)
+{
+	if (wait_for_completion_killable(&call->finished)) {
+		coop_call_abandon(call, -ERESTARTSYS);
+		wait_for_completion(&call->finished); /* has been told, or is being told */
+	}
+	return call->error;
+}
+
+void coop_call_unlink_locked(struct coop_call *call)
+{
+	struct coop_storage *s = call->storage;
+
+	lockdep_assert_held(&s->lock);
+	switch ((enum coop_call_state)call->state) {
+	case COOP_CALL_SENDING:
+	case COOP_CALL_SENT:
+	case COOP_CALL_RECEIVING:
+	case COOP_CALL_ABANDONED:
+		s->in_flight--;
+		break;
+	case COOP_CALL_QUEUED:
+	case COOP_CALL_IDLE:
+	case COOP_CALL_DONE:
+		break;
+	}
+	list_del_init(&call->link);
+	if (call->gated) {
+		call->gated = false;
+		s->gate--;
+	}
+	call->state = COOP_CALL_DONE;
+}
+
+/* The CLOSE of what an OPEN or CREATE opens that nobody waits for; NULL: not one, or no memory. */
+static struct coop_call *orphan_of(const struct coop_call *call)
+{
+	const u32 len = call->arg.fh.len; /* of the directory, but for OPEN: the id counts */
+	struct coop_call *orphan;
+
+	if ((call->op != COOP_ST_OPEN && call->op != COOP_ST_CREATE &&
+	     call->op != COOP_ST_TMPFILE) ||
+	    len > COOP_ST_FH_MAX)
+		return NULL;
+	orphan = coop_call_alloc(call->storage, COOP_ST_CLOSE);
+	if (!orphan)
+		return NULL;
+	orphan->reply = kmemdup(call->arg.fh.p, len, GFP_NOFS);
+	if (!orphan->reply) {
+		coop_call_put(orphan);
+		return NULL;
+	}
+	orphan->arg.fh.p = orphan->reply;
+	orphan->arg.fh.len = len;
+	orphan->arg.open_id = call->arg.open_id;
+	return orphan;
+}
+
+/* Ends the call for its submitter with that error, unless it has ended. */
+void coop_call_abandon(struct coop_call *call, int error)
+{
+	struct coop_storage *s = call->storage;
+	const unsigned int nofs = memalloc_nofs_save();
+	struct coop_call *orphan, *close = NULL;
+	bool tell = true, half_sent = false;
+
+	mutex_lock(&s->rx.mutex);
+	mutex_lock(&s->tx.mutex);
+	orphan = orphan_of(call); /* while arg is still there */
+	spin_lock_bh(&s->lock);
+	switch ((enum coop_call_state)call->state) {
+	case COOP_CALL_QUEUED:
+		if (call->repeated)
+			swap(close, orphan);
+		coop_call_unlink_locked(call);
+		break;
+	case COOP_CALL_SENDING: /* the rest of its data would be missed */
+		coop_call_unlink_locked(call);
+		half_sent = true;
+		break;
+	case COOP_CALL_SENT:
+	case COOP_CALL_RECEIVING:
+		call->state = COOP_CALL_ABANDONED;
+		if (call->gated) {
+			call->gated = false;
+			s->gate--;
+		}
+		swap(call->orphan, orphan);
+		refcount_inc(&call->refs); /* for the telling; the reply has its own */
+		break;
+	case COOP_CALL_IDLE:
+	case COOP_CALL_ABANDONED:
+	case COOP_CALL_DONE:
+		tell = false;
+		break;
+	}
+	if (tell)
+		call->error = error;
+	spin_unlock_bh(&s->lock);
+	if (tell)
+		coop_rx_forget(s, call);
+	if (half_sent) {
+		coop_tx_reset(s);
+		coop_storage_lost(s, "a request was given up while it was being sent");
+	}
+	mutex_unlock(&s->tx.mutex);
+	mutex_unlock(&s->rx.mutex);
+	if (tell)
+		coop_call_tell(call);
+	if (close) {
+		coop_call_submit(close);
+		coop_call_put(close);
+	}
+	if (orphan)
+		coop_call_put(orphan);
+	coop_tx_kick(s); /* the gate may be open now */
+	memalloc_nofs_restore(nofs);
+}
+
+/* ---- deadlines and silence ------------------------------------------------ */
+
+static struct coop_call *begun_before_locked(struct list_head *list, u64 us)
+{
+	struct coop_call *call;
+
+	list_for_each_entry(call, list, link) {
+		if (call->begun_us < us && !call->internal && call->state != COOP_CALL_ABANDONED)
+			return call;
+	}
+	return NULL;
+}
+
+/* Of those that have a submitter, one that began before that time, with a reference. */
+static struct coop_call *find_begun_before(struct coop_storage *s, u64 us)
+{
+	struct list_head *const waiting[] = {&s->queue, &s->first, &s->later};
+	struct coop_call *found = NULL;
+	u32 i;
+
+	spin_lock_bh(&s->lock);
+	for (i = 0; i < ARRAY_SIZE(waiting) && !found; i++)
+		found = begun_before_locked(waiting[i], us);
+	for (i = 0; i < COOP_WIRE_BUCKETS && !found; i++)
+		found = begun_before_locked(&s->wire[i], us);
+	if (found)
+		refcount_inc(&found->refs);
+	spin_unlock_bh(&s->lock);
+	return found;
+}
+
+static void end_begun_before(struct coop_storage *s, u64 us, int error)
+{
+	struct coop_call *call;
+
+	while ((call = find_begun_before(s, us))) {
+		coop_call_abandon(call, error);
+		coop_call_put(call);
+		cond_resched();
+	}
+}
+
+/* Sends again what met somebody's lease. True: some wait still. */
+static bool watch_later(struct coop_storage *s)
+{
+	struct coop_call *call, *next;
+	bool wait;
+
+	spin_lock_bh(&s->lock);
+	wait = !list_empty(&s->later);
+	if (wait && time_after_eq(jiffies, s->later_at)) {
+		list_for_each_entry_safe(call, next, &s->later, link)
+			list_move_tail(&call->link, call->again ? &s->first : &s->queue);
+		coop_tx_kick(s);
+		wait = false;
+	}
+	spin_unlock_bh(&s->lock);
+	return wait;
+}
+
+static void ask_for_word(struct coop_storage *s)
+{
+	struct coop_call *ping = coop_call_alloc(s, COOP_ST_PING);
+
+	if (!ping)
+		return;
+	ping->internal = true;
+	coop_call_submit_first(ping);
+	coop_call_put(ping);
+}
+
+/* ---- leases: has the daemon been heard lately? --------------------------------- */
+
+#define TRUST_NS ((u64)COOP_ST_LEASE_TRUST_MS * NSEC_PER_MSEC)
+
+static void vouch_work(struct work_struct *work)
+{
+	struct coop_storage *s = container_of(work, struct coop_storage, vouch_work);
+	const unsigned int nofs = memalloc_nofs_save();
+
+	ask_for_word(s);
+	memalloc_nofs_restore(nofs);
+}
+
+bool coop_storage_trusted(struct coop_storage *s)
+{
+	const u64 vouched = READ_ONCE(s->vouched), asked = READ_ONCE(s->vouch_asked);
+	const u64 early = vouched + TRUST_NS / 2, now = ktime_get_boottime_ns();
+
+	if (!vouched || now >= vouched + TRUST_NS)
+		return false; /* storage is asked, and its reply renews the trust */
+	if (now < early)
+		return true;
+	if (asked < early && cmpxchg64(&s->vouch_asked, asked, now) == asked)
+		queue_work(s->wq, &s->vouch_work);
+	return true;
+}
+
+/* ---- silence --------------------------------------------------------------------- */
+
+/* The daemon is there but says nothing: ask, then take another connection. */
+static void watch_silence(struct coop_storage *s)
+{
+	unsigned long since, silence = 0;
+	bool ask = false;
+
+	spin_lock_bh(&s->lock);
+	if (s->state == COOP_STORAGE_UP && s->in_flight) {
+		since = READ_ONCE(s->heard);
+		if (time_after(s->busy_since, since))
+			since = s->busy_since;
+		silence = jiffies - since;
+		ask = silence >= SILENCE_TO_PING && time_before(s->pinged, since);
+		if (ask)
+			s->pinged = jiffies;
+	}
+	spin_unlock_bh(&s->lock);
+	if (silence >= SILENCE_TO_RETRY)
+		coop_storage_lost(s, "no word from it for 60 s");
+	else if (ask)
+		ask_for_word(s);
+}
+
+/* Nobody has to wait for the daemon longer than that; 0: as long as it takes. */
+static u32 patience_ms(struct coop_storage *s, int *error)
+{
+	u32 ms;
+
+	spin_lock_bh(&s->lock);
+	if (s->state == COOP_STORAGE_UP && time_after_eq(READ_ONCE(s->heard), s->forced_at))
+		s->forced = false;
+	ms = s->soft ? max(s->timeo_ms, 1U) : 0;
+	*error = -ETIMEDOUT;
+	if (s->forced && (!ms || ms > FORCED_MS)) {
+		ms = FORCED_MS;
+		*error = -EIO;
+	}
+	spin_unlock_bh(&s->lock);
+	return ms;
+}
+
+static void watch_work(struct work_struct *work)
+{
+	struct coop_storage *s = container_of(work, struct coop_storage, watch.work);
+	const unsigned int nofs = memalloc_nofs_save();
+	unsigned long next = WATCH_MOST;
+	int error;
+	const u32 most_ms = patience_ms(s, &error);
+	bool more;
+
+	if (most_ms) {
+		const u64 now = ktime_to_us(ktime_get()), time = (u64)most_ms * USEC_PER_MSEC;
+
+		if (now > time)
+			end_begun_before(s, now - time, error);
+		next = clamp(msecs_to_jiffies(most_ms) / 8, 1UL, next);
+	}
+	watch_silence(s);
+	if (watch_later(s))
+		next = min_t(unsigned long, next, COOP_LATER_TIME);
+	spin_lock_bh(&s->lock);
+	more = s->state != COOP_STORAGE_CLOSED &&
+	       (s->in_flight || !list_empty(&s->queue) || !list_empty(&s->first) ||
+		!list_empty(&s->later));
+	spin_unlock_bh(&s->lock);
+	if (more)
+		queue_delayed_work(s->wq, &s->watch, next);
+	memalloc_nofs_restore(nofs);
+}
+
+void coop_storage_gate(struct coop_storage *s, bool hold)
+{
+	spin_lock_bh(&s->lock);
+	s->gate += hold ? 1 : -1;
+	spin_unlock_bh(&s->lock);
+	if (!hold)
+		coop_tx_kick(s);
+}
+
+void coop_storage_abort(struct coop_storage *s)
+{
+	end_begun_before(s, U64_MAX, -EIO);
+}
+
+void coop_storage_force(struct coop_storage *s)
+{
+	bool up;
+
+	spin_lock_bh(&s->lock);
+	s->forced = true;
+	s->forced_at = jiffies;
+	if (READ_ONCE(s->heard) == s->forced_at) /* what comes from here on counts */
+		WRITE_ONCE(s->heard, s->forced_at - 1);
+	up = s->state == COOP_STORAGE_UP;
+	spin_unlock_bh(&s->lock);
+	/* Not what comes from here on: a mount in use would never be through. */
+	end_begun_before(s, ktime_to_us(ktime_get()) + 1, -EIO);
+	if (up) /* one that is well is not to suffer from it */
+		ask_for_word(s);
+}
+
+void coop_storage_tune(struct coop_storage *s, bool soft, u32 timeo_ms)
+{
+	spin_lock_bh(&s->lock);
+	s->forced = false;
+	s->soft = soft;
+	s->timeo_ms = timeo_ms;
+	spin_unlock_bh(&s->lock);
+	mod_delayed_work(s->wq, &s->watch, 0);
+}
+
+/* ---- the connection as a whole --------------------------------------------- */
+
+bool coop_storage_lost(struct coop_storage *s, const char *why)
+{
+	unsigned long pause = 0;
+	bool was_up;
+
+	spin_lock_bh(&s->lock);
+	was_up = s->state == COOP_STORAGE_UP;
+	if (was_up) {
+		if (time_before(jiffies, s->since + STOOD_SHORT))
+			pause = STOOD_SHORT / 4;
+		s->state = COOP_STORAGE_DOWN;
+		s->since = jiffies;
+	}
+	spin_unlock_bh(&s->lock);
+	if (!was_up)
+		return false;
+	pr_warn_ratelimited("coopfs: storage %pISpc: connection lost (%s); connecting again\n",
+			    &s->server[READ_ONCE(s->current_server)], why);
+	mod_delayed_work(s->wq, &s->session_work, pause);
+	return true;
+}
+
+static void storage_free(struct coop_storage *s)
+{
+	if (s->done_wq)
+		destroy_workqueue(s->done_wq); /* runs every done() first */
+	if (s->wq)
+		destroy_workqueue(s->wq);
+	mempool_destroy(s->sure);
+	coop_key_free(&s->key);
+	put_net(s->net);
+	kfree(s->export_name);
+	kvfree(s->tx.buf);
+	kvfree(s->rx.body);
+	kvfree(s->frame);
+	kfree(s->rx.scratch);
+	kfree(s->ask);
+	kfree(s->got);
+	kfree(s);
+}
+
+static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
+{
+	struct coop_storage *s = kzalloc(sizeof(*s), GFP_KERNEL);
+	u32 i;
+
+	if (!s)
+		return NULL;
+	memcpy(s->server, cfg->server, sizeof(s->server));
+	s->n_servers = cfg->n_servers;
+	s->soft = cfg->soft;
+	s->timeo_ms = cfg->timeo_ms;
+	s->net = get_net(cfg->net);
+	s->export_name = kstrdup(cfg->export_name, GFP_KERNEL);
+	s->tx.buf = kvmalloc(COOP_TX_BYTES, GFP_KERNEL);
+	s->rx.body = kvmalloc(COOP_ST_BODY_MAX, GFP_KERNEL);
+	s->frame = kvmalloc(COOP_ST_HEADER + COOP_ST_BODY_MAX, GFP_KERNEL);
+	s->rx.scratch = kmalloc(sizeof(*s->rx.scratch), GFP_KERNEL);
+	s->ask = kzalloc(sizeof(*s->ask), GFP_KERNEL);
+	s->got = kzalloc(sizeof(*s->got), GFP_KERNEL);
+	s->sure = mempool_create_kmalloc_pool(COOP_SURE_CALLS, sizeof(struct coop_call));
+	s->wq = alloc_workqueue("coopfs-storage", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	s->done_wq = alloc_workqueue("coopfs-done", WQ_MEM_RECLAIM | WQ_UNBOUND, 0);
+	spin_lock_init(&s->lock);
+	mutex_init(&s->rx.mutex);
+	mutex_init(&s->tx.mutex);
+	mutex_init(&s->dial_mutex);
+	INIT_LIST_HEAD(&s->first);
+	INIT_LIST_HEAD(&s->queue);
+	INIT_LIST_HEAD(&s->later);
+	for (i = 0; i < COOP_WIRE_BUCKETS; i++)
+		INIT_LIST_HEAD(&s->wire[i]);
+	INIT_WORK(&s->rx_work, coop_rx_work);
+	INIT_WORK(&s->tx_work, coop_tx_work);
+	INIT_DELAYED_WORK(&s->watch, watch_work);
+	INIT_WORK(&s->vouch_work, vouch_work);
+	INIT_DELAYED_WORK(&s->session_work, coop_session_work);
+	get_random_bytes(s->session, sizeof(s->session));
+	s->since = jiffies;
+	s->leases = cfg->leases;
+	if (s->export_name && s->tx.buf && s->rx.body && s->frame && s->rx.scratch && s->ask &&
+	    s->got && s->sure && s->wq && s->done_wq)
+		return s;
+	storage_free(s);
+	return NULL;
+}
+
+struct coop_storage *coop_storage_connect(const struct coop_storage_cfg *cfg,
+					  struct coop_stats *stats,
+					  const struct coop_storage_ops *ops, void *host,
+					  u8 *root_fh, u32 *root_len, struct coop_st_attr *root,
+					  char *why, size_t why_size)
+{
+	struct coop_storage *s;
+	int err;
+
+	if (!cfg->n_servers || cfg->n_servers > COOP_SERVERS_MAX ||
+	    strlen(cfg->export_name) > COOP_ST_TEXT_MAX) {
+		strscpy(why, "no server, too many of them, or too long an export's name", why_size);
+		return ERR_PTR(-EINVAL);
+	}
+	s = storage_alloc(cfg);
+	if (!s) {
+		strscpy(why, "no memory for the storage connection", why_size);
+		return ERR_PTR(-ENOMEM);
+	}
+	s->stats = stats;
+	s->ops = ops;
+	s->host = host;
+	err = coop_key_init(&s->key, cfg->key, cfg->key_len);
+	if (err) {
+		snprintf(why, why_size, "hmac(sha256) of the crypto API: %pe (load sha256_generic)",
+			 ERR_PTR(err));
+		goto err_free;
+	}
+	err = coop_session_first(s, root_fh, root_len, root);
+	if (err) {
+		strscpy(why, s->why, why_size);
+		goto err_free;
+	}
+	return s;
+
+err_free:
+	storage_free(s);
+	return ERR_PTR(err);
+}
+
+void coop_storage_close(struct coop_storage *s)
+{
+	bool was_up;
+
+	spin_lock_bh(&s->lock);
+	was_up = s->state == COOP_STORAGE_UP;
+	s->state = COOP_STORAGE_CLOSED;
+	spin_unlock_bh(&s->lock);
+	if (was_up)
+		coop_tx_bye(s);
+	mutex_lock(&s->dial_mutex);
+	if (s->dialing)
+		kernel_sock_shutdown(s->dialing, SHUT_RDWR); /* wakes the session's work */
+	mutex_unlock(&s->dial_mutex);
+	cancel_delayed_work_sync(&s->session_work);
+	coop_session_teardown(s); /* all calls are on 'first' and 'queue' now */
+	end_begun_before(s, U64_MAX, -ESHUTDOWN);
+	cancel_delayed_work_sync(&s->watch);
+	cancel_work_sync(&s->vouch_work);
+	cancel_work_sync(&s->rx_work);
+	cancel_work_sync(&s->tx_work);
+	storage_free(s);
+}
+
+void coop_storage_fabric_key(const struct coop_storage *s, u8 *key)
+{
+	memcpy(key, s->key.fabric, sizeof(s->key.fabric));
+}
+
+u32 coop_storage_node_id(const struct coop_storage *s)
+{
+	return READ_ONCE(s->node_id);
+}
+
+static const char *state_text(u32 state)
+{
+	switch ((enum coop_call_state)state) {
+	case COOP_CALL_SENDING:
+	case COOP_CALL_SENT:
+		return "sent";
+	case COOP_CALL_RECEIVING:
+		return "receiving";
+	case COOP_CALL_ABANDONED:
+		return "abandoned";
+	case COOP_CALL_IDLE:
+	case COOP_CALL_QUEUED:
+	case COOP_CALL_DONE:
+		break;
+	}
+	return "queued";
+}
+
+u32 coop_storage_calls(struct coop_storage *s, struct coop_call_info *out, u32 room)
+{
+	struct list_head *const waiting[] = {&s->first, &s->queue, &s->later};
+	const u64 now = ktime_to_us(ktime_get());
+	const struct coop_call *call;
+	u32 n = 0, i;
+
+	spin_lock_bh(&s->lock);
+	for (i = 0; i < COOP_WIRE_BUCKETS + ARRAY_SIZE(waiting); i++) {
+		const struct list_head *list =
+			i < COOP_WIRE_BUCKETS ? &s->wire[i] : waiting[i - COOP_WIRE_BUCKETS];
+
+		list_for_each_entry(call, list, link) {
+			if (n < room)
+				out[n] = (struct coop_call_info){
+					.id = call->id,
+					.age_us = now > call->begun_us ? now - call->begun_us : 0,
+					.state = state_text(call->state),
+					.op = call->op,
+				};
+			n++;
+		}
+	}
+	spin_unlock_bh(&s->lock);
+	return n;
+}
+
+u64 coop_storage_open_id(struct coop_storage *s)
+{
+	return atomic64_inc_return(&s->open_id);
+}
+
+bool coop_storage_connected(struct coop_storage *s)
+{
+	return READ_ONCE(s->state) == COOP_STORAGE_UP;
+}
+
+void coop_storage_describe(struct coop_storage *s, char *buf, size_t size)
+{
+	enum coop_storage_state state;
+	unsigned long since;
+	u32 server;
+
+	spin_lock_bh(&s->lock);
+	state = s->state;
+	since = s->since;
+	server = s->current_server;
+	spin_unlock_bh(&s->lock);
+	switch (state) {
+	case COOP_STORAGE_UP:
+		snprintf(buf, size, "%pISpc connected", &s->server[server]);
+		break;
+	case COOP_STORAGE_DOWN:
+		snprintf(buf, size, "%pISpc reconnecting for %lu s", &s->server[server],
+			 (jiffies - since) / HZ);
+		break;
+	case COOP_STORAGE_CLOSED:
+		snprintf(buf, size, "%pISpc closed", &s->server[server]);
+		break;
+	}
+}

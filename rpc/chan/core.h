@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * core.h - rpc/chan from the inside: what its files share.
+ *
+ *   chan.c          memory, results, time, figures
+ *   peer.c     peers and their addresses; sessions that end
+ *   session.c  sessions that begin: who is alive, who restarted
+ *   window.c   sequence numbers in use: segments sent, segments received
+ *   send.c     messages to segments to datagrams
+ *   ack.c      what an ACK says: RTT, losses, congestion window
+ *   recv.c     datagrams to segments to messages
+ *   wire.c     datagrams to bytes and back
+ *
+ * Sequence numbers are 64 bits inside, 32 on the wire: inside they never wrap.
+ * All objects lie in arrays; a peer holds a table of segment blocks (sending)
+ * and a bitmap (receiving out of order) only while it needs them.
+ */
+#ifndef COOP_CHAN_CORE_H
+#define COOP_CHAN_CORE_H
+
+#include "chan.h"
+#include "list.h"
+#include "rpc/base/bits.h"
+#include "rpc/base/fifo.h"
+#include "rpc/base/idtab.h"
+#include "wheel.h"
+#include "wire.h"
+
+#define COOP_CHAN_BLOCK      64  /* segments that are taken from the pool together */
+#define COOP_CHAN_TABLE      128 /* blocks that a window may touch (65), next power of two */
+#define COOP_CHAN_NO_BLOCK   0xffffu
+#define COOP_CHAN_NOTES      64
+#define COOP_CHAN_CWND_FIRST 10 /* RFC 6928 */
+#define COOP_CHAN_CWND_LEAST 2
+#define COOP_CHAN_ACK_EVERY  16 /* segments after which an ACK is not held back longer */
+#define COOP_CHAN_TELL_AGAIN 2  /* timeouts in a row, then datagrams carry OPEN again */
+#define COOP_CHAN_POLL       2  /* timeouts in a row, then ACKs ask for one */
+#define COOP_CHAN_SEG_TRIES  2  /* times max_tries: then this channel's path is dead */
+#define COOP_CHAN_RNR_DOUBLE 6  /* doublings of rnr_us */
+#define COOP_CHAN_STUCK      4  /* or 2/3 of max_tries, if that is more: see too_narrow() */
+
+enum coop_seg_state {
+	COOP_SEG_FREE,    /* its sequence number is not in use */
+	COOP_SEG_TO_SEND, /* has a sequence number, was never sent */
+	COOP_SEG_FLIGHT,  /* sent, the RTO runs; in the peer's flight list of its channel */
+	COOP_SEG_RESEND,  /* lost, or void; in the peer's resend list */
+	COOP_SEG_HELD,    /* refused: waits for the pause of its message */
+	COOP_SEG_DONE,    /* acknowledged */
+};
+
+struct coop_seg_tx {
+	u32 msg;     /* index; COOP_NONE: void */
+	u32 first;   /* void: name of the message that it belonged to */
+	u32 sent_at; /* low 32 bits of the time */
+	u32 order;   /* among those that the peer was sent */
+	u8 state, tries, channel;
+	bool again; /* sent more than once: an ACK may be for an earlier time */
+};
+
+struct coop_seg_block {
+	u64 base; /* sequence number of its first segment */
+	u32 peer;
+	u32 next; /* free list */
+};
+
+struct coop_tx_table {
+	u16 block[COOP_CHAN_TABLE]; /* by block number of the sequence */
+};
+
+struct coop_rx_map {
+	u64 bits[COOP_CHAN_MAP_WORDS]; /* by sequence number: arrived out of order */
+};
+
+enum coop_msg_state {
+	COOP_MSG_FREE,
+	COOP_MSG_QUEUED,   /* waits for a place in the window; in the peer's queue */
+	COOP_MSG_SENDING,  /* has sequence numbers */
+	COOP_MSG_PAUSED,   /* receiver not ready: its timer runs, segments are HELD */
+	COOP_MSG_KNOCKING, /* one segment asks whether the receiver is ready now */
+	COOP_MSG_ENDING,   /* over, but the network still reads its memory */
+	COOP_MSG_OVER,     /* its event waits */
+};
+
+struct coop_send {
+	u64 cookie, tag, at;
+	u64 first; /* sequence number of its first segment */
+	u32 id, peer_id, peer;
+	u32 length, n_segs;
+	u32 next;  /* segments before it were sent */
+	u32 acked; /* of them */
+	u32 wire;  /* datagrams that the host has and has not returned */
+	int err;
+	u16 unit;
+	u8 state, flags, rnr;
+	u8 channel;  /* its class: queue of the peer */
+	bool queued; /* in that queue */
+};
+
+enum coop_recv_state {
+	COOP_RECV_FREE,
+	COOP_RECV_PARTLY,
+	COOP_RECV_WHOLE,
+	COOP_RECV_ABORTED,
+	COOP_RECV_GIVEN_UP, /* its event waits, and what comes is refused */
+	COOP_RECV_REFUSING, /* what comes is refused, until its sender has heard */
+};
+
+struct coop_recv {
+	u64 cookie, tag;
+	u64 came_at; /* its last segment; 'receiving' of the peer is in that order */
+	u32 peer, peer_id;
+	u32 first, length, got;
+	u32 next_hash;
+	int err;
+	u16 unit;
+	u8 state;
+};
+
+enum coop_ack_due {
+	COOP_ACK_NONE,
+	COOP_ACK_TIMER,
+	COOP_ACK_NOW,
+};
+
+enum coop_peer_news {
+	COOP_NEWS_NEW = 1,
+	COOP_NEWS_DEAD = 2,
+	COOP_NEWS_RESTARTED = 4,
+};
+
+struct coop_chan_peer {
+	struct coop_chan_peer_addr addr;
+	u64 cookie;
+	u64 session, remote;  /* ids: ours; theirs, 0: unknown */
+	u64 una, next;        /* sending: first unacknowledged, first unused */
+	u64 first;            /* of this session */
+	u64 rx_next, rx_high; /* receiving: first not arrived; highest that arrived */
+	u64 heard_at;         /* last datagram of its session, 0: none yet */
+	u64 cut_at;           /* losses of segments sent before are old news, */
+	u64 timeout_at;       /* and so are timeouts */
+	u64 rx_at;            /* when the last segment came */
+	u64 asked;            /* while 'stuck': the empty segment that asks; 0: not yet */
+	u64 tx_bytes, rx_bytes;
+	u32 id, remote_id;
+	u32 next_hash;
+	u32 table, map;             /* of the pools; COOP_NONE: has none */
+	struct coop_list queue[2];  /* messages that still have segments to send, by class */
+	struct coop_list all;       /* every message that is not over */
+	struct coop_list receiving; /* messages half received */
+	u32 n_receiving;            /* of them */
+	struct coop_list flight[2]; /* segments, oldest first */
+	struct coop_list resend;
+	u32 rx_stamp;   /* of that one */
+	u32 order;      /* datagrams with segments that left, one after the other */
+	u32 rack[2];    /* order of the youngest segment acknowledged, by channel ... */
+	u32 rack_us[2]; /* ... and how long after it had left */
+	u32 in_flight;
+	u32 cwnd, ssthresh;           /* segments, 8 fractional bits */
+	u32 undo_cwnd, undo_ssthresh; /* before the last timeout ... */
+	u32 undo_at;                  /* ... and when it was */
+	u32 queued;                   /* messages in queue[] */
+	u32 stuck_at;                 /* low 32 bits of the time of the first of 'stuck' */
+	u32 srtt, rttvar;
+	u32 tx_messages, rx_messages, tx_segments, retransmits, sessions;
+	u16 window; /* theirs or ours, the smaller */
+	u16 mtu[2];
+	u16 reordered; /* bits set in map */
+	u16 carried;   /* payload of the longest segment that arrived; tiny, before one did */
+	u8 stuck;      /* timeouts of longer ones, while it was heard */
+	u8 unacked;    /* segments that came since our last ACK */
+	u8 tries, backoff;
+	u8 state, ack_due;
+	u8 news, why, restart_why;
+	bool used;
+	bool racked[2]; /* rack is valid */
+	bool answered;  /* it, or what came after */
+	bool poll;      /* the next ACK asks for one */
+	bool undo;      /* the last timeout may turn out to have been none */
+	bool synced;    /* we know their sequence */
+	bool confirmed; /* they know ours */
+	int err;        /* of DEAD */
+};
+
+/* A datagram that belongs to no segment. */
+struct coop_chan_note {
+	struct coop_addr to;
+	u64 src_session, dst_session, session;
+	u32 dst_id, seq, first;
+	u32 peer_id; /* RNR: sent while this peer and its session live */
+	u16 reason;
+	u8 type;
+};
+
+struct coop_chan {
+	struct coop_chan_cfg cfg;
+	struct coop_chan_stats stats;
+	u64 random;
+	u8 secret[16];
+	u64 salt;
+	u64 quiet_until; /* strangers are challenged before */
+	u32 credits[2];  /* left */
+	u32 command_reserve;
+	u32 unit, tiny;
+
+	struct coop_chan_peer *peer;
+	struct coop_idtab peer_ids;
+	u32 *bucket;
+	u32 *bucket_epoch; /* sessions of its addresses that ended: no name is given twice */
+	u32 n_buckets;
+
+	struct coop_wheel *wheel; /* peers' RTO, peers' ACK, messages' pause */
+	struct coop_fifo resend, ready[2], ack, starved, news; /* peers */
+
+	struct coop_send *send;
+	struct coop_link *send_all, *send_queue;
+	struct coop_idtab send_ids;
+	struct coop_fifo sent; /* messages whose event waits */
+
+	struct coop_seg_tx *seg;
+	struct coop_link *seg_link;
+	struct coop_seg_block *block;
+	u32 n_blocks, free_blocks, block_head;
+	struct coop_tx_table *table;
+	u32 *table_next, table_head;
+	u32 tables_made; /* those that were ever used */
+	bool introduced; /* a segment that must be sent came to be while sending */
+	bool freed;      /* a pool has got something back: the first that starves may try */
+	u32 fed;         /* that peer */
+	struct coop_rx_map *map;
+	u32 *map_next, map_head;
+
+	struct coop_recv *recv;
+	struct coop_link *recv_link; /* the peer's list, or the free list */
+	struct coop_list recv_free;
+	struct coop_fifo received; /* whose event waits */
+	u32 *recv_bucket;
+	u32 n_recv_buckets;
+
+	struct coop_chan_note *note; /* ring */
+	u32 note_head, note_tail;
+
+	/* A PLACE verdict that waits for its answer. */
+	bool asked;
+	u32 ask_peer;
+	u64 ask_seq;
+	struct coop_chan_packet *packet; /* of the last rx */
+	struct coop_chan_packet *out;    /* scratch of next_tx */
+	u8 *hdr;                         /* of the last TX */
+};
+
+static inline bool coop_before(u32 a, u32 b)
+{
+	return (s32)(a - b) < 0;
+}
+
+/* Sequence number near 'about' of which the wire carries the low half. */
+static inline u64 coop_seq_near(u64 about, u32 wire)
+{
+	return about + (u64)(s64)(s32)(wire - (u32)about);
+}
+
+static inline u32 coop_chan_slot(const struct coop_chan *c, const struct coop_chan_peer *p)
+{
+	return (u32)(p - c->peer);
+}
+
+/* ---- chan.c ---- */
+struct coop_chan_note *coop_chan_note(struct coop_chan *c, u8 type, const struct coop_addr *to);
+/* The message is over: its event comes when the network has returned its memory. */
+void coop_chan_finish(struct coop_chan *c, u32 msg, int err);
+
+/* ---- peer.c ---- */
+void coop_chan_peers_init(struct coop_chan *c, struct coop_id *ids, u64 now);
+struct coop_chan_peer *coop_chan_by_id(const struct coop_chan *c, u32 id);
+u32 coop_chan_bucket(const struct coop_chan *c, const struct coop_addr *a);
+u32 coop_chan_by_address(const struct coop_chan *c, const struct coop_addr *command);
+/* A new peer, or COOP_NONE. */
+u32 coop_chan_admit(struct coop_chan *c, const struct coop_chan_peer_addr *a, u64 now);
+/* The session is over: everything under way ends with err. */
+void coop_chan_end_session(struct coop_chan *c, struct coop_chan_peer *p, int err, u64 now);
+void coop_chan_restarted(struct coop_chan *c, struct coop_chan_peer *p, u32 why, u64 now);
+void coop_chan_dead(struct coop_chan *c, struct coop_chan_peer *p, u32 why, u64 now);
+void coop_chan_news(struct coop_chan *c, struct coop_chan_peer *p, u8 news);
+
+/* ---- session.c ---- */
+/* A session id of ours towards this address, for theirs (or 0: they are not known). */
+u64 coop_chan_session_id(const struct coop_chan *c, const struct coop_addr *command, u64 theirs);
+void coop_chan_begin(struct coop_chan *c, struct coop_chan_peer *p);
+/* The peer whose session the datagram is of, or NULL: it was dealt with. */
+struct coop_chan_peer *coop_chan_session(struct coop_chan *c, const struct coop_chan_dgram *rx,
+					 const struct coop_chan_packet *m, u64 now);
+
+/* ---- window.c ---- */
+void coop_chan_windows_init(struct coop_chan *c);
+/* Index of a segment in the window [una, next). */
+u32 coop_chan_seg(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
+u64 coop_chan_seg_seq(const struct coop_chan *c, u32 seg);
+/* Takes n sequence numbers. -EAGAIN: the window has no room; -ENOSPC: a pool has none. */
+int coop_chan_reserve(struct coop_chan *c, struct coop_chan_peer *p, u32 n);
+/* una moves to seq: blocks before it are free. */
+void coop_chan_advance(struct coop_chan *c, struct coop_chan_peer *p, u64 seq);
+void coop_chan_window_drop(struct coop_chan *c, struct coop_chan_peer *p);
+/* Receiving: has seq (of the window) arrived; can it be marked so; it has. */
+bool coop_chan_has(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
+bool coop_chan_may_mark(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
+void coop_chan_mark(struct coop_chan *c, struct coop_chan_peer *p, u64 seq);
+void coop_chan_map_drop(struct coop_chan *c, struct coop_chan_peer *p);
+/* 64 bits of the bitmap from seq on. */
+u64 coop_chan_map_word(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq);
+
+/* ---- send.c ---- */
+/* Takes a message out of its peer's queue, if it stands there. */
+void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg);
+/* Moves a segment to another state, out of and into the lists that go with it. */
+void coop_chan_seg_to(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u8 state);
+/* Ends a message before it was delivered; its sequence numbers become void. */
+void coop_chan_abandon(struct coop_chan *c, u32 msg, int err, u64 now);
+/* Its receiver is not ready: later again. */
+void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now);
+/* That pause is over. */
+void coop_chan_knock(struct coop_chan *c, u32 msg);
+/* An empty segment, before all that is sent again: its number, or 0 if there is no room. */
+u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p);
+/* Its receiver took a segment of it: go on. */
+void coop_chan_resume(struct coop_chan *c, u32 msg);
+/* The peer may have something to send: stands in the lines again. */
+void coop_chan_wake(struct coop_chan *c, struct coop_chan_peer *p);
+
+/* ---- ack.c ---- */
+void coop_chan_acked(struct coop_chan *c, struct coop_chan_peer *p,
+		     const struct coop_chan_packet *m, u64 now);
+void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct coop_chan_packet *m,
+		   u64 now);
+u32 coop_chan_rto(const struct coop_chan *c, const struct coop_chan_peer *p);
+/* Sees to it that the peer's timer runs not later than needed. */
+void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
+/* It ran out. */
+void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
+/* Everything in flight is lost: it was sent to nobody. */
+void coop_chan_all_lost(struct coop_chan *c, struct coop_chan_peer *p, u64 now);
+
+/* ---- recv.c ---- */
+void coop_chan_recv_init(struct coop_chan *c);
+void coop_chan_recv_abort(struct coop_chan *c, u32 recv, int err);
+void coop_chan_recv_told(struct coop_chan *c, u32 recv);
+void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p, bool at_once, u64 now);
+
+#endif /* COOP_CHAN_CORE_H */

@@ -1,0 +1,660 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Messages to segments to datagrams.
+ *
+ * A message takes all its sequence numbers at once, when the window has room
+ * for them; so the number of its first segment names it, and a receiver can
+ * check every chunk's place by arithmetic. Tiny messages stand in a queue of
+ * their own and overtake large ones.
+ *
+ * Order of datagrams: retransmissions (by the data channel, so that they never
+ * stand before ACKs), then messages, peers in turn, with ACKs riding on them,
+ * then notes and the ACKs that are due. A peer leaves its line when its window,
+ * its congestion window or a pool stops it; an ACK or what the pool gets back
+ * brings it in again. A channel without credits stops its line as a whole.
+ */
+#include "core.h"
+
+#include "rpc/base/mac.h"
+
+/* ---- segments ---------------------------------------------------------------------- */
+
+void coop_chan_seg_to(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u8 state)
+{
+	struct coop_seg_tx *s = &c->seg[seg];
+
+	if (s->state == COOP_SEG_FLIGHT) {
+		coop_list_remove(&p->flight[s->channel], c->seg_link, seg);
+		p->in_flight--;
+	} else if (s->state == COOP_SEG_RESEND) {
+		coop_list_remove(&p->resend, c->seg_link, seg);
+	}
+	s->state = state;
+	if (state == COOP_SEG_FLIGHT) {
+		coop_list_push(&p->flight[s->channel], c->seg_link, seg);
+		p->in_flight++;
+	} else if (state == COOP_SEG_RESEND) {
+		coop_list_push(&p->resend, c->seg_link, seg);
+		coop_fifo_push(&c->resend, coop_chan_slot(c, p));
+	}
+}
+
+static bool cwnd_open(const struct coop_chan *c, const struct coop_chan_peer *p)
+{
+	return p->in_flight < p->cwnd >> 8 || (c->cfg.flags & COOP_CHAN_F_TEST_NO_CWND);
+}
+
+void coop_chan_wake(struct coop_chan *c, struct coop_chan_peer *p)
+{
+	u32 slot = coop_chan_slot(c, p);
+
+	if (p->resend.head != COOP_NONE)
+		coop_fifo_push(&c->resend, slot);
+	if (p->queue[COOP_CHAN_COMMAND].head != COOP_NONE)
+		coop_fifo_push(&c->ready[COOP_CHAN_COMMAND], slot);
+	if (p->queue[COOP_CHAN_DATA].head != COOP_NONE)
+		coop_fifo_push(&c->ready[COOP_CHAN_DATA], slot);
+}
+
+/* ---- messages ---------------------------------------------------------------------- */
+
+static void enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
+{
+	struct coop_send *s = &c->send[msg];
+
+	/* Those that hold segments come first, or they would wait for one that waits for them. */
+	if (s->state == COOP_MSG_SENDING)
+		coop_list_push_front(&p->queue[s->channel], c->send_queue, msg);
+	else
+		coop_list_push(&p->queue[s->channel], c->send_queue, msg);
+	s->queued = true;
+	p->queued++;
+	coop_fifo_push(&c->ready[s->channel], coop_chan_slot(c, p));
+}
+
+void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
+{
+	struct coop_send *s = &c->send[msg];
+
+	if (!s->queued)
+		return;
+	coop_list_remove(&p->queue[s->channel], c->send_queue, msg);
+	s->queued = false;
+	p->queued--;
+}
+
+int coop_chan_send(struct coop_chan *c, const struct coop_chan_msg *req, u64 now, u32 *id)
+{
+	struct coop_chan_peer *p = coop_chan_by_id(c, req->peer);
+	struct coop_send *s;
+	u32 msg;
+
+	if (!p)
+		return -ENOENT;
+	if (req->flags & ~(COOP_CHAN_PROBE | COOP_CHAN_BY_DATA))
+		return -EINVAL;
+	if (req->length > c->cfg.max_length ||
+	    ((req->flags & COOP_CHAN_PROBE) && req->length > c->unit))
+		return -EMSGSIZE;
+	*id = coop_idtab_get(&c->send_ids);
+	if (*id == COOP_NONE)
+		return -EAGAIN;
+	msg = coop_idtab_slot(&c->send_ids, *id);
+	s = &c->send[msg];
+	memset(s, 0, sizeof(*s));
+	s->cookie = req->cookie;
+	s->tag = req->tag;
+	s->at = now;
+	s->id = *id;
+	s->peer_id = req->peer;
+	s->peer = coop_chan_slot(c, p);
+	s->length = req->length;
+	s->flags = (u8)req->flags;
+	s->state = COOP_MSG_QUEUED;
+	s->channel = req->length <= c->tiny && !(req->flags & COOP_CHAN_BY_DATA) ? COOP_CHAN_COMMAND
+										 : COOP_CHAN_DATA;
+	c->stats.sends++;
+	coop_list_push(&p->all, c->send_all, msg);
+	enqueue(c, p, msg);
+	if (p->state == COOP_CHAN_IDLE)
+		coop_chan_begin(c, p);
+	return 0;
+}
+
+/* Stops sending it. Its segments that are not acknowledged: to what they become. */
+static void withdraw(struct coop_chan *c, struct coop_chan_peer *p, u32 msg, bool give_up)
+{
+	struct coop_send *s = &c->send[msg];
+	u32 i;
+
+	coop_chan_dequeue(c, p, msg);
+	coop_wheel_clear(c->wheel, 2 * c->cfg.max_peers + msg);
+	if (s->state == COOP_MSG_QUEUED)
+		return;
+	for (i = 0; i < s->n_segs; i++) {
+		struct coop_seg_tx *t;
+		u32 seg;
+
+		if (s->first + i < p->una)
+			continue; /* has no segment any more */
+		seg = coop_chan_seg(c, p, s->first + i);
+		t = &c->seg[seg];
+		if (t->state == COOP_SEG_DONE)
+			continue;
+		if (give_up) {
+			t->msg = COOP_NONE;
+			t->first = (u32)s->first;
+			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
+		} else if (t->state != COOP_SEG_TO_SEND) {
+			coop_chan_seg_to(c, p, seg, COOP_SEG_HELD);
+		}
+	}
+}
+
+void coop_chan_abandon(struct coop_chan *c, u32 msg, int err, u64 now)
+{
+	struct coop_chan_peer *p = &c->peer[c->send[msg].peer];
+
+	withdraw(c, p, msg, true);
+	coop_chan_finish(c, msg, err);
+	coop_chan_arm(c, p, now);
+	coop_chan_wake(c, p);
+}
+
+int coop_chan_cancel(struct coop_chan *c, u32 id, u64 now)
+{
+	u32 msg = coop_idtab_slot(&c->send_ids, id);
+
+	if (msg == COOP_NONE || c->send[msg].state >= COOP_MSG_ENDING)
+		return -ENOENT;
+	coop_chan_abandon(c, msg, -ECANCELED, now);
+	return 0;
+}
+
+void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now)
+{
+	struct coop_send *s = &c->send[msg];
+	struct coop_chan_peer *p = &c->peer[s->peer];
+	u64 us = (u64)c->cfg.rnr_us << coop_min_u32(s->rnr, COOP_CHAN_RNR_DOUBLE);
+
+	withdraw(c, p, msg, false);
+	s->state = COOP_MSG_PAUSED;
+	s->rnr++;
+	/* Up to a quarter more, so that those who were refused together do not come together. */
+	us += (us >> 2) * (coop_random(&c->random) & 0xffff) >> 16;
+	coop_wheel_set(c->wheel, 2 * c->cfg.max_peers + msg, now + us);
+	coop_chan_arm(c, p, now);
+	coop_chan_wake(c, p);
+}
+
+void coop_chan_knock(struct coop_chan *c, u32 msg)
+{
+	struct coop_send *s = &c->send[msg];
+	struct coop_chan_peer *p = &c->peer[s->peer];
+	u32 i;
+
+	s->state = COOP_MSG_KNOCKING;
+	for (i = 0; i < s->n_segs; i++) {
+		u32 seg;
+
+		if (s->first + i < p->una)
+			continue;
+		seg = coop_chan_seg(c, p, s->first + i);
+		if (c->seg[seg].state != COOP_SEG_HELD)
+			continue;
+		c->seg[seg].tries = 1;
+		coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
+		return;
+	}
+}
+
+void coop_chan_resume(struct coop_chan *c, u32 msg)
+{
+	struct coop_send *s = &c->send[msg];
+	struct coop_chan_peer *p = &c->peer[s->peer];
+	u32 i;
+
+	coop_wheel_clear(c->wheel, 2 * c->cfg.max_peers + msg);
+	s->state = COOP_MSG_SENDING;
+	s->rnr = 0;
+	for (i = 0; i < s->n_segs; i++) {
+		u32 seg;
+
+		if (s->first + i < p->una)
+			continue;
+		seg = coop_chan_seg(c, p, s->first + i);
+		if (c->seg[seg].state == COOP_SEG_HELD)
+			coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
+	}
+	if (s->next < s->n_segs && !s->queued)
+		enqueue(c, p, msg);
+}
+
+/* ---- datagrams --------------------------------------------------------------------- */
+
+static struct coop_chan_packet *begin(struct coop_chan *c, struct coop_chan_peer *p, u8 type,
+				      u64 now)
+{
+	struct coop_chan_packet *m = c->out;
+	u64 held = now - p->rx_at;
+
+	memset(m, 0, offsetof(struct coop_chan_packet, map));
+	m->version = COOP_CHAN_VERSION;
+	m->type = type;
+	m->src_session = p->session;
+	m->dst_session = p->remote;
+	m->dst_id = p->remote_id;
+	m->payload_len = 0;
+	m->stamp = (u32)now;
+	/*
+	 * One that falls silent may have forgotten us: without a session it knows our Q_Keys
+	 * from the OPEN block alone, and needs them to say so.
+	 */
+	if (!p->confirmed || p->tries >= COOP_CHAN_TELL_AGAIN) {
+		m->flags |= COOP_CHAN_W_OPEN;
+		m->hello.id = p->id;
+		m->hello.first_seq = (u32)p->first;
+		m->hello.command_qpn = c->cfg.self.qpn;
+		m->hello.command_qkey = c->cfg.self.qkey;
+		m->hello.data_qpn = c->cfg.data_qpn;
+		m->hello.data_qkey = c->cfg.data_qkey;
+		m->hello.mtu[0] = (u16)c->cfg.mtu[0];
+		m->hello.mtu[1] = (u16)c->cfg.mtu[1];
+		m->hello.window = (u16)c->cfg.window;
+		m->hello.sl = c->cfg.self.sl;
+	}
+	if (!p->synced)
+		return m;
+	m->flags |= COOP_CHAN_W_ACK;
+	m->ack = (u32)p->rx_next;
+	m->echo = p->rx_stamp;
+	m->held = (u16)coop_min_u64(held, 0xffff);
+	m->sack = coop_chan_map_word(c, p, p->rx_next + 1);
+	if (p->ack_due != COOP_ACK_NONE && type != COOP_CHAN_T_ACK)
+		c->stats.tx_piggybacked++;
+	if (!p->poll)
+		p->ack_due = COOP_ACK_NONE;
+	p->unacked = 0;
+	coop_wheel_clear(c->wheel, c->cfg.max_peers + coop_chan_slot(c, p));
+	return m;
+}
+
+static void finish(struct coop_chan *c, const struct coop_addr *to, u32 channel,
+		   struct coop_chan_tx *tx)
+{
+	struct coop_chan_packet *m = c->out;
+
+	tx->channel = channel;
+	tx->addr = *to;
+	tx->hdr = c->hdr;
+	tx->hdr_len = coop_chan_encode(m, c->cfg.key, c->hdr);
+	c->credits[channel]--;
+	c->stats.tx_packets++;
+}
+
+static struct coop_addr address(const struct coop_chan_peer *p, u32 channel)
+{
+	struct coop_addr a = p->addr.command;
+
+	if (channel == COOP_CHAN_DATA) {
+		a.qpn = p->addr.data_qpn;
+		a.qkey = p->addr.data_qkey;
+	}
+	return a;
+}
+
+static void send_segment(struct coop_chan *c, struct coop_chan_peer *p, u32 seg, u32 channel,
+			 u64 now, struct coop_chan_tx *tx)
+{
+	struct coop_seg_tx *t = &c->seg[seg];
+	struct coop_addr to = address(p, channel);
+	u64 seq = coop_chan_seg_seq(c, seg);
+	struct coop_chan_packet *m;
+
+	memset(tx, 0, sizeof(*tx));
+	t->channel = (u8)channel;
+	t->again = t->tries > 0;
+	if (t->tries < 255)
+		t->tries++;
+	t->sent_at = (u32)now;
+	t->order = p->order++;
+	if (p->flight[channel].head == COOP_NONE) /* and so no old one outlives a wrap of order */
+		p->racked[channel] = false;
+	coop_chan_seg_to(c, p, seg, COOP_SEG_FLIGHT);
+	p->tx_segments++;
+	c->stats.tx_segments++;
+	if (t->again) {
+		p->retransmits++;
+		c->stats.retransmits++;
+	}
+	if (t->msg == COOP_NONE) {
+		m = begin(c, p, COOP_CHAN_T_VOID, now);
+		m->first = t->first;
+		m->flags |= COOP_CHAN_W_ACK_NOW;
+		c->stats.tx_voids++;
+	} else {
+		struct coop_send *s = &c->send[t->msg];
+		bool chunk = s->n_segs > 1;
+
+		m = begin(c, p,
+			  s->flags & COOP_CHAN_PROBE ? COOP_CHAN_T_PROBE
+			  : chunk                    ? COOP_CHAN_T_CHUNK
+						     : COOP_CHAN_T_MESSAGE,
+			  now);
+		tx->id = s->id;
+		tx->cookie = s->cookie;
+		tx->off = (u32)(seq - s->first) * s->unit;
+		tx->len = coop_min_u32(s->unit, s->length - tx->off);
+		m->tag = s->tag;
+		if (chunk) {
+			m->first = (u32)s->first;
+			m->offset = tx->off;
+			m->length = s->length;
+			m->unit = s->unit;
+			m->size = (u16)tx->len;
+			c->stats.tx_chunks++;
+			if (seq + 1 == s->first + s->n_segs)
+				m->flags |= COOP_CHAN_W_ACK_NOW;
+		}
+		if (s->flags & COOP_CHAN_PROBE)
+			m->flags |= COOP_CHAN_W_ACK_NOW;
+		s->wire++;
+	}
+	m->seq = (u32)seq;
+	m->payload_len = tx->len;
+	if (t->again || !cwnd_open(c, p) || p->next - p->una == p->window)
+		m->flags |= COOP_CHAN_W_ACK_NOW;
+	if (tx->len && (c->cfg.flags & COOP_CHAN_F_SEAL)) {
+		m->flags |= COOP_CHAN_W_SEALED;
+		tx->seal = true;
+	}
+	finish(c, &to, channel, tx);
+	coop_chan_arm(c, p, now);
+}
+
+void coop_chan_seal(const struct coop_chan *c, struct coop_chan_tx *tx,
+		    const struct coop_chan_piece *piece, u32 n)
+{
+	struct coop_mac_state s;
+	__le64 mac;
+	u32 i;
+
+	coop_mac_begin(&s, c->cfg.key);
+	coop_mac_add(&s, tx->hdr, tx->hdr_len - COOP_CHAN_MAC);
+	for (i = 0; i < n; i++)
+		coop_mac_add(&s, piece[i].at, piece[i].len);
+	mac = cpu_to_le64(coop_mac_end(&s));
+	memcpy(tx->hdr + tx->hdr_len - COOP_CHAN_MAC, &mac, sizeof(mac));
+}
+
+/* ---- who sends next ---------------------------------------------------------------- */
+
+static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
+{
+	u32 slot;
+
+	while ((slot = c->resend.head) != COOP_NONE) {
+		struct coop_chan_peer *p = &c->peer[slot];
+		u32 channel = p->addr.data_qpn ? COOP_CHAN_DATA : COOP_CHAN_COMMAND;
+
+		if (!c->credits[channel])
+			return false;
+		coop_fifo_pop(&c->resend);
+		if (p->resend.head == COOP_NONE || !cwnd_open(c, p))
+			continue;
+		send_segment(c, p, p->resend.head, channel, now, tx);
+		if (p->resend.head != COOP_NONE)
+			coop_fifo_push(&c->resend, slot);
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Peers without memory that get a turn in one call. One whose congestion window is closed starves
+ * again at once, so a round of such peers would never end; ACKs and timers bring the next call.
+ */
+#define FEED_TURNS 64
+
+u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p)
+{
+	u64 seq = p->next;
+	u32 seg;
+
+	if (coop_chan_reserve(c, p, 1))
+		return 0;
+	seg = coop_chan_seg(c, p, seq);
+	c->seg[seg].first = (u32)seq;
+	coop_chan_seg_to(c, p, seg, COOP_SEG_RESEND);
+	coop_list_remove(&p->resend, c->seg_link, seg);
+	coop_list_push_front(&p->resend, c->seg_link, seg);
+	return seq;
+}
+
+/* A peer whose data QP is not known yet is asked for it by an empty segment. */
+static void introduce(struct coop_chan *c, struct coop_chan_peer *p)
+{
+	if (p->una == p->next && coop_chan_ask(c, p))
+		c->introduced = true;
+}
+
+/* Gives the message its sequence numbers: 0, -EAGAIN, -ENOSPC; -EMSGSIZE: the peer cannot take it.
+ */
+static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
+{
+	struct coop_send *s = &c->send[msg];
+	u32 mtu = coop_min_u32(c->cfg.mtu[COOP_CHAN_DATA], p->mtu[COOP_CHAN_DATA]), i;
+	int err;
+
+	if (s->channel == COOP_CHAN_DATA && !p->addr.data_qpn) {
+		introduce(c, p);
+		return -EAGAIN;
+	}
+	/* Tiny messages leave a large one the half of the window that it may need. */
+	if (s->channel == COOP_CHAN_COMMAND && p->queue[COOP_CHAN_DATA].head != COOP_NONE &&
+	    c->send[p->queue[COOP_CHAN_DATA].head].state == COOP_MSG_QUEUED &&
+	    p->next - p->una >= p->window / 2)
+		return -EAGAIN;
+	if (c->starved.head != COOP_NONE && c->fed != coop_chan_slot(c, p))
+		return -ENOSPC;
+	s->unit = (u16)((mtu - COOP_CHAN_HEADER_MOST) & ~7u);
+	s->n_segs = s->length ? (s->length + s->unit - 1) / s->unit : 1;
+	if (s->n_segs > p->window / 2u || (s->n_segs > 1 && (s->flags & COOP_CHAN_PROBE)))
+		return -EMSGSIZE;
+	err = coop_chan_reserve(c, p, s->n_segs);
+	if (err)
+		return err;
+	s->first = p->next - s->n_segs;
+	s->state = COOP_MSG_SENDING;
+	for (i = 0; i < s->n_segs; i++)
+		c->seg[coop_chan_seg(c, p, s->first + i)].msg = msg;
+	return 0;
+}
+
+/* One datagram of the first message of this class; false: it must wait, and leaves the line. */
+static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 ch, u64 now,
+		     struct coop_chan_tx *tx)
+{
+	u32 msg, slot = coop_chan_slot(c, p);
+	struct coop_send *s = NULL;
+	int err = 0;
+
+	for (;;) {
+		msg = p->queue[ch].head;
+		if (msg == COOP_NONE)
+			break;
+		s = &c->send[msg];
+		if (ch == COOP_CHAN_COMMAND && s->state == COOP_MSG_QUEUED &&
+		    s->length + COOP_CHAN_HEADER_MOST > p->mtu[COOP_CHAN_COMMAND]) {
+			coop_chan_dequeue(c, p, msg); /* tiny for us, not for the peer */
+			s->channel = COOP_CHAN_DATA;
+			enqueue(c, p, msg);
+			continue;
+		}
+		err = s->state == COOP_MSG_QUEUED ? admit(c, p, msg) : 0;
+		if (err != -EMSGSIZE)
+			break;
+		coop_chan_dequeue(c, p, msg);
+		coop_chan_finish(c, msg, err);
+	}
+	if (err == -ENOSPC) {
+		if (c->fed == slot)
+			coop_fifo_push_front(&c->starved, slot);
+		else
+			coop_fifo_push(&c->starved, slot);
+		if (c->fed == slot)
+			c->fed = COOP_NONE;
+		return false;
+	}
+	if (c->fed == slot) {
+		c->fed = COOP_NONE;
+		c->freed = true; /* the next that starves may try */
+	}
+	if (msg == COOP_NONE || err || !cwnd_open(c, p))
+		return false;
+	send_segment(c, p, coop_chan_seg(c, p, s->first + s->next), ch, now, tx);
+	if (++s->next == s->n_segs)
+		coop_chan_dequeue(c, p, msg);
+	if (p->queue[ch].head != COOP_NONE)
+		coop_fifo_push(&c->ready[ch], slot);
+	return true;
+}
+
+static bool next_send(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
+{
+	u32 ch, slot;
+
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
+		u32 reserve = ch == COOP_CHAN_COMMAND ? c->command_reserve : 0;
+
+		while (c->credits[ch] > reserve) {
+			slot = coop_fifo_pop(&c->ready[ch]);
+			if (slot == COOP_NONE)
+				break;
+			if (send_one(c, &c->peer[slot], ch, now, tx))
+				return true;
+		}
+	}
+	return false;
+}
+
+static bool next_note(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
+{
+	while (c->note_tail != c->note_head) {
+		struct coop_chan_note *n = &c->note[c->note_tail++ % COOP_CHAN_NOTES];
+		struct coop_chan_packet *m = c->out;
+
+		memset(tx, 0, sizeof(*tx));
+		if (n->type == COOP_CHAN_T_RNR) {
+			struct coop_chan_peer *p = coop_chan_by_id(c, n->peer_id);
+
+			if (!p || !p->synced || p->session != n->session)
+				continue;
+			m = begin(c, p, n->type, now);
+		} else {
+			memset(m, 0, offsetof(struct coop_chan_packet, map));
+			m->version = COOP_CHAN_VERSION;
+			m->type = n->type;
+			m->src_session = n->src_session;
+			m->dst_session = n->dst_session;
+			m->session = n->session;
+			m->payload_len = 0;
+		}
+		m->seq = n->seq;
+		m->first = n->first;
+		m->reason = n->reason;
+		finish(c, &n->to, COOP_CHAN_COMMAND, tx);
+		return true;
+	}
+	return false;
+}
+
+static bool next_ack(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
+{
+	u32 slot;
+
+	while ((slot = coop_fifo_pop(&c->ack)) != COOP_NONE) {
+		struct coop_chan_peer *p = &c->peer[slot];
+		struct coop_chan_packet *m;
+		struct coop_addr to;
+		u32 most;
+
+		if (!p->used || p->ack_due != COOP_ACK_NOW || !p->session)
+			continue;
+		memset(tx, 0, sizeof(*tx));
+		to = address(p, COOP_CHAN_COMMAND);
+		m = begin(c, p, COOP_CHAN_T_ACK, now);
+		p->ack_due = COOP_ACK_NONE; /* of one who is not synced, too */
+		if (p->poll)
+			m->flags |= COOP_CHAN_W_ACK_NOW;
+		p->poll = false;
+		most = (coop_min_u32(c->cfg.mtu[0], p->mtu[0]) -
+			coop_chan_header_len(COOP_CHAN_T_ACK, m->flags & COOP_CHAN_W_OPEN, 0)) /
+		       8;
+		while (p->reordered && m->n_map < most && m->n_map < COOP_CHAN_MAP_WORDS - 1) {
+			u64 from = p->rx_next + 1 + 64ull * (m->n_map + 1);
+
+			if (from > p->rx_high)
+				break;
+			m->map[m->n_map++] = coop_chan_map_word(c, p, from);
+		}
+		finish(c, &to, COOP_CHAN_COMMAND, tx);
+		c->stats.tx_acks++;
+		return true;
+	}
+	return false;
+}
+
+/* Pools that got something back serve those who starve in turn. */
+static void feed(struct coop_chan *c)
+{
+	u32 slot, ch;
+
+	if (!c->freed || c->fed != COOP_NONE)
+		return;
+	c->freed = false;
+	slot = coop_fifo_pop(&c->starved);
+	if (slot == COOP_NONE)
+		return;
+	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
+		if (c->peer[slot].queue[ch].head == COOP_NONE)
+			continue;
+		c->fed = slot;
+		coop_fifo_push_front(&c->ready[ch], slot);
+	}
+	if (c->fed == COOP_NONE)
+		c->freed = true;
+}
+
+bool coop_chan_next_tx(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
+{
+	u32 turns = FEED_TURNS;
+
+	do {
+		feed(c);
+		c->introduced = false;
+		if (next_resend(c, now, tx) || next_send(c, now, tx))
+			return true;
+	} while (--turns && (c->introduced ||
+			     (c->freed && c->fed == COOP_NONE && c->starved.head != COOP_NONE)));
+	return c->credits[COOP_CHAN_COMMAND] && (next_note(c, now, tx) || next_ack(c, now, tx));
+}
+
+void coop_chan_tx_done(struct coop_chan *c, u32 channel, u32 id, int err, u64 now)
+{
+	u32 msg;
+
+	if (WARN_ON_ONCE(channel >= COOP_CHAN_CHANNELS ||
+			 c->credits[channel] >= c->cfg.credits[channel]))
+		return;
+	c->credits[channel]++;
+	if (err < 0)
+		c->stats.tx_errors++;
+	if (!id)
+		return;
+	msg = coop_idtab_slot(&c->send_ids, id);
+	if (WARN_ON_ONCE(msg == COOP_NONE || !c->send[msg].wire))
+		return;
+	if (!--c->send[msg].wire && c->send[msg].state == COOP_MSG_ENDING)
+		coop_chan_finish(c, msg, c->send[msg].err);
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * Sessions: whose datagram is this, and does its sender live?
+ *
+ * Each side names the session by 64 bits of its own. Until a side has seen its
+ * name come back, every datagram of it carries an OPEN block with all that the
+ * other needs to take part, so the first message needs no round trip before it.
+ * A datagram that carries both names is of the session or of none.
+ *
+ * An OPEN of somebody unknown may have been under way since before a restart of
+ * his or ours. It is believed only when nothing can be so old (quiet_us) and
+ * there is no session with his address; otherwise he is sent a CHALLENGE with a
+ * name made for him (a PRF of his address and his name: nothing is stored), and
+ * who answers to that name is alive. Then a session with his earlier self is over.
+ */
+#include "core.h"
+
+#include "rpc/base/addr.h"
+#include "rpc/base/mac.h"
+
+u64 coop_chan_session_id(const struct coop_chan *c, const struct coop_addr *command, u64 theirs)
+{
+	u32 epoch = c->bucket_epoch[coop_chan_bucket(c, command)];
+	struct coop_mac_state s;
+	u64 id;
+
+	coop_mac_begin(&s, c->secret);
+	coop_mac_add(&s, command->gid, sizeof(command->gid));
+	coop_mac_add(&s, &command->lid, sizeof(command->lid));
+	coop_mac_add(&s, &command->qpn, sizeof(command->qpn));
+	coop_mac_add(&s, &theirs, sizeof(theirs));
+	coop_mac_add(&s, &epoch, sizeof(epoch));
+	id = coop_mac_end(&s);
+	return id ? id : 1;
+}
+
+void coop_chan_begin(struct coop_chan *c, struct coop_chan_peer *p)
+{
+	c->bucket_epoch[coop_chan_bucket(c, &p->addr.command)]++;
+	p->session = coop_chan_session_id(c, &p->addr.command, 0);
+	p->state = COOP_CHAN_OPENING;
+}
+
+static void challenge(struct coop_chan *c, const struct coop_addr *to, u64 ours, u64 theirs)
+{
+	struct coop_chan_note *n = coop_chan_note(c, COOP_CHAN_T_CHALLENGE, to);
+
+	if (!n)
+		return;
+	n->src_session = ours;
+	n->dst_session = theirs;
+	c->stats.challenges_tx++;
+}
+
+/* Tells somebody that the session he speaks to does not exist. */
+static void refuse(struct coop_chan *c, const struct coop_addr *to,
+		   const struct coop_chan_packet *m)
+{
+	struct coop_chan_note *n;
+
+	c->stats.rx_stale_receiver++;
+	if (!m->dst_session)
+		return;
+	n = coop_chan_note(c, COOP_CHAN_T_RESET, to);
+	if (!n)
+		return;
+	n->src_session = m->dst_session;
+	n->dst_session = m->src_session;
+	n->session = m->dst_session;
+	c->stats.resets_tx++;
+}
+
+/* The datagram left a QP of this peer. */
+static bool from_peer(const struct coop_chan_peer *p, const struct coop_addr *src)
+{
+	struct coop_addr a = *src;
+
+	a.qpn = p->addr.command.qpn;
+	return (src->qpn == p->addr.command.qpn || src->qpn == p->addr.data_qpn) &&
+	       coop_addr_same(&a, &p->addr.command);
+}
+
+static void learn(struct coop_chan *c, struct coop_chan_peer *p, const struct coop_chan_packet *m)
+{
+	const struct coop_chan_hello *h = &m->hello;
+
+	p->remote = m->src_session;
+	p->remote_id = h->id;
+	p->addr.command.qkey = h->command_qkey;
+	p->addr.data_qpn = h->data_qpn;
+	p->addr.data_qkey = h->data_qkey;
+	p->mtu[0] = h->mtu[0];
+	p->mtu[1] = h->mtu[1];
+	p->window = (u16)coop_min_u32(c->cfg.window, h->window);
+	p->rx_next = (1ull << 32) + h->first_seq;
+	p->rx_high = p->rx_next;
+	p->synced = true;
+	p->state = COOP_CHAN_OPEN;
+	p->sessions++;
+	coop_chan_wake(c, p);
+}
+
+/* A CHALLENGE or RESET: it knows us by the address of its command QP. */
+static void control(struct coop_chan *c, const struct coop_chan_dgram *rx,
+		    const struct coop_chan_packet *m, u64 now)
+{
+	u32 slot = coop_chan_by_address(c, &rx->src);
+	struct coop_chan_peer *p = &c->peer[slot == COOP_NONE ? 0 : slot];
+
+	if (slot == COOP_NONE || !p->session || m->dst_session != p->session) {
+		c->stats.rx_stale_receiver++;
+		return;
+	}
+	if (m->type == COOP_CHAN_T_RESET) {
+		if (!p->remote || m->session != p->remote) {
+			c->stats.rx_stale_sender++;
+			return;
+		}
+		c->stats.resets_rx++;
+		coop_chan_restarted(c, p, COOP_CHAN_WHY_RESET, now);
+		return;
+	}
+	c->stats.challenges_rx++;
+	if (p->synced) {
+		/* Is our session still his? Whoever it is, he answers an ACK that he does not
+		 * know. */
+		if (m->src_session != p->remote)
+			coop_chan_owe_ack(c, p, true, now);
+		else if (!p->confirmed) /* what it answers was dropped */
+			coop_chan_all_lost(c, p, now);
+		return;
+	}
+	if (p->remote == m->src_session)
+		return;
+	p->remote = m->src_session;
+	p->remote_id = 0;
+	coop_chan_all_lost(c, p, now);
+}
+
+static bool answer(struct coop_chan *c, const struct coop_addr *to,
+		   const struct coop_chan_packet *m, u64 ours)
+{
+	/* Who knows our sequence speaks of a session that he believes in. */
+	if (m->dst_session && (m->flags & COOP_CHAN_W_ACK))
+		refuse(c, to, m);
+	else
+		challenge(c, to, ours, m->src_session);
+	return false;
+}
+
+/* An OPEN of a peer that is known: may it begin (or go on with) a session? */
+static bool admissible(struct coop_chan *c, struct coop_chan_peer *p,
+		       const struct coop_chan_packet *m, u64 id, u64 now)
+{
+	u64 dst = m->dst_session;
+
+	if (p->remote == m->src_session && (!dst || dst == p->session))
+		return true;
+	if (c->cfg.flags & COOP_CHAN_F_TEST_NO_SESSION)
+		return true;
+	if (!p->synced) {
+		if (!p->session && (dst == id || (!dst && now >= c->quiet_until))) {
+			p->session = id;
+			return true;
+		}
+		if (p->session && (dst == p->session || (!dst && now >= c->quiet_until)))
+			return true;
+		return answer(c, &p->addr.command, m, p->session ? p->session : id);
+	}
+	if (p->remote == m->src_session) {
+		c->stats.rx_stale_receiver++;
+		return false;
+	}
+	if (dst == id) {
+		coop_chan_restarted(c, p, COOP_CHAN_WHY_NEW_SESSION, now);
+		p->session = id;
+		return true;
+	}
+	if (!dst)
+		challenge(c, &p->addr.command, id, m->src_session);
+	c->stats.rx_stale_sender++;
+	return false;
+}
+
+static struct coop_chan_peer *opened(struct coop_chan *c, const struct coop_chan_dgram *rx,
+				     const struct coop_chan_packet *m, u64 now)
+{
+	struct coop_chan_peer_addr a = {
+		.command = rx->src,
+		.data_qpn = m->hello.data_qpn,
+		.data_qkey = m->hello.data_qkey,
+	};
+	struct coop_chan_peer *p;
+	u32 slot;
+	u64 id;
+
+	a.command.qpn = m->hello.command_qpn;
+	a.command.qkey = m->hello.command_qkey;
+	a.command.sl = m->hello.sl;
+	if (!coop_addr_valid(&a.command) || a.data_qpn > COOP_QPN_MAX || !a.data_qpn ||
+	    coop_addr_same(&a.command, &c->cfg.self) ||
+	    (rx->src.qpn != a.command.qpn && rx->src.qpn != a.data_qpn)) {
+		c->stats.rx_address++;
+		return NULL;
+	}
+	slot = coop_chan_by_address(c, &a.command);
+	id = coop_chan_session_id(c, &a.command, m->src_session);
+	if (slot == COOP_NONE) {
+		if (c->cfg.flags & COOP_CHAN_F_NO_ACCEPT) {
+			c->stats.rx_not_accepted++;
+			return NULL;
+		}
+		if (m->dst_session ? m->dst_session != id : now < c->quiet_until) {
+			answer(c, &a.command, m, id);
+			return NULL;
+		}
+		slot = coop_chan_admit(c, &a, now);
+		if (slot == COOP_NONE) {
+			c->stats.rx_not_accepted++;
+			return NULL;
+		}
+		p = &c->peer[slot];
+		p->session = id;
+		c->stats.peers_new++;
+		coop_chan_news(c, p, COOP_NEWS_NEW);
+	} else {
+		p = &c->peer[slot];
+		if (!admissible(c, p, m, id, now))
+			return NULL;
+	}
+	if (!p->synced)
+		learn(c, p, m);
+	return p;
+}
+
+static struct coop_chan_peer *known(struct coop_chan *c, const struct coop_chan_dgram *rx,
+				    const struct coop_chan_packet *m, u64 now)
+{
+	struct coop_chan_peer *p = coop_chan_by_id(c, m->dst_id);
+
+	if (p && !from_peer(p, &rx->src)) {
+		c->stats.rx_address++;
+		return NULL;
+	}
+	if (p && (c->cfg.flags & COOP_CHAN_F_TEST_NO_SESSION))
+		return p;
+	if (!p || !p->session || m->dst_session != p->session) {
+		struct coop_addr to = rx->src;
+
+		/* Its Q_Key is not told; the fabric's nodes use one. */
+		to.qkey = rx->channel == COOP_CHAN_DATA ? c->cfg.data_qkey : c->cfg.self.qkey;
+		if (p)
+			to = p->addr.command;
+		refuse(c, &to, m);
+		return NULL;
+	}
+	if (!p->synced || m->src_session != p->remote) {
+		c->stats.rx_stale_sender++;
+		return NULL;
+	}
+	return p;
+}
+
+struct coop_chan_peer *coop_chan_session(struct coop_chan *c, const struct coop_chan_dgram *rx,
+					 const struct coop_chan_packet *m, u64 now)
+{
+	struct coop_chan_peer *p;
+
+	if (m->type == COOP_CHAN_T_CHALLENGE || m->type == COOP_CHAN_T_RESET) {
+		control(c, rx, m, now);
+		return NULL;
+	}
+	p = m->flags & COOP_CHAN_W_OPEN ? opened(c, rx, m, now) : known(c, rx, m, now);
+	if (!p)
+		return NULL;
+	if (m->flags & COOP_CHAN_W_ACK) {
+		if (m->dst_session != p->session && !(c->cfg.flags & COOP_CHAN_F_TEST_NO_SESSION)) {
+			c->stats.rx_malformed++;
+			return NULL;
+		}
+		p->confirmed = true;
+	}
+	p->heard_at = now;
+	p->tries = 0;
+	return p;
+}

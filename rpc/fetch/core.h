@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * core.h - the engine from the inside: what engine.c, the requester and the responder share.
+ *
+ * Everything lies in the host's one block of memory, in arrays of fixed length;
+ * objects refer to each other by index. Work waits in lines: for the network,
+ * for the host, and for a free slot.
+ */
+#ifndef COOP_CORE_H
+#define COOP_CORE_H
+
+#include "engine.h"
+#include "fetch.h"
+#include "peer.h"
+#include "plan.h"
+#include "posting.h"
+#include "rpc/base/bits.h"
+#include "rpc/base/fifo.h"
+#include "rpc/base/idtab.h"
+#include "rpc/base/timer.h"
+#include "serve.h"
+#include "tag.h"
+#include "turns.h"
+#include "wire.h"
+
+#define COOP_BATCH        64          /* segments a TX_DATA */
+#define COOP_WINDOW_STEP  (64u << 10) /* additive increase for each window delivered */
+#define COOP_REFUSE_US    1000        /* one REFUSED to be afforded every so often ... */
+#define COOP_REFUSE_BURST 32          /* ... and so many at once */
+
+/* A message that belongs to no fetch or serve. */
+struct coop_note {
+	struct coop_addr to;
+	u64 id;
+	u32 imm;
+	u32 value;
+	u32 record; /* COMMIT: index of the record */
+	u16 reason;
+	u8 command;
+};
+
+struct coop_engine {
+	struct coop_engine_cfg cfg;
+	struct coop_engine_stats stats;
+	struct coop_tag_key tag_key;
+	u64 random;
+	u32 chunk_shift;
+
+	struct coop_peers peers;
+	struct coop_timers timers; /* fetches first, then peers */
+
+	u32 n_fetch; /* max_fetches + max_queued */
+	struct coop_fetch *fetch;
+	struct coop_idtab fetch_ids;
+	struct coop_slot *slot;
+	u32 free_slot; /* head of a list through slot[].next */
+	struct coop_fifo waiting, fetch_tx, fetch_ev;
+
+	u32 window;  /* bytes that we may invite now */
+	u32 invited; /* bytes that peers were asked for and that have not been accounted for */
+	u32 credit;  /* bytes delivered since the last increase */
+	u64 shrunk_at;
+
+	struct coop_serve *serve;
+	struct coop_idtab serve_ids;
+	struct coop_record *record;
+	u32 n_sets;
+	u32 strangers; /* serves of nodes that are no peers of ours */
+	s64 tokens;    /* bytes that may be served, 16 fractional bits; negative: a debt */
+	u64 token_rate, token_depth, token_at;
+	struct coop_turns serve_tx; /* nodes: slots of peers, then the strangers as one */
+	struct coop_fifo serve_ev;
+
+	struct coop_fifo peer_ev;
+	struct coop_note *note; /* ring */
+	u32 note_mask, note_head, note_tail;
+	u64 refuse_at; /* when the next REFUSED would be in step with COOP_REFUSE_US */
+
+	struct coop_seg *segs;   /* COOP_MAX_SEGS: the array of the last TX */
+	struct coop_msg *msg;    /* scratch of rx_ctrl */
+	struct coop_msg *msg_tx; /* scratch of next_tx */
+	u8 *ctrl;                /* COOP_CTRL_MAX: the message of the last TX */
+};
+
+/* How long nothing may be heard of a peer that was asked before its circuit opens. */
+static inline u32 coop_engine_silence(const struct coop_engine *e)
+{
+	return e->cfg.silence_us ? e->cfg.silence_us : e->cfg.peer_timeout_us;
+}
+
+/* Fills e->msg_tx's header fields; the caller fills the body. */
+struct coop_msg *coop_msg_begin(struct coop_engine *e, u8 command, u64 id, u32 imm);
+/* Encodes e->msg_tx into tx; false if it does not fit. */
+bool coop_msg_finish(struct coop_engine *e, const struct coop_addr *to, struct coop_tx *tx);
+/* Queues a note; drops it when the ring is full. NULL then. */
+struct coop_note *coop_note(struct coop_engine *e, u8 command, const struct coop_addr *to, u64 id,
+			    u32 imm);
+/* Queues a REFUSED if one can be afforded. */
+void coop_refuse(struct coop_engine *e, const struct coop_addr *to, u64 id, u32 imm, u16 reason,
+		 u32 value, u64 now);
+
+/* A peer did well or badly; sets its timer, tells the host, warns fetches that wait for it. */
+void coop_peer_report(struct coop_engine *e, struct coop_peer *p, bool changed, u64 now);
+void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 sent, u64 now);
+/* A genuine message or datagram came from it. */
+void coop_peer_spoke(struct coop_engine *e, struct coop_peer *p, u64 now);
+/* An attempt at it ran out of patience with nothing heard: probed, still asked. */
+void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now);
+/* The timer of the peer in this slot is due. */
+void coop_peer_timer(struct coop_engine *e, u32 slot, u64 now);
+
+#endif /* COOP_CORE_H */

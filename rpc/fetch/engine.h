@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT */
+/*
+ * engine.h - what a host calls.
+ *
+ * One engine is one node of the fabric: it asks peers for pages (fetches) and
+ * answers their requests (serves). It performs no I/O. A host
+ *
+ *   - feeds it: submit, cancel, rx_ctrl, rx_data, rx_flush, tx_done, expire,
+ *     and the answers to events (lookup_done or _kept, recheck_done, verify_done);
+ *   - pulls from it, after every feed and until each is empty:
+ *     next_tx (work for the network) and next_event (work for the host).
+ *
+ * Nothing re-enters: no function of the engine calls the host, and completions
+ * appear only in next_event. One owner calls at a time (kernel: one spinlock;
+ * user space: whichever thread drives; simulator: the virtual clock).
+ *
+ * Normal operation of a fetch, as the requester's host sees it:
+ *
+ *   submit            -> TX_POST_RECV   post one receive WR a segment on QP[slot]
+ *                     -> TX_CTRL        send the REQUEST
+ *   rx_data (each WR) ...
+ *   rx_ctrl (COMMIT)  -> EV_VERIFY      move displaced segments, check sums
+ *   verify_done       -> EV_FETCH_DONE  pages good, from whom; then fetch_release
+ *
+ * and when anything is lost: TX_STOP_QP (to ERR), rx_flush for each WR that had
+ * not completed, TX_RESET_QP, and either a new attempt (TX_POST_RECV ...) or
+ * EV_VERIFY / EV_FETCH_DONE with what there is. Between TX_POST_RECV and the
+ * EV_FETCH_DONE of the same fetch the memory of its pages belongs to the network.
+ *
+ * As the responder's host sees it:
+ *
+ *   rx_ctrl (REQUEST) -> EV_LOOKUP      find and pin pages
+ *   lookup_done       -> TX_DATA ...    send the segments and pads from QP
+ *   tx_done (all)     -> EV_RECHECK     which pages were unchanged throughout?
+ *   recheck_done      -> TX_CTRL        send the COMMIT
+ *                     -> EV_SERVE_END   unpin
+ *
+ * or, where nobody changes the bytes any more (lookup_kept), the COMMIT right behind
+ * the data and EV_SERVE_END when all is sent.
+ *
+ * Times are microseconds of a monotonic clock that the host passes in as 'now'.
+ * PROTOCOL.md has the messages, the states and every loss case.
+ */
+#ifndef COOP_ENGINE_H
+#define COOP_ENGINE_H
+
+#include "rpc/base/types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define COOP_MAX_PAGES      64   /* pages a fetch */
+#define COOP_MAX_SEGS       1024 /* datagrams a fetch, any MTU */
+#define COOP_MAX_EXTENTS    4    /* runs of contiguous pages a fetch */
+#define COOP_BUDGET_MOST_US (1u << 30)
+#define COOP_KEPT_SEGS      16  /* datagrams that a COMMIT hardly overtakes; see lookup_kept */
+#define COOP_CTRL_MAX       512 /* bytes of a control message; never more than the MTU either */
+#define COOP_PAGE_MIN_SHIFT 12
+#define COOP_PAGE_MAX_SHIFT 16
+#define COOP_BITMAP_WORDS   (COOP_MAX_PAGES / 64)
+
+struct coop_extent {
+	u64 index; /* first page of the file, in pages of the engine's size */
+	u32 count;
+	u32 reserved;
+};
+
+enum coop_engine_flag {
+	COOP_F_PAGE_CRC = 1,    /* ask peers for a CRC32C a page */
+	COOP_F_PACKED = 2,      /* packed layout where a page is no whole number of datagrams */
+	COOP_F_SOLE_SOURCE = 4, /* what is asked of a peer no other has: attempts that fail do not
+				 * open its circuit, silence and lies do; it is asked sooner what
+				 * became of a request, and as often anew as attempts are allowed */
+	COOP_F_PAGE_TAG = 8,    /* ask peers for a keyed tag a page, instead of a CRC */
+	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
+	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
+	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
+	COOP_F_TEST_NO_IDENTITY = 2048,  /* tests only: believe a COMMIT of any file and version */
+	COOP_F_TEST_NO_SUMS = 4096,      /* tests only: believe pages whatever their sums */
+};
+
+struct coop_engine_cfg {
+	u64 seed;              /* entropy; equal seeds give equal engines */
+	u8 key[16];            /* fabric key: keys the MAC of every control message and the tags of
+				* pages */
+	struct coop_addr self; /* control QP, as peers reach it */
+	u32 page_shift;        /* 12..16 */
+	u32 mtu;               /* payload bytes a datagram, 256..4096, multiple of 4 */
+	u32 max_fetches;       /* ib_num_srpc: fetches in flight, each with its own QP */
+	u32 max_serves;        /* ib_num_rrpc: requests served at once */
+	u32 max_queued;        /* fetches that wait for a slot or for the window */
+	u32 max_peers;
+	u32 peer_timeout_us; /* budget of one fetch over all its attempts, unless it says */
+	u32 silence_us; /* a peer of whom nothing is heard for that long is down; 0: peer timeout */
+	u32 window_bytes;  /* most bytes invited at once, over all peers */
+	u32 serve_bytes_s; /* most bytes a second served to peers, 0: no limit */
+	u32 fetch_depth;   /* most receives of one fetch slot, 0: as many as any fetch takes */
+	u32 serve_depth;   /* most segments of one serve handed over and not done, 0: no limit */
+	u32 chunk_pages;   /* unit of placement, default 1 MiB worth */
+	u32 flags;         /* enum coop_engine_flag */
+};
+
+struct coop_engine;
+
+/* Bytes of memory an engine of this shape takes; 0 if cfg is out of range. */
+size_t coop_engine_size(const struct coop_engine_cfg *cfg);
+/* Builds an engine in mem (at least coop_engine_size() bytes, 8-aligned). NULL if cfg is out of
+ * range. */
+struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_engine_cfg *cfg,
+				     u64 now);
+
+/* The data QP of fetch slot / serve slot 'slot' (0 .. max_fetches-1 / max_serves-1). */
+void coop_engine_set_fetch_qp(struct coop_engine *e, u32 slot, u32 qpn, u32 qkey);
+void coop_engine_set_serve_qp(struct coop_engine *e, u32 slot, u32 qpn);
+/* Own address changed (GID or LID event); peers learn it from the next message. */
+void coop_engine_set_self(struct coop_engine *e, const struct coop_addr *self);
+/* New values of these two, within the same ranges, from the next fetch and serve on. */
+void coop_engine_tune(struct coop_engine *e, u32 peer_timeout_us, u32 serve_bytes_s, u64 now);
+
+/* ---- peers -------------------------------------------------------------- */
+
+enum coop_peer_health {
+	COOP_PEER_HEALTHY,   /* asked as placed */
+	COOP_PEER_SUSPECT,   /* a recent failure; weight lowered */
+	COOP_PEER_OPEN,      /* circuit open: not asked until the probe time */
+	COOP_PEER_HALF_OPEN, /* one probe is out */
+};
+
+enum coop_peer_origin {
+	COOP_PEER_BY_HAND = 1,   /* a person registered it: candidate for every file */
+	COOP_PEER_BY_DAEMON = 2, /* storage named it: candidate where it is hinted */
+};
+
+struct coop_peer_info {
+	u32 id; /* slot | generation */
+	struct coop_addr addr;
+	u32 origin; /* enum coop_peer_origin, or-ed */
+	u32 health; /* enum coop_peer_health */
+	u32 srtt_us, rttvar_us;
+	u32 fails_in_row;
+	u32 in_flight;
+	u64 fetches, hits, misses,
+		failures; /* fetches sent; pages hit; pages missed; attempts that failed */
+	u64 pages, bytes; /* received from it and accepted */
+	u64 served_pages, served_bytes; /* sent to it */
+	u64 busy;                       /* times it said busy */
+	u64 probe_at;                   /* when OPEN: next probe, host time */
+};
+
+/*
+ * Adds a peer or, if its control address is known, adds the origin to it.
+ * Returns its id (> 0) or -ENOSPC, -EINVAL (own address, bad QPN).
+ */
+s64 coop_engine_peer_add(struct coop_engine *e, const struct coop_addr *addr, u32 origin, u64 now);
+/* Takes the origin away; the peer goes when it has none left and nothing is in flight. */
+int coop_engine_peer_del(struct coop_engine *e, const struct coop_addr *addr, u32 origin);
+/* Iterates: *cursor starts at 0; false at the end. */
+bool coop_engine_peer_next(const struct coop_engine *e, u32 *cursor, struct coop_peer_info *out);
+
+/* ---- fetches ------------------------------------------------------------ */
+
+/* Most pages of one fetch: COOP_MAX_PAGES, fewer where the MTU is too small for the messages about
+ * them. */
+u32 coop_engine_max_pages(const struct coop_engine *e);
+
+struct coop_fetch_req {
+	u64 cookie; /* the host's, given back in events */
+	struct coop_fid fid;
+	u64 version;   /* data version; a peer serves exactly this one */
+	u64 size;      /* bytes of the file at that version */
+	u32 budget_us; /* over all its attempts, at most COOP_BUDGET_MOST_US; 0: peer_timeout_us */
+	u32 n_ext;
+	u32 n_hints;
+	struct coop_extent ext[COOP_MAX_EXTENTS]; /* ascending, disjoint, within one chunk */
+	u32 hints[COOP_MAX_HINTS]; /* peer ids that storage says opened this version */
+};
+
+/*
+ * Starts a fetch. 0 and *id, or -EAGAIN (queue full: go to storage),
+ * -ENOENT (no peer worth asking: go to storage), -EINVAL.
+ * The pages' memory is the engine's from now on (see EV_FETCH_DONE).
+ */
+int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, u64 now, u32 *id);
+/* Ends it early; EV_FETCH_DONE still comes, after quiesce. -ENOENT: stale id. */
+int coop_engine_cancel(struct coop_engine *e, u32 id, u64 now);
+/* The host is done with the arrays of EV_FETCH_DONE; the slot is free. */
+void coop_engine_fetch_release(struct coop_engine *e, u32 id, u64 now);
+
+/* ---- what the network brings ------------------------------------------- */
+
+/* A datagram on the control QP, GRH already taken off. src: as the completion tells it (qkey
+ * unknown: 0). */
+void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
+			 const struct coop_addr *src, u64 now);
+
+struct coop_rx {
+	u32 slot;     /* fetch slot whose QP completed */
+	u32 wr;       /* WR number within the posting, 0-based: TX_POST_RECV's order */
+	u32 imm;      /* immediate data, host byte order */
+	u32 byte_len; /* as the completion tells it: 40 + payload */
+	u32 src_qp;
+	bool has_imm;
+	bool has_gid; /* src_gid is valid */
+	u8 src_gid[16];
+};
+/* A receive WR of a fetch completed with success. */
+void coop_engine_rx_data(struct coop_engine *e, const struct coop_rx *rx, u64 now);
+/* A receive WR of a fetch completed with flush (or any) error: n of them. Any error means the QP is
+ * in ERR. */
+void coop_engine_rx_flush(struct coop_engine *e, u32 slot, u32 n, u64 now);
+
+/* ---- what the network shall do ------------------------------------------ */
+
+enum coop_tx_kind {
+	COOP_TX_CTRL,      /* send buf[len] from the control QP to addr */
+	COOP_TX_POST_RECV, /* on fetch QP 'slot' post the WRs of segments seg[0..n_seg) in order */
+	COOP_TX_DATA,      /* from serve QP 'slot' send segments seg[0..n_seg) to addr */
+	COOP_TX_STOP_QP,   /* fetch QP 'slot' to ERR; then rx_flush for every WR still posted */
+	COOP_TX_RESET_QP,  /* fetch QP 'slot': RESET, INIT, RTR, RTS; all its WRs have completed */
+};
+
+/* One datagram: where it lies in the pages. Built by plan.c; both sides compute the same. */
+struct coop_seg {
+	u16 seg;   /* segment number within the fetch, = low bits of imm */
+	u8 n_frag; /* 0: pad, 1 or 2 */
+	u8 reserved;
+	u32 imm;   /* immediate data to send (TX_DATA) */
+	u32 len;   /* payload bytes: sum of frag[].len; 0: pad */
+	u32 spill; /* TX_POST_RECV: bytes of scrap memory to append, so that a WR takes any datagram
+		    */
+	struct {
+		u16 page;   /* ordinal of the page in the fetch: 0 .. n_pages-1 over its extents in
+			       order */
+		u16 absent; /* TX_DATA: the responder lacks this page, send zeros */
+		u32 off;    /* byte within the page */
+		u32 len;
+	} frag[2];
+};
+
+struct coop_tx {
+	enum coop_tx_kind kind;
+	u32 slot;              /* fetch or serve slot */
+	u32 id;                /* fetch or serve id; pass to tx_done for CTRL and DATA */
+	u64 cookie;            /* of the fetch, or of the serve's lookup_done */
+	struct coop_addr addr; /* destination */
+	const u8 *buf;         /* CTRL: valid until the next call into the engine */
+	u32 len;
+	const struct coop_seg *seg; /* valid until the next call into the engine */
+	u32 n_seg;
+};
+/* Where segment 'seg' of a fetch that is in VERIFY lies (for the moves); false: no such. imm is 0.
+ */
+bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct coop_seg *out);
+/* Next piece of work for the network; false: none. TX_DATA comes in batches of <= 64 segments. */
+bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
+/*
+ * The same, but for TX_DATA. Who is behind with what has arrived looks at that before it sends
+ * more: among it is what makes data needless, and the questions of those who wait.
+ */
+bool coop_engine_next_urgent_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
+/*
+ * TX_DATA of serve 'id': n_seg sends are complete (memory no longer read by the network), or failed
+ * (err < 0). Not called for the other kinds: a control datagram is copied by the host before it
+ * returns.
+ */
+void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 now);
+
+/* ---- what the host shall do ---------------------------------------------- */
+
+enum coop_ev_kind {
+	COOP_EV_LOOKUP,    /* responder: find and pin pages; answer with lookup_done or _kept */
+	COOP_EV_RECHECK,   /* responder: all sent; answer with recheck_done */
+	COOP_EV_SERVE_END, /* responder: unpin; the serve id is dead */
+	COOP_EV_VERIFY, /* requester: quiet; do the moves, check sums, answer with verify_done; not
+			   always, or more than once */
+	COOP_EV_FETCH_DONE, /* requester: finished; take the pages, then fetch_release */
+	COOP_EV_PEER,       /* a peer's health changed (for logs and traces) */
+};
+
+/* What a COMMIT says of the bytes of each page. */
+enum coop_sum {
+	COOP_SUM_NONE,
+	COOP_SUM_CRC, /* CRC32C: tells damage */
+	COOP_SUM_TAG, /* coop_engine_tag(): tells forgery as well */
+};
+
+/* Segment 'seg' was received into the memory of WR number 'wr' (its own segment is 'into'). Cycles
+ * occur: gather all, then scatter. */
+struct coop_move {
+	u16 seg;
+	u16 into;
+};
+
+struct coop_ev {
+	enum coop_ev_kind kind;
+	u32 id; /* fetch or serve id */
+	u64 cookie;
+	/* LOOKUP */
+	struct coop_addr from; /* who asks: where the answer goes */
+	struct coop_fid fid;
+	u64 version;
+	u32 n_ext;
+	struct coop_extent ext[COOP_MAX_EXTENTS];
+	/* LOOKUP, RECHECK: what lookup_kept, recheck_done shall carry of each page; VERIFY: what
+	 * sums are */
+	enum coop_sum sum;
+	u64 request; /* LOOKUP, RECHECK, VERIFY: the attempt, for coop_engine_tag() */
+	u32 imm;
+	/* bit i = page ordinal i over the extents */
+	u64 pages; /* LOOKUP: pages asked for; VERIFY: pages to judge, may be none; FETCH_DONE:
+		      pages that are good */
+	const struct coop_move *moves;
+	u32 n_moves;
+	const u64 *sums; /* VERIFY: expected by page ordinal, or NULL */
+	u32 peer;        /* id of the peer that delivered last, or COOP_NONE */
+	int err;         /* FETCH_DONE: 0, or why pages are missing: -ENOENT all peers lack them,
+			    -ETIMEDOUT, -EBUSY, -ECANCELED, -EIO */
+	u32 elapsed_us;  /* FETCH_DONE: since submit */
+	/* PEER */
+	u32 health;
+};
+bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev);
+
+/* have: bit per page ordinal held and pinned. size: bytes of the file as this node knows it.
+ * cookie: given back. */
+void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
+			     u64 now);
+/*
+ * The same for bytes that nobody changes until EV_SERVE_END: the host took copies, or its pages
+ * are immutable. A few segments are then vouched for at once, and the COMMIT does not wait for the
+ * sends; with many it would overtake them, so those are rechecked like any other. sums: by page
+ * ordinal what the event asked for, or NULL: then the recheck brings them.
+ */
+void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
+			     const u64 *sums, u64 now);
+/* still: those of 'have' that did not change from lookup until now. sums: by page ordinal what the
+ * event asked for, or NULL. */
+void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u64 *sums, u64 now);
+/* The COOP_SUM_TAG of a page for the attempt of this event; bytes: all of the page. */
+u64 coop_engine_tag(const struct coop_engine *e, const struct coop_ev *ev, u32 page,
+		    const void *bytes);
+/* good: those of the event's pages whose sum matched (all of them where sums was NULL). */
+void coop_engine_verify_done(struct coop_engine *e, u32 id, u64 good, u64 now);
+
+/* ---- time and figures ----------------------------------------------------- */
+
+/* Earliest time at which expire() has something to do; ~0: none. */
+u64 coop_engine_deadline(const struct coop_engine *e);
+/*
+ * Has expire() to be called? What has arrived comes before what is late: after a pause of the
+ * caller, or on a machine that cannot keep up, the answers wait in its queues while their
+ * deadlines pass. dry: nothing waits there. Otherwise the deadline is kept 20 ms later, or a
+ * tenth of the peer timeout if that is more.
+ */
+bool coop_engine_overdue(const struct coop_engine *e, bool dry, u64 now);
+void coop_engine_expire(struct coop_engine *e, u64 now);
+
+struct coop_engine_stats {
+	u64 fetches, fetches_full, fetches_partial, fetches_failed, fetches_refused;
+	u64 pages_ok, pages_missed, bytes_ok;
+	u64 attempts, retries, queries;
+	u64 segs_rx, segs_stale, segs_foreign, segs_bad, segs_displaced, segs_dup, pads_rx;
+	u64 stops, flushes, crc_bad, tag_bad;
+	u64 serves, serves_dup, serves_busy, serves_limited, serve_pages, serve_bytes, serve_misses,
+		serve_changed, serve_tx_errors;
+	u64 commits_tx, commits_rx, commits_stale, commits_bad;
+	u64 ctrl_rx, ctrl_short, ctrl_mac, ctrl_version, ctrl_command, ctrl_malformed,
+		ctrl_refused_tx, ctrl_dropped_tx;
+	u64 peer_down, peer_up;
+	u64 window_bytes, invited_bytes; /* gauges: what may be invited, what is */
+	u64 window_shrinks;
+};
+void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *out);
+void coop_engine_stats_reset(struct coop_engine *e);
+
+/* A fetch or serve in flight, for the 'requests' file. *cursor starts at 0. */
+struct coop_request_info {
+	u32 id;
+	bool serve;
+	const char *state; /* static text */
+	struct coop_fid fid;
+	u64 version;
+	u64 first_index;
+	u32 n_pages;
+	u32 peer;
+	u32 attempt;
+	u64 age_us;
+};
+bool coop_engine_request_next(const struct coop_engine *e, u32 *cursor, u64 now,
+			      struct coop_request_info *out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* COOP_ENGINE_H */

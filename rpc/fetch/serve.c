@@ -1,0 +1,614 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * The responder's state machine; see serve.h. It never waits for a requester
+ * and keeps nothing for it but a record of fixed size:
+ *
+ * - a doubled REQUEST is ignored while it is served and answered from the record
+ *   afterwards;
+ * - a newer attempt of the same request supersedes the older one, whose
+ *   remaining segments are not sent (the requester would drop them);
+ * - few segments of bytes that do not change are vouched for before they are sent,
+ *   for what the COMMIT says of them is true already;
+ * - a requester whose budget is over is not served, or no further;
+ * - what cannot be served now is answered with BUSY, what never can with REFUSED.
+ *
+ * The host's pins last from its answer to COOP_EV_SERVE_END, which always comes.
+ */
+#include "core.h"
+
+#include "rpc/base/addr.h"
+
+static u32 index_of(const struct coop_engine *e, const struct coop_serve *s)
+{
+	return (u32)(s - e->serve);
+}
+
+/* Whose turn it takes: its node's, or that of all strangers. */
+static u32 node_of(const struct coop_engine *e, const struct coop_serve *s)
+{
+	u32 slot = s->known ? coop_idtab_slot(&e->peers.ids, s->peer) : COOP_NONE;
+
+	return slot == COOP_NONE ? e->cfg.max_peers : slot;
+}
+
+/* ---- records ------------------------------------------------------------------ */
+
+static struct coop_record *record_set(struct coop_engine *e, u64 id)
+{
+	return &e->record[(coop_mix(id) & (e->n_sets - 1)) * COOP_RECORD_WAYS];
+}
+
+/* The record of a request of this node, whatever its attempt. */
+static struct coop_record *record_find(struct coop_engine *e, u64 id, const struct coop_addr *reply)
+{
+	struct coop_record *r = record_set(e, id);
+	u32 i;
+
+	for (i = 0; i < COOP_RECORD_WAYS; i++, r++)
+		if (r->state != COOP_RECORD_NONE && r->id == id && coop_addr_same(&r->reply, reply))
+			return r;
+	return NULL;
+}
+
+/* An empty place, or the oldest that is not being served; NULL: the set is busy. */
+static struct coop_record *record_take(struct coop_engine *e, u64 id)
+{
+	struct coop_record *r = record_set(e, id), *best = NULL;
+	u32 i;
+
+	for (i = 0; i < COOP_RECORD_WAYS; i++, r++) {
+		if (r->state == COOP_RECORD_NONE)
+			return r;
+		if (r->state != COOP_RECORD_SERVING && (!best || r->when < best->when))
+			best = r;
+	}
+	return best;
+}
+
+/* ---- the end of a serve --------------------------------------------------------- */
+
+static void end(struct coop_engine *e, struct coop_serve *s)
+{
+	s->state = COOP_SERVE_END;
+	s->event = 1 + COOP_EV_SERVE_END;
+	coop_fifo_push(&e->serve_ev, index_of(e, s));
+}
+
+static void release(struct coop_engine *e, struct coop_serve *s)
+{
+	struct coop_record *r = &e->record[s->record];
+	struct coop_peer *p = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
+
+	if (r->state == COOP_RECORD_SERVING && r->serve == index_of(e, s))
+		r->state = COOP_RECORD_DROPPED;
+	if (p) {
+		p->serving--;
+		coop_peers_unhold(&e->peers, p);
+	} else {
+		e->strangers--;
+	}
+	s->state = COOP_SERVE_FREE;
+	coop_idtab_put(&e->serve_ids, s->id);
+}
+
+/* Everything handed over has been sent. */
+static void drained(struct coop_engine *e, struct coop_serve *s)
+{
+	if (s->abandoned || s->vouched) {
+		end(e, s);
+	} else if (s->have) {
+		s->state = COOP_SERVE_RECHECK;
+		s->event = 1 + COOP_EV_RECHECK;
+		coop_fifo_push(&e->serve_ev, index_of(e, s));
+	} else {
+		s->state = COOP_SERVE_COMMIT;
+		coop_turns_commit(&e->serve_tx, index_of(e, s));
+	}
+}
+
+/* Nobody waits for it any more. */
+static void abandon(struct coop_engine *e, struct coop_serve *s)
+{
+	s->abandoned = true;
+	switch (s->state) {
+	case COOP_SERVE_SEND:
+		coop_turns_leave(&e->serve_tx, node_of(e, s), index_of(e, s));
+		s->cursor = s->plan.n_segs;
+		s->state = COOP_SERVE_DRAIN;
+		if (!s->in_flight)
+			drained(e, s);
+		break;
+	case COOP_SERVE_LOOKUP: /* the host's answer ends it */
+	case COOP_SERVE_DRAIN:
+	case COOP_SERVE_RECHECK:
+	case COOP_SERVE_COMMIT:
+	case COOP_SERVE_END:
+	case COOP_SERVE_FREE:
+	default:
+		break;
+	}
+}
+
+/* ---- a REQUEST -------------------------------------------------------------------- */
+
+static void busy(struct coop_engine *e, const struct coop_msg *m, u32 retry_us)
+{
+	struct coop_note *n;
+
+	n = coop_note(e, COOP_CMD_BUSY, &m->u.request.reply, m->id, m->imm);
+	if (n)
+		n->value = retry_us;
+}
+
+/* Bytes a microsecond, 16 fractional bits, by 32-bit divisions: rate * 2^16 / 10^6. */
+static u64 per_microsecond(u32 bytes_s)
+{
+	return (u64)(bytes_s / 15625) * 1024 + bytes_s % 15625 * 1024 / 15625;
+}
+
+void coop_serve_set_rate(struct coop_engine *e, u32 bytes_s, u64 now)
+{
+	u64 least = (u64)COOP_MAX_PAGES << (e->cfg.page_shift + 16);
+
+	e->cfg.serve_bytes_s = bytes_s;
+	e->token_rate = per_microsecond(bytes_s);
+	/* A tenth of a second's worth, and room for one request at the least. */
+	e->token_depth = e->token_rate * 100000;
+	if (e->token_depth < least)
+		e->token_depth = least;
+	e->tokens = (s64)e->token_depth;
+	e->token_at = now;
+}
+
+/* Tokens are bytes with 16 fractional bits; the bucket goes into debt for what was begun. */
+static bool affordable(struct coop_engine *e, u64 now)
+{
+	u64 elapsed = now - e->token_at;
+
+	if (!e->cfg.serve_bytes_s)
+		return true;
+	e->token_at = now;
+	/* More than a minute pays any debt and would only strain the multiplication. */
+	e->tokens += (s64)(coop_min_u64(elapsed, 60000000) * e->token_rate);
+	if (e->tokens > (s64)e->token_depth)
+		e->tokens = (s64)e->token_depth;
+	return e->tokens > 0;
+}
+
+/* By GID where the completion tells one, else by LID. */
+static bool same_port(const struct coop_addr *src, const struct coop_addr *named)
+{
+	if (memcmp(src->gid, named->gid, 16))
+		return false;
+	return coop_addr_has_gid(src) || src->lid == named->lid;
+}
+
+static bool acceptable(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *src,
+		       u64 now)
+{
+	const struct coop_msg_request *r = &m->u.request;
+
+	/*
+	 * Nobody forwards requests in this version, so one that asks for data to
+	 * be sent elsewhere than it came from would make us a reflector.
+	 */
+	if (!same_port(src, &r->reply) || !same_port(src, &r->data)) {
+		e->stats.ctrl_malformed++;
+		coop_refuse(e, src, m->id, m->imm, COOP_REASON_ADDRESS, 0, now);
+		return false;
+	}
+	if (r->page_shift != e->cfg.page_shift) {
+		coop_refuse(e, &r->reply, m->id, m->imm, COOP_REASON_PAGE_SIZE, e->cfg.page_shift,
+			    now);
+		return false;
+	}
+	if (r->mtu > e->cfg.mtu) {
+		coop_refuse(e, &r->reply, m->id, m->imm, COOP_REASON_MTU, e->cfg.mtu, now);
+		return false;
+	}
+	if (r->data.qpn == e->cfg.self.qpn && coop_addr_same(&r->data, &e->cfg.self)) {
+		e->stats.ctrl_malformed++;
+		return false;
+	}
+	return true;
+}
+
+/* One that we have met before? Then everything is done about it. */
+static bool known_request(struct coop_engine *e, const struct coop_msg *m, u64 now)
+{
+	struct coop_record *r = record_find(e, m->id, &m->u.request.reply);
+	struct coop_note *n;
+
+	if (!r)
+		return false;
+	if (r->imm == m->imm) {
+		e->stats.serves_dup++;
+		if (r->state == COOP_RECORD_COMMITTED) {
+			n = coop_note(e, COOP_CMD_COMMIT, &r->reply, r->id, r->imm);
+			if (n)
+				n->record = (u32)(r - e->record);
+		}
+		return true;
+	}
+	if (m->u.request.attempt <= r->attempt) {
+		e->stats.serves_dup++;
+		return true; /* overtaken by a later attempt */
+	}
+	if (r->state == COOP_RECORD_SERVING) {
+		abandon(e, &e->serve[r->serve]);
+		r->state = COOP_RECORD_DROPPED;
+	}
+	return false;
+}
+
+void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
+			const struct coop_addr *src, u64 now)
+{
+	const struct coop_msg_request *q = &m->u.request;
+	u32 share = e->cfg.max_serves - e->cfg.max_serves / 4, slot, id, seg, peer;
+	struct coop_record *r;
+	struct coop_serve *s;
+	struct coop_peer *p;
+
+	if (!acceptable(e, m, src, now) || known_request(e, m, now))
+		return;
+
+	/* One node may not hold every serve; strangers count as one node. */
+	peer = coop_peers_find(&e->peers, &q->reply);
+	p = peer == COOP_NONE ? NULL : &e->peers.v[peer];
+	if ((p ? p->serving : e->strangers) >= share) {
+		e->stats.serves_busy++;
+		busy(e, m, COOP_BUSY_RETRY_US);
+		return;
+	}
+	if (!affordable(e, now)) {
+		e->stats.serves_limited++;
+		busy(e, m, COOP_BUSY_RETRY_US);
+		return;
+	}
+	r = record_find(e, m->id, &q->reply);
+	if (!r)
+		r = record_take(e, m->id);
+	id = r ? coop_idtab_get(&e->serve_ids) : COOP_NONE;
+	if (id == COOP_NONE) {
+		e->stats.serves_busy++;
+		busy(e, m, COOP_BUSY_RETRY_US);
+		return;
+	}
+
+	slot = coop_idtab_slot(&e->serve_ids, id);
+	s = &e->serve[slot];
+	s->id = id;
+	s->state = COOP_SERVE_LOOKUP;
+	s->abandoned = false;
+	s->vouched = false;
+	s->sum = q->options & COOP_OPT_TAG   ? COOP_SUM_TAG
+		 : q->options & COOP_OPT_CRC ? COOP_SUM_CRC
+					     : COOP_SUM_NONE;
+	s->known = p != NULL;
+	s->peer = p ? p->id : COOP_NONE;
+	s->record = (u32)(r - e->record);
+	s->imm = m->imm;
+	s->cursor = 0;
+	s->in_flight = 0;
+	s->t_start = now;
+	s->t_end = now + coop_min_u32(q->budget_us, COOP_SERVE_MOST_US);
+	s->cookie = 0;
+	s->have = 0;
+	s->req = *q;
+	coop_plan_init(&s->plan, q->page_shift, q->mtu, q->mtu,
+		       coop_extents_pages(q->ext, q->n_ext),
+		       q->options & COOP_OPT_PACKED); /* decode has made sure that it can */
+	s->pages = 0;
+	for (seg = 0; seg < s->plan.n_segs; seg++)
+		if (coop_bit(q->want, seg))
+			s->pages |= coop_plan_pages(&s->plan, seg);
+	if (p)
+		p->serving++;
+	else
+		e->strangers++;
+
+	r->id = m->id;
+	r->imm = m->imm;
+	r->attempt = q->attempt;
+	r->reply = q->reply;
+	r->serve = slot;
+	r->state = COOP_RECORD_SERVING;
+	r->when = now;
+	e->stats.serves++;
+	s->event = 1 + COOP_EV_LOOKUP;
+	coop_fifo_push(&e->serve_ev, slot);
+}
+
+/* Peers ask so when a REQUEST was lost; many at once then, and every one of them waits for it. */
+static void no_record(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to,
+		      u64 now)
+{
+	struct coop_note *n;
+
+	if (coop_peers_find(&e->peers, to) == COOP_NONE) {
+		coop_refuse(e, to, m->id, m->imm, COOP_REASON_NO_RECORD, 0, now);
+		return;
+	}
+	n = coop_note(e, COOP_CMD_REFUSED, to, m->id, m->imm);
+	if (n)
+		n->reason = COOP_REASON_NO_RECORD;
+}
+
+void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to,
+		      u64 now)
+{
+	struct coop_record *r = record_find(e, m->id, to);
+	struct coop_note *n;
+
+	if (!r || r->imm != m->imm || r->state == COOP_RECORD_DROPPED) {
+		no_record(e, m, to, now);
+		return;
+	}
+	if (r->state == COOP_RECORD_SERVING) {
+		n = coop_note(e, COOP_CMD_AGAIN, &r->reply, r->id, r->imm);
+		if (n)
+			n->value = COOP_AGAIN_US;
+		return;
+	}
+	n = coop_note(e, COOP_CMD_COMMIT, &r->reply, r->id, r->imm);
+	if (n)
+		n->record = (u32)(r - e->record);
+}
+
+/* ---- the host's answers ------------------------------------------------------------ */
+
+static struct coop_serve *in_state(struct coop_engine *e, u32 id, u8 state)
+{
+	u32 slot = coop_idtab_slot(&e->serve_ids, id);
+
+	if (slot == COOP_NONE || WARN_ON_ONCE(e->serve[slot].state != state))
+		return NULL;
+	return &e->serve[slot];
+}
+
+/* These pages go into the COMMIT, with the sums that were asked for. */
+static void vouch(struct coop_engine *e, struct coop_serve *s, u64 pages, const u64 *sums)
+{
+	struct coop_peer *p = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
+	struct coop_msg_commit *c = &e->record[s->record].commit;
+	const bool tags = s->sum == COOP_SUM_TAG;
+	u32 n = coop_weight(pages);
+
+	c->pages = pages;
+	if (s->sum && sums && s->plan.n_pages <= coop_wire_max_pages(s->req.mtu, tags)) {
+		c->n_sums = s->plan.n_pages;
+		c->tags = tags;
+		memcpy(c->sum, sums, c->n_sums * sizeof(*sums));
+	}
+	e->stats.serve_pages += n;
+	e->stats.serve_bytes += (u64)n << e->cfg.page_shift;
+	if (p) {
+		p->served_pages += n;
+		p->served_bytes += (u64)n << e->cfg.page_shift;
+	}
+}
+
+/* So few segments that their COMMIT hardly overtakes them. */
+static bool few(const struct coop_serve *s)
+{
+	return s->plan.n_segs <= COOP_KEPT_SEGS;
+}
+
+static void looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64 size, u64 cookie,
+		      u64 now)
+{
+	struct coop_msg_commit *c;
+
+	s->cookie = cookie;
+	if (s->abandoned || now >= s->t_end) {
+		s->abandoned = true;
+		end(e, s);
+		return;
+	}
+	s->have = have & s->pages;
+	e->stats.serve_misses += coop_weight(s->pages & ~have);
+	if (e->cfg.serve_bytes_s)
+		e->tokens -= (s64)((u64)coop_weight(s->have) << (e->cfg.page_shift + 16));
+
+	c = &e->record[s->record].commit;
+	c->fid = s->req.fid;
+	c->version = s->req.version;
+	c->size = size;
+	c->pages = 0;
+	c->source = e->cfg.self;
+	c->source.qpn = s->qpn;
+	c->n_sums = 0;
+	c->tags = 0;
+	s->state = COOP_SERVE_SEND;
+	coop_turns_join(&e->serve_tx, node_of(e, s), index_of(e, s));
+}
+
+void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie, u64 now)
+{
+	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
+
+	if (s)
+		looked_up(e, s, have, size, cookie, now);
+}
+
+void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
+			     const u64 *sums, u64 now)
+{
+	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
+
+	if (!s)
+		return;
+	looked_up(e, s, have, size, cookie, now);
+	if (s->abandoned || !few(s) || (s->sum && !sums))
+		return; /* sums come with the recheck */
+	s->vouched = true;
+	vouch(e, s, s->have, sums);
+}
+
+void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 now)
+{
+	u32 slot = coop_idtab_slot(&e->serve_ids, id);
+	struct coop_serve *s;
+
+	if (slot == COOP_NONE)
+		return;
+	s = &e->serve[slot];
+	/* A failed send is a lost datagram: the requester sees what is missing. */
+	if (err)
+		e->stats.serve_tx_errors++;
+	if (WARN_ON_ONCE(n_seg > s->in_flight))
+		n_seg = s->in_flight;
+	s->in_flight -= n_seg;
+	if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
+		drained(e, s);
+	else if (s->state == COOP_SERVE_SEND)
+		coop_turns_resume(&e->serve_tx, node_of(e, s), slot); /* if it had no room */
+}
+
+void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u64 *sums, u64 now)
+{
+	struct coop_serve *s = in_state(e, id, COOP_SERVE_RECHECK);
+
+	if (!s)
+		return;
+	if (s->abandoned) {
+		end(e, s);
+		return;
+	}
+	e->stats.serve_changed += coop_weight(s->have & ~still);
+	vouch(e, s, s->have & still, sums);
+	s->state = COOP_SERVE_COMMIT;
+	coop_turns_commit(&e->serve_tx, index_of(e, s));
+}
+
+/* ---- what the host pulls -------------------------------------------------------------- */
+
+/* The segment as this node can send it: zeros for a page that it lacks, a pad if it lacks all. */
+static void fill_segment(const struct coop_serve *s, u32 seg, struct coop_seg *out)
+{
+	u32 i;
+
+	coop_plan_seg(&s->plan, seg, out);
+	out->imm = s->imm | seg;
+	out->spill = 0;
+	if (!(coop_plan_pages(&s->plan, seg) & s->have)) {
+		out->n_frag = 0;
+		out->len = 0;
+		return;
+	}
+	for (i = 0; i < out->n_frag; i++)
+		out->frag[i].absent = !((s->have >> out->frag[i].page) & 1);
+}
+
+static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_tx *tx)
+{
+	u32 most = COOP_BATCH, n = 0;
+
+	if (e->cfg.serve_depth)
+		most = coop_min_u32(most, e->cfg.serve_depth - s->in_flight);
+	if (!most)
+		return false; /* what completes makes room */
+	for (; s->cursor < s->plan.n_segs && n < most; s->cursor++)
+		if (coop_bit(s->req.want, s->cursor))
+			fill_segment(s, s->cursor, &e->segs[n++]);
+	while (s->cursor < s->plan.n_segs && !coop_bit(s->req.want, s->cursor))
+		s->cursor++;
+	if (s->cursor < s->plan.n_segs) {
+		coop_turns_resume(&e->serve_tx, node_of(e, s), index_of(e, s));
+	} else if (s->vouched) {
+		s->state = COOP_SERVE_COMMIT;
+		coop_turns_commit(&e->serve_tx, index_of(e, s));
+	} else {
+		s->state = COOP_SERVE_DRAIN;
+	}
+	if (!n) {
+		if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
+			drained(e, s);
+		return false;
+	}
+	s->in_flight += n;
+	tx->kind = COOP_TX_DATA;
+	tx->addr = s->req.data;
+	tx->seg = e->segs;
+	tx->n_seg = n;
+	return true;
+}
+
+/* Takes the serve's place in the line first: it may queue again. */
+bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx)
+{
+	struct coop_serve *s = &e->serve[index];
+	struct coop_record *r = &e->record[s->record];
+
+	tx->slot = index;
+	tx->id = s->id;
+	tx->cookie = s->cookie;
+	if (s->state == COOP_SERVE_SEND && now >= s->t_end) {
+		abandon(e, s); /* its data would take the WRs of what is asked next */
+		return false;
+	}
+	if (s->state == COOP_SERVE_SEND)
+		return next_batch(e, s, tx);
+	if (s->state != COOP_SERVE_COMMIT)
+		return false;
+	s->state = COOP_SERVE_DRAIN;
+	if (!s->in_flight)
+		end(e, s); /* else with the last send */
+	if (s->abandoned || r->state != COOP_RECORD_SERVING || r->serve != index)
+		return false; /* superseded meanwhile: the record is another's */
+	r->state = COOP_RECORD_COMMITTED;
+	r->when = now;
+	coop_msg_begin(e, COOP_CMD_COMMIT, r->id, r->imm)->u.commit = r->commit;
+	if (WARN_ON_ONCE(!coop_msg_finish(e, &r->reply, tx)))
+		return false;
+	e->stats.commits_tx++;
+	return true;
+}
+
+bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 now)
+{
+	struct coop_serve *s = &e->serve[index];
+	u8 event = s->event;
+
+	if (!event)
+		return false;
+	s->event = 0;
+	ev->kind = (enum coop_ev_kind)(event - 1);
+	ev->id = s->id;
+	ev->cookie = s->cookie;
+	ev->from = s->req.reply;
+	ev->fid = s->req.fid;
+	ev->version = s->req.version;
+	ev->n_ext = s->req.n_ext;
+	memcpy(ev->ext, s->req.ext, sizeof(ev->ext));
+	ev->pages = s->state == COOP_SERVE_LOOKUP ? s->pages : s->have;
+	if (s->state == COOP_SERVE_RECHECK || (s->state == COOP_SERVE_LOOKUP && few(s)))
+		ev->sum = (enum coop_sum)s->sum;
+	ev->request = e->record[s->record].id;
+	ev->imm = s->imm;
+	ev->peer = s->peer;
+	if (s->state == COOP_SERVE_END)
+		release(e, s);
+	return true;
+}
+
+const char *coop_serve_state_name(u8 state)
+{
+	switch (state) {
+	case COOP_SERVE_LOOKUP:
+		return "lookup";
+	case COOP_SERVE_SEND:
+		return "send";
+	case COOP_SERVE_DRAIN:
+		return "drain";
+	case COOP_SERVE_RECHECK:
+		return "recheck";
+	case COOP_SERVE_COMMIT:
+		return "commit";
+	case COOP_SERVE_END:
+		return "end";
+	default:
+		return "free";
+	}
+}

@@ -1,0 +1,692 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * message.c - encoding and decoding of the storage protocol.
+ *
+ * Everything goes through one cursor that turns "bad" at the first violation
+ * and stays so; callers look once, at the end. Nothing here keeps state, so
+ * there is nothing to recover: a bad message is the caller's reason to refuse
+ * it or to end the connection.
+ */
+#include "message.h"
+
+struct op_form {
+	const char *name;
+	u64 request;
+	u64 reply;
+	bool changes;
+};
+
+#define HANDSHAKE (COOP_ST_NONCE_F | COOP_ST_VERSIONS)
+#define ENTRY     (COOP_ST_FH | COOP_ST_ATTR)
+#define IN_DIR    (COOP_ST_CRED | COOP_ST_FH | COOP_ST_NAME)
+#define MADE      (ENTRY | COOP_ST_DIR_ATTR)
+#define CHANGED   (COOP_ST_ATTR | COOP_ST_BEFORE)
+#define UNSTABLE  (CHANGED | COOP_ST_VERIFIER)
+#define OPEN_FILE (COOP_ST_FH | COOP_ST_OPEN_ID)
+#define RANGE     (COOP_ST_LENGTH | COOP_ST_FLAGS)
+#define OPENED    (COOP_ST_ATTR | COOP_ST_NODES | COOP_ST_VERIFIER)
+
+static const struct op_form forms[COOP_ST_OP_END] = {
+	[COOP_ST_HELLO] = {"hello", HANDSHAKE | COOP_ST_SESSION_F | COOP_ST_TEXT,
+			   HANDSHAKE | COOP_ST_PROOF_F | COOP_ST_FLAGS, false},
+	[COOP_ST_PROOF_OP] = {"proof", COOP_ST_PROOF_F, ENTRY | COOP_ST_FLAGS | COOP_ST_COUNT,
+			      false},
+	[COOP_ST_REGISTER] = {"register", COOP_ST_ADDR, COOP_ST_NODE_ID, false},
+	[COOP_ST_BYE] = {"bye", 0, 0, false},
+	[COOP_ST_PING] = {"ping", 0, 0, false},
+	[COOP_ST_STATS] = {"stats", 0, 0, false},
+	[COOP_ST_LOOKUP] = {"lookup", IN_DIR, ENTRY, false},
+	[COOP_ST_GETATTR] = {"getattr", COOP_ST_CRED | COOP_ST_FH, COOP_ST_ATTR, false},
+	[COOP_ST_SETATTR] = {"setattr",
+			     COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_SETATTR_F,
+			     UNSTABLE, true},
+	[COOP_ST_OPEN] = {"open",
+			  COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_COUNT |
+				  COOP_ST_FLAGS,
+			  OPENED, true},
+	[COOP_ST_CREATE] = {"create", IN_DIR | COOP_ST_OPEN_ID | COOP_ST_FLAGS | COOP_ST_MODE,
+			    COOP_ST_FH | OPENED | COOP_ST_DIR_ATTR, true},
+	[COOP_ST_CLOSE] = {"close", COOP_ST_FH | COOP_ST_OPEN_ID, CHANGED, true},
+	[COOP_ST_READ] = {"read",
+			  COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET | COOP_ST_COUNT |
+				  COOP_ST_DATA_VERSION,
+			  COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
+	[COOP_ST_CHECK] = {"check", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_DATA_VERSION,
+			   COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
+	[COOP_ST_WRITE] = {"write", OPEN_FILE | COOP_ST_OFFSET | COOP_ST_FLAGS,
+			   UNSTABLE | COOP_ST_FLAGS, true},
+	[COOP_ST_COMMIT] = {"commit", COOP_ST_FH | COOP_ST_OPEN_ID, UNSTABLE, false},
+	[COOP_ST_MKDIR] = {"mkdir", IN_DIR | COOP_ST_MODE, MADE, true},
+	[COOP_ST_UNLINK] = {"unlink", IN_DIR, COOP_ST_DIR_ATTR, true},
+	[COOP_ST_RMDIR] = {"rmdir", IN_DIR, COOP_ST_DIR_ATTR, true},
+	[COOP_ST_RENAME] = {"rename", IN_DIR | COOP_ST_FH2 | COOP_ST_NAME2 | COOP_ST_FLAGS, 0,
+			    true},
+	[COOP_ST_LINK] = {"link", IN_DIR | COOP_ST_FH2, MADE, true},
+	[COOP_ST_SYMLINK] = {"symlink", IN_DIR | COOP_ST_TEXT, MADE, true},
+	[COOP_ST_READLINK] = {"readlink", COOP_ST_CRED | COOP_ST_FH, COOP_ST_TEXT, false},
+	[COOP_ST_READDIR] = {"readdir", COOP_ST_CRED | COOP_ST_FH | COOP_ST_COUNT | COOP_ST_COOKIE,
+			     COOP_ST_FLAGS, false},
+	[COOP_ST_STATFS] = {"statfs", COOP_ST_CRED | COOP_ST_FH, COOP_ST_STATFS_F, false},
+	[COOP_ST_NODE] = {"node", 0, COOP_ST_FLAGS | COOP_ST_ADDR | COOP_ST_NODE_ID, false},
+	[COOP_ST_ACCESS] = {"access", COOP_ST_CRED | COOP_ST_FH | COOP_ST_MODE,
+			    COOP_ST_MODE | COOP_ST_ATTR, false},
+	[COOP_ST_MKNOD] = {"mknod", IN_DIR | COOP_ST_MODE | COOP_ST_RDEV, MADE, true},
+	[COOP_ST_GETXATTR] = {"getxattr", IN_DIR | COOP_ST_COUNT, COOP_ST_SIZE, false},
+	[COOP_ST_SETXATTR] = {"setxattr", IN_DIR | COOP_ST_FLAGS, UNSTABLE, true},
+	[COOP_ST_LISTXATTR] = {"listxattr", COOP_ST_CRED | COOP_ST_FH | COOP_ST_COUNT, COOP_ST_SIZE,
+			       false},
+	[COOP_ST_REMOVEXATTR] = {"removexattr", IN_DIR, UNSTABLE, true},
+	[COOP_ST_FALLOCATE] = {"fallocate", OPEN_FILE | COOP_ST_OFFSET | RANGE, UNSTABLE, true},
+	[COOP_ST_SEEK] = {"seek", OPEN_FILE | COOP_ST_OFFSET | COOP_ST_FLAGS, COOP_ST_OFFSET,
+			  false},
+	[COOP_ST_COPY] = {"copy",
+			  OPEN_FILE | COOP_ST_OFFSET | RANGE | COOP_ST_FH2 | COOP_ST_OPEN_ID2 |
+				  COOP_ST_OFFSET2,
+			  UNSTABLE | COOP_ST_LENGTH, true},
+	[COOP_ST_TMPFILE] = {"tmpfile",
+			     COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_FLAGS |
+				     COOP_ST_MODE,
+			     COOP_ST_FH | OPENED, true},
+	[COOP_ST_LOCK] = {"lock", OPEN_FILE | COOP_ST_LOCK_F | COOP_ST_FLAGS | COOP_ST_COOKIE,
+			  COOP_ST_FLAGS | COOP_ST_ATTR, true},
+	[COOP_ST_LOCK_TEST] = {"lock_test", OPEN_FILE | COOP_ST_LOCK_F, COOP_ST_LOCK_F, false},
+	[COOP_ST_UNLOCK] = {"unlock", OPEN_FILE | COOP_ST_LOCK_F | COOP_ST_COOKIE, COOP_ST_FLAGS,
+			    true},
+	[COOP_ST_LOCK_GRANTED] = {"lock_granted", 0, COOP_ST_OPEN_ID | COOP_ST_COOKIE, false},
+	[COOP_ST_RECLAIMED] = {"reclaimed", 0, 0, false},
+	[COOP_ST_LEASE_RECALL] = {"lease_recall", 0, COOP_ST_FID_F, false},
+	[COOP_ST_LEASE_RETURN] = {"lease_return", COOP_ST_FID_F, 0, false},
+};
+
+bool coop_st_op_known(u16 op)
+{
+	return op < COOP_ST_OP_END && forms[op].name;
+}
+
+bool coop_st_op_is_push(u16 op)
+{
+	return op == COOP_ST_NODE || op == COOP_ST_LOCK_GRANTED || op == COOP_ST_LEASE_RECALL;
+}
+
+u64 coop_st_request_fields(u16 op)
+{
+	return coop_st_op_known(op) ? forms[op].request : 0;
+}
+
+u64 coop_st_reply_fields(u16 op)
+{
+	return coop_st_op_known(op) ? forms[op].reply : 0;
+}
+
+bool coop_st_op_changes(u16 op)
+{
+	return coop_st_op_known(op) && forms[op].changes;
+}
+
+u32 coop_st_request_data_max(u16 op)
+{
+	switch (op) {
+	case COOP_ST_WRITE:
+		return COOP_ST_IO_MAX;
+	case COOP_ST_SETXATTR:
+		return COOP_ST_XATTR_MAX;
+	default:
+		return 0;
+	}
+}
+
+const char *coop_st_op_name(u16 op)
+{
+	return coop_st_op_known(op) ? forms[op].name : "unknown";
+}
+
+/* ---- the cursor ----------------------------------------------------------- */
+
+struct cursor {
+	u8 *out;      /* encoding */
+	const u8 *in; /* decoding */
+	u32 left;
+	u32 used;
+	bool bad;
+};
+
+static void put(struct cursor *c, const void *p, u32 len)
+{
+	if (c->bad || len > c->left) {
+		c->bad = true;
+		return;
+	}
+	if (len)
+		memcpy(c->out + c->used, p, len);
+	c->used += len;
+	c->left -= len;
+}
+
+static void put16(struct cursor *c, u16 v)
+{
+	__le16 w = cpu_to_le16(v);
+
+	put(c, &w, sizeof(w));
+}
+
+static void put32(struct cursor *c, u32 v)
+{
+	__le32 w = cpu_to_le32(v);
+
+	put(c, &w, sizeof(w));
+}
+
+static void put64(struct cursor *c, u64 v)
+{
+	__le64 w = cpu_to_le64(v);
+
+	put(c, &w, sizeof(w));
+}
+
+static void put_bytes(struct cursor *c, const struct coop_st_bytes *b, u32 max)
+{
+	if (b->len > max) {
+		c->bad = true;
+		return;
+	}
+	put16(c, (u16)b->len);
+	put(c, b->p, b->len);
+}
+
+static void put_time(struct cursor *c, const struct coop_st_time *t)
+{
+	put64(c, (u64)t->sec);
+	put32(c, t->nsec);
+}
+
+static void get(struct cursor *c, void *p, u32 len)
+{
+	if (c->bad || len > c->left) {
+		c->bad = true;
+		memset(p, 0, len);
+		return;
+	}
+	if (len)
+		memcpy(p, c->in + c->used, len);
+	c->used += len;
+	c->left -= len;
+}
+
+static u16 get16(struct cursor *c)
+{
+	__le16 w;
+
+	get(c, &w, sizeof(w));
+	return le16_to_cpu(w);
+}
+
+static u32 get32(struct cursor *c)
+{
+	__le32 w;
+
+	get(c, &w, sizeof(w));
+	return le32_to_cpu(w);
+}
+
+static u64 get64(struct cursor *c)
+{
+	__le64 w;
+
+	get(c, &w, sizeof(w));
+	return le64_to_cpu(w);
+}
+
+static void get_bytes(struct cursor *c, struct coop_st_bytes *b, u32 max)
+{
+	u32 len = get16(c);
+
+	if (c->bad || len > max || len > c->left) {
+		c->bad = true;
+		return;
+	}
+	b->p = c->in + c->used;
+	b->len = len;
+	c->used += len;
+	c->left -= len;
+}
+
+static void get_time(struct cursor *c, struct coop_st_time *t)
+{
+	t->sec = (s64)get64(c);
+	t->nsec = get32(c);
+	if (t->nsec >= 1000000000u)
+		c->bad = true;
+}
+
+/* ---- compound fields ------------------------------------------------------ */
+
+static void put_cred(struct cursor *c, const struct coop_st_cred *cred)
+{
+	u32 i;
+
+	if (cred->n_groups > COOP_ST_GROUPS_MAX) {
+		c->bad = true;
+		return;
+	}
+	put32(c, cred->uid);
+	put32(c, cred->gid);
+	put32(c, cred->n_groups);
+	for (i = 0; i < cred->n_groups; i++)
+		put32(c, cred->groups[i]);
+}
+
+static void get_cred(struct cursor *c, struct coop_st_cred *cred)
+{
+	u32 i;
+
+	cred->uid = get32(c);
+	cred->gid = get32(c);
+	cred->n_groups = get32(c);
+	/* -1 means "leave as it is" to the calls that set ids. */
+	if (cred->n_groups > COOP_ST_GROUPS_MAX || cred->uid == ~0u || cred->gid == ~0u) {
+		cred->n_groups = 0;
+		c->bad = true;
+		return;
+	}
+	for (i = 0; i < cred->n_groups; i++)
+		cred->groups[i] = get32(c);
+}
+
+static void put_attr(struct cursor *c, const struct coop_st_attr *a)
+{
+	put64(c, a->fid.hi);
+	put64(c, a->fid.lo);
+	put64(c, a->version);
+	put64(c, a->ino);
+	put64(c, a->size);
+	put64(c, a->blocks);
+	put64(c, a->rdev);
+	put32(c, (a->mode & 0xffff) | a->has << 16);
+	put32(c, a->nlink);
+	put32(c, a->uid);
+	put32(c, a->gid);
+	put32(c, a->blksize);
+	put_time(c, &a->atime);
+	put_time(c, &a->mtime);
+	put_time(c, &a->ctime);
+	put_time(c, &a->btime);
+	put32(c, a->traits);
+	put32(c, a->traits_known);
+}
+
+static void get_attr(struct cursor *c, struct coop_st_attr *a)
+{
+	a->fid.hi = get64(c);
+	a->fid.lo = get64(c);
+	a->version = get64(c);
+	a->ino = get64(c);
+	a->size = get64(c);
+	a->blocks = get64(c);
+	a->rdev = get64(c);
+	a->mode = get32(c);
+	a->has = a->mode >> 16;
+	a->mode &= 0xffff;
+	a->nlink = get32(c);
+	a->uid = get32(c);
+	a->gid = get32(c);
+	a->blksize = get32(c);
+	get_time(c, &a->atime);
+	get_time(c, &a->mtime);
+	get_time(c, &a->ctime);
+	get_time(c, &a->btime);
+	a->traits = get32(c);
+	a->traits_known = get32(c);
+	/* A size that is negative to an operating system. */
+	if (a->size >> 63 || a->has & ~(u32)COOP_ST_HAS_ALL || a->traits & ~a->traits_known ||
+	    a->traits_known & ~(u32)COOP_ST_TRAIT_ALL ||
+	    (!(a->has & COOP_ST_HAS_BTIME) && (a->btime.sec || a->btime.nsec)))
+		c->bad = true;
+}
+
+static void put_set(struct cursor *c, const struct coop_st_setattr *s)
+{
+	put32(c, s->valid);
+	put32(c, s->mode);
+	put32(c, s->uid);
+	put32(c, s->gid);
+	put64(c, s->size);
+	put_time(c, &s->atime);
+	put_time(c, &s->mtime);
+}
+
+static void get_set(struct cursor *c, struct coop_st_setattr *s)
+{
+	s->valid = get32(c);
+	s->mode = get32(c);
+	s->uid = get32(c);
+	s->gid = get32(c);
+	s->size = get64(c);
+	get_time(c, &s->atime);
+	get_time(c, &s->mtime);
+	if (s->valid & ~(u32)COOP_ST_SET_ALL || s->size >> 63)
+		c->bad = true;
+}
+
+static void put_addr(struct cursor *c, const struct coop_addr *a)
+{
+	put(c, a->gid, sizeof(a->gid));
+	put32(c, a->qpn);
+	put32(c, a->qkey);
+	put16(c, a->lid);
+	put16(c, a->sl);
+}
+
+static void get_addr(struct cursor *c, struct coop_addr *a)
+{
+	u16 sl;
+
+	get(c, a->gid, sizeof(a->gid));
+	a->qpn = get32(c);
+	a->qkey = get32(c);
+	a->lid = get16(c);
+	sl = get16(c);
+	a->sl = (u8)sl;
+	if (a->qpn >> 24 || sl > 15)
+		c->bad = true;
+}
+
+static void put_lock(struct cursor *c, const struct coop_st_lock *l)
+{
+	put64(c, l->owner);
+	put64(c, l->start);
+	put64(c, l->end);
+	put32(c, l->kind);
+	put32(c, l->type);
+	put32(c, l->pid);
+}
+
+static void get_lock(struct cursor *c, struct coop_st_lock *l)
+{
+	l->owner = get64(c);
+	l->start = get64(c);
+	l->end = get64(c);
+	l->kind = get32(c);
+	l->type = get32(c);
+	l->pid = get32(c);
+	if (l->kind >= COOP_ST_LOCK_KINDS || l->type >= COOP_ST_LOCK_TYPES || l->start >> 63 ||
+	    l->end < l->start || (l->end >> 63 && l->end != ~(u64)0))
+		c->bad = true;
+}
+
+static void put_statfs(struct cursor *c, const struct coop_st_statfs *s)
+{
+	put64(c, s->blocks);
+	put64(c, s->bfree);
+	put64(c, s->bavail);
+	put64(c, s->files);
+	put64(c, s->ffree);
+	put32(c, s->bsize);
+	put32(c, s->frsize);
+	put32(c, s->namelen);
+}
+
+static void get_statfs(struct cursor *c, struct coop_st_statfs *s)
+{
+	s->blocks = get64(c);
+	s->bfree = get64(c);
+	s->bavail = get64(c);
+	s->files = get64(c);
+	s->ffree = get64(c);
+	s->bsize = get32(c);
+	s->frsize = get32(c);
+	s->namelen = get32(c);
+}
+
+/* ---- bodies ---------------------------------------------------------------- */
+
+int coop_st_body_put(const struct coop_st_body *b, u64 f, u8 *buf, u32 cap)
+{
+	struct cursor c = {.out = buf, .left = cap};
+	u32 i;
+
+	if (f & COOP_ST_NONCE_F)
+		put(&c, b->nonce, sizeof(b->nonce));
+	if (f & COOP_ST_PROOF_F)
+		put(&c, b->proof, sizeof(b->proof));
+	if (f & COOP_ST_SESSION_F)
+		put(&c, b->session, sizeof(b->session));
+	if (f & COOP_ST_VERSIONS) {
+		put16(&c, b->version_min);
+		put16(&c, b->version_max);
+	}
+	if (f & COOP_ST_CRED)
+		put_cred(&c, &b->cred);
+	if (f & COOP_ST_FH)
+		put_bytes(&c, &b->fh, COOP_ST_FH_MAX);
+	if (f & COOP_ST_FH2)
+		put_bytes(&c, &b->fh2, COOP_ST_FH_MAX);
+	if (f & COOP_ST_NAME)
+		put_bytes(&c, &b->name, COOP_ST_NAME_MAX);
+	if (f & COOP_ST_NAME2)
+		put_bytes(&c, &b->name2, COOP_ST_NAME_MAX);
+	if (f & COOP_ST_TEXT)
+		put_bytes(&c, &b->text, COOP_ST_TEXT_MAX);
+	if (f & COOP_ST_OPEN_ID)
+		put64(&c, b->open_id);
+	if (f & COOP_ST_OFFSET)
+		put64(&c, b->offset);
+	if (f & COOP_ST_COUNT)
+		put32(&c, b->count);
+	if (f & COOP_ST_DATA_VERSION)
+		put64(&c, b->version);
+	if (f & COOP_ST_BEFORE)
+		put64(&c, b->before);
+	if (f & COOP_ST_FLAGS)
+		put32(&c, b->flags);
+	if (f & COOP_ST_MODE)
+		put32(&c, b->mode);
+	if (f & COOP_ST_SETATTR_F)
+		put_set(&c, &b->set);
+	if (f & COOP_ST_ATTR)
+		put_attr(&c, &b->attr);
+	if (f & COOP_ST_NODES) {
+		if (b->n_nodes > COOP_MAX_HINTS)
+			return -EMSGSIZE;
+		put32(&c, b->n_nodes);
+		for (i = 0; i < b->n_nodes; i++)
+			put32(&c, b->nodes[i]);
+	}
+	if (f & COOP_ST_ADDR)
+		put_addr(&c, &b->addr);
+	if (f & COOP_ST_NODE_ID)
+		put32(&c, b->node_id);
+	if (f & COOP_ST_COOKIE)
+		put64(&c, b->cookie);
+	if (f & COOP_ST_STATFS_F)
+		put_statfs(&c, &b->statfs);
+	if (f & COOP_ST_SIZE)
+		put64(&c, b->size);
+	if (f & COOP_ST_VERIFIER)
+		put64(&c, b->verifier);
+	if (f & COOP_ST_LENGTH)
+		put64(&c, b->length);
+	if (f & COOP_ST_OPEN_ID2)
+		put64(&c, b->open_id2);
+	if (f & COOP_ST_OFFSET2)
+		put64(&c, b->offset2);
+	if (f & COOP_ST_RDEV)
+		put64(&c, b->rdev);
+	if (f & COOP_ST_LOCK_F)
+		put_lock(&c, &b->lock);
+	if (f & COOP_ST_FID_F) {
+		put64(&c, b->fid.hi);
+		put64(&c, b->fid.lo);
+	}
+	if (f & COOP_ST_DIR_ATTR)
+		put_attr(&c, &b->dir);
+	return c.bad ? -EMSGSIZE : (int)c.used;
+}
+
+int coop_st_body_get(struct coop_st_body *b, u64 f, const u8 *buf, u32 len)
+{
+	struct cursor c = {.in = buf, .left = len};
+	u32 i;
+
+	memset(b, 0, sizeof(*b));
+	if (f & COOP_ST_NONCE_F)
+		get(&c, b->nonce, sizeof(b->nonce));
+	if (f & COOP_ST_PROOF_F)
+		get(&c, b->proof, sizeof(b->proof));
+	if (f & COOP_ST_SESSION_F)
+		get(&c, b->session, sizeof(b->session));
+	if (f & COOP_ST_VERSIONS) {
+		b->version_min = get16(&c);
+		b->version_max = get16(&c);
+	}
+	if (f & COOP_ST_CRED)
+		get_cred(&c, &b->cred);
+	if (f & COOP_ST_FH)
+		get_bytes(&c, &b->fh, COOP_ST_FH_MAX);
+	if (f & COOP_ST_FH2)
+		get_bytes(&c, &b->fh2, COOP_ST_FH_MAX);
+	if (f & COOP_ST_NAME)
+		get_bytes(&c, &b->name, COOP_ST_NAME_MAX);
+	if (f & COOP_ST_NAME2)
+		get_bytes(&c, &b->name2, COOP_ST_NAME_MAX);
+	if (f & COOP_ST_TEXT)
+		get_bytes(&c, &b->text, COOP_ST_TEXT_MAX);
+	if (f & COOP_ST_OPEN_ID)
+		b->open_id = get64(&c);
+	if (f & COOP_ST_OFFSET)
+		b->offset = get64(&c);
+	if (f & COOP_ST_COUNT)
+		b->count = get32(&c);
+	if (f & COOP_ST_DATA_VERSION)
+		b->version = get64(&c);
+	if (f & COOP_ST_BEFORE)
+		b->before = get64(&c);
+	if (f & COOP_ST_FLAGS)
+		b->flags = get32(&c);
+	if (f & COOP_ST_MODE)
+		b->mode = get32(&c);
+	if (f & COOP_ST_SETATTR_F)
+		get_set(&c, &b->set);
+	if (f & COOP_ST_ATTR)
+		get_attr(&c, &b->attr);
+	if (f & COOP_ST_NODES) {
+		b->n_nodes = get32(&c);
+		if (b->n_nodes > COOP_MAX_HINTS)
+			return -EPROTO;
+		for (i = 0; i < b->n_nodes; i++)
+			b->nodes[i] = get32(&c);
+	}
+	if (f & COOP_ST_ADDR)
+		get_addr(&c, &b->addr);
+	if (f & COOP_ST_NODE_ID)
+		b->node_id = get32(&c);
+	if (f & COOP_ST_COOKIE)
+		b->cookie = get64(&c);
+	if (f & COOP_ST_STATFS_F)
+		get_statfs(&c, &b->statfs);
+	if (f & COOP_ST_SIZE)
+		b->size = get64(&c);
+	if (f & COOP_ST_VERIFIER)
+		b->verifier = get64(&c);
+	if (f & COOP_ST_LENGTH)
+		b->length = get64(&c);
+	if (f & COOP_ST_OPEN_ID2)
+		b->open_id2 = get64(&c);
+	if (f & COOP_ST_OFFSET2)
+		b->offset2 = get64(&c);
+	if (f & COOP_ST_RDEV)
+		b->rdev = get64(&c);
+	if (f & COOP_ST_LOCK_F)
+		get_lock(&c, &b->lock);
+	if (f & COOP_ST_FID_F) {
+		b->fid.hi = get64(&c);
+		b->fid.lo = get64(&c);
+	}
+	if (f & COOP_ST_DIR_ATTR)
+		get_attr(&c, &b->dir);
+	return c.bad || c.left ? -EPROTO : 0;
+}
+
+int coop_st_dirent_put(const struct coop_st_body *b, u8 *buf, u32 cap)
+{
+	struct cursor c = {.out = buf, .left = cap};
+	int len;
+
+	if (cap < 4)
+		return -EMSGSIZE;
+	len = coop_st_body_put(b, COOP_ST_DIRENT_FIELDS, buf + 4, cap - 4);
+	if (len < 0)
+		return len;
+	put32(&c, (u32)len);
+	return len + 4;
+}
+
+int coop_st_dirent_get(struct coop_st_body *b, const u8 *buf, u32 len)
+{
+	struct cursor c = {.in = buf, .left = len};
+	u32 body;
+	int err;
+
+	if (!len)
+		return 0;
+	body = get32(&c);
+	if (c.bad || body > COOP_ST_BODY_MAX || body > c.left)
+		return -EPROTO;
+	err = coop_st_body_get(b, COOP_ST_DIRENT_FIELDS, buf + 4, body);
+	return err ? err : (int)body + 4;
+}
+
+/* ---- header and tail -------------------------------------------------------- */
+
+void coop_st_header_put(const struct coop_st_header *h, u8 *buf)
+{
+	struct cursor c = {.out = buf, .left = COOP_ST_HEADER};
+
+	put32(&c, COOP_ST_MAGIC);
+	put16(&c, h->op);
+	put16(&c, h->flags);
+	put32(&c, h->body_len);
+	put32(&c, h->data_len);
+	put64(&c, h->id);
+	put32(&c, h->status);
+	put32(&c, 0);
+}
+
+int coop_st_header_get(struct coop_st_header *h, const u8 *buf)
+{
+	struct cursor c = {.in = buf, .left = COOP_ST_HEADER};
+	const u16 known = COOP_ST_F_REPLY | COOP_ST_F_STREAM | COOP_ST_F_REPEAT | COOP_ST_F_LEASE;
+
+	if (get32(&c) != COOP_ST_MAGIC)
+		return -EPROTO;
+	h->op = get16(&c);
+	h->flags = get16(&c);
+	h->body_len = get32(&c);
+	h->data_len = get32(&c);
+	h->id = get64(&c);
+	h->status = get32(&c);
+	if (get32(&c) || h->flags & ~known)
+		return -EPROTO;
+	if (h->body_len > COOP_ST_BODY_MAX || h->data_len > COOP_ST_IO_MAX)
+		return -EMSGSIZE;
+	return 0;
+}
+
+void coop_st_tail_put(u32 status, u64 version, u8 *buf)
+{
+	struct cursor c = {.out = buf, .left = COOP_ST_TAIL};
+
+	put32(&c, COOP_ST_MAGIC);
+	put32(&c, status);
+	put64(&c, version);
+}
+
+int coop_st_tail_get(u32 *status, u64 *version, const u8 *buf)
+{
+	struct cursor c = {.in = buf, .left = COOP_ST_TAIL};
+
+	if (get32(&c) != COOP_ST_MAGIC)
+		return -EPROTO;
+	*status = get32(&c);
+	*version = get64(&c);
+	return 0;
+}

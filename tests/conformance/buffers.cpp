@@ -1,0 +1,549 @@
+// SPDX-License-Identifier: MIT
+// buffers.cpp - registration, deadlines, deletion, re-use, statistics.
+//
+// Conformance tests buf_*, add_*, timeout_*, del_*, cancel_*, reuse_*, callback_*, stats_*.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <sys/mman.h>
+
+#include "world.hpp"
+
+namespace conformance
+{
+
+namespace
+{
+
+class buffers : public suite
+{
+protected:
+	// An operation on each queue that ends only by what is done to it. Those on the sending
+	// side need a transport that can be told to stall.
+	struct each {
+		queue_type queue;
+		piece *memory;
+	};
+	// `limit` is from when an operation is added, however long all the others take.
+	std::vector<each> endless(node *&n, std::chrono::milliseconds limit)
+	{
+		const auto deadline = [&] { return limit == 0ms ? never : clock::now() + limit; };
+		domain &d = t.stall.empty() ? w.home() : w.open(t.stall);
+		n = &w.up(&d);
+		node &peer = w.up(&d);
+		std::vector<each> all;
+		piece &in = w.memory(256, 1, &d);
+		EXPECT_EQ(n->receive(in, 0, 1, deadline()), 0);
+		all.push_back({queue_type::msg_recv, &in});
+		for (queue_type q :
+		     {queue_type::passive_bulk_recv, queue_type::passive_bulk_send}) {
+			piece &p = w.memory(256, 1, &d);
+			EXPECT_EQ(n->passive(p, q, 0, deadline()), 0);
+			all.push_back({q, &p});
+		}
+		if (t.stall.empty())
+			return all;
+		piece &out = w.memory(256, 1, &d);
+		EXPECT_EQ(n->send(out, 256, n->to(peer), deadline()), 0);
+		all.push_back({queue_type::msg_send, &out});
+		const struct {
+			queue_type active, passive;
+		} pairs[] = {{queue_type::active_bulk_recv, queue_type::passive_bulk_send},
+			     {queue_type::active_bulk_send, queue_type::passive_bulk_recv}};
+		for (const auto &pair : pairs) {
+			piece &there = w.memory(256, 1, &d), &here = w.memory(256, 1, &d);
+			EXPECT_EQ(peer.passive(there, pair.passive), 0);
+			EXPECT_EQ(n->active(here, pair.active, there.buffer->descriptor(), 0,
+					    deadline()),
+				  0);
+			all.push_back({pair.active, &here});
+		}
+		return all;
+	}
+};
+class buffers_once : public buffers
+{
+};
+COOP_CONFORMANCE(buffers, both);
+COOP_CONFORMANCE(buffers_once, automatic);
+
+int error_of(domain &d, std::span<const segment> s)
+{
+	try {
+		net::buffer b(d, s);
+		return 0;
+	} catch (const std::system_error &e) {
+		return e.code().value();
+	}
+}
+
+} // namespace
+
+TEST_P(buffers_once, buf_register_limits)
+{
+	domain &d = w.home();
+	const domain_limits &l = d.limits();
+	std::byte memory[16];
+	EXPECT_EQ(error_of(d, {}), EINVAL);
+	const segment empty[] = {{memory, 0}}, null[] = {{nullptr, 16}};
+	EXPECT_EQ(error_of(d, empty), EINVAL);
+	EXPECT_EQ(error_of(d, null), EINVAL);
+	// Refused by their lengths alone; the memory is never looked at.
+	const segment large[] = {{memory, l.max_segment + 1}};
+	EXPECT_EQ(error_of(d, large), EFBIG);
+	std::vector<segment> much(l.max_buffer / l.max_segment + 1, {memory, l.max_segment});
+	EXPECT_EQ(error_of(d, much), much.size() > l.max_segments ? E2BIG : EFBIG);
+	const std::vector<segment> many(l.max_segments + 1, {memory, 1});
+	EXPECT_EQ(error_of(d, many), E2BIG);
+}
+
+TEST_P(buffers_once, buf_dereg_after_use)
+{
+	node &a = w.up(), &b = w.up();
+	const std::size_t size = std::min<std::size_t>(16384, w.home().limits().max_message);
+	for (int i = 0; i < 10; i++) {
+		void *m = ::mmap(nullptr, 16384, PROT_READ | PROT_WRITE,
+				 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		ASSERT_NE(m, MAP_FAILED);
+		piece &out = w.memory(16384);
+		{
+			net::buffer in(w.home(), m, 16384);
+			operation o;
+			o.min_receive_size = size;
+			o.max_receive_msgs = 1;
+			o.handler = &b.record;
+			ASSERT_EQ(b.tm.add(in, o), 0);
+			ASSERT_EQ(a.send(out, size, a.to(b)), 0);
+			ASSERT_TRUE(w.until([&] { return !in.queued(); }));
+		}
+		ASSERT_EQ(::munmap(m, 16384), 0); // a late write would be a SIGSEGV
+		ASSERT_TRUE(w.ended(a, out));
+	}
+	EXPECT_EQ(b.record.messages().size(), 10u);
+}
+
+TEST_P(buffers, add_past_timeout)
+{
+	node &a = w.up(), &b = w.up();
+	piece &p = w.memory(64), &other = w.memory(64), &other2 = w.memory(64);
+	const time_point past = clock::now() - 1ms;
+	ASSERT_EQ(b.passive(other, queue_type::passive_bulk_send), 0);
+	ASSERT_EQ(b.passive(other2, queue_type::passive_bulk_recv), 0);
+	EXPECT_EQ(a.receive(p, 0, 1, past), -ETIME);
+	EXPECT_EQ(a.send(p, 8, a.to(b), past), -ETIME);
+	EXPECT_EQ(a.passive(p, queue_type::passive_bulk_recv, 0, past), -ETIME);
+	EXPECT_EQ(a.passive(p, queue_type::passive_bulk_send, 0, past), -ETIME);
+	EXPECT_EQ(a.active(p, queue_type::active_bulk_recv, other.buffer->descriptor(), 0, past),
+		  -ETIME);
+	EXPECT_EQ(a.active(p, queue_type::active_bulk_send, other2.buffer->descriptor(), 0, past),
+		  -ETIME);
+	EXPECT_FALSE(p.buffer->queued());
+	EXPECT_EQ(a.receive(p), 0) << "and nothing keeps it from being added";
+	EXPECT_EQ(a.receive(p), -EBUSY);
+	EXPECT_TRUE(a.tm.del(*p.buffer));
+	EXPECT_TRUE(w.ended(a, p));
+	EXPECT_EQ(a.record.count(), 1u);
+}
+
+TEST_P(buffers, timeout_each_queue)
+{
+	node *n = nullptr;
+	const time_point start = clock::now();
+	const auto all = endless(n, 300ms);
+	for (const each &e : all) {
+		ASSERT_TRUE(w.ended(*n, *e.memory)) << name(e.queue);
+		EXPECT_EQ(n->record.of(*e.memory->buffer)[0].status, -ETIMEDOUT) << name(e.queue);
+		EXPECT_FALSE(e.memory->buffer->queued());
+	}
+	EXPECT_GE(clock::now(), start + 300ms);
+	EXPECT_EQ(n->record.count(), all.size());
+}
+
+TEST_P(buffers, timeout_mixed)
+{
+	node &a = w.up(), &b = w.up();
+	// A deadline that was met goes with its operation, and ends nothing else later.
+	piece &met = w.memory(64), &first = w.memory(64);
+	// On a connection that stands, in a time that is long enough on any machine.
+	piece &opener = w.memory(64), &opening = w.memory(64);
+	ASSERT_EQ(a.receive(opener), 0);
+	const time_point begun = clock::now();
+	ASSERT_EQ(b.send(opening, 64, b.to(a)), 0);
+	ASSERT_TRUE(w.ended(a, opener) && w.ended(b, opening));
+	a.record.clear();
+	ASSERT_EQ(a.receive(met, 0, 1, clock::now() + 100ms + 10 * (clock::now() - begun)), 0);
+	ASSERT_EQ(b.send(first, 64, b.to(a)), 0);
+	ASSERT_TRUE(w.ended(a, met));
+	ASSERT_EQ(a.record.of(*met.buffer)[0].status, 0);
+	ASSERT_TRUE(w.ended(b, first));
+	// All are to be there, and one of them gone again, before the first expires.
+	const time_point before = clock::now();
+	ASSERT_EQ(a.passive(w.memory(64), queue_type::passive_bulk_recv), 0);
+	const time_point now = clock::now(), first_end = now + 600ms + 40 * (now - before);
+	// Added in another order than they expire in; every other one has no deadline.
+	const int order[] = {5, 1, 7, 3, 8, 2, 6, 4};
+	std::vector<piece *> timed(9), timeless;
+	for (int i : order) {
+		timed[i] = &w.memory(64);
+		ASSERT_EQ(a.passive(*timed[i], queue_type::passive_bulk_recv, 0,
+				    first_end + i * 10ms),
+			  0);
+		timeless.push_back(&w.memory(64));
+		ASSERT_EQ(a.receive(*timeless.back()), 0);
+	}
+	ASSERT_TRUE(a.tm.del(*timed[4]->buffer)); // takes its deadline along
+	ASSERT_TRUE(w.until([&] { return a.record.count() >= 9; }));
+	auto events = a.record.all();
+	std::erase_if(events, [&](const happened &h) { return h.buffer == met.buffer.get(); });
+	ASSERT_EQ(events.size(), 8u);
+	EXPECT_EQ(events[0].buffer, timed[4]->buffer.get());
+	EXPECT_EQ(events[0].status, -ECANCELED);
+	unsigned at = 1;
+	for (int i : {1, 2, 3, 5, 6, 7, 8}) {
+		EXPECT_EQ(events[at].buffer, timed[i]->buffer.get()) << at;
+		EXPECT_EQ(events[at++].status, -ETIMEDOUT);
+	}
+	EXPECT_EQ(a.record.finals(*met.buffer), 1u);
+	// Those without one are as they were.
+	EXPECT_EQ(a.tm.queued(queue_type::msg_recv), timeless.size());
+	piece &out = w.memory(64);
+	ASSERT_EQ(b.send(out, 64, b.to(a)), 0);
+	EXPECT_TRUE(w.ended(a, *timeless[0]));
+}
+
+TEST_P(buffers, del_each_queue)
+{
+	node *n = nullptr;
+	const auto all = endless(n, 0ms);
+	piece &idle = w.memory(64);
+	EXPECT_FALSE(n->tm.del(*idle.buffer));
+	for (const each &e : all) {
+		EXPECT_TRUE(e.memory->buffer->queued());
+		EXPECT_TRUE(n->tm.del(*e.memory->buffer)) << name(e.queue);
+	}
+	for (const each &e : all) {
+		ASSERT_TRUE(w.ended(*n, *e.memory)) << name(e.queue);
+		EXPECT_EQ(n->record.of(*e.memory->buffer)[0].status, -ECANCELED) << name(e.queue);
+		EXPECT_FALSE(n->tm.del(*e.memory->buffer)) << "it has ended";
+		EXPECT_FALSE(e.memory->buffer->queued());
+	}
+	EXPECT_EQ(n->record.count(), all.size());
+}
+
+TEST_P(buffers, del_race)
+{
+	node &a = w.up(), &b = w.up();
+	const endpoint_ptr to = a.to(b);
+	piece &in = w.memory(64), &out = w.memory(64), &spare = w.memory(64);
+	unsigned sent = 0, spares = 0, rounds = scale(200, 5000);
+	for (unsigned i = 1; i <= rounds; i++) {
+		ASSERT_EQ(b.receive(in), 0);
+		// Deletes from two other threads, while a message arrives.
+		std::thread one([&] { (void)b.tm.del(*in.buffer); });
+		std::thread other([&] { (void)b.tm.del(*in.buffer); });
+		if (i % 4) {
+			ASSERT_EQ(a.send(out, 64, to), 0);
+			sent++;
+		}
+		one.join();
+		other.join();
+		ASSERT_TRUE(w.ended(b, in, i));
+		ASSERT_EQ(b.record.finals(*in.buffer), i);
+		const int status = b.record.of(*in.buffer)[i - 1].status;
+		ASSERT_TRUE(status == 0 || status == -ECANCELED) << status;
+		if (status && i % 4) {
+			// A message that came too late for it would be held back until nobody's
+			// patience is left.
+			ASSERT_EQ(b.receive(spare), 0);
+			ASSERT_TRUE(w.ended(a, out, sent));
+			if (!t.told_early)
+				(void)b.tm.del(*spare.buffer);
+			ASSERT_TRUE(w.ended(b, spare, ++spares));
+		}
+		ASSERT_TRUE(w.ended(a, out, sent));
+	}
+	const queue_stats s = b.tm.stats(queue_type::msg_recv);
+	EXPECT_EQ(s.adds, rounds + spares);
+	EXPECT_EQ(s.ok + s.failed, rounds + spares);
+}
+
+TEST_P(buffers, cancel_then_late_completion)
+{
+	// Where what is small has been sent when it has been added, what is asked for is not.
+	const std::size_t length = t.told_early ? t.ordered + 64 : 64;
+	node &a = w.up(), &b = w.up();
+	const endpoint_ptr to = a.to(b);
+	const unsigned rounds = scale(300, t.told_early ? 1000 : 5000);
+	piece &out = w.memory(length), &other = w.memory(length);
+	piece &in = w.memory(std::size_t(rounds + 1) * 2 * length);
+	ASSERT_EQ(b.receive(in, length, (rounds + 1) * 2), 0);
+	std::vector<int> ends; // of each message
+	const auto numbered = [length](std::uint32_t n) {
+		auto text = patterned(n, length);
+		std::memcpy(text.data(), &n, sizeof(n));
+		return text;
+	};
+	const auto pass = [&](piece &p, bool deleted) {
+		const auto text = numbered(static_cast<std::uint32_t>(ends.size()));
+		std::memcpy(p.memory[0].data(), text.data(), length);
+		ASSERT_EQ(a.send(p, length, to), 0);
+		if (deleted)
+			(void)a.tm.del(*p.buffer);
+		ASSERT_TRUE(w.ended(a, p));
+		ASSERT_EQ(a.record.count(), 1u) << "what is nobody's has ended, or this twice";
+		ends.push_back(a.record.all()[0].status);
+		ASSERT_TRUE(ends.back() == 0 || (deleted && ends.back() == -ECANCELED))
+			<< ends.size() << " ended with " << ends.back();
+		a.record.clear();
+	};
+	// Each round leaves a message under way that is deleted, and the same buffer goes out
+	// again at once: what comes late from the first must not end the second.
+	for (unsigned i = 1; i <= rounds && !HasFatalFailure(); i++) {
+		pass(out, true);
+		if (i % 2) {
+			pass(out, false);
+			continue;
+		}
+		// Nobody asks for it, so it does not end while other messages do.
+		ASSERT_EQ(a.passive(out, queue_type::passive_bulk_send), 0);
+		pass(other, false);
+		ASSERT_TRUE(a.tm.del(*out.buffer));
+		ASSERT_TRUE(w.ended(a, out));
+		const happened h = a.record.all()[0];
+		ASSERT_EQ(h.queue, queue_type::passive_bulk_send);
+		ASSERT_EQ(h.status, -ECANCELED);
+		a.record.clear();
+	}
+	ASSERT_FALSE(HasFatalFailure());
+	// What has ended well arrives, as it was then; what was deleted may, and no message twice.
+	const auto arrived = [&] {
+		std::vector<unsigned> times(ends.size() + 1);
+		for (const happened &h : b.record.messages()) {
+			const auto got = in.copy(h.offset, h.length);
+			std::uint32_t n = 0;
+			std::memcpy(&n, got.data(), std::min(got.size(), sizeof(n)));
+			times[n < ends.size() && got == numbered(n) ? n : ends.size()]++;
+		}
+		return times;
+	};
+	const auto well = static_cast<std::size_t>(std::count(ends.begin(), ends.end(), 0));
+	EXPECT_TRUE(w.until([&] {
+		if (b.record.count() < well)
+			return false;
+		const auto times = arrived();
+		for (std::size_t n = 0; n < ends.size(); n++)
+			if (!ends[n] && !times[n])
+				return false;
+		return true;
+	}));
+	const auto times = arrived();
+	EXPECT_EQ(times.back(), 0u) << "that nobody has sent";
+	for (std::size_t n = 0; n < ends.size(); n++)
+		EXPECT_LE(times[n], 1u) << n;
+	piece &again = w.memory(8), &fresh = w.memory(8);
+	ASSERT_EQ(a.receive(again), 0);
+	EXPECT_EQ(a.tm.queued(queue_type::msg_recv), 1u);
+	ASSERT_EQ(b.send(fresh, 8, b.to(a)), 0);
+	ASSERT_TRUE(w.ended(a, again));
+	EXPECT_EQ(a.record.count(), 1u);
+	const queue_stats s = a.tm.stats(queue_type::msg_send);
+	EXPECT_EQ(s.ok, well);
+	EXPECT_EQ(s.failed, ends.size() - well) << "each that was cancelled counts once";
+}
+
+TEST_P(buffers, reuse_token)
+{
+	node &a = w.up(), &b = w.up();
+	const endpoint_ptr to = a.to(b);
+	piece &in = w.memory(64), &out = w.memory(64);
+	const unsigned rounds = scale(500, 20000);
+	for (std::uintptr_t i = 1; i <= rounds; i++) {
+		operation o;
+		o.queue = queue_type::msg_recv;
+		o.min_receive_size = 64;
+		o.max_receive_msgs = 1;
+		o.handler = &b.record;
+		o.context = reinterpret_cast<void *>(i);
+		ASSERT_EQ(b.tm.add(*in.buffer, o), 0);
+		o.queue = queue_type::msg_send;
+		o.length = 64;
+		o.to = to.get();
+		o.handler = &a.record;
+		ASSERT_EQ(a.tm.add(*out.buffer, o), 0);
+		ASSERT_TRUE(w.ended(b, in));
+		ASSERT_TRUE(w.ended(a, out));
+		for (node *n : {&a, &b}) {
+			const auto events = n->record.all();
+			ASSERT_EQ(events.size(), 1u);
+			ASSERT_EQ(events[0].status, 0);
+			ASSERT_EQ(events[0].context, o.context);
+			n->record.clear();
+		}
+	}
+}
+
+TEST_P(buffers_once, callback_other_thread)
+{
+	node &a = w.up(), &b = w.up();
+	piece &in = w.memory(64), &out = w.memory(64), &deleted = w.memory(64);
+	ASSERT_EQ(b.receive(in), 0);
+	ASSERT_EQ(b.receive(deleted), 0);
+	ASSERT_TRUE(b.tm.del(*deleted.buffer));
+	ASSERT_EQ(a.send(out, 64, a.to(b)), 0);
+	ASSERT_TRUE(w.ended(a, out));
+	ASSERT_TRUE(w.ended(b, in));
+	ASSERT_TRUE(w.ended(b, deleted));
+	for (node *n : {&a, &b})
+		for (const happened &h : n->record.all())
+			EXPECT_NE(h.thread, std::this_thread::get_id());
+	EXPECT_EQ(b.tm.deliver_all(), 0u);
+	EXPECT_FALSE(b.tm.pending());
+	channel c;
+	EXPECT_EQ(b.tm.notify(c), -EBADFD);
+}
+
+TEST_P(buffers, callback_readd)
+{
+	const unsigned total = scale(1000, 100000);
+	node &a = w.up(), &b = w.made();
+	piece &in = w.memory(64), &out = w.memory(64);
+	endpoint_ptr to;
+	std::atomic<unsigned> received{0}, sent{0};
+	std::atomic<int> wrong{0};
+	operation o;
+	o.min_receive_size = 64;
+	o.max_receive_msgs = 1;
+	o.handler = &b.record;
+	b.record.on_event = [&](const buffer_event &e) {
+		received++;
+		wrong += e.status != 0;
+		wrong += received < total && b.tm.add(*e.buffer, o) != 0;
+	};
+	ASSERT_TRUE(b.up(w.next_address()));
+	to = a.to(b);
+	ASSERT_EQ(b.tm.add(*in.buffer, o), 0);
+	// One message at a time: the next is sent when the last has been received.
+	for (unsigned i = 1; i <= total; i++) {
+		ASSERT_EQ(a.send(out, 64, to), 0);
+		ASSERT_TRUE(w.ended(a, out));
+		ASSERT_TRUE(w.until([&] { return received >= i; })) << i;
+		a.record.clear();
+		b.record.clear();
+	}
+	EXPECT_EQ(wrong, 0);
+	EXPECT_EQ(received, total);
+}
+
+TEST_P(buffers, stats_exact)
+{
+	node &a = w.up(), &b = w.up();
+	const endpoint_ptr to = a.to(b);
+	const std::size_t sizes[] = {10, 300, 64, 1};
+	piece &in = w.memory(4096), &out = w.memory(512), &gone = w.memory(64);
+	ASSERT_EQ(b.receive(in, 400, 100), 0);
+	unsigned n = 0;
+	for (std::size_t s : sizes) {
+		ASSERT_EQ(a.send(out, s, to), 0);
+		ASSERT_TRUE(w.ended(a, out, ++n));
+	}
+	ASSERT_TRUE(w.until([&] { return b.record.messages().size() == n; }));
+	ASSERT_EQ(b.receive(gone, 0, 1, clock::now() + 1h), 0);
+	ASSERT_TRUE(b.tm.del(*gone.buffer));
+	ASSERT_TRUE(w.ended(b, gone));
+	EXPECT_EQ(a.send(out, 513, to), -EFBIG) << "refused, so not counted";
+	// Bulk of two lengths each way; the larger active receive is trimmed.
+	for (std::size_t size : {200, 70})
+		for (bool read : {true, false}) {
+			piece &there = w.memory(size), &here = w.memory(read ? size + 9 : size);
+			ASSERT_EQ(b.passive(there, read ? queue_type::passive_bulk_send
+							: queue_type::passive_bulk_recv),
+				  0);
+			ASSERT_EQ(a.active(here,
+					   read ? queue_type::active_bulk_recv
+						: queue_type::active_bulk_send,
+					   there.buffer->descriptor()),
+				  0);
+			ASSERT_TRUE(w.ended(a, here));
+			ASSERT_TRUE(w.ended(b, there));
+		}
+	piece &unasked = w.memory(64);
+	for (queue_type q : {queue_type::passive_bulk_send, queue_type::passive_bulk_recv}) {
+		ASSERT_EQ(b.passive(unasked, q), 0);
+		ASSERT_TRUE(b.tm.del(*unasked.buffer));
+		ASSERT_TRUE(w.ended(b, unasked, 1 + (q == queue_type::passive_bulk_recv)));
+	}
+
+	queue_stats s = a.tm.stats(queue_type::msg_send);
+	EXPECT_EQ(s.adds, 4u);
+	EXPECT_EQ(s.dels, 0u);
+	EXPECT_EQ(s.ok, 4u);
+	EXPECT_EQ(s.failed, 0u);
+	EXPECT_EQ(s.total_bytes, 375u);
+	EXPECT_EQ(s.largest, 300u);
+	EXPECT_GT(s.total_time, 0u);
+	s = b.tm.stats(queue_type::msg_recv);
+	EXPECT_EQ(s.adds, 2u);
+	EXPECT_EQ(s.dels, 1u);
+	EXPECT_EQ(s.ok, 4u);
+	EXPECT_EQ(s.failed, 1u);
+	EXPECT_EQ(s.total_bytes, 375u);
+	EXPECT_EQ(s.largest, 300u);
+	EXPECT_EQ(b.tm.stats(queue_type::msg_send).adds, 0u);
+	const struct {
+		node *of;
+		queue_type queue;
+		std::uint64_t failed;
+	} bulk[] = {{&a, queue_type::active_bulk_recv, 0},
+		    {&a, queue_type::active_bulk_send, 0},
+		    {&b, queue_type::passive_bulk_recv, 1},
+		    {&b, queue_type::passive_bulk_send, 1}};
+	for (const auto &x : bulk) {
+		s = x.of->tm.stats(x.queue);
+		EXPECT_EQ(s.adds, 2 + x.failed) << name(x.queue);
+		EXPECT_EQ(s.dels, x.failed) << name(x.queue);
+		EXPECT_EQ(s.ok, 2u) << name(x.queue);
+		EXPECT_EQ(s.failed, x.failed) << name(x.queue);
+		EXPECT_EQ(s.total_bytes, 270u) << name(x.queue);
+		EXPECT_EQ(s.largest, 200u) << name(x.queue);
+		EXPECT_GT(s.total_time, 0u) << name(x.queue);
+		EXPECT_EQ((x.of == &a ? b : a).tm.stats(x.queue).adds, 0u) << name(x.queue);
+	}
+	// Read and reset.
+	EXPECT_EQ(b.tm.stats(queue_type::msg_recv, true).ok, 4u);
+	EXPECT_EQ(b.tm.stats(queue_type::msg_recv).ok, 0u);
+	EXPECT_EQ(b.tm.stats(queue_type::msg_recv).largest, 0u);
+}
+
+TEST_P(buffers, stats_reset_atomic)
+{
+	node &a = w.up(), &b = w.up();
+	const endpoint_ptr to = a.to(b);
+	const unsigned total = scale(500, 50000);
+	piece &in = w.memory(std::size_t(total) * 8), &out = w.memory(8);
+	ASSERT_EQ(b.receive(in, 8, total), 0);
+	std::atomic<bool> over{false};
+	queue_stats sum{};
+	std::thread reader([&] {
+		for (bool last = false; !last;) {
+			last = over;
+			const queue_stats s = b.tm.stats(queue_type::msg_recv, true);
+			sum.adds += s.adds;
+			sum.ok += s.ok;
+			sum.total_bytes += s.total_bytes;
+		}
+	});
+	bool good = true;
+	for (unsigned i = 1; good && i <= total; i++) {
+		good = a.send(out, 8, to) == 0 && w.ended(a, out);
+		a.record.clear();
+	}
+	good = good && w.until([&] { return b.record.messages().size() == total; });
+	over = true;
+	reader.join();
+	ASSERT_TRUE(good);
+	EXPECT_EQ(sum.adds, 1u);
+	EXPECT_EQ(sum.ok, total);
+	EXPECT_EQ(sum.total_bytes, std::uint64_t(total) * 8);
+}
+
+} // namespace conformance

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// stopped.cpp - a peer that is there and does nothing: a process that was sent SIGSTOP.
+//
+// Whoever has to do with it ends in time, by a deadline or because its own side stops, and the
+// peer does nothing to memory that was given back when it goes on.
+#include <cerrno>
+
+#include "helper.hpp"
+#include "world.hpp"
+
+namespace conformance
+{
+
+namespace
+{
+
+constexpr queue_type with_data[] = {queue_type::msg_send, queue_type::active_bulk_recv,
+				    queue_type::active_bulk_send};
+constexpr std::size_t large = 40000;
+
+class stopped : public suite
+{
+protected:
+	std::string where;
+	node *a = nullptr;
+	endpoint_ptr to;
+	std::unique_ptr<helper> h;
+
+	// A helper that has answered, so that there is a connection.
+	void meet()
+	{
+		where = w.next_address();
+		a = &w.up();
+		ASSERT_EQ(a->tm.make_endpoint(where, to), 0);
+		h = std::make_unique<helper>(t, where);
+		ASSERT_TRUE(answered());
+	}
+	// Whether one of a few messages came back.
+	bool answered()
+	{
+		for (unsigned i = 0; i < 20; i++) {
+			piece &out = w.memory(64), &in = w.memory(65536);
+			out.fill(i);
+			EXPECT_EQ(a->receive(in), 0);
+			EXPECT_EQ(a->send(out, 64, to, clock::now() + 10s), 0);
+			if (!w.ended(*a, out))
+				return false;
+			if (a->record.of(*out.buffer)[0].status == 0)
+				return w.ended(*a, in) && in.copy(0, 64) == patterned(i, 64);
+			EXPECT_TRUE(a->tm.del(*in.buffer));
+			EXPECT_TRUE(w.ended(*a, in));
+		}
+		return false;
+	}
+	piece &begin(queue_type q, time_point deadline)
+	{
+		piece &p = w.memory(q == queue_type::msg_send ? large : helper::bulk);
+		p.fill(5);
+		EXPECT_EQ(q == queue_type::msg_send
+				  ? a->send(p, large, to, deadline)
+				  : a->active(p, q,
+					      q == queue_type::active_bulk_recv ? h->readable
+										: h->writable,
+					      0, deadline),
+			  0)
+			<< name(q);
+		return p;
+	}
+};
+COOP_CONFORMANCE(stopped, both);
+
+} // namespace
+
+TEST_P(stopped, peer_is_no_reason_to_be_late)
+{
+	if (!w.home().traits().between_processes)
+		GTEST_SKIP() << t.label << " has no other processes";
+	meet();
+	if (HasFatalFailure())
+		return;
+	h->freeze();
+	piece *into = nullptr;
+	for (queue_type q : with_data) {
+		piece &p = begin(q, clock::now() + 300ms);
+		ASSERT_TRUE(w.ended(*a, p)) << name(q);
+		EXPECT_EQ(a->record.of(*p.buffer)[0].status, -ETIMEDOUT) << name(q);
+		if (q == queue_type::active_bulk_recv)
+			into = &p;
+	}
+	const auto is = into->copy(0, helper::bulk);
+	h->thaw();
+	// By the second time it has come upon all that it had been asked for.
+	EXPECT_TRUE(answered());
+	EXPECT_TRUE(answered());
+	EXPECT_EQ(into->copy(0, helper::bulk), is) << "written to after it was given back";
+}
+
+TEST_P(stopped, peer_keeps_nobody_from_stopping)
+{
+	if (!w.home().traits().between_processes)
+		GTEST_SKIP() << t.label << " has no other processes";
+	meet();
+	if (HasFatalFailure())
+		return;
+	h->freeze();
+	std::vector<piece *> all;
+	for (queue_type q : with_data)
+		all.push_back(&begin(q, never));
+	ASSERT_EQ(a->tm.stop(true), 0);
+	ASSERT_TRUE(w.until([&] { return a->record.came(tm_state::stopped); }));
+	for (piece *p : all) {
+		ASSERT_EQ(a->record.finals(*p->buffer), 1u);
+		EXPECT_EQ(a->record.of(*p->buffer)[0].status, -ECANCELED);
+	}
+	const auto is = all[1]->copy(0, helper::bulk);
+	w.remove(*a);
+	h->thaw();
+	a = &w.up();
+	ASSERT_EQ(a->tm.make_endpoint(where, to), 0);
+	EXPECT_TRUE(answered());
+	EXPECT_EQ(all[1]->copy(0, helper::bulk), is) << "written to after it was given back";
+}
+
+} // namespace conformance

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: MIT
+// targets.cpp - the transports that are put to the test.
+//
+// Each process has loopback addresses of its own, so that suites run side by side.
+#include "attack_fabric.hpp"
+#include "attack_ud.hpp"
+#include "mute.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <unistd.h>
+
+namespace conformance
+{
+
+namespace
+{
+
+std::string lnet(const std::string &ip, const std::string &net, unsigned portal,
+		 const std::string &id)
+{
+	return ip + '@' + net + ":12345:" + std::to_string(portal) + ':' + id;
+}
+
+// All machines on one NID, as most programs have them.
+target mem(const std::string &label, parameters options)
+{
+	target t;
+	t.label = label;
+	t.transport = "mem";
+	t.options = std::move(options);
+	t.options.emplace_back("hold", "200"); // nobody's messages are waited for
+	t.address = [](unsigned n) { return lnet(own_ip(0), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(0), "tcp", 32, "*");
+	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
+	t.stall = {{"lose", "1"}, {"remote_errors", "1"}};
+	t.slow_start = {{"start_delay", "60000"}};
+	for (const auto &[key, value] : t.options)
+		if (key == "remote_errors" && value == "0")
+			t.nobody = t.no_buffer = 0;
+	return t;
+}
+
+// Soft RoCE: machines on one IP share it by UDP ports of their own.
+target ud(const std::string &label, parameters options)
+{
+	target t;
+	t.label = label;
+	t.transport = "ud";
+	t.options = std::move(options);
+	t.address = [](unsigned n) { return lnet(own_ip(0), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(0), "tcp", 32, "*");
+	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
+	// Nothing arrives, and nobody gives up.
+	t.stall = {{"test_drop", "1000000"}, {"tries", "250"}, {"bulk_patience", "3600000"}};
+	t.slow_start = {{"test_start_delay", "60000"}};
+	t.wire = [](const faults &f) -> parameters {
+		return {{"test_drop", std::to_string(f.drop)},
+			{"test_duplicate", std::to_string(f.duplicate)},
+			{"test_reorder", std::to_string(f.reorder)},
+			{"test_seed", std::to_string(f.seed)},
+			{"test_slow", std::to_string(f.slow_us)}};
+	};
+	t.near_wrap = {{"test_first_seq", "4294967290"}};
+	t.for_another = -ENOENT; // nothing that he need know of
+	t.ordered = 0;           // small ones have a queue pair of their own
+	t.muteness = -EHOSTUNREACH;
+	t.tires = true;
+#ifdef COOP_NET_UD
+	t.mute = mute_ud;
+	t.attack = attack_ud;
+#endif
+	return t;
+}
+
+// Files that carry the process in their names.
+std::size_t shared_memory_of(pid_t pid)
+{
+	const std::string mark = '-' + std::to_string(pid) + '-';
+	std::size_t n = 0;
+	for (const auto &f : std::filesystem::directory_iterator("/dev/shm")) {
+		const std::string name = f.path().filename();
+		n += name.starts_with("coop-net-") && name.find(mark) != name.npos;
+	}
+	return n;
+}
+
+// One NID as well; what a peer is never answered stalls for longer than the tests wait.
+target fabric(const std::string &label, parameters options)
+{
+	target t;
+	t.label = label;
+	t.transport = "fabric";
+	t.options = std::move(options);
+	t.address = [](unsigned n) { return lnet(own_ip(1), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(1), "tcp", 32, "*");
+	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
+	t.stall = {{"answer", "0"}};
+	t.idle = std::chrono::milliseconds(100);
+	t.brief = {{"idle", "100"}, {"hold", "100"}};
+	t.descriptors = t.options[0].second == "tcp";
+	t.ordered = t.options[0].second == "shm" ? 4096 : 16384; // larger ones are asked for
+	t.come_again = 8192;
+	t.no_buffer = 0; // what is small has been sent when it has left
+	t.told_early = true;
+	if (t.options[0].second == "shm")
+		t.leftovers = shared_memory_of;
+	else
+		t.collateral = -ECONNRESET;
+#ifdef COOP_NET_FABRIC
+	const std::string provider = t.options[0].second;
+	t.mute = [provider](const net::address &a) { return mute_fabric(provider, a); };
+	t.attack = [provider](const net::address &a, std::uint64_t seed) {
+		return attack_fabric(provider, a, seed);
+	};
+#endif
+	return t;
+}
+
+// The same, named by IP addresses and ports of its own instead of machines of a node. Below the
+// ports that systems give out by themselves.
+target fabric_inet(const std::string &label, parameters options)
+{
+	target t = fabric(label, std::move(options));
+	t.address = [](unsigned n) {
+		return "inet:tcp:" + own_ip(2) + '@' + std::to_string(10000 + n);
+	};
+	t.any = "inet:tcp:" + own_ip(2) + "@*";
+	t.foreign = "inet:tcp:192.0.2.1@10000";
+	t.highest_id = address::ports - 1;
+	return t;
+}
+
+// An RDMA device and its IP address, in the lab of emulated machines. It is asked for in the
+// environment, and nothing else is put to the test then.
+std::vector<target> of_device(const std::string &device, const std::string &ip)
+{
+	std::vector<target> all = {
+		fabric("fabric_verbs", {{"provider", "verbs"}}),
+		ud("ud_verbs", {{"device", device}}),
+	};
+	for (target &t : all) {
+		t.address = [ip](unsigned n) { return lnet(ip, "o2ib0", 31, std::to_string(n)); };
+		t.any = lnet(ip, "o2ib0", 32, "*");
+		t.foreign = lnet("192.0.2.1", "o2ib0", 31, "0");
+		t.attack = nullptr;
+		t.unattacked = "the enemy comes from loopback, not over a device";
+	}
+	target &ud = all.back();
+	ud.stall = {}; // its wire is a real one
+	ud.wire = nullptr;
+	ud.collateral = -EHOSTDOWN; // emulated, it may not get round to all of them in time
+	all.front().mute = nullptr; // a device's ports are not those of sockets
+	all.front().come_again = 0; // it would take too long in the lab
+	return all;
+}
+
+std::vector<target> make()
+{
+	const char *device = std::getenv("COOP_CONFORMANCE_DEVICE");
+	const char *ip = std::getenv("COOP_CONFORMANCE_IP");
+	if (device && ip)
+		return of_device(device, ip);
+	std::vector<target> all = {
+		mem("mem", {}),
+		mem("mem_in_order", {{"places", "0"}}),
+		mem("mem_silent", {{"remote_errors", "0"}}),
+		fabric("fabric_tcp", {{"provider", "tcp"}}),
+		fabric("fabric_sockets", {{"provider", "tcp"}, {"sockets", "1"}}),
+		fabric("fabric_keys", {{"provider", "tcp"}, {"local_keys", "1"}}),
+		fabric("fabric_shm", {{"provider", "shm"}}),
+		fabric_inet("fabric_inet", {{"provider", "tcp"}}),
+		ud("ud", {}),
+		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),
+	};
+	const auto built = domain::transports();
+	std::erase_if(all, [&](const target &t) {
+		return std::find(built.begin(), built.end(), t.transport) == built.end();
+	});
+	return all;
+}
+
+} // namespace
+
+std::string own_ip(unsigned n)
+{
+	// A helper process is told whose addresses to use.
+	static const unsigned pid = [] {
+		const char *of = std::getenv("COOP_CONFORMANCE_PID");
+		return of ? static_cast<unsigned>(std::atoi(of))
+			  : static_cast<unsigned>(::getpid());
+	}();
+	return "127." + std::to_string(1 + pid / 254 % 250) + '.' + std::to_string(1 + pid % 254) +
+	       '.' + std::to_string(1 + n);
+}
+
+const std::vector<target> &targets()
+{
+	static const std::vector<target> all = make();
+	return all;
+}
+
+const target *find_target(const std::string &label)
+{
+	for (const target &t : targets())
+		if (t.label == label)
+			return &t;
+	return nullptr;
+}
+
+} // namespace conformance

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: MIT
+// assert.cpp - an invariant of the engine that does not hold fails the test.
+#include <gtest/gtest.h>
+
+#include "rpc/base/host.h"
+
+extern "C" void coop_assert_failed(const char *what, const char *file, int line)
+{
+	ADD_FAILURE_AT(file, line) << "engine invariant: " << what;
+}

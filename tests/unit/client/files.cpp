@@ -1,0 +1,617 @@
+// SPDX-License-Identifier: MIT
+// files.cpp - which reply is believed, what the kernel may keep, and how a
+// reader gets over a change of version. Storage and reader are played by scripts.
+#include "userland/client/file.hpp"
+
+#include <fcntl.h>
+#include <thread>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+#include "storage_stub.hpp"
+
+namespace coop::client
+{
+namespace
+{
+
+const caller who{1000, 1000, {}};
+
+// One regular file. A test sets 'attr' to what storage holds; changes count up from there.
+class one_file final : public client_test::storage_stub
+{
+public:
+	one_file()
+	{
+		root_.fh = "root";
+		file.fh = "file";
+		file.attr.fid = {1, 2};
+		file.attr.st.st_mode = S_IFREG | 0644;
+		set(10, 0);
+	}
+	void set(std::uint64_t version, off_t size)
+	{
+		file.attr.version = version;
+		file.attr.st.st_size = size;
+	}
+	int change(write_result &out, off_t size)
+	{
+		out.version_before = foreign ? 0 : file.attr.version;
+		foreign = false;
+		set(file.attr.version + 1, size);
+		out.attr = file.attr;
+		out.verifier = verifier;
+		return 0;
+	}
+
+	int lookup(const caller &, const handle &, std::string_view, entry &out) override
+	{
+		out = file;
+		return 0;
+	}
+	int getattr(const caller &, const handle &, attributes &out) override
+	{
+		out = file.attr;
+		getattrs++;
+		return 0;
+	}
+	int setattr(const caller &, const handle &, const setattr_request &q, write_result &out,
+		    late_reply late) override
+	{
+		if (leave)
+			return left(std::move(late));
+		return change(out, q.valid & set_size ? static_cast<off_t>(q.size)
+						      : file.attr.st.st_size);
+	}
+	int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
+		 open_result &out, late_reply late) override
+	{
+		if (leave)
+			return left(std::move(late));
+		asked_inline = want_inline;
+		if (flags & O_TRUNC)
+			set(file.attr.version + 1, 0);
+		out = {file.attr, ++opens, {}, {}, verifier};
+		return 0;
+	}
+	int create(const caller &, const handle &, std::string_view, int, const new_mode &,
+		   entry &node, open_result &out, attributes *) override
+	{
+		node = file;
+		out = {file.attr, ++opens, {}, {}, verifier};
+		return 0;
+	}
+	int close(const handle &, std::uint64_t, write_result &out) override
+	{
+		out = {file.attr, file.attr.version, 0};
+		return 0;
+	}
+	int write(const handle &, std::uint64_t, std::uint64_t offset, std::span<const iovec> data,
+		  write_result &out, late_reply late, bool) override
+	{
+		if (leave)
+			return left(std::move(late));
+		auto end = appends ? file.attr.st.st_size : static_cast<off_t>(offset);
+		for (const iovec &v : data)
+			end += static_cast<off_t>(v.iov_len);
+		const int err = change(out, std::max(end, file.attr.st.st_size));
+		if (auto then = std::exchange(during_write, nullptr))
+			then();
+		return err;
+	}
+	int commit(const handle &, std::uint64_t, write_result &out) override
+	{
+		commits++;
+		if (commit_error)
+			verifier++;
+		out = {file.attr, file.attr.version, verifier};
+		return commit_error;
+	}
+	void read(const handle &, std::uint64_t, std::uint64_t, std::vector<iovec> dest,
+		  std::uint64_t version, std::function<void(const read_result &)> done) override
+	{
+		direct_reads++;
+		EXPECT_EQ(version, 0u);
+		done({0, dest[0].iov_len, file.attr.version, 100});
+	}
+	entry file;
+	std::atomic<std::uint64_t> opens = 0;
+	std::uint32_t asked_inline = 0;
+	unsigned getattrs = 0, direct_reads = 0;
+	bool foreign = false; // somebody wrote between what we know and our next change
+	bool appends = false;
+	std::function<void()> during_write; // of the next one: done, its reply on the way
+	std::chrono::milliseconds patience() const override { return wait; }
+	int left(late_reply late)
+	{
+		late_ones.push_back(std::move(late));
+		return -EINTR;
+	}
+	int commit_error = 0;
+	unsigned commits = 0;
+	bool leave = false; // the caller of a change is killed before the reply
+	std::vector<late_reply> late_ones;
+	std::chrono::milliseconds wait{0};
+	std::uint64_t verifier = 1; // another one: storage's machine came up anew
+};
+
+// Answers -ESTALE to every version but 'good' (0: to all).
+class picky_reader final : public reader
+{
+public:
+	int read(const content &c, stream &, std::uint64_t, std::uint32_t,
+		 std::vector<piece> &) override
+	{
+		seen.push_back(c.key.version);
+		if (auto then = std::exchange(during_read, nullptr))
+			then();
+		if (refuse)
+			return refuse;
+		return c.key.version == good ? 0 : -ESTALE;
+	}
+	void put_inline(const content &, std::string_view) override {}
+	reader_stats stats() const override { return {}; }
+	void reset_stats() override {}
+	void set_options(const reader_options &) override {}
+
+	std::uint64_t good = 10;
+	int refuse = 0;
+	std::function<void()> during_read; // of the next one
+	std::vector<std::uint64_t> seen;
+};
+
+class client_files : public testing::Test
+{
+protected:
+	std::unique_ptr<open_file> open(int flags = O_RDONLY)
+	{
+		files::open_answer a;
+		EXPECT_EQ(f.open(who, *node, flags, a), 0);
+		kept = a.keep;
+		attr_stale = a.attr_stale;
+		return std::move(a.file);
+	}
+	int read(open_file &file)
+	{
+		read_answer a;
+		return f.read(file, 0, 100, a);
+	}
+	void write(open_file &file, std::uint64_t offset = 0)
+	{
+		char data[10] = {};
+		iovec v{data, sizeof(data)};
+		ASSERT_EQ(f.write(file, offset, {&v, 1}, sizeof(data)), 0);
+	}
+	void close(std::unique_ptr<open_file> file) { f.release(std::move(file)); }
+	// A file whose second block is here, open for writing, with pages in the kernel.
+	std::unique_ptr<open_file> writer_of_a_cached_file()
+	{
+		constexpr off_t size = 10 * 64 * 4096;
+		s.set(10, size);
+		table.learn(*node, table.now(), s.file.attr, nullptr, true);
+		{
+			auto block = store->get({node->fid, 10}, 1, size);
+			block->claim(1);
+			block->publish(1, origin::storage);
+		}
+		auto file = open(O_RDWR);
+		EXPECT_EQ(read(*file), 0);
+		return file;
+	}
+
+	one_file s;
+	picky_reader r;
+	std::unique_ptr<page_store> store = page_store::create(4 << 20, 12);
+	unsigned stale = 0;
+	inode_table table{*store, {[this](inode &) { stale++; }}};
+	files f{s, *store, r, table};
+	inode *node = table.ref(s.file);
+	bool kept = false, attr_stale = false;
+};
+
+TEST_F(client_files, the_kernel_keeps_pages_of_the_version_that_it_read)
+{
+	auto a = open();
+	EXPECT_TRUE(kept) << "it has none, so it need not drop any";
+	EXPECT_EQ(read(*a), 0);
+	close(std::move(a));
+	close(open());
+	EXPECT_TRUE(kept);
+	s.set(11, 0);
+	close(open());
+	EXPECT_FALSE(kept);
+	EXPECT_TRUE(attr_stale);
+}
+
+TEST_F(client_files, bytes_that_are_here_do_not_come_with_the_open_reply)
+{
+	close(open());
+	EXPECT_GT(s.asked_inline, 0u);
+	{
+		block_ref b = store->get({node->fid, 10}, 0, 100);
+		b->publish(b->claim(1), origin::storage);
+	}
+	close(open());
+	EXPECT_EQ(s.asked_inline, 0u);
+	store->drop({node->fid, 10});
+	close(open());
+	EXPECT_GT(s.asked_inline, 0u);
+}
+
+TEST_F(client_files, no_room_in_the_store_is_no_error)
+{
+	auto file = open();
+	r.refuse = -ENOMEM;
+	EXPECT_EQ(read(*file), 0) << "storage has the bytes";
+	close(std::move(file));
+}
+
+TEST_F(client_files, nothing_is_kept_until_the_kernel_has_thrown_away_what_it_was_told_to)
+{
+	auto old = open();
+	EXPECT_EQ(read(*old), 0);
+	s.set(11, 0);
+	r.good = 11;
+	auto first = open();
+	EXPECT_FALSE(kept);
+	auto second = open();
+	EXPECT_FALSE(kept);
+	EXPECT_EQ(read(*second), 0);
+	// 'first' was told to drop; for all we know the kernel has yet to do it.
+	auto third = open();
+	EXPECT_FALSE(kept);
+	EXPECT_EQ(read(*first), 0);
+	EXPECT_EQ(read(*third), 0);
+	auto fourth = open();
+	EXPECT_TRUE(kept);
+}
+
+TEST_F(client_files, pages_of_two_versions_are_not_kept)
+{
+	auto a = open();
+	EXPECT_EQ(read(*a), 0);
+	s.set(11, 0);
+	r.good = 11;
+	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	EXPECT_EQ(stale, 1u);
+	EXPECT_EQ(read(*a), 0);
+	open();
+	EXPECT_FALSE(kept);
+}
+
+TEST_F(client_files, own_writes_chain_versions_and_keep_the_rest)
+{
+	auto a = writer_of_a_cached_file();
+	write(*a);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_TRUE(store->find({node->fid, 11}, 1));
+	EXPECT_EQ(stale, 0u);
+	open();
+	EXPECT_TRUE(kept);
+}
+
+TEST_F(client_files, a_foreign_write_between_ours_drops_everything)
+{
+	auto a = writer_of_a_cached_file();
+	s.foreign = true;
+	write(*a);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_FALSE(store->find({node->fid, 11}, 1));
+	EXPECT_FALSE(store->find({node->fid, 10}, 1));
+	open();
+	EXPECT_FALSE(kept);
+	EXPECT_EQ(stale, 0u) << "a pwrite() may be on its way here";
+	close(std::move(a));
+	EXPECT_EQ(stale, 1u);
+}
+
+// Of which a reply tells before the change's own has come.
+TEST_F(client_files, a_change_of_ours_under_way_is_not_taken_for_somebody_elses)
+{
+	auto a = writer_of_a_cached_file();
+	s.during_write = [&] {
+		EXPECT_TRUE(node->changing);
+		EXPECT_FALSE(table.learn(*node, table.now(), s.file.attr, nullptr, true));
+		EXPECT_EQ(node->version, 10u);
+	};
+	write(*a);
+	EXPECT_FALSE(node->changing);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->kernel_version, 11u);
+	EXPECT_TRUE(store->find({node->fid, 11}, 1));
+	close(open());
+	EXPECT_TRUE(kept);
+	close(std::move(a));
+	EXPECT_EQ(stale, 0u);
+}
+
+TEST_F(client_files, an_open_that_met_a_change_of_ours_asks_again_after_it)
+{
+	auto a = writer_of_a_cached_file();
+	std::thread opener;
+	s.during_write = [&] {
+		const std::uint64_t before = s.opens;
+		opener = std::thread([this] { close(open()); });
+		while (s.opens == before)
+			std::this_thread::yield();
+	};
+	write(*a);
+	opener.join();
+	EXPECT_TRUE(kept);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->kernel_version, 11u);
+}
+
+TEST_F(client_files, a_change_of_ours_during_a_read_leaves_what_was_read_good)
+{
+	auto a = writer_of_a_cached_file();
+	r.during_read = [&] { write(*a, 5000); };
+	EXPECT_EQ(read(*a), 0);
+	EXPECT_EQ(node->kernel_version, 11u);
+	open();
+	EXPECT_TRUE(kept);
+}
+
+TEST_F(client_files, somebody_elses_change_during_a_read_does_not)
+{
+	auto a = open();
+	r.during_read = [&] {
+		s.set(11, 0);
+		table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	};
+	EXPECT_EQ(read(*a), 0);
+	EXPECT_EQ(stale, 1u);
+	open();
+	EXPECT_FALSE(kept);
+}
+
+TEST_F(client_files, an_old_reply_does_not_undo_a_write)
+{
+	auto a = open(O_RDWR);
+	ticket asked = table.now();
+	attributes before = s.file.attr;
+	write(*a);
+	table.learn(*node, asked, before, nullptr, true);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->size, 10u);
+}
+
+TEST_F(client_files, replies_out_of_order_leave_the_later_request_standing)
+{
+	ticket first = table.now(), second = table.now();
+	attributes old = s.file.attr;
+	s.set(11, 5);
+	table.learn(*node, second, s.file.attr, nullptr, true);
+	table.learn(*node, first, old, nullptr, true);
+	EXPECT_EQ(node->version, 11u);
+}
+
+TEST_F(client_files, a_stale_read_goes_on_with_the_new_version)
+{
+	auto a = open();
+	s.set(11, 0);
+	r.good = 11;
+	EXPECT_EQ(read(*a), 0);
+	EXPECT_EQ(r.seen, (std::vector<std::uint64_t>{10, 11}));
+	EXPECT_EQ(s.getattrs, 1u);
+	EXPECT_EQ(s.direct_reads, 0u);
+}
+
+TEST_F(client_files, what_changes_too_fast_is_read_without_a_version)
+{
+	auto a = open();
+	r.good = 0;
+	read_answer answer;
+	EXPECT_EQ(f.read(*a, 0, 100, answer), 0);
+	EXPECT_EQ(answer.direct_length, 100u);
+	EXPECT_EQ(s.direct_reads, 1u);
+	EXPECT_LE(r.seen.size(), 4u);
+	open();
+	EXPECT_FALSE(kept);
+}
+
+TEST_F(client_files, an_append_elsewhere_than_assumed_spoils_the_kernels_pages)
+{
+	s.set(10, 100);
+	table.learn(*node, table.now(), s.file.attr, nullptr, true);
+	s.appends = true;
+	auto a = open(O_RDWR | O_APPEND);
+	write(*a, 100);
+	EXPECT_EQ(stale, 0u);
+	write(*a, 100); // the end is at 110
+	EXPECT_EQ(stale, 1u);
+	EXPECT_EQ(node->size, 120u);
+}
+
+TEST_F(client_files, only_writers_commit_at_close)
+{
+	auto a = open(O_RDWR);
+	EXPECT_EQ(f.flush(*a), 0);
+	EXPECT_EQ(s.commits, 0u);
+	write(*a);
+	EXPECT_EQ(f.flush(*a), 0);
+	EXPECT_EQ(f.flush(*a), 0);
+	EXPECT_EQ(f.commit(*a), 0);
+	EXPECT_EQ(s.commits, 1u) << "nothing was left to commit";
+}
+
+TEST_F(client_files, a_commit_covers_what_other_open_files_changed)
+{
+	auto a = open(O_RDWR), b = open();
+	write(*a);
+	EXPECT_EQ(f.commit(*b), 0);
+	EXPECT_EQ(s.commits, 1u);
+	auto c = open(O_RDWR | O_TRUNC);
+	EXPECT_EQ(f.commit(*c), 0);
+	EXPECT_EQ(s.commits, 2u) << "a truncation too";
+}
+
+TEST_F(client_files, a_commit_that_fails_is_told_to_every_open_file_once)
+{
+	auto a = open(O_RDWR), b = open(O_RDWR);
+	write(*a);
+	write(*b);
+	s.commit_error = -EIO;
+	EXPECT_EQ(f.commit(*a), -EIO);
+	s.commit_error = 0;
+	EXPECT_EQ(f.flush(*b), -EIO) << "the writes of b may be what could not be written";
+	write(*b);
+	EXPECT_EQ(f.flush(*b), 0);
+	EXPECT_EQ(f.commit(*a), 0);
+}
+
+// What has no bytes that could be written again, as a truncation.
+TEST_F(client_files, what_storage_lost_in_a_crash_is_told_to_every_open_file_once)
+{
+	auto a = open(O_RDWR | O_TRUNC), b = open(O_RDWR);
+	s.verifier = 2;
+	EXPECT_EQ(f.commit(*a), -EIO);
+	EXPECT_EQ(f.commit(*b), -EIO);
+	EXPECT_EQ(f.commit(*a), 0);
+	EXPECT_EQ(f.commit(*b), 0);
+	EXPECT_EQ(f.commit(*open()), 0) << "opened later";
+}
+
+TEST_F(client_files, a_crash_between_two_changes_is_told_though_the_commit_fits_the_second)
+{
+	auto a = open(O_RDWR | O_TRUNC);
+	s.verifier = 2;
+	auto b = open(O_RDWR | O_TRUNC);
+	EXPECT_EQ(f.commit(*a), -EIO);
+	write(*a);
+	EXPECT_EQ(f.commit(*a), 0);
+}
+
+TEST_F(client_files, what_nobody_has_open_any_more_is_nobodys_loss)
+{
+	auto a = open(O_RDWR | O_TRUNC);
+	close(std::move(a));
+	s.verifier = 2;
+	a = open(O_RDWR);
+	write(*a);
+	EXPECT_EQ(f.commit(*a), 0);
+}
+
+TEST_F(client_files, truncation_at_open_starts_a_version_of_its_own)
+{
+	auto a = open();
+	EXPECT_EQ(read(*a), 0);
+	auto b = open(O_RDWR | O_TRUNC);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->size, 0u);
+	EXPECT_EQ(stale, 0u);
+}
+
+// A change that was given up and may happen yet, by way of 'change'; the daemon does it at the end.
+// The kernel does it when it has the reply; another open's reply may be there before.
+TEST_F(client_files, pages_of_before_a_truncation_at_open_are_not_kept_by_another_open)
+{
+	auto a = open();
+	EXPECT_EQ(read(*a), 0);
+	auto cuts = open(O_RDWR | O_TRUNC);
+	r.good = node->version;
+	auto other = open();
+	EXPECT_FALSE(kept);
+}
+
+class client_files_late : public client_files, public testing::WithParamInterface<const char *>
+{
+protected:
+	int change()
+	{
+		const std::string_view which = GetParam();
+		files::open_answer a;
+		attributes attr;
+		char byte = 0;
+		iovec v{&byte, 1};
+		if (which == "write")
+			return f.write(*writer, 0, {&v, 1}, 1);
+		if (which == "cut")
+			return f.setattr(who, *node, {storage::set_size, 0, 0, 0, 5, {}, {}}, attr);
+		return f.open(who, *node, O_RDWR | O_TRUNC, a);
+	}
+	void give_up()
+	{
+		writer = writer_of_a_cached_file();
+		s.leave = true;
+		EXPECT_EQ(change(), -EINTR);
+		s.leave = false;
+		ASSERT_EQ(s.late_ones.size(), 1u);
+		s.wait = std::chrono::milliseconds(1);
+	}
+	std::unique_ptr<open_file> writer;
+};
+
+TEST_P(client_files_late, keeps_its_turn_until_it_has_happened)
+{
+	give_up();
+	EXPECT_EQ(change(), -ETIMEDOUT);
+	EXPECT_EQ(node->version, 10u);
+	write_result r;
+	s.change(r, 5);
+	s.late_ones[0](0, r);
+	EXPECT_EQ(node->version, 11u);
+	EXPECT_EQ(node->size, 5u);
+	EXPECT_GT(stale, 0u);
+	EXPECT_EQ(change(), -ETIMEDOUT) << "the connection's thread has it still";
+	s.late_ones.clear();
+	EXPECT_EQ(change(), 0);
+	open();
+	EXPECT_FALSE(kept);
+}
+
+TEST_P(client_files_late, that_never_happened_leaves_nothing)
+{
+	give_up();
+	s.late_ones[0](-ESHUTDOWN, {});
+	s.late_ones.clear();
+	EXPECT_EQ(node->version, 10u);
+	EXPECT_EQ(stale, 0u);
+	EXPECT_EQ(change(), 0);
+}
+
+TEST_P(client_files_late, who_waits_for_its_turn_can_be_killed)
+{
+	struct killed : asker {
+		bool gone() override { return true; }
+	};
+	give_up();
+	s.wait = {};
+	{
+		killed me;
+		EXPECT_EQ(change(), -EINTR);
+	}
+	s.late_ones.clear();
+	EXPECT_EQ(change(), 0);
+}
+
+TEST_P(client_files_late, is_before_those_of_who_looks_the_file_up_anew)
+{
+	give_up();
+	table.forget(node, 1);
+	EXPECT_EQ(table.ref(s.file), node);
+	EXPECT_EQ(change(), -ETIMEDOUT);
+	table.forget(node, 1);
+	write_result r;
+	s.change(r, 5);
+	s.late_ones[0](0, r);
+	EXPECT_EQ(table.count().held, 1u);
+	s.late_ones.clear();
+	EXPECT_EQ(table.count().held, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(changes, client_files_late, testing::Values("write", "cut", "empty"),
+			 [](const auto &p) { return std::string(p.param); });
+
+TEST_F(client_files, forgotten_while_open)
+{
+	auto a = open();
+	table.forget(node, 1);
+	EXPECT_EQ(table.count().held, 0u);
+	EXPECT_EQ(read(*a), 0);
+	close(std::move(a));
+}
+
+} // namespace
+} // namespace coop::client

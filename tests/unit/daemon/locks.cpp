@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: MIT
+// locks.cpp - locks among clients of one daemon: ranges, queues, circles,
+// clients that end, daemons that come back.
+#include "rig.hpp"
+
+#include <random>
+
+#include "coop/lock_ranges.hpp"
+
+using namespace rig;
+
+namespace
+{
+
+constexpr std::uint64_t last = ~0ull;
+
+coop_st_lock range(std::uint64_t owner, std::uint32_t type, std::uint64_t start = 0,
+		   std::uint64_t end = last)
+{
+	return {owner, start, end, COOP_ST_LOCK_POSIX, type, 1};
+}
+
+coop_st_lock whole(std::uint64_t owner, std::uint32_t type)
+{
+	return {owner, 0, last, COOP_ST_LOCK_FLOCK, type, 1};
+}
+
+constexpr std::uint32_t rd = COOP_ST_LOCK_READ, wr = COOP_ST_LOCK_WRITE;
+
+// A client with the file open.
+struct node {
+	entry file;
+	std::uint64_t open_id = 0;
+	std::mutex mutex;
+	std::vector<std::pair<std::uint64_t, int>> granted; // tag, error
+	std::unique_ptr<storage> s;                         // ends first: its thread grants
+
+	int lock(const coop_st_lock &l) const
+	{
+		std::uint64_t cookie;
+		return s->lock(file.fh, open_id, l, false, nullptr, cookie);
+	}
+	// -EINPROGRESS, and 'tag' appears in 'granted' some time.
+	int wait(const coop_st_lock &l, std::uint64_t tag, std::uint64_t *cookie = nullptr)
+	{
+		std::uint64_t name;
+		const int err = s->lock(
+			file.fh, open_id, l, true,
+			[this, tag](int e) {
+				std::lock_guard guard(mutex);
+				granted.emplace_back(tag, e);
+			},
+			name);
+		if (cookie)
+			*cookie = name;
+		return err;
+	}
+	int unlock(const coop_st_lock &l) const { return s->unlock(file.fh, open_id, l); }
+	std::size_t grants()
+	{
+		std::lock_guard guard(mutex);
+		return granted.size();
+	}
+	coop_st_lock test(coop_st_lock l) const
+	{
+		EXPECT_EQ(s->test_lock(file.fh, open_id, l), 0);
+		return l;
+	}
+};
+
+} // namespace
+
+class daemon_locks : public daemon_test
+{
+protected:
+	void SetUp() override
+	{
+		daemon_test::SetUp();
+		put("f", "0123456789");
+	}
+	std::unique_ptr<node> join(const std::string &name = "f")
+	{
+		auto n = std::make_unique<node>();
+		n->s = connect();
+		EXPECT_EQ(n->s->lookup(me(), n->s->root().fh, name, n->file), 0);
+		open_result o{};
+		EXPECT_EQ(n->s->open(me(), n->file.fh, O_RDWR, 0, o), 0);
+		n->open_id = o.open_id;
+		return n;
+	}
+	bool stats_say(const std::string &line)
+	{
+		return (server_->stats_text()).find("\n" + line + "\n") != std::string::npos;
+	}
+};
+
+TEST_F(daemon_locks, one_writer_or_many_readers_over_all_clients)
+{
+	start();
+	auto a = join(), b = join();
+	EXPECT_EQ(a->lock(range(1, rd, 0, 9)), 0);
+	EXPECT_EQ(b->lock(range(1, rd, 5, 20)), 0) << "the same number is another owner there";
+	EXPECT_EQ(b->lock(range(1, wr, 5, 20)), -EAGAIN);
+	EXPECT_EQ(b->lock(range(1, wr, 10, 20)), 0);
+	EXPECT_EQ(a->lock(range(1, wr, 0, 9)), -EAGAIN) << "b reads 5 to 9";
+	EXPECT_EQ(a->lock(range(2, rd, 10, 10)), -EAGAIN);
+	EXPECT_EQ(a->lock(whole(1, wr)), 0) << "flock(2) and fcntl(2) do not see each other";
+	EXPECT_EQ(b->lock(whole(1, rd)), -EAGAIN);
+	EXPECT_EQ(a->unlock(whole(1, wr)), 0);
+	EXPECT_EQ(b->lock(whole(1, rd)), 0);
+
+	const coop_st_lock other = a->test(range(1, wr, 0, 30));
+	EXPECT_EQ(other.type, rd);
+	EXPECT_EQ(other.start, 5u);
+	EXPECT_EQ(other.end, 9u);
+	EXPECT_EQ(a->test(range(1, wr, 30, 40)).type, COOP_ST_LOCK_NONE);
+}
+
+TEST_F(daemon_locks, waits_end_in_the_order_in_which_they_began)
+{
+	start();
+	auto a = join(), b = join(), c = join();
+	ASSERT_EQ(a->lock(range(1, wr)), 0);
+	EXPECT_EQ(b->wait(range(1, wr), 1), -EINPROGRESS);
+	EXPECT_EQ(c->wait(range(1, rd), 2), -EINPROGRESS);
+	EXPECT_EQ(b->wait(range(2, rd), 3), -EINPROGRESS);
+	EXPECT_TRUE(stats_say("lock_waiters 3"));
+	ASSERT_EQ(a->unlock(range(1, wr)), 0);
+	ASSERT_TRUE(eventually([&] { return b->grants() == 1; }));
+	EXPECT_EQ(c->grants(), 0u);
+	// A newcomer that holds nothing stays behind those who wait.
+	EXPECT_EQ(a->wait(range(9, rd), 4), -EINPROGRESS);
+	ASSERT_EQ(b->unlock(range(1, wr)), 0);
+	ASSERT_TRUE(eventually([&] { return c->grants() == 1 && b->grants() == 2; }));
+	ASSERT_TRUE(eventually([&] { return a->grants() == 1; }));
+	EXPECT_TRUE(stats_say("lock_waiters 0"));
+}
+
+TEST_F(daemon_locks, a_reader_that_comes_late_does_not_overtake_a_writer)
+{
+	start();
+	auto a = join(), b = join(), c = join();
+	ASSERT_EQ(a->lock(range(1, rd)), 0);
+	EXPECT_EQ(b->wait(range(1, wr), 1), -EINPROGRESS);
+	EXPECT_EQ(c->wait(range(1, rd), 2), -EINPROGRESS);
+	EXPECT_EQ(a->wait(range(1, rd, 0, 3), 3), 0) << "who holds a lock is not held up";
+	ASSERT_EQ(a->unlock(range(1, rd)), 0);
+	ASSERT_TRUE(eventually([&] { return b->grants() == 1; }));
+	EXPECT_EQ(c->grants(), 0u);
+	ASSERT_EQ(b->unlock(range(1, wr)), 0);
+	EXPECT_TRUE(eventually([&] { return c->grants() == 1; }));
+}
+
+TEST_F(daemon_locks, a_wait_that_is_cancelled_is_never_granted)
+{
+	start();
+	auto a = join(), b = join(), c = join();
+	std::uint64_t cookie = 0;
+	ASSERT_EQ(a->lock(range(1, wr)), 0);
+	ASSERT_EQ(b->wait(range(1, wr), 1, &cookie), -EINPROGRESS);
+	ASSERT_EQ(c->wait(range(1, wr), 2), -EINPROGRESS);
+	EXPECT_TRUE(b->s->cancel_lock(cookie));
+	EXPECT_FALSE(b->s->cancel_lock(cookie));
+	ASSERT_TRUE(eventually([&] { return stats_say("lock_waiters 1"); }));
+	ASSERT_EQ(a->unlock(range(1, wr)), 0);
+	ASSERT_TRUE(eventually([&] { return c->grants() == 1; }));
+	EXPECT_EQ(b->grants(), 0u);
+}
+
+TEST_F(daemon_locks, a_cancellation_that_comes_too_late_gives_the_lock_back)
+{
+	start();
+	auto a = join(), b = join();
+	for (int i = 0; i < 200; i++) {
+		std::uint64_t cookie = 0;
+		ASSERT_EQ(a->lock(range(1, wr)), 0);
+		ASSERT_EQ(b->wait(range(1, wr), 1, &cookie), -EINPROGRESS);
+		std::jthread free([&] { EXPECT_EQ(a->unlock(range(1, wr)), 0); });
+		if (!b->s->cancel_lock(cookie)) {
+			ASSERT_EQ(b->unlock(range(1, wr)), 0);
+		}
+		free.join();
+		ASSERT_TRUE(eventually([&] { return a->lock(range(1, wr)) == 0; }));
+		ASSERT_EQ(a->unlock(range(1, wr)), 0);
+	}
+}
+
+TEST_F(daemon_locks, a_circle_of_processes_is_refused)
+{
+	put("g", "0123456789");
+	start();
+	auto a = join(), b = join(), c = join();
+	auto ag = join("g");
+	ag->s.reset();
+	// Three clients, three ranges, each waits for the next one's.
+	ASSERT_EQ(a->lock(range(1, wr, 0, 0)), 0);
+	ASSERT_EQ(b->lock(range(1, wr, 1, 1)), 0);
+	ASSERT_EQ(c->lock(range(1, wr, 2, 2)), 0);
+	EXPECT_EQ(a->wait(range(1, wr, 1, 1), 1), -EINPROGRESS);
+	EXPECT_EQ(b->wait(range(1, wr, 2, 2), 1), -EINPROGRESS);
+	EXPECT_EQ(c->wait(range(1, wr, 0, 0), 1), -EDEADLK);
+	EXPECT_EQ(c->lock(range(1, wr, 0, 0)), -EAGAIN) << "who does not wait closes no circle";
+	ASSERT_EQ(c->unlock(range(1, wr, 2, 2)), 0);
+	EXPECT_TRUE(eventually([&] { return b->grants() == 1; }));
+	// Of open file descriptions others may give the lock back: no circle is seen.
+	coop_st_lock ofd = range(5, wr, 100, 100);
+	ofd.kind = COOP_ST_LOCK_OFD;
+	ASSERT_EQ(a->lock(ofd), 0);
+	EXPECT_EQ(b->wait(ofd, 2), -EINPROGRESS);
+}
+
+TEST_F(daemon_locks, a_lock_ends_with_its_open_file_and_with_its_client)
+{
+	start();
+	auto a = join(), b = join();
+	ASSERT_EQ(a->lock(range(1, wr)), 0);
+	ASSERT_EQ(b->wait(range(1, wr), 1), -EINPROGRESS);
+	write_result out;
+	ASSERT_EQ(a->s->close(a->file.fh, a->open_id, out), 0);
+	ASSERT_TRUE(eventually([&] { return b->grants() == 1; }));
+
+	auto c = join();
+	ASSERT_EQ(c->wait(range(1, wr), 1), -EINPROGRESS);
+	b.reset(); // says BYE
+	EXPECT_TRUE(eventually([&] { return c->grants() == 1; }));
+	c.reset();
+	EXPECT_TRUE(eventually([&] { return stats_say("locks 0"); }));
+}
+
+TEST_F(daemon_locks, what_an_open_file_may_not_do_it_may_not_lock)
+{
+	start();
+	auto a = join();
+	open_result o{};
+	std::uint64_t cookie;
+	ASSERT_EQ(a->s->open(me(), a->file.fh, O_RDONLY, 0, o), 0);
+	EXPECT_EQ(a->s->lock(a->file.fh, o.open_id, range(1, wr), false, nullptr, cookie), -EBADF);
+	EXPECT_EQ(a->s->lock(a->file.fh, o.open_id, range(1, rd), false, nullptr, cookie), 0);
+	EXPECT_EQ(a->s->lock(a->file.fh, o.open_id, whole(1, wr), false, nullptr, cookie), 0);
+	EXPECT_EQ(a->s->lock(a->file.fh, 4711, range(1, rd), false, nullptr, cookie), -EBADF);
+}
+
+TEST_F(daemon_locks, a_restarted_daemon_gives_locks_to_their_holders_first)
+{
+	start();
+	auto a = join(), b = join(), w = join();
+	ASSERT_EQ(a->lock(range(1, wr, 0, 4)), 0);
+	ASSERT_EQ(b->lock(range(1, wr, 5, 9)), 0);
+	ASSERT_EQ(w->wait(range(1, wr, 0, 9), 1), -EINPROGRESS);
+	restart();
+	// No other client slips in, even one that is back first.
+	auto late = join();
+	EXPECT_EQ(late->lock(range(1, wr, 0, 0)), -EAGAIN);
+	EXPECT_EQ(late->lock(range(1, wr, 9, 9)), -EAGAIN);
+	EXPECT_EQ(a->test(range(1, wr, 0, 9)).start, 5u);
+	ASSERT_EQ(a->unlock(range(1, wr, 0, 4)), 0);
+	EXPECT_EQ(w->grants(), 0u);
+	ASSERT_EQ(b->unlock(range(1, wr, 5, 9)), 0);
+	EXPECT_TRUE(eventually([&] { return w->grants() == 1; })) << "a wait outlives a restart";
+	EXPECT_EQ(late->lock(range(1, wr, 9, 9)), -EAGAIN);
+}
+
+TEST_F(daemon_locks, a_holder_that_does_not_come_back_loses_its_lock)
+{
+	settings_.lock_grace = std::chrono::milliseconds(1500);
+	start();
+	auto a = join(), b = join();
+	ASSERT_EQ(a->lock(range(1, wr)), 0);
+	const auto stopped = std::chrono::steady_clock::now();
+	server_.reset();
+	a->s.reset();
+	settings_.listen = "127.0.0.1:" + std::to_string(port_);
+	server_ = std::make_unique<coop::daemon::server>(settings_);
+	EXPECT_EQ(b->lock(range(1, wr)), 0) << "held back while the grace time lasts, then granted";
+	EXPECT_GE(std::chrono::steady_clock::now() - stopped, settings_.lock_grace);
+	EXPECT_TRUE(std::filesystem::is_empty(base_ / "state" / "locks") ||
+		    std::distance(std::filesystem::directory_iterator(base_ / "state" / "locks"),
+				  {}) == 1);
+}
+
+TEST_F(daemon_locks, without_its_lock_an_open_file_is_of_no_use)
+{
+	settings_.lock_grace = std::chrono::milliseconds(300);
+	start();
+	auto a = join(), b = join();
+	ASSERT_EQ(a->lock(range(1, wr)), 0);
+	server_.reset();
+	std::filesystem::remove_all(base_ / "state" / "locks"); // the daemon does not know of it
+	settings_.listen = "127.0.0.1:" + std::to_string(port_);
+	server_ = std::make_unique<coop::daemon::server>(settings_);
+	ASSERT_EQ(b->lock(range(1, wr)), 0);
+	write_result out;
+	EXPECT_EQ(write_text(*a->s, a->file, a->open_id, 0, "mine", out), -EBADF);
+	EXPECT_EQ(disk("f"), "0123456789");
+}
+
+// Against one byte, one owner at a time.
+TEST(lock_ranges, ranges_are_split_and_joined_like_single_bytes)
+{
+	constexpr std::uint64_t bytes = 24;
+	constexpr int owners = 3;
+	std::minstd_rand dice(7);
+	coop::lock_ranges<int> locks;
+	char held[owners][bytes] = {};
+	for (int i = 0; i < 20000; i++) {
+		const int who = static_cast<int>(dice() % owners);
+		std::uint64_t from = dice() % bytes, to = dice() % bytes;
+		if (from > to)
+			std::swap(from, to);
+		coop::lock_ranges<int>::range r{who, 1, from, to, 0, 0, false, dice() % 2 == 0};
+		const bool take = dice() % 3;
+		bool free = true;
+		for (int o = 0; o < owners && take; o++)
+			for (std::uint64_t at = from; at <= to; at++)
+				if (o != who && held[o][at] && (r.exclusive || held[o][at] == 'w'))
+					free = false;
+		if (take) {
+			ASSERT_EQ(locks.conflict(r) == nullptr, free) << i;
+			if (!free)
+				continue;
+			locks.take(r);
+		} else {
+			locks.release(r);
+		}
+		for (std::uint64_t at = from; at <= to; at++)
+			held[who][at] = static_cast<char>(!take ? 0 : r.exclusive ? 'w' : 'r');
+		// Every byte, and no byte twice.
+		char now[owners][bytes] = {};
+		for (const auto &h : locks.held())
+			for (std::uint64_t at = h.start; at <= h.end; at++) {
+				ASSERT_EQ(now[h.owner][at], 0) << i;
+				now[h.owner][at] = h.exclusive ? 'w' : 'r';
+			}
+		ASSERT_EQ(std::memcmp(now, held, sizeof(now)), 0) << i;
+	}
+}

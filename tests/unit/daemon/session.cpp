@@ -1,0 +1,507 @@
+// SPDX-License-Identifier: MIT
+// session.cpp - keys, members, openers, lost connections, restarts.
+#include "rig.hpp"
+
+#include <arpa/inet.h>
+#include <atomic>
+#include <poll.h>
+#include <sstream>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "userland/client/asker.hpp"
+#include "userland/daemon/identity.hpp"
+
+using namespace rig;
+
+using daemon_session = daemon_test;
+
+namespace
+{
+
+coop_addr address(std::uint32_t n)
+{
+	coop_addr a{};
+	a.gid[15] = 1;
+	a.qpn = n;
+	a.qkey = 7;
+	return a;
+}
+
+struct killed final : coop::client::asker {
+	bool gone() override { return true; }
+};
+
+// What a client was told about others.
+struct watcher {
+	std::mutex mutex;
+	std::map<std::uint32_t, std::uint32_t> nodes; // id -> qpn
+	void operator()(const coop::client::node_event &e)
+	{
+		std::lock_guard lock(mutex);
+		if (e.joined)
+			nodes[e.node] = e.addr.qpn;
+		else
+			nodes.erase(e.node);
+	}
+	std::size_t size()
+	{
+		std::lock_guard lock(mutex);
+		return nodes.size();
+	}
+	bool knows(std::uint32_t node)
+	{
+		std::lock_guard lock(mutex);
+		return nodes.contains(node);
+	}
+};
+
+// Between a client and the daemon: passes on what they say. Once, when told to, it answers a
+// request itself, as no daemon does: with another operation than was asked for. What a client says
+// while it is deaf is lost, and the connection with it, when it hears again.
+class relay
+{
+public:
+	explicit relay(std::uint16_t daemon) : daemon_(daemon), listener_(make())
+	{
+		sockaddr_in at = loopback(0);
+		socklen_t size = sizeof(at);
+		::bind(listener_.get(), reinterpret_cast<sockaddr *>(&at), size);
+		::listen(listener_.get(), 4);
+		::getsockname(listener_.get(), reinterpret_cast<sockaddr *>(&at), &size);
+		port = ntohs(at.sin_port);
+		thread_ = std::jthread([this](std::stop_token stop) {
+			while (!stop.stop_requested())
+				if (readable(listener_.get()))
+					connection(stop);
+		});
+	}
+
+	std::uint16_t port = 0;
+	std::atomic<std::uint32_t> forge{0};       // status of the answer to come
+	std::atomic<bool> deaf{false}, cut{false}; // cut: ends the connection, once
+	std::atomic<unsigned> connections{0};
+
+private:
+	static coop::daemon::unique_fd make()
+	{
+		return coop::daemon::unique_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	}
+	static sockaddr_in loopback(std::uint16_t port)
+	{
+		sockaddr_in at{};
+		at.sin_family = AF_INET;
+		at.sin_port = htons(port);
+		at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		return at;
+	}
+	static bool readable(int fd)
+	{
+		pollfd p{fd, POLLIN, 0};
+		return ::poll(&p, 1, 5) > 0;
+	}
+	static bool pass(int from, int to, std::string &bytes)
+	{
+		bytes.resize(1 << 16);
+		const ssize_t n = ::recv(from, bytes.data(), bytes.size(), 0);
+		bytes.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+		return n > 0 && ::send(to, bytes.data(), bytes.size(), MSG_NOSIGNAL) == n;
+	}
+	void connection(std::stop_token stop)
+	{
+		const coop::daemon::unique_fd client(
+			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+		connections++;
+		const coop::daemon::unique_fd daemon = make();
+		const sockaddr_in at = loopback(daemon_);
+		if (::connect(daemon.get(), reinterpret_cast<const sockaddr *>(&at), sizeof(at)))
+			return;
+		bool lost = false;
+		for (std::string bytes; !stop.stop_requested();) {
+			if ((lost && !deaf) || cut.exchange(false))
+				return;
+			pollfd p[2] = {{client.get(), POLLIN, 0}, {daemon.get(), POLLIN, 0}};
+			if (::poll(p, 2, 5) <= 0)
+				continue;
+			coop_st_header h{};
+			if (p[0].revents && forge) { // nothing else is under way: a whole request
+				std::uint8_t head[COOP_ST_HEADER];
+				::recv(client.get(), head, sizeof(head), MSG_PEEK | MSG_WAITALL);
+				EXPECT_EQ(coop_st_header_get(&h, head), 0);
+				h.op = COOP_ST_PING;
+				h.flags = COOP_ST_F_REPLY;
+				h.body_len = h.data_len = 0;
+				h.status = forge.exchange(0);
+				coop_st_header_put(&h, head);
+				::send(client.get(), head, sizeof(head), MSG_NOSIGNAL);
+			}
+			if (p[0].revents && deaf) {
+				lost = true;
+				bytes.resize(1 << 16);
+				if (::recv(client.get(), bytes.data(), bytes.size(), 0) <= 0)
+					return;
+			} else if (p[0].revents && !pass(client.get(), daemon.get(), bytes)) {
+				return;
+			}
+			if (p[1].revents && !pass(daemon.get(), client.get(), bytes))
+				return;
+		}
+	}
+
+	const std::uint16_t daemon_;
+	const coop::daemon::unique_fd listener_;
+	std::jthread thread_; // last
+};
+
+} // namespace
+
+TEST_F(daemon_session, both_sides_must_know_the_key)
+{
+	settings_.key_file = write_key("key", 'k');
+	start();
+	EXPECT_NO_THROW(connect());
+	EXPECT_NE(connect()->fabric_key(), (std::array<std::uint8_t, 16>{}));
+	storage_options o = client_options();
+	o.key_file = write_key("other", 'x');
+	EXPECT_THROW(storage::connect(o), std::runtime_error);
+	o.key_file.clear();
+	EXPECT_THROW(storage::connect(o), std::runtime_error);
+	o.key_file = write_key("open", 'k', 0644);
+	EXPECT_THROW(storage::connect(o), std::runtime_error);
+	o = client_options();
+	o.export_name = "/nothing";
+	EXPECT_THROW(storage::connect(o), std::runtime_error);
+}
+
+TEST_F(daemon_session, without_a_key_only_loopback_is_served)
+{
+	settings_.listen = "0.0.0.0:0";
+	try {
+		start();
+		FAIL();
+	} catch (const std::runtime_error &e) {
+		EXPECT_NE(std::string(e.what()).find("--key"), std::string::npos) << e.what();
+	}
+}
+
+TEST_F(daemon_session, nodes_hear_of_each_other)
+{
+	start();
+	watcher seen[3];
+	std::unique_ptr<storage> c[3];
+	std::uint32_t id[3];
+	for (unsigned i = 0; i < 3; i++) {
+		storage_options o = client_options();
+		o.on_node = [&w = seen[i]](const coop::client::node_event &e) { w(e); };
+		c[i] = storage::connect(o);
+		id[i] = c[i]->register_node(address(100 + i));
+		ASSERT_NE(id[i], 0u);
+	}
+	for (watcher &w : seen)
+		EXPECT_TRUE(eventually([&] { return w.size() == 2; }));
+	EXPECT_EQ(seen[0].nodes[id[2]], 102u);
+	c[1].reset();
+	EXPECT_TRUE(eventually([&] { return seen[0].size() == 1 && seen[2].size() == 1; }));
+	EXPECT_FALSE(seen[0].knows(id[1]));
+	restart();
+	EXPECT_TRUE(eventually([&] {
+		return c[0]->stats().reconnects && c[2]->stats().reconnects &&
+		       seen[0].size() == 1 && !seen[0].knows(id[2]);
+	})) << "after a restart the other one is back under a new id";
+	for (auto &x : c)
+		x.reset();
+}
+
+TEST_F(daemon_session, open_names_recent_openers_of_the_same_version)
+{
+	up();
+	put("f", "some text");
+	::usleep(30000);
+	auto b = connect();
+	const std::uint32_t na = client_->register_node(address(1)),
+			    nb = b->register_node(address(2));
+	const entry e = find("f");
+	const open_result first = open(e, O_RDONLY, 100);
+	EXPECT_TRUE(first.openers.empty());
+	EXPECT_EQ(first.inline_data, "some text");
+	open_result second{};
+	ASSERT_EQ(b->open(me(), e.fh, O_RDONLY, 100, second), 0);
+	EXPECT_EQ(second.openers, std::vector<std::uint32_t>{na});
+	EXPECT_TRUE(second.inline_data.empty()) << "there is a peer to ask";
+	EXPECT_EQ(open(e, O_RDONLY).openers, std::vector<std::uint32_t>{nb});
+	put("f", "other text");
+	::usleep(30000);
+	EXPECT_TRUE(open(e, O_RDONLY).openers.empty());
+	b.reset();
+	EXPECT_TRUE(eventually([&] { return open(e, O_RDONLY).openers.empty(); }));
+}
+
+TEST_F(daemon_session, handles_and_open_files_survive_a_restart)
+{
+	up();
+	put("f", "before");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	restart();
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 100), "before");
+	attributes a;
+	EXPECT_EQ(client_->getattr(me(), e.fh, a), 0);
+	EXPECT_EQ(a.fid.hi, e.attr.fid.hi);
+	write_result w{};
+	EXPECT_EQ(write_text(*client_, e, o.open_id, 0, "after!", w), 0);
+	EXPECT_EQ(client_->close(e.fh, o.open_id, w), 0);
+	EXPECT_EQ(disk("f"), "after!");
+	EXPECT_GE(client_->stats().reconnects, 1u);
+}
+
+TEST_F(daemon_session, calls_wait_for_a_daemon_that_is_away_and_time_out)
+{
+	start();
+	storage_options o = client_options();
+	o.timeout_ms = 300;
+	auto c = storage::connect(o);
+	server_.reset();
+	entry e;
+	EXPECT_EQ(c->lookup(me(), c->root().fh, "x", e), -ETIMEDOUT);
+	settings_.listen = "127.0.0.1:" + std::to_string(port_);
+	server_ = std::make_unique<coop::daemon::server>(settings_);
+	put("x", "1");
+	EXPECT_TRUE(eventually([&] { return c->lookup(me(), c->root().fh, "x", e) == 0; }));
+}
+
+TEST_F(daemon_session, an_answer_to_what_was_not_asked_ends_the_connection)
+{
+	start();
+	relay between(port_);
+	port_ = between.port;
+	client_ = connect();
+	std::uint64_t ended = 0;
+	for (const std::uint32_t status : {EAGAIN, EIO}) {
+		attributes a;
+		between.forge = status;
+		EXPECT_EQ(client_->getattr(me(), client_->root().fh, a), 0);
+		EXPECT_EQ(client_->stats().reconnects, ++ended)
+			<< std::strerror(static_cast<int>(status));
+	}
+	client_.reset();
+}
+
+// A write that never reached the daemon, of a caller who has been killed.
+class daemon_session_left : public daemon_session
+{
+protected:
+	void leave()
+	{
+		start();
+		daemon_ = port_;
+		between_ = std::make_unique<relay>(port_);
+		port_ = between_->port;
+		client_ = connect();
+		put("f", "........");
+		const entry e = find("f");
+		const open_result o = open(e, O_RDWR);
+		std::string text = "given up"; // ends, as the caller's memory does
+		const iovec v{text.data(), text.size()};
+		write_result out;
+		between_->deaf = true;
+		const killed one;
+		ASSERT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out,
+					 [this](int err, const write_result &r) {
+						 late_ = r;
+						 told_ = err;
+					 }),
+			  -EINTR);
+		text.assign(text.size(), '!');
+		ASSERT_EQ(client_->calls().size(), 1u);
+		EXPECT_STREQ(client_->calls()[0].state, "abandoned");
+		EXPECT_EQ(told_, 1);
+	}
+	bool told_in_time()
+	{
+		return eventually([&] { return told_ <= 0; });
+	}
+
+	std::unique_ptr<relay> between_;
+	std::uint16_t daemon_ = 0;
+	std::atomic<int> told_{1}; // not yet
+	write_result late_;
+};
+
+TEST_F(daemon_session_left, it_happens_and_is_told)
+{
+	leave();
+	EXPECT_EQ(disk("f"), "........");
+	between_->deaf = false;
+	EXPECT_TRUE(told_in_time());
+	EXPECT_EQ(told_, 0);
+	EXPECT_EQ(disk("f"), "given up");
+	EXPECT_NE(late_.attr.version, late_.version_before);
+}
+
+// Whoever has changed the file since would lose it.
+TEST_F(daemon_session_left, it_is_not_repeated_to_who_may_have_done_it)
+{
+	leave();
+	port_ = daemon_;
+	restart(); // it knows no sessions
+	put("f", "later...");
+	between_->deaf = false;
+	EXPECT_TRUE(told_in_time());
+	EXPECT_EQ(told_, -ESTALE);
+	EXPECT_EQ(disk("f"), "later...");
+	EXPECT_TRUE(client_->calls().empty());
+}
+
+// Ten seconds before the handshake with a daemon that hangs is over.
+TEST_F(daemon_session, who_waits_for_a_connection_to_be_made_can_be_killed)
+{
+	start();
+	relay between(port_);
+	port_ = between.port;
+	client_ = connect();
+	between.deaf = true;
+	between.cut = true;
+	ASSERT_TRUE(eventually([&] { return between.connections == 2; }));
+	std::atomic<int> status{1};
+	std::jthread caller([&] {
+		const killed one;
+		attributes a;
+		status = client_->getattr(me(), client_->root().fh, a);
+	});
+	const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+	while (status == 1 && std::chrono::steady_clock::now() < end)
+		std::this_thread::sleep_for(std::chrono::milliseconds(2));
+	EXPECT_EQ(status, -EINTR);
+	between.deaf = false;
+	caller.join();
+	attributes a;
+	EXPECT_EQ(client_->getattr(me(), client_->root().fh, a), 0);
+	client_.reset();
+}
+
+TEST_F(daemon_session, a_write_that_was_waited_for_is_told_once)
+{
+	up();
+	put("f", "........");
+	const entry e = find("f");
+	const open_result o = open(e, O_RDWR);
+	std::string text = "waited";
+	const iovec v{text.data(), text.size()};
+	write_result out;
+	auto held = std::make_shared<bool>(false);
+	EXPECT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out,
+				 [held](int, const write_result &) { *held = true; }),
+		  0);
+	EXPECT_EQ(held.use_count(), 1) << "the turn would not be over";
+	EXPECT_FALSE(*held);
+}
+
+TEST_F(daemon_session, path_handles_follow_renames_and_refuse_other_files)
+{
+	settings_.path_handles = true;
+	up();
+	put("f", "text");
+	const entry e = find("f");
+	entry d;
+	ASSERT_EQ(client_->mkdir(me(), client_->root().fh, "d", 0755, d), 0);
+	ASSERT_EQ(client_->rename(me(), client_->root().fh, "f", d.fh, "g", 0), 0);
+	const open_result o = open(e, O_RDONLY);
+	EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 10), "text");
+	const entry still = find("d");
+	client_.reset();
+	restart();
+	client_ = connect();
+	attributes a;
+	EXPECT_EQ(client_->getattr(me(), still.fh, a), 0) << "short paths travel in the handle";
+	std::filesystem::rename(tree_ / "d", tree_ / "e");
+	std::filesystem::create_directory(tree_ / "d");
+	client_.reset();
+	restart();
+	client_ = connect();
+	EXPECT_EQ(client_->getattr(me(), still.fh, a), -ESTALE) << "another directory has the name";
+}
+
+TEST_F(daemon_session, what_arrives_on_a_replaced_connection_is_not_run)
+{
+	coop::daemon::session s("0123456789abcdef");
+	using verdict = coop::daemon::session::verdict;
+	std::string out;
+	const std::uint64_t old = s.renew(nullptr);
+	EXPECT_EQ(s.admit(old, 1, nullptr, out), verdict::run);
+	const std::uint64_t now = s.renew(nullptr);
+	EXPECT_EQ(s.admit(now, 2, nullptr, out), verdict::run);
+	EXPECT_EQ(s.admit(old, 3, nullptr, out), verdict::late);
+	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::running) << "it had begun before";
+	s.done(1, "reply");
+	EXPECT_EQ(s.admit(old, 1, nullptr, out), verdict::late);
+	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::answered);
+}
+
+TEST_F(daemon_session, silent_strangers_do_not_keep_clients_out)
+{
+	start();
+	std::vector<coop::daemon::unique_fd> crowd;
+	for (std::size_t i = 0; i < 2 * coop::daemon::strangers_max; i++) {
+		coop::daemon::unique_fd s(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+		sockaddr_in to{};
+		to.sin_family = AF_INET;
+		to.sin_port = htons(port_);
+		to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		ASSERT_EQ(::connect(s.get(), reinterpret_cast<sockaddr *>(&to), sizeof(to)), 0);
+		crowd.push_back(std::move(s));
+	}
+	ASSERT_TRUE(eventually([&] { return server_->accepted == crowd.size(); }));
+	EXPECT_NO_THROW(connect());
+}
+
+TEST_F(daemon_session, without_a_key_other_users_of_the_machine_are_refused)
+{
+	if (::geteuid() != 0)
+		GTEST_SKIP() << "needs root, to become another user";
+	up();
+	const pid_t child = ::fork();
+	if (child == 0) {
+		if (::setresuid(4101, 4101, 4101))
+			::_exit(3);
+		try {
+			connect();
+		} catch (const std::runtime_error &e) {
+			const bool said =
+				std::string(e.what()).find("cluster key") != std::string::npos;
+			::_exit(said ? 0 : 2);
+		}
+		::_exit(1);
+	}
+	int status = 0;
+	ASSERT_EQ(::waitpid(child, &status, 0), child);
+	EXPECT_EQ(status, 0);
+	EXPECT_EQ(server_->auth_failures, 1u);
+}
+
+TEST(identity, a_closed_socket_is_nobodys)
+{
+	sockaddr_storage from{}, to{};
+	auto &f = reinterpret_cast<sockaddr_in &>(from), &t = reinterpret_cast<sockaddr_in &>(to);
+	f.sin_family = t.sin_family = AF_INET;
+	f.sin_addr.s_addr = t.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	f.sin_port = htons(0x1234);
+	t.sin_port = htons(0x4416);
+	const std::string address = [] {
+		const std::uint32_t loopback = htonl(INADDR_LOOPBACK);
+		char text[9];
+		std::snprintf(text, sizeof(text), "%08X", loopback);
+		return std::string(text);
+	}();
+	const auto owner = [&](const char *state, const char *inode) {
+		std::istringstream table("  sl  local_address rem_address   st ...\n   0: " +
+					 address + ":1234 " + address + ":4416 " + state +
+					 " 00000000:00000000 00:00000000 00000000  1000        0 " +
+					 inode + " 1 0\n");
+		return coop::daemon::owner_in(table, from, to);
+	};
+	EXPECT_EQ(owner("01", "77"), std::optional<uid_t>(1000));
+	EXPECT_EQ(owner("05", "77"), std::nullopt);
+	EXPECT_EQ(owner("01", "0"), std::nullopt);
+	f.sin_port = htons(0x1235);
+	EXPECT_EQ(owner("01", "77"), std::nullopt);
+}

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: MIT
+// lab.cpp - see lab.hpp. The queue pairs behave as hardware does: WRs are
+// used in posting order, a datagram without a WR vanishes, a flush takes the rest.
+#include "tests/unit/fetch/lab.hpp"
+
+#include <cstring>
+
+namespace lab
+{
+
+namespace
+{
+
+u32 checksum(const u8 *p, std::size_t n)
+{
+	u32 h = 2166136261u;
+	while (n--)
+		h = (h ^ *p++) * 16777619u;
+	return h;
+}
+
+} // namespace
+
+u8 content(u32 page, u32 off)
+{
+	return static_cast<u8>(page * 131 + off * 7 + (off >> 8) * 13 + 1);
+}
+
+u8 command(const std::vector<u8> &message)
+{
+	return message.at(5);
+}
+
+node::node(network &n, u8 number, const node_shape &shape) : net(n)
+{
+	cfg.seed = 1000 + number;
+	cfg.self.gid[0] = 0xfe;
+	cfg.self.gid[15] = number;
+	cfg.self.qpn = number * 0x1000u + 0x11;
+	cfg.self.qkey = 0x80000001;
+	cfg.page_shift = shape.page_shift;
+	cfg.mtu = shape.mtu;
+	cfg.max_fetches = shape.fetches;
+	cfg.max_serves = shape.serves;
+	cfg.max_queued = shape.queued;
+	cfg.max_peers = 16;
+	cfg.peer_timeout_us = 50000;
+	cfg.window_bytes = shape.window;
+	cfg.serve_bytes_s = shape.serve_bytes_s;
+	cfg.fetch_depth = shape.fetch_depth;
+	cfg.serve_depth = shape.serve_depth;
+	cfg.flags = shape.flags;
+	memory.resize((coop_engine_size(&cfg) + 7) / 8);
+	e = coop_engine_init(memory.data(), memory.size() * 8, &cfg, net.now);
+	qps_.resize(cfg.max_fetches);
+	for (u32 i = 0; i < cfg.max_fetches; ++i)
+		coop_engine_set_fetch_qp(e, i, number * 0x1000u + 0x100 + i, 0x80000002);
+	for (u32 i = 0; i < cfg.max_serves; ++i)
+		coop_engine_set_serve_qp(e, i, number * 0x1000u + 0x200 + i);
+}
+
+int node::fetch(u32 pages, u32 *id, u64 version)
+{
+	coop_fetch_req req{};
+	req.cookie = ++cookies_;
+	req.fid = {1, 2};
+	req.version = version;
+	req.size = 1 << 30;
+	req.budget_us = budget_us;
+	req.n_ext = 1;
+	req.ext[0] = {0, pages, 0};
+	pages_[req.cookie].assign(std::size_t{pages} << cfg.page_shift, 0xee);
+	u32 scratch;
+	return coop_engine_submit(e, &req, net.now, id ? id : &scratch);
+}
+
+u8 *node::byte(u64 cookie, u32 page, u32 off)
+{
+	return &pages_.at(cookie).at((std::size_t{page} << cfg.page_shift) + off);
+}
+
+bool node::page_right(u32 cookie, u32 page) const
+{
+	const std::vector<u8> &p = pages_.at(cookie);
+	for (u32 off = 0; off < 1u << cfg.page_shift; ++off)
+		if (p[(std::size_t{page} << cfg.page_shift) + off] != content(page, off))
+			return false;
+	return true;
+}
+
+void node::transmit(const coop_tx &tx)
+{
+	switch (tx.kind) {
+	case COOP_TX_CTRL: {
+		std::vector<u8> message(tx.buf, tx.buf + tx.len);
+		for (auto &n : net.nodes) {
+			if (n->cfg.self.qpn != tx.addr.qpn)
+				continue;
+			if (!net.filter || net.filter(*n, message))
+				n->ctrl(message, cfg.self);
+		}
+		break;
+	}
+	case COOP_TX_POST_RECV: {
+		qp &q = qps_.at(tx.slot);
+		EXPECT_EQ(q.next, q.posted.size()) << "posted over WRs that are out";
+		EXPECT_LE(tx.n_seg, cfg.fetch_depth ? cfg.fetch_depth : COOP_MAX_SEGS);
+		EXPECT_FALSE(q.dead);
+		q.posted.assign(tx.seg, tx.seg + tx.n_seg);
+		for (const coop_seg &s : q.posted)
+			EXPECT_EQ(s.len + s.spill, cfg.mtu);
+		q.next = 0;
+		q.cookie = tx.cookie;
+		++posts;
+		break;
+	}
+	case COOP_TX_DATA: {
+		const u32 id = tx.id, n = tx.n_seg;
+		EXPECT_LE(n, 64u);
+		for (u32 i = 0; i < n; ++i) {
+			const coop_seg &s = tx.seg[i];
+			datagram d;
+			d.to_qp = tx.addr.qpn;
+			d.imm = s.imm;
+			d.src_qp = cfg.self.qpn - 0x11 + 0x200 + tx.slot;
+			std::memcpy(d.src_gid.data(), cfg.self.gid, 16);
+			for (u32 f = 0; f < s.n_frag; ++f)
+				for (u32 b = 0; b < s.frag[f].len; ++b)
+					d.payload.push_back(s.frag[f].absent
+								    ? 0
+								    : content(s.frag[f].page,
+									      s.frag[f].off + b));
+			net.air.push_back(std::move(d));
+		}
+		if (hold_sends)
+			sends.emplace_back(id, n);
+		else
+			coop_engine_tx_done(e, id, n, 0, net.now);
+		break;
+	}
+	case COOP_TX_STOP_QP: {
+		qp &q = qps_.at(tx.slot);
+		++stops;
+		q.dead = true;
+		const u32 left = static_cast<u32>(q.posted.size()) - q.next;
+		q.next = static_cast<u32>(q.posted.size());
+		if (left)
+			coop_engine_rx_flush(e, tx.slot, left, net.now);
+		break;
+	}
+	case COOP_TX_RESET_QP:
+		++resets;
+		EXPECT_TRUE(qps_.at(tx.slot).dead) << "RESET without ERR (rule 2)";
+		EXPECT_EQ(qps_.at(tx.slot).next, qps_.at(tx.slot).posted.size());
+		qps_.at(tx.slot).dead = false;
+		break;
+	}
+}
+
+u64 node::sum(const coop_ev &ev, u32 ordinal, const u8 *bytes) const
+{
+	return ev.sum == COOP_SUM_TAG ? coop_engine_tag(e, &ev, ordinal, bytes)
+				      : checksum(bytes, 1u << cfg.page_shift);
+}
+
+std::vector<u64> node::sums_of(const coop_ev &ev) const
+{
+	std::vector<u64> sums(COOP_MAX_PAGES);
+	std::vector<u8> bytes(1u << cfg.page_shift);
+	for (u32 i = 0; i < COOP_MAX_PAGES; ++i) {
+		for (u32 b = 0; b < bytes.size(); ++b)
+			bytes[b] = content(i, b);
+		sums[i] = sum(ev, i, bytes.data()) ^ spoil_sums;
+	}
+	return sums;
+}
+
+void node::event(const coop_ev &ev)
+{
+	switch (ev.kind) {
+	case COOP_EV_LOOKUP:
+		++served;
+		if (hold_lookup)
+			held.push_back(ev.id);
+		else if (keeps)
+			coop_engine_lookup_kept(e, ev.id, have, size, 1000 + ev.id,
+						ev.sum ? sums_of(ev).data() : nullptr, net.now);
+		else
+			coop_engine_lookup_done(e, ev.id, have, size, 1000 + ev.id, net.now);
+		break;
+	case COOP_EV_RECHECK:
+		EXPECT_EQ(ev.cookie, 1000u + ev.id);
+		++rechecks;
+		coop_engine_recheck_done(e, ev.id, still, ev.sum ? sums_of(ev).data() : nullptr,
+					 net.now);
+		break;
+	case COOP_EV_SERVE_END:
+		++ended;
+		break;
+	case COOP_EV_VERIFY: {
+		std::vector<std::vector<u8>> gathered;
+		verifies.push_back(ev.n_moves);
+		for (u32 i = 0; i < ev.n_moves; ++i) {
+			coop_seg from, to;
+			EXPECT_TRUE(coop_engine_fetch_seg(e, ev.id, ev.moves[i].into, &from));
+			EXPECT_TRUE(coop_engine_fetch_seg(e, ev.id, ev.moves[i].seg, &to));
+			std::vector<u8> b;
+			for (u32 f = 0; f < from.n_frag; ++f)
+				for (u32 k = 0; k < from.frag[f].len; ++k)
+					b.push_back(*byte(ev.cookie, from.frag[f].page,
+							  from.frag[f].off + k));
+			b.resize(to.len);
+			gathered.push_back(b);
+		}
+		for (u32 i = 0; i < ev.n_moves; ++i) {
+			coop_seg to;
+			coop_engine_fetch_seg(e, ev.id, ev.moves[i].seg, &to);
+			u32 at = 0;
+			for (u32 f = 0; f < to.n_frag; ++f)
+				for (u32 k = 0; k < to.frag[f].len; ++k)
+					*byte(ev.cookie, to.frag[f].page, to.frag[f].off + k) =
+						gathered[i][at++];
+		}
+		u64 good = ev.pages;
+		for (u32 i = 0; i < COOP_MAX_PAGES && ev.sums; ++i)
+			if ((ev.pages >> i & 1) && sum(ev, i, byte(ev.cookie, i, 0)) != ev.sums[i])
+				good &= ~(u64{1} << i);
+		coop_engine_verify_done(e, ev.id, good, net.now);
+		break;
+	}
+	case COOP_EV_FETCH_DONE:
+		done[ev.cookie] = {ev.pages, ev.err, ev.peer};
+		for (u32 i = 0; i < COOP_MAX_PAGES; ++i)
+			if (ev.pages >> i & 1) {
+				EXPECT_TRUE(page_right(static_cast<u32>(ev.cookie), i))
+					<< "WRONG PAGE " << i;
+			}
+		coop_engine_fetch_release(e, ev.id, net.now);
+		break;
+	case COOP_EV_PEER:
+		break;
+	}
+}
+
+bool node::pump()
+{
+	bool any = false;
+	coop_tx tx;
+	coop_ev ev;
+	for (;;) {
+		bool more = false;
+		while (coop_engine_next_tx(e, net.now, &tx)) {
+			transmit(tx);
+			more = true;
+		}
+		while (coop_engine_next_event(e, net.now, &ev)) {
+			event(ev);
+			more = true;
+		}
+		if (!more)
+			return any;
+		any = true;
+	}
+}
+
+void node::ctrl(const std::vector<u8> &message, const coop_addr &from)
+{
+	coop_addr src = from;
+	src.qkey = 0;
+	coop_engine_rx_ctrl(e, message.data(), static_cast<u32>(message.size()), &src, net.now);
+}
+
+void node::data(const datagram &d)
+{
+	const u32 slot = d.to_qp - (cfg.self.qpn - 0x11 + 0x100);
+	if (slot >= qps_.size())
+		return;
+	qp &q = qps_[slot];
+	if (q.dead || q.next == q.posted.size())
+		return; // no WR: vanishes
+	const coop_seg &s = q.posted[q.next];
+	u32 at = 0;
+	for (u32 f = 0; f < s.n_frag; ++f)
+		for (u32 k = 0; k < s.frag[f].len && at < d.payload.size(); ++k)
+			*byte(q.cookie, s.frag[f].page, s.frag[f].off + k) = d.payload[at++];
+	coop_rx rx{};
+	rx.slot = slot;
+	rx.wr = q.next++;
+	rx.imm = d.imm;
+	rx.has_imm = d.has_imm;
+	rx.byte_len = COOP_GRH + static_cast<u32>(d.payload.size());
+	rx.src_qp = d.src_qp;
+	rx.has_gid = true;
+	std::memcpy(rx.src_gid, d.src_gid.data(), 16);
+	coop_engine_rx_data(e, &rx, net.now);
+}
+
+struct coop_engine_stats node::stats() const
+{
+	struct coop_engine_stats st;
+	coop_engine_stats(e, &st);
+	return st;
+}
+
+coop_peer_info node::peer(u32 id) const
+{
+	coop_peer_info p;
+	for (u32 cursor = 0; coop_engine_peer_next(e, &cursor, &p);)
+		if (p.id == id)
+			return p;
+	ADD_FAILURE() << "no peer " << id;
+	return {};
+}
+
+node &network::add(const node_shape &shape)
+{
+	nodes.push_back(std::make_unique<node>(*this, static_cast<u8>(nodes.size() + 1), shape));
+	return *nodes.back();
+}
+
+u32 network::acquaint(node &a, node &b)
+{
+	coop_engine_peer_add(b.e, &a.cfg.self, COOP_PEER_BY_DAEMON, now);
+	return static_cast<u32>(coop_engine_peer_add(a.e, &b.cfg.self, COOP_PEER_BY_HAND, now));
+}
+
+void network::settle()
+{
+	for (bool more = true; more;) {
+		more = false;
+		for (auto &n : nodes)
+			more |= n->pump();
+		if (air.empty())
+			continue;
+		more = true;
+		if (mangle)
+			mangle(air);
+		std::deque<datagram> batch;
+		batch.swap(air);
+		now += 100;
+		for (const datagram &d : batch)
+			for (auto &n : nodes)
+				n->data(d);
+	}
+}
+
+void network::run(u64 us)
+{
+	const u64 end = now + us;
+	for (;;) {
+		settle();
+		u64 next = ~u64{0};
+		for (auto &n : nodes)
+			next = std::min(next, coop_engine_deadline(n->e));
+		if (next > end) {
+			now = end;
+			return;
+		}
+		now = std::max(now, next);
+		for (auto &n : nodes)
+			coop_engine_expire(n->e, now);
+	}
+}
+
+} // namespace lab

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// lab.hpp - a few engines, a virtual clock and a network that a test holds
+// in its hand.
+//
+// A responder's segments land in 'air' and go nowhere until the test's mangle
+// function has had them; control messages pass a filter. Every page byte is a
+// function of (page, offset), so what a fetch calls good can be checked.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cctype>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "rpc/fetch/engine.h"
+#include "rpc/fetch/wire.h"
+
+namespace lab
+{
+
+struct datagram {
+	u32 to_qp;
+	u32 imm;
+	bool has_imm = true;
+	u32 src_qp;
+	std::array<u8, 16> src_gid;
+	std::vector<u8> payload;
+};
+
+struct result {
+	u64 good;
+	int err;
+	u32 peer;
+};
+
+struct node_shape {
+	u32 page_shift = 12, mtu = 4096, flags = 0, fetches = 2, serves = 2, queued = 2;
+	u32 serve_bytes_s = 0, fetch_depth = 0, serve_depth = 0;
+	u32 window = 8 << 20;
+};
+
+class network;
+
+class node
+{
+public:
+	node(network &, u8 number, const node_shape &);
+	int fetch(u32 pages, u32 *id = nullptr, u64 version = 7);
+	bool pump(); // anything done?
+	void ctrl(const std::vector<u8> &, const coop_addr &from);
+	void data(const datagram &);
+	struct coop_engine_stats stats() const;
+	coop_peer_info peer(u32 id) const;
+	bool page_right(u32 slot_cookie, u32 page) const;
+
+	network &net;
+	coop_engine_cfg cfg{};
+	u32 budget_us = 0; // of fetches from now on
+	std::vector<u64> memory;
+	coop_engine *e;
+	std::map<u64, result> done; // by cookie
+	std::vector<u32> verifies;  // number of moves of each
+	u32 stops = 0, resets = 0, posts = 0;
+	// As a responder:
+	u64 have = ~u64{0}, still = ~u64{0}, size = 1 << 30;
+	bool hold_lookup = false, hold_sends = false, spoil_sums = false;
+	bool keeps = false; // what it looks up does not change until the serve ends
+	std::vector<u32> held;
+	std::deque<std::pair<u32, u32>> sends; // held ones: serve and number of segments
+	u32 served = 0, ended = 0, rechecks = 0;
+
+private:
+	friend class network;
+	struct qp {
+		std::vector<coop_seg> posted;
+		std::vector<bool> out;
+		u32 next = 0;
+		u64 cookie = 0;
+		bool dead = false;
+	};
+	void transmit(const coop_tx &);
+	void event(const coop_ev &);
+	u8 *byte(u64 cookie, u32 page, u32 off);
+	u64 sum(const coop_ev &, u32 ordinal, const u8 *bytes) const;
+	std::vector<u64> sums_of(const coop_ev &) const; // of all pages
+	std::vector<qp> qps_;
+	std::map<u64, std::vector<u8>> pages_; // by cookie
+	u64 cookies_ = 0;
+};
+
+class network
+{
+public:
+	node &add(const node_shape & = {});
+	// Both know each other; returns b's id at a.
+	u32 acquaint(node &a, node &b);
+	// Runs until nothing is under way, moving the clock to deadlines, for at most so long.
+	void run(u64 us = 2000000);
+	void settle(); // without moving the clock
+
+	u64 now = 1000000;
+	std::deque<datagram> air;
+	std::function<void(std::deque<datagram> &)> mangle;      // sees every batch
+	std::function<bool(node &to, std::vector<u8> &)> filter; // false: lost
+	std::vector<std::unique_ptr<node>> nodes;
+};
+
+u8 content(u32 page, u32 off);
+u8 command(const std::vector<u8> &message);
+
+// Once, to the first batch of segments.
+inline void once(network &n, std::function<void(std::deque<datagram> &)> what)
+{
+	n.mangle = [fired = false, what](std::deque<datagram> &air) mutable {
+		if (!fired)
+			what(air);
+		fired = true;
+	};
+}
+
+// Loses the first n messages of a kind.
+inline void lose(network &n, u8 which, u32 count)
+{
+	n.filter = [which, count](node &, std::vector<u8> &m) mutable {
+		if (command(m) != which || !count)
+			return true;
+		--count;
+		return false;
+	};
+}
+
+} // namespace lab
