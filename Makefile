@@ -89,6 +89,10 @@ fuzz: deps-build+check $(B)/fuzz/build.ninja ## every fuzzer for FUZZ_SECONDS (d
 lint: ## arrows, symbols, headers, format
 	@tests/run lint
 
+rooms: ## the tree's rooms and who includes whom, as a table and in build/rooms.svg
+	@mkdir -p $(B)
+	@tools/rooms --svg $(B)/rooms.svg
+
 checkpatch: deps-debug ## the kernel's own style checker over what is built into coopfs.ko
 	@tools/checkpatch
 
@@ -179,4 +183,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint checkpatch format bench bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
+.PHONY: help all user demo check deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint rooms checkpatch format bench bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
