@@ -57,6 +57,14 @@ std::uint32_t buddy::alloc(unsigned order)
 	return first_ + at;
 }
 
+std::vector<std::uint32_t> buddy::free_frames() const
+{
+	std::vector<std::uint32_t> out;
+	for (std::uint32_t at = head_[max_order]; at != none; at = next_[at])
+		out.push_back(at / frame_pages);
+	return out;
+}
+
 void buddy::free(std::uint32_t page, unsigned order)
 {
 	std::uint32_t at = page - first_;

@@ -27,6 +27,13 @@ public:
 	std::uint32_t alloc(unsigned order);
 	void free(std::uint32_t page, unsigned order);
 	std::uint32_t free_pages() const { return free_pages_; }
+	// Nothing of the frame is in use.
+	bool frame_is_free(std::uint32_t frame) const
+	{
+		return order_[std::size_t{frame} * frame_pages] == max_order;
+	}
+	// All such frames; those that alloc() takes first are first. Of an arena that begins at 0.
+	std::vector<std::uint32_t> free_frames() const;
 	bool owns(std::uint32_t page) const
 	{
 		return page >= first_ && page - first_ < next_.size();

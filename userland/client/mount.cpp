@@ -32,6 +32,7 @@ constexpr std::chrono::seconds address_wait{5}; // for one that is being given b
 // Bytes of writes that are kept until storage has them on its disk: a quarter of cache_size, within
 // these bounds.
 constexpr std::uint64_t keep_min = 16ull << 20, keep_max = 256ull << 20;
+constexpr std::size_t ahead_most = 64u << 20; // bytes of the page store that wait for their use
 
 // The source address that the routing table gives to packets for the server.
 std::string local_address_towards(const mount_options &o)
@@ -114,9 +115,12 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 	s.leases = !o.nolease;
 	s.on_node = [this](const node_event &e) { on_node(e); };
 	storage_ = storage::connect(s);
-	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT, idle_memory() / 4);
+	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT,
+				    std::min(ahead_most, idle_memory() / 4));
 	if (o.ib)
 		start_node();
+	// Behind the node, which may have to keep all memory where it is.
+	keeper_ = std::make_unique<memory_keeper>(*pages_);
 	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_);
 	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
 	files_ = std::make_unique<client::files>(
@@ -139,6 +143,7 @@ mount::~mount()
 	storage_.reset();
 	inodes_.reset();
 	node_.reset();
+	keeper_.reset();
 	pages_.reset();
 }
 

@@ -13,6 +13,7 @@
 
 #include "userland/client/file.hpp"
 #include "userland/client/inode.hpp"
+#include "userland/client/memory_keeper.hpp"
 #include "userland/client/node.hpp"
 #include "userland/client/options.hpp"
 #include "userland/client/page_store.hpp"
@@ -49,6 +50,7 @@ private:
 	const mount_options options_;
 	std::unique_ptr<client::storage> storage_;
 	std::unique_ptr<page_store> pages_;
+	std::unique_ptr<memory_keeper> keeper_;
 	std::unique_ptr<client::node> node_;
 	std::atomic<client::node *> node_for_events_{nullptr};
 	std::unique_ptr<client::reader> reader_;

@@ -82,6 +82,8 @@ node_core::node_core(const node_options &o, std::unique_ptr<ud::endpoint> ep, pa
 	network_(endpoint_->state()),
 	completions_(completions_at_once)
 {
+	if (endpoint_->info().pins_memory)
+		store.keep_memory();
 	if (const int err = endpoint_->register_memory(store.base(), store.size()); err != 0)
 		throw std::system_error(-err, std::generic_category(),
 					"node: cannot register the page store with " +

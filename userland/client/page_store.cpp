@@ -9,6 +9,10 @@
 // Small blocks that outlive their neighbours leave an arena full of holes in
 // which no large run fits. When evicting in queue order has given back twice what
 // is needed and still no run, the frame of the next victim is swept.
+//
+// Memory follows use in both directions: frames become present as blocks are made
+// in them, a few ahead of that; frames that blocks have left go back to the system
+// bit by bit, all of them at once when the machine is short of memory.
 #include "userland/client/page_store.hpp"
 
 #include <algorithm>
@@ -31,6 +35,10 @@ namespace
 
 constexpr std::uint32_t reserve_frames = 64;
 constexpr std::uint32_t min_frames = 4;
+constexpr std::uint32_t least_frames = 64; // that are kept where memory lacks
+constexpr std::uint32_t few_blocks = 64;   // evicted while the mutex is held
+constexpr std::uint32_t few_frames = 8;    // given back while it is held
+constexpr std::uint32_t growth = 16;       // of the capacity a step, when memory lacks no more
 
 struct key_hash {
 	std::size_t operator()(const content_key &k) const
@@ -42,17 +50,21 @@ struct key_hash {
 class store_impl final : public page_store, private block_owner
 {
 public:
-	store_impl(std::uint32_t frames, unsigned page_shift, std::size_t prefault) :
+	store_impl(std::uint32_t frames, unsigned page_shift, std::size_t ahead) :
 		page_shift_(page_shift),
 		kept_pages_(frames * buddy::frame_pages),
+		ahead_frames_(static_cast<std::uint32_t>(
+			std::min(ahead >> (page_shift + buddy::max_order), std::size_t{frames}))),
 		arena_((std::size_t{frames} + reserve_frames) << (page_shift + buddy::max_order),
-		       std::size_t{1} << (page_shift + buddy::max_order),
-		       std::min(prefault, std::size_t{frames} << (page_shift + buddy::max_order))),
+		       std::size_t{1} << (page_shift + buddy::max_order), ahead,
+		       std::size_t{frames} << (page_shift + buddy::max_order)),
 		runs_(0, frames),
 		reserve_(kept_pages_, reserve_frames),
 		queues_(std::uint64_t{kept_pages_} << page_shift, page_shift),
 		buckets_(std::bit_ceil(std::size_t{kept_pages_} / 2)),
-		by_page_(kept_pages_)
+		by_page_(kept_pages_),
+		touched_(frames),
+		limit_(kept_pages_)
 	{
 	}
 	~store_impl() override;
@@ -69,6 +81,8 @@ public:
 		     std::uint64_t length, std::uint64_t old_size, std::uint64_t new_size) override;
 	void drop(const content_key &) override;
 	void drop_all() override;
+	void follow(const memory_state &) override;
+	void keep_memory() override { arena_.keep(); }
 	store_stats stats() const override;
 
 private:
@@ -89,11 +103,15 @@ private:
 	void unlink(block_impl *);
 	void forget(block_impl *);
 	void free_memory(block_impl *);
+	std::uint32_t used_pages() const { return kept_pages_ - runs_.free_pages(); }
+	std::uint32_t alloc(unsigned order);
 	std::uint32_t make_room(unsigned order);
+	void evict_down_to(std::uint32_t pages);
+	std::vector<std::uint32_t> unused_frames(bool all);
 	void evict(block_impl *);
 
 	const unsigned page_shift_;
-	const std::uint32_t kept_pages_;
+	const std::uint32_t kept_pages_, ahead_frames_;
 	arena arena_;
 	mutable std::mutex mutex_;
 	// All below under mutex_.
@@ -102,6 +120,8 @@ private:
 	std::vector<block_impl *> buckets_;                                // chained by hash_next
 	std::unordered_map<content_key, block_impl *, key_hash> contents_; // first of the siblings
 	std::vector<block_impl *> by_page_; // the block that begins at this page
+	std::vector<bool> touched_;         // frames that blocks lay in since they were given back
+	std::uint32_t limit_; // pages in use, at most; less than all while memory lacks
 	store_stats stats_{};
 };
 
@@ -185,9 +205,21 @@ void store_impl::evict(block_impl *b)
 	forget(b);
 }
 
+std::uint32_t store_impl::alloc(unsigned order)
+{
+	if (used_pages() + (1u << order) > limit_)
+		return buddy::none;
+	const std::uint32_t page = runs_.alloc(order);
+	if (page != buddy::none) {
+		touched_[page / buddy::frame_pages] = true;
+		arena_.use_frame(page / buddy::frame_pages);
+	}
+	return page;
+}
+
 std::uint32_t store_impl::make_room(unsigned order)
 {
-	std::uint32_t page = runs_.alloc(order);
+	std::uint32_t page = alloc(order);
 	std::uint32_t given_back = 0;
 	while (page == buddy::none) {
 		block_impl *b = queues_.victim();
@@ -204,9 +236,66 @@ std::uint32_t store_impl::make_room(unsigned order)
 					evict(other);
 			}
 		}
-		page = runs_.alloc(order);
+		page = alloc(order);
 	}
 	return page;
+}
+
+void store_impl::evict_down_to(std::uint32_t pages)
+{
+	for (bool more = true; more;) {
+		const std::lock_guard lock(mutex_);
+		for (std::uint32_t n = 0; n < few_blocks && more; n++) {
+			block_impl *b = used_pages() > pages ? queues_.victim() : nullptr;
+			more = b != nullptr;
+			if (more)
+				evict(b);
+		}
+	}
+}
+
+// Frames without a block that have memory. Unless all are wanted: a quarter of those beyond what is
+// kept ahead, since what was free for a second may be used in the next.
+std::vector<std::uint32_t> store_impl::unused_frames(bool all)
+{
+	const std::lock_guard lock(mutex_);
+	std::vector<std::uint32_t> out = runs_.free_frames();
+	std::erase_if(out,
+		      [this](std::uint32_t f) { return !touched_[f] && !arena_.is_present(f); });
+	if (!all) {
+		const std::size_t keep = std::min<std::size_t>(ahead_frames_, out.size());
+		const std::size_t excess = out.size() - keep;
+		out.erase(out.begin(), out.end() - static_cast<long>((excess + 3) / 4));
+	}
+	return out;
+}
+
+void store_impl::follow(const memory_state &memory)
+{
+	const std::uint64_t lacking = memory.lacking() >> page_shift_;
+	if (arena_.kept())
+		return;
+	std::uint32_t limit;
+	{
+		const std::lock_guard lock(mutex_);
+		const std::uint32_t used = used_pages();
+		if (lacking != 0)
+			limit_ = std::max<std::uint32_t>(
+				std::min(least_frames * buddy::frame_pages, kept_pages_),
+				used - static_cast<std::uint32_t>(
+					       std::min<std::uint64_t>(used, lacking)));
+		else if (memory.ample())
+			limit_ = std::min(kept_pages_, limit_ + kept_pages_ / growth);
+		limit = limit_;
+	}
+	evict_down_to(limit);
+	const std::vector<std::uint32_t> frames = unused_frames(lacking != 0);
+	for (std::size_t at = 0; at < frames.size();) {
+		const std::lock_guard lock(mutex_);
+		for (std::uint32_t n = 0; n < few_frames && at < frames.size(); n++, at++)
+			if (runs_.frame_is_free(frames[at]) && arena_.give_back(frames[at]))
+				touched_[frames[at]] = false;
+	}
 }
 
 block_ref store_impl::find(const content_key &key, std::uint64_t block_index, bool used)
@@ -332,7 +421,7 @@ store_stats store_impl::stats() const
 } // namespace
 
 std::unique_ptr<page_store> page_store::create(std::size_t bytes, unsigned page_shift,
-					       std::size_t prefault)
+					       std::size_t ahead)
 {
 	if (page_shift < COOP_PAGE_MIN_SHIFT || page_shift > COOP_PAGE_MAX_SHIFT)
 		throw std::system_error(EINVAL, std::generic_category(), "page store: page size");
@@ -343,8 +432,7 @@ std::unique_ptr<page_store> page_store::create(std::size_t bytes, unsigned page_
 	if (frames + reserve_frames > (UINT32_MAX >> buddy::max_order))
 		throw std::system_error(EFBIG, std::generic_category(),
 					"page store: cache_size= is too large for its page size");
-	return std::make_unique<store_impl>(static_cast<std::uint32_t>(frames), page_shift,
-					    prefault);
+	return std::make_unique<store_impl>(static_cast<std::uint32_t>(frames), page_shift, ahead);
 }
 
 } // namespace coop::client

@@ -25,6 +25,7 @@
 #include <memory>
 
 #include "rpc/fetch/engine.h"
+#include "userland/client/memory_state.hpp"
 
 namespace coop::client
 {
@@ -131,15 +132,15 @@ class page_store
 public:
 	virtual ~page_store() = default;
 	// bytes: most that is kept; rounded up to whole blocks of 64 pages, at least four.
-	// prefault: how much of it an idle processor makes present beforehand; the rest follows
-	// as it is used. Throws std::system_error. Must outlive every pin.
+	// ahead: how much more than is in use an idle processor keeps present, so that readers
+	// need not wait for fresh memory. Throws std::system_error. Must outlive every pin.
 	static std::unique_ptr<page_store> create(std::size_t bytes, unsigned page_shift,
-						  std::size_t prefault = 0);
+						  std::size_t ahead = 0);
 	virtual int memfd() const = 0;
 	virtual std::byte *base() const = 0;
 	// Bytes mapped: the capacity and a small reserve behind it. When everything is pinned,
 	// get() hands out a private block of the reserve: good for as long as it is pinned,
-	// found by nobody else, given back to the system after.
+	// found by nobody else, given back to the system after (but see keep_memory()).
 	virtual std::size_t size() const = 0;
 	virtual unsigned page_shift() const = 0;
 	// Pins the block if the store has it. used: counts as a use for eviction.
@@ -160,6 +161,13 @@ public:
 	virtual void drop(const content_key &) = 0;
 	// Forgets everything that is not pinned.
 	virtual void drop_all() = 0;
+	// One step, of a second or so, towards what the machine can spare: where memory lacks the
+	// store evicts as much and gives it back, and takes no more until there is plenty again.
+	// Otherwise it gives back some of what it does not use.
+	virtual void follow(const memory_state &) = 0;
+	// A device has registered the memory and holds its physical pages: from now on nothing is
+	// given back to the system.
+	virtual void keep_memory() = 0;
 	virtual store_stats stats() const = 0;
 };
 

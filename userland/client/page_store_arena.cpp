@@ -16,9 +16,11 @@
 namespace coop::client
 {
 
-arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t prefault_bytes) :
+arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t ahead, std::size_t most) :
 	size_(bytes),
 	frame_bytes_(frame_bytes),
+	ahead_(static_cast<std::uint32_t>(std::min(ahead, most) / frame_bytes)),
+	most_(static_cast<std::uint32_t>(most / frame_bytes)),
 	present_(new std::atomic<bool>[bytes / frame_bytes] {})
 {
 	fd_ = ::memfd_create("coopfs-pages", MFD_CLOEXEC);
@@ -35,19 +37,34 @@ arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t prefault_by
 						" bytes; lower cache_size=");
 	}
 	base_ = static_cast<std::byte *>(p);
-	const auto frames =
-		static_cast<std::uint32_t>(std::min(prefault_bytes, bytes) / frame_bytes);
-	if (frames != 0)
-		thread_ = std::thread([this, frames] { prefault(frames); });
+	if (ahead_ != 0)
+		thread_ = std::thread([this] { run_ahead(); });
 }
 
 arena::~arena()
 {
-	stop_.store(true);
+	{
+		const std::lock_guard lock(lock_);
+		stop_.store(true);
+		more_.notify_all();
+	}
 	if (thread_.joinable())
 		thread_.join();
 	::munmap(base_, size_);
 	::close(fd_);
+}
+
+void arena::use_frame(std::uint32_t frame)
+{
+	std::uint32_t used = used_.load(std::memory_order_relaxed);
+	if (frame < used)
+		return;
+	while (frame >= used && !used_.compare_exchange_weak(used, frame + 1))
+		;
+	if (ahead_ != 0) {
+		const std::lock_guard lock(lock_);
+		more_.notify_one();
+	}
 }
 
 void arena::now_present(std::uint32_t frame)
@@ -68,30 +85,58 @@ void arena::make_present(std::uint32_t frame)
 	now_present(frame);
 }
 
-void arena::prefault(std::uint32_t frames)
+// By faults: preempted within a long call, this thread would hold the lock of the file
+// (fallocate) or of the process' mappings (madvise), and block every other thread until the
+// processor is idle again, which has been seconds. The first page of a frame is asked for,
+// since a fault for which there is no memory would be fatal.
+bool arena::fault_in(std::uint32_t frame)
+{
+	const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+	std::byte *const at = base_ + std::size_t{frame} * frame_bytes_;
+	if (::madvise(at, page, MADV_POPULATE_WRITE))
+		return false;
+	for (std::size_t done = page; done < frame_bytes_ && !is_present(frame); done += page)
+		__atomic_fetch_or(reinterpret_cast<unsigned char *>(at + done), 0,
+				  __ATOMIC_RELAXED);
+	now_present(frame);
+	return true;
+}
+
+void arena::run_ahead()
 {
 	const sched_param none{};
 	(void)::sched_setscheduler(0, SCHED_IDLE, &none);
-	const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-	// By faults: preempted within a long call, this thread would keep the lock of the file
-	// (fallocate) or of the process' mappings (madvise) from everybody until the processor is
-	// idle again, which has been seconds. The first page of a frame is asked for, since a
-	// fault for which there is no memory would be fatal.
-	for (std::uint32_t frame = 0; frame < frames && !stop_.load(); frame++) {
-		std::byte *const at = base_ + std::size_t{frame} * frame_bytes_;
-		if (::madvise(at, page, MADV_POPULATE_WRITE))
+	for (std::uint32_t frame = 0; frame < most_ && !stop_.load();) {
+		const auto limit = [this] {
+			return std::min(most_, used_.load(std::memory_order_relaxed) + ahead_);
+		};
+		if (frame >= limit()) {
+			std::unique_lock lock(lock_);
+			more_.wait(lock, [&] { return stop_.load() || frame < limit(); });
+			continue;
+		}
+		if (!is_present(frame) && !fault_in(frame))
 			return;
-		for (std::size_t done = page; done < frame_bytes_ && !present_[frame]; done += page)
-			__atomic_fetch_or(reinterpret_cast<unsigned char *>(at + done), 0,
-					  __ATOMIC_RELAXED);
-		now_present(frame);
+		frame++;
 	}
 }
 
-void arena::punch(std::size_t at, std::size_t length)
+bool arena::punch(std::size_t at, std::size_t length)
 {
+	if (kept_.load())
+		return false;
 	(void)::fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at),
 			  static_cast<off_t>(length));
+	return true;
+}
+
+bool arena::give_back(std::uint32_t frame)
+{
+	if (!punch(std::size_t{frame} * frame_bytes_, frame_bytes_))
+		return false;
+	if (present_[frame].exchange(false, std::memory_order_relaxed))
+		frames_present_.fetch_sub(1, std::memory_order_relaxed);
+	return true;
 }
 
 } // namespace coop::client

@@ -2,18 +2,24 @@
 // page_store_arena.hpp - the memory under the page store: a memfd, mapped, in
 // frames of 64 pages.
 //
-// Memory of a memfd is dear the first time: allocating, clearing and mapping a
-// GiB takes over half a second of processor time, more than all that a fetch over
-// the network does with it. So a store can have a part of it made present
-// beforehand, by a thread that runs only when nothing else wants the processor;
-// what it has not reached is made present a frame at a time, which costs less than
-// a fault a page.
+// Memory follows use. The system gives a frame when it is needed, and takes it back
+// when the store frees it and says so. Fresh memory of a memfd is expensive:
+// allocating, clearing and mapping a GiB takes more than half a second of processor
+// time, longer than the network needs to fill it. So a thread that runs only on an
+// idle processor keeps some frames present ahead of those in use. A frame that it
+// has not reached is made present in one call, which costs less than a fault a page.
+//
+// A device that has registered the memory holds its physical pages. A frame given
+// back would get other pages when it is used next: the device would send and receive
+// the old ones. After keep() no memory goes back.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 namespace coop::client
@@ -22,8 +28,9 @@ namespace coop::client
 class arena
 {
 public:
-	// Throws std::system_error. prefault: bytes from the start to make present beforehand.
-	arena(std::size_t bytes, std::size_t frame_bytes, std::size_t prefault);
+	// bytes: whole frames. ahead: bytes to keep present beyond those in use, within the
+	// first 'most' bytes; 0: none. Throws std::system_error.
+	arena(std::size_t bytes, std::size_t frame_bytes, std::size_t ahead, std::size_t most);
 	~arena();
 	arena(const arena &) = delete;
 	arena &operator=(const arena &) = delete;
@@ -31,30 +38,47 @@ public:
 	int fd() const { return fd_; }
 	std::byte *base() const { return base_; }
 	std::size_t size() const { return size_; }
-	// Bytes made present a frame at a time so far; faults for a page come on top.
+	// Bytes made present a frame at a time; faults for single pages come on top.
 	std::size_t present() const
 	{
 		return frames_present_.load(std::memory_order_relaxed) * frame_bytes_;
 	}
+	bool is_present(std::uint32_t frame) const
+	{
+		return present_[frame].load(std::memory_order_relaxed);
+	}
+	// A block now lies in the frame. Any thread.
+	void use_frame(std::uint32_t frame);
 	// Before most of a frame is used. Any thread; what is in the frame stays.
 	void need_frame(std::uint32_t frame)
 	{
-		if (!present_[frame].load(std::memory_order_relaxed))
+		if (!is_present(frame))
 			make_present(frame);
 	}
-	// Gives memory back to the system; it is zero when it is used next.
-	void punch(std::size_t at, std::size_t length);
+	// Gives memory back to the system; it is zero when it is used next. Only what no block
+	// holds; false after keep().
+	bool punch(std::size_t at, std::size_t length);
+	bool give_back(std::uint32_t frame);
+	// From now on memory stays: a device has registered it.
+	void keep() { kept_.store(true); }
+	bool kept() const { return kept_.load(); }
 
 private:
 	void now_present(std::uint32_t frame);
 	void make_present(std::uint32_t frame);
-	void prefault(std::uint32_t frames);
+	void run_ahead();
+	bool fault_in(std::uint32_t frame);
 
 	int fd_;
 	std::byte *base_;
 	const std::size_t size_, frame_bytes_;
+	const std::uint32_t ahead_, most_;             // frames
 	std::unique_ptr<std::atomic<bool>[]> present_; // by frame
 	std::atomic<std::size_t> frames_present_{0};
+	std::atomic<std::uint32_t> used_{0}; // frames from the start that have been in use
+	std::atomic<bool> kept_{false};
+	std::mutex lock_; // of the thread's sleep
+	std::condition_variable more_;
 	std::atomic<bool> stop_{false};
 	std::thread thread_;
 };

@@ -101,6 +101,9 @@ struct endpoint_info {
 	std::uint32_t max_recv_wr;  // a queue pair
 	std::size_t receive_window; // bytes that may be under way to this endpoint before it drops
 	std::string name;           // "soft-roce 127.0.0.2" or "verbs rxe0/1 gid 1"
+	// register_memory() holds the physical pages: memory that is given back to the system (by a
+	// punched hole, for one) and used again is other memory than the device's.
+	bool pins_memory = false;
 };
 
 struct endpoint_stats {

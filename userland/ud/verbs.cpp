@@ -168,6 +168,7 @@ void verbs::refresh_info()
 	info_.gid = device_.gid();
 	info_.lid = device_.lid();
 	info_.name = "verbs " + device_.name();
+	info_.pins_memory = true;
 }
 
 int verbs::register_memory(void *base, std::size_t length)

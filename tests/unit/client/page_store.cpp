@@ -259,6 +259,104 @@ TEST(PageStore, WhenAllIsPinnedTheReserveServesAndIsGivenBack)
 	EXPECT_TRUE(s->get(key(4), 0, page));
 }
 
+// Bytes of memory that the store has of the system.
+std::uint64_t memory_of(const page_store &s)
+{
+	struct stat st;
+	return ::fstat(s.memfd(), &st) == 0 ? static_cast<std::uint64_t>(st.st_blocks) * 512 : 0;
+}
+
+constexpr std::uint64_t frame = 64 * page;
+
+TEST(PageStore, MemoryRunsAheadOfUseByNoMoreThanItWasTold)
+{
+	auto s = page_store::create(64 * frame, 12, 4 * frame);
+	for (std::uint64_t i = 0; i < 10; i++)
+		use(*s, 1, i, 100 * frame);
+	const auto deadline = std::chrono::steady_clock::now() + 30s;
+	while (s->stats().present < 14 * frame && std::chrono::steady_clock::now() < deadline)
+		std::this_thread::yield();
+	EXPECT_EQ(s->stats().present, 14 * frame);
+	// What would go on goes on at once, as soon as the processor is idle.
+	std::this_thread::sleep_for(50ms);
+	EXPECT_EQ(memory_of(*s), 14 * frame);
+}
+
+TEST(PageStore, GivesMemoryBackWhereTheMachineLacksIt)
+{
+	auto s = page_store::create(256 * frame, 12);
+	block_ref pinned = s->get(key(7), 0, 64 * page);
+	fill(*pinned, pinned->claim(all), 7);
+	pinned->publish(all, origin::storage);
+	for (std::uint64_t i = 0; i < 199; i++)
+		use(*s, 1, i, 300 * frame);
+	ASSERT_EQ(memory_of(*s), 200 * frame);
+	s->follow({0, 100 * frame});
+	EXPECT_EQ(s->stats().used, 100 * frame);
+	EXPECT_EQ(memory_of(*s), 100 * frame);
+	EXPECT_EQ(s->stats().present, 100 * frame);
+	EXPECT_TRUE(holds(*pinned, all, 7));
+	EXPECT_EQ(s->find(key(7), 0)->data(0), pinned->data(0));
+
+	for (std::uint64_t i = 0; i < 300; i++)
+		use(*s, 2, i, 300 * frame);
+	EXPECT_EQ(memory_of(*s), 100 * frame) << "took more while memory lacks";
+	s->follow({150 * frame, 100 * frame});
+	for (std::uint64_t i = 0; i < 300; i++)
+		use(*s, 3, i, 300 * frame);
+	EXPECT_EQ(memory_of(*s), 100 * frame) << "enough is not plenty";
+	for (int step = 0; step < 16; step++)
+		s->follow({200 * frame, 100 * frame});
+	for (std::uint64_t i = 0; i < 300; i++)
+		use(*s, 4, i, 300 * frame);
+	EXPECT_EQ(memory_of(*s), 256 * frame);
+	s->follow({0, 1000 * frame});
+	EXPECT_EQ(s->stats().used, 64 * frame) << "some is left to work with";
+	EXPECT_TRUE(holds(*pinned, all, 7));
+}
+
+TEST(PageStore, WhatFilesHaveLeftGoesBackBitByBit)
+{
+	auto s = page_store::create(64 * frame, 12);
+	for (std::uint64_t i = 0; i < 40; i++)
+		use(*s, 1, i, 100 * frame);
+	use(*s, 2, 0, page);
+	s->drop(key(1));
+	s->follow({});
+	EXPECT_EQ(memory_of(*s), 31 * frame);
+	for (int step = 0; step < 30; step++)
+		s->follow({});
+	EXPECT_EQ(memory_of(*s), frame) << "that of the file which is left";
+	EXPECT_TRUE(holds(*s->find(key(2), 0), 1, 2));
+	use(*s, 1, 0, 100 * frame);
+	EXPECT_TRUE(holds(*s->find(key(1), 0), all, 1));
+}
+
+// A device would go on with the pages that it has registered.
+TEST(PageStore, MemoryOfADeviceIsNeverGivenBack)
+{
+	auto s = page_store::create(4 * frame, 12, 4 * frame);
+	s->keep_memory();
+	std::vector<block_ref> pins;
+	for (std::uint64_t i = 0; i < 4; i++)
+		pins.push_back(s->get(key(1), i, 256 * page));
+	block_ref extra = s->get(key(2), 0, 64 * page);
+	fill(*extra, extra->claim(all), 2);
+	extra->publish(all, origin::storage);
+	const std::byte *const where = extra->data(0);
+	const std::uint64_t before = memory_of(*s);
+	extra = block_ref();
+	EXPECT_GE(memory_of(*s), before) << "of the reserve";
+	std::uint64_t value;
+	std::memcpy(&value, where, sizeof(value));
+	EXPECT_EQ(value, 2u) << "it has other memory now";
+	pins.clear();
+	s->follow({0, 1000 * frame});
+	s->drop_all();
+	s->follow({});
+	EXPECT_GE(memory_of(*s), before);
+}
+
 TEST(PageStore, ForgottenBlocksLastUntilTheirLastPin)
 {
 	auto s = page_store::create(1 << 20, 12);

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+// memory_state.hpp - how much memory the machine can spare.
+//
+// A page store in a memfd is shared memory: the kernel cannot drop it as it drops its
+// own page cache, only swap it out or kill for it. So the store itself has to look.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace coop::client
+{
+
+struct memory_state {
+	std::uint64_t available = 0; // bytes that programs can have without swapping
+	std::uint64_t reserve = 0;   // bytes that shall stay available
+	std::uint64_t lacking() const { return available < reserve ? reserve - available : 0; }
+	bool ample() const { return available / 2 >= reserve; }
+};
+
+// The tighter of two: the machine (MemAvailable) and the own control group with a limit, if
+// there is one. root: below which /proc and /sys are looked for. Where nothing can be read
+// nothing lacks.
+memory_state look_at_memory(const std::string &root = "");
+
+} // namespace coop::client
