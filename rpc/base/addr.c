@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Text and identity of a queue pair's address; see addr.h. The parser reads
- * from a (pointer, end) pair and never past it: its input is a user's write().
+ * Text and identity of a queue pair's address; see addr.h. The parser reads a
+ * (pointer, end) pair and never past its end: its input is a user's write().
  */
 #include "addr.h"
 

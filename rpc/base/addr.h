@@ -2,12 +2,12 @@
 /*
  * addr.h - the address of a UD queue pair: its text and its identity.
  *
- * The text is what a person writes to register a peer and reads back:
+ * The text is what an administrator writes to register a peer and reads back:
  *
  *   gid=::ffff:192.0.2.7 lid=0x0000 qpn=0x000011 qkey=0x8001c00b sl=0
  *
  * Keys come in any order, each at most once; qpn, qkey and one of gid and lid
- * are required. A line is taken whole or refused whole.
+ * are required. One bad key makes the whole line invalid.
  */
 #ifndef COOP_ADDR_H
 #define COOP_ADDR_H
@@ -26,12 +26,12 @@ extern "C" {
 int coop_addr_parse(const char *text, size_t len, struct coop_addr *out);
 /* Characters written before the terminating NUL, or -ENOSPC. */
 int coop_addr_format(const struct coop_addr *a, char *buf, size_t size);
-/* A destination that datagrams can be sent to: unicast, QPN and SL in range. */
+/* Can datagrams be sent to it? Unicast, QPN and SL in range. */
 bool coop_addr_valid(const struct coop_addr *a);
 /* The same queue pair: GID (or LID where there is no GID) and QPN. */
 bool coop_addr_same(const struct coop_addr *a, const struct coop_addr *b);
 bool coop_addr_has_gid(const struct coop_addr *a);
-/* Equal for addresses that are the same, on every node. */
+/* The same value on every node, and for all addresses that coop_addr_same() calls the same. */
 u64 coop_addr_hash(const struct coop_addr *a);
 
 #ifdef __cplusplus

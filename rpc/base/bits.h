@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * bits.h - small integer helpers that a kernel, a program and a simulator agree on.
+ * bits.h - small integer helpers that are the same in kernel, program and simulator.
  *
  * The compiler's popcount becomes a library call on baseline x86-64, and the
- * kernel's bitmaps are made of longs; the engine links against neither, so the
- * few operations it needs are written out here, on u64 words.
+ * kernel's bitmaps use longs. The engine can link against neither, so the few
+ * operations that it needs are written out here, on u64 words.
  */
 #ifndef COOP_BITS_H
 #define COOP_BITS_H
@@ -79,7 +79,7 @@ static inline u64 coop_mix(u64 v)
 	return v;
 }
 
-/* Next of a sequence that the host's seed determines. */
+/* Next number of a sequence that the host's seed determines. */
 static inline u64 coop_random(u64 *state)
 {
 	*state += 0x9e3779b97f4a7c15ull;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Lines of numbered objects; see fifo.h. */
+/* Queues of numbered objects; see fifo.h. */
 #include "fifo.h"
 
 #include "types.h"

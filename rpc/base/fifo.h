@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * fifo.h - lines of numbered objects.
+ * fifo.h - queues of numbered objects.
  *
- * Objects 0..n-1 stand in a line at most once; queueing twice is no error, so
- * whoever makes work says so without asking whether it was said before.
+ * Each of the objects 0..n-1 is in a queue at most once. A push of a queued
+ * object has no effect, so a caller that makes work pushes without a check.
  */
 #ifndef COOP_FIFO_H
 #define COOP_FIFO_H
@@ -19,7 +19,7 @@ struct coop_fifo {
 	u32 head, tail;
 };
 
-#define COOP_FIFO_OUT 0xfffffffeu /* next[i]: i stands in no line */
+#define COOP_FIFO_OUT 0xfffffffeu /* next[i]: i is in no queue */
 
 static inline bool coop_fifo_has(const struct coop_fifo *f, u32 i)
 {
@@ -31,7 +31,7 @@ void coop_fifo_push(struct coop_fifo *f, u32 i);
 void coop_fifo_push_front(struct coop_fifo *f, u32 i);
 /* The first, or COOP_NONE. */
 u32 coop_fifo_pop(struct coop_fifo *f);
-/* O(its place in the line): for the rare one that leaves from the middle. */
+/* O(position in the queue): for rare removals from the middle. */
 void coop_fifo_remove(struct coop_fifo *f, u32 i);
 
 #ifdef __cplusplus

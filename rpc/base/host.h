@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * host.h - the only file of the engine that knows whether it is in a kernel.
+ * host.h - the only file of the engines that depends on kernel or user space.
  *
- * The engine is compiled unchanged into coopfs.ko, the user-space programs, the
- * simulator, the unit tests and the fuzzers. What differs between those homes
- * (type names, byte order, the assertion) is settled here, so that no other
- * file of rpc/ includes a system header or mentions __KERNEL__.
+ * The engines are compiled unchanged into coopfs.ko, the user-space programs,
+ * the simulator, the unit tests and the fuzzers. This file defines all that
+ * differs between them (type names, byte order, the assertion), so that no
+ * other file of rpc/ includes a system header or mentions __KERNEL__.
  *
- * The engine allocates nothing, takes no lock and reads no clock: a host gives
+ * An engine allocates nothing, takes no lock and reads no clock: a host gives
  * it one block of memory, calls it from one owner at a time, and passes the
  * time in.
  */
@@ -75,9 +75,9 @@ typedef int64_t s64;
 #endif
 
 /*
- * An engine invariant that does not hold is a bug of ours, never of a peer.
- * Tests replace the hook to fail; programs print the place and go on, as
- * WARN_ON_ONCE() does in a kernel.
+ * A broken engine invariant is our bug, never a peer's. Tests replace the hook
+ * with one that fails; programs print the place and continue, as WARN_ON_ONCE()
+ * does in a kernel.
  */
 #ifdef __cplusplus
 extern "C" {

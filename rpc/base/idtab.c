@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Ids of slot | generation; see idtab.h. Freed slots queue, so that a slot's generations last
- * longest. */
+/* Ids of slot | generation; see idtab.h. Free slots form a FIFO, so that a slot's generations
+ * repeat as late as possible. */
 #include "idtab.h"
 
 #include "bits.h"

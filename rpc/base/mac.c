@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * SipHash-2-4 after Aumasson and Bernstein, "SipHash: a fast short-input PRF"
- * (2012): two rounds a word, four to finish. The unit tests hold it to the
- * vectors of that paper.
+ * (2012): two rounds a word, four to finish. The unit tests check the vectors
+ * of that paper.
  */
 #include "mac.h"
 
@@ -92,8 +92,8 @@ u64 coop_mac_end(struct coop_mac_state *s)
 /*
  * SipHash-2-4 of len bytes at data.
  *
- * Compare the result of an untrusted message with one comparison of u64: its
- * time does not depend on where the two differ.
+ * To check an untrusted message, compare the result as one u64: the time then
+ * does not depend on where the two values differ.
  */
 u64 coop_mac(const u8 key[COOP_MAC_KEY], const void *data, size_t len)
 {

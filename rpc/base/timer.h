@@ -2,9 +2,9 @@
 /*
  * timer.h - deadlines, one for each of n numbered objects.
  *
- * A binary heap that knows where each object stands in it: setting, moving and
- * clearing a deadline cost O(log n), the earliest is at the top. A fetch or a
- * peer has one deadline at a time, so there is nothing to allocate.
+ * A binary heap that records each object's position: setting, moving and
+ * clearing a deadline costs O(log n), and the earliest is at the top. A fetch
+ * or a peer has one deadline at a time, so nothing is allocated.
  */
 #ifndef COOP_TIMER_H
 #define COOP_TIMER_H
@@ -17,7 +17,7 @@ extern "C" {
 
 struct coop_timer {
 	u64 when; /* deadline of object i (indexed by object) */
-	u32 pos;  /* where object i stands in the heap, COOP_NONE: not set */
+	u32 pos;  /* heap position of object i, COOP_NONE: not set */
 	u32 heap; /* object at heap position i (indexed by position) */
 };
 
@@ -32,7 +32,7 @@ void coop_timer_set(struct coop_timers *t, u32 i, u64 when);
 void coop_timer_clear(struct coop_timers *t, u32 i);
 /* Earliest deadline, ~0 when none is set. */
 u64 coop_timers_first(const struct coop_timers *t);
-/* Takes out an object whose deadline is at or before now; COOP_NONE: there is none. */
+/* Removes and returns an object whose deadline has come; COOP_NONE: there is none. */
 u32 coop_timers_due(struct coop_timers *t, u64 now);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * types.h - the nouns that the protocols share: a file's identity, a queue
- * pair's address, and the limits of UD that all of them obey.
+ * types.h - the types that the protocols share: a file's identity, a queue
+ * pair's address, and the limits of UD that hold for all.
  *
- * The page fetch, the messages and the storage protocol know these and not one
- * another.
+ * Page fetch, messaging and storage protocol use these types and do not include
+ * each other.
  */
 #ifndef COOP_TYPES_H
 #define COOP_TYPES_H
@@ -21,7 +21,7 @@ extern "C" {
 #define COOP_MAX_HINTS 16          /* peers that storage names for a file */
 #define COOP_NONE      0xffffffffu /* no slot, no index */
 
-/* A file, whatever its name: 128 bits that storage never gives to another. */
+/* Identity of a file, independent of its name: storage never reuses the 128 bits. */
 struct coop_fid {
 	u64 hi, lo;
 };
