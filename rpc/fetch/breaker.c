@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * breaker.c - what makes a peer's circuit breaker move: failures, silence, words,
- * time; and the PINGs that find out.
+ * breaker.c - drives the circuit breakers of peers: from failures, silence,
+ * messages and timers, and by PINGs.
  *
- * The states and their rules are in peer.c, which knows no clock and sends
- * nothing. Here a change of state sets the peer's timer, tells the host, and takes
- * fetches away from a peer whose circuit opened.
+ * peer.c has the states and their rules; it has no timers and sends nothing.
+ * Here a change of state sets the peer's timer, tells the host, and sends
+ * fetches elsewhere that wait for a peer whose circuit opened.
  */
 #include "core.h"
 #include "rpc/base/addr.h"
@@ -96,7 +96,7 @@ void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64
 {
 	if (weight < COOP_FAILS_TO_OPEN &&
 	    (sent < p->failed_at || (e->cfg.flags & COOP_F_SOLE_SOURCE))) {
-		p->failures++; /* part of what was counted then; or nobody else could do better */
+		p->failures++; /* part of a failure already counted, or no other peer to ask */
 		return;
 	}
 	coop_peer_report(e, p, coop_peer_failed(p, weight, now, coop_random(&e->random)), now);

@@ -3,8 +3,8 @@
  * core.h - the engine from the inside: what engine.c, the requester and the responder share.
  *
  * Everything lies in the host's one block of memory, in arrays of fixed length;
- * objects refer to each other by index. Work waits in lines: for the network,
- * for the host, and for a free slot.
+ * objects refer to each other by index. Queues hold the objects with work for
+ * the network, with an event for the host, or without a slot.
  */
 #ifndef COOP_CORE_H
 #define COOP_CORE_H
@@ -25,8 +25,8 @@
 
 #define COOP_BATCH        64          /* segments a TX_DATA */
 #define COOP_WINDOW_STEP  (64u << 10) /* additive increase for each window delivered */
-#define COOP_REFUSE_US    1000        /* one REFUSED to be afforded every so often ... */
-#define COOP_REFUSE_BURST 32          /* ... and so many at once */
+#define COOP_REFUSE_US    1000        /* rate of REFUSED messages: one in this time ... */
+#define COOP_REFUSE_BURST 32          /* ... and a burst of this many */
 
 /* A message that belongs to no fetch or serve. */
 struct coop_note {
@@ -56,8 +56,8 @@ struct coop_engine {
 	u32 free_slot; /* head of a list through slot[].next */
 	struct coop_fifo waiting, fetch_tx, fetch_ev;
 
-	u32 window;  /* bytes that we may invite now */
-	u32 invited; /* bytes that peers were asked for and that have not been accounted for */
+	u32 window;  /* most bytes that we invite at a time */
+	u32 invited; /* bytes of admitted fetches that have not finished */
 	u32 credit;  /* bytes delivered since the last increase */
 	u64 shrunk_at;
 
@@ -65,16 +65,16 @@ struct coop_engine {
 	struct coop_idtab serve_ids;
 	struct coop_record *record;
 	u32 n_sets;
-	u32 strangers; /* serves of nodes that are no peers of ours */
+	u32 strangers; /* serves for nodes that are not our peers */
 	s64 tokens;    /* bytes that may be served, 16 fractional bits; negative: a debt */
 	u64 token_rate, token_depth, token_at;
-	struct coop_turns serve_tx; /* nodes: slots of peers, then the strangers as one */
+	struct coop_turns serve_tx; /* nodes: peer slots, then one for all strangers */
 	struct coop_fifo serve_ev;
 
 	struct coop_fifo peer_ev;
 	struct coop_note *note; /* ring */
 	u32 note_mask, note_head, note_tail;
-	u64 refuse_at; /* when the next REFUSED would be in step with COOP_REFUSE_US */
+	u64 refuse_at; /* when the next REFUSED is due at one per COOP_REFUSE_US */
 
 	struct coop_seg *segs;   /* COOP_MAX_SEGS: the array of the last TX */
 	struct coop_msg *msg;    /* scratch of rx_ctrl */
@@ -82,7 +82,7 @@ struct coop_engine {
 	u8 *ctrl;                /* COOP_CTRL_MAX: the message of the last TX */
 };
 
-/* How long nothing may be heard of a peer that was asked before its circuit opens. */
+/* How long a peer that owes an answer may be silent before its circuit opens. */
 static inline u32 coop_engine_silence(const struct coop_engine *e)
 {
 	return e->cfg.silence_us ? e->cfg.silence_us : e->cfg.peer_timeout_us;
@@ -95,16 +95,19 @@ bool coop_msg_finish(struct coop_engine *e, const struct coop_addr *to, struct c
 /* Queues a note; drops it when the ring is full. NULL then. */
 struct coop_note *coop_note(struct coop_engine *e, u8 command, const struct coop_addr *to, u64 id,
 			    u32 imm);
-/* Queues a REFUSED if one can be afforded. */
+/* Queues a REFUSED if the rate limit allows it. */
 void coop_refuse(struct coop_engine *e, const struct coop_addr *to, u64 id, u32 imm, u16 reason,
 		 u32 value, u64 now);
 
-/* A peer did well or badly; sets its timer, tells the host, warns fetches that wait for it. */
+/* If the peer's health changed: sets its timer, queues EV_PEER, and if its circuit opened, sends
+ * fetches that wait for it elsewhere. */
 void coop_peer_report(struct coop_engine *e, struct coop_peer *p, bool changed, u64 now);
+/* An attempt sent at 'sent' failed by the peer's fault. */
 void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 sent, u64 now);
 /* A genuine message or datagram came from it. */
 void coop_peer_spoke(struct coop_engine *e, struct coop_peer *p, u64 now);
-/* An attempt at it ran out of patience with nothing heard: probed, still asked. */
+/* An attempt ran out of patience without any message from the peer: sends a PING; the peer stays
+ * usable. */
 void coop_peer_silence(struct coop_engine *e, struct coop_peer *p, u64 now);
 /* The timer of the peer in this slot is due. */
 void coop_peer_timer(struct coop_engine *e, u32 slot, u64 now);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * engine.c - what a host calls: memory, dispatch, time, figures.
+ * engine.c - the host's entry points: memory, dispatch, time, statistics.
  *
- * The protocol is in fetch*.c (requester) and serve.c (responder). Here is what
- * they share: one block of memory cut into arrays, the notes (small answers
- * that belong to no request), and the order in which next_tx and next_event
- * hand work out. The peers' circuit breakers are driven in breaker.c.
+ * The protocol is in fetch*.c (requester) and serve.c (responder). This file
+ * has what they share: one block of memory cut into arrays, the notes (small
+ * answers that belong to no fetch or serve), and the order in which next_tx and
+ * next_event hand out work. breaker.c drives the peers' circuit breakers.
  */
 #include "engine.h"
 
@@ -19,7 +19,7 @@
 
 /* ---- memory ------------------------------------------------------------------------ */
 
-/* Cuts arrays off a block; with base NULL it only measures. */
+/* Cuts arrays from a block; with base NULL it only measures. */
 struct carver {
 	u8 *base;
 	size_t used;
@@ -192,7 +192,7 @@ void coop_engine_set_fetch_qp(struct coop_engine *e, u32 slot, u32 qpn, u32 qkey
 
 	if (WARN_ON_ONCE(slot >= e->cfg.max_fetches))
 		return;
-	/* A slot is used once its queue pair is known. */
+	/* A slot can be used once its queue pair is known. */
 	if (!s->qpn && qpn) {
 		s->next = e->free_slot;
 		e->free_slot = slot;
@@ -308,7 +308,7 @@ static bool note_tx(struct coop_engine *e, struct coop_tx *tx)
 			const struct coop_record *r = &e->record[n->record];
 
 			if (r->state != COOP_RECORD_COMMITTED || r->id != n->id || r->imm != n->imm)
-				continue; /* displaced meanwhile */
+				continue; /* another request has taken the record */
 			m->u.commit = r->commit;
 			e->stats.commits_tx++;
 		}
@@ -318,7 +318,8 @@ static bool note_tx(struct coop_engine *e, struct coop_tx *tx)
 	return false;
 }
 
-/* Where an answer to an unparsed message goes: whence it came, by the Q_Key we know for it. */
+/* Where to answer a message that names no reply address: its source, with the peer's Q_Key if we
+ * know it. */
 static struct coop_addr answer_to(const struct coop_engine *e, const struct coop_addr *src)
 {
 	u32 slot = coop_peers_find(&e->peers, src);
@@ -434,7 +435,7 @@ void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 	}
 }
 
-/* ---- what the host pulls ------------------------------------------------------------------ */
+/* ---- work for the host -------------------------------------------------------------------- */
 
 bool coop_engine_next_urgent_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
 {
@@ -494,7 +495,7 @@ bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev)
 	return false;
 }
 
-/* ---- time and figures ---------------------------------------------------------------------- */
+/* ---- time and statistics ------------------------------------------------------------------- */
 
 u64 coop_engine_deadline(const struct coop_engine *e)
 {

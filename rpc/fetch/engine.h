@@ -11,8 +11,9 @@
  *     next_tx (work for the network) and next_event (work for the host).
  *
  * Nothing re-enters: no function of the engine calls the host, and completions
- * appear only in next_event. One owner calls at a time (kernel: one spinlock;
- * user space: whichever thread drives; simulator: the virtual clock).
+ * appear only in next_event. One owner calls at a time (kernel: the holder of
+ * one spinlock; user space: the thread that drives the engine; simulator: the
+ * virtual clock).
  *
  * Normal operation of a fetch, as the requester's host sees it:
  *
@@ -20,22 +21,22 @@
  *                     -> TX_CTRL        send the REQUEST
  *   rx_data (each WR) ...
  *   rx_ctrl (COMMIT)  -> EV_VERIFY      move displaced segments, check sums
- *   verify_done       -> EV_FETCH_DONE  pages good, from whom; then fetch_release
+ *   verify_done       -> EV_FETCH_DONE  good pages and their peer; then fetch_release
  *
  * and when anything is lost: TX_STOP_QP (to ERR), rx_flush for each WR that had
  * not completed, TX_RESET_QP, and either a new attempt (TX_POST_RECV ...) or
- * EV_VERIFY / EV_FETCH_DONE with what there is. Between TX_POST_RECV and the
+ * EV_VERIFY / EV_FETCH_DONE with the pages that arrived. Between TX_POST_RECV and the
  * EV_FETCH_DONE of the same fetch the memory of its pages belongs to the network.
  *
  * As the responder's host sees it:
  *
  *   rx_ctrl (REQUEST) -> EV_LOOKUP      find and pin pages
  *   lookup_done       -> TX_DATA ...    send the segments and pads from QP
- *   tx_done (all)     -> EV_RECHECK     which pages were unchanged throughout?
+ *   tx_done (all)     -> EV_RECHECK     which pages did not change since the lookup?
  *   recheck_done      -> TX_CTRL        send the COMMIT
  *                     -> EV_SERVE_END   unpin
  *
- * or, where nobody changes the bytes any more (lookup_kept), the COMMIT right behind
+ * or, where the bytes cannot change any more (lookup_kept), the COMMIT right behind
  * the data and EV_SERVE_END when all is sent.
  *
  * Times are microseconds of a monotonic clock that the host passes in as 'now'.
@@ -69,15 +70,15 @@ struct coop_extent {
 enum coop_engine_flag {
 	COOP_F_PAGE_CRC = 1,    /* ask peers for a CRC32C a page */
 	COOP_F_PACKED = 2,      /* packed layout where a page is no whole number of datagrams */
-	COOP_F_SOLE_SOURCE = 4, /* what is asked of a peer no other has: attempts that fail do not
-				 * open its circuit, silence and lies do; it is asked sooner what
-				 * became of a request, and as often anew as attempts are allowed */
+	COOP_F_SOLE_SOURCE = 4, /* only the asked peer has the pages: silence and lies open its
+				 * circuit, failed attempts do not; QUERYs go out sooner, and all
+				 * attempts of a fetch may go to it */
 	COOP_F_PAGE_TAG = 8,    /* ask peers for a keyed tag a page, instead of a CRC */
 	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
 	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
 	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
 	COOP_F_TEST_NO_IDENTITY = 2048,  /* tests only: believe a COMMIT of any file and version */
-	COOP_F_TEST_NO_SUMS = 4096,      /* tests only: believe pages whatever their sums */
+	COOP_F_TEST_NO_SUMS = 4096,      /* tests only: accept pages without checking their sums */
 };
 
 struct coop_engine_cfg {
@@ -91,12 +92,13 @@ struct coop_engine_cfg {
 	u32 max_serves;        /* ib_num_rrpc: requests served at once */
 	u32 max_queued;        /* fetches that wait for a slot or for the window */
 	u32 max_peers;
-	u32 peer_timeout_us; /* budget of one fetch over all its attempts, unless it says */
-	u32 silence_us; /* a peer of whom nothing is heard for that long is down; 0: peer timeout */
-	u32 window_bytes;  /* most bytes invited at once, over all peers */
+	u32 peer_timeout_us; /* budget of a fetch over all its attempts, unless it sets its own */
+	u32 silence_us;   /* a peer that owes an answer and is silent for this long is down; 0: peer
+			   * timeout */
+	u32 window_bytes; /* most bytes invited at once, over all peers */
 	u32 serve_bytes_s; /* most bytes a second served to peers, 0: no limit */
-	u32 fetch_depth;   /* most receives of one fetch slot, 0: as many as any fetch takes */
-	u32 serve_depth;   /* most segments of one serve handed over and not done, 0: no limit */
+	u32 fetch_depth;   /* most receive WRs of one fetch slot, 0: as many as any fetch takes */
+	u32 serve_depth;   /* most sends of one serve posted and not done, 0: no limit */
 	u32 chunk_pages;   /* unit of placement, default 1 MiB worth */
 	u32 flags;         /* enum coop_engine_flag */
 };
@@ -113,9 +115,9 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 /* The data QP of fetch slot / serve slot 'slot' (0 .. max_fetches-1 / max_serves-1). */
 void coop_engine_set_fetch_qp(struct coop_engine *e, u32 slot, u32 qpn, u32 qkey);
 void coop_engine_set_serve_qp(struct coop_engine *e, u32 slot, u32 qpn);
-/* Own address changed (GID or LID event); peers learn it from the next message. */
+/* The own address changed (GID or LID event); peers learn it from the next message. */
 void coop_engine_set_self(struct coop_engine *e, const struct coop_addr *self);
-/* New values of these two, within the same ranges, from the next fetch and serve on. */
+/* Sets new values, within the same ranges; they apply from the next fetch and serve on. */
 void coop_engine_tune(struct coop_engine *e, u32 peer_timeout_us, u32 serve_bytes_s, u64 now);
 
 /* ---- peers -------------------------------------------------------------- */
@@ -128,8 +130,8 @@ enum coop_peer_health {
 };
 
 enum coop_peer_origin {
-	COOP_PEER_BY_HAND = 1,   /* a person registered it: candidate for every file */
-	COOP_PEER_BY_DAEMON = 2, /* storage named it: candidate where it is hinted */
+	COOP_PEER_BY_HAND = 1,   /* an administrator registered it: candidate for every file */
+	COOP_PEER_BY_DAEMON = 2, /* storage named it: candidate where it is a hint */
 };
 
 struct coop_peer_info {
@@ -144,7 +146,7 @@ struct coop_peer_info {
 		failures; /* fetches sent; pages hit; pages missed; attempts that failed */
 	u64 pages, bytes; /* received from it and accepted */
 	u64 served_pages, served_bytes; /* sent to it */
-	u64 busy;                       /* times it said busy */
+	u64 busy;                       /* BUSY messages from it */
 	u64 probe_at;                   /* when OPEN: next probe, host time */
 };
 
@@ -153,23 +155,22 @@ struct coop_peer_info {
  * Returns its id (> 0) or -ENOSPC, -EINVAL (own address, bad QPN).
  */
 s64 coop_engine_peer_add(struct coop_engine *e, const struct coop_addr *addr, u32 origin, u64 now);
-/* Takes the origin away; the peer goes when it has none left and nothing is in flight. */
+/* Removes the origin; the peer is freed once it has no origin and nothing is in flight. */
 int coop_engine_peer_del(struct coop_engine *e, const struct coop_addr *addr, u32 origin);
 /* Iterates: *cursor starts at 0; false at the end. */
 bool coop_engine_peer_next(const struct coop_engine *e, u32 *cursor, struct coop_peer_info *out);
 
 /* ---- fetches ------------------------------------------------------------ */
 
-/* Most pages of one fetch: COOP_MAX_PAGES, fewer where the MTU is too small for the messages about
- * them. */
+/* Most pages of one fetch: COOP_MAX_PAGES, or fewer if the MTU bounds REQUEST and COMMIT. */
 u32 coop_engine_max_pages(const struct coop_engine *e);
 
 struct coop_fetch_req {
-	u64 cookie; /* the host's, given back in events */
+	u64 cookie; /* the host's; events return it */
 	struct coop_fid fid;
 	u64 version;   /* data version; a peer serves exactly this one */
 	u64 size;      /* bytes of the file at that version */
-	u32 budget_us; /* over all its attempts, at most COOP_BUDGET_MOST_US; 0: peer_timeout_us */
+	u32 budget_us; /* over all attempts, at most COOP_BUDGET_MOST_US; 0: peer_timeout_us */
 	u32 n_ext;
 	u32 n_hints;
 	struct coop_extent ext[COOP_MAX_EXTENTS]; /* ascending, disjoint, within one chunk */
@@ -177,20 +178,20 @@ struct coop_fetch_req {
 };
 
 /*
- * Starts a fetch. 0 and *id, or -EAGAIN (queue full: go to storage),
- * -ENOENT (no peer worth asking: go to storage), -EINVAL.
- * The pages' memory is the engine's from now on (see EV_FETCH_DONE).
+ * Starts a fetch. Returns 0 and *id, or -EAGAIN (queue full: go to storage),
+ * -ENOENT (no usable peer: go to storage), -EINVAL.
+ * The engine owns the pages' memory from now until EV_FETCH_DONE.
  */
 int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, u64 now, u32 *id);
-/* Ends it early; EV_FETCH_DONE still comes, after quiesce. -ENOENT: stale id. */
+/* Ends a fetch early; EV_FETCH_DONE still comes, once its WRs are quiet. -ENOENT: stale id. */
 int coop_engine_cancel(struct coop_engine *e, u32 id, u64 now);
 /* The host is done with the arrays of EV_FETCH_DONE; the slot is free. */
 void coop_engine_fetch_release(struct coop_engine *e, u32 id, u64 now);
 
-/* ---- what the network brings ------------------------------------------- */
+/* ---- input from the network --------------------------------------------- */
 
-/* A datagram on the control QP, GRH already taken off. src: as the completion tells it (qkey
- * unknown: 0). */
+/* A datagram arrived on the control QP; buf starts after the GRH. src: as the completion reports
+ * it (qkey unknown: 0). */
 void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 			 const struct coop_addr *src, u64 now);
 
@@ -198,7 +199,7 @@ struct coop_rx {
 	u32 slot;     /* fetch slot whose QP completed */
 	u32 wr;       /* WR number within the posting, 0-based: TX_POST_RECV's order */
 	u32 imm;      /* immediate data, host byte order */
-	u32 byte_len; /* as the completion tells it: 40 + payload */
+	u32 byte_len; /* as the completion reports it: 40 + payload */
 	u32 src_qp;
 	bool has_imm;
 	bool has_gid; /* src_gid is valid */
@@ -206,11 +207,11 @@ struct coop_rx {
 };
 /* A receive WR of a fetch completed with success. */
 void coop_engine_rx_data(struct coop_engine *e, const struct coop_rx *rx, u64 now);
-/* A receive WR of a fetch completed with flush (or any) error: n of them. Any error means the QP is
- * in ERR. */
+/* n receive WRs of a fetch completed with an error (flush or other). Any error means that the QP
+ * is in ERR. */
 void coop_engine_rx_flush(struct coop_engine *e, u32 slot, u32 n, u64 now);
 
-/* ---- what the network shall do ------------------------------------------ */
+/* ---- work for the network ----------------------------------------------- */
 
 enum coop_tx_kind {
 	COOP_TX_CTRL,      /* send buf[len] from the control QP to addr */
@@ -220,15 +221,14 @@ enum coop_tx_kind {
 	COOP_TX_RESET_QP,  /* fetch QP 'slot': RESET, INIT, RTR, RTS; all its WRs have completed */
 };
 
-/* One datagram: where it lies in the pages. Built by plan.c; both sides compute the same. */
+/* Where one datagram lies in the pages. Built by plan.c; both sides compute the same. */
 struct coop_seg {
 	u16 seg;   /* segment number within the fetch, = low bits of imm */
 	u8 n_frag; /* 0: pad, 1 or 2 */
 	u8 reserved;
 	u32 imm;   /* immediate data to send (TX_DATA) */
 	u32 len;   /* payload bytes: sum of frag[].len; 0: pad */
-	u32 spill; /* TX_POST_RECV: bytes of scrap memory to append, so that a WR takes any datagram
-		    */
+	u32 spill; /* TX_POST_RECV: append so much scrap memory; the WR then fits any datagram */
 	struct {
 		u16 page;   /* ordinal of the page in the fetch: 0 .. n_pages-1 over its extents in
 			       order */
@@ -249,44 +249,44 @@ struct coop_tx {
 	const struct coop_seg *seg; /* valid until the next call into the engine */
 	u32 n_seg;
 };
-/* Where segment 'seg' of a fetch that is in VERIFY lies (for the moves); false: no such. imm is 0.
+/* Where segment 'seg' of a fetch in VERIFY lies (for the moves). False: no such segment. imm is 0.
  */
 bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct coop_seg *out);
 /* Next piece of work for the network; false: none. TX_DATA comes in batches of <= 64 segments. */
 bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
 /*
- * The same, but for TX_DATA. Who is behind with what has arrived looks at that before it sends
- * more: among it is what makes data needless, and the questions of those who wait.
+ * The same, without TX_DATA. A host with a receive backlog uses this, and drains the backlog
+ * before it sends data: a later attempt in it may make the data needless, and requesters wait
+ * for the answers to their QUERYs.
  */
 bool coop_engine_next_urgent_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
 /*
- * TX_DATA of serve 'id': n_seg sends are complete (memory no longer read by the network), or failed
- * (err < 0). Not called for the other kinds: a control datagram is copied by the host before it
- * returns.
+ * n_seg sends of a TX_DATA of serve 'id' completed or failed (err < 0): the network no longer
+ * reads their memory. Not called for the other kinds: the host copies a control datagram before
+ * its next call.
  */
 void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 now);
 
-/* ---- what the host shall do ---------------------------------------------- */
+/* ---- work for the host ---------------------------------------------------- */
 
 enum coop_ev_kind {
-	COOP_EV_LOOKUP,    /* responder: find and pin pages; answer with lookup_done or _kept */
-	COOP_EV_RECHECK,   /* responder: all sent; answer with recheck_done */
-	COOP_EV_SERVE_END, /* responder: unpin; the serve id is dead */
-	COOP_EV_VERIFY, /* requester: quiet; do the moves, check sums, answer with verify_done; not
-			   always, or more than once */
+	COOP_EV_LOOKUP,     /* responder: find and pin pages; answer with lookup_done or _kept */
+	COOP_EV_RECHECK,    /* responder: all sent; answer with recheck_done */
+	COOP_EV_SERVE_END,  /* responder: unpin; the serve id is dead */
+	COOP_EV_VERIFY,     /* requester: WRs are quiet; do the moves, check sums, answer with
+			       verify_done; comes any number of times in a fetch */
 	COOP_EV_FETCH_DONE, /* requester: finished; take the pages, then fetch_release */
 	COOP_EV_PEER,       /* a peer's health changed (for logs and traces) */
 };
 
-/* What a COMMIT says of the bytes of each page. */
+/* The sum of each page's bytes that a COMMIT carries. */
 enum coop_sum {
 	COOP_SUM_NONE,
-	COOP_SUM_CRC, /* CRC32C: tells damage */
-	COOP_SUM_TAG, /* coop_engine_tag(): tells forgery as well */
+	COOP_SUM_CRC, /* CRC32C: detects damage */
+	COOP_SUM_TAG, /* coop_engine_tag(): detects forgery as well */
 };
 
-/* Segment 'seg' was received into the memory of WR number 'wr' (its own segment is 'into'). Cycles
- * occur: gather all, then scatter. */
+/* Segment 'seg' arrived in the memory of segment 'into'. Cycles occur: gather all, then scatter. */
 struct coop_move {
 	u16 seg;
 	u16 into;
@@ -297,13 +297,13 @@ struct coop_ev {
 	u32 id; /* fetch or serve id */
 	u64 cookie;
 	/* LOOKUP */
-	struct coop_addr from; /* who asks: where the answer goes */
+	struct coop_addr from; /* the requester: where the answer goes */
 	struct coop_fid fid;
 	u64 version;
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
-	/* LOOKUP, RECHECK: what lookup_kept, recheck_done shall carry of each page; VERIFY: what
-	 * sums are */
+	/* LOOKUP, RECHECK: the sums that lookup_kept, recheck_done must bring; VERIFY: the kind of
+	 * sums */
 	enum coop_sum sum;
 	u64 request; /* LOOKUP, RECHECK, VERIFY: the attempt, for coop_engine_tag() */
 	u32 imm;
@@ -322,20 +322,20 @@ struct coop_ev {
 };
 bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev);
 
-/* have: bit per page ordinal held and pinned. size: bytes of the file as this node knows it.
- * cookie: given back. */
+/* have: a bit per page ordinal held and pinned. size: bytes of the file as this node knows it.
+ * cookie: later events return it. */
 void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
 			     u64 now);
 /*
- * The same for bytes that nobody changes until EV_SERVE_END: the host took copies, or its pages
- * are immutable. A few segments are then vouched for at once, and the COMMIT does not wait for the
- * sends; with many it would overtake them, so those are rechecked like any other. sums: by page
- * ordinal what the event asked for, or NULL: then the recheck brings them.
+ * The same for bytes that cannot change until EV_SERVE_END: the host took copies, or its pages
+ * are immutable. With few segments the COMMIT does not wait for the sends. With many it would
+ * overtake them, so those get a recheck like any other. sums: by page ordinal the sums that the
+ * event asked for, or NULL if the recheck will bring them.
  */
 void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
 			     const u64 *sums, u64 now);
-/* still: those of 'have' that did not change from lookup until now. sums: by page ordinal what the
- * event asked for, or NULL. */
+/* still: those of 'have' that did not change since the lookup. sums: by page ordinal the sums
+ * that the event asked for, or NULL. */
 void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u64 *sums, u64 now);
 /* The COOP_SUM_TAG of a page for the attempt of this event; bytes: all of the page. */
 u64 coop_engine_tag(const struct coop_engine *e, const struct coop_ev *ev, u32 page,
@@ -343,14 +343,14 @@ u64 coop_engine_tag(const struct coop_engine *e, const struct coop_ev *ev, u32 p
 /* good: those of the event's pages whose sum matched (all of them where sums was NULL). */
 void coop_engine_verify_done(struct coop_engine *e, u32 id, u64 good, u64 now);
 
-/* ---- time and figures ----------------------------------------------------- */
+/* ---- time and statistics -------------------------------------------------- */
 
-/* Earliest time at which expire() has something to do; ~0: none. */
+/* Earliest time at which expire() has work; ~0: none. */
 u64 coop_engine_deadline(const struct coop_engine *e);
 /*
- * Has expire() to be called? What has arrived comes before what is late: after a pause of the
- * caller, or on a machine that cannot keep up, the answers wait in its queues while their
- * deadlines pass. dry: nothing waits there. Otherwise the deadline is kept 20 ms later, or a
+ * Must the host call expire() now? Received messages come before deadlines: after a pause of the
+ * host, or on an overloaded machine, answers wait in its receive queues while their deadlines
+ * pass. dry: those queues are empty. If they are not, the deadline is extended by 20 ms, or by a
  * tenth of the peer timeout if that is more.
  */
 bool coop_engine_overdue(const struct coop_engine *e, bool dry, u64 now);
@@ -368,7 +368,7 @@ struct coop_engine_stats {
 	u64 ctrl_rx, ctrl_short, ctrl_mac, ctrl_version, ctrl_command, ctrl_malformed,
 		ctrl_refused_tx, ctrl_dropped_tx;
 	u64 peer_down, peer_up;
-	u64 window_bytes, invited_bytes; /* gauges: what may be invited, what is */
+	u64 window_bytes, invited_bytes; /* gauges: most bytes to invite, bytes invited now */
 	u64 window_shrinks;
 };
 void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *out);

@@ -3,16 +3,16 @@
  * The requester's state machine; see fetch.h for its states and PROTOCOL.md for
  * the cases. How it recovers:
  *
- * - No answer: another peer is asked; if there is none, QUERY asks whether this one
- *   is at it. The WRs are untouched, so the next attempt only takes a new generation.
- *   The queue pair is left alone.
- * - Data but no COMMIT: QUERY asks for the record of it.
- * - A COMMIT, but segments missing: wait a grace for those that are late, stop
- *   the queue pair, count its WRs back, judge, ask again for just those.
+ * - No answer: ask another peer; if there is none, send a QUERY to learn whether
+ *   this one is serving. The WRs are untouched, so the next attempt takes a new
+ *   generation over them and does not modify the queue pair.
+ * - Data but no COMMIT: send a QUERY for the record.
+ * - A COMMIT, but segments missing: wait a grace for late ones, stop the queue
+ *   pair, count the flushed WRs, judge, and ask again for the missing segments.
  *
- * An attempt ends in conclude(). From there the way leads, through STOP if WRs
- * are still out, to judge(), accept(), and to go_on(), which either begins the
- * next attempt or finishes the fetch. Memory is judged in judge() only.
+ * An attempt ends in conclude(). It continues, through STOP if WRs are still
+ * posted, with judge(), accept() and go_on(), which starts the next attempt or
+ * finishes the fetch. Only judge() decides what the memory holds.
  */
 #include "core.h"
 
@@ -58,7 +58,7 @@ static void window_grow(struct coop_engine *e, u32 bytes)
 
 static void window_shrink(struct coop_engine *e, const struct coop_fetch *f, u64 now)
 {
-	/* Attempts that were under way at the last decrease tell nothing new. */
+	/* A loss in an attempt sent before the last decrease is part of the same congestion. */
 	if (f->t_sent < e->shrunk_at)
 		return;
 	e->shrunk_at = now;
@@ -122,7 +122,7 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 	want_segments(f, &plan, pages, f->want);
 	if (!coop_posting_quiet(post) && !(e->cfg.flags & COOP_F_TEST_NO_QUIESCE)) {
 		if (!coop_posting_reusable(post, &plan, f->want)) {
-			coop_fetch_stop(e, f); /* and choose again */
+			coop_fetch_stop(e, f); /* and choose again afterwards */
 			return;
 		}
 		fresh = false;
@@ -160,7 +160,7 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 	coop_fetch_owe(e, f, (u8)(COOP_DUE_REQUEST | (fresh ? COOP_DUE_POST : 0)));
 }
 
-/* Judged, or untouched: the next attempt, or the end. */
+/* The last attempt was judged or received nothing: starts the next attempt, or finishes. */
 void coop_fetch_go_on(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	struct coop_peer *p;
@@ -215,7 +215,7 @@ static u64 whole_pages(const struct coop_fetch *f, u64 pages, const u64 *got)
 	return whole;
 }
 
-/* The WRs are quiet (rule 6): what is there? */
+/* The WRs are quiet (rule 6): decides which segments and pages are there. */
 static void judge(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	struct coop_slot *slot = &e->slot[f->slot];
@@ -254,9 +254,9 @@ static void judge(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		p->misses += coop_weight(f->ask & ~listed);
 		if (!f->lost)
 			coop_peer_report(e, p, coop_peer_clean(p, now), now);
-		else if (any || slot->posting.n_stale) /* an earlier attempt's took the WRs */
+		else if (any || slot->posting.n_stale) /* stale datagrams took WRs: not its fault */
 			p->fails = 0;
-		else /* it says that it sent, but nothing comes through */
+		else /* its COMMIT says that it sent, but nothing arrived */
 			coop_peer_blame(e, p, 1, f->t_sent, now);
 	}
 	if (slot->n_moves || (f->commit.n_sums && whole)) {
@@ -269,7 +269,7 @@ static void judge(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	coop_fetch_go_on(e, f, now);
 }
 
-/* The queue pair was stopped, or had no WR left before it could be. */
+/* The queue pair was stopped, or its last WR completed before that. */
 void coop_fetch_stopped(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	if (f->due & COOP_DUE_STOP)
@@ -280,7 +280,7 @@ void coop_fetch_stopped(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	judge(e, f, now);
 }
 
-/* The attempt is over, one way or the other. */
+/* Ends the attempt; blame: weight of the peer's failure. */
 void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome, u32 blame,
 			 u64 now)
 {
@@ -297,8 +297,8 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 	switch (outcome) {
 	case COOP_OUT_SILENT:
 		f->err = -ETIMEDOUT;
-		/* Still on its way, and more than fits that time. Where nobody else has it the host
-		 * paces each peer. */
+		/* The data were still arriving when the budget ended: we invited more than fits
+		 * that time. With a sole source the host paces each peer. */
 		if (now >= f->t_end && f->t_last && !(e->cfg.flags & COOP_F_SOLE_SOURCE) &&
 		    now - f->t_last <= f->budget_us / 4)
 			window_shrink(e, f, now);
@@ -309,7 +309,7 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 	case COOP_OUT_BARRED:
 		f->err = -EIO;
 		break;
-	default: /* judge() says */
+	default: /* judge() sets err */
 		break;
 	}
 	if (t) {
@@ -329,7 +329,7 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 	else if (coop_posting_quiet(post) || (e->cfg.flags & COOP_F_TEST_NO_QUIESCE))
 		judge(e, f, now);
 	else if (!f->committed && !post->n_done)
-		coop_fetch_go_on(e, f, now); /* untouched: the WRs can serve the next attempt */
+		coop_fetch_go_on(e, f, now); /* the next attempt can use the untouched WRs */
 	else
 		coop_fetch_stop(e, f);
 }
@@ -347,7 +347,7 @@ void coop_fetch_admit(struct coop_engine *e, u64 now)
 		f->slot = e->free_slot;
 		e->free_slot = slot->next;
 		slot->fetch = index_of(e, f);
-		f->invited = bytes; /* until it ends: its attempts follow one another */
+		f->invited = bytes; /* until the fetch ends: it has one attempt at a time */
 		e->invited += bytes;
 		if (slot->owes_reset)
 			coop_fetch_owe(e, f, COOP_DUE_RESET);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * fetch.h - the requester: pages wanted, from whichever peer has them.
+ * fetch.h - the requester: gets pages from peers that hold them.
  *
  * A fetch makes attempts, one at a time, each at one peer with one generation:
  * post WRs, send the REQUEST, note what arrives, wait for the COMMIT, judge.
- * Pages that are good stay; the next attempt asks for what is missing. It ends
- * when nothing is missing, nobody is left to ask, or the budget is spent.
+ * Good pages stay; the next attempt asks for the missing ones. The fetch ends
+ * when no page is missing, no peer is left to ask, or the budget is spent.
  */
 #ifndef COOP_FETCH_H
 #define COOP_FETCH_H
@@ -16,40 +16,40 @@
 
 #define COOP_MAX_ATTEMPTS 12
 #define COOP_MAX_TRIED    8 /* distinct peers */
-/* An attempt, while the peer answers nobody of ours. The only source is asked oftener, in the time
- * that these would take. */
+/* QUERYs an attempt, while none of our fetches hears from the peer. A sole source gets more of
+ * them, in the time that these would take. */
 #define COOP_MAX_QUERIES 2
-/* Attempts at one of several sources, but for those that it was busy at. */
+/* Attempts at one peer of several; those that it answered with BUSY do not count. */
 #define COOP_MAX_ROUNDS 6
-#define COOP_BUSY_SHARE 4 /* of the budget: so much of it is waited for busy peers */
+#define COOP_BUSY_SHARE 4 /* a fetch waits for busy peers for budget / 4 at most */
 
 enum coop_fetch_state {
 	COOP_FETCH_FREE,
 	COOP_FETCH_QUEUED, /* waits for a slot or for the window */
 	COOP_FETCH_ASK,    /* the REQUEST waits for the network */
-	COOP_FETCH_WAIT,   /* asked; data and COMMIT are awaited */
-	COOP_FETCH_PAUSE,  /* every peer left said busy: asks again later; WRs stay posted */
-	COOP_FETCH_STOP,   /* the QP goes to ERR; its WRs come back */
-	COOP_FETCH_VERIFY, /* quiet; the host moves and checks */
-	COOP_FETCH_DONE,   /* the host knows or will; until fetch_release */
+	COOP_FETCH_WAIT,   /* REQUEST sent; waits for data and COMMIT */
+	COOP_FETCH_PAUSE,  /* every remaining peer is busy: asks again later; WRs stay posted */
+	COOP_FETCH_STOP,   /* the QP goes to ERR; its WRs complete with flush */
+	COOP_FETCH_VERIFY, /* no WR is posted; the host moves segments and checks sums */
+	COOP_FETCH_DONE,   /* EV_FETCH_DONE is queued or delivered; until fetch_release */
 };
 
 enum coop_outcome {
 	COOP_OUT_NONE,
-	COOP_OUT_CLEAN,  /* delivered what it listed */
-	COOP_OUT_LOST,   /* listed more than arrived: ask it again for that */
-	COOP_OUT_SILENT, /* no answer: ask it again, later */
+	COOP_OUT_CLEAN,  /* all listed pages arrived */
+	COOP_OUT_LOST,   /* the COMMIT listed more than arrived: ask this peer again for that */
+	COOP_OUT_SILENT, /* no answer: ask this peer again, later */
 	COOP_OUT_BUSY,
-	COOP_OUT_BARRED, /* lied, refused or has no record: not again in this fetch */
+	COOP_OUT_BARRED, /* lied or refused: do not ask it again in this fetch */
 };
 
 struct coop_tried {
 	u32 peer; /* id */
 	u8 outcome;
-	u8 rounds; /* attempts that it did not say busy to */
-	u8 silent; /* of those, the last ones, in a row, that ended in silence */
-	u8 busy;   /* times it said so */
-	u64 until; /* busy: not asked before; twice as long each time */
+	u8 rounds; /* attempts that it did not answer with BUSY */
+	u8 silent; /* how many of them, up to the last one and in a row, ended in silence */
+	u8 busy;   /* BUSY answers */
+	u64 until; /* BUSY: do not ask before; the time doubles with each BUSY */
 };
 
 /* A data queue pair. */
@@ -68,29 +68,30 @@ struct coop_fetch {
 	u8 state; /* enum coop_fetch_state */
 	u8 due;   /* work for the network, see fetch.c */
 	u8 attempt;
-	u8 queries; /* of this attempt; of others than the only source, since its last AGAIN */
+	u8 queries; /* QUERYs of this attempt; unless the peer is a sole source, since its last
+		     * AGAIN */
 	u8 n_tried;
 	u8 outcome; /* of this attempt, once it is over */
 	bool cancelled;
 	bool dead_qp;   /* a WR failed: the QP is in ERR */
-	bool committed; /* this attempt's COMMIT is here */
-	bool queried;   /* what answers now need not answer the REQUEST: no RTT is taken */
+	bool committed; /* this attempt's COMMIT has arrived */
+	bool queried;   /* a QUERY went out: the next answer may be to it and gives no RTT */
 	bool unheard;   /* this attempt's silence was counted */
 	u32 slot;       /* or COOP_NONE */
-	u32 peer;       /* id of the one asked, COOP_NONE between attempts */
-	u32 asked;      /* id of the one asked last */
-	u32 from;       /* id of the one that delivered last */
-	u32 invited;    /* bytes of the window that it holds, from admission to its end */
+	u32 peer;       /* id of the peer of this attempt, COOP_NONE between attempts */
+	u32 asked;      /* id of the peer of the last attempt */
+	u32 from;       /* id of the peer that delivered last */
+	u32 invited;    /* its share of the window in bytes, from admission to its end */
 	int err;        /* why pages are missing */
 	u64 request_id;
 	u32 budget_us; /* from t_submit to t_end */
 	u64 t_submit, t_end, t_sent, t_first, t_last, t_armed;
-	u64 t_heard;   /* when data or an AGAIN of this attempt came, or it was sent */
-	u64 t_busy;    /* until when a busy peer is waited for; 0: none was busy yet */
+	u64 t_heard;   /* when data or an AGAIN of this attempt last came, or when it was sent */
+	u64 t_busy;    /* when to stop waiting for busy peers; 0: none was busy yet */
 	u64 all, good; /* pages */
 	u64 ask;       /* pages asked for in this attempt */
-	u64 lost;      /* pages that the last COMMIT listed but that did not arrive whole */
-	u64 judged;    /* VERIFY: pages in question */
+	u64 lost;      /* pages that the last COMMIT listed and that did not arrive whole */
+	u64 judged;    /* VERIFY: pages to check */
 	u64 want[COOP_SEG_WORDS]; /* segments of this attempt */
 	u64 have[COOP_SEG_WORDS]; /* segments in place, of pages not yet whole */
 	struct coop_plan plan;
@@ -101,12 +102,12 @@ struct coop_fetch {
 
 struct coop_peer;
 
-/* Starts what waits and may. */
+/* Starts queued fetches while a slot is free and the window has room. */
 void coop_fetch_admit(struct coop_engine *e, u64 now);
-/* A COMMIT, BUSY, AGAIN or REFUSED that names a fetch; false: none such. */
+/* A COMMIT, BUSY, AGAIN or REFUSED arrived; false: no attempt waits for it. */
 bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now);
 void coop_fetch_timer(struct coop_engine *e, u32 index, u64 now);
-/* The peer's circuit opened: whoever waits for it looks elsewhere. */
+/* The peer's circuit opened: fetches that wait for its first answer ask elsewhere. */
 void coop_fetch_peer_down(struct coop_engine *e, u32 peer_id, u64 now);
 bool coop_fetch_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx);
 bool coop_fetch_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 now);
@@ -123,36 +124,35 @@ enum coop_fetch_due { /* in the order in which the network gets it */
 		      COOP_DUE_QUERY = 16,
 };
 
-/* What this fetch knows of a peer; NULL: it has not asked it. */
+/* This fetch's record of a peer; NULL: the fetch has not asked it. */
 struct coop_tried *coop_fetch_tried(struct coop_fetch *f, u32 peer);
-/* The plan for asking this peer. Segments in place fix the plan. False: it cannot be asked. */
+/* The plan for a REQUEST to this peer. Segments in place fix the plan. False: do not ask it. */
 bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f,
 			 const struct coop_peer *p, struct coop_plan *plan);
 struct coop_peer *coop_fetch_best_untried(struct coop_engine *e, struct coop_fetch *f, u64 now);
-/* Is there another one than the one asked now that could be asked at once? */
+/* Could a peer other than the current one be asked at once? */
 bool coop_fetch_elsewhere(struct coop_engine *e, struct coop_fetch *f, u64 now);
-/* The next peer and the pages to ask it for. NULL: none; *pause then says when one may be ready. */
+/* The next peer and the pages to ask it for. NULL: none; *pause is then when one may be ready. */
 struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f, u64 now,
 				    u64 *pages, u64 *pause);
 
-/* Judged, or untouched: the next attempt, or the end. */
+/* The last attempt was judged or received nothing: starts the next attempt, or finishes. */
 void coop_fetch_go_on(struct coop_engine *e, struct coop_fetch *f, u64 now);
 /* These pages are good. */
 void coop_fetch_accept(struct coop_engine *e, struct coop_fetch *f, u64 pages);
-/* The attempt is over, one way or the other; blame: weight of the peer's failure. */
+/* Ends the attempt; blame: weight of the peer's failure. */
 void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome, u32 blame,
 			 u64 now);
 void coop_fetch_stop(struct coop_engine *e, struct coop_fetch *f);
-/* The queue pair was stopped, or had no WR left before it could be. */
+/* The queue pair was stopped, or its last WR completed before that. */
 void coop_fetch_stopped(struct coop_engine *e, struct coop_fetch *f, u64 now);
 void coop_fetch_finish(struct coop_engine *e, struct coop_fetch *f);
 
-/* How long to wait for the peer's answer before another is asked, or this one anew. */
+/* How long to wait for the peer's answer before the next attempt. */
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f);
-/* How long to wait before anything is done; less than patience if this is but to ask what became
- * of the request. */
+/* How long to wait before the next step; shorter than patience if that step is a QUERY. */
 u32 coop_fetch_wait(const struct coop_engine *e, struct coop_fetch *f, u64 now);
-/* Both are doubled for each attempt at this peer that was met by silence, up to eight times. */
+/* Doublings of both: one for each attempt in a row at this peer that met silence, at most three. */
 u32 coop_fetch_backoff(struct coop_fetch *f);
 u32 coop_fetch_asked_bytes(const struct coop_engine *e, const struct coop_fetch *f);
 struct coop_posting *coop_fetch_posting(const struct coop_engine *e, const struct coop_fetch *f);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Whom a fetch asks next, and for which pages; see fetch.h.
+ * Which peer a fetch asks next, and for which pages; see fetch.h.
  *
- * What was lost on the way is asked of the same peer again; what a peer lacks,
- * of the next one in the order of place.h; a peer that was silent or busy comes
- * again last. A peer that lied or refused is not asked again in this fetch.
+ * The fetch asks the same peer again for pages lost on the way, and the next
+ * peer in the order of place.h for pages that this one lacks. Peers that were
+ * silent or busy come last. It does not ask a peer again that lied or refused.
  */
 #include "core.h"
 #include "place.h"
@@ -29,7 +29,7 @@ static bool pristine(const struct coop_fetch *f)
 	return !f->good;
 }
 
-/* The plan for a fetch from this peer. Segments in place fix the plan. */
+/* The plan for a REQUEST to this peer. Segments in place fix the plan. */
 bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f,
 			 const struct coop_peer *p, struct coop_plan *plan)
 {
@@ -42,14 +42,14 @@ bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f
 	}
 	if (coop_plan_init(plan, e->cfg.page_shift, mtu, e->cfg.mtu, pages, packed))
 		return false;
-	/* Of smaller datagrams it takes more receives than of our own. */
+	/* A peer with smaller datagrams than ours needs more receive WRs. */
 	if (e->cfg.fetch_depth && plan->n_segs > e->cfg.fetch_depth)
 		return false;
 	return plan->n_segs <= coop_wire_max_segs(mtu) &&
 	       pages <= coop_wire_max_pages(mtu, e->cfg.flags & COOP_F_PAGE_TAG);
 }
 
-/* Candidate i of n_hints + n_hand; NULL if it is not to be asked, or was. */
+/* Candidate i of n_hints + n_hand; NULL if it was asked before or must not be asked. */
 static struct coop_peer *candidate(struct coop_engine *e, struct coop_fetch *f, u32 i)
 {
 	struct coop_plan plan;
@@ -96,9 +96,9 @@ struct coop_peer *coop_fetch_best_untried(struct coop_engine *e, struct coop_fet
 }
 
 /*
- * Missing pages that can be asked for. In the packed layout a segment may hold
- * bytes of a page that is good already, whose memory must not be posted again:
- * what depends on such a segment is left to storage.
+ * Missing pages that can be asked for. In the packed layout a missing segment
+ * may hold bytes of a page that is already good. The memory of a good page must
+ * not be posted again, so storage delivers the pages of such a segment.
  */
 static u64 askable(const struct coop_fetch *f)
 {
@@ -117,14 +117,14 @@ static u64 askable(const struct coop_fetch *f)
 	return out;
 }
 
-/* Where others have it as well, one whose pages get lost all the time is not insisted on. */
+/* A peer whose pages keep getting lost is given up earlier where other peers may have them. */
 static bool rounds_left(const struct coop_engine *e, const struct coop_tried *t)
 {
 	return t->rounds <
 	       (e->cfg.flags & COOP_F_SOLE_SOURCE ? COOP_MAX_ATTEMPTS : COOP_MAX_ROUNDS);
 }
 
-/* In this fetch it was asked, has not answered as it should, and may be asked again. */
+/* May a peer be asked again that was silent or busy? */
 static bool again(struct coop_engine *e, const struct coop_fetch *f, const struct coop_tried *t)
 {
 	const struct coop_peer *p = coop_peers_get(&e->peers, t->peer);
@@ -150,7 +150,7 @@ bool coop_fetch_elsewhere(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	return false;
 }
 
-/* The next peer and the pages to ask it for. NULL: none; *pause then says when one may be ready. */
+/* The next peer and the pages to ask it for. NULL: none; *pause is then when one may be ready. */
 struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f, u64 now,
 				    u64 *pages, u64 *pause)
 {
@@ -164,7 +164,7 @@ struct coop_peer *coop_fetch_choose(struct coop_engine *e, struct coop_fetch *f,
 	if (!*pages || f->cancelled || now >= f->t_end || f->attempt >= COOP_MAX_ATTEMPTS)
 		return NULL;
 
-	/* What was lost on the way is still where it was. */
+	/* The peer still has the pages that were lost on the way. */
 	if (t && t->outcome == COOP_OUT_LOST && rounds_left(e, t) && (f->lost & *pages)) {
 		p = coop_peers_get(&e->peers, t->peer);
 		if (p && p->origin && p->health != COOP_PEER_OPEN &&

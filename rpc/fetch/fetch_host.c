@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The requester as its host sees it: submit, cancel and release; the work it
- * pulls for the network, and the events; see engine.h for the contract.
+ * The requester's side of the host interface: submit, cancel and release, work
+ * for the network, and events. engine.h has the contract.
  */
 #include "core.h"
 
@@ -206,7 +206,7 @@ int coop_engine_cancel(struct coop_engine *e, u32 id, u64 now)
 		break;
 	case COOP_FETCH_STOP:
 	case COOP_FETCH_VERIFY:
-	default: /* ends there */
+	default: /* the end of that state sees 'cancelled' */
 		break;
 	}
 	coop_fetch_admit(e, now);
@@ -261,7 +261,7 @@ void coop_engine_fetch_release(struct coop_engine *e, u32 id, u64 now)
 	if (f->slot != COOP_NONE) {
 		struct coop_slot *slot = &e->slot[f->slot];
 
-		/* A RESET that nobody pulled yet is owed to whoever takes the slot next. */
+		/* If the host has not pulled the RESET yet, the slot's next fetch issues it. */
 		slot->owes_reset = f->due & COOP_DUE_RESET;
 		slot->fetch = COOP_NONE;
 		slot->next = e->free_slot;

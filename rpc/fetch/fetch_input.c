@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * What reaches a fetch: answers on the control queue pair, completions of its
- * WRs, and its timer; see fetch.h. Every entry names the states in which it
- * means something; in all others it is counted and dropped.
+ * A fetch's inputs: answers on the control queue pair, completions of its WRs,
+ * and its timer; see fetch.h. Every entry point names the states in which it
+ * acts; in all others it counts the input and drops it.
  */
 #include "core.h"
 
@@ -11,7 +11,7 @@ static u32 longest_patience(const struct coop_fetch *f)
 	return coop_max_u32(f->budget_us / 4, COOP_RTO_MIN_US);
 }
 
-/* Data answer the REQUEST; what else comes may answer a QUERY, which tells no RTT. */
+/* Data answer the REQUEST. A message after a QUERY may answer the QUERY, so it gives no RTT. */
 static void first_answer(struct coop_engine *e, struct coop_fetch *f, bool data, u64 now)
 {
 	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
@@ -24,12 +24,13 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, bool data,
 	if (!f->queried)
 		coop_peer_rtt(p, now - f->t_sent);
 	else if (data && (e->cfg.flags & COOP_F_SOLE_SOURCE))
-		/* Asked about early as it is, a slow way would else never be measured. A pause of
-		 * the peer is no part of its way, and may be as long as the budget. */
+		/* A sole source gets QUERYs early; without this sample we would never measure a
+		 * slow path. Bound it: a pause of the peer is not part of its RTT and may last as
+		 * long as the budget. */
 		coop_peer_rtt(p, coop_min_u64(now - f->t_sent, longest_patience(f)));
 }
 
-/* Of this attempt's generation, so whoever sent it knows what the peer was asked. */
+/* Data of this attempt's generation arrived, so the sender has seen the REQUEST. */
 static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct coop_rx *rx,
 		      u64 now)
 {
@@ -45,9 +46,10 @@ static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct 
 }
 
 /*
- * Of a late one the RTT says little: a share of the budget at most, so that rounds are left. Those
- * are many with the only source; of several, one that is given up too early is asked anew while its
- * data are on their way, and those cost copies.
+ * How long data may trail the COMMIT. At most a share of the budget, so that time is left for more
+ * attempts. The share is smaller with a sole source, which gets many attempts. With several peers a
+ * grace that is too short costs more: the data of the old attempt take the WRs of the new one, and
+ * its segments must then be copied into place.
  */
 static u32 grace(const struct coop_engine *e, const struct coop_fetch *f, const struct coop_peer *p)
 {
@@ -70,7 +72,7 @@ static bool commit_credible(const struct coop_engine *e, const struct coop_fetch
 		return true;
 	if (c->size != f->req.size)
 		return false;
-	/* Nothing less than was asked for: a peer cannot talk us out of the tags. */
+	/* The sums must be what we asked for: a peer cannot make us do without tags. */
 	if (e->cfg.flags & COOP_F_PAGE_TAG)
 		return c->tags && c->n_sums == f->plan.n_pages;
 	return !c->tags &&
@@ -91,9 +93,9 @@ static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct 
 	}
 	f->commit = m->u.commit;
 	f->committed = true;
-	if (f->state == COOP_FETCH_STOP) /* it comes late, but before the judgement */
+	if (f->state == COOP_FETCH_STOP) /* late, but in time for judge() */
 		return;
-	/* Of few datagrams the host may hear no sooner than now: they tell no rate. */
+	/* The host may learn of a few datagrams only with the COMMIT, so they give no rate. */
 	if (p && f->t_first && now > f->t_first && coop_fetch_posting(e, f)->n_wr > COOP_KEPT_SEGS)
 		coop_peer_rate(p, coop_fetch_asked_bytes(e, f), now - f->t_first);
 	first_answer(e, f, false, now);
@@ -113,14 +115,14 @@ static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct
 	if (m->reason != COOP_REASON_NO_RECORD)
 		e->stats.fetches_refused++;
 	switch (m->reason) {
-	case COOP_REASON_NO_RECORD: /* what was asked for has not reached it, or is forgotten */
+	case COOP_REASON_NO_RECORD: /* the REQUEST was lost, or its record was evicted */
 		if (!f->queried)
-			return; /* nobody was asked for a record */
+			return; /* we sent no QUERY */
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 		return;
 	case COOP_REASON_MTU:
 		if (p && m->value >= COOP_MTU_MIN && m->value < f->plan.mtu && m->value % 4 == 0) {
-			p->mtu = m->value; /* smaller each time, so this ends */
+			p->mtu = m->value; /* it only shrinks, so this terminates */
 			coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 			return;
 		}
@@ -132,8 +134,9 @@ static void on_refused(struct coop_engine *e, struct coop_fetch *f, const struct
 }
 
 /*
- * Microseconds that it wants to be left alone for. This fetch waits twice as long each time, and
- * for a share of its budget in all: one that is always busy must not cost a reader much.
+ * Returns how many microseconds the peer asks us to wait. This fetch doubles the time with each
+ * BUSY and waits for a share of its budget in total: a peer that is always busy must not delay a
+ * reader much.
  */
 static u32 said_busy(struct coop_engine *e, struct coop_fetch *f, u32 hint, u64 now)
 {
@@ -143,7 +146,7 @@ static u32 said_busy(struct coop_engine *e, struct coop_fetch *f, u32 hint, u64 
 	if (!f->t_busy)
 		f->t_busy = now + f->budget_us / COOP_BUSY_SHARE;
 	if (t) {
-		t->rounds--; /* begin() has counted it */
+		t->rounds--; /* begin() counted this attempt */
 		t->until = now + coop_min_u64((u64)us << t->busy++, COOP_RTO_MAX_US);
 		t->until = now < f->t_busy ? coop_min_u64(t->until, f->t_busy) : ~0ull;
 	}
@@ -186,7 +189,7 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		}
 		coop_fetch_conclude(e, f, COOP_OUT_BUSY, 0, now);
 		break;
-	case COOP_CMD_AGAIN: /* alive, and its COMMIT is to come; the budget is the bound */
+	case COOP_CMD_AGAIN: /* its COMMIT will follow; only the budget bounds the wait */
 		if (!(e->cfg.flags & COOP_F_SOLE_SOURCE))
 			f->queries = 0;
 		f->t_heard = now;
@@ -217,11 +220,11 @@ static void ran_dry(struct coop_engine *e, struct coop_fetch *f, u64 now)
 			break;
 		}
 		p = coop_peers_get(&e->peers, f->peer);
-		f->t_armed = now; /* the COMMIT should be on its heels */
+		f->t_armed = now; /* the COMMIT should follow at once */
 		coop_fetch_arm(e, f, now + coop_max_u32(grace(e, f, p), COOP_RTO_MIN_US / 2));
 		break;
-	case COOP_FETCH_ASK: /* late guests of an earlier attempt took the WRs that were to be
-				reused */
+	case COOP_FETCH_ASK: /* late data of an earlier attempt took the WRs that this one was to
+				reuse */
 		if (f->dead_qp) {
 			coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 		} else if (!(f->due & COOP_DUE_POST)) {
@@ -317,7 +320,7 @@ u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
 	u32 most = longest_patience(f);
 
-	/* Asking again sooner costs the peer a second serve and us a stopped queue pair. */
+	/* A shorter wait would cost the peer a second serve and us a stopped queue pair. */
 	u32 least = f->budget_us / 8;
 
 	return p ? coop_min_u32(most,
@@ -326,7 +329,7 @@ u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 		 : most;
 }
 
-/* Until when the only one that has it is asked about an attempt, if nothing more is heard of it. */
+/* Until when a sole source gets QUERYs for an attempt, unless data or an AGAIN arrives. */
 static u64 questions_end(const struct coop_engine *e, struct coop_fetch *f)
 {
 	const u64 patience = coop_fetch_patience(e, f);
@@ -342,7 +345,7 @@ u32 coop_fetch_wait(const struct coop_engine *e, struct coop_fetch *f, u64 now)
 
 	if (!(e->cfg.flags & COOP_F_SOLE_SOURCE) || !p || !p->srtt_us)
 		return patience;
-	/* A question costs the peer a look at its records, and us no more than that. */
+	/* A QUERY is cheap: it costs the peer only a look at its records. */
 	soon = (u64)coop_peer_rto(p, coop_fetch_asked_bytes(e, f), patience)
 	       << coop_min_u32(f->queries, 8);
 	soon = coop_min_u64(soon, patience);
@@ -357,7 +360,7 @@ u32 coop_fetch_backoff(struct coop_fetch *f)
 	return t ? coop_min_u32(t->silent, 3) : 0;
 }
 
-/* May it be asked what it committed, before another attempt? */
+/* May a QUERY go out before the next attempt? */
 static bool may_question(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	if (e->cfg.flags & COOP_F_SOLE_SOURCE)
@@ -365,15 +368,15 @@ static bool may_question(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	if (coop_fetch_posting(e, f)->n_rx)
 		return f->queries < COOP_MAX_QUERIES;
 	/*
-	 * Perhaps nothing has reached it, perhaps it is only slow. Then an attempt anew would make
-	 * it begin anew, while the data of this one take the WRs.
+	 * The REQUEST may be lost, or the peer may be slow. If it is slow, a new attempt would
+	 * make it start over, while the data of this attempt take the WRs.
 	 */
 	return !f->queries && !coop_fetch_elsewhere(e, f, now);
 }
 
 /*
- * It answers others of ours, so our turn is to come, or its word was lost; whichever it was, it
- * knows. An attempt anew would put us at the end of the line, with all that was sent in vain.
+ * The peer answers our other fetches, so our turn is still to come or its answer was lost. A QUERY
+ * tells which. A new attempt would put us at the end of its queue and waste all data sent so far.
  */
 static bool in_line(struct coop_engine *e, struct coop_fetch *f, const struct coop_peer *p, u64 now)
 {
@@ -381,13 +384,13 @@ static bool in_line(struct coop_engine *e, struct coop_fetch *f, const struct co
 	       !coop_fetch_elsewhere(e, f, now);
 }
 
-/* The peer has said nothing since it was asked: counted once an attempt. */
+/* Reports a peer as silent that has sent nothing since the REQUEST, once an attempt. */
 static void unheard(struct coop_engine *e, struct coop_fetch *f, struct coop_peer *p, u64 now)
 {
 	if (!p || f->unheard || !p->silent_since || p->silent_since > f->t_sent)
 		return;
 	if ((e->cfg.flags & COOP_F_SOLE_SOURCE) &&
-	    now - f->t_heard < coop_fetch_patience(e, f)) /* only asked early */
+	    now - f->t_heard < coop_fetch_patience(e, f)) /* this is only an early QUERY */
 		return;
 	f->unheard = true;
 	coop_peer_silence(e, p, now);
@@ -403,7 +406,7 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 0, now);
 		return;
 	}
-	if (now < f->t_end && f->t_last > f->t_armed) { /* data still came in: patience anew */
+	if (now < f->t_end && f->t_last > f->t_armed) { /* data still arrive: extend the wait */
 		until = f->t_last + (f->committed ? grace(e, f, p) : coop_fetch_wait(e, f, now));
 		f->t_armed = f->t_last;
 		if (until > now) {
@@ -471,6 +474,6 @@ void coop_fetch_peer_down(struct coop_engine *e, u32 peer_id, u64 now)
 			continue;
 		f = &e->fetch[e->slot[i].fetch];
 		if (f->peer == peer_id && f->state == COOP_FETCH_WAIT && !f->t_first)
-			coop_fetch_arm(e, f, now); /* expire() sees to it */
+			coop_fetch_arm(e, f, now); /* the next expire() ends the attempt */
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The table of peers, their measured times and their circuit breakers; see
+ * The table of peers, their RTT and rate, and their circuit breakers; see
  * peer.h. The address index is a chained hash table, salted by the host's
  * entropy; everything else here touches one peer and is O(1).
  */
@@ -93,7 +93,7 @@ u32 coop_peers_add(struct coop_peers *t, const struct coop_addr *addr, u32 origi
 		*bucket = slot;
 	}
 	p = &t->v[slot];
-	p->addr = *addr; /* Q_Key and SL may be news */
+	p->addr = *addr; /* Q_Key and SL may have changed */
 	p->origin |= origin;
 	hand_list(t, slot);
 	return p->id;
@@ -188,7 +188,7 @@ bool coop_peer_clean(struct coop_peer *p, u64 now)
 	case COOP_PEER_SUSPECT:
 		p->level = 0;
 		return become(p, COOP_PEER_HEALTHY, now);
-	case COOP_PEER_HALF_OPEN: /* better than a PONG */
+	case COOP_PEER_HALF_OPEN: /* as good as a PONG */
 		return become(p, COOP_PEER_SUSPECT, now);
 	case COOP_PEER_HEALTHY:
 	case COOP_PEER_OPEN: /* an attempt from before it opened; the probe decides */
@@ -208,8 +208,8 @@ bool coop_peer_heard(struct coop_peer *p, u64 now)
 	p->silent_since = 0;
 	if (p->health != COOP_PEER_OPEN || p->probe_at <= now)
 		return false;
-	/* No oftener than the first rest: a peer that talks but delivers nothing must not wear us
-	 * out. At once, however, where silence is all that it was blamed for so far. */
+	/* Probe at once if silence is the only reason that the circuit is open. Otherwise rest
+	 * for the minimum: a peer that talks but delivers nothing must not cause many probes. */
 	if (now - p->since < COOP_BACKOFF_MIN_US && !(p->hushed && p->level == 1))
 		return false;
 	p->probe_at = now;
@@ -236,7 +236,7 @@ bool coop_peer_failed(struct coop_peer *p, u32 weight, u64 now, u64 random)
 	switch (p->health) {
 	case COOP_PEER_HEALTHY:
 	case COOP_PEER_SUSPECT:
-		/* One that a PONG brought back has to deliver at its first try. */
+		/* After a PONG closed its circuit, a peer must deliver in its first attempt. */
 		if (p->fails >= COOP_FAILS_TO_OPEN || p->level)
 			return open_circuit(p, now, random);
 		return become(p, COOP_PEER_SUSPECT, now);

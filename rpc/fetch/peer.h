@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * peer.h - the other nodes: where they are, how fast they answer, whether to ask.
+ * peer.h - the other nodes: their addresses, how fast they answer, whether to ask them.
  *
  * Health is a circuit breaker:
  *
  *   HEALTHY --silent attempt--> SUSPECT   (still asked, less; a PING goes out)
- *   SUSPECT --nothing at all was heard for the peer timeout--> OPEN
+ *   SUSPECT --no message at all for the peer timeout--> OPEN
  *   HEALTHY, SUSPECT --fetch that spent its budget on it--> HALF_OPEN
  *   HEALTHY, SUSPECT --lied, or third failure in a row, or first one after a
  *                      circuit was open--> OPEN
@@ -13,19 +13,18 @@
  *   HALF_OPEN --PONG, or a clean attempt--> SUSPECT,  --no PONG--> OPEN (the rest doubles)
  *   SUSPECT --clean attempt--> HEALTHY
  *
- * A retransmission timer that runs out says little about a peer: its processor
- * may be busy for longer than a round trip takes. So one silent attempt only
- * lowers its weight; what opens the circuit is that no genuine message of any
- * kind came since silent_since. The probe is a PING, never a reader's fetch: a
- * dead peer costs the fetches that were under way when it died one deadline,
- * and later ones nothing, because new fetches ask only HEALTHY and SUSPECT
- * peers. The rest doubles with every opening that no clean attempt came
- * between, so a peer that answers PINGs but delivers nothing is left alone as
- * well.
+ * An expired retransmission timer says little about a peer: its processor may
+ * be busy for longer than a round trip. So one silent attempt only lowers the
+ * peer's weight. The circuit opens when no genuine message of any kind has come
+ * since silent_since. The probe is a PING, never a reader's fetch. So a dead
+ * peer costs one deadline to the fetches that were under way when it died, and
+ * nothing to later ones: new fetches ask only HEALTHY and SUSPECT peers. The
+ * rest doubles with each opening until an attempt ends clean, so we also leave
+ * a peer alone that answers PINGs and delivers nothing.
  *
- * One pause of a busy machine makes every attempt fail that is under way. They
- * are one piece of news: only an attempt that was sent after the last failure
- * counted counts as the next in a row, and none answers for the PONG.
+ * When a busy machine pauses, every attempt under way at it fails. They count
+ * as one failure: an attempt adds to the failures in a row only if it was sent
+ * after the last failure that counted, and no attempt replaces the PONG.
  *
  * A peer lives while an origin names it or an attempt is in flight to it.
  */
@@ -42,7 +41,7 @@ extern "C" {
 #define COOP_FAILS_TO_OPEN  3      /* failures in a row */
 #define COOP_BACKOFF_MIN_US 100000 /* first time that an open circuit rests; doubles */
 #define COOP_BACKOFF_DOUBLE 8      /* doublings: 25.6 s at most, plus jitter */
-#define COOP_RTO_MIN_US     4000   /* below that a busy scheduler looks like loss */
+#define COOP_RTO_MIN_US     4000   /* below this a scheduling delay looks like loss */
 #define COOP_RTO_MAX_US     1000000
 #define COOP_GRACE_MIN_US   500 /* reordering that we wait out */
 
@@ -53,22 +52,22 @@ struct coop_peer {
 	u32 health;
 	u32 fails;   /* in a row */
 	u32 level;   /* openings in a row */
-	u32 mtu;     /* most that it can send, as far as we know */
+	u32 mtu;     /* largest datagram that it can send, as far as we know */
 	u32 srtt_us; /* 0: never measured */
 	u32 rttvar_us;
 	u32 kib_us;    /* microseconds a KiB of data takes, times 256 */
-	u32 in_flight; /* attempts of ours that ask it */
-	u32 serving;   /* requests of its that we serve */
+	u32 in_flight; /* our attempts at it */
+	u32 serving;   /* our serves for it */
 	u64 since;     /* when health last became what it is */
 	u64 probe_at;  /* OPEN: next probe; HALF_OPEN: when we give up on the PONG */
 	u64 failed_at; /* last failure that counted */
 	u64 busy_until;
-	u64 silent_since;       /* first message of ours since we last heard from it; 0: none */
-	u64 answered_at;        /* when it last answered us, or data of its came */
-	u64 ping_id, ping_sent; /* sent 0: more than once, so its PONG measures nothing */
-	bool hushed;            /* OPEN because nothing was heard */
+	u64 silent_since;       /* our first message since its last one; 0: none */
+	u64 answered_at;        /* when its last answer or data arrived */
+	u64 ping_id, ping_sent; /* ping_sent 0: sent more than once, so its PONG gives no RTT */
+	bool hushed;            /* OPEN because of silence */
 	u32 next_hash;          /* chain in the address index */
-	u32 hand_pos;           /* place in the list of peers by hand, or COOP_NONE */
+	u32 hand_pos;           /* index in the list of peers by hand, or COOP_NONE */
 	u64 fetches, hits, misses, failures, pages, bytes, served_pages, served_bytes, busy;
 };
 
@@ -80,7 +79,7 @@ struct coop_peers {
 	u32 *hand; /* slots of the peers registered by hand */
 	u32 n_hand;
 	u32 max;
-	u64 salt; /* of the index, so that nobody can choose colliding addresses */
+	u64 salt; /* of the index: an attacker cannot choose colliding addresses */
 };
 
 u32 coop_peers_buckets(u32 max_peers);
@@ -88,22 +87,22 @@ void coop_peers_init(struct coop_peers *t, struct coop_peer *mem, struct coop_id
 		     u32 *hand, u32 max_peers, u64 salt);
 /* Slot of the peer with this control address, or COOP_NONE. */
 u32 coop_peers_find(const struct coop_peers *t, const struct coop_addr *addr);
-/* Peer of an id, or NULL when it is gone. */
+/* Peer of an id, or NULL if it is gone. */
 struct coop_peer *coop_peers_get(const struct coop_peers *t, u32 id);
-/* Adds, or adds the origin to a known one: its id; COOP_NONE: full. */
+/* Adds a peer, or the origin to a known one. Returns its id, or COOP_NONE if the table is full. */
 u32 coop_peers_add(struct coop_peers *t, const struct coop_addr *addr, u32 origin, u32 mtu,
 		   u64 now);
-/* Takes an origin away. -ENOENT; 1: the peer is gone; 0: it lives on. */
+/* Removes an origin. -ENOENT: no such peer or origin; 1: the peer is gone; 0: it lives on. */
 int coop_peers_del(struct coop_peers *t, const struct coop_addr *addr, u32 origin);
 /* An attempt or a serve that held the peer ended. 1: the peer is gone. */
 int coop_peers_unhold(struct coop_peers *t, struct coop_peer *p);
 
-/* It answered after us microseconds. */
+/* Takes an RTT sample. */
 void coop_peer_rtt(struct coop_peer *p, u64 us);
-/* Bytes arrived within us microseconds, first to last. */
+/* Takes a rate sample: us is the time from the first to the last of the bytes. */
 void coop_peer_rate(struct coop_peer *p, u32 bytes, u64 us);
-/* How long to wait for the answer to a request for so many bytes; unknown: when nothing was
- * measured. */
+/* How long to wait for the answer to a request for so many bytes; unknown: the result without a
+ * measured RTT. */
 u32 coop_peer_rto(const struct coop_peer *p, u32 bytes, u32 unknown);
 /* How long data may trail the COMMIT. */
 u32 coop_peer_grace(const struct coop_peer *p);
@@ -111,23 +110,24 @@ u32 coop_peer_grace(const struct coop_peer *p);
 /* The following return whether health changed. */
 /* An attempt delivered all that its COMMIT listed. */
 bool coop_peer_clean(struct coop_peer *p, u64 now);
-/* An attempt failed; weight is 1, or COOP_FAILS_TO_OPEN for a lie. SUSPECT afterwards: probe it. */
+/* An attempt failed; weight is 1, or COOP_FAILS_TO_OPEN for a lie. The caller probes a peer that is
+ * SUSPECT afterwards. */
 bool coop_peer_failed(struct coop_peer *p, u32 weight, u64 now, u64 random);
 /* An attempt saw no answer in time. */
 bool coop_peer_silent(struct coop_peer *p, u64 now);
-/* SUSPECT: opens the circuit if nothing was heard for limit microseconds. */
+/* SUSPECT: opens the circuit if the peer has been silent for limit microseconds. */
 bool coop_peer_hushed(struct coop_peer *p, u32 limit, u64 now, u64 random);
-/* A PING goes out to a peer that is not to be asked before its PONG; it has limit microseconds. */
+/* A PING goes out; the peer has limit microseconds for its PONG and is not asked before that. */
 bool coop_peer_probe(struct coop_peer *p, u32 limit, u64 now, u64 ping_id);
-/* HALF_OPEN: when to send the PING once more, as it may have been lost; or when to give up. */
+/* HALF_OPEN: when to repeat the PING, which may be lost, or when to give up. */
 u64 coop_peer_ping_again(const struct coop_peer *p, u32 limit, u64 now);
-/* Its PONG came. */
+/* Its PONG arrived. */
 bool coop_peer_pong(struct coop_peer *p, u64 now);
-/* HALF_OPEN: its PONG did not come. */
+/* HALF_OPEN: no PONG arrived in time. */
 bool coop_peer_no_pong(struct coop_peer *p, u64 now, u64 random);
-/* Something was sent that it must answer. */
+/* We sent the peer a message that it must answer. */
 void coop_peer_asked(struct coop_peer *p, u64 now);
-/* A genuine message came from it: true if its circuit is open and the probe was brought forward. */
+/* A genuine message arrived. True: its circuit is open and probe_at was brought forward. */
 bool coop_peer_heard(struct coop_peer *p, u64 now);
 
 static inline bool coop_peer_usable(const struct coop_peer *p)

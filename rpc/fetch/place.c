@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Weighted rendezvous hashing in integers; see place.h. The textbook rule is
- * to minimise -ln(u)/w; the logarithm's base does not matter and quotients are
- * compared by cross multiplication, so no division is needed.
+ * Weighted rendezvous hashing in integers; see place.h. The textbook rule is to
+ * minimise -ln(u)/w. The base of the logarithm does not matter, and cross
+ * multiplication compares the quotients without a division.
  */
 #include "place.h"
 
@@ -46,7 +46,8 @@ u32 coop_place_weight(const struct coop_peer *p, u32 best_srtt, u64 now)
 {
 	u32 weight = COOP_WEIGHT_MAX;
 
-	/* An unmeasured peer is taken at its word. Octaves, less one: near enough is equal. */
+	/* A peer without a measured RTT has full weight. Halve the weight for each octave of RTT
+	 * above the best, except the first: those are about equally near. */
 	if (p->srtt_us && best_srtt) {
 		u32 octaves = coop_ilog2(p->srtt_us / best_srtt + 1);
 

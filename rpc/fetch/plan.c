@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Pages to datagrams to scatter/gather entries; see plan.h. All in u32: a fetch is at most 4 MiB.
- */
+/* Maps pages to datagrams and scatter/gather entries; see plan.h. u32 is enough: a fetch has at
+ * most 4 MiB. */
 #include "plan.h"
 
 #include "rpc/base/bits.h"

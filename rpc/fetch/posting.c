@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Notes on receive work requests and the judgement over them; see posting.h. */
+/* Records what receive work requests hold, and judges it; see posting.h. */
 #include "posting.h"
 
 #include "rpc/base/bits.h"
@@ -63,7 +63,7 @@ bool coop_posting_reusable(const struct coop_posting *p, const struct coop_plan 
 	       p->plan.packed == plan->packed && !memcmp(p->want, want, sizeof(p->want));
 }
 
-/* Number of the sender in the list of this attempt, COOP_SOURCES when the list is full. */
+/* Index of the sender in this attempt's list, COOP_SOURCES if the list is full. */
 static u32 source_of(struct coop_posting *p, const struct coop_rx *rx)
 {
 	struct coop_source *s;

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * The responder's state machine; see serve.h. It never waits for a requester
- * and keeps nothing for it but a record of fixed size:
+ * and keeps only a record of fixed size for it:
  *
- * - a doubled REQUEST is ignored while it is served and answered from the record
- *   afterwards;
+ * - it ignores a duplicate REQUEST during the serve and answers it from the
+ *   record afterwards;
  * - a newer attempt of the same request supersedes the older one, whose
  *   remaining segments are not sent (the requester would drop them);
- * - few segments of bytes that do not change are vouched for before they are sent,
- *   for what the COMMIT says of them is true already;
- * - a requester whose budget is over is not served, or no further;
- * - what cannot be served now is answered with BUSY, what never can with REFUSED.
+ * - it commits few segments of bytes that cannot change before their sends
+ *   complete, because the COMMIT is true already;
+ * - it stops serving a requester whose budget is over;
+ * - it answers BUSY to a request that it cannot serve now, REFUSED to one that
+ *   it can never serve.
  *
- * The host's pins last from its answer to COOP_EV_SERVE_END, which always comes.
+ * The host's pins last from its answer until COOP_EV_SERVE_END, which always comes.
  */
 #include "core.h"
 
@@ -23,7 +24,7 @@ static u32 index_of(const struct coop_engine *e, const struct coop_serve *s)
 	return (u32)(s - e->serve);
 }
 
-/* Whose turn it takes: its node's, or that of all strangers. */
+/* The node whose turns the serve takes: a peer's slot, or one number for all strangers. */
 static u32 node_of(const struct coop_engine *e, const struct coop_serve *s)
 {
 	u32 slot = s->known ? coop_idtab_slot(&e->peers.ids, s->peer) : COOP_NONE;
@@ -38,7 +39,7 @@ static struct coop_record *record_set(struct coop_engine *e, u64 id)
 	return &e->record[(coop_mix(id) & (e->n_sets - 1)) * COOP_RECORD_WAYS];
 }
 
-/* The record of a request of this node, whatever its attempt. */
+/* The record of any attempt of this request. */
 static struct coop_record *record_find(struct coop_engine *e, u64 id, const struct coop_addr *reply)
 {
 	struct coop_record *r = record_set(e, id);
@@ -50,7 +51,7 @@ static struct coop_record *record_find(struct coop_engine *e, u64 id, const stru
 	return NULL;
 }
 
-/* An empty place, or the oldest that is not being served; NULL: the set is busy. */
+/* A free record, or the oldest that is not being served; NULL: the whole set is being served. */
 static struct coop_record *record_take(struct coop_engine *e, u64 id)
 {
 	struct coop_record *r = record_set(e, id), *best = NULL;
@@ -91,7 +92,7 @@ static void release(struct coop_engine *e, struct coop_serve *s)
 	coop_idtab_put(&e->serve_ids, s->id);
 }
 
-/* Everything handed over has been sent. */
+/* All posted sends have completed. */
 static void drained(struct coop_engine *e, struct coop_serve *s)
 {
 	if (s->abandoned || s->vouched) {
@@ -106,7 +107,7 @@ static void drained(struct coop_engine *e, struct coop_serve *s)
 	}
 }
 
-/* Nobody waits for it any more. */
+/* The requester waits for this serve no more. */
 static void abandon(struct coop_engine *e, struct coop_serve *s)
 {
 	s->abandoned = true;
@@ -152,7 +153,7 @@ void coop_serve_set_rate(struct coop_engine *e, u32 bytes_s, u64 now)
 
 	e->cfg.serve_bytes_s = bytes_s;
 	e->token_rate = per_microsecond(bytes_s);
-	/* A tenth of a second's worth, and room for one request at the least. */
+	/* The bucket holds a tenth of a second, or at least one request. */
 	e->token_depth = e->token_rate * 100000;
 	if (e->token_depth < least)
 		e->token_depth = least;
@@ -160,7 +161,8 @@ void coop_serve_set_rate(struct coop_engine *e, u32 bytes_s, u64 now)
 	e->token_at = now;
 }
 
-/* Tokens are bytes with 16 fractional bits; the bucket goes into debt for what was begun. */
+/* Tokens are bytes with 16 fractional bits. A serve that was admitted may put the bucket into
+ * debt. */
 static bool affordable(struct coop_engine *e, u64 now)
 {
 	u64 elapsed = now - e->token_at;
@@ -168,14 +170,14 @@ static bool affordable(struct coop_engine *e, u64 now)
 	if (!e->cfg.serve_bytes_s)
 		return true;
 	e->token_at = now;
-	/* More than a minute pays any debt and would only strain the multiplication. */
+	/* A minute pays any debt; the bound keeps the product within 64 bits. */
 	e->tokens += (s64)(coop_min_u64(elapsed, 60000000) * e->token_rate);
 	if (e->tokens > (s64)e->token_depth)
 		e->tokens = (s64)e->token_depth;
 	return e->tokens > 0;
 }
 
-/* By GID where the completion tells one, else by LID. */
+/* Compares the GIDs, and the LIDs where there is no GID. */
 static bool same_port(const struct coop_addr *src, const struct coop_addr *named)
 {
 	if (memcmp(src->gid, named->gid, 16))
@@ -189,8 +191,8 @@ static bool acceptable(struct coop_engine *e, const struct coop_msg *m, const st
 	const struct coop_msg_request *r = &m->u.request;
 
 	/*
-	 * Nobody forwards requests in this version, so one that asks for data to
-	 * be sent elsewhere than it came from would make us a reflector.
+	 * There is no forwarding in this version. Data go back only to the port that the REQUEST
+	 * came from: we must not be a reflector.
 	 */
 	if (!same_port(src, &r->reply) || !same_port(src, &r->data)) {
 		e->stats.ctrl_malformed++;
@@ -213,7 +215,8 @@ static bool acceptable(struct coop_engine *e, const struct coop_msg *m, const st
 	return true;
 }
 
-/* One that we have met before? Then everything is done about it. */
+/* True if the REQUEST is a duplicate or was superseded; it is then handled. A newer attempt ends
+ * the serve of the older one. */
 static bool known_request(struct coop_engine *e, const struct coop_msg *m, u64 now)
 {
 	struct coop_record *r = record_find(e, m->id, &m->u.request.reply);
@@ -253,7 +256,7 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	if (!acceptable(e, m, src, now) || known_request(e, m, now))
 		return;
 
-	/* One node may not hold every serve; strangers count as one node. */
+	/* One node must not hold every serve; all strangers count as one node. */
 	peer = coop_peers_find(&e->peers, &q->reply);
 	p = peer == COOP_NONE ? NULL : &e->peers.v[peer];
 	if ((p ? p->serving : e->strangers) >= share) {
@@ -298,7 +301,7 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	s->req = *q;
 	coop_plan_init(&s->plan, q->page_shift, q->mtu, q->mtu,
 		       coop_extents_pages(q->ext, q->n_ext),
-		       q->options & COOP_OPT_PACKED); /* decode has made sure that it can */
+		       q->options & COOP_OPT_PACKED); /* cannot fail: decode checked the numbers */
 	s->pages = 0;
 	for (seg = 0; seg < s->plan.n_segs; seg++)
 		if (coop_bit(q->want, seg))
@@ -320,7 +323,8 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	coop_fifo_push(&e->serve_ev, slot);
 }
 
-/* Peers ask so when a REQUEST was lost; many at once then, and every one of them waits for it. */
+/* Peers send such a QUERY after a REQUEST was lost. Many may come at once, and each sender waits
+ * for the answer, so the rate limit of REFUSED does not apply to peers. */
 static void no_record(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to,
 		      u64 now)
 {
@@ -367,7 +371,7 @@ static struct coop_serve *in_state(struct coop_engine *e, u32 id, u8 state)
 	return &e->serve[slot];
 }
 
-/* These pages go into the COMMIT, with the sums that were asked for. */
+/* Lists these pages in the COMMIT, with the sums that the requester wants. */
 static void vouch(struct coop_engine *e, struct coop_serve *s, u64 pages, const u64 *sums)
 {
 	struct coop_peer *p = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
@@ -389,7 +393,7 @@ static void vouch(struct coop_engine *e, struct coop_serve *s, u64 pages, const 
 	}
 }
 
-/* So few segments that their COMMIT hardly overtakes them. */
+/* Are the segments so few that their COMMIT hardly overtakes them? */
 static bool few(const struct coop_serve *s)
 {
 	return s->plan.n_segs <= COOP_KEPT_SEGS;
@@ -441,7 +445,7 @@ void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, 
 		return;
 	looked_up(e, s, have, size, cookie, now);
 	if (s->abandoned || !few(s) || (s->sum && !sums))
-		return; /* sums come with the recheck */
+		return; /* the recheck brings the sums */
 	s->vouched = true;
 	vouch(e, s, s->have, sums);
 }
@@ -454,7 +458,7 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 	if (slot == COOP_NONE)
 		return;
 	s = &e->serve[slot];
-	/* A failed send is a lost datagram: the requester sees what is missing. */
+	/* A failed send is a lost datagram: the requester recovers from it. */
 	if (err)
 		e->stats.serve_tx_errors++;
 	if (WARN_ON_ONCE(n_seg > s->in_flight))
@@ -463,7 +467,7 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 	if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
 		drained(e, s);
 	else if (s->state == COOP_SERVE_SEND)
-		coop_turns_resume(&e->serve_tx, node_of(e, s), slot); /* if it had no room */
+		coop_turns_resume(&e->serve_tx, node_of(e, s), slot); /* serve_depth has room */
 }
 
 void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u64 *sums, u64 now)
@@ -482,9 +486,10 @@ void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u6
 	coop_turns_commit(&e->serve_tx, index_of(e, s));
 }
 
-/* ---- what the host pulls -------------------------------------------------------------- */
+/* ---- work for the host ---------------------------------------------------------------- */
 
-/* The segment as this node can send it: zeros for a page that it lacks, a pad if it lacks all. */
+/* The segment as this node can send it: zeros for a page that it lacks, a pad if it lacks all its
+ * pages. */
 static void fill_segment(const struct coop_serve *s, u32 seg, struct coop_seg *out)
 {
 	u32 i;
@@ -508,7 +513,7 @@ static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_
 	if (e->cfg.serve_depth)
 		most = coop_min_u32(most, e->cfg.serve_depth - s->in_flight);
 	if (!most)
-		return false; /* what completes makes room */
+		return false; /* tx_done makes room */
 	for (; s->cursor < s->plan.n_segs && n < most; s->cursor++)
 		if (coop_bit(s->req.want, s->cursor))
 			fill_segment(s, s->cursor, &e->segs[n++]);
@@ -535,7 +540,7 @@ static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_
 	return true;
 }
 
-/* Takes the serve's place in the line first: it may queue again. */
+/* The caller has taken the serve out of its queue; it may queue again here. */
 bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx)
 {
 	struct coop_serve *s = &e->serve[index];
@@ -545,7 +550,7 @@ bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 	tx->id = s->id;
 	tx->cookie = s->cookie;
 	if (s->state == COOP_SERVE_SEND && now >= s->t_end) {
-		abandon(e, s); /* its data would take the WRs of what is asked next */
+		abandon(e, s); /* its data would take the WRs of the next attempt */
 		return false;
 	}
 	if (s->state == COOP_SERVE_SEND)
@@ -554,9 +559,9 @@ bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		return false;
 	s->state = COOP_SERVE_DRAIN;
 	if (!s->in_flight)
-		end(e, s); /* else with the last send */
+		end(e, s); /* otherwise drained() ends it */
 	if (s->abandoned || r->state != COOP_RECORD_SERVING || r->serve != index)
-		return false; /* superseded meanwhile: the record is another's */
+		return false; /* superseded: the record belongs to another serve */
 	r->state = COOP_RECORD_COMMITTED;
 	r->when = now;
 	coop_msg_begin(e, COOP_CMD_COMMIT, r->id, r->imm)->u.commit = r->commit;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * tag.c - see tag.h. Words are little endian on every machine; two sums run side
- * by side in the inner loop, so that no addition waits for the one before it.
+ * tag.c - see tag.h. Words are little endian on every machine. The inner loop
+ * keeps two sums, so that an addition does not wait for the previous one.
  */
 #include "tag.h"
 
-/* Shorter than any control message, which starts with "coop": no MAC is a part of a key. */
+/* The derivation's input is shorter than any control message and does not start with "coop", so no
+ * MAC on the wire equals a part of a key. */
 #define DERIVE_LABEL 0x0067617465676170ull /* "pagetag" in memory order */
 
 /* A sum of products, modulo 2^128. */

@@ -2,17 +2,18 @@
 /*
  * tag.h - the keyed hash of a page's bytes, as a COMMIT carries it.
  *
- * Segments travel without a MAC of their own, straight into the pages, so what
- * arrived is checked as a whole: the responder, which holds the fabric key, tells
- * in the COMMIT what it sent. A CRC cannot do that, because anyone can match it.
+ * Segments travel without a MAC of their own, straight into the pages, so the
+ * requester checks whole pages: the responder, which holds the fabric key, puts
+ * a tag of each page into the COMMIT. A CRC is not enough, because anyone can
+ * match one.
  *
  *   tag = SipHash-2-4(PRF key, request id | imm | page ordinal | length |
  *                              NH(block 0) | NH(block 1) | ...), its low 48 bits
  *
  * NH is the almost universal hash of UMAC (Black, Halevi, Krawczyk, Krovetz and
  * Rogaway, CRYPTO '99) with words of 64 bits: one multiplication for 16 bytes,
- * and two blocks that differ collide with a chance of 2^-64 under a random key. It
- * is no MAC by itself, for its values would give the key away; the PRF behind it
+ * and two different blocks collide with probability 2^-64 under a random key.
+ * It is not a MAC by itself, because its values would reveal the key. The PRF
  * hides them and binds them to the attempt, so that a tag proves nothing about
  * another attempt, another page or other bytes.
  */
@@ -25,7 +26,7 @@
 extern "C" {
 #endif
 
-#define COOP_TAG_BLOCK 1024 /* bytes an NH value stands for, and bytes of its key */
+#define COOP_TAG_BLOCK 1024 /* bytes that one NH value covers, and bytes of the NH key */
 #define COOP_TAG_BYTES 6    /* of a tag on the wire */
 
 struct coop_tag_key {
@@ -36,10 +37,10 @@ struct coop_tag_key {
 /* Derives both keys from the fabric key. */
 void coop_tag_derive(struct coop_tag_key *k, const u8 fabric[COOP_MAC_KEY]);
 
-/* Of the page with this ordinal in the attempt; len is a multiple of COOP_TAG_BLOCK. */
+/* The tag of the page with this ordinal in the attempt; len is a multiple of COOP_TAG_BLOCK. */
 u64 coop_tag(const struct coop_tag_key *k, u64 id, u32 imm, u32 page, const void *bytes, u32 len);
 
-/* The high half of a * b, the low half in *low, in operations that every processor has. */
+/* Returns the high half of a * b, and the low half in *low, without 128-bit integers. */
 static inline u64 coop_multiply_halves(u64 a, u64 b, u64 *low)
 {
 	const u64 al = (u32)a, ah = a >> 32, bl = (u32)b, bh = b >> 32;

@@ -15,7 +15,7 @@ void coop_turns_init(struct coop_turns *t, u32 *commit_next, u32 *serve_next, u3
 	t->n_nodes = n_nodes;
 	coop_fifo_init(&line[0], serve_next, n_serves);
 	for (i = 1; i < n_nodes; i++)
-		line[i] = line[0]; /* a serve stands in one line at most */
+		line[i] = line[0]; /* a serve is in at most one queue */
 }
 
 void coop_turns_join(struct coop_turns *t, u32 node, u32 serve)
@@ -53,7 +53,7 @@ u32 coop_turns_next(struct coop_turns *t)
 		node = coop_fifo_pop(&t->nodes);
 		if (node == COOP_NONE)
 			break;
-		serve = coop_fifo_pop(&t->line[node]); /* none: those in line have left */
+		serve = coop_fifo_pop(&t->line[node]); /* none: its serves have left */
 		if (t->line[node].head != COOP_NONE)
 			coop_fifo_push(&t->nodes, node);
 	}

@@ -2,11 +2,11 @@
 /*
  * turns.h - which serve sends next.
  *
- * Nodes take turns, of a batch each; the serves of one node follow one another in the order in
- * which they came. Were their batches mixed, all of a node's windows would end as late as the
- * last of them. A COMMIT goes first: it ends a serve, and somebody waits for it.
+ * Nodes take turns, a batch each. The serves of one node send one after the other in the order
+ * of their arrival: with mixed batches all of a node's serves would end as late as the last one.
+ * A COMMIT goes first, because it ends a serve and a requester waits for it.
  *
- * Every step is O(1) but for coop_turns_leave(), which is for the rare one that gives up.
+ * Every step is O(1) except coop_turns_leave(), which only a rare abandoned serve needs.
  */
 #ifndef COOP_TURNS_H
 #define COOP_TURNS_H
@@ -19,21 +19,22 @@ extern "C" {
 
 struct coop_turns {
 	struct coop_fifo commits; /* serves whose COMMIT is due */
-	struct coop_fifo nodes;   /* that have serves in line, in the order of their turns */
-	struct coop_fifo *line;   /* by node: its serves; all share one 'next' */
+	struct coop_fifo nodes;   /* nodes with queued serves, in the order of their turns */
+	struct coop_fifo *line;   /* by node: its queued serves; all share one 'next' */
 	u32 n_nodes;
 };
 
-/* The caller's memory: commit_next and serve_next for n_serves, node_next and line for n_nodes. */
+/* Memory of the caller: commit_next and serve_next for n_serves, node_next and line for n_nodes. */
 void coop_turns_init(struct coop_turns *t, u32 *commit_next, u32 *serve_next, u32 n_serves,
 		     u32 *node_next, struct coop_fifo *line, u32 n_nodes);
-/* It has something to send, after what its node has in line. Doubled is no error. */
+/* Queues the serve behind the others of its node; no effect if it is queued. */
 void coop_turns_join(struct coop_turns *t, u32 node, u32 serve);
-/* It was interrupted, and goes on before the others of its node. */
+/* Queues an interrupted serve ahead of the others of its node. */
 void coop_turns_resume(struct coop_turns *t, u32 node, u32 serve);
 void coop_turns_commit(struct coop_turns *t, u32 serve);
 void coop_turns_leave(struct coop_turns *t, u32 node, u32 serve);
-/* Out of its line; COOP_NONE: there is none. The first: only if its COMMIT is due. */
+/* The next serve, taken out of its queue; COOP_NONE: none. The first returns only serves whose
+ * COMMIT is due. */
 u32 coop_turns_next_commit(struct coop_turns *t);
 u32 coop_turns_next(struct coop_turns *t);
 

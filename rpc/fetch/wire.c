@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Control messages to bytes and back; see wire.h. The structures below are the
- * wire: no padding, little endian, copied in and out with memcpy after the
- * bounds were checked. A receive buffer is never cast.
+ * Encodes and decodes control messages; see wire.h. The structures below are
+ * the wire format: no padding, little endian, copied with memcpy after a bounds
+ * check. A receive buffer is never cast.
  */
 #include "wire.h"
 
@@ -122,7 +122,7 @@ u32 coop_extents_pages(const struct coop_extent *ext, u32 n_ext)
 	return pages <= COOP_MAX_PAGES ? pages : 0;
 }
 
-/* Words of 32 bits that a bitmap of n_segs takes on the wire. */
+/* 32-bit words of a bitmap of n_segs on the wire. */
 static u32 want_words(u32 n_segs)
 {
 	return (n_segs + 31) / 32;
@@ -213,7 +213,7 @@ static u8 *put_commit(u8 *at, const struct coop_msg_commit *c)
 	w.tags = c->tags;
 	at = put(at, &w, sizeof(w));
 	for (i = 0; i < c->n_sums; i++) {
-		__le64 sum = cpu_to_le64(c->sum[i]); /* its low bytes come first */
+		__le64 sum = cpu_to_le64(c->sum[i]); /* the low bytes come first */
 
 		at = put(at, &sum, sum_bytes(c->tags));
 	}
@@ -280,7 +280,7 @@ u32 coop_wire_encode(const struct coop_msg *m, const u8 key[16], u8 *buf, u32 si
 	return len;
 }
 
-/* Body of len bytes; true if it follows the rules that need no knowledge of the node. */
+/* Decodes a body of len bytes; true if it follows all rules that do not depend on the node. */
 static bool get_request(struct coop_msg *m, const u8 *at, u32 len)
 {
 	struct coop_msg_request *r = &m->u.request;

@@ -6,8 +6,8 @@
  *
  *   header (24 bytes) | body by command | MAC (8 bytes, over all before it)
  *
- * Header and trailer stay where they are in every version to come, so that a
- * node can tell a genuine message of an unknown kind, and refuse it by name.
+ * Header and trailer keep their places in every later version, so that a node
+ * can recognise a genuine message of an unknown kind and name it in a REFUSED.
  * Decoding copies into host structures; lengths must fit exactly, reserved
  * fields must be zero. PROTOCOL.md explains the fields.
  */
@@ -25,14 +25,14 @@ extern "C" {
 #define COOP_WIRE_VERSION 1
 #define COOP_WIRE_HEADER  24
 #define COOP_WIRE_MAC     8
-#define COOP_WIRE_HOPS    1    /* hop limit that we send: nobody forwards yet */
-#define COOP_CMD_ANSWER   0x80 /* bit of commands that answer; they are never answered */
+#define COOP_WIRE_HOPS    1    /* hop limit that we send: there is no forwarding yet */
+#define COOP_CMD_ANSWER   0x80 /* bit of answers, which a node never answers */
 
 enum coop_cmd {
 	COOP_CMD_REQUEST = 1,    /* send me these pages */
 	COOP_CMD_QUERY = 2,      /* what did you commit for this request and generation? */
 	COOP_CMD_PING = 3,       /* are you there? */
-	COOP_CMD_COMMIT = 0x81,  /* these pages were sent and did not change meanwhile */
+	COOP_CMD_COMMIT = 0x81,  /* these pages were sent and did not change since the lookup */
 	COOP_CMD_BUSY = 0x82,    /* nothing will be sent; ask again after value us */
 	COOP_CMD_AGAIN = 0x83,   /* to QUERY: still sending; value us more */
 	COOP_CMD_REFUSED = 0x84, /* never; see reason */
@@ -48,7 +48,7 @@ enum coop_reason {
 	COOP_REASON_MTU,       /* value: the largest datagram that I can send */
 	COOP_REASON_PAGE_SIZE, /* value: my page shift */
 	COOP_REASON_ADDRESS,   /* the reply address is not where the message came from */
-	COOP_REASON_NO_RECORD, /* to QUERY: I know of no such commit */
+	COOP_REASON_NO_RECORD, /* to QUERY: I have no record of this request */
 	COOP_REASON_MAX,
 };
 
@@ -66,31 +66,30 @@ struct coop_msg_request {
 	u64 size;               /* bytes of the file, as the requester knows it */
 	struct coop_addr data;  /* where the segments go */
 	struct coop_addr reply; /* where COMMIT and the other answers go */
-	u32 budget_us;          /* after that long nobody waits for an answer */
+	u32 budget_us;          /* the requester waits no longer than this */
 	u16 mtu;
 	u16 options; /* enum coop_option */
 	u8 page_shift;
 	u8 attempt; /* counts up within a request id */
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
-	u64 want[COOP_SEG_WORDS]; /* SELECTIVE: bit per segment; encode: only the first n_segs count
-				   */
+	u64 want[COOP_SEG_WORDS]; /* SELECTIVE: bit per segment; encode reads the first n_segs */
 };
 
 struct coop_msg_commit {
 	struct coop_fid fid;
 	u64 version;
 	u64 size;                /* bytes of the file, as the responder knows it */
-	u64 pages;               /* bit per page ordinal: sent, and unchanged throughout */
+	u64 pages;               /* bit per page ordinal: sent, and not changed since the lookup */
 	struct coop_addr source; /* data QP that sent: gid, lid, qpn */
 	u32 n_sums;              /* 0, or pages of the fetch */
 	u8 tags;                 /* 1: sums are tags, not CRCs */
-	u64 sum[COOP_MAX_PAGES]; /* those of pages that are not listed mean nothing */
+	u64 sum[COOP_MAX_PAGES]; /* undefined for pages that are not listed */
 };
 
 struct coop_msg {
 	u8 version, command, hops, flags;
-	u64 id;     /* request id, chosen by the asker, echoed */
+	u64 id;     /* request id, chosen by the requester, echoed in answers */
 	u32 imm;    /* immediate data of segment 0: generation, segment bits zero; echoed */
 	u16 reason; /* REFUSED: enum coop_reason */
 	u32 value;  /* BUSY, AGAIN, REFUSED, PING, PONG: see above; PING and PONG: own MTU */
@@ -103,22 +102,21 @@ struct coop_msg {
 
 enum coop_decode {
 	COOP_DECODE_OK,
-	COOP_DECODE_SHORT,   /* no room for a header, or not our magic, or its length field is wrong
-			      */
-	COOP_DECODE_MAC,     /* forged or damaged: say nothing */
+	COOP_DECODE_SHORT,   /* too short for a header, wrong magic, or wrong length field */
+	COOP_DECODE_MAC,     /* forged or damaged: do not answer */
 	COOP_DECODE_VERSION, /* genuine from here on: the header fields of *m are filled */
 	COOP_DECODE_COMMAND,
 	COOP_DECODE_FLAGS,
 	COOP_DECODE_MALFORMED,
 };
 
-/* Of a message that nobody has decoded yet, for those who watch; 0: too short to have one. */
+/* The command of a message that is not decoded yet, for traces; 0: the message is too short. */
 static inline u8 coop_wire_command(const u8 *buf, u32 len)
 {
 	return len < COOP_WIRE_HEADER ? 0 : buf[5];
 }
 
-/* Of a message that was decoded before. */
+/* The id of a message that was decoded before. */
 static inline u64 coop_wire_id(const u8 *buf)
 {
 	u64 id = 0;
@@ -129,9 +127,9 @@ static inline u64 coop_wire_id(const u8 *buf)
 	return id;
 }
 
-/* Bytes that a control message may have on a path of this MTU. */
+/* Most bytes of a control message on a path of this MTU. */
 u32 coop_wire_room(u32 mtu);
-/* Most segments, most pages of which REQUEST and COMMIT fit that room in every shape. */
+/* Most segments and most pages of a fetch whose REQUEST and COMMIT always fit that room. */
 u32 coop_wire_max_segs(u32 mtu);
 u32 coop_wire_max_pages(u32 mtu, bool tags);
 /* Bytes written, or 0 if the message does not fit size. */
