@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * What an ACK says: what arrived, how long it took, what was lost, how much may
- * be in flight.
+ * Processes ACKs: arrivals, round trip time, losses, congestion window.
  *
- * Loss is judged by time within a channel, as RACK does (RFC 8985): a segment
- * is lost when one that was sent later by the same channel has arrived and a
- * round trip, the smoothed one or that of the later one, plus a share for
- * reordering has passed. So tiny messages that
- * overtake large ones by the other queue pair cause no retransmission, and a
- * repeated ACK causes one at once when it is due. What no later one tells of is
- * found by the timeout (RFC 6298), one timer a peer, as each channel's segments
- * stand in the order in which they were sent.
+ * Losses are found by time within a channel, as in RACK (RFC 8985): a segment is
+ * lost when one that was sent later by the same channel has arrived and a round
+ * trip plus a share for reordering has passed; the round trip is the smoothed
+ * one or that of the later segment. So tiny messages that overtake large ones by
+ * the other queue pair cause no retransmission, and any ACK triggers one as soon
+ * as it is due. The timeout (RFC 6298) finds losses that no later segment
+ * reveals. One timer a peer is enough, because each channel's flight list is in
+ * the order of sending.
  *
- * The congestion window grows by a segment for each one acknowledged, above
- * ssthresh by one a round trip; a loss halves it, once for what was in flight
- * at a time; a timeout leaves the least. It counts only while it is used.
+ * The congestion window grows by a segment for each segment acknowledged, above
+ * ssthresh by one a round trip. A loss halves it, once for all that was in
+ * flight; a timeout leaves the minimum. It grows only while it is used.
  */
 #include "core.h"
 
@@ -36,7 +35,7 @@ static void measure(struct coop_chan *c, struct coop_chan_peer *p, u32 us)
 {
 	u32 error;
 
-	if ((s32)us <= 0) /* clocks that tick apart */
+	if ((s32)us <= 0) /* the two clocks differ in rate */
 		us = 1;
 	if (us > c->cfg.rto_max_us)
 		us = c->cfg.rto_max_us;
@@ -52,10 +51,10 @@ static void measure(struct coop_chan *c, struct coop_chan_peer *p, u32 us)
 }
 
 /*
- * How long the ACK of a segment may be late behind those of later ones: its own way, the time that
- * its receiver may hold the ACK back, and another order on the way. Where a queue grows, the later
- * one took longer than the smoothed round trip tells yet, and so will this one. Never longer than
- * the timeout, which would take what has been overtaken for silence.
+ * How long after its transmission an overtaken segment counts as lost: a round trip, the delay that
+ * its receiver may add to the ACK, and a share for reordering. Where a queue builds up, the later
+ * segment took longer than the smoothed round trip, and so may this one. Never longer than the
+ * timeout, which would mistake an overtaken segment for silence.
  */
 static u32 patience(const struct coop_chan *c, const struct coop_chan_peer *p, u32 ch)
 {
@@ -69,7 +68,7 @@ static u32 patience(const struct coop_chan *c, const struct coop_chan_peer *p, u
 
 static void grow(struct coop_chan *c, struct coop_chan_peer *p, u32 segments, u32 in_flight)
 {
-	/* Half of it was not used: nothing was learned. */
+	/* Less than half of the window was in use: the ACK proves nothing about the rest. */
 	if (in_flight < p->cwnd >> 9)
 		return;
 	while (segments--) {
@@ -82,9 +81,9 @@ static void grow(struct coop_chan *c, struct coop_chan_peer *p, u32 segments, u3
 }
 
 /*
- * Something new arrived, and what told of it left before the timeout: nothing
- * was lost, the host or the path was slow (RFC 3522). What left afterwards
- * tells that the timeout was right.
+ * Restores the window after a spurious timeout (RFC 3522): if the ACK echoes a
+ * segment from before the timeout, nothing was lost, and the host or the path
+ * was slow. If it echoes a later one, the timeout was right.
  */
 static void undo(struct coop_chan *c, struct coop_chan_peer *p, u32 echo)
 {
@@ -98,8 +97,8 @@ static void undo(struct coop_chan *c, struct coop_chan_peer *p, u32 echo)
 	c->stats.timeouts_undone++;
 }
 
-/* Of a segment in flight, which is far younger than the 71 minutes that its stamp takes to wrap.
- * What it is compared with may be older. */
+/* The full time of a segment in flight, which is much younger than the 71 minutes after which
+ * sent_at wraps. The times that it is compared with may be older. */
 static u64 sent_when(u32 sent_at, u64 now)
 {
 	return now - ((u32)now - sent_at);
@@ -130,7 +129,7 @@ static u32 payload(const struct coop_chan *c, u32 seg)
 	return coop_min_u32(s->unit, s->length - off);
 }
 
-/* The path takes segments of that length. */
+/* A segment of that length arrived, so the path carries them. */
 static void carried(struct coop_chan_peer *p, u32 len)
 {
 	if (len <= p->carried)
@@ -139,7 +138,7 @@ static void carried(struct coop_chan_peer *p, u32 len)
 	p->stuck = 0;
 }
 
-/* The segment arrived. False: it was never sent, so nobody can have received it. */
+/* The segment was acknowledged. False: it was never sent, so the ACK is wrong. */
 static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 now, u32 *n)
 {
 	u32 seg = coop_chan_seg(c, p, seq), age;
@@ -151,7 +150,8 @@ static bool arrived(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, u64 
 	if (!t->tries)
 		return false;
 	age = (u32)now - t->sent_at;
-	/* Of one sent twice the ACK may be for the first time, unless it took a round trip. */
+	/* The ACK of a retransmission may be for the first transmission, unless a round trip has
+	 * passed. */
 	if (!t->again || (p->srtt && age >= p->srtt)) {
 		if (!p->racked[ch] || coop_before(p->rack[ch], t->order)) {
 			p->rack[ch] = t->order;
@@ -190,7 +190,7 @@ static void selective(struct coop_chan *c, struct coop_chan_peer *p, u64 from, u
 	}
 }
 
-/* Moves to the resend list what later ones overtook long ago. */
+/* Moves lost segments to the resend list: later ones overtook them long enough ago. */
 static void detect(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 {
 	u32 ch, seg;
@@ -221,7 +221,7 @@ void coop_chan_acked(struct coop_chan *c, struct coop_chan_peer *p,
 		return;
 	}
 	if (ack < p->una)
-		return; /* an old one, overtaken */
+		return; /* an old ACK, overtaken by a newer one */
 	for (seq = p->una; seq < ack; seq++) {
 		if (!arrived(c, p, seq, now, &n)) {
 			c->stats.rx_bad_ack++;
@@ -235,15 +235,15 @@ void coop_chan_acked(struct coop_chan *c, struct coop_chan_peer *p,
 		for (i = 0; i < m->n_map; i++)
 			selective(c, p, ack + 65 + 64ull * i, m->map[i], now, &n);
 	}
-	/* Only a peer that contradicts itself goes less far now than it said before. Were the
-	 * window to begin with what has arrived, nothing would be in flight, and no timer set. */
+	/* una must be a segment that has not arrived, or nothing might be in flight and no timer
+	 * set. It can only be one that arrived if the peer contradicts its earlier ACKs. */
 	for (seq = p->una; seq < p->next; seq++)
 		if (c->seg[coop_chan_seg(c, p, seq)].state != COOP_SEG_DONE)
 			break;
 	if (seq > p->una)
 		coop_chan_advance(c, p, seq);
-	/* The echo is of one datagram, sent for the second time or not; an ACK that tells
-	 * nothing new may have been under way for any time. */
+	/* The echo names one transmission, so retransmissions give a sample too. An ACK without
+	 * news gives none: it may have been delayed for any time. */
 	if (n && m->held != 0xffff) {
 		undo(c, p, m->echo);
 		measure(c, p, (u32)now - m->echo - m->held);
@@ -268,7 +268,7 @@ void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct c
 	seg = coop_chan_seg(c, p, seq);
 	t = &c->seg[seg];
 	msg = t->msg;
-	/* Of a message whose segments have all arrived the slot may be another's by now. */
+	/* Once all segments of a message have arrived, its slot may hold another message. */
 	if (msg == COOP_NONE || t->state == COOP_SEG_DONE)
 		return;
 	s = &c->send[msg];
@@ -279,9 +279,9 @@ void coop_chan_rnr(struct coop_chan *c, struct coop_chan_peer *p, const struct c
 		coop_chan_abandon(c, msg, -ENOBUFS, now);
 		return;
 	}
-	carried(p, payload(c, seg)); /* it came, or nobody could refuse it */
-	/* The message has a place. Either this is an echo, or the receiver could not note what
-	 * came out of order: the timeout repeats it, as often as it takes. */
+	carried(p, payload(c, seg)); /* it arrived, or the peer could not refuse it */
+	/* The message has a place. The RNR is an old one, or the receiver has no bitmap left for a
+	 * segment out of order: the timeout repeats the segment until the receiver accepts it. */
 	if (s->acked) {
 		t->tries = 1;
 		return;
@@ -308,8 +308,8 @@ static u64 silence_limit(const struct coop_chan *c)
 }
 
 /*
- * A message whose sender is alive and sends no more of it. Longer than any sender tries; without an
- * end one that lies could keep all the places there are.
+ * When to give up a half-received message whose sender is alive but sends no more of it. The limit
+ * is longer than any sender tries. Without it a peer that lies could hold all places forever.
  */
 static u64 stalled_at(const struct coop_chan *c, const struct coop_chan_peer *p)
 {
@@ -318,7 +318,7 @@ static u64 stalled_at(const struct coop_chan *c, const struct coop_chan_peer *p)
 	return c->recv[p->receiving.head].came_at + 2 * COOP_CHAN_SEG_TRIES * silence_limit(c);
 }
 
-/* It has begun what it must go on with: a message, or what comes before what came. */
+/* Must the peer send more: the rest of a message, or the segments in a gap? */
 static bool owing(const struct coop_chan_peer *p)
 {
 	return p->receiving.head != COOP_NONE || p->map != COOP_NONE;
@@ -344,8 +344,8 @@ void coop_chan_arm(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 	if (owing(p))
 		at = coop_min_u64(at, p->heard_at + silence_limit(c));
 	at = coop_min_u64(at, stalled_at(c, p));
-	/* One that runs out early finds nothing to do and is set again: cheaper than moving it
-	 * with every ACK. */
+	/* A timer that expires early finds no work and is set again, which is cheaper than moving
+	 * it with every ACK. */
 	if (at == ~0ull)
 		coop_wheel_clear(c->wheel, i);
 	else if (!coop_wheel_is_set(c->wheel, i) || coop_wheel_when(c->wheel, i) > at)
@@ -364,18 +364,20 @@ void coop_chan_all_lost(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 }
 
 /*
- * A segment timed out that is longer than all that has arrived in this session. After some of
- * these, and not in less time than the longest timeout, it is the path that takes no such
- * datagrams; one that has carried them only loses some. That the peer is heard does not suffice,
- * for it may be deaf: an empty segment asks, and has to be acknowledged meanwhile. Who was taken
- * for dead without that could go on with what it had begun, and would be let in as a stranger.
+ * Called when a segment timed out that is longer than all that arrived in this session. After
+ * several of these, over at least the longest timeout, the MTU of the path is too small; a path
+ * that has carried such segments only loses some. Datagrams from the peer alone do not prove that
+ * ours reach it, so we send an empty segment, which the peer must acknowledge in that time. If we
+ * called the peer dead without that proof, it would continue its messages and come back as an
+ * unknown sender.
  */
 static bool too_narrow(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 {
 	u32 most = coop_max_u32(2 * c->cfg.max_tries / 3, COOP_CHAN_STUCK);
 
 	if (p->tries > COOP_CHAN_POLL) {
-		p->stuck = 0; /* nothing at all is heard: that is something else */
+		p->stuck =
+			0; /* no datagram at all arrives: the peer is silent, not the path narrow */
 		return false;
 	}
 	if (!p->stuck || (u32)now - p->stuck_at > (u64)most * c->cfg.rto_max_us) {
@@ -394,7 +396,7 @@ static bool too_narrow(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 {
 	u32 ch, seg, rto = coop_chan_rto(c, p), lost = 0, worst = 0;
-	bool again = false; /* something sent since the last timeout has had none */
+	bool again = false; /* a segment sent after the last timeout timed out */
 	bool longer = false;
 
 	detect(c, p, now);
@@ -409,7 +411,7 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 		}
 	}
 	c->stats.retransmits_timeout += lost;
-	/* What left in one burst expires one after the other: that is one timeout. */
+	/* Segments of one burst expire one after the other: they count as one timeout. */
 	if (again) {
 		c->stats.timeouts++;
 		p->timeout_at = now;
@@ -430,7 +432,7 @@ void coop_chan_timeout(struct coop_chan *c, struct coop_chan_peer *p, u64 now)
 				       now);
 			return;
 		}
-		/* Is it alone the data channel that is silent? */
+		/* Find out whether only the data channel is silent. */
 		if (p->tries >= COOP_CHAN_POLL) {
 			p->poll = true;
 			coop_chan_owe_ack(c, p, true, now);

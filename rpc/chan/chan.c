@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * chan.c - memory, results, time and figures of rpc/chan.
+ * chan.c - memory, results, time and statistics of rpc/chan.
  *
- * One block of the host's memory is cut into arrays; core.h says what each
- * is for and which file owns which part of the protocol. A message's event
- * waits until the network has returned its memory, whatever ended it.
+ * One block of the host's memory is cut into arrays; core.h says what each is
+ * for and which file owns which part of the protocol. A message's event waits
+ * until the network no longer reads its memory, also when the message failed.
  */
 #include "core.h"
 
@@ -13,7 +13,7 @@
 
 /* ---- memory ------------------------------------------------------------------------ */
 
-/* Room for n things of that size; where it begins in the block. */
+/* Reserves n objects of that size. Returns their offset in the block. */
 static size_t carve(size_t *used, size_t n, size_t size)
 {
 	const size_t at = *used;
@@ -27,13 +27,13 @@ static u32 power_of_two(u32 at_least)
 	return at_least < 2 ? 1 : 2u << coop_ilog2(at_least - 1);
 }
 
-/* Where the arrays begin in the block, whose first part is the struct coop_chan. */
+/* Offsets of the arrays in the block, which starts with the struct coop_chan. */
 struct layout {
 	u32 n_buckets, n_recv_buckets, n_blocks;
 	size_t line[6], peer, peer_ids, bucket, bucket_epoch, wheel, nodes, send, send_all,
 		send_queue, send_ids, sent, seg, seg_link, block, table, table_next, map, map_next,
 		recv, recv_link, recv_bucket, received, note, packet, out, hdr;
-	size_t size; /* of all */
+	size_t size; /* of the block */
 };
 
 static void lay_out(const struct coop_chan_cfg *cfg, struct layout *l)
@@ -41,7 +41,7 @@ static void lay_out(const struct coop_chan_cfg *cfg, struct layout *l)
 	const size_t peers = cfg->max_peers, sends = cfg->max_sends;
 	const size_t active = cfg->max_active, reorder = cfg->max_reorder;
 	const size_t receives = cfg->max_receives;
-	const struct coop_chan *c = NULL; /* for the sizes of what its members point at */
+	const struct coop_chan *c = NULL; /* only for sizeof of its members */
 	size_t used = 0, segs;
 	u32 i;
 
@@ -81,7 +81,7 @@ static void lay_out(const struct coop_chan_cfg *cfg, struct layout *l)
 	l->size = used;
 }
 
-/* The arrays of c, which is the block's first part. */
+/* Sets the array pointers of c, with which the block starts. */
 static void arrange(struct coop_chan *c, const struct layout *l)
 {
 	u8 *base = (u8 *)c;
@@ -129,7 +129,7 @@ static u32 unit_of(u32 mtu)
 	return (mtu - COOP_CHAN_HEADER_MOST) & ~7u;
 }
 
-/* cfg with its defaults filled in; false: out of range. */
+/* Copies the configuration and fills in the defaults; false: out of range. */
 static bool settle(const struct coop_chan_cfg *in, struct coop_chan_cfg *cfg)
 {
 	u32 segs, ch;
@@ -399,7 +399,7 @@ const char *coop_chan_why_text(u32 why)
 	}
 }
 
-/* ---- time and figures -------------------------------------------------------------- */
+/* ---- time and statistics ----------------------------------------------------------- */
 
 u64 coop_chan_deadline(const struct coop_chan *c)
 {

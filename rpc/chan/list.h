@@ -2,8 +2,8 @@
 /*
  * list.h - doubly linked lists of numbered objects.
  *
- * The links of objects 0..n-1 lie in an array beside them, so that one object
- * stands in several lists by several arrays, and leaves from the middle in O(1).
+ * The links of objects 0..n-1 lie in an array beside them. An object can be in
+ * several lists, with an array of links each, and leaves the middle in O(1).
  */
 #ifndef COOP_CHAN_LIST_H
 #define COOP_CHAN_LIST_H
@@ -50,7 +50,7 @@ static inline void coop_list_push_front(struct coop_list *l, struct coop_link *l
 	l->head = i;
 }
 
-/* i stands in this list. */
+/* i must be in this list. */
 static inline void coop_list_remove(struct coop_list *l, struct coop_link *links, u32 i)
 {
 	if (links[i].prev == COOP_NONE)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Peers: their addresses, and what happens when a session with one ends.
+ * Peers: their addresses, and the end of a session.
  *
- * The address index is a chained hash table, salted so that nobody can choose
- * addresses that collide. A session ends when the peer is dead, speaks from a
- * new session, says that it knows of none, or is closed here: everything under
- * way ends with an error, and the next send begins another.
+ * The address index is a chained hash table with a salt, so that an attacker
+ * cannot choose colliding addresses. A session ends when the peer is dead, opens
+ * a new session, sends RESET, or is closed by the host. Everything under way
+ * then ends with an error, and the next send begins a new session.
  */
 #include "core.h"
 
@@ -99,7 +99,7 @@ u32 coop_chan_admit(struct coop_chan *c, const struct coop_chan_peer_addr *a, u6
 	p->used = true;
 	p->table = COOP_NONE;
 	p->map = COOP_NONE;
-	/* Far enough from 0 that nothing before it is negative. */
+	/* Far enough from 0 that no earlier sequence number is negative. */
 	p->next = (1ull << 32) + (c->cfg.flags & COOP_CHAN_F_FIRST_SEQ
 					  ? c->cfg.first_seq
 					  : (u32)coop_random(&c->random));

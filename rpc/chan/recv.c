@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Datagrams to segments to messages.
+ * Receives segments and assembles messages.
  *
- * A sequence number is acknowledged when its payload has a place, never before:
- * a segment that the host has no buffer for stays unacknowledged and its sender
- * is told why. So what is acknowledged is delivered or (a half message of a
- * session that ended) told to be aborted, and nothing is kept but what the host
- * has placed. A chunk's place is checked by arithmetic: its number less that of
- * the first, times the unit, is its offset; as every number is taken once, no
- * two chunks overlap.
+ * A sequence number is acknowledged once its payload has a place, never before.
+ * A segment that the host has no buffer for stays unacknowledged, and an RNR
+ * tells the sender why. So an acknowledged message is delivered, or EV_ABORTED
+ * reports it when the session ends, and the engine keeps no payload itself.
+ * Arithmetic checks a chunk's place: (its number - the first number) * unit is
+ * its offset. The receiver accepts each number once, so chunks never overlap.
  */
 #include "core.h"
 
@@ -37,7 +36,7 @@ static u32 find(const struct coop_chan *c, u32 peer, u32 first)
 	return i;
 }
 
-/* No segment is of it any more. */
+/* Removes the receive from the index: no further segment belongs to it. */
 static void forget(struct coop_chan *c, u32 i)
 {
 	struct coop_recv *r = &c->recv[i];
@@ -57,7 +56,7 @@ static void put(struct coop_chan *c, u32 i)
 	c->stats.receives_used--;
 }
 
-/* The message is whole or aborted: its event waits. */
+/* The message is complete or aborted: queues its event. */
 static void conclude(struct coop_chan *c, u32 i, u8 state, int err)
 {
 	forget(c, i);
@@ -69,7 +68,7 @@ static void conclude(struct coop_chan *c, u32 i, u8 state, int err)
 void coop_chan_recv_abort(struct coop_chan *c, u32 recv, int err)
 {
 	switch (c->recv[recv].state) {
-	case COOP_RECV_GIVEN_UP: /* its event waits already */
+	case COOP_RECV_GIVEN_UP: /* its event is already queued */
 		forget(c, recv);
 		c->recv[recv].state = COOP_RECV_ABORTED;
 		break;
@@ -83,7 +82,7 @@ void coop_chan_recv_abort(struct coop_chan *c, u32 recv, int err)
 	}
 }
 
-/* The host has its event. */
+/* The host has pulled the event of this receive. */
 void coop_chan_recv_told(struct coop_chan *c, u32 recv)
 {
 	if (c->recv[recv].state == COOP_RECV_GIVEN_UP)
@@ -107,7 +106,7 @@ void coop_chan_owe_ack(struct coop_chan *c, struct coop_chan_peer *p, bool at_on
 	}
 }
 
-/* The segment's number is taken: it will be acknowledged and never taken again. */
+/* Accepts the segment's number: it will be acknowledged and never accepted again. */
 static void accept(struct coop_chan *c, struct coop_chan_peer *p, u64 seq, bool ack_now, u64 now)
 {
 	if (seq == p->rx_next)
@@ -140,7 +139,7 @@ static void refuse(struct coop_chan *c, const struct coop_chan_peer *p, u32 seq,
 		c->stats.refused_tx++;
 }
 
-/* The segment that has just come was not taken. */
+/* Answers the current segment with RNR. */
 static void not_ready(struct coop_chan *c, const struct coop_chan_peer *p, u16 reason)
 {
 	const struct coop_chan_packet *m = c->packet;
@@ -229,8 +228,8 @@ int coop_chan_give_up(struct coop_chan *c, u32 receive, u64 now)
 	r->err = -ECANCELED;
 	c->stats.aborted++;
 	coop_fifo_push(&c->received, receive);
-	/* The sender hears of it now, if a segment that is missing was sent, and with all that
-	 * come. */
+	/* Tell the sender now, for the first missing segment (it ignores the RNR if it has not sent
+	 * that one), and again with every segment that arrives. */
 	seq = coop_seq_near(p->rx_next, r->first);
 	end = seq + (r->length - 1) / r->unit + 1;
 	if (seq < p->rx_next)
@@ -245,8 +244,8 @@ int coop_chan_give_up(struct coop_chan *c, u32 receive, u64 now)
 static enum coop_chan_verdict ask(struct coop_chan *c, struct coop_chan_peer *p, u64 seq)
 {
 	/*
-	 * A peer holds at most as many half-received messages as are free: half of all when it
-	 * is alone. So a peer that never ends its messages leaves places to the others.
+	 * A peer holds at most as many half-received messages as it leaves free: half of all when
+	 * it is alone. So a peer that never completes its messages leaves places to others.
 	 */
 	if (p->n_receiving >= c->cfg.max_receives - c->stats.receives_used) {
 		not_ready(c, p, COOP_CHAN_NO_BUFFER);
@@ -258,7 +257,7 @@ static enum coop_chan_verdict ask(struct coop_chan *c, struct coop_chan_peer *p,
 	return COOP_CHAN_PLACE;
 }
 
-/* Is the chunk what its number says? */
+/* Do the chunk's offset and size agree with its sequence number? */
 static bool chunk_valid(const struct coop_chan_packet *m)
 {
 	u32 index = m->seq - m->first;
@@ -269,7 +268,7 @@ static bool chunk_valid(const struct coop_chan_packet *m)
 	       m->size == coop_min_u32(m->unit, m->length - m->offset);
 }
 
-/* A number of the message was taken before, yet nothing is placed: it is void. */
+/* Is the message void? It is if one of its numbers was accepted, and it is not placed. */
 static bool is_void(const struct coop_chan *c, const struct coop_chan_peer *p, u64 seq)
 {
 	const struct coop_chan_packet *m = c->packet;
@@ -369,7 +368,7 @@ static enum coop_chan_verdict segment(struct coop_chan *c, struct coop_chan_peer
 
 /* ---- datagrams --------------------------------------------------------------------- */
 
-/* Somebody speaks a version that we do not: say which we do, unless that is what he says. */
+/* Answers a datagram of another protocol version with VERSION, unless it is a VERSION itself. */
 static void other_version(struct coop_chan *c, const struct coop_chan_dgram *rx, u64 now)
 {
 	const struct coop_chan_packet *m = c->packet;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Messages to segments to datagrams.
+ * Cuts messages into segments and sends them.
  *
  * A message takes all its sequence numbers at once, when the window has room
- * for them; so the number of its first segment names it, and a receiver can
- * check every chunk's place by arithmetic. Tiny messages stand in a queue of
- * their own and overtake large ones.
+ * for them. So the number of its first segment names it, and a receiver can
+ * check the place of each chunk by arithmetic. Tiny messages have their own
+ * queue and overtake large ones.
  *
  * Order of datagrams: retransmissions (by the data channel, so that they never
- * stand before ACKs), then messages, peers in turn, with ACKs riding on them,
- * then notes and the ACKs that are due. A peer leaves its line when its window,
- * its congestion window or a pool stops it; an ACK or what the pool gets back
- * brings it in again. A channel without credits stops its line as a whole.
+ * delay ACKs), then messages, the peers in turn, with ACKs riding on them, then
+ * notes and the ACKs that are due. A peer leaves its queue when its window, its
+ * congestion window or an empty pool stops it; an ACK or a freed pool entry puts
+ * it back. A channel without credits stops its whole queue.
  */
 #include "core.h"
 
@@ -62,7 +62,8 @@ static void enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 {
 	struct coop_send *s = &c->send[msg];
 
-	/* Those that hold segments come first, or they would wait for one that waits for them. */
+	/* Messages that hold segments go first: a message behind them may wait for the window
+	 * that they occupy, so they must not wait for it. */
 	if (s->state == COOP_MSG_SENDING)
 		coop_list_push_front(&p->queue[s->channel], c->send_queue, msg);
 	else
@@ -121,7 +122,7 @@ int coop_chan_send(struct coop_chan *c, const struct coop_chan_msg *req, u64 now
 	return 0;
 }
 
-/* Stops sending it. Its segments that are not acknowledged: to what they become. */
+/* Stops sending a message. Its unacknowledged segments become void (give_up) or HELD. */
 static void withdraw(struct coop_chan *c, struct coop_chan_peer *p, u32 msg, bool give_up)
 {
 	struct coop_send *s = &c->send[msg];
@@ -136,7 +137,7 @@ static void withdraw(struct coop_chan *c, struct coop_chan_peer *p, u32 msg, boo
 		u32 seg;
 
 		if (s->first + i < p->una)
-			continue; /* has no segment any more */
+			continue; /* its segment was freed */
 		seg = coop_chan_seg(c, p, s->first + i);
 		t = &c->seg[seg];
 		if (t->state == COOP_SEG_DONE)
@@ -180,7 +181,7 @@ void coop_chan_pause(struct coop_chan *c, u32 msg, u64 now)
 	withdraw(c, p, msg, false);
 	s->state = COOP_MSG_PAUSED;
 	s->rnr++;
-	/* Up to a quarter more, so that those who were refused together do not come together. */
+	/* Up to a quarter more, so that messages refused together do not return together. */
 	us += (us >> 2) * (coop_random(&c->random) & 0xffff) >> 16;
 	coop_wheel_set(c->wheel, 2 * c->cfg.max_peers + msg, now + us);
 	coop_chan_arm(c, p, now);
@@ -247,8 +248,8 @@ static struct coop_chan_packet *begin(struct coop_chan *c, struct coop_chan_peer
 	m->payload_len = 0;
 	m->stamp = (u32)now;
 	/*
-	 * One that falls silent may have forgotten us: without a session it knows our Q_Keys
-	 * from the OPEN block alone, and needs them to say so.
+	 * A silent peer may have lost the session. It then knows our Q_Keys only from the OPEN
+	 * block, and needs them to answer.
 	 */
 	if (!p->confirmed || p->tries >= COOP_CHAN_TELL_AGAIN) {
 		m->flags |= COOP_CHAN_W_OPEN;
@@ -318,7 +319,7 @@ static void send_segment(struct coop_chan *c, struct coop_chan_peer *p, u32 seg,
 		t->tries++;
 	t->sent_at = (u32)now;
 	t->order = p->order++;
-	if (p->flight[channel].head == COOP_NONE) /* and so no old one outlives a wrap of order */
+	if (p->flight[channel].head == COOP_NONE) /* so rack[] never outlives a wrap of order */
 		p->racked[channel] = false;
 	coop_chan_seg_to(c, p, seg, COOP_SEG_FLIGHT);
 	p->tx_segments++;
@@ -387,7 +388,7 @@ void coop_chan_seal(const struct coop_chan *c, struct coop_chan_tx *tx,
 	memcpy(tx->hdr + tx->hdr_len - COOP_CHAN_MAC, &mac, sizeof(mac));
 }
 
-/* ---- who sends next ---------------------------------------------------------------- */
+/* ---- which peer sends next --------------------------------------------------------- */
 
 static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 {
@@ -411,8 +412,9 @@ static bool next_resend(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 }
 
 /*
- * Peers without memory that get a turn in one call. One whose congestion window is closed starves
- * again at once, so a round of such peers would never end; ACKs and timers bring the next call.
+ * Most starved peers that get a turn in one call. A peer with a closed congestion window goes back
+ * to the queue at once, so a round of such peers would never end. ACKs and timers bring the next
+ * call.
  */
 #define FEED_TURNS 64
 
@@ -431,7 +433,7 @@ u64 coop_chan_ask(struct coop_chan *c, struct coop_chan_peer *p)
 	return seq;
 }
 
-/* A peer whose data QP is not known yet is asked for it by an empty segment. */
+/* Asks a peer for its unknown data QP with an empty segment. */
 static void introduce(struct coop_chan *c, struct coop_chan_peer *p)
 {
 	if (p->una == p->next && coop_chan_ask(c, p))
@@ -450,7 +452,7 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 		introduce(c, p);
 		return -EAGAIN;
 	}
-	/* Tiny messages leave a large one the half of the window that it may need. */
+	/* Leave the half of the window that a waiting large message may need. */
 	if (s->channel == COOP_CHAN_COMMAND && p->queue[COOP_CHAN_DATA].head != COOP_NONE &&
 	    c->send[p->queue[COOP_CHAN_DATA].head].state == COOP_MSG_QUEUED &&
 	    p->next - p->una >= p->window / 2)
@@ -471,7 +473,8 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 	return 0;
 }
 
-/* One datagram of the first message of this class; false: it must wait, and leaves the line. */
+/* Sends one datagram of the first message in this queue; false: the peer must wait and is no longer
+ * queued. */
 static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 ch, u64 now,
 		     struct coop_chan_tx *tx)
 {
@@ -486,7 +489,7 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 ch, u64 
 		s = &c->send[msg];
 		if (ch == COOP_CHAN_COMMAND && s->state == COOP_MSG_QUEUED &&
 		    s->length + COOP_CHAN_HEADER_MOST > p->mtu[COOP_CHAN_COMMAND]) {
-			coop_chan_dequeue(c, p, msg); /* tiny for us, not for the peer */
+			coop_chan_dequeue(c, p, msg); /* too long for the peer's command MTU */
 			s->channel = COOP_CHAN_DATA;
 			enqueue(c, p, msg);
 			continue;
@@ -508,7 +511,7 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 ch, u64 
 	}
 	if (c->fed == slot) {
 		c->fed = COOP_NONE;
-		c->freed = true; /* the next that starves may try */
+		c->freed = true; /* the next starved peer may try */
 	}
 	if (msg == COOP_NONE || err || !cwnd_open(c, p))
 		return false;
@@ -584,7 +587,7 @@ static bool next_ack(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 		memset(tx, 0, sizeof(*tx));
 		to = address(p, COOP_CHAN_COMMAND);
 		m = begin(c, p, COOP_CHAN_T_ACK, now);
-		p->ack_due = COOP_ACK_NONE; /* of one who is not synced, too */
+		p->ack_due = COOP_ACK_NONE; /* begin() clears it only for a synced peer */
 		if (p->poll)
 			m->flags |= COOP_CHAN_W_ACK_NOW;
 		p->poll = false;
@@ -605,7 +608,7 @@ static bool next_ack(struct coop_chan *c, u64 now, struct coop_chan_tx *tx)
 	return false;
 }
 
-/* Pools that got something back serve those who starve in turn. */
+/* A pool has room again: lets the next starved peer try. */
 static void feed(struct coop_chan *c)
 {
 	u32 slot, ch;

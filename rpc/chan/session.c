@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Sessions: whose datagram is this, and does its sender live?
+ * Sessions: which session does a datagram belong to, and is its sender alive?
  *
- * Each side names the session by 64 bits of its own. Until a side has seen its
- * name come back, every datagram of it carries an OPEN block with all that the
- * other needs to take part, so the first message needs no round trip before it.
- * A datagram that carries both names is of the session or of none.
+ * Each side names the session with a 64-bit id of its own. Until a side knows
+ * that the peer has its id, all its datagrams carry an OPEN block with
+ * everything that the peer needs, so the first message needs no round trip
+ * before it. A datagram that carries both ids belongs to that session or to
+ * none.
  *
- * An OPEN of somebody unknown may have been under way since before a restart of
- * his or ours. It is believed only when nothing can be so old (quiet_us) and
- * there is no session with his address; otherwise he is sent a CHALLENGE with a
- * name made for him (a PRF of his address and his name: nothing is stored), and
- * who answers to that name is alive. Then a session with his earlier self is over.
+ * An OPEN from an unknown sender may be older than its or our restart. We accept
+ * it at once only if no datagram can be that old (quiet_us) and there is no
+ * session with its address. Otherwise we send a CHALLENGE with an id derived for
+ * the sender (a PRF of its address and its id; we store nothing). A sender that
+ * answers to that id is alive, and a session with its earlier incarnation ends.
  */
 #include "core.h"
 
@@ -52,7 +53,7 @@ static void challenge(struct coop_chan *c, const struct coop_addr *to, u64 ours,
 	c->stats.challenges_tx++;
 }
 
-/* Tells somebody that the session he speaks to does not exist. */
+/* Answers a datagram for a session that does not exist with RESET. */
 static void refuse(struct coop_chan *c, const struct coop_addr *to,
 		   const struct coop_chan_packet *m)
 {
@@ -70,7 +71,7 @@ static void refuse(struct coop_chan *c, const struct coop_addr *to,
 	c->stats.resets_tx++;
 }
 
-/* The datagram left a QP of this peer. */
+/* Did the datagram come from a QP of this peer? */
 static bool from_peer(const struct coop_chan_peer *p, const struct coop_addr *src)
 {
 	struct coop_addr a = *src;
@@ -100,7 +101,7 @@ static void learn(struct coop_chan *c, struct coop_chan_peer *p, const struct co
 	coop_chan_wake(c, p);
 }
 
-/* A CHALLENGE or RESET: it knows us by the address of its command QP. */
+/* A CHALLENGE or RESET: the source, a command QP, identifies the peer. */
 static void control(struct coop_chan *c, const struct coop_chan_dgram *rx,
 		    const struct coop_chan_packet *m, u64 now)
 {
@@ -122,11 +123,11 @@ static void control(struct coop_chan *c, const struct coop_chan_dgram *rx,
 	}
 	c->stats.challenges_rx++;
 	if (p->synced) {
-		/* Is our session still his? Whoever it is, he answers an ACK that he does not
-		 * know. */
+		/* Ask with an ACK whether the peer still has our session: if not, it answers
+		 * with RESET. */
 		if (m->src_session != p->remote)
 			coop_chan_owe_ack(c, p, true, now);
-		else if (!p->confirmed) /* what it answers was dropped */
+		else if (!p->confirmed) /* the peer dropped the datagram that it challenged */
 			coop_chan_all_lost(c, p, now);
 		return;
 	}
@@ -140,7 +141,7 @@ static void control(struct coop_chan *c, const struct coop_chan_dgram *rx,
 static bool answer(struct coop_chan *c, const struct coop_addr *to,
 		   const struct coop_chan_packet *m, u64 ours)
 {
-	/* Who knows our sequence speaks of a session that he believes in. */
+	/* With the ACK flag the sender believes in a session: tell it that there is none. */
 	if (m->dst_session && (m->flags & COOP_CHAN_W_ACK))
 		refuse(c, to, m);
 	else
@@ -148,7 +149,7 @@ static bool answer(struct coop_chan *c, const struct coop_addr *to,
 	return false;
 }
 
-/* An OPEN of a peer that is known: may it begin (or go on with) a session? */
+/* May this OPEN of a known peer start or continue a session? */
 static bool admissible(struct coop_chan *c, struct coop_chan_peer *p,
 		       const struct coop_chan_packet *m, u64 id, u64 now)
 {
@@ -247,7 +248,7 @@ static struct coop_chan_peer *known(struct coop_chan *c, const struct coop_chan_
 	if (!p || !p->session || m->dst_session != p->session) {
 		struct coop_addr to = rx->src;
 
-		/* Its Q_Key is not told; the fabric's nodes use one. */
+		/* The sender's Q_Key is unknown; assume that it is ours. */
 		to.qkey = rx->channel == COOP_CHAN_DATA ? c->cfg.data_qkey : c->cfg.self.qkey;
 		if (p)
 			to = p->addr.command;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The timing wheel; see wheel.h. Invariant: every deadline after the
- * present shares with it all groups of bits above its level, and its own group
- * is greater. Moving the present to no later than the earliest slot keeps that.
+ * The timing wheel; see wheel.h. Invariant: a deadline after the present equals
+ * it in all groups of bits above the deadline's level, and is greater in the
+ * group of that level. The invariant holds while the present does not move past
+ * the earliest slot.
  */
 #include "wheel.h"
 
@@ -32,7 +33,7 @@ static void put(struct coop_wheel *w, u32 i)
 		u64 when = x->when;
 
 		level = coop_ilog2(when ^ w->tick) / COOP_WHEEL_BITS;
-		if (level >= COOP_WHEEL_LEVELS) { /* the last slot there is, and then again */
+		if (level >= COOP_WHEEL_LEVELS) { /* too far: the last slot puts it in again */
 			when = w->tick | ((1ull << (COOP_WHEEL_LEVELS * COOP_WHEEL_BITS)) - 1);
 			level = COOP_WHEEL_LEVELS - 1;
 		}
@@ -82,7 +83,7 @@ u64 coop_wheel_when(const struct coop_wheel *w, u32 i)
 	return w->v[i].when << COOP_WHEEL_TICK;
 }
 
-/* Tick at which the earliest slot begins, and that slot; false: none is occupied. */
+/* The earliest occupied slot and the tick at which it begins; false: none is occupied. */
 static bool earliest(const struct coop_wheel *w, u64 *tick, u32 *slot)
 {
 	u32 level;

@@ -3,12 +3,12 @@
  * wheel.h - deadlines of many objects, set and cleared in O(1).
  *
  * A hierarchical timing wheel (Varghese and Lauck): levels of 64 slots, each 64
- * times as coarse as the one below. A deadline stands at the level of the
- * highest group of 6 bits in which it differs from the present, so that every
- * slot of a level lies before every one of the next, and one bitmap a level
- * finds the earliest. Slots of the upper levels are dealt out again when their
- * time begins. A peer's RTO and ACK timers are moved with nearly every
- * datagram, of thousands of peers; the heap of timer.h is for few objects.
+ * times as coarse as the one below. The level of a deadline is that of the
+ * highest group of 6 bits in which it differs from the present. So all slots of
+ * a level come before all slots of the next, and one bitmap a level finds the
+ * earliest. When the time of an upper slot begins, its deadlines move to lower
+ * levels. Nearly every datagram moves a peer's RTO and ACK timers, for thousands
+ * of peers; the heap of timer.h is for few objects.
  */
 #ifndef COOP_CHAN_WHEEL_H
 #define COOP_CHAN_WHEEL_H
@@ -19,10 +19,10 @@
 extern "C" {
 #endif
 
-#define COOP_WHEEL_TICK   3 /* log2 of the microseconds that are told apart: 8 */
+#define COOP_WHEEL_TICK   3 /* log2 of a tick in microseconds: 8 */
 #define COOP_WHEEL_BITS   6
 #define COOP_WHEEL_SLOTS  64
-#define COOP_WHEEL_LEVELS 6 /* 2^36 ticks: six days; later deadlines are looked at by then */
+#define COOP_WHEEL_LEVELS 6 /* 2^36 ticks: six days; later deadlines are put in again by then */
 
 struct coop_wheel_node {
 	u64 when;       /* tick */
@@ -41,7 +41,7 @@ struct coop_wheel {
 };
 
 void coop_wheel_init(struct coop_wheel *w, struct coop_wheel_node *mem, u32 n, u64 now);
-/* Sets or moves the deadline of object i: it is due at the first tick not before when. */
+/* Sets or moves the deadline of object i: due at the first tick that is not before 'when'. */
 void coop_wheel_set(struct coop_wheel *w, u32 i, u64 when);
 void coop_wheel_clear(struct coop_wheel *w, u32 i);
 bool coop_wheel_is_set(const struct coop_wheel *w, u32 i);
@@ -49,7 +49,7 @@ bool coop_wheel_is_set(const struct coop_wheel *w, u32 i);
 u64 coop_wheel_when(const struct coop_wheel *w, u32 i);
 /* Not later than the earliest deadline, ~0 when none is set. */
 u64 coop_wheel_first(const struct coop_wheel *w);
-/* Takes out an object that is due at now; COOP_NONE: there is none. */
+/* Removes and returns an object that is due; COOP_NONE: there is none. */
 u32 coop_wheel_due(struct coop_wheel *w, u64 now);
 
 #ifdef __cplusplus

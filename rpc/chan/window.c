@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Sequence numbers in use, of sending and of receiving.
+ * Sequence numbers in use, for sending and for receiving.
  *
- * A window of 4096 segments for each of 10,000 peers would be a gigabyte that
- * is idle. So segments come in blocks of 64 from a pool of all peers, and a
- * peer with something unacknowledged holds a table of its blocks: segment of a
- * sequence number in two steps. Blocks whose last segment was acknowledged go
- * back, with the last one the table. Receiving needs memory only for what came
- * out of order: a bitmap, held until the gap is closed.
+ * A window of 4096 segments for each of 10,000 peers would be a gigabyte, mostly
+ * idle. So segments come in blocks of 64 from a pool for all peers. A peer with
+ * unacknowledged segments holds a table of its blocks, which finds the segment
+ * of a sequence number in two steps. A block returns to the pool when its last
+ * segment is acknowledged, and the table with the last block. Receiving needs
+ * memory only for segments out of order: a bitmap, until the gap is closed.
  */
 #include "core.h"
 
@@ -72,7 +72,7 @@ static bool table_left(const struct coop_chan *c)
 	return c->table_head != COOP_NONE || c->tables_made < c->cfg.max_active;
 }
 
-/* A table without blocks. One that was given back has none: its peer freed them all before. */
+/* A table without blocks. A returned table is empty: its peer freed all blocks before. */
 static u32 take_table(struct coop_chan *c)
 {
 	u32 t = c->table_head, i;
@@ -211,7 +211,8 @@ u64 coop_chan_map_word(const struct coop_chan *c, const struct coop_chan_peer *p
 	v = bits[word] >> shift;
 	if (shift)
 		v |= bits[(word + 1) % COOP_CHAN_MAP_WORDS] << (64 - shift);
-	/* The window is as long as the ring at most: no bit is read as another's. */
+	/* The window is at most as long as the ring. Mask the bits past it, which belong to earlier
+	 * numbers. */
 	if (seq + 63 >= p->rx_next + MAP_BITS)
 		v &= coop_mask((u32)(p->rx_next + MAP_BITS - seq));
 	return v;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Datagrams of rpc/chan to bytes and back; see wire.h. The structures below
- * are the wire: no padding, little endian, copied with memcpy after the bounds
- * were checked.
+ * Encodes and decodes the datagrams of rpc/chan; see wire.h. The structures
+ * below are the wire format: no padding, little endian, copied with memcpy
+ * after a bounds check.
  */
 #include "wire.h"
 
@@ -14,7 +14,7 @@ struct wire_header {
 	u8 version;
 	u8 type;
 	u8 flags;
-	u8 words; /* of 8 bytes: header, OPEN block, body and MAC */
+	u8 words; /* length of header, OPEN block, body and MAC in 8 bytes */
 	__le64 src_session;
 	__le64 dst_session;
 	__le32 dst_id;

@@ -4,9 +4,9 @@
  *
  *   header (56 bytes) | OPEN block (32, with F_OPEN) | body by type | MAC (8) | payload
  *
- * The MAC covers all before it, and with F_SEALED the payload. Magic, version,
- * type, sessions and header length keep their places in versions to come.
- * Everything is a multiple of 8 bytes but the payload. CHAN.md explains the
+ * The MAC covers all before it, and with W_SEALED the payload. Magic, version,
+ * type, sessions and header length keep their places in later versions. Every
+ * part except the payload is a multiple of 8 bytes. CHAN.md explains the
  * fields.
  */
 #ifndef COOP_CHAN_WIRE_H
@@ -26,13 +26,13 @@ extern "C" {
 
 enum coop_chan_type {
 	COOP_CHAN_T_MESSAGE = 1,      /* a whole message */
-	COOP_CHAN_T_CHUNK = 2,        /* a part of one */
+	COOP_CHAN_T_CHUNK = 2,        /* a part of a message */
 	COOP_CHAN_T_VOID = 3,         /* a sequence number that carries nothing (any more) */
-	COOP_CHAN_T_PROBE = 4,        /* a payload to drop */
-	COOP_CHAN_T_ACK = 0x81,       /* no sequence number from here on */
-	COOP_CHAN_T_RNR = 0x82,       /* receiver not ready: this segment was not taken */
-	COOP_CHAN_T_CHALLENGE = 0x83, /* show that you are alive: speak to this session */
-	COOP_CHAN_T_RESET = 0x84,     /* the session you speak to does not exist */
+	COOP_CHAN_T_PROBE = 4,        /* a payload that the receiver drops */
+	COOP_CHAN_T_ACK = 0x81,       /* this and the following types have no sequence number */
+	COOP_CHAN_T_RNR = 0x82,       /* receiver not ready: the segment was not accepted */
+	COOP_CHAN_T_CHALLENGE = 0x83, /* prove that you are alive: answer to this session id */
+	COOP_CHAN_T_RESET = 0x84,     /* the session in your datagram does not exist */
 	COOP_CHAN_T_VERSION = 0x85,   /* I speak this version of the protocol only */
 };
 
@@ -44,7 +44,7 @@ enum coop_chan_wire_flag {
 	COOP_CHAN_W_KNOWN = 15,
 };
 
-/* What a peer must know of us before it can place our datagrams. */
+/* What a peer must know about us before it can process our datagrams. */
 struct coop_chan_hello {
 	u32 id;        /* what to write into dst_id */
 	u32 first_seq; /* of the session */
@@ -56,25 +56,25 @@ struct coop_chan_hello {
 
 struct coop_chan_packet {
 	u8 version, type, flags;
-	u64 src_session; /* of the sender with the receiver */
-	u64 dst_session; /* of the receiver with the sender; 0: not known yet */
-	u32 dst_id;      /* receiver's name for the sender; 0: not known yet */
+	u64 src_session; /* the sender's session id */
+	u64 dst_session; /* the receiver's session id; 0: not known yet */
+	u32 dst_id;      /* the receiver's id of the sender; 0: not known yet */
 	u32 seq;
-	u32 ack;   /* all before it have arrived */
-	u32 stamp; /* sender's clock when this datagram was made */
+	u32 ack;   /* all segments before it have arrived */
+	u32 stamp; /* sender's clock when it made this datagram */
 	u32 echo;  /* stamp of the last segment that arrived */
-	u16 held;  /* microseconds since then; all ones: too long ago */
+	u16 held;  /* microseconds since that arrived; all ones: too long ago */
 	u64 sack;  /* bit i: ack + 1 + i has arrived */
 	struct coop_chan_hello hello;
 	/* MESSAGE, CHUNK */
 	u64 tag;
 	/* CHUNK: offset, length, first, unit; VOID: first; RNR: first, reason */
-	u32 first; /* sequence number of the message's first segment: its name */
+	u32 first; /* sequence number of the message's first segment; names the message */
 	u32 offset, length;
 	u16 unit; /* payload bytes of every chunk but the last */
-	u16 size; /* of this one */
+	u16 size; /* payload bytes of this chunk */
 	u16 reason;
-	u64 session; /* RESET: the one that does not exist */
+	u64 session; /* RESET: the session that does not exist */
 	/* ACK: further words of the bitmap; word i: ack + 1 + 64 * (i + 1) ... */
 	u32 n_map;
 	u64 map[COOP_CHAN_MAP_WORDS - 1];
@@ -85,20 +85,20 @@ struct coop_chan_packet {
 
 enum coop_chan_decode {
 	COOP_CHAN_D_OK,
-	COOP_CHAN_D_SHORT,   /* not ours, or lengths that cannot be */
-	COOP_CHAN_D_MAC,     /* forged or damaged: say nothing */
+	COOP_CHAN_D_SHORT,   /* wrong magic, or impossible lengths */
+	COOP_CHAN_D_MAC,     /* forged or damaged: do not answer */
 	COOP_CHAN_D_VERSION, /* genuine from here on: sessions and type are filled */
 	COOP_CHAN_D_MALFORMED,
 };
 
 /*
- * Header bytes written. payload_len is written as part of the length; the MAC
- * does not cover the payload, coop_chan_wire_seal puts that right.
+ * Returns the header bytes written. The length field includes payload_len. The
+ * MAC does not cover the payload; coop_chan_seal() replaces it if it must.
  */
 u32 coop_chan_encode(struct coop_chan_packet *m, const u8 key[16], u8 *buf);
 enum coop_chan_decode coop_chan_decode(struct coop_chan_packet *m, const u8 key[16],
 				       const void *buf, u32 len, bool any_mac);
-/* Bytes before the payload of a datagram like this. */
+/* Header bytes of a datagram of this shape, MAC included. */
 u32 coop_chan_header_len(u8 type, bool open, u32 n_map);
 
 #ifdef __cplusplus
