@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // change.hpp - one change of a file's content, with the versions before and after.
 //
-// The version before is told only if a lease kept every other writer away until
-// the version after was read; otherwise it is 0, and no client carries its cache
-// over.
+// The version before is reported only if a kernel lease excluded every other writer until the
+// version after was read. Otherwise it is 0, and no client carries its cached pages over to the new
+// version.
 #pragma once
 
 #include <cerrno>
@@ -15,14 +15,14 @@
 namespace coop::daemon
 {
 
-// Runs change(fd) with the versions around it. The inode's mutex is held.
+// Runs change(fd) between two looks at the version. The caller holds the inode's mutex.
 template <class act> int change_locked(inode &n, coop_st_body &out, act change)
 {
 	int err = 0;
 	std::shared_ptr<unique_fd> fd;
 	if (n.type == S_IFREG)
 		fd = n.data_locked(
-			err); // may be refused to a daemon that is not root: then no proof
+			err); // a daemon that is not root may get none: then there is no proof
 	struct stat st;
 	stillness still(fd ? fd->get() : -1, n.writable_locked());
 	if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))

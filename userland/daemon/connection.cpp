@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// connection.cpp - input, and what a request leads to. Output is in output.cpp.
+// connection.cpp - reading requests, and running them. Output is in output.cpp.
 #include "userland/daemon/connection.hpp"
 
 #include <algorithm>
@@ -16,10 +16,10 @@ namespace coop::daemon
 namespace
 {
 
-constexpr unsigned batch_max = 32; // requests taken before others have their turn
+constexpr unsigned batch_max = 32; // requests read before other connections get a turn
 
-// Costs less than handing it to another thread. Clients send the closes of readers together with
-// other requests.
+// Operations that cost less than a hand-over to another thread. Clients send the CLOSEs of readers
+// together with other requests.
 bool quick(std::uint16_t op)
 {
 	return op == COOP_ST_CLOSE || op == COOP_ST_CHECK;
@@ -64,7 +64,7 @@ void connection::start()
 	deadline_.expires_after(stranger_time);
 	deadline_.async_wait(server_.loop().wrap([self = shared_from_this()](asio::error_code ec) {
 		if (!ec)
-			self->shut("it did not prove in time who it is");
+			self->shut("not authenticated in time");
 	}));
 	arm();
 }
@@ -92,7 +92,7 @@ void connection::pause()
 		if (over_ || draining_)
 			return;
 		if (in_flight_) {
-			paused_ = true; // until a reply has left
+			paused_ = true; // until a reply has been sent
 			return;
 		}
 	}
@@ -106,7 +106,7 @@ void connection::shut(std::string_view why)
 		if (over_)
 			return;
 		over_ = true;
-		if (!writing_) // otherwise the one that sends still uses it
+		if (!writing_) // otherwise the sending thread still uses it
 			out_.clear();
 	}
 	spdlog::debug("{}: connection ended: {}", peer_, why);
@@ -128,7 +128,7 @@ void connection::drain()
 		idle = !in_flight_ && out_.empty();
 	}
 	if (idle)
-		shut("this daemon ends");
+		shut("the daemon shuts down");
 }
 
 bool connection::ended()
@@ -160,7 +160,7 @@ void connection::readable()
 		switch (parse(batch)) {
 		case parsed::bad:
 			server_.malformed.fetch_add(1, std::memory_order_relaxed);
-			end = "not our protocol";
+			end = "not the coopfs storage protocol";
 			continue;
 		case parsed::full:
 			full = true;
@@ -178,21 +178,22 @@ void connection::readable()
 			have_ += static_cast<std::size_t>(n);
 			drained = static_cast<std::size_t>(n) < room;
 		} else if (n == 0)
-			end = "the client closed it";
+			end = "closed by the client";
 		else if (errno != EAGAIN && errno != EINTR)
 			end = std::strerror(errno);
 		else
 			drained = true;
 	}
 	if (end) {
-		// What was said before the end counts, BYE above all.
+		// Run what arrived before the end, above all BYE.
 		if (state_ == state::ready)
 			for (work &w : batch)
 				run(std::move(w));
 		shut(end);
 		return;
 	}
-	// Before the proof requests are few and change what the parser accepts: one after another.
+	// Before authentication, requests are few and each changes what the parser accepts: run
+	// them in order.
 	if (state_ != state::ready) {
 		for (work &w : batch)
 			handshake(*w);
@@ -204,8 +205,8 @@ void connection::readable()
 			again();
 		return;
 	}
-	// The first one is what the client waits for longest, so it is not handed on, but for what
-	// would keep this thread from the input of others.
+	// The client has waited longest for the first request, so this thread runs it itself,
+	// unless it is an operation that would block this thread's input.
 	const auto slow = std::stable_partition(batch.begin(), batch.end(),
 						[](const work &w) { return quick(w->head.op); });
 	work mine;
@@ -217,7 +218,7 @@ void connection::readable()
 				     w = std::make_shared<work>(std::move(*w))]() mutable {
 			self->run(std::move(*w));
 		});
-	// From here on another thread may be in readable().
+	// From here on another thread may run readable().
 	if (full)
 		pause();
 	else if (batch.size() >= batch_max)
@@ -229,10 +230,10 @@ void connection::readable()
 	if (mine)
 		run(std::move(mine));
 	if (slow != batch.begin())
-		flush(); // in case its reply comes later
+		flush(); // that request's reply may come later
 }
 
-// Takes whole messages out of the buffer.
+// Takes the complete messages out of the buffer.
 connection::parsed connection::parse(std::vector<work> &batch)
 {
 	std::size_t at = 0;
@@ -292,7 +293,7 @@ void connection::receive_data(const char *&end)
 			continue;
 		else {
 			if (n == 0)
-				end = "the client closed it";
+				end = "closed by the client";
 			else if (errno != EAGAIN)
 				end = std::strerror(errno);
 			return;
@@ -359,8 +360,8 @@ void connection::run(work w, bool more)
 	switch (session_->admit(epoch_, r.head.id, to, encoded)) {
 	case session::verdict::running:
 		return;
-	case session::verdict::late: // the client has asked again elsewhere
-		return shut("the client has connected anew");
+	case session::verdict::late: // the client has repeated it on a newer connection
+		return shut("replaced by a newer connection of its session");
 	case session::verdict::answered:
 		return to(encoded);
 	case session::verdict::run:
@@ -369,8 +370,8 @@ void connection::run(work w, bool more)
 	change(std::move(w));
 }
 
-// No other client may have a lease of what is changed. This thread does not wait for that: the
-// answers of those clients need threads too.
+// No other client may hold a lease on what the request changes. This thread does not wait for the
+// recalls: the clients' answers need threads too.
 void connection::change(work w)
 {
 	struct pending {
@@ -387,7 +388,7 @@ void connection::change(work w)
 			std::string encoded = self->encode(r.head, out);
 			encoded.append(reinterpret_cast<const char *>(out.data.data()),
 				       out.data.size());
-			// Inline bytes are not worth keeping: who asks again reads them.
+			// Do not keep inline bytes: a client that repeats the request reads them.
 			out.data.clear();
 			if (auto deliver =
 				    self->session_->done(r.head.id, self->encode(r.head, out)))
@@ -419,7 +420,7 @@ void connection::refuse(const request &r, int err)
 	answer(r, out);
 }
 
-// Requests run side by side: of two addresses the one that was sent later holds.
+// Requests run concurrently: of two addresses the one sent later is valid.
 void connection::enroll(const request &r)
 {
 	reply out;
@@ -445,7 +446,7 @@ void connection::enroll(const request &r)
 		}
 		out.body.node_id = node_;
 	}
-	if (ended()) // before node_ was set: then nobody else has
+	if (ended()) // the connection ended before node_ was set, so nothing else unregisters it
 		leave_fabric();
 	answer(r, out);
 }
@@ -470,7 +471,7 @@ void connection::handshake(const request &r)
 	if (coop_st_body_get(&body, coop_st_request_fields(r.head.op), r.raw.data(),
 			     static_cast<u32>(r.raw.size()))) {
 		server_.malformed.fetch_add(1, std::memory_order_relaxed);
-		return shut("not our protocol");
+		return shut("not the coopfs storage protocol");
 	}
 	request decoded;
 	decoded.head = r.head;
@@ -522,14 +523,15 @@ void connection::proof(const request &r)
 		}
 	}
 	if (server_.key().empty()) {
-		// Whoever is connected may act as any user, so it must be one who may do so anyway.
+		// Without a key the client may act as any user, so its own user must already have
+		// that right.
 		const auto owner = peer_owner(fd_);
 		if (!owner || (*owner != 0 && *owner != ::geteuid())) {
 			server_.auth_failures.fetch_add(1, std::memory_order_relaxed);
-			spdlog::warn(
-				"{}: of another user; without a cluster key only root and this "
-				"daemon's user may connect",
-				peer_);
+			spdlog::warn("{}: belongs to another user; without a cluster key only root "
+				     "and this "
+				     "daemon's user may connect",
+				     peer_);
 			state_ = state::over;
 			return refuse(r, EACCES);
 		}

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// connection.hpp - one client's TCP connection: framing, handshake, and what is
-// on its way out.
+// connection.hpp - one client's TCP connection: framing, handshake, and queued output.
 //
-// Input: one thread at a time. It stops taking requests when the client has too
-// many in flight or too much data waits to be written; TCP then stops the
-// client. Output: a queue that whoever adds to it drains; a request counts as in
-// flight until its reply has left, so a client that does not read stops being
-// served, and what it costs is bounded. The descriptor is closed by the last
-// owner only, so that no thread can meet another connection's descriptor.
+// Input: one thread at a time. The connection stops reading requests when the client has too many
+// in flight or too much data waits to be written; TCP then stops the client. Output: a queue; a
+// thread that adds to an idle queue sends it. A request counts as in flight until its reply has
+// been sent, so we stop serving a client that does not read its replies, and the memory that it
+// costs is bounded. Only the last owner closes the descriptor, so no thread can meet another
+// connection's descriptor under the same number.
 #pragma once
 
 #include <asio.hpp>
@@ -21,12 +20,13 @@ namespace coop::daemon
 {
 
 constexpr std::size_t input_max = 16384;         // bytes of the receive buffer: one body and more
-constexpr std::size_t hello_max = 1024;          // the same before the proof
+constexpr std::size_t hello_max = 1024;          // the same before authentication
 constexpr std::size_t unwritten_max = 16u << 20; // bytes of WRITE data held for a connection
-// Bytes of replies that wait for a connection, from which on reads longer than copy_slow_max are
-// streamed: what a client costs that does not read is bounded by this, and by a block a thread.
+// Bytes of replies queued on a connection. Above it, reads longer than copy_slow_max are streamed.
+// This, and one block a thread, bounds the memory that a client costs which does not read its
+// replies.
 constexpr std::size_t unsent_most = 4u << 20;
-constexpr std::size_t pushes_max = 2 * members_max; // pushes that wait for a slow client
+constexpr std::size_t pushes_max = 2 * members_max; // pushes queued for a slow client
 constexpr unsigned send_timeout_ms = 30000;         // TCP_USER_TIMEOUT
 
 class connection : public std::enable_shared_from_this<connection>
@@ -35,7 +35,7 @@ public:
 	connection(server &, asio::ip::tcp::socket);
 	~connection();
 	void start();
-	// Takes no more requests; ends when all replies have left.
+	// Accepts no more requests; ends when all replies have been sent.
 	void drain();
 	void shut(std::string_view why);
 	bool ended();
@@ -46,7 +46,7 @@ private:
 		std::string head; // header and body
 		payload data;
 		std::shared_ptr<unique_fd> file;
-		reply source; // of a streamed read: what the tail is made from
+		reply source; // of a streamed read: the tail is made from it
 		std::uint64_t offset = 0;
 		std::uint32_t left = 0; // bytes of the file still to send
 		std::uint32_t status = 0;
@@ -63,7 +63,8 @@ private:
 	enum class parsed { more, full, bad };
 	parsed parse(std::vector<work> &);
 	void receive_data(const char *&end);
-	// more: another request of the same input follows, whose reply takes this one's along.
+	// more: another request of the same input follows, and its reply is sent together with this
+	// one's.
 	void run(work, bool more = false);
 	void change(work);
 	std::uint32_t copy_most() const;
@@ -86,14 +87,14 @@ private:
 	server &server_;
 	asio::ip::tcp::socket socket_;
 	const int fd_;
-	std::string address_; // of the other end, in digits
+	std::string address_; // of the peer, numeric
 	std::string peer_;
-	asio::steady_timer deadline_; // begun by start(); then under mutex_
+	asio::steady_timer deadline_; // start() arms it; then under mutex_
 
-	// Input: whoever runs readable().
+	// Input: owned by the thread that runs readable().
 	std::vector<std::uint8_t> in_;
 	std::size_t have_ = 0;
-	work partial_; // its data are not complete
+	work partial_; // WRITE whose data are incomplete
 	std::size_t data_have_ = 0;
 
 	// Handshake, then constant.
@@ -103,10 +104,10 @@ private:
 	std::shared_ptr<session> session_;
 	std::uint64_t epoch_ = 0; // of the session
 	std::atomic<std::uint32_t> node_{0};
-	std::mutex enroll_mutex_;    // before those of the tables
-	std::uint64_t enrolled_ = 0; // the latest request that registered
+	std::mutex enroll_mutex_;    // taken before the mutexes of the tables
+	std::uint64_t enrolled_ = 0; // id of the latest request that registered the node
 
-	mutable std::mutex mutex_; // all below
+	mutable std::mutex mutex_; // guards all below
 	std::deque<item> out_;
 	bool writing_ = false, over_ = false, paused_ = false, draining_ = false, forget_ = false;
 	unsigned in_flight_ = 0;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// content.cpp - what is inside files: open, read, write, setattr, and the
-// versions that go with them.
+// content.cpp - contents of files: open, read, write, setattr, and the versions that go with them.
 //
-// A change holds the inode's mutex and, where the kernel grants it, a lease that
-// keeps others from opening the file for writing: version before, change,
-// version after, with nothing in between. Without the lease the version before
-// is reported as 0, so that no client carries its cache over.
+// A change holds the inode's mutex and, where the kernel grants it, a lease that keeps other
+// processes from opening the file for writing. So version before, change and version after are one
+// step. Without the lease the version before is reported as 0, and no client carries its cached
+// pages over.
 #include <cerrno>
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
@@ -22,7 +21,7 @@ namespace coop::daemon
 namespace
 {
 
-// 0 if the file holds 'version' (0: any; then it is filled in).
+// 0 if the file's version is 'version' (0: any; it is then filled in).
 int verify_locked(inode &n, std::uint64_t &version, std::uint64_t &size)
 {
 	if (version) {
@@ -135,8 +134,8 @@ int service::setattr(const exported &in, session &s, call r, reply &out)
 	const std::string self = "/proc/self/fd/" + std::to_string(n->path.get());
 	out.body.verifier = stable.verifier(in.fs(), n->fid);
 	const int err = change_locked(*n, out.body, [&](int fd) {
-		// A change of owner that changes none. Our own right suffices, and the kernel looks
-		// at the mode that the file has by now.
+		// Change the owner to itself to clear the set-id bits. The daemon's own right
+		// suffices, and the kernel checks the file's current mode.
 		if (kills && ::fchownat(n->path.get(), "", static_cast<uid_t>(-1),
 					static_cast<gid_t>(-1), AT_EMPTY_PATH))
 			return -errno;
@@ -189,11 +188,11 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 			n->writers++;
 		}
 		n->in.unnamed().opened(n->fid);
-		f->node = n; // from here on its destructor takes both back
+		f->node = n; // from here on its destructor undoes both counts
 		f->flags = flags;
 		f->who = opener::of(cred);
 	}
-	// No client can take all that can be open.
+	// A single client cannot use up all inodes.
 	if (int err = s.add(open_id, f, std::min(opens_max, inodes.capacity() / 2)))
 		return err;
 	int err = 0;
@@ -216,15 +215,15 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 			err = err ? err : -EIO;
 	}
 	if (err) {
-		// A client that does not wait for the reply may be using it already: it stays whole
-		// until its last user is gone.
+		// A client that does not wait for the reply may be using the open file already: it
+		// stays valid until its last user drops it.
 		s.take(open_id);
 		return err;
 	}
 	if (!out.body.attr.nlink)
-		inodes.discard(n->handle); // as soon as nobody holds it
+		inodes.discard(n->handle); // when its last holder drops it
 	const std::uint64_t version = out.body.attr.version;
-	// Who has opened it once opens it again without asking.
+	// A client that opened the file once may open it again without asking us.
 	const bool guarded = lease && leases.guard(n);
 	std::vector<std::uint32_t> others;
 	openers.opened({n->fid, version}, s.node, others);
@@ -245,11 +244,12 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 		whole = fd && ::pread(fd->get(), out.data.data(), length, 0) ==
 				      static_cast<ssize_t>(length);
 	}
-	// The file may have been written and closed before the guard was there: such a change is
-	// not told first, so the lease stands only if what was looked at is still so behind it.
+	// The file may have been written and closed before the guard was set, and such a change
+	// recalls nothing. So the lease stands only if the file still has the version that we
+	// looked at.
 	const bool same = (inlines || lease) && matches(*n, version);
 	if (!whole || !same)
-		out.data.clear(); // changed meanwhile; the client will ask
+		out.data.clear(); // it changed in between; the client will READ
 	stats.inline_bytes.fetch_add(out.data.size(), std::memory_order_relaxed);
 	if (lease && !same)
 		lease.withdraw();
@@ -274,11 +274,13 @@ int service::open(const exported &in, session &s, call r, reply &out)
 		if (int err = attributes(*n, out.body.attr))
 			return err;
 	{
-		std::lock_guard lock(n->mutex); // it must not be taken for somebody else's open
+		std::lock_guard lock(
+			n->mutex); // otherwise a look at the version takes it for a foreign open
 		unique_fd checked;
 		const auto program = [&] { return permitted(n->path.get(), X_OK); };
 		const auto data = [&] { return n->reopen(access, checked); };
-		// A program that its user may not read is read on our own account.
+		// A program that its user may execute but not read is read with the daemon's
+		// rights.
 		const int err = r.body.flags & COOP_ST_O_EXEC ? as(r.body.cred, program)
 							      : as(r.body.cred, data);
 		if (err)
@@ -307,7 +309,7 @@ int service::create(const exported &in, session &s, call r, reply &out)
 				   : !e && r.body.flags & COOP_ST_O_EXCL ? -EEXIST
 									 : e;
 		    }
-		    std::lock_guard lock(dir->mutex); // no client removes it in between
+		    std::lock_guard lock(dir->mutex); // no client removes the name in between
 		    const int e = in.make(dir->path.get(), view(r.body.name),
 					  access == O_RDONLY ? O_RDONLY : O_RDWR, r.body.mode, path,
 					  made);
@@ -323,7 +325,7 @@ int service::create(const exported &in, session &s, call r, reply &out)
 	{
 		std::lock_guard lock(n->mutex);
 		unique_fd checked;
-		if (made) // its mode need not permit what its creation does
+		if (made) // its mode need not permit the access that its creation gives
 			n->offer_locked(std::move(made), access != O_RDONLY);
 		else if (int err = as(r.body.cred, [&] { return n->reopen(access, checked); }))
 			return err;
@@ -331,7 +333,7 @@ int service::create(const exported &in, session &s, call r, reply &out)
 	return opened(s, std::move(n), r, 0, {}, out);
 }
 
-// A file without a name, until a LINK gives it one; EXCL: which none can.
+// A file without a name, until a LINK gives it one; with EXCL no LINK can.
 int service::tmpfile(const exported &in, session &s, call r, reply &out)
 {
 	inode_ref dir, n;
@@ -340,7 +342,7 @@ int service::tmpfile(const exported &in, session &s, call r, reply &out)
 		return err;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
-	if (in.by_path()) // a handle would have nothing to find it by
+	if (in.by_path()) // a path handle could not find it
 		return -EOPNOTSUPP;
 	if (int err = making_as(r.body.cred, r.body.mode, [&] {
 		    const int excl = r.body.flags & COOP_ST_O_EXCL ? O_EXCL : 0;
@@ -380,7 +382,7 @@ int service::close(const exported &, session &s, call r, reply &out)
 	inode_ref n = f->node;
 	closed(s, r.body.open_id, *f);
 	const bool wrote = f->flags & COOP_ST_O_WRITE;
-	f.reset(); // the writable descriptor goes first, then a read lease is proof
+	f.reset(); // drop the writable descriptor first: only then is a read lease a proof
 	if (int err = leased_attributes(s, r, n, out.body.attr))
 		return err;
 	out.body.before = out.body.attr.version;
@@ -393,7 +395,7 @@ int service::close(const exported &, session &s, call r, reply &out)
 	return 0;
 }
 
-// What was made, moved and removed in a directory.
+// COMMIT of a directory: names created, moved and removed.
 int service::commit_names(const exported &in, call r, reply &out)
 {
 	inode_ref dir;
@@ -403,12 +405,13 @@ int service::commit_names(const exported &in, call r, reply &out)
 	if (int err = dir->reopen(O_RDONLY | O_DIRECTORY, fd))
 		return err;
 	out.body.verifier = stable.verifier(in.fs(), dir->fid);
-	if (::fsync(fd.get()) && errno != EINVAL) // file systems without one have nothing to write
+	if (::fsync(fd.get()) &&
+	    errno != EINVAL) // file systems without fsync have nothing to write
 		return -errno;
 	return attributes(*dir, out.body.attr);
 }
 
-// verifier: of all that was changed before.
+// verifier: covers all changes made before the call.
 int service::sync(const exported &in, inode &n, int fd, std::uint64_t &verifier)
 {
 	std::lock_guard order(n.commit_order);
@@ -455,7 +458,7 @@ int service::read(const exported &, session &s, call r, reply &out)
 	    r.body.offset > static_cast<u64>(INT64_MAX) - r.body.count)
 		return -EINVAL;
 	inode &n = *f->node;
-	constexpr unsigned tries = 4; // for a reader that takes any version while somebody writes
+	constexpr unsigned tries = 4; // for READ of any version while another process writes
 	for (unsigned i = 0; i < tries; i++) {
 		std::shared_ptr<unique_fd> fd;
 		std::uint64_t version = r.body.version, size;
@@ -467,7 +470,7 @@ int service::read(const exported &, session &s, call r, reply &out)
 		err = verify_locked(n, version, size);
 		if (err)
 			return err;
-		// At the last try our own writers wait.
+		// At the last attempt keep the mutex: our own writers wait.
 		if (r.body.version || i + 1 < tries)
 			lock.unlock();
 		const auto count = static_cast<std::uint32_t>(
@@ -528,7 +531,7 @@ int service::write(const exported &in, session &s, call r, reply &out)
 	f->who.fill(cred);
 	inode &n = *f->node;
 	std::unique_lock lock(n.mutex);
-	// The one from before: if a failure comes in between, these bytes may be its victim.
+	// Taken before the write: if writeback fails in between, these bytes may be among the lost.
 	out.body.verifier = stable.verifier(in.fs(), n.fid);
 	int err = change_locked(n, out.body, [&](int fd) {
 		as_user user(cred); // so that quotas and set-id bits follow the writer
@@ -556,7 +559,7 @@ int service::write(const exported &in, session &s, call r, reply &out)
 		return 0;
 	const std::shared_ptr<unique_fd> fd = n.data_locked(err);
 	lock.unlock(); // others read and write during the fsync
-	// Otherwise the client has the verifier from before, and its COMMIT tells.
+	// On failure the client keeps the verifier from before, and its COMMIT reports the loss.
 	std::uint64_t now;
 	if (fd && !sync(in, n, fd->get(), now) && now == out.body.verifier)
 		out.body.flags = COOP_ST_WRITE_STABLE;

@@ -81,7 +81,7 @@ void event_loop::serve(seat &mine)
 	}
 }
 
-// Until the loop ends, or another one leads.
+// Leads until the loop ends or another thread leads.
 void event_loop::lead(seat &mine)
 {
 	unsigned in_a_row = 0;
@@ -97,7 +97,7 @@ void event_loop::lead(seat &mine)
 	} while (leader_ == &mine);
 }
 
-// A call stays until a thread has come: one that is not idle yet may be about to be.
+// A call stays pending until a thread takes it: a thread that is not idle yet may be about to be.
 void event_loop::call()
 {
 	{
@@ -171,7 +171,7 @@ void event_loop::watch()
 			wake_.notify_one();
 		} else if (same) {
 			unwatched_ = true;
-			// A handler that began before this was set has not seen it.
+			// A handler that began before unwatched_ was set has not seen it.
 			if (now == leader_ && (!now || now->turns == at)) {
 				watch_.wait(lock, [&] { return over_ || !unwatched_; });
 				continue;

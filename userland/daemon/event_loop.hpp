@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: MIT
-// event_loop.hpp - the daemon's threads: who waits for input, and who works.
+// event_loop.hpp - the daemon's threads: one waits for input, the others help it work.
 //
-// A thread that waits and then hands the waiting to another before it works, as
-// io_context::run() on several threads does, pays a wake-up for each request.
-// Here one thread, the leader, waits and also runs what it finds; the others
-// sleep. They are woken
+// If a thread that has waited hands the waiting to another thread before it works, as
+// io_context::run() on several threads does, each request pays a wake-up. Here one thread, the
+// leader, waits and also runs the handlers; the others sleep. They are woken
 //
 //   - when more is ready: a handler is posted while the leader runs one, or the
-//     leader has found the next one ready as soon as the last had ended, twice;
+//     leader twice found the next handler ready as soon as the last one ended;
 //   - when the leader is stuck. A file-system call may block; a watcher looks at
-//     the leader every 'patience' and lets another one lead if it is still in the
-//     same handler. What the handler was doing is then handed to other threads
-//     for a while, see blocks().
+//     the leader every 'patience' and lets another thread lead if the leader is
+//     still in the same handler. For a while other threads then run requests of
+//     the kind that blocked, see blocks().
 //
-// The watcher sleeps while the leader only waits, so an idle daemon stays idle.
-// Every handler of io() is made by wrap() or post(): the watcher does not see others.
+// The watcher sleeps while the leader only waits, so an idle daemon causes no wake-ups. Make every
+// handler of io() with wrap() or post(): the watcher does not see others.
 #pragma once
 
 #include <array>
@@ -36,17 +35,19 @@ class event_loop
 public:
 	static constexpr std::chrono::milliseconds usual_patience{4};
 	static constexpr unsigned kinds_max = 64;
-	// So often blocks() says so of what has blocked, before it is tried again.
+	// How many times blocks() is true for a kind that has blocked, before the leader tries it
+	// again.
 	static constexpr unsigned handed_over = 64;
 
-	// patience: how long the leader may be in a handler; more is seen within twice this time.
+	// patience: how long the leader may stay in one handler; the watcher notices within twice
+	// this time.
 	explicit event_loop(unsigned threads, std::chrono::milliseconds patience = usual_patience);
 	~event_loop();
 	event_loop(const event_loop &) = delete;
 	event_loop &operator=(const event_loop &) = delete;
 
 	void start();
-	// Waits for the handlers that run; the others never do. Not from a handler.
+	// Waits for running handlers; queued ones never run. Not from a handler.
 	void stop();
 	asio::io_context &io() { return io_; }
 
@@ -57,7 +58,7 @@ public:
 			f(std::forward<decltype(arguments)>(arguments)...);
 		};
 	}
-	// Another thread runs it if there is one and the leader is busy.
+	// Another thread runs f if one is idle and the leader is busy.
 	template <class function> void post(function f)
 	{
 		asio::post(io_, wrap(std::move(f)));
@@ -65,11 +66,12 @@ public:
 			call();
 	}
 
-	// What the handler that runs here goes on with. From kinds_max on all kinds are one.
+	// Sets the kind of work that the current handler is in. Kinds from kinds_max on count as
+	// one.
 	static void doing(unsigned kind);
-	// The leader was stuck in one of this kind: better another thread runs the next ones.
+	// The leader was stuck in work of this kind: another thread should run the next ones.
 	bool blocks(unsigned kind);
-	// Every thread sleeps until something comes.
+	// Every thread sleeps until input arrives.
 	bool rests() const { return unwatched_; }
 
 private:
@@ -98,10 +100,11 @@ private:
 	asio::executor_work_guard<asio::io_context::executor_type> stays_;
 	std::vector<std::unique_ptr<seat>> seats_;
 	std::vector<std::thread> threads_;
-	std::array<std::atomic<unsigned>, kinds_max> blocked_{}; // 0: of no kind
+	std::array<std::atomic<unsigned>, kinds_max>
+		blocked_{}; // by kind, see handed_over; 0: no kind
 
-	std::mutex mutex_; // the next two lines, and changes of the atomic ones
-	unsigned calls_ = 0 /* helpers that are to come */, idle_ = 0;
+	std::mutex mutex_; // guards the next two lines, and changes of the atomic ones
+	unsigned calls_ = 0 /* helpers called and not yet there */, idle_ = 0;
 	bool over_ = false;
 	std::condition_variable wake_, watch_;
 	std::atomic<seat *> leader_{nullptr};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// export_options.cpp - the text of an export, networks, mapping of users.
+// export_options.cpp - parsing of exports and networks, mapping of users.
 #include "userland/daemon/export_options.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ bool is_v4(const network::address &a)
 	return !std::memcmp(a.data(), mapped, sizeof(mapped));
 }
 
-// The name of an option that has a value, and the value.
+// Splits an option at its '='.
 std::pair<std::string_view, std::string_view> split_value(std::string_view option)
 {
 	const std::size_t eq = option.find('=');
@@ -71,7 +71,7 @@ network::network(std::string_view text)
 	if (!parse(at, at_) ||
 	    (slash != text.npos && !parse_number(text.substr(slash + 1), bits, bits)))
 		throw std::runtime_error("'" + std::string(text) +
-					 "' is no network: an IPv4 or IPv6 address is wanted, "
+					 "' is no network: give an IPv4 or IPv6 address, "
 					 "or ADDRESS/BITS");
 	bits_ = skipped + bits;
 }
@@ -116,7 +116,7 @@ std::pair<std::string_view, std::string_view> split_export(std::string_view text
 			word = at + 1;
 		else if (text[at] == '=' && !(word && takes_value(text.substr(word, at - word))))
 			return {text.substr(0, at), text.substr(at + 1)};
-		else if (text[at] == '=') // the value goes on to the next comma, or to the path
+		else if (text[at] == '=') // the value extends to the next comma, or to the path
 			while (at + 1 < text.size() && text[at + 1] != ',' && text[at + 1] != '=')
 				at++, word = at + 1;
 	}
@@ -139,13 +139,13 @@ export_spec parse_export(std::string_view name, std::string_view path)
 	spec.path = path;
 	if (spec.name.empty() || spec.name.size() > COOP_ST_NAME_MAX || spec.path.empty())
 		throw std::runtime_error("export '" + std::string(name) + "=" + spec.path +
-					 "': NAME[,OPTION]...=PATH is wanted");
+					 "': give NAME[,OPTION]...=PATH");
 	const auto id = [&](std::string_view option, std::string_view value, std::uint32_t &out) {
 		// The greatest number means "no id" to the kernel.
 		if (!parse_number<std::uint32_t>(value, UINT32_MAX - 1, out))
 			throw std::runtime_error("export " + spec.name + ": " +
 						 std::string(option) + "=" + std::string(value) +
-						 ": a numeric id is wanted");
+						 ": give a numeric id");
 	};
 	while (!options.empty()) {
 		const std::string_view word = next();

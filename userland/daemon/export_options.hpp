@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// export_options.hpp - what is said of an export: its name, its tree, who may
-// come, and as whom they act there.
+// export_options.hpp - the description of an export: its name, its tree, which clients it admits,
+// and as which users they act.
 //
 //   NAME[,OPTION]...=PATH
 //
@@ -19,8 +19,8 @@
 namespace coop::daemon
 {
 
-// An IPv4 or IPv6 prefix. IPv4 addresses are kept as IPv6 knows them (::ffff:a.b.c.d), so a client
-// is the same one on a socket of either family.
+// An IPv4 or IPv6 prefix. IPv4 addresses are stored as IPv4-mapped IPv6 (::ffff:a.b.c.d), so a
+// client is the same on a socket of either family.
 class network
 {
 public:
@@ -29,7 +29,7 @@ public:
 	// ADDR or ADDR/BITS. Throws std::runtime_error.
 	explicit network(std::string_view text);
 	[[nodiscard]] bool contains(const address &) const;
-	// Of an address without a prefix; false: it is none.
+	// Parses an address without a prefix; false: it is none.
 	[[nodiscard]] static bool parse(const std::string &text, address &out);
 
 private:
@@ -38,23 +38,23 @@ private:
 };
 
 struct export_spec {
-	std::string name; // as clients say it, without the leading slash
+	std::string name; // as in a client's mount, without the leading slash
 	std::string path;
 	bool devices = true; // clients' root may make device nodes
 	bool read_only = false;
 	bool root_squash = false, all_squash = false;
 	std::uint32_t anonuid = 65534, anongid = 65534;
-	std::vector<network> clients{}; // none: all
+	std::vector<network> clients{}; // none: all clients
 
-	// Whether a client of that address may use the export.
+	// Whether a client at that address may use the export.
 	[[nodiscard]] bool admits(const std::string &address) const;
-	// Turns who asks into the user that the file system is asked as.
+	// Maps the caller's ids to those that file-system calls run as.
 	void squash(coop_st_cred &) const;
 };
 
-// Throws std::runtime_error with a text that a person can act on.
+// Throws std::runtime_error with a text that tells the administrator what to change.
 [[nodiscard]] export_spec parse_export(std::string_view name, std::string_view path);
-// The two parts of NAME[,OPTION]...=PATH; values of options have '=' too.
+// Splits NAME[,OPTION]...=PATH at the right '='; values of options contain '=' too.
 [[nodiscard]] std::pair<std::string_view, std::string_view> split_export(std::string_view);
 
 } // namespace coop::daemon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// exports.cpp - making handles, and getting back from a handle to its file.
+// exports.cpp - making handles, and opening files by handle.
 #include "userland/daemon/exports.hpp"
 
 #include <cerrno>
@@ -198,7 +198,8 @@ int exported::name_of(int fd, std::string_view dir, std::string_view name, named
 		return err;
 	std::string path = path_of(dir, name);
 	remember(id, path);
-	// Only short paths travel, for the time after a restart; they are no part of the identity.
+	// The handle carries only short paths, for use after a restart; the path is no part of the
+	// identity.
 	if (id.size() + path.size() <= id_max)
 		id += path;
 	out.handle = seal(kind_path, 0, id);
@@ -282,7 +283,7 @@ int exported::make(int dir, std::string_view name, int access, mode_t mode, uniq
 				     O_CREAT | O_EXCL | O_NOFOLLOW | access, RESOLVE_NO_SYMLINKS,
 				     data, mode & 07777))
 		return err;
-	// By descriptor, so that it is the file just made whatever its name means by now.
+	// Open by descriptor: the name may already mean another file.
 	path = unique_fd(::open(("/proc/self/fd/" + std::to_string(data.get())).c_str(),
 				O_PATH | O_CLOEXEC));
 	return path ? 0 : -errno;

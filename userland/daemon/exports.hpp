@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT
-// exports.hpp - directory trees that are served, and the handles of what is in
-// them.
+// exports.hpp - exported directory trees, and the handles of their files.
 //
-// A handle names a file whatever its path, also after a restart of the daemon:
+// A handle names a file independently of its path, also after a restart of the daemon:
 //
 //   version 1 | kind | length of id | handle type | export id (8) | id | MAC (16)
 //
-// kind 1: id is what name_to_handle_at() gave. Opening needs CAP_DAC_READ_SEARCH.
-// kind 2, where that cannot be had: id is inode number and birth time, followed
-// by the path as it was; a table remembers where files went. Opening walks the
-// path and believes the result only if number and birth time are the same.
+// kind 1: id is the handle of name_to_handle_at(). Opening it needs CAP_DAC_READ_SEARCH.
+// kind 2, where that is not available: id is the inode number and birth time,
+// followed by the path at that time; a table remembers renames. Opening walks the
+// path and accepts the result only if number and birth time match.
 //
-// The MAC keeps clients from making handles of files outside the export. An
-// export is one file system: mounts below it are not entered (-EXDEV).
+// The MAC keeps clients from forging handles of files outside the export. An export is one file
+// system: mounts below it are not entered (-EXDEV).
 #pragma once
 
 #include <cstdint>
@@ -40,7 +39,7 @@ constexpr std::size_t path_table_max = 1
 class exported
 {
 public:
-	// Throws std::runtime_error with a text that a person can act on.
+	// Throws std::runtime_error with a text that tells the administrator what to change.
 	exported(const export_spec &, const digest &handle_secret, bool force_paths);
 
 	const std::string &name() const { return spec_.name; }
@@ -51,7 +50,7 @@ public:
 	int root() const { return root_.get(); }
 	// Files that are open and have lost their last name.
 	orphans &unnamed() const { return *unnamed_; }
-	// What the export's files lie on, as a number; the same after a restart.
+	// Identifies the file system below the export; the same after a restart.
 	std::uint64_t fs() const { return fs_; }
 
 	struct named {
@@ -63,20 +62,20 @@ public:
 				  named &out) const;
 	// An O_PATH descriptor of a handle; -ESTALE: forged, of another export, or gone.
 	[[nodiscard]] int open(std::string_view handle, unique_fd &path, coop_fid &fid) const;
-	// One component below dir, never through a link or another mount. As the calling thread's
-	// user.
+	// Opens one component below dir, never through a link or into another mount. Runs as the
+	// calling thread's user.
 	[[nodiscard]] int walk(int dir, std::string_view name, unique_fd &path) const;
-	// The directory above. -EINVAL: dir is the export's root. -ESTALE: dir is not in the export
-	// any more. -EOPNOTSUPP: handles are paths. As the calling thread's user, who must search
-	// dir.
+	// Opens the parent directory. -EINVAL: dir is the export's root. -ESTALE: dir is no longer
+	// in the export. -EOPNOTSUPP: handles are paths. Runs as the calling thread's user, who
+	// needs search permission on dir.
 	[[nodiscard]] int above(int dir, unique_fd &path) const;
-	// The root is above it, or it is the root.
+	// Whether dir is the root or below it.
 	[[nodiscard]] bool contains(int dir) const;
-	// A new regular file, -EEXIST if the name is taken. As the calling thread's user. data:
-	// opened as 'access' says (O_RDONLY or O_RDWR), whatever the mode will permit later.
+	// Creates a regular file; -EEXIST if the name is taken. Runs as the calling thread's user.
+	// data: opened as 'access' says (O_RDONLY or O_RDWR), independently of the new file's mode.
 	[[nodiscard]] int make(int dir, std::string_view name, int access, mode_t mode,
 			       unique_fd &path, unique_fd &data) const;
-	// kind 2: a name changed.
+	// kind 2: records a rename.
 	void moved(std::string_view handle, std::string_view dir_handle,
 		   std::string_view name) const;
 
@@ -89,7 +88,7 @@ private:
 
 	export_spec spec_;
 	digest secret_;
-	std::string id_; // 8 bytes: of the name, so that it survives restarts
+	std::string id_; // 8 bytes, from the name, so that it survives restarts
 	unique_fd root_;
 	std::uint64_t fs_ = 0;
 	change_clock clock_;
@@ -99,7 +98,7 @@ private:
 		std::string path;
 		std::list<std::string>::iterator use;
 	};
-	mutable std::mutex mutex_; // the path table
+	mutable std::mutex mutex_; // guards the path table
 	mutable std::unordered_map<std::string, remembered> paths_;
 	mutable std::list<std::string> uses_; // oldest first
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// fd.hpp - a descriptor with an owner.
+// fd.hpp - a file descriptor that its owner closes.
 #pragma once
 
 #include <unistd.h>

@@ -21,14 +21,14 @@ namespace coop::daemon
 namespace
 {
 
-// Of the file itself, or of names in the directory.
+// Events of the file itself, or of names in the directory.
 constexpr std::uint32_t of_itself =
 	IN_ATTRIB | IN_MODIFY | IN_CLOSE_WRITE | IN_MOVE_SELF | IN_DELETE_SELF;
-// A directory is told of these for the files in it, too: each event would wake the thread in vain.
+// A directory gets these for the files in it, too: each event would wake the thread needlessly.
 constexpr std::uint32_t of_bytes = IN_MODIFY | IN_CLOSE_WRITE;
 constexpr std::uint32_t of_names = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO;
 
-// A real-time signal, so that each guard's is kept.
+// A real-time signal: the kernel queues one for each guard.
 int writing_signal()
 {
 	return SIGRTMIN + 3;
@@ -69,7 +69,7 @@ void file_watch::remove(int watch)
 	::inotify_rm_watch(events_.get(), watch);
 }
 
-// Set before the lease: the kernel would choose the process.
+// F_SETSIG and the owner are set before the lease: otherwise the kernel would signal the process.
 int file_watch::guard(int path) const
 {
 	if (!thread_.joinable())
@@ -98,7 +98,7 @@ void file_watch::listen()
 	sigset_t ours;
 	sigemptyset(&ours);
 	sigaddset(&ours, writing_signal());
-	sigaddset(&ours, SIGIO); // in its place, when the kernel has no room for it
+	sigaddset(&ours, SIGIO); // sent in its place when the kernel's signal queue is full
 	pthread_sigmask(SIG_BLOCK, &ours, nullptr);
 	const unique_fd signals(::signalfd(-1, &ours, SFD_CLOEXEC | SFD_NONBLOCK));
 	thread_id_ = static_cast<int>(::syscall(SYS_gettid));
@@ -107,7 +107,7 @@ void file_watch::listen()
 		;
 }
 
-// False: it is to end.
+// False: stop.
 bool file_watch::listen_once(int signals)
 {
 	alignas(inotify_event) std::array<char, 64u << 10> buffer;
@@ -121,11 +121,11 @@ bool file_watch::listen_once(int signals)
 	while (::read(signals, &info, sizeof(info)) == sizeof(info))
 		writing_(info.ssi_signo == SIGIO ? any : info.ssi_fd);
 	const ssize_t n = ::read(events_.get(), buffer.data(), buffer.size());
-	std::unordered_set<int> told; // many events of one file are one
+	std::unordered_set<int> told; // many events of one file count as one
 	for (ssize_t at = 0; at < n;) {
 		const auto *e = reinterpret_cast<const inotify_event *>(&buffer[at]);
 		at += static_cast<ssize_t>(sizeof(*e) + e->len);
-		// What happens to the files in a directory is not the directory's affair.
+		// Changes of the files in a directory do not change the directory.
 		const bool matters =
 			e->len ? e->mask & of_names : e->mask & (of_itself | IN_Q_OVERFLOW);
 		if (matters && told.insert(e->wd).second)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// file_watch.hpp - the kernel tells of changes of files, whoever on this machine
-// makes them: inotify(7), and the thread that listens to it.
+// file_watch.hpp - reports changes that any process of this machine makes to files: inotify(7), and
+// the thread that reads it.
 //
-// It tells after the change, and of changes through the daemon as well. Stores
-// through a mapping are told when the file is closed.
+// A watch reports after the change, and reports the daemon's own changes as well. It reports stores
+// through a mapping when the file is closed.
 //
-// A guard tells before: it is a read lease of the kernel's (fcntl(2), F_SETLEASE), so
-// whoever opens the file for writing, or truncates it, waits until the guard is gone.
-// It does not see changes of names and attributes. The kernel's signal goes to the
-// thread, which keeps it blocked: the process needs no handler.
+// A guard reports before the change: it is a read lease of the kernel (fcntl(2), F_SETLEASE), so a
+// process that opens the file for writing, or truncates it, waits until the guard is gone. It does
+// not see changes of names and attributes. The thread blocks the lease signal and reads it from a
+// signalfd: the process needs no handler.
 #pragma once
 
 #include <atomic>
@@ -23,22 +23,23 @@ namespace coop::daemon
 class file_watch
 {
 public:
-	static constexpr int overflow = -1; // events were lost: of any file
-	// changed: called on a thread of this object, with the number of the watch.
-	// writing: the same, with the number of the guard that is in the way.
+	static constexpr int overflow = -1; // events were lost: any file may have changed
+	// changed: called on this object's thread with the number of the watch.
+	// writing: the same, with the number of the guard that a process waits for.
 	file_watch(std::function<void(int watch)> changed, std::function<void(int guard)> writing);
 	~file_watch();
 	file_watch(const file_watch &) = delete;
 	file_watch &operator=(const file_watch &) = delete;
 
-	// path: a descriptor, O_PATH suffices. The number of the watch, one per file, or -1: the
-	// kernel has no room for more (fs.inotify.max_user_watches).
+	// path: a descriptor, O_PATH suffices. Returns the number of the watch, one per file, or
+	// -1: the kernel has no room for more (fs.inotify.max_user_watches).
 	[[nodiscard]] int add(int path, bool directory);
 	void remove(int watch);
-	// The guard's number, or -1: the file is open for writing, or the kernel grants us none.
+	// Returns the guard's number, or -1: the file is open for writing, or the kernel grants no
+	// lease.
 	[[nodiscard]] int guard(int path) const;
 	static void unguard(int guard);
-	// All guards are to be looked at: some signals were too many for the kernel.
+	// Check all guards: the kernel could not queue some signals.
 	static constexpr int any = -1;
 	static bool stands(int guard);
 

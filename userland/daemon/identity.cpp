@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// identity.cpp - setfsuid, setfsgid and the thread's own groups.
+// identity.cpp - setfsuid, setfsgid and the supplementary groups of a thread.
 //
-// glibc's setgroups() changes all threads of the process; the bare system call
-// changes this one only, which is what is wanted here.
+// glibc's setgroups() changes all threads of the process; the raw system call changes the calling
+// thread only, as we need it.
 #include "userland/daemon/identity.hpp"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ bool can_switch_users()
 namespace
 {
 
-// As /proc/net/tcp and tcp6 print it: the address word by word, each in this machine's order.
+// The format of /proc/net/tcp and tcp6: the address in words, each in this machine's byte order.
 std::string in_table_form(const sockaddr_storage &a)
 {
 	std::uint32_t words[4];
@@ -70,7 +70,7 @@ std::optional<uid_t> owner_in(std::istream &table, const sockaddr_storage &from,
 		      uid >> timeouts >> inode) ||
 		    local != ours || remote != theirs)
 			continue;
-		// A socket that was closed already has no inode, and is listed as root's.
+		// A socket that is already closed has no inode, and is listed with uid 0.
 		if (state != established || !inode)
 			return std::nullopt;
 		return uid;
@@ -96,7 +96,7 @@ as_user::as_user(const coop_st_cred &c)
 			error_ = -EACCES;
 		return;
 	}
-	// Already ours: the daemon has no groups but its primary one.
+	// Nothing to switch: the daemon has no groups but its primary one.
 	const auto primary = [gid = ::getegid()](std::uint32_t g) { return g == gid; };
 	if (c.uid == 0 && primary(c.gid) && std::all_of(c.groups, c.groups + c.n_groups, primary))
 		return;
@@ -107,7 +107,7 @@ as_user::as_user(const coop_st_cred &c)
 	switched_ = true;
 	::setfsgid(c.gid);
 	::setfsuid(c.uid);
-	// These calls report no error; asking with an impossible id tells what is in force.
+	// These calls report no error; a call with an impossible id returns the id in force.
 	if (::setfsgid(static_cast<gid_t>(-1)) != static_cast<int>(c.gid) ||
 	    ::setfsuid(static_cast<uid_t>(-1)) != static_cast<int>(c.uid))
 		error_ = -EPERM;
@@ -120,7 +120,7 @@ as_user::~as_user()
 	::setfsuid(0);
 	::setfsgid(::getegid());
 	if (::setfsuid(static_cast<uid_t>(-1)) != 0 || ::syscall(SYS_setgroups, 0, nullptr)) {
-		spdlog::critical("a thread could not return to its own ids; ending");
+		spdlog::critical("a thread could not return to its own ids; aborting");
 		std::abort();
 	}
 }
@@ -128,7 +128,7 @@ as_user::~as_user()
 namespace
 {
 
-// The umask belongs to what CLONE_FS shares: a thread that sets its own has to have its own.
+// The umask belongs to the state that CLONE_FS shares: a thread needs its own copy to set it.
 int own_umask()
 {
 	static thread_local const int err = ::unshare(CLONE_FS) ? -errno : 0;
@@ -162,7 +162,7 @@ without_capabilities::~without_capabilities()
 		return;
 	__user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
 	if (::syscall(SYS_capset, &head, before_.data())) {
-		spdlog::critical("a thread could not return to its own capabilities; ending");
+		spdlog::critical("a thread could not return to its own capabilities; aborting");
 		std::abort();
 	}
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// identity.hpp - file-system calls as the calling user.
+// identity.hpp - file-system calls with the rights of the calling user.
 //
-// The ids that the file system looks at belong to the thread, so each thread of
-// the pool becomes the caller for the length of one call. Leaving fsuid 0 takes
-// the file-system capabilities away, coming back returns them; the kernel does
-// both. An error on the way in leaves the thread as it was; an error on the way
-// back would leave a thread with a stranger's rights, so that ends the process.
+// The ids that the kernel checks for file access belong to the thread, so each thread of the pool
+// takes the caller's ids for the length of one call. Leaving fsuid 0 drops the file-system
+// capabilities, returning to it restores them; the kernel does both. An error on the way in leaves
+// the thread unchanged. An error on the way back would leave a thread with another user's rights,
+// so it aborts the process.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ namespace coop::daemon
 // Whether this process can become other users.
 [[nodiscard]] bool can_switch_users();
 
-// Who holds the other end of a TCP connection within this machine, as the kernel knows it. None: it
-// is not of this machine, or nobody holds it any more.
+// The user that owns the other end of a TCP connection within this machine, as the kernel knows it.
+// None: the peer is on another machine, or has closed the socket.
 [[nodiscard]] std::optional<uid_t> peer_owner(int fd);
 // The same from the text of /proc/net/tcp or tcp6: the connection from 'from' to 'to'.
 [[nodiscard]] std::optional<uid_t> owner_in(std::istream &table, const sockaddr_storage &from,
@@ -44,9 +44,9 @@ private:
 	bool switched_ = false;
 };
 
-// The capabilities that leaving fsuid 0 does not take away, for the length of one call: by
-// CAP_SYS_ADMIN every user would read and write trusted attributes, by CAP_SETFCAP capabilities.
-// Made inside of an as_user scope.
+// Drops, for the length of one call, the capabilities that leaving fsuid 0 does not take away: with
+// CAP_SYS_ADMIN every user would read and write trusted attributes, with CAP_SETFCAP set file
+// capabilities. Use inside of an as_user scope.
 class without_capabilities
 {
 public:
@@ -59,11 +59,11 @@ public:
 private:
 	int error_ = 0;
 	bool dropped_ = false;
-	std::array<std::uint32_t, 6> before_{}; // two of the kernel's sets of three words
+	std::array<std::uint32_t, 6> before_{}; // two capability sets of three words
 };
 
-// The calling thread's umask for the length of one call that makes a file. The file system applies
-// it as open(2) does, or a directory's default ACL in its place.
+// Sets the calling thread's umask for the length of one call that creates a file. The file system
+// applies it as open(2) does, or the directory's default ACL in its place.
 class caller_umask
 {
 public:
@@ -78,14 +78,14 @@ private:
 	mode_t before_ = 0;
 };
 
-// Runs what the user's rights decide; call() returns 0 or -errno.
+// Runs a call that the user's rights decide; call() returns 0 or -errno.
 template <class act> [[nodiscard]] int as(const coop_st_cred &c, act call)
 {
 	as_user user(c);
 	return user.error() ? user.error() : call();
 }
 
-// The same for what makes a file of this mode.
+// The same for a call that creates a file of this mode.
 template <class act>
 [[nodiscard]] int making_as(const coop_st_cred &c, std::uint32_t mode, act call)
 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// inodes.cpp - the bounded table of inodes, and one inode's data descriptor.
+// inodes.cpp - the bounded table of inodes, and an inode's data descriptor.
 #include "userland/daemon/inodes.hpp"
 
 #include <cerrno>
@@ -37,7 +37,7 @@ int look(int fd, file_look &out)
 	out.has_btime = sx.stx_mask & STATX_BTIME;
 	if (out.has_btime)
 		out.btime = {sx.stx_btime.tv_sec, sx.stx_btime.tv_nsec};
-	// Not every change of these moves the change time.
+	// Some traits change without moving the change time.
 	out.traits_known = static_cast<std::uint32_t>(sx.stx_attributes_mask) & COOP_ST_TRAIT_ALL;
 	out.traits = static_cast<std::uint32_t>(sx.stx_attributes) & out.traits_known;
 	return 0;
@@ -47,11 +47,12 @@ int inode::reopen(int flags, unique_fd &out) const
 {
 	char name[32];
 	std::snprintf(name, sizeof(name), "/proc/self/fd/%d", path.get());
-	// Waiting for the holder of a lease would cost a thread, for up to lease-break-time.
+	// O_NONBLOCK: waiting for the holder of a lease would block a thread for up to
+	// lease-break-time.
 	out = unique_fd(::open(name, flags | O_CLOEXEC | O_NONBLOCK));
 	if (!out)
 		return errno == EWOULDBLOCK ? -EAGAIN : -errno;
-	::fcntl(out.get(), F_SETFL, 0); // for file systems that heed it when reading
+	::fcntl(out.get(), F_SETFL, 0); // some file systems obey O_NONBLOCK in read(2)
 	return 0;
 }
 
@@ -81,8 +82,8 @@ int inode::want_writable_locked()
 {
 	if (writable_)
 		return 0;
-	// Readers of the old descriptor keep it through their own reference; until they are done a
-	// write lease is refused, and versions are provisional.
+	// Readers of the old descriptor keep it by their own reference; until they drop it, the
+	// kernel refuses a write lease, and versions are provisional.
 	auto fd = std::make_shared<unique_fd>();
 	int err = reopen(O_RDWR, *fd);
 	if (err == -EACCES)
@@ -116,7 +117,7 @@ int inode::observe_locked(file_look &now, std::uint64_t &version)
 	}
 	int err;
 	std::shared_ptr<unique_fd> fd = data_;
-	if (!fd) { // not worth keeping: nobody reads it yet
+	if (!fd) { // not kept: there is no reader yet
 		fd = std::make_shared<unique_fd>();
 		err = reopen(O_RDONLY, *fd);
 		if (err && err != -EACCES && err != -EAGAIN) // without it there is no proof
@@ -139,7 +140,7 @@ std::uint32_t inode::extras_locked(const struct stat &st)
 	constexpr std::size_t usual = 512; // bytes of names
 	char names[usual];
 	std::vector<char> more;
-	// Who changes them changes the change time, if that is fine enough to tell.
+	// A change of attributes moves the change time, if that is fine enough to tell.
 	if (extras_time_ == change_time_ns(st) && record.settled(st))
 		return extras_;
 	const std::string name = self();
@@ -150,7 +151,7 @@ std::uint32_t inode::extras_locked(const struct stat &st)
 		at = more.data();
 		n = ::listxattr(name.c_str(), more.data(), more.size());
 		if (n < 0 && errno != EOPNOTSUPP)
-			return COOP_ST_HAS_XATTRS; // more than can be listed
+			return COOP_ST_HAS_XATTRS; // more than the kernel lists
 	}
 	extras_time_ = change_time_ns(st);
 	extras_ = n > 0 ? COOP_ST_HAS_XATTR : 0;
@@ -167,7 +168,7 @@ std::uint32_t inode::extras_locked(const struct stat &st)
 	return extras_;
 }
 
-// References share one control block; the last one tells the table.
+// References share one control block; the last one calls let_go().
 inode_ref inode_table::hold_locked(slot &s)
 {
 	inode_ref r = s.held.lock();
@@ -185,7 +186,7 @@ void inode_table::let_go(slot *s)
 {
 	std::unique_ptr<inode> last; // closes its descriptors after the lock is released
 	std::lock_guard lock(mutex_);
-	if (--s->holders) // a new one may have been made after the last was gone
+	if (--s->holders) // after the last one a new reference may have been made
 		return;
 	if (s->discarded) {
 		last = std::move(s->node);
@@ -220,7 +221,7 @@ int inode_table::get(const exported &in, std::string_view handle, inode_ref &out
 int inode_table::put(const exported &in, const exported::named &named, unique_fd path, mode_t type,
 		     inode_ref &out)
 {
-	std::unique_ptr<inode> evicted; // as above
+	std::unique_ptr<inode> evicted; // closed after the lock is released
 	std::lock_guard lock(mutex_);
 	auto it = slots_.find(named.handle);
 	if (it == slots_.end()) {
@@ -251,7 +252,7 @@ std::unique_ptr<inode> inode_table::evict_locked()
 
 void inode_table::discard(std::string_view handle)
 {
-	std::unique_ptr<inode> last; // as above
+	std::unique_ptr<inode> last; // closed after the lock is released
 	std::lock_guard lock(mutex_);
 	auto it = slots_.find(std::string(handle));
 	if (it == slots_.end())

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// inodes.hpp - files that were used lately, with their descriptors: a read by
-// handle costs no path walk and no check of a MAC.
+// inodes.hpp - recently used files with their descriptors: a read by handle needs no path walk and
+// no check of a MAC.
 //
-// The table is bounded, for descriptors are. Whoever holds an inode keeps its
-// descriptors open, so a file that was unlinked stays readable for as long as it
-// is open. When the last holder lets go of it an inode becomes idle; the longest
-// idle one makes room for the next. Only when none is idle is a file refused.
+// The table is bounded because descriptors are. A reference to an inode keeps its descriptors open,
+// so an unlinked file stays readable while it is open. An inode without references is idle; the one
+// that has been idle longest is evicted for a new file. A file is refused (-ENFILE) only when no
+// inode is idle.
 #pragma once
 
 #include <list>
@@ -19,7 +19,7 @@
 namespace coop::daemon
 {
 
-// What one statx(2) tells of a file.
+// Attributes of a file from one statx(2).
 struct file_look {
 	struct stat st = {}; // as fstat() has it
 	bool has_btime = false;
@@ -47,38 +47,40 @@ public:
 	const unique_fd path; // O_PATH
 	const mode_t type;    // S_IFMT
 
-	// What follows belongs to whoever holds the mutex. Changes of the file's content and looks
-	// at its version are serialised by it; reads are not.
+	// The mutex guards what follows. It serialises changes of the file's content and looks at
+	// its version, not reads.
 	std::mutex mutex;
 	version_record record;
 	unsigned writers = 0; // opens that may write
 
-	// Taken before 'mutex': one fsync at a time, so that the failure that one has met is known
-	// before another says that all is well.
+	// Taken before 'mutex'. One fsync at a time: the kernel reports a failure to one fsync
+	// only, and we must record it before another one succeeds.
 	std::mutex commit_order;
 
-	// The process' one data descriptor of this file: writable while there are writers.
+	// The process' only data descriptor of this file: writable while there are writers.
 	[[nodiscard]] std::shared_ptr<unique_fd> data_locked(int &err);
-	// Takes a descriptor opened for reading (and writing) as that one, if it is of use.
+	// Offers a descriptor opened for reading (or reading and writing) as that one; unused if
+	// there is no need.
 	void offer_locked(unique_fd, bool writable);
 	[[nodiscard]] int want_writable_locked();
 	void drop_writable_locked();
 	bool writable_locked() const { return writable_; }
-	// Looks, and tells the version that it proves.
+	// Looks at the file, and returns the version that this look proves.
 	[[nodiscard]] int observe_locked(file_look &, std::uint64_t &version);
-	// What it has of COOP_ST_HAS_XATTRS besides the attributes of st.
+	// The COOP_ST_HAS_XATTR* flags that the file has; st: its attributes.
 	[[nodiscard]] std::uint32_t extras_locked(const struct stat &);
-	// Its name for calls that follow links and open nothing: "/proc/self/fd/N".
+	// A path for calls that follow links and open nothing: "/proc/self/fd/N".
 	[[nodiscard]] std::string self() const;
-	// Opens it anew as the calling thread's user: the file system's own check of permissions.
-	// -EAGAIN: a process of this machine holds a lease, and has been told to give it back.
+	// Opens the file again as the calling thread's user, so that the file system checks the
+	// permissions. -EAGAIN: a process of this machine holds a lease, and the kernel has asked
+	// it to release it.
 	[[nodiscard]] int reopen(int flags, unique_fd &out) const;
 
 private:
 	std::shared_ptr<unique_fd> data_;
 	bool writable_ = false;
-	std::uint32_t extras_ = 0;      // at change time extras_time_
-	std::uint64_t extras_time_ = 0; // 0: not known
+	std::uint32_t extras_ = 0;      // as of change time extras_time_
+	std::uint64_t extras_time_ = 0; // 0: unknown
 };
 
 using inode_ref = std::shared_ptr<inode>;
@@ -87,19 +89,19 @@ class inode_table
 {
 public:
 	explicit inode_table(std::size_t max) : max_(max) {}
-	// Outlives all references.
+	// The table outlives all references.
 	~inode_table() = default;
 	inode_table(const inode_table &) = delete;
 	inode_table &operator=(const inode_table &) = delete;
 	// The inode of a handle, opened if need be; -ENFILE: all are in use. Call with the daemon's
 	// own ids.
 	[[nodiscard]] int get(const exported &, std::string_view handle, inode_ref &out);
-	// The same for a file that was just found.
+	// The same for a file just looked up.
 	[[nodiscard]] int put(const exported &, const exported::named &, unique_fd path,
 			      mode_t type, inode_ref &out);
 	[[nodiscard]] inode_ref find(std::string_view handle);
-	// Forgets a file that has no name any more, now or when its last holder lets go of it: its
-	// descriptors would keep its space from being free.
+	// Drops a file that has no name any more, now or with its last reference: our descriptors
+	// would keep its space from being freed.
 	void discard(std::string_view handle);
 	std::size_t size() const;
 	std::size_t idle() const;
@@ -109,7 +111,7 @@ public:
 private:
 	struct slot {
 		std::unique_ptr<inode> node;
-		unsigned holders = 0; // references made and not yet let go of
+		unsigned holders = 0; // references not yet let go
 		bool discarded = false;
 		std::weak_ptr<inode> held;
 		std::list<slot *>::iterator idle; // while there are no holders
@@ -118,7 +120,8 @@ private:
 	void let_go(slot *);
 	std::unique_ptr<inode> evict_locked();
 	const std::size_t max_;
-	// Recursive: a reference that there is no memory for is let go of at once.
+	// Recursive: if allocating the control block fails, hold_locked() calls let_go() under the
+	// lock.
 	mutable std::recursive_mutex mutex_;
 	std::unordered_map<std::string, std::unique_ptr<slot>> slots_;
 	std::list<slot *> idle_; // longest idle first

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// leases.cpp - see leases.hpp. Clients are told, and changes begin, without the
-// table's lock.
+// leases.cpp - see leases.hpp. Recalls are sent, and changes begin, without the table's lock.
 #include "userland/daemon/leases.hpp"
 
 #include <algorithm>
@@ -109,7 +108,7 @@ lease_table::number lease_table::grant(const std::shared_ptr<session> &who, cons
 	}
 	if (f.watch < 0) {
 		f.watch = watch_.add(node->path.get(), node->type == S_IFDIR);
-		if (f.watch < 0) { // without it, changes on this machine would go unseen
+		if (f.watch < 0) { // without a watch, changes on this machine would go unseen
 			tidy_locked(it);
 			return 0;
 		}
@@ -132,7 +131,7 @@ bool lease_table::guard(const inode_ref &node)
 	file &f = it->second;
 	if (f.guard >= 0)
 		return true;
-	// Each takes a descriptor besides those of its inode.
+	// A guard takes a descriptor besides those of its inode.
 	if (guarded_.size() >= guards_max())
 		return false;
 	f.guard = watch_.guard(node->path.get());
@@ -142,7 +141,7 @@ bool lease_table::guard(const inode_ref &node)
 	return true;
 }
 
-// lease 0: whichever it is.
+// lease 0: any lease that the session holds.
 lease_table::holder *lease_table::standing_locked(const session *who, const coop_fid &id,
 						  number lease)
 {
@@ -169,9 +168,10 @@ bool lease_table::tell(const session *who, const coop_fid &id, number lease,
 			return false;
 		file &f = files_.find(id)->second;
 		const bool moved = later(changed, f.seen), older = later(f.seen, changed);
-		// Clients' changes leave 'seen' at what they have made. Another's is to be told to
-		// all that do not know it, for its event is going to find nothing new. A state
-		// before that is a reply's that was looked at before, and is told too late.
+		// A client's change leaves 'seen' at the state that it made. For a change by
+		// another process, recall the lease of every holder that does not know the new
+		// state: its inotify event will find no difference. A state older than 'seen'
+		// belongs to a reply that looked earlier and comes too late.
 		stands = !f.seen.sec || f.changing > f.held_up || (!moved && !older);
 		if (stands)
 			h->told = true;
@@ -225,7 +225,7 @@ lease_table::offer::~offer()
 		if (lease_)
 			table_->forgo(who_, file_, lease_);
 	} catch (const std::bad_alloc &) {
-		// It stays until the file changes, or the session ends.
+		// The lease stays until the file changes or the session ends.
 	}
 }
 
@@ -314,7 +314,7 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, st
 				f.waiting.push_back(c);
 				c->waits_for++;
 			}
-			// It hears of it before the reply to its change.
+			// The requester gets this recall before the reply to its change.
 			if (i >= keeps && held_.contains(c->by) &&
 			    held_.at(c->by).contains(what[i])) {
 				out.recalls.emplace_back(by, what[i]);
@@ -360,7 +360,7 @@ void lease_table::changed(const coop_fid &id)
 	run(std::move(out));
 }
 
-// False: it is not at hand.
+// False: no inode of the file is at hand.
 bool lease_table::stat_locked(const file &f, coop_st_time &changed) const
 {
 	struct stat st;
@@ -379,7 +379,7 @@ void lease_table::on_event(int watch)
 		const auto recall = [&](const coop_fid &id) {
 			const auto it = files_.find(id);
 			coop_st_time now;
-			// What runs is ours; while changes only wait it is not.
+			// A running change explains the event; a waiting one does not.
 			if (it == files_.end() || it->second.changing > it->second.held_up ||
 			    (stat_locked(it->second, now) && now.sec == it->second.seen.sec &&
 			     now.nsec == it->second.seen.nsec))
@@ -451,7 +451,7 @@ void lease_table::expire(clock::time_point now)
 
 void lease_table::clear()
 {
-	files gone; // ends, with what it holds, without the lock
+	files gone; // destroyed, with the sessions that it refers to, without the lock
 	std::lock_guard lock(mutex_);
 	for (auto &[id, f] : files_) {
 		if (f.watch >= 0)

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: MIT
-// leases.hpp - which clients were promised that a file will not change before
-// they have been told.
+// leases.hpp - the leases of clients: promises to tell a client before a file changes.
 //
-// A lease is of one file or directory, for reading. It covers the attributes, a
-// regular file's contents and a directory's names. Before a change the leases of all other
-// clients are recalled, and the change waits until they are given back or have
-// been unanswered for lease_answer_time: a client relies on its leases only for
-// as long as it hears from us, which is shorter.
+// A lease is on one file or directory, for reading. It covers the attributes, a regular file's
+// contents and a directory's names. Before a change the leases of all other clients are recalled,
+// and the change waits until they are returned or the recall has been unanswered for
+// lease_answer_time: a client trusts its leases only for a shorter time without a word from us.
 //
-// No lease is granted while a change is under way, so the order "grant, then look
-// at the file, then judge its user" gives a client nothing that is older than its lease. And
-// no lease that a client may rely on ends without its knowledge: several requests of one
-// client run at once, and what one of them finds another's reply may have told already.
+// No lease is granted while a change is under way. So the order "grant, look at the file, then
+// check its user's rights" gives a client nothing older than its lease. A lease that a client may
+// rely on never ends without the client's knowledge: several requests of a client run at once, and
+// another request's reply may already have reported the lease that this one finds.
 //
-// Programs on the daemon's own machine: the kernel keeps them from opening a file for
-// writing while a client may open it within a lease (file_watch, guard). What they do to
-// names and attributes is told after it has happened.
+// Programs on the daemon's own machine: the kernel keeps them from opening a file for writing while
+// a client may open it within a lease (file_watch, guard). Their changes of names and attributes
+// are reported after the fact.
 #pragma once
 
 #include <atomic>
@@ -37,7 +35,7 @@ namespace coop::daemon
 class session;
 
 constexpr std::size_t leases_max = 10000; // a session
-// A recall that is unanswered for that long ends the lease.
+// A recall that is unanswered for this time ends the lease.
 constexpr std::chrono::milliseconds lease_answer_time{COOP_ST_LEASE_TRUST_MS + 5000};
 
 class lease_table
@@ -52,47 +50,50 @@ public:
 
 	explicit lease_table(inode_table &);
 
-	// Before the file is looked at, and its user judged. 0: it is changing, or there are too
-	// many. What the session has already stays what it is.
+	// Call before looking at the file and before checking the user's rights. Returns 0 if the
+	// file is changing, or if there are too many leases. A lease that the session already has
+	// is returned as it is.
 	[[nodiscard]] number grant(const std::shared_ptr<session> &, const inode_ref &);
-	// As well: who may open the file without asking. Programs on this machine that want to
-	// write wait then. False: there is one that writes, or there are too many files.
+	// In addition, lets the holders open the file without asking us: programs of this machine
+	// that want to write wait. False: one has it open for writing, or too many files are
+	// guarded.
 	[[nodiscard]] bool guard(const inode_ref &);
-	// True: it stands since it was granted, and the reply is to tell of it. changed: what the
-	// reply tells; a change that the kernel reports and that leaves it so is ours. It must not
-	// be older than what another reply has told. lease 0: the one that the session has kept
-	// over a change of its own, which has not ended yet.
+	// True: the lease has stood since it was granted, and the reply may report it. changed: the
+	// change time in the reply; an inotify event that leaves the file at it is caused by us. It
+	// must not be older than the one that another reply has reported. lease 0: the lease that
+	// the session kept over its own change, which has not ended yet.
 	[[nodiscard]] bool tell(const session *, const coop_fid &, number lease,
 				const coop_st_time &changed);
-	// The reply does not tell of it after all. A client that another reply may have told of it
-	// is asked to return it.
+	// The reply does not report the lease. If another reply may have reported it, the client is
+	// asked to return it.
 	void withdraw(const session *, const coop_fid &, number lease);
-	// The same of a reply that says nothing of the file: what another has told stands.
+	// The same for a reply without this file's attributes: a lease that another reply has
+	// reported stands.
 	void forgo(const session *, const coop_fid &, number lease);
-	bool holds(const session *, const coop_fid &) const; // and has not been told to return it
+	bool holds(const session *, const coop_fid &) const; // and it is not being recalled
 	void give_back(const session *, const coop_fid &);
 	void give_back_all(const session *);
 
-	// A change of these files by a client is about to begin. Its own leases of the first
-	// 'keeps' of them stay, and so do none of the others. True: it may begin now. False: go()
-	// is called, on any thread, when it may.
+	// A client is about to change these files. It keeps its own leases on the first 'keeps' of
+	// them and loses those on the others. True: the change may begin now. False: go() is
+	// called, on any thread, when it may.
 	[[nodiscard]] bool begin(const std::shared_ptr<session> &by, const fids &,
 				 std::size_t keeps, std::function<void()> go);
 	void end(const fids &);
-	// It has changed already.
+	// The file has already changed.
 	void changed(const coop_fid &);
-	// The daemon ends: changes that wait are not made, and sessions are not held any more.
+	// The daemon ends: drops waiting changes, and all references to sessions.
 	void clear();
 	// Ends leases whose recall has been unanswered for too long.
 	void expire(clock::time_point now = clock::now());
 
 	std::size_t held() const;
-	// The rest of their descriptors is for the moments when an inode has three.
+	// The remaining descriptors serve inodes that have three for a moment.
 	std::size_t guards_max() const { return inodes_.capacity() - inodes_.capacity() / 8; }
 	counters count;
 
-	// A lease that is granted and that no reply has told of yet. What is neither told nor
-	// withdrawn is forgone.
+	// A granted lease that no reply has reported yet. If it is neither told nor withdrawn, the
+	// destructor forgoes it.
 	class offer
 	{
 	public:
@@ -108,33 +109,33 @@ public:
 		offer &operator=(offer &&) = delete;
 		~offer();
 		explicit operator bool() const { return lease_; }
-		// True: the reply is to tell of it. False: it is forgone.
+		// True: the reply may report the lease. False: it is forgone.
 		[[nodiscard]] bool tell(const coop_st_time &changed);
 		void withdraw();
 
 	private:
 		lease_table *table_ = nullptr;
-		const session *who_ = nullptr; // the request's, which outlives this
+		const session *who_ = nullptr; // of the request, which outlives the offer
 		coop_fid file_{};
-		number lease_ = 0; // 0: none, or not to be settled any more
+		number lease_ = 0; // 0: none, or already settled
 	};
 
 private:
 	struct holder {
 		std::shared_ptr<session> who;
 		number lease;
-		bool told = false;            // it may rely on it, as soon as it has the reply
-		clock::time_point recalled{}; // not yet: zero
+		bool told = false;            // the client relies on it once it has the reply
+		clock::time_point recalled{}; // zero: not recalled
 	};
 	struct recall {
 		clock::time_point when;
 		coop_fid file;
-		const session *who; // to be compared only
+		const session *who; // only compared, never dereferenced
 	};
 	struct change {
 		const session *by;
-		std::size_t waits_for = 0; // files of which others hold leases
-		fids files;                // all that it touches, if it waits
+		std::size_t waits_for = 0; // number of files on which others hold leases
+		fids files;                // all files that it touches, if it waits
 		std::function<void()> go;
 	};
 	struct file {
@@ -158,11 +159,11 @@ private:
 	};
 	using files = std::unordered_map<coop_fid, file, hash, equal>;
 	using set = std::unordered_set<coop_fid, hash, equal>;
-	// What is done when the lock has been let go of.
+	// Work to do after the lock has been released.
 	struct todo {
 		std::vector<std::pair<std::shared_ptr<session>, coop_fid>> recalls;
 		std::vector<std::function<void()>> go;
-		std::vector<std::shared_ptr<session>> unused; // their last reference may be ours
+		std::vector<std::shared_ptr<session>> unused; // we may hold their last reference
 	};
 	void run(todo &&);
 
@@ -178,14 +179,14 @@ private:
 	void stop_writer_locked(const coop_fid &, todo &);
 
 	inode_table &inodes_;
-	mutable std::mutex mutex_; // all below
+	mutable std::mutex mutex_; // guards all below
 	files files_;
 	std::unordered_map<const session *, set> held_;
 	std::unordered_map<int, coop_fid> watched_, guarded_;
-	std::deque<recall> recalls_; // oldest first; some have been answered
+	std::deque<recall> recalls_; // oldest first; some are already answered
 	std::size_t total_ = 0;
 	number last_ = 0;
-	file_watch watch_; // ends first: its thread calls on_event()
+	file_watch watch_; // destroyed first: its thread calls on_event()
 };
 
 } // namespace coop::daemon

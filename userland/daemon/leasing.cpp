@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// leasing.cpp - leases in operations: what a change touches, and which replies
-// carry a lease. Who holds which is the lease_table's to know.
+// leasing.cpp - leases in operations: which files a change touches, and which replies carry a
+// lease. The holders of a lease are in lease_table.
 #include <algorithm>
 #include <cerrno>
 
@@ -17,7 +17,7 @@ bool same(const coop_fid &a, const coop_fid &b)
 	return a.hi == b.hi && a.lo == b.lo;
 }
 
-// A lease of it would be given back at once, and both cost a system call.
+// A lease on such a file would be returned at once, and grant and return cost a system call each.
 bool is_written(inode &n)
 {
 	std::lock_guard lock(n.mutex);
@@ -26,15 +26,15 @@ bool is_written(inode &n)
 
 } // namespace
 
-// Granted before anything is looked at: what changes from here on is told to this client first. An
-// operation that judges what the caller may do with the file judges after it has looked, for its
-// reply vouches for that too: a program on this machine that changes the file in between has then
-// changed what was looked at, and its change is told. The other way round the reply would tell the
-// attributes of after the change beside a right of before it, and the change would look known.
+// Grant the lease before anything is looked at: any later change then recalls it. An operation that
+// checks the caller's rights checks them after it has looked, because its reply vouches for them
+// too. If a program of this machine changes the file in between, the attributes in the reply are
+// old, and the change recalls the lease. In the other order the reply would have the attributes
+// after the change beside a right from before it, and the change would look known.
 lease_table::offer service::offer(session &s, call r, const inode_ref &n)
 {
-	// Handles with a path in them differ for one file: clients could not tell what is recalled.
-	// What was just written is as likely as not to be changed next, or not looked at again.
+	// Path handles of one file differ: a client could not tell which file is recalled. A file
+	// that was just written is likely to be changed next, or not to be looked at again.
 	const bool writes = r.head.op == COOP_ST_CREATE || r.head.op == COOP_ST_TMPFILE ||
 			    r.head.op == COOP_ST_CLOSE ||
 			    (r.head.op == COOP_ST_OPEN && r.body.flags & COOP_ST_O_WRITE);
@@ -90,7 +90,7 @@ void service::tell_directory(const exported &in, session &s, call r, coop_st_att
 		tell_lease(s, r, *dir, a);
 }
 
-// What is called so in the directory. Its user's rights do not matter: nothing is told to it.
+// Adds the file of this name. The user's rights do not matter: the user learns nothing of it.
 void service::lease_name(const exported &in, const inode &dir, std::string_view name,
 			 lease_table::fids &what)
 {
@@ -103,7 +103,7 @@ void service::lease_name(const exported &in, const inode &dir, std::string_view 
 		what.push_back(named.fid);
 }
 
-// keeps: the requester keeps its leases of the first so many, for it knows what it changes there.
+// keeps: the requester keeps its leases on the first 'keeps' files, for it knows the change.
 void service::touched(const exported &in, session &, call r, lease_table::fids &what,
 		      std::size_t &keeps)
 {
@@ -111,10 +111,10 @@ void service::touched(const exported &in, session &, call r, lease_table::fids &
 	inode_ref n, n2;
 	keeps = 0;
 	if (inodes.get(in, view(b.fh), n))
-		return; // the operation will say so
+		return; // the operation will return the error
 	switch (r.head.op) {
 	case COOP_ST_SETATTR:
-		// What opens it for writing would meet our own guard.
+		// The operation opens the file for writing and would wait for our own guard.
 		what = {n->fid};
 		keeps = b.set.valid & (COOP_ST_SET_SIZE | COOP_ST_SET_KILL_ID) ? 0 : 1;
 		return;
@@ -124,8 +124,7 @@ void service::touched(const exported &in, session &, call r, lease_table::fids &
 		keeps = 1;
 		return;
 	case COOP_ST_OPEN:
-		// No lease is granted of what is open for writing, so WRITE and its like need not
-		// ask.
+		// A file open for writing has no leases, so WRITE and similar need no recall.
 		if (b.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC))
 			what = {n->fid};
 		return;

@@ -18,7 +18,7 @@ namespace coop::daemon
 namespace
 {
 
-// As getdents64(2) writes it.
+// The layout of getdents64(2).
 struct dirent_head {
 	std::uint64_t ino;
 	std::int64_t off;
@@ -101,7 +101,7 @@ std::unique_ptr<listing> listings::take(const std::string &session, const coop_f
 	return what;
 }
 
-// With all of the directory: of what is left there, none may be older than what goes.
+// Drops all listings of that directory: none that stays may be older than a dropped one.
 void listings::drop_oldest_locked(places &dropped)
 {
 	const std::string session = places_.front().session;
@@ -116,7 +116,7 @@ void listings::drop_oldest_locked(places &dropped)
 void listings::leave(const std::string &session, const coop_fid &f, std::uint64_t cookie,
 		     std::uint64_t begun, std::unique_ptr<listing> what)
 {
-	places dropped; // closed when the lock has been let go of
+	places dropped; // closed after the lock is released
 	const auto now = std::chrono::steady_clock::now();
 	std::lock_guard lock(mutex_);
 	const auto p = std::find_if(places_.begin(), places_.end(), [&](const place &each) {
@@ -141,7 +141,7 @@ int service::list_entry(const exported &in, session &s, call r, const inode &dir
 	coop_st_body e{};
 	unique_fd path;
 	const int err = as(r.body.cred, [&] { return in.walk(dir.path.get(), d.name, path); });
-	if (err == -ENOENT || err == -EXDEV) // gone meanwhile; another mount
+	if (err == -ENOENT || err == -EXDEV) // removed in between; another mount
 		return 0;
 	exported::named named;
 	inode_ref node;
@@ -150,7 +150,7 @@ int service::list_entry(const exported &in, session &s, call r, const inode &dir
 	    ((node = inodes.find(named.handle)) ||
 	     !::fstatat(path.get(), "", &st, AT_EMPTY_PATH))) {
 		const mode_t type = st.st_mode & S_IFMT;
-		// What is listed is often opened next; but listing must not evict what is used.
+		// Listed files are often opened next, but listing must not evict inodes in use.
 		if (!node &&
 		    (!inodes.roomy() || inodes.put(in, named, std::move(path), type, node)))
 			node = std::make_shared<inode>(in, named.handle, named.fid, std::move(path),
@@ -158,7 +158,7 @@ int service::list_entry(const exported &in, session &s, call r, const inode &dir
 		if (!leased_attributes(s, r, node, e.attr))
 			e.fh = bytes(named.handle);
 	}
-	if (!e.fh.len) { // may be listed, not looked at
+	if (!e.fh.len) { // the caller may list it, but not look at it
 		e.attr = {};
 		e.attr.ino = d.ino;
 		e.attr.mode = static_cast<u32>(d.type) << 12;
@@ -179,11 +179,11 @@ int service::readdir(const exported &in, session &s, call r, reply &out)
 	unique_fd fd;
 	if (int err = directory(in, r.body.fh, dir))
 		return err;
-	// Each time, for the caller's right to read it.
+	// On each call, to check the caller's right to read it.
 	if (int err = as(r.body.cred, [&] { return dir->reopen(O_RDONLY | O_DIRECTORY, fd); }))
 		return err;
 	if (!r.body.count)
-		return 0; // asked only whether it may be read
+		return 0; // the client only asks for the right to read
 	if (r.body.cookie > INT64_MAX)
 		return -EINVAL;
 	std::uint64_t begun = 0;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// listings.hpp - directories that are being read, between two READDIRs.
+// listings.hpp - open directories, kept between two READDIRs.
 //
-// A client reads a directory in pieces and names the place where it goes on by the
-// cookie of the last entry. Where the export's file system finds that place by
-// counting entries (tmpfs before Linux 6.6), entries that were removed meanwhile
-// make it skip others: `rm -r` then fails. An open directory keeps its place, so it
-// is kept open here until the client goes on, with what was read ahead of it.
+// A client reads a directory in pieces and continues from the cookie of the last entry. Some file
+// systems find that place by counting entries (tmpfs before Linux 6.6), so a removal between two
+// pieces makes them skip others: `rm -r` then fails. An open directory keeps its position, so we
+// keep it open until the client continues, together with the entries read ahead.
 //
-// A listing that is not here is begun at its cookie, as ever: this is a cache.
+// This is a cache: without a kept listing, READDIR starts a new one at the cookie.
 #pragma once
 
 #include <array>
@@ -27,18 +26,19 @@ namespace coop::daemon
 
 struct raw_entry {
 	std::string_view name;
-	std::uint64_t ino, cookie; // of the place behind it
+	std::uint64_t ino, cookie; // of the position after it
 	unsigned char type;        // DT_*
 };
 
-// One directory, read from a place on. One thread at a time.
+// One directory, read from a given position. One thread at a time.
 class listing
 {
 public:
 	explicit listing(unique_fd directory) : directory_(std::move(directory)) {}
-	// 0 or -errno. Before the first look.
+	// Returns 0 or -errno. Call it before the first look().
 	int seek(std::uint64_t cookie);
-	// The entry at this place. 0, 1: there is none, -errno. Valid until the next step().
+	// The entry at the current position. Returns 0; 1: end of directory; or -errno. Valid until
+	// the next step().
 	int look(raw_entry &);
 	void step();
 
@@ -49,20 +49,21 @@ private:
 };
 
 class inode;
-// Looked up by the daemon itself, whatever a caller may. False as well if it cannot be read.
+// The daemon looks with its own rights, not the caller's. False also if it cannot read the
+// directory.
 bool holds_no_names(const inode &directory);
 
 class listings
 {
 public:
-	static constexpr std::size_t limit = 64; // descriptors, and 2 MiB
+	static constexpr std::size_t limit = 64; // 64 descriptors and 2 MiB
 	static constexpr std::chrono::seconds patience{60};
 
-	// Null: none was left at that place.
+	// Null: no listing is kept at that position.
 	std::unique_ptr<listing> take(const std::string &session, const coop_fid &,
 				      std::uint64_t cookie, std::uint64_t &begun);
-	// begun: of the reading that it is part of, from begin(). Of two at one place the one that
-	// began later stays: what it has read ahead is no older than what its reader has seen.
+	// begun: number of the whole reading, from begin(). Of two listings at one position the one
+	// that began later stays: its read-ahead is no older than what its reader has seen.
 	void leave(const std::string &session, const coop_fid &, std::uint64_t cookie,
 		   std::uint64_t begun, std::unique_ptr<listing>);
 	std::uint64_t begin();
@@ -79,8 +80,8 @@ private:
 	static bool same_directory(const place &, const std::string &session, const coop_fid &);
 	void drop_oldest_locked(places &dropped);
 
-	std::mutex mutex_; // all below
-	places places_;    // left longest ago first
+	std::mutex mutex_; // guards all below
+	places places_;    // oldest first
 	std::uint64_t last_ = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// lock_recovery.cpp - files named after sessions, in hexadecimal.
+// lock_recovery.cpp - the state directory's files, named by session id in hexadecimal.
 #include "userland/daemon/lock_recovery.hpp"
 
 #include <cerrno>
@@ -35,7 +35,7 @@ std::string unhex(const std::string &text)
 	std::string out;
 	if (text.size() != 2 * COOP_ST_SESSION ||
 	    text.find_first_not_of("0123456789abcdef") != text.npos)
-		return out; // a file of somebody else's
+		return out; // not one of our files
 	for (std::size_t i = 0; i < text.size(); i += 2)
 		out += static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16));
 	return out;
@@ -65,9 +65,10 @@ lock_recovery::lock_recovery(const std::string &state_dir, std::chrono::millisec
 	}
 	known_ = expected_;
 	if (!expected_.empty())
-		spdlog::info("{} clients held locks: others wait for them, at most {} s",
-			     expected_.size(),
-			     std::chrono::duration_cast<std::chrono::seconds>(grace).count());
+		spdlog::info(
+			"{} clients held locks: new locks wait until they reclaim, at most {} s",
+			expected_.size(),
+			std::chrono::duration_cast<std::chrono::seconds>(grace).count());
 }
 
 std::string lock_recovery::path_of(const std::string &session) const
@@ -75,11 +76,11 @@ std::string lock_recovery::path_of(const std::string &session) const
 	return dir_ + "/" + hex(session);
 }
 
-// Those who have not come back have lost their locks.
+// Sessions that have not come back lose their locks.
 void lock_recovery::finish_locked()
 {
 	for (const std::string &session : expected_) {
-		spdlog::warn("a client that held locks has not come back: they are free");
+		spdlog::warn("a client that held locks did not reconnect: its locks are released");
 		known_.erase(session);
 		::unlink(path_of(session).c_str());
 	}
@@ -113,7 +114,7 @@ void lock_recovery::holds(const std::string &session)
 	std::lock_guard lock(mutex_);
 	if (dir_.empty() || known_.contains(session))
 		return;
-	// The name is all that matters; it must outlive a crash of the machine.
+	// Only the name matters; it must survive a crash of the machine.
 	const unique_fd file(
 		::open(path_of(session).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));
 	const unique_fd dir(::open(dir_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

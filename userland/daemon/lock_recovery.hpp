@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// lock_recovery.hpp - which clients held locks when the daemon ended, and how
-// long it waits for them to say so.
+// lock_recovery.hpp - locks over a restart of the daemon: which sessions held some, and how long
+// the daemon waits for them to reclaim.
 //
-// A session that takes its first lock leaves a file with its name in the state
-// directory, on stable storage before it is told that it has the lock. A daemon
-// that finds such files at its start knows who may come back. Until all of them
-// have, or the grace time is over, it grants no lock but those that they ask for
-// again: so no lock can go to another while its holder is on the way. Where the
-// directory cannot be used, a restart loses all locks and says so at the start.
+// When a session takes its first lock, the daemon writes a file named by the session to the state
+// directory, and syncs it before it replies. A daemon that finds such files at its start knows
+// which sessions may come back. Until all of them have reclaimed their locks, or the grace time is
+// over, it grants only reclaimed locks: so no lock goes to another session while its holder
+// reconnects. If the directory cannot be used, a restart loses all locks, and the daemon warns of
+// it at its start.
 #pragma once
 
 #include <chrono>
@@ -26,16 +26,16 @@ public:
 	explicit lock_recovery(const std::string &state_dir,
 			       std::chrono::milliseconds grace = lock_grace);
 
-	// Locks that are not asked for again have to wait.
+	// New locks have to wait; only reclaims are granted.
 	[[nodiscard]] bool in_grace();
-	// This session held locks before, and is in time.
+	// The session held locks before the restart, and the grace time is not over.
 	[[nodiscard]] bool may_reclaim(const std::string &session);
-	// It has asked for all that it held.
+	// The session has reclaimed all its locks.
 	void reclaimed(const std::string &session);
 
-	// Before it is told of its first lock.
+	// Call before the reply to the session's first lock.
 	void holds(const std::string &session);
-	// It has ended, and its locks with it.
+	// The session has ended, and its locks with it.
 	void ended(const std::string &session);
 
 private:
@@ -43,11 +43,11 @@ private:
 	std::string path_of(const std::string &session) const;
 	void finish_locked();
 
-	std::string dir_; // empty: it cannot be used
+	std::string dir_; // empty: unusable
 	const clock::time_point end_;
 	std::mutex mutex_;
-	std::set<std::string> expected_; // held locks, and have not come back
-	std::set<std::string> known_;    // have a file
+	std::set<std::string> expected_; // sessions that held locks and have not come back
+	std::set<std::string> known_;    // sessions that have a file
 };
 
 } // namespace coop::daemon

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// locking.cpp - the operations on locks: a request in, a lock, a place in the
-// queue or a refusal out. Who holds what is the lock_table's to know.
+// locking.cpp - lock operations: a request leads to a lock, a place in the queue or a refusal. The
+// locks themselves are in lock_table.
 #include <cerrno>
 
 #include "userland/daemon/service.hpp"
@@ -26,7 +26,7 @@ lock_table::asked asked_of(const session &s, const open_file &f, const coop_st_b
 		b.cookie};
 }
 
-// fcntl(2) wants the access that the lock is about; flock(2) takes any open file.
+// fcntl(2) requires the access that matches the lock's type; flock(2) takes any open file.
 bool permitted(const open_file &f, const coop_st_lock &l)
 {
 	if (l.kind == COOP_ST_LOCK_FLOCK)
@@ -57,7 +57,8 @@ int service::lock(const exported &, session &s, call r, reply &out)
 	if (result == COOP_ST_LOCK_CONFLICT && flags & COOP_ST_L_RECLAIM)
 		return -ESTALE;
 	out.body.flags = static_cast<u32>(result);
-	// What ended meanwhile has no locks, whichever came first.
+	// The session or the open file may have ended in between, before or after the lock was
+	// granted: then it must not keep the lock.
 	if (s.over) {
 		ended(s);
 		return -ESTALE;

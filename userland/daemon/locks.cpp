@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// locks.cpp - granting, waiting and the search for circles.
+// locks.cpp - granting locks, queuing waiters, deadlock detection.
 #include "userland/daemon/locks.hpp"
 
 #include <cerrno>
@@ -13,11 +13,11 @@ namespace coop::daemon
 namespace
 {
 
-constexpr std::size_t search_max = 100'000; // owners that one search for a circle looks at
+constexpr std::size_t search_max = 100'000; // owners that one deadlock search visits
 
 } // namespace
 
-// Whether it may be held now. before: those in the queue up to this one come first; null: all.
+// Whether the range may be locked now. before: waiters ahead of this one come first; null: all do.
 bool lock_table::free_locked(const file &f, const waiter *before, const ranges::range &r) const
 {
 	if (f.locks.conflict(r))
@@ -25,15 +25,16 @@ bool lock_table::free_locked(const file &f, const waiter *before, const ranges::
 	for (const waiter &w : f.waiting) {
 		if (&w == before)
 			return true;
-		// No one waits for an owner that holds nothing, so it may stand in the queue.
+		// No waiter waits for an owner that holds nothing, so that owner may queue.
 		if (w.what.range.forbids(r) && !held_.contains(key_of(r.owner)))
 			return false;
 	}
 	return true;
 }
 
-// Whether an owner that r would wait for waits, in the end, for r's. Only locks of processes: an
-// open file description may be in many hands, and another of them may give the lock back.
+// Deadlock detection: whether an owner that r would wait for waits, directly or not, for r's owner.
+// Only for locks of processes: several processes may share an open file description, and another of
+// them may release the lock.
 bool lock_table::circle_locked(const file &f, const ranges::range &r) const
 {
 	if (r.kind != COOP_ST_LOCK_POSIX)
@@ -62,7 +63,7 @@ bool lock_table::circle_locked(const file &f, const ranges::range &r) const
 
 void lock_table::count_locked(const lock_owner &o, std::size_t before, std::size_t after)
 {
-	const std::size_t change = after - before; // modulo 2^64: it may be less
+	const std::size_t change = after - before; // modulo 2^64: the count may shrink
 	counts_[o.who].held += change;
 	const auto it = held_.try_emplace(key_of(o)).first;
 	it->second += change;
@@ -109,12 +110,12 @@ int lock_table::lock(const std::shared_ptr<session> &s, const asked &a, bool wai
 		return -ENOLCK;
 	const auto at = files_.try_emplace(a.file).first;
 	file &f = at->second;
-	// Asked again, for want of a reply.
+	// A repeated request: its reply was lost.
 	for (const waiter &w : f.waiting)
 		if (w.what.range.owner.who == s.get() && w.what.cookie == a.cookie && wait)
 			return COOP_ST_LOCK_QUEUED;
-	// flock(2) converts a lock by giving it back first, so two who hold it to read and both
-	// want to write do not wait for each other.
+	// flock(2) converts a lock by releasing it first, so two holders of read locks that both
+	// want a write lock do not deadlock.
 	if (a.range.whole_file && f.locks.conflict(a.range)) {
 		release_locked(f, a.range);
 		wake_locked(f, out);
@@ -138,7 +139,7 @@ int lock_table::lock(const std::shared_ptr<session> &s, const asked &a, bool wai
 	return result;
 }
 
-// Grants what can be granted, the oldest first.
+// Grants all waiters that can be granted, oldest first.
 void lock_table::wake_locked(file &f, grants &out)
 {
 	for (auto it = f.waiting.begin(); it != f.waiting.end();) {
@@ -183,7 +184,7 @@ bool lock_table::cancel(const coop_fid &fid, const session *s, std::uint64_t coo
 	if (it == f.waiting.end())
 		return false;
 	pop_locked(f, it);
-	wake_locked(f, out); // those behind it
+	wake_locked(f, out); // grant those queued after it
 	tidy_locked(at);
 	return true;
 }

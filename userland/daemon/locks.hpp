@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
-// locks.hpp - who holds which lock of which file, and who waits for one.
+// locks.hpp - the locks of each file, their owners, and the owners that wait.
 //
-// Locks are among the clients of this daemon; programs on its own machine do not
-// see them. An owner is a session and a number of the client's choice. A lock
-// ends when it is given back, when the open file that it was taken through is
-// closed, and with the session.
+// Locks exclude the clients of this daemon from each other; programs on its own machine do not see
+// them. An owner is a session and a number of the client's choice. A lock ends when it is released,
+// when the open file through which it was taken is closed, and with the session.
 //
-// Who waits is queued here and told when the lock is its own: no client asks
-// again and again. Locks are granted in the order in which they were asked for,
-// but an owner that holds a lock already is not held up by those who wait before
-// it: they may be waiting for that lock.
+// A waiter is queued here and notified when it holds the lock, so no client polls. Locks are
+// granted in the order of the requests, except that an owner that already holds a lock does not
+// wait for earlier waiters: they may be waiting for that very lock.
 #pragma once
 
 #include <list>
@@ -43,25 +41,25 @@ public:
 	struct asked {
 		coop_fid file;
 		ranges::range range;
-		std::uint64_t cookie; // the client's name for its wait
+		std::uint64_t cookie; // the client's id of its wait
 	};
-	// A lock that somebody waited for is held now.
+	// A waiter now holds its lock.
 	struct granted {
 		std::weak_ptr<session> to;
 		std::uint64_t open_id, cookie;
 	};
 	using grants = std::vector<granted>;
 
-	// coop_st_lock_result, or -EDEADLK, -ENOLCK. What this sets free goes to others: 'out'.
+	// coop_st_lock_result, or -EDEADLK, -ENOLCK. out: locks that this grants to waiters.
 	[[nodiscard]] int lock(const std::shared_ptr<session> &, const asked &, bool wait,
 			       grants &out);
 	void unlock(const asked &, grants &out);
-	// Takes a wait back. False: it is over, so the lock is held.
+	// Cancels a wait. False: there is no such wait any more, so the lock is held.
 	[[nodiscard]] bool cancel(const coop_fid &, const session *, std::uint64_t cookie,
 				  grants &out);
-	// The lock that keeps this one from being held; false: there is none.
+	// Finds a lock that conflicts; false: there is none.
 	[[nodiscard]] bool test(const asked &, ranges::range &conflict) const;
-	// What was taken or is awaited through this open file, or in this session.
+	// Drops locks and waits of this open file, or of this session.
 	void closed(const coop_fid &, const session *, std::uint64_t open_id, grants &out);
 	void ended(const session *, grants &out);
 
@@ -75,7 +73,7 @@ private:
 		std::weak_ptr<session> who;
 		asked what;
 	};
-	using queue = std::list<waiter>; // who came first is first
+	using queue = std::list<waiter>; // oldest first
 	struct file {
 		ranges locks;
 		queue waiting;
@@ -99,9 +97,9 @@ private:
 	template <class predicate> void drop_locked(file &, predicate, grants &out);
 	void tidy_locked(files::iterator);
 
-	mutable std::mutex mutex_; // all below
+	mutable std::mutex mutex_; // guards all below
 	files files_;
-	std::map<owner_key, std::size_t> held_; // locks of an owner; none: it is not there
+	std::map<owner_key, std::size_t> held_; // number of locks of an owner; no entry: none
 	std::multimap<owner_key, const waiter *> waits_;
 	struct counts {
 		std::size_t held = 0, waiting = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// main.cpp - coopfsd: options, signals, life and death.
+// main.cpp - coopfsd: options, signals, start and end.
 //
-// SIGTERM and SIGINT let requests that are running finish, then end. SIGUSR1
-// writes the counters; SIGHUP reads the log level from the configuration again.
-// Signals are taken by one thread that waits for them, so no handler ever runs.
+// SIGTERM and SIGINT let running requests finish, then end the daemon. SIGUSR1 writes the counters;
+// SIGHUP reads the log level from the configuration again. One thread waits for signals, so no
+// handler ever runs.
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <fstream>
@@ -26,7 +26,7 @@ struct options {
 	int ready_fd = -1;
 };
 
-// The command line wins over the file.
+// The command line overrides the file.
 void read_config(options &o)
 {
 	if (o.config.empty())
@@ -96,8 +96,8 @@ void add_exports(options &o)
 	}
 }
 
-// Threads that act for users must not use what only root may: CAP_SYS_RESOURCE (reserved blocks,
-// quotas) is not among the capabilities that leaving fsuid 0 takes away.
+// Threads that act for users must not have root's privileges: CAP_SYS_RESOURCE (reserved blocks,
+// quotas) is not among the capabilities that leaving fsuid 0 drops.
 void drop_resource_capability()
 {
 	__user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
@@ -117,7 +117,7 @@ int serve(options &o)
 		sigaddset(&wanted, s);
 	::pthread_sigmask(SIG_BLOCK, &wanted, nullptr);
 
-	drop_resource_capability(); // of this thread, hence of those that it makes
+	drop_resource_capability(); // of this thread, hence of those that it creates
 	coop::daemon::server server(o.server);
 	if (!o.pid_file.empty() && !(std::ofstream(o.pid_file) << ::getpid() << '\n'))
 		throw std::runtime_error("--pid-file " + o.pid_file + ": " + std::strerror(errno));

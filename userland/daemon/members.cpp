@@ -28,7 +28,7 @@ void opener_table::opened(const file_version &key, std::uint32_t node,
 	auto &nodes = it->second.nodes;
 	std::erase(nodes, node);
 	nodes.insert(nodes.begin(), node);
-	if (nodes.size() > COOP_MAX_HINTS + 1) // one may be the next asker itself
+	if (nodes.size() > COOP_MAX_HINTS + 1) // one of them may be the next requester itself
 		nodes.pop_back();
 	if (slots_.size() > openers_max) {
 		slots_.erase(uses_.front());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// members.hpp - who is on the fabric, and who opened what lately.
+// members.hpp - nodes on the fabric, and which of them recently opened which file.
 //
-// Soft state: it ends with the connection that registered it and with the
-// daemon. A node that comes back gets a new id, so that an old hint never names
-// a new node. Wrong or missing hints cost a question to a peer, never data.
+// Soft state: a registration ends with its connection, and all end with the daemon. A node that
+// registers again gets a new id, so an old hint never names a new node. Wrong or missing hints cost
+// a request to a peer, never data.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace coop::daemon
 {
 
 constexpr std::size_t members_max = 4096;     // registered nodes
-constexpr std::size_t openers_max = 1u << 16; // file versions that openers are remembered for
+constexpr std::size_t openers_max = 1u << 16; // file versions whose openers are remembered
 
 struct file_version {
 	coop_fid fid;
@@ -42,7 +42,8 @@ struct file_version_hash {
 class opener_table
 {
 public:
-	// Records that 'node' opened it; out: who else did, most recent first. node 0: only asks.
+	// Records that 'node' opened it; out: other openers, most recent first. node 0: only a
+	// query.
 	void opened(const file_version &, std::uint32_t node, std::vector<std::uint32_t> &out);
 	void left(std::uint32_t node);
 	std::size_t size() const;
@@ -66,10 +67,11 @@ struct node_change {
 class member_table
 {
 public:
-	// Called with the table locked, so that all see changes in one order; it must not block.
+	// Called with the table locked, so that all nodes see changes in one order; must not block.
 	using push = std::function<void(const node_change &)>;
 
-	// Tells 'to' of all others and all others of it. 0: full.
+	// Tells 'to' of all other nodes, and all other nodes of it. Returns the node's id; 0: table
+	// full.
 	std::uint32_t join(const coop_addr &, push to);
 	void leave(std::uint32_t node);
 	std::size_t size() const;

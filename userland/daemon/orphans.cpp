@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// orphans.cpp - giving open files a name, and taking it away.
+// orphans.cpp - giving nameless open files a name, and removing it.
 #include "userland/daemon/orphans.hpp"
 
 #include <cerrno>
@@ -27,7 +27,7 @@ std::string orphans::name_of(const coop_fid &f) const
 	return prefix_ + fmt::format(".{:016x}{:016x}", f.hi, f.lo);
 }
 
-// Others must not lead us elsewhere, so the directory has to be ours alone.
+// The directory must be ours alone: another user could redirect us elsewhere.
 int orphans::open_directory(bool make, unique_fd &out) const
 {
 	const std::string name(directory);
@@ -104,7 +104,7 @@ int orphans::keep_locked(const coop_fid &f, int path)
 		return 0;
 	const std::string from = "/proc/self/fd/" + std::to_string(path), to = name_of(f);
 	int err = -ENOENT;
-	constexpr unsigned tries = 8; // the directory goes with its last name, at any moment
+	constexpr unsigned tries = 8; // the directory vanishes with its last name, at any moment
 	for (unsigned i = 0; i < tries && err == -ENOENT; i++) {
 		unique_fd dir;
 		err = open_directory(true, dir);

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 // orphans.hpp - files that lost their last name while a client has them open.
 //
-// An open file lives until its last close, also over a restart of the daemon. A
-// descriptor of ours keeps an unlinked file only while we run, and no handle
-// opens it again. So before the last name of an open file goes, the file gets a
-// name in a directory of ours at the root of the export, which clients never
-// see. The last close removes that name. After a restart the names found there
-// are kept for as long as sessions are, until clients have opened their files
-// again.
+// An open file lives until its last close, also over a restart of the daemon. Our descriptor keeps
+// an unlinked file only while we run, and no handle opens it again. So before the last name of an
+// open file goes, we link the file into a directory at the root of the export, which clients never
+// see. The last close removes that name. After a restart we keep the names found there as long as
+// sessions live, until clients have opened their files again.
 //
-// A stripe's lock makes "is it open?" and the removal of a name one step.
+// A stripe's lock makes "is it open?" and the removal of a name one atomic step.
 #pragma once
 
 #include <array>
@@ -30,39 +28,40 @@ class orphans
 public:
 	static constexpr std::string_view directory = ".coopfs-orphans";
 
-	// root: of the export, open for longer than this. prefix: tells apart the exports that
-	// share a directory. Takes over what an earlier daemon left, but in an export that is not
-	// writable: there it stays as it is.
+	// root: the export's root, open for longer than this object. prefix: distinguishes exports
+	// that share a directory. Takes over the names that an earlier daemon left, except in a
+	// read-only export: there they stay.
 	orphans(int root, std::string prefix, bool writable);
 
-	// Held from asking whether a file is open to the removal of its name.
+	// Held from the question whether a file is open to the removal of its name.
 	using guard = std::unique_lock<std::mutex>;
 	[[nodiscard]] guard hold(const coop_fid &);
 
 	void opened(const coop_fid &);
-	// The last close removes our name of the file.
+	// The last close removes the orphan name.
 	void closed(const coop_fid &);
-	// Before a name is removed: an open file gets a name of ours. 0, or -errno: it has none
+	// Call before removing a name: an open file gets an orphan name. 0, or -errno: it has none,
 	// and lives only while this daemon runs.
 	int keep_locked(const coop_fid &, int path);
-	// After that: our name goes if the file has others.
+	// Call after removing a name: drops the orphan name if the file has others.
 	void settle_locked(const coop_fid &, int path);
 	[[nodiscard]] bool open_locked(const coop_fid &);
-	// One of the file's links is ours.
+	// Whether one of the file's links is the orphan name.
 	[[nodiscard]] bool has(const coop_fid &);
-	// The file of that identity among those that are kept.
+	// Opens the file of this identity among the orphans.
 	[[nodiscard]] int find(const coop_fid &, unique_fd &path) const;
 
-	// Sessions of an earlier daemon have ended: what nobody opened again goes.
+	// The sessions of an earlier daemon have ended: removes orphans that no client opened
+	// again.
 	void end_grace();
-	// This daemon ends: what is open stays for the next one.
+	// This daemon ends: keeps the orphans of open files for the next one.
 	void freeze() { frozen_ = true; }
 
 private:
 	struct record {
 		unsigned opens = 0;
 		bool kept = false;
-		bool inherited = false; // by an earlier daemon, whose clients may come back
+		bool inherited = false; // from an earlier daemon, whose clients may come back
 	};
 	struct hash {
 		std::size_t operator()(const coop_fid &f) const { return f.lo; }

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
-// output.cpp - replies on their way out.
+// output.cpp - sending replies.
 //
-// Whoever adds to an empty queue sends, until the socket is full; then whoever
-// finds it writable goes on. Bytes of files go from the page cache to the socket
-// by sendfile(). The header has promised their number: if the file has become
-// shorter meanwhile zeros take their place, and the tail says that it changed.
-// The socket still refers to pages of the file when sendfile() returns, so the
-// tail cannot be the last word; the client asks again (CHECK) when it has the
-// bytes.
+// A thread that adds to an idle queue sends until the socket is full; the thread that finds the
+// socket writable continues. File data go from the page cache to the socket by sendfile(). The
+// header has announced their length: if the file has since shrunk, zeros fill the gap, and the tail
+// says that the file changed. The socket still refers to pages of the file when sendfile() returns,
+// so the tail is no final proof; the client asks again (CHECK) when it has the bytes.
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/sendfile.h>
@@ -88,10 +86,10 @@ void connection::push(std::uint16_t op, const coop_st_body &b)
 			return;
 		out_.push_back(std::move(i));
 	}
-	// Not from here: the caller may hold locks, of the table of members for one.
+	// Post it: the caller may hold locks, for example of the table of members.
 	server_.loop().post([self = shared_from_this(), slow] {
 		if (slow)
-			self->shut("it does not take what it is told of others");
+			self->shut("too many pushes not read");
 		else
 			self->flush();
 	});
@@ -120,13 +118,13 @@ void connection::flush()
 	}
 	for (;;) {
 		switch (send_some()) {
-		case progress::done: // and writing_ is false
+		case progress::done: // writing_ is false then
 			return;
 		case progress::broken:
 			shut(std::strerror(errno));
 			return;
 		case progress::drained:
-			shut("this daemon ends");
+			shut("the daemon shuts down");
 			return;
 		case progress::blocked:
 			socket_.async_wait(asio::ip::tcp::socket::wait_write,
@@ -146,8 +144,8 @@ void connection::flush()
 	}
 }
 
-// Sends until the queue is empty or the socket full. Only the one that set writing_ is here, and
-// only it takes items off the queue; adding to a deque moves none.
+// Sends until the queue is empty or the socket full. Only the thread that set writing_ runs this,
+// and only it removes items; appending to a deque moves no items.
 connection::progress connection::send_some()
 {
 	for (;;) {
@@ -235,7 +233,7 @@ connection::progress connection::send_some()
 				server_.loop().post(
 					[self = shared_from_this()] { self->readable(); });
 			if (!all)
-				continue; // finds out whether the socket is full
+				continue; // next send: is the socket full?
 		}
 		if (stream) {
 			const progress p = send_file(*stream);

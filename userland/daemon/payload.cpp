@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// payload.cpp - the blocks that are kept.
+// payload.cpp - the pool of spare blocks.
 #include "userland/daemon/payload.hpp"
 
 #include <mutex>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// ranges.cpp - ranges of open files: allocated, punched, moved, searched for data
-// and copied by the file system that has them, so that no byte crosses the network.
+// ranges.cpp - fallocate, seek for data and holes, and copies between open files, done by the
+// export's file system, so that no byte crosses the network.
 //
-// A change runs as the user that opened the file, as WRITE does: quotas are the
-// user's, and the kernel takes set-id bits away from those who may not keep them.
-// A copy holds its destination for a bounded number of bytes at a time; the client
-// asks for the rest, and a process that is killed meanwhile waits for no more.
+// A change runs as the user that opened the file, as WRITE does: quotas are the user's, and the
+// kernel clears set-id bits unless that user may keep them. A copy locks its destination for a
+// bounded number of bytes at a time; the client asks for the rest, so a killed process waits for
+// one such piece at most.
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
@@ -55,7 +55,7 @@ std::shared_ptr<unique_fd> data_of(inode &n, int &err)
 	return n.data_locked(err);
 }
 
-// Copies from the start of the range on; 0 if anything was copied, or if there was nothing to copy.
+// Copies from the start of the range; 0 if anything was copied, or if there was nothing to copy.
 int copy_some(int from, off_t from_at, int to, off_t to_at, std::uint64_t length,
 	      std::uint64_t &done)
 {
@@ -96,7 +96,7 @@ int service::fallocate(const exported &in, session &s, call r, reply &out)
 	f->who.fill(cred);
 	inode &n = *f->node;
 	std::lock_guard lock(n.mutex);
-	out.body.verifier = stable.verifier(in.fs(), n.fid); // from before, as WRITE tells it
+	out.body.verifier = stable.verifier(in.fs(), n.fid); // taken before the change, as in WRITE
 	return change_locked(n, out.body, [&](int fd) {
 		return as(cred, [&] {
 			int err;
@@ -125,7 +125,7 @@ int service::seek(const exported &, session &s, call r, reply &out)
 	const std::shared_ptr<unique_fd> fd = data_of(*f->node, err);
 	if (!fd)
 		return err;
-	// The descriptor's own position is in no other use.
+	// No other code uses the descriptor's position.
 	const off_t at = ::lseek(fd->get(), static_cast<off_t>(r.body.offset),
 				 r.body.flags == COOP_ST_SEEK_DATA ? SEEK_DATA : SEEK_HOLE);
 	if (at < 0)

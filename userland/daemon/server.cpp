@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// server.cpp - listening, the tables of connections and sessions, the end.
+// server.cpp - accepting connections, the tables of connections and sessions, shutdown.
 #include "userland/daemon/server.hpp"
 
 #include <cstdio>
@@ -20,7 +20,7 @@ namespace
 
 using asio::ip::tcp;
 
-// Where the daemon keeps what it must find again.
+// The directory for state that must survive a restart.
 std::string state_directory(std::string dir)
 {
 	if (dir.empty()) {
@@ -37,8 +37,8 @@ std::string state_directory(std::string dir)
 	return dir;
 }
 
-// What keys the MAC of handles: from the cluster key, else a file of our own, so that handles
-// survive a restart either way.
+// The key for the MAC of handles: derived from the cluster key, or from a file in the state
+// directory, so that handles survive a restart in both cases.
 digest handle_secret(const secret &cluster, const std::string &dir)
 {
 	constexpr const char *label = "coopfs handles 1";
@@ -62,9 +62,9 @@ digest handle_secret(const secret &cluster, const std::string &dir)
 	return hmac(as_view(load_cluster_key(path)), {label});
 }
 
-// How descriptors are shared out. A connection takes one; an inode two, and one more while a
-// client may open it within a lease (lease_table::guards_max()), or for a moment while what it
-// is read or written through is exchanged.
+// How descriptors are divided. A connection takes one. An inode takes two, and a third while a
+// client may open it within a lease (lease_table::guards_max()), or for the moment in which its
+// data descriptor is replaced.
 struct descriptor_shares {
 	unsigned connections;
 	std::size_t inodes;
@@ -103,10 +103,10 @@ server::server(const settings &s) :
 	reaper_(loop_.io()),
 	accept_pause_(loop_.io())
 {
-	// What a lease breaker sends us; leases here last microseconds, so there is nothing to do.
+	// Sent to us when a lease is broken; our leases here last microseconds, so ignore it.
 	::signal(SIGIO, SIG_IGN);
 	::signal(SIGPIPE, SIG_IGN);
-	::umask(0); // clients apply their own
+	::umask(0); // clients apply their own umask
 	if (!s.key_file.empty())
 		key_ = load_cluster_key(s.key_file);
 	if (s.exports.empty())
@@ -191,7 +191,7 @@ void server::accept()
 	acceptor_.async_accept(loop_.wrap([this](asio::error_code ec, tcp::socket socket) {
 		if (ec == asio::error::operation_aborted)
 			return;
-		if (ec) { // out of descriptors or memory: others must end first
+		if (ec) { // out of descriptors or memory: wait until others end
 			spdlog::warn("accept: {}", ec.message());
 			accept_pause_.expires_after(std::chrono::milliseconds(100));
 			accept_pause_.async_wait(loop_.wrap([this](asio::error_code e) {
@@ -219,7 +219,7 @@ void server::accept()
 			}
 		}
 		if (oldest)
-			oldest->shut("too many that have not proved who they are");
+			oldest->shut("too many unauthenticated connections");
 		if (full || oldest)
 			refused.fetch_add(1, std::memory_order_relaxed);
 		if (!full)
@@ -265,7 +265,7 @@ std::shared_ptr<session> server::attach(const std::string &id, bool &fresh)
 
 void server::detach(const std::shared_ptr<session> &s, bool forget)
 {
-	std::shared_ptr<session> last; // files are closed after the lock is gone
+	std::shared_ptr<session> last; // its files are closed after the lock is released
 	{
 		std::lock_guard lock(mutex_);
 		s->attached--;
@@ -281,11 +281,13 @@ void server::detach(const std::shared_ptr<session> &s, bool forget)
 		service_->ended(*last);
 }
 
-// Its locks go to others without the lock: they may be told, and a connection end with that.
+// Its locks are passed on without this mutex: that pushes to other clients, and may end a
+// connection.
 void server::forget_locked(session &s)
 {
 	s.over = true;
-	service_->recovery.ended(s.id); // here, or it could be a later session's of the same id
+	service_->recovery.ended(
+		s.id); // under the mutex: later it could be a new session of the same id
 }
 
 void server::reap()
@@ -342,13 +344,13 @@ void server::drain()
 	for (auto &c : all) {
 		while (!c->ended() && std::chrono::steady_clock::now() < deadline)
 			std::this_thread::sleep_for(std::chrono::milliseconds(2));
-		c->shut("this daemon ends");
+		c->shut("the daemon shuts down");
 	}
 	all.clear();
 	loop_.stop();
 	service_->freeze(); // before the sessions go
 	write_stats();
-	service_->leases.clear(); // while there are exports, which a session's open files are of
+	service_->leases.clear(); // while the exports exist: open files of sessions refer to them
 }
 
 std::string server::stats_text() const
@@ -399,7 +401,7 @@ void server::write_stats() const
 {
 	if (settings_.stats_file.empty())
 		return;
-	// Renamed into place, so that a reader never sees half of it.
+	// Rename into place, so that a reader never sees a partial file.
 	const std::string fresh = settings_.stats_file + ".new";
 	FILE *f = std::fopen(fresh.c_str(), "we");
 	const std::string text = stats_text();

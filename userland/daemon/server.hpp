@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// server.hpp - the daemon: listens, keeps connections, sessions and members.
+// server.hpp - the daemon: accepts connections, owns connections, sessions and members.
 //
-// A thread that finds a connection readable takes what has arrived, hands all but
-// the first request to others and executes the first one itself, so that a lone
-// request costs no thread switch and many run at once. File-system calls block
-// their thread; the number of threads is what bounds them.
+// A thread that finds a connection readable reads the requests that have arrived, passes all but
+// the first to other threads and executes the first itself. So a single request costs no thread
+// switch, and many run at once. File-system calls block their thread; the number of threads limits
+// how many run.
 #pragma once
 
 #include <asio.hpp>
@@ -22,8 +22,8 @@ namespace coop::daemon
 {
 
 constexpr std::uint16_t default_port = 17430;
-// Connections that have not proved anything yet. The oldest makes room for the next, so that a
-// crowd of silent ones cannot keep out who means it: that takes a few round trips only.
+// Connections that have not authenticated yet. A new one evicts the oldest, so that a crowd of
+// silent connections cannot shut out a real client, which needs only a few round trips.
 constexpr std::size_t strangers_max = 64;
 constexpr std::chrono::seconds stranger_time{10};
 constexpr std::chrono::seconds drain_time{10};
@@ -32,17 +32,17 @@ struct settings {
 	std::vector<export_spec> exports;
 	std::string listen; // ADDR[:PORT]; empty: loopback without a key, all addresses with one
 	std::string key_file;
-	std::string state_dir;  // what must be found again after a restart; empty: default
-	std::string stats_file; // counters are written here at the end and on request
+	std::string state_dir;  // for what must survive a restart; empty: default
+	std::string stats_file; // counters, written at the end and on request
 	unsigned threads = 16;
 	unsigned max_connections = 1024;
 	std::size_t max_inodes = 0; // 0: from RLIMIT_NOFILE
-	bool path_handles = false;  // as if the file system had no handles
-	std::string boot_id;        // as if the kernel said this
+	bool path_handles = false;  // for tests: as if the file system had no handles
+	std::string boot_id;        // for tests: replaces the kernel's boot id
 	std::chrono::milliseconds lock_grace = daemon::lock_grace;
 };
 
-// What was asked for cannot be meant; the others fail for what the machine is like.
+// The settings make no sense; other errors come from the machine.
 struct usage_error : std::runtime_error {
 	using runtime_error::runtime_error;
 };
@@ -52,8 +52,8 @@ class connection;
 class server
 {
 public:
-	// Listens and serves. Throws std::runtime_error, or of it
-	// usage_error, with a text that a person can act on.
+	// Listens and serves. Throws std::runtime_error (usage_error for bad settings) with a text
+	// that tells the administrator what to change.
 	explicit server(const settings &);
 	~server();
 	server(const server &) = delete;
@@ -64,7 +64,7 @@ public:
 	std::string stats_text() const;
 	void write_stats() const; // to the stats file, if there is one
 	void log_connections() const;
-	// Lets what is running finish, takes nothing new, and ends.
+	// Finishes running requests, accepts no new ones, and ends.
 	void drain();
 
 	// For connections:
@@ -74,7 +74,7 @@ public:
 	const secret &key() const { return key_; }
 	std::shared_ptr<session> attach(const std::string &id, bool &fresh); // null: too many
 	void detach(const std::shared_ptr<session> &, bool forget);
-	bool known(connection &); // has proved itself; false: there are too many
+	bool known(connection &); // authenticated; false: too many connections
 	void gone(connection &);
 	std::atomic<std::uint64_t> malformed{0}, refused{0}, auth_failures{0}, accepted{0};
 
@@ -90,14 +90,15 @@ private:
 	secret key_;
 	std::unique_ptr<service> service_;
 	member_table members_;
-	mutable std::mutex mutex_; // connections, sessions, strangers
+	mutable std::mutex mutex_; // guards connections, sessions, strangers
 	std::set<std::shared_ptr<connection>> connections_;
 	std::map<std::string, std::shared_ptr<session>> sessions_;
 	std::list<std::weak_ptr<connection>> strangers_; // oldest first
 	bool draining_ = false;
 	const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
-	bool grace_over_ = false; // the reaper's: sessions of an earlier daemon are gone
-	// After what connections use at their end: handlers that never ran hold some.
+	bool grace_over_ = false; // owned by the reaper: sessions of an earlier daemon are gone
+	// Declared after all that connections use in their destructors: handlers that never ran own
+	// some.
 	event_loop loop_;
 	asio::ip::tcp::acceptor acceptor_;
 	asio::steady_timer reaper_, accept_pause_;

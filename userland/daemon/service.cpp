@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// service.cpp - dispatch, names and attributes. What is inside files is in
-// content.cpp.
+// service.cpp - dispatch, names and attributes. Contents of files are in content.cpp.
 //
-// The daemon's own ids are in force everywhere but inside an as_user scope; a
-// scope holds exactly the calls that the user's rights decide.
+// The daemon's own ids are in force everywhere except inside an as_user scope; a scope contains
+// exactly the calls that the user's rights decide.
 #include "userland/daemon/service.hpp"
 
 #include <cerrno>
@@ -77,7 +76,7 @@ void fill_attr(const file_look &now, inode &n, std::uint64_t version, coop_st_at
 	a.mode = st.st_mode;
 	a.nlink = static_cast<u32>(st.st_nlink);
 	if (a.nlink && n.in.unnamed().has(n.fid))
-		a.nlink--; // that one is ours
+		a.nlink--; // our orphan name
 	a.uid = st.st_uid;
 	a.gid = st.st_gid;
 	a.blksize = static_cast<u32>(st.st_blksize);
@@ -123,7 +122,7 @@ void service::freeze()
 		e->unnamed().freeze();
 }
 
-// What is not here is not an operation on files, or not known.
+// An operation that is missing here is not about files, or unknown.
 constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [] {
 	std::array<operation, COOP_ST_OP_END> t{};
 	t[COOP_ST_LOOKUP] = &service::lookup;
@@ -164,14 +163,14 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	return t;
 }();
 
-// Changes that a read-only export refuses. Opens to read, closes and locks change no file: they
-// are among the operations that change only because they must not run twice.
+// Changes that a read-only export refuses. Opens for reading, closes and locks change no file: they
+// count as changes of a session only because they must not run twice.
 static bool alters(const request &r)
 {
 	switch (r.head.op) {
 	case COOP_ST_OPEN:
 		return r.body.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC);
-	case COOP_ST_CREATE: // what is there is opened as above; nothing is made
+	case COOP_ST_CREATE: // an existing file is opened as above; none is created
 		return r.body.flags & (COOP_ST_O_WRITE | COOP_ST_O_TRUNC);
 	case COOP_ST_CLOSE:
 	case COOP_ST_LOCK:
@@ -185,7 +184,7 @@ static bool alters(const request &r)
 
 void service::execute(const exported &in, session &s, request &r, reply &out)
 {
-	in.spec().squash(r.body.cred); // once: nothing below sees who it was
+	in.spec().squash(r.body.cred); // once: code below sees mapped ids only
 	stats.calls[r.head.op].fetch_add(1, std::memory_order_relaxed);
 	const operation op = operations[r.head.op];
 	int err = -EOPNOTSUPP;
@@ -267,7 +266,8 @@ int service::lookup(const exported &in, session &s, call r, reply &out)
 	if (view(r.body.name) == "..") {
 		if (int err = as(r.body.cred, [&] { return in.above(dir->path.get(), path); }))
 			return err;
-		// A directory that was moved out of the export must not lead its holder on.
+		// The holder of a directory that was moved out of the export must not get further
+		// up.
 		if (!in.contains(path.get()))
 			return -ESTALE;
 		return entry(s, r, *dir, {}, std::move(path), out, nullptr);
@@ -307,7 +307,7 @@ int service::access(const exported &in, session &s, call r, reply &out)
 		    return 0;
 	    }))
 		return err;
-	// Devices and the like are written to at the client's.
+	// Writing to a device, FIFO or socket changes nothing in the export.
 	if (in.spec().read_only && (node->type == S_IFREG || node->type == S_IFDIR))
 		allowed &= ~W_OK;
 	out.body.mode = static_cast<u32>(allowed);
@@ -328,7 +328,7 @@ template <class act> int service::add(const exported &in, session &s, call r, re
 		return -EPERM;
 	int err;
 	{
-		std::lock_guard names(dir->mutex); // nobody removes it before it is found
+		std::lock_guard names(dir->mutex); // no client removes it before we look it up
 		err = making_as(r.body.cred, r.body.mode, [&] {
 			const int made = make(dir->path.get(), name.c_str()) ? -errno : 0;
 			return made ? made : in.walk(dir->path.get(), name, path);
@@ -343,7 +343,7 @@ int service::mkdir(const exported &in, session &s, call r, reply &out)
 		return ::mkdirat(dir, name, r.body.mode & 07777);
 	});
 	inode_ref made;
-	// Others may have made names in it before the lease began.
+	// Other clients may have created names in it before the lease was granted.
 	if (!err && out.body.attr.has & COOP_ST_HAS_LEASE &&
 	    !inodes.get(in, view(out.body.fh), made) && holds_no_names(*made))
 		out.body.attr.has |= COOP_ST_HAS_NO_NAMES;
@@ -362,12 +362,12 @@ int service::mknod(const exported &in, session &s, call r, reply &out)
 			return -EINVAL;
 		break;
 	case S_IFCHR:
-		// Number 0 is no device: overlayfs marks by it what was removed.
+		// Device number 0 is no device: overlayfs uses it for whiteouts.
 		if (!r.body.rdev)
 			break;
 		[[fallthrough]];
 	case S_IFBLK:
-		if (major >> 12 || minor >> 20) // what Linux has room for
+		if (major >> 12 || minor >> 20) // limits of Linux' device numbers
 			return -EINVAL;
 		if (!in.spec().devices)
 			return -EPERM;
@@ -385,7 +385,7 @@ int service::link(const exported &in, session &s, call r, reply &out)
 	inode_ref node;
 	if (int err = inodes.get(in, view(r.body.fh2), node))
 		return err;
-	// Through /proc, because linking by descriptor wants a capability that users lack.
+	// Through /proc, because linking by descriptor needs a capability that users lack.
 	const std::string self = "/proc/self/fd/" + std::to_string(node->path.get());
 	if (int err = add(in, s, r, out, [&](int dir, const char *name) {
 		    return ::linkat(AT_FDCWD, self.c_str(), dir, name, AT_SYMLINK_FOLLOW);
@@ -393,7 +393,7 @@ int service::link(const exported &in, session &s, call r, reply &out)
 		return err;
 	if (!in.unnamed().has(node->fid))
 		return 0;
-	// It was made without a name (TMPFILE) and needs the one of ours no more.
+	// It was created without a name (TMPFILE) and no longer needs the orphan name.
 	{
 		const orphans::guard hold = in.unnamed().hold(node->fid);
 		in.unnamed().settle_locked(node->fid, node->path.get());
@@ -444,13 +444,13 @@ int service::removing(const exported &in, const inode &dir, const victim &gone,
 		orphans &unnamed = in.unnamed();
 		const orphans::guard hold = unnamed.hold(gone.named.fid);
 		struct stat st;
-		// A link of ours changes the file's change time, so it is not made for those who
-		// must not touch the directory.
+		// The orphan link changes the file's change time, so make it only for users who may
+		// write to the directory.
 		if (unnamed.open_locked(gone.named.fid) &&
 		    !::fstatat(gone.path.get(), "", &st, AT_EMPTY_PATH) && st.st_nlink == 1 &&
 		    !as(cred, [&] { return permitted(dir.path.get(), W_OK | X_OK); }))
 			if (int kept = unnamed.keep_locked(gone.named.fid, gone.path.get()))
-				spdlog::debug("export {}: an open file that is removed is lost "
+				spdlog::debug("export {}: a removed file that is open is lost "
 					      "if this daemon ends: {}",
 					      in.name(), std::strerror(-kept));
 		err = as(cred, change);
@@ -473,7 +473,7 @@ int service::remove(const exported &in, call r, int flags)
 		return err;
 	if (hidden(in, *dir, name))
 		return -ENOENT;
-	std::lock_guard names(dir->mutex); // what is found is what is removed
+	std::lock_guard names(dir->mutex); // the name must not change between lookup and removal
 	victim gone;
 	if (int err = as(r.body.cred, [&] {
 		    gone = find_victim(in, *dir, name);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// service.hpp - the operations: a decoded request in, a reply out.
+// service.hpp - the operations: decoded request in, reply out.
 //
-// Knows files, users and versions, and nothing of sockets. Every function may
-// block in the file system and may run on any thread, many at once.
+// Knows files, users and versions, but no sockets. Every function may block in the file system and
+// may run on any thread, many at once.
 #pragma once
 
 #include <atomic>
@@ -21,16 +21,16 @@
 namespace coop::daemon
 {
 
-// A read up to this length is answered from memory, a longer one streamed from the file. A stream
-// saves a copy and costs the reader a round trip at its end (CHECK), which a copy of one readahead
-// window does not. To a client that takes its replies slowly only short ones are copied.
+// A READ up to this length is answered from memory, a longer one streamed from the file. Streaming
+// saves a copy but costs the reader a round trip at its end (CHECK); a copy of one readahead window
+// is cheaper than that. For a client that reads its replies slowly only short READs are copied.
 constexpr std::uint32_t copy_max = 256u << 10;
 constexpr std::uint32_t copy_slow_max = 64u << 10;
 
 struct request {
 	coop_st_header head{};
 	coop_st_body body{};
-	std::vector<std::uint8_t> raw; // what body's byte strings point into
+	std::vector<std::uint8_t> raw; // body's byte strings point into it
 	std::vector<std::uint8_t> data;
 	std::uint32_t copy_most = copy_max; // READ: bytes
 };
@@ -49,21 +49,23 @@ public:
 
 	const exported *find_export(std::string_view name) const;
 	const std::vector<std::unique_ptr<exported>> &exports() const { return exports_; }
-	// The entry of an export's root.
+	// Fills the reply with handle and attributes of an export's root.
 	[[nodiscard]] int root(const exported &, reply &);
-	// Maps the caller's ids as the export says, in the request itself.
+	// Executes a request; maps its ids as the export says, in place.
 	void execute(const exported &, session &, request &, reply &);
-	// A change waits until no other client has a lease of what it changes. True: it may be
-	// executed now. False: go() is called when it may. 'what' is for changed(), afterwards.
+	// A change waits until no other client holds a lease on the files that it changes. True:
+	// execute it now. False: go() is called when it may be executed. Pass 'what' to changed()
+	// afterwards.
 	[[nodiscard]] bool begin_change(const exported &, session &, const request &,
 					lease_table::fids &what, std::function<void()> go);
 	void changed(const lease_table::fids &what) { leases.end(what); }
-	// The session is forgotten: its locks and leases go to others.
+	// The session is forgotten: its locks and leases are released.
 	void ended(session &);
-	// For the daemon's life: clients of the one before it have had their time; this one ends.
+	// end_grace(): clients of the previous daemon have had their time. freeze(): this daemon
+	// ends.
 	void end_grace();
 	void freeze();
-	// For the tail of a streamed read: 0, or ESTALE.
+	// For the tail of a streamed READ: 0, or ESTALE if the file has changed.
 	static std::uint32_t still(const reply &);
 
 	service_stats stats;
@@ -100,7 +102,7 @@ private:
 	int symlink(const exported &, session &, call, reply &);
 	int readlink(const exported &, session &, call, reply &);
 	int readdir(const exported &, session &, call, reply &);
-	// One entry, in 'data' from 'used' on. -ENOSPC: it does not fit.
+	// Adds one entry to 'data' at 'used'. -ENOSPC: it does not fit.
 	int list_entry(const exported &, session &, call, const inode &dir, const raw_entry &,
 		       payload &data, std::uint32_t &used);
 	int statfs(const exported &, session &, call, reply &);
@@ -114,57 +116,59 @@ private:
 	int unlock(const exported &, session &, call, reply &);
 	int reclaimed(const exported &, session &, call, reply &);
 	int lease_return(const exported &, session &, call, reply &);
-	// Its locks go to others.
+	// Releases the open file's locks.
 	void closed(session &, std::uint64_t open_id, const open_file &);
 	static void tell(const lock_table::grants &);
 	int fallocate(const exported &, session &, call, reply &);
 	int seek(const exported &, session &, call, reply &);
 	int copy(const exported &, session &, call, reply &);
 	int remove(const exported &, call, int flags);
-	// A name for something new: make(directory, name) as the caller, then its entry.
+	// Creates a name: make(directory, name) as the caller, then looks its entry up.
 	template <class act> int add(const exported &, session &, call, reply &, act make);
 
-	// What a removal or a rename takes a name from; forgotten afterwards if it was the last.
+	// The file that a removal or a rename takes a name from; forgotten afterwards if that was
+	// its last.
 	struct victim {
 		unique_fd path;
-		exported::named named; // no handle: there is none
+		exported::named named; // no handle: there is no such file
 		mode_t type = 0;
 	};
 	victim find_victim(const exported &, const inode &dir, const std::string &name);
 	void forget(const exported &, const victim &);
-	// Runs change(), which takes a name from the victim. If it is the last one of a file that
-	// is open, the file lives on. The directory's mutex is held.
+	// Runs change(), which removes a name of the victim. If it is the last one of an open file,
+	// the file lives on. The caller holds the directory's mutex.
 	template <class act>
 	int removing(const exported &, const inode &dir, const victim &, const coop_st_cred &,
 		     act change);
 
 	int directory(const exported &, const coop_st_bytes &, inode_ref &);
-	// A change of extended attributes, change(path of the inode), as the caller.
+	// Changes extended attributes: change(path of the inode), as the caller.
 	template <class act>
 	int change_xattr(const exported &, session &, call, reply &, act change);
-	// Fills fh and attr of the reply with what is called 'name' in dir.
+	// Fills fh and attr of the reply for 'name' in dir.
 	int entry(session &, call, const inode &dir, std::string_view name, unique_fd path, reply &,
 		  inode_ref *keep);
 	int commit_names(const exported &, call, reply &);
-	// An fsync, as of COMMIT. The inode's mutex is not held.
+	// The fsync of COMMIT. Call without the inode's mutex.
 	int sync(const exported &, inode &, int fd, std::uint64_t &verifier);
 	int attributes(inode &, coop_st_attr &);
-	// The same for a client that may rely on them: with a lease, if it wants one and there is
-	// nothing against it.
+	// Attributes that the client may rely on: with a lease if it wants one and gets one.
 	int leased_attributes(session &, call, const inode_ref &, coop_st_attr &);
-	// A lease for the reply, of this file; tell_offer() tells of it with the attributes, if
-	// there is nothing against it.
+	// Grants a lease on this file for the reply; tell_offer() puts it into the attributes if it
+	// still stands.
 	lease_table::offer offer(session &, call, const inode_ref &);
 	void tell_offer(lease_table::offer &, inode &, coop_st_attr &);
-	// Tells of a lease that the client has kept over its own change.
+	// Reports a lease that the client kept over its own change.
 	void tell_lease(session &, call, const inode &, coop_st_attr &);
-	// Of the directory that the request changed; to a client that keeps its lease of it.
+	// Attributes of the directory that the request changed, for a client that keeps its lease
+	// on it.
 	void tell_directory(const exported &, session &, call, coop_st_attr &);
 	void touched(const exported &, session &, call, lease_table::fids &what,
 		     std::size_t &keeps);
 	void lease_name(const exported &, const inode &dir, std::string_view name,
 			lease_table::fids &what);
-	// lease: to be told of; then the reply's attributes are of before the caller was judged.
+	// lease: to be reported; then the reply's attributes are from before the caller's rights
+	// were checked.
 	int opened(session &, inode_ref, call, std::uint32_t want_inline, lease_table::offer lease,
 		   reply &);
 
@@ -173,11 +177,11 @@ private:
 
 std::string_view view(const coop_st_bytes &);
 coop_st_bytes bytes(std::string_view);
-// Whether the calling thread's user may; 0 or -errno.
+// Checks the rights of the calling thread's user; 0 or -errno.
 int permitted(int fd, int mask);
-// Our own directory in the root, which is nobody's to see.
+// Whether the name is our orphan directory, which no client may see.
 bool hidden(const exported &, const inode &dir, std::string_view name);
-// Under its mutex.
+// Call with the inode's mutex held.
 void fill_attr(const file_look &, inode &, std::uint64_t version, coop_st_attr &);
 
 } // namespace coop::daemon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// session.cpp - open files and remembered replies of one client.
+// session.cpp - open files and remembered replies of one session.
 #include "userland/daemon/session.hpp"
 
 #include <cerrno>

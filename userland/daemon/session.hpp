@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// session.hpp - what a client keeps across a lost connection: its open files
-// and the replies to what it changed.
+// session.hpp - the state of a client that survives a lost connection: its open files and the
+// replies to its changes.
 //
-// A request that changes something is executed once a session, however often it
-// arrives: the reply is kept under the request's id. A repeat that comes while
-// the first one is still running takes over its reply. The client has at most
-// COOP_ST_REQUESTS_MAX requests in flight and replies travel in order of
-// completion, so twice as many kept replies are enough.
+// A request that changes something is executed once a session, however often it arrives: the reply
+// is kept under the request's id. A repeat that arrives while the first is still running takes over
+// its reply. The client has at most COOP_ST_REQUESTS_MAX requests in flight and replies are sent in
+// order of completion, so twice as many kept replies are enough.
 #pragma once
 
 #include <chrono>
@@ -28,9 +27,9 @@ namespace coop::daemon
 constexpr std::size_t sessions_max = 4096;
 constexpr std::size_t opens_max = 65536; // a session
 constexpr std::size_t replies_kept = 2 * COOP_ST_REQUESTS_MAX;
-constexpr std::chrono::seconds session_grace{90}; // kept after its connection was lost
+constexpr std::chrono::seconds session_grace{90}; // how long a session outlives its connection
 
-// Who opened: what file-system calls on its behalf run as.
+// The user that opened a file: later file-system calls on it run with these ids.
 struct opener {
 	std::uint32_t uid, gid;
 	std::vector<std::uint32_t> groups;
@@ -48,10 +47,10 @@ struct open_file {
 struct reply {
 	std::uint32_t status = 0;
 	coop_st_body body{};
-	std::string text; // memory for what body's byte strings point at
+	std::string text; // storage for body's byte strings
 	std::string text2;
 	payload data;
-	// READ that is streamed: 'count' bytes of the file from 'offset' instead of data.
+	// A streamed READ: 'count' bytes of the file from 'offset' instead of data.
 	std::shared_ptr<unique_fd> file;
 	inode_ref node;
 	std::uint64_t offset = 0, version = 0;
@@ -71,28 +70,29 @@ public:
 	std::size_t opens() const;
 
 	enum class verdict {
-		run,      // first time: execute, then done()
-		answered, // 'out' holds the encoded reply
-		running,  // the first execution's reply will go to whoever asked last
-		late,     // came on a connection that a newer one has replaced: nothing is done
+		run,      // first time: execute, then call done()
+		answered, // 'out' is the encoded reply
+		running,  // the first execution's reply goes to the latest request
+		late,     // came on a connection that a newer one replaced: do nothing
 	};
 	using deliver = std::function<void(const std::string &)>;
 	verdict admit(std::uint64_t epoch, std::uint64_t request, deliver to, std::string &out);
-	// Keeps the reply; returns where it goes.
+	// Keeps the reply; returns the function that sends it.
 	deliver done(std::uint64_t request, const std::string &encoded);
 
-	// A new connection takes over. What still arrives on older ones was sent before, and sent
-	// again on this one: run later than its repeat, it would undo what came between.
-	// push: how to tell this client something unasked, on that connection.
+	// A new connection takes over. Requests that still arrive on older ones were sent before,
+	// and sent again on this one: executed after its repeat, such a request would undo changes
+	// made in between. push: sends a message to this client unasked, on that connection.
 	using pusher = std::function<void(std::uint16_t op, const coop_st_body &)>;
 	std::uint64_t renew(pusher push);
-	// Tells the client; lost if it is not connected.
+	// Sends to the client; dropped if it is not connected.
 	void push(std::uint16_t op, const coop_st_body &);
-	// The node that the connection of 'epoch' registered, unless a newer one has taken over.
+	// Records the node that the connection of 'epoch' registered, unless a newer connection has
+	// taken over.
 	void is_node(std::uint64_t epoch, std::uint32_t node);
 
 	std::atomic<std::uint32_t> node{0}; // registered node id
-	std::atomic<bool> over{false};      // forgotten: what it held is gone
+	std::atomic<bool> over{false};      // forgotten: its files and locks are gone
 	// Guarded by the server's table of sessions:
 	unsigned attached = 0;
 	std::chrono::steady_clock::time_point detached_at;

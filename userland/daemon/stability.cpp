@@ -25,7 +25,7 @@ std::uint64_t fresh()
 	return n;
 }
 
-// The first line of a small file, empty if there is none.
+// The first line of a small file; empty if there is none.
 std::string first_line(const std::string &path)
 {
 	char text[record_max];
@@ -76,7 +76,7 @@ bool stability::save(std::uint64_t nonce)
 	    ::write(fd.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
 	    !::rename(made.c_str(), path_.c_str()))
 		return true;
-	// Rather none than one that hides a failure.
+	// Better no record than one that hides a failure.
 	const int err = errno;
 	::unlink(path_.c_str());
 	errno = err;

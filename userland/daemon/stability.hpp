@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
-// stability.hpp - the verifiers that tell a client whether what it changed since
-// its last COMMIT can still be there.
+// stability.hpp - verifiers: they tell a client whether its changes since its last COMMIT may be
+// lost.
 //
-// A verifier is the same for as long as the kernel that holds the page cache
-// runs: it is made from the kernel's boot id, so a restart of the daemon alone
-// does not make clients write everything again. It changes for one file when
-// that file could not be written back: the kernel tells this once, to the fsync
-// of one client, and the others must learn of it too.
+// A verifier is constant while the kernel runs that holds the page cache: it is derived from the
+// kernel's boot id, so a restart of the daemon alone does not make clients write everything again.
+// It changes for one file when writeback of that file failed: the kernel reports this once, to the
+// fsync of one client, and the others must learn of it too.
 //
-// A file in the state directory carries a nonce from one process of the daemon
-// to the next under the same kernel; a failure replaces it. Wherever it cannot
-// be read or written a fresh nonce takes its place: then a restart does look
-// like a crash, which costs clients work, or an error, but hides nothing.
+// A file in the state directory carries a nonce from one daemon process to the next under the same
+// kernel; a failure replaces it. If it cannot be read or written, a fresh nonce takes its place:
+// then a restart looks like a crash, which costs clients work, or an error, but hides nothing.
 #pragma once
 
 #include <cstdint>
@@ -24,17 +22,17 @@
 namespace coop::daemon
 {
 
-constexpr std::size_t failures_max = 4096; // files; then all files get new verifiers
+constexpr std::size_t failures_max = 4096; // above it all files get new verifiers
 
 class stability
 {
 public:
-	// boot_id: of the kernel; empty: as it says itself.
+	// boot_id: empty: read from the kernel.
 	stability(const std::string &state_dir, std::string boot_id);
 
-	// fs: of the export. Ask before a change, and after an fsync.
+	// fs: of the export. Call before a change, and after an fsync.
 	std::uint64_t verifier(std::uint64_t fs, const coop_fid &) const;
-	// An fsync of this file has failed.
+	// Records that an fsync of this file failed.
 	void failed(const coop_fid &);
 
 private:
@@ -43,7 +41,7 @@ private:
 
 	std::string path_, boot_id_;
 	mutable std::mutex mutex_;
-	std::uint64_t base_ = 0; // of boot id and nonce
+	std::uint64_t base_ = 0; // from boot id and nonce
 	struct hash {
 		std::size_t operator()(const coop_fid &f) const { return f.lo; }
 	};

@@ -45,14 +45,14 @@ std::uint64_t stamping_time_ns()
 	       static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-// What a change time may be rounded down by, at most: some file systems keep whole seconds.
+// The most that a change time may be rounded down: some file systems keep whole seconds.
 static std::uint64_t granularity_ns(std::uint64_t ctime)
 {
 	return ctime % 1'000'000'000 ? coarse_ns : 1'000'000'000 + coarse_ns;
 }
 
-// File systems whose changes are stamped by this kernel. Others (NFS, SMB, 9p, FUSE ...) may have
-// them from another machine, whose clock nobody here can ask.
+// File systems whose changes this kernel stamps. On others (NFS, SMB, 9p, FUSE ...) another machine
+// may stamp them, whose clock we cannot read.
 static bool stamps_here(int dir_fd)
 {
 	constexpr std::uint32_t bcachefs = 0xca451a4e, zfs = 0x2fc12fc1; // not in linux/magic.h
@@ -69,8 +69,9 @@ static bool stamps_here(int dir_fd)
 
 change_clock change_clock::probe(int dir_fd, bool writable)
 {
-	// Coarse time steps by a tick, of 1 ms at least. So many changes in so short a time have
-	// times of their own only if it is fine; on a slow file system they might have by waiting.
+	// Coarse time steps by a tick, of at least 1 ms. This many changes in so short a time get
+	// different times only if the clock is fine; a slow file system could reach that by
+	// waiting, hence 'most'.
 	constexpr int rounds = 64, attempts = 8;
 	constexpr std::chrono::milliseconds most{rounds / 2};
 	change_clock clock{.ours = stamps_here(dir_fd)};
@@ -80,7 +81,7 @@ change_clock change_clock::probe(int dir_fd, bool writable)
 	if (!fd)
 		return clock;
 	std::uint64_t last = 0;
-	for (int attempt = 0; attempt < attempts; attempt++) { // a busy machine may need some
+	for (int attempt = 0; attempt < attempts; attempt++) { // a busy machine may need several
 		const auto start = std::chrono::steady_clock::now();
 		for (int i = 0; i < rounds; i++) {
 			struct stat st;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// xattr.cpp - extended attributes, ACLs among them, which the export's file system
-// keeps and checks.
+// xattr.cpp - extended attributes and ACLs, which the export's file system keeps and checks.
 //
-// Calls go through /proc/self/fd: the daemon's descriptors are O_PATH, and opening
-// the file would have the effects of an open. They run as the caller, with no
-// capability left if that is not root: the kernel then says who may see and set
-// what in which name space. A change of an attribute moves the change time, so it
-// is a change of the data version like a chmod.
+// Calls go through /proc/self/fd: the daemon's descriptors are O_PATH, and opening the file would
+// have the effects of an open. They run as the caller, without capabilities unless that is root, so
+// the kernel decides who may see and set which attribute. Changing an attribute moves the change
+// time, so it changes the data version, as chmod does.
 #include <cerrno>
 #include <sys/xattr.h>
 
@@ -34,7 +32,7 @@ template <class act> int as_plain(const coop_st_cred &c, act call)
 	});
 }
 
-// get(buffer, room) into the reply: with room 0 the size only.
+// Runs get(buffer, room) and fills the reply; room 0: the size only.
 template <class act> int read_extended(const coop_st_body &asked, reply &out, act get)
 {
 	const std::size_t room = std::min<std::size_t>(asked.count, COOP_ST_XATTR_MAX);
