@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// asker.hpp - for whom a thread waits, and whether that one has gone.
+// asker.hpp - the process that a thread works for, and whether it has been killed.
 //
-// A process that is killed while it waits for an answer of ours ends no sooner than it has one.
-// So what may wait for long, for storage above all, looks here now and then and gives up when
-// nobody is left who wants the result. Each thread has at most one asker at a time.
+// A killed process exits only after its pending request has been answered. So code that may wait
+// long, above all for storage, checks from time to time whether the asker has gone, and gives up
+// then. Each thread has at most one asker at a time.
 #pragma once
 
 #include <chrono>
@@ -14,16 +14,16 @@ namespace coop::client
 class asker
 {
 public:
-	// How often those who wait look.
+	// How often a waiting thread checks.
 	static constexpr std::chrono::milliseconds look_again{100};
 
-	// Makes it this thread's, until it is destroyed.
+	// Becomes this thread's asker until it is destroyed.
 	asker() : before_(current_) { current_ = this; }
 	virtual ~asker() { current_ = before_; }
 	asker(const asker &) = delete;
 	asker &operator=(const asker &) = delete;
 
-	// Whether this thread's has; false without one.
+	// Whether this thread's asker has gone; false without one.
 	static bool has_gone() { return current_ != nullptr && current_->gone(); }
 
 private:

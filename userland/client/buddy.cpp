@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// buddy.cpp - see buddy.hpp. The buddy of a run differs from it in exactly the
-// bit of its order, so joining needs no search.
+// buddy.cpp - see buddy.hpp. The number of a run's buddy differs from its own in exactly the bit of
+// its order, so joining needs no search.
 #include "userland/client/buddy.hpp"
 
 namespace coop::client
@@ -13,7 +13,7 @@ buddy::buddy(std::uint32_t first, std::uint32_t frames) :
 	order_(std::size_t{frames} * frame_pages, not_free)
 {
 	head_.fill(none);
-	// Pushed from the end, so that the arena fills from its start.
+	// Push from the end, so that allocation fills the arena from its start.
 	for (std::uint32_t f = frames; f-- > 0;)
 		push(f * frame_pages, max_order);
 	free_pages_ = frames * frame_pages;

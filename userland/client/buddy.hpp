@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // buddy.hpp - runs of 1, 2, 4 ... 64 pages of an arena.
 //
-// The arena is cut into frames of 64 pages, the largest run; halves that are both
-// free join again at once, so that small files that went leave whole frames
-// behind. Free runs of one order form a doubly linked list through two arrays of
-// page numbers: every step is constant time, nothing is allocated after creation.
+// The arena is divided into frames of 64 pages, the largest run. Two free halves join again at
+// once, so small files that are evicted leave whole frames behind. Free runs of one order form a
+// doubly linked list through two arrays of page numbers: every step takes constant time, and
+// nothing is allocated after creation.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// buffer_list.hpp - bytes that lie in several pieces, in the order of a file.
+// buffer_list.hpp - lists of buffers that hold consecutive bytes of a file.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace coop::client
 {
 
-// [offset, offset + length) of a list of buffers.
+// The bytes [offset, offset + length) of a list of buffers.
 inline std::vector<iovec> slice(std::span<const iovec> v, std::size_t offset, std::size_t length)
 {
 	std::vector<iovec> out;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// change_order.hpp - one file's changes, one after another, also those whose callers have gone.
+// change_order.hpp - serialises the changes of one file, also those whose callers were killed.
 //
-// A change of storage that was sent happens, or does not, whether or not its caller still waits.
-// Was the caller killed, the next change must not be sent before that is known: the daemon may do
-// them in either order. So the turn is not a lock of the thread that took it, but a hold that
-// the call's reply inherits.
+// A change that was sent to storage may happen even if its caller no longer waits. If the caller
+// was killed, the next change must not be sent before the reply: the daemon may execute the two in
+// either order. So the turn is not a lock of the thread that took it, but a hold that passes to the
+// handler of the late reply.
 #pragma once
 
 #include <chrono>
@@ -20,11 +20,11 @@ namespace coop::client
 class change_order
 {
 public:
-	// The turn, until its last copy is destroyed, in whatever thread.
+	// The turn; it ends when its last copy is destroyed, in any thread.
 	using hold = std::shared_ptr<change_order>;
 
-	// Waits for it. owner: of this, kept by the hold. patience: 0 is no end. Returns 0, -EINTR
-	// (the asker has gone) or -ETIMEDOUT.
+	// Waits for the turn. owner: of this object, kept alive by the hold. patience: 0 means no
+	// limit. Returns 0, -EINTR (the asker has gone) or -ETIMEDOUT.
 	[[nodiscard]] int take(std::shared_ptr<void> owner, std::chrono::milliseconds patience,
 			       hold &out)
 	{

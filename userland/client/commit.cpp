@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// commit.cpp - fsync and close: what was written is on stable storage afterwards,
-// written again if storage had lost it, or told as lost.
+// commit.cpp - fsync and close: they bring written bytes to stable storage, write again what
+// storage lost, or report a loss.
 //
-// One commit of a file is under way at a time (inode::committing). It is taken before
-// the turn of the file's changes, which writing again needs: so nothing newer is written
-// here meanwhile, and no open file that it goes through is closed.
+// A file has one commit under way at a time (inode::committing). Take it before the turn of the
+// file's changes, which writing again needs. While it is held, no other commit writes again, and no
+// open file that this one writes through is closed.
 #include <cerrno>
 
 #include "userland/client/file.hpp"
@@ -15,10 +15,10 @@ namespace coop::client
 namespace
 {
 
-// Commits in a row that each return a verifier of their own.
+// Commits in a row that each return a different verifier.
 constexpr unsigned most_tries = 8;
 
-// Storage has not said what became of it: who waited was killed, or storage is away.
+// The result of the commit is unknown: the caller was killed, or storage is unreachable.
 bool undecided(int err)
 {
 	return err == -EINTR || err == -ETIMEDOUT || err == -ESHUTDOWN;
@@ -26,7 +26,7 @@ bool undecided(int err)
 
 } // namespace
 
-// Some may be lost, and say so.
+// Commits through any open file; -EBADF: the daemon knows none of them.
 int files::commit_through_any(inode &node, write_result &r)
 {
 	int err = -EBADF;
@@ -39,28 +39,28 @@ int files::commit_through_any(inode &node, write_result &r)
 int files::bring(inode &node, std::uint64_t open_id)
 {
 	change_order::hold only;
-	// Before looking: while another writes again, what it took is in no book.
+	// Before looking: while another commit writes again, the bytes that it took are in no book.
 	if (int err = node.committing.take(inodes_.keep(node), storage_.patience(), only))
 		return err;
 	for (unsigned i = 0; i < most_tries; i++) {
 		const unstable::cover covered = node.changes.covered();
-		// Without commits at close others may have left something that is in no book: who
-		// has it open asks, the committer does not.
+		// Without commits at close, other open files may have left changes that no book
+		// lists: an fsync asks storage anyway, the committer does not.
 		if (!covered.pending && (commit_on_close_ || !open_id))
 			return 0;
-		// The last writer has gone since the committer looked. What it left is told to
-		// those who have the file open, if their commit does not cover it.
+		// The last writer closed the file after the committer looked. If that close did not
+		// cover its changes, the remaining open files learn of the loss.
 		if (!open_id && node.changes.writers().empty())
 			return 0;
 		ticket asked = inodes_.now();
 		write_result r;
 		if (int err = open_id ? storage_.commit(node.fh, open_id, r)
 				      : commit_through_any(node, r)) {
-			// An open file that was lost: another one may do it yet.
+			// The daemon lost this open file: another one may still commit.
 			if (undecided(err) || (open_id && err == -EBADF))
 				return err;
-			// The kernel of storage's machine tells this once and takes the bytes for
-			// written: it would say nothing at a second try.
+			// The kernel of storage's machine reports a failure once and then treats
+			// the bytes as written: a second attempt would report success.
 			node.changes.lost(covered, err == -EBADF ? -EIO : err);
 			return 0;
 		}
@@ -69,7 +69,7 @@ int files::bring(inode &node, std::uint64_t open_id)
 			return 0;
 		if (int err = write_again(node, covered, r.verifier)) {
 			if (node.changes.keeps())
-				committer_.began(node); // its entry may have gone meanwhile
+				committer_.began(node); // the committer may have dropped its entry
 			return err;
 		}
 	}
@@ -85,7 +85,7 @@ int files::write_again(inode &node, const unstable::cover &covered, std::uint64_
 		return err;
 	const std::uint64_t releases = node.changes.releases();
 	for (unstable::kept &k : node.changes.take_again(covered, verifier)) {
-		// Who gives a lock back does not wait for a turn if it is killed.
+		// An unlock whose caller is killed does not wait for the turn: check for it here.
 		if (node.changes.releases() != releases) {
 			node.changes.lost(-EIO);
 			continue;
@@ -120,9 +120,9 @@ int files::write_again(inode &node, const unstable::cover &covered, std::uint64_
 int files::commit(open_file &f)
 {
 	settle(f);
-	f.uncommitted = false; // before looking: what is written from here on is for another call
+	f.uncommitted = false; // clear it before looking: later writes belong to the next call
 	if (int err = bring(*f.node, f.open_id)) {
-		f.uncommitted = true; // the next fsync or close tries, and tells, again
+		f.uncommitted = true; // the next fsync or close tries again, and reports again
 		return err;
 	}
 	std::lock_guard guard(f.lock);
@@ -138,23 +138,23 @@ int files::flush(open_file &f)
 	return f.uncommitted ? f.node->changes.lost_since(f.losses) : 0;
 }
 
-// The last of an open file that may write. What it wrote since its close, through a mapping or a
-// descriptor of another process, has nobody to be told to any more, but is brought to storage.
+// An open file with write access ends. Changes since its close(2), made through a mapping or by
+// another process' descriptor, have no caller to report to, but are still committed.
 void files::leave(open_file &f)
 {
 	inode &node = *f.node;
 	change_order::hold only;
 	if (f.uncommitted && commit_on_close_)
 		(void)commit(f);
-	if (storage_.lock_era(node.fh)) // it may end with this
+	if (storage_.lock_era(node.fh)) // this may end our lock
 		let_go(node);
-	// Nothing goes out through it from here on.
+	// From here on no commit writes through this open file.
 	(void)node.committing.take(inodes_.keep(node), storage_.patience(), only);
 	node.changes.leave(f.open_id);
 }
 
-// The next holder of a lock may write where we did. With the turn in hand nothing is being written
-// again; who cannot have it goes on, as does the change that has it.
+// After an unlock the next holder may write to the same bytes. While we hold the turn, nothing is
+// written again; if we cannot get the turn we go on, and so does the change that holds it.
 void files::let_go(inode &node)
 {
 	change_order::hold turn;

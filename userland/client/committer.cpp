@@ -10,7 +10,7 @@
 namespace coop::client
 {
 
-// Whoever waits in a call of this thread gives up when it is to end.
+// A call of this thread stops waiting when the committer is to end.
 struct committer::ending final : asker {
 	explicit ending(const std::atomic<bool> &stop) : stop(stop) {}
 	bool gone() override { return stop; }
@@ -52,7 +52,7 @@ void committer::hurry()
 	wake_.notify_all();
 }
 
-// Most files are committed by their close. Their entries go when they have become many.
+// Most files are committed by their close. Their entries are removed once there are many.
 void committer::sweep_locked()
 {
 	std::erase_if(queue_, [](const std::weak_ptr<inode> &w) {
@@ -67,7 +67,7 @@ void committer::sweep_locked()
 	due_ = std::min(due_, queue_.size());
 }
 
-// One that keeps something, out of the queue.
+// Takes the next file that keeps writes out of the queue.
 std::shared_ptr<inode> committer::next_locked()
 {
 	while (!queue_.empty() && (due_ || memory_.crowded())) {
@@ -112,7 +112,7 @@ void committer::run()
 			lock.lock();
 			if (more && !std::exchange(node->keeps_listed, true))
 				queue_.push_back(node);
-			if (err) { // storage is away
+			if (err) { // storage is unreachable
 				due_ += more;
 				wake_.wait_for(lock, look_again, [this] { return stop_.load(); });
 			}

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// committer.hpp - a thread that commits files whose writes are kept (unstable.hpp)
-// when no fsync or close does it soon enough.
+// committer.hpp - a thread that commits files with kept writes (unstable.hpp) if no fsync or close
+// does so soon enough.
 //
-// It does so when their memory is more than half used, the files that began to keep
-// first before others; and with all of them after a connection was made again, since
-// storage's machine may have lost what they wrote: until it is written again, a reader
-// sees the file as the crash has left it. It also gives memory back that is not needed
-// any more.
+// It commits when more than half of the memory for kept writes is used, oldest files first. After a
+// reconnection it commits all of them, because storage's machine may have lost the writes: until
+// they are written again, readers see the file as the crash left it. It also returns unused memory
+// to the system.
 #pragma once
 
 #include <atomic>
@@ -29,13 +28,13 @@ class committer
 {
 public:
 	struct duties {
-		std::function<std::uint64_t()> connections; // counts those that were made again
-		std::function<int(inode &)> commit;         // an error: it is to be tried again
+		std::function<std::uint64_t()> connections; // number of reconnections so far
+		std::function<int(inode &)> commit;         // an error: try again later
 	};
 	committer(kept_memory &, duties);
 	~committer();
 
-	// Called by who has written: the file has begun to keep, or the memory is crowded.
+	// began(): after the first kept write of a file. hurry(): the memory is crowded.
 	void began(inode &);
 	void hurry();
 
@@ -53,11 +52,11 @@ private:
 	std::condition_variable wake_;
 	std::deque<std::weak_ptr<inode>> queue_; // each once: inode::keeps_listed
 	std::size_t sweep_at_ = 64;              // entries
-	std::size_t due_ = 0;                    // first so many are committed, crowded or not
-	bool asleep_ = false;                    // until it is woken; otherwise it looks by itself
-	std::uint64_t connections_ = 0;          // as of the last look
+	std::size_t due_ = 0;           // this many at the front are committed, crowded or not
+	bool asleep_ = false;           // waits for a wake-up; otherwise it looks periodically
+	std::uint64_t connections_ = 0; // as of the last look
 	std::atomic<bool> stop_{false};
-	std::thread thread_; // from the first file on
+	std::thread thread_; // started with the first file
 };
 
 } // namespace coop::client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// file.cpp - one open file's life: open, read and write, release.
+// file.cpp - an open file: open, read, write, release.
 #include "userland/client/file.hpp"
 
 #include <fcntl.h>
@@ -13,12 +13,12 @@ namespace coop::client
 namespace
 {
 
-// Versions that a read follows before it takes the bytes without one.
+// Version changes that a read follows before it reads without a version.
 constexpr int max_versions = 4;
-// More than that is not worth carrying in the reply to an open.
+// The most bytes worth carrying in the reply to an open.
 constexpr std::uint32_t inline_bytes = 64u << 10;
 
-// Some of the bytes may have been written all the same.
+// Errors after which part of the bytes may have been written.
 bool half_done(int err)
 {
 	return err == -EIO || err == -ENOSPC || err == -EDQUOT || err == -EFBIG;
@@ -38,14 +38,14 @@ files::files(storage &s, page_store &p, reader &r, inode_table &t, commit_option
 {
 }
 
-// Decides what the kernel keeps. judged: the inode knows the version that came with the reply;
-// otherwise a change of ours was under way, and storage is asked again when none is.
+// Decides what the kernel may keep. judged: the inode knows the version from the reply; otherwise a
+// change of ours was under way, and we ask storage again once none is.
 void files::admit(inode &node, const caller &who, open_result &r, bool judged, open_answer &out)
 {
 	change_order::hold turn;
 	if (!judged) {
 		judged = revalidate(who, node, &r.openers, turn) == 0;
-		r.inline_data.clear(); // of an older version, as likely as not
+		r.inline_data.clear(); // likely of an older version
 	}
 	{
 		std::lock_guard guard(node.lock);
@@ -65,13 +65,13 @@ void files::admit(inode &node, const caller &who, open_result &r, bool judged, o
 		reader_.put_inline(*c, r.inline_data);
 }
 
-// Until the turn is given back, no local change begins.
+// While the turn is held, no local change begins.
 int files::take_turn(inode &node, change_order::hold &out)
 {
 	return node.order.take(inodes_.keep(node), storage_.patience(), out);
 }
 
-// The same for who is about to send a change.
+// The same for a caller that is about to send a change.
 int files::begin_change(inode &node, change_order::hold &out)
 {
 	change_order::hold turn;
@@ -82,14 +82,15 @@ int files::begin_change(inode &node, change_order::hold &out)
 		node.changing = true;
 	}
 	out = change_order::hold(&node.order, [turn, &node](change_order *) {
-		std::lock_guard guard(node.lock); // the turn keeps the inode, and goes after this
+		std::lock_guard guard(
+			node.lock); // the turn keeps the inode alive, and ends after this
 		node.changing = false;
 	});
 	return 0;
 }
 
-// For the reply to a change that nobody waits for any more. It comes while files may be on their
-// way out, but not the table. replaced: the bytes that it changes.
+// Handles the reply to a change whose caller has gone. It may come while open files are being
+// destroyed, but not after the inode table. replaced: the bytes that the change affects.
 storage::late_reply files::inherit(inode &node, change_order::hold turn, range replaced)
 {
 	return [&t = inodes_, asked = inodes_.now(), node = node.shared_from_this(),
@@ -99,14 +100,15 @@ storage::late_reply files::inherit(inode &node, change_order::hold turn, range r
 		node->changes.acknowledged(r.verifier, replaced.offset, replaced.length);
 		{
 			std::lock_guard guard(node->lock);
-			node->changing = false; // this is what it was waited for
+			node->changing = false; // the reply has come
 		}
 		t.learn(*node, asked, r.attr, nullptr, false);
-		t.misplaced(*node); // what the kernel made of a failed write is its own affair
+		t.misplaced(
+			*node); // we do not know which pages the kernel kept after the failed write
 	};
 }
 
-// What is here already need not come with the open reply.
+// If we have the first pages, the open reply need not carry them.
 bool files::held(inode &node)
 {
 	content_key key;
@@ -168,8 +170,8 @@ int files::create(const caller &who, const handle &dir, std::string_view name, i
 	return 0;
 }
 
-// The file's contents as of the newest version known, as this opener may read them. breaks: they
-// are for the kernel, which may have them from now on (see inode::breaks).
+// The file's contents at the newest known version, as this opener may read them. breaks: they are
+// for the kernel, which may cache them from now on (see inode::breaks).
 std::shared_ptr<const content> files::content_of(open_file &f, std::uint64_t *breaks)
 {
 	std::scoped_lock guard(f.lock, f.node->lock);
@@ -184,7 +186,7 @@ std::shared_ptr<const content> files::content_of(open_file &f, std::uint64_t *br
 	return f.current;
 }
 
-// The first use of a file after its open: the kernel has done what the open told it.
+// First use of a file after its open: the kernel has acted on the open's answer.
 void files::settle(open_file &f)
 {
 	if (!f.unsettled.exchange(false))
@@ -193,7 +195,7 @@ void files::settle(open_file &f)
 	f.node->unsettled--;
 }
 
-// Which version storage has while no change of ours is under way. turn: taken if it is not held.
+// Asks storage for the version while no change of ours is under way. turn: taken unless held.
 int files::revalidate(const caller &who, inode &node, const std::vector<std::uint32_t> *openers,
 		      change_order::hold &turn)
 {
@@ -207,7 +209,7 @@ int files::revalidate(const caller &who, inode &node, const std::vector<std::uin
 	return err;
 }
 
-// The inode's lock is held.
+// Call with the inode's lock held.
 void files::kernel_gets(inode &node, std::uint64_t version)
 {
 	if (!node.kernel_version)
@@ -221,8 +223,8 @@ int files::read_direct(open_file &f, std::uint64_t breaks, std::uint64_t offset,
 {
 	out.pieces.clear();
 	out.direct = std::make_shared_for_overwrite<std::byte[]>(length);
-	// Shared: set_value() may still be returning when the result is already here, and who
-	// gives up leaves the memory to those who fill it.
+	// Shared: set_value() may still be returning when the result is already here, and a reader
+	// that gives up leaves the memory to storage's thread.
 	auto promise = std::make_shared<std::promise<storage::read_result>>();
 	auto answer = promise->get_future();
 	storage_.read(f.node->fh, f.open_id, offset, {iovec{out.direct.get(), length}}, 0,
@@ -243,7 +245,7 @@ int files::read_direct(open_file &f, std::uint64_t breaks, std::uint64_t offset,
 int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_answer &out)
 {
 	settle(f);
-	change_order::hold turn; // from the first surprise on
+	change_order::hold turn; // held from the first -ESTALE on
 	std::uint64_t breaks = 0;
 	for (int i = 0; i < max_versions; i++) {
 		auto c = content_of(f, &breaks);
@@ -257,7 +259,7 @@ int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_a
 				return err;
 			continue;
 		}
-		if (err == -ENOMEM) // every block is pinned, but storage still has the bytes
+		if (err == -ENOMEM) // every block is pinned, but storage can still be read
 			break;
 		if (err)
 			return err;
@@ -277,14 +279,14 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 	const bool appends = f.flags & O_APPEND;
 	change_order::hold turn;
 	write_result r;
-	// Before the turn, which who makes room may need.
+	// Before taking the turn: the committer may need it to make room.
 	if (int err = appends ? 0 : kept_->wait_for_room(storage_.patience()))
 		return err;
 	if (int err = begin_change(node, turn))
 		return err;
 	const std::uint64_t era = appends ? 0 : storage_.lock_era(node.fh);
-	// The kernel asks for an fsync behind each write. Without commits at close that one commits
-	// in any case.
+	// For O_DSYNC the kernel asks for an fsync after each write. Without commits at close that
+	// fsync always commits.
 	const bool commits = f.flags & O_DSYNC && commit_on_close_ && !appends && !f.uncommitted &&
 			     !node.changes.keeps();
 	const unstable::cover before = commits ? node.changes.covered() : unstable::cover{};
@@ -295,14 +297,13 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 			node.changes.spoiled(offset, appends ? unstable::to_the_end : length);
 		return err;
 	}
-	// 'uncommitted' is set behind what there is to commit: a close at the same time looks at
-	// both.
+	// Set 'uncommitted' after the change is recorded: a concurrent close looks at both.
 	if (appends) {
-		// The daemon chose the place; the kernel had assumed one.
+		// The daemon chose the offset; the kernel had assumed one.
 		auto end = static_cast<std::uint64_t>(r.attr.st.st_size);
 		auto assumed = offset;
 		offset = end >= length ? end - length : 0;
-		// Sent again it would go to another place.
+		// Cannot be written again: it would go to another offset.
 		node.changes.acknowledged(r.verifier, offset, length);
 		f.uncommitted = true;
 		inodes_.changed(node, r, offset, length);
@@ -343,11 +344,11 @@ void files::release(std::unique_ptr<open_file> f)
 int files::lock(open_file &f, const coop_st_lock &what, bool wait, storage::lock_granted granted,
 		std::uint64_t &cookie)
 {
-	let_go_of(f, what); // what the owner holds there may be given back for it
+	let_go_of(f, what); // the daemon may release the owner's old lock in this range
 	return storage_.lock(f.node->fh, f.open_id, what, wait, std::move(granted), cookie);
 }
 
-// With the turn of the file's changes in hand, so that a version that is not ours is foreign.
+// Takes the turn of the file's changes, so that a version that is not ours is foreign.
 int files::refresh(open_file &f, bool &drop)
 {
 	change_order::hold turn;
@@ -407,7 +408,7 @@ int files::setattr(const caller &who, inode &node, const storage::setattr_reques
 	if (!S_ISREG(out.st.st_mode))
 		return 0;
 	node.changes.acknowledged(r.verifier, cut.offset, cut.length);
-	// What a truncation touches: from the end that was to the end that is, or the reverse.
+	// A truncation affects the bytes between the old and the new end.
 	std::uint64_t before;
 	{
 		std::lock_guard guard(node.lock);

@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: MIT
-// file.hpp - open files: close-to-open consistency, reads that outlive a change
-// of version, writes that go through to storage.
+// file.hpp - open files: close-to-open consistency, reads that continue over a change of version,
+// writes that go through to storage.
 //
-// Close-to-open: an open asks storage for the file's version. The kernel may keep
-// its pages only if all of them are of that version. A reader that meets a newer
-// version in mid-file (-ESTALE) revalidates and goes on with the new one, and lets no
-// local change begin meanwhile: what it meets then is somebody else's. If those
-// change the file faster than it can be read by version, the bytes come straight from
-// storage and are kept by nobody. So a reader gets data or an error of
-// storage's own, never one that storage could mend.
+// Close-to-open: an open asks storage for the file's version. The kernel may keep its pages only if
+// all of them are of that version. A reader that meets a newer version (-ESTALE) revalidates,
+// continues with the new one, and holds back local changes: any further change comes from another
+// node. If those change the file faster than it can be read by version, the bytes come directly
+// from storage and are not cached. So a reader gets data or an error of storage itself, never an
+// error that a retry would avoid.
 //
-// Writes reach storage before they are answered. Their reply tells the version
-// before and after, so pages that the write did not touch stay good (inode.hpp).
-// fsync and close make them stable, writing again what a crash of storage has lost, or
-// say that they may be lost (unstable.hpp). A change whose caller was killed keeps its
-// turn until storage has answered.
+// A write is answered after storage has acknowledged it. The reply has the version before and
+// after, so pages that the write did not touch stay valid (inode.hpp). fsync and close make writes
+// stable, write again what a crash of storage lost, or report that writes may be lost
+// (unstable.hpp). A change whose caller was killed keeps its turn until storage has answered.
 #pragma once
 
 #include <atomic>
@@ -56,13 +54,13 @@ public:
 
 	std::atomic<bool> unsettled{false};   // see inode::unsettled
 	std::atomic<bool> uncommitted{false}; // wrote since the last commit
-	std::mutex lock;                      // what follows
+	std::mutex lock;                      // guards what follows
 	unstable::mark losses;
 	reader::stream stream;
 	std::shared_ptr<const content> current;
 };
 
-// What a read found: pieces of the page store, or bytes that belong to the answer alone.
+// Result of a read: pieces of the page store, or memory that only this answer owns.
 struct read_answer {
 	std::vector<piece> pieces;
 	std::shared_ptr<std::byte[]> direct;
@@ -70,10 +68,10 @@ struct read_answer {
 };
 
 struct commit_options {
-	// Most bytes of writes that are kept until storage has them on its disk.
+	// Limit of the bytes of writes kept until storage has them on its disk.
 	std::uint64_t keep = kept_memory::default_bound;
-	// Otherwise what nobody has committed at the last close is storage's alone: a crash of its
-	// machine loses it as it loses what its own programs wrote.
+	// false: what is uncommitted at the last close is left to storage: a crash of its machine
+	// loses it, as it loses writes of local programs there.
 	bool on_close = true;
 };
 
@@ -82,15 +80,15 @@ class files
 public:
 	files(storage &, page_store &, reader &, inode_table &, commit_options = {});
 
-	// 0 or -errno. keep: the kernel may keep the pages that it has. attr_stale: the attributes
-	// that the kernel holds are older than this open.
+	// Returns 0 or -errno. keep: the kernel may keep its cached pages. attr_stale: the kernel's
+	// attributes are older than this open.
 	struct open_answer {
 		std::unique_ptr<open_file> file;
 		bool keep = false;
 		bool attr_stale = false;
 	};
 	[[nodiscard]] int open(const caller &, inode &, int flags, open_answer &out);
-	// name empty: a file without one (O_TMPFILE).
+	// name empty: a file without a name (O_TMPFILE).
 	[[nodiscard]] int create(const caller &, const handle &dir, std::string_view name,
 				 int flags, const new_mode &mode, entry &node, inode *&ino,
 				 open_answer &out);
@@ -101,25 +99,25 @@ public:
 	// fallocate(2): mode is FALLOC_FL_*.
 	[[nodiscard]] int fallocate(open_file &, int mode, std::uint64_t offset,
 				    std::uint64_t length);
-	// whence: SEEK_DATA or SEEK_HOLE; at becomes where it begins.
+	// whence: SEEK_DATA or SEEK_HOLE; at: in the start of the search, out the position found.
 	[[nodiscard]] int seek(open_file &, int whence, std::uint64_t &at);
-	// Copies within storage. length becomes what was copied, which may be less than asked.
+	// Copies within storage. length: out the number of bytes copied, which may be less.
 	[[nodiscard]] int copy(open_file &from, std::uint64_t from_at, open_file &to,
 			       std::uint64_t to_at, std::uint64_t &length);
-	// What was changed, by whomever of this mount, is on stable storage, or -errno, which also
-	// tells of a loss that somebody else's commit has found.
+	// 0: all changes by this mount are on stable storage. Or -errno, also for a loss that
+	// another open file's commit found.
 	[[nodiscard]] int commit(open_file &);
-	// The same at a close, for what this open file wrote, if a close commits; else what is
-	// known.
+	// close(2): commits what this open file wrote, if closes commit; otherwise returns known
+	// losses.
 	[[nodiscard]] int flush(open_file &);
 	void release(std::unique_ptr<open_file>);
 
-	// As storage's; what is held gives a view of the file as its last holder left it, once
-	// refresh() has been called.
+	// As in storage. A held lock shows the file as its last holder left it, after refresh().
 	[[nodiscard]] int lock(open_file &, const coop_st_lock &, bool wait,
 			       storage::lock_granted granted, std::uint64_t &cookie);
-	// Looks what storage has by now. drop: what the kernel holds of older versions is reported
-	// stale; dropped() tells when it has gone. Must not be called on the connection's thread.
+	// Asks storage for the current version. drop: the kernel's pages of older versions are
+	// stale; call dropped() once they are dropped. Must not be called on the connection's
+	// thread.
 	[[nodiscard]] int refresh(open_file &, bool &drop);
 	void dropped(open_file &);
 	[[nodiscard]] int unlock(open_file &, const coop_st_lock &);
@@ -132,14 +130,14 @@ public:
 				   std::string_view value, int flags);
 	[[nodiscard]] int removexattr(const caller &, inode &, std::string_view name);
 
-	// Writes that a crash of storage had lost.
+	// Number of writes sent again because a crash of storage lost them.
 	std::uint64_t written_again() const { return written_again_; }
 
 private:
 	struct range {
 		std::uint64_t offset, length;
 	};
-	// A change that leaves the bytes as they are: ask(result, what to do about a late reply).
+	// A change that leaves the file's bytes as they are: ask(result, handler of a late reply).
 	template <class act> int change_beside(inode &, act ask);
 	std::shared_ptr<const content> content_of(open_file &, std::uint64_t *breaks = nullptr);
 	int read_direct(open_file &, std::uint64_t breaks, std::uint64_t offset,
@@ -154,8 +152,8 @@ private:
 	int begin_change(inode &, change_order::hold &);
 	void look_again(open_file &, change_order::hold &, int err);
 	storage::late_reply inherit(inode &, change_order::hold, range replaced = {});
-	// What was changed is on stable storage, or counted as lost; an error: not known yet.
-	// open_id: an open file that stays; 0: whichever writes.
+	// Brings all changes to stable storage, or counts them as lost; an error: not known yet.
+	// open_id: an open file that stays open; 0: any with write access.
 	int bring(inode &, std::uint64_t open_id);
 	int commit_through_any(inode &, write_result &);
 	int write_again(inode &, const unstable::cover &, std::uint64_t verifier);

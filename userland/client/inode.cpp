@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// inode.cpp - which replies are believed, and what a new version does to the
-// pages of the old one.
+// inode.cpp - decides which replies are believed, and what a new version does to pages of the old
+// one.
 #include "userland/client/inode.hpp"
 
 #include <algorithm>
@@ -100,8 +100,8 @@ bool inode_table::must_drop(inode &node)
 		std::lock_guard guard(node.lock);
 		if (node.kernel_pages() != inode::pages::foreign)
 			return false;
-		// What a read under way brings of an older version says so itself: 'breaks' has
-		// moved since it began.
+		// A read under way may still bring pages of an older version; it notices that
+		// 'breaks' has changed since it began.
 		node.kernel_version = 0;
 		node.overdue = false;
 		node.unsettled++;
@@ -168,7 +168,7 @@ bool inode_table::learn(inode &node, ticket asked, const attributes &attr,
 		if (openers)
 			node.openers = *openers;
 	}
-	// An opener's pages are dealt with by the reply to the open itself.
+	// For an open, its own reply tells the kernel what to do with the pages.
 	if (stale && !openers)
 		events_.pages_stale(node);
 	return true;
@@ -187,7 +187,8 @@ void inode_table::changed(inode &node, const write_result &r, std::uint64_t offs
 			if (r.attr.version != node.version)
 				store_.advance({node.fid, node.version}, r.attr.version, offset,
 					       length, node.size, size);
-			// The kernel wrote the same bytes to its own pages before it asked us.
+			// The kernel wrote the same bytes to its own pages before it sent us the
+			// write.
 			if (!node.kernel_version || node.kernel_version == r.version_before)
 				node.kernel_version = r.attr.version;
 			if (node.kernel_attr == r.version_before)
@@ -195,7 +196,8 @@ void inode_table::changed(inode &node, const write_result &r, std::uint64_t offs
 			node.version = r.attr.version;
 			node.size = size;
 		} else {
-			// The kernel's pages: ours are good, what they lie among is not.
+			// In the kernel's page cache our new pages are valid, those around them are
+			// not.
 			if (!node.kernel_version)
 				node.kernel_version = inode::mixed;
 			stale = replace(node, r.attr);
@@ -218,9 +220,9 @@ void inode_table::emptied(inode &node, const attributes &attr)
 {
 	std::lock_guard guard(node.lock);
 	node.believed = now();
-	node.kernel_version = 0; // none of them is stale by somebody else's doing
+	node.kernel_version = 0; // no foreign change made any of them stale
 	replace(node, attr);
-	// The kernel cuts its pages when it has the reply: until then they are those of before.
+	// The kernel truncates its pages when it has the reply: until then it has the old ones.
 	node.kernel_version = inode::mixed;
 }
 

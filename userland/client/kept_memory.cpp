@@ -50,7 +50,7 @@ kept_memory::chunk kept_memory::take(std::size_t &bytes)
 
 void kept_memory::give_back(std::byte *p, std::size_t bytes)
 {
-	std::unique_ptr<std::byte[]> memory(p); // goes after the lock, if it goes
+	std::unique_ptr<std::byte[]> memory(p); // freed after the lock, if at all
 	std::lock_guard guard(mutex_);
 	used_ -= bytes;
 	if (memory && bytes == chunk_max)

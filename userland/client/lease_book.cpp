@@ -46,7 +46,7 @@ lease_book::file *lease_book::known_locked(const handle &fh)
 	return &it->second;
 }
 
-// The file, if what a reply says of it may be kept.
+// The file, if a reply's statements about it may be kept.
 lease_book::file *lease_book::believing_locked(ticket asked, const handle &fh, bool within)
 {
 	file *f = known_locked(fh);
@@ -60,7 +60,7 @@ void lease_book::forget_listing_locked(file &f)
 	f.before = {};
 }
 
-// Some of its names have changed. It is too old for who begins to read.
+// The directory's names have changed: a new reader must not start with this listing.
 void lease_book::retire_listing_locked(file &f)
 {
 	if (f.listing.complete)
@@ -78,7 +78,7 @@ void lease_book::forget_locked(file &f)
 	f.target.clear();
 }
 
-// Its lease is over.
+// The file's lease has ended.
 void lease_book::break_locked(file &f)
 {
 	forget_locked(f);
@@ -88,7 +88,7 @@ void lease_book::break_locked(file &f)
 	f.leased = false;
 }
 
-// A reply that is on its way may tell of the lease that is returned.
+// A reply under way may still report the lease that we return.
 void lease_book::evict_locked(const coop_fid &fid)
 {
 	evicted_.push_back(fid);
@@ -184,7 +184,7 @@ void lease_book::listed(ticket asked, const handle &dir, std::uint64_t cookie,
 		return;
 	if (!cookie)
 		forget_listing_locked(*f);
-	// Only what follows on from what is here.
+	// Accept only entries that continue the listing.
 	auto &items = f->listing.items;
 	if (cookie != (items.empty() ? 0 : items.back().cookie) ||
 	    items.size() + entries.size() > names_max)
@@ -200,7 +200,7 @@ void lease_book::listed(ticket asked, const handle &dir, std::uint64_t cookie,
 		const item &e = items[i];
 		f->listing.after[e.cookie] = i + 1;
 		if (e.fh.empty())
-			f->complete = false; // may not be looked up: what it is, is not known
+			f->complete = false; // no lookup permitted: its handle is unknown
 		else if (f->complete)
 			f->names.insert_or_assign(e.name, e.fh);
 	}
@@ -289,7 +289,7 @@ bool lease_book::list(const handle &dir, const caller &who, std::uint64_t cookie
 		const item &i = listing.items[at];
 		const auto now = d->names.find(i.name);
 		if (now != d->names.end() && now->second.empty())
-			continue; // we have removed it
+			continue; // removed by us
 		used += name_bytes + i.name.size();
 		if (used > max_bytes && !out.empty())
 			return true;
@@ -363,7 +363,7 @@ void lease_book::end_change(const handle &fh, ticket begun, const attributes &af
 	std::lock_guard lock(mutex_);
 	file &f = file_locked(fh);
 	f.changing--;
-	// Nothing has happened since but this change.
+	// True if only this change has happened since.
 	const bool last = !f.changing && begun >= f.broken && f.leased && after.leased && !f.unsure;
 	f.broken = ++clock_;
 	if (last) {
@@ -410,7 +410,7 @@ void lease_book::names_unknown(const handle &dir)
 void lease_book::empty(ticket asked, const handle &dir)
 {
 	std::lock_guard lock(mutex_);
-	// Made by the request that brought the lease.
+	// The request that created it also brought the lease.
 	file *f = known_locked(dir);
 	if (f && !f->changing && asked >= f->broken) {
 		forget_listing_locked(*f);

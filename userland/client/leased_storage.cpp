@@ -186,8 +186,8 @@ public:
 		if (trusted() && !removing_ && book_.may(fh, c, what) &&
 		    book_.attributes_of(fh, out.attr) && S_ISREG(out.attr.st.st_mode)) {
 			out.open_id = opens_.add(fh, c, flags);
-			// Recalled in between, or about to be changed by us: then it is told of
-			// now, as it would have been.
+			// If the lease was recalled in between, or we are about to change the file,
+			// tell storage of the open now.
 			attributes same;
 			if (!removing_ && book_.attributes_of(fh, same)) {
 				out.openers = book_.openers_of(fh);
@@ -208,7 +208,7 @@ public:
 		return err;
 	}
 
-	// ---- open files: storage is told of them first ------------------------
+	// ---- open files: tell storage of the open first -----------------------
 
 	int close(const handle &fh, std::uint64_t open_id, write_result &out) override
 	{
@@ -376,7 +376,8 @@ public:
 			to.unknown(err);
 			return err;
 		}
-		// What has moved is what was called so: the daemon has told what it is not.
+		// The renamed file is the one that had this name; the daemon has recalled the lease
+		// if it was another.
 		(void)from.removed(0, name);
 		to.unknown(0);
 		return 0;
@@ -426,7 +427,7 @@ public:
 	}
 
 private:
-	// A change of one file, until its reply, whoever waits for that.
+	// A change of one file, until its reply, even if its caller has gone.
 	struct change {
 		leased_storage &s;
 		const handle fh;
@@ -459,12 +460,13 @@ private:
 		};
 	}
 
-	// A file whose name is about to go: storage is told of who has it open here, for
-	// afterwards it might be no more, and none is opened meanwhile without its knowledge.
+	// A file that is about to lose a name. We tell storage of its open files here, because
+	// afterwards the file might be gone, and let no file be opened without storage's knowledge
+	// until then.
 	struct victim {
 		leased_storage &s;
 		std::shared_ptr<change> guard;
-		bool any = false; // which one it is, is not known
+		bool any = false; // the file is unknown
 		int error = 0;
 		victim(leased_storage &s, const handle &dir, std::string_view name) : s(s)
 		{
@@ -485,8 +487,8 @@ private:
 		}
 	};
 
-	// A change of a directory's names. Such calls are not followed when their callers have
-	// gone, so what becomes of the directory then is never known again.
+	// A change of a directory's names. We do not follow such a call when its caller has gone;
+	// its effect on the directory then stays unknown.
 	class naming
 	{
 	public:
@@ -538,7 +540,7 @@ private:
 	};
 	friend class naming;
 
-	// The name that no directory lists: a lease of it does not cover where it is itself.
+	// ".." is in no listing: a directory's lease does not cover its own place in the tree.
 	int parent(const caller &c, const handle &dir, entry &out)
 	{
 		const auto asked = book_.now();
@@ -549,7 +551,7 @@ private:
 		return err;
 	}
 
-	// Of every other directory a lookup has told; all paths begin at this one.
+	// Lookups report every other directory; all paths begin at the root.
 	void know_root(const caller &c)
 	{
 		attributes a;
@@ -580,7 +582,7 @@ private:
 		return clock::now() - under_->heard() < trust;
 	}
 
-	// Storage knows of this open file when it returns.
+	// When it returns, storage knows of this open file.
 	int say(std::uint64_t open_id)
 	{
 		if (!opens_.unsaid(open_id))
@@ -594,7 +596,7 @@ private:
 		return answer.get();
 	}
 
-	// The same for all that have the file open, or any file: empty.
+	// The same for all open files of fh, or for all: empty.
 	int say_all_of(const handle &fh)
 	{
 		if (!opens_.any_of(fh))
@@ -622,7 +624,8 @@ private:
 			give_back(f);
 	}
 
-	// On the connection's thread, as what follows. Before under_ is there, nothing is leased.
+	// This and what follows run on the connection's thread. Before under_ exists, nothing is
+	// leased.
 	void recalled(const coop_fid &file)
 	{
 		recalls_++;
@@ -648,11 +651,11 @@ private:
 	lease_book book_;
 	unsaid_opens opens_;
 	std::atomic<bool> ready_{false}, asked_early_{false};
-	std::atomic<clock::duration> ask_for_root_{}; // not before: see know_root()
-	std::atomic<unsigned> removing_{0};           // names of files that are not known
+	std::atomic<clock::duration> ask_for_root_{}; // not before this time: see know_root()
+	std::atomic<unsigned> removing_{0};           // names of unknown files being removed
 	std::atomic<std::uint64_t> lookups_{0}, attributes_{0}, opened_{0}, listings_{0},
 		recalls_{0};
-	std::unique_ptr<storage> under_; // ends first: its thread calls us
+	std::unique_ptr<storage> under_; // destroyed first: its thread calls us
 };
 
 } // namespace

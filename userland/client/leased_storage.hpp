@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
-// leased_storage.hpp - storage that is not asked what this mount has a lease of.
+// leased_storage.hpp - storage that answers from leases where it can.
 //
-// It stands before the connection and is storage itself: what is known
-// (lease_book) is answered here, all else goes on, and what the replies tell is kept
-// where the daemon gave a lease with them.
+// It implements the storage interface and wraps the connection. It answers what it knows
+// (lease_book), forwards all other calls, and keeps what the replies say if the daemon granted a
+// lease with them.
 //
-// A lease is relied on only for COOP_ST_LEASE_TRUST_MS after the daemon was heard:
-// then it is asked whether it is there, for it would not wait for us any longer.
+// A lease is trusted only for COOP_ST_LEASE_TRUST_MS after the last word from the daemon. After
+// that we ping the daemon first: it may have stopped waiting for our answer to a recall.
 //
-// A file that is opened for reading within a lease is not opened at storage: its
-// number is chosen, and storage is told when it is needed there (a read that must
-// go there, a lock), before the lease is returned, so that the file lives until its
-// last close, or when it has been open for a second.
+// A file opened for reading within a lease is not opened at storage: we choose its open id, and
+// tell storage when it needs to know: for a read there or a lock, before the lease is returned (so
+// that the file lives until its last close), or when the file has been open for a second.
 #pragma once
 
 #include <memory>

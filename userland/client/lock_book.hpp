@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// lock_book.hpp - the locks that this mount holds at the daemon, and those that
-// it waits for.
+// lock_book.hpp - the locks that this mount holds at the daemon, and its pending waits.
 //
-// The daemon decides; the book is what lets a client ask again for what it held
-// when the daemon was restarted, wait without asking again and again, and give
-// nothing back that it does not hold. A wait has one end: whoever takes it out of
-// the book (its grant, its cancellation, the end of the session) completes it.
+// The daemon decides. With the book a client reclaims its locks after a restart of the daemon,
+// waits without polling, and never releases a lock that it does not hold. A wait has one end: the
+// thread that takes it out of the book (grant, cancellation, or end of the session) completes it.
 #pragma once
 
 #include <cstdint>
@@ -30,34 +28,34 @@ public:
 		std::uint64_t open_id;
 		coop_st_lock what;
 	};
-	using granted = std::function<void(int err)>; // 0, or -errno: it will not come
+	using granted = std::function<void(int err)>; // 0, or -errno: it will not be granted
 	struct wait {
 		lock asked;
 		granted done;
-		bool queued = false; // the daemon has said so
-		bool early = false;  // granted before that was heard
+		bool queued = false; // the daemon has confirmed the wait
+		bool early = false;  // granted before that confirmation
 	};
 
 	void took(const lock &);
 	void freed(const lock &);
-	// The open file is closed: the daemon drops what was taken through it.
+	// The open file is closed: the daemon drops the locks taken through it.
 	void closed(std::uint64_t open_id);
-	// What the owner holds in this range of the file.
+	// Whether the owner holds a lock in this range of the file.
 	[[nodiscard]] bool holds(const lock &, bool exclusive_only = false) const;
 	[[nodiscard]] bool holds(std::uint64_t open_id) const;
-	// What was taken through the open file is not to be had again.
+	// The locks taken through this open file are lost for good.
 	void lost(std::uint64_t open_id);
 	// See storage::lock_era().
 	[[nodiscard]] std::uint64_t era(const std::string &fh) const;
 	[[nodiscard]] std::vector<lock> held() const;
 
 	std::uint64_t begin(wait);
-	// The daemon has queued it. True: it is granted already, and out of the book.
+	// The daemon has queued it. True: it is already granted, and out of the book.
 	[[nodiscard]] bool queued(std::uint64_t cookie);
-	// A grant has come. The wait, unless the book does not have it, or its reply is still due.
+	// A grant has come. Returns the wait, unless it is unknown or its reply is still due.
 	[[nodiscard]] std::optional<wait> grant(std::uint64_t cookie);
 	[[nodiscard]] std::optional<wait> end(std::uint64_t cookie);
-	// Those that the daemon is to be asked for again on a new connection.
+	// Waits to be requested again on a new connection.
 	[[nodiscard]] std::vector<std::pair<std::uint64_t, lock>> waiting() const;
 
 private:
@@ -66,7 +64,7 @@ private:
 
 	mutable std::mutex mutex_;
 	std::map<std::string, ranges> files_; // by handle
-	std::uint64_t era_ = 1;               // one more for each open file whose locks were lost
+	std::uint64_t era_ = 1; // incremented for each open file whose locks were lost
 	std::map<std::uint64_t, wait> waits_; // by cookie
 	std::uint64_t last_cookie_ = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// mount.cpp - options to parts: storage first (it holds the fabric key), then the
-// page store, the endpoint and its node, then the registration that lets the
-// daemon name this node to others.
+// mount.cpp - builds the parts from the options: storage first (it has the fabric key), then the
+// page store, the end point and its node, then the registration, by which the daemon reports this
+// node to others.
 #include "userland/client/mount.hpp"
 
 #include <algorithm>
@@ -28,13 +28,13 @@ namespace coop::client
 namespace
 {
 
-constexpr std::chrono::seconds address_wait{5}; // for one that is being given back
-// Bytes of writes that are kept until storage has them on its disk: a quarter of cache_size, within
-// these bounds.
+constexpr std::chrono::seconds address_wait{5}; // for one still held by an exiting mount
+// Limits of the bytes of writes kept until storage has them on its disk: a quarter of cache_size,
+// within these bounds.
 constexpr std::uint64_t keep_min = 16ull << 20, keep_max = 256ull << 20;
 constexpr std::size_t ahead_most = 64u << 20; // bytes of the page store that wait for their use
 
-// The source address that the routing table gives to packets for the server.
+// The source address that the routing table chooses for packets to the server.
 std::string local_address_towards(const mount_options &o)
 {
 	addrinfo hints{};
@@ -78,7 +78,7 @@ std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 	s.ip = o.addr.empty() ? local_address_towards(o) : o.addr;
 	if (o.ib_mtu)
 		s.mtu = o.ib_mtu;
-	// A mount that was just taken down gives its address back when its process ends.
+	// A mount that was just unmounted releases its address when its process exits.
 	const auto limit = std::chrono::steady_clock::now() + address_wait;
 	for (bool said = false;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
 		try {
@@ -94,7 +94,7 @@ std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 	}
 }
 
-// Bytes that nobody uses at all.
+// Memory that no process uses.
 std::size_t idle_memory()
 {
 	const long pages = ::sysconf(_SC_AVPHYS_PAGES);
@@ -129,8 +129,8 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 			       o.commit_on_close});
 }
 
-// The reader waits for what it has under way, which the node and storage still complete; storage
-// tells the inodes of changes that nobody waited for.
+// Order: the reader waits for its loads, which the node and storage still complete; storage reports
+// late replies to changes to the inodes.
 mount::~mount()
 {
 	node_for_events_ = nullptr;
@@ -175,7 +175,7 @@ void mount::start_node()
 	node_id_ = storage_->register_node(first);
 	if (!node_id_)
 		throw std::runtime_error("the storage daemon refused to register this node");
-	// An address that changed before this line was not told to anybody.
+	// If the address has changed before this line, the daemon has not been told.
 	const coop_addr self = node_->self();
 	const std::lock_guard lock(self_mutex_);
 	registered_ = true;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// mount.hpp - one mount's parts, put together from its options and taken apart
-// in the order in which they use each other.
+// mount.hpp - the parts of one mount, created from its options and destroyed in order of
+// dependence.
 //
-// A mount that asks for peers and cannot have an endpoint does not start: a node
-// that silently read everything from storage would look like a slow network.
+// A mount that asks for peers but cannot have an end point does not start: a node that silently
+// read everything from storage would look like a slow network.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,8 @@ namespace coop::client
 class mount
 {
 public:
-	// Throws std::runtime_error (std::system_error) with a text that a person can act on.
+	// Throws std::runtime_error (std::system_error) with a text that tells the user what to
+	// change.
 	mount(const mount_options &, inode_events);
 	~mount();
 	mount(const mount &) = delete;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// options.cpp - one table row an option: how it is read, what it takes, what it
-// depends on. Parsing, help and the listing all come from that table, so they
-// cannot disagree.
+// options.cpp - one table row for each option: how it is parsed, its values, the option that it
+// depends on. Parsing, help and the listing all use that table, so they cannot disagree.
 #include "userland/client/options.hpp"
 
 #include <arpa/inet.h>
@@ -25,7 +24,7 @@ struct option {
 	std::string_view takes; // empty: a flag
 	std::string_view needs; // option without which this one has no effect
 	problem (*set)(mount_options &, std::string_view value);
-	std::string (*show)(const mount_options &); // empty text: not in force
+	std::string (*show)(const mount_options &); // empty text: not set
 };
 
 bool parse_number(std::string_view text, std::uint64_t &out)
@@ -177,7 +176,7 @@ std::string show_local_lock(const mount_options &o)
 	return o.local_posix ? "posix" : "none";
 }
 
-// Bytes a second fit 32 bits, as the engine counts them.
+// The engine counts bytes a second in 32 bits.
 constexpr std::uint64_t serve_mbps_max = UINT32_MAX / 125000;
 
 using m = mount_options;
@@ -223,13 +222,13 @@ constexpr option table[] = {
 	 show_flag<&m::default_permissions>},
 };
 
-// For mount(2), which knows them; libfuse hands them on.
+// Flags of mount(2); libfuse passes them on.
 constexpr std::string_view vfs_flags[] = {
 	"suid",  "nosuid",  "dev",  "nodev", "exec",    "noexec",
 	"atime", "noatime", "sync", "async", "dirsync",
 };
 
-// What a mount is without them, and what libfuse does not take.
+// Defaults of every mount, which libfuse does not accept.
 constexpr std::string_view vfs_defaults[] = {"relatime", "diratime", "nostrictatime", "nolazytime"};
 
 constexpr std::string_view module_only[] = {"ib_copy", "hard", "soft", "timeo", "ra_sync"};
@@ -268,7 +267,7 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 	}
 	if (std::ranges::find(vfs_defaults, item) != std::end(vfs_defaults))
 		return {};
-	// Words of fstab for the programs that read it, not for file systems.
+	// Words in fstab for the programs that read it, not for file systems.
 	if (name == "_netdev" || name.starts_with("x-"))
 		return {};
 	const option *o = find_option(name);
@@ -289,7 +288,7 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 	return {};
 }
 
-// What was given must have an effect beside the rest.
+// Every given option must have an effect beside the others.
 problem consistent(const mount_options &o, const std::set<std::string_view> &given)
 {
 	if (given.contains("ro") && given.contains("rw"))
@@ -349,13 +348,13 @@ std::optional<std::string> parse_source(std::string_view text, mount_options &ou
 		port = has_port ? after.substr(1) : after;
 		unsigned char scratch[sizeof(in6_addr)];
 		if (inet_pton(AF_INET6, std::string(host).c_str(), scratch) != 1)
-			return bad("what stands in brackets is no IPv6 address");
+			return bad("the text in brackets is not an IPv6 address");
 	} else if (auto colon = host.find(':'); colon != host.npos) {
 		has_port = true;
 		port = host.substr(colon + 1);
 		host = host.substr(0, colon);
 		if (port.find(':') != port.npos)
-			return bad("an IPv6 address stands in brackets");
+			return bad("write an IPv6 address in brackets");
 	}
 	if (host.empty())
 		return bad("the server's name is empty");

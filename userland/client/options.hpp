@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// options.hpp - what a mount command says, checked before anything is started.
+// options.hpp - mount options, checked before anything is started.
 //
-// The FUSE program and the mount helper of the kernel module take the same
-// words, so both parse them here. An option that is unknown, out of range, given
-// twice or without effect beside the others is refused by name, with what would
-// be allowed; nothing is ignored in silence.
+// The FUSE program and the mount helper of the kernel module take the same options, so both parse
+// them here. An option that is unknown, out of range, given twice or without effect beside the
+// others is refused by name, with the allowed values; no option is silently ignored.
 #pragma once
 
 #include <cstdint>
@@ -33,38 +32,38 @@ struct mount_options {
 	bool ib = false;        // exchange pages with peers
 	std::string ib_devname; // empty: soft RoCE
 	unsigned ib_port = 1;
-	int ib_gid = -1; // index, -1: chosen
+	int ib_gid = -1; // index; -1: chosen automatically
 	unsigned ib_sl = 0;
 	std::uint32_t ib_qkey = 0x1c00b;
-	unsigned ib_mtu = 0; // 0: what the device has
+	unsigned ib_mtu = 0; // 0: the device's
 	unsigned ib_num_rrpc = 64;
 	unsigned ib_num_srpc = 64;
 	unsigned peer_timeout_ms = 200;
-	std::string addr; // soft RoCE: own address; empty: that of the route to the server
+	std::string addr; // soft RoCE: own address; empty: the one that routes to the server
 	bool page_crc = false, page_mac = false;
 	std::uint32_t serve_mbps = 0; // megabits a second served to peers, 0: no limit
 
 	bool commit_on_close = true; // close(2) waits until storage has the file on its disk
 
-	bool local_flock = false, local_posix = false; // locks of this node alone
+	bool local_flock = false, local_posix = false; // locks within this node only
 
 	bool read_only = false;
 	bool allow_other = false;
 	bool nolease = false; // ask storage each time
-	bool strict = false;  // the kernel believes nothing that another node may change
+	bool strict = false;  // the kernel caches nothing that another node may change
 	bool default_permissions = false;
 	std::vector<std::string> vfs; // nosuid, noatime ...: for mount(2)
 };
 
-// Each returns what is wrong with the text, or nothing.
+// Both return the error in the text, or nothing.
 [[nodiscard]] std::optional<std::string> parse_source(std::string_view text, mount_options &out);
 [[nodiscard]] std::optional<std::string> parse_options(std::string_view text, mount_options &out);
 
-// server:/export as mount tables show it.
+// server:/export, as mount tables show it.
 std::string format_source(const mount_options &);
-// One "option=value" a line, every option that is in force.
+// One "option=value" a line for every option that is set.
 std::string format_options(const mount_options &);
-// Table for --help: option and what it takes.
+// Table for --help: option and its values.
 const std::vector<std::pair<std::string_view, std::string_view>> &option_help();
 
 } // namespace coop::client

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// ranges.cpp - ranges of open files that storage allocates, punches, searches and
-// copies.
+// ranges.cpp - ranges of open files: allocated, punched, searched and copied by storage.
 //
-// Each is a change like a write: it takes its turn, and its reply says from which
-// version it led to which, so that pages outside the range stay good. What it leaves
-// behind when it fails in the middle is storage's: the file is looked at again.
+// Each of these is a change like a write: it takes its turn, and its reply has the versions before
+// and after, so pages outside the range stay valid. Only storage knows the state after a failure in
+// the middle, so we look at the file again.
 #include <algorithm>
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -18,7 +17,7 @@ namespace coop::client
 namespace
 {
 
-// The bytes that are others afterwards, but for those that a new end of the file brings.
+// The bytes that change, except those that a new end of file adds or removes.
 std::pair<std::uint64_t, std::uint64_t> touched(int mode, std::uint64_t offset,
 						std::uint64_t length)
 {
@@ -31,7 +30,7 @@ std::pair<std::uint64_t, std::uint64_t> touched(int mode, std::uint64_t offset,
 
 } // namespace
 
-// After a failure. A change that is still under way tells by its late reply.
+// After a failure. A change that is still under way reports by its late reply.
 void files::look_again(open_file &f, change_order::hold &turn, int err)
 {
 	turn.reset();

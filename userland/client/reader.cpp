@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// reader.cpp - one read: local buffer, then peers, then storage.
+// reader.cpp - one read: page store, then peers, then storage.
 //
-// A read claims what is absent, starts loading it, starts readahead behind it, and
-// waits until nothing that it wants is loading. What is absent even then was
-// abandoned: by our own load, whose error is the answer, or by another reader's,
-// which we then load ourselves from storage. So one reader's error never becomes
-// another's, and each page is asked for once at a time.
+// A read claims the missing pages, starts to load them, starts readahead after them, and waits
+// until none of its pages is loading. A page that is still missing was abandoned: by our own load,
+// whose error we return, or by another reader's, and then we load it ourselves from storage. So one
+// reader's error never becomes another's, and no page is requested twice at a time.
 #include "userland/client/reader.hpp"
 
 #include <algorithm>
@@ -25,9 +24,9 @@ namespace
 
 using clock = std::chrono::steady_clock;
 
-// Waiting is event driven; this only bounds what a lost wake-up could cost.
+// Waiting is event driven; this only limits the cost of a lost wake-up.
 constexpr auto recheck = std::chrono::milliseconds(100);
-// How long a reader waits for a pin to go when even the store's reserve is out.
+// How long a reader waits for a free block when even the store's reserve is used up.
 constexpr auto room_timeout = std::chrono::seconds(30);
 
 std::uint64_t page_mask(std::uint64_t first, std::uint64_t last) // of one block, inclusive
@@ -66,7 +65,7 @@ public:
 	}
 
 private:
-	// A block that a read looks at, and the pages of it that the read wants.
+	// A block, and those of its pages that the read wants.
 	struct part {
 		block_ref pin;
 		std::uint64_t want;
@@ -90,7 +89,7 @@ private:
 	std::atomic<bool> ra_async_;
 	source_counters by_[3];
 	std::atomic<std::uint64_t> readahead_started_{0}, stale_{0}, errors_{0};
-	loader loader_; // last: its destructor waits for what uses the rest
+	loader loader_; // last: its destructor waits for loads that use the rest
 };
 
 int reader_impl::gather(const content &c, std::uint64_t offset, std::uint64_t end,
@@ -107,8 +106,9 @@ int reader_impl::gather(const content &c, std::uint64_t offset, std::uint64_t en
 			b++;
 			continue;
 		}
-		// Everything is pinned, the reserve too: pins are short, one goes soon. Ours go
-		// first, or readers that each hold a block wait for each other's.
+		// Everything is pinned, including the reserve: pins are short, so one is released
+		// soon. Release ours first: readers that each hold a block would wait for each
+		// other.
 		parts.clear();
 		b = first / 64;
 		const auto now = clock::now();
@@ -131,7 +131,7 @@ std::vector<claimed> reader_impl::claim_missing(std::vector<part> &parts)
 	return mine;
 }
 
-// False: nobody wants them any more. What is loading goes on without us.
+// False: the asker has gone. Its loads continue.
 bool reader_impl::wait_settled(const std::vector<part> &parts)
 {
 	const auto settled = [&parts] {
@@ -159,8 +159,8 @@ bool reader_impl::wait_settled(const std::vector<part> &parts)
 	return true;
 }
 
-// Sequential is what moves on from where the stream was, by no more than the reads that the
-// kernel has under way at once: its readahead comes in large pieces and in any order.
+// A read is sequential if it continues within reach of the stream's position, by no more than the
+// kernel has in flight at once: kernel readahead comes in large pieces and in any order.
 bool reader_impl::plan_readahead(stream &s, std::uint64_t offset, std::uint64_t end,
 				 std::uint64_t size, std::uint64_t &from, std::uint64_t &to)
 {
@@ -178,7 +178,7 @@ bool reader_impl::plan_readahead(stream &s, std::uint64_t offset, std::uint64_t 
 		return false;
 	}
 	if (end <= s.next)
-		return false; // a piece that came late, or the same again
+		return false; // a late piece, or a repeat
 	s.next = end;
 	if (++s.run < 2 || most == 0 || end >= size)
 		return false;
@@ -189,7 +189,7 @@ bool reader_impl::plan_readahead(stream &s, std::uint64_t offset, std::uint64_t 
 		return false; // enough is under way
 	}
 	from = s.ahead;
-	// Whole blocks, so that the next fetch begins where a block does.
+	// Whole blocks, so that the next fetch begins at a block boundary.
 	to = end + window;
 	if (window >= block)
 		to = (to + block - 1) / block * block;
@@ -243,7 +243,7 @@ source reader_impl::account(std::vector<part> &parts, std::uint64_t offset, std:
 				continue;
 			const auto pages = static_cast<std::uint64_t>(std::popcount(mask[s]));
 			std::uint64_t bytes = pages * page_bytes;
-			// The first and the last page may be used in part.
+			// Of the first and the last page only a part may be used.
 			const std::uint64_t base = p.pin->index() * 64;
 			const auto has = [&](std::uint64_t byte) {
 				const std::uint64_t page = byte >> shift_;

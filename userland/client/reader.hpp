@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// reader.hpp - how bytes of a file version get into the page store: local
-// buffer first, then peers, then storage; what a peer did not deliver is
-// continued from storage at once, in the same request.
+// reader.hpp - loads a file version into the page store: from the store itself, then peers, then
+// storage. Pages that a peer did not deliver are requested from storage at once, within the same
+// read.
 #pragma once
 
 #include <cstdint>
@@ -31,13 +31,13 @@ struct source_stats {
 	std::uint64_t latency[32]; // count of requests that took < 2^i microseconds
 };
 
-// Where the bytes of a request came from; a request that needed several is counted,
-// with its latency, at the slowest: storage, then peer, then buffer.
+// The source of a request's bytes. A request that needed several is counted, with its latency,
+// under the slowest: storage, then peer, then buffer.
 enum class source : std::uint8_t { buffer, peer, storage };
 
 struct reader_stats {
 	source_stats by[3];                // enum source
-	std::uint64_t peer_fallback_pages; // asked of peers, delivered by storage
+	std::uint64_t peer_fallback_pages; // requested from peers, delivered by storage
 	std::uint64_t readahead_pages, stale_reads, errors;
 };
 
@@ -46,7 +46,7 @@ struct reader_options {
 	bool ra_async = true;                // false: a read waits for its readahead too
 };
 
-// Piece of an answer: [offset, offset + length) of the memfd, pinned by 'pin'.
+// A piece of a result: [offset, offset + length) of the memfd, pinned by 'pin'.
 struct piece {
 	block_ref pin;
 	std::uint64_t arena_offset;
@@ -56,31 +56,31 @@ struct piece {
 class reader
 {
 public:
-	// Waits for the loads under way (readahead); they end when storage answers or gives up,
-	// so close the storage connection first if it is not to be waited for.
+	// Waits for loads under way (readahead). They end when storage answers or gives up, so
+	// close the storage connection first to avoid waiting for it.
 	virtual ~reader() = default;
 	// node may be null: no peers, storage only. All three must outlive the reader.
 	static std::unique_ptr<reader> create(const reader_options &, page_store &, node *,
 					      storage &);
 
-	// Sequential-access state of one open file; the caller keeps one per file handle. Reads
-	// of one stream may come from several threads and out of order, as kernel readahead does.
+	// Sequential-access state of one open file; the caller keeps one per file handle. Reads of
+	// one stream may come from several threads and out of order, as kernel readahead does.
 	struct stream {
 		std::mutex mutex;         // guards the rest
 		std::uint64_t next = 0;   // byte after the furthest read of the run
 		std::uint64_t ahead = 0;  // byte up to which readahead was started
 		std::uint64_t window = 0; // bytes kept ahead, doubling
-		std::uint32_t run = 0;    // reads in a row that moved 'next' on
+		std::uint32_t run = 0;    // consecutive reads that advanced 'next'
 	};
 
-	// Makes [offset, offset + length) of the file valid and returns it in pieces, in order,
-	// shorter only at end of file. Blocks. Any thread. 0, or -errno of storage; -ESTALE: the
-	// version is gone (the caller revalidates and retries); -EINVAL: the content has no
-	// version. out is empty unless 0 is returned.
+	// Makes [offset, offset + length) (bytes of the file) valid and returns it in pieces, in
+	// order, shorter only at end of file. Blocks. Any thread. Returns 0, or -errno of storage;
+	// -ESTALE: the version is gone (the caller revalidates and retries); -EINVAL: the content
+	// has no version; -EINTR: the asker has gone. out is empty unless 0 is returned.
 	virtual int read(const content &, stream &, std::uint64_t offset, std::uint32_t length,
 			 std::vector<piece> &out) = 0;
-	// The first bytes of the file came with the open reply. Keeps the whole pages of them,
-	// the last page of the file counting as whole.
+	// Stores the first bytes of the file, from the open reply: whole pages only, where the last
+	// page of the file counts as whole.
 	virtual void put_inline(const content &, std::string_view bytes) = 0;
 	virtual reader_stats stats() const = 0;
 	virtual void reset_stats() = 0;

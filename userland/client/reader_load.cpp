@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// reader_load.cpp - the way of a page that is not here.
+// reader_load.cpp - loading pages that are not in the store.
 //
-// A block is one fetch (more if its holes are many). The fetch's callback runs on
-// the thread that drives the node; it sends the request to storage for what is
-// missing and returns. Requests to storage join pages that are contiguous in the
-// file, over blocks, up to 1 MiB, and receive straight into the blocks' memory.
+// A block is one fetch (several if it has many holes). The fetch's callback runs on the thread that
+// drives the node; it requests the missing pages from storage and returns. A request to storage
+// joins contiguous pages of the file, across blocks, up to 1 MiB, and receives directly into the
+// blocks' memory.
 #include "userland/client/reader_load.hpp"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct run {
 	unsigned first, count;
 };
 
-// The lowest run of set bits, taken out of 'mask'.
+// Removes and returns the lowest run of set bits of 'mask'.
 run take_run(std::uint64_t &mask)
 {
 	const auto first = static_cast<unsigned>(std::countr_zero(mask));
@@ -35,7 +35,7 @@ run take_run(std::uint64_t &mask)
 	return {first, count};
 }
 
-// As many runs as one fetch can name, taken out of 'mask'.
+// Removes and returns as many runs as one fetch can name.
 std::uint64_t take_fetch(std::uint64_t &mask)
 {
 	const std::uint64_t all = mask;
@@ -46,8 +46,8 @@ std::uint64_t take_fetch(std::uint64_t &mask)
 
 } // namespace
 
-// One read request to storage: [offset, offset + length) of the file, which is the pages of
-// 'parts' in order, the last one cut at the end of the file.
+// One read request to storage: [offset, offset + length) of the file. These are the pages of
+// 'parts' in order; the last one ends at the end of the file.
 struct loader::request {
 	std::vector<claimed> parts;
 	std::vector<iovec> dest;
@@ -167,7 +167,7 @@ void loader::send(const std::shared_ptr<job> &j, std::shared_ptr<request> r)
 void loader::finish(job &j, request &r, const storage::read_result &result)
 {
 	int err = result.err;
-	// A version has one size: storage that ends earlier is at another version.
+	// A version has one size: if storage returns less, it is at another version.
 	if (err == 0 && result.bytes != r.length)
 		err = -ESTALE;
 	if (err != 0)
@@ -185,7 +185,7 @@ void loader::finish(job &j, request &r, const storage::read_result &result)
 	}
 	if (node_ != nullptr)
 		node_->wake();
-	settled(all); // last: after this the loader may go
+	settled(all); // last: after this the loader may be destroyed
 }
 
 } // namespace coop::client

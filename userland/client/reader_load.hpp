@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// reader_load.hpp - brings claimed pages in: from peers where there are any, and
-// what they did not deliver from storage, without a turn through the waiting
-// reader.
+// reader_load.hpp - loads claimed pages: from peers if there are any, and what they did not deliver
+// from storage, without waking the waiting reader in between.
 //
-// Ownership: who calls load() has claimed the pages. From then on the load owns
-// them; every page ends published or abandoned, exactly once, whatever fails. A
-// reader that finds a page abandoned claims it anew and so gets its own error.
+// Ownership: the caller of load() has claimed the pages. From then on the load owns them; every
+// page ends published or abandoned, exactly once, whatever fails. A reader that finds a page
+// abandoned claims it again and so gets its own error.
 #pragma once
 
 #include <atomic>
@@ -28,7 +27,7 @@ struct claimed {
 class loader
 {
 public:
-	// One call of load(), for as long as anything of it is under way.
+	// One call of load(), while any part of it is under way.
 	class job;
 
 	loader(page_store &, node *, storage &);
@@ -36,14 +35,14 @@ public:
 	loader(const loader &) = delete;
 	loader &operator=(const loader &) = delete;
 
-	// what: in file order. Returns at once. The job tells its first error.
+	// what: in file order. Returns at once. The job reports its first error.
 	std::shared_ptr<job> load(const content &, std::vector<claimed> what, bool ask_peers);
-	// Pages that peers were asked for and storage delivered.
+	// Pages requested from peers and delivered by storage.
 	std::uint64_t fallback_pages() const
 	{
 		return fallback_pages_.load(std::memory_order_relaxed);
 	}
-	// Bytes of pages under way; readahead bounds itself by it.
+	// Pages under way; readahead limits itself by it.
 	std::uint64_t pages_under_way() const { return under_way_.load(std::memory_order_relaxed); }
 	void reset_stats() { fallback_pages_.store(0, std::memory_order_relaxed); }
 

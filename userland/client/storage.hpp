@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// storage.hpp - the storage daemon as a client sees it.
+// storage.hpp - the interface to the storage daemon.
 //
-// One object is one mount's connection. Calls may come from any thread and any
-// number may be in flight; replies arrive in any order. A lost connection is
-// made again with backoff; calls that are safe to repeat are repeated, so a
-// caller sees -EIO or -ETIMEDOUT only when storage stayed away for longer than
-// the timeout. Errors are -errno, as the daemon's file system gave them.
+// One object is one mount's connection. Calls may come from any thread, any number may be in
+// flight, and replies arrive in any order. A lost connection is re-established with backoff; calls
+// that are safe to repeat are repeated, so a caller sees -EIO or -ETIMEDOUT only when storage was
+// unreachable for longer than the timeout. Errors are -errno, as returned by the daemon's file
+// system.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@
 namespace coop::client
 {
 
-// Opaque, made by the daemon, good after its restart; at most 128 bytes.
+// Opaque, made by the daemon, valid over its restart; at most 128 bytes.
 using handle = std::string;
 
 struct caller {
@@ -38,24 +38,24 @@ struct caller {
 	std::vector<gid_t> groups;
 };
 
-// The mode of something new: the caller's, and its umask, which the export's file system applies
-// where no default ACL takes its place.
+// Mode of a new file and the caller's umask. The export's file system applies the umask, or the
+// directory's default ACL in its place.
 struct new_mode {
 	new_mode(mode_t mode, mode_t umask = 0) : mode(mode), umask(umask) {}
 	mode_t mode, umask;
 };
 
 struct attributes {
-	coop_fid fid;                  // never reused for another file
-	std::uint64_t version;         // data version; 0 for what has none (directories ...)
-	std::uint32_t has;             // enum coop_st_has: extended attributes that there are
-	struct stat st;                // st_ino is the daemon's
+	coop_fid fid;          // never reused for another file
+	std::uint64_t version; // data version; 0 for files without one (directories ...)
+	std::uint32_t has; // enum coop_st_has: the kinds of extended attributes that the file has
+	struct stat st;    // st_ino is the daemon's
 	std::optional<timespec> btime; // if the export's file system keeps it
-	// STATX_ATTR_* of statx(2), and those that the export's file system can tell.
+	// STATX_ATTR_* of statx(2), and the mask of those that the export's file system reports.
 	std::uint32_t traits = 0, traits_known = 0;
-	bool leased = false;   // they stay so until the daemon says otherwise
-	bool ask_open = false; // of an open: but storage wants to hear of each
-	bool no_names = false; // a directory that was just made: nothing is in it, by the lease
+	bool leased = false;   // valid until the daemon recalls the lease
+	bool ask_open = false; // of an open: storage wants to know of each open
+	bool no_names = false; // a directory that was just made: empty, covered by the lease
 };
 
 struct entry {
@@ -66,7 +66,7 @@ struct entry {
 struct open_result {
 	attributes attr;
 	std::uint64_t
-		open_id; // for close; stays good over lost connections and restarts of the daemon
+		open_id; // for close; stays valid over lost connections and restarts of the daemon
 	std::vector<std::uint32_t>
 		openers;            // node ids, most recent first, <= COOP_MAX_HINTS, never our own
 	std::string inline_data;    // the file's first bytes, if the daemon sent them
@@ -74,25 +74,25 @@ struct open_result {
 };
 
 struct write_result {
-	attributes attr;              // after
-	std::uint64_t version_before; // equal to what the caller knew: nobody else wrote in between
-	// Of a change, and of a commit. A commit with the change's own says that the change is on
-	// stable storage; one with another says that it may be lost. 0 from close.
+	attributes attr; // after the change
+	std::uint64_t
+		version_before; // equal to the known version: no other client wrote in between
+	// Of a change or a commit. If a commit returns the change's own verifier, the change is on
+	// stable storage; if another, the change may be lost. 0 from close.
 	std::uint64_t verifier = 0;
-	bool stable = false; // of a write that was to be: all of it is on stable storage
+	bool stable = false; // of a stable write: all of it is on stable storage
 };
 
 struct dir_entry {
 	std::string name;
-	std::uint64_t cookie; // offset to continue after this one
-	entry node; // fh empty: may be listed but not looked at; then only st_ino and S_IFMT are
-		    // there
+	std::uint64_t cookie; // position after this entry, to continue from
+	entry node; // fh empty: may be listed but not looked at; only st_ino and S_IFMT are set
 };
 
 struct node_event {
 	bool joined;        // false: left
 	std::uint32_t node; // id
-	coop_addr addr;     // control QP; valid when joined
+	coop_addr addr;     // control queue pair; valid when joined
 };
 
 struct storage_options {
@@ -103,17 +103,17 @@ struct storage_options {
 	std::uint32_t timeout_ms =
 		60000; // after which a call fails with -ETIMEDOUT; 0: never (hard)
 	std::function<void(const node_event &)> on_node; // on the connection's thread
-	// After a connection was re-made and registered, before on_node tells who is there. The
-	// nodes known before it have been reported as left when the connection was lost.
+	// Called after a reconnection and registration, before on_node reports the nodes. All
+	// earlier nodes were reported as left when the connection was lost.
 	std::function<void()> on_reconnect;
-	// Ask for leases. All three are called on the connection's thread.
+	// Ask for leases. The three functions run on the connection's thread.
 	bool leases = false;
 	std::function<void(const coop_fid &)> on_recall; // the daemon waits for return_lease()
-	std::function<void()> on_lost;                   // of the connection, and all leases
-	std::function<void()> on_tick;                   // some ten times a second
+	std::function<void()> on_lost;                   // connection lost, and all leases with it
+	std::function<void()> on_tick;                   // about ten times a second
 };
 
-// What was answered without asking the daemon, and what it took back.
+// Calls answered from leases without asking the daemon, and recalls.
 struct lease_figures {
 	std::uint64_t held = 0, lookups = 0, attributes = 0, opens = 0, listings = 0, recalls = 0;
 };
@@ -122,21 +122,22 @@ class storage
 {
 public:
 	virtual ~storage() = default;
-	// Throws std::system_error or std::runtime_error with a text that a person can act on.
+	// Throws std::system_error or std::runtime_error with a text that tells the user what to
+	// change.
 	static std::unique_ptr<storage> connect(const storage_options &);
 
 	virtual const entry &root() const = 0;
 	// 16 bytes derived from the cluster key (zero without one): the fabric key of the engine.
 	virtual const std::array<std::uint8_t, 16> &fabric_key() const = 0;
-	// Own node id, 0 until registered.
+	// Registers this node. Returns its id; 0: not registered.
 	virtual std::uint32_t register_node(const coop_addr &control_qp) = 0;
-	// The registered node has another address now. Returns at once.
+	// The registered node's address has changed. Returns at once.
 	virtual void update_node(const coop_addr &control_qp) {}
 
 	virtual int lookup(const caller &, const handle &dir, std::string_view name,
 			   entry &out) = 0;
 	virtual int getattr(const caller &, const handle &, attributes &out) = 0;
-	// Which of R_OK, W_OK and X_OK in `wanted` storage permits the caller.
+	// allowed: those of R_OK, W_OK and X_OK in `wanted` that storage permits the caller.
 	virtual int access(const caller &, const handle &, int wanted, int &allowed,
 			   attributes &out)
 	{
@@ -160,78 +161,79 @@ public:
 		set_mtime = 32,
 		set_atime_now = 64,
 		set_mtime_now = 128,
-		kill_id = 256, // set-ID bits go from the mode that the file has by then
+		kill_id = 256, // clear set-id bits in the file's current mode
 	};
-	// What became of a change that was sent and whose caller was told -EINTR or -ETIMEDOUT: 0
-	// and its result, or -errno. Called once, on the connection's thread; destroyed uncalled
-	// when the call itself returned what became of it.
+	// Result of a change that was sent and whose caller got -EINTR or -ETIMEDOUT: 0 and the
+	// result, or -errno. Called once, on the connection's thread; destroyed without a call if
+	// the call itself returned its result.
 	using late_reply = std::function<void(int err, const write_result &)>;
-	// After which a call fails with -ETIMEDOUT; 0: never.
+	// Time after which a call fails with -ETIMEDOUT; 0: never.
 	virtual std::chrono::milliseconds patience() const { return {}; }
-	// As write: version_before tells whether somebody else wrote.
+	// Like write: version_before shows whether another client wrote.
 	virtual int setattr(const caller &, const handle &, const setattr_request &,
 			    write_result &out, late_reply late = {}) = 0;
-	// As the kernel marks an open for execution, in the flags that FUSE passes on.
+	// The kernel's mark of an open for execution, in the flags that FUSE passes.
 	static constexpr int open_exec = 0x20;
 	// flags: O_ACCMODE | O_TRUNC | O_APPEND | open_exec, or O_EXCL (create). want_inline: most
-	// bytes wanted in the reply. late: of O_TRUNC, without version_before.
+	// bytes wanted in the reply. late: for O_TRUNC, without version_before.
 	virtual int open(const caller &, const handle &, int flags, std::uint32_t want_inline,
 			 open_result &out, late_reply late = {}) = 0;
 	virtual int create(const caller &, const handle &dir, std::string_view name, int flags,
 			   const new_mode &mode, entry &node, open_result &out,
 			   attributes *dir_after = nullptr) = 0;
-	// A file without a name, until link() gives it one; with O_EXCL none can.
+	// A file without a name, until link() gives it one; with O_EXCL link() cannot.
 	virtual int tmpfile(const caller &, const handle &dir, int flags, const new_mode &mode,
 			    entry &node, open_result &out)
 	{
 		return -EOPNOTSUPP;
 	}
-	// out: the version of what was written, when the file was open for writing.
+	// out: the version of the written contents, if the file was open for writing.
 	virtual int close(const handle &, std::uint64_t open_id, write_result &out) = 0;
-	// Of a file that was open for reading: says it some time soon, and returns at once.
+	// Closes a file that was open for reading: sent some time later; returns at once.
 	virtual void close_reader(const handle &fh, std::uint64_t open_id)
 	{
 		write_result ignored;
 		(void)close(fh, open_id, ignored);
 	}
-	// stable: storage is to commit it, too. Of more than COOP_ST_IO_MAX it does not.
+	// stable: storage shall commit the write too; ignored for more than COOP_ST_IO_MAX bytes.
 	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
 			  std::span<const iovec> data, write_result &out, late_reply late = {},
 			  bool stable = false) = 0;
 	virtual int commit(const handle &, std::uint64_t open_id, write_result &out) = 0;
-	// mode: FALLOC_FL_*. As write.
+	// mode: FALLOC_FL_*. Results as of write.
 	virtual int fallocate(const handle &, std::uint64_t open_id, int mode, std::uint64_t offset,
 			      std::uint64_t length, write_result &out, late_reply late = {}) = 0;
-	// whence: SEEK_DATA or SEEK_HOLE. -ENXIO: there is none from offset on.
+	// whence: SEEK_DATA or SEEK_HOLE. -ENXIO: none at or after offset.
 	virtual int seek(const handle &, std::uint64_t open_id, int whence, std::uint64_t offset,
 			 std::uint64_t &out) = 0;
 	struct place {
 		const handle &fh;
 		std::uint64_t open_id, offset;
 	};
-	// From one open file to another, or to itself. length: wanted; then copied, from the start
-	// of the range on: less if storage takes a rest, 0 at the end of the file. As write, of
-	// 'to'.
+	// Copies between open files, or within one. length: in bytes wanted, out bytes copied from
+	// the start of the range: fewer if storage stopped early, 0 at the end of the file. Results
+	// as of write, for 'to'.
 	virtual int copy(const place &from, const place &to, std::uint64_t &length,
 			 write_result &out, late_reply late = {}) = 0;
 
 	struct read_result {
 		int err;               // 0 or -errno
-		std::uint64_t bytes;   // read into the buffers; less than asked: end of file
-		std::uint64_t version; // of the file while it was read; a change during the read is
+		std::uint64_t bytes;   // read into the buffers; fewer than asked: end of file
+		std::uint64_t version; // of the file while it was read; changed during the read:
 				       // -ESTALE here
 		std::uint64_t size;    // of the file
 	};
-	// Asynchronous: done runs on the connection's thread, after the bytes lie in dest.
-	// version != 0: fail with -ESTALE if the file's version is another.
+	// Asynchronous: done runs on the connection's thread, when the bytes are in dest. version
+	// != 0: fail with -ESTALE if the file has another version.
 	virtual void read(const handle &, std::uint64_t open_id, std::uint64_t offset,
 			  std::vector<iovec> dest, std::uint64_t version,
 			  std::function<void(const read_result &)> done) = 0;
 
-	// dir_after: of the directory, after the change; its mode is 0 if storage does not tell.
+	// dir_after: the directory's attributes after the change; mode 0 if storage does not report
+	// them.
 	virtual int mkdir(const caller &, const handle &dir, std::string_view name,
 			  const new_mode &mode, entry &out, attributes *dir_after = nullptr) = 0;
-	// mode with the type: a FIFO, a socket, a device, a regular file.
+	// mode includes the type: a FIFO, a socket, a device, a regular file.
 	virtual int mknod(const caller &, const handle &dir, std::string_view name,
 			  const new_mode &mode, dev_t device, entry &out,
 			  attributes *dir_after = nullptr) = 0;
@@ -248,25 +250,25 @@ public:
 	virtual int symlink(const caller &, std::string_view target, const handle &dir,
 			    std::string_view name, entry &out, attributes *dir_after = nullptr) = 0;
 	virtual int readlink(const caller &, const handle &, std::string &out) = 0;
-	// Entries after cookie (0: from the start), "." and ".." left out, up to max_bytes of
-	// reply. max_bytes 0: none, only whether the caller may read the directory. An entry that
+	// Entries after cookie (0: from the start), without "." and "..", up to max_bytes of reply.
+	// max_bytes 0: no entries, only check that the caller may read the directory. An entry that
 	// may be listed but not looked at has no handle.
 	virtual int readdir(const caller &, const handle &dir, std::uint64_t cookie,
 			    std::uint32_t max_bytes, std::vector<dir_entry> &out, bool &end) = 0;
-	// Extended attributes, with the errors of getxattr(2) and its like. room 0: the size only;
-	// else value has the bytes, and is no longer than room.
+	// Extended attributes, with the errors of getxattr(2) and related calls. room 0: the size
+	// only; otherwise value is the attribute, at most room bytes.
 	virtual int getxattr(const caller &, const handle &, std::string_view name,
 			     std::uint32_t room, std::string &value, std::size_t &size)
 	{
 		return -EOPNOTSUPP;
 	}
-	// All names, each with its zero.
+	// All names, each with a terminating zero.
 	virtual int listxattr(const caller &, const handle &, std::uint32_t room,
 			      std::string &names, std::size_t &size)
 	{
 		return -EOPNOTSUPP;
 	}
-	// flags: XATTR_CREATE or XATTR_REPLACE. out and late as of setattr.
+	// flags: XATTR_CREATE or XATTR_REPLACE. out and late as for setattr.
 	virtual int setxattr(const caller &, const handle &, std::string_view name,
 			     std::string_view value, int flags, write_result &out,
 			     late_reply late = {})
@@ -280,9 +282,10 @@ public:
 	}
 	virtual int statfs(const caller &, const handle &, struct statvfs &out) = 0;
 
-	// Locks among all mounts of the export. what: an owner of this mount's choice, a range.
-	// 0: held. -EAGAIN: another's. -EINPROGRESS, with 'wait': granted() will be called, once,
-	// on the connection's thread, with 0 or -errno; until then 'cookie' names the wait.
+	// Locks among all mounts of the export. what: an owner id of this mount's choice, and a
+	// range. Returns 0: held; -EAGAIN: another owner holds a conflicting lock; -EINPROGRESS,
+	// with 'wait': granted() will be called, once, on the connection's thread, with 0 or
+	// -errno; until then 'cookie' names the wait.
 	using lock_granted = std::function<void(int err)>;
 	virtual int lock(const handle &, std::uint64_t open_id, const coop_st_lock &what, bool wait,
 			 lock_granted granted, std::uint64_t &cookie)
@@ -291,34 +294,36 @@ public:
 	}
 	// True: the wait is over and granted() will not be called.
 	[[nodiscard]] virtual bool cancel_lock(std::uint64_t cookie) { return false; }
-	// What the owner holds in that range. Nothing held there is no error.
+	// Releases the owner's locks in that range. No lock there is no error.
 	virtual int unlock(const handle &, std::uint64_t open_id, const coop_st_lock &what)
 	{
 		return 0;
 	}
-	// what: in what is wanted, out what is in its way, or of type COOP_ST_LOCK_NONE.
+	// what: in the wanted lock, out a conflicting one, or type COOP_ST_LOCK_NONE.
 	virtual int test_lock(const handle &, std::uint64_t open_id, coop_st_lock &what)
 	{
 		return -EOPNOTSUPP;
 	}
-	// Whether this mount's owner holds a lock in that range, for writing at least if 'what' is.
+	// Whether this mount's owner holds a lock in that range; a write lock if 'what' is one.
 	virtual bool holds_lock(const handle &, const coop_st_lock &what) { return false; }
-	// 0: this mount holds no lock of the file. Else a number, another one after a lock was
+	// 0: this mount holds no lock on the file. Otherwise a number that changes when a lock is
 	// lost.
 	virtual std::uint64_t lock_era(const handle &) { return 0; }
 
-	// A lease, or all (0), is not relied on any more. Returns at once; done: the daemon knows.
+	// Returns a lease, or all (0), that we no longer trust. Returns at once; done: the daemon
+	// knows.
 	virtual void return_lease(const coop_fid &, std::function<void()> done) { done(); }
-	// 0: the daemon is there and knows us. All that it sent before the answer has been heard.
+	// 0: the daemon answers and knows our session. All that it sent before the answer has been
+	// handled.
 	virtual int ping() { return 0; }
 	virtual void ping_later() {}
-	// When the latest request was made that has been answered since.
+	// Send time of the latest request that has been answered.
 	virtual std::chrono::steady_clock::time_point heard() const
 	{
 		return std::chrono::steady_clock::now();
 	}
 	virtual std::uint64_t new_open_id() { return 0; }
-	// Opens for reading under a number of new_open_id(). Returns at once; done runs on the
+	// Opens for reading with an id from new_open_id(). Returns at once; done runs on the
 	// connection's thread.
 	virtual void open_as(std::uint64_t open_id, const caller &, const handle &, int flags,
 			     std::function<void(int err)> done)
@@ -334,7 +339,7 @@ public:
 	virtual traffic stats() const = 0;
 	// A call that waits for its reply, or to be sent.
 	struct waiting {
-		std::uint64_t id;  // on the wire; 0: not there now
+		std::uint64_t id;  // on the wire; 0: not sent now
 		const char *op;    // its name in the protocol
 		const char *state; // "queued", "sent", "abandoned"
 		std::uint64_t age_us;

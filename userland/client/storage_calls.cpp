@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// storage_calls.cpp - the operations: arguments into a message, the reply into
-// results.
+// storage_calls.cpp - the operations: encode the request, decode the reply.
 //
-// Reads and writes of more than the protocol carries at once are cut here. A
-// long read is streamed from the file by the daemon without a copy, so its bytes
-// may be newer than its header says; when they have arrived a CHECK asks whether
-// the file still is what it was. Only then is the read done.
+// Reads and writes longer than a protocol message are split here. The daemon streams a long read
+// from the file without a copy, so the bytes may be newer than the header says; when they have
+// arrived a CHECK asks whether the file still has that version. Only then is the read complete.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -58,14 +56,14 @@ public:
 
 	void update_node(const coop_addr &addr) override
 	{
-		link_.registered(addr); // a connection made meanwhile tells it by itself
+		link_.registered(addr); // a connection made from here on registers it by itself
 		coop_st_body ask{};
 		ask.addr = addr;
 		auto c = link_.make(COOP_ST_REGISTER, ask);
 		c->done = [](storage_link::outcome &o) {
 			if (o.err)
 				spdlog::warn("storage: the node's new address was not "
-					     "registered: {}; others cannot ask it for pages",
+					     "registered: {}; peers cannot request pages from it",
 					     std::strerror(-o.err));
 		};
 		link_.submit(std::move(c));
@@ -106,9 +104,9 @@ public:
 	{
 		coop_st_body ask = on(c, fh);
 		ask.set = set_of(r);
-		// Who has it open for writing may cut it, whatever its mode is by now. Set-ID bits
-		// also go when another user has opened it: who writes may have the file from that
-		// one.
+		// A user who has the file open for writing may truncate it, whatever its mode is
+		// now. Clearing set-id bits may also use another user's open: the writer may have
+		// got the open file from that user.
 		if (r.valid & (set_size | kill_id))
 			ask.open_id = link_.writable_open(fh, c.uid, r.valid == kill_id);
 		return changed(COOP_ST_SETATTR, ask, out, {}, std::move(late));
@@ -155,8 +153,7 @@ public:
 		ask.open_id = open_id;
 		int err = changed(COOP_ST_CLOSE, ask, out);
 		link_.closed(open_id);
-		if (err ==
-		    -EBADF) { // the daemon lost it; what is there now is all that can be said
+		if (err == -EBADF) { // the daemon lost it; we can only report the current state
 			out.version_before = 0;
 			err = getattr({::geteuid(), ::getegid(), {}}, fh, out.attr);
 		}
@@ -172,7 +169,7 @@ public:
 		ask.flags = open_flags(flags);
 		ask.open_id = open_id;
 		auto c = link_.make(COOP_ST_OPEN, ask);
-		c->urgent = true; // others wait for it
+		c->urgent = true; // other clients wait for it
 		c->done = [this, fh, who, open_id, flags = ask.flags,
 			   done = std::move(done)](storage_link::outcome &o) {
 			if (!o.err)
@@ -231,11 +228,11 @@ public:
 			const std::vector<iovec> part = slice(data, at, n);
 			if (int err = changed(COOP_ST_WRITE, ask, out, part, late))
 				return err;
-			if (!at) { // the oldest verifier covers them all
+			if (!at) { // the oldest verifier covers all parts
 				first = out.version_before;
 				verifier = out.verifier;
 			} else if (out.version_before != previous) {
-				first = 0; // somebody wrote in between
+				first = 0; // another client wrote in between
 			}
 			at += n;
 			if (!n)
@@ -581,7 +578,7 @@ private:
 		link_.opened(ask.open_id, {fh, c, ask.flags});
 	}
 
-	// An open that nobody waited for any more has happened. On the connection's thread.
+	// An open whose caller has gone succeeded: close it. On the connection's thread.
 	void forget(const handle &fh, std::uint64_t open_id)
 	{
 		coop_st_body ask{};
@@ -603,7 +600,7 @@ private:
 	std::atomic<std::uint64_t> last_open_{0};
 };
 
-// Its parts complete on the connection's thread, one after another.
+// A read in parts. They complete on the connection's thread, one after another.
 struct remote_storage::gather {
 	handle fh;
 	std::uint64_t open_id;

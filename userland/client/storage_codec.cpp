@@ -45,7 +45,7 @@ coop_st_setattr set_of(const storage::setattr_request &r)
 	const auto time = [](const timespec &t) {
 		return coop_st_time{t.tv_sec, static_cast<u32>(t.tv_nsec)};
 	};
-	// The bits are the protocol's own. Times that are not set may hold anything.
+	// The bits are the protocol's own. Times that are not set are undefined.
 	coop_st_setattr out{};
 	out.valid = r.valid;
 	out.mode = r.mode;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// storage_codec.hpp - what system calls have, in the numbers of the storage protocol, and
-// back. Linux's own numbers differ between machines.
+// storage_codec.hpp - conversion between system-call values and the numbers of the storage
+// protocol. Linux's own numbers differ between architectures.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ inline std::uint32_t bit_if(bool set, std::uint32_t bit)
 
 attributes attributes_of(const coop_st_attr &);
 coop_st_setattr set_of(const storage::setattr_request &);
-// enum coop_st_open_flag from those of open(2).
+// enum coop_st_open_flag from the flags of open(2).
 std::uint32_t open_flags(int flags);
-// enum coop_st_fallocate from the mode of fallocate(2). 0, or -EOPNOTSUPP: it has more.
+// enum coop_st_fallocate from the mode of fallocate(2). 0, or -EOPNOTSUPP: unknown bits.
 [[nodiscard]] int fallocate_flags(int mode, std::uint32_t &out);
 
 } // namespace coop::client

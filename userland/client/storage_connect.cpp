@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// storage_connect.cpp - making the connection, and making it again.
+// storage_connect.cpp - connecting and reconnecting.
 //
-// After a loss: exponential backoff with jitter, the handshake, then what the
-// daemon may have forgotten (open files if it does not know the session any
-// more, the node's address), then every call that had no reply. The handshake
-// proves both sides' knowledge of the cluster key over both sides' nonces.
+// After a loss: exponential backoff with jitter, the handshake, then the state that the daemon may
+// have forgotten (open files and locks if it does not know the session, the node's address), then
+// every call that had no reply. The handshake proves to each side that the other knows the cluster
+// key, with nonces of both.
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
@@ -25,10 +25,10 @@ namespace
 {
 
 constexpr std::chrono::seconds connect_most{5};
-constexpr int idle_ms = 100;           // how often the thread looks at deadlines
-constexpr int user_timeout_ms = 30000; // bytes that nobody acknowledges
+constexpr int idle_ms = 100;           // how often the thread checks deadlines
+constexpr int user_timeout_ms = 30000; // TCP_USER_TIMEOUT: unacknowledged bytes
 constexpr std::chrono::milliseconds backoff_first{50}, backoff_most{5000};
-constexpr unsigned restore_tries = 20; // for a file that somebody at the daemon holds a lease on
+constexpr unsigned restore_tries = 20; // for a file on which a process at the daemon holds a lease
 
 void option(int fd, int level, int name, int value)
 {
@@ -41,7 +41,7 @@ void receive_timeout(int fd, int ms)
 	::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
 }
 
-// go_on: asked now and then.
+// go_on: called from time to time; false: give up.
 int connect_to(const struct addrinfo &a, const std::function<bool()> &go_on)
 {
 	const int fd = ::socket(a.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -114,7 +114,8 @@ storage_link::~storage_link()
 		std::lock_guard lock(send_mutex_);
 		if (fd_ >= 0)
 			::shutdown(fd_,
-				   SHUT_WR); // BYE still leaves; the daemon's end wakes the thread
+				   SHUT_WR); // BYE is still sent; the daemon then closes, which
+					     // wakes the thread
 	}
 	thread_.join();
 	if (fd_ >= 0)
@@ -147,7 +148,7 @@ int storage_link::dial(std::string &why)
 	return 0;
 }
 
-// A request and its reply while nothing else is under way but pushes.
+// Sends a request and waits for its reply, while nothing but pushes is under way.
 int storage_link::exchange(std::uint16_t op, const coop_st_body &request, coop_st_header &h,
 			   coop_st_body &reply)
 {
@@ -201,7 +202,8 @@ int storage_link::shake_hands(std::string &why)
 	ask.text = bytes_of(options_.export_name);
 	int err = exchange(COOP_ST_HELLO, ask, h, got);
 	if (err) {
-		why = err == -EPROTO ? "what answers there is not a coopfsd" : std::strerror(-err);
+		why = err == -EPROTO ? "the server does not speak the coopfs storage protocol"
+				     : std::strerror(-err);
 		return err;
 	}
 	if (h.status == EPROTONOSUPPORT || got.version_min != COOP_ST_VERSION) {
@@ -229,7 +231,7 @@ int storage_link::shake_hands(std::string &why)
 		const digest theirs = shake.proof(key_, "server"),
 			     ours = shake.proof(key_, "client");
 		if (!equal_secret(theirs.data(), got.proof, theirs.size())) {
-			why = "the daemon has another cluster key";
+			why = "the daemon has a different cluster key";
 			return -EKEYREJECTED;
 		}
 		std::memcpy(prove.proof, ours.data(), ours.size());
@@ -239,8 +241,8 @@ int storage_link::shake_hands(std::string &why)
 		why = h.status == ENOENT ? "no such export"
 		      : h.status == EACCES
 			      ? "the daemon does not serve this client: the export is not for its "
-				"address, or without a cluster key, it is not root's or the "
-				"daemon's own user's; the daemon's log says which"
+				"address, or without a cluster key, it belongs neither to root nor "
+				"to the daemon's user; the daemon's log says which"
 			      : std::strerror(err ? -err : static_cast<int>(h.status));
 		return err ? err : -static_cast<int>(h.status);
 	}
@@ -253,7 +255,7 @@ int storage_link::shake_hands(std::string &why)
 	return 0;
 }
 
-// The daemon does not know the session: it was started anew, or we were away for long.
+// The daemon does not know the session: it was restarted, or we were away too long.
 int storage_link::restore(std::string &why)
 {
 	drop_abandoned();
@@ -280,14 +282,14 @@ int storage_link::restore(std::string &why)
 				break;
 			std::this_thread::sleep_for(backoff_first);
 		}
-		if (h.status) // unlinked, or not permitted any more: its users get -EBADF
+		if (h.status) // unlinked, or no longer permitted: its users get -EBADF
 			spdlog::warn("storage {}: an open file could not be opened again: {}",
 				     options_.server, std::strerror(static_cast<int>(h.status)));
 	}
 	return reclaim(why);
 }
 
-// What this mount held is asked for again. An open file whose lock is lost is closed.
+// Reclaims the locks that this mount held. An open file whose lock is lost is closed.
 int storage_link::reclaim(std::string &why)
 {
 	std::map<std::uint64_t, handle> lost_files;
@@ -309,7 +311,7 @@ int storage_link::reclaim(std::string &why)
 		coop_st_body ask{};
 		ask.fh = bytes_of(fh);
 		ask.open_id = id;
-		spdlog::error("storage {}: a lock was lost; its open file cannot be used any more",
+		spdlog::error("storage {}: a lock was lost; its open file can no longer be used",
 			      options_.server);
 		if (!err)
 			err = exchange(COOP_ST_CLOSE, ask, h, got);
@@ -323,7 +325,7 @@ int storage_link::reclaim(std::string &why)
 	return err;
 }
 
-// The grant of a lock that is waited for may have been lost with the last connection.
+// The grant of a pending lock may have been lost with the old connection.
 void storage_link::ask_for_locks()
 {
 	for (const auto &[cookie, l] : locks_.waiting()) {
@@ -334,7 +336,7 @@ void storage_link::ask_for_locks()
 		ask.flags = COOP_ST_L_WAIT;
 		ask.cookie = cookie;
 		auto c = make(COOP_ST_LOCK, ask);
-		c->deadline = clock::time_point::max(); // as long as somebody waits
+		c->deadline = clock::time_point::max(); // the waiter decides how long
 		c->done = [this, cookie = cookie](outcome &o) {
 			if (!o.err && o.body->flags == COOP_ST_LOCK_QUEUED)
 				return;
@@ -353,8 +355,7 @@ void storage_link::lost()
 	{
 		std::lock_guard lock(mutex_);
 		if (!stop_)
-			spdlog::warn("storage {}: connection lost; connecting again",
-				     options_.server);
+			spdlog::warn("storage {}: connection lost; reconnecting", options_.server);
 		epoch_ = 0;
 		in_flight_ = 0;
 		for (auto &[id, c] : calls_) {
@@ -363,7 +364,7 @@ void storage_link::lost()
 		}
 	}
 	{
-		// After a shutdown no sender stays inside, and none enters without the epoch.
+		// After the shutdown no sender blocks in here, and none enters without the epoch.
 		::shutdown(fd_, SHUT_RDWR);
 		std::lock_guard lock(send_mutex_);
 		send_epoch_ = 0;
@@ -415,10 +416,11 @@ void storage_link::reconnect()
 			::close(fd_.exchange(-1));
 		}
 		if (attempt % 8 == 3)
-			spdlog::warn("storage {}: {}; trying on", options_.server, why);
+			spdlog::warn("storage {}: {}; trying again", options_.server, why);
 		expire(false);
 		std::unique_lock lock(mutex_);
-		// Half of it is chance, so that clients of one daemon do not come back in step.
+		// Half of the delay is random, so that the clients of a daemon do not reconnect in
+		// step.
 		wake_.wait_for(lock, wait / 2 + wait * (jitter() % 1000) / 2000,
 			       [this] { return stop_; });
 		if (stop_)
@@ -428,7 +430,7 @@ void storage_link::reconnect()
 	handshaking_ = false;
 	reconnects_.fetch_add(1, std::memory_order_relaxed);
 	connected_ = true;
-	spdlog::info("storage {}: connected again", options_.server);
+	spdlog::info("storage {}: reconnected", options_.server);
 	{
 		std::scoped_lock lock(mutex_, send_mutex_);
 		epoch_ = send_epoch_ = ++epochs_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// storage_link.cpp - calls and replies on a connection that stands.
+// storage_link.cpp - calls and replies on an established connection.
 #include "userland/client/storage_link.hpp"
 
 #include <algorithm>
@@ -16,12 +16,13 @@ namespace coop::client
 namespace
 {
 
-constexpr std::size_t prefetch = 8192; // received at once when nothing is expected in particular
+constexpr std::size_t prefetch = 8192; // bytes received at once when no length is known
 constexpr std::chrono::milliseconds expiry_interval{100};
-// Requests that are kept for what others wait for: they must not wait behind what waits for others.
+// Requests reserved for urgent calls, on which other clients wait: they must not queue behind calls
+// that wait for other clients.
 constexpr std::uint32_t urgent_most = 8;
-constexpr std::size_t deferred_max = 32;    // calls put off at a time
-constexpr std::chrono::seconds stalled{30}; // a message that has begun and does not go on
+constexpr std::size_t deferred_max = 32;    // calls deferred at a time
+constexpr std::chrono::seconds stalled{30}; // an incomplete message without progress
 constexpr std::chrono::seconds handshake{10};
 
 int error_of(const coop_st_header &h)
@@ -29,7 +30,7 @@ int error_of(const coop_st_header &h)
 	return h.status && h.status < 4096 ? -static_cast<int>(h.status) : h.status ? -EIO : 0;
 }
 
-// Drops the first n bytes.
+// Removes the first n bytes.
 void advance(std::vector<iovec> &v, std::size_t n)
 {
 	std::size_t i = 0;
@@ -103,7 +104,8 @@ bool storage_link::full_locked(const call &c) const
 	return in_flight_ >= (keeps ? window_ - urgent_most : window_);
 }
 
-// Into the table, and onto the connection if that takes more. Returns the connection's epoch or 0.
+// Enters the call into the table, and sends it if the connection has room. Returns the connection's
+// epoch or 0.
 std::uint64_t storage_link::enter_locked(const std::shared_ptr<call> &c)
 {
 	c->id = ++last_id_;
@@ -122,7 +124,7 @@ std::uint64_t storage_link::enter_locked(const std::shared_ptr<call> &c)
 	return c->epoch = epoch_;
 }
 
-// The same for those that were put off; those to be sent go to 'out'.
+// The same for deferred calls; those to be sent go to 'out'.
 std::uint64_t storage_link::enter_deferred_locked(calls &out)
 {
 	for (auto &c : deferred_)
@@ -171,12 +173,12 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 {
 	auto c = make(op, request);
 	if (!c)
-		return -ENAMETOOLONG; // the only field that a caller can make too long
+		return -ENAMETOOLONG; // a name: the only field that a caller can make too long
 	c->source.assign(source.begin(), source.end());
 	const bool inherited = orphan != nullptr;
 	c->orphan = std::move(orphan);
-	// Shared, so that it can be notified without its lock: who is woken would wait for that
-	// next.
+	// Shared, so that we can notify without holding its lock: a woken waiter would block on
+	// that lock.
 	struct waiting {
 		std::mutex mutex;
 		std::condition_variable ready;
@@ -190,19 +192,18 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 			heard(o);
 		if (o.body) {
 			reply = *o.body;
-			// The only strings in replies: a handle, or a text. They live in the
-			// receive buffer.
+			// The only strings in replies are a handle or a text, and they point into
+			// the receive buffer.
 			coop_st_bytes &b = reply.fh.len ? reply.fh : reply.text;
 			text.assign(reinterpret_cast<const char *>(b.p), b.len);
 			b = bytes_of(text);
 		}
 		if (data)
 			*data = std::move(o.data);
-		// A name that is gone is what was wanted, if it may have been this call that did
-		// it.
+		// If an earlier transmission may have removed the name, ENOENT means success.
 		const bool gone = o.repeated && o.err == -ENOENT &&
 				  (op == COOP_ST_UNLINK || op == COOP_ST_RMDIR);
-		// What the caller has lent is its own again from here on.
+		// After this the caller's buffers are its own again.
 		const auto keep = shared;
 		{
 			std::lock_guard lock(keep->mutex);
@@ -230,7 +231,7 @@ int storage_link::ask(std::uint16_t op, const coop_st_body &request, coop_st_bod
 	return gone && wait.err == -ETIMEDOUT ? -EINTR : wait.err;
 }
 
-// What the orphan holds is the caller's again, if it has not got the call.
+// Drops the orphan, and what it holds, unless it has taken over the call.
 void storage_link::disown(call &c)
 {
 	std::function<void(outcome &)> unused; // destroyed without the lock
@@ -238,21 +239,22 @@ void storage_link::disown(call &c)
 	unused.swap(c.orphan);
 }
 
-// Its memory is in use until the connection's thread has completed it, as at its deadline.
+// Ends the call as its deadline would: its memory is in use until the connection's thread completes
+// it.
 void storage_link::give_up(call &c)
 {
 	std::lock_guard lock(mutex_);
 	c.deadline = clock::now();
 }
 
-// What was asked for may happen yet: the call stays in the table until its reply, and is repeated
-// on the next connection. Returns how to tell whoever waits for it.
+// The request may still be executed: the call stays in the table until its reply, and is repeated
+// on the next connection. Returns the function that tells the waiting caller.
 std::function<void(storage_link::outcome &)> storage_link::abandon(call &c)
 {
 	c.deadline = clock::time_point::max();
 	c.abandoned = true;
-	// The caller's memory ends with its wait. Its thread is done with sending from it, and no
-	// other but this one would.
+	// The caller's memory ends with its wait, so copy the data. Its thread has finished sending
+	// from it, and only this thread would send it again.
 	for (const iovec &v : c.source)
 		c.kept.append(static_cast<const char *>(v.iov_base), v.iov_len);
 	c.source.clear();
@@ -261,7 +263,7 @@ std::function<void(storage_link::outcome &)> storage_link::abandon(call &c)
 	return std::exchange(c.done, std::exchange(c.orphan, nullptr));
 }
 
-// The daemon does not know the session any more, nor which of these it has done.
+// The daemon no longer knows the session, nor which of these calls it has executed.
 void storage_link::drop_abandoned()
 {
 	calls gone;
@@ -300,7 +302,7 @@ bool storage_link::send_all(std::vector<iovec> v)
 void storage_link::transmit(std::span<const std::shared_ptr<call>> what, std::uint64_t epoch)
 {
 	std::lock_guard lock(send_mutex_);
-	if (epoch == send_epoch_) { // else it is gone; the next connection will send it
+	if (epoch == send_epoch_) { // otherwise the connection is lost; the next one sends them
 		std::vector<iovec> v;
 		for (const auto &c : what) {
 			v.push_back({c->frame.data(), c->frame.size()});
@@ -313,7 +315,7 @@ void storage_link::transmit(std::span<const std::shared_ptr<call>> what, std::ui
 		c->handed = true;
 }
 
-// Sends what waits, as far as the daemon lets us.
+// Sends waiting calls, as far as the daemon's window permits.
 void storage_link::pump()
 {
 	for (;;) {
@@ -355,7 +357,7 @@ void storage_link::complete(const std::shared_ptr<call> &c, outcome &o)
 }
 
 // Takes a call that the daemon could not serve yet out of the table; expire() sends it again.
-// False: as deliver().
+// False: as for deliver().
 bool storage_link::postpone(const coop_st_header &h)
 {
 	std::shared_ptr<call> left;
@@ -369,7 +371,7 @@ bool storage_link::postpone(const coop_st_header &h)
 		it->second->epoch = 0;
 		it->second->repeated = false;
 		if (it->second->abandoned)
-			left = std::move(it->second); // not done, and nobody wants it
+			left = std::move(it->second); // not executed, and no caller waits
 		else
 			postponed_.push_back(std::move(it->second));
 		calls_.erase(it);
@@ -402,7 +404,7 @@ void storage_link::expire(bool all)
 		for (auto it = calls_.begin(); it != calls_.end();) {
 			call &c = *it->second;
 			if (!all && c.epoch && !c.handed) {
-				++it; // its thread has yet to come back from sending it
+				++it; // its thread is still sending it
 			} else if (!all && c.deadline <= now && c.orphan &&
 				   (c.epoch || c.repeated)) {
 				left.push_back(abandon(c));
@@ -433,7 +435,7 @@ void storage_link::expire(bool all)
 
 // ---- receiving: the connection's thread -------------------------------------
 
-// Within a message: whether to go on waiting.
+// Within a message: whether to keep waiting.
 bool storage_link::patient(clock::time_point &began)
 {
 	const auto now = clock::now();
@@ -442,8 +444,8 @@ bool storage_link::patient(clock::time_point &began)
 	return handshaking_ ? attend() && now - began < handshake : now - began < stalled;
 }
 
-// While a connection is being made nobody's memory is in use: lets go who waits no longer. False:
-// all is to end.
+// While connecting, no call's memory is in use: completes expired calls. False: the link shuts
+// down.
 bool storage_link::attend()
 {
 	expire(false);
@@ -451,7 +453,8 @@ bool storage_link::attend()
 	return !stop_;
 }
 
-// At least 'want' unused bytes in the buffer. idle_ok: false also when nothing came for a while.
+// Ensures 'want' unused bytes in the buffer. idle_ok: returns false also if nothing came for a
+// while.
 bool storage_link::fill(std::size_t want, bool idle_ok)
 {
 	if (have_ - used_ >= want)
@@ -509,7 +512,7 @@ bool storage_link::receive_into(std::vector<iovec> v)
 	return true;
 }
 
-// One message. False: the connection is lost.
+// Receives one message. False: the connection is lost.
 bool storage_link::receive()
 {
 	struct coop_st_incoming next;
@@ -517,9 +520,7 @@ bool storage_link::receive()
 	if (!fill(next.want, true))
 		return errno == 0;
 	if (coop_st_incoming_next(&next, in_.data() + used_) < 0) {
-		spdlog::error(
-			"storage {}: sent something that is not our protocol; connecting again",
-			options_.server);
+		spdlog::error("storage {}: protocol error; reconnecting", options_.server);
 		return false;
 	}
 	const coop_st_header &h = next.head;
@@ -541,16 +542,15 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 		std::lock_guard lock(mutex_);
 		auto it = calls_.find(h.id);
 		if (it != calls_.end()) {
-			c = it->second; // stays in the table, for the case that the connection
-					// breaks now
+			c = it->second; // stays in the table, in case the connection breaks now
 			if (c->op != h.op || c->epoch != epoch_)
-				return false; // answers what it was not asked
+				return false; // not a reply to this call
 		}
 	}
 	outcome o;
 	o.err = error_of(h);
 	std::string body_copy(reinterpret_cast<const char *>(raw),
-			      h.body_len); // data may overwrite it
+			      h.body_len); // the data may overwrite it
 	coop_st_body body;
 	if (!o.err) {
 		if (coop_st_body_get(&body, coop_st_reply_fields(h.op),
@@ -563,10 +563,10 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 		if (c && !c->dest.empty()) {
 			dest = c->dest;
 			if (h.data_len > length(dest))
-				return false; // more than was asked for
+				return false; // more than requested
 			truncate(dest, h.data_len);
 			o.bytes = h.data_len;
-		} else { // small, or for a call that is over
+		} else { // small, or for a call that has ended
 			o.data.resize(h.data_len);
 			dest = {{o.data.data(), o.data.size()}};
 		}
@@ -589,7 +589,7 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 	{
 		std::lock_guard lock(mutex_);
 		if (!c)
-			return true; // it had timed out, and was taken off the count then
+			return true; // it had timed out, and was subtracted from in_flight_ then
 		if (!calls_.erase(h.id))
 			return true;
 		in_flight_--;

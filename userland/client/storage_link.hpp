@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-// storage_link.hpp - the TCP connection to the storage daemon: calls out,
-// replies in, and what happens when it breaks.
+// storage_link.hpp - the TCP connection to the storage daemon: calls, replies, and recovery from a
+// lost connection.
 //
-// One thread owns the connection: it makes it, reads it, completes calls, ends
-// those that took too long, and makes it again. Callers send by themselves. A
-// call stays in the table until its reply or its deadline, so after a loss all
-// that were sent are sent again, under their old ids; the daemon remembers the
-// replies of those that change something. One that was given up by who asked,
-// and may be done all the same, stays as long as the daemon knows the session. Bytes of a READ go
-// from the socket into the caller's memory; that memory is written by the owning thread only, and
-// so is free as soon as the call has completed, also by timeout.
+// One thread owns the connection: it connects, receives, completes calls, times them out, and
+// reconnects. Callers send from their own threads. A call stays in the table until its reply or its
+// deadline. After a loss all calls that were sent are sent again, under their old ids; the daemon
+// remembers the replies to changes. A change whose caller gave up, and that may still be executed,
+// stays as long as the daemon knows the session. Bytes of a READ go from the socket into the
+// caller's memory; only the owning thread writes that memory, so it is free as soon as the call has
+// completed, also by timeout.
 #pragma once
 
 #include <array>
@@ -41,29 +40,29 @@ public:
 		const coop_st_body *body = nullptr; // of a good reply
 		std::string data;                   // of a reply to a call without 'dest'
 		std::uint64_t bytes = 0;            // received into 'dest'
-		bool streamed = false;              // the bytes want a CHECK
-		bool repeated = false;              // was sent on an earlier connection too
+		bool streamed = false;              // the bytes need a CHECK
+		bool repeated = false;              // was also sent on an earlier connection
 	};
 	struct call {
 		std::uint16_t op;
-		std::string frame;                   // header and body
-		std::vector<iovec> source;           // data to send; the caller's until it ends
-		std::vector<iovec> dest;             // where the data of the reply go
+		std::string frame;         // header and body
+		std::vector<iovec> source; // data to send; the caller's until the call ends
+		std::vector<iovec> dest;   // destination of the reply's data
 		std::function<void(outcome &)> done; // on the connection's thread
-		// Of one that has been sent and is given up: its reply is awaited all the same, and
-		// goes here. The call must have no 'dest'; of its 'source' it gets a copy.
+		// Takes over a call that has been sent and given up: receives its reply. Such a
+		// call must have no 'dest'; its 'source' is copied.
 		std::function<void(outcome &)> orphan;
 		std::string kept; // that copy
-		// A thread is done with sending it, as far as it got.
+		// The sending thread no longer uses it, complete or not.
 		std::atomic<bool> handed{false};
 		std::chrono::steady_clock::time_point begun, deadline;
 		std::uint64_t id = 0;
-		std::uint64_t epoch = 0; // connection that it was sent on; 0: not yet
+		std::uint64_t epoch = 0; // connection on which it was sent; 0: not yet
 		bool repeated = false;
 		bool abandoned = false; // to its orphan
 		bool urgent = false;    // the daemon, or another client, waits for it
 	};
-	struct open_record { // enough to open it again
+	struct open_record { // for opening it again
 		handle fh;
 		caller who;
 		std::uint32_t flags;
@@ -73,11 +72,11 @@ public:
 	~storage_link();
 
 	void submit(std::shared_ptr<call>);
-	// Sends it together with the next call, or within expiry_interval: it costs no packet.
+	// Sends it together with the next call, or within expiry_interval, so it costs no packet.
 	void submit_later(std::shared_ptr<call>);
-	// Submits and waits. data: of the reply. -EINTR: the asker has gone; it may have been done.
-	// Whether the orphan is to be called is settled when this returns. heard: sees the reply on
-	// the connection's thread, before the connection can be lost.
+	// Submits and waits. data: of the reply. -EINTR: the asker has gone; the request may have
+	// been executed. When this returns, it is decided whether the orphan will be called. heard:
+	// sees the reply on the connection's thread, before the connection can be lost.
 	int ask(std::uint16_t op, const coop_st_body &request, coop_st_body &reply,
 		std::string &text, std::string *data = nullptr, std::span<const iovec> source = {},
 		std::function<void(outcome &)> orphan = {},
@@ -86,12 +85,13 @@ public:
 
 	void opened(std::uint64_t id, open_record);
 	void closed(std::uint64_t id);
-	// An open of this file for writing by this user, 0: none. anyone: or by another.
+	// An open id of this file with write access by this user, 0: none. anyone: or by another
+	// user.
 	std::uint64_t writable_open(const handle &, uid_t, bool anyone);
 	void registered(const coop_addr &);
 	lock_book &locks() { return locks_; }
 	const entry &root() const { return root_; }
-	// When the latest call was made that has been answered since.
+	// Send time of the latest call that has been answered.
 	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
 	storage::traffic stats() const;
@@ -102,7 +102,7 @@ public:
 	}
 
 private:
-	// In storage_connect.cpp; int: 0 or -errno, text: why.
+	// In storage_connect.cpp; return 0 or -errno, why: text of the error.
 	int dial(std::string &why);
 	int shake_hands(std::string &why);
 	int restore(std::string &why);
@@ -144,11 +144,11 @@ private:
 	std::string session_;
 	entry root_;
 
-	mutable std::mutex mutex_; // the table
+	mutable std::mutex mutex_; // guards the table
 	std::condition_variable wake_;
 	std::map<std::uint64_t, std::shared_ptr<call>> calls_;
 	calls deferred_;  // without an id yet
-	calls postponed_; // the daemon could not serve them yet: sent anew, under a new id
+	calls postponed_; // the daemon could not serve them yet: sent again under new ids
 	std::map<std::uint64_t, open_record> opens_;
 	std::uint64_t last_id_ = 0;
 	std::uint64_t epoch_ = 0; // of the connection; 0: none
@@ -159,15 +159,15 @@ private:
 	bool stop_ = false, has_addr_ = false;
 	coop_addr addr_{};
 
-	std::mutex send_mutex_; // the socket's sending side; after mutex_, never before it
+	std::mutex send_mutex_; // the socket's sending side; taken after mutex_, never before
 	std::uint64_t send_epoch_ = 0;
 	std::atomic<int> fd_{-1};
 
-	// The connection's thread:
+	// Owned by the connection's thread:
 	bool handshaking_ = true; // no call is under way
 	std::array<std::uint8_t, 8192 + COOP_ST_HEADER + COOP_ST_BODY_MAX> in_;
 	std::size_t have_ = 0, used_ = 0;
-	bool holding_ = false; // pushes wait until the caller knows of the new connection
+	bool holding_ = false; // pushes are held until the caller knows of the new connection
 	std::vector<node_event> held_;
 	std::set<std::uint32_t> nodes_;
 	std::uint64_t epochs_ = 0;

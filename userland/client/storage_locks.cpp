@@ -18,8 +18,8 @@ coop_st_body storage_locks::body_of(const lock_book::lock &l) const
 	return b;
 }
 
-// A lock that came when it was not wanted any more. What the owner held there before goes with
-// it, as it does on NFS.
+// A lock was granted after its request was given up. Releasing it also drops what the owner held
+// there before, as on NFS.
 void storage_locks::give_back(const lock_book::lock &l)
 {
 	book().freed(l);
@@ -29,7 +29,7 @@ void storage_locks::give_back(const lock_book::lock &l)
 	}
 }
 
-// The reply to a request that was given up.
+// Handles the reply to a request that was given up.
 void storage_locks::settle_late(const lock_book::lock &l, std::uint64_t cookie,
 				const storage_link::outcome &o)
 {
@@ -56,14 +56,14 @@ int storage_locks::lock(const lock_book::lock &l, bool wait, lock_book::granted 
 	std::string text;
 	ask.flags = wait ? COOP_ST_L_WAIT : 0;
 	ask.cookie = cookie;
-	bool granted = false; // before its place in the queue was heard of
+	bool granted = false; // before the reply about its place in the queue
 	const int err = link_.ask(
 		COOP_ST_LOCK, ask, got, text, nullptr, {},
 		[this, l, cookie](storage_link::outcome &o) { settle_late(l, cookie, o); },
 		[&](const storage_link::outcome &o) {
 			if (o.err)
 				return;
-			// What flock(2) cannot convert it has given back.
+			// If flock(2) cannot convert a lock, it has released the old one.
 			if (l.what.kind == COOP_ST_LOCK_FLOCK)
 				book().freed(l);
 			if (o.body->flags == COOP_ST_LOCK_QUEUED)
@@ -98,7 +98,7 @@ int storage_locks::unlock(const lock_book::lock &l)
 	book().freed(l);
 	coop_st_body got{};
 	std::string text;
-	// Seen through even if its caller is gone: others wait for the lock.
+	// Completed even if its caller has gone: other owners wait for the lock.
 	const int err = link_.ask(COOP_ST_UNLOCK, body_of(l), got, text, nullptr, {},
 				  [](storage_link::outcome &) {});
 	return err == -EINTR || err == -ETIMEDOUT ? 0 : err;

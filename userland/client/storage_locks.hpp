@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// storage_locks.hpp - asking the daemon for locks, and what becomes of them when
-// the connection is lost.
+// storage_locks.hpp - locks at the daemon, and their recovery after a lost connection.
 //
-// A lock that cannot be had at once is queued at the daemon, which pushes
-// LOCK_GRANTED. That push may be lost with a connection: so every wait is asked
-// for again on the next one, under the same cookie; who holds the lock by then is
-// told so. What was held is asked for again when the daemon has forgotten the
-// session. If it is refused, another may have held the lock since: the open file
-// is not opened again, and its users get -EBADF instead of bytes that are no
-// longer theirs to touch.
+// A lock that is not free is queued at the daemon, which pushes LOCK_GRANTED. That push may be lost
+// with a connection, so every wait is requested again on the next one, under the same cookie; if
+// the lock has been granted by then, the reply says so. Held locks are reclaimed when the daemon
+// has forgotten the session. If a reclaim is refused, another owner may have held the lock in
+// between: the open file is not opened again, and its users get -EBADF, because they must not touch
+// the file any more.
 #pragma once
 
 #include <set>
@@ -24,14 +22,15 @@ class storage_locks
 public:
 	explicit storage_locks(storage_link &);
 
-	// 0: held. -EAGAIN: somebody else's. -EINPROGRESS: 'done' will be called, once, on the
-	// connection's thread; until then 'cookie' names the wait. Other errors are the daemon's.
+	// 0: held. -EAGAIN: another owner holds it. -EINPROGRESS: 'done' will be called, once, on
+	// the connection's thread; until then 'cookie' names the wait. Other errors are the
+	// daemon's.
 	int lock(const lock_book::lock &, bool wait, lock_book::granted done,
 		 std::uint64_t &cookie);
-	// False: too late, 'done' is called or has been.
+	// False: too late, 'done' has been or will be called.
 	[[nodiscard]] bool cancel(std::uint64_t cookie);
 	int unlock(const lock_book::lock &);
-	// what: in what is wanted, out who is in the way, or COOP_ST_LOCK_NONE.
+	// what: in the wanted lock, out a conflicting one, or COOP_ST_LOCK_NONE.
 	int test(lock_book::lock &);
 
 	lock_book &book() { return link_.locks(); }

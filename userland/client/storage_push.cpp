@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// storage_push.cpp - what the daemon says unasked: members, granted locks, recalled leases.
-// On the connection's thread; it reads no further until the listener has returned.
+// storage_push.cpp - messages that the daemon sends unasked: members, granted locks, recalled
+// leases. Handled on the connection's thread, which receives nothing more until the listener has
+// returned.
 #include "userland/client/storage_link.hpp"
 
 namespace coop::client
@@ -11,7 +12,7 @@ void storage_link::take_push(const coop_st_header &h, const std::uint8_t *raw)
 	coop_st_body b;
 	if (!coop_st_op_is_push(h.op) ||
 	    coop_st_body_get(&b, coop_st_reply_fields(h.op), raw, h.body_len))
-		return; // of a later daemon
+		return; // from a newer daemon
 	if (h.op == COOP_ST_LOCK_GRANTED)
 		return lock_granted(b.cookie);
 	if (h.op == COOP_ST_LEASE_RECALL) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// text.cpp - see text.hpp. Key names are a contract with scripts: they are added
-// to, never renamed.
+// text.cpp - see text.hpp. Scripts rely on key names: keys are added, never renamed.
 #include "userland/client/text.hpp"
 
 #include <arpa/inet.h>
@@ -72,7 +71,7 @@ const char *origin_text(std::uint32_t origin)
 	case COOP_PEER_BY_DAEMON:
 		return "daemon";
 	}
-	return "none"; // still in flight, after its last origin went
+	return "none"; // still in flight after its last origin was removed
 }
 
 void add_address(std::string &out, const coop_addr &a)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// unsaid_opens.cpp - see unsaid_opens.hpp. Storage is called without the lock.
+// unsaid_opens.cpp - see unsaid_opens.hpp. Storage is called without the lock held.
 #include "userland/client/unsaid_opens.hpp"
 
 #include <algorithm>
@@ -14,11 +14,11 @@ namespace coop::client
 namespace
 {
 
-// Open for that long, it is told: what nobody knows of is gone if the daemon is restarted and
-// another client removes it.
+// An open that lasts this long is reported: if the daemon restarts and another client removes the
+// file, an unreported open file is lost.
 constexpr std::chrono::seconds silent_most{1};
 
-// It is told again when it is needed.
+// The open is reported again when it is needed.
 bool may_mend(int err)
 {
 	return err == -ETIMEDOUT || err == -EINTR || err == -ENFILE || err == -EMFILE ||
@@ -80,7 +80,7 @@ void unsaid_opens::told(std::uint64_t open_id, int err)
 	}
 	book_.keep(f.fh, -1);
 	if (err && !f.closed)
-		spdlog::warn("an open file cannot be read any more: storage says '{}'",
+		spdlog::warn("an open file can no longer be read: storage says '{}'",
 			     std::strerror(-err));
 	for (const answer &done : f.waiting)
 		done(err);

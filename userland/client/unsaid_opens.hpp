@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// unsaid_opens.hpp - files that are open here and of which storage has not been
-// told.
+// unsaid_opens.hpp - open files of which storage does not know yet.
 //
-// Each is told at most once. Who needs storage to know waits for its answer; a
-// close before the question costs nothing, one after it is a close at storage.
+// Each open is reported at most once. A call that needs storage to know waits for its answer; a
+// close before the report costs nothing, one after it is a close at storage.
 #pragma once
 
 #include <chrono>
@@ -26,19 +25,19 @@ public:
 	explicit unsaid_opens(lease_book &book) : book_(book) {}
 	void start(storage &s) { storage_ = &s; }
 
-	// An open file's number.
+	// Returns the open id.
 	std::uint64_t add(const handle &, const caller &, int flags);
 	bool unsaid(std::uint64_t open_id) const;
-	// One that has it open, or any file: empty.
+	// Whether an unreported open of this file exists; empty: of any file.
 	bool any_of(const handle &) const;
-	// done: storage knows of it, or err says why not. Any thread; done may run at once.
+	// done: storage knows the open, or err says why not. Any thread; done may run at once.
 	void tell(std::uint64_t open_id, answer done);
-	// done: storage knows of all that were open then.
+	// done: storage knows all files that were open at the call.
 	void tell_all_of(const handle &, std::function<void()> done);
 	void tell_all(std::function<void()> done);
-	// What has been open for long.
+	// Reports those that have been open for long.
 	void tell_old();
-	// False: storage knows of it, and is to be told of its close.
+	// False: storage knows the open and must be told of its close.
 	bool close(std::uint64_t open_id);
 
 private:
@@ -57,7 +56,7 @@ private:
 
 	lease_book &book_;
 	storage *storage_ = nullptr;
-	mutable std::mutex mutex_; // all below
+	mutable std::mutex mutex_; // guards all below
 	std::map<std::uint64_t, open_file> opens_;
 	std::map<std::uint64_t, int> failed_; // storage has refused them
 };

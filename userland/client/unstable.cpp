@@ -18,7 +18,7 @@ namespace
 class replaced
 {
 public:
-	// The parts of [from, to) that are not in it.
+	// The parts of [from, to) outside of it.
 	std::vector<std::pair<std::uint64_t, std::uint64_t>> rest(std::uint64_t from,
 								  std::uint64_t to) const
 	{
@@ -94,7 +94,7 @@ void unstable::leave(std::uint64_t open_id)
 	std::erase_if(kept_, [&](const kept &k) { return k.open_id == open_id; });
 	for (const kept &k : left) {
 		loosen_locked(k.verifier);
-		// What others have of these bytes may be older, and would go out over them.
+		// Other open files' kept bytes of this range may be older and would overwrite it.
 		loosen_in_locked(k.offset, k.end());
 		cut_locked(k.offset, k.end());
 	}
@@ -171,7 +171,8 @@ bool unstable::wrote_stable(const cover &c, std::uint64_t verifier)
 
 bool unstable::append_locked(kept_memory &memory, kept k, std::span<const iovec> data)
 {
-	// A record's own memory counts as part of the chunk, so that writes of a byte are bounded.
+	// A record counts as part of the chunk, so that the memory of one-byte writes is bounded
+	// too.
 	const std::size_t needs = k.length + sizeof(kept);
 	if (chunk_.size < chunk_.used + chunk_.records * sizeof(kept) + needs) {
 		std::size_t size =
@@ -214,7 +215,7 @@ bool unstable::committed(const cover &c, std::uint64_t verifier)
 	std::lock_guard guard(lock_);
 	if (c.loose && loose_) {
 		const bool same = c.verifier == verifier_;
-		// If it went over to another verifier meanwhile, the loss is counted already.
+		// If the verifier has changed in between, the loss is already counted.
 		if (verifier != c.verifier && same)
 			lost_locked(-EIO);
 		if (loose_ <= c.number)
@@ -312,7 +313,7 @@ void unstable::lost_locked(int err)
 	error_ = err;
 }
 
-// One more change without bytes.
+// Counts one more change without bytes.
 void unstable::loosen_locked(std::uint64_t verifier)
 {
 	if (loose_ && verifier != verifier_)
@@ -346,7 +347,7 @@ void unstable::cut_locked(std::uint64_t from, std::uint64_t to)
 	dropped_locked();
 }
 
-// Who keeps nothing holds no memory either.
+// With nothing kept, hold no memory.
 void unstable::dropped_locked()
 {
 	if (kept_.empty()) {
