@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// assert.cpp - a broken invariant of the engine ends the process: its memory may be
-// in the hands of the network, and wrong data would be worse than none.
+// assert.cpp - aborts when an invariant of the engine is broken: the network may be using its
+// memory, and wrong data would be worse than none.
 #include <cstdio>
 #include <cstdlib>
 

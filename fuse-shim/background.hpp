@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// background.hpp - a thread for what must not hold a worker: calls into the
-// kernel that wait for pages which a worker has to fill, and waits of its own.
+// background.hpp - a thread for work that must not block a worker: calls into the kernel that wait
+// for pages which a worker has to fill, and waits for storage.
 #pragma once
 
 #include <condition_variable>
@@ -19,10 +19,11 @@ public:
 	~background() { stop(); }
 
 	void start();
-	// Runs what is queued first.
+	// Runs the queued work first.
 	void stop();
-	// In the order of the calls; any thread. Before start() and after stop() nothing is run: no
-	// request of the kernel's waits for it then, and the caller may be the connection's thread.
+	// Runs work in the order of the calls. Any thread. Before start() and after stop() it drops
+	// the work: then no request of the kernel waits for it, and the caller may be the
+	// connection's thread.
 	void run(std::function<void()>);
 
 private:

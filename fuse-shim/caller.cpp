@@ -28,7 +28,7 @@ bool is_being_killed(pid_t thread)
 	return false;
 }
 
-// Threads that share one are told more than they need.
+// Threads that share a flag see interrupts of each other's requests; that only costs a check.
 std::atomic<bool> &flag_of_thread()
 {
 	static std::array<std::atomic<bool>, 256> flags;

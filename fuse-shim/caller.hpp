@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // caller.hpp - the process behind a FUSE request, and whether it is being killed.
 //
-// The kernel sends an INTERRUPT for any signal, once for each request, and does not say which.
-// A handler of a signal must not make a read of a file fail, so only what kills the process
-// counts: the kernel then has SIGKILL pending for each of its threads.
+// The kernel sends an INTERRUPT for any signal, once for each request, and does not say for which
+// one. A signal handler in the program must not make a read of a file fail, so only a kill counts:
+// the kernel then has SIGKILL pending for each thread of the process.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@ public:
 private:
 	bool gone() override;
 
-	const pid_t thread_; // 0: in a pid namespace that we cannot see
-	// Set by another worker. That one may be late, when the reply is out and this object gone,
-	// so the flag is the working thread's for good, and may be set for nothing.
+	const pid_t thread_; // Set by the worker that reads the INTERRUPT. It may do so after the
+			     // reply, when this object is gone, so the flag belongs to the thread
+			     // for good, and may be set spuriously.
 	std::atomic<bool> &interrupted_;
 };
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// control.cpp - the files of .coopfs: who may open them, what they say, what
-// writing to them does.
+// control.cpp - the files of .coopfs: permissions, contents, and effects of a write.
 #include "fuse-shim/control.hpp"
 
 #include <algorithm>
@@ -23,7 +22,7 @@ struct file {
 	bool writable;
 };
 
-// Inode number = control::directory + 1 + place in the table.
+// Inode number = control::directory + 1 + index in the table.
 constexpr file files[] = {
 	{"ibaddr", true},    {"peers", false},   {"stats", true},
 	{"requests", false}, {"options", false}, {"info", false},
@@ -31,7 +30,7 @@ constexpr file files[] = {
 
 enum : fuse_ino_t { ibaddr = control::directory + 1, peers, stats, requests, options, info_file };
 
-// Attributes change with nothing that the kernel could see: it asks each time.
+// The kernel cannot notice a change of these attributes, so it must ask each time.
 constexpr double no_cache = 0;
 
 timespec now()
@@ -89,7 +88,7 @@ struct stat control::attributes(fuse_ino_t ino) const
 void control::lookup(fuse_req_t req, fuse_ino_t parent, std::string_view name) const
 {
 	fuse_entry_param e{};
-	// "." is the kernel's own, for one that is named by handle.
+	// The kernel looks up "." for a file handle.
 	e.ino = name == "."           ? parent
 		: parent == directory ? find(name)
 		: owns(parent)        ? 0
@@ -110,7 +109,7 @@ void control::getattr(fuse_req_t req, fuse_ino_t ino) const
 	fuse_reply_attr(req, &st, no_cache);
 }
 
-// A shell's '>' truncates before it writes; anything else there is nothing to set of.
+// A shell's '>' truncates before it writes; all other changes are refused.
 void control::setattr(fuse_req_t req, fuse_ino_t ino, int to_set) const
 {
 	constexpr int touch = FUSE_SET_ATTR_SIZE | FUSE_SET_ATTR_CTIME | FUSE_SET_ATTR_MTIME |
@@ -132,7 +131,7 @@ void control::open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi) const
 	}
 	bool reads = (fi->flags & O_ACCMODE) != O_WRONLY;
 	auto text = std::make_unique<std::string>(reads ? render(ino) : "");
-	fi->direct_io = 1; // the size is known to the text alone
+	fi->direct_io = 1; // the size is unknown before the text is rendered
 	fi->fh = reinterpret_cast<std::uint64_t>(text.get());
 	if (fuse_reply_open(req, fi) == 0)
 		text.release();
@@ -172,7 +171,7 @@ void control::readdir(fuse_req_t req, std::size_t size, off_t offset, bool plus)
 		auto ino = place == 0   ? directory
 			   : place == 1 ? FUSE_ROOT_ID
 					: directory + place - 1;
-		fuse_entry_param e{}; // no number: the kernel gets no reference
+		fuse_entry_param e{}; // inode 0: the kernel takes no reference
 		e.attr.st_ino = ino;
 		e.attr.st_mode = place < 2 ? S_IFDIR : S_IFREG;
 		auto at = buffer.data() + used;

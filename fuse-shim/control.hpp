@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // control.hpp - the directory .coopfs at the root of a mount.
 //
-// It is found by name and not listed, so that copying a tree does not copy it. A
-// real entry of that name in the export cannot be reached through the mount. Each
-// open sees one text, rendered at the open; a write is one command, taken whole or
-// refused whole.
+// It is found by name but not listed, so that copying a tree does not copy it. A real entry of that
+// name in the export cannot be reached through the mount. Each open sees one text, rendered at the
+// open; a write is one command, executed or refused as a whole.
 #pragma once
 
 #include <ctime>
@@ -23,16 +22,16 @@ class control
 {
 public:
 	static constexpr std::string_view directory_name = ".coopfs";
-	static constexpr fuse_ino_t directory = 2; // and its files after it
+	static constexpr fuse_ino_t directory = 2; // its files have the following numbers
 
 	control(client::mount &mount, std::string mountpoint);
 
 	static bool owns(fuse_ino_t ino);
 	struct stat attributes(fuse_ino_t ino) const;
-	// 0: there is no such file.
+	// 0: no such file.
 	static fuse_ino_t find(std::string_view name);
 
-	// The operations on what owns() says yes to.
+	// The operations on inodes for which owns() is true.
 	void lookup(fuse_req_t, fuse_ino_t parent, std::string_view name) const;
 	void getattr(fuse_req_t, fuse_ino_t) const;
 	void setattr(fuse_req_t, fuse_ino_t, int to_set) const;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// entry.cpp - giving the kernel a reference to an inode, and the table of
-// operations that the kernel may ask for.
+// entry.cpp - giving the kernel references to inodes, and the table of FUSE operations.
 #include "fuse-shim/caller.hpp"
 #include "fuse-shim/shim.hpp"
 
@@ -10,7 +9,7 @@ namespace coop::shim
 namespace
 {
 
-// An operation that ends when who asked for it is killed.
+// An operation that is given up when the calling process is killed.
 template <auto op, typename... A> void asked(fuse_req_t req, A... arguments)
 {
 	const caller_process who(req);
@@ -30,7 +29,7 @@ fuse_entry_param entry_of(context &c, client::inode &node, const client::attribu
 {
 	fuse_entry_param p{};
 	p.ino = number_of(c, node);
-	// The kernel knows the root, and insists on its having none.
+	// The kernel requires generation 0 for the root.
 	p.generation = &node == c.root ? 0 : c.mount.inodes().generation();
 	p.attr = attr.st;
 	p.attr_timeout = p.entry_timeout = lifetime(c);
@@ -41,7 +40,7 @@ void reply_entry(fuse_req_t req, const client::entry &e, client::ticket asked)
 {
 	context &c = context_of(req);
 	fuse_entry_param p = make_entry(c, e, asked);
-	// The kernel did not take the reference: the request was interrupted.
+	// The reply failed because the request was interrupted: the kernel has no reference.
 	if (fuse_reply_entry(req, &p) != 0)
 		c.mount.inodes().forget(&inode_of(c, p.ino), 1);
 }
@@ -67,7 +66,7 @@ const fuse_lowlevel_ops &operations()
 		o.open = asked<op_open>;
 		o.read = asked<op_read>;
 		o.write = asked<op_write>;
-		// A process that is killed is at its end already: what it wrote is seen through.
+		// A flush from a killed process is completed: it writes what the process wrote.
 		o.flush = op_flush;
 		o.release = op_release;
 		o.fsync = asked<op_fsync>;

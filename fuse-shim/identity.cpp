@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// identity.cpp - the caller's groups, read once a second a process.
+// identity.cpp - the caller's groups, read once a second for each process.
 #include "fuse-shim/identity.hpp"
 
 namespace coop::shim
@@ -16,7 +16,8 @@ std::vector<gid_t> read_groups(fuse_req_t req)
 		groups.resize(static_cast<std::size_t>(n));
 		n = fuse_req_getgroups(req, n, groups.data());
 	}
-	// A process of another pid namespace, or gone: it has its primary group alone.
+	// A process in another pid namespace, or one that has exited: only the primary group is
+	// known.
 	groups.resize(n < 0 ? 0 : std::min(groups.size(), static_cast<std::size_t>(n)));
 	return groups;
 }

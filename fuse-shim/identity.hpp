@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// identity.hpp - who calls, with supplementary groups.
+// identity.hpp - the caller of a request, with supplementary groups.
 //
-// FUSE passes uid, gid and pid; the groups have to be read from /proc, which costs
-// more than most requests. They are remembered for a second by process: longer, and
-// a process that changed its groups, or another with its number, would be taken for
-// what it no longer is.
+// FUSE passes uid, gid and pid; the groups have to be read from /proc, which costs more than most
+// requests. They are cached for a second by pid. A longer time would use outdated groups after a
+// process changed them, or another process' groups after its pid was reused.
 #pragma once
 
 #include <chrono>
@@ -28,7 +27,7 @@ private:
 		client::caller who;
 		std::chrono::steady_clock::time_point until;
 	};
-	static constexpr std::size_t limit = 1024; // processes; more than that start afresh
+	static constexpr std::size_t limit = 1024; // processes; when full, the cache is cleared
 	std::mutex lock_;
 	std::unordered_map<pid_t, remembered> by_pid_;
 };

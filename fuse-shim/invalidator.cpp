@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// invalidator.cpp - the thread behind invalidator.hpp. A file that the kernel has
-// forgotten meanwhile is no error; one asked for many times is done once.
+// invalidator.cpp - the thread of invalidator.hpp. It ignores files that the kernel has forgotten
+// in between, and handles repeated requests for a file once.
 #include "fuse-shim/invalidator.hpp"
 
 #include <utility>

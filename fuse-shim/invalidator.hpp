@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // invalidator.hpp - tells the kernel to drop pages of files that changed elsewhere.
 //
-// Dropping a page waits for its lock, and the lock may be held for a read that is
-// in a worker's hands: so no worker waits for it, a thread of its own does.
+// Dropping a page waits for its lock, which may be held for a read that a worker has to answer. So
+// a separate thread does it, and no worker blocks.
 #pragma once
 
 #include <condition_variable>
@@ -25,9 +25,10 @@ public:
 
 	void start(fuse_session *session);
 	void stop();
-	// Any thread; before start() and after stop() it does nothing.
+	// Any thread. Before start() and after stop() it does nothing.
 	void pages_stale(fuse_ino_t ino);
-	// Calls it when all that was asked for before is done; at once if nothing runs.
+	// Calls the function when all earlier requests are done; at once if the thread does not
+	// run.
 	void after(std::function<void()>);
 
 private:

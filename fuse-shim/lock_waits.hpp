@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// lock_waits.hpp - requests of the kernel that wait for a lock.
+// lock_waits.hpp - FUSE requests that wait for a lock.
 //
-// A wait holds no thread. It ends by the grant or by a signal, on different
-// threads, and libfuse may call for a signal when the request is answered
-// already: so both name the wait by a number, and what takes it out of the table
-// answers it.
+// A wait blocks no thread. It ends by the grant or by a signal, on different threads, and libfuse
+// may report a signal after the request has been answered. So both name the wait by a number, and
+// whichever takes it out of the table answers the request.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +40,7 @@ public:
 		auto node = waits_.extract(id);
 		return node ? std::optional(node.mapped()) : std::nullopt;
 	}
-	// The daemon has queued it. True: a signal came before, so it is to be cancelled.
+	// The daemon has queued it. True: a signal came first, so cancel it.
 	bool queued(std::uint64_t id, std::uint64_t cookie)
 	{
 		std::lock_guard guard(lock_);
@@ -51,7 +50,7 @@ public:
 		it->second.cookie = cookie;
 		return it->second.interrupted;
 	}
-	// What to cancel, 0: nothing yet.
+	// Returns the cookie to cancel; 0: not known yet.
 	std::uint64_t interrupt(std::uint64_t id)
 	{
 		std::lock_guard guard(lock_);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// main.cpp - the program: arguments, going to the background, logging.
+// main.cpp - the program: arguments, daemonising, logging.
 //
-// The parent waits until the mount can be used and leaves with 0 then. Whatever
-// goes wrong before is said on its standard error and in its exit code; whatever
-// goes wrong later is in the system's log.
+// The parent waits until the mount is usable and then exits with 0. Errors before that go to its
+// standard error and exit code; later errors go to the system log.
 #include <cstdio>
 #include <cstdlib>
 #include <fcntl.h>
@@ -42,7 +41,7 @@ void print_help()
 
 [[noreturn]] void usage_error(std::string_view text)
 {
-	fmt::print(stderr, "coopfs-fuse: {}\ncoopfs-fuse: -h shows how it is used\n", text);
+	fmt::print(stderr, "coopfs-fuse: {}\ncoopfs-fuse: try -h for help\n", text);
 	std::exit(exit_usage);
 }
 
@@ -69,12 +68,12 @@ arguments parse(int argc, char **argv)
 			fmt::print("coopfs-fuse {}\n", COOP_VERSION);
 			std::exit(exit_ok);
 		default:
-			fmt::print(stderr, "coopfs-fuse: -h shows how it is used\n");
+			fmt::print(stderr, "coopfs-fuse: try -h for help\n");
 			std::exit(exit_usage);
 		}
 	}
 	if (argc - optind != 2)
-		usage_error("a source and a mount point are wanted");
+		usage_error("give a source and a mount point");
 	a.source = argv[optind];
 	std::unique_ptr<char, void (*)(void *)> path(realpath(argv[optind + 1], nullptr),
 						     std::free);
@@ -91,7 +90,8 @@ void log_to(spdlog::sink_ptr sink, bool verbose)
 	spdlog::set_default_logger(std::move(logger));
 }
 
-// In the parent: leaves when the child says that it is usable, or with its exit code.
+// In the parent: exits when the child reports that the mount is usable, or with the child's exit
+// code.
 [[noreturn]] void wait_for_child(pid_t child, int pipe)
 {
 	char byte;
@@ -107,7 +107,7 @@ void log_to(spdlog::sink_ptr sink, bool verbose)
 	_exit(WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : exit_failed);
 }
 
-// Returns in the child, with the descriptor that tells the parent.
+// Returns in the child, with the pipe to the parent.
 int go_to_background()
 {
 	int ends[2];
@@ -125,7 +125,7 @@ int go_to_background()
 	return ends[1];
 }
 
-// Nothing of the caller's stays in use: no terminal, no directory, no pipe it waits on.
+// Releases the caller's terminal, directory and pipes.
 void detach(int tell, bool verbose)
 {
 	log_to(std::make_shared<spdlog::sinks::syslog_sink_mt>("coopfs-fuse", LOG_PID, LOG_DAEMON,
@@ -141,7 +141,7 @@ void detach(int tell, bool verbose)
 	}
 	char byte = 1;
 	if (write(tell, &byte, 1) != 1)
-		spdlog::warn("nobody waited for the mount");
+		spdlog::warn("the parent process has gone");
 	close(tell);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// newer_requests.cpp - see newer_requests.hpp. What linux/fuse.h has of them is here under names of
-// our own: it may be older where this is built than the kernel where it runs.
+// newer_requests.cpp - see newer_requests.hpp. Defines what it needs of linux/fuse.h under names of
+// its own: the header at build time may be older than the running kernel.
 #include "fuse-shim/newer_requests.hpp"
 
 #include <atomic>
@@ -26,7 +26,7 @@ constexpr std::uint32_t opcode_statx = 52;   // FUSE_STATX, since 7.39
 
 constexpr std::uint32_t killpriv_v2 = 1u << 28; // FUSE_HANDLE_KILLPRIV_V2, since 7.33
 
-// A process has one session. The number of its INIT if the kernel offers killpriv_v2, else 0.
+// A process has one session. The id of its INIT if the kernel offers killpriv_v2, else 0.
 std::atomic<std::uint64_t> offered_by{0};
 std::atomic<bool> agreed{false};
 
@@ -56,7 +56,7 @@ void set_opcode(std::byte *request, std::uint32_t opcode)
 	std::memcpy(request + offsetof(fuse_in_header, opcode), &opcode, sizeof(opcode));
 }
 
-// The name is the end of it. What else may follow one is not negotiated.
+// The name is the last part. We negotiate nothing that could follow it.
 void become_create(std::byte *request, std::size_t room)
 {
 	constexpr std::size_t at = sizeof(fuse_in_header) + sizeof(fuse_create_in);
@@ -80,7 +80,7 @@ void look_at_init(const std::byte *request, std::size_t length)
 		offered_by = head.unique;
 }
 
-// libfuse answers INIT by a header and the arguments behind it.
+// libfuse answers INIT with a header and the arguments after it.
 void agree(const iovec *iov, int count)
 {
 	fuse_out_header head;
@@ -99,7 +99,7 @@ void agree(const iovec *iov, int count)
 	offered_by = 0;
 }
 
-// A worker that waits here is cancelled when the session ends: nothing to destroy in this frame.
+// A worker blocked here is cancelled when the session ends, so this frame must own nothing.
 ssize_t read_request(int fd, void *buffer, std::size_t room, void *)
 {
 	const ssize_t n = ::read(fd, buffer, room);
@@ -111,7 +111,8 @@ ssize_t read_request(int fd, void *buffer, std::size_t room, void *)
 	if (opcode == opcode_tmpfile)
 		become_create(request, room);
 	else if (opcode == opcode_statx)
-		set_opcode(request, FUSE_BMAP); // whose arguments are no longer, and not looked at
+		set_opcode(request,
+			   FUSE_BMAP); // its arguments are no longer than these, and are not used
 	else if (opcode == FUSE_INIT)
 		look_at_init(request, static_cast<std::size_t>(n));
 	return n;
@@ -169,7 +170,7 @@ void take_newer_requests(fuse_session *session)
 	io.read = read_request;
 	io.writev = write_reply;
 	if (fuse_session_custom_io(session, &io, fuse_session_fd(session)) != 0)
-		throw std::runtime_error("libfuse does not let its device be read");
+		throw std::runtime_error("libfuse does not support a custom device reader");
 }
 
 } // namespace coop::shim

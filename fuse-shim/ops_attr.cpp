@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ops_attr.cpp - attributes, permissions and the state of the file system.
+// ops_attr.cpp - attributes, permissions and file system statistics.
 #include "fuse-shim/newer_requests.hpp"
 #include "fuse-shim/shim.hpp"
 
@@ -56,7 +56,7 @@ bool permitted(const struct stat &st, const client::caller &who, int mask)
 	return (granted & mask) == mask;
 }
 
-// reply(request, attributes, how long the kernel may believe them)
+// Calls reply(request, attributes, seconds for which the kernel may believe them).
 template <class replying> void look(fuse_req_t req, fuse_ino_t ino, replying reply)
 {
 	context &c = context_of(req);
@@ -64,8 +64,8 @@ template <class replying> void look(fuse_req_t req, fuse_ino_t ino, replying rep
 	int err = c.mount.files().getattr(caller_of(req), inode_of(c, ino), attr);
 	if (err)
 		return reply_status(req, err);
-	// Who has been told of a new version reads it: pages of the old one go first. The kernel
-	// holds no page's lock while it asks.
+	// A caller that sees a new version may read it next: drop the pages of the old one first.
+	// The kernel holds no page lock during this request.
 	if (c.mount.options().strict)
 		c.pages_dropped([req, attr, reply, last = lifetime(c)] { reply(req, attr, last); });
 	else
@@ -92,12 +92,12 @@ void op_statx(fuse_req_t req, fuse_ino_t ino, std::size_t, std::uint64_t)
 	reply_statx(req, attr, 0);
 }
 
-// A kernel that leaves set-ID bits to us (newer_requests.hpp) tells of a write that shall take
-// them by a SETATTR that sets nothing; chown(2) that changes nothing comes so, too. One before
-// Linux 5.12 takes them away ahead of a write, a truncation or a change of owner by a mode that
-// it has computed, as the user who writes. Storage takes them away itself with the latter two,
-// from the mode that the file has by then; for a write it is asked to. There a chmod(2) that
-// comes to the same may be told so. True: it was.
+// A kernel that leaves set-id bits to us (newer_requests.hpp) reports a write that has to clear
+// them by a SETATTR that sets nothing; a chown(2) that changes nothing looks the same. A kernel
+// before Linux 5.12 sends, before a write, a truncation or a change of owner, a SETATTR with a mode
+// that it has computed, as the writing user. For the latter two, storage clears the bits itself, in
+// the file's current mode; for a write we ask it to. With such a kernel a chmod(2) to that mode
+// looks the same. True: the SETATTR was turned into such a request.
 bool takes_set_id(context &c, client::inode &node, storage::setattr_request &q)
 {
 	if (storage_takes_set_id()) {
@@ -125,11 +125,11 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fus
 	storage::setattr_request q = decode(*st, to_set);
 	const bool kills = takes_set_id(c, node, q);
 	int err = c.mount.files().setattr(caller_of(req), node, q, attr);
-	if (err == -EACCES && q.valid == storage::kill_id && !kills) { // such a chown(2)
+	if (err == -EACCES && q.valid == storage::kill_id && !kills) { // it was such a chown(2)
 		q.valid = 0;
 		err = c.mount.files().setattr(caller_of(req), node, q, attr);
 	}
-	if (kills && err == -EACCES) { // the owner's chmod(2), of a file that he may not write
+	if (kills && err == -EACCES) { // the owner's chmod(2) of a file without write permission
 		q.valid = storage::set_mode;
 		err = c.mount.files().setattr(caller_of(req), node, q, attr);
 	}
@@ -138,8 +138,8 @@ void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *st, int to_set, fus
 	fuse_reply_attr(req, &attr.st, lifetime(c));
 }
 
-// access(2) and chdir(2), only without default_permissions. Storage answers: ACLs, and whom the
-// export takes the caller for, are known there.
+// access(2) and chdir(2), only without default_permissions. Storage answers, because it knows ACLs
+// and the user to which the export maps the caller.
 void op_access(fuse_req_t req, fuse_ino_t ino, int mask)
 {
 	context &c = context_of(req);

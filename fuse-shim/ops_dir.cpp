@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // ops_dir.cpp - reading directories.
 //
-// Nothing is kept between two reads of a directory: the offset that the kernel
-// gives back is storage's own cookie, and entries that did not fit are asked for
-// again. So the attributes that a readdirplus gives the kernel are never older than
-// the request, and a name that was removed in between does not come back.
+// We keep no state between two reads of a directory: the offset from the kernel is storage's own
+// cookie, and entries that did not fit are read again. So the attributes of a readdirplus are never
+// older than the request, and a name that was removed in between does not reappear.
 #include "fuse-shim/shim.hpp"
 
 #include <algorithm>
@@ -16,12 +15,12 @@ namespace coop::shim
 namespace
 {
 
-// Offsets after "." and "..", which storage leaves out. Its cookies are offsets of the
-// exported file system's directories, which do not come near.
+// Offsets after "." and "..", which storage leaves out. Its cookies are directory offsets of the
+// exported file system, which stay far below.
 constexpr off_t after_dot = 0x7ffffffffffffff0;
 constexpr off_t after_dotdot = 0x7ffffffffffffff1;
 
-// Room for any one entry in a reply of storage.
+// Room for any single entry in a reply of storage.
 constexpr std::uint32_t one_entry = 1024;
 
 struct listing {
@@ -34,7 +33,7 @@ struct listing {
 	{
 	}
 
-	// False: it does not fit any more.
+	// False: no room left.
 	bool add(const char *name, const fuse_entry_param &e, off_t next)
 	{
 		auto room = buffer.size() - used;
@@ -47,7 +46,7 @@ struct listing {
 		return true;
 	}
 
-	// An entry that gives the kernel no reference.
+	// An entry without a reference for the kernel.
 	bool add_bare(const char *name, const struct stat &st, off_t next)
 	{
 		fuse_entry_param e{};
@@ -65,10 +64,10 @@ struct stat directory_stat(ino_t ino)
 	return st;
 }
 
-// "." and "..", as far as 'offset' is before them. False: no room.
+// Adds "." and ".." if 'offset' is before them. False: no room.
 bool add_dots(listing &l, ino_t self, off_t &offset)
 {
-	constexpr ino_t unknown = 0xffffffff; // a parent's number is the kernel's to know
+	constexpr ino_t unknown = 0xffffffff; // only the kernel knows the parent's number
 	if (offset == 0) {
 		if (!l.add_bare(".", directory_stat(self), after_dot))
 			return false;
@@ -89,7 +88,7 @@ bool add_entry(listing &l, context &c, fuse_ino_t dir, const client::dir_entry &
 {
 	auto next = static_cast<off_t>(e.cookie);
 	if (reserved(dir, e.name))
-		return true; // shadowed by the control directory, which is not listed
+		return true; // hidden by the control directory, which is not listed
 	if (!l.plus || e.node.fh.empty())
 		return l.add_bare(e.name.c_str(), e.node.attr.st, next);
 	fuse_entry_param p = make_entry(c, e.node, asked);
@@ -116,7 +115,8 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 		int err = c.mount.storage().readdir(
 			who, inode_of(c, dir).fh, cookie,
 			std::max<std::uint32_t>(one_entry, size - l.used), entries, end);
-		// What is in the buffer holds references: it goes out, the error comes again.
+		// Entries in the buffer hold references: send them; the next read returns the
+		// error.
 		if (err && l.used == 0)
 			return reply_status(req, err);
 		if (err || entries.empty())
@@ -133,7 +133,7 @@ void list(fuse_req_t req, fuse_ino_t dir, std::size_t size, off_t offset, bool p
 
 } // namespace
 
-// Reading asks storage for everything; this only says early who may not.
+// Reading a directory needs storage anyway; this refuses early a caller without permission.
 void op_opendir(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 {
 	context &c = context_of(req);
@@ -159,7 +159,7 @@ void op_readdirplus(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offs
 	list(req, ino, size, offset, true);
 }
 
-// Names are made at storage; this brings them to its disk.
+// Names are created at storage; this commits them to its disk.
 void op_fsyncdir(fuse_req_t req, fuse_ino_t ino, int, fuse_file_info *)
 {
 	context &c = context_of(req);

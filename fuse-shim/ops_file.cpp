@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // ops_file.cpp - operations on open files.
 //
-// The answer to a read is not copied here: the kernel takes it straight from the
-// page store's mapping. Splicing it out of the memfd is the same one copy, and the
-// pipe in between costs processor time and keeps a read below the 1 MiB that a pipe
-// holds. The blocks stay pinned until the reply has returned,
-// when the kernel has its own copy.
+// The data of a read are not copied here: the kernel copies them directly from the page store's
+// mapping. Splicing them out of the memfd would also copy once, but the pipe in between costs
+// processor time and limits a read to the 1 MiB that a pipe holds. The blocks stay pinned until the
+// reply call has returned; then the kernel has its copy.
 #include "fuse-shim/newer_requests.hpp"
 #include "fuse-shim/shim.hpp"
 
@@ -20,10 +19,11 @@ namespace
 void fill_in(const context &c, client::files::open_answer &a, fuse_file_info *fi)
 {
 	fi->keep_cache = a.keep;
-	// The daemon chooses where appended bytes go, so the kernel must not keep them where it
-	// believes them to be.
+	// The daemon chooses the offset of appended bytes, so the kernel must not cache them at the
+	// offset that it assumes.
 	fi->direct_io = (fi->flags & O_APPEND) && (fi->flags & O_ACCMODE) == O_WRONLY;
-	// A reader has nothing to be told at close, unless it is that its locks are gone.
+	// A close of a read-only file has only POSIX locks to release; with local ones, it has
+	// nothing to do.
 	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY && c.mount.options().local_posix;
 	fi->fh = reinterpret_cast<std::uint64_t>(a.file.get());
 }
@@ -35,7 +35,7 @@ void reply_read(fuse_req_t req, context &c, const client::read_answer &a)
 			       a.direct_length);
 		return;
 	}
-	// In order; neighbours in the store's memory become one.
+	// In order; adjacent pieces in the store's memory are joined.
 	std::byte *const base = c.mount.pages().base();
 	std::vector<iovec> iov;
 	iov.reserve(a.pieces.size());
@@ -62,11 +62,11 @@ void op_open(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi)
 	if (err)
 		return reply_status(req, err);
 	fill_in(c, a, fi);
-	// Attributes alone: this takes no lock of a page, so it may be done inside a request.
+	// Attributes only: this takes no page lock, so it may run inside a request.
 	if (a.attr_stale)
 		fuse_lowlevel_notify_inval_inode(c.session, ino, -1, 0);
 	if (fuse_reply_open(req, fi) == 0)
-		a.file.release(); // the kernel's, until op_release
+		a.file.release(); // owned by the kernel, until op_release
 	else
 		c.mount.files().release(std::move(a.file));
 }
@@ -107,8 +107,9 @@ void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fus
 	reply_read(req, c, a);
 }
 
-// Storage writes as who opened the file, and root's writes leave set-ID bits. Where another user
-// has the file from root, and the kernel did not know of the bits, they go now.
+// Storage writes with the rights of the user that opened the file, and root's writes keep set-id
+// bits. If another user got the open file from root, and the kernel did not know of the bits, clear
+// them now.
 static void take_set_id(fuse_req_t req, context &c, fuse_ino_t ino, client::open_file &f)
 {
 	if (f.opener.uid || !fuse_req_ctx(req)->uid || !c.mount.inodes().has_set_id(*f.node))

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 // ops_lock.cpp - locks: fcntl(2) and flock(2), held at the daemon among all nodes.
 //
-// What a node writes under a lock, the next holder sees. Writes have reached
-// storage before they are answered; only stores through a shared mapping are with
-// the kernel until then. So before a write lock is given back the kernel is told
-// to drop the pages of its range, which brings what was stored to storage first.
-// After a lock was got the file is looked at, and pages of older versions go
-// before the lock is answered for. Both wait for pages that a worker may have to
-// fill, so a thread of their own does them (background.hpp).
+// A lock's next holder sees what a node wrote under it. Writes have reached storage before they are
+// answered; only stores through a shared mapping may still be in the kernel. So before we release a
+// write lock we tell the kernel to drop the pages of its range, which first writes them to storage.
+// After a lock was granted we check the file's version, and the kernel drops pages of older
+// versions before the request is answered. Both wait for pages that a worker may have to fill, so a
+// separate thread does them (background.hpp).
 //
-// The kernel does not tell locks of open file descriptions (F_OFD_SETLK) from
-// those of processes: a circle among the former is refused with EDEADLK too.
+// The kernel does not tell us whether a lock belongs to an open file description (F_OFD_SETLK) or
+// to a process: a circle among the former also fails with EDEADLK.
 #include <cerrno>
 #include <sys/file.h>
 
@@ -32,7 +31,7 @@ std::uint32_t type_of(int type)
 				 : COOP_ST_LOCK_NONE;
 }
 
-// The kernel gives ranges from the start of the file, of length 0 to its end.
+// The kernel gives ranges relative to the start of the file; length 0 extends to its end.
 coop_st_lock range_of(const fuse_file_info *fi, const struct flock &l)
 {
 	const auto start = static_cast<std::uint64_t>(l.l_start);
@@ -49,7 +48,7 @@ coop_st_lock whole_file(std::uint64_t owner, std::uint32_t kind, std::uint32_t t
 	return {owner, 0, to_the_end, kind, type, 0};
 }
 
-// A lock that was asked for is held: answer when what the kernel has is no older.
+// The lock is held: answer once the kernel has no older pages.
 void held(context &c, fuse_req_t req, client::open_file &file)
 {
 	bool drop = false;
@@ -64,7 +63,7 @@ void held(context &c, fuse_req_t req, client::open_file &file)
 
 void try_cancel(context &c, std::uint64_t id, std::uint64_t cookie)
 {
-	// Then no grant will come, and the answer is ours.
+	// If cancelled, no grant will come, and we answer.
 	if (!c.mount.storage().cancel_lock(cookie))
 		return;
 	if (const auto w = c.waits.take(id))
@@ -79,7 +78,7 @@ void on_signal(fuse_req_t req, void *id_of_wait)
 		try_cancel(c, id, cookie);
 }
 
-// Any signal ends a wait for a lock, also while it is on its way to the daemon.
+// Any signal ends a wait for a lock, also while the request travels to the daemon.
 struct lock_asker final : client::asker {
 	lock_asker(lock_waits &waits, std::uint64_t id) : waits(waits), id(id) {}
 	bool gone() override { return waits.interrupted(id); }
@@ -96,7 +95,8 @@ void wait_for(context &c, fuse_req_t req, client::open_file &file, const coop_st
 	const int err = c.mount.files().lock(
 		file, what, true,
 		[&c, id](int e) {
-			// The connection's thread cannot wait for a reply of its own.
+			// The connection's thread cannot wait for a storage reply that it receives
+			// itself.
 			c.later.run([&c, id, e] {
 				const auto w = c.waits.take(id);
 				e ? reply_status(w->req, e) : held(c, w->req, *w->file);
@@ -104,7 +104,7 @@ void wait_for(context &c, fuse_req_t req, client::open_file &file, const coop_st
 		},
 		cookie);
 	if (err == -EINPROGRESS) {
-		// The request may have been answered by now: only the table knows.
+		// The request may already be answered: only the table knows.
 		if (c.waits.queued(id, cookie))
 			try_cancel(c, id, cookie);
 		return;
@@ -132,7 +132,7 @@ void unlock(fuse_req_t req, const fuse_file_info *fi, fuse_ino_t ino, const coop
 	client::open_file &file = file_of(fi);
 	coop_st_lock exclusive = what;
 	exclusive.type = COOP_ST_LOCK_WRITE;
-	// Only who may read and write can map the file and store.
+	// Only an open for reading and writing permits a shared mapping with stores.
 	const bool stores = (file.flags & O_ACCMODE) == O_RDWR;
 	if (!stores || !c.mount.files().holds_lock(file, exclusive)) {
 		const int err = c.mount.files().unlock(file, what);
@@ -166,7 +166,7 @@ void op_getlk(fuse_req_t req, fuse_ino_t ino, fuse_file_info *fi, struct flock *
 	out.l_whence = SEEK_SET;
 	out.l_start = static_cast<off_t>(what.start);
 	out.l_len = what.end == to_the_end ? 0 : static_cast<off_t>(what.end - what.start + 1);
-	out.l_pid = static_cast<pid_t>(what.pid); // 0: of another node
+	out.l_pid = static_cast<pid_t>(what.pid); // 0: held on another node
 	fuse_reply_lock(req, &out);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ops_name.cpp - operations on names: find, make, move and take away.
+// ops_name.cpp - operations on names: look up, create, rename and remove.
 #include "fuse-shim/shim.hpp"
 
 #include <cerrno>
@@ -10,9 +10,9 @@ namespace coop::shim
 namespace
 {
 
-// Names that only the kernel itself asks for, to find what a handle of name_to_handle_at(2) names
-// (FUSE_CAP_EXPORT_SUPPORT). The kernel may have forgotten that file; who made up a handle may
-// ask for any number.
+// A name that only the kernel looks up, to open a handle of name_to_handle_at(2)
+// (FUSE_CAP_EXPORT_SUPPORT). The kernel may have forgotten that file, and a forged handle may
+// contain any number.
 constexpr std::string_view itself = ".";
 
 void lookup_itself(fuse_req_t req, fuse_ino_t ino)
@@ -25,11 +25,11 @@ void lookup_itself(fuse_req_t req, fuse_ino_t ino)
 	client::entry e{known->fh, {}};
 	if (int err = c.mount.storage().getattr(caller_of(req), e.fh, e.attr))
 		return reply_status(req, err);
-	// A handle that is a path may lead to another file by now.
+	// A path handle may lead to another file by now.
 	if (!client::fid_equal{}(e.attr.fid, known->fid))
 		return reply_status(req, -ESTALE);
 	fuse_entry_param p = make_entry(c, e, asked);
-	// Its number went meanwhile to make room for others, and it has got a new one.
+	// Its number was evicted in between, and it has got a new one.
 	const bool renamed = p.ino != ino;
 	if (renamed || fuse_reply_entry(req, &p) != 0)
 		c.mount.inodes().forget(&inode_of(c, p.ino), 1);

@@ -2,9 +2,8 @@
 // ops_range.cpp - ranges of open files: fallocate, SEEK_DATA and SEEK_HOLE,
 // copy_file_range.
 //
-// The kernel passes on of fallocate what allocates, punches and zeroes, and drops its
-// own pages of the range when the answer is there. Cloning (FICLONE) it does not pass
-// on at all.
+// Of fallocate the kernel passes on allocating, punching and zeroing, and drops its own pages of
+// the range when we answer. It does not pass on cloning (FICLONE).
 #include "fuse-shim/shim.hpp"
 
 #include <cerrno>
@@ -36,7 +35,7 @@ void op_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t off_in, fuse_fi
 			fuse_ino_t ino_out, off_t off_out, fuse_file_info *fi_out, std::size_t len,
 			int)
 {
-	// The kernel goes on with reads and writes.
+	// The kernel falls back to reads and writes.
 	if (control::owns(ino_in) || control::owns(ino_out))
 		return reply_status(req, -EOPNOTSUPP);
 	std::uint64_t length = len;

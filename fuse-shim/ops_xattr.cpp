@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// ops_xattr.cpp - extended attributes, and the ACLs that the kernel keeps in them.
+// ops_xattr.cpp - extended attributes, and the ACLs that the kernel stores in them.
 //
-// The kernel asks for security.capability before each write, and for ACLs where it
-// checks permissions: what the last attributes said that a file does not have is
-// answered here.
+// The kernel asks for security.capability before each write, and for ACLs when it checks
+// permissions. If the file's last attributes say that it has none, we answer here.
 #include "fuse-shim/shim.hpp"
 
 #include <cerrno>
@@ -18,7 +17,7 @@ namespace coop::shim
 namespace
 {
 
-// The bit that tells of this attribute, 0: none does.
+// The flag that reports this attribute; 0: none does.
 std::uint32_t bit_of(std::string_view name)
 {
 	if (name == "security.capability")
@@ -27,11 +26,12 @@ std::uint32_t bit_of(std::string_view name)
 		return COOP_ST_HAS_ACL;
 	if (name == "system.posix_acl_default")
 		return COOP_ST_HAS_DEFAULT_ACL;
-	// Whatever file system it is, these can be: there is none, and no other answer.
+	// Every file system may have security.* attributes: if it has no xattr at all, the answer
+	// is ENODATA.
 	return name.starts_with("security.") ? COOP_ST_HAS_XATTR : 0;
 }
 
-// What is known has its time; within a lease the attributes cost no request.
+// What we know expires; within a lease getattr costs no request.
 bool is_without(fuse_req_t req, client::inode &node, std::uint32_t bit)
 {
 	context &c = context_of(req);
@@ -41,7 +41,7 @@ bool is_without(fuse_req_t req, client::inode &node, std::uint32_t bit)
 		c.mount.inodes().without(node, bit));
 }
 
-// Whether the calling thread may take a capability from a file. One that is gone may not.
+// Whether the calling thread has CAP_SETFCAP. A thread that has exited has not.
 bool may_set_capabilities(fuse_req_t req)
 {
 	constexpr unsigned cap_setfcap = 31;
@@ -109,8 +109,8 @@ void op_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 	context &c = context_of(req);
 	if (control::owns(ino))
 		return reply_status(req, -EPERM);
-	// removexattr(2) demands CAP_SETFCAP. Without it this is the kernel ahead of a write, a
-	// truncation or a change of owner, which takes the capability away at storage as well.
+	// removexattr(2) requires CAP_SETFCAP. Without it, this comes from the kernel before a
+	// write, a truncation or a change of owner, which clears the capability at storage as well.
 	if (bit_of(name) == COOP_ST_HAS_CAPABILITY && !may_set_capabilities(req))
 		return reply_status(req, 0);
 	reply_status(req, c.mount.files().removexattr(caller_of(req), inode_of(c, ino), name));

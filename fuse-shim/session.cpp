@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// session.cpp - mounting, what is agreed with the kernel at the start, the loop.
+// session.cpp - mounting, negotiation with the kernel, the loop.
 //
-// The order matters at both ends: the client's parts exist before the kernel can
-// ask for anything, and go only after the last worker has ended. Between, an
-// unreachable daemon makes requests wait (signals.hpp: how long the end waits).
+// The order matters at both ends: the client's parts exist before the kernel can send requests, and
+// are destroyed only after the last worker has ended. In between, an unreachable daemon makes
+// requests wait (signals.hpp limits how long the end waits).
 #include "fuse-shim/session.hpp"
 
 #include "fuse-shim/newer_requests.hpp"
@@ -25,10 +25,10 @@ namespace coop::shim
 namespace
 {
 
-// What the kernel asks for at once at most: half the requests of 512 KiB are half the wake-ups.
+// Largest request of the kernel: twice 512 KiB halves the number of requests and wake-ups.
 constexpr unsigned max_read = 1u << 20;
 constexpr unsigned max_write = 1u << 20;
-// Reads that wait for the network hold a worker each.
+// A read that waits for the network blocks a worker.
 constexpr unsigned max_workers = 64;
 constexpr unsigned max_background = 64;
 
@@ -47,34 +47,35 @@ void op_init(void *userdata, fuse_conn_info *conn)
 	want(conn, FUSE_CAP_READDIRPLUS, true);
 	want(conn, FUSE_CAP_READDIRPLUS_AUTO, true);
 	want(conn, FUSE_CAP_ATOMIC_O_TRUNC, true);
-	// Replies are written out of the page store's mapping, what is written goes to a socket out
-	// of memory: no pipe in between.
+	// Replies are written from the page store's mapping, and written data go from memory to a
+	// socket: no pipe in between.
 	want(conn, FUSE_CAP_SPLICE_WRITE, false);
 	want(conn, FUSE_CAP_SPLICE_MOVE, false);
 	want(conn, FUSE_CAP_SPLICE_READ, false);
 	want(conn, FUSE_CAP_WRITEBACK_CACHE, false);
-	// A directory's default ACL takes the umask's place, which only its file system knows.
+	// A directory's default ACL replaces the umask, and only storage's file system knows it.
 	want(conn, FUSE_CAP_DONT_MASK, true);
-	// A handle of name_to_handle_at(2) is good for a file that the kernel has forgotten too.
+	// A handle of name_to_handle_at(2) stays valid for a file that the kernel has forgotten.
 	want(conn, FUSE_CAP_EXPORT_SUPPORT, true);
 	const client::mount_options &o = static_cast<context *>(userdata)->mount.options();
-	// Data versions say what is stale, exactly; times and sizes do not. Besides, our own writes
-	// move the time: the kernel would drop pages while a pwrite() is on its way, which
-	// userland/client/inode.hpp forbids. That each read(2) would ask for the attributes, and so
-	// see what others have written, is not worth a lost write, on a strict mount either.
+	// Data versions say exactly what is stale; times and sizes do not. Besides, our own writes
+	// move the time, so the kernel would drop pages while a pwrite() is on its way, which
+	// userland/client/inode.hpp forbids. With the flag, each read(2) would ask for the
+	// attributes and see other nodes' writes, but a lost write is too high a price, also on a
+	// strict mount.
 	want(conn, FUSE_CAP_AUTO_INVAL_DATA, false);
 	want(conn, FUSE_CAP_POSIX_LOCKS, !o.local_posix);
 	want(conn, FUSE_CAP_FLOCK_LOCKS, !o.local_flock);
-	// After a direct write the kernel drops the pages that buffered readers have loaded
-	// meanwhile, but not if the write is asynchronous (Linux to 6.18 at least): they would stay
-	// old. A write that the kernel waits for is done under the inode's lock, its end too.
+	// After a direct write the kernel drops pages that buffered readers loaded in between, but
+	// not if the write is asynchronous (Linux up to 6.18 at least): they would stay stale. A
+	// synchronous one completes under the inode's lock.
 	want(conn, FUSE_CAP_ASYNC_DIO, false);
-	// Where the kernel checks permissions it has to know the ACLs. This switches
-	// default_permissions on, so without that ACLs are attributes as any other, for storage to
-	// check.
+	// If the kernel checks permissions it has to know the ACLs. The flag turns
+	// default_permissions on, so without that ACLs are ordinary attributes, and storage checks
+	// them.
 	want(conn, FUSE_CAP_POSIX_ACL, o.default_permissions || o.allow_other);
 	conn->max_read = max_read;
-	conn->max_readahead = ~0u; // set_readahead() says how much
+	conn->max_readahead = ~0u; // set_readahead() sets the limit
 	conn->max_write = std::min(conn->max_write, max_write);
 	conn->max_background = max_background;
 	conn->congestion_threshold = max_background * 3 / 4;
@@ -109,11 +110,12 @@ std::string fuse_options(const client::mount_options &o)
 		s += ",ro";
 	if (o.allow_other)
 		s += ",allow_other";
-	// The kernel's cache of names knows no caller: with several users it has to check itself.
+	// The kernel's cache of names is not per user: with several users it has to check
+	// permissions.
 	if (o.default_permissions || o.allow_other)
 		s += ",default_permissions";
-	// libfuse mounts nosuid and nodev unless it is told otherwise. Root's mounts are as those
-	// of any file system.
+	// libfuse adds nosuid and nodev unless told otherwise. A mount by root behaves as on any
+	// other file system.
 	if (geteuid() == 0)
 		s += ",suid,dev";
 	for (const std::string &v : o.vfs)
@@ -123,7 +125,7 @@ std::string fuse_options(const client::mount_options &o)
 
 } // namespace
 
-// With nothing mounted there is nothing to put in order.
+// If nothing is mounted, there is nothing to clean up.
 void session::end()
 {
 	if (fuse_session *live = live_)
@@ -134,7 +136,7 @@ void session::end()
 
 void session::give_up()
 {
-	spdlog::warn("requests still wait for storage: they fail now");
+	spdlog::warn("failing the requests that still wait for storage");
 	if (fuse_session *live = live_)
 		fuse_session_unmount(live);
 	_exit(0);
@@ -173,9 +175,9 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 		throw std::runtime_error("libfuse refused the mount options");
 	context_->session = fuse_.get();
 	if (fuse_session_mount(fuse_.get(), mountpoint.c_str()) != 0)
-		throw std::runtime_error(fmt::format(
-			"cannot mount on '{}' (is /dev/fuse there, and may you use it?)",
-			mountpoint));
+		throw std::runtime_error(fmt::format("cannot mount on '{}' (does /dev/fuse exist, "
+						     "and do you have access to it?)",
+						     mountpoint));
 	live_ = fuse_.get();
 	take_newer_requests(fuse_.get());
 }
@@ -186,7 +188,7 @@ session::~session()
 	if (fuse_session *live = live_.exchange(nullptr))
 		fuse_session_unmount(live);
 	fuse_.reset();
-	// Storage may tell of a change until it is closed, and the context is asked then.
+	// Storage may report changes until it is closed, and uses the context for that.
 	mount_.reset();
 }
 
@@ -214,13 +216,13 @@ int session::loop()
 	return err;
 }
 
-// Before INIT, which only lowers it. No thread of ours may ask the mount anything: killed while it
-// waits for an answer of ours, it would keep the device open and wait for ever.
+// Set before INIT, which can only lower it. No thread of ours may access the mount: if it were
+// killed while it waits for our own answer, it would keep the device open and wait forever.
 void session::set_readahead() const
 {
 	struct statx st;
 	if (statx(AT_FDCWD, mountpoint_.c_str(), AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, 0, &st) != 0)
-		return; // ended meanwhile
+		return; // unmounted in between
 	auto path = fmt::format("/sys/class/bdi/{}:{}/read_ahead_kb", st.stx_dev_major,
 				st.stx_dev_minor);
 	std::ofstream file(path);

@@ -23,8 +23,9 @@ public:
 	session(const session &) = delete;
 	session &operator=(const session &) = delete;
 
-	// Serves until the file system is unmounted or a signal ends it. usable runs once, on a
-	// thread of the loop, as soon as the mount answers. 0, the number of a signal, or -errno.
+	// Serves until the file system is unmounted or a signal ends it. usable is called once, on
+	// a thread of the loop, as soon as the mount answers. Returns 0, a signal number, or
+	// -errno.
 	int run(const std::function<void()> &usable);
 
 private:
@@ -33,7 +34,7 @@ private:
 	void give_up();
 	void set_readahead() const;
 
-	std::atomic<fuse_session *> live_{nullptr};                      // while mounted
+	std::atomic<fuse_session *> live_{nullptr};                      // null unless mounted
 	signal_watch signals_{[this] { end(); }, [this] { give_up(); }}; // outlives the rest
 	const client::mount_options &options_;
 	const std::string mountpoint_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// shim.hpp - what every FUSE operation needs: the mount, who calls, how to reply.
+// shim.hpp - used by every FUSE operation: the mount, the caller, the reply.
 //
-// An inode number of FUSE is that of the client's inode (userland/client/node_ids.hpp), which
-// lives until the kernel has forgotten every reference; small numbers are the root and the
-// files of .coopfs.
+// FUSE's inode number is that of the client's inode (userland/client/node_ids.hpp), which lives
+// until the kernel has forgotten every reference; small numbers are the root and the files of
+// .coopfs.
 #pragma once
 
 #include <functional>
@@ -25,14 +25,14 @@ struct context {
 	identity_cache identities;
 	fuse_session *session = nullptr;
 	client::inode *root = nullptr;
-	std::function<void()> on_init; // the kernel and we have agreed
-	// Calls it when the kernel has dropped what it was told to by now.
+	std::function<void()> on_init; // called when INIT is done
+	// Calls the function once the kernel has dropped all pages that it was told to drop so far.
 	std::function<void(std::function<void()>)> pages_dropped;
 	lock_waits waits;
 	background later;
 };
 
-// How long the kernel may believe names and attributes that another node may change, in seconds.
+// Seconds for which the kernel may believe names and attributes that another node may change.
 inline double lifetime(const context &c)
 {
 	return c.mount.options().strict ? 0.0 : 1.0;
@@ -43,7 +43,7 @@ inline context &context_of(fuse_req_t req)
 	return *static_cast<context *>(fuse_req_userdata(req));
 }
 
-// The kernel refers to it.
+// The kernel holds a reference to it.
 inline client::inode &inode_of(context &c, fuse_ino_t ino)
 {
 	return ino == FUSE_ROOT_ID ? *c.root : *c.mount.inodes().find(ino);
@@ -59,19 +59,19 @@ inline client::caller caller_of(fuse_req_t req)
 	return context_of(req).identities.of(req);
 }
 
-// The mode of something new. The kernel leaves the umask to us (FUSE_CAP_DONT_MASK).
+// Mode of a new file. The kernel leaves the umask to us (FUSE_CAP_DONT_MASK).
 inline client::new_mode mode_of(fuse_req_t req, mode_t mode)
 {
 	return {mode, fuse_req_ctx(req)->umask};
 }
 
-// What open and create have given the kernel.
+// The open file that open or create has given to the kernel.
 inline client::open_file &file_of(const fuse_file_info *fi)
 {
 	return *reinterpret_cast<client::open_file *>(fi->fh);
 }
 
-// A name in the root that is not storage's to look up, make or take away.
+// A name in the root that belongs to us, not to storage.
 inline bool reserved(fuse_ino_t parent, std::string_view name)
 {
 	return parent == FUSE_ROOT_ID && name == control::directory_name;
@@ -83,9 +83,9 @@ inline void reply_status(fuse_req_t req, int err)
 	fuse_reply_err(req, -err);
 }
 
-// What the kernel is told of an inode that it has got a reference to.
+// The entry's reply for an inode to which the kernel has a reference.
 fuse_entry_param entry_of(context &c, client::inode &, const client::attributes &);
-// The kernel gets a reference to the entry; asked: ticket from before storage was asked.
+// Gives the kernel a reference to the entry; asked: ticket from before storage was asked.
 fuse_entry_param make_entry(context &c, const client::entry &e, client::ticket asked);
 void reply_entry(fuse_req_t req, const client::entry &e, client::ticket asked);
 
@@ -107,7 +107,7 @@ void op_symlink(fuse_req_t, const char *target, fuse_ino_t parent, const char *n
 void op_readlink(fuse_req_t, fuse_ino_t);
 
 void op_getattr(fuse_req_t, fuse_ino_t, fuse_file_info *);
-void op_statx(fuse_req_t, fuse_ino_t, std::size_t, std::uint64_t); // as newer_requests.hpp has it
+void op_statx(fuse_req_t, fuse_ino_t, std::size_t, std::uint64_t); // see newer_requests.hpp
 void op_setattr(fuse_req_t, fuse_ino_t, struct stat *, int to_set, fuse_file_info *);
 void op_access(fuse_req_t, fuse_ino_t, int mask);
 void op_statfs(fuse_req_t, fuse_ino_t);
@@ -130,7 +130,7 @@ void op_release(fuse_req_t, fuse_ino_t, fuse_file_info *);
 void op_getlk(fuse_req_t, fuse_ino_t, fuse_file_info *, struct flock *);
 void op_setlk(fuse_req_t, fuse_ino_t, fuse_file_info *, struct flock *, int sleep);
 void op_flock(fuse_req_t, fuse_ino_t, fuse_file_info *, int op);
-// A process closes the file: its locks of byte ranges end. Answers with 'status'.
+// A process closes the file: releases its byte-range locks. Answers with 'status'.
 void unlock_at_close(fuse_req_t, fuse_ino_t, fuse_file_info *, int status);
 void op_fallocate(fuse_req_t, fuse_ino_t, int mode, off_t, off_t length, fuse_file_info *);
 void op_lseek(fuse_req_t, fuse_ino_t, off_t, int whence, fuse_file_info *);

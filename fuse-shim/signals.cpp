@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// signals.cpp - one thread takes the signals and interrupts the loop until it sees
-// that it shall end: an interruption between its look and its wait would be lost.
+// signals.cpp - one thread receives the signals and interrupts the loop repeatedly until it ends: a
+// single interruption between the loop's check and its wait would be lost.
 #include "fuse-shim/signals.hpp"
 
 #include <chrono>

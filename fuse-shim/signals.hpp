@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// signals.hpp - SIGTERM, SIGINT and SIGHUP end a session in order.
+// signals.hpp - SIGTERM, SIGINT and SIGHUP end a session cleanly.
 //
-// The loop of libfuse waits for its workers, and a worker may be waiting for a
-// daemon that does not answer. So ending has a limit: after it the mount is
-// detached and the process ends, which fails what still waits.
+// libfuse's loop waits for its workers, and a worker may wait for a daemon that does not answer. So
+// the end has a time limit: after it the mount is detached and the process exits, which fails the
+// waiting requests.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,15 @@
 namespace coop::shim
 {
 
-// To be called before the first thread is made: the signals are left to the one that waits.
+// Call before the first thread is created: all threads then block these signals but the one that
+// waits for them.
 void block_ending_signals();
 
 class signal_watch
 {
 public:
-	// Made by the thread that runs the loop. end: asks the loop to stop. give_up: called when
-	// it has not within the limit; does not return.
+	// Create it on the thread that runs the loop. end: asks the loop to stop. give_up: called
+	// if the loop has not stopped within the limit; does not return.
 	signal_watch(std::function<void()> end, std::function<void()> give_up);
 	~signal_watch();
 	signal_watch(const signal_watch &) = delete;
