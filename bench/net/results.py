@@ -5,7 +5,7 @@ import statistics
 
 MIB = 1 << 20
 FIELDS = ("half_us", "p50_us", "mb_s", "messages_s", "cpu_us", "peer_bytes", "find_ns",
-          "connected_bytes")
+          "connected_bytes", "connected", "room")
 
 # what, numerator and denominator (system, case, mode, bytes), field, relation, bound
 TARGETS = [
@@ -107,8 +107,12 @@ def tables(record):
                    f"{median(row, 'cpu_us'):>9}")
     for row in record["summary"]:
         if row["case"] == "peers":
+            connected = ""
+            if "connected_bytes" in row:
+                connected = (f"; {median(row, 'connected_bytes')} one of {median(row, 'connected')} that are connected"
+                             + (", its room" if "room" in row else ""))
             out.append(f"{row['system']}: {median(row, 'peer_bytes')} bytes an end point, found in "
-                       f"{median(row, 'find_ns')} ns; {median(row, 'connected_bytes')} one that is connected")
+                       f"{median(row, 'find_ns')} ns{connected}")
     out.append("")
     for row in record["targets"]:
         what = f"{row['target']} {row['relation']} {row['bound']}" if row["relation"] else row["target"]

@@ -15,6 +15,8 @@ import time
 
 TIMEOUT_S = 20
 MIB = 1 << 20
+CONNECTED = 400  # machines that say a word to the server
+SHM_ROOM = 255  # for peers, in a machine of libfabric's shm
 CPUS = sorted(os.sched_getaffinity(0))[:2]
 
 
@@ -133,34 +135,40 @@ def figures_of_coopnet(record):
                   "peer_bytes": record["peers"]["bytes"], "find_ns": record["peers"]["find_ns"]}
         if record["peers"]["connected"]:
             figure["connected_bytes"] = record["peers"]["connected"]["bytes"]
+            figure["connected"] = record["peers"]["connected"]["count"]
         yield figure
 
 
 class coopnet:
-    def __init__(self, name, *arguments):
-        self.name, self.arguments = f"coopnet-{name}", arguments
+    """room: for how many peers, where that is less than are connected elsewhere for the memory of one."""
+
+    def __init__(self, name, *arguments, room=None):
+        self.name, self.arguments, self.room = f"coopnet-{name}", arguments, room
 
     def missing(self):
         return None
 
     def measure(self, program, chosen):
         command = [str(program), "bench", "--json", "--seconds", str(chosen.seconds), "-s", "8,64,1m",
-                   "--progress", "poll,block", "--peers", str(chosen.peers), "--connected", "400",
-                   *self.arguments]
+                   "--progress", "poll,block", "--peers", str(chosen.peers), "--connected",
+                   str(min(CONNECTED, self.room or CONNECTED)), *self.arguments]
         if len(CPUS) > 1:
             command += ["--cpus", str(CPUS[0]), "--server-cpus", str(CPUS[1])]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=4 * TIMEOUT_S, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[:300]}")
-        yield from figures_of_coopnet(json.loads(done.stdout))
+        for figure in figures_of_coopnet(json.loads(done.stdout)):
+            if self.room and "connected" in figure:
+                figure["room"] = self.room
+            yield figure
 
 
 ALL = [
     pingpong("tcp", "msg", [(8, 10000), (64, 10000), (MIB, 400)]),
     coopnet("fabric-tcp", "-t", "fabric", "-o", "provider=tcp", "-o", "sockets=1"),
     pingpong("shm", "rdm", [(8, 30000), (64, 30000), (MIB, 400)]),
-    coopnet("fabric-shm", "-t", "fabric", "-o", "provider=shm"),
+    coopnet("fabric-shm", "-t", "fabric", "-o", "provider=shm", room=SHM_ROOM),
     pingpong("udp", "dgram", [(8, 10000), (64, 10000)]),
     pingpong("udp;ofi_rxd", "rdm", [(8, 2000), (64, 2000), (MIB, 60)]),
     coopnet("ud", "-t", "ud"),

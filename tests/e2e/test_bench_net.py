@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""bench/net: what it asks of coopnet, and what its table says."""
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from cluster import program
+
+BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench/net"
+
+
+def module(name):
+    """bench/fio has modules of the same names."""
+    spec = importlib.util.spec_from_file_location("bench_net_" + name, BENCH / f"{name}.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+systems, results = module("systems"), module("results")
+COOPNETS = [one for one in systems.ALL if isinstance(one, systems.coopnet)]
+
+
+@pytest.mark.skipif(not os.access(program("coopnet"), os.X_OK), reason="needs coopnet: build it first")
+@pytest.mark.parametrize("one", [c for c in COOPNETS if "bulk" not in c.arguments], ids=lambda one: one.name)
+def test_as_many_peers_as_it_asks_for_can_connect(one, tmp_path):
+    out = tmp_path / "out"
+    done = subprocess.run(
+        [str(BENCH / "run"), "--systems", one.name, "--reps", "1", "--seconds", "0.01", "--peers", "10", "--out", out],
+        env=dict(os.environ, COOP_BIN=os.path.dirname(program("coopnet")), PYTHONDONTWRITEBYTECODE="1"),
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads((out / "net.json").read_text())
+    assert record["failed"] == []
+    peers, = [f for f in record["figures"] if f["case"] == "peers"]
+    if one.name == "coopnet-mem":  # one process is both sides
+        assert "connected" not in peers
+    else:
+        assert peers["connected"] == (one.room or systems.CONNECTED)
+        assert f"one of {peers['connected']} that are connected{', its room' if one.room else ''}\n" in done.stdout
+
+
+def test_the_table_of_what_was_not_connected():
+    figure = {"system": "coopnet-mem", "case": "peers", "mode": "", "bytes": 0, "repetition": 0, "peers": 10,
+              "peer_bytes": 150.0, "find_ns": 60.0}
+    record = {"repetitions": 1, "figures": [figure]}
+    record.update(summary=results.summary(record), targets=[])
+    assert "coopnet-mem: 150 bytes an end point, found in 60 ns\n" in results.tables(record)
