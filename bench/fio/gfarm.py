@@ -10,6 +10,7 @@ database). Everything runs as one unprivileged user that exists only in this mou
 import os
 import pathlib
 import shutil
+import stat
 import subprocess
 
 from rivals import need, system
@@ -42,8 +43,12 @@ class gfarm_service:
         for program, package in (("gfmd", "gfmd"), ("gfsd", "gfsd"), ("gfkey", "gfarm-client"),
                                  ("gfarm2fs", "gfarm2fs"), ("ip", "iproute2")):
             need(program, package)
-        for name in ("etc", "var", "spool"):
+        for name in ("etc", "var", "spool", "dev"):
             (self.base_ / name).mkdir(parents=True)
+        if self.processes_.run_any([*self.as_user(), "test", "-x", self.base_]).returncode:
+            raise unusable(f"Gfarm does not run as root, and others cannot enter {self.base_}: --dir names another "
+                           "place")
+        self._open_fuse()
         self._add_user()
         self._write_configuration()
         for folder, _, files in os.walk(self.base_):
@@ -51,6 +56,32 @@ class gfarm_service:
                 os.chown(path, UID, UID)
         self._join_networks()
         self._start_servers()
+
+    def _may_open_fuse(self):
+        return self.processes_.run_any([*self.as_user(), "sh", "-c", ": <>/dev/fuse"])
+
+    def _open_fuse(self):
+        """gfarm2fs opens /dev/fuse as its user, whom mode 0600 keeps out. Then a node of our own lies
+        over it, in this mount namespace alone."""
+        if self._may_open_fuse().returncode == 0:
+            return
+        try:
+            device = os.stat("/dev/fuse")
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755,size=64k", "dev", self.base_ / "dev"],
+                           check=True, capture_output=True, text=True)
+            node = self.base_ / "dev/fuse"
+            os.mknod(node, stat.S_IFCHR, device.st_rdev)
+            node.chmod(0o666)
+            subprocess.run(["mount", "--bind", node, "/dev/fuse"], check=True, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise unusable("there is no /dev/fuse: modprobe fuse") from None
+        except (OSError, subprocess.CalledProcessError) as why:
+            raise unusable(f"/dev/fuse has mode {stat.S_IMODE(device.st_mode):04o}, so gfarm2fs, which does not run "
+                           f"as root, cannot open it, and a node that it can open is not to be had ({why}): "
+                           "chmod 666 /dev/fuse") from None
+        done = self._may_open_fuse()
+        if done.returncode:
+            raise unusable(f"gfarm2fs, which does not run as root, cannot open /dev/fuse: {done.stderr.strip()}")
 
     def _add_user(self):
         for file, line in (("passwd", f"{USER}:x:{UID}:{UID}::{self.base_}:/bin/sh"),
@@ -123,19 +154,25 @@ class gfarm(system):
     title = "gfarm2fs, remote gfsd"
     options = ("-o", "auto_cache")
     service_ = None
+    why_not_ = None  # the service is started once, whatever comes of it
 
     def start(self):
-        if gfarm.service_ is None:
-            service = gfarm_service(self.bed, self.processes)
+        if gfarm.why_not_:
+            raise unusable(gfarm.why_not_)
+        if gfarm.service_:
+            return
+        service = gfarm_service(self.bed, self.processes)
+        try:
             service.start()
             self._mount(service)
             service.fill(self.mountpoint)
             self.unmount()
-            gfarm.service_ = service
+        except (unusable, RuntimeError, OSError, subprocess.SubprocessError) as why:
+            gfarm.why_not_ = f"Gfarm did not start: {why}"
+            raise
+        gfarm.service_ = service
 
     def mount(self):
-        if gfarm.service_ is None:
-            raise unusable("Gfarm did not start")
         self._mount(gfarm.service_)
 
     def _mount(self, service):

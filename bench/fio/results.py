@@ -13,7 +13,11 @@ import probes
 
 GIB = 1 << 30
 
-# name, numerator (case, state, system), denominator or None, field, relation, bound
+# Either passes everything through; the rows say which of them was run.
+PASSTHROUGHS = ("passthrough", "passthrough-splice")
+
+# name, numerator (case, state, system), denominator or None, field, relation, bound. A denominator
+# may name several systems: it is the first of them that was measured, and {} in the name is that.
 TARGETS = [
     ("peer / gfarm, MB/s", ("seq128k", "peer", "coopfs-peer"), ("seq128k", "storage", "gfarm"),
      "mb_s", ">=", 1.4),
@@ -35,8 +39,8 @@ TARGETS = [
      "mb_s", ">", 1.0),
     ("storage, commit_on_close=0 / sshfs, files a second", ("untar", "write", "coopfs-no-commit"),
      ("untar", "write", "sshfs"), "mb_s", ">", 1.0),
-    *[("warm / passthrough, MB/s", (case, "warm", "coopfs-peer"), (case, "warm", "passthrough"),
-       "mb_s", ">=", 0.95) for case in ("seq128k", "seq1m", "rand4k", "mmap")],
+    *[("warm / {}, MB/s", (case, "warm", "coopfs-peer"), (case, "warm", PASSTHROUGHS), "mb_s",
+       ">=", 0.95) for case in ("seq128k", "seq1m", "rand4k", "mmap")],
     ("peer, MB/s", ("rand4k", "peer", "coopfs-peer"), None, "mb_s", ">=", 75.0),
     ("peer / gfarm -o unbuffered, MB/s", ("rand4k", "peer", "coopfs-peer"),
      ("rand4k", "storage", "gfarm-unbuffered"), "mb_s", ">=", 75 / 69),
@@ -45,6 +49,9 @@ TARGETS = [
     ("second reader's bytes from storage / file", ("seq128k", "peer", "coopfs-peer"), None,
      "storage_share", "<=", 0.01),
 ]
+# The same without a bound.
+COMPARED = [(f"peer / storage, {unit}", (case, "peer", "coopfs-peer"), (case, "storage", "coopfs-storage"), name)
+            for case in ("seq128k", "rand4k", "small") for name, unit in (("mb_s", "MB/s"), ("cpu", "CPU s/GiB"))]
 
 
 def machine(folder):
@@ -121,23 +128,42 @@ def ratios(table, above, below, name):
     return spread(values)
 
 
+def measured(table, below):
+    """The denominator with the one system that was measured, or with the first if none was."""
+    if below is None or isinstance(below[2], str):
+        return below
+    case, state, systems = below
+    return next((key for key in ((case, state, system) for system in systems) if key in table),
+                (case, state, systems[0]))
+
+
+def why_not(table, keys):
+    """What there is no figure of."""
+    missing = dict.fromkeys(f"{key[2]} ({key[0]})" for key in keys if key not in table)
+    return "not measured: " + (f"no {', no '.join(missing)}" if missing else "in no repetition both")
+
+
 def targets(record):
     table = by_key(record)
     rows = []
-    for text, above, below, name, relation, bound in TARGETS:
-        value = ratios(table, above, below, name)
-        rows.append(target_row(f"{above[0]}: {text}", relation, bound, value))
+    for text, above, below, name, relation, bound in TARGETS + [(*one, None, None) for one in COMPARED]:
+        below = measured(table, below)
+        text = text.format(below and below[2])
+        why = why_not(table, [key for key in (above, below) if key])
+        rows.append(target_row(f"{above[0]}: {text}", relation, bound, ratios(table, above, below, name), why))
     for text, values, relation, bound in probes.targets(record["probes"]):
-        rows.append(target_row(text, relation, bound, spread(values)))
+        rows.append(target_row(text, relation, bound, spread(values), "not measured: no probe"))
     return rows
 
 
-def target_row(text, relation, bound, value):
+def target_row(text, relation, bound, value, why):
+    """why: what to say if there is no value. reached is None without one, and without a bound."""
     reached = None
-    if value:
+    if value and relation:
         median = value["median"]
         reached = {">=": median >= bound, "<=": median <= bound, ">": median > bound}[relation]
-    return {"target": text, "relation": relation, "bound": bound, "value": value, "reached": reached}
+    said = why if not value else {True: "yes", False: "no", None: "compared"}[reached]
+    return {"target": text, "relation": relation, "bound": bound, "value": value, "reached": reached, "said": said}
 
 
 def number(value, digits=2):
@@ -170,10 +196,10 @@ def tables(record):
     goals = [("target", "", "median", "min..max", "reached")]
     for row in record["targets"]:
         value = row["value"]
-        goals.append((row["target"], f"{row['relation']} {row['bound']:.2f}",
+        goals.append((row["target"], f"{row['relation']} {row['bound']:.2f}" if row["relation"] else "",
                       number(value and value["median"], 3),
                       f"{number(value['min'], 3)}..{number(value['max'], 3)}" if value else "-",
-                      {True: "yes", False: "no", None: "not measured"}[row["reached"]]))
+                      row["said"]))
     return f"\n{layout(rows)}\n\n{layout(goals)}\n\n{quietness(record)}\n"
 
 

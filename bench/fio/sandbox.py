@@ -121,7 +121,13 @@ def run_outer(argv, parent_folder):
         return 128 + pending[0] if pending else status
     finally:
         remove_control_group(group)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
+
+
+def remove_folder(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        print(f"bench: {folder} cannot be removed; do it by hand", file=sys.stderr)
 
 
 def inner_pids(pid):

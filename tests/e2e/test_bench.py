@@ -13,7 +13,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import types
 
 import pytest
 
@@ -22,8 +24,10 @@ BENCH = ROOT / "bench/fio"
 sys.path.insert(0, str(BENCH))
 
 import coopfs  # noqa: E402
+import gfarm  # noqa: E402
 import probes  # noqa: E402
 import results  # noqa: E402
+import sandbox  # noqa: E402
 
 NODE_BENCH = {"ping_spin_us": 10.0, "fetch_us": {"median": 18.0, "p99": 40.0, "mean": 19.0}}
 STATS = """coopfs-stats 1
@@ -72,6 +76,53 @@ def test_a_missed_target_says_no_and_a_missing_one_says_so():
     assert target(record, "seq128k: peer / gfarm, MB/s")["reached"] is False
     assert target(record, "seq128k: peer / gfarm, CPU s/GiB")["reached"] is False
     assert target(record, "seq1m: peer / gfarm, MB/s")["reached"] is None
+
+
+def test_a_partner_under_another_name_is_found_and_named():
+    record = record_of([
+        figure("seq128k", "warm", "coopfs-peer", 0, 3000, 0.5),
+        figure("seq128k", "warm", "passthrough-splice", 0, 2000, 0.5),
+        figure("seq1m", "warm", "coopfs-peer", 0, 3000, 0.5),
+        figure("rand4k", "peer", "coopfs-peer", 0, 50, 3.0),
+        figure("rand4k", "storage", "coopfs-storage", 0, 40, 2.0),
+    ])
+    assert target(record, "seq128k: warm / passthrough-splice, MB/s")["value"]["median"] == 1.5
+    assert target(record, "seq1m: warm / passthrough, MB/s")["said"] == "not measured: no passthrough (seq1m)"
+    compared = target(record, "rand4k: peer / storage, MB/s")
+    assert compared["value"]["median"] == 1.25 and compared["said"] == "compared" and compared["reached"] is None
+    record["figures"].append(figure("seq128k", "warm", "passthrough", 0, 1000, 0.5))
+    assert target(record, "seq128k: warm / passthrough, MB/s")["value"]["median"] == 3.0
+
+
+def test_why_a_row_has_no_ratio():
+    record = record_of([figure("rand4k", "peer", "coopfs-peer", 0, 50, 3.0)])
+    said = target(record, "rand4k: peer / gfarm -o unbuffered, MB/s")["said"]
+    assert said == "not measured: no gfarm-unbuffered (rand4k)"
+    record["figures"].append(figure("rand4k", "storage", "gfarm-unbuffered", 1, 50, 3.0))
+    assert "in no repetition both" in target(record, "rand4k: peer / gfarm -o unbuffered, MB/s")["said"]
+
+
+@pytest.fixture
+def bed(tmp_path, monkeypatch):
+    (tmp_path / "log").mkdir()
+    for name in ("service_", "why_not_"):
+        monkeypatch.setattr(gfarm.gfarm, name, None)
+    return types.SimpleNamespace(folder=tmp_path, group=None, logs=tmp_path / "log", data=None)
+
+
+def test_gfarm_that_does_not_start_is_tried_once(bed, monkeypatch):
+    tries = []
+
+    def start(service):
+        tries.append(service)
+        (service.base_ / "etc").mkdir(parents=True)
+        raise RuntimeError("gfmd: not within 20 s")
+    monkeypatch.setattr(gfarm.gfarm_service, "start", start)
+    with pytest.raises(RuntimeError, match="not within 20 s"):
+        gfarm.gfarm(bed).start()
+    with pytest.raises(sandbox.unusable, match="Gfarm did not start: gfmd: not within 20 s"):
+        gfarm.gfarm_unbuffered(bed).start()
+    assert len(tries) == 1
 
 
 def test_storage_share_comes_from_the_readers_own_traffic():
@@ -125,6 +176,27 @@ def test_a_run_writes_its_figures_and_removes_its_files(tmp_path):
     assert record["figures"][0]["bytes"] > 0 and record["figures"][0]["mb_s"] > 0
     assert "not measured" in done.stdout
     assert left_overs(work, done.stdout) == []
+
+
+@runs_here
+@pytest.mark.skipif(not shutil.which("gfarm2fs"), reason="needs gfarm2fs")
+def test_gfarm_where_fuse_is_for_root_alone(tmp_path):
+    """Its users' /dev/fuse lies in the run's own mount namespace; that of the machine stays as it is."""
+    out, node = tmp_path / "out", tmp_path / "dev"
+    node.mkdir()
+    script = ("mount -t tmpfs -o mode=755 dev {0} && mknod -m 600 {0}/fuse c 10 229 && "
+              'mount --bind {0}/fuse /dev/fuse && "$@"; status=$?; stat -c %a /dev/fuse; exit $status').format(node)
+    with tempfile.TemporaryDirectory(prefix="coopfs-bench-") as work:  # others may enter it, unlike tmp_path
+        os.chmod(work, 0o755)
+        done = subprocess.run(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh",
+             *command(work, out, "--only", "rand4k", "--systems", "gfarm,gfarm-unbuffered")],
+            capture_output=True, text=True, timeout=300)
+        assert os.listdir(work) == [], done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {one["system"] for one in json.loads((out / "fio.json").read_text())["figures"]} == \
+        {"gfarm", "gfarm-unbuffered"}, done.stdout
+    assert done.stdout.endswith("600\n")
 
 
 @runs_here
