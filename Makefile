@@ -8,7 +8,8 @@ SHELL := /bin/bash
 B := build
 JOBS ?= $(shell nproc)
 # The kernel that the module is for: the newest with headers here that it knows.
-KVER ?= $(shell tools/kernels default 2>/dev/null)
+export LIB_MODULES ?= /lib/modules
+KVER ?= $(shell LIB_MODULES=$(LIB_MODULES) tools/kernels default 2>/dev/null)
 PREFIX ?= /usr/local
 
 .DEFAULT_GOAL := all
@@ -114,13 +115,16 @@ docs: deps-docs ## reference of libcoop-net from its headers, in build/docs
 
 # kbuild writes beside its sources, so it gets a tree of links of its own.
 KTREE = $(abspath $(B))/kernel-$(KVER)
-KDIR = /lib/modules/$(KVER)/build
+KDIR = $(LIB_MODULES)/$(KVER)/build
 KDIRS := rpc/base rpc/fetch rpc/storage stats ib proc fs fs/storage
 KMAKE = $(MAKE) -s -C $(KDIR) M=$(KTREE) W=1 $(KFLAGS)
 kernel-tree:
 ifneq ($(origin KDIR),command line)
 	@tools/kernels $(if $(KVER),check $(KVER),default)
-	@[ -d $(KDIR)/ ] || { echo "no headers of $(KVER) below /lib/modules; install linux-headers-$(KVER)" >&2; exit 1; }
+ifeq ($(origin KVER),file)
+	@tools/kernels others
+endif
+	@[ -d $(KDIR)/ ] || { echo "no headers of $(KVER) below $(LIB_MODULES); install linux-headers-$(KVER)" >&2; exit 1; }
 endif
 	@mkdir -p $(addprefix $(KTREE)/,$(KDIRS))
 	@find $(KTREE) -type l -delete
@@ -147,7 +151,7 @@ vm-module: module
 VERSION := $(shell awk '/^project/ { print $$3 }' CMakeLists.txt)
 DKMS_SRC = /usr/src/coopfs-$(VERSION)
 # Every kernel with headers here, or the one that was named.
-DKMS_KERNELS = $(if $(filter file,$(origin KVER)),$(patsubst /lib/modules/%/build/,%,$(wildcard /lib/modules/*/build/)),$(KVER))
+DKMS_KERNELS = $(if $(filter file,$(origin KVER)),$(patsubst $(LIB_MODULES)/%/build/,%,$(wildcard $(LIB_MODULES)/*/build/)),$(KVER))
 dkms-install: deps-dkms ## build coopfs.ko for the kernels here and for those installed later (DKMS; KVER=...: for one)
 	@dkms status coopfs/$(VERSION) | grep -q . && dkms remove coopfs/$(VERSION) --all >/dev/null || true
 	@rm -rf $(DKMS_SRC)
