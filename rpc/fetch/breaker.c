@@ -94,8 +94,7 @@ void coop_peer_spoke(struct coop_engine *e, struct coop_peer *p, u64 now)
 
 void coop_peer_blame(struct coop_engine *e, struct coop_peer *p, u32 weight, u64 sent, u64 now)
 {
-	if (weight < COOP_FAILS_TO_OPEN &&
-	    (sent < p->failed_at || (e->cfg.flags & COOP_F_SOLE_SOURCE))) {
+	if (weight < COOP_FAILS_TO_OPEN && (sent < p->failed_at || !e->cfg.policy.failure_weight)) {
 		p->failures++; /* part of a failure already counted, or no other peer to ask */
 		return;
 	}

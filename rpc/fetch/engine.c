@@ -114,7 +114,8 @@ static bool cfg_valid(const struct coop_engine_cfg *cfg)
 	       in_range(cfg->max_serves, 1, MAX_SLOTS) && cfg->max_queued <= MAX_SLOTS &&
 	       in_range(cfg->max_peers, 1, MAX_PEERS) &&
 	       in_range(cfg->peer_timeout_us, 100, COOP_BUDGET_MOST_US) &&
-	       cfg->silence_us <= 1u << 30 && in_range(cfg->window_bytes, 1, 1u << 30);
+	       cfg->silence_us <= 1u << 30 && (!cfg->policy.rounds || cfg->policy.grace_share) &&
+	       in_range(cfg->window_bytes, 1, 1u << 30);
 }
 
 size_t coop_engine_size(const struct coop_engine_cfg *cfg)
@@ -136,6 +137,8 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 	e = p.engine;
 	memset(e, 0, sizeof(*e));
 	e->cfg = *cfg;
+	if (!cfg->policy.rounds)
+		e->cfg.policy = coop_policy_many_sources();
 	coop_tag_derive(&e->tag_key, cfg->key);
 	e->random = coop_mix(cfg->seed);
 	chunk = cfg->chunk_pages ? cfg->chunk_pages : (1u << 20) >> cfg->page_shift;

@@ -45,6 +45,7 @@
 #ifndef COOP_ENGINE_H
 #define COOP_ENGINE_H
 
+#include "policy.h"
 #include "rpc/base/types.h"
 
 #ifdef __cplusplus
@@ -68,12 +69,9 @@ struct coop_extent {
 };
 
 enum coop_engine_flag {
-	COOP_F_PAGE_CRC = 1,    /* ask peers for a CRC32C a page */
-	COOP_F_PACKED = 2,      /* packed layout where a page is no whole number of datagrams */
-	COOP_F_SOLE_SOURCE = 4, /* only the asked peer has the pages: silence and lies open its
-				 * circuit, failed attempts do not; QUERYs go out sooner, and all
-				 * attempts of a fetch may go to it */
-	COOP_F_PAGE_TAG = 8,    /* ask peers for a keyed tag a page, instead of a CRC */
+	COOP_F_PAGE_CRC = 1, /* ask peers for a CRC32C a page */
+	COOP_F_PACKED = 2,   /* packed layout where a page is no whole number of datagrams */
+	COOP_F_PAGE_TAG = 8, /* ask peers for a keyed tag a page, instead of a CRC */
 	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
 	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
 	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
@@ -101,6 +99,7 @@ struct coop_engine_cfg {
 	u32 serve_depth;   /* most sends of one serve posted and not done, 0: no limit */
 	u32 chunk_pages;   /* unit of placement, default 1 MiB worth */
 	u32 flags;         /* enum coop_engine_flag */
+	struct coop_fetch_policy policy; /* all zero: coop_policy_many_sources() */
 };
 
 struct coop_engine;

@@ -299,8 +299,8 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 		f->err = -ETIMEDOUT;
 		/* The data were still arriving when the budget ended: we invited more than fits
 		 * that time. With a sole source the host paces each peer. */
-		if (now >= f->t_end && f->t_last && !(e->cfg.flags & COOP_F_SOLE_SOURCE) &&
-		    now - f->t_last <= f->budget_us / 4)
+		if (now >= f->t_end && f->t_last && e->cfg.policy.late_share &&
+		    now - f->t_last <= f->budget_us / e->cfg.policy.late_share)
 			window_shrink(e, f, now);
 		break;
 	case COOP_OUT_BUSY:

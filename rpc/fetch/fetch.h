@@ -14,14 +14,11 @@
 #include "posting.h"
 #include "wire.h"
 
-#define COOP_MAX_ATTEMPTS 12
-#define COOP_MAX_TRIED    8 /* distinct peers */
-/* QUERYs an attempt, while none of our fetches hears from the peer. A sole source gets more of
- * them, in the time that these would take. */
+#define COOP_MAX_TRIED 8 /* distinct peers */
+/* QUERYs an attempt, while none of our fetches hears from the peer. With early queries it gets more
+ * of them, in the time that these would take. */
 #define COOP_MAX_QUERIES 2
-/* Attempts at one peer of several; those that it answered with BUSY do not count. */
-#define COOP_MAX_ROUNDS 6
-#define COOP_BUSY_SHARE 4 /* a fetch waits for busy peers for budget / 4 at most */
+#define COOP_BUSY_SHARE  4 /* a fetch waits for busy peers for budget / 4 at most */
 
 enum coop_fetch_state {
 	COOP_FETCH_FREE,

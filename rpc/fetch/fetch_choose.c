@@ -120,8 +120,7 @@ static u64 askable(const struct coop_fetch *f)
 /* A peer whose pages keep getting lost is given up earlier where other peers may have them. */
 static bool rounds_left(const struct coop_engine *e, const struct coop_tried *t)
 {
-	return t->rounds <
-	       (e->cfg.flags & COOP_F_SOLE_SOURCE ? COOP_MAX_ATTEMPTS : COOP_MAX_ROUNDS);
+	return t->rounds < e->cfg.policy.rounds;
 }
 
 /* May a peer be asked again that was silent or busy? */

@@ -23,7 +23,7 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, bool data,
 		return;
 	if (!f->queried)
 		coop_peer_rtt(p, now - f->t_sent);
-	else if (data && (e->cfg.flags & COOP_F_SOLE_SOURCE))
+	else if (data && e->cfg.policy.early_queries)
 		/* A sole source gets QUERYs early; without this sample we would never measure a
 		 * slow path. Bound it: a pause of the peer is not part of its RTT and may last as
 		 * long as the budget. */
@@ -53,8 +53,7 @@ static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct 
  */
 static u32 grace(const struct coop_engine *e, const struct coop_fetch *f, const struct coop_peer *p)
 {
-	const u32 share = e->cfg.flags & COOP_F_SOLE_SOURCE ? 8 : 4;
-	const u32 most = coop_max_u32(f->budget_us / share, COOP_GRACE_MIN_US);
+	const u32 most = coop_max_u32(f->budget_us / e->cfg.policy.grace_share, COOP_GRACE_MIN_US);
 
 	return p ? coop_min_u32(coop_peer_grace(p), most) : COOP_GRACE_MIN_US;
 }
@@ -190,7 +189,7 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		coop_fetch_conclude(e, f, COOP_OUT_BUSY, 0, now);
 		break;
 	case COOP_CMD_AGAIN: /* its COMMIT will follow; only the budget bounds the wait */
-		if (!(e->cfg.flags & COOP_F_SOLE_SOURCE))
+		if (!e->cfg.policy.early_queries)
 			f->queries = 0;
 		f->t_heard = now;
 		f->t_armed = now;
@@ -343,7 +342,7 @@ u32 coop_fetch_wait(const struct coop_engine *e, struct coop_fetch *f, u64 now)
 	u32 patience = coop_fetch_patience(e, f);
 	u64 soon, end;
 
-	if (!(e->cfg.flags & COOP_F_SOLE_SOURCE) || !p || !p->srtt_us)
+	if (!e->cfg.policy.early_queries || !p || !p->srtt_us)
 		return patience;
 	/* A QUERY is cheap: it costs the peer only a look at its records. */
 	soon = (u64)coop_peer_rto(p, coop_fetch_asked_bytes(e, f), patience)
@@ -363,7 +362,7 @@ u32 coop_fetch_backoff(struct coop_fetch *f)
 /* May a QUERY go out before the next attempt? */
 static bool may_question(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
-	if (e->cfg.flags & COOP_F_SOLE_SOURCE)
+	if (e->cfg.policy.early_queries)
 		return now < questions_end(e, f);
 	if (coop_fetch_posting(e, f)->n_rx)
 		return f->queries < COOP_MAX_QUERIES;
@@ -389,7 +388,7 @@ static void unheard(struct coop_engine *e, struct coop_fetch *f, struct coop_pee
 {
 	if (!p || f->unheard || !p->silent_since || p->silent_since > f->t_sent)
 		return;
-	if ((e->cfg.flags & COOP_F_SOLE_SOURCE) &&
+	if (e->cfg.policy.early_queries &&
 	    now - f->t_heard < coop_fetch_patience(e, f)) /* this is only an early QUERY */
 		return;
 	f->unheard = true;

@@ -68,8 +68,9 @@ void node::boot()
 	cfg.serve_bytes_s = s.serve_bytes_s;
 	cfg.chunk_pages = (1u << 20) >> s.page_shift;
 	cfg.flags = (s.page_crc ? COOP_F_PAGE_CRC : 0) | (s.page_tag ? COOP_F_PAGE_TAG : 0) |
-		    (s.packed ? COOP_F_PACKED : 0) | (s.sole ? COOP_F_SOLE_SOURCE : 0) |
+		    (s.packed ? COOP_F_PACKED : 0) |
 		    (w_.test_flags() & ~(break_mac | break_copies));
+	cfg.policy = s.sole ? coop_policy_sole_source() : coop_policy_many_sources();
 	const std::size_t size = coop_engine_size(&cfg);
 	memory_.reset(new u64[size / 8 + 1]);
 	engine_ = coop_engine_init(memory_.get(), size, &cfg, w_.time().now());

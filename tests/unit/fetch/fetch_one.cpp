@@ -14,7 +14,7 @@ TEST(fetch_from_the_only_one, it_is_soon_asked_what_became_of_the_request)
 	for (const u8 which : {COOP_CMD_REQUEST, COOP_CMD_COMMIT}) {
 		network net;
 		node_shape shape;
-		shape.flags = COOP_F_SOLE_SOURCE;
+		shape.sole = true;
 		node &a = net.add(shape), &b = net.add(shape);
 		const u32 id = net.acquaint(a, b);
 		ASSERT_EQ(a.fetch(4), 0);
@@ -50,13 +50,13 @@ void answer_late(network &net, node &b)
 		coop_engine_tx_done(b.e, b.sends.front().first, b.sends.front().second, 0, net.now);
 }
 
-class fetch_from_one : public testing::TestWithParam<u32>
+class fetch_from_one : public testing::TestWithParam<bool>
 {
 protected:
 	// After a fetch that has told how long the way is; the budget is set anew then.
 	void acquaint(u32 budget_us)
 	{
-		shape.flags = GetParam();
+		shape.sole = GetParam();
 		a = &net.add(shape);
 		b = &net.add(shape);
 		id = net.acquaint(*a, *b);
@@ -177,6 +177,6 @@ TEST_P(fetch_from_one, no_record_is_believed_of_one_who_was_asked_for_it)
 	EXPECT_EQ(a->stats().attempts, 1u + 1u);
 }
 
-INSTANTIATE_TEST_SUITE_P(, fetch_from_one, testing::Values(0u, u32{COOP_F_SOLE_SOURCE}));
+INSTANTIATE_TEST_SUITE_P(, fetch_from_one, testing::Bool());
 
 } // namespace

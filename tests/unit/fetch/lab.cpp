@@ -50,6 +50,8 @@ node::node(network &n, u8 number, const node_shape &shape) : net(n)
 	cfg.fetch_depth = shape.fetch_depth;
 	cfg.serve_depth = shape.serve_depth;
 	cfg.flags = shape.flags;
+	if (shape.sole)
+		cfg.policy = coop_policy_sole_source();
 	memory.resize((coop_engine_size(&cfg) + 7) / 8);
 	e = coop_engine_init(memory.data(), memory.size() * 8, &cfg, net.now);
 	qps_.resize(cfg.max_fetches);

@@ -44,6 +44,7 @@ struct node_shape {
 	u32 page_shift = 12, mtu = 4096, flags = 0, fetches = 2, serves = 2, queued = 2;
 	u32 serve_bytes_s = 0, fetch_depth = 0, serve_depth = 0;
 	u32 window = 8 << 20;
+	bool sole = false; // coop_policy_sole_source()
 };
 
 class network;

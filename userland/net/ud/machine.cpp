@@ -234,7 +234,7 @@ void machine::make_engines(std::uint64_t now)
 		std::clamp<std::size_t>(info.receive_window, 64u << 10, 1u << 30));
 	e.serve_depth = source::depth(info.mtu);
 	e.chunk_pages = 1u << 31; // no placement: whom to ask is known
-	e.flags = COOP_F_SOLE_SOURCE;
+	e.policy = coop_policy_sole_source();
 	if (options_.page_crc)
 		e.flags |= COOP_F_PAGE_CRC;
 	if (page_bytes % info.mtu)

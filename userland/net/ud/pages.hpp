@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "rpc/fetch/engine.h"
 #include "userland/net/memory.hpp"
 #include "userland/ud/endpoint.hpp"
 
