@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT
 // page_store.cpp - the index, the arena and what happens when it is full.
 //
-// One mutex guards index, queues and free runs; its sections are a hash look-up
-// or the eviction of the few blocks that make room. States of pages are changed
-// without it (page_store_block.hpp). Memory is made present outside the mutex,
-// when pages are claimed.
-//
 // Small blocks that outlive their neighbours leave an arena full of holes in
 // which no large run fits. When evicting in queue order has given back twice what
 // is needed and still no run, the frame of the next victim is swept.
@@ -17,15 +12,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <system_error>
-#include <unordered_map>
-#include <vector>
-
-#include "userland/client/buddy.hpp"
-#include "userland/client/page_store_arena.hpp"
-#include "userland/client/page_store_block.hpp"
-#include "userland/client/page_store_queue.hpp"
 
 namespace coop::client
 {
@@ -40,104 +27,39 @@ constexpr std::uint32_t few_blocks = 64;   // evicted while the mutex is held
 constexpr std::uint32_t few_frames = 8;    // given back while it is held
 constexpr std::uint32_t growth = 16;       // of the capacity a step, when memory lacks no more
 
-struct key_hash {
-	std::size_t operator()(const content_key &k) const
-	{
-		return block_queues::fingerprint(k, 0);
-	}
-};
+} // namespace
 
-class store_impl final : public page_store, private block_owner
+page_store::page_store(std::uint32_t frames, unsigned page_shift, std::size_t ahead) :
+	page_shift_(page_shift),
+	kept_pages_(frames * buddy::frame_pages),
+	ahead_frames_(static_cast<std::uint32_t>(
+		std::min(ahead >> (page_shift + buddy::max_order), std::size_t{frames}))),
+	arena_((std::size_t{frames} + reserve_frames) << (page_shift + buddy::max_order),
+	       std::size_t{1} << (page_shift + buddy::max_order), ahead,
+	       std::size_t{frames} << (page_shift + buddy::max_order)),
+	runs_(0, frames),
+	reserve_(kept_pages_, reserve_frames),
+	queues_(std::uint64_t{kept_pages_} << page_shift, page_shift),
+	buckets_(std::bit_ceil(std::size_t{kept_pages_} / 2)),
+	by_page_(kept_pages_),
+	touched_(frames),
+	limit_(kept_pages_)
 {
-public:
-	store_impl(std::uint32_t frames, unsigned page_shift, std::size_t ahead) :
-		page_shift_(page_shift),
-		kept_pages_(frames * buddy::frame_pages),
-		ahead_frames_(static_cast<std::uint32_t>(
-			std::min(ahead >> (page_shift + buddy::max_order), std::size_t{frames}))),
-		arena_((std::size_t{frames} + reserve_frames) << (page_shift + buddy::max_order),
-		       std::size_t{1} << (page_shift + buddy::max_order), ahead,
-		       std::size_t{frames} << (page_shift + buddy::max_order)),
-		runs_(0, frames),
-		reserve_(kept_pages_, reserve_frames),
-		queues_(std::uint64_t{kept_pages_} << page_shift, page_shift),
-		buckets_(std::bit_ceil(std::size_t{kept_pages_} / 2)),
-		by_page_(kept_pages_),
-		touched_(frames),
-		limit_(kept_pages_)
-	{
-	}
-	~store_impl() override;
+}
 
-	int memfd() const override { return arena_.fd(); }
-	std::byte *base() const override { return arena_.base(); }
-	std::size_t size() const override { return arena_.size(); }
-	unsigned page_shift() const override { return page_shift_; }
-
-	block_ref find(const content_key &, std::uint64_t block_index, bool used) override;
-	block_ref get(const content_key &, std::uint64_t block_index,
-		      std::uint64_t file_size) override;
-	void advance(const content_key &from, std::uint64_t to_version, std::uint64_t offset,
-		     std::uint64_t length, std::uint64_t old_size, std::uint64_t new_size) override;
-	void drop(const content_key &) override;
-	void drop_all() override;
-	void follow(const memory_state &) override;
-	void keep_memory() override { arena_.keep(); }
-	store_stats stats() const override;
-
-private:
-	void release_forgotten(block_impl *) override;
-	void need_memory(const block_impl &) override;
-	block_impl *&bucket(const content_key &key, std::uint64_t index)
-	{
-		return buckets_[block_queues::fingerprint(key, index) & (buckets_.size() - 1)];
-	}
-	block_impl *lookup(const content_key &key, std::uint64_t index)
-	{
-		block_impl *b = bucket(key, index);
-		while (b != nullptr && !(b->index() == index && b->key == key))
-			b = b->hash_next;
-		return b;
-	}
-	void link(block_impl *);
-	void unlink(block_impl *);
-	void forget(block_impl *);
-	void free_memory(block_impl *);
-	std::uint32_t used_pages() const { return kept_pages_ - runs_.free_pages(); }
-	std::uint32_t alloc(unsigned order);
-	std::uint32_t make_room(unsigned order);
-	void evict_down_to(std::uint32_t pages);
-	std::vector<std::uint32_t> unused_frames(bool all);
-	void evict(block_impl *);
-
-	const unsigned page_shift_;
-	const std::uint32_t kept_pages_, ahead_frames_;
-	arena arena_;
-	mutable std::mutex mutex_;
-	// All below under mutex_.
-	buddy runs_, reserve_;
-	block_queues queues_;
-	std::vector<block_impl *> buckets_;                                // chained by hash_next
-	std::unordered_map<content_key, block_impl *, key_hash> contents_; // first of the siblings
-	std::vector<block_impl *> by_page_; // the block that begins at this page
-	std::vector<bool> touched_;         // frames that blocks lay in since they were given back
-	std::uint32_t limit_; // pages in use, at most; less than all while memory lacks
-	store_stats stats_{};
-};
-
-store_impl::~store_impl()
+page_store::~page_store()
 {
 	// No pin may be left; pages whose owner went without a word are no reason to stay.
 	while (!contents_.empty())
 		forget(contents_.begin()->second);
 }
 
-void store_impl::link(block_impl *b)
+void page_store::link(block *b)
 {
-	block_impl *&head = bucket(b->key, b->index());
+	block *&head = bucket(b->key, b->index());
 	b->hash_next = head;
 	head = b;
-	block_impl *&first = contents_[b->key];
+	block *&first = contents_[b->key];
 	b->sibling_prev = nullptr;
 	b->sibling_next = first;
 	if (first != nullptr)
@@ -146,9 +68,9 @@ void store_impl::link(block_impl *b)
 	stats_.blocks++;
 }
 
-void store_impl::unlink(block_impl *b)
+void page_store::unlink(block *b)
 {
-	block_impl **at = &bucket(b->key, b->index());
+	block **at = &bucket(b->key, b->index());
 	while (*at != b)
 		at = &(*at)->hash_next;
 	*at = b->hash_next;
@@ -163,7 +85,7 @@ void store_impl::unlink(block_impl *b)
 	stats_.blocks--;
 }
 
-void store_impl::free_memory(block_impl *b)
+void page_store::free_memory(block *b)
 {
 	if (runs_.owns(b->first_page)) {
 		runs_.free(b->first_page, b->order);
@@ -177,7 +99,7 @@ void store_impl::free_memory(block_impl *b)
 }
 
 // Takes a linked block out of the store; its memory goes now or with its last pin.
-void store_impl::forget(block_impl *b)
+void page_store::forget(block *b)
 {
 	queues_.remove(b);
 	unlink(b);
@@ -185,27 +107,27 @@ void store_impl::forget(block_impl *b)
 		free_memory(b);
 }
 
-void store_impl::release_forgotten(block_impl *b)
+void page_store::release_forgotten(block *b)
 {
 	const std::lock_guard lock(mutex_);
 	free_memory(b);
 }
 
-void store_impl::need_memory(const block_impl &b)
+void page_store::need_memory(const block &b)
 {
 	const auto page = static_cast<std::uint32_t>(b.arena_offset(0) >> page_shift_);
 	if (runs_.owns(page)) // the reserve is punched after each use: it takes the faults
 		arena_.need_frame(page / buddy::frame_pages);
 }
 
-void store_impl::evict(block_impl *b)
+void page_store::evict(block *b)
 {
 	stats_.evicted_blocks++;
 	stats_.evicted_pages += static_cast<std::uint64_t>(std::popcount(b->valid()));
 	forget(b);
 }
 
-std::uint32_t store_impl::alloc(unsigned order)
+std::uint32_t page_store::alloc(unsigned order)
 {
 	if (used_pages() + (1u << order) > limit_)
 		return buddy::none;
@@ -217,12 +139,12 @@ std::uint32_t store_impl::alloc(unsigned order)
 	return page;
 }
 
-std::uint32_t store_impl::make_room(unsigned order)
+std::uint32_t page_store::make_room(unsigned order)
 {
 	std::uint32_t page = alloc(order);
 	std::uint32_t given_back = 0;
 	while (page == buddy::none) {
-		block_impl *b = queues_.victim();
+		block *b = queues_.victim();
 		if (b == nullptr)
 			break;
 		const std::uint32_t frame = b->first_page & ~(buddy::frame_pages - 1);
@@ -230,7 +152,7 @@ std::uint32_t store_impl::make_room(unsigned order)
 		evict(b);
 		if (given_back > 2u << order) {
 			for (std::uint32_t p = frame; p < frame + buddy::frame_pages; p++) {
-				block_impl *other = by_page_[p];
+				block *other = by_page_[p];
 				if (other != nullptr && other->queue != queue_id::none &&
 				    other->idle())
 					evict(other);
@@ -241,12 +163,12 @@ std::uint32_t store_impl::make_room(unsigned order)
 	return page;
 }
 
-void store_impl::evict_down_to(std::uint32_t pages)
+void page_store::evict_down_to(std::uint32_t pages)
 {
 	for (bool more = true; more;) {
 		const std::lock_guard lock(mutex_);
 		for (std::uint32_t n = 0; n < few_blocks && more; n++) {
-			block_impl *b = used_pages() > pages ? queues_.victim() : nullptr;
+			block *b = used_pages() > pages ? queues_.victim() : nullptr;
 			more = b != nullptr;
 			if (more)
 				evict(b);
@@ -256,7 +178,7 @@ void store_impl::evict_down_to(std::uint32_t pages)
 
 // Frames without a block that have memory. Unless all are wanted: a quarter of those beyond what is
 // kept ahead, since what was free for a second may be used in the next.
-std::vector<std::uint32_t> store_impl::unused_frames(bool all)
+std::vector<std::uint32_t> page_store::unused_frames(bool all)
 {
 	const std::lock_guard lock(mutex_);
 	std::vector<std::uint32_t> out = runs_.free_frames();
@@ -270,7 +192,7 @@ std::vector<std::uint32_t> store_impl::unused_frames(bool all)
 	return out;
 }
 
-void store_impl::follow(const memory_state &memory)
+void page_store::follow(const memory_state &memory)
 {
 	const std::uint64_t lacking = memory.lacking() >> page_shift_;
 	if (arena_.kept())
@@ -298,10 +220,10 @@ void store_impl::follow(const memory_state &memory)
 	}
 }
 
-block_ref store_impl::find(const content_key &key, std::uint64_t block_index, bool used)
+block_ref page_store::find(const content_key &key, std::uint64_t block_index, bool used)
 {
 	const std::lock_guard lock(mutex_);
-	block_impl *b = lookup(key, block_index);
+	block *b = lookup(key, block_index);
 	if (b == nullptr)
 		return {};
 	b->pin();
@@ -310,7 +232,7 @@ block_ref store_impl::find(const content_key &key, std::uint64_t block_index, bo
 	return block_ref(b);
 }
 
-block_ref store_impl::get(const content_key &key, std::uint64_t block_index,
+block_ref page_store::get(const content_key &key, std::uint64_t block_index,
 			  std::uint64_t file_size)
 {
 	const std::uint64_t page_bytes = std::uint64_t{1} << page_shift_;
@@ -323,7 +245,7 @@ block_ref store_impl::get(const content_key &key, std::uint64_t block_index,
 	const auto order = static_cast<unsigned>(std::bit_width(pages - 1));
 
 	const std::lock_guard lock(mutex_);
-	if (block_impl *b = lookup(key, block_index); b != nullptr) {
+	if (block *b = lookup(key, block_index); b != nullptr) {
 		if (b->pages() == pages) {
 			b->pin();
 			return block_ref(b);
@@ -340,8 +262,8 @@ block_ref store_impl::get(const content_key &key, std::uint64_t block_index,
 			return {};
 	}
 	const std::size_t offset = std::size_t{at} << page_shift_;
-	auto *b = new block_impl(*this, arena_.base() + offset, offset, page_shift_, block_index,
-				 pages, file_size);
+	auto *b = new block(*this, arena_.base() + offset, offset, page_shift_, block_index, pages,
+			    file_size);
 	b->first_page = at;
 	b->order = static_cast<std::uint8_t>(order);
 	b->key = key;
@@ -355,7 +277,7 @@ block_ref store_impl::get(const content_key &key, std::uint64_t block_index,
 	return block_ref(b);
 }
 
-void store_impl::advance(const content_key &from, std::uint64_t to_version, std::uint64_t offset,
+void page_store::advance(const content_key &from, std::uint64_t to_version, std::uint64_t offset,
 			 std::uint64_t length, std::uint64_t old_size, std::uint64_t new_size)
 {
 	const std::uint64_t block_bytes = std::uint64_t{64} << page_shift_;
@@ -371,8 +293,8 @@ void store_impl::advance(const content_key &from, std::uint64_t to_version, std:
 	if (it == contents_.end() || from.version == to_version)
 		return;
 	const content_key to{from.fid, to_version};
-	block_impl *next = nullptr;
-	for (block_impl *b = it->second; b != nullptr; b = next) {
+	block *next = nullptr;
+	for (block *b = it->second; b != nullptr; b = next) {
 		next = b->sibling_next;
 		const std::uint64_t first = b->index() * block_bytes;
 		const std::uint64_t last = first + block_bytes; // one past
@@ -389,26 +311,26 @@ void store_impl::advance(const content_key &from, std::uint64_t to_version, std:
 	}
 }
 
-void store_impl::drop(const content_key &key)
+void page_store::drop(const content_key &key)
 {
 	const std::lock_guard lock(mutex_);
 	for (auto it = contents_.find(key); it != contents_.end(); it = contents_.find(key))
 		forget(it->second);
 }
 
-void store_impl::drop_all()
+void page_store::drop_all()
 {
 	const std::lock_guard lock(mutex_);
-	std::vector<block_impl *> idle;
+	std::vector<block *> idle;
 	for (const auto &[key, first] : contents_)
-		for (block_impl *b = first; b != nullptr; b = b->sibling_next)
+		for (block *b = first; b != nullptr; b = b->sibling_next)
 			if (b->idle())
 				idle.push_back(b);
-	for (block_impl *b : idle)
+	for (block *b : idle)
 		forget(b);
 }
 
-store_stats store_impl::stats() const
+store_stats page_store::stats() const
 {
 	const std::lock_guard lock(mutex_);
 	store_stats s = stats_;
@@ -417,8 +339,6 @@ store_stats store_impl::stats() const
 	s.present = arena_.present();
 	return s;
 }
-
-} // namespace
 
 std::unique_ptr<page_store> page_store::create(std::size_t bytes, unsigned page_shift,
 					       std::size_t ahead)
@@ -432,7 +352,8 @@ std::unique_ptr<page_store> page_store::create(std::size_t bytes, unsigned page_
 	if (frames + reserve_frames > (UINT32_MAX >> buddy::max_order))
 		throw std::system_error(EFBIG, std::generic_category(),
 					"page store: cache_size= is too large for its page size");
-	return std::make_unique<store_impl>(static_cast<std::uint32_t>(frames), page_shift, ahead);
+	return std::unique_ptr<page_store>(
+		new page_store(static_cast<std::uint32_t>(frames), page_shift, ahead));
 }
 
 } // namespace coop::client

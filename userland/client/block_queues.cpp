@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// page_store_queue.cpp - see page_store_queue.hpp. The ghost queue holds numbers
+// block_queues.cpp - see block_queues.hpp. The ghost queue holds numbers
 // only; two blocks of one fingerprint cost a wrong guess, not a wrong page.
-#include "userland/client/page_store_queue.hpp"
+#include "userland/client/block_queues.hpp"
 
 namespace coop::client
 {
@@ -23,7 +23,7 @@ std::uint64_t block_queues::fingerprint(const content_key &key, std::uint64_t bl
 	return h;
 }
 
-void block_queues::push(queue_id id, block_impl *b)
+void block_queues::push(queue_id id, block *b)
 {
 	list &l = of(id);
 	b->queue = id;
@@ -38,7 +38,7 @@ void block_queues::push(queue_id id, block_impl *b)
 	l.count++;
 }
 
-void block_queues::unlink(block_impl *b)
+void block_queues::unlink(block *b)
 {
 	list &l = of(b->queue);
 	(b->queue_prev != nullptr ? b->queue_prev->queue_next : l.head) = b->queue_next;
@@ -48,20 +48,20 @@ void block_queues::unlink(block_impl *b)
 	b->queue = queue_id::none;
 }
 
-void block_queues::insert(block_impl *b)
+void block_queues::insert(block *b)
 {
 	const bool returns = ghost_set_.erase(fingerprint(b->key, b->index())) != 0;
 	b->uses.store(0, std::memory_order_relaxed);
 	push(returns ? queue_id::main : queue_id::small, b);
 }
 
-void block_queues::remove(block_impl *b)
+void block_queues::remove(block *b)
 {
 	if (b->queue != queue_id::none)
 		unlink(b);
 }
 
-void block_queues::remember(const block_impl *b)
+void block_queues::remember(const block *b)
 {
 	const std::uint64_t print = fingerprint(b->key, b->index());
 	ghosts_.push_back({print, weight(b)});
@@ -74,7 +74,7 @@ void block_queues::remember(const block_impl *b)
 	}
 }
 
-block_impl *block_queues::victim()
+block *block_queues::victim()
 {
 	// Blocks passed over in each queue; when a whole queue was passed, it has no victim.
 	std::uint64_t passed_small = 0, passed_main = 0;
@@ -84,7 +84,7 @@ block_impl *block_queues::victim()
 		if (!small_left && !main_left)
 			return nullptr;
 		if (small_left && (small_.bytes > small_limit_ || !main_left)) {
-			block_impl *b = small_.tail;
+			block *b = small_.tail;
 			unlink(b);
 			if (!b->idle()) {
 				push(queue_id::small, b);
@@ -97,7 +97,7 @@ block_impl *block_queues::victim()
 				return b;
 			}
 		} else {
-			block_impl *b = main_.tail;
+			block *b = main_.tail;
 			unlink(b);
 			const std::uint8_t uses = b->uses.load(std::memory_order_relaxed);
 			if (!b->idle()) {

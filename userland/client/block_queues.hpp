@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// page_store_queue.hpp - S3-FIFO over blocks, weighted by bytes.
+// block_queues.hpp - S3-FIFO over blocks, weighted by bytes.
 //
 // A new block enters the small queue (a tenth of the store). At its end a block
 // that was used again goes on to the main queue, any other leaves, and its
@@ -15,7 +15,7 @@
 #include <deque>
 #include <unordered_set>
 
-#include "userland/client/page_store_block.hpp"
+#include "userland/client/block.hpp"
 
 namespace coop::client
 {
@@ -26,24 +26,24 @@ public:
 	block_queues(std::uint64_t capacity_bytes, unsigned page_shift);
 	// A number that the same block of the same content has every time.
 	static std::uint64_t fingerprint(const content_key &, std::uint64_t block_index);
-	void insert(block_impl *);
-	void remove(block_impl *);
+	void insert(block *);
+	void remove(block *);
 	// The block to evict next, taken out of its queue, or null: everything is pinned.
-	block_impl *victim();
+	block *victim();
 
 private:
 	struct list {
-		block_impl *head = nullptr, *tail = nullptr; // new ones at the head
+		block *head = nullptr, *tail = nullptr; // new ones at the head
 		std::uint64_t bytes = 0, count = 0;
 	};
 	struct ghost {
 		std::uint64_t print, bytes;
 	};
 	list &of(queue_id id) { return id == queue_id::small ? small_ : main_; }
-	void push(queue_id, block_impl *);
-	void unlink(block_impl *);
-	void remember(const block_impl *);
-	std::uint64_t weight(const block_impl *b) const
+	void push(queue_id, block *);
+	void unlink(block *);
+	void remember(const block *);
+	std::uint64_t weight(const block *b) const
 	{
 		return std::uint64_t{1} << (b->order + page_shift_);
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// page_store_arena.hpp - the memory under the page store: a memfd, mapped, in
+// arena.hpp - the memory under the page store: a memfd, mapped, in
 // frames of 64 pages.
 //
 // Memory follows use. The system gives a frame when it is needed, and takes it back

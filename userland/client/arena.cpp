@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// page_store_arena.cpp - see page_store_arena.hpp.
-#include "userland/client/page_store_arena.hpp"
+// arena.cpp - see arena.hpp.
+#include "userland/client/arena.hpp"
 
 #include <fcntl.h>
 #include <linux/falloc.h>

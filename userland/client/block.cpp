@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// page_store_block.cpp - claim, publish, wait: see page_store_block.hpp for the
-// invariants. Waiting is a futex on a counter that changes whenever pages stop
-// loading; publishers make the system call only when somebody waits.
-#include "userland/client/page_store_block.hpp"
+// block.cpp - claim, publish, wait: see block.hpp for the invariants. Waiting is a futex on a
+// counter that changes whenever pages stop loading; publishers make the system call only when
+// somebody waits.
+#include "userland/client/block.hpp"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -11,6 +11,8 @@
 #include <bit>
 #include <climits>
 #include <cstring>
+
+#include "userland/client/page_store.hpp"
 
 namespace coop::client
 {
@@ -36,7 +38,7 @@ void futex_wait_until(std::atomic<std::uint32_t> &word, std::uint32_t value,
 
 } // namespace
 
-std::uint64_t block_impl::claim(std::uint64_t want)
+std::uint64_t block::claim(std::uint64_t want)
 {
 	if (pages_ < 64)
 		want &= (std::uint64_t{1} << pages_) - 1;
@@ -59,7 +61,7 @@ std::uint64_t block_impl::claim(std::uint64_t want)
 	return mine;
 }
 
-void block_impl::settle(std::uint64_t pages)
+void block::settle(std::uint64_t pages)
 {
 	loading_.fetch_and(~pages, std::memory_order_seq_cst);
 	epoch_.fetch_add(1, std::memory_order_seq_cst);
@@ -67,7 +69,7 @@ void block_impl::settle(std::uint64_t pages)
 		futex_wake_all(epoch_);
 }
 
-void block_impl::publish(std::uint64_t pages, origin from)
+void block::publish(std::uint64_t pages, origin from)
 {
 	if (pages == 0)
 		return;
@@ -77,13 +79,13 @@ void block_impl::publish(std::uint64_t pages, origin from)
 	settle(pages);
 }
 
-void block_impl::abandon(std::uint64_t pages)
+void block::abandon(std::uint64_t pages)
 {
 	if (pages != 0)
 		settle(pages);
 }
 
-std::uint64_t block_impl::wait(std::uint64_t pages, std::chrono::steady_clock::time_point deadline)
+std::uint64_t block::wait(std::uint64_t pages, std::chrono::steady_clock::time_point deadline)
 {
 	if ((loading() & pages) != 0) {
 		waiters_.fetch_add(1, std::memory_order_seq_cst);
@@ -99,8 +101,7 @@ std::uint64_t block_impl::wait(std::uint64_t pages, std::chrono::steady_clock::t
 	return valid();
 }
 
-void block_impl::take_fresh(std::uint64_t pages, std::uint64_t &from_peer,
-			    std::uint64_t &from_storage)
+void block::take_fresh(std::uint64_t pages, std::uint64_t &from_peer, std::uint64_t &from_storage)
 {
 	from_peer = from_storage = 0;
 	if ((fresh_peer_.load(std::memory_order_relaxed) & pages) != 0)
@@ -111,7 +112,7 @@ void block_impl::take_fresh(std::uint64_t pages, std::uint64_t &from_peer,
 		count_use();
 }
 
-void block_impl::count_use()
+void block::count_use()
 {
 	// Racing users may lose a count: it steers eviction, nothing else.
 	const std::uint8_t n = uses.load(std::memory_order_relaxed);
@@ -119,7 +120,7 @@ void block_impl::count_use()
 		uses.store(static_cast<std::uint8_t>(n + 1), std::memory_order_relaxed);
 }
 
-void block_impl::unpin()
+void block::unpin()
 {
 	if (pins_.fetch_sub(1, std::memory_order_acq_rel) == (forgotten | 1))
 		owner_.release_forgotten(this);
