@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * incoming.c - the order of a message's parts on the wire, for who receives.
+ * incoming.c - the order of a message's parts on the wire, for receivers.
  *
- * A receiver is told how many bytes of which part come next, so it reads neither ahead nor
- * twice. A header that no daemon may send ends the connection.
+ * It tells a receiver how many bytes of which part come next, so the receiver reads neither ahead
+ * nor twice. A header that no daemon may send ends the connection.
  */
 #include "message.h"
 
@@ -14,7 +14,7 @@ void coop_st_incoming_init(struct coop_st_incoming *in)
 	in->want = COOP_ST_HEADER;
 }
 
-/* What a daemon may send: a push without data, or a reply. */
+/* May a daemon send this? A push without data, or a reply. */
 static bool sendable(const struct coop_st_header *h)
 {
 	const bool stream = h->flags & COOP_ST_F_STREAM;

@@ -2,10 +2,10 @@
 /*
  * message.c - encoding and decoding of the storage protocol.
  *
- * Everything goes through one cursor that turns "bad" at the first violation
- * and stays so; callers look once, at the end. Nothing here keeps state, so
- * there is nothing to recover: a bad message is the caller's reason to refuse
- * it or to end the connection.
+ * All access goes through one cursor that turns "bad" at the first violation
+ * and stays bad; callers check it once, at the end. Nothing here keeps state, so
+ * there is nothing to recover: the caller refuses a bad message or ends the
+ * connection.
  */
 #include "message.h"
 
@@ -282,7 +282,7 @@ static void get_cred(struct cursor *c, struct coop_st_cred *cred)
 	cred->uid = get32(c);
 	cred->gid = get32(c);
 	cred->n_groups = get32(c);
-	/* -1 means "leave as it is" to the calls that set ids. */
+	/* System calls that set ids read -1 as "do not change". */
 	if (cred->n_groups > COOP_ST_GROUPS_MAX || cred->uid == ~0u || cred->gid == ~0u) {
 		cred->n_groups = 0;
 		c->bad = true;
@@ -336,7 +336,7 @@ static void get_attr(struct cursor *c, struct coop_st_attr *a)
 	get_time(c, &a->btime);
 	a->traits = get32(c);
 	a->traits_known = get32(c);
-	/* A size that is negative to an operating system. */
+	/* First condition: a size that would be negative as loff_t. */
 	if (a->size >> 63 || a->has & ~(u32)COOP_ST_HAS_ALL || a->traits & ~a->traits_known ||
 	    a->traits_known & ~(u32)COOP_ST_TRAIT_ALL ||
 	    (!(a->has & COOP_ST_HAS_BTIME) && (a->btime.sec || a->btime.nsec)))

@@ -3,15 +3,15 @@
  * message.h - the storage protocol's messages: a client's requests to the
  * storage daemon, its replies and its pushes.
  *
- * A message is a fixed header, a body and data. What a body holds is said by
- * one table (message.c): for every operation a set of fields for the request and
- * one for the reply. Fields are laid out in the order of their bits. One
- * encoder and one decoder walk the set, so that there is one place where
- * lengths are checked and no operation can forget it.
+ * A message is a fixed header, a body and data. One table (message.c) defines
+ * the bodies: for every operation a set of fields for the request and one for
+ * the reply. Fields are laid out in the order of their bits. One encoder and one
+ * decoder walk the set, so lengths are checked in one place and no operation
+ * can forget it.
  *
- * The decoder believes nothing: every length is bounded by a named limit and
- * by what is left; a body must be used up exactly; reserved bits are zero.
- * Byte strings point into the caller's buffer. STORAGE.md has the meaning.
+ * The decoder trusts nothing: a named limit and the bytes left bound every
+ * length, a body must be used up exactly, and reserved bits must be zero. Byte
+ * strings point into the caller's buffer. STORAGE.md has the meaning.
  */
 #ifndef COOP_STORE_H
 #define COOP_STORE_H
@@ -31,7 +31,7 @@ extern "C" {
 #define COOP_ST_COPY_MAX     (1u << 24) /* bytes that one COPY copies; clones have no limit */
 #define COOP_ST_FH_MAX       128        /* bytes of a handle */
 #define COOP_ST_NAME_MAX     255        /* bytes of a name, of a file or of an attribute */
-#define COOP_ST_XATTR_MAX    65536      /* bytes of an extended attribute, or of all their names */
+#define COOP_ST_XATTR_MAX    65536      /* bytes of an extended attribute, or of all names */
 #define COOP_ST_TEXT_MAX     4095       /* bytes of a link's target or an export's name */
 #define COOP_ST_GROUPS_MAX   256        /* supplementary groups of a caller */
 #define COOP_ST_NONCE        32         /* bytes */
@@ -39,15 +39,14 @@ extern "C" {
 #define COOP_ST_SESSION      16         /* bytes */
 #define COOP_ST_INLINE_MAX   65536      /* bytes of a file that an open reply may carry */
 #define COOP_ST_REQUESTS_MAX 128        /* requests in flight a connection */
-#define COOP_ST_LEASE_TRUST_MS                                            \
-	10000 /* a lease is good since the last request that was answered \
-	       */
+/* How long a client relies on a lease after it sent the last request that was answered. */
+#define COOP_ST_LEASE_TRUST_MS 10000
 
 enum coop_st_op {
 	COOP_ST_HELLO = 1, /* handshake: client's nonce, session, export */
-	COOP_ST_PROOF_OP,  /* handshake: client's proof; the reply welcomes */
+	COOP_ST_PROOF_OP,  /* handshake: client's proof; the reply completes it */
 	COOP_ST_REGISTER,  /* this connection's node address */
-	COOP_ST_BYE,       /* the session ends: forget it */
+	COOP_ST_BYE,       /* ends the session */
 	COOP_ST_PING,
 	COOP_ST_STATS, /* daemon's counters as text in the data */
 	COOP_ST_LOOKUP,
@@ -57,7 +56,7 @@ enum coop_st_op {
 	COOP_ST_CREATE,
 	COOP_ST_CLOSE,
 	COOP_ST_READ,
-	COOP_ST_CHECK, /* is the file still of this version? */
+	COOP_ST_CHECK, /* does the file still have this version? */
 	COOP_ST_WRITE,
 	COOP_ST_COMMIT,
 	COOP_ST_MKDIR,
@@ -70,7 +69,7 @@ enum coop_st_op {
 	COOP_ST_READDIR,
 	COOP_ST_STATFS,
 	COOP_ST_NODE,   /* push: a node joined or left */
-	COOP_ST_ACCESS, /* what may the caller do with the file? */
+	COOP_ST_ACCESS, /* which rights does the caller have on the file? */
 	COOP_ST_MKNOD,
 	COOP_ST_GETXATTR,
 	COOP_ST_SETXATTR, /* the value is the request's data */
@@ -83,10 +82,10 @@ enum coop_st_op {
 	COOP_ST_LOCK,
 	COOP_ST_LOCK_TEST,
 	COOP_ST_UNLOCK,
-	COOP_ST_LOCK_GRANTED, /* push: a lock that was waited for is held */
-	COOP_ST_RECLAIMED,    /* all locks of before the daemon's restart have been asked for */
+	COOP_ST_LOCK_GRANTED, /* push: a queued lock is now held */
+	COOP_ST_RECLAIMED,    /* the client has reclaimed all locks from before the restart */
 	COOP_ST_LEASE_RECALL, /* push: a file is about to change, or has changed */
-	COOP_ST_LEASE_RETURN, /* a lease, or all, are not relied on any more */
+	COOP_ST_LEASE_RETURN, /* the client no longer relies on a lease, or on any */
 	COOP_ST_OP_END,
 };
 
@@ -95,7 +94,7 @@ enum coop_st_flag { /* of the header */
 		    COOP_ST_F_STREAM =
 			    2, /* reply of READ: a tail follows the data, and CHECK must follow */
 		    COOP_ST_F_REPEAT = 4, /* request: sent before, on a connection that was lost */
-		    COOP_ST_F_LEASE = 8,  /* request: leases of what the reply tells are welcome */
+		    COOP_ST_F_LEASE = 8,  /* request: asks for leases of the files in the reply */
 };
 
 /* Fields of a body, laid out in this order. A set of them takes 64 bits. */
@@ -128,37 +127,36 @@ enum coop_st_field {
 	COOP_ST_SIZE = 1ull << 24,
 	COOP_ST_VERIFIER = 1ull << 25, /* of changes that are not on stable storage yet */
 	COOP_ST_LENGTH = 1ull << 26,   /* bytes of a range */
-	COOP_ST_OPEN_ID2 = 1ull << 27, /* COPY: the open file that is written to */
+	COOP_ST_OPEN_ID2 = 1ull << 27, /* COPY: the open file to write to */
 	COOP_ST_OFFSET2 = 1ull << 28,
 	COOP_ST_RDEV = 1ull << 29, /* major number in the upper 32 bits, minor in the lower */
 	COOP_ST_LOCK_F = 1ull << 30,
-	COOP_ST_FID_F = 1ull << 31,    /* a file, or all: zero */
-	COOP_ST_DIR_ATTR = 1ull << 32, /* of the directory whose names were changed, after it */
+	COOP_ST_FID_F = 1ull << 31,    /* a file; zero: all files */
+	COOP_ST_DIR_ATTR = 1ull << 32, /* of the changed directory, after the change */
 };
 
-/* What 'flags' of OPEN, CREATE and TMPFILE may hold; Linux numbers differ between machines, so our
- * own. */
+/* 'flags' of OPEN, CREATE and TMPFILE. We define our own numbers, because Linux numbers differ
+ * between architectures. */
 enum coop_st_open_flag {
 	COOP_ST_O_READ = 1,
 	COOP_ST_O_WRITE = 2,
 	COOP_ST_O_TRUNC = 4,
 	COOP_ST_O_APPEND = 8,
 	COOP_ST_O_EXCL = 16,
-	COOP_ST_O_AGAIN =
-		32,          /* re-made after the session was lost: no truncation, no inline data */
-	COOP_ST_O_EXEC = 64, /* to be executed: asks for that right instead of the one to read */
+	COOP_ST_O_AGAIN = 32, /* opened again in a new session: no truncation, no inline data */
+	COOP_ST_O_EXEC = 64,  /* for execution: needs the right to execute instead of to read */
 	COOP_ST_O_ALL = 127,
 };
 
 enum coop_st_write_flag {
 	/*
-	 * Request: to stable storage, as by a COMMIT behind it. Reply: all of it is there; without
-	 * it the WRITE is as any other.
+	 * Request: write to stable storage, as if a COMMIT followed. Reply: all bytes are there;
+	 * a reply without the flag is that of an ordinary WRITE.
 	 */
 	COOP_ST_WRITE_STABLE = 1,
 };
 
-/* What 'flags' of FALLOCATE may hold, as fallocate(2) combines them; 0: allocate. */
+/* 'flags' of FALLOCATE, combined as in fallocate(2); 0: allocate. */
 enum coop_st_fallocate {
 	COOP_ST_FA_KEEP_SIZE = 1,
 	COOP_ST_FA_PUNCH = 2,
@@ -175,7 +173,7 @@ enum coop_st_seek { /* 'flags' of SEEK */
 };
 
 enum coop_st_copy_flag {
-	COOP_ST_COPY_CLONE = 1, /* share the blocks, all of them or none */
+	COOP_ST_COPY_CLONE = 1, /* share all blocks, or fail */
 };
 
 enum coop_st_xattr_flag { /* 'flags' of SETXATTR, as setxattr(2) has them */
@@ -184,8 +182,8 @@ enum coop_st_xattr_flag { /* 'flags' of SETXATTR, as setxattr(2) has them */
 };
 
 /*
- * What a file has besides its attributes, told with them: a client that knows that there is none
- * need not ask, above all not before each write whether there is a capability to take away.
+ * What a file has in addition to its attributes, sent with them: a client that knows that there is
+ * none need not ask. Otherwise it would ask before each write for a capability to remove.
  */
 enum coop_st_has {
 	COOP_ST_HAS_XATTR = 1, /* extended attributes of any kind */
@@ -193,16 +191,16 @@ enum coop_st_has {
 	COOP_ST_HAS_DEFAULT_ACL = 4,
 	COOP_ST_HAS_CAPABILITY = 8, /* security.capability */
 	COOP_ST_HAS_XATTRS = 0x000f,
-	COOP_ST_HAS_ASK_OPEN = 0x1000, /* OPEN's reply: opens ask storage, for all the lease */
-	COOP_ST_HAS_NO_NAMES = 0x2000, /* MKDIR's reply: nothing is in it, with a lease */
-	COOP_ST_HAS_BTIME = 0x4000,    /* its file system keeps when it was born */
+	COOP_ST_HAS_ASK_OPEN = 0x1000, /* OPEN's reply: the lease does not cover opens */
+	COOP_ST_HAS_NO_NAMES = 0x2000, /* MKDIR's reply: the directory is empty under its lease */
+	COOP_ST_HAS_BTIME = 0x4000,    /* its file system stores the time of birth */
 	COOP_ST_HAS_LEASE = 0x8000,    /* the client has a lease of the file: see STORAGE.md */
 	COOP_ST_HAS_ALL = 0xf00f,
 };
 
 /*
- * How the export's file system treats a file, with the numbers of STATX_ATTR_* of statx(2). Its
- * other attributes say how a mount is used, which is each client's own.
+ * How the export's file system treats a file, with the numbers of STATX_ATTR_* of statx(2). The
+ * other STATX_ATTR_* describe a mount, and each client has its own.
  */
 enum coop_st_trait {
 	COOP_ST_TRAIT_COMPRESSED = 0x4,
@@ -220,8 +218,8 @@ enum coop_st_rename_flag {
 };
 
 enum coop_st_welcome_flag {
-	COOP_ST_W_NEW_SESSION = 1, /* the daemon did not know the session: re-open what is open */
-	COOP_ST_W_KEYED = 2,       /* HELLO's reply: a proof is required, and given */
+	COOP_ST_W_NEW_SESSION = 1, /* the daemon did not know the session: open files again */
+	COOP_ST_W_KEYED = 2,       /* HELLO's reply: carries a proof and requires one */
 };
 
 enum coop_st_set {
@@ -233,14 +231,14 @@ enum coop_st_set {
 	COOP_ST_SET_MTIME = 32,
 	COOP_ST_SET_ATIME_NOW = 64,
 	COOP_ST_SET_MTIME_NOW = 128,
-	COOP_ST_SET_KILL_ID = 256, /* set-id bits go, as with a write; who may write may ask */
+	COOP_ST_SET_KILL_ID = 256, /* clear set-id bits as a write does; needs the right to write */
 	COOP_ST_SET_ALL = 511,
 };
 
 /*
- * 'mode' of a request that makes a file: the mode as the caller gave it, of MKNOD with the type,
- * and above it the caller's umask. The file system of the export decides whether the umask
- * counts: in a directory with a default ACL it does not.
+ * 'mode' of a request that makes a file: the caller's mode (with the type for MKNOD), and in the
+ * upper bits the caller's umask. The export's file system decides whether the umask applies: in a
+ * directory with a default ACL it does not.
  */
 #define COOP_ST_UMASK_SHIFT 16
 
@@ -287,7 +285,7 @@ struct coop_st_attr {
 	struct coop_st_time atime, mtime, ctime;
 	struct coop_st_time btime; /* zero without COOP_ST_HAS_BTIME */
 	u32 has;                   /* enum coop_st_has; on the wire above the mode's 16 bits */
-	u32 traits, traits_known;  /* enum coop_st_trait; those that its file system can tell */
+	u32 traits, traits_known;  /* enum coop_st_trait; known: those its file system supports */
 };
 
 struct coop_st_setattr {
@@ -298,11 +296,11 @@ struct coop_st_setattr {
 
 /* A lock of a byte range, or of a whole file. Its owner is the session and 'owner' together. */
 struct coop_st_lock {
-	u64 owner;      /* of the client's choice; one process, open file or descriptor */
+	u64 owner;      /* chosen by the client: one process or open file description */
 	u64 start, end; /* first and last byte; end ~0: to the end of the file, however it grows */
 	u32 kind;       /* enum coop_st_lock_kind */
 	u32 type;       /* enum coop_st_lock_type */
-	u32 pid;        /* for people: on the client's machine */
+	u32 pid;        /* on the client's machine, for display */
 };
 
 enum coop_st_lock_kind {
@@ -320,8 +318,8 @@ enum coop_st_lock_type {
 };
 
 enum coop_st_lock_flag {                        /* of LOCK's request */
-			 COOP_ST_L_WAIT = 1,    /* queue it if it cannot be had now */
-			 COOP_ST_L_RECLAIM = 2, /* it was held before the daemon was restarted */
+			 COOP_ST_L_WAIT = 1,    /* queue it if it conflicts now */
+			 COOP_ST_L_RECLAIM = 2, /* it was held before the daemon's restart */
 };
 
 enum coop_st_lock_result { /* flags of LOCK's reply */
@@ -347,7 +345,7 @@ struct coop_st_body {
 	u64 rdev;
 	u32 count, flags, mode, node_id;
 	struct coop_st_setattr set;
-	struct coop_st_attr attr, dir; /* dir: its mode is 0 if the daemon does not tell */
+	struct coop_st_attr attr, dir; /* dir: mode 0 if the daemon did not send attributes */
 	u32 n_nodes;
 	u32 nodes[COOP_MAX_HINTS];
 	struct coop_addr addr;
@@ -362,22 +360,21 @@ u64 coop_st_reply_fields(u16 op);
 bool coop_st_op_known(u16 op);
 /* A message that the daemon sends unasked. */
 bool coop_st_op_is_push(u16 op);
-/* True if a second execution would not do what the first did; the daemon remembers its replies. */
+/* True if a second execution would have another result; the daemon remembers the replies. */
 bool coop_st_op_changes(u16 op);
 /* Most bytes of data that a request of this operation may carry. */
 u32 coop_st_request_data_max(u16 op);
 const char *coop_st_op_name(u16 op);
 
 void coop_st_header_put(const struct coop_st_header *h, u8 *buf);
-/* -EPROTO: no such magic, reserved bits set; -EMSGSIZE: a length over its limit. */
+/* -EPROTO: wrong magic or reserved bits set; -EMSGSIZE: a length over its limit. */
 int coop_st_header_get(struct coop_st_header *h, const u8 *buf);
 
 /*
- * Taking a client's incoming stream apart, for receivers that direct data to
- * where they belong as they arrive. Have 'want' bytes of 'part', then ask for
- * what is next; parts that are empty are left out. Bytes of BODY and DATA may
- * be taken in any pieces. From BODY on 'head' tells id, data length and status,
- * and the body precedes the data.
+ * Splits a client's incoming stream into parts, for receivers that place data
+ * directly as they arrive. Take 'want' bytes of 'part', then ask for the next
+ * part; empty parts are skipped. BODY and DATA may be taken in any pieces. From
+ * BODY on, 'head' has id, data length and status. The body precedes the data.
  */
 enum coop_st_part {
 	COOP_ST_PART_HEADER,
@@ -389,14 +386,14 @@ enum coop_st_part {
 struct coop_st_incoming {
 	struct coop_st_header head;
 	u32 part; /* enum coop_st_part */
-	u32 want; /* bytes of it, never 0 */
+	u32 want; /* bytes of the part, never 0 */
 };
 
 void coop_st_incoming_init(struct coop_st_incoming *in);
 /*
- * The wanted bytes are here; 'header' is those of a header, else not looked at.
- * 1: they completed the message 'head', 'in' wants the next one's header; 0:
- * more of it follows. -EPROTO, -EMSGSIZE: end the connection.
+ * The wanted bytes have arrived; 'header' is read only if they are a header.
+ * 1: they completed the message 'head', and 'in' wants the next header; 0: more
+ * of the message follows. -EPROTO, -EMSGSIZE: end the connection.
  */
 int coop_st_incoming_next(struct coop_st_incoming *in, const u8 *header);
 
@@ -408,8 +405,7 @@ int coop_st_body_put(const struct coop_st_body *b, u64 fields, u8 *buf, u32 cap)
 /* 0, or -EPROTO: truncated, over a limit, a bad value, or bytes left over. */
 int coop_st_body_get(struct coop_st_body *b, u64 fields, const u8 *buf, u32 len);
 
-/* A directory's entries are bodies of this set, one after another, each behind its 32-bit length.
- */
+/* A directory's entries are bodies with these fields, each preceded by its 32-bit length. */
 #define COOP_ST_DIRENT_FIELDS (COOP_ST_FH | COOP_ST_NAME | COOP_ST_ATTR | COOP_ST_COOKIE)
 int coop_st_dirent_put(const struct coop_st_body *b, u8 *buf, u32 cap);
 /* Bytes taken, 0 at the end, or -EPROTO. */
