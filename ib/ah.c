@@ -2,8 +2,8 @@
 /*
  * ah.c - the cache of address handles; see ah.h.
  *
- * Entries are found, changed and freed under the node's lock. The works of an entry
- * are what runs without, and 'making' keeps the entry alive for them.
+ * The node's lock protects lookup, change and free of entries. Only the works of
+ * an entry run without it; 'making' keeps the entry alive for them.
  */
 #include "ib/ah.h"
 
@@ -14,9 +14,9 @@
 #include "ib/node.h"
 
 #define AH_HOP_LIMIT 64
-#define AH_RETRY_US  1000000  /* an address that did not resolve is tried again */
-#define AH_RENEW_US  60000000 /* and one that did is looked at again */
-#define AH_SECOND_MS 20       /* no answer takes longer whose neighbour is known */
+#define AH_RETRY_US  1000000  /* try an address again that did not resolve */
+#define AH_RENEW_US  60000000 /* resolve an address again that did */
+#define AH_SECOND_MS 20       /* a resolution with a known neighbour takes no longer */
 
 struct workqueue_struct *coop_ib_wq;
 
@@ -25,7 +25,7 @@ static u32 bucket_of(const u8 *gid, u16 lid)
 	return jhash(gid, 16, lid) % COOP_AH_BUCKETS;
 }
 
-/* No send and no work needs it. */
+/* Frees an entry that no send and no work needs. */
 static void end(struct coop_ah *ah)
 {
 	list_del(&ah->link);
@@ -72,15 +72,15 @@ static void fill(const struct coop_rnic *r, const struct coop_ah *ah, struct rdm
 	rdma_ah_set_port_num(attr, port->num);
 	rdma_ah_set_sl(attr, ah->sl);
 	rdma_ah_set_dlid(attr, ah->lid);
-	/* Who has a GID is reached by it, also on InfiniBand: only then do completions name ours.
-	 */
+	/* Use the GID where there is one, also on InfiniBand: only with a GRH do the peer's
+	 * completions name our GID. */
 	if (port->roce || by_gid) {
 		memcpy(gid.raw, ah->gid, sizeof(gid.raw));
 		rdma_ah_set_grh(attr, &gid, 0, (u8)port->gid_index, AH_HOP_LIMIT, 0);
 	}
 }
 
-/* The works' answer: ib, or that there is none. */
+/* Takes the result of the works; ib is NULL if the address did not resolve. */
 static void made(struct coop_ah *ah, struct ib_ah *ib, u64 now)
 {
 	struct coop_rnic *r = ah->rnic;
@@ -92,7 +92,7 @@ static void made(struct coop_ah *ah, struct ib_ah *ib, u64 now)
 	if (!ah->users) {
 		old = ah->ib;
 		ah->ib = ib;
-	} else if (ib) { /* the one that sends are under way with may be out of date */
+	} else if (ib) { /* posted sends still use the old one, which may be out of date */
 		old = ah->renewed;
 		ah->renewed = ib;
 	}
@@ -100,7 +100,7 @@ static void made(struct coop_ah *ah, struct ib_ah *ib, u64 now)
 		rdma_destroy_ah(old, RDMA_DESTROY_AH_SLEEPABLE);
 	coop_ctrl_resume(r, ah, now);
 	coop_pump_drain(r->node, now);
-	coop_node_kick(r->node); /* a serve may have begun, whose sends nobody watches */
+	coop_node_kick(r->node); /* a serve may have begun: the pump must watch its sends */
 }
 
 static void make(struct coop_ah *ah, bool first)
@@ -132,9 +132,9 @@ static void make(struct coop_ah *ah, bool first)
 		ah->making--;
 	if (ah->wanted && (ib || ah->making == 1) && !r->closing)
 		made(ah, ib, coop_now_us());
-	else if (ib) /* the other one was sooner */
+	else if (ib) /* the other work was faster */
 		rdma_destroy_ah(ib, RDMA_DESTROY_AH_SLEEPABLE);
-	ah->making--; /* not before made(), which may give up what nobody pins */
+	ah->making--; /* after made(), which may free an entry that is not pinned */
 	if (!r->closing && hlist_unhashed(&ah->hash) && !ah->users && !ah->making)
 		end(ah);
 	mutex_unlock(&node->lock);
@@ -151,7 +151,7 @@ static void make_second(struct work_struct *work)
 	make(container_of(to_delayed_work(work), struct coop_ah, second), false);
 }
 
-/* RoCE knows no LIDs; whatever stands there must not make two entries of one. */
+/* RoCE has no LIDs: ignore the field, so that an address has only one entry. */
 static u16 lid_of(const struct coop_rnic *r, const struct coop_addr *to)
 {
 	return r->port.roce ? 0 : to->lid;

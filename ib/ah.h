@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * ah.h - address handles, by where they lead.
+ * ah.h - the cache of address handles, by destination.
  *
- * Making one resolves the link address, sleeps, and takes seconds when nobody
- * answers. So each is made by a work of its own while the pump goes on, and a few
- * datagrams that need it wait with it: those to be sent, and those received that
- * could not be answered. What is too many is dropped, as any datagram may be.
+ * Creating a handle resolves the link address, which sleeps, and takes seconds
+ * if the neighbour does not answer. So each entry has works of its own that
+ * create the handle while the pump goes on. A few datagrams wait in the entry:
+ * some to be sent, and some received that we could not answer yet. Further ones
+ * are dropped, which the protocol allows for any datagram.
  *
- * ib_core misses a neighbour's answer that comes before it waits for it, as it may
- * on a fast or virtual link, and looks again after a second. So a second work tries
- * soon after the first one asked, if there is no answer by then.
+ * ib_core misses a neighbour's answer that arrives before ib_core waits for it,
+ * which happens on a fast or virtual link, and looks again only after a second.
+ * So a second work tries soon after the first, if there is no answer by then.
  *
- * An entry that could not be made is tried again after a while. One that has been
- * in use for long is made again in the background, since the link address may
- * have moved. When the port's address changes all are retired: a retired entry
- * ends when no send needs it any more.
+ * A failed entry is tried again after a while. An entry that has been in use for
+ * long is renewed in the background, because the link address may have moved.
+ * When the port's address changes, all entries are retired: a retired entry is
+ * freed when no send needs it any more.
  */
 #ifndef COOP_IB_AH_H
 #define COOP_IB_AH_H
@@ -25,7 +26,7 @@
 #include "rpc/fetch/engine.h"
 
 #define COOP_AH_BUCKETS 256
-#define COOP_AH_MAX     4096 /* entries; the one not used for longest makes room */
+#define COOP_AH_MAX     4096 /* entries; a new one evicts the least recently used */
 #define COOP_AH_WAITING 8    /* datagrams of each direction that wait for one entry */
 
 struct coop_rnic;
@@ -34,17 +35,17 @@ struct coop_ah {
 	struct hlist_node hash; /* unhashed: retired */
 	struct list_head link;  /* cache->all, in order of use, or cache->retired */
 	struct coop_rnic *rnic;
-	struct work_struct first; /* make it, one or the other */
+	struct work_struct first; /* either work may create 'ib' */
 	struct delayed_work second;
 	u8 gid[16];
 	u16 lid;
 	u8 sl;
-	bool wanted;           /* by the works; neither has an answer */
-	u32 making;            /* works that are queued or run: they pin it */
-	struct ib_ah *ib;      /* NULL: not there (yet) */
-	struct ib_ah *renewed; /* takes its place when it has no users */
-	u32 users;             /* sends posted with ib and not complete */
-	u64 made_us;           /* or failed */
+	bool wanted;           /* the works are creating it; neither has a result */
+	u32 making;            /* works that are queued or run: they pin the entry */
+	struct ib_ah *ib;      /* NULL: not resolved (yet) */
+	struct ib_ah *renewed; /* replaces 'ib' once that has no users */
+	u32 users;             /* sends posted with 'ib' and not complete */
+	u64 made_us;           /* when it was last created, or failed */
 	u32 n_send, n_recv;
 	u16 send[COOP_AH_WAITING]; /* control buffers; their destination is in the ring */
 	u16 recv[COOP_AH_WAITING];
@@ -56,21 +57,21 @@ struct coop_ah_cache {
 	u32 n;
 };
 
-/* All but destroy: the node's lock held, no sleep but for memory. */
+/* All but destroy: the node's lock held; they sleep only for memory. */
 void coop_ah_cache_init(struct coop_ah_cache *c);
 /*
- * The entry for an address; ah->ib is NULL and ah->wanted set while it is being made. NULL: it
- * could not be made, or there is no room.
+ * The entry for an address, created if necessary. While it is being resolved ah->ib is NULL and
+ * ah->wanted set. NULL: resolution failed lately, or there is no room.
  */
 struct coop_ah *coop_ah_get(struct coop_rnic *r, const struct coop_addr *to, u64 now);
-/* The entry, if there is one; none is made. */
+/* The existing entry for an address, or NULL. */
 struct coop_ah *coop_ah_find(struct coop_rnic *r, const struct coop_addr *to);
-/* An entry to that port, whatever its service level, for which messages of it wait. */
+/* An entry for that port, of any service level, in which messages from the port wait. */
 struct coop_ah *coop_ah_line(struct coop_rnic *r, const struct coop_addr *from);
-/* A send that uses it was posted, or completed. */
+/* A send that uses it was posted (hold), or completed (put). */
 void coop_ah_hold(struct coop_ah *ah);
 void coop_ah_put(struct coop_rnic *r, struct coop_ah *ah);
-/* From now on all are made anew. */
+/* Retires all entries: later calls create new ones. */
 void coop_ah_retire_all(struct coop_rnic *r);
 /* The queue pairs are gone, r->closing is set, the lock is not held: waits for the works. */
 void coop_ah_cache_destroy(struct coop_rnic *r);

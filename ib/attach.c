@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * attach.c - how a node comes onto a device and off it again.
+ * attach.c - attaches a node to a device and detaches it.
  *
- * Every attachment has an engine of its own, for the engine is built for one MTU
- * and its requests are bound to queue pairs; peers and figures are carried over.
- * Without a device the last engine stays, idle, for whoever wants to read it.
+ * Every attachment has an engine of its own, because an engine is built for one
+ * MTU and its requests are bound to queue pairs. Peers and counters are carried
+ * over. Without a device the last engine stays, idle, for readers of /proc.
  *
- * Off it goes in this order: nothing new is begun; fetches are cancelled, which
- * stops their queue pairs; serves end. What did not end by itself in time ends
- * with the queue pairs: once they are destroyed no memory is the device's, and the
- * engine is told that all its work requests have come back.
+ * Detach order: stop new work; cancel the fetches, which stops their queue
+ * pairs; let the serves end. Requests that have not ended in time end with the
+ * queue pairs: once those are destroyed the device owns no memory, and we tell
+ * the engine that all its work requests have completed.
  */
 #include <linux/mm.h>
 #include <linux/random.h>
@@ -45,7 +45,7 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 	e->window_bytes = (u32)clamp_t(u64, window, MIN_WINDOW, MAX_WINDOW);
 	e->serve_bytes_s = coop_bytes_s(cfg->serve_mbps);
 	e->fetch_depth = r->fetch_wrs;
-	e->serve_depth = r->serve_wrs; /* a requester's MTU may be less than ours */
+	e->serve_depth = r->serve_wrs; /* a smaller MTU of the requester needs more sends */
 	e->chunk_pages = max_t(u32, CHUNK_BYTES >> PAGE_SHIFT, COOP_MAX_PAGES);
 	if (cfg->page_mac)
 		e->flags |= COOP_F_PAGE_TAG;
@@ -70,7 +70,7 @@ static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)
 	mem = kvzalloc(size, GFP_KERNEL);
 	if (!mem)
 		return ERR_PTR(-ENOMEM);
-	engine = coop_engine_init(mem, size, &cfg, now); /* lies at the start of mem */
+	engine = coop_engine_init(mem, size, &cfg, now); /* the engine starts at mem */
 	for (i = 0; i < r->n_fetch; i++)
 		coop_engine_set_fetch_qp(engine, i, r->fetch[i].qp.ib->qp_num, r->qkey);
 	for (i = 0; i < r->n_serve; i++)
@@ -78,7 +78,7 @@ static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)
 	return engine;
 }
 
-/* Adds what an engine that goes has counted, not what was so at the time. All fields are u64. */
+/* Adds the counters, not the gauges, of the engine that is replaced. All fields are u64. */
 static void keep_figures(struct coop_node *node)
 {
 	struct coop_engine_stats now;
@@ -135,11 +135,11 @@ int coop_node_attach(struct coop_node *node, char *why, size_t size)
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
 	kvfree(old);
-	coop_node_kick(node); /* which asks for notifications */
+	coop_node_kick(node); /* the pump requests notifications */
 	return 0;
 }
 
-/* Only a hint when to go on, so read without the lock. */
+/* Only a hint when to stop waiting, so it needs no lock. */
 static bool quiet(const struct coop_node *node, const struct coop_rnic *r)
 {
 	return list_empty(&node->fetches) && !READ_ONCE(r->n_serving);

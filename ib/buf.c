@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Rows of small buffers; see buf.h. They are given back when the queue pairs are gone. */
+/* Arrays of small buffers; see buf.h. They are freed after the queue pairs. */
 #include "ib/buf.h"
 
 #include <linux/log2.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * buf.h - rows of small buffers, mapped for a device as long as they exist.
+ * buf.h - arrays of small buffers, mapped for a device while they exist.
  *
- * For all that is not page cache: GRH areas, control messages, scrap, zeros,
- * private receive pages. They lie in single pages, so that no high-order
- * allocation is needed, and never cross one.
+ * For everything but the page cache: GRH areas, control messages, scrap, zeros,
+ * private receive pages. The buffers lie in single pages, so no high-order
+ * allocation is needed, and never cross a page boundary.
  */
 #ifndef COOP_IB_BUF_H
 #define COOP_IB_BUF_H
@@ -14,7 +14,7 @@
 struct coop_bufs {
 	struct ib_device *dev;
 	enum dma_data_direction dir;
-	u32 size; /* of each: a power of two, at most PAGE_SIZE */
+	u32 size; /* of a buffer: a power of two, at most PAGE_SIZE */
 	u32 per_page_shift;
 	u32 n_pages;
 	struct page **page;
@@ -24,7 +24,7 @@ struct coop_bufs {
 /* Zeroed. Context: may sleep. 0 or -ENOMEM. */
 int coop_bufs_create(struct coop_bufs *b, struct ib_device *dev, u32 n, u32 size,
 		     enum dma_data_direction dir);
-/* Also of a zeroed struct. */
+/* A zeroed struct is valid too. */
 void coop_bufs_destroy(struct coop_bufs *b);
 
 static inline struct page *coop_bufs_page(const struct coop_bufs *b, u32 i)
@@ -47,7 +47,7 @@ static inline u64 coop_bufs_dma(const struct coop_bufs *b, u32 i)
 	return b->dma[i >> b->per_page_shift] + coop_bufs_offset(b, i);
 }
 
-/* Before the CPU reads what came, and before the device gets it again. */
+/* Call before the CPU reads received bytes, and before the device gets the buffer again. */
 static inline void coop_bufs_to_cpu(const struct coop_bufs *b, u32 i)
 {
 	ib_dma_sync_single_for_cpu(b->dev, coop_bufs_dma(b, i), b->size, b->dir);

@@ -2,25 +2,26 @@
 /*
  * ctrl.c - the control queue pair: messages of up to 512 bytes, both ways.
  *
- * Receives are always posted, as many as fit the ring; each is long enough for
- * any datagram of the port, the surplus goes to scrap. A message without a buffer
- * or an address handle is dropped and counted: the protocol repeats it.
+ * As many receives as fit the ring are always posted. Each is long enough for
+ * any datagram of the port; the surplus goes to scrap. A message without a
+ * buffer or an address handle is dropped and counted: the protocol repeats it.
  *
- * Pages are sent in batches as soon as a REQUEST was looked up, so the REQUEST of
- * a node that we cannot address yet waits here, in its receive buffer, until the
- * address handle is made.
+ * Data are sent in batches right after the lookup of a REQUEST. So the REQUEST
+ * of a node without an address handle waits here, in its receive buffer, until
+ * the handle is resolved.
  *
- * Should the queue pair die, all its work requests come back, and it is recycled. A send
- * that is not completed for COOP_SENT_US ends the same way: a device that lost it would
- * not complete those behind it either. (Completions may lie in their queue for as long as
- * nobody waits for them; whoever looks at the deadline has emptied it.)
+ * If the queue pair dies, all its work requests complete, and it is recycled. A
+ * send without a completion for COOP_SENT_US ends the same way: a device that
+ * lost it would not complete later ones either. (Completions may stay in their
+ * queue while nothing waits for them; the pump empties it before it checks this
+ * deadline.)
  */
 #include <rdma/ib_cache.h>
 
 #include "ib/node.h"
 #include "ib/trace.h"
 
-/* ---- whence --------------------------------------------------------------------- */
+/* ---- source addresses ----------------------------------------------------------- */
 
 static u8 network_type(const struct coop_rnic *r, const struct ib_wc *wc,
 		       const union rdma_network_hdr *hdr)
@@ -53,7 +54,7 @@ void coop_source_of(const struct coop_rnic *r, const struct ib_wc *wc, const voi
 	*has_gid = true;
 }
 
-/* ---- out ------------------------------------------------------------------------ */
+/* ---- sending -------------------------------------------------------------------- */
 
 static void give_back(struct coop_ctrl *c, u32 i)
 {
@@ -116,7 +117,7 @@ void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	}
 	i = c->tx_free[--c->n_free];
 	if (c->n_free <= COOP_CTRL_SENDS / 2 && !r->sends_watched)
-		coop_node_kick(r->node); /* which takes back what is complete */
+		coop_node_kick(r->node); /* the pump frees the buffers of completed sends */
 	ib_dma_sync_single_for_cpu(r->port.dev, coop_bufs_dma(&c->tx, i), c->tx.size, c->tx.dir);
 	memcpy(coop_bufs_at(&c->tx, i), tx->buf, tx->len);
 	coop_bufs_to_device(&c->tx, i);
@@ -131,7 +132,7 @@ void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	coop_count(r->node->stats, COOP_C_AH_WAITED, 1);
 }
 
-/* ---- in ------------------------------------------------------------------------- */
+/* ---- receiving ------------------------------------------------------------------ */
 
 static void deliver(struct coop_rnic *r, u32 i, u64 now)
 {
@@ -143,8 +144,8 @@ static void deliver(struct coop_rnic *r, u32 i, u64 now)
 }
 
 /*
- * Where the REQUEST waits that the QUERY in r->msg asks about: if that overtook, we should have to
- * deny it.
+ * The entry in which the REQUEST waits that the QUERY in r->msg asks about. If the QUERY overtook
+ * its REQUEST, we would answer NO_RECORD.
  */
 static struct coop_ah *line_of(struct coop_rnic *r, const struct coop_addr *from)
 {
@@ -164,7 +165,8 @@ static bool drop_received(struct coop_rnic *r, u32 i)
 	return true;
 }
 
-/* A REQUEST, from where it says, to which no answer can be sent yet, or a QUERY behind it. */
+/* Must the message wait for an address handle? A REQUEST with an honest source that we cannot
+ * answer yet, or a QUERY behind such a REQUEST. */
 static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
 {
 	const struct coop_addr *from = &r->ctrl.rx_from[i], *to = &r->msg.u.request.data;
@@ -173,7 +175,7 @@ static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
 
 	if (ah && ah->ib)
 		return false;
-	/* Only who has the fabric's key makes us resolve addresses. */
+	/* Resolve addresses only for holders of the fabric key. */
 	if (coop_wire_decode(&r->msg, r->node->cfg.fabric_key, coop_bufs_at(&r->ctrl.rx, i),
 			     r->ctrl.rx_len[i]) != COOP_DECODE_OK)
 		return false;
@@ -188,7 +190,7 @@ static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
 			return false;
 		ah = coop_ah_find(r, to);
 		if (full && !(ah && ah->ib))
-			return drop_received(r, i); /* nor is a handle made for it */
+			return drop_received(r, i); /* and do not resolve its address */
 		ah = coop_ah_get(r, to, now);
 		if (!ah || ah->ib)
 			return false;
@@ -207,7 +209,7 @@ static void arrived(struct coop_rnic *r, u32 i, const struct ib_wc *wc, u64 now)
 	bool has_gid;
 
 	coop_count(r->node->stats, COOP_C_RECV_COMPLETED, 1);
-	/* A longer one than any message went on into the scrap. */
+	/* The end of a datagram longer than any message went to scrap. */
 	if (r->closing || wc->byte_len < COOP_GRH || wc->byte_len > COOP_GRH + COOP_CTRL_MAX) {
 		dropped(r, true, r->closing ? COOP_DROP_CLOSING : COOP_DROP_LENGTH);
 		c->rx_idle[c->n_idle++] = (u16)i;
@@ -334,11 +336,11 @@ static void revive(struct coop_rnic *r)
 	struct coop_ctrl *c = &r->ctrl;
 
 	if (coop_qp_recycle(r, &c->qp))
-		coop_devices_changed(); /* attaches anew */
+		coop_devices_changed(); /* detaches and attaches again */
 	else
 		c->dead = false;
 	if (c->qp.ib && c->qp.ib->qp_num != r->self.qpn)
-		coop_devices_changed(); /* another number: to be announced */
+		coop_devices_changed(); /* announces the new QPN */
 }
 
 void coop_ctrl_repost(struct coop_rnic *r, u64 now)
@@ -354,7 +356,7 @@ void coop_ctrl_repost(struct coop_rnic *r, u64 now)
 		coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
 		for (i = 0; i < posted; i++)
 			c->rx_posted[c->rx_idle[c->n_idle - n + i]] = true;
-		/* Those that were posted are the first of the batch. */
+		/* The first 'posted' buffers of the batch are posted: keep the rest. */
 		memmove(&c->rx_idle[c->n_idle - n], &c->rx_idle[c->n_idle - n + posted],
 			(n - posted) * sizeof(c->rx_idle[0]));
 		c->n_idle -= posted;
@@ -401,7 +403,7 @@ int coop_ctrl_create(struct coop_rnic *r)
 		err = coop_bufs_create(&c->tx, r->port.dev, COOP_CTRL_SENDS, COOP_CTRL_MAX,
 				       DMA_TO_DEVICE);
 	if (err)
-		return err; /* coop_rnic_destroy() takes back what there is */
+		return err; /* coop_rnic_destroy() frees what was created */
 	for (i = 0; i < COOP_CTRL_RECVS; i++)
 		c->rx_idle[c->n_idle++] = (u16)i;
 	for (i = 0; i < COOP_CTRL_SENDS; i++)

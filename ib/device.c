@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * device.c - the ib_client: which devices there are, and who must let one go.
+ * device.c - the ib_client: the list of devices, and their removal.
  *
- * Adding a device only makes nodes without one look again. Removing one takes it
- * out of the list first, so that nobody new finds it, and then detaches the nodes
- * that use it, one by one: each ends what is in flight and destroys all that it
- * has on the device. No node keeps the reference that ib_device_get_by_name()
- * would give: it would hold up the removal for ever.
+ * Adding a device only makes nodes without a device look again. Removing one
+ * first takes it out of the list, so that no further node finds it, and then
+ * detaches the nodes that use it, one by one: each ends its requests in flight
+ * and destroys its objects on the device. No node keeps a reference as
+ * ib_device_get_by_name() gives it, which would block the removal forever.
  */
 #include "ib/device.h"
 
@@ -35,7 +35,7 @@ static DEFINE_MUTEX(nodes_lock); /* outside of every attach_lock */
 
 /* ---- events --------------------------------------------------------------------- */
 
-/* Something happened that address handles may depend on, beside this node's own address. */
+/* An event may have changed paths to peers, beside our own address: address handles must go. */
 static atomic_t paths_changed;
 
 static void refresh_all(struct work_struct *work)
@@ -60,7 +60,7 @@ void coop_devices_changed(void)
 	queue_work(coop_ib_wq, &refresh_all_work);
 }
 
-/* Nodes look for themselves at what has become of their port; the event only says when. */
+/* An event only triggers a refresh; each node then queries its own port. */
 static void on_event(struct ib_event_handler *handler, struct ib_event *event)
 {
 	struct coop_device *d = container_of(handler, struct coop_device, events);
@@ -79,16 +79,16 @@ static void on_event(struct ib_event_handler *handler, struct ib_event *event)
 	case IB_EVENT_CLIENT_REREGISTER:
 	case IB_EVENT_GID_CHANGE:
 		break;
-	default: /* of queue pairs: their completions tell */
+	default: /* events of queue pairs: their completions report the error */
 		return;
 	}
 	coop_devices_changed();
 }
 
 /*
- * Drivers tell of no other MTU, though a RoCE port's is that of its network device. Which ports
- * this one belongs to is not asked here, under RTNL, which querying a port takes: each node
- * looks at its own port, and nothing happens where the MTU is what it was.
+ * Drivers report no change of the MTU, which for a RoCE port is that of its network device. We
+ * cannot find the port of this network device here, because a port query takes RTNL, which is held.
+ * So each node queries its own port, and does nothing if its MTU is the same.
  */
 static int on_netdev(struct notifier_block *block, unsigned long event, void *info)
 {
@@ -98,10 +98,10 @@ static int on_netdev(struct notifier_block *block, unsigned long event, void *in
 }
 
 static struct notifier_block netdev_notifier = {
-	.notifier_call = on_netdev, .priority = INT_MIN, /* when the drivers have taken it over */
+	.notifier_call = on_netdev, .priority = INT_MIN, /* after the drivers' own notifiers */
 };
 
-/* ---- coming and going ----------------------------------------------------------- */
+/* ---- add and remove ------------------------------------------------------------- */
 
 static struct ib_client client;
 
@@ -144,7 +144,7 @@ static void remove_device(struct ib_device *ib, void *data)
 			coop_node_announce(node);
 		}
 		mutex_unlock(&node->attach_lock);
-		/* Without a name in cfg another device may do. */
+		/* Without a device name in cfg another device may serve. */
 		mod_delayed_work(coop_ib_wq, &node->refresh, 0);
 	}
 	mutex_unlock(&nodes_lock);
@@ -191,7 +191,7 @@ static bool has_address(const struct coop_node_cfg *cfg)
 	return memchr_inv(cfg->addr, 0, sizeof(cfg->addr)) != NULL;
 }
 
-/* How good a GID is when nobody named one; 0: not at all. */
+/* Rank of a GID if the configuration names none; 0: unusable. */
 static int rank_gid(const struct ib_gid_attr *attr, bool roce)
 {
 	if (!roce)
@@ -249,7 +249,7 @@ int coop_port_probe(const struct coop_node_cfg *cfg, struct coop_port *port, cha
 	port->lid = port->roce ? 0 : (u16)pa.lid;
 	port->by_lid = !port->roce && cfg->gid_index < 0 && !has_address(cfg);
 	if (cfg->pkey && ib_find_pkey(port->dev, port->num, cfg->pkey, &port->pkey_index)) {
-		snprintf(why, size, "ib_pkey=0x%04x: %s port %u is no member of that partition",
+		snprintf(why, size, "ib_pkey=0x%04x: %s port %u is not a member of that partition",
 			 cfg->pkey, name, port->num);
 		return -EINVAL;
 	}
@@ -261,7 +261,7 @@ int coop_port_probe(const struct coop_node_cfg *cfg, struct coop_port *port, cha
 	if (!err)
 		return 0;
 	if (cfg->gid_index >= 0)
-		snprintf(why, size, "%s port %u has no GID %d (its table has %d places)", name,
+		snprintf(why, size, "%s port %u has no GID %d (its table has %d entries)", name,
 			 port->num, cfg->gid_index, pa.gid_tbl_len);
 	else if (has_address(cfg))
 		snprintf(why, size, "%s port %u has no GID for addr=%pI6c", name, port->num,

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * events.c - a node looks again at its device and port.
+ * events.c - refresh: a node queries its device and port again.
  *
- * Whatever happened (a link went or came, a GID or LID changed, the subnet manager
- * moved, a device came), the answer is the same: see what is there now, and follow.
- * So events that are lost, doubled or late do no harm. Only a device that failed is
- * believed to have, whatever it says of its port.
+ * The reaction to every event (link up or down, GID or LID change, new subnet
+ * manager, new device) is the same: query the present state and adapt to it. So
+ * lost, duplicate or late events do no harm. The one exception is a failed
+ * device: we trust that event, whatever the device reports about its port.
  *
- *   no device here, one is to be had -> attach; again after a while if memory is short
- *   the device failed, the MTU or the place of the P_Key changed, the control queue
- *   pair is beyond repair
- *                                    -> detach, attach again if possible
- *   the port is down or has no address -> fetches are refused until it is back
- *   another address                  -> peers learn it from the next message,
- *                                       storage through ops->address()
- *   nothing of that, and only some network device's MTU was said to have changed
- *                                    -> nothing; else the paths to others may have changed,
- *                                       and address handles are made again
+ *   not attached, a device is available  -> attach; retry later if out of memory
+ *   device failed, MTU or P_Key index changed, or control queue pair lost
+ *                                        -> detach, attach again if possible
+ *   port down or without an address      -> refuse fetches until it is back
+ *   address changed                      -> peers learn it from the next message,
+ *                                           storage through ops->address()
+ *   none of these, and the event was the MTU change of a network device
+ *                                        -> nothing
+ *   none of these, any other event       -> the paths to peers may have changed:
+ *                                           retire the address handles
  */
 #include "ib/node.h"
 
@@ -70,7 +70,8 @@ void coop_refresh_work(struct work_struct *work)
 		up = !coop_port_probe(&node->cfg, &port, why, sizeof(why));
 		if (!must_leave(node, &port)) {
 			if (!up && node->up)
-				pr_warn("coopfs: until this mends, reads go to storage: %s\n", why);
+				pr_warn("coopfs: reads go to storage until this is fixed: %s\n",
+					why);
 			else if (up && !node->up)
 				pr_info("coopfs: %s port %u is usable again\n",
 					dev_name(&port.dev->dev), port.num);
@@ -85,8 +86,8 @@ void coop_refresh_work(struct work_struct *work)
 		pr_info("coopfs: attached to %s port %u\n", dev_name(&node->rnic->port.dev->dev),
 			node->rnic->port.num);
 	else if (left)
-		pr_warn("coopfs: until this mends, reads go to storage: %s\n", why);
-	if (err == -ENOMEM) /* no event tells that there is memory again */
+		pr_warn("coopfs: reads go to storage until this is fixed: %s\n", why);
+	if (err == -ENOMEM) /* no event reports that memory is available again */
 		queue_delayed_work(coop_ib_wq, &node->refresh, NO_MEMORY_PAUSE);
 announce:
 	coop_node_announce(node);

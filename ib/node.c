@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * node.c - what the file system calls: nodes, their creation and end, fetches.
+ * node.c - the file system's entry points: creation and end of nodes, fetches.
  *
- * Creation needs a port now; afterwards the node outlives it. At the end the node
- * first leaves its device, then nobody can reach it any more (the list of nodes,
- * the timer, the works), then its memory goes.
+ * Creation needs an active port; afterwards the node outlives the port. At the
+ * end the node first detaches from its device, then leaves the list of nodes and
+ * stops its timer and works, and is then freed.
  */
 #include <linux/random.h>
 #include <linux/sched/mm.h>
@@ -40,7 +40,7 @@ static void free_node(struct coop_node *node)
 	kfree_sensitive(node);
 }
 
-/* Nobody finds the node any more, and it is on no device. */
+/* Ends a node that is not attached to a device. */
 static void end_node(struct coop_node *node)
 {
 	coop_node_unregister(node);
@@ -79,8 +79,8 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	hrtimer_init(&node->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
 	node->timer.function = coop_pump_timer;
 	init_waitqueue_head(&node->idle);
-	/* Readers wait for it under memory pressure; unbound, since checksums and copies run here.
-	 */
+	/* Readers wait for it under memory pressure. Unbound, because checksums and copies run
+	 * here. */
 	node->wq = alloc_workqueue("coopfs_node", WQ_UNBOUND | WQ_HIGHPRI | WQ_MEM_RECLAIM, 1);
 	if (!node->wq) {
 		free_node(node);
@@ -133,7 +133,7 @@ int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node)
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
 	if (ended)
-		coop_node_kick(node); /* done() is the worker's */
+		coop_node_kick(node); /* the worker calls done() */
 	return err;
 }
 

@@ -2,18 +2,19 @@
 /*
  * node.h - the node itself: the engine, its lock and its pump.
  *
- * One mutex a node, and everything in process context. Completions only queue the
- * pump; it polls both completion queues, feeds the engine and does what the engine
- * wants until all are empty. A spinlock would do for the engine alone, but what
- * the engine orders (mapping pages, moving a queue pair through its states, lookups
- * in the page cache, checksums, the one copy of ib_copy) takes long or sleeps;
- * and the completion queues are polled here, not by the callbacks of ib_alloc_cq(),
- * since those would take the lock for each completion. A thread that submits runs
- * the engine's orders itself, so that its request leaves without a switch.
+ * A node has one mutex, and all its code runs in process context. A completion
+ * only queues the pump. The pump polls both completion queues, feeds the engine
+ * and performs the engine's work until all are empty. A spinlock would suffice
+ * for the engine alone, but its work (mapping pages, moving a queue pair through
+ * its states, page cache lookups, checksums, the one copy of ib_copy) takes long
+ * or sleeps. The pump polls the completion queues itself, because the callbacks
+ * of ib_alloc_cq() would take the lock for each completion. A thread that submits
+ * a fetch also performs the engine's work, so that its request leaves without a
+ * context switch.
  *
- * Locks, outer first: the list of nodes (device.c), attach_lock, lock. None is held
- * when done() or ops->address() run but attach_lock for the latter. Under lock
- * memory is allocated without I/O, for pages that are being filled wait for it.
+ * Locks, outer first: the list of nodes (device.c), attach_lock, lock. done()
+ * runs without any of them, ops->address() under attach_lock only. Under lock
+ * memory is allocated without I/O, because pages being filled wait for the lock.
  */
 #ifndef COOP_IB_NODE_H
 #define COOP_IB_NODE_H
@@ -30,7 +31,7 @@
 #include "ib/ib.h"
 #include "ib/rnic.h"
 
-#define COOP_PEERS_MAX   (4096 + 256) /* members that a daemon has, and some by hand */
+#define COOP_PEERS_MAX   (4096 + 256) /* most members of a daemon, plus some by hand */
 #define COOP_MEMBER_BITS 9            /* of the hash table of members */
 
 struct coop_node {
@@ -40,31 +41,31 @@ struct coop_node {
 	void *host;
 
 	struct list_head link;    /* in device.c's list of nodes */
-	struct mutex attach_lock; /* who may set 'rnic' */
+	struct mutex attach_lock; /* protects attach and detach, which set 'rnic' */
 	bool leaving;             /* under attach_lock: never attach again */
 
 	struct mutex lock;
 	struct coop_rnic *rnic;        /* NULL: no device */
 	struct coop_engine *engine;    /* NULL before the first attach; kept without a device */
 	struct coop_addr announced;    /* all zero: none; under attach_lock */
-	u32 max_pages;                 /* a fetch, as of the engine */
+	u32 max_pages;                 /* of a fetch, from the engine */
 	u64 timer_at;                  /* us: when the timer fires; ~0: not armed */
 	bool up;                       /* the port is active and has its address */
-	bool table_full;               /* said once */
-	struct coop_engine_stats past; /* of engines before this one */
+	bool table_full;               /* the warning was printed */
+	struct coop_engine_stats past; /* sum over earlier engines */
 	struct xarray by_daemon;       /* node id -> struct coop_member */
 	u32 n_members;                 /* of by_daemon */
 	u64 member_salt;
 	DECLARE_HASHTABLE(by_addr, COOP_MEMBER_BITS); /* the same, by address */
 	struct list_head fetches;                     /* in the engine */
-	struct list_head ended;                       /* done() is owed */
+	struct list_head ended;                       /* finished, wait for done() */
 
 	struct workqueue_struct *wq;
 	struct work_struct pump;
 	struct delayed_work refresh; /* on coop_ib_wq */
 	atomic_t paths_changed;      /* the next refresh retires address handles */
 	struct hrtimer timer;
-	wait_queue_head_t idle; /* a node that leaves made progress */
+	wait_queue_head_t idle; /* woken when a detach made progress */
 };
 
 static inline u64 coop_now_us(void)
@@ -72,13 +73,13 @@ static inline u64 coop_now_us(void)
 	return (u64)ktime_to_us(ktime_get());
 }
 
-/* Of megabits a second; 0 stays 0: no limit. */
+/* Converts megabits a second; 0, no limit, stays 0. */
 static inline u32 coop_bytes_s(u32 mbps)
 {
 	return mbps * 125000;
 }
 
-/* What a COMMIT says of a page's bytes: the tag or the CRC32C, as the event wants it. */
+/* The sum of a page's bytes for a COMMIT: tag or CRC32C, as the event asks. */
 static inline u64 coop_page_sum(const struct coop_node *node, const struct coop_ev *ev, u32 ordinal,
 				struct page *page)
 {
@@ -99,28 +100,28 @@ static inline void coop_node_kick(struct coop_node *node)
 /* pump.c */
 void coop_pump_work(struct work_struct *work);
 enum hrtimer_restart coop_pump_timer(struct hrtimer *timer);
-/* The engine's orders, until it has none; the lock held. */
+/* Performs the engine's work until it has none; the lock held. */
 void coop_pump_drain(struct coop_node *node, u64 now);
 /* A large fetch has begun; the lock held. */
 void coop_pump_watch_data(struct coop_rnic *r);
-/* When to look again; the lock held. */
+/* Sets the timer for the next deadline; the lock held. */
 void coop_pump_arm(struct coop_node *node, u64 now);
-/* Runs done() of what ended; no lock held. */
+/* Calls done() of finished fetches; no lock held. */
 void coop_pump_report(struct coop_node *node);
 
 /* attach.c: attach_lock held, lock not. */
 int coop_node_attach(struct coop_node *node, char *why, size_t size);
-/* Everything in flight ends, and nothing is left on the device. Not without one. */
+/* Ends everything in flight and destroys all objects on the device. The node must be attached. */
 void coop_node_detach(struct coop_node *node);
-/* Tells the host of the address, if it is another than the last told. */
+/* Calls ops->address() if the address changed since the last call. */
 void coop_node_announce(struct coop_node *node);
 /* The fabric address of a control QP on this port. */
 void coop_rnic_address(const struct coop_rnic *r, struct coop_addr *self);
 
-/* peers.c; the lock held. A new engine learns the peers of the one before it (may be NULL). */
+/* peers.c; the lock held. Adds the peers of the old engine (may be NULL) to the new one. */
 void coop_peers_carry(struct coop_node *node, struct coop_engine *engine,
 		      const struct coop_engine *old, u64 now);
-/* Engine ids of the openers that are known; their number. */
+/* Fills in the engine's ids of the known openers. Returns their number. */
 u32 coop_peers_hints(struct coop_node *node, const struct coop_node_fetch *f,
 		     u32 hints[COOP_MAX_HINTS]);
 void coop_peers_free(struct coop_node *node);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * peers.c - who else is there, as storage and persons say, and what /proc shows.
+ * peers.c - the other nodes, as storage and the administrator name them, and the
+ * data behind /proc.
  *
- * Storage names nodes by number; the map from numbers to addresses is the node's
- * own and outlives engines and devices. An engine is told of each member when it
- * joins, and a new engine of all of them.
+ * Storage names nodes by number. The node keeps the map from numbers to
+ * addresses, which outlives engines and devices. It adds each member to the
+ * engine when the member joins, and all members to a new engine.
  */
 #include <linux/slab.h>
 
@@ -27,14 +28,14 @@ static u32 tell_engine(struct coop_node *node, struct coop_engine *engine,
 		return (u32)id;
 	if (id == -ENOSPC && !node->table_full) {
 		node->table_full = true;
-		pr_warn("coopfs: %u peers are known, the table is full: further ones are not asked "
-			"for pages\n",
+		pr_warn("coopfs: the table of %u peers is full: further peers are not asked for "
+			"pages\n",
 			COOP_PEERS_MAX);
 	}
 	return COOP_NONE;
 }
 
-/* Members choose their addresses; without the salt they could choose one bucket for all. */
+/* Members choose their addresses; without the salt they could put all into one bucket. */
 static u32 member_key(const struct coop_node *node, const struct coop_addr *addr)
 {
 	return (u32)hash_64(coop_addr_hash(addr) ^ node->member_salt, 32);
@@ -75,23 +76,23 @@ void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr 
 
 	m = kmalloc(sizeof(*m), GFP_NOFS);
 	if (!m)
-		return; /* it is not asked for pages, that is all */
+		return; /* the only effect: we do not ask it for pages */
 	m->addr = *addr;
 	m->node_id = node_id;
 	m->engine_id = COOP_NONE;
 	mutex_lock(&node->lock);
 	forget(node, node_id);
 	/*
-	 * A node that came back under another number: the old number's leave may come later, and
-	 * must not take the address away then.
+	 * The node came back under a new number. The leave of the old number may still come, and
+	 * must not remove the address.
 	 */
 	other = member_at(node, addr);
 	if (other)
 		member_free(node, other);
-	/* More than any daemon has: one that makes them up costs no more memory. */
+	/* More than any daemon has: bounds the memory that a lying daemon can use. */
 	if (node->n_members == COOP_PEERS_MAX ||
 	    xa_err(xa_store(&node->by_daemon, node_id, m, GFP_NOFS))) {
-		/* The address may have been that of a number which is no member any more. */
+		/* A number that is no member any more may have had this address. */
 		if (node->engine)
 			(void)coop_engine_peer_del(node->engine, addr, COOP_PEER_BY_DAEMON);
 		kfree(m);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * pump.c - what moves a node: completions to the engine, the engine's orders to
- * the device, and time.
+ * pump.c - drives a node: feeds completions to the engine, performs the engine's
+ * work, and checks deadlines.
  *
- * The work runs when a completion queue or the timer says so. A turn takes what
- * has arrived before it looks at deadlines, for after a pause of this thread the
- * answers wait in the queue while their deadlines have passed; only a backlog that
- * never ends is cut short. Before it rests it asks for the next notification, and
- * goes on if something came in between.
+ * A completion queue or the timer queues the work. A turn processes all
+ * completions before it checks deadlines, because after a pause of this thread
+ * answers wait in the queue while their deadlines have passed. Only an endless
+ * backlog is cut short. Before the work ends it requests the next notification,
+ * and continues if a completion came in between.
  */
 #include <linux/sched/mm.h>
 
 #include "ib/node.h"
 
 #define ROUNDS_PER_TURN 8
-#define BEHIND_US       2000 /* most that sends of data wait for what has arrived */
+#define BEHIND_US       2000 /* longest delay of data sends while completions keep arriving */
 
 static void dispatch(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
 {
@@ -47,9 +47,9 @@ static u32 poll_queue(struct coop_rnic *r, struct ib_cq *cq, bool recv, u64 now)
 }
 
 /*
- * Does anybody wait for a send to complete? A control message's buffer can come back with whatever
- * is next: a wake-up for it would come just before the answer, and cost as much. One that fails
- * is noticed then, too: by the next timer of what it was for, at the latest.
+ * Do we need a wake-up when a send completes? Not for control messages: the next event frees their
+ * buffers as well, and a wake-up for the send would come just before that for the answer and cost
+ * as much. That also finds a failed send, at the latest with the timer of its request.
  */
 static bool sends_matter(const struct coop_rnic *r)
 {
@@ -58,9 +58,9 @@ static bool sends_matter(const struct coop_rnic *r)
 }
 
 /*
- * The few datagrams of a small fetch can wait for their COMMIT, which is behind them and, like
- * every message, asks for an event. Those of a large one are taken as they come, or they would all
- * be taken at the end.
+ * The few datagrams of a small fetch can wait for the COMMIT behind them, which is a solicited
+ * event like every message. Datagrams of a large fetch are processed as they arrive; otherwise all
+ * of them would be processed at its end.
  */
 static bool notify_recv(struct coop_rnic *r)
 {
@@ -76,7 +76,7 @@ void coop_pump_watch_data(struct coop_rnic *r)
 		coop_node_kick(r->node);
 }
 
-/* Asks for the next completion to kick the pump. False: there is one already. */
+/* Requests a notification for the next completion. False: there is a completion already. */
 static bool notify(struct coop_rnic *r)
 {
 	const enum ib_cq_notify_flags flags = IB_CQ_NEXT_COMP | IB_CQ_REPORT_MISSED_EVENTS;
@@ -127,12 +127,12 @@ static void handle(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 	case COOP_EV_FETCH_DONE:
 		coop_requester_finished(r, ev, now);
 		break;
-	case COOP_EV_PEER: /* the peers file tells */
+	case COOP_EV_PEER: /* the peers file in /proc shows it */
 		break;
 	}
 }
 
-/* data: segments of serves too, not only what is urgent. */
+/* data: send segments of serves too, not only urgent messages. */
 static void drain(struct coop_node *node, bool data, u64 now)
 {
 	struct coop_engine *engine = node->engine;
@@ -166,7 +166,7 @@ void coop_pump_arm(struct coop_node *node, u64 now)
 	if (!node->rnic)
 		return;
 	when = min(coop_engine_deadline(node->engine), node->rnic->overdue_at);
-	/* One that fires too early only makes the pump look again. */
+	/* If the timer fires too early, the pump only sets it again. */
 	if (when == ~0ULL || (when >= node->timer_at && node->timer_at > now))
 		return;
 	node->timer_at = when;
@@ -179,7 +179,7 @@ enum hrtimer_restart coop_pump_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* True: there is more to do at once. */
+/* True: there is more work at once. */
 static bool turn(struct coop_node *node)
 {
 	struct coop_rnic *r = node->rnic;
@@ -200,7 +200,7 @@ static bool turn(struct coop_node *node)
 		coop_engine_expire(node->engine, now);
 		coop_pump_drain(node, now);
 	}
-	/* Not before what has completed was looked at, unless that never ends. */
+	/* Check after all completions were processed, unless they never end. */
 	if (now >= r->overdue_at && (dry || now - r->overdue_at >= COOP_QUIET_US)) {
 		coop_rnic_overdue(r, now);
 		coop_pump_drain(node, now);
@@ -219,7 +219,7 @@ void coop_pump_report(struct coop_node *node)
 	mutex_unlock(&node->lock);
 	list_for_each_entry_safe(f, next, &ended, link) {
 		list_del(&f->link);
-		f->done(f, f->good, f->err); /* and f is the caller's again */
+		f->done(f, f->good, f->err); /* the caller owns f again */
 	}
 }
 

@@ -2,9 +2,9 @@
 /*
  * qp.c - the life of a UD queue pair; see qp.h for the order of its states.
  *
- * A state that the device refuses leaves the queue pair not ready. It is then
- * replaced when it is wanted next, and if even that fails, posting to it fails:
- * the fetch that wanted it goes to storage, the next one tries again.
+ * If the device refuses a state change, the queue pair is not ready. Its next
+ * user then replaces it. If that fails too, posting fails: that fetch goes to
+ * storage, and the next one tries again.
  */
 #include "ib/qp.h"
 
@@ -66,8 +66,8 @@ int coop_qp_destroy(struct coop_rnic *r, struct coop_qp *qp)
 
 	qp->ready = false;
 	if (err) {
-		pr_err_ratelimited("coopfs: %s does not let go of a queue pair (error %d); its "
-				   "memory is kept, and it is asked again\n",
+		pr_err_ratelimited("coopfs: %s refuses to destroy a queue pair (error %d): "
+				   "keeping its memory, trying again later\n",
 				   dev_name(&r->port.dev->dev), err);
 		return err;
 	}
@@ -84,15 +84,15 @@ void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp)
 	trace_coopfs_qp(r, qp, COOP_QP_STOPPED);
 	qp->ready = false;
 	if (qp->ib && ib_modify_qp(qp->ib, &a, IB_QP_STATE))
-		coop_rnic_await(r, qp, 0); /* it will not stop: replaced at once */
+		coop_rnic_await(r, qp, 0); /* the device refused: replace it at once */
 }
 
 /*
- * Soft-RoCE up to Linux 6.3 runs its responder in the receive path, too, and RESET does not wait
- * for that: it may have told of the last flushed WR and be on its way out, where it expects ERR to
- * be the state still, and otherwise a packet (an Oops in rxe_responder()). Destruction waits. Only
- * those that fetch are sent to and stopped all the time; the others keep their numbers, which peers
- * know.
+ * Soft-RoCE up to Linux 6.3 also runs its responder in the receive path, and RESET does not wait
+ * for that. The responder may have completed the last flushed WR and still be running; it then
+ * expects the state ERR, and in another state a packet (an Oops in rxe_responder()). Destruction
+ * waits for the responder. Only fetch queue pairs receive data and are stopped often; the others
+ * keep their QPNs, which peers know.
  */
 static bool may_be_reset(const struct coop_rnic *r, const struct coop_qp *qp)
 {

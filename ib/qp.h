@@ -2,16 +2,16 @@
 /*
  * qp.h - one UD queue pair: its states, and the numbers of its work requests.
  *
- * A queue pair is taken out of service in this order only: ERR, one completion
- * counted for each work request that is posted, then RESET, INIT, RTR, RTS
- * (plain RESET under traffic lets a device write after it returned). If the
- * completions do not come in time, the queue pair is destroyed, after which by
- * contract the device touches nothing, and another one takes its place; the
- * epoch in every wr_id tells completions of the old one from those of the new.
+ * A queue pair leaves service only in this order: ERR, one completion counted
+ * for each posted work request, then RESET, INIT, RTR, RTS (a plain RESET under
+ * traffic lets a device write to memory after it returned). If the completions
+ * do not come in time, the queue pair is destroyed, after which the device by
+ * contract touches no memory, and a new one replaces it. The epoch in every
+ * wr_id distinguishes completions of the old one from those of the new.
  *
- * The Q_Key has bit 31 set, a controlled one: unprivileged programs cannot send
- * with it. A device that sees such a key in a send takes the queue pair's own
- * instead, so all queue pairs of a fabric have the same.
+ * The Q_Key has bit 31 set. With such a controlled key unprivileged programs
+ * cannot send. A device that sees a controlled key in a send uses the queue
+ * pair's own key instead, so all queue pairs of a fabric have the same key.
  */
 #ifndef COOP_IB_QP_H
 #define COOP_IB_QP_H
@@ -23,17 +23,17 @@ enum coop_qp_kind { COOP_QP_CTRL, COOP_QP_FETCH, COOP_QP_SERVE };
 struct coop_rnic;
 
 struct coop_qp {
-	struct ib_qp *ib; /* NULL: there is none, posting fails */
+	struct ib_qp *ib; /* NULL: none, and posting fails */
 	struct ib_qp_cap cap;
 	enum coop_qp_kind kind;
 	u16 slot;
 	u16 epoch;
-	bool ready;     /* RTS as far as we know */
+	bool ready;     /* RTS, as far as we know */
 	bool died;      /* went to ERR by itself */
-	u64 overdue_at; /* us: when its completions must have come; ~0: none awaited */
+	u64 overdue_at; /* us: deadline of its completions; ~0: none expected */
 };
 
-/* wr_id: kind | epoch | slot | the poster's number */
+/* wr_id: kind | epoch | slot | number chosen by the poster */
 #define COOP_WR_EPOCH_MASK 0x3fffu
 
 static inline u64 coop_wr_id(const struct coop_qp *qp, u32 number)
@@ -59,16 +59,17 @@ static inline bool coop_wr_of(u64 id, const struct coop_qp *qp)
 
 /* All: context may sleep, the node's lock held. 0 or -errno. */
 
-/* Makes qp->ib of qp->cap, in RTS. */
+/* Creates qp->ib with qp->cap, in RTS. */
 int coop_qp_create(struct coop_rnic *r, struct coop_qp *qp);
 /*
- * What is posted is no longer the device's; completions of it are not counted any more. An error:
- * the device would not, so the queue pair is there still, and the memory is not ours.
+ * Destroys it: the device no longer owns posted memory, and later completions are ignored. On
+ * error the queue pair still exists and the device still owns the memory.
  */
 int coop_qp_destroy(struct coop_rnic *r, struct coop_qp *qp);
 /* To ERR: a completion follows for each WR posted. */
 void coop_qp_stop(struct coop_rnic *r, struct coop_qp *qp);
-/* From quiet ERR back to RTS; replaced by another one if the device will not, or had better not. */
+/* Moves a quiet queue pair from ERR back to RTS. Replaces it if the device refuses, or cannot do so
+ * safely. */
 int coop_qp_recycle(struct coop_rnic *r, struct coop_qp *qp);
 /* Destroys and creates. */
 int coop_qp_replace(struct coop_rnic *r, struct coop_qp *qp);

@@ -4,13 +4,13 @@
  *
  * Each receive has the GRH area first, then the fragments of its segment, then
  * scrap up to the port's MTU, so that no datagram is too long for it. Pages are
- * mapped when they are first posted and unmapped before anything is judged; what
- * is asked for again is mapped again, in both directions, for its first part may
- * be here already. With ib_copy the datagrams go into private pages of the slot
- * instead, and what was verified is copied once.
+ * mapped when they are first posted and unmapped before the engine judges. A
+ * page that is posted again is mapped for both directions, because a part of it
+ * may have arrived already. With ib_copy the datagrams go into private pages of
+ * the slot instead, and verified pages are copied once.
  *
- * If the device does not take a receive, the queue pair is stopped and what was
- * not posted counts as flushed: the engine goes on from there as after a loss.
+ * If the device rejects a receive, the queue pair is stopped and the receives
+ * that were not posted count as flushed: the engine continues as after a loss.
  */
 #include <linux/highmem.h>
 
@@ -32,14 +32,14 @@ int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 sl
 	s->qp.slot = slot;
 	s->qp.cap.max_recv_wr = r->fetch_wrs;
 	s->qp.cap.max_recv_sge = 4;
-	s->qp.cap.max_send_wr = 1; /* some devices refuse a queue of none */
+	s->qp.cap.max_send_wr = 1; /* some devices refuse a queue of length 0 */
 	s->qp.cap.max_send_sge = 1;
 	return coop_qp_create(r, &s->qp);
 }
 
-/* ---- what is asked -------------------------------------------------------------- */
+/* ---- the request ---------------------------------------------------------------- */
 
-/* Runs of wanted pages as extents; what is too many is not asked for. */
+/* Converts runs of wanted pages to extents, up to the engine's limits. */
 static int describe(struct coop_rnic *r, struct coop_node_fetch *f, struct coop_fetch_req *req)
 {
 	u32 most = r->node->max_pages, n = 0, i;
@@ -113,7 +113,7 @@ static void take_slot(struct coop_rnic *r, struct coop_fetch_slot *s, struct coo
 		s->page[ordinal] = NULL;
 }
 
-/* Where the datagrams of a page go. */
+/* The page that receives the datagrams of this ordinal. */
 static struct page *landing(const struct coop_rnic *r, const struct coop_fetch_slot *s, u32 ordinal)
 {
 	return r->node->cfg.copy ? coop_bufs_page(&s->own, ordinal) : s->page[ordinal];
@@ -139,7 +139,7 @@ static bool map_page(struct coop_rnic *r, struct coop_fetch_slot *s, u32 ordinal
 	return true;
 }
 
-/* The CPU may look at them from here on. */
+/* The CPU may access the pages after this. */
 static void unmap_pages(struct coop_rnic *r, struct coop_fetch_slot *s)
 {
 	u64 left;
@@ -240,7 +240,7 @@ void coop_requester_post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	if (!again)
 		take_slot(r, s, f);
 	if (!s->qp.ready && !r->closing) {
-		/* Its last reset failed: all that was posted has come back. */
+		/* Its last reset failed; all its receives had completed before. */
 		none_is_posted(r, s);
 		if (!coop_qp_replace(r, &s->qp))
 			coop_engine_set_fetch_qp(engine, tx->slot, s->qp.ib->qp_num, r->qkey);
@@ -281,7 +281,7 @@ void coop_requester_reset(struct coop_rnic *r, u32 slot)
 	if (r->closing || WARN_ON_ONCE(s->n_posted))
 		return;
 	err = coop_qp_recycle(r, &s->qp);
-	if (!err) /* it may be another one */
+	if (!err) /* it may have a new QPN */
 		coop_engine_set_fetch_qp(r->node->engine, slot, s->qp.ib->qp_num, r->qkey);
 }
 
@@ -298,7 +298,7 @@ void coop_requester_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 	if (wc->status != IB_WC_SUCCESS) {
 		if (s->qp.ready) {
 			s->qp.died = true;
-			coop_qp_stop(r, &s->qp); /* the rest comes back too */
+			coop_qp_stop(r, &s->qp); /* flushes the rest */
 			if (s->n_posted)
 				coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);
 		}
@@ -335,7 +335,7 @@ void coop_requester_lost(struct coop_rnic *r, struct coop_fetch_slot *s, u64 now
 /* ---- the judgement -----------------------------------------------------------------------------
  */
 
-/* Between a segment's place and a buffer. */
+/* Copies between a segment's place and a buffer. */
 static void copy_segment(struct coop_rnic *r, const struct coop_fetch_slot *s,
 			 const struct coop_seg *place, u8 *buf, u32 len, bool gather)
 {
@@ -354,7 +354,7 @@ static void copy_segment(struct coop_rnic *r, const struct coop_fetch_slot *s,
 	}
 }
 
-/* Segments that lie where others belong: all are gathered first, because cycles occur. */
+/* Moves displaced segments: gathers all first, because cycles occur, then scatters. */
 static void put_right(struct coop_rnic *r, const struct coop_fetch_slot *s,
 		      const struct coop_ev *ev)
 {
@@ -395,7 +395,7 @@ void coop_requester_verify(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	coop_engine_verify_done(r->node->engine, ev->id, good, now);
 }
 
-/* What lies past the end of the file is of no file. */
+/* Zeroes the bytes past the end of the file. */
 static void clear_tail(const struct coop_node_fetch *f, u32 i)
 {
 	u64 start = (f->index + i) << PAGE_SHIFT;

@@ -2,25 +2,25 @@
 /*
  * responder.c - serves: pages of the page cache as sends.
  *
- * Nothing here waits for a folio or for the requester. What the lookup found is
- * mapped when it is sent first, and stays so until the serve ends. Of a batch only
- * the last send is signalled; its completion stands for all, since sends complete
- * in order. When all batches are complete the file system is asked which pages did
- * not change meanwhile, after any sums were taken.
+ * Nothing here waits for a folio or for the requester. A page that the lookup
+ * found is mapped for its first send and stays mapped until the serve ends. Only
+ * the last send of a batch is signalled; its completion stands for all, because
+ * sends complete in order. When all batches are complete, we compute any sums and
+ * then ask the file system which pages did not change since the lookup.
  *
- * A serve of few pages sends copies: what did not change while they were made is
- * vouched for at once, and the COMMIT does not wait for a completion. On a link whose
- * round trip is the cost of a page this is a third of it; of many pages it would be
- * the copying that costs.
+ * A serve of few pages sends copies. Pages that did not change during the copy
+ * are committed at once, and the COMMIT does not wait for a completion. Where the
+ * round trip dominates the cost of a page this saves a third of it; for many
+ * pages the copies would cost more.
  *
- * A queue pair that failed is stopped; when all its batches have come back it is
- * recycled. What its peer misses it asks for again.
+ * A failed queue pair is stopped; when all its batches have completed it is
+ * recycled. The requester asks again for what it misses.
  */
 #include "ib/node.h"
 #include "ib/trace.h"
 
 #define NO_RECORD    (~0ULL)
-#define LAST_OF_TURN BIT(31) /* in a wr_id's number: the signalled one */
+#define LAST_OF_TURN BIT(31) /* in a wr_id's number: the signalled send of a batch */
 
 int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 slot)
 {
@@ -28,7 +28,7 @@ int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 sl
 	s->qp.slot = slot;
 	s->qp.cap.max_send_wr = r->serve_wrs;
 	s->qp.cap.max_send_sge = 2;
-	s->qp.cap.max_recv_wr = 1; /* some devices refuse a queue of none */
+	s->qp.cap.max_recv_wr = 1; /* some devices refuse a queue of length 0 */
 	s->qp.cap.max_recv_sge = 1;
 	return coop_qp_create(r, &s->qp);
 }
@@ -50,7 +50,7 @@ static u32 kept_of(const struct coop_rnic *r, const struct coop_serving *v, u32 
 	return (u32)(v - r->serves) * COOP_KEPT_PAGES + page;
 }
 
-/* Which of the copies are of pages that did not change meanwhile. */
+/* Copies the pages. Returns those that did not change during the copy. */
 static u64 copy_pages(struct coop_rnic *r, struct coop_serving *v)
 {
 	u64 left;
@@ -69,7 +69,8 @@ static u64 copy_pages(struct coop_rnic *r, struct coop_serving *v)
 	return r->node->ops->recheck(r->node->host, v->cookie, v->page, v->have) & v->have;
 }
 
-/* Of what is sent, as the event asks for; NULL if it asks for nothing. */
+/* Computes the sums that the event asks for, over the bytes to be sent; NULL if it asks for none.
+ */
 static const u64 *sum_pages(struct coop_rnic *r, const struct coop_serving *v,
 			    const struct coop_ev *ev, u64 sums[COOP_MAX_PAGES])
 {
@@ -152,7 +153,7 @@ void coop_responder_end(struct coop_rnic *r, const struct coop_ev *ev)
 	r->n_serving--;
 }
 
-/* Where a page is read from; false: it cannot be mapped. */
+/* The DMA address to send a page from; false: the page cannot be mapped. */
 static bool source(struct coop_rnic *r, struct coop_serving *v, u32 page, bool absent, u64 *at)
 {
 	u64 bit = 1ULL << page;
@@ -218,7 +219,7 @@ static void revive(struct coop_rnic *r, struct coop_serve_slot *s, bool replace)
 	coop_engine_set_serve_qp(r->node->engine, s->qp.slot, s->qp.ib->qp_num);
 }
 
-/* 0, or nothing of the batch is the device's. */
+/* Posts a batch. On error the device owns nothing of it. */
 static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 {
 	struct coop_serving *v = tx->cookie == NO_RECORD ? NULL : &r->serves[tx->cookie];
@@ -235,7 +236,7 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	if (!s->qp.ready || s->dead || s->tail - s->head == COOP_SERVE_TURNS ||
 	    s->n_posted + tx->n_seg > r->serve_wrs)
 		return -EAGAIN;
-	/* It was made before the REQUEST was let in, so it is there but for odd cases. */
+	/* ctrl.c held the REQUEST back until the handle was resolved, so it is usually there. */
 	ah = coop_ah_get(r, &tx->addr, now);
 	if (!ah || !ah->ib)
 		return -EHOSTUNREACH;
@@ -248,8 +249,9 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 		coop_count(r->node->stats, COOP_C_SEND_ERRORS, tx->n_seg);
 		s->dead = true;
 		/*
-		 * The signalled one is not among those that were taken, so their end would never
-		 * be told; that of a queue pair which is no more is certain.
+		 * The device accepted a part of the batch without the signalled send, so no
+		 * completion would report the end of that part. Destroying the queue pair ends it
+		 * for certain.
 		 */
 		if (coop_qp_destroy(r, &s->qp))
 			coop_rnic_await(r, &s->qp, now + COOP_QUIET_US);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * rnic.c - a node's share of a device: made whole, or not at all.
+ * rnic.c - a node's objects on a device: created completely, or not at all.
  *
- * What the device cannot hold is refused here, with a text that says which option
- * to lower: later on nothing can run out. When the node leaves, the queue pairs go
- * first, for with them the device's right to touch memory ends; then all that they
- * used.
+ * We allocate everything here, so that later nothing can run out; if the device
+ * has too little, the error text says which option to lower. When the node
+ * detaches, the queue pairs are destroyed first, which ends the device's right
+ * to touch memory, then all that they used.
  *
- * Queue pairs whose completions do not come (a device that forgot them) are
- * replaced after a while, so that no page stays locked for ever.
+ * A queue pair whose completions do not come (the device lost them) is replaced
+ * after a while, so that no page stays locked forever.
  */
 #include <linux/delay.h>
 #include <linux/mm.h>
@@ -17,11 +17,11 @@
 
 #include "ib/node.h"
 
-#define FETCH_WRS    256 /* a peer's datagrams may be a quarter of ours */
-#define END_TRIES    20  /* to destroy queue pairs before the device goes */
+#define FETCH_WRS    256 /* a peer's datagrams may be a quarter as long as ours */
+#define END_TRIES    20  /* tries to destroy queue pairs before the device is removed */
 #define END_PAUSE_MS 100
 
-#define SERVE_WRS 256 /* more than one batch, so that the device never waits for the next */
+#define SERVE_WRS 256 /* several batches, so that the device never waits for the next one */
 
 static void on_completion(struct ib_cq *cq, void *context)
 {
@@ -35,7 +35,7 @@ static void on_cq_event(struct ib_event *event, void *context)
 	coop_count(node->stats, COOP_C_CQ_ERRORS, 1);
 }
 
-/* Receives of a fetch slot: for a whole fetch, and for one from a peer with a smaller MTU. */
+/* Receives of a fetch slot: enough for a full fetch, if possible also from a smaller MTU. */
 static u32 fetch_wrs(const struct coop_rnic *r)
 {
 	const struct ib_device_attr *a = &r->port.dev->attrs;
@@ -46,7 +46,7 @@ static u32 fetch_wrs(const struct coop_rnic *r)
 	return max(least, most);
 }
 
-/* Largest number of sends a serve slot can have, within the device. */
+/* Sends of a serve slot, within the device's limits. */
 static u32 serve_wrs(const struct coop_rnic *r)
 {
 	const struct ib_device_attr *a = &r->port.dev->attrs;
@@ -225,14 +225,14 @@ void coop_rnic_address(const struct coop_rnic *r, struct coop_addr *self)
 	self->qkey = r->qkey;
 }
 
-/* At the end there is no later: a device that will not is given some time for all of them. */
+/* Here we cannot try again later: wait for a device that refuses, within one limit for all. */
 static void end_qp(struct coop_rnic *r, struct coop_qp *qp, u32 *tries)
 {
 	while (coop_qp_destroy(r, qp) && *tries) {
 		msleep(END_PAUSE_MS);
 		--*tries;
 	}
-	/* It leaves with the device, whose driver ends all access to memory then. */
+	/* The driver frees it with the device, and ends all access to memory then. */
 	qp->ib = NULL;
 }
 
@@ -264,13 +264,13 @@ void coop_rnic_destroy(struct coop_rnic *r)
 {
 	u32 i;
 
-	destroy_qps(r); /* those of a creation that failed */
+	destroy_qps(r); /* there are some only after a failed creation */
 	coop_ah_cache_destroy(r);
 	if (r->rcq)
 		ib_destroy_cq(r->rcq);
 	if (r->scq)
 		ib_destroy_cq(r->scq);
-	/* Some drivers call on_completion() from a softirq that was on its way. */
+	/* With some drivers a pending softirq may still call on_completion(). */
 	synchronize_rcu();
 	for (i = 0; r->fetch && i < r->n_fetch; i++) {
 		coop_bufs_destroy(&r->fetch[i].grh);
@@ -298,8 +298,8 @@ void coop_rnic_await(struct coop_rnic *r, struct coop_qp *qp, u64 until)
 }
 
 /*
- * Destroyed, so that what was posted is ours. False: the device would not; its memory stays the
- * device's, and it is asked again.
+ * Destroys the queue pair, so that we own its memory. False: the device refused, still owns the
+ * memory, and we try again later.
  */
 static bool overdue_ended(struct coop_rnic *r, struct coop_qp *qp, u64 now)
 {
@@ -320,7 +320,7 @@ void coop_rnic_overdue(struct coop_rnic *r, u64 now)
 	if (r->ctrl.qp.overdue_at <= now && !coop_ctrl_overdue(r, now) &&
 	    overdue_ended(r, &r->ctrl.qp, now)) {
 		coop_ctrl_lost(r);
-		coop_devices_changed(); /* attaches anew */
+		coop_devices_changed(); /* detaches and attaches again */
 	}
 	next = min(next, r->ctrl.qp.overdue_at);
 	for (i = 0; i < r->n_fetch; i++) {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * trace.h - the fabric, for those who watch: perf trace -e 'coopfs:*'.
+ * trace.h - tracepoints of the fabric: perf trace -e 'coopfs:*'.
  *
- * A fetch is coopfs_fetch_post (again: a retry), coopfs_ctrl_send of a REQUEST, a
- * coopfs_segment for each datagram, coopfs_ctrl_receive of a COMMIT, and coopfs_verify if
- * something lay in a wrong place or has a checksum. On the other side it is
- * coopfs_ctrl_receive, coopfs_serve_send for each batch, coopfs_ctrl_send. What becomes
- * of queue pairs is in coopfs_qp; a control message that went nowhere, and why, in
- * coopfs_ctrl_drop. 'node' is the number of the node's control queue pair.
+ * A fetch is coopfs_fetch_post (again: a retry), coopfs_ctrl_send of a REQUEST,
+ * coopfs_segment for each datagram, coopfs_ctrl_receive of a COMMIT, and
+ * coopfs_verify if segments were displaced or pages have sums. At the responder
+ * it is coopfs_ctrl_receive, coopfs_serve_send for each batch, coopfs_ctrl_send.
+ * coopfs_qp reports state changes of queue pairs; coopfs_ctrl_drop a dropped
+ * control message and the reason. 'node' is the QPN of the node's control queue
+ * pair.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM coopfs
@@ -23,10 +24,10 @@
 #define COOP_IB_TRACE_ENUMS
 
 enum coop_drop {
-	COOP_DROP_NO_BUFFER,  /* all are on their way */
-	COOP_DROP_NO_HANDLE,  /* none for the address, or too many wait for it */
-	COOP_DROP_NOT_POSTED, /* the queue pair is not ready, or did not take it */
-	COOP_DROP_LENGTH,     /* no message is so long or so short */
+	COOP_DROP_NO_BUFFER,  /* all buffers are in use */
+	COOP_DROP_NO_HANDLE,  /* no address handle, or too many messages wait for it */
+	COOP_DROP_NOT_POSTED, /* the queue pair is not ready, or rejected the send */
+	COOP_DROP_LENGTH,     /* too long or too short for a message */
 	COOP_DROP_CLOSING,
 };
 

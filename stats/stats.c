@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * stats.c - counters a CPU, and what each is called where people read it.
+ * stats.c - per-CPU counters, and their names in the stats file.
  *
- * Key names are a contract with scripts and the same as in the FUSE variant where
- * both count the same thing: they are added to, never renamed.
+ * Key names are a contract with scripts, and the same as in the FUSE variant
+ * where both count the same thing: new keys may be added, none is renamed.
  */
 #include "stats/stats.h"
 
@@ -85,7 +85,7 @@ void coop_count_request(struct coop_stats *stats, enum coop_source slowest, u64 
 
 void coop_stats_sum(const struct coop_stats *stats, struct coop_stats_block *sum)
 {
-	/* A block is nothing but counters: it is added up as an array of them. */
+	/* A block consists of u64 counters only: add it up as an array. */
 	u64 *to = (u64 *)sum;
 	size_t i;
 	int cpu;

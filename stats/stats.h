@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * stats.h - what a mount counts: who served its readers, and what its queue
- * pairs went through.
+ * stats.h - a mount's counters: sources of its reads, events of its queue pairs.
  *
- * One set of counters a CPU, added up only when somebody reads
- * /proc/fs/coopfs/<id>/stats, so that counting costs a local increment on the
- * data path. Sums are of one moment for a CPU, not across CPUs. The names that
- * a reader sees stand beside the counters, in stats.c.
+ * Each CPU has its own set, and the sets are added up only when a program reads
+ * /proc/fs/coopfs/<id>/stats. So counting costs a local increment on the data
+ * path. The sum is not a snapshot of one moment across CPUs. The names of the
+ * counters are in stats.c.
  */
 #ifndef COOP_PROC_STATS_H
 #define COOP_PROC_STATS_H
@@ -14,9 +13,9 @@
 #include <linux/percpu.h>
 #include <linux/types.h>
 
-/* Where bytes that a reader got came from; each is counted once. */
+/* The source of bytes that a reader got; each byte is counted once. */
 enum coop_source {
-	COOP_FROM_BUFFER,  /* page cache: it was here already */
+	COOP_FROM_BUFFER,  /* this node's page cache */
 	COOP_FROM_PEER,    /* another node's page cache */
 	COOP_FROM_STORAGE, /* the storage daemon */
 	COOP_SOURCES
@@ -28,18 +27,18 @@ enum coop_counter {
 	/* reads */
 	COOP_C_PEER_FALLBACK_PAGES, /* asked of peers, delivered by storage */
 	COOP_C_READAHEAD_PAGES,
-	COOP_C_STALE_READS, /* the version went away under a read */
+	COOP_C_STALE_READS, /* the version changed during a read */
 	COOP_C_READ_ERRORS,
 	/* storage connection */
 	COOP_C_STORAGE_RX_BYTES,
 	COOP_C_STORAGE_TX_BYTES,
-	COOP_C_STORAGE_RX_DATA, /* file data among those */
+	COOP_C_STORAGE_RX_DATA, /* file data among the received bytes */
 	COOP_C_STORAGE_CALLS,
 	COOP_C_STORAGE_RECONNECTS,
 	COOP_C_STORAGE_REPEATS,       /* requests sent again after a reconnect */
 	COOP_C_STORAGE_WRITTEN_AGAIN, /* WRITEs repeated because storage had lost them */
-	COOP_C_STORAGE_BAD_REPLIES,   /* that ended the connection: not our protocol */
-	/* leases: what was answered without asking storage */
+	COOP_C_STORAGE_BAD_REPLIES,   /* replies that broke the protocol and ended the connection */
+	/* leases: requests answered without storage */
 	COOP_C_LEASE_RECALLS, /* taken back by the daemon */
 	COOP_C_LEASE_LOOKUPS,
 	COOP_C_LEASE_ATTRIBUTES,
@@ -48,7 +47,7 @@ enum coop_counter {
 	/* peers, on the wire */
 	COOP_C_PEER_RX_BYTES,
 	COOP_C_PEER_TX_BYTES,
-	/* queue pairs and what they use */
+	/* queue pairs and their resources */
 	COOP_C_RECV_POSTED,
 	COOP_C_RECV_COMPLETED,
 	COOP_C_RECV_FLUSHED,
@@ -56,14 +55,14 @@ enum coop_counter {
 	COOP_C_SEND_COMPLETED,
 	COOP_C_SEND_ERRORS,
 	COOP_C_QP_STOPS,    /* fetch QPs sent to ERR to quiesce (rule 2) */
-	COOP_C_QP_RECYCLED, /* QPs brought back from ERR by themselves (rule 9) */
+	COOP_C_QP_RECYCLED, /* QPs recovered that went to ERR by themselves (rule 9) */
 	COOP_C_AH_CREATED,
 	COOP_C_AH_FAILED,
 	COOP_C_AH_WAITED,    /* datagrams that waited for an address handle */
-	COOP_C_CTRL_DROPPED, /* control datagrams that had no buffer or handle */
+	COOP_C_CTRL_DROPPED, /* control datagrams without a buffer or handle */
 	COOP_C_CQ_ERRORS,
-	COOP_C_COPIED_BYTES,       /* of pages received: with ib_copy, and of displaced segments */
-	COOP_C_SERVE_COPIED_BYTES, /* of pages sent: of small serves, which send copies */
+	COOP_C_COPIED_BYTES,       /* received bytes copied: ib_copy, and displaced segments */
+	COOP_C_SERVE_COPIED_BYTES, /* bytes that small serves copied to send them */
 	COOP_C_DEVICE_REMOVALS,
 	COOP_COUNTERS
 };
@@ -101,12 +100,12 @@ void coop_count_request(struct coop_stats *stats, enum coop_source slowest, u64 
 
 /* Adds all CPUs up. Any context. */
 void coop_stats_sum(const struct coop_stats *stats, struct coop_stats_block *sum);
-/* What is counted meanwhile may be lost or stay. */
+/* A concurrent increment may be lost or kept. */
 void coop_stats_reset(struct coop_stats *stats);
 
 /*
- * A line of the stats file is "kind name value". NULL: the counter is shown in a line of another
- * shape (traffic).
+ * A line of the stats file is "kind name value". NULL: the counter appears in a line of another
+ * form (traffic).
  */
 const char *coop_counter_kind(enum coop_counter c);
 const char *coop_counter_name(enum coop_counter c);

@@ -138,7 +138,7 @@ test_port()
 	refused GID "$(options a),ib_gid=200" "$(options a),ib_gid=1,addr=10.77.0.1"
 	refused 'port' "$(options a),ib_port=9"
 	refused ib_sl "$(options a),ib_sl=16"
-	refused 'no member of that partition' "$(options a),ib_pkey=0x8001"
+	refused 'not a member of that partition' "$(options a),ib_pkey=0x8001"
 	refused ib_pkey "$(options a),ib_pkey=0" "$(options a),ib_pkey=0x10000"
 	refused 10.77.0.99 "$(options a),addr=10.77.0.99"
 	refused ib_num_srpc "$(options a),ib_num_srpc=1024" "$(options a),ib_mtu=256"
