@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// hello.cpp - a message that offers memory, and the transfer that takes the offer up.
+// hello.cpp - one machine offers memory in a message, another one reads it.
 //
 //     c++ -std=c++20 hello.cpp $(pkg-config --cflags --libs coop-net) -o hello && ./hello ud
 //
-// Two transfer machines in one program; in two, nothing would differ but the addresses.
+// Two transfer machines in one program; in two programs only the addresses would differ.
 #include <cstring>
 #include <iostream>
 #include <system_error>
@@ -12,7 +12,7 @@
 
 namespace net = coop::net;
 
-// Errors of calls and of events are the same numbers.
+// Calls and events use the same error numbers.
 static void need(int status, const char *what)
 {
 	if (status)
@@ -27,11 +27,11 @@ static void start(net::transfer_machine &tm, const char *address)
 
 static int run(const std::string &transport)
 {
-	// Declared first, destroyed last: a domain outlives what is made from it, handlers and
-	// buffers outlive the machines that use them.
+	// Declared first, destroyed last: a domain must outlive all objects made from it, and
+	// handlers and buffers the machines that use them.
 	net::domain domain({transport});
 	net::buffer_pool pool(domain, {.buffers = 4, .segment_size = 64 << 10});
-	net::channel done; // counts what has ended
+	net::channel done; // counts ended operations
 
 	char text[] = "hello, and 1 MiB could be here as well";
 	char landing[sizeof(text)] = "";
@@ -46,8 +46,8 @@ static int run(const std::string &transport)
 	});
 	net::transfer_machine receiver(domain), sender(domain);
 
-	// The receiver keeps its queue filled from the pool. A message is a descriptor here:
-	// what it stands for is read straight into `landing`.
+	// The pool keeps the receiver's queue filled. Each message here is a descriptor: read the
+	// memory that it names directly into `landing`.
 	net::buffer_callback letters([&](const net::buffer_event &e) {
 		if (e.sender) {
 			const auto *bytes =
@@ -83,7 +83,7 @@ static int run(const std::string &transport)
 	send.handler = &ended;
 	need(sender.add(message, send), "MSG_SEND");
 
-	for (int i = 0; i < 3; i++) // message sent, memory read, offer taken up
+	for (int i = 0; i < 3; i++) // message sent, memory read, offer used
 		need(done.wait(net::clock::now() + std::chrono::seconds(10)), "waiting");
 	std::cout << "read: " << landing << '\n';
 	return 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // cluster_key.hpp - the shared secret of a cluster and what is derived from it.
 //
-// Daemon and clients must derive the same bytes from the same file, so the one
-// place that does it is shared. The key itself is used for derivation only;
-// each purpose has its own label, so that no proof can be used for another one.
+// Daemon and clients must derive the same bytes from the same file, so they share this code. The
+// key itself is used for derivation only; each purpose has its own label, so that no proof can be
+// reused for another purpose.
 #pragma once
 
 #include <array>
@@ -71,7 +71,7 @@ inline void random_bytes(void *p, std::size_t n)
 		throw std::runtime_error("no random bytes from OpenSSL");
 }
 
-// Throws with a text that says what to do. The file must be the reader's alone.
+// Throws with a text that says what to do. Only the file's owner may have access to it.
 inline secret load_cluster_key(const std::string &path)
 {
 	int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);
@@ -110,7 +110,8 @@ inline std::array<std::uint8_t, 16> fabric_key(const secret &cluster)
 	return out;
 }
 
-// What both sides of a storage connection prove that they know, over everything said so far.
+// The handshake of a storage connection: each side proves that it knows the key, over everything
+// exchanged so far.
 struct handshake {
 	std::string client_nonce, server_nonce, session, export_name;
 	std::uint16_t version_min, version_max, version;

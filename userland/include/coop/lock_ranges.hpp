@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// lock_ranges.hpp - the locks held on one file, and how one changes the others.
+// lock_ranges.hpp - the locks held on one file, split and joined as new ones come.
 //
-// The daemon decides by it who gets a lock; a client keeps the same picture of
-// its own locks, to ask for them again when the daemon has been restarted. Both
-// must split and join ranges alike, so the one place that does it is shared.
+// The daemon uses it to decide about locks. A client keeps the same record of its own locks, to
+// reclaim them when the daemon has restarted. Both must split and join ranges alike, so they share
+// this code.
 //
-// Ranges are inclusive: [0, last_byte] is the whole file, however it grows. An
-// owner has at most one lock on a byte in each space; flock(2) is a space of its
-// own, byte ranges of processes and of open file descriptions share the other.
+// Ranges are inclusive: [0, last_byte] is the whole file, however it grows. An owner has at most
+// one lock on a byte in each of two spaces: flock(2) has its own, byte ranges of processes and of
+// open file descriptions share the other.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ public:
 
 	struct range {
 		owner_type owner;
-		std::uint64_t open_id; // the open file that it was taken through
+		std::uint64_t open_id; // the open file through which it was taken
 		std::uint64_t start, end;
 		std::uint32_t kind; // enum coop_st_lock_kind
 		std::uint32_t pid;
@@ -44,7 +44,7 @@ public:
 	const std::vector<range> &held() const { return held_; }
 	bool empty() const { return held_.empty(); }
 
-	// The first lock that keeps 'wanted' from being held, or null.
+	// The first lock that conflicts with 'wanted', or null.
 	const range *conflict(const range &wanted) const
 	{
 		const auto it = std::find_if(held_.begin(), held_.end(),
@@ -52,11 +52,11 @@ public:
 		return it == held_.end() ? nullptr : &*it;
 	}
 
-	// 'wanted' takes the place of what its owner holds there. It must not conflict.
+	// Replaces the owner's locks in that range by 'wanted', which must not conflict.
 	void take(range wanted)
 	{
 		release(wanted);
-		// Neighbours of one kind become one, so that locking a file byte by byte costs no
+		// Join adjacent ranges of one kind, so that locking a file byte by byte costs no
 		// more than locking it at once.
 		for (auto it = held_.begin(); it != held_.end();) {
 			if (alike(*it, wanted) && touches(*it, wanted)) {
@@ -70,7 +70,7 @@ public:
 		held_.push_back(wanted);
 	}
 
-	// The owner of 'freed' holds nothing in that range afterwards. True: it held something.
+	// Releases the owner's locks in that range. True: there was one.
 	bool release(const range &freed)
 	{
 		bool any = false;
@@ -85,7 +85,7 @@ public:
 				range rest = h;
 				rest.start = freed.end + 1;
 				h.end = freed.start - 1;
-				held_.push_back(rest); // h is not used behind this
+				held_.push_back(rest); // invalidates h
 			} else if (head) {
 				h.end = freed.start - 1;
 			} else if (tail) {
@@ -98,7 +98,7 @@ public:
 		return any;
 	}
 
-	// Drops the locks for which gone(range) is true, and tells how many.
+	// Drops the locks for which gone(range) is true; returns their number.
 	template <class predicate> std::size_t drop(predicate gone)
 	{
 		return std::erase_if(held_, gone);

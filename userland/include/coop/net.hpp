@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// net.hpp - all of the messaging library.
+// net.hpp - includes the whole messaging library.
 //
 //   domain            an open transport
 //   buffer            registered memory
 //   transfer_machine  an address, six queues and their events
-//   endpoint          somebody else's transfer machine
+//   endpoint          a remote transfer machine
 //   buffer_pool       receive buffers shared by several transfer machines
-//   channel           to wait for events with other descriptors
+//   channel           waits for events together with other descriptors
 #pragma once
 
 #include "net/address.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// base.hpp - what every header of the messaging library rests on.
+// base.hpp - conventions and names that all headers of the messaging library use.
 //
-// Errors are `int`: 0 or a negative errno value, and [[nodiscard]]. Exceptions are thrown by
-// constructors only (std::system_error whose text says what is wrong and what to do).
-// Lengths and offsets are bytes; times are of the steady clock (CLOCK_MONOTONIC).
+// Errors are `int`: 0 or a negative errno value, and [[nodiscard]]. Only constructors throw
+// (std::system_error, whose text gives the cause and the remedy). Lengths and offsets are in bytes;
+// times are of the steady clock (CLOCK_MONOTONIC).
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <limits>
 
-/// Of what programs may link to; the library hides all else.
+/// Marks symbols that programs may link to; the library hides all others.
 #define COOP_NET_API __attribute__((visibility("default")))
 
 /// The messaging library: domains, transfer machines, buffers, pools and end points.
@@ -20,27 +20,27 @@ namespace coop::net
 
 /// The clock of all times and deadlines.
 using clock = std::chrono::steady_clock;
-/// A point in time, of that clock.
+/// A point in time of that clock.
 using time_point = clock::time_point;
 
-/// The deadline of what may take for ever.
+/// The deadline of an operation without time limit.
 constexpr time_point never = time_point::max();
 
 /// The six queues of a transfer machine. A buffer is on at most one of them.
 /// @par Source
-/// The network layer of Motr, whose names these are.
+/// The network layer of Motr, which uses these names.
 enum class queue_type : std::uint8_t {
-	msg_recv,          ///< takes messages that anybody sends
-	msg_send,          ///< a message to one end point
+	msg_recv,          ///< takes messages from any sender
+	msg_send,          ///< sends a message to one end point
 	passive_bulk_recv, ///< memory that the holder of its descriptor may write, once
 	passive_bulk_send, ///< memory that the holder of its descriptor may read, once
-	active_bulk_recv,  ///< reads what a descriptor stands for
-	active_bulk_send,  ///< writes to what a descriptor stands for
+	active_bulk_recv,  ///< reads the memory that a descriptor names
+	active_bulk_send,  ///< writes the memory that a descriptor names
 };
 
 constexpr std::size_t queue_types = 6; ///< number of queues of a transfer machine
 
-/// "MSG_RECV" and so on, for texts.
+/// The name as text: "MSG_RECV" and so on.
 COOP_NET_API const char *name(queue_type) noexcept;
 
 class buffer;
@@ -50,7 +50,7 @@ class domain;
 class endpoint;
 class transfer_machine;
 
-/// Implementation; declared here so that handles can point at it.
+/// Implementation; declared here so that handles can point to it.
 namespace core
 {
 class buffer_state;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // channel.hpp - a counter that one thread raises and another waits for.
 //
-// An eventfd, so that a program can wait for it together with its other descriptors.
+// It is an eventfd, so a program can wait for it together with other descriptors.
 #pragma once
 
 #include "base.hpp"
@@ -9,9 +9,9 @@
 namespace coop::net
 {
 
-/// A counting semaphore with a file descriptor. Any thread may call anything.
+/// A counting semaphore with a file descriptor. Thread-safe.
 /// @par Source
-/// eventfd(2); what transfer_machine::notify() signals in Motr is a channel, too.
+/// eventfd(2); in Motr, too, a transfer machine notifies through a channel.
 class COOP_NET_API channel
 {
 public:
@@ -23,11 +23,11 @@ public:
 
 	/// Raises the count by one.
 	void signal() noexcept;
-	/// Takes one from the count if it is not 0. @return whether it did.
+	/// Decrements the count if it is not 0. @return whether it did.
 	[[nodiscard]] bool try_wait() noexcept;
-	/// Takes one from the count, waiting until there is one. @return 0 or -ETIMEDOUT.
+	/// Waits until the count is not 0 and decrements it. @return 0 or -ETIMEDOUT.
 	[[nodiscard]] int wait(time_point deadline = never) noexcept;
-	/// Readable while the count is not 0. Read nothing from it: call try_wait().
+	/// Readable while the count is not 0. Do not read from it: call try_wait().
 	int fd() const noexcept { return fd_; }
 
 private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// domain.hpp - one transport, opened: what buffers, pools and transfer machines belong to.
+// domain.hpp - an open transport, the owner of buffers, pools and transfer machines.
 //
-// Domains are independent of each other; a process may open several, of the same transport
-// or of different ones. A domain outlives everything that was made from it.
+// Domains are independent of each other; a process may open several, of the same transport or of
+// different ones. A domain must outlive everything made from it.
 #pragma once
 
 #include <memory>
@@ -15,22 +15,23 @@
 namespace coop::net
 {
 
-/// Which transport, and how it is set up.
+/// The transport and its parameters.
 /// @par Source
 /// Motr names a transport to m0_net_domain_init(); parameters as text are our own.
 struct domain_options {
 	std::string transport; ///< a name from domain::transports()
-	/// key and value. What a transport does not know is refused, never ignored.
+	/// Keys and values. An unknown key is an error.
 	std::vector<std::pair<std::string, std::string>> parameters = {};
 };
 
-/// What a domain can take. Bytes unless said otherwise.
+/// Limits of a domain, in bytes unless said otherwise.
 /// @par Source
-/// Motr's m0_net_domain_get_max_buffer_size() and its kin.
+/// Motr's m0_net_domain_get_max_buffer_size() and related calls.
 struct domain_limits {
-	/// operation::length of a msg_send. On ud no session takes more than half of window= times
-	/// the room in a datagram (mtu=, or what the device has, without the heads): where that is
-	/// less, add() says -EMSGSIZE; where the peer takes less, the event does.
+	/// operation::length of a msg_send. On ud a session also limits a message to half of
+	/// window= times the payload of a datagram (mtu= or the device's, minus headers): if our
+	/// side's limit is lower than max_message, add() returns -EMSGSIZE; if the peer's is, the
+	/// event does.
 	std::size_t max_message;
 	std::size_t max_buffer;     ///< all segments of a buffer
 	std::size_t max_segment;    ///< one segment
@@ -39,26 +40,26 @@ struct domain_limits {
 	std::uint32_t max_queued;   ///< operations on all queues of one transfer machine
 };
 
-/// How a transport behaves where transports differ; programs that must run on any of them
-/// assume the weaker.
+/// Properties in which transports differ; a program that must run on any of them has to assume the
+/// weaker one.
 /// @par Source
 /// Our own.
 struct transport_traits {
-	/// A message that found no transfer machine or no buffer ends with an error at its
-	/// sender. False: it may end well, as a datagram does.
+	/// A message that finds no transfer machine or no buffer ends with an error at its sender.
+	/// False: it may seem to succeed, like a datagram.
 	bool reports_remote_errors;
-	/// Other processes can be reached.
+	/// Whether it reaches other processes.
 	bool between_processes;
 };
 
-/// One of domain_options::parameters in an open domain.
+/// A parameter of an open domain, see domain_options::parameters.
 /// @par Source
 /// Our own, as domain_options::parameters is.
 struct domain_parameter {
 	std::string key;      ///< its name
-	std::string value;    ///< in effect; where that given offers a choice, what was taken
-	std::string standard; ///< of a domain that is not given any
-	/// The domains of peers need it too: the same value, or (device, file) their host's own.
+	std::string value;    ///< in effect; the one chosen, if the given one offers a choice
+	std::string standard; ///< value if it is not given
+	/// The domains of peers need it too: the same value, or (device, file) their own host's.
 	bool both_sides;
 };
 
@@ -68,28 +69,28 @@ struct domain_parameter {
 class COOP_NET_API domain
 {
 public:
-	/// @throw std::system_error EPROTONOSUPPORT (no such transport; the text lists those
-	/// there are), EINVAL (unknown parameter or bad value, which the text names), or what
-	/// the transport says (ENODEV: no device).
+	/// @throw std::system_error EPROTONOSUPPORT (no such transport; the text lists the known
+	/// ones), EINVAL (unknown parameter or bad value, which the text names), or the transport's
+	/// error (ENODEV: no device).
 	explicit domain(const domain_options &);
-	/// Ends the program with a message if a buffer, pool or transfer machine is left.
+	/// Aborts the program with a message if a buffer, pool or transfer machine is left.
 	~domain();
 	domain(const domain &) = delete;
 	domain &operator=(const domain &) = delete;
 
-	/// Its name, as in domain_options.
+	/// The transport's name, as in domain_options.
 	const std::string &transport() const noexcept;
-	/// They do not change while it is open.
+	/// The limits; constant while the domain is open.
 	const domain_limits &limits() const noexcept;
-	/// The same.
+	/// The traits; constant while the domain is open.
 	const transport_traits &traits() const noexcept;
 	/// Every parameter of the transport.
 	const std::vector<domain_parameter> &parameters() const noexcept;
 
 	/// Names of the transports in this build.
 	static std::vector<std::string> transports();
-	/// One line a parameter: "key=default  what it does (unit)", and "[both sides]" behind
-	/// those that peers need too. Empty if there is no such transport.
+	/// One line for each parameter: "key=default meaning (unit)", followed by "[both sides]" if
+	/// peers need it too. Empty if there is no such transport.
 	static std::string parameters(const std::string &transport);
 
 private:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// endpoint.hpp - a transfer machine that messages go to or come from.
+// endpoint.hpp - a transfer machine that messages are sent to or received from.
 //
-// There is one object for an address and a transfer machine, found through a hash table,
-// with a reference count inside. The last reference releases it; taking and dropping one
-// while there are others is one atomic instruction and needs no lock.
+// There is one object for each address and local transfer machine, found through a hash table, with
+// a reference count inside. The last reference releases it. Taking or dropping a reference while
+// others exist is one atomic instruction without a lock.
 #pragma once
 
 #include <atomic>
@@ -15,24 +15,24 @@
 namespace coop::net
 {
 
-/// One per address and transfer machine, so pointers compare as addresses do. Made by
-/// transfer_machine::make_endpoint() and by messages that arrive. May outlive its transfer
-/// machine; then it can no longer be sent to.
+/// One for each address and local transfer machine, so comparing pointers compares addresses. Made
+/// by transfer_machine::make_endpoint() and by received messages. May outlive its transfer machine,
+/// but then cannot be sent to.
 /// @par Source
-/// Motr's network end point: one object for an address, counted.
+/// Motr's network end point: one counted object for an address.
 class COOP_NET_API endpoint
 {
 public:
 	endpoint(const endpoint &) = delete;
 	endpoint &operator=(const endpoint &) = delete;
 
-	/// Whose it is; never with `*`. Lives as long as the end point.
+	/// The remote address, never with `*`. Valid as long as the end point.
 	const net::address &address() const noexcept { return address_; }
-	/// The address as parse() reads it.
+	/// The address as text that parse() accepts.
 	std::string text() const { return format(address_); }
 
 protected:
-	/// Transfer machines make them.
+	/// For transfer machines only.
 	explicit endpoint(const net::address &a) : address_(a) {}
 	~endpoint() = default;
 
@@ -57,25 +57,26 @@ private:
 };
 
 /// A counted reference, or none. Construct one from buffer_event::sender to keep it. Different
-/// references to one end point may be used by different threads at a time, one reference may not.
+/// threads may use different references to one end point at a time, but not one reference.
 /// @par Source
 /// Motr's m0_net_end_point_get() and _put(), as a smart pointer.
 class endpoint_ptr
 {
 public:
-	/// None.
+	/// No reference.
 	endpoint_ptr() = default;
-	/// One more to `e`, which somebody else refers to meanwhile; null: none.
+	/// Takes a reference to `e`, to which another reference must exist during the call; null:
+	/// none.
 	explicit endpoint_ptr(endpoint *e) noexcept : e_(e)
 	{
 		if (e_)
 			e_->get();
 	}
-	/// One more.
+	/// Takes one more reference.
 	endpoint_ptr(const endpoint_ptr &o) noexcept : endpoint_ptr(o.e_) {}
-	/// The other's, which has none then.
+	/// Takes over the other's reference, which becomes empty.
 	endpoint_ptr(endpoint_ptr &&o) noexcept : e_(std::exchange(o.e_, nullptr)) {}
-	/// Gives up what it had.
+	/// Replaces the reference.
 	endpoint_ptr &operator=(endpoint_ptr o) noexcept
 	{
 		std::swap(e_, o.e_);
@@ -83,22 +84,22 @@ public:
 	}
 	~endpoint_ptr() { reset(); }
 
-	/// Gives it up. The last one of an end point takes the lock of its transfer machine; a
-	/// handler may do it.
+	/// Drops the reference. Dropping the last one of an end point takes the lock of its
+	/// transfer machine; a handler may do so.
 	void reset() noexcept
 	{
 		if (endpoint *e = std::exchange(e_, nullptr))
 			e->put();
 	}
-	/// The end point or null, for operation::to; the reference remains.
+	/// The end point or null, for operation::to; the reference stays here.
 	endpoint *get() const noexcept { return e_; }
-	/// There has to be one.
+	/// Must not be empty.
 	endpoint *operator->() const noexcept { return e_; }
-	/// There has to be one.
+	/// Must not be empty.
 	endpoint &operator*() const noexcept { return *e_; }
-	/// Whether there is one.
+	/// Whether there is a reference.
 	explicit operator bool() const noexcept { return e_ != nullptr; }
-	/// Of one machine: whether they are to the same address, or both to none.
+	/// For end points of one machine: whether the addresses are equal, or both are empty.
 	bool operator==(const endpoint_ptr &) const = default;
 
 private:
