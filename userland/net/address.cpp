@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// address.cpp - addresses between text and value.
+// address.cpp - conversion of addresses between text and value.
 //
-// Every valid text but those with redundant digits is the text that its value gives, so
-// addresses compare as texts do; a number with leading zeros is refused for that reason.
+// Every value has exactly one valid text, so addresses compare as their texts do; therefore a
+// number with leading zeros is refused.
 #include "coop/net/address.hpp"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ bool ip_of(std::string_view text, int family, address &a)
 	return inet_pton(AF_INET, copy, a.ip.data() + mapped.size()) == 1;
 }
 
-// What is before the first `c`, which is taken away with it.
+// Splits `rest` at the first `c`: `head` before it, `rest` after it.
 bool cut(std::string_view &rest, char c, std::string_view &head)
 {
 	const std::size_t at = rest.find(c);
@@ -174,7 +174,7 @@ bool is_valid(const address &a) noexcept
 		return known && (v4 || a.kind == address::form::inet6) && a.portal == 0 &&
 		       ((a.id > 0 && a.id < address::ports) || a.wildcard());
 	}
-	return false; // of another number than the enumerators'
+	return false; // not an enumerator
 }
 
 std::uint64_t address::nid() const noexcept
@@ -194,7 +194,7 @@ std::size_t hash(const address &a) noexcept
 					  std::uint64_t(a.kind)};
 	std::memcpy(words, a.ip.data(), 16);
 	std::uint64_t h = 0;
-	for (std::uint64_t w : words) { // the finalizer of MurmurHash3, word by word
+	for (std::uint64_t w : words) { // MurmurHash3's finalizer, word by word
 		h = (h ^ w) * 0xff51afd7ed558ccdull;
 		h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53ull;
 		h ^= h >> 33;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// buffer.cpp - registering memory, and giving it back.
+// buffer.cpp - registering and deregistering memory.
 //
-// Limits are checked here, so that a transport sees only lists that it has declared to take.
+// Limits are checked here, so a transport sees only lists within its declared limits.
 #include "coop/net/buffer.hpp"
 
 #include <cerrno>
@@ -35,15 +35,15 @@ buffer_state::buffer_state(std::shared_ptr<domain_state> d, std::span<const segm
 {
 	const domain_limits &limits = domain->limits();
 	if (list.empty())
-		refuse(EINVAL, "a buffer of no segments");
+		refuse(EINVAL, "a buffer without segments");
 	if (list.size() > limits.max_segments)
 		refuse(E2BIG, "a buffer of " + std::to_string(list.size()) + " segments; " +
-				      std::to_string(limits.max_segments) + " are the most");
+				      std::to_string(limits.max_segments) + " are allowed");
 	for (const segment &s : list) {
 		if (!s.base || !s.length)
-			refuse(EINVAL, "a buffer with a segment of no memory");
+			refuse(EINVAL, "a buffer with an empty segment");
 		if (s.length > limits.max_segment || s.length > limits.max_buffer - memory.size)
-			refuse(EFBIG, "a buffer of more bytes than its domain takes");
+			refuse(EFBIG, "a buffer larger than the limit of its domain");
 		memory.size += s.length;
 	}
 	memory.segments = segments_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // channel.cpp - an eventfd in semaphore mode.
 //
-// The descriptor is non-blocking; waiting is done by poll, so that a deadline holds and two
-// waiters cannot both be stuck in a read.
+// The descriptor is non-blocking; wait() uses poll, so that a deadline works and two waiters cannot
+// both block in a read.
 #include "coop/net/channel.hpp"
 
 #include <cerrno>
@@ -30,7 +30,7 @@ channel::~channel()
 void channel::signal() noexcept
 {
 	const std::uint64_t one = 1;
-	// Fails only at 2^64 - 2 signals nobody waited for.
+	// Fails only after 2^64 - 2 signals without a wait.
 	[[maybe_unused]] ssize_t n = ::write(fd_, &one, sizeof(one));
 }
 

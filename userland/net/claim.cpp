@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // claim.cpp - see claim.hpp.
 //
-// The socket is never listened on or connected to; binding is all.
+// The socket is only bound; it neither listens nor connects.
 #include "claim.hpp"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ namespace coop::net::core
 namespace
 {
 
-// What this process holds: of each line the numbers.
+// The claims of this process: the numbers of each line.
 struct claims {
 	std::mutex lock;
 	std::map<std::string, number_runs> lines;
@@ -37,7 +37,7 @@ struct claims {
 
 claims &all_claims()
 {
-	static claims &the = *new claims; // machines may be static, too
+	static claims &the = *new claims; // never destroyed: machines may be static, too
 	return the;
 }
 
@@ -53,7 +53,8 @@ int bind_abstract(const std::string &name)
 	a.sun_family = AF_UNIX;
 	if (name.size() + 1 > sizeof(a.sun_path))
 		return -EINVAL;
-	std::memcpy(a.sun_path + 1, name.data(), name.size()); // the 0 before it: abstract
+	std::memcpy(a.sun_path + 1, name.data(),
+		    name.size()); // a leading 0 byte: the abstract name space
 	const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
@@ -90,7 +91,7 @@ int claim::take(const std::string &transport, const address &a, bool private_)
 	claims &all = all_claims();
 	std::lock_guard guard(all.lock);
 	number_runs &numbers = all.lines[line];
-	// The kernel's word stands: it may be of another network name space.
+	// The kernel decides: our own claim may be in another network name space.
 	const bool ours = numbers.highest_missing(a.id) != a.id;
 	const int r = private_ ? ours ? -EADDRINUSE : 0
 			       : bind_abstract("coop-net/" + transport + '/' + format(a));
@@ -109,7 +110,7 @@ int claim::take(const std::string &transport, const address &a, bool private_)
 void claim::release() noexcept
 {
 	claims &all = all_claims();
-	std::lock_guard guard(all.lock); // who has the number next enters it
+	std::lock_guard guard(all.lock); // the next owner of the number enters it under the lock
 	if (fd_ >= 0)
 		::close(std::exchange(fd_, -1));
 	if (line_.empty())

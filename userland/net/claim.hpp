@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// claim.hpp - an address that a transfer machine has to itself.
+// claim.hpp - exclusive use of an address by a transfer machine.
 //
-// On transports between processes a claim is a bound unix socket in the abstract name space,
-// named after transport and address: it is one of a kind in the network name space, as the
-// address is, and goes with the process however that ends. No file is left behind and no lock
-// can be stale. Transports within a process have what this process holds, and no more.
+// On transports between processes a claim is a bound unix socket in the abstract name space, named
+// by transport and address. The name is unique in the network name space, as the address is, and
+// disappears with the process, however that ends: no file is left behind and no lock can be stale.
+// For transports within a process the table of this process suffices.
 //
-// What this process holds is kept by number, so that whoever looks for a free one asks the
-// kernel about those of others alone.
+// The table lists the numbers that this process holds, so a search for a free number asks the
+// kernel only about numbers of other processes.
 #pragma once
 
 #include <optional>
@@ -26,17 +26,17 @@ public:
 	claim &operator=(claim &&) noexcept;
 	~claim() { release(); }
 
-	/// @return 0, -EADDRINUSE, or what the kernel says (-EMFILE). Takes the place of the
-	/// claim held so far, if any.
+	/// @return 0, -EADDRINUSE, or the kernel's error (-EMFILE). Replaces the claim held so far,
+	/// if any.
 	[[nodiscard]] int take(const std::string &transport, const address &, bool private_);
 	void release() noexcept;
-	/// The highest number up to that of the address that this process does not hold there.
+	/// The highest number, up to that of the address, that this process does not hold there.
 	static std::optional<std::uint32_t> highest_free(const std::string &transport,
 							 const address &);
 
 private:
 	int fd_ = -1;
-	std::string line_; // addresses that differ in the number alone; empty: not in the book
+	std::string line_; // the address without its number; empty: not in the table
 	std::uint32_t number_ = 0;
 };
 

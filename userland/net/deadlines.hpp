@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// deadlines.hpp - the operations that have one, the earliest first.
+// deadlines.hpp - operations with a deadline, the earliest first.
 //
-// A binary heap of slots, each of which knows its place in it, so that an operation that ends
-// takes its deadline along. Operations without a deadline cost nothing.
+// A binary heap of slots. Each slot knows its index in the heap, so an operation that ends removes
+// its deadline. Operations without a deadline cost nothing.
 #pragma once
 
 #include <utility>
@@ -25,7 +25,7 @@ public:
 		place(heap_.size() - 1, &s);
 		up(heap_.size() - 1);
 	}
-	/// Does nothing for a slot that is not in.
+	/// No effect if the slot is not in the heap.
 	void erase(slot &s)
 	{
 		const std::size_t at = s.heap_at;

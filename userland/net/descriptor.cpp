@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // descriptor.cpp - see descriptor.hpp for the layout.
 //
-// Whatever decode() lets pass is canonical: encode() makes the same bytes of it. An
-// argument that did not pass may have been written to.
+// Everything that decode() accepts is canonical: encode() makes the same bytes of it. After an
+// error `out` may be partly written.
 #include "descriptor.hpp"
 
 #include <array>

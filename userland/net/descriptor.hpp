@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// descriptor.hpp - what stands for a passive bulk buffer outside of its machine.
+// descriptor.hpp - the bytes that name a passive bulk buffer to other machines.
 //
 // Little-endian, no padding:
 //
@@ -15,13 +15,12 @@
 //   60      P bytes of the transport
 //   60+P    u32 CRC32C of all before it
 //
-// The checksum finds damage, not malice: any peer can make up bytes like these. What lets it
-// use the operation is the key, 64 bits of the kernel's random numbers that are drawn for this
-// operation alone. They are not a function of anything: descriptors that a peer was given say
-// nothing of the others. (A keyed hash of the token would need no room in the slot, but
-// would rest on a secret that is good for all descriptors of a machine.) The passive side
-// checks key, token, direction and size by itself. The active side copies token and key into
-// its request and reads nothing into them.
+// The checksum finds damage, not forgery: any peer can make such bytes. The key authorises the use
+// of the operation: 64 random bits from the kernel, drawn for this operation alone. The key depends
+// on nothing else, so descriptors that a peer was given reveal nothing about others. (A keyed hash
+// of the token would need no room in the slot, but would depend on one secret for all descriptors
+// of a machine.) The passive side itself checks key, token, direction and size. The active side
+// copies token and key into its request and does not interpret them.
 #pragma once
 
 #include <span>
@@ -41,15 +40,15 @@ struct descriptor {
 	spi::token token = 0;
 	std::uint64_t key = 0;
 	net::address machine;
-	std::span<const std::byte> part; ///< of the transport; a view
+	std::span<const std::byte> part; ///< the transport's; a view
 };
 
 std::uint32_t transport_id(std::string_view name);
 
-/// @return bytes written to `out`, which has room for fixed + part.size().
+/// @return number of bytes written to `out`, which has room for fixed + part.size().
 std::size_t encode(const descriptor &, std::byte *out);
 
-/// Sets the checksum right of bytes that are long enough to have one; for tests.
+/// Fixes the checksum of bytes that are long enough to have one; for tests.
 void seal(std::span<std::byte> text);
 
 /// `out.part` is a view into `text`. @return 0 or -EINVAL.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// domain.cpp - opening a transport, and the thread that provisions from pools.
+// domain.cpp - opens a transport; the thread that provisions machines from pools.
 //
-// The thread starts with the first machine that has a pool. It looks at the pools that somebody
-// has put something into, and at the machines that wait there: at no other, however many.
+// The thread starts with the first machine that has a pool. It examines only pools to which buffers
+// were returned, and the machines that wait for those, however many others there are.
 #include "coop/net/domain.hpp"
 
 #include <algorithm>
@@ -118,7 +118,8 @@ void domain_state::run()
 		p.wanted = m != nullptr;
 		if (!m)
 			continue;
-		// Pools take turns: what one machine gives back the next may want, without end.
+		// Pools take turns: two machines could otherwise pass one buffer back and forth
+		// without end.
 		wanted_.push_back(&p);
 		serving_ = m.get();
 		guard.unlock();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// domain_state.hpp - what is behind a domain: the open transport and the thread that serves
-// transfer machines whose pool had nothing to give.
+// domain_state.hpp - the implementation of a domain: the open transport, and the thread that serves
+// transfer machines whose pool was empty.
 //
-// The thread exists so that whoever puts a buffer back does no more than wake it: filling a
-// receive queue takes the lock of the machine and runs its transport, and that is not to
-// happen on any thread that happens to call buffer_pool::put().
+// With this thread, buffer_pool::put() only has to wake it. Filling a receive queue takes the
+// machine's lock and runs its transport, which must not happen on an arbitrary thread that calls
+// put().
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ public:
 	static const std::shared_ptr<domain_state> &of(domain &d);
 
 	const std::string &name() const { return name_; }
-	std::uint32_t id() const { return id_; } // of the transport, in descriptors
+	std::uint32_t id() const { return id_; } // of the transport, as in descriptors
 	spi::transport_domain &transport() const { return *transport_; }
 	const domain_limits &limits() const { return limits_; }
 	const spi::traits &traits() const { return traits_; }
@@ -40,13 +40,13 @@ public:
 	void remove_child() { children_.fetch_sub(1, std::memory_order_release); }
 	unsigned children() const { return children_.load(std::memory_order_acquire); }
 
-	/// Starts the thread that provisions, if there is none.
+	/// Starts the provisioning thread if necessary.
 	void serve_pools();
-	/// When it returns the thread has no hand on the machine, which has no deficit, any more.
+	/// For a machine without a deficit: when it returns, the thread no longer uses the machine.
 	void let_go(const machine *);
-	/// Machines with a deficit may find something in this pool.
+	/// The pool may now serve machines with a deficit.
 	void provision(pool_state &);
-	/// The thread is to know nothing of the pool, which no machine is attached to, any more.
+	/// For a pool to which no machine is attached: the thread forgets it.
 	void let_go(pool_state &);
 
 private:
@@ -60,9 +60,9 @@ private:
 	std::vector<domain_parameter> parameters_;
 	std::atomic<unsigned> children_{0};
 
-	std::mutex lock_; // of all below
+	std::mutex lock_; // guards all below
 	std::condition_variable wake_, idle_;
-	std::deque<pool_state *> wanted_; // to be looked at; each once
+	std::deque<pool_state *> wanted_; // pools to be examined, each once
 	const machine *serving_ = nullptr;
 	bool exit_ = false;
 	std::thread thread_;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// fatal.hpp - the end of a program that broke a promise nothing can mend.
+// fatal.hpp - aborts a program that violated a rule in a way that cannot be repaired.
 //
-// Only for destructors of what is in use by the network or by another thread: to go on
-// would be a write into freed memory, later and elsewhere.
+// Only for destructors of objects that the network or another thread still uses: continuing would
+// mean a later write into freed memory.
 #pragma once
 
 #include <cstdio>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // machine.cpp - the life of a transfer machine: start, stop, and what is left at the end.
 //
-// A transport is never called from inside one of its own calls, and is destroyed from here
-// only: what its reports ask for is noted and done when the hold ends, in settle().
+// A transport is never called from inside one of its own calls, and is destroyed only here: work
+// that its reports require is noted, and settle() does it when the hold ends.
 #include "machine.hpp"
 
 #include <cerrno>
@@ -19,7 +19,7 @@ namespace coop::net::core
 namespace
 {
 
-// Ports that `*` is taken from, downward: those that nobody is given by a registry.
+// Port range for `*`, searched downward: ports that no registry assigns.
 constexpr std::uint32_t highest_port = 65535, lowest_port = 49152;
 
 std::uint32_t first_generation(random_source &random)
@@ -173,7 +173,7 @@ int machine::start(std::string_view text)
 	if (int r = domain_->transport().check(a))
 		return fail_start(r);
 	try {
-		// It waits for the lock, and finds the outcome.
+		// It waits for the lock, and then finds the result.
 		thread_ = background_thread([this] { run(); });
 	} catch (const std::system_error &e) {
 		return fail_start(-e.code().value());
@@ -292,7 +292,7 @@ bool machine::advance_stop()
 	return true;
 }
 
-// The transport has said that it is over, and is not being called.
+// The transport has reported its end, and no call into it is active.
 void machine::close_transport()
 {
 	transport_over_ = false;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// machine.hpp - what is behind a transfer machine.
+// machine.hpp - the implementation of a transfer machine.
 //
-// One lock guards it all and is held for a moment at a time by a `hold`. Whoever has it calls
-// the transport, which reports into lists; when the hold ends, what these calls have left to
-// be done is done (settle): receive queue filled, peers nobody uses closed, stopping
-// continued, and the background thread woken if it is asleep and there is something for it.
-// Handlers are called with the lock open, from a batch that was taken under it.
+// One lock guards everything; a `hold` takes it for a moment at a time. Its owner calls the
+// transport, which reports into lists. When the hold ends, settle() does the remaining work: it
+// fills the receive queue, closes unused peers, continues stopping, and wakes the background thread
+// if that sleeps and has something to do. Handlers are called without the lock, from a batch taken
+// under it.
 //
 //   machine.cpp           life: start, stop, fini, states
 //   machine_peers.cpp     end points
@@ -42,7 +42,7 @@ public:
 	machine(transfer_machine &, std::shared_ptr<domain_state>, tm_handler *);
 	~machine();
 
-	// As in transfer_machine, where they are described.
+	// Described in transfer_machine.
 	int confine(std::span<const unsigned> cpus);
 	int deliver_synchronously();
 	int poll_before_block(std::chrono::microseconds);
@@ -52,7 +52,7 @@ public:
 	int start(std::string_view address);
 	int stop(bool abort);
 	int fini();
-	/// As the destructor of a transfer_machine: whatever it takes, then fini().
+	/// For the destructor of a transfer_machine: stops if necessary, then fini().
 	void end();
 	int wait(tm_state wanted, time_point deadline);
 	tm_state state() const { return state_.load(std::memory_order_acquire); }
@@ -69,9 +69,9 @@ public:
 	int notify(channel &);
 	queue_stats stats(queue_type, bool reset);
 
-	/// Fills the receive queue from the pool; for the thread of the domain.
+	/// Fills the receive queue from the pool; called by the domain's thread.
 	void provision();
-	/// The last reference of the program is given up.
+	/// The program drops its last reference.
 	void put_last(core::peer &);
 
 	// spi::sink: called by the transport, under the lock.
@@ -96,8 +96,7 @@ private:
 	/// The lock, from construction to destruction.
 	class hold;
 
-	/// To be delivered: a buffer's event, or a state event, which comes in its place among
-	/// them.
+	/// An event to be delivered: of a buffer, or of a state, which is queued among them.
 	struct event {
 		buffer_event what;
 		buffer_state *buffer; // null: a state event
@@ -113,8 +112,8 @@ private:
 		state_.store(s, std::memory_order_release);
 		changed_.notify_all();
 	}
-	bool on_its_stack() const; // a callback of this machine is what calls
-	bool more_follows() const; // it is, and other callbacks come after it
+	bool on_its_stack() const; // the caller is a callback of this machine
+	bool more_follows() const; // it is, and other callbacks of the batch follow
 
 	// machine.cpp
 	int claim_and_start(net::address);
@@ -186,10 +185,10 @@ private:
 		polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 	}
 	ticks stamp() { return ticks_ ? ticks_ : ticks_ = read_ticks(); }
-	// What began and ended in one turn took some time all the same.
+	// Even an operation that began and ended in one turn took some time.
 	ticks since(ticks begun) { return (stamp() != begun ? stamp() : read_ticks()) - begun; }
-	// A program that polls gets its messages first, and the processor's counter is read behind
-	// that: by the next call of anything.
+	// A polling program first gets its messages; its next call, whichever it is, reads the
+	// processor's counter.
 	void time_messages()
 	{
 		if (untimed_ == 0)
@@ -213,7 +212,7 @@ private:
 	tm_handler *const handler_;
 	const bool places_;
 
-	adaptive_mutex lock_; // of everything below that is not atomic
+	adaptive_mutex lock_; // guards everything below that is not atomic
 	std::condition_variable_any changed_;
 	std::atomic<tm_state> state_{tm_state::initialized};
 	tm_state told_ = tm_state::initialized; // the last state event delivered
@@ -227,7 +226,7 @@ private:
 	net::address address_;
 	bool abort_ = false;          // cancel everything now
 	bool swept_ = false;          // everything has been told to end
-	bool stop_called_ = false;    // of the transport
+	bool stop_called_ = false;    // the transport's stop()
 	bool transport_over_ = false; // stopped or failed: close it when the hold ends
 	tm_state final_ = tm_state::stopped;
 	int final_status_ = 0;
@@ -238,7 +237,7 @@ private:
 	std::array<slot_list, queue_types> queues_;
 	deadline_heap deadlines_;
 	std::array<queue_stats, queue_types> stats_{}; // total_time in ticks
-	std::uint64_t late_ = 0;                       // completions of operations that had ended
+	std::uint64_t late_ = 0; // completions of operations that had already ended
 
 	// The receive queue.
 	pool_state *pool_ = nullptr;
@@ -247,12 +246,13 @@ private:
 	std::uint32_t pool_max_msgs_ = 0, pool_length_ = 2;
 	std::uint32_t colour_ = 0;
 	std::atomic<std::uint32_t> deficit_{0};
-	pool_state::short_list::iterator short_at_;    // while there is a deficit
-	slot_list open_;                               // those that take messages
-	bool starved_ = false;                         // place() found nothing
-	bool fill_wanted_ = false;                     // the receive queue may be short
-	bool fill_blocked_ = false;                    // it is, until an operation ends
-	bool pool_below_ = false, pool_first_ = false; // to be told when the lock is open
+	pool_state::short_list::iterator short_at_; // valid while there is a deficit
+	slot_list open_;                            // receive operations that take messages
+	bool starved_ = false;                      // place() found nothing
+	bool fill_wanted_ = false;                  // the receive queue may be short
+	bool fill_blocked_ = false;                 // it is short, until an operation ends
+	bool pool_below_ = false,
+	     pool_first_ = false; // notifications due once the lock is released
 
 	peer_table peers_;
 	std::size_t wanted_peers_ = 0;
@@ -262,20 +262,20 @@ private:
 	batch events_;            // buffer events; with automatic delivery all events
 	batch state_events_;      // with synchronous delivery
 	batch spare_;             // capacity for the next batch
-	unsigned delivering_ = 0; // batches in handlers
-	bool held_back_ = false;  // the transport may keep messages for more to come
+	unsigned delivering_ = 0; // number of batches in handlers
+	bool held_back_ = false;  // the transport may hold messages back for more to come
 	channel *notify_ = nullptr;
 	/// Calls of pending() and deliver_all(); changes under the lock.
 	std::atomic<std::uint64_t> polls_{0};
 	time_point now_{};
 	bool now_known_ = false;
 	ticks ticks_ = 0;         // of this hold; 0: not read
-	ticks untimed_ = 0;       // messages that total_time does not have yet,
-	ticks untimed_begun_ = 0; // and the sum of when their buffers were added
+	ticks untimed_ = 0;       // messages not yet counted in total_time,
+	ticks untimed_begun_ = 0; // and the sum of their buffers' add times
 	ticks looked_ = 0;        // when deadlines were last looked at
-	unsigned busy_turns_ = 0; // without such a look
+	unsigned busy_turns_ = 0; // turns without such a look
 	enum class sleeping : std::uint8_t { no, leased, armed } sleeping_ = sleeping::no;
-	std::uint16_t polled_ = 0; // calls of progress() since it was armed
+	std::uint16_t polled_ = 0; // calls of progress() since arm()
 	time_point sleep_until_{};
 	int sleep_fd_ = -1;
 	bool kicked_ = false, exit_ = false;
@@ -283,7 +283,7 @@ private:
 	std::thread thread_;
 };
 
-/// Takes the lock; settles and opens it, and wakes the thread if that is needed.
+/// Takes the lock; at its end settles, releases the lock, and wakes the thread if necessary.
 class machine::hold
 {
 public:

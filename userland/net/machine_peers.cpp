@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// machine_peers.cpp - the end points of a transfer machine, while they are used.
+// machine_peers.cpp - the end points of a transfer machine, while they are in use.
 //
-// A peer that nobody has a use for is put on a list, looked at again when the hold ends, and
-// goes then, so that one that is needed again at once stays and a transport never hears of a
-// closed peer in the midst of something.
+// An unused peer is put on a list, checked again when the hold ends, and closed then. So a peer
+// that is needed again at once stays, and a transport is never told of a closed peer in the middle
+// of a call.
 #include <cerrno>
 
 #include "machine.hpp"
@@ -14,7 +14,7 @@ namespace coop::net
 void endpoint::put_last() noexcept
 {
 	auto &p = static_cast<core::peer &>(*this);
-	const std::shared_ptr<core::machine> m = p.home; // p may go with the call
+	const std::shared_ptr<core::machine> m = p.home; // the call may delete p
 	m->put_last(p);
 }
 
@@ -23,7 +23,7 @@ namespace core
 
 int machine::make_endpoint(const net::address &a, endpoint_ptr &out)
 {
-	endpoint_ptr found; // what `out` referred to is let go outside of the hold
+	endpoint_ptr found; // the previous referent of `out` is released outside of the hold
 	{
 		hold h(*this);
 		if (!operable())
@@ -84,8 +84,8 @@ void machine::release(spi::peer_number n)
 
 void machine::unuse(core::peer &p)
 {
-	// Whoever gives up the last of the three does it. References go under the lock when they
-	// are the last, and come again only while there are uses.
+	// Reap when the last of uses, hold and references is dropped. The last reference is dropped
+	// under the lock, and new ones can appear only while there are uses.
 	if (--p.uses || p.references_.load(std::memory_order_acquire))
 		return;
 	unwant(p);
@@ -103,7 +103,7 @@ void machine::reap_later(core::peer &p)
 
 void machine::reap()
 {
-	// Closing a peer may have the transport release another one.
+	// Closing a peer may make the transport release another one.
 	for (std::size_t i = 0; i < reaping_.size(); i++) {
 		core::peer &p = *reaping_[i];
 		p.reaping = false;

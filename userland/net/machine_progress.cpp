@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// machine_progress.cpp - who calls the transport, and who calls the handlers.
+// machine_progress.cpp - which thread calls the transport, and which calls the handlers.
 //
-// With automatic delivery the background thread does both, and blocks when there is nothing.
-// With synchronous delivery whoever calls pending() or deliver_all() does both. The
-// background thread then sleeps through short leases: if at the end of one nobody has
-// polled since its beginning, it takes the lead (progress, timers, no buffer events) until
-// somebody polls again. notify() makes it take the lead at once. So a polling program shares
-// neither lock nor descriptor with another thread, and one that has stopped polling still
+// With automatic delivery the background thread does both, and blocks while there is nothing to do.
+// With synchronous delivery a thread that calls pending() or deliver_all() does both. The
+// background thread then sleeps in short leases: if nothing has polled during a lease, it takes
+// over (progress and timers, but no buffer events) until a thread polls again. notify() makes it
+// take over at once. So a polling program shares neither lock nor descriptor with another thread,
+// and a program that has stopped polling still answers its peers.
 // answers its peers.
 #include <algorithm>
 #include <cerrno>
@@ -22,16 +22,16 @@ namespace coop::net::core
 namespace
 {
 
-// How long a program that polls synchronously may pause before the background thread helps; the
-// longer, the longer it has polled: each look takes a processor from it for microseconds.
+// How long a synchronously polling program may pause before the background thread helps. The longer
+// it has polled, the longer the lease: each check takes a processor from it for microseconds.
 constexpr std::chrono::milliseconds lease{3}, longest_lease{12};
-// Polls within a lease of a program that does nothing else.
+// Polls within a lease by a program that does nothing else.
 constexpr std::uint64_t many_polls = 1000;
-// Things a transport handles before others get the lock.
+// Items that a transport handles before other threads get the lock.
 constexpr unsigned budget = 64;
-// Turns that found something, one after the other, before deadlines are looked at again.
+// Consecutive turns with work before deadlines are checked again.
 constexpr unsigned busy_turns_most = 16;
-// Of the processor's counter: some microseconds where it counts cycles, 10 where it has 25 MHz.
+// In ticks of the processor's counter: a few microseconds if it counts cycles, 10 at 25 MHz.
 #if defined(__aarch64__)
 constexpr ticks look_every = 256;
 #else
@@ -61,7 +61,7 @@ bool machine::more_follows() const
 	return top_frame && top_frame->m == this && top_frame->more;
 }
 
-// What callbacks have added leaves at the latest when the last of their batch returns.
+// Messages added by callbacks are sent at the latest when the last callback of the batch returns.
 void machine::flush()
 {
 	if (std::exchange(held_back_, false) && transport_ && !transport_over_)
@@ -75,8 +75,8 @@ time_point machine::next_deadline()
 	return std::min(deadlines_.earliest(), transport_->deadline());
 }
 
-// To compute when the next one is costs more than to poll once, so those who poll without a
-// pause look at the counter of the processor first. Whoever waits looks by next_deadline().
+// Computing the next deadline costs more than a poll, so a thread that polls without a pause first
+// reads the processor's counter. A thread that waits uses next_deadline().
 bool machine::deadlines_due()
 {
 	if (stamp() - looked_ < look_every)
@@ -87,7 +87,7 @@ bool machine::deadlines_due()
 	return due != never && now() >= due;
 }
 
-// Makes progress. True: there may be more.
+// Makes progress. True: there may be more work.
 bool machine::turn()
 {
 	const tm_state s = state();
@@ -108,15 +108,15 @@ bool machine::turn()
 	return busy || transport_over_;
 }
 
-// Whether the thread sleeps and must not.
+// Whether the sleeping thread has to wake.
 bool machine::sleeper_wanted()
 {
 	if (exit_ || !state_events_.empty())
 		return true;
 	if (sync_ ? notify_ && (deliverable() || sleeping_ == sleeping::leased) : !events_.empty())
 		return true;
-	// Others poll in its place, and the transport need not wake it any more: it is to go by
-	// leases, or to arm anew.
+	// Other threads poll in its place, and the transport is no longer obliged to wake it:
+	// change to leases, or arm again.
 	return sleeping_ == sleeping::armed &&
 	       (polled_ >= spi::armed_calls || next_deadline() < sleep_until_);
 }
@@ -127,11 +127,11 @@ void machine::kick()
 	[[maybe_unused]] ssize_t n = ::write(kick_fd_, &one, sizeof(one));
 }
 
-// A program that has polled in the meantime is not disturbed: it has the lock all the time.
+// Do not disturb a program that polled in the meantime: it takes the lock all the time.
 void machine::sleep(std::uint64_t &polls_seen)
 {
 	pollfd p[2] = {{kick_fd_, POLLIN, 0}, {sleep_fd_, POLLIN, 0}};
-	const bool leased = sleeping_ == sleeping::leased; // nobody else writes it
+	const bool leased = sleeping_ == sleeping::leased; // only this thread writes it
 	time_point until = sleep_until_;
 	for (auto next = 2 * lease;; next = std::min(2 * next, longest_lease)) {
 		poll_until(p, sleep_fd_ >= 0 ? 2 : 1, until);
@@ -145,8 +145,8 @@ void machine::sleep(std::uint64_t &polls_seen)
 	sleeping_ = sleeping::no;
 	std::uint64_t n;
 	if (kicked_) {
-		// The writer may be between the lock and the write; then this read finds
-		// nothing, and the next sleep ends early, once.
+		// The writer may be between lock and write; then this read finds nothing, and the
+		// next sleep ends early, once.
 		[[maybe_unused]] ssize_t r = ::read(kick_fd_, &n, sizeof(n));
 		kicked_ = false;
 	} else if (p[0].revents) {
@@ -219,8 +219,8 @@ void machine::take(batch &b, batch &from)
 				e.buffer->in_hand.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Another call is in handlers, of another thread or below on this one's stack. What it has not
-// told yet of a buffer comes before all else of that buffer, above all before its end.
+// Another call is in handlers, on another thread or further down this stack. Its undelivered events
+// of a buffer must precede all later events of that buffer, in particular its final one.
 void machine::take_apart(batch &b, batch &from)
 {
 	auto keep = from.begin();
@@ -247,7 +247,7 @@ bool machine::deliverable() const
 				  });
 }
 
-// Calls the handlers of what was taken while delivering_ was raised.
+// Calls the handlers of a batch that was taken while delivering_ was raised.
 void machine::deliver(batch &b)
 {
 	frame here{this, top_frame, true};
@@ -258,7 +258,7 @@ void machine::deliver(batch &b)
 		if (e.buffer) {
 			e.what.buffer = e.buffer->handle;
 			senders |= e.sender != nullptr;
-			// Of the last the buffer is the program's: it is not looked at again.
+			// The final event returns the buffer to the program: do not touch it again.
 			const bool last = !e.what.queued;
 			if (last)
 				e.buffer->let_go();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // machine_queue.cpp - operations from add() to their final event.
 //
-// An operation is in a slot from add() until it ends. Whatever ends it - the transport, a
-// deadline that the transport has bowed to, stop - goes through forget(), once, because the
-// slot's generation moves on there: a second report finds no slot of its token.
+// An operation is in a slot from add() until it ends. Every way to end it (the transport, a
+// deadline that the transport has obeyed, stop) goes through forget(), once: the slot's generation
+// changes there, so a second report finds no slot of its token.
 #include <cerrno>
 
 #include "buffer_state.hpp"
@@ -87,7 +87,7 @@ int machine::add_locked(buffer_state &b, const operation &op, bool pooled)
 	return 0;
 }
 
-// What the operation must satisfy by its queue; fills in the rest of the transfer.
+// Checks the requirements of the operation's queue; fills in the rest of the transfer.
 int machine::prepare(slot &s, const buffer_state &b, const operation &op)
 {
 	spi::transfer &x = s.transfer;
@@ -126,7 +126,7 @@ int machine::prepare(slot &s, const buffer_state &b, const operation &op)
 	case queue_type::active_bulk_send:
 		return prepare_active(s, b, op);
 	}
-	return -EINVAL; // of another number than the enumerators'
+	return -EINVAL; // not an enumerator
 }
 
 int machine::prepare_active(slot &s, const buffer_state &b, const operation &op)
@@ -154,8 +154,8 @@ int machine::prepare_active(slot &s, const buffer_state &b, const operation &op)
 	return 0;
 }
 
-// A descriptor that cannot be made ends the operation: the caller finds it empty and is told
-// why by the final event.
+// If the descriptor cannot be made the operation ends: the caller finds the descriptor empty, and
+// the final event gives the error.
 void machine::write_descriptor(slot &s)
 {
 	if (!s.live)
@@ -196,7 +196,7 @@ bool machine::del(net::buffer &b)
 	return true;
 }
 
-// The operation ends sooner, because of `reason`, unless it ends otherwise before.
+// Ends the operation early with `reason`, unless it ends otherwise first.
 void machine::cancel(slot &s, int reason)
 {
 	if (s.reason)
@@ -211,7 +211,7 @@ void machine::cancel(slot &s, int reason)
 
 void machine::cancel_all(int reason)
 {
-	// By token: to end one may end others.
+	// By token: ending one operation may end others.
 	std::vector<spi::token> all;
 	for (slot_list &q : queues_)
 		for (slot *s = q.first(); s; s = q.after(*s))
@@ -254,7 +254,7 @@ std::uint64_t machine::new_key()
 	return key;
 }
 
-// The end of an operation by anything but a message.
+// Ends an operation for any reason except a message.
 void machine::finish(slot &s, int status, std::size_t length)
 {
 	const queue_type q = s.transfer.queue;
@@ -263,7 +263,7 @@ void machine::finish(slot &s, int status, std::size_t length)
 		forget(s);
 		b->let_go();
 		bool first;
-		(void)pool_->give(b, first); // ours, and not queued: it takes it
+		(void)pool_->give(b, first); // cannot fail: it is ours and not queued
 		pool_first_ |= first;
 		return;
 	}
@@ -286,7 +286,7 @@ void machine::finish(slot &s, int status, std::size_t length)
 	forget(s);
 }
 
-// The slot is free, and its token means nothing any more.
+// Frees the slot; its token becomes invalid.
 void machine::forget(slot &s)
 {
 	const queue_type q = s.transfer.queue;

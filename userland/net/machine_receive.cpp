@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// machine_receive.cpp - where messages land.
+// machine_receive.cpp - placing messages in receive buffers.
 //
-// Where the transport lets the core choose, messages are packed one behind the other into the
-// oldest open buffer. A place is given out when a message begins to arrive and may come back
-// in any order; a buffer is shut when it can be a place for no other, and ends with the last
-// of the places it gave out. A buffer that has taken messages and has no room for the next
-// is retired, so that it cannot stand in the way of those behind it.
+// If the transport lets the core choose, messages are packed one after another into the oldest open
+// buffer. A place is given out when a message begins to arrive; places may complete in any order. A
+// buffer is shut when it has room for no further message, and ends with the last of its places. A
+// buffer that has taken messages and has no room for the next one is retired, so that it does not
+// block those after it.
 #include <cerrno>
 
 #include "buffer_state.hpp"
@@ -58,7 +58,7 @@ int machine::receive(const void *message, std::size_t length, spi::peer_number f
 	return 0;
 }
 
-// The next `length` bytes of it are somebody's.
+// Gives out the next `length` bytes of the buffer.
 void machine::give_out(slot &s, std::size_t length)
 {
 	s.filled += length;
@@ -67,13 +67,13 @@ void machine::give_out(slot &s, std::size_t length)
 		shut(s);
 }
 
-// The buffer that takes the next message, which has this length.
+// Finds the buffer for the next message, of this length.
 int machine::room_for(std::size_t length, slot *&out)
 {
 	for (;;) {
 		slot *s = open_.first();
 		if (!s && pool_ && fill_wanted_ && operable()) {
-			// A buffer has just been filled, and the pool may have the next.
+			// A buffer has just been filled, and the pool may supply the next.
 			fill_wanted_ = false;
 			fill_from_pool();
 			s = open_.first();
@@ -189,19 +189,20 @@ void machine::set_deficit(std::uint32_t n)
 
 void machine::fill_from_pool()
 {
-	// One whose places have been given out takes no other message, and its peers may be
-	// slow, or never come to the end.
+	// A buffer whose places are all given out takes no other message, and its senders may be
+	// slow, or never finish.
 	const slot_list &q = places_ ? open_ : queue(queue_type::msg_recv);
 	fill_blocked_ = false;
 	while (q.count() < pool_length_) {
-		// Not the pool is short, but what the machine may have queued; to take one in vain
-		// would make others believe that the pool had been empty.
+		// The queue limit binds, not the pool. Taking a buffer in vain would make others
+		// believe that the pool had been empty.
 		if (slots_.live() >= domain_->limits().max_queued)
 			break;
 		const auto t = pool_->take(colour_);
 		pool_below_ |= t.below;
 		if (!t.buffer) {
-			// Whoever puts a buffer back sees the deficit, or the buffer is seen here.
+			// A thread that returns a buffer sees the deficit, or we see the buffer
+			// here.
 			set_deficit(pool_length_ - q.count());
 			if (pool_->free.load() == 0)
 				return;
@@ -211,7 +212,7 @@ void machine::fill_from_pool()
 			bool first;
 			(void)pool_->give(t.buffer, first);
 			pool_first_ |= first;
-			fill_wanted_ = false; // not at once again
+			fill_wanted_ = false; // do not retry at once
 			break;
 		}
 	}
@@ -234,8 +235,8 @@ int machine::add_pooled(buffer_state &b)
 	return r;
 }
 
-// What the pool tells because of this machine is told, as the hold ends, where its callbacks are
-// to run. The set does not change after start(), and there is no deficit before.
+// The pool's notifications that this machine causes are made as the hold ends, on the processors of
+// the machine's callbacks. The set is constant after start(), and there is no deficit before.
 void machine::provision()
 {
 	const stay_on there(cpus_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // memory.hpp - the memory of an operation as transports see it: segments and a key.
 //
-// Segment lists of the two sides of a transfer differ, and a list may be long, so whoever
-// walks one in order keeps a cursor instead of searching from the start each time.
+// The segment lists of the two sides of a transfer differ, and a list may be long. So code that
+// walks a list in order keeps a cursor instead of searching from the start each time.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace coop::net::spi
 {
 
-/// Registered memory. Views: the buffer that they are of outlives every operation.
+/// Registered memory. A view: the buffer outlives every operation on it.
 struct memory {
 	std::span<const segment> segments;
-	std::size_t size = 0;         ///< bytes of all segments
+	std::size_t size = 0;         ///< made by transport_domain::register_memory()
 	void *registration = nullptr; ///< what transport_domain::register_memory() made
 };
 
-/// A place in a segment list. next() gives contiguous pieces, in order.
+/// A position in a segment list. next() returns contiguous pieces, in order.
 class cursor
 {
 public:
@@ -32,8 +32,8 @@ public:
 		into_ = offset;
 	}
 
-	/// The longest contiguous piece from here of at most `most` bytes; steps behind it.
-	/// Empty when `most` is 0 or the list has ended.
+	/// Returns the longest contiguous piece at the position, at most `most` bytes, and advances
+	/// past it. Empty when `most` is 0 or the list has ended.
 	std::span<std::byte> next(std::size_t most)
 	{
 		if (at_ == segments_.size() || most == 0)
@@ -48,7 +48,7 @@ public:
 		}
 		return {base, n};
 	}
-	/// Index of the segment that next() will give a piece of, and the bytes into it.
+	/// Index of the segment of the next piece, and the offset in it.
 	std::size_t index() const { return at_; }
 	std::size_t into() const { return into_; }
 
@@ -57,7 +57,7 @@ private:
 	std::size_t at_ = 0, into_ = 0;
 };
 
-/// Copies `length` bytes into the memory from `offset` on; what does not fit is left out.
+/// Copies `length` bytes into the memory at `offset`; drops what does not fit.
 inline void scatter(const memory &to, std::size_t offset, const void *from, std::size_t length)
 {
 	cursor c(to, offset);
@@ -69,7 +69,7 @@ inline void scatter(const memory &to, std::size_t offset, const void *from, std:
 	}
 }
 
-/// Copies `length` bytes out of the memory from `offset` on; as many as there are.
+/// Copies `length` bytes out of the memory at `offset`, or as many as there are.
 inline void gather(const memory &from, std::size_t offset, void *to, std::size_t length)
 {
 	cursor c(from, offset);

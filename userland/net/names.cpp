@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// names.cpp - the words of the contract for its numbers.
+// names.cpp - the names of the contract's enumerators.
 //
-// As they are written in the documents of the field, so that logs of different
-// implementations can be read side by side.
+// They are spelled as in the documents of the field, so that logs of different implementations can
+// be compared.
 #include "coop/net/transfer_machine.hpp"
 
 namespace coop::net

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// number_runs.hpp - a set of numbers, kept as the runs that they make.
+// number_runs.hpp - a set of numbers, stored as runs.
 //
-// Numbers of machines are taken from the top, so few runs hold many, and the highest that is
-// missing is the one below a run.
+// Numbers of machines are taken from the top, so a few runs hold many, and the highest missing
+// number is the one below a run.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace coop::net::core
 {
 
-/// Of numbers less than 2^32 - 1.
+/// A set of numbers less than 2^32 - 1.
 class number_runs
 {
 	template <class map> static auto run_of(map &runs, std::uint32_t n)
@@ -22,7 +22,7 @@ class number_runs
 	}
 
 public:
-	/// It is not there.
+	/// `n` must not be in the set.
 	void insert(std::uint32_t n)
 	{
 		std::uint32_t last = n;
@@ -36,7 +36,7 @@ public:
 		else
 			runs_[n] = last;
 	}
-	/// It is there.
+	/// `n` must be in the set.
 	void erase(std::uint32_t n)
 	{
 		const auto run = run_of(runs_, n);
@@ -48,7 +48,7 @@ public:
 		if (last != n)
 			runs_[n + 1] = last;
 	}
-	/// The highest up to `most` that is not there.
+	/// The highest number up to `most` that is not in the set.
 	std::optional<std::uint32_t> highest_missing(std::uint32_t most) const
 	{
 		const auto run = run_of(runs_, most);
@@ -59,7 +59,8 @@ public:
 	bool empty() const { return runs_.empty(); }
 
 private:
-	std::map<std::uint32_t, std::uint32_t> runs_; // from, to; no two of them touch
+	std::map<std::uint32_t, std::uint32_t>
+		runs_; // first and last number; no two runs are adjacent
 };
 
 } // namespace coop::net::core

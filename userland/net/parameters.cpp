@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// parameters.cpp - the keys and values a domain is opened with.
+// parameters.cpp - the keys and values with which a domain is opened.
 //
-// A key that nobody reads is a misspelt one: it is refused by name, with the keys there are.
+// An unknown key is probably misspelt: it is refused by name, with the known keys.
 #include <cerrno>
 #include <charconv>
 #include <system_error>

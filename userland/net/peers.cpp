@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // peers.cpp - the table of peers: chains by address, an array by number.
 //
-// Doubles when there is a peer a bucket, so a search looks at one or two.
+// The table doubles when there is one peer a bucket, so a search looks at one or two.
 #include "peers.hpp"
 
 namespace coop::net::core

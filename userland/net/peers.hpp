@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // peers.hpp - the end points of a transfer machine.
 //
-// A peer is an end point with a number. Three things keep it: references of the program
-// (atomic, in endpoint), uses by operations and events under way, and the hold of the
-// transport, both under the lock of the machine. It is looked up by address when somebody
-// asks for one, by number for everything else. When its machine is finished, a peer that the
-// program still refers to is an orphan, which the last reference deletes.
+// A peer is an end point with a number. Three things keep it: references of the program (atomic, in
+// endpoint), uses by operations and events under way, and the transport's hold, the latter two
+// under the machine's lock. It is looked up by address for a new end point and by number for
+// everything else. When its machine is finished, a peer to which the program still has references
+// is an orphan, which the last reference deletes.
 #pragma once
 
 #include <memory>
@@ -33,8 +33,9 @@ public:
 	const spi::peer_number number;
 	bool held = false;    // by the transport
 	bool orphan = false;  // the machine no longer knows it
-	bool reaping = false; // on the list of those that may have become unused
-	bool wanted = false;  // by the program or by events and operations; counted by the machine
+	bool reaping = false; // on the list of peers that may be unused
+	bool wanted = false; // used by the program, or by events and operations; the machine counts
+			     // these peers
 };
 
 class peer_table
@@ -44,12 +45,12 @@ public:
 
 	~peer_table();
 	peer *find(const address &) const;
-	/// The peer of this number, which is in use.
+	/// The peer of this number, which must be in use.
 	peer &operator[](spi::peer_number n) const { return *by_number_[n]; }
 	bool valid(spi::peer_number n) const { return n < by_number_.size() && by_number_[n]; }
-	/// A new one; the address is not in the table. Null if there are too many.
+	/// Inserts a new peer; the address must not be in the table. Null if there are too many.
 	peer *insert(const address &, const std::shared_ptr<machine> &);
-	/// Takes it out of the table, for the caller to delete.
+	/// Removes the peer from the table; the caller deletes it.
 	void erase(peer &);
 	std::size_t size() const { return count_; }
 	template <class function> void for_each(function f) const

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// pool.cpp - see pool_state.hpp for the order of things.
+// pool.cpp - see pool_state.hpp for the lists.
 //
-// The sweep looks at a few buffers a call, from the one that has been idle longest, and stops
-// at the first whose colour is still good.
+// Each call sweeps a few buffers, from the one idle longest, and stops at the first whose colour is
+// still valid.
 #include "coop/net/buffer_pool.hpp"
 
 #include <cerrno>

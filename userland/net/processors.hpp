@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// processors.hpp - sets of processors: which there are, and which a thread stays on.
+// processors.hpp - sets of processors: those online, and those that a thread is confined to.
 //
-// What a program may use is the kernel's to say, and changes; it says so when a thread is to go
-// there.
+// Only the kernel knows which processors a program may use, and that changes: the kernel reports it
+// when a thread is confined.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@
 namespace coop::net::core
 {
 
-/// Numbers beyond what a cpu_set_t holds are left out.
+/// Numbers too large for a cpu_set_t are left out.
 inline cpu_set_t processor_set(std::span<const unsigned> numbers)
 {
 	cpu_set_t set;
@@ -24,7 +24,7 @@ inline cpu_set_t processor_set(std::span<const unsigned> numbers)
 	return set;
 }
 
-/// Those that are online, whoever may run there; where the kernel does not tell, all.
+/// The processors online, whether or not we may run there; all if the kernel does not tell.
 inline cpu_set_t online_processors()
 {
 	cpu_set_t set;
@@ -47,8 +47,8 @@ inline cpu_set_t online_processors()
 	return set;
 }
 
-/// The calling thread stays on these processors to the end of the scope; where it is, if there are
-/// none or the kernel does not let it go there.
+/// Confines the calling thread to these processors for the scope; no effect if there are none or
+/// the kernel refuses.
 class stay_on
 {
 public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// random.hpp - numbers that a peer cannot guess, however many of them it has seen: keys of bulk
-// operations and of memory, cookies of links.
+// random.hpp - numbers that a peer cannot guess, however many it has seen: keys of bulk operations
+// and of memory, cookies of links.
 #pragma once
 
 #include <array>
@@ -10,14 +10,14 @@
 namespace coop::net
 {
 
-/// Random numbers of the kernel, fetched many at a time. One owner.
+/// Random numbers from the kernel, fetched many at a time. One owner.
 class random_source
 {
 public:
 	std::uint64_t next()
 	{
 		if (at_ == numbers_.size()) {
-			// Up to 256 bytes come whole and without interruption.
+			// Up to 256 bytes come complete and uninterrupted.
 			while (::getrandom(numbers_.data(), sizeof(numbers_), 0) !=
 			       static_cast<ssize_t>(sizeof(numbers_)))
 				continue;

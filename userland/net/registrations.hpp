@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// registrations.hpp - keys of buffers' memory, for transports whose machines have a device each.
+// registrations.hpp - memory keys of buffers, for transports with a device for each machine.
 //
-// Memory is registered with a device (or a domain of libfabric), each transfer machine has its
-// own, and a buffer may be added to any of them: so it is registered for a machine when that
-// first needs it, and stays so until the buffer or the machine goes, whichever is first.
-// Either happens on any thread; whoever asks for keys has the buffer in an operation and is
-// the machine, so neither goes meanwhile.
+// Memory is registered with a device (or a libfabric domain), each transfer machine has its own
+// device, and a buffer may be added to any machine. So a buffer is registered for a machine at its
+// first use there, and stays registered until the buffer or the machine is destroyed, whichever is
+// first. Both may happen on any thread. A caller that asks for keys has the buffer in an operation
+// and is the machine, so neither is destroyed in the meantime.
 //
-// Most asking finds what is there: that takes the lock of the buffer, which others want only
-// when their machine goes. What comes and goes does so under the lock of all: so nothing is
-// registered with, or taken from, a device that is being closed. A buffer's is taken under it.
+// Most calls find an existing registration: that takes the buffer's lock, for which others compete
+// only when their machine is destroyed. Registrations are made and removed under the lock of the
+// whole table: so nothing is registered with, or deregistered from, a device that is being closed.
+// The buffer's lock is taken after the table's.
 #pragma once
 
 #include <algorithm>
@@ -27,12 +28,12 @@
 namespace coop::net
 {
 
-/// Of one transport domain. A region is what keeps a segment registered, a key what its
-/// entries in work requests carry.
+/// The registrations of one transport domain. A region keeps a segment registered, a key goes into
+/// the scatter/gather entries of its work requests.
 template <class region, class key> class registrations
 {
 public:
-	/// A buffer. @return what becomes its registration.
+	/// Adds a buffer. @return its registration.
 	void *add(std::span<const segment> segments)
 	{
 		std::list<buffer> one(1);
@@ -43,7 +44,7 @@ public:
 		buffers_.splice(buffers_.end(), one);
 		return b;
 	}
-	/// Null: nothing.
+	/// Null: no effect.
 	void remove(void *registration)
 	{
 		if (!registration)
@@ -59,7 +60,7 @@ public:
 		buffers_.erase(b.self);
 	}
 
-	/// The keys of its segments, in their order. `enter` registers one: 0 or -errno.
+	/// The keys of its segments, in order. `enter` registers one: 0 or -errno.
 	template <class function>
 	int find(const spi::memory &m, const void *machine, function &&enter,
 		 std::span<const key> &out)
@@ -85,7 +86,7 @@ public:
 		b.held_for.insert(b.of(machine), std::move(h));
 		return 0;
 	}
-	/// What its regions were entered at is about to go.
+	/// The device of this machine is about to be closed.
 	void forget(const void *machine)
 	{
 		std::lock_guard guard(lock_);
@@ -112,7 +113,7 @@ private:
 	struct buffer {
 		std::vector<segment> segments;
 		std::mutex lock;
-		std::vector<std::unique_ptr<held>> held_for; // in the order of machines
+		std::vector<std::unique_ptr<held>> held_for; // sorted by machine
 		typename std::list<buffer>::iterator self;
 
 		auto of(const void *machine)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // registry.cpp - the transports of this build, by name.
 //
-// A table and not constructors of static objects: those of an archive are left out by the
-// linker when nobody names them. CMakeLists.txt defines COOP_NET_<NAME> for each transport
-// directory that it builds.
+// A table instead of constructors of static objects: the linker drops objects of an archive that
+// nothing refers to. CMakeLists.txt defines COOP_NET_<NAME> for each transport directory that it
+// builds.
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
@@ -61,11 +61,11 @@ int check_own_ip(const std::array<std::uint8_t, 16> &ip)
 	in6_addr self;
 	std::memcpy(&self, ip.data(), 16);
 	const bool v4 = IN6_IS_ADDR_V4MAPPED(&self);
-	// These can be bound too, and belong to nobody.
+	// These can be bound too, but are no addresses of an interface.
 	if (IN6_IS_ADDR_UNSPECIFIED(&self) || IN6_IS_ADDR_MULTICAST(&self) ||
 	    (v4 && (ip[12] == 0 || ip[12] >= 224)))
 		return -ENOENT;
-	// The kernel's own answer: any other can be bound if and only if it is one of ours.
+	// Ask the kernel: any other address can be bound if and only if it is ours.
 	const int fd = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd >= 0) {
 		sockaddr_in6 a{};

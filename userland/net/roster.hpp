@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// roster.hpp - those of many that something is to be done for, in no order.
+// roster.hpp - an unordered list of members that need attention.
 //
-// Each knows its place in the list, so joining and leaving take one step however many there are.
+// Each member knows its place in the list, so joining and leaving take constant time.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@
 namespace coop::net
 {
 
-/// `member`: a pointer or a number; cheap to copy. Its place is a std::size_t of its own, 0 while
-/// it is on no list; `place_of(member)` gives a reference to that.
+/// `member`: a pointer or a number; cheap to copy. Each has a std::size_t for its place, 0 while it
+/// is on no list; `place_of(member)` returns a reference to it.
 template <class member> class roster
 {
 public:
@@ -23,7 +23,7 @@ public:
 		all_.push_back(m);
 		place_of(m) = all_.size();
 	}
-	/// Does nothing if it is not on the list.
+	/// No effect if it is not on the list.
 	template <class find> void leave(member m, find place_of)
 	{
 		const std::size_t place = std::exchange(place_of(m), 0);
@@ -37,7 +37,7 @@ public:
 		place_of(last) = place;
 	}
 	bool empty() const { return all_.empty(); }
-	/// Nobody joins or leaves while one goes through it.
+	/// The list must not change during an iteration.
 	auto begin() const { return all_.begin(); }
 	auto end() const { return all_.end(); }
 

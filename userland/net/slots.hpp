@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // slots.hpp - the outstanding operations of a transfer machine.
 //
-// A token names a slot and the generation that lives in it, so it is checked by one look into
-// an array: late completions, numbers out of a hostile packet and descriptors of operations
-// long gone all fail the same comparison. Slots stay where they are; a free one is taken
-// last-in-first-out, while its lines are in the cache.
+// A token names a slot and its generation, so one look into an array checks it: late completions,
+// numbers from a hostile packet and descriptors of old operations all fail the same comparison.
+// Slots do not move; free ones are reused last in, first out, while their lines are in the cache.
 #pragma once
 
 #include <memory>
@@ -20,7 +19,7 @@ class peer;
 
 constexpr std::uint32_t no_slot = 0xffffffff;
 
-/// An operation.
+/// An outstanding operation.
 struct slot {
 	spi::transfer transfer{};
 	buffer_state *owner = nullptr;
@@ -31,21 +30,21 @@ struct slot {
 	time_point deadline = never;
 	std::uint32_t heap_at = no_slot; // index in the deadline heap
 
-	std::uint32_t index = 0; // its own
+	std::uint32_t index = 0; // the slot's own index
 	std::uint32_t generation = 0;
 	std::uint32_t next_free = no_slot;
 	struct links {
 		std::uint32_t next = no_slot, previous = no_slot;
 	} in_queue, in_open;
 	bool live = false;
-	int reason = 0; // why it is being cancelled; 0: it is not
+	int reason = 0; // reason of the cancellation; 0: none
 
 	// msg_recv
 	bool pooled = false;           // provisioned from the pool of the machine
 	bool open = false;             // takes messages
-	std::uint32_t landings = 0;    // places given out whose messages are still to come
+	std::uint32_t landings = 0;    // places given out whose messages have not completed
 	std::uint32_t messages = 0;    // received so far
-	std::uint32_t places_left = 0; // messages it may still be a place for
+	std::uint32_t places_left = 0; // further messages that it may take
 	std::size_t filled = 0;        // bytes given out
 };
 
@@ -55,13 +54,13 @@ public:
 	static constexpr unsigned slot_bits = 20, generation_bits = 32;
 	static constexpr std::uint32_t most = 1u << slot_bits;
 
-	/// The first generation: random, so that a token of another run means nothing here.
+	/// The first generation: random, so that tokens of an earlier run are invalid.
 	explicit slot_table(std::uint32_t first_generation) : first_(first_generation) {}
 
 	/// The upper 12 bits of every token.
 	void set_machine(std::uint32_t tmid) { machine_ = tmid & 0xfff; }
 
-	/// A slot that is live, or null if there are `limit` already.
+	/// Returns a live slot, or null if `limit` are live already.
 	slot *allocate(std::uint32_t limit)
 	{
 		if (live_ >= limit || (free_ == no_slot && !grow()))
@@ -86,7 +85,7 @@ public:
 		return std::uint64_t(machine_) << (slot_bits + generation_bits) |
 		       std::uint64_t(s.generation) << slot_bits | s.index;
 	}
-	/// The operation that a token stands for, or null.
+	/// The operation that a token names, or null.
 	slot *find(spi::token t)
 	{
 		const auto index = static_cast<std::uint32_t>(t & (most - 1));
@@ -122,7 +121,7 @@ private:
 	std::uint32_t first_, machine_ = 0;
 };
 
-/// Slots in the order in which they were put in; `member` links them.
+/// Slots in order of insertion; `member` links them.
 class slot_list
 {
 public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// thread.hpp - a thread of the library in somebody else's program.
+// thread.hpp - a thread of the library inside an application.
 //
-// It takes no signals: those are the program's business. Its sleeps end when they are to, which
-// the kernel would otherwise put off by 50 us: as long as an acknowledgement is held back at most.
+// It blocks signals, which belong to the application. Its timer slack is minimal: the kernel would
+// otherwise delay wake-ups by 50 us, the longest time for which an acknowledgement is held back.
 #pragma once
 
 #include <atomic>
@@ -31,9 +31,9 @@ template <class function> std::thread background_thread(function f)
 	return t;
 }
 
-/// A mutex that spins for a moment before it sleeps: it is held for less than a microsecond
-/// nearly always, and mostly nobody else wants it: then it costs one atomic operation to take
-/// and one to give back.
+/// A mutex that spins for a moment before it sleeps: it is almost always held for less than a
+/// microsecond, and usually without contention; then lock and unlock cost one atomic operation
+/// each.
 class adaptive_mutex
 {
 public:
@@ -54,7 +54,7 @@ public:
 	}
 
 private:
-	static constexpr int free = 0, held = 1, wanted = 2; // wanted: somebody may sleep
+	static constexpr int free = 0, held = 1, wanted = 2; // wanted: a thread may be sleeping
 	static constexpr int spins = 200;
 
 	void lock_slowly()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ticks.cpp - the rate of the processor's counter against the clock.
 //
-// Measured over the life of the process, so that it is the better the longer it matters.
+// Measured over the life of the process, so the error shrinks as the process runs.
 #include "ticks.hpp"
 
 namespace coop::net::core

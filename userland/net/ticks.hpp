@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// ticks.hpp - a counter to measure how long operations take.
+// ticks.hpp - a counter for the duration of operations.
 //
-// Two readings an operation are needed for the statistics, and the clock costs twice what the
-// processor's own counter does. Readings are turned into nanoseconds only when somebody asks,
-// by the rate at which both have run since the process began to count.
+// The statistics need two readings for each operation, and reading the clock costs twice as much as
+// reading the processor's counter. Readings are converted to nanoseconds only on request, at the
+// rate at which both have run since the process started to count.
 #pragma once
 
 #include "coop/net/base.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// transfer_machine.cpp - the handle: every call goes to the machine behind it.
+// transfer_machine.cpp - the handle: forwards every call to the machine.
 //
-// The machine is shared with end points that outlive it and with the thread of the domain.
+// End points that outlive it and the domain's thread share the machine.
 #include "coop/net/transfer_machine.hpp"
 
 #include <cerrno>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// wait.hpp - to block for descriptors until a deadline.
+// wait.hpp - blocks for descriptors until a deadline.
 //
-// Wakes early (a signal, a deadline rounded): callers look at what they wait for and at the
-// clock themselves.
+// May return early (a signal, a rounded deadline): callers check their condition and the clock
+// themselves.
 #pragma once
 
 #include <poll.h>

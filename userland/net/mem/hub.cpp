@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// hub.cpp - mailboxes and the map of them.
+// hub.cpp - mailboxes, and their map.
 //
-// A mailbox writes to its eventfd only when its owner has armed it, so that machines that
-// poll exchange packets without a system call.
+// A push writes to the mailbox' eventfd only if its owner has armed it, so polling machines
+// exchange packets without a system call.
 #include "hub.hpp"
 
 #include <cerrno>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // hub.hpp - the network of the transport `mem`: a map of mailboxes.
 //
-// Everything that one machine wants of another is a packet with a copy of the data in it. No
-// machine touches memory of another's operations, so it is plain that memory is quiet when an
-// operation has ended, and that nothing comes from a packet that is late but its number.
+// Every request from one machine to another is a packet with a copy of the data. No machine touches
+// the memory of another's operations, so memory is obviously quiet when an operation has ended, and
+// a late packet can only carry an outdated number.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ namespace coop::net::mem
 
 enum class kind : std::uint8_t {
 	message, // data; answered by `ended`
-	get,     // data of `remote` is wanted; answered by `data` or `ended`
+	get,     // asks for data of `remote`; answered by `data` or `ended`
 	put,     // data for `remote`; answered by `ended`
 	data,    // for the get `remote`; answered by `got`
 	got,     // `remote` has been read, if status is 0
@@ -32,7 +32,7 @@ struct packet {
 	address from;
 	spi::token token = 0;  // of the sender's operation
 	spi::token remote = 0; // of the receiver's
-	std::uint64_t key = 0; // to use that operation
+	std::uint64_t key = 0; // authorises the use of that operation
 	std::size_t length = 0;
 	int status = 0;
 	std::vector<std::byte> data = {};
@@ -41,7 +41,7 @@ struct packet {
 class mailbox
 {
 public:
-	/// Packets that wait at most; senders are refused beyond.
+	/// Most packets in a mailbox; further ones are refused.
 	static constexpr std::size_t most = 1u << 17;
 
 	mailbox(); // throws std::system_error
@@ -52,10 +52,10 @@ public:
 	/// Any thread. False: closed, or full.
 	bool push(packet &&);
 	bool pop(packet &);
-	/// As transport_machine::arm(), for fd().
+	/// Like transport_machine::arm(), for fd().
 	bool arm();
 	int fd() const { return fd_; }
-	/// What is left; push() returns false from now on.
+	/// Returns the remaining packets; push() returns false from now on.
 	std::deque<packet> close();
 
 private:
@@ -73,7 +73,7 @@ public:
 	static hub &instance();
 	void insert(const address &, std::shared_ptr<mailbox>);
 	void erase(const address &);
-	/// Null: nobody has this address.
+	/// Null: no machine has this address.
 	std::shared_ptr<mailbox> find(const address &);
 
 private:

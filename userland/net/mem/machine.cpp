@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // machine.cpp - see machine.hpp and hub.hpp.
 //
-// Bulk data goes by two copies and three packets where one copy would do; this transport is
-// there to be right.
+// Bulk data take two copies and three packets where one copy would do: this transport is meant to
+// be simple and correct, not fast.
 #include "machine.hpp"
 
 #include <algorithm>
@@ -47,7 +47,8 @@ time_point machine::deadline() const
 {
 	if (held_.empty())
 		return starts_;
-	// Who does not place is not told that there is a buffer, and somebody may be asleep.
+	// Without places the core does not report a new receive buffer, and the thread may sleep:
+	// look at once.
 	if (!receives_.empty())
 		return time_point{};
 	return std::min(starts_, held_.front().until);
@@ -87,7 +88,7 @@ void machine::answer(const packet &p, kind k, int status)
 	a.remote = p.token;
 	a.status = status;
 	a.length = p.length;
-	// Whoever asked has gone if this fails; then there is nobody to tell.
+	// If this fails the requester has gone, and nothing is left to report to.
 	(void)send(p.from, std::move(a));
 }
 
@@ -214,7 +215,7 @@ void machine::handle(packet &p)
 bool machine::take(const packet &p)
 {
 	const spi::peer_number from = number_of(p.from);
-	int r = -ENOBUFS; // of peers
+	int r = -ENOBUFS; // no room for another peer
 	if (from != spi::no_peer) {
 		r = options_.places ? place(p, from) : place_in_order(p, from);
 		sink_.release(from);
@@ -244,7 +245,7 @@ int machine::place_in_order(const packet &p, spi::peer_number from)
 	if (p.length > r.memory.size - r.offset) {
 		if (r.offset == 0)
 			return -EMSGSIZE;
-		// Retired: its last message left less room than this one needs.
+		// Retire it: its last message left too little room for this one.
 		const spi::token t = r.token;
 		receives_.pop_front();
 		sink_.completed(t, 0, 0);

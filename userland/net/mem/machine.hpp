@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // machine.hpp - a transfer machine of the transport `mem`.
 //
-// An operation that waits for an answer is in outstanding_; an answer that finds nothing
-// there goes to the sink all the same, which knows a late one when it sees it.
+// An operation that waits for an answer is in outstanding_. An answer that finds nothing there
+// still goes to the sink, which recognises late completions.
 #pragma once
 
 #include <unordered_set>
@@ -14,9 +14,9 @@ namespace coop::net::mem
 
 struct options {
 	bool remote_errors, places;
-	std::uint64_t lose;                    // every n-th message, get and put vanishes; 0: none
+	std::uint64_t lose;                    // drops every n-th message, get and put; 0: none
 	std::chrono::milliseconds start_delay; // from start() to started()
-	std::chrono::milliseconds hold;        // a message waits so long for a buffer
+	std::chrono::milliseconds hold;        // time for which a message waits for a buffer
 	std::size_t max_message;
 };
 
@@ -50,7 +50,7 @@ private:
 	int place(const packet &, spi::peer_number from);
 	int place_in_order(const packet &, spi::peer_number from);
 	void hold(packet &&);
-	/// The passive operation that a get or put is for. @return 0, -ENOENT, -EPERM, -EFBIG.
+	/// Finds the passive operation for a get or put. @return 0, -ENOENT, -EPERM, -EFBIG.
 	int passive(const packet &, queue_type, const spi::transfer *&);
 	void serve_get(packet &);
 	void leave();
@@ -66,13 +66,13 @@ private:
 	std::uint64_t sent_ = 0;
 	time_point starts_ = never;
 
-	struct held { // a message that waits for a buffer; none overtakes it
+	struct held { // a message waiting for a buffer; later ones wait behind it
 		packet message;
 		time_point until;
 	};
 	std::deque<held> held_;
 
-	struct receive { // when not placing
+	struct receive { // for transports that do not place
 		spi::token token;
 		spi::memory memory;
 		std::size_t offset;

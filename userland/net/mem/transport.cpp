@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// transport.cpp - the transport `mem`: within a process, naive, and what others are held to.
+// transport.cpp - the transport `mem`: within a process, simple, the reference for the others.
 //
-// Its parameters let a test have a weaker network: one that reports nothing back, loses
-// messages, wants receive buffers beforehand, or is slow to start.
+// Its parameters give a test a weaker network: one that reports no errors, loses messages, needs
+// receive buffers beforehand, or starts slowly.
 #include <cerrno>
 
 #include "machine.hpp"
@@ -17,10 +17,11 @@ namespace
 {
 
 constexpr spi::parameter keys[] = {
-	{"remote_errors", "1", "senders learn that a message found nobody or no buffer (0 or 1)"},
-	{"places", "1", "messages land where the core says, not in buffers given before (0 or 1)"},
+	{"remote_errors", "1",
+	 "senders learn that a message found no machine or no buffer (0 or 1)"},
+	{"places", "1", "the core chooses where messages land; 0: buffers given before (0 or 1)"},
 	{"lose", "0", "every n-th message or bulk request vanishes (number; 0: none)"},
-	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
+	{"hold", "5000", "a message waits this long for a receive buffer, then it is dropped (ms)"},
 	{"start_delay", "0", "from STARTING to STARTED (ms)"},
 	{"max_message", "64k", "largest message (bytes)", spi::sides::agree},
 };
