@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// agenda.hpp - things that wait for a moment each, the earliest first.
+// agenda.hpp - things that each wait for a point in time, the earliest first.
 //
-// Thousands may wait, as when a machine connects to all the others, so none is looked for:
-// each knows its place.
+// Thousands may wait, for example when a machine connects to all others, so there is no search:
+// each thing knows its place.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace coop::net::fabric
 template <class thing> class agenda
 {
 public:
-	/// Where something stands; its own, and out of the agenda before it goes.
+	/// The place of a thing, owned by it; clear it before it is destroyed.
 	class place
 	{
 	public:
@@ -27,14 +27,14 @@ public:
 		bool taken_ = false;
 	};
 
-	/// It waits until `when`, and not any more for what it may have waited for.
+	/// The thing waits until `when`, in place of any earlier time.
 	void put(thing &t, place &p, time_point when)
 	{
 		clear(p);
 		p.at_ = all_.emplace(when, &t);
 		p.taken_ = true;
 	}
-	/// It does not wait. Does nothing if it did not.
+	/// The thing waits no longer. No effect if it did not wait.
 	void clear(place &p)
 	{
 		if (p.taken_)
@@ -42,7 +42,7 @@ public:
 		p.taken_ = false;
 	}
 	time_point earliest() const { return all_.empty() ? never : all_.begin()->first; }
-	/// Who has waited long enough, and stays in until it is put elsewhere; or null.
+	/// The first thing whose time has come, or null. It stays in until it is put elsewhere.
 	thing *due(time_point now) const
 	{
 		return earliest() <= now ? all_.begin()->second : nullptr;

@@ -15,9 +15,9 @@ namespace coop::net::fabric
 namespace
 {
 
-// An event with all that a peer may say along with it.
+// Room for an event with all data that a peer may attach.
 constexpr std::size_t event_size = sizeof(fi_eq_cm_entry) + 256;
-// Calls of poll() without an arm() between: thousands of those of the machine's progress().
+// Calls of poll() without arm() in between; each stands for thousands of the machine's progress().
 constexpr unsigned unarmed_most = 16;
 
 int watch(int epoll, fid &f)
@@ -29,7 +29,7 @@ int watch(int epoll, fid &f)
 	return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
 
-// Into an fi_info, which owns it.
+// Copies an address into an fi_info, which then owns it.
 bool put(const socket_address &a, void *&at, std::size_t &size)
 {
 	void *copy = std::malloc(a.size);
@@ -53,7 +53,7 @@ connected_port::connected_port(const provider &p, events &e) : provider_(p), eve
 
 connected_port::~connected_port()
 {
-	// What is asked for and never answered libfabric would keep.
+	// libfabric never frees requests without an answer, so reject them.
 	alignas(fi_eq_cm_entry) std::byte text[event_size];
 	auto &e = *reinterpret_cast<fi_eq_cm_entry *>(text);
 	std::uint32_t event = 0;
@@ -74,7 +74,7 @@ connected_port::~connected_port()
 int connected_port::start(const address &own)
 {
 	own_ = own;
-	// Once: with another port of the same host the core comes again.
+	// Only once: for another port of the same host the core calls start() again.
 	if (fd_ < 0)
 		if (int r = open(own))
 			return r;
@@ -89,14 +89,14 @@ int connected_port::open(const address &own)
 {
 	info_ = provider_.at(own);
 	if (!info_)
-		return -ENOENT; // the host's, and not the device's
+		return -ENOENT; // an address of the host, but not of the device
 	info_->domain_attr->threading = provider_.threading();
 	sockets_ = events_.polled() && provider_.name() == "tcp";
 	if (int r = base_.open(*info_, sockets_ ? FI_WAIT_POLLFD : FI_WAIT_FD))
 		return r;
 	std::vector<pollfd> now;
 	fi_cq_data_entry none;
-	// libfabric's later tcp never tells more than one, of which nothing comes.
+	// later libfabric versions' tcp always reports a single descriptor, which shows nothing
 	if (sockets_ &&
 	    ((void)fi_cq_read(base_.queue.get(), &none, 1), list_sockets(now) || now.size() < 2)) {
 		sockets_ = false;
@@ -121,7 +121,7 @@ int connected_port::open(const address &own)
 	return sockets_ ? 0 : watch(fd_, base_.queue->fid);
 }
 
-// What libfabric polls for completions, as of when it was last asked for some.
+// The sockets that libfabric polled when it was last asked for completions.
 int connected_port::list_sockets(std::vector<pollfd> &out) const
 {
 	fi_wait_pollfd list{};
@@ -137,14 +137,14 @@ int connected_port::list_sockets(std::vector<pollfd> &out) const
 	return r;
 }
 
-// fd_ tells of all of them from now on.
+// From now on fd_ watches all of them.
 int connected_port::watch_sockets()
 {
 	std::vector<pollfd> now;
 	if (int r = list_sockets(now))
 		return r;
-	// The first tells that the list has changed, and libfabric 1.17 never takes that back
-	// where nobody waits by its own means.
+	// The first descriptor signals a change of the list, and libfabric 1.17 never resets it
+	// unless a thread waits by libfabric's own means.
 	if (!now.empty() && ::poll(now.data(), 1, 0) > 0)
 		now.erase(now.begin());
 	std::sort(now.begin(), now.end(),
@@ -157,7 +157,7 @@ int connected_port::watch_sockets()
 		const bool known = old != watched_.end() && old->fd == p.fd;
 		if (known && old++->events == p.events)
 			continue;
-		epoll_event e{static_cast<std::uint32_t>(p.events), {}}; // the same bits
+		epoll_event e{static_cast<std::uint32_t>(p.events), {}}; // the bits are the same
 		if (::epoll_ctl(fd_, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, p.fd, &e))
 			r = -errno;
 	}
@@ -165,12 +165,12 @@ int connected_port::watch_sockets()
 		::epoll_ctl(fd_, EPOLL_CTL_DEL, old->fd, nullptr);
 	watched_.swap(now);
 	unarmed_ = 0;
-	// What could not be watched is looked at by and by.
+	// If some could not be watched, look at the sockets periodically.
 	stale_ = r ? events_.now() + std::chrono::milliseconds(1) : never;
 	return 0;
 }
 
-// Whoever is asleep is woken, and looks them up again.
+// Wakes a sleeping thread, which then lists the sockets again.
 void connected_port::forget_sockets()
 {
 	if (watched_.empty())
@@ -181,7 +181,7 @@ void connected_port::forget_sockets()
 	stale_ = time_point::min();
 }
 
-// Another socket may have the number of its socket as soon as it is closed.
+// Once the socket is closed, another socket may get its number.
 void connected_port::drop(handle<fid_ep> &ep)
 {
 	if (!ep)
@@ -208,7 +208,7 @@ int connected_port::listen(const address &own, std::uint16_t port)
 	return r;
 }
 
-// An end point that the link will send on.
+// Makes the end point on which the link will send.
 int connected_port::make(link &l, fi_info &info, handle<fid_ep> &out)
 {
 	fid_domain *domain = base_.domain.get();
@@ -234,7 +234,7 @@ int connected_port::connect(link &l)
 	return 0;
 }
 
-// From the port `at` on, and round.
+// Tries the ports from `at` on, cyclically.
 void connected_port::try_next(link &l)
 {
 	half &h = static_cast<half &>(*l.side);
@@ -259,7 +259,8 @@ void connected_port::try_next(link &l)
 	give_up(l);
 }
 
-// The one that was tried is not the peer. One port may be out of reach for a firewall's sake.
+// The port tried does not belong to the peer. Only this port may be unreachable because of a
+// firewall.
 void connected_port::refused(link &l, int error)
 {
 	half &h = static_cast<half &>(*l.side);
@@ -311,7 +312,7 @@ void connected_port::close(link &l)
 unsigned connected_port::poll()
 {
 	const unsigned n = look();
-	// Sockets may have come. Nobody is asleep where this has been called often since.
+	// There may be new sockets. If poll() has been called often since arm(), no thread sleeps.
 	if (n)
 		forget_sockets();
 	if (++unarmed_ >= unarmed_most) {
@@ -321,7 +322,7 @@ unsigned connected_port::poll()
 	return n;
 }
 
-// At what the connections say of themselves.
+// Handles events of the connections.
 unsigned connected_port::look()
 {
 	if (!eq_)
@@ -359,7 +360,7 @@ void connected_port::on_request(fi_eq_cm_entry &e, std::size_t size)
 	}
 	hello h;
 	link *l = nullptr;
-	// Who it says it is has to be where it comes from.
+	// The address that the peer states must match where the request comes from.
 	if (decode({reinterpret_cast<const std::byte *>(e.data), size}, h) &&
 	    (!info->dest_addr || same_ip(h.from, *static_cast<const sockaddr *>(info->dest_addr))))
 		l = events_.admit(h);
@@ -406,7 +407,7 @@ void connected_port::on_error()
 	fi_eq_err_entry e{};
 	if (fi_eq_readerr(eq_.get(), &e, 0) < 0 || !e.fid)
 		return;
-	// Other errors of whoever listens are those of a request that came to nothing.
+	// Other errors of the passive end point belong to a failed request.
 	if (e.fid->fclass == FI_CLASS_PEP && e.err == FI_ENODEV)
 		return events_.broken(-FI_ENODEV);
 	if (e.fid->fclass != FI_CLASS_EP)

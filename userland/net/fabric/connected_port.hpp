@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: MIT
 // connected_port.hpp - links over end points that connect (FI_EP_MSG): tcp, verbs.
 //
-// A passive end point listens on the first free port of the address. To connect is to try the
-// peer's ports in turn: a refused one is out, and leads to the next at once; those that say
-// nothing get their share of five seconds one after the other, and the last that is left the rest.
-// So a foreign service on a port costs time and nothing else, a peer that was silent at first is
-// asked again, and where nobody is, that is known within five seconds whatever the provider thinks.
+// A passive end point listens on the first free port of the address. To connect, we try the peer's
+// ports in turn. A port that refuses is excluded, and we go on to the next at once; ports that do
+// not answer get an equal share of five seconds one after another, and the last remaining one gets
+// the rest. So a foreign service on a port only costs time, a peer that was silent at first is
+// asked again, and if no peer is there we know within five seconds, whatever the provider does.
 //
-// A descriptor that somebody may wait for has the kernel call back with everything that arrives,
-// at the expense of whoever sends. libfabric's tcp can do without one, polls its sockets one by
-// one, and tells which they are: for a program that polls and has few of them (sockets=1). They
-// are watched only while somebody sleeps, and looked up when he falls asleep, by arm() alone:
-// until libfabric is asked for completions its list is that of before.
+// If a thread may wait for the completion queue's descriptor, the kernel makes a callback for
+// everything that arrives, which slows down the sender. libfabric's tcp can do without such a
+// descriptor: it polls its sockets one by one and lists them. This suits a program that polls and
+// has few connections (sockets=1). The sockets are watched only while a thread sleeps, and listed
+// when it goes to sleep, by arm() alone: until libfabric is asked for completions its list is
+// outdated.
 //
-// That the device has gone is believed of whoever listens. Of an end point to a peer the same
-// error may only say that the peer cannot be reached by way of the device, so it is asked for anew.
+// If the passive end point reports that the device was removed, we believe it. From an end point to
+// a peer the same error may mean only that the device does not reach the peer, so we list the
+// devices again (device_gone()).
 #pragma once
 
 #include <vector>
@@ -53,9 +55,9 @@ private:
 	struct half : link::side {
 		handle<fid_ep> ep;
 		port_list ports;
-		unsigned at = 0;          // the port that is being tried
-		unsigned left = 0;        // bits: ports that have not refused
-		bool unreachable = false; // the host is, for one of them at least
+		unsigned at = 0;          // the port being tried
+		unsigned left = 0;        // bit mask of ports that have not refused
+		bool unreachable = false; // the host is unreachable, for one of the ports at least
 		time_point give_up = never;
 		agenda<link>::place turn; // while it connects
 	};
@@ -82,17 +84,17 @@ private:
 	events &events_;
 	address own_;
 	int fd_ = -1;
-	info_ptr info_; // ours, without a port
+	info_ptr info_; // for our address, without a port
 	objects base_;
 	handle<fid_eq> eq_;
 	handle<fid_ep> srx_;
 	handle<fid_pep> pep_;
 	bool sockets_ = false;        ///< the queue has no descriptor of its own
-	std::vector<pollfd> watched_; ///< by fd_, in the order of their numbers
-	unsigned unarmed_ = 0;        ///< calls of poll() since
-	time_point stale_ = never;    ///< past: whoever is asleep is to look them up again
+	std::vector<pollfd> watched_; ///< by fd_, sorted by descriptor
+	unsigned unarmed_ = 0;        ///< calls of poll() since arm()
+	time_point stale_ = never;    ///< past: a sleeping thread has to list the sockets again
 	agenda<link> connecting_;
-	std::vector<fid_t> unanswered_; // requests, while we are mute
+	std::vector<fid_t> unanswered_; // requests held without an answer while we are mute
 };
 
 } // namespace coop::net::fabric

@@ -19,13 +19,13 @@ namespace
 {
 
 constexpr std::chrono::milliseconds ask_again{5};
-// After a peer has gone; by then its process is a process no more.
+// After a peer has gone; its process has exited by then.
 constexpr std::chrono::milliseconds sweep_after{200};
-// Those of the same process end without a word if no link is left.
+// Neighbours in the same process end without notice if no link is left.
 constexpr std::chrono::seconds neighbours_after{5};
 constexpr std::size_t page_size = 4096, strangers_most = 64, name_most = 160;
 
-// The first `done` bytes need nothing more.
+// Drops the first `done` bytes of the list.
 void skip(std::span<iovec> &pieces, std::size_t done)
 {
 	while (!pieces.empty() && done >= pieces.front().iov_len) {
@@ -142,8 +142,8 @@ int datagram_port::watch(int fd, void *what)
 	return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
 
-// Closing is not enough: a child that the program has just forked has the socket, too, until it
-// runs another program, and so long its events would come.
+// Closing the socket is not enough: a child that the program has just forked also has it until it
+// executes another program, and until then its events would still come.
 void datagram_port::forget(half &h)
 {
 	if (h.socket)
@@ -223,14 +223,14 @@ unsigned datagram_port::poll()
 	for (int i = 0; i < count; i++) {
 		void *what = events[i].data.ptr;
 		if (what == &bell_)
-			continue; // rung for whoever sleeps: not taken until arm()
+			continue; // rung to wake a sleeper: read only in arm()
 		if (what == &listener_) {
 			accept_all();
 			n++;
 		} else {
 			heard(*static_cast<half *>(what));
 			n++;
-			// One that is freed by this may be among those that follow.
+			// This may have freed one of the following events' objects.
 			break;
 		}
 	}
@@ -238,8 +238,8 @@ unsigned datagram_port::poll()
 	return n;
 }
 
-// While there are too many who have not said who they are, the next ones wait in the kernel, and
-// wake nobody.
+// While too many connections have not sent a greeting, further ones wait in the kernel and wake no
+// thread.
 void datagram_port::mind_listener()
 {
 	const bool room = strangers_.size() < strangers_most;
@@ -271,7 +271,7 @@ void datagram_port::drop_stranger(half &h)
 	strangers_.remove_if([&h](const auto &s) { return s.get() == &h; });
 }
 
-// Something from the other side: its greeting, or its end.
+// Handles input from the peer: its greeting, or the end.
 void datagram_port::heard(half &h)
 {
 	std::string text;
@@ -308,7 +308,7 @@ void datagram_port::heard(half &h)
 	events_.linked(*l);
 }
 
-// Nothing is at address 0, but who may not look is told something else.
+// Nothing is mapped at address 0: EFAULT means that we may read, other errors that we may not.
 bool datagram_port::may_read(int pid)
 {
 	char byte;
@@ -319,7 +319,7 @@ bool datagram_port::may_read(int pid)
 bool datagram_port::pair(half &h, const std::string &text, descriptor bell, descriptor page)
 {
 	const std::string name = text.substr(hello::size);
-	// Other files than those of shared memory have no seals, not even that this fails.
+	// Only files of shared memory have seals; for other files this fails.
 	const int seals = page ? ::fcntl(page.get(), F_GET_SEALS) : -1;
 	if (name.empty() || name.size() >= name_most || name.find('\0') != name.npos || !bell ||
 	    seals < 0 || !(seals & F_SEAL_SHRINK) ||
@@ -350,8 +350,8 @@ bool datagram_port::pair(half &h, const std::string &text, descriptor bell, desc
 void datagram_port::sent(link &l)
 {
 	const half &h = static_cast<const half &>(*l.side);
-	// Between what was sent and the look at the flag; the sleeper has one between
-	// setting the flag and its last look at the queue.
+	// Orders our send before the look at the flag; the sleeper has a fence between setting the
+	// flag and its last look at the queue.
 	std::atomic_thread_fence(std::memory_order_seq_cst);
 	if (h.theirs->asleep.load(std::memory_order_relaxed) && h.theirs->asleep.exchange(0)) {
 		const std::uint64_t one = 1;
@@ -359,7 +359,7 @@ void datagram_port::sent(link &l)
 	}
 }
 
-// The number of a process is another's some time after it has ended.
+// A pid is reused only some time after its process has ended.
 int datagram_port::write(link &l, std::span<iovec> from, std::uint64_t address)
 {
 	half &h = static_cast<half &>(*l.side);
@@ -374,7 +374,7 @@ int datagram_port::write(link &l, std::span<iovec> from, std::uint64_t address)
 		const iovec to{reinterpret_cast<void *>(address), left};
 		const ssize_t n = ::process_vm_writev(h.pid, from.data(), from.size(), &to, 1, 0);
 		if (n < 0 && !begun && (errno == EPERM || errno == ENOSYS)) {
-			h.pid = 0; // nor may it later
+			h.pid = 0; // not permitted later either
 			return -EOPNOTSUPP;
 		}
 		if (n <= 0)
@@ -391,7 +391,8 @@ bool datagram_port::reads(const link &l) const
 	return h && h->readable;
 }
 
-// What was read counts only if the process was there to the end: until then the number is its own.
+// Data that were read count only if the process existed until the end: until then the pid is its
+// own.
 int datagram_port::read(link &l, std::span<iovec> to, std::uint64_t address)
 {
 	half &h = static_cast<half &>(*l.side);
@@ -413,8 +414,8 @@ int datagram_port::read(link &l, std::span<iovec> to, std::uint64_t address)
 	return has_gone(h.socket.get(), h.end.get()) ? -ECONNRESET : 0;
 }
 
-// Others may poll while somebody sleeps, so the flag stays until a peer has rung, and the
-// bell stays rung until the sleeper comes here again.
+// Other threads may poll while one sleeps, so the flag stays set until a peer has rung, and the
+// bell stays rung until the sleeper calls arm() again.
 bool datagram_port::arm()
 {
 	std::uint64_t rung;
@@ -424,14 +425,14 @@ bool datagram_port::arm()
 	return true;
 }
 
-// What they had sent may still be with libfabric, so each is only noted the first time. False: come
-// again.
+// Messages from them may still be inside libfabric, so the first time each is only noted. False:
+// call again.
 bool datagram_port::forget_neighbours()
 {
 	std::set<std::string> left;
 	for (const std::string &name : neighbours::here().gone(name_))
 		if (names_.contains(name))
-			continue; // until its link is closed, which leads here
+			continue; // wait until its link is closed, which calls this again
 		else if (gone_.contains(name))
 			neighbours::here().part(name_, name, *own_->table);
 		else

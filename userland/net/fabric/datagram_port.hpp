@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT
 // datagram_port.hpp - links over one reliable-datagram end point (FI_EP_RDM): shm.
 //
-// libfabric's shm does not say when a peer appears or dies, gives its completion queue no
-// descriptor to wait for, and makes progress only when it is polled. So each link has a socket
-// of the host beside it: over it the two agree on their names, its hang-up is the end of the
-// link, and along with the names each gives the other a bell (an eventfd) and a page with one
-// flag, "asleep". Whoever goes to sleep sets the flag and polls once more; whoever has
-// sent something looks at the flag and rings. A machine that is polled costs its peers a
-// fence and a load.
+// libfabric's shm does not report when a peer appears or dies, has no descriptor to wait for
+// completions, and makes progress only when polled. So each link has a socket of the host beside
+// it. Over it the two sides exchange their names; its hang-up is the end of the link. Along with
+// the names each gives the other a bell (an eventfd) and a page with one flag, "asleep". A thread
+// that goes to sleep sets the flag and polls once more; a sender looks at the flag after sending,
+// and rings. A machine that polls costs its peers a fence and a load.
 //
-// Data goes from memory to memory by a call of the kernel's, here and not in libfabric (1.17),
-// which makes the same call, but while it holds a spin lock in the peer's shared memory: a process
-// killed then would leave the peer to turn for ever. Words still take that lock, for the time that
-// it takes to copy them. Who wants the data reads it, so that a process that is stopped has
-// nothing left to write when it goes on. Where the kernel does not let us read, the peer writes.
+// Data go from memory to memory by a system call, made here and not in libfabric (1.17). libfabric
+// makes the same call while it holds a spin lock in the peer's shared memory: a process killed at
+// that moment would leave the peer spinning forever. Control words still take that lock, while they
+// are copied. The receiver reads the data, so that a stopped process has nothing left to write when
+// it continues. If the kernel does not let us read, the peer writes.
 //
-// The files that shm leaves in /dev/shm when its process is killed carry that process in
-// their names and are swept by the next machine that starts or loses a peer.
+// The files that shm leaves in /dev/shm when its process is killed have that process in their
+// names; the next machine that starts or loses a peer removes them.
 #pragma once
 
 #include <atomic>
@@ -45,7 +44,7 @@ public:
 	int connect(link &) override;
 	void catch_up(link &) override;
 	void close(link &) override;
-	/// The peer writes by itself, through the kernel.
+	/// The peer itself writes, through the kernel, so close() does not stop it.
 	bool close_is_quiet() const override { return false; }
 	unsigned poll() override;
 	void sent(link &) override;
@@ -59,7 +58,7 @@ public:
 	void expire(time_point now) override;
 
 private:
-	/// What is in the page that peers share.
+	/// Contents of the page that peers share.
 	struct page {
 		std::atomic<std::uint32_t> asleep;
 	};
@@ -69,15 +68,15 @@ private:
 	using page_ptr = std::unique_ptr<page, unmap>;
 
 	struct half : link::side {
-		fabric::link *link = nullptr; // null: accepted, and has not said hello
-		descriptor socket, bell, end; // end: of the peer's process
+		fabric::link *link = nullptr; // null: accepted, and no greeting yet
+		descriptor socket, bell, end; // end: signals the exit of the peer's process
 		page_ptr theirs;
-		std::string name; // of the peer's end point; empty: none in the table
-		int pid = 0;      // of the peer; 0: its memory is libfabric's business
+		std::string name; // of the peer's end point; empty: not in the table
+		int pid = 0;      // of the peer; 0: only libfabric accesses its memory
 		time_point give_up = never;
 		agenda<half>::place turn; // while it connects
-		bool inquiring = false;   // the greeting is out
-		bool readable = false;    // its memory, by us
+		bool inquiring = false;   // the greeting has been sent
+		bool readable = false;    // we can read its memory
 	};
 
 	int open();
@@ -100,15 +99,15 @@ private:
 	descriptor epoll_, listener_, bell_, page_fd_;
 	page_ptr page_;
 	std::string name_;
-	/// Made by open(); outlives the port where it has to.
+	/// Made by open(); may outlive the port.
 	std::unique_ptr<neighbours::remains> own_;
-	/// Peers' end points in the table of addresses, and how many links use each.
+	/// Peers' end points in the address table, and the number of links that use each.
 	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
 	std::list<std::unique_ptr<half>> strangers_;
 	bool listening_ = false; // the listener may wake us
 	agenda<half> connecting_;
 	time_point sweep_ = never;
-	std::set<std::string> gone_; ///< neighbours that were at the last sweep
+	std::set<std::string> gone_; ///< neighbours found done at the last sweep
 };
 
 } // namespace coop::net::fabric

@@ -38,8 +38,8 @@ int open_socket(const std::string &provider, const address &a, sockaddr_un &name
 	return out ? 0 : -errno;
 }
 
-// When the process began, in ticks since boot: with its number it is one process and no other.
-// 0: there is none, or it is dead.
+// Start time of the process in ticks since boot: together with the pid it identifies the process.
+// 0: there is no such process, or it is dead.
 unsigned long long birth(int pid)
 {
 	char path[64], text[1024];
@@ -50,7 +50,7 @@ unsigned long long birth(int pid)
 	const std::size_t n = std::fread(text, 1, sizeof(text) - 1, f);
 	std::fclose(f);
 	text[n] = 0;
-	// The name in parentheses may hold anything, so what counts is behind the last one.
+	// The name in parentheses may contain anything, so parse after the last parenthesis.
 	const char *p = std::strrchr(text, ')');
 	char state = 0;
 	unsigned long long start = 0;
@@ -62,7 +62,7 @@ unsigned long long birth(int pid)
 	return state == 'Z' || state == 'X' ? 0 : start;
 }
 
-// Numbers of processes mean something within one of these only.
+// Pids are meaningful only within one PID namespace.
 unsigned long long pid_namespace()
 {
 	struct stat s;
@@ -118,7 +118,7 @@ int peer_process(int fd, descriptor &end)
 bool has_gone(int socket, int end)
 {
 	pollfd p[2] = {{socket, POLLRDHUP, 0}, {end, POLLIN, 0}};
-	return ::poll(p, 2, 0) > 0; // a signal says nothing
+	return ::poll(p, 2, 0) > 0; // if interrupted, report no end
 }
 
 int send_packet(int fd, const std::string &text, int first, int second)
@@ -194,7 +194,7 @@ void sweep_shared_names()
 		if (std::sscanf(e->d_name + sizeof(prefix) - 1, "%llu-%d-%llu", &space, &pid,
 				&start) == 3 &&
 		    space == here && birth(pid) != start)
-			::shm_unlink(e->d_name); // another user's refuses
+			::shm_unlink(e->d_name); // fails for another user's file
 	}
 	::closedir(d);
 }

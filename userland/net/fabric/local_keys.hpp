@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// local_keys.hpp - local keys of buffers, for providers that want one for all they read.
+// local_keys.hpp - local keys of buffers, for providers that need one for all memory they read.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,11 @@
 namespace coop::net::fabric
 {
 
-/// Of one transport domain.
+/// The keys of one transport domain.
 class local_keys
 {
 public:
-	/// What fi_mr_desc() says of each segment, in their order.
+	/// fi_mr_desc() of each segment, in order.
 	using descriptors = std::span<void *const>;
 
 	void *add(std::span<const segment> s) { return buffers_.add(s); }
@@ -27,7 +27,7 @@ public:
 
 private:
 	registrations<handle<fid_mr>, void *> buffers_;
-	std::atomic<std::uint64_t> next_key_{1}; // where the provider lets us choose
+	std::atomic<std::uint64_t> next_key_{1}; // used if the provider lets us choose
 };
 
 /// Whether each piece lies in the segment whose descriptor it carries; for tests.

@@ -17,15 +17,15 @@ namespace
 {
 
 constexpr unsigned batch = 16;
-// Polls of the completion queue for one of the connections, which costs a system call more.
+// Polls of the completion queue for each poll of the connections, which costs a system call more.
 constexpr unsigned polls = 256;
-// Looks at the completion queue in one call where they cost no system call.
+// Reads of the completion queue in one call if they cost no system call.
 constexpr unsigned looks_at_once = 4;
-// How long an operation that was cancelled while the peer uses its memory may go on.
+// How long a cancelled operation may continue while the peer uses its memory.
 constexpr std::chrono::milliseconds patience{500};
 // How long peers have to say farewell.
 constexpr std::chrono::milliseconds farewell_time{500};
-// How often a provider that progresses only when polled is polled while it has work.
+// Interval of polling for a provider that progresses only when polled, while it has work.
 constexpr std::chrono::microseconds tick{50};
 constexpr std::uint32_t works_most = 1u << 16;
 
@@ -109,7 +109,7 @@ int machine::submit(spi::token t, const spi::transfer &x)
 	switch (x.queue) {
 	case queue_type::passive_bulk_recv:
 	case queue_type::passive_bulk_send:
-		// The core has it, and peers ask.
+		// The core keeps it; peers will ask for it.
 		return 0;
 	case queue_type::msg_send:
 		r = send_message(t, x);
@@ -158,7 +158,7 @@ void machine::cancel(spi::token t)
 		break;
 	}
 	case work::stage::landing: {
-		const bool ours = w->reads; // nobody else writes there
+		const bool ours = w->reads; // only we write there
 		control c;
 		c.verb = control::verb::cancel;
 		c.id = w->id;
@@ -178,16 +178,16 @@ void machine::cancel(spi::token t)
 	settle();
 }
 
-// The peer or the provider has the memory; when it takes too long, the link is closed.
+// The peer or the provider uses the memory; close the link if it takes too long.
 void machine::be_patient(work &w)
 {
 	w.cancelled = true;
 	patience_.push_back({sink_.now() + patience, w.id});
 }
 
-// Null: there are too many, or too many with this peer. A peer may have as many as are left for
-// all others: half when it is alone, less the more others have. So however many one takes and
-// never ends, others find some.
+// Null: there are too many works, or too many with this peer. A peer may use at most as many as are
+// still free: half if it is the only one, fewer the more others use. So even if a peer never ends
+// its works, others get some.
 work *machine::make_work(link &l, spi::token t)
 {
 	peer &with = peers_[l.peer];
@@ -204,7 +204,7 @@ work *machine::make_work(link &l, spi::token t)
 	}
 	work *w = free_works_.back();
 	free_works_.pop_back();
-	// 17 bits of slot, so that 0 is nobody, and 13 of generation.
+	// 17 bits of slot, where 0 means none, and 13 of generation.
 	w->id = (w->id + (1u << 17)) & word::id_mask;
 	w->stage = work::stage::queued;
 	w->writer = w->message = w->active = w->cancelled = w->late = w->done = w->reads = false;
@@ -247,10 +247,10 @@ void machine::detach(work &w)
 	w.link = nullptr;
 }
 
-// Nobody here speaks of it any more. libfabric may.
+// Nothing here refers to it any more; libfabric may.
 void machine::release(work &w)
 {
-	if (w.pledge.exchange(0)) // before anybody changes its memory
+	if (w.pledge.exchange(0)) // before its memory is reused
 		std::atomic_thread_fence(std::memory_order_seq_cst);
 	if (w.link) {
 		link &l = *w.link;
@@ -279,13 +279,13 @@ void machine::finish(work &w, int status)
 		sink_.completed(t, status, status ? 0 : n);
 }
 
-// Descriptors of an operation's memory; none where the provider wants none.
+// Descriptors of an operation's memory; none if the provider needs none.
 int machine::keys_of(const spi::memory &m, local_keys::descriptors &out)
 {
 	return provider_.local_keys() ? registered(keys_.find(m, this, port_->domain(), out)) : 0;
 }
 
-// What libfabric has said to a region, which no peer has a part in.
+// Checks libfabric's status for a registration, which no peer can influence.
 int machine::registered(int status)
 {
 	if (status == -FI_ENODEV)
@@ -365,7 +365,7 @@ void machine::complete(const fi_cq_data_entry &e)
 {
 	posted *p = static_cast<posted *>(e.op_context);
 	const bool received = p && p->role == role::receive;
-	// verbs calls what a shared receive context completes a message in any case.
+	// verbs reports every completion of a shared receive context as a message.
 	const bool called = received && provider_.words_take_receives() &&
 			    e.flags & FI_REMOTE_CQ_DATA &&
 			    word::kind(e.data) == static_cast<unsigned>(kind::landed);
@@ -385,7 +385,7 @@ void machine::complete(const fi_cq_data_entry &e)
 		completed(*p, 0);
 }
 
-// A write into memory here is whole; its word says what for.
+// A write into our memory is complete; its word names the landing.
 void machine::landed(std::uint64_t w)
 {
 	link *l = nullptr;
@@ -406,8 +406,8 @@ void machine::complete_error()
 		return;
 	posted *p = static_cast<posted *>(e.op_context);
 	if (!p) {
-		// shm says so of a write that it did at once and could not do. It does them in
-		// order, so it is the first that nothing was heard of.
+		// shm reports this for a write that it tried at once and could not do. It does
+		// writes in order, so it is the first one without a completion.
 		if (unnamed_.empty())
 			strays_++;
 		else
@@ -415,8 +415,8 @@ void machine::complete_error()
 		return;
 	}
 	if (p->role == role::receive) {
-		// Too large for the buffer, or cut off. Who it was is not said; if the link is
-		// broken, its port tells.
+		// The message was too long for the buffer, or truncated. The sender is unknown; if
+		// the link is broken, its port reports it.
 		strays_++;
 		give_back(static_cast<bounce &>(*p));
 		return;
@@ -459,7 +459,7 @@ void machine::completed(posted &p, int status)
 		wrote(w);
 }
 
-// A completion of it is to come from this link.
+// A completion for `p` is to come from this link.
 void machine::put_on(posted &p, link &l)
 {
 	if (p.on)
@@ -473,12 +473,12 @@ void machine::put_on(posted &p, link &l)
 	posting_.join(&l, link::posting_place);
 }
 
-// None is.
+// No completion for `p` is to come.
 void machine::take_off(posted &p)
 {
 	link *l = std::exchange(p.on, nullptr);
 	if (!l)
-		return; // which is not there any more
+		return; // the link no longer exists
 	(p.on_before ? p.on_before->on_after : l->under_way) = p.on_after;
 	if (p.on_after)
 		p.on_after->on_before = p.on_before;
@@ -486,22 +486,21 @@ void machine::take_off(posted &p)
 		posting_.leave(l, link::posting_place);
 }
 
-// What the provider has dropped with the end point of this link.
+// Completes what the provider has dropped with the end point of this link.
 void machine::forgotten(link &l)
 {
 	while (posted *p = l.under_way)
 		completed(*p, -ECONNRESET);
 }
 
-// Something is left to the provider that it may not wake anybody for: whoever sleeps is to look
-// again soon.
+// The provider has work for which it may not wake a thread: a sleeping thread has to poll soon.
 void machine::nudge()
 {
 	if (tick_ == never)
 		tick_ = sink_.now() + tick;
 }
 
-// A provider that progresses only when polled may need the peer's polling as well.
+// A provider that progresses only when polled may need the peer to poll as well.
 void machine::tick_over(time_point now)
 {
 	tick_ = never;
@@ -518,8 +517,8 @@ void machine::tick_over(time_point now)
 	tick_ = now + tick;
 }
 
-// A place that a peer never fills is one less for the others. What RMA has written so far nobody
-// says, so time is all there is to go by: that from one look to the next.
+// A place that a peer never fills is lost to the others. Nothing reports the progress of RMA
+// writes, so only time can decide: the interval from one look to the next.
 void machine::look_at_landings(time_point now)
 {
 	landings_at_ = never;
@@ -548,8 +547,8 @@ void machine::settle()
 		give_up();
 }
 
-// The device has gone. Links go first, so that whatever they had in hand ends and is quiet; the
-// core ends the rest. A machine that was stopping has stopped.
+// The device was removed. Close the links first, so that all their works end and memory is quiet;
+// the core ends the rest. A machine that was stopping has stopped.
 void machine::give_up()
 {
 	settling_ = true;
@@ -573,7 +572,7 @@ bool machine::arm()
 		return false;
 	if (provider_.connected())
 		return true;
-	// What came before the peers could see that they have to ring.
+	// What arrived before the peers could see that they have to ring.
 	if (drain(1)) {
 		settle();
 		return false;

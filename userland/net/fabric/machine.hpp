@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT
 // machine.hpp - a transfer machine on libfabric.
 //
-// Small messages go as they are, into receive buffers that are posted once for all peers, and
-// are copied from there: that costs less than asking where to put them. Every sender has a
-// window of messages that may be unconsumed, so a receiver without buffers holds a bounded
-// number, and what peers have to say about other things is never stuck behind them. Larger
-// messages and bulk data are asked for and then written by RMA to their place, or read from it
-// over shm (wire.hpp): whoever owns memory checks the request first, so a stale descriptor
-// touches none.
+// Small messages are sent unasked into receive buffers that are posted once for all peers, and are
+// copied from there: that costs less than asking for a place. Every sender has a window of
+// unconsumed messages, so a receiver without buffers holds a bounded number, and messages about
+// other operations never wait behind them. Larger messages and bulk data are first negotiated, and
+// then written by RMA to their place, or read from it over shm (wire.hpp). The owner of the memory
+// checks the request first, so a stale descriptor touches no memory.
 //
-// What fails is reported when the memory is quiet: a link is first closed, its completions
-// are taken, and then its work ends. That happens in settle(), at the end of every call, and
-// never within the handling of a completion.
+// Failures are reported when the memory is quiet: the link is closed first, then its completions
+// are read, and then its works end. settle() does this at the end of every call, never within the
+// handling of a completion.
 //
 //   machine.cpp          life, progress, cancelling
 //   machine_links.cpp    links, and how they end
-//   machine_idle.cpp     links that nobody uses
+// idle links
 //   machine_message.cpp  small messages, receive buffers, the window
 //   machine_bulk.cpp     what is written by RMA, or read over shm
 #pragma once
@@ -35,18 +34,18 @@ namespace coop::net::fabric
 {
 
 struct options {
-	std::size_t eager = 0;       ///< bytes of the largest message without an offer
+	std::size_t eager = 0;       ///< largest message without an offer, in bytes
 	unsigned receives = 0;       ///< buffers posted
-	unsigned window = 0;         ///< messages of a peer
+	unsigned window = 0;         ///< unconsumed messages of a peer
 	std::size_t max_message = 0; ///< bytes
-	std::size_t parked = 0;      ///< bytes of small messages that wait for a buffer
+	std::size_t parked = 0;      ///< bytes of small messages waiting for a buffer
 	std::chrono::milliseconds hold{};
 	unsigned max_links = 0;
 	bool answer = true;                       ///< peers that want to connect
-	bool lend = true;                         ///< memory, where peers can read it
-	bool sockets = false;                     ///< are polled one by one, where a program polls
-	std::chrono::milliseconds idle{600000};   ///< after that a link is closed
-	std::chrono::milliseconds landing{60000}; ///< for a message that has a place
+	bool lend = true;                         ///< memory to peers that can read it
+	bool sockets = false;                     ///< poll them one by one, for polling programs
+	std::chrono::milliseconds idle{600000};   ///< unused links are closed after that
+	std::chrono::milliseconds landing{60000}; ///< time for a message to fill its place
 };
 
 class machine final : public spi::transport_machine, private port::events
@@ -73,17 +72,17 @@ private:
 	struct peer {
 		net::address address;
 		fabric::link *link = nullptr; ///< to send on
-		unsigned links = 0;           ///< all of them
-		std::uint32_t works = 0;      ///< on those
+		unsigned links = 0;           ///< number of all links
+		std::uint32_t works = 0;      ///< number of works on those
 	};
-	/// A message of a peer that nobody has a buffer for.
+	/// A message of a peer for which there is no buffer.
 	struct parked {
 		fabric::link *link = nullptr;
 		std::uint32_t work = 0;   ///< an offer; 0: the bytes are here
-		std::uint64_t number = 0; ///< no other has had it: ids of works come again
+		std::uint64_t number = 0; ///< unique, unlike ids of works
 		std::size_t length = 0;
 		std::unique_ptr<std::byte[]> data;
-		time_point until; ///< then its sender has waited long enough
+		time_point until; ///< end of its wait
 	};
 
 	// machine.cpp
@@ -184,8 +183,7 @@ private:
 	void refuse(link &, std::uint32_t peer_id, int status);
 	void grant(work &);
 	int expose(work &, control &);
-	// Keeps where the memory is of which the peer tells, from that region on. False: it is too
-	// small.
+	// Stores the peer's memory regions, from index `first` on. False: they are too small.
 	bool take_regions(work &, const control &, std::size_t first = 0);
 	bool lends() const { return options_.lend && port_->lends(); }
 	bool reads(const link &l) const { return options_.lend && port_->reads(l); }
@@ -203,47 +201,47 @@ private:
 	const provider &provider_;
 	local_keys &keys_;
 	const options options_;
-	const unsigned looks_; ///< more, where one has found nothing
+	const unsigned looks_; ///< further reads of the queue after an empty one
 	const std::size_t inject_, pieces_, buffer_size_;
 	const bool wide_, ordered_;
 	random_source random_;
 	net::address own_;
 
-	// Closed last, so everything libfabric may point to is above it... and it is below what
-	// it uses: see ~machine().
+	// libfabric may use all these until port_ is closed, so port_ is declared last; regions
+	// must be closed before its domain: see ~machine().
 	std::unique_ptr<std::byte[]> receive_memory_;
 	handle<fid_mr> receive_region_;
 	std::deque<bounce> receives_;
 	std::vector<bounce *> unposted_;
 	std::deque<bounce> copies_;
 	std::vector<bounce *> free_copies_, free_small_;
-	std::deque<work> works_; ///< by the slot in the id, less one
+	std::deque<work> works_; ///< index: the slot in the id, less one
 	std::vector<work *> free_works_;
 	token_index index_;
 	std::vector<std::unique_ptr<link>> links_;
 	std::vector<std::uint32_t> free_links_;
 	std::vector<peer> peers_;
 	shared_line<link, parked> parked_;
-	std::size_t parked_bytes_ = 0;                   ///< memory of parked_
-	std::set<std::pair<std::size_t, link *>> greed_; ///< of that, by link
+	std::size_t parked_bytes_ = 0;                   ///< memory used by parked_
+	std::set<std::pair<std::size_t, link *>> greed_; ///< the same by link
 	std::uint64_t parkings_ = 0;
 	std::vector<std::pair<time_point, std::uint32_t>> patience_;
 	std::vector<link *> dying_;
 	roster<link *> backlog_, leaving_;
-	roster<link *> posting_;                            ///< with completions to come
+	roster<link *> posting_;                            ///< links with completions to come
 	roster<work *> landing_;                            ///< messages that peers may write
 	link *first_link_ = nullptr, *last_link_ = nullptr; ///< to be looked at, in order
 	shared_line<work, std::monostate> unnamed_;         ///< writes that may fail without a name
 	unsigned to_poll_ = 0; ///< calls of progress() until the port is polled
 	unsigned live_links_ = 0;
 	bool settling_ = false, stopping_ = false, over_ = false;
-	int broken_ = 0; ///< why there is to be an end
+	int broken_ = 0; ///< reason of the end
 	time_point stop_by_ = never;
-	time_point landings_at_ = never; ///< when messages that land are looked at
-	time_point tick_ = never;        ///< when to poll a provider that does not wake us
+	time_point landings_at_ = never; ///< next look at landing messages
+	time_point tick_ = never;        ///< next poll of a provider that does not wake us
 	unsigned out_ = 0;               ///< completions of sends and writes to come
-	std::uint64_t strays_ = 0;       ///< words of nobody, messages that fitted nowhere
-	std::uint64_t crowded_ = 0;      ///< works that a peer's share had no room for
+	std::uint64_t strays_ = 0;       ///< words without an owner, messages too long
+	std::uint64_t crowded_ = 0;      ///< works refused because the peer's share was used up
 	std::unique_ptr<port> port_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// machine_bulk.cpp - large messages and bulk data: asked for, granted, written.
+// machine_bulk.cpp - large messages and bulk data: request, grant, write.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -38,7 +38,7 @@ int machine::begin_bulk(spi::token t, const spi::transfer &x)
 	return 0;
 }
 
-// Says what is wanted.
+// Sends the request of a work.
 void machine::begin(work &w)
 {
 	control c;
@@ -60,7 +60,7 @@ void machine::begin(work &w)
 	send(*w.link, c);
 }
 
-// Keys for the memory in which the data is to land, good for this once.
+// Registers the destination under keys for this one use.
 int machine::expose(work &w, control &c)
 {
 	spi::cursor at(w.memory, w.offset);
@@ -98,7 +98,7 @@ bool machine::take_regions(work &w, const control &c, std::size_t first)
 	return true;
 }
 
-// Tells where the memory is for the peer to read, if peers can.
+// If peers can read our memory, tells them where it is.
 void machine::lend(work &w, control &c)
 {
 	if (!lends())
@@ -119,27 +119,27 @@ void machine::lend(work &w, control &c)
 	}
 }
 
-// Keeps what is lent. False: nothing that we could read.
+// Stores the lent regions. False: we cannot read them.
 bool machine::borrow(work &w, const control &c)
 {
 	if (c.count < 2 || !reads(*w.link) || !c.regions[0].key ||
 	    c.regions[0].length != sizeof(w.pledge))
 		return false;
-	return take_regions(w, c, 1); // behind the pledge
+	return take_regions(w, c, 1); // after the pledge
 }
 
 void machine::on_lend(link &l, const control &c)
 {
 	work *w = find_work(c.peer, l);
 	if (!w || !w->active || !w->reads || w->stage != work::stage::landing)
-		return; // it has been cancelled, and the peer told
+		return; // it was cancelled, and the peer has been told
 	w->peer_id = c.id;
 	if (!borrow(*w, c))
 		return violation(l);
 	read_lent(*w);
 }
 
-// All of it, now.
+// Reads all lent memory now.
 void machine::read_lent(work &w)
 {
 	link &l = *w.link;
@@ -154,17 +154,16 @@ void machine::read_lent(work &w)
 	else if (w.active)
 		finish(w, -ENOENT);
 	else
-		release(w); // as if nobody had asked
+		release(w); // as if the peer had not asked
 }
 
-// @return 0; -ENOENT: it is not lent any more, and what was copied is worth nothing; or the link is
-// broken.
+// @return 0; -ENOENT: the memory is no longer lent, and the copy is invalid; or the link is broken.
 int machine::copy_lent(work &w)
 {
 	link &l = *w.link;
 	spi::cursor to(w.memory, w.offset);
 	std::size_t left = w.length;
-	bool torn = false; // that memory is gone: then so should the pledge be
+	bool torn = false; // that memory is unmapped: then the pledge should be gone too
 	for (std::size_t n = 1; left && !torn; n++) {
 		std::uint64_t from = w.regions[n].address;
 		std::size_t here = std::min<std::size_t>(w.regions[n].length, left);
@@ -206,7 +205,7 @@ void machine::refuse(link &l, std::uint32_t peer_id, int status)
 	answer(l, c);
 }
 
-// The operation that a peer means. @return 0 or what is wrong with it.
+// Finds the operation that a peer names. @return 0 or the error for the peer.
 int machine::passive(link &l, const control &c, queue_type q, const spi::transfer *&x)
 {
 	x = sink_.find(c.token, c.key);
@@ -328,7 +327,7 @@ void machine::on_get(link &l, const control &c)
 	}
 	w->stage = work::stage::writing;
 	if (!take_regions(*w, c)) {
-		// Nobody has used the descriptor yet.
+		// The descriptor remains unused.
 		release(*w);
 		return violation(l);
 	}
@@ -339,7 +338,7 @@ void machine::on_grant(link &l, const control &c)
 {
 	work *w = find_work(c.peer, l);
 	if (!w || w->stage != work::stage::offered)
-		return; // it has been cancelled, and the peer told
+		return; // it was cancelled, and the peer has been told
 	w->peer_id = c.id;
 	if (!take_regions(*w, c))
 		return violation(l);
@@ -359,8 +358,8 @@ void machine::write_or_queue(work &w)
 	}
 }
 
-// Hands to the provider what it takes. Each write goes to one region of the peer, out of as
-// many pieces here as fit. @return 0: all; -EAGAIN; or the link is broken.
+// Posts as many writes as the provider accepts. Each write goes to one region of the peer, from as
+// many local pieces as fit. @return 0: all; -EAGAIN; or the link is broken.
 int machine::write_on(work &w)
 {
 	link &l = *w.link;
@@ -427,7 +426,7 @@ int machine::write_on(work &w)
 		from = ahead;
 	}
 	if (w.out == 0) {
-		wrote(w); // no completion will say so
+		wrote(w); // no completion will report it
 		return 0;
 	}
 	port_->sent(l);
@@ -435,7 +434,7 @@ int machine::write_on(work &w)
 	return 0;
 }
 
-// The provider is done with the memory here.
+// The provider no longer needs the local memory.
 void machine::wrote(work &w)
 {
 	if (!ordered_) {
@@ -479,7 +478,7 @@ void machine::on_landed(link &l, std::uint32_t id, std::uint64_t)
 
 void machine::on_done(link &l, const control &c)
 {
-	// What a deadline says here nobody else can say.
+	// Only this side can report its own deadline.
 	if (c.status > 0 || c.status < -4095 || c.status == -ETIMEDOUT)
 		return violation(l);
 	work *w = c.peer ? find_work(c.peer, l) : index_.find(c.token);
@@ -489,7 +488,7 @@ void machine::on_done(link &l, const control &c)
 	case work::stage::written:
 		return finish(*w, c.status);
 	case work::stage::writing:
-		// The last completion is still to be read.
+		// The last completion has not been read yet.
 		if (w->written == w->length)
 			w->done = true;
 		return;
@@ -520,7 +519,7 @@ void machine::on_cancel(link &l, const control &c)
 		for (w = l.works; w && (w->writer || w->peer_id != c.id || w->active);)
 			w = w->after;
 	if (w && w->writer) {
-		// What is lent for a get is as if nobody had asked for it; what is being written is
+		// Memory lent for a get is released as if no peer had asked; data being written are
 		// followed by landed.
 		if (w->stage == work::stage::offered && !w->active)
 			release(*w);
@@ -528,10 +527,10 @@ void machine::on_cancel(link &l, const control &c)
 	}
 	if (!w)
 		return refuse(l, c.id, -ECANCELED);
-	// An offer or put is withdrawn. Nothing was written: a grant that it crossed on the way
-	// is not used.
+	// The peer withdraws an offer or put. Nothing was written: it ignores a grant that crossed
+	// the cancel.
 	if (w->stage == work::stage::starved) {
-		// Its place in the queue counts in the peer's window until it is reached.
+		// Its entry in the queue counts in the peer's window until it is reached.
 		release(*w);
 	} else if (w->stage == work::stage::landing && w->message) {
 		drop_landing(*w);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// machine_idle.cpp - links that nobody uses are closed, and made anew when somebody does.
+// machine_idle.cpp - closing links that are unused; the next use makes a new one.
 //
-// All links stand in one line. Whoever is at its head is looked at when its time has come,
-// and goes to the end again if it was used since: so a use costs a store, a link is looked at
-// once in a period, and nothing is searched for. One that was not used, and on which nothing
-// is under way, is parted with: what this side begins goes by a new link from then on. The
-// other side ends what it had begun, unaware of that, and says farewell. When there is hardly
-// room for another link those at the head are not given the rest of their time.
+// All links are in one line. The first one is examined when its time has come, and goes to the end
+// again if it was used since. So a use costs a store, a link is examined once in a period, and
+// there is no search. If a link was not used and nothing is under way on it, this side parts with
+// it: it makes a new link for its next operation. The other side, unaware of that, ends what it had
+// begun, and says farewell. When there is hardly room for another link, those at the head are
+// examined before their time.
 #include <cerrno>
 #include <utility>
 
@@ -18,7 +18,7 @@ namespace coop::net::fabric
 namespace
 {
 
-// Looks at others for a new link when room is short: more than one, so that they become fewer.
+// Links examined for each new link when room is short: more than one, so that their number falls.
 constexpr unsigned looks = 2;
 
 } // namespace
@@ -46,7 +46,7 @@ void machine::look(link &l)
 	if (l.state == link::state::ready && !used && l.quiet())
 		part(l);
 	else if (l.state == link::state::closing && !l.works && std::exchange(l.late, true))
-		unlinked(l, -ETIMEDOUT); // it never said farewell
+		unlinked(l, -ETIMEDOUT); // it never sent farewell
 }
 
 void machine::look_at_links(time_point now)
@@ -63,7 +63,7 @@ void machine::make_room()
 		look(*first_link_);
 }
 
-// What has been idle is closed by both.
+// Closes an idle link, on both sides.
 void machine::part(link &l)
 {
 	control c;
@@ -76,14 +76,14 @@ void machine::part(link &l)
 		l.state = link::state::closing;
 }
 
-// It begins nothing here any more, and whoever wants to send makes another link.
+// The peer begins nothing on this link any more; to send, this side makes another one.
 void machine::on_bye(link &l, bool idle)
 {
 	if (peers_[l.peer].link == &l)
 		peers_[l.peer].link = nullptr;
 	l.leaving = idle && l.state == link::state::ready && !l.quiet();
 	if (l.leaving)
-		return; // when that is over
+		return; // farewell is sent when that has ended
 	control f;
 	f.verb = control::verb::farewell;
 	send(l, f);
@@ -100,7 +100,7 @@ void machine::on_farewell(link &l)
 		unlinked(l, -ECONNRESET);
 }
 
-// Something of it is over, within a call that may still need the link.
+// Something on the link has ended, within a call that may still need the link.
 void machine::take_leave(link &l)
 {
 	if (l.leaving || l.left)

@@ -13,11 +13,11 @@ namespace coop::net::fabric
 namespace
 {
 
-// What a peer can make us keep for it because it does not take what it is sent.
+// Most messages that a peer can make us queue by not receiving.
 constexpr std::size_t urgent_most = 1u << 16;
-// Answers to a peer that have not gone to the network; one in so many tells when it has.
+// Most answers to a peer that are not sent yet; one in answers_told reports when it is sent.
 constexpr std::uint64_t answers_most = 1024, answers_told = 64;
-// Completions taken at a time when a link ends.
+// Completions read at a time when a link ends.
 constexpr unsigned drained_most = 1u << 13;
 
 } // namespace
@@ -137,21 +137,21 @@ void machine::unlinked(link &l, int status)
 	dying_.push_back(&l);
 }
 
-// Only where memory is quiet when links are closed: the core gets all of it back.
+// Only if closing links makes memory quiet: the core gets all of it back.
 void machine::broken(int status)
 {
 	if (!broken_ && port_->close_is_quiet())
 		broken_ = status;
 }
 
-// What is there, but not what others send without end meanwhile.
+// Reads what is there, but not what peers keep sending in the meantime.
 void machine::drain_all()
 {
 	for (unsigned n = 0, got = 1; got && n < drained_most; n += got)
 		got = drain(1024);
 }
 
-// Takes what has come on the link, closes it, and ends the work on it.
+// Reads the link's completions, closes it, and ends the works on it.
 void machine::bury(link &l)
 {
 	if (l.greeted)
@@ -191,11 +191,11 @@ void machine::backlog(link &l)
 		return;
 	backlog_.join(&l, link::backlog_place);
 	if (!provider_.connected() && l.ep)
-		port_->sent(l); // it may be the peer that has to make room
+		port_->sent(l); // the peer may have to make room
 	nudge();
 }
 
-// Sends what waits, in the order of its importance.
+// Sends what is queued, in order of priority.
 void machine::send_waiting(link &l)
 {
 	while (!l.urgent.empty()) {
@@ -239,9 +239,9 @@ int machine::post(link &l, posted &p)
 	return w.link == &l && w.stage == work::stage::writing ? write_on(w) : 0;
 }
 
-// What a peer makes us say costs it nothing, and libfabric keeps what it does not read: tcp
-// never says that there is no room, nor of what is injected when it has gone. (What is said
-// for an operation of this side is bounded by those.)
+// Answers cost the peer nothing, and libfabric queues what the peer does not read: tcp never
+// reports a lack of room, nor the end of an injected send. So count them. (What we send for our own
+// operations is bounded by those.)
 void machine::answer(link &l, const control &c)
 {
 	if (l.answers - l.answers_gone >= answers_most)
@@ -249,7 +249,7 @@ void machine::answer(link &l, const control &c)
 	send(l, c, ++l.answers % answers_told ? 0 : l.answers);
 }
 
-// `nth` of the answers, if we want to know when it has gone; else 0.
+// nth: ordinal of the answer, if we want to know when it has been sent; else 0.
 void machine::send(link &l, const control &c, std::uint64_t nth)
 {
 	if (l.state != link::state::ready && l.state != link::state::closing)

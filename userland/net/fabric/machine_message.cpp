@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// machine_message.cpp - small messages, and the window that bounds them.
+// machine_message.cpp - small messages, and the window that limits them.
 #include <cerrno>
 #include <cstring>
 
@@ -11,11 +11,11 @@ namespace coop::net::fabric
 namespace
 {
 
-// Beside the size, so that the buffers' beginnings do not share a few lines of the cache.
+// Added to the size, so that the starts of the buffers do not share a few cache sets.
 constexpr std::size_t stagger = 192;
-// Of most that is said: a peer can make us keep many of those.
+// Enough for most control messages: a peer can make us keep many of those.
 constexpr std::size_t small_copy = 128;
-// What a message that waits for a buffer takes besides its bytes.
+// Memory that a message waiting for a buffer takes besides its bytes.
 constexpr std::size_t parked_overhead = 128;
 
 int posted_well(ssize_t r)
@@ -67,7 +67,7 @@ void machine::arrived(bounce &b, std::size_t length, std::uint64_t w)
 	give_back(b);
 }
 
-// To be posted when its turn comes: whoever waits for what it has brought comes first.
+// Post it later: first the receiver of its message has its turn.
 void machine::give_back(bounce &b)
 {
 	unposted_.push_back(&b);
@@ -81,8 +81,8 @@ void machine::post_receives()
 		unposted_.pop_back();
 }
 
-// What comes may be faster than the news that the link is made, but it can be answered: true means
-// that the link has an end point.
+// A message may arrive before the event that the link is made. True: the link has an end point to
+// answer on.
 bool machine::audible(link &l)
 {
 	if (l.state == link::state::connecting && !l.ep)
@@ -90,7 +90,7 @@ bool machine::audible(link &l)
 	if (l.state == link::state::connecting && l.ep)
 		linked(l);
 	if (l.state == link::state::connecting)
-		violation(l); // it speaks, and has not said who it is
+		violation(l); // a message before the greeting
 	return l.state != link::state::dying;
 }
 
@@ -113,7 +113,7 @@ void machine::heard(link &l, const bounce &b, std::size_t length, std::uint64_t 
 		violation(l);
 }
 
-// A small message.
+// Takes a small message.
 void machine::take(link &l, const std::byte *data, std::size_t length)
 {
 	if (++l.taken > options_.window || length > options_.eager)
@@ -149,7 +149,7 @@ void machine::park(link &l, work *offer, const std::byte *data, std::size_t leng
 		leave_greediest();
 }
 
-// So many bytes of this link wait.
+// Records how many bytes of this link wait.
 void machine::keep(link &l, std::size_t bytes)
 {
 	if (bytes == l.parked)
@@ -162,22 +162,23 @@ void machine::keep(link &l, std::size_t bytes)
 		greed_.emplace(bytes, &l);
 }
 
-// Each sender has a window, but there may be many. Who has the most here goes, and what it has left
-// goes with it.
+// Each sender has a window, but there may be many senders. Disconnect the one whose waiting
+// messages take the most memory, and drop them.
 void machine::leave_greediest()
 {
 	strays_++;
 	unlinked(*greed_.rbegin()->second, -ENOBUFS);
 }
 
-// Null: its sender has taken it back.
+// Null: its sender has withdrawn it.
 work *machine::offer_of(const parked &p)
 {
 	work *w = find_work(p.work, *p.link);
 	return w && w->stage == work::stage::starved && w->parked == p.number ? w : nullptr;
 }
 
-// So that senders to one that never receives get on, or are told.
+// Drops messages that waited too long, so that senders to a machine that never receives continue or
+// get an error.
 void machine::drop_parked(time_point now)
 {
 	while (!parked_.empty() && parked_.front().until <= now) {
@@ -197,7 +198,7 @@ machine::parked machine::next_parked()
 	return parked_.pop(parked_.whose().parkings);
 }
 
-// What a link has left goes with it: who broke the rules is not to be heard of later.
+// Drop a link's waiting messages with it: after a protocol violation none may be delivered.
 void machine::drop_parked_of(link &l)
 {
 	while (!l.parkings.empty())
@@ -216,8 +217,8 @@ void machine::unparked(const parked &p)
 	consumed(*p.link);
 }
 
-// Room for another message of this peer. It learns that from the next word sent to it, or
-// soon enough to go on without a pause.
+// There is room for another message of this peer. The peer learns it from our next word, or early
+// enough to continue without a pause.
 void machine::consumed(link &l)
 {
 	l.taken--;
@@ -265,7 +266,7 @@ int machine::send_message(spi::token t, const spi::transfer &x)
 	link *l = link_to(x.peer, status);
 	if (!l)
 		return status;
-	// The path of most messages: one call of libfabric, and it is over.
+	// The path of most messages: one call of libfabric, and the message is done.
 	if (x.length <= inject_ && x.length <= l->eager && l->ready() && l->credit && l->idle() &&
 	    x.length <= x.memory.segments[0].length) {
 		const std::uint64_t w = l->stamp(kind::message);
@@ -298,7 +299,7 @@ int machine::send_message(spi::token t, const spi::transfer &x)
 	return 0;
 }
 
-// There is credit. @return -EAGAIN: later; another error: the link is broken.
+// There is credit. @return -EAGAIN: try later; another error: the link is broken.
 int machine::post_message(work &w)
 {
 	link &l = *w.link;

@@ -16,7 +16,7 @@ std::string_view process_of(std::string_view name)
 	return name.substr(0, name.rfind('-'));
 }
 
-// Whatever the table has of it. Its end point is still there. False: the table is full.
+// Removes the name's entry from the table. The end point still exists. False: the table is full.
 bool take_out(fid_av &table, const std::string &name)
 {
 	fi_addr_t at = FI_ADDR_UNSPEC;
@@ -55,8 +55,8 @@ void neighbours::done(const std::string &name, std::unique_ptr<remains> r)
 {
 	const std::lock_guard guard(lock_);
 	neighbour &n = all_[name];
-	// They are all there: each has met this one, which was open until now. The table holds none
-	// of the port's any more, so there is room.
+	// All these end points still exist: each has met this one, which was open until now. The
+	// port's own entries are already removed, so there is room in the table.
 	for (const auto *some : {&n.met, &n.gone})
 		for (const std::string &other : *some)
 			(void)take_out(*r->table, other);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// objects.hpp - what every port opens of libfabric before anything else.
+// objects.hpp - the libfabric objects that every port opens first.
 #pragma once
 
 #include "provider.hpp"
@@ -7,9 +7,9 @@
 namespace coop::net::fabric
 {
 
-/// What a port has, whatever its end points are; closed in reverse.
+/// The objects of a port, for any kind of end points; closed in reverse.
 struct objects {
-	/// Completions of all end points; the size is libfabric's to exceed.
+	/// For completions of all end points; libfabric may make it larger.
 	static constexpr std::size_t queue_size = 4096;
 
 	handle<fid_fabric> fabric;
@@ -18,14 +18,15 @@ struct objects {
 
 	/// @return 0 or -errno.
 	int open(fi_info &, fi_wait_obj wait);
-	/// The queue, anew: nothing uses it.
+	/// Opens the queue again; it must be unused.
 	int open_queue(fi_wait_obj wait);
 };
 
-/// A completion queue for both directions of an end point, which reports what it is asked to.
+/// Binds a completion queue to an end point for both directions; only requested completions are
+/// reported.
 int bind_queue(fid_ep &, fid_cq &);
 
-/// Takes what open() of libfabric has put there: `call(&object)` says whether it has.
+/// Stores the object that libfabric's open function returns; `call(&object)` returns its status.
 template <class object, class function> int take(handle<object> &out, const function &call)
 {
 	object *o = nullptr;

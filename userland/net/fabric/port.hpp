@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// port.hpp - how links come and go. What is sent on them is the machine's business.
+// port.hpp - making and closing links. The machine sends on them.
 //
 // connected_port: end points of libfabric that connect (tcp, verbs).
-// datagram_port: one end point for all, and sockets of the host to agree on it (shm).
+// datagram_port: one end point for all links, and sockets of the host for the handshake (shm).
 #pragma once
 
 #include <cerrno>
@@ -14,30 +14,29 @@
 namespace coop::net::fabric
 {
 
-/// How long a peer is given to answer whoever connects: then it is known within five seconds.
+/// How long a peer has to answer a connection attempt: failure is known within five seconds.
 constexpr std::chrono::milliseconds give_up_after{4500};
 
 class port
 {
 public:
-	/// The machine. Under its lock, as everything here.
+	/// Implemented by the machine. Called under its lock, like everything here.
 	class events
 	{
 	public:
-		/// Whoever wants a link is to wait in vain.
+		/// Do not answer connection requests.
 		virtual bool mute() const = 0;
-		/// Somebody wants a link. @return what to answer with, or null: not ours to accept.
+		/// A peer wants a link. @return the link to answer with, or null: refuse.
 		virtual link *admit(const hello &) = 0;
-		/// What to say to whoever is at the other end.
+		/// The greeting for the peer of this link.
 		virtual hello greeting(const link &) const = 0;
 		/// The link can be sent on.
 		virtual void linked(link &) = 0;
-		/// What the peer said suits the link; keeps it. False: it is somebody else.
+		/// Checks and stores the peer's greeting. False: it is another machine.
 		virtual bool accept(link &, const hello &) = 0;
-		/// It has failed, or ended. The machine closes it, later.
+		/// The link has failed, or ended. The machine closes it later.
 		virtual void unlinked(link &, int status) = 0;
-		/// Nothing comes of this port any more: what it is on has gone. No peer can bring
-		/// that about.
+		/// The port is unusable: its device was removed. No peer can cause this.
 		virtual void broken(int) {}
 		virtual time_point now() = 0;
 		/// A program polls, and has few links.
@@ -52,35 +51,34 @@ public:
 	virtual int start(const address &own) = 0;
 	virtual fid_domain &domain() = 0;
 	virtual fid_cq &queue() = 0;
-	/// Where receives are posted.
+	/// The end point to post receives to.
 	virtual fid_ep &receiver() = 0;
 
-	/// Begins. @return 0: linked() or unlinked() follows; -errno.
+	/// Starts connecting. @return 0: linked() or unlinked() follows; -errno.
 	virtual int connect(link &) = 0;
-	/// The link is connecting, and the peer speaks on it already: what it said when it
-	/// accepted has come before, and is looked at. linked() or unlinked() follows at once, or
-	/// it has not accepted.
+	/// The link is connecting, and a message from the peer has already arrived. Its greeting
+	/// has arrived before that; handle it now. linked() or unlinked() follows at once, or the
+	/// peer has not accepted.
 	virtual void catch_up(link &) = 0;
-	/// Whatever the link did to memory here has ended, if the provider allows that.
+	/// Closes the link; its accesses to our memory have ended, if the provider permits that.
 	virtual void close(link &) = 0;
 	/// Whether close() makes memory quiet while the peer is alive.
 	virtual bool close_is_quiet() const = 0;
-	/// Looks for connections that come and go. @return how many.
+	/// Handles connections that come and go. @return how many.
 	virtual unsigned poll() = 0;
-	/// Something has been sent, and the peer may be asleep.
+	/// Something was sent, and the peer may be asleep.
 	virtual void sent(link &) {}
-	/// Writes these bytes to that address of the peer's, at once and without the provider.
-	/// @return 0; -EOPNOTSUPP: the provider has to; -errno: the link has failed.
+	/// Writes these bytes to the peer's address, at once and without the provider. @return 0;
+	/// -EOPNOTSUPP: use the provider; -errno: the link has failed.
 	virtual int write(link &, std::span<iovec>, std::uint64_t) { return -EOPNOTSUPP; }
-	/// Peers may read memory here by themselves, whatever this process does.
+	/// Whether peers can read our memory by themselves, even while this process is stopped.
 	virtual bool lends() const { return false; }
-	/// Whether read() can serve.
+	/// Whether read() works on this link.
 	virtual bool reads(const link &) const { return false; }
-	/// Reads from that address of the peer's into these bytes, at once and without the
-	/// provider.
-	/// @return 0; -EFAULT: it has no memory there; -errno: the link has failed.
+	/// Reads from the peer's address into these bytes, at once and without the provider.
+	/// @return 0; -EFAULT: the peer has no memory there; -errno: the link has failed.
 	virtual int read(link &, std::span<iovec>, std::uint64_t) { return -EOPNOTSUPP; }
-	/// fd() becomes readable once there is something. False: there is already.
+	/// fd() becomes readable once there is an event. False: there is one already.
 	virtual bool arm() = 0;
 	virtual int fd() const = 0;
 	virtual time_point deadline() const = 0;

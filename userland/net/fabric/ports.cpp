@@ -11,7 +11,7 @@ namespace coop::net::fabric
 namespace
 {
 
-// Below what systems give out by themselves (32768 and up), above most services.
+// Below the ephemeral ports of systems (32768 and up), above most services.
 constexpr std::uint32_t first_port = 10240, port_range = 22000;
 
 bool is_ipv4(const address &a)
@@ -20,7 +20,7 @@ bool is_ipv4(const address &a)
 	return std::memcmp(a.ip.data(), mapped, sizeof(mapped)) == 0;
 }
 
-// Part of the protocol: all machines have to come to the same ports.
+// Part of the protocol: all machines must compute the same ports.
 std::uint64_t mix(std::uint64_t x)
 {
 	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -37,7 +37,7 @@ port_list ports_of(const address &a)
 		l.ports[l.count++] = static_cast<std::uint16_t>(a.id);
 		return l;
 	}
-	// Neighbouring TMIDs get neighbouring first ports, which never meet; the others spread.
+	// Adjacent TMIDs get adjacent first ports, which never collide; the others are spread.
 	const std::uint64_t place =
 		(static_cast<std::uint64_t>(a.net) << 16 | a.instance) << 6 | a.portal;
 	l.ports[l.count++] =

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// ports.hpp - where on the network an address of a transfer machine is.
+// ports.hpp - the socket addresses of a transfer machine's address.
 //
-// inet and inet6 addresses say their port. A NID, portal and TMID stand for a short list of
-// ports that anybody can work out: the machine listens on the first that is free, and others
-// try them in order. A port may be another machine's or a foreign program's; the handshake
-// names both addresses in full, so a wrong one is told from the right one.
+// inet and inet6 addresses contain their port. For a NID, portal and TMID everyone can compute a
+// short list of ports: the machine listens on the first free one, and peers try them in order. A
+// port may belong to another machine or to a foreign program; the handshake contains both addresses
+// in full, so a wrong port is recognised.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct port_list {
 
 port_list ports_of(const address &);
 
-/// An IPv4 or IPv6 socket address, whichever the address is.
+/// An IPv4 or IPv6 socket address, depending on the address.
 struct socket_address {
 	sockaddr_storage storage{};
 	std::size_t size = 0;
@@ -38,7 +38,7 @@ socket_address at_port(const address &, std::uint16_t port);
 /// The IP address alone, as text.
 std::string ip_text(const address &);
 
-/// Whether this is the IP address of `a`, whatever the port.
+/// Whether this is the IP address of `a`, with any port.
 bool same_ip(const address &a, const sockaddr &);
 
 } // namespace coop::net::fabric

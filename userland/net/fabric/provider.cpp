@@ -25,12 +25,12 @@ info_ptr hints(const std::string &name, fi_ep_type type)
 	if (!h)
 		throw std::bad_alloc();
 	h->caps = FI_MSG | FI_RMA;
-	// Without the last one verbs has no words.
+	// Without FI_RX_CQ_DATA verbs does not support words.
 	h->mode = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA;
 	h->ep_attr->type = type;
 	h->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-	// The lock of a transfer machine guards its domain; regions of buffers, which a
-	// provider with local keys needs, are opened and closed by anybody.
+	// The lock of a transfer machine guards its domain, but regions of buffers, which a
+	// provider with local keys needs, are opened and closed on any thread.
 	h->domain_attr->threading = FI_THREAD_SAFE;
 	h->domain_attr->resource_mgmt = FI_RM_ENABLED;
 	h->fabric_attr->prov_name = ::strdup(name.c_str());
@@ -49,7 +49,7 @@ bool usable(const fi_info &i)
 {
 	if (i.domain_attr->cq_data_size < 4)
 		return false;
-	// Reliable datagrams are spoken between processes of one host only.
+	// We use reliable datagrams only between processes of one host.
 	return i.ep_attr->type == FI_EP_MSG
 		       ? i.domain_attr->max_ep_srx_ctx != 0
 		       : i.ep_attr->type == FI_EP_RDM && i.addr_format == FI_ADDR_STR;
@@ -57,8 +57,8 @@ bool usable(const fi_info &i)
 
 info_ptr find_usable(const std::string &name)
 {
-	// verbs, asked for end points of one type, wants to know what this host is called,
-	// which not every host does.
+	// If asked for end points of one type, verbs resolves this host's own name, which not every
+	// host can.
 	for (fi_ep_type type : {FI_EP_MSG, FI_EP_RDM, FI_EP_UNSPEC}) {
 		info_ptr i = ask(nullptr, nullptr, 0, *hints(name, type));
 		while (i && !usable(*i))
@@ -69,7 +69,7 @@ info_ptr find_usable(const std::string &name)
 	return nullptr;
 }
 
-// What `provider=` can be here.
+// The possible values of `provider=` here.
 std::string usable_names()
 {
 	std::string text;
@@ -110,7 +110,7 @@ provider::provider(const std::string &names, bool local_keys)
 		ENODEV, std::generic_category(),
 		"libfabric has none of the providers " + names +
 			(only ? std::string(" (FI_PROVIDER is ") + only + ")" : "") +
-			"; of those there are these serve: " + usable_names());
+			"; of those available these serve: " + usable_names());
 }
 
 bool provider::ordered_writes() const

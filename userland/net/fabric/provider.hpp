@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// provider.hpp - which libfabric provider is used, and what has to be known of it.
+// provider.hpp - the choice of a libfabric provider, and its properties.
 //
-// Connected end points (FI_EP_MSG) with a shared receive context are preferred: over tcp they
-// are a layer less than reliable datagrams (ofi_rxm), and a broken connection says so. shm has
-// reliable datagrams only; see datagram_port.hpp for what that takes.
+// Connected end points (FI_EP_MSG) with a shared receive context are preferred: over tcp they have
+// one layer less than reliable datagrams (ofi_rxm), and a broken connection is reported. shm has
+// reliable datagrams only; datagram_port.hpp says what that requires.
 #pragma once
 
 #include <memory>
@@ -24,8 +24,8 @@ namespace coop::net::fabric
 struct close_fid {
 	template <class object> void operator()(object *o) const noexcept { fi_close(&o->fid); }
 };
-/// Owns an object of libfabric. Members are declared in the order in which they need each
-/// other, so that they are closed in reverse.
+/// Owns an object of libfabric. Declare members in order of dependence, so that they are closed in
+/// reverse.
 template <class object> using handle = std::unique_ptr<object, close_fid>;
 
 struct free_info {
@@ -33,45 +33,45 @@ struct free_info {
 };
 using info_ptr = std::unique_ptr<fi_info, free_info>;
 
-/// A provider as this transport uses it. Immutable.
+/// The properties of a provider that this transport uses. Immutable.
 class provider
 {
 public:
-	/// The first of `names` (separated by commas) that there is. libfabric itself leaves out
-	/// what FI_PROVIDER does not name. `local_keys`: as if it wanted those.
+	/// Chooses the first available of `names` (separated by commas). libfabric itself hides
+	/// providers that FI_PROVIDER does not name. `local_keys`: as if the provider needed them.
 	/// @throw std::system_error ENODEV.
 	explicit provider(const std::string &names, bool local_keys = false);
 
 	const std::string &name() const { return name_; }
 	bool connected() const { return info_->ep_attr->type == FI_EP_MSG; }
-	/// Its memory regions are addressed by pointers and not by offsets.
+	/// Its memory regions are addressed by pointers, not by offsets.
 	bool virtual_addresses() const { return info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR; }
-	/// It chooses keys.
+	/// The provider chooses keys.
 	bool own_keys() const { return info_->domain_attr->mr_mode & FI_MR_PROV_KEY; }
-	/// Memory that it reads or writes has to be registered, and named by descriptors.
+	/// Memory that it reads or writes must be registered, and named by descriptors.
 	bool local_keys() const { return local_keys_; }
-	/// What is asked of a domain: no locks where the lock of its transfer machine is enough.
+	/// Threading level of a domain: no locks if the transfer machine's lock is sufficient.
 	fi_threading threading() const { return local_keys_ ? FI_THREAD_SAFE : FI_THREAD_DOMAIN; }
-	/// It does not look at them, so we do.
+	/// The provider does not check local keys, so we do.
 	bool checks_keys() const
 	{
 		return local_keys_ && !(info_->domain_attr->mr_mode & FI_MR_LOCAL);
 	}
-	/// The word of a write uses up a receive of the other side.
+	/// The word of a write consumes a receive of the other side.
 	bool words_take_receives() const
 	{
 		return (info_->mode | info_->rx_attr->mode) & FI_RX_CQ_DATA;
 	}
-	/// A device: what was posted to an end point that is closed never completes.
+	/// A device: sends posted to an end point that is closed never complete.
 	bool forgets() const { return local_keys_ && !checks_keys(); }
-	/// Words of 64 bits go along with messages; else of 32.
+	/// Words of 64 bits accompany messages; else 32.
 	bool wide() const { return info_->domain_attr->cq_data_size >= 8; }
 	/// Writes arrive in order, the last one's word after all of them.
 	bool ordered_writes() const;
-	/// Bytes of one write.
+	/// Most bytes of one write.
 	std::size_t write_most() const { return info_->ep_attr->max_msg_size; }
 	std::size_t inject_size() const { return info_->tx_attr->inject_size; }
-	std::size_t pieces() const; ///< of memory, in one operation
+	std::size_t pieces() const; ///< most pieces of memory in one operation
 	const fi_info &info() const { return *info_; }
 
 	/// For a transfer machine at an IP address; connected() only. Null: none.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// shared_line.hpp - things of many owners in one line, in the order in which they came.
+// shared_line.hpp - one queue of entries with many owners, in order of arrival.
 //
-// The first of all is known, and so is the first of each owner. Every step takes the same time
-// however many there are.
+// It gives the first entry of all and the first of each owner. Every operation takes constant time.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +12,7 @@
 namespace coop::net::fabric
 {
 
-/// What an owner keeps of those that are its own.
+/// An owner's part of the queue; kept by the owner.
 struct line_part {
 	std::uint32_t first = 0, last = 0; // places; 0: none
 	bool empty() const { return !first; }
@@ -23,11 +22,11 @@ template <class owner, class thing> class shared_line
 {
 public:
 	bool empty() const { return !all_[0].after; }
-	/// Of the first of all; there is one.
+	/// Owner of the first entry; the queue must not be empty.
 	owner &whose() const { return *all_[all_[0].after].by; }
 	thing &front() { return all_[all_[0].after].what; }
 	const thing &front() const { return all_[all_[0].after].what; }
-	/// `own`: the owner's.
+	/// `own`: the part of owner `o`.
 	void push(owner &o, line_part &own, thing t)
 	{
 		place at;
@@ -48,7 +47,7 @@ public:
 		(own.last ? all_[own.last].next : own.first) = at;
 		own.last = at;
 	}
-	/// The first of this owner, who has one, which stands in the line no more.
+	/// Removes the first entry of this owner, which must have one.
 	thing pop(line_part &own)
 	{
 		const place at = own.first;
@@ -60,7 +59,7 @@ public:
 			own.last = 0;
 		free_.push_back(at);
 		thing t = std::move(e.what);
-		if (empty()) { // what there were at most is not kept for ever
+		if (empty()) { // free the memory of the peak size
 			all_.resize(1);
 			free_.clear();
 		}
@@ -71,12 +70,12 @@ private:
 	using place = std::uint32_t;
 	struct entry {
 		owner *by = nullptr;
-		place before = 0, after = 0; // of all
+		place before = 0, after = 0; // in the whole queue
 		place next = 0;              // of the same owner
 		thing what{};
 	};
 
-	std::deque<entry> all_ = std::deque<entry>(1); // the first: both ends
+	std::deque<entry> all_ = std::deque<entry>(1); // the first entry links both ends
 	std::vector<place> free_;
 };
 

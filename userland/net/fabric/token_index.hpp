@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// token_index.hpp - the work of an operation by its token.
+// token_index.hpp - finds the work of an operation by its token.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ public:
 				return table_[at].work;
 		return nullptr;
 	}
-	/// `t` is not in it.
+	/// `t` must not be in it.
 	void insert(spi::token t, work *w)
 	{
 		if (2 * ++count_ > table_.size())
@@ -41,7 +41,7 @@ public:
 			at = next(at);
 		}
 		count_--;
-		// Those behind it that would no longer be found move up.
+		// Move up the following entries that could not be found otherwise.
 		for (std::size_t hole = at;;) {
 			table_[hole].token = 0;
 			do {
@@ -63,8 +63,7 @@ private:
 
 	std::size_t home(spi::token t) const
 	{
-		// Of the slot in the core alone, which is used again soon: entries stay in the
-		// cache.
+		// Hashes the core's slot only: slots are reused soon, so entries stay in the cache.
 		constexpr spi::token slot_mask = (1u << 20) - 1;
 		return ((t & slot_mask) * 0x9e3779b97f4a7c15ull >> 32) & (table_.size() - 1);
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// transport.cpp - the transport `fabric`: libfabric, over whichever provider there is.
+// transport.cpp - the transport `fabric`: libfabric, with any suitable provider.
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -19,45 +19,43 @@ constexpr char preferred[] = "tcp,shm";
 
 constexpr spi::parameter keys[] = {
 	{"provider", preferred,
-	 "libfabric providers, the first there is is taken; unless given, those that FI_PROVIDER "
-	 "names come after these",
+	 "libfabric providers; the first available one is used; unless given, those that "
+	 "FI_PROVIDER names come after these",
 	 spi::sides::agree},
 	{"eager", "0",
-	 "largest message that is sent unasked (bytes; 0: what suits the provider; on shm 4096 at "
-	 "most)"},
-	{"receives", "64", "receive buffers of a transfer machine, each as large (number)"},
+	 "largest message that is sent without an offer (bytes; 0: suited to the provider; on shm "
+	 "4096 at most)"},
+	{"receives", "64",
+	 "receive buffers of a transfer machine, each for a message of eager= bytes (number)"},
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
-	{"hold", "5000", "a message waits so long for a receive buffer, then it is dropped (ms)"},
+	{"hold", "5000", "a message waits this long for a receive buffer, then it is dropped (ms)"},
 	{"parked", "64m",
-	 "small messages that wait for a buffer, all together; above that the peer with the most "
-	 "of "
-	 "it is disconnected (bytes)"},
+	 "small messages that wait for a buffer, in total; above that the peer with the largest "
+	 "share is disconnected (bytes)"},
 	{"max_message", "1m", "largest message (bytes)", spi::sides::agree},
 	{"max_links", "16384",
-	 "connections of a transfer machine, a descriptor each, on shm three (number)"},
+	 "connections of a transfer machine, one descriptor each, on shm three (number)"},
 	{"idle", "600000",
-	 "a connection that was not used for so long is closed, and made anew on use (ms)"},
+	 "a connection that is unused for this long is closed; the next use makes a new one (ms)"},
 	{"landing", "60000",
-	 "a large message that has a place has come after so long, or twice that, or its "
-	 "connection is closed; not on shm (ms)"},
+	 "time for a large message to fill its place, at most twice that, or its connection is "
+	 "closed; not on shm (ms)"},
 	{"sockets", "0",
-	 "a program that polls (synchronous delivery) has each connection's socket looked at: the "
-	 "least latency with a few of them, the more time the more there are; provider tcp (0 or "
-	 "1)"},
+	 "poll each connection's socket, for programs with synchronous delivery: lowest latency "
+	 "with a few connections, more time with each; provider tcp (0 or 1)"},
 	{"local_keys", "0", "buffers get local keys, used or not (0 or 1; 1 is for tests)"},
 	{"lend", "1",
-	 "peers on shm read large messages and bulk data out of the memory of this process (0 or "
-	 "1; "
+	 "peers on shm read large messages and bulk data from the memory of this process (0 or 1; "
 	 "0 is for tests)",
 	 spi::sides::agree},
 	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
 };
 
-// shm takes this much without the receiver's help; over tcp, copying it costs about as
-// much as asking where to put it.
+// shm sends this much without the receiver's help; over tcp, copying it costs about as much as
+// negotiating a place.
 constexpr std::size_t eager_datagram = 4096, eager_connected = 16384;
 
-// FI_PROVIDER hides all others from libfabric.
+// FI_PROVIDER hides all other providers from libfabric.
 std::string providers(const std::string &given)
 {
 	const char *only = std::getenv("FI_PROVIDER");
@@ -74,7 +72,8 @@ public:
 		options_.eager = v.number("eager", 0, 1u << 20);
 		if (options_.eager == 0)
 			options_.eager = provider_.connected() ? eager_connected : eager_datagram;
-		// shm leaves what is larger to the receiver, and it ends when that goes on.
+		// shm leaves a larger message to the receiver: it completes only when the receiver
+		// runs.
 		if (!provider_.connected())
 			options_.eager = std::min(options_.eager, provider_.inject_size());
 		if (options_.eager < 64)

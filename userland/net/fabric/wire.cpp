@@ -53,7 +53,7 @@ private:
 	std::byte *p_;
 };
 
-// Whoever reads has compared the length before.
+// The caller has checked the length.
 class reader
 {
 public:
@@ -82,7 +82,7 @@ private:
 	const std::byte *p_;
 };
 
-// The text of an address is the arbiter of what is one.
+// parse() of the address' text decides whether it is valid.
 bool valid(const address &a)
 {
 	switch (a.kind) {

@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT
-// wire.hpp - what peers of this transport say to each other.
+// wire.hpp - the messages between peers of this transport.
 //
-// Everything sent carries a word (libfabric's remote CQ data), so that the payload of a small
+// Everything sent carries a word (libfabric's remote CQ data), so the payload of a small
 // message is the message and nothing else:
 //
 //   bits 0-1    kind
-//   bits 2-9    credits given back: messages consumed since the last word
-//   bits 10-31  link: the number the receiver gave to the sender of this word
-//   bits 32-63  cookie: which the receiver gave along with it
+//   bits 2-9    credits returned: messages consumed since the last word
+//   bits 10-31  link: the number that the receiver gave to the sender of this word
+//   bits 32-63  cookie: given by the receiver along with it
 //
-// `landed` has the landing's id in bits 2-31 in place of credits and link. Providers whose
-// words have 32 bits have no cookie; there the receiver relies on the fabric.
+// In a `landed` word, bits 2-31 are the id of the landing instead of credits and link. Providers
+// whose words have 32 bits have no cookie; there the receiver trusts the fabric.
 //
-// Larger messages and bulk data are written by RMA into memory that the other side has granted
-// for this one operation, under keys that are new every time. L lands, W writes:
+// Larger messages and bulk data are written by RMA into memory that the other side has granted for
+// this one operation, under fresh keys each time. L lands, W writes:
 //
 //   a message       W offer, L grant, W data and landed
 //   active send     W put,   L grant, W data and landed, L done
 //   active receive  L get,            W data and landed, L done
 //
-// Where L can read the memory of W's process by itself (shm) nobody is granted anything. W lends:
-// it says where the data lies, and where its pledge lies, a number that is there for as long as
-// the data is. L reads the data and then the pledge; if that is still what W said, all of the data
-// was good. So each process writes to its own memory alone, and either can end at once, by itself,
-// even if the other one stands still.
+// If L can itself read the memory of W's process (shm), no access is granted. W lends: it tells
+// where the data are, and where its pledge is, a number that stays there as long as the data are
+// valid. L reads the data and then the pledge; if the pledge is still as W announced it, all of the
+// data were valid. So each process writes only to its own memory, and either can end at once, by
+// itself, even while the other one is stopped.
 //
 //   a message       W offer, L reads, L done
 //   active send     W put,   L reads, L done
 //   active receive  L get without regions, W lend, L reads, L done
 //
-// Either side may say `done` with an error instead of what comes next. `cancel` asks for an
-// end: it is answered by landed or by done, whichever is on its way. Integers are
-// little-endian. Whatever is decoded here comes from anybody.
+// Either side may send `done` with an error instead of the next step. `cancel` asks for an end: the
+// answer is landed or done, whichever is on its way. Integers are little-endian. Input to decode()
+// is untrusted.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ struct word {
 	static constexpr unsigned credits_most = 255;
 	static constexpr std::uint32_t id_mask = (1u << 30) - 1;
 
-	/// The part that is the same for everything sent on a link.
+	/// The part that is constant on a link.
 	static std::uint64_t base(std::uint32_t link, std::uint32_t cookie)
 	{
 		return static_cast<std::uint64_t>(cookie) << 32 | link << 10;
@@ -71,8 +71,9 @@ struct word {
 	static std::uint32_t cookie(std::uint64_t w) { return w >> 32; }
 };
 
-/// Memory that the receiver of a grant or get may write; of an offer, put or lend may read. The
-/// first of those is the pledge, and its key what is to be read there.
+/// Memory that the receiver of a grant or get may write, or that the receiver of an offer, put or
+/// lend may read. The first region of the latter is the pledge, and its key the value to be read
+/// there.
 struct region {
 	std::uint64_t address, length, key;
 };
@@ -83,13 +84,13 @@ struct control {
 		put,      ///< W: `length` bytes for the operation `token`
 		get,      ///< L: `length` bytes of the operation `token` into `regions`
 		grant,    ///< L: write into `regions`
-		landed,   ///< W: all is written; where the word cannot say it
-		done,     ///< either: over, with `status`
-		cancel,   ///< either: wants to end
-		credit,   ///< the word gives credits back, or nothing
-		bye,      ///< nothing new will come; answer with farewell. `length` is not 0: the
-			  ///< link has been idle, and what is under way may end first
-		farewell, ///< nothing more will come from here either
+		landed,   ///< W: all is written; used if the word cannot say it
+		done,     ///< either: ended, with `status`
+		cancel,   ///< either: asks for the end
+		credit,   ///< no content: its word returns credits, or nothing
+		bye,      ///< nothing new will follow; answer with farewell. `length` not 0: the
+			  ///< link has been idle, and operations under way may end first
+		farewell, ///< nothing will follow from this side either
 		lend,     ///< W: read from `regions`, for the get `peer`
 	};
 	static constexpr std::uint8_t verbs = 11;
@@ -99,32 +100,32 @@ struct control {
 	static constexpr std::size_t size_most = fixed + regions_most * 24;
 
 	control::verb verb = verb::credit;
-	std::uint32_t id = 0;             ///< of the sender's side; 0: none
-	std::uint32_t peer = 0;           ///< of the receiver's side; 0: not known yet
+	std::uint32_t id = 0;             ///< of the sender's work; 0: none
+	std::uint32_t peer = 0;           ///< of the receiver's work; 0: not known yet
 	std::int32_t status = 0;          ///< 0 or -errno
 	std::uint64_t length = 0;         ///< bytes
-	std::uint64_t token = 0, key = 0; ///< of the passive operation, out of its descriptor
-	std::size_t count = 0;            ///< of regions
+	std::uint64_t token = 0, key = 0; ///< of the passive operation, from its descriptor
+	std::size_t count = 0;            ///< number of regions
 	std::array<region, regions_most> regions;
 };
 
-/// @return bytes written; `out` has room for control::size_most.
+/// @return number of bytes written; `out` has room for control::size_most.
 std::size_t encode(const control &, std::byte *out);
 /// @return false: malformed.
 [[nodiscard]] bool decode(std::span<const std::byte>, control &out);
 
-/// An address in short, to tell a wrong one from the right one. Part of the protocol.
+/// A short hash of an address, to recognise a wrong one. Part of the protocol.
 std::uint64_t digest(const address &);
 
-/// What both sides say when a link is made. rdma_cm has 55 bytes for it.
+/// The greeting of both sides on a new link. rdma_cm has 55 bytes for it.
 struct hello {
 	static constexpr std::size_t size = 53;
 
 	address from;
-	std::uint64_t to = 0;               ///< digest of whom it is meant for
-	std::uint32_t link = 0, cookie = 0; ///< for words to the sender of this
-	std::uint16_t window = 0;           ///< messages that may be on their way to it
-	std::uint32_t eager = 0;            ///< bytes of the largest message without an offer
+	std::uint64_t to = 0;               ///< digest of the intended recipient
+	std::uint32_t link = 0, cookie = 0; ///< for words to the sender of this greeting
+	std::uint16_t window = 0; ///< unconsumed messages that the sender of this greeting accepts
+	std::uint32_t eager = 0;  ///< largest message without an offer, in bytes
 };
 
 std::array<std::byte, hello::size> encode(const hello &);
