@@ -11,7 +11,7 @@
  *   refuse OP [OFFSET] ERRNO   such requests are answered so, and go no further
  *   go [OP [OFFSET]]           such rules end, and what waits by them goes on; without OP all
  *
- * OP is a name of rpc/storage/message.c, OFFSET that of a READ or WRITE; without one every such
+ * OP is a name of rpc/storage/operation.c, OFFSET that of a READ or WRITE; without one every such
  * request is meant. It says "ready" when it listens. What it has done it writes to LOG, a line
  * each, when it is done: the rule's own line for a message that was kept back or refused ("held",
  * "stopped", "refused", OP, offset), and "done" with the line from CONTROL for each of those.
