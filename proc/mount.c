@@ -2,10 +2,10 @@
 /*
  * mount.c - the directory of one mount below /proc/fs/coopfs, and its files.
  *
- * A file is rendered whole when it is opened for reading; what it shows is of
- * about one moment for a part, not across parts. Writing takes one line a write and
- * takes it whole or refuses it whole. Removal waits until nobody is inside a
- * handler, so a handler may use the mount without a reference.
+ * A file is rendered completely at its first read. Each part shows about one moment,
+ * but different parts may differ. A write takes one line and accepts or refuses it as a
+ * whole. Removal waits until no task is inside a handler, so a handler may use the
+ * mount without a reference.
  */
 #include "proc/proc.h"
 
@@ -129,7 +129,7 @@ static const struct {
 	umode_t mode;
 	const struct proc_ops *ops;
 } proc_files[] = {
-	{"ibaddr", 0600, &ibaddr_ops}, /* Q_Keys are nobody else's business */
+	{"ibaddr", 0600, &ibaddr_ops}, /* Q_Keys are for root only */
 	{"peers", 0444, &peers_ops},     {"stats", 0644, &stats_ops},
 	{"options", 0400, &options_ops}, {"requests", 0444, &requests_ops},
 	{"info", 0444, &info_ops},
@@ -147,7 +147,7 @@ struct coop_proc *coop_proc_add(const struct coop_proc_source *source)
 	proc->source = *source;
 	snprintf(name, sizeof(name), "%u", source->id);
 	proc->dir = proc_mkdir(name, coop_proc_root);
-	if (!proc->dir) { /* no other has its name: ids are device numbers */
+	if (!proc->dir) { /* out of memory: the name is unique, as ids are device numbers */
 		kfree(proc);
 		return ERR_PTR(-ENOMEM);
 	}

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * proc.h - /proc/fs/coopfs/<id>/: what a mount is and does, as text.
+ * proc.h - /proc/fs/coopfs/<id>/: the state of a mount, as text.
  *
  *   ibaddr    read: own address, then the peers'; write: register a peer by hand
- *   peers     state, round-trip time and figures of each peer
- *   stats     who served what; writing resets
+ *   peers     health, round-trip time and counters of each peer
+ *   stats     counters: sources of reads, fetches, serves and others; a write resets them
  *   options   option=value, a line each
- *   requests  in flight, with age
+ *   requests  fetches, serves and calls in flight, with their age
  *   info      server, export, device, mount id
  *
- * The same text as the .coopfs/ directory of the FUSE variant, so that one tool
- * reads both. Files are root's, mode 0600 where writing does something.
+ * The text is the same as in the .coopfs/ directory of the FUSE variant, so that one
+ * tool reads both. The files belong to root.
  */
 #ifndef COOP_PROC_PROC_H
 #define COOP_PROC_PROC_H
@@ -20,7 +20,7 @@
 struct coop_proc;
 struct seq_file;
 
-/* What only the file system knows. Called with the file open; the mount is alive. */
+/* The file system's part. The callbacks run while a file is open; the mount is alive. */
 struct coop_proc_source {
 	u32 id;
 	struct coop_stats *stats;
@@ -28,8 +28,8 @@ struct coop_proc_source {
 	void *host;
 	void (*options)(struct seq_file *m, void *host); /* one "option=value" a line */
 	void (*info)(struct seq_file *m, void *host);    /* one "key value" a line */
-	void (*gauges)(struct seq_file *m, void *host);  /* of stats: storage, cache */
-	int (*requests)(struct seq_file *m, void *host); /* to storage; 0 or -ENOMEM */
+	void (*gauges)(struct seq_file *m, void *host);  /* for stats: storage, leases, cache */
+	int (*requests)(struct seq_file *m, void *host); /* calls to storage; 0 or -ENOMEM */
 };
 
 int coop_proc_init(void); /* /proc/fs/coopfs */

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * text.c - one record a line, "key value" pairs or key=value words, so that a
- * person, a script and the command-line tool read the same. The FUSE variant
- * renders the same text (userland/client/text.cpp).
+ * text.c - renders records, one a line, as "key value" pairs or key=value words, for
+ * people, scripts and the command-line tool. The FUSE variant renders the same text
+ * (userland/client/text.cpp).
  */
 #include "proc/text.h"
 
@@ -42,7 +42,7 @@ static const char *origin_text(u32 origin)
 	case COOP_PEER_BY_DAEMON:
 		return "daemon";
 	}
-	return "none"; /* still in flight, after its last origin went */
+	return "none"; /* its last origin was removed, but requests are in flight */
 }
 
 static void show_address(struct seq_file *m, const struct coop_addr *addr)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * text.h - a node and its figures as lines of text.
+ * text.h - a node and its counters as lines of text.
  *
- * In all of these the node may be NULL: no peers. Context: may sleep.
+ * In all functions the node may be NULL: no peers. Context: may sleep.
  */
 #ifndef COOP_PROC_TEXT_H
 #define COOP_PROC_TEXT_H
@@ -11,7 +11,7 @@
 
 struct seq_file;
 
-/* Own address, then every peer's. */
+/* The own address, then those of all peers. */
 void coop_show_addresses(struct seq_file *m, struct coop_node *node);
 void coop_show_peers(struct seq_file *m, struct coop_node *node);
 /* Fetches and serves in flight, with their age. */
