@@ -2,15 +2,15 @@
 /*
  * call_memory.c - the memory of calls.
  *
- * A call is some 3 KiB. Those that memory comes back by, WRITE and COMMIT, have a reserve
- * of each connection: one whose daemon is away keeps no other mount from writing back.
+ * A call takes about 3 KiB. WRITE and COMMIT, which free memory, have a reserve for each
+ * connection: a mount whose daemon is away does not keep another one from writing back.
  */
 #include <linux/cred.h>
 #include <linux/slab.h>
 
 #include "fs/storage/impl.h"
 
-/* Those whose replies' attributes are taken over by coop_attr_learn(). */
+/* Operations whose reply attributes go to coop_attr_learn(). */
 static bool brings_lease(u16 op)
 {
 	switch (op) {
@@ -42,7 +42,7 @@ static void call_init(struct coop_call *call, struct coop_storage *s, u16 op)
 struct coop_call *coop_call_alloc(struct coop_storage *s, u16 op)
 {
 	const u64 reply = coop_st_reply_fields(op);
-	u32 string = 0; /* a reply has one at most */
+	u32 string = 0; /* a reply has at most one string */
 	struct coop_call *call;
 
 	call = kzalloc(sizeof(*call), GFP_NOFS);

@@ -2,18 +2,18 @@
 /*
  * calls.c - calls, from submission to their end.
  *
- * Normal operation: submission puts a call on 'queue'; the sender moves it to
- * 'wire' (send.c), the receiver takes it off (receive.c) and
- * tells the submitter, by a work of its own if that wants a function run.
+ * Normal operation: submission puts a call on 'queue'. The sender moves it to
+ * 'wire' (send.c). The receiver removes it (receive.c) and completes it, through a
+ * work of its own if the submitter has a done().
  *
- * A call can also end before its reply: its process was killed, a soft mount's
- * time is over. Then the socket must let go of the call's memory at once. With
- * both mutexes held nobody is between reading a call and using its pages, so it is
- * taken away from the receiver (the rest of the reply is thrown away) or, if half
- * of it has been sent, together with the connection. One that the daemon may still
- * answer stays on 'wire' as ABANDONED, so that its reply is known for what it is
- * and the daemon's window is not overrun. When the connection is lost all of 'wire'
- * goes back to 'queue', to be sent again.
+ * A call can also end before its reply: its process is killed, or a soft mount's
+ * time is over. Then the socket must release the call's memory at once. With both
+ * mutexes held no task is between reading a call and using its pages. So the call
+ * is taken away from the receiver, which discards the rest of the reply, or, if it
+ * is half sent, the connection ends. A call that the daemon may still answer stays
+ * on 'wire' as ABANDONED, so that its reply is recognised and the daemon's window
+ * is not exceeded. When the connection is lost, all calls on 'wire' go back to
+ * 'queue' and are sent again.
  */
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -22,10 +22,10 @@
 #include "fs/storage/impl.h"
 
 #define WATCH_MOST       HZ
-#define SILENCE_TO_PING  (15 * HZ) /* while something is in flight */
+#define SILENCE_TO_PING  (15 * HZ) /* while calls are in flight */
 #define SILENCE_TO_RETRY (60 * HZ)
 #define FORCED_MS        2000 /* after umount -f */
-#define STOOD_SHORT      HZ   /* a connection that is lost so soon is made again with a pause */
+#define STOOD_SHORT      HZ   /* pause before replacing a connection that was lost so soon */
 
 static void call_done_work(struct work_struct *work)
 {
@@ -80,7 +80,7 @@ static void submit(struct coop_call *call, bool first, bool kick)
 			s->gate++;
 		}
 		list_add_tail(&call->link, first || call->again ? &s->first : &s->queue);
-		/* Under the lock, so that no work is queued behind close's back. */
+		/* Under the lock, so that no work is queued after close. */
 		if (kick)
 			coop_tx_kick(s);
 		queue_delayed_work(s->wq, &s->watch, WATCH_MOST / 4);
@@ -121,7 +121,7 @@ int coop_call_wait(struct coop_call *call)
 {
 	if (wait_for_completion_killable(&call->finished)) {
 		coop_call_abandon(call, -ERESTARTSYS);
-		wait_for_completion(&call->finished); /* has been told, or is being told */
+		wait_for_completion(&call->finished); /* abandoned, or already completing */
 	}
 	return call->error;
 }
@@ -151,10 +151,11 @@ void coop_call_unlink_locked(struct coop_call *call)
 	call->state = COOP_CALL_DONE;
 }
 
-/* The CLOSE of what an OPEN or CREATE opens that nobody waits for; NULL: not one, or no memory. */
+/* A CLOSE for the file that an abandoned OPEN or CREATE may open; NULL: another operation, or no
+ * memory. */
 static struct coop_call *orphan_of(const struct coop_call *call)
 {
-	const u32 len = call->arg.fh.len; /* of the directory, but for OPEN: the id counts */
+	const u32 len = call->arg.fh.len; /* except with OPEN the directory's: only the id counts */
 	struct coop_call *orphan;
 
 	if ((call->op != COOP_ST_OPEN && call->op != COOP_ST_CREATE &&
@@ -175,7 +176,7 @@ static struct coop_call *orphan_of(const struct coop_call *call)
 	return orphan;
 }
 
-/* Ends the call for its submitter with that error, unless it has ended. */
+/* Ends the call for its submitter with that error, unless it has already ended. */
 void coop_call_abandon(struct coop_call *call, int error)
 {
 	struct coop_storage *s = call->storage;
@@ -185,7 +186,7 @@ void coop_call_abandon(struct coop_call *call, int error)
 
 	mutex_lock(&s->rx.mutex);
 	mutex_lock(&s->tx.mutex);
-	orphan = orphan_of(call); /* while arg is still there */
+	orphan = orphan_of(call); /* while arg is still valid */
 	spin_lock_bh(&s->lock);
 	switch ((enum coop_call_state)call->state) {
 	case COOP_CALL_QUEUED:
@@ -193,7 +194,7 @@ void coop_call_abandon(struct coop_call *call, int error)
 			swap(close, orphan);
 		coop_call_unlink_locked(call);
 		break;
-	case COOP_CALL_SENDING: /* the rest of its data would be missed */
+	case COOP_CALL_SENDING: /* the daemon would wait for the rest of its data */
 		coop_call_unlink_locked(call);
 		half_sent = true;
 		break;
@@ -205,7 +206,7 @@ void coop_call_abandon(struct coop_call *call, int error)
 			s->gate--;
 		}
 		swap(call->orphan, orphan);
-		refcount_inc(&call->refs); /* for the telling; the reply has its own */
+		refcount_inc(&call->refs); /* for coop_call_tell(); the reply has its own */
 		break;
 	case COOP_CALL_IDLE:
 	case COOP_CALL_ABANDONED:
@@ -232,11 +233,11 @@ void coop_call_abandon(struct coop_call *call, int error)
 	}
 	if (orphan)
 		coop_call_put(orphan);
-	coop_tx_kick(s); /* the gate may be open now */
+	coop_tx_kick(s); /* the gate may have opened */
 	memalloc_nofs_restore(nofs);
 }
 
-/* ---- deadlines and silence ------------------------------------------------ */
+/* ---- deadlines ------------------------------------------------------------ */
 
 static struct coop_call *begun_before_locked(struct list_head *list, u64 us)
 {
@@ -249,7 +250,7 @@ static struct coop_call *begun_before_locked(struct list_head *list, u64 us)
 	return NULL;
 }
 
-/* Of those that have a submitter, one that began before that time, with a reference. */
+/* A call with a submitter that began before that time; a reference. */
 static struct coop_call *find_begun_before(struct coop_storage *s, u64 us)
 {
 	struct list_head *const waiting[] = {&s->queue, &s->first, &s->later};
@@ -278,7 +279,7 @@ static void end_begun_before(struct coop_storage *s, u64 us, int error)
 	}
 }
 
-/* Sends again what met somebody's lease. True: some wait still. */
+/* Queues calls again that the daemon answered with EAGAIN. True: some still wait. */
 static bool watch_later(struct coop_storage *s)
 {
 	struct coop_call *call, *next;
@@ -307,7 +308,7 @@ static void ask_for_word(struct coop_storage *s)
 	coop_call_put(ping);
 }
 
-/* ---- leases: has the daemon been heard lately? --------------------------------- */
+/* ---- leases: has the daemon answered lately? ----------------------------------- */
 
 #define TRUST_NS ((u64)COOP_ST_LEASE_TRUST_MS * NSEC_PER_MSEC)
 
@@ -326,7 +327,7 @@ bool coop_storage_trusted(struct coop_storage *s)
 	const u64 early = vouched + TRUST_NS / 2, now = ktime_get_boottime_ns();
 
 	if (!vouched || now >= vouched + TRUST_NS)
-		return false; /* storage is asked, and its reply renews the trust */
+		return false; /* the caller then asks storage, and the reply renews the trust */
 	if (now < early)
 		return true;
 	if (asked < early && cmpxchg64(&s->vouch_asked, asked, now) == asked)
@@ -336,7 +337,7 @@ bool coop_storage_trusted(struct coop_storage *s)
 
 /* ---- silence --------------------------------------------------------------------- */
 
-/* The daemon is there but says nothing: ask, then take another connection. */
+/* If a connected daemon is silent, sends a PING, later replaces the connection. */
 static void watch_silence(struct coop_storage *s)
 {
 	unsigned long since, silence = 0;
@@ -359,7 +360,7 @@ static void watch_silence(struct coop_storage *s)
 		ask_for_word(s);
 }
 
-/* Nobody has to wait for the daemon longer than that; 0: as long as it takes. */
+/* The longest time that a call may take; 0: no limit. *error: how it then ends. */
 static u32 patience_ms(struct coop_storage *s, int *error)
 {
 	u32 ms;
@@ -427,13 +428,13 @@ void coop_storage_force(struct coop_storage *s)
 	spin_lock_bh(&s->lock);
 	s->forced = true;
 	s->forced_at = jiffies;
-	if (READ_ONCE(s->heard) == s->forced_at) /* what comes from here on counts */
+	if (READ_ONCE(s->heard) == s->forced_at) /* only bytes from now on count */
 		WRITE_ONCE(s->heard, s->forced_at - 1);
 	up = s->state == COOP_STORAGE_UP;
 	spin_unlock_bh(&s->lock);
-	/* Not what comes from here on: a mount in use would never be through. */
+	/* End only calls that began before now: on a busy mount the rest would never end. */
 	end_begun_before(s, ktime_to_us(ktime_get()) + 1, -EIO);
-	if (up) /* one that is well is not to suffer from it */
+	if (up) /* if the daemon answers, later calls have no short limit */
 		ask_for_word(s);
 }
 
@@ -547,7 +548,8 @@ struct coop_storage *coop_storage_connect(const struct coop_storage_cfg *cfg,
 
 	if (!cfg->n_servers || cfg->n_servers > COOP_SERVERS_MAX ||
 	    strlen(cfg->export_name) > COOP_ST_TEXT_MAX) {
-		strscpy(why, "no server, too many of them, or too long an export's name", why_size);
+		strscpy(why, "no server, too many servers, or an export name that is too long",
+			why_size);
 		return ERR_PTR(-EINVAL);
 	}
 	s = storage_alloc(cfg);
@@ -591,7 +593,7 @@ void coop_storage_close(struct coop_storage *s)
 		kernel_sock_shutdown(s->dialing, SHUT_RDWR); /* wakes the session's work */
 	mutex_unlock(&s->dial_mutex);
 	cancel_delayed_work_sync(&s->session_work);
-	coop_session_teardown(s); /* all calls are on 'first' and 'queue' now */
+	coop_session_teardown(s); /* afterwards all calls are on 'first' and 'queue' */
 	end_begun_before(s, U64_MAX, -ESHUTDOWN);
 	cancel_delayed_work_sync(&s->watch);
 	cancel_work_sync(&s->vouch_work);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * key.c - what is derived from the cluster key.
+ * key.c - keys derived from the cluster key.
  *
- * The key itself is used for derivation only: one label for each purpose, so
- * that no proof can stand for another. The derived storage key stays in the
- * transform for the life of the mount, because a reconnect must not have to
+ * The cluster key is used for derivation only, with one label for each purpose, so
+ * that no proof is valid for another purpose. The derived storage key stays in the
+ * transform for the life of the mount, because a reconnect must not need to
  * allocate; the cluster key stays with the mount's options.
  */
 #include <crypto/hash.h>
@@ -66,7 +66,7 @@ int coop_key_proof(const struct coop_key *key, const char *role, const struct co
 		const void *p;
 		size_t len;
 	} parts[] = {
-		{role, strlen(role) + 1}, /* with its 0 */
+		{role, strlen(role) + 1}, /* with its NUL */
 		{t->client_nonce, sizeof(t->client_nonce)},
 		{t->server_nonce, sizeof(t->server_nonce)},
 		{t->session, sizeof(t->session)},

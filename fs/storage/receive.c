@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * receive.c - the receiver's work: the daemon's messages off the socket.
+ * receive.c - the receiver's work: reads the daemon's messages from the socket.
  *
- * Normal operation: the protocol's own state machine (coop_st_incoming) says what
- * part comes next; this file says where its bytes go. Data of a reply go from
- * the socket's buffers straight to the call's pages. The work takes what is there
- * and ends; more bytes start it again in the middle of a message.
+ * Normal operation: the protocol's state machine (coop_st_incoming) says which part
+ * comes next, and this file decides where its bytes go. Data of a reply go from the
+ * socket's buffers straight to the call's pages. The work takes the available bytes
+ * and ends; further bytes start it again in the middle of a message.
  *
- * A streamed READ is not done when its bytes are here: the daemon sent them from
- * the file itself, which may have changed under way. A CHECK under the same call
- * goes out first, and only its good answer completes the READ.
+ * A streamed READ is not complete when its bytes are here: the daemon sent them
+ * from the file itself, which may have changed in between. The same call then sends
+ * a CHECK, and only its positive answer completes the READ.
  *
- * The daemon is not trusted to make sense. A reply to nothing, of another
- * operation, with more data than there is room for, to a request that has not
- * wholly been sent: all end the connection, and with the next one every request
- * is sent again. Memory is that of the calls alone.
+ * The daemon is not trusted. A reply without a request, of another operation, with
+ * more data than there is room for, or to a request that is not completely sent,
+ * ends the connection, and every request is sent again on the next one. The
+ * receiver writes only to memory of calls.
  */
 #include <linux/sched/mm.h>
 
 #include "fs/storage/impl.h"
 
-#define PARTS_MOST  128       /* of messages, before others may have the mutex */
-#define STATUS_MOST EHWPOISON /* the last number of errno(3); those above are the kernel's own */
+#define PARTS_MOST  128       /* message parts before the mutex is released for others */
+#define STATUS_MOST EHWPOISON /* the last errno of errno(3); larger ones are internal */
 
 int coop_storage_errno(u32 status)
 {
@@ -34,7 +34,7 @@ int coop_rx_push(struct coop_storage *s, const struct coop_st_header *h, const u
 		 struct coop_st_body *scratch)
 {
 	if (!coop_st_op_is_push(h->op))
-		return 0; /* of a later daemon */
+		return 0; /* unknown, from a newer daemon */
 	if (coop_st_body_get(scratch, coop_st_reply_fields(h->op), body, h->body_len))
 		return -EPROTO;
 	if (h->op == COOP_ST_LOCK_GRANTED) {
@@ -64,7 +64,7 @@ static struct coop_call *find_call(struct coop_storage *s, u64 id)
 	return NULL;
 }
 
-/* The call that a reply answers: on 'wire' as long as rx.mutex is held. NULL: none. */
+/* The call that a reply answers, or NULL. It stays on 'wire' while rx.mutex is held. */
 static struct coop_call *take_call(struct coop_storage *s, const struct coop_st_header *h)
 {
 	struct coop_call *call;
@@ -75,7 +75,8 @@ static struct coop_call *take_call(struct coop_storage *s, const struct coop_st_
 	sending = call && call->state == COOP_CALL_SENDING;
 	spin_unlock_bh(&s->lock);
 	if (sending) {
-		/* Its last byte may have been answered before the sender could note that. */
+		/* The daemon may answer the last byte before the sender has noted that it is sent.
+		 */
 		mutex_lock(&s->tx.mutex);
 		if (s->tx.data == call && !iov_iter_count(&s->tx.iter) && s->tx.sent == s->tx.len) {
 			spin_lock_bh(&s->lock);
@@ -91,7 +92,7 @@ static struct coop_call *take_call(struct coop_storage *s, const struct coop_st_
 
 static bool abandoned(const struct coop_call *call)
 {
-	return call->state == COOP_CALL_ABANDONED; /* becomes so under rx.mutex only */
+	return call->state == COOP_CALL_ABANDONED; /* set only under rx.mutex */
 }
 
 /* ---- parts of a message ------------------------------------------------------ */
@@ -119,7 +120,7 @@ static int take_header(struct coop_storage *s)
 	return h->data_len > most ? -EPROTO : 0;
 }
 
-/* Into the call, with the string's bytes in the call's own memory. */
+/* Decodes the body into the call, and copies its string to the call's own memory. */
 static int take_body(struct coop_storage *s)
 {
 	struct coop_storage_rx *rx = &s->rx;
@@ -158,7 +159,7 @@ static int take_tail(struct coop_storage *s)
 	return 0;
 }
 
-/* A message is whole: what it says is done to its call. */
+/* A message is complete: completes its call, or queues it again. */
 static void finish(struct coop_storage *s)
 {
 	struct coop_storage_rx *rx = &s->rx;
@@ -172,7 +173,7 @@ static void finish(struct coop_storage *s)
 		return;
 	if (call->repeated && error == -ENOENT &&
 	    (h->op == COOP_ST_UNLINK || h->op == COOP_ST_RMDIR))
-		error = 0; /* gone is what was wanted, and it may have been this call that did it */
+		error = 0; /* the name is gone as wanted; the first run may have removed it */
 	spin_lock_bh(&s->lock);
 	if (call->begun > s->vouched)
 		WRITE_ONCE(s->vouched, call->begun);
@@ -181,7 +182,8 @@ static void finish(struct coop_storage *s)
 			swap(orphan, call->orphan);
 		coop_call_unlink_locked(call);
 	} else if (h->flags & COOP_ST_F_STREAM && !error) {
-		/* The READ goes on as a CHECK, before what waits: its pages are wanted. */
+		/* The READ continues as a CHECK, ahead of the queue: a reader waits for its pages.
+		 */
 		call->data_len = h->data_len;
 		call->arg.version = call->res.version;
 		call->wire_op = COOP_ST_CHECK;
@@ -192,7 +194,8 @@ static void finish(struct coop_storage *s)
 		list_move(&call->link, &s->queue);
 		kept = true;
 	} else if (error == -EAGAIN && !call->internal) {
-		/* Somebody on the daemon's machine has to give a lease back; nothing was done. */
+		/* A process on the daemon's machine must first give back a lease; nothing was done.
+		 */
 		call->id = 0;
 		call->repeated = false;
 		call->state = COOP_CALL_QUEUED;
@@ -223,7 +226,7 @@ static void finish(struct coop_storage *s)
 
 /* ---- bytes -------------------------------------------------------------------- */
 
-/* Where the wanted bytes go. */
+/* Points the iterator at the memory for the wanted bytes. */
 static void aim(struct coop_storage *s)
 {
 	struct coop_storage_rx *rx = &s->rx;
@@ -271,7 +274,7 @@ void coop_rx_forget(struct coop_storage *s, struct coop_call *call)
 		iov_iter_discard(&rx->iter, ITER_DEST, iov_iter_count(&rx->iter));
 }
 
-/* The wanted part is here. 0 or the reason to end the connection. */
+/* The wanted part has arrived. Returns 0 or the reason to end the connection. */
 static int take_part(struct coop_storage *s)
 {
 	struct coop_storage_rx *rx = &s->rx;
@@ -293,13 +296,13 @@ static int take_part(struct coop_storage *s)
 		return whole < 0 ? whole : err;
 	if (whole) {
 		finish(s);
-		coop_tx_kick(s); /* the window has room, or a CHECK waits */
+		coop_tx_kick(s); /* the window has room, or a CHECK is queued */
 	}
 	aim(s);
 	return 0;
 }
 
-/* 0: there is more, -EAGAIN: not now, else the connection is at its end. */
+/* 0: there may be more; -EAGAIN: not now; other errors: the connection ends. */
 static int receive_some(struct coop_storage *s)
 {
 	struct coop_storage_rx *rx = &s->rx;
@@ -335,7 +338,7 @@ void coop_rx_work(struct work_struct *work)
 	if (!err) {
 		queue_work(s->wq, &s->rx_work);
 	} else if (err == -EPROTO || err == -EMSGSIZE) {
-		/* After close() it is the answer to BYE. */
+		/* After close() this is the answer to BYE, and the connection is not up. */
 		if (coop_storage_lost(s, "it sent something that is not our protocol"))
 			coop_count(s->stats, COOP_C_STORAGE_BAD_REPLIES, 1);
 	} else if (err == -ECONNRESET) {

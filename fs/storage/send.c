@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * send.c - the sender's work: requests onto the socket, in the order of
- * their ids, as far as the daemon's window and the socket's buffer allow.
+ * send.c - the sender's work: writes requests to the socket, in the order of their
+ * ids, as far as the daemon's window and the socket's buffer allow.
  *
- * Small requests are encoded one after another into one buffer and leave
- * together; the data of a WRITE follow straight from their pages. A request is
- * encoded when its turn comes, so that one that is sent again needs nothing but
- * the call. From the moment it is encoded only its data are still the caller's.
+ * Small requests are encoded one after another into one buffer and sent together;
+ * the data of a WRITE follow straight from their pages. A request is encoded when
+ * its turn comes, so a repeat needs only the call. Once a request is encoded, the
+ * sender reads only its data from the caller's memory.
  *
- * Who waits for a reply anyway sends by itself, if nobody else is sending: a
- * round trip then has one change of thread less.
+ * A task that waits for a reply sends by itself, if no other task is sending: that
+ * saves a context switch in each round trip.
  *
- * Nothing here waits for the daemon: a full socket ends the work, its write_space
- * starts it again. An error ends the connection. A socket that got no memory says the
- * same as a full one, but nothing of it may be under way whose end would make room;
- * then the work comes back by itself.
+ * The sender never waits for the daemon: a full socket ends the work, and
+ * write_space starts it again. An error ends the connection. A socket without
+ * memory reports the same as a full one, but it may have no data in flight whose
+ * acknowledgement would make room; so the work then retries by itself.
  */
 #include <linux/sched/mm.h>
 #include <net/sock.h>
 
 #include "fs/storage/impl.h"
 
-#define PIECES_MOST 128 /* for the socket, before others may have the mutex */
+#define PIECES_MOST 128 /* sends before the mutex is released for others */
 
 static struct coop_call *next_call(struct coop_storage *s)
 {
@@ -51,7 +51,7 @@ static void sent(struct coop_storage *s, struct coop_call *call)
 	spin_unlock_bh(&s->lock);
 }
 
-/* A request that cannot be said: a name that is too long. */
+/* Fails a request that cannot be encoded because a name is too long. */
 static void refuse(struct coop_storage *s, struct coop_call *call)
 {
 	spin_lock_bh(&s->lock);
@@ -107,7 +107,7 @@ static void fill(struct coop_storage *s)
 	}
 }
 
-/* 0: there may be more, -EAGAIN: not now, else the connection is broken. */
+/* 0: there may be more to send; -EAGAIN: not now; other errors: the connection is broken. */
 static int send_some(struct coop_storage *s)
 {
 	struct coop_storage_tx *tx = &s->tx;
@@ -143,15 +143,15 @@ static int send_some(struct coop_storage *s)
 	return 0;
 }
 
-/* It has room, and did not take all. */
+/* Did the socket reject bytes although it has room? */
 static bool got_no_memory(const struct coop_storage *s)
 {
-	/* Without the flag write_space has come since, and the work with it. */
+	/* If the flag is clear, write_space was called since and has queued the work. */
 	return (s->tx.sent < s->tx.len || s->tx.data) && test_bit(SOCK_NOSPACE, &s->sock->flags) &&
 	       sk_stream_is_writeable(s->sock->sk);
 }
 
-/* tx.mutex is held, and released. True: to be tried again when there is memory. */
+/* Called with tx.mutex held; releases it. True: try again when there is memory. */
 static bool send_and_unlock(struct coop_storage *s)
 {
 	const unsigned int nofs = memalloc_nofs_save();
@@ -199,7 +199,8 @@ void coop_tx_reset(struct coop_storage *s)
 	s->tx.data = NULL;
 }
 
-/* If it can be said at once, between two messages; the session ends by itself otherwise. */
+/* Sends BYE if the socket is between two messages and takes it at once; otherwise the session ends
+ * by itself. */
 void coop_tx_bye(struct coop_storage *s)
 {
 	struct coop_st_header h = {.op = COOP_ST_BYE};
@@ -209,7 +210,7 @@ void coop_tx_bye(struct coop_storage *s)
 
 	mutex_lock(&s->tx.mutex);
 	if (s->sock && s->tx.sent == s->tx.len && !s->tx.data) {
-		h.id = ++s->last_id; /* closed: nobody else counts */
+		h.id = ++s->last_id; /* closed: no other task uses it */
 		coop_st_header_put(&h, buf);
 		iov_iter_kvec(&iter, ITER_SOURCE, &vec, 1, sizeof(buf));
 		coop_sock_send(s, s->sock, &iter, MSG_DONTWAIT);

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * session.c - making the connection, and making it again.
+ * session.c - connecting to the daemon, at first and after a loss.
  *
- * The session is the mount's for its whole life: a random number that the daemon
- * knows open files and replies by. A connection is one way to it. After a loss the
- * session's work takes the socket away from sender and receiver, puts what had no
- * reply back into the queue under its old ids, and tries the servers in turn, with
- * backoff and jitter: handshake, registration, then the queue moves again.
+ * A mount has one session for its whole life: a random number under which the daemon
+ * keeps its open files and replies. A session uses one connection after another.
+ * After a loss the session's work takes the socket away from sender and receiver,
+ * puts calls without a reply back into the queue under their old ids, and tries the
+ * servers in turn, with backoff and jitter: handshake, registration, then the queue
+ * is sent again.
  *
- * A daemon that does not know the session has been started anew, or is another
- * one: what is open is opened again first, behind a gate that keeps everything else
- * waiting. A server with another root than the first one's is refused, since
- * nothing that we hold would mean there what it means here.
+ * A daemon that does not know the session has restarted, or is another one: open
+ * files are opened again first, and a gate holds back all other calls. We refuse a
+ * server whose root differs from that of the first one, because our handles and ids
+ * would mean other files there.
  *
- * The handshake is the only code that waits for the daemon. It holds no lock
- * meanwhile, and close() ends it by shutting the socket down.
+ * The handshake is the only code that waits for the daemon. It holds no lock while
+ * it waits, and close() ends it by shutting the socket down.
  */
 #include <crypto/algapi.h>
 #include <linux/list_sort.h>
@@ -26,8 +27,8 @@
 
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_MOST_MS  5000
-#define HANDSHAKE_TIME   (15 * HZ) /* all of it, whatever the daemon sends meanwhile */
-#define PUSHES_MOST      8192      /* while one reply is waited for */
+#define HANDSHAKE_TIME   (15 * HZ) /* limit for the whole handshake */
+#define PUSHES_MOST      8192      /* most pushes before one reply */
 
 /* ---- losing a connection ------------------------------------------------------ */
 
@@ -52,8 +53,8 @@ static void drop_internal_locked(struct list_head *from, struct list_head *dropp
 }
 
 /*
- * All of 'wire' back to the queues, oldest first, before what was not sent yet. What nobody waits
- * for goes to 'dropped', with the connection's reference.
+ * Moves all calls on 'wire' back to the queues, oldest first, ahead of calls that were not sent
+ * yet. Internal and abandoned calls go to 'dropped', with the connection's reference.
  */
 static void requeue_locked(struct coop_storage *s, struct list_head *dropped)
 {
@@ -108,7 +109,7 @@ void coop_session_teardown(struct coop_storage *s)
 		orphan = NULL;
 		swap(orphan, call->orphan);
 		coop_call_put(call);
-		if (orphan) { /* it may have been opened: EBADF if not */
+		if (orphan) { /* the file may be open at the daemon; else CLOSE gets EBADF */
 			coop_call_submit(orphan);
 			coop_call_put(orphan);
 		}
@@ -170,8 +171,8 @@ static int whole(struct coop_storage *s, struct socket *sock, void *p, u32 len, 
 }
 
 /*
- * Sends s->ask and has the reply in s->got, while nothing else is under way but pushes. 0: there is
- * a reply; *status is what it says. Says itself why not.
+ * Sends s->ask and receives the reply into s->got; only pushes may come in between. 0: there is a
+ * reply, with its status in *status. Sets s->why on error.
  */
 static int exchange(struct coop_storage *s, struct socket *sock, u16 op, u32 *status,
 		    unsigned long until)
@@ -227,7 +228,8 @@ out:
 	return err;
 }
 
-/* Proves that both sides have the key, or that neither has: into s->ask. */
+/* Checks the daemon's proof and puts ours into s->ask; without a key on both sides there is none.
+ */
 static int prove(struct coop_storage *s, struct coop_transcript *t)
 {
 	const bool keyed = t->flags & COOP_ST_W_KEYED;
@@ -258,7 +260,7 @@ static int prove(struct coop_storage *s, struct coop_transcript *t)
 	return 0;
 }
 
-/* What the daemon says no with. */
+/* Explains the daemon's refusal in s->why. */
 static int denied(struct coop_storage *s, u32 status)
 {
 	const char *text;
@@ -285,7 +287,7 @@ static int denied(struct coop_storage *s, u32 status)
 	return coop_storage_errno(status);
 }
 
-/* 0 with the reply of PROOF in s->got; its handle lies in s->frame. */
+/* Returns 0 with the reply to PROOF in s->got, whose handle points into s->frame. */
 static int shake_hands(struct coop_storage *s, struct socket *sock)
 {
 	const unsigned long until = jiffies + HANDSHAKE_TIME;
@@ -329,7 +331,7 @@ static int shake_hands(struct coop_storage *s, struct socket *sock)
 	return err;
 }
 
-/* ---- the connection that stands --------------------------------------------------- */
+/* ---- after the handshake ---------------------------------------------------------- */
 
 static void take_again_locked(struct list_head *from, struct list_head *taken)
 {
@@ -344,7 +346,7 @@ static void take_again_locked(struct list_head *from, struct list_head *taken)
 	}
 }
 
-/* Calls of a reopen() that a second restart made pointless end before the next reopen(). */
+/* Ends calls of a reopen() that a second restart made pointless, before the next reopen(). */
 static void end_again(struct coop_storage *s)
 {
 	struct coop_call *call, *next;
@@ -352,7 +354,7 @@ static void end_again(struct coop_storage *s)
 	bool more;
 
 	do {
-		/* What was answered may have submitted the next of its kind. */
+		/* done() of an answered call may have submitted another call with 'again'. */
 		flush_workqueue(s->done_wq);
 		spin_lock_bh(&s->lock);
 		take_again_locked(&s->first, &old);
@@ -366,7 +368,7 @@ static void end_again(struct coop_storage *s)
 	} while (more);
 }
 
-/* The socket goes to sender and receiver. False: closed meanwhile, the caller keeps the socket. */
+/* Hands the socket to sender and receiver. False: closed; the caller keeps the socket. */
 static bool stand(struct coop_storage *s, struct socket *sock, u32 window, bool gate)
 {
 	bool up;
@@ -392,7 +394,8 @@ static bool stand(struct coop_storage *s, struct socket *sock, u32 window, bool 
 	spin_unlock_bh(&s->lock);
 	if (up) {
 		coop_sock_attach(s, sock);
-		queue_work(s->wq, &s->rx_work); /* what came before the callbacks did */
+		queue_work(s->wq,
+			   &s->rx_work); /* for bytes that came before the callbacks were set */
 		coop_tx_kick(s);
 	}
 	mutex_unlock(&s->tx.mutex);
@@ -448,11 +451,11 @@ int coop_session_first(struct coop_storage *s, u8 *root_fh, u32 *root_len,
 	*root_len = s->got->fh.len;
 	*root = s->got->attr;
 	s->root = s->got->attr.fid;
-	stand(s, sock, s->got->count, false); /* nobody can have closed it yet */
+	stand(s, sock, s->got->count, false); /* cannot fail: it cannot be closed yet */
 	return 0;
 }
 
-/* 0: registered, or there is nothing to register. */
+/* Registers this node's address. 0: done, or there is no address. */
 static int enroll(struct coop_storage *s, struct socket *sock, u32 *seq)
 {
 	bool has_self;
@@ -473,7 +476,7 @@ static int enroll(struct coop_storage *s, struct socket *sock, u32 *seq)
 		return err;
 	if (status)
 		pr_warn_ratelimited(
-			"coopfs: storage %pISpc: the daemon did not enter this node: %pe\n",
+			"coopfs: storage %pISpc: the daemon did not register this node: %pe\n",
 			&s->server[s->current_server], ERR_PTR(coop_storage_errno(status)));
 	else
 		WRITE_ONCE(s->node_id, s->got->node_id);
@@ -515,7 +518,7 @@ static int reconnect(struct coop_storage *s)
 	coop_count(s->stats, COOP_C_STORAGE_RECONNECTS, 1);
 	pr_info_ratelimited("coopfs: storage %pISpc: connected again%s\n",
 			    &s->server[s->current_server],
-			    fresh ? ", to a daemon that was started anew" : "");
+			    fresh ? ", to a daemon that was restarted" : "");
 	if (fresh) {
 		s->ops->reopen(s->host);
 		spin_lock_bh(&s->lock);
@@ -554,9 +557,9 @@ void coop_session_work(struct work_struct *work)
 		goto out;
 	}
 	if (is_power_of_2(++s->attempts) && s->attempts >= 4)
-		pr_warn_ratelimited("coopfs: storage %s; trying on\n", s->why);
+		pr_warn_ratelimited("coopfs: storage %s; still trying\n", s->why);
 	s->backoff_ms = clamp(s->backoff_ms * 2, BACKOFF_FIRST_MS, BACKOFF_MOST_MS);
-	/* Half of it is chance, so that clients of one daemon do not come back in step. */
+	/* Half of it is random, so that the clients of a daemon do not reconnect in step. */
 	wait = s->backoff_ms / 2 + get_random_u32() % (s->backoff_ms / 2);
 	spin_lock_bh(&s->lock);
 	if (s->state == COOP_STORAGE_DOWN)
@@ -573,13 +576,13 @@ static void registered(struct coop_call *call)
 	struct coop_storage *s = call->storage;
 
 	if (call->error)
-		pr_warn_ratelimited("coopfs: storage: the daemon did not enter this node: %pe\n",
+		pr_warn_ratelimited("coopfs: storage: the daemon did not register this node: %pe\n",
 				    ERR_PTR(call->error));
 	else
 		WRITE_ONCE(s->node_id, call->res.node_id);
 }
 
-/* On a connection that stands; one that is lost meanwhile has the next one register. */
+/* Registers on the present connection. If that is lost, the next one registers. */
 static void submit_register(struct coop_storage *s)
 {
 	struct coop_call *call = coop_call_alloc(s, COOP_ST_REGISTER);
@@ -591,7 +594,7 @@ static void submit_register(struct coop_storage *s)
 		call->arg.addr = s->self;
 	spin_unlock_bh(&s->lock);
 	if (!has_self || !call) {
-		/* The daemon takes an address out of its list only with the connection. */
+		/* The daemon removes an address from its list only with the connection. */
 		coop_storage_lost(s, call ? "this node left the fabric" : "no memory to register");
 	} else {
 		call->internal = true;

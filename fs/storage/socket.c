@@ -3,15 +3,15 @@
  * socket.c - the TCP socket under the storage client.
  *
  * Normal operation: the socket's callbacks only queue the receiver's or the
- * sender's work, which then move bytes without waiting. Only the handshake, on a
- * socket that nobody else knows yet, waits, by the socket's own timeouts.
+ * sender's work, which then moves bytes without waiting. Only the handshake waits,
+ * with the socket's own timeouts; no other task uses the socket at that time.
  *
- * Recovery: keepalive finds a peer that is gone while nothing is sent,
- * TCP_USER_TIMEOUT one that no longer acknowledges; both end in a state change,
+ * Recovery: keepalive detects a daemon that is gone while we send nothing,
+ * TCP_USER_TIMEOUT one that no longer acknowledges. Both cause a state change,
  * which wakes the receiver, which then sees the error.
  *
- * Everything that the socket allocates is GFP_NOFS, since dirty pages may be
- * waiting for it; that also keeps it off the task's page fragment.
+ * The socket allocates with GFP_NOFS, because dirty pages may wait for it; that
+ * also keeps it off the task's page fragment.
  */
 #include <linux/in.h>
 #include <linux/in6.h>
@@ -52,15 +52,15 @@ static void write_space(struct sock *sk)
 	read_unlock_bh(&sk->sk_callback_lock);
 }
 
-/* The connection has ended, or half of it: the receiver finds out which. */
+/* The connection has ended, or one direction of it: the receiver finds out. */
 static void state_change(struct sock *sk)
 {
 	data_ready(sk);
 }
 
 /*
- * Our sockets are never locked by who faults in a user's pages, so what lockdep learned from
- * user sockets (socket, mmap_lock, page cache) does not hold for them.
+ * No task locks our sockets while it faults in user pages, so lockdep must not apply the order of
+ * user sockets (socket, mmap_lock, page cache) to them.
  */
 static void own_lock_class(struct sock *sk)
 {
