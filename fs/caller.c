@@ -1,35 +1,34 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * caller.c - as whom storage is asked.
+ * caller.c - the credential with which a request goes to storage.
  *
- * That is the calling task's own credential, unless it came by an id-mapped mount: then it is
- * the one that the mount maps it to, a copy with the user and groups of storage, which is never
- * installed in any task. What keeps credentials (open files, rights within a lease) keeps that copy
- * and needs to know nothing of mounts. A task whose user or group the mount does not map is refused
- * with EOVERFLOW.
+ * That is the calling task's own credential, unless the task came through an id-mapped mount. Then
+ * it is a copy that the mount maps: with user and groups of storage, never installed in any task.
+ * Open files and rights under a lease keep that copy and need not know about mounts. A task whose
+ * user or group the mount does not map gets EOVERFLOW.
  *
- * The VFS passes the mount's map to most operations, but not to lookup, link, unlink and
- * rmdir. It does pass it to ->permission, which it calls on the directory, from the same task,
- * before any of them: may_lookup(), may_create(), may_delete(), lookup_one_len() and its like. So
- * each task's last mount of this file system is noted here, and such an operation is by that
- * mount. rename(2) looks its old name up after it has walked to the new one, but only if both are
- * of one mount. A note is not given up while its task lives: one that is missing says that the
- * task came by a plain mount, or did not come by a mount at all.
+ * The VFS passes the mount's map to most operations, but not to lookup, link, unlink and rmdir. It
+ * does pass it to ->permission, which the same task calls on the directory before any of them, in
+ * may_lookup(), may_create(), may_delete(), lookup_one_len() and the like. So we note each task's
+ * last mount of this file system, and such an operation uses the noted mount. rename(2) looks up
+ * its old name after it has walked to the new one, but only if both are on one mount. A note lives
+ * as long as its task: a missing note means that the task came through a plain mount, or through no
+ * mount at all.
  *
- * What storage tells every user (attributes, the target of a link, names of extended attributes,
- * ACLs, statfs) may be asked for without a ->permission before, through an open file for example.
- * There the noted mount may be another one; the answer is the same whoever asks.
+ * Information that storage gives to every user (attributes, the target of a link, names of extended
+ * attributes, ACLs, statfs) may be requested without a ->permission before, for example through an
+ * open file. The noted mount may then be another one, but the answer does not depend on the user.
  *
- * An overlay asks ->permission as its mounter, but d_revalidate as the task that walks, whom the
- * layer may not map. So d_revalidate takes whom the note maps, without a look at the task's own
- * credential: in a plain walk it is that of the ->permission just before. If the overlay's upper
- * layer has the directory too, there is no ->permission in the lower one and no note, and storage
- * may refuse the task that walks. Then the name is believed. That tells no more than that it meant
- * the file when it was looked up, by one who may search there; each later operation is judged.
+ * An overlay calls ->permission as its mounter, but d_revalidate as the task that walks, which the
+ * layer may not map. So d_revalidate uses the credential in the note and ignores the task's own: in
+ * a plain walk it is the credential of the ->permission just before. If the overlay's upper layer
+ * has the directory too, there is no ->permission in the lower layer and no note, and storage may
+ * refuse the walking task. We then believe the name. That only means that the name led to the file
+ * when a user with search permission looked it up; every later operation is checked.
  *
- * Until the first task comes by an id-mapped mount there is nothing here. Notes of tasks that have
- * ended are swept every half a minute, since they keep namespaces from ending, and when the notes
- * have doubled.
+ * Until the first task comes through an id-mapped mount this file keeps no state. Notes of tasks
+ * that have ended keep namespaces alive, so we sweep them every half a minute, and when the number
+ * of notes has doubled.
  */
 #include <linux/cred.h>
 #include <linux/hash.h>
@@ -42,19 +41,19 @@
 #include "fs/fs.h"
 
 #define CALLER_SLOTS  256 /* a power of two */
-#define CALLERS_LEAST 64  /* before the first sweep for their number */
+#define CALLERS_LEAST 64  /* notes before the first sweep because of their number */
 #define CALLERS_SWEEP (30 * HZ)
 
-/* A task's note. None but the task itself looks at what follows 'task', and so without a lock. */
+/* A task's note. Only the task itself accesses the fields after 'task', so they need no lock. */
 struct caller {
-	struct hlist_node link;  /* caller_slot.callers */
-	struct pid *task;        /* a reference: no other task gets it */
-	struct mnt_idmap *idmap; /* of the mount that it came by last and that maps; a reference */
-	bool noted;              /* ... and that was the last one of all */
-	const struct cred *self, *mapped; /* whom 'idmap' has mapped, and to whom; references */
+	struct hlist_node link;           /* caller_slot.callers */
+	struct pid *task;                 /* a reference: no other task gets this pid */
+	struct mnt_idmap *idmap;          /* of its last id-mapped mount; a reference */
+	bool noted;                       /* that was its last mount of any kind */
+	const struct cred *self, *mapped; /* a credential and what 'idmap' maps it to; references */
 };
 
-/* Each walk by any mount locks one, unless it is empty. */
+/* Each walk through any mount locks one slot, unless it is empty. */
 struct caller_slot {
 	spinlock_t lock;
 	struct hlist_head callers;
@@ -62,7 +61,7 @@ struct caller_slot {
 
 struct coop_callers {
 	atomic_t n;
-	int most;                  /* that do not make a sweep worth while */
+	int most;                  /* sweep when there are more notes than this */
 	struct delayed_work sweep; /* queued while there are notes */
 	struct caller_slot slots[CALLER_SLOTS];
 };
@@ -74,14 +73,14 @@ static struct caller_slot *caller_slot(struct coop_callers *all, const struct pi
 	return &all->slots[hash_ptr(task, ilog2(CALLER_SLOTS))];
 }
 
-/* NULL: the task has none. */
+/* The current task's note, or NULL. */
 static struct caller *caller_find(struct coop_callers *all)
 {
 	const struct pid *task = task_pid(current);
 	struct caller_slot *slot = caller_slot(all, task);
 	struct caller *c, *found = NULL;
 
-	/* None but the task adds its note. */
+	/* Only the task itself adds its note. */
 	if (hlist_empty(&slot->callers))
 		return NULL;
 	spin_lock(&slot->lock);
@@ -117,7 +116,7 @@ static bool caller_ended(const struct caller *c)
 	return ended;
 }
 
-/* Those of tasks that have ended; or all, when there is nobody to use them. */
+/* Frees the notes of tasks that have ended, or with 'every' all notes, once they are unused. */
 static void callers_sweep(struct coop_callers *all, bool every)
 {
 	struct hlist_node *next;
@@ -147,7 +146,7 @@ static void callers_sweep_work(struct work_struct *work)
 	struct coop_callers *all = container_of(to_delayed_work(work), struct coop_callers, sweep);
 
 	callers_sweep(all, false);
-	/* Who adds one behind our back queues it himself. */
+	/* A task that adds a note after this check queues the sweep itself. */
 	if (atomic_read(&all->n))
 		schedule_delayed_work(&all->sweep, CALLERS_SWEEP);
 }
@@ -184,7 +183,7 @@ static struct coop_callers *callers_get(struct coop_mount *m)
 	INIT_DELAYED_WORK(&all->sweep, callers_sweep_work);
 	for (i = 0; i < CALLER_SLOTS; i++)
 		spin_lock_init(&all->slots[i].lock);
-	/* Released: who finds it finds its locks. */
+	/* Release: a task that sees the pointer sees initialised locks. */
 	first = cmpxchg_release(&m->callers, NULL, all);
 	if (first)
 		kvfree(all);
@@ -202,7 +201,8 @@ void coop_callers_free(struct coop_mount *m)
 
 /* ---- mapping ------------------------------------------------------------------------ */
 
-/* Groups that the mount does not map are left out. A reference; NULL: no memory. */
+/* Maps the groups and omits those that the mount does not map. Returns a reference; NULL: no
+ * memory. */
 static struct group_info *map_groups(struct super_block *sb, struct mnt_idmap *idmap,
 				     const struct group_info *from)
 {
@@ -222,7 +222,7 @@ static struct group_info *map_groups(struct super_block *sb, struct mnt_idmap *i
 	return to;
 }
 
-/* A reference, or ERR_PTR: -EOVERFLOW, -ENOMEM, -ECHILD if it must not wait. */
+/* Returns a reference, or ERR_PTR: -EOVERFLOW, -ENOMEM, -ECHILD without 'wait'. */
 static const struct cred *map_current(struct super_block *sb, struct mnt_idmap *idmap, bool wait)
 {
 	const kuid_t uid = mapped_fsuid(idmap, sb->s_user_ns);
@@ -273,7 +273,7 @@ static const struct cred *caller_map(struct caller *c, struct super_block *sb,
 	return mapped;
 }
 
-/* ---- asking ------------------------------------------------------------------------- */
+/* ---- the caller's credential -------------------------------------------------------- */
 
 const struct cred *coop_caller(struct super_block *sb, struct mnt_idmap *idmap, bool wait)
 {
@@ -300,7 +300,7 @@ const struct cred *coop_caller(struct super_block *sb, struct mnt_idmap *idmap, 
 	return who;
 }
 
-/* The task's note; NULL: its last mount was a plain one. */
+/* The task's note, if its last mount was id-mapped; else NULL. */
 static struct caller *caller_noted(struct super_block *sb)
 {
 	struct coop_callers *all = smp_load_acquire(&coop_sb(sb)->callers); /* with its locks */
@@ -340,8 +340,8 @@ const struct cred *coop_caller_by(const struct file *file)
 	const struct vfsmount *mnt = file->f_path.mnt;
 	struct super_block *sb = file_inode(file)->i_sb;
 
-	/* An overlay on Linux 6.1 opens by a path of its own, after a ->permission by the layer's.
-	 */
+	/* On Linux 6.1 an overlay opens by its own path, after a ->permission with the layer's
+	 * mount. */
 	if (mnt->mnt_sb != sb)
 		return coop_caller_noted(sb, true);
 	return coop_caller(sb, coop_mnt_idmap(mnt), true);

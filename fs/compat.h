@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * compat.h - what differs between the kernels that the module is built for.
+ * compat.h - differences between the kernels that the module is built for.
  *
- * The module is written in the terms of Linux 6.12. What an older kernel, down to 6.1,
- * calls otherwise gets its newer name and meaning here. Kbuild looks into the headers and
- * defines COOP_HAVE_* for what it finds there: distributions move changes to older
- * kernels, so a version number proves nothing.
+ * The module is written for Linux 6.12. This file gives interfaces of older
+ * kernels, down to 6.1, their newer name and meaning. Kbuild examines the
+ * kernel's headers and defines COOP_HAVE_* for what it finds: distributions
+ * backport changes, so a version number proves nothing.
  */
 #ifndef COOP_FS_COMPAT_H
 #define COOP_FS_COMPAT_H
@@ -25,7 +25,7 @@
 
 /* ---- inodes ---------------------------------------------------------------------------- */
 
-/* What a mount maps users by. */
+/* A mount's map of user and group ids. */
 #ifdef COOP_HAVE_MNT_IDMAP
 static inline struct mnt_idmap *coop_mnt_idmap(const struct vfsmount *mnt)
 {
@@ -85,7 +85,7 @@ static inline void coop_fillattr(struct mnt_idmap *idmap, u32 mask, struct inode
 #endif
 }
 
-/* How memory and offsets of direct I/O have to be aligned. */
+/* Reports the alignment that direct I/O needs for memory and offsets. */
 #ifdef STATX_DIOALIGN
 #define COOP_STATX_DIOALIGN STATX_DIOALIGN
 static inline void coop_stat_dio(struct kstat *stat, u32 memory, u32 offset)
@@ -132,7 +132,7 @@ static inline struct timespec64 inode_set_mtime_to_ts(struct inode *inode, struc
 
 /* ---- extended attributes --------------------------------------------------------------- */
 
-/* .get_acl became .get_inode_acl, and .set_acl takes the dentry, in one step. */
+/* One change renamed .get_acl to .get_inode_acl and made .set_acl take the dentry. */
 #ifdef COOP_HAVE_GET_INODE_ACL
 #define coop_acl_owner dentry
 static inline struct inode *coop_acl_inode(struct dentry *dentry)
@@ -148,7 +148,7 @@ static inline struct inode *coop_acl_inode(struct inode *inode)
 }
 #endif
 
-/* Without them the VFS itself makes ACLs of the attributes. */
+/* Kernels without these handlers convert the attributes to ACLs in the VFS. */
 #ifdef COOP_HAVE_ACL_XATTR_HANDLERS
 #define COOP_ACL_XATTR_HANDLERS &posix_acl_access_xattr_handler, &posix_acl_default_xattr_handler,
 #else
@@ -163,16 +163,16 @@ static inline struct inode *coop_acl_inode(struct inode *inode)
 
 /* ---- the page cache -------------------------------------------------------------------- */
 
-/* A folio that is in the cache, with a reference, or NULL; never waits, never makes one. */
+/* A cached folio with a reference, or NULL; never waits and never adds a folio. */
 static inline struct folio *coop_filemap_peek(struct address_space *mapping, pgoff_t index)
 {
 	struct folio *folio = __filemap_get_folio(mapping, index, 0, 0);
 
-	/* "None" is NULL in 6.1 and an error later; no header tells. */
+	/* No folio is NULL in 6.1 and an error later; no header shows which. */
 	return IS_ERR_OR_NULL(folio) ? NULL : folio;
 }
 
-/* For write_begin: a locked folio of the cache, made if it is not there; ERR_PTR. */
+/* For write_begin: a locked folio of the cache, added if it is absent; or ERR_PTR. */
 static inline struct folio *coop_filemap_grab(struct address_space *mapping, pgoff_t index)
 {
 	struct folio *folio =
@@ -184,7 +184,8 @@ static inline struct folio *coop_filemap_grab(struct address_space *mapping, pgo
 
 /*
  * write_begin and write_end are written for folios. COOP_WRITE_OPS(begin, end), once before the
- * operations' table, makes what the kernel calls of them; COOP_WRITE_OP(begin) is its name.
+ * operations' table, defines the functions that an older kernel calls; COOP_WRITE_OP(begin) is the
+ * name for the table.
  */
 #ifdef COOP_HAVE_FOLIO_WRITE_OPS
 #define COOP_WRITE_OP(op) op
@@ -195,7 +196,7 @@ static inline struct folio *coop_filemap_grab(struct address_space *mapping, pgo
 	static int begin##_page(struct file *file, struct address_space *mapping, loff_t pos, \
 				unsigned int len, struct page **page, void **fsdata)          \
 	{                                                                                     \
-		/* The cache has folios of one page: the page is where its folio is. */       \
+		/* Folios have one page, so the page is its folio. */                         \
 		return begin(file, mapping, pos, len, (struct folio **)page, fsdata);         \
 	}                                                                                     \
 	static int end##_page(struct file *file, struct address_space *mapping, loff_t pos,   \
@@ -206,7 +207,7 @@ static inline struct folio *coop_filemap_grab(struct address_space *mapping, pgo
 	}
 #endif
 
-/* each() gets every dirty folio, locked and cleared for I/O, and unlocks it. */
+/* Calls each() with every dirty folio, locked and cleared for I/O; each() unlocks it. */
 typedef int (*coop_each_folio)(struct folio *folio, struct writeback_control *wbc, void *data);
 
 #ifdef COOP_HAVE_FOLIO_WRITEPAGE
@@ -248,7 +249,7 @@ static inline ssize_t splice_copy_file_range(struct file *in, loff_t pos_in, str
 #endif
 
 #ifndef COOP_HAVE_FILEMAP_SPLICE_READ
-/* Older kernels splice by read_iter, which does all that an operation of our own would do. */
+/* Older kernels splice through read_iter, which does all that our own operation would. */
 #define filemap_splice_read generic_file_splice_read
 #define COOP_SPLICE_OP(op)  (true ? generic_file_splice_read : (op))
 #else
@@ -257,7 +258,7 @@ static inline ssize_t splice_copy_file_range(struct file *in, loff_t pos_in, str
 
 /* ---- locks ----------------------------------------------------------------------------- */
 
-/* A field of struct file_lock that leases have, too: type, flags, owner, pid, file. */
+/* A field of struct file_lock that leases have as well: type, flags, owner, pid, file. */
 #ifdef COOP_HAVE_FILE_LOCK_CORE
 #define coop_fl(fl, field)           ((fl)->c.flc_##field)
 #define coop_for_each_lock(fl, head) list_for_each_entry(fl, head, c.flc_list)
@@ -269,8 +270,8 @@ static inline ssize_t splice_copy_file_range(struct file *in, loff_t pos_in, str
 /* ---- sockets --------------------------------------------------------------------------- */
 
 /*
- * A kernel's socket has no reference to its network namespace, but TCP goes on for a while after
- * the socket was closed. Before the socket is locked or connected.
+ * Gives a kernel socket a reference to its network namespace, which it lacks, because TCP continues
+ * for a while after the socket is closed. Call it before the socket is locked or connected.
  */
 static inline void coop_sock_hold_net(struct sock *sk)
 {
@@ -290,16 +291,17 @@ static inline void coop_sock_hold_net(struct sock *sk)
 
 /* ---- memory of callers --------------------------------------------------------------- */
 
-/* What keeps the pages of a caller's memory. */
+/* What holds the pages of a caller's memory. */
 enum coop_hold {
 	COOP_HOLD_CALLER, /* the caller itself, until the I/O is over */
-	COOP_HOLD_REF,    /* a reference each */
-	COOP_HOLD_PIN,    /* a pin each: whoever looks at such a page knows that bytes may come */
+	COOP_HOLD_REF,    /* a reference to each page */
+	COOP_HOLD_PIN,    /* a pin on each page, which shows others that bytes may be written */
 };
 
 /*
- * The pages of the iterator's next bytes, at most so many of each, and moves it on. Pins those of
- * user memory. Return: bytes from *offset in the first page on, or -errno.
+ * Takes the pages of the iterator's next bytes, at most 'most' bytes and max_pages pages, and
+ * advances the iterator. Pins pages of user memory. Returns the bytes, which start at *offset in
+ * the first page, or -errno.
  */
 static inline ssize_t coop_iter_hold(struct iov_iter *iter, struct page **pages, size_t most,
 				     u32 max_pages, size_t *offset, enum coop_hold *hold)

@@ -1,32 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * content.c - which data version the pages of a file are of.
+ * content.c - the data version of a file's pages.
  *
- * Either all clean pages of an inode are of coop_inode.version, or version is 0 and
- * they prove nothing: they may be read here, but no peer gets them (fs.h has the states
- * in a table). Version goes
- * to 0 when somebody else's change is learned of, or when a change of our own does not
- * follow on from what we have. It comes back in two ways only: by settling (the
- * pages are dropped, then what storage has is the version), which an open does; or, for
- * our own changes, not at all to 0: storage says in its reply from which version the
- * change led to which.
+ * Either all clean pages of an inode have the version coop_inode.version, or version is 0 and
+ * proves nothing about them: this node may read them, but peers do not get them (fs.h has the
+ * states in a table). Version becomes 0 when we learn of another client's change, or when a change
+ * of our own does not follow our version. Only settling sets it again, which an open does: it drops
+ * the pages and takes storage's version. Our own changes normally keep the version known, because
+ * storage's reply names the version before and after the change.
  *
- * Many WRITEs are under way at once and their replies come in any order, while storage
- * did them one after another. So a reply that does not follow on from our version waits
- * in 'pending', its pages still under writeback (and therefore not served), until those
- * before it have come. Those were under way when it came, for storage had done them: if
- * they have all been answered and it still does not follow on, somebody else wrote in
- * between, or storage could not tell. A writer may begin others all the time, so what is
- * under way is counted in two rounds, those begun before a reply began to wait, and since.
+ * Many WRITEs are under way at once, and their replies come in any order, while storage executed
+ * them one after another. So a reply that does not follow our version waits in 'pending', with its
+ * pages still under writeback (and therefore not served), until the replies before it arrive. Those
+ * WRITEs were under way when it came, because storage had executed them. If all of them have been
+ * answered and it still does not follow, another client wrote in between, or storage could not
+ * tell. A writer may start new WRITEs all the time, so we count those under way in two rounds:
+ * those begun before a reply began to wait, and those begun since.
  *
- * 'mixed' counts what a settling must not overlook: bytes of no version that came in
- * while it dropped the pages.
+ * 'mixed' counts bytes without a version that arrive while a settling drops the pages. The settling
+ * must not overlook them.
  */
 #include <linux/pagemap.h>
 
 #include "fs/fs.h"
 
-/* Storage's proofs, as against numbers that it gave out once because it had none. */
+/* Is the version a proof? Otherwise it is a provisional number, given to one reply only. */
 static bool proven(u64 version)
 {
 	return version && !(version >> 63);
@@ -39,7 +37,7 @@ static void unproved_locked(struct coop_inode *ci)
 	ci->mixed++;
 	ci->version = 0;
 	ci->n_openers = 0;
-	wake_up_all(&ci->quiet); /* who waits to learn about others reads without a version now */
+	wake_up_all(&ci->quiet); /* waiting readers read without a version now */
 }
 
 void coop_content_unproved(struct coop_inode *ci)
@@ -58,8 +56,8 @@ void coop_content_mixes(struct coop_inode *ci)
 }
 
 /*
- * Pages of no version, and no change of ours since 'seen': did others change the file? Numbers
- * that are no proof differ without that; but where the end has moved, the last page is wrong.
+ * Pages without a version, and no change of our own since 'seen': did another client change the
+ * file? Provisional versions differ in any case; but if the end has moved, the last page is wrong.
  */
 static bool others_changed(const struct coop_inode *ci, const struct coop_st_attr *attr)
 {
@@ -71,7 +69,7 @@ static bool others_changed(const struct coop_inode *ci, const struct coop_st_att
 void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr)
 {
 	lockdep_assert_held(&ci->lock);
-	/* What storage saw may be in the middle of our own changes; their replies will tell. */
+	/* Storage may have answered in the middle of our own changes: wait for their replies. */
 	if (ci->changes)
 		return;
 	if (!ci->version && others_changed(ci, attr))
@@ -86,7 +84,7 @@ void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr 
 	}
 	ci->size = attr->size;
 	if (!ci->vfs.i_mapping->nrpages && ci->vfs.i_state & I_NEW)
-		ci->version = attr->version; /* nobody else has this inode yet */
+		ci->version = attr->version; /* no other task has this inode yet */
 }
 
 void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes)
@@ -105,7 +103,7 @@ static bool settled(struct coop_inode *ci)
 
 	spin_lock(&ci->lock);
 	yes = ci->version && ci->version == ci->seen;
-	if (yes) /* set, perhaps, while the last settling went on, which has dealt with it */
+	if (yes) /* it may have been set during the last settling, which has handled it */
 		clear_bit(COOP_I_STALE, &ci->flags);
 	spin_unlock(&ci->lock);
 	return yes;
@@ -120,11 +118,11 @@ int coop_content_settle(struct inode *inode)
 
 	if (settled(ci))
 		return 0;
-	/* What could not be written is told by fsync; here it is in nobody's way. */
+	/* fsync reports a failed write; it does not keep us from settling. */
 	filemap_write_and_wait(mapping);
-	if (settled(ci)) /* the writes have led there */
+	if (settled(ci)) /* our own writes led to that version */
 		return 0;
-	/* Folios that are to be dropped are kept for a COMMIT no longer than until this one. */
+	/* Folios kept for a COMMIT cannot be dropped: commit them now. */
 	coop_commit_kept(inode);
 	filemap_invalidate_lock(mapping);
 	spin_lock(&ci->lock);
@@ -135,7 +133,7 @@ int coop_content_settle(struct inode *inode)
 	err = invalidate_inode_pages2(mapping);
 	spin_lock(&ci->lock);
 	if (err) {
-		/* Dirtied again, or mapped and written: the next one tries again. */
+		/* A page was dirtied again, or written through a mapping: try again next time. */
 		set_bit(COOP_I_STALE, &ci->flags);
 	} else if (ci->mixed == mixed && !ci->changes && ci->seen) {
 		coop_content_changes(ci);
@@ -161,7 +159,8 @@ u8 coop_change_begin(struct coop_inode *ci)
 	return round;
 }
 
-/* Our change led on from another version than ours: if both are proofs, somebody wrote between. */
+/* Our change follows another version than ours: if both are proofs, another client wrote in
+ * between. */
 static void led_from_locked(struct coop_inode *ci, u64 before)
 {
 	lockdep_assert_held(&ci->lock);
@@ -170,8 +169,8 @@ static void led_from_locked(struct coop_inode *ci, u64 before)
 }
 
 /*
- * Is there one pending that nothing under way can lead to? If not, those pending now are looked
- * at again when all that is under way now has been answered.
+ * Is there a pending change that no change under way can precede? If not, the pending ones are
+ * checked again when all changes that are under way now have been answered.
  */
 static bool hopeless_locked(struct coop_inode *ci)
 {
@@ -193,13 +192,13 @@ static bool hopeless_locked(struct coop_inode *ci)
 	list_for_each_entry(p, &ci->pending, link)
 		p->waited = true;
 	ci->round_waits = true;
-	ci->round = !ci->round; /* which none under way is of */
+	ci->round = !ci->round; /* no change under way belongs to that round */
 	return false;
 }
 
 /*
- * One fewer is under way; what storage has now is after 'res'. What nothing is left to wait for
- * goes to 'settled'.
+ * Ends a change that is under way; storage's state is that after 'res' or later. Pending changes
+ * that have nothing left to wait for go to 'settled'.
  */
 static void change_done_locked(struct coop_inode *ci, u8 round, const struct coop_st_body *res,
 			       struct list_head *settled)
@@ -207,7 +206,7 @@ static void change_done_locked(struct coop_inode *ci, u8 round, const struct coo
 	struct coop_change *p;
 
 	lockdep_assert_held(&ci->lock);
-	/* Replies to what was asked before now are older than this change. */
+	/* Replies to requests from before now are older than this change. */
 	ci->believed = coop_ticket(ci->vfs.i_sb);
 	ci->in_round[round]--;
 	ci->changes--;
@@ -224,7 +223,7 @@ static void change_done_locked(struct coop_inode *ci, u8 round, const struct coo
 	ci->seen_size = ci->version ? ci->size : res ? res->attr.size : 0;
 }
 
-/* Takes the pending changes that follow on from the inode's version, in their order. */
+/* Takes the pending changes that follow the inode's version, in their order. */
 static void follow_locked(struct coop_inode *ci, struct list_head *settled)
 {
 	struct coop_change *p;
@@ -266,7 +265,8 @@ void coop_change_end(struct inode *inode, struct coop_change *change,
 	spin_unlock(&ci->lock);
 }
 
-/* The version that the change led from, if nothing else was under way; 0 is given meanwhile. */
+/* Returns the version before the change, if it is ours and no other change is under way; else 0.
+ * Sets the inode's version to 0 until the change ends. */
 static u64 alone_locked(struct coop_inode *ci, const struct coop_st_body *res)
 {
 	const u64 version = ci->version;
@@ -279,8 +279,9 @@ static u64 alone_locked(struct coop_inode *ci, const struct coop_st_body *res)
 }
 
 /*
- * What WRITEs that waited for others need not wait for any more. Before invalidate_lock is taken:
- * its holder may be waiting for their folios. Return: the version that the change led from, or 0.
+ * Releases pending WRITEs, which have nothing to wait for any more. Call it before taking
+ * invalidate_lock, whose holder may wait for their folios. Returns the version before the change,
+ * or 0.
  */
 static u64 end_alone_begin(struct coop_inode *ci, const struct coop_st_body *res, u64 *mixed)
 {
@@ -334,7 +335,7 @@ void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_b
 	u64 mixed, version;
 
 	if (res && !local && res->before == res->attr.version) {
-		/* Content is what it was; so are the pages. */
+		/* The content did not change, so the pages stay valid. */
 		spin_lock(&ci->lock);
 		change_done_locked(ci, round, res, &settled);
 		spin_unlock(&ci->lock);

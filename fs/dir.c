@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * dir.c - names: looking them up, believing them for a while, making and removing.
+ * dir.c - names: looking them up, how long they are valid, making and removing them.
  *
- * A dentry that was looked up within a lease of its directory is good as long as that
- * (lease.h), for whom storage has let search there. Any other is good for a short time, since
- * directories carry no proof of their content. d_time holds either, see entry_until(). After
- * that a name is looked up again, and one that means another file by then is dropped. A path
- * that proves stale (-ESTALE) makes the VFS walk it again and ask for every component. What is
- * opened is what the name means now: without a lease storage is asked about the last name of
- * the path together with the open, and an open by a name that means another file is walked
- * again, too (-EOPENSTALE).
+ * A dentry that was looked up under a lease of its directory is valid as long as the lease
+ * (lease.h), for users that storage has let search there. Any other is valid for a short time,
+ * because directories carry no proof of their content. d_time holds either, see entry_until().
+ * After that we look the name up again and drop the dentry if the name now means another file. If a
+ * path proves stale (-ESTALE), the VFS walks it again and revalidates every component. An open must
+ * open the file that the name means now: without a lease we ask storage about the last name of the
+ * path together with the open, and if the name means another file, the VFS walks again as well
+ * (-EOPENSTALE).
  *
- * Storage is asked to create exclusively, always: so it is known whether the file is
- * new, and the opener's rights to what it has just made do not depend on its mode. If
- * somebody else was faster the VFS opens what there is.
+ * Storage always creates exclusively. So we know whether the file is new, and its creator may use
+ * it whatever its mode is. If another client was faster, the VFS opens the existing file.
  */
 #include <linux/namei.h>
 #include <linux/slab.h>
@@ -22,10 +21,11 @@
 
 #define ENTRY_LIFETIME (1 * HZ)
 
-#define BY_LEASE \
-	1UL /* in d_time: the other bits are a ticket; else jiffies until which it is good */
+#define BY_LEASE                                                                                  \
+	1UL /* in d_time: the other bits are a ticket; without it jiffies until which it is valid \
+	     */
 
-/* since: ticket; what was asked for later is by the lease. 0: there is none. */
+/* since: ticket; the lease covers replies to requests after it. 0: no lease. */
 static void entry_until(struct dentry *dentry, u64 asked, u64 since)
 {
 	const bool strict = coop_sb(dentry->d_sb)->opt.strict;
@@ -36,18 +36,18 @@ static void entry_until(struct dentry *dentry, u64 asked, u64 since)
 		WRITE_ONCE(dentry->d_time, (jiffies + (strict ? 0 : ENTRY_LIFETIME)) << 1);
 }
 
-/* Its parent cannot change meanwhile. */
+/* The name was seen at storage. The caller keeps the parent from changing. */
 static void entry_seen(const struct inode *dir, struct dentry *dentry, u64 asked)
 {
 	const struct coop_inode *ci = coop_i(dir);
 	const u64 since = coop_lease_since(dir);
 	const bool changes = READ_ONCE(ci->lease_changes);
 
-	/* Of our own changes, which it may be older than, nobody else tells. */
+	/* The reply may be older than our own changes, which cause no recall. */
 	entry_until(dentry, asked, since && !changes ? max(since, READ_ONCE(ci->lease_broken)) : 0);
 }
 
-/* The same for what our own change has made of the name. */
+/* The same after our own change of the name. */
 static void entry_ours(const struct inode *dir, struct dentry *dentry, u64 asked)
 {
 	entry_until(dentry, asked, coop_lease_since(dir));
@@ -77,7 +77,7 @@ bool coop_name_leased(struct dentry *dentry, const struct cred *who)
 
 	if (!(seen & BY_LEASE))
 		return false;
-	rcu_read_lock(); /* the parent may be another one a moment later */
+	rcu_read_lock(); /* the parent may change at any time */
 	dir = d_inode_rcu(READ_ONCE(dentry->d_parent));
 	if (dir) {
 		since = coop_lease_since(dir);
@@ -95,7 +95,7 @@ static bool answered_by_lease(struct dentry *dentry)
 	return true;
 }
 
-/* The slab's memory is not zeros, and says nothing. */
+/* The slab does not zero d_time: start with a dentry that is not valid. */
 static int coop_d_init(struct dentry *dentry)
 {
 	dentry->d_time = 2 * jiffies;
@@ -103,8 +103,8 @@ static int coop_d_init(struct dentry *dentry)
 }
 
 /*
- * A call about a directory; about a name in it, if there is one. ERR_PTR: no memory, or the error
- * that 'who' is.
+ * Allocates a call about a directory, or about a name in it. ERR_PTR: no memory, or the error in
+ * 'who'.
  */
 static struct coop_call *call_in(const struct cred *who, struct inode *dir, u16 op,
 				 const struct qstr *name)
@@ -170,8 +170,9 @@ static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsi
 }
 
 /*
- * Asked about in any case: a name that is to be made anew, which may be free by now, and one that
- * is to be opened and was not there, or no file. About a file coop_open() asks.
+ * Must we ask storage even if the dentry is young? Yes for a name to be created, which may be free
+ * by now, and for a name to be opened that did not exist or is not a regular file. For a regular
+ * file coop_open() asks.
  */
 static bool must_ask(const struct dentry *dentry, unsigned int flags)
 {
@@ -194,7 +195,7 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 
 	if ((!(flags & LOOKUP_REVAL) && answered_by_lease(dentry)) ||
 	    (!must_ask(dentry, flags) && young(dentry))) {
-		/* A mark is of an earlier open that did not use it: of a creation above all. */
+		/* An earlier open, usually a creation, left a mark that it did not use. */
 		if (flags & LOOKUP_OPEN && READ_ONCE(dentry->d_fsdata) == current)
 			WRITE_ONCE(dentry->d_fsdata, NULL);
 		return 1;
@@ -203,17 +204,17 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 		return -ECHILD;
 	inode = d_inode(dentry);
 	if (!inode)
-		return 0; /* looked up anew */
+		return 0; /* the VFS looks it up again */
 	parent = dget_parent(dentry);
 	dir = d_inode(parent);
 	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
-	/* A rename may be under way; the sender reads the name long after we looked. */
+	/* A rename may be under way, and the sender reads the name later: take a copy. */
 	take_dentry_name_snapshot(&name, dentry);
 	asked = coop_ticket(dir->i_sb);
 	now = ask_name(coop_caller_last(dir->i_sb), dir, &name.name, asked);
 	release_dentry_name_snapshot(&name);
 	dput(parent);
-	/* An overlay asks so (caller.c); what is done with the file is judged as it is done. */
+	/* An overlay may cause this (caller.c); each operation on the file is checked anyway. */
 	if (now == ERR_PTR(-EACCES) && coop_caller_unnoted(dentry->d_sb))
 		return 1;
 	if (IS_ERR(now))
@@ -232,7 +233,7 @@ void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry, con
 	struct coop_call *call;
 
 	c->call = NULL;
-	/* Storage has told the walk that this open is of; or there is no name to ask about. */
+	/* Nothing to ask if the walk of this open has just asked, or there is no valid name. */
 	if (READ_ONCE(dentry->d_fsdata) == current) {
 		WRITE_ONCE(dentry->d_fsdata, NULL);
 		if (young(dentry))
@@ -247,7 +248,7 @@ void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry, con
 	c->asked = coop_ticket(dentry->d_sb);
 	call = call_in(who, d_inode(c->parent), COOP_ST_LOOKUP, &c->name.name);
 	if (!IS_ERR(call)) {
-		call->lease = false; /* the open's reply tells of the file */
+		call->lease = false; /* the open's reply brings the file's lease */
 		c->call = call;
 		coop_call_queue(call);
 		return;
@@ -263,20 +264,20 @@ int coop_name_check_end(struct coop_name_check *c, const struct inode *inode)
 
 	if (!c->call)
 		return 0;
-	coop_storage_push(c->call->storage); /* if nothing was sent after it */
+	coop_storage_push(c->call->storage); /* in case nothing was sent after it */
 	err = coop_call_wait(c->call);
 	fid = &c->call->res.attr.fid;
 	if (!err && fid->hi == coop_i(inode)->fid.hi && fid->lo == coop_i(inode)->fid.lo) {
 		coop_entry_seen(c->dentry, c->asked);
 		coop_lease_allow(d_inode(c->parent), c->who, COOP_MAY_SEARCH, c->asked);
 	} else if (!err || err == -ENOENT || err == -ESTALE) {
-		/* By a name of /proc/PID/fd it is opened as what it is, the next time. */
+		/* A retry through /proc/PID/fd then opens the file itself, without a name. */
 		d_drop(c->dentry);
 		err = -EOPENSTALE;
 	} else if (err == -EACCES) {
 		/*
-		 * It came by a way that needs no search there (/proc/PID/fd, a bind mount), or by
-		 * permissions that were known and have changed: the next walk asks for them.
+		 * The task got here without search permission (/proc/PID/fd, a bind mount), or
+		 * with permissions that have changed: the next walk asks for them again.
 		 */
 		coop_attr_expire(d_inode(c->parent));
 		err = 0;
@@ -292,11 +293,11 @@ const struct dentry_operations coop_dentry_ops = {
 	.d_init = coop_d_init,
 };
 
-/* ---- making ----------------------------------------------------------------------- */
+/* ---- creating --------------------------------------------------------------------- */
 
 /*
- * Runs a call that changes names of the directory, and so its own attributes. to: another whose
- * names it changes, too, victim: whose name goes; NULL: none.
+ * Runs a call that changes names of the directory, and so its attributes. to: a second directory
+ * that it changes; victim: the inode that loses its name; NULL: none.
  */
 static int change_names(struct inode *dir, struct coop_call *call, struct inode *to,
 			struct inode *victim)
@@ -305,7 +306,7 @@ static int change_names(struct inode *dir, struct coop_call *call, struct inode 
 
 	err = victim ? coop_lease_change_begin(victim, false) : 0;
 	if (err)
-		return err; /* before any other: nothing was sent */
+		return err; /* nothing was sent, and no other change has begun */
 	coop_lease_change_begin(dir, true);
 	if (to)
 		coop_lease_change_begin(to, true);
@@ -337,14 +338,14 @@ static int make_name(struct inode *dir, struct dentry *dentry, struct coop_call 
 	if (IS_ERR(inode))
 		return PTR_ERR(inode);
 	entry_ours(dir, dentry, asked);
-	/* A directory may be known already, under a name it had before. */
+	/* The directory may already be known under an earlier name. */
 	alias = d_splice_alias(inode, dentry);
 	if (!IS_ERR_OR_NULL(alias))
 		dput(alias);
 	return PTR_ERR_OR_ZERO(alias);
 }
 
-/* The same; the call is used up, and may be an error instead. */
+/* The same; puts the call, which may be an ERR_PTR. */
 static int make(struct inode *dir, struct dentry *dentry, struct coop_call *call)
 {
 	int err;
@@ -367,7 +368,7 @@ static int coop_mkdir(struct mnt_idmap *idmap, struct inode *dir, struct dentry 
 	return make(dir, dentry, call);
 }
 
-/* Storage refuses the devices that its export does not permit. */
+/* Storage refuses devices that its export does not permit. */
 static int coop_mknod(struct mnt_idmap *idmap, struct inode *dir, struct dentry *dentry,
 		      umode_t mode, dev_t dev)
 {
@@ -427,7 +428,7 @@ static int coop_create(struct mnt_idmap *idmap, struct inode *dir, struct dentry
 	call->arg.flags = COOP_ST_O_READ | COOP_ST_O_EXCL;
 	call->arg.mode = coop_st_mode(mode & S_IALLUGO, current_umask());
 	err = make_name(dir, dentry, call);
-	if (!call->error) { /* storage did it, whatever became of it here */
+	if (!call->error) { /* storage opened it, even if we failed afterwards */
 		coop_close_send(close, dir, call->arg.open_id);
 		close = NULL;
 	}
@@ -440,7 +441,7 @@ out:
 
 /* ---- create and open ---------------------------------------------------------------- */
 
-/* A file without a name: the dentry is one that nobody can look up. */
+/* Creates a file without a name; its dentry cannot be looked up. */
 static int make_nameless(struct inode *dir, struct dentry *dentry, struct coop_call *call)
 {
 	const u64 asked = coop_ticket(dir->i_sb);
@@ -457,7 +458,7 @@ static int make_nameless(struct inode *dir, struct dentry *dentry, struct coop_c
 	return 0;
 }
 
-/* 0 and an open file; -EEXIST: another was faster. op: CREATE or TMPFILE. */
+/* 0 and an open file; -EEXIST: another client was faster. op: CREATE or TMPFILE. */
 static int create_open(const struct cred *who, struct inode *dir, struct dentry *dentry,
 		       struct file *file, unsigned int open_flags, umode_t mode, u16 op)
 {
@@ -474,7 +475,7 @@ static int create_open(const struct cred *who, struct inode *dir, struct dentry 
 	f = coop_file_alloc(m, coop_file_flags(open_flags), who);
 	if (!f)
 		return -ENOMEM;
-	/* What is written in part is read first; to what it makes its creator has every right. */
+	/* A partial write reads the page first. The creator has every right to its new file. */
 	f->flags |= COOP_ST_O_READ;
 	call = call_in(who, dir, op, named ? &dentry->d_name : NULL);
 	if (IS_ERR(call)) {
@@ -489,7 +490,7 @@ static int create_open(const struct cred *who, struct inode *dir, struct dentry 
 	if (!err && !inode)
 		err = -ESTALE;
 	if (err) {
-		if (!call->error) /* it is open there, but there is no inode to have it open by */
+		if (!call->error) /* storage opened it, but we have no inode for it */
 			coop_file_send_close(f, dir);
 		goto out;
 	}
@@ -508,7 +509,7 @@ out:
 	return 0;
 }
 
-/* create_open() gave it its open file. */
+/* For finish_open(): create_open() has set the open file. */
 static int opened(struct inode *inode, struct file *file)
 {
 	file->f_mode |= FMODE_CAN_ODIRECT;
@@ -534,7 +535,7 @@ static int coop_atomic_open(struct inode *dir, struct dentry *dentry, struct fil
 		return finish_no_open(file, found);
 	err = create_open(coop_caller(dir->i_sb, coop_mnt_idmap(file->f_path.mnt), true), dir,
 			  dentry, file, open_flags, mode, COOP_ST_CREATE);
-	/* Somebody was faster: the VFS walks again and opens what there is. */
+	/* Another client was faster: the VFS walks again and opens the existing file. */
 	if (err == -EEXIST && !(open_flags & O_EXCL))
 		err = -ESTALE;
 	if (!err) {
@@ -582,7 +583,7 @@ static int remove_name(struct inode *dir, struct dentry *dentry, u16 op)
 	}
 	coop_attr_unlinked(inode, op == COOP_ST_RMDIR);
 	coop_attr_expire(inode);
-	entry_ours(dir, dentry, asked); /* a negative one, if the VFS keeps it */
+	entry_ours(dir, dentry, asked); /* the VFS may keep it as a negative dentry */
 	return 0;
 }
 
@@ -627,7 +628,7 @@ static int coop_rename(struct mnt_idmap *idmap, struct inode *from, struct dentr
 		coop_attr_expire(target);
 	}
 	coop_attr_expire(d_inode(old));
-	/* The VFS moves them when this returns. */
+	/* The VFS moves the dentries after this returns. */
 	entry_ours(to, old, asked);
 	entry_ours(flags & RENAME_EXCHANGE ? from : to, new, asked);
 	return 0;

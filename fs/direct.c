@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * direct.c - reads and writes that pass by the page cache: O_DIRECT, O_APPEND, and
- * writes to a file that its writer may not read.
+ * direct.c - reads and writes that bypass the page cache: O_DIRECT, O_APPEND, and
+ * writes to a file that the writer may not read.
  *
- * The caller's own pages are sent and received, in spans of which several are under way
- * at once. What is dirty goes out first, and what the cache has of a written range is
- * dropped before the version moves on: all spans of one write together are one change. Who
- * asked asynchronously (io_submit) gets his thread back when the spans are on their way;
- * a write that moves the end of the file is waited for, under the inode's lock. O_APPEND is
- * storage's to carry out: it alone knows the end of the file, so two nodes that append do
- * not write over each other; the reply tells where the bytes went (up to 1 MiB of one
- * write stay together, and the next go when they have arrived).
+ * The caller's own pages are sent and received, in spans, several at a time. Dirty
+ * pages are written first. The cached pages of a written range are dropped before the
+ * version changes; all spans of one write are one change together. An asynchronous
+ * request (io_submit) returns when its spans have been sent, but a write that moves the
+ * end of the file waits, under the inode's lock. Storage executes O_APPEND: it alone
+ * knows the end of the file, so two nodes that append do not overwrite each other. Its
+ * reply says where the bytes went. Up to 1 MiB of one write stays together; the next
+ * part is sent when the previous one has arrived.
  *
- * A call that a killed process gives up on is over: its pages are not touched after
- * coop_call_wait() has returned.
+ * If a killed process gives up a call, the call is over: nothing touches its pages
+ * after coop_call_wait() has returned.
  */
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -25,18 +25,18 @@
 
 #define SPANS_READ   16
 #define SPANS_WRITE  8
-#define ASYNC_PIECES 8 /* of the caller's memory; each is a span at least */
-/* Up to so much storage answers from memory, of one version. */
+#define ASYNC_PIECES 8 /* most pieces of the caller's memory; each is at least one span */
+/* Storage answers a READ of at most so many bytes from memory, with one version. */
 #define READ_AT_ONCE  (64 * 1024)
 #define SETTLED_TRIES 4
 
-/* Some of the caller's bytes, and the call that carries them. */
+/* A part of the caller's bytes, and the call that carries it. */
 struct coop_span {
 	struct list_head link;
 	struct coop_call *call; /* NULL: no memory for one */
 	loff_t pos;
 	u32 n, bytes;
-	enum coop_hold hold; /* of the pages */
+	enum coop_hold hold; /* how the pages are held */
 	struct page **pages;
 	struct bio_vec bvec[];
 };
@@ -47,11 +47,11 @@ struct coop_direct {
 	struct inode *inode;
 	struct coop_file *file; /* a reference, if async */
 	struct list_head spans;
-	size_t taken; /* bytes off the caller's iterator */
+	size_t taken; /* bytes taken from the caller's iterator */
 	bool write, dirties;
-	u8 round;           /* of the write as a change */
-	bool async;         /* nobody waits: the last call's end starts 'work' */
-	atomic_t under_way; /* calls, and one for who starts them; async */
+	u8 round;           /* of coop_change_begin(), for a write */
+	bool async;         /* no task waits: the last call's end queues 'work' */
+	atomic_t under_way; /* async: calls, plus one for the task that starts them */
 	struct work_struct work;
 	u64 begun;
 };
@@ -74,7 +74,7 @@ static void span_free(struct coop_span *s, bool dirtied)
 	kfree(s);
 }
 
-/* Memory that has no pages to give is copied. */
+/* Copies memory whose pages cannot be held. */
 static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t most, u32 pages)
 {
 	size_t left = most;
@@ -96,7 +96,7 @@ static ssize_t span_bounce(struct coop_span *s, struct iov_iter *from, size_t mo
 	return most - left ?: -ENOMEM;
 }
 
-/* Takes the next bytes off the iterator, and holds their pages. */
+/* Takes the next bytes from the iterator, and holds their pages. */
 static struct coop_span *span_take(struct iov_iter *iter, size_t most)
 {
 	size_t offset = 0, left;
@@ -163,7 +163,7 @@ static void span_done(struct coop_call *call)
 	one_ended(call->owner);
 }
 
-/* 0: something is under way; its end will tell of the rest. */
+/* 0: at least one span was taken; errors of later ones appear at the end. */
 static int direct_start(struct coop_direct *op, struct iov_iter *iter, u32 most)
 {
 	const size_t unit = op->write ? COOP_ST_IO_MAX : COOP_READ_UNIT;
@@ -174,7 +174,7 @@ static int direct_start(struct coop_direct *op, struct iov_iter *iter, u32 most)
 		const loff_t pos = op->iocb->ki_pos + op->taken;
 		struct coop_span *s;
 
-		/* What lies behind the end is asked for when all before it has come. */
+		/* Ask for bytes past the known end only after all before it have arrived. */
 		if (!op->write && op->taken && pos >= size)
 			break;
 		s = span_take(iter, unit);
@@ -210,7 +210,7 @@ static int span_error(struct coop_direct *op, struct coop_span *s)
 	return op->async ? s->call->error : coop_call_wait(s->call);
 }
 
-/* Nobody is there to start more spans when the first have ended: so it has to be few. */
+/* No task is there to start more spans when the first have ended, so all must start at once. */
 static bool may_be_async(struct kiocb *iocb, struct iov_iter *iter)
 {
 	const size_t most = iov_iter_rw(iter) == WRITE
@@ -235,7 +235,7 @@ static void direct_init(struct coop_direct *op, struct kiocb *iocb, struct coop_
 	op->begun = coop_now_us();
 }
 
-/* -EIOCBQUEUED: op is on its own; -errno: nothing has begun, and op is freed. */
+/* -EIOCBQUEUED: op completes and frees itself; other errors: nothing was sent, op is freed. */
 static int direct_submit(struct coop_direct *op, struct iov_iter *iter)
 {
 	int err;
@@ -256,8 +256,8 @@ static int direct_submit(struct coop_direct *op, struct iov_iter *iter)
 /* ---- writing ------------------------------------------------------------------------- */
 
 /*
- * What the spans led to: the reply to the last one, from the version before the first. If it is
- * not known which was the last, or others wrote between, no version is said to be before.
+ * The combined result of the spans: the reply to the last one, with the version before the first.
+ * If the last one is not known, or another client wrote in between, 'before' is 0.
  */
 static struct coop_st_body *led_to(struct coop_direct *op)
 {
@@ -286,7 +286,7 @@ static struct coop_st_body *led_to(struct coop_direct *op)
 	return &last->call->res;
 }
 
-/* Bytes written from the beginning on. at: where, as storage has told. */
+/* Returns the bytes written from the start without a gap. at: where, according to storage. */
 static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
 {
 	struct inode *inode = op->inode;
@@ -305,7 +305,7 @@ static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
 			done += s->bytes;
 		err = err ?: e;
 	}
-	/* If it is not known what happened, nothing here is known to be right. */
+	/* After an error the outcome is unknown, so we have no result. */
 	if (!err)
 		res = led_to(op);
 	if (res && op->file->flags & COOP_ST_O_APPEND)
@@ -315,7 +315,7 @@ static ssize_t direct_end_write(struct coop_direct *op, loff_t *at)
 		coop_attr_ours(inode, &res->attr);
 	else
 		coop_attr_expire(inode);
-	/* Whoever ended last may have had the older reply. */
+	/* The write that ended last may carry the older reply, so the end must not move back. */
 	spin_lock(&ci->lock);
 	if (done > 0 && *at + done > i_size_read(inode))
 		i_size_write(inode, *at + done);
@@ -348,7 +348,7 @@ static ssize_t write_all(struct kiocb *iocb, struct iov_iter *from, struct coop_
 	return done ? done : n;
 }
 
-/* The inode's lock is held, until the spans are on their way. */
+/* The caller holds the inode's lock until the spans are sent. */
 static ssize_t write_async(struct kiocb *iocb, struct iov_iter *from, struct coop_file *f)
 {
 	struct coop_direct *op = kmalloc(sizeof(*op), GFP_KERNEL);
@@ -382,10 +382,10 @@ ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from)
 			n = err;
 	}
 	if (n > 0) {
-		/* All of it: what is dirty behind the end of the file moves that end. */
+		/* All dirty pages: those past storage's end of the file move that end. */
 		int err = filemap_write_and_wait(inode->i_mapping);
 
-		/* Folios are dropped, and must not be written again over what comes now. */
+		/* Kept folios will be dropped, and must not be written again over this write. */
 		if (!err)
 			err = coop_commit_kept(inode);
 		if (err)
@@ -402,7 +402,7 @@ ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from)
 
 /* ---- reading --------------------------------------------------------------------------- */
 
-/* A file that is written to meanwhile is read in parts that hold still. */
+/* Reads a file that is being written in parts so small that each has one version. */
 static ssize_t read_in_parts(struct coop_direct *op, struct coop_span *s)
 {
 	ssize_t got = 0, n = 0;
@@ -434,7 +434,7 @@ static ssize_t read_in_parts(struct coop_direct *op, struct coop_span *s)
 	return got ? got : n == -ESTALE ? -EIO : n;
 }
 
-/* Bytes read from the beginning on. */
+/* Returns the bytes read from the start without a gap. */
 static ssize_t direct_end_read(struct coop_direct *op)
 {
 	struct coop_mount *m = coop_sb(op->inode->i_sb);
@@ -494,11 +494,11 @@ ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to)
 	n = coop_file_say(file->private_data);
 	if (n)
 		return n;
-	/* And what is dirty behind it: that may be what storage's file ends before. */
+	/* Also write dirty pages past the range: storage's file may end before them. */
 	n = filemap_write_and_wait_range(inode->i_mapping, iocb->ki_pos, LLONG_MAX);
 	if (n)
 		return n;
-	/* Spans behind the end that is known here are begun by who waits for those before. */
+	/* Spans past the known end are sent after those before it have ended, so the task waits. */
 	if (!may_be_async(iocb, to) || iocb->ki_pos + iov_iter_count(to) > i_size_read(inode))
 		return read_all(iocb, to, file->private_data);
 	op = kmalloc(sizeof(*op), GFP_KERNEL);
@@ -508,11 +508,11 @@ ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to)
 	return direct_submit(op, to);
 }
 
-/* ---- what nobody waits for ------------------------------------------------------------- */
+/* ---- the end of asynchronous requests -------------------------------------------------- */
 
 /*
- * On a queue of its own: dropping pages, and reading in parts, wait for other calls and for
- * windows of readahead, whose work is on the mount's.
+ * On a workqueue of its own: dropping pages, and reading in parts, wait for other calls and for
+ * windows of readahead, whose work runs on the mount's queue.
  */
 static void direct_work(struct work_struct *work)
 {

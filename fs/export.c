@@ -3,16 +3,16 @@
  * export.c - files by handle: open_by_handle_at(2), and knfsd, which exports a mount
  * to NFS clients.
  *
- * A handle is storage's own, in words: its length in the first byte, zeros at the end.
- * It is good as long as the file is, also over restarts of this node, of the daemon, and on
- * another mount. It comes from outside, so nothing in it is believed: storage knows its own
- * handles by a MAC.
+ * A handle is storage's own, in words: its length in the first byte, zeros at the end. It is
+ * valid as long as the file exists, over restarts of this node and of the daemon, and on
+ * another mount. A handle comes from outside, so we trust nothing in it: storage checks it by a
+ * MAC.
  */
 #include <linux/exportfs.h>
 
 #include "fs/fs.h"
 
-/* As a type it has to be none of the kernel's (enum fid_type) and below 0xff. */
+/* A type that the kernel does not use (enum fid_type), below 0xff. */
 #define FH_TYPE 0xc0
 
 static u32 words_of(u32 length)
@@ -37,7 +37,7 @@ static int coop_encode_fh(struct inode *inode, __u32 *fh, int *room, struct inod
 	return FH_TYPE;
 }
 
-/* op of 'fh': the file that the reply describes, which LOOKUP names and GETATTR has been given. */
+/* Runs op, LOOKUP of name or GETATTR, on 'fh' and returns a dentry of the file in the reply. */
 static struct dentry *ask(struct super_block *sb, u16 op, const u8 *fh, u32 fh_len,
 			  const char *name)
 {
@@ -48,7 +48,7 @@ static struct dentry *ask(struct super_block *sb, u16 op, const u8 *fh, u32 fh_l
 
 	if (!call)
 		return ERR_PTR(-ENOMEM);
-	/* A handle is of no mount: what comes of it is judged by the mount that opens it. */
+	/* A handle belongs to no mount: the mount that opens it checks the rights. */
 	coop_call_cred(call, coop_caller_any(sb));
 	call->arg.fh.p = fh;
 	call->arg.fh.len = fh_len;
@@ -89,8 +89,8 @@ const struct export_operations coop_export_ops = {
 	.encode_fh = coop_encode_fh,
 	.fh_to_dentry = coop_fh_to_dentry,
 	.get_parent = coop_get_parent,
-	/* Attributes before and after a change are not one with it: other nodes change files too.
-	 */
+	/* Attributes before and after a change are not atomic with it: other nodes change files
+	 * too. */
 	.flags = EXPORT_OP_NOWCC | EXPORT_OP_NOSUBTREECHK | EXPORT_OP_CLOSE_BEFORE_UNLINK |
 		 EXPORT_OP_REMOTE_FS | EXPORT_OP_NOATOMIC_ATTR,
 };

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * file.c - open files: close-to-open consistency, and what the VFS calls on them.
+ * file.c - open files: close-to-open consistency, and the VFS's file operations.
  *
- * An open asks storage, whose reply says which version the file is of; if the pages
- * here are of another they go before the open returns. It also names nodes that
- * opened this version last (whom a read asks first), or, if there are none, brings the
- * first bytes along, so that a small file is read with its open. A close writes back,
- * commits what was written, and tells storage.
+ * An open asks storage, whose reply has the file's version; pages of another version are
+ * dropped before the open returns. The reply also names nodes that opened this version
+ * last, which a read asks first. If there are none, it carries the first bytes, so that a
+ * small file is read with its open. A close writes dirty pages back, commits what was
+ * written, and sends CLOSE.
  *
- * A writer's open also asks for the right to read, since what is written in part of
- * a page is read first. Where that is refused, and for O_APPEND, which storage must carry out
- * to be true among nodes, writes pass by the page cache (direct.c).
+ * A writer's open also asks for the right to read, because a partial write reads the page
+ * first. If storage refuses that, writes bypass the page cache (direct.c). So do writes with
+ * O_APPEND, which only storage can execute correctly among nodes.
  *
- * Within a lease an open for reading asks nothing, and storage is told of it later or never
- * (unsaid.c). A daemon that forgot the session gets what is open again (reopen.c).
+ * Under a lease an open for reading asks nothing, and storage learns of it later or never
+ * (unsaid.c). When a daemon has forgotten the session, open files are opened again (reopen.c).
  */
 #include <linux/cred.h>
 #include <linux/mm.h>
@@ -25,7 +25,7 @@
 
 #define INLINE_PAGES (COOP_ST_INLINE_MAX >> PAGE_SHIFT)
 
-/* ---- life of an open at storage --------------------------------------------------- */
+/* ---- open files at storage -------------------------------------------------------- */
 
 u32 coop_file_flags(unsigned int open_flags)
 {
@@ -116,7 +116,7 @@ struct coop_file *coop_file_find(struct inode *inode, u32 flags)
 	list_for_each_entry(f, &ci->files, link) {
 		if ((f->flags & flags) != flags || READ_ONCE(f->error) || READ_ONCE(f->lost))
 			continue;
-		/* Such an open puts bytes where it likes. */
+		/* With O_APPEND storage ignores the offset of a WRITE. */
 		if (flags & COOP_ST_O_WRITE && f->flags & COOP_ST_O_APPEND)
 			continue;
 		if (refcount_inc_not_zero(&f->refs)) {
@@ -165,7 +165,7 @@ void coop_file_send_close(struct coop_file *f, struct inode *inode)
 	coop_close_send(call, inode, f->open_id);
 }
 
-/* Which version it has become may be wanted next. */
+/* The CLOSE of a writer: its reply has the version that the file has now. */
 static void writer_closed(struct coop_call *call)
 {
 	struct coop_file *f = call->owner;
@@ -178,7 +178,7 @@ static void writer_closed(struct coop_call *call)
 	closed(call);
 }
 
-/* Nobody waits: what was written is at storage, and committed if it has to be. */
+/* No task waits for this CLOSE: the bytes are at storage, and committed if they have to be. */
 static void writer_send_close(struct coop_file *f)
 {
 	struct coop_call *call = f->close;
@@ -205,7 +205,7 @@ static void file_gone(struct coop_file *f)
 	if (f->other)
 		coop_file_put(f->other);
 	if (said && f->flags & COOP_ST_O_WRITE) {
-		writer_send_close(f); /* and frees it */
+		writer_send_close(f); /* its end frees f */
 		return;
 	}
 	if (said)
@@ -221,7 +221,7 @@ void coop_file_put(struct coop_file *f)
 
 /* ---- opening ------------------------------------------------------------------------ */
 
-/* Pages for the first bytes of a file, which an open reply may bring. */
+/* Pages for the first bytes of a file, which the reply to an open may carry. */
 struct coop_inline {
 	struct page *pages[INLINE_PAGES];
 	struct bio_vec bvec[INLINE_PAGES];
@@ -243,7 +243,7 @@ static struct coop_inline *inline_alloc(struct inode *inode, u32 flags)
 	u32 want;
 
 	if (first)
-		folio_put(first); /* what is here need not come again */
+		folio_put(first); /* the first page is cached: no need to send it */
 	if (first || !size || flags & COOP_ST_O_WRITE)
 		return NULL;
 	in = kzalloc(sizeof(*in), GFP_KERNEL);
@@ -264,7 +264,7 @@ static struct coop_inline *inline_alloc(struct inode *inode, u32 flags)
 	return in;
 }
 
-/* The pages that came go into the page cache as they are, where it has none. */
+/* Adds the received pages to the page cache, where it has none. */
 static void inline_keep(struct inode *inode, struct coop_inline *in, u32 bytes, u64 version,
 			u64 size)
 {
@@ -300,13 +300,13 @@ static void inline_keep(struct inode *inode, struct coop_inline *in, u32 bytes, 
 	atomic64_add(kept_bytes, &ci->fetched);
 }
 
-/* To open it for reading. */
+/* The right that an open for reading needs. */
 static u32 right_of(u32 flags)
 {
 	return flags & COOP_ST_O_EXEC ? COOP_MAY_EXECUTE : COOP_MAY_READ;
 }
 
-/* Once. -EAGAIN: the daemon that answered has forgotten it. */
+/* Sends one OPEN. -EAGAIN: the daemon that answered has restarted and forgotten it. */
 static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
 			 struct coop_inline *in)
 {
@@ -335,7 +335,7 @@ static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
 	if (err)
 		goto out;
 	if (!coop_file_attach(f, inode)) {
-		err = -EAGAIN; /* storage's own never comes here: such a call is sent again */
+		err = -EAGAIN; /* EAGAIN from storage never gets here: the call is repeated */
 		goto out;
 	}
 	coop_attr_learn(inode, &res->attr, asked);
@@ -357,7 +357,7 @@ int coop_file_open_anew(struct coop_file *f, struct inode *inode)
 	int err;
 
 	do {
-		coop_file_send_close(f, inode); /* the new daemon may have it open, too */
+		coop_file_send_close(f, inode); /* the new daemon may have it open as well */
 		f->close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
 		if (!f->close)
 			return -ENOMEM;
@@ -393,7 +393,7 @@ static struct coop_file *file_open(struct inode *inode, const struct cred *who, 
 	return ERR_PTR(err);
 }
 
-/* What a reader wants first is here, or on other nodes; else an open brings it along. */
+/* Are the first bytes cached here or on other nodes? If not, an OPEN can bring them. */
 static bool bytes_at_hand(struct inode *inode)
 {
 	struct folio *first = coop_filemap_peek(inode->i_mapping, 0);
@@ -409,7 +409,7 @@ static bool may_open(struct inode *inode, struct dentry *dentry, const struct cr
 	       (IS_ROOT(dentry) || d_unhashed(dentry) || coop_name_leased(dentry, who));
 }
 
-/* Without a word to storage, if a lease permits it; NULL: none does. */
+/* Opens without asking storage, if a lease permits it; NULL: it does not. */
 static struct coop_file *open_leased(struct inode *inode, struct dentry *dentry,
 				     const struct cred *who, u32 flags)
 {
@@ -423,7 +423,7 @@ static struct coop_file *open_leased(struct inode *inode, struct dentry *dentry,
 	if (!f)
 		return ERR_PTR(-ENOMEM);
 	coop_unsaid_add(f, inode);
-	/* Recalled in between, it may have been overlooked by who tells of such files. */
+	/* A recall since the first check may have missed this file: check again. */
 	if (!may_open(inode, dentry, who, flags)) {
 		coop_file_put(f);
 		return NULL;
@@ -486,9 +486,9 @@ struct coop_file *coop_file_as(struct coop_file *f, bool append)
 	return coop_file_get(other);
 }
 
-/* ---- what the VFS calls ------------------------------------------------------------------ */
+/* ---- file operations --------------------------------------------------------------------- */
 
-/* At a close. */
+/* Writes back and commits at a close. */
 static int write_and_commit(struct inode *inode)
 {
 	const bool commits = coop_sb(inode->i_sb)->opt.commit_on_close;
@@ -507,13 +507,14 @@ static int coop_flush(struct file *file, fl_owner_t id)
 	if (!(file->f_mode & FMODE_WRITE))
 		return 0;
 	err = write_and_commit(inode);
-	/* Not advanced: an fsync through another descriptor tells it, too. */
+	/* Do not advance f_wb_err: an fsync through another descriptor must report it as well. */
 	return err ?: filemap_check_wb_err(inode->i_mapping, file->f_wb_err);
 }
 
 static int coop_release(struct inode *inode, struct file *file)
 {
-	/* What a mapping dirtied after the last close needs an open file to go out by. */
+	/* Pages dirtied through a mapping after the last close need this open file to be written.
+	 */
 	if (file->f_mode & FMODE_WRITE)
 		write_and_commit(inode);
 	coop_file_put(file->private_data);
@@ -534,7 +535,7 @@ static int coop_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 	return err ?: told;
 }
 
-/* Who has lost a lock does not touch what another node may have locked since. */
+/* An open file that lost a lock must not touch bytes that another node may have locked since. */
 static int not_lost(const struct file *file)
 {
 	const struct coop_file *f = file->private_data;
@@ -542,7 +543,7 @@ static int not_lost(const struct file *file)
 	return READ_ONCE(f->lost) ? -EIO : 0;
 }
 
-/* Before pages of the cache are read: they are of the content that is known to be at storage. */
+/* Call before reading cached pages: makes sure that they are storage's content as known here. */
 static int read_begin(const struct file *file)
 {
 	struct inode *inode = file_inode(file);
@@ -586,7 +587,7 @@ static ssize_t coop_splice_read(struct file *file, loff_t *pos, struct pipe_inod
 	return n;
 }
 
-/* Dirty pages go where they are in the file, also if it was opened to append. */
+/* For a file opened with O_APPEND: opens it without, because dirty pages are written in place. */
 static int open_plain(struct coop_file *f)
 {
 	struct coop_file *plain;
@@ -677,5 +678,5 @@ const struct file_operations coop_file_ops = {
 	.fallocate = coop_fallocate,
 	.copy_file_range = coop_copy_file_range,
 	.remap_file_range = coop_remap_file_range,
-	.setlease = simple_nosetlease, /* another node's open would not break it */
+	.setlease = simple_nosetlease, /* an open on another node could not break it */
 };

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * fs.h - the nouns of the file system: a mount, an inode, an open file.
+ * fs.h - the objects of the file system: a mount, an inode, an open file.
  *
  * Consistency is close-to-open by data version. Storage gives every content of a
- * file a version; equal versions mean equal bytes. The pages of an inode are of
+ * file a version; equal versions mean equal bytes. The pages of an inode have
  * exactly one version, coop_inode.version. An open that returns another version
- * throws the pages away first; our own writes carry the version on where storage
- * proves that nothing came between ("before" in its replies).
+ * drops the pages first. Our own writes move the version forward where storage
+ * proves that no other change came in between ("before" in its replies).
  *
- * Rule 11 of the page fetch (a peer is served only what did not change under the
- * send) rests on coop_inode.change: whoever is about to change bytes or validity
- * of a page - write_begin, page_mkwrite, truncate, invalidation, a new version -
- * bumps it first. The responder reads it before it looks and after it sent.
+ * Rule 11 of the page fetch (serve a peer only pages that did not change during
+ * the send) rests on coop_inode.change. All code that is about to change bytes or
+ * validity of a page (write_begin, page_mkwrite, truncate, invalidation, a new
+ * version) increments it first. The responder reads it before the lookup and
+ * after the send.
  *
  * Lock order: inode->i_rwsem, mapping->invalidate_lock, folio lock, coop_inode.lock.
  */
@@ -36,12 +37,12 @@
 struct coop_callers;
 struct coop_proc;
 
-enum coop_local_lock { /* which locks are this node's own */
+enum coop_local_lock { /* locks that only this node's processes see */
 		       COOP_LOCAL_FLOCK = 1,
 		       COOP_LOCAL_POSIX = 2,
 };
 
-/* What the mount command said; show_options and /proc print it. */
+/* The mount options; show_options and /proc print them. */
 struct coop_options {
 	char *source;      /* as given */
 	char *export_name; /* "/data" */
@@ -56,24 +57,23 @@ struct coop_options {
 	bool ib; /* exchange pages with peers */
 	struct coop_node_cfg node;
 	bool soft;
-	u32 timeo_ds;      /* tenths of a second, as NFS has it */
-	char *server_addr; /* numeric addresses, where the source has names; NULL: it has none */
+	u32 timeo_ds;      /* tenths of a second, as in NFS */
+	char *server_addr; /* numeric addresses, if the source has names; else NULL */
 	u32 local_lock;    /* enum coop_local_lock */
-	bool strict;       /* names and attributes are asked for each time */
+	bool strict;       /* ask storage for names and attributes each time */
 	bool nolease;
 };
 
 /* Locks among nodes, see lock.c. */
 struct coop_locks {
-	siphash_key_t owner_key; /* never changes: owners' numbers by their addresses */
+	siphash_key_t owner_key; /* never changes: derives owner numbers from addresses */
 	struct rw_semaphore noting;
 	u32 restarts;          /* of the daemon; under 'noting' */
 	spinlock_t lock;       /* guards the following */
-	struct list_head asks; /* those that may be queued at storage */
+	struct list_head asks; /* asks that may be queued at storage */
 	u64 last_cookie;
-	/* a reclaiming: its calls under way, and that the daemon was restarted again */
-	atomic_t reclaims;
-	bool overtaken;
+	atomic_t reclaims; /* calls under way of a reclaim */
+	bool overtaken;    /* the daemon was restarted again during the reclaim */
 };
 
 struct coop_mount {
@@ -84,53 +84,53 @@ struct coop_mount {
 	struct coop_node *node; /* NULL: no cooperation */
 	struct coop_stats stats;
 	struct coop_proc *proc;
-	struct workqueue_struct *wq;        /* reads that go on to storage, put-off iputs */
+	struct workqueue_struct *wq;        /* reads that continue at storage, deferred iputs */
 	mempool_t *write_pool;              /* of WRITEs under way */
-	struct workqueue_struct *direct_wq; /* ends of direct I/O: they wait for what is on wq */
+	struct workqueue_struct *direct_wq; /* ends of direct I/O, which wait for work on wq */
 	struct llist_head
-		unused_inodes; /* inodes that serving is done with: iput() may sleep long */
+		unused_inodes; /* deferred iputs of served inodes: iput() may sleep long */
 	struct work_struct iput_work;
 	atomic_t reads;               /* windows that are being read (read.c) */
 	wait_queue_head_t reads_gone; /* umount waits for reads and calls */
-	atomic_t calls;               /* that hold an inode and nobody waits for */
-	struct mutex node_lock; /* between the daemon's pushes and the node's coming and going */
-	atomic64_t clock;       /* of tickets, see coop_ticket() */
+	atomic_t calls;               /* calls that hold an inode and that no task waits for */
+	struct mutex node_lock;       /* orders the daemon's pushes and the node's life */
+	atomic64_t clock;             /* of tickets, see coop_ticket() */
 	spinlock_t files_lock;
 	struct list_head files; /* open at storage, coop_file.opened */
 	u32 reopenings;
 	struct coop_locks locks;
 	struct coop_leases leases;
-	struct coop_callers *callers; /* NULL: no task came by an id-mapped mount yet */
+	struct coop_callers *callers; /* NULL: no task came through an id-mapped mount yet */
 };
 
 /*
- * What the clean pages of a regular file are, by two fields under coop_inode.lock; content.c alone
- * changes them:
+ * The state of a regular file's clean pages, in two fields under coop_inode.lock, which only
+ * content.c changes:
  *
  *   state    version  STALE  the clean pages are                   peers get them
  *   PROVED   not 0    no     all of that version                   yes
- *   MIXED    0        no     as good as any reader may have them   no
- *   FOREIGN  0        yes    older than what storage has           no
+ *   MIXED    0        no     good for any reader, not proved       no
+ *   FOREIGN  0        yes    older than storage                    no
  *
  *   from              by                                                        to
  *   PROVED            an own change whose 'before' is version: its 'after'      PROVED
- *   PROVED            one with another 'before', if both are proofs             FOREIGN
- *   PROVED            one that failed, or without such proofs                   MIXED
+ *   PROVED            an own change with another 'before', both are proofs      FOREIGN
+ *   PROVED            an own change that failed, or without such proofs         MIXED
  *   PROVED            attributes of another version, no own change under way    FOREIGN
  *   MIXED             the same, if both versions are proofs, or the end moved   FOREIGN
  *   MIXED, FOREIGN    settling: dirty pages written, all dropped, and 'mixed'   PROVED
- *                     is what it was; version is 'seen' then
- *   MIXED, FOREIGN    settling that something came between                      MIXED
+ *                     did not move; version becomes 'seen'
+ *   MIXED, FOREIGN    settling during which 'mixed' moved                       MIXED
  *   MIXED, FOREIGN    settling that could not drop all pages                    FOREIGN
  *
- * An open settles whatever is not PROVED; reads, writes, faults and mmap settle FOREIGN only.
+ * An open settles pages that are not PROVED; reads, writes, faults and mmap settle FOREIGN only.
  *
- *   seen, seen_size   what storage told last of the whole file; 0: an own change ended without
- *   believed          replies asked for before this ticket are older than what is known
- *   mixed             moves with everything that makes a settling's result void
- *   changes           own changes under way: while there are any, attributes say nothing of others
- *   pending           own changes answered before one that they follow, not settled yet
- *   change            see above; moves before any byte, version or validity does
+ *   seen, seen_size   the file's version and size in storage's last reply; 0: unknown
+ *   believed          replies to requests from before this ticket are older than what is known
+ *   mixed             moves with every event that makes a settling's result void
+ *   changes           own changes under way: until they end, attributes do not show others' changes
+ *   pending           own changes answered before the one that they follow, not settled yet
+ *   change            see above; moves before any byte, version or validity changes
  */
 struct coop_inode {
 	struct inode vfs;
@@ -138,92 +138,91 @@ struct coop_inode {
 	u8 fh[COOP_ST_FH_MAX]; /* never changes */
 	u32 fh_len;
 	atomic64_t change;        /* see above */
-	atomic64_t fetched;       /* bytes that arrived and no reader took yet */
-	spinlock_t lock;          /* guards what follows */
+	atomic64_t fetched;       /* bytes that arrived and no reader has taken yet */
+	spinlock_t lock;          /* guards the following */
 	u64 version;              /* data version of the pages; 0: none that storage proved */
 	u64 size;                 /* bytes of the file at that version */
-	u64 seen, seen_size;      /* what storage told last; not of our pages if version is 0 */
-	u64 believed;             /* ticket of the reply that attributes are from */
-	u64 mixed;                /* counts what made version 0 or came in without one */
-	u32 changes;              /* our own changes of content that are under way */
-	u32 in_round[2];          /* the same, by the round that they were begun in */
-	u8 round;                 /* of what begins now */
-	bool round_waits;         /* some pending wait for the end of the other round */
-	struct list_head pending; /* those answered before one that they follow */
-	wait_queue_head_t quiet;  /* 'changes' came down to 0 */
+	u64 seen, seen_size;      /* of storage's last reply; not of our pages if version is 0 */
+	u64 believed;             /* ticket of the reply that the attributes are from */
+	u64 mixed;                /* counts events that set version to 0 or add pages without one */
+	u32 changes;              /* our own changes of content under way */
+	u32 in_round[2];          /* the same, by the round in which they began */
+	u8 round;                 /* of changes that begin now */
+	bool round_waits;         /* some pending changes wait for the end of the other round */
+	struct list_head pending; /* changes answered before the one that they follow */
+	wait_queue_head_t quiet;  /* 'changes' became 0 */
 	unsigned long flags;      /* COOP_I_*, atomic */
-	/* unstable.c: what no COMMIT has covered */
-	u64 unstable;        /* counts changes that are not stable when they are answered */
-	u64 covered;         /* those up to it a COMMIT has covered, or was about */
-	u64 loose, verifier; /* the last one that is not kept: its number, 0: none; its verifier */
-	u64 handed; /* those up to it may be another lock holder's now: never written again */
+	/* unstable.c: changes that no COMMIT has covered */
+	u64 unstable;        /* counts changes that were not stable when answered */
+	u64 covered;         /* changes up to this number are covered, or their COMMIT failed */
+	u64 loose, verifier; /* of the last change that is not kept: number, 0: none; verifier */
+	u64 handed; /* changes up to this number may be another lock holder's: never write again */
 	struct list_head kept;    /* struct coop_kept, by number */
-	u32 n_kept;               /* folios of those */
-	bool again;               /* a COMMIT has taken some, and writes them again */
-	unsigned long attr_until; /* jiffies until which the attributes are believed */
+	u32 n_kept;               /* folios in 'kept' */
+	bool again;               /* a COMMIT took some records and is writing them again */
+	unsigned long attr_until; /* jiffies until which the attributes are valid */
 	u32 has;                  /* enum coop_st_has */
-	unsigned long has_until;  /* jiffies until which what is not in 'has' is not there */
+	unsigned long has_until;  /* jiffies until which bits missing in 'has' are certain */
 	u32 traits, traits_known; /* enum coop_st_trait */
 	struct timespec64 btime;  /* with COOP_ST_HAS_BTIME */
-	/* lease.c: tickets; what is read without the lock is written under it */
-	u64 leased_since;            /* 0: no lease is believed */
-	u64 judged_since;            /* permissions of before prove nothing */
-	u64 lease_broken;            /* replies asked for before tell of no lease */
-	u32 lease_changes;           /* our own changes that are under way */
-	bool lease_attr;             /* attributes are those of the lease */
+	/* lease.c: tickets; written under the lock, some are read without it */
+	u64 leased_since;            /* 0: we trust no lease */
+	u64 judged_since;            /* permissions from before prove nothing */
+	u64 lease_broken;            /* replies to requests from before give no lease */
+	u32 lease_changes;           /* our own changes under way */
+	bool lease_attr;             /* the lease covers the attributes */
 	bool lease_used;             /* lately */
 	struct list_head lease_link; /* coop_leases.list, under its lock */
 	struct coop_lease_users __rcu *lease_users;
-	struct list_head listing; /* readdir.c: parts of a directory, within a lease */
+	struct list_head listing; /* readdir.c: parts of a directory, under a lease */
 	u32 listing_bytes;
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS]; /* node ids, from the last open of this version */
 	struct list_head files;      /* open files, coop_file.link */
-	/* iput() that were put off */
+	/* deferred iput() */
 	struct llist_node unused;
 	atomic_t unused_refs;
 };
 
 enum coop_inode_flag {                /* bits of coop_inode.flags */
-		       COOP_I_STALE,  /* somebody else changed the content that pages are of */
+		       COOP_I_STALE,  /* another client changed the content of our pages */
 		       COOP_I_LOOKUP, /* directory: its entries are being looked up one by one */
 		       COOP_I_WROTE,  /* a close has something to commit */
-		       COOP_I_LEFT,   /* an fsync has, though no open file tells */
-		       COOP_I_COMMITTING,    /* held: a bit lock */
-		       COOP_I_COMMIT_QUEUED, /* a COMMIT that nobody waits for */
-		       COOP_I_UNSURE, /* an own change may happen yet: no lease is believed */
-		       COOP_I_AGAIN, /* one folio: 'handed' is looked at, and it becomes dirty again
-				      */
+		       COOP_I_LEFT,   /* closed files left something for an fsync to commit */
+		       COOP_I_COMMITTING,    /* a bit lock */
+		       COOP_I_COMMIT_QUEUED, /* a COMMIT is queued that no task waits for */
+		       COOP_I_UNSURE,        /* an own change may still happen: trust no lease */
+		       COOP_I_AGAIN, /* 'handed' is checked and a folio becomes dirty again */
 };
 
 /* Does storage know of an open file? See unsaid.c. */
 enum coop_said {
 	COOP_SAID,
-	COOP_UNSAID,  /* opened within a lease */
+	COOP_UNSAID,  /* no: opened under a lease */
 	COOP_TELLING, /* its OPEN is under way */
-	COOP_REFUSED, /* coop_file.error says why */
+	COOP_REFUSED, /* no: coop_file.error says why */
 };
 
 /* One open at storage; file->private_data. */
 struct coop_file {
 	struct list_head link;   /* coop_inode.files */
-	struct list_head opened; /* coop_mount.files, or as 'said' has it */
+	struct list_head opened; /* coop_mount.files, or another list: see unsaid.c */
 	enum coop_said said;     /* under coop_mount.files_lock */
-	unsigned long since;     /* jiffies since which it is unsaid */
-	int say_error;           /* of the last attempt, if another one is to be made */
+	unsigned long since;     /* jiffies since when it is UNSAID */
+	int say_error;           /* of the last attempt, if another one will follow */
 	refcount_t refs;         /* the open file; reads and writes under way that name open_id */
-	struct inode *inode;     /* whoever has a reference to this has one to the inode */
+	struct inode *inode;     /* a reference to this implies one to the inode */
 	const struct cred *cred; /* of the opener, as its mount maps it: for opening again */
-	struct coop_call *close; /* made with it: to close needs no memory; NULL: sent */
+	struct coop_call *close; /* allocated early: a close needs no memory; NULL: sent */
 	u64 closing;             /* ticket of a writer's CLOSE */
 	u64 open_id;
 	u32 flags;     /* enum coop_st_open_flag */
-	int error;     /* of re-opening, after the daemon lost the session */
-	bool lost;     /* a lock of it was: another node may have held it */
-	u32 reopening; /* coop_mount.reopenings that it was part of */
+	int error;     /* of opening again, after the daemon lost the session */
+	bool lost;     /* it lost a lock, which another node may have held since */
+	u32 reopening; /* value of coop_mount.reopenings when it was last opened */
 	/*
-	 * The same file with the other meaning of O_APPEND, which fcntl() changes and storage
-	 * carries out; opened at its first use, never changed after that.
+	 * The same file opened with the opposite of O_APPEND, which fcntl() can toggle and which
+	 * storage executes. Opened at its first use, then never changed.
 	 */
 	struct coop_file *other;
 };
@@ -238,7 +237,7 @@ static inline struct coop_inode *coop_i(const struct inode *inode)
 	return container_of(inode, struct coop_inode, vfs);
 }
 
-/* A call that holds an inode and that nobody waits for: umount does. */
+/* Brackets a call that holds an inode and that no task waits for; umount waits for its end. */
 static inline void coop_calls_begin(struct coop_mount *m)
 {
 	atomic_inc(&m->calls);
@@ -250,7 +249,7 @@ static inline void coop_calls_end(struct coop_mount *m)
 		wake_up_all(&m->reads_gone);
 }
 
-/* What one moment's reads need to know together. */
+/* A consistent snapshot of a file's content state, for reads. */
 struct coop_content {
 	u64 version, size;
 	u64 change;
@@ -264,7 +263,7 @@ extern struct file_system_type coop_fs_type;
 int coop_init_fs_context(struct fs_context *fc);
 int coop_options_begin(struct fs_context *fc, const struct coop_options *now);
 int coop_options_end(struct fs_context *fc);
-/* What a remount may not change is as it was, or -EINVAL and a message. */
+/* Checks that a remount changes tunable options only; else -EINVAL and a message. */
 int coop_options_compare(struct fs_context *fc, const struct coop_options *old);
 int coop_inode_cache_init(void);
 void coop_inode_cache_exit(void);
@@ -273,27 +272,27 @@ void coop_options_show(struct seq_file *m, const struct coop_options *opt, char 
 void coop_options_free(struct coop_options *opt);
 
 /*
- * ---- caller.c: as whom storage is asked ----
- * Credentials are the caller's until its next call here, and for asking storage only. -EOVERFLOW:
- * the mount does not map the user; -ENOMEM; -ECHILD: it cannot be told without waiting.
+ * ---- caller.c: the credential for requests to storage ----
+ * A returned credential is valid until the task's next call here, and for requests to storage only.
+ * -EOVERFLOW: the mount does not map the user; -ENOMEM; -ECHILD: the answer needs to wait.
  */
 /* current_cred(), or what the mount maps it to. Notes the mount. RCU walks, without 'wait'. */
 const struct cred *coop_caller(struct super_block *sb, struct mnt_idmap *idmap, bool wait);
-/* For an operation that is not told of its mount: by the one that was noted. RCU walks, too. */
+/* For an operation that does not get its mount: uses the noted one. RCU walks, without 'wait'. */
 const struct cred *coop_caller_noted(struct super_block *sb, bool wait);
 /*
- * The same for d_revalidate, which an overlay calls as the one who walks there, after a
- * ->permission as its mounter: whom the note maps, current or not. Never an error, never waits.
+ * The same for d_revalidate, which an overlay calls as the walking task, after a ->permission as
+ * its mounter: the mapped credential in the note, whichever task it is of. No error, never waits.
  */
 const struct cred *coop_caller_last(struct super_block *sb);
-/* Tasks come by id-mapped mounts, but the last ->permission that this one asked was of none. */
+/* Some tasks use id-mapped mounts, but this task's last ->permission came through a plain one. */
 bool coop_caller_unnoted(struct super_block *sb);
-/* As coop_caller_noted(), for what storage tells every user: never an error. */
+/* As coop_caller_noted(), for information that storage gives to every user: never an error. */
 const struct cred *coop_caller_any(struct super_block *sb);
-/* By the mount that the file is opened by. */
+/* For the mount that the file was opened through. */
 const struct cred *coop_caller_by(const struct file *file);
 bool coop_mount_maps(const struct inode *inode, struct mnt_idmap *idmap);
-/* Nobody is left to call. */
+/* Call when no task can use the mount any more. */
 void coop_callers_free(struct coop_mount *m);
 
 /* ---- export.c ---- */
@@ -307,37 +306,37 @@ void coop_free_inode(struct inode *inode);
 void coop_evict_inode(struct inode *inode);
 int coop_write_inode(struct inode *inode, struct writeback_control *wbc);
 /*
- * The inode of fid, made if new, its attributes brought up to date. May sleep.
- * Return: a reference, ERR_PTR(-ENOMEM), or ERR_PTR(-ESTALE): another type of file under one fid.
+ * The inode of fid, created if new, with these attributes. May sleep.
+ * Return: a reference, ERR_PTR(-ENOMEM), or ERR_PTR(-ESTALE): the type of the file changed.
  */
 struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr, const u8 *fh,
 			u32 fh_len, u64 asked);
-/* An inode that is in memory, without waiting; NULL: none. The put is coop_iput_later(). */
+/* An inode that is in memory, without waiting; NULL: none. Put it with coop_iput_later(). */
 struct inode *coop_ilookup(struct super_block *sb, const struct coop_fid *fid);
-/* iput() from where sleeping long is not allowed. */
+/* iput() for contexts that must not sleep long. */
 void coop_iput_later(struct inode *inode);
 /*
- * Replies come in any order. Who asks takes a ticket first; a reply is believed only if it was
- * asked for after the one that was believed last.
+ * Replies arrive in any order. A request takes a ticket before it is sent; its reply is believed
+ * only if its ticket is later than that of the reply that was believed last.
  */
 static inline u64 coop_ticket(struct super_block *sb)
 {
 	return atomic64_inc_return(&coop_sb(sb)->clock);
 }
-/* Attributes that storage returned. Any context: pages of another content are only marked. */
+/* Takes attributes that storage returned. Any context: pages of another content are only marked. */
 void coop_attr_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked);
-/* A name of the inode went, or its last one. */
+/* A name of the inode was removed, or its last one. */
 void coop_attr_unlinked(struct inode *inode, bool last);
 /*
- * After coop_change_end() or coop_change_end_alone(): what our own change led to. False: another
- * change was seen since, whose attributes are the newer ones.
+ * After coop_change_end() or coop_change_end_alone(): takes the attributes after our own change.
+ * False: a later change was seen, whose attributes are newer.
  */
 bool coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr);
-/* The attributes are not to be believed any more. */
+/* The attributes are no longer valid. */
 void coop_attr_expire(struct inode *inode);
 /*
- * Asks storage for the attributes if they are old, or in any case. Folio locks may be held. If
- * our own changes are under way it waits for them, so that what is learned is about others'.
+ * Asks storage for the attributes if they are old, or always with 'force'. Folio locks may be held.
+ * With 'force' it first waits for our own changes, so that the reply shows those of other clients.
  */
 int coop_revalidate(struct inode *inode, bool force);
 int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat *stat, u32 mask,
@@ -345,89 +344,89 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr);
 int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask);
 
-/* ---- content.c: which version the pages are of ---- */
+/* ---- content.c: the version of the pages ---- */
 /* A WRITE under way. */
 struct coop_change {
-	struct list_head link; /* coop_inode.pending, then the caller's list of settled ones */
+	struct list_head link; /* coop_inode.pending, then the caller's list of settled changes */
 	u64 before, after, size;
-	bool known;  /* storage said what it did */
+	bool known;  /* the reply has the version before */
 	bool waited; /* pending, and waits for the end of the other round */
 	u8 round;    /* of coop_change_begin() */
 };
 void coop_content_learn_locked(struct coop_inode *ci, const struct coop_st_attr *attr);
-/* From the reply to an open of what was learned last. */
+/* Takes the openers of that version from the reply to an open. */
 void coop_content_openers(struct coop_inode *ci, u64 version, const u32 *nodes, u32 n_nodes);
-/* Bytes of no proven version are about to come among the pages. */
+/* Bytes without a proven version are about to enter the page cache. */
 void coop_content_unproved(struct coop_inode *ci);
-/* The rest of a page that is written is zeros, by the size known here: no READ proved it. */
+/* A partly written page is filled with zeros because of the size known here, without a READ. */
 void coop_content_mixes(struct coop_inode *ci);
 /*
- * If the pages are not of what storage has, writes the dirty ones and drops the rest. Takes
- * invalidate_lock: no folio lock may be held. 0 also if others keep it from being settled.
+ * If the pages do not have storage's version, writes the dirty ones and drops the rest. Takes
+ * invalidate_lock: no folio lock may be held. Returns 0 also if other tasks prevent the settling.
  */
 int coop_content_settle(struct inode *inode);
 static inline int coop_content_fresh(struct inode *inode)
 {
 	return test_bit(COOP_I_STALE, &coop_i(inode)->flags) ? coop_content_settle(inode) : 0;
 }
-/* The round goes to the change's end. */
+/* Returns the round, which the end of the change needs. */
 u8 coop_change_begin(struct coop_inode *ci);
 /*
- * res: the reply, NULL: it is not known what happened. Adds to 'settled' those changes whose
- * pages may be clean now: their version is the inode's, or the inode has none.
+ * res: the reply; NULL: the outcome is unknown. Adds to 'settled' the changes whose pages may be
+ * clean now: the inode has their version, or none.
  */
 void coop_change_end(struct inode *inode, struct coop_change *change,
 		     const struct coop_st_body *res, struct list_head *settled);
 /* write.c: ends the writeback of the changes on the list. */
 void coop_changes_settled(struct list_head *settled);
 /*
- * The end of a change other than by writeback: [from, to] of pages go before the version moves on
- * (from > to: none). truncate: i_size becomes res->attr.size, and i_rwsem is held.
+ * The end of a change other than writeback: drops the pages of [from, to] before the version
+ * changes (from > to: none). truncate: i_size becomes res->attr.size, and i_rwsem is held.
  */
 void coop_change_end_alone(struct inode *inode, u8 round, const struct coop_st_body *res,
 			   loff_t from, loff_t to, bool truncate);
 /*
- * The same for who holds i_rwsem and invalidate_lock since before the change, and has dropped the
- * pages that it is of. i_size becomes that of the reply, if there is one.
+ * The same for a caller that has held i_rwsem and invalidate_lock since before the change, and has
+ * dropped the changed pages. i_size becomes that of the reply, if there is one.
  */
 void coop_change_end_dropped(struct inode *inode, u8 round, const struct coop_st_body *res);
 
-/* ---- unstable.c: what may be lost until a COMMIT; losses go to the mapping ---- */
+/* ---- unstable.c: changes that may be lost before a COMMIT; losses go to the mapping ---- */
 /*
- * A change that cannot be repeated from here. wrote: a close commits it.
+ * Records a change that this client cannot repeat. wrote: a close commits it.
  */
 void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote);
-/* The same of attributes alone; they may be of a file that is not open. */
+/* The same for a change of attributes only; the file may not be open. */
 void coop_unstable_attributes(struct inode *inode, u64 verifier);
-/* A WRITE of these folios was answered; they are under writeback still. */
+/* A WRITE of these folios was answered: keeps them. They are still under writeback. */
 void coop_unstable_keep(struct inode *inode, u64 verifier, const struct bio_vec *bvec, u32 n,
 			loff_t pos, u32 bytes);
 /*
- * A WRITE that is sent now would spare a COMMIT: nothing is owed that a close commits. number: of
- * the last change that it would cover.
+ * Would a stable WRITE that is sent now make a COMMIT needless? True if no earlier change needs a
+ * COMMIT at close. number: of the last change that it would cover.
  */
 bool coop_unstable_coverable(struct inode *inode, u64 *number);
 /*
- * It was answered as stable, and so is what it covers. False: of that something may be lost, so a
- * COMMIT has to tell; keep its folios.
+ * That WRITE was answered as stable. True: all changes up to 'number' are stable. False: some may
+ * be lost, so keep the WRITE's folios for a COMMIT.
  */
 bool coop_unstable_covered(struct inode *inode, u64 verifier, u64 number);
-/* The file ends there now. */
+/* The file was truncated to that size. */
 void coop_unstable_cut(struct inode *inode, loff_t size);
-/* All of it, if nobody has the file open any more, who could ask about it. */
+/* Drops all records if the file is not open any more. */
 void coop_unstable_forget(struct inode *inode);
-/* 0: what was answered before is on stable storage, or its loss is in the mapping's error. */
+/* 0: all changes answered before are on stable storage, or their loss is in the mapping's error. */
 int coop_commit(struct inode *inode);
-/* The same, but nobody waits. */
+/* Queues a COMMIT without waiting. */
 void coop_commit_start(struct inode *inode);
-/* Before a lock is given back: nothing of before it is written again from here. */
+/* Call before a lock is given back: bytes written before are never written again from here. */
 void coop_unstable_hand_over(struct inode *inode);
-/* The same before close, which has no truncation to commit. */
+/* Commits before a close, which need not commit a truncation. */
 static inline int coop_commit_wrote(struct inode *inode)
 {
 	return test_bit_acquire(COOP_I_WROTE, &coop_i(inode)->flags) ? coop_commit(inode) : 0;
 }
-/* The same before folios are dropped that may have to be written again, or are being so. */
+/* Commits before folios are dropped that may have to be written again, or are being so. */
 static inline int coop_commit_kept(struct inode *inode)
 {
 	struct coop_inode *ci = coop_i(inode);
@@ -441,14 +440,14 @@ static inline int coop_commit_kept(struct inode *inode)
 
 /* ---- dir.c, link.c ---- */
 extern const struct inode_operations coop_dir_inode_ops, coop_symlink_inode_ops;
-/* The name was seen at storage, by a request with that ticket. */
+/* A request with that ticket has seen the name at storage. */
 void coop_entry_seen(struct dentry *dentry, u64 asked);
 extern const struct file_operations coop_dir_ops;
-/* Parts of a listing that was kept. */
+/* Drops the kept parts of a directory's listing. */
 void coop_listing_drop_locked(struct coop_inode *ci);
 /*
- * Does a name that is being opened mean that file still? Begun before the OPEN is sent, so that
- * they travel together. 0, -EOPENSTALE: another one or none, -errno.
+ * Checks whether a name that is being opened still means that file. begin() comes before the OPEN
+ * is sent, so that both travel together. end(): 0, -EOPENSTALE: another file or none, -errno.
  */
 struct coop_name_check {
 	struct coop_call *call; /* NULL: nothing to ask */
@@ -457,7 +456,7 @@ struct coop_name_check {
 	struct name_snapshot name;
 	u64 asked; /* ticket */
 };
-/* True: it does, by the lease of its directory, where 'who' may search. RCU walks, too. */
+/* True: the lease of its directory, where 'who' may search, covers the name. RCU walks, too. */
 bool coop_name_leased(struct dentry *dentry, const struct cred *who);
 void coop_name_check_begin(struct coop_name_check *c, struct dentry *dentry,
 			   const struct cred *who);
@@ -474,44 +473,43 @@ int coop_set_acl(struct mnt_idmap *idmap, struct coop_acl_owner *owner, struct p
 /* ---- file.c, reopen.c ---- */
 extern const struct file_operations coop_file_ops;
 struct coop_file *coop_file_get(struct coop_file *f);
-void coop_file_put(struct coop_file *f); /* the last one sends CLOSE */
-/* Any open file of the inode with these flags, for I/O that has none of its own. */
+void coop_file_put(struct coop_file *f); /* the last put sends CLOSE */
+/* Any open file of the inode with these flags, for I/O without an open file of its own. */
 struct coop_file *coop_file_find(struct inode *inode, u32 flags);
 /* The same file, opened with or without O_APPEND; a reference or ERR_PTR. May ask storage. */
 struct coop_file *coop_file_as(struct coop_file *f, bool append);
-/* atomic_open's part behind CREATE; the call's reply is used up. */
+/* An open file that is not attached to an inode yet, for OPEN, CREATE and TMPFILE. */
 struct coop_file *coop_file_alloc(struct coop_mount *mount, u32 flags, const struct cred *who);
 void coop_file_free(struct coop_file *f);
 /*
- * Its OPEN or CREATE was answered. False: by a daemon that has forgotten it since, before it could
- * be opened again with the others; coop_file_open_anew() is next.
+ * Its OPEN or CREATE was answered. False: the daemon has restarted since and forgotten it, before
+ * it could be opened again with the others; call coop_file_open_anew() next.
  */
 bool coop_file_attach(struct coop_file *f, struct inode *inode);
-/* Asks for the open file once more, under another id, and attaches it. 0 or -errno. */
+/* Opens the file once more, under another id, and attaches it. 0 or -errno. */
 int coop_file_open_anew(struct coop_file *f, struct inode *inode);
 /*
- * Sends a CLOSE by whatever handle there is: the id is what counts. Nobody waits for it; the call
- * is no more the caller's.
+ * Sends a CLOSE without waiting. The inode may be any: only the open id counts. Takes over the
+ * caller's reference to the call.
  */
 void coop_close_send(struct coop_call *call, struct inode *inode, u64 open_id);
-/* The file's own, once. */
+/* Sends the file's own preallocated CLOSE, once. */
 void coop_file_send_close(struct coop_file *f, struct inode *inode);
 u32 coop_file_flags(unsigned int open_flags);
-/* The daemon forgot what is open. */
+/* The daemon forgot the open files: opens them again. */
 void coop_files_reopen(struct coop_mount *mount);
 int coop_write_init(void);
 void coop_write_exit(void);
-/* Memory to write back with, a mount's own: one that waits for its storage keeps no other from it.
- */
+/* A mount's own memory for writeback: a mount that waits for its storage does not block others. */
 int coop_write_pool_create(struct coop_mount *m);
 void coop_write_pool_destroy(struct coop_mount *m);
-/* Reads and writes that pass by the page cache. */
+/* Reads and writes that bypass the page cache. */
 ssize_t coop_direct_read(struct kiocb *iocb, struct iov_iter *to);
 ssize_t coop_direct_write(struct kiocb *iocb, struct iov_iter *from);
 vm_fault_t coop_page_mkwrite(struct vm_fault *vmf);
 /*
- * The end of the file is about to move on from 'end': what stores through a mapping left behind it
- * in its page goes. i_rwsem is held, no folio lock.
+ * The file is about to grow from 'end': zeroes bytes that stores through a mapping left past 'end'
+ * in the last page. i_rwsem is held, no folio lock.
  */
 void coop_clear_behind(struct address_space *mapping, loff_t end);
 
@@ -528,14 +526,13 @@ loff_t coop_seek_range(struct file *file, loff_t offset, int whence);
 int coop_lock(struct file *file, int cmd, struct file_lock *fl);
 int coop_flock(struct file *file, int cmd, struct file_lock *fl);
 void coop_locks_init(struct coop_locks *l);
-/* A push: the wait of that name has its lock. */
+/* A push: the wait with that cookie has its lock. */
 void coop_locks_granted(struct coop_mount *m, u64 cookie);
-/* A push may have been lost with the last connection. */
+/* New connection: a push may have been lost with the last one. */
 void coop_locks_reconnected(struct coop_mount *m);
 /*
- * The daemon forgot the session. From begin() to the last put() nothing else is sent; each file
- * that is opened again has its locks asked for by reclaim(). error: of the call that a put() is
- * for.
+ * The daemon forgot the session. From begin() to the last put() no other request is sent. For each
+ * file that was opened again, reclaim() asks for its locks. error: of the call that the put() ends.
  */
 void coop_locks_reclaim_begin(struct coop_mount *m);
 static inline void coop_locks_reclaim_get(struct coop_mount *m)
@@ -548,35 +545,35 @@ void coop_locks_reclaim(struct coop_file *f);
 /* ---- address space: read.c, read_storage.c, write.c ---- */
 extern const struct address_space_operations coop_aops;
 /*
- * Makes a part of the folio dirty, which storage has lost. No folio lock is held. False: it is not
- * in the cache any more.
+ * Makes a part of the folio dirty again that storage has lost. No folio lock is held. False: the
+ * folio is not in the cache any more.
  */
 bool coop_write_again(struct inode *inode, struct folio *folio, size_t from, size_t len);
 /*
- * Starts to write what is dirty in [start, end], for who waits for it and then commits. What fails
- * is in the mapping.
+ * Starts to write the dirty pages of [start, end], for a caller that waits for them and then
+ * commits. Errors go to the mapping.
  */
 void coop_write_to_commit(struct inode *inode, loff_t start, loff_t end);
 void coop_readahead(struct readahead_control *rac);
 int coop_read_folio(struct file *file, struct folio *folio);
 /*
- * For write_begin: brings a locked folio up to date from storage and leaves it locked. 0, -ESTALE:
- * the version went away (unlock, coop_revalidate(inode, true), look the folio up again), -EINTR:
- * the folio is unlocked later by the read; drop the reference only. Other errors: still locked.
+ * For write_begin: reads a locked folio from storage and leaves it locked. 0; -ESTALE: the version
+ * changed (unlock, coop_revalidate(inode, true), look the folio up again); -EINTR: the read unlocks
+ * the folio later, only drop the reference. After other errors the folio is still locked.
  */
 int coop_read_locked(struct coop_file *f, struct folio *folio);
 /*
- * read_iter returned so many bytes: what no fetch brought counts as served from the buffer.
- * Every byte is counted once: peer or storage when it arrives, buffer when it is read again.
+ * read_iter returned so many bytes: those that did not just arrive count as read from the buffer.
+ * Each byte counts once: as peer or storage when it arrives, as buffer when it is read again.
  */
 void coop_account_read(struct inode *inode, size_t bytes, u64 us);
-/* Whoever is about to change bytes or validity of pages says so first. */
+/* Call this before changing bytes or validity of pages. */
 static inline void coop_content_changes(struct coop_inode *ci)
 {
-	/* Behind the folio's lock: a serve that reads the new number finds the folio locked. */
+	/* After the folio lock: a serve that reads the new number finds the folio locked. */
 	smp_mb__before_atomic();
 	atomic64_inc(&ci->change);
-	/* Before any byte changes; pairs with smp_rmb() of the serve that has yet to look. */
+	/* Before any byte changes; pairs with smp_rmb() in the lookup of a serve. */
 	smp_mb__after_atomic();
 }
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * inode.c - files by their storage identity, and how long their attributes are
- * believed.
+ * inode.c - inodes by their storage identity, and how long their attributes are
+ * valid.
  *
- * An inode is found by coop_fid. Its attributes are good for a time that grows with
- * the age of the last change (ATTR_MIN to ATTR_MAX), as NFS does; an open asks
- * storage anyway (file.c), and changes made here refresh or expire them at once.
- * Sizes: while pages are dirty the end of the file is where we have put it, and
- * storage can only move it further out.
+ * An inode is found by coop_fid. Its attributes are valid for a time that grows with
+ * the age of the last change (ATTR_MIN to ATTR_MAX), as in NFS. An open asks storage
+ * anyway (file.c), and our own changes refresh or expire the attributes at once. While
+ * pages are dirty we determine the end of the file, and storage can only move it
+ * further out.
  *
- * Peers are served from inodes without any lock of theirs, so looking one up must not
- * wait for one that is being freed (its pages may wait for the very thread that looks),
- * and the last reference may have to go from where sleeping is no option.
+ * Serving a peer uses inodes without their locks. So the lookup for it must not wait
+ * for an inode that is being freed (whose pages may wait for this very thread), and the
+ * last reference may have to be dropped where we must not sleep.
  */
 #include <linux/fs.h>
 #include <linux/posix_acl.h>
@@ -44,7 +44,7 @@ struct inode *coop_alloc_inode(struct super_block *sb)
 	return &ci->vfs;
 }
 
-/* After a grace period: path walks read i_link without a reference. */
+/* Called after a grace period: path walks read i_link without a reference. */
 void coop_free_inode(struct inode *inode)
 {
 	if (S_ISLNK(inode->i_mode))
@@ -77,7 +77,7 @@ int coop_inode_cache_init(void)
 
 void coop_inode_cache_exit(void)
 {
-	rcu_barrier(); /* for those that are freed after a grace period */
+	rcu_barrier(); /* waits for inodes that RCU has yet to free */
 	kmem_cache_destroy(inode_cache);
 }
 
@@ -99,7 +99,7 @@ static int fid_set(struct inode *inode, void *data)
 static void inode_set_type(struct inode *inode, const struct coop_st_attr *attr)
 {
 	inode->i_mode = attr->mode;
-	inode->i_flags |= S_NOATIME | S_NOCMTIME; /* storage's clock stamps */
+	inode->i_flags |= S_NOATIME | S_NOCMTIME; /* storage's clock sets the times */
 	switch (attr->mode & S_IFMT) {
 	case S_IFREG:
 		inode->i_op = &coop_file_inode_ops;
@@ -137,7 +137,7 @@ struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr,
 		return ERR_PTR(-ENOMEM);
 	ci = coop_i(inode);
 	if (!(inode->i_state & I_NEW) && inode_wrong_type(inode, attr->mode)) {
-		/* Its identity was used again: who has it keeps it, nobody finds it any more. */
+		/* The identity was reused: unhash the old inode, which its users may keep. */
 		remove_inode_hash(inode);
 		iput(inode);
 		return ERR_PTR(-ESTALE);
@@ -149,7 +149,7 @@ struct inode *coop_iget(struct super_block *sb, const struct coop_st_attr *attr,
 		inode_set_type(inode, attr);
 		attr_learn(inode, attr, asked);
 		unlock_new_inode(inode);
-		/* Not before a recall can find it. */
+		/* Only now can a recall find the inode. */
 		coop_lease_learn(inode, attr, asked);
 	} else {
 		coop_attr_learn(inode, attr, asked);
@@ -206,8 +206,9 @@ static bool has_dirty_pages(struct inode *inode)
 }
 
 /*
- * cuts: the file may have become shorter. Replies to our own writes are handled in any order, so
- * an end before ours is an older one then, or others cut the file: storage is asked again.
+ * cuts: accept a smaller size. Without it the reply is to our own write; such replies arrive in any
+ * order, so a smaller size is an older one, or another client truncated the file: expire the
+ * attributes.
  */
 static void apply_locked(struct inode *inode, const struct coop_st_attr *attr, bool cuts)
 {
@@ -266,10 +267,10 @@ bool coop_attr_ours(struct inode *inode, const struct coop_st_attr *attr)
 	bool known = true;
 
 	spin_lock(&ci->lock);
-	/* Replies to several changes come in any order: the last one's content is what is seen. */
+	/* Replies to several changes come in any order: use only the one of the last change. */
 	if (!inode_wrong_type(inode, attr->mode) &&
 	    (!S_ISREG(inode->i_mode) || attr->version == ci->seen))
-		/* Who cuts a file has moved the end himself. */
+		/* coop_change_end_alone() has set the size after a truncation. */
 		apply_locked(inode, attr, !S_ISREG(inode->i_mode));
 	else
 		known = false;
@@ -282,7 +283,7 @@ void coop_attr_unlinked(struct inode *inode, bool last)
 	struct coop_inode *ci = coop_i(inode);
 
 	spin_lock(&ci->lock);
-	ci->believed = coop_ticket(inode->i_sb); /* a CLOSE may be under way */
+	ci->believed = coop_ticket(inode->i_sb); /* ignore the reply to a CLOSE under way */
 	if (last)
 		clear_nlink(inode);
 	else if (inode->i_nlink)
@@ -326,7 +327,7 @@ static int ask_attr(struct inode *inode)
 	if (!err)
 		coop_attr_learn(inode, &call->res.attr, asked);
 	coop_call_put(call);
-	/* Unlinked while open here: what is known is all that can be. */
+	/* Unlinked while open here: the known attributes are all that we can get. */
 	if (err == -ESTALE && !inode->i_nlink)
 		err = 0;
 	return err;
@@ -340,20 +341,20 @@ int coop_revalidate(struct inode *inode, bool force)
 	if (!force && attr_fresh(inode))
 		return 0;
 	if (force && S_ISREG(inode->i_mode)) {
-		/* Once there is no version reads ask for none, and there is nothing to learn. */
+		/* Without a version reads ask for none, and there is nothing to wait for. */
 		long left = wait_event_killable_timeout(
 			ci->quiet, !READ_ONCE(ci->changes) || !READ_ONCE(ci->version), HZ);
 
 		if (left < 0)
 			return left;
-		if (!left) /* somebody here writes without a pause */
+		if (!left) /* a task on this node writes without a pause */
 			coop_content_unproved(ci);
 	}
 	err = ask_attr(inode);
 	return err;
 }
 
-/* What the VFS has no place for in an inode. */
+/* Adds the attributes that a VFS inode has no fields for. */
 static void stat_beyond_inode(struct inode *inode, u32 mask, struct kstat *stat)
 {
 	struct coop_inode *ci = coop_i(inode);
@@ -369,7 +370,7 @@ static void stat_beyond_inode(struct inode *inode, u32 mask, struct kstat *stat)
 	stat->attributes |= ci->traits;
 	stat->attributes_mask |= ci->traits_known;
 	spin_unlock(&ci->lock);
-	/* Any bytes can be sent from any bytes (direct.c). */
+	/* Direct I/O needs no alignment (direct.c). */
 	if (S_ISREG(inode->i_mode) && mask & COOP_STATX_DIOALIGN)
 		coop_stat_dio(stat, 1, 1);
 }
@@ -401,7 +402,7 @@ int coop_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat 
 	return 0;
 }
 
-/* Storage knows whom the export takes the caller for, and rules that are neither mode nor ACL. */
+/* Asks storage, which knows how the export maps the caller, and rules beyond mode and ACL. */
 static int ask_access(struct inode *inode, const struct cred *who, u32 wanted)
 {
 	struct coop_mount *m = coop_sb(inode->i_sb);
@@ -426,8 +427,8 @@ static int ask_access(struct inode *inode, const struct cred *who, u32 wanted)
 }
 
 /*
- * User 0 has all rights at storage. If a mount makes him of another user, that one's are judged
- * here alone, and not by what the owner and mode were a moment ago.
+ * User 0 has all rights at storage. If a mount maps another user to user 0, only this node can
+ * check that user's rights, and needs the present owner and mode for it.
  */
 static bool judged_here(const struct inode *inode, struct mnt_idmap *idmap, const struct cred *who)
 {
@@ -451,7 +452,7 @@ int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 			return err;
 	}
 	err = generic_permission(idmap, inode, mask);
-	/* Nothing follows access(2) and chdir(2) that storage would judge. */
+	/* After access(2) and chdir(2) no request follows in which storage would check. */
 	if (err || !wanted || !(mask & (MAY_ACCESS | MAY_CHDIR)))
 		return err;
 	if (coop_lease_may(inode, who, COOP_MAY_ACCESS * wanted))
@@ -459,7 +460,7 @@ int coop_permission(struct mnt_idmap *idmap, struct inode *inode, int mask)
 	return mask & MAY_NOT_BLOCK ? -ECHILD : ask_access(inode, who, wanted);
 }
 
-/* ---- changing them -------------------------------------------------------------- */
+/* ---- setattr -------------------------------------------------------------------- */
 
 static void time_to(struct coop_st_time *to, const struct timespec64 *from)
 {
@@ -508,7 +509,8 @@ static void fill_set(struct coop_st_setattr *set, const struct inode *inode,
 	}
 }
 
-/* Who has the file open for writing may cut it and write, whatever its mode is by now. */
+/* An open file that permits the change, because it is open for writing, whatever the mode is now.
+ */
 static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
 {
 	if (attr->ia_valid & ATTR_SIZE)
@@ -518,7 +520,7 @@ static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
 	return attr->ia_valid & KILL_ID ? coop_file_find(inode, COOP_ST_O_WRITE) : NULL;
 }
 
-/* Who is not mapped may yet have been given a file that is open. */
+/* A caller that the mount does not map may still use an open file that it was given. */
 static int set_cred(struct coop_call *call, struct inode *inode, struct mnt_idmap *idmap,
 		    const struct coop_file *file)
 {
@@ -582,18 +584,21 @@ out:
 
 int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *attr)
 {
-	/* By a write, that is; a chown() that changes nothing is its caller's to ask. */
+	/* ATTR_FORCE marks a write. A chown() that changes nothing also sets KILL_ID, but its
+	 * caller needs the right to ask. */
 	const bool writes = attr->ia_valid & ATTR_FORCE && attr->ia_valid & KILL_ID;
 	const bool kill = attr->ia_valid & KILL_ID;
 	struct inode *inode = d_inode(dentry);
 	const bool maps = coop_mount_maps(inode, idmap);
-	/* User 0, whom a mount may make of another user, sets a size and the bits stay. */
+	/* Storage clears the bits with these. A size from user 0 does not clear them, and a mount
+	 * may map another user to user 0. */
 	const unsigned int takes = ATTR_UID | ATTR_GID | (maps ? 0 : ATTR_SIZE);
 	int err;
 
 	/*
-	 * Storage decides who may; what remains here is the size's range. Of what a mount maps it
-	 * knows nothing: there user 0 of storage may be one who has rights to mapped files only.
+	 * Storage checks the rights; we only check the range of the size. But storage does not know
+	 * what a mount maps: a user that is user 0 there may have rights to mapped files only. So
+	 * we check as well on an id-mapped mount.
 	 */
 	if (maps && (judged_here(inode, idmap, coop_caller(inode->i_sb, idmap, true)) ||
 		     !attr_fresh(inode))) {
@@ -607,8 +612,9 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 	if (err)
 		return err;
 	/*
-	 * The mode that the VFS made of the one known here may be an old one. Storage takes the
-	 * bits away from the one that the file has: because of a new owner or size, or asked to.
+	 * The VFS computed the new mode from the one known here, which may be old. Storage clears
+	 * the bits in the file's present mode: because of a new owner or size, or because of
+	 * KILL_ID.
 	 */
 	if (kill && (writes || attr->ia_valid & takes))
 		attr->ia_valid &= ~ATTR_MODE;
@@ -619,10 +625,10 @@ int coop_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct iattr *a
 		return 0;
 	if (S_ISREG(inode->i_mode)) {
 		if (attr->ia_valid & ATTR_SIZE)
-			inode_dio_wait(inode); /* writes that are not waited for */
+			inode_dio_wait(inode); /* asynchronous direct writes */
 		else if (coop_sb(inode->i_sb)->opt.commit_on_close)
-			coop_write_to_commit(inode, 0, LLONG_MAX); /* a close is next */
-		/* Dirty pages have a time and an end of their own; they come first. */
+			coop_write_to_commit(inode, 0, LLONG_MAX); /* a close usually follows */
+		/* Dirty pages change time and size, so they must be written first. */
 		err = filemap_write_and_wait(inode->i_mapping);
 		if (err)
 			return err;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * lease.c - leases: what may be answered without asking storage, and giving them back.
+ * lease.c - leases: what we may answer without storage, and how leases are returned.
  *
- * lease.h has the rule. A lease holds while the daemon has answered a request that was sent
- * less than COOP_ST_LEASE_TRUST_MS ago, so a mount whose daemon is silent stops relying on
- * leases by itself, before the daemon stops waiting for it.
+ * lease.h has the rule. We rely on a lease while the daemon has answered a request that was sent
+ * less than COOP_ST_LEASE_TRUST_MS ago. So a mount whose daemon is silent stops relying on leases
+ * by itself, before the daemon stops waiting for it.
  *
- * A recall ends the belief in the receiver's own work, so no reply that comes after it is
- * taken for older news. Answering it may take a round trip, since storage has to be told of files
- * that were opened within the lease (unsaid.c): that is a work of its own. Leases that we
- * have no use for any more - the inode left memory, or there are too many - are
- * returned one after another by another work; eviction never waits for the network.
+ * A recall ends our trust in the receiver's own work, before the receiver takes the replies that
+ * follow the recall. The answer to a recall may take a round trip, because storage must first learn
+ * of files that were opened under the lease (unsaid.c), so a separate work sends it. Another work
+ * returns, one by one, leases that we do not need any more: the inode left memory, or there are too
+ * many. Eviction never waits for the network.
  *
- * Permissions are kept as a small array an inode, replaced as a whole, so that path walks
- * under RCU can read it.
+ * The permissions of an inode are a small array that is replaced as a whole, so that path walks can
+ * read it under RCU.
  */
 #include <linux/cred.h>
 #include <linux/hash.h>
@@ -22,9 +22,9 @@
 
 #include "fs/fs.h"
 
-#define LEASES_KEPT 9000 /* the daemon gives 10,000: some are on their way back */
-#define TRIM_LOOKS  64   /* at inodes, for one that was not used lately */
-#define USERS_MAX   8    /* of an inode, whose permissions are kept */
+#define LEASES_KEPT 9000 /* the daemon gives 10,000; some are being returned */
+#define TRIM_LOOKS  64   /* inodes to examine for one that was not used lately */
+#define USERS_MAX   8    /* users whose permissions an inode keeps */
 
 struct lease_user {
 	kuid_t uid;
@@ -40,7 +40,7 @@ struct coop_lease_users {
 	struct lease_user user[USERS_MAX];
 };
 
-/* A lease on its way back, or one that is over. */
+/* A lease that is being returned, or has ended. */
 struct lease_back {
 	struct work_struct work;
 	struct list_head link; /* coop_leases.idle */
@@ -59,7 +59,7 @@ static struct coop_lease_slot *slot_of(struct coop_leases *l, const struct coop_
 	return &l->slots[hash_64(fid->lo ^ fid->hi, ilog2(COOP_LEASE_SLOTS))];
 }
 
-/* ---- asking whether one holds ---------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------- */
 
 u64 coop_lease_since(const struct inode *inode)
 {
@@ -113,7 +113,7 @@ bool coop_lease_may(const struct inode *inode, const struct cred *cred, u32 righ
 	return may;
 }
 
-/* ---- what has been permitted ----------------------------------------------------- */
+/* ---- permissions ----------------------------------------------------------------- */
 
 static void users_put(struct coop_lease_users *users)
 {
@@ -129,7 +129,8 @@ static void users_free(struct rcu_head *rcu)
 	users_put(container_of(rcu, struct coop_lease_users, rcu));
 }
 
-/* The others of 'old' that hold still; of too many the one that was added first goes. */
+/* Copies the other users of 'old' whose rights are still valid. If full, omits the one that was
+ * added first. */
 static void users_copy(struct coop_lease_users *to, const struct coop_lease_users *old, u64 since,
 		       const struct cred *cred)
 {
@@ -184,7 +185,7 @@ void coop_lease_free(struct coop_inode *ci)
 
 /* ---- beginning and ending -------------------------------------------------------- */
 
-/* It is not believed any more; the daemon may still have it. */
+/* We no longer trust the lease; the daemon may still have it. */
 static void over_locked(struct coop_inode *ci)
 {
 	lockdep_assert_held(&ci->lock);
@@ -193,7 +194,7 @@ static void over_locked(struct coop_inode *ci)
 	coop_listing_drop_locked(ci);
 }
 
-/* The daemon does not have it any more, or will not have it soon. */
+/* The daemon no longer has the lease, or soon will not. */
 static void unlist_locked(struct coop_leases *l, struct coop_inode *ci)
 {
 	lockdep_assert_held(&l->lock);
@@ -203,7 +204,7 @@ static void unlist_locked(struct coop_leases *l, struct coop_inode *ci)
 	l->held--;
 }
 
-/* Over, at storage too. */
+/* Ends the lease, which is also over at storage. */
 static void end_lease(struct coop_inode *ci)
 {
 	struct coop_leases *l = leases_of(&ci->vfs);
@@ -242,7 +243,8 @@ static void tell_work(struct work_struct *work)
 	memalloc_nofs_restore(nofs);
 }
 
-/* The lease is over and no recall comes. Without memory tell_old_work does it, within a second. */
+/* The lease ended without a recall: tells storage of open files. Without memory tell_old_work does
+ * so within a second. */
 static void tell_later(struct coop_mount *m, struct inode *inode)
 {
 	struct lease_back *b = back_alloc(m, &coop_i(inode)->fid, inode);
@@ -271,12 +273,12 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	spin_lock(&ci->lock);
 	last = asked >= ci->believed && !inode_wrong_type(inode, attr->mode);
 	spin_lock(&l->lock);
-	/* The daemon recalls what it cannot keep, after it has answered what was asked for later,
-	 * too. */
+	/* The daemon may answer requests sent after this one before it sends a recall, so check
+	 * every event that may have ended the lease since the request was sent. */
 	believed = told && last && !l->down && !l->closed && asked > l->floor && !slot->returning &&
 		   asked > slot->broken && asked > ci->lease_broken && !ci->lease_changes &&
 		   !unsure;
-	/* Storage is to know of files that were opened within it. */
+	/* The lease is over: storage must learn of the files that were opened under it. */
 	tell = !told && !list_empty(&ci->lease_link) && !list_empty(&ci->files) && !l->closed;
 	if (tell)
 		coop_calls_begin(m);
@@ -288,21 +290,20 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	}
 	many = l->held > LEASES_KEPT && !l->closed;
 	spin_unlock(&l->lock);
-	/* It may be on its way back: a reply asked for before it, but taken in after, is of it. */
+	/* We may be returning the lease: a reply to an earlier request may still belong to it. */
 	if (!told)
 		WRITE_ONCE(ci->lease_broken, coop_ticket(inode->i_sb));
 	if (!told || (last && !believed)) {
 		over_locked(ci);
 	} else if (believed) {
 		if (ci->leased_since <= READ_ONCE(l->floor)) {
-			coop_listing_drop_locked(ci); /* of a lease before this one */
+			coop_listing_drop_locked(ci); /* it belongs to an earlier lease */
 			WRITE_ONCE(ci->leased_since, coop_ticket(inode->i_sb));
 		}
 		WRITE_ONCE(ci->lease_attr, true);
 		WRITE_ONCE(ci->lease_used, true);
 	}
-	/* Where there are leases they alone say how long; what is not believed now is asked for
-	 * again. */
+	/* With leases there is no time limit besides: an untrusted attribute is asked for again. */
 	if (told && last && !unsure) {
 		WRITE_ONCE(ci->attr_until, jiffies - 1);
 		ci->has_until = jiffies - 1;
@@ -328,14 +329,14 @@ int coop_lease_change_begin(struct inode *inode, bool names)
 	if (!names)
 		WRITE_ONCE(ci->judged_since, coop_ticket(inode->i_sb));
 	spin_unlock(&ci->lock);
-	/* Who opens it from here on sees that, or is seen to have done so. */
+	/* A task that opens the file from here on sees lease_attr cleared, or we see its file. */
 	err = names ? 0 : coop_unsaid_tell_inode(inode);
 	if (err)
 		coop_lease_change_end(inode, names, 0);
 	return err;
 }
 
-/* Did storage say how it ended? */
+/* Is the outcome of the change unknown? */
 static bool unknown(int err)
 {
 	return err == -ERESTARTSYS || err == -EINTR || err == -ETIMEDOUT || err == -ESHUTDOWN ||
@@ -348,21 +349,21 @@ void coop_lease_change_end(struct inode *inode, bool names, int err)
 
 	spin_lock(&ci->lock);
 	WRITE_ONCE(ci->lease_broken, coop_ticket(inode->i_sb));
-	WRITE_ONCE(ci->lease_changes, ci->lease_changes - 1); /* seen to be over: broken is set */
+	WRITE_ONCE(ci->lease_changes, ci->lease_changes - 1); /* after lease_broken is set */
 	WRITE_ONCE(ci->lease_attr, false);
 	if (!names)
 		WRITE_ONCE(ci->judged_since, ci->lease_broken);
 	if (unknown(err)) {
-		/* It may happen at any time, and the daemon tells us nothing of our own changes. */
+		/* The change may happen at any time, and the daemon sends no recall for our own. */
 		set_bit(COOP_I_UNSURE, &ci->flags);
 		over_locked(ci);
 	}
 	spin_unlock(&ci->lock);
 }
 
-/* ---- giving back ----------------------------------------------------------------- */
+/* ---- returning ------------------------------------------------------------------- */
 
-/* From here until the answer no reply tells of a lease. */
+/* From here until the answer we accept no lease of the files in this slot. */
 static void slot_returning_locked(struct coop_mount *m, const struct coop_fid *fid)
 {
 	struct coop_lease_slot *slot = slot_of(&m->leases, fid);
@@ -417,7 +418,7 @@ static void recall_work(struct work_struct *work)
 	memalloc_nofs_restore(nofs);
 }
 
-/* All of them end, since one that was recalled cannot be remembered. */
+/* Ends all leases, because there is no memory to note one recall. */
 static void return_all(struct coop_mount *m)
 {
 	coop_leases_lost(m);
@@ -440,7 +441,7 @@ void coop_lease_recalled(struct coop_mount *m, const struct coop_fid *fid)
 	}
 	spin_unlock(&l->lock);
 	if (closed)
-		return; /* all have been returned */
+		return; /* all leases have been returned */
 	inode = coop_ilookup(m->sb, fid);
 	if (inode)
 		end_lease(coop_i(inode));
@@ -457,7 +458,7 @@ void coop_lease_recalled(struct coop_mount *m, const struct coop_fid *fid)
 	coop_calls_end(m);
 }
 
-/* One that was not used since it was looked at last, on its way back; false: none is to go. */
+/* Picks a lease that was not used since the last look, to be returned; false: none to return. */
 static bool trim_one(struct coop_mount *m)
 {
 	struct coop_leases *l = &m->leases;
@@ -489,7 +490,7 @@ static bool trim_one(struct coop_mount *m)
 	return b;
 }
 
-/* Of a file that may have been looked up again meanwhile: as if it were recalled. */
+/* Returns a lease as if it were recalled, because the file may have been looked up again since. */
 static void return_idle(struct coop_mount *m, const struct coop_fid *fid)
 {
 	struct coop_call *call;
@@ -558,7 +559,7 @@ void coop_lease_evict(struct inode *inode)
 	spin_unlock(&ci->lock);
 	if (list_empty_careful(&ci->lease_link))
 		return;
-	/* Without memory the daemon keeps it until it recalls it. */
+	/* Without memory we do not return it; the daemon keeps it until a recall. */
 	b = back_alloc(m, &ci->fid, NULL);
 	spin_lock(&l->lock);
 	unlist_locked(l, ci);
@@ -571,7 +572,7 @@ void coop_lease_evict(struct inode *inode)
 	kfree(b);
 }
 
-/* ---- all of them ----------------------------------------------------------------- */
+/* ---- all leases ------------------------------------------------------------------ */
 
 static void end_all_locked(struct coop_mount *m)
 {
@@ -675,5 +676,5 @@ void coop_leases_stop(struct coop_mount *m)
 	cancel_work_sync(&m->leases.resume_work);
 	cancel_work_sync(&m->leases.idle_work);
 	coop_unsaid_stop(m);
-	idle_work(&m->leases.idle_work); /* frees what is there: nothing is sent any more */
+	idle_work(&m->leases.idle_work); /* frees the list; nothing is sent any more */
 }

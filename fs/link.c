@@ -2,8 +2,8 @@
 /*
  * link.c - reading symbolic links.
  *
- * A link's target never changes under one identity, so it is read once and then
- * kept with the inode, where path walks find it without asking.
+ * The target of a link never changes while its identity exists, so we read it once
+ * and keep it with the inode, where path walks find it without a request.
  */
 #include <linux/namei.h>
 #include <linux/slab.h>
@@ -29,16 +29,16 @@ static const char *coop_get_link(struct dentry *dentry, struct inode *inode,
 	call->arg.fh.len = ci->fh_len;
 	err = coop_call_run(call);
 	text = &call->res.text;
-	/* A target with a NUL in it is no path. */
+	/* A target that contains a NUL is not a path. */
 	if (!err && (!text->len || text->len >= PATH_MAX || memchr(text->p, 0, text->len)))
 		err = -EIO;
 	target = err ? ERR_PTR(err) : kmemdup_nul(text->p, text->len, GFP_KERNEL);
 	coop_call_put(call);
 	if (IS_ERR_OR_NULL(target))
 		return target ?: ERR_PTR(-ENOMEM);
-	/* Released: who finds the pointer finds the text. */
+	/* Release: a task that sees the pointer sees the text. */
 	if (cmpxchg_release(&inode->i_link, NULL, target))
-		kfree(target); /* somebody was faster */
+		kfree(target); /* another task was faster */
 	return READ_ONCE(inode->i_link);
 }
 

@@ -2,24 +2,25 @@
 /*
  * lock.c - flock(2), and the byte ranges of fcntl(2), held at storage among all nodes.
  *
- * Storage decides. It knows every owner of this node by a number, so processes of one
- * node meet there as those of two do, in one order. What it has granted is noted in the
- * VFS's lists of the inode (i_flctx): the VFS gives back by them what a close ends, and
- * they are what is asked for again from a daemon that was restarted. A lock is noted
- * after storage has granted it, and taken out before it is given back there, so a note
- * never says more than storage does, and one that it has given to the next owner here
- * may be noted a moment late: then it is waited for.
+ * Storage decides. It knows every owner on this node by a number, so processes of one node
+ * compete there like those of two nodes, in one order. We note granted locks in the VFS's
+ * lists of the inode (i_flctx). The VFS uses them to unlock at a close, and we use them to
+ * reclaim locks from a restarted daemon. A lock is noted after storage has granted it, and
+ * removed before storage gets the unlock, so we never note more than storage has granted. When
+ * storage passes a lock from one owner on this node to another, the old note may still be
+ * there for a moment: the new owner then waits for it to go.
  *
- * A wait is queued at storage, whose push ends it. The push may be lost with a connection:
- * on the next one whoever waits asks again under the same cookie. Who is interrupted
- * cancels; a grant that came first is kept. Who is killed waits for nothing: the reply to
- * what is under way gives the lock back, and what the owner held there goes with it.
+ * A wait is queued at storage, whose push ends it. The push may be lost with a connection, so
+ * on the next one the waiter asks again under the same cookie. An interrupted waiter cancels
+ * its wait; if the grant came first, it keeps the lock. A killed waiter does not wait for the
+ * reply to its call: when the reply comes, it unlocks, which also releases what the owner held
+ * in that range.
  *
- * A restart of the daemon is counted. A grant that was asked for before one may be of the
- * old daemon, and is noted only if no restart came between; else it is asked for again.
- * What is noted by then is reclaimed, after its open file and before anything else is sent.
- * Where that is refused another node may have held the lock: the open file is lost, and
- * what is done by it fails with EIO.
+ * We count restarts of the daemon. A grant may come from the daemon before a restart, so it is
+ * noted only if there was no restart since its request; else we ask again. Noted locks are
+ * reclaimed, after their open file and before any other request is sent. If storage refuses
+ * that, another node may have held the lock: the open file is lost, and operations on it fail
+ * with EIO.
  */
 #include <linux/pagemap.h>
 #include <linux/sched/mm.h>
@@ -27,21 +28,21 @@
 
 #include "fs/fs.h"
 
-/* One caller that asks storage for a lock, or gives one back. */
+/* One task that asks storage for a lock, or gives one back. */
 struct coop_lock_ask {
 	refcount_t refs;       /* the task; the call under way */
 	struct list_head link; /* coop_locks.asks, if it may be queued */
 	struct coop_mount *mount;
-	struct inode *inode; /* the task has its file; calls have references of their own */
+	struct inode *inode; /* the task holds its file; calls have references of their own */
 	u64 open_id;
 	u64 cookie; /* 0: it does not wait */
 	struct coop_st_lock what;
 	wait_queue_head_t wake;
 	/* guarded by coop_locks.lock */
 	bool granted;
-	bool again;    /* on a new connection, which a grant may have missed */
+	bool again;    /* new connection: a grant may be lost, so ask again */
 	bool answered; /* the last call has its reply */
-	bool left;     /* the task has not waited for it */
+	bool left;     /* the task did not wait for that reply */
 };
 
 void coop_locks_init(struct coop_locks *l)
@@ -52,7 +53,7 @@ void coop_locks_init(struct coop_locks *l)
 	get_random_bytes(&l->owner_key, sizeof(l->owner_key));
 }
 
-/* ---- asking ------------------------------------------------------------------------------- */
+/* ---- requests ----------------------------------------------------------------------------- */
 
 static u32 lock_kind(const struct file_lock *fl)
 {
@@ -64,7 +65,7 @@ static u32 lock_kind(const struct file_lock *fl)
 static void lock_describe(struct coop_mount *m, const struct file_lock *fl, struct coop_st_lock *l)
 {
 	l->kind = lock_kind(fl);
-	/* An address of the kernel's is nobody else's business. */
+	/* Hash the owner: kernel addresses must not leave the kernel. */
 	l->owner = siphash_2u64((unsigned long)coop_fl(fl, owner), l->kind, &m->locks.owner_key);
 	l->start = fl->fl_start;
 	l->end = fl->fl_end == OFFSET_MAX ? U64_MAX : fl->fl_end;
@@ -125,11 +126,11 @@ static void ask_end(struct coop_lock_ask *ask)
 
 static void ask_called(struct coop_call *call);
 
-/* The caller has a reference to the call. */
+/* Returns a reference to the call. */
 static struct coop_call *ask_send(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie)
 {
 	struct coop_inode *ci = coop_i(ask->inode);
-	/* What gives a lock back is not given up for want of memory. */
+	/* An unlock must not fail for lack of memory. */
 	struct coop_call *call = op == COOP_ST_UNLOCK
 					 ? coop_call_alloc_sure(ask->mount->storage, op)
 					 : coop_call_alloc(ask->mount->storage, op);
@@ -157,7 +158,7 @@ static void ask_send_alone(struct coop_lock_ask *ask, u64 cookie)
 	coop_call_put(ask_send(ask, COOP_ST_UNLOCK, 0, cookie));
 }
 
-/* A reply that its task did not wait for. A wait ends first, then what is held in the range. */
+/* Handles a reply that its task did not wait for: first ends the wait, then unlocks the range. */
 static void ask_settle(struct coop_lock_ask *ask, const struct coop_call *call)
 {
 	if (call->op == COOP_ST_LOCK && !call->error && call->res.flags == COOP_ST_LOCK_QUEUED)
@@ -185,7 +186,7 @@ static void ask_called(struct coop_call *call)
 	coop_calls_end(m);
 }
 
-/* True: the reply will be dealt with when it comes. */
+/* Stops waiting for the reply. True: ask_called() will handle it; false: it has already come. */
 static bool ask_leave(struct coop_lock_ask *ask)
 {
 	struct coop_locks *l = &ask->mount->locks;
@@ -196,13 +197,13 @@ static bool ask_leave(struct coop_lock_ask *ask)
 	return ask->left;
 }
 
-/* 0 and what the reply says; -ERESTARTSYS: killed, and the ask left. */
+/* 0 and the reply's flags; -ERESTARTSYS: killed, and the ask is left. */
 static int ask_call(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie, u32 *result)
 {
 	struct coop_call *call;
 	int err;
 
-	ask->answered = false; /* nothing is under way */
+	ask->answered = false; /* no call is under way */
 	call = ask_send(ask, op, flags, cookie);
 	if (!call)
 		return -ENOMEM;
@@ -211,7 +212,7 @@ static int ask_call(struct coop_lock_ask *ask, u16 op, u32 flags, u64 cookie, u3
 			coop_call_put(call);
 			return -ERESTARTSYS;
 		}
-		wait_for_completion(&call->finished); /* it is being told */
+		wait_for_completion(&call->finished); /* ask_called() is about to complete it */
 	}
 	err = call->error;
 	*result = call->res.flags;
@@ -243,7 +244,7 @@ static int note_out(struct inode *inode, struct file_lock *fl, unsigned int extr
 	return err;
 }
 
-/* 0; 1: the daemon was restarted since; -errno. */
+/* Notes a granted lock. 0; 1: the daemon was restarted since; -errno. */
 static int note_in(struct inode *inode, struct file_lock *fl, u32 restarts)
 {
 	struct coop_locks *l = &coop_sb(inode->i_sb)->locks;
@@ -251,7 +252,8 @@ static int note_in(struct inode *inode, struct file_lock *fl, u32 restarts)
 	int err;
 
 	for (;;) {
-		/* The session's work waits for it: no memory is waited for that needs storage. */
+		/* The session's work waits for 'noting': do not wait here for memory that needs
+		 * storage. */
 		down_read(&l->noting);
 		nofs = memalloc_nofs_save();
 		err = l->restarts == restarts ? note_with(inode, fl, 0) : 1;
@@ -259,14 +261,16 @@ static int note_in(struct inode *inode, struct file_lock *fl, u32 restarts)
 		up_read(&l->noting);
 		if (err != -EAGAIN)
 			return err;
-		/* Storage has it from its last owner here, whose note is about to go. */
+		/* Storage got the lock back from an owner on this node; wait until its note is
+		 * gone.
+		 */
 		err = note_with(inode, fl, FL_ACCESS | FL_SLEEP);
 		if (err)
 			return err;
 	}
 }
 
-/* ---- taking and giving back ------------------------------------------------------------------ */
+/* ---- lock and unlock ------------------------------------------------------------------------- */
 
 static bool ask_woken(const struct coop_lock_ask *ask)
 {
@@ -281,18 +285,18 @@ static int ask_lock(struct coop_lock_ask *ask, struct file_lock *fl)
 	int err, ended;
 
 	for (;;) {
-		WRITE_ONCE(ask->again, false); /* before the call: what comes after it counts */
+		WRITE_ONCE(ask->again, false); /* before the call: a later reconnect counts */
 		err = ask_call(ask, COOP_ST_LOCK, wait ? COOP_ST_L_WAIT : 0, ask->cookie, &result);
 		if (err)
 			return err;
 		if (result == COOP_ST_LOCK_HELD)
 			return 0;
 		if (ask->what.kind == COOP_ST_LOCK_FLOCK)
-			note_out(ask->inode, fl, 0); /* to convert it storage took it back */
+			note_out(ask->inode, fl, 0); /* a conversion first releases the old lock */
 		if (result == COOP_ST_LOCK_CONFLICT)
 			return -EAGAIN;
 		if (result != COOP_ST_LOCK_QUEUED || !wait)
-			return -EIO; /* no answer to what was asked */
+			return -EIO; /* not a valid reply */
 		err = wait_event_interruptible(ask->wake, ask_woken(ask));
 		if (READ_ONCE(ask->granted))
 			return 0;
@@ -305,7 +309,7 @@ static int ask_lock(struct coop_lock_ask *ask, struct file_lock *fl)
 	}
 }
 
-/* Storage may have granted it, or may do so yet. */
+/* Gives up a lock that storage may have granted, or may still grant. */
 static void ask_give_up(struct coop_lock_ask *ask, struct file_lock *fl)
 {
 	struct coop_locks *l = &ask->mount->locks;
@@ -353,7 +357,7 @@ static int lock_take(struct file *file, struct file_lock *fl, bool wait)
 
 static bool is_said(const struct coop_file *f)
 {
-	/* With the release when it was said: the number is the one that was. */
+	/* Pairs with the release in unsaid.c: open_id is the one that storage knows. */
 	return smp_load_acquire(&f->said) == COOP_SAID;
 }
 
@@ -377,7 +381,7 @@ static struct coop_file *said_of(struct coop_file *f)
 	return found;
 }
 
-/* What is dirty here the next holder wants to see, wherever it is in the file. */
+/* Unlocks. Dirty pages go to storage first, wherever they are in the file, for the next holder. */
 static int lock_give_back(struct file *file, struct file_lock *fl)
 {
 	struct inode *inode = file_inode(file);
@@ -386,12 +390,12 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 	u32 result;
 	int err;
 
-	filemap_write_and_wait(inode->i_mapping); /* fsync tells what could not be written */
+	filemap_write_and_wait(inode->i_mapping); /* fsync reports errors */
 	coop_unstable_hand_over(inode);
 	ask = ask_begin(file, fl, false);
 	if (!ask)
 		return -ENOLCK;
-	/* The owner's lock goes by any open file; a close of this one comes behind. */
+	/* Any open file can carry the owner's unlock; a CLOSE of this one is sent after it. */
 	said = said_of(file->private_data);
 	if (said)
 		ask->open_id = said->open_id;
@@ -401,7 +405,7 @@ static int lock_give_back(struct file *file, struct file_lock *fl)
 	ask_end(ask);
 	if (said)
 		coop_file_put(said);
-	/* Nothing was held; or killed, and it is on its way. */
+	/* No lock was held; or the task was killed, and the unlock is under way. */
 	return err == -ENOENT || err == -ERESTARTSYS ? 0 : err;
 }
 
@@ -411,7 +415,7 @@ static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 	struct inode *inode = file_inode(file);
 	int err = coop_file_say(f);
 
-	/* Another open file's lock may go by this one: that is tried in any case. */
+	/* Unlock in any case: this may end a lock of another open file. */
 	if (coop_fl(fl, type) == F_UNLCK)
 		return lock_give_back(file, fl);
 	if (err)
@@ -421,7 +425,7 @@ static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 	err = lock_take(file, fl, wait);
 	if (err)
 		return err;
-	/* As an open does: what the last holder wrote is read from here on. */
+	/* As after an open: reads must see the last holder's writes. */
 	err = coop_revalidate(inode, true);
 	if (!err)
 		err = coop_content_settle(inode);
@@ -430,7 +434,7 @@ static int lock_set(struct file *file, struct file_lock *fl, bool wait)
 	return err;
 }
 
-/* ---- who is in the way ------------------------------------------------------------------------
+/* ---- F_GETLK ----------------------------------------------------------------------------------
  */
 
 static void lock_tell(struct file_lock *fl, const struct coop_st_lock *l)
@@ -442,7 +446,7 @@ static void lock_tell(struct file_lock *fl, const struct coop_st_lock *l)
 		return;
 	fl->fl_start = min_t(u64, l->start, OFFSET_MAX);
 	fl->fl_end = min_t(u64, l->end, OFFSET_MAX);
-	coop_fl(fl, pid) = 0; /* another node's; those of this one are noted here */
+	coop_fl(fl, pid) = 0; /* of another node: locks of this node are found in the notes */
 }
 
 static int lock_test(struct file *file, struct file_lock *fl)
@@ -475,7 +479,7 @@ static int lock_test(struct file *file, struct file_lock *fl)
 	return err;
 }
 
-/* ---- what the VFS calls ------------------------------------------------------------------------
+/* ---- file operations ---------------------------------------------------------------------------
  */
 
 int coop_lock(struct file *file, int cmd, struct file_lock *fl)
@@ -505,7 +509,7 @@ int coop_flock(struct file *file, int cmd, struct file_lock *fl)
 	return lock_set(file, fl, IS_SETLKW(cmd));
 }
 
-/* ---- what storage says --------------------------------------------------------------------------
+/* ---- pushes from storage ------------------------------------------------------------------------
  */
 
 void coop_locks_granted(struct coop_mount *m, u64 cookie)
@@ -535,8 +539,8 @@ void coop_locks_reconnected(struct coop_mount *m)
 	spin_unlock(&m->locks.lock);
 }
 
-/* ---- a daemon that was restarted
- * ------------------------------------------------------------------ */
+/* ---- reclaiming after a restart of the daemon -------------------------------------------------
+ */
 
 static void reclaim_ended(struct coop_call *call)
 {
@@ -563,13 +567,13 @@ void coop_locks_reclaim_put(struct coop_mount *m, int error)
 	struct coop_locks *l = &m->locks;
 	struct coop_call *call;
 
-	if (error == -ECONNRESET) /* the next daemon is there, and asked from the start */
+	if (error == -ECONNRESET) /* the daemon restarted again: the reclaim starts over */
 		WRITE_ONCE(l->overtaken, true);
 	if (!atomic_dec_and_test(&l->reclaims))
 		return;
 	call = READ_ONCE(l->overtaken) ? NULL : coop_call_alloc(m->storage, COOP_ST_RECLAIMED);
 	if (!call) {
-		/* Without memory to say it: others wait for the grace time. */
+		/* Without memory for RECLAIMED other clients wait for the grace time. */
 		coop_storage_gate(m->storage, false);
 		return;
 	}
@@ -584,10 +588,9 @@ void coop_locks_reclaim_put(struct coop_mount *m, int error)
 static void file_lost(struct coop_file *f)
 {
 	WRITE_ONCE(f->lost, true);
-	pr_warn_ratelimited(
-		"coopfs: storage: a lock of inode %lu was lost while the daemon was "
-		"away: what has the file open by it gets EIO, and has to open it again\n",
-		f->inode->i_ino);
+	pr_warn_ratelimited("coopfs: storage: a lock of inode %lu was lost while the daemon was "
+			    "away: its open file fails with EIO and must be opened again\n",
+			    f->inode->i_ino);
 }
 
 static void reclaimed(struct coop_call *call)
@@ -628,7 +631,7 @@ static void reclaim_one(struct coop_mount *m, struct coop_file *f, const struct 
 	coop_call_put(call);
 }
 
-/* The first 'room' locks that were taken through the open file. Return: how many there are. */
+/* Describes the first 'room' locks that were taken through the open file. Returns their number. */
 static u32 notes_of(struct coop_file *f, struct file_lock_context *ctx, struct coop_st_lock *to,
 		    u32 room)
 {
@@ -662,7 +665,7 @@ void coop_locks_reclaim(struct coop_file *f)
 
 	if (!ctx)
 		return;
-	/* None is noted now, but one that is given back in part becomes two. */
+	/* No lock is added now, but a partial unlock may split one in two. */
 	while ((n = notes_of(f, ctx, notes, room)) > room) {
 		kvfree(notes);
 		room = n + 4;

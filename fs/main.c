@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * main.c - the module: its parts come up in the order of their dependencies and go
- * in the reverse one. All state that is not of a mount is made here.
+ * main.c - the module: initialises its parts in the order of their dependencies and
+ * ends them in reverse order. All state outside of mounts is created here.
  */
 #include <linux/module.h>
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * options.c - what a mount command says, checked before anything is started.
+ * options.c - the mount options, checked before anything is started.
  *
- * One table row an option: what it takes, what it needs beside it, where its value
- * goes, and whether a remount may change it. Parsing, checking, comparing and
- * listing all walk that table, so they cannot disagree. An option that is unknown,
- * out of range, given twice or without effect is refused by name; nothing is
- * ignored in silence. The words are those of the FUSE variant.
+ * One table has a row for each option: its value, the option that it needs, where
+ * its value is stored, and whether a remount may change it. Parsing, checking,
+ * comparing and listing all use that table, so they cannot disagree. An option that
+ * is unknown, out of range, given twice or without effect is refused by name; none
+ * is silently ignored. The option names are those of the FUSE variant.
  *
- * Names are no business of the kernel: mount.coopfs resolves them, hands over
- * numbers as server_addr=, and reads the key (key_data, binary). Who calls mount(2) by
- * hand writes numbers, and then the key file is read here, as the caller.
+ * The kernel does not resolve host names: mount.coopfs does, passes numeric
+ * addresses as server_addr=, and reads the key (key_data, binary). A direct call of
+ * mount(2) needs numeric addresses; the key file is then read here, with the
+ * caller's rights.
  */
 #include <linux/cred.h>
 #include <linux/ctype.h>
@@ -40,15 +41,15 @@ struct coop_option {
 	u8 kind;
 	bool value;   /* FLAG: what it sets */
 	bool tunable; /* by a remount */
-	bool hidden;  /* another name for what another row shows */
-	bool secret;  /* not in /proc/mounts, which all users read */
+	bool hidden;  /* an alias: another row shows the value */
+	bool secret;  /* not in /proc/mounts, which all users can read */
 	bool hex;
-	u32 unset; /* NUMBER: not shown if it is this */
+	u32 unset; /* NUMBER: this value is not shown */
 };
 
 struct coop_parsed {
-	struct coop_options opt; /* first: fs_private is used as coop_options, too */
-	u64 given;               /* bit: row of the table */
+	struct coop_options opt; /* first: fs_private is also used as coop_options */
+	u64 given;               /* a bit for each row of the table */
 	bool remount;
 };
 
@@ -99,10 +100,10 @@ static const struct coop_option table[] = {
 	 AT(node.serve_mbps), .kind = NUMBER, .tunable = true, NEVER_UNSET},
 };
 
-/* Values of 'local_lock', each where its bits (enum coop_local_lock) are a number. */
+/* Values of 'local_lock', indexed by their bits (enum coop_local_lock). */
 static const char *const local_locks[] = {"none", "flock", "posix", "all"};
 
-/* Words of the FUSE variant that cannot mean anything here. */
+/* Options of the FUSE variant without a meaning here. */
 static const struct {
 	const char *name, *why;
 } foreign[] = {
@@ -227,7 +228,7 @@ static int parse_key_data(struct fs_context *fc, const struct fs_parameter *para
 	return opt->key ? 0 : -ENOMEM;
 }
 
-/* Words of fstab for the programs that read it. */
+/* Options in fstab that other programs read. */
 static bool is_for_others(const char *name)
 {
 	return !strcmp(name, "_netdev") || !strncmp(name, "x-", 2);
@@ -241,7 +242,7 @@ int coop_options_parse(struct fs_context *fc, struct fs_parameter *param)
 	int err;
 
 	if (!strcmp(param->key, "source"))
-		return -ENOPARAM; /* the VFS keeps it */
+		return -ENOPARAM; /* the VFS stores it */
 	if (!strcmp(param->key, "key_data"))
 		return parse_key_data(fc, param, &parsed->opt);
 	if (is_for_others(param->key))
@@ -253,10 +254,10 @@ int coop_options_parse(struct fs_context *fc, struct fs_parameter *param)
 	for (i = 0; i < ARRAY_SIZE(table) && strcmp(table[i].name, param->key); i++)
 		;
 	if (i == ARRAY_SIZE(table))
-		return invalfc(fc, "option '%s' is unknown; coopfs(5) lists those there are",
+		return invalfc(fc, "option '%s' is unknown; coopfs(5) lists all options",
 			       param->key);
 	o = &table[i];
-	/* A remount repeats what is in force before what is new. */
+	/* A remount repeats the present options before the new ones. */
 	if (parsed->given & BIT_ULL(i) && !parsed->remount)
 		return invalfc(fc, "option '%s' is given twice", o->name);
 	parsed->given |= BIT_ULL(i);
@@ -347,8 +348,8 @@ static int servers_parse(struct fs_context *fc, struct coop_options *opt, const 
 			return invalfc(fc, "%s: more than %u servers", what, COOP_SERVERS_MAX);
 		if (err)
 			return invalfc(fc,
-				       "%s: '%.*s' is no ADDR, ADDR:PORT or [IPV6]:PORT; names are "
-				       "resolved by mount.coopfs: install it",
+				       "%s: '%.*s' is not ADDR, ADDR:PORT or [IPV6]:PORT; "
+				       "mount.coopfs resolves names: install it",
 				       what, (int)n, text);
 		text += n;
 		if (text == end)
@@ -384,17 +385,17 @@ static int source_parse(struct fs_context *fc, struct coop_options *opt)
 
 /* ---- the key ---------------------------------------------------------------- */
 
-/* As user space has it: a key that others can read is none. */
+/* The same rules as in user space: a key that other users can read is refused. */
 static const char *key_wrong(const struct inode *inode)
 {
 	if (!S_ISREG(inode->i_mode))
-		return "it is no regular file";
+		return "it is not a regular file";
 	if (!uid_eq(inode->i_uid, GLOBAL_ROOT_UID) && !uid_eq(inode->i_uid, current_fsuid()))
 		return "it belongs to another user; give it to root";
 	if (inode->i_mode & 077)
 		return "others can read it; chmod 600 it";
 	if (i_size_read(inode) < COOP_KEY_MIN || i_size_read(inode) > COOP_KEY_MAX)
-		return "it has not 32 to 4096 bytes";
+		return "its size is not 32 to 4096 bytes";
 	return NULL;
 }
 
@@ -437,7 +438,7 @@ static int dup_text(char **text)
 	return *text ? 0 : -ENOMEM;
 }
 
-/* now: what a remount starts from, NULL for a new mount. */
+/* now: the present options, for a remount; NULL for a new mount. */
 int coop_options_begin(struct fs_context *fc, const struct coop_options *now)
 {
 	struct coop_parsed *parsed = kzalloc(sizeof(*parsed), GFP_KERNEL);

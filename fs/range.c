@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * range.c - ranges of files that storage allocates, punches, moves, searches and
- * copies.
+ * range.c - operations on ranges that storage executes: allocate, punch, move,
+ * search and copy.
  *
- * Storage does it to what it has, so what is dirty here goes there first. The pages
- * that the change is of are dropped before it is asked for, and invalidate_lock keeps
- * them from coming back until its reply is in: a page that is mapped is dirty as a whole
- * once it is stored to, so one that stayed would carry bytes from before the change
- * to storage after it. Pages outside the range stay, and go over to the new version.
+ * Storage works on its own bytes, so dirty pages are written first. The pages of
+ * the changed range are dropped before the request, and invalidate_lock keeps them
+ * from coming back until the reply: a store through a mapping makes the whole page
+ * dirty, so a page that stayed would carry bytes from before the change to storage
+ * afterwards. Pages outside the range stay and get the new version.
  *
- * If storage fails the pages that are left are of no version, and the attributes are
- * asked for: it may have done a part.
+ * If storage fails, the remaining pages have no version and the attributes expire,
+ * because storage may have done a part.
  */
 #include <linux/fs.h>
 #include <linux/mm.h>
@@ -25,9 +25,9 @@
 /* ---- changes ---------------------------------------------------------------------------- */
 
 /*
- * Drops the pages of [from, to]; from > to: none. All dirty ones are written: they may move the
- * end. Bytes that no COMMIT has covered would be written again over the change if storage came up
- * without them, so it covers them first.
+ * Drops the pages of [from, to]; from > to: none. Writes all dirty pages, which may move the end.
+ * Commits kept bytes first: if storage restarted without them, they would be written again over the
+ * change.
  */
 static int range_drop(struct inode *inode, loff_t from, loff_t to)
 {
@@ -41,7 +41,7 @@ static int range_drop(struct inode *inode, loff_t from, loff_t to)
 	err = coop_commit_kept(inode);
 	if (err)
 		return err;
-	/* A page may be stored to between being written and being unmapped. */
+	/* A store through a mapping may dirty a page after it was written: try again. */
 	for (tries = 0, err = -EBUSY; err == -EBUSY && tries < DROP_TRIES; tries++)
 		err = invalidate_inode_pages2_range(mapping, from >> PAGE_SHIFT, to >> PAGE_SHIFT);
 	return err;
@@ -54,7 +54,7 @@ static int range_change(struct inode *inode, struct coop_call *call, loff_t from
 	int err;
 	u8 round;
 
-	inode_dio_wait(inode); /* writes that are not waited for */
+	inode_dio_wait(inode); /* asynchronous direct writes */
 	filemap_invalidate_lock(inode->i_mapping);
 	err = range_drop(inode, from, to);
 	if (err) {
@@ -87,8 +87,9 @@ static struct coop_call *range_call(struct coop_file *f, u16 op, loff_t offset)
 }
 
 /*
- * Storage takes set-id bits and capabilities from what is changed, but the bits not if user 0
- * changes it, whom a mount may make of a user without that right. Under the inode's lock.
+ * Storage removes set-id bits and capabilities of a file that it changes, but keeps the bits if
+ * user 0 changes it. A mount may map another user to user 0, so remove them here. Call it under the
+ * inode's lock.
  */
 static int remove_privs(struct file *file)
 {
@@ -119,7 +120,7 @@ static u32 falloc_flags(int mode)
 			flags |= bits[i].ours;
 		mode &= ~bits[i].kernel;
 	}
-	/* What is not known here storage refuses. */
+	/* Storage refuses flags that we do not know. */
 	return mode ? ~0u : flags;
 }
 
@@ -183,7 +184,7 @@ loff_t coop_seek_range(struct file *file, loff_t offset, int whence)
 
 /* ---- from file to file --------------------------------------------------------------------- */
 
-/* One COPY; length 0: to the end of the file. The bytes copied, or -errno. */
+/* Sends one COPY; length 0: to the end of the file. Returns the bytes copied, or -errno. */
 static loff_t copy_once(struct coop_file *in, loff_t pos_in, struct coop_file *out, loff_t pos_out,
 			loff_t length, u32 flags)
 {
@@ -235,7 +236,7 @@ static ssize_t copy_range(struct coop_file *in, loff_t pos_in, struct file *file
 	return done ?: n;
 }
 
-/* A lock that one of them was used under is another node's, perhaps. */
+/* Did one of the open files lose a lock? Another node may hold it now. */
 static bool copy_lost(const struct file *in, const struct file *out)
 {
 	const struct coop_file *from = in->private_data, *to = out->private_data;
@@ -270,7 +271,7 @@ loff_t coop_remap_file_range(struct file *in, loff_t pos_in, struct file *out, l
 	loff_t n;
 
 	if (flags & ~REMAP_FILE_ADVISORY)
-		return -EOPNOTSUPP; /* to compare as well is not storage's to do */
+		return -EOPNOTSUPP; /* storage cannot compare ranges */
 	if (copy_lost(in, out))
 		return -EIO;
 	to = coop_file_as(out->private_data, false);

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * read.c - pages come in: from peers' page caches first, then from storage.
+ * read.c - reads pages: first from peers' page caches, then from storage.
  *
- * Readahead cuts what the VM wants into windows of up to 64 pages (one fetch,
- * within one unit of placement) and starts each: a node that has peers for this
- * version asks them; done() takes over what arrived and hands the rest to storage
- * in the same request. Without peers a window goes to storage at once. Readahead
- * returns meanwhile (ra_async=1) or waits for its windows (ra_async=0).
+ * Readahead cuts the range that the VM wants into windows of up to 64 pages (one
+ * fetch, within one unit of placement) and starts each. A node with peers for this
+ * version asks them; done() takes the pages that arrived and asks storage for the
+ * rest. Without peers a window goes to storage at once. Readahead does not wait for
+ * its windows (ra_async=1), or it does (ra_async=0).
  *
- * Recovery: a page that could not be filled is unlocked as it is, and its reader
- * comes back through read_folio, which asks storage only and so terminates. If the
- * version went away under it, read_folio takes the attributes anew and lets the
- * VM look the page up again.
+ * Recovery: a page that could not be filled is unlocked as it is. Its reader comes
+ * back through read_folio, which asks storage only and so terminates. If the version
+ * changed in between, read_folio asks for the attributes and lets the VM look the
+ * page up again.
  */
 #include <linux/highmem.h>
 #include <linux/pagemap.h>
@@ -83,7 +83,7 @@ void coop_window_put(struct coop_window *w)
 		wake_up_all(&mount->reads_gone);
 }
 
-/* Takes pages out of 'left'; the caller decides about those returned. */
+/* Removes pages from 'left' and returns those that were in it; the caller decides about them. */
 static u64 window_take(struct coop_window *w, u64 pages, enum coop_source from, int error)
 {
 	bool last;
@@ -120,13 +120,13 @@ void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from)
 	bool same;
 
 	/*
-	 * Rule 10. Whoever moves the version on afterwards invalidates the pages, and waits for
-	 * their locks, which are ours.
+	 * Rule 10. A later change of the version invalidates the pages, and must wait for their
+	 * locks, which we hold.
 	 */
 	spin_lock(&ci->lock);
 	same = ci->version == w->content.version;
 	if (same && !ci->version)
-		ci->mixed++; /* a settling must not take them for its version's */
+		ci->mixed++; /* a settling must not count them as its version */
 	spin_unlock(&ci->lock);
 	if (!same)
 		return;
@@ -167,7 +167,7 @@ static void window_storage_work(struct work_struct *work)
 	coop_window_put(w);
 }
 
-/* The node's worker: whatever may wait goes to the mount's own queue. */
+/* Runs in the node's worker: work that may wait goes to the mount's queue. */
 static void window_fetched(struct coop_node_fetch *f, u64 good, int err)
 {
 	struct coop_window *w = container_of(f, struct coop_window, fetch);
@@ -185,8 +185,8 @@ static void window_fetched(struct coop_node_fetch *f, u64 good, int err)
 }
 
 /*
- * Begins to fill the window; its first reference goes to the stage that is started. The caller
- * owes coop_storage_push().
+ * Starts to fill the window; the stage that it starts takes over the first reference. The caller
+ * must call coop_storage_push().
  */
 static void window_start(struct coop_window *w)
 {
@@ -218,8 +218,8 @@ static u32 window_pages(const struct coop_mount *mount)
 }
 
 /*
- * The next window of what the VM wants; NULL at its end or without memory. A folio tells its own
- * index: that of rac moves on only with the next one.
+ * The next window of the readahead; NULL at its end or without memory. Use the folio's index,
+ * because that of rac advances only with the next folio.
  */
 static struct coop_window *window_gather(struct readahead_control *rac, struct coop_file *file,
 					 u32 most)
@@ -232,7 +232,7 @@ static struct coop_window *window_gather(struct readahead_control *rac, struct c
 		return NULL;
 	w = window_alloc(rac->mapping->host, file, GFP_NOFS | __GFP_NORETRY | __GFP_NOWARN);
 	if (!w) {
-		folio_unlock(folio); /* its reader asks for it alone */
+		folio_unlock(folio); /* a reader will read it by itself */
 		return NULL;
 	}
 	w->fetch.index = folio->index;
@@ -257,7 +257,7 @@ void coop_readahead(struct readahead_control *rac)
 	file = rac->file ? coop_file_get(rac->file->private_data)
 			 : coop_file_find(inode, COOP_ST_O_READ);
 	if (!file)
-		return; /* the VM unlocks the folios, and a reader asks for each */
+		return; /* the VM unlocks the folios; readers will read them one by one */
 	while ((w = window_gather(rac, file, most))) {
 		coop_count(&mount->stats, COOP_C_READAHEAD_PAGES, w->fetch.n_pages);
 		if (wait) {
@@ -276,7 +276,7 @@ void coop_readahead(struct readahead_control *rac)
 	coop_file_put(file);
 }
 
-/* One folio from storage, waited for. Its lock goes where keep_locked says. */
+/* Reads one folio from storage and waits. keep_locked: leaves the folio locked. */
 static int read_one(struct coop_file *file, struct folio *folio, bool keep_locked)
 {
 	struct coop_window *w = window_alloc(folio->mapping->host, file, GFP_NOFS);
@@ -301,9 +301,9 @@ static int read_one(struct coop_file *file, struct folio *folio, bool keep_locke
 	if (killed) {
 		spin_lock(&w->lock);
 		if (w->left)
-			w->keep_locked = false; /* nobody is left to want it */
+			w->keep_locked = false; /* the caller gives the folio up */
 		else
-			killed = false; /* decided, and about to say so */
+			killed = false; /* decided: 'finished' completes soon */
 		spin_unlock(&w->lock);
 		if (!killed)
 			wait_for_completion(&w->finished);

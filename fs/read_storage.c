@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * read_storage.c - the part of a window that no peer delivered, from storage.
+ * read_storage.c - reads the pages of a window that no peer delivered from storage.
  *
  * Each run of adjacent pages is one READ of the window's version, received straight
- * into the folios. A reply of another version, or ESTALE, fills nothing: the reader
- * comes back for the new content. Calls of a window run side by side and end in any
+ * into the folios. A reply with another version, or ESTALE, fills no page: the reader
+ * comes back for the new content. Calls of a window run concurrently and end in any
  * order; each holds the window.
  */
 #include <linux/highmem.h>
@@ -17,7 +17,7 @@
 /* One READ and the pages that it fills. */
 struct coop_fill {
 	struct coop_window *window;
-	u32 first, n; /* of the window's pages */
+	u32 first, n; /* range of the window's pages */
 	struct bio_vec bvec[COOP_MAX_PAGES];
 };
 
@@ -26,7 +26,7 @@ static u64 fill_pages(const struct coop_fill *fill)
 	return GENMASK_ULL(fill->first + fill->n - 1, fill->first);
 }
 
-/* What came is bytes; the rest of the pages lies past the end of the file. */
+/* Zeroes the pages after the received bytes: the rest lies past the end of the file. */
 static void fill_zero_rest(const struct coop_fill *fill, u32 bytes)
 {
 	u32 i;
@@ -38,7 +38,7 @@ static void fill_zero_rest(const struct coop_fill *fill, u32 bytes)
 	}
 }
 
-/* The receiver's work: a thread more would cost each reader a change of thread. */
+/* Runs in the receiver's work: another thread would cost each reader a context switch. */
 static void fill_done(struct coop_call *call)
 {
 	struct coop_fill *fill = call->owner;
@@ -48,7 +48,7 @@ static void fill_done(struct coop_call *call)
 
 	if (!err && w->content.version && call->res.version != w->content.version)
 		err = -ESTALE;
-	/* Fewer bytes than asked for are the end of the file, or a daemon that lies. */
+	/* Fewer bytes than requested are the end of the file, or an error of the daemon. */
 	if (!err && call->data_len < call->arg.count &&
 	    call->arg.offset + call->data_len < call->res.size)
 		err = -EIO;
@@ -56,13 +56,13 @@ static void fill_done(struct coop_call *call)
 	if (!err) {
 		fill_zero_rest(fill, call->data_len);
 		coop_window_accept(w, fill_pages(fill), COOP_FROM_STORAGE);
-		/* The version moved on while the data came: they are of the old one. */
+		/* Pages that were not accepted have the old version: it changed during the read. */
 		err = -ESTALE;
 	}
 	coop_window_fail(w, fill_pages(fill), err);
 	coop_call_put(call);
 	kfree(fill);
-	/* It may send the file's CLOSE, and the receiver must not wait for memory. */
+	/* This may send the file's CLOSE, and the receiver must not wait for memory. */
 	flags = memalloc_noreclaim_save();
 	coop_window_put(w);
 	memalloc_noreclaim_restore(flags);
@@ -112,7 +112,7 @@ void coop_window_from_storage(struct coop_window *w)
 	const int said = coop_file_say(w->file);
 	u64 left;
 
-	/* Only this stage changes 'left' now, and only for runs that it has started. */
+	/* From here on only this stage changes 'left', and only for runs that it has started. */
 	spin_lock(&w->lock);
 	left = w->left;
 	spin_unlock(&w->lock);

@@ -2,17 +2,16 @@
 /*
  * readdir.c - reading directories.
  *
- * Storage sends entries with handles and attributes. What one request brought is kept
- * with the open directory until the reader has taken it; a seek or a rewind asks again.
- * While the names of a directory are being looked up one by one (ls -l, find), entries
- * also become dentries and inodes, which saves those look-ups; a plain ls does not pay for
- * that after its first request.
+ * Storage sends entries with handles and attributes. The open directory keeps the entries of
+ * one request until the reader has taken them; a seek or a rewind asks again. While the names
+ * of a directory are being looked up one by one (ls -l, find), entries also become dentries
+ * and inodes, which saves those lookups. A plain ls does not pay for that after its first
+ * request.
  *
- * Within a lease of the directory what requests brought is kept with its inode, too, for the
- * next reader whom storage has let list it; names and types only, since the attributes are
- * those of a moment.
+ * Under a lease of the directory its inode keeps the entries too, for the next reader that
+ * storage has permitted to list it: only names and types, because attributes change.
  *
- * Positions are storage's cookies, but for the two names that it leaves out.
+ * Positions are storage's cookies, except for "." and "..", which storage omits.
  */
 #include <linux/namei.h>
 #include <linux/slab.h>
@@ -21,33 +20,33 @@
 
 #define LIST_PAGES 8
 
-/* Cookies of the exported file system's directories do not come near. */
+/* Larger than any cookie of an exported file system. */
 #define AFTER_DOT    0x7ffffffffffffff0LL
 #define AFTER_DOTDOT 0x7ffffffffffffff1LL
 
 struct coop_list {
 	struct mutex lock;
-	u64 next;    /* position of what stands at 'at' */
+	u64 next;    /* position of the entry at 'at' */
 	u64 asked;   /* ticket */
-	u32 at, len; /* bytes of buf */
-	bool end;    /* nothing comes after buf */
+	u32 at, len; /* bytes of the buffer */
+	bool end;    /* the buffer has the last entry */
 	bool filled;
-	bool prime;              /* its entries are to become dentries and inodes */
+	bool prime;              /* make dentries and inodes of the entries */
 	const struct cred *cred; /* of the opener, as its mount maps it */
 	struct page *page;       /* LIST_PAGES, adjacent */
 	struct bio_vec bvec[LIST_PAGES];
 };
 
-/* ---- parts that are kept ---------------------------------------------------------- */
+/* ---- kept parts ------------------------------------------------------------------- */
 
-#define KEPT_OF_ONE (1 << 20)  /* bytes of a directory's parts */
-#define KEPT_OF_ALL (32 << 20) /* of a mount's */
-#define PART_LEAST  1024       /* what the smallest part counts as */
+#define KEPT_OF_ONE (1 << 20)  /* most bytes of a directory's parts */
+#define KEPT_OF_ALL (32 << 20) /* most bytes of a mount's parts */
+#define PART_LEAST  1024       /* a smaller part counts as so many bytes */
 
-/* What one READDIR brought. */
+/* The entries of one READDIR. */
 struct listing_part {
 	struct list_head link; /* coop_inode.listing */
-	u64 cookie;            /* that it was asked for with */
+	u64 cookie;            /* of its request */
 	u32 len;
 	bool end;
 	u8 bytes[];
@@ -58,7 +57,7 @@ static atomic64_t *kept_bytes(struct coop_inode *ci)
 	return &coop_sb(ci->vfs.i_sb)->leases.listing_bytes;
 }
 
-/* Small parts count as more than they are, so the limits bound their number, too. */
+/* Small parts count as PART_LEAST, so the limits also bound their number. */
 static u32 part_cost(u32 len)
 {
 	return max_t(u32, PART_LEAST, sizeof(struct listing_part) + len);
@@ -106,7 +105,7 @@ static bool fill_from_kept(struct coop_list *l, struct file *file, u64 cookie)
 	if (!coop_lease_may(dir, l->cred, COOP_MAY_LIST))
 		return false;
 	spin_lock(&ci->lock);
-	/* Parts go with their lease, but for one that ended with all others. */
+	/* The end of a lease drops its parts, except when all leases end at once: check. */
 	p = coop_lease_since(dir) ? find_part_locked(ci, cookie) : NULL;
 	if (p) {
 		memcpy(page_address(l->page), p->bytes, p->len);
@@ -128,7 +127,7 @@ static void keep_part(struct coop_list *l, struct inode *dir, u64 cookie)
 	if (!since || l->asked <= since || atomic64_read(kept_bytes(ci)) > KEPT_OF_ALL)
 		return;
 	if (!l->len && cookie)
-		return; /* behind the end, where any number of cookies is */
+		return; /* past the end any number of cookies is possible */
 	p = kmalloc(struct_size(p, bytes, l->len), GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY);
 	if (!p)
 		return;
@@ -201,7 +200,7 @@ static int list_fill(struct coop_list *l, struct file *file, u64 cookie, bool pl
 	call = coop_call_alloc(coop_sb(dir->i_sb)->storage, COOP_ST_READDIR);
 	if (!call)
 		return -ENOMEM;
-	call->lease &= plus; /* of files that nobody here is going to know */
+	call->lease &= plus; /* without inodes we cannot use leases of the entries */
 	l->asked = coop_ticket(dir->i_sb);
 	coop_call_cred(call, l->cred);
 	call->arg.fh.p = ci->fh;
@@ -222,7 +221,7 @@ static int list_fill(struct coop_list *l, struct file *file, u64 cookie, bool pl
 	return err;
 }
 
-/* Gives an entry's name a dentry and an inode, or brings those there are up to date. */
+/* Creates a dentry and an inode for an entry, or updates the existing ones. */
 static void prime(struct file *file, const struct coop_st_body *e, u64 asked)
 {
 	struct dentry *parent = file_dentry(file), *dentry, *alias;
@@ -241,7 +240,7 @@ static void prime(struct file *file, const struct coop_st_body *e, u64 asked)
 	if (IS_ERR(inode))
 		inode = NULL;
 	if (!d_in_lookup(dentry)) {
-		/* A name that means another file by now: its own time will tell. */
+		/* If the name now means another file, leave the dentry: it will expire. */
 		if (inode && d_inode(dentry) == inode)
 			coop_entry_seen(dentry, asked);
 		iput(inode);
@@ -259,13 +258,13 @@ static void prime(struct file *file, const struct coop_st_body *e, u64 asked)
 
 static bool name_is_sane(const struct coop_st_bytes *name)
 {
-	const bool dots = name->len <= 2 && !memcmp(name->p, "..", name->len); /* ours to say */
+	const bool dots = name->len <= 2 && !memcmp(name->p, "..", name->len); /* we add these */
 
 	return name->len && name->len <= COOP_ST_NAME_MAX && !dots &&
 	       !memchr(name->p, '/', name->len) && !memchr(name->p, 0, name->len);
 }
 
-/* Hands out what is in the buffer. 1: the reader has enough; 0: used up; -errno. */
+/* Emits the entries in the buffer. 1: the reader has enough; 0: used up; -errno. */
 static int list_emit(struct coop_list *l, struct file *file, struct dir_context *ctx,
 		     struct coop_st_body *e)
 {
@@ -332,7 +331,7 @@ static int coop_iterate(struct file *file, struct dir_context *ctx)
 			break;
 		l->filled = false;
 		if (!cookie && ctx->pos == AFTER_DOTDOT)
-			break; /* nothing came, and it was not the end */
+			break; /* no entry came, and it was not the end */
 		cond_resched();
 	}
 	mutex_unlock(&l->lock);
@@ -340,7 +339,7 @@ static int coop_iterate(struct file *file, struct dir_context *ctx)
 	return min(err, 0);
 }
 
-/* Names are made at storage; this brings them to its disk. */
+/* Storage has made the names; this commits them to its disk. */
 static int coop_dir_fsync(struct file *file, loff_t start, loff_t end, int datasync)
 {
 	struct inode *dir = file_inode(file);
@@ -353,11 +352,11 @@ static int coop_dir_fsync(struct file *file, loff_t start, loff_t end, int datas
 	call->arg.fh.len = coop_i(dir)->fh_len;
 	err = coop_call_run(call);
 	coop_call_put(call);
-	/* Removed, by us: it has no names. */
+	/* We removed the directory: it has no names. */
 	return err == -ESTALE && !dir->i_nlink ? 0 : err;
 }
 
-/* Positions are cookies, so the largest size of a file is no bound of them. */
+/* Positions are cookies, so the maximum file size does not bound them. */
 static loff_t coop_dir_llseek(struct file *file, loff_t offset, int whence)
 {
 	return generic_file_llseek_size(file, offset, whence, LLONG_MAX,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * reopen.c - opening again what was open at a daemon that has forgotten the session.
+ * reopen.c - opens files again after the daemon has forgotten the session.
  *
- * It gets every open again, under its old id, and after it the locks that were taken through
- * it (lock.c). Files that it had not been told of yet are no part of this (unsaid.c).
+ * The new daemon gets an OPEN for every open file, under its old id, and then the locks that
+ * were taken through it (lock.c). Files that the old daemon did not know of are not included
+ * (unsaid.c).
  */
 #include "fs/fs.h"
 
@@ -50,7 +51,8 @@ static void reopen(struct coop_mount *m, struct coop_file *f)
 	coop_call_submit(call);
 }
 
-/* The next one that this reopening has not had; with references to it, its inode and the mount. */
+/* The next file that this reopening has not handled; with references to the file, its inode and the
+ * mount. */
 static struct coop_file *next_to_reopen(struct coop_mount *m, u32 reopening)
 {
 	struct coop_file *f, *found = NULL;
@@ -62,7 +64,7 @@ static struct coop_file *next_to_reopen(struct coop_mount *m, u32 reopening)
 			break;
 		f->reopening = reopening;
 		list_move_tail(&f->opened, &m->files);
-		/* Who closes it has the inode until it is off this list. */
+		/* A task that closes it holds the inode until the file is off this list. */
 		if (refcount_inc_not_zero(&f->refs)) {
 			ihold(f->inode);
 			coop_calls_begin(m);

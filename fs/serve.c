@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * serve.c - peers read this node's page cache.
+ * serve.c - serves peers from this node's page cache.
  *
- * A peer is served exactly what it asked for by file id and data version, from
- * folios that are uptodate, clean, unlocked, not under writeback and not pinned: a
- * device that a pin lets write there says so only when it is through. Nothing here locks
- * or waits for a folio (rule 11): a busy one is simply not held.
+ * A peer gets exactly the file id and data version that it asked for, from folios that are
+ * uptodate, clean, unlocked, not under writeback and not pinned: a device that writes to a
+ * pinned folio marks it dirty only at the end. This code never locks or waits for a folio
+ * (rule 11): a busy folio counts as not held.
  *
- * The network reads the pages while the file may change. So 'change' is read before
- * the first look and again after the last byte was sent; whoever changes content
- * bumps it first. Only if it stood still does the COMMIT list the pages.
+ * The network reads the pages while the file may change. So we read 'change' before the
+ * lookup and again after the last byte was sent; code that changes content increments it
+ * first. The COMMIT lists the pages only if 'change' did not move.
  */
 #include <linux/pagemap.h>
 #include <linux/slab.h>
@@ -18,7 +18,7 @@
 #include "fs/trace.h"
 
 struct coop_served {
-	struct inode *inode; /* a reference, put later: the last iput() may sleep long */
+	struct inode *inode; /* a reference; put with coop_iput_later() */
 	u64 version;
 	u64 change;
 };
@@ -75,7 +75,8 @@ static u64 serve_lookup(void *host, const struct coop_fid *fid, u64 version,
 	served->inode = inode;
 	served->version = version;
 	served->change = atomic64_read(&coop_i(inode)->change);
-	/* Before any page is looked at; pairs with smp_mb__after_atomic() of who changes one. */
+	/* Before the first page lookup; pairs with smp_mb__after_atomic() in
+	 * coop_content_changes(). */
 	smp_rmb();
 	if (!S_ISREG(inode->i_mode) || !content_is(coop_i(inode), version, size)) {
 		coop_iput_later(inode);
@@ -104,7 +105,7 @@ static u64 serve_recheck(void *host, void *cookie, struct page *const *pages, u6
 	if (!served)
 		return 0;
 	ci = coop_i(served->inode);
-	/* What was sent was read before 'change' is read now. */
+	/* The bytes were read for sending before 'change' is read here. */
 	smp_mb();
 	if (atomic64_read(&ci->change) != served->change || !content_is(ci, served->version, &size))
 		return 0;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * super.c - a mount: what it is made of, and in which order it goes.
+ * super.c - a mount: its parts, and the order of its start and end.
  *
- * It comes up storage first (whose handshake gives the root and the fabric key),
- * then the node, then /proc. It goes the other way round, with one rule between:
- * whatever holds an inode from outside (a peer that is served, a read, a CLOSE that
- * nobody waits for) must have let go before the VFS looks for busy inodes, and
- * storage must stand until the VFS has written everything back. coop_kill_sb() is
- * the only exit, also for a mount that failed half-way: it undoes what is there.
+ * The mount starts with storage (whose handshake gives the root and the fabric
+ * key), then the node, then /proc. It ends in reverse order, with one rule: all
+ * outside holders of an inode (a serve, a read, a CLOSE that no task waits for)
+ * must release it before the VFS looks for busy inodes, and storage must stay
+ * connected until the VFS has written everything back. coop_kill_sb() is the only
+ * exit, also for a mount that failed half-way: it undoes what exists.
  *
- * The daemon's pushes come from the first reply on, so they meet a mount without
- * a node; node_lock is held while the node is made and taken away.
+ * The daemon's pushes start with the first reply, before there is a node;
+ * node_lock is held while the node is created and removed.
  */
 #include <linux/backing-dev.h>
 #include <linux/fs_context.h>
@@ -26,7 +26,7 @@
 #define COOP_WHY   160
 #define QUIET_TIME (3 * HZ) /* for calls that umount waits for */
 
-/* ---- what storage pushes ------------------------------------------------------ */
+/* ---- pushes from storage ------------------------------------------------------ */
 
 static void push_join(void *host, u32 node_id, const struct coop_addr *addr)
 {
@@ -92,7 +92,7 @@ static const struct coop_storage_ops storage_ops = {
 	.lost = push_lost,
 };
 
-/* ---- what /proc asks ---------------------------------------------------------- */
+/* ---- contents of /proc files -------------------------------------------------- */
 
 static void proc_options(struct seq_file *seq, void *host)
 {
@@ -115,7 +115,8 @@ static void proc_info(struct seq_file *seq, void *host)
 	seq_printf(seq, "id %u\n", m->id);
 }
 
-/* Many may have come or gone since they were counted: some more room, and those that fit. */
+/* The number of calls changes after it was counted: allow for some more, and print those that fit.
+ */
 static int proc_requests(struct seq_file *seq, void *host)
 {
 	struct coop_mount *m = host;
@@ -133,7 +134,8 @@ static int proc_requests(struct seq_file *seq, void *host)
 	return 0;
 }
 
-/* The page cache is everybody's: what this mount has of it, and all there is. */
+/* All file systems share the page cache: shows this mount's part, and all memory as its capacity.
+ */
 static void show_cache(struct seq_file *seq, const struct coop_mount *m)
 {
 	struct inode *inode, *here = NULL;
@@ -145,7 +147,7 @@ static void show_cache(struct seq_file *seq, const struct coop_mount *m)
 
 		pages += n;
 		inodes += n != 0;
-		/* There may be millions: a reference keeps the place for a pause. */
+		/* There may be millions of inodes: pause, with a reference that keeps our place. */
 		if (!need_resched() || !igrab(inode))
 			continue;
 		spin_unlock(&m->sb->s_inode_list_lock);
@@ -208,7 +210,7 @@ static int coop_show_options(struct seq_file *m, struct dentry *root)
 	return 0;
 }
 
-/* umount -f: nothing waits for the daemon any more. */
+/* umount -f: calls no longer wait for the daemon. */
 static void coop_umount_begin(struct super_block *sb)
 {
 	struct coop_mount *m = coop_sb(sb);
@@ -218,8 +220,8 @@ static void coop_umount_begin(struct super_block *sb)
 }
 
 /*
- * sync(2) calls ->write_inode() without a wait for the pages that are under way, so what they have
- * become at storage is committed here, behind them.
+ * sync(2) calls ->write_inode() without waiting for pages under writeback, so we commit here, after
+ * them.
  */
 static int coop_sync_fs(struct super_block *sb, int wait)
 {
@@ -237,7 +239,7 @@ static int coop_sync_fs(struct super_block *sb, int wait)
 		spin_unlock(&sb->s_inode_list_lock);
 		one = coop_commit(inode);
 		err = err ?: one;
-		/* Its place in the list is needed until the next one is held. */
+		/* Keep the inode, and our place in the list, until the next one is held. */
 		iput(last);
 		last = inode;
 		cond_resched();
@@ -259,7 +261,7 @@ static const struct super_operations coop_super_ops = {
 	.umount_begin = coop_umount_begin,
 };
 
-/* ---- coming and going ------------------------------------------------------------- */
+/* ---- start and end ---------------------------------------------------------------- */
 
 static void put_unused_inodes(struct work_struct *work)
 {
@@ -282,7 +284,7 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	if (!m)
 		return NULL;
 	m->sb = sb;
-	m->opt = *opt; /* the strings change hands */
+	m->opt = *opt; /* takes over the strings */
 	memset(opt, 0, sizeof(*opt));
 	init_llist_head(&m->unused_inodes);
 	INIT_WORK(&m->iput_work, put_unused_inodes);
@@ -295,7 +297,7 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	return m;
 }
 
-/* What a first connection takes and gives: too much for a stack. */
+/* Arguments and results of the first connection, too large for the stack. */
 struct coop_first {
 	struct coop_storage_cfg cfg;
 	struct coop_st_attr attr;
@@ -320,10 +322,10 @@ static int connect_first(struct fs_context *fc, struct coop_mount *m, struct coo
 	*root = coop_iget(m->sb, &f->attr, f->fh, f->fh_len, asked);
 	if (IS_ERR(*root))
 		return PTR_ERR(*root);
-	coop_attr_expire(*root); /* no name leads to it: its first use asks, and brings a lease */
+	coop_attr_expire(*root); /* it has no lookup: its first use must ask, to get a lease */
 	if (!S_ISDIR((*root)->i_mode)) {
 		iput(*root);
-		errorfc(fc, "%s: the export is no directory", m->opt.source);
+		errorfc(fc, "%s: the export is not a directory", m->opt.source);
 		return -ENOTDIR;
 	}
 	return 0;
@@ -394,7 +396,7 @@ static int add_proc(struct coop_mount *m)
 
 static void tune_bdi(struct coop_mount *m)
 {
-	/* readahead(2) and madvise() are capped by io_pages. */
+	/* io_pages limits readahead(2) and madvise(). */
 	m->sb->s_bdi->ra_pages = m->opt.readahead;
 	m->sb->s_bdi->io_pages = m->opt.readahead;
 }
@@ -413,13 +415,13 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	sb->s_d_op = &coop_dentry_ops;
 	sb->s_xattr = coop_xattr_handlers;
 	sb->s_export_op = &coop_export_ops;
-	sb->s_maxbytes = MAX_LFS_FILESIZE - COOP_ST_IO_MAX; /* as storage has it */
+	sb->s_maxbytes = MAX_LFS_FILESIZE - COOP_ST_IO_MAX; /* the same limit as at storage */
 	sb->s_blocksize = PAGE_SIZE;
 	sb->s_blocksize_bits = PAGE_SHIFT;
 	sb->s_time_gran = 1;
-	/* The umask is storage's to apply, unless a default ACL takes its place. */
+	/* Storage applies the umask, or a default ACL instead. */
 	sb->s_flags |= SB_POSIXACL;
-	/* User space knows it from stat(2), and so finds the files of a mount below /proc. */
+	/* User space gets this id from stat(2), to find the mount's files below /proc. */
 	m->id = MINOR(sb->s_dev);
 	err = coop_stats_init(&m->stats);
 	if (err)
@@ -450,7 +452,7 @@ static int coop_fill_super(struct super_block *sb, struct fs_context *fc)
 	return 0;
 }
 
-/* No reads, no serving, no CLOSE under way: nothing holds an inode but the VFS. */
+/* Ends reads, serves and CLOSEs under way: afterwards only the VFS holds inodes. */
 static void quiesce(struct coop_mount *m)
 {
 	struct coop_node *node;
@@ -459,9 +461,9 @@ static void quiesce(struct coop_mount *m)
 		coop_proc_remove(m->proc);
 	coop_leases_close(m);
 	/*
-	 * Nobody is left to want an answer: what is under way is readahead, and CLOSE. A server
-	 * that is away must not hold the umount; a page that peers gave up comes back as a new
-	 * call.
+	 * No task waits for an answer any more: only readahead and CLOSE are under way. An absent
+	 * server must not block the umount, so abort the calls. Abort again, because a page that
+	 * peers did not deliver becomes a new call.
 	 */
 	while (!wait_event_timeout(m->reads_gone,
 				   !atomic_read(&m->reads) && !atomic_read(&m->calls), QUIET_TIME))
@@ -482,7 +484,7 @@ static void coop_kill_sb(struct super_block *sb)
 	struct coop_mount *m = coop_sb(sb);
 
 	if (m && m->storage) {
-		/* What is dirty goes out, which may read and serve as before. */
+		/* Write dirty pages; reads and serves still work during this. */
 		if (sb->s_root)
 			sync_filesystem(sb);
 		quiesce(m);
@@ -490,7 +492,7 @@ static void coop_kill_sb(struct super_block *sb)
 	kill_anon_super(sb);
 	if (!m)
 		return;
-	/* Path walks read the mount, and its storage, without a reference to them. */
+	/* RCU path walks use the mount and its storage without a reference. */
 	synchronize_rcu();
 	if (m->storage)
 		coop_storage_close(m->storage);
@@ -562,7 +564,7 @@ int coop_init_fs_context(struct fs_context *fc)
 
 	fc->ops = &coop_context_ops;
 	err = coop_options_begin(fc, remount ? &coop_sb(fc->root->d_sb)->opt : NULL);
-	if (err) /* the VFS frees only what began well */
+	if (err) /* after an error the VFS does not call .free */
 		coop_free_context(fc);
 	return err;
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * trace.h - the data path, for those who watch: perf trace -e 'coopfs:*'.
+ * trace.h - tracepoints of the data path: perf trace -e 'coopfs:*'.
  *
- * A read is a window (coopfs_read); what peers did for it (coopfs_fetch_done); what
- * storage had to add (coopfs_storage_read). coopfs_serve is the other side: what a
- * peer asked of this node and what it held.
+ * A read is a window (coopfs_read), the pages that peers delivered for it
+ * (coopfs_fetch_done), and those from storage (coopfs_storage_read). coopfs_serve
+ * is the other side: the pages that a peer asked for and those that this node held.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM coopfs

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * unsaid.c - files opened within a lease, which storage has not been told of.
+ * unsaid.c - files opened under a lease that storage does not know of yet.
  *
- * Such an open file has its number already. Storage is told of it, by an OPEN under that
- * number, when a request names it, when the lease is recalled, when the connection was lost,
- * and when it has been open for a second: what nobody knows of is gone if the daemon is
- * restarted and another client removes the file. Before that a close costs nothing.
+ * Such an open file already has its open id. We tell storage with an OPEN under that id when
+ * a request names the file, when the lease is recalled, after a lost connection, and when the
+ * file has been open for a second: if the daemon restarts and another client removes the file,
+ * an open file that the daemon did not know is lost. Until then a close costs nothing.
  *
- *   UNSAID    coop_leases.unsaid    a close ends it here
- *   TELLING   coop_leases.telling   the call holds it, its inode and the mount
+ *   UNSAID    coop_leases.unsaid    a close needs no request
+ *   TELLING   coop_leases.telling   the call holds the file, its inode and the mount
  *   SAID      coop_mount.files      as any other: opened again after a restart, closed there
- *   REFUSED   none                  storage has said no: reads fail with that error
+ *   REFUSED   none                  storage refused it: reads fail with that error
  *
- * An error that may pass leads back to UNSAID, under a new number: an OPEN that was given up
- * may have been carried out, and is closed by the connection then.
+ * A temporary error leads back to UNSAID, under a new id, because storage may have executed an
+ * OPEN that was given up; the connection closes it then.
  */
 #include <linux/slab.h>
 
@@ -24,7 +24,7 @@
 static void set_locked(struct coop_file *f, enum coop_said said, struct list_head *to)
 {
 	lockdep_assert_held(&coop_sb(f->inode->i_sb)->files_lock);
-	/* Behind what else has changed: who finds it said uses the number. */
+	/* Release: a task that sees SAID uses open_id, which must be the final one. */
 	smp_store_release(&f->said, said);
 	list_del_init(&f->opened);
 	if (to)
@@ -60,12 +60,12 @@ static void again_locked(struct coop_file *f, int err)
 	struct coop_mount *m = coop_sb(f->inode->i_sb);
 
 	f->open_id = coop_storage_open_id(m->storage);
-	f->since = jiffies + 1; /* not by who has just tried */
+	f->since = jiffies + 1; /* so that the present caller does not try again */
 	f->say_error = err;
 	set_locked(f, COOP_UNSAID, &m->leases.unsaid);
 }
 
-/* The old number may be open at a daemon that was started since. Without memory it stays so. */
+/* The old id may be open at the restarted daemon: close it. Without memory it stays open. */
 static void close_old(struct coop_mount *m, struct inode *inode, u64 open_id)
 {
 	struct coop_call *close = coop_call_alloc(m->storage, COOP_ST_CLOSE);
@@ -107,7 +107,7 @@ static void told(struct coop_call *call)
 	coop_calls_end(m);
 }
 
-/* Begins to, unless that has been done. Waits for nothing but memory. */
+/* Sends the OPEN of an UNSAID file. Waits only for memory. */
 static void tell(struct coop_file *f)
 {
 	struct coop_mount *m = coop_sb(f->inode->i_sb);
@@ -136,7 +136,7 @@ static void tell(struct coop_file *f)
 		call->arg.fh.len = ci->fh_len;
 		call->arg.open_id = f->open_id;
 		call->arg.flags = f->flags;
-		call->lease = false; /* nobody looks at the attributes */
+		call->lease = false; /* the attributes are not used */
 		call->done = told;
 		call->owner = coop_file_get(f);
 		ihold(f->inode);
@@ -152,7 +152,7 @@ int coop_file_say(struct coop_file *f)
 	struct coop_mount *m = coop_sb(f->inode->i_sb);
 
 	for (;;) {
-		/* With the release above: what was said is seen with it. */
+		/* Pairs with the release above. */
 		switch (smp_load_acquire(&f->said)) {
 		case COOP_SAID:
 			return 0;
@@ -170,7 +170,7 @@ int coop_file_say(struct coop_file *f)
 	}
 }
 
-/* ---- many of them ---------------------------------------------------------------- */
+/* ---- all files of an inode or a mount -------------------------------------------- */
 
 static bool telling_inode(struct coop_inode *ci)
 {
@@ -184,7 +184,7 @@ static bool telling_inode(struct coop_inode *ci)
 	return any;
 }
 
-/* One of the inode's that nobody has begun to tell of since 'begun'; a reference. */
+/* An UNSAID file of the inode that was not tried since 'begun'; a reference. */
 static struct coop_file *unsaid_of(struct coop_inode *ci, unsigned long begun)
 {
 	struct coop_file *f, *found = NULL;
@@ -216,8 +216,8 @@ int coop_unsaid_tell_inode(struct inode *inode)
 }
 
 /*
- * The first that has been open since then, with a reference to it and to its inode; umount waits
- * until the caller has put them.
+ * The first UNSAID file that was opened by 'until', with a reference to it and to its inode; umount
+ * waits until the caller has put them.
  */
 static struct coop_file *first_unsaid(struct coop_mount *m, unsigned long until)
 {
@@ -227,7 +227,7 @@ static struct coop_file *first_unsaid(struct coop_mount *m, unsigned long until)
 	list_for_each_entry(f, &m->leases.unsaid, opened) {
 		if (time_after(f->since, until))
 			break;
-		/* Who closes it has the inode until it is off this list. */
+		/* A task that closes it holds the inode until the file is off this list. */
 		if (refcount_inc_not_zero(&f->refs)) {
 			ihold(f->inode);
 			coop_calls_begin(m);

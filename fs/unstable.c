@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * unstable.c - what storage has acknowledged, but not brought to its disk.
+ * unstable.c - changes that storage has acknowledged but not yet written to its disk.
  *
- * The reply to a WRITE says that the bytes are in the page cache of storage's machine.
- * Should that machine fail, they are gone, and a COMMIT tells by another verifier than
- * the one in the WRITE's reply (rpc/storage/STORAGE.md, "Stable storage"). So the folios of a WRITE
- * are kept, with a reference each, until a COMMIT has covered them; if it did not, they
- * are made dirty again, in the ranges that were written, and go out as at first. The
- * writers notice nothing but time.
+ * The reply to a WRITE says that the bytes are in the page cache of storage's machine. If
+ * that machine crashes, they are lost, and the verifier in a COMMIT's reply differs from
+ * that in the WRITE's reply (rpc/storage/STORAGE.md, "Stable storage"). So we keep the
+ * folios of a WRITE, with a reference each, until a COMMIT has covered them. If the
+ * verifier differs, we make them dirty again, in the ranges that were written, and write
+ * them as at first. Writers notice only the delay.
  *
- * What was not kept is told as lost, once, to whoever has the file open: direct writes
- * and truncations, whose bytes are nowhere here; WRITEs for whose record there was no
- * memory; folios that others dropped from the cache meanwhile.
+ * Changes that were not kept are reported as lost, once for each open file: direct writes
+ * and truncations, whose bytes we do not have; WRITEs without memory for their record;
+ * folios that were dropped from the cache since.
  *
- * A WRITE may be a COMMIT as well. If storage says that it was one, its folios are not kept;
- * if storage could not do it, the reply is that of any other WRITE.
+ * A WRITE may act as a COMMIT. If storage confirms that, its folios are not kept; if
+ * storage could not do it, the reply is that of an ordinary WRITE.
  *
- * One COMMIT of an inode runs at a time (COOP_I_COMMITTING). An error is in the mapping
- * before the changes that it is about are forgotten, so whoever finds nothing left to
- * commit can look there.
+ * An inode has one COMMIT at a time (COOP_I_COMMITTING). An error goes to the mapping
+ * before its changes are forgotten, so a task that finds nothing left to commit finds the
+ * error there.
  *
- * Kept folios cannot be reclaimed. They count as writeback, so writers are throttled by
- * them; the flusher starts a COMMIT when it looks at their inode, and one that has many
- * gets it at once.
+ * Kept folios cannot be reclaimed. They count as writeback, so they throttle writers. The
+ * flusher starts a COMMIT when it visits their inode, and an inode with many kept folios
+ * starts one at once.
  */
 #include <linux/backing-dev.h>
 #include <linux/pagemap.h>
@@ -32,7 +32,7 @@
 #include "fs/fs.h"
 
 #define KEPT_MANY  2048 /* folios of an inode that start a COMMIT */
-#define MOST_TRIES 64   /* COMMITs in a row whose verifier is another one each time */
+#define MOST_TRIES 64   /* COMMITs in a row, if the verifier changes each time */
 
 /* The bytes of one WRITE, adjacent, from one or more folios. */
 struct coop_kept {
@@ -73,7 +73,7 @@ static void kept_free_all(struct inode *inode, struct list_head *list)
 		kept_free(inode, k);
 }
 
-/* Off the inode's list, to another. */
+/* Moves a record from the inode's list to another. */
 static void kept_take_locked(struct coop_inode *ci, struct coop_kept *k, struct list_head *to)
 {
 	lockdep_assert_held(&ci->lock);
@@ -108,7 +108,7 @@ static bool owes(struct coop_inode *ci)
 	return any;
 }
 
-/* Two may end in another order than they were sent in. */
+/* COMMITs and stable WRITEs may end in another order than they were sent: never move back. */
 static void covered_to_locked(struct coop_inode *ci, u64 number)
 {
 	lockdep_assert_held(&ci->lock);
@@ -130,7 +130,7 @@ void coop_unstable_add(struct inode *inode, u64 verifier, bool wrote)
 	bool lost;
 
 	spin_lock(&ci->lock);
-	/* Storage came up again, or could not write: what it had acknowledged may be gone. */
+	/* Storage crashed, or could not write: earlier acknowledged changes may be lost. */
 	lost = ci->loose && ci->verifier != verifier;
 	loose_locked(ci, verifier);
 	if (wrote)
@@ -242,19 +242,20 @@ void coop_unstable_forget(struct inode *inode)
 
 /* ---- COMMIT --------------------------------------------------------------------------- */
 
-/* By storage, which has forgotten what it could not write; after other errors it is asked again. */
+/* Did storage itself report that it could not write, so that the bytes are lost there? After other
+ * errors we ask again. */
 static bool answered(int err)
 {
 	return err == -EIO || err == -ENOSPC || err == -EDQUOT || err == -EROFS;
 }
 
-/* What one COMMIT is about. */
+/* The changes that one COMMIT covers. */
 struct coop_covered {
-	u64 number; /* changes up to this one had been answered before it was sent */
+	u64 number; /* changes up to this one were answered before it was sent */
 	u64 loose, verifier;
 };
 
-/* Nothing is left of what was covered but what has become dirty again. */
+/* The covered changes are stable, lost, or dirty again. */
 static void covered_ended(struct coop_inode *ci, const struct coop_covered *c)
 {
 	spin_lock(&ci->lock);
@@ -265,7 +266,7 @@ static void covered_ended(struct coop_inode *ci, const struct coop_covered *c)
 	spin_unlock(&ci->lock);
 }
 
-/* The covered records, by what their bytes are now: 'again' if the COMMIT did not reach them. */
+/* Splits the covered records: 'stable', or 'again' if their verifier differs. */
 static void covered_take(struct coop_inode *ci, const struct coop_covered *c, u64 verifier,
 			 struct list_head *stable, struct list_head *again)
 {
@@ -290,7 +291,8 @@ static void covered_lost(struct inode *inode, const struct coop_covered *c, int 
 	kept_free_all(inode, &gone);
 }
 
-/* False: the bytes are not to be written again, by who has locks there, or cannot be. */
+/* Makes a part of a kept folio dirty again. False: a lock holder may have written there since, or
+ * the folio is gone. */
 static bool folio_again(struct inode *inode, const struct coop_kept *k, u32 i, size_t from,
 			size_t len)
 {
@@ -298,7 +300,7 @@ static bool folio_again(struct inode *inode, const struct coop_kept *k, u32 i, s
 	bool again;
 
 	set_bit(COOP_I_AGAIN, &ci->flags);
-	/* Who hands over sees the bit, or this sees what is handed over. */
+	/* Either hand_over() sees the bit, or we see its 'handed'. */
 	smp_mb__after_atomic();
 	again = k->number > READ_ONCE(ci->handed) &&
 		coop_write_again(inode, k->folio[i], from, len);
@@ -306,7 +308,7 @@ static bool folio_again(struct inode *inode, const struct coop_kept *k, u32 i, s
 	return again;
 }
 
-/* Its folios are dirty again, or the loss is told. */
+/* Makes the folios of a record dirty again, or reports the loss. */
 static void kept_again(struct inode *inode, const struct coop_kept *k)
 {
 	loff_t end = k->pos + k->bytes, at = k->pos;
@@ -337,7 +339,7 @@ static int covered_answered(struct inode *inode, const struct coop_covered *c, u
 	if (!list_empty(&again)) {
 		list_for_each_entry(k, &again, link)
 			kept_again(inode, k);
-		/* What fails is in the mapping. */
+		/* Errors go to the mapping. */
 		filemap_fdatawrite(inode->i_mapping);
 		filemap_fdatawait_keep_errors(inode->i_mapping);
 		err = -EAGAIN;
@@ -348,8 +350,8 @@ static int covered_answered(struct inode *inode, const struct coop_covered *c, u
 	return err;
 }
 
-/* Who has it open could not open it again, or lost a lock, so nobody can ask what has become of
- * their writes. */
+/* Are all open files unusable, because they could not be opened again or lost a lock? Then we
+ * cannot ask what became of their writes. */
 static bool cut_off(struct coop_inode *ci)
 {
 	struct coop_file *f;
@@ -364,8 +366,8 @@ static bool cut_off(struct coop_inode *ci)
 }
 
 /*
- * An open file that is closed by now may have left something: attributes, and where a close does
- * not commit, bytes. An fsync(2) makes it stable; whether it has been lost before is not known.
+ * May closed files have left uncommitted changes: attributes, or bytes if closes do not commit? An
+ * fsync(2) makes these stable; we cannot know whether they were lost before.
  */
 static bool unknown_left(struct inode *inode)
 {
@@ -387,10 +389,10 @@ static int commit_once(struct inode *inode)
 	spin_lock(&ci->lock);
 	c = (struct coop_covered){ci->unstable, ci->loose, ci->verifier};
 	spin_unlock(&ci->lock);
-	file = coop_file_find(inode, 0); /* however it was opened, also to append */
+	file = coop_file_find(inode, 0); /* any open file, also one with O_APPEND */
 	if (!file) {
 		if (!cut_off(ci))
-			return 0; /* its close has done it */
+			return 0; /* its close has committed */
 		covered_lost(inode, &c, -EIO);
 		return -EIO;
 	}
@@ -400,7 +402,7 @@ static int commit_once(struct inode *inode)
 		return err;
 	}
 	left = test_and_clear_bit(COOP_I_LEFT,
-				  &ci->flags); /* what is left meanwhile is not covered */
+				  &ci->flags); /* changes left from here on are not covered */
 	call = coop_call_alloc_sure(coop_sb(inode->i_sb)->storage, COOP_ST_COMMIT);
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
@@ -436,7 +438,7 @@ int coop_commit(struct inode *inode)
 	return err;
 }
 
-/* Nothing that was answered before this is made dirty again after it. */
+/* After this, no change that was answered before becomes dirty again. */
 static void hand_over(struct inode *inode)
 {
 	struct coop_inode *ci = coop_i(inode);
@@ -463,22 +465,22 @@ static void hand_over(struct inode *inode)
 }
 
 /*
- * What is kept when the next owner of a lock writes there would, after a crash, be written
- * over it. A COMMIT leaves nothing kept. If it cannot be had (its caller is killed, storage
- * is away), the bytes are storage's alone, and told as lost if they are. Those whose records
- * another task's COMMIT has taken, too: what it has made dirty by then goes out here, while the
- * lock is held.
+ * If records stayed when the next owner of a lock writes there, a crash of storage would make us
+ * write the old bytes over the new ones. A COMMIT leaves no record. If it fails (the caller is
+ * killed, storage is away), we drop the records, and report the bytes as lost if storage loses
+ * them. Another task's COMMIT may have taken records: the pages that it has made dirty are written
+ * here, while the lock is held.
  */
 void coop_unstable_hand_over(struct inode *inode)
 {
 	if (!coop_commit_kept(inode))
 		return;
 	hand_over(inode);
-	filemap_write_and_wait(inode->i_mapping); /* fsync tells what could not be written */
+	filemap_write_and_wait(inode->i_mapping); /* fsync reports errors */
 	hand_over(inode);
 }
 
-/* ---- nobody waits ---------------------------------------------------------------------- */
+/* ---- background COMMITs ---------------------------------------------------------------- */
 
 struct coop_commit_later {
 	struct work_struct work;
@@ -493,7 +495,7 @@ static void commit_work(struct work_struct *work)
 
 	kfree(l);
 	clear_bit(COOP_I_COMMIT_QUEUED, &coop_i(inode)->flags);
-	/* What it could not do whoever calls fsync does. */
+	/* After an error the next fsync tries again. */
 	coop_commit(inode);
 	coop_iput_later(inode);
 	coop_calls_end(m);
@@ -527,7 +529,7 @@ int coop_write_inode(struct inode *inode, struct writeback_control *wbc)
 
 	if (!S_ISREG(inode->i_mode))
 		return 0;
-	/* Only a sync waits; the inode stays dirty if there is anything to ask about. */
+	/* Only a sync waits; otherwise the inode stays dirty while changes need a COMMIT. */
 	if (wbc->sync_mode == WB_SYNC_ALL)
 		err = coop_commit(inode);
 	else if (READ_ONCE(ci->n_kept))

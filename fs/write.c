@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * write.c - dirty pages: how they come about, and how they get to storage.
+ * write.c - dirty pages: how pages become dirty, and how they get to storage.
  *
- * A dirty folio knows the range of its bytes that was written (its private word), so that
- * two nodes that write different parts of a page do not write over each other. There is
- * one range: a write that does not touch it has it written first, or the bytes between
- * the two would go out as well. A folio without that word is dirty as a whole. Adjacent
- * ranges of folios go out as one WRITE of up to 1 MiB, from the folios themselves, with as
- * many WRITEs under way as storage's window takes. Folios are not changed while they are
- * under writeback.
+ * A dirty folio records the range of its bytes that was written (its private word), so that
+ * two nodes that write different parts of a page do not overwrite each other. There is one
+ * range: a write apart from it first writes it back, because otherwise the bytes between the
+ * two would be written as well. A folio without that word is dirty as a whole. Adjacent ranges
+ * of folios become one WRITE of up to 1 MiB, sent from the folios themselves, with as many
+ * WRITEs under way as storage's window permits. Folios are not changed under writeback.
  *
- * Whoever is about to change a folio that peers may be served from bumps 'change' while
- * he holds its lock, so that a serve either sees the lock or the bump.
+ * Code that changes a folio that may be served to peers increments 'change' under the folio
+ * lock, so that a serve sees either the lock or the new number.
  *
- * Whoever waits for all of it commits next. If all of it is one WRITE, that one commits, too,
- * and nothing of it is kept.
+ * A task that waits for all dirty pages usually commits next. If they fit one WRITE, that WRITE
+ * also commits, and its folios are not kept.
  *
- * A WRITE that fails loses its bytes: the error goes to the mapping, fsync and close tell
- * it, and the version is given up. One that storage acknowledges and then loses is written
- * again (unstable.c). A lost connection is no failure (storage.h). Memory
- * for a few WRITEs and their calls is always there (pools of the mount), as writing back
- * is what frees memory.
+ * A failed WRITE loses its bytes: the error goes to the mapping, fsync and close report it, and
+ * the pages lose their version. Bytes that storage acknowledges and then loses are written again
+ * (unstable.c). A lost connection is not a failure (storage.h). The mount has pools with memory
+ * for a few WRITEs and their calls, because writeback is what frees memory.
  */
 #include <linux/highmem.h>
 #include <linux/mempool.h>
@@ -41,8 +39,8 @@ struct coop_write {
 	struct coop_file *file; /* a reference */
 	loff_t pos;
 	u32 bytes, n;
-	bool commits; /* it is to be stable */
-	u64 covers;   /* then: those up to this number will be, too */
+	bool commits; /* ask for a stable WRITE */
+	u64 covers;   /* with 'commits': it also commits changes up to this number */
 	struct bio_vec bvec[WRITE_PAGES];
 };
 
@@ -96,7 +94,7 @@ static void range_set(struct folio *folio, size_t from, size_t to)
 		folio_attach_private(folio, word);
 }
 
-/* Bytes that nobody here wrote lie between the dirty range and [from, to). */
+/* Is there a gap of unwritten bytes between the dirty range and [from, to)? */
 static bool range_apart(const struct folio *folio, size_t from, size_t to)
 {
 	size_t had_from, had_to;
@@ -107,7 +105,7 @@ static bool range_apart(const struct folio *folio, size_t from, size_t to)
 	return to < had_from || from > had_to;
 }
 
-/* [from, to) is written now, too: it touches what is dirty. */
+/* Adds [from, to), which must touch the dirty range, to that range. */
 static void range_dirty(struct folio *folio, size_t from, size_t to)
 {
 	size_t had_from, had_to;
@@ -133,7 +131,7 @@ void coop_clear_behind(struct address_space *mapping, loff_t end)
 	if (!folio)
 		return;
 	folio_lock(folio);
-	/* A clean one has zeros there: no store can reach it before page_mkwrite. */
+	/* A clean folio has zeros there: no store reaches it before page_mkwrite. */
 	if (folio->mapping == mapping && folio_test_dirty(folio)) {
 		folio_wait_writeback(folio);
 		folio_zero_segment(folio, from, folio_size(folio));
@@ -173,8 +171,8 @@ static int coop_write_begin(struct file *file, struct address_space *mapping, lo
 			folio_write_locked(folio);
 		if (folio_test_uptodate(folio))
 			break;
-		coop_content_mixes(coop_i(inode)); /* before the end is looked at */
-		/* Nothing of the page is in the file beside what will be written. */
+		coop_content_mixes(coop_i(inode)); /* before we read i_size */
+		/* The file has no other bytes in this page: no READ is needed. */
 		if (start >= i_size_read(inode) || (!from && start + to >= i_size_read(inode))) {
 			folio_zero_segments(folio, 0, from, to, PAGE_SIZE);
 			break;
@@ -212,12 +210,12 @@ static int coop_write_end(struct file *file, struct address_space *mapping, loff
 
 	if (!folio_test_uptodate(folio)) {
 		if (copied < len)
-			copied = 0; /* the rest of the page is nothing */
+			copied = 0; /* the rest of the page is not valid */
 		else
 			folio_mark_uptodate(folio);
 	}
 	if (copied) {
-		/* A copy that broke off may end before the range that it was to reach. */
+		/* A short copy may end before the dirty range that it should have reached. */
 		if (range_apart(folio, from, from + copied))
 			folio_write_locked(folio);
 		range_dirty(folio, from, from + copied);
@@ -296,7 +294,7 @@ static void write_done(struct coop_call *call)
 	const u64 verifier = call->res.verifier;
 	LIST_HEAD(settled);
 
-	/* From coop_change_end() on another reply may end this one, with its references. */
+	/* After coop_change_end() another reply may end this change and drop its references. */
 	ihold(inode);
 	coop_calls_begin(m);
 	if (err)
@@ -334,11 +332,11 @@ static void write_submit(struct coop_write *w)
 	coop_call_submit(call);
 }
 
-/* What one pass over the dirty folios has gathered. */
+/* State of one pass over the dirty folios. */
 struct coop_batch {
-	struct coop_file *file; /* NULL: nobody has the file open */
+	struct coop_file *file; /* NULL: the file is not open for writing */
 	struct coop_write *write;
-	bool sent; /* another one before it */
+	bool sent; /* an earlier WRITE was sent */
 };
 
 static void batch_submit(struct coop_batch *b)
@@ -352,7 +350,7 @@ static void batch_submit(struct coop_batch *b)
 
 static struct coop_write *write_alloc(struct inode *inode, struct coop_file *file, loff_t pos)
 {
-	/* Never NULL: may wait for a WRITE that is under way, and ends by itself. */
+	/* Never NULL: may wait for a WRITE under way, which ends by itself. */
 	struct coop_write *w = mempool_alloc(coop_sb(inode->i_sb)->write_pool, GFP_NOFS);
 
 	ihold(inode);
@@ -367,8 +365,8 @@ static struct coop_write *write_alloc(struct inode *inode, struct coop_file *fil
 }
 
 /*
- * Takes over a locked folio that was cleared for I/O: it is under writeback then, unless none of
- * it is to be written.
+ * Takes over a locked folio that was cleared for I/O, and sets it under writeback, unless it has no
+ * bytes to write.
  */
 static void batch_add(struct coop_batch *b, struct folio *folio)
 {
@@ -381,17 +379,18 @@ static void batch_add(struct coop_batch *b, struct folio *folio)
 	folio_detach_private(folio);
 	if (start + to > size) {
 		to = start < size ? size - start : 0;
-		/* Stores behind the end of the file are nobody's. */
+		/* Discard stores past EOF. */
 		folio_zero_segment(folio, to, folio_size(folio));
 	}
 	if (!b->file) {
-		/* The bytes are lost, but here they are still: of no version. */
+		/* Storage does not get the bytes, but they stay in the cache, so it has no version.
+		 */
 		mapping_set_error(folio->mapping, -EIO);
 		coop_content_unproved(coop_i(inode));
 	}
 	folio_start_writeback(folio);
 	if (from >= to || !b->file) {
-		folio_end_writeback(folio); /* it is not tagged as dirty any more */
+		folio_end_writeback(folio); /* this removed the dirty tag */
 		return;
 	}
 	if (b->write &&
@@ -429,7 +428,7 @@ static int coop_writepages(struct address_space *mapping, struct writeback_contr
 
 void coop_write_to_commit(struct inode *inode, loff_t start, loff_t end)
 {
-	/* As sync(2) has it, which commits behind the pages, too (coop_write_inode()). */
+	/* for_sync as in sync(2), which also commits after the pages (coop_write_inode()). */
 	struct writeback_control wbc = {
 		.sync_mode = WB_SYNC_ALL,
 		.for_sync = 1,
@@ -441,12 +440,12 @@ void coop_write_to_commit(struct inode *inode, loff_t start, loff_t end)
 	filemap_fdatawrite_wbc(inode->i_mapping, &wbc);
 }
 
-/* ---- the rest of what the VM asks ------------------------------------------------------- */
+/* ---- other address space operations ----------------------------------------------------- */
 
 /*
- * Device memory access by others ends with this, under the folio's lock: it stored where it
- * liked, and its folio may be dirty in part since. Who only unmaps the folio has been in
- * page_mkwrite, so that its range is the whole.
+ * Called under the folio lock when a device that pinned the folio has finished writing to it. We do
+ * not know where it wrote, and the folio may have become partly dirty since, so the whole folio is
+ * dirty now. A plain unmap also calls this, but page_mkwrite has already set the whole range.
  */
 static bool coop_dirty_folio(struct address_space *mapping, struct folio *folio)
 {
@@ -475,8 +474,8 @@ static void coop_invalidate_folio(struct folio *folio, size_t offset, size_t len
 }
 
 /*
- * Writes what is dirty of the folio, and waits. Its lock is kept all the time, so nobody can map,
- * change or drop it meanwhile; the reply to a WRITE needs no folio's lock.
+ * Writes the dirty range of the folio, and waits. Keeps the folio locked, so that it cannot be
+ * mapped, changed or dropped; the reply to a WRITE needs no folio lock.
  */
 static void folio_write_locked(struct folio *folio)
 {
@@ -509,7 +508,7 @@ bool coop_write_again(struct inode *inode, struct folio *folio, size_t from, siz
 	return here;
 }
 
-/* invalidate_inode_pages2() met a dirty folio: it goes out first. */
+/* invalidate_inode_pages2() found a dirty folio: write it first. */
 static int coop_launder_folio(struct folio *folio)
 {
 	folio_write_locked(folio);

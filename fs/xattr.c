@@ -2,13 +2,13 @@
 /*
  * xattr.c - extended attributes, and the ACLs that storage keeps in them.
  *
- * Storage keeps and checks them, as the calling user; here is no copy but the VFS's
- * of ACLs. What a file does not have its attributes tell (enum coop_st_has), so a
- * write need not ask for a capability to take away, nor a path walk for an ACL. A
- * cached ACL goes whenever attributes come in, and is asked for again.
+ * Storage keeps and checks them, as the calling user; this node has no copy except the
+ * VFS's cached ACLs. A file's attributes say what it does not have (enum coop_st_has),
+ * so a write need not ask for a capability to remove, nor a path walk for an ACL. New
+ * attributes drop the cached ACLs, which are then read again.
  *
- * A change of an attribute moves the change time at storage and so the data version:
- * it is a change like a chmod, and the pages are carried over it.
+ * A change of an extended attribute moves the change time at storage and so the data
+ * version: it is a change like chmod, and the pages get the new version.
  */
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -20,9 +20,9 @@
 
 #define XATTR_PAGES DIV_ROUND_UP(COOP_ST_XATTR_MAX, PAGE_SIZE)
 
-/* ---- values on their way ---------------------------------------------------------- */
+/* ---- transfer of values ----------------------------------------------------------- */
 
-/* Pages of a value: the caller's buffer may be of any memory. */
+/* Pages for a value, because the caller's buffer may be any memory. */
 struct xattr_pages {
 	u32 n;
 	struct bio_vec bvec[XATTR_PAGES];
@@ -101,8 +101,8 @@ static struct coop_call *xattr_call(struct inode *inode, const struct cred *who,
 }
 
 /*
- * GETXATTR, LISTXATTR. Bytes, or with size 0 how many there would be. The former wants a right for
- * attributes of users only, and the VFS has called ->permission for them.
+ * GETXATTR and LISTXATTR. Returns the bytes read, or with size 0 the bytes there are. GETXATTR
+ * needs a right only for user attributes, and the VFS has called ->permission for those.
  */
 static ssize_t xattr_read(struct inode *inode, u16 op, const char *name, void *buf, size_t size)
 {
@@ -156,7 +156,7 @@ static int xattr_change(struct inode *inode, struct coop_call *call)
 	return err;
 }
 
-/* value NULL: takes it away. */
+/* value NULL: removes the attribute. */
 static int xattr_set(struct inode *inode, struct mnt_idmap *idmap, const char *name,
 		     const void *value, size_t size, int flags)
 {
@@ -172,7 +172,7 @@ static int xattr_set(struct inode *inode, struct mnt_idmap *idmap, const char *n
 		return PTR_ERR(who);
 	if (size > COOP_ST_XATTR_MAX)
 		return -E2BIG;
-	if (S_ISREG(inode->i_mode)) /* dirty pages have a time of their own; they come first */
+	if (S_ISREG(inode->i_mode)) /* dirty pages move the change time, so write them first */
 		err = filemap_write_and_wait(inode->i_mapping);
 	if (err)
 		return err;
@@ -189,9 +189,9 @@ static int xattr_set(struct inode *inode, struct mnt_idmap *idmap, const char *n
 		if (flags & XATTR_REPLACE)
 			call->arg.flags |= COOP_ST_X_REPLACE;
 		/*
-		 * The VFS has checked who may; or it takes the capability away because of a
-		 * write, which everybody's writes do. If storage refuses it even to user 0, its
-		 * own kernel takes it away with the WRITE.
+		 * The VFS has checked the right, or removes the capability because of a write,
+		 * which needs no right. So act as user 0. If storage refuses even that, its own
+		 * kernel removes the capability with the WRITE.
 		 */
 		if (capability)
 			memset(&call->arg.cred, 0, sizeof(call->arg.cred));
@@ -204,9 +204,9 @@ static int xattr_set(struct inode *inode, struct mnt_idmap *idmap, const char *n
 	return err;
 }
 
-/* ---- the VFS's handlers ------------------------------------------------------------- */
+/* ---- handlers for the VFS ----------------------------------------------------------- */
 
-/* It has none of these, as far as attributes are believed. */
+/* Do valid attributes say that the file has none of these? */
 static bool xattr_without(struct inode *inode, u32 has)
 {
 	struct coop_inode *ci = coop_i(inode);
@@ -264,7 +264,8 @@ COOP_XATTR_TABLE coop_xattr_handlers[] = {
 	NULL,
 };
 
-/* Storage tells them to its user 0, whom a mount may map any user to. Bytes that remain. */
+/* Removes trusted attributes, which storage lists for user 0: a mount may map any user to user 0.
+ * Returns the remaining bytes. */
 static size_t without_trusted(char *list, size_t len)
 {
 	size_t at = 0, to = 0;
