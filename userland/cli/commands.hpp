@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// commands.hpp - one function a command. Each takes its options as a plain struct,
-// prints what it has to say and returns the exit status; main.cpp fills the structs
-// from the command line.
+// commands.hpp - one function for each command. It takes its options as a plain struct, prints its
+// output and returns the exit status; main.cpp fills the structs from the command line.
 #pragma once
 
 #include <string>
@@ -16,21 +15,21 @@ struct mount_request {
 	std::string spec; // SERVER[:PORT]:/EXPORT
 	std::string mountpoint;
 	std::vector<std::string> options; // each may be a list: "ro,readahead=64"
-	std::string type; // empty: the kernel module if it is there; coopfs; fuse.coopfs
+	std::string type; // empty: the kernel module if available; coopfs; fuse.coopfs
 	double timeout_s = 30;
 	bool foreground = false;
 	bool verbose = false;
 	bool fake = false; // everything but the mount itself
 	bool from_mount8 =
-		false; // as its helper: a remount is told all flags, not just what changes
+		false; // called by mount(8): a remount gets all flags, not just the changed ones
 };
 int run_mount(const mount_request &);
 
 struct umount_request {
 	std::string mountpoint;
 	bool lazy = false;
-	bool force = false;     // what waits for an answer fails
-	bool read_only = false; // instead, if it is in use
+	bool force = false;     // fail the calls that wait for an answer
+	bool read_only = false; // instead, if the mount is in use
 	double timeout_s = 10;
 };
 int run_umount(const umount_request &);
@@ -38,7 +37,7 @@ int run_umount(const umount_request &);
 struct peers_request {
 	std::string mountpoint;
 	std::vector<std::string> add; // lines as in ibaddr
-	std::string introduce;        // another mount: each is registered with the other
+	std::string introduce;        // another mount: each becomes a peer of the other
 	bool json = false;
 };
 int run_peers(const peers_request &);
@@ -48,7 +47,7 @@ struct stats_request {
 	bool reset = false;
 	bool json = false;
 	double interval_s = 0; // 0: once
-	unsigned count = 0;    // with interval: how many; 0: until interrupted
+	unsigned count = 0;    // with interval: number of reports; 0: until interrupted
 };
 int run_stats(const stats_request &);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // control.cpp - parsers of the control files' text.
 //
-// The text comes from a mount of this machine, but the program must not trust it
-// more than that: lines, fields and numbers are bounded by what they are stored
-// in, and reading stops at a size no mount has reason to write.
+// The text comes from a mount of this machine, but the program trusts it no further: lines, fields
+// and numbers are bounded by their storage, and reading stops at a size that no mount has reason to
+// write.
 #include "userland/cli/control.hpp"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ struct slot {
 	std::uint64_t *value;
 };
 
-// "key N key N ..." into the slots; keys without a slot are passed over. False: malformed.
+// Stores "key N key N ..." in the slots; keys without a slot are ignored. False: malformed.
 bool take_pairs(std::string_view line, std::initializer_list<slot> slots)
 {
 	for (auto key = next_word(line); !key.empty(); key = next_word(line)) {
@@ -96,7 +96,7 @@ bool take_record(std::string_view line, mount_stats &out)
 			return false;
 		const auto at = std::find(source_name.begin(), source_name.end(), name);
 		if (at == source_name.end())
-			return true; // a source that this program has not heard of
+			return true; // a source unknown to this program
 		auto &s = out.sources[static_cast<std::size_t>(at - source_name.begin())];
 		if (kind == "latency")
 			return take_latency(line, s.latency);
@@ -293,7 +293,7 @@ mount_stats difference(const mount_stats &later, const mount_stats &earlier)
 
 std::uint64_t latency_quantile(const std::array<std::uint64_t, 32> &latency, double q)
 {
-	// Doubles, because a hostile sum may not fit; no figure shown needs more than 53 bits.
+	// Doubles, because a hostile sum may overflow; no figure shown needs more than 53 bits.
 	double sum = 0;
 	for (const auto c : latency)
 		sum += static_cast<double>(c);

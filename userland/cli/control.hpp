@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// control.hpp - what a mount says about itself: the text files under .coopfs/.
+// control.hpp - reads and writes a mount's control files, for example those under .coopfs/.
 //
-// One record a line. A record or a key that is not known is passed over, so that
-// an old program reads a new mount; a known one that is malformed is an error
-// that names its line, because a wrong figure is worse than none.
+// One record a line. Unknown records and keys are ignored, so that an old program reads a new
+// mount. A known but malformed record is an error that names its line, because a wrong figure is
+// worse than none.
 #pragma once
 
 #include <array>
@@ -20,13 +20,13 @@
 namespace coop::cli
 {
 
-// Where the bytes that a reader got came from.
+// The source of the bytes that a reader got.
 enum source : unsigned { buffer, peer, storage };
 inline constexpr std::array<const char *, 3> source_name{"buffer", "peer", "storage"};
 
 struct source_stats {
 	std::uint64_t requests = 0, pages = 0, bytes = 0;
-	// latency[i]: requests that took less than 2^i microseconds (and were not counted below i).
+	// latency[i]: requests that took less than 2^i microseconds and are not counted below i.
 	std::array<std::uint64_t, 32> latency{};
 };
 
@@ -37,7 +37,7 @@ struct wire_stats {
 struct cache_stats {
 	std::uint64_t capacity = 0, used = 0; // bytes
 	std::uint64_t blocks = 0;
-	std::optional<std::uint64_t> evicted; // the kernel does not tell of its page cache
+	std::optional<std::uint64_t> evicted; // none for the kernel's page cache
 };
 
 using counters = std::vector<std::pair<std::string, std::uint64_t>>; // in the order of the file
@@ -46,13 +46,13 @@ struct mount_stats {
 	std::array<source_stats, 3> sources{};     // by enum source
 	std::map<std::string, wire_stats> traffic; // peer, storage
 	counters fetch, serve, endpoint;           // of the engine and its network
-	counters read, storage_calls; // of reading, and of the connection to the daemon
-	counters lease;               // what was answered without asking it
+	counters read, storage_calls;              // of reads, and of the connection to the daemon
+	counters lease;                            // requests answered from leases
 	cache_stats cache;
 };
 
 struct peer_record {
-	std::string gid, lid, qpn; // as written; gid or lid is there
+	std::string gid, lid, qpn; // as written; gid or lid is present
 	std::string origin, state;
 	std::uint64_t sl = 0;
 	std::uint64_t srtt_us = 0, rttvar_us = 0;
@@ -69,12 +69,12 @@ std::map<std::string, std::string> parse_info(std::string_view text); // "key va
 
 std::uint64_t total_bytes(const mount_stats &);
 
-// What happened between two readings. A counter that went backwards was reset in between: its
-// later value is all that is known to have happened. Gauges (cache) are the later ones.
+// The difference of two readings. A counter that decreased was reset in between: its later value is
+// then the best known difference. Gauges (cache) are the later ones.
 mount_stats difference(const mount_stats &later, const mount_stats &earlier);
 
-// Upper edge, in microseconds, of the histogram cell that the quantile (0 < q <= 1) falls in;
-// 0 if nothing was counted.
+// Upper edge, in microseconds, of the histogram cell that contains the quantile (0 < q <= 1); 0 if
+// nothing was counted.
 std::uint64_t latency_quantile(const std::array<std::uint64_t, 32> &latency, double q);
 
 // The control files of one mount. name: "stats", "peers", "ibaddr", ...

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// control_file.cpp - reading and writing a mount's files: .coopfs/ at the root of a
-// FUSE mount, /proc/fs/coopfs/<id>/ of a kernel mount.
+// control_file.cpp - access to a mount's control files: .coopfs/ at the root of a FUSE mount,
+// /proc/fs/coopfs/<id>/ of a kernel mount.
 //
-// A write is one write(2): the mount takes a line whole or refuses it whole. What
-// the errno of a mount means is said here once, for every command.
+// A write is one write(2): the mount accepts or refuses a line as a whole. The meaning of each
+// errno is explained here once, for every command.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,9 +20,9 @@ namespace coop::cli
 namespace
 {
 
-constexpr std::size_t largest_file = 4u << 20; // thousands of peers fit many times over
+constexpr std::size_t largest_file = 4u << 20; // far more than thousands of peers need
 
-// A mount that is not in the table any more is asked at its old place, and says so by its errno.
+// A mount that is not in the table is tried at its FUSE path; the errno then tells its state.
 std::string control_path(const std::string &mountpoint, const char *name)
 {
 	if (const auto mounts = read_mounts())
@@ -52,19 +52,20 @@ failure explain(const std::string &mountpoint, const std::string &path, const ch
 	case EOPNOTSUPP:
 		return {exit_failure,
 			mountpoint + " has no peers: it was mounted without the option ib"};
-	case EROFS: // the kernel asks nobody
+	case EROFS: // the kernel refuses without asking us
 		return {exit_failure, mountpoint +
-					      " is a read-only FUSE mount, whose control files "
-					      "take nothing; `mount -i -o remount,rw " +
+					      " is a read-only FUSE mount, so its control files "
+					      "cannot be written; `mount -i -o remount,rw " +
 					      mountpoint +
-					      "`, or mount it by the module, whose are in /proc"};
+					      "`, or mount by the module, which has them in /proc"};
 	case ENOSPC:
 		return {exit_failure, mountpoint + " has no room for more peers"};
 	case EINVAL:
 		return {exit_failure,
 			path + " refuses the line: an address is \"gid=IPV6 lid=0xN qpn=0xN "
 			       "qkey=0xN sl=N\", with gid or lid, qpn and qkey required; qpn 0, "
-			       "1 and 0xffffff, multicast groups and the mount itself are nobody"};
+			       "1 and 0xffffff, multicast groups and the mount itself are not "
+			       "peers"};
 	default:
 		return {exit_failure,
 			"cannot " + std::string(verb) + " " + path + ": " + std::strerror(err)};
@@ -92,7 +93,7 @@ result<std::string> read_control(const std::string &mountpoint, const char *name
 		text.append(piece.data(), static_cast<std::size_t>(n));
 		if (text.size() > largest_file)
 			return failure{exit_failure,
-				       path + " does not end: this is not a coopfs mount"};
+				       path + " is too long: this is not a coopfs mount"};
 	}
 }
 
@@ -109,7 +110,7 @@ result<done> write_control(const std::string &mountpoint, const char *name, cons
 	if (n < 0)
 		return explain(mountpoint, path, "write", errno);
 	if (static_cast<std::size_t>(n) != text.size())
-		return failure{exit_failure, path + " took only a part of what was written"};
+		return failure{exit_failure, path + " accepted only a part of the text"};
 	return done{};
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// descriptor.hpp - a file descriptor that is closed when its owner goes.
+// descriptor.hpp - a file descriptor that its owner closes.
 //
-// Negative: there is none; errno still tells why when it comes from a call that
-// failed.
+// Negative: none; errno then still has the reason if it comes from a failed call.
 #pragma once
 
 #include <unistd.h>

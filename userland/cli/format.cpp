@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // format.cpp - the tables of `coopfs stats` and `coopfs peers`.
 //
-// Sizes are binary (KiB, MiB): pages and chunks are, so a figure can be checked
-// against a page count by eye.
+// Sizes are binary (KiB, MiB), like pages and chunks, so a figure can easily be compared with a
+// page count.
 #include "userland/cli/format.hpp"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// format.hpp - numbers and tables for people, in a fixed number of columns.
+// format.hpp - numbers and tables for people, with a fixed number of columns.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,17 @@ namespace coop::cli
 std::string human_bytes(double bytes);           // "0 B", "999 B", "1.0 KiB", "12.3 MiB", "1.2 TiB"
 std::string human_rate(double bytes_per_second); // the same with "/s"
 std::string human_time_us(std::uint64_t us);     // "64 us", "1.0 ms", "2.1 s"
-std::string at_most_us(std::uint64_t us); // "<64 us"; "-" for 0, which means: nothing counted
-std::string percent(std::uint64_t part, std::uint64_t whole); // "97.3 %"; "-" of nothing
+std::string
+at_most_us(std::uint64_t us); // "<64 us"; "-" for 0, which means that nothing was counted
+std::string percent(std::uint64_t part, std::uint64_t whole); // "97.3 %"; "-" if whole is 0
 
-// Columns that a UTF-8 text takes; one a character, which holds for all that the program prints.
+// Columns of a UTF-8 text: one for each character, which holds for everything the program prints.
 std::size_t columns(std::string_view text);
 
-// Control characters made visible, so that no text of a mount can drive the terminal.
+// Makes control characters visible, so that no text of a mount can control the terminal.
 std::string printable(std::string_view text);
 
-// The first column is set left, the others right, unless 'left' says otherwise for them all.
+// The first column is aligned left, the others right, unless set_left() sets them all.
 class table
 {
 public:
@@ -38,7 +39,7 @@ private:
 	std::vector<bool> left_;
 };
 
-// What `coopfs stats` and `coopfs peers` print of one mount.
+// The output of `coopfs stats` and `coopfs peers` for one mount.
 std::string stats_table(const mount_stats &);
 std::string peers_table(const std::vector<peer_record> &);
 

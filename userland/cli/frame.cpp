@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// frame.cpp - laying out `coopfs top`. A mount takes ten rows and one a peer; where
-// several share a small terminal, peers give way first, then whole mounts.
+// frame.cpp - layout of `coopfs top`. A mount takes ten rows and one for each peer; if several
+// mounts share a small terminal, peers are dropped first, then whole mounts.
 #include "userland/cli/frame.hpp"
 
 #include <algorithm>
@@ -16,14 +16,14 @@ namespace
 {
 
 constexpr std::array source_style{style::from_buffer, style::from_peer, style::from_storage};
-constexpr double least_scale = 1 << 20; // bytes a second: an idle mount does not magnify its noise
+constexpr double least_scale = 1 << 20; // bytes a second: do not magnify the noise of an idle mount
 
 double per_second(std::uint64_t amount, double seconds)
 {
 	return seconds > 0 ? static_cast<double>(amount) / seconds : 0;
 }
 
-// The rate that fills a bar: the greatest total in the history, rounded up to a power of two.
+// The rate of a full bar: the greatest total in the history, rounded up to a power of two.
 double full_scale(const mount_view &v)
 {
 	double top = least_scale;
@@ -32,7 +32,7 @@ double full_scale(const mount_view &v)
 	return std::exp2(std::ceil(std::log2(top)));
 }
 
-// All bars of a frame stand under each other.
+// All bars of a frame begin at the same column.
 constexpr std::size_t bar_at = 26;
 std::size_t bar_columns_of(std::size_t columns)
 {
@@ -175,7 +175,7 @@ void draw_peers(const mount_view &v, std::size_t columns, std::size_t most, std:
 		.right("fails", at + 51, style::faint);
 	const bool all = v.peers.size() <= most;
 	const std::size_t shown = all ? v.peers.size() : most - std::min<std::size_t>(most, 1);
-	// Where not all fit: those that need a look first, then those that move most.
+	// If not all fit: first peers that are not healthy, then those with most traffic.
 	std::vector<const peer_record *> order;
 	for (const auto &p : v.peers)
 		order.push_back(&p);
@@ -260,7 +260,7 @@ std::string bar(double fraction, std::size_t columns, bool ascii)
 	const double f = std::isfinite(fraction) ? std::clamp(fraction, 0.0, 1.0) : 0;
 	auto parts = static_cast<std::size_t>(std::lround(f * 8 * static_cast<double>(columns)));
 	if (parts == 0 && f > 0)
-		parts = 1; // little is not nothing
+		parts = 1; // show even a small fraction
 	std::string out;
 	for (std::size_t i = 0; i < parts / 8; i++)
 		out += ascii ? "#" : "█";
@@ -322,7 +322,7 @@ std::vector<line> draw_frame(const std::vector<mount_view> &views, double interv
 	if (shown < views.size())
 		out.emplace_back().add(
 			"and " + std::to_string(views.size() - shown) +
-				" more mounts: name those to see, or make the window taller",
+				" more mounts: name the ones to show, or make the window taller",
 			style::faint);
 	for (auto &l : out)
 		l.cut(size.columns);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// frame.hpp - one picture of `coopfs top`, as styled text: what to show, apart from
-// how a terminal shows it. The live view paints it with ncurses, --once prints it.
+// frame.hpp - one picture of `coopfs top` as styled text, independent of its display: the live view
+// paints it with ncurses, --once prints it.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ class line
 {
 public:
 	line &add(std::string text, style look = style::plain);
-	// Fills with blanks up to this column; at least one blank if it is behind it already.
+	// Fills with blanks up to this column; adds at least one blank.
 	line &to(std::size_t column);
-	// Sets text so that it ends in front of this column.
+	// Places text so that it ends before this column.
 	line &right(std::string text, std::size_t column, style look = style::plain);
 	void cut(std::size_t width);
 	std::size_t width() const { return width_; }
@@ -49,22 +49,22 @@ private:
 	std::size_t width_ = 0;
 };
 
-// A mount between two looks.
+// A mount between two readings.
 struct mount_view {
 	mount_entry mount;
-	std::string error; // not empty: it did not answer; the rest is what was known before
-	mount_stats total, recent; // since the last reset; since the look before
+	std::string error;         // not empty: it did not answer; the rest is from before
+	mount_stats total, recent; // since the last reset; since the previous reading
 	std::vector<peer_record> peers, peers_before;
-	double seconds = 0;         // between the two looks; 0: there was only one
-	std::deque<double> history; // bytes a second handed to readers, the oldest first
+	double seconds = 0;         // between the two readings; 0: there was only one
+	std::deque<double> history; // bytes a second delivered to readers, oldest first
 };
 
 struct frame_size {
 	std::size_t columns = 80, rows = 24;
 };
 
-// Never wider than columns nor longer than rows: mounts share the rows, and what does not fit is
-// counted in a last line. rows 0: as long as it takes. ascii: no block characters.
+// Never wider than columns nor longer than rows: mounts share the rows, and a last line counts
+// those that do not fit. rows 0: no limit. ascii: no block characters.
 std::vector<line> draw_frame(const std::vector<mount_view> &views, double interval_s,
 			     frame_size size, bool ascii);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// json.hpp - the machine-readable form of what the tables show. Keys are those of
-// the control files; byte counts are plain numbers of bytes.
+// json.hpp - the tables in machine-readable form. Keys are those of the control files; byte counts
+// are plain numbers of bytes.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,12 +14,12 @@ namespace coop::cli
 // ...},
 //  "traffic": {...}, "fetch": {...}, "serve": {...}, "endpoint": {...},
 //  "read": {...}, "storage": {...}, "cache": {...}}
-// share is null while no bytes were read; p50_us and p99_us are upper edges, null if none counted.
+// share is null if no bytes were read; p50_us and p99_us are upper edges, null if none was counted.
 nlohmann::ordered_json to_json(const mount_stats &);
 nlohmann::ordered_json to_json(const peer_record &);
 nlohmann::ordered_json to_json(const std::vector<peer_record> &);
 
-// Bytes that are not UTF-8 (a path, a hostile file) are replaced, never thrown over.
+// Bytes that are not UTF-8 (a path, a hostile file) are replaced; no exception.
 std::string dump(const nlohmann::ordered_json &, int indent = -1);
 
 } // namespace coop::cli

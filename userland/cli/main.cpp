@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// main.cpp - coopfs: the table of contents of the command line.
+// main.cpp - coopfs: the command line.
 //
 // The same program is the mount helper: called as mount.coopfs, mount.fuse.coopfs or
-// umount.fuse.coopfs it takes the arguments that mount(8) and umount(8) give to
-// helpers, so that a line in /etc/fstab works. What a command does is in the file of its name.
+// umount.fuse.coopfs it takes the arguments that mount(8) and umount(8) give to helpers, so that a
+// line in /etc/fstab works. Each command is in the file of its name.
 #include <clocale>
 #include <cstdio>
 #include <functional>
@@ -28,8 +28,8 @@ constexpr const char *exit_text =
 	"Exit status: 0 done; 1 failed; 2 wrong usage; 3 not a coopfs mount; 4 no permission.";
 constexpr const char *helper_exit_text =
 	"Exit status, as mount(8) has it: 0 done; 1 wrong usage or no permission; 32 failed.";
-constexpr const char *mountpoint_text =
-	"MOUNTPOINT may be any path inside a mount; it may be left out where there is one mount.\n";
+constexpr const char *mountpoint_text = "MOUNTPOINT may be any path inside a mount; it may be "
+					"omitted if there is only one mount.\n";
 
 using action = std::function<int()>;
 
@@ -42,7 +42,7 @@ action add_mount(CLI::App &app, mount_request &r)
 		->type_name("OPTIONS");
 	app.add_option("-t,--type", r.type, "coopfs: kernel module only; fuse.coopfs: FUSE only")
 		->check(CLI::IsMember({"coopfs", "fuse.coopfs"}));
-	app.add_flag("-v,--verbose", r.verbose, "say what is done");
+	app.add_flag("-v,--verbose", r.verbose, "print each step");
 	return [&r] { return run_mount(r); };
 }
 
@@ -50,7 +50,7 @@ void name_failures(CLI::App &app, const std::string &program)
 {
 	app.failure_message([program](const CLI::App *a, const CLI::Error &e) {
 		return program + ": " + e.what() + "; `" + a->get_name() +
-		       " --help` lists what there is\n";
+		       " --help` shows the usage\n";
 	});
 }
 
@@ -64,7 +64,7 @@ int parse_and_run(CLI::App &app, int argc, char **argv, const action &act)
 	return act();
 }
 
-// mount(8) ends with its helper's status, and has a meaning of its own for each.
+// mount(8) exits with its helper's status, and defines the meaning of each.
 int as_helper(int status)
 {
 	constexpr int usage_or_permission = 1, mount_failed = 32;
@@ -103,12 +103,12 @@ int umount_helper(const std::string &name, int argc, char **argv)
 	std::string type;
 	bool no_mtab = false, verbose = false;
 	app.add_option("MOUNTPOINT", r.mountpoint, "the mount")->required();
-	app.add_flag("-f", r.force, "fail what waits for an answer");
-	app.add_flag("-l", r.lazy, "out of the tree now, unmounted when its last user ends");
+	app.add_flag("-f", r.force, "fail calls that wait for an answer");
+	app.add_flag("-l", r.lazy, "detach now, unmount when its last user ends");
 	app.add_flag("-r", r.read_only, "if it is in use, make it read-only");
 	app.add_flag("-n", no_mtab, "accepted for umount(8): no mtab is written in any case");
 	app.add_flag("-v", verbose, "accepted for umount(8)");
-	app.add_option("-t", type, "accepted for umount(8): the table of mounts says it");
+	app.add_option("-t", type, "accepted for umount(8): taken from the table of mounts");
 	return as_helper(parse_and_run(app, argc, argv, [&r] { return run_umount(r); }));
 }
 
@@ -125,17 +125,17 @@ int coopfs(int argc, char **argv)
 	auto *m = app.add_subcommand("mount",
 				     "Mount an export, by the kernel module or else by FUSE");
 	const auto mount_action = add_mount(*m, mount);
-	m->add_option("--timeout", mount.timeout_s, "seconds until the mount must be usable")
+	m->add_option("--timeout", mount.timeout_s,
+		      "time limit in seconds until the mount is usable")
 		->check(CLI::PositiveNumber)
 		->capture_default_str();
 	m->add_flag("--foreground", mount.foreground, "become coopfs-fuse instead of starting it");
 	m->callback([&] { act = mount_action; });
 
 	umount_request umount;
-	auto *u = app.add_subcommand("umount", "Unmount, and wait until the node has left");
+	auto *u = app.add_subcommand("umount", "Unmount, and wait until the node has disconnected");
 	u->add_option("MOUNTPOINT", umount.mountpoint, "the mount")->required();
-	u->add_flag("-l,--lazy", umount.lazy,
-		    "out of the tree now, unmounted when nobody uses it any more");
+	u->add_flag("-l,--lazy", umount.lazy, "detach now, unmount when it is no longer in use");
 	u->add_option("--timeout", umount.timeout_s,
 		      "seconds to wait for the node's process to end")
 		->check(CLI::NonNegativeNumber)
@@ -156,16 +156,16 @@ int coopfs(int argc, char **argv)
 	p->callback([&] { act = [&peers] { return run_peers(peers); }; });
 
 	stats_request stats;
-	auto *s = app.add_subcommand("stats", "Show who served what: buffer, peers, storage");
+	auto *s = app.add_subcommand("stats", "Show the sources of data: buffer, peers, storage");
 	s->footer(std::string(mountpoint_text) + exit_text);
 	s->add_option("MOUNTPOINT", stats.mountpoint, "the mount");
 	auto *reset = s->add_flag("--reset", stats.reset, "start counting from zero");
 	auto *interval = s->add_option("--interval", stats.interval_s,
-				       "every so many seconds, what happened in them")
+				       "seconds; show the changes in each interval")
 				 ->check(CLI::Range(0.01, 86400.0))
 				 ->type_name("SECONDS")
 				 ->excludes(reset);
-	s->add_option("--count", stats.count, "with --interval: end after so many")
+	s->add_option("--count", stats.count, "with --interval: number of reports")
 		->needs(interval);
 	s->add_flag("--json", stats.json, "JSON; with --interval one object a line");
 	s->callback([&] { act = [&stats] { return run_stats(stats); }; });
@@ -174,11 +174,11 @@ int coopfs(int argc, char **argv)
 	auto *t = app.add_subcommand("top", "Watch sources, peers and cache live; q quits");
 	t->footer(std::string(mountpoint_text) + exit_text);
 	t->add_option("MOUNTPOINT", top.mountpoints, "the mounts; all if none is named");
-	t->add_option("--interval", top.interval_s, "seconds between two looks")
+	t->add_option("--interval", top.interval_s, "seconds between two readings")
 		->check(CLI::Range(0.05, 3600.0))
 		->capture_default_str();
-	auto *once = t->add_flag("--once", top.once, "print one look as text and end");
-	t->add_flag("--json", top.json, "one look as JSON")->needs(once);
+	auto *once = t->add_flag("--once", top.once, "print once as text and end");
+	t->add_flag("--json", top.json, "print once as JSON")->needs(once);
 	t->callback([&] { act = [&top] { return run_top(top); }; });
 
 	return parse_and_run(app, argc, argv, [&] { return act(); });
@@ -196,8 +196,8 @@ int main(int argc, char **argv)
 		return coop::cli::mount_helper(name, argc, argv);
 	if (name == "umount.fuse.coopfs")
 		return coop::cli::umount_helper(name, argc, argv);
-	// Without our helper in /sbin mount(8) finds that of libfuse, which calls the program that
-	// the type names: coopfs SPEC DIR -o OPTIONS.
+	// Without our helper in /sbin, mount(8) finds that of libfuse, which calls the program
+	// named by the type: coopfs SPEC DIR -o OPTIONS.
 	if (argc >= 3 && std::string_view(argv[1]).find(":/") != std::string_view::npos)
 		return coop::cli::mount_helper("mount.fuse.coopfs", argc, argv);
 	return coop::cli::coopfs(argc, argv);

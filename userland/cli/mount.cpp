@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // mount.cpp - coopfs mount, and the mount helper of mount(8).
 //
-// Two ways to the same mount: the kernel module, if this kernel has it, or the
-// coopfs-fuse process. Success means usable: the mount is in mountinfo and answers
-// a read of its own control file. What fails half way is taken down again.
+// A mount is made by the kernel module, if this kernel has it, or by the coopfs-fuse process.
+// Success means usable: the mount is in mountinfo and its control file can be read. After a failure
+// in between, the mount is taken down again.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mount.h>
@@ -38,8 +38,8 @@ result<std::string> check_mountpoint(const std::string &path)
 	if (::stat(path.c_str(), &st) != 0) {
 		const int err = errno;
 		if (err == ENOENT)
-			return failure{exit_failure,
-				       path + " does not exist; `mkdir -p " + path + "` makes it"};
+			return failure{exit_failure, path + " does not exist; `mkdir -p " + path +
+							     "` creates it"};
 		if (err == ENOTCONN)
 			return failure{exit_failure, path + " is a dead mount; `coopfs umount " +
 							     path + "` first"};
@@ -53,17 +53,17 @@ result<std::string> check_mountpoint(const std::string &path)
 		return mounts.error();
 	for (const auto &m : *mounts)
 		if (m.mountpoint == real && m.is_coopfs()) {
-			// The kernel may still answer for a dead one from what it keeps.
+			// The kernel may still answer from its caches for a dead mount.
 			const auto info = read_control(real, "info");
 			if (!info && info.error().status == exit_failure)
 				return info.error();
 			return failure{exit_failure,
-				       path + " is a coopfs mount already (" + m.source + ")"};
+				       path + " is already a coopfs mount (" + m.source + ")"};
 		}
 	return real;
 }
 
-// The mount at 'path' itself, not one that it lies in.
+// The mount at 'path' itself, not one that contains it.
 result<mount_entry> mounted_at(const std::string &path)
 {
 	const auto real = canonical(path);
@@ -74,10 +74,10 @@ result<mount_entry> mounted_at(const std::string &path)
 		if (m.mountpoint == real && m.is_coopfs())
 			return m;
 	return failure{exit_not_coopfs,
-		       path + " is no coopfs mount; `coopfs mount` without remount makes one"};
+		       path + " is no coopfs mount; `coopfs mount` without remount creates one"};
 }
 
-// Of the kernel's own options of any FUSE mount.
+// Options that the kernel shows for every FUSE mount.
 bool shown_by_fuse(std::string_view word)
 {
 	for (const std::string_view name :
@@ -87,18 +87,18 @@ bool shown_by_fuse(std::string_view word)
 	return word == "allow_other" || word == "default_permissions";
 }
 
-// What a FUSE mount was started with it keeps; flags are the kernel's.
+// A FUSE mount keeps the options from its start; the kernel keeps the flags.
 result<done> remount_fuse(const mount_request &r, const std::string &dir,
 			  const mount_options &options)
 {
 	for (const auto &word : options.fs) {
-		// mount(8) hands over what it finds in the table of mounts; that stays as it is.
+		// mount(8) passes the options in the table of mounts; those stay as they are.
 		if (r.from_mount8 && shown_by_fuse(word))
 			continue;
 		return failure{exit_usage,
 			       "option '" + word +
-				       "': a FUSE mount takes options when it is started; "
-				       "unmount it and mount it anew"};
+				       "': a FUSE mount accepts options only at its start; "
+				       "unmount it and mount it again"};
 	}
 	if (!r.from_mount8 && !options.said)
 		return done{};
@@ -137,13 +137,13 @@ bool is_mounted(const std::string &dir)
 	return false;
 }
 
-// A mount that is there and does not answer yet is not ready.
+// A mount that exists but does not answer yet is not ready.
 bool usable(const std::string &dir)
 {
 	return is_mounted(dir) && read_control(dir, "info");
 }
 
-// What went wrong it has said itself; this says what came of it.
+// The child has printed the error; this adds the consequence.
 failure child_failed(int status)
 {
 	constexpr int fuse_usage = 1; // its exit status for a wrong command line
@@ -170,7 +170,7 @@ result<done> wait_usable(const process &child, const std::string &dir, deadline 
 			return done{};
 		if (milliseconds_until(limit) == 0)
 			break;
-		// It has gone into the background, so the mount is there or about to be.
+		// The child has gone into the background, so the mount exists or will soon.
 		pollfd p[] = {{table, POLLPRI, 0}, {child.descriptor(), POLLIN, 0}};
 		::poll(p, running ? 2 : 1, running ? milliseconds_until(limit) : 20);
 	}
@@ -195,12 +195,12 @@ result<done> mount_fuse(const mount_request &r, const std::string &dir,
 				       "and this kernel has no coopfs module"};
 	if (::access("/dev/fuse", R_OK | W_OK) != 0)
 		return errno == ENOENT ? failure{exit_failure, "/dev/fuse does not exist; "
-							       "`modprobe fuse` as root makes it"}
+							       "`modprobe fuse` as root creates it"}
 				       : failure{exit_permission,
 						 std::string("/dev/fuse: ") + std::strerror(errno)};
 	if (::access(dir.c_str(), W_OK) != 0 && errno == EACCES)
 		return failure{exit_permission,
-			       dir + ": only who may write to a directory may mount on it"};
+			       dir + ": mounting needs write permission for the directory"};
 
 	std::vector<std::string> argv = {program, r.spec, dir};
 	if (const auto text = options.fuse_text(); !text.empty())
@@ -250,8 +250,8 @@ int run_mount(const mount_request &r)
 			 "this kernel has no coopfs module and modprobe finds none; "
 			 "install it (`make dkms-install`), or mount by FUSE: -t fuse.coopfs"});
 	if (!kernel && spec->servers.size() > 1)
-		return report(
-			{exit_usage, "FUSE mounts know one server; several are for the module"});
+		return report({exit_usage,
+			       "FUSE mounts support one server; several are for the module only"});
 	const auto ok =
 		kernel ? mount_kernel(r, *spec, *dir, options) : mount_fuse(r, *dir, options);
 	return ok ? exit_ok : report(ok.error());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // mount_kernel.cpp - see mount_kernel.hpp.
 //
-// The kernel resolves no names and should open no files of the mounter's: so names
-// become addresses here, and the cluster key is read here and handed over as bytes.
-// The new mount interface (fsopen(2)) is used because it has a place for such
-// bytes, and because it hands back what the file system has to say about a failure.
+// The kernel resolves no names and should open no files of the mounter: so names become addresses
+// here, and the cluster key is read here and passed as bytes. The new mount interface (fsopen(2))
+// is used because it can pass such bytes, and because it returns the file system's messages about a
+// failure.
 #include "userland/cli/mount_kernel.hpp"
 
 #include <netdb.h>
@@ -28,7 +28,7 @@ namespace coop::cli
 namespace
 {
 
-constexpr unsigned most_addresses = 4; // as the module takes
+constexpr unsigned most_addresses = 4; // the module's limit
 
 bool listed()
 {
@@ -60,8 +60,8 @@ result<done> resolve(const std::string &server, const std::string &port,
 	return done{};
 }
 
-// "10.0.0.1:17430+[fd00::1]:17430": what the servers resolve to; of each the first one, then of
-// each the second one, so that none is left out because another one has many.
+// "10.0.0.1:17430+[fd00::1]:17430": the servers' addresses; first the first one of each, then the
+// second one of each, so that a server with many addresses does not displace another.
 result<std::string> addresses(const mount_spec &spec)
 {
 	std::vector<std::vector<std::string>> all(spec.servers.size());
@@ -87,7 +87,7 @@ result<std::string> addresses(const mount_spec &spec)
 	return out;
 }
 
-// What the file system said about its failure, one message a read: "e coopfs: text".
+// The file system's messages about its failure, one for each read: "e coopfs: text".
 std::string said(int fs)
 {
 	std::string out;
@@ -133,7 +133,8 @@ result<done> set_key(int fs, const std::string &path)
 
 result<done> set_option(int fs, const std::string &word)
 {
-	// So that one line does for both: a kernel mount is open to all, as the modes say.
+	// Accepted so that one fstab line serves both kinds: a kernel mount is always open to all
+	// users, and checks modes.
 	if (word == "allow_other" || word == "default_permissions")
 		return done{};
 	const auto equals = word.find('=');
@@ -149,7 +150,7 @@ result<done> set_option(int fs, const std::string &word)
 	return done{};
 }
 
-// Words that the file system is told of its own, whatever the mount's attributes are.
+// Flags that the file system itself must know, besides the mount's attributes.
 result<done> set_flags(int fs, unsigned long flags, unsigned long said)
 {
 	struct row {
@@ -254,7 +255,8 @@ result<done> remount_kernel(const mount_request &r, const std::string &dir,
 	mount_attr attr{};
 	attr.attr_set = mount_attributes(options.flags);
 	attr.attr_clr = mount_attributes(said & ~options.flags);
-	if (said & (MS_NOATIME | MS_RELATIME)) // one of a few values: cleared before it is set
+	if (said &
+	    (MS_NOATIME | MS_RELATIME)) // one field with several values: clear it before setting it
 		attr.attr_clr = (attr.attr_clr & ~MOUNT_ATTR_NOATIME) | MOUNT_ATTR__ATIME;
 	if (mount_setattr(AT_FDCWD, dir.c_str(), 0, &attr, sizeof(attr)) != 0)
 		return refused(-1, errno, "flags of " + dir);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// mount_options.cpp - see mount_options.hpp. Words for mount(8) (defaults, _netdev,
-// x-...) reach helpers from some callers and not from others; a file system that
-// names unknown options in an error must not get to see them.
+// mount_options.cpp - see mount_options.hpp. Options for mount(8) itself (defaults, _netdev, x-...)
+// reach helpers from some callers but not from others. They must be dropped here: the file system
+// refuses unknown options by name.
 #include "userland/cli/mount_options.hpp"
 
 #include <sys/mount.h>
@@ -112,11 +112,11 @@ result<mount_spec> parse_spec(const std::string &text)
 	const auto wrong = [&](const char *why) {
 		return failure{exit_usage,
 			       "\"" + text + "\" " + why +
-				       "; what to mount is SERVER[,SERVER...][:PORT]:/EXPORT, " +
+				       "; the source is SERVER[,SERVER...][:PORT]:/EXPORT, " +
 				       "for example storage1:/data or [fd00::1]:17430:/data"};
 	};
 	mount_spec out;
-	std::size_t at = 0; // the colon behind the servers, in the end
+	std::size_t at = 0; // finally: the colon after the servers
 	for (bool more = true; more;) {
 		std::size_t end;
 		if (text.compare(at, 1, "[") == 0) {

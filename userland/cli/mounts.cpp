@@ -3,7 +3,7 @@
 //
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw
 //
-// Fields up to the lone "-" vary in number; type and source follow it.
+// The number of fields before the lone "-" varies; type and source follow it.
 #include "userland/cli/mounts.hpp"
 
 #include <algorithm>
@@ -118,7 +118,7 @@ std::string canonical(const std::string &path)
 	std::error_code ec;
 	if (auto real = fs::canonical(path, ec); !ec)
 		return real.string();
-	// The last name of a dead mount cannot be looked at, but its parent can.
+	// The last component of a dead mount's path cannot be looked up, but its parent can.
 	auto plain = fs::absolute(path, ec).lexically_normal();
 	if (!plain.has_filename())
 		plain = plain.parent_path();
@@ -142,7 +142,7 @@ result<mount_entry> choose_mount(const std::string &path)
 		return failure{
 			exit_not_coopfs,
 			path + " is not in a coopfs mount (it is on " + (m ? m->type : "nothing") +
-				"); `findmnt -t coopfs,fuse.coopfs` lists those that there are"};
+				"); `findmnt -t coopfs,fuse.coopfs` lists the coopfs mounts"};
 	}
 	std::erase_if(*mounts, [](const auto &m) { return !m.is_coopfs(); });
 	if (mounts->size() == 1)

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // peers.cpp - coopfs peers: list them, register them by hand.
 //
-// Peers of one daemon find each other; by hand is for nodes that do not share one,
-// and for trying out a fabric. A line is passed on as it is: the mount is the
-// judge of what an address is.
+// Peers of one daemon find each other; adding by hand is for nodes that do not share a daemon, and
+// for testing a fabric. A line is passed on unchanged: the mount checks the address.
 #include <cstdio>
 
 #include "userland/cli/commands.hpp"

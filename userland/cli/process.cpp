@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// process.cpp - see process.hpp. A child gets our standard streams, so what it has
-// to say about a failure reaches the person unchanged.
+// process.cpp - see process.hpp. A child gets our standard streams, so its error messages reach the
+// user unchanged.
 #include "userland/cli/process.hpp"
 
 #include <poll.h>
@@ -78,7 +78,7 @@ result<process> process::start(const std::vector<std::string> &argv)
 	const int fd = pidfd_open(pid, 0);
 	if (fd < 0) {
 		const int err = errno;
-		::kill(pid, SIGTERM); // our child and not reaped yet: the number is still its own
+		::kill(pid, SIGTERM); // our child, not reaped yet: the pid is still its own
 		::waitpid(pid, nullptr, 0);
 		return cannot_start(argv[0], err);
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// process.hpp - starting a helper program and waiting for the end of a process
-// that may not be ours, without a race on its number.
+// process.hpp - starts a helper program, and waits for a process that may not be our child, without
+// a race on its pid.
 #pragma once
 
 #include <sys/types.h>
@@ -26,23 +26,23 @@ inline deadline deadline_after(double seconds)
 
 int milliseconds_until(deadline); // for poll(2): rounded up, never negative
 
-// The program of that name: beside this one, else in PATH; empty if there is none.
+// Finds a program: in this one's directory, else in PATH; empty if there is none.
 std::string find_program(const std::string &name);
 
-// A process, held by a descriptor, so that its number cannot come to mean another one.
+// A process, held by a pidfd, so that its pid cannot be reused for another one.
 class process
 {
 public:
 	static result<process> start(const std::vector<std::string> &argv); // argv[0]: path
-	static std::optional<process> adopt(pid_t);                         // empty: there is none
+	static std::optional<process> adopt(pid_t); // empty: no such process
 	process(process &&) noexcept;
 	process &operator=(process &&) = delete;
 	~process();
 
-	int descriptor() const { return fd_; } // readable when it has ended
+	int descriptor() const { return fd_; } // readable when the process has ended
 	pid_t pid() const { return pid_; }
 	bool ended_by(deadline) const; // waits; does not reap
-	// Of a child, once: exit status, or 128 + signal. Waits for its end.
+	// For a child, once: exit status, or 128 + signal. Waits for its end.
 	int reap() const;
 	void signal(int number) const;
 

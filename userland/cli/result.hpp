@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// result.hpp - how a command ends: an exit status that scripts can test and a
-// sentence that a person can act on. Every function of the CLI that can fail
-// returns one of these; nothing is thrown past construction.
+// result.hpp - the result of a command: an exit status for scripts and a sentence that tells the
+// user what to do. Every function of the CLI that can fail returns one; only constructors throw.
 #pragma once
 
 #include <cerrno>
@@ -26,7 +25,7 @@ struct failure {
 	std::string text;
 };
 
-// The status that an errno of an operation on a mount's files stands for.
+// The exit status for an errno from a mount's files.
 inline exit_status status_of(int err)
 {
 	return err == EACCES || err == EPERM ? exit_permission : exit_failure;
@@ -48,6 +47,6 @@ private:
 	std::variant<T, failure> v_;
 };
 
-using done = std::monostate; // result<done>: success says nothing more
+using done = std::monostate; // result<done>: success without a value
 
 } // namespace coop::cli

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// stats.cpp - coopfs stats: who served what.
+// stats.cpp - coopfs stats: the sources of data.
 //
-// With --interval each report is the difference of two readings, so that it does
-// not disturb a count that somebody else is taking with --reset.
+// With --interval each report is the difference of two readings, so it does not disturb another
+// user's count with --reset.
 #include <chrono>
 #include <cstdio>
 #include <thread>
@@ -61,10 +61,11 @@ int follow(const mount_entry &mount, const stats_request &r)
 		print(mount, difference(*later, *earlier), r.json,
 		      std::chrono::duration<double>(now - last).count());
 		if (std::ferror(stdout))
-			return exit_failure; // nobody reads any more
+			return exit_failure; // the output is closed
 		earlier = std::move(later);
 		last = now;
-		next = std::max(next + step, now); // after a stall: go on from now, do not catch up
+		next = std::max(next + step,
+				now); // after a stall continue from now, do not catch up
 	}
 	return exit_ok;
 }

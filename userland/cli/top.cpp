@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// top.cpp - coopfs top: looking at mounts again and again.
+// top.cpp - coopfs top: reads mounts periodically.
 //
-// A mount that stops answering stays on the screen with the reason, because that is
-// what the person came to see; it is asked again each time. The terminal is given
-// back as it was on every way out, signals included.
+// A mount that stops answering stays on the screen with the reason, because the user needs to see
+// it; it is read again each time. The terminal is restored on every exit, also by signals.
 #include <langinfo.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -43,8 +42,7 @@ public:
 		looked_.resize(views_.size());
 	}
 
-	// Reads every mount. The first failure, for who cannot go on without; empty if there was
-	// none.
+	// Reads every mount. Returns the failures; empty if there were none.
 	std::vector<failure> look()
 	{
 		std::vector<failure> failed;
@@ -131,7 +129,7 @@ public:
 		refresh();
 	}
 
-	// A key, ERR when the time is over or a signal came.
+	// Returns a key, or ERR on timeout or after a signal.
 	int key(clock::time_point until)
 	{
 		const auto left =
@@ -190,7 +188,7 @@ int watch(looker &look, double interval_s)
 	auto next = clock::now();
 	while (!stop_signal) {
 		if (clock::now() >= next) {
-			static_cast<void>(look.look()); // failures are on the screen
+			static_cast<void>(look.look()); // failures are shown on the screen
 			next = std::max(next + step, clock::now());
 		}
 		terminal.paint(draw_frame(look.views(), interval_s, terminal.size(), ascii));
@@ -223,7 +221,8 @@ int print_once(looker &look, const top_request &r)
 {
 	const auto first = look.look();
 	if (first.size() == look.views().size())
-		return report(first.front()); // none answers: say why instead of drawing nothing
+		return report(first.front()); // none answers: report the reason instead of an empty
+					      // screen
 	std::this_thread::sleep_for(std::chrono::duration<double>(r.interval_s));
 	const auto failed = look.look();
 	if (r.json) {
@@ -253,7 +252,7 @@ int run_top(const top_request &r)
 		return print_once(look, r);
 	if (!std::getenv("TERM"))
 		return report({exit_failure,
-			       "TERM is not set, so there is no telling how to draw; try --once"});
+			       "TERM is not set, so the terminal type is unknown; try --once"});
 	return watch(look, r.interval_s);
 }
 

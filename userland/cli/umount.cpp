@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // umount.cpp - coopfs umount.
 //
-// Works on dead mounts too, so it asks the mount nothing that it needs: the process
-// behind a FUSE mount is looked up first, if the mount still answers, and then
-// waited for, so that on return the node has left the daemon and its port is free.
+// Works on dead mounts too, so nothing here depends on an answer of the mount. If a FUSE mount
+// still answers, we first look up its process, and after unmounting wait for it, so that on return
+// the node has left the daemon and its port is free.
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ std::optional<process> server_of(const mount_entry &mount)
 	if (pid <= 0)
 		return std::nullopt;
 	auto p = process::adopt(pid);
-	// The number may be of another pid namespace: wait only for what bears the name.
+	// The pid may belong to another PID namespace: wait only for a process of the right name.
 	std::ifstream in("/proc/" + std::to_string(pid) + "/comm");
 	std::string comm;
 	std::getline(in, comm);
@@ -49,15 +49,15 @@ failure explain(const mount_entry &mount, int err)
 	const auto &dir = mount.mountpoint;
 	if (err == EBUSY)
 		return {exit_failure, dir + " is in use; `fuser -vm " + dir +
-					      "` lists by whom, `coopfs umount -l " + dir +
-					      "` takes it out of the tree at once"};
+					      "` lists its users, `coopfs umount -l " + dir +
+					      "` detaches it at once"};
 	if (err == EPERM || err == EACCES)
 		return {exit_permission,
-			dir + ": only root and who mounted it may unmount it (try sudo)"};
+			dir + ": only root and its mounter may unmount it (try sudo)"};
 	return {exit_failure, dir + ": " + std::strerror(err)};
 }
 
-// umount(2) is root's; for others there is fusermount3, which says on its own what is wrong.
+// Only root may call umount(2); others use fusermount3, which prints its own errors.
 result<done> take_down(const mount_entry &mount, const umount_request &r)
 {
 	const int flags = UMOUNT_NOFOLLOW | (r.lazy ? MNT_DETACH : 0) | (r.force ? MNT_FORCE : 0);
@@ -107,7 +107,7 @@ int run_umount(const umount_request &r)
 	const auto server = server_of(*mount);
 	if (const auto ok = take_down(*mount, r); !ok)
 		return report(ok.error());
-	// A lazy one ends whenever its last user does.
+	// A lazy unmount completes when its last user ends.
 	if (server && !r.lazy && !server->ended_by(deadline_after(r.timeout_s)))
 		return report({exit_failure, r.mountpoint + " is unmounted, but its process " +
 						     std::to_string(server->pid()) +
