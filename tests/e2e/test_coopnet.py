@@ -193,7 +193,7 @@ def test_tables_and_plot(tmp_path):
 
 
 def test_a_plot_that_cannot_be_drawn_is_said_before_anything_is_measured(tmp_path):
-    """The address is one where nobody serves: that would be said if it were asked first."""
+    """The address is one without a server: the error would come first if it were asked first."""
     status, out, err = coopnet("ping", "-t", "ud", "--plot", str(tmp_path / "none/x.svg"), f"{HOST}.12")
     assert status == FAILED and out == ""
     assert f"{tmp_path}/none/x.svg cannot be written" in err and "coopnet serve" not in err
@@ -354,9 +354,9 @@ def test_results_that_are_lost_are_no_success(args):
     (("ud",), f"{HOST}.14@tcp:12345:31:4095"), (("fabric",), f"inet:tcp:{HOST}.14@65535")],
                          ids=["ud", "inet"])
 def test_a_client_does_not_ask_itself(way, where):
-    """It begins at a number that is free, and that may be the one which nobody serves at any more."""
+    """It begins at a number that is free, and that may be the one whose server has ended."""
     status, _, err = coopnet("ping", "-t", *way, *SHORT, "-s", "8", "--from", f"{HOST}.14", where)
-    assert status == FAILED and err.startswith(f"coopnet: nobody serves at {where}"), err
+    assert status == FAILED and err.startswith(f"coopnet: no server at {where}"), err
 
 
 @pytest.mark.skipif(not shutil.which("gnuplot"), reason="needs gnuplot")

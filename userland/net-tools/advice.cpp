@@ -14,7 +14,7 @@ namespace
 
 constexpr char lnet_example[] = "10.0.0.1@tcp:12345:31:0";
 
-// A word of a shell's command line, whatever is in it.
+// Quotes any text as one word of a shell command.
 std::string shell_word(const std::string &s)
 {
 	if (std::all_of(s.begin(), s.end(), [](char c) {
@@ -28,7 +28,7 @@ std::string shell_word(const std::string &s)
 	return q + "'";
 }
 
-// "fabric over tcp": what has to be the same before any message is understood.
+// "fabric over tcp": must be the same on both sides before any message is understood.
 std::string carrier(const net::domain &d)
 {
 	for (const net::domain_parameter &p : d.parameters())
@@ -37,7 +37,7 @@ std::string carrier(const net::domain &d)
 	return d.transport();
 }
 
-// What to compare when the other side runs but nothing comes of it.
+// What to compare if the other side runs but messages fail.
 std::string agreement(const net::domain &d)
 {
 	std::string keys;
@@ -47,12 +47,12 @@ std::string agreement(const net::domain &d)
 	return "both sides have to agree on -t" + (keys.empty() ? "" : " and of -o on " + keys);
 }
 
-// What a server that has all the peers it can does not answer for.
+// A server whose peer table is full does not answer: a hint.
 std::string room(const net::domain &d)
 {
 	for (const net::domain_parameter &p : d.parameters())
 		if (p.key == "peers" || p.key == "max_links")
-			return "; one with many clients may have no room for more (its `-o " +
+			return "; a server with many clients may have no room for more (its `-o " +
 			       p.key + "=`)";
 	return {};
 }
@@ -99,7 +99,7 @@ std::string address_forms(const net::domain &d)
 	const std::string lnet = "IP, or IP@tcp:12345:PORTAL:TMID (portal 0-63, TMID 0-4095), "
 				 "for instance " +
 				 std::string(lnet_example);
-	// Where peers are on this host alone they are named by portal and TMID alone.
+	// Peers on this host alone are named by portal and TMID only.
 	const bool ports = d.transport() == "fabric" && carrier(d) != "fabric over shm";
 	return ports ? lnet + "; or inet:tcp:IP@PORT or inet6:tcp:IPv6@PORT, for instance "
 			      "inet6:tcp:fd00::1@3000"
@@ -111,9 +111,9 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 	const std::string serve = serve_at(peer, d);
 	switch (-status) {
 	case ECONNREFUSED:
-		return "nobody serves at " + peer + " with transport " + carrier(d) +
+		return "no server at " + peer + " with transport " + carrier(d) +
 		       " (connection refused); start " + serve +
-		       " there, or if a server runs there, type here what its second line says: " +
+		       " there, or if a server runs there, use the command in its second line: " +
 		       agreement(d) + room(d);
 	case EHOSTUNREACH:
 	case ENETUNREACH:
@@ -122,16 +122,16 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 		       serve + " runs there: " + agreement(d);
 	case EHOSTDOWN:
 	case ETIMEDOUT:
-		return peer + " does not answer; see whether " + serve +
+		return peer + " does not answer; check whether " + serve +
 		       " runs there: " + agreement(d) + room(d) +
 		       "; or allow more time with --timeout";
 	case ECOMM:
 		return peer +
-		       " answers, but long datagrams do not reach it; the path takes no "
-		       "such datagrams: give both sides a lower `-o mtu=`" +
+		       " answers, but long datagrams do not reach it; the path does not carry "
+		       "them: give both sides a lower `-o mtu=`" +
 		       in_effect(d, "mtu");
 	case ECONNRESET:
-		return peer + " has gone away; see why its " + serve + " ended";
+		return peer + " has gone away; check why its " + serve + " ended";
 	case ENOBUFS:
 		return peer + " has no buffer for this (" + std::strerror(ENOBUFS) +
 		       "); lower --size, or --depth of bulk and bench";
@@ -146,12 +146,11 @@ std::string explain(int status, const std::string &peer, const net::domain &d)
 		       " can send to; it takes " + address_forms(d);
 	case EFBIG:
 		return peer +
-		       " takes no bulk transfer as large as that; start its server with a larger "
+		       " accepts no bulk transfer of this size; start its server with a larger "
 		       "--max-bulk";
 	case EBADMSG:
-		return peer +
-		       " answered with other bytes than it should; one side has another version of "
-		       "coopnet, or the transport is broken";
+		return peer + " answered with wrong bytes; one side has another version of "
+			      "coopnet, or the transport is broken";
 	default:
 		return peer + ": " + std::strerror(-status);
 	}
@@ -178,11 +177,11 @@ std::string why_not_started(int status, const std::string &address, const net::d
 	case ENOENT:
 		return address +
 		       " is not an address of this host, or not of an RDMA device that the "
-		       "transport needs; `ip address` lists those there are";
+		       "transport needs; `ip address` lists the available ones";
 	case ENODEV:
 	case ENETDOWN:
 		return "the RDMA device of " + described(d) +
-		       " has gone or its port is down; `rdma link` lists those there are";
+		       " was removed or its port is down; `rdma link` lists the available ones";
 	default:
 		return "cannot start at " + address + ": " + std::strerror(-status);
 	}
@@ -197,7 +196,7 @@ std::string why_lost(int status, const std::string &address, const net::domain &
 		if (p.key == "device")
 			device = ' ' + p.value;
 	return address + " has ended: its RDMA device" + device +
-	       " has gone; `rdma link` lists those there are";
+	       " was removed; `rdma link` lists the available ones";
 }
 
 } // namespace coop::net_tools

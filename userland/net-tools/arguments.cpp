@@ -18,7 +18,7 @@ namespace coop::net_tools
 namespace
 {
 
-// Letters to change, to add and to take away between two words.
+// The edit distance of two words.
 std::size_t distance(const std::string &a, const std::string &b)
 {
 	std::vector<std::size_t> row(b.size() + 1);
@@ -34,8 +34,8 @@ std::size_t distance(const std::string &a, const std::string &b)
 	return row.back();
 }
 
-// The one that can have been meant, or nothing. `common`: at the front of each, which says
-// nothing of what was meant.
+// The known word that was probably meant, or nothing. `common`: a prefix of all words, which is
+// ignored.
 std::string nearest(const std::string &word, const std::vector<std::string> &known,
 		    const std::string &common = "")
 {
@@ -67,7 +67,7 @@ bool digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-// The number at the front and what is behind it. False: there is no number.
+// Splits a number from its unit. False: there is no number.
 bool number_and_unit(const std::string &word, std::string &unit)
 {
 	const auto end = std::find_if_not(word.begin(), word.end(), digit);
@@ -91,7 +91,7 @@ bool is_size(const std::string &word)
 	return number_and_unit(word, unit) && is_unit(unit);
 }
 
-// Of a size. False: more than there can be.
+// The value of a size. False: out of range.
 bool bytes_of(const std::string &word, std::uint64_t &bytes)
 {
 	std::string unit;
@@ -146,7 +146,7 @@ std::string parse_failure(const CLI::App *app, const CLI::Error &e)
 		what += "; there are: " + listed(known);
 	} else {
 		help += ' ' + used.back()->get_name();
-		// What follows an option that there is not is taken for something else.
+		// The word after an unknown option is misparsed: report the option.
 		if (!extra.empty() && extra.front().starts_with("-")) {
 			for (const CLI::Option *o : used.back()->get_options())
 				for (const std::string &name : o->get_lnames())
@@ -156,7 +156,7 @@ std::string parse_failure(const CLI::App *app, const CLI::Error &e)
 			       (meant.empty() ? "" : ", perhaps " + meant);
 		}
 	}
-	return "coopnet: " + what + "; `" + help + " --help` lists what there is\n";
+	return "coopnet: " + what + "; `" + help + " --help` shows the usage\n";
 }
 
 CLI::Validator size_word()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// arguments.hpp - what is checked of words of the command line, and what is said of wrong ones.
+// arguments.hpp - checks of command line words, and messages about wrong ones.
 #pragma once
 
 #include <string>
@@ -10,26 +10,25 @@
 namespace coop::net_tools
 {
 
-/// What is wrong, the nearest word that would not be, and whose --help tells more.
+/// The error, the nearest valid word, and the --help to read.
 std::string parse_failure(const CLI::App *, const CLI::Error &);
 
-/// A number of bytes, with a unit or without; becomes the number.
+/// A number of bytes, with or without a unit; replaced by the number.
 CLI::Validator size_word();
-/// Digits alone: the parser takes -1 for the largest number there is.
+/// Digits only: the parser would take -1 for the largest number.
 CLI::Validator whole_number();
-/// Anything that is not evidently the second word of a list.
+/// Any word that is not obviously the second word of a list.
 CLI::Validator address_word();
-/// The transports that reach other processes are listed; the reason why another one does not
-/// serve is said by who knows it.
+/// Lists the transports that reach other processes; for the others, `serve` gives the reason later.
 CLI::Validator serving_transport();
 
-/// The words of one list, each as `part` leaves it. @throw CLI::ValidationError: an empty one, or
-/// what `part` says of one.
+/// Splits a list; `part` checks and transforms each word. @throw CLI::ValidationError: an empty
+/// word, or an error of `part`.
 std::vector<std::string> parts_of(const std::string &option, const std::string &list,
 				  const CLI::Validator &part);
 
-/// An option of lists, separated by commas; given more than once, they are one. What `to` has
-/// before is the default.
+/// An option with comma-separated lists; several occurrences are joined. The initial value of `to`
+/// is the default.
 template <class value>
 CLI::Option *add_list(CLI::App &app, const std::string &names, std::vector<value> &to,
 		      const std::string &help, const CLI::Validator &part)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// bench.cpp - coopnet bench: everything at once, in one mode of progress after the other.
+// bench.cpp - coopnet bench: all measurements, in one mode of progress after the other.
 //
-// Each mode has a server of its own in the same mode, so that the cost of a mode is that of
-// both sides.
+// Each mode has its own server in the same mode, so that the cost of a mode includes both sides.
 #include <algorithm>
 #include <cstdio>
 
@@ -94,7 +93,7 @@ trouble peers(const bench_request &r, session &s, printer &out)
 			"\n%u end points: %.0f bytes each, made in %.0f ns, found again in %.0f "
 			"ns\n",
 			e.count, e.bytes, e.make_ns, e.find_ns);
-	// Of a process that is both sides nobody could tell whose memory it is.
+	// If one process is both sides, its memory cannot be attributed.
 	if (!r.connected || s.one_process())
 		return {};
 	connected_figures k{};

@@ -16,7 +16,7 @@ namespace coop::net_tools
 namespace
 {
 
-// The figures alone: whether there is a server, and what it takes.
+// Fetches the figures only: is there a server, and what are its limits?
 class greeting final : public task
 {
 	void go(client &c) override { c.finish(); }
@@ -86,7 +86,7 @@ trouble client::connect(const net::address &server, std::chrono::milliseconds pa
 	if (trouble t = station_.start(own, *this))
 		return t;
 	own_ = station_.machine().address();
-	// A number that was free here, so it is nobody's.
+	// The number was free on this host, so the server's address has no machine.
 	if (own_ == server)
 		return failure{exit_failure, explain(-ECONNREFUSED, text_, station_.domain())};
 	if (const int status = station_.machine().make_endpoint(server, server_))
@@ -117,12 +117,12 @@ trouble client::run(task &t)
 	goal_.reached = false;
 	phase_ = phase::asked;
 	ask();
-	// A signal that came before the goal was set anew has reached the one before.
+	// A signal that came before the goal was reset has reached the earlier goal.
 	const bool in_time =
 		interrupted() || station_.until(goal_, patience_, [this] { inquiry_.ask(); });
 	const bool cut_off = interrupted() != 0;
-	// What a task that has failed left on queues ends here, before the task itself does.
-	// Nobody is waited for then: patience has a limit, and whoever set it meant it.
+	// Ends operations that a failed task left on queues, before the task itself is destroyed.
+	// Do not wait for peers then: `patience` is the limit that the user set.
 	const int gone = inquiry_.failure();
 	if (!in_time || cut_off || status_ || gone)
 		station_.stop(true);
@@ -136,10 +136,10 @@ trouble client::run(task &t)
 	task_ = nullptr;
 	if (status_ == 0)
 		return {};
-	if (const int lost = station_.lost()) // after stop(), which waits for the state's event
+	if (const int lost = station_.lost()) // after stop(), which waits for the state event
 		return failure{exit_failure, why_lost(lost, net::format(own_), station_.domain())};
 	if (met_ && status_ == -ECONNREFUSED)
-		status_ = -ECONNRESET; // it was there
+		status_ = -ECONNRESET; // the server existed before
 	return failure{exit_failure, explain(status_, text_, station_.domain())};
 }
 
@@ -148,7 +148,7 @@ void client::ask()
 	outbox::slot *const s = outbox_.take();
 	unasked_ = !s;
 	if (!s)
-		return; // sent() comes back here
+		return; // sent() calls this again
 	question_ = std::max(question_ + 1, 1u);
 	send(*s, command::ask, question_, head::size);
 }
@@ -209,7 +209,7 @@ void client::on_buffer(const net::buffer_event &e)
 	if (!inquired && e.sender && e.status == 0 && phase_ != phase::idle) {
 		figures f;
 		if (!ours) {
-			// A stranger, or an answer to an earlier run of the program.
+			// From a stranger, or an answer to an earlier run of the program.
 		} else if (h.command != command::figures) {
 			if (phase_ == phase::running)
 				task_->message(*this, h, m);

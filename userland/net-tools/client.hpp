@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // client.hpp - a connection to a server, and one measurement at a time over it.
 //
-// A measurement is a task: the server is asked for its figures, the task runs, the server
-// is asked again. All of it but the first question happens in handlers, so tasks need no
-// lock whoever delivers events.
+// A measurement is a task: the client asks the server for its figures, runs the task, and asks the
+// server again. Everything except the first question happens in handlers, so tasks need no lock
+// whichever thread delivers events.
 #pragma once
 
 #include "outbox.hpp"
@@ -27,12 +27,12 @@ public:
 	const figures &after() const { return after_; }
 
 protected:
-	/// Begins; ends with client::finish() or client::fail().
+	/// Starts the task; client::finish() or client::fail() ends it.
 	virtual void go(client &) = 0;
 	virtual void message(client &, const head &, std::span<const std::byte>) {}
-	/// A message of the task has gone, and there is a free slot.
+	/// A message of the task has been sent, and there is a free slot.
 	virtual void sent(client &) {}
-	/// The last figures take part in the time: they say that all has arrived.
+	/// The last figures count in the time: they show that everything has arrived.
 	virtual bool timed_by_server() const { return false; }
 
 private:
@@ -51,8 +51,8 @@ public:
 	client(station &, unsigned slots);
 	~client();
 
-	/// Starts where the way to the server begins, and asks what it takes.
-	/// @param patience without any sign of life.
+	/// Starts at the address that routes to the server, and asks for its limits.
+	/// @param patience limit without any sign of life.
 	trouble connect(const net::address &server, std::chrono::milliseconds patience);
 	/// Runs the task to its end.
 	trouble run(task &);
@@ -68,32 +68,32 @@ public:
 	/// @}
 
 	station &at() { return station_; }
-	/// What ends a task, and whoever waits for it.
+	/// The goal that ends a task, and any wait for it.
 	goal &over() { return goal_; }
 	net::endpoint *server() const { return server_.get(); }
 	const std::string &server_text() const { return text_; }
-	/// What both sides take, from connect() on; bytes.
+	/// Limits of both sides, from connect() on; bytes.
 	std::size_t max_message() const;
 	std::size_t max_bulk() const;
 	const figures &takes() const { return takes_; }
-	/// Of the heads of its messages.
+	/// The run number in the heads of its messages.
 	std::uint16_t run_number() const { return run_; }
 	std::string own_text() const { return net::format(own_); }
 
 private:
 	enum class phase : std::uint8_t { idle, asked, running, asked_again };
 
-	/// Whether the server is still there, asked while nothing comes: a message that has gone
-	/// out well says no more of it. Neither it nor the answer is a step, and neither touches
-	/// what tasks use: it is sent by whoever waits, beside the handlers.
+	/// Asks whether the server is still there, while nothing arrives: a message sent
+	/// successfully does not prove it. Question and answer count as no step and touch nothing
+	/// that tasks use: the waiting thread sends it, beside the handlers.
 	class inquiry final : net::buffer_handler
 	{
 	public:
-		static constexpr std::uint32_t number = 0; ///< no question has it
+		static constexpr std::uint32_t number = 0; ///< unused by ordinary questions
 
 		explicit inquiry(client &);
 		void ask();
-		/// What it has come to, once; 0 if nothing.
+		/// Its failure, once; 0 if none.
 		int failure() { return status_.exchange(0); }
 
 	private:
@@ -115,14 +115,14 @@ private:
 	net::endpoint_ptr server_;
 	std::string text_;
 	figures takes_{};
-	bool met_ = false; ///< it has answered
+	bool met_ = false; ///< the server has answered
 	net::address own_;
 	const std::uint16_t run_;
 	goal goal_;
 	task *task_ = nullptr;
 	phase phase_ = phase::idle;
 	std::uint32_t question_ = 0;
-	bool unasked_ = false; ///< for want of a slot
+	bool unasked_ = false; ///< waits for a free slot
 	int status_ = 0;
 	outbox outbox_;
 	inquiry inquiry_{*this};

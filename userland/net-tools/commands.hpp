@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// commands.hpp - one function a command. Each takes its options as a plain struct, prints
-// what it has to say and returns the exit status; main.cpp fills the structs.
+// commands.hpp - one function for each command. It takes its options as a plain struct, prints its
+// output and returns the exit status; main.cpp fills the structs.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@
 namespace coop::net_tools
 {
 
-/// Options that every command has which measures.
+/// Options of every measuring command.
 struct measure_request {
 	settings how;
-	std::string server; ///< empty: one on this machine, for the time of the command
-	std::vector<unsigned> server_cpus; ///< where that one's threads run; none: anywhere
+	std::string server; ///< empty: started on this machine, for the duration of the command
+	std::vector<unsigned> server_cpus; ///< processors of that server's threads; none: any
 	std::vector<std::size_t> sizes;
 	std::uint64_t count = 100000;
-	double seconds = 1; ///< most, of one measurement
+	double seconds = 1; ///< limit of one measurement
 	double timeout_s = 10;
 	bool json = false;
 	std::string plot;
@@ -56,24 +56,24 @@ struct serve_request {
 };
 int run_serve(const serve_request &);
 
-/// Sizes of messages, bytes, where nobody asks for others.
+/// Default sizes of messages, in bytes.
 inline const std::vector<std::size_t> usual_messages = {8,     64,    1024,   4096,
 							16384, 65536, 262144, 1048576};
 
-/// A client and what it is connected to.
+/// A client and its connection.
 class session
 {
 public:
 	/// @throw std::system_error as net::domain. `slots`: messages under way at a time.
 	session(const measure_request &, const settings &, unsigned slots);
-	~session(); ///< the thread may run where it might before
+	~session(); ///< restores the thread's processors
 	session(const session &) = delete;
 	session &operator=(const session &) = delete;
 
 	trouble connect();
 	net_tools::client &client() { return *client_; }
-	/// The sizes to measure: those wanted, or else the usual ones as far as both sides take
-	/// them.
+	/// The sizes to measure: the wanted ones, or else the usual ones within the limits of both
+	/// sides.
 	trouble message_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out);
 	trouble bulk_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out);
 	bool one_process() const { return one_process_; }
@@ -82,27 +82,27 @@ private:
 	const measure_request &request_;
 	const settings settings_;
 	bool one_process_ = false;
-	std::unique_ptr<local_server> local_; ///< ends last
+	std::unique_ptr<local_server> local_; ///< destroyed last
 	std::unique_ptr<station> station_;
 	std::unique_ptr<net_tools::client> client_;
-	interruption interruption_; ///< forgets the station before it goes
+	interruption interruption_; ///< forgets the station before that is destroyed
 	unsigned slots_;
 	cpu_set_t cpus_before_{};
 };
 
-/// What a command prints as it goes, and at its end.
+/// The output of a command, during and after the measurements.
 class printer
 {
 public:
 	printer(const measure_request &r, const char *command) : request_(r), command_(command) {}
-	/// What can fail of the output is tried before anything is measured.
+	/// Checks before the measurements whether the output can be written.
 	trouble begin() const;
-	/// With what it is measured.
+	/// The domain of the measurements.
 	void under(const net::domain &d) { parameters_ = d.parameters(); }
 	void add(result);
-	/// Members of the JSON's top object that are no results.
+	/// Members of the JSON's top object besides the results.
 	nlohmann::ordered_json &extra() { return extra_; }
-	/// JSON and plot. @return the exit status.
+	/// Writes JSON and plot. @return the exit status.
 	int end();
 
 private:
@@ -113,7 +113,7 @@ private:
 	nlohmann::ordered_json extra_ = nlohmann::ordered_json::object();
 };
 
-/// Runs `f`; what constructors throw becomes a message and a status.
+/// Runs `f`; exceptions of constructors become a message and a status.
 int guarded(const std::function<trouble()> &f);
 
 } // namespace coop::net_tools

@@ -17,20 +17,20 @@ namespace
 
 constexpr int ending[] = {SIGINT, SIGTERM, SIGHUP};
 
-// Read by the handler; the station is written last, and forgotten first.
+// Read by the handler; the station is set last, and cleared first.
 std::atomic<station *> ended_station;
 std::atomic<goal *> ended_goal;
 std::atomic<int> came;
-bool is_due; // that one comes
+bool is_due; // a signal is the regular end
 
 static_assert(std::atomic<station *>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void note(int n)
 {
 	const int e = errno;
-	if (came.exchange(n)) { // it has been waited for long enough
+	if (came.exchange(n)) { // second signal: do not wait any longer
 		std::signal(n, SIG_DFL);
-		std::raise(n); // when this returns
+		std::raise(n); // takes effect when this returns
 	}
 	if (station *s = ended_station)
 		s->reach(*ended_goal);
@@ -80,7 +80,7 @@ void interruption::ends(station &s, goal &g) const
 {
 	ended_goal = &g;
 	ended_station = &s;
-	if (came) // before it could be told
+	if (came) // before ends() was called
 		s.reach(g);
 }
 
@@ -94,7 +94,7 @@ void die_interrupted()
 	std::fputs("coopnet: interrupted\n", stderr);
 	std::signal(came, SIG_DFL);
 	std::raise(came);
-	std::_Exit(128 + came); // it is blocked
+	std::_Exit(128 + came); // the signal is blocked
 }
 
 } // namespace coop::net_tools

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// interruption.hpp - SIGINT, SIGTERM and SIGHUP while something is measured or served.
+// interruption.hpp - SIGINT, SIGTERM and SIGHUP during a measurement or a service.
 //
-// A measurement ends as if it had failed, so that servers, connections and files in /dev/shm go
-// the usual way; then the program dies of the signal, as whoever has sent it expects. A server
-// ends as it should. A second signal waits for neither. One that is ignored when main() begins
-// remains so: SIGHUP, under nohup(1). For the others libraries have put handlers there by then that
-// end the program.
+// A measurement ends as if it had failed, so that servers, connections and files in /dev/shm are
+// cleaned up as usual; then the program terminates by the signal, as its sender expects. A server
+// ends regularly. A second signal waits for neither. A signal that is ignored when main() begins
+// stays ignored: SIGHUP, under nohup(1). For the others, libraries may have installed handlers by
+// then that end the program.
 #pragma once
 
 #include "station.hpp"
@@ -13,7 +13,7 @@
 namespace coop::net_tools
 {
 
-/// While there is one, such a signal ends what is told to it. One at a time.
+/// While an object exists, such a signal reaches the registered goals. One at a time.
 class interruption
 {
 public:
@@ -23,16 +23,17 @@ public:
 	interruption(const interruption &) = delete;
 	interruption &operator=(const interruption &) = delete;
 
-	/// Once more: what libfabric loads when a domain is opened puts handlers of its own in the
-	/// place of ours.
+	/// Installs the handlers again: libraries that libfabric loads when a domain is opened
+	/// replace them.
 	void install() const;
-	/// From now on a signal reaches this goal, too. Both live as long as the interruption.
+	/// From now on a signal also reaches this goal. Both must live as long as the interruption.
 	void ends(station &, goal &) const;
 };
 
-/// The signal that came, or 0; always 0 once there has been a service, which is to end so.
+/// The signal received, or 0; always 0 once there has been a service, which a signal ends
+/// regularly.
 int interrupted();
-/// Says so, and dies of the signal that came.
+/// Prints a message and terminates by the received signal.
 [[noreturn]] void die_interrupted();
 
 } // namespace coop::net_tools

@@ -40,7 +40,7 @@ struct pipe_ends {
 	}
 };
 
-// Up to the end of a line or of the file.
+// Reads up to the end of a line or of the file.
 std::string read_line(int fd)
 {
 	std::string line;
@@ -100,11 +100,11 @@ trouble local_server::start_thread(const settings &s)
 	if (trouble t = server_->start(address_))
 		return t;
 	thread_ = std::thread([this, cpus = s.cpus] {
-		sigset_t all; // signals are the measuring side's
+		sigset_t all; // signals go to the measuring side
 		sigfillset(&all);
 		pthread_sigmask(SIG_BLOCK, &all, nullptr);
-		(void)confine_thread(cpus); // start() has refused what there is not
-		(void)server_->run();       // its clients hear of it
+		(void)confine_thread(cpus); // start() has refused missing processors
+		(void)server_->run();       // its clients see the error
 	});
 	return {};
 }
@@ -137,7 +137,7 @@ trouble local_server::start_process(const settings &s)
 	if (!read_line(out.read).empty())
 		return {};
 	return failure{exit_failure,
-		       "the server on this machine has not started; why is said above"};
+		       "the server on this machine has not started; see its message above"};
 }
 
 } // namespace coop::net_tools

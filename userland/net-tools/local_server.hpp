@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// local_server.hpp - a server on this machine for as long as a client needs one.
+// local_server.hpp - a server on this machine while a client needs one.
 //
-// It is this program again, as `coopnet serve`, so that what is measured is two processes;
-// it ends when its standard input does, however the client ends. For a transport that does
-// not leave the process it is a thread.
+// It is this program again, as `coopnet serve`, so that two processes are measured. It ends at the
+// end of its standard input, however the client ends. For a transport within one process it is a
+// thread.
 #pragma once
 
 #include <thread>
@@ -21,9 +21,9 @@ public:
 	local_server(const local_server &) = delete;
 	local_server &operator=(const local_server &) = delete;
 
-	/// Starts at a loopback address that follows from the process number.
+	/// Starts at a loopback address derived from the pid.
 	trouble start(const settings &, bool within_process);
-	/// Where it serves.
+	/// The address at which it serves.
 	const std::string &address() const { return address_; }
 
 private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// main.cpp - coopnet: the table of contents of the messaging library's tool.
+// main.cpp - coopnet: the command line of the messaging library's tool.
 //
-// What fi_pingpong is to libfabric and ucx_perftest to UCX. What a command does is in the
-// file of its name.
+// The counterpart of fi_pingpong of libfabric and ucx_perftest of UCX. Each command is in the file
+// of its name.
 #include <cstdio>
 #include <functional>
 
@@ -18,21 +18,20 @@ namespace
 constexpr const char *exit_text = "Exit status: 0 done; 1 failed; 2 wrong usage.";
 constexpr const char *measure_text =
 	"ADDR is IP, IP@tcp:12345:PORTAL:TMID, or (fabric) inet:tcp:IP@PORT or\n"
-	"inet6:tcp:IPv6@PORT: what the server said.\n"
-	"Without ADDR a server is started on this machine for the time of the command.\n"
+	"inet6:tcp:IPv6@PORT, as printed by the server.\n"
+	"Without ADDR the command starts a server on this machine.\n"
 	"Exit status: 0 done; 1 failed; 2 wrong usage.";
 constexpr const char *serve_text =
 	"ADDR is IP, for portal 31 and TMID 0 there; IP@tcp:12345:PORTAL:TMID; or (fabric)\n"
-	"inet:tcp:IP@PORT, inet6:tcp:IPv6@PORT. `*` for TMID or PORT takes one that is free; what "
-	"clients type is "
-	"said.\n"
+	"inet:tcp:IP@PORT, inet6:tcp:IPv6@PORT. `*` for TMID or PORT selects a free one; the\n"
+	"server prints the command for its clients.\n"
 	"Exit status: 0 done; 1 failed; 2 wrong usage.";
 
 constexpr double seconds_most = 3600;
-// The TMIDs of a portal of this host, and some to spare.
+// The TMIDs of a portal of this host, less some spare ones.
 constexpr unsigned connected_most = net::address::machines - 96;
 
-/// What add_settings() cannot put where it belongs before all is parsed.
+/// Options that add_settings() can only store after everything has been parsed.
 struct raw_settings {
 	std::vector<std::string> parameters;
 	std::string progress;
@@ -68,23 +67,23 @@ void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const cha
 	app.add_option("ADDR", r.server, "where `coopnet serve` runs")->check(address_word());
 	add_settings(app, r.how, raw, CLI::IsMember(net::domain::transports()));
 	app.add_option("--from", r.how.from,
-		       "own IP, where the route to the server does not tell it")
+		       "own IP, if the route to the server does not determine it")
 		->type_name("IP");
 	add_list(app, "--server-cpus", r.server_cpus,
-		 "where the threads of a server run that it starts itself", whole_number())
+		 "processors for a server that the command starts itself", whole_number())
 		->type_name("N");
 	add_list(app, "-s,--size", r.sizes, sizes_text, size_word())->type_name("BYTES");
-	app.add_option("-n,--count", r.count, "operations of one measurement at most")
+	app.add_option("-n,--count", r.count, "most operations of a measurement")
 		->check(CLI::Range(1u, 100000000u))
 		->capture_default_str();
-	app.add_option("--seconds", r.seconds, "of one measurement at most")
+	app.add_option("--seconds", r.seconds, "most seconds of a measurement")
 		->check(CLI::Range(0.001, seconds_most))
 		->capture_default_str();
-	app.add_option("--timeout", r.timeout_s, "seconds without an answer after which it fails")
+	app.add_option("--timeout", r.timeout_s, "fail after that many seconds without an answer")
 		->check(CLI::Range(0.1, seconds_most))
 		->capture_default_str();
-	app.add_flag("--json", r.json, "JSON, at the end");
-	app.add_option("--plot", r.plot, "draw what was measured; by gnuplot")
+	app.add_flag("--json", r.json, "print JSON at the end");
+	app.add_option("--plot", r.plot, "plot the results with gnuplot")
 		->type_name("FILE.svg|FILE.png")
 		->check([](const std::string &file) {
 			return can_draw(file)
@@ -93,7 +92,7 @@ void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const cha
 		});
 }
 
-// @return what is wrong with it, or nothing.
+// @return the error, or nothing.
 trouble finish_settings(settings &s, const raw_settings &raw)
 {
 	for (const std::string &p : raw.parameters) {
@@ -157,7 +156,7 @@ int coopnet(int argc, char **argv)
 		    "sizes of ping, separated by commas; stream has 8, 64 and 1024 bytes, bulk 64k "
 		    "and 1m");
 	e->get_option("--count")->description(
-		"operations of one measurement at most; of a stream 100 times as many");
+		"most operations of a measurement; 100 times as many for a stream");
 	add_list(*e, "--progress", bench.modes, "modes, separated by commas",
 		 CLI::IsMember({"poll", "block", "notify"}))
 		->type_name("{poll,block,notify}")
@@ -176,7 +175,7 @@ int coopnet(int argc, char **argv)
 		->check(CLI::Range(1u, 1000000u))
 		->capture_default_str();
 	e->add_option("--connected", bench.connected,
-		      "machines that connect for what the server takes for each; 0: none")
+		      "machines to connect, to measure the memory of the server for each; 0: none")
 		->check(CLI::Range(0u, connected_most))
 		->capture_default_str();
 	e->callback([&] {
@@ -187,19 +186,19 @@ int coopnet(int argc, char **argv)
 	});
 
 	serve_request serve;
-	auto *s = app.add_subcommand("serve", "Answer others until a signal comes");
+	auto *s = app.add_subcommand("serve", "Serve clients until a signal");
 	s->footer(serve_text);
 	s->add_option("ADDR", serve.address, "address of this host to serve at")
 		->required()
 		->check(address_word());
 	add_settings(*s, serve.how, raw_serve, serving_transport());
 	add_progress(*s, raw_serve, "block");
-	s->add_option("--max-bulk", serve.max_bulk, "bytes of a bulk transfer at most")
+	s->add_option("--max-bulk", serve.max_bulk, "most bytes of a bulk transfer")
 		->transform(size_word())
 		->type_name("BYTES")
 		->capture_default_str();
 	s->add_flag("--until-eof", serve.until_eof,
-		    "end, without a summary, when standard input does");
+		    "end at the end of standard input, without a summary");
 	s->callback([&] {
 		act = [&] {
 			const trouble t = finish_settings(serve.how, raw_serve);
@@ -208,7 +207,7 @@ int coopnet(int argc, char **argv)
 	});
 
 	std::string transport;
-	auto *o = app.add_subcommand("options", "List what -o of a transport can set");
+	auto *o = app.add_subcommand("options", "List the parameters that -o sets for a transport");
 	o->add_option("-t,--transport", transport, "the transport; all if none is named")
 		->check(CLI::IsMember(net::domain::transports()));
 	o->callback([&] {

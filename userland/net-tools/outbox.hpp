@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// outbox.hpp - buffers that messages are sent from, and who is told when one is free again.
+// outbox.hpp - buffers to send messages from, and the notification when one is free again.
 //
 // Used by the thread that runs handlers, or before there is one.
 #pragma once
@@ -18,21 +18,21 @@ namespace net = coop::net;
 struct free_memory {
 	void operator()(void *p) const { std::free(p); }
 };
-/// Memory on pages of its own, written once so that it has pages at all.
+/// Memory on its own pages, written once so that pages are allocated.
 using memory = std::unique_ptr<std::byte, free_memory>;
 memory allocate(std::size_t size);
 
 class outbox final : net::buffer_handler
 {
 public:
-	/// What is in slots that nobody has written to.
+	/// Contents of slots that were never written.
 	static constexpr std::byte filling{0x5a};
 
 	struct slot {
 		memory bytes;
 		net::buffer buffer;
 		unsigned tag = 0; ///< the owner's
-		/// Bytes in it that are one peer's, and not to be sent to another.
+		/// Bytes that belong to one peer, and must not be sent to another.
 		std::size_t borrowed = 0;
 
 		std::byte *data() { return bytes.get(); }
@@ -41,22 +41,22 @@ public:
 	class owner
 	{
 	public:
-		/// A message has gone, well or not, and its slot is free again.
+		/// A send has ended, successfully or not, and its slot is free again.
 		virtual void sent(unsigned tag, int status) = 0;
 
 	protected:
 		~owner() = default;
 	};
 
-	/// `slots` messages of at most `size` bytes under way at a time.
+	/// At most `slots` messages of `size` bytes are under way at a time.
 	outbox(net::domain &, owner &, unsigned slots, std::size_t size);
 	outbox(const outbox &) = delete;
 	outbox &operator=(const outbox &) = delete;
 
-	/// Null: all are under way. What was borrowed is not in it any more.
+	/// Null: all are under way. Clears borrowed bytes.
 	slot *take();
-	/// Sends what is in the slot. @return 0 or -errno; then the slot is free again and there
-	/// is no sent().
+	/// Sends the slot's contents. @return 0 or -errno; after an error the slot is free again
+	/// and sent() is not called.
 	int send(slot &, net::transfer_machine &, net::endpoint *to, std::size_t length);
 
 private:

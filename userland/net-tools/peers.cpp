@@ -20,7 +20,7 @@ namespace
 
 using namespace std::chrono_literals;
 
-// Bytes that malloc() has given out; what is resident would hide what was used before.
+// Bytes allocated by malloc(); resident memory would hide memory that was used before.
 std::uint64_t allocated()
 {
 	const struct mallinfo2 m = ::mallinfo2();
@@ -29,7 +29,7 @@ std::uint64_t allocated()
 
 net::address peer_address(const net::address &like, unsigned i)
 {
-	// Nobody has to be there: an end point is not a connection.
+	// No machine has to exist there: an end point is not a connection.
 	net::address a = like;
 	a.ip[a.ip.size() - 3] = static_cast<std::uint8_t>(100 + i / 62500);
 	a.ip[a.ip.size() - 2] = static_cast<std::uint8_t>(1 + i / 250 % 250);
@@ -37,25 +37,25 @@ net::address peer_address(const net::address &like, unsigned i)
 	return a;
 }
 
-// The server's figures alone.
+// Fetches the server's figures only.
 class look final : public task
 {
 	void go(client &c) override { c.finish(); }
 };
 
-// Ends of sends, from the threads of many machines.
+// Counts ends of sends, from the threads of many machines.
 class tally final : public net::buffer_handler
 {
 public:
-	/// Until so many have ended. @return 0, the status of one that failed, -ETIMEDOUT, or
-	/// -EINTR.
+	/// Waits until `count` sends have ended. @return 0, the status of a failed one, -ETIMEDOUT,
+	/// or -EINTR.
 	int await(unsigned count, std::chrono::milliseconds patience)
 	{
 		std::unique_lock guard(lock_);
 		unsigned seen = ended_;
 		auto limit = net::clock::now() + patience;
 		while (status_ == 0 && ended_ < count && !interrupted()) {
-			// A signal wakes nobody here.
+			// A signal does not wake this wait.
 			changed_.wait_for(guard, 100ms);
 			if (std::exchange(seen, ended_) != ended_)
 				limit = net::clock::now() + patience;
@@ -81,7 +81,7 @@ private:
 	int status_ = 0;
 };
 
-// Machines that say one word to the server, and stay.
+// Machines that send one message to the server, and stay connected.
 class crowd
 {
 public:
@@ -91,7 +91,7 @@ public:
 	}
 	~crowd()
 	{
-		// All of them say goodbye, and only then each is waited for.
+		// Let all of them disconnect first, then wait for each.
 		for (const auto &m : members_)
 			(void)m->tm.stop(true);
 	}
@@ -199,7 +199,7 @@ trouble measure_connected(client &c, unsigned count, std::chrono::milliseconds p
 			return t;
 	if (const int status = all.ends().await(count, patience))
 		return failed("a word to the server", status);
-	// What has been sent need not have arrived.
+	// A message sent need not have arrived.
 	const auto deadline = net::clock::now() + patience;
 	for (;;) {
 		look now;
@@ -209,7 +209,7 @@ trouble measure_connected(client &c, unsigned count, std::chrono::milliseconds p
 			static_cast<std::uint32_t>(now.after().counted - before.after().counted);
 		if (heard >= count) {
 			const auto was = static_cast<double>(before.after().resident);
-			// The kernel may have taken pages of it away meanwhile.
+			// The kernel may have reclaimed some of its pages.
 			const auto is = static_cast<double>(now.after().resident);
 			out = {count, std::max(0.0, is - was) / count};
 			return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// peers.hpp - what many end points take: of this process, and connected, of the server's.
+// peers.hpp - memory cost of many end points: in this process, and when connected, in the server.
 #pragma once
 
 #include "client.hpp"
@@ -7,17 +7,17 @@
 namespace coop::net_tools
 {
 
-/// End points that nothing was sent to.
+/// End points without traffic.
 struct endpoint_figures {
 	unsigned count;
 	double bytes, make_ns, find_ns; ///< of one
 };
 trouble measure_endpoints(client &, unsigned count, endpoint_figures &);
 
-/// Machines of this process that the server has heard of.
+/// Machines of this process that have reached the server.
 struct connected_figures {
 	unsigned count;
-	double bytes; ///< of one: by so much the server's resident memory has grown
+	double bytes; ///< growth of the server's resident memory for each
 };
 /// @param patience without any sign of life.
 trouble measure_connected(client &, unsigned count, std::chrono::milliseconds patience,

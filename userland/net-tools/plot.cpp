@@ -25,7 +25,7 @@ bool ends_in(const std::string &s, const char *end)
 	return s.size() > n && s.compare(s.size() - n, n, end) == 0;
 }
 
-// A string of gnuplot, whatever is in it.
+// Quotes any text as a string of gnuplot.
 std::string quoted(const std::string &s)
 {
 	std::string q = "'";
@@ -36,7 +36,7 @@ std::string quoted(const std::string &s)
 	return q + "'";
 }
 
-// An axis from a number to itself is one that gnuplot complains of: some room around it, then.
+// gnuplot complains about an axis with a single value: widen the range around it.
 std::string around_one(const char *axis, const std::vector<chart> &charts,
 		       double std::pair<double, double>::*which)
 {
@@ -86,8 +86,8 @@ std::string script(const std::vector<chart> &charts, const std::string &file)
 	return s + "unset multiplot\n";
 }
 
-// Runs it with this script. Its standard output goes nowhere: what it has to say it says to
-// standard error, and ours is for results.
+// Runs gnuplot with this script. Its standard output is discarded: errors go to standard error, and
+// our standard output is for results.
 trouble gnuplot(const std::string &text, const std::string &otherwise)
 {
 	int pipe_[2];
@@ -137,8 +137,8 @@ bool can_draw(const std::string &file)
 
 trouble may_draw(const std::string &file)
 {
-	// One that is there keeps its content until there is another; one that is not is not left
-	// behind empty.
+	// An existing file keeps its content until there is a new one; do not leave an empty new
+	// file.
 	int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 	if (fd >= 0)
 		(void)::unlink(file.c_str());
@@ -149,13 +149,13 @@ trouble may_draw(const std::string &file)
 			       "--plot: " + file + " cannot be written: " + std::strerror(errno)};
 	::close(fd);
 	return gnuplot(std::string("set terminal ") + terminal(file) + "\n",
-		       "--plot: gnuplot cannot draw such a file; what it said is above");
+		       "--plot: gnuplot cannot draw such a file; see its message above");
 }
 
 trouble draw(const std::vector<chart> &charts, const std::string &file)
 {
 	return gnuplot(script(charts, file),
-		       "no plot: gnuplot could not write " + file + "; what it said is above");
+		       "no plot: gnuplot could not write " + file + "; see its message above");
 }
 
 } // namespace coop::net_tools

@@ -22,9 +22,9 @@ struct chart {
 
 /// Whether the name ends in .svg or .png.
 bool can_draw(const std::string &file);
-/// Tries all that can be tried before there is something to draw: the file and gnuplot.
+/// Checks the file and gnuplot before there is something to draw.
 trouble may_draw(const std::string &file);
-/// The charts side by side. Runs gnuplot.
+/// Draws the charts side by side with gnuplot.
 trouble draw(const std::vector<chart> &, const std::string &file);
 
 } // namespace coop::net_tools

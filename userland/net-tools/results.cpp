@@ -49,7 +49,7 @@ percentiles percentiles_of(std::vector<std::uint64_t> s, double share)
 	if (s.empty())
 		return {};
 	std::sort(s.begin(), s.end());
-	// The smallest sample that at least so many per mille are not above.
+	// The smallest sample such that at least `per_mille` of all samples are not above it.
 	const auto at = [&](std::size_t per_mille) {
 		const std::size_t rank = (s.size() * per_mille + 999) / 1000;
 		return static_cast<double>(s[std::max<std::size_t>(rank, 1) - 1]) / share / 1e3;
@@ -67,7 +67,7 @@ percentiles percentiles_of(std::vector<std::uint64_t> s, double share)
 result result_of(const ping_task &t, const settings &s, bool one_process)
 {
 	result r = common("ping", t, t.size(), t.samples().size(), s, one_process);
-	r.mb_s *= 2; // there and back
+	r.mb_s *= 2; // both directions
 	r.latency = percentiles_of(t.samples(), 2);
 	return r;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// serve.cpp - coopnet serve: the other side, until it is told to end.
+// serve.cpp - coopnet serve: the other side of measurements, until a signal ends it.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -78,7 +78,7 @@ int run_serve(const serve_request &r)
 		const std::string here = net::format(s.machine().address());
 		std::printf("serving at %s, %s, %s; a signal ends it\n", here.c_str(),
 			    described(s.domain()).c_str(), name(r.how.progress));
-		if (!r.until_eof) // who waits for that has started it, and knows
+		if (!r.until_eof) // the parent that uses it needs no command line
 			std::printf("clients type: %s\n",
 				    command_line("ping", s.domain(), here).c_str());
 		if (trouble t = printed())

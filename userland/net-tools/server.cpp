@@ -91,7 +91,7 @@ void server::take(std::span<const std::byte> m, net::endpoint &from)
 {
 	head h;
 	count_.messages++;
-	// Receive buffers have room for more, and a peer may not know the limit.
+	// Receive buffers are larger, and a peer may not know the limit.
 	if (m.size() > station_.limits().max_message || !head::get(m, h)) {
 		count_.malformed++;
 		return;
@@ -135,7 +135,7 @@ std::size_t server::max_bulk() const
 	return std::min(limits_.bulk, station_.limits().max_segment);
 }
 
-// Sends an answer, now or when a slot is free.
+// Sends an answer now, or when a slot is free.
 void server::give(net::endpoint &to, const head &h, std::size_t length, std::uint64_t body)
 {
 	if (answers_.empty() && put(to, h, length, body))
@@ -147,7 +147,7 @@ void server::give(net::endpoint &to, const head &h, std::size_t length, std::uin
 	answers_.push_back({net::endpoint_ptr(&to), h, length, body});
 }
 
-// @return false: there is no slot.
+// @return false: there is no free slot.
 bool server::put(net::endpoint &to, const head &h, std::size_t length, std::uint64_t body)
 {
 	outbox::slot *const s = outbox_.take();
@@ -260,7 +260,7 @@ void server::bulk_over(const net::buffer_event &e)
 	}
 	p.now = {};
 	idle_.push_back(&p);
-	// One that cannot begin leaves its place to the next.
+	// If an offer cannot begin, its place goes to the next one.
 	while (!offers_.empty() && !idle_.empty()) {
 		place &free = *idle_.back();
 		idle_.pop_back();

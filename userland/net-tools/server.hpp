@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // server.hpp - the other side of every measurement: answers, counts, reads and writes.
 //
-// It holds no state of a client but a counter, so clients may come and go, die and be
-// restarted. Memory is bounded: answers that wait for a slot, bulk operations under way and
-// waiting, and the size of each have limits; what exceeds them is refused or dropped, and
-// counted.
+// It keeps no state of a client except a counter, so clients may come and go, die and restart.
+// Memory is bounded: answers waiting for a slot, bulk operations under way and waiting, and the
+// size of each are limited; anything beyond is refused or dropped, and counted.
 #pragma once
 
 #include <array>
@@ -27,7 +26,7 @@ public:
 		std::uint64_t messages, answered, bulk_ok, bulk_failed, malformed, dropped;
 	};
 
-	/// `end`, once reached, ends run().
+	/// Reaching `end` ends run().
 	server(station &, const limits &, goal &end);
 	~server();
 
@@ -49,7 +48,7 @@ private:
 		std::size_t length;
 		std::vector<std::byte> descriptor;
 	};
-	/// Memory of a bulk operation; grows to the largest that was asked for.
+	/// Memory of a bulk operation; grows to the largest request.
 	struct place {
 		memory bytes;
 		std::unique_ptr<net::buffer> buffer;
@@ -92,7 +91,7 @@ private:
 
 /// Processor time of this process, user and system.
 std::uint64_t cpu_us();
-/// Memory of this process that is resident, bytes.
+/// Resident memory of this process, in bytes.
 std::uint64_t resident();
 
 } // namespace coop::net_tools

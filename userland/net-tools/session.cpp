@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// session.cpp - what the measuring commands have in common.
+// session.cpp - common parts of the measuring commands.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -32,13 +32,13 @@ int guarded(const std::function<trouble()> &f)
 	try {
 		const trouble t = f();
 		if (interrupted())
-			return exit_failure; // which is said when all has been taken down
+			return exit_failure; // reported when everything has been taken down
 		return t ? report(*t) : exit_ok;
 	} catch (const std::system_error &e) {
 		const bool usage = e.code() == std::errc::invalid_argument ||
 				   e.code() == std::errc::protocol_not_supported;
 		std::string text = e.what();
-		// What a parameter must be has been said; that it is invalid adds nothing.
+		// The text already says what is wrong with the parameter: drop "Invalid argument".
 		if (const std::string behind = ": " + e.code().message();
 		    usage && text.size() > behind.size() && text.ends_with(behind))
 			text.resize(text.size() - behind.size());
@@ -52,8 +52,8 @@ int guarded(const std::function<trouble()> &f)
 namespace
 {
 
-// Those of `wanted` from `least` to `most` (`why`: what sets that); all of them must be, for a
-// person chose them. Empty `wanted`: `usual`, as far as they fit.
+// Checks `wanted` against the range (`why`: its origin): all must fit, for the user chose them. If
+// `wanted` is empty: those of `usual` that fit.
 trouble fitting_sizes(const std::vector<std::size_t> &wanted, const std::vector<std::size_t> &usual,
 		      std::size_t least, std::size_t most, const std::string &why,
 		      std::vector<std::size_t> &out)
@@ -111,7 +111,7 @@ trouble session::connect()
 		if (trouble t = local_->start(there, one_process_))
 			return t;
 	}
-	// Not before: what a thread may run on passes to what it starts.
+	// Not before: a child inherits the processors of its thread.
 	if (const int status = confine_thread(settings_.cpus))
 		return failure{exit_usage, "--cpus: " + std::string(std::strerror(-status))};
 	if (trouble t = full_address(local_ ? local_->address() : request_.server,

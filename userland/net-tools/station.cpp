@@ -24,9 +24,9 @@ using namespace std::chrono_literals;
 // A receive buffer holds the largest message, and many small ones before it is replaced.
 constexpr std::size_t slack = 64 << 10;
 constexpr std::uint32_t messages_most = 4096, receives = 2, pool_buffers = 8;
-// Polls between two looks at the clock.
+// Polls between two readings of the clock.
 constexpr unsigned polls_a_look = 4096;
-// Without a step, until whoever waits does something about it.
+// Time without a step after which quiet() is called.
 constexpr std::chrono::seconds quiet_for{1};
 
 } // namespace
@@ -90,7 +90,7 @@ void station::stop(bool at_once)
 		return s != net::tm_state::started && s != net::tm_state::starting &&
 		       s != net::tm_state::stopping;
 	};
-	// What is under way may still be of use to the peer; one that is gone is not waited for.
+	// The peer may still need operations under way; do not wait for a peer that has gone.
 	for (const bool abort : {false, true}) {
 		if ((at_once && !abort) || over() || machine_->stop(abort))
 			continue;
@@ -105,7 +105,7 @@ void station::stop(bool at_once)
 	machine_.reset();
 }
 
-// With synchronous delivery on the background thread, beside until().
+// With synchronous delivery this runs on the background thread, concurrently with until().
 void station::on_state(const net::tm_event &e)
 {
 	if (e.state != net::tm_state::failed)
@@ -120,7 +120,7 @@ bool station::until(goal &g, std::chrono::milliseconds patience, const std::func
 		quiet ? std::clamp<net::clock::duration>(patience / 4, 1ms, quiet_for) : patience;
 	std::uint64_t seen = g.steps;
 	net::time_point stepped = net::clock::now(), looked = stepped;
-	// A step is noticed at the next look, so it counts as one of that time.
+	// A step is only noticed at the next look, so it gets that time.
 	const auto alive = [&] {
 		const net::time_point now = net::clock::now();
 		const std::uint64_t steps = g.steps;
@@ -135,7 +135,7 @@ bool station::until(goal &g, std::chrono::milliseconds patience, const std::func
 	};
 	for (unsigned polls = 1; !g.reached.load(std::memory_order_acquire); polls++) {
 		if (lost()) {
-			// Every buffer has an event; what those say is heard before this.
+			// Every buffer has an event: deliver those first.
 			while (settings_.progress != progress::block && machine_->deliver_all())
 				;
 			return g.reached;
@@ -175,7 +175,7 @@ trouble full_address(const std::string &text, const net::domain &d, net::address
 		return failure{exit_usage,
 			       "'" + text +
 				       "': `*` is for an own address; the first line of the server "
-				       "says which number it has taken"};
+				       "has the chosen number"};
 	return {};
 }
 
@@ -185,7 +185,7 @@ std::string own_address(const net::address &server)
 	own.id = net::address::any;
 	sockaddr_in6 to{};
 	to.sin6_family = AF_INET6;
-	to.sin6_port = htons(9); // of no importance: nothing is sent
+	to.sin6_port = htons(9); // any port: nothing is sent
 	std::memcpy(&to.sin6_addr, server.ip.data(), server.ip.size());
 	const int fd = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	sockaddr_in6 from{};
@@ -202,7 +202,7 @@ trouble may_run_on(const char *option, const std::vector<unsigned> &cpus)
 {
 	cpu_set_t before;
 	::sched_getaffinity(0, sizeof(before), &before);
-	// The kernel takes a set of which one processor exists: each is tried by itself.
+	// The kernel accepts a set if one of its processors exists: try each by itself.
 	const auto wrong = std::find_if(cpus.begin(), cpus.end(),
 					[](unsigned c) { return confine_thread({c}) != 0; });
 	::sched_setaffinity(0, sizeof(before), &before);

@@ -24,7 +24,7 @@ std::uint64_t ns_between(net::time_point a, net::time_point b)
 		std::chrono::duration_cast<std::chrono::nanoseconds>(b - a).count());
 }
 
-// What `mirror` is checked with: each message has other bytes.
+// Expected bytes for `mirror`: different in each message.
 std::byte expected(std::uint32_t number, std::size_t i)
 {
 	return static_cast<std::byte>(number * 31 + i * 7 + (i >> 8));
@@ -73,7 +73,7 @@ void ping_task::sent(client &c)
 void ping_task::message(client &c, const head &h, std::span<const std::byte> m)
 {
 	if (h.command != command::reply || h.number != number_ || waiting_)
-		return; // a duplicate would be an error of the transport, and be seen here as loss
+		return; // a duplicate is an error of the transport, and appears as a loss
 	if (m.size() != size_) {
 		c.fail(-EBADMSG);
 		return;
@@ -92,7 +92,7 @@ void ping_task::message(client &c, const head &h, std::span<const std::byte> m)
 			next(c);
 		return;
 	}
-	// A round trip is from one send to the next, so that nobody waits for the clock.
+	// A round trip lasts from one send to the next, so that reading the clock delays no send.
 	const bool last = over_ || samples_.size() + 1 == extent_.count;
 	if (!last)
 		next(c);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// tasks.hpp - what is measured: round trips, a stream of messages, bulk transfers.
+// tasks.hpp - the measurements: round trips, a stream of messages, bulk transfers.
 //
-// A task ends after `count` operations or `seconds`, whichever comes first. Samples are kept
-// all, so that percentiles are exact.
+// A task ends after `count` operations or `seconds`, whichever comes first. All samples are kept,
+// so percentiles are exact.
 #pragma once
 
 #include <memory>
@@ -18,12 +18,12 @@ struct extent {
 	double seconds;      ///< at most
 };
 
-/// One message there, one of the same length back, one at a time.
+/// Sends a message and waits for one of the same length, one at a time.
 class ping_task final : public task
 {
 public:
 	ping_task(std::size_t size, extent e, bool check);
-	/// Of round trips, ns, in the order in which they happened.
+	/// Round trips in ns, in order.
 	const std::vector<std::uint64_t> &samples() const { return samples_; }
 	std::size_t size() const { return size_; }
 
@@ -43,14 +43,14 @@ private:
 	std::vector<std::uint64_t> samples_;
 };
 
-/// Messages one way, `depth` under way at a time; the time ends when the server has them.
+/// One-way messages, `depth` under way at a time; the time ends when the server has them.
 class stream_task final : public task
 {
 public:
 	stream_task(std::size_t size, extent e, unsigned depth);
 	std::uint64_t messages() const { return sent_; }
 	unsigned depth() const { return depth_; }
-	/// Of those, how many the server saw.
+	/// The number of those that the server received.
 	std::uint64_t arrived() const
 	{
 		return static_cast<std::uint32_t>(after().counted - before().counted);
@@ -71,13 +71,13 @@ private:
 	bool over_ = false;
 };
 
-/// Bulk transfers under descriptors that go along with requests, `depth` under way at a time.
+/// Bulk transfers by descriptors in requests, `depth` under way at a time.
 class bulk_task final : public task, net::buffer_handler
 {
 public:
 	/// `fetch`: the server reads our memory. `fill`: it writes to it.
 	bulk_task(client &, command direction, std::size_t size, extent e, unsigned depth);
-	/// Of requests, from offering the memory to its final event; ns.
+	/// Times in ns from the offer of the memory to its final event.
 	const std::vector<std::uint64_t> &samples() const { return samples_; }
 	std::size_t size() const { return size_; }
 	unsigned depth() const { return static_cast<unsigned>(pieces_.size()); }

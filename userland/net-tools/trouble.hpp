@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// trouble.hpp - how a command of coopnet ends: a status for scripts, a sentence for people.
+// trouble.hpp - the result of a command: an exit status for scripts, a sentence for people.
 #pragma once
 
 #include <optional>
@@ -17,13 +17,13 @@ enum exit_status : int {
 
 struct failure {
 	exit_status status = exit_failure;
-	std::string text; ///< what is wrong, where, and what to do
+	std::string text; ///< the error, where, and what to do
 };
 
-/// Nothing: all is well.
+/// Empty: success.
 using trouble = std::optional<failure>;
 
-/// Whether what was printed has arrived: results that are lost are no success.
+/// Checks that the output was written: lost results are a failure.
 trouble printed();
 /// "coopnet: TEXT" to standard error. @return the status.
 int report(const failure &);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// wire.hpp - what coopnet says to `coopnet serve`.
+// wire.hpp - messages between coopnet and `coopnet serve`.
 //
-// Every message begins with a head of 8 bytes, so that a message of 8 bytes is a head alone
-// and the smallest ping is as small as that of other programs. Little-endian. A server drops
-// what it does not understand and counts it; nothing that a client says makes it allocate
+// Every message begins with a head of 8 bytes, so a message of 8 bytes is only a head and the
+// smallest ping is as small as that of other programs. Little-endian. A server drops and counts
+// malformed messages; no message of a client makes it allocate more than its options permit.
 // more than its options allow.
 #pragma once
 
@@ -19,14 +19,14 @@ namespace coop::net_tools
 
 enum class command : std::uint8_t {
 	echo = 1, ///< answer with a `reply` of the same length
-	mirror,   ///< the same, and the bytes behind the head come back
+	mirror,   ///< the same, with a copy of the bytes after the head
 	count,    ///< only counted
 	ask,      ///< answer with `figures`
-	fetch,    ///< offer: read what the descriptor stands for
-	fill,     ///< offer: write to what the descriptor stands for
+	fetch,    ///< offer: read the memory of the descriptor
+	fill,     ///< offer: write the memory of the descriptor
 	reply = 0x81,
 	figures,
-	failed, ///< a `fetch` or `fill` that came to nothing: body is the status
+	failed, ///< a `fetch` or `fill` failed; the body is the status
 };
 
 struct head {
@@ -34,8 +34,8 @@ struct head {
 	static constexpr std::size_t size = 8;
 
 	net_tools::command command;
-	std::uint16_t run;    ///< chosen by the client; counts are kept by it
-	std::uint32_t number; ///< comes back in the answer
+	std::uint16_t run;    ///< chosen by the client; the server counts by it
+	std::uint32_t number; ///< copied into the answer
 
 	void put(std::byte *at) const
 	{
@@ -46,7 +46,7 @@ struct head {
 		std::memcpy(at + 2, &r, sizeof(r));
 		std::memcpy(at + 4, &n, sizeof(n));
 	}
-	/// @return false: not a message of ours.
+	/// @return false: not a coopnet message.
 	static bool get(std::span<const std::byte> from, head &out)
 	{
 		if (from.size() < size || from[0] != std::byte{magic})
@@ -73,15 +73,15 @@ inline std::uint64_t get64(const std::byte *at)
 	return le64toh(v);
 }
 
-/// Body of `figures`: what the server's process has done so far, and what it takes.
+/// Body of `figures`: counters and limits of the server's process.
 struct figures {
 	static constexpr std::size_t size = head::size + 40;
 
 	std::uint64_t counted;     ///< `count` messages of this run, modulo 2^32
 	std::uint64_t cpu_us;      ///< processor time, user and system
 	std::uint64_t resident;    ///< bytes
-	std::uint64_t max_message; ///< bytes, longest that its transport was told to take
-	std::uint64_t max_bulk;    ///< bytes, of a `fetch` or `fill`
+	std::uint64_t max_message; ///< bytes, limit set for its transport
+	std::uint64_t max_bulk;    ///< bytes, limit of a `fetch` or `fill`
 
 	void put(std::byte *message) const
 	{
