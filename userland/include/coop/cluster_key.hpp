@@ -33,11 +33,13 @@ using secret = std::vector<std::uint8_t>;
 constexpr std::size_t cluster_key_min = 32; // bytes
 constexpr std::size_t cluster_key_max = 4096;
 
+// The bytes of a digest or secret as a view.
 template <class bytes> std::string_view as_view(const bytes &b)
 {
 	return {reinterpret_cast<const char *>(b.data()), b.size()};
 }
 
+// HMAC-SHA256 of the concatenated parts. Throws std::runtime_error if OpenSSL cannot compute it.
 inline digest hmac(std::string_view key, std::initializer_list<std::string_view> parts)
 {
 	std::string text;
@@ -60,11 +62,13 @@ inline digest sha256(std::string_view text)
 	return out;
 }
 
+// Compares n bytes in constant time.
 inline bool equal_secret(const void *a, const void *b, std::size_t n)
 {
 	return CRYPTO_memcmp(a, b, n) == 0;
 }
 
+// Fills n bytes from OpenSSL's generator. Throws std::runtime_error.
 inline void random_bytes(void *p, std::size_t n)
 {
 	if (RAND_bytes(static_cast<unsigned char *>(p), static_cast<int>(n)) != 1)
@@ -100,6 +104,7 @@ inline secret load_cluster_key(const std::string &path)
 	return key;
 }
 
+// 16 bytes for the engine's MACs; all zero without a cluster key.
 inline std::array<std::uint8_t, 16> fabric_key(const secret &cluster)
 {
 	std::array<std::uint8_t, 16> out{};
@@ -117,6 +122,7 @@ struct handshake {
 	std::uint16_t version_min, version_max, version;
 	std::uint32_t flags;
 
+	// role: "client" or "server", the side that gives this proof.
 	digest proof(const secret &cluster, std::string_view role) const
 	{
 		const std::uint8_t numbers[] = {static_cast<std::uint8_t>(version_min),

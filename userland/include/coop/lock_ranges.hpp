@@ -17,6 +17,7 @@
 namespace coop
 {
 
+// owner_type: comparable with ==.
 template <class owner_type> class lock_ranges
 {
 public:
@@ -24,17 +25,19 @@ public:
 
 	struct range {
 		owner_type owner;
-		std::uint64_t open_id; // the open file through which it was taken
-		std::uint64_t start, end;
-		std::uint32_t kind; // enum coop_st_lock_kind
+		std::uint64_t open_id;    // the open file through which it was taken
+		std::uint64_t start, end; // bytes, both included
+		std::uint32_t kind;       // enum coop_st_lock_kind
 		std::uint32_t pid;
-		bool whole_file; // of flock(2)
+		bool whole_file; // a lock of flock(2)
 		bool exclusive;
 
+		// Whether both are in one space and share a byte.
 		bool meets(const range &o) const
 		{
 			return whole_file == o.whole_file && start <= o.end && o.start <= end;
 		}
+		// Whether the two conflict.
 		bool forbids(const range &o) const
 		{
 			return meets(o) && !(owner == o.owner) && (exclusive || o.exclusive);
