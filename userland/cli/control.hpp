@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // control.hpp - reads and writes a mount's control files, for example those under .coopfs/.
 //
-// One record a line. Unknown records and keys are ignored, so that an old program reads a new
+// One record per line. Unknown records and keys are ignored, so that an old program reads a new
 // mount. A known but malformed record is an error that names its line, because a wrong figure is
 // worse than none.
 #pragma once

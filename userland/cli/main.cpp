@@ -167,7 +167,7 @@ int coopfs(int argc, char **argv)
 				 ->excludes(reset);
 	s->add_option("--count", stats.count, "with --interval: number of reports")
 		->needs(interval);
-	s->add_flag("--json", stats.json, "JSON; with --interval one object a line");
+	s->add_flag("--json", stats.json, "JSON; with --interval one object per line");
 	s->callback([&] { act = [&stats] { return run_stats(stats); }; });
 
 	top_request top;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // text.hpp - the text files under .coopfs/ (in the kernel: /proc/fs/coopfs/<id>/).
 //
-// One record a line, `key value` pairs, for people, scripts and the command-line tool. Rendering
+// One record per line, `key value` pairs, for people, scripts and the command-line tool. Rendering
 // takes a snapshot of each part; the figures of one part are consistent, those of different parts
 // are not.
 #pragma once
@@ -30,7 +30,7 @@ std::string ibaddr_text(const node *);
 // Adds a peer by hand. Returns 0, -EINVAL (malformed: no effect), -ENOSPC, or -EOPNOTSUPP without a
 // node.
 int ibaddr_write(node *, std::string_view line);
-// Fetches, serves and storage calls in flight, one a line, with their age.
+// Fetches, serves and storage calls in flight, one per line, with their age.
 std::string requests_text(const node *, const storage &);
 
 } // namespace coop::client

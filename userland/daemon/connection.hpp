@@ -23,7 +23,7 @@ constexpr std::size_t input_max = 16384;         // bytes of the receive buffer:
 constexpr std::size_t hello_max = 1024;          // the same before authentication
 constexpr std::size_t unwritten_max = 16u << 20; // bytes of WRITE data held for a connection
 // Bytes of replies queued on a connection. Above it, reads longer than copy_slow_max are streamed.
-// This, and one block a thread, bounds the memory that a client costs which does not read its
+// This, and one block per thread, bounds the memory that a client costs which does not read its
 // replies.
 constexpr std::size_t unsent_most = 4u << 20;
 constexpr std::size_t pushes_max = 2 * members_max; // pushes queued for a slow client

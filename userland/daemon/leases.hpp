@@ -34,7 +34,7 @@ namespace coop::daemon
 
 class session;
 
-constexpr std::size_t leases_max = 10000; // a session
+constexpr std::size_t leases_max = 10000; // per session
 // A recall that is unanswered for this time ends the lease.
 constexpr std::chrono::milliseconds lease_answer_time{COOP_ST_LEASE_TRUST_MS + 5000};
 

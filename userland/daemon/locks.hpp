@@ -25,8 +25,8 @@ namespace coop::daemon
 
 class session;
 
-constexpr std::size_t locks_max = 65536;       // a session
-constexpr std::size_t lock_waiters_max = 4096; // a session
+constexpr std::size_t locks_max = 65536;       // per session
+constexpr std::size_t lock_waiters_max = 4096; // per session
 
 struct lock_owner {
 	const session *who;

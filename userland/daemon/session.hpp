@@ -2,10 +2,10 @@
 // session.hpp - the state of a client that survives a lost connection: its open files and the
 // replies to its changes.
 //
-// A request that changes something is executed once a session, however often it arrives: the reply
-// is kept under the request's id. A repeat that arrives while the first is still running takes over
-// its reply. The client has at most COOP_ST_REQUESTS_MAX requests in flight and replies are sent in
-// order of completion, so twice as many kept replies are enough.
+// A request that changes something is executed once per session, however often it arrives: the
+// reply is kept under the request's id. A repeat that arrives while the first is still running
+// takes over its reply. The client has at most COOP_ST_REQUESTS_MAX requests in flight and replies
+// are sent in order of completion, so twice as many kept replies are enough.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ namespace coop::daemon
 {
 
 constexpr std::size_t sessions_max = 4096;
-constexpr std::size_t opens_max = 65536; // a session
+constexpr std::size_t opens_max = 65536; // per session
 constexpr std::size_t replies_kept = 2 * COOP_ST_REQUESTS_MAX;
 constexpr std::chrono::seconds session_grace{90}; // how long a session outlives its connection
 
