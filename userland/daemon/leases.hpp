@@ -4,7 +4,8 @@
 // A lease is on one file or directory, for reading. It covers the attributes, a regular file's
 // contents and a directory's names. Before a change the leases of all other clients are recalled,
 // and the change waits until they are returned or the recall has been unanswered for
-// lease_answer_time: a client trusts its leases only for a shorter time without a word from us.
+// lease_answer_time. A client that hears nothing from us stops trusting its leases sooner than
+// that.
 //
 // No lease is granted while a change is under way. So the order "grant, look at the file, then
 // check its user's rights" gives a client nothing older than its lease. A lease that a client may

@@ -177,16 +177,16 @@ int main(int argc, char **argv)
 		"ADDR[:PORT]; default: 127.0.0.1, with a cluster key all addresses; port 17430");
 	app.add_option("--key", o.server.key_file,
 		       "cluster key: a file of at least 32 bytes, mode 0600");
-	app.add_option("--config", o.config, "settings in TOML; the command line wins");
+	app.add_option("--config", o.config, "settings in TOML; the command line overrides them");
 	app.add_option("--log-level", o.log_level, "trace debug info warning error critical off");
-	app.add_option("--pid-file", o.pid_file, "where to write the process id");
+	app.add_option("--pid-file", o.pid_file, "file for the process id");
 	app.add_option("--ready-fd", o.ready_fd,
-		       "descriptor that gets \"PORT\\n\" once the daemon listens");
+		       "descriptor to write \"PORT\\n\" to once the daemon listens");
 	app.add_option("--stats-file", o.server.stats_file,
-		       "counters are written here on SIGUSR1 and at the end");
+		       "file for counters, written on SIGUSR1 and at exit");
 	app.add_option("--state", o.server.state_dir,
-		       "directory for the secret that protects file handles");
-	app.add_option("--threads", o.server.threads, "threads that serve")
+		       "directory for state that must survive a restart");
+	app.add_option("--threads", o.server.threads, "threads that execute requests")
 		->check(CLI::Range(1, 1024));
 	app.add_option("--max-connections", o.server.max_connections, "most clients at once")
 		->check(CLI::Range(1, 65536));
