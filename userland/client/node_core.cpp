@@ -20,6 +20,7 @@ namespace coop::client
 namespace
 {
 
+constexpr std::uint32_t control_recvs = 512, control_sends = 256;
 constexpr std::uint32_t max_peers = 4096 + 256; // all members that a daemon has, and some by hand
 constexpr std::uint32_t queued_per_slot = 4;
 constexpr std::uint32_t placement_chunk = 1u << 20; // bytes
@@ -29,6 +30,15 @@ constexpr std::size_t completions_at_once = 256;
 constexpr int rounds_per_pump = 8;
 // Most that sends of data wait for what has arrived.
 constexpr std::chrono::milliseconds longest_behind{2};
+
+fetch_host::message_qp::shape control_shape(const ud::endpoint_info &info, std::uint32_t qkey)
+{
+	fetch_host::message_qp::shape s{std::min<std::uint32_t>(info.mtu, COOP_CTRL_MAX),
+					control_recvs, control_sends, control_sends};
+	s.attr.max_sge = 3;
+	s.attr.qkey = qkey;
+	return s;
+}
 
 coop_engine_cfg engine_config(const node_options &o, const ud::endpoint_info &info,
 			      unsigned page_shift, const coop_addr &self)
@@ -72,16 +82,18 @@ std::uint64_t clock_us()
 
 node_core::node_core(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &store) :
 	endpoint_(std::move(ep)),
-	memory_(std::size_t{1} << store.page_shift()),
-	control_(*endpoint_, memory_, o.qkey),
+	memory_(endpoint_->info().mtu, std::size_t{1} << store.page_shift()),
+	control_(*endpoint_, memory_, control_shape(endpoint_->info(), o.qkey)),
 	requester_(*endpoint_, memory_, store.page_shift(), o.num_srpc,
 		   o.num_srpc * queued_per_slot),
 	responder_(*endpoint_, memory_, store, o.num_rrpc, o.qkey),
-	self_(control_.self()),
 	on_self_(o.on_self),
 	network_(endpoint_->state()),
 	completions_(completions_at_once)
 {
+	memory_.make(*endpoint_);
+	control_.make();
+	self_ = control_.self();
 	if (endpoint_->info().pins_memory)
 		store.keep_memory();
 	if (const int err = endpoint_->register_memory(store.base(), store.size()); err != 0)
@@ -181,17 +193,10 @@ void node_core::dispatch(const ud::completion &c, std::uint64_t now)
 	const assignment a = c.qp < roles_.size() ? roles_[c.qp] : assignment{};
 	switch (a.what) {
 	case role::control:
-		if (c.is_recv && c.status == ud::wc_status::success && c.byte_len >= COOP_GRH) {
-			ud::address from{};
-			std::copy(c.src_gid.begin(), c.src_gid.end(), from.gid);
-			from.lid = c.src_lid;
-			from.sl = c.sl;
-			from.qpn = c.src_qp;
-			// A longer one than any message of ours went on into the scrap.
-			const std::uint32_t length = c.byte_len - COOP_GRH;
-			if (length <= COOP_CTRL_MAX)
-				coop_engine_rx_ctrl(engine_, control_.message(c), length, &from,
-						    now);
+		if (const auto m = control_.message(c); m.data() != nullptr) {
+			const ud::address from = control_.sender(c);
+			coop_engine_rx_ctrl(engine_, m.data(), static_cast<std::uint32_t>(m.size()),
+					    &from, now);
 		}
 		control_.take(c);
 		break;

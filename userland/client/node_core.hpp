@@ -12,10 +12,9 @@
 #include <vector>
 
 #include "userland/client/node.hpp"
-#include "userland/client/node_control.hpp"
-#include "userland/client/node_memory.hpp"
 #include "userland/client/node_requester.hpp"
 #include "userland/client/node_responder.hpp"
+#include "userland/fetch-host/message_qp.hpp"
 
 namespace coop::client
 {
@@ -77,8 +76,8 @@ private:
 	void follow(const ud::endpoint_state &, std::uint64_t now);
 
 	std::unique_ptr<ud::endpoint> endpoint_;
-	node_memory memory_;
-	node_control control_;
+	fetch_host::slab memory_;
+	fetch_host::message_qp control_;
 	node_requester requester_;
 	node_responder responder_;
 	coop_addr self_;

@@ -27,8 +27,8 @@ std::uint32_t datagrams_per_page(const ud::endpoint_info &info, unsigned page_sh
 
 } // namespace
 
-node_requester::node_requester(ud::endpoint &ep, const node_memory &memory, unsigned page_shift,
-			       std::uint32_t slots, std::uint32_t queued) :
+node_requester::node_requester(ud::endpoint &ep, const fetch_host::slab &memory,
+			       unsigned page_shift, std::uint32_t slots, std::uint32_t queued) :
 	endpoint_(ep),
 	memory_(memory),
 	page_shift_(page_shift),

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "userland/client/node.hpp"
-#include "userland/client/node_memory.hpp"
+#include "userland/fetch-host/slab.hpp"
 
 namespace coop::client
 {
@@ -28,7 +28,7 @@ public:
 		block_ref pin; // goes after done has run
 	};
 
-	node_requester(ud::endpoint &, const node_memory &, unsigned page_shift,
+	node_requester(ud::endpoint &, const fetch_host::slab &, unsigned page_shift,
 		       std::uint32_t slots, std::uint32_t queued);
 	// Receives that a queue pair has room for; 0: not even a page's.
 	[[nodiscard]] static std::uint32_t depth(const ud::endpoint_info &, unsigned page_shift);
@@ -77,7 +77,7 @@ private:
 	void release(std::uint32_t index, const fetch_outcome &);
 
 	ud::endpoint &endpoint_;
-	const node_memory &memory_;
+	const fetch_host::slab &memory_;
 	coop_engine *engine_ = nullptr;
 	const unsigned page_shift_;
 	std::uint32_t max_pages_;

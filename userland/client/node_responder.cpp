@@ -19,7 +19,7 @@ constexpr std::uint64_t no_record = ~std::uint64_t{0};
 
 } // namespace
 
-node_responder::node_responder(ud::endpoint &ep, const node_memory &memory, page_store &store,
+node_responder::node_responder(ud::endpoint &ep, const fetch_host::slab &memory, page_store &store,
 			       std::uint32_t slots, std::uint32_t qkey) :
 	endpoint_(ep),
 	memory_(memory),

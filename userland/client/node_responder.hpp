@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "userland/client/node_memory.hpp"
 #include "userland/client/page_store.hpp"
+#include "userland/fetch-host/slab.hpp"
 #include "userland/ud/endpoint.hpp"
 
 namespace coop::client
@@ -21,7 +21,7 @@ namespace coop::client
 class node_responder
 {
 public:
-	node_responder(ud::endpoint &, const node_memory &, page_store &, std::uint32_t slots,
+	node_responder(ud::endpoint &, const fetch_host::slab &, page_store &, std::uint32_t slots,
 		       std::uint32_t qkey);
 	void create_qps(coop_engine *);
 	// Sends that a queue pair has room for.
@@ -62,7 +62,7 @@ private:
 	};
 
 	ud::endpoint &endpoint_;
-	const node_memory &memory_;
+	const fetch_host::slab &memory_;
 	page_store &store_;
 	coop_engine *engine_ = nullptr;
 	const std::uint32_t qkey_;

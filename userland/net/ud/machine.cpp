@@ -131,16 +131,14 @@ int machine::start(const address &own)
 	try {
 		resolver_ = std::make_unique<resolver>(options_.key, own_);
 		endpoint_ = make_endpoint(options_, own_, resolver_->companion_port());
-		channels_.emplace(*endpoint_, slab_, fabric_qkey(options_.key), !options_.verbs);
-		reader_.emplace(*endpoint_, slab_, *channels_, options_.fetches);
-		source_.emplace(*endpoint_, slab_, *channels_, options_.serves,
+		slab_.emplace(endpoint_->info().mtu, page_bytes);
+		channels_.emplace(*endpoint_, *slab_, fabric_qkey(options_.key), !options_.verbs);
+		reader_.emplace(*endpoint_, *slab_, *channels_, options_.fetches);
+		source_.emplace(*endpoint_, *slab_, *channels_, options_.serves,
 				static_cast<source::owner &>(*this));
-		text_at_ = slab_.reserve(text_bytes * (options_.max_operations + extra_ops));
-		blank_at_ = slab_.reserve(endpoint_->info().mtu);
-		slab_.make();
-		if (const int e = endpoint_->register_memory(slab_.base(), slab_.size()))
-			throw std::system_error(-e, std::generic_category(),
-						"ud: cannot register memory");
+		text_at_ = slab_->reserve(text_bytes * (options_.max_operations + extra_ops));
+		blank_at_ = slab_->reserve(endpoint_->info().mtu);
+		slab_->make(*endpoint_);
 		channels_->make();
 		make_engines(now_us());
 		epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
@@ -313,14 +311,13 @@ unsigned machine::progress(unsigned budget)
 void machine::dispatch(const coop::ud::completion &c, std::uint64_t now)
 {
 	for (std::uint32_t channel = 0; channel < COOP_CHAN_CHANNELS; channel++) {
-		if (c.qp != channels_->qp(channel))
+		message_qp &line = channels_->line(channel);
+		if (c.qp != line.qp())
 			continue;
-		if (c.is_recv && c.status == coop::ud::wc_status::success && c.byte_len >= COOP_GRH)
-			received(channel, c, now);
-		std::uint32_t id;
-		bool good;
-		if (channels_->take(channel, c, id, good))
-			coop_chan_tx_done(chan_, channel, id, good ? 0 : -EIO, now);
+		received(channel, line.message(c), c, now);
+		if (const std::uint32_t id = line.take(c); id != message_qp::no_tag)
+			coop_chan_tx_done(chan_, channel, id,
+					  c.status == coop::ud::wc_status::success ? 0 : -EIO, now);
 		return;
 	}
 	if (c.qp == source_->qp())
@@ -329,20 +326,15 @@ void machine::dispatch(const coop::ud::completion &c, std::uint64_t now)
 		reader_->completed(static_cast<std::uint32_t>(slot), c, now);
 }
 
-void machine::received(std::uint32_t channel, const coop::ud::completion &c, std::uint64_t now)
+void machine::received(std::uint32_t channel, std::span<const std::byte> datagram,
+		       const coop::ud::completion &c, std::uint64_t now)
 {
-	coop_addr from{};
-	std::copy(c.src_gid.begin(), c.src_gid.end(), from.gid);
-	from.lid = c.src_lid;
-	from.sl = c.sl;
-	from.qpn = c.src_qp;
-	const std::byte *data = channels_->data(channel, c);
-	const std::uint32_t length = c.byte_len - COOP_GRH;
-	if (length > channels_->mtu(channel))
-		return; // none of ours; its end ran on into scrap
 	__le32 magic;
-	if (length < sizeof(magic))
-		return;
+	if (datagram.size() < sizeof(magic))
+		return; // no message, or none of ours
+	const std::byte *data = datagram.data();
+	const auto length = static_cast<std::uint32_t>(datagram.size());
+	const coop_addr from = message_qp::sender(c);
 	std::memcpy(&magic, data, sizeof(magic));
 	if (le32_to_cpu(magic) == COOP_WIRE_MAGIC) {
 		if (length <= COOP_CTRL_MAX)
@@ -398,9 +390,9 @@ void machine::drain_chan(std::uint64_t now)
 			if (tx.len) {
 				const auto index = static_cast<std::uint32_t>(tx.cookie);
 				if (index == none)
-					piece = {slab_.at(blank_at_), endpoint_->info().mtu};
+					piece = {slab_->at(blank_at_), endpoint_->info().mtu};
 				else if (ops_[index].sending)
-					piece = {slab_.at(text_at_ + index * text_bytes),
+					piece = {slab_->at(text_at_ + index * text_bytes),
 						 text_bytes};
 				else
 					payload = &ops_[index].memory;
@@ -450,7 +442,7 @@ bool machine::drain_engine(std::uint64_t now)
 	     any = true) {
 		switch (tx.kind) {
 		case COOP_TX_CTRL:
-			channels_->send_control(tx.addr, tx.buf, tx.len);
+			channels_->line(COOP_CHAN_COMMAND).send(tx.addr, tx.buf, tx.len);
 			break;
 		case COOP_TX_POST_RECV:
 			reader_->post_recv(tx, now);

@@ -170,7 +170,8 @@ private:
 	std::uint64_t now_us();
 	std::uint64_t next_time() const;
 	void dispatch(const coop::ud::completion &, std::uint64_t now);
-	void received(std::uint32_t channel, const coop::ud::completion &, std::uint64_t now);
+	void received(std::uint32_t channel, std::span<const std::byte> datagram,
+		      const coop::ud::completion &, std::uint64_t now);
 	void settle(std::uint64_t now);
 	void drain(std::uint64_t now);
 	void drain_chan(std::uint64_t now);
@@ -264,8 +265,8 @@ private:
 	identity own_;
 
 	// In the order of construction by start().
-	slab slab_;
 	std::unique_ptr<coop::ud::endpoint> endpoint_;
+	std::optional<fetch_host::slab> slab_;
 	std::unique_ptr<resolver> resolver_;
 	std::optional<channels> channels_;
 	std::optional<reader> reader_;

@@ -255,7 +255,7 @@ void machine::close(const source::offer &x)
 void machine::tell(std::uint32_t index, op_state state, const bulk_message &m, std::uint64_t now)
 {
 	op &o = ops_[index];
-	auto *p = reinterpret_cast<std::uint8_t *>(slab_.at(text_at_ + index * text_bytes));
+	auto *p = reinterpret_cast<std::uint8_t *>(slab_->at(text_at_ + index * text_bytes));
 	std::memset(p, 0, text_bytes);
 	p[0] = static_cast<std::uint8_t>(m.kind);
 	p[1] = static_cast<std::uint8_t>(m.result);

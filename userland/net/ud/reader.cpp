@@ -22,7 +22,8 @@ constexpr std::uint64_t longest_budget = 10000000; // us; rpc/serve believes no 
 
 } // namespace
 
-reader::reader(coop::ud::endpoint &ep, slab &s, const channels &c, std::uint32_t slots) :
+reader::reader(coop::ud::endpoint &ep, fetch_host::slab &s, const channels &c,
+	       std::uint32_t slots) :
 	endpoint_(ep),
 	slots_(s),
 	channels_(c),
@@ -365,7 +366,7 @@ void reader::post_recv(const coop_tx &tx, std::uint64_t now)
 		std::uint32_t n;
 		for (bool fits = false; !fits;) {
 			n = 0;
-			list[n++] = {channels_.grh(), COOP_GRH};
+			list[n++] = {slots_.grh(), COOP_GRH};
 			fits = true;
 			for (std::uint32_t f = 0; f < s.n_frag && fits; f++) {
 				const auto &frag = s.frag[f];
@@ -376,7 +377,7 @@ void reader::post_recv(const coop_tx &tx, std::uint64_t now)
 			}
 		}
 		if (s.spill)
-			list[n++] = {channels_.scrap(), s.spill};
+			list[n++] = {slots_.scrap(), s.spill};
 		wrs_[i] = {i, list, n};
 	}
 	coop::ud::post_fetch(endpoint_, qps_[tx.slot], wrs_, engine_, tx.slot, now);

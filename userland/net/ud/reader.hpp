@@ -58,7 +58,7 @@ public:
 	/// knows whether the machine lives.
 	using renew_function = std::function<std::uint32_t(const reading &)>;
 
-	reader(coop::ud::endpoint &, slab &, const channels &, std::uint32_t slots);
+	reader(coop::ud::endpoint &, fetch_host::slab &, const channels &, std::uint32_t slots);
 	/// Creates the queue pairs and tells the engine. @throw std::system_error.
 	/// Of one request: budget_us, unless it takes longer.
 	void make(coop_engine *, identity own, std::uint32_t budget_us, std::uint64_t patience_us,
@@ -135,7 +135,7 @@ private:
 	void unbounce(const record &, std::uint64_t good);
 
 	coop::ud::endpoint &endpoint_;
-	slab &slots_;
+	fetch_host::slab &slots_;
 	const channels &channels_;
 	coop_engine *engine_ = nullptr;
 	identity own_;

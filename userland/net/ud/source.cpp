@@ -10,13 +10,13 @@
 namespace coop::net::ud
 {
 
-source::source(coop::ud::endpoint &ep, slab &s, const channels &c, std::uint32_t slots, owner &o) :
+source::source(coop::ud::endpoint &ep, fetch_host::slab &s, const channels &c, std::uint32_t slots,
+	       owner &o) :
 	endpoint_(ep),
 	slots_(s),
 	owner_(o),
 	channels_(c),
 	slots_n_(slots),
-	zeros_at_(s.reserve(page_bytes)),
 	bounce_at_(s.reserve(slots * COOP_MAX_PAGES * page_bytes)),
 	records_(slots)
 {
@@ -102,14 +102,14 @@ std::uint32_t source::fill(const record *r, const coop_tx &tx, const coop_seg &s
 	for (std::uint32_t f = 0; f < s.n_frag; f++) {
 		const auto &frag = s.frag[f];
 		if (!r || frag.absent) {
-			list[n++] = {slots_.at(zeros_at_) + frag.off, frag.len};
+			list[n++] = {slots_.zeros() + frag.off, frag.len};
 			continue;
 		}
 		const std::size_t at = std::size_t{r->page[frag.page]} * page_bytes + frag.off;
 		const std::uint32_t before = n;
 		if (channels_.direct(r->what.memory) &&
-		    page_pieces(r->what.memory, r->what.length, slots_.at(zeros_at_), at, frag.len,
-				list, most_sge - 2, n))
+		    page_pieces(r->what.memory, r->what.length, slots_.zeros(), at, frag.len, list,
+				most_sge - 2, n))
 			continue;
 		// Memory in too many pieces, or not the device's.
 		std::byte *hold =

@@ -40,7 +40,8 @@ public:
 		~owner() = default;
 	};
 
-	source(coop::ud::endpoint &, slab &, const channels &, std::uint32_t slots, owner &);
+	source(coop::ud::endpoint &, fetch_host::slab &, const channels &, std::uint32_t slots,
+	       owner &);
 	/// @throw std::system_error.
 	void make(coop_engine *);
 	std::uint32_t qp() const { return qp_; }
@@ -69,12 +70,12 @@ private:
 	std::uint32_t fill(const record *, const coop_tx &, const coop_seg &, coop::ud::sge *);
 
 	coop::ud::endpoint &endpoint_;
-	slab &slots_;
+	fetch_host::slab &slots_;
 	owner &owner_;
 	const channels &channels_;
 	coop_engine *engine_ = nullptr;
 	std::uint32_t qp_ = 0, slots_n_;
-	std::size_t zeros_at_, bounce_at_;
+	std::size_t bounce_at_;
 	std::vector<record> records_;
 	std::vector<std::uint32_t> free_;
 	std::uint32_t unfinished_ = 0; // signalled sends
