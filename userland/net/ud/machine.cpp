@@ -85,13 +85,25 @@ std::uint32_t fabric_qkey(const std::array<std::uint8_t, 16> &key)
 	return static_cast<std::uint32_t>(coop_mac(key.data(), label, sizeof(label))) & 0x7fffffff;
 }
 
+fetch_host::shape bulk_shape(const options &o)
+{
+	return {.page_shift = page_shift,
+		.fetches = o.fetches,
+		.queued = reader::queued(o.fetches),
+		.serves = o.serves,
+		.serve_qps = 1,
+		.serve_qkey = 0x7fffffff,
+		.max_sge = fetch_host::most_sge,
+		.fetches_option = "fetches=",
+		.serves_option = "serves="};
+}
+
 void *zeroed(std::size_t size)
 {
 	// Large ones come from the kernel, and only as far as they are touched.
 	void *p = std::calloc((size + 7) / 8, 8);
 	if (!p)
-		throw std::system_error(ENOMEM, std::generic_category(),
-					"ud: memory of the protocol engines");
+		throw std::system_error(ENOMEM, std::generic_category(), "ud: memory of rpc/chan");
 	return p;
 }
 
@@ -102,7 +114,6 @@ machine::machine(const options &o, memory_keys &k, spi::sink &s) :
 	keys_(k),
 	sink_(s),
 	chan_memory_(nullptr, std::free),
-	engine_memory_(nullptr, std::free),
 	by_token_(o.max_operations + extra_ops),
 	places_of_(receives),
 	completions_(64)
@@ -133,14 +144,17 @@ int machine::start(const address &own)
 		endpoint_ = make_endpoint(options_, own_, resolver_->companion_port());
 		slab_.emplace(endpoint_->info().mtu, page_bytes);
 		channels_.emplace(*endpoint_, *slab_, fabric_qkey(options_.key), !options_.verbs);
-		reader_.emplace(*endpoint_, *slab_, *channels_, options_.fetches);
-		source_.emplace(*endpoint_, *slab_, *channels_, options_.serves,
+		reader_.emplace(*slab_, *channels_, endpoint_->info().mtu, options_.fetches);
+		source_.emplace(*slab_, *channels_, options_.serves,
 				static_cast<source::owner &>(*this));
+		host_.emplace(*endpoint_, *slab_, *reader_, *source_,
+			      channels_->line(COOP_CHAN_COMMAND), bulk_shape(options_));
 		text_at_ = slab_->reserve(text_bytes * (options_.max_operations + extra_ops));
 		blank_at_ = slab_->reserve(endpoint_->info().mtu);
 		slab_->make(*endpoint_);
 		channels_->make();
-		make_engines(now_us());
+		make_chan(now_us());
+		make_engine(now_us());
 		epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
 		epoll_event ev{};
 		ev.events = EPOLLIN;
@@ -156,6 +170,7 @@ int machine::start(const address &own)
 		if (status != -EADDRINUSE)
 			return status;
 		// `*` goes on with the next number, and needs all of this unmade.
+		host_.reset();
 		reader_.reset();
 		source_.reset();
 		channels_.reset();
@@ -178,11 +193,9 @@ void machine::begin()
 	sink_.started();
 }
 
-void machine::make_engines(std::uint64_t now)
+void machine::make_chan(std::uint64_t now)
 {
-	const coop::ud::endpoint_info &info = endpoint_->info();
 	const coop_chan_peer_addr self = self_ = channels_->self();
-
 	coop_chan_cfg c{};
 	c.seed = random_number();
 	std::copy(options_.key.begin(), options_.key.end(), c.key);
@@ -209,47 +222,33 @@ void machine::make_engines(std::uint64_t now)
 	if (options_.fixed_seq)
 		c.flags |= COOP_CHAN_F_FIRST_SEQ;
 	c.first_seq = options_.first_seq;
-	std::size_t size = coop_chan_size(&c);
+	const std::size_t size = coop_chan_size(&c);
 	if (size) {
 		chan_memory_.reset(zeroed(size));
 		chan_ = coop_chan_create(chan_memory_.get(), size, &c, now);
 	}
+	if (!chan_)
+		throw std::system_error(EINVAL, std::generic_category(),
+					"ud: a parameter is out of the range of the protocol");
+}
 
-	coop_engine_cfg e{};
-	e.seed = random_number();
-	std::copy(options_.key.begin(), options_.key.end(), e.key);
-	e.self = self.command;
-	e.page_shift = page_shift;
-	e.mtu = info.mtu;
-	e.max_fetches = options_.fetches;
-	e.max_serves = options_.serves;
-	e.max_queued = reader::queued(options_.fetches);
+void machine::make_engine(std::uint64_t now)
+{
+	coop_engine_cfg e = host_->config(options_.key);
 	e.max_peers = std::min<std::uint32_t>(options_.peers, 1024);
 	e.peer_timeout_us = options_.fetch_timeout_us;
 	e.silence_us = static_cast<u32>(
 		std::clamp<std::uint64_t>(options_.patience_us / 4, e.peer_timeout_us, 2000000));
-	e.window_bytes = static_cast<std::uint32_t>(
-		std::clamp<std::size_t>(info.receive_window, 64u << 10, 1u << 30));
-	e.serve_depth = source::depth(info.mtu);
 	e.chunk_pages = 1u << 31; // no placement: whom to ask is known
 	e.policy = coop_policy_sole_source();
 	if (options_.page_crc)
 		e.flags |= COOP_F_PAGE_CRC;
-	if (page_bytes % info.mtu)
-		e.flags |= COOP_F_PACKED;
-	size = coop_engine_size(&e);
-	if (size) {
-		engine_memory_.reset(zeroed(size));
-		engine_ = coop_engine_init(engine_memory_.get(), size, &e, now);
-	}
-	if (!chan_ || !engine_)
-		throw std::system_error(EINVAL, std::generic_category(),
-					"ud: a parameter is out of the range of the protocol");
+	host_->make(e, now);
+	engine_ = host_->engine();
 	reader_->make(
-		engine_, own_, options_.fetch_timeout_us, options_.patience_us,
+		*host_, own_, options_.fetch_timeout_us, options_.patience_us,
 		[this](reading &r) { read_over(r, now_us()); },
 		[this](const reading &r) { return engine_peer(r.peer, true, now_us()); });
-	source_->make(engine_);
 }
 
 // ---- progress --------------------------------------------------------------------
@@ -320,10 +319,7 @@ void machine::dispatch(const coop::ud::completion &c, std::uint64_t now)
 					  c.status == coop::ud::wc_status::success ? 0 : -EIO, now);
 		return;
 	}
-	if (c.qp == source_->qp())
-		source_->completed(c, now);
-	else if (const int slot = reader_->slot_of(c.qp); slot >= 0)
-		reader_->completed(static_cast<std::uint32_t>(slot), c, now);
+	host_->completed(c, now);
 }
 
 void machine::received(std::uint32_t channel, std::span<const std::byte> datagram,
@@ -440,54 +436,21 @@ bool machine::drain_engine(std::uint64_t now)
 	for (coop_tx tx; rest_ ? coop_engine_next_urgent_tx(engine_, now, &tx)
 			       : coop_engine_next_tx(engine_, now, &tx);
 	     any = true) {
-		switch (tx.kind) {
-		case COOP_TX_CTRL:
-			channels_->line(COOP_CHAN_COMMAND).send(tx.addr, tx.buf, tx.len);
-			break;
-		case COOP_TX_POST_RECV:
-			reader_->post_recv(tx, now);
-			break;
-		case COOP_TX_DATA:
-			if (!began)
-				began = clock::now();
-			source_->send(tx, now);
-			// Who serves much must still hear, or is taken for dead.
-			if (const auto t = clock::now(); t - *began >= data_turn) {
-				rest_ = true;
-				rest_until_ =
-					t + std::max<clock::duration>(longest_rest, t - *began);
-				arrived_ = 0;
-			}
-			break;
-		case COOP_TX_STOP_QP:
-			reader_->stop_qp(tx.slot);
-			break;
-		case COOP_TX_RESET_QP:
-			reader_->reset_qp(tx.slot);
-			break;
+		const bool data = tx.kind == COOP_TX_DATA;
+		if (data && !began)
+			began = clock::now();
+		host_->perform(tx, now);
+		if (!data)
+			continue;
+		// Who serves much must still hear, or is taken for dead.
+		if (const auto t = clock::now(); t - *began >= data_turn) {
+			rest_ = true;
+			rest_until_ = t + std::max<clock::duration>(longest_rest, t - *began);
+			arrived_ = 0;
 		}
 	}
-	for (coop_ev ev; coop_engine_next_event(engine_, now, &ev); any = true) {
-		switch (ev.kind) {
-		case COOP_EV_LOOKUP:
-			source_->lookup(ev, now);
-			break;
-		case COOP_EV_RECHECK:
-			source_->recheck(ev, now);
-			break;
-		case COOP_EV_SERVE_END:
-			source_->end(ev);
-			break;
-		case COOP_EV_VERIFY:
-			reader_->verify(ev, now);
-			break;
-		case COOP_EV_FETCH_DONE:
-			reader_->finished(ev, now);
-			break;
-		case COOP_EV_PEER:
-			break;
-		}
-	}
+	for (coop_ev ev; coop_engine_next_event(engine_, now, &ev); any = true)
+		host_->handle(ev, now);
 	any |= reader_->advance(now);
 	return any;
 }

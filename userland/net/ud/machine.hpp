@@ -3,7 +3,7 @@
 //
 // It has an endpoint of userland/ud to itself, so that machines run in parallel without a
 // lock between them; on soft RoCE they share an IP by UDP ports of their own. Two engines run
-// on it: rpc/chan for messages, and rpc/fetch with rpc/serve for bulk data. Their datagrams
+// on it: rpc/chan for messages, and rpc/fetch for bulk data. Their datagrams
 // meet on the command queue pair, told apart by their first four bytes.
 //
 //   machine.cpp          life, progress, time
@@ -165,7 +165,8 @@ private:
 
 	// machine.cpp
 	void begin();
-	void make_engines(std::uint64_t now);
+	void make_chan(std::uint64_t now);
+	void make_engine(std::uint64_t now);
 	void fail_all(int status);
 	std::uint64_t now_us();
 	std::uint64_t next_time() const;
@@ -271,11 +272,12 @@ private:
 	std::optional<channels> channels_;
 	std::optional<reader> reader_;
 	std::optional<source> source_;
-	std::size_t text_at_ = 0;  // of bulk messages, by operation
-	std::size_t blank_at_ = 0; // what a probe by data carries: MTU bytes
-	std::unique_ptr<void, void (*)(void *)> chan_memory_, engine_memory_;
+	std::optional<fetch_host::host> host_; // of bulk
+	std::size_t text_at_ = 0;              // of bulk messages, by operation
+	std::size_t blank_at_ = 0;             // what a probe by data carries: MTU bytes
+	std::unique_ptr<void, void (*)(void *)> chan_memory_;
 	coop_chan *chan_ = nullptr;
-	coop_engine *engine_ = nullptr;
+	coop_engine *engine_ = nullptr; // host_'s
 	int epoll_ = -1;
 	coop_chan_peer_addr self_{};            // as the engines know it
 	std::uint32_t instance_ = 0;            // as peers do, once we have begun

@@ -6,9 +6,6 @@
 // move a datagram that came to the wrong page, all of it.
 #pragma once
 
-#include <vector>
-
-#include "rpc/fetch/engine.h"
 #include "userland/net/memory.hpp"
 #include "userland/ud/endpoint.hpp"
 
@@ -24,10 +21,6 @@ struct keyed_memory : spi::memory {
 
 constexpr unsigned page_shift = 12;
 constexpr std::size_t page_bytes = std::size_t{1} << page_shift;
-
-/// What a COMMIT says of one that lies in one piece: CRC32C or tag, as the event wants it.
-std::uint64_t page_sum(const coop_engine *, const coop_ev &, std::uint32_t ordinal,
-		       const std::byte *page);
 
 /// Pieces of [offset, offset + length), appended to `out`; what is behind `end` is in
 /// `beyond`, by its place in its page. @return false: there are more than `most`.

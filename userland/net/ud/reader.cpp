@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <sys/random.h>
-
-#include "userland/ud/fetch_feed.hpp"
 
 namespace coop::net::ud
 {
@@ -18,62 +15,40 @@ namespace
 constexpr std::uint64_t pause_us = 5000;           // when the engine leaves the peer alone
 constexpr std::uint32_t window_step = 8;           // pages at most, for each window that came whole
 constexpr std::uint32_t first_window = 16;         // pages: 64 KiB
-constexpr std::uint64_t longest_budget = 10000000; // us; rpc/serve believes no more
+constexpr std::uint64_t longest_budget = 10000000; // us; rpc/fetch believes no more
+
+// Entries that a fragment has, beside GRH and spill; where a page is no whole number of
+// datagrams, there may be two fragments.
+std::uint32_t pieces_of_fragment(std::uint32_t mtu)
+{
+	return (fetch_host::most_sge - 2) / (page_bytes % mtu ? 2 : 1);
+}
 
 } // namespace
 
-reader::reader(coop::ud::endpoint &ep, fetch_host::slab &s, const channels &c,
-	       std::uint32_t slots) :
-	endpoint_(ep),
+reader::reader(fetch_host::slab &s, const channels &c, std::uint32_t mtu, std::uint32_t slots) :
 	slots_(s),
 	channels_(c),
+	n_slots_(slots),
+	most_pieces_(pieces_of_fragment(mtu)),
 	beyond_at_(s.reserve(slots * page_bytes)),
 	bounce_at_(s.reserve(slots * COOP_MAX_PAGES * page_bytes)),
-	qps_(slots),
 	records_(slots + queued(slots))
 {
-	const std::uint32_t mtu = ep.info().mtu;
-	per_page_ = (page_bytes + mtu - 1) / mtu;
-	max_pages_ = std::min({std::uint32_t{COOP_MAX_PAGES}, COOP_MAX_SEGS / per_page_,
-			       ep.info().max_recv_wr / per_page_});
-	if (max_pages_ == 0)
-		throw std::system_error(EINVAL, std::generic_category(),
-					"ud: a page does not fit one receive queue of " +
-						ep.info().name);
 	for (std::uint32_t i = static_cast<std::uint32_t>(records_.size()); i-- > 0;)
 		free_.push_back(i);
 }
 
-void reader::make(coop_engine *engine, identity own, std::uint32_t budget, std::uint64_t patience,
-		  done_function done, renew_function renew)
+void reader::make(const fetch_host::host &host, identity own, std::uint32_t budget,
+		  std::uint64_t patience, done_function done, renew_function renew)
 {
-	engine_ = engine;
+	engine_ = host.engine();
+	max_pages_ = host.max_pages();
 	own_ = own;
 	budget_ = budget;
 	patience_ = patience;
 	done_ = std::move(done);
 	renew_ = std::move(renew);
-	// At a small MTU the messages about a request hold fewer pages than its queue pair.
-	max_pages_ = std::min(max_pages_, coop_engine_max_pages(engine));
-	for (std::uint32_t slot = 0; slot < qps_.size(); slot++) {
-		std::uint32_t key;
-		// Its own key each: a datagram meant for another queue pair does not get in.
-		if (::getrandom(&key, sizeof(key), 0) != sizeof(key))
-			key = slot;
-		key &= 0x7fffffff;
-		const int qp =
-			endpoint_.create_qp({1, max_pages_ * per_page_, most_sge, key, true});
-		if (qp < 0)
-			throw std::system_error(-qp, std::generic_category(),
-						"ud: cannot create a queue pair for bulk data; "
-						"lower fetches=: " +
-							endpoint_.refusal());
-		qps_[slot] = static_cast<std::uint32_t>(qp);
-		if (slot_by_qp_.size() <= qps_[slot])
-			slot_by_qp_.resize(qps_[slot] + 1, -1);
-		slot_by_qp_[qps_[slot]] = static_cast<int>(slot);
-		coop_engine_set_fetch_qp(engine, slot, endpoint_.qpn(qps_[slot]), key);
-	}
 }
 
 // ---- what is asked for ---------------------------------------------------------
@@ -134,7 +109,7 @@ reader::pace &reader::pace_of(const reading &r)
 		paces_.resize(r.peer + 1);
 	pace &p = paces_[r.peer];
 	if (p.window == 0) {
-		p.threshold = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
+		p.threshold = n_slots_ * max_pages_;
 		p.window = std::min(first_window, p.threshold);
 		p.budget = budget_;
 	}
@@ -150,7 +125,7 @@ void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::u
 	const std::uint64_t took = now - since;
 	if (err == 0 && took < budget_ / 2) {
 		// A request waits for the others no longer than it might alone.
-		const auto most = static_cast<std::uint32_t>(qps_.size()) * max_pages_;
+		const std::uint32_t most = n_slots_ * max_pages_;
 		const std::uint32_t step = std::min(window_step, p.window / 4) * n / p.window;
 		p.window = std::min(most,
 				    p.window + (p.window < p.threshold ? n : std::max(1u, step)));
@@ -201,28 +176,22 @@ int reader::ask(reading &r, std::uint64_t now)
 	q.budget_us = p.budget;
 	q.n_hints = 1;
 	q.hints[0] = r.engine_peer;
-	c.n_pages = 0;
-	const auto take = [&](std::uint32_t first, std::uint32_t count) {
-		count = std::min(count, most - c.n_pages);
-		q.ext[q.n_ext++] = {first, count, 0};
-		for (std::uint32_t i = 0; i < count; i++)
-			c.page[c.n_pages++] = first + i;
-		return count;
-	};
+	c.pages.size = 0;
 	auto again = r.again;
 	std::uint32_t next = r.next;
-	if (!again.empty()) {
+	if (again.empty()) {
+		next += c.pages.add(q, next, r.pages - next, most);
+	} else {
 		std::sort(again.begin(), again.end(), std::greater<>());
-		while (!again.empty() && q.n_ext < COOP_MAX_EXTENTS && c.n_pages < most) {
+		while (!again.empty()) {
 			auto &run = again.back();
-			const std::uint32_t n = take(run.first, run.second);
+			const std::uint32_t n = c.pages.add(q, run.first, run.second, most);
 			run.first += n;
 			run.second -= n;
-			if (run.second == 0)
-				again.pop_back();
+			if (run.second != 0)
+				break;
+			again.pop_back();
 		}
-	} else {
-		next += take(next, r.pages - next);
 	}
 	if (const int err = coop_engine_submit(engine_, &q, now, &c.id))
 		return err;
@@ -231,10 +200,9 @@ int reader::ask(reading &r, std::uint64_t now)
 	free_.pop_back();
 	c.of = &r;
 	c.since = now;
-	p.in_flight += c.n_pages;
-	c.slot = 0;
-	c.bounced = 0;
-	c.segs.clear();
+	p.in_flight += c.pages.size;
+	c.slot = no_slot;
+	c.bounced = to_bounce(c);
 	r.in_flight++;
 	return 0;
 }
@@ -310,19 +278,20 @@ void reader::finished(const coop_ev &ev, std::uint64_t now)
 	reading &r = *c.of;
 	if (c.bounced)
 		unbounce(c, ev.pages);
-	for (std::uint32_t i = 0; i < c.n_pages; i++) {
+	for (std::uint32_t i = 0; i < c.pages.size; i++) {
+		const auto page = static_cast<std::uint32_t>(c.pages.page[i]);
 		if (ev.pages >> i & 1) {
 			r.good++;
 			continue;
 		}
-		if (!r.again.empty() && r.again.back().first + r.again.back().second == c.page[i])
+		if (!r.again.empty() && r.again.back().first + r.again.back().second == page)
 			r.again.back().second++;
 		else
-			r.again.emplace_back(c.page[i], 1);
+			r.again.emplace_back(page, 1);
 	}
-	adapt(pace_of(r), c.n_pages, static_cast<std::uint32_t>(std::popcount(ev.pages)), ev.err,
+	adapt(pace_of(r), c.pages.size, static_cast<std::uint32_t>(std::popcount(ev.pages)), ev.err,
 	      c.since, now);
-	const bool asked = !c.segs.empty();
+	const bool asked = c.slot != no_slot;
 	if (ev.pages)
 		r.moved_at = now;
 	c.of = nullptr;
@@ -338,130 +307,45 @@ void reader::finished(const coop_ev &ev, std::uint64_t now)
 
 // ---- memory --------------------------------------------------------------------
 
-bool reader::pieces(const record &c, std::uint32_t ordinal, std::size_t off, std::size_t length,
-		    coop::ud::sge *out, std::uint32_t most, std::uint32_t &n) const
+std::uint32_t reader::pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
+			     std::uint32_t length, std::span<coop::ud::sge> out)
 {
-	if (c.bounced >> ordinal & 1) {
-		out[n++] = {bounce(c, ordinal) + off, static_cast<std::uint32_t>(length)};
-		return true;
+	const record &c = records_[cookie];
+	if (c.bounced >> page & 1) {
+		out[0] = {bounce(c, page) + offset, length};
+		return 1;
 	}
-	return page_pieces(c.of->memory, c.of->length, slots_.at(beyond_at_ + c.slot * page_bytes),
-			   std::size_t{c.page[ordinal]} * page_bytes + off, length, out, most, n);
+	std::uint32_t n = 0;
+	(void)page_pieces(c.of->memory, c.of->length, beyond(c),
+			  c.pages.page[page] * page_bytes + offset, length, out.data(),
+			  static_cast<std::uint32_t>(out.size()), n);
+	return n;
 }
 
-void reader::post_recv(const coop_tx &tx, std::uint64_t now)
+// The pages that are no device's memory, or lie in too many pieces. A page is received in one
+// way by all its datagrams, whichever attempt brings them.
+std::uint64_t reader::to_bounce(const record &c) const
 {
-	record &c = records_[tx.cookie];
-	c.slot = tx.slot;
-	if (!channels_.direct(c.of->memory))
-		c.bounced = ~0ull;
-	c.segs.assign(tx.seg, tx.seg + tx.n_seg);
-	sges_.resize(std::size_t{tx.n_seg} * most_sge);
-	wrs_.resize(tx.n_seg);
-	// Entries for the head, for spill, and for a fragment of one other page at least.
-	constexpr std::uint32_t most = most_sge - 3;
-	for (std::uint32_t i = 0; i < tx.n_seg; i++) {
-		const coop_seg &s = tx.seg[i];
-		coop::ud::sge *list = &sges_[std::size_t{i} * most_sge];
-		std::uint32_t n;
-		for (bool fits = false; !fits;) {
-			n = 0;
-			list[n++] = {slots_.grh(), COOP_GRH};
-			fits = true;
-			for (std::uint32_t f = 0; f < s.n_frag && fits; f++) {
-				const auto &frag = s.frag[f];
-				fits = pieces(c, frag.page, frag.off, frag.len, list, most, n);
-				if (!fits) // memory in too many pieces
-					for (std::uint32_t k = 0; k <= f; k++)
-						c.bounced |= 1ull << s.frag[k].page;
-			}
-		}
-		if (s.spill)
-			list[n++] = {slots_.scrap(), s.spill};
-		wrs_[i] = {i, list, n};
-	}
-	coop::ud::post_fetch(endpoint_, qps_[tx.slot], wrs_, engine_, tx.slot, now);
-}
-
-void reader::stop_qp(std::uint32_t slot)
-{
-	(void)endpoint_.modify_qp(qps_[slot], coop::ud::qp_state::error);
-}
-
-void reader::reset_qp(std::uint32_t slot)
-{
-	coop::ud::renew_fetch(endpoint_, qps_[slot], engine_, slot);
-}
-
-void reader::completed(std::uint32_t slot, const coop::ud::completion &c, std::uint64_t now)
-{
-	coop::ud::feed_fetch(engine_, slot, c, now);
-}
-
-// Between a datagram's place and memory that is contiguous.
-void reader::copy(const record &c, const coop_seg &place, std::byte *hold, std::uint32_t length,
-		  bool out) const
-{
-	for (std::uint32_t f = 0; f < place.n_frag && length; f++) {
-		const auto &frag = place.frag[f];
-		const std::uint32_t len = std::min(length, frag.len);
-		std::vector<coop::ud::sge> list(c.of->memory.segments.size() + 2);
+	const keyed_memory &m = c.of->memory;
+	if (!channels_.direct(m))
+		return ~0ull;
+	std::uint64_t pages = 0;
+	for (std::uint32_t i = 0; m.segments.size() >= most_pieces_ && i < c.pages.size; i++) {
+		coop::ud::sge list[fetch_host::most_sge];
 		std::uint32_t n = 0;
-		(void)pieces(c, frag.page, frag.off, len, list.data(),
-			     static_cast<std::uint32_t>(list.size()), n);
-		for (std::uint32_t i = 0; i < n; i++) {
-			std::memcpy(out ? hold : list[i].addr, out ? list[i].addr : hold,
-				    list[i].length);
-			hold += list[i].length;
-		}
-		length -= len;
+		if (!page_pieces(m, c.of->length, slots_.zeros(), c.pages.page[i] * page_bytes,
+				 page_bytes, list, most_pieces_, n))
+			pages |= 1ull << i;
 	}
-}
-
-// Datagrams that lie where others belong: gathered first, because cycles occur, then scattered.
-void reader::put_right(const record &c, const coop_move *moves, std::uint32_t n)
-{
-	const coop_seg *by_number[COOP_MAX_SEGS] = {};
-	for (const coop_seg &s : c.segs)
-		by_number[s.seg % COOP_MAX_SEGS] = &s;
-	moving_.resize(std::size_t{n} * COOP_MTU_MAX);
-	for (const bool out : {true, false})
-		for (std::uint32_t i = 0; i < n; i++) {
-			const coop_seg *what = by_number[moves[i].seg % COOP_MAX_SEGS];
-			const coop_seg *where = by_number[moves[i].into % COOP_MAX_SEGS];
-			if (what && where)
-				copy(c, out ? *where : *what,
-				     &moving_[std::size_t{i} * COOP_MTU_MAX],
-				     std::min<std::uint32_t>(what->len, COOP_MTU_MAX), out);
-		}
-}
-
-void reader::verify(const coop_ev &ev, std::uint64_t now)
-{
-	const record &c = records_[ev.cookie];
-	if (ev.n_moves)
-		put_right(c, ev.moves, ev.n_moves);
-	std::uint64_t good = ev.pages;
-	if (ev.sums)
-		for (std::uint64_t left = good; left; left &= left - 1) {
-			const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
-			coop_seg all{};
-			all.n_frag = 1;
-			all.frag[0] = {static_cast<u16>(i), 0, 0, page_bytes};
-			std::byte page[page_bytes];
-			copy(c, all, page, page_bytes, true);
-			if (page_sum(engine_, ev, i, page) != ev.sums[i])
-				good &= ~(1ull << i);
-		}
-	coop_engine_verify_done(engine_, ev.id, good, now);
+	return pages;
 }
 
 void reader::unbounce(const record &c, std::uint64_t good)
 {
 	for (std::uint64_t left = c.bounced & good; left; left &= left - 1) {
 		const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
-		const std::size_t at = std::size_t{c.page[i]} * page_bytes;
-		if (i < c.n_pages && at < c.of->length)
+		const std::size_t at = c.pages.page[i] * page_bytes;
+		if (i < c.pages.size && at < c.of->length)
 			spi::scatter(c.of->memory, at, bounce(c, i),
 				     std::min(page_bytes, c.of->length - at));
 	}

@@ -22,7 +22,8 @@
 #include "channels.hpp"
 #include "identity.hpp"
 #include "pages.hpp"
-#include "rpc/fetch/engine.h"
+#include "userland/fetch-host/host.hpp"
+#include "userland/fetch-host/page_list.hpp"
 
 namespace coop::net::ud
 {
@@ -49,7 +50,7 @@ struct reading {
 	bool queued = false, told = false;
 };
 
-class reader
+class reader final : public fetch_host::fetched_pages
 {
 public:
 	using done_function = std::function<void(reading &)>;
@@ -58,18 +59,11 @@ public:
 	/// knows whether the machine lives.
 	using renew_function = std::function<std::uint32_t(const reading &)>;
 
-	reader(coop::ud::endpoint &, fetch_host::slab &, const channels &, std::uint32_t slots);
-	/// Creates the queue pairs and tells the engine. @throw std::system_error.
+	reader(fetch_host::slab &, const channels &, std::uint32_t mtu, std::uint32_t slots);
 	/// Of one request: budget_us, unless it takes longer.
-	void make(coop_engine *, identity own, std::uint32_t budget_us, std::uint64_t patience_us,
-		  done_function, renew_function);
+	void make(const fetch_host::host &, identity own, std::uint32_t budget_us,
+		  std::uint64_t patience_us, done_function, renew_function);
 	static std::uint32_t queued(std::uint32_t slots) { return 3 * slots; }
-	/// Whose completion it is: a slot, or -1.
-	int slot_of(std::uint32_t qp) const
-	{
-		return qp < slot_by_qp_.size() ? slot_by_qp_[qp] : -1;
-	}
-
 	/// done() follows; not from within. The peer is the engine's `engine_peer`.
 	void begin(reading &, std::uint64_t now);
 	/// It ends soon, with this status unless it was faster.
@@ -85,24 +79,25 @@ public:
 		return n < paces_.size() ? paces_[n].came_at : 0;
 	}
 
-	void post_recv(const coop_tx &, std::uint64_t now);
-	void stop_qp(std::uint32_t slot);
-	void reset_qp(std::uint32_t slot);
-	void completed(std::uint32_t slot, const coop::ud::completion &, std::uint64_t now);
-	void verify(const coop_ev &, std::uint64_t now);
-	void finished(const coop_ev &, std::uint64_t now);
+	std::uint32_t pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
+			     std::uint32_t length, std::span<coop::ud::sge> out) override;
+	void posting(std::uint64_t cookie, std::uint32_t slot) override
+	{
+		records_[cookie].slot = slot;
+	}
+	void finished(const coop_ev &, std::uint64_t now) override;
 
 private:
-	static constexpr std::uint32_t most_sge = 16;
+	static constexpr std::uint32_t no_slot = 0xffffffff;
 	static constexpr std::uint32_t per_reading = 4; // requests of one buffer under way
 
 	struct record {
 		reading *of = nullptr;
-		std::uint32_t id = 0, slot = 0, n_pages = 0;
-		std::uint64_t since = 0;            // it was asked
-		std::uint32_t page[COOP_MAX_PAGES]; // by ordinal
-		std::uint64_t bounced = 0;          // ordinals
-		std::vector<coop_seg> segs;         // as last posted
+		std::uint32_t id = 0;
+		std::uint32_t slot = no_slot; // that receives were posted on; no_slot: none yet
+		std::uint64_t since = 0;      // it was asked
+		fetch_host::page_list pages;
+		std::uint64_t bounced = 0; // ordinals that are received elsewhere, then copied
 	};
 
 	/// The pages under way from one peer, over all its buffers: slow start up to `threshold`,
@@ -127,15 +122,14 @@ private:
 	{
 		return slots_.at(bounce_at_ + (r.slot * COOP_MAX_PAGES + ordinal) * page_bytes);
 	}
-	bool pieces(const record &, std::uint32_t ordinal, std::size_t off, std::size_t length,
-		    coop::ud::sge *out, std::uint32_t most, std::uint32_t &n) const;
-	void copy(const record &, const coop_seg &place, std::byte *hold, std::uint32_t length,
-		  bool out) const;
-	void put_right(const record &, const coop_move *, std::uint32_t n);
+	std::byte *beyond(const record &r) const
+	{
+		return slots_.at(beyond_at_ + r.slot * page_bytes);
+	}
+	std::uint64_t to_bounce(const record &) const;
 	void unbounce(const record &, std::uint64_t good);
 
-	coop::ud::endpoint &endpoint_;
-	fetch_host::slab &slots_;
+	const fetch_host::slab &slots_;
 	const channels &channels_;
 	coop_engine *engine_ = nullptr;
 	identity own_;
@@ -143,10 +137,9 @@ private:
 	std::uint64_t patience_ = 0;
 	done_function done_;
 	renew_function renew_;
-	std::uint32_t per_page_, max_pages_;
+	const std::uint32_t n_slots_, most_pieces_; // of a page that is received where it belongs
+	std::uint32_t max_pages_ = 0;               // of a request
 	std::size_t beyond_at_, bounce_at_;
-	std::vector<std::uint32_t> qps_; // by slot
-	std::vector<int> slot_by_qp_;
 	std::vector<record> records_;
 	std::vector<pace> paces_; // by peer number
 	std::vector<std::uint32_t> free_;
@@ -155,9 +148,6 @@ private:
 	std::vector<reading *> over_;
 	std::uint64_t wake_ = ~0ull;
 	bool asked_ = false; // since advance() was called
-	std::vector<std::byte> moving_;
-	std::vector<coop::ud::sge> sges_;
-	std::vector<coop::ud::recv_wr> wrs_;
 };
 
 } // namespace coop::net::ud

@@ -2,27 +2,27 @@
 // source.hpp - the sending side of bulk: requests for our buffers, answered from where they
 // lie.
 //
-// rpc/serve does it, as it serves pages of a file. Whose buffer a request means, and whether
+// rpc/fetch does it, as it serves pages of a file. Whose buffer a request means, and whether
 // the asker may have it, is found out here: token, key, direction and identity must all
 // be right, or the request is told that there is nothing. The memory of a buffer is read
 // until end() of every request for it; its operation does not end before.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "channels.hpp"
 #include "identity.hpp"
 #include "pages.hpp"
-#include "rpc/fetch/engine.h"
+#include "userland/fetch-host/page_list.hpp"
+#include "userland/fetch-host/responder.hpp"
 
 namespace coop::net::ud
 {
 
-class source
+class source final : public fetch_host::served_pages
 {
 public:
-	/// What may be read by this asker, or null memory; `op` is given back in end().
+	/// What may be read by this asker, or null memory; `op` is given back in close().
 	struct offer {
 		keyed_memory memory;
 		std::size_t length = 0;
@@ -40,48 +40,26 @@ public:
 		~owner() = default;
 	};
 
-	source(coop::ud::endpoint &, fetch_host::slab &, const channels &, std::uint32_t slots,
-	       owner &);
-	/// @throw std::system_error.
-	void make(coop_engine *);
-	std::uint32_t qp() const { return qp_; }
-	static std::uint32_t depth(std::uint32_t mtu)
-	{
-		return COOP_MAX_PAGES * ((page_bytes + mtu - 1) / mtu);
-	}
+	source(fetch_host::slab &, const channels &, std::uint32_t slots, owner &);
 
-	void lookup(const coop_ev &, std::uint64_t now);
-	void recheck(const coop_ev &, std::uint64_t now);
-	void end(const coop_ev &);
-	void send(const coop_tx &, std::uint64_t now);
-	void completed(const coop::ud::completion &, std::uint64_t now);
+	std::uint32_t pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
+			     std::uint32_t length, std::span<coop::ud::sge> out) override;
+	bool lookup(std::uint64_t cookie, const coop_ev &, found &) override;
+	std::uint64_t unchanged(std::uint64_t cookie) override;
+	void end(std::uint64_t cookie) override { owner_.close(records_[cookie].what); }
 
 private:
-	static constexpr std::uint32_t most_sge = 16;
-	static constexpr std::uint64_t no_record = ~0ull;
-
 	struct record {
 		offer what;
 		std::uint64_t have = 0;
-		std::uint32_t n_pages = 0;
-		std::uint32_t page[COOP_MAX_PAGES];
+		fetch_host::page_list pages;
 	};
 
-	std::uint32_t fill(const record *, const coop_tx &, const coop_seg &, coop::ud::sge *);
-
-	coop::ud::endpoint &endpoint_;
-	fetch_host::slab &slots_;
-	owner &owner_;
+	const fetch_host::slab &slots_;
 	const channels &channels_;
-	coop_engine *engine_ = nullptr;
-	std::uint32_t qp_ = 0, slots_n_;
+	owner &owner_;
 	std::size_t bounce_at_;
-	std::vector<record> records_;
-	std::vector<std::uint32_t> free_;
-	std::uint32_t unfinished_ = 0; // signalled sends
-	bool dead_ = false;
-	std::vector<coop::ud::sge> sges_;
-	std::vector<coop::ud::send_wr> wrs_;
+	std::vector<record> records_; // by cookie
 };
 
 } // namespace coop::net::ud

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// responder.cpp - see responder.hpp.
+#include "userland/fetch-host/responder.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <string>
+
+namespace coop::fetch_host
+{
+
+namespace
+{
+
+constexpr std::uint64_t no_record = ~std::uint64_t{0}; // cookie: lookup() found nothing
+constexpr std::uint32_t most_sends = 8192;             // of a queue pair
+
+} // namespace
+
+responder::responder(ud::endpoint &ep, const slab &s, served_pages &pages, const shape &what) :
+	endpoint_(ep),
+	slab_(s),
+	pages_(pages),
+	shape_(what),
+	qps_(what.serve_qps)
+{
+	for (std::uint32_t i = what.serves; i-- > 0;)
+		free_.push_back(i);
+}
+
+std::uint32_t responder::depth() const
+{
+	return std::min<std::uint32_t>(COOP_MAX_PAGES * shape_.datagrams(endpoint_.info().mtu),
+				       COOP_MAX_SEGS);
+}
+
+void responder::make(coop_engine *engine)
+{
+	engine_ = engine;
+	const std::uint32_t sends =
+		std::min<std::uint32_t>(depth() * (shape_.serves / n_qps()), most_sends);
+	for (queue_pair &q : qps_) {
+		const int qp =
+			endpoint_.create_qp({sends, 1, shape_.max_sge - 2, shape_.serve_qkey});
+		if (qp < 0)
+			throw std::system_error(
+				-qp, std::generic_category(),
+				std::string("cannot create a queue pair to serve with; lower ") +
+					shape_.serves_option + ": " + endpoint_.refusal());
+		q.qp = static_cast<std::uint32_t>(qp);
+	}
+	for (std::uint32_t slot = 0; slot < shape_.serves; slot++)
+		coop_engine_set_serve_qp(engine, slot, endpoint_.qpn(qp(slot % n_qps())));
+}
+
+void responder::lookup(const coop_ev &ev, std::uint64_t now)
+{
+	served_pages::found found;
+	if (free_.empty() || !pages_.lookup(free_.back(), ev, found)) {
+		coop_engine_lookup_done(engine_, ev.id, 0, 0, no_record, now);
+		return;
+	}
+	const std::uint64_t cookie = free_.back();
+	free_.pop_back();
+	if (!found.kept) {
+		coop_engine_lookup_done(engine_, ev.id, found.have, found.size, cookie, now);
+		return;
+	}
+	page_sums room;
+	coop_engine_lookup_kept(engine_, ev.id, found.have, found.size, cookie,
+				sums(ev, cookie, found.have, room), now);
+}
+
+void responder::recheck(const coop_ev &ev, std::uint64_t now)
+{
+	if (ev.cookie == no_record) {
+		coop_engine_recheck_done(engine_, ev.id, 0, nullptr, now);
+		return;
+	}
+	const std::uint64_t still = pages_.unchanged(ev.cookie);
+	page_sums room;
+	coop_engine_recheck_done(engine_, ev.id, still, sums(ev, ev.cookie, still, room), now);
+}
+
+// As the event asks for; null if it asks for none.
+const std::uint64_t *responder::sums(const coop_ev &ev, std::uint64_t cookie, std::uint64_t pages,
+				     page_sums &room) const
+{
+	if (ev.sum == COOP_SUM_NONE)
+		return nullptr;
+	for (; pages != 0; pages &= pages - 1) {
+		const auto i = static_cast<std::uint32_t>(std::countr_zero(pages));
+		room.of[i] = page_sum(engine_, ev, pages_, cookie, i, shape_.page_shift);
+	}
+	return room.of;
+}
+
+void responder::end(const coop_ev &ev)
+{
+	if (ev.cookie == no_record)
+		return;
+	free_.push_back(static_cast<std::uint32_t>(ev.cookie));
+	pages_.end(ev.cookie);
+}
+
+std::uint32_t responder::fill(const coop_tx &tx, const coop_seg &s, ud::sge *list)
+{
+	std::uint32_t n = 0;
+	for (std::uint32_t f = 0; f < s.n_frag; f++) {
+		const auto &frag = s.frag[f];
+		if (frag.absent != 0 || tx.cookie == no_record)
+			list[n++] = {slab_.zeros() + frag.off, frag.len};
+		else
+			n += pages_.pieces(tx.cookie, frag.page, frag.off, frag.len,
+					   {list + n, (shape_.max_sge - 2) / s.n_frag});
+	}
+	return n;
+}
+
+void responder::send(const coop_tx &tx, std::uint64_t now)
+{
+	if (tx.n_seg == 0)
+		return;
+	const bool copies = endpoint_.info().sends_copy; // then a send ends as it is posted
+	sges_.resize(std::size_t{tx.n_seg} * shape_.max_sge);
+	wrs_.resize(tx.n_seg);
+	for (std::uint32_t i = 0; i < tx.n_seg; i++) {
+		ud::sge *list = &sges_[std::size_t{i} * shape_.max_sge];
+		wrs_[i] = {0, list, fill(tx, tx.seg[i], list), tx.seg[i].imm, true, false};
+	}
+	// Only the last of a batch tells; the others complete by themselves only when flushed,
+	// and then as number 0.
+	wrs_.back().wr_id = std::uint64_t{tx.n_seg} << 32 | tx.id;
+	wrs_.back().signaled = !copies;
+	wrs_.back().more = true; // of a few pages the COMMIT follows at once
+	queue_pair &q = qps_[tx.slot % n_qps()];
+	const bool all = endpoint_.post_send(q.qp, tx.addr, wrs_) == static_cast<int>(tx.n_seg);
+	if (all && !copies) {
+		q.unfinished++;
+		return;
+	}
+	coop_engine_tx_done(engine_, tx.id, tx.n_seg, all ? 0 : -EIO, now);
+	if (copies)
+		return;
+	// The signalled one is not among those posted, so their end is not told: stopping the
+	// queue pair ends them.
+	(void)endpoint_.modify_qp(q.qp, ud::qp_state::error);
+	q.dead = true;
+	recycle(q);
+}
+
+void responder::completed(std::uint32_t i, const ud::completion &c, std::uint64_t now)
+{
+	queue_pair &q = qps_[i];
+	if (c.wr_id >> 32 != 0 && !c.is_recv) {
+		const bool good = c.status == ud::wc_status::success;
+		q.unfinished -= q.unfinished != 0 ? 1 : 0;
+		q.dead |= !good;
+		coop_engine_tx_done(engine_, static_cast<std::uint32_t>(c.wr_id),
+				    static_cast<std::uint32_t>(c.wr_id >> 32), good ? 0 : -EIO,
+				    now);
+	}
+	recycle(q);
+}
+
+// A queue pair that failed, and whose batches have all come back.
+void responder::recycle(queue_pair &q)
+{
+	if (!q.dead || q.unfinished != 0)
+		return;
+	(void)endpoint_.modify_qp(q.qp, ud::qp_state::error);
+	q.dead = endpoint_.modify_qp(q.qp, ud::qp_state::reset) != 0 ||
+		 endpoint_.modify_qp(q.qp, ud::qp_state::ready) != 0;
+}
+
+} // namespace coop::fetch_host

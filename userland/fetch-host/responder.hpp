@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// responder.hpp - the queue pairs that serves send from, and the records of serves.
+//
+// The memory of a page is read until the serve has ended, which is after the last send of it has
+// completed. If a queue pair fails, what was under way on it counts as lost, and peers ask for
+// it again; it recycles itself when its sends have come back.
+#pragma once
+
+#include <vector>
+
+#include "userland/fetch-host/page_memory.hpp"
+#include "userland/fetch-host/shape.hpp"
+#include "userland/fetch-host/slab.hpp"
+
+namespace coop::fetch_host
+{
+
+/// The pages that serves send, by the cookie of the serve: less than shape::serves.
+class served_pages : public page_memory
+{
+public:
+	struct found {
+		std::uint64_t have = 0; // by ordinal; the others are never asked for
+		std::uint64_t size = 0; // of the file
+		bool kept = false;      // they do not change until end(): see lookup_kept
+	};
+	/// Finds pages for EV_LOOKUP and holds them until end(). False: nothing is held.
+	virtual bool lookup(std::uint64_t cookie, const coop_ev &, found &) = 0;
+	/// Of those that lookup() found: which have not changed since?
+	virtual std::uint64_t unchanged(std::uint64_t cookie) = 0;
+	virtual void end(std::uint64_t cookie) = 0;
+
+protected:
+	~served_pages() = default;
+};
+
+class responder
+{
+public:
+	responder(ud::endpoint &, const slab &, served_pages &, const shape &);
+	/// Creates the queue pairs and tells the engine. @throw std::system_error.
+	void make(coop_engine *);
+	std::uint32_t n_qps() const { return static_cast<std::uint32_t>(qps_.size()); }
+	std::uint32_t qp(std::uint32_t i) const { return qps_[i].qp; }
+	/// Sends of one serve that a queue pair has room for.
+	std::uint32_t depth() const;
+
+	void lookup(const coop_ev &, std::uint64_t now);
+	void recheck(const coop_ev &, std::uint64_t now);
+	void end(const coop_ev &);
+	void send(const coop_tx &, std::uint64_t now);
+	void completed(std::uint32_t i, const ud::completion &, std::uint64_t now);
+
+private:
+	struct queue_pair {
+		std::uint32_t qp = 0;
+		std::uint32_t unfinished = 0; // batches, each with a signalled send at its end
+		bool dead = false;
+	};
+	struct page_sums {
+		std::uint64_t of[COOP_MAX_PAGES] = {};
+	};
+
+	const std::uint64_t *sums(const coop_ev &, std::uint64_t cookie, std::uint64_t pages,
+				  page_sums &) const;
+	std::uint32_t fill(const coop_tx &, const coop_seg &, ud::sge *list);
+	void recycle(queue_pair &);
+
+	ud::endpoint &endpoint_;
+	const slab &slab_;
+	served_pages &pages_;
+	const shape shape_;
+	coop_engine *engine_ = nullptr;
+	std::vector<queue_pair> qps_;
+	std::vector<std::uint32_t> free_; // cookies
+	std::vector<ud::sge> sges_;
+	std::vector<ud::send_wr> wrs_;
+};
+
+} // namespace coop::fetch_host
