@@ -134,7 +134,7 @@ std::unique_ptr<node> make_node(const options &o, const std::string &ip, page_st
 	node_options n;
 	n.page_crc = o.crc;
 	n.page_mac = o.mac;
-	return node::create(n, coop::ud::make_soft_roce(e), store);
+	return std::make_unique<node>(n, coop::ud::make_soft_roce(e), store);
 }
 
 // Serves until the pipe closes: 'c' tells CPU seconds, 'p' and 's' answer one ping-pong.

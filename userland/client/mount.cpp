@@ -163,7 +163,7 @@ void mount::start_node()
 		n.page_mac = options_.page_mac;
 		n.fabric_key = storage_->fabric_key();
 		n.on_self = [this](const coop_addr &a) { on_self(a); };
-		node_ = node::create(n, std::move(endpoint), *pages_);
+		node_ = std::make_unique<client::node>(n, std::move(endpoint), *pages_);
 	} catch (const std::exception &e) {
 		throw std::runtime_error(fmt::format(
 			"option 'ib{}': no endpoint for peers: {}",

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-// node.cpp - the node's public face: node_core does the work, node_driver says on
-// which thread.
+// node.cpp - see node.hpp.
 #include "userland/client/node.hpp"
 
-#include <atomic>
+#include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <mutex>
+#include <system_error>
 
-#include "userland/client/node_core.hpp"
-#include "userland/client/node_driver.hpp"
+#include <spdlog/spdlog.h>
+
+#include "rpc/base/addr.h"
 
 namespace coop::client
 {
@@ -17,158 +19,345 @@ namespace coop::client
 namespace
 {
 
+constexpr std::uint32_t control_recvs = 512, control_sends = 256;
+constexpr std::uint32_t max_peers = 4096 + 256; // all members that a daemon has, and some by hand
+constexpr std::uint32_t queued_per_slot = 4;
+constexpr std::uint32_t placement_chunk = 1u << 20; // bytes
+constexpr std::size_t completions_at_once = 256;
+// A peer that never stops sending must not keep one pump from ever returning.
+constexpr int rounds_per_pump = 8;
+// Most that sends of data wait for what has arrived.
+constexpr std::chrono::milliseconds longest_behind{2};
 // Beyond peer_timeout: how long an ending node waits for its queue pairs to become quiet.
 constexpr std::uint64_t quiesce_us = 1000000;
-// Of fetches with more pages the store has made the memory present before.
+// For fetches of more pages the store has made the memory present before.
 constexpr int few_pages = 8;
 
-// Has the page there before its datagram comes; what it holds stays as it is, whoever writes.
+// Makes the page present before its datagram comes, and leaves its bytes as they are.
 void touch(std::byte *page)
 {
 	__atomic_fetch_or(reinterpret_cast<unsigned char *>(page), 0, __ATOMIC_RELAXED);
 }
 
-class node_impl final : public node
+fetch_host::message_qp::shape control_shape(const ud::endpoint_info &info, std::uint32_t qkey)
 {
-public:
-	node_impl(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &store) :
-		timeout_us_(o.peer_timeout_ms * std::uint64_t{1000}),
-		core_(o, std::move(ep), store),
-		driver_(std::make_unique<node_driver>(core_, o.poll_us))
-	{
-	}
-	~node_impl() override;
+	return {.bytes = std::min<std::uint32_t>(info.mtu, COOP_CTRL_MAX),
+		.recvs = control_recvs,
+		.sends = control_sends,
+		.own_sends = control_sends,
+		.attr = {.max_send_wr = 0, .max_recv_wr = 0, .max_sge = 3, .qkey = qkey}};
+}
 
-	coop_addr self() const override
-	{
-		const std::lock_guard lock(driver_->mutex());
-		return core_.self();
-	}
-	int fetch(const content_key &, std::uint64_t file_size, block_ref, std::uint64_t pages,
-		  const std::vector<std::uint32_t> &openers,
-		  std::function<void(const fetch_outcome &)> done) override;
-	std::uint32_t in_flight() const override { return driver_->in_flight(); }
-	void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us) override
-	{
-		driver_->drive_until(ready, deadline_us);
-	}
-	void tend() override { driver_->tend(); }
-	void wake() override { driver_->wake(); }
+fetch_host::shape fetch_shape(const node_options &o, unsigned page_shift)
+{
+	return {.page_shift = page_shift,
+		.fetches = o.num_srpc,
+		.queued = o.num_srpc * queued_per_slot,
+		.serves = o.num_rrpc,
+		.serve_qps = o.num_rrpc,
+		.serve_qkey = o.qkey,
+		.max_sge = 4, // GRH, two fragments, spill
+		.fetches_option = "ib_num_srpc=",
+		.serves_option = "ib_num_rrpc="};
+}
 
-	void daemon_join(std::uint32_t node_id, const coop_addr &addr) override
-	{
-		const std::lock_guard lock(driver_->mutex());
-		core_.join(node_id, addr, clock_us());
-	}
-	void daemon_leave(std::uint32_t node_id) override
-	{
-		const std::lock_guard lock(driver_->mutex());
-		core_.leave(node_id);
-	}
-	void daemon_forget_all() override
-	{
-		const std::lock_guard lock(driver_->mutex());
-		core_.forget_all();
-	}
-	int add_by_hand(const coop_addr &addr) override
-	{
-		const std::lock_guard lock(driver_->mutex());
-		return core_.add_by_hand(addr, clock_us());
-	}
-	std::vector<coop_peer_info> peers() const override;
-	std::vector<coop_request_info> requests() const override;
-	struct coop_engine_stats stats() const override;
-	ud::endpoint_stats endpoint_stats() const override;
-	ud::endpoint_state endpoint_state() const override
-	{
-		const std::lock_guard lock(driver_->mutex());
-		return core_.endpoint().state();
-	}
-	void reset_stats() override;
+} // namespace
 
-private:
-	const std::uint64_t timeout_us_;
-	std::atomic<bool> ending_{false}; // callbacks of what ends now may ask for more
-	node_core core_;
-	ud::endpoint_stats endpoint_base_{}; // at the last reset; under the engine mutex
-	std::unique_ptr<node_driver> driver_;
-};
+// ---- life ------------------------------------------------------------------------
 
-node_impl::~node_impl()
+node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &store) :
+	timeout_us_(o.peer_timeout_ms * std::uint64_t{1000}),
+	on_self_(o.on_self),
+	slab_(ep->info().mtu, std::size_t{1} << store.page_shift()),
+	endpoint_(std::move(ep)),
+	control_(*endpoint_, slab_, control_shape(endpoint_->info(), o.qkey)),
+	fetches_(store.page_shift(), o.num_srpc * (1 + queued_per_slot)),
+	serves_(store, o.num_rrpc),
+	host_(*endpoint_, slab_, fetches_, serves_, control_, fetch_shape(o, store.page_shift())),
+	network_(endpoint_->state()),
+	completions_(completions_at_once)
+{
+	slab_.make(*endpoint_);
+	control_.make();
+	self_ = control_.self();
+	if (endpoint_->info().pins_memory)
+		store.keep_memory();
+	if (const int err = endpoint_->register_memory(store.base(), store.size()); err != 0)
+		throw std::system_error(-err, std::generic_category(),
+					"node: cannot register the page store with " +
+						endpoint_->info().name +
+						"; lower cache_size= or raise the memlock limit");
+	coop_engine_cfg cfg = host_.config(o.fabric_key);
+	cfg.max_peers = max_peers;
+	cfg.peer_timeout_us = o.peer_timeout_ms * 1000;
+	cfg.serve_bytes_s = o.serve_bytes_s;
+	cfg.chunk_pages =
+		std::max<std::uint32_t>(placement_chunk >> store.page_shift(), COOP_MAX_PAGES);
+	if (o.page_mac)
+		cfg.flags |= COOP_F_PAGE_TAG;
+	else if (o.page_crc)
+		cfg.flags |= COOP_F_PAGE_CRC;
+	host_.make(cfg, clock_us());
+	fetches_.start(host_.engine(), host_.max_pages());
+	driver_ = std::make_unique<node_driver>(*this, o.poll_us);
+}
+
+node::~node()
 {
 	ending_.store(true);
 	{
 		const std::lock_guard lock(driver_->mutex());
-		core_.cancel_all(clock_us());
+		fetches_.cancel_all(clock_us());
+		drain(true, clock_us());
+		endpoint_->flush();
 	}
 	driver_->drive_until([this] { return driver_->in_flight() == 0; },
 			     clock_us() + timeout_us_ + quiesce_us);
 	driver_.reset();
-	core_.close();
-	for (node_requester::ended &e : core_.take_ended())
+	endpoint_.reset(); // from here on nothing writes to pages
+	fetches_.abandon_all();
+	for (block_fetches::ended &e : fetches_.take_ended())
 		e.done(e.outcome);
 }
 
-int node_impl::fetch(const content_key &key, std::uint64_t file_size, block_ref pin,
-		     std::uint64_t pages, const std::vector<std::uint32_t> &openers,
-		     std::function<void(const fetch_outcome &)> done)
+// ---- fetches ---------------------------------------------------------------------
+
+int node::fetch(const content_key &key, std::uint64_t file_size, block_ref pin, std::uint64_t pages,
+		const std::vector<std::uint32_t> &openers, fetch_done done)
 {
 	if (key.version == 0 || pages == 0 || !pin || ending_.load())
 		return -ENOENT;
-	std::vector<node_requester::ended> ended;
+	std::vector<block_fetches::ended> ended;
 	const block_ref held = std::popcount(pages) <= few_pages ? pin.clone() : block_ref();
-	int err;
 	{
 		const std::lock_guard lock(driver_->mutex());
-		err = core_.fetch(key, file_size, std::move(pin), pages, openers, std::move(done),
-				  clock_us());
-		if (err == 0) {
-			driver_->note_submitted();
-			if (core_.has_ended())
-				ended = core_.take_ended();
-		}
+		const int err =
+			submit(key, file_size, std::move(pin), pages, openers, std::move(done));
+		if (err != 0)
+			return err;
+		driver_->note_submitted();
+		ended = fetches_.take_ended();
 	}
 	// The request is under way: page faults cost nothing now.
-	for (std::uint64_t left = held && err == 0 ? pages : 0; left != 0; left &= left - 1)
+	for (std::uint64_t left = held ? pages : 0; left != 0; left &= left - 1)
 		touch(held->data(static_cast<std::uint32_t>(std::countr_zero(left))));
 	if (!ended.empty())
 		driver_->report(std::move(ended));
+	return 0;
+}
+
+int node::submit(const content_key &key, std::uint64_t file_size, block_ref &&pin,
+		 std::uint64_t pages, const std::vector<std::uint32_t> &openers, fetch_done &&done)
+{
+	if (!network_.port_up)
+		return -ENOENT;
+	const std::uint64_t now = clock_us();
+	std::uint32_t hints[COOP_MAX_HINTS];
+	std::size_t n = 0;
+	for (const std::uint32_t node_id : openers) {
+		const auto it = by_daemon_.find(node_id);
+		if (it != by_daemon_.end() && n < COOP_MAX_HINTS)
+			hints[n++] = it->second.engine_id;
+	}
+	const int err = fetches_.submit(key, file_size, std::move(pin), pages, {hints, n},
+					std::move(done), now);
+	if (err == 0) {
+		drain(true, now);
+		endpoint_->flush();
+	}
 	return err;
 }
 
-std::vector<coop_peer_info> node_impl::peers() const
+// ---- the engine's work -------------------------------------------------------------
+
+bool node::pump(std::uint64_t now)
+{
+	using clock = std::chrono::steady_clock;
+	const clock::time_point data_by = clock::now() + longest_behind;
+	bool any = false, dry = false;
+	if (const ud::endpoint_state s = endpoint_->state(); s.changes != network_.changes) {
+		follow(s, now);
+		any = true;
+	}
+	for (int round = 0; round < rounds_per_pump && !dry; round++) {
+		const std::size_t n = endpoint_->poll(completions_);
+		for (std::size_t i = 0; i < n; i++)
+			dispatch(completions_[i], now);
+		if (n != 0)
+			control_.repost();
+		dry = n == 0;
+		any |= drain(dry || round + 1 == rounds_per_pump || clock::now() >= data_by, now) ||
+		       !dry;
+		// A thread waits for what has ended, and no peer is known to send more.
+		if (fetches_.has_ended() && fetches_.in_flight() == 0) {
+			drain(true, now); // what peers have asked for
+			break;
+		}
+	}
+	if (coop_engine_overdue(host_.engine(), dry, now)) {
+		coop_engine_expire(host_.engine(), now);
+		drain(true, now);
+		any = true;
+	}
+	endpoint_->flush();
+	return any;
+}
+
+void node::dispatch(const ud::completion &c, std::uint64_t now)
+{
+	if (c.qp != control_.qp()) {
+		host_.completed(c, now);
+		return;
+	}
+	if (const auto m = control_.message(c); m.data() != nullptr) {
+		const ud::address from = control_.sender(c);
+		coop_engine_rx_ctrl(host_.engine(), m.data(), static_cast<std::uint32_t>(m.size()),
+				    &from, now);
+	}
+	control_.take(c);
+}
+
+// data: segments of serves too, not only what is urgent.
+bool node::drain(bool data, std::uint64_t now)
+{
+	coop_engine *const engine = host_.engine();
+	bool any = false, more = true;
+	while (more) {
+		more = false;
+		for (coop_tx tx; data ? coop_engine_next_tx(engine, now, &tx)
+				      : coop_engine_next_urgent_tx(engine, now, &tx);
+		     more = true)
+			host_.perform(tx, now);
+		for (coop_ev ev; coop_engine_next_event(engine, now, &ev); more = true)
+			host_.handle(ev, now);
+		any |= more;
+	}
+	return any;
+}
+
+// What happens to the device and the port. Without them the mount goes on over storage: what
+// is under way ends now, and nothing new begins.
+void node::follow(const ud::endpoint_state &s, std::uint64_t now)
+{
+	const std::string &name = endpoint_->info().name;
+	if (s.lost && !network_.lost)
+		spdlog::warn("node: {}: the device is gone; from here on everything comes from "
+			     "storage, until this is mounted again",
+			     name);
+	else if (s.port_up != network_.port_up)
+		spdlog::warn("node: {}: the port is {}", name,
+			     s.port_up ? "up again: peers are asked again"
+				       : "down or without an address: everything comes from "
+					 "storage until it is back");
+	network_ = s;
+	if (!s.port_up)
+		fetches_.cancel_all(now);
+	const coop_addr self = control_.self();
+	if (s.lost || coop_addr_same(&self, &self_))
+		return;
+	self_ = self;
+	coop_engine_set_self(host_.engine(), &self_);
+	char text[COOP_ADDR_TEXT];
+	if (coop_addr_format(&self_, text, sizeof(text)) > 0)
+		spdlog::info("node: own address is now {}", text);
+	if (on_self_)
+		news_ = [this, self] { on_self_(self); };
+}
+
+// ---- peers -----------------------------------------------------------------------
+
+coop_addr node::self() const
+{
+	const std::lock_guard lock(driver_->mutex());
+	return self_;
+}
+
+void node::daemon_join(std::uint32_t node_id, const coop_addr &addr)
+{
+	const std::lock_guard lock(driver_->mutex());
+	forget(node_id);
+	// A node that came back under another number: the old number's leave may come later,
+	// and must not take the address away then.
+	std::erase_if(by_daemon_,
+		      [&](const auto &p) { return coop_addr_same(&p.second.addr, &addr); });
+	const s64 id = coop_engine_peer_add(host_.engine(), &addr, COOP_PEER_BY_DAEMON, clock_us());
+	if (id > 0) {
+		by_daemon_[node_id] = {addr, static_cast<std::uint32_t>(id)};
+	} else if (id == -ENOSPC && !table_was_full_) {
+		table_was_full_ = true;
+		spdlog::warn("node: {} peers are known, the table is full: further ones are not "
+			     "asked for pages",
+			     max_peers);
+	}
+}
+
+void node::daemon_leave(std::uint32_t node_id)
+{
+	const std::lock_guard lock(driver_->mutex());
+	forget(node_id);
+}
+
+void node::forget(std::uint32_t node_id)
+{
+	const auto it = by_daemon_.find(node_id);
+	if (it == by_daemon_.end())
+		return;
+	(void)coop_engine_peer_del(host_.engine(), &it->second.addr, COOP_PEER_BY_DAEMON);
+	by_daemon_.erase(it);
+}
+
+void node::daemon_forget_all()
+{
+	const std::lock_guard lock(driver_->mutex());
+	for (const auto &[node_id, peer] : by_daemon_)
+		(void)coop_engine_peer_del(host_.engine(), &peer.addr, COOP_PEER_BY_DAEMON);
+	by_daemon_.clear();
+}
+
+int node::add_by_hand(const coop_addr &addr)
+{
+	if (!coop_addr_valid(&addr))
+		return -EINVAL;
+	const std::lock_guard lock(driver_->mutex());
+	const s64 id = coop_engine_peer_add(host_.engine(), &addr, COOP_PEER_BY_HAND, clock_us());
+	return id > 0 ? 0 : static_cast<int>(id);
+}
+
+std::vector<coop_peer_info> node::peers() const
 {
 	const std::lock_guard lock(driver_->mutex());
 	std::vector<coop_peer_info> out;
 	std::uint32_t cursor = 0;
-	for (coop_peer_info p; coop_engine_peer_next(core_.engine(), &cursor, &p);)
+	for (coop_peer_info p; coop_engine_peer_next(host_.engine(), &cursor, &p);)
 		out.push_back(p);
 	return out;
 }
 
-std::vector<coop_request_info> node_impl::requests() const
+// ---- figures ---------------------------------------------------------------------
+
+std::vector<coop_request_info> node::requests() const
 {
 	const std::lock_guard lock(driver_->mutex());
 	std::vector<coop_request_info> out;
 	std::uint32_t cursor = 0;
 	for (coop_request_info r;
-	     coop_engine_request_next(core_.engine(), &cursor, clock_us(), &r);)
+	     coop_engine_request_next(host_.engine(), &cursor, clock_us(), &r);)
 		out.push_back(r);
 	return out;
 }
 
-struct coop_engine_stats node_impl::stats() const
+struct coop_engine_stats node::stats() const
 {
 	const std::lock_guard lock(driver_->mutex());
 	struct coop_engine_stats s;
-	coop_engine_stats(core_.engine(), &s);
+	coop_engine_stats(host_.engine(), &s);
 	return s;
 }
 
-ud::endpoint_stats node_impl::endpoint_stats() const
+ud::endpoint_stats node::endpoint_stats() const
 {
 	const std::lock_guard lock(driver_->mutex());
-	ud::endpoint_stats s = core_.endpoint().stats();
+	ud::endpoint_stats s = endpoint_->stats();
 	const ud::endpoint_stats &b = endpoint_base_;
 	s.tx_packets -= b.tx_packets;
 	s.tx_bytes -= b.tx_bytes;
@@ -187,19 +376,17 @@ ud::endpoint_stats node_impl::endpoint_stats() const
 	return s;
 }
 
-void node_impl::reset_stats()
+ud::endpoint_state node::endpoint_state() const
 {
 	const std::lock_guard lock(driver_->mutex());
-	coop_engine_stats_reset(core_.engine());
-	endpoint_base_ = core_.endpoint().stats();
+	return endpoint_->state();
 }
 
-} // namespace
-
-std::unique_ptr<node> node::create(const node_options &o, std::unique_ptr<ud::endpoint> ep,
-				   page_store &store)
+void node::reset_stats()
 {
-	return std::make_unique<node_impl>(o, std::move(ep), store);
+	const std::lock_guard lock(driver_->mutex());
+	coop_engine_stats_reset(host_.engine());
+	endpoint_base_ = endpoint_->stats();
 }
 
 } // namespace coop::client

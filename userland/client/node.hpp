@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: MIT
-// node.hpp - the engine's host in user space: one engine, one UD endpoint, one
-// page store.
+// node.hpp - a node on the fabric: fetches pages from peers into the page store, and serves
+// peers from it.
 //
-// Whoever waits, drives: a thread that needs pages takes the engine's mutex and
-// polls the endpoint itself until its own fetch is finished, then hands the
-// engine on; a background thread drives when nobody waits (to serve peers and
-// to finish readahead). So a lone 4 KiB fetch costs no thread switch on the
-// requester, and with nothing to do the node sleeps in epoll.
+// It is the user of one fetch_host::host on an end point of its own. It decides what comes
+// first when the engine has work (pump()), knows peers by the numbers that the daemon gives them,
+// and follows what happens to the end point. The pages are in block_fetches and block_serves.
+//
+// A thread that waits for pages takes the engine's mutex and polls the end point itself until
+// its own fetch has ended, then hands the engine on; a background thread does it when no other
+// thread waits, to serve peers and to finish readahead. node_driver decides which. So a single
+// fetch of 4 KiB costs the requester no thread switch, and an idle node sleeps in epoll.
+//
+// Any thread may call what is public.
 #pragma once
 
 #include <array>
-#include <cstdint>
-#include <functional>
+#include <atomic>
 #include <memory>
 #include <string>
-#include <vector>
+#include <unordered_map>
 
-#include "rpc/fetch/engine.h"
-#include "userland/client/page_store.hpp"
-#include "userland/ud/endpoint.hpp"
+#include "userland/client/block_fetches.hpp"
+#include "userland/client/block_serves.hpp"
+#include "userland/client/node_driver.hpp"
+#include "userland/fetch-host/host.hpp"
 
 namespace coop::client
 {
@@ -32,56 +37,79 @@ struct node_options {
 	bool page_crc = false, page_mac = false;
 	std::array<std::uint8_t, 16> fabric_key{};
 	std::uint32_t poll_us = 100; // most time spent polling before sleeping
-	// The own address has changed, as it does with the port's GID or LID: whoever was told the
-	// old one wants to know. On the thread that drives; must not call the node.
+	// The own address has changed, with the port's GID or LID. Runs on the thread that drives;
+	// must not call the node.
 	std::function<void(const coop_addr &)> on_self;
 };
 
-struct fetch_outcome {
-	std::uint64_t good; // pages of the block that a peer delivered (already published)
-	std::uint32_t peer; // engine id, COOP_NONE if none
-	int err;            // 0, or why not all: see COOP_EV_FETCH_DONE
-};
-
-class node
+class node final : public fetcher
 {
 public:
-	virtual ~node() = default;
-	// Registers the store's memory with the endpoint. Throws std::system_error with a text
+	// Registers the store's memory with the end point. Throws std::system_error with a text
 	// that a person can act on. The store must outlive the node.
-	// The destructor ends all fetches (their done runs, with -ECANCELED) and leaves the fabric.
-	static std::unique_ptr<node> create(const node_options &, std::unique_ptr<ud::endpoint>,
-					    page_store &);
+	node(const node_options &, std::unique_ptr<ud::endpoint>, page_store &);
+	// Ends all fetches (their done runs, with -ECANCELED) and leaves the fabric.
+	~node() override;
 
-	virtual coop_addr self() const = 0; // control QP
-	// Fetches 'pages' of the block, which the caller has claimed; delivered ones are published,
-	// the rest stay claimed by the caller. done runs on whatever thread drives; it must not
-	// block. 0, or -EAGAIN, -ENOENT (go to storage; done does not run).
-	virtual int fetch(const content_key &, std::uint64_t file_size, block_ref,
-			  std::uint64_t pages, const std::vector<std::uint32_t> &openers,
-			  std::function<void(const fetch_outcome &)> done) = 0;
-	// Fetches in flight: while there are any, waiting is best done in drive_until().
-	virtual std::uint32_t in_flight() const = 0;
-	// Returns when ready() says so or at the deadline (CLOCK_MONOTONIC, us), driving the engine
-	// meanwhile if no other thread does. ready is also called from the thread that drives: it
-	// must be safe there, short, and not call the node.
-	virtual void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us) = 0;
-	// After a fetch() that this thread will not wait for: sees to it that somebody drives.
-	virtual void tend() = 0;
-	// Something outside the node (storage) may have made a ready() true. Cheap; any thread.
-	virtual void wake() = 0;
+	int fetch(const content_key &, std::uint64_t file_size, block_ref, std::uint64_t pages,
+		  const std::vector<std::uint32_t> &openers, fetch_done) override;
+	std::uint32_t in_flight() const override { return driver_->in_flight(); }
+	void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us) override
+	{
+		driver_->drive_until(ready, deadline_us);
+	}
+	void tend() override { driver_->tend(); }
+	void wake() override { driver_->wake(); }
 
+	coop_addr self() const; // control queue pair
 	// Peers that the daemon names are known by its node id too.
-	virtual void daemon_join(std::uint32_t node_id, const coop_addr &) = 0;
-	virtual void daemon_leave(std::uint32_t node_id) = 0;
-	virtual void daemon_forget_all() = 0;
-	virtual int add_by_hand(const coop_addr &) = 0;
-	virtual std::vector<coop_peer_info> peers() const = 0;
-	virtual std::vector<coop_request_info> requests() const = 0;
-	virtual struct coop_engine_stats stats() const = 0;
-	virtual ud::endpoint_stats endpoint_stats() const = 0;
-	virtual ud::endpoint_state endpoint_state() const { return {}; }
-	virtual void reset_stats() = 0;
+	void daemon_join(std::uint32_t node_id, const coop_addr &);
+	void daemon_leave(std::uint32_t node_id);
+	void daemon_forget_all();
+	int add_by_hand(const coop_addr &);
+	std::vector<coop_peer_info> peers() const;
+	std::vector<coop_request_info> requests() const;
+
+	struct coop_engine_stats stats() const;
+	ud::endpoint_stats endpoint_stats() const;
+	ud::endpoint_state endpoint_state() const;
+	void reset_stats();
+
+private:
+	friend class node_driver; // pumps, under the mutex
+
+	struct daemon_peer {
+		coop_addr addr;
+		std::uint32_t engine_id;
+	};
+
+	// Moves everything that can be moved. True if there was anything.
+	bool pump(std::uint64_t now);
+	void dispatch(const ud::completion &, std::uint64_t now);
+	bool drain(bool data, std::uint64_t now);
+	void follow(const ud::endpoint_state &, std::uint64_t now);
+	int submit(const content_key &, std::uint64_t file_size, block_ref &&, std::uint64_t pages,
+		   const std::vector<std::uint32_t> &openers, fetch_done &&);
+	void forget(std::uint32_t node_id);
+
+	const std::uint64_t timeout_us_;
+	const std::function<void(const coop_addr &)> on_self_;
+	std::atomic<bool> ending_{false}; // callbacks of what ends now may ask for more
+	// All of the following but driver_ under its engine mutex.
+	fetch_host::slab slab_;
+	std::unique_ptr<ud::endpoint> endpoint_;
+	fetch_host::message_qp control_;
+	block_fetches fetches_;
+	block_serves serves_;
+	fetch_host::host host_;
+	coop_addr self_{};
+	ud::endpoint_state network_;                               // as pump() last saw it
+	std::function<void()> news_;                               // to be told without the mutex
+	std::unordered_map<std::uint32_t, daemon_peer> by_daemon_; // by node id
+	bool table_was_full_ = false;                              // said once
+	ud::endpoint_stats endpoint_base_{};                       // at the last reset
+	std::vector<ud::completion> completions_;
+	std::unique_ptr<node_driver> driver_;
 };
 
 } // namespace coop::client

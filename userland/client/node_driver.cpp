@@ -13,6 +13,9 @@
 #include <cerrno>
 #include <ctime>
 #include <system_error>
+#include <utility>
+
+#include "userland/client/node.hpp"
 
 namespace coop::client
 {
@@ -69,6 +72,14 @@ std::uint32_t mean(std::uint32_t old, std::uint64_t sample)
 
 } // namespace
 
+std::uint64_t clock_us()
+{
+	timespec t;
+	::clock_gettime(CLOCK_MONOTONIC, &t);
+	return static_cast<std::uint64_t>(t.tv_sec) * 1000000 +
+	       static_cast<std::uint64_t>(t.tv_nsec) / 1000;
+}
+
 void engine_mutex::lock()
 {
 	for (int i = 0; i < 100; i++) {
@@ -94,7 +105,7 @@ void node_driver::bed::kick()
 		(void)!::write(event, &one, sizeof(one));
 }
 
-node_driver::node_driver(node_core &core, std::uint32_t poll_us) : core_(core), poll_us_(poll_us)
+node_driver::node_driver(node &n, std::uint32_t poll_us) : node_(n), poll_us_(poll_us)
 {
 	foreground_bed_.event = make_event();
 	background_bed_.event = make_event();
@@ -120,13 +131,20 @@ bool node_driver::busy() const
 	       serving_.load(std::memory_order_relaxed) != 0;
 }
 
+void node_driver::mirror()
+{
+	in_flight_.store(node_.fetches_.in_flight(), std::memory_order_relaxed);
+	pages_in_flight_.store(node_.fetches_.pages_in_flight(), std::memory_order_relaxed);
+	serving_.store(node_.serves_.in_progress(), std::memory_order_relaxed);
+}
+
 void node_driver::watch_traffic(std::uint64_t now)
 {
-	const node_responder &r = core_.responder();
-	const std::uint64_t requests = r.lookups() - seen_requests_;
+	const block_serves &served = node_.serves_;
+	const std::uint64_t requests = served.lookups() - seen_requests_;
 	if (requests == 0)
 		return;
-	const std::uint64_t pages = r.pages_looked_up() - seen_pages_;
+	const std::uint64_t pages = served.pages_looked_up() - seen_pages_;
 	seen_requests_ += requests;
 	seen_pages_ += pages;
 	const std::uint64_t gap = std::min<std::uint64_t>((now - last_request_) / requests, 10000);
@@ -157,10 +175,9 @@ bool node_driver::polling_pays()
 
 void node_driver::note_submitted()
 {
-	in_flight_.store(core_.fetches(), std::memory_order_relaxed);
-	pages_in_flight_.store(core_.pages_in_flight(), std::memory_order_relaxed);
-	// Whoever sleeps looks at the engine's deadline before: an earlier one ends the sleep.
-	const std::uint64_t deadline = core_.deadline();
+	mirror();
+	// A driver sleeps until the deadline that the engine had then: an earlier one wakes it.
+	const std::uint64_t deadline = coop_engine_deadline(node_.host_.engine());
 	for (bed *b : {&foreground_bed_, &background_bed_})
 		if (deadline < b->until.load(std::memory_order_relaxed))
 			b->kick();
@@ -169,17 +186,14 @@ void node_driver::note_submitted()
 bool node_driver::turn(std::uint64_t now)
 {
 	engine_mutex_.lock();
-	const bool any = core_.pump(now);
-	std::vector<node_requester::ended> ended;
+	const bool any = node_.pump(now);
+	std::vector<block_fetches::ended> ended;
 	std::function<void()> news;
 	if (any) {
-		news = core_.take_news();
-		if (core_.has_ended())
-			ended = core_.take_ended();
+		news = std::exchange(node_.news_, nullptr);
+		ended = node_.fetches_.take_ended();
 		watch_traffic(now);
-		in_flight_.store(core_.fetches(), std::memory_order_relaxed);
-		pages_in_flight_.store(core_.pages_in_flight(), std::memory_order_relaxed);
-		serving_.store(core_.responder().in_progress(), std::memory_order_relaxed);
+		mirror();
 	}
 	engine_mutex_.unlock();
 	if (!ended.empty())
@@ -190,9 +204,9 @@ bool node_driver::turn(std::uint64_t now)
 	return any;
 }
 
-void node_driver::report(std::vector<node_requester::ended> ended)
+void node_driver::report(std::vector<block_fetches::ended> ended)
 {
-	for (node_requester::ended &e : ended)
+	for (block_fetches::ended &e : ended)
 		e.done(e.outcome);
 	ended.clear();
 	wake();
@@ -287,14 +301,14 @@ void node_driver::sleep(bed &b, const std::function<bool()> &ready, std::uint64_
 {
 	b.asleep.store(true, std::memory_order_seq_cst);
 	engine_mutex_.lock();
-	const bool armed = core_.arm();
-	until = std::min(until, core_.deadline());
+	const bool armed = node_.endpoint_->arm();
+	until = std::min(until, coop_engine_deadline(node_.host_.engine()));
 	b.until.store(until, std::memory_order_relaxed);
 	engine_mutex_.unlock();
 	std::atomic_thread_fence(std::memory_order_seq_cst);
 	const std::uint64_t now = clock_us();
 	if (armed && until > now && !ready()) {
-		pollfd fds[2] = {{core_.fd(), POLLIN, 0}, {b.event, POLLIN, 0}};
+		pollfd fds[2] = {{node_.endpoint_->fd(), POLLIN, 0}, {b.event, POLLIN, 0}};
 		const std::uint64_t us = until - now;
 		timespec t{static_cast<time_t>(us / 1000000),
 			   static_cast<long>(us % 1000000 * 1000)};

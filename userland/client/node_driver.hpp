@@ -28,10 +28,14 @@
 #include <mutex>
 #include <thread>
 
-#include "userland/client/node_core.hpp"
+#include "userland/client/block_fetches.hpp"
 
 namespace coop::client
 {
+
+std::uint64_t clock_us(); // CLOCK_MONOTONIC: the engine's time
+
+class node;
 
 // A mutex whose holder, if it takes it again and again, lets others in between.
 class engine_mutex
@@ -50,7 +54,7 @@ private:
 class node_driver
 {
 public:
-	node_driver(node_core &, std::uint32_t poll_us);
+	node_driver(node &, std::uint32_t poll_us);
 	// Background thread ended; nobody may be in drive_until().
 	~node_driver();
 	node_driver(const node_driver &) = delete;
@@ -60,10 +64,10 @@ public:
 	void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us);
 	void tend();
 	void wake();
-	// After a call into the core, under the engine mutex: what it left for later. Then, not
-	// holding it, report() what ended.
+	// After a fetch was submitted, under the engine mutex. Then, not holding it, report() what
+	// ended at once.
 	void note_submitted();
-	void report(std::vector<node_requester::ended>);
+	void report(std::vector<block_fetches::ended>);
 	std::uint32_t in_flight() const { return in_flight_.load(std::memory_order_relaxed); }
 	// One turn: true if anything moved.
 	bool turn(std::uint64_t now);
@@ -94,15 +98,16 @@ private:
 	void background();
 	std::uint64_t foreground_polling() const;
 	bool polling_pays();
+	void mirror();
 	void watch_traffic(std::uint64_t now);
 	bool busy() const;
 
-	node_core &core_;
+	node &node_;
 	const std::uint32_t poll_us_;
 	engine_mutex engine_mutex_;
 	bed foreground_bed_, background_bed_;
 
-	// Mirrors of the core's state, written under the engine mutex.
+	// Mirrors of the node's state, written under the engine mutex.
 	std::atomic<std::uint32_t> in_flight_{0}, pages_in_flight_{0}, serving_{0};
 	// Of requests from peers: running means of the time between two and of their pages.
 	std::atomic<std::uint32_t> gap_us_{1000}, pages_per_request_{1};

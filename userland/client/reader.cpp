@@ -43,12 +43,12 @@ struct alignas(64) source_counters {
 class reader_impl final : public reader
 {
 public:
-	reader_impl(const reader_options &o, page_store &store, node *n, storage &s) :
+	reader_impl(const reader_options &o, page_store &store, fetcher *f, storage &s) :
 		store_(store),
-		node_(n),
+		fetcher_(f),
 		shift_(store.page_shift()),
 		readahead_limit_((store.stats().capacity >> shift_) / 4),
-		loader_(store, n, s)
+		loader_(store, f, s)
 	{
 		set_options(o);
 	}
@@ -82,7 +82,7 @@ private:
 	source account(std::vector<part> &, std::uint64_t offset, std::uint64_t end);
 
 	page_store &store_;
-	node *const node_;
+	fetcher *const fetcher_;
 	const unsigned shift_;
 	const std::uint64_t readahead_limit_; // pages under way: a quarter of the store
 	std::atomic<std::uint32_t> readahead_pages_;
@@ -144,10 +144,10 @@ bool reader_impl::wait_settled(const std::vector<part> &parts)
 		if (asker::has_gone())
 			return false;
 		const auto until = clock::now() + recheck;
-		if (node_ != nullptr && node_->in_flight() != 0) {
+		if (fetcher_ != nullptr && fetcher_->in_flight() != 0) {
 			const auto us = std::chrono::duration_cast<std::chrono::microseconds>(
 				until.time_since_epoch());
-			node_->drive_until(settled, static_cast<std::uint64_t>(us.count()));
+			fetcher_->drive_until(settled, static_cast<std::uint64_t>(us.count()));
 			continue;
 		}
 		for (const part &p : parts)
@@ -305,8 +305,8 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 	}
 	if (!wait_settled(ahead))
 		return -EINTR;
-	if (readahead && node_ != nullptr)
-		node_->tend();
+	if (readahead && fetcher_ != nullptr)
+		fetcher_->tend();
 
 	const source slowest = account(parts, offset, end);
 	out.reserve(parts.size());
@@ -352,8 +352,8 @@ void reader_impl::put_inline(const content &c, std::string_view bytes)
 		zero_tail(*pin, mine, c.size, shift_);
 		pin->publish(mine, origin::storage);
 	}
-	if (node_ != nullptr)
-		node_->wake();
+	if (fetcher_ != nullptr)
+		fetcher_->wake();
 }
 
 reader_stats reader_impl::stats() const
@@ -388,10 +388,10 @@ void reader_impl::reset_stats()
 
 } // namespace
 
-std::unique_ptr<reader> reader::create(const reader_options &o, page_store &store, node *n,
+std::unique_ptr<reader> reader::create(const reader_options &o, page_store &store, fetcher *f,
 				       storage &s)
 {
-	return std::make_unique<reader_impl>(o, store, n, s);
+	return std::make_unique<reader_impl>(o, store, f, s);
 }
 
 } // namespace coop::client

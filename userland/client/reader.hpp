@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "userland/client/node.hpp"
+#include "userland/client/fetcher.hpp"
 #include "userland/client/page_store.hpp"
 #include "userland/client/storage.hpp"
 
@@ -59,8 +59,8 @@ public:
 	// Waits for loads under way (readahead). They end when storage answers or gives up, so
 	// close the storage connection first to avoid waiting for it.
 	virtual ~reader() = default;
-	// node may be null: no peers, storage only. All three must outlive the reader.
-	static std::unique_ptr<reader> create(const reader_options &, page_store &, node *,
+	// The fetcher may be null: no peers, storage only. All three must outlive the reader.
+	static std::unique_ptr<reader> create(const reader_options &, page_store &, fetcher *,
 					      storage &);
 
 	// Sequential-access state of one open file; the caller keeps one per file handle. Reads of

@@ -54,7 +54,9 @@ struct loader::request {
 	std::uint64_t offset = 0, length = 0;
 };
 
-loader::loader(page_store &store, node *n, storage &s) : store_(store), node_(n), storage_(s) {}
+loader::loader(page_store &store, fetcher *f, storage &s) : store_(store), fetcher_(f), storage_(s)
+{
+}
 
 loader::~loader()
 {
@@ -76,7 +78,7 @@ std::shared_ptr<loader::job> loader::load(const content &c, std::vector<claimed>
 	auto j = std::make_shared<job>(c);
 	for (const claimed &part : what)
 		under_way_.fetch_add(static_cast<std::uint64_t>(std::popcount(part.pages)));
-	if (node_ == nullptr || !ask_peers) {
+	if (fetcher_ == nullptr || !ask_peers) {
 		from_storage(j, std::move(what));
 		return j;
 	}
@@ -86,7 +88,7 @@ std::shared_ptr<loader::job> loader::load(const content &c, std::vector<claimed>
 		while (left != 0) {
 			const std::uint64_t pages = take_fetch(left);
 			auto asked = std::make_shared<claimed>(claimed{part.pin.clone(), pages});
-			const int err = node_->fetch(
+			const int err = fetcher_->fetch(
 				c.key, c.size, part.pin.clone(), pages, c.openers,
 				[this, j, asked](const fetch_outcome &o) {
 					const std::uint64_t good = o.good & asked->pages;
@@ -183,8 +185,8 @@ void loader::finish(job &j, request &r, const storage::read_result &result)
 		part.pin = block_ref();
 		all += static_cast<std::uint64_t>(std::popcount(part.pages));
 	}
-	if (node_ != nullptr)
-		node_->wake();
+	if (fetcher_ != nullptr)
+		fetcher_->wake();
 	settled(all); // last: after this the loader may be destroyed
 }
 

@@ -30,7 +30,7 @@ public:
 	// One call of load(), while any part of it is under way.
 	class job;
 
-	loader(page_store &, node *, storage &);
+	loader(page_store &, fetcher *, storage &);
 	~loader();
 	loader(const loader &) = delete;
 	loader &operator=(const loader &) = delete;
@@ -55,7 +55,7 @@ private:
 	void settled(std::uint64_t pages);
 
 	page_store &store_;
-	node *const node_;
+	fetcher *const fetcher_;
 	storage &storage_;
 	std::atomic<std::uint64_t> fallback_pages_{0}, under_way_{0};
 	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero

@@ -15,7 +15,7 @@
 #include <thread>
 
 #include "storage_stub.hpp"
-#include "userland/client/node.hpp"
+#include "userland/client/fetcher.hpp"
 #include "userland/client/reader.hpp"
 #include "userland/client/storage.hpp"
 
@@ -197,7 +197,7 @@ private:
 };
 
 // A fabric that delivers what deliver() says, when somebody drives.
-class fake_node final : public node
+class fake_node final : public fetcher
 {
 public:
 	unsigned page_shift = 12;
@@ -212,8 +212,7 @@ public:
 		while (step()) {}
 	}
 	int fetch(const content_key &key, std::uint64_t file_size, block_ref pin,
-		  std::uint64_t want, const std::vector<std::uint32_t> &,
-		  std::function<void(const fetch_outcome &)> done) override
+		  std::uint64_t want, const std::vector<std::uint32_t> &, fetch_done done) override
 	{
 		if (refuse != 0)
 			return refuse;
@@ -238,16 +237,6 @@ public:
 		while (step()) {}
 	}
 	void wake() override {}
-	coop_addr self() const override { return {}; }
-	void daemon_join(std::uint32_t, const coop_addr &) override {}
-	void daemon_leave(std::uint32_t) override {}
-	void daemon_forget_all() override {}
-	int add_by_hand(const coop_addr &) override { return 0; }
-	std::vector<coop_peer_info> peers() const override { return {}; }
-	std::vector<coop_request_info> requests() const override { return {}; }
-	struct coop_engine_stats stats() const override { return {}; }
-	coop::ud::endpoint_stats endpoint_stats() const override { return {}; }
-	void reset_stats() override {}
 
 private:
 	struct call {
@@ -255,7 +244,7 @@ private:
 		std::uint64_t size;
 		block_ref pin;
 		std::uint64_t want;
-		std::function<void(const fetch_outcome &)> done;
+		fetch_done done;
 	};
 
 	bool step()

@@ -11,6 +11,7 @@
 
 #include "tests/unit/client/fakes.hpp"
 #include "tests/unit/ud/pair.hpp"
+#include "userland/client/node.hpp"
 
 namespace
 {
@@ -39,7 +40,7 @@ struct machine {
 		coop::ud::soft_roce_options e = ud_test::options();
 		e.mtu = mtu;
 		e.faults = faults;
-		n = node::create(o, coop::ud::make_soft_roce(e), *store);
+		n = std::make_unique<node>(o, coop::ud::make_soft_roce(e), *store);
 	}
 	// Puts pages of a file into the store, as if read from storage.
 	void hold(const content &c, std::uint64_t block, std::uint64_t pages = all)
