@@ -21,9 +21,8 @@
 
 #define ENTRY_LIFETIME (1 * HZ)
 
-#define BY_LEASE                                                                                  \
-	1UL /* in d_time: the other bits are a ticket; without it jiffies until which it is valid \
-	     */
+/* In d_time: the other bits are a ticket. Without it they are jiffies until which it is valid. */
+#define BY_LEASE 1UL
 
 /* since: ticket; the lease covers replies to requests after it. 0: no lease. */
 static void entry_until(struct dentry *dentry, u64 asked, u64 since)

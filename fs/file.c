@@ -513,8 +513,8 @@ static int coop_flush(struct file *file, fl_owner_t id)
 
 static int coop_release(struct inode *inode, struct file *file)
 {
-	/* Pages dirtied through a mapping after the last close need this open file to be written.
-	 */
+	/* Pages dirtied through a mapping after the last close need this open file for their WRITE.
+	 * Write them now. */
 	if (file->f_mode & FMODE_WRITE)
 		write_and_commit(inode);
 	coop_file_put(file->private_data);

@@ -509,8 +509,7 @@ static void fill_set(struct coop_st_setattr *set, const struct inode *inode,
 	}
 }
 
-/* An open file that permits the change, because it is open for writing, whatever the mode is now.
- */
+/* An open file whose right to write permits the change, whatever the mode is now; or NULL. */
 static struct coop_file *open_for(struct inode *inode, const struct iattr *attr)
 {
 	if (attr->ia_valid & ATTR_SIZE)

@@ -115,8 +115,7 @@ static void proc_info(struct seq_file *seq, void *host)
 	seq_printf(seq, "id %u\n", m->id);
 }
 
-/* The number of calls changes after it was counted: allow for some more, and print those that fit.
- */
+/* The number of calls may change after it was counted: allow some more, print those that fit. */
 static int proc_requests(struct seq_file *seq, void *host)
 {
 	struct coop_mount *m = host;
@@ -134,8 +133,7 @@ static int proc_requests(struct seq_file *seq, void *host)
 	return 0;
 }
 
-/* All file systems share the page cache: shows this mount's part, and all memory as its capacity.
- */
+/* All file systems share the page cache: 'capacity' is all memory, 'used' this mount's part. */
 static void show_cache(struct seq_file *seq, const struct coop_mount *m)
 {
 	struct inode *inode, *here = NULL;

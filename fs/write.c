@@ -383,8 +383,7 @@ static void batch_add(struct coop_batch *b, struct folio *folio)
 		folio_zero_segment(folio, to, folio_size(folio));
 	}
 	if (!b->file) {
-		/* Storage does not get the bytes, but they stay in the cache, so it has no version.
-		 */
+		/* The bytes are lost to storage but stay in the cache, which loses its version. */
 		mapping_set_error(folio->mapping, -EIO);
 		coop_content_unproved(coop_i(inode));
 	}

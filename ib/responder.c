@@ -69,8 +69,7 @@ static u64 copy_pages(struct coop_rnic *r, struct coop_serving *v)
 	return r->node->ops->recheck(r->node->host, v->cookie, v->page, v->have) & v->have;
 }
 
-/* Computes the sums that the event asks for, over the bytes to be sent; NULL if it asks for none.
- */
+/* Computes the sums of the bytes to be sent that the event asks for; NULL: it asks for none. */
 static const u64 *sum_pages(struct coop_rnic *r, const struct coop_serving *v,
 			    const struct coop_ev *ev, u64 sums[COOP_MAX_PAGES])
 {

@@ -126,8 +126,8 @@ struct coop_rnic {
 };
 
 /*
- * rnic.c. create: everything but the engine, or ERR_PTR and why. destroy: the queue pairs are
- * gone. Context: may sleep; no lock held but attach_lock.
+ * rnic.c. create: all objects except the engine; or ERR_PTR and why. destroy: r->closing is set.
+ * Context: may sleep; only attach_lock is held.
  */
 struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_port *port, char *why,
 				   size_t size);

@@ -75,8 +75,7 @@ static struct coop_call *take_call(struct coop_storage *s, const struct coop_st_
 	sending = call && call->state == COOP_CALL_SENDING;
 	spin_unlock_bh(&s->lock);
 	if (sending) {
-		/* The daemon may answer the last byte before the sender has noted that it is sent.
-		 */
+		/* The daemon may answer before the sender has noted that the last byte left. */
 		mutex_lock(&s->tx.mutex);
 		if (s->tx.data == call && !iov_iter_count(&s->tx.iter) && s->tx.sent == s->tx.len) {
 			spin_lock_bh(&s->lock);
@@ -182,8 +181,7 @@ static void finish(struct coop_storage *s)
 			swap(orphan, call->orphan);
 		coop_call_unlink_locked(call);
 	} else if (h->flags & COOP_ST_F_STREAM && !error) {
-		/* The READ continues as a CHECK, ahead of the queue: a reader waits for its pages.
-		 */
+		/* The READ continues as a CHECK, ahead of the queue: a reader is waiting. */
 		call->data_len = h->data_len;
 		call->arg.version = call->res.version;
 		call->wire_op = COOP_ST_CHECK;
@@ -194,8 +192,7 @@ static void finish(struct coop_storage *s)
 		list_move(&call->link, &s->queue);
 		kept = true;
 	} else if (error == -EAGAIN && !call->internal) {
-		/* A process on the daemon's machine must first give back a lease; nothing was done.
-		 */
+		/* A process on the daemon's machine must give back a lease; nothing was done. */
 		call->id = 0;
 		call->repeated = false;
 		call->state = COOP_CALL_QUEUED;

@@ -228,8 +228,7 @@ out:
 	return err;
 }
 
-/* Checks the daemon's proof and puts ours into s->ask; without a key on both sides there is none.
- */
+/* Checks the daemon's proof and puts ours into s->ask; without keys there are no proofs. */
 static int prove(struct coop_storage *s, struct coop_transcript *t)
 {
 	const bool keyed = t->flags & COOP_ST_W_KEYED;

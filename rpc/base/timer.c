@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Deadlines in an indexed binary heap; see timer.h. Invariant: v[v[p].heap].pos == p for p < count.
- */
+/* Deadlines in an indexed binary heap; see timer.h. Invariant: v[v[p].heap].pos == p, p < count. */
 #include "timer.h"
 
 #include "types.h"

@@ -440,8 +440,7 @@ static void introduce(struct coop_chan *c, struct coop_chan_peer *p)
 		c->introduced = true;
 }
 
-/* Gives the message its sequence numbers: 0, -EAGAIN, -ENOSPC; -EMSGSIZE: the peer cannot take it.
- */
+/* Gives the message its sequence numbers. 0, -EAGAIN, -ENOSPC; -EMSGSIZE: too long for the peer. */
 static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 {
 	struct coop_send *s = &c->send[msg];

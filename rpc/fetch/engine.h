@@ -248,8 +248,7 @@ struct coop_tx {
 	const struct coop_seg *seg; /* valid until the next call into the engine */
 	u32 n_seg;
 };
-/* Where segment 'seg' of a fetch in VERIFY lies (for the moves). False: no such segment. imm is 0.
- */
+/* The place of segment 'seg' of a fetch in VERIFY, for the moves; imm is 0. False: no such one. */
 bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct coop_seg *out);
 /* Next piece of work for the network; false: none. TX_DATA comes in batches of <= 64 segments. */
 bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
