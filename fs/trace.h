@@ -16,7 +16,7 @@
 
 #include "fs/read.h"
 
-/* The macros are a language of their own. */
+/* clang-format cannot format tracepoint macros. */
 /* clang-format off */
 
 TRACE_EVENT(coopfs_read,

@@ -16,7 +16,7 @@ struct coop_member {
 	struct coop_addr addr;
 	struct hlist_node hash; /* node->by_addr */
 	u32 node_id;
-	u32 engine_id; /* COOP_NONE: the engine did not take it */
+	u32 engine_id; /* COOP_NONE: the engine has no room for it */
 };
 
 static u32 tell_engine(struct coop_node *node, struct coop_engine *engine,

@@ -136,6 +136,7 @@ void coop_rnic_destroy(struct coop_rnic *r);
 void coop_rnic_silence(struct coop_rnic *r, u64 now);
 /* Destroys queue pairs whose completions are overdue; the lock held. */
 void coop_rnic_overdue(struct coop_rnic *r, u64 now);
+/* Sets the deadline for the queue pair's completions; the lock held. */
 void coop_rnic_await(struct coop_rnic *r, struct coop_qp *qp, u64 until);
 
 /* ctrl.c */

@@ -35,7 +35,7 @@ enum coop_qp_event { COOP_QP_STOPPED, COOP_QP_RECYCLED, COOP_QP_REPLACED };
 
 #endif
 
-/* The macros are a language of their own. */
+/* clang-format cannot format tracepoint macros. */
 /* clang-format off */
 
 #define coop_show_command(c) __print_symbolic(c, \

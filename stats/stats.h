@@ -39,7 +39,7 @@ enum coop_counter {
 	COOP_C_STORAGE_WRITTEN_AGAIN, /* WRITEs repeated because storage had lost them */
 	COOP_C_STORAGE_BAD_REPLIES,   /* replies that broke the protocol and ended the connection */
 	/* leases: requests answered without storage */
-	COOP_C_LEASE_RECALLS, /* taken back by the daemon */
+	COOP_C_LEASE_RECALLS, /* recalls from the daemon */
 	COOP_C_LEASE_LOOKUPS,
 	COOP_C_LEASE_ATTRIBUTES,
 	COOP_C_LEASE_OPENS,

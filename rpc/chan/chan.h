@@ -108,7 +108,7 @@ struct coop_chan;
 
 /* Bytes of memory for an engine of this shape; 0 if cfg is out of range. */
 size_t coop_chan_size(const struct coop_chan_cfg *cfg);
-/* Builds one in mem (8-aligned). NULL if cfg is out of range or size too small. */
+/* Builds an engine in mem (8-aligned). NULL if cfg is out of range or size too small. */
 struct coop_chan *coop_chan_create(void *mem, size_t size, const struct coop_chan_cfg *cfg,
 				   u64 now);
 /* The own addresses changed; peers with a session learn them with the next session. */
@@ -117,7 +117,7 @@ void coop_chan_set_self(struct coop_chan *c, const struct coop_addr *self, u32 d
 /* Longest message for the command channel; longest message of one segment. */
 u32 coop_chan_tiny(const struct coop_chan *c);
 u32 coop_chan_unit(const struct coop_chan *c);
-/* Bytes that one idle peer takes of coop_chan_size(). */
+/* Bytes of coop_chan_size() for one idle peer. */
 u32 coop_chan_peer_bytes(void);
 
 /* ---- peers ------------------------------------------------------------------ */
@@ -261,7 +261,7 @@ struct coop_chan_in {
 enum coop_chan_refusal {
 	COOP_CHAN_NO_BUFFER = 1,   /* the sender asks again up to rnr_tries times, then -ENOBUFS */
 	COOP_CHAN_NO_LISTENER = 2, /* no receiver for this tag: the send ends with -ECONNREFUSED */
-	COOP_CHAN_TOO_LONG = 3,    /* no buffer here is ever so large: -EMSGSIZE */
+	COOP_CHAN_TOO_LONG = 3,    /* no buffer here is that large: -EMSGSIZE */
 	COOP_CHAN_GIVEN_UP = 4,    /* give_up took its place back: -ENOBUFS */
 };
 

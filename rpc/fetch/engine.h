@@ -104,7 +104,7 @@ struct coop_engine_cfg {
 
 struct coop_engine;
 
-/* Bytes of memory an engine of this shape takes; 0 if cfg is out of range. */
+/* Bytes of memory that an engine of this shape needs; 0 if cfg is out of range. */
 size_t coop_engine_size(const struct coop_engine_cfg *cfg);
 /* Builds an engine in mem (at least coop_engine_size() bytes, 8-aligned). NULL if cfg is out of
  * range. */

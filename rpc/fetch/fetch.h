@@ -55,7 +55,7 @@ struct coop_slot {
 	u32 qpn, qkey;
 	u32 fetch;               /* index of its holder, or COOP_NONE */
 	u32 next;                /* free list */
-	bool owes_reset;         /* the last holder left before its TX_RESET_QP was pulled */
+	bool owes_reset;         /* the last fetch was released before its TX_RESET_QP was pulled */
 	struct coop_move *moves; /* COOP_MAX_SEGS */
 	u32 n_moves;
 };
@@ -63,7 +63,7 @@ struct coop_slot {
 struct coop_fetch {
 	u32 id;
 	u8 state; /* enum coop_fetch_state */
-	u8 due;   /* work for the network, see fetch.c */
+	u8 due;   /* enum coop_fetch_due: work for the network */
 	u8 attempt;
 	u8 queries; /* QUERYs of this attempt; unless the peer is a sole source, since its last
 		     * AGAIN */
@@ -113,7 +113,7 @@ const char *coop_fetch_state_name(u8 state);
 /* ---- between the files of the requester (fetch.c, fetch_choose.c, fetch_input.c, fetch_host.c)
  * ---- */
 
-enum coop_fetch_due { /* in the order in which the network gets it */
+enum coop_fetch_due { /* in the order in which the host pulls them */
 		      COOP_DUE_STOP = 1,
 		      COOP_DUE_RESET = 2,
 		      COOP_DUE_POST = 4,

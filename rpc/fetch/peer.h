@@ -58,7 +58,7 @@ struct coop_peer {
 	u32 kib_us;    /* microseconds a KiB of data takes, times 256 */
 	u32 in_flight; /* our attempts at it */
 	u32 serving;   /* our serves for it */
-	u64 since;     /* when health last became what it is */
+	u64 since;     /* when health last changed */
 	u64 probe_at;  /* OPEN: next probe; HALF_OPEN: when we give up on the PONG */
 	u64 failed_at; /* last failure that counted */
 	u64 busy_until;

@@ -23,7 +23,8 @@
 extern "C" {
 #endif
 
-#define COOP_SOURCES  4 /* distinct senders noted for one attempt; further ones are dropped */
+#define COOP_SOURCES 4 /* most senders recorded for one attempt; datagrams of others are dropped \
+			*/
 #define COOP_SEG_NONE 0xffffu
 
 struct coop_wr {
