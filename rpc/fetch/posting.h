@@ -23,8 +23,8 @@
 extern "C" {
 #endif
 
-#define COOP_SOURCES 4 /* most senders recorded for one attempt; datagrams of others are dropped \
-			*/
+/* Most senders recorded for one attempt; datagrams of others are dropped. */
+#define COOP_SOURCES  4
 #define COOP_SEG_NONE 0xffffu
 
 struct coop_wr {
