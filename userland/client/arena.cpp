@@ -21,7 +21,8 @@ arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t ahead, std:
 	frame_bytes_(frame_bytes),
 	ahead_(static_cast<std::uint32_t>(std::min(ahead, most) / frame_bytes)),
 	most_(static_cast<std::uint32_t>(most / frame_bytes)),
-	present_(new std::atomic<bool>[bytes / frame_bytes] {})
+	present_(new std::atomic<bool>[bytes / frame_bytes] {}),
+	held_(new std::atomic<bool>[bytes / frame_bytes] {})
 {
 	fd_ = ::memfd_create("coopfs-pages", MFD_CLOEXEC);
 	if (fd_ < 0)
@@ -43,11 +44,8 @@ arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t ahead, std:
 
 arena::~arena()
 {
-	{
-		const std::lock_guard lock(lock_);
-		stop_.store(true);
-		more_.notify_all();
-	}
+	used_.store(stopping);
+	used_.notify_one();
 	if (thread_.joinable())
 		thread_.join();
 	::munmap(base_, size_);
@@ -56,19 +54,24 @@ arena::~arena()
 
 void arena::use_frame(std::uint32_t frame)
 {
+	hold(frame);
 	std::uint32_t used = used_.load(std::memory_order_relaxed);
-	if (frame < used)
-		return;
-	while (frame >= used && !used_.compare_exchange_weak(used, frame + 1))
-		;
-	if (ahead_ != 0) {
-		const std::lock_guard lock(lock_);
-		more_.notify_one();
-	}
+	while (frame >= used)
+		if (used_.compare_exchange_weak(used, frame + 1)) {
+			used_.notify_one();
+			return;
+		}
+}
+
+void arena::hold(std::uint32_t frame)
+{
+	if (!holds(frame) && !held_[frame].exchange(true, std::memory_order_relaxed))
+		frames_held_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void arena::now_present(std::uint32_t frame)
 {
+	hold(frame);
 	if (!present_[frame].exchange(true, std::memory_order_relaxed))
 		frames_present_.fetch_add(1, std::memory_order_relaxed);
 }
@@ -106,13 +109,12 @@ void arena::run_ahead()
 {
 	const sched_param none{};
 	(void)::sched_setscheduler(0, SCHED_IDLE, &none);
-	for (std::uint32_t frame = 0; frame < most_ && !stop_.load();) {
-		const auto limit = [this] {
-			return std::min(most_, used_.load(std::memory_order_relaxed) + ahead_);
-		};
-		if (frame >= limit()) {
-			std::unique_lock lock(lock_);
-			more_.wait(lock, [&] { return stop_.load() || frame < limit(); });
+	for (std::uint32_t frame = 0; frame < most_;) {
+		const std::uint32_t used = used_.load();
+		if (used == stopping)
+			return;
+		if (frame >= used + ahead_) {
+			used_.wait(used);
 			continue;
 		}
 		if (!is_present(frame) && !fault_in(frame))
@@ -136,6 +138,8 @@ bool arena::give_back(std::uint32_t frame)
 		return false;
 	if (present_[frame].exchange(false, std::memory_order_relaxed))
 		frames_present_.fetch_sub(1, std::memory_order_relaxed);
+	if (held_[frame].exchange(false, std::memory_order_relaxed))
+		frames_held_.fetch_sub(1, std::memory_order_relaxed);
 	return true;
 }
 

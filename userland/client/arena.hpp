@@ -15,11 +15,9 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <thread>
 
 namespace coop::client
@@ -47,7 +45,14 @@ public:
 	{
 		return present_[frame].load(std::memory_order_relaxed);
 	}
-	// A block now lies in the frame. Any thread.
+	// Frames that may have memory, and whether this one may: a block has lain in it since it
+	// was given back, or it is present.
+	std::uint32_t held() const { return frames_held_.load(std::memory_order_relaxed); }
+	bool holds(std::uint32_t frame) const
+	{
+		return held_[frame].load(std::memory_order_relaxed);
+	}
+	// A block now lies in the frame. Any thread; never waits.
 	void use_frame(std::uint32_t frame);
 	// Before most of a frame is used. Any thread; what is in the frame stays.
 	void need_frame(std::uint32_t frame)
@@ -64,6 +69,7 @@ public:
 	bool kept() const { return kept_.load(); }
 
 private:
+	void hold(std::uint32_t frame);
 	void now_present(std::uint32_t frame);
 	void make_present(std::uint32_t frame);
 	void run_ahead();
@@ -72,14 +78,16 @@ private:
 	int fd_;
 	std::byte *base_;
 	const std::size_t size_, frame_bytes_;
-	const std::uint32_t ahead_, most_;             // frames
-	std::unique_ptr<std::atomic<bool>[]> present_; // by frame
+	const std::uint32_t ahead_, most_;                    // frames
+	std::unique_ptr<std::atomic<bool>[]> present_, held_; // by frame
 	std::atomic<std::size_t> frames_present_{0};
-	std::atomic<std::uint32_t> used_{0}; // frames from the start that have been in use
+	std::atomic<std::uint32_t> frames_held_{0};
+	// Frames from the start that have been in use, or 'stopping'. The thread waits on it
+	// without a lock: preempted while it held one, it would block readers until the processor
+	// is idle.
+	std::atomic<std::uint32_t> used_{0};
+	static constexpr std::uint32_t stopping = ~std::uint32_t{0};
 	std::atomic<bool> kept_{false};
-	std::mutex lock_; // of the thread's sleep
-	std::condition_variable more_;
-	std::atomic<bool> stop_{false};
 	std::thread thread_;
 };
 

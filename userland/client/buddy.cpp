@@ -21,6 +21,7 @@ buddy::buddy(std::uint32_t first, std::uint32_t frames) :
 
 void buddy::push(std::uint32_t at, unsigned order)
 {
+	free_frames_ += order == max_order;
 	order_[at] = static_cast<std::uint8_t>(order);
 	prev_[at] = none;
 	next_[at] = head_[order];
@@ -31,6 +32,7 @@ void buddy::push(std::uint32_t at, unsigned order)
 
 void buddy::remove(std::uint32_t at, unsigned order)
 {
+	free_frames_ -= order == max_order;
 	if (prev_[at] != none)
 		next_[prev_[at]] = next_[at];
 	else

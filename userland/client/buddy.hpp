@@ -32,6 +32,7 @@ public:
 	{
 		return order_[std::size_t{frame} * frame_pages] == max_order;
 	}
+	std::uint32_t free_frame_count() const { return free_frames_; }
 	// All such frames; those that alloc() takes first are first. Of an arena that begins at 0.
 	std::vector<std::uint32_t> free_frames() const;
 	bool owns(std::uint32_t page) const
@@ -47,7 +48,7 @@ private:
 
 	// All indices below are relative to first_.
 	std::uint32_t first_;
-	std::uint32_t free_pages_ = 0;
+	std::uint32_t free_pages_ = 0, free_frames_ = 0;
 	std::array<std::uint32_t, max_order + 1> head_;
 	std::vector<std::uint32_t> next_, prev_;
 	std::vector<std::uint8_t> order_; // of the free run that begins here, or not_free

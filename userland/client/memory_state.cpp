@@ -3,9 +3,11 @@
 #include "userland/client/memory_state.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <string_view>
 
 namespace coop::client
 {
@@ -16,18 +18,25 @@ namespace
 constexpr std::uint64_t reserve_most = 1ull << 30;
 constexpr std::uint64_t machine_part = 32, group_part = 16; // of it is the reserve
 
-// The number behind a key, as "key: 5 kB" or "key 5" stand in a file.
-std::optional<std::uint64_t> number_of(const std::string &path, const std::string &key)
+// The numbers behind two keys, as "key: 5 kB" or "key 5" stand in a file.
+std::array<std::optional<std::uint64_t>, 2> numbers_of(const std::string &path,
+						       const std::array<std::string_view, 2> &keys)
 {
+	std::array<std::optional<std::uint64_t>, 2> out;
 	std::ifstream in(path);
-	for (std::string line; std::getline(in, line);) {
+	for (std::string line; (!out[0] || !out[1]) && std::getline(in, line);) {
 		std::istringstream words(line);
 		std::string name;
 		std::uint64_t value;
-		if (words >> name >> value && (name == key || name == key + ':'))
-			return value;
+		if (!(words >> name >> value))
+			continue;
+		if (name.ends_with(':'))
+			name.pop_back();
+		for (std::size_t i = 0; i < keys.size(); i++)
+			if (name == keys[i])
+				out[i] = value;
 	}
-	return std::nullopt;
+	return out;
 }
 
 // A file that holds a number alone; "max" and what cannot be read are none.
@@ -66,9 +75,10 @@ std::optional<memory_state> look_at_group(const std::string &root)
 	const auto used = number_in(group + "/memory.current");
 	if (!limit || !used)
 		return std::nullopt;
-	// What the kernel drops by itself before anybody has to go.
-	const std::uint64_t cache = number_of(group + "/memory.stat", "inactive_file").value_or(0) +
-				    number_of(group + "/memory.stat", "active_file").value_or(0);
+	// The kernel drops its page cache by itself.
+	const auto [inactive, active] =
+		numbers_of(group + "/memory.stat", {"inactive_file", "active_file"});
+	const std::uint64_t cache = inactive.value_or(0) + active.value_or(0);
 	const std::uint64_t held = *used - std::min(*used, cache);
 	return state(*limit, *limit - std::min(*limit, held), group_part);
 }
@@ -78,13 +88,12 @@ std::optional<memory_state> look_at_group(const std::string &root)
 memory_state look_at_memory(const std::string &root)
 {
 	memory_state out;
-	const std::string meminfo = root + "/proc/meminfo";
-	const auto total = number_of(meminfo, "MemTotal");
-	const auto available = number_of(meminfo, "MemAvailable");
+	const auto [total, available] =
+		numbers_of(root + "/proc/meminfo", {"MemTotal", "MemAvailable"});
 	if (total && available)
 		out = state(*total << 10, *available << 10, machine_part);
 	if (const auto group = look_at_group(root))
-		if (out.reserve == 0 || group->available < out.available)
+		if (out.reserve == 0 || group->spare() < out.spare())
 			out = *group;
 	return out;
 }

@@ -15,11 +15,16 @@ struct memory_state {
 	std::uint64_t available = 0; // bytes that programs can have without swapping
 	std::uint64_t reserve = 0;   // bytes that shall stay available
 	std::uint64_t lacking() const { return available < reserve ? reserve - available : 0; }
+	// Beyond the reserve; negative where memory lacks.
+	std::int64_t spare() const
+	{
+		return static_cast<std::int64_t>(available) - static_cast<std::int64_t>(reserve);
+	}
 	bool ample() const { return available / 2 >= reserve; }
 };
 
-// The tighter of two: the machine (MemAvailable) and the own control group with a limit, if
-// there is one. root: below which /proc and /sys are looked for. Where nothing can be read
+// The one that can spare less: the machine (MemAvailable), or the own control group if that has
+// a limit. root: below which /proc and /sys are looked for. Where nothing can be read
 // nothing lacks.
 memory_state look_at_memory(const std::string &root = "");
 

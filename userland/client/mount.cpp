@@ -119,8 +119,9 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 				    std::min(ahead_most, idle_memory() / 4));
 	if (o.ib)
 		start_node();
-	// Behind the node, which may have to keep all memory where it is.
-	keeper_ = std::make_unique<memory_keeper>(*pages_);
+	// After the node, which may have registered the memory with a device: then all of it stays.
+	if (!pages_->keeps_memory())
+		keeper_ = std::make_unique<memory_keeper>(*pages_);
 	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_);
 	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
 	files_ = std::make_unique<client::files>(

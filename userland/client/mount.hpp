@@ -51,7 +51,7 @@ private:
 	const mount_options options_;
 	std::unique_ptr<client::storage> storage_;
 	std::unique_ptr<page_store> pages_;
-	std::unique_ptr<memory_keeper> keeper_;
+	std::unique_ptr<memory_keeper> keeper_; // null: no memory can be given back
 	std::unique_ptr<client::node> node_;
 	std::atomic<client::node *> node_for_events_{nullptr};
 	std::unique_ptr<client::reader> reader_;

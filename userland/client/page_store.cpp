@@ -42,7 +42,6 @@ page_store::page_store(std::uint32_t frames, unsigned page_shift, std::size_t ah
 	queues_(std::uint64_t{kept_pages_} << page_shift, page_shift),
 	buckets_(std::bit_ceil(std::size_t{kept_pages_} / 2)),
 	by_page_(kept_pages_),
-	touched_(frames),
 	limit_(kept_pages_)
 {
 }
@@ -132,10 +131,8 @@ std::uint32_t page_store::alloc(unsigned order)
 	if (used_pages() + (1u << order) > limit_)
 		return buddy::none;
 	const std::uint32_t page = runs_.alloc(order);
-	if (page != buddy::none) {
-		touched_[page / buddy::frame_pages] = true;
+	if (page != buddy::none)
 		arena_.use_frame(page / buddy::frame_pages);
-	}
 	return page;
 }
 
@@ -181,14 +178,17 @@ void page_store::evict_down_to(std::uint32_t pages)
 std::vector<std::uint32_t> page_store::unused_frames(bool all)
 {
 	const std::lock_guard lock(mutex_);
+	// Every frame with a block is held.
+	const std::uint32_t blocks = kept_pages_ / buddy::frame_pages - runs_.free_frame_count();
+	const std::uint32_t unused = arena_.held() - std::min(arena_.held(), blocks);
+	const std::uint32_t keep = all ? 0 : ahead_frames_;
+	if (unused <= keep)
+		return {};
 	std::vector<std::uint32_t> out = runs_.free_frames();
-	std::erase_if(out,
-		      [this](std::uint32_t f) { return !touched_[f] && !arena_.is_present(f); });
-	if (!all) {
-		const std::size_t keep = std::min<std::size_t>(ahead_frames_, out.size());
-		const std::size_t excess = out.size() - keep;
+	std::erase_if(out, [this](std::uint32_t f) { return !arena_.holds(f); });
+	const std::size_t excess = out.size() - std::min<std::size_t>(keep, out.size());
+	if (!all)
 		out.erase(out.begin(), out.end() - static_cast<long>((excess + 3) / 4));
-	}
 	return out;
 }
 
@@ -215,8 +215,8 @@ void page_store::follow(const memory_state &memory)
 	for (std::size_t at = 0; at < frames.size();) {
 		const std::lock_guard lock(mutex_);
 		for (std::uint32_t n = 0; n < few_frames && at < frames.size(); n++, at++)
-			if (runs_.frame_is_free(frames[at]) && arena_.give_back(frames[at]))
-				touched_[frames[at]] = false;
+			if (runs_.frame_is_free(frames[at]))
+				(void)arena_.give_back(frames[at]);
 	}
 }
 

@@ -78,6 +78,7 @@ public:
 	// A device has registered the memory and holds its physical pages: from now on nothing is
 	// given back to the system.
 	void keep_memory() { arena_.keep(); }
+	bool keeps_memory() const { return arena_.kept(); }
 	store_stats stats() const;
 
 	// A block's alone: its last pin has gone after the store forgot it; much of it is about to
@@ -126,7 +127,6 @@ private:
 	std::vector<block *> buckets_;                                // chained by hash_next
 	std::unordered_map<content_key, block *, key_hash> contents_; // first of the siblings
 	std::vector<block *> by_page_; // the block that begins at this page
-	std::vector<bool> touched_;    // frames that blocks lay in since they were given back
 	std::uint32_t limit_;          // pages in use, at most; less than all while memory lacks
 	store_stats stats_{};
 };

@@ -70,6 +70,9 @@ TEST_F(Memory, OfTheOwnGroupWhereItIsTighter)
 	EXPECT_EQ(m.reserve, 20 * mib);
 	machine(3200 << 10, 10 << 10);
 	EXPECT_EQ(look_at_memory(root()).available, 10 * mib) << "the machine is tighter";
+	machine(3200 << 10, 30 << 10);
+	EXPECT_EQ(look_at_memory(root()).lacking(), 70 * mib)
+		<< "the group has less, but not too little";
 }
 
 TEST_F(Memory, WhatCannotBeReadLacksNothing)
