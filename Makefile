@@ -92,7 +92,7 @@ lint: ## arrows, symbols, headers, format
 
 rooms: ## the tree's rooms and who includes whom, as a table and in build/rooms.svg
 	@mkdir -p $(B)
-	@tools/rooms --svg $(B)/rooms.svg
+	@tests/lint/rooms --svg $(B)/rooms.svg
 
 checkpatch: deps-debug ## the kernel's own style checker over what is built into coopfs.ko
 	@tools/checkpatch
