@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// addr.cpp - the text of an address: what is taken, what is refused whole.
+// addr.cpp - the text of an address: accepted forms, and texts refused whole.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// idtab.cpp - an id dies with its holder.
+// idtab.cpp - an id is invalid once its slot is freed.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// timer.cpp - the heap of deadlines against a plain array that is searched.
+// timer.cpp - the heap of deadlines against a linear search.
 #include <gtest/gtest.h>
 
 #include <algorithm>

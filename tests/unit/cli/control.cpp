@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// control.cpp - the parsers of the control files, well-formed and not, and what
-// is computed from them.
+// control.cpp - the parsers of the control files on good and bad input, and the values
+// computed from them.
 #include "userland/cli/control.hpp"
 
 #include <gtest/gtest.h>
@@ -202,12 +202,12 @@ TEST(latency_quantile, edges)
 	EXPECT_EQ(latency_quantile(h, 0.5), 32u);
 	EXPECT_EQ(latency_quantile(h, 0.98), 32u);
 	EXPECT_EQ(latency_quantile(h, 0.99), 512u);
-	EXPECT_EQ(latency_quantile(h, 0.001), 32u) << "the first one counted";
+	EXPECT_EQ(latency_quantile(h, 0.001), 32u) << "the first bucket with a count";
 	h = {};
 	h[31] = 1;
 	EXPECT_EQ(latency_quantile(h, 0.5), 1ull << 31);
 	h.fill(std::numeric_limits<std::uint64_t>::max());
-	EXPECT_EQ(latency_quantile(h, 0.5), 1ull << 15) << "sums beyond 64 bits";
+	EXPECT_EQ(latency_quantile(h, 0.5), 1ull << 15) << "the sum exceeds 64 bits";
 }
 
 // The definition, taken literally, on many small histograms.

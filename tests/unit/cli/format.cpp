@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// format.cpp - numbers at the edges of their units, columns that line up.
+// format.cpp - numbers at the limits of their units, and aligned columns.
 #include "userland/cli/format.hpp"
 
 #include <gtest/gtest.h>

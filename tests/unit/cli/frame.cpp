@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// frame.cpp - one picture of `coopfs top`: what it says, and that it fits any
-// terminal, however small.
+// frame.cpp - one frame of `coopfs top`: its text, and that it fits even the smallest
+// terminal.
 #include "userland/cli/frame.hpp"
 
 #include <gtest/gtest.h>
@@ -122,7 +122,7 @@ TEST(bar, ends_and_middle)
 	EXPECT_EQ(bar(-1, 4, true), "    ");
 	EXPECT_EQ(bar(0.0 / 0.0, 4, true), "    ");
 	EXPECT_EQ(bar(0.5, 4, true), "##  ");
-	EXPECT_EQ(bar(0.0001, 4, true), "-   ") << "little is not nothing";
+	EXPECT_EQ(bar(0.0001, 4, true), "-   ") << "a small value still shows";
 	for (int i = 0; i <= 100; i++)
 		EXPECT_EQ(columns(bar(i / 100.0, 13, false)), 13u);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// json.cpp - the shape that scripts rely on.
+// json.cpp - scripts rely on this shape.
 #include "userland/cli/json.hpp"
 
 #include <gtest/gtest.h>

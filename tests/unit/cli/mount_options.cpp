@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// mount_options.cpp - what reaches the file system of what stands behind -o, and
-// which specs are refused before anything is started.
+// mount_options.cpp - which words of -o reach the file system, and which specs are
+// refused before anything starts.
 #include "userland/cli/mount_options.hpp"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ TEST(options, a_remount_is_told_what_was_said)
 	EXPECT_TRUE(o.remount);
 	EXPECT_EQ(o.flags, static_cast<unsigned long>(MS_NOATIME));
 	EXPECT_EQ(o.said, static_cast<unsigned long>(MS_RDONLY | MS_NOATIME));
-	EXPECT_EQ(o.fs_text(), "readahead=64") << "and the file system nothing of the word";
+	EXPECT_EQ(o.fs_text(), "readahead=64") << "the word remount does not reach the file system";
 	EXPECT_FALSE(sort_options({"ro"}).remount);
 }
 

@@ -87,8 +87,7 @@ TEST(mount_of, the_longest_that_contains_it)
 	EXPECT_EQ(mount_of(all, "/mnt/a")->mountpoint, "/mnt/a");
 	EXPECT_EQ(mount_of(all, "/mnt/a/file")->mountpoint, "/mnt/a");
 	EXPECT_EQ(mount_of(all, "/mnt/a/deep/x")->mountpoint, "/mnt/a/deep");
-	EXPECT_EQ(mount_of(all, "/mnt/ab")->mountpoint, "/mnt")
-		<< "a name that only starts the same";
+	EXPECT_EQ(mount_of(all, "/mnt/ab")->mountpoint, "/mnt") << "only the prefix matches";
 	EXPECT_EQ(mount_of(all, "/etc")->mountpoint, "/");
 	EXPECT_FALSE(mount_of({}, "/etc"));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// message.cpp - the storage protocol's bytes: what goes in comes out, and
-// nothing else gets in.
+// message.cpp - the storage protocol's codec: valid messages survive encode and decode,
+// and decode refuses all others.
 #include <gtest/gtest.h>
 #include <random>
 #include <string>
@@ -132,11 +132,12 @@ TEST(store_codec, every_truncation_and_every_extra_byte_is_refused)
 
 TEST(store_codec, a_lock_is_a_range_of_a_known_kind)
 {
-	const coop_st_lock bad[] = {{1, 5, 4, 0, 0, 0},                  // ends before it begins
-				    {1, 1ull << 63, ~0ull, 0, 0, 0},     // begins where no file can
-				    {1, 0, 1ull << 63, 0, 0, 0},         // ends there
-				    {1, 0, 1, COOP_ST_LOCK_KINDS, 0, 0}, // of no kind
-				    {1, 0, 1, 0, COOP_ST_LOCK_TYPES, 0}}; // of no type
+	const coop_st_lock bad[] = {
+		{1, 5, 4, 0, 0, 0},                   // ends before it begins
+		{1, 1ull << 63, ~0ull, 0, 0, 0},      // begins beyond the largest file
+		{1, 0, 1ull << 63, 0, 0, 0},          // ends beyond it
+		{1, 0, 1, COOP_ST_LOCK_KINDS, 0, 0},  // unknown kind
+		{1, 0, 1, 0, COOP_ST_LOCK_TYPES, 0}}; // unknown type
 	for (const coop_st_lock &l : bad) {
 		coop_st_body b = full();
 		std::vector<u8> buf(COOP_ST_BODY_MAX);
@@ -151,9 +152,9 @@ TEST(store_codec, a_lock_is_a_range_of_a_known_kind)
 TEST(store_codec, attributes_tell_only_what_is_known)
 {
 	coop_st_attr bad[4] = {};
-	bad[0].traits = COOP_ST_TRAIT_APPEND;                           // not among those known
+	bad[0].traits = COOP_ST_TRAIT_APPEND;                           // traits_known lacks it
 	bad[1].traits_known = 1;                                        // unknown to the protocol
-	bad[2].btime = {1, 0};                                          // said not to be known
+	bad[2].btime = {1, 0};                                          // without COOP_ST_HAS_BTIME
 	bad[3].btime = {1, 1000000000}, bad[3].has = COOP_ST_HAS_BTIME; // a nanosecond too many
 	for (const coop_st_attr &a : bad) {
 		coop_st_body b{};
@@ -173,7 +174,8 @@ TEST(store_codec, limits_hold_on_both_sides)
 	const std::string long_name(COOP_ST_NAME_MAX + 1, 'n');
 	b.name = bytes(long_name);
 	EXPECT_EQ(coop_st_body_put(&b, COOP_ST_NAME, buf.data(), COOP_ST_BODY_MAX), -EMSGSIZE);
-	// By hand: a name that is one too long, a list that is one too long, a nanosecond too many.
+	// By hand: a name and a list that are one entry too long, and too many
+	// nanoseconds.
 	buf = {0, 1};
 	buf.insert(buf.end(), 256, 'n');
 	EXPECT_EQ(coop_st_body_get(&b, COOP_ST_NAME, buf.data(), static_cast<u32>(buf.size())),
@@ -281,10 +283,11 @@ TEST(store_codec, replies_with_data_have_the_body_sizes_that_receivers_plan_with
 TEST(store_codec, what_no_daemon_sends_ends_an_incoming_stream)
 {
 	for (const auto &m :
-	     {message(COOP_ST_READ, 0, 0, "", "", ""),                     // a request
-	      message(COOP_ST_NODE, COOP_ST_F_REPLY, 0, "", "", "", 0),    // both
-	      message(COOP_ST_NODE, 0, 0, "", "data", "", 0),              // a push's
-	      message(COOP_ST_READ, COOP_ST_F_REPLY, EIO, "", "data", ""), // an error's
+	     {message(COOP_ST_READ, 0, 0, "", "", ""), // a request
+	      message(COOP_ST_NODE, COOP_ST_F_REPLY, 0, "", "", "",
+		      0),                                     // a request and a reply at once
+	      message(COOP_ST_NODE, 0, 0, "", "data", "", 0), // a push with data
+	      message(COOP_ST_READ, COOP_ST_F_REPLY, EIO, "", "data", ""), // an error with data
 	      message(COOP_ST_READ, COOP_ST_F_REPLY | COOP_ST_F_STREAM, EIO, "", "", ""),
 	      message(COOP_ST_OPEN, COOP_ST_F_REPLY | COOP_ST_F_STREAM, 0, "", "x", "")}) {
 		coop_st_incoming in;
