@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// fetch.cpp - a fetch against every accident of the network: past, in-order,
-// duplicate, future and wrong-generation segments, lost and late messages.
+// fetch.cpp - a fetch under every fault of the network: past, in-order, duplicate,
+// future and wrong-generation segments, lost and late messages.
 #include "tests/unit/fetch/lab.hpp"
 
 #include <algorithm>
@@ -126,7 +126,7 @@ const std::vector<accident> accidents = {
 	 {},
 	 [](network &n) { lose(n, COOP_CMD_REQUEST, 1); },
 	 [](node &a) {
-		 EXPECT_EQ(a.stops, 0u) << "untouched WRs are used again";
+		 EXPECT_EQ(a.stops, 0u) << "unused WRs serve the next attempt";
 		 EXPECT_EQ(a.posts, 1u);
 		 EXPECT_EQ(a.stats().attempts, 2u);
 	 }},
@@ -186,7 +186,7 @@ TEST_P(fetch, accident)
 	net.acquaint(a, b);
 	x.arrange(net);
 	ASSERT_EQ(a.fetch(x.pages), 0);
-	if (!x.expect) // the first peer is barred: a second one helps
+	if (!x.expect) // the first peer is barred: add a second one
 		net.acquaint(a, c);
 	net.run();
 	ASSERT_EQ(a.done.size(), 1u);
@@ -196,7 +196,7 @@ TEST_P(fetch, accident)
 	EXPECT_EQ(a.stats().invited_bytes, 0u);
 	if (x.expect)
 		x.expect(a);
-	// The queue pair serves the next fetch as if nothing had been.
+	// The queue pair serves the next fetch as usual.
 	net.mangle = nullptr;
 	net.filter = nullptr;
 	ASSERT_EQ(a.fetch(x.pages), 0);
@@ -224,7 +224,7 @@ TEST(fetch_peers, what_one_lacks_the_next_is_asked_for)
 	ASSERT_EQ(a.fetch(8), 0);
 	net.run();
 	EXPECT_EQ(a.done[1].good, 0xffu);
-	EXPECT_EQ(a.stops, 0u) << "pads consume the WRs of what a peer lacks";
+	EXPECT_EQ(a.stops, 0u) << "pads consume the WRs of the pages that a peer lacks";
 	EXPECT_EQ(a.stats().attempts, 2u);
 }
 
@@ -266,7 +266,7 @@ TEST(fetch_peers, a_dead_one_costs_one_deadline_then_none)
 	EXPECT_EQ(a.done[1].err, -ETIMEDOUT);
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_OPEN});
 	EXPECT_EQ(a.fetch(4), -ENOENT) << "asked while its circuit is open";
-	// It comes back: a PING finds out, no reader waits for it.
+	// It comes back: a PING finds out, and no reader waits for it.
 	net.filter = nullptr;
 	net.run(60000000);
 	EXPECT_EQ(a.fetch(4), 0);
@@ -291,7 +291,7 @@ TEST(fetch_peers, a_pause_is_over_with_the_first_word)
 	ASSERT_EQ(a.done.size(), 8u);
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_OPEN});
 	EXPECT_EQ(a.fetch(4), -ENOENT);
-	// It goes on with what it was about: a request to us.
+	// It continues its own work and sends us a REQUEST.
 	net.filter = nullptr;
 	ASSERT_EQ(b.fetch(4), 0);
 	net.run(1000);
@@ -301,7 +301,8 @@ TEST(fetch_peers, a_pause_is_over_with_the_first_word)
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
 }
 
-// Asked whether it is at it, so a slow one need not do everything twice, nor its data come twice.
+// A QUERY asks a slow peer whether it is still serving, so it need not serve or send
+// twice.
 TEST(fetch_peers, a_slow_one_serves_once)
 {
 	network net;
@@ -322,7 +323,7 @@ TEST(fetch_peers, a_slow_one_serves_once)
 	EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_HEALTHY});
 }
 
-// a's question comes while c is served, for as long as the test wants.
+// a's REQUEST arrives while b serves c, for as long as the test wants.
 void ask_a_busy_one(network &net, node &a, node &b, node &c)
 {
 	net.acquaint(a, b);
@@ -371,7 +372,7 @@ TEST(fetch_peers, what_a_slow_one_was_asked_for_is_asked_of_one_that_is_busy_no_
 	one.serves = 1;
 	node &a = net.add(), &b = net.add(one), &c = net.add(), &slow = net.add();
 	ASSERT_NO_FATAL_FAILURE(ask_a_busy_one(net, a, b, c));
-	net.settle(); // b says busy
+	net.settle(); // b refuses: busy
 	ASSERT_EQ(b.stats().serves_busy, 1u);
 	slow.hold_lookup = true;
 	net.acquaint(a, slow);
@@ -417,7 +418,7 @@ TEST(fetch_peers, what_was_lost_before_does_not_make_it_wait_longer)
 	EXPECT_EQ(a.stats().attempts, 4u);
 }
 
-// It cannot be told what a late answer answers.
+// A late answer does not tell which message it answers.
 TEST(fetch_peers, an_answer_to_a_question_is_no_measure_of_the_round_trip)
 {
 	network net;
@@ -444,7 +445,7 @@ TEST(fetch_peers, one_that_serves_others_of_ours_is_not_asked_anew)
 	ASSERT_EQ(a.fetch(4), 0);
 	net.settle();
 	ASSERT_EQ(b.held.size(), 1u);
-	// What it says about the first one does not come through; the data of others do.
+	// QUERYs about the first fetch do not arrive; the data of other fetches do.
 	net.filter = [&](node &to, auto &m) { return &to != &b || command(m) != COOP_CMD_QUERY; };
 	const u32 others = 8;
 	for (u32 i = 1; i <= others; i++) {
@@ -463,7 +464,7 @@ TEST(fetch_peers, one_that_serves_others_of_ours_is_not_asked_anew)
 	EXPECT_EQ(a.stats().attempts, 1u + others);
 }
 
-// Both attempts reach a peer that was busy, and the data of the first fill what was posted.
+// Both attempts reach a busy peer, and data of the first fill the second's WRs.
 TEST(fetch_peers, late_data_of_the_attempt_before_are_no_failure)
 {
 	network net;
@@ -508,7 +509,7 @@ TEST(fetch_peers, failures_at_the_same_time_are_one)
 		EXPECT_EQ(a.done[i].good, 0xfu);
 }
 
-// Messages pass, data do not, as with a path that takes less than the MTU.
+// Messages pass but data do not, as on a path with less than the MTU.
 TEST(fetch_peers, one_whose_data_never_come_is_left_alone)
 {
 	network net;
@@ -609,10 +610,10 @@ TEST(fetch_host, the_queue_and_the_window_are_bounded)
 		ASSERT_EQ(a.fetch(4), 0);
 	EXPECT_EQ(a.fetch(4), -EAGAIN);
 	net.settle();
-	EXPECT_EQ(a.posts, 1u) << "the window admits one";
+	EXPECT_EQ(a.posts, 1u) << "the window admits one fetch";
 	EXPECT_EQ(a.stats().invited_bytes, 4u * 4096);
 	net.run();
-	EXPECT_EQ(a.done.size(), 4u) << "nothing waits for ever";
+	EXPECT_EQ(a.done.size(), 4u) << "no fetch waits forever";
 }
 
 TEST(fetch_host, refuses_nonsense)

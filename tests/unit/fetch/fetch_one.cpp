@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// fetch_one.cpp - a fetch that has one peer to ask: its questions, its patience and what they
-// are measured by, where others could have the pages as well and where none could.
+// fetch_one.cpp - a fetch with one peer to ask: its QUERYs, its patience, and how they
+// are measured, both where others could have the pages and where none could.
 #include "tests/unit/fetch/lab.hpp"
 
 namespace
@@ -8,7 +8,7 @@ namespace
 
 using namespace lab;
 
-// A question costs little, and nobody else could be asked.
+// A QUERY costs little, and there is no other peer to ask.
 TEST(fetch_from_the_only_one, it_is_soon_asked_what_became_of_the_request)
 {
 	for (const u8 which : {COOP_CMD_REQUEST, COOP_CMD_COMMIT}) {
@@ -22,13 +22,12 @@ TEST(fetch_from_the_only_one, it_is_soon_asked_what_became_of_the_request)
 		lose(net, which, 1);
 		ASSERT_EQ(a.fetch(4), 0);
 		net.run(a.cfg.peer_timeout_us / 8 - 1);
-		ASSERT_EQ(a.done.count(2), 1u)
-			<< "within what is waited for before another attempt";
+		ASSERT_EQ(a.done.count(2), 1u) << "within the patience of one attempt";
 		EXPECT_EQ(a.done[2].err, 0);
 		EXPECT_EQ(a.stats().queries, 1u);
-		EXPECT_EQ(a.peer(id).failures, 0u) << "nobody had run out of patience";
-		// One that is silent is asked rarer and rarer, and is as patiently waited for as
-		// ever.
+		EXPECT_EQ(a.peer(id).failures, 0u) << "no attempt ran out of patience";
+		// A silent peer gets fewer and fewer QUERYs, but the patience for it
+		// stays.
 		net.filter = [](node &, auto &) { return false; };
 		ASSERT_EQ(a.fetch(4), 0);
 		net.run();
@@ -38,7 +37,7 @@ TEST(fetch_from_the_only_one, it_is_soon_asked_what_became_of_the_request)
 	}
 }
 
-// Data first, then the COMMIT, as on a wire.
+// Sends the data first, then the COMMIT, as on a wire.
 void answer_late(network &net, node &b)
 {
 	b.hold_lookup = false;
@@ -53,7 +52,7 @@ void answer_late(network &net, node &b)
 class fetch_from_one : public testing::TestWithParam<bool>
 {
 protected:
-	// After a fetch that has told how long the way is; the budget is set anew then.
+	// One fetch measures the round trip; then the test sets the budget.
 	void acquaint(u32 budget_us)
 	{
 		shape.sole = GetParam();
@@ -127,7 +126,7 @@ TEST_P(fetch_from_one, a_pause_does_not_make_what_is_lost_afterwards_dear)
 	once(net, [](auto &air) { air.erase(air.begin() + 1); });
 	ASSERT_EQ(a->fetch(8), 0);
 	net.run(200000 / 8 + 1000);
-	EXPECT_EQ(a->done.count(2 + pauses), 1u) << "a share of the budget";
+	EXPECT_EQ(a->done.count(2 + pauses), 1u) << "within a share of the budget";
 	net.run();
 	EXPECT_EQ(a->done[2 + pauses].err, 0);
 }
@@ -145,12 +144,12 @@ TEST_P(fetch_from_one, a_late_answer_with_a_hole_is_mended_within_the_budget)
 	EXPECT_EQ(a->done[2].good, 0xffu);
 }
 
-// A responder looks for a record when it is asked for one.
+// A responder looks for a record only when it gets a QUERY.
 TEST_P(fetch_from_one, no_record_is_believed_of_one_who_was_asked_for_it)
 {
 	acquaint(200000);
 	std::vector<coop_msg> answers;
-	net.filter = [&](node &to, auto &m) { // it answers each REQUEST so, and does nothing else
+	net.filter = [&](node &to, auto &m) { // b gets nothing: the test answers
 		if (&to != b)
 			return true;
 		coop_msg said{};
@@ -173,7 +172,7 @@ TEST_P(fetch_from_one, no_record_is_believed_of_one_who_was_asked_for_it)
 	bytes.resize(coop_wire_encode(&none, b->cfg.key, bytes.data(), COOP_CTRL_MAX));
 	a->ctrl(bytes, b->cfg.self);
 	net.settle();
-	EXPECT_EQ(answers.size(), 1u) << "its REQUEST was not asked anew at once";
+	EXPECT_EQ(answers.size(), 1u) << "its REQUEST was not sent again at once";
 	EXPECT_EQ(a->stats().attempts, 1u + 1u);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// fetch_tags.cpp - pages from a fabric where somebody sees every REQUEST and sends what he
-// likes under the right source and generation; and from peers that leave tags out.
+// fetch_tags.cpp - pages from a fabric where an attacker sees every REQUEST and sends
+// data with the right source and generation; and from peers that leave tags out.
 #include "tests/unit/fetch/lab.hpp"
 
 namespace
@@ -18,7 +18,7 @@ protected:
 		s.flags = COOP_F_PAGE_TAG;
 		return s;
 	}
-	// Every message of this kind is changed by one who has the key.
+	// Changes every message of this kind, as an attacker with the key can.
 	void change(u8 which, std::function<void(coop_msg &)> how)
 	{
 		net.filter = [this, which, how](node &, std::vector<u8> &bytes) {
@@ -33,7 +33,7 @@ protected:
 			return true;
 		};
 	}
-	// Fetches four pages, while nobody else can be asked and no circuit closes.
+	// Fetches four pages while there is no other peer to ask and no circuit closes.
 	u64 fetch()
 	{
 		EXPECT_EQ(a.fetch(4), 0);
@@ -46,7 +46,7 @@ protected:
 		EXPECT_EQ(a.stats().crc_bad, 0u);
 		EXPECT_EQ(a.done.rbegin()->second.err, -EIO);
 		EXPECT_EQ(a.peer(id).health, unsigned{COOP_PEER_OPEN})
-			<< "a forger has one attempt, then the peer is left alone";
+			<< "a forger gets one attempt, then the peer's circuit opens";
 	}
 	network net;
 	node &a, &b;
@@ -90,7 +90,7 @@ TEST_F(fetch_tags, tags_are_of_one_attempt)
 			std::copy(old.begin(), old.end(), c.sum);
 	});
 	EXPECT_EQ(fetch(), 0b1111u);
-	EXPECT_EQ(fetch(), 0u) << "the same bytes under tags of the attempt before";
+	EXPECT_EQ(fetch(), 0u) << "the same bytes with tags of the attempt before";
 	expect_closed_out(4);
 }
 
@@ -109,7 +109,7 @@ TEST_F(fetch_tags, a_tag_is_right_or_wrong_as_a_whole)
 	expect_closed_out(1);
 }
 
-// What is missing is not made up for by anything less.
+// Nothing weaker replaces missing tags.
 TEST_F(fetch_tags, a_commit_without_tags_gives_no_page)
 {
 	const std::vector<std::function<void(coop_msg_commit &)>> lacks = {
@@ -129,7 +129,7 @@ TEST_F(fetch_tags, a_commit_without_tags_gives_no_page)
 	}
 }
 
-// As a peer does that is older than the option: any bit that this one does not know.
+// As with a peer older than the option: it does not know some bit.
 TEST_F(fetch_tags, a_peer_that_does_not_know_them_is_not_asked_for_less)
 {
 	u32 asked = 0;
@@ -140,7 +140,7 @@ TEST_F(fetch_tags, a_peer_that_does_not_know_them_is_not_asked_for_less)
 	});
 	EXPECT_EQ(fetch(), 0u);
 	EXPECT_EQ(asked, 1u);
-	EXPECT_EQ(a.done[1].err, -EIO) << "storage delivers";
+	EXPECT_EQ(a.done[1].err, -EIO) << "storage must deliver";
 	EXPECT_EQ(a.stats().fetches_refused, 1u);
 	EXPECT_EQ(b.stats().ctrl_malformed, 1u);
 	EXPECT_EQ(b.served, 0u);

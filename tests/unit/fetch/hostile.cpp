@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// hostile.cpp - control messages from one who has the key and means harm.
+// hostile.cpp - control messages from an attacker who has the key.
 #include "tests/unit/fetch/lab.hpp"
 
 #include <random>
@@ -15,7 +15,7 @@ protected:
 	hostile() : a(net.add()), b(net.add())
 	{
 		net.acquaint(a, b);
-		// What a asks is seen here and goes no further: the test answers.
+		// a's messages end here: the test answers.
 		net.filter = [this](node &, std::vector<u8> &m) {
 			if (command(m) == COOP_CMD_REQUEST) {
 				EXPECT_EQ(coop_wire_decode(&asked, a.cfg.key, m.data(),
@@ -91,7 +91,7 @@ TEST_F(hostile, answers_to_nothing_are_counted_and_dropped)
 	const coop_msg right = commit();
 	coop_msg m = right;
 	m.id ^= u64{1} << 40;
-	send(a, m); // another holder of the slot
+	send(a, m); // another use of the slot
 	m = right;
 	m.id ^= 1;
 	send(a, m); // another slot
@@ -116,8 +116,7 @@ TEST_F(hostile, unknown_kinds_are_refused_but_never_an_answer)
 	send(b, m);
 	EXPECT_EQ(b.stats().ctrl_version, 1u);
 	EXPECT_EQ(answers, (std::vector<u8>{COOP_CMD_REFUSED, COOP_CMD_REFUSED}));
-	m.command =
-		COOP_CMD_REFUSED; // of a version to come: no answer, or two nodes would never end
+	m.command = COOP_CMD_REFUSED; // of a future version: no answer, or two nodes would loop
 	send(b, m);
 	EXPECT_EQ(answers.size(), 2u);
 }
@@ -140,7 +139,7 @@ TEST_F(hostile, we_are_no_reflector)
 	ASSERT_EQ(a.fetch(4), 0);
 	net.settle();
 	coop_msg m = asked;
-	m.u.request.data.gid[15] = 77; // data for somebody else
+	m.u.request.data.gid[15] = 77; // data for another node
 	send(b, m);
 	EXPECT_EQ(b.served, 0u);
 	m = asked;

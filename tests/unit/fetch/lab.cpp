@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// lab.cpp - see lab.hpp. The queue pairs behave as hardware does: WRs are
-// used in posting order, a datagram without a WR vanishes, a flush takes the rest.
+// lab.cpp - see lab.hpp. The queue pairs behave like hardware: they use WRs in posting
+// order, drop a datagram without a WR, and return the rest in a flush.
 #include "tests/unit/fetch/lab.hpp"
 
 #include <cstring>
@@ -105,7 +105,7 @@ void node::transmit(const coop_tx &tx)
 	}
 	case COOP_TX_POST_RECV: {
 		qp &q = qps_.at(tx.slot);
-		EXPECT_EQ(q.next, q.posted.size()) << "posted over WRs that are out";
+		EXPECT_EQ(q.next, q.posted.size()) << "posted over WRs in use";
 		EXPECT_LE(tx.n_seg, cfg.fetch_depth ? cfg.fetch_depth : COOP_MAX_SEGS);
 		EXPECT_FALSE(q.dead);
 		q.posted.assign(tx.seg, tx.seg + tx.n_seg);
@@ -279,7 +279,7 @@ void node::data(const datagram &d)
 		return;
 	qp &q = qps_[slot];
 	if (q.dead || q.next == q.posted.size())
-		return; // no WR: vanishes
+		return; // no WR: dropped
 	const coop_seg &s = q.posted[q.next];
 	u32 at = 0;
 	for (u32 f = 0; f < s.n_frag; ++f)

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// lab.hpp - a few engines, a virtual clock and a network that a test holds
-// in its hand.
+// lab.hpp - a few engines, a virtual clock, and a network under the test's control.
 //
-// A responder's segments land in 'air' and go nowhere until the test's mangle
-// function has had them; control messages pass a filter. Every page byte is a
-// function of (page, offset), so what a fetch calls good can be checked.
+// A responder's segments wait in 'air' until the test's mangle function has seen them;
+// control messages pass a filter. Every page byte is a function of (page, offset), so
+// the lab can check every page that a fetch calls good.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -54,7 +53,7 @@ class node
 public:
 	node(network &, u8 number, const node_shape &);
 	int fetch(u32 pages, u32 *id = nullptr, u64 version = 7);
-	bool pump(); // anything done?
+	bool pump(); // true if it did anything
 	void ctrl(const std::vector<u8> &, const coop_addr &from);
 	void data(const datagram &);
 	struct coop_engine_stats stats() const;
@@ -63,18 +62,18 @@ public:
 
 	network &net;
 	coop_engine_cfg cfg{};
-	u32 budget_us = 0; // of fetches from now on
+	u32 budget_us = 0; // of later fetches
 	std::vector<u64> memory;
 	coop_engine *e;
 	std::map<u64, result> done; // by cookie
-	std::vector<u32> verifies;  // number of moves of each
+	std::vector<u32> verifies;  // the number of moves of each
 	u32 stops = 0, resets = 0, posts = 0;
 	// As a responder:
 	u64 have = ~u64{0}, still = ~u64{0}, size = 1 << 30;
 	bool hold_lookup = false, hold_sends = false, spoil_sums = false;
-	bool keeps = false; // what it looks up does not change until the serve ends
+	bool keeps = false; // looked-up pages do not change before the serve ends
 	std::vector<u32> held;
-	std::deque<std::pair<u32, u32>> sends; // held ones: serve and number of segments
+	std::deque<std::pair<u32, u32>> sends; // held sends: serve and number of segments
 	u32 served = 0, ended = 0, rechecks = 0;
 
 private:
@@ -100,11 +99,12 @@ class network
 {
 public:
 	node &add(const node_shape & = {});
-	// Both know each other; returns b's id at a.
+	// Makes each a peer of the other; returns b's id at a.
 	u32 acquaint(node &a, node &b);
-	// Runs until nothing is under way, moving the clock to deadlines, for at most so long.
+	// Runs until nothing is in flight, moving the clock to deadlines, for at most
+	// us.
 	void run(u64 us = 2000000);
-	void settle(); // without moving the clock
+	void settle(); // the same without moving the clock
 
 	u64 now = 1000000;
 	std::deque<datagram> air;
@@ -116,7 +116,7 @@ public:
 u8 content(u32 page, u32 off);
 u8 command(const std::vector<u8> &message);
 
-// Once, to the first batch of segments.
+// Calls what once, for the first batch of segments.
 inline void once(network &n, std::function<void(std::deque<datagram> &)> what)
 {
 	n.mangle = [fired = false, what](std::deque<datagram> &air) mutable {

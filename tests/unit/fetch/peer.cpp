@@ -44,7 +44,8 @@ TEST(peers, found_by_address_until_the_last_origin_goes)
 	const u32 id = x.add(7, COOP_PEER_BY_HAND);
 	const coop_addr seven = at(7);
 	EXPECT_EQ(x.t.v[coop_peers_find(&x.t, &seven)].id, id);
-	EXPECT_EQ(coop_peers_del(&x.t, &seven, COOP_PEER_BY_DAEMON), 0) << "still there by hand";
+	EXPECT_EQ(coop_peers_del(&x.t, &seven, COOP_PEER_BY_DAEMON), 0)
+		<< "still there, added by hand";
 	EXPECT_EQ(coop_peers_del(&x.t, &seven, COOP_PEER_BY_DAEMON), -ENOENT);
 	EXPECT_EQ(coop_peers_del(&x.t, &seven, COOP_PEER_BY_HAND), 1) << "gone";
 	EXPECT_EQ(coop_peers_find(&x.t, &seven), COOP_NONE);
@@ -96,7 +97,7 @@ TEST(breaker, one_silence_is_no_death)
 	coop_peer_asked(p, 1000);
 	EXPECT_TRUE(coop_peer_silent(p, 5000));
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_SUSPECT});
-	EXPECT_TRUE(coop_peer_usable(p)) << "its processor may just be busy";
+	EXPECT_TRUE(coop_peer_usable(p)) << "its processor may only be busy";
 	coop_peer_asked(p, 9000);
 	EXPECT_FALSE(coop_peer_silent(p, 13000));
 	EXPECT_FALSE(coop_peer_hushed(p, limit, 1000 + limit - 1, 0));
@@ -125,7 +126,7 @@ TEST(breaker, a_spent_budget_probes_and_no_pong_opens)
 	EXPECT_TRUE(coop_peer_probe(p, limit, 1000, 42));
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_HALF_OPEN});
 	EXPECT_FALSE(coop_peer_usable(p));
-	EXPECT_FALSE(coop_peer_failed(p, 1, 1001, 0)) << "it was sent before the PING was";
+	EXPECT_FALSE(coop_peer_failed(p, 1, 1001, 0)) << "its REQUEST is older than the PING";
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_HALF_OPEN});
 	EXPECT_TRUE(coop_peer_no_pong(p, p->probe_at, 0));
 	EXPECT_EQ(p->health, unsigned{COOP_PEER_OPEN});
@@ -140,10 +141,10 @@ TEST(breaker, half_open_a_lie_opens_and_a_delivery_closes)
 		coop_peer_probe(p, limit, 1000, 42);
 	EXPECT_TRUE(coop_peer_failed(liar, COOP_FAILS_TO_OPEN, 2000, 0));
 	EXPECT_EQ(liar->health, unsigned{COOP_PEER_OPEN});
-	EXPECT_FALSE(coop_peer_clean(liar, 2001)) << "what it delivered besides is no excuse";
+	EXPECT_FALSE(coop_peer_clean(liar, 2001)) << "good segments do not excuse bad ones";
 	EXPECT_TRUE(coop_peer_clean(slow, 2000));
 	EXPECT_EQ(slow->health, unsigned{COOP_PEER_SUSPECT});
-	EXPECT_FALSE(coop_peer_pong(slow, 3000)) << "late, and of no more interest";
+	EXPECT_FALSE(coop_peer_pong(slow, 3000)) << "late, and of no use";
 	EXPECT_TRUE(coop_peer_usable(slow));
 }
 
@@ -158,9 +159,9 @@ TEST(breaker, the_ping_is_repeated_until_the_limit)
 		++pings;
 	EXPECT_EQ(now, 1000u + limit);
 	EXPECT_EQ(pings, 4u);
-	p->ping_sent = 0; // as they say who repeat it
+	p->ping_sent = 0; // as after a repeated PING
 	EXPECT_TRUE(coop_peer_pong(p, now));
-	EXPECT_EQ(p->srtt_us, 0u) << "which of the PINGs did it answer?";
+	EXPECT_EQ(p->srtt_us, 0u) << "unknown which PING it answered";
 }
 
 TEST(breaker, rest_doubles_until_something_is_delivered)
@@ -179,7 +180,7 @@ TEST(breaker, rest_doubles_until_something_is_delivered)
 		now += 100;
 		EXPECT_TRUE(coop_peer_pong(p, now));
 		EXPECT_EQ(p->health, unsigned{COOP_PEER_SUSPECT});
-		coop_peer_failed(p, 1, now, 0); // answers PINGs, delivers nothing: open at once
+		coop_peer_failed(p, 1, now, 0); // answers PINGs, delivers nothing: opens at once
 	}
 	EXPECT_EQ(rest, u64{COOP_BACKOFF_MIN_US} << COOP_BACKOFF_DOUBLE);
 	now = p->probe_at;
@@ -208,7 +209,7 @@ TEST(breaker, a_peer_that_speaks_is_probed_early)
 	coop_peer *p = coop_peers_get(&x.t, x.add(1));
 	coop_peer_failed(p, COOP_FAILS_TO_OPEN, 0, 0);
 	p->probe_at = 10000000;
-	EXPECT_FALSE(coop_peer_heard(p, 1000)) << "not within the first rest";
+	EXPECT_FALSE(coop_peer_heard(p, 1000)) << "not within the first backoff";
 	EXPECT_TRUE(coop_peer_heard(p, COOP_BACKOFF_MIN_US));
 	EXPECT_EQ(p->probe_at, u64{COOP_BACKOFF_MIN_US});
 }
@@ -222,7 +223,8 @@ TEST(breaker, one_that_was_silent_and_speaks_is_probed_at_once)
 		coop_peer_asked(p, now);
 		coop_peer_silent(p, now + 4000);
 		ASSERT_TRUE(coop_peer_hushed(p, limit, now += limit, 0));
-		EXPECT_EQ(coop_peer_heard(p, now += 10), first) << "a second time it rests";
+		EXPECT_EQ(coop_peer_heard(p, now += 10), first)
+			<< "the second time it waits for the backoff";
 		EXPECT_EQ(p->probe_at == now, first);
 		coop_peer_probe(p, limit, now, 42);
 		EXPECT_TRUE(coop_peer_pong(p, now));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// place.cpp - placement spreads by weight and moves little.
+// place.cpp - placement spreads by weight, and a change moves few chunks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -96,7 +96,7 @@ TEST(place, draws_do_not_depend_on_local_ids)
 	const auto hs = holders({4096});
 	const coop_fid fid{3, 4};
 	coop_addr same = hs[0].addr;
-	same.qkey = 77; // what a node may know differently
+	same.qkey = 77; // nodes may know different values
 	same.sl = 3;
 	const coop_draw a = coop_place_draw(&fid, 5, &hs[0].addr, 1),
 			b = coop_place_draw(&fid, 5, &same, 1);
@@ -110,7 +110,8 @@ TEST(place, slow_suspect_and_busy_peers_weigh_less_but_something)
 	const u32 full = coop_place_weight(&p, 100, 0);
 	EXPECT_EQ(full, unsigned{COOP_WEIGHT_MAX});
 	p.srtt_us = 110;
-	EXPECT_EQ(coop_place_weight(&p, 100, 0), full) << "near enough is equal";
+	EXPECT_EQ(coop_place_weight(&p, 100, 0), full)
+		<< "a nearly equal round trip counts as equal";
 	p.srtt_us = 100000;
 	const u32 slow = coop_place_weight(&p, 100, 0);
 	EXPECT_LT(slow, full);
@@ -121,7 +122,7 @@ TEST(place, slow_suspect_and_busy_peers_weigh_less_but_something)
 	const u32 busy = coop_place_weight(&p, 100, 0);
 	EXPECT_LT(busy, suspect);
 	EXPECT_GE(busy, 1u);
-	EXPECT_EQ(coop_place_weight(&p, 100, 10), suspect) << "busy no more";
+	EXPECT_EQ(coop_place_weight(&p, 100, 10), suspect) << "no longer busy";
 }
 
 } // namespace

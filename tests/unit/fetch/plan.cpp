@@ -14,7 +14,7 @@ struct place {
 	u32 seg, at;
 };
 
-// Where byte b of the pages (one after the other) travels, worked out the slow way.
+// Where byte b of the pages (one after the other) travels, computed byte by byte.
 std::vector<place> naive(u32 page, u32 mtu, u32 pages, bool packed)
 {
 	std::vector<place> out;
@@ -53,7 +53,8 @@ void check(u32 shift, u32 mtu, u32 wr, u32 pages, bool packed)
 		for (u32 f = 0; f < seg.n_frag; ++f) {
 			touched |= u64{1} << seg.frag[f].page;
 			ASSERT_LE(seg.frag[f].off + seg.frag[f].len, page);
-			// Ends of the fragment; between them it is contiguous on both sides.
+			// Checks both ends of the fragment; it is contiguous on both
+			// sides.
 			for (u32 i : {0u, seg.frag[f].len - 1}) {
 				const u32 b = seg.frag[f].page * page + seg.frag[f].off + i;
 				ASSERT_EQ(ref[b].seg, s);
@@ -95,7 +96,7 @@ TEST(plan, every_page_size_and_mtu)
 	}
 }
 
-// All MTUs there are, at the page size where they matter most.
+// All MTUs, at the page size where they matter most.
 TEST(plan, every_mtu_of_small_pages)
 {
 	for (u32 mtu = COOP_MTU_MIN; mtu <= COOP_MTU_MAX; mtu += 4) {

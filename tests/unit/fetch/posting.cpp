@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// posting.cpp - what may fall into a posted WR, and what is made of it.
+// posting.cpp - what can arrive in a posted WR, and how it is judged.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -90,7 +90,7 @@ TEST_F(posting, no_immediate_data_is_shared_by_attempts_of_any_size)
 	for (u32 pages : {1u, 64u, 3u, 1u, 17u}) {
 		ASSERT_EQ(coop_plan_init(&plan_, 12, 4096, 4096, pages, false), 0);
 		start(coop_plan_pages(&plan_, 0));
-		EXPECT_LE(p_.imm - end, 64u) << "runs follow one another, rounded up";
+		EXPECT_LE(p_.imm - end, 64u) << "runs follow each other, rounded up";
 		EXPECT_EQ(p_.imm & ((1u << plan_.seg_bits) - 1), 0u);
 		end = p_.imm + (1u << plan_.seg_bits);
 	}
@@ -105,7 +105,7 @@ TEST_F(posting, lengths_are_exact)
 	coop_rx bare = rx(4, p_.imm + 4, 3000);
 	bare.has_imm = false;
 	EXPECT_EQ(give(bare), COOP_RX_BAD);
-	EXPECT_EQ(judge(), 0u) << "a pad is no data either";
+	EXPECT_EQ(judge(), 0u) << "a pad carries no data either";
 }
 
 TEST_F(posting, duplicates_count_once)
@@ -135,12 +135,12 @@ TEST_F(posting, unwanted_and_unknown_segments_are_bad)
 {
 	start(0b1111);
 	EXPECT_EQ(p_.n_wr, 4u);
-	EXPECT_EQ(give(0, 4), COOP_RX_BAD);                    // exists, not asked for
+	EXPECT_EQ(give(0, 4), COOP_RX_BAD);                    // exists, not requested
 	EXPECT_EQ(give(rx(9, p_.imm, 3000)), COOP_RX_IGNORED); // no such WR
 	EXPECT_EQ(give(0, 0), COOP_RX_IGNORED);                // completed already
 	ASSERT_EQ(coop_plan_init(&plan_, 12, 4096, 4096, 3, false), 0);
 	start(0b111);
-	EXPECT_EQ(give(rx(0, p_.imm + 3, 4096)), COOP_RX_BAD); // fits the bits, not the plan
+	EXPECT_EQ(give(rx(0, p_.imm + 3, 4096)), COOP_RX_BAD); // fits the bits but not the plan
 }
 
 TEST_F(posting, only_the_source_that_the_commit_names_counts)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// serve.cpp - the responder: doubled and superseded requests, load, refusals.
+// serve.cpp - the responder: repeated and superseded requests, load, refusals.
 #include "tests/unit/fetch/lab.hpp"
 
 namespace
@@ -16,7 +16,7 @@ TEST(serve, a_doubled_request_is_served_once)
 	net.filter = [&](node &to, std::vector<u8> &m) {
 		if (command(m) == COOP_CMD_REQUEST) {
 			request = m;
-			to.ctrl(m, a.cfg.self); // while it is served
+			to.ctrl(m, a.cfg.self); // during the serve
 		}
 		return true;
 	};
@@ -26,11 +26,11 @@ TEST(serve, a_doubled_request_is_served_once)
 	EXPECT_EQ(b.served, 1u);
 	net.filter = nullptr;
 	const u64 commits = b.stats().commits_tx;
-	b.ctrl(request, a.cfg.self); // and afterwards
+	b.ctrl(request, a.cfg.self); // and after it
 	net.settle();
 	EXPECT_EQ(b.served, 1u);
 	EXPECT_EQ(b.stats().commits_tx, commits + 1) << "answered from the record";
-	EXPECT_EQ(a.stats().commits_stale, 1u) << "which nobody waits for any more";
+	EXPECT_EQ(a.stats().commits_stale, 1u) << "a no longer waits for it";
 	EXPECT_EQ(b.stats().serves_dup, 2u);
 }
 
@@ -44,7 +44,7 @@ TEST(serve, what_cannot_change_is_vouched_for_before_it_is_sent)
 	ASSERT_EQ(a.fetch(4), 0);
 	net.settle();
 	EXPECT_EQ(b.stats().commits_tx, 1u);
-	EXPECT_EQ(a.done[1].good, b.have) << "the COMMIT waited for no completion";
+	EXPECT_EQ(a.done[1].good, b.have) << "the COMMIT did not wait for completions";
 	EXPECT_EQ(b.stats().serve_pages, 3u);
 	EXPECT_EQ(b.rechecks, 0u);
 	EXPECT_EQ(b.ended, 0u) << "the network still reads the pages";
@@ -111,7 +111,7 @@ TEST(serve, what_is_kept_without_its_sums_waits_for_them)
 	EXPECT_EQ(a.done[1].good, 3u);
 }
 
-// Two attempts at one fetch of a's wait for b's pages.
+// Two attempts of a's one fetch wait for b's pages.
 void ask_twice(network &net, node &a, node &b)
 {
 	net.acquaint(a, b);
@@ -119,7 +119,7 @@ void ask_twice(network &net, node &a, node &b)
 	net.filter = [](node &, auto &m) { return lab::command(m) != COOP_CMD_QUERY; };
 	ASSERT_EQ(a.fetch(4), 0);
 	while (b.held.size() < 2 && a.done.empty())
-		net.run(1000); // the first attempt's patience ends, for its questions are lost
+		net.run(1000); // ends the first attempt's patience: its QUERYs are lost
 	ASSERT_EQ(b.held.size(), 2u);
 	b.hold_lookup = false;
 	net.filter = nullptr;
@@ -147,8 +147,8 @@ TEST(serve, a_newer_attempt_supersedes_the_older)
 		coop_engine_lookup_done(b.e, id, ~u64{0}, b.size, 1000 + id, net.now);
 	net.run();
 	EXPECT_EQ(a.done[1].err, 0);
-	EXPECT_EQ(b.stats().commits_tx, 1u) << "only the newer one is vouched for";
-	EXPECT_EQ(a.stats().segs_stale, 0u) << "and only it was sent";
+	EXPECT_EQ(b.stats().commits_tx, 1u) << "only the newer attempt has a COMMIT";
+	EXPECT_EQ(a.stats().segs_stale, 0u) << "and only its segments were sent";
 	EXPECT_EQ(b.served, b.ended);
 }
 
@@ -167,7 +167,7 @@ TEST(serve, says_busy_when_all_serves_are_taken)
 	net.settle();
 	EXPECT_EQ(b.stats().serves_busy, 1u);
 	EXPECT_EQ(a.peer(at_a).busy, 1u);
-	EXPECT_EQ(a.peer(at_a).health, unsigned{COOP_PEER_HEALTHY}) << "busy is not ill";
+	EXPECT_EQ(a.peer(at_a).health, unsigned{COOP_PEER_HEALTHY}) << "busy is no failure";
 	b.hold_lookup = false;
 	coop_engine_lookup_done(b.e, b.held[0], ~u64{0}, b.size, 1000 + b.held[0], net.now);
 	net.run();
@@ -193,7 +193,7 @@ TEST(serve, the_rate_limit_says_busy)
 		pages += r.good ? 64 : 0;
 	EXPECT_GT(b.stats().serves_limited, 0u);
 	EXPECT_GT(pages, 64u);
-	// The bucket's depth and one debt beyond the rate.
+	// The bucket's depth and one debt on top of the rate.
 	EXPECT_LE(pages * 4096, (net.now - start) * 105 / 100 + 2 * 64 * 4096 + 105000);
 }
 

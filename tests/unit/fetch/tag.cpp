@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// tag.cpp - page tags against a reference that is as naive as the definition: numbers of
-// 256 bits in bytes, schoolbook multiplication, one step after the other. And what a
-// tag has to be different for.
+// tag.cpp - page tags against a reference as naive as the definition: 256-bit numbers
+// as bytes, schoolbook multiplication, step by step. Also the inputs that must change a
+// tag.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -131,7 +131,7 @@ protected:
 TEST_F(tag, is_the_references)
 {
 	for (std::size_t size : {0, 1024, 4096, 16384}) {
-		std::vector<u8> odd(size + 1); // at an address that no word likes
+		std::vector<u8> odd(size + 1); // for an unaligned address
 		for (const int fill : {0, 0xff, -1}) {
 			for (auto &b : odd)
 				b = static_cast<u8>(fill < 0 ? rng() : fill);
@@ -148,7 +148,8 @@ TEST_F(tag, is_the_references)
 
 TEST_F(tag, stays_what_it_is)
 {
-	// Computed once by another program: nodes of all versions must agree on them.
+	// Another program computed these once: nodes of all versions must agree on
+	// them.
 	u8 known[COOP_MAC_KEY];
 	for (unsigned i = 0; i < sizeof(known); ++i)
 		known[i] = static_cast<u8>(i);
@@ -180,10 +181,10 @@ TEST_F(tag, blocks_and_words_have_places)
 	EXPECT_NE(of(other), whole);
 	other = page;
 	std::swap_ranges(other.begin(), other.begin() + 8, other.begin() + 8);
-	EXPECT_NE(of(other), whole) << "two words of a pair";
+	EXPECT_NE(of(other), whole) << "swapped two words of a pair";
 	other = page;
 	std::swap_ranges(other.begin(), other.begin() + 16, other.begin() + 16);
-	EXPECT_NE(of(other), whole) << "two pairs";
+	EXPECT_NE(of(other), whole) << "swapped two pairs";
 	std::vector<u8> zeros(4096), fewer(2048);
 	EXPECT_NE(of(zeros), of(fewer));
 }
@@ -208,7 +209,7 @@ TEST_F(tag, is_of_one_attempt_and_one_page)
 
 TEST_F(tag, keys_are_no_macs_of_messages)
 {
-	// A message has 24 bytes before its MAC at least, a key is derived from 16.
+	// A message has at least 24 bytes before its MAC; a key is derived from 16.
 	const u64 first = derive(fabric, 0);
 	u64 prf;
 	std::memcpy(&prf, key.prf, 8);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// turns.cpp - nodes take turns, the serves of one keep their order.
+// turns.cpp - nodes take turns, and the serves of one node keep their order.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -42,7 +42,7 @@ TEST_F(turns, of_nodes_and_in_the_order_of_a_node)
 	for (u32 i : {3u, 4u})
 		coop_turns_join(&t, 1, i);
 	coop_turns_join(&t, 2, 5);
-	coop_turns_join(&t, 0, 1); // is in line
+	coop_turns_join(&t, 0, 1); // already in line
 	EXPECT_EQ(rest(), (order{0, 3, 5, 1, 4, 2}));
 	EXPECT_EQ(rest(), order{});
 }
@@ -55,7 +55,7 @@ TEST_F(turns, who_was_interrupted_goes_on_before_its_node_s_others_but_after_oth
 	ASSERT_EQ(coop_turns_next(&t), 0u);
 	coop_turns_resume(&t, 0, 0);
 	EXPECT_EQ(rest(), (order{2, 0, 1}));
-	// Also if it had to wait outside, and its node had nothing else.
+	// The same if it had to wait outside and its node had nothing else.
 	coop_turns_resume(&t, 0, 0);
 	coop_turns_join(&t, 0, 1);
 	EXPECT_EQ(rest(), (order{0, 1}));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// wire.cpp - every message there and back, cut at every length, with every bit flipped.
+// wire.cpp - every message encoded and decoded, cut at every length, with every bit flipped.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -74,7 +74,7 @@ coop_msg commit(u32 n_sums, bool tags = false)
 	c.size = 8;
 	c.pages = 0x8000000000000001;
 	c.source = address(4);
-	c.source.qkey = 0; // does not travel
+	c.source.qkey = 0; // not on the wire
 	c.source.sl = 0;
 	c.n_sums = n_sums;
 	c.tags = tags;
@@ -112,7 +112,8 @@ std::vector<u8> encode(const coop_msg &m)
 	return out;
 }
 
-// From memory that ends where the message ends, so that ASan sees a read past it.
+// Decodes from memory that ends where the message ends, so that ASan sees a read past
+// it.
 coop_decode decode(coop_msg &m, const std::vector<u8> &bytes)
 {
 	std::unique_ptr<u8[]> tight(new u8[bytes.size() + 1]);
@@ -149,7 +150,8 @@ TEST(wire, truncated_at_every_length)
 			coop_msg back;
 			std::vector<u8> cut(whole.begin(), whole.begin() + static_cast<long>(n));
 			EXPECT_EQ(decode(back, cut), COOP_DECODE_SHORT);
-			// The same, by one who has the key and mends the length.
+			// The same cut by a sender with the key, who corrects the
+			// length.
 			if (n < COOP_WIRE_HEADER + COOP_WIRE_MAC)
 				continue;
 			cut[20] = static_cast<u8>(n);
@@ -193,7 +195,7 @@ TEST(wire, every_flipped_bit_is_noticed)
 	}
 }
 
-// One who has the key can say anything; nothing of it may get past the bounds.
+// A sender with the key can say anything, but nothing may pass the bounds checks.
 TEST(wire, every_signed_byte_is_within_bounds_or_refused)
 {
 	for (const coop_msg &m : samples()) {
@@ -267,7 +269,7 @@ TEST(wire, every_shape_of_a_fetch_fits_the_smallest_mtu)
 		if (mtu >= 480) {
 			ASSERT_EQ(coop_wire_max_pages(mtu, true), unsigned{COOP_MAX_PAGES});
 		}
-		// And a page of 64 KiB can be had over it.
+		// The MTU also suffices for one page of 64 KiB.
 		ASSERT_GE(coop_wire_max_segs(mtu), (65536 + mtu - 1) / mtu);
 	}
 }
@@ -279,7 +281,8 @@ TEST(wire, sums_are_of_one_kind)
 		  COOP_DECODE_MALFORMED);
 	EXPECT_EQ(decode(back, encode(request(2, 4096, COOP_OPT_KNOWN + 1))),
 		  COOP_DECODE_MALFORMED);
-	EXPECT_EQ(decode(back, encode(commit(0, true))), COOP_DECODE_MALFORMED) << "tags, but none";
+	EXPECT_EQ(decode(back, encode(commit(0, true))), COOP_DECODE_MALFORMED)
+		<< "tags announced, none carried";
 	std::vector<u8> other = encode(commit(2, true));
 	ASSERT_EQ(other.size(), 96u + 2 * 6);
 	other[87] = 2;
@@ -287,7 +290,7 @@ TEST(wire, sums_are_of_one_kind)
 	EXPECT_EQ(decode(back, other), COOP_DECODE_MALFORMED);
 	other[87] = 0;
 	sign(other);
-	EXPECT_EQ(decode(back, other), COOP_DECODE_MALFORMED) << "12 bytes are no two CRCs";
+	EXPECT_EQ(decode(back, other), COOP_DECODE_MALFORMED) << "12 bytes are not two CRCs";
 }
 
 TEST(wire, encode_does_not_write_past_the_room)
