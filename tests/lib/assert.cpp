@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// assert.cpp - an invariant of the engine that does not hold fails the test.
+// assert.cpp - a broken invariant of the engine fails the test.
 #include <gtest/gtest.h>
 
 #include "rpc/base/host.h"

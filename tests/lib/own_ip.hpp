@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// own_ip.hpp - loopback addresses that no other test process of this machine takes.
+// own_ip.hpp - loopback addresses that no other test process of this machine uses.
 #pragma once
 
 #include <string>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// scratch.hpp - a directory for this process that is gone when the process is,
-// however it ends.
+// scratch.hpp - a directory that this process uses and that disappears with it, however
+// the process ends.
 //
-// A child waits for the process' end, which closes its pipe, and removes the
-// directory: a fuzzer leaves by _Exit(), and nobody can catch SIGKILL. Make it
-// before there are threads.
+// A child waits for the end of the process, which closes its pipe, and removes the
+// directory: a fuzzer leaves by _Exit(), and no process can catch SIGKILL. Create it
+// before any thread.
 #pragma once
 
 #include <cerrno>
@@ -37,7 +37,7 @@ public:
 			for (int s : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
 				::signal(s, SIG_IGN);
 			::close(ends[1]);
-			for (int fd : {0, 1, 2}) // whoever reads these waits for the parent only
+			for (int fd : {0, 1, 2}) // a reader of these waits for the parent only
 				::close(fd);
 			char none;
 			while (::read(ends[0], &none, 1) < 0 && errno == EINTR) {}
@@ -47,7 +47,8 @@ public:
 		}
 		::close(ends[0]);
 		life_ = ends[1];
-		// Not for those that the process starts: they may outlive it.
+		// Programs that the process starts must not inherit it: they may
+		// outlive the process.
 		::fcntl(life_, F_SETFD, FD_CLOEXEC);
 	}
 	~scratch()
