@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// acts.cpp - each act of rpc/chan with datagrams that are past, in order,
-// doubled, of the future, and out of the window: segments and ACKs.
+// acts.cpp - each act of rpc/chan with past, in-order, duplicate, future and out-of-window
+// datagrams: segments and ACKs.
 #include <gtest/gtest.h>
 
 #include "tests/unit/chan/lab.hpp"
@@ -25,7 +25,7 @@ TEST(chan_segment, in_order_is_delivered_and_acknowledged_within_50_us)
 	ASSERT_TRUE(ev);
 	EXPECT_EQ(lab.b().placed.at(ev->cookie), "one");
 	EXPECT_EQ(ev->tag, 5u);
-	EXPECT_TRUE(lab.pull(1).empty()); // the ACK waits for company
+	EXPECT_TRUE(lab.pull(1).empty()); // the ACK is delayed
 	const u64 before = lab.now;
 	EXPECT_LE(coop_chan_deadline(lab.b().e), before + 56); // to the next tick of 8 us
 	lab.wait(56);
@@ -96,7 +96,7 @@ TEST(chan_segment, past_the_window_is_dropped_and_acknowledged_at_once)
 	}
 	const auto last = forged(d[0], [&](auto &p) { p.seq += 4095; });
 	EXPECT_EQ(lab.deliver(last, 0, chan_address(0, lab_command), 1), COOP_CHAN_PLACE);
-	// The whole bitmap is told, as far as a datagram of this channel goes.
+	// The ACK carries the whole bitmap that fits a datagram of this channel.
 	lab.wait(60);
 	const auto ack = lab.pull(1);
 	ASSERT_EQ(ack.size(), 1u);
@@ -166,7 +166,7 @@ TEST(chan_segment, chunk_that_is_not_what_its_number_says_is_dropped)
 			  COOP_CHAN_DONE);
 		EXPECT_EQ(lab.b().stats().rx_bad_chunk, ++bad);
 	}
-	// More or fewer bytes than it says itself.
+	// More or fewer bytes than its header says.
 	for (const int wrong : {-1, 1}) {
 		const auto lie = forged(d[1], [&](auto &p) { p.payload_len += wrong; });
 		auto bytes = lie;
@@ -181,7 +181,7 @@ TEST(chan_segment, chunk_that_is_not_what_its_number_says_is_dropped)
 
 TEST(chan_segment, overlapping_chunks_do_not_make_a_message)
 {
-	// The same place under another number: arithmetic says that it is another place.
+	// The same place under another number: the arithmetic gives another place.
 	chan_lab lab;
 	lab.greet();
 	lab.send(0, 1, big);
@@ -208,7 +208,7 @@ TEST(chan_ack, rides_on_what_is_sent_anyway)
 	EXPECT_EQ(r[0].p.type, COOP_CHAN_T_MESSAGE);
 	EXPECT_EQ(r[0].p.ack, d[0].p.seq + 1);
 	lab.wait(1000);
-	EXPECT_TRUE(lab.pull(1).empty()); // nothing is owed any more
+	EXPECT_TRUE(lab.pull(1).empty()); // no ACK is owed
 	lab.deliver(r[0], 0);
 	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 1u);
 	EXPECT_GE(lab.b().stats().tx_piggybacked, 1u);
@@ -253,7 +253,7 @@ TEST(chan_ack, of_what_was_never_sent_is_a_lie)
 	lie([](auto &p) { p.ack += 1; });
 	lie([](auto &p) { p.ack += 4096; });
 	lie([](auto &p) { p.sack = 1; });
-	// Reserved, but not sent yet: more chunks than the congestion window lets go.
+	// Reserved but not sent: more chunks than the congestion window allows.
 	lab.send(0, 1, std::string(50000, 'x'));
 	const auto d = lab.pull(0);
 	ASSERT_LT(d.size(), 20u);
@@ -276,7 +276,7 @@ TEST(chan_ack, small_overtaking_large_causes_no_retransmission)
 		}
 	}
 	ASSERT_EQ(small.size(), 3u);
-	// All small ones arrive and are acknowledged, several times over.
+	// All small messages arrive; their ACKs arrive twice.
 	for (const auto &d : small) {
 		lab.deliver(d, 1);
 		lab.wait(500);
@@ -306,7 +306,7 @@ TEST(chan_ack, a_later_one_of_the_same_channel_tells_of_a_loss)
 	for (const auto &ack : lab.pull(1))
 		lab.deliver(ack, 0);
 	EXPECT_TRUE(lab.pull(0).empty()); // it may only be late
-	lab.wait(1000);                   // much less than the least timeout
+	lab.wait(1000);                   // much less than the minimum timeout
 	const auto again = lab.pull(0);
 	ASSERT_EQ(again.size(), 1u);
 	EXPECT_EQ(again[0].p.seq, d[0].p.seq);
@@ -324,7 +324,7 @@ TEST(chan_ack, overtaken_on_a_path_grown_slow_is_not_lost)
 	lab.greet();
 	lab.send(0, 1, big);
 	const auto d = lab.pull(0);
-	lab.wait(2000); // many round trips so far, and less than the least timeout
+	lab.wait(2000); // many round trips so far, but less than the minimum timeout
 	lab.deliver(d[1], 1);
 	lab.wait(100);
 	for (const auto &ack : lab.pull(1))
@@ -347,7 +347,7 @@ TEST(chan_ack, lost_on_a_path_grown_slow_is_no_timeout)
 	lab.greet();
 	lab.send(0, 1, big);
 	const auto d = lab.pull(0);
-	lab.wait(3700); // and a share for reordering: more than the least timeout
+	lab.wait(3700); // plus a share for reordering: above the minimum timeout
 	for (u32 i = 1; i < 6; ++i)
 		lab.deliver(d[i], 1); // the first is lost
 	lab.wait(100);
@@ -357,7 +357,7 @@ TEST(chan_ack, lost_on_a_path_grown_slow_is_no_timeout)
 		lab.wait(100);
 	EXPECT_EQ(lab.a().stats().retransmits_fast, 1u);
 	EXPECT_EQ(lab.a().stats().timeouts, 0u);
-	// It is fast again: what is overtaken now is missed soon.
+	// Fast again: a segment that others overtake is soon declared lost.
 	lab.run(1000000);
 	lab.greet();
 	lab.send(0, 1, big);
@@ -384,7 +384,7 @@ TEST(chan_time, first_timeout_after_100_ms_then_as_measured)
 	lab.wait(1008);
 	auto again = lab.pull(0);
 	ASSERT_EQ(again.size(), 1u);
-	EXPECT_EQ(again[0].channel, u32{COOP_CHAN_DATA}); // never by the command channel
+	EXPECT_EQ(again[0].channel, u32{COOP_CHAN_DATA}); // never on the command channel
 	lab.deliver(again[0], 1);
 	lab.now += 300;
 	for (const auto &ack : lab.pull(1))
@@ -392,8 +392,8 @@ TEST(chan_time, first_timeout_after_100_ms_then_as_measured)
 	ASSERT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 1u);
 	coop_chan_peer_info info;
 	ASSERT_EQ(coop_chan_peer_get(lab.a().e, lab.open(0, 1), &info), 0);
-	EXPECT_EQ(info.rto_us, 4000u); // the least
-	EXPECT_LT(info.srtt_us, 400u); // of the second time, not since the first
+	EXPECT_EQ(info.rto_us, 4000u); // the minimum
+	EXPECT_LT(info.srtt_us, 400u); // of the second transmission, not the first
 }
 
 TEST(chan_time, timeouts_back_off)
@@ -420,7 +420,7 @@ TEST(chan_time, what_left_in_one_burst_times_out_once)
 	chan_lab lab(cfg);
 	lab.greet();
 	constexpr u32 burst = 8;
-	for (u32 i = 0; i < burst; ++i) { // all of it is lost
+	for (u32 i = 0; i < burst; ++i) { // all lost
 		lab.send(0, 1, "tiny");
 		lab.pull(0);
 		lab.wait(100);
@@ -442,7 +442,7 @@ TEST(chan_time, what_left_in_one_burst_times_out_once)
 	EXPECT_EQ(lab.a().stats().timeouts, cfg.max_tries + 1);
 }
 
-// Stamps of 32 bits wrap after 71 minutes, and half of that is ahead as well as behind.
+// 32-bit stamps wrap after 71 minutes: beyond half of that, past looks like future.
 TEST(chan_time, a_loss_counts_however_long_ago_the_one_before_was)
 {
 	chan_lab lab;
@@ -478,7 +478,7 @@ TEST(chan_time, a_timeout_that_was_none_is_undone)
 		ASSERT_EQ(coop_chan_peer_get(lab.a().e, lab.open(0, 1), &info), 0);
 		const u32 before = info.cwnd;
 		ASSERT_GT(before, 12u);
-		lab.wait(50000); // everything is held back, or lost
+		lab.wait(50000); // everything is delayed, or lost
 		ASSERT_GE(lab.a().stats().timeouts, 1u);
 		const auto again = lab.pull(0);
 		for (const auto &each : lost ? again : d)
@@ -532,10 +532,10 @@ TEST(chan_order, credits_bound_what_the_network_holds)
 	u32 n[2] = {};
 	for (const auto &each : d)
 		++n[each.channel];
-	EXPECT_EQ(n[0], 6u); // a quarter is for ACKs
+	EXPECT_EQ(n[0], 6u); // a quarter is reserved for ACKs
 	EXPECT_EQ(n[1], 5u);
 	EXPECT_TRUE(lab.pull(0).empty());
-	// An ACK still finds its credit.
+	// An ACK still gets its credit.
 	lab.send(1, 0, "hello");
 	for (const auto &each : lab.pull(1))
 		lab.deliver(each, 0);
@@ -544,7 +544,7 @@ TEST(chan_order, credits_bound_what_the_network_holds)
 	ASSERT_EQ(ack.size(), 1u);
 	EXPECT_EQ(ack[0].p.type, COOP_CHAN_T_ACK);
 	coop_chan_tx_done(lab.a().e, 0, d[0].id, 0, lab.now);
-	EXPECT_EQ(lab.pull(0).size(), 0u); // back to the reserve
+	EXPECT_EQ(lab.pull(0).size(), 0u); // refills the reserve
 	coop_chan_tx_done(lab.a().e, 0, ack[0].id, 0, lab.now);
 	EXPECT_EQ(lab.pull(0).size(), 1u);
 }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// lab.hpp - two rpc/chan engines and a network that the test moves by hand.
+// lab.hpp - two rpc/chan engines and a network that the test drives.
 //
-// Datagrams that an engine gives lie in `sent` until the test delivers, drops or
-// repeats them. Received messages are placed into vectors, or refused as the
-// test says.
+// Datagrams from an engine stay in `sent` until the test delivers, drops or repeats them.
+// Received messages go into vectors, or are refused as the test says.
 #pragma once
 
 #include <cerrno>
@@ -85,9 +84,9 @@ struct lab_node {
 	std::vector<coop_chan_ev> events;
 	u64 next_cookie = 1;
 	u32 refuse = 0;    // enum coop_chan_refusal; 0: place
-	u32 asked = 0;     // times that a place was asked for
-	u32 receive = 0;   // of the last one
-	bool keep = false; // datagrams stay with the network: the test calls tx_done
+	u32 asked = 0;     // number of PLACE verdicts
+	u32 receive = 0;   // id of the last placed receive
+	bool keep = false; // the network keeps datagrams: the test calls tx_done
 
 	struct coop_chan_stats stats() const
 	{
@@ -118,7 +117,7 @@ public:
 	{
 		node.emplace_back(std::make_unique<lab_node>(0, a, now));
 		node.emplace_back(std::make_unique<lab_node>(1, b, now));
-		now += 10000; // the engines have been quiet for long enough
+		now += 10000; // past the quiet time of both engines
 	}
 
 	lab_node &a() { return *node[0]; }
@@ -136,7 +135,7 @@ public:
 		return static_cast<u32>(coop_chan_open(node[from]->e, &addr, to, now));
 	}
 
-	// Queues a message; its id, or 0 if it is refused with *err.
+	// Queues a message; returns its id, or 0 and *err if the engine refuses it.
 	u32 send(u32 from, u32 to, const std::string &text, u32 flags = 0, u64 tag = 5,
 		 int *err = nullptr)
 	{
@@ -155,7 +154,7 @@ public:
 		return e ? 0 : id;
 	}
 
-	// Takes the datagrams that an engine has to send, and its events.
+	// Takes an engine's datagrams and events.
 	std::vector<lab_datagram> pull(u32 from)
 	{
 		lab_node &n = *node[from];
@@ -182,7 +181,7 @@ public:
 			if (coop_chan_decode(&d.p, n.cfg.key, d.bytes.data(),
 					     static_cast<u32>(d.bytes.size()),
 					     false) != COOP_CHAN_D_OK)
-				throw std::logic_error("an engine sends what nobody decodes");
+				throw std::logic_error("an engine sent an invalid datagram");
 			out.push_back(std::move(d));
 			if (!n.keep)
 				coop_chan_tx_done(n.e, tx.channel, tx.id, 0, now);
@@ -198,7 +197,7 @@ public:
 			node[i]->events.push_back(ev);
 	}
 
-	// Vanishes, as with every device, if it does not know the Q_Key.
+	// Drops it, as every device does, if the Q_Key is wrong.
 	coop_chan_verdict deliver(const lab_datagram &d, u32 to)
 	{
 		const coop_chan_cfg &cfg = node[to]->cfg;
@@ -240,7 +239,7 @@ public:
 		return first;
 	}
 
-	// Everything that both have to say arrives, until both are silent.
+	// Delivers all datagrams of both engines until both are silent.
 	void settle()
 	{
 		for (bool more = true; more;) {
@@ -253,7 +252,7 @@ public:
 		}
 	}
 
-	// Lets time pass, in one step.
+	// Advances the clock in one step.
 	void wait(u64 us)
 	{
 		now += us;
@@ -263,7 +262,7 @@ public:
 		}
 	}
 
-	// Settles, and lets time pass until neither has anything to wait for within the limit.
+	// Settles and advances the clock until neither engine has a deadline within the limit.
 	void run(u64 limit)
 	{
 		const u64 end = now + limit;
@@ -277,7 +276,7 @@ public:
 		}
 	}
 
-	// A session with one message each way behind it.
+	// Establishes a session with one message each way.
 	void greet()
 	{
 		send(0, 1, "hello");
@@ -288,7 +287,7 @@ public:
 			n->events.clear();
 	}
 
-	// The node begins a new life at the same address.
+	// The node restarts at the same address.
 	void restart(u32 i)
 	{
 		coop_chan_cfg cfg = node[i]->cfg;
@@ -301,7 +300,7 @@ public:
 	std::vector<std::unique_ptr<lab_node>> node;
 };
 
-// A datagram with its header changed, and its MAC put right: as a peer with the key may send.
+// A datagram with a changed header and a correct MAC, as a peer with the key may send.
 template <class change> std::vector<u8> forged(const lab_datagram &d, const change &how)
 {
 	coop_chan_packet p = d.p;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// messages.cpp - the life of a message: whose memory it is, receivers that
-// are not ready or refuse, cancellation, probes, seals.
+// messages.cpp - the life of a message: who owns its memory, receivers that are not ready or
+// refuse, cancellation, probes, seals.
 #include <gtest/gtest.h>
 
 #include "tests/unit/chan/lab.hpp"
@@ -55,7 +55,7 @@ TEST(chan_message, memory_is_the_networks_until_every_datagram_is_back)
 	lab.send(0, 1, "mine");
 	const auto d = lab.pull(0);
 	lab.wait(200000);
-	const auto again = lab.pull(0); // the network holds it twice
+	const auto again = lab.pull(0); // the network now holds it twice
 	ASSERT_EQ(again.size(), 1u);
 	lab.deliver(again[0], 1);
 	lab.run(1000);
@@ -97,7 +97,7 @@ TEST(chan_refusal, no_buffer_is_asked_again_until_there_is_one)
 	EXPECT_TRUE(lab.pull(0).empty()); // it pauses
 	lab.wait(1400);
 	const auto knock = lab.pull(0);
-	ASSERT_EQ(knock.size(), 1u); // and then asks with one segment, not with all
+	ASSERT_EQ(knock.size(), 1u); // then it tries one segment, not all
 	lab.deliver(knock[0], 1);
 	EXPECT_EQ(lab.b().asked, asked + 1);
 	lab.b().refuse = 0;
@@ -133,7 +133,7 @@ TEST(chan_refusal, never_ready_ends_with_enobufs)
 	lab.send(0, 1, big);
 	lab.run(1000000);
 	EXPECT_EQ(ended(lab.a()), -ENOBUFS);
-	EXPECT_EQ(lab.a().stats().segments_used, 0u); // the numbers are void, and acknowledged
+	EXPECT_EQ(lab.a().stats().segments_used, 0u); // the numbers are void and acknowledged
 	lab.b().refuse = 0;
 	lab.a().events.clear();
 	lab.send(0, 1, "after it");
@@ -165,11 +165,11 @@ TEST(chan_refusal, a_receiver_without_receives_is_not_ready)
 	lab.greet();
 	lab.send(0, 1, big);
 	const auto d = lab.pull(0);
-	lab.deliver(d[0], 1); // holds the only one
+	lab.deliver(d[0], 1); // takes the only receive
 	lab.send(0, 1, "second");
 	for (const auto &each : lab.pull(0))
 		lab.deliver(each, 1);
-	EXPECT_EQ(lab.b().asked, 2u); // greeting and big; not for the second
+	EXPECT_EQ(lab.b().asked, 2u); // for the greeting and big, not for the second
 	EXPECT_EQ(lab.b().stats().rnr_tx, 1u);
 	for (u32 i = 1; i < d.size(); ++i)
 		lab.deliver(d[i], 1);
@@ -177,7 +177,7 @@ TEST(chan_refusal, a_receiver_without_receives_is_not_ready)
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 2u);
 }
 
-// However many messages a peer begins and never ends, others find places.
+// A peer that begins many messages and ends none must leave places to other peers.
 TEST(chan_refusal, a_peer_leaves_places_to_others)
 {
 	coop_chan_cfg cfg = lab_cfg(1);
@@ -206,7 +206,7 @@ TEST(chan_refusal, a_peer_leaves_places_to_others)
 		lab.deliver(d, 1);
 	EXPECT_EQ(lab.b().asked, asked + 1);
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
-	// And what had to wait comes through when what was begun has ended.
+	// The waiting messages arrive when the begun ones have ended.
 	for (u32 i = 0; i < 50 && lab.b().count(COOP_CHAN_EV_DELIVERED) < all + 2; ++i)
 		lab.run(100000);
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), all + 2);
@@ -256,7 +256,7 @@ TEST(chan_cancel, under_way_aborts_the_receive)
 	EXPECT_EQ(lab.b().event(COOP_CHAN_EV_ABORTED)->err, -ECANCELED);
 	EXPECT_EQ(lab.b().stats().receives_used, 0u);
 	EXPECT_EQ(lab.a().stats().segments_used, 0u);
-	// Late chunks of it are of numbers that were taken: they open nothing.
+	// Its late chunks have numbers already received: they open nothing.
 	for (const auto &each : d)
 		EXPECT_EQ(lab.deliver(each, 1), COOP_CHAN_DONE);
 	EXPECT_EQ(lab.b().stats().receives_used, 0u);
@@ -275,7 +275,7 @@ TEST(chan_cancel, a_late_chunk_between_voids_opens_nothing)
 	EXPECT_EQ(lab.deliver(d[1], 1), COOP_CHAN_DONE);
 	lab.deliver(voids[0], 1);
 	EXPECT_EQ(lab.deliver(d[4], 1), COOP_CHAN_DONE);
-	EXPECT_EQ(lab.b().asked, 1u); // the greeting
+	EXPECT_EQ(lab.b().asked, 1u); // for the greeting
 	for (const auto &each : voids)
 		lab.deliver(each, 1);
 	lab.run(1000);
@@ -312,7 +312,7 @@ TEST(chan_give_up, of_a_half_message_is_told_to_its_sender)
 	EXPECT_EQ(lab.b().event(COOP_CHAN_EV_ABORTED)->err, -ECANCELED);
 	EXPECT_EQ(coop_chan_give_up(lab.b().e, lab.b().receive, lab.now), -ENOENT);
 	EXPECT_EQ(coop_chan_give_up(lab.b().e, 1u << 30, lab.now), -ENOENT);
-	// Nothing of it has a place any more, and nothing asks for another.
+	// Its chunks have no place, and none asks for another.
 	const u32 asked = lab.b().asked;
 	EXPECT_EQ(lab.deliver(d[0], 1), COOP_CHAN_DONE);
 	EXPECT_EQ(lab.deliver(d[2], 1), COOP_CHAN_DONE);
@@ -342,7 +342,7 @@ TEST(chan_give_up, is_heard_though_every_word_of_it_is_lost_once)
 	coop_chan_give_up(lab.b().e, lab.b().receive, lab.now);
 	for (std::size_t i = 1; i < d.size(); ++i)
 		lab.deliver(d[i], 1);
-	lab.pull(1); // all of it lost
+	lab.pull(1); // all lost
 	lab.run(2000000);
 	EXPECT_EQ(ended(lab.a()), -ENOBUFS);
 	EXPECT_EQ(lab.b().stats().receives_used, 0u);
@@ -405,14 +405,14 @@ TEST(chan_give_up, ends_with_the_session_too)
 	const auto again = lab.pull(0);
 	lab.deliver(again[0], 1);
 	for (u32 i = 0; i < 3 && !lab.b().stats().receives_used; ++i) {
-		lab.settle(); // he may be challenged first
+		lab.settle(); // b may challenge a first
 		lab.send(0, 1, big);
 		lab.deliver(lab.pull(0)[0], 1);
 	}
 	lab.b().events.clear();
 	ASSERT_EQ(lab.b().stats().receives_used, 1u);
 	EXPECT_EQ(coop_chan_give_up(lab.b().e, lab.b().receive, lab.now), 0);
-	lab.take_events(1); // and here it is told
+	lab.take_events(1); // here the event is out
 	coop_chan_close(lab.b().e, lab.open(1, 0), lab.now);
 	lab.take_events(1);
 	EXPECT_EQ(lab.b().stats().receives_used, 0u);
@@ -426,7 +426,7 @@ TEST(chan_probe, is_acknowledged_and_not_delivered)
 	const auto d = lab.pull(0);
 	ASSERT_EQ(d.size(), 1u);
 	EXPECT_EQ(d[0].channel, u32{COOP_CHAN_DATA});
-	EXPECT_EQ(d[0].bytes.size(), 1024u - 120 + 64); // what a message of this size takes, too
+	EXPECT_EQ(d[0].bytes.size(), 1024u - 120 + 64); // as for a message of this size
 	EXPECT_EQ(lab.deliver(d[0], 1), COOP_CHAN_DONE);
 	lab.settle();
 	EXPECT_EQ(ended(lab.a()), 0);
@@ -488,7 +488,7 @@ TEST(chan_window, four_thousand_segments_and_no_more)
 		lab.send(0, 1, "x");
 	const auto d = lab.pull(0);
 	EXPECT_EQ(d.size(), 4096u);
-	EXPECT_TRUE(d.back().p.flags & COOP_CHAN_W_ACK_NOW); // it can send no more
+	EXPECT_TRUE(d.back().p.flags & COOP_CHAN_W_ACK_NOW); // the window is full
 	for (const auto &each : d)
 		lab.deliver(each, 1);
 	lab.run(100000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// parts.cpp - what rpc/chan is made of: the timing wheel against a search,
-// datagrams to bytes and back, the MAC in pieces, the sizes of things.
+// parts.cpp - the parts of rpc/chan: the timing wheel against a search, datagrams encoded and
+// decoded, the MAC in pieces, sizes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ TEST(chan_wheel, agrees_with_a_search)
 		switch (dice() % 4) {
 		case 0:
 		case 1: {
-			// From this very tick to years from now.
+			// From the current tick to years ahead.
 			const u64 when = now + (dice() >> (dice() % 50 + 14));
 			coop_wheel_set(wheel.get(), i, when);
 			naive[i] = (when + 7) / 8 * 8;
@@ -45,7 +45,7 @@ TEST(chan_wheel, agrees_with_a_search)
 			EXPECT_FALSE(coop_wheel_is_set(wheel.get(), i));
 			break;
 		default: {
-			// To the next deadline that the wheel names, or not quite as far.
+			// To the next deadline of the wheel, or not quite as far.
 			const u64 first = coop_wheel_first(wheel.get());
 			const u64 least = *std::min_element(naive.begin(), naive.end());
 			ASSERT_LE(first, least);
@@ -75,7 +75,7 @@ TEST(chan_wheel, first_comes_to_the_earliest_in_few_steps)
 	u64 now = 1;
 	while (coop_wheel_due(wheel.get(), now) == COOP_NONE) {
 		now = coop_wheel_first(wheel.get());
-		ASSERT_LT(++steps, 8u); // a slot of each level at most
+		ASSERT_LT(++steps, 8u); // at most one slot per level
 	}
 	EXPECT_EQ(now, 10000000u);
 }
@@ -153,7 +153,7 @@ TEST(chan_wire, what_is_encoded_is_decoded)
 			EXPECT_EQ(d.seq, p.seq);
 			EXPECT_EQ(d.sack, p.sack);
 			EXPECT_EQ(d.payload_len, p.payload_len);
-			d.length = p.length; // of a MESSAGE it is that of the payload
+			d.length = p.length; // a MESSAGE has the payload's length
 			again.resize(coop_chan_encode(&d, lab_key, again.data()) + d.payload_len);
 			EXPECT_EQ(out, again) << u32{type};
 		}
@@ -170,7 +170,7 @@ TEST(chan_wire, no_length_but_the_right_one_is_taken)
 			EXPECT_NE(coop_chan_decode(&d, lab_key, whole.data(), static_cast<u32>(len),
 						   false),
 				  COOP_CHAN_D_OK);
-		// Any bit of the header: the MAC, or the lengths.
+		// Any bit of the header: the MAC fails, or the lengths.
 		for (std::size_t bit = 0; bit < p.header_len * 8; ++bit) {
 			out = whole;
 			out[bit / 8] ^= static_cast<u8>(1u << bit % 8);
@@ -195,7 +195,7 @@ TEST(chan_shape, ten_thousand_idle_peers_are_a_few_megabytes)
 	const double each = static_cast<double>(twice - size) / 10000;
 	RecordProperty("bytes_per_idle_peer", static_cast<int>(each));
 	EXPECT_LT(each, 640);
-	EXPECT_NEAR(each, coop_chan_peer_bytes() + 16, 32); // and its share of the address index
+	EXPECT_NEAR(each, coop_chan_peer_bytes() + 16, 32); // plus its share of the address index
 }
 
 TEST(chan_shape, what_is_out_of_range_is_refused)
@@ -256,7 +256,7 @@ TEST(chan_peers, are_found_by_address_and_by_id)
 	EXPECT_EQ(coop_chan_find(e, &gone), COOP_NONE);
 	const s64 again = coop_chan_open(e, &more, 0, 3);
 	EXPECT_GT(again, 0);
-	EXPECT_NE(static_cast<u32>(again), ids[7]); // the slot, but not the id
+	EXPECT_NE(static_cast<u32>(again), ids[7]); // the same slot, another id
 	u32 cursor = 0, n = 0;
 	for (coop_chan_peer_info info; coop_chan_peer_next(e, &cursor, &info);)
 		++n;

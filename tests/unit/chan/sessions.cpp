@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// sessions.cpp - sessions that begin and end: with and without a challenge,
-// restarts on either side, stale datagrams of every kind, peers that die, and
-// what each is told.
+// sessions.cpp - how sessions begin and end: with and without a challenge, restarts of either
+// side, every kind of stale datagram, dead peers, and the events of each side.
 #include <algorithm>
 #include <gtest/gtest.h>
 
@@ -32,7 +31,7 @@ TEST(chan_session, first_message_needs_no_round_trip)
 	ASSERT_FALSE(lab.b().events.empty());
 	EXPECT_EQ(lab.b().events[0].kind, COOP_CHAN_EV_PEER_NEW);
 	lab.run(1000);
-	// From now on the OPEN block is left out.
+	// Later datagrams omit the OPEN block.
 	lab.send(0, 1, "second");
 	for (const auto &each : lab.pull(0)) {
 		EXPECT_FALSE(each.p.flags & COOP_CHAN_W_OPEN);
@@ -77,7 +76,7 @@ TEST(chan_session, in_quiet_time_a_stranger_proves_that_he_lives)
 	lab.send(0, 1, "first");
 	const auto d = lab.pull(0);
 	EXPECT_EQ(lab.deliver(d[0], 1), COOP_CHAN_DONE);
-	EXPECT_EQ(lab.b().stats().peers, 0u); // nothing is kept of him
+	EXPECT_EQ(lab.b().stats().peers, 0u); // it keeps no state for a
 	const auto challenge = lab.pull(1);
 	ASSERT_EQ(challenge.size(), 1u);
 	EXPECT_EQ(challenge[0].p.type, COOP_CHAN_T_CHALLENGE);
@@ -86,7 +85,7 @@ TEST(chan_session, in_quiet_time_a_stranger_proves_that_he_lives)
 	ASSERT_EQ(proof.size(), 1u);
 	EXPECT_EQ(proof[0].p.dst_session, challenge[0].p.src_session);
 	EXPECT_EQ(lab.deliver(proof[0], 1), COOP_CHAN_PLACE);
-	// The datagram from before is of his session now, and a duplicate.
+	// The earlier datagram now belongs to a's session and is a duplicate.
 	EXPECT_EQ(lab.deliver(d[0], 1), COOP_CHAN_DONE);
 	lab.run(1000);
 	EXPECT_EQ(only_error(lab.a()), 0);
@@ -137,7 +136,7 @@ TEST(chan_restart, of_the_receiver_is_told_once)
 	for (const auto &ev : lab.a().events)
 		EXPECT_TRUE(ev.kind != COOP_CHAN_EV_SENT || ev.err == -ECONNRESET);
 	EXPECT_EQ(lab.a().stats().segments_used, 0u);
-	// The next one begins a session by itself.
+	// The next send begins a session by itself.
 	lab.a().events.clear();
 	lab.send(0, 1, "three");
 	lab.run(100000);
@@ -165,7 +164,7 @@ TEST(chan_restart, of_the_sender_is_told_once_and_aborts_receives)
 	EXPECT_EQ(only_error(lab.b()), -ECONNRESET);
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
 	EXPECT_EQ(only_error(lab.a()), 0);
-	// What the old life sent arrives now.
+	// Datagrams of the old life arrive now.
 	const u64 stale = lab.b().stats().rx_stale_sender + lab.b().stats().rx_stale_receiver;
 	for (const auto &d : old)
 		EXPECT_EQ(lab.deliver(d, 1), COOP_CHAN_DONE);
@@ -186,12 +185,12 @@ TEST(chan_restart, stale_opens_begin_nothing)
 	lab.send(0, 1, "new life");
 	lab.run(1000000);
 	ASSERT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
-	// With a session: he is asked, and the new life does not know the name.
+	// With a session: b challenges, and the new life does not know the name.
 	EXPECT_EQ(lab.deliver(old[0], 1), COOP_CHAN_DONE);
 	lab.run(1000000);
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_PEER_RESTARTED), 0u);
-	// Without one, soon after it ended: the same.
+	// Without a session, soon after it ended: the same.
 	coop_chan_close(lab.b().e, lab.open(1, 0), lab.now);
 	lab.take_events(1);
 	EXPECT_EQ(lab.deliver(old[0], 1), COOP_CHAN_DONE);
@@ -214,7 +213,7 @@ TEST(chan_restart, stale_resets_and_challenges_end_nothing)
 	lab.send(0, 1, "two");
 	lab.run(1000000);
 	lab.a().events.clear();
-	lab.deliver(reset[0], 0); // again, much later
+	lab.deliver(reset[0], 0); // repeated much later
 	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_RESTARTED), 0u);
 	const auto challenge = forged(reset[0], [](auto &p) { p.type = COOP_CHAN_T_CHALLENGE; });
 	lab.deliver(challenge, 0, chan_address(1, lab_command), 0);
@@ -240,7 +239,7 @@ TEST(chan_restart, an_answer_to_the_old_name_is_dropped)
 	EXPECT_EQ(lab.a().stats().rx_stale_sender, 1u);
 	wrong([](auto &p) { p.dst_id += 8; });
 	EXPECT_EQ(lab.a().stats().rx_stale_receiver, 2u);
-	// The right names from another place.
+	// The right names from another address.
 	EXPECT_EQ(lab.deliver(d[0].bytes, 0, chan_address(3, lab_command), 0), COOP_CHAN_DONE);
 	EXPECT_EQ(lab.deliver(d[0].bytes, 0, chan_address(1, 0x99), 0), COOP_CHAN_DONE);
 	EXPECT_EQ(lab.a().stats().rx_address, 2u);
@@ -266,20 +265,20 @@ TEST(chan_restart, a_challenge_under_another_name_is_asked_about)
 				   challenge.begin() + COOP_CHAN_HEADER + COOP_CHAN_MAC);
 	lab.deliver(bare, 0, chan_address(1, lab_command), 0);
 	EXPECT_EQ(lab.a().stats().challenges_rx, 1u);
-	// One ACK, under the names that the session has.
+	// One ACK, with the names of the session.
 	auto asked = lab.pull(0);
 	ASSERT_EQ(asked.size(), 1u);
 	EXPECT_EQ(asked[0].p.type, COOP_CHAN_T_ACK);
 	EXPECT_EQ(asked[0].p.src_session, d[0].p.dst_session);
 	EXPECT_EQ(asked[0].p.dst_session, d[0].p.src_session);
-	// He is who he was, and says nothing to it; the session goes on.
+	// The peer is the same and does not answer; the session goes on.
 	lab.deliver(asked[0], 1);
 	EXPECT_TRUE(lab.pull(1).empty());
 	lab.send(0, 1, "one");
 	lab.run(1000000);
 	EXPECT_EQ(only_error(lab.a()), 0);
 	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_RESTARTED), 0u);
-	// He is another, and says so.
+	// The peer is another, and answers so.
 	lab.restart(1);
 	lab.deliver(bare, 0, chan_address(1, lab_command), 0);
 	asked = lab.pull(0);
@@ -301,7 +300,7 @@ TEST(chan_restart, of_one_with_another_q_key_is_told)
 	const auto d = lab.pull(0);
 	lab.restart(1);
 	lab.deliver(d[0], 1);
-	// Who it was is not known any more, so the RESET has a Q_Key that is not his.
+	// b no longer knows the peer, so its RESET has the wrong Q_Key.
 	const auto reset = lab.pull(1);
 	ASSERT_EQ(reset.size(), 1u);
 	EXPECT_NE(reset[0].to_qkey, lab.a().cfg.self.qkey);
@@ -383,7 +382,7 @@ TEST(chan_dead, fell_silent_and_came_back)
 	lab.send(0, 1, "two");
 	lab.run(1000000);
 	EXPECT_EQ(only_error(lab.a()), 0);
-	// For the other side it is a new session of the same peer.
+	// The other side sees a new session of the same peer.
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_PEER_RESTARTED), 1u);
 	EXPECT_EQ(lab.b().count(COOP_CHAN_EV_DELIVERED), 1u);
 }
@@ -406,7 +405,7 @@ TEST(chan_dead, a_sender_that_vanishes_frees_what_it_began)
 	EXPECT_EQ(lab.b().stats().receives_used, 0u);
 }
 
-// It is not silent: it only never goes on with what it began.
+// The sender is not silent, but never continues the message.
 TEST(chan_dead, a_sender_that_stalls_frees_what_it_began)
 {
 	coop_chan_cfg liar = lab_cfg(0), victim = lab_cfg(1);
@@ -420,7 +419,7 @@ TEST(chan_dead, a_sender_that_stalls_frees_what_it_began)
 	const u64 start = lab.now;
 	while (!lab.b().count(COOP_CHAN_EV_PEER_DEAD) && lab.now < start + 60000000) {
 		for (const auto &d : lab.pull(0))
-			if (d.channel == COOP_CHAN_COMMAND) // it asks for ACKs all the while
+			if (d.channel == COOP_CHAN_COMMAND) // it still asks for ACKs
 				lab.deliver(d, 1);
 		for (const auto &d : lab.pull(1))
 			lab.deliver(d, 0);
@@ -451,7 +450,7 @@ TEST(chan_dead, data_path_that_takes_no_datagrams_is_told_apart)
 		for (const auto &d : lab.pull(1))
 			lab.deliver(d, 0);
 		lab.wait(1000);
-		if (++chat % 20 == 0) // it answers all the while
+		if (++chat % 20 == 0) // it still answers
 			lab.send(0, 1, "tiny");
 	}
 	ASSERT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 1u);
@@ -459,7 +458,8 @@ TEST(chan_dead, data_path_that_takes_no_datagrams_is_told_apart)
 	EXPECT_STRNE(coop_chan_why_text(COOP_CHAN_WHY_DATA_PATH), "unknown");
 }
 
-// Nothing longer than `most` passes. The time until the first node takes the other for dead.
+// Passes nothing longer than `most`; returns the time until the first node declares the other
+// dead.
 u64 dead_on_narrow_path(chan_lab &lab, std::size_t most, u64 longest)
 {
 	const u64 start = lab.now;
@@ -477,7 +477,7 @@ TEST(chan_dead, path_that_never_took_a_long_datagram_is_told_early)
 {
 	chan_lab lab;
 	lab.greet();
-	lab.send(0, 1, std::string(400, 'm')); // more than tiny, and passes
+	lab.send(0, 1, std::string(400, 'm')); // larger than tiny, but passes
 	lab.run(1000);
 	lab.a().events.clear();
 	lab.send(0, 1, big);
@@ -505,7 +505,7 @@ TEST(chan_dead, path_that_took_long_datagrams_before_only_loses_some)
 	EXPECT_EQ(lab.a().stats().sent_ok, lab.a().stats().sends);
 }
 
-// Whoever has no buffer for a datagram has got it.
+// A peer that has no buffer for a datagram has received it.
 TEST(chan_dead, what_is_refused_was_carried)
 {
 	chan_lab lab;
@@ -515,7 +515,7 @@ TEST(chan_dead, what_is_refused_was_carried)
 	for (const u64 end = lab.now + 20000000;
 	     !lab.a().count(COOP_CHAN_EV_PEER_DEAD) && lab.now < end;) {
 		int err = 0;
-		lab.send(0, 1, big, 0, 5, &err); // as many as may be
+		lab.send(0, 1, big, 0, 5, &err); // as many as fit
 		for (u32 i = 0; i < 2; i++)
 			for (const auto &d : lab.pull(i))
 				if (d.bytes.size() <= 600 || ++n % 3)
@@ -526,12 +526,12 @@ TEST(chan_dead, what_is_refused_was_carried)
 	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 0u);
 }
 
-// It is heard all the while, for it wants something too, but does not hear. Had we forgotten the
-// session before it does, what it sends again would be taken for the first time.
+// b hears nothing, but a hears it: b sends too. If a forgot the session before b does, a would
+// take b's retransmissions for new messages.
 TEST(chan_dead, a_deaf_peer_is_no_narrow_path)
 {
 	chan_lab lab;
-	lab.send(1, 0, "ours"); // and never learns of our session
+	lab.send(1, 0, "ours"); // b never learns of a's session
 	for (const auto &d : lab.pull(1))
 		lab.deliver(d, 0);
 	lab.pull(0);
@@ -548,7 +548,7 @@ TEST(chan_dead, a_deaf_peer_is_no_narrow_path)
 	EXPECT_EQ(lab.a().count(COOP_CHAN_EV_DELIVERED), 1u);
 }
 
-// Who answers nothing for a while is slow or away, and no narrow path.
+// A peer that does not answer for a while is slow or away; the path is not narrow.
 TEST(chan_dead, silence_is_no_narrow_path)
 {
 	chan_lab lab;
@@ -569,13 +569,13 @@ TEST(chan_dead, another_version_is_told_at_once)
 	const auto answer = lab.pull(1);
 	ASSERT_EQ(answer.size(), 1u);
 	EXPECT_EQ(answer[0].p.type, COOP_CHAN_T_VERSION);
-	// As the one who speaks version 2 would see it: another version than his own.
+	// As a peer with version 2 sees it: a version other than its own.
 	const auto seen = forged(answer[0], [](auto &p) { p.version = 2; });
 	lab.deliver(seen, 0, chan_address(1, lab_command), 0);
 	ASSERT_EQ(lab.a().count(COOP_CHAN_EV_PEER_DEAD), 1u);
 	EXPECT_EQ(lab.a().event(COOP_CHAN_EV_PEER_DEAD)->why, u32{COOP_CHAN_WHY_VERSION});
 	EXPECT_EQ(only_error(lab.a()), -EPROTONOSUPPORT);
-	EXPECT_TRUE(lab.pull(0).empty()); // and nobody answers an answer
+	EXPECT_TRUE(lab.pull(0).empty()); // no answer to an answer
 }
 
 TEST(chan_hostile, without_the_key_nothing_is_said_or_kept)
@@ -611,7 +611,7 @@ TEST(chan_hostile, strangers_are_bounded_and_may_be_kept_out)
 	}
 	EXPECT_EQ(lab.b().stats().peers, 8u);
 	EXPECT_EQ(lab.b().stats().rx_not_accepted, 92u);
-	// An OPEN that names a QP that it does not come from makes us speak to nobody.
+	// An OPEN that names a QP other than its source: we must not send to that QP.
 	const auto reflected = forged(d[0], [](auto &p) { p.hello.command_qpn = 0x77; });
 	const u64 before = lab.b().stats().rx_address;
 	lab.deliver(reflected, 0, chan_address(0, lab_command), 1);

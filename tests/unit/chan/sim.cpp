@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// sim.cpp - every scenario of the rpc/chan simulator on one seed, and proof
-// that its oracle bites: each rule switched off must be noticed. SEED=n replays.
+// sim.cpp - runs every scenario of the rpc/chan simulator on one seed, and proves that the
+// oracle notices each rule switched off. SEED=n replays.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -69,7 +69,8 @@ TEST_P(chan_rule_test, is_missed_when_it_is_off)
 	const chan_result whole = chan_run(s, seed());
 	EXPECT_EQ(whole.wrong, 0u) << told(whole, s);
 	EXPECT_GT(chan_run(s, seed(), GetParam().flag).wrong, 0u)
-		<< GetParam().name << " can be left out of " << s.name << ", seed " << seed();
+		<< GetParam().name << " switched off goes unnoticed in " << s.name << ", seed "
+		<< seed();
 }
 
 INSTANTIATE_TEST_SUITE_P(sim, chan_rule_test,
