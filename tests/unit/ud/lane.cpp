@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// lane.cpp - the connected socket that a soft RoCE endpoint has for the peer it speaks with
-// most: it comes, moves and goes, and whoever looks at the datagrams alone does not notice.
+// lane.cpp - the lane: the connected socket of a soft RoCE endpoint for its busiest peer. It
+// appears, changes peers and disappears, and the datagrams alone do not show that.
 //
-// On loopback nothing is lost, so nothing may ever be missing, nor out of order from one peer.
+// Loopback loses nothing, so no datagram may be missing or out of order from one peer.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -22,10 +22,11 @@ namespace
 
 using namespace ud_test;
 
-constexpr std::uint32_t many = 300; // more in a row, and more polls, than it takes to get a lane
+constexpr std::uint32_t many =
+	300; // more sends in a row, and more polls, than a lane needs to appear
 constexpr std::uint32_t few = 20;
 
-// Sockets of this process that are connected and bound to that port.
+// Connected sockets of this process that are bound to that port.
 std::vector<int> lanes_at(std::uint16_t port)
 {
 	std::vector<int> lanes;
@@ -45,7 +46,7 @@ std::vector<int> lanes_at(std::uint16_t port)
 	return lanes;
 }
 
-// An endpoint with a UDP port of its own, which hears numbers from others.
+// An endpoint with its own UDP port; it records the numbers that others send.
 struct station {
 	explicit station(const std::string &ip, std::uint16_t port = 0)
 	{
@@ -76,8 +77,8 @@ struct station {
 		}
 	}
 
-	// What has come, looked for n times; `rest` asks to be woken after each look that finds
-	// nothing, as one does before sleeping.
+	// Polls n times; `rest` arms the endpoint after each empty poll, as a host does before
+	// it sleeps.
 	void listen(std::uint32_t n, bool rest = false)
 	{
 		while (n--) {
@@ -101,7 +102,7 @@ struct station {
 		return n;
 	}
 
-	// The numbers from 0 on, n of them, sooner or later.
+	// Polls until all numbers from 0 to n - 1 are here.
 	void expect(const station &peer, std::uint32_t n)
 	{
 		const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -127,8 +128,8 @@ struct station {
 class lane : public testing::TestWithParam<bool>
 {
 protected:
-	// One of the few IPv6 addresses that every machine has is shared by all tests; their
-	// ports are their own.
+	// All tests share the few IPv6 addresses that every machine has; each has its own
+	// ports.
 	const std::string ip = GetParam() ? "::1" : loopback_address();
 };
 
@@ -140,13 +141,13 @@ TEST_P(lane, comes_with_many_and_goes_before_sleep)
 		a.say(b, said, 1);
 		b.listen(4);
 	}
-	EXPECT_FALSE(a.has_lane()) << "few were said";
+	EXPECT_FALSE(a.has_lane()) << "too few sends";
 	for (; said < many; said++) {
 		a.say(b, said, 1);
 		b.listen(4);
 	}
 	EXPECT_TRUE(a.has_lane());
-	EXPECT_FALSE(b.has_lane()) << "it has said nothing";
+	EXPECT_FALSE(b.has_lane()) << "it has sent nothing";
 	for (; said < 2 * many; said++) {
 		a.say(b, said, 1);
 		b.say(a, said - many, 1);
@@ -157,12 +158,12 @@ TEST_P(lane, comes_with_many_and_goes_before_sleep)
 	b.expect(a, said);
 	a.expect(b, many);
 
-	EXPECT_TRUE(b.ep->arm()) << "nothing is there";
+	EXPECT_TRUE(b.ep->arm()) << "nothing has arrived";
 	EXPECT_FALSE(b.has_lane());
 	pollfd p{b.ep->fd(), POLLIN, 0};
 	EXPECT_EQ(::poll(&p, 1, 0), 0);
 	a.say(b, said++, 1);
-	EXPECT_EQ(::poll(&p, 1, 20000), 1) << "the one descriptor tells";
+	EXPECT_EQ(::poll(&p, 1, 20000), 1) << "the one descriptor wakes";
 	b.expect(a, said);
 }
 
@@ -173,12 +174,12 @@ TEST_P(lane, what_is_in_it_keeps_its_owner_awake)
 	b.expect(a, few);
 	b.say(a, 0, many);
 	ASSERT_TRUE(b.has_lane());
-	b.listen(1); // what came before the lane was there
+	b.listen(1); // what arrived before the lane
 	a.say(b, few, few);
 	pollfd p{lanes_at(b.ep->info().lid)[0], POLLIN, 0};
 	ASSERT_EQ(::poll(&p, 1, 20000), 1);
 	EXPECT_FALSE(b.ep->arm());
-	// From now on what comes is where it will be waited for.
+	// Later datagrams wake the descriptor.
 	a.say(b, 2 * few, 1);
 	p.fd = b.ep->fd();
 	EXPECT_EQ(::poll(&p, 1, 20000), 1);
@@ -240,7 +241,7 @@ TEST_P(lane, is_not_kept_waiting_by_others)
 	b.say(a, 0, few);
 	c.say(a, 0, 1);
 	for (std::uint32_t i = 1; i < 10 * many; i++) {
-		c.say(a, i, 1); // there is always one more
+		c.say(a, i, 1); // one more is always waiting
 		a.listen(1);
 	}
 	EXPECT_EQ(a.from(b).size(), few);
@@ -255,7 +256,7 @@ TEST_P(lane, others_have_been_looked_at_when_nothing_is_there)
 	c.say(a, 0, 1);
 	pollfd p{a.ep->fd(), POLLIN, 0};
 	ASSERT_EQ(::poll(&p, 1, 20000), 1);
-	// A look at the others that is older than 100 us does not count as one of this poll.
+	// A poll of the other socket more than 100 us ago does not count for this poll.
 	std::this_thread::sleep_for(std::chrono::milliseconds(1));
 	completion k[8];
 	EXPECT_EQ(a.ep->poll(k), 1u);
@@ -357,7 +358,7 @@ TEST_P(lane, a_peer_that_comes_again_is_reached)
 	b->listen(station::slots);
 	ASSERT_TRUE(a.has_lane());
 	b.reset();
-	// Nobody has the port now, and the kernel says so to whoever is connected.
+	// The port is free now, and the kernel reports that to connected sockets.
 	std::uint8_t text[48] = "is anybody there?";
 	const sge one{text, sizeof(text)};
 	const send_wr wr{0, &one, 1, 0, true, false};

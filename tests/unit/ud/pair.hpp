@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// pair.hpp - endpoints on this machine's loopback for tests, and memory that
-// knows where it ends.
+// pair.hpp - endpoints on this machine's loopback for tests, and memory that detects writes
+// past its end.
 //
-// Every test process takes addresses of its own from 127.64.0.0/10, so that
-// tests, and programs under test elsewhere, do not meet on UDP port 4791.
+// Every test process takes its own addresses from 127.64.0.0/10, so that tests, and programs
+// under test elsewhere, do not collide on UDP port 4791.
 #pragma once
 
 #include <atomic>
@@ -77,7 +77,7 @@ struct inbox {
 		}
 	}
 
-	// No byte behind the payload of any slot was written.
+	// True if no byte after the payload of any slot was written.
 	bool guards_hold()
 	{
 		for (std::size_t i = 0; i < memory.size() / stride; i++)
@@ -97,7 +97,7 @@ struct inbox {
 	}
 };
 
-// Polls until n completions are there; fails the test after a while without any.
+// Polls until n completions have arrived; fails the test after a while without any.
 inline std::vector<completion> collect(endpoint &ep, std::size_t n)
 {
 	using clock = std::chrono::steady_clock;
@@ -116,7 +116,7 @@ inline std::vector<completion> collect(endpoint &ep, std::size_t n)
 	return got;
 }
 
-// Everything that a local sender put into the socket has been looked at.
+// Polls until the endpoint has seen every datagram that a local sender put into the socket.
 inline std::vector<completion> drain(endpoint &ep)
 {
 	std::vector<completion> got;
@@ -129,7 +129,7 @@ inline std::vector<completion> drain(endpoint &ep)
 	}
 }
 
-// n bytes that depend on seed and place.
+// n bytes that depend on seed and position.
 inline std::vector<std::uint8_t> pattern(std::size_t n, unsigned seed)
 {
 	std::vector<std::uint8_t> v(n);

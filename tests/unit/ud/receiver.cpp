@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The receiving half alone: a batch of which one datagram is bad. Those behind it
-// lie in the wrong WRs by then and have to be put right.
+// The receiving half alone, with one bad datagram in a batch: the datagrams after it lie in the
+// wrong WRs and must move.
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -49,7 +49,7 @@ struct Receiver : testing::Test {
 		return memory.data() + (qp * count + k) * (COOP_GRH + payload);
 	}
 
-	// Datagram number k of the batch, its payload full of k + 1.
+	// Datagram number k of the batch; all bytes of its payload are k + 1.
 	void add(std::uint32_t qp, std::uint32_t qkey = 5)
 	{
 		const auto k = static_cast<std::uint16_t>(batch.size() / stride);
@@ -74,7 +74,7 @@ struct Receiver : testing::Test {
 		rx.deliver(from, batch.size(), stride);
 	}
 
-	// The next completion: which datagram it was, and that all of it lies in its WR.
+	// The next completion belongs to this datagram, and its WR holds all of it.
 	void expect(std::uint32_t qp, std::size_t slot, std::uint32_t datagram)
 	{
 		ASSERT_FALSE(core.done.empty());

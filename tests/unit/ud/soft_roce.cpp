@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Soft RoCE end to end over the loopback: whatever is sent arrives whole, in
-// order, in the right WR and nowhere else; and errors are hardware's.
+// Soft RoCE end to end over loopback: every datagram arrives whole, in order, in the right WR
+// and nowhere else; errors are those of hardware.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -95,7 +95,7 @@ TEST_F(SoftRoce, GathersAndScattersFragmentsAtAnyAlignment)
 	for (std::uint32_t offset = 0; offset < 9; offset++) {
 		for (std::uint32_t cut : {0u, 1u, 3u, 39u, 1024u, total - 1, total}) {
 			std::fill(target.begin(), target.end(), inbox::poison);
-			// GRH with some payload behind it | a gap | the rest in two pieces
+			// GRH and the first payload bytes | a gap | the rest in two pieces
 			const std::uint32_t near = cut / 2;
 			const sge in[] = {{target.data() + offset, COOP_GRH + near},
 					  {target.data() + 3000 + offset, cut - near},
@@ -127,8 +127,8 @@ TEST_F(SoftRoce, GathersAndScattersFragmentsAtAnyAlignment)
 	}
 }
 
-// What may wait for more is copied, leaves at the next doorbell in one system call, and arrives in
-// order: a page and the shorter message behind it, of two queue pairs.
+// Sends that may wait for more are copied, leave at the next doorbell in one system call, and
+// arrive in order: a page and the shorter message after it, of two queue pairs.
 TEST_F(SoftRoce, WhatMayWaitLeavesTogether)
 {
 	inbox pages(*b, 2, 4096), messages(*b, 2, 512);
@@ -166,7 +166,7 @@ TEST_F(SoftRoce, WhatMayWaitLeavesTogether)
 	}
 }
 
-// Two queue pairs whose super packets alternate: every guess of the receiver is wrong in turn.
+// The super packets of two queue pairs alternate: every guess of the receiver is wrong.
 TEST_F(SoftRoce, InterleavedQueuePairsGetTheirOwn)
 {
 	constexpr std::size_t n = 15, rounds = 12, boxes = 3;
@@ -201,12 +201,12 @@ TEST_F(SoftRoce, InterleavedQueuePairsGetTheirOwn)
 				<< i << " " << k;
 	}
 	EXPECT_EQ(b->stats().rx_packets, n * rounds * boxes);
-	// A wrong guess is noticed and then looked for: the first super packet of a change may be
-	// copied, not all of them.
+	// The receiver notices a wrong guess and then searches: it may copy the first super
+	// packet after a change, not all.
 	EXPECT_LE(b->stats().rx_copied, 4u * n * 4200);
 }
 
-// Sizes, pads and immediates in any mixture, so that layouts shift within a queue pair.
+// Any mix of sizes, pads and immediates, so that layouts shift within a queue pair.
 TEST_F(SoftRoce, MixedSizesShiftNothing)
 {
 	outbox out(*a);
@@ -257,7 +257,7 @@ TEST_F(SoftRoce, NoReceivePostedDropsSilentlyAndSenderSeesSuccess)
 	EXPECT_EQ(b->stats().rx_no_wr, 2u);
 	in.post(1, 1);
 	ASSERT_EQ(out.send(in.where(), {pattern(64, 4)}), 1);
-	EXPECT_EQ(collect(*b, 1)[0].status, wc_status::success) << "the queue pair lives on";
+	EXPECT_EQ(collect(*b, 1)[0].status, wc_status::success) << "the queue pair still works";
 }
 
 TEST_F(SoftRoce, WrongQkeyIsDropped)
@@ -266,7 +266,7 @@ TEST_F(SoftRoce, WrongQkeyIsDropped)
 	inbox in(*b, 4, 4096, 0x80001234);
 	in.post(0, 4);
 	address wrong = in.where();
-	wrong.qkey = 0x1234; // bit 31 means nothing special
+	wrong.qkey = 0x1234; // bit 31 is not special
 	ASSERT_EQ(out.send(wrong, {pattern(4096, 1), pattern(100, 2)}), 2);
 	EXPECT_TRUE(drain(*b).empty());
 	EXPECT_EQ(b->stats().rx_bad_qkey, 2u);
@@ -280,7 +280,7 @@ TEST_F(SoftRoce, UnknownQueuePairIsDropped)
 	inbox in(*b, 1, 4096);
 	in.post(0, 1);
 	address other = in.where();
-	other.qpn ^= 0x001000; // the same index, another life
+	other.qpn ^= 0x001000; // the same index, another generation
 	ASSERT_EQ(out.send(other, {pattern(64, 1)}), 1);
 	other.qpn = in.where().qpn + 1;
 	ASSERT_EQ(out.send(other, {pattern(64, 1)}), 1);
@@ -306,7 +306,7 @@ TEST_F(SoftRoce, DatagramLongerThanItsWrKillsTheQueuePairOnly)
 	EXPECT_EQ(b->stats().rx_too_long, 1u);
 	EXPECT_TRUE(small.guards_hold());
 
-	// What is posted now comes back, until reset.
+	// WRs posted now are flushed until the reset.
 	small.post(0, 1);
 	EXPECT_EQ(collect(*b, 1)[0].status, wc_status::flushed);
 	ASSERT_EQ(b->modify_qp(small.qp, qp_state::reset), 0);
@@ -337,7 +337,7 @@ TEST_F(SoftRoce, OverTheMtuVanishesWithSuccess)
 	EXPECT_EQ(got[1].imm, 2u);
 	EXPECT_TRUE(drain(*b).empty());
 
-	// And the other way: a sender with a larger MTU than the receiver's.
+	// The reverse: the sender's MTU is larger than the receiver's.
 	outbox wide(*a);
 	inbox tight(*narrow, 2, 4096);
 	tight.post(0, 2);
@@ -357,7 +357,7 @@ TEST_F(SoftRoce, StopFlushesEveryWrThenResetIsAllowed)
 	EXPECT_EQ(b->modify_qp(in.qp, qp_state::reset), -EBUSY);
 	EXPECT_EQ(b->modify_qp(in.qp, qp_state::ready), -EBUSY);
 	ASSERT_EQ(b->modify_qp(in.qp, qp_state::error), 0);
-	EXPECT_EQ(b->modify_qp(in.qp, qp_state::reset), -EBUSY) << "completions are not polled yet";
+	EXPECT_EQ(b->modify_qp(in.qp, qp_state::reset), -EBUSY) << "completions wait to be polled";
 	EXPECT_FALSE(b->arm());
 	const auto flushed = collect(*b, 6);
 	for (std::size_t i = 0; i < flushed.size(); i++) {
@@ -417,8 +417,7 @@ TEST_F(SoftRoce, RefusesWhatHardwareRefuses)
 	address self{};
 	std::copy_n(b->info().gid.begin(), 16, self.gid);
 	EXPECT_EQ(b->post_send(qp, self, {&wr, 1}), 1);
-	EXPECT_EQ(b->post_send(qp, self, {&wr, 1}), -ENOMEM)
-		<< "its completion has not been polled";
+	EXPECT_EQ(b->post_send(qp, self, {&wr, 1}), -ENOMEM) << "its completion waits to be polled";
 	EXPECT_EQ(collect(*b, 1)[0].status, wc_status::success);
 	EXPECT_EQ(b->post_send(qp, self, {&wr, 1}), 1);
 }
@@ -482,7 +481,7 @@ TEST(SoftRoceOpen, SaysWhatIsWrong)
 	EXPECT_NE(text(ip).find("own address"), std::string::npos);
 }
 
-// A bad wire: what arrives, arrives whole; and the same seed does the same again.
+// A bad wire: a datagram that arrives is whole, and the same seed repeats the same run.
 TEST(SoftRoceFaults, DamageIsNoticedAndRepeatable)
 {
 	struct outcome {
@@ -505,7 +504,7 @@ TEST(SoftRoceFaults, DamageIsNoticedAndRepeatable)
 			sent.insert(sent.end(), data.begin(), data.end());
 			EXPECT_EQ(out.send(in.where(), std::move(data), true, i * 20), 20);
 		}
-		drain(*a); // lets go of a datagram that is held back
+		drain(*a); // releases a delayed datagram
 		outcome r{};
 		for (const completion &c : drain(*b)) {
 			EXPECT_EQ(std::memcmp(in.payload(c.wr_id), sent.at(c.imm).data(), 1024), 0);
@@ -552,7 +551,7 @@ TEST(SoftRoceOnOneAddress, NodesWithUdpPortsOfTheirOwnReachEachOther)
 		const auto got = collect(*ep[to], 1);
 		ASSERT_EQ(got.size(), 1u);
 		EXPECT_TRUE(std::equal(text.begin(), text.end(), in[to]->payload(0)));
-		// Where it came from is where an answer goes.
+		// The source that it reports is where an answer goes.
 		EXPECT_EQ(got[0].src_lid, ep[0]->info().lid);
 		EXPECT_EQ(got[0].src_qp, ep[0]->qpn(in[0]->qp));
 	}

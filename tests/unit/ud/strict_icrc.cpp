@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What leaves the machine, seen from outside: a receiver that knows the IP header
-// (a network card, rxe) accepts an ICRC only if it covers the identification that
-// the kernel really wrote. In a network namespace of its own the test takes the
-// loopback's segmentation away, so that super packets are cut as they would be
-// in front of a plain network card, and checks every frame from a packet socket.
+// The datagrams as a strict receiver sees them: one that knows the IP header (a network card,
+// rxe) accepts an ICRC only if it covers the identification that the kernel really wrote. The
+// test runs in its own network namespace and switches off the loopback's segmentation, so that
+// the kernel cuts super packets as it does in front of a plain network card. It checks every
+// frame on a packet socket.
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -94,7 +94,7 @@ bool add_ipv6(const char *text)
 	request.index = static_cast<int>(if_nametoindex("lo"));
 	if (ioctl(s.fd, SIOCSIFADDR, &request))
 		return false;
-	// The kernel makes it usable a little later.
+	// The kernel enables the address a little later.
 	sockaddr_in6 own{};
 	own.sin6_family = AF_INET6;
 	own.sin6_addr = request.addr;
@@ -177,7 +177,7 @@ void every_frame_is_right(const std::string &from, const std::string &to)
 	EXPECT_EQ(a->stats().tx_errors, 0u);
 
 	tap.read();
-	ASSERT_EQ(tap.frames.size(), 100u) << "super packets were not cut";
+	ASSERT_EQ(tap.frames.size(), 100u) << "the kernel did not cut super packets";
 	bool numbered = false;
 	for (const auto &f : tap.frames) {
 		const std::uint8_t *p = f.data();
@@ -193,7 +193,7 @@ void every_frame_is_right(const std::string &from, const std::string &to)
 			<< "length " << f.size() << " identification " << (p[4] << 8 | p[5]);
 	}
 	EXPECT_TRUE(numbered || from.find(':') != std::string::npos)
-		<< "no super packet of 15: the test has lost its point";
+		<< "no super packet of 15: the test is void";
 }
 
 // The namespace belongs to the thread and ends with it.
@@ -271,7 +271,7 @@ TEST(StrictIcrc, MtuFollowsTheInterface)
 	});
 }
 
-// The path is narrower than the datagrams: they vanish, and sending goes on.
+// The path is narrower than the datagrams: they get lost, and sending continues.
 TEST(StrictIcrc, DatagramsThatDoNotFitTheDeviceVanish)
 {
 	in_namespace([] {

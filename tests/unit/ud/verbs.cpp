@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The verbs endpoint on whatever RDMA device this machine has, and soft RoCE
-// against it. Without a device only the error texts can be tried.
+// The verbs endpoint on this machine's RDMA device, and soft RoCE against it. Without a device
+// the test covers only the error texts.
 //
-// COOP_UD_NETNS and COOP_UD_IP name a network namespace and an address in it that
-// reach the device over a wire; then soft RoCE talks from there to the device.
+// COOP_UD_NETNS and COOP_UD_IP name a network namespace, and an address in it with a wire to
+// the device; then soft RoCE talks from there to the device.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -145,7 +145,7 @@ TEST_F(Verbs, LentMemoryIsNamedByItsKeyUntilItIsTakenBack)
 	const auto send = [&] {
 		return a->post_send(static_cast<std::uint32_t>(qp), in.where(), {&wr, 1});
 	};
-	EXPECT_EQ(send(), -EFAULT) << "nobody has lent it";
+	EXPECT_EQ(send(), -EFAULT) << "not lent";
 	std::unique_ptr<lent_memory> loan;
 	ASSERT_EQ(a->lend_memory(data.data(), data.size(), loan, one.key), 0);
 	ASSERT_NE(one.key, 0u);
@@ -171,7 +171,7 @@ TEST_F(Verbs, OverTheMtuVanishesWithSuccess)
 	EXPECT_EQ(collect(*b, 1)[0].imm, 1u);
 }
 
-// Soft RoCE in the namespace that a wire connects with the device; null and why: none.
+// Soft RoCE in the namespace with a wire to the device; null and the reason if there is none.
 std::unique_ptr<endpoint> soft_roce_beside(std::string &why)
 {
 	const char *name = std::getenv("COOP_UD_NETNS"), *ip = std::getenv("COOP_UD_IP");
@@ -227,10 +227,10 @@ TEST_F(Verbs, CompletionsOfAPreferredQueuePairComeFirst)
 	there.qpn = b->qpn(command);
 	there.qkey = 5;
 	outbox out(*a);
-	// The last datagram of a round goes to another endpoint, where it can be waited for while
-	// this one looks at nothing. Queue pairs run by themselves, so that it has come says little
-	// of the others: but in some round all are there, and in order of arrival the preferred one
-	// would be behind all that has come.
+	// The last datagram of a round goes to another endpoint, so that the test can wait for
+	// it while this endpoint does not poll. Queue pairs are independent, so its arrival
+	// proves little about the others; but in some round all are there, and in order of
+	// arrival the preferred one would be last.
 	std::string why;
 	const auto last = device(why);
 	ASSERT_TRUE(last) << why;
@@ -274,22 +274,22 @@ TEST_F(Verbs, APreferredQueuePairWakesWhoWaits)
 	outbox out(*a);
 	for (int round = 0; round < 3; round++) {
 		ASSERT_EQ(b->post_recv(command, {&wr, 1}), 1);
-		EXPECT_TRUE(drain(*b).empty()); // until it is armed
+		EXPECT_TRUE(drain(*b).empty()); // empty before it is armed
 		ASSERT_EQ(out.send(there, {pattern(64, 1)}), 1);
 		pollfd p{b->fd(), POLLIN, 0};
-		ASSERT_EQ(::poll(&p, 1, 20000), 1) << "armed, and not woken";
+		ASSERT_EQ(::poll(&p, 1, 20000), 1) << "armed, but not woken";
 		const auto got = collect(*b, 1);
 		ASSERT_EQ(got.size(), 1u);
 		EXPECT_EQ(got[0].wr_id, 9u);
 	}
 }
 
-// The device looks at keys when it reads memory: one that is good no more tells who has read it.
+// The device checks keys when it reads memory: an invalid key shows who read it.
 TEST_F(Verbs, SmallSendsGoOutWithTheWorkRequest)
 {
 	inbox in(*b, 3, 4096);
 	qp_attr attr{4, 1, 3, 17};
-	attr.inline_bytes = 1 << 16; // more than any device takes
+	attr.inline_bytes = 1 << 16; // more than any device allows
 	const int qp = a->create_qp(attr);
 	ASSERT_GE(qp, 0) << a->refusal();
 	auto head = pattern(24, 1), body = pattern(1024, 2);
@@ -308,7 +308,7 @@ TEST_F(Verbs, SmallSendsGoOutWithTheWorkRequest)
 	};
 	in.post(0, 3);
 	ASSERT_EQ(send(), 1);
-	std::fill(head.begin(), head.end(), std::uint8_t{0}); // read already
+	std::fill(head.begin(), head.end(), std::uint8_t{0}); // already read
 	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::success);
 	const auto got = collect(*b, 1);
 	ASSERT_EQ(got.size(), 1u);
@@ -318,7 +318,7 @@ TEST_F(Verbs, SmallSendsGoOutWithTheWorkRequest)
 	wanted.insert(wanted.end(), body.begin() + 100, body.begin() + 132);
 	EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), in.payload(0)));
 
-	wr.n_sge = 0; // nothing is neither
+	wr.n_sge = 0; // an empty send is read by neither
 	ASSERT_EQ(send(), 1);
 	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::success);
 	EXPECT_EQ(collect(*b, 1)[0].byte_len, COOP_GRH + 0u);
@@ -326,7 +326,8 @@ TEST_F(Verbs, SmallSendsGoOutWithTheWorkRequest)
 	wr.n_sge = 2;
 	list[1].length = 1024;
 	ASSERT_EQ(send(), 1);
-	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::other_error) << "too long, so it is read";
+	EXPECT_EQ(collect(*a, 1)[0].status, wc_status::other_error)
+		<< "too long for inline: the device reads it";
 }
 
 TEST_F(Verbs, SaysWhatTheDeviceCannotHold)
@@ -344,7 +345,7 @@ TEST_F(Verbs, SaysWhatTheDeviceCannotHold)
 	EXPECT_EQ(small->create_qp({1, 64, 1, 1}), 0) << small->refusal();
 }
 
-// All WRs name the same memory for the GRH, and are looked at after both senders' datagrams
+// All WRs name the same GRH memory, and the test looks at them after both senders' datagrams
 // have arrived: each completion still names its own sender.
 TEST_F(Verbs, SendersAreToldApartThoughAllWrsShareTheGrhArea)
 {
@@ -374,7 +375,7 @@ TEST_F(Verbs, SendersAreToldApartThoughAllWrsShareTheGrhArea)
 		ASSERT_EQ(from_soft.send(to, {pattern(size, i)}, true, 200 + i, true), 1);
 		ASSERT_EQ(collect(*soft, 1).size(), 1u);
 	}
-	// Gives the last one time to arrive, for a wrong end point to be caught; a right one
+	// Gives the last datagram time to arrive, to catch a wrong end point; a right one
 	// passes without.
 	std::this_thread::sleep_for(std::chrono::milliseconds(300));
 	for (const completion &c : collect(*b, 2 * n)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The wire format against packets that hardware sent, and the ICRC's arithmetic
-// against itself.
+// The wire format against packets that hardware sent, and the ICRC against a second way to
+// compute it.
 #include <array>
 #include <cstring>
 #include <random>
@@ -28,7 +28,7 @@ std::uint32_t icrc_of(const flow &f, const std::vector<std::uint8_t> &udp_payloa
 			  udp_payload.size() - icrc_bytes);
 }
 
-// A SEND (opcode of an unreliable connection) from a ConnectX, identification 1144, two pad bytes.
+// A SEND of an unreliable connection from a ConnectX, identification 1144, two pad bytes.
 struct captured_send {
 	flow from{mapped(192, 168, 0, 7), mapped(192, 168, 0, 7), 49152, false};
 	std::vector<std::uint8_t> bytes{0x24, 0x60, 0xff, 0xff, 0x00, 0x00, 0x00, 0xd3, 0x00,
@@ -38,7 +38,8 @@ struct captured_send {
 	static constexpr std::uint16_t id = 1144;
 };
 
-// A congestion notification from a ConnectX-4 Lx: type of service 0xc2 and BECN set, both masked.
+// A congestion notification from a ConnectX-4 Lx: type of service 0xc2 and BECN set, both
+// masked.
 struct captured_notification {
 	flow from{mapped(10, 0, 17, 1), mapped(10, 0, 18, 1), 0, false};
 	std::vector<std::uint8_t> bytes{0x81, 0x00, 0xff, 0xff, 0x40, 0x00, 0x01, 0x18, 0, 0, 0, 0,
@@ -103,7 +104,7 @@ TEST(Icrc, SolverAgreesWithRecomputingForAnyLengthAndIdentification)
 	}
 }
 
-// What arbitrary identifications cost: noise passes once in 65536, not more often.
+// The cost of arbitrary identifications: noise passes once in 65536, not more often.
 TEST(Icrc, NoisePassesAsSeldomAsDocumented)
 {
 	std::mt19937 random(7);
