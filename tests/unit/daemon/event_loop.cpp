@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// event_loop.cpp - who runs what in the daemon: one thread as long as it
-// gets on, others when it does not.
+// event_loop.cpp - which thread runs what in the daemon: one thread while it makes progress,
+// others when it is stuck.
 #include <future>
 #include <gtest/gtest.h>
 #include <set>
@@ -14,10 +14,10 @@ namespace
 {
 
 constexpr auto deadline = 20s;
-constexpr auto never = 1h; // patience in tests of what needs none
+constexpr auto never = 1h; // patience in tests that need none
 
-// A handler waits here until the test lets it go on. Tests declare what handlers use before the
-// loop, so that it ends later.
+// A handler waits here until the test opens it. Tests declare what handlers use before the
+// loop, so that it outlives the loop.
 class gate
 {
 public:
@@ -42,7 +42,7 @@ bool comes(std::promise<void> &p)
 	return p.get_future().wait_for(deadline) == std::future_status::ready;
 }
 
-// Not by post(): as if the input of a socket had come.
+// Not by post(): as if socket input had arrived.
 template <class function> void arrives(event_loop &loop, function f)
 {
 	asio::post(loop.io(), loop.wrap(std::move(f)));
@@ -78,7 +78,7 @@ TEST(EventLoop, WhatABusyLeaderPostsIsRunByAnother)
 	g.open();
 }
 
-// The third in a row blocks; the leader has called another thread by then.
+// The third handler in a row blocks; by then the leader has called another thread.
 TEST(EventLoop, MoreThanOneThreadCanRunIsSharedOut)
 {
 	std::promise<void> done;
@@ -114,12 +114,12 @@ TEST(EventLoop, AnotherLeadsWhileTheLeaderIsStuck)
 	EXPECT_TRUE(comes(done));
 	for (unsigned i = 0; i < event_loop::handed_over; i++)
 		EXPECT_TRUE(loop.blocks(slow));
-	EXPECT_FALSE(loop.blocks(slow)) << "it is never tried again";
+	EXPECT_FALSE(loop.blocks(slow)) << "the leader no longer tries it";
 	EXPECT_FALSE(loop.blocks(slow + 1));
 	g.open();
 }
 
-// The watcher is woken by the handler that gets stuck.
+// The handler that gets stuck wakes the watcher.
 TEST(EventLoop, AnotherLeadsAfterARest)
 {
 	constexpr unsigned times = 20;
@@ -156,7 +156,7 @@ TEST(EventLoop, GoesOnWhenAllWereStuck)
 	one.open();
 }
 
-// Kinds are numbers that clients send.
+// Clients send these kinds: any number may come.
 TEST(EventLoop, TakesAnyKind)
 {
 	std::promise<void> done;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// hostile.cpp - clients that mean no good: none of them may crash or hang
-// the daemon, make it hold more than its limits, or keep others from being served.
+// hostile.cpp - malicious clients: none may crash or hang the daemon, make it hold more than
+// its limits, or keep it from serving others.
 #include "rig.hpp"
 
 #include <arpa/inet.h>
@@ -50,7 +50,7 @@ protected:
 		return {reinterpret_cast<char *>(buf),
 			COOP_ST_HEADER + static_cast<std::size_t>(n)};
 	}
-	// The daemon closes it, without more said to it.
+	// True if the daemon closes the connection without another word.
 	static bool closed(int fd)
 	{
 		char c[4096];
@@ -76,7 +76,7 @@ protected:
 			return -1;
 		return static_cast<int>(h.status);
 	}
-	unique_fd admitted() // without a key any proof will do
+	unique_fd admitted() // without a key any proof passes
 	{
 		unique_fd fd = raw();
 		coop_st_body b{};
@@ -218,7 +218,7 @@ TEST_F(daemon_hostile, a_client_that_reads_nothing_is_not_served_without_bound)
 	const auto &calls = server_->files().stats.calls[COOP_ST_READ];
 	EXPECT_TRUE(eventually([&] { return calls >= COOP_ST_REQUESTS_MAX; }));
 	still_serves();
-	// What is in the socket's buffer has left; all else waits.
+	// Replies that fit the socket's buffer have left; all others wait.
 	EXPECT_LE(calls, COOP_ST_REQUESTS_MAX + 16u);
 }
 
@@ -250,9 +250,9 @@ TEST_F(daemon_hostile, replies_that_a_client_does_not_take_are_not_copied_withou
 		EXPECT_EQ(h.data_len, coop::daemon::copy_max);
 		copied += !(h.flags & COOP_ST_F_STREAM);
 	}
-	// Those that the daemon held, one more a thread, and what the sockets had room for.
+	// Copies that the daemon held, one more per thread, and those that fit the sockets.
 	const std::size_t held = coop::daemon::unsent_most / coop::daemon::copy_max;
-	EXPECT_GE(copied, held) << "a client that just began is served from memory";
+	EXPECT_GE(copied, held) << "a new client is served from memory";
 	EXPECT_LT(copied, reads / 2 + held);
 }
 
@@ -300,15 +300,15 @@ TEST_F(daemon_hostile, requests_that_arrive_together_are_all_answered)
 	}
 	const struct timeval patience = {deadline.count(), 0};
 	::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	// Closes alone; then with a slower request behind; the closes' replies are the remembered
-	// ones.
+	// First only closes, then closes and a slower request after them; the closes get the
+	// remembered replies.
 	for (unsigned extra : {0u, 1u}) {
 		if (extra)
 			together += message(COOP_ST_GETATTR, 300, b);
 		send(fd.get(), together);
 		std::set<std::uint64_t> answered;
 		for (unsigned i = 0; i < files + extra; i++) {
-			ASSERT_EQ(status(fd.get(), h), 0) << "a reply was held back";
+			ASSERT_EQ(status(fd.get(), h), 0) << "a reply was delayed";
 			answered.insert(h.id);
 		}
 		EXPECT_EQ(answered.size(), files + extra);
@@ -341,7 +341,7 @@ TEST_F(daemon_hostile, of_two_addresses_the_one_sent_later_holds)
 			both += message(COOP_ST_REGISTER, qpn + i, b);
 		}
 		ASSERT_TRUE(send(fd.get(), both));
-		for (int replies = 0; replies < 2;) { // and what it is told of itself
+		for (int replies = 0; replies < 2;) { // skips news about itself
 			coop_st_header h;
 			ASSERT_EQ(status(fd.get(), h), 0);
 			replies += h.id != 0;

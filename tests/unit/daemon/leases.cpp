@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// leases.cpp - leases among clients of one daemon: what is not asked for
-// again, what is recalled before it changes, clients that do not answer.
+// leases.cpp - leases among clients of one daemon: requests that a lease saves, recalls before
+// a change, clients that do not answer.
 #include "rig.hpp"
 
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ std::string calls(const std::string &stats)
 	return out;
 }
 
-// A client that says when it is told to return a lease, and does so when it is asked to.
+// A client that records recalls and returns a lease when the test says so.
 struct holder {
 	std::mutex mutex;
 	std::vector<coop_fid> recalls;
@@ -73,7 +73,7 @@ protected:
 		std::filesystem::create_directory(tree_ / "d");
 		put("d/inside", "x");
 		std::filesystem::create_symlink("f", tree_ / "s");
-		// Change times must be proof of what is in the files, also where they are coarse.
+		// Change times must prove the contents of files, even where they are coarse.
 		std::this_thread::sleep_for(std::chrono::milliseconds(60));
 	}
 	std::unique_ptr<storage> leased()
@@ -108,7 +108,7 @@ protected:
 		std::sort(out.begin(), out.end());
 		return out;
 	}
-	// Everything that a look at the tree asks for, with what it says.
+	// Asks everything that a look at the tree asks; returns the answers.
 	std::string look(storage &s)
 	{
 		std::string out;
@@ -208,7 +208,8 @@ TEST_F(daemon_leases, a_change_waits_until_the_lease_is_back)
 	ASSERT_TRUE(eventually([&] { return a.told_of(f.attr.fid); }));
 	attributes now;
 	EXPECT_EQ(a.s->getattr(me(), f.fh, now), 0);
-	EXPECT_EQ(now.st.st_mode & 07777, f.attr.st.st_mode & 07777) << "not before we answer";
+	EXPECT_EQ(now.st.st_mode & 07777, f.attr.st.st_mode & 07777)
+		<< "not before we return the lease";
 	EXPECT_FALSE(now.leased) << "it is about to change";
 	EXPECT_FALSE(done);
 	a.s->return_lease(f.attr.fid, [] {});
@@ -217,8 +218,8 @@ TEST_F(daemon_leases, a_change_waits_until_the_lease_is_back)
 	EXPECT_EQ(now.st.st_mode & 07777, 0600u);
 }
 
-// Each of them is told to who relies on it, before it happens.
-// A change of ours that waits is no reason to overlook one that does not.
+// The daemon reports each change, before it happens, to every client that relies on it. A
+// waiting change of ours must not hide one that does not wait.
 TEST_F(daemon_leases, changes_on_the_daemons_machine_are_told_while_others_wait)
 {
 	start();
@@ -233,7 +234,7 @@ TEST_F(daemon_leases, changes_on_the_daemons_machine_are_told_while_others_wait)
 		EXPECT_EQ(a.s->mkdir(me(), a.s->root().fh, "new", 0755, made), 0);
 	});
 	EXPECT_TRUE(eventually([&] { return b.told_of(root.fid); }));
-	EXPECT_FALSE(a.told_of(root.fid)) << "it keeps its lease over its own change";
+	EXPECT_FALSE(a.told_of(root.fid)) << "a keeps its lease over its own change";
 	put("local", "x");
 	EXPECT_TRUE(eventually([&] { return a.told_of(root.fid); }));
 	b.give_back_all();
@@ -375,7 +376,7 @@ TEST_F(daemon_leases, two_that_rely_on_the_same_do_not_wait_for_each_other)
 	EXPECT_NE(expected.find("d f g s inside"), expected.npos);
 }
 
-// What it knows of its own directory is what is there.
+// What a client knows of its own directory is right.
 TEST_F(daemon_leases, its_own_changes_are_known)
 {
 	start();
@@ -386,7 +387,7 @@ TEST_F(daemon_leases, its_own_changes_are_known)
 	EXPECT_EQ(a->lookup(me(), dir.fh, "none", e), -ENOENT); // we may search it
 	const std::string before = asked();
 	EXPECT_EQ(a->lookup(me(), dir.fh, "another", e), -ENOENT);
-	EXPECT_EQ(asked(), before) << "nobody else can have put anything into it";
+	EXPECT_EQ(asked(), before) << "no other client can have changed it";
 	EXPECT_TRUE(names(*a, dir).empty());
 	open_result o{};
 	write_result w;
@@ -449,11 +450,12 @@ TEST_F(daemon_leases, nothing_is_relied_on_over_a_restart_of_the_daemon)
 	restart();
 	ASSERT_TRUE(eventually([&] { return a->stats().reconnects == 1; }));
 	EXPECT_EQ(a->leases().held, 0u);
-	ASSERT_TRUE(eventually([&] { return stats_say("opens 1"); })) << "told of what is open";
+	ASSERT_TRUE(eventually([&] { return stats_say("opens 1"); }))
+		<< "the client reports its open files";
 	client_ = connect();
 	ASSERT_EQ(client_->unlink(me(), client_->root().fh, "f"), 0);
 	EXPECT_EQ(read_text(*a, f, o.open_id, 0, 100), "0123456789");
-	// And leases are there again, some time.
+	// Leases come back, too.
 	EXPECT_TRUE(eventually([&] {
 		attributes attr;
 		return !a->getattr(me(), a->root().fh, attr) && a->leases().held > 0;
@@ -479,7 +481,7 @@ TEST_F(daemon_leases, changes_on_the_daemons_machine_are_told)
 	EXPECT_TRUE(stats_say("leases_unanswered 0"));
 }
 
-// Another client may look before the kernel's notice has been read.
+// Another client may look before the daemon has read the kernel's notice.
 TEST_F(daemon_leases, a_change_that_another_client_sees_first_is_told)
 {
 	start();
@@ -494,7 +496,7 @@ TEST_F(daemon_leases, a_change_that_another_client_sees_first_is_told)
 	}
 }
 
-// A file that can be leased is asked for once, however many there are.
+// The client asks once for each file that can be leased, whatever their number.
 TEST_F(daemon_leases, the_second_reading_asks_nothing)
 {
 	constexpr unsigned few = 48;
@@ -519,7 +521,7 @@ TEST_F(daemon_leases, the_second_reading_asks_nothing)
 	EXPECT_EQ(asked(), once);
 }
 
-// Storage judges after it has given the lease, so a reply that brings both is enough.
+// Storage judges after it granted the lease, so one reply with both is enough.
 TEST_F(daemon_leases, what_comes_with_the_lease_is_known)
 {
 	start();
@@ -539,7 +541,7 @@ TEST_F(daemon_leases, what_comes_with_the_lease_is_known)
 	EXPECT_EQ(asked(), before);
 }
 
-// A change between the lease and the judgement is judged, or told of; never one without the other.
+// Storage judges a change between the lease and the judgement, or reports it; never neither.
 TEST_F(daemon_leases, who_is_judged_is_judged_within_the_lease)
 {
 	if (::geteuid())
@@ -555,7 +557,7 @@ TEST_F(daemon_leases, who_is_judged_is_judged_within_the_lease)
 		int allowed = 0;
 		attributes attr;
 		const std::string before = asked();
-		// No lease is granted meanwhile, and nothing is looked at.
+		// The mutex stops new leases and looks at the file.
 		std::unique_lock still(node->mutex);
 		std::thread asker(
 			[&] { EXPECT_EQ(a->access(other, f.fh, R_OK, allowed, attr), 0); });
@@ -571,8 +573,8 @@ TEST_F(daemon_leases, who_is_judged_is_judged_within_the_lease)
 	}
 }
 
-// However the requests meet: what storage permitted before a change that has returned is not
-// believed after it.
+// In any order of requests: a permission from before a change does not count once the change
+// has returned.
 TEST_F(daemon_leases, no_right_is_older_than_the_lease_that_it_came_with)
 {
 	if (::geteuid())
@@ -621,7 +623,7 @@ TEST_F(daemon_leases, no_right_is_older_than_the_lease_that_it_came_with)
 	EXPECT_TRUE(stats_say("leases_unanswered 0"));
 }
 
-// Of more files than can be guarded the opens alone are asked for.
+// With more files than guards, a client asks storage for opens only.
 TEST_F(daemon_leases, what_cannot_be_guarded_keeps_its_lease)
 {
 	settings_.max_inodes = 16;
@@ -642,7 +644,7 @@ TEST_F(daemon_leases, what_cannot_be_guarded_keeps_its_lease)
 	}
 	EXPECT_EQ(asks, 16 - server_->files().leases.guards_max());
 	EXPECT_TRUE(stats_say("leases_recalled 0"));
-	// And who is told so asks.
+	// A client that was told to ask does ask.
 	auto b = leased();
 	for (int twice = 0; twice < 2; twice++) {
 		open_result o{};
@@ -652,8 +654,8 @@ TEST_F(daemon_leases, what_cannot_be_guarded_keeps_its_lease)
 	EXPECT_EQ(b->leases().opens, 0u);
 }
 
-// What another request of the same client may have been told of does not end silently. A store
-// through a mapping of this machine is one that the kernel does not tell of.
+// Another request of the client may have reported the lease, so it does not end silently. The
+// kernel does not report a store through a mapping on this machine.
 TEST_F(daemon_leases, storage_asks_for_what_it_cannot_keep)
 {
 	start();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// leases_opens.cpp - what an OPEN leaves at the daemon: a lease and a guard
-// for who may read the file, nothing for who may not.
+// leases_opens.cpp - what an OPEN leaves at the daemon: a lease and a guard if the caller may
+// read the file, nothing otherwise.
 #include "rig.hpp"
 
 #include <thread>
@@ -13,7 +13,7 @@ using namespace rig;
 namespace
 {
 
-// A client with leases that counts what it is asked to return, and returns nothing by itself.
+// A client with leases that counts recalls and never returns a lease by itself.
 struct holder {
 	std::atomic<unsigned> recalls{0};
 	std::unique_ptr<storage> s; // ends first
@@ -39,11 +39,11 @@ protected:
 		put("f", "0123456789");
 		settle();
 	}
-	// Change times must be proof of what is in the files, also where they are coarse.
+	// Change times must prove the contents of files, even where they are coarse.
 	static void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(60)); }
 	std::size_t held() { return server_->files().leases.held(); }
-	// Runs change() when the request has got its lease: before it looks, before it judges, or
-	// after both, which is left to chance.
+	// Runs change() after the request got its lease: before storage looks at the file,
+	// before it judges, or after both, by chance.
 	template <class request, class act>
 	void pause_after_grant(coop::daemon::inode &node, request ask, act change)
 	{
@@ -62,7 +62,7 @@ protected:
 		still.unlock();
 		asker.join();
 	}
-	// False: there is a guard in the way.
+	// False if a guard is in the way.
 	bool append(const std::string &name)
 	{
 		const coop::daemon::unique_fd fd(::open(
@@ -101,7 +101,7 @@ TEST_F(daemon_leases_opens, who_may_not_read_gets_no_lease)
 	a.s->close_reader(f.fh, o.open_id);
 }
 
-// The lease is of the client, whose other users go on with it.
+// The client owns the lease; its other users continue to use it.
 TEST_F(daemon_leases_opens, a_refusal_leaves_what_was_told_before)
 {
 	if (::geteuid())
@@ -126,12 +126,12 @@ TEST_F(daemon_leases_opens, a_refusal_leaves_what_was_told_before)
 		q.mode = 0640;
 		EXPECT_EQ(client_->setattr(me(), f.fh, q, r), 0);
 	});
-	EXPECT_TRUE(eventually([&] { return a.recalls == 1; })) << "it relies on the lease";
+	EXPECT_TRUE(eventually([&] { return a.recalls == 1; })) << "the client relies on the lease";
 	a.s->return_lease(f.attr.fid, [] {});
 	changer.join();
 }
 
-// What is set aside for opens within leases is for those who may open.
+// The guards reserved for opens within leases are for permitted opens.
 TEST_F(daemon_leases_opens, refusals_use_up_no_guards)
 {
 	if (::geteuid())
@@ -160,7 +160,7 @@ TEST_F(daemon_leases_opens, refusals_use_up_no_guards)
 	}
 }
 
-// Nor does one vouch for a right that the file's mode, as it is told beside, does not give.
+// A guard must not grant a right that the mode in the same reply denies.
 TEST_F(daemon_leases_opens, a_right_goes_with_the_mode_that_is_told)
 {
 	if (::geteuid())
@@ -182,15 +182,15 @@ TEST_F(daemon_leases_opens, a_right_goes_with_the_mode_that_is_told)
 		if (opened)
 			continue;
 		if (o.attr.leased) {
-			EXPECT_EQ(o.attr.st.st_mode & 07777, 0644u) << "which would refuse";
+			EXPECT_EQ(o.attr.st.st_mode & 07777, 0644u) << "0600 would refuse";
 			EXPECT_TRUE(eventually([&] { return a.recalls == 1; }));
 		}
 		a.s->close_reader(f.fh, o.open_id);
 	}
 }
 
-// A store that was over before the guard is not told first: no lease vouches for what was before
-// it.
+// Storage does not report a store that ended before the guard: no lease covers the time before
+// its guard.
 TEST_F(daemon_leases_opens, a_store_before_the_guard_is_no_secret)
 {
 	up();
@@ -206,7 +206,7 @@ TEST_F(daemon_leases_opens, a_store_before_the_guard_is_no_secret)
 		pause_after_grant(
 			*node, [&] { EXPECT_EQ(a.s->open(me(), f.fh, O_RDONLY, 4096, o), 0); },
 			[&] {
-				between += append("f"); // and closed: a guard would be granted
+				between += append("f"); // and closes it: a guard would be granted
 				EXPECT_EQ(::stat((tree_ / "f").c_str(), &st), 0);
 			});
 		EXPECT_TRUE(!o.attr.leased || o.attr.st.st_size == st.st_size)
@@ -216,7 +216,7 @@ TEST_F(daemon_leases_opens, a_store_before_the_guard_is_no_secret)
 	EXPECT_GT(between, 0u);
 }
 
-// Of two replies the one that was looked at first may be told last.
+// Of two replies, the one with the older look at the file may leave last.
 TEST_F(daemon_leases_opens, what_is_older_than_what_was_told_is_not_told)
 {
 	up();
@@ -235,6 +235,6 @@ TEST_F(daemon_leases_opens, what_is_older_than_what_was_told_is_not_told)
 	EXPECT_FALSE(table.tell(early.get(), node->fid, first, before));
 	table.forgo(early.get(), node->fid, first);
 	EXPECT_FALSE(table.holds(early.get(), node->fid));
-	EXPECT_TRUE(table.holds(late.get(), node->fid)) << "it knows the state of now";
+	EXPECT_TRUE(table.holds(late.get(), node->fid)) << "it has the current state";
 	table.give_back_all(late.get());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// limits.cpp - what is bounded, what other programs of the daemon's
-// machine hold, and what a daemon can do that is not root.
+// limits.cpp - the daemon's limits, leases of other programs on its machine, and what a daemon
+// without root can do.
 #include "rig.hpp"
 
 #include <atomic>
@@ -58,7 +58,7 @@ TEST_F(daemon_limits, a_file_is_refused_only_when_all_are_in_use)
 	};
 	for (int i = 0; i < 8; i++)
 		ASSERT_EQ(open_by(*client_, i), 0) << i;
-	EXPECT_EQ(open_by(*client_, 8), -EMFILE) << "one client gets no more than half";
+	EXPECT_EQ(open_by(*client_, 8), -EMFILE) << "one client gets at most half";
 	// All but the one that the directory needs for a moment.
 	for (int i = 8; i < 15; i++)
 		ASSERT_EQ(open_by(*other, i), 0) << i;
@@ -70,8 +70,8 @@ TEST_F(daemon_limits, a_file_is_refused_only_when_all_are_in_use)
 	EXPECT_EQ(open_by(*other, 15), 0);
 }
 
-// A program of the daemon's machine, here this one, holds a lease: opening waits until it gives it
-// back, or for lease-break-time, which is longer than the client does.
+// A program on the daemon's machine, here this one, holds a lease: opening waits until the
+// program returns it, or for lease-break-time, which is longer than the client waits.
 TEST_F(daemon_limits, a_local_lease_holder_keeps_nobody_else_waiting)
 {
 	up();
@@ -102,14 +102,14 @@ TEST_F(daemon_limits, a_local_lease_holder_keeps_nobody_else_waiting)
 		open(find("free"), O_RDONLY);
 	EXPECT_EQ(opened, 0u);
 	attributes a;
-	EXPECT_EQ(client_->getattr(me(), e.fh, a), 0) << "looking at it waits for nobody";
+	EXPECT_EQ(client_->getattr(me(), e.fh, a), 0) << "a getattr does not wait";
 	EXPECT_EQ(::fcntl(holder.get(), F_SETLEASE, F_UNLCK), 0);
 	for (std::thread &t : waiting)
 		t.join();
 	EXPECT_EQ(opened, 2 * settings_.threads);
 }
 
-// In a child, because there is no way back.
+// In a child, because it cannot become root again.
 TEST_F(daemon_limits, a_daemon_that_is_not_root_gives_creators_what_they_open)
 {
 	const std::string state = (base_ / "state").string();
@@ -147,7 +147,7 @@ TEST_F(daemon_limits, a_daemon_that_is_not_root_gives_creators_what_they_open)
 	EXPECT_EQ(status, 0);
 }
 
-// Whoever removes a file and whoever closes it last may do so at the same moment.
+// One thread may remove a file while another closes it last.
 TEST(inode_table, what_is_discarded_while_held_goes_with_its_last_holder)
 {
 	const test::scratch all("coopfsd-inodes");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// locks.cpp - locks among clients of one daemon: ranges, queues, circles,
-// clients that end, daemons that come back.
+// locks.cpp - locks among clients of one daemon: ranges, queues, deadlocks, clients that end,
+// daemons that restart.
 #include "rig.hpp"
 
 #include <random>
@@ -27,7 +27,7 @@ coop_st_lock whole(std::uint64_t owner, std::uint32_t type)
 
 constexpr std::uint32_t rd = COOP_ST_LOCK_READ, wr = COOP_ST_LOCK_WRITE;
 
-// A client with the file open.
+// A client that has the file open.
 struct node {
 	entry file;
 	std::uint64_t open_id = 0;
@@ -40,7 +40,7 @@ struct node {
 		std::uint64_t cookie;
 		return s->lock(file.fh, open_id, l, false, nullptr, cookie);
 	}
-	// -EINPROGRESS, and 'tag' appears in 'granted' some time.
+	// Returns -EINPROGRESS; later 'tag' appears in 'granted'.
 	int wait(const coop_st_lock &l, std::uint64_t tag, std::uint64_t *cookie = nullptr)
 	{
 		std::uint64_t name;
@@ -99,7 +99,8 @@ TEST_F(daemon_locks, one_writer_or_many_readers_over_all_clients)
 	start();
 	auto a = join(), b = join();
 	EXPECT_EQ(a->lock(range(1, rd, 0, 9)), 0);
-	EXPECT_EQ(b->lock(range(1, rd, 5, 20)), 0) << "the same number is another owner there";
+	EXPECT_EQ(b->lock(range(1, rd, 5, 20)), 0)
+		<< "the same number is another owner at another client";
 	EXPECT_EQ(b->lock(range(1, wr, 5, 20)), -EAGAIN);
 	EXPECT_EQ(b->lock(range(1, wr, 10, 20)), 0);
 	EXPECT_EQ(a->lock(range(1, wr, 0, 9)), -EAGAIN) << "b reads 5 to 9";
@@ -128,7 +129,7 @@ TEST_F(daemon_locks, waits_end_in_the_order_in_which_they_began)
 	ASSERT_EQ(a->unlock(range(1, wr)), 0);
 	ASSERT_TRUE(eventually([&] { return b->grants() == 1; }));
 	EXPECT_EQ(c->grants(), 0u);
-	// A newcomer that holds nothing stays behind those who wait.
+	// A new owner that holds nothing waits behind the queue.
 	EXPECT_EQ(a->wait(range(9, rd), 4), -EINPROGRESS);
 	ASSERT_EQ(b->unlock(range(1, wr)), 0);
 	ASSERT_TRUE(eventually([&] { return c->grants() == 1 && b->grants() == 2; }));
@@ -143,7 +144,8 @@ TEST_F(daemon_locks, a_reader_that_comes_late_does_not_overtake_a_writer)
 	ASSERT_EQ(a->lock(range(1, rd)), 0);
 	EXPECT_EQ(b->wait(range(1, wr), 1), -EINPROGRESS);
 	EXPECT_EQ(c->wait(range(1, rd), 2), -EINPROGRESS);
-	EXPECT_EQ(a->wait(range(1, rd, 0, 3), 3), 0) << "who holds a lock is not held up";
+	EXPECT_EQ(a->wait(range(1, rd, 0, 3), 3), 0)
+		<< "a lock holder does not wait behind the queue";
 	ASSERT_EQ(a->unlock(range(1, rd)), 0);
 	ASSERT_TRUE(eventually([&] { return b->grants() == 1; }));
 	EXPECT_EQ(c->grants(), 0u);
@@ -192,17 +194,17 @@ TEST_F(daemon_locks, a_circle_of_processes_is_refused)
 	auto a = join(), b = join(), c = join();
 	auto ag = join("g");
 	ag->s.reset();
-	// Three clients, three ranges, each waits for the next one's.
+	// Three clients and three ranges: each waits for the next one's.
 	ASSERT_EQ(a->lock(range(1, wr, 0, 0)), 0);
 	ASSERT_EQ(b->lock(range(1, wr, 1, 1)), 0);
 	ASSERT_EQ(c->lock(range(1, wr, 2, 2)), 0);
 	EXPECT_EQ(a->wait(range(1, wr, 1, 1), 1), -EINPROGRESS);
 	EXPECT_EQ(b->wait(range(1, wr, 2, 2), 1), -EINPROGRESS);
 	EXPECT_EQ(c->wait(range(1, wr, 0, 0), 1), -EDEADLK);
-	EXPECT_EQ(c->lock(range(1, wr, 0, 0)), -EAGAIN) << "who does not wait closes no circle";
+	EXPECT_EQ(c->lock(range(1, wr, 0, 0)), -EAGAIN) << "without waiting there is no deadlock";
 	ASSERT_EQ(c->unlock(range(1, wr, 2, 2)), 0);
 	EXPECT_TRUE(eventually([&] { return b->grants() == 1; }));
-	// Of open file descriptions others may give the lock back: no circle is seen.
+	// Others may release the lock of an open file description: no deadlock is reported.
 	coop_st_lock ofd = range(5, wr, 100, 100);
 	ofd.kind = COOP_ST_LOCK_OFD;
 	ASSERT_EQ(a->lock(ofd), 0);
@@ -248,7 +250,7 @@ TEST_F(daemon_locks, a_restarted_daemon_gives_locks_to_their_holders_first)
 	ASSERT_EQ(b->lock(range(1, wr, 5, 9)), 0);
 	ASSERT_EQ(w->wait(range(1, wr, 0, 9), 1), -EINPROGRESS);
 	restart();
-	// No other client slips in, even one that is back first.
+	// No other client may take the lock first, even one that reconnects first.
 	auto late = join();
 	EXPECT_EQ(late->lock(range(1, wr, 0, 0)), -EAGAIN);
 	EXPECT_EQ(late->lock(range(1, wr, 9, 9)), -EAGAIN);
@@ -271,7 +273,7 @@ TEST_F(daemon_locks, a_holder_that_does_not_come_back_loses_its_lock)
 	a->s.reset();
 	settings_.listen = "127.0.0.1:" + std::to_string(port_);
 	server_ = std::make_unique<coop::daemon::server>(settings_);
-	EXPECT_EQ(b->lock(range(1, wr)), 0) << "held back while the grace time lasts, then granted";
+	EXPECT_EQ(b->lock(range(1, wr)), 0) << "delayed until the grace time ends, then granted";
 	EXPECT_GE(std::chrono::steady_clock::now() - stopped, settings_.lock_grace);
 	EXPECT_TRUE(std::filesystem::is_empty(base_ / "state" / "locks") ||
 		    std::distance(std::filesystem::directory_iterator(base_ / "state" / "locks"),
@@ -285,7 +287,7 @@ TEST_F(daemon_locks, without_its_lock_an_open_file_is_of_no_use)
 	auto a = join(), b = join();
 	ASSERT_EQ(a->lock(range(1, wr)), 0);
 	server_.reset();
-	std::filesystem::remove_all(base_ / "state" / "locks"); // the daemon does not know of it
+	std::filesystem::remove_all(base_ / "state" / "locks"); // the daemon forgets the lock
 	settings_.listen = "127.0.0.1:" + std::to_string(port_);
 	server_ = std::make_unique<coop::daemon::server>(settings_);
 	ASSERT_EQ(b->lock(range(1, wr)), 0);
@@ -294,7 +296,7 @@ TEST_F(daemon_locks, without_its_lock_an_open_file_is_of_no_use)
 	EXPECT_EQ(disk("f"), "0123456789");
 }
 
-// Against one byte, one owner at a time.
+// Against an array with one owner per byte.
 TEST(lock_ranges, ranges_are_split_and_joined_like_single_bytes)
 {
 	constexpr std::uint64_t bytes = 24;
@@ -324,7 +326,7 @@ TEST(lock_ranges, ranges_are_split_and_joined_like_single_bytes)
 		}
 		for (std::uint64_t at = from; at <= to; at++)
 			held[who][at] = static_cast<char>(!take ? 0 : r.exclusive ? 'w' : 'r');
-		// Every byte, and no byte twice.
+		// Every byte once.
 		char now[owners][bytes] = {};
 		for (const auto &h : locks.held())
 			for (std::uint64_t at = h.start; at <= h.end; at++) {

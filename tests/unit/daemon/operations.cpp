@@ -61,7 +61,7 @@ TEST_F(daemon_operations, many_reads_are_in_flight_at_once)
 	put("f", text);
 	const entry e = find("f");
 	const open_result o = open(e, O_RDONLY);
-	constexpr unsigned reads = 1000; // many more than may be under way
+	constexpr unsigned reads = 1000; // many more than may be in flight
 	std::vector<std::string> got(reads, std::string(512, 0));
 	std::atomic<unsigned> done{0}, bad{0};
 	for (unsigned i = 0; i < reads; i++)
@@ -212,7 +212,7 @@ TEST_F(daemon_operations, copies_from_file_to_file_in_pieces)
 	std::uint64_t length = 20 << 20, done = 0;
 	ASSERT_EQ(client_->copy({from.fh, a.open_id, 0}, {to.fh, b.open_id, 500}, length, w), 0);
 	EXPECT_GT(length, 0u);
-	EXPECT_LT(length, 20u << 20) << "so that nobody waits long";
+	EXPECT_LT(length, 20u << 20) << "a short call blocks no other for long";
 	done = length;
 	while (length) {
 		length = (20 << 20) - done;
@@ -268,7 +268,7 @@ TEST_F(daemon_operations, nothing_leads_out_of_the_export)
 	EXPECT_EQ(client_->create(me(), root, "way-out", O_RDWR, 0644, e, o), -ELOOP);
 	EXPECT_EQ(client_->unlink(me(), root, ".."), -EINVAL);
 	EXPECT_EQ(client_->rename(me(), root, "up", root, "../x", 0), -EINVAL);
-	// A handle of the same file system, but not made by the daemon.
+	// A handle of the same file system that the daemon did not make.
 	std::string forged = find("way-out").fh;
 	for (std::size_t i = 0; i < forged.size(); i++) {
 		std::string f = forged;
@@ -327,7 +327,7 @@ TEST_F(daemon_operations, files_are_served_with_the_rights_of_the_caller)
 	EXPECT_EQ(e.attr.st.st_gid, other);
 	EXPECT_EQ(write_text(*client_, e, o.open_id, 0, "w", w), 0)
 		<< "made writable by its own open";
-	// And the thread is root again afterwards.
+	// The thread is root again afterwards.
 	EXPECT_EQ(client_->open(me(), find("private").fh, O_RDONLY, 0, o), 0);
 }
 
@@ -339,7 +339,7 @@ TEST_F(daemon_operations, makes_files_of_every_type_and_opens_none_of_them)
 	open_result o{};
 	ASSERT_EQ(client_->mknod(me(), root, "fifo", S_IFIFO | 0666, 0, e), 0);
 	EXPECT_EQ(e.attr.st.st_mode, S_IFIFO | 0666u);
-	// A daemon that opened it would wait for a writer.
+	// A daemon that opened the FIFO would wait for a writer.
 	EXPECT_EQ(client_->open(me(), e.fh, O_RDONLY, 0, o), -ENXIO);
 	EXPECT_EQ(client_->create(me(), root, "fifo", O_RDWR, 0600, e, o), -ENXIO);
 	storage::setattr_request s{};
@@ -420,7 +420,7 @@ TEST_F(daemon_operations, a_read_only_export_is_read_and_never_changed)
 	EXPECT_EQ(client_->unlink(me(), root, "f"), -EROFS);
 	write_result w{};
 	EXPECT_EQ(client_->close(f.fh, o.open_id, w), 0);
-	// O_CREAT finds what is there, as on a file system that is mounted read-only.
+	// O_CREAT finds an existing file, as on a file system mounted read-only.
 	ASSERT_EQ(client_->create(me(), root, "f", O_RDONLY, 0640, e, made), 0);
 	EXPECT_EQ(client_->close(f.fh, made.open_id, w), 0);
 	EXPECT_EQ(client_->create(me(), root, "f", O_RDWR, 0640, e, made), -EROFS);
@@ -599,7 +599,7 @@ TEST_F(daemon_operations, what_root_alone_may_is_refused_to_others)
 	std::string value;
 	std::size_t size = 0;
 	write_result w{};
-	// The daemon itself has CAP_SYS_ADMIN and CAP_SETFCAP throughout.
+	// The daemon itself always has CAP_SYS_ADMIN and CAP_SETFCAP.
 	EXPECT_EQ(client_->setxattr(owner, e.fh, "trusted.t", "x", 0, w), -EPERM);
 	std::string caps("\0\0\0\2\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20);
 	EXPECT_EQ(client_->setxattr(owner, e.fh, "security.capability", caps, 0, w), -EPERM);
@@ -611,7 +611,7 @@ TEST_F(daemon_operations, what_root_alone_may_is_refused_to_others)
 	EXPECT_EQ(value.find("trusted.t"), value.npos);
 	EXPECT_EQ(client_->getxattr(me(), e.fh, "trusted.t", 10, value, size), 0);
 	EXPECT_EQ(value, "x");
-	// A write takes the capability away.
+	// A write removes the capability.
 	open_result o{};
 	ASSERT_EQ(client_->open(owner, e.fh, O_WRONLY, 0, o), 0);
 	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, "T", w), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// rig.hpp - a daemon in this process, serving a directory made for the
-// test, and clients of it.
+// rig.hpp - a daemon in this process that serves a directory made for the test, and clients of
+// it.
 #pragma once
 
 #include <condition_variable>
@@ -35,7 +35,7 @@ inline caller me()
 	return {::geteuid(), ::getegid(), {}};
 }
 
-// A condition that has to come.
+// Waits for a condition that must come.
 template <class predicate> bool eventually(predicate p)
 {
 	const auto end = std::chrono::steady_clock::now() + deadline;
@@ -60,7 +60,7 @@ protected:
 		::chmod(base_.c_str(), 0755);
 		tree_ = base_ / "tree";
 		std::filesystem::create_directory(tree_);
-		::chmod(tree_.c_str(), 0755); // a daemon of an earlier test has cleared the umask
+		::chmod(tree_.c_str(), 0755); // a daemon of an earlier test cleared the umask
 		settings_.exports = {{"data", tree_.string()}};
 		settings_.listen = "127.0.0.1:0";
 		settings_.state_dir = (base_ / "state").string();
@@ -135,7 +135,7 @@ protected:
 	std::unique_ptr<storage> client_;
 };
 
-// A read that is waited for.
+// Reads and waits for the result.
 inline storage::read_result read_into(storage &s, const entry &e, std::uint64_t open_id,
 				      std::uint64_t offset, std::vector<iovec> dest,
 				      std::uint64_t version = 0)

@@ -32,7 +32,7 @@ struct killed final : coop::client::asker {
 	bool gone() override { return true; }
 };
 
-// What a client was told about others.
+// What the daemon told a client about other nodes.
 struct watcher {
 	std::mutex mutex;
 	std::map<std::uint32_t, std::uint32_t> nodes; // id -> qpn
@@ -56,9 +56,9 @@ struct watcher {
 	}
 };
 
-// Between a client and the daemon: passes on what they say. Once, when told to, it answers a
-// request itself, as no daemon does: with another operation than was asked for. What a client says
-// while it is deaf is lost, and the connection with it, when it hears again.
+// Between a client and the daemon: forwards both ways. On demand it answers one request itself,
+// as no daemon does: with an operation other than the requested one. While it is deaf it drops
+// what the client sends, and when it hears again it cuts the connection.
 class relay
 {
 public:
@@ -78,8 +78,8 @@ public:
 	}
 
 	std::uint16_t port = 0;
-	std::atomic<std::uint32_t> forge{0};       // status of the answer to come
-	std::atomic<bool> deaf{false}, cut{false}; // cut: ends the connection, once
+	std::atomic<std::uint32_t> forge{0};       // status of the next answer
+	std::atomic<bool> deaf{false}, cut{false}; // cut: ends the connection once
 	std::atomic<unsigned> connections{0};
 
 private:
@@ -124,7 +124,7 @@ private:
 			if (::poll(p, 2, 5) <= 0)
 				continue;
 			coop_st_header h{};
-			if (p[0].revents && forge) { // nothing else is under way: a whole request
+			if (p[0].revents && forge) { // nothing else is in flight: a whole request
 				std::uint8_t head[COOP_ST_HEADER];
 				::recv(client.get(), head, sizeof(head), MSG_PEEK | MSG_WAITALL);
 				EXPECT_EQ(coop_st_header_get(&h, head), 0);
@@ -207,7 +207,7 @@ TEST_F(daemon_session, nodes_hear_of_each_other)
 	EXPECT_TRUE(eventually([&] {
 		return c[0]->stats().reconnects && c[2]->stats().reconnects &&
 		       seen[0].size() == 1 && !seen[0].knows(id[2]);
-	})) << "after a restart the other one is back under a new id";
+	})) << "after a restart the other node has a new id";
 	for (auto &x : c)
 		x.reset();
 }
@@ -286,7 +286,7 @@ TEST_F(daemon_session, an_answer_to_what_was_not_asked_ends_the_connection)
 	client_.reset();
 }
 
-// A write that never reached the daemon, of a caller who has been killed.
+// A write that never reached the daemon, of a caller that was killed.
 class daemon_session_left : public daemon_session
 {
 protected:
@@ -300,7 +300,7 @@ protected:
 		put("f", "........");
 		const entry e = find("f");
 		const open_result o = open(e, O_RDWR);
-		std::string text = "given up"; // ends, as the caller's memory does
+		std::string text = "given up"; // freed, like the caller's memory
 		const iovec v{text.data(), text.size()};
 		write_result out;
 		between_->deaf = true;
@@ -338,12 +338,12 @@ TEST_F(daemon_session_left, it_happens_and_is_told)
 	EXPECT_NE(late_.attr.version, late_.version_before);
 }
 
-// Whoever has changed the file since would lose it.
+// Repeating it could overwrite a later change.
 TEST_F(daemon_session_left, it_is_not_repeated_to_who_may_have_done_it)
 {
 	leave();
 	port_ = daemon_;
-	restart(); // it knows no sessions
+	restart(); // the new one knows no sessions
 	put("f", "later...");
 	between_->deaf = false;
 	EXPECT_TRUE(told_in_time());
@@ -352,7 +352,7 @@ TEST_F(daemon_session_left, it_is_not_repeated_to_who_may_have_done_it)
 	EXPECT_TRUE(client_->calls().empty());
 }
 
-// Ten seconds before the handshake with a daemon that hangs is over.
+// The handshake with a hung daemon would take ten seconds more.
 TEST_F(daemon_session, who_waits_for_a_connection_to_be_made_can_be_killed)
 {
 	start();
@@ -392,7 +392,7 @@ TEST_F(daemon_session, a_write_that_was_waited_for_is_told_once)
 	EXPECT_EQ(client_->write(e.fh, o.open_id, 0, {&v, 1}, out,
 				 [held](int, const write_result &) { *held = true; }),
 		  0);
-	EXPECT_EQ(held.use_count(), 1) << "the turn would not be over";
+	EXPECT_EQ(held.use_count(), 1) << "the write still holds its turn";
 	EXPECT_FALSE(*held);
 }
 
@@ -412,7 +412,7 @@ TEST_F(daemon_session, path_handles_follow_renames_and_refuse_other_files)
 	restart();
 	client_ = connect();
 	attributes a;
-	EXPECT_EQ(client_->getattr(me(), still.fh, a), 0) << "short paths travel in the handle";
+	EXPECT_EQ(client_->getattr(me(), still.fh, a), 0) << "the handle carries a short path";
 	std::filesystem::rename(tree_ / "d", tree_ / "e");
 	std::filesystem::create_directory(tree_ / "d");
 	client_.reset();
@@ -431,7 +431,7 @@ TEST_F(daemon_session, what_arrives_on_a_replaced_connection_is_not_run)
 	const std::uint64_t now = s.renew(nullptr);
 	EXPECT_EQ(s.admit(now, 2, nullptr, out), verdict::run);
 	EXPECT_EQ(s.admit(old, 3, nullptr, out), verdict::late);
-	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::running) << "it had begun before";
+	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::running) << "it began before";
 	s.done(1, "reply");
 	EXPECT_EQ(s.admit(old, 1, nullptr, out), verdict::late);
 	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::answered);

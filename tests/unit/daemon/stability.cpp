@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// stability.cpp - whether a client can tell that what it wrote has reached
-// stable storage: over crashes, restarts, and failures that one client is told.
+// stability.cpp - a client can tell whether its writes have reached stable storage: over
+// crashes, restarts, and failures reported to one client only.
 #include "rig.hpp"
 
 #include <atomic>
@@ -14,10 +14,10 @@
 namespace
 {
 std::atomic<int> sync_failures{0}, syncs{0};
-std::function<void()> during_sync; // of the next one: done, and not said yet
+std::function<void()> during_sync; // called in the next fsync: done, not yet returned
 } // namespace
 
-// In the way of the C library's: what a disk does that does not write back.
+// Replaces the C library's: fails like a disk that does not write back.
 extern "C" int fsync(int fd)
 {
 	if (sync_failures.load() > 0) {
@@ -115,7 +115,8 @@ TEST_F(daemon_stability, a_failure_that_one_client_is_told_shows_to_the_others)
 	EXPECT_EQ(commit(*client_, g, bystander.open_id), w) << "another file";
 	other.reset();
 	restart();
-	EXPECT_NE(commit(*client_, e, mine.open_id), v) << "the next process does not know it";
+	EXPECT_NE(commit(*client_, e, mine.open_id), v)
+		<< "the next process does not know the old verifier";
 }
 
 TEST_F(daemon_stability, a_write_commits_if_it_is_to)
@@ -136,7 +137,7 @@ TEST_F(daemon_stability, a_write_commits_if_it_is_to)
 	EXPECT_EQ(disk("f"), "text");
 }
 
-// The bytes are the client's to keep, and its COMMIT finds what has become of them.
+// The client keeps the bytes, and its COMMIT finds out what became of them.
 TEST_F(daemon_stability, a_write_that_cannot_commit_is_as_any_other)
 {
 	up();
@@ -146,12 +147,12 @@ TEST_F(daemon_stability, a_write_that_cannot_commit_is_as_any_other)
 	sync_failures = 1;
 	const write_result w = write_stable(e, o.open_id);
 	EXPECT_FALSE(w.stable);
-	EXPECT_EQ(w.verifier, o.verifier) << "of before the failure";
+	EXPECT_EQ(w.verifier, o.verifier) << "from before the failure";
 	EXPECT_NE(commit(*client_, e, o.open_id), w.verifier);
 	EXPECT_TRUE(write_stable(e, o.open_id).stable);
 }
 
-// Another client's fsync has met the error that these bytes may be the victims of.
+// Another client's fsync met an error that may have hit these bytes.
 TEST_F(daemon_stability, a_write_is_not_stable_if_the_verifier_moves_meanwhile)
 {
 	up();
@@ -181,7 +182,7 @@ TEST_F(daemon_stability, without_a_record_nothing_is_taken_for_stable)
 	}
 }
 
-// The client's side of it, over the wire.
+// The client's side, over the wire.
 TEST_F(daemon_stability, a_writer_writes_again_what_the_crash_took)
 {
 	using namespace coop::client;

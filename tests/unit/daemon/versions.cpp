@@ -74,13 +74,13 @@ TEST_F(daemon_versions, every_way_to_change_content_changes_the_version)
 	fresh("O_TRUNC");
 }
 
-// Which clock is asked decides: the time itself is ahead of what a change is stamped with.
+// The choice of clock matters: the real time is ahead of the stamps of changes.
 TEST_F(daemon_versions, a_change_is_stamped_with_the_time_that_was_asked_for_or_later)
 {
 	up();
 	put("f", "");
 	for (int i = 0; i < 1000; i++) {
-		// Who was looked at is stamped with the fine time where there is one.
+		// Where there is fine time, a file whose time was read gets a fine stamp.
 		const unique_fd fd(::open(tree_.c_str(), O_TMPFILE | O_WRONLY, 0600));
 		const std::uint64_t now = coop::daemon::stamping_time_ns();
 		struct stat st;
@@ -105,17 +105,17 @@ TEST_F(daemon_versions, a_change_time_proves_nothing_until_its_clock_has_left_it
 		return fresh.observe(st, still, clock);
 	};
 	const std::uint64_t at = 1'000'000'000'007;
-	now = at; // also if hours have gone by since
+	now = at; // even if hours have passed since
 	EXPECT_TRUE(provisional(observed(7)));
 	now = at + coop::daemon::coarse_ns;
 	EXPECT_TRUE(provisional(observed(7)));
 	now++;
 	EXPECT_EQ(observed(7), at);
-	// A file system that keeps whole seconds gives the rest of this one the same time.
+	// A file system with whole seconds stamps the rest of this second alike.
 	EXPECT_TRUE(provisional(observed(0)));
 	now = 1'001'000'000'001 + coop::daemon::coarse_ns;
 	EXPECT_EQ(observed(0), 1'000'000'000'000u);
-	// Another machine's clock may be behind ours.
+	// The clock of another machine may be behind ours.
 	clock.ours = false;
 	now = at + coop::daemon::coarse_ns + coop::daemon::settle_ns;
 	EXPECT_TRUE(provisional(observed(7)));
@@ -155,7 +155,7 @@ TEST_F(daemon_versions, a_writer_can_follow_its_own_versions)
 		EXPECT_NE(w.attr.version, known);
 		known = w.attr.version;
 	}
-	// Somebody else's write in between shows.
+	// A foreign write in between shows.
 	put("f", "foreign");
 	ASSERT_EQ(write_text(*client_, e, o.open_id, 0, "text", w), 0);
 	EXPECT_NE(w.version_before, known);
@@ -171,7 +171,7 @@ TEST_F(daemon_versions, what_somebody_may_be_writing_never_gets_the_same_version
 	put("f", std::string(4096, 'a'));
 	const entry e = find("f");
 	const int fd = ::open((tree_ / "f").c_str(), O_RDWR);
-	ASSERT_EQ(::pwrite(fd, "x", 1, 0), 1); // from here on it may go on writing
+	ASSERT_EQ(::pwrite(fd, "x", 1, 0), 1); // from here on it may write at any time
 	std::set<std::uint64_t> seen;
 	for (int i = 0; i < 20; i++) {
 		const std::uint64_t v = open(e, O_RDONLY).attr.version;
@@ -204,8 +204,8 @@ TEST_F(daemon_versions, a_read_of_an_old_version_is_stale)
 	EXPECT_EQ(read_text(*client_, e, o.open_id, 0, 200'000, &err), std::string(200'000, 'b'));
 }
 
-// Writers behind the daemon's back, each write one letter over the whole file, so that a mixture
-// shows.
+// Writers behind the daemon's back: each write puts one letter over the whole file, so that a
+// mixture shows.
 TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 {
 	up();
@@ -244,7 +244,7 @@ TEST_F(daemon_versions, equal_versions_mean_equal_bytes_under_racing_writers)
 			continue;
 		}
 		if (provisional(o.attr.version))
-			continue; // told to nobody else
+			continue; // no other reply has this version
 		good++;
 		auto [it, fresh] = content.try_emplace({o.attr.version, length}, got);
 		ASSERT_EQ(it->second == got, true) << "two contents of version " << o.attr.version;
