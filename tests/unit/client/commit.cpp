@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// commit.cpp - what becomes of acknowledged writes when storage's machine
-// crashes before they are on its disk: written again, byte for byte as they were
-// last, or told as lost.
+// commit.cpp - the fate of acknowledged writes when storage's machine crashes before they are
+// on its disk: the client writes the latest bytes again, or reports the loss.
 #include "commit_rig.hpp"
 
 #include <linux/falloc.h>
@@ -22,7 +21,7 @@ TEST_F(client_commit, what_a_crash_took_is_written_again)
 	EXPECT_EQ(disk(), "one two");
 	EXPECT_EQ(f->commit(*b), 0);
 	EXPECT_EQ(f->written_again(), 2u);
-	EXPECT_EQ(s.commits, 2u) << "the commit of one covers what the other wrote";
+	EXPECT_EQ(s.commits, 2u) << "the commit of one covers the writes of the other";
 	EXPECT_FALSE(node->changes.keeps());
 }
 
@@ -85,7 +84,7 @@ TEST_F(client_commit, what_is_kept_of_others_stays_kept)
 	EXPECT_EQ(disk(), "keptmore");
 }
 
-// The write itself is stable, but a change before it may be gone.
+// The write itself is stable, but the crash may have lost an earlier change.
 TEST_F(client_commit, a_stable_write_does_not_hide_a_loss)
 {
 	auto a = open(O_RDWR | O_DSYNC);
@@ -98,7 +97,7 @@ TEST_F(client_commit, a_stable_write_does_not_hide_a_loss)
 	EXPECT_EQ(disk(), "bytes");
 }
 
-// What was answered before it was sent is stable with it; what was answered since is not.
+// A stable write covers writes answered before it was sent, not those answered since.
 TEST_F(client_commit, a_stable_write_covers_what_was_before_it)
 {
 	auto a = open(O_RDWR | O_DSYNC);
@@ -168,8 +167,8 @@ TEST_F(client_commit, a_crash_during_a_commit_is_noticed_by_the_next)
 	EXPECT_EQ(f->written_again(), 2u);
 }
 
-// The record that a commit is about must not take in what is written meanwhile: else nobody would
-// look whether its first part was covered.
+// A write during a commit must not join the commit's record: otherwise the client would not
+// check whether the commit covered the first part.
 TEST_F(client_commit, what_is_written_during_a_commit_leaves_the_rest_to_it)
 {
 	auto a = open();
@@ -209,7 +208,7 @@ TEST_F(client_commit, what_was_cut_off_or_punched_out_does_not_come_back)
 	ASSERT_EQ(cut(50), 0);
 	const std::string whole = s.cache;
 	s.crash();
-	EXPECT_EQ(f->commit(*a), -EIO) << "the hole has no bytes here";
+	EXPECT_EQ(f->commit(*a), -EIO) << "the client keeps no bytes of the hole";
 	EXPECT_EQ(disk().substr(0, 10), whole.substr(0, 10));
 	EXPECT_EQ(disk().substr(30), whole.substr(30));
 	EXPECT_EQ(f->commit(*a), 0);
@@ -250,7 +249,7 @@ TEST_F(client_commit, no_room_for_it_is_told_to_all_once)
 	EXPECT_EQ(f->commit(*b), 0);
 }
 
-// It may have changed some of the bytes, and readers may have seen them.
+// The failed write may have changed some of the bytes, and readers may have seen them.
 TEST_F(client_commit, a_write_that_failed_is_not_undone_by_an_older_one)
 {
 	auto a = open();
@@ -275,7 +274,7 @@ TEST_F(client_commit, many_holes_end_what_is_kept)
 	EXPECT_EQ(f->commit(*a), 0) << "nothing crashed";
 }
 
-// Another lock of the mount still covers it, so that does not tell.
+// Another lock of the mount still covers the file, so locks do not show it.
 TEST_F(client_commit, what_is_being_written_again_stops_when_a_lock_is_given_back)
 {
 	auto a = open();
@@ -303,7 +302,7 @@ TEST_F(client_commit, another_clients_failure_is_one_more_try)
 {
 	auto a = open();
 	write(*a, 0, "aaaa");
-	s.verifier++; // somebody else was told
+	s.verifier++; // storage told another client
 	EXPECT_EQ(f->commit(*a), 0);
 	EXPECT_EQ(f->written_again(), 1u);
 	write(*a, 0, "bbbb");
@@ -344,7 +343,7 @@ TEST_F(client_commit, an_open_file_that_was_lost_keeps_no_other_from_its_bytes)
 	s.closed.insert(a->open_id);
 	s.crash();
 	EXPECT_EQ(f->commit(*a), -EBADF);
-	EXPECT_EQ(f->commit(*a), -EBADF) << "not once only";
+	EXPECT_EQ(f->commit(*a), -EBADF) << "and again";
 	s.reconnects++;
 	EXPECT_TRUE(comes([&] { return disk() == std::string("\0b", 2); }));
 	EXPECT_EQ(f->commit(*b), -EIO);
@@ -405,7 +404,7 @@ TEST_F(client_commit, nor_when_the_lock_was_lost)
 	EXPECT_EQ(disk(), "next");
 	write(*a, 0, "mine");
 	s.crash();
-	EXPECT_EQ(f->commit(*a), 0) << "it still holds one";
+	EXPECT_EQ(f->commit(*a), 0) << "it still holds a lock";
 	EXPECT_EQ(disk(), "mine");
 }
 
@@ -418,7 +417,7 @@ TEST_F(client_commit, who_is_killed_while_it_writes_again_leaves_it_to_the_next)
 	s.leave = true;
 	EXPECT_EQ(f->commit(*a), -EINTR);
 	s.leave = false;
-	s.left = nullptr; // and with it the turn
+	s.left = nullptr; // frees the turn too
 	EXPECT_EQ(f->commit(*a), 0);
 	EXPECT_EQ(disk(), std::string("aaaa\0\0\0\0bbbb", 12));
 }
@@ -448,7 +447,7 @@ TEST_F(client_commit, without_commits_at_close_an_fsync_brings_what_others_left)
 	EXPECT_EQ(f->commit(*b), -ENOSPC);
 }
 
-// Of a file closed without a commit the bytes are storage's alone, and may be on its disk.
+// After a close without a commit only storage has the bytes, and they may be on its disk.
 TEST_F(client_commit, older_bytes_do_not_go_out_over_those_of_a_closed_file)
 {
 	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20, false});
@@ -456,7 +455,7 @@ TEST_F(client_commit, older_bytes_do_not_go_out_over_those_of_a_closed_file)
 	write(*a, 0, "old old");
 	write(*b, 4, "new");
 	f->release(std::move(b));
-	s.disk = s.cache; // brought there by storage itself
+	s.disk = s.cache; // storage wrote them by itself
 	s.crash();
 	EXPECT_EQ(f->commit(*a), -EIO);
 	EXPECT_EQ(disk(), "old new");
@@ -468,7 +467,7 @@ TEST_F(client_commit, who_left_without_a_commit_is_no_loss_to_a_reader)
 	auto a = open(), reads = open(O_RDONLY);
 	write(*a, 0, "aaaa");
 	{
-		change_order::hold committing; // the committer waits for it, and the writer leaves
+		change_order::hold committing; // the committer waits for this; the writer leaves
 		ASSERT_EQ(node->committing.take(table.keep(*node), deadline, committing), 0);
 		s.reconnects++;
 		ASSERT_TRUE(comes([&] { return s.looks > 0; }));
@@ -553,17 +552,17 @@ TEST_F(client_commit, memory_that_no_write_needs_goes_back_to_the_system)
 		const auto a = take(), b = take();
 		EXPECT_FALSE(memory->trim());
 	}
-	EXPECT_TRUE(memory->trim()) << "two were in use a while ago";
+	EXPECT_TRUE(memory->trim()) << "two were in use at the last trim";
 	{
 		const auto again = take();
-		EXPECT_FALSE(memory->trim()) << "the other one was not needed";
+		EXPECT_FALSE(memory->trim()) << "the other chunk was not needed";
 	}
 	EXPECT_TRUE(memory->trim());
 	EXPECT_FALSE(memory->trim());
 	EXPECT_EQ(memory->used(), kept_memory::chunk_max);
 }
 
-// Against a plain copy of the bytes. Each loss that was told for a reason ends a round.
+// Against a plain copy of the bytes. Each justified report of a loss ends a round.
 TEST_F(client_commit, any_order_of_writes_cuts_crashes_and_commits)
 {
 	std::mt19937 rng(7);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// commit_rig.hpp - one file of a mount whose storage is played: it has a disk, and a
-// page cache that a crash takes along.
+// commit_rig.hpp - one file of a mount on simulated storage: it has a disk, and a page cache
+// that a crash empties.
 #pragma once
 
 #include "userland/client/file.hpp"
@@ -165,17 +165,17 @@ public:
 	std::uint64_t opens = 0;
 	std::set<std::uint64_t> closed;
 	std::vector<std::uint64_t> through;    // the open files of the writes
-	std::function<void()> during_write;    // of the next one: done, its reply on the way
-	int write_error = 0, commit_error = 0; // the latter once
-	bool restless = false;                 // another verifier each time
+	std::function<void()> during_write;    // called in the next write: done, reply in flight
+	int write_error = 0, commit_error = 0; // the latter fails once
+	bool restless = false;                 // every commit has a new verifier
 	bool appends = false, leave = false;
-	bool commits_writes = true; // that are to be stable
+	bool commits_writes = true; // those requested as stable
 	unsigned stable_asked = 0;
 	std::atomic<bool> hold{false}; // commits wait
 	late_reply left;
 	std::atomic<unsigned> commits{0};
 	std::atomic<std::uint64_t> era{0}, reconnects{0};
-	mutable std::atomic<unsigned> looks{0}; // at reconnects, once there were any
+	mutable std::atomic<unsigned> looks{0}; // reads of reconnects after the first reconnect
 
 private:
 	attributes seen()

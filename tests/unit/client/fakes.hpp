@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // fakes.hpp - storage and node without a network, for tests of the reader.
 //
-// Content is a function of file, version and offset, so that any byte in any
-// place can be judged. Storage answers from a thread of its own, in random order,
-// like the real one.
+// Content is a function of file, version and offset, so that tests can check any byte. Storage
+// answers from its own thread, in random order, like the real one.
 #pragma once
 
 #include <condition_variable>
@@ -71,8 +70,8 @@ public:
 		std::uint64_t number, version, size;
 	};
 	std::map<std::string, file> files; // by handle; set before use
-	std::atomic<int> fail{0};          // error of every read from now on
-	std::atomic<int> fail_next{0};     // error of that many reads: count, -EIO
+	std::atomic<int> fail{0};          // error of all later reads
+	std::atomic<int> fail_next{0};     // so many later reads fail with -EIO
 	std::atomic<std::uint64_t> reads{0}, bytes{0}, largest{0};
 	std::atomic<std::uint32_t> held{0}; // reads that wait for release()
 
@@ -105,7 +104,7 @@ public:
 		}
 		changed_.notify_all();
 	}
-	// How often each page of a file was asked for.
+	// How often readers asked for each page of a file.
 	std::map<std::pair<std::string, std::uint64_t>, int> pages_read() const
 	{
 		const std::lock_guard lock(mutex_);
@@ -196,12 +195,12 @@ private:
 	std::thread thread_; // last
 };
 
-// A fabric that delivers what deliver() says, when somebody drives.
+// A fabric that delivers what deliver() returns, when a thread drives it.
 class fake_node final : public fetcher
 {
 public:
 	unsigned page_shift = 12;
-	// Pages that the peers deliver, of those asked for.
+	// Returns the requested pages that the peers deliver.
 	std::function<std::uint64_t(const content_key &, std::uint64_t block, std::uint64_t pages)>
 		deliver = [](const content_key &, std::uint64_t, std::uint64_t p) { return p; };
 	std::atomic<int> refuse{0}; // what fetch() returns
@@ -260,7 +259,7 @@ private:
 		const std::uint64_t good = deliver(c.key, c.pin->index(), c.want) & c.want;
 		for (std::uint64_t left = good; left != 0; left &= left - 1) {
 			const auto p = static_cast<std::uint32_t>(std::countr_zero(left));
-			// A whole page, past the end of the file too, as peers send it.
+			// Whole pages, even past the end of the file, as peers send them.
 			fill_pattern(c.pin->data(p), std::size_t{1} << page_shift, c.key.fid.lo,
 				     c.key.version, (c.pin->index() * 64 + p) << page_shift);
 			pages++;

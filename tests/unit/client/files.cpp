@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// files.cpp - which reply is believed, what the kernel may keep, and how a
-// reader gets over a change of version. Storage and reader are played by scripts.
+// files.cpp - which replies the client believes, what the kernel may keep, and how a reader
+// survives a change of version. Scripts play storage and reader.
 #include "userland/client/file.hpp"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ namespace
 
 const caller who{1000, 1000, {}};
 
-// One regular file. A test sets 'attr' to what storage holds; changes count up from there.
+// One regular file. A test sets 'attr' to the state at storage; changes count up from there.
 class one_file final : public client_test::storage_stub
 {
 public:
@@ -119,9 +119,9 @@ public:
 	std::atomic<std::uint64_t> opens = 0;
 	std::uint32_t asked_inline = 0;
 	unsigned getattrs = 0, direct_reads = 0;
-	bool foreign = false; // somebody wrote between what we know and our next change
+	bool foreign = false; // another client writes just before our next change
 	bool appends = false;
-	std::function<void()> during_write; // of the next one: done, its reply on the way
+	std::function<void()> during_write; // called in the next write: done, reply in flight
 	std::chrono::milliseconds patience() const override { return wait; }
 	int left(late_reply late)
 	{
@@ -130,10 +130,10 @@ public:
 	}
 	int commit_error = 0;
 	unsigned commits = 0;
-	bool leave = false; // the caller of a change is killed before the reply
+	bool leave = false; // the caller of a change dies before the reply
 	std::vector<late_reply> late_ones;
 	std::chrono::milliseconds wait{0};
-	std::uint64_t verifier = 1; // another one: storage's machine came up anew
+	std::uint64_t verifier = 1; // changes when storage's machine restarts
 };
 
 // Answers -ESTALE to every version but 'good' (0: to all).
@@ -157,7 +157,7 @@ public:
 
 	std::uint64_t good = 10;
 	int refuse = 0;
-	std::function<void()> during_read; // of the next one
+	std::function<void()> during_read; // called in the next read
 	std::vector<std::uint64_t> seen;
 };
 
@@ -184,7 +184,8 @@ protected:
 		ASSERT_EQ(f.write(file, offset, {&v, 1}, sizeof(data)), 0);
 	}
 	void close(std::unique_ptr<open_file> file) { f.release(std::move(file)); }
-	// A file whose second block is here, open for writing, with pages in the kernel.
+	// A file with its second block in the store, open for writing, with pages in the
+	// kernel.
 	std::unique_ptr<open_file> writer_of_a_cached_file()
 	{
 		constexpr off_t size = 10 * 64 * 4096;
@@ -213,7 +214,7 @@ protected:
 TEST_F(client_files, the_kernel_keeps_pages_of_the_version_that_it_read)
 {
 	auto a = open();
-	EXPECT_TRUE(kept) << "it has none, so it need not drop any";
+	EXPECT_TRUE(kept) << "it has no pages, so it need not drop any";
 	EXPECT_EQ(read(*a), 0);
 	close(std::move(a));
 	close(open());
@@ -258,7 +259,7 @@ TEST_F(client_files, nothing_is_kept_until_the_kernel_has_thrown_away_what_it_wa
 	auto second = open();
 	EXPECT_FALSE(kept);
 	EXPECT_EQ(read(*second), 0);
-	// 'first' was told to drop; for all we know the kernel has yet to do it.
+	// 'first' told the kernel to drop its pages; the kernel may not have done it yet.
 	auto third = open();
 	EXPECT_FALSE(kept);
 	EXPECT_EQ(read(*first), 0);
@@ -301,12 +302,12 @@ TEST_F(client_files, a_foreign_write_between_ours_drops_everything)
 	EXPECT_FALSE(store->find({node->fid, 10}, 1));
 	open();
 	EXPECT_FALSE(kept);
-	EXPECT_EQ(stale, 0u) << "a pwrite() may be on its way here";
+	EXPECT_EQ(stale, 0u) << "a pwrite() may be in flight";
 	close(std::move(a));
 	EXPECT_EQ(stale, 1u);
 }
 
-// Of which a reply tells before the change's own has come.
+// Another reply shows our change before the change's own reply has come.
 TEST_F(client_files, a_change_of_ours_under_way_is_not_taken_for_somebody_elses)
 {
 	auto a = writer_of_a_cached_file();
@@ -455,13 +456,13 @@ TEST_F(client_files, a_commit_that_fails_is_told_to_every_open_file_once)
 	s.commit_error = -EIO;
 	EXPECT_EQ(f.commit(*a), -EIO);
 	s.commit_error = 0;
-	EXPECT_EQ(f.flush(*b), -EIO) << "the writes of b may be what could not be written";
+	EXPECT_EQ(f.flush(*b), -EIO) << "the failure may have lost b's writes";
 	write(*b);
 	EXPECT_EQ(f.flush(*b), 0);
 	EXPECT_EQ(f.commit(*a), 0);
 }
 
-// What has no bytes that could be written again, as a truncation.
+// For changes without bytes to write again, such as a truncation.
 TEST_F(client_files, what_storage_lost_in_a_crash_is_told_to_every_open_file_once)
 {
 	auto a = open(O_RDWR | O_TRUNC), b = open(O_RDWR);
@@ -503,8 +504,8 @@ TEST_F(client_files, truncation_at_open_starts_a_version_of_its_own)
 	EXPECT_EQ(stale, 0u);
 }
 
-// A change that was given up and may happen yet, by way of 'change'; the daemon does it at the end.
-// The kernel does it when it has the reply; another open's reply may be there before.
+// The kernel drops the pages when it has the reply of the truncating open; another open's reply
+// may arrive before that.
 TEST_F(client_files, pages_of_before_a_truncation_at_open_are_not_kept_by_another_open)
 {
 	auto a = open();
@@ -554,7 +555,7 @@ TEST_P(client_files_late, keeps_its_turn_until_it_has_happened)
 	EXPECT_EQ(node->version, 11u);
 	EXPECT_EQ(node->size, 5u);
 	EXPECT_GT(stale, 0u);
-	EXPECT_EQ(change(), -ETIMEDOUT) << "the connection's thread has it still";
+	EXPECT_EQ(change(), -ETIMEDOUT) << "the connection's thread still holds the turn";
 	s.late_ones.clear();
 	EXPECT_EQ(change(), 0);
 	open();

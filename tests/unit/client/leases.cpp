@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// leases.cpp - what is believed of replies that come in any order, beside
+// leases.cpp - which replies the lease book believes when they arrive in any order, along with
 // recalls and our own changes.
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST(client_leases, a_reply_from_before_the_recall_is_not_believed)
 	EXPECT_TRUE(book.attributes_of("f", a));
 	EXPECT_EQ(book.recalled({0, 1}), "f");
 	EXPECT_FALSE(book.attributes_of("f", a));
-	// The daemon may execute the return after what is sent later.
+	// The daemon may execute the return after a request sent later.
 	book.learned(book.now(), "f", file(1));
 	EXPECT_FALSE(book.attributes_of("f", a));
 	book.returned({0, 1});
@@ -59,8 +59,8 @@ TEST(client_leases, a_reply_from_before_the_recall_is_not_believed)
 	EXPECT_TRUE(book.attributes_of("f", a));
 }
 
-// The daemon tells of no change that came before the lease, so what was asked for earlier may be
-// older than the lease although its reply comes later.
+// The daemon reports no change from before the lease, so a reply to an earlier request may be
+// older than the lease, even if it arrives later.
 TEST(client_leases, what_was_asked_for_before_the_lease_proves_nothing)
 {
 	lease_book book;
@@ -84,15 +84,14 @@ TEST(client_leases, what_was_asked_for_before_the_lease_proves_nothing)
 	EXPECT_EQ(book.lookup("d", "y", me, e), found::unknown);
 	book.points_at(early, "l", "old");
 	EXPECT_FALSE(book.target_of("l", target));
-	// Another reply that tells of the lease, which is there already, changes nothing.
+	// Another reply that reports the existing lease changes nothing.
 	const auto within = book.now();
 	book.learned(book.now(), "d", directory(1));
 	book.absent(within, "d", "x");
 	EXPECT_EQ(book.lookup("d", "x", me, e), found::absent);
 }
 
-// The daemon has given it back itself, without a recall. It may have done so after it answered what
-// was asked for later.
+// The daemon ended the lease without a recall, possibly after it answered a request sent later.
 TEST(client_leases, a_reply_that_tells_of_no_lease_ends_it)
 {
 	lease_book book;
@@ -124,7 +123,7 @@ TEST(client_leases, nothing_is_known_of_what_we_are_changing)
 	book.end_change("f", false);
 	book.learned(before, "f", file(1, 1));
 	book.learned(during, "f", file(1, 1));
-	EXPECT_FALSE(book.attributes_of("f", a)) << "may be of before the change";
+	EXPECT_FALSE(book.attributes_of("f", a)) << "may be from before the change";
 	book.learned(book.now(), "f", file(1, 2));
 	ASSERT_TRUE(book.attributes_of("f", a));
 	EXPECT_EQ(a.version, 2u);
@@ -144,7 +143,7 @@ TEST(client_leases, the_reply_to_a_change_is_known_unless_more_has_happened)
 	book.begin_change("f", false);
 	begun = book.now();
 	book.begin_change("f", false);
-	book.end_change("f", false); // another change, which may be the later one
+	book.end_change("f", false); // another change, possibly the later one
 	book.end_change("f", begun, file(1, 3));
 	EXPECT_FALSE(book.attributes_of("f", a));
 
@@ -172,7 +171,7 @@ TEST(client_leases, a_directory_that_was_read_whole_has_no_other_names)
 	EXPECT_EQ(book.lookup("d", "none", me, e), found::absent);
 	EXPECT_EQ(book.lookup("d", "a", me, e), found::here);
 	EXPECT_EQ(e.fh, "ha");
-	EXPECT_EQ(book.lookup("d", "a", {1, 1, {}}, e), found::unknown) << "another's right";
+	EXPECT_EQ(book.lookup("d", "a", {1, 1, {}}, e), found::unknown) << "another user's right";
 
 	std::vector<dir_entry> out;
 	bool end = false;
@@ -184,7 +183,7 @@ TEST(client_leases, a_directory_that_was_read_whole_has_no_other_names)
 	EXPECT_EQ(out[0].name, "b");
 	EXPECT_TRUE(end);
 
-	// A file's lease ends: its name is still known, it is not.
+	// A file's lease ends: the name is still known, the file is not.
 	book.recalled({0, 3});
 	EXPECT_EQ(book.lookup("d", "b", me, e), found::unknown);
 	ASSERT_TRUE(book.list("d", me, 0, 4096, out, end));
@@ -218,7 +217,7 @@ TEST(client_leases, a_listing_is_of_one_moment)
 	bool end;
 	EXPECT_FALSE(book.list("d", me, 0, 4096, out, end));
 	EXPECT_EQ(book.lookup("d", "none", me, e), found::unknown);
-	// Nor is one that does not begin at the beginning.
+	// Nor is a listing that does not start at the beginning.
 	book.listed(book.now(), "d", 7, {listed("b", 20, 3)}, true);
 	EXPECT_FALSE(book.list("d", me, 0, 4096, out, end));
 }
@@ -238,7 +237,7 @@ TEST(client_leases, who_reads_a_directory_goes_on_over_our_own_changes)
 	ASSERT_EQ(out.size(), 1u);
 	for (const char *gone : {"a", "c"}) {
 		book.begin_change("d", true);
-		EXPECT_FALSE(book.list("d", me, 10, 4096, out, end)) << "it is changing";
+		EXPECT_FALSE(book.list("d", me, 10, 4096, out, end)) << "the directory is changing";
 		book.renamed("d", gone, {});
 		book.end_change("d", true);
 	}
@@ -246,11 +245,11 @@ TEST(client_leases, who_reads_a_directory_goes_on_over_our_own_changes)
 	ASSERT_EQ(out.size(), 1u);
 	EXPECT_EQ(out[0].name, "b");
 	EXPECT_TRUE(end);
-	// Who begins asks storage, and what it says is the listing then.
+	// A new reader asks storage, and the reply becomes the listing.
 	EXPECT_FALSE(book.list("d", me, 0, 4096, out, end));
 	book.listed(book.now(), "d", 0, {listed("b", 20, 3)}, false);
 	EXPECT_FALSE(book.list("d", me, 20, 4096, out, end));
-	// Another's change ends it.
+	// Another client's change ends it.
 	EXPECT_TRUE(book.recalled({0, 1}));
 	EXPECT_FALSE(book.list("d", me, 10, 4096, out, end));
 }
@@ -263,7 +262,7 @@ TEST(client_leases, what_was_given_up_is_never_known_again)
 	book.begin_change("d", true);
 	book.unsure("d");
 	book.end_change("d", true);
-	EXPECT_EQ(book.evicted().size(), 1u) << "its lease is returned";
+	EXPECT_EQ(book.evicted().size(), 1u) << "the client returns its lease";
 	book.returned({0, 1});
 	book.learned(book.now(), "d", directory(1));
 	EXPECT_FALSE(book.attributes_of("d", a));
@@ -279,7 +278,8 @@ TEST(client_leases, nothing_survives_the_connection)
 	EXPECT_FALSE(book.attributes_of("f", a));
 	EXPECT_EQ(book.held(), 0u);
 	book.learned(book.now(), "f", file(1));
-	EXPECT_FALSE(book.attributes_of("f", a)) << "not before the daemon has forgotten the old";
+	EXPECT_FALSE(book.attributes_of("f", a))
+		<< "not before the daemon has forgotten the old lease";
 	const auto later = book.now();
 	book.resume();
 	book.learned(asked, "f", file(1));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the machine's memory files say, in folders that stand for / .
+// Reads the machine's memory files from folders that stand for / .
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -69,10 +69,9 @@ TEST_F(Memory, OfTheOwnGroupWhereItIsTighter)
 	EXPECT_EQ(m.available, 20 * mib);
 	EXPECT_EQ(m.reserve, 20 * mib);
 	machine(3200 << 10, 10 << 10);
-	EXPECT_EQ(look_at_memory(root()).available, 10 * mib) << "the machine is tighter";
+	EXPECT_EQ(look_at_memory(root()).available, 10 * mib) << "the machine has less";
 	machine(3200 << 10, 30 << 10);
-	EXPECT_EQ(look_at_memory(root()).lacking(), 70 * mib)
-		<< "the group has less, but not too little";
+	EXPECT_EQ(look_at_memory(root()).lacking(), 70 * mib) << "the group has less, but enough";
 }
 
 TEST_F(Memory, WhatCannotBeReadLacksNothing)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Nodes over soft RoCE on loopback, in one process: no wrong page whatever the
-// wire does, every fetch ends, and nobody waits for a peer that is gone.
+// Nodes over soft RoCE on loopback, in one process: no wrong page whatever the wire does, every
+// fetch ends, and no reader waits for a dead peer.
 #include <gtest/gtest.h>
 
 #include <netinet/in.h>
@@ -20,7 +20,7 @@ using namespace client_test;
 
 constexpr std::uint64_t page = 4096;
 constexpr std::uint64_t all = ~std::uint64_t{0};
-constexpr std::uint64_t long_us = 20000000; // what never ends fails here
+constexpr std::uint64_t long_us = 20000000; // limit for fetches that never end
 
 std::uint64_t now_us()
 {
@@ -61,7 +61,7 @@ struct machine {
 		std::uint64_t good = 0;
 		bool ended = false;
 	};
-	// Fetches into a block, waits, judges every page that was delivered. Forgets it again.
+	// Fetches into a block, waits, checks every delivered page, and drops the block.
 	result fetch(const content &c, std::uint64_t block, std::uint64_t pages = all)
 	{
 		struct shared {
@@ -150,12 +150,12 @@ TEST(Node, NobodyToAsk)
 	EXPECT_EQ(a.fetch(c, 0).err, -ENOENT);
 	content hinted = c;
 	hinted.openers = {77};
-	EXPECT_EQ(a.fetch(hinted, 0).err, -ENOENT) << "a number without an address";
+	EXPECT_EQ(a.fetch(hinted, 0).err, -ENOENT) << "an id without an address";
 	b.hold(c, 0);
 	a.n->daemon_join(77, b.n->self());
 	EXPECT_EQ(a.fetch(hinted, 0).good, all);
 	EXPECT_EQ(a.fetch(c, 0).err, -ENOENT) << "the daemon's peers are asked where hinted";
-	a.n->daemon_join(78, b.n->self()); // came back under another number
+	a.n->daemon_join(78, b.n->self()); // came back with another id
 	a.n->daemon_leave(77);
 	hinted.openers = {78};
 	EXPECT_EQ(a.fetch(hinted, 0).good, all);
@@ -237,7 +237,7 @@ TEST(Node, ManyThreadsBothWays)
 	EXPECT_TRUE(a.n->requests().empty() || a.n->requests()[0].serve);
 }
 
-// The deadline once, then none: the circuit is open.
+// The first fetch waits for the deadline; later ones do not, because the circuit is open.
 TEST(Node, DeadPeerAndItsReturn)
 {
 	node_options o;
@@ -257,7 +257,7 @@ TEST(Node, DeadPeerAndItsReturn)
 		refused += !r.ended;
 	}
 	EXPECT_GT(refused, 20) << "a dead peer must not be asked every time";
-	// Another process, another queue pair number.
+	// Another process with another queue pair number.
 	machine again;
 	introduce(a, again);
 	again.hold(c, 0);
@@ -273,7 +273,8 @@ TEST(Node, CallbacksMayFetchAgainAndTheEndEndsThem)
 	for (std::uint64_t i = 0; i < 64; i++)
 		b.hold(c, i);
 	std::atomic<int> ended{0}, started{0};
-	node *const n = a->n.get(); // callbacks run until its end, when the owner's pointer is null
+	node *const n =
+		a->n.get(); // callbacks run in its destructor, when the owner's pointer is null
 	std::function<void(std::uint64_t)> next = [&](std::uint64_t i) {
 		block_ref pin = a->store->get(c.key, i, c.size);
 		auto keep = std::make_shared<block_ref>(pin.clone());
@@ -296,11 +297,11 @@ TEST(Node, CallbacksMayFetchAgainAndTheEndEndsThem)
 	EXPECT_GE(ended, 10);
 	for (std::uint64_t i = 30; i < 60; i++)
 		next(i);
-	a->n.reset(); // in the middle of it
-	EXPECT_EQ(ended, started) << "every done runs, once";
+	a->n.reset(); // with fetches in flight
+	EXPECT_EQ(ended, started) << "every done callback runs once";
 }
 
-// Readahead that nobody waits for is finished by the background thread.
+// The background thread finishes readahead that no reader waits for.
 TEST(Node, BackgroundFinishesWhatNobodyWaitsFor)
 {
 	machine a, b;
@@ -333,7 +334,7 @@ TEST(Node, WakeEndsAWait)
 		t.join();
 }
 
-// Datagrams of any length and content at UDP port 4791: counted, dropped, nothing else.
+// Datagrams of any length and content at UDP port 4791: the node only counts and drops them.
 TEST(Node, HostileDatagrams)
 {
 	machine a, b;
@@ -352,7 +353,7 @@ TEST(Node, HostileDatagrams)
 		std::uint8_t buf[9000];
 		for (std::uint8_t &v : buf)
 			v = static_cast<std::uint8_t>(rng());
-		// Half of them look like a send to the control queue pair; ICRC random.
+		// Half of them look like a send to the control queue pair, with a random ICRC.
 		if (i % 2 != 0) {
 			const std::uint8_t head[] = {0x64,
 						     0,
@@ -379,7 +380,7 @@ TEST(Node, HostileDatagrams)
 	EXPECT_EQ(a.fetch(c, 0).good, all);
 }
 
-// The same past the ICRC: an endpoint of the fabric that knows the Q_Key.
+// The same past the ICRC, from an endpoint of the fabric that knows the Q_Key.
 TEST(Node, HostileMessages)
 {
 	machine a, b;
@@ -425,7 +426,7 @@ TEST(Node, AnIdleNodeSleeps)
 	::getrusage(RUSAGE_SELF, &before);
 	std::this_thread::sleep_for(std::chrono::milliseconds(300));
 	::getrusage(RUSAGE_SELF, &after);
-	// Voluntary switches count wake-ups; two nodes that poll would make thousands.
+	// Voluntary switches count wake-ups; two polling nodes would make thousands.
 	EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, 100);
 }
 

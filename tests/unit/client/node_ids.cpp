@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// node_ids.cpp - the numbers of files, while the kernel refers to them and after.
+// node_ids.cpp - the numbers of files, during and after the kernel's use of them.
 #include "userland/client/node_ids.hpp"
 
 #include <memory>
@@ -58,13 +58,13 @@ TEST_F(client_node_ids, a_forgotten_file_keeps_its_number)
 	auto again = known(1);
 	EXPECT_EQ(again->id, id);
 	EXPECT_EQ(ids.find(id), again.get());
-	EXPECT_EQ(ids.forgotten_files(), 0u) << "it is known again";
+	EXPECT_EQ(ids.forgotten_files(), 0u) << "the file is known again";
 }
 
 TEST_F(client_node_ids, the_oldest_make_room)
 {
 	const std::uint64_t one = forgotten(1), two = forgotten(2), three = forgotten(3);
-	EXPECT_EQ(forgotten(1), one) << "it is the youngest now";
+	EXPECT_EQ(forgotten(1), one) << "it is now the youngest";
 	const std::uint64_t four = forgotten(4);
 	EXPECT_EQ(ids.forgotten_files(), 3u);
 	EXPECT_FALSE(ids.identify(two));
@@ -77,7 +77,7 @@ TEST_F(client_node_ids, no_number_is_given_to_a_second_file)
 	std::set<std::uint64_t> numbers;
 	for (std::uint64_t n = 1; n <= 100; n++)
 		EXPECT_TRUE(numbers.insert(forgotten(n)).second);
-	EXPECT_TRUE(numbers.insert(known(1)->id).second) << "its number is not remembered";
+	EXPECT_TRUE(numbers.insert(known(1)->id).second) << "the node does not remember its number";
 }
 
 TEST(client_node_ids_of_two_mounts, have_nothing_in_common)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// options.cpp - mount options: every bad one is named, with what is allowed.
+// options.cpp - the parser names every bad mount option and the allowed values.
 #include "userland/client/options.hpp"
 
 #include <gmock/gmock.h>

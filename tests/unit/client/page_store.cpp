@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The page store against a naive model, under threads, and in what it evicts.
+// The page store: against a naive model, under threads, and its choice of evictions.
 #include <gtest/gtest.h>
 
 #include <sys/stat.h>
@@ -51,7 +51,7 @@ bool holds(const block &b, std::uint64_t pages, std::uint64_t tag)
 	return true;
 }
 
-// Reads a block as a reader does: in if it is not there, a use if it was.
+// Reads a block as a reader does: fills it if absent, uses it if present.
 void use(page_store &s, std::uint64_t file, std::uint64_t index, std::uint64_t size)
 {
 	block_ref b = s.get(key(file), index, size);
@@ -77,7 +77,7 @@ TEST(Buddy, RunsAreAlignedDisjointAndJoinAgain)
 				continue;
 			ASSERT_EQ(at % (1u << order), 0u);
 			for (std::uint32_t p = at; p < at + (1u << order); p++)
-				ASSERT_EQ(owner.at(p)++, 0) << "page given twice";
+				ASSERT_EQ(owner.at(p)++, 0) << "page allocated twice";
 			taken[at] = order;
 		} else if (!taken.empty()) {
 			auto it =
@@ -188,7 +188,7 @@ TEST(PageStore, NeverKeepsMoreThanItsCapacity)
 	}
 	const store_stats st = s->stats();
 	EXPECT_EQ(st.no_room, 0u);
-	EXPECT_GT(st.used, st.capacity / 2) << "evicts more than it has to";
+	EXPECT_GT(st.used, st.capacity / 2) << "evicts more than necessary";
 	struct stat memory;
 	ASSERT_EQ(::fstat(s->memfd(), &memory), 0);
 	EXPECT_LE(static_cast<std::uint64_t>(memory.st_blocks) * 512, st.capacity);
@@ -202,7 +202,7 @@ TEST(PageStore, TellsHowMuchMemoryIsPresent)
 	EXPECT_EQ(s->stats().present, 64 * page);
 	for (std::uint64_t i = 0; i < 100; i++)
 		use(*s, 2, i, 100 * 64 * page);
-	EXPECT_EQ(s->stats().present, 1u << 20) << "a frame that is used again counts once";
+	EXPECT_EQ(s->stats().present, 1u << 20) << "a reused frame counts once";
 
 	auto idle = page_store::create(1 << 20, 12, 1 << 20);
 	const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -214,7 +214,7 @@ TEST(PageStore, TellsHowMuchMemoryIsPresent)
 TEST(PageStore, LargeRunsAreFoundAmongManySmallFiles)
 {
 	auto s = page_store::create(4 << 20, 12);
-	for (std::uint64_t f = 0; f < 1024; f++) // all pages taken, one by one
+	for (std::uint64_t f = 0; f < 1024; f++) // takes all pages, one by one
 		use(*s, f, 0, page);
 	for (std::uint64_t i = 0; i < 8; i++)
 		use(*s, 9999, i, 512 * page);
@@ -259,7 +259,7 @@ TEST(PageStore, WhenAllIsPinnedTheReserveServesAndIsGivenBack)
 	EXPECT_TRUE(s->get(key(4), 0, page));
 }
 
-// Bytes of memory that the store has of the system.
+// Bytes of system memory that the store holds.
 std::uint64_t memory_of(const page_store &s)
 {
 	struct stat st;
@@ -277,7 +277,7 @@ TEST(PageStore, MemoryRunsAheadOfUseByNoMoreThanItWasTold)
 	while (s->stats().present < 14 * frame && std::chrono::steady_clock::now() < deadline)
 		std::this_thread::yield();
 	EXPECT_EQ(s->stats().present, 14 * frame);
-	// What would go on goes on at once, as soon as the processor is idle.
+	// Any further growth would start as soon as the processor is idle.
 	std::this_thread::sleep_for(50ms);
 	EXPECT_EQ(memory_of(*s), 14 * frame);
 }
@@ -300,7 +300,7 @@ TEST(PageStore, GivesMemoryBackWhereTheMachineLacksIt)
 
 	for (std::uint64_t i = 0; i < 300; i++)
 		use(*s, 2, i, 300 * frame);
-	EXPECT_EQ(memory_of(*s), 100 * frame) << "took more while memory lacks";
+	EXPECT_EQ(memory_of(*s), 100 * frame) << "grew while memory was short";
 	s->follow({150 * frame, 100 * frame});
 	for (std::uint64_t i = 0; i < 300; i++)
 		use(*s, 3, i, 300 * frame);
@@ -311,7 +311,7 @@ TEST(PageStore, GivesMemoryBackWhereTheMachineLacksIt)
 		use(*s, 4, i, 300 * frame);
 	EXPECT_EQ(memory_of(*s), 256 * frame);
 	s->follow({0, 1000 * frame});
-	EXPECT_EQ(s->stats().used, 64 * frame) << "some is left to work with";
+	EXPECT_EQ(s->stats().used, 64 * frame) << "the store keeps a minimum";
 	EXPECT_TRUE(holds(*pinned, all, 7));
 }
 
@@ -326,13 +326,13 @@ TEST(PageStore, WhatFilesHaveLeftGoesBackBitByBit)
 	EXPECT_EQ(memory_of(*s), 31 * frame);
 	for (int step = 0; step < 30; step++)
 		s->follow({});
-	EXPECT_EQ(memory_of(*s), frame) << "that of the file which is left";
+	EXPECT_EQ(memory_of(*s), frame) << "only the remaining file's frame";
 	EXPECT_TRUE(holds(*s->find(key(2), 0), 1, 2));
 	use(*s, 1, 0, 100 * frame);
 	EXPECT_TRUE(holds(*s->find(key(1), 0), all, 1));
 }
 
-// A device would go on with the pages that it has registered.
+// A device would continue to use the pages it registered.
 TEST(PageStore, MemoryOfADeviceIsNeverGivenBack)
 {
 	auto s = page_store::create(4 * frame, 12, 4 * frame);
@@ -346,10 +346,10 @@ TEST(PageStore, MemoryOfADeviceIsNeverGivenBack)
 	const std::byte *const where = extra->data(0);
 	const std::uint64_t before = memory_of(*s);
 	extra = block_ref();
-	EXPECT_GE(memory_of(*s), before) << "of the reserve";
+	EXPECT_GE(memory_of(*s), before) << "the reserve gave memory back";
 	std::uint64_t value;
 	std::memcpy(&value, where, sizeof(value));
-	EXPECT_EQ(value, 2u) << "it has other memory now";
+	EXPECT_EQ(value, 2u) << "the frame has other memory now";
 	pins.clear();
 	s->follow({0, 1000 * frame});
 	s->drop_all();
@@ -372,7 +372,7 @@ TEST(PageStore, ForgottenBlocksLastUntilTheirLastPin)
 	EXPECT_EQ(s->stats().used, 0u);
 }
 
-// A hot set is read again and again, then a file ten times the store goes through.
+// The test reads a hot set several times, then scans a file ten times the store.
 TEST(PageStore, HotSetSurvivesAScan)
 {
 	auto s = page_store::create(16 << 20, 12); // 64 blocks
@@ -388,7 +388,7 @@ TEST(PageStore, HotSetSurvivesAScan)
 	EXPECT_EQ(left, hot);
 }
 
-// What was evicted and comes back soon is not let go a second time.
+// The store does not evict an evicted block a second time if it comes back soon.
 TEST(PageStore, GhostsBringBackIntoTheMainQueue)
 {
 	auto s = page_store::create(16 << 20, 12);
@@ -401,7 +401,7 @@ TEST(PageStore, GhostsBringBackIntoTheMainQueue)
 	EXPECT_TRUE(s->find(key(1), 0, false));
 }
 
-// Every write is compared with what it must leave behind, byte ranges and all.
+// After every write the store must keep exactly the blocks that a model keeps.
 TEST(PageStore, AdvanceAgainstAModel)
 {
 	std::mt19937_64 rng(11);
@@ -452,7 +452,7 @@ TEST(PageStore, DropAllLeavesPinnedOnes)
 	EXPECT_TRUE(s->find(key(4), 0));
 }
 
-// Random operations, one thread: what the store has must be what was put there.
+// Random operations in one thread: the store must return the bytes it got.
 TEST(PageStore, AgainstAModel)
 {
 	std::mt19937_64 rng(3);
@@ -495,7 +495,7 @@ TEST(PageStore, AgainstAModel)
 			s->drop(key(file, v));
 			version[file]++;
 			break;
-		case 5: // a write of no byte: all blocks follow
+		case 5: // a write of no byte: all blocks move to the new version
 			s->advance(key(file, v), v + 1, 0, 0, size, size);
 			version[file]++;
 			break;
@@ -522,8 +522,8 @@ TEST(PageStore, AgainstAModel)
 	EXPECT_EQ(s->stats().blocks, 0u);
 }
 
-// Threads claim, fill, publish, wait, check and drop. Every valid page must hold what its key
-// says, and no page may be claimed by two.
+// Threads claim, fill, publish, wait, check and drop. Every valid page must match its key, and
+// no two threads may claim one page.
 TEST(PageStore, ManyThreads)
 {
 	auto s = page_store::create(2 << 20, 12);
@@ -559,7 +559,7 @@ TEST(PageStore, ManyThreads)
 	EXPECT_EQ(wrong, 0u);
 	EXPECT_GT(valid_seen, 1000u);
 	s->drop_all();
-	EXPECT_EQ(s->stats().used, 0u) << "a pin was lost";
+	EXPECT_EQ(s->stats().used, 0u) << "a pin leaked";
 }
 
 } // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The reader: exact bytes whatever fails, each page asked for once, readahead that
-// leaves random reads alone.
+// The reader: exact bytes whatever fails, one request per page, and no readahead on random
+// reads.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -30,7 +30,7 @@ struct world {
 	source_stats by(source s) const { return r->stats().by[static_cast<int>(s)]; }
 };
 
-// Reads and judges: bytes, length at the end of the file, and zeros past it.
+// Reads and checks the bytes, the length at the end of the file, and the zeros past it.
 int check(world &w, const content &c, reader::stream &s, std::uint64_t offset, std::uint32_t length)
 {
 	std::vector<piece> out;
@@ -82,7 +82,7 @@ TEST(Reader, ExactBytesUnderRandomReads)
 		}
 		w.r.reset();
 		w.store->drop_all();
-		EXPECT_EQ(w.store->stats().used, 0u) << "a pin was lost";
+		EXPECT_EQ(w.store->stats().used, 0u) << "a pin leaked";
 	}
 }
 
@@ -144,7 +144,7 @@ TEST(Reader, PeersFirstThenStorageForTheRest)
 	EXPECT_EQ(w.disk.bytes, 32 * page);
 	EXPECT_EQ(w.by(source::peer).pages, 32u);
 	EXPECT_EQ(w.by(source::storage).pages, 32u);
-	EXPECT_EQ(w.by(source::storage).requests, 1u) << "counted at the slowest";
+	EXPECT_EQ(w.by(source::storage).requests, 1u) << "a request counts at its slowest source";
 	EXPECT_EQ(w.by(source::peer).requests, 0u);
 	EXPECT_EQ(w.r->stats().peer_fallback_pages, 32u);
 	ASSERT_EQ(check(w, c, s, 100, 5000), 0);
@@ -165,7 +165,7 @@ TEST(Reader, NoPeerWorthAsking)
 	EXPECT_EQ(w.r->stats().peer_fallback_pages, 0u);
 }
 
-// No more holes than a fetch can name.
+// More holes than one fetch can name.
 TEST(Reader, ManyHolesAreSeveralFetches)
 {
 	world w(true);
@@ -198,16 +198,17 @@ TEST(Reader, StorageErrorsReachTheirReaderAndNoneOther)
 	EXPECT_EQ(check(w, c, s, 0, 8192), -EIO);
 	EXPECT_EQ(w.r->stats().errors, 1u);
 	w.disk.fail = 0;
-	EXPECT_EQ(check(w, c, s, 0, 8192), 0) << "nothing is remembered of it";
+	EXPECT_EQ(check(w, c, s, 0, 8192), 0) << "the error leaves no trace";
 	w.disk.add(1, 2, 64 * page);
 	EXPECT_EQ(check(w, c, s, 32 * page, 8192), -ESTALE);
 	EXPECT_EQ(w.r->stats().stale_reads, 1u);
-	EXPECT_EQ(check(w, c, s, 0, 8192), 0) << "what is here is still the version asked for";
+	EXPECT_EQ(check(w, c, s, 0, 8192), 0)
+		<< "the cached pages still have the requested version";
 	EXPECT_EQ(check(w, make_content(1, 2, 64 * page), s, 0, 8192), 0);
 	EXPECT_EQ(check(w, make_content(9, 1, page), s, 0, 1), -ENOENT);
 }
 
-// A second reader waits for pages that a first one's failing request was to bring.
+// A second reader waits for pages of a first reader's failing request.
 TEST(Reader, AnothersErrorIsMended)
 {
 	world w(false);
@@ -226,13 +227,13 @@ TEST(Reader, AnothersErrorIsMended)
 		reader::stream s;
 		second = check(w, c, s, 4096, 4096);
 	});
-	// It has nothing to ask for itself: its page is loading.
+	// It has nothing to request: its page is loading.
 	while (w.store->find(c.key, 0)->loading() == 0)
 		std::this_thread::yield();
 	w.disk.release();
 	a.join();
 	b.join();
-	// Whoever's request met the error reports it; if it was the first's, the second was mended.
+	// The reader whose request failed reports the error; the second must have recovered.
 	EXPECT_EQ(first, -EIO);
 	EXPECT_EQ(second, 0);
 }
@@ -279,11 +280,12 @@ TEST(Reader, SequentialReadsAreReadAheadUpToTheWindow)
 			ASSERT_EQ(check(w, c, s, at, 65536), 0);
 			{
 				const std::lock_guard lock(s.mutex);
-				// Whole blocks: up to one more than the window.
+				// Readahead takes whole blocks: up to one more than the window.
 				EXPECT_LE(s.ahead, at + 65536 + (256 + 64) * page);
 				furthest = std::max(furthest, s.ahead - std::min(s.ahead, at));
 			}
-			if (!async && at != 0 && s.ahead > at + 65536) { // waited for
+			if (!async && at != 0 &&
+			    s.ahead > at + 65536) { // synchronous readahead has ended
 				EXPECT_TRUE(w.store->find(c.key, (s.ahead - 1) / (64 * page)));
 			}
 		}
@@ -292,7 +294,8 @@ TEST(Reader, SequentialReadsAreReadAheadUpToTheWindow)
 		const reader_stats st = w.r->stats();
 		EXPECT_GT(st.readahead_pages, size / page * 9 / 10);
 		EXPECT_EQ(st.by[0].bytes + st.by[1].bytes + st.by[2].bytes, size);
-		EXPECT_EQ(w.by(source::storage).bytes, size) << "first use is where it came from";
+		EXPECT_EQ(w.by(source::storage).bytes, size)
+			<< "the first use counts at the page's source";
 	}
 }
 
@@ -327,13 +330,13 @@ TEST(Reader, ReadaheadErrorIsNobodysError)
 	const content c = make_content(1, 1, size);
 	reader::stream s;
 	for (std::uint64_t at = 0; at < size; at += 65536) {
-		// Every other readahead fails; the read itself is in the store by then or is
-		// asked for again.
+		// Every other readahead fails; by then the read itself is in the store, or the
+		// reader asks again.
 		w.disk.fail_next = 0;
 		std::vector<piece> out;
 		int err = w.r->read(c, s, at, 65536, out);
 		w.disk.fail_next = 1;
-		if (err == -EIO) { // the injected error met the demanded pages
+		if (err == -EIO) { // the injected error hit the requested pages
 			w.disk.fail_next = 0;
 			err = w.r->read(c, s, at, 65536, out);
 		}

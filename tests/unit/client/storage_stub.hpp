@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// storage_stub.hpp - storage that can do nothing; tests override what theirs needs.
+// storage_stub.hpp - storage that can do nothing; a test overrides what it needs.
 #pragma once
 
 #include "userland/client/storage.hpp"
