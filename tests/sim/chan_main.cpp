@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// chan_main.cpp - coop-sim-chan: runs the scenarios of rpc/chan, prints what happened.
+// chan_main.cpp - coop-sim-chan: runs the scenarios of rpc/chan and prints the results.
 //
 //	coop-sim-chan [--seed N] [--rounds N] [--scenario NAME] [--messages N]
 //	              [--break dedup|session|sack|mac|cwnd|rto]
 //
-// SEED=n in the environment replays, as --seed does. Exit code 1 if the oracle
-// found anything wrong.
+// SEED=n in the environment replays, like --seed. Exit code 1 if the oracle found an error.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

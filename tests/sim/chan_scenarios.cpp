@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// chan_scenarios.cpp - what the fabric and the hosts do to the messages of rpc/chan.
+// chan_scenarios.cpp - the faults of fabric and hosts in each scenario of rpc/chan.
 #include "tests/sim/chan_world.hpp"
 
 namespace coop::sim
@@ -23,7 +23,7 @@ std::vector<chan_scenario> all()
 	s.most_repeats_percent = 0;
 	v.push_back(s);
 
-	s = named("unknown", "the peers' data queue pairs have to be learned");
+	s = named("unknown", "nodes must learn the peers' data queue pairs");
 	s.data_known = false;
 	v.push_back(s);
 
@@ -61,7 +61,7 @@ std::vector<chan_scenario> all()
 	s.jitter_us = 200;
 	v.push_back(s);
 
-	s = named("restart", "nodes restart; what they sent before arrives afterwards");
+	s = named("restart", "nodes restart; old datagrams arrive afterwards");
 	s.think_us = 5000;
 	s.restart_us = 100000;
 	s.late_ppm = 100000;
@@ -108,14 +108,14 @@ std::vector<chan_scenario> all()
 	s.rnr_tries = 100;
 	v.push_back(s);
 
-	s = named("never_ready", "receivers have no buffer for longer than senders wait");
+	s = named("never_ready", "receivers lack a buffer for longer than senders wait");
 	s.think_us = 5000;
 	s.refuse_for_us = 400000;
 	s.rnr_tries = 6;
 	s.may_fail = true;
 	v.push_back(s);
 
-	s = named("cancel_close", "hosts cancel messages and close peers under way");
+	s = named("cancel_close", "hosts cancel messages and close peers in mid-transfer");
 	s.cancel_ppm = 100000;
 	s.close_ppm = 20000;
 	s.loss_ppm = 20000;
@@ -124,7 +124,7 @@ std::vector<chan_scenario> all()
 	s.may_fail = true;
 	v.push_back(s);
 
-	s = named("starved", "pools far too small for what is going on");
+	s = named("starved", "pools are far too small for the traffic");
 	s.nodes = 8;
 	s.max_segments = 256;
 	s.max_active = 2;
@@ -134,7 +134,7 @@ std::vector<chan_scenario> all()
 	s.rnr_tries = 250;
 	v.push_back(s);
 
-	s = named("everything", "all of it at once");
+	s = named("everything", "all faults at once");
 	s.nodes = 8;
 	s.loss_ppm = 30000;
 	s.duplicate_ppm = 50000;

@@ -39,7 +39,7 @@ u8 byte_of(u64 id, u32 offset)
 	return static_cast<u8>(mix(id, offset / 8) >> (offset % 8 * 8));
 }
 
-// What the oracle knows of a message; its number is its tag.
+// The oracle's record of a message; its tag is its index.
 struct message {
 	u32 from = 0, to = 0, length = 0;
 	u32 life = 0; // of the sender
@@ -48,7 +48,7 @@ struct message {
 	u32 wire = 0; // datagrams in the adapter
 	u32 delivered = 0, told = 0;
 	int err = 0;
-	bool orphan = false; // its sender restarted, or its peer slot was not to be had
+	bool orphan = false; // its sender restarted, or no peer slot was free
 };
 
 struct packet {
@@ -318,7 +318,7 @@ private:
 		}
 	}
 
-	// The adapter reads the memory now, not when it was told to.
+	// The adapter reads the memory now, not at the post.
 	void departed(node &n)
 	{
 		posted p = std::move(n.sends.front());
@@ -351,7 +351,7 @@ private:
 				return wrong("delivered into memory that was not placed");
 			if (ev.tag >= messages_.size()) {
 				n.placed.erase(it);
-				return wrong("delivered a message that nobody sent");
+				return wrong("delivered a message that no node sent");
 			}
 			message &m = messages_.at(ev.tag);
 			++r_.delivered;
@@ -375,12 +375,12 @@ private:
 		}
 		case COOP_CHAN_EV_ABORTED:
 			if (!n.placed.erase(ev.cookie))
-				wrong("aborted what was not placed");
+				wrong("aborted a receive that was not placed");
 			return;
 		case COOP_CHAN_EV_SENT: {
 			message &m = messages_.at(ev.cookie - 1); // what we gave to send
 			if (m.life != n.life || m.from != n.index || ++m.told > 1)
-				return wrong("message %llu: its sender is told twice",
+				return wrong("message %llu: its sender learns of its end twice",
 					     static_cast<unsigned long long>(ev.cookie - 1));
 			if (m.wire)
 				wrong("memory: message %llu ends while the adapter reads it",
@@ -447,7 +447,7 @@ private:
 		}
 	}
 
-	// At the receiver's queue; whatever life the node is in.
+	// Arrives at the receiver's queue, whatever life the node is in.
 	void arrive(node &n, u64 handle)
 	{
 		if (n.ingress_queue >= s_.queue) {
@@ -566,7 +566,7 @@ private:
 
 	// ---- the end -----------------------------------------------------------------
 
-	// All sends are over; what is still on its way arrives, what is owed is sent.
+	// All sends have ended; the last datagrams arrive, and nodes send what they owe.
 	void settle()
 	{
 		const u64 limit = now_ + 120000000;
@@ -597,7 +597,8 @@ private:
 			if (m.orphan)
 				continue;
 			if (m.told != 1)
-				wrong("message %llu: its sender was told %u times", number, m.told);
+				wrong("message %llu: its sender learned of its end %u times",
+				      number, m.told);
 			else if (!m.err && m.delivered != 1)
 				wrong("message %llu: sent, but delivered %u times", number,
 				      m.delivered);
@@ -608,7 +609,7 @@ private:
 			tally(n);
 		if (s_.most_repeats_percent != 100 &&
 		    r_.retransmits * 100 > r_.segments * s_.most_repeats_percent)
-			wrong("%llu of %llu segments were sent again",
+			wrong("%llu of %llu segments were retransmitted",
 			      static_cast<unsigned long long>(r_.retransmits),
 			      static_cast<unsigned long long>(r_.segments));
 		for (auto &n : nodes_) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// clock.hpp - virtual time: what happens next, and when.
+// clock.hpp - virtual time: the next event and its time.
 //
-// One heap of small events for the whole world. Events at the same microsecond
-// run in the order in which they were scheduled, so a seed gives one history.
-// An event of a node carries the node's life; a node that crashed meanwhile has
-// begun another, and the event is dropped by whoever receives it.
+// One heap of small events for the whole world. Events at the same microsecond run in the order
+// of scheduling, so a seed gives one history. An event of a node carries the node's life; a
+// node that crashed meanwhile has a new life and ignores the event.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +21,13 @@ enum class what : u8 {
 	burst,    // arg: serve key; the network adapter sends more of a batch
 	answer,   // arg: serve key; the host answers LOOKUP or RECHECK
 	verified, // arg: read number; the host answers VERIFY
-	stored,   // arg: read number; storage delivered what peers had not
+	stored,   // arg: read number; storage delivered the pages that peers did not have
 	released, // arg: read number; the host takes the pages of FETCH_DONE
 	flushed,  // arg: fetch slot; the flush completions of a stopped QP appear
 	think,    // arg: reader number; a reader reads again
 	fault,    // arg: which; the world does something bad
 	restart,  // the node comes back
-	news,     // arg: a node number; this node hears from storage that it came or went
+	news,     // arg: a node number; storage tells this node that it came or went
 };
 
 struct event {
@@ -47,7 +46,7 @@ public:
 		heap_.push_back({now_ + delay, seq_++, arg, life, node, kind});
 		std::push_heap(heap_.begin(), heap_.end(), later{});
 	}
-	// The next event, which becomes the present. False: nothing will ever happen again.
+	// Removes the next event and moves the clock to it. False: there are no more events.
 	bool next(event &out)
 	{
 		if (heap_.empty())

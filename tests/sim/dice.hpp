@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // dice.hpp - the simulator's only source of chance.
 //
-// Everything that a round does follows from one 64-bit seed, so a violation is
-// replayed by naming it. The generator is xoshiro256**, seeded by splitmix64:
-// standard distributions are avoided because they differ between libraries.
+// One 64-bit seed decides everything in a round, so the seed replays a violation. The generator
+// is xoshiro256**, seeded by splitmix64; the code avoids standard distributions because they
+// differ between libraries.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,7 @@ public:
 		s_[3] = rotl(s_[3], 45);
 		return out;
 	}
-	// Uniform in [0, n); the bias of the multiplication is below 2^-32 and does not matter
-	// here.
+	// Uniform in [0, n); the multiplication's bias is below 2^-32 and negligible.
 	u32 below(u32 n) { return static_cast<u32>((next() >> 32) * n >> 32); }
 	// Uniform in [lo, hi].
 	u32 between(u32 lo, u32 hi) { return lo + below(hi - lo + 1); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// liar.cpp - one function a kind of lie.
+// liar.cpp - one function for each kind of lie.
 #include "tests/sim/liar.hpp"
 
 #include <algorithm>
@@ -98,7 +98,7 @@ bool liar::speak(packet &p, coop_addr &to, const content *other)
 	if (tells(lie_silent))
 		return false;
 	if (m.command == COOP_CMD_COMMIT) {
-		// A second lie on top could name what was asked for: with bytes of another version
+		// A second lie could name the requested content: with bytes of another version
 		// that would be the consistent forgery of scenario.hpp.
 		if (!other_name && tells(lie_identity))
 			garble(m);
@@ -159,7 +159,7 @@ void liar::nonsense(const coop_addr &self, u16 to)
 {
 	dice &rng = w_.rng();
 	packet &p = w_.net().fresh();
-	// A genuine header of any version, command, flags; a body of any bytes; a good MAC.
+	// A genuine header of any version, command and flags, a body of any bytes, a good MAC.
 	const u32 room = coop_wire_room(w_.shape().mtu);
 	p.len = rng.between(COOP_WIRE_HEADER + COOP_WIRE_MAC, room);
 	for (u32 i = 0; i < p.len; ++i)
@@ -222,8 +222,7 @@ void liar::spray(const coop_addr &self)
 		p.src = node_;
 		p.src_qpn = rng.coin() ? self.qpn : rng.below(1u << 12);
 		p.has_imm = rng.below(8);
-		// Any generation but the one it was given: that one would be a forgery, see
-		// scenario.hpp.
+		// Any generation but the given one, which would be a forgery: see scenario.hpp.
 		p.imm = a.imm ^ ((1 + rng.below(~0u >> a.seg_bits >> 1)) << a.seg_bits);
 		p.control = false;
 		w_.net().send(a.data, n);

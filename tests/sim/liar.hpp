@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// liar.hpp - the mouth of a node that lies.
+// liar.hpp - what a lying node sends.
 //
-// The liar is an honest node whose messages are changed on their way out: that
-// gives lies which are almost right, the dangerous kind. It holds the cluster's
-// key, so every MAC it writes is good. What kinds there are, and which of them
-// no protocol can catch, is said in scenario.hpp.
+// The liar is an honest node whose messages change on their way out: that gives lies that are
+// almost right, the dangerous kind. It holds the cluster's key, so every MAC it writes is good.
+// scenario.hpp lists the kinds of lies, and those that no protocol can catch.
 #pragma once
 
 #include <map>
@@ -26,20 +25,20 @@ public:
 	liar(world &, u16 node, u32 lies);
 
 	bool claims_all() const;
-	// A request is looked up: shall something else be served in its place?
+	// At the lookup of a request: true to serve something else instead.
 	bool serves_other() { return tells(lie_other); }
-	// A control message is about to leave; false: it does not. other: what was served where a
-	// COMMIT of its serve names what was asked for, or null.
+	// Before a control message leaves; false drops it. other: the served content if the
+	// COMMIT of the serve names the requested one, or null.
 	bool speak(packet &, coop_addr &to, const content *other);
-	// A data segment is about to leave; false: it does not.
+	// Before a data segment leaves; false drops it.
 	bool send(packet &);
-	// A control message came in.
+	// Called for each arriving control message.
 	void overhear(const u8 *bytes, u32 len);
-	// Something nobody asked for, to some other node.
+	// Sends something unrequested to another node.
 	void act(const coop_addr &self);
 
 private:
-	struct asked { // a REQUEST that it got
+	struct asked { // a REQUEST that the node got
 		u32 imm, seg_bits, n_segs;
 		coop_addr data;
 	};
@@ -53,9 +52,9 @@ private:
 	world &w_;
 	u16 node_;
 	u32 lies_;
-	std::vector<asked> asked_; // the last few, a ring
+	std::vector<asked> asked_; // a ring of the last few
 	u32 next_ = 0;
-	std::map<std::pair<u64, u32>, content> others_; // by id and imm: a COMMIT is sent again
+	std::map<std::pair<u64, u32>, content> others_; // by id and imm: a COMMIT may be repeated
 };
 
 } // namespace coop::sim

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// main.cpp - coop-sim: rounds until enough fetches were played.
+// main.cpp - coop-sim: plays rounds until enough fetches have run.
 //
-// Every round has its own seed, derived from the run's, so that a violation is
-// replayed alone: the command is printed. Rounds share nothing, so --jobs plays
-// several at once; they are counted in the order of their numbers, and the run
-// ends at the same one whatever the jobs. Exit 0: nothing was violated; 1:
-// something was; 2: the command line makes no sense. A crash names its round.
+// Every round has its own seed, derived from the run's, so a violation replays alone: the
+// program prints the command. Rounds share nothing, so --jobs plays several at once; the
+// program counts them in the order of their numbers and ends the run at the same round whatever
+// the jobs. Exit 0: no violation; 1: a violation; 2: a bad command line. A crash names its
+// round.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ namespace
 using namespace coop::sim;
 
 thread_local u64 playing;           // seed of this thread's round
-thread_local std::string assertion; // of the engine, the first that failed in it
+thread_local std::string assertion; // the engine's first failed assertion in it
 
 constexpr u32 most_jobs = 256;
 
@@ -51,18 +51,19 @@ struct options {
 
 [[noreturn]] void usage(int code)
 {
-	std::fprintf(code ? stderr : stdout,
-		     "usage: coop-sim [--fetches N] [--seed S] [--round S] [--scenario NAME]\n"
-		     "                [--break quiesce|generation|order|identity|mac|copies|sums] "
-		     "[--jobs N]\n"
-		     "                [--list] [-v]\n"
-		     "  --fetches N   rounds are played until N fetches were started (100000)\n"
-		     "  --seed S      seed of the run; SEED= in the environment does the same\n"
-		     "  --round S     play the one round of seed S, as a violation names it\n"
-		     "  --break RULE  switch a rule of the engine off: wrong pages must be found\n"
-		     "  --jobs N      rounds at once (one a processor); changes no result\n"
-		     "  --list        names of the scenarios\n"
-		     "  -v            a table for every scenario\n");
+	std::fprintf(
+		code ? stderr : stdout,
+		"usage: coop-sim [--fetches N] [--seed S] [--round S] [--scenario NAME]\n"
+		"                [--break quiesce|generation|order|identity|mac|copies|sums] "
+		"[--jobs N]\n"
+		"                [--list] [-v]\n"
+		"  --fetches N   rounds are played until N fetches were started (100000)\n"
+		"  --seed S      seed of the run; SEED= in the environment does the same\n"
+		"  --round S     play the one round of seed S, as a violation names it\n"
+		"  --break RULE  switch a rule of the engine off: coop-sim must find wrong pages\n"
+		"  --jobs N      rounds at once (one a processor); changes no result\n"
+		"  --list        names of the scenarios\n"
+		"  -v            a table for every scenario\n");
 	std::exit(code);
 }
 
@@ -150,7 +151,7 @@ outcome play(const options &o, u64 seed)
 	return {s.name, t};
 }
 
-// The rounds of a run: played by many threads in any order, counted in the order of their numbers.
+// The rounds of a run: many threads play them in any order, the run counts them in theirs.
 class rounds
 {
 public:
@@ -219,10 +220,10 @@ private:
 	const options &o_;
 	const u64 seed_;
 	const std::string with_;
-	std::atomic<u64> next_ = 0; // round to be played
+	std::atomic<u64> next_ = 0; // next round to play
 	std::atomic<bool> over_ = false;
-	std::mutex lock_;                // of all below
-	std::map<u64, outcome> waiting_; // played before an earlier one was
+	std::mutex lock_;                // guards all below
+	std::map<u64, outcome> waiting_; // played before an earlier round ended
 	u64 counted_ = 0, passed_ = 0, failed_ = 0;
 	tally all_;
 	std::map<std::string, tally> by_name_;
@@ -263,7 +264,7 @@ int run(const options &o)
 	return all.failed() ? 1 : 0;
 }
 
-// Only what a signal handler may call. The signal is raised again on return, with its default.
+// Calls only what a signal handler may. The signal is raised again on return, with its default.
 void name_round(int)
 {
 	char text[] = "coop-sim: crashed; replay: coop-sim --round                     \n";
@@ -285,7 +286,7 @@ extern "C" void coop_assert_failed(const char *what, const char *file, int line)
 int main(int argc, char **argv)
 {
 	std::setvbuf(stdout, nullptr, _IOLBF, 0);
-	// A round takes the memory that the one before gave back, which is there already.
+	// A round reuses the memory that the one before freed, without page faults.
 	mallopt(M_MMAP_THRESHOLD, 32 << 20);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 	struct sigaction crash = {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // network.cpp - delays, faults and addresses.
 //
-// Addresses are 10.0.0.(n + 1) in IPv4-mapped form, or lid n + 1 where the
-// fabric has no GIDs: both ways in which a completion names its source.
+// Addresses are 10.0.0.(n + 1) in IPv4-mapped form, or lid n + 1 on a fabric without GIDs: both
+// ways in which a completion names its source.
 #include "tests/sim/network.hpp"
 
 #include <cstring>
@@ -84,7 +84,8 @@ void network::schedule_copy(u64 in)
 
 void network::damage(packet &p)
 {
-	// Most bits of a message hurt nobody. One that does: which page a REQUEST means.
+	// Most flipped bits of a message do no harm. One that does: the page that a REQUEST
+	// names.
 	constexpr u32 first_index = COOP_WIRE_HEADER + 104;
 	if (p.control && p.len > first_index && p.bytes[5] == COOP_CMD_REQUEST && rng_.coin()) {
 		p.bytes[first_index] ^= static_cast<u8>(1u << rng_.below(5));
@@ -99,8 +100,8 @@ void network::damage(packet &p)
 	}
 }
 
-// Bytes of an earlier segment, or a multiple of CRC32C's polynomial on top, which no CRC32C
-// shows: its 33 bits start at any bit, the lowest of a byte first.
+// Bytes of an earlier segment, or an added multiple of CRC32C's polynomial, which no CRC32C
+// detects: its 33 bits start at any bit, the lowest of a byte first.
 void network::forge(packet &p)
 {
 	constexpr u64 polynomial = 0x82f63b78ull << 1 | 1;

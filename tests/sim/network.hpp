@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// network.hpp - a lossy fabric: what happens to a datagram between two adapters.
+// network.hpp - a lossy fabric: the fate of a datagram between two adapters.
 //
-// A datagram is copied when it departs, as an adapter reads memory when it
-// sends and not when it is told to. It may be lost, doubled, held back, damaged
-// or kept and delivered again much later; each copy chooses its own delay. The
-// ICRC is modelled by its outcome: a damaged packet is dropped, but for the few
-// that the scenario lets through. Somebody on the way may forge data (scenario.hpp).
+// The network copies a datagram when it departs, as an adapter reads memory when it sends and
+// not at the post. It may lose, duplicate, delay or damage the datagram, or deliver a copy much
+// later; each copy has its own delay. Only the ICRC's outcome is modelled: a damaged packet is
+// dropped, except for the few that the scenario lets through. An attacker on the way may forge
+// data (scenario.hpp).
 #pragma once
 
 #include <memory>
@@ -32,13 +32,13 @@ public:
 	network(const scenario &, clock &, dice &, tally &);
 
 	coop_addr address(u16 node, u32 qpn, u32 qkey) const;
-	// The node that an address leads to, or -1.
+	// The node with this address, or -1.
 	int node_of(const coop_addr &) const;
 
-	// The packet to fill: source queue pair, payload and immediate. The same one until it is
-	// sent.
+	// The packet to fill: source queue pair, payload and immediate. It stays the same until
+	// send().
 	packet &fresh() { return *pool_[fresh_]; }
-	// 'in' microseconds from now the fresh packet departs; dst names node, QPN and Q_Key.
+	// The fresh packet departs in 'in' microseconds; dst names node, QPN and Q_Key.
 	void send(const coop_addr &dst, u64 in);
 	packet &at(u64 handle) { return *pool_[handle]; }
 	void drop(u64 handle) { free_.push_back(static_cast<u32>(handle)); }
@@ -48,7 +48,7 @@ public:
 
 private:
 	u64 draw_delay();
-	u32 take(); // a packet of the pool
+	u32 take(); // takes a packet from the pool
 	void schedule_copy(u64 in);
 	void damage(packet &);
 	void forge(packet &);
@@ -63,7 +63,7 @@ private:
 	std::vector<std::unique_ptr<packet[]>> slabs_;
 	std::vector<u32> free_;
 	u32 fresh_;
-	std::vector<u8> overheard_; // by the forger: bytes of some segment
+	std::vector<u8> overheard_; // the forger's copy of some segment
 };
 
 } // namespace coop::sim

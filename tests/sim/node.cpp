@@ -16,7 +16,7 @@ namespace
 
 constexpr u32 ctrl_depth = 256; // WRs on the control queue pair
 constexpr u32 ctrl_qpn = 0x11, fetch_qpn = 0x100, first_serve_qpn = 0x400, life_qpn = 0x1000;
-constexpr u32 pump_limit = 1u << 20; // engine calls a pump: more is a livelock
+constexpr u32 pump_limit = 1u << 20; // engine calls per pump: more is a livelock
 constexpr u64 never = ~u64{0};
 
 } // namespace
@@ -115,7 +115,7 @@ void node::die()
 	done_.clear();
 	letters_.clear();
 	letter_bytes_.clear();
-	++life_; // whatever is scheduled for it is void
+	++life_; // voids its scheduled events
 }
 
 void node::start_readers()
@@ -161,7 +161,7 @@ void node::run(const event &e)
 		return poll();
 	case what::timer:
 		if (e.arg != timer_at_)
-			return; // a nearer or farther one took its place
+			return; // another deadline replaced it
 		timer_at_ = never;
 		coop_engine_expire(engine_, w_.time().now());
 		return pump();
@@ -185,7 +185,7 @@ void node::run(const event &e)
 	case what::arrive:
 	case what::fault:
 	case what::restart:
-		return; // the world's own
+		return; // the world handles these
 	}
 }
 
@@ -355,7 +355,7 @@ void node::arm_timer()
 	w_.time().after(in, what::timer, number_, life_, timer_at_);
 }
 
-// What peers were asked to send at this moment. A fetch that is larger than the window goes alone.
+// The bytes that peers are asked to send right now. A fetch above the window goes alone.
 void node::check_window()
 {
 	u64 invited = 0;

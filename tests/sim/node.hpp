@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // node.hpp - a host of the engine, with its adapter, its store and its readers.
 //
-// It does what a real host does, with the freedom that a real host has: it
-// polls late, in batches, control and data in either order, and answers events
-// at once or later. A crash is the end of a life: engine, queue pairs and pages
-// go, and events that were meant for that life are ignored.
+// It acts like a real host, with the same freedom: it polls late, in batches, control and data
+// in either order, and answers events at once or later. A crash ends a life: engine, queue
+// pairs and pages go, and the events of that life are void.
 #pragma once
 
 #include <memory>
@@ -41,16 +40,16 @@ public:
 	void arrive(const packet &);
 	void run(const event &);
 	void start_readers();
-	// Storage says that a node came or went.
+	// Storage reports that a node came or went.
 	void hear(u16 about);
-	// This node changes pages of the edition that was just replaced.
+	// This node changes pages of the edition just replaced.
 	void rewrite(content old);
 	bool idle() const;
-	// The end of the round: everything must be back to rest.
+	// The end of the round: everything must be at rest.
 	void judge_rest();
 
 private:
-	struct read { // one fetch, from the claim of its pages until they are all good
+	struct read { // one fetch, from the claim of its pages until all are good
 		bool active = false, submitted = false, done = false;
 		u32 reader = 0, id = 0, token = 0;
 		block *into = nullptr;
@@ -60,7 +59,7 @@ private:
 		u32 n = 0;
 		u8 page_of[COOP_MAX_PAGES]; // ordinal -> page of the block
 		u32 slot = COOP_NONE;
-		u64 verified = 0; // what VERIFY found, for an answer given later
+		u64 verified = 0; // the result of VERIFY, for a later answer
 		u32 verify_id = 0;
 	};
 	struct letter {
@@ -74,31 +73,31 @@ private:
 	};
 	struct serve {
 		u32 id = 0;
-		coop_ev asked{}; // by LOOKUP: the attempt that tags are of
+		coop_ev asked{}; // from LOOKUP: the attempt that the tags belong to
 		content of{};
 		bool known = false, rechecking = false, answered = false;
-		bool other = false; // a liar: not what was asked for
+		bool other = false; // a liar: not the requested content
 		u32 n = 0, slot = 0;
-		u64 have = 0;  // told to the engine
-		u64 lacks = 0; // a liar claims these without having them
+		u64 have = 0;  // as reported to the engine
+		u64 lacks = 0; // a liar claims these but lacks them
 		u64 size = 0;
 		block *in[COOP_MAX_PAGES];
 		u8 page[COOP_MAX_PAGES];
 		u32 seq[COOP_MAX_PAGES];
 		std::vector<batch> batches;
-		std::vector<u8> copies; // kept pages: these are sent, by ordinal; empty: memory
+		std::vector<u8> copies; // kept pages to send, by ordinal; empty: send from memory
 	};
 	struct fetch_qp {
 		queue_pair qp;
 		bool stopped = false; // by the engine, which owes a RESET before it posts again
 		std::vector<coop_seg> posted; // by WR number
-		// GRH and spill of every WR. Grows, and what it outgrew stays: broken engines leave
-		// WRs behind.
+		// GRH and spill of every WR. It grows, and old memory stays: broken engines
+		// leave WRs posted.
 		std::vector<std::unique_ptr<u8[]>> scrap;
 		u32 scrap_wrs = 0;
 		std::vector<u32> of_seg; // segment -> WR number of the last posting
 		u32 owed = 0;            // WRs whose completion the engine has not seen
-		u64 invited = 0;         // bytes that the last posting asked for
+		u64 invited = 0;         // bytes that the last posting invited
 	};
 
 	// node.cpp
@@ -158,8 +157,8 @@ private:
 	coop_engine *engine_ = nullptr;
 	std::unique_ptr<sim::store> store_;
 	std::vector<fetch_qp> qps_;
-	// The completion queue, and what arrived on the control queue pair; then what poll() took
-	// of them, empty but for its duration.
+	// Completions, and messages on the control queue pair; then those that poll() took,
+	// empty outside of poll().
 	std::vector<completion> done_, polled_;
 	std::vector<letter> letters_, polled_letters_;
 	std::vector<u8> letter_bytes_, polled_bytes_;
@@ -171,7 +170,7 @@ private:
 	u64 next_serve_ = 1;
 	u32 peer_ids_[64] = {}; // by node number, 0: not registered
 	coop_addr peer_addr_[64] = {};
-	u64 dead_since_ = 0; // when this node noticed that the peer which is dead by scenario is so
+	u64 dead_since_ = 0; // when this node noticed the scenario's dead peer
 	u32 tardy_ = 0;
 };
 

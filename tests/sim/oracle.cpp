@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // oracle.cpp - filling, checking and blaming.
 //
-// The two loops over page memory run over every byte that is delivered: they
-// take eight words at a time, as the compiler does not of itself for want of a
-// 64-bit vector multiplication; and they are exempt from the sanitizers, as they
-// touch exactly one page of the arena.
+// The two loops over page memory run over every delivered byte. They take eight words at a
+// time, because the compiler does not for want of a 64-bit vector multiplication; and the
+// sanitizers skip them, because they touch exactly one page of the arena.
 #include "tests/sim/oracle.hpp"
 
 #include <cstdio>
@@ -88,8 +87,8 @@ u64 oracle::size(content c) const
 {
 	const u64 r = mix(key(c), 1);
 	const u64 pages = 1 + r % max_pages_;
-	// A third of the editions end on a page boundary; else 8 <= tail < page_size, words only,
-	// so that the last word of content is whole.
+	// A third of the editions end on a page boundary; the others have 8 <= tail < page_size
+	// in whole words, so that the last word of content is whole.
 	const u64 tail = (r >> 32) % 3 ? 8 * (1 + (r >> 40) % (page_size_ / 8 - 1)) : page_size_;
 	return (pages - 1) * page_size_ + tail;
 }
@@ -146,7 +145,7 @@ std::string oracle::blame(const u8 *page, content c, u64 index) const
 	}
 	u64 word;
 	std::memcpy(&word, page + off, 8);
-	char text[240], whose[120] = "bytes of nobody";
+	char text[240], whose[120] = "unknown bytes";
 	if (!word) {
 		std::snprintf(whose, sizeof(whose), "zeros");
 	} else if (word == poison_word) {

@@ -11,8 +11,8 @@ namespace coop::sim
 namespace
 {
 
-constexpr u64 pipeline_us = 3; // a packet under way in the adapter when the state changes
-constexpr u64 ghost_us = 400;  // how long after a bad RESET an adapter was seen to write
+constexpr u64 pipeline_us = 3; // life of a packet in the adapter when the state changes
+constexpr u64 ghost_us = 400;  // longest observed write after a bad RESET
 
 } // namespace
 

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
 // queue_pair.hpp - the receiving half of a UD queue pair, as hardware behaves.
 //
-// Work requests are used in the order in which they were posted, whatever
-// arrives. Data is in memory when the datagram arrives, the completion is seen
-// when the host polls. A datagram longer than its WR puts the queue pair into
-// error; error completes every WR that is left as flushed, a little later; and
-// a WR may still be written in that little time. RESET forgets WRs without a
-// completion, and for a moment the adapter may still write into them: that is
-// why a host must never do it while WRs are posted.
+// It uses work requests in posting order, whatever arrives. Data is in memory when the datagram
+// arrives; the host sees the completion when it polls. A datagram longer than its WR puts the
+// queue pair into error; a little later, error completes every remaining WR as flushed, and the
+// adapter may still write to a WR in between. RESET forgets WRs without a completion, and for a
+// moment the adapter may still write into them: therefore a host must never reset while WRs are
+// posted.
 //
-// Every sge names the cell that says who owns its memory. A write by a WR that
-// is no longer the owner is reported, and done: that is the harm it does.
+// Every sge names the cell that says who owns its memory. A write by a WR that no longer owns
+// it is reported, and happens: that is its harm.
 #pragma once
 
 #include <deque>
@@ -24,7 +23,7 @@ namespace coop::sim
 struct sge {
 	u8 *addr;
 	u32 len;
-	const u32 *owner; // nullptr: nobody's, scrap memory
+	const u32 *owner; // nullptr: scrap memory without an owner
 	u32 token;        // *owner while the WR may write
 };
 
@@ -57,13 +56,13 @@ public:
 	std::size_t posted() const { return wrs_.size() - used_; }
 
 	void post(const work_request &wr);
-	// A datagram for this queue pair: out is set if it was written. trespass counts sges
-	// written without owning them.
+	// A datagram for this queue pair: out is set if it was written. trespass counts writes
+	// to sges that the WR does not own.
 	outcome arrive(const packet &, u64 now, completion &out, u64 &trespass);
 	void stop(u64 now);
-	// The flush completions become visible; how many.
+	// Makes the flush completions visible; returns their number.
 	u32 flush();
-	// To RTS by way of RESET. Posted WRs are lost, see above; returns how many.
+	// To RTS through RESET. Loses posted WRs, see above; returns their number.
 	u32 reset(u64 now);
 
 private:
@@ -74,7 +73,7 @@ private:
 	u64 stopped_at_ = 0, ghosts_until_ = 0;
 	std::vector<work_request> wrs_; // the first used_ of them are done
 	std::size_t used_ = 0;
-	std::deque<work_request> ghosts_; // forgotten by RESET, still known to the adapter
+	std::deque<work_request> ghosts_; // RESET forgot these, the adapter has not
 };
 
 } // namespace coop::sim

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // requester.cpp - the host's half of a fetch: readers, WRs, verification.
 //
-// A reader claims absent pages of one block, lets the engine fetch them into
-// the block's memory and has storage deliver what is missing. From the claim to
-// FETCH_DONE the pages carry the read's token: only its WRs may write them.
+// A reader claims absent pages of one block, lets the engine fetch them into the block's
+// memory, and has storage deliver the rest. From the claim to FETCH_DONE the pages carry the
+// read's token: only its WRs may write them.
 #include "tests/sim/node.hpp"
 
 #include <isa-l/crc.h>
@@ -96,7 +96,7 @@ void node::read_some(u32 reader)
 	const u32 here = std::min(s.block_pages, total - index * s.block_pages);
 	u64 want = here == 64 ? ~u64{0} : bit(here) - 1;
 	if (rng.below(4) == 0)
-		want &= rng.next() | rng.next(); // readahead around pages that are there
+		want &= rng.next() | rng.next(); // readahead around present pages
 	want &= ~b->loading;
 	const std::vector<u16> openers = w_.openers(c);
 	w_.opened(c, number_);
@@ -228,7 +228,8 @@ void node::post(const coop_tx &tx)
 		q.qp.post(wr);
 		++q.owed;
 	}
-	// It died when its last WR was being filled, so nobody could know: these WRs are flushed.
+	// The queue pair died during its last WR, before the host could know: its WRs are
+	// flushed.
 	if (q.qp.now_in() == queue_pair::state::error)
 		w_.time().after(1 + latency(flush_us), what::flushed, number_, life_, tx.slot);
 }
@@ -243,7 +244,7 @@ void node::fail_qp(u32 slot)
 {
 	fetch_qp &q = qps_[slot];
 	if (q.qp.now_in() == queue_pair::state::error)
-		return; // it died before; its flush completions are on their way
+		return; // it died before; its flush completions will come
 	q.qp.stop(w_.time().now());
 	w_.time().after(1 + latency(flush_us), what::flushed, number_, life_, slot);
 }

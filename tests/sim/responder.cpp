@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// responder.cpp - the host's half of a serve: pins, sends, the second look.
+// responder.cpp - the host's half of a serve: pins, sends, the recheck.
 //
-// LOOKUP pins blocks and notes the sequence number of every page. Segments are
-// read from memory when they depart, in small bursts, so that an edit in between
-// is really sent; RECHECK names the pages whose number has not moved. Half of the
-// serves keep copies instead, and the engine may vouch for those at once.
+// LOOKUP pins blocks and notes the sequence number of every page. Segments are read from memory
+// when they depart, in small bursts, so that an edit in between really goes out; RECHECK names
+// the pages whose number did not move. Half of the serves keep copies instead; the engine may
+// send their COMMIT at once.
 #include "tests/sim/node.hpp"
 
 #include <algorithm>
@@ -51,7 +51,7 @@ void node::lookup(const coop_ev &ev)
 	s.known = w_.truth().find(ev.fid, ev.version, s.of);
 	if (s.known)
 		s.size = w_.truth().size(s.of);
-	// The size stays as asked: an edit need not change it.
+	// The size stays as requested: an edit need not change it.
 	if (s.known && liar_ && !store_->blocks().empty() && liar_->serves_other()) {
 		const auto &blocks = store_->blocks();
 		const content of = blocks[w_.rng().below(static_cast<u32>(blocks.size()))]->of;
@@ -87,7 +87,7 @@ void node::answer(u64 key)
 {
 	const auto it = serves_.find(key);
 	if (it == serves_.end())
-		return; // it ended first
+		return; // the serve ended first
 	serve &s = it->second;
 	const u64 now = w_.time().now();
 	if (s.rechecking) {
@@ -142,7 +142,7 @@ void node::queue_data(const coop_tx &tx)
 		w_.time().after(latency(2), what::burst, number_, life_, tx.cookie);
 }
 
-// Somebody writes to the file just now: a page that is being sent changes.
+// A writer changes a page that is being sent.
 void node::change_under_way(const serve &s)
 {
 	const u32 i = w_.rng().below(s.n);
@@ -177,7 +177,7 @@ void node::burst(u64 key)
 			bytes += 100 + b.segs[b.sent].len;
 		}
 	}
-	// Completions come one burst at a time, or all together at the end of the batch.
+	// Completions arrive one burst at a time, or all at the end of the batch.
 	u32 done = 0;
 	if (b.sent == total || w_.rng().coin()) {
 		done = b.sent - b.told;
@@ -209,7 +209,7 @@ void node::send_segment(serve &s, const batch &b, const coop_seg &g, u64 in)
 			std::memset(p.bytes + p.len, 0, frag.len);
 		} else if (s.lacks >> frag.page & 1) {
 			++w_.counts().lies;
-			return; // claimed, not had: nothing is sent
+			return; // claimed but lacking: nothing to send
 		} else if (!(s.have >> frag.page & 1)) {
 			return w_.broken(who() + "a segment holds a page that the host lacks");
 		} else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // scenario.cpp - drawing a world from a seed.
 //
-// Shapes are drawn for all scenarios alike; a name adds faults and habits. Page
-// and segment counts lean to the small side: most errors of a protocol live in
-// its edges, and small fetches have more edges for a second of computing.
+// All scenarios draw their shapes alike; a name adds faults and habits. Page and segment counts
+// lean to the small side: most protocol errors occur at edges, and small fetches reach more
+// edges per second of computing.
 #include "tests/sim/scenario.hpp"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ scenario draw_shape(dice &r)
 	s.block_pages = std::min(most, pick(r, {1, 1, 2, 4, 4, 8, 8, 16, 64}));
 	// A chunk is 1 MiB: blocks must not straddle chunks.
 	s.block_pages = std::min(s.block_pages, (1u << 20) >> s.page_shift);
-	if (r.below(4)) { // small ones mostly
+	if (r.below(4)) { // mostly small ones
 		while (s.block_pages > 1 && s.block_pages * segs_a_page > 48)
 			s.block_pages /= 2;
 	}
@@ -88,7 +88,7 @@ void duplicate(scenario &s, dice &r)
 {
 	s.net.duplicate_ppm = pick(r, {1000, 10000, 10000, 100000});
 }
-// delay 1 ms +- 1 ms, as in the table of the design
+// delay 1 ms +- 1 ms, as in the design's table
 void reorder(scenario &s, dice &)
 {
 	s.net.delay_us = s.net.jitter_us = 1000;
@@ -99,7 +99,7 @@ void wild(scenario &s, dice &)
 	s.net.delay_us = s.net.jitter_us = 6000;
 	s.net.loss_ppm = s.net.duplicate_ppm = 10000;
 }
-// Copies of packets arrive after their fetch ended, into queue pairs that serve another one.
+// Copies of packets arrive after their fetch ended, in queue pairs that serve another fetch.
 void stale(scenario &s, dice &r)
 {
 	s.net.stale_ppm = pick(r, {5000, 50000, 200000});
@@ -148,11 +148,11 @@ void liar(scenario &s, dice &r)
 		s.page_crc = true;
 		s.lies &= ~u32{lie_sum};
 	}
-	// There have to be others: versions of one file, files of one version.
+	// There must be others: versions of one file, files of one version.
 	if (s.lies & lie_other)
 		s.edit_ppm = pick(r, {0, 20000, 200000});
 }
-// Copies of old packets are his as well: COMMITs of attempts that are over.
+// The forger also has copies of old packets: COMMITs of ended attempts.
 void forger(scenario &s, dice &r)
 {
 	stale(s, r);
@@ -171,7 +171,7 @@ void moody(scenario &s, dice &r)
 	s.cancel_ppm = 100000;
 	s.qp_death_ppm = pick(r, {10000, 100000});
 }
-// One node is dead and everybody is told to ask it; nothing else is wrong.
+// One node is dead, and all nodes are told to ask it; nothing else is wrong.
 void dead(scenario &s, dice &r)
 {
 	s.dead_peer = true;
@@ -229,7 +229,7 @@ const std::vector<std::string> &scenario_names()
 
 scenario draw(const std::string &name, dice &r)
 {
-	const u32 any = r.below(std::size(habits) + 3); // the storm comes more often
+	const u32 any = r.below(std::size(habits) + 3); // draws the storm more often
 	for (u32 i = 0; i < std::size(habits); ++i) {
 		if (name.empty() ? i == std::min<u32>(any, std::size(habits) - 1)
 				 : name == habits[i].name) {

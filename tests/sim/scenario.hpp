@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT
-// scenario.hpp - what kind of world a round plays in.
+// scenario.hpp - the world that a round plays in.
 //
-// A scenario is drawn from the round's seed: the shape (nodes, page size, MTU,
-// layout, windows), the faults of the network, and the habits of the nodes.
+// The round's seed decides the scenario: the shape (nodes, page size, MTU, layout, windows),
+// the faults of the network, and the habits of the nodes.
 //
-// Lies. A peer may lie in any way about control messages and about what it
-// sends, and no page may become wrong, with one exception that no protocol
-// between equals can mend: somebody who holds the cluster's key and sends false
-// bytes in the right frames, consistently (segment number, generation, COMMIT,
-// and the sum if pages have any) is believed. So a lie that changes the bytes of a
-// segment that is then committed (lie::bytes, lie::mislabel) is told only where
-// pages have CRCs or tags and the sum is an honest one. Every other lie is told with
-// and without them. A node that lies is never judged itself: its own reads are
-// not checked, since its neighbours owe it nothing.
+// Lies. A peer may lie in any way about control messages and about the data it sends, and no
+// page may become wrong, with one exception that no protocol between equals can mend: a node
+// that holds the cluster's key and sends false bytes in the right frames, consistently (segment
+// number, generation, COMMIT, and the sum if pages have any), is believed. So nodes tell a lie
+// that changes the bytes of a segment that is then committed (lie::bytes, lie::mislabel) only
+// where pages have CRCs or tags and the sum is honest. They tell every other lie with and
+// without sums. The simulator does not check a liar's own reads, since its neighbours owe it
+// nothing.
 //
-// The forger is no node and has no key. It sees all traffic, knows the imm of every
-// attempt from its REQUEST, and can send as if it were another; what it changes
-// keeps the page's CRC. Tags are there against it, so it forges where they are on.
+// The forger is no node and has no key. It sees all traffic, knows the imm of every attempt
+// from its REQUEST, and can send under any source; its changes keep the page's CRC. Tags are
+// the defence, so it forges only where tags are on.
 #pragma once
 
 #include <string>
@@ -29,16 +28,16 @@ namespace coop::sim
 
 struct network_faults {
 	u32 delay_us = 20; // one way
-	u32 jitter_us = 0; // +-, uniform, as netem's: this is what reorders
+	u32 jitter_us = 0; // +-, uniform, like netem's: this reorders
 	u32 loss_ppm = 0;
 	u32 duplicate_ppm = 0;
-	u32 late_ppm = 0; // held back by up to late_us
+	u32 late_ppm = 0; // delayed by up to late_us
 	u32 late_us = 0;
 	u32 corrupt_ppm = 0;      // a flipped bit; the ICRC finds it
 	u32 unseen_ppm = 0;       // a flipped bit that the ICRC does not find: control messages
 	bool unseen_data = false; // the same in data: only where page sums are on
 	u32 forged_ppm = 0;       // data: other bytes under the same source and immediate
-	u32 stale_ppm = 0; // a copy arrives again after stale_us, into whatever is there then
+	u32 stale_ppm = 0; // a copy arrives after stale_us, whatever the queue pair serves then
 	u32 stale_us = 0;
 };
 
@@ -49,7 +48,7 @@ enum lie : u32 {
 	lie_generation = 4,    // wrong generation on data
 	lie_number = 8,        // segment numbers out of range
 	lie_sum = 16,          // wrong sums in COMMIT
-	lie_garbage = 32,      // well-authenticated nonsense, also to others than the asker
+	lie_garbage = 32,      // well-authenticated nonsense, also to nodes that did not ask
 	lie_flood = 64,        // REQUESTs without end
 	lie_silent = 128,      // takes requests and never answers
 	lie_mislabel = 256,    // another segment's number: only with honest sums
@@ -60,29 +59,30 @@ enum lie : u32 {
 
 struct scenario {
 	std::string name;
-	u32 nodes, files, max_pages; // of a file
+	u32 nodes, files, max_pages; // max_pages: of a file
 	u32 page_shift, mtu;
 	bool packed, page_crc, page_tag, by_lid;
-	bool sole;        // peers are asked as if no other had it
-	u32 block_pages;  // most pages a fetch, as the store cuts blocks
-	u32 store_blocks; // blocks a node keeps
-	u32 readers;      // at once, a node
+	bool sole;        // nodes treat each peer as the sole source
+	u32 block_pages;  // most pages per fetch, as the store cuts blocks
+	u32 store_blocks; // blocks that a node keeps
+	u32 readers;      // at once per node
 	u32 max_fetches, max_serves, max_queued;
 	u32 window_bytes, peer_timeout_us, serve_bytes_s;
-	u32 fetches; // the round ends when so many were started
+	u32 fetches; // the round ends when this many have started
 	u32 think_us;
 	network_faults net;
 	u32 poll_us;             // most time from a completion to its poll
 	u32 lookup_us;           // most time that a LOOKUP takes
-	u32 slow_nodes, slow_us; // these take up to slow_us for a poll
+	u32 slow_nodes, slow_us; // slow nodes take up to slow_us for a poll
 	u32 liars, lies;
 	u32 edit_ppm, cancel_ppm, qp_death_ppm, by_hand_ppm; // per read; of peers
 	u32 crash_every_us, partition_every_us;              // 0: never
-	bool same_qpns; // a restarted node has the queue pair numbers that it had
-	bool dead_peer; // one node is dead from the start and stays so
+	bool same_qpns; // a restarted node keeps its queue pair numbers
+	bool dead_peer; // one node is dead throughout
 };
 
-// Of the given name, or of any if it is empty. Throws std::invalid_argument for an unknown name.
+// The named scenario, or any if the name is empty. Throws std::invalid_argument for an unknown
+// name.
 scenario draw(const std::string &name, dice &);
 const std::vector<std::string> &scenario_names();
 

@@ -120,7 +120,7 @@ void store::let_go(block &b, std::vector<std::string> &wrong)
 	u64 word;
 	std::memcpy(&word, b.mem + arena_.block_bytes(), 8);
 	if (word != guard) {
-		wrong.push_back("the guard behind a block was overwritten");
+		wrong.push_back("a write past the block destroyed its guard");
 		std::memcpy(b.mem + arena_.block_bytes(), &guard, 8);
 	}
 	arena_.give(b.mem);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // store.hpp - the pages that a node holds, and who may write them.
 //
-// A block is a run of pages of one file version in one piece of memory that is
-// used again for another block at once when it is let go: a write that comes
-// too late hits somebody else's page and is found. Every page is checked when
-// it becomes good and once more when its block goes. A guard word behind the
-// block finds writes past its end.
+// A block is a run of pages of one file version in one piece of memory. The store reuses freed
+// memory at once for another block, so a late write hits other pages and is found. The oracle
+// checks every page when it becomes good and again when its block goes. A guard word behind the
+// block detects writes past its end.
 #pragma once
 
 #include <memory>
@@ -35,12 +34,11 @@ struct block {
 	content of{};
 	u64 index = 0; // in blocks of the file
 	u8 *mem = nullptr;
-	u64 valid = 0, loading = 0;   // bit per page
-	u32 pins = 0;                 // serves that read it
-	u32 users = 0;                // reads that fill it
-	u32 seq[COOP_MAX_PAGES] = {}; // bumped before every change of the page
-	u32 owner[COOP_MAX_PAGES] =
-		{}; // token of the read whose WRs may write the page; 0: nobody's
+	u64 valid = 0, loading = 0;     // bit per page
+	u32 pins = 0;                   // serves that read it
+	u32 users = 0;                  // reads that fill it
+	u32 seq[COOP_MAX_PAGES] = {};   // bumped before every change of the page
+	u32 owner[COOP_MAX_PAGES] = {}; // token of the read whose WRs may write the page; 0: none
 };
 
 class store
@@ -52,20 +50,20 @@ public:
 	store &operator=(const store &) = delete;
 
 	block *find(content, u64 index);
-	// The block, made if need be; nullptr if nothing can be evicted. Evicted blocks are
-	// judged: wrong pages are appended to 'wrong'.
+	// The block, created if absent; nullptr if nothing can be evicted. Judges evicted
+	// blocks and appends their wrong pages to 'wrong'.
 	block *get(content, u64 index, dice &, std::vector<std::string> &wrong);
-	// Lets the block go if nobody uses it; what was wrong with it.
+	// Frees the block unless it is in use; returns what was wrong with it.
 	std::vector<std::string> evict(block &);
 	u8 *page(const block &b, u32 i) const { return b.mem + u64{i} * oracle_.page_size(); }
 	u32 block_pages() const { return block_pages_; }
 	u64 first_page(const block &b) const { return b.index * block_pages_; }
-	// Appends what is wrong with the block's valid pages (of 'mask'); returns the good ones.
+	// Appends the errors of the block's valid pages (of 'mask'); returns the good ones.
 	u64 judge(const block &, u64 mask, std::vector<std::string> &wrong) const;
 	// Another edition replaces one page in place, as a page cache may do.
 	void overwrite(block &, u32 i, content by);
 	std::vector<std::unique_ptr<block>> &blocks() { return blocks_; }
-	// Lets go of all memory; judges as get() does.
+	// Frees all memory; judges as get() does.
 	void clear(std::vector<std::string> &wrong);
 
 private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// tally.hpp - what happened: figures of a round, and what must not have happened.
+// tally.hpp - the figures of a round, and its violations.
 #pragma once
 
 #include <string>
@@ -14,16 +14,16 @@ struct tally {
 	u64 rounds = 0, events = 0;
 	u64 reads = 0, fetches = 0, refused = 0, cancelled = 0, abandoned = 0;
 	u64 pages_buffer = 0, pages_peer = 0, pages_storage = 0;
-	u64 served = 0, changed = 0; // pages sent; pages that changed while they were sent
-	// Faults that were really injected.
+	u64 served = 0, changed = 0; // pages sent; pages that changed during the send
+	// Injected faults.
 	u64 packets = 0, lost = 0, duplicated = 0, delayed = 0, corrupt = 0, corrupt_unseen = 0,
 	    stale = 0, cut = 0; // cut: lost to a partition or a dead node
 	u64 crashes = 0, partitions = 0, qp_deaths = 0, edits = 0, lies = 0;
 	u64 no_wr = 0, displaced = 0, retries = 0, mac_bad = 0, crc_bad = 0, tag_bad = 0,
 	    forged = 0;
 	// Violations.
-	u64 wrong = 0;  // pages accepted as good that are not what storage holds
-	u64 stuck = 0;  // fetches that outlived budget and quiesce
+	u64 wrong = 0;  // pages accepted as good that differ from storage
+	u64 stuck = 0;  // fetches that exceeded budget and quiesce
 	u64 broken = 0; // other invariants: ownership, accounting, window, gauges, assertions
 	std::vector<std::string> notes; // the first violations, in words
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// world.cpp - the round: boot, events, faults, the end.
+// world.cpp - the round: boot, events, faults, end.
 #include "tests/sim/world.hpp"
 
 #include <algorithm>
@@ -11,11 +11,11 @@ namespace coop::sim
 namespace
 {
 
-constexpr u64 rest_us = 20000000; // after the last read: everything has long ended
+constexpr u64 rest_us = 20000000; // after the last read: long enough for everything to end
 constexpr u32 hints = COOP_MAX_HINTS;
-constexpr u32 reads_a_fetch = 10; // a round ends also where nobody is left to fetch from
+constexpr u32 reads_a_fetch = 10; // ends a round that has no peers left to fetch from
 
-// Many times what queues and windows hold, so that a flood of them is one.
+// Many times the capacity of queues and windows, so that a flood overflows them.
 constexpr u32 pester_a_read = 40, pester_most = 400;
 
 enum fault_kind : u64 { fault_crash, fault_partition, fault_heal };
@@ -36,7 +36,7 @@ world::world(const scenario &s, u64 seed, u32 test_flags) :
 	for (u8 &k : key_)
 		k = s.files & 1 ? static_cast<u8>(rng_.next()) : 0;
 	for (u32 i = 0; i < s.nodes; ++i) {
-		// The last ones lie, the first ones are slow; node 0 never lies.
+		// The last nodes lie, the first ones are slow; node 0 never lies.
 		const u32 lies = i >= s.nodes - s.liars ? s.lies : 0;
 		const u32 poll = i < s.slow_nodes ? s.slow_us : s.poll_us;
 		nodes_.push_back(std::make_unique<node>(*this, static_cast<u16>(i), lies, poll));
@@ -71,7 +71,7 @@ void world::opened(content c, u16 n)
 {
 	auto &list = openers_[{c.file, c.edition}];
 	if (s_.dead_peer && list.empty())
-		list.push_back(0); // the dead one read everything in its time
+		list.push_back(0); // the dead node has read everything
 	list.erase(std::remove(list.begin(), list.end(), n), list.end());
 	list.insert(list.begin(), n);
 	if (list.size() > hints)
@@ -110,7 +110,7 @@ void world::on_fault(u64 which)
 		++t_.crashes;
 		at(a).die();
 		clock_.after(1 + rng_.below(rng_.coin() ? 200 : 30000), what::restart, a, 0, 0);
-		// Storage notices now, later, or not before it is back.
+		// Storage notices now, later, or only after the node is back.
 		for (u32 n = 0; n < s_.nodes && rng_.coin(); ++n)
 			clock_.after(rng_.below(20000), what::news, static_cast<u16>(n),
 				     at(n).life(), a);
@@ -147,7 +147,7 @@ void world::restart(u16 n)
 const tally &world::run()
 {
 	t_.rounds = 1;
-	// Node 0 is the one that is dead, where one is.
+	// If the scenario has a dead node, it is node 0.
 	for (u32 i = s_.dead_peer; i < s_.nodes; ++i)
 		at(i).boot();
 	for (u32 i = s_.dead_peer; i < s_.nodes; ++i) {
@@ -182,7 +182,7 @@ const tally &world::run()
 			break;
 	}
 	if (!t_.clean())
-		return t_; // nothing came to rest
+		return t_; // after a violation nothing is at rest
 	for (auto &n : nodes_)
 		n->judge_rest();
 	return t_;

@@ -14,9 +14,9 @@
 namespace coop::sim
 {
 
-// Beside the engine's own flags. Nodes say that they keep copies, and send from memory.
+// Besides the engine's own flags. Nodes claim to keep copies, but send from memory.
 constexpr u32 break_copies = 1u << 30;
-// Nodes sign anew what arrives, so that no MAC is ever wrong.
+// Nodes sign each arriving message again, so that no MAC is ever wrong.
 constexpr u32 break_mac = 1u << 31;
 
 class world
@@ -25,10 +25,10 @@ public:
 	// test_flags: enum coop_engine_flag, the COOP_F_TEST_ ones.
 	world(const scenario &, u64 seed, u32 test_flags);
 	~world();
-	// Plays the round to its end and judges it.
+	// Plays the round to its end and returns its tally.
 	const tally &run();
 
-	// What nodes share.
+	// Shared by the nodes.
 	const scenario &shape() const { return s_; }
 	u32 test_flags() const { return test_flags_; }
 	u64 seed() const { return seed_; }
@@ -42,11 +42,11 @@ public:
 
 	node &at(u32 n) { return *nodes_[n]; }
 	u32 nodes() const { return s_.nodes; }
-	// A reader asks before it reads; false: the round's reads are done.
+	// A reader asks before it reads; false: the round has no more reads.
 	bool may_read();
 	bool draining() const { return draining_; }
-	// A liar is about to send what nobody asked for. Reads pay for it: a flood that feeds on
-	// its own answers would have no end.
+	// Asks before a liar sends something unrequested. Reads pay for it: a flood that feeds
+	// on its own answers would have no end.
 	bool may_pester();
 	// Storage's memory of who opened what: most recent first.
 	void opened(content, u16 node);
