@@ -51,19 +51,18 @@ struct options {
 
 [[noreturn]] void usage(int code)
 {
-	std::fprintf(
-		code ? stderr : stdout,
-		"usage: coop-sim [--fetches N] [--seed S] [--round S] [--scenario NAME]\n"
-		"                [--break quiesce|generation|order|identity|mac|copies|sums] "
-		"[--jobs N]\n"
-		"                [--list] [-v]\n"
-		"  --fetches N   rounds are played until N fetches were started (100000)\n"
-		"  --seed S      seed of the run; SEED= in the environment does the same\n"
-		"  --round S     play the one round of seed S, as a violation names it\n"
-		"  --break RULE  switch a rule of the engine off: coop-sim must find wrong pages\n"
-		"  --jobs N      rounds at once (one a processor); changes no result\n"
-		"  --list        names of the scenarios\n"
-		"  -v            a table for every scenario\n");
+	std::fprintf(code ? stderr : stdout,
+		     "usage: coop-sim [--fetches N] [--seed S] [--round S] [--scenario NAME]\n"
+		     "                [--break quiesce|generation|order|identity|mac|copies|sums] "
+		     "[--jobs N]\n"
+		     "                [--list] [-v]\n"
+		     "  --fetches N   rounds are played until N fetches were started (100000)\n"
+		     "  --seed S      seed of the run; SEED= in the environment does the same\n"
+		     "  --round S     play the one round of seed S, as a violation names it\n"
+		     "  --break RULE  switch an engine rule off: coop-sim must find wrong pages\n"
+		     "  --jobs N      rounds at once (one a processor); changes no result\n"
+		     "  --list        names of the scenarios\n"
+		     "  -v            a table for every scenario\n");
 	std::exit(code);
 }
 
