@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// check.hpp - what a fuzz program of the engine does when a property fails.
+// check.hpp - how a fuzz program of the engine stops when a property fails.
 //
-// A failed property and a failed assertion of the engine both abort, so that
-// libFuzzer keeps the input that led there.
+// A failed property and a failed assertion of the engine both abort, so that libFuzzer keeps
+// the input that led there.
 #pragma once
 
 #include <cstdio>

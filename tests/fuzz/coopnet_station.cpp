@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// coopnet_station.cpp - the station of coopnet, for plays: nobody sleeps, all make progress.
+// coopnet_station.cpp - the station of coopnet for plays: no thread sleeps, every machine runs.
 //
-// What station.cpp does by threads and waiting is done by turns of every machine of the play.
-// Receive buffers are small and few, so that they are filled, retired and waited for.
+// station.cpp uses threads and waits; this file gives every machine of the play a turn. Receive
+// buffers are small and few, so that they fill up, retire and run out.
 #include <algorithm>
 #include <utility>
 
@@ -22,7 +22,7 @@ using fuzz_net::the_time;
 
 constexpr std::uint32_t messages_most = 8, receives = 2, pool_buffers = 3;
 
-// To what comes next, by `limit` at the latest. @return false: that was it.
+// Moves the clock to the next deadline, by `limit` at the latest. @return false: at the limit.
 bool pass(net::time_point limit)
 {
 	const net::time_point next = fuzz_net::next_deadline();
@@ -103,7 +103,7 @@ bool station::until(goal &g, std::chrono::milliseconds patience, const std::func
 	return true;
 }
 
-// No device goes, and no signal comes.
+// No device disappears, and no signal arrives.
 void station::on_state(const net::tm_event &) {}
 
 int interrupted()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// coopnet_stranger.hpp - a transfer machine in the hands of a play, without coopnet's manners.
+// coopnet_stranger.hpp - a transfer machine that a play drives, without coopnet's manners.
 //
-// It sends whatever it is told to, offers memory, has received what it likes, and keeps count
-// of what arrived. Its memory is as large as it says and goes with the operation, so that the
-// sanitizer finds whoever touches it later.
+// It sends whatever the play says, offers memory, ends receives at will, and counts what
+// arrives. Each buffer has exactly its stated size and is freed with its operation, so that the
+// sanitizer finds every late access.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +23,12 @@ using bytes = std::vector<std::byte>;
 class stranger final : net::buffer_handler
 {
 public:
-	/// A message of his has come to an end.
+	/// A message of this stranger has ended.
 	std::function<void(const bytes &, int status)> on_sent;
 	std::function<void(std::span<const std::byte>, net::endpoint &)> on_message;
-	std::size_t bulk_most = 1u << 20; ///< bytes that he reads or writes at a time
+	std::size_t bulk_most = 1u << 20; ///< bytes that it reads or writes at a time
 
-	/// `receives`: buffers that he has for messages; they are added again when they are full.
+	/// `receives`: its buffers for messages; it adds them again when they are full.
 	stranger(net::domain &d, const std::string &address, unsigned receives) :
 		domain_(d),
 		machine_(std::make_unique<net::transfer_machine>(d))
@@ -66,7 +66,7 @@ public:
 		o.to = &to;
 		add(*p, o);
 	}
-	/// Memory for others; its descriptor is the last of descriptors().
+	/// Offers memory to others; its descriptor becomes the last of descriptors().
 	void offer(bool write, std::size_t length, net::endpoint *alone)
 	{
 		if (offers_.size() == most_offers)
@@ -85,7 +85,7 @@ public:
 		if (descriptors_.size() > 2 * most_offers)
 			descriptors_.erase(descriptors_.begin());
 	}
-	/// As an honest one does for `fetch` and `fill`, or not quite.
+	/// Like an honest client for `fetch` and `fill`, or almost.
 	void use(bool write, std::size_t length, std::span<const std::byte> descriptor)
 	{
 		if (length > bulk_most)
@@ -104,7 +104,7 @@ public:
 		if (!offers_.empty())
 			machine_->del(offers_[which % offers_.size()]->buffer);
 	}
-	/// Of all that he has offered lately, those that are over too.
+	/// The descriptors of its latest offers, ended ones too.
 	const std::vector<bytes> &descriptors() const { return descriptors_; }
 	void turn()
 	{

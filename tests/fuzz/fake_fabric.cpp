@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// fake_fabric.cpp - see fake_fabric.hpp, and fake_objects.hpp for what is behind the pointers.
+// fake_fabric.cpp - see fake_fabric.hpp, and fake_objects.hpp for the objects behind the pointers.
 #include "tests/fuzz/fake_fabric.hpp"
 
 #include <arpa/inet.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// fake_objects.hpp - what the objects of fake_fabric.hpp really are.
+// fake_objects.hpp - the objects of fake_fabric.hpp.
 //
 // Objects of libfabric are structs that begin with tables of functions; here each is the first
 // member of a larger one.
@@ -77,7 +77,7 @@ struct fake_pep {
 	bool listens = false;
 };
 
-// A fabric with its domain: one for each machine.
+// A fabric with its domain: one per machine.
 struct fake_node {
 	fid_fabric fabric{};
 	fid_domain domain{};

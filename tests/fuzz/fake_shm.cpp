@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// fake_shm.cpp - as much of libfabric's shm as a port of it touches: names and a table of them.
+// fake_shm.cpp - the part of libfabric's shm that a port uses: names and a table of them.
 //
-// A table is small, so that it is full at times; what is taken out of it has been in it, and
-// when it is closed it is empty.
+// A table is small, so that it is full at times. It checks that a removed name was in it, and
+// that it is empty when it is closed.
 #include <cstdlib>
 #include <cstring>
 #include <map>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // fake_ud.hpp - UD end points whose network is a list of datagrams.
 //
-// They behave as endpoint.hpp says hardware does, and are stricter: memory of a send is read
-// as late as it may be, memory of a receive is written until its WR has completed, an end
-// point that knows registered memory alone refuses all other.
+// They behave as endpoint.hpp says hardware does, and are stricter: they read memory of a send
+// as late as allowed, write memory of a receive until its WR has completed, and an end point
+// that needs registered memory refuses all other.
 #pragma once
 
 #include <algorithm>
@@ -33,12 +33,12 @@ struct datagram {
 	std::vector<u8> bytes;
 };
 
-/// What is between the end points.
+/// The network between the end points.
 struct fake_network {
 	static constexpr std::size_t most = 2048;
 
 	std::deque<datagram> under_way;
-	/// Sees everything that an end point sends.
+	/// Sees every datagram that an end point sends.
 	std::function<void(const datagram &)> tap;
 
 	void send(datagram d)
@@ -164,7 +164,7 @@ public:
 	}
 	coop::ud::endpoint_stats stats() const override { return {}; }
 
-	/// As a device does with one that is for it.
+	/// Receives a datagram as a device does.
 	void arrive(const datagram &d)
 	{
 		const u32 index = d.to.qpn - shape_.first_qpn;
@@ -210,7 +210,7 @@ public:
 	}
 
 private:
-	/// As many entries as any queue pair here asks for.
+	/// As many entries as any queue pair here needs.
 	struct pieces {
 		std::array<coop::ud::sge, 16> at;
 		u32 n;
@@ -237,7 +237,7 @@ private:
 		coop::ud::qp_attr attr;
 		std::deque<receive> recvs;
 		std::deque<send> sends;
-		u32 owed; // completions not polled
+		u32 owed; // completions not yet polled
 		coop::ud::qp_state state;
 	};
 

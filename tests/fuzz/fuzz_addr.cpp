@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // fuzz_addr.cpp - the line that registers a peer.
 //
-// What parses must be a sendable address, and its text must parse to the same
-// address; what does not parse must leave the caller's address alone.
+// A line that parses must give a sendable address, whose text must parse to the same address; a
+// line that does not parse must leave the caller's address alone.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -12,7 +12,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size)
 {
-	// No terminator and no slack: a read past the end is found.
+	// No terminator and no slack, so that ASan finds a read past the end.
 	std::vector<char> text;
 	text.reserve(size ? size : 1);
 	text.assign(data, data + size);

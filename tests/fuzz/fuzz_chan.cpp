@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// fuzz_chan.cpp - two rpc/chan engines, hosts that do anything the contract
-// allows, and a network and a peer that do anything at all.
+// fuzz_chan.cpp - two rpc/chan engines, hosts that do anything the contract allows, and a
+// network and a peer that do anything at all.
 //
-// Input: a script. Datagrams are delivered in any order, repeated, lost, changed
-// under a good MAC, or made up with the names of a live session. Whatever
-// happens: no assertion, copies stay within what was placed, every send ends
-// once, what was placed comes back once, and at rest all pools are full.
+// Input: a script. Datagrams arrive in any order, repeated, lost, changed under a good MAC, or
+// invented with the names of a live session. In all cases: no assertion fails, copies stay
+// within placed memory, every send ends once, every placed receive comes back once, and at rest
+// all pools are full.
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -114,17 +114,17 @@ struct side {
 	std::deque<std::pair<u32, u32>> pending;
 	std::deque<datagram> out;
 	std::vector<u32> ids;
-	std::vector<std::pair<u32, u64>> receives; // as rpc/chan calls them; cookies
+	std::vector<std::pair<u32, u64>> receives; // rpc/chan's ids; cookies
 	std::vector<u64> given_up;                 // cookies
 	u64 next_cookie = 1;
-	u8 mood = 0; // how places are answered
+	u8 mood = 0; // how the host answers PLACE
 };
 
 void take(side &to, const datagram &d, u32 from, u32 qpn)
 {
 	coop_chan_dgram rx{};
 	rx.channel = d.channel;
-	// Of exactly its size, so that reading past it is seen.
+	// Exactly its size, so that ASan sees a read past it.
 	const std::vector<u8> exact(d.bytes);
 	rx.buf = exact.data();
 	rx.len = static_cast<u32>(exact.size());
@@ -138,7 +138,7 @@ void take(side &to, const datagram &d, u32 from, u32 qpn)
 					 static_cast<coop_chan_refusal>(1 + (to.mood >> 2) % 3),
 					 to.now);
 		if ((to.mood & 3) == 1 || (to.mood & 3) == 2)
-			return; // 2: no answer at all
+			return; // 2: no answer
 		const u64 cookie = to.next_cookie++;
 		to.placed[cookie] = in.length;
 		coop_chan_place(to.e, cookie, to.now, &in);
@@ -260,7 +260,7 @@ void send(side &s, u32 to, script &in)
 	s.ids.push_back(id);
 }
 
-// Of what is half received; its memory is the host's with the event.
+// Gives up a half-received message; its memory is the host's after the event.
 void give_up(side &s, u8 which)
 {
 	if (s.receives.empty())
@@ -332,7 +332,7 @@ void step(side *const *s, script &in)
 		if (!other.out.empty())
 			other.out.pop_front(); // lost
 		break;
-	default: // a quiet while: all arrives
+	default: // a quiet period: everything arrives
 		for (u32 n = 16; n && !other.out.empty(); --n) {
 			const datagram d = other.out.front();
 			other.out.pop_front();
@@ -345,7 +345,7 @@ void step(side *const *s, script &in)
 	other.pump();
 }
 
-// The network takes nothing any more; the engines give up in their own time.
+// The network takes nothing more; the engines give up in their own time.
 void rest(side &s)
 {
 	s.mood = 0;

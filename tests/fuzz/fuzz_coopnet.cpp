@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT
 // fuzz_coopnet.cpp - coopnet's own protocol: a server among strangers, a client of a liar.
 //
-// Server, outbox, client and tasks are the program's; so is all of libcoop-net below them, on
-// the transport `mem`. Two strangers send the server what they like: any bytes, heads with
-// any command, offers of memory that is there, was there, belongs to somebody else or never
-// was, in floods, deaf to the answers, and go in the midst of it. A naive reader of the
-// protocol says what the server must have counted.
+// Server, outbox, client and tasks are the program's; all of libcoop-net below them is real, on
+// the transport `mem`. Two strangers send the server anything: any bytes, heads with any
+// command, offers of memory that exists, existed, belongs to others or never existed; they
+// flood the server, ignore its answers, and leave in the middle. A naive reader of the protocol
+// computes what the server must count.
 //
-// Whatever comes: no more memory is registered for a bulk operation than the server was told
-// to allow, and for no more at a time than it has places; nothing that it took in is lost
-// from its counts; what it owes is bounded; and when it is over, a right client measures as
-// if nobody had been there.
+// In all cases: the server registers no more memory for a bulk operation than it was told to
+// allow, and for no more operations at a time than it has places; its counts include every
+// message it took; what it owes is bounded; and afterwards a correct client measures as if
+// there had been no strangers.
 //
 // Strangers do not agree on max_message.
 //
-// In the other play a client asks a liar, who mostly answers right, so that there is a next
-// question, and else what the script says. Every task ends, in success or with a sentence.
+// In the other play a client asks a liar, which mostly answers right, so that there is a next
+// question, and otherwise as the script says. Every task ends, in success or with a sentence.
 #include <algorithm>
 #include <cerrno>
 #include <sanitizer/allocator_interface.h>
@@ -75,7 +75,7 @@ bytes spoilt(bytes b, script &in)
 	return b;
 }
 
-// All that is under way arrives or is given up.
+// Everything in flight arrives or is given up.
 void calm()
 {
 	for (u32 turns = 0;; turns++) {
@@ -115,7 +115,7 @@ public:
 		const u8 op = in.byte();
 		const unsigned n = op >> 7;
 		switch (op & 15) {
-		case 0: { // anything at all
+		case 0: { // any bytes
 			bytes b(in.half() % (longest_ + 1));
 			for (std::size_t i = 0; i < b.size() && i < 48; i++)
 				b[i] = std::byte{in.byte()};
@@ -197,7 +197,7 @@ private:
 	void turn_server() { (void)station_.machine().deliver_all(); }
 	void say(unsigned n, bytes b, script &in)
 	{
-		// The answer tells which of the two it is of.
+		// Bit 0 of the number marks an echo, so that the answer shows which it is.
 		if (b.size() >= head::size && b[1] == std::byte{u8(command::echo)})
 			b[4] |= std::byte{1};
 		else if (b.size() >= head::size)
@@ -250,7 +250,7 @@ private:
 		return m;
 	}
 
-	/// What the protocol says of a message that has arrived.
+	/// Counts what the protocol says of an arrived message.
 	void sent(const bytes &b, int status)
 	{
 		if (status == -ECANCELED) {
@@ -282,13 +282,13 @@ private:
 				   static_cast<std::int64_t>(get64(m.data() + head::size)) < 0);
 		else
 			FUZZ_CHECK(h.command == command::reply);
-		if (h.command == command::reply && h.number & 1) // of nobody else's bytes
+		if (h.command == command::reply && h.number & 1) // without another peer's bytes
 			FUZZ_CHECK(std::all_of(m.begin() + head::size, m.end(), [](std::byte each) {
 				return each == outbox::filling;
 			}));
 	}
 
-	/// Messages that called for an answer.
+	/// Messages that needed an answer.
 	u64 answers() const
 	{
 		const server::counters &c = server_.count();
@@ -299,7 +299,7 @@ private:
 		const server::counters &c = server_.count();
 		return answers() > c.answered + c.dropped + unsure_;
 	}
-	// At any time.
+	// Holds at any time.
 	void look()
 	{
 		net::transfer_machine &m = station_.machine();
@@ -311,7 +311,7 @@ private:
 		const server::counters &c = server_.count();
 		FUZZ_CHECK(c.messages >= c.malformed + c.bulk_ok);
 	}
-	// When it is quiet: each message was one of these things, and none is owed.
+	// Holds when it is quiet: each message was one of these, and no answer is owed.
 	void settle_accounts()
 	{
 		const server::counters &c = server_.count();
@@ -335,7 +335,7 @@ private:
 		client c(own, 4);
 		const auto well = [](const trouble &t) {
 			if (t)
-				std::fprintf(stderr, "a right client: %s\n", t->text.c_str());
+				std::fprintf(stderr, "a correct client: %s\n", t->text.c_str());
 			return !t;
 		};
 		FUZZ_CHECK(well(c.connect(at(0), 60s)));
@@ -356,12 +356,12 @@ private:
 	}
 
 	const std::size_t max_message_, max_bulk_;
-	const std::size_t longest_ = 3 * max_message_; // that a stranger sends
+	const std::size_t longest_ = 3 * max_message_; // the longest text of a stranger
 	const std::shared_ptr<ledger> ledger_ = the_ledger = std::make_shared<ledger>();
 	goal end_;
 	station station_;
 	server server_;
-	std::size_t before_ = 0; // regions that are not for bulk
+	std::size_t before_ = 0; // regions not for bulk
 	const std::shared_ptr<ledger> others_ = the_ledger = std::make_shared<ledger>();
 	net::domain theirs_;
 	std::unique_ptr<stranger> strangers_[2];
@@ -430,7 +430,7 @@ public:
 	}
 
 private:
-	/// Whether it has failed: there is a sentence, and nothing is left of it.
+	/// True if the client failed: it has a sentence, and nothing is left of it.
 	bool run(client &c, const trouble &t)
 	{
 		if (!t) {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // fuzz_engine.cpp - two engines, driven by bytes.
 //
-// The bytes choose what the network and the peers do: any datagram in any
-// order, genuine or made up with a good MAC, any immediate data, flushes, lost
-// queue pairs, jumps of time, any answer of a page store. The host contract of
-// engine.h is kept: a WR completes once, a send completes once, an event is
-// answered once. At the end everything is answered and time passes: both
-// engines must come to rest with nothing invited and nothing in flight.
+// The bytes choose what the network and the peers do: any datagram in any order, genuine or
+// invented with a good MAC, any immediate data, flushes, lost queue pairs, jumps of time, any
+// answer of a page store. The program keeps the host contract of engine.h: a WR completes once,
+// a send completes once, an event is answered once. At the end it answers everything and lets
+// time pass: both engines must come to rest with nothing invited and nothing in flight.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -129,7 +128,7 @@ public:
 			drop(lookups, ev.id);
 			drop(rechecks, ev.id);
 			for (const auto &s : sends)
-				FUZZ_CHECK(s.id != ev.id); // memory is still being read
+				FUZZ_CHECK(s.id != ev.id); // the network still reads its memory
 			break;
 		case COOP_EV_VERIFY:
 			for (u32 i = 0; i < ev.n_moves; ++i)
@@ -152,10 +151,10 @@ public:
 		coop_seg seg, into;
 		FUZZ_CHECK(coop_engine_fetch_seg(e, ev.id, m.seg, &seg));
 		FUZZ_CHECK(coop_engine_fetch_seg(e, ev.id, m.into, &into));
-		FUZZ_CHECK(seg.len <= into.len); // what lies there is whole
+		FUZZ_CHECK(seg.len <= into.len); // the segment fits
 	}
 
-	// Everything the host owes, in one go.
+	// Does everything that the host owes.
 	bool settle()
 	{
 		bool any = false;
@@ -269,7 +268,7 @@ void complete(side &s, const coop_rx &rx)
 	coop_engine_rx_data(s.e, &rx, s.now);
 }
 
-// Data of nobody: any completion that a queue pair can bring.
+// Stray data: any completion that a queue pair can bring.
 void stray(side &s, u32 from, script &in)
 {
 	const u32 slot = in.byte() % slots;
@@ -288,7 +287,7 @@ void stray(side &s, u32 from, script &in)
 	complete(s, rx);
 }
 
-// Data that the other side sent, some of it, in any order, more than once, or changed a little.
+// Delivers some of the other side's data, in any order, repeated, or slightly changed.
 void arrive(side &s, side &other, u32 from, script &in)
 {
 	const u8 how = in.byte();
@@ -438,7 +437,7 @@ void step(side *const *s, script &in)
 
 void rest(side &s)
 {
-	// Answers what the engine asks and lets time pass, until it has nothing in flight.
+	// Answers the engine's events and lets time pass until nothing is in flight.
 	for (u32 i = 0; i < most_rest; ++i) {
 		const bool any = s.settle();
 		u32 cursor = 0;

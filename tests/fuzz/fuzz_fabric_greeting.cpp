@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// fuzz_fabric_greeting.cpp - the door of a machine of shm, and who comes to it.
+// fuzz_fabric_greeting.cpp - how machines of shm greet each other, with an enemy at the port.
 //
-// Two ports of shm are whole, with sockets of this host and a libfabric that is fake_shm.cpp's.
-// The enemy knocks at one of them as often as he likes and says whatever fits into a packet,
-// with any descriptors, or hangs up, or listens himself and answers so; between, the honest
+// Two ports of shm are real, with sockets of this host and the libfabric of fake_shm.cpp. The
+// enemy connects to one of them as often as it likes and sends whatever fits into a packet,
+// with any descriptors, or hangs up, or listens itself and answers so; in between, the honest
 // two connect and part.
 //
-// Whatever happens: who has linked was greeted, with an end point to send to; the names in
+// In all cases: a linked peer has greeted and has an end point to send to; the names in the
+// tables are balanced; no descriptor of a refused stranger stays open, and none at all at the
+// end; and when the enemy is gone, one honest port lets the other in.
 // the tables are balanced; no descriptor is kept of what was turned away, and none at all at
 // the end; and when he has gone, one honest port lets the other in.
 #include <algorithm>
@@ -33,7 +35,7 @@ using namespace std::chrono_literals;
 
 constexpr u32 max_steps = 200;
 constexpr std::size_t most_links = 8, most_sockets = 80;
-// A port takes no more strangers in than it keeps; each of them is one.
+// A port admits no more strangers than it keeps; each of them is one file.
 constexpr std::ptrdiff_t most_files = 2 * (16 + 64 + 2 * most_links);
 
 address address_of(unsigned n)
@@ -53,7 +55,7 @@ std::ptrdiff_t open_files()
 	return std::distance(begin(files), end(files));
 }
 
-// One who has a port, and takes in whoever means him.
+// A party with a port; it admits every peer that calls.
 class keeper final : port::events
 {
 public:
@@ -204,7 +206,7 @@ public:
 				knock(op >> 7);
 			greet(in);
 			break;
-		case 5: { // anything
+		case 5: { // any text
 			std::string text(in.half() % 700, 'x');
 			for (std::size_t i = 0; i < text.size() && i < 80; i++)
 				text[i] = static_cast<char>(in.byte());
@@ -256,7 +258,7 @@ public:
 		listener_ = descriptor();
 		for (const auto &h : honest_)
 			h->mute_ = false;
-		// He is known to have gone; who still calls gives up.
+		// The enemy has gone; honest callers of it give up.
 		pass(200, [] { return false; });
 		for (const auto &h : honest_)
 			while (h->links())
@@ -298,7 +300,7 @@ private:
 		    connect_there(provider_.name(), address_of(n), s) == 0)
 			sockets_.push_back(std::move(s));
 	}
-	/// Who has called him, and what the honest call their end points.
+	/// Reads the enemy's calls, and the names of the honest end points.
 	void hear()
 	{
 		descriptor s(
@@ -334,7 +336,7 @@ private:
 		case 2:
 			text += std::string("fi_shm://coop\0net", 17);
 			break;
-		case 3: // as if of this process
+		case 3: // as if from this process
 			text += "fi_shm://coop-net-" + std::to_string(::getpid());
 			break;
 		case 4:
@@ -352,7 +354,7 @@ private:
 			text.resize(in.byte());
 		say(text, in);
 	}
-	/// A descriptor of some kind.
+	/// A descriptor of a chosen kind.
 	descriptor thing(u8 kind)
 	{
 		switch (kind & 7) {
@@ -418,7 +420,7 @@ private:
 		(void)::sendmsg((*s)->get(), &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 
-	const bool ordinary_; // his descriptors are as they should be
+	const bool ordinary_; // the enemy's descriptors are correct
 	const std::ptrdiff_t before_ = open_files();
 	time_point clock_{1s};
 	const provider provider_{"fake"};

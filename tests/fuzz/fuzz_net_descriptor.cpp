@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// fuzz_net_descriptor.cpp - bulk descriptors and addresses out of hostile bytes.
+// fuzz_net_descriptor.cpp - bulk descriptors and addresses from hostile bytes.
 //
-// What is let through has one encoding: it comes back as the same bytes. The checksum is set
-// right for half of the inputs, or nothing would get past it.
+// Accepted bytes have one encoding: they encode to the same bytes. Half of the inputs get a
+// correct checksum, because otherwise none would pass it.
 #include <cstdlib>
 #include <cstring>
 #include <vector>

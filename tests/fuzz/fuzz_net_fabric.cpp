@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
 // fuzz_net_fabric.cpp - two machines of the fabric transport, and an enemy among their peers.
 //
-// The machines are whole, from the choice of a provider on; libfabric is fake_fabric.hpp's,
-// their core is net_play.hpp's, time is the script's. The enemy connects and is connected
-// to, says in the handshake what he likes, and then sends whatever a peer can: any word with
-// any text, every control message with any field, messages beyond his window, writes by keys
-// that he was given, that he was given once, and that he has made up; he hangs up at any
-// time, or says nothing. He learns what a peer learns: the numbers in what he is told.
-// In some plays he has the address of an honest machine, or changes what they send. Words of
-// 32 bits have no cookie: there he may also name the link or the landing of another, which
-// the transport leaves to the fabric (wire.hpp).
+// The machines are real, from the choice of a provider on; libfabric is fake_fabric.hpp's,
+// their core is net_play.hpp's, time is the script's. The enemy connects and accepts
+// connections, sends anything in the handshake, and then whatever a peer can: any word with any
+// text, every control message with any field, messages beyond its window, writes with keys that
+// it has, that it had, and that it invented; it hangs up at any time, or stays silent. It
+// learns what a peer learns: the numbers in messages to it. In some plays it has the address of
+// an honest machine, or changes what the honest send. 32-bit words have no cookie: there it may
+// also name the link or the landing of another peer, which the transport leaves to the fabric
+// (wire.hpp).
 //
-// Whatever happens: what net_play.hpp says.
+// In all cases: what net_play.hpp says.
 #include <algorithm>
 #include <arpa/inet.h>
 #include <set>
@@ -68,7 +68,7 @@ public:
 	void step(script &in);
 
 private:
-	/// What the enemy has heard on a connection.
+	/// What the enemy has received on a connection.
 	struct heard {
 		fabric::hello hello;
 		bool greeted = false;
@@ -100,7 +100,7 @@ private:
 	void forget_network() override
 	{
 		wire_.refuse = 0;
-		// He lets go of the numbers of links that he has taken.
+		// Frees the link numbers that the enemy holds.
 		for (const auto &c : wire_.connections)
 			for (const unsigned side : {0u, 1u})
 				if (enemys(*c, side))
@@ -122,14 +122,14 @@ private:
 
 	// ---- the enemy ------------------------------------------------------------------
 
-	/// Whether this end of it is his.
+	/// True if this end belongs to the enemy.
 	bool enemys(const connection &c, unsigned side) const
 	{
 		const sockaddr_in &a = side ? c.to : c.from;
 		return !c.ends[side].ep &&
 		       (ntohl(a.sin_addr.s_addr) == wire_.enemy_ip || his_.count(&c));
 	}
-	/// One of his that is open.
+	/// One of the enemy's open ends.
 	connection *one(script &in, unsigned &side)
 	{
 		std::vector<std::pair<connection *, unsigned>> all;
@@ -153,7 +153,8 @@ private:
 	}
 	void learn(connection &c, const passage &p)
 	{
-		// What is for one peer alone, unless he is taken for that peer.
+		// Data for one peer must not reach the enemy, unless the enemy poses as that
+		// peer.
 		if (!forges_)
 			FUZZ_CHECK(!tells_a_secret(p.bytes.data(), p.bytes.size()));
 		heard &h = heard_[&c];
@@ -235,7 +236,7 @@ private:
 			return how == 255 ? in.word() : how;
 		return h.ids[how % h.ids.size()];
 	}
-	/// Whether this word, on a link of his, is what another may say.
+	/// True if this word, on a link of the enemy, is one that another peer may send.
 	static bool is_anothers(u64 w, const heard &h)
 	{
 		if (fabric::word::kind(w) == unsigned(fabric::kind::landed))
@@ -345,7 +346,7 @@ private:
 	}
 
 	const bool forges_, observes_, knows_;
-	bool poses_ = false; ///< for good: what was accepted may be used later
+	bool poses_ = false; ///< stays true: an accepted word may have effect later
 	fake_network wire_;
 	fabric::options options_;
 	std::unique_ptr<fabric::provider> provider_;

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: MIT
 // fuzz_net_ud.cpp - two machines of the ud transport, and an enemy on their fabric.
 //
-// The machines are whole: resolver, channels, rpc/chan, rpc/fetch, bulk. Their end points are
-// fake_ud.hpp's, their core is net_play.hpp's, time is the script's. The enemy has the
-// fabric key (all zero), a session of his own, tokens of operations if the play says so, and
-// sends whatever there is: messages of rpc/chan with any tag, bulk messages, requests for
-// memory, answers to requests, data for any queue pair, questions and answers about
-// addresses; under his own address, and in some plays under the others'. In some he also
-// changes what they send each other.
+// The machines are real: resolver, channels, rpc/chan, rpc/fetch, bulk. Their end points are
+// fake_ud.hpp's, their core is net_play.hpp's, time is the script's. The enemy has the fabric
+// key (all zero), its own session, tokens of operations if the play says so, and sends
+// anything: messages of rpc/chan with any tag, bulk messages, requests for memory, answers to
+// requests, data for any queue pair, questions and answers about addresses; under its own
+// address, and in some plays under the others'. In some plays it also changes what they send
+// each other.
 //
-// Whatever happens: nothing is written or read where no operation is; what is for one peer
-// alone is not sent to another; if nobody speaks in the others' names, what they deliver is
-// what they sent; memory is bounded; every operation ends; afterwards an honest exchange
-// works, and both machines stop.
+// In all cases: no memory is written or read outside of an operation; data for one peer goes to
+// no other; unless the enemy uses the others' addresses, they deliver what they sent; memory is
+// bounded; every operation ends; afterwards an honest exchange works, and both machines stop.
 #include "rpc/base/mac.h"
 #include "rpc/fetch/wire.h"
 #include "tests/fuzz/ud_liar.hpp"
@@ -167,7 +166,7 @@ private:
 
 fake_endpoint *play::endpoint[2];
 
-// PUT, DONE and what looks like them, over a session of his own.
+// PUT, DONE and near misses, over the enemy's own session.
 void play::bulk_text(unsigned n, script &in)
 {
 	std::vector<u8> t(64);
@@ -244,7 +243,7 @@ void play::control(unsigned n, script &in)
 		strike(n, std::move(b), in, false);
 }
 
-// To a request that a machine made of him: data of any kind, and a commit that may be a lie.
+// Answers a machine's request to the enemy: data of any kind, and a COMMIT that may be false.
 void play::answer(unsigned n, script &in)
 {
 	const coop_msg *r = liar_.request();
@@ -338,7 +337,7 @@ void play::ask(unsigned n, script &in)
 				: std::make_unique<question_socket>(voice);
 	std::vector<u8> p;
 	if (how & 4) {
-		// An answer to what was asked, about as it should be.
+		// A nearly correct answer to the question.
 		if (!voices_[2] || !voices_[2]->take(p) || p.size() != 72)
 			return;
 		p[5] = 2 + (how >> 3 & 1);
@@ -377,7 +376,7 @@ void play::ask(unsigned n, script &in)
 	voices_[voice]->send(p, n);
 }
 
-// What the machines send each other, changed under a MAC that is right.
+// Changes what the machines send each other, under a correct MAC.
 void play::meddle(script &in)
 {
 	if (!observes_ || wire_.under_way.empty())
@@ -443,7 +442,7 @@ void play::step(script &in)
 	case 22:
 		ask(n, in);
 		break;
-	case 23: { // anything at all
+	case 23: { // any bytes
 		std::vector<u8> b(in.half() % 5000);
 		for (std::size_t i = 0; i < b.size() && i < 64; i++)
 			b[i] = in.byte();
@@ -458,7 +457,7 @@ void play::step(script &in)
 	run_all();
 }
 
-// Known to the play until its machine, which has stopped, lets it go.
+// The play knows it until its stopped machine destroys it.
 class played_endpoint final : public fake_endpoint
 {
 public:
@@ -491,7 +490,7 @@ std::unique_ptr<endpoint> make_soft_roce(const soft_roce_options &o)
 	return make_fake(gid_of(o.ip), o.mtu, o.first_qpn, o.any_memory, true);
 }
 
-// A device, with its memory registered; the first machine starts first.
+// A device with its memory registered; the first machine starts first.
 std::unique_ptr<endpoint> make_verbs(const verbs_options &o)
 {
 	const unsigned n = devices++;
@@ -499,7 +498,7 @@ std::unique_ptr<endpoint> make_verbs(const verbs_options &o)
 			 false);
 }
 
-// Of a domain, which plays have none of; it is beside make_verbs().
+// For domains, which plays do not have; it is beside make_verbs().
 std::uint32_t find_verbs(const verbs_options &)
 {
 	return COOP_MTU_MAX;

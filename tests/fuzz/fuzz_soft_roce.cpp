@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // fuzz_soft_roce.cpp - any bytes from the network into soft RoCE's receive path.
 //
-// The input is a little program: WRs of odd shapes are posted, packets arrive as
-// single datagrams or batches, queue pairs are stopped and reset. A packet may be
-// made good (queue pair, Q_Key, ICRC) so that what lies behind the checks is
-// reached. Each WR has memory of its exact size, so the sanitizer sees a byte too
-// far; beyond that, WRs must complete once each and in order.
+// The input is a small program: it posts WRs of odd shapes, delivers packets one by one or in
+// batches, stops and resets queue pairs. It may correct a packet (queue pair, Q_Key, ICRC) to
+// reach the code behind the checks. Each WR has memory of its exact size, so the sanitizer sees
+// a byte too far; also, WRs must complete once each and in order.
 #include <algorithm>
 #include <array>
 #include <cstring>

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// fuzz_store_request.cpp - what an admitted client may send: a stream of messages
-// goes through the daemon's decoding and its operations, on a directory of its
-// own.
+// fuzz_store_request.cpp - messages of an admitted client: a stream of them goes through the
+// daemon's decoding and operations, on a directory made for the test.
 //
-// Handles cannot be guessed (they carry a MAC), so one-byte handles stand for the
-// root and for what earlier messages of the same input made; else nothing behind
-// the check would be reached.
+// Handles cannot be guessed (they carry a MAC), so one-byte handles stand for the root and for
+// the entries that earlier messages of the input made; otherwise no input would pass the check.
 #include <filesystem>
 #include <fstream>
 #include <sys/stat.h>
@@ -84,8 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 			continue;
 		known_handle(r.body.fh, known);
 		known_handle(r.body.fh2, known);
-		// Sizes that a disk would have to hold, and ids that would fill quotas, teach
-		// nothing.
+		// Sizes that fill a disk and ids that fill quotas teach nothing.
 		r.body.offset %= 1u << 20;
 		r.body.set.size %= 1u << 20;
 		reply out;

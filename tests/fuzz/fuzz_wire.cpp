@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// fuzz_wire.cpp - decoding control messages from anybody.
+// fuzz_wire.cpp - decoding control messages from any sender.
 //
-// Input: a datagram. It is decoded as it came, and again with magic, length and
-// MAC put right, as a peer that holds the key could send it. What decodes must
-// encode to the very same bytes: there is one form of every message.
+// Input: a datagram. The program decodes it as it is, and again with correct magic, length and
+// MAC, as a peer with the key could send it. A decoded message must encode to the same bytes:
+// every message has one form.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -32,7 +32,7 @@ void decode(const std::vector<std::uint8_t> &in)
 	FUZZ_CHECK(coop_wire_decode(&again, key, out.data(), static_cast<u32>(out.size())) ==
 		   COOP_DECODE_OK);
 	FUZZ_CHECK(!std::memcmp(&m, &again, sizeof(m)));
-	// And never a byte more than the room it is given.
+	// An encoder must never write past its room.
 	if (!out.empty()) {
 		out.pop_back();
 		FUZZ_CHECK(!coop_wire_encode(&m, key, out.data(), static_cast<u32>(out.size())));

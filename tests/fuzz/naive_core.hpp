@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // naive_core.hpp - the core of libcoop-net as a transport sees it, in its simplest form.
 //
-// One transport machine, one thread, the time that the play says. Every operation has memory
-// of its own, exactly as large as it says, which is freed the moment that the transport says
-// it is over: a byte written or read later, or beyond the end, is found by the sanitizer.
-// What is checked here is the contract of transport.hpp: each operation ends once, each
-// landing comes back once and from where it was given out, holds on peers are balanced.
+// One transport machine, one thread, the play's clock. Every operation has its own memory, of
+// exactly its size, freed the moment the transport ends it: the sanitizer finds a byte written
+// or read later, or beyond the end. It checks the contract of transport.hpp: each operation
+// ends once, each landing comes back once and from its origin, holds on peers are balanced.
 #pragma once
 
 #include <cerrno>
@@ -33,7 +32,7 @@ public:
 		spi::transfer what{};
 		std::unique_ptr<std::byte[]> memory;
 		std::vector<segment> segments;
-		std::uint64_t mark = 0; ///< of whoever added it
+		std::uint64_t mark = 0; ///< set by the caller of add()
 		std::size_t used = 0, out = 0;
 		std::uint32_t messages = 0;
 		bool going = false; ///< receive: cancelled, or full
@@ -54,7 +53,7 @@ public:
 	}
 	/// Makes progress. @return whether there is more.
 	bool turn() { return machine->progress(64) || !machine->arm(); }
-	/// The clock has gone on.
+	/// The clock has advanced.
 	void expire() { machine->expire(now()); }
 	time_point deadline() const { return machine->deadline(); }
 	void stop() { machine->stop(); }
@@ -63,8 +62,8 @@ public:
 	int failed_with() const { return failed_with_; }
 	void close() { machine.reset(); }
 
-	/// An operation over `length` bytes in `pieces` pieces; passive ones and sends are then
-	/// filled by the caller. 0: it has been refused.
+	/// An operation over `length` bytes in `pieces` pieces; the caller then fills passive
+	/// ones and sends. 0: refused.
 	spi::token add(queue_type q, std::size_t length, unsigned pieces, spi::peer_number peer,
 		       const std::function<void(item &)> &fill)
 	{
@@ -96,12 +95,12 @@ public:
 		}
 		if (peer != spi::no_peer)
 			peers_[peer].uses++;
-		// It may end, and be gone, within the call.
+		// It may end and disappear within the call.
 		const spi::transfer x = i.what;
 		if (machine->submit(t, x) == 0)
 			return t;
 		const auto it = items_.find(t);
-		FUZZ_CHECK(it != items_.end()); // refused, and yet over
+		FUZZ_CHECK(it != items_.end()); // it ended although it was refused
 		drop(it);
 		return 0;
 	}
@@ -129,7 +128,7 @@ public:
 		return n;
 	}
 
-	/// What the core does when a call is over.
+	/// What the core does after a call.
 	void settle()
 	{
 		for (spi::peer_number n = 0; n < peers_.size(); n++) {
@@ -141,7 +140,7 @@ public:
 			machine->peer_close(n);
 		}
 	}
-	/// Lets go of peers that nothing is queued to.
+	/// Releases peers that no operation uses.
 	void forget_peers()
 	{
 		for (peer_state &p : peers_)
@@ -158,12 +157,12 @@ public:
 	std::vector<spi::token> tokens() const { return queued(); }
 	bool has(spi::token t) const { return items_.count(t); }
 	const item &at(spi::token t) const { return items_.at(t); }
-	/// Of an operation; of those that have ended, 0.
+	/// The key of an operation; 0 after its end.
 	std::uint64_t key(spi::token t) const { return has(t) ? at(t).what.key : 0; }
 	const address &where(spi::peer_number n) const { return peers_.at(n).where; }
 
 	std::unique_ptr<spi::transport_machine> machine;
-	/// Of operations, before their memory goes; and of messages as they arrive.
+	/// Called for operations before their memory goes, and for messages as they arrive.
 	std::function<void(const item &, int status, std::size_t length)> on_end;
 	std::function<void(std::span<const std::byte>, const address &from)> on_message;
 
@@ -244,7 +243,7 @@ public:
 		const auto n = number_of(a, false);
 		if (n == spi::no_peer)
 			return n;
-		peers_[n].held = true; // one at most, however often it asks
+		peers_[n].held = true; // at most one, however often it asks
 		return n;
 	}
 	void release(spi::peer_number n) override

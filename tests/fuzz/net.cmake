@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# Bulk descriptors and addresses as they come out of somebody's message.
+# Bulk descriptors and addresses from a peer's message.
 if(TARGET coop_net)
 	coop_fuzz(fuzz_net_descriptor SOURCES fuzz_net_descriptor.cpp LIBS coop_net)
 endif()
-# The core without its threads: what it reads of the processor's counter is the play's.
+# The core without its threads: the play sets the processor's counter that it reads.
 if(TARGET coop_net)
 	set(core domain machine machine_peers machine_progress machine_queue machine_receive
 	    transfer_machine)
@@ -13,15 +13,15 @@ if(TARGET coop_net)
 			       -include ${CMAKE_CURRENT_SOURCE_DIR}/scripted_ticks.hpp)
 	target_link_libraries(coop_net_alone PRIVATE coop_net)
 endif()
-# coopnet's server and client, with a station of turns.
+# coopnet's server and client, with a station without threads.
 if(TARGET coopnet)
 	set(tools advice client outbox server tasks)
 	list(TRANSFORM tools REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/userland/net-tools/\\1.cpp")
 	coop_fuzz(fuzz_coopnet SOURCES fuzz_coopnet.cpp coopnet_station.cpp ${tools}
 		  $<TARGET_OBJECTS:coop_net_alone> LIBS coop_net)
 endif()
-# Whole machines of a transport, with an enemy on their fabric; over a core that is naive, and
-# over the library's own.
+# Whole machines of a transport, with an enemy on their fabric; over a naive core, and over the
+# library's own.
 function(coop_fuzz_plays name)
 	coop_fuzz(${name} SOURCES ${name}.cpp ${ARGN} net_random.cpp LIBS coop_net)
 	coop_fuzz(${name}_core SOURCES ${name}.cpp ${ARGN} $<TARGET_OBJECTS:coop_net_alone>
@@ -34,7 +34,7 @@ endif()
 if("fabric" IN_LIST COOP_NET_TRANSPORTS)
 	coop_fuzz_plays(fuzz_net_fabric fake_fabric.cpp)
 endif()
-# The door of a machine of shm.
+# The greeting between machines of shm.
 if("fabric" IN_LIST COOP_NET_TRANSPORTS)
 	coop_fuzz(fuzz_fabric_greeting SOURCES fuzz_fabric_greeting.cpp fake_shm.cpp LIBS coop_net)
 endif()

@@ -42,7 +42,7 @@ steady_clock::time_point steady_clock::now() noexcept
 
 } // namespace chrono
 
-// One that does not run has the name of its maker, so that it can be joined and named. The
+// A thread that does not run has its maker's id, so that it can be joined and named. The
 // fuzzer's own threads are real.
 void thread::_M_start_thread(_State_ptr s, void (*depend)())
 {
@@ -114,7 +114,7 @@ bool turn(net::core::machine &m)
 
 bool turn_all()
 {
-	// Handlers make machines, and machines that have stopped go.
+	// Handlers may create machines and end stopped ones during the loop.
 	std::vector<std::shared_ptr<net::core::machine>> machines;
 	for (driven *d : driven::all)
 		machines.push_back(d->core().shared_from_this());

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // net_alone.hpp - the core of libcoop-net without threads, under the clock of a play.
 //
-// Whatever is linked with net_alone.cpp has a steady clock that says what the play says, and
-// its threads do not run while there is one: with synchronous delivery the core has no need
-// of them but to fill receive queues from a pool that was empty, which turn_all() does. Every
-// transfer machine of a play is driven from here, by whoever calls turn_all().
+// A program linked with net_alone.cpp has a steady clock that the play sets, and while an
+// `alone` exists its threads do not run: with synchronous delivery the core needs them only to
+// fill receive queues from a pool that was empty, which turn_all() does. The caller of
+// turn_all() drives every transfer machine of a play from here.
 #pragma once
 
 #include <chrono>
@@ -19,10 +19,10 @@ namespace fuzz_net
 namespace net = coop::net;
 namespace spi = coop::net::spi;
 
-/// What net::clock says.
+/// The time of net::clock.
 extern std::chrono::nanoseconds the_time;
 
-/// While there is one, no thread is begun.
+/// While one exists, no thread starts.
 class alone
 {
 public:
@@ -32,7 +32,7 @@ public:
 	alone &operator=(const alone &) = delete;
 };
 
-/// A machine of some transport, in the list of all there are.
+/// A machine of some transport, in the list of all machines.
 class driven final : public spi::transport_machine
 {
 public:
@@ -72,7 +72,7 @@ public:
 	void expire(net::time_point now) override { inner_->expire(now); }
 
 	static std::vector<driven *> all;
-	static std::uint64_t moved; ///< things that transports have handled
+	static std::uint64_t moved; ///< number of items that transports handled
 	static spi::token last_token;
 
 private:
@@ -82,9 +82,9 @@ private:
 
 /// Progress and delivery of one machine. @return whether anything happened.
 bool turn(net::core::machine &);
-/// Of all, twice if the first found nothing: what one has left the other may find.
+/// Of all machines, twice if the first pass found nothing: one may have left work for another.
 bool turn_all();
-/// When a transport wants to be told the time; never, if none does.
+/// The next time at which a transport wants to be called; never, if none does.
 net::time_point next_deadline();
 
 } // namespace fuzz_net

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// net_play.hpp - two honest machines of a transport, what they do, and what must hold.
+// net_play.hpp - two honest machines of a transport, their actions, and the invariants.
 //
-// They send each other messages and let each other read and write memory, all of it of a
-// pattern that a `mark` stands for. Data that is for one peer alone has a pattern of its own,
-// so that whoever sees it elsewhere knows. The play around it moves the network, speaks as
-// the enemy, and says whether what arrives may have been changed. Their core is a naive one that
-// checks transports, or the library's own (FUZZ_REAL_CORE), which then meets the enemy too.
+// They send each other messages and let each other read and write memory, all in a pattern that
+// a `mark` stands for. Data for one peer has its own pattern, so that the play recognizes it
+// elsewhere. The play around them moves the network, speaks as the enemy, and says whether data
+// may change on the way. Their core is a naive one that checks transports, or the library's own
+// (FUZZ_REAL_CORE), which then meets the enemy too.
 #pragma once
 
 #include <sanitizer/allocator_interface.h>
@@ -31,7 +31,7 @@ using played_core = naive_core;
 
 extern u64 random_state; // net_random.cpp
 
-/// Addresses of this process alone, so that plays run side by side.
+/// Addresses of this process only, so that plays can run side by side.
 inline std::string ip_of(unsigned n)
 {
 	const auto pid = static_cast<unsigned>(::getpid());
@@ -46,7 +46,7 @@ inline address address_of(unsigned n)
 	return a;
 }
 
-/// Byte i of the data that `mark` names. Marks with the lowest bit set are for one peer alone.
+/// Byte i of the data of `mark`. Marks with the lowest bit set are for one peer only.
 inline u8 datum(u64 mark, std::size_t i)
 {
 	if (mark & 1)
@@ -54,7 +54,7 @@ inline u8 datum(u64 mark, std::size_t i)
 	return static_cast<u8>((mark * 0x9e3779b97f4a7c15ull >> 32) + i * 7);
 }
 
-/// Whether there is a run of what is for one peer alone.
+/// True if the bytes contain a run of data for one peer.
 inline bool tells_a_secret(const u8 *p, std::size_t n)
 {
 	unsigned run = 0;
@@ -71,8 +71,8 @@ public:
 	net_play &operator=(const net_play &) = delete;
 	virtual ~net_play() = default;
 
-	/// After the script: every operation ends, by itself if no enemy has a hand in it, or
-	/// when it is told to; an honest exchange works, both stop.
+	/// After the script: every operation ends, by itself or, if the enemy is involved, on
+	/// request; an honest exchange works, and both machines stop.
 	void end()
 	{
 		using namespace std::chrono_literals;
@@ -95,15 +95,15 @@ protected:
 	static constexpr u32 most_turns = 20000;
 	static constexpr std::size_t most_message = 20000;
 
-	/// All that is under way arrives, or time goes on to whatever comes next.
+	/// Everything in flight arrives, or time advances to the next deadline.
 	virtual void calm() = 0;
-	/// What is under way will not arrive.
+	/// Drops everything in flight.
 	virtual void forget_network() = 0;
-	/// Nobody speaks in the name of another, so what arrives is what was sent.
+	/// True if the enemy never uses another's name, so that arriving data is what was sent.
 	virtual bool genuine() const = 0;
-	/// Nobody changes what the honest send each other.
+	/// True if the enemy never changes what the honest machines send each other.
 	virtual bool undisturbed() const = 0;
-	/// The enemy may use what is not for one peer alone.
+	/// True if the enemy may use what is not for one peer only.
 	virtual bool enemy_knows() const = 0;
 
 	template <class maker> void begin(const maker &make)
@@ -130,7 +130,7 @@ protected:
 		for (auto &c : core_)
 			c->expire();
 	}
-	/// To the next time that a machine waits for, or for a short while.
+	/// Advances to the next deadline of a machine, or by a short while.
 	void pass_on()
 	{
 		net::time_point at = std::min(core_[0]->deadline(), core_[1]->deadline());
@@ -151,7 +151,7 @@ protected:
 		return c();
 	}
 
-	/// A message; `checked`: it is to arrive as it is, or not at all.
+	/// Sends a message; `checked`: it must arrive unchanged or not at all.
 	spi::token send(unsigned n, spi::peer_number to, std::size_t length, bool checked)
 	{
 		const u64 mark = next_mark_ += 16;
@@ -168,7 +168,7 @@ protected:
 					     i.what.max_receive_msgs = messages;
 				     });
 	}
-	/// Memory to be read, or to be written to; by the other honest one alone, or by anybody.
+	/// Memory to be read or written: by the other honest machine only, or by any peer.
 	spi::token offer(unsigned n, bool read, bool alone, std::size_t length)
 	{
 		const bool checked = alone || !enemy_knows();
@@ -190,7 +190,7 @@ protected:
 					     fill(i, mark, !read);
 				     });
 	}
-	/// Of something that the other one offers.
+	/// Uses something that the other machine offers.
 	void use_other(unsigned n, script &in)
 	{
 		const auto all = core_[1 - n]->queued();
@@ -205,7 +205,7 @@ protected:
 		use(n, core_[n]->peer_at(address_of(1 - n)), t, core_[1 - n]->key(t), read, i.mark,
 		    i.what.length - less);
 	}
-	/// Of a machine, or whatever the script says; for those who may know.
+	/// A token of a machine, or whatever the script says, if the enemy may know tokens.
 	u64 token(unsigned n, script &in)
 	{
 		const u8 how = in.byte();
@@ -219,7 +219,7 @@ protected:
 		return enemy_knows() && in.byte() != 255 ? core_[n]->key(of) : in.quad();
 	}
 
-	/// What the honest do. False: that is no number of theirs.
+	/// An action of the honest machines. False: `what` is not one of theirs.
 	bool act(unsigned n, u8 what, u8 how, script &in)
 	{
 		played_core &c = *core_[n];
@@ -245,7 +245,7 @@ protected:
 		case 6:
 			use_other(n, in);
 			return true;
-		case 7: { // something of the enemy's
+		case 7: { // with the enemy
 			const auto to = c.peer_at(address_of(2));
 			if (how & 1)
 				send(n, to, in.half() % (most_message + 1), false);
@@ -320,7 +320,7 @@ private:
 	{
 		return core_[0]->queued().empty() && core_[1]->queued().empty();
 	}
-	// A message and data both ways. What the enemy has left may cost a few attempts.
+	// A message and data both ways. After the enemy it may need a few attempts.
 	void exchange(unsigned n)
 	{
 		using namespace std::chrono_literals;
@@ -357,12 +357,12 @@ private:
 		}
 	}
 
-	std::multimap<u64, std::size_t> sent_[2]; // messages that have not arrived, by mark
+	std::multimap<u64, std::size_t> sent_[2]; // messages not yet arrived, by mark
 	u64 next_mark_ = 0;
 	int last_status_ = 1;
 };
 
-/// Plays a script; what a play takes of memory is bounded, and given back.
+/// Plays a script; the memory of a play is bounded and freed.
 template <class play> void perform(const u8 *data, std::size_t size, u32 max_steps)
 {
 	constexpr std::size_t most_memory = 48u << 20;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// net_random.cpp - random numbers that are the same in every play, in place of the kernel's.
+// net_random.cpp - random numbers that are equal in every play, in place of the kernel's.
 #include <sys/types.h>
 
 #include "tests/fuzz/net_play.hpp"

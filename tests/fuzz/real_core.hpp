@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// real_core.hpp - the core of libcoop-net in the place of naive_core.hpp, for the same plays.
+// real_core.hpp - the core of libcoop-net in place of naive_core.hpp, for the same plays.
 //
-// A transfer machine with synchronous delivery, driven by net_alone.hpp, over the transport
-// machine that the play makes. What the enemy says so meets the library's own slots and
-// tokens, receive queue and peers. As in the naive one, memory of an operation is as large as
-// it says and is freed with its final event. What is checked here is what the core promises
-// programs: one final event an operation, messages where they fit, nothing left at the end.
+// A transfer machine with synchronous delivery, driven by net_alone.hpp, over the play's
+// transport machine. So the enemy meets the library's own slots and tokens, receive queue and
+// peers. As in the naive core, memory of an operation has exactly its size and is freed with
+// its final event. It checks what the core promises to programs: one final event per operation,
+// messages where they fit, nothing left at the end.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using namespace coop::net;
 
 using machine_maker = std::function<std::unique_ptr<spi::transport_machine>(spi::sink &)>;
 
-/// A domain whose machines the play makes.
+/// A domain whose machines the play creates.
 class played_domain final : public spi::transport_domain
 {
 public:
@@ -65,13 +65,13 @@ public:
 class real_core final : buffer_handler
 {
 public:
-	using scope = alone; ///< there is one as long as there is a core
+	using scope = alone; ///< one exists as long as a core
 
 	struct item {
 		spi::transfer what{};
 		std::unique_ptr<std::byte[]> memory;
 		std::unique_ptr<net::buffer> buffer;
-		std::uint64_t mark = 0; ///< of whoever added it
+		std::uint64_t mark = 0; ///< set by the caller of add()
 		spi::token token = 0;
 		std::uint32_t messages = 0;
 	};
@@ -96,7 +96,7 @@ public:
 	}
 	/// Makes progress. @return whether there is more.
 	bool turn() { return fuzz_net::turn(*core_) || (driven_alive() && !driven_->arm()); }
-	/// The clock has gone on.
+	/// The clock has advanced.
 	void expire()
 	{
 		the_time = clock_;
@@ -106,7 +106,7 @@ public:
 	void stop() { FUZZ_CHECK(handle_->stop(false) == 0); }
 	bool is_stopped() const { return handle_->state() == tm_state::stopped; }
 	bool is_failed() const { return handle_->state() == tm_state::failed; }
-	/// Of a machine that has stopped.
+	/// For a stopped machine.
 	void close()
 	{
 		FUZZ_CHECK(items_.empty());
@@ -123,7 +123,7 @@ public:
 		handle_.reset();
 	}
 
-	/// As naive_core::add().
+	/// Like naive_core::add().
 	spi::token add(queue_type q, std::size_t length, unsigned pieces, spi::peer_number peer,
 		       const std::function<void(item &)> &fill)
 	{
@@ -196,7 +196,7 @@ public:
 			all.push_back(t);
 		return all;
 	}
-	/// For the enemy: those, and some that were good until lately.
+	/// For the enemy: the tokens, and some that were valid until recently.
 	std::vector<spi::token> tokens() const
 	{
 		std::vector<spi::token> all = queued();
@@ -206,14 +206,14 @@ public:
 	bool has(spi::token t) const { return items_.count(t); }
 	const item &at(spi::token t) const { return *items_.at(t); }
 	const address &where(spi::peer_number n) const { return where_.at(n); }
-	/// Of an operation that others may use; of others, 0.
+	/// The key of an operation that others may use; 0 for all others.
 	std::uint64_t key(spi::token t) const
 	{
 		core::descriptor d;
 		return has(t) && core::decode(at(t).buffer->descriptor(), d) == 0 ? d.key : 0;
 	}
 
-	/// Of operations, before their memory goes; and of messages as they arrive.
+	/// Called for operations before their memory goes, and for messages as they arrive.
 	std::function<void(const item &, int status, std::size_t length)> on_end;
 	std::function<void(std::span<const std::byte>, const address &from)> on_message;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// script.hpp - the bytes of libFuzzer as the script of a play, and what every play does.
+// script.hpp - libFuzzer's bytes as the script of a play, and helpers of every play.
 //
-// A script that has ended reads as zeros, so that a shorter input is a shorter play.
+// After its end a script reads as zeros, so that a shorter input is a shorter play.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ private:
 	const u8 *at_, *end_;
 };
 
-/// Takes one of the first eight that are under way; with bit 3 of `how` it will come again.
+/// Takes one of the first eight items in flight; with bit 3 of `how` it stays to come again.
 template <class queue> typename queue::value_type pick(queue &under_way, u8 how)
 {
 	const std::size_t i = (how & 7) % under_way.size();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // scripted_ticks.hpp - the processor's counter of a play; included before all else.
 //
-// The core looks at its deadlines when that counter has gone on. Here it does with every
-// reading, so that each turn looks, and a play is the same wherever it runs. Elsewhere than on
-// x86 the counter stays the real one: then a deadline may be seen a turn later.
+// The core checks its deadlines when that counter has advanced. Here it advances with every
+// reading, so that each turn checks, and a play is the same on every machine. Except on x86 the
+// counter stays the real one: then a deadline may take effect a turn later.
 #pragma once
 
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# Fuzz program of the storage daemon: decoding of requests and the operations behind it.
+# Fuzz program of the storage daemon: decoding of requests, and their operations.
 if(TARGET coop_daemon)
 	coop_fuzz(fuzz_store_request SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/fuzz_store_request.cpp
 		  LIBS coop_daemon)

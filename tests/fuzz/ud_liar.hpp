@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// ud_liar.hpp - an enemy of machines of the ud transport: his session of rpc/chan, and his
-// sockets to ask resolvers, or to answer them, from.
+// ud_liar.hpp - an enemy of machines of the ud transport: its session of rpc/chan, and its
+// sockets to ask resolvers, or to answer them.
 //
-// He has the fabric key, which is all zero here, and his own address; what he says is up to
-// the play.
+// It has the fabric key, which is all zero here, and its own address; the play decides what it
+// sends.
 #pragma once
 
 #include <arpa/inet.h>
@@ -34,7 +34,7 @@ inline gid gid_of(const std::string &ip)
 	return g;
 }
 
-// Whoever is not an honest machine.
+// A party that is not an honest machine.
 class liar
 {
 public:
@@ -130,7 +130,7 @@ public:
 			coop_chan_tx_done(chan_, tx.channel, tx.id, 0, now());
 		}
 	}
-	/// The last one that somebody asked him for.
+	/// The last request to the enemy.
 	const coop_msg *request() const { return request_.get(); }
 
 private:
@@ -145,7 +145,7 @@ private:
 	std::unique_ptr<coop_msg> request_;
 };
 
-// A UDP socket to speak to resolvers from.
+// A UDP socket to talk to resolvers.
 class question_socket
 {
 public:
@@ -170,7 +170,7 @@ public:
 		::inet_pton(AF_INET, ip_of(n).c_str(), &a.sin_addr);
 		return a;
 	}
-	/// Where a machine's resolver is found first.
+	/// The port where a machine looks for a resolver first.
 	static u16 port_of(unsigned n)
 	{
 		return static_cast<u16>(16384 + ud::identity::of(address_of(n)).number % 8192);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// watched_mem.hpp - the transport `mem` for plays: its machines driven, its memory counted.
+// watched_mem.hpp - the transport `mem` for plays: it drives its machines and counts their
+// memory.
 #pragma once
 
 #include <map>
@@ -11,11 +12,11 @@
 namespace fuzz_net
 {
 
-/// Memory that one domain has registered.
+/// Memory registered by one domain.
 struct ledger {
 	std::map<std::uintptr_t, std::size_t> regions;
 	std::uintptr_t next = 1;
-	std::size_t most = SIZE_MAX; ///< bytes of a region from now on
+	std::size_t most = SIZE_MAX; ///< most bytes of a later region
 
 	std::size_t bytes() const
 	{
@@ -26,7 +27,7 @@ struct ledger {
 	}
 };
 
-/// Of the domains that are opened from now on.
+/// The ledger of domains opened later.
 inline std::shared_ptr<ledger> the_ledger = std::make_shared<ledger>();
 
 class watched_domain final : public spi::transport_domain
