@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // attack_fabric.cpp - an enemy among the peers of the fabric transport.
 //
-// He connects, saying who he is in a way that may be refused, and sends: noise under words of
-// all kinds; every control message with numbers out of range; messages beyond his window; and
-// where the provider guards memory, writes by keys that he has made up. Then he hangs up. All of
-// it follows from the seed. (On shm whoever may connect may write as he likes: it is the same
-// user's process, by the kernel's leave. Nor does he send there what is larger than the receive
+// It connects, with a greeting that may be refused, and sends: noise under words of all kinds;
+// every control message with numbers out of range; messages beyond its window; and, where the
+// provider guards memory, writes with invented keys. Then it hangs up. The seed decides all of
+// it. (On shm any process that may connect may write anywhere: it belongs to the same user, and
+// the kernel allows it. Nor does the enemy send a message there that is larger than its receive:
+// libfabric 1.17 then reads forever in fi_cq_read().)
 // it meets, which libfabric 1.17 goes on reading in fi_cq_read() for ever.)
 #include "attack_fabric.hpp"
 
@@ -29,7 +30,7 @@ bool attack_fabric(const std::string &provider, const net::address &a, std::uint
 	if (a.kind == net::address::form::lnet)
 		own.portal = 13;
 	else
-		own.id += 20000; // a port that none of the machines under test has
+		own.id += 20000; // a port of no machine under test
 	fabric_enemy e(provider, own);
 	hello h = e.greeting_of(a);
 	if (pick(4) == 0)

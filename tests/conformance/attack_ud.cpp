@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // attack_ud.cpp - an enemy on the fabric of the ud transport.
 //
-// He has the key (there is none here, so MACs are checksums), asks for the queue pairs as
-// everybody may, and sends: noise; headers of both protocols with numbers out of range under
-// a MAC that is right; requests for operations that he has guessed. All of it follows from
-// the seed.
+// It has the key (there is none here, so MACs are checksums), asks for the queue pairs as any
+// peer may, and sends: noise; headers of both protocols with numbers out of range under a correct
+// MAC; requests for guessed operations. The seed decides all of it.
 #include "attack_ud.hpp"
 
 #include <arpa/inet.h>
@@ -126,7 +125,7 @@ public:
 			to.qpn = to_.data_qpn;
 			to.qkey = to_.data_qkey;
 		} else if (pick(16) == 0) {
-			to.qpn += pick(16); // others of this machine
+			to.qpn += pick(16); // another queue pair of this machine
 		}
 		const coop::ud::sge one{b.data(), n};
 		const coop::ud::send_wr wr{0,    &one, n ? 1u : 0u, pick(1u << 31), pick(2) != 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// buffers.cpp - registration, deadlines, deletion, re-use, statistics.
+// buffers.cpp - registration, deadlines, deletion, reuse, statistics.
 //
 // Conformance tests buf_*, add_*, timeout_*, del_*, cancel_*, reuse_*, callback_*, stats_*.
 #include <algorithm>
@@ -18,13 +18,13 @@ namespace
 class buffers : public suite
 {
 protected:
-	// An operation on each queue that ends only by what is done to it. Those on the sending
-	// side need a transport that can be told to stall.
+	// One operation per queue that never ends by itself. On the sending side that needs a
+	// transport that can stall on request.
 	struct each {
 		queue_type queue;
 		piece *memory;
 	};
-	// `limit` is from when an operation is added, however long all the others take.
+	// `limit` counts from the add of an operation, however long the others take.
 	std::vector<each> endless(node *&n, std::chrono::milliseconds limit)
 	{
 		const auto deadline = [&] { return limit == 0ms ? never : clock::now() + limit; };
@@ -88,7 +88,7 @@ TEST_P(buffers_once, buf_register_limits)
 	const segment empty[] = {{memory, 0}}, null[] = {{nullptr, 16}};
 	EXPECT_EQ(error_of(d, empty), EINVAL);
 	EXPECT_EQ(error_of(d, null), EINVAL);
-	// Refused by their lengths alone; the memory is never looked at.
+	// Refused by their lengths alone; no code reads the memory.
 	const segment large[] = {{memory, l.max_segment + 1}};
 	EXPECT_EQ(error_of(d, large), EFBIG);
 	std::vector<segment> much(l.max_buffer / l.max_segment + 1, {memory, l.max_segment});
@@ -138,7 +138,7 @@ TEST_P(buffers, add_past_timeout)
 	EXPECT_EQ(a.active(p, queue_type::active_bulk_send, other2.buffer->descriptor(), 0, past),
 		  -ETIME);
 	EXPECT_FALSE(p.buffer->queued());
-	EXPECT_EQ(a.receive(p), 0) << "and nothing keeps it from being added";
+	EXPECT_EQ(a.receive(p), 0) << "nothing prevents another add";
 	EXPECT_EQ(a.receive(p), -EBUSY);
 	EXPECT_TRUE(a.tm.del(*p.buffer));
 	EXPECT_TRUE(w.ended(a, p));
@@ -162,9 +162,9 @@ TEST_P(buffers, timeout_each_queue)
 TEST_P(buffers, timeout_mixed)
 {
 	node &a = w.up(), &b = w.up();
-	// A deadline that was met goes with its operation, and ends nothing else later.
+	// A met deadline ends with its operation, and ends nothing else later.
 	piece &met = w.memory(64), &first = w.memory(64);
-	// On a connection that stands, in a time that is long enough on any machine.
+	// On an established connection, in a time that is long enough on any machine.
 	piece &opener = w.memory(64), &opening = w.memory(64);
 	ASSERT_EQ(a.receive(opener), 0);
 	const time_point begun = clock::now();
@@ -176,11 +176,11 @@ TEST_P(buffers, timeout_mixed)
 	ASSERT_TRUE(w.ended(a, met));
 	ASSERT_EQ(a.record.of(*met.buffer)[0].status, 0);
 	ASSERT_TRUE(w.ended(b, first));
-	// All are to be there, and one of them gone again, before the first expires.
+	// All must be queued, and one deleted, before the first expires.
 	const time_point before = clock::now();
 	ASSERT_EQ(a.passive(w.memory(64), queue_type::passive_bulk_recv), 0);
 	const time_point now = clock::now(), first_end = now + 600ms + 40 * (now - before);
-	// Added in another order than they expire in; every other one has no deadline.
+	// Added out of order of their deadlines; every other one has no deadline.
 	const int order[] = {5, 1, 7, 3, 8, 2, 6, 4};
 	std::vector<piece *> timed(9), timeless;
 	for (int i : order) {
@@ -191,7 +191,7 @@ TEST_P(buffers, timeout_mixed)
 		timeless.push_back(&w.memory(64));
 		ASSERT_EQ(a.receive(*timeless.back()), 0);
 	}
-	ASSERT_TRUE(a.tm.del(*timed[4]->buffer)); // takes its deadline along
+	ASSERT_TRUE(a.tm.del(*timed[4]->buffer)); // deletes its deadline too
 	ASSERT_TRUE(w.until([&] { return a.record.count() >= 9; }));
 	auto events = a.record.all();
 	std::erase_if(events, [&](const happened &h) { return h.buffer == met.buffer.get(); });
@@ -204,7 +204,7 @@ TEST_P(buffers, timeout_mixed)
 		EXPECT_EQ(events[at++].status, -ETIMEDOUT);
 	}
 	EXPECT_EQ(a.record.finals(*met.buffer), 1u);
-	// Those without one are as they were.
+	// Those without a deadline are unchanged.
 	EXPECT_EQ(a.tm.queued(queue_type::msg_recv), timeless.size());
 	piece &out = w.memory(64);
 	ASSERT_EQ(b.send(out, 64, b.to(a)), 0);
@@ -224,7 +224,7 @@ TEST_P(buffers, del_each_queue)
 	for (const each &e : all) {
 		ASSERT_TRUE(w.ended(*n, *e.memory)) << name(e.queue);
 		EXPECT_EQ(n->record.of(*e.memory->buffer)[0].status, -ECANCELED) << name(e.queue);
-		EXPECT_FALSE(n->tm.del(*e.memory->buffer)) << "it has ended";
+		EXPECT_FALSE(n->tm.del(*e.memory->buffer)) << "it has already ended";
 		EXPECT_FALSE(e.memory->buffer->queued());
 	}
 	EXPECT_EQ(n->record.count(), all.size());
@@ -252,8 +252,8 @@ TEST_P(buffers, del_race)
 		const int status = b.record.of(*in.buffer)[i - 1].status;
 		ASSERT_TRUE(status == 0 || status == -ECANCELED) << status;
 		if (status && i % 4) {
-			// A message that came too late for it would be held back until nobody's
-			// patience is left.
+			// A message that came too late for it would wait until all patience ran
+			// out.
 			ASSERT_EQ(b.receive(spare), 0);
 			ASSERT_TRUE(w.ended(a, out, sent));
 			if (!t.told_early)
@@ -269,7 +269,7 @@ TEST_P(buffers, del_race)
 
 TEST_P(buffers, cancel_then_late_completion)
 {
-	// Where what is small has been sent when it has been added, what is asked for is not.
+	// A transport that reports small sends at the add does not report large ones.
 	const std::size_t length = t.told_early ? t.ordered + 64 : 64;
 	node &a = w.up(), &b = w.up();
 	const endpoint_ptr to = a.to(b);
@@ -277,7 +277,7 @@ TEST_P(buffers, cancel_then_late_completion)
 	piece &out = w.memory(length), &other = w.memory(length);
 	piece &in = w.memory(std::size_t(rounds + 1) * 2 * length);
 	ASSERT_EQ(b.receive(in, length, (rounds + 1) * 2), 0);
-	std::vector<int> ends; // of each message
+	std::vector<int> ends; // status of each message
 	const auto numbered = [length](std::uint32_t n) {
 		auto text = patterned(n, length);
 		std::memcpy(text.data(), &n, sizeof(n));
@@ -290,21 +290,21 @@ TEST_P(buffers, cancel_then_late_completion)
 		if (deleted)
 			(void)a.tm.del(*p.buffer);
 		ASSERT_TRUE(w.ended(a, p));
-		ASSERT_EQ(a.record.count(), 1u) << "what is nobody's has ended, or this twice";
+		ASSERT_EQ(a.record.count(), 1u) << "a foreign operation ended, or this one twice";
 		ends.push_back(a.record.all()[0].status);
 		ASSERT_TRUE(ends.back() == 0 || (deleted && ends.back() == -ECANCELED))
 			<< ends.size() << " ended with " << ends.back();
 		a.record.clear();
 	};
-	// Each round leaves a message under way that is deleted, and the same buffer goes out
-	// again at once: what comes late from the first must not end the second.
+	// Each round deletes a message in flight and sends the same buffer again at once: a late
+	// completion of the first must not end the second.
 	for (unsigned i = 1; i <= rounds && !HasFatalFailure(); i++) {
 		pass(out, true);
 		if (i % 2) {
 			pass(out, false);
 			continue;
 		}
-		// Nobody asks for it, so it does not end while other messages do.
+		// No peer asks for it, so it does not end while other messages do.
 		ASSERT_EQ(a.passive(out, queue_type::passive_bulk_send), 0);
 		pass(other, false);
 		ASSERT_TRUE(a.tm.del(*out.buffer));
@@ -315,7 +315,8 @@ TEST_P(buffers, cancel_then_late_completion)
 		a.record.clear();
 	}
 	ASSERT_FALSE(HasFatalFailure());
-	// What has ended well arrives, as it was then; what was deleted may, and no message twice.
+	// A message that ended well arrives with its bytes; a deleted one may; no message arrives
+	// twice.
 	const auto arrived = [&] {
 		std::vector<unsigned> times(ends.size() + 1);
 		for (const happened &h : b.record.messages()) {
@@ -337,7 +338,7 @@ TEST_P(buffers, cancel_then_late_completion)
 		return true;
 	}));
 	const auto times = arrived();
-	EXPECT_EQ(times.back(), 0u) << "that nobody has sent";
+	EXPECT_EQ(times.back(), 0u) << "a message that a did not send";
 	for (std::size_t n = 0; n < ends.size(); n++)
 		EXPECT_LE(times[n], 1u) << n;
 	piece &again = w.memory(8), &fresh = w.memory(8);
@@ -348,7 +349,7 @@ TEST_P(buffers, cancel_then_late_completion)
 	EXPECT_EQ(a.record.count(), 1u);
 	const queue_stats s = a.tm.stats(queue_type::msg_send);
 	EXPECT_EQ(s.ok, well);
-	EXPECT_EQ(s.failed, ends.size() - well) << "each that was cancelled counts once";
+	EXPECT_EQ(s.failed, ends.size() - well) << "each cancelled message counts once";
 }
 
 TEST_P(buffers, reuse_token)
@@ -422,7 +423,7 @@ TEST_P(buffers, callback_readd)
 	ASSERT_TRUE(b.up(w.next_address()));
 	to = a.to(b);
 	ASSERT_EQ(b.tm.add(*in.buffer, o), 0);
-	// One message at a time: the next is sent when the last has been received.
+	// One message at a time: the next leaves when the last has arrived.
 	for (unsigned i = 1; i <= total; i++) {
 		ASSERT_EQ(a.send(out, 64, to), 0);
 		ASSERT_TRUE(w.ended(a, out));

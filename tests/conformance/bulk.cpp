@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// bulk.cpp - descriptors, and what they do with memory.
+// bulk.cpp - descriptors, and their effect on memory.
 //
-// Conformance tests bulk_*. No machine here has a receive buffer unless the test is about it:
-// that a passive side is told is never a matter of messages.
+// Conformance tests bulk_*. Machines here have no receive buffer unless the test is about one:
+// the events of a passive side never depend on messages.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -59,7 +59,7 @@ protected:
 		ASSERT_EQ(status(b, here), 0) << length;
 		ASSERT_EQ(status(a, there), 0) << length;
 		EXPECT_EQ(to.copy(0, length), patterned(static_cast<unsigned>(length), length));
-		EXPECT_TRUE(to.is(std::byte{0}, length, slack)) << "nothing behind it is touched";
+		EXPECT_TRUE(to.is(std::byte{0}, length, slack)) << "no byte after it changed";
 		for (node *n : {&a, &b}) {
 			const auto &p = n == &a ? there : here;
 			EXPECT_EQ(n->record.finals(*p.buffer), 1u);
@@ -111,7 +111,7 @@ TEST_P(bulk, bulk_trim)
 	EXPECT_TRUE(here.is(std::byte{0}, 700, 4300));
 	ASSERT_EQ(status(a, there), 0);
 	EXPECT_EQ(a.record.of(*there.buffer)[0].length, 700u);
-	// Less may be written than there is room for.
+	// b may write less than there is room for.
 	piece &wide = w.memory(1000), &little = w.memory(300);
 	little.fill(6);
 	ASSERT_EQ(a.passive(wide, queue_type::passive_bulk_recv), 0);
@@ -136,7 +136,7 @@ TEST_P(bulk, bulk_efbig)
 	EXPECT_EQ(b.active(here, queue_type::active_bulk_send, descriptor(sink), 1000), -EFBIG);
 	EXPECT_EQ(a.passive(here, queue_type::passive_bulk_send, 1000), -EFBIG);
 	EXPECT_FALSE(here.buffer->queued());
-	// They are as good as before.
+	// They still work.
 	ASSERT_EQ(b.active(large, queue_type::active_bulk_recv, descriptor(source), 1000), 0);
 	EXPECT_EQ(status(b, large), 0);
 	EXPECT_EQ(status(a, source), 0);
@@ -211,7 +211,7 @@ TEST_P(bulk, bulk_stale_desc)
 	ASSERT_TRUE(w.ended(*a, source));
 	ASSERT_TRUE(w.ended(*a, sink));
 	stale("after deletion");
-	// The same buffers, and so perhaps the same slots, in use again.
+	// The same buffers, and perhaps the same slots, in use again.
 	ASSERT_EQ(a->passive(sink, queue_type::passive_bulk_recv), 0);
 	ASSERT_EQ(a->passive(source, queue_type::passive_bulk_send), 0);
 	stale("while the buffers are queued anew");
@@ -237,7 +237,7 @@ TEST_P(bulk, bulk_third_tm)
 	      &here = w.memory(3000);
 	source.fill(4);
 	ASSERT_EQ(a.passive(source, queue_type::passive_bulk_send), 0);
-	// a tells b, b tells c, and c, of whom a has never heard, reads.
+	// a tells b, b tells c, and c, unknown to a, reads.
 	const bytes d = descriptor(source);
 	std::copy(d.begin(), d.end(), note.memory[0].begin());
 	piece &heard_too = w.memory(1024);
@@ -253,7 +253,7 @@ TEST_P(bulk, bulk_third_tm)
 	EXPECT_EQ(status(a, source), 0);
 }
 
-// A descriptor that is for one machine is of no use to another who has it.
+// A descriptor for one machine is useless to another.
 TEST_P(bulk, bulk_for_one)
 {
 	node &a = w.up(), &b = w.up(), &c = w.up();
@@ -290,8 +290,8 @@ TEST_P(bulk, bulk_for_one)
 	}
 }
 
-// Whoever has been given descriptors cannot make up one that was given to another: neither those
-// of the operations beside his, nor the next of a buffer that he has used before.
+// A peer with descriptors cannot forge another peer's: neither of neighbouring operations, nor
+// the next one of a buffer that it used before.
 TEST_P(bulk, bulk_forged)
 {
 	constexpr unsigned shown = 6, slots = 16;
@@ -347,7 +347,7 @@ TEST_P(bulk, bulk_forged)
 	ASSERT_TRUE(target.buffer->queued());
 	EXPECT_EQ(here.copy(0, 4096), patterned(2, 4096));
 	EXPECT_TRUE(target.is(std::byte{0}, 0, 4096));
-	// One that he was given is good once, and foretells nothing of the next in its place.
+	// A descriptor works once, and does not reveal the next one in its place.
 	ASSERT_EQ(b.active(here, queue_type::active_bulk_recv, texts[0]), 0);
 	ASSERT_TRUE(w.ended(b, here, ++tries));
 	EXPECT_EQ(b.record.of(*here.buffer).back().status, 0);
@@ -366,7 +366,7 @@ TEST_P(bulk, bulk_no_recv_buffer)
 	ASSERT_EQ(b.tm.queued(queue_type::msg_recv), 0u);
 	move(a, b, true, 10000, 1, 1);
 	move(a, b, false, 10000, 1, 1);
-	// And when there is one, it is left alone.
+	// If there is a receive buffer, bulk leaves it alone.
 	piece &in = w.memory(64);
 	ASSERT_EQ(a.receive(in), 0);
 	move(a, b, true, 10000, 1, 1);
@@ -375,7 +375,7 @@ TEST_P(bulk, bulk_no_recv_buffer)
 	EXPECT_EQ(a.record.finals(*in.buffer), 0u);
 }
 
-// A profiler's, say: a system call that one interrupts has not failed.
+// For instance a profiler's: an interrupted system call has not failed.
 TEST_P(bulk, bulk_under_signals)
 {
 	struct ticking {

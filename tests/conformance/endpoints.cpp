@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// endpoints.cpp - end points: one object an address, counted, found without a search.
+// endpoints.cpp - end points: one object per address, counted, found without a search.
 //
 // Conformance tests ep_*.
 #include <cerrno>
@@ -61,12 +61,12 @@ TEST_P(endpoints, ep_sender_identity)
 	ASSERT_TRUE(w.ended(b, in));
 	const endpoint_ptr who = b.record.messages()[0].sender;
 	EXPECT_EQ(who->text(), a.text());
-	// The answer goes to whoever asked, and to nobody else.
+	// The answer goes only to the machine that asked.
 	ASSERT_EQ(b.send(out2, 16, who), 0);
 	ASSERT_TRUE(w.ended(a, in2));
 	EXPECT_EQ(a.record.messages()[0].sender->text(), b.text());
 	EXPECT_EQ(c.record.count(), 0u);
-	// An end point is of one machine.
+	// An end point belongs to one machine.
 	EXPECT_EQ(c.send(w.memory(64), 16, who), -EINVAL);
 }
 
@@ -80,7 +80,7 @@ TEST_P(endpoints, ep_release_at_zero)
 	EXPECT_EQ(a.tm.endpoints(), 1u);
 	copy.reset();
 	EXPECT_EQ(a.tm.endpoints(), 0u);
-	// An operation keeps its end point without any reference of ours.
+	// An operation keeps its end point alive without our reference.
 	piece &in = w.memory(64), &out = w.memory(64);
 	ASSERT_EQ(b.receive(in), 0);
 	ASSERT_EQ(a.send(out, 16, a.to(b)), 0);
@@ -90,7 +90,7 @@ TEST_P(endpoints, ep_release_at_zero)
 	EXPECT_EQ(b.tm.endpoints(), 1u) << "the record holds the sender";
 	b.record.clear();
 	EXPECT_TRUE(w.until([&] { return b.tm.endpoints() == 0; }));
-	// One that outlives its machine is still an address.
+	// An end point that outlives its machine is still an address.
 	endpoint_ptr last = a.to(b);
 	const std::string text = b.text();
 	w.remove(a);
@@ -129,7 +129,7 @@ TEST_P(endpoints_once, ep_many)
 		distinct.insert(again.get());
 	}
 	EXPECT_EQ(distinct.size(), t.many);
-	// Among all of them the right one is sent to.
+	// Among all of them the message reaches the right one.
 	piece &in = w.memory(64), &out = w.memory(64);
 	ASSERT_EQ(b.receive(in), 0);
 	ASSERT_EQ(a.send(out, 16, a.to(b)), 0);

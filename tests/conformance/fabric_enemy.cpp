@@ -135,7 +135,7 @@ bool fabric_enemy::say(std::uint64_t w, std::span<const std::byte> text)
 	if (text.size() <= provider_.inject_size()) {
 		r = fi_injectdata(link_->ep, text.data(), text.size(), w, link_->dest);
 	} else {
-		// It stays where it is until all is over.
+		// It stays in place until the end.
 		bounce &b = sends_.emplace_back(role::copy);
 		b.own.reset(new std::byte[text.size()]);
 		std::memcpy(b.own.get(), text.data(), text.size());

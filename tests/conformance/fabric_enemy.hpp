@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// fabric_enemy.hpp - a peer of the fabric transport that says what it likes.
+// fabric_enemy.hpp - a peer of the fabric transport that sends anything.
 //
-// It connects as everybody does, by the transport's own ports, and from then on speaks to
-// libfabric itself. What it is told it keeps, to name it in what it says.
+// It connects like every peer, through the transport's own ports, and then talks to libfabric
+// itself. It keeps what it hears, to use it in what it says.
 #pragma once
 
 #include <deque>
@@ -22,28 +22,28 @@ public:
 	fabric_enemy(const std::string &provider, const net::address &own, bool polled = false);
 	~fabric_enemy();
 
-	/// Changes what it says when it connects, or is connected to.
+	/// The greeting that it sends when it connects or accepts.
 	net::fabric::hello greeting_of(const net::address &to) const;
-	/// @return whether a link has come to be, soon enough.
+	/// @return whether a link came up in time.
 	bool connect(const net::address &, const net::fabric::hello &);
-	/// Takes what has come; lets others connect.
+	/// Takes what has arrived; lets others connect.
 	void look();
 
-	/// False: it could not be said now.
+	/// False: it cannot be sent now.
 	bool say(std::uint64_t word, std::span<const std::byte> text);
 	bool say(net::fabric::control);
-	/// By a key, at an address; and, if `word` is not 0, saying so.
+	/// Writes with a key, at an address; if `word` is not 0, with that word.
 	void write(net::fabric::region to, std::size_t length, std::uint64_t word);
 
-	/// False: it takes nothing from the wire beyond what it has receives for.
+	/// False: it takes nothing from the wire beyond its posted receives.
 	bool reads = true;
-	/// Readable when there is something to look at.
+	/// Readable when look() has something to do.
 	int fd() const { return port_->fd(); }
 	bool arm() { return port_->arm(); }
 	net::time_point deadline() const { return port_->deadline(); }
 	bool linked() const { return link_ && link_->ready(); }
 	const net::fabric::link &link() const { return *link_; }
-	/// What the peer has said, in order.
+	/// The peer's messages, in order.
 	std::deque<net::fabric::control> heard;
 
 private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// faults.cpp - wires that lose, peers that die, crowds, enemies, and all of it for long.
+// faults.cpp - lossy wires, dead peers, crowds, enemies, and all of them for a long time.
 //
-// Conformance tests of the group Faults. A transport without a wire of its own, or without
-// other processes, cannot be asked for some of them and says so in its target.
+// Conformance tests of the group Faults. A transport without a wire of its own, or without other
+// processes, cannot run some of them and says so in its target.
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -21,7 +21,7 @@ namespace
 class fault : public suite
 {
 protected:
-	// Messages of all sizes and bulk both ways between two machines, all of it intact.
+	// Messages of all sizes and bulk both ways between two machines; all must arrive intact.
 	void traffic(node &a, node &b, unsigned messages, std::size_t bulk)
 	{
 		const endpoint_ptr to = a.to(b);
@@ -59,7 +59,7 @@ protected:
 			       (in_turn ? seen[k] || lengths[k] > t.ordered : !is(k)))
 				k++;
 			ASSERT_TRUE(k < messages && is(k))
-				<< "none that was sent, or one twice, or out of turn: " << i;
+				<< "unknown, repeated or out of order: " << i;
 			seen[k] = true;
 		}
 		a.record.clear();
@@ -134,12 +134,12 @@ TEST_P(fault, reorder_dup)
 	traffic(a, b, scale(100, 2000), scale(200000, 4000000));
 }
 
-// Slower than any fixed time for a part of a buffer allows: who asks has to ask for less.
+// Slower than any fixed time for a part of a buffer allows: the requester must ask for less.
 TEST_P(fault, slow_way)
 {
 	if (!t.wire)
 		GTEST_SKIP() << t.label << " has no wire to be slow";
-	// The second one sends less in the time of a request than a request may ask for.
+	// The second case sends less in the time of a request than a request may ask for.
 	for (const auto &[us, bulk] :
 	     {std::pair{2000u, scale(1000000, 4000000)}, {10000u, 100000u}}) {
 		domain &d = w.open(t.wire({0, 0, 0, 1, us}));
@@ -156,7 +156,7 @@ TEST_P(fault, seq_wrap)
 		GTEST_SKIP() << t.label << " has no numbers that come again soon";
 	domain &d = t.near_wrap.empty() ? w.home() : w.open(t.near_wrap);
 	node &a = w.up(&d), &b = w.up(&d);
-	// One operation after the other takes the same place at either side.
+	// Operation after operation uses the same slot on either side.
 	constexpr std::size_t size = 24;
 	piece &there = w.memory(size, 1, &d), &here = w.memory(size, 1, &d);
 	for (unsigned i = 0; t.come_again && i < t.come_again + 200; i++) {
@@ -195,8 +195,8 @@ TEST_P(fault_once, peer_kill9)
 	ASSERT_EQ(echo(a, to, 1), 0);
 	node &rival = w.made();
 	EXPECT_EQ(rival.start(where), -EADDRINUSE) << "the address is in use on this host";
-	// Nobody sets a deadline: the dead have to be noticed. Of what is under way to one who
-	// does nothing any more only small messages may have left for good.
+	// There are no deadlines: the machine must notice the dead peer. Of the operations in
+	// flight to a frozen peer, only small messages may count as sent.
 	h.freeze();
 	std::vector<piece *> small, large;
 	const auto send_small = [&] {
@@ -236,8 +236,8 @@ TEST_P(fault_once, peer_kill9)
 		const happened end = a.record.of(*p->buffer)[0];
 		EXPECT_TRUE(is_of_the_dead(end.status)) << name(end.queue) << ": " << end.status;
 	}
-	EXPECT_EQ(echo(a, to, 3), t.nobody) << "it is known that nobody is there";
-	// And a new one at its address is reached through the same end point.
+	EXPECT_EQ(echo(a, to, 3), t.nobody) << "a knows that no machine is there";
+	// A new machine at its address is reachable through the same end point.
 	helper next(t, where);
 	int r = 1;
 	for (int i = 0; r && i < 20; i++)
@@ -245,7 +245,7 @@ TEST_P(fault_once, peer_kill9)
 	EXPECT_EQ(r, 0);
 }
 
-// Not at rest, but wherever it is in a transfer: what it shares with us is as it left it.
+// Not at rest but in mid-transfer: memory shared with us stays as the dead process left it.
 TEST_P(fault_once, peer_kill9_as_it_writes)
 {
 	if (!w.home().traits().between_processes)
@@ -279,7 +279,7 @@ TEST_P(fault_once, self_kill9_no_leak)
 	endpoint_ptr to;
 	ASSERT_EQ(a.tm.make_endpoint(where, to), 0);
 	for (int i = 0; i < 3; i++) {
-		helper h(t, where); // throws if the address were still in use
+		helper h(t, where); // throws if the address is still in use
 		int r = 1;
 		for (int n = 0; r && n < 20; n++)
 			r = echo(a, to, 1);
@@ -320,8 +320,8 @@ TEST_P(fault, peer_restart_stale_packets)
 			in.push_back(&w.memory(64, 1, &d));
 			ASSERT_EQ(b.receive(*in.back()), 0);
 		}
-		// What is sent while nobody is told of the restart may be lost with the old
-		// machine, but soon one arrives, of this round.
+		// Messages sent before the restart is known may die with the old machine, but
+		// soon one of this round arrives.
 		for (unsigned tries = 0; b.record.messages().empty(); tries++) {
 			ASSERT_LT(tries, 100u);
 			piece &out = w.memory(64, 1, &d);
@@ -335,7 +335,7 @@ TEST_P(fault, peer_restart_stale_packets)
 			for (piece *p : in)
 				if (p->buffer.get() == h.buffer)
 					EXPECT_EQ(p->copy(0, 64), patterned(round, 64));
-		// Messages are left under way to the machine that goes.
+		// Leaves messages in flight to the machine that ends.
 		for (int i = 0; i < 4; i++) {
 			piece &out = w.memory(64, 1, &d);
 			ASSERT_EQ(a.send(out, 64, to, clock::now() + 2s), 0);
@@ -408,7 +408,7 @@ TEST_P(fault, hostile_peer)
 	for (unsigned seed = 1; seed <= seeds; seed++)
 		for (const node *each : {&b, &a})
 			got_in += t.attack(each->tm.address(), seed);
-	EXPECT_GE(got_in, seeds) << "most greetings are in order";
+	EXPECT_GE(got_in, seeds) << "most greetings are valid";
 	EXPECT_EQ(shown.copy(0, 4096), patterned(1, 4096));
 	EXPECT_TRUE(taken.is(std::byte{0}, 0, 4096));
 	EXPECT_TRUE(shown.buffer->queued());
@@ -418,22 +418,22 @@ TEST_P(fault, hostile_peer)
 	traffic(a, b, 20, 10000);
 }
 
-// What soak_mixed keeps about each buffer, and what it finds in those that were written to.
+// What soak_mixed records about each buffer, and what it finds in written ones.
 class soak
 {
 public:
 	static constexpr unsigned nodes = 4, sources = 12, sinks = 12;
 	static constexpr std::size_t size = 8192;
-	// Nodes below this have room for whatever is sent to them; it is not in the items.
+	// Nodes below this have room for all messages to them; that room is not in the items.
 	static constexpr unsigned roomy = 2, rooms = 2, messages_a_room = 512;
 	struct item {
 		piece *p;
 		std::size_t adds = 0;
 		unsigned from = 0;                  // of an active_bulk_recv: the source's seed
-		bool waits = false;                 // for what may never come
-		item *partner = nullptr;            // of bulk that is to end well: the other side
-		std::atomic<bool> sure{false};      // nothing keeps it from ending well
-		std::atomic<std::size_t> finals{0}; // looked at, too
+		bool waits = false;                 // for an event that may never come
+		item *partner = nullptr;            // the other side of bulk that must end well
+		std::atomic<bool> sure{false};      // nothing can prevent a good end
+		std::atomic<std::size_t> finals{0}; // ended and checked
 	};
 
 	static unsigned seed(unsigned node, unsigned source) { return node * sources + source; }
@@ -459,11 +459,11 @@ public:
 	std::deque<room> rooms_here;
 	std::map<const net::buffer *, room *> rooms_of;
 	std::atomic<unsigned> messages{0}, read{0}, written{0}, wrong{0};
-	// Of those that were sure: how they have ended, and how they must not.
+	// Of the sure ones: how they ended, and the ends that must not occur.
 	std::atomic<unsigned> well{0}, collateral{0}, badly{0};
 	std::atomic<int> worst{0}, allowed{0};
 
-	// It does not end by itself any more, nor does what depends on it.
+	// From now on it may end badly, and so may its partner.
 	static void disturb(item &i)
 	{
 		i.sure = false;
@@ -509,7 +509,7 @@ private:
 			r.open();
 		r.finals++;
 	}
-	// Whether what came is the beginning of one of these.
+	// Counts an error unless the bytes are the beginning of one of these.
 	void check(const piece &p, const buffer_event &e, unsigned first, unsigned count,
 		   std::atomic<unsigned> &good)
 	{
@@ -555,7 +555,7 @@ TEST_P(fault, soak_mixed)
 	for (soak::room &r : s.rooms_here)
 		r.open();
 	std::mt19937 random(1);
-	// Descriptors, good or stale, to read and to write; and what there is to read.
+	// Descriptors, good or stale, to read and to write; and the sources to read.
 	std::vector<std::byte> offers[2];
 	unsigned offered = 0;
 	const unsigned steps = scale(4000, 400000);
@@ -604,7 +604,7 @@ TEST_P(fault, soak_mixed)
 				me.tm.deliver_all();
 			continue;
 		}
-		// Not while what came before is being looked at.
+		// Not before its last end has been checked.
 		const bool idle = it.adds == it.finals;
 		if (fills && !idle)
 			continue;
@@ -645,11 +645,11 @@ TEST_P(fault, soak_mixed)
 		else
 			ASSERT_TRUE(r == -EBUSY || r == -ETIME || r == -EINVAL || r == -ENOBUFS)
 				<< r;
-		if (step % 32 == 31) { // things are to happen meanwhile
+		if (step % 32 == 31) { // gives others time
 			const time_point next = clock::now() + 1ms;
 			ASSERT_TRUE(w.until([&] { return clock::now() >= next; }));
 		}
-		if (step % 512 == 511) // so that a record does not grow for ever
+		if (step % 512 == 511) // so that the record stays small
 			for (node *each : n)
 				each->record.clear();
 	}

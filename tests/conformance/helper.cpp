@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // helper.cpp - see helper.hpp.
 //
-// It says READY on a pipe, and its descriptors in hexadecimal; the end of the pipe before that
+// The helper says READY on a pipe, and its descriptors in hexadecimal; an earlier end of the pipe
 // means that it could not start.
 #include "helper.hpp"
 
@@ -27,7 +27,8 @@ std::string program()
 	const ssize_t n = ::readlink("/proc/self/exe", self, sizeof(self) - 1);
 	const std::string path(self, n > 0 ? static_cast<std::size_t>(n) : 0);
 	const std::string tests = path.substr(0, path.rfind('/'));
-	const std::string beside = tests + "/conformance-peer"; // where all is in one directory
+	const std::string beside =
+		tests + "/conformance-peer"; // when all programs are in one directory
 	if (::access(beside.c_str(), X_OK) == 0)
 		return beside;
 	return tests.substr(0, tests.rfind('/')) + "/conformance-peer";

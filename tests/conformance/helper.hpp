@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// helper.hpp - another process with a transfer machine in it, to be killed.
+// helper.hpp - another process with a transfer machine, for tests to kill.
 //
-// The program is conformance-peer. It sends back every message to its sender, shows memory to
-// read and to write, and dies with its parent.
+// The program is conformance-peer. It echoes every message, offers memory to read and to write,
+// and dies with its parent.
 #pragma once
 
 #include <string>
@@ -17,23 +17,23 @@ namespace conformance
 class helper
 {
 public:
-	/// Starts it and waits until its machine has started. @throw std::system_error.
+	/// Starts the process and waits until its machine has started. @throw std::system_error.
 	helper(const target &, const std::string &address);
 	~helper() { kill(); }
 	helper(const helper &) = delete;
 	helper &operator=(const helper &) = delete;
 
-	/// It does nothing any more, and has not gone either.
+	/// Stops the process with SIGSTOP.
 	void freeze();
-	/// It goes on.
+	/// Lets it continue.
 	void thaw();
-	/// SIGKILL, and gone when it returns.
+	/// SIGKILL; the process is gone on return.
 	void kill();
-	/// Until then.
+	/// Valid until then.
 	pid_t pid() const { return pid_; }
 
 	static constexpr std::size_t bulk = 1 << 20;
-	/// Descriptors of as many bytes, good for once.
+	/// Descriptors of as many bytes, valid once.
 	std::vector<std::byte> readable, writable;
 
 private:

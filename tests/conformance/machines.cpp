@@ -46,7 +46,7 @@ int error_of(const domain_options &o)
 	}
 }
 
-// Address numbers taken as other programs would, until they go.
+// Address numbers taken as other programs would take them, until destruction.
 struct taken {
 	std::vector<core::claim> claims;
 	int take(const target &t, std::uint32_t id)
@@ -67,7 +67,7 @@ struct taken {
 
 TEST_P(machines_once, dom_init_fini)
 {
-	w.open(); // what a library keeps for good is there after the first
+	w.open(); // the first domain creates what a library keeps forever
 	const std::size_t before = open_descriptors();
 	for (int i = 0; i < 3; i++) {
 		domain d({t.transport, t.options});
@@ -220,7 +220,8 @@ TEST_P(machines_once, tm_dyn_reuse)
 	node &a = w.made(), &b = w.made(), &c = w.made();
 	for (node *n : {&a, &b, &c})
 		ASSERT_TRUE(n->up(t.any));
-	// It is free when the machine has stopped, not when somebody has finished with it.
+	// The address is free once the machine has stopped, not when its owner has finished with
+	// it.
 	ASSERT_EQ(b.tm.stop(true), 0);
 	ASSERT_EQ(b.tm.wait(tm_state::stopped, clock::now() + patience), 0);
 	node &d = w.made();
@@ -325,7 +326,7 @@ TEST_P(machines, tm_stop_abort)
 		all.push_back(&w.memory(256, 1, &d));
 		ASSERT_EQ(a.passive(*all.back(), queue_type::passive_bulk_send), 0);
 	}
-	// Where they cannot be held up, these may be faster.
+	// Without a stall these may end first.
 	active.push_back(&w.memory(64, 1, &d));
 	ASSERT_EQ(a.send(*active.back(), 64, a.to(b)), 0);
 	const struct {
@@ -380,8 +381,8 @@ TEST_P(machines, tm_stop_while_starting)
 	EXPECT_TRUE(again.up(where)) << "its address is free";
 }
 
-// For that of the last state, which always runs while fini() waits, and for that of a buffer:
-// on the background thread, or in deliver_all() of a thread that knows nothing of fini().
+// For a callback of the last state, which always runs while fini() waits, and for one of a
+// buffer: on the background thread, or in deliver_all() of a thread that knows nothing of fini().
 TEST_P(machines, tm_fini_waits_callbacks)
 {
 	const bool sync = w.how.sync;
@@ -390,7 +391,7 @@ TEST_P(machines, tm_fini_waits_callbacks)
 	std::atomic<unsigned> waited_for{0};
 	std::atomic<bool> early{false};
 	std::atomic<int> from_inside{0};
-	// While a callback runs fini() may begin and not end. It is given time to.
+	// While a callback runs, fini() may begin but not end. linger() gives it time to.
 	const auto linger = [&](auto &&begun) {
 		const time_point end = clock::now() + patience;
 		while (!begun() && clock::now() < end)
@@ -404,7 +405,8 @@ TEST_P(machines, tm_fini_waits_callbacks)
 	n->record.on_event = [&](const buffer_event &) {
 		from_inside = n->tm.fini();
 		entered = true;
-		// Where both are under way, longer than the other, for which alone fini() may wait.
+		// If both callbacks run, this one stays longer, so that fini() waits for it
+		// alone.
 		linger([&] { return sync ? told.load() : finishing.load(); });
 	};
 	n->record.on_change = [&](const tm_event &e) {
@@ -441,7 +443,7 @@ TEST_P(machines, tm_fini_waits_callbacks)
 	EXPECT_TRUE(n->record.came(tm_state::stopped));
 }
 
-// Polls for a while, sleeps, and is woken again.
+// Polls for a while, sleeps, and wakes again.
 TEST_P(machines, tm_poll_before_block)
 {
 	node &a = w.made(), &b = w.made();
@@ -478,7 +480,7 @@ TEST_P(machines_once, tm_confine_cpu)
 		EXPECT_EQ(n.tm.confine({}), -EINVAL);
 		EXPECT_EQ(n.tm.confine(none), -EINVAL);
 		ASSERT_EQ(n.tm.confine(one), 0);
-		// Outlives this scope: the machine is stopped after it.
+		// Outlives this scope: the machine stops after it.
 		const auto state_cpu = std::make_shared<std::atomic<int>>(-1);
 		n.record.on_change = [state_cpu](const tm_event &) {
 			*state_cpu = ::sched_getcpu();

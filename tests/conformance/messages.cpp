@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// messages.cpp - what is sent is what arrives, where it should.
+// messages.cpp - messages arrive as they were sent, at the right place.
 //
 // Conformance tests msg_*.
 #include <cerrno>
@@ -17,7 +17,7 @@ namespace
 class messages : public suite
 {
 protected:
-	// One message from a to b in buffers of their own, waited for and compared.
+	// Sends one message from a to b in its own buffers, waits and compares.
 	void pass(node &a, node &b, const endpoint_ptr &to, std::size_t length, unsigned seed,
 		  unsigned out_segments = 1, unsigned in_segments = 1)
 	{
@@ -86,7 +86,7 @@ TEST_P(messages, msg_length_only)
 	ASSERT_TRUE(w.ended(b, in));
 	EXPECT_EQ(b.record.of(*in.buffer)[0].length, 100u);
 	EXPECT_EQ(in.copy(0, 100), patterned(3, 100));
-	EXPECT_TRUE(in.is(std::byte{0}, 100, 3996)) << "nothing behind the message is touched";
+	EXPECT_TRUE(in.is(std::byte{0}, 100, 3996)) << "no byte after the message changed";
 	ASSERT_TRUE(w.ended(a, out));
 	EXPECT_EQ(a.record.of(*out.buffer)[0].length, 100u);
 }
@@ -129,8 +129,8 @@ TEST_P(messages, msg_no_receiver)
 	ASSERT_TRUE(w.ended(a, lost));
 	EXPECT_EQ(a.record.of(*lost.buffer)[0].status, t.no_buffer);
 	EXPECT_EQ(b.record.count(), 0u);
-	// The machine is none the worse for it: the next one that is sent arrives, or the first,
-	// if nobody has been told that it is lost.
+	// The machine still works: the next message arrives, or the first one, if its sender got
+	// no report of a loss.
 	piece &in = w.memory(64), &out = w.memory(64);
 	out.fill(2);
 	ASSERT_EQ(b.receive(in), 0);
@@ -146,7 +146,7 @@ TEST_P(messages, msg_no_receiver)
 	EXPECT_TRUE(got == patterned(2, 64) || (!t.no_buffer && got == patterned(1, 64)));
 }
 
-// What is sent at the moment when an idle connection is given up goes by the next one.
+// A message sent at the moment when an idle connection ends goes by the next connection.
 TEST_P(messages, msg_meets_an_idle_end)
 {
 	if (t.brief.empty())
@@ -189,7 +189,7 @@ TEST_P(messages, msg_no_tm)
 	pass(a, b, a.to(b), 64, 1);
 }
 
-// Where a machine should be something else lets itself be connected to, and does not speak.
+// At a machine's address another service accepts connections and does not answer.
 TEST_P(messages_once, msg_mute_service)
 {
 	if (!t.mute)
@@ -206,7 +206,7 @@ TEST_P(messages_once, msg_mute_service)
 		out.push_back(&w.memory(64));
 		ASSERT_EQ(a.send(*out.back(), 64, nobody), 0);
 	}
-	// It is in nobody's way.
+	// It does not disturb others.
 	piece &in = w.memory(64), &other = w.memory(64);
 	ASSERT_EQ(b.receive(in), 0);
 	ASSERT_EQ(a.send(other, 64, a.to(b)), 0);
@@ -253,7 +253,7 @@ TEST_P(messages, msg_retain_space)
 	piece &in = w.memory(1000), &next = w.memory(1000), &out = w.memory(1000);
 	ASSERT_EQ(b.receive(in, 300, 100), 0);
 	ASSERT_EQ(b.receive(next, 300, 100), 0);
-	// 1000, 750, 500 are room enough for another, 250 is not.
+	// 1000, 750, 500 are enough room for another message, 250 is not.
 	for (unsigned i = 1; i <= 3; i++) {
 		ASSERT_EQ(a.send(out, 250, to), 0);
 		ASSERT_TRUE(w.ended(a, out, i));
@@ -292,7 +292,7 @@ TEST_P(messages, msg_offset_correct)
 	const auto events = b.record.of(*in.buffer, false);
 	ASSERT_EQ(events.size(), n);
 	for (unsigned i = 0; i < n; i++) {
-		EXPECT_GE(events[i].offset, end) << "they do not overlap";
+		EXPECT_GE(events[i].offset, end) << "messages do not overlap";
 		EXPECT_EQ(events[i].length, sizes[i]);
 		EXPECT_EQ(in.copy(events[i].offset, sizes[i]), patterned(i, sizes[i]));
 		end = events[i].offset + events[i].length;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// mute.hpp - services that say nothing, where a machine would be; see target::mute.
+// mute.hpp - silent services at a machine's address; see target::mute.
 #pragma once
 
 #include <memory>

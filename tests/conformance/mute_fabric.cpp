@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // mute_fabric.cpp - a foreign service on every port that a machine of the fabric transport would
-// have: connections come to be, and nobody ever reads what is said on them.
+// use: it accepts connections and never reads from them.
 #include <cerrno>
 #include <sys/socket.h>
 #include <system_error>

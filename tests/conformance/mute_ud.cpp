@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// mute_ud.cpp - the port of a machine of the ud transport, held by one that reads nothing.
+// mute_ud.cpp - holds the port of a machine of the ud transport and reads nothing.
 #include "mute.hpp"
 #include "userland/net/ud/resolver.hpp"
 

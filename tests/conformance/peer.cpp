@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // peer.cpp - the program conformance-peer: echoes messages until it is killed.
 //
-// Usage: conformance-peer LABEL ADDRESS. It says READY, then the descriptors of memory to read and
-// to write, in hexadecimal. Receive buffers are added again from the callback;
-// echoes are sent from buffers of their own, one a receive buffer.
+// Usage: conformance-peer LABEL ADDRESS. It says READY, then the descriptors of memory to read
+// and to write, in hexadecimal. The callback adds receive buffers again; each receive buffer has
+// its own buffer for echoes.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +39,7 @@ public:
 				return false;
 		return true;
 	}
-	/// Empty: it cannot be shown.
+	/// Empty: it cannot be offered.
 	std::string show(net::buffer &b, queue_type q)
 	{
 		operation o;
@@ -57,7 +57,7 @@ public:
 	void on_buffer(const buffer_event &e) override
 	{
 		if (!e.context)
-			return; // bulk; it is shown once
+			return; // bulk; it is offered once
 		slot &s = *static_cast<slot *>(e.context);
 		if (e.queue == queue_type::msg_recv && e.status == 0) {
 			std::memcpy(s.out.data(), s.in.data(), e.length);

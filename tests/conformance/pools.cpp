@@ -39,7 +39,7 @@ pool_options of(std::uint32_t buffers, pool_handler *h = nullptr, std::uint32_t 
 class pools : public suite
 {
 protected:
-	// A machine with a pool; puts its buffers back unless `keep`.
+	// A machine with a pool; returns its buffers to the pool unless `keep`.
 	node &pooled(buffer_pool &p, std::uint32_t length = 0, bool keep = false)
 	{
 		node &n = w.made();
@@ -58,7 +58,7 @@ protected:
 	{
 		return w.until([&] { return n.tm.queued(queue_type::msg_recv) == receives; });
 	}
-	// One after the other.
+	// Sends one after the other.
 	void send(node &from, node &to, unsigned n)
 	{
 		piece &out = w.memory(64);
@@ -95,7 +95,7 @@ TEST_P(pools, pool_initial_min)
 	EXPECT_EQ(c.tm.attach(p, c.record, 4097, 1), -EFBIG) << "it would never receive";
 	EXPECT_EQ(p.buffer_size(), 4096u);
 	EXPECT_EQ(c.tm.attach(p, c.record, p.buffer_size(), 1), 0);
-	EXPECT_EQ(c.tm.attach(p, c.record, 1, 1), -EINVAL) << "one pool a machine";
+	EXPECT_EQ(c.tm.attach(p, c.record, 1, 1), -EINVAL) << "one pool per machine";
 }
 
 TEST_P(pools, pool_min_one)
@@ -178,7 +178,7 @@ TEST_P(pools, pool_not_empty_is_light)
 	ASSERT_EQ(p.put(filled), 0);
 	EXPECT_EQ(h.first, before + 1);
 	EXPECT_EQ(told, std::this_thread::get_id());
-	EXPECT_EQ(free, 1u) << "the buffer is not taken on the thread of put()";
+	EXPECT_EQ(free, 1u) << "the thread of put() does not take the buffer";
 	EXPECT_EQ(deficit, 2u);
 	EXPECT_TRUE(w.until([&] { return a.tm.receive_deficit() == 1; }));
 	EXPECT_EQ(p.put(nullptr), -EINVAL);
@@ -217,7 +217,8 @@ TEST_P(pools_once, pool_colour_order)
 	for (net::buffer *each : {b[0], b[2], b[1], b[3], b[4]})
 		ASSERT_EQ(p.put(each), 0);
 	EXPECT_EQ(p.put(b[4]), -EINVAL) << "it is in the pool";
-	// Of colour 7, most recently used first; then those of no colour; then the least recent.
+	// Of colour 7, most recently used first; then those without colour; then the least
+	// recent.
 	EXPECT_EQ(p.get(7), b[1]);
 	EXPECT_EQ(p.get(7), b[2]);
 	EXPECT_EQ(p.get(9), b[4]);
@@ -227,16 +228,16 @@ TEST_P(pools_once, pool_colour_order)
 	for (net::buffer *each : b)
 		ASSERT_EQ(p.put(each), 0);
 
-	// A claim that has lapsed is none: b[1] is plain by then, and first in line.
+	// A lapsed claim is void: b[1] is plain by then, and first in line.
 	o.affinity = 0ms;
 	buffer_pool &q = w.pool(o);
 	net::buffer *one = q.get(1), *other = q.get(2);
 	ASSERT_EQ(q.put(one), 0);
 	ASSERT_EQ(q.put(other), 0);
-	EXPECT_EQ(q.get(3), other) << "the last that came back, of those without a colour";
+	EXPECT_EQ(q.get(3), other) << "the last returned of those without a colour";
 	ASSERT_EQ(q.put(other), 0);
 
-	// A machine asks with its colour, though others were in the pool for longer.
+	// A machine asks with its colour, even if others were in the pool for longer.
 	o.affinity = 1h;
 	buffer_pool &r = w.pool(o);
 	net::buffer *all[6];
@@ -286,7 +287,7 @@ TEST_P(pools, pool_return_before_stop)
 		ASSERT_EQ(a.tm.stop(abort), 0);
 		ASSERT_TRUE(w.until([&] { return a.record.came(tm_state::stopped); }));
 		EXPECT_EQ(free, 6);
-		EXPECT_EQ(a.record.count(), events) << "idle buffers go back without events";
+		EXPECT_EQ(a.record.count(), events) << "idle buffers return without events";
 		w.remove(a);
 	}
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// stopped.cpp - a peer that is there and does nothing: a process that was sent SIGSTOP.
+// stopped.cpp - a peer that exists and does nothing: a process after SIGSTOP.
 //
-// Whoever has to do with it ends in time, by a deadline or because its own side stops, and the
-// peer does nothing to memory that was given back when it goes on.
+// Every operation with it ends in time, by a deadline or because its own side stops, and the peer
+// does not write to returned memory when it continues.
 #include <cerrno>
 
 #include "helper.hpp"
@@ -26,7 +26,7 @@ protected:
 	endpoint_ptr to;
 	std::unique_ptr<helper> h;
 
-	// A helper that has answered, so that there is a connection.
+	// A helper that has answered, so that a connection exists.
 	void meet()
 	{
 		where = w.next_address();
@@ -35,7 +35,7 @@ protected:
 		h = std::make_unique<helper>(t, where);
 		ASSERT_TRUE(answered());
 	}
-	// Whether one of a few messages came back.
+	// True if one of a few messages came back.
 	bool answered()
 	{
 		for (unsigned i = 0; i < 20; i++) {
@@ -89,10 +89,10 @@ TEST_P(stopped, peer_is_no_reason_to_be_late)
 	}
 	const auto is = into->copy(0, helper::bulk);
 	h->thaw();
-	// By the second time it has come upon all that it had been asked for.
+	// By the second echo the peer has met all requests to it.
 	EXPECT_TRUE(answered());
 	EXPECT_TRUE(answered());
-	EXPECT_EQ(into->copy(0, helper::bulk), is) << "written to after it was given back";
+	EXPECT_EQ(into->copy(0, helper::bulk), is) << "written after it was returned";
 }
 
 TEST_P(stopped, peer_keeps_nobody_from_stopping)
@@ -118,7 +118,7 @@ TEST_P(stopped, peer_keeps_nobody_from_stopping)
 	a = &w.up();
 	ASSERT_EQ(a->tm.make_endpoint(where, to), 0);
 	EXPECT_TRUE(answered());
-	EXPECT_EQ(all[1]->copy(0, helper::bulk), is) << "written to after it was given back";
+	EXPECT_EQ(all[1]->copy(0, helper::bulk), is) << "written after it was returned";
 }
 
 } // namespace conformance

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // sync.cpp - events when the program asks for them, and not before.
 //
-// Conformance tests sync_*. These wait by notify() and a channel where they must not poll.
+// Conformance tests sync_*. Tests that must not poll wait by notify() and a channel.
 #include <cerrno>
 
 #include "world.hpp"
@@ -34,8 +34,7 @@ TEST_P(synchronous_delivery, sync_no_event_before_call)
 	piece &in = w.memory(64), &out = w.memory(64);
 	ASSERT_EQ(b.receive(in), 0);
 	ASSERT_EQ(a.send(out, 64, a.to(b)), 0);
-	// Both have had their events by what their background threads did, and neither handler
-	// has been called.
+	// The background threads have produced events for both, and neither handler has run.
 	ASSERT_TRUE(arrives(b));
 	ASSERT_TRUE(arrives(a));
 	EXPECT_EQ(a.record.count(), 0u);
@@ -67,7 +66,7 @@ TEST_P(synchronous_delivery, sync_notify_once)
 	EXPECT_EQ(c.wait(clock::now() + patience), 0);
 	ASSERT_TRUE(w.until([&] { return b.record.messages().size() == 3; }));
 	EXPECT_FALSE(c.try_wait()) << "once, for three events";
-	// With nothing to deliver it waits for the next; with something it is told at once.
+	// Without a pending event it waits for the next; otherwise it returns at once.
 	channel d;
 	ASSERT_EQ(b.tm.notify(d), 0);
 	EXPECT_FALSE(b.tm.pending());
@@ -93,7 +92,7 @@ TEST_P(synchronous_delivery, sync_empty_ok)
 		ASSERT_FALSE(a.tm.pending());
 		ASSERT_EQ(a.tm.deliver_all(), 0u);
 	}
-	// An event that another call has taken meanwhile is no error either.
+	// If another call has taken the event, that is no error either.
 	piece &in = w.memory(64);
 	ASSERT_EQ(a.receive(in), 0);
 	ASSERT_TRUE(a.tm.del(*in.buffer));
@@ -118,10 +117,10 @@ TEST_P(synchronous_delivery, sync_same_thread)
 	for (node *n : {&a, &b})
 		for (const happened &h : n->record.all())
 			EXPECT_EQ(h.thread, std::this_thread::get_id());
-	// State events are the background thread's all the same.
+	// State events still come from the background thread.
 	for (const auto &s : b.record.states())
 		EXPECT_NE(s.second, std::this_thread::get_id());
-	// A callback may deliver what its own operations made happen.
+	// A callback may deliver the events of its own operations.
 	int depth = 0, deepest = 0;
 	b.record.on_event = [&](const buffer_event &) {
 		deepest = std::max(deepest, ++depth);

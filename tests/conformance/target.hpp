@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// target.hpp - what the suite must know of a transport to put it to the test.
+// target.hpp - what the suite must know about a transport to test it.
 //
-// A transport joins by an entry in targets.cpp. What it cannot be asked for here it says by
-// leaving the function out; the tests that need it are then skipped with that reason.
+// A transport joins by an entry in targets.cpp. It leaves out the functions that it cannot
+// provide; tests that need one are skipped with that reason.
 #pragma once
 
 #include <cerrno>
@@ -28,20 +28,20 @@ using parameters = std::vector<std::pair<std::string, std::string>>;
 struct faults {
 	std::uint32_t drop, duplicate, reorder; // per million
 	std::uint64_t seed;
-	std::uint32_t slow_us = 0; // that each datagram takes
+	std::uint32_t slow_us = 0; // time of each datagram
 };
 
 struct target {
-	std::string label; ///< in the names of tests; a word
+	std::string label; ///< a word, for the names of tests
 	std::string transport;
 	parameters options = {};
 
-	/// Addresses of this host that no other process uses at the same time: number 0 to 99.
+	/// Addresses of this host that no other process uses meanwhile: numbers 0 to 99.
 	std::function<std::string(unsigned)> address;
-	/// With `*`; what it may become is in the order of ids, beginning with highest_id.
+	/// With `*`; it becomes addresses in the order of ids, beginning with highest_id.
 	std::string any;
 	std::uint32_t highest_id = 4095;
-	/// Of a host that is not this one.
+	/// The address of another host.
 	std::string foreign;
 
 	/// Further options under which sends and active bulk operations never end by themselves.
@@ -52,39 +52,38 @@ struct target {
 	std::function<parameters(const faults &)> wire;
 	/// Further options so that sequence numbers wrap after a few messages.
 	parameters near_wrap = {};
-	/// Further options so that what connects two machines is given up after `idle` without use.
+	/// Further options that end a connection between two machines after `idle` without use.
 	parameters brief = {};
 	std::chrono::milliseconds idle{0};
-	bool descriptors = false; ///< each such connection has one, of the process
-	/// Operations after which numbers that peers tell each other come again.
+	bool descriptors = false; ///< each such connection uses a descriptor of the process
+	/// Operations after which the numbers that peers exchange repeat.
 	unsigned come_again = 0;
-	/// What one is told who uses a descriptor for another.
+	/// The status of an operation with another peer's descriptor.
 	int for_another = -EPERM;
-	/// What one is told who sends to an address where no machine is; 0: nothing.
+	/// The status of a send to an address without a machine; 0: none is reported.
 	int nobody = -ECONNREFUSED;
-	/// What a message ends with that no buffer has been found for; 0: nobody says so.
+	/// The status of a message that found no buffer; 0: none is reported.
 	int no_buffer = -ENOBUFS;
-	/// Takes the place of a machine, lets itself be asked and never answers, while it lives.
+	/// Takes the place of a machine and never answers, while it lives.
 	std::function<std::shared_ptr<void>(const net::address &)> mute;
-	/// What one is told who sends to it.
+	/// The status of a send to it.
 	int muteness = -ECONNREFUSED;
-	/// A sender may be told that all is well before its message is there.
+	/// A sender may get status 0 before its message has arrived.
 	bool told_early = false;
-	/// A peer that is silent for too long ends operations with -EHOSTDOWN.
+	/// A peer that is silent too long ends operations with -EHOSTDOWN.
 	bool tires = false;
-	/// What else an operation of soak_mixed may end with because of others: one on the same
-	/// connection was cancelled, and its peer took too long; 0: nothing.
+	/// How else an operation of soak_mixed may end because of others: one on the same
+	/// connection was cancelled, and its peer took too long; 0: not at all.
 	int collateral = 0;
-	/// Sends what an enemy would to the machine at this address; the seed makes it repeat.
-	/// False: it was not let in.
+	/// Sends what an enemy would to the machine at this address; the seed makes it
+	/// repeatable. False: the machine refused it.
 	std::function<bool(const net::address &, std::uint64_t seed)> attack;
-	/// Why there is no such enemy.
+	/// The reason if there is no such enemy.
 	std::string unattacked = "it takes nothing from outside of the program";
-	/// What a process has outside of itself while it lives, and must not have for long after:
-	/// how many such things there are of it.
+	/// Counts what a process owns outside of itself while it lives, and must not leave behind
+	/// for long.
 	std::function<std::size_t(pid_t)> leftovers;
-	/// Messages of at most so many bytes, from one machine to another, do not overtake each
-	/// other.
+	/// Messages of at most this many bytes, from one machine to another, stay in order.
 	std::size_t ordered = SIZE_MAX;
 	/// End points that ep_many makes.
 	unsigned many = 10000;
@@ -94,7 +93,7 @@ struct target {
 const std::vector<target> &targets();
 const target *find_target(const std::string &label);
 
-/// 127.a.b.c, with a and b of this process and c = 1 + n; other processes have others.
+/// 127.a.b.c, with a and b from this process and c = 1 + n; other processes have others.
 std::string own_ip(unsigned n);
 
 } // namespace conformance

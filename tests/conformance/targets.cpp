@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// targets.cpp - the transports that are put to the test.
+// targets.cpp - the transports under test.
 //
-// Each process has loopback addresses of its own, so that suites run side by side.
+// Each process has its own loopback addresses, so that suites run side by side.
 #include "attack_fabric.hpp"
 #include "attack_ud.hpp"
 #include "mute.hpp"
@@ -23,14 +23,14 @@ std::string lnet(const std::string &ip, const std::string &net, unsigned portal,
 	return ip + '@' + net + ":12345:" + std::to_string(portal) + ':' + id;
 }
 
-// All machines on one NID, as most programs have them.
+// All machines on one NID, as in most programs.
 target mem(const std::string &label, parameters options)
 {
 	target t;
 	t.label = label;
 	t.transport = "mem";
 	t.options = std::move(options);
-	t.options.emplace_back("hold", "200"); // nobody's messages are waited for
+	t.options.emplace_back("hold", "200"); // a message waits this long for a buffer
 	t.address = [](unsigned n) { return lnet(own_ip(0), "tcp", 31, std::to_string(n)); };
 	t.any = lnet(own_ip(0), "tcp", 32, "*");
 	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
@@ -42,7 +42,7 @@ target mem(const std::string &label, parameters options)
 	return t;
 }
 
-// Soft RoCE: machines on one IP share it by UDP ports of their own.
+// Soft RoCE: machines on one IP share it by their own UDP ports.
 target ud(const std::string &label, parameters options)
 {
 	target t;
@@ -52,7 +52,7 @@ target ud(const std::string &label, parameters options)
 	t.address = [](unsigned n) { return lnet(own_ip(0), "tcp", 31, std::to_string(n)); };
 	t.any = lnet(own_ip(0), "tcp", 32, "*");
 	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
-	// Nothing arrives, and nobody gives up.
+	// Nothing arrives, and no side gives up.
 	t.stall = {{"test_drop", "1000000"}, {"tries", "250"}, {"bulk_patience", "3600000"}};
 	t.slow_start = {{"test_start_delay", "60000"}};
 	t.wire = [](const faults &f) -> parameters {
@@ -63,8 +63,8 @@ target ud(const std::string &label, parameters options)
 			{"test_slow", std::to_string(f.slow_us)}};
 	};
 	t.near_wrap = {{"test_first_seq", "4294967290"}};
-	t.for_another = -ENOENT; // nothing that he need know of
-	t.ordered = 0;           // small ones have a queue pair of their own
+	t.for_another = -ENOENT; // the requester need not know of it
+	t.ordered = 0;           // small ones have their own queue pair
 	t.muteness = -EHOSTUNREACH;
 	t.tires = true;
 #ifdef COOP_NET_UD
@@ -74,7 +74,7 @@ target ud(const std::string &label, parameters options)
 	return t;
 }
 
-// Files that carry the process in their names.
+// Files with the process in their names.
 std::size_t shared_memory_of(pid_t pid)
 {
 	const std::string mark = '-' + std::to_string(pid) + '-';
@@ -86,7 +86,7 @@ std::size_t shared_memory_of(pid_t pid)
 	return n;
 }
 
-// One NID as well; what a peer is never answered stalls for longer than the tests wait.
+// One NID as well; an operation that a peer never answers stalls for longer than the tests wait.
 target fabric(const std::string &label, parameters options)
 {
 	target t;
@@ -100,9 +100,10 @@ target fabric(const std::string &label, parameters options)
 	t.idle = std::chrono::milliseconds(100);
 	t.brief = {{"idle", "100"}, {"hold", "100"}};
 	t.descriptors = t.options[0].second == "tcp";
-	t.ordered = t.options[0].second == "shm" ? 4096 : 16384; // larger ones are asked for
+	t.ordered =
+		t.options[0].second == "shm" ? 4096 : 16384; // the receiver requests larger ones
 	t.come_again = 8192;
-	t.no_buffer = 0; // what is small has been sent when it has left
+	t.no_buffer = 0; // a small message counts as sent once it has left
 	t.told_early = true;
 	if (t.options[0].second == "shm")
 		t.leftovers = shared_memory_of;
@@ -118,8 +119,8 @@ target fabric(const std::string &label, parameters options)
 	return t;
 }
 
-// The same, named by IP addresses and ports of its own instead of machines of a node. Below the
-// ports that systems give out by themselves.
+// The same, named by IP addresses and its own ports instead of machines of a node. The ports are
+// below those that systems assign by themselves.
 target fabric_inet(const std::string &label, parameters options)
 {
 	target t = fabric(label, std::move(options));
@@ -132,8 +133,8 @@ target fabric_inet(const std::string &label, parameters options)
 	return t;
 }
 
-// An RDMA device and its IP address, in the lab of emulated machines. It is asked for in the
-// environment, and nothing else is put to the test then.
+// An RDMA device and its IP address, in the lab of emulated machines. The environment selects it,
+// and the suite then tests nothing else.
 std::vector<target> of_device(const std::string &device, const std::string &ip)
 {
 	std::vector<target> all = {
@@ -150,8 +151,8 @@ std::vector<target> of_device(const std::string &device, const std::string &ip)
 	target &ud = all.back();
 	ud.stall = {}; // its wire is a real one
 	ud.wire = nullptr;
-	ud.collateral = -EHOSTDOWN; // emulated, it may not get round to all of them in time
-	all.front().mute = nullptr; // a device's ports are not those of sockets
+	ud.collateral = -EHOSTDOWN; // an emulated device may not serve all of them in time
+	all.front().mute = nullptr; // a device's ports are not sockets' ports
 	all.front().come_again = 0; // it would take too long in the lab
 	return all;
 }
@@ -185,7 +186,7 @@ std::vector<target> make()
 
 std::string own_ip(unsigned n)
 {
-	// A helper process is told whose addresses to use.
+	// A helper process learns whose addresses to use.
 	static const unsigned pid = [] {
 		const char *of = std::getenv("COOP_CONFORMANCE_PID");
 		return of ? static_cast<unsigned>(std::atoi(of))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // world.cpp - see world.hpp.
 //
-// A recorder locks its list before the bell, and never the other way round.
+// A recorder locks its list before the bell, never the other way round.
 #include "world.hpp"
 
 #include <cstdlib>
@@ -134,7 +134,7 @@ bool recorder::came(tm_state s) const
 
 void recorder::clear()
 {
-	std::deque<happened> old; // end points are let go without the lock
+	std::deque<happened> old; // releases end points without the lock
 	std::lock_guard guard(lock_);
 	old.swap(events_);
 }
@@ -280,7 +280,7 @@ endpoint_ptr node::to(const node &other)
 
 world::~world()
 {
-	// References to end points in a record may be the last ones; they go before machines.
+	// Records may hold the last references to end points; those must go before the machines.
 	for (auto &n : nodes_) {
 		(void)n->tm.stop(true);
 		n->record.clear();
@@ -348,8 +348,8 @@ bool world::until(const std::function<bool()> &f)
 				delivered += n->tm.deliver_all();
 		if (delivered)
 			continue;
-		// What f looks at changes with an event, which rings, or with a state that is
-		// looked at again soon.
+		// The state that f reads changes with an event, which rings, or with a state that
+		// the loop checks again soon.
 		std::unique_lock guard(rings.lock);
 		rings.rung.wait_for(guard, how.sync ? 20us : 2000us);
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // world.hpp - a domain, transfer machines in it, and a record of every event.
 //
-// The same tests run with automatic and with synchronous delivery: until() waits for a
-// condition in either, pumping the machines that need it, and fails after a time that is far
-// more than anything takes. Nothing here sleeps and hopes.
+// The same tests run with automatic and with synchronous delivery: until() waits for a condition
+// in either, pumping the machines that need it, and fails after a time far longer than any test
+// needs. No test sleeps and hopes.
 #pragma once
 
 #include <condition_variable>
@@ -20,10 +20,10 @@ namespace conformance
 
 using namespace std::chrono_literals;
 
-/// Far longer than any test takes when all is well.
+/// Far longer than any passing test takes.
 constexpr std::chrono::seconds patience{40};
 
-/// What a test runs with: a transport and a way of delivery.
+/// The mode of a test: a transport and a way of delivery.
 struct mode {
 	const target *of;
 	bool sync;
@@ -32,7 +32,7 @@ std::ostream &operator<<(std::ostream &, const mode &);
 std::string mode_name(const testing::TestParamInfo<mode> &);
 std::vector<mode> automatic(), synchronous(), both();
 
-/// Rung by every event of every machine.
+/// Every event of every machine rings it.
 struct bell {
 	std::mutex lock;
 	std::condition_variable rung;
@@ -51,8 +51,7 @@ struct happened {
 	int cpu;
 };
 
-/// Handler of all events of one machine; keeps them. Events of `before`, if set, go there
-/// first.
+/// Handler of all events of one machine; keeps them. If `before` is set, events go there first.
 class recorder final : public buffer_handler, public tm_handler
 {
 public:
@@ -82,7 +81,7 @@ private:
 	std::vector<std::pair<tm_event, std::thread::id>> states_;
 };
 
-/// Memory and a buffer over it. Segments are cut at odd places when there are several.
+/// Memory and a buffer over it. Several segments are cut at odd places.
 struct piece {
 	piece(domain &, std::size_t size, unsigned segments = 1);
 	void fill(unsigned seed);
@@ -103,7 +102,7 @@ class world;
 struct node {
 	node(world &, domain &, bool sync);
 	int start(const std::string &address);
-	/// Starts and waits until it has. @return whether it did.
+	/// Starts and waits for the start. @return whether it started.
 	bool up(const std::string &address);
 
 	world &in;
@@ -130,14 +129,14 @@ public:
 
 	domain &open(const parameters &more = {});
 	domain &home(); ///< the first domain, opened on demand
-	/// A node that has started, at the next address of the target.
+	/// A started node, at the target's next address.
 	node &up(domain *d = nullptr);
-	/// One that is only made.
+	/// A node that is not started.
 	node &made(domain *d = nullptr);
 	/// Memory and pools that live as long as the nodes.
 	piece &memory(std::size_t size, unsigned segments = 1, domain *d = nullptr);
 	buffer_pool &pool(const pool_options &, domain *d = nullptr);
-	/// Something that pools refer to.
+	/// An object that pools refer to.
 	template <class thing> thing &keep()
 	{
 		auto p = std::make_shared<thing>();
@@ -146,9 +145,9 @@ public:
 	}
 	std::string next_address() { return how.of->address(addresses_++); }
 
-	/// Waits, pumping, until `f` holds. @return false: patience has run out.
+	/// Waits, pumping, until `f` holds. @return false: patience ran out.
 	bool until(const std::function<bool()> &f);
-	/// Until the buffer has had this many final events in all.
+	/// Waits until the buffer has had this many final events in all.
 	bool ended(const node &, const piece &, std::size_t times = 1);
 	/// Stops a node and forgets it.
 	void remove(node &);
@@ -166,7 +165,7 @@ private:
 	unsigned addresses_ = 0;
 };
 
-/// What every test is made of.
+/// The base of every test.
 class suite : public testing::TestWithParam<mode>
 {
 protected:
@@ -177,7 +176,7 @@ protected:
 #define COOP_CONFORMANCE(name, modes) \
 	INSTANTIATE_TEST_SUITE_P(on, name, testing::ValuesIn(modes()), mode_name)
 
-/// Times a long test is longer with COOP_LONG=1 in the environment (make check-long).
+/// The count for a normal run, or with COOP_LONG=1 in the environment (make check-long).
 unsigned scale(unsigned normally, unsigned when_long);
 
 } // namespace conformance
