@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // device.cpp - machines of the fabric transport whose device does what the test says.
 //
-// libfabric is that of the fuzzer. A machine alone on its network, with the core that the library
-// has, is touched by nothing but its own calls; two of them, or one with an enemy, have the naive
-// core and the test's own thread.
+// libfabric is the fuzzer's fake. Only its own calls touch a machine that is alone on its
+// network, with the library's core; two of them, or one with an enemy, have the naive core and
+// the test's own thread.
 #include <arpa/inet.h>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -77,7 +77,7 @@ TEST_F(fabric_device, an_ip_of_the_host_that_is_not_the_devices_is_foreign)
 	EXPECT_EQ(tm.start(text_of(2)), 0);
 }
 
-// How a machine comes to know: from whoever listens; or from what it wants of the device next.
+// How a machine notices: through its listener, or through its next call to the device.
 class fabric_device_goes : public fabric_device, public testing::WithParamInterface<const char *>
 {
 protected:
@@ -151,7 +151,7 @@ TEST_P(fabric_device_goes, and_every_operation_ends_once)
 INSTANTIATE_TEST_SUITE_P(known_by, fabric_device_goes, testing::Values("listener", "connect"),
 			 [](const auto &i) { return std::string(i.param); });
 
-// A peer that the device has no way to says the same as a device that has gone.
+// The status of a peer that the device cannot reach equals that of a removed device.
 TEST_F(fabric_device, a_peer_out_of_its_reach_is_no_reason_to_give_up)
 {
 	domain d({"fabric", {{"provider", "fake"}}});
@@ -219,8 +219,8 @@ protected:
 	std::unique_ptr<naive_core> core[2];
 };
 
-// At each step of a large message and of a transfer both ways between two, the device of one goes:
-// nothing of either is left with libfabric, and the other goes on.
+// At each step of a large message and of a transfer both ways, the device of one machine goes:
+// libfabric keeps nothing of either, and the other machine goes on.
 TEST_F(fabric_naive, the_device_goes_at_any_moment)
 {
 	constexpr std::size_t size = 5000;
@@ -261,7 +261,7 @@ TEST_F(fabric_naive, the_device_goes_at_any_moment)
 		}
 		fake_node *n = wire.listeners.at({ip_of(1), fabric::ports_of(at(1)).ports[0]});
 		n->tell_error(&n->pep->pep.fid, FI_ENODEV);
-		core[1]->machine->arm(); // the next look is at the port
+		core[1]->machine->arm(); // the next progress() looks at the port
 		run(1);
 		EXPECT_TRUE(core[1]->is_failed());
 		EXPECT_EQ(core[1]->failed_with(), -ENODEV);
@@ -289,7 +289,7 @@ TEST_F(fabric_naive, the_device_goes_at_any_moment)
 	EXPECT_GT(steps, 8u);
 }
 
-// Peers that never take what they are sent do not use up what there is for all.
+// Peers that never take what they are sent must not use up what all peers share.
 TEST_F(fabric_naive, one_peer_leaves_works_for_others)
 {
 	constexpr unsigned works = 1u << 16;
@@ -313,7 +313,7 @@ TEST_F(fabric_naive, one_peer_leaves_works_for_others)
 		core[0]->cancel(t);
 }
 
-// One slot for works, and a peer that speaks of those that were in it before.
+// One slot for works, and a peer that names the slot's earlier works.
 TEST_F(fabric_naive, numbers_of_works_come_again_late)
 {
 	constexpr unsigned generations = 8192, uses = 3 * generations;

@@ -68,7 +68,7 @@ TEST(fabric_shared_line, the_first_of_all_and_the_first_of_one)
 		const auto its = std::find_if(model.begin(), model.end(),
 					      [&](const auto &x) { return x.first == &o; });
 		ASSERT_EQ(o.own.empty(), its == model.end());
-		// To and fro between many and none.
+		// Back and forth between many and none.
 		if (random() % 100 < (step / 1000 % 2 ? 40u : 60u)) {
 			line.push(o, o.own, step);
 			model.emplace_back(&o, step);
@@ -202,12 +202,12 @@ TEST(fabric_ports, lnet_is_the_same_for_everybody_and_spread)
 		EXPECT_EQ(l.ports, again.ports);
 		for (std::uint16_t p : l.ports) {
 			EXPECT_GE(p, 1024);
-			EXPECT_LT(p, 32768); // systems give out those above by themselves
+			EXPECT_LT(p, 32768); // systems assign higher ones by themselves
 		}
 		first.insert(l.ports[0]);
 	}
 	EXPECT_EQ(first.size(), 4096u) << "machines of one portal do not meet";
-	// Known values: machines of different builds have to agree.
+	// Known values: machines of different builds must agree.
 	EXPECT_NE(ports_of(at("127.0.0.1@tcp:12345:31:0")).ports[0],
 		  ports_of(at("127.0.0.1@tcp1:12345:31:0")).ports[0]);
 }
@@ -261,7 +261,7 @@ TEST(fabric_index, as_a_map)
 	std::map<spi::token, work *> naive;
 	std::vector<spi::token> tokens;
 	for (int i = 0; i < 100000; i++) {
-		// Few enough that they come again, and runs of neighbours.
+		// Few enough to repeat, with runs of neighbours.
 		const spi::token t = 1 + random() % 600;
 		if (naive.count(t)) {
 			EXPECT_EQ(index.find(t), naive[t]);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// greeting.cpp - what is said at the door of a machine of shm, and hung up on.
+// greeting.cpp - which greetings a machine of shm answers, and which make it hang up.
 //
-// A greeting carries a name to map and two descriptors, and each can be anything that another
-// process of the same user has.
+// A greeting carries a name to map and two descriptors; each can be anything that another process
+// of the same user has.
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ std::string here(unsigned n)
 	return own_ip(10) + "@tcp:12345:31:" + std::to_string(n);
 }
 
-// What an honest peer says, but that nobody is behind its name.
+// An honest peer's greeting, except that its name leads to no peer.
 struct greeting {
 	explicit greeting(const address &to)
 	{
@@ -57,7 +57,7 @@ struct greeting {
 	descriptor page{::memfd_create("greeting", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
 };
 
-// A page that its owner may take away from under those who have mapped it.
+// A page that its owner may remove under those who have mapped it.
 descriptor memory(off_t size, int seals)
 {
 	descriptor d(::memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -66,7 +66,7 @@ descriptor memory(off_t size, int seals)
 	return d;
 }
 
-// Without a name; it has no seals, and its owner can shorten it.
+// A file without a name: it has no seals, and its owner can shorten it.
 descriptor file(off_t size)
 {
 	std::FILE *const f = std::tmpfile();
@@ -85,7 +85,7 @@ std::ptrdiff_t open_files()
 	return std::distance(begin(files), end(files));
 }
 
-// Nothing more will be said to us.
+// True if the machine will send nothing more.
 bool hung_up(int fd)
 {
 	for (const auto end = clock::now() + 30s; clock::now() < end;) {
@@ -172,7 +172,7 @@ TEST_P(fabric_greeting_with, is_hung_up_on_and_others_are_not)
 	ASSERT_EQ(tm.wait(tm_state::stopped), 0);
 }
 
-// Without a trick: what the others are hung up on for is the trick.
+// The same greeting without a trick: the tricks are why the machine hangs up on the others.
 TEST(fabric_greeting, that_is_in_order_is_answered)
 {
 	domain d({"fabric", {{"provider", "shm"}}});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// hostile.cpp - operations with a peer that wants them never to end, or not to be its.
+// hostile.cpp - operations with a peer that wants them to last forever, or to be another's.
 #include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
@@ -46,8 +46,8 @@ class fabric_hostile_over : public testing::TestWithParam<const char *>
 {
 };
 
-// Memory that nobody can write to. tcp breaks the connection, after the last byte has gone well;
-// shm tries at once, fails, and says so without saying what.
+// The peer grants memory that cannot be written. tcp breaks the connection, after the last byte
+// has left without error; shm tries at once, fails, and gives no reason.
 TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 {
 	address there;
@@ -93,9 +93,9 @@ TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 	EXPECT_EQ(tm.state(), tm_state::started);
 }
 
-// The greeting and the first question lie there together, and the question may be found first.
-// Nearly always, if nobody but this thread looks, and it has looked so often that the machine's own
-// does not any more.
+// The greeting and the first question arrive together, and the machine may find the question
+// first. It nearly always does if only this thread looks, and has looked so often that the
+// machine's own thread no longer does.
 TEST_P(fabric_hostile_over, who_asks_right_after_the_greeting_is_answered_and_may_go)
 {
 	domain d({"fabric", {{"provider", GetParam()}}});
@@ -145,7 +145,8 @@ TEST_P(fabric_hostile_over, who_asks_right_after_the_greeting_is_answered_and_ma
 		ASSERT_TRUE(answered) << "round " << round;
 		EXPECT_EQ(e.status, 0);
 	}
-	// The enemies have gone without a word. Nobody reaches for them, and nothing of them stays.
+	// The enemies have gone without a word. The machine does not call them, and keeps nothing
+	// of them.
 	const auto own_files = [] {
 		const auto mine = '-' + std::to_string(::getpid()) + '-';
 		std::size_t n = 0;
@@ -158,7 +159,7 @@ TEST_P(fabric_hostile_over, who_asks_right_after_the_greeting_is_answered_and_ma
 	EXPECT_LE(own_files(), 1u);
 }
 
-// It is given the only buffer there is, and writes nothing.
+// The peer gets the only buffer, and writes nothing.
 TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
 {
 	address own, there;
@@ -204,9 +205,9 @@ TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
 	EXPECT_FALSE(enemy.linked());
 }
 
-// A peer over shm that lends nothing is granted memory, and writes by itself whenever it likes. So
-// what it was given stays its own until it has written, or is gone: one that stands still is waited
-// for by whoever stops, and what it writes when it goes on is written to memory that is still the
+// A peer over shm that lends nothing is granted memory, and writes to it at any time. So the
+// memory stays granted until the peer has written or is gone: stop() waits for a peer that stands
+// still, and a late write hits memory that still belongs to the operation.
 // operation's.
 TEST(fabric_hostile, who_stands_still_with_memory_over_shm_is_waited_for)
 {
@@ -241,7 +242,7 @@ TEST(fabric_hostile, who_stands_still_with_memory_over_shm_is_waited_for)
 		const control grant = enemy->heard.front();
 		ASSERT_EQ(grant.verb, control::verb::grant);
 		ASSERT_EQ(tm.stop(true), 0);
-		// Longer than a connection that can be closed would have left.
+		// Longer than a closable connection would last.
 		EXPECT_EQ(tm.wait(tm_state::stopped, clock::now() + 2s), -ETIMEDOUT);
 		EXPECT_EQ(tm.state(), tm_state::stopping);
 		EXPECT_TRUE(in.queued());
@@ -260,8 +261,8 @@ TEST(fabric_hostile, who_stands_still_with_memory_over_shm_is_waited_for)
 	}
 }
 
-// What is offered and taken back at once costs the peer its window, until its turn has come: it
-// would fill the queue, and come to be taken for another offer.
+// Offers that the peer cancels at once cost its window until their turn comes: otherwise they
+// would fill the queue, and pass for other offers.
 TEST(fabric_hostile, offers_that_are_taken_back_count)
 {
 	address own, there;
@@ -288,7 +289,7 @@ TEST(fabric_hostile, offers_that_are_taken_back_count)
 	EXPECT_EQ(tm.state(), tm_state::started);
 }
 
-// The kernel knows of TCP connections of that host which neither end has closed.
+// The kernel knows of TCP connections of that host that neither end has closed.
 bool any_connection(unsigned n)
 {
 	in_addr ip{};
@@ -303,7 +304,7 @@ bool any_connection(unsigned n)
 	return false;
 }
 
-// Each question costs an answer, and answers that are not read cost memory.
+// Each question costs an answer, and unread answers cost memory.
 TEST(fabric_hostile, who_asks_and_does_not_read_is_left)
 {
 	address own, there;
@@ -322,12 +323,12 @@ TEST(fabric_hostile, who_asks_and_does_not_read_is_left)
 	put.token = 12345;
 	const auto end = clock::now() + 240s;
 	unsigned rounds = 0, said = 0;
-	// That the machine has left is told to libfabric behind all that was not read, and at times
-	// never: it takes questions for a connection that is gone. The kernel knows.
+	// libfabric hears that the machine has left after all unread data, and sometimes never:
+	// it takes questions for a dead connection. The kernel knows.
 	const auto left = [] { return !any_connection(9); };
 	ASSERT_FALSE(left());
-	// Who is not heard waits, so that the machine has its share of a busy processor, but not
-	// for long.
+	// After a failed say() it waits, so that the machine gets its share of a busy processor,
+	// but not for long.
 	const auto ask = [&](unsigned times) {
 		unsigned unheard = 0;
 		rounds++;
@@ -350,8 +351,8 @@ TEST(fabric_hostile, who_asks_and_does_not_read_is_left)
 	while (enemy.heard.size() < 5000 && enemy.linked() && clock::now() < end)
 		enemy.look();
 	EXPECT_EQ(enemy.heard.size(), 5000u) << "who reads is answered";
-	// The network takes a hundred thousand or so. What it does not take of the questions is
-	// lost: if the machine was not there to read them, they were too few, and are asked again.
+	// The network takes a hundred thousand or so. Further questions are lost: if the machine
+	// was not there to read them, they were too few, and the test asks again.
 	while (!left() && clock::now() < end) {
 		enemy.reads = false;
 		ask(400000);
@@ -366,7 +367,7 @@ TEST(fabric_hostile, who_asks_and_does_not_read_is_left)
 	EXPECT_EQ(tm.state(), tm_state::started);
 }
 
-// More than are let in without a word: the others wait outside, and ring at nobody's bell.
+// More strangers than the port admits at a time: the others wait outside, and do not wake it.
 TEST(fabric_hostile, strangers_at_the_door_keep_nobody_awake)
 {
 	address there;
@@ -376,7 +377,7 @@ TEST(fabric_hostile, strangers_at_the_door_keep_nobody_awake)
 		pollfd p{house.fd(), POLLIN, 0};
 		return ::poll(&p, 1, 0) != 0;
 	};
-	// Far fewer looks than there is time for before the first of them are sent away.
+	// Far fewer looks than fit before the first stranger is sent away.
 	const auto goes_quiet = [&] {
 		for (int looks = 0; woken() && looks < 1000; looks++)
 			house.look();
@@ -393,7 +394,7 @@ TEST(fabric_hostile, strangers_at_the_door_keep_nobody_awake)
 	EXPECT_TRUE(woken()) << "nobody is let in any more";
 }
 
-// A service that listens and never says a word.
+// A service that listens and never sends.
 class mute_service
 {
 public:
@@ -412,7 +413,7 @@ public:
 		for (const int c : callers_)
 			::close(c);
 	}
-	/// Of all times; whoever has called is kept on the line.
+	/// All calls so far; it keeps every caller's connection open.
 	std::size_t calls()
 	{
 		for (int c; (c = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;)
@@ -425,8 +426,8 @@ private:
 	std::vector<int> callers_;
 };
 
-// Two of the ports say nothing; that the peer was slow to come to one of them is no reason to go
-// on with the other alone.
+// Two of the ports are silent; that the peer was slow to reach one of them is no reason to
+// continue with the other alone.
 TEST(fabric_hostile, silent_ports_take_turns)
 {
 	address there;
@@ -474,7 +475,7 @@ std::size_t open_descriptors()
 	return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
-// The number that `*` would be is taken by services that know nothing of us.
+// Foreign services hold the ports of the number that `*` would become.
 TEST(fabric_hostile, ports_that_others_hold_are_passed_over_and_cost_nothing)
 {
 	const std::string any = here(0).substr(0, here(0).rfind(':') + 1);
@@ -485,7 +486,7 @@ TEST(fabric_hostile, ports_that_others_hold_are_passed_over_and_cost_nothing)
 	for (unsigned n = 0; n < ports.count; n++)
 		others.push_back(std::make_unique<mute_service>(at_port(highest, ports.ports[n])));
 	std::size_t before = 0;
-	// The first time libfabric opens some for good.
+	// The first run opens some for libfabric that stay open.
 	for (int times = 0; times < 2; times++) {
 		before = open_descriptors();
 		domain d({"fabric", {{"provider", "tcp"}}});
@@ -497,7 +498,7 @@ TEST(fabric_hostile, ports_that_others_hold_are_passed_over_and_cost_nothing)
 	EXPECT_EQ(open_descriptors(), before);
 }
 
-// A deadline is the program's own; who says otherwise is disconnected.
+// Only the program has a deadline; a peer that reports one is disconnected.
 TEST(fabric_hostile, nobody_else_tells_of_a_deadline)
 {
 	address there;
@@ -531,8 +532,8 @@ TEST(fabric_hostile, nobody_else_tells_of_a_deadline)
 	EXPECT_EQ(e.status, -EPROTO);
 }
 
-// It knows token and key, as whoever has seen the descriptor does, and asks for the other
-// direction, of a machine that was there before, for another's, or for more than there is.
+// The peer knows token and key, like every holder of the descriptor, and asks for the other
+// direction, for an earlier machine's, for another's, or for more than there is.
 TEST_P(fabric_hostile_over, what_is_not_offered_so_is_refused)
 {
 	address there, own;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// inet6.cpp - machines of fabric that have IPv6 addresses, and one that has IPv4 beside.
+// inet6.cpp - machines of fabric with IPv6 addresses, and one with IPv4 as well.
 //
 // The conformance suite has IPv4 only: 127.0.0.0/8 has addresses for every process, ::1 is one.
 #include <arpa/inet.h>
@@ -47,7 +47,7 @@ struct station : buffer_handler {
 		done.signal();
 	}
 
-	// What arrives is in `bytes`, and from whom in `sender`.
+	// The message goes to `bytes`, its sender to `sender`.
 	void receive()
 	{
 		operation o;

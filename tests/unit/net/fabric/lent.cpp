@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// lent.cpp - over shm, data that its receiver reads, and is told whether it was there
-// to the end; and data that its sender writes, where the kernel does not let a process read
-// another's memory.
+// lent.cpp - over shm: data that the receiver reads, with a pledge that it stayed valid to the
+// end; and data that the sender writes, where the kernel does not let a process read another's
+// memory.
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -128,7 +128,7 @@ protected:
 		peer_ = std::make_unique<conformance::fabric_enemy>("shm", own);
 		ASSERT_TRUE(peer_->connect(there, peer_->greeting_of(there)));
 	}
-	// What it says next. `verb` of a default: nothing.
+	// The peer's next control message. A default `verb`: none came.
 	control next()
 	{
 		const auto end = coop::net::clock::now() + 30s;
@@ -150,7 +150,7 @@ protected:
 	}
 };
 
-// The peer was told where to read, and stands still: that is no reason to wait.
+// The peer knows where to read, and stands still: the operation does not wait for it.
 TEST_F(fabric_lent, the_pledge_ends_with_the_operation)
 {
 	operation o;
@@ -180,7 +180,7 @@ TEST_F(fabric_lent, the_pledge_ends_with_the_operation)
 	EXPECT_NE(pledge, lend.regions[0].key);
 }
 
-// What was copied may be anything when the pledge has gone: no buffer is told of it.
+// Without its pledge the copied data may be anything: no buffer gets it.
 TEST_F(fabric_lent, without_its_pledge_is_no_message)
 {
 	operation r;
@@ -197,7 +197,7 @@ TEST_F(fabric_lent, without_its_pledge_is_no_message)
 	offer.regions[0] = {reinterpret_cast<std::uintptr_t>(&pledge), sizeof(pledge), 99};
 	offer.regions[1] = {reinterpret_cast<std::uintptr_t>(lent_.data()), lent_.size(), 0};
 	ASSERT_TRUE(say(offer));
-	control cancel; // which is answered when the offer has been dealt with
+	control cancel; // answered once the offer is done
 	cancel.verb = control::verb::cancel;
 	cancel.id = offer.id;
 	ASSERT_TRUE(say(cancel));
@@ -206,7 +206,7 @@ TEST_F(fabric_lent, without_its_pledge_is_no_message)
 	EXPECT_EQ(answer.status, -ECANCELED);
 	EXPECT_EQ(event_.status, 1);
 	EXPECT_TRUE(buffer_.queued());
-	// Nor if what was lent is not even there any more: the link goes on.
+	// The same if the lent memory no longer exists: the link goes on.
 	offer.id = cancel.id = 6;
 	offer.regions[1].address = 4096;
 	ASSERT_TRUE(say(offer));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// polled.cpp - a program that polls goes to sleep: the sockets are watched from then on.
+// polled.cpp - a polling program goes to sleep: from then on the sockets are watched.
 #include <atomic>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -26,7 +26,7 @@ bool readable(int fd, std::chrono::milliseconds patience)
 	return ::poll(&p, 1, static_cast<int>(patience.count())) > 0;
 }
 
-// Until there is nothing left to look at.
+// Polls until there is no more work.
 bool falls_asleep(conformance::fabric_enemy &e)
 {
 	const auto end = clock::now() + 30s;
@@ -66,12 +66,12 @@ TEST_P(fabric_polled_over, sleeps_until_something_comes)
 	for (unsigned round = 0; round < 3; round++) {
 		for (const auto end = clock::now() + 30s; !sent && clock::now() < end;)
 			sleeper.look();
-		ASSERT_TRUE(sent) << round; // the buffer is ours again, on however slow a machine
+		ASSERT_TRUE(sent) << round; // the buffer is ours again, even on a slow machine
 		ASSERT_TRUE(falls_asleep(sleeper)) << round;
 		sent = false;
 		ASSERT_EQ(tm.add(b, o), 0);
 		EXPECT_TRUE(readable(sleeper.fd(), 30s)) << round;
-		// It polls for long, and is not waited for any more.
+		// It polls for long, and others no longer wait for it.
 		for (unsigned n = 0; n < 100; n++)
 			sleeper.look();
 	}
@@ -82,7 +82,7 @@ TEST_P(fabric_polled_over, sleeps_until_something_comes)
 	for (const auto end = clock::now() + 30s; clock::now() < end;) {
 		ASSERT_TRUE(falls_asleep(sleeper));
 		if (!sleeper.linked())
-			return; // it had gone before anybody slept
+			return; // it was gone before the sleep
 		EXPECT_TRUE(readable(sleeper.fd(), 30s));
 		for (unsigned n = 0; n < 4 && sleeper.linked(); n++) {
 			sleeper.look();
