@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Readers of a passive buffer over ud that die, fall silent, give up, or lose their last word
+// Readers of a passive buffer over ud that die, fall silent, give up, or lose their last message
 // (userland/net/ud/machine_readers.cpp).
 #include <atomic>
 #include <cerrno>
@@ -33,7 +33,7 @@ struct noting : buffer_handler {
 	std::atomic<int> status{1};
 };
 
-// Whoever gets a message may be held up in it.
+// A handler that can hold up its caller.
 struct busy final : buffer_handler {
 	void on_buffer(const buffer_event &) override
 	{
@@ -58,8 +58,8 @@ bool until(const std::function<bool()> &f)
 	return false;
 }
 
-// One machine shows memory, over a wire so slow that it is still read when something happens to the
-// reader.
+// One machine offers memory, over a wire so slow that the read still runs when something happens
+// to the reader.
 class UdReader : public testing::Test
 {
 protected:
@@ -101,7 +101,7 @@ protected:
 		o.handler = &read_event_;
 		ASSERT_EQ(reads_->add(read_, o), 0);
 	}
-	// Some of it is there, and not all.
+	// Returns when some of the data has arrived, but not all.
 	void begin()
 	{
 		read();
@@ -143,7 +143,7 @@ TEST_F(UdReader, that_falls_silent_ends_what_it_has_begun)
 	r.handler = &held_;
 	ASSERT_EQ(reads_->add(heard_, r), 0);
 	begin();
-	transfer_machine third(quick_); // whose words do not wait behind the data
+	transfer_machine third(quick_); // its messages do not wait behind the data
 	ASSERT_EQ(third.start(other_ + '2'), 0);
 	ASSERT_EQ(third.wait(tm_state::started), 0);
 	endpoint_ptr to;
@@ -161,14 +161,14 @@ TEST_F(UdReader, that_falls_silent_ends_what_it_has_begun)
 	held_.go_on();
 }
 
-// It lives and says so; whoever else has the descriptor may use it.
+// The reader lives and says so; another holder of the descriptor may use it.
 TEST_F(UdReader, that_gives_up_leaves_it_to_others)
 {
 	begin();
 	ASSERT_TRUE(reads_->del(read_));
 	ASSERT_TRUE(until([this] { return read_event_.over.load(); }));
 	EXPECT_EQ(read_event_.status, -ECANCELED);
-	const auto later = coop::net::clock::now() + 1500ms; // by then it has been asked
+	const auto later = coop::net::clock::now() + 1500ms; // by then it was asked
 	ASSERT_TRUE(until([&] { return coop::net::clock::now() > later || shown_event_.over; }));
 	ASSERT_TRUE(shown_.queued());
 	read();
@@ -178,8 +178,8 @@ TEST_F(UdReader, that_gives_up_leaves_it_to_others)
 	EXPECT_EQ(read_bytes_, shown_bytes_);
 }
 
-// The reader loses half of what it sends, and gives up after two tries: so now and then the last
-// word of a read is lost for good. It says it again when it is asked.
+// The reader loses half of what it sends, and gives up after two tries: so at times the last
+// message of a read is lost for good. The reader repeats it when asked.
 TEST(UdReaders, whose_last_word_was_lost_says_it_again)
 {
 	const std::string own = own_ip(22) + "@tcp:12345:31:";
@@ -187,7 +187,7 @@ TEST(UdReaders, whose_last_word_was_lost_says_it_again)
 		reads_d({"ud", {{"tries", "2"}, {"test_drop", "500000"}}});
 	std::vector<std::byte> from(4096, std::byte{1}), to(4096);
 	buffer shown(shows_d, from.data(), from.size()), read(reads_d, to.data(), to.size());
-	std::deque<noting> events; // of both, for as long as there are machines
+	std::deque<noting> events; // of both; they outlive the machines
 	transfer_machine shows(shows_d), reads(reads_d);
 	for (auto &[tm, id] : {std::pair(&shows, '1'), {&reads, '2'}}) {
 		ASSERT_EQ(tm->start(own + id), 0);
@@ -208,7 +208,7 @@ TEST(UdReaders, whose_last_word_was_lost_says_it_again)
 		a.handler = &read_event;
 		ASSERT_EQ(reads.add(read, a), 0);
 		ASSERT_TRUE(until([&] { return read_event.over.load(); })) << i;
-		if (read_event.status) { // it found nobody: nothing was begun, or it gave up
+		if (read_event.status) { // it found no machine: nothing began, or it gave up
 			(void)shows.del(shown);
 			ASSERT_TRUE(until([&] { return shown_event.over.load(); })) << i;
 			continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Parts of the ud transport by themselves: the table of tokens, pages of a buffer, tags, and
-// the resolver against machines that are there, anew, elsewhere and not at all; and a machine's
+// Parts of the ud transport by themselves: the table of tokens, pages of a buffer, tags; the
+// resolver against machines that exist, restarted, moved or never existed; and a machine's
 // limits.
 #include <array>
 #include <atomic>
@@ -32,7 +32,8 @@ TEST(TokenMap, DoesWhatAMapDoes)
 	std::map<spi::token, std::uint32_t> reference;
 	std::mt19937_64 random(1);
 	for (std::uint32_t i = 0; i < 100000; i++) {
-		// Few different tokens, so that they meet; near each other, so that they collide.
+		// Few different tokens, so that they repeat; near each other, so that they
+		// collide.
 		const spi::token t = 1 + random() % 300;
 		const auto it = reference.find(t);
 		ASSERT_EQ(m.find(t), it == reference.end() ? token_map::none : it->second);
@@ -58,7 +59,7 @@ TEST(Sessions, TheOneUsedLongestAgoGoesFirst)
 		std::uint32_t chan = 0;
 		bool busy = false;
 	} known[20];
-	std::list<std::uint32_t> line; // chans that are idle
+	std::list<std::uint32_t> line; // idle chans
 	std::set<std::uint32_t> strangers;
 	std::uint32_t next = 0;
 	std::mt19937 random(1);
@@ -72,7 +73,7 @@ TEST(Sessions, TheOneUsedLongestAgoGoesFirst)
 			all.add_stranger(next);
 			all.add_stranger(next);
 			break;
-		case 1: // a session of its own, or the oldest stranger's
+		case 1: // its own session, or the oldest stranger's
 			line.remove(k.chan);
 			k.chan = strangers.empty() || random() % 2 ? ++next : *strangers.begin();
 			line.remove(k.chan);
@@ -161,7 +162,7 @@ TEST(Pages, WhatIsBehindTheEndHasMemoryOfItsOwn)
 	EXPECT_EQ(out[0].addr, beyond.data());
 }
 
-// Machines of this process on an address of its own.
+// Machines of this process on their own address.
 struct Resolver : testing::Test {
 	static constexpr std::array<std::uint8_t, 16> key{1};
 	const std::uint32_t ip =
@@ -179,7 +180,7 @@ struct Resolver : testing::Test {
 		a.data_qkey = 7;
 		return a;
 	}
-	// Time goes on when nothing moves.
+	// Time advances when nothing moves.
 	bool result(resolver::result &r, std::initializer_list<resolver *> others)
 	{
 		for (int i = 0; i < 2000; i++) {
@@ -234,7 +235,7 @@ TEST_F(Resolver, NobodyThereIsToldAtOnce)
 	resolver::result r;
 	ASSERT_TRUE(result(r, {}));
 	EXPECT_EQ(r.status, -ECONNREFUSED);
-	// Somebody else at the first port.
+	// Another machine at the first port.
 	resolver other(key, {ip, 3 + 8192});
 	other.answer_with(somewhere(100), 1);
 	asker.ask(2, {ip, 3}, now);
@@ -247,7 +248,7 @@ TEST_F(Resolver, SilenceEndsAndForgersAreNotHeard)
 	resolver deaf(key, {ip, 4}), forger({2}, {ip, 5});
 	forger.answer_with(somewhere(66), 6);
 	resolver::result r;
-	asker.ask(1, {ip, 4}, now); // has not begun to answer
+	asker.ask(1, {ip, 4}, now); // it does not answer yet
 	ASSERT_TRUE(result(r, {&deaf}));
 	EXPECT_EQ(r.status, -EHOSTUNREACH);
 	asker.ask(2, {ip, 5}, now);
@@ -273,7 +274,7 @@ TEST_F(Resolver, WhoIsForgottenGetsNoResult)
 	EXPECT_FALSE(asker.next(r));
 }
 
-// Nobody sends the network, so a peer could not say which of the two it means.
+// Messages do not carry the network, so a peer could not say which of the two it means.
 TEST(UdMachine, ThereIsOneOfThoseThatDifferInTheNetworkAlone)
 {
 	domain d({"ud", {}});
@@ -283,7 +284,7 @@ TEST(UdMachine, ThereIsOneOfThoseThatDifferInTheNetworkAlone)
 	EXPECT_EQ(third.start(own_ip(7) + "@o2ib:12345:31:2"), 0);
 }
 
-// What the window cannot hold is refused when it is added, and known before.
+// The add of an operation refuses what the window cannot hold; limits() tells it before.
 TEST(UdMachine, RefusesWhatTheWindowCannotHold)
 {
 	constexpr std::size_t most = 32 * (512 - 120);
@@ -327,7 +328,7 @@ TEST(UdMachine, TheParameterIsTheLimitWhereTheWindowHoldsMore)
 	EXPECT_EQ(domain({"ud", {{"mtu", "256"}}}).limits().max_message, 2048u * (256 - 120));
 }
 
-// Two machines, the first of this thread. The second can be made to say nothing.
+// Two machines, the first of this thread. The second can fall silent.
 class couple
 {
 public:
@@ -353,10 +354,10 @@ public:
 
 	~couple() { go_on(); }
 
-	// From the first to the second. What it ends with.
+	// Sends from the first to the second; returns the final status.
 	int send(std::size_t length) { return end_of(out_, message(length)); }
 
-	// The second is busy with a message from here on.
+	// From here on the second is busy with a message.
 	void stall()
 	{
 		received_.busy = true;
@@ -436,7 +437,7 @@ private:
 		return o;
 	}
 
-	// No deadline: it is the transport that has to know. The one here is for hangs.
+	// No deadline: the transport must notice. The one here is for hangs.
 	int end_of(buffer &b, operation o)
 	{
 		sent_ = {};
@@ -472,7 +473,7 @@ TEST(UdMachine, APeerThatFallsSilentIsNoDeadline)
 
 TEST(UdMachine, BulkOfAPeerThatFallsSilentIsNoDeadline)
 {
-	// Either rpc/chan notices, or it is nothing that comes for too long.
+	// Either rpc/chan notices, or no data comes for too long.
 	couple dies(10, {{"tries", "6"}, {"bulk_patience", "3600000"}});
 	ASSERT_EQ(dies.send(8), 0);
 	dies.stall();
@@ -483,7 +484,7 @@ TEST(UdMachine, BulkOfAPeerThatFallsSilentIsNoDeadline)
 	EXPECT_EQ(waits.read(100000), -EHOSTDOWN);
 }
 
-// Short datagrams pass, so the peer lives; it is the path, and that is said.
+// Short datagrams pass, so the peer lives; the status blames the path.
 TEST(UdMachine, APathThatTakesNoLongDatagramsHasAStatusOfItsOwn)
 {
 	couple c(12, {{"test_longest", "1000"}});
@@ -521,8 +522,7 @@ public:
 	std::atomic<int> status{0};
 };
 
-// Its sessions are fewer than those who come: who was heard of longest ago makes room, and comes
-// again.
+// It has fewer sessions than peers: the one least recently heard makes room, and comes again.
 TEST(UdMachine, MoreThanItHasPlacesForComeInTurn)
 {
 	const std::string address = own_ip(9) + "@tcp:12345:31:";
@@ -562,8 +562,8 @@ TEST(UdMachine, MoreThanItHasPlacesForComeInTurn)
 	EXPECT_EQ(to.stats(queue_type::msg_recv).ok, n);
 }
 
-// Messages of two are half there: both places are given back when their buffer is wanted, long
-// before what is lost of them could come.
+// Two messages have half arrived: both places come back when their buffer is wanted, long before
+// the lost parts could arrive.
 TEST(UdMachine, ABufferIsBackThoughMessagesAreHalfThere)
 {
 	constexpr std::size_t length = 6 << 20;
