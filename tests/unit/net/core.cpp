@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// core.cpp - the messaging core over a transport that does what the test says, when it
-// says it.
+// core.cpp - the messaging core over a transport that does what the test says, when it says it.
 //
-// What the races of real transports come to is played here step by step: completions that are
-// late or double, places that are given back, a transport that breaks.
+// The tests play the outcomes of real transports' races step by step: late or double completions,
+// returned places, a transport that breaks.
 #include <cstring>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
@@ -17,7 +16,7 @@ namespace
 
 using namespace puppets;
 
-// Synchronous delivery: a test sees the events of one step and no others.
+// Synchronous delivery: a test sees the events of one step only.
 class net_core : public testing::Test, public buffer_handler
 {
 protected:
@@ -233,14 +232,14 @@ TEST_F(net_core, messages_may_end_in_any_order)
 	EXPECT_TRUE(e[0].queued);
 	EXPECT_TRUE(e[1].queued);
 	received(two);
-	received(two); // double
+	received(two); // a second time
 	e = take();
 	ASSERT_EQ(e.size(), 1u);
 	EXPECT_EQ(e[0].offset, 100u);
 	EXPECT_EQ(e[0].length, 200u);
 	EXPECT_FALSE(e[0].queued);
 	EXPECT_FALSE(a.queued());
-	// Somebody was turned away; the transport hears of the next buffer.
+	// A message was refused; the transport hears of the next buffer.
 	EXPECT_EQ(p->receivables, 0);
 	ASSERT_EQ(receive(b), 0);
 	EXPECT_EQ(p->receivables, 1);
@@ -360,7 +359,7 @@ TEST_F(net_core, peers_are_numbered_while_they_are_used)
 	EXPECT_EQ(p->closed, std::vector{n});
 	ASSERT_EQ(tm.make_endpoint(elsewhere, mine), 0);
 	EXPECT_EQ(p->opened.at(1), n) << "numbers are used again";
-	// An operation keeps the end point it goes to.
+	// An operation keeps its end point alive.
 	ASSERT_EQ(send(a), 0);
 	to.reset();
 	EXPECT_EQ(p->closed.size(), 1u);
@@ -369,7 +368,7 @@ TEST_F(net_core, peers_are_numbered_while_they_are_used)
 	take();
 }
 
-// One is counted for as long as the program, an operation or an event has it: each by itself.
+// An end point counts as long as the program, an operation or an event holds it, each by itself.
 TEST_F(net_core, end_points_in_use_are_counted)
 {
 	address who;
@@ -383,7 +382,7 @@ TEST_F(net_core, end_points_in_use_are_counted)
 	EXPECT_EQ(tm.endpoints(), 2u);
 	again.reset();
 	EXPECT_EQ(tm.endpoints(), 1u);
-	// An operation, with references and without.
+	// An operation holds it, with references and without.
 	ASSERT_EQ(send(a), 0);
 	endpoint_ptr copy = to;
 	to.reset();
@@ -392,7 +391,7 @@ TEST_F(net_core, end_points_in_use_are_counted)
 	p->run([&] { p->sink.completed(p->submitted[0], 0, 8); });
 	EXPECT_EQ(tm.endpoints(), 0u);
 	take();
-	// An event; and what its handler keeps.
+	// An event holds it, and what its handler keeps.
 	ASSERT_EQ(receive(a), 0);
 	p->run([&] { EXPECT_EQ(p->sink.receive("", 1, p->sink.peer(who)), 0); });
 	EXPECT_EQ(tm.endpoints(), 1u);
@@ -432,7 +431,7 @@ TEST_F(net_core, who_has_polled_and_waits_is_woken)
 	EXPECT_EQ(take().size(), 1u);
 }
 
-// The kernel rounds sleeps up by 50 us, as long as an ACK waits at most.
+// The kernel rounds sleeps up by 50 us, the longest delay of an ACK.
 TEST(net_core_thread, sleeps_no_longer_than_it_means_to)
 {
 	add_puppet_transport();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// mem.cpp - the messaging core over the transport mem, where nothing else can have brought
-// about what is seen; and without threads.
+// mem.cpp - the messaging core over the transport mem, where nothing else can cause the observed
+// effects; and without threads.
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -25,7 +25,7 @@ class ignore final : public buffer_handler
 
 std::atomic<bool> no_threads{false};
 
-// Nothing but the buffer can bring the message in: its time is far away.
+// Only the new buffer can bring the message in: its time limit is far away.
 TEST(net_mem, a_message_that_waits_goes_into_the_next_buffer)
 {
 	struct counter final : buffer_handler {
@@ -54,7 +54,7 @@ TEST(net_mem, a_message_that_waits_goes_into_the_next_buffer)
 	send.to = there.get();
 	send.handler = &from;
 	ASSERT_EQ(x.add(out, send), 0);
-	// y sleeps by then, with the message.
+	// By then y sleeps and has the message.
 	std::this_thread::sleep_for(std::chrono::milliseconds(100));
 	operation receive;
 	receive.min_receive_size = 1;
@@ -64,8 +64,8 @@ TEST(net_mem, a_message_that_waits_goes_into_the_next_buffer)
 	EXPECT_EQ(c.wait(clock::now() + std::chrono::seconds(10)), 0);
 }
 
-// A buffer's end is not told while another thread still has an earlier message of it in hand.
-// What is in other buffers does not wait for that.
+// A buffer's end waits while another thread still delivers an earlier message of it. Messages in
+// other buffers do not wait for that.
 TEST(net_mem, two_threads_deliver)
 {
 	static constexpr std::chrono::seconds patience{20};
@@ -178,7 +178,7 @@ TEST(net_pool, buffers_too_small_for_the_least_message)
 
 } // namespace
 
-// In place of the C library's, which it calls unless there are to be no threads.
+// Replaces the C library's; calls it unless the test forbids threads.
 extern "C" int pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *x)
 {
 	using function = decltype(&pthread_create);

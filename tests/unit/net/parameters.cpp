@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// parameters.cpp - what a domain says of its parameters: the value in effect, and whether
+// parameters.cpp - what a domain reports of its parameters: the value in effect, and whether
 // peers need it too.
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ TEST(parameters, a_device_that_is_missing_is_named_where_the_domain_is_opened)
 	}
 }
 
-// What is wrong with the domain that is opened with these, or nothing.
+// The error of a domain opened with these, or nothing.
 std::string refused(const std::string &transport, const std::string &key, const std::string &value,
 		    std::vector<std::pair<std::string, std::string>> others = {})
 {
@@ -114,7 +114,7 @@ TEST(parameters, that_would_do_nothing_are_refused)
 		EXPECT_NE(text.find(key), std::string::npos) << text;
 		EXPECT_NE(text.find("soft RoCE"), std::string::npos) << text;
 	}
-	// As if it had not been given.
+	// As if the parameter were absent.
 	EXPECT_EQ(refused("ud", "port", "1"), "");
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// pools.cpp - what machines have from a pool, and how they start and stop, over a transport that
+// pools.cpp - what machines get from a pool, and how they start and stop, over a transport that
 // does what the test says.
 #include <gtest/gtest.h>
 #include <iterator>
@@ -15,7 +15,7 @@
 
 static std::atomic<unsigned> binds{0};
 
-// What the program asks of the kernel goes by here.
+// Counts the binds of the program.
 extern "C" int bind(int fd, const sockaddr *a, socklen_t length) noexcept
 {
 	binds++;
@@ -106,8 +106,8 @@ TEST(net_pool, buffers_that_wait_for_the_rest_of_a_message_are_made_up_for)
 	EXPECT_EQ(pool.free(), 5u);
 }
 
-// What the machine may have queued is short and not the pool: nobody is told that it has been
-// empty, and what is missing comes with the next operation that ends.
+// max_queued is short, not the pool: the handler hears nothing of an empty pool, and the missing
+// buffer comes with the next operation that ends.
 TEST(net_pool, what_max_queued_holds_back_is_made_up_for)
 {
 	add_puppet_transport();
@@ -159,19 +159,19 @@ TEST(net_pool, what_max_queued_holds_back_is_made_up_for)
 	EXPECT_EQ(tm.wait(tm_state::stopped), 0);
 }
 
-// One machine goes while another one is given buffers: the next is not left out for that.
+// One machine ends while another gets buffers: the next one must not lose its turn.
 TEST(net_pool, a_machine_that_goes_takes_no_turn_with_it)
 {
 	add_puppet_transport();
 	struct : pool_handler {
-		// By put(), before the thread that provides for the machines hears of it.
+		// In put(), before the thread that provides for the machines hears of it.
 		void not_empty(buffer_pool &p) override
 		{
 			if (buffer *b = std::exchange(second, nullptr)) {
 				EXPECT_EQ(p.put(b), 0);
 			}
 		}
-		// By that thread, between two machines.
+		// On that thread, between two machines.
 		void below_threshold(buffer_pool &) override
 		{
 			if (transfer_machine *tm = leaves.exchange(nullptr)) {
@@ -238,7 +238,7 @@ public:
 	void stop(unsigned n)
 	{
 		if (at(n).stop(true))
-			return; // it was before
+			return; // it was stopped before
 		puppet *p = puppets[n];
 		p->end([p] { p->sink.stopped(); });
 		EXPECT_EQ(at(n).wait(tm_state::stopped), 0);
@@ -251,7 +251,7 @@ private:
 	std::list<transfer_machine> machines_;
 };
 
-// They wait in a line, and whoever was served goes to its end; those at another pool do not count.
+// They wait in a line, and a served machine goes to its end; those at another pool do not count.
 TEST(net_pool, who_waits_longest_is_served_first)
 {
 	add_puppet_transport();
@@ -302,7 +302,7 @@ TEST(net_pool, who_waits_longest_is_served_first)
 			EXPECT_EQ(all.at(2).receive_deficit(), 1u);
 			if (HasFailure())
 				break;
-			// It ends with a message, and the machine waits for the next.
+			// The buffer ends with a message, and the machine waits for the next.
 			const unsigned before = handler.ended;
 			puppet *p = all.puppets[turn];
 			p->run([&] { EXPECT_EQ(p->sink.receive("", 1, p->sink.peer(who)), 0); });
@@ -314,7 +314,7 @@ TEST(net_pool, who_waits_longest_is_served_first)
 	EXPECT_EQ(pool.free() + other.free(), 2u);
 }
 
-// What a process holds it need not ask the kernel for.
+// The process need not ask the kernel for a number that it holds.
 TEST(net_start, each_number_is_bound_once)
 {
 	add_puppet_transport();
@@ -332,7 +332,7 @@ TEST(net_start, each_number_is_bound_once)
 		numbers.push_back(start());
 	for (unsigned n = 1; n < 20; n++)
 		EXPECT_LT(numbers[n], numbers[n - 1]) << "downward";
-	// Those above may be other processes'; each of ours is asked for once.
+	// Higher numbers may belong to other processes; the test binds each of its own once.
 	const unsigned others = address::machines - numbers.back() - 20;
 	EXPECT_LE(binds - before, 20 * (1 + others));
 	all.stop(7);
@@ -341,8 +341,9 @@ TEST(net_start, each_number_is_bound_once)
 	EXPECT_LE(binds - again, 1 + others);
 }
 
-// Whoever is told that the machine is over may take the pool away, but for what deliver_all() has
-// still to hand out: that is not waited for, since a program may wait for the state first.
+// After the machine's end the program may take the pool away, except for what deliver_all() has
+// still to hand out: the state does not wait for that, since a program may wait for the state
+// first.
 class net_pool_at_the_end : public testing::TestWithParam<std::tuple<bool, bool>>,
 			    public buffer_handler,
 			    public tm_handler

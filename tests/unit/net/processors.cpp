@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// processors.cpp - the processors that a machine is confined to, and who may say so.
+// processors.cpp - the processors that confine a machine's threads, and who may set them.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <thread>
@@ -53,7 +53,7 @@ protected:
 	const numbers cpus = numbers_of(before);
 };
 
-// A program whose threads stay on a processor each has the library's on another.
+// A program whose threads stay on one processor each has the library's threads on another.
 TEST_F(net_processors, who_stays_on_one_may_have_a_machine_on_another)
 {
 	const unsigned here_alone = cpus.front(), there = cpus.back();
@@ -79,8 +79,8 @@ TEST_F(net_processors, who_stays_on_one_may_have_a_machine_on_another)
 	ASSERT_EQ(tm.wait(tm_state::stopped), 0);
 }
 
-// The thread of the domain takes buffers for all machines, and the pool tells of each where that
-// machine's callbacks belong.
+// The domain's thread takes buffers for all machines, and the pool calls back for each machine on
+// that machine's processors.
 TEST_F(net_processors, a_pool_tells_of_a_machine_where_that_is)
 {
 	struct : pool_handler {

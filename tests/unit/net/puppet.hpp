@@ -25,7 +25,7 @@ constexpr char here[] = "127.0.0.1@tcp:12345:1:1", there[] = "127.0.0.1@tcp:1234
 	       elsewhere[] = "127.0.0.1@tcp:12345:1:3";
 constexpr std::size_t size = 1000;
 
-// Everything a transport was called with, and the way to have it call the sink.
+// Records all calls to a transport, and lets the test call the sink.
 class puppet final : public spi::transport_machine
 {
 public:
@@ -91,15 +91,15 @@ public:
 	time_point deadline() const override { return never; }
 	void expire(time_point) override {}
 
-	// Runs f under the lock of the machine, and returns when the core has settled.
+	// Runs f under the machine's lock, and returns when the core has settled.
 	void run(std::function<void()> f)
 	{
 		post(f);
 		post([] {});
 	}
-	// As run(), for the last words of this object.
+	// Like run(), for the last call of this object.
 	void end(std::function<void()> f) { post(f); }
-	// As run(), without waiting.
+	// Like run(), without waiting.
 	void leave(std::function<void()> f)
 	{
 		std::lock_guard guard(lock_);
@@ -136,7 +136,7 @@ private:
 		std::unique_lock guard(m);
 		c.wait(guard, [&] { return done; });
 	}
-	// No longer than was promised.
+	// Rings no longer than promised.
 	void ring()
 	{
 		if (calls_ >= spi::armed_calls)
@@ -180,7 +180,7 @@ private:
 class puppet_transport final : public spi::transport
 {
 public:
-	/// With addresses of this process or of the host.
+	/// Its addresses are of this process, or of the host.
 	explicit puppet_transport(const char *name, bool private_addresses) :
 		name_(name),
 		private_(private_addresses)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// slots.cpp - the outstanding operations of a machine, and the numbers that stand for them.
+// slots.cpp - the outstanding operations of a machine, and their numbers.
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <vector>
@@ -14,7 +14,7 @@ using namespace coop::net::core;
 
 constexpr unsigned uses = 3 * 8192;
 
-// One slot, used again and again, while its generations come round to the first.
+// One slot in repeated use, until its generations return to the first.
 TEST(net_slots, numbers_of_a_slot_used_before_mean_nothing)
 {
 	slot_table t(0xffffffff - uses / 2);
@@ -40,7 +40,7 @@ TEST(net_slots, numbers_of_a_slot_used_before_mean_nothing)
 	EXPECT_EQ(std::unique(before.begin(), before.end()), before.end());
 }
 
-// 0 is nobody's, whatever the machine and the slot.
+// 0 is no operation's number, whatever the machine and the slot.
 TEST(net_slots, no_generation_is_0)
 {
 	slot_table t(0xffffffff);
@@ -53,7 +53,7 @@ TEST(net_slots, no_generation_is_0)
 	}
 }
 
-// As many as there may be, each its own; those that are free are found whatever the order.
+// As many as there may be, each with its own number; free ones are found in any order.
 TEST(net_slots, all_are_told_apart)
 {
 	slot_table t(1);

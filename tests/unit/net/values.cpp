@@ -2,7 +2,7 @@
 // values.cpp - addresses, descriptors, claims, the deadline heap, rosters and registrations by
 // themselves.
 //
-// What a conformance test can only see from afar.
+// Conformance tests see these only from afar.
 #include <cerrno>
 #include <gtest/gtest.h>
 #include <map>
@@ -182,7 +182,7 @@ TEST(deadlines, earliest_first)
 			model.insert({s.deadline, &s});
 		} else {
 			heap.erase(s);
-			heap.erase(s); // of one that is not in: nothing
+			heap.erase(s); // of an absent one: no effect
 			model.erase({s.deadline, &s});
 		}
 		ASSERT_EQ(heap.earliest(), model.empty() ? never : model.begin()->first);
@@ -214,7 +214,7 @@ TEST(roster, each_is_on_it_once_and_leaves_from_wherever_it_stands)
 	on.leave(&some[1], thing::of); // from the middle,
 	on.leave(&some[1], thing::of);
 	EXPECT_TRUE(has({0, 2, 3, 4}));
-	on.leave(&some[4], thing::of); // who had taken that place,
+	on.leave(&some[4], thing::of); // the one that took its place,
 	EXPECT_TRUE(has({0, 2, 3}));
 	on.leave(&some[3], thing::of); // the last,
 	EXPECT_TRUE(has({0, 2}));
@@ -226,8 +226,8 @@ TEST(roster, each_is_on_it_once_and_leaves_from_wherever_it_stands)
 		EXPECT_EQ(t.place, 0u);
 }
 
-// Buffers and machines come and go, in any order: a segment is registered once for each pair, for
-// as long as both are there.
+// Buffers and machines come and go in any order: each pair registers a segment once, for as long
+// as both exist.
 TEST(registrations, one_for_each_buffer_and_machine)
 {
 	static int alive;
