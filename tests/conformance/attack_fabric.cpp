@@ -7,7 +7,6 @@
 // it. (On shm any process that may connect may write anywhere: it belongs to the same user, and
 // the kernel allows it. Nor does the enemy send a message there that is larger than its receive:
 // libfabric 1.17 then reads forever in fi_cq_read().)
-// it meets, which libfabric 1.17 goes on reading in fi_cq_read() for ever.)
 #include "attack_fabric.hpp"
 
 #include <cstring>

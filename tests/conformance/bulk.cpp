@@ -214,7 +214,7 @@ TEST_P(bulk, bulk_stale_desc)
 	// The same buffers, and perhaps the same slots, in use again.
 	ASSERT_EQ(a->passive(sink, queue_type::passive_bulk_recv), 0);
 	ASSERT_EQ(a->passive(source, queue_type::passive_bulk_send), 0);
-	stale("while the buffers are queued anew");
+	stale("while the buffers are queued again");
 	EXPECT_TRUE(source.buffer->queued());
 	EXPECT_TRUE(sink.buffer->queued());
 	// The same address, another machine.

@@ -9,8 +9,6 @@
 // In all cases: a linked peer has greeted and has an end point to send to; the names in the
 // tables are balanced; no descriptor of a refused stranger stays open, and none at all at the
 // end; and when the enemy is gone, one honest port lets the other in.
-// the tables are balanced; no descriptor is kept of what was turned away, and none at all at
-// the end; and when he has gone, one honest port lets the other in.
 #include <algorithm>
 #include <cstring>
 #include <fcntl.h>

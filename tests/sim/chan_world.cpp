@@ -128,7 +128,7 @@ public:
 			++r_.events;
 			dispatch(e);
 			if (r_.violations.size() == max_wrong_told)
-				return r_; // more would not be told
+				return r_; // the report would not show more
 		}
 		r_.last_us = now_;
 		if (unfinished_ && heap_.empty())

@@ -146,7 +146,7 @@ void node::hear(u16 about)
 			peer_ids_[about] = static_cast<u32>(id);
 			known = fresh;
 		} else if (id != -ENOSPC) {
-			w_.broken(who() + "peer_add said " + std::to_string(id));
+			w_.broken(who() + "peer_add returned " + std::to_string(id));
 		}
 	}
 	pump();

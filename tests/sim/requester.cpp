@@ -152,7 +152,7 @@ void node::read_some(u32 reader)
 	const int err = coop_engine_submit(engine_, &req, w_.time().now(), &r.id);
 	if (err) {
 		if (err != -EAGAIN && err != -ENOENT)
-			w_.broken(who() + "submit said " + std::to_string(err));
+			w_.broken(who() + "submit returned " + std::to_string(err));
 		++w_.counts().refused;
 		for (u32 i = 0; i < r.n; ++i)
 			b->owner[r.page_of[i]] = 0;

@@ -57,7 +57,7 @@ struct greeting {
 	descriptor page{::memfd_create("greeting", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
 };
 
-// A page that its owner may remove under those who have mapped it.
+// A page that its owner may remove while others have it mapped.
 descriptor memory(off_t size, int seals)
 {
 	descriptor d(::memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));

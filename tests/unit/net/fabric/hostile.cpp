@@ -208,7 +208,6 @@ TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
 // A peer over shm that lends nothing is granted memory, and writes to it at any time. So the
 // memory stays granted until the peer has written or is gone: stop() waits for a peer that stands
 // still, and a late write hits memory that still belongs to the operation.
-// operation's.
 TEST(fabric_hostile, who_stands_still_with_memory_over_shm_is_waited_for)
 {
 	for (const bool goes_on : {true, false}) {
