@@ -27,8 +27,7 @@ std::string program()
 	const ssize_t n = ::readlink("/proc/self/exe", self, sizeof(self) - 1);
 	const std::string path(self, n > 0 ? static_cast<std::size_t>(n) : 0);
 	const std::string tests = path.substr(0, path.rfind('/'));
-	const std::string beside =
-		tests + "/conformance-peer"; // when all programs are in one directory
+	const std::string beside = tests + "/conformance-peer"; // all in one directory
 	if (::access(beside.c_str(), X_OK) == 0)
 		return beside;
 	return tests.substr(0, tests.rfind('/')) + "/conformance-peer";

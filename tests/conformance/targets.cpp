@@ -100,8 +100,7 @@ target fabric(const std::string &label, parameters options)
 	t.idle = std::chrono::milliseconds(100);
 	t.brief = {{"idle", "100"}, {"hold", "100"}};
 	t.descriptors = t.options[0].second == "tcp";
-	t.ordered =
-		t.options[0].second == "shm" ? 4096 : 16384; // the receiver requests larger ones
+	t.ordered = t.options[0].second == "shm" ? 4096 : 16384; // above: on request
 	t.come_again = 8192;
 	t.no_buffer = 0; // a small message counts as sent once it has left
 	t.told_early = true;

@@ -273,8 +273,7 @@ TEST(Node, CallbacksMayFetchAgainAndTheEndEndsThem)
 	for (std::uint64_t i = 0; i < 64; i++)
 		b.hold(c, i);
 	std::atomic<int> ended{0}, started{0};
-	node *const n =
-		a->n.get(); // callbacks run in its destructor, when the owner's pointer is null
+	node *const n = a->n.get(); // its destructor runs callbacks, when a->n is null
 	std::function<void(std::uint64_t)> next = [&](std::uint64_t i) {
 		block_ref pin = a->store->get(c.key, i, c.size);
 		auto keep = std::make_shared<block_ref>(pin.clone());

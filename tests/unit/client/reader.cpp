@@ -284,8 +284,7 @@ TEST(Reader, SequentialReadsAreReadAheadUpToTheWindow)
 				EXPECT_LE(s.ahead, at + 65536 + (256 + 64) * page);
 				furthest = std::max(furthest, s.ahead - std::min(s.ahead, at));
 			}
-			if (!async && at != 0 &&
-			    s.ahead > at + 65536) { // synchronous readahead has ended
+			if (!async && at != 0 && s.ahead > at + 65536) { // it has ended
 				EXPECT_TRUE(w.store->find(c.key, (s.ahead - 1) / (64 * page)));
 			}
 		}

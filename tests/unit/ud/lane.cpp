@@ -22,8 +22,7 @@ namespace
 
 using namespace ud_test;
 
-constexpr std::uint32_t many =
-	300; // more sends in a row, and more polls, than a lane needs to appear
+constexpr std::uint32_t many = 300; // more sends in a row, and polls, than a lane needs to appear
 constexpr std::uint32_t few = 20;
 
 // Connected sockets of this process that are bound to that port.
