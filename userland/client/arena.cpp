@@ -21,6 +21,7 @@ arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t ahead, std:
 	frame_bytes_(frame_bytes),
 	ahead_(static_cast<std::uint32_t>(std::min(ahead, most) / frame_bytes)),
 	most_(static_cast<std::uint32_t>(most / frame_bytes)),
+	goal_(ahead_),
 	present_(new std::atomic<bool>[bytes / frame_bytes] {}),
 	held_(new std::atomic<bool>[bytes / frame_bytes] {})
 {
@@ -44,8 +45,8 @@ arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t ahead, std:
 
 arena::~arena()
 {
-	used_.store(stopping);
-	used_.notify_one();
+	goal_.store(stopping);
+	goal_.notify_one();
 	if (thread_.joinable())
 		thread_.join();
 	::munmap(base_, size_);
@@ -56,11 +57,22 @@ void arena::use_frame(std::uint32_t frame)
 {
 	hold(frame);
 	std::uint32_t used = used_.load(std::memory_order_relaxed);
-	while (frame >= used)
-		if (used_.compare_exchange_weak(used, frame + 1)) {
-			used_.notify_one();
-			return;
-		}
+	while (frame >= used && !used_.compare_exchange_weak(used, frame + 1))
+		;
+}
+
+void arena::tick()
+{
+	const std::uint32_t used = used_.load(std::memory_order_relaxed);
+	if (used != last_used_) {
+		last_used_ = used;
+		return;
+	}
+	const std::uint32_t goal = std::min(used + ahead_, most_);
+	if (goal > goal_.load(std::memory_order_relaxed)) {
+		goal_.store(goal);
+		goal_.notify_one();
+	}
 }
 
 void arena::hold(std::uint32_t frame)
@@ -110,11 +122,11 @@ void arena::run_ahead()
 	const sched_param none{};
 	(void)::sched_setscheduler(0, SCHED_IDLE, &none);
 	for (std::uint32_t frame = 0; frame < most_;) {
-		const std::uint32_t used = used_.load();
-		if (used == stopping)
+		const std::uint32_t goal = goal_.load();
+		if (goal == stopping)
 			return;
-		if (frame >= used + ahead_) {
-			used_.wait(used);
+		if (frame >= goal) {
+			goal_.wait(goal);
 			continue;
 		}
 		if (!is_present(frame) && !fault_in(frame))

@@ -6,8 +6,10 @@
 // when the store frees it and says so. Fresh memory of a memfd is expensive:
 // allocating, clearing and mapping a GiB takes more than half a second of processor
 // time, longer than the network needs to fill it. So a thread that runs only on an
-// idle processor keeps some frames present ahead of those in use. A frame that it
-// has not reached is made present in one call, which costs less than a fault a page.
+// idle processor makes some frames present before the first read, and after each burst
+// of reads. During a burst it sleeps: there it would only be woken for every frame, at
+// twice the cost. A frame that it has not reached is made present in one call, which
+// costs less than a fault a page.
 //
 // A device that has registered the memory holds its physical pages. A frame given
 // back would get other pages when it is used next: the device would send and receive
@@ -54,6 +56,9 @@ public:
 	}
 	// A block now lies in the frame. Any thread; never waits.
 	void use_frame(std::uint32_t frame);
+	// Once a second: lets the thread run ahead again if no further frame came into use since
+	// the last call. One caller at a time.
+	void tick();
 	// Before most of a frame is used. Any thread; what is in the frame stays.
 	void need_frame(std::uint32_t frame)
 	{
@@ -82,10 +87,11 @@ private:
 	std::unique_ptr<std::atomic<bool>[]> present_, held_; // by frame
 	std::atomic<std::size_t> frames_present_{0};
 	std::atomic<std::uint32_t> frames_held_{0};
-	// Frames from the start that have been in use, or 'stopping'. The thread waits on it
-	// without a lock: preempted while it held one, it would block readers until the processor
-	// is idle.
-	std::atomic<std::uint32_t> used_{0};
+	std::atomic<std::uint32_t> used_{0}; // frames from the start that have been in use
+	std::uint32_t last_used_ = 0;        // as tick() saw it last
+	// The frames that the thread makes present, or 'stopping'. It waits without a lock:
+	// preempted while it held one, it would block tick() until the processor is idle.
+	std::atomic<std::uint32_t> goal_;
 	static constexpr std::uint32_t stopping = ~std::uint32_t{0};
 	std::atomic<bool> kept_{false};
 	std::thread thread_;

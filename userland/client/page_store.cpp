@@ -210,6 +210,8 @@ void page_store::follow(const memory_state &memory)
 			limit_ = std::min(kept_pages_, limit_ + kept_pages_ / growth);
 		limit = limit_;
 	}
+	if (lacking == 0)
+		arena_.tick();
 	evict_down_to(limit);
 	const std::vector<std::uint32_t> frames = unused_frames(lacking != 0);
 	for (std::size_t at = 0; at < frames.size();) {

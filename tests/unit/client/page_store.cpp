@@ -273,6 +273,10 @@ TEST(PageStore, MemoryRunsAheadOfUseByNoMoreThanItWasTold)
 	auto s = page_store::create(64 * frame, 12, 4 * frame);
 	for (std::uint64_t i = 0; i < 10; i++)
 		use(*s, 1, i, 100 * frame);
+	s->follow({}); // frames came into use: readers are busy
+	std::this_thread::sleep_for(50ms);
+	EXPECT_EQ(memory_of(*s), 10 * frame);
+	s->follow({});
 	const auto deadline = std::chrono::steady_clock::now() + 30s;
 	while (s->stats().present < 14 * frame && std::chrono::steady_clock::now() < deadline)
 		std::this_thread::yield();
