@@ -39,11 +39,10 @@ int coop_requester_create(struct coop_rnic *r, struct coop_fetch_slot *s, u16 sl
 
 /* ---- the request ---------------------------------------------------------------- */
 
-/* Converts runs of wanted pages to extents, up to the engine's limits. */
+/* Names the wanted pages, up to the engine's limits. */
 static int describe(struct coop_rnic *r, struct coop_node_fetch *f, struct coop_fetch_req *req)
 {
 	u32 most = r->node->max_pages, n = 0, i;
-	struct coop_extent *last;
 
 	if (!f->n_pages || f->n_pages > COOP_MAX_PAGES ||
 	    f->index / COOP_MAX_PAGES != (f->index + f->n_pages - 1) / COOP_MAX_PAGES)
@@ -54,15 +53,8 @@ static int describe(struct coop_rnic *r, struct coop_node_fetch *f, struct coop_
 			continue;
 		if (!f->pages[i])
 			return -EINVAL;
-		last = req->n_ext ? &req->ext[req->n_ext - 1] : NULL;
-		if (last && last->index + last->count == f->index + i) {
-			last->count++;
-		} else if (req->n_ext < COOP_MAX_EXTENTS) {
-			req->ext[req->n_ext].index = f->index + i;
-			req->ext[req->n_ext++].count = 1;
-		} else {
+		if (!coop_fetch_req_add(req, f->index + i, 1))
 			break;
-		}
 		f->asked |= 1ULL << i;
 		n++;
 	}
@@ -335,44 +327,27 @@ void coop_requester_lost(struct coop_rnic *r, struct coop_fetch_slot *s, u64 now
 /* ---- the judgement -----------------------------------------------------------------------------
  */
 
-/* Copies between a segment's place and a buffer. */
-static void copy_segment(struct coop_rnic *r, const struct coop_fetch_slot *s,
-			 const struct coop_seg *place, u8 *buf, u32 len, bool gather)
+struct landed {
+	struct coop_rnic *r;
+	const struct coop_fetch_slot *slot;
+};
+
+static void copy_segment(void *host, const struct coop_seg *place, u32 len, u32 at, bool gather)
 {
+	const struct landed *l = host;
+	char *buf = (char *)l->r->bounce + at;
 	u32 i, n;
 
 	for (i = 0; i < place->n_frag && len; i++) {
-		struct page *page = landing(r, s, place->frag[i].page);
+		struct page *page = landing(l->r, l->slot, place->frag[i].page);
 
 		n = min(len, place->frag[i].len);
 		if (gather)
-			memcpy_from_page((char *)buf, page, place->frag[i].off, n);
+			memcpy_from_page(buf, page, place->frag[i].off, n);
 		else
-			memcpy_to_page(page, place->frag[i].off, (const char *)buf, n);
+			memcpy_to_page(page, place->frag[i].off, buf, n);
 		buf += n;
 		len -= n;
-	}
-}
-
-/* Moves displaced segments: gathers all first, because cycles occur, then scatters. */
-static void put_right(struct coop_rnic *r, const struct coop_fetch_slot *s,
-		      const struct coop_ev *ev)
-{
-	struct coop_engine *engine = r->node->engine;
-	struct coop_seg what, into;
-	u32 i, at, gather;
-
-	for (gather = 2; gather--;) {
-		for (i = 0, at = 0; i < ev->n_moves; i++) {
-			if (!coop_engine_fetch_seg(engine, ev->id, ev->moves[i].seg, &what) ||
-			    !coop_engine_fetch_seg(engine, ev->id, ev->moves[i].into, &into) ||
-			    at + what.len > COOP_MAX_PAGES * PAGE_SIZE)
-				continue;
-			copy_segment(r, s, gather ? &into : &what, (u8 *)r->bounce + at, what.len,
-				     gather);
-			at += what.len;
-			coop_count(r->node->stats, COOP_C_COPIED_BYTES, what.len);
-		}
 	}
 }
 
@@ -380,12 +355,13 @@ void coop_requester_verify(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 {
 	struct coop_node_fetch *f = (struct coop_node_fetch *)(uintptr_t)ev->cookie;
 	struct coop_fetch_slot *s = &r->fetch[f->slot];
+	struct landed l = {r, s};
 	u64 good = ev->pages, left;
 	u32 i;
 
 	unmap_pages(r, s);
-	if (ev->n_moves)
-		put_right(r, s, ev);
+	i = coop_engine_move(r->node->engine, ev, copy_segment, &l);
+	coop_count(r->node->stats, COOP_C_COPIED_BYTES, 2 * i);
 	for (left = ev->sums ? good : 0; left; left &= left - 1) {
 		i = (u32)__ffs64(left);
 		if (!s->page[i] || coop_page_sum(r->node, ev, i, landing(r, s, i)) != ev->sums[i])

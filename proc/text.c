@@ -17,34 +17,6 @@ static const char *const source_names[COOP_SOURCES] = {
 	[COOP_FROM_STORAGE] = "storage",
 };
 
-static const char *health_text(u32 health)
-{
-	switch (health) {
-	case COOP_PEER_HEALTHY:
-		return "healthy";
-	case COOP_PEER_SUSPECT:
-		return "suspect";
-	case COOP_PEER_OPEN:
-		return "open";
-	case COOP_PEER_HALF_OPEN:
-		return "half-open";
-	}
-	return "unknown";
-}
-
-static const char *origin_text(u32 origin)
-{
-	switch (origin) {
-	case COOP_PEER_BY_HAND | COOP_PEER_BY_DAEMON:
-		return "hand,daemon";
-	case COOP_PEER_BY_HAND:
-		return "hand";
-	case COOP_PEER_BY_DAEMON:
-		return "daemon";
-	}
-	return "none"; /* its last origin was removed, but requests are in flight */
-}
-
 static void show_address(struct seq_file *m, const struct coop_addr *addr)
 {
 	char text[COOP_ADDR_TEXT];
@@ -74,8 +46,8 @@ void coop_show_peers(struct seq_file *m, struct coop_node *node)
 
 	while (node && coop_node_peer_next(node, &cursor, &p)) {
 		seq_printf(m, "peer gid=%pI6c lid=0x%04x qpn=0x%06x sl=%u origin=%s state=%s",
-			   p.addr.gid, p.addr.lid, p.addr.qpn, p.addr.sl, origin_text(p.origin),
-			   health_text(p.health));
+			   p.addr.gid, p.addr.lid, p.addr.qpn, p.addr.sl,
+			   coop_peer_origin_name(p.origin), coop_peer_health_name(p.health));
 		seq_printf(m, " srtt_us=%u rttvar_us=%u fails=%u in_flight=%u", p.srtt_us,
 			   p.rttvar_us, p.fails_in_row, p.in_flight);
 		seq_printf(m, " hits=%llu misses=%llu failures=%llu busy=%llu", p.hits, p.misses,

@@ -21,10 +21,11 @@
 #include "serve.h"
 #include "tag.h"
 #include "turns.h"
+#include "window.h"
 #include "wire.h"
 
 #define COOP_BATCH        64          /* segments a TX_DATA */
-#define COOP_WINDOW_STEP  (64u << 10) /* additive increase for each window delivered */
+#define COOP_WINDOW_STEP  (64u << 10) /* of the window, in bytes */
 #define COOP_REFUSE_US    1000        /* rate of REFUSED messages: one in this time ... */
 #define COOP_REFUSE_BURST 32          /* ... and a burst of this many */
 
@@ -56,10 +57,7 @@ struct coop_engine {
 	u32 free_slot; /* head of a list through slot[].next */
 	struct coop_fifo waiting, fetch_tx, fetch_ev;
 
-	u32 window;  /* most bytes that we invite at a time */
-	u32 invited; /* bytes of admitted fetches that have not finished */
-	u32 credit;  /* bytes delivered since the last increase */
-	u64 shrunk_at;
+	struct coop_window window; /* bytes of admitted fetches that have not finished */
 
 	struct coop_serve *serve;
 	struct coop_idtab serve_ids;

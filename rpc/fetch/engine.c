@@ -166,7 +166,7 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 	coop_fifo_init(&e->waiting, p.waiting, p.n_fetch);
 	coop_fifo_init(&e->fetch_tx, p.fetch_tx, p.n_fetch);
 	coop_fifo_init(&e->fetch_ev, p.fetch_ev, p.n_fetch);
-	e->window = cfg->window_bytes;
+	coop_window_init(&e->window, cfg->window_bytes, cfg->window_bytes, COOP_WINDOW_STEP);
 
 	e->serve = p.serve;
 	memset(e->serve, 0, cfg->max_serves * sizeof(*e->serve));
@@ -530,8 +530,8 @@ void coop_engine_expire(struct coop_engine *e, u64 now)
 void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *out)
 {
 	*out = e->stats;
-	out->window_bytes = e->window;
-	out->invited_bytes = e->invited;
+	out->window_bytes = e->window.size;
+	out->invited_bytes = e->window.invited;
 }
 
 void coop_engine_stats_reset(struct coop_engine *e)

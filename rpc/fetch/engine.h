@@ -156,6 +156,9 @@ struct coop_peer_info {
 s64 coop_engine_peer_add(struct coop_engine *e, const struct coop_addr *addr, u32 origin, u64 now);
 /* Removes the origin; the peer is freed once it has no origin and nothing is in flight. */
 int coop_engine_peer_del(struct coop_engine *e, const struct coop_addr *addr, u32 origin);
+/* The words for a health and for origins in texts that people and scripts read. */
+const char *coop_peer_health_name(u32 health);
+const char *coop_peer_origin_name(u32 origin);
 /* Iterates: *cursor starts at 0; false at the end. */
 bool coop_engine_peer_next(const struct coop_engine *e, u32 *cursor, struct coop_peer_info *out);
 
@@ -176,6 +179,11 @@ struct coop_fetch_req {
 	u32 hints[COOP_MAX_HINTS]; /* peer ids that storage says opened this version */
 };
 
+/*
+ * Appends pages, behind all that the request has so far. False: the request has no extent left,
+ * and is as it was.
+ */
+bool coop_fetch_req_add(struct coop_fetch_req *req, u64 first, u32 count);
 /*
  * Starts a fetch. Returns 0 and *id, or -EAGAIN (queue full: go to storage),
  * -ENOENT (no usable peer: go to storage), -EINVAL.
@@ -248,8 +256,6 @@ struct coop_tx {
 	const struct coop_seg *seg; /* valid until the next call into the engine */
 	u32 n_seg;
 };
-/* The place of segment 'seg' of a fetch in VERIFY, for the moves; imm is 0. False: no such one. */
-bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct coop_seg *out);
 /* Next piece of work for the network; false: none. TX_DATA comes in batches of <= 64 segments. */
 bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx);
 /*
@@ -271,7 +277,7 @@ enum coop_ev_kind {
 	COOP_EV_LOOKUP,     /* responder: find and pin pages; answer with lookup_done or _kept */
 	COOP_EV_RECHECK,    /* responder: all sent; answer with recheck_done */
 	COOP_EV_SERVE_END,  /* responder: unpin; the serve id is dead */
-	COOP_EV_VERIFY,     /* requester: WRs are quiet; do the moves, check sums, answer with
+	COOP_EV_VERIFY,     /* requester: WRs are quiet; coop_engine_move(), check sums, answer with
 			       verify_done; comes any number of times in a fetch */
 	COOP_EV_FETCH_DONE, /* requester: finished; take the pages, then fetch_release */
 	COOP_EV_PEER,       /* a peer's health changed (for logs and traces) */
@@ -284,7 +290,7 @@ enum coop_sum {
 	COOP_SUM_TAG, /* coop_engine_tag(): detects forgery as well */
 };
 
-/* Segment 'seg' arrived in the memory of segment 'into'. Cycles occur: gather all, then scatter. */
+/* Segment 'seg' arrived in the memory of segment 'into', which is no shorter. */
 struct coop_move {
 	u16 seg;
 	u16 into;
@@ -319,6 +325,20 @@ struct coop_ev {
 	u32 health;
 };
 bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev);
+
+/* The place of segment 'seg' of a fetch in VERIFY; imm is 0. False: no such segment. */
+bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct coop_seg *out);
+/*
+ * Copies the first len bytes of a segment's place in the pages to the host's buffer at offset
+ * 'at', if gather, or back.
+ */
+typedef void coop_copy_seg(void *host, const struct coop_seg *place, u32 len, u32 at, bool gather);
+/*
+ * Does the moves of a VERIFY: gathers all segments first, because cycles occur, then scatters.
+ * The buffer needs room for all bytes of the fetch. Returns the bytes moved.
+ */
+u32 coop_engine_move(const struct coop_engine *e, const struct coop_ev *ev, coop_copy_seg *copy,
+		     void *host);
 
 /* have: a bit per page ordinal held and pinned. size: bytes of the file as this node knows it.
  * cookie: later events return it. */

@@ -47,32 +47,19 @@ static void disarm(struct coop_engine *e, struct coop_fetch *f)
 	coop_timer_clear(&e->timers, index_of(e, f));
 }
 
-static void window_grow(struct coop_engine *e, u32 bytes)
-{
-	e->credit += bytes;
-	if (e->credit < e->window)
-		return;
-	e->credit = 0;
-	e->window = coop_min_u32(e->window + COOP_WINDOW_STEP, e->cfg.window_bytes);
-}
-
 static void window_shrink(struct coop_engine *e, const struct coop_fetch *f, u64 now)
 {
-	/* A loss in an attempt sent before the last decrease is part of the same congestion. */
-	if (f->t_sent < e->shrunk_at)
-		return;
-	e->shrunk_at = now;
-	e->credit = 0;
-	e->window = coop_max_u32(e->window - e->window / 4,
-				 coop_min_u32(COOP_WINDOW_STEP, e->cfg.window_bytes));
-	e->stats.window_shrinks++;
+	u32 size = coop_max_u32(e->window.size - e->window.size / 4, e->window.step);
+
+	if (coop_window_shrink(&e->window, size, f->t_sent, now))
+		e->stats.window_shrinks++;
 }
 
 void coop_fetch_finish(struct coop_engine *e, struct coop_fetch *f)
 {
 	f->state = COOP_FETCH_DONE;
 	disarm(e, f);
-	e->invited -= f->invited;
+	e->window.invited -= f->invited;
 	f->invited = 0;
 	if (f->good == f->all) {
 		f->err = 0;
@@ -192,7 +179,7 @@ void coop_fetch_accept(struct coop_engine *e, struct coop_fetch *f, u64 pages)
 	f->from = f->asked;
 	e->stats.pages_ok += n;
 	e->stats.bytes_ok += bytes;
-	window_grow(e, (u32)bytes);
+	coop_window_grow(&e->window, (u32)bytes);
 	if (p) {
 		p->hits += n;
 		p->pages += n;
@@ -341,14 +328,14 @@ void coop_fetch_admit(struct coop_engine *e, u64 now)
 		u32 bytes = coop_weight(f->all) << e->cfg.page_shift;
 		struct coop_slot *slot = &e->slot[e->free_slot];
 
-		if (e->invited && e->invited + bytes > e->window)
+		if (!coop_window_fits(&e->window, bytes))
 			return;
 		coop_fifo_pop(&e->waiting);
 		f->slot = e->free_slot;
 		e->free_slot = slot->next;
 		slot->fetch = index_of(e, f);
 		f->invited = bytes; /* until the fetch ends: it has one attempt at a time */
-		e->invited += bytes;
+		e->window.invited += bytes;
 		if (slot->owes_reset)
 			coop_fetch_owe(e, f, COOP_DUE_RESET);
 		slot->owes_reset = false;

@@ -143,6 +143,21 @@ bool coop_fetch_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 
 	return false;
 }
 
+bool coop_fetch_req_add(struct coop_fetch_req *req, u64 first, u32 count)
+{
+	struct coop_extent *last = req->n_ext ? &req->ext[req->n_ext - 1] : NULL;
+
+	if (last && last->index + last->count == first) {
+		last->count += count;
+		return true;
+	}
+	if (req->n_ext == COOP_MAX_EXTENTS)
+		return false;
+	req->ext[req->n_ext].index = first;
+	req->ext[req->n_ext++].count = count;
+	return true;
+}
+
 int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, u64 now, u32 *id)
 {
 	u32 pages = coop_extents_pages(req->ext, req->n_ext), i;
@@ -282,6 +297,29 @@ bool coop_engine_fetch_seg(const struct coop_engine *e, u32 id, u32 seg, struct 
 		return false;
 	coop_plan_seg(&e->fetch[i].plan, seg, out);
 	return true;
+}
+
+static u32 move_pass(const struct coop_engine *e, const struct coop_ev *ev, coop_copy_seg *copy,
+		     void *host, bool gather)
+{
+	struct coop_seg what, into;
+	u32 i, at = 0;
+
+	for (i = 0; i < ev->n_moves; i++) {
+		if (!coop_engine_fetch_seg(e, ev->id, ev->moves[i].seg, &what) ||
+		    !coop_engine_fetch_seg(e, ev->id, ev->moves[i].into, &into))
+			continue;
+		copy(host, gather ? &into : &what, what.len, at, gather);
+		at += what.len;
+	}
+	return at;
+}
+
+u32 coop_engine_move(const struct coop_engine *e, const struct coop_ev *ev, coop_copy_seg *copy,
+		     void *host)
+{
+	move_pass(e, ev, copy, host, true);
+	return move_pass(e, ev, copy, host, false);
 }
 
 const char *coop_fetch_state_name(u8 state)

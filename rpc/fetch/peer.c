@@ -9,6 +9,34 @@
 #include "rpc/base/addr.h"
 #include "rpc/base/bits.h"
 
+const char *coop_peer_health_name(u32 health)
+{
+	switch (health) {
+	case COOP_PEER_HEALTHY:
+		return "healthy";
+	case COOP_PEER_SUSPECT:
+		return "suspect";
+	case COOP_PEER_OPEN:
+		return "open";
+	case COOP_PEER_HALF_OPEN:
+		return "half-open";
+	}
+	return "unknown";
+}
+
+const char *coop_peer_origin_name(u32 origin)
+{
+	switch (origin) {
+	case COOP_PEER_BY_HAND | COOP_PEER_BY_DAEMON:
+		return "hand,daemon";
+	case COOP_PEER_BY_HAND:
+		return "hand";
+	case COOP_PEER_BY_DAEMON:
+		return "daemon";
+	}
+	return "none"; /* its last origin was removed, but requests are in flight */
+}
+
 u32 coop_peers_buckets(u32 max_peers)
 {
 	return 2u << coop_ilog2(max_peers);

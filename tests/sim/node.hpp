@@ -130,7 +130,7 @@ private:
 	u8 *bytes_of(const read &r, u32 ordinal) const;
 	u64 sum_of(const coop_ev &, u32 ordinal, const u8 *bytes) const;
 	u8 *scrap_of(const fetch_qp &, u32 wr) const;
-	void copy_out(const fetch_qp &, const read &, u32 wr, u8 *out, u32 len) const;
+	void copy_segment(read &, const coop_seg &place, u32 len, u8 *hold, bool gather);
 	u64 block_pages_of(const read &, u64 ordinals) const;
 	void kill_a_qp();
 	void judge_evicted(const std::vector<std::string> &wrong);

@@ -129,14 +129,8 @@ void node::read_some(u32 reader)
 		if (!(want >> i & 1))
 			continue;
 		const u64 page = store_->first_page(*b) + i;
-		coop_extent *last = req.n_ext ? &req.ext[req.n_ext - 1] : nullptr;
-		if (last && last->index + last->count == page) {
-			++last->count;
-		} else if (req.n_ext < COOP_MAX_EXTENTS) {
-			req.ext[req.n_ext++] = {page, 1, 0};
-		} else {
+		if (!coop_fetch_req_add(&req, page, 1))
 			break;
-		}
 		r.pages |= bit(i);
 		r.page_of[r.n++] = static_cast<u8>(i);
 		++b->seq[i];
@@ -272,16 +266,17 @@ void node::reset_qp(u32 slot)
 	q.owed -= std::min<u32>(q.owed, q.qp.reset(w_.time().now()));
 }
 
-void node::copy_out(const fetch_qp &q, const read &r, u32 wr, u8 *out, u32 len) const
+void node::copy_segment(read &r, const coop_seg &place, u32 len, u8 *hold, bool gather)
 {
-	const coop_seg &g = q.posted[wr];
-	for (u32 f = 0; f < g.n_frag && len; ++f) {
-		const u32 n = std::min(len, g.frag[f].len);
-		std::memcpy(out, bytes_of(r, g.frag[f].page) + g.frag[f].off, n);
-		out += n;
+	if (qps_[r.slot].of_seg[place.seg] == COOP_NONE)
+		return w_.broken(who() + "a move between unposted segments");
+	for (u32 f = 0; f < place.n_frag && len; ++f) {
+		const u32 n = std::min(len, place.frag[f].len);
+		u8 *const page = bytes_of(r, place.frag[f].page) + place.frag[f].off;
+		std::memcpy(gather ? hold : page, gather ? page : hold, n);
+		hold += n;
 		len -= n;
 	}
-	std::memcpy(out, scrap_of(q, wr) + COOP_GRH, std::min(len, g.spill));
 }
 
 void node::verify(const coop_ev &ev)
@@ -291,32 +286,16 @@ void node::verify(const coop_ev &ev)
 	    reads_[number].token != ev.cookie >> 32)
 		return w_.broken(who() + "VERIFY of a fetch that is not running");
 	read &r = reads_[number];
-	if (ev.n_moves) {
-		const fetch_qp &q = qps_[r.slot];
-		std::vector<u8> bounce(std::size_t{ev.n_moves} * COOP_MTU_MAX);
-		for (u32 pass = 0; pass < 2; ++pass) {
-			for (u32 i = 0; i < ev.n_moves; ++i) {
-				u8 *at = bounce.data() + std::size_t{i} * COOP_MTU_MAX;
-				const coop_move &m = ev.moves[i];
-				const u32 from =
-					m.into < COOP_MAX_SEGS ? q.of_seg[m.into] : COOP_NONE;
-				const u32 to = m.seg < COOP_MAX_SEGS ? q.of_seg[m.seg] : COOP_NONE;
-				if (from == COOP_NONE || to == COOP_NONE)
-					return w_.broken(who() +
-							 "a move between unposted segments");
-				const coop_seg &g = q.posted[to];
-				if (!pass) {
-					copy_out(q, r, from, at, g.len);
-					continue;
-				}
-				for (u32 f = 0; f < g.n_frag; ++f) {
-					std::memcpy(bytes_of(r, g.frag[f].page) + g.frag[f].off, at,
-						    g.frag[f].len);
-					at += g.frag[f].len;
-				}
-			}
-		}
-	}
+	struct context {
+		node &self;
+		read &r;
+		std::vector<u8> hold;
+	} c{*this, r, std::vector<u8>(std::size_t{ev.n_moves} * COOP_MTU_MAX)};
+	const auto copy = [](void *host, const coop_seg *place, u32 len, u32 at, bool gather) {
+		auto &to = *static_cast<context *>(host);
+		to.self.copy_segment(to.r, *place, len, &to.hold[at], gather);
+	};
+	(void)coop_engine_move(engine_, &ev, copy, &c);
 	r.verified = 0;
 	r.verify_id = ev.id;
 	for (u32 i = 0; i < r.n; ++i) {

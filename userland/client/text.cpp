@@ -46,34 +46,6 @@ std::string gid_text(const std::uint8_t (&gid)[16])
 	return ::inet_ntop(AF_INET6, gid, text, sizeof(text)) != nullptr ? text : "::";
 }
 
-const char *health_text(std::uint32_t health)
-{
-	switch (health) {
-	case COOP_PEER_HEALTHY:
-		return "healthy";
-	case COOP_PEER_SUSPECT:
-		return "suspect";
-	case COOP_PEER_OPEN:
-		return "open";
-	case COOP_PEER_HALF_OPEN:
-		return "half-open";
-	}
-	return "unknown";
-}
-
-const char *origin_text(std::uint32_t origin)
-{
-	switch (origin) {
-	case COOP_PEER_BY_HAND | COOP_PEER_BY_DAEMON:
-		return "hand,daemon";
-	case COOP_PEER_BY_HAND:
-		return "hand";
-	case COOP_PEER_BY_DAEMON:
-		return "daemon";
-	}
-	return "none"; // still in flight after its last origin was removed
-}
-
 void add_address(std::string &out, const coop_addr &a)
 {
 	char text[COOP_ADDR_TEXT];
@@ -231,7 +203,8 @@ std::string peers_text(const node *n)
 	for (const coop_peer_info &p : n->peers()) {
 		add(out, "peer gid=%s lid=0x%04x qpn=0x%06x sl=%u origin=%s state=%s",
 		    gid_text(p.addr.gid).c_str(), unsigned{p.addr.lid}, p.addr.qpn,
-		    unsigned{p.addr.sl}, origin_text(p.origin), health_text(p.health));
+		    unsigned{p.addr.sl}, coop_peer_origin_name(p.origin),
+		    coop_peer_health_name(p.health));
 		add(out, " srtt_us=%u rttvar_us=%u fails=%u in_flight=%u", p.srtt_us, p.rttvar_us,
 		    p.fails_in_row, p.in_flight);
 		add(out, " hits=%" PRIu64 " misses=%" PRIu64 " failures=%" PRIu64 " busy=%" PRIu64,

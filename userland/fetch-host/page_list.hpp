@@ -20,12 +20,7 @@ struct page_list {
 			  std::uint32_t most)
 	{
 		count = std::min(count, most - size);
-		coop_extent *last = req.n_ext != 0 ? &req.ext[req.n_ext - 1] : nullptr;
-		if (last != nullptr && last->index + last->count == first)
-			last->count += count;
-		else if (count != 0 && req.n_ext < COOP_MAX_EXTENTS)
-			req.ext[req.n_ext++] = {first, count, 0};
-		else
+		if (count == 0 || !coop_fetch_req_add(&req, first, count))
 			return 0;
 		append(first, count);
 		return count;

@@ -21,8 +21,7 @@ requester::requester(ud::endpoint &ep, const slab &s, fetched_pages &pages, cons
 	per_page_(what.datagrams(ep.info().mtu)),
 	max_pages_(std::min({std::uint32_t{COOP_MAX_PAGES}, COOP_MAX_SEGS / per_page_,
 			     ep.info().max_recv_wr / per_page_})),
-	qps_(what.fetches),
-	posted_(what.fetches + what.queued)
+	qps_(what.fetches)
 {
 	if (max_pages_ == 0)
 		throw std::system_error(EINVAL, std::generic_category(),
@@ -54,7 +53,6 @@ void requester::make(coop_engine *engine)
 void requester::post(const coop_tx &tx, std::uint64_t now)
 {
 	pages_.posting(tx.cookie, tx.slot);
-	posted_[tx.cookie].assign(tx.seg, tx.seg + tx.n_seg);
 	sges_.resize(std::size_t{tx.n_seg} * shape_.max_sge);
 	wrs_.resize(tx.n_seg);
 	for (std::uint32_t i = 0; i < tx.n_seg; i++) {
@@ -114,41 +112,35 @@ void requester::completed(std::uint32_t slot, const ud::completion &c, std::uint
 	coop_engine_rx_data(engine_, &rx, now);
 }
 
-// Copies a datagram out of its place in the pages to `hold`, or from there into it.
-void requester::copy(std::uint64_t cookie, const coop_seg &place, std::byte *hold,
-		     std::uint32_t length, bool out)
-{
-	ud::sge list[most_sge];
-	for (std::uint32_t f = 0; f < place.n_frag; f++) {
-		const auto &frag = place.frag[f];
-		const std::uint32_t n = pages_.pieces(cookie, frag.page, frag.off,
-						      std::min(length, frag.len), list);
-		for (std::uint32_t i = 0; i < n; i++) {
-			const std::uint32_t part = list[i].length;
-			std::memcpy(out ? hold : list[i].addr, out ? list[i].addr : hold, part);
-			hold += part;
-			length -= part;
-		}
-	}
-}
-
-// Moves segments that lie where others belong: gathers all, because cycles occur, then scatters.
+// Moves segments that landed where others belong.
 void requester::put_right(const coop_ev &ev)
 {
-	const coop_seg *by_number[COOP_MAX_SEGS] = {};
-	for (const coop_seg &s : posted_[ev.cookie])
-		by_number[s.seg % COOP_MAX_SEGS] = &s;
-	hold_.resize(std::size_t{ev.n_moves} * COOP_MTU_MAX);
-	for (const bool out : {true, false}) {
-		for (std::uint32_t i = 0; i < ev.n_moves; i++) {
-			const coop_seg *what = by_number[ev.moves[i].seg % COOP_MAX_SEGS];
-			const coop_seg *where = by_number[ev.moves[i].into % COOP_MAX_SEGS];
-			if (what != nullptr && where != nullptr)
-				copy(ev.cookie, out ? *where : *what,
-				     &hold_[std::size_t{i} * COOP_MTU_MAX],
-				     std::min(what->len, std::uint32_t{COOP_MTU_MAX}), out);
+	struct context {
+		fetched_pages &pages;
+		std::uint64_t cookie;
+		std::byte *hold;
+	};
+	const auto copy = [](void *host, const coop_seg *place, std::uint32_t length,
+			     std::uint32_t at, bool gather) {
+		const auto &c = *static_cast<context *>(host);
+		std::byte *hold = c.hold + at;
+		ud::sge list[most_sge];
+		for (std::uint32_t f = 0; f < place->n_frag && length != 0; f++) {
+			const auto &frag = place->frag[f];
+			const std::uint32_t n = c.pages.pieces(c.cookie, frag.page, frag.off,
+							       std::min(length, frag.len), list);
+			for (std::uint32_t i = 0; i < n; i++) {
+				const std::uint32_t part = list[i].length;
+				std::memcpy(gather ? hold : list[i].addr,
+					    gather ? list[i].addr : hold, part);
+				hold += part;
+				length -= part;
+			}
 		}
-	}
+	};
+	hold_.resize(std::size_t{COOP_MAX_PAGES} << shape_.page_shift);
+	context c{pages_, ev.cookie, hold_.data()};
+	(void)coop_engine_move(engine_, &ev, copy, &c);
 }
 
 void requester::verify(const coop_ev &ev, std::uint64_t now)

@@ -47,8 +47,6 @@ public:
 	void verify(const coop_ev &, std::uint64_t now);
 
 private:
-	void copy(std::uint64_t cookie, const coop_seg &place, std::byte *hold,
-		  std::uint32_t length, bool out);
 	void put_right(const coop_ev &);
 
 	ud::endpoint &endpoint_;
@@ -58,8 +56,7 @@ private:
 	coop_engine *engine_ = nullptr;
 	const std::uint32_t per_page_; // datagrams
 	std::uint32_t max_pages_;
-	std::vector<std::uint32_t> qps_;            // by slot
-	std::vector<std::vector<coop_seg>> posted_; // by cookie, as last posted
+	std::vector<std::uint32_t> qps_; // by slot
 	std::vector<std::byte> hold_;
 	std::vector<ud::sge> sges_;
 	std::vector<ud::recv_wr> wrs_;

@@ -200,29 +200,27 @@ void node::event(const coop_ev &ev)
 		++ended;
 		break;
 	case COOP_EV_VERIFY: {
-		std::vector<std::vector<u8>> gathered;
+		struct context {
+			node &self;
+			u64 cookie;
+			std::vector<u8> hold;
+		} c{*this, ev.cookie, std::vector<u8>(COOP_MAX_PAGES << COOP_PAGE_MAX_SHIFT)};
+		const auto copy = [](void *host, const coop_seg *place, u32 len, u32 at,
+				     bool gather) {
+			auto &to = *static_cast<context *>(host);
+			u8 *hold = &to.hold[at];
+			for (u32 f = 0; f < place->n_frag; ++f)
+				for (u32 k = 0; k < place->frag[f].len && len; ++k, --len) {
+					u8 *b = to.self.byte(to.cookie, place->frag[f].page,
+							     place->frag[f].off + k);
+					if (gather)
+						*hold++ = *b;
+					else
+						*b = *hold++;
+				}
+		};
 		verifies.push_back(ev.n_moves);
-		for (u32 i = 0; i < ev.n_moves; ++i) {
-			coop_seg from, to;
-			EXPECT_TRUE(coop_engine_fetch_seg(e, ev.id, ev.moves[i].into, &from));
-			EXPECT_TRUE(coop_engine_fetch_seg(e, ev.id, ev.moves[i].seg, &to));
-			std::vector<u8> b;
-			for (u32 f = 0; f < from.n_frag; ++f)
-				for (u32 k = 0; k < from.frag[f].len; ++k)
-					b.push_back(*byte(ev.cookie, from.frag[f].page,
-							  from.frag[f].off + k));
-			b.resize(to.len);
-			gathered.push_back(b);
-		}
-		for (u32 i = 0; i < ev.n_moves; ++i) {
-			coop_seg to;
-			coop_engine_fetch_seg(e, ev.id, ev.moves[i].seg, &to);
-			u32 at = 0;
-			for (u32 f = 0; f < to.n_frag; ++f)
-				for (u32 k = 0; k < to.frag[f].len; ++k)
-					*byte(ev.cookie, to.frag[f].page, to.frag[f].off + k) =
-						gathered[i][at++];
-		}
+		(void)coop_engine_move(e, &ev, copy, &c);
 		u64 good = ev.pages;
 		for (u32 i = 0; i < COOP_MAX_PAGES && ev.sums; ++i)
 			if ((ev.pages >> i & 1) && sum(ev, i, byte(ev.cookie, i, 0)) != ev.sums[i])

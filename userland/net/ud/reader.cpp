@@ -13,7 +13,7 @@ namespace
 {
 
 constexpr std::uint64_t pause_us = 5000;           // when the engine leaves the peer alone
-constexpr std::uint32_t window_step = 8;           // pages at most, for each window that came whole
+constexpr std::uint32_t window_step = 8;           // pages at most
 constexpr std::uint32_t first_window = 16;         // pages: 64 KiB
 constexpr std::uint64_t longest_budget = 10000000; // us; rpc/fetch believes no more
 
@@ -100,7 +100,7 @@ void reader::conclude(reading &r, int status, std::uint64_t now)
 void reader::forget(spi::peer_number n)
 {
 	if (n < paces_.size())
-		paces_[n].window = 0;
+		paces_[n].window.size = 0;
 }
 
 reader::pace &reader::pace_of(const reading &r)
@@ -108,9 +108,10 @@ reader::pace &reader::pace_of(const reading &r)
 	if (paces_.size() <= r.peer)
 		paces_.resize(r.peer + 1);
 	pace &p = paces_[r.peer];
-	if (p.window == 0) {
-		p.threshold = n_slots_ * max_pages_;
-		p.window = std::min(first_window, p.threshold);
+	if (p.window.size == 0) {
+		const std::uint32_t under_way = p.window.invited;
+		coop_window_init(&p.window, first_window, n_slots_ * max_pages_, window_step);
+		p.window.invited = under_way;
 		p.budget = budget_;
 	}
 	return p;
@@ -119,34 +120,26 @@ reader::pace &reader::pace_of(const reading &r)
 void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
 		   std::uint64_t now) const
 {
-	p.in_flight -= n;
+	p.window.invited -= n;
 	if (good)
 		p.came_at = now;
 	const std::uint64_t took = now - since;
+	const std::uint32_t half = p.window.size / 2;
 	if (err == 0 && took < budget_ / 2) {
 		// A request waits for the others no longer than it might alone.
-		const std::uint32_t most = n_slots_ * max_pages_;
-		const std::uint32_t step = std::min(window_step, p.window / 4) * n / p.window;
-		p.window = std::min(most,
-				    p.window + (p.window < p.threshold ? n : std::max(1u, step)));
+		p.window.step = std::clamp(p.window.size / 4, 1u, window_step);
+		coop_window_grow(&p.window, n);
 		p.budget = std::max(budget_, p.budget / 2);
-	} else if (err == 0 && took > budget_ && since >= p.shrunk_at) {
-		shrink(p, p.window / 2, now);
-	} else if (err == -ETIMEDOUT && since >= p.shrunk_at) {
-		// Those that were under way at the last decrease tell nothing new.
+	} else if (err == 0 && took > budget_) {
+		(void)coop_window_shrink(&p.window, half, since, now);
+	} else if (err == -ETIMEDOUT) {
 		// What came in that time may be under way, and half of the window in any case: on a
 		// wire that loses, most requests end short of some pages, whatever their number.
-		const std::uint64_t came = std::uint64_t{p.window} * good / n;
-		shrink(p, std::max(p.window / 2, static_cast<std::uint32_t>(came)), now);
-		if (!good)
+		const auto came =
+			static_cast<std::uint32_t>(std::uint64_t{p.window.size} * good / n);
+		if (coop_window_shrink(&p.window, std::max(half, came), since, now) && !good)
 			p.budget = budget_of(2 * std::uint64_t{p.budget});
 	}
-}
-
-void reader::shrink(pace &p, std::uint32_t to, std::uint64_t now)
-{
-	p.window = p.threshold = std::max(1u, to);
-	p.shrunk_at = now;
 }
 
 // Not so long that what waits for it is given up before.
@@ -161,9 +154,10 @@ std::uint32_t reader::budget_of(std::uint64_t us) const
 int reader::ask(reading &r, std::uint64_t now)
 {
 	pace &p = pace_of(r);
-	const std::uint32_t room = p.in_flight < p.window ? p.window - p.in_flight : 0;
+	const auto [size, under_way] = std::pair{p.window.size, p.window.invited};
+	const std::uint32_t room = under_way < size ? size - under_way : 0;
 	// Not in crumbs.
-	if (free_.empty() || (p.in_flight && room < std::min(max_pages_, (p.window + 1) / 2)))
+	if (free_.empty() || (under_way && room < std::min(max_pages_, (size + 1) / 2)))
 		return -EAGAIN;
 	const std::uint32_t most = std::min(max_pages_, room);
 	const std::uint32_t index = free_.back();
@@ -200,7 +194,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	free_.pop_back();
 	c.of = &r;
 	c.since = now;
-	p.in_flight += c.pages.size;
+	p.window.invited += c.pages.size;
 	c.slot = no_slot;
 	c.bounced = to_bounce(c);
 	r.in_flight++;

@@ -22,6 +22,7 @@
 #include "channels.hpp"
 #include "identity.hpp"
 #include "pages.hpp"
+#include "rpc/fetch/window.h"
 #include "userland/fetch-host/host.hpp"
 #include "userland/fetch-host/page_list.hpp"
 
@@ -100,11 +101,12 @@ private:
 		std::uint64_t bounced = 0; // ordinals that are received elsewhere, then copied
 	};
 
-	/// The pages under way from one peer, over all its buffers: slow start up to `threshold`,
-	/// AIMD from there. `budget` is what a request gets (us): longer each time nothing came.
+	/// The pages under way from one peer, over all its buffers. `budget` is what a request
+	/// gets (us): longer each time nothing came.
 	struct pace {
-		std::uint32_t window = 0, threshold = 0, in_flight = 0, budget = 0;
-		std::uint64_t shrunk_at = 0, came_at = 0;
+		coop_window window{}; // of size 0 until pace_of()
+		std::uint32_t budget = 0;
+		std::uint64_t came_at = 0;
 	};
 
 	pace &pace_of(const reading &);
@@ -112,7 +114,6 @@ private:
 	void adapt(pace &, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
 		   std::uint64_t now) const;
 	std::uint32_t budget_of(std::uint64_t us) const;
-	static void shrink(pace &, std::uint32_t to, std::uint64_t now);
 	int ask(reading &, std::uint64_t now);
 	void want(reading &, std::uint64_t now);
 	void conclude(reading &, int status, std::uint64_t now);
