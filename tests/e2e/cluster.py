@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """A storage daemon and any number of FUSE nodes on this machine, for one test.
 
-Each node has an address of its own in 127.64.0.0/10, chosen by the process id of
-pytest so that runs side by side do not meet. Everything that is started is ended by
-its process id and every mount is taken off, also when a test is interrupted: by the
-fixture, at the exit of the interpreter, and, if even that is cut off, by the parent
-death signal that each child asked for.
+Each node has its own address in 127.64.0.0/10, derived from the process id of pytest
+so that parallel runs do not meet. The fixture kills every process it started, by
+process id, and unmounts every mount; an exit handler does the same if a test is
+interrupted, and each child's parent death signal if the interpreter dies.
 """
 import atexit
 import ctypes
@@ -17,7 +16,7 @@ import subprocess
 import tempfile
 import time
 
-DEADLINE = 30.0  # seconds until a condition that has to come counts as missed
+DEADLINE = 30.0  # seconds until an awaited condition counts as missed
 BIN = os.environ.get("COOP_BIN", "")
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
@@ -29,7 +28,7 @@ def program(name):
 
 
 def wait_for(condition, what, deadline=DEADLINE):
-    """The first true value of condition(); an error that names 'what' after the deadline."""
+    """Returns the first true value of condition(), or raises an error that names 'what' at the deadline."""
     end = time.monotonic() + deadline
     while True:
         value = condition()
@@ -77,22 +76,22 @@ class Process:
             return f.read()
 
     def freeze(self):
-        """SIGSTOP, and until each of its threads stands still: it answers nothing from here on."""
+        """Sends SIGSTOP and waits until every thread has stopped: from here on it answers nothing."""
         self.popen.send_signal(signal.SIGSTOP)
         wait_for(lambda: all(self._state(t) in "Tt" for t in os.listdir(f"/proc/{self.popen.pid}/task")),
-                 f"{self.argv[0]} stands still")
+                 f"{self.argv[0]} has stopped")
 
     def _state(self, task):
         with open(f"/proc/{self.popen.pid}/task/{task}/stat") as f:
             return f.read().rpartition(") ")[2][0]
 
     def kill(self):
-        """As a crash: nothing is said to anybody."""
+        """Kills it without any goodbye, as a crash does."""
         self.popen.kill()
         self.popen.wait()
 
     def stop(self, deadline=DEADLINE):
-        """Asks it to end; the exit status, or an error that says that it did not."""
+        """Sends SIGTERM; returns the exit status, or raises an error if the process does not end."""
         if self.running():
             self.popen.terminate()
         try:
@@ -115,7 +114,7 @@ class Daemon:
         self.process = Process(argv, self.cluster.file("coopfsd.log"), pass_fds=[writes])
         os.close(writes)
         with os.fdopen(reads) as f:
-            line = f.readline()  # ends with the daemon, too
+            line = f.readline()  # returns also when the daemon ends
         if not line:
             self.process.popen.wait()
             raise AssertionError(f"coopfsd did not start\n{self.process.log()}")
@@ -181,7 +180,7 @@ class Node:
         self.write_control("stats", "reset\n")
 
     def peers(self):
-        """One dictionary a peer."""
+        """One dictionary per peer."""
         return [dict(w.split("=", 1) for w in line.split()[1:])
                 for line in self.control("peers").splitlines() if line.startswith("peer ")]
 
@@ -193,7 +192,7 @@ class Node:
 
 
 def drop_kernel_pages(path):
-    """What the kernel holds of a file goes, so that the next read asks the client."""
+    """Drops the kernel's cached pages of a file, so that the next read asks the client."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -234,8 +233,8 @@ class Cluster:
         return f"{self.server}:{self.daemon.port}:/{export}"
 
     def node(self, *options, peers=True, number=None):
-        """Mounts the next node. peers: with option ib and an address of its own, and more
-        patience than usual: a busy test machine must not look like a dead peer."""
+        """Mounts the next node. peers: with option ib, its own address, and more patience
+        than usual: a busy test machine must not look like a dead peer."""
         if self.daemon is None:
             self.start_daemon()
         number = number or len(self.nodes) + 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Fixtures of the end-to-end tests: real daemon, real FUSE mounts, loopback only.
 
-They need root and /dev/fuse, and the programs in $COOP_BIN. Without, every test is
-skipped, with the reason.
+They need root, /dev/fuse, and the programs in $COOP_BIN. If one is missing, every test is
+skipped and names it.
 """
 import os
 import signal
@@ -28,7 +28,7 @@ def missing():
 
 
 def pytest_sessionstart(session):
-    # As Ctrl-C, so that fixtures take down what they started.
+    # Act as on Ctrl-C, so that fixtures take down what they started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 

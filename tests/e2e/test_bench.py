@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""The bench harness itself: what it states, and that it leaves nothing behind.
+"""The bench harness itself: what it reports, and that it leaves nothing behind.
 
-A wrong ratio would mislead more than a slow program, so the arithmetic is tested with figures whose
-ratios are known; the rest runs the harness on the local file system alone, small enough to be cheap.
+A wrong ratio misleads more than a slow program, so the arithmetic is tested on figures with known
+ratios. The other tests run the harness on the local file system alone, small enough to be cheap.
 """
 
 import json
@@ -55,7 +55,7 @@ def target(record, text):
 
 
 def test_ratios_pair_figures_of_one_repetition():
-    # The machine was half as fast in the second repetition: the ratio does not care.
+    # The machine was half as fast in the second repetition: the ratio stays.
     record = record_of([
         figure("seq128k", "peer", "coopfs-peer", 0, 3000, 0.5),
         figure("seq128k", "storage", "gfarm", 0, 1500, 1.0),
@@ -144,7 +144,7 @@ def test_the_probe_of_a_page_fetch_has_a_row():
 
 
 def left_overs(folder, said):
-    """What is there of the run: its folder, and the control group of the same name."""
+    """What the run left: its folder, and the control group of the same name."""
     name = re.search(r"coop-bench\.\w+", said).group()
     places = [folder, "/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/cpuacct"]
     return [str(path) for path in (pathlib.Path(place, name) for place in places) if path.exists()]
@@ -181,7 +181,7 @@ def test_a_run_writes_its_figures_and_removes_its_files(tmp_path):
 @runs_here
 @pytest.mark.skipif(not shutil.which("gfarm2fs"), reason="needs gfarm2fs")
 def test_gfarm_where_fuse_is_for_root_alone(tmp_path):
-    """Its users' /dev/fuse lies in the run's own mount namespace; that of the machine stays as it is."""
+    """Only the /dev/fuse in the run's own mount namespace is opened to users, not the machine's."""
     out, node = tmp_path / "out", tmp_path / "dev"
     node.mkdir()
     script = ("mount -t tmpfs -o mode=755 dev {0} && mknod -m 600 {0}/fuse c 10 229 && "

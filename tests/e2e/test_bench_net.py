@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""bench/net: what it asks of coopnet, and what its table says."""
+"""bench/net: the commands it gives coopnet, and its table."""
 import importlib.util
 import json
 import os
@@ -14,7 +14,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench/net"
 
 
 def module(name):
-    """bench/fio has modules of the same names."""
+    """Loads a module of bench/net; bench/fio has modules of the same names."""
     spec = importlib.util.spec_from_file_location("bench_net_" + name, BENCH / f"{name}.py")
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
@@ -37,7 +37,7 @@ def test_as_many_peers_as_it_asks_for_can_connect(one, tmp_path):
     record = json.loads((out / "net.json").read_text())
     assert record["failed"] == []
     peers, = [f for f in record["figures"] if f["case"] == "peers"]
-    if one.name == "coopnet-mem":  # one process is both sides
+    if one.name == "coopnet-mem":  # both sides are one process
         assert "connected" not in peers
     else:
         assert peers["connected"] == (one.room or systems.CONNECTED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The birth time of statx(2) on a FUSE mount: the one that the export's file system keeps."""
+"""The birth time of statx(2) on a FUSE mount: the one that the export's file system has."""
 import os
 import platform
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 
 
 def born(*paths):
-    """What stat(1) says of each, "-" where there is none."""
+    """The birth time that stat(1) prints for each path, "-" if it has none."""
     return subprocess.run(["stat", "-c", "%w", *paths], check=True, capture_output=True,
                           text=True).stdout.splitlines()
 
@@ -44,7 +44,7 @@ def test_it_is_that_of_the_export(mounted):
     assert born(*(f"{path}/{n}" for n in names)) == there
     for n in names:
         assert same_stat(f"{path}/{n}", f"{export}/{n}"), n
-    # Whatever happens to the file later.
+    # Later changes of the file leave it alone.
     with open(f"{path}/f", "a") as f:
         f.write("more")
         f.flush()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The program coopfs against real mounts: what it prints, what it exits with, what it does."""
+"""The program coopfs against real mounts: its output, its exit status, its effects."""
 import fcntl
 import json
 import os
@@ -18,14 +18,14 @@ import pytest
 from cluster import BIN, is_mounted, program, unmount, wait_for
 
 OK, FAILED, USAGE, NOT_COOPFS, PERMISSION = range(5)
-MOUNT_USAGE, MOUNT_FAILED = 1, 32  # what a helper of mount(8) ends with
+MOUNT_USAGE, MOUNT_FAILED = 1, 32  # exit statuses of a helper of mount(8)
 NOBODY = 65534
 SIZE = 1 << 20
 
 
 @pytest.fixture
 def coopfs(cluster):
-    """Runs the program; gives exit status, standard output and standard error."""
+    """Runs the program; returns exit status, standard output and standard error."""
     if not os.access(program("coopfs"), os.X_OK):
         pytest.skip(f"needs {program('coopfs')}: build it first")
 
@@ -369,7 +369,7 @@ def test_peers_by_hand(cluster, coopfs):
 
 
 def test_introduce(cluster, coopfs, data):
-    """Two nodes of two daemons do not find each other by themselves."""
+    """Nodes of two different daemons do not find each other by themselves."""
     one = cluster.node()
     first, cluster.daemon = cluster.daemon, None
     try:
@@ -416,7 +416,7 @@ def test_top_without_a_terminal_prints_one_look(cluster, coopfs):
 
 
 class Terminal:
-    """A pseudo terminal with coopfs top in it."""
+    """coopfs top in a pseudo terminal."""
 
     def __init__(self, *args, rows=24, columns=80):
         self.text = b""
@@ -438,7 +438,7 @@ class Terminal:
             try:
                 self.text += os.read(self.fd, 65536)
             except OSError:
-                pass  # closed by its end
+                pass  # the program has ended, which closed it
         return True
 
     def wait_end(self):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """One file under every kind of access at once, by coop-coherence: no store is lost, no word
-torn, no read older than what was written before it began.
+is torn, and no read is older than the writes that ended before it began.
 
-The program is the one that runs on mounts of the module (tests/vm). On the exported file
-system it must pass: there it is the test that is tried. Its random runs meet some orders of
-events seldom; where one was the cause of a fault, a proxy between node and daemon brings it
-about.
+The same program runs on mounts of the module (tests/vm). It must also pass on the exported
+file system, which tests the test. Its random runs seldom meet some orders of events; where
+one of these once caused a fault, a proxy between node and daemon brings it about.
 """
 import os
 import socket
@@ -32,7 +31,7 @@ def coherence(path, *args):
 
 @pytest.mark.parametrize("how", ["alone", "peers", "strict"])
 def test_no_store_is_lost(cluster, how):
-    """Half of the threads store through a mapping, half write, one word a page each."""
+    """Half of the threads store through a mapping, half write; each has one word per page."""
     node = cluster.node(*["strict"] * (how == "strict"), peers=how == "peers")
     coherence(node.path + "/words", "-m", min(4 * SECONDS, 64), "-n", 1, "words")
 
@@ -57,8 +56,8 @@ def test_the_file_system_below_passes(cluster):
 
 
 class Proxy:
-    """Between a node and the daemon. While 'hold' is set, replies to WRITE wait here, or the
-    requests if 'before'."""
+    """A proxy between a node and the daemon. While 'hold' is set it holds back replies to
+    WRITE, or with 'before' the requests."""
     WRITE = 15
     STREAMED = 2
 
@@ -125,7 +124,7 @@ class Proxy:
         self.listener.close()
 
 
-# Each in a process of its own: a fault in a mapping stops all threads of an interpreter.
+# Each actor is a process: a fault in a mapping stops all threads of an interpreter.
 ACTOR = r"""
 import ctypes, mmap, os, sys, time
 role, path = sys.argv[1:]
@@ -139,7 +138,7 @@ if role == "store":
 print("ready", flush=True)
 sys.stdin.readline()
 if role == "store":
-    # Writeback alone: msync(2) would hold the inode's lock, and no pwrite() could begin.
+    # Writeback only: msync(2) would hold the inode's lock, and no pwrite() could begin.
     assert libc.sync_file_range(fd, ctypes.c_long(4096), ctypes.c_long(4096), 2 | 4) == 0
 elif role == "pwrite":
     os.pwrite(fd, b"2", 0)
@@ -147,20 +146,20 @@ else:
     end = time.monotonic() + 30
     while m[0] == 0:
         assert time.monotonic() < end, "nothing was written"
-    # The attributes as storage has them, which tells of a version that is not known yet.
+    # Ask storage for the attributes: they carry a version that the client does not know yet.
     forced = 0x2000
     assert libc.statx(-100, os.fsencode(path), forced, 0x7ff, ctypes.create_string_buffer(256)) == 0
     end = time.monotonic() + 1
     seen = {m[0] for _ in iter(lambda: time.monotonic() < end, False)}
-    # Before the end, which closes the file and waits for the store.
+    # Print before the exit, which closes the file and waits for the store.
     print("kept" if seen == {ord("2")} else f"the mapping had {seen}", flush=True)
 """
 
 
 def test_a_reply_that_tells_of_a_store_does_not_cost_a_write_on_its_way(cluster):
-    """A store through a mapping is at storage, its reply is not back; a pwrite() to another page
-    has its turn after it. Attributes that come now tell of the store's version. (Pages are dropped
-    in order, and the one that is being stored is waited for: so the other one comes first.)"""
+    """A mapped store has reached storage, but its reply is not back; a pwrite() to another page
+    queues behind it. Attributes that arrive now carry the store's version. (The kernel drops pages
+    in order and waits for the one under writeback, so the page of the pwrite() is the first.)"""
     cluster.start_daemon()
     with open(cluster.export + "/file", "wb") as f:
         f.write(bytes(8192))
@@ -204,8 +203,8 @@ def test_a_reply_that_tells_of_a_store_does_not_cost_a_write_on_its_way(cluster)
 
 
 def test_attributes_do_not_cost_a_write_on_its_way(cluster):
-    """A pwrite() has put its bytes into the kernel's page, its request is not at storage yet. Times
-    that change now must not make the kernel read the page again."""
+    """A pwrite() has put its bytes into the kernel's page, but its request has not reached storage.
+    A change of times at this point must not make the kernel read the page again."""
     cluster.start_daemon()
     with open(cluster.export + "/file", "wb") as f:
         f.write(b"1" * 4096)
@@ -225,7 +224,7 @@ def test_attributes_do_not_cost_a_write_on_its_way(cluster):
         proxy.go_on.set()
         writer.join()
         out, to = os.pipe()
-        assert os.splice(fd, to, 1, offset_src=0) == 1  # asks for no times before it reads
+        assert os.splice(fd, to, 1, offset_src=0) == 1  # reads without asking for times first
         os.close(to)
         with open(out, "rb") as pipe:
             assert pipe.read() == b"2"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What one node writes, the next open on another sees; what nobody changed stays cached."""
+"""An open sees what another node wrote before; unchanged files stay cached."""
 import mmap
 import os
 import random
@@ -63,7 +63,7 @@ def test_change_in_place(cluster):
 
 
 def test_behind_our_back(cluster):
-    """The export itself is changed, beside the daemon."""
+    """A local process changes the export, bypassing the daemon."""
     node = cluster.node(peers=False)
     for i in range(30):
         data = bytes([i]) * 50000
@@ -118,7 +118,7 @@ def test_untouched_pages_outlive_a_local_write(cluster):
 
 
 def test_a_reader_with_the_file_open_gets_bytes_whatever_happens(cluster):
-    """One node rewrites a file without end; every read on the other succeeds."""
+    """One node keeps rewriting a file; every read on the other succeeds."""
     a, b = cluster.connected(2)
     block = 4096
     put(a.path + "/f", b"\0" * (64 * block))
@@ -153,7 +153,7 @@ def test_a_reader_with_the_file_open_gets_bytes_whatever_happens(cluster):
 
 
 def test_open_file_learns_of_a_change(cluster):
-    """After a stat that shows the change, the pages of a file that stayed open are new, too."""
+    """Once a stat shows the change, a file that stayed open has the new pages too."""
     a, b = cluster.connected(2)
     put(a.path + "/f", b"a" * 10000)
     with open(b.path + "/f", "rb", buffering=0) as f:

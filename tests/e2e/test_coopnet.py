@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""coopnet between two processes, over every transport: what it measures, prints and exits with.
+"""coopnet between two processes, over every transport: its measurements, output and exit status.
 
-Also the documentation of the library: its example is run, and built again from what
-`make install` installs. No test here is about speed. Every run has loopback addresses of its own,
-so that runs side by side do not meet.
+Also the library's documentation: a test runs its example, and another builds it against what
+`make install` installs. No test here is about speed. Every run has its own loopback addresses, so
+that parallel runs do not meet.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def of_bench(name):
-    """A module of bench/net; others of the same name are on the path."""
+    """Loads a module of bench/net; others of the same name are on the path."""
     spec = importlib.util.spec_from_file_location(f"bench_net_{name}", ROOT / f"bench/net/{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -50,7 +50,7 @@ def coopnet(*args, timeout=90, env=None):
 
 
 class serving:
-    """`coopnet serve`, from the line that says so until it is left."""
+    """`coopnet serve`, from its line "serving at" until the with block ends."""
 
     def __init__(self, way, address, *args):
         self.command = [program("coopnet"), "serve", "-t", *way, *args, address]
@@ -78,7 +78,7 @@ class serving:
 
 
 def ticks(pid):
-    """Processor time of a process."""
+    """Processor time that a process has used."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as f:
         return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
 
@@ -117,7 +117,7 @@ def test_ping_and_bulk_between_processes(way):
 
 
 def test_the_environment_names_a_provider(monkeypatch):
-    """One that is not among those preferred: libfabric shows no other."""
+    """One that coopnet does not prefer; the variable makes libfabric hide all others."""
     monkeypatch.setenv("FI_PROVIDER", "net")
     with serving(("fabric",), f"{HOST}.11"):
         status, _, err = coopnet("ping", "-t", "fabric", "-s", "8", *SHORT, f"{HOST}.11")
@@ -142,8 +142,7 @@ def test_bench_brings_its_own_server(way, progress):
 
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
 def test_what_a_connected_peer_takes(way):
-    """By its figures, the server has grown for each: more than an end point takes, and no machine of
-    the client's own size."""
+    """The server's memory grows for each peer, but by less than a machine takes."""
     status, out, err = coopnet("bench", "-t", *way, "--json", "--progress", "block", "--only", "peers",
                                "--peers", "100", "--connected", "64")
     assert status == OK, err
@@ -156,7 +155,7 @@ def test_what_a_connected_peer_takes(way):
 
 
 def test_the_server_counts_who_connects():
-    """Each of them has said a word, and the server has heard it."""
+    """Each machine sends one message, and the server receives it."""
     with serving(("ud",), f"{HOST}.13") as server:
         def messages(*args):
             status, _, err = coopnet("bench", "-t", "ud", "--only", "peers", "--progress", "block",
@@ -171,7 +170,7 @@ def test_the_server_counts_who_connects():
 
 
 def test_the_one_that_cannot_connect_is_said():
-    """Few descriptors: some machine finds none."""
+    """The limit of descriptors is so low that some machine gets none."""
     few = ["sh", "-c", 'ulimit -n 60; exec "$@"', "sh", program("coopnet")]
     with serving(("ud",), f"{HOST}.14"):
         done = subprocess.run([*few, "bench", "-t", "ud", "--only", "peers", "--progress", "block",
@@ -193,7 +192,7 @@ def test_tables_and_plot(tmp_path):
 
 
 def test_a_plot_that_cannot_be_drawn_is_said_before_anything_is_measured(tmp_path):
-    """The address is one without a server: the error would come first if it were asked first."""
+    """No server runs at the address, so a client that asked it first would report that error."""
     status, out, err = coopnet("ping", "-t", "ud", "--plot", str(tmp_path / "none/x.svg"), f"{HOST}.12")
     assert status == FAILED and out == ""
     assert f"{tmp_path}/none/x.svg cannot be written" in err and "coopnet serve" not in err
@@ -268,7 +267,7 @@ def test_hints_name_the_provider_that_was_taken():
 
 @pytest.mark.parametrize("wrong, timeout", [("key", "0.5"), ("key", "30"), ("seal", "0.5")])
 def test_a_wrong_key_is_thought_of_however_long_one_waits(tmp_path, wrong, timeout):
-    """With another key the transport gives up first, if it is given the time."""
+    """With a wrong key the transport gives up before the client does, if the timeout is long enough."""
     keys = []
     for name in ("one", "other"):
         keys.append(tmp_path / name)
@@ -299,7 +298,7 @@ def test_sizes_are_those_that_both_sides_take(way):
 
 
 def test_a_message_that_is_too_long_for_the_protocol_is_called_that():
-    """A session of few and small segments takes less than max_message= says, and each side says how much."""
+    """A session of few and small segments takes less than max_message= says; each side reports its limit."""
     small = ("ud", "-o", "mtu=256", "-o", "window=64")
     with serving(small, f"{HOST}.18"):
         status, _, err = coopnet("ping", "-t", "ud", "-s", "64k", *SHORT, f"{HOST}.18")
@@ -354,7 +353,7 @@ def test_results_that_are_lost_are_no_success(args):
     (("ud",), f"{HOST}.14@tcp:12345:31:4095"), (("fabric",), f"inet:tcp:{HOST}.14@65535")],
                          ids=["ud", "inet"])
 def test_a_client_does_not_ask_itself(way, where):
-    """It begins at a number that is free, and that may be the one whose server has ended."""
+    """The client starts at a free number, which may be that of a server that has ended."""
     status, _, err = coopnet("ping", "-t", *way, *SHORT, "-s", "8", "--from", f"{HOST}.14", where)
     assert status == FAILED and err.startswith(f"coopnet: no server at {where}"), err
 
@@ -389,8 +388,8 @@ def test_a_server_that_dies_ends_the_client():
                          ids=lambda number: number.name)
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
 def test_a_signal_ends_a_measurement(way, number):
-    """Of which the program dies, after it has said so and taken down what it had; also where libfabric
-    has brought handlers of its own."""
+    """The program reports the interruption, releases what it holds and dies of the signal, also where
+    libfabric has installed its own handlers."""
     with serving(way, f"{HOST}.20") as server:
         idle = ticks(server.child.pid)
         client = subprocess.Popen([program("coopnet"), "ping", "-t", *way, "-s", "8", "-n", "100000000",
@@ -407,7 +406,7 @@ def test_a_signal_ends_a_measurement(way, number):
         assert not [f for f in os.listdir("/dev/shm") if f"-{client.pid}-" in f]
 
 
-# A network where nobody answers who has that address.
+# A network in which no host answers ARP for that address.
 ALONE = ("ip link add v0 type veth peer name v1 && ip addr add 10.99.9.1/24 dev v0 && ip link set v0 up && "
          "ip link set v1 up && ip link set lo up")
 
@@ -425,7 +424,7 @@ def test_a_host_that_is_not_there_has_refused_nothing(way):
 
 @pytest.mark.parametrize("way", WAYS, ids=NAMES)
 def test_a_server_that_is_killed_is_noticed(way):
-    """Though all that the client sent has gone out well, and no deadline comes for long."""
+    """The client notices, although its sends have all succeeded and its deadline is far away."""
     with serving(way, f"{HOST}.23") as server:
         idle = ticks(server.child.pid)
         client = subprocess.Popen([program("coopnet"), "ping", "-t", *way, "-s", "64", "-n", "100000000",
@@ -443,7 +442,7 @@ def test_a_server_that_is_killed_is_noticed(way):
 
 
 def test_a_second_signal_ends_a_server_that_cannot_end():
-    """Whose peer has stopped in the middle of a transfer into its memory: it may write there any time."""
+    """A client that stopped in the middle of a transfer may still write to the server's memory."""
     way = ("fabric", "-o", "provider=shm")
     with serving(way, f"{HOST}.22") as server:
         idle = ticks(server.child.pid)
@@ -461,7 +460,7 @@ def test_a_second_signal_ends_a_server_that_cannot_end():
 
 
 def test_a_signal_that_is_ignored_remains_so():
-    """As nohup has it."""
+    """nohup ignores SIGHUP."""
     command = [program("coopnet"), "ping", "-t", "fabric", "-o", "provider=shm", "-s", "8", "-n", "100000000",
                "--seconds", "600", f"{HOST}.21"]
     with serving(("fabric", "-o", "provider=shm"), f"{HOST}.21") as server:
@@ -602,9 +601,9 @@ def test_the_example_builds_against_what_is_installed(tmp_path, static):
     flags = subprocess.run(["pkg-config", "--cflags", "--libs", *static, "coop-net"], env=env, check=True,
                            capture_output=True, text=True).stdout.split()
     assert f"-I{tmp_path}/include" in flags or any(str(tmp_path) in os.path.realpath(f[2:]) for f in flags)
-    assert not [f for f in flags if f.startswith("-std")]  # the program's own is not lowered
+    assert not [f for f in flags if f.startswith("-std")]  # would lower the program's own
     if static:
-        # A linker that may choose takes the shared library.
+        # A linker that finds both takes the shared library.
         flags = ["-l:libcoop-net.a" if f == "-lcoop-net" else f for f in flags]
     subprocess.run(["c++", "-std=c++20", str(page / "examples/hello.cpp"), *flags, "-o",
                     str(tmp_path / "hello")], check=True, env=env)
@@ -632,7 +631,7 @@ def test_ratios_pair_figures_of_one_repetition():
         return {"system": system, "case": "ping", "mode": "poll", "bytes": 8, "repetition": repetition,
                 "half_us": half_us}
 
-    # The machine was half as fast in the second repetition: the ratio does not care.
+    # The machine was half as fast in the second repetition: the ratio stays.
     record = {"figures": [ping("coopnet-fabric-tcp", 0, 9), ping("fi_pingpong-tcp", 0, 10),
                           ping("coopnet-fabric-tcp", 1, 18), ping("fi_pingpong-tcp", 1, 20)]}
     first, second = results.targets(record)[:2]

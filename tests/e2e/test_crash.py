@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Storage's machine crashes with what it had acknowledged but not brought to its disk.
+"""Storage's machine crashes and loses what it had acknowledged but not brought to its disk.
 
-The crash is played: the daemon is killed, the file gets the bytes that it had at its last fsync,
-and the next daemon finds no record of verifiers, so its own are others.
+The tests simulate the crash: they kill the daemon, give the file the bytes of its last fsync, and
+remove the record of verifiers, so that the next daemon uses new ones.
 """
 import errno
 import os
@@ -17,8 +17,8 @@ from test_leases import daemon_stats, with_stats
 
 PAGE = 4096
 
-# One open file in a process of its own: starting a process would close this one's copy of it, which
-# commits, to a daemon that is away. It does one call a line, and says its errno.
+# One open file in its own process: if this process had it open, starting another would close a copy,
+# and the close would commit to a daemon that is away. It makes one call per line and prints its errno.
 HOLDER = """
 import fcntl, os, sys
 fd = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o600)
@@ -49,11 +49,11 @@ class Holder:
         self.name = os.path.basename(path)
         self.child = subprocess.Popen([sys.executable, "-c", HOLDER, path], text=True,
                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        # Of two that open it at once the second would have made it too, for all it knows.
+        # Wait for the open: two at once would both take the file for new.
         assert int(self.child.stdout.readline()) == 0
 
     def ask(self, *words):
-        """0 or errno"""
+        """Makes one call; returns 0 or its errno."""
         self.child.stdin.write(" ".join(str(w) for w in words) + "\n")
         self.child.stdin.flush()
         return int(self.child.stdout.readline())
@@ -79,7 +79,7 @@ class Machine:
         return self.holders[-1]
 
     def fsync(self, f):
-        """From here on the disk has it."""
+        """From here on the disk has the contents."""
         assert f.ask("fsync") == 0
         self.saved[f.name] = self.content(f.name)
 
@@ -131,7 +131,7 @@ def test_what_a_crash_took_is_written_again(cluster, machine, how):
 
 
 def test_without_commits_at_close_an_fsync_still_reaches_the_disk(cluster):
-    """Also one that knows of nothing to commit: who wrote has closed the file."""
+    """Also an fsync on a descriptor that wrote nothing: the writer has closed the file."""
     with_stats(cluster)
 
     def commits(*options):
@@ -153,7 +153,7 @@ def test_without_commits_at_close_an_fsync_still_reaches_the_disk(cluster):
 
 
 def test_a_synchronous_write_is_committed_by_itself(cluster):
-    """The fsync that the kernel sends behind it, and the close, find nothing to do."""
+    """The fsync that the kernel sends after it, and the close, find nothing to do."""
     with_stats(cluster)
     node = cluster.node(peers=False)
     before = daemon_stats(cluster)
@@ -167,7 +167,7 @@ def test_a_synchronous_write_is_committed_by_itself(cluster):
 
 
 def test_nobody_need_ask_for_it(cluster, machine):
-    """The client looks by itself when it has a connection again."""
+    """The client compares verifiers by itself once it is connected again."""
     f = machine.open(cluster.node(peers=False))
     f.write(0, b"old bytes")
     machine.fsync(f)
@@ -187,7 +187,7 @@ def test_a_restart_of_the_daemon_alone_writes_nothing_again(cluster, machine):
 
 
 def test_what_was_cut_off_is_told(cluster, machine):
-    """A truncation has no bytes that could be written again; what is before it has."""
+    """A client cannot repeat a truncation by writing bytes again, only the writes before it."""
     f = machine.open(cluster.node(peers=False))
     f.write(0, b"a" * 100)
     machine.fsync(f)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""tools/demo, made small: its report, and that nothing of it is left, however it ends."""
+"""tools/demo, made small: its report, and that it leaves nothing behind, however it ends."""
 import json
 import os
 import signal
@@ -17,7 +17,7 @@ LARGE = 16 << 20
 
 @pytest.fixture
 def tree(tmp_path):
-    """Files of many sizes: empty, one byte, around a page, and some that are larger; a link; a deep one."""
+    """Files of many sizes: empty, one byte, about a page, and larger ones; a link; a deep path."""
     for name in ("coopfs", "coopfsd", "coopfs-fuse"):
         if not BIN or not os.access(program(name), os.X_OK):
             pytest.skip(f"needs {name} in COOP_BIN")
@@ -39,7 +39,7 @@ def command(tmp_path, tree, size="16M"):
 
 
 def left_behind(out):
-    """What of a run is still there: mounts, processes, files beside the results."""
+    """What a run left: mounts, processes, files other than the results."""
     out = os.path.realpath(out)
     left = []
     with open("/proc/self/mountinfo", encoding="utf-8") as table:
@@ -114,7 +114,7 @@ def test_killed_outright_is_swept_by_the_next(tmp_path, tree):
             child.kill()
         finally:
             end(child)
-    # Its processes get their signal from the kernel and take their mounts with them.
+    # The kernel sends its child processes their signal, and they unmount.
     wait_for(lambda: [w for w in left_behind(out) if not w.startswith("run-")] == [], "its processes have ended")
     assert [w for w in left_behind(out) if w.startswith("run-")]
     done = subprocess.run(command(tmp_path, tree, "1M"), stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -124,7 +124,7 @@ def test_killed_outright_is_swept_by_the_next(tmp_path, tree):
 
 
 def test_failure_in_the_middle(tmp_path, tree):
-    """A node that does not come up: said in a sentence, with its last words, and cleaned up."""
+    """A node does not start: the demo says so, quotes the node's last line, and cleans up."""
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     for name in ("coopfs", "coopfsd"):

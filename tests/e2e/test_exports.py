@@ -44,13 +44,13 @@ def test_root_is_squashed(cluster):
         assert (st.st_uid, st.st_gid) == (NOBODY, NOBODY)
     assert error_of(os.chown, f"{path}/made", 0, 0) == errno.EPERM
     assert read(f"{cluster.export}/made") == b"by root"
-    # Others act as themselves.
+    # Other users act as themselves.
     assert as_user(4101, 4101, [], lambda: os.mkdir(f"{path}/theirs")) == "None"
     assert os.stat(f"{cluster.export}/theirs").st_uid == 4101
 
 
 def test_access_tells_what_storage_permits(cluster):
-    """Not what the mode says to root. Where the kernel checks permissions (allow_other) it does not ask."""
+    """Storage squashes root, so the mode promises too much. (With allow_other the kernel checks the mode.)"""
     os.chmod(cluster.export, 0o777)
     for name in ("secret", "open"):
         write(f"{cluster.export}/{name}", b"of root")
@@ -58,7 +58,7 @@ def test_access_tells_what_storage_permits(cluster):
     os.chmod(f"{cluster.export}/open", 0o646)
     node = Node(cluster, 1, [], exported(cluster, "root_squash"))
     cluster.nodes.append(node)
-    for _ in range(2):  # the second time within a lease
+    for _ in range(2):  # the second time under a lease
         assert os.access(f"{node.path}/secret", os.F_OK)
         assert not os.access(f"{node.path}/secret", os.R_OK)
         assert os.access(f"{node.path}/open", os.R_OK | os.W_OK)
@@ -93,7 +93,7 @@ def test_a_read_only_export(cluster):
 
 
 def test_clients_by_network(cluster):
-    # A connection within this machine comes from 127.0.0.1 if nothing binds it.
+    # An unbound connection within this machine comes from 127.0.0.1.
     path = mounted(cluster, "clients=10.0.0.0/8,clients=127.0.0.1")
     write(f"{path}/f", b"text")
     assert read(f"{cluster.export}/f") == b"text"

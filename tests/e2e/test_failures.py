@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Peers and the daemon end at the worst moment; readers get the right bytes all the same."""
+"""Peers and the daemon end at the worst moment; readers still get the right bytes."""
 import contextlib
 import os
 import random
@@ -30,7 +30,7 @@ def get(path):
 
 
 class Reader(threading.Thread):
-    """Reads a file in small steps; 'reached' lets a test act at a place in the file."""
+    """Reads a file in small steps; 'reached' lets a test act at a given offset."""
 
     def __init__(self, path, pause_at):
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ def test_a_peer_is_killed_in_mid_read(cluster, data):
 
 
 def test_a_frozen_peer_costs_little(cluster, data):
-    """It answers nothing, but nobody knows that it is gone: deadlines, then storage."""
+    """It answers nothing, and no other node knows: deadlines pass, then storage serves."""
     a, b = cluster.connected(2, "peer_timeout_ms=50")
     assert get(a.path + "/f") == data
     a.process.freeze()
@@ -123,14 +123,14 @@ def test_a_daemon_that_is_away_for_a_while(cluster, data):
     assert reader.finish() == data
 
 
-# One call, at a word; it tells what came of it. A handled signal interrupts what can be interrupted.
+# Makes one call when told to, and prints its result. Its signal handler interrupts what it can.
 CALLER = """
 import ctypes, os, signal, sys
 libc = ctypes.CDLL(None, use_errno=True)
 signal.signal(signal.SIGUSR1, lambda *_: None)
 path, call = sys.argv[1:]
 flags = {"read": os.O_RDONLY, "write": os.O_WRONLY}.get(call)
-fd = os.stat(path) and -1 if flags is None else os.open(path, flags)  # the name is known then, for a second
+fd = os.stat(path) and -1 if flags is None else os.open(path, flags)  # caches the name for a second
 buffer = ctypes.create_string_buffer(1 << 20)
 print("ready", flush=True)
 sys.stdin.readline()
@@ -145,17 +145,17 @@ print(n, ctypes.get_errno() if n < 0 else 0, flush=True)
 
 
 def in_fuse(task):
-    """Whether a process or thread waits for an answer of the file system."""
+    """Whether a process or thread waits for an answer from the file system."""
     with open(f"/proc/{task}/wchan") as f:
         where = f.read()
     with open(f"/proc/{task}/stat") as f:
         if f.read().rpartition(")")[2].split()[0] == "D":
-            return True  # for a page; the kernel does not always tell where
+            return True  # waits for a page; the kernel does not always tell where
     return any(word in where for word in ("request_wait", "fuse", "folio_wait", "filemap"))
 
 
 def is_stopped(pid):
-    """A signal that stops is acted upon by each thread when it next comes to it, and until then they work."""
+    """Whether every thread has stopped: each works on until it notices the stop signal."""
     def state(thread):
         with open(f"/proc/{pid}/task/{thread}/stat", encoding="utf-8") as f:
             return f.read().rpartition(")")[2].split()[0]
@@ -164,7 +164,7 @@ def is_stopped(pid):
 
 @contextlib.contextmanager
 def waiting(cluster, path, call):
-    """A process that waits for a daemon which is stopped meanwhile."""
+    """A process that waits for a stopped daemon."""
     daemon = cluster.daemon.process.popen
     child = subprocess.Popen([sys.executable, "-c", CALLER, path, call], stdin=subprocess.PIPE,
                              stdout=subprocess.PIPE, text=True)
@@ -172,7 +172,7 @@ def waiting(cluster, path, call):
     try:
         assert child.stdout.readline() == "ready\n"
         daemon.send_signal(signal.SIGSTOP)
-        wait_for(lambda: is_stopped(daemon.pid), "the daemon to stand still")
+        wait_for(lambda: is_stopped(daemon.pid), "the daemon to stop")
         child.stdin.write("go\n")
         child.stdin.flush()
         wait_for(lambda: in_fuse(child.pid), f"it waits in {call}")
@@ -185,20 +185,20 @@ def waiting(cluster, path, call):
 
 @pytest.mark.parametrize("call", ["read", "open"])
 def test_who_waits_for_storage_can_be_killed(cluster, data, call):
-    """Long before the minute is over that a call waits for a daemon; half of it is the deadline."""
+    """A call waits a minute for the daemon; the process must die within half of that."""
     node = cluster.node("cache_size=16M", peers=False)
     with waiting(cluster, node.path + "/f", call) as child:
         opening = " op=open state=sent " in node.control("requests")
         child.kill()
         child.wait(30)
         if opening:
-            wait_for(lambda: " op=open state=abandoned " in node.control("requests"), "the open to be nobody's")
+            wait_for(lambda: " op=open state=abandoned " in node.control("requests"), "an abandoned open")
     assert get(node.path + "/f") == data
     wait_for(lambda: opens(cluster.daemon.process) == 0, "what was opened for it to be closed")
 
 
 def test_the_write_of_one_who_was_killed_is_not_done_after_a_later_one(cluster):
-    """The later one is not even sent before storage has answered the other."""
+    """The client does not even send the later write before storage has answered the first."""
     node = cluster.node(peers=False)
     path = node.path + "/f"
     with open(path, "wb") as f:
@@ -206,7 +206,7 @@ def test_the_write_of_one_who_was_killed_is_not_done_after_a_later_one(cluster):
     with open(path, "r+b", buffering=0) as f, waiting(cluster, path, "write") as child:
         child.kill()
         child.wait(30)
-        wait_for(lambda: " op=write state=abandoned " in node.control("requests"), "the write to be nobody's")
+        wait_for(lambda: " op=write state=abandoned " in node.control("requests"), "an abandoned write")
         later = threading.Thread(target=os.pwrite, args=(f.fileno(), b"later", 0))
         later.start()
         try:
@@ -220,7 +220,7 @@ def test_the_write_of_one_who_was_killed_is_not_done_after_a_later_one(cluster):
 
 
 def opens(daemon):
-    """How many files clients have open, as the daemon says in its log when it is asked to."""
+    """How many files clients have open: the daemon logs it on SIGUSR1."""
     def said():
         return re.findall(r"^opens (\d+)$", daemon.log(), re.M)
     before = len(said())
@@ -255,7 +255,7 @@ def test_writes_go_on_after_a_restart(cluster):
     node = cluster.node(peers=False)
     with open(node.path + "/f", "w+b", buffering=0) as f:
         f.write(b"before ")
-        # Starting a process closes its copy of f, which would commit to the daemon that is away.
+        # Starting a process closes its copy of f, which would commit to an absent daemon.
         os.fsync(f.fileno())
         cluster.daemon.process.kill()
         cluster.daemon.start()

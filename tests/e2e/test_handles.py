@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Files by handle (name_to_handle_at(2), open_by_handle_at(2)) on a FUSE mount.
 
-What a handle leads to must be the file that it was made of, or ESTALE, whether or not the
-kernel has forgotten that file meanwhile. The area handles of coop-posix (test_posix.py)
-checks the rest.
+A handle must lead to the file it was made from, or to ESTALE, whether or not the kernel
+has forgotten that file meanwhile. The area handles of coop-posix (test_posix.py) checks
+the rest.
 """
 import ctypes
 import errno
@@ -31,7 +31,7 @@ def handle_of(path):
 
 
 def by_handle(node, handle, flags=os.O_RDONLY):
-    """An open file of the node's mount, or -errno."""
+    """Opens a file of the node's mount; returns the descriptor or -errno."""
     root = os.open(node.path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fd = libc.open_by_handle_at(root, ctypes.byref(handle), flags | os.O_CLOEXEC)
@@ -41,7 +41,7 @@ def by_handle(node, handle, flags=os.O_RDONLY):
 
 
 def read(node, handle):
-    """What the file holds, or -errno."""
+    """Returns the file's contents or -errno."""
     fd = by_handle(node, handle)
     if fd < 0:
         return fd
@@ -77,15 +77,15 @@ def test_a_file_that_the_kernel_has_forgotten(cluster):
     make_kernel_forget(node)
     fd = by_handle(node, directory, os.O_DIRECTORY)
     assert fd >= 0, os.strerror(-fd)
-    try:  # it is put into its place in the tree
+    try:  # the kernel has put it into its place in the tree
         assert os.readlink(f"/proc/self/fd/{fd}") == f"{node.path}/d/sub"
         assert os.listdir(fd) == ["f"]
     finally:
         os.close(fd)
-    # By its name it is the same file, so a handle made now is the handle of before.
+    # The name still leads to the same file, so a new handle equals the first one.
     again = handle_of(f"{node.path}/d/sub/f")
     assert bytes(again.room)[:again.bytes] == bytes(file.room)[:file.bytes]
-    # Wherever the other node has put it.
+    # The handle finds the file wherever the other node has put it.
     make_kernel_forget(node)
     os.rename(f"{other.path}/d/sub/f", f"{other.path}/g")
     os.rename(f"{other.path}/d/sub", f"{other.path}/moved")
@@ -107,7 +107,7 @@ def test_a_file_that_is_removed_is_stale(cluster):
     os.unlink(f"{node.path}/here")
     make_kernel_forget(node)
     os.unlink(f"{other.path}/there")
-    put(f"{other.path}/new", b"new")  # it may get the inode number of one of them
+    put(f"{other.path}/new", b"new")  # may get the inode number of either
     with open(f"{node.path}/new", "rb") as f:
         assert f.read() == b"new"
     make_kernel_forget(node)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""tools/install-deps beside another process that has apt's locks. apt-get here is one that says
-what the real one says; nothing is installed."""
+"""tools/install-deps while another process holds apt's locks. A fake apt-get prints what the real
+one prints; nothing is installed."""
 import os
 import re
 import subprocess
@@ -20,7 +20,7 @@ INNER = "dpkg: error: dpkg frontend lock was locked by another process with pid 
 
 @pytest.fixture
 def machine(tmp_path):
-    """One on which nothing is installed; run() gives each step of apt-get the errors that it has at first."""
+    """A machine with nothing installed; run() makes each step of apt-get fail at first with given errors."""
     (tmp_path / "dpkg-query").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
     (tmp_path / "apt-get").write_text(textwrap.dedent(f"""\

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which kernel the module is built for, where the headers of several are."""
+"""The kernel that the module is built for when headers of several are installed."""
 import os
 import subprocess
 
@@ -12,7 +12,7 @@ OLD, OLDEST, NEW, NEWER, NEWEST = ("6.1.0-56-amd64", "6.1.0-9-amd64", "6.12.117+
 
 @pytest.fixture
 def here(tmp_path):
-    """Runs a command on a machine that has headers of these kernels; one more has left a link to nowhere."""
+    """Runs a command on a machine with headers of these kernels; a removed kernel left a dangling link."""
     modules = tmp_path / "modules"
 
     def run(command, *versions):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the lab of emulated machines takes for a kernel's bug, and whose it is."""
+"""What the lab of emulated machines takes for a kernel bug, and which test it blames."""
 import os
 import sys
 
@@ -16,7 +16,7 @@ def found(tmp_path, *lines):
     return [test for test, _ in kernel_log.bugs(log)]
 
 
-# As kernels 6.1 print them.
+# As Linux 6.1 prints them.
 @pytest.mark.parametrize("line", [
     "BUG: KASAN: use-after-free in coop_call_put+0x1b/0x40 [coopfs]",
     "BUG: unable to handle page fault for address: ffffc90000123000",

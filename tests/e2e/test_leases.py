@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Leases: what has not changed is not asked for; what changes on another node, or on the
-daemon's machine, is told first; a node that does not answer is not waited for without end."""
+"""Leases: a client does not ask for what has not changed; it learns of a change on another
+node, or on the daemon's machine, first; and no change waits forever for a silent node."""
 import os
 import re
 import shutil
@@ -13,7 +13,7 @@ import pytest
 from cluster import wait_for
 
 TRUST = 10.0   # seconds that a client relies on leases without hearing from the daemon
-ANSWER = 15.0  # seconds that the daemon waits for a recall to be answered
+ANSWER = 15.0  # seconds that the daemon waits for the answer to a recall
 
 
 def figures(node):
@@ -40,8 +40,8 @@ def with_stats(cluster):
 
 
 def asked_by(node, work):
-    """Requests that storage got because of work(). A silent connection is tried every few
-    seconds, which is not because of it."""
+    """Requests that storage got because of work(), without the keepalives that a silent
+    connection sends every few seconds."""
     before, begun = calls(node), time.monotonic()
     work()
     return calls(node) - before - int((time.monotonic() - begun) / (TRUST / 2)) - 1
@@ -89,7 +89,7 @@ def test_a_warm_tree_asks_nothing(cluster, option):
 
 @pytest.mark.parametrize("options", [[], ["strict"]])
 def test_the_second_reading_asks_nothing(cluster, options):
-    """Also of a tree below a root that was never looked at for its own sake."""
+    """Also below a directory that the reader never listed or looked up for itself."""
     os.mkdir(cluster.export + "/below")
     tree(cluster.export + "/below/it")
     node = cluster.node(*options, peers=False)
@@ -114,10 +114,10 @@ def test_git_status_of_a_warm_tree_asks_nothing(cluster):
 
 
 def test_names_that_are_made_and_removed_ask_nothing_more(cluster):
-    """The kernel asks for a directory's attributes after each: the reply to the change has told them."""
+    """The kernel asks for a directory's attributes after each: the reply to the change has them."""
     node = cluster.node("strict", peers=False)
     base = f"{node.path}/d"
-    os.stat(node.path)  # so that there is a lease of what the names are looked up in
+    os.stat(node.path)  # takes a lease on the directory of the lookups
     os.mkdir(base)
     mtime = 0
 
@@ -133,13 +133,13 @@ def test_names_that_are_made_and_removed_ask_nothing_more(cluster):
             assert os.stat(base).st_nlink == 101 - i
 
     asked = asked_by(node, make_and_remove)
-    # One for each, and one that gives back the lease of what was removed.
+    # One for each change, and one that returns the lease of each removed directory.
     assert asked <= 310, (asked, figures(node))
     assert os.stat(base).st_mtime_ns == os.stat(f"{cluster.export}/d").st_mtime_ns
 
 
 def changes(other, base):
-    """Each by another node, after 'base' was looked at; what the look must say then."""
+    """Changes that another node makes after a look at 'base'; each returns a check of the next look."""
     def write():
         with open(f"{other}/f", "w") as f:
             f.write("longer than it was\n")
@@ -209,14 +209,14 @@ def test_strict_sees_what_others_change_at_once(cluster, where):
         sees = change()
         if where == "node":
             assert sees(), change.__name__
-        else:  # the daemon's kernel tells afterwards
+        else:  # the daemon's kernel reports changes afterwards
             wait_for(sees, change.__name__)
     if where == "node":
         assert figures(a)["recalls"] > 5, figures(a)
 
 
 def test_strict_reader_sees_a_writer_at_once(cluster):
-    """One file, open on both nodes all the time: who asks for its attributes reads what they tell of."""
+    """Both nodes keep a file open: a read after fstat() returns the data of these attributes."""
     with open(cluster.export + "/f", "wb") as f:
         f.write(bytes(4096))
     a, b = cluster.node("strict", peers=False), cluster.node("strict", peers=False)
@@ -252,7 +252,8 @@ def test_open_within_a_lease_outlives_the_name(cluster):
 
 @pytest.mark.parametrize("change", ["unlink", "rename", "chmod"])
 def test_open_within_a_lease_outlives_an_own_change(cluster, change):
-    """Storage is told of it first: afterwards it could not open it, or would not let it."""
+    """The client reports the open to storage first: after the change storage could not open the file,
+    or would not permit it."""
     for name in "fg":
         with open(cluster.export + "/" + name, "wb") as f:
             f.write(b"kept" * (1 << 20))
@@ -280,7 +281,7 @@ def test_open_within_a_lease_outlives_an_own_change(cluster, change):
 
 
 def test_a_stopped_holder_holds_nobody_up_for_long(cluster):
-    """And when it goes on, it does not believe what it knew."""
+    """And when it continues, it does not trust what it had cached."""
     with_stats(cluster)
     with open(cluster.export + "/f", "w") as f:
         f.write("old\n")
@@ -305,7 +306,7 @@ def test_a_stopped_holder_holds_nobody_up_for_long(cluster):
 
 
 def read_until_leased(*nodes):
-    """Who wrote it may not have told storage yet that it is closed."""
+    """Retries: the writer's close may not have reached storage yet."""
     def leased(node):
         opens = figures(node)["opens"]
         for _ in range(2):
@@ -318,7 +319,7 @@ def read_until_leased(*nodes):
 
 @pytest.mark.parametrize("ends, unanswered", [("kill", 1), ("exit", 0)])
 def test_a_holder_ends(cluster, ends, unanswered):
-    """One that is killed cannot say so, and might be behind a wire that is cut: it is waited for once."""
+    """A killed holder says no goodbye and looks like one behind a cut wire: the daemon waits for it once."""
     with_stats(cluster)
     with open(cluster.export + "/f", "w") as f:
         f.write("old\n")
@@ -356,7 +357,7 @@ def test_a_change_is_seen_on_every_node_that_holds_a_lease(cluster):
 
 
 def test_leases_end_with_the_daemon(cluster):
-    """What changes while it is away is seen when it is back."""
+    """A client sees, once the daemon is back, what changed while it was away."""
     with open(cluster.export + "/f", "w") as f:
         f.write("old\n")
     a = cluster.node("strict", peers=False)

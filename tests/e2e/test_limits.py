@@ -87,7 +87,7 @@ def test_too_many_links(mounted):
 @pytest.mark.parametrize("who", [ALICE, BOB])
 @pytest.mark.parametrize("mode", [0o644, 0o646])
 def test_who_sets_times(mounted, who, mode):
-    """Now: who may write. Another time: the owner alone. Omitting both: everybody."""
+    """To now: anyone who may write. To another time: the owner only. Omitting both: any user."""
     export, path = mounted
     touch = ["/usr/bin/touch", "-c"]
     for place in (export, path):
@@ -106,7 +106,7 @@ def test_who_sets_times(mounted, who, mode):
         st = os.stat(f"{place}/f")
         assert (st.st_atime, st.st_mtime) == ((9, 9) if owner else (1, 2))
         assert run() == ("0" if may_now else "1")
-        # One of both is now, and the other stays: more than write permission is asked for.
+        # Only one of the two becomes now: that takes more than write permission.
         os.utime(f"{place}/f", (1, 2))
         assert run("-a") == ("0" if owner else "1")
         os.unlink(f"{place}/f")
@@ -126,7 +126,7 @@ def full(cluster):
 
 
 def fill(path):
-    """Writes blocks until there is no space; those that were written, and the error."""
+    """Writes blocks until there is no space; returns those written, and the error."""
     done = 0
     fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o644)
     try:
@@ -153,7 +153,7 @@ def test_no_space_is_told_and_nothing_torn(full):
     assert read(f"{path}/big")[:done] == b"".join(
         bytes([1 + i % 250]) * BLOCK for i in range(done // BLOCK + 1))[:done]
     assert read(f"{path}/before") == b"b" * 8192
-    # What is there may be overwritten, and space that is free again is used again.
+    # Existing bytes may be overwritten, and freed space is used again.
     with open(f"{path}/before", "r+b") as f:
         f.write(b"c" * 4096)
         f.flush()

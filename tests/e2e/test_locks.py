@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Locks hold among nodes: flock(2), fcntl(2), locks of open file descriptions; and what a
-holder wrote, the next one reads."""
+"""Locks exclude across nodes: flock(2), fcntl(2), locks of open file descriptions; and each
+holder reads what the previous one wrote."""
 import contextlib
 import errno
 import fcntl
@@ -77,7 +77,7 @@ sys.stdin.readline()
 
 
 def waiters(cluster):
-    """How many the daemon has queued: it writes its counters when asked to."""
+    """How many waiters the daemon has queued, by the counters that it writes on request."""
     os.kill(cluster.daemon.process.pid, signal.SIGUSR1)
     try:
         with open(cluster.file("stats")) as f:
@@ -118,7 +118,7 @@ def test_ranges_and_who_is_in_the_way(pair):
         asked = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         kind, _, start, length, _ = struct.unpack("hhqqi4x", fcntl.fcntl(b, fcntl.F_GETLK, asked))
         assert (kind, start, length) == (fcntl.F_WRLCK, 50, 100)
-        # A close of any descriptor of the file ends a process' locks of ranges.
+        # Closing any descriptor of the file releases the process's range locks.
         os.close(os.open(pair[0].path + "/f", os.O_RDONLY))
         wait_for(lambda: not held_by_other(fcntl.lockf, b), "the close ends a's locks")
 
@@ -194,7 +194,7 @@ def test_a_node_ends_while_it_waits_for_a_lock(pair):
 
 
 def test_two_who_want_to_write_what_both_read(pair):
-    """flock(2) gives the lock back to convert it, so neither waits for the other for ever."""
+    """flock(2) releases the lock to convert it, so neither waits for the other forever."""
     with opened(*pair) as (a, b):
         fcntl.flock(a, fcntl.LOCK_SH)
         fcntl.flock(b, fcntl.LOCK_SH)
@@ -237,7 +237,7 @@ except OSError as e:
 
 
 def test_what_was_written_under_the_lock_is_read_under_it(pair):
-    """A counter in a mapped page and one that is written, passed on between two nodes."""
+    """Two nodes take turns at two counters, one in a mapped page and one that they write."""
     rounds = 60
 
     def run(node, errors):

@@ -11,7 +11,7 @@ from cluster import Process, address, is_mounted, program, unmount, wait_for
 
 
 def attempt(cluster, options, source=None, path=None):
-    """coopfs-fuse in the way that mount(8) would call it; its exit status and what it said."""
+    """Runs coopfs-fuse as mount(8) would; returns its exit status and its messages."""
     path = path or cluster.file("attempt")
     os.makedirs(path, exist_ok=True)
     cluster.mounts.append(path)
@@ -137,7 +137,7 @@ def test_flags_are_as_those_of_any_file_system(cluster):
     assert {"nosuid", "nodev", "noexec", "relatime"} <= set(mount_flags(strict.path))
 
 
-# A helper of mount(8) is found in /sbin alone, so these run where that is a copy of this test's.
+# mount(8) looks for helpers in /sbin only, so these tests run with this test's own copy of it.
 HELPERS = r'''
 set -eu
 up=$(mktemp -d); trap 'umount -l "$up" 2>/dev/null; rmdir "$up"' EXIT
@@ -196,7 +196,7 @@ for i in 1 2 3; do
 	umount "$DIR"
 done
 ''')
-    # A process that is going still has the address.
+    # A process that is about to exit still has the address.
     going = cluster.node(number=1)
     os.kill(going.process.pid, signal.SIGSTOP)
     path = cluster.file("next")
@@ -219,7 +219,7 @@ def test_readahead_reaches_the_kernel(cluster):
 
 
 def test_control_directory(cluster):
-    os.mkdir(cluster.file("export/.coopfs"))  # a real one is out of reach
+    os.mkdir(cluster.file("export/.coopfs"))  # a real one is hidden
     node = cluster.node("cache_size=8M", "page_crc=1")
     where = node.path + "/.coopfs"
     assert os.listdir(node.path) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""An open file lives until its last close, whatever becomes of its names."""
+"""An open file lives until its last close, whatever happens to its names."""
 import os
 
 import pytest

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Every file operation does through the mount what it does in a local directory.
 
-Each script runs once in each place; what it returns, or the errno that it ends with, and
-the tree that it leaves must be equal.
+Each script runs once in each place; its value or errno and the tree that it leaves must be
+equal.
 """
 import ctypes
 import errno
@@ -34,7 +34,7 @@ def renameat2(old, new, flags):
 
 
 def tree(root):
-    """What there is below root, with everything that does not differ by place or time."""
+    """Everything below root, without what differs by place or time."""
     out = {}
     for directory, dirs, names in os.walk(root):
         for name in dirs + names:
@@ -388,7 +388,7 @@ def test_operations_beside_peers(cluster):
 
 
 def test_fsync_of_a_directory_asks_storage(cluster):
-    """A program that has made names relies on it, so it must not succeed by doing nothing."""
+    """A program that has made names relies on the fsync, so it must not succeed by doing nothing."""
     node = cluster.node(peers=False)
     os.mkdir(node.path + "/d")
     fd = os.open(node.path + "/d", os.O_RDONLY)
@@ -418,7 +418,7 @@ def test_no_space_passes_through(cluster):
         put(node.path + "/f", b"x" * (4 << 20))
     assert e.value.errno == errno.ENOSPC
     os.unlink(node.path + "/f")
-    # The kernel tells of the close after close() has returned; until then the file is in use.
+    # The kernel reports the close after close() has returned; until then the file is in use.
     wait_for(lambda: os.statvfs(cluster.export).f_bavail > 0, "the space is free again")
     put(node.path + "/g", b"fits")
     assert get(node.path + "/g") == b"fits"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A mount as the lower layers of an overlay, as container engines use it: what is read comes from
-it, what is changed is copied up with everything that belongs to it, and the layers stay as they are."""
+"""A mount as the lower layers of an overlay, as container engines use it: reads come from it, a change
+copies the file up with all its metadata, and the layers stay as they are."""
 import hashlib
 import os
 import subprocess
@@ -45,7 +45,7 @@ copied = content("big")
 assert copied[4096:4097] == b"x" and len(copied) == (3 << 20) + 5
 assert hashlib.sha256(copied[:4096] + b"\1" + copied[4097:]).hexdigest() == digest
 
-# Names: gone ones stay gone, a directory that is made again is empty.
+# Removed names stay removed, and a directory made in place of a removed one is empty.
 os.unlink("etc/two")
 os.rename("etc/both", "moved")
 assert os.listdir("etc") == ["one"] and content("moved") == b"upper of the two\n"
@@ -97,7 +97,7 @@ def make(export):
 
 
 def seen(export):
-    """Everything below, but for times of reading."""
+    """Everything below, except access times."""
     found = {}
     for path, _, names in os.walk(export):
         for name in [".", *names]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Other users get through the mount what they would get locally, no more and no less."""
+"""Other users may do through the mount what they may do locally, no more and no less."""
 import os
 import shutil
 
@@ -9,7 +9,7 @@ ALICE, BOB, TEAM = 4101, 4102, 4200
 
 
 def as_user(uid, gid, groups, action):
-    """action() in a process of that identity; its value, or the errno."""
+    """Calls action() in a process of that identity; returns its value or errno as text."""
     reads, writes = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -43,7 +43,7 @@ def write(path, data=b"new"):
 
 @pytest.fixture
 def shared(cluster):
-    """A tree of several owners, and the mount of it for everybody."""
+    """A tree of several owners, mounted for all users."""
     x = cluster.export
     os.chmod(x, 0o755)
     for name, uid, gid, mode in (("alice-only", ALICE, ALICE, 0o600), ("team", ALICE, TEAM, 0o640),
@@ -73,7 +73,7 @@ CASES = [
 def test_as_locally(cluster, shared, uid, groups):
     export, mount = shared
     for name, action in CASES:
-        # First through the mount: what is refused there leaves the export as it was.
+        # Through the mount first: a refused change leaves the export as it was.
         remote = as_user(uid, uid, groups, lambda: action(f"{mount}/{name}"))
         before = as_user(uid, uid, groups, lambda: action(f"{export}/{name}"))
         if action is os.unlink and remote != before:
@@ -90,7 +90,7 @@ def test_a_program_that_cannot_be_read_runs(cluster, shared):
 
     def run(name):
         return lambda: os.spawnv(os.P_WAIT, f"{mount}/{name}", [name])
-    for _ in range(2):  # what is cached of it makes no difference
+    for _ in range(2):  # cached attributes make no difference
         assert as_user(BOB, BOB, [], run("program")) == "0"
         assert as_user(BOB, BOB, [], lambda: read(f"{mount}/program")) == "errno 13"
         assert as_user(BOB, BOB, [], run("data")) == "127"
@@ -134,7 +134,7 @@ def test_a_file_made_read_only_can_still_be_filled_by_its_maker(cluster, shared)
 
 
 def test_a_descriptor_from_root_takes_set_id_bits_too(shared):
-    """Storage writes as who opened the file; it is who writes that counts."""
+    """Storage writes as the user that opened the file, but the user that writes counts."""
     export, mount = shared
     for path, bits in (("everybody", 0o4755), ("team", 0o2755)):
         for known in (True, False):

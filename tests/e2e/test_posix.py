@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Areas of coop-posix through two FUSE mounts, and on the exported file system itself.
 
-The program is the one that runs on mounts of the module (tests/vm). On the file system
-below it must pass whole: there it is the test that is tried.
+The same program runs on mounts of the module (tests/vm). It must also pass entirely on the
+exported file system, which tests the test.
 """
 import os
 import subprocess

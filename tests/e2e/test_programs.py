@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Programs that people run every day, on the mounts of two nodes: what one node leaves, the
-other finds whole."""
+"""Programs of every day on the mounts of two nodes: each node finds intact what the other
+leaves."""
 import compileall
 import contextlib
 import glob
@@ -41,7 +41,7 @@ def start(*argv, **kw):
 
 
 def outcome(process):
-    """What it printed; an error if it failed or is stuck. Its children end with it."""
+    """Returns the output; raises an error if the process fails or is stuck. Its children end with it."""
     try:
         text, _ = process.communicate(timeout=PATIENCE)
     except BaseException:
@@ -116,7 +116,7 @@ def test_git_repacks_on_one_node_while_the_other_clones(cluster, pair):
     for path in (first, second):
         git(path + "/work", "fsck", "--full", "--strict")
         assert len(git(path + "/work", "log", "--format=%h").split()) == 12
-        # What stat(2) says of the other node's files may be as old as cached attributes.
+        # Attributes of the other node's files may be as old as the cache allows.
         wait_for(lambda: git(path + "/work", "status", "--porcelain") == "", "nothing is changed")
 
 
@@ -150,7 +150,7 @@ def test_make_builds_what_the_other_node_runs_and_makes_again(pair):
     run(*make, "-C", first)
     assert run(second + "/program") == "1225\n"
     run(*make, "-C", second, "-q")
-    # The times that make goes by are the other node's as well.
+    # make also compares times that the other node set.
     with open(second + "/f7.c", "w") as f:
         f.write('#include "all.h"\nint f7(void) { return 1007; }\n')
     wait_for(lambda: subprocess.run([*make, "-C", first, "-q"]).returncode == 1, "make sees the change")
@@ -169,7 +169,7 @@ def test_rsync_there_and_back(cluster, pair):
     run("rsync", "-aH", second + "/copy/", back)
     for x, y in ((source, second + "/copy/"), (first + "/copy/", source), (source, back)):
         assert run("rsync", "-aHn", "--checksum", "--delete", "--itemize-changes", x, y) == ""
-    # What changed, and nothing else, goes again.
+    # rsync sends only what changed.
     with open(source + "a/f6", "r+b") as f:
         f.seek(150000)
         f.write(b"changed")
@@ -216,7 +216,7 @@ print(sum(importlib.import_module(f"package.m{{i}}").f() for i in range({n})))
     assert [outcome(p) for p in each] == [f"{n * (n - 1) // 2}\n"] * 3
     for path in (first, second):
         def compiled():
-            with contextlib.suppress(FileNotFoundError):  # may be believed for a second
+            with contextlib.suppress(FileNotFoundError):  # may be cached for a second
                 return len(os.listdir(path + "/package/__pycache__")) == n + 1
         wait_for(compiled, "a compiled file of each module, and nothing else")
         assert run(sys.executable, "-B", "-c", code, path, env=env) == f"{n * (n - 1) // 2}\n"
@@ -232,7 +232,7 @@ def postgres_programs():
 
 @pytest.fixture
 def postgres(cluster):
-    """Runs a program of PostgreSQL, which root may not, as somebody else; and what it started
+    """Runs a PostgreSQL program as another user, because it refuses root; a server that it starts
     ends with the test."""
     where = postgres_programs()
     if not where or not shutil.which("setpriv"):
@@ -303,7 +303,7 @@ def test_postgres_writes_on_one_node_and_recovers_on_the_other(cluster, postgres
     postgres.run("pgbench", *client, "-q", "-i", "-s", "1", "postgres")
     said = postgres.run("pgbench", *client, "-c", "2", "-t", "50", "postgres")
     assert "number of transactions actually processed: 100/100" in said, said
-    # As a crash of it: the log of what was done is all that there is.
+    # As in a crash: the write-ahead log is all that is left.
     postgres.end(server, signal.SIGQUIT)
     server = postgres.serve(second)
 

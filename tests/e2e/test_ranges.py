@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Ranges of files: fallocate, SEEK_DATA and SEEK_HOLE, copy_file_range.
 
-Each script runs in a local directory and in a mount, and must end alike.
+Each script runs in a local directory and in a mount, with equal results.
 """
 import ctypes
 import errno
@@ -165,7 +165,7 @@ def test_ranges_do_what_they_do_locally(cluster):
 
 
 def test_what_fuse_keeps_from_us(cluster):
-    """As the manual says: the kernel's FUSE does not pass these on."""
+    """The kernel's FUSE does not pass these on, as the manual says."""
     node = cluster.node(peers=False)
     put(node.path + "/a", text(3 * 4096))
     with opened(node.path + "/a") as a, opened(node.path + "/b") as b:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where bytes come from: storage, then peers, then the local buffer; and what the counters say."""
+"""Where bytes come from: storage, then peers, then the local buffer; and that the counters agree."""
 import hashlib
 import os
 import random
@@ -10,7 +10,7 @@ from cluster import drop_kernel_pages, wait_for
 
 
 def make_tree(root, seed, files=60, largest=3 << 20):
-    """Files of every awkward size; {path: sha256}."""
+    """Makes files of every awkward size; returns {path: sha256}."""
     r = random.Random(seed)
     sizes = [0, 1, 4095, 4096, 4097, 65535, 65536, 262144, 262145, 1 << 20, largest]
     sums = {}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Files without a name (O_TMPFILE) on a FUSE mount.
 
-Their life is checked by the area tmpfile of coop-posix (test_posix.py); here is what the area
-cannot see: the export, umasks and default ACLs, and a file that is one of many.
+The area tmpfile of coop-posix (test_posix.py) checks their life cycle; these tests check what the
+area cannot see: the export, umasks and default ACLs, and many such files at once.
 """
 import errno
 import os
@@ -26,7 +26,7 @@ def nameless(directory, flags=os.O_RDWR, mode=0o666):
 
 
 def kept(export):
-    """The daemon's own links of files without a name, for when it is restarted."""
+    """The links that the daemon makes to files without a name, to find them after a restart."""
     try:
         return os.listdir(f"{export}/.coopfs-orphans")
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def kept(export):
 
 
 def name(fd, path):
-    # A descriptor, which an absolute path does not use, makes this linkat(2) with AT_SYMLINK_FOLLOW.
+    # src_dir_fd makes Python call linkat(2) with AT_SYMLINK_FOLLOW; an absolute path ignores it.
     os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
 
 
@@ -93,7 +93,7 @@ def test_umask_and_default_acl(mounted):
 
 
 def test_many_at_once(mounted):
-    """Other requests are read from the same device and by the same threads."""
+    """The same threads read other requests from the same device meanwhile."""
     export, node = mounted
     faults = []
 
@@ -118,4 +118,4 @@ def test_many_at_once(mounted):
         for i in range(20):
             assert read(f"{export}/{me}-{i}") == f"{me} {i}".encode()
             assert read(f"{export}/{me}-{i}-named") == f"{me} {i}".encode()
-    node.stop()  # in order: its workers wait in our reads of the device
+    node.stop()  # ends cleanly, although its workers block in reads of the device

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What the bench in emulated machines makes of its figures, of one run and of several; no machine runs.
+"""The report of the bench in emulated machines, of one run and of several; no machine runs.
 
-The figures are made up, so that what the table has to say of them is known.
+The figures are made up, so that the expected table is known.
 """
 import importlib.machinery
 import importlib.util
@@ -14,7 +14,7 @@ BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench/vm"
 
 
 def of_bench(name):
-    """A program of bench/vm, or a module; others of the same names are on the path."""
+    """Loads a program or module of bench/vm; others of the same names are on the path."""
     before = sys.path[:], set(sys.modules)
     sys.path.insert(0, str(BENCH))
     try:
@@ -37,7 +37,7 @@ RANDOM_9P = "from a peer / 9p, random 4k"
 SHARE = "second reader's share from storage"
 COPIED = "page bytes copied on the receive path"
 
-# 128 KiB at 65.536 MB/s take 2000 us, and a round trip of 500 is added.
+# 128 KiB at 65.536 MB/s take 2000 us, plus a round trip of 500.
 RAW, TRIP, IDEAL = 65.536, 500, 2500
 STATS = """coopfs-stats 1
 source buffer requests 1 pages 10 bytes 400
@@ -104,7 +104,7 @@ def test_figures_are_true_medians(peers, median):
     ((0.5, 0.9, 0.7), 0.7, False), ((0.5, 0.9, 0.85), 0.85, True),
     ((0.9, 0.6), 0.75, False), ((0.9, 0.72), 0.81, True), ((0.1, 0.9, 0.9, 0.5), 0.7, False)])
 def test_a_goal_is_judged_by_the_median_of_the_runs(values, median, reached):
-    # The speed of the machine differs from run to run: it is the ratio that is kept.
+    # The speed of the machine differs from run to run; the report keeps the ratio.
     record = report.merged([run(peer=v * (100 + i), raw=100 + i) for i, v in enumerate(values)])
     goodput = row(record, GOODPUT)
     assert goodput["value"] == pytest.approx(median)
@@ -136,10 +136,10 @@ def test_a_run_in_which_the_limit_was_passed_is_marked_and_not_counted():
     assert "0.840 1.120! 0.600" in printed(record, GOODPUT)
     assert printed(record, GOODPUT).endswith("2 of 3")
     assert "\n! in this run coopfs carried more than the raw link" in report.tables(record)
-    # What does not rest on the limit counts in every run.
+    # A row that does not depend on the limit counts in every run.
     assert row(record, READAHEAD)["marked"] == row(record, READAHEAD_P5)["marked"] == [False, True, False]
     assert row(record, RANDOM_9P)["marked"] == [False, False, False] and row(record, RANDOM_9P)["used"] == 3
-    # And the figures are those of all runs.
+    # The figures are those of all runs.
     assert report.speed(record, "coopfs-peer") == 84
 
 
@@ -178,10 +178,10 @@ def test_a_run_without_a_raw_link_does_not_make_the_median_less():
 
 
 def test_the_share_from_storage_is_what_crossed_the_network():
-    # Its reads were credited with 200 of 2000 bytes from storage; 10 came over the network.
+    # The counters credit its reads with 200 of 2000 bytes from storage; 10 came over the network.
     record = report.merged([run(numbers=stats(storage_received=10))])
     assert row(record, SHARE)["value"] == 0.005 and row(record, SHARE)["reached"] is True
-    # And the other way round: more came than was credited.
+    # The reverse: more came than the counters credit.
     assert row(report.merged([run(numbers=stats(storage_received=600))]), SHARE)["reached"] is False
     unknown = {k: v for k, v in stats().items() if k != "storage rx_data_bytes"}
     assert row(report.merged([run(numbers=unknown)]), SHARE)["reached"] is None
