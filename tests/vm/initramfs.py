@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """An initramfs made on the fly: busybox, kernel modules, programs with their libraries.
 
-Written as an uncompressed cpio archive: unpacking a compressed one costs an emulated
-processor more than reading a larger file costs the real one. Nothing is staged in the
-file system, so no root is needed and nothing can be left behind.
+It is an uncompressed cpio archive, because unpacking costs an emulated processor more than
+reading a larger file costs the real one. Nothing is staged in the file system, so this
+needs no root and leaves nothing behind.
 """
 import glob
 import lzma
@@ -16,11 +16,11 @@ import sys
 
 from topic import Missing
 
-REAL = "/usr/bin"  # where programs that are no applets lie in the guest
+REAL = "/usr/bin"  # the guest's directory for programs that are no applets
 
 
 class Archive:
-    """cpio in the format "newc". Paths are the guest's; parents are made as needed."""
+    """cpio in the format "newc". Paths are the guest's; missing parents are made."""
 
     def __init__(self):
         self.parts, self.seen, self.inode = [], set(), 0
@@ -72,7 +72,7 @@ class Archive:
 
 
 class BuiltKernel:
-    """A kernel in the directory where it was built; what the tests need is built in."""
+    """A kernel in its build directory, with everything that the tests need built in."""
 
     def __init__(self, directory):
         self.image = os.path.join(directory, "bzImage")
@@ -90,7 +90,7 @@ class BuiltKernel:
 
 
 class Kernel:
-    """An installed kernel and its modules: that of the version, or the newest."""
+    """An installed kernel and its modules: of the given version, or the newest."""
 
     def __init__(self, version=None):
         images = sorted(glob.glob("/boot/vmlinuz-*"), key=lambda p: [
@@ -108,7 +108,7 @@ class Kernel:
             raise Missing(f"no modules for {self.image}; install linux-image-amd64 again")
 
     def modules(self, names):
-        """Files to insert, in order; what is built in needs none."""
+        """Files to insert, in order; a built-in module needs none."""
         out = []
         for name in names:
             done = subprocess.run(["/sbin/modprobe", "-S", self.version, "--show-depends", name],
@@ -131,7 +131,7 @@ def libraries(program):
 
 
 def add_program(archive, name, source, scratch):
-    """Without debug information: it would be most of the archive."""
+    """Strips debug information, which would be most of the archive."""
     slim = os.path.join(scratch, name)
     if shutil.which("objcopy") and not subprocess.run(
             ["objcopy", "--strip-debug", source, slim], stderr=subprocess.DEVNULL).returncode:
@@ -144,7 +144,7 @@ def add_program(archive, name, source, scratch):
 
 
 def add_module(archive, source):
-    """Uncompressed, as busybox inserts it; returns its path."""
+    """Adds the module uncompressed, because busybox inserts no other; returns its path."""
     packed = source.endswith(".xz")
     path = "/lib/modules/" + os.path.basename(source)[:-3 if packed else None]
     if path not in archive.seen:
@@ -171,7 +171,7 @@ def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir):
     a = Archive()
     a.file("/usr/bin/busybox", busybox, 0o755)
     applets = subprocess.run([busybox, "--list"], capture_output=True, text=True).stdout.split()
-    # The applets would win over programs of the same name, even inside the shell.
+    # Otherwise applets would win over programs of the same name, even inside the shell.
     for name in applets:
         if name not in topic.programs and name != "busybox":
             a.link(f"/usr/bin/{name}", "busybox")
@@ -198,7 +198,7 @@ def build(path, kernel, topic, tests, bin_dirs, scratch, guest_dir):
 
     for source in topic.files:
         if not os.path.exists(source):
-            raise Missing(f"{source} is not there; it has to be built before")
+            raise Missing(f"{source} does not exist; build it first")
         a.file("/lab/files/" + os.path.basename(source), source)
     a.text("/etc/passwd", "root:x:0:0:root:/tmp:/bin/sh\n")
     a.text("/etc/group", "root:x:0:\n")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Emulated machines: one QEMU process each, wired together by unix sockets.
 
-The first serial line is the kernel's log and nothing else, so that a line in it that
-tells of a bug cannot come from a test's own output. The second one carries the tests'
-output and, in lines that begin with "@@ ", the talk between guest and lab.
+The first serial line carries only the kernel's log, so that a line that reports a bug
+cannot come from a test's own output. The second carries the tests' output and, in lines
+that begin with "@@ ", the messages between guest and lab.
 """
 import ctypes
 import os
@@ -34,7 +34,7 @@ class Machine:
                                         preexec_fn=die_with_parent)
 
     def lines(self):
-        """What arrived, in whole lines; at the end of the machine the rest, then None."""
+        """Received whole lines; when the machine ends, the rest, then None."""
         data = os.read(self.process.stdout.fileno(), 1 << 16)
         self.out.write(data)
         self.out.flush()
@@ -50,7 +50,7 @@ class Machine:
             self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
-            pass  # it has ended: its output tells that too
+            pass  # the machine has ended, and its output shows that too
 
     def end(self):
         if self.process.poll() is None:
@@ -69,8 +69,8 @@ def command(topic, kernel, initrd, parameters):
     qemu = shutil.which("qemu-system-x86_64")
     if not qemu:
         raise Missing("no qemu-system-x86_64; install qemu-system-x86")
-    # This processor model is emulated two to three times as fast as "max". Random numbers of
-    # its own save the wait for entropy.
+    # QEMU emulates this processor model two to three times as fast as "max". Its RDRAND saves the
+    # wait for entropy.
     return [qemu, "-accel", "tcg,thread=multi", "-cpu", "qemu64,+rdrand", "-smp", str(topic.cpus),
             "-m", str(topic.memory), "-display", "none", "-no-reboot", "-nodefaults",
             "-kernel", kernel.image, "-initrd", initrd, "-append",
@@ -79,7 +79,7 @@ def command(topic, kernel, initrd, parameters):
 
 
 def network(number, of, sockets):
-    """All on one switch, which is a hub inside the first machine's process; two need none."""
+    """All machines on one switch, a hub inside the first machine's process; two need none."""
     if of == 1:
         return []
     argv = ["-device", f"virtio-net-pci,netdev=own,host_mtu={MTU},mac=52:54:00:09:00:{number:02x}"]

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: MIT
 """A topic: one guest script, one boot of its machines, any number of named tests.
 
-Every shell function test_NAME in the script is a test. What the guest needs stands in
-lines "#: KEY VALUES" at the head of the script:
+Every shell function test_NAME in the script is a test. Lines "#: KEY VALUES" at the head of
+the script declare what the guest needs:
 
   programs  from the directory of built programs, else from this machine; with libraries
-  optional  programs that it can do without; left out where this machine has none
-  modules   of the kernel, with what they depend on; inserted before the tests
+  optional  programs that are left out if this machine lacks them
+  modules   of the kernel, with their dependencies; inserted before the tests
   files     put in /lab/files; $KO is the directory of our kernel objects, $TOP the tree
-  memory    MiB a machine (1024)
-  cpus      a machine (2)
+  memory    MiB per machine (1024)
+  cpus      per machine (2)
   checks    off: the allocator checks nothing, for measurements
-  machines  how many, on one switch: 10.9.0.1, 10.9.0.2 ... on eth0 (1, then no network)
-  deadline  seconds until the machines are ended (180)
-  short     those of the tests that the short selection runs
+  machines  how many, on one switch: 10.9.0.1, 10.9.0.2 ... on eth0 (1, without network)
+  deadline  seconds until the lab ends the machines (180)
+  short     tests that the short selection runs
 """
 import os
 import re

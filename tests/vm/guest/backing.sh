@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko and the FUSE program over file systems below that can more than the usual one, or
-# grant less: one that shares blocks between files, one with quotas.
+# coopfs.ko and the FUSE program over exported file systems that offer more than the usual one,
+# or grant less: one shares blocks between files, one has quotas.
 #
 #: programs coopfsd coopfs coopfs-fuse coop-posix mkfs.ext4 mkfs.xfs
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic quota_v2 xfs fuse
@@ -15,7 +15,7 @@ setup()
 	mkdir -p /srv /mnt/a /mnt/b
 }
 
-# exports SIZE MKFS OPTIONS: a new file system on $device at /srv, and a daemon that exports it
+# exports SIZE MKFS OPTIONS: makes a file system on $device, mounts it at /srv and exports it
 exports()
 {
 	rm -f /tmp/disk
@@ -42,7 +42,7 @@ after_failure()
 	tell
 	fuse_end f g
 	clear_up
-	# The next test has a file system and a daemon of its own.
+	# The next test makes its own file system and starts its own daemon.
 	end_serve
 	! mounted /srv || umount -l /srv
 	losetup -d "$device"
@@ -50,7 +50,7 @@ after_failure()
 
 area() { coop-posix "$1" "$2" "$3" 2>/tmp/said || die "$2: $(cat /tmp/said | tr '\n' ';')"; }
 
-# The kernel's FUSE has no such operation: nothing for a FUSE node to pass on.
+# The kernel's FUSE has no such operation, so a FUSE node cannot pass it on.
 test_clone()
 {
 	exports 320M "mkfs.xfs -q -f" defaults

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko, one file under every kind of access at once, by many threads of one node
-# (coop-coherence). The export itself is tried first: there the oracle is what is tested.
+# coopfs.ko: one file under every kind of access at once, by many threads of one node
+# (coop-coherence). It runs on the export itself first, which tests the oracle.
 #
 #: programs coopfsd coopfs coop-coherence ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
@@ -61,7 +61,7 @@ test_direct()
 	down a
 }
 
-# Its pages are served to a peer meanwhile.
+# Meanwhile the node serves the file's pages to a peer.
 test_long()
 {
 	up

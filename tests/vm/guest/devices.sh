@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko on devices that do not do what they promise, and beside drivers that pin its pages:
-# two mounts a and b in one machine, a wire between their Soft-RoCE devices, and coop_lab.ko
+# coopfs.ko on devices that break their promises, and beside drivers that pin its pages: two
+# mounts a and b in one machine, a wire between their Soft-RoCE devices, and coop_lab.ko
 # (tests/vm/module) between b and its device.
 #
 #: programs coopfsd coopfs coop-pattern coop-pin ip tc rdma
@@ -46,8 +46,8 @@ number() { [ "$(cat $lab/$1)" -ge "$2" ]; }
 
 another_number() { [ "$(head -n 1 "$(proc b)/ibaddr")" != "$1" ] && grep -q ^gid= "$(proc b)/ibaddr"; }
 
-# The device does not tell that a control message was sent. When nothing else is, its queue pair
-# ends by its deadline, and another one takes its place, with all of its buffers.
+# The device does not complete the send of a control message. If nothing else is sent, the queue
+# pair ends at its deadline, and another one replaces it and takes all its buffers.
 test_lost_completion()
 {
 	up
@@ -67,8 +67,8 @@ test_lost_completion()
 	down a b
 }
 
-# The device forgets what it was to receive, and does not let go of the queue pair: the pages are its
-# own for so long, and their reader waits. Nothing is wrong when it does.
+# The device completes no flushed receive and does not destroy the queue pair: until it does, it may
+# write to the pages, so their reader waits. Then the reader gets the right bytes.
 test_queue_pair_stays()
 {
 	up
@@ -80,9 +80,9 @@ test_queue_pair_stays()
 	echo 1000000 >$lab/keep_qps
 	echo 1000000 >$lab/lose_flushes
 	job reader coop-pattern -d check /mnt/b/stays 1 1 262144 1
-	# Twice: it is asked again.
-	until_true 60 "the device is asked to let go" number kept $((kept + 2))
-	running reader || die "the reader was given pages that are the device's"
+	# Twice, because the module tries again.
+	until_true 60 "the module asks the device to destroy the queue pair" number kept $((kept + 2))
+	running reader || die "the reader got pages that the device may still write to"
 	echo 0 >$lab/lose_flushes
 	echo 0 >$lab/keep_qps
 	job_ends 60 reader
@@ -99,7 +99,7 @@ trusted()
 	return 1
 }
 
-# Nor at the end, for a while.
+# At umount too the device refuses for a while to destroy queue pairs.
 test_unmount_waits()
 {
 	before=$(queue_pairs)
@@ -107,11 +107,11 @@ test_unmount_waits()
 	kept=$(cat $lab/kept)
 	echo 5 >$lab/keep_qps
 	down a b
-	number kept $((kept + 5)) || die "the device was not asked again"
+	number kept $((kept + 5)) || die "the module did not ask the device again"
 	[ "$(queue_pairs)" = "$before" ] || die "queue pairs are left: $(rdma resource show)"
 }
 
-# Pages that a device may write to at any time are not served: those that a driver has pinned.
+# A node serves no page that a driver has pinned: its device may write to it at any time.
 test_pinned()
 {
 	up
@@ -122,7 +122,7 @@ test_pinned()
 	mkfifo /tmp/lines
 	exec 6<>/tmp/lines
 	job pinner sh -c 'exec coop-pin /mnt/a/pinned/1 16 </tmp/lines'
-	until_true 20 "they are pinned" grep -q ^pinned /tmp/pinner.said
+	until_true 20 "the pages are pinned" grep -q ^pinned /tmp/pinner.said
 	before=$(peer_pages b)
 	right b pinned 1 262144 -d
 	[ $(($(peer_pages b) - before)) = 48 ] || die "$(($(peer_pages b) - before)) of 48 pages came from the peer"

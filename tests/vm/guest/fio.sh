@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 # coopfs.ko under fio(1), which writes at random with a checksum in every block and reads
-# it back: by read and write, mappings, and O_DIRECT with several requests in flight. What
-# one node has written the other one verifies, with its pages from the first one.
+# it back: by read and write, mappings, and O_DIRECT with several requests in flight. The
+# other node then verifies the blocks, with pages from the first one.
 #
 #: programs coopfsd coopfs coop-pattern fio ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
@@ -31,11 +31,11 @@ run_fio()
 		tail -n 40 /tmp/fio.out
 		die "fio $*: $(grep -m 1 -E 'verify|error|err=' /tmp/fio.out)"
 	}
-	if grep -E 'verify:|err= *[1-9]' /tmp/fio.out; then die "fio $*: it told of errors"; fi
+	if grep -E 'verify:|err= *[1-9]' /tmp/fio.out; then die "fio $*: it reported errors"; fi
 }
 
-# written_here NAME ARGUMENTS...: written and verified on a, verified on b, then the other
-# way round over the same file.
+# written_here NAME ARGUMENTS...: a writes and verifies, b verifies; then the reverse, over the
+# same file.
 written_here()
 {
 	_name=$1
@@ -65,21 +65,21 @@ test_libaio_direct()
 	run_fio /mnt/a/aio.rw --rw=randrw --ioengine=libaio --direct=1 --iodepth=16 --bs=16k --do_verify=1
 }
 
-# Large requests of one caller are several at storage.
+# A large request of one caller becomes several at storage.
 test_large_direct()
 {
 	run_fio /mnt/a/large --rw=write --ioengine=psync --direct=1 --bs=4m --size=16m --do_verify=1
 	run_fio /mnt/b/large --rw=write --ioengine=psync --direct=1 --bs=4m --size=16m --verify_only
 }
 
-# Several writers of one file on one node, each in its own part; the other node verifies.
+# Several writers on one node write one file, each its own part; the other node verifies.
 test_jobs()
 {
 	run_fio /mnt/a/jobs --rw=randwrite --ioengine=psync --bs=8k --size=2m --numjobs=4 \
 		--offset_increment=2m --do_verify=1
 	run_fio /mnt/b/jobs --rw=randwrite --ioengine=psync --bs=8k --size=2m --numjobs=4 \
 		--offset_increment=2m --verify_only
-	[ "$(of b source peer pages)" -gt 0 ] || die "b had nothing from a"
+	[ "$(of b source peer pages)" -gt 0 ] || die "b got nothing from a"
 }
 
 test_unmount() { down a b; }

@@ -40,10 +40,10 @@ install()
 
 loaded() { grep -q '^coopfs ' /proc/modules; }
 
-# has NODE WORD: among its options in /proc/mounts
+# has NODE WORD: the node's options in /proc/mounts have it
 has() { grep " /mnt/$1 coopfs " /proc/mounts | cut -d' ' -f4 | tr , '\n' | grep -qx "$2"; }
 
-# What can be done is said, and the status is the one that mount(8) gives for a mount that failed.
+# The message says what to do, and the status is that of mount(8) for a mount that failed.
 test_no_module()
 {
 	mount -t coopfs -o key=/tmp/key $server:/data /mnt/a 2>/tmp/said && die "mounted without a module"
@@ -52,21 +52,21 @@ test_no_module()
 	grep -q 'modprobe finds none.*dkms-install' /tmp/said || die "$(cat /tmp/said)"
 }
 
-# The first mount loads the module; with the last one gone it can be removed.
+# The first mount loads the module; after the last umount it can be removed.
 test_module_is_loaded()
 {
 	install
-	! loaded || die "it is there already"
+	! loaded || die "the module is loaded already"
 	mount -t coopfs -o "key=/tmp/key,$(options a)" $server:/data /mnt/a
 	loaded || die "no module was loaded"
 	same a a.bin
-	modprobe -r coopfs 2>/tmp/said && die "it went from under a mount"
+	modprobe -r coopfs 2>/tmp/said && die "the module was removed under a mount"
 	umount /mnt/a
 	modprobe -r coopfs
-	! loaded || die "it is still there"
+	! loaded || die "the module is still loaded"
 }
 
-# A line is all that mount needs to know, here and at boot; each option in it does something.
+# mount needs nothing but a line in /etc/fstab, here and at boot; each option of the line has an effect.
 test_lines()
 {
 	install
@@ -76,17 +76,17 @@ test_lines()
 	END
 	mount -a -t coopfs
 	mounted /mnt/a || die "a is not mounted"
-	! mounted /mnt/b || die "noauto was not heeded"
+	! mounted /mnt/b || die "noauto had no effect"
 	for word in ro nosuid noatime readahead=64; do
 		has a "$word" || die "a is mounted without $word"
 	done
-	touch /mnt/a/new 2>/dev/null && die "ro was not heeded"
+	touch /mnt/a/new 2>/dev/null && die "ro had no effect"
 	mount /mnt/b
 	until_true 20 "b knows a" knows b 1
 	same a a.bin
 	same b a.bin
 	[ "$(of b source peer bytes)" -gt 1500000 ] || die "b got nothing from a"
-	mount -a -t coopfs # again: what is mounted stays so
+	mount -a -t coopfs # again: mounts stay as they are
 	[ "$(grep -c ' coopfs ' /proc/mounts)" = 2 ] || die "mounted twice"
 	umount -a -t coopfs
 	! grep -q ' coopfs ' /proc/mounts || die "still mounted"
@@ -100,9 +100,9 @@ test_remount()
 	mount /mnt/a
 	mount -o remount,readahead=32,ro /mnt/a
 	has a readahead=32 || die "readahead did not change"
-	has a ro || die "it is still writable"
+	has a ro || die "the mount is still writable"
 	mount -o remount,rw /mnt/a
-	has a rw || die "it is not writable"
+	has a rw || die "the mount is not writable"
 	echo word >/mnt/a/written
 	[ "$(cat /srv/written)" = word ] || die "not written"
 	if mount -o remount,ib_mtu=1024 /mnt/a 2>/tmp/said; then die "ib_mtu was changed"; fi
@@ -110,7 +110,7 @@ test_remount()
 	umount /mnt/a
 }
 
-# Whoever types something wrong hears what, and nothing is mounted.
+# A mistake in the command line is named in the message, and nothing is mounted.
 test_what_is_wrong()
 {
 	install

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko, random reads, writes, mappings, cuts and reopenings against a copy in memory
-# (coop-fsx): on one node, on two nodes that hand the file to each other, while the
-# daemon is killed and comes back. The seed of a run is in the log; SEED below replays it.
+# coopfs.ko: random reads, writes, mapped accesses, truncations and reopenings against a copy in
+# memory (coop-fsx): on one node, on two nodes that take turns at the file, and while the daemon
+# is killed and restarted. The log has the seed of a run; SEED below replays it.
 #
 #: programs coopfsd coopfs coop-fsx coop-pattern chrt ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
@@ -33,7 +33,7 @@ fsx()
 	job "$_run" coop-fsx ${SEED:+-s $SEED} "$@"
 }
 
-# The node that has had no more than so many pages from its peer, if there is one.
+# left_out NUMBER: the node, if any, that got at most this many pages from its peer
 left_out()
 {
 	for _n in a b; do
@@ -41,12 +41,12 @@ left_out()
 	done
 }
 
-# Both sides had pages from each other, or nothing was tried.
+# exchanged NUMBER: both nodes got more pages from each other, else the run proves nothing
 exchanged()
 {
 	_lonely=$(left_out "$1")
 	[ -z "$_lonely" ] ||
-		die "$_lonely had $(of "$_lonely" source peer pages) pages from its peer"
+		die "$_lonely got $(of "$_lonely" source peer pages) pages from its peer"
 }
 
 test_one_node()
@@ -107,9 +107,9 @@ test_copied()
 
 reconnected() { grep -q connected "$(proc "$1")/info"; }
 
-# Files are open for reading and writing, mapped, dirty, all the time: a hard mount
-# waits and goes on, and no byte is lost. An append may be done twice by a daemon that comes
-# back (rpc/storage/STORAGE.md), so there are none.
+# Files stay open for reading and writing, mapped and dirty: a hard mount waits and goes on,
+# and no byte is lost. The runs do not append, because a restarted daemon may repeat an append
+# (rpc/storage/STORAGE.md).
 test_daemon_returns()
 {
 	up
@@ -135,7 +135,7 @@ state() { awk '{ print $3 }' "/proc/$(cat "/tmp/$1.job")/stat"; }
 
 is_state() { [ "$(state "$1")" = "$2" ]; }
 
-# caught NAME FUNCTION: the daemon is stopped, and the job waits for it there
+# caught NAME FUNCTION: stops the daemon; true if the job waits for it in the function
 caught()
 {
 	kill -STOP "$(cat /tmp/coopfsd.pid)"
@@ -145,17 +145,17 @@ caught()
 	false
 }
 
-# count_of DIR NAME: as of(), when nothing may be asked of the mount
+# count_of DIR NAME: as of(), without a request to the mount
 count_of() { awk -v n="$2" '$2 == n { print $3 }' "$1/stats"; }
 
-# goes_on NAME DIR NUMBER: with its calls, unless it has ended
+# goes_on NAME DIR NUMBER: the job has ended, or the mount's calls exceed the number
 goes_on() { ! running "$1" || [ "$(count_of "$2" calls)" -gt "$3" ]; }
 
 connected_again() { [ "$(count_of "$1" reconnects)" -gt "$2" ]; }
 
-# The daemon has answered an open, or a creation, and is killed; its successor is there and was
-# told what is open before who was answered goes on. That one shares the second processor with
-# somebody more important, all the rest is on the first.
+# The daemon answers an open or a creation and is killed. The next daemon starts, and the client
+# reports its open files to it, before the opener continues: it shares the second processor with
+# a task of higher priority, and everything else runs on the first.
 test_opens_meet_restart()
 {
 	read -r self _ </proc/self/stat
@@ -174,7 +174,7 @@ test_opens_meet_restart()
 		coop_atomic_open) set -- -x -r 1000000 write /mnt/a/made 1 1 4096 1 ;;
 		esac
 		job opener taskset 2 coop-pattern "$@"
-		until_true 60 "it waits in $way" caught opener $way
+		until_true 60 "the opener waits in $way" caught opener $way
 		before=$(count_of "$info" reconnects)
 		rm -f /tmp/taken
 		job hog taskset 2 chrt -f 1 sh -c 'echo >/tmp/taken; while :; do :; done'
@@ -187,7 +187,7 @@ test_opens_meet_restart()
 		calls=$(count_of "$info" calls)
 		kill -9 "$(cat /tmp/hog.job)"
 		job_ends 20 hog 137
-		until_true 30 "it goes on" goes_on opener "$info" $((calls + 50))
+		until_true 30 "the opener goes on" goes_on opener "$info" $((calls + 50))
 		running opener || job_ends 1 opener
 		kill -9 "$(cat /tmp/opener.job)"
 		job_ends 20 opener 137
@@ -197,7 +197,7 @@ test_opens_meet_restart()
 	down a
 }
 
-# A soft mount's writer hears of it, and what fsync had said is stored stays so.
+# A soft mount's writer gets the error, and data that fsync reported stored stays stored.
 test_soft_writer()
 {
 	kmount a $server soft,timeo=20
@@ -212,7 +212,7 @@ test_soft_writer()
 	serve $server /srv
 	until_true 60 "a is connected" reconnected a
 	printf more >&7
-	sync -d /mnt/a/soft || true # tells of what was lost, once
+	sync -d /mnt/a/soft || true # reports the lost bytes, once
 	exec 7>&-
 	[ "$(head -c 4 /srv/soft)" = kept ] || die "what was stored is lost"
 	[ "$(tail -c 4 /srv/soft)" = more ] || die "the mount did not go on"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# coopfs-fuse over verbs: nodes a and b on a Soft-RoCE device each, node c with
-# soft RoCE v2 in user space, one daemon, everything over one switch.
+# coopfs-fuse over verbs: nodes a and b with a Soft-RoCE device each, node c with
+# soft RoCE v2 in user space, one daemon, all on one switch.
 #
 #: programs coopfsd coopfs-fuse coopfs ip rdma
 #: modules crc32_generic rdma_rxe ib_uverbs veth bridge fuse
@@ -19,8 +19,8 @@ setup()
 	rxe rxe1 vb
 	mkdir -p /srv
 	mount -t tmpfs srv /srv
-	# All of them now: what has just been written has a version for the time being, and
-	# what was cached under that one is not what the next opener asks for.
+	# Write all files now: a recently written file has a provisional version, and an opener
+	# that comes later does not ask for pages cached under it.
 	for n in $files; do
 		pattern "/srv/$n.bin" 2 "$n.bin"
 	done
@@ -60,10 +60,10 @@ down() { for _n in "$@"; do fuse_unmount "$_n"; done; }
 
 knows() { [ "$(grep -c ^peer "/mnt/$1/.coopfs/peers")" = "$2" ]; }
 
-# peer_bytes NODE: what it has read from peers so far
+# peer_bytes NODE: bytes that it has read from peers so far
 peer_bytes() { stat_of "$1" source peer bytes; }
 
-# from_peers NODE FILE [BYTES]: reads it, and nearly all of it came from other nodes
+# from_peers NODE FILE [BYTES]: reads the file; nearly all of it must come from other nodes
 from_peers()
 {
 	_before=$(peer_bytes "$1")
@@ -72,7 +72,8 @@ from_peers()
 	[ "$_got" -ge "${3:-1500000}" ] || die "node $1 got $_got bytes of $2 from peers"
 }
 
-# rm -r removes while it reads: before Linux 6.6 tmpfs finds a place by counting what is left.
+# rm -r removes names while it reads them: before Linux 6.6, tmpfs finds its place in a directory
+# by counting the names that are left.
 removed_while_read()
 {
 	mkdir /srv/many
@@ -81,7 +82,7 @@ removed_while_read()
 	done
 	[ -z "$1" ] || ls -lR /mnt/c/many | wc -l # so that the client knows all names
 	rm -r /mnt/c/many || die "names were left out: $(ls /srv/many | wc -l)"
-	! [ -e /srv/many ] || die "it is still there"
+	! [ -e /srv/many ] || die "the directory is still there"
 }
 test_removed_while_read()
 {
@@ -91,7 +92,7 @@ test_removed_while_read()
 	down c
 }
 
-# Every node reads a file of its own from storage, then the others read it from it.
+# Every node reads its own file from storage, then the others read it from that node.
 test_both_ways()
 {
 	up $nodes
@@ -108,14 +109,14 @@ test_both_ways()
 	done
 	for n in $nodes; do
 		cat "/mnt/$n/.coopfs/peers" "/mnt/$n/.coopfs/stats"
-		[ "$(stat_of "$n" serve pages)" -gt 0 ] || die "node $n served nobody"
+		[ "$(stat_of "$n" serve pages)" -gt 0 ] || die "node $n served nothing"
 	done
 	down $nodes
 }
 
-# A small path MTU multiplies the work requests; the default number of queue pairs needs
-# more completions then than one completion queue of this device holds. On a kernel that checks
-# itself a datagram takes milliseconds: a megabyte of readahead would take longer than a peer has.
+# A small path MTU multiplies the work requests, so that the default number of queue pairs needs
+# more completions than one completion queue of this device holds. On a debug kernel a datagram
+# takes milliseconds: a megabyte of readahead would take longer than the time for peers.
 small_mtu()
 {
 	_ahead=$((patience > 1 ? 16 : 256))
@@ -133,8 +134,8 @@ small_mtu()
 test_mtu_1024() { small_mtu 1024; }
 test_mtu_256() { small_mtu 256; }
 
-# The address of b's port is replaced by another one, under the running mount: the daemon
-# tells the others, and pages flow again, both ways.
+# Another address replaces that of b's port under the running mount: the daemon tells the
+# other nodes, and pages flow again in both directions.
 test_gid_change()
 {
 	up a b
@@ -157,7 +158,7 @@ test_gid_change()
 	move_port vb 10.77.0.9 10.77.0.2
 }
 
-# The port goes down and comes back: storage meanwhile, peers afterwards.
+# The port goes down and comes back: storage serves meanwhile, peers afterwards.
 test_port_down()
 {
 	up a b
@@ -174,8 +175,8 @@ test_port_down()
 	down a b
 }
 
-# The device is taken away while fetches are under way: removal ends, no read hangs or
-# is wrong, and the mount goes on over storage.
+# The device is removed while fetches are under way: the removal completes, no read hangs or
+# returns wrong bytes, and the mount goes on over storage.
 test_device_removal()
 {
 	up a b
@@ -196,9 +197,9 @@ test_device_removal()
 	until_true 60 "the reader has ended" test -e /tmp/gone.done
 	for i in 1 2 3; do
 		[ "$(cat "/tmp/gone$i.sum")" = "$(sum "/srv/gone$i.bin")" ] ||
-			die "gone$i.bin was read wrongly"
+			die "a read of gone$i.bin returned wrong bytes"
 	done
-	until_true 30 "b says that its device is gone" is_number 1 b endpoint device_lost
+	until_true 30 "b reports that its device is gone" is_number 1 b endpoint device_lost
 	grep -q 'device is gone' /tmp/b.log || die "the log says nothing"
 	[ ! -s /mnt/b/.coopfs/requests ] || die "stuck: $(cat /mnt/b/.coopfs/requests)"
 	same b later.bin

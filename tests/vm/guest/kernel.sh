@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko: two mounts in one machine, a and b, on a Soft-RoCE device each, and a FUSE
-# node c with soft RoCE in user space; one daemon, everything over one switch. What
-# passes between a, b and c passes between two implementations of the wire format.
+# coopfs.ko: two mounts in one machine, a and b, with a Soft-RoCE device each, and a FUSE
+# node c with soft RoCE in user space; one daemon, all on one switch. Pages between c and
+# the others pass between two implementations of the wire format.
 #
 #: programs coopfsd coopfs-fuse coopfs coop-pattern ip tc rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge fuse sch_netem
@@ -29,7 +29,7 @@ setup()
 after_failure()
 {
 	echo 0 >/sys/kernel/debug/tracing/events/coopfs/enable
-	for n in a b; do # all of it before one goes, which the others would be told
+	for n in a b; do # before any mount goes, which would change the others' peers
 		! mounted "/mnt/$n" || cat "$(proc $n)/info" "$(proc $n)/peers" "$(proc $n)/stats" "$(proc $n)/requests"
 	done
 	for n in a b; do
@@ -46,7 +46,7 @@ up()
 	done
 }
 
-# from_peers NODE FILE: reads it, and nearly all of it came from other nodes
+# from_peers NODE FILE: reads the file; nearly all of it must come from other nodes
 from_peers()
 {
 	_before=$(of "$1" source peer bytes)
@@ -55,7 +55,7 @@ from_peers()
 	[ "$_got" -gt 1500000 ] || die "node $1 got $_got bytes of $2 from peers"
 }
 
-# A file that storage can prove the version of.
+# A file whose version storage can prove.
 new_file() { pattern "/srv/$1" 2 "$1"; coop-pattern settle "/srv/$1"; }
 
 # Storage alone: names, attributes, bytes, /proc.
@@ -79,7 +79,7 @@ test_mount()
 	down a
 }
 
-# What passes can be watched: a fetch of b's, from its window to its pages.
+# Tracepoints show a fetch of b, from its window to its pages.
 test_tracepoints()
 {
 	tracing=/sys/kernel/debug/tracing
@@ -100,7 +100,7 @@ test_tracepoints()
 	down a b
 }
 
-# a reads from storage, b from a; the other way round. No queue pair is made or goes for it.
+# a reads from storage, b from a; then the reverse. Neither makes or destroys a queue pair.
 test_both_ways()
 {
 	up a b
@@ -132,8 +132,8 @@ test_copy()
 	down a b
 }
 
-# A node of small datagrams asks one of large ones for whole windows of 64 pages, up to 1024
-# datagrams each, and is asked by it, if its own are no smaller than a quarter.
+# A node with small datagrams asks one with large ones for whole windows of 64 pages, up to 1024
+# datagrams each. The other asks it too, if its datagrams are at least a quarter as large.
 test_datagram_sizes()
 {
 	kmount a $server "$(options a)"
@@ -158,7 +158,7 @@ test_datagram_sizes()
 	down a
 }
 
-# The network interface under a's device carries less from now on, then more again.
+# The MTU of the network interface under a's device shrinks, then grows again.
 test_mtu_changes()
 {
 	up a b
@@ -179,7 +179,7 @@ test_mtu_changes()
 	down a b
 }
 
-# Another network device's MTU changes: address handles of this one are good as they are.
+# Another network device's MTU changes: this device's address handles stay valid.
 test_other_mtu()
 {
 	up a b
@@ -200,10 +200,10 @@ test_other_mtu()
 	down a b
 }
 
-# what_counts STATS: the keys, but for what only one way of reaching the network can count
+# what_counts STATS: the keys, except those that only one kind of end point can count
 what_counts() { awk '$1 != "endpoint" && $1 != "cache" { print $1, $2 }' "$1" | sort; }
 
-# Whoever reads the files of the FUSE variant can read the module's, which tell some more.
+# A program that reads the files of the FUSE variant can read the module's, which have more keys.
 same_text()
 {
 	for _f in stats peers options requests ibaddr info; do
@@ -212,7 +212,7 @@ same_text()
 	what_counts "$(proc a)/stats" >/tmp/a.keys
 	what_counts /mnt/c/.coopfs/stats >/tmp/c.keys
 	while read -r _key; do
-		grep -qx "$_key" /tmp/a.keys || die "the module does not tell '$_key'"
+		grep -qx "$_key" /tmp/a.keys || die "the module does not print '$_key'"
 	done </tmp/c.keys
 	for _f in peers ibaddr; do
 		for _p in "$(proc a)" /mnt/c/.coopfs; do
@@ -222,7 +222,7 @@ same_text()
 	done
 }
 
-# The FUSE node speaks RoCE v2 from user space: the wire format is the same.
+# The FUSE node speaks RoCE v2 from user space, in the same wire format.
 test_with_fuse()
 {
 	up a
@@ -240,8 +240,8 @@ test_with_fuse()
 	down a
 }
 
-# Keyed hashes of pages, between module and module and between module and FUSE: large fetches,
-# and small ones, whose COMMIT comes with the data.
+# Keyed hashes of pages, between two modules and between module and FUSE: in large fetches, and in
+# small ones, whose COMMIT comes with the data.
 test_page_mac()
 {
 	kmount a $server "$(options a),page_mac=1"
@@ -286,14 +286,14 @@ test_device_removal()
 	right a gone 4 524288
 	job reader coop-pattern -d -r 1000000 check /mnt/b/gone 1 4 524288 1
 	until_true 30 "b reads from a" more_than 64 b source peer pages
-	running reader || die "it has ended: $(cat /tmp/reader.said)"
+	running reader || die "the reader has ended: $(cat /tmp/reader.said)"
 	timeout 60 /usr/bin/rdma link delete rxe1 || die "the device is still held"
 	before=$(of b source storage pages)
 	until_true 60 "b reads from storage" more_than $((before + 64)) b source storage pages
 	kill "$(cat /tmp/reader.job)"
 	job_ends 30 reader 143
 	[ "$(of b endpoint device_removals)" = 1 ] || die "the removal was not counted"
-	grep -q "no device" "$(proc b)/info" || die "info does not say it"
+	grep -q "no device" "$(proc b)/info" || die "info does not say that the device is gone"
 	new_file later.bin
 	same b later.bin
 	rxe rxe1 vb
@@ -306,7 +306,7 @@ test_device_removal()
 	down a b
 }
 
-# Many looks at a file are one question to storage; what changes elsewhere is seen without an open.
+# Many stat(2)s of a file are one request to storage; a stat sees another node's change without an open.
 test_attributes_are_kept()
 {
 	new_file kept.bin
@@ -318,7 +318,7 @@ test_attributes_are_kept()
 	stat -c %s $f
 	before=$(calls)
 	stat -c %s $f $f $f $f $f $f $f $f $f $f $f $f $f $f $f $f $f $f $f $f
-	[ $(($(calls) - before)) -le 3 ] || die "20 looks were $(($(calls) - before)) questions"
+	[ $(($(calls) - before)) -le 3 ] || die "20 stats were $(($(calls) - before)) requests"
 	echo more >>/mnt/b/kept.bin
 	new_size() { [ "$(stat -c %s /srv/kept.bin)" = "$(stat -c %s "$f")" ]; }
 	until_true 60 "a sees the new size" new_size
@@ -332,7 +332,7 @@ test_bad_options()
 			die "$o was taken"
 		fi
 		cat /tmp/said
-		[ "$(wc -c </tmp/said)" -gt 20 ] || die "$o: nothing was said"
+		[ "$(wc -c </tmp/said)" -gt 20 ] || die "$o: there was no message"
 	done
 	if coopfs mount -t coopfs $server:/data /mnt/a 2>/tmp/said; then die "no key was needed"; fi
 	cat /tmp/said
@@ -362,7 +362,7 @@ test_by_hand()
 	down a b
 }
 
-# The command line reads /proc here as it reads .coopfs/ there; mount(8) finds its helper.
+# The coopfs command reads /proc for the module as it reads .coopfs/ for FUSE; mount(8) finds its helper.
 test_cli()
 {
 	ln -sf /usr/bin/coopfs /tmp/mount.coopfs

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 # coopfs.ko when things go wrong: two mounts a and b in one machine, their Soft-RoCE
-# devices joined by a wire that loses, doubles, delays and reorders; peers that go in
-# the middle of a read; a daemon that is killed and comes back; readers that are killed;
-# little memory; allocations that fail. Storage is reached over the loopback device, so
-# that the faults of the wire are the fabric's alone.
+# devices joined by a wire that loses, duplicates, delays and reorders; peers that vanish
+# in the middle of a read; a daemon that is killed and restarted; readers that are killed;
+# little memory; allocations that fail. Nodes reach storage over the loopback device, so
+# that the wire's faults affect the fabric only.
 #
-# Every 8 bytes of a file name the file, the version and the place (coop-pattern), so a
-# wrong page tells where it came from.
+# Every 8 bytes of a file name the file, the version and the offset (coop-pattern), so a
+# wrong page shows where it came from.
 #
 #: programs coopfsd coopfs coop-pattern coop-fail-nth ip tc rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
@@ -52,7 +52,7 @@ perfect()
 
 peer_pages() { of "$1" source peer pages; }
 
-# came NODE BEFORE LEAST: so many pages came from the peer since then
+# came NODE BEFORE LEAST: at least LEAST pages came from the peer since its counter was BEFORE
 came()
 {
 	_got=$(($(peer_pages "$1") - $2))
@@ -60,7 +60,7 @@ came()
 		die "node $1 got $_got pages from its peer, not $3"
 }
 
-# trusted NODE FILES: its peer is healthy; while it is not, something is read, for that tells
+# trusted NODE FILES: its peer is healthy; if not, reads a file, because only a fetch restores health
 trusted()
 {
 	! grep -q "^peer.*state=healthy" "$(proc "$1")/peers" || return 0
@@ -68,10 +68,9 @@ trusted()
 	return 1
 }
 
-# Over a bad wire two readers on b and one on a, each the other's server, pick PICKS ranges
-# in all: no page is wrong, none is refused to its reader. Then whole files are read, and over
-# a good wire the peer still serves them all.
-# picks NAME PICKS [OPTIONS]; the wire is set up by netem before
+# picks NAME PICKS: two readers on b and one on a, which serve each other, pick PICKS ranges in
+# all over the wire that netem set up: no page is wrong, and no read fails. Then b reads whole
+# files, and over a good wire its peer still serves them all.
 picks()
 {
 	new "$1.a" 4 786427
@@ -91,7 +90,7 @@ picks()
 	came a "$before_a" "$2"
 	right b "$1.a" 1 786427 -d
 	perfect
-	# Whom the bad wire had made suspect is believed again as soon as something goes well.
+	# A peer that the bad wire made suspect is healthy again after the first success.
 	until_true 30 "b trusts its peer again" trusted b "$1.a"
 	before=$(peer_pages b)
 	right b "$1.a" 4 786427 -d
@@ -115,7 +114,7 @@ test_duplicate()
 	down a b
 }
 
-# All are late by the same time: nothing is overtaken.
+# All datagrams are late by the same time: none overtakes another.
 test_delay()
 {
 	up
@@ -124,7 +123,7 @@ test_delay()
 	down a b
 }
 
-# Late by times that differ: datagrams of one fetch, and of several, overtake each other.
+# Delays differ: datagrams of one fetch, and of several, overtake each other.
 test_reorder()
 {
 	up
@@ -141,8 +140,8 @@ test_worst_line()
 	down a b
 }
 
-# One queue pair serves all: nothing but its generation tells a late datagram of the last fetch
-# from those of this one.
+# One queue pair serves all: only the generation tells a late datagram of the last fetch from
+# those of this one.
 test_worst_line_long()
 {
 	up ,ib_num_rrpc=1,ib_num_srpc=2
@@ -160,7 +159,7 @@ test_worst_line_copied()
 	down a b
 }
 
-# Readers and a writer wait for the daemon and go on.
+# Readers and a writer wait for the daemon, then go on.
 test_daemon_returns()
 {
 	up
@@ -185,7 +184,7 @@ test_daemon_returns()
 	down a b
 }
 
-# a's mount goes, or its wire, under b's reads.
+# a's mount or its wire vanishes during b's reads.
 test_peer_dies()
 {
 	new dies 4 2097152
@@ -212,9 +211,9 @@ test_peer_dies()
 	done
 }
 
-# b asks, and asks what became of it, before a has found its link address, and a answers what was
-# asked first: nothing is asked anew, though completions of this device tell no service level. A round in which a's patience with the address ended says
-# nothing.
+# b sends a REQUEST and a QUERY before a has resolved b's link address. a answers the first, and b
+# sends no other REQUEST, although completions of this device report no service level. A round in
+# which a gave up resolving proves nothing.
 test_neighbour_found_late()
 {
 	new late 6 16384
@@ -227,7 +226,7 @@ test_neighbour_found_late()
 		ip neigh del 10.77.0.2 dev va || true
 		echo 8 >/proc/sys/net/ipv4/conf/vb/arp_ignore
 		job reader cat /mnt/b/late/$round
-		until_true 30 "a has both, or gives up" both_wait
+		until_true 30 "a has both datagrams, or gives up" both_wait
 		ip neigh replace 10.77.0.2 lladdr "$(cat /sys/class/net/vb/address)" dev va nud permanent
 		job_ends 60 reader
 		cat "$(proc b)/stats"
@@ -235,11 +234,11 @@ test_neighbour_found_late()
 		neighbours_known
 		down a b
 		if [ "$late" = 0 ]; then
-			[ "$again $got" = "0 4" ] || die "asked anew $again times, $got pages"
+			[ "$again $got" = "0 4" ] || die "b asked again $again times and got $got pages"
 			return 0
 		fi
 	done
-	skip "this machine is too slow to be in time"
+	skip "this machine is too slow"
 }
 
 neighbours_known()
@@ -255,8 +254,8 @@ both_wait()
 		{ more_than 0 b fetch queries && more_than 1 a endpoint ah_waited; }
 }
 
-# What was closed on one node is what an open on the other one shows, and no page
-# mixes two versions.
+# After a close on one node an open on the other sees the new contents, and no page mixes two
+# versions.
 test_versions()
 {
 	up
@@ -286,11 +285,11 @@ test_versions()
 introduced()
 {
 	head -n 1 "$(proc "$1")/ibaddr" >"$(proc "$2")/ibaddr"
-	until_true 20 "$1 is known to $2 by hand" grep -q origin=hand "$(proc "$2")/peers"
+	until_true 20 "$2 knows $1 by hand" grep -q origin=hand "$(proc "$2")/peers"
 }
 
-# Whom a person introduced is asked for every file, also for what has changed at storage since
-# it was read there: nobody gets pages of the version before.
+# A node asks a peer introduced by hand for every file, also for one that changed at storage after
+# the peer read it: no reader gets pages of the earlier version.
 test_stale_peers()
 {
 	up
@@ -305,7 +304,7 @@ test_stale_peers()
 				die "node $n, version $version: $(cat /tmp/said)"
 		done
 	done
-	[ "$(of a serve misses)" -gt 0 ] && [ "$(of b serve misses)" -gt 0 ] || die "nobody was asked"
+	[ "$(of a serve misses)" -gt 0 ] && [ "$(of b serve misses)" -gt 0 ] || die "a node was not asked"
 	down a b
 }
 
@@ -327,7 +326,7 @@ test_mapped()
 	down a b
 }
 
-# Readers die in the middle of reads; the mount can go at once.
+# Readers die in the middle of reads; umount succeeds at once.
 test_killed_readers()
 {
 	new killed 6 1048576
@@ -351,15 +350,15 @@ test_killed_readers()
 
 available() { awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo; }
 
-# Files larger than the memory that is left: pages are taken while they are read, served
-# and written.
+# Files larger than the free memory: the kernel reclaims pages while they are read, served and
+# written.
 test_little_memory()
 {
 	up
 	new memory 3 33554432
 	mkdir -p /tmp/hog
 	mount -t tmpfs -o size=100% hog /tmp/hog
-	# A kernel that checks itself needs more for the same, and would end the daemon.
+	# A debug kernel needs more memory for the same work, and would kill the daemon.
 	_left=64
 	[ "$patience" = 1 ] || _left=192
 	dd if=/dev/zero of=/tmp/hog/1 bs=1M count=$(($(available) - _left)) 2>/dev/null
@@ -378,18 +377,18 @@ test_little_memory()
 	down a b
 }
 
-# Those in the processors' own lists, thousands at times, are free, too.
+# Pages in the per-CPU lists, thousands at times, are free too.
 free_pages()
 {
 	awk '/^MemFree/ { n += $2 / 4 } $1 == "count:" { n += $2 } END { print int(n) }' \
 		/proc/meminfo /proc/zoneinfo
 }
 
-# Pages that were read from a peer, served to one, and written: all are free again afterwards.
+# Pages read from a peer, served to one, and written are all free again afterwards.
 test_memory_comes_back()
 {
 	new memory.back 8 4194304
-	# What the daemon and the slabs keep for the next time they have afterwards.
+	# A first round, after which the daemon and the slabs have what they keep.
 	up
 	right a memory.back 8 4194304
 	right b memory.back 8 4194304
@@ -409,7 +408,7 @@ test_memory_comes_back()
 
 lost_less_than() { echo 3 >/proc/sys/vm/drop_caches && [ $((before - $(free_pages))) -lt "$1" ]; }
 
-# Pages of files, and pages that somebody still refers to though their files have gone.
+# Pages of files, and pages of removed files that still have references.
 file_pages() { awk '/^(Active|Inactive)\(file\):/ { n += $2 } END { print n / 4 }' /proc/meminfo; }
 
 no_file_pages_but()
@@ -418,8 +417,8 @@ no_file_pages_but()
 	[ "$(file_pages)" -le "$1" ]
 }
 
-# A page that its node still refers to after it was served stays when its file goes. b asks for
-# all of them again and again, over a wire that loses some for just these once more.
+# A page to which its node keeps a reference after serving it would outlive its file. b asks for all
+# pages again and again, over a good wire and over one that makes it ask for lost ones once more.
 test_served_pages_are_given_back()
 {
 	new given 1 16777216
@@ -434,14 +433,14 @@ test_served_pages_are_given_back()
 	serves=$(of a serve serves)
 	[ "$serves" -ge $(($(few 4) * 2 * 64)) ] || die "a served only $serves times"
 	down a b
-	until_true 20 "pages of files go with them" no_file_pages_but $((before + serves / 8))
+	until_true 20 "pages are freed with their files" no_file_pages_but $((before + serves / 8))
 	rm -r /srv/given
 }
 
 serving() { grep -q '^serve.*state=\(send\|drain\)' "$(proc "$1")/requests"; }
 
-# A program of the serving node writes over pages while they are on their way, on a wire on which
-# they take seconds. It stores nothing meanwhile: their reader gets what storage has.
+# A program on the serving node overwrites pages while they are in flight, on a wire on which they
+# take seconds. No writeback happens meanwhile: the reader gets the bytes that storage has.
 test_changed_while_served()
 {
 	kmount a $server ib,ib_devname=rxe0,peer_timeout_ms=10000
@@ -456,13 +455,13 @@ test_changed_while_served()
 		right a "under.$how" 1 262144
 		before=$(of a serve changed)
 		job writer sh -c "exec coop-pattern -m $how hold /mnt/a/under.$how 1 1 262144 2 </tmp/lines"
-		# Not late, which would let go of the sender: held back, as by a slow port.
+		# Rate-limit like a slow port: a mere delay would let the sends complete.
 		tc qdisc replace dev va root netem limit 100000 slot 200ms packets 16
 		job reader coop-pattern check /mnt/b/under.$how 1 1 262144 1
 		until_true 20 "a serves" serving a
 		echo >&6
 		until_true 20 "the pages are written over" grep -q '^written' /tmp/writer.said
-		serving a || die "a has served all meanwhile"
+		serving a || die "a has already served all pages"
 		job_ends 60 reader
 		perfect
 		coop-pattern check "/srv/under.$how" 1 1 262144 1 || die "the new bytes are stored already"
@@ -476,12 +475,12 @@ test_changed_while_served()
 	down a b
 }
 
-# After all of that: it is in use while it is mounted, and nothing of it stays.
+# After all of this: the module is in use while it is mounted, and leaves nothing behind.
 test_unload()
 {
 	before=$(queue_pairs)
 	up
-	if rmmod coopfs; then die "it was unloaded while it was mounted"; fi
+	if rmmod coopfs; then die "the module was unloaded under a mount"; fi
 	[ "$(queue_pairs)" -gt "$before" ] || die "no queue pairs are seen"
 	down a b
 	[ "$(queue_pairs)" = "$before" ] || die "queue pairs are left: $(rdma resource show)"
@@ -493,7 +492,7 @@ test_unload()
 
 # ---- allocations that fail ----
 
-# failing KIND: what coop-fail-nth makes fail, of tasks that it chooses
+# failing KIND: the kind of allocations that coop-fail-nth makes fail, in tasks of its choice
 failing()
 {
 	_debug=/sys/kernel/debug
@@ -505,11 +504,11 @@ failing()
 	done
 	echo N >$_debug/fail_page_alloc/ignore-gfp-highmem
 	case $1 in
-	slab) # and no page is of so high an order
+	slab) # page allocations never reach this order
 		echo N >$_debug/failslab/cache-filter
 		echo 20 >$_debug/fail_page_alloc/min-order
 		;;
-	page) # and no cache is marked
+	page) # no cache is marked for the filter
 		echo Y >$_debug/failslab/cache-filter
 		echo 0 >$_debug/fail_page_alloc/min-order
 		;;
@@ -522,8 +521,8 @@ fail_nth()
 	cat /tmp/said
 }
 
-# Nothing of the module is left, and the next one is as good as new. kmemleak leaves out what is
-# younger than five seconds.
+# The module leaves nothing behind, and loads again. kmemleak ignores objects younger than five
+# seconds.
 nothing_left()
 {
 	rmmod coopfs || die "the module is still in use"
@@ -537,10 +536,10 @@ nothing_left()
 
 few_slots=ib_num_srpc=2,ib_num_rrpc=2
 
-# for mount(2), which knows no names
+# by_hand NODE: options for mount(2), which resolves no names
 by_hand() { echo "key=/tmp/key,$(options "$1"),$few_slots"; }
 
-# Where there are too many allocations, it is the first twenty, then ever further ones.
+# With -s coop-fail-nth fails the first twenty allocations, then ever sparser ones.
 test_allocations_fail_in_load()
 {
 	rmmod coopfs
@@ -572,8 +571,8 @@ test_allocations_fail_in_umount()
 	nothing_left
 }
 
-# in_interrupts PERCENT: so many allocations fail that cannot wait, among them the device's for
-# its datagrams; the queue pair that was to send one is in the error state then
+# in_interrupts PERCENT: makes this share of atomic allocations fail, among them the device's for
+# datagrams; the queue pair of such a send enters the error state
 in_interrupts()
 {
 	_debug=/sys/kernel/debug/failslab
@@ -589,8 +588,8 @@ in_interrupts()
 
 recycled() { of "$1" endpoint qp_recycled; }
 
-# Queue pairs that send, control and serve, die on both nodes over and over. No page is wrong and
-# no reader sees it; each comes back, and when the last has, peers serve all as before.
+# The sending queue pairs, for control and for serves, keep dying on both nodes. No page is wrong and
+# no read fails; each queue pair comes back, and after the last has, peers serve all as before.
 test_queue_pairs_die()
 {
 	failing slab
@@ -608,7 +607,7 @@ test_queue_pairs_die()
 	in_interrupts 0
 	kill "$(cat /tmp/reader.job)"
 	job_ends 30 reader 143
-	grep -v '^$' /tmp/reader.said && die "a read went wrong"
+	grep -v '^$' /tmp/reader.said && die "a read failed"
 	right b dying 4 786427 -d
 	until_true 60 "b trusts its peer again" trusted b dying
 	before=$(peer_pages b)
@@ -618,7 +617,7 @@ test_queue_pairs_die()
 	nothing_left
 }
 
-# both nodes, a with all of "FILE/1" in its cache
+# up_with FILE: mounts both nodes; a has all of "FILE/1" in its cache
 up_with()
 {
 	up ",$few_slots"
@@ -640,7 +639,7 @@ test_allocations_fail_in_read()
 	nothing_left
 }
 
-# Of the workers of both nodes: a serves, b receives. No reader hears of it.
+# The workers' allocations fail on both nodes: a serves, b receives. No read fails.
 test_allocations_fail_in_serve()
 {
 	up_with failserve
@@ -648,7 +647,7 @@ test_allocations_fail_in_serve()
 		failing $kind
 		before=$(peer_pages b)
 		fail_nth -w read /mnt/b/failserve/1 /srv/failserve/1
-		came b "$before" 40 # the last time at the least
+		came b "$before" 40 # in the last run, if in no other
 		fail_nth -w read /mnt/b/failserve/2 /srv/failserve/2
 	done
 	down a b
@@ -667,13 +666,13 @@ test_allocations_fail_in_write()
 	nothing_left
 }
 
-# Files that the daemon has open though they have no name any more: how many. Of what was removed
-# without it (other tests do) it keeps what it knows until it needs the room.
+# The number of removed files that the daemon has open. It keeps a file that was removed behind its
+# back, as other tests do, until it needs the descriptor.
 unnamed() { ls -l "/proc/$(cat /tmp/coopfsd.pid)/fd" | grep -c deleted || true; }
 
 no_more_unnamed() { [ "$(unnamed)" -le "$1" ]; }
 
-# A creation that storage has done and its node could not follow is open nowhere.
+# A file that storage has created, but whose creation fails on the node, does not stay open.
 test_allocations_fail_in_create()
 {
 	kmount a $server readahead=32
@@ -682,7 +681,7 @@ test_allocations_fail_in_create()
 		failing $kind
 		fail_nth create /mnt/a/failcreate
 	done
-	until_true 5 "what was made and removed is closed" no_more_unnamed "$before"
+	until_true 5 "the removed files are closed" no_more_unnamed "$before"
 	down a
 	nothing_left
 }

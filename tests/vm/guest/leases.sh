@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko and leases: what a mount knows costs no request, what another node changes is
-# seen by the next system call all the same, and nothing that is open is lost on the way.
+# coopfs.ko and leases: what a mount knows costs no request, the next system call still sees
+# another node's change, and no open file is lost.
 #
 #: programs coopfsd coopfs coop-between coop-pattern coop-posix ip mkfs.ext4 nsenter tc
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic veth sch_netem
@@ -53,7 +53,7 @@ tree()
 	ln -s one "/srv/$1/link"
 }
 
-# walk NODE NAME: all that can be known of a tree
+# walk NODE NAME: prints names, attributes and contents of a tree
 walk()
 {
 	ls -lR "/mnt/$1/$2" >/tmp/walk
@@ -63,7 +63,7 @@ walk()
 	[ -r "/mnt/$1/$2/link/1" ] && [ -x "/mnt/$1/$2/two" ]
 }
 
-# free COMMAND...: it does not cost a request any more
+# free COMMAND...: the command costs no request
 free()
 {
 	_before=$(of a storage calls)
@@ -71,14 +71,14 @@ free()
 	[ "$(of a storage calls)" = "$_before" ]
 }
 
-# leased PATH: it is there, as a lease says
+# leased PATH: the path exists, and a lease answers the lookup
 leased()
 {
 	_lookups=$(of a lease lookups)
 	[ -e "$1" ] && [ "$(of a lease lookups)" -ge $((_lookups + 2)) ]
 }
 
-# What was seen once is free.
+# A second look costs no request.
 test_warm()
 {
 	tree warm
@@ -89,16 +89,16 @@ test_warm()
 		[ "$(of a lease $_f)" -gt 0 ] || die "no $_f were counted"
 	done
 	[ "$(of a lease held)" -ge 16 ] || die "$(of a lease held) leases are held"
-	# A name that an own change made, or took away, is known as well.
+	# A node also knows the names that it made or removed itself.
 	echo more >/mnt/a/warm/one/5
 	rm /mnt/a/warm/one/4
 	walk_changed() { [ -e /mnt/a/warm/one/5 ] && [ ! -e /mnt/a/warm/one/4 ]; }
-	walk_changed || die "an own change is not seen"
+	walk_changed || die "a does not see its own change"
 	until_true 30 "own changes cost nothing" free walk_changed
-	[ "$(ls /mnt/a/warm/one | tr '\n' ' ')" = "1 2 3 5 " ] || die "the listing is an old one"
+	[ "$(ls /mnt/a/warm/one | tr '\n' ' ')" = "1 2 3 5 " ] || die "an old listing"
 }
 
-# held DIRECTORY: a relies on leases of all that is in it
+# held DIRECTORY: waits until a has leases of everything in it
 held() { until_true 30 "a knows $1" free know "$1"; }
 know()
 {
@@ -106,7 +106,7 @@ know()
 	[ ! -e "/mnt/a/$1/new" ]
 }
 
-# What b has done a sees, by whatever way it knew of it.
+# a sees what b has changed, whatever a had cached.
 test_changes()
 {
 	mkdir /srv/ch
@@ -129,22 +129,22 @@ test_changes()
 		held ch
 		: >/mnt/b/ch/new
 		[ -e /mnt/a/ch/new ] || die "$n: new is not seen"
-		# Looked up before the return of its lease was answered, it is believed for a second.
+		# A lookup before storage has acknowledged the lease's return counts for a second only.
 		until_true 30 "a knows new by its lease" leased /mnt/a/ch/new
 		rm /mnt/b/ch/new
 		[ ! -e /mnt/a/ch/new ] || die "$n: new is still seen"
 		held ch
 		mv /mnt/b/ch/g /mnt/b/ch/f
-		[ "$(cat /mnt/a/ch/f)" = "other $n" ] || die "$n: what was called f"
-		[ ! -e /mnt/a/ch/g ] || die "$n: the old name"
+		[ "$(cat /mnt/a/ch/f)" = "other $n" ] || die "$n: f is the old file"
+		[ ! -e /mnt/a/ch/g ] || die "$n: the old name is still seen"
 		[ "$(ls /mnt/a/ch)" = f ] || die "$n: an old listing"
 		held ch
 		rm /mnt/b/ch/f
-		! cat /mnt/a/ch/f 2>/dev/null || die "$n: opened what is gone"
+		! cat /mnt/a/ch/f 2>/dev/null || die "$n: a removed file was opened"
 	done
 }
 
-# opened FILE: by a, under descriptor 5, and storage has not heard of it
+# opened FILE: a opens it as descriptor 5, without a request to storage
 opened()
 {
 	held "$(dirname "$1")"
@@ -158,7 +158,7 @@ quietly()
 	[ "$(of a lease opens)" -gt "$_opens" ]
 }
 
-# Storage is told of an open file before its lease is given back, and before an own change.
+# A client reports an open file to storage before it returns the lease, and before its own change.
 test_open()
 {
 	mkdir /srv/open
@@ -172,13 +172,13 @@ test_open()
 		opened open/f
 		$change "/mnt/$node/open/f"
 		echo 1 >/proc/sys/vm/drop_caches
-		cmp /tmp/f.is - <&5 || die "$node: $change: it is not what was opened"
+		cmp /tmp/f.is - <&5 || die "$node: $change: the contents changed"
 		exec 5<&-
 		rm -f /mnt/b/open/f
 	done
 }
 
-# And when it has been open for a second: no restart of the daemon loses it then.
+# The client also reports a file that has been open for a second, so that no restart loses it.
 test_told_late()
 {
 	mkdir /srv/late
@@ -193,11 +193,11 @@ test_told_late()
 	away
 	serve $server /srv
 	echo 1 >/proc/sys/vm/drop_caches
-	cmp /tmp/f.is - <&5 || die "it is lost"
+	cmp /tmp/f.is - <&5 || die "the open file is lost"
 	exec 5<&-
 }
 
-# After a restart of the daemon nothing that it had promised counts.
+# After a restart of the daemon no lease of before counts.
 test_restart()
 {
 	mkdir /srv/re
@@ -218,7 +218,7 @@ test_restart()
 # mode_is MODE FILE
 mode_is() { [ "$(stat -c %a "$2")" = "$1" ]; }
 
-# A node that is cut off stops relying on leases before others stop waiting for it.
+# A node that is cut off stops trusting its leases before others stop waiting for it.
 test_cut_off()
 {
 	ip netns add far
@@ -242,7 +242,7 @@ test_cut_off()
 	held cut
 	stats=$(proc a)/stats
 	tc qdisc replace dev sa root netem loss 100%
-	# Within the time that it may rely on them they are good still.
+	# For a while they still count.
 	mode_is 644 /mnt/a/cut/f
 	chmod 600 /mnt/c/cut/f
 	job late stat -c %a /mnt/a/cut/f
@@ -258,7 +258,7 @@ test_cut_off()
 	up
 }
 
-# late: a reaches storage through a program that keeps messages back
+# late: mounts a through a program that holds messages back
 late()
 {
 	stand_between
@@ -269,7 +269,7 @@ late()
 	exec 6<>/tmp/lines
 }
 
-# in_time: a is at storage itself again
+# in_time: mounts a directly again
 in_time()
 {
 	exec 6>&-
@@ -277,7 +277,7 @@ in_time()
 	kmount a $server readahead=64
 }
 
-# opener_waits: a has opened mv/f within a lease, and storage, which is told, does not answer
+# opener_waits: a has opened mv/f under a lease, and its report to storage has no answer yet
 opener_waits()
 {
 	know mv || true
@@ -292,8 +292,8 @@ opener_waits()
 	return 1
 }
 
-# A rename waits until storage knows who has the file open that goes, and its caller is killed: it
-# was not sent, so what is known of the directory stays good.
+# A rename waits until storage knows that the replaced file is open. Its caller is killed meanwhile:
+# the rename was not sent, so the leases of the directory stay valid.
 test_rename_unsent()
 {
 	late
@@ -307,18 +307,18 @@ test_rename_unsent()
 		tries=$((tries + 1))
 	done
 	job mover mv /mnt/a/mv.from/f /mnt/a/mv/f
-	until_true 30 "it waits" waits mover coop_unsaid_tell_inode
+	until_true 30 "the rename waits" waits mover coop_unsaid_tell_inode
 	kill -9 "$(cat /tmp/mover.job)"
 	job_ends 30 mover 137
 	between go
 	echo >&6
 	job_ends 30 opener
-	[ "$(cat /mnt/a/mv/f)" = old ] || die "it was renamed"
+	[ "$(cat /mnt/a/mv/f)" = old ] || die "the rename happened"
 	held mv
 	in_time
 }
 
-# A direct read names its open file to storage, which has to know of it.
+# A direct read names its open file to storage, so storage must know it.
 test_direct()
 {
 	mkdir /srv/direct
@@ -329,21 +329,22 @@ test_direct()
 	[ "$(of a lease opens)" -gt "$before" ] || die "none was opened within a lease"
 }
 
-# Inodes that leave memory take their leases along.
+# When the kernel evicts an inode, the client returns its leases.
 test_evicted()
 {
 	tree gone
 	walk a gone
 	until_true 30 "a walk asks nothing" free walk a gone
 	[ "$(of a lease held)" -ge 16 ] || die "$(of a lease held) leases are held"
-	until_true 30 "leases go with their inodes" dropped 6
+	until_true 30 "the leases of evicted inodes are returned" dropped 6
 	before=$(of a lease recalls)
 	echo changed >/mnt/b/gone/two/3
 	[ "$(cat /mnt/a/gone/two/3)" = changed ] || die "old bytes"
 	walk a gone
 }
 
-# dropped MOST: what was used lately stays when it is looked at first, and what has pages
+# dropped MOST: at most so many leases are held after the caches are dropped. The first drop spares
+# inodes used lately, and those with pages.
 dropped()
 {
 	echo 3 >/proc/sys/vm/drop_caches
@@ -357,10 +358,10 @@ at_most()
 	[ "$(of "$@")" -le "$_most" ]
 }
 
-# More files than one may have leases of: those that were not used go back.
+# More files than a client may have leases of: it returns leases that it does not use.
 test_many()
 {
-	echo 65536 >/proc/sys/fs/inotify/max_user_watches # the daemon's: one a lease
+	echo 65536 >/proc/sys/fs/inotify/max_user_watches # the daemon needs one per lease
 	mkdir /srv/many
 	(cd /srv/many && seq 1 9600 | xargs touch)
 	ls -l /mnt/a/many >/tmp/walk
@@ -371,7 +372,7 @@ test_many()
 	mode_is 600 /mnt/a/many/1 && mode_is 600 /mnt/a/many/9600 || die "an old mode"
 }
 
-# nolease: storage is asked as before.
+# nolease: the client asks storage each time.
 test_nolease()
 {
 	down a b
@@ -389,7 +390,7 @@ test_nolease()
 	up
 }
 
-# It goes with leases held and files opened within one.
+# The module unloads although leases were held and files were opened under one.
 test_unmount()
 {
 	tree last

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# What topics share. Sourced by the guest's init; $node and $machines say which
-# machine this is and how many there are.
+# Functions that topics share. The guest's init sources this file; $node is the number
+# of this machine and $machines their count.
 #
-# A test ends well when its last command does and none before failed (set -e).
-# die and skip give the reason that the lab shows.
+# A test passes if all its commands succeed (set -e). die and skip give the reason that
+# the lab shows.
 
 say() { printf '\n@@ %s\n' "$*" >&9; }
 
@@ -34,7 +34,7 @@ until_true()
 	[ -z "$_trace" ] || set -x
 }
 
-# All machines come here before one goes on.
+# barrier NAME: waits until all machines are here
 barrier()
 {
 	[ "$machines" -gt 1 ] || return 0
@@ -43,14 +43,14 @@ barrier()
 	[ "$_go" = "go $1" ] || die "another machine failed before $1"
 }
 
-# kill_machine NUMBER: its power goes. No later test of the topic has it, nor the first one,
-# through which all their packets pass.
+# kill_machine NUMBER: cuts its power, for the rest of the topic. Not for machine 1, through which
+# all packets pass.
 kill_machine() { say "kill $1"; }
 
-# switch PORT...: one switch in this machine. "va 10.77.0.1" is a port in the
-# initial namespace; "soft/vc 10.77.0.3" one in the namespace "soft". Those of the
-# initial namespace reach each other over the wire too, as two machines would:
-# each has a routing table of its own, and the local table comes after it.
+# switch PORT...: one switch in this machine. "va 10.77.0.1" is a port in the initial
+# namespace, "soft/vc 10.77.0.3" one in the namespace "soft". Even ports of the initial
+# namespace reach each other over the wire, as two machines do: each has its own routing
+# table, which comes before the local table.
 switch()
 {
 	ip link add br0 type bridge forward_delay 0 mcast_snooping 0
@@ -103,7 +103,7 @@ local_table_last()
 	ip rule del pref 0
 }
 
-# own_routes PORT ADDRESS: its routing table, whose number is the address's last one.
+# own_routes PORT ADDRESS: fills its routing table, whose number is the address's last byte.
 own_routes()
 {
 	_table=$((100 + ${2##*.}))
@@ -122,7 +122,7 @@ move_port()
 	own_routes "$1" "$3"
 }
 
-# rxe NAME NETDEV: a Soft-RoCE device that is ready for use.
+# rxe NAME NETDEV: makes a Soft-RoCE device and waits until it is ready for use.
 rxe()
 {
 	rdma link add "$1" type rxe netdev "$2"
@@ -131,7 +131,7 @@ rxe()
 		grep -q 0000:0000:0000:0000:0000:ffff "/sys/class/infiniband/$1/ports/1/gids/1"
 }
 
-# pattern FILE MIB SEED: bytes that name their place and file.
+# pattern FILE MIB SEED: writes bytes that name their offset and file.
 pattern()
 {
 	awk -v n="$2" -v s="$3" 'BEGIN { for (i = 0; i < n * 16384; i++) printf "%s%059x\n", s, i }' >"$1"
@@ -163,15 +163,15 @@ end_serve()
 	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
 }
 
-# away: the daemon is killed, as if its machine had failed
+# away: kills the daemon, as if its machine had failed
 away()
 {
 	kill -9 "$(cat /tmp/coopfsd.pid)"
 	until_true 30 "coopfsd has ended" gone "$(cat /tmp/coopfsd.pid)"
 }
 
-# stand_between: a mount of the server at 127.0.0.2 reaches the daemon of this server through a
-# program that keeps messages back when it is told to (tests/vm/between.c)
+# stand_between: makes 127.0.0.2 lead to the daemon through a program that holds messages back when
+# told to (tests/vm/between.c)
 stand_between()
 {
 	[ ! -e /tmp/between.pid ] || return 0
@@ -183,7 +183,8 @@ stand_between()
 	until_true 30 "coop-between listens" grep -q ^ready /tmp/between.log
 }
 
-# between ORDER: and it has done so; said WHAT: how often it has said that
+# between ORDER: gives the program an order and waits until it is done; said WHAT: how often the
+# program has printed this
 said() { grep -cx "$*" /tmp/between.log || true; }
 
 between()
@@ -228,7 +229,7 @@ usable()
 	mounted "/mnt/$1" && [ -e "/mnt/$1/.coopfs/info" ]
 }
 
-# fuse_end NAME...: whatever is left of these nodes, after a test that failed.
+# fuse_end NAME...: ends what is left of these nodes after a test that failed.
 fuse_end()
 {
 	for _n in "$@"; do
@@ -254,7 +255,7 @@ stat_of()
 	}' "/mnt/$1/.coopfs/stats"
 }
 
-# at_least NUMBER KEY...: stat_of KEY... has come that far.
+# at_least NUMBER KEY...: stat_of KEY... has reached the number.
 at_least()
 {
 	_least=$1
@@ -262,7 +263,7 @@ at_least()
 	[ "$(stat_of "$@")" -ge "$_least" ]
 }
 
-# is_number NUMBER KEY...: stat_of KEY... is this one.
+# is_number NUMBER KEY...: stat_of KEY... is the number.
 is_number()
 {
 	_number=$1
@@ -272,11 +273,11 @@ is_number()
 
 sum() { sha256sum <"$1" | cut -c1-64; }
 
-# same NODE FILE: what the node reads is what storage has
+# same NODE FILE: the node reads the bytes that storage has
 same() { [ "$(sum "/mnt/$1/$2")" = "$(sum "/srv/$2")" ] || die "node $1 read $2 wrongly"; }
 
-# leaks: what kmemleak holds for lost, now and a moment ago; but for what the kernel itself loses
-# when it cannot make a slab cache.
+# leaks: objects that kmemleak reports lost both now and a moment ago, except those that the kernel
+# itself loses when it fails to make a slab cache.
 leaks()
 {
 	[ -e /sys/kernel/debug/kmemleak ] || return 0
@@ -290,14 +291,14 @@ leaks()
 
 # ---- background jobs ----
 
-# few N: as many, or fewer on a kernel that checks itself
+# few N: N, or fewer on a debug kernel
 few() { echo $((($1 + patience - 1) / patience)); }
 
 # peer_time: a fetch's time for peers, as a mount option. An emulated processor is an order of
-# magnitude slower than others, and one that checks itself needs the longest there is.
+# magnitude slower than a real one, and a debug kernel needs the longest time allowed.
 peer_time() { echo "peer_timeout_ms=$((patience > 1 ? 10000 : 4000))"; }
 
-# job NAME COMMAND...: in the background; its status is waited for by job_ends
+# job NAME COMMAND...: runs the command in the background; job_ends waits for its status
 job()
 {
 	_job=$1
@@ -324,12 +325,12 @@ job_ends()
 
 running() { [ ! -s "/tmp/$1.status" ]; }
 
-# waits NAME [FUNCTION]: the job is inside of the module, of that function of it
+# waits NAME [FUNCTION]: the job is inside the module, in that function
 waits() { grep -q "${2:-coopfs}" "/proc/$(cat "/tmp/$1.job")/stack"; }
 
 # ---- nodes of the module: a on rxe0, b on rxe1, at /mnt/NODE ----
 
-# wired: the module, and a wire between the devices of a and b
+# wired: loads the module, and makes the devices of a and b with a wire between them
 wired()
 {
 	insmod /lab/files/coopfs.ko
@@ -338,7 +339,7 @@ wired()
 	rxe rxe1 vb
 }
 
-# stored SERVER: a daemon there that exports /srv, in memory, and places for a and b
+# stored SERVER: starts a daemon that exports /srv, a tmpfs, and makes the mount points of a and b
 stored()
 {
 	mkdir -p /srv /mnt/a /mnt/b
@@ -346,16 +347,16 @@ stored()
 	serve "$1" /srv
 }
 
-# proc NODE: its files
+# proc NODE: its directory below /proc/fs/coopfs
 proc() { echo "/proc/fs/coopfs/$(stat -c %d "/mnt/$1" | awk '{ print $1 % 256 + int($1 / 1048576) * 256 }')"; }
 
 # kmount NODE SERVER OPTIONS
 kmount() { coopfs mount -t coopfs -o "key=/tmp/key,$3" "$2:/data" "/mnt/$1" || die "mount of $1: $?"; }
 
-# in_place NODE: what it fetched was never copied
+# in_place NODE: it has copied no fetched page
 in_place() { [ "$(of "$1" read copied_bytes)" = 0 ] || die "pages of $1 were copied"; }
 
-# options NODE: so that they find each other
+# options NODE: the mount options for its device
 options()
 {
 	case $1 in
@@ -364,7 +365,8 @@ options()
 	esac
 }
 
-# up [OPTIONS]: both nodes, that know each other; topics of other nodes have their own
+# up [OPTIONS]: mounts both nodes and waits until they know each other; topics with other nodes define
+# their own
 up()
 {
 	kmount a "$server" "$(options a)${1:-}"
@@ -391,10 +393,10 @@ of()
 	}' "$(proc "$1")/stats"
 }
 
-# queue_pairs: of all devices
+# queue_pairs: the count on all devices
 queue_pairs() { rdma resource show | awk '{ for (i = 1; i < NF; i++) if ($i == "qp") n += $(i + 1) } END { print n + 0 }'; }
 
-# more_than NUMBER KEY...: of KEY... is more by now
+# more_than NUMBER KEY...: of KEY... exceeds the number
 more_than()
 {
 	_least=$1
@@ -402,7 +404,7 @@ more_than()
 	[ "$(of "$@")" -gt "$_least" ]
 }
 
-# For after_failure: what nodes and daemon have to say. The mounts are not touched: they may wait.
+# For after_failure: prints the state of nodes and daemon. It does not touch the mounts: they may hang.
 tell()
 {
 	for _d in /proc/fs/coopfs/*; do
@@ -411,7 +413,7 @@ tell()
 	tail -n 20 /tmp/coopfsd.log
 }
 
-# And jobs and nodes go, which takes a daemon.
+# For after_failure: ends jobs and nodes, which takes a daemon.
 clear_up()
 {
 	for _j in /tmp/*.job; do
@@ -425,14 +427,14 @@ clear_up()
 
 # ---- files of coop-pattern ----
 
-# new DIRECTORY FILES BYTES: below the export, of version 1
+# new DIRECTORY FILES BYTES: makes files of version 1 below the export
 new()
 {
 	mkdir -p "/srv/$1"
 	coop-pattern write "/srv/$1" 1 "$2" "$3" 1
 }
 
-# right NODE DIRECTORY FILES BYTES [OPTIONS]: of version 1
+# right NODE DIRECTORY FILES BYTES [OPTIONS]: checks on the node that they are of version 1
 right()
 {
 	_node=$1 _dir=$2 _files=$3 _bytes=$4

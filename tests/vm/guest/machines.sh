@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# A machine a node, as in a cluster: the daemon runs in the first one, every one has a
-# Soft-RoCE device of its own, pages cross the wire. First with FUSE nodes, then with the
-# module; at the end a machine dies in the middle of what it does.
+# One node per machine, as in a cluster: the daemon runs in the first machine, each has its
+# own Soft-RoCE device, and pages cross the wire. First with FUSE nodes, then with the
+# module; at the end a machine dies while it serves.
 #
 #: programs coopfsd coopfs-fuse coopfs coop-pattern ip rdma ibv_ud_pingpong
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs fuse
@@ -55,9 +55,9 @@ fuse_knows() { [ "$(grep -c ^peer /mnt/f/.coopfs/peers)" = "$1" ]; }
 
 pingpong() { timeout 60 ibv_ud_pingpong -d rxe0 -g 1 -n 200 -s 2048 "$@"; }
 
-# greet NODE: each machine reads a little from each, so that how long a round takes is known. On a
-# checking kernel a first answer takes seconds: who has nothing to go by asks anew, or storage, and
-# pages that come for the question before lie in another's place.
+# greet NODE: each machine reads a little from each, to learn the round-trip time. On a debug kernel
+# a first answer takes seconds: a requester without a measured time asks again, or asks storage, and
+# then late pages of the first attempt land in the places of others.
 greet()
 {
 	right "$1" "greeting.$node" 4 196608
@@ -68,7 +68,7 @@ greet()
 	barrier greeted
 }
 
-# Datagrams cross between two machines at all.
+# Two machines exchange datagrams.
 test_raw_ud()
 {
 	case $node in
@@ -82,7 +82,7 @@ test_each_from_each()
 {
 	fuse_up
 	barrier mounted
-	until_true 30 "the other two are known" fuse_knows 2
+	until_true 30 "the node knows the other two" fuse_knows 2
 	right f "fuse.$node" 2 1048571
 	greet f
 	before=$(stat_of f source peer bytes)
@@ -92,7 +92,7 @@ test_each_from_each()
 	got=$(($(stat_of f source peer bytes) - before))
 	[ "$got" -gt 3000000 ] || die "$got bytes came from peers"
 	barrier read
-	[ "$(stat_of f serve pages)" -gt 0 ] || die "nothing was served to anybody"
+	[ "$(stat_of f serve pages)" -gt 0 ] || die "the node served nothing"
 	cat /mnt/f/.coopfs/peers
 	barrier looked
 	fuse_unmount f
@@ -102,10 +102,10 @@ test_module_each_from_each()
 {
 	kmount m $server $with
 	barrier mounted
-	until_true 30 "the other two are known" knows m 2
+	until_true 30 "the node knows the other two" knows m 2
 	right m "module.$node" 2 1048571
 	greet m
-	# First answers of a checking kernel may be to a question that was asked again since.
+	# The first answers of a debug kernel may come after the requester has asked again.
 	[ "$patience" -gt 1 ] || in_place m
 	copied=$(of m read copied_bytes)
 	retries=$(of m fetch retries)
@@ -117,18 +117,18 @@ test_module_each_from_each()
 	[ "$got" -gt 3000000 ] || die "$got bytes came from peers"
 	copied=$(($(of m read copied_bytes) - copied))
 	retries=$(($(of m fetch retries) - retries))
-	# What comes late for one attempt lies where the next expects its own: 64 pages at most then
-	# change places. A machine that answers in time has no next attempt.
+	# Late data of one attempt lands where the next expects its own: at most 64 pages then change
+	# places. After an answer in time there is no next attempt.
 	[ "$copied" -le $((retries * 64 * 4096)) ] || die "$copied bytes were copied, $retries retries"
 	[ "$patience" -gt 1 ] || [ "$copied" = 0 ] || die "$copied bytes were copied"
 	barrier read
-	[ "$(of m serve pages)" -gt 0 ] || die "nothing was served to anybody"
+	[ "$(of m serve pages)" -gt 0 ] || die "the node served nothing"
 	cat "$(proc m)/peers"
 	barrier looked
 	down m
 }
 
-# Over verbs of one machine's user space to the module of the next, and on to user space.
+# Pages go from user-space verbs on one machine to the module on the next, and on to user space.
 test_module_and_fuse()
 {
 	case $node in
@@ -138,8 +138,8 @@ test_module_and_fuse()
 	barrier mounted
 	case $node in
 	1) right f mixed 2 1048571 ;;
-	2) until_true 30 "the others are known" knows m 2 ;;
-	3) until_true 30 "the others are known" fuse_knows 2 ;;
+	2) until_true 30 "the node knows the others" knows m 2 ;;
+	3) until_true 30 "the node knows the others" fuse_knows 2 ;;
 	esac
 	barrier first
 	if [ "$node" = 2 ]; then
@@ -159,7 +159,7 @@ test_module_and_fuse()
 }
 
 # Machine 3 dies while a module and a FUSE node of machine 2 read from it: they go on over
-# storage, and what they read is right. No test after this one has machine 3.
+# storage and read the right bytes. No later test has machine 3.
 test_machine_killed()
 {
 	[ "$node" = 1 ] || kmount m $server $with
@@ -171,8 +171,8 @@ test_machine_killed()
 		right m killed.fuse 4 2097152
 		;;
 	2)
-		until_true 30 "machine 3 is known" knows m 2
-		until_true 30 "machine 3 is known to both" fuse_knows 2
+		until_true 30 "the module knows machine 3" knows m 2
+		until_true 30 "the FUSE node knows machine 3" fuse_knows 2
 		;;
 	esac
 	barrier warm
@@ -185,12 +185,12 @@ test_machine_killed()
 		job_ends 120 reader
 		job_ends 120 fuse_reader
 		cat "$(proc m)/peers" /mnt/f/.coopfs/peers
-		[ "$(of m source storage bytes)" -gt 0 ] || die "all of it came before machine 3 died"
+		[ "$(of m source storage bytes)" -gt 0 ] || die "all pages came before machine 3 died"
 		right m killed 4 2097152 -d
 		fuse_unmount f
 		down m
 		rmmod coopfs
 	fi
-	# Machine 3 gets no further than this.
+	# Machine 3 never gets past this.
 	barrier read
 }

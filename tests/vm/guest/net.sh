@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# libcoop-net over Soft-RoCE devices: the conformance suite on both transports that know
+# libcoop-net over Soft-RoCE devices: the conformance suite on both transports that use
 # devices, and coopnet between rxe0, rxe1 and soft RoCE v2 in user space.
 #
 #: programs net_conformance conformance-peer coopnet ip rdma
@@ -15,19 +15,19 @@ setup()
 	rxe rxe1 vb
 }
 
-# suite LABEL GROUPS: tests of the suite on one transport
+# suite LABEL GROUPS: runs groups of the suite's tests on one transport
 suite()
 {
 	set -- "$1" "$(echo "$2" | sed "s,\*,*/$1*,g")"
 	export COOP_CONFORMANCE_DEVICE=rxe0 COOP_CONFORMANCE_IP=10.77.0.1
-	# Seen as it goes, for tests that do not end.
+	# Print output at once, to show a test that hangs.
 	net_conformance --gtest_color=no --gtest_filter="$2" 2>&1 | tee /tmp/gtest.log
 	! grep -q FAILED /tmp/gtest.log ||
 		die "$(grep -m1 -A1 Failure /tmp/gtest.log | tr '\n' ' ')"
 	grep -q 'PASSED.* [1-9]' /tmp/gtest.log || die "the suite did not end"
 }
 
-# Emulated processors take their time, and a transfer that waits for another one does not move.
+# Emulated processors are slow, and a transfer that waits for another one makes no progress.
 ud="-t ud -o bulk_patience=60000"
 
 # serve_net OPTIONS ADDRESS: in the namespace $in, if that is set
@@ -38,7 +38,7 @@ serve_net()
 	until_true 60 "it serves" grep -q . /tmp/serve.out
 }
 
-# ask OPTIONS ADDRESS: messages of every kind, compared, and memory read and written
+# ask OPTIONS ADDRESS: exchanges and compares messages of every kind, reads and writes memory
 ask()
 {
 	${in:+nsenter "--net=/run/netns/$in"} coopnet ping --check -n 20 --seconds 60 \
@@ -97,7 +97,7 @@ test_soft_asks_device()
 	served
 }
 
-# Machines are known by addresses that are not their devices', so only the ports move.
+# A machine's address is not that of its device, so only the port's address changes.
 test_port_moves()
 {
 	ip addr add 10.88.0.1/32 dev lo
@@ -116,27 +116,27 @@ test_port_moves()
 
 packets() { [ "$(cat /sys/class/infiniband/rxe1/ports/1/hw_counters/rcvd_pkts)" -gt "$1" ]; }
 
-# at_work COMMAND OPTIONS...: a client of the server on rxe1 that ends by itself only in an hour,
-# once they speak
+# at_work COMMAND OPTIONS...: starts a client of the server on rxe1, which would run for an hour, and
+# waits until they exchange packets
 at_work()
 {
 	_before=$(cat /sys/class/infiniband/rxe1/ports/1/hw_counters/rcvd_pkts)
 	job client coopnet "$@" $ud -o device=rxe0 --from 10.77.0.1 -n 100000000 \
 		--seconds 3600 --timeout 20 10.77.0.2 >/tmp/client.out
-	until_true 60 "they speak" packets $((_before + 500))
+	until_true 60 "they exchange packets" packets $((_before + 500))
 }
 
-# says NAME PATTERN: all that the job had to say
+# says NAME PATTERN: the job has printed one line, which matches
 says()
 {
 	[ "$(wc -l <"/tmp/$1.said")" = 1 ] || die "$1 said: $(cat "/tmp/$1.said")"
 	grep -q "^coopnet: .*$2" "/tmp/$1.said" || die "$1 said: $(cat "/tmp/$1.said")"
 }
 
-# loses DEVICE: for who has it open; the removal waits until nobody has
+# loses DEVICE: removes it under its users; the removal waits until all have closed it
 loses() { timeout 60 /usr/bin/rdma link delete "$1" || die "$1 is still held"; }
 
-# The server has nothing to wait for any more, and says so; its client hears nothing more.
+# The server has lost its device, reports it and ends; its client gets no more answers.
 test_ud_device_lost()
 {
 	for _progress in block poll; do
@@ -151,7 +151,7 @@ test_ud_device_lost()
 	done
 }
 
-# The client's own one, with bulk data coming and going: it does not take it for the server's end.
+# The client loses its own device during bulk transfers: it must not report that the server is gone.
 test_ud_own_device_lost()
 {
 	for _progress in block poll; do

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko, what a mount is told and what becomes of it: servers, options, remount; and what
-# its port does under it. Two mounts in one machine, a and b, on a Soft-RoCE device each.
+# coopfs.ko: what a mount makes of its servers, options and remounts, and of changes of its port.
+# Two mounts in one machine, a and b, with a Soft-RoCE device each.
 #
 #: programs coopfsd coopfs ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
@@ -37,7 +37,7 @@ from_peers()
 
 try() { coopfs mount -t coopfs "$@" 2>/tmp/said; } # COMMAND-LINE...
 
-# The first server that answers; another one when that is gone, and nobody hears of it.
+# A mount uses the first server that answers, and another when that is gone, without an error.
 test_servers()
 {
 	try -o key=/tmp/key 10.77.0.2,$server:/data /mnt/a || die "$(cat /tmp/said)"
@@ -69,24 +69,24 @@ test_keys()
 {
 	(umask 077 && printf '%064d' 1 >/tmp/wrong)
 	if try -o key=/tmp/wrong $server:/data /mnt/a; then die "another key was taken"; fi
-	grep -q key /tmp/said || die "it says: $(cat /tmp/said)"
+	grep -q key /tmp/said || die "the message is: $(cat /tmp/said)"
 	if try -o key=/tmp/none $server:/data /mnt/a; then die "no key was taken"; fi
-	grep -q /tmp/none /tmp/said || die "it says: $(cat /tmp/said)"
+	grep -q /tmp/none /tmp/said || die "the message is: $(cat /tmp/said)"
 	! mounted /mnt/a || die "something is mounted"
 }
 
-# refused WORD OPTIONS...: each of these mounts of a, with the daemon's key, and says the word
+# refused WORD OPTIONS...: a mount of a with each of these fails, and its message has the word
 refused()
 {
 	_word=$1
 	shift
 	for _o in "$@"; do
 		if try -o "key=/tmp/key,$_o" $server:/data /mnt/a; then die "$_o was taken"; fi
-		grep -q -e "$_word" /tmp/said || die "$_o: it says: $(cat /tmp/said)"
+		grep -q -e "$_word" /tmp/said || die "$_o: the message is: $(cat /tmp/said)"
 	done
 }
 
-# ra_async=0 and its alias ra_sync=0: a window's pages are waited for where they are asked for.
+# ra_async=0 and its alias ra_sync=0: the reader waits for the pages of the window that it starts.
 test_readahead()
 {
 	for o in readahead=64 readahead=64,ra_async=0 readahead=64,ra_sync=0; do
@@ -102,7 +102,7 @@ test_readahead()
 		grep -q "^ra_async=$async\$" "$(proc b)/options" || die "$o: ra_async"
 		down a b
 	done
-	# None: page by page, all 520, from storage. And the most there is.
+	# No readahead: all 520 pages come from storage one by one. Then the largest readahead.
 	kmount a $server "$(options a)"
 	kmount b $server "$(options b),readahead=0"
 	acquainted
@@ -119,7 +119,8 @@ test_readahead()
 
 last_bdi() { ls /sys/class/bdi | grep '^coopfs-' | sort -t - -k 2 -n | tail -n 1; }
 
-# Where peers' pages come and go (a Q_Key that no program may send with has its top bit set), by every name that there is for it.
+# The options of the end point, by each of their names. (No program may send with a Q_Key whose top
+# bit is set.)
 test_port()
 {
 	kmount a $server "$(options a),ib_port=1,ib_gid=1,ib_sl=3,ib_qkey=0x1234,ib_pkey=0xffff,serve_mbps=1000"
@@ -158,7 +159,7 @@ test_address()
 	ip addr del fd77::1/64 dev va
 }
 
-# What is served a second is bounded, by a remount too; the rest comes from storage.
+# serve_mbps limits what a node serves, also after a remount; the rest comes from storage.
 test_limit()
 {
 	kmount a $server "$(options a)"
@@ -181,7 +182,7 @@ test_limit()
 
 flags() { awk '$2 == "/mnt/a" { print "," $4 "," }' /proc/mounts; }
 
-# As mount(8) asks for it, which knows all flags, and by hand, where the others stay.
+# A remount as mount(8) does it, with all flags, and by hand, which keeps the other flags.
 test_remount()
 {
 	ln -sf /usr/bin/coopfs /tmp/mount.coopfs
@@ -191,7 +192,7 @@ test_remount()
 	flags | grep -q ,ro, || die "ro: $(flags)"
 	flags | grep -q ,nosuid, || die "nosuid went: $(flags)"
 	grep -q '^readahead=16$' "$(proc a)/options" || die "readahead"
-	if echo x >/mnt/a/new; then die "it can be written to"; fi
+	if echo x >/mnt/a/new; then die "the mount is writable"; fi
 	/tmp/mount.coopfs $server:/data /mnt/a -o rw,noexec,noatime,remount || die "mount.coopfs"
 	flags | grep -q ,rw, || die "rw: $(flags)"
 	flags | grep -q ,noexec, || die "noexec: $(flags)"
@@ -200,14 +201,15 @@ test_remount()
 	if flags | grep -q ,sync,; then die "sync stays: $(flags)"; fi
 	echo x >/mnt/a/new
 	if try -o remount,ib_mtu=1024 $server:/data /mnt/a; then die "ib_mtu was changed"; fi
-	grep -q ib_mtu /tmp/said || die "it says: $(cat /tmp/said)"
+	grep -q ib_mtu /tmp/said || die "the message is: $(cat /tmp/said)"
 	down a
-	if try -o remount,ro $server:/data /mnt/a; then die "nothing was remounted"; fi
-	grep -q 'no coopfs mount' /tmp/said || die "it says: $(cat /tmp/said)"
+	if try -o remount,ro $server:/data /mnt/a; then die "a remount without a mount succeeded"; fi
+	grep -q 'no coopfs mount' /tmp/said || die "the message is: $(cat /tmp/said)"
 	rm /srv/new
 }
 
-# The port gets another address: the daemon tells the others, pages flow again, both ways.
+# The port gets another address: the daemon tells the other nodes, and pages flow again in both
+# directions.
 test_gid_change()
 {
 	up
@@ -228,18 +230,18 @@ test_gid_change()
 up_or_down() { awk '$1 == "endpoint" { print $NF == "down" ? "down" : "up" }' "$(proc "$1")/info"; }
 port_is() { [ "$(up_or_down "$1")" = "$2" ]; }
 
-# It goes down and comes back: storage meanwhile, peers afterwards.
+# The port goes down and comes back: storage serves meanwhile, peers afterwards.
 test_port_down()
 {
 	up
 	same a a.bin
 	ip link set vb down
-	until_true 60 "b has noticed" port_is b down
+	until_true 60 "b sees its port down" port_is b down
 	same b a.bin
 	[ "$(of b source peer bytes)" = 0 ] || die "pages came through a port that is down"
 	ip link set vb up
 	own_routes vb 10.77.0.2
-	until_true 60 "b's port is back" port_is b up
+	until_true 60 "b sees its port up" port_is b up
 	same a b.bin
 	until_true 60 "pages come from a again" comes_from_a
 	down a b

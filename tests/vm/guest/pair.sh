@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Two machines with the module, the daemon in the first one. At the end the second machine
-# dies while it is served: nothing that was lent to it may stay behind.
+# dies while the first serves it: the first must release all pages of these serves.
 #
 #: programs coopfsd coopfs coop-pattern ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe
@@ -42,10 +42,10 @@ up()
 {
 	kmount m $server "$with${1:-}"
 	barrier mounted
-	until_true 30 "the other one is known" knows m 1
+	until_true 30 "the node knows the other" knows m 1
 }
 
-# both_ways [OPTIONS GID]: with addresses that begin so
+# both_ways [OPTIONS GID]: each machine reads from the other, by GIDs that start with GID
 both_ways()
 {
 	up "${1:-}"
@@ -66,7 +66,7 @@ test_both_ways() { both_ways; }
 
 ipv6_gid() { grep -l '^fd77:' /sys/class/infiniband/rxe0/ports/1/gids/* | sed 's|.*/||' | grep .; }
 
-# Between addresses of the devices that are of IPv6.
+# The devices have IPv6 addresses.
 test_both_ways_ipv6()
 {
 	ip addr add "fd77::$node/64" dev eth0 nodad
@@ -75,7 +75,7 @@ test_both_ways_ipv6()
 	ip addr del "fd77::$node/64" dev eth0
 }
 
-# No test after this one has machine 2.
+# No later test has machine 2.
 test_reader_killed()
 {
 	up
@@ -87,10 +87,10 @@ test_reader_killed()
 		barrier dead
 	fi
 	barrier reads
-	until_true 30 "machine 2 is served" more_than 64 m serve pages
+	until_true 30 "machine 1 serves machine 2" more_than 64 m serve pages
 	kill_machine 2
-	# What it asked for last is given up, and the pages can be written again.
-	until_true 60 "nothing is lent" nothing_lent
+	# Machine 1 gives up the last serves, and the pages are writable again.
+	until_true 60 "no serve is left" nothing_lent
 	coop-pattern write /mnt/m/1 1 4 1048571 2
 	coop-pattern check /srv/1 1 4 1048571 2
 	cat "$(proc m)/peers"

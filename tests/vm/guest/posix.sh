@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko, every operation of a file system with its results and errors: two mounts a
+# coopfs.ko: every operation of a file system with its results and errors, on two mounts a
 # and b of one export, without peers. The areas are those of coop-posix (tests/vm/posix);
-# what concerns mounts as a whole stands here.
+# this script tests mounts as a whole.
 #
 #: programs coopfsd coopfs coop-between coop-posix coop-pattern mkfs.ext4
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic
@@ -15,7 +15,7 @@ setup()
 {
 	insmod /lab/files/coopfs.ko
 	mkdir -p /srv /mnt/a /mnt/b /mnt/c
-	# A tmpfs has no attributes of users before Linux 6.6.
+	# Before Linux 6.6, tmpfs has no user attributes.
 	truncate -s 192M /tmp/disk
 	mkfs.ext4 -q -F -b 4096 -I 512 /tmp/disk
 	mount -o loop /tmp/disk /srv
@@ -67,7 +67,7 @@ test_acls() { area acls; }
 test_idmapped()
 {
 	area idmapped
-	# The same without what spares requests, and with what is remembered for a second.
+	# The same without leases, and with attributes cached for a second.
 	for each in nolease,strict nolease; do
 		kmount c $server $each
 		area idmapped /mnt/c
@@ -97,7 +97,7 @@ test_renamed_elsewhere() { area renamed_elsewhere; }
 test_both_append() { area both_append; }
 test_page_parts() { area page_parts; }
 
-# The same on the file system below, by which the tests themselves are tried.
+# The same on the exported file system, which tests the tests.
 test_below()
 {
 	for each in special types statx xattrs capability acls idmapped; do
@@ -112,7 +112,7 @@ test_in_flight()
 	area in_flight
 }
 
-# crashing AREA: plays storage's machine for it (tests/vm/posix/crash.c)
+# crashing AREA: runs it and plays storage's machine for it (tests/vm/posix/crash.c)
 crashing()
 {
 	WANTED=/tmp/wanted
@@ -120,7 +120,7 @@ crashing()
 	rm -f $WANTED
 	job crashing coop-posix "$1" /mnt/a /mnt/b
 	while running crashing; do
-		until_true 120 "it wants a crash or ends" wanted_or_ended
+		until_true 120 "the area wants a crash or ends" wanted_or_ended
 		[ ! -e $WANTED ] || { storage_does "$(cat $WANTED)" "/srv/$1/f" && rm $WANTED; }
 	done
 	job_ends 1 crashing
@@ -159,7 +159,7 @@ test_written_again()
 	[ "$(of a storage written_again)" -ge 4 ] || die "nothing was written again"
 }
 
-# late AREA: with a program between a and storage that keeps messages back
+# late AREA: runs it with a program between a and storage that holds messages back
 late()
 {
 	stand_between
@@ -177,7 +177,7 @@ test_unlock_unknown() { late unlock_unknown; }
 test_behind_end() { late behind_end; }
 
 test_handed_over() { crashing handed_over; }
-asked_by() # COMMAND...: for each of 60 files
+asked_by() # COMMAND...: requests that it makes for 60 files
 {
 	_calls=$(of a storage calls)
 	for _i in $(seq 60); do "$@" "/mnt/a/$_i" || die "$*"; done
@@ -187,7 +187,7 @@ put() { dd if=/tmp/bytes of="$1" bs=4 count=1 conv=notrunc 2>/dev/null; }
 append() { cat /tmp/bytes >>"$1"; }
 look() { : <"$1"; }
 
-# costs OPTIONS: requests for 60 files that are made, written in place, and appended to
+# costs OPTIONS: requests to make 60 files, write them in place, and append to them
 costs()
 {
 	down a
@@ -198,15 +198,15 @@ costs()
 	appended=$(asked_by append)
 }
 
-# A WRITE that is all that was written commits. Storage chooses the place of what is appended, so
-# that has 60 COMMITs: at each close, or at none, and then an fsync finds what a close has left.
+# A single WRITE that holds all written bytes commits them itself. Storage chooses the offset of an
+# append, so 60 appends take 60 COMMITs: one at each close, or with commit_on_close=0 at the fsync.
 test_commit_on_close()
 {
 	echo bytes >/tmp/bytes
 	costs ''
 	with="$made $put" with_append=$appended
 	costs ,commit_on_close=0
-	grep -q '^commit_on_close=0$' "$(proc a)/options" || die "not among the options"
+	grep -q '^commit_on_close=0$' "$(proc a)/options" || die "the options lack it"
 	for each in $with; do
 		[ "$each" -le $((made + 10)) ] || die "requests with $with, without $made $put"
 		made=$put
@@ -234,7 +234,7 @@ test_locks_kept() { crashing locks_kept; }
 counted() { od -An -tu8 -j4096 -N8 /srv/locks_data/f 2>/dev/null; }
 counts_on() { [ "$(counted)" != "$1" ] || ! running counter; }
 
-# The daemon is killed and comes back, again and again, while both nodes count under a lock.
+# The daemon is killed and restarted, again and again, while both nodes count under a lock.
 test_locks_restarts()
 {
 	job counter coop-posix locks_data /mnt/a /mnt/b
@@ -249,7 +249,7 @@ test_locks_restarts()
 	[ "$times" -ge 5 ] || die "only $times restarts"
 }
 
-# Locks that are a node's own: both have them, and what excludes nodes is not so here.
+# Local locks: each node has its own, and they do not exclude the other node.
 test_local_locks()
 {
 	for kind in flock posix all; do
@@ -265,7 +265,7 @@ test_local_locks()
 	up
 }
 
-# What the other node's system call changed is seen by the next one here, on an open file too.
+# strict: the next system call here sees what the other node's last one changed, on an open file too.
 test_strict()
 {
 	down a
@@ -293,7 +293,7 @@ test_strict()
 	up
 }
 
-# refused WHY COMMAND...: it fails, and says so
+# refused WHY COMMAND...: it fails, and its message contains WHY
 refused()
 {
 	_why=$1
@@ -310,7 +310,7 @@ test_read_only()
 	down a
 	kmount a $server ro
 	cd /mnt/a/ro
-	[ "$(cat f)" = here ] || die "it cannot be read"
+	[ "$(cat f)" = here ] || die "the file cannot be read"
 	refused "$ro" sh -c 'echo x >f'
 	refused "$ro" sh -c 'echo x >new'
 	refused "$ro" mkdir d
@@ -326,7 +326,7 @@ test_read_only()
 	mount -o remount,rw /mnt/a
 	echo more >>/mnt/a/ro/f
 	[ "$(cat /srv/ro/f)" = "here
-more" ] || die "what was written is not there"
+more" ] || die "the written line is missing"
 	exec 7>>/mnt/a/ro/f
 	if mount -o remount,ro /mnt/a; then die "read-only under a writer"; fi
 	exec 7>&-
@@ -337,7 +337,7 @@ more" ] || die "what was written is not there"
 	kmount a $server readahead=64
 }
 
-# A remount changes what may change, under open files.
+# A remount changes the options that may change, under open files.
 test_remount()
 {
 	echo text >/mnt/a/remount
@@ -367,7 +367,7 @@ test_busy()
 	cd /mnt/a
 	refused busy umount /mnt/a
 	cd /
-	# A lazy one goes when the last file is closed; until then that is as good as ever.
+	# After a lazy umount the mount lives until the last file is closed, and that file works.
 	exec 7>>/mnt/a/busy
 	umount -l /mnt/a
 	! mounted /mnt/a || die "still mounted"
@@ -382,12 +382,12 @@ forced_off()
 	! mounted "/mnt/$1" || umount -f "/mnt/$1"
 }
 
-# The daemon is away for good. Who waits for it gets an error, and the mounts can go: one
-# with a reader, one with bytes that nothing can store any more.
+# The daemon is gone for good. Callers that wait for it get an error, and umount -f succeeds: on a
+# mount with a reader, and on one with dirty bytes that cannot be stored any more.
 test_forced()
 {
 	coop-pattern write /srv 1 1 1048576 1
-	# Nobody else may have its descriptor: whatever ends with that writes the bytes back.
+	# Only the writer may have this descriptor: any process that ends with a copy writes the bytes back.
 	mkfifo /tmp/go
 	job writer sh -c 'exec 7<>/mnt/b/dirty; read -r _ </tmp/go; echo lost >&7'
 	until_true 10 "the file is open" test -e "/proc/$(cat /tmp/writer.job)/fd/7"
@@ -397,25 +397,25 @@ test_forced()
 	job reader cat /mnt/a/1
 	until_true 20 "the reader waits" waits reader
 	until_true 20 "the writer waits" waits writer
-	umount -f /mnt/a || true # busy, unless the reader was quick to go
+	umount -f /mnt/a || true # busy, unless the reader ends first
 	until_true 20 "the reader ends" test -s /tmp/reader.status
-	[ "$(cat /tmp/reader.status)" != 0 ] || die "the reader had success"
+	[ "$(cat /tmp/reader.status)" != 0 ] || die "the read succeeded"
 	until_true 20 "a is unmounted" forced_off a
 	umount -f /mnt/b || true
 	until_true 20 "the writer ends" test -s /tmp/writer.status
 	until_true 20 "b is unmounted" forced_off b
-	[ ! -e "$before" ] && [ ! -e "$before_b" ] || die "/proc has them still"
+	[ ! -e "$before" ] && [ ! -e "$before_b" ] || die "/proc still has the mounts"
 	serve $server /srv
 	up
 	coop-pattern check /mnt/a 1 1 1048576 1
 }
 
-# A daemon that is well does not suffer from a forced umount of a mount that is busy.
+# A forced umount of a busy mount does no harm while the daemon works.
 test_forced_in_vain()
 {
 	echo one >/mnt/a/vain
 	exec 7<>/mnt/a/vain
-	umount -f /mnt/a && die "it was not busy"
+	umount -f /mnt/a && die "the mount was not busy"
 	sleep 3
 	kill -STOP "$(cat /tmp/coopfsd.pid)"
 	job writer sh -c 'echo two >/mnt/a/vain.2'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko with less memory than files: two nodes whose programs live in memory groups of
-# 24 MiB write, read, map and exchange twice as much and more. Pages are taken from
-# files while they are read, served and written; nothing may be wrong, or wait for ever.
+# coopfs.ko with less memory than files: two nodes whose programs run in memory groups of
+# 24 MiB write, read, map and exchange at least twice as much. The kernel reclaims pages
+# while they are read, served and written; no byte may be wrong, and no call may hang.
 #
 #: programs coopfsd coopfs coop-pattern coop-fsx ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
@@ -33,23 +33,23 @@ after_failure()
 	rm -rf /srv/*
 } 2>&1
 
-# inside GROUP COMMAND...: with that group's memory
+# inside GROUP COMMAND...: runs it in that memory group
 inside() { (echo 0 >"/tmp/groups/$1/cgroup.procs" && shift && exec "$@"); }
 
-# The limit was reached: pages had to go.
+# pressed GROUP...: the groups hit their limits, so the kernel reclaimed pages
 pressed()
 {
 	for _g in "$@"; do
 		[ "$(awk '$1 == "max" { print $2 }' /tmp/groups/$_g/memory.events)" -gt 0 ] ||
-			die "group $_g had memory enough"
+			die "group $_g had enough memory"
 		[ "$(awk '$1 == "oom_kill" { print $2 }' /tmp/groups/$_g/memory.events)" = 0 ] ||
-			die "group $_g had not memory enough"
+			die "group $_g had too little memory"
 	done
 }
 
-BYTES=$((LIMIT * 1048576)) # of a file; there are two
+BYTES=$((LIMIT * 1048576)) # of each of two files
 
-# Each node writes twice its memory, then reads what the other one wrote.
+# Each node writes twice its memory, then reads what the other wrote.
 test_write_and_read()
 {
 	up
@@ -69,7 +69,7 @@ test_write_and_read()
 	down a b
 }
 
-# The same through mappings, whose pages are written back while they are stored to.
+# The same through mappings: writeback runs while programs store to the pages.
 test_mapped()
 {
 	up
@@ -86,7 +86,7 @@ test_mapped()
 	down a b
 }
 
-# Both read from each other while both also write.
+# Both nodes read from each other while both also write.
 test_exchange()
 {
 	up
@@ -103,16 +103,16 @@ test_exchange()
 	job_ends 120 writer
 	job_ends 120 watcher
 	pressed a b
-	# Who is ahead has its pages from storage, and the other one from it: which it is, nobody says.
+	# The node that is ahead reads from storage and the other from it; either may be ahead.
 	got=$(($(of a source peer pages) + $(of b source peer pages)))
-	[ $got -gt 64 ] || die "they had $got pages from each other"
-	# And after all that a serves b.
+	[ $got -gt 64 ] || die "they got $got pages from each other"
+	# After all that a serves b.
 	new x.after 1 65536
 	coop-pattern settle /srv/x.after/1
 	right a x.after 1 65536
 	before=$(of b source peer pages)
 	right b x.after 1 65536
-	[ "$(of b source peer pages)" -gt "$before" ] || die "b had nothing from a"
+	[ "$(of b source peer pages)" -gt "$before" ] || die "b got nothing from a"
 	rm -r /srv/x.after /srv/x /srv/x.w
 	down a b
 }

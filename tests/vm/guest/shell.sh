@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# An interactive machine: a daemon, two mounts by the kernel module and one by FUSE, on a
-# Soft-RoCE device or socket each.
+# An interactive machine: a daemon, two mounts by the kernel module with a Soft-RoCE device
+# each, and one by FUSE with a socket.
 #
 #: programs coopfsd coopfs-fuse coopfs coop-pattern ip tc rdma ibv_devinfo
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs veth bridge sch_netem fuse

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# What stands on a mount of coopfs.ko: knfsd, which exports it to an NFS client of the same
-# machine, and overlayfs, of which it is the lower layer. Nobody but the kernel is needed for
-# the export: what mountd would tell it is written into its tables here.
+# Users of a mount of coopfs.ko inside the kernel: knfsd, which exports it to an NFS client on the
+# same machine, and overlayfs, which has it as its lower layer. No mountd runs: this script writes
+# the export tables of the kernel itself.
 #
 #: programs coopfsd coopfs coop-pattern coop-posix mkfs.ext4 setpriv unshare
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic nfsd nfsv4 overlay
@@ -41,23 +41,23 @@ after_failure()
 	up
 } 2>&1
 
-# nfsd_up DIRECTORY: NFSv4 alone, which needs neither rpcbind nor mountd
+# nfsd_up DIRECTORY: exports it by NFSv4 only, which needs neither rpcbind nor mountd
 nfsd_up()
 {
 	mounted /proc/fs/nfsd || mount -t nfsd nfsd /proc/fs/nfsd
 	mkdir -p /var/lib/nfs/v4recovery
-	# Seconds; nobody is left of a server before, so nobody has to be waited for longer.
+	# Seconds. No client of an earlier server exists, so the grace period may be short.
 	echo 10 >/proc/fs/nfsd/nfsv4gracetime
 	echo "-2 -3 +4 +4.2" >/proc/fs/nfsd/versions
 	_never=2147483647
-	# Insecure ports, no subtree check, file system 0: the root of what is exported.
+	# Insecure ports, no subtree check, file system 0: the root of the export.
 	echo "nfsd $server $_never all" >/proc/net/rpc/auth.unix.ip/channel
 	echo "all 1 \\x00000000 $_never $1" >/proc/net/rpc/nfsd.fh/channel
 	echo "all $1 $_never 9218 65534 65534 0" >/proc/net/rpc/nfsd.export/channel
 	echo 4 >/proc/fs/nfsd/threads
 }
 
-# nfsd_down: it lets go of the mount
+# nfsd_down: makes nfsd release the mount
 nfsd_down()
 {
 	echo 0 >/proc/fs/nfsd/threads
@@ -84,24 +84,24 @@ test_nfs()
 	nfs_mount || die "NFS: $?"
 	coop-pattern check /mnt/nfs 1 4 1048576 1
 	coop-pattern -m direct check /mnt/nfs 1 4 1048576 1
-	[ "$(cat /mnt/nfs/d/e/f/deep)" = deep ] || die "what is deep was not read"
-	# What an NFS client writes is seen by a node that opens it then, and the other way round.
+	[ "$(cat /mnt/nfs/d/e/f/deep)" = deep ] || die "the deep file was not read"
+	# A node's next open sees what an NFS client wrote, and the reverse.
 	coop-pattern -f write /mnt/nfs 5 8 1048576 1
 	coop-pattern check /mnt/b 5 8 1048576 1
 	coop-pattern write /mnt/b 5 8 1048576 2
-	# The server asks for attributes as any program does, the client believes it for some seconds.
+	# The NFS server asks for attributes like any program; its client caches them for some seconds.
 	until_true 90 "the NFS client sees version 2" coop-pattern check /mnt/nfs 5 8 1048576 2
 	mkdir /mnt/nfs/made
 	echo one >/mnt/nfs/made/one
 	mv /mnt/nfs/made/one /mnt/nfs/d/two
 	ln /mnt/nfs/d/two /mnt/nfs/d/three
 	ln -s two /mnt/nfs/d/four
-	[ "$(cat /mnt/b/d/four)" = one ] || die "names made by NFS are not there"
+	[ "$(cat /mnt/b/d/four)" = one ] || die "names made by NFS are missing"
 	rm /mnt/nfs/d/three /mnt/nfs/d/four
 	rmdir /mnt/nfs/made
 	[ ! -e /srv/made ] || die "the directory is still there"
 
-	# Handles that the client has are good when the server has forgotten all it knew.
+	# The client's handles stay valid after the server has dropped its caches.
 	exec 7</mnt/nfs/d/e/f/deep
 	cd /mnt/nfs/d/e/f
 	nfsd_down
@@ -109,13 +109,13 @@ test_nfs()
 	kmount a $server readahead=64
 	forget
 	nfsd_up /mnt/a
-	[ "$(cat deep)" = deep ] || die "by a handle of before"
-	[ "$(cat <&7)" = deep ] || die "by an open file of before"
+	[ "$(cat deep)" = deep ] || die "an earlier handle is stale"
+	[ "$(cat <&7)" = deep ] || die "an earlier open file is stale"
 	exec 7<&-
 	[ "$(cd .. && pwd)" = /mnt/nfs/d/e ] || die "the directory lost its place"
 	echo more >>deep
 	cd /
-	until_true 30 "b sees it" grep -q more /mnt/b/d/e/f/deep
+	until_true 30 "b sees the write" grep -q more /mnt/b/d/e/f/deep
 	umount /mnt/nfs
 	nfsd_down
 	down a
@@ -138,16 +138,16 @@ test_overlay()
 	coop-pattern check /mnt/b/low 1 3 1048576 1
 	echo more >>/mnt/merged/d/kept
 	[ "$(cat /mnt/merged/d/kept)" = "kept
-more" ] || die "it was not copied up"
-	[ "$(stat -c %a /mnt/merged/d/kept)" = 640 ] || die "its mode was not"
+more" ] || die "the file was not copied up"
+	[ "$(stat -c %a /mnt/merged/d/kept)" = 640 ] || die "the mode was not copied up"
 	rm /mnt/merged/d/gone
 	mv /mnt/merged/d/kept /mnt/merged/moved
-	[ -z "$(ls /mnt/merged/d)" ] || die "there are names that were removed"
+	[ -z "$(ls /mnt/merged/d)" ] || die "removed names are still there"
 	[ "$(cat /srv/low/d/kept)" = kept ] && [ -e /srv/low/d/gone ] || die "the layer has changed"
 	umount /mnt/merged
 }
 
-# as USER COMMAND...
+# as USER COMMAND...: runs it as that user
 as()
 {
 	_user=$1
@@ -155,7 +155,7 @@ as()
 	/usr/bin/setpriv "--reuid=$_user" "--regid=$_user" --clear-groups "$@"
 }
 
-# overlay_of NAME: /mnt/layer, with an upper layer of its own
+# overlay_of NAME: mounts an overlay of /mnt/layer with its own upper layer
 overlay_of()
 {
 	mkdir -p "/tmp/$1/upper" "/tmp/$1/work"
@@ -173,7 +173,7 @@ test_idmapped()
 	done
 	chmod 700 /srv/mapped/d
 	chown 5:5 /srv/mapped/five /srv/mapped/d /srv/mapped/d/deep
-	# The mounter is root below, too; 5 and up are 105 and up.
+	# Root, which mounts, is root at storage too; ids 5 and up map to 105 and up.
 	coop-posix --mapped "0 0 1
 5 105 900" /mnt/a/mapped /mnt/layer
 	overlay_of shifted
@@ -182,14 +182,14 @@ test_idmapped()
 	[ "$(as 105 cat /mnt/merged/five /mnt/merged/d/deep)" = "five
 d/deep" ] || die "the owner does not read it"
 	[ "$(as 105 ls /mnt/merged/d)" = deep ] || die "the owner does not list it"
-	! as 5 cat /mnt/merged/five || die "who is the owner at storage reads it"
-	! as 5 ls /mnt/merged/d || die "who is the owner at storage lists it"
-	! as 105 cat /mnt/merged/zero || die "another reads what is root's"
+	! as 5 cat /mnt/merged/five || die "the unmapped owner reads it"
+	! as 5 ls /mnt/merged/d || die "the unmapped owner lists it"
+	! as 105 cat /mnt/merged/zero || die "another user reads root's file"
 	as 105 sh -c 'echo more >>/mnt/merged/five'
-	[ "$(stat -c %u /tmp/shifted/upper/five)" = 105 ] || die "it was copied up for another"
+	[ "$(stat -c %u /tmp/shifted/upper/five)" = 105 ] || die "the copy has another owner"
 	[ "$(as 105 cat /mnt/merged/five)" = "five
-more" ] || die "it was not copied up"
-	! as 5 cat /mnt/merged/five || die "who is the owner at storage reads the copy"
+more" ] || die "the file was not copied up"
+	! as 5 cat /mnt/merged/five || die "the unmapped owner reads the copy"
 	[ "$(cat /srv/mapped/five)" = five ] && [ "$(stat -c %u /srv/mapped/five)" = 5 ] ||
 		die "the layer has changed"
 	umount /mnt/merged
@@ -201,17 +201,17 @@ more" ] || die "it was not copied up"
 	nfsd_forget
 	umount /mnt/layer
 
-	# A mounter whom the layer does not map is nobody there: not for others either.
+	# A mounter that the layer does not map has no rights there, and gives none to others.
 	coop-posix --mapped "5 105 900" /mnt/a/mapped /mnt/layer
 	if overlay_of closed; then
-		! as 105 cat /mnt/merged/five || die "read as a mounter whom the layer does not map"
-		! cat /mnt/merged/five || die "read by a mounter whom the layer does not map"
+		! as 105 cat /mnt/merged/five || die "a user reads through an unmapped mounter"
+		! cat /mnt/merged/five || die "an unmapped mounter reads"
 		umount /mnt/merged
 	fi
 	umount /mnt/layer
 }
 
-# who_reads_twice USER FILE: names are looked up the first time, and found again the second
+# who_reads_twice USER FILE: the first read looks names up, the second finds them cached
 who_reads_twice()
 {
 	for _time in first second; do
@@ -229,29 +229,29 @@ test_idmapped_walk()
 		chmod 600 /srv/walked/$each/closed
 	done
 	chmod 700 /srv/walked/both
-	# Storage is asked about each name that is found again, each time.
+	# The client checks each cached name with storage, each time.
 	kmount c $server nolease,strict
 	coop-posix --mapped "0 0 1
 5 105 900" /mnt/c/walked /mnt/layer
 	overlay_of walk
-	# Mapped or not; what the mounter has just read is no leave for the others.
+	# Users mapped or not: a read by the mounter just before gives them no permission.
 	for user in 2000 105 0; do
 		cat /mnt/merged/low/closed /mnt/merged/both/closed >/dev/null
 		who_reads_twice $user low/f
 		who_reads_twice $user both/f
 	done
 	for user in 2000 105; do
-		! as $user cat /mnt/merged/low/closed || die "user $user reads what is the mounter's in low"
-		! as $user cat /mnt/merged/both/closed || die "user $user reads what is the mounter's in both"
+		! as $user cat /mnt/merged/low/closed || die "user $user reads the mounter's file in low"
+		! as $user cat /mnt/merged/both/closed || die "user $user reads the mounter's file in both"
 	done
 	rm /srv/walked/low/f
-	! as 2000 cat /mnt/merged/low/f || die "what was removed is read"
+	! as 2000 cat /mnt/merged/low/f || die "a removed file is read"
 	umount /mnt/merged
 	umount /mnt/layer
 	down c
 }
 
-# in_new_pids COMMAND...: its notes hold the namespace of its process id
+# in_new_pids COMMAND...: runs it in its own pid namespace, which the client's notes about it keep alive
 in_new_pids() { /usr/bin/unshare --pid --fork "$@"; }
 
 test_idmapped_ended()
@@ -261,8 +261,8 @@ test_idmapped_ended()
 	coop-posix --mapped "0 0 1" /mnt/a/ended /mnt/layer
 	most=$(cat /proc/sys/user/max_pid_namespaces)
 	echo 1 >/proc/sys/user/max_pid_namespaces
-	[ "$(in_new_pids cat /mnt/layer/f)" = text ] || die "it was not read in a namespace of its own"
-	until_true 100 "what a task that has ended held is free" in_new_pids true
+	[ "$(in_new_pids cat /mnt/layer/f)" = text ] || die "the read in a new namespace failed"
+	until_true 100 "the namespace of an ended task is free" in_new_pids true
 	echo "$most" >/proc/sys/user/max_pid_namespaces
 	umount /mnt/layer
 }

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-# coopfs.ko and a daemon that is hard to reach: one that is away, one that says nothing,
-# connections that break while it goes on. That it is killed in the middle of reads and
-# writes is in kernel_faults.
+# coopfs.ko and a daemon that is hard to reach: it is away, or silent, or connections to it
+# break while it runs. kernel_faults kills it in the middle of reads and writes.
 #
 #: programs coopfsd coopfs coop-fsx coop-pattern ip nsenter rdma ss tc
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem tcp_diag
@@ -26,7 +25,7 @@ after_failure()
 	clear_up
 } 2>&1
 
-# soft: an error comes in time; what comes after the daemon's return is right.
+# soft: the caller gets an error in time; reads after the daemon's return get the right bytes.
 test_soft()
 {
 	new soft 2 65536
@@ -41,8 +40,8 @@ test_soft()
 	down a
 }
 
-# It takes what is sent and says nothing. Who is told not to wait for ever gets an error, who
-# waits can be killed, and the others go on where they were.
+# The daemon accepts bytes and answers nothing. A soft mount's caller gets an error, a caller that
+# waits can be killed, and the others continue afterwards.
 test_silent_daemon()
 {
 	new silent 4 65536
@@ -56,10 +55,10 @@ test_silent_daemon()
 	job doomed coop-pattern -d check /mnt/a/silent 2 4 65536 1
 	job hasty coop-pattern -e -d check /mnt/b/silent 2 4 65536 1
 	job_ends 60 hasty 3
-	running patient || die "it did not wait: $(cat /tmp/patient.said)"
-	running doomed || die "it did not wait: $(cat /tmp/doomed.said)"
+	running patient || die "the patient reader did not wait: $(cat /tmp/patient.said)"
+	running doomed || die "the doomed reader did not wait: $(cat /tmp/doomed.said)"
 	grep '^call id=[1-9][0-9]* op=[a-z]* state=sent age_us=[1-9][0-9]*$' "$requests"
-	grep state=abandoned "$requests" && die "somebody has gone"
+	grep state=abandoned "$requests" && die "a call is abandoned too early"
 	kill -9 "$(cat /tmp/doomed.job)"
 	job_ends 30 doomed 137
 	grep '^call id=[1-9][0-9]* op=[a-z]* state=abandoned ' "$requests"
@@ -72,10 +71,10 @@ test_silent_daemon()
 
 none_in_flight() { ! grep '^call ' "$1"; }
 
-# The TCP connections of both nodes to the daemon: those that are no more are told.
+# Breaks both nodes' TCP connections to the daemon, and prints the broken ones.
 hang_up() { ss -HKt "dport = :17430" | grep 17430; }
 
-# breakable: both nodes are up, and their connections can be broken
+# breakable: mounts both nodes, and skips the test if their connections cannot be broken
 breakable()
 {
 	up
@@ -84,10 +83,10 @@ breakable()
 	hang_up && return
 	ss -Ht "dport = :17430" | grep 17430 || die "no connection is seen"
 	down a b
-	skip "this kernel closes no connections of others"
+	skip "this kernel lets ss(8) close no connections"
 }
 
-# Connections break while the daemon goes on: its sessions live, and so does what is open in them.
+# Connections break while the daemon runs: its sessions survive, and so do their open files.
 test_connection_lost()
 {
 	breakable
@@ -114,11 +113,11 @@ test_connection_lost()
 	down a b
 }
 
-# is_connected FILE 0|1: as stats say it, for nothing may be asked of the mount
+# is_connected FILE 0|1: by the stats file, without a request to the mount
 is_connected() { [ "$(awk '$1 == "storage" && $2 == "connected" { print $3 }' "$1")" = "$2" ]; }
 
-# The daemon's machine goes without a word, or the wire to it: that is noticed by who is idle as by
-# who reads and writes, and all goes on when it is back.
+# The daemon's machine vanishes without a word, or its wire does: an idle node notices as well as a
+# busy one, and both go on when it is back.
 test_wire_cut()
 {
 	away
@@ -159,7 +158,8 @@ test_wire_cut()
 	serve $server /srv
 }
 
-# names DIRECTORY: there until there is enough; whatever is done twice, or not at all, fails
+# names DIRECTORY: makes and removes names there until told to stop; an operation that is done twice,
+# or not at all, makes it fail
 names()
 {
 	set -eC
@@ -175,8 +175,8 @@ names()
 	done
 }
 
-# What must not be done twice is not: the daemon remembers its replies, for calls that are repeated
-# on the next connection.
+# The daemon does no operation twice: it remembers its replies for calls that clients repeat on the
+# next connection.
 test_done_once()
 {
 	breakable
@@ -188,7 +188,7 @@ test_done_once()
 	done
 	times=0
 	until [ $times -ge 20 ] && more_than 0 a storage repeats; do
-		[ $times -lt 100 ] || die "no call was on its way in 100 times"
+		[ $times -lt 100 ] || die "no call was in flight in 100 rounds"
 		for n in a b; do
 			running "names.$n" || die "names on $n: $(cat "/tmp/names.$n.said")"
 			running "fsx.$n" || die "fsx on $n: $(cat "/tmp/fsx.$n.said")"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # The user-space verbs end point on a Soft-RoCE device, and soft RoCE v2 in user
-# space against the device, both ways: that proves the packets on the wire.
+# space against the device in both directions, which proves the packets on the wire.
 #
 #: programs ud_verbs ip rdma
 #: modules crc32_generic rdma_rxe ib_uverbs veth bridge
