@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * coop-between - stands between a mount and its storage daemon, and keeps messages back.
+ * coop-between - a proxy between a mount and its storage daemon that holds messages back.
  *
- * Requests run at the same time and their replies come in any order (rpc/storage/STORAGE.md). Which
- * order is seen by a mount is chance, and most of them are never seen; with this program a
- * test chooses. It passes on whole messages, and does what it reads from CONTROL, a line each:
+ * Requests run concurrently and their replies come in any order (rpc/storage/STORAGE.md). Chance
+ * decides which order a mount sees, and most orders never happen; with this program a test
+ * chooses. It forwards whole messages, and reads commands from CONTROL, one per line:
  *
  *   hold OP [OFFSET]           replies to such requests wait here
  *   stop OP [OFFSET]           such requests wait here
- *   refuse OP [OFFSET] ERRNO   such requests are answered so, and go no further
- *   go [OP [OFFSET]]           such rules end, and what waits by them goes on; without OP all
+ *   refuse OP [OFFSET] ERRNO   such requests get this error and go no further
+ *   go [OP [OFFSET]]           ends such rules and forwards what waits by them; without OP all
  *
- * OP is a name of rpc/storage/operation.c, OFFSET that of a READ or WRITE; without one every such
- * request is meant. It says "ready" when it listens. What it has done it writes to LOG, a line
- * each, when it is done: the rule's own line for a message that was kept back or refused ("held",
- * "stopped", "refused", OP, offset), and "done" with the line from CONTROL for each of those.
+ * OP is a name of rpc/storage/operation.c, OFFSET that of a READ or WRITE; without OFFSET the rule
+ * covers every request of the operation. It prints "ready" when it listens. It writes to LOG, one
+ * line per event: "held", "stopped" or "refused" with OP and offset for a message that it held back
+ * or refused, and "done" with the command after each command.
  *
  *   coop-between LISTEN-ADDRESS DAEMON-ADDRESS CONTROL LOG
  *
- * Both at port 17430. CONTROL is a FIFO. It runs until it is killed.
+ * Both addresses have port 17430. CONTROL is a FIFO. It runs until it is killed.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -47,23 +47,23 @@ static const char *const act_done[ACTS] = {"held", "stopped", "refused"};
 
 struct rule {
 	enum act act;
-	unsigned int op; /* 0: there is no rule here */
+	unsigned int op; /* 0: no rule */
 	unsigned long long offset;
 	unsigned int error;
 };
 
-/* A connection of the mount, and that to the daemon in its behalf. */
+/* A connection from the mount, and the one to the daemon on its behalf. */
 struct pair {
 	int mount, daemon;
 	pthread_mutex_t write_mount, write_daemon;
-	/* Requests whose replies are to be held; under 'lock'. */
+	/* Requests whose replies to hold; under 'lock'. */
 	struct {
 		unsigned long long id, offset;
 		unsigned int op;
 	} held[IDS];
 };
 
-/* A message that waits. */
+/* A waiting message. */
 struct waiting {
 	struct waiting *next;
 	struct pair *pair;
@@ -117,7 +117,7 @@ static bool take(int fd, unsigned char *to, size_t n)
 	return true;
 }
 
-/* To an end that has gone it goes nowhere. */
+/* Drops the bytes if the receiver is gone. */
 static void give(int fd, pthread_mutex_t *order, const unsigned char *from, size_t n)
 {
 	pthread_mutex_lock(order);
@@ -140,7 +140,7 @@ static void give_on(struct pair *p, bool request, const unsigned char *from, siz
 		give(p->mount, &p->write_mount, from, n);
 }
 
-/* One message; its length, 0 at the end of the connection. */
+/* Reads one message. Returns its length, 0 at the end of the connection. */
 static size_t take_message(int fd, struct coop_st_header *h, unsigned char *to)
 {
 	size_t n;
@@ -153,7 +153,7 @@ static size_t take_message(int fd, struct coop_st_header *h, unsigned char *to)
 	return take(fd, to + COOP_ST_HEADER, n) ? COOP_ST_HEADER + n : 0;
 }
 
-/* ---- what is kept back ------------------------------------------------------------ */
+/* ---- messages held back ----------------------------------------------------------- */
 
 static bool meant(unsigned int op, unsigned long long offset, unsigned int wanted,
 		  unsigned long long wanted_offset)
@@ -207,7 +207,7 @@ static void expect_reply(struct pair *p, unsigned long long id, unsigned int op,
 	}
 }
 
-/* True: it goes on. */
+/* True: forward it. */
 static bool request_passes(struct pair *p, const struct coop_st_header *h,
 			   const unsigned char *bytes, size_t n)
 {
@@ -217,7 +217,7 @@ static bool request_passes(struct pair *p, const struct coop_st_header *h,
 
 	if (coop_st_body_get(&body, coop_st_request_fields(h->op), bytes + COOP_ST_HEADER,
 			     h->body_len))
-		return true; /* the daemon's to refuse */
+		return true; /* the daemon refuses it */
 	pthread_mutex_lock(&lock);
 	rule = rule_for(h->op, body.offset);
 	if (rule && rule->act == HOLD) {
@@ -245,7 +245,7 @@ static bool reply_passes(struct pair *p, const struct coop_st_header *h, const u
 			continue;
 		p->held[i].id = 0;
 		if (!rule_for(p->held[i].op, p->held[i].offset))
-			break; /* let go meanwhile */
+			break; /* the rule has ended */
 		keep(p, HOLD, p->held[i].op, p->held[i].offset, bytes, n);
 		passes = false;
 	}
@@ -268,7 +268,7 @@ static void pass_on(struct pair *p, bool requests)
 		if (requests ? request_passes(p, &h, bytes, n) : reply_passes(p, &h, bytes, n))
 			give_on(p, requests, bytes, n);
 	free(bytes);
-	/* The other thread ends, too. The pair stays: messages that wait may name it. */
+	/* This ends the other thread too. Keep the pair: waiting messages may refer to it. */
 	shutdown(p->mount, SHUT_RDWR);
 	shutdown(p->daemon, SHUT_RDWR);
 }
@@ -291,7 +291,7 @@ static struct sockaddr_in at(struct in_addr address)
 		.sin_family = AF_INET, .sin_port = htons(PORT), .sin_addr = address};
 }
 
-/* Without a daemon the mount's connection ends, and it tries again. */
+/* Without a daemon, closes the mount's connection, and the mount tries again. */
 static void begin(int mount)
 {
 	struct sockaddr_in to = at(daemon_address);
@@ -330,7 +330,7 @@ static void *accept_all(void *listener)
 	return NULL;
 }
 
-/* ---- what it is told ---------------------------------------------------------------- */
+/* ---- commands ----------------------------------------------------------------------- */
 
 static unsigned int op_of(const char *name)
 {
@@ -383,7 +383,7 @@ static void obey(const char *line)
 		if (!strcmp(what, act_name[act]))
 			rule.act = act;
 	if (n < 1 || (rule.act == ACTS ? strcmp(what, "go") : n < 2 + (rule.act == REFUSE))) {
-		fprintf(stderr, "coop-between: what is '%s'?\n", line);
+		fprintf(stderr, "coop-between: unknown command '%s'\n", line);
 		exit(2);
 	}
 	if (rule.act == REFUSE)
@@ -420,7 +420,7 @@ int main(int argc, char **argv)
 	    bind(listener, (struct sockaddr *)&here, sizeof(here)) || listen(listener, 16))
 		fail(argv[1]);
 	tell("ready");
-	/* Also for writing: it does not end with who writes to it. */
+	/* Open for writing too, so that it never reaches its end when a writer closes it. */
 	control = fopen(argv[3], "r+e");
 	if (!control)
 		fail(argv[3]);

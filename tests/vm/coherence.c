@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * coop-coherence - one file under every kind of access at once: no store may be
- * lost, no word torn, no read older than what was written before it began.
+ * coop-coherence - one file under every kind of access at once: no store may be lost,
+ * no word torn, no read older than the writes that ended before it began.
  *
  *   coop-coherence [options] words FILE
  *   coop-coherence [options] blocks FILE
  *
- * A word of 8 bytes says who wrote it, as which version, and where it belongs, so a
- * wrong one tells where it came from.
+ * A word of 8 bytes names its writer, version and offset, so a wrong word shows where it
+ * came from.
  *
  * words: every thread owns one word of each page. Half of the threads store through a
- * shared mapping, half by pwrite(2), all pages in an order of their own; openers open,
- * look at and close the file meanwhile. Then all words are read, through the mapping, by
- * read(2) and past the cache, and each must be its owner's last.
+ * shared mapping, half by pwrite(2), each in its own order of pages; meanwhile openers open,
+ * stat and close the file. Then all words are read, through the mapping, by read(2) and
+ * past the cache, and each must be the last that its owner wrote.
  *
- * blocks: every block has one thread that writes it, each version another way, and that
- * reads it when the write has returned. Others read all blocks meanwhile. A reader notes
- * the last version that was complete before it began and the last one that was begun
- * before it ended: no word may be of a version outside. The last block is also cut off by
- * truncation; only its writer reads it through the mapping.
+ * blocks: one thread writes each block, every version in another way, and reads it after
+ * the write has returned. Meanwhile others read all blocks. A reader notes the last version
+ * that was complete before it began and the last that was begun before it ended: every word
+ * must be of a version in this range. Truncation also cuts off the last block; only its
+ * writer reads that through the mapping.
  *   -m MIB      size of the file (16)       -t N   writers (8; blocks: 4)
- *   -b BYTES    of a block (65536)          -r N   readers of blocks, openers of words (2)
- *   -s SEED     (1)                         -d SECONDS  how long blocks are written (5)
+ *   -b BYTES    per block (65536)           -r N   readers of blocks, openers of words (2)
+ *   -s SEED     (1)                         -d SECONDS  duration of blocks (5)
  *   -n ROUNDS   of words (1)
- *   -w WAY,...  how blocks are written: pwrite map direct aio uring splice copy punch cut
- *   -R WAY,...  how they are read: pread map direct splice
- *               (default: all; what the file system or the kernel lacks is left out, and said)
- * Status: 0 all right, 1 a violation, 2 usage or an error.
+ *   -w WAY,...  ways to write blocks: pwrite map direct aio uring splice copy punch cut
+ *   -R WAY,...  ways to read them: pread map direct splice
+ *               (default: all; reports and omits ways that the file system or kernel lacks)
+ * Status: 0 success, 1 a violation, 2 usage or an error.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -49,7 +49,7 @@
 
 #define PAGE    4096u
 #define THREADS 64
-#define SHOWN   20 /* violations that are printed */
+#define SHOWN   20 /* violations to print */
 
 enum way { PWRITE, MAP, DIRECT, AIO, URING, SPLICE, COPY, PUNCH, CUT, WAYS };
 static const char *const way_name[WAYS] = {"pwrite", "map",  "direct", "aio", "uring",
@@ -76,7 +76,7 @@ static _Atomic bool over;
 static unsigned round_now;
 static pthread_barrier_t start;
 static _Atomic uint64_t written[WAYS], checked[WAYS];
-/* Linux may say EIO to a direct read that meets a store through a mapping (iomap). */
+/* Linux may fail a direct read with EIO if it meets a store through a mapping (iomap). */
 static _Atomic uint64_t refused_beside_store;
 
 struct self {
@@ -106,7 +106,7 @@ static uint64_t next_random(struct self *t)
 	return t->random;
 }
 
-/* owner + 1: 8 bits, version: 24, place: 32, in words. */
+/* owner + 1: 8 bits, version: 24, offset in words: 32. */
 static uint64_t word_of(unsigned owner, uint64_t version, uint64_t at)
 {
 	return (uint64_t)(owner + 1) << 56 | (version & 0xffffff) << 32 | (at / 8 & 0xffffffff);
@@ -136,7 +136,7 @@ static bool read_whole(int fd, void *to, uint64_t length, uint64_t at)
 		if (n < 0)
 			fail("read");
 		done += (uint64_t)n;
-		if (!n || (n & 511 && fd == run.direct_fd)) { /* the end; it was cut off */
+		if (!n || (n & 511 && fd == run.direct_fd)) { /* the end: the block is cut off */
 			memset((char *)to + done, 0, length - done);
 			return true;
 		}
@@ -167,7 +167,7 @@ static void *own_a_word(void *arg)
 
 	pthread_barrier_wait(&start);
 	for (uint64_t i = 0; i < run.pages; i++) {
-		/* An order of its own: a multiple of an odd prime visits each page once. */
+		/* The thread's own order: steps of an odd prime visit each page once. */
 		const uint64_t page = (i * 7919 + stride) % run.pages;
 		const uint64_t at = page * PAGE + t->number * 8;
 		const uint64_t w = word_of(t->number, round_now, at);
@@ -194,7 +194,7 @@ static void *open_and_look(void *arg)
 			fail("open");
 		read_whole(fd, &w, sizeof(w), next_random(t) % run.pages * PAGE);
 		close(fd);
-		/* What was stored goes to storage all the time, not only when memory is short. */
+		/* Write stores back all the time, not only when memory is short. */
 		if (sync_file_range(run.fd, 0, 0, SYNC_FILE_RANGE_WRITE))
 			fail("sync_file_range");
 	}
@@ -256,7 +256,7 @@ static void words(struct self *all)
 
 /* --- blocks --- */
 
-/* True: written. False: this machine or this file system cannot do it. */
+/* True: written. False: the machine or the file system cannot do it. */
 static bool by_aio(struct self *t, uint64_t at)
 {
 	struct iocb cb = {.aio_lio_opcode = IOCB_CMD_PWRITE,
@@ -310,7 +310,7 @@ static bool ring_ready(struct self *t)
 	return true;
 }
 
-/* The result is not looked at: what was written is. */
+/* Ignores the result: the contents are checked. */
 static bool by_uring(struct self *t, uint64_t at)
 {
 	if (!ring_ready(t))
@@ -404,7 +404,7 @@ static bool write_block(struct self *t, uint64_t b, enum way how, uint64_t versi
 		if (errno != EOPNOTSUPP && errno != ENOSYS)
 			fail("fallocate");
 		return false;
-	case CUT: /* the last block: nothing is behind it */
+	case CUT: /* the last block, so only it is lost */
 		if (ftruncate(run.fd, (off_t)at) || ftruncate(run.fd, (off_t)run.size))
 			fail("ftruncate");
 		return true;
@@ -463,7 +463,7 @@ static void check_block(struct self *t, uint64_t b, enum way how)
 
 	if (!had) {
 		if (last == first)
-			fail("direct read of what is not being written");
+			fail("direct read of a block that no thread writes");
 		refused_beside_store++;
 		return;
 	}
@@ -496,7 +496,7 @@ static enum way pick(struct self *t, unsigned ways)
 	return (enum way)__builtin_ctz(ways);
 }
 
-/* A load from the last block may meet it cut off, and end in SIGBUS. */
+/* Excludes loads from the last block: while it is cut off, they raise SIGBUS. */
 static enum way pick_read(struct self *t, uint64_t b)
 {
 	unsigned ways = run.read_ways;
@@ -528,7 +528,7 @@ static void *write_blocks(void *arg)
 		k->holes = how == PUNCH || how == CUT ? k->holes | bit : k->holes & ~bit;
 		k->begun = version;
 		if (!write_block(t, b, how, version)) {
-			printf("%s: %s is not to be had here: %s\n", run.path, way_name[how],
+			printf("%s: %s is not supported here: %s\n", run.path, way_name[how],
 			       strerror(errno));
 			run.write_ways &= ~(1u << how);
 			if (!write_block(t, b, PWRITE, version))
@@ -603,7 +603,7 @@ static unsigned ways_of(char *list)
 		while (w < WAYS && strcmp(word, way_name[w]))
 			w++;
 		if (w == WAYS) {
-			fprintf(stderr, "coop-coherence: no way '%s'; its head lists them\n", word);
+			fprintf(stderr, "coop-coherence: unknown way '%s'\n", word);
 			exit(2);
 		}
 		ways |= 1u << w;

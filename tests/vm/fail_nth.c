@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * coop-fail-nth - an operation of the file system, once for every allocation in it that
- * can fail.
+ * coop-fail-nth - repeats an operation of the file system, each time with another of its
+ * allocations failing.
  *
  * A kernel built with fault injection fails the Nth allocation that a task makes from
- * now on (/proc/PID/fail-nth). The operation is done with N = 1, 2, 3 ... until it ends
- * before its Nth allocation. Whether that means slab objects or pages is set before, in
- * debugfs. After each failure the same is done once more, without one: it must succeed,
- * so whatever failed has left nothing behind that is in the way.
+ * now on (/proc/PID/fail-nth). This program does the operation with N = 1, 2, 3 ... until
+ * it makes fewer than N allocations. The caller chooses slab objects or pages in debugfs.
+ * After each failure the program repeats the operation without a failure. It must succeed,
+ * so the failed one has left nothing in its way.
  *
  *   coop-fail-nth [-w] [-s STEP] mount|umount SOURCE DIR OPTIONS
  *   coop-fail-nth [-w] [-s STEP] read|write FILE STORED
  *   coop-fail-nth [-s STEP] create FILE
  *   coop-fail-nth [-s STEP] load|unload MODULE.ko
  *
- * FILE is on a mount, STORED the same file where the daemon has it. create makes FILE.1,
- * FILE.2 and so on, and removes them. With -w it is not
- * this task's allocations that fail but those of the kernel's unbound workers, in which
- * pages are served, received and sent to storage. With -s N grows by STEP percent, for
- * what has very many allocations.
+ * FILE is on a mount, STORED is the same file at the daemon. create makes FILE.1, FILE.2
+ * and so on, and removes them. With -w the allocations of the kernel's unbound workers
+ * fail instead of this task's: they serve pages, receive them, and send them to storage.
+ * With -s N grows by STEP percent, for operations with very many allocations.
  *
- * What may be told: that there was no memory, to the task that made the allocation. A
- * worker's allocation that fails is nobody's error: another way leads to the page.
+ * Only the task that made the allocation may get an error, and only that memory is short.
+ * A worker's failed allocation must cause no error: the page arrives in another way.
  *
- * Status: 0 all right, 1 something else was told, or bytes were wrong, 2 usage.
+ * Status: 0 success, 1 another error or wrong bytes, 2 usage.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -42,7 +41,7 @@
 #define TASKS   256
 #define MOST    100000 /* allocations of one operation */
 #define BYTES   (40 * 4096)
-#define WRITTEN 20000 /* of a file: parts of pages at both ends */
+#define WRITTEN 20000 /* bytes of a file: partial pages at both ends */
 #define AT      1000
 
 static struct {
@@ -103,7 +102,7 @@ static void arm(unsigned int n)
 		find_tasks();
 	else
 		add_task("thread-self");
-	for (int i = n_armed; i--;) /* this task last, and nothing after it */
+	for (int i = n_armed; i--;) /* arm this task last: it must not allocate afterwards */
 		if (pwrite(armed[i], text, len, 0) != len && errno != ESRCH)
 			exit(2);
 }
@@ -214,7 +213,7 @@ static int check_written(void)
 
 static unsigned int made, removed; /* FILE.1 to FILE.made */
 
-/* Each time another one: what failed may have made it. */
+/* Use another name each time: a failed creation may have made it. */
 static const char *nth_name(unsigned int n)
 {
 	static char name[4096];
@@ -241,7 +240,7 @@ static int remove_made(void)
 	return err;
 }
 
-static int module; /* its file */
+static int module; /* descriptor of its file */
 
 static int open_module(void)
 {
@@ -286,7 +285,7 @@ static const struct operation {
 
 static bool may_be_told(int err)
 {
-	/* ENFILE and ENOBUFS are what sockets say of it. */
+	/* Sockets report it as ENFILE or ENOBUFS. */
 	return !err || (!opt.workers && (err == ENOMEM || err == ENOBUFS || err == ENFILE));
 }
 
@@ -297,7 +296,7 @@ static int complain(const struct operation *op, unsigned int n, const char *what
 	return 1;
 }
 
-/* With the Nth allocation failing. Status, and whether there was one. */
+/* Runs with the Nth allocation failing. Returns the status, and whether one failed. */
 static int once(const struct operation *op, unsigned int n, bool *failed, unsigned int *told)
 {
 	int err = op->before();
@@ -311,12 +310,12 @@ static int once(const struct operation *op, unsigned int n, bool *failed, unsign
 		return complain(op, n, "it ended with", err);
 	if (err) {
 		++*told;
-		/* A writer's error may be told to the next one, too. */
+		/* The next writer may get the error of this one too. */
 		err = op->run();
 		if (err && op->run == do_write)
 			err = op->run();
 		if (err)
-			return complain(op, n, "done again it ended with", err);
+			return complain(op, n, "repeated, it ended with", err);
 	}
 	err = op->undo();
 	return err ? complain(op, n, "afterwards", err) : 0;
@@ -334,8 +333,8 @@ static int all(const struct operation *op)
 		bad = once(op, n, &failed, &told);
 	if (!bad && op->verify())
 		bad = complain(op, n, "in the end", EBADMSG);
-	fprintf(stderr, "coop-fail-nth: %s: %u failures%s, up to the %uth, %u were told\n",
-		op->name, tries - 1, opt.workers ? " of workers" : "", n - 1, told);
+	fprintf(stderr, "coop-fail-nth: %s: %u failures%s, up to the %uth, %u reported\n", op->name,
+		tries - 1, opt.workers ? " of workers" : "", n - 1, told);
 	return bad;
 }
 

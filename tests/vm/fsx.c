@@ -4,21 +4,20 @@
  *
  *   coop-fsx [options] FILE [FILE2]
  *
- * Reads, writes, both also through mappings and with O_DIRECT, cuts, extensions,
- * appends, fsync, dropped caches, reopening. With FILE2, the same file through
- * another mount, it also changes sides: closes here, opens there, where everything
- * must be as it was left. After each operation that reads, every byte and the size are as in
- * the copy.
+ * It reads and writes, also through mappings and with O_DIRECT, truncates, extends,
+ * appends, syncs, drops caches and reopens. With FILE2, the same file through another
+ * mount, it also changes sides: it closes here and opens there, where everything must be
+ * as it was. After each read, every byte and the size must match the copy.
  *
- *   -s SEED    replays a run (from the clock); the seed is printed first
+ *   -s SEED    replays a run (default: from the clock); the seed is printed first
  *   -n COUNT   operations (1000)
- *   -l BYTES   longest that the file gets (262144)
- *   -a         no appends: storage that is started anew in one may do it twice
+ *   -l BYTES   most bytes of the file (262144)
+ *   -a         no appends: a daemon that restarts during one may do it twice
  *
- * SIGTERM: enough, after the operation at hand; what was done is checked as at the end.
+ * SIGTERM ends the run after the current operation, with the final check.
  *
- * Status: 0 all right, 1 wrong bytes, a wrong size or an operation that failed (the last
- * operations are told), 2 usage.
+ * Status: 0 success, 1 wrong bytes, a wrong size or a failed operation (prints the last
+ * operations), 2 usage.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -50,7 +49,7 @@ static struct {
 static const char *path[2];
 static unsigned int sides, side;
 static int fd = -1;
-static uint8_t *good, *buffer; /* the copy; what is read and written */
+static uint8_t *good, *buffer; /* the copy; bytes of one operation */
 static uint32_t size;
 static uint64_t state;
 static unsigned int op;
@@ -132,7 +131,7 @@ static void close_file(void)
 	fd = -1;
 }
 
-/* New bytes in buffer and in the copy, which grows if need be. */
+/* Puts new bytes into the buffer and the copy, which grows if necessary. */
 static void change(uint32_t at, uint32_t bytes)
 {
 	for (uint32_t i = 0; i < bytes; i += 8) {
@@ -177,7 +176,7 @@ static void op_write(void)
 	check(pwrite(fd, buffer, bytes, at) == (ssize_t)bytes, "write");
 }
 
-/* What lies in the file of a random range; false: nothing. */
+/* Picks a random range inside the file; false: the file is empty. */
 static bool within(uint32_t *at, uint32_t *bytes)
 {
 	*at = below(size);
@@ -218,7 +217,7 @@ static void op_store(void)
 	mapped(true);
 }
 
-/* Whole pages, and sometimes not. */
+/* Mostly whole pages. */
 static void direct(bool write)
 {
 	uint32_t at = below(opt.longest - PAGE), bytes = PAGE + below(LONGEST - PAGE);
@@ -323,7 +322,7 @@ static void read_all(void)
 		read_some(fd, at, LONGEST);
 }
 
-/* The close here is before the open there. */
+/* Closes here before it opens there. */
 static void change_sides(void)
 {
 	close_file();
@@ -342,8 +341,8 @@ static void op_hand_over(void)
 }
 
 /*
- * Nothing is changed until storage can tell what version the file is of. Then each side has the
- * pages that the other one may ask for.
+ * Changes nothing until storage can prove the version of the file. Then each side has pages for
+ * which the other may ask.
  */
 static void op_share(void)
 {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * coop-pattern - files whose every 8 bytes say where they belong.
+ * coop-pattern - files in which every 8 bytes name their place.
  *
- * A word of file number F, version V, at byte B is F << 48 | V << 32 | B / 8. So
- * a wrong page does not only differ: it names the file, the version and the place
- * that it came from, which tells a stale page from one of another file and from
- * one that was never written.
+ * A word of file number F, version V, at byte B is F << 48 | V << 32 | B / 8. So a wrong
+ * page does not only differ: it names the file, version and offset that it came from,
+ * which tells a stale page from a page of another file and from one never written.
  *
  *   coop-pattern [options] write DIR FIRST LAST BYTES VERSION
  *   coop-pattern [options] check DIR FIRST LAST BYTES VERSION
@@ -15,24 +14,24 @@
  *   coop-pattern [options] hold DIR FIRST LAST BYTES VERSION
  *   coop-pattern settle FILE...
  *
- * Files are DIR/FIRST to DIR/LAST, named by their numbers. rewrite gives them ever
- * new versions and says so in the file STATE; watch reads meanwhile, on another
- * mount: from an open to the close no page may be older than what was closed before
- * the open, nor newer than what was begun before the close, nor a mix. pick drops a
- * file from the cache and reads a few of its pages, somewhere, over and over. hold
- * opens what is there, writes all over it at the first line of its input, says "written",
- * and closes it at the second one: what it wrote is stored no sooner. settle waits until
- * storage can prove the versions of files (rpc/storage/STORAGE.md).
+ * Files are DIR/FIRST to DIR/LAST, named by their numbers. rewrite keeps giving them new
+ * versions and records these in the file STATE; watch reads meanwhile, on another mount:
+ * between an open and its close no page may be older than the version closed before the
+ * open, nor newer than the version begun before the close, nor a mix. pick keeps dropping a
+ * file from the cache and reading a few of its pages somewhere. hold opens files, overwrites
+ * them at the first line of its input, prints "written", and closes them at the second line:
+ * the bytes are not stored earlier. settle waits until storage can prove the versions of
+ * files (rpc/storage/STORAGE.md).
  *
- *   -m read|mmap|direct   how (read)
- *   -r N                  rounds (1); with pick: ranges that are read
- *   -s N                  seed of pick (1): the same one picks the same ranges
- *   -d                    drops each file's pages from the cache before each round
+ *   -m read|mmap|direct   way of access (read)
+ *   -r N                  rounds (1); of pick: ranges to read
+ *   -s N                  seed of pick (1): the same seed picks the same ranges
+ *   -d                    drop each file's pages from the cache before each round
  *   -f                    fsync before close
- *   -x                    write makes each file anew
- *   -e                    an error ends it with status 3, else with 2
+ *   -x                    write removes each file first, and creates it
+ *   -e                    exit with status 3 on an error, else with 2
  *
- * Status: 0 all right, 1 wrong bytes, 2 usage or an error.
+ * Status: 0 success, 1 wrong bytes, 2 usage or an error.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -51,9 +50,9 @@
 
 #define PAGE  4096u
 #define CHUNK (256u * 1024)
-#define FILES 64 /* of rewrite, watch and hold */
-#define PICKS 8  /* of one open */
-#define MOST  24 /* pages of a pick: some are one fetch, some lie in two */
+#define FILES 64 /* at most, of rewrite, watch and hold */
+#define PICKS 8  /* per open */
+#define MOST  24 /* pages per pick: some picks are one fetch, some span two */
 
 enum status { RIGHT, WRONG, FAILED, IO_ERROR };
 enum how { READ, MMAP, DIRECT };
@@ -66,7 +65,7 @@ static struct {
 	int io_error;
 } opt = {.rounds = 1, .seed = 1, .io_error = FAILED};
 
-/* What rewrite has begun and what it has closed, of each file. */
+/* The versions that rewrite has begun and closed, of each file. */
 struct state {
 	_Atomic uint32_t begun[FILES], closed[FILES];
 	_Atomic uint32_t over;
@@ -100,7 +99,7 @@ static void fill(uint8_t *to, const struct file *f, uint32_t version, uint64_t a
 	}
 }
 
-/* 'page' is all zero: a hole, or never filled. */
+/* A word that is zero is from a hole, or was never filled. */
 static int complain(const struct file *f, uint64_t at, uint64_t got, uint64_t wanted)
 {
 	fprintf(stderr,
@@ -111,7 +110,7 @@ static int complain(const struct file *f, uint64_t at, uint64_t got, uint64_t wa
 	return WRONG;
 }
 
-/* Of one page's bytes: each of one version from oldest to newest, the same in all of them. */
+/* Checks one page's bytes: all of one version, between oldest and newest. */
 static int judge(const uint8_t *p, const struct file *f, uint64_t at, size_t n, uint32_t oldest,
 		 uint32_t newest)
 {
@@ -195,7 +194,7 @@ static int put_bytes(int fd, const struct file *f, uint32_t version)
 	return RIGHT;
 }
 
-/* A line of the input. */
+/* Waits for a line of the input. */
 static bool told(void)
 {
 	int c;
@@ -251,7 +250,6 @@ static int write_file(const struct file *f, uint32_t version)
 
 /* ---- reading ------------------------------------------------------------------------- */
 
-/* How far it was right; the caller has read on only after that was so. */
 static int get_bytes(int fd, const struct file *f, const _Atomic uint32_t *begun, uint32_t oldest,
 		     uint32_t newest)
 {
@@ -320,7 +318,7 @@ static int check_file(const struct file *f, const _Atomic uint32_t *begun, uint3
 
 /* ---- short rounds ----------------------------------------------------------------------- */
 
-/* xorshift64*: not 0 as long as the seed is not. */
+/* xorshift64*: never 0 unless the seed is. */
 static uint64_t below(uint64_t limit)
 {
 	opt.seed ^= opt.seed >> 12;
@@ -329,7 +327,7 @@ static uint64_t below(uint64_t limit)
 	return (opt.seed * 0x2545f4914f6cdd1dull >> 32) % limit;
 }
 
-/* Drops all, then reads some pages: alone, or with what the kernel reads ahead of them. */
+/* Drops all pages, then reads some: alone, or with the kernel's readahead. */
 static int pick_range(int fd, const struct file *f, uint32_t version)
 {
 	const uint64_t pages = (f->bytes + PAGE - 1) / PAGE, at = below(pages) * PAGE;
@@ -368,7 +366,7 @@ static int pick(struct file *f, unsigned int first, unsigned int last, uint32_t 
 	return bad;
 }
 
-/* ---- what is asked for ----------------------------------------------------------------- */
+/* ---- command line ---------------------------------------------------------------------- */
 
 static struct state *map_state(const char *path)
 {
@@ -453,8 +451,8 @@ static int parse_options(int argc, char **argv)
 }
 
 /*
- * By the clock that stamps changes, which stands still while a tick is late. A time without a
- * fraction may be one that was cut to seconds: one of 250 files has it by chance.
+ * Uses the clock that stamps changes, which stops while a tick is late. A time without a
+ * fraction may have been cut to seconds; one in 250 files has such a time by chance.
  */
 static int settle(char **file)
 {
@@ -525,7 +523,7 @@ int main(int argc, char **argv)
 			else
 				bad = watch_one(state, &f);
 		}
-		/* Who watches goes on for as long as there is something to see. */
+		/* A watcher goes on until rewrite is over. */
 		if (what == 's' && !state->over && round + 1 == opt.rounds)
 			round--;
 	}

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * coop-pin - pages of a file's cache are pinned for a device, by coop_lab.ko, until this
- * program is told to let go of them.
+ * coop-pin - pins cached pages of a file by coop_lab.ko, as for a device, until told to
+ * release them.
  *
  *   coop-pin FILE PAGES
  *
- * The first pages of FILE. It says "pinned" on its standard error, waits for a line of its
- * input, lets go and says "released". Status: 0 all right, 2 usage or an error.
+ * It pins the first pages of FILE, prints "pinned" on standard error, waits for a line of
+ * input, releases them and prints "released". Status: 0 success, 2 usage or an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -51,15 +51,15 @@ int main(int argc, char **argv)
 		return failed(argv[1]);
 	map = mmap(NULL, pages * PAGE, PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
-		return failed("mapping it");
+		return failed("mapping");
 	if (tell_module(map, pages))
 		return failed("pinning");
 	fprintf(stderr, "pinned\n");
 	while (getchar() != '\n')
 		if (feof(stdin))
-			return failed("nothing came in");
+			return failed("no input");
 	if (tell_module(NULL, 0))
-		return failed("letting go");
+		return failed("releasing");
 	fprintf(stderr, "released\n");
 	return 0;
 }

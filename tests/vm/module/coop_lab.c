@@ -2,19 +2,19 @@
 /*
  * coop_lab.c - a verbs device that breaks its promises, and a driver that pins pages.
  *
- * Soft-RoCE tells of every work request, lets go of every queue pair, and pins no page of a
- * file that is only read. Real devices and their drivers need not be so, and what coopfs does
- * then is not to be seen in the lab without help: this module stands between the verbs and
- * the device that is named when it is loaded. Its parameters are written by the tests:
+ * Soft-RoCE completes every work request, destroys every queue pair, and pins no page of a
+ * file that is only read. Real devices and their drivers may not. To show in the lab what
+ * coopfs does then, this module stands between the verbs and the device that is named when
+ * it is loaded. Tests write its parameters:
  *
- *   lose_sends    so many sends that succeed are told to nobody
- *   lose_flushes  so many work requests that are flushed are told to nobody
- *   keep_qps      so many times a queue pair is not destroyed: EBUSY
- *   pin           "ADDRESS PAGES": of who writes this, as for a device that reads there; "0 0"
- *                 lets go of them
+ *   lose_sends    swallow the completions of so many successful sends
+ *   lose_flushes  swallow the completions of so many flushed work requests
+ *   keep_qps      refuse so many times to destroy a queue pair: EBUSY
+ *   pin           "ADDRESS PAGES": pin these pages of the writing process, as for a device that
+ *                 reads them; "0 0" unpins them
  *
- * The first three count down. lost and kept tell how many there have been. The module stays
- * until the machine ends, for its functions may be running at any time.
+ * The first three count down. lost and kept are the totals. The module cannot be unloaded,
+ * because its functions may be running at any time.
  */
 #include <linux/atomic.h>
 #include <linux/err.h>

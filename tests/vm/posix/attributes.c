@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* attributes.c - modes, owners, times, what statx(2) adds to them, and who may do what. */
+/* attributes.c - modes, owners, times, the additions of statx(2), and permissions. */
 #define _GNU_SOURCE
 #include <linux/fs.h>
 #include <stdint.h>
@@ -74,7 +74,7 @@ void times_area(void)
 	CHECK(st.st_atim.tv_sec == 1000 && st.st_mtim.tv_sec > 3000);
 	FAILS(utimensat(AT_FDCWD, "none", set, 0), ENOENT);
 
-	/* What is written after the times were set has a time of its own. */
+	/* A write after the times were set has its own time. */
 	NEED((fd = open("f", O_RDWR)) >= 0);
 	CHECK(pwrite(fd, "y", 1, 0) == 1 && !futimens(fd, set) && !close(fd));
 	CHECK(!stat("f", &st) && st.st_mtim.tv_sec == 2000 && holds("f", "y"));
@@ -82,7 +82,7 @@ void times_area(void)
 	CHECK(!stat("f", &before) && put("f", "z") && !stat("f", &st));
 	CHECK(later(&st.st_mtim, &before.st_mtim) && later(&st.st_ctim, &before.st_ctim));
 
-	/* A name's coming is a change of its directory; a mode is no change of content. */
+	/* A new name changes its directory's times; a new mode changes no modification time. */
 	CHECK(!mkdir("d", 0755) && !stat("d", &before));
 	let_clock_tick();
 	CHECK(put("d/f", "x") && !stat("d", &st) && later(&st.st_mtim, &before.st_mtim));
@@ -108,7 +108,7 @@ static bool same_birth(const struct statx *a, const struct statx *b)
 	       a->stx_btime.tv_nsec == b->stx_btime.tv_nsec;
 }
 
-/* The aligned bytes that statx(2) tells of can be written from such memory. */
+/* A direct write works with the alignments of memory and offset that statx(2) reports. */
 static void direct_aligned(const char *path)
 {
 	static _Alignas(PAGE) char buf[2 * PAGE];
@@ -135,7 +135,7 @@ void statx_area(void)
 	NEED(born.stx_mask & STATX_BTIME);
 	CHECK(born.stx_btime.tv_sec >= now_of(".").stx_btime.tv_sec);
 
-	/* A birth is once, whoever asks. */
+	/* The birth time never changes. */
 	let_clock_tick();
 	NEED((fd = open("f", O_WRONLY)) >= 0);
 	CHECK(write(fd, "yy", 2) == 2 && !fchmod(fd, 0640) && !close(fd) && !rename("f", "g"));
@@ -151,7 +151,7 @@ void statx_area(void)
 	CHECK(same_birth(&born, &now));
 	CHECK(now_of("d").stx_mask & STATX_BTIME && now_of("l").stx_mask & STATX_BTIME);
 
-	/* Traits of the file system below. */
+	/* Attributes of the exported file system. */
 	NEED((fd = open(below, O_RDONLY)) >= 0);
 	CHECK(!ioctl(fd, FS_IOC_GETFLAGS, &none));
 	flags = none | FS_IMMUTABLE_FL | FS_NODUMP_FL;
@@ -199,14 +199,14 @@ static void stranger(void)
 	FAILS(rmdir("empty"), EACCES);
 	FAILS(stat("closed/f", &st), EACCES);
 	FAILS(open("closed", O_RDONLY | O_DIRECTORY), EACCES);
-	CHECK(!stat("blind/f", &st)); /* may be searched, not listed */
+	CHECK(!stat("blind/f", &st)); /* it permits search, but no listing */
 	FAILS(open("blind", O_RDONLY | O_DIRECTORY), EACCES);
-	/* Others' names in a sticky directory. */
+	/* Names of other users in a sticky directory. */
 	FAILS(unlink("sticky/root"), EPERM);
 	FAILS(rename("sticky/root", "sticky/mine"), EPERM);
 	CHECK(put("sticky/own", "own") && !unlink("sticky/own"));
 
-	/* One's own file. */
+	/* The user's own file. */
 	NEED((fd = open("sticky/mine", O_CREAT | O_EXCL | O_WRONLY, 0200)) >= 0);
 	CHECK(write(fd, "abc", 3) == 3 && !close(fd));
 	CHECK(!stat("sticky/mine", &st) && st.st_uid == STRANGER && st.st_gid == STRANGER);
@@ -215,7 +215,7 @@ static void stranger(void)
 	CHECK(pwrite(fd, "X", 1, 1) == 1 && pwrite(fd, "long", 4, 5000) == 4 && !close(fd));
 	CHECK(!chmod("sticky/mine", 0600) && size_of("sticky/mine") == 5004);
 	NEED((fd = open("sticky/mine", O_RDWR)) >= 0);
-	CHECK(!fchmod(fd, 0)); /* what is open stays so */
+	CHECK(!fchmod(fd, 0)); /* an open file stays open */
 	CHECK(pwrite(fd, "Y", 1, 2) == 1 && !ftruncate(fd, 3) && !close(fd));
 	CHECK(!chmod("sticky/mine", 0600) && holds("sticky/mine", "aXY"));
 	FAILS(chown("sticky/mine", 0, (gid_t)-1), EPERM);
@@ -228,7 +228,7 @@ static void member(void)
 	CHECK((fd = open("group", O_RDWR)) >= 0 && !close(fd));
 }
 
-/* To execute asks for the right to execute alone. */
+/* Executing takes execute permission only. */
 static void run_unread(void)
 {
 	const pid_t child = fork();
@@ -243,7 +243,7 @@ static void run_unread(void)
 	FAILS(execl("public", "public", NULL), EACCES);
 }
 
-/* This program itself; what it lists when it runs goes to standard output. */
+/* Copies this program; its --list goes to standard output. */
 static bool copy_of_us(const char *to)
 {
 	const int in = open("/proc/self/exe", O_RDONLY), out = open(to, O_CREAT | O_WRONLY, 0700);
@@ -302,7 +302,7 @@ static void write_open(void)
 	CHECK(pwrite(program, "x", 1, 0) == 1);
 }
 
-/* Set-id bits go when somebody else writes, and when the owner changes. */
+/* A write by another user clears set-id bits, and so does a change of owner. */
 void set_id_area(void)
 {
 	NEED(put("program", "text") && !chmod("program", 06777));
@@ -310,7 +310,7 @@ void set_id_area(void)
 	CHECK(mode_of("program") == 0777 && mode_of(other("program")) == 0777);
 	CHECK(!chmod("program", 06777) && mode_of("program") == 06777);
 	CHECK(!chown("program", STRANGER, STRANGER) && mode_of("program") == 0777);
-	/* A mode that another node has set meanwhile stays: a write takes bits and gives none. */
+	/* A mode that another node has set meanwhile stays: a write clears bits and sets none. */
 	NEED(!chmod("program", 06777) && mode_of("program") == 06777);
 	NEED((program = open("program", O_WRONLY)) >= 0 && !chmod(other("program"), 0700));
 	as_user(STRANGER, STRANGER, write_open);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* bytes.c - what is read is what was written: read(2), write(2), and the end of a file. */
+/* bytes.c - reads return the written bytes: read(2), write(2), and the end of a file. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdint.h>
@@ -72,7 +72,7 @@ void read_write_area(void)
 	FAILS(read(fd, small, 1), EBADF);
 	FAILS(pwrite(fd, nowhere, 100, 0), EFAULT);
 	FAILS(pwrite(fd, "x", 1, -1), EINVAL);
-	/* Only what the limit permits; then nothing. */
+	/* A write stops at the limit; the next one fails. */
 	signal(SIGXFSZ, SIG_IGN);
 	CHECK(!getrlimit(RLIMIT_FSIZE, &had) && !setrlimit(RLIMIT_FSIZE, &least));
 	CHECK(pwrite(fd, text, 100, 950) == 50);
@@ -94,7 +94,7 @@ void append_area(void)
 	CHECK(write(fd, "AB", 2) == 2 && lseek(fd, 0, SEEK_CUR) == 12);
 	CHECK(pwrite(plain, "x", 1, 0) == 1); /* through the cache, before the end moves again */
 	CHECK(lseek(fd, 0, SEEK_SET) == 0 && write(fd, "C", 1) == 1);
-	CHECK(pwrite(fd, "D", 1, 0) == 1); /* on Linux the place is not heeded */
+	CHECK(pwrite(fd, "D", 1, 0) == 1); /* Linux ignores the offset */
 	CHECK(pwrite(plain, "more", 4, 14) == 4 && write(fd, "E", 1) == 1);
 	CHECK(holds("f", "x123456789ABCDmoreE"));
 	CHECK(!fcntl(fd, F_SETFL, 0) && pwrite(fd, "y", 1, 1) == 1);
@@ -113,7 +113,7 @@ void truncate_area(void)
 
 	NEED((fd = open("f", O_CREAT | O_RDWR, 0600)) >= 0);
 	CHECK(write(fd, text, LARGE) == LARGE);
-	/* Down in the middle of a page and up again: zeros, not what was there. */
+	/* Truncate to the middle of a page and extend again: zeros, not the old bytes. */
 	CHECK(!ftruncate(fd, 5000) && size_of("f") == 5000);
 	CHECK(pread(fd, got, LARGE, 0) == 5000 && !memcmp(got, text, 5000));
 	CHECK(!ftruncate(fd, 20000) && size_of("f") == 20000);
@@ -122,7 +122,7 @@ void truncate_area(void)
 	CHECK(!fsync(fd) && !truncate("f", 3) && !truncate("f", 10));
 	CHECK(pread(fd, got, LARGE, 0) == 10 && !memcmp(got, "abc\0\0\0\0\0\0\0", 10));
 	CHECK(!truncate("f", 0) && size_of("f") == 0 && pread(fd, got, 10, 0) == 0);
-	/* Dirty pages behind the new end do not come back. */
+	/* Dirty pages beyond the new end do not come back. */
 	CHECK(pwrite(fd, text, LARGE, 0) == LARGE && !ftruncate(fd, 1) && !fsync(fd));
 	CHECK(holds(other("f"), "a"));
 	FAILS(ftruncate(fd, -1), EINVAL);
@@ -175,16 +175,16 @@ void sync_area(void)
 	CHECK(!sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE) && !syncfs(fd) && !close(fd));
 	CHECK((fd = open("f", O_RDONLY)) >= 0 && !fsync(fd) && !close(fd));
 	CHECK((fd = open("f", O_RDWR | O_SYNC)) >= 0 && write(fd, "s", 1) == 1);
-	CHECK(holds(other("f"), "s") && !close(fd)); /* though it was not closed */
+	CHECK(holds(other("f"), "s") && !close(fd)); /* before its close */
 	CHECK((fd = open("f", O_RDWR | O_DSYNC | O_APPEND)) >= 0 && write(fd, "t", 1) == 1 &&
 	      !close(fd) && holds(other("f"), "st"));
-	/* A directory: what was made in it. */
+	/* fsync of a directory. */
 	NEED(!mkdir("d", 0755) && (d = open("d", O_RDONLY | O_DIRECTORY)) >= 0);
 	CHECK(!fsync(d) && put("d/f", "x") && !fsync(d) && !fdatasync(d));
 	CHECK(!unlink("d/f") && !rmdir("d") && !fsync(d) && !close(d));
 }
 
-/* Bytes that go from file to file inside the kernel. */
+/* Bytes move from file to file inside the kernel. */
 void copies_area(void)
 {
 	char *text = letters(LARGE), *got = malloc(LARGE);

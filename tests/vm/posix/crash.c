@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * crash.c - storage's machine fails, with what it had acknowledged but not on its disk.
+ * crash.c - storage's machine fails and loses what it had acknowledged but not on its disk.
  *
- * The topic's script plays that machine: it does what is written to the file WANTED in the
- * environment, and removes the file when it is done. "save" keeps what storage has now,
- * "crash" kills the daemon, puts back what was kept, and starts another daemon with other
- * verifiers. "power" does so after the file system of the export was shut down as it is,
- * which here is done by ioctl(2): what it has not on its disk is gone.
+ * The topic's script plays that machine: it obeys orders in the file that WANTED in the
+ * environment names, and removes the file afterwards. "save" saves what storage has now,
+ * "crash" kills the daemon, restores what was saved, and starts another daemon with other
+ * verifiers. "power" does the same after an ioctl(2) here has shut down the export's file
+ * system as it is, which loses what is not on its disk.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -24,7 +24,7 @@
 
 /* No header that programs may use has these of ext4, f2fs and XFS. */
 #define SHUT_DOWN          _IOR('X', 125, unsigned int)
-#define SHUT_DOWN_AS_IT_IS 2u /* and what is in memory is not written any more */
+#define SHUT_DOWN_AS_IT_IS 2u /* without writing what is in memory */
 
 static void pause_shortly(void)
 {
@@ -49,7 +49,7 @@ bool storage_does(const char *what)
 	return false;
 }
 
-/* Three folios in part, in whole, in part: they go out again, and nothing between them. */
+/* Parts of two folios and a whole one between them are written again, and nothing else. */
 void written_again_area(void)
 {
 	char wanted[3 * PAGE], got[3 * PAGE];
@@ -67,7 +67,7 @@ void written_again_area(void)
 		CHECK(pwrite(fd, wanted + 10, 100, 10) == 100);
 		CHECK(pwrite(fd, wanted + PAGE, PAGE, PAGE) == PAGE);
 		CHECK(pwrite(fd, wanted + 2 * PAGE + 200, 300, 2 * PAGE + 200) == 300);
-		/* Storage has it all, and is not asked to make it stable. */
+		/* Storage has all bytes, but got no COMMIT. */
 		CHECK(!sync_file_range(fd, 0, 0,
 				       SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
 		NEED(storage_does("crash"));
@@ -85,7 +85,7 @@ static bool range_lock(int fd, short type)
 	return !fcntl(fd, F_SETLKW, &(struct flock){.l_type = type, .l_len = PAGE});
 }
 
-/* What was written under a lock is not written again over what its next holder wrote. */
+/* Bytes written under a lock are not written again over those of its next holder. */
 void handed_over_area(void)
 {
 	char got[7] = "";
@@ -140,7 +140,7 @@ static bool waits(const struct ending *e)
 	return false;
 }
 
-/* Two wrote what no one can write again; both hear of the loss, whoever asks storage. */
+/* Two descriptors wrote bytes that cannot be written again: both get the error of the loss. */
 void lost_for_all_area(void)
 {
 	struct ending end[2] = {{.fd = -1}, {.fd = -1, .close = true}};
@@ -196,7 +196,7 @@ static bool make_closed(const char *name, int flags, const char *text, bool time
 	return fd >= 0 && (!times || set_times_and_mode(fd)) && !close(fd);
 }
 
-/* The power of storage goes. */
+/* Storage loses its power. */
 static bool power_fails(void)
 {
 	const unsigned int how = SHUT_DOWN_AS_IT_IS;
@@ -205,7 +205,7 @@ static bool power_fails(void)
 	return fd >= 0 && !ioctl(fd, SHUT_DOWN, &how) && !close(fd) && storage_does("power");
 }
 
-/* By who has not changed it. */
+/* Syncs on a descriptor that changed nothing. */
 static bool synced_later(void)
 {
 	const int fd = open("synced", O_RDONLY);
@@ -213,7 +213,7 @@ static bool synced_later(void)
 	return fd >= 0 && !fsync(fd) && !close(fd) && power_fails();
 }
 
-/* Changed by name, or by who has closed it. */
+/* A change by name, or on a descriptor that is closed, survives. */
 static bool cut_is_kept(void)
 {
 	return !truncate("synced", 2) && synced_later() && holds(other("synced"), "by");
@@ -228,7 +228,7 @@ static bool mode_is_kept(void)
 	       synced_later() && mode_of(other("synced")) == 0640;
 }
 
-/* Many WRITEs are under way when the inode is looked at. */
+/* Many WRITEs are in flight when the sync reaches the inode. */
 static bool sync_is_kept(void)
 {
 	static char big[4 << 20];
@@ -240,7 +240,7 @@ static bool sync_is_kept(void)
 	       st.st_blocks * 512 >= st.st_size && !close(fd);
 }
 
-/* What close(2) has returned of is on the disk: files made, and written again in place. */
+/* When close(2) has returned, new files and files written in place are on the disk. */
 void closed_area(void)
 {
 	int fd;
@@ -253,10 +253,10 @@ void closed_area(void)
 		CHECK(holds(other(name_of(i)), "first"));
 	for (unsigned int i = 0; i < CLOSED; i++)
 		CHECK(make_closed(name_of(i), i % 4 < 2 ? 0 : O_TRUNC, "again", i % 2));
-	/* The last one, for any fsync takes along what others have changed before. */
+	/* Last, because any fsync also stores earlier changes of other files. */
 	CHECK((fd = write_new("synced", O_CREAT | O_EXCL, "bytes")) >= 0);
 	CHECK(set_times_and_mode(fd) && !fsync(fd));
-	/* Nothing is owed any more: nobody waits for storage. */
+	/* Nothing is left to commit, so the close does not wait for storage. */
 	NEED(storage_does("stop"));
 	CHECK(!close(fd));
 	NEED(power_fails());

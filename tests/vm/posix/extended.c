@@ -14,7 +14,7 @@
 #define ACCESS_ACL  "system.posix_acl_access"
 #define DEFAULT_ACL "system.posix_acl_default"
 #define CAPABILITY  "security.capability"
-#define MEMBER      1001 /* a user whom an ACL names */
+#define MEMBER      1001 /* a user that an ACL names */
 #define GROUP       500  /* a group that an ACL names */
 
 static bool has(const char *path, const char *name, const char *value)
@@ -80,7 +80,7 @@ static void sizes(void)
 			FAILS(fgetxattr(fd, "user.big", got, sizes[i] - 1), ERANGE);
 	}
 	FAILS(fsetxattr(fd, "user.big", value, sizeof(value), 0), E2BIG);
-	/* The most that there is, where the file system has room for it. */
+	/* The largest value, if the file system has room for it. */
 	memset(value, 'z', sizeof(value));
 	full = fsetxattr(fd, "user.big", value, sizeof(got), 0) ? errno : 0;
 	CHECK(!full || full == ENOSPC);
@@ -124,7 +124,7 @@ void xattrs_area(void)
 	      !removexattr("d", "trusted.overlay.opaque"));
 	CHECK(!lists("d", "trusted.overlay.opaque"));
 	CHECK(set("secret", "user.s", "s"));
-	/* What is no regular file and no directory has none of the user's. */
+	/* Only regular files and directories have user attributes. */
 	NEED(!mkfifo("p", 0666) && !symlink("f", "l"));
 	for (size_t i = 0; i < 2; i++) {
 		FAILS(lsetxattr(other_types[i], "user.x", "x", 1, 0), EPERM);
@@ -139,13 +139,13 @@ void xattrs_area(void)
 	NEED(!mkdir("own", 0755) && !chown("own", STRANGER, STRANGER));
 	as_user(STRANGER, STRANGER, stranger);
 
-	/* The name goes, its attributes stay with what is open; a rename takes them along. */
+	/* Attributes stay with an open file without a name, and a rename keeps them. */
 	NEED((fd = open("f", O_RDWR)) >= 0);
 	CHECK(!rename("f", "g") && has("g", "user.one", "1") && !unlink("g"));
 	CHECK(fgetxattr(fd, "user.one", buf, sizeof(buf)) == 1 && !close(fd));
 }
 
-/* A capability of a file goes with the next write, whoever writes, and with an owner's change. */
+/* Any write clears a file's capability, and so does a change of owner. */
 static void write_one(void)
 {
 	const int fd = open("program", O_WRONLY);
@@ -183,7 +183,7 @@ void capability_area(void)
 	CHECK(!capable("program") && make_capable("program"));
 	CHECK(!truncate("program", 2) && !capable("program") && make_capable("program"));
 	CHECK(!chown("program", STRANGER, (gid_t)-1) && !capable("program"));
-	/* Set while the file is open and has been written to before. */
+	/* Set while the file is open, after a write. */
 	NEED((fd = open("program", O_RDWR)) >= 0);
 	CHECK(pwrite(fd, "y", 1, 0) == 1 && make_capable("program") && pwrite(fd, "z", 1, 0) == 1);
 	CHECK(!capable("program") && !close(fd));
@@ -264,7 +264,7 @@ static void inheritance(void)
 
 	NEED(!mkdir("in", 0755) && set_acl("in", DEFAULT_ACL, &inherited));
 	CHECK(same_acl("in", DEFAULT_ACL, &inherited) && lists("in", DEFAULT_ACL));
-	/* The umask does not count here: the mode that is asked for cuts the inherited one. */
+	/* The umask has no effect: the requested mode limits the inherited ACL. */
 	NEED((fd = open("in/f", O_CREAT | O_EXCL | O_WRONLY, 0664)) >= 0 && !close(fd));
 	CHECK(mode_of("in/f") == 0660);
 	CHECK(getxattr("in/f", ACCESS_ACL, &got, sizeof(got)) == sizeof(got));
@@ -279,7 +279,7 @@ static void inheritance(void)
 	umask(before);
 }
 
-/* What an ACL has given or taken holds for names that are cached here by now. */
+/* An ACL change applies to names that this node has already cached. */
 static void reads_it(void)
 {
 	CHECK(holds("walk/f", "text") && !access("walk/f", R_OK));
@@ -306,7 +306,7 @@ static void cached_names(void)
 	CHECK(!removexattr("walk", ACCESS_ACL));
 }
 
-/* Set-ID bits and ACLs together. */
+/* Set-ID bits together with ACLs. */
 static void writes_it(void)
 {
 	const int fd = open("set", O_WRONLY);
@@ -330,7 +330,7 @@ static void set_id_bits(void)
 	CHECK(mode_of("set") == 06775);
 	as_user(MEMBER, MEMBER, writes_it);
 	CHECK(mode_of("set") == 0775 && same_acl("set", ACCESS_ACL, &acl));
-	/* An owner who is not of the file's group takes its set-group-ID bit off. */
+	/* An ACL set by an owner outside the file's group clears its set-group-ID bit. */
 	NEED(put("own", "x") && !chown("own", STRANGER, GROUP) && !chmod("own", 02755));
 	as_user(STRANGER, STRANGER, sets_an_acl);
 	CHECK(mode_of("own") == 0775);
@@ -361,14 +361,14 @@ void acls_area(void)
 	as_user(STRANGER, GROUP, named_group);
 	as_user(STRANGER, STRANGER, nobody_named);
 
-	/* A chmod sets the mask, and what the ACL names is bound by it at once. */
+	/* A chmod sets the mask, which limits the ACL's users and groups at once. */
 	CHECK(!chmod("f", 0640));
 	CHECK(getxattr("f", ACCESS_ACL, &got, sizeof(got)) == sizeof(got) && got.e[4].perm == 4);
 	CHECK(!chmod("f", 0660) && set_acl("masked", ACCESS_ACL, &acl));
 	as_user(STRANGER, GROUP, named_group);
 	CHECK(!removexattr("f", ACCESS_ACL) && !lists("f", ACCESS_ACL));
 	FAILS(getxattr("f", ACCESS_ACL, &got, sizeof(got)), ENODATA);
-	/* One that is no more than a mode is none. */
+	/* An ACL equal to a mode is not kept. */
 	got = (struct acl){2, {{USER_OBJ, 6, ~0u}, {GROUP_OBJ, 4, ~0u}, {OTHER, 4, ~0u}}};
 	CHECK(!setxattr("f", ACCESS_ACL, &got, 4 + 3 * sizeof(struct ace), 0));
 	CHECK(mode_of("f") == 0644 && !lists("f", ACCESS_ACL));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * flight.c - O_DIRECT requests of one thread that are under way at the same time.
+ * flight.c - O_DIRECT requests of one thread that are in flight at the same time.
  *
- * The daemon is stopped, so nothing can be answered, and the mount's "info" tells how many
- * calls wait. An alarm lets the daemon go on should the thread be held.
+ * The daemon is stopped and cannot answer, and the mount's "info" shows how many calls wait.
+ * An alarm continues the daemon if the thread blocks.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -60,7 +60,7 @@ static bool come_to(int wanted)
 		most = n > most ? n : most;
 		nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
 	}
-	fprintf(stderr, "%d calls were under way, not %d\n", most, wanted);
+	fprintf(stderr, "%d calls were in flight, not %d\n", most, wanted);
 	return false;
 }
 
@@ -73,7 +73,7 @@ static bool thread_stopped(const char *task)
 	snprintf(path, sizeof(path), "/proc/%d/task/%s/stat", daemon_pid, task);
 	f = fopen(path, "r");
 	if (!f)
-		return errno == ENOENT; /* has ended */
+		return errno == ENOENT; /* the thread has ended */
 	state = fgets(line, sizeof(line), f) ? strrchr(line, ')') : NULL;
 	fclose(f);
 	return state && state[1] == ' ' && state[2] == 'T';
@@ -96,7 +96,7 @@ static bool threads_stopped(void)
 	return all;
 }
 
-/* The signal has been sent when kill() returns; threads may go on answering for a while. */
+/* When kill() returns the signal is only sent: threads may still answer for a while. */
 static bool daemon_stops(void)
 {
 	if (kill(daemon_pid, SIGSTOP))
@@ -110,7 +110,7 @@ static bool daemon_stops(void)
 	return false;
 }
 
-/* One read of many parts, by a child that can wait. */
+/* One read of many parts, by a child process that may block. */
 static void one_large(int fd, char *p, int wanted)
 {
 	int status = 0;

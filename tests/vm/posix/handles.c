@@ -40,7 +40,7 @@ static bool reads(struct handle *h, const char *text)
 	return n == (ssize_t)strlen(text) && !memcmp(buf, text, (size_t)n);
 }
 
-/* Names and inodes that nobody uses are forgotten. */
+/* Makes the kernel forget unused names and inodes. */
 static bool forget(void)
 {
 	const int fd = open("/proc/sys/vm/drop_caches", O_WRONLY);
@@ -76,14 +76,14 @@ void handles_area(void)
 	     handle_of("link", &link));
 	CHECK(reads(&file, "text") && reads(&deep, "deep"));
 
-	/* A file is what it is, whatever it is called, and whether or not the kernel knows it. */
+	/* A handle finds the file by any name, and whether or not the kernel knows it. */
 	CHECK(!rename(other("f"), other("g")) && reads(&file, "text"));
 	CHECK(forget() && reads(&file, "text"));
 	CHECK(forget() && reads(&deep, "deep"));
 	fd = by_handle(&file, O_RDWR);
 	CHECK(fd >= 0 && pwrite(fd, "TE", 2, 0) == 2 && !close(fd) && holds("g", "TExt"));
 
-	/* A directory is put into its place in the tree. */
+	/* The kernel puts a directory into its place in the tree. */
 	CHECK(forget());
 	fd = by_handle(&dir, O_RDONLY | O_DIRECTORY);
 	NEED(fd >= 0);
@@ -99,7 +99,7 @@ void handles_area(void)
 	CHECK(fd >= 0 && readlinkat(fd, "", buf, sizeof(buf)) == 1 && buf[0] == 'f');
 	close(fd);
 
-	/* Whoever makes one up gets nothing. */
+	/* A made-up handle is refused. */
 	forged = file;
 	forged.room[7] ^= 1;
 	FAILS(by_handle(&forged, O_RDONLY), ESTALE);

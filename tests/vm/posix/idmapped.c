@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * idmapped.c - the mount once more, and again, with its users mapped (mount_setattr(2)).
+ * idmapped.c - the mount in two more places, with its users mapped (mount_setattr(2)).
  *
  * Storage's users 0 to 999 are 100000 and up through 'one', and its users 10 to 909 through 'two'.
- * So one caller, HIM, is 5 by 'one', 15 by 'two', and himself by the plain mount, and has a
- * directory closed to all others as each of them. What he does in the wrong one shows who he was
- * taken for.
+ * So the caller HIM is 5 through 'one', 15 through 'two', and himself through the plain mount. Each
+ * of the three has a directory closed to all others, so access to the wrong one shows a wrong
+ * identity.
  *
- * Where the file system differs from one on a disk, by the manual, is in unmapped() alone.
+ * Only unmapped() checks where the file system differs from one on a disk, as the manual says.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -32,11 +32,11 @@
 #define ACCESS_ACL  "system.posix_acl_access"
 #define DEFAULT_ACL "system.posix_acl_default"
 
-#define BASE      100000     /* what the maps begin with here */
-#define HIM       (BASE + 5) /* a user, in the group next to him */
-#define NAMED     (BASE + 8) /* one whom an ACL names */
-#define FAR       5000       /* a user of storage whom no mount maps */
-#define OVERFLOW_ 65534      /* what such a one is shown as */
+#define BASE      100000     /* the first id of the maps here */
+#define HIM       (BASE + 5) /* a user, in group HIM + 1 */
+#define NAMED     (BASE + 8) /* a user that an ACL names */
+#define FAR       5000       /* a user of storage that no mount maps */
+#define OVERFLOW_ 65534      /* how such a user appears */
 #define ROUNDS    60
 
 static char one[64], two[64], base[64];
@@ -56,7 +56,7 @@ static bool tell(pid_t who, const char *what, const char *map)
 	return fd >= 0 && write(fd, map, (size_t)len) == len && !close(fd);
 }
 
-/* A user namespace of that map, in the form of uid_map. -1: none. */
+/* A user namespace with that map, in the form of uid_map. -1: failed. */
 static int make_users(const char *map)
 {
 	int ready[2], fd = -1;
@@ -86,7 +86,7 @@ static int make_users(const char *map)
 	return fd;
 }
 
-/* The directory at another place, its users mapped. */
+/* Mounts the directory at another place, with its users mapped. */
 static bool mount_at(const char *dir, const char *at, int users)
 {
 	struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)users};
@@ -163,7 +163,7 @@ static bool all_owned(const char *dir, uid_t user, gid_t group)
 	return good;
 }
 
-/* Whatever makes, changes and removes names, in the caller's own directory. */
+/* Every way to make, change and remove names, in the caller's own directory. */
 static void use(const char *mount, const char *name)
 {
 	const uid_t user = geteuid();
@@ -211,7 +211,7 @@ static void use(const char *mount, const char *name)
 	CHECK(!chdir(dir) && holds("file", "ten") && !chdir("/"));
 }
 
-/* A directory of somebody else's, in which there is a file that he may not even see. */
+/* Another user's directory, with a file that the caller may not even see. */
 static void no_way_in(const char *mount, const char *name)
 {
 	char dir[256];
@@ -235,7 +235,7 @@ static void no_way_in(const char *mount, const char *name)
 	FAILS(setxattr(dir, "user.a", "b", 1, 0), st.st_uid == OVERFLOW_ ? EPERM : EACCES);
 }
 
-/* A file of FAR's, in a directory where one has every right. */
+/* A file that FAR owns, in a directory where the caller may do anything. */
 static void out_of_reach(const char *path)
 {
 	FAILS(open(path, O_RDONLY), EACCES);
@@ -268,7 +268,7 @@ static void him(void)
 	FAILS(link(in(one, "five/own"), in(two, "fifteen/new")), EXDEV);
 }
 
-/* The old name is looked up when the walk to the new one, by other mounts, is over. */
+/* The kernel looks up the old name after the walk to the new one through other mounts. */
 static void detours(void)
 {
 	static const char *const out = "../../../../../../../../..";
@@ -304,7 +304,7 @@ static bool enters_one(void)
 	       !setuid(0);
 }
 
-/* User 0 of a namespace is user 0 of storage, but only among those that are mapped. */
+/* User 0 of a namespace acts as user 0 of storage, but only on files of mapped users. */
 static void root_of_one(void)
 {
 	struct stat st;
@@ -370,7 +370,7 @@ static int copies(int fd, const char *path)
 	return n == 1 ? 0 : -1;
 }
 
-/* User 0 of storage keeps set-id bits of what it changes; this one has no such right. */
+/* User 0 of storage may change a file and keep its set-id bits; a mapped user 0 may not. */
 static void keeps_no_bits(void)
 {
 	static int (*const change[])(int fd, const char *path) = {cuts_name, cuts, empties, writes,
@@ -389,7 +389,7 @@ static void keeps_no_bits(void)
 	}
 }
 
-/* Gives two files away by the other mount when he is told to. */
+/* Gives two files away through the other mount when told to. */
 static bool gives_away(int told, int tells)
 {
 	char byte;
@@ -398,7 +398,7 @@ static bool gives_away(int told, int tells)
 	       !chown(other("root/opened-up"), FAR, FAR) && write(tells, "", 1) == 1;
 }
 
-/* What is not his any more he loses at once, whatever is remembered here. */
+/* A user loses access at once to files given away, whatever this node has cached. */
 static void loses(void)
 {
 	const char *const opened = in(one, "root/opened"), *const up = in(one, "root/opened-up");
@@ -418,7 +418,7 @@ static void loses(void)
 	      !chmod(up, 0600) && holds(opened, "o"));
 	CHECK(write(go[1], "", 1) == 1 && read(done[0], &byte, 1) == 1);
 	FAILS(open(opened, O_RDONLY), EACCES);
-	/* The VFS refuses by what it knows of the owner. */
+	/* The error depends on the owner that the VFS knows. */
 	CHECK(chmod(up, 0666) == -1 && (errno == EPERM || errno == EOVERFLOW));
 	close(go[1]);
 	close(done[0]);
@@ -436,7 +436,7 @@ static void makes_nothing(void)
 	FAILS(rename(in(one, "open/own"), in(one, "open/new")), EOVERFLOW);
 }
 
-/* On a disk, others and those with capabilities do what asks for no owner. */
+/* On a disk, unmapped callers may do as others, or by capability, what takes no owner. */
 static void unmapped(void)
 {
 	struct statfs space;
@@ -456,7 +456,7 @@ static void unmapped(void)
 	FAILS(open(one, O_RDONLY), EOVERFLOW);
 }
 
-/* An open file is its opener's, whoever has it. */
+/* An open file acts for its opener, in any process. */
 static void passes_it_on(void)
 {
 	int fd;
@@ -539,7 +539,7 @@ static void acls(void)
 
 /* ---- all at once -------------------------------------------------------------------- */
 
-/* Returns what was wrong. */
+/* Returns what was wrong, or null. */
 static const char *turn(const char *dir, const char *foreign, unsigned int n)
 {
 	char a[PAGE], b[PAGE];
@@ -572,7 +572,7 @@ static const char *foreign_of(unsigned int which)
 			    : in(here, "five/own");
 }
 
-/* The fourth takes every way by turns. */
+/* The fourth thread uses all ways in turn. */
 static void *turns(void *which)
 {
 	const unsigned int me = (unsigned int)(uintptr_t)which;

@@ -2,9 +2,9 @@
 /*
  * late.c - replies that come later than others, or not at all.
  *
- * coop-between stands between this mount and its daemon and keeps messages back (between.c):
- * its FIFO is in the environment as BETWEEN, and what it has done is in BETWEEN.log. INFO and
- * STATS are the mount's files "info" and "stats".
+ * coop-between holds back messages between this mount and its daemon (between.c). BETWEEN in
+ * the environment names its FIFO, and its log is BETWEEN.log. INFO and STATS name the mount's
+ * files "info" and "stats".
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -25,7 +25,7 @@ static void pause_shortly(void)
 	nanosleep(&(struct timespec){.tv_nsec = 50 * 1000 * 1000}, NULL);
 }
 
-/* How often coop-between says that it has done this. */
+/* How often coop-between has logged this. */
 static int times_done(const char *what)
 {
 	char path[PAGE], line[256];
@@ -50,7 +50,7 @@ static bool is_done(const char *what, int times)
 			return true;
 		pause_shortly();
 	}
-	fprintf(stderr, "coop-between has not said: %s\n", what);
+	fprintf(stderr, "coop-between has not logged: %s\n", what);
 	return false;
 }
 
@@ -65,7 +65,7 @@ static bool between(const char *order)
 	return f && fprintf(f, "%s\n", order) > 0 && !fclose(f) && is_done(done, before + 1);
 }
 
-/* A number that a file of the mount tells, behind this key; -1: none. */
+/* The number after this key in a file of the mount; -1: none. */
 static long told(const char *file, const char *key)
 {
 	FILE *f = fopen(getenv(file), "r");
@@ -87,18 +87,18 @@ static bool calls_are(long wanted)
 			return true;
 		pause_shortly();
 	}
-	fprintf(stderr, "%ld calls are under way, not %ld\n", told("INFO", "calls"), wanted);
+	fprintf(stderr, "%ld calls are in flight, not %ld\n", told("INFO", "calls"), wanted);
 	return false;
 }
 
-/* A page that is on its way to storage. */
+/* A page on its way to storage. */
 struct on_its_way {
 	int fd;
 	off_t at;
 	volatile bool ended;
 };
 
-/* A thread of its own, since a process would wait for all pages when it closes its file. */
+/* Runs in a thread: a process would wait for all pages when it closes its file. */
 static void *wait_for_page(void *p)
 {
 	struct on_its_way *page = p;
@@ -118,7 +118,7 @@ static bool ends(const struct on_its_way *page)
 	return false;
 }
 
-/* Begins to write a page, and does not wait. */
+/* Starts to write a page without waiting. */
 static bool write_begins(int fd, const char *page, off_t at)
 {
 	return pwrite(fd, page, PAGE, at) == PAGE &&
@@ -126,9 +126,9 @@ static bool write_begins(int fd, const char *page, off_t at)
 }
 
 /*
- * Another node writes in the middle of a stream of writes. A write behind that does not follow on
- * from what is known here. It waits for those that were under way when it was answered, and not
- * for others, of which there is always one.
+ * Another node writes in the middle of a stream of writes. The reply to a later write then does
+ * not follow on from what this node knows. It waits for the writes that were in flight when it was
+ * answered, but not for later ones, of which there is always one.
  */
 void streamed_area(void)
 {
@@ -170,7 +170,7 @@ static bool range_lock(int fd, short type)
 	return !fcntl(fd, F_SETLK, &(struct flock){.l_type = type, .l_len = PAGE});
 }
 
-/* Opens it within a lease, of which storage hears later; and refuses. */
+/* Opens a file under a lease; storage refuses the later report. */
 static int open_refused(const char *name)
 {
 	int fd;
@@ -182,14 +182,14 @@ static int open_refused(const char *name)
 		if (fd >= 0 || !between("go"))
 			return fd;
 		pause_shortly();
-		fd = open(name, O_RDONLY); /* which gets a lease */
+		fd = open(name, O_RDONLY); /* gets a lease */
 		if (fd >= 0)
 			close(fd);
 	}
 	return -1;
 }
 
-/* A lock is given back by an open file that storage does not know of. */
+/* An open file that storage does not know releases a lock. */
 void unlock_unknown_area(void)
 {
 	int fd, unknown, elsewhere, before;
@@ -209,7 +209,7 @@ void unlock_unknown_area(void)
 	CHECK(!close(elsewhere) && !close(unknown) && !close(fd));
 }
 
-/* Reads behind the end of a directory, from ever other positions. */
+/* Reads beyond the end of a directory, from many positions. */
 static bool read_behind(int fd)
 {
 	char buf[PAGE];
@@ -223,7 +223,7 @@ static bool read_behind(int fd)
 	return true;
 }
 
-/* Of what is behind the end of a directory, where any number of positions is, nothing is kept. */
+/* The client keeps no parts beyond the end of a directory, where positions are endless. */
 void behind_end_area(void)
 {
 	char buf[PAGE];
@@ -233,7 +233,7 @@ void behind_end_area(void)
 	NEED(getenv("STATS"));
 	NEED(put("f", "text"));
 	NEED((fd = open(".", O_RDONLY | O_DIRECTORY)) >= 0);
-	/* Within a lease: the listing itself is kept. */
+	/* Under a lease the client keeps the listing itself. */
 	for (unsigned int i = 0; i < PATIENT; i++) {
 		kept = told("STATS", "lease listings");
 		NEED(!lseek(fd, 0, SEEK_SET) && getdents64(fd, buf, sizeof(buf)) > 0);

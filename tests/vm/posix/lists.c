@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* lists.c - reading directories, while they stand still and while they change. */
+/* lists.c - reading directories, at rest and while they change. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static bool make(unsigned int first, unsigned int last)
 	return true;
 }
 
-/* How often each of our names was seen; 'odd' counts what is none. */
+/* How often each of our names was seen; 'odd' counts other names. */
 struct seen {
 	unsigned int times[2 * NAMES], dots, odd;
 };
@@ -46,7 +46,7 @@ static void see(struct seen *s, const struct dirent *e)
 		s->odd++;
 }
 
-/* Each of these names was seen so often. */
+/* Each of these names was seen 'least' to 'most' times. */
 static bool seen_times(const struct seen *s, unsigned int first, unsigned int last,
 		       unsigned int least, unsigned int most)
 {
@@ -103,14 +103,14 @@ void readdir_area(void)
 	CHECK(!closedir(d) && !chdir(here));
 	CHECK(types == (1 << DT_DIR | 1 << DT_REG | 1 << DT_LNK));
 
-	/* A buffer that one entry does not fit in. */
+	/* A buffer too small for one entry. */
 	NEED((fd = open(".", O_RDONLY | O_DIRECTORY)) >= 0);
 	FAILS(syscall(SYS_getdents64, fd, buf, 8), EINVAL);
 	CHECK(syscall(SYS_getdents64, fd, buf, 64) > 0);
 	CHECK(!close(fd));
 	FAILS(open("sub/f", O_RDONLY | O_DIRECTORY), ENOTDIR);
 
-	/* One that is gone. */
+	/* A removed directory. */
 	NEED(!mkdir("gone", 0755) && (d = opendir("gone")) && !rmdir("gone"));
 	while ((e = readdir(d)))
 		CHECK(e->d_name[0] == '.');
@@ -118,7 +118,7 @@ void readdir_area(void)
 	CHECK(!opendir("gone") && errno == ENOENT);
 }
 
-/* What is there all the time is seen once, whatever else comes and goes. */
+/* A name that stays is listed once, whatever other names come and go. */
 void readdir_changes_area(void)
 {
 	static struct seen s;
@@ -142,7 +142,7 @@ void readdir_changes_area(void)
 	}
 	CHECK(s.dots == 2 && !s.odd && seen_times(&s, 0, NAMES / 2, 1, 1) &&
 	      seen_times(&s, gone, NAMES, 1, 1) && seen_times(&s, NAMES / 2, 2 * NAMES, 0, 1));
-	/* From the beginning: as it is now. */
+	/* From the beginning, the listing shows the present. */
 	rewinddir(d);
 	memset(&s, 0, sizeof(s));
 	while ((e = readdir(d)))
@@ -181,7 +181,7 @@ void seekdir_area(void)
 		strcpy(names[n++], e->d_name);
 	}
 	CHECK(n == NAMES + 2);
-	/* Everywhere, in an order of its own, and on from there. */
+	/* Seek to many positions, out of order, and read on from each. */
 	for (unsigned int i = 0; i < n; i += i < 4 ? 1 : 13) {
 		const unsigned int k = i < 4 ? i : i * 37 % n;
 
@@ -192,7 +192,7 @@ void seekdir_area(void)
 		}
 	}
 	CHECK(!wrong);
-	/* On to the end. */
+	/* Read on to the end. */
 	seekdir(d, at[n / 2]);
 	for (unsigned int i = n / 2; i < n; i++) {
 		e = readdir(d);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * locks.c - flock(2), byte ranges of processes and of open files, between two mounts:
- * who excludes whom, waits and how they end, what is read under a lock, and what
- * becomes of locks when the daemon is restarted.
+ * exclusion, waits and their ends, reads under a lock, and locks over a restart of the
+ * daemon.
  *
- * A process of its own stands for the other node, so all but the restart holds on any
- * one file system, too. What locks_kept wants from the topic's script is said in crash.c;
- * "restart" is a daemon that has what the last one left.
+ * Another process stands for the other node, so all but the restart also holds on any
+ * single file system. crash.c describes the orders to the topic's script that locks_kept
+ * gives; "restart" starts a daemon with the state that the last one left.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -54,7 +54,7 @@ static bool busy(int result)
 
 struct node {
 	pid_t pid;
-	int said; /* an int a call: 0 or its errno */
+	int said; /* an int per call: 0 or its errno */
 	int tell; /* closed: it ends */
 };
 
@@ -100,7 +100,7 @@ static struct node node_locks(enum how how, int type, bool wait, off_t start, of
 	return n;
 }
 
-/* Its next word within that time; -1: none. */
+/* The node's next result within that time; -1: none. */
 static int word(const struct node *n, int ms)
 {
 	struct pollfd p = {.fd = n->said, .events = POLLIN};
@@ -118,7 +118,7 @@ static void node_ends(struct node *n)
 	waitpid(n->pid, NULL, 0);
 }
 
-/* What another process is told that wants this lock now. */
+/* The result for another process that wants this lock now. */
 static int wanted(enum how how, int type, off_t start, off_t len)
 {
 	struct node n = node_locks(how, type, false, start, len);
@@ -128,7 +128,7 @@ static int wanted(enum how how, int type, off_t start, off_t len)
 	return error;
 }
 
-/* It sleeps in that system call. */
+/* The node sleeps in the lock's system call. */
 static bool sleeps_in_lock(const struct node *n)
 {
 	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
@@ -178,10 +178,10 @@ static void ranges(void)
 	CHECK(wanted(RANGE, F_WRLCK, 149, 1) == EAGAIN && wanted(OFD, F_RDLCK, 50, 1) == EAGAIN);
 	CHECK(!lock(fd, RANGE, F_UNLCK, false, 80, 20) && !wanted(RANGE, F_WRLCK, 80, 20) &&
 	      wanted(RANGE, F_WRLCK, 79, 1) == EAGAIN && wanted(RANGE, F_WRLCK, 100, 1) == EAGAIN);
-	/* A close of any descriptor of the file gives a process' ranges back. */
+	/* Closing any descriptor of the file releases the process's ranges. */
 	NEED((second = open("f", O_RDONLY)) >= 0);
 	CHECK(!close(second) && !wanted(RANGE, F_WRLCK, 0, 0));
-	/* Who is in the way. */
+	/* F_GETLK names the conflicting lock. */
 	n = node_locks(RANGE, F_WRLCK, false, 200, 10);
 	CHECK(!word(&n, PATIENT_MS) && !fcntl(fd, F_GETLK, &test) && test.l_type == F_WRLCK &&
 	      test.l_start == 200 && test.l_len == 10);
@@ -200,14 +200,14 @@ void locks_area(void)
 		exclusion(how);
 	ranges();
 	NEED((a = open("f", O_RDWR)) >= 0 && (b = open("f", O_RDONLY)) >= 0);
-	/* flock(2) and ranges do not meet; a lock wants the access that it is about. */
+	/* flock(2) and ranges do not conflict; a range lock needs matching access. */
 	CHECK(!lock(a, FLOCK, F_WRLCK, false, 0, 0) && !wanted(RANGE, F_WRLCK, 0, 0));
 	CHECK(busy(lock(b, FLOCK, F_RDLCK, false, 0, 0)));
 	FAILS(lock(b, RANGE, F_WRLCK, false, 0, 0), EBADF);
-	/* A description outlives a descriptor. */
+	/* An open file description outlives a descriptor. */
 	CHECK(!lock(a, OFD, F_WRLCK, false, 0, 0) && !close(dup(a)) &&
 	      wanted(OFD, F_WRLCK, 0, 0) == EAGAIN && wanted(FLOCK, F_WRLCK, 0, 0) == EAGAIN);
-	/* A lease would not be broken by another node's open, so there are none. */
+	/* F_SETLEASE fails: another node's open would not break such a lease. */
 	if (strcmp(here, there)) {
 		FAILS(fcntl(b, F_SETLEASE, F_RDLCK), EINVAL);
 		FAILS(fcntl(a, F_SETLEASE, F_WRLCK), EINVAL);
@@ -226,10 +226,10 @@ static void waits(enum how how)
 	CHECK(sleeps_in_lock(&n));
 	CHECK(!lock(fd, how, F_UNLCK, false, 0, 0) && !word(&n, PATIENT_MS));
 	CHECK(busy(lock(fd, how, F_WRLCK, false, 0, 0)));
-	/* This node waits for the other, whose process is killed. */
+	/* This node waits for the other's lock until its process is killed. */
 	CHECK(!kill(n.pid, SIGKILL) && !lock(fd, how, F_WRLCK, true, 0, 0));
 	node_ends(&n);
-	/* A signal ends a wait, which is not in the way of the next one. */
+	/* A signal ends a wait, and the ended wait does not block later ones. */
 	n = node_locks(how, F_WRLCK, true, 0, 0);
 	CHECK(sleeps_in_lock(&n) && !kill(n.pid, SIGUSR1) && word(&n, PATIENT_MS) == EINTR);
 	second = node_locks(how, F_WRLCK, true, 0, 0);
@@ -241,7 +241,7 @@ static void waits(enum how how)
 	CHECK(!close(fd));
 }
 
-/* A signal and a grant meet: it is held or it is not, and in the end it is free. */
+/* A signal meets a grant: the lock is held or not, and in the end it is free. */
 static void crossings(enum how how)
 {
 	struct node n;
@@ -363,19 +363,19 @@ void locks_kept_area(void)
 	CHECK(wanted(FLOCK, F_RDLCK, 0, 0) == EAGAIN && wanted(RANGE, F_RDLCK, 10, 1) == EAGAIN &&
 	      wanted(RANGE, F_RDLCK, 29, 1) == EAGAIN && !wanted(RANGE, F_WRLCK, 15, 5));
 	CHECK(pwrite(fd, "y", 1, 0) == 1);
-	/* Who waited before waits on. */
+	/* An earlier waiter still waits. */
 	CHECK(word(&n, 0) == -1 && !lock(fd, FLOCK, F_UNLCK, false, 0, 0) && !word(&n, PATIENT_MS));
 	node_ends(&n);
-	/* A daemon that knows nothing of them: another may have had them. */
+	/* A daemon that does not know the locks: others may have held them meanwhile. */
 	NEED((free_fd = open("f", O_RDWR)) >= 0);
 	CHECK(!lock(fd, FLOCK, F_WRLCK, true, 0, 0) && !fsync(fd));
-	/* Written, and not on storage's disk when its machine fails: that must be told. */
+	/* Bytes not on storage's disk when its machine fails: the loss must be reported. */
 	NEED((unstable = open("g", O_CREAT | O_RDWR, 0600)) >= 0);
 	CHECK(!lock(unstable, FLOCK, F_WRLCK, false, 0, 0) && pwrite(unstable, "y", 1, 0) == 1 &&
 	      !sync_file_range(unstable, 0, 0, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER));
 	NEED(storage_does("save") && storage_does("crash"));
 	CHECK(!wanted(FLOCK, F_WRLCK, 0, 0));
-	CHECK(!statvfs(".", &any)); /* this node has heard of it, too */
+	CHECK(!statvfs(".", &any)); /* this node knows the new daemon too */
 	FAILS(fsync(unstable), EIO);
 	FAILS(fallocate(unstable, 0, 0, PAGE), EIO);
 	close(unstable);

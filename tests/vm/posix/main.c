@@ -6,22 +6,22 @@
  *   coop-posix --list
  *   coop-posix --mapped MAP DIRECTORY PLACE
  *
- * DIRECTORY and OTHER are one directory seen through two mounts. The area works in
- * DIRECTORY/AREA, which it makes, and which is removed at the end. Wants root.
+ * DIRECTORY and OTHER are one directory seen through two mounts. The area makes the
+ * directory DIRECTORY/AREA, works there, and removes it at the end. Needs root.
  *
- * Where this file system has semantics of its own they are checked as documented
- * (coopfs(5)): O_DIRECT of any alignment, and who is refused on an id-mapped mount.
+ * Where this file system has its own semantics the areas check them as documented
+ * (coopfs(5)): O_DIRECT of any alignment, and callers that an id-mapped mount refuses.
  *
- * --mapped is for topics of their own: DIRECTORY is mounted at PLACE too, its users mapped as MAP
- * says in the form of /proc/PID/uid_map.
+ * --mapped serves other topics: it mounts DIRECTORY at PLACE too, with its users mapped by MAP in
+ * the form of /proc/PID/uid_map.
  *
- * The areas statx and clone look into the file system below, whose directory of the areas is in
- * the environment as BELOW; quota sets a limit on its device QUOTA_DEVICE. The area in_flight stops
- * the storage daemon for a moment: its process id is in the environment as DAEMON, and the path of
- * the mount's file "info" as INFO. What written_again, handed_over, lost_for_all, closed and
- * locks_kept need is said in crash.c, what streamed, unlock_unknown and behind_end need in late.c.
+ * Variables in the environment: the areas statx and clone look into the exported file system, where
+ * BELOW names the directory of the areas; quota sets a limit on its device QUOTA_DEVICE; in_flight
+ * stops the storage daemon, process DAEMON, for a moment, and reads the mount's file "info" at
+ * INFO. crash.c describes those of written_again, handed_over, lost_for_all, closed and
+ * locks_kept, late.c those of streamed, unlock_unknown and behind_end.
  *
- * Status: 0 all right, 1 something is not, 2 usage or nothing could be checked.
+ * Status: 0 success, 1 a check failed, 2 usage or nothing could be checked.
  */
 #define _GNU_SOURCE
 #include <ftw.h>
@@ -110,7 +110,7 @@ bool expect(bool good, const char *file, int line, const char *what)
 	if (good)
 		return true;
 	faults++;
-	fprintf(stderr, "%s:%d: not so: %s (errno: %s)\n", file, line, what, strerror(errno));
+	fprintf(stderr, "%s:%d: failed: %s (errno: %s)\n", file, line, what, strerror(errno));
 	return false;
 }
 
@@ -205,7 +205,7 @@ bool absent(const char *path)
 	return lstat(path, &st) && errno == ENOENT;
 }
 
-/* By the clock that stamps changes, which stands still while a tick is late. */
+/* Uses the clock that stamps changes, which stops while a tick is late. */
 void let_clock_tick(void)
 {
 	const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* mapped.c - bytes by other ways than the page cache's read and write: mmap(2), O_DIRECT. */
+/* mapped.c - bytes by other ways than cached read(2) and write(2): mmap(2), O_DIRECT. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ static void on_fault(int number)
 	siglongjmp(fault, number);
 }
 
-/* Whether the page may be touched. */
+/* Whether a load from the page faults. */
 static bool faults(const volatile char *p)
 {
 	void (*const had)(int) = signal(SIGBUS, on_fault);
@@ -49,23 +49,23 @@ void mmap_area(void)
 	CHECK(!msync(p, 3 * PAGE, MS_SYNC));
 	CHECK((r = open(other("f"), O_RDONLY)) >= 0 && pread(r, got, 6, PAGE - 2) == 6 &&
 	      !memcmp(got, "mapped", 6) && !close(r));
-	/* What is stored behind the end is nobody's. */
+	/* Stores beyond the end never become part of the file. */
 	p[3 * PAGE - 50] = 'x';
 	CHECK(faults(p + 3 * PAGE));
 	CHECK(!ftruncate(fd, 4 * PAGE) && !faults(p + 3 * PAGE) && !p[3 * PAGE - 50]);
-	/* What is cut off is gone from the mapping. */
+	/* Truncated pages vanish from the mapping. */
 	p[2 * PAGE] = 'x';
 	CHECK(!ftruncate(fd, PAGE) && faults(p + 2 * PAGE) && !faults(p));
 	CHECK(!ftruncate(fd, 3 * PAGE) && !p[2 * PAGE]);
 
-	/* A private one keeps its stores to itself. */
+	/* A private mapping keeps its stores to itself. */
 	q = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
 	NEED(q != MAP_FAILED);
 	q[0] = 'q';
 	CHECK(!p[0] && pread(fd, got, 1, 0) == 1 && !got[0]);
 	p[1] = 'p';
 	CHECK(!munmap(q, PAGE));
-	/* Stores after the close go out, too. */
+	/* Stores after the close are written back too. */
 	CHECK(!close(fd));
 	memcpy(p + 50, "late", 4);
 	CHECK(!munmap(p, 4 * PAGE));
@@ -100,7 +100,7 @@ void direct_area(void)
 	CHECK(pread(fd, got, LARGE, LARGE - PAGE) == PAGE &&
 	      !memcmp(got, text + LARGE - PAGE, PAGE));
 	CHECK(pread(fd, got, PAGE, LARGE) == 0 && pread(fd, got, PAGE, 2 * LARGE) == 0);
-	/* No alignment is asked for, of memory, place or length. */
+	/* Memory, offset and length need no alignment. */
 	CHECK(pwrite(fd, "odd", 3, 12345) == 3);
 	memcpy(text + 12345, "odd", 3);
 	CHECK(pread(fd, got + 13, 2 * PAGE, 12000) == 2 * PAGE &&
@@ -110,12 +110,12 @@ void direct_area(void)
 	CHECK(pread(fd, got, LARGE, 0) == LARGE && !memcmp(got, text, LARGE));
 	FAILS(pread(fd, nowhere, PAGE, 0), EFAULT);
 	FAILS(pwrite(fd, nowhere, PAGE, 0), EFAULT);
-	/* Memory that ends too early: what there was. */
+	/* Memory that ends too early: a short read. */
 	map = mmap(NULL, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	NEED(map != MAP_FAILED && !munmap(map + 2 * PAGE, PAGE));
 	CHECK(pread(fd, map, 3 * PAGE, 0) == 2 * PAGE && !memcmp(map, text, 2 * PAGE));
 	CHECK(!munmap(map, 2 * PAGE));
-	/* Into pages that are a file's themselves. */
+	/* Across the end of the file. */
 	CHECK(!ftruncate(fd, LARGE / 2) && size_of("f") == LARGE / 2);
 	CHECK(pread(fd, got, LARGE, 0) == LARGE / 2);
 	CHECK(pwrite(fd, text, PAGE, LARGE) == PAGE && size_of("f") == LARGE + PAGE);
@@ -128,7 +128,7 @@ void direct_area(void)
 	free(got);
 }
 
-/* Direct, buffered and mapped, one after the other, on one file: each sees the others'. */
+/* Direct, buffered and mapped access to one file in turn: each sees the others' bytes. */
 void mixed_area(void)
 {
 	int buffered, direct;
@@ -153,7 +153,7 @@ void mixed_area(void)
 		CHECK(pread(direct, p, PAGE, at) == PAGE && p[11] == '0' + (char)i &&
 		      p[7] == 'a' + (char)i);
 	}
-	/* What is dirty behind the end counts, for what lies before it too. */
+	/* Dirty bytes beyond storage's end count, also for direct reads before them. */
 	CHECK(pwrite(buffered, "far", 3, 40 * PAGE) == 3);
 	CHECK(pread(direct, p, 4 * PAGE, 8 * PAGE) == 4 * PAGE && !p[0] && !p[4 * PAGE - 1]);
 	CHECK(!ftruncate(buffered, 4 * PAGE));
@@ -167,7 +167,7 @@ void mixed_area(void)
 	free(p);
 }
 
-/* Touches a page of a mapping without a pause: stores count up at its middle, or loads alone. */
+/* Touches a page of a mapping without a pause: stores count up in its middle, or only loads. */
 static pid_t touch(volatile unsigned int *word, bool store)
 {
 	const pid_t child = fork();
@@ -182,8 +182,8 @@ static pid_t touch(volatile unsigned int *word, bool store)
 }
 
 /*
- * A direct write drops the page that others store to and look at, time and again, dirty as it is:
- * no store is lost, and no page leaves the cache while it is mapped (the kernel's log tells).
+ * A direct write keeps dropping the dirty page that others store to and load from: no store is
+ * lost, and no page leaves the cache while it is mapped (the kernel's log would report that).
  */
 void dropped_mapped_area(void)
 {

@@ -62,11 +62,11 @@ void create_area(void)
 	FAILS(read(fd, &st, 1), EISDIR);
 	CHECK(!close(fd));
 
-	/* What a file is made for does not depend on its mode. */
+	/* The creator's access does not depend on the new file's mode. */
 	NEED((fd = open("readonly", O_CREAT | O_EXCL | O_WRONLY, 0400)) >= 0);
 	CHECK(write(fd, "x", 1) == 1 && !close(fd));
 	CHECK(holds("readonly", "x"));
-	/* Made through one name, there through another. */
+	/* Created through a symbolic link, the file has the link's target as its name. */
 	CHECK(!symlink("target", "link"));
 	FAILS(open("link", O_CREAT | O_EXCL | O_WRONLY, 0600), EEXIST);
 	CHECK((fd = open("link", O_CREAT | O_WRONLY, 0600)) >= 0 && !close(fd));
@@ -116,19 +116,19 @@ void tmpfile_area(void)
 	CHECK(pwrite(fd, "T", 1, 0) == 1 && !close(fd) && holds("d/again", "Tex"));
 	CHECK(!unlink("d/again") && !unlink("d/named"));
 
-	/* One that no name can be given. */
+	/* A file that can never get a name. */
 	NEED((fd = open("d", O_TMPFILE | O_EXCL | O_RDWR, 0600)) >= 0);
 	CHECK(!gets_name(fd, "d/named") && errno == ENOENT && write(fd, "x", 1) == 1 && !close(fd));
-	/* One of which nothing is left. */
+	/* A file that is gone after its close. */
 	NEED((fd = open("d", O_TMPFILE | O_WRONLY, 0600)) >= 0);
 	CHECK(write(fd, "x", 1) == 1 && !close(fd) && !rmdir("d"));
-	/* Its mode need not permit what it was made for. */
+	/* Its mode need not permit the access that it was opened with. */
 	NEED(!mkdir("d", 0755) && (fd = open("d", O_TMPFILE | O_RDWR, 0)) >= 0);
 	CHECK(write(fd, "x", 1) == 1 && pread(fd, text, 1, 0) == 1 && !close(fd));
 	as_user(STRANGER, STRANGER, nameless_of_stranger);
 }
 
-/* The daemon that comes back knows it still, and forgets it with its last close. */
+/* A restarted daemon still knows the file, and forgets it after the last close. */
 void tmpfile_kept_area(void)
 {
 	char text[8] = "";
@@ -175,7 +175,7 @@ void long_names_area(void)
 	FAILS(open(path, O_RDONLY), ENAMETOOLONG);
 	FAILS(open("", O_RDONLY), ENOENT);
 
-	/* Every byte but two may be in a name. */
+	/* A name may contain every byte but two. */
 	for (int i = 1; i < 256; i++)
 		name[i - 1] = (char)(i == '/' ? 'x' : i);
 	name[255] = 0;
@@ -212,13 +212,13 @@ void mkdir_area(void)
 	umask(077);
 	CHECK(!mkdir("d", 02777) && (mode_of("d") & 0777) == 0700);
 	umask(022);
-	/* The set-group-id bit of a directory is its children's. */
+	/* Children inherit the group of a set-group-ID directory, and directories the bit. */
 	CHECK(!chown("d", 0, 77) && !chmod("d", 02755) && !mkdir("d/sub", 0755) &&
 	      put("d/file", ""));
 	CHECK(!stat("d/sub", &st) && st.st_gid == 77 && st.st_mode & S_ISGID);
 	CHECK(!stat("d/file", &st) && st.st_gid == 77);
 
-	/* A current directory that is gone. */
+	/* A removed current directory. */
 	CHECK(!mkdir("gone", 0755) && !chdir("gone") && !rmdir("../gone"));
 	FAILS(open("x", O_CREAT | O_WRONLY, 0600), ENOENT);
 	FAILS(mkdir("x", 0700), ENOENT);
@@ -237,7 +237,7 @@ void unlink_area(void)
 	FAILS(unlink("f/"), ENOTDIR);
 	FAILS(unlink("f/x"), ENOTDIR);
 	CHECK(!symlink("f", "l") && !unlink("l") && holds("f", "x"));
-	/* The name is free at once, for a file of its own. */
+	/* The name is free at once for another file. */
 	CHECK(!unlink("f") && put("f", "another") && holds(other("f"), "another"));
 	CHECK(!unlink("f") && !mkdir("f", 0755) && !rmdir("f"));
 }
@@ -253,7 +253,7 @@ void rename_area(void)
 	FAILS(rename("c", "none/x"), ENOENT);
 	FAILS(rename("c", "b/x"), ENOTDIR);
 
-	/* Over an existing file, which whoever has it open keeps. */
+	/* Over an existing file, which lives on where it is open. */
 	NEED((fd = open("b", O_RDWR)) >= 0);
 	CHECK(!rename("c", "b") && holds("b", "aa") && absent("c"));
 	CHECK(!fstat(fd, &st) && st.st_nlink == 0 && st.st_size == 3);
@@ -271,7 +271,7 @@ void rename_area(void)
 	FAILS(rename("full", "full/sub"), EINVAL);
 	FAILS(rename("full/.", "x"), EBUSY);
 
-	/* From one directory to another, with what is below. */
+	/* From one directory to another, with everything below. */
 	CHECK(!rename("full", "e/full") && holds("e/full/x", "x") && links("e") == 3);
 	CHECK(!rename("e/full/x", "x") && holds("x", "x") && holds(other("x"), "x"));
 	CHECK(!chdir("e/full") && !rename("../../e/full", "../../moved"));
@@ -332,7 +332,7 @@ void symlink_area(void)
 	CHECK(holds("dl/y", "y"));
 	CHECK(!symlink("../f", "d/up") && holds("dl/up", "x"));
 	FAILS(rmdir("dl"), ENOTDIR);
-	/* A buffer that is too short gets the beginning. */
+	/* Too short a buffer gets the beginning. */
 	memset(text, 'a', sizeof(text));
 	text[PATH_MAX - 1] = 0;
 	CHECK(!symlink(text, "long"));
@@ -342,7 +342,7 @@ void symlink_area(void)
 	text[PATH_MAX - 1] = 'a';
 	text[PATH_MAX] = 0;
 	FAILS(symlink(text, "longer"), ENAMETOOLONG);
-	/* A new link of the name is another link. */
+	/* A new link of the same name has its own target. */
 	CHECK(!unlink("l") && !symlink("d/y", "l") && holds("l", "y"));
 	CHECK(!lchown("l", 5, 6) && !lstat("l", &st) && st.st_uid == 5 && st.st_gid == 6);
 }

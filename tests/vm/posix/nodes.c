@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* nodes.c - what one mount sees of what another one did. */
+/* nodes.c - what one mount sees of another's changes. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "posix.h"
 
-/* A close is followed by an open elsewhere, again and again, without a pause. */
+/* An open elsewhere follows a close, again and again, without a pause. */
 void close_to_open_area(void)
 {
 	char text[32], *large = malloc(20 * PAGE), *got = malloc(20 * PAGE);
@@ -24,7 +24,7 @@ void close_to_open_area(void)
 		CHECK((r = open(to, O_RDONLY)) >= 0 && !fstat(r, &st) &&
 		      st.st_size == (off_t)strlen(text) && !close(r));
 	}
-	/* Parts of pages, from both sides: none is lost. */
+	/* Parts of pages, written from both sides: none is lost. */
 	memset(large, 'o', 20 * PAGE);
 	NEED((fd = open("g", O_CREAT | O_RDWR, 0600)) >= 0);
 	CHECK(write(fd, large, 20 * PAGE) == 20 * PAGE && !close(fd));
@@ -44,7 +44,7 @@ void close_to_open_area(void)
 	free(got);
 }
 
-/* Two nodes write different parts of one page at a time: what each wrote is there. */
+/* Two nodes write different parts of a page at once: the page has both. */
 void page_parts_area(void)
 {
 	char wanted[PAGE], got[PAGE];
@@ -59,7 +59,7 @@ void page_parts_area(void)
 		NEED((a = open("f", O_RDWR)) >= 0 && (b = open(other("f"), O_RDWR)) >= 0);
 		memset(wanted + at, 'A' + (int)i, 200);
 		memset(wanted + at + 80, 'a' + (int)i, 40);
-		/* Before and behind b's, in either order, and not written back between. */
+		/* Before and after b's part, in either order, without writeback in between. */
 		CHECK(pwrite(a, wanted + at, 80, at) == 80);
 		if (i % 2)
 			CHECK(pread(a, got, PAGE, 0) == PAGE);
@@ -92,7 +92,7 @@ void unlinked_area(void)
 	CHECK(!fchmod(fd, 0400) && !fstat(fd, &st) && (st.st_mode & 0777) == 0400);
 	CHECK(!close(fd) && holds("f", "another"));
 
-	/* Its name goes on the other mount. */
+	/* The other mount removes its name. */
 	NEED((fd = open("f", O_RDWR)) >= 0 && !unlink(other("f")));
 	CHECK(pread(fd, got, 10, 0) == 7 && pwrite(fd, "X", 1, 0) == 1 && !fsync(fd));
 	CHECK(!posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED));
@@ -108,7 +108,7 @@ void removed_elsewhere_area(void)
 	DIR *d = NULL;
 	int fd;
 
-	/* A path that was known a moment ago. */
+	/* A path that this node has just used. */
 	NEED(put("f", "x") && holds("f", "x") && !unlink(other("f")));
 	FAILS(open("f", O_RDONLY), ENOENT);
 	CHECK(put("f", "new") && holds(other("f"), "new"));
@@ -119,11 +119,11 @@ void removed_elsewhere_area(void)
 	CHECK(put("f/below", "x") && !unlink(other("f/below")) && !rmdir(other("f")));
 	FAILS(open("f/below", O_CREAT | O_WRONLY, 0600), ENOENT);
 
-	/* A name that is free there may be made here, though it was seen a moment ago. */
+	/* A name removed there can be made here, although it was here a moment ago. */
 	NEED(put("lock", "x") && holds("lock", "x") && !unlink(other("lock")));
 	CHECK((fd = open("lock", O_CREAT | O_EXCL | O_WRONLY, 0600)) >= 0 && !close(fd));
 
-	/* The current directory; then only what it was is left. */
+	/* The current directory, removed there, is empty and stale. */
 	NEED(!mkdir("d", 0755) && put("d/f", "x") && !chdir("d") && (d = opendir(".")));
 	CHECK(!unlink(other("d/f")) && !rmdir(other("d")));
 	FAILS(open("g", O_CREAT | O_WRONLY, 0600), ESTALE);
@@ -133,7 +133,7 @@ void removed_elsewhere_area(void)
 		CHECK(e->d_name[0] == '.');
 	CHECK(!closedir(d) && !chdir(here));
 	FAILS(stat("d/f", &st), ENOENT);
-	/* What is in the middle of a path is believed for a second. */
+	/* The client trusts the middle of a path for a second. */
 	CHECK(!mkdir("d", 0755) && put("d/f", "y") && sleep(2) == 0 && holds(other("d/f"), "y"));
 }
 
@@ -148,25 +148,25 @@ void renamed_elsewhere_area(void)
 	FAILS(open("a", O_RDONLY), ENOENT);
 	CHECK(holds("c", "first"));
 	CHECK(pwrite(fd, "F", 1, 0) == 1 && !close(fd) && holds(other("c"), "First"));
-	/* Over a file that is open here. */
+	/* A rename over a file that is open here. */
 	NEED((fd = open("b", O_RDONLY)) >= 0);
 	CHECK(!rename(other("c"), other("b")) && holds("b", "First"));
 	CHECK(pread(fd, got, 6, 0) == 6 && !memcmp(got, "second", 6) && !close(fd));
 	/*
-	 * In the place of one that was made here just now and lives on, so that nothing but its
-	 * name tells: who made it does not know what that means.
+	 * A rename to the name of a file that was just made here and lives on under another name:
+	 * the creator must not trust its own mark at the old name.
 	 */
 	CHECK(put(other("n"), "new"));
 	NEED((fd = open("k", O_CREAT | O_RDWR, 0600)) >= 0 && !close(fd));
 	CHECK(!rename(other("k"), other("l")) && !rename(other("n"), other("k")));
 	CHECK(holds("k", "new") && holds("l", ""));
-	/* A directory and what is below it, while one is inside. */
+	/* A directory with everything below it, while it is current here. */
 	NEED(!mkdir("d", 0755) && !mkdir("d/e", 0755) && put("d/e/f", "x") && !chdir("d/e"));
 	CHECK(!rename(other("d"), other("m")));
 	CHECK(holds("f", "x") && put("g", "y") && holds(other("m/e/g"), "y"));
 	CHECK(!chdir(here) && holds("m/e/g", "y"));
 	FAILS(open("d/e/f", O_RDONLY), ENOENT);
-	/* To and fro: a name means what it means now. */
+	/* Renames to and fro: each lookup finds the present file. */
 	for (unsigned int i = 0; i < 10; i++) {
 		CHECK(!rename(i % 2 ? "q" : "b", i % 2 ? "b" : "q"));
 		CHECK(holds(other(i % 2 ? "b" : "q"), "First"));
@@ -174,7 +174,7 @@ void renamed_elsewhere_area(void)
 	}
 }
 
-/* Storage alone knows the end of a file, so what two nodes append is all there. */
+/* Storage chooses where an append goes, so two nodes lose no appended bytes. */
 void both_append_area(void)
 {
 	unsigned int count[2] = {0, 0}, odd = 0;

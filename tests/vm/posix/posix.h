@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * posix.h - what the areas of coop-posix share.
+ * posix.h - declarations that the areas of coop-posix share.
  *
- * An area is a function that works in a directory of its own, which is the current
- * one. 'here' is its path, 'there' the path of the same directory through another
- * mount. CHECK and FAILS count what is not as it should be and say where; an area
- * goes on after that, so that one run shows all faults.
+ * An area is a function that works in its own directory, which is the current one.
+ * 'here' is its path, 'there' the path of the same directory through another mount.
+ * CHECK and FAILS count faults and print their places; the area then goes on, so that
+ * one run shows all faults.
  */
 #ifndef COOP_TESTS_POSIX_H
 #define COOP_TESTS_POSIX_H
@@ -30,34 +30,34 @@ bool expect_error(long result, int error, const char *file, int line, const char
 
 #define CHECK(condition)   (errno = 0, expect((condition), __FILE__, __LINE__, #condition))
 #define FAILS(call, error) (errno = 0, expect_error((call), (error), __FILE__, __LINE__, #call))
-/* An area cannot go on without it. */
+/* A CHECK that ends the area if it fails. */
 #define NEED(condition)                \
 	do {                           \
 		if (!CHECK(condition)) \
 			return;        \
 	} while (0)
 
-/* Runs it in a process of that user and group, without other groups. */
+/* Runs act() in a process of that user and group, without other groups. */
 void as_user(uid_t user, gid_t group, void (*act)(void));
-/* Path of a name in the other mount's directory; the last four results stay. */
+/* The path of a name in the other mount's directory; the last four results stay valid. */
 const char *other(const char *name);
-/* The file has exactly these bytes. Opens and closes it. */
+/* Whether the file has exactly these bytes. Opens and closes it. */
 bool holds(const char *path, const char *text);
-/* Makes or replaces it. */
+/* Makes or overwrites a file. */
 bool put(const char *path, const char *text);
 off_t size_of(const char *path);
 mode_t mode_of(const char *path);
 bool absent(const char *path);
-/* listxattr(2) names it. */
+/* Whether listxattr(2) lists the name. */
 bool lists(const char *path, const char *name);
-/* Until the clock of the storage's time stamps has gone on. */
+/* Waits until the clock of storage's time stamps has advanced. */
 void let_clock_tick(void);
-/* What the topic's script does for it, see crash.c. */
+/* Gives an order to the topic's script, see crash.c. */
 bool storage_does(const char *what);
 
 /*
- * Mounts the directory at another place, its users mapped as a line of /proc/PID/uid_map says.
- * Status.
+ * Mounts the directory at another place, with its users mapped by 'map' in the form of
+ * /proc/PID/uid_map. Returns an exit status.
  */
 int mount_mapped(const char *map, const char *dir, const char *at);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ranges.c - fallocate, SEEK_DATA and SEEK_HOLE, copies and clones by storage, and where
- * its quota ends them; with bytes that are dirty, cached and mapped here. What the export's file
- * system cannot do may fail with EOPNOTSUPP, and then changes nothing.
+ * ranges.c - fallocate, SEEK_DATA and SEEK_HOLE, copies and clones by storage, and its quota;
+ * with bytes that are dirty, cached and mapped here. An operation that the export's file system
+ * lacks may fail with EOPNOTSUPP, and then changes nothing.
  */
 #define _GNU_SOURCE
 #include <linux/falloc.h>
@@ -45,7 +45,7 @@ static bool text_at(const char *p, size_t from, size_t to)
 	return !memcmp(p + from, text + from, to - from);
 }
 
-/* The whole file, through the other mount. */
+/* Reads the whole file through the other mount. */
 static ssize_t read_other(const char *name)
 {
 	const int fd = open(other(name), O_RDONLY);
@@ -59,7 +59,7 @@ static ssize_t read_other(const char *name)
 	return n;
 }
 
-/* It did as it should, or can not and did nothing. */
+/* True: success. False: the file system lacks the operation. */
 static bool done(int result)
 {
 	const int error = errno;
@@ -77,7 +77,7 @@ static void allocate_moves(int fd)
 	CHECK(!fstat(fd, &st) && st.st_size == LARGE + 2 * PAGE && st.st_blocks >= 64 * PAGE / 512);
 	CHECK(pread(fd, got, sizeof(got), 0) == LARGE + 2 * PAGE && text_at(got, 0, LARGE) &&
 	      zero(got + LARGE, 2 * PAGE));
-	/* Dirty bytes go out first, and what is punched is not in the cache any more. */
+	/* Dirty bytes are written back first, and the cache drops the punched range. */
 	CHECK(pwrite(fd, "dirty", 5, 2 * PAGE) == 5 && pwrite(fd, "dirty", 5, 10) == 5);
 	CHECK(!fallocate(fd, punch, 2 * PAGE - 100, PAGE + 200));
 	CHECK(pread(fd, got, LARGE, 0) == LARGE && !memcmp(got + 10, "dirty", 5) &&
@@ -133,7 +133,7 @@ void allocate_area(void)
 	FAILS(fallocate(fd, 0, 0x7fffffffffffff00, PAGE), EFBIG);
 	NEED((reader = open("f", O_RDONLY)) >= 0);
 	FAILS(fallocate(reader, 0, 0, PAGE), EBADF);
-	/* More than there is room for, or than a file may have: nothing of it stays. */
+	/* More than the free space or the largest file: it leaves nothing behind. */
 	CHECK(fallocate(fd, 0, 0, 1ll << 50) && (errno == ENOSPC || errno == EFBIG));
 	CHECK(size_of("f") == LARGE && pread(fd, got, LARGE, 0) == LARGE &&
 	      text_at(got, 6 * PAGE, LARGE));
@@ -168,7 +168,7 @@ void copy_area(void)
 	CHECK(write(a, text, LARGE) == LARGE && write(b, text, LARGE) == LARGE);
 	map = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED, b, 0);
 	NEED(map != MAP_FAILED);
-	memcpy(map + 4 * PAGE, "stored", 6); /* outside of what is copied to */
+	memcpy(map + 4 * PAGE, "stored", 6); /* outside the copy's target */
 	memcpy(map + 100, "gone", 4);
 	CHECK(pwrite(a, "dirty", 5, 2 * PAGE) == 5);
 	CHECK(copy_file_range(a, &from, b, &to, 2 * PAGE, 0) == 2 * PAGE && from == 3 * PAGE + 7 &&
@@ -196,7 +196,7 @@ void copy_area(void)
 	CHECK(!close(a) && !close(b) && !close(append));
 }
 
-/* Whether all blocks of a file in the file system below are another file's, too. */
+/* Whether the file shares all its blocks in the exported file system with another. */
 static bool shared(const char *name)
 {
 	struct {
@@ -218,7 +218,7 @@ static bool shared(const char *name)
 	return all;
 }
 
-/* Where the file system below shares blocks: clones succeed, and each file stays its own. */
+/* If the exported file system shares blocks, clones succeed and files stay independent. */
 void clone_area(void)
 {
 	struct file_clone_range part = {.src_offset = PAGE, .src_length = 2 * PAGE};
@@ -239,7 +239,7 @@ void clone_area(void)
 	map = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_SHARED, b, 0);
 	NEED(map != MAP_FAILED && *map == 'o');
 
-	/* What is dirty in the one goes along; what is cached of the other does not stay. */
+	/* The clone has the source's dirty bytes; the cache drops those of the target. */
 	CHECK(write(a, text, LARGE) == LARGE);
 	memcpy(map + 3 * PAGE, "gone", 4);
 	NEED(!ioctl(b, FICLONE, a));
@@ -247,13 +247,13 @@ void clone_area(void)
 	CHECK(!memcmp(got, text, LARGE) && shared("a") && shared("b"));
 	CHECK(!close(elsewhere) && read_other("b") == LARGE && !memcmp(got, text, LARGE));
 
-	/* A store into the one is not one into the other, on no node. */
+	/* A store into one file does not show in the other, on either node. */
 	memcpy(map + PAGE, "mine", 4);
 	CHECK(!msync(map, LARGE, MS_SYNC) && pread(a, got, LARGE, 0) == LARGE);
 	CHECK(!memcmp(got, text, LARGE) && read_other("a") == LARGE && !memcmp(got, text, LARGE));
 	CHECK(read_other("b") == LARGE && !memcmp(got + PAGE, "mine", 4) && !shared("b"));
 
-	/* A range, beside bytes that are dirty and stay. */
+	/* A range, beside dirty bytes that stay. */
 	CHECK(pwrite(b, old, LARGE, 0) == LARGE);
 	part.src_fd = a;
 	part.dest_offset = 4 * PAGE;
@@ -268,7 +268,7 @@ void clone_area(void)
 	FAILS(ioctl(b, FICLONERANGE, &part), EINVAL);
 	CHECK(pread(b, got, LARGE, 0) == LARGE && !memcmp(got, map, LARGE) && !munmap(map, LARGE));
 
-	/* A copy by storage shares what it can, too. */
+	/* A copy by storage shares blocks too. */
 	CHECK(copy_file_range(a, &from, c, &to, LARGE, 0) == LARGE && shared("c"));
 	CHECK(pread(c, got, LARGE, 0) == LARGE && !memcmp(got, text, LARGE));
 	CHECK(read_other("c") == LARGE && !memcmp(got, text, LARGE));
@@ -277,7 +277,7 @@ void clone_area(void)
 
 /* ---- quotas --------------------------------------------------------------------------- */
 
-#define QUOTA (1 << 20) /* bytes that STRANGER may have */
+#define QUOTA (1 << 20) /* STRANGER's limit in bytes */
 
 static bool quota_of_stranger(unsigned int bytes)
 {
@@ -287,7 +287,7 @@ static bool quota_of_stranger(unsigned int bytes)
 			 (void *)&limit);
 }
 
-/* Until one fails: its bytes that were taken; errno of the write, or of the fsync after them. */
+/* Writes until one fails. Returns the bytes taken; the errno is of a write or the fsync. */
 static off_t write_beyond(int fd, int *error)
 {
 	off_t n = 0;
@@ -314,28 +314,28 @@ static void beyond_quota(void)
 	n = write_beyond(fd, &error);
 	CHECK(error == EDQUOT);
 	CHECK(!fstat(fd, &st) && st.st_blocks <= QUOTA / 512 && n >= QUOTA / 2);
-	/* Told once; what was there before is as it was, and may be written over. */
+	/* The error comes once; earlier bytes stay, and may be overwritten. */
 	CHECK(!fsync(fd) && !close(fd));
 	NEED((fd = open("before", O_RDWR)) >= 0);
 	CHECK(pread(fd, got, sizeof(got), 0) == LARGE && text_at(got, 0, LARGE));
 	CHECK(pwrite(fd, "over", 4, 0) == 4 && !fsync(fd));
 
-	/* Nothing of an allocation stays. */
+	/* A failed allocation leaves nothing behind. */
 	FAILS(fallocate(fd, 0, 0, 2 * QUOTA), EDQUOT);
 	CHECK(!fstat(fd, &st) && st.st_size == LARGE && !close(fd));
 
-	/* Without a cache between. */
+	/* Without the page cache. */
 	NEED((fd = open("d", O_CREAT | O_RDWR | O_DIRECT, 0600)) >= 0);
 	write_beyond(fd, &error);
 	CHECK(error == EDQUOT && !close(fd));
 
-	/* Space that is free again is used again. */
+	/* Freed space can be used again. */
 	CHECK(!unlink("f") && !unlink("d") && put("g", "room"));
 	NEED((fd = open("g", O_RDWR)) >= 0);
 	CHECK(pwrite(fd, text, LARGE, 0) == LARGE && !fsync(fd) && !close(fd));
 }
 
-/* A user's bytes end at the quota of the file system below, whose device is QUOTA_DEVICE. */
+/* The quota of the exported file system, on device QUOTA_DEVICE, limits a user's bytes. */
 void quota_area(void)
 {
 	fill();

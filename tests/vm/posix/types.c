@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * types.c - every operation on each of the seven types of file, by root and by a user
- * who owns nothing; and what FIFOs, sockets and devices are for.
+ * that owns nothing; and the uses of FIFOs, sockets and devices.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -24,7 +24,7 @@ static const struct type {
 	const char *name;
 	mode_t mode;
 	unsigned char dirent;
-	int truncate; /* what truncate(2) says */
+	int truncate; /* errno of truncate(2) */
 } types[] = {
 	{"regular", S_IFREG, DT_REG, 0},       {"directory", S_IFDIR, DT_DIR, EISDIR},
 	{"symlink", S_IFLNK, DT_LNK, 0},       {"fifo", S_IFIFO, DT_FIFO, EINVAL},
@@ -101,7 +101,7 @@ static void attributes_of(const struct type *t, const char *name)
 	CHECK(is(t, name) && is(t, other(name)));
 }
 
-/* Another mount may believe a name for a second: it is shown none that meant something else. */
+/* Another mount may trust a name for a second, so these names never meant another file. */
 static void names_of(const struct type *t, const char *name)
 {
 	char moved[32], file[32];
@@ -127,7 +127,7 @@ static void names_of(const struct type *t, const char *name)
 	if (t->mode == S_IFDIR) {
 		FAILS(rename(file, name), EISDIR);
 		FAILS(rename(name, file), ENOTDIR);
-	} else { /* over one another */
+	} else { /* over each other */
 		CHECK(!rename(name, file) && is(t, file) && absent(name));
 		CHECK(put("file2", "text") && !rename("file2", file) && holds(file, "text"));
 		CHECK(!make(t, name));
@@ -185,7 +185,7 @@ static void as_stranger(void)
 		FAILS(make(t, "x"), EACCES);
 		CHECK(!make(t, "own/x") && is(t, "own/x") && !take_away(t, "own/x"));
 	}
-	/* The number that stands for no device is everybody's: whiteouts. */
+	/* Any user may make a whiteout, the device number that stands for no device. */
 	CHECK(!mknod("own/w", S_IFCHR | 0600, 0) && !unlink("own/w"));
 	FAILS(mknod("own/w", S_IFBLK | 0600, 0), EPERM);
 }
@@ -210,7 +210,7 @@ void types_area(void)
 		CHECK(!take_away(&types[i], types[i].name) && absent(types[i].name));
 }
 
-/* A writer in another process; its bytes come through the FIFO, and nowhere else. */
+/* Bytes of a writer in another process come through the FIFO, and go nowhere else. */
 static void fifo(void)
 {
 	char buf[8] = "";
@@ -262,13 +262,13 @@ static void sockets(void)
 	CHECK(waitpid(child, &status, 0) == child && !status);
 	c = socket(AF_UNIX, SOCK_STREAM, 0);
 	FAILS(bind(c, (struct sockaddr *)&address, sizeof(address)), EADDRINUSE);
-	/* Its listener is gone, its name is not. */
+	/* The listener is gone, but the name is still there. */
 	CHECK(!close(s));
 	FAILS(connect(c, (struct sockaddr *)&address, sizeof(address)), ECONNREFUSED);
 	CHECK(!close(c) && !unlink("sock"));
 }
 
-/* A mount with nodev has the nodes and does not open them. */
+/* A nodev mount shows device nodes but does not open them. */
 static void devices(void)
 {
 	struct statvfs v;
