@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What is read, and how: one fio command a case, a tree of small files read once each, and one written.
+"""The cases: one fio command each, a tree of small files that is read once, and one that is written.
 
-fio never invalidates (--invalidate=0): cold means a mount that has not read the file before, warm
-means that the kernel holds all of it. Random cases are bounded by time as well as by bytes, since the
-slowest rival would need minutes; they never read a block twice (fio's random map), so a cold block stays
-cold unless the file system read ahead.
+fio never invalidates (--invalidate=0): cold means that the mount has not read the file before, warm
+that the kernel holds all of it. Time bounds random cases as well as bytes, because the slowest rival
+would take minutes; they never read a block twice (fio's random map), so a cold block stays cold unless
+the file system read ahead.
 """
 
 import io
@@ -26,7 +26,7 @@ WARM_LOOPS = 4
 
 
 class corpus:
-    """The files that every system serves: big.bin and small/NN/NN.bin under one folder."""
+    """The files that every system serves: big.bin and small/NN/NN.bin below one folder."""
 
     def __init__(self, folder, size, small_files=SMALL_FILES):
         self.folder = pathlib.Path(folder)
@@ -53,7 +53,7 @@ class corpus:
 
 
 class fio_case:
-    states = None  # those of the system
+    states = None  # the system's states
     writes = False
 
     def __init__(self, name, title, *options, random=False, jobs=1):
@@ -91,7 +91,7 @@ class fio_case:
 
 
 class small_case:
-    """A tree read once, as a compiler or an archiver does: list, open, read, close, next."""
+    """Reads a tree once, as a compiler or an archiver does: list, open, read, close, next."""
 
     name = "small"
     title = f"{SMALL_FILES} files of {SMALL_SIZE // KIB} KiB"
@@ -118,7 +118,7 @@ class small_case:
 
 
 class untar_case:
-    """An archive unpacked into the mount: create, write, set owner, mode and times, close, next."""
+    """Unpacks an archive into the mount: create, write, set owner, mode and times, close, next."""
 
     name = "untar"
     title = f"tar -x of {TAR_FILES} files of {TAR_SIZE // KIB} KiB"
@@ -146,7 +146,7 @@ class untar_case:
         try:
             with meter.interval(system.processes) as spent:
                 system.processes.run([*system.bed.recorder(system, self, warm), *argv])
-            # What was written is right below the mount too.
+            # The export has the written bytes too.
             system.processes.run(["tar", "-df", archive, "-C", data.folder / target.name])
         finally:
             shutil.rmtree(data.folder / target.name)
@@ -161,7 +161,7 @@ def run_reader(system, argv):
 
 
 def cost_of_fio(bed):
-    """CPU seconds that fio needs to start and calibrate its clock; they are in every figure."""
+    """CPU seconds that fio takes to start and calibrate its clock; every figure includes them."""
     alone = processes("fio-alone", bed.group, bed.logs)
     with meter.interval(alone) as spent:
         alone.run(["fio", "--name=read", f"--filename={bed.data.folder / bed.data.big}",

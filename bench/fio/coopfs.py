@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""coopfs in the two situations that matter: alone with the storage daemon, and second to read.
+"""coopfs in the two situations that matter: alone with the storage daemon, and as the second reader.
 
-coopfs_storage is one node and a daemon that knows no other. coopfs_peer has a daemon of its own and a
-node, the holder, that has read everything and stays; the reader of each case is a fresh node, so its
-bytes come from the holder. Nodes get loopback addresses of their own: no two of them share a socket or
-a page store. The reader's stats are kept with every figure, so that a cold read that was secretly
-a storage read shows.
+coopfs_storage is one node and a daemon that knows no other node. coopfs_peer has its own daemon and a
+node, the holder, that has read everything and stays; the reader of each case is a new node, so its bytes
+come from the holder. Each node has its own loopback address, so that no two share a socket or a page
+store. Every figure comes with the reader's stats, which show if a cold read came from storage instead.
 """
 
 import os
@@ -23,7 +22,7 @@ def binaries(root):
 
 
 def parse_stats(text):
-    """The stats text (one record a line, 'key value' pairs) as nested dictionaries."""
+    """The stats text (one record per line, 'key value' pairs) as nested dictionaries."""
     stats = {}
     for line in text.splitlines()[1:]:
         words = line.split()
@@ -79,9 +78,9 @@ class coopfs_storage(system):
         self._wait_for_memory()
 
     def _wait_for_memory(self, seconds=20):
-        """A node is mounted long before its first read, and its store is made present meanwhile by
-        whatever processor is idle. Waits until the store holds the big file, or grows no more; the
-        figure's notes say how much was present."""
+        """Waits until the memory of the store can hold the big file, or grows no more. In real use a
+        node is mounted long before its first read, and an idle processor populates the store meanwhile.
+        The figure's notes say how much was present."""
         deadline = time.monotonic() + seconds
         grew, present = time.monotonic(), -1
         while present < self.bed.data.size:
@@ -101,7 +100,7 @@ class coopfs_storage(system):
         return stats
 
     def verify(self, data):
-        """Every byte, through a fresh mount, against the backing files; outside all measurements."""
+        """Compares every byte, through a new mount, with the backing files; outside all measurements."""
         self.mount()
         try:
             done = self.processes.run_any(["diff", "-rq", data.folder, self.mountpoint])
@@ -111,7 +110,7 @@ class coopfs_storage(system):
 
 
 class coopfs_no_commit(coopfs_storage):
-    """As sshfs and local programs do it: a close does not wait for the disk."""
+    """As with sshfs and local file systems, a close does not wait for the disk."""
 
     name = "coopfs-no-commit"
     title = "coopfs, commit_on_close=0"
@@ -126,7 +125,7 @@ class coopfs_peer(coopfs_storage):
     name = "coopfs-peer"
     title = "coopfs, from a peer"
     states = ("peer", "warm")
-    writes = False  # a peer has no part in it
+    writes = False  # peers take no part in writes
     reader_address = "127.0.0.22"
     holder_address = "127.0.0.21"
 
@@ -143,8 +142,8 @@ class coopfs_peer(coopfs_storage):
         self._wait_for_peer()
 
     def _wait_for_peer(self):
-        """The daemon's JOIN is on its way when the mount is ready; a reader that starts before it
-        has arrived would be measured against storage."""
+        """Waits for the daemon's JOIN, which may arrive after the mount is ready; a reader that starts
+        earlier would read from storage."""
         peers = self.mountpoint / ".coopfs/peers"
         wait_for(f"{self.name}: holder among the peers", lambda: self.holder_address in peers.read_text(),
                  seconds=5, child=self.child_, owner=self.processes)

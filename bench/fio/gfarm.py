@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Gfarm with a file server that is really remote.
 
-gfmd and gfsd live in a network namespace of their own, joined to the reader's by a veth pair: a client
-that shares gfsd's address would read the spool without TCP. gfmd keeps its metadata in memory (no
-database). Everything runs as one unprivileged user that exists only in this mount namespace: a copy of
-/etc/passwd with one more line is bound over the real one, so its key lands in a folder of ours.
+gfmd and gfsd live in their own network namespace, joined to the reader's by a veth pair: a client that
+shares gfsd's address would read the spool without TCP. gfmd keeps its metadata in memory, without a
+database. Everything runs as one unprivileged user that exists only in this mount namespace: a copy of
+/etc/passwd with one more line is bound over the real one, so its key lands in a folder of this run.
 """
 
 import os
@@ -23,7 +23,7 @@ VETH_MTU = 65535  # as large as loopback's, which the other systems use
 
 
 class gfarm_service:
-    """The metadata server, the file server and the data; shared by the mounts with different options."""
+    """The metadata server, the file server and the data; mounts with different options share them."""
 
     def __init__(self, bed, processes):
         self.base_ = bed.folder / "gfarm"
@@ -61,8 +61,8 @@ class gfarm_service:
         return self.processes_.run_any([*self.as_user(), "sh", "-c", ": <>/dev/fuse"])
 
     def _open_fuse(self):
-        """gfarm2fs opens /dev/fuse as its user, whom mode 0600 keeps out. Then a node of our own lies
-        over it, in this mount namespace alone."""
+        """gfarm2fs opens /dev/fuse as its user, which mode 0600 keeps out. Then this binds another
+        device node over it, in this mount namespace only."""
         if self._may_open_fuse().returncode == 0:
             return
         try:
@@ -77,7 +77,7 @@ class gfarm_service:
             raise unusable("there is no /dev/fuse: modprobe fuse") from None
         except (OSError, subprocess.CalledProcessError) as why:
             raise unusable(f"/dev/fuse has mode {stat.S_IMODE(device.st_mode):04o}, so gfarm2fs, which does not run "
-                           f"as root, cannot open it, and a node that it can open is not to be had ({why}): "
+                           f"as root, cannot open it, and a device node for it cannot be made ({why}): "
                            "chmod 666 /dev/fuse") from None
         done = self._may_open_fuse()
         if done.returncode:
@@ -131,7 +131,7 @@ class gfarm_service:
         self._until("gfsd", "gfhost", "-l", ready=lambda text: text[:1].isdigit())
 
     def _until(self, what, *argv, ready=lambda text: True):
-        """A client retries a refused connection for half a minute, hence the short timeout."""
+        """Waits with short attempts, because a client retries a refused connection for half a minute."""
         def attempt():
             done = self.processes_.run_any([*self.as_user(), "timeout", "2", *argv])
             return done.returncode == 0 and ready(done.stdout)
@@ -139,7 +139,7 @@ class gfarm_service:
         wait_for(f"gfarm: {what} (log in {self.base_}/var)", attempt, seconds=20)
 
     def fill(self, mountpoint):
-        """Copies the corpus in; what gfsd wrote stays in its page cache."""
+        """Copies the corpus in; it stays in gfsd's page cache."""
         shutil.copytree(self.data_.folder, self.base_ / "copy")
         for folder, _, files in os.walk(self.base_ / "copy"):
             os.chmod(folder, 0o755)
@@ -154,7 +154,7 @@ class gfarm(system):
     title = "gfarm2fs, remote gfsd"
     options = ("-o", "auto_cache")
     service_ = None
-    why_not_ = None  # the service is started once, whatever comes of it
+    why_not_ = None  # the service starts only once, also if that fails
 
     def start(self):
         if gfarm.why_not_:
@@ -184,11 +184,11 @@ class gfarm(system):
 
 
 class gfarm_unbuffered(gfarm):
-    """Gfarm's own remedy for random reads: the client library's buffer is bypassed."""
+    """Gfarm's own remedy for random reads: it bypasses the client library's buffer."""
 
     name = "gfarm-unbuffered"
     title = "gfarm2fs -o unbuffered"
-    account = "gfarm"  # the servers are the same
+    account = "gfarm"  # which has the servers
     options = ("-o", "auto_cache,unbuffered")
     states = ("storage",)
 

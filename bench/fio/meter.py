@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 """CPU time of one measured interval, counted twice.
 
-The control group of a system counts exactly what its own processes and the reader used, to the
-microsecond, but not kernel threads and not interrupts that landed elsewhere. /proc/stat counts the
-whole machine, at clock-tick resolution, with everything foreign. Where both agree the figure is good;
-where they differ the difference is reported as foreign, and a run with much of it should be repeated.
+The control group of a system counts exactly the time of its own processes and the reader, to the
+microsecond, but not kernel threads, nor interrupts that landed elsewhere. /proc/stat counts the whole
+machine, at clock-tick resolution, including everything foreign. If both agree the figure is good; if
+not, the report calls the difference foreign, and a run with much of it should be repeated.
 
-A virtual machine may hand free memory back to its host and pay for it at the next touch, several
-CPU seconds a GiB: more than any of the systems uses. claim_memory() makes it pay before the interval.
+A virtual machine may return free memory to its host and pay for it at the next touch, several CPU
+seconds per GiB: more than any of the systems uses. claim_memory() makes it pay before the interval.
 """
 
 import mmap
@@ -34,7 +34,7 @@ def available_bytes():
 
 
 def claim_memory(wanted):
-    """Touches that much free memory and frees it again, so that the host has it in place."""
+    """Touches that much free memory and frees it again, so that the host has provided it."""
     length = min(wanted, available_bytes() // 2) & ~0xFFFFF
     if not length:
         return

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * libfuse's own example, passthrough_ll.c, with the one thing added that it does
- * not do: it asks the kernel for spliced replies. The example is compiled as it
- * was shipped; only its call of fuse_session_new() is intercepted, so that the
- * init operation can be wrapped. The pair (example, this) brackets what a FUSE
- * file system that adds nothing of its own can reach: with one copy, and with
- * pages spliced from the page cache to /dev/fuse.
+ * passthrough_splice.c - libfuse's own example, passthrough_ll.c, made to ask the
+ * kernel for spliced replies. The example is compiled as shipped; this file only
+ * intercepts its call of fuse_session_new(), to wrap the init operation. The two
+ * programs bracket the speed of a FUSE file system that adds nothing of its own:
+ * with one copy, and with pages spliced from the page cache to /dev/fuse.
  */
 #define _GNU_SOURCE
 #define FUSE_USE_VERSION 34

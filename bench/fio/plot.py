@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Bar charts of the medians, drawn by gnuplot: throughput with its spread, and CPU time.
 
-One SVG a state of the reader (cold, warm) and quantity; cases along the axis, one colour a
-system, the same colour in every plot.
+One SVG per quantity and state of the reader (cold, warm); the cases lie along the axis, and a
+system has the same colour in every plot.
 """
 
 import shutil

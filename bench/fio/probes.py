@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The parts beneath the file system, timed in the same surroundings by programs of their own.
+"""The layers below the file system, timed in the same environment by their own programs.
 
-node-bench times one 4 KiB page fetched between two nodes and a bare UDP exchange of the same sizes;
-ud-bench moves datagrams in bulk. Each prints JSON; it is kept as printed, and the ratio that has a
-target is taken from it. They start their own processes on loopback addresses of this namespace.
+node-bench times the fetch of one 4 KiB page between two nodes, and a bare UDP exchange of the same
+sizes; ud-bench moves datagrams in bulk. The record keeps the JSON that they print, and the targets use
+the ratio in it. They start their own processes on loopback addresses of this namespace.
 """
 
 import json
@@ -15,7 +15,7 @@ FETCH_TARGET = "4 KiB from a peer / bare UDP ping-pong of the same sizes, us"
 
 
 def run_all(bed, say):
-    """{program: {command, printed}}; what cannot be run is said and left out."""
+    """{program: {command, printed}}; reports a program that cannot run, and leaves it out."""
     found = {}
     for name, options in PROGRAMS.items():
         program = bed.bin / name

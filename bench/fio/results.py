@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """From figures to statements: medians, ratios paired by repetition, and the targets.
 
-A ratio divides two figures of the same repetition, taken seconds apart under the same foreign load;
-the median and the extremes of these ratios are what the tables show.
+A ratio divides two figures of the same repetition, taken seconds apart under the same foreign load; the
+tables show the median and the extremes of these ratios.
 """
 
 import os
@@ -13,11 +13,11 @@ import probes
 
 GIB = 1 << 30
 
-# Either passes everything through; the rows say which of them was run.
+# Both pass everything through; the rows name the one that ran.
 PASSTHROUGHS = ("passthrough", "passthrough-splice")
 
-# name, numerator (case, state, system), denominator or None, field, relation, bound. A denominator
-# may name several systems: it is the first of them that was measured, and {} in the name is that.
+# name, numerator (case, state, system), denominator or None, field, relation, bound. A denominator may
+# name several systems: the first measured one counts, and replaces {} in the name.
 TARGETS = [
     ("peer / gfarm, MB/s", ("seq128k", "peer", "coopfs-peer"), ("seq128k", "storage", "gfarm"),
      "mb_s", ">=", 1.4),
@@ -49,7 +49,7 @@ TARGETS = [
     ("second reader's bytes from storage / file", ("seq128k", "peer", "coopfs-peer"), None,
      "storage_share", "<=", 0.01),
 ]
-# The same without a bound.
+# Ratios without a bound.
 COMPARED = [(f"peer / storage, {unit}", (case, "peer", "coopfs-peer"), (case, "storage", "coopfs-storage"), name)
             for case in ("seq128k", "rand4k", "small") for name, unit in (("mb_s", "MB/s"), ("cpu", "CPU s/GiB"))]
 
@@ -113,7 +113,7 @@ def summary(record):
 
 
 def ratios(table, above, below, name):
-    """The field of 'above', divided by that of 'below' in the same repetition."""
+    """The field of 'above' divided by that of 'below', per repetition."""
     values = []
     for repetition, figure in table.get(above, {}).items():
         value = field(figure, name)
@@ -129,7 +129,7 @@ def ratios(table, above, below, name):
 
 
 def measured(table, below):
-    """The denominator with the one system that was measured, or with the first if none was."""
+    """The denominator with its first measured system, or with its first if none was measured."""
     if below is None or isinstance(below[2], str):
         return below
     case, state, systems = below
@@ -138,7 +138,7 @@ def measured(table, below):
 
 
 def why_not(table, keys):
-    """What there is no figure of."""
+    """Names the missing figures."""
     missing = dict.fromkeys(f"{key[2]} ({key[0]})" for key in keys if key not in table)
     return "not measured: " + (f"no {', no '.join(missing)}" if missing else "in no repetition both")
 
@@ -157,7 +157,7 @@ def targets(record):
 
 
 def target_row(text, relation, bound, value, why):
-    """why: what to say if there is no value. reached is None without one, and without a bound."""
+    """why: the text if there is no value. reached is None without a value or a bound."""
     reached = None
     if value and relation:
         median = value["median"]
@@ -206,9 +206,9 @@ def tables(record):
 def quietness(record):
     foreign = spread([figure["foreign_cpu"] for figure in record["figures"]])
     if not foreign:
-        return "what else the machine did is unknown"
+        return "the machine's other load is unknown"
     text = (f"busy elsewhere during the reads: {foreign['median']:.2f} of {os.cpu_count()} processors "
             f"(median), at most {foreign['max']:.2f}")
     if foreign["median"] > 0.1 * os.cpu_count():
-        text += "\nthis machine was not quiet: repeat the run before believing a figure"
+        text += "\nthis machine was not quiet: repeat the run before you trust a figure"
     return text

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The systems that coopfs is compared with, except Gfarm: the local file system, libfuse's
-passthrough as shipped and with spliced replies, and sshfs over a plain TCP connection.
+"""The rivals of coopfs, except Gfarm: the local file system, libfuse's passthrough as shipped and with
+spliced replies, and sshfs over a plain TCP connection.
 
-Every system has the same life: start() once a run, then for each case mount() a reader that has seen
-nothing, measure, unmount(), and stop() at the end. skip() says what is missing.
+Every system has the same life cycle: start() once per run; for each case mount() a reader with empty
+caches, measure, unmount(); stop() at the end.
 """
 
 import gzip
@@ -24,9 +24,9 @@ SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/lib/sftp-server",
 class system:
     name = ""
     title = ""
-    states = ("storage", "warm")  # where a cold read comes from, and whether warm is measured
-    writes = False  # its mount can be written to, and the corpus shows what was written
-    account = None  # whose CPU account its processes are booked on, when not its own
+    states = ("storage", "warm")  # the source of cold reads, and "warm" if warm reads are measured
+    writes = False  # its mount is writable, and writes reach the corpus
+    account = None  # the system whose CPU account counts its processes, if not its own
 
     def __init__(self, bed):
         self.bed = bed
@@ -39,7 +39,7 @@ class system:
         return not case.writes or self.writes
 
     def start(self):
-        """Servers and data; raises unusable when something is not installed."""
+        """Starts servers and makes data; raises unusable if a program is missing."""
 
     def mount(self):
         raise NotImplementedError
@@ -48,7 +48,7 @@ class system:
         return []
 
     def notes(self):
-        """What the system itself can say about the interval just measured."""
+        """The system's own statistics of the interval just measured."""
         return None
 
     def unmount(self):
@@ -79,7 +79,7 @@ def need(program, package):
 
 
 class local(system):
-    """The backing files themselves, warm: the ceiling, and what fio alone costs."""
+    """The backing files themselves, warm: the ceiling, and the cost of fio alone."""
 
     name = "local"
     title = "backing file system"

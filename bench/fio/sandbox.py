@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The place a benchmark runs in, and its disappearance.
+"""The namespaces that a benchmark runs in, and their removal.
 
-Mounts, servers, users and networks of the rivals must never touch the machine, also when the
-run is killed half way. So the harness runs twice: the outer process makes a folder and a
-control group, the inner one is process 1 of new mount, pid and network namespaces. When the inner
-process ends, for whatever reason, the kernel ends everything it started and takes the mounts and
-interfaces with it; what is left for the outer process is one folder and one control group. If even
-that one is killed, the next run finds the folder's lock free and removes both.
+Mounts, servers, users and networks of the rivals must never touch the machine, not even if the run is
+killed half way. So the harness runs twice: the outer process makes a folder and a control group, the
+inner one is process 1 of new mount, pid and network namespaces. When the inner process ends, for any
+reason, the kernel kills all processes that it started and removes its mounts and interfaces; the outer
+process then removes the folder and the control group. If the outer process is killed too, the next run
+finds the folder's lock free and removes both.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ class unusable(Exception):
 
 
 def control_group_root():
-    """Where a control group can be made that accounts CPU time, or None."""
+    """The directory for a control group that accounts CPU time, or None."""
     candidates = []
     with open("/proc/self/mounts") as mounts:
         for line in mounts:
@@ -47,7 +47,7 @@ def control_group_root():
 
 
 def remove_control_group(group, seconds=5):
-    """Removes the group and its children; their last processes may still be on their way out."""
+    """Removes the group and its children, and waits for their last processes to exit."""
     if group is None or not group.exists():
         return
     deadline = time.monotonic() + seconds
@@ -66,7 +66,7 @@ def remove_control_group(group, seconds=5):
 
 
 def sweep(parent_folder, root):
-    """Removes what an outer process left that was killed outright: its lock is free again."""
+    """Removes what a killed outer process left: its lock is free."""
     for folder in pathlib.Path(parent_folder).glob(PREFIX + "*"):
         lock = os.open(folder, os.O_RDONLY)
         try:
@@ -86,7 +86,7 @@ def die_with_parent():
 def run_outer(argv, parent_folder):
     """Runs this program again inside the namespaces; returns its exit status."""
     if os.geteuid() != 0:
-        print("bench: needs root (namespaces and mounts of its own): run it with sudo", file=sys.stderr)
+        print("bench: needs root for its own namespaces and mounts: run it with sudo", file=sys.stderr)
         return 2
     root = control_group_root()
     sweep(parent_folder, root)
@@ -127,7 +127,7 @@ def run_outer(argv, parent_folder):
 def remove_folder(folder):
     shutil.rmtree(folder, ignore_errors=True)
     if folder.exists():
-        print(f"bench: {folder} cannot be removed; do it by hand", file=sys.stderr)
+        print(f"bench: cannot remove {folder}; remove it by hand", file=sys.stderr)
 
 
 def inner_pids(pid):
@@ -149,7 +149,7 @@ def enter():
 
 
 class processes:
-    """Starts processes that belong to one system, in a control group of that system's own."""
+    """Starts the processes of one system in its own control group."""
 
     def __init__(self, name, group, log_folder):
         self.name = name
@@ -173,7 +173,7 @@ class processes:
         return child
 
     def run(self, argv, timeout=600, **options):
-        """Runs to completion; returns what it printed, raises with its words when it fails."""
+        """Runs a program to completion; returns its output, or raises with its error text."""
         done = self.run_any(argv, timeout, **options)
         if done.returncode:
             raise RuntimeError(f"{' '.join(map(str, argv))}: exit {done.returncode}: "
@@ -201,7 +201,7 @@ class processes:
             self.stop(child)
 
     def cpu_seconds(self):
-        """CPU seconds that this system's processes, ended ones too, have used so far; None unknown."""
+        """CPU seconds that this system's processes, also ended ones, have used; None: unknown."""
         if not self.group_:
             return None
         unified = self.group_ / "cpu.stat"
@@ -216,11 +216,11 @@ class processes:
     def last_words(self):
         self.log_.flush()
         text = self.log_path.read_text(errors="replace").strip().splitlines()
-        return " | ".join(text[-3:]) or "(it said nothing)"
+        return " | ".join(text[-3:]) or "(no output)"
 
 
 def wait_for(what, condition, seconds=15, child=None, owner=None):
-    """Polls until condition() is true; names what did not happen, and the log's end, when it fails."""
+    """Polls until condition() is true; the error names what did not happen, and quotes the log's end."""
     deadline = time.monotonic() + seconds
     while not condition():
         ended = child is not None and child.poll() is not None
@@ -232,13 +232,13 @@ def wait_for(what, condition, seconds=15, child=None, owner=None):
 
 
 def is_mounted(mountpoint):
-    """By the mount table: a mount of another user cannot be looked into, not even by root."""
+    """Asks the mount table, because not even root may look into another user's FUSE mount."""
     with open("/proc/self/mounts") as mounts:
         return any(line.split()[1] == str(mountpoint) for line in mounts)
 
 
 def readahead_file(mountpoint):
-    """The kernel's readahead setting of what is mounted there, or None."""
+    """The file of the kernel's readahead setting for a mount, or None."""
     with open("/proc/self/mountinfo") as mounts:
         for line in mounts:
             words = line.split()

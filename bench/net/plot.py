@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Bars of the medians with their spread, drawn by gnuplot: one SVG a question."""
+"""Bars of the medians with their spread, drawn by gnuplot: one SVG per question."""
 
 import shutil
 import subprocess

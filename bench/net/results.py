@@ -24,7 +24,7 @@ TARGETS = [
     ("8 B messages/s, ud / ucx tcp", ("coopnet-ud", "stream", "poll", 8),
      ("ucx-tcp", "stream", "poll", 8), "messages_s", ">", 1.0),
 ]
-# The same without a bound: what else bears on how good a figure is.
+# Ratios without a bound, which put the others in perspective.
 COMPARED = [
     ("1 MiB, ud bulk one at a time / fi_pingpong udp;ofi_rxd", ("coopnet-ud-depth1", "bulk fetch", "poll", MIB),
      ("fi_pingpong-udp-rxd", "ping", "poll", MIB), "mb_s"),

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""How each system is run, and what its output means.
+"""How to run each system and read its output.
 
-A figure is {"case", "mode", "bytes", ...} with what the case has: ping: half_us (mean half round
-trip), p50_us, mb_s; stream: messages_s; bulk: mb_s; peers: peer_bytes. cpu_us is processor time of
-an operation, of client and server. Programs are ended by the process that started them, also if it
-is interrupted.
+A figure is {"case", "mode", "bytes", ...} and the fields of its case: ping: half_us (mean half round
+trip), p50_us, mb_s; stream: messages_s; bulk: mb_s; peers: peer_bytes. cpu_us is the processor time of
+an operation, of client and server together. The process that starts a program also ends it, even if
+interrupted.
 """
 
 import json
@@ -15,8 +15,8 @@ import time
 
 TIMEOUT_S = 20
 MIB = 1 << 20
-CONNECTED = 400  # machines that say a word to the server
-SHM_ROOM = 255  # for peers, in a machine of libfabric's shm
+CONNECTED = 400  # machines that send a message to the server
+SHM_ROOM = 255  # most peers of a machine on libfabric's shm
 CPUS = sorted(os.sched_getaffinity(0))[:2]
 
 
@@ -25,7 +25,7 @@ def on(which, command):
 
 
 class pair:
-    """A server and, until it is left, nothing else that this program started."""
+    """A server that runs alone until the with block ends."""
 
     def __init__(self, command, env=None):
         self.command, self.env = on(1, command), env
@@ -36,7 +36,7 @@ class pair:
         return self
 
     def client(self, command):
-        """Its output. Neither rival says when it listens, so it is tried until it is let in."""
+        """The client's output. Neither rival reports when it listens, so this retries until one succeeds."""
         deadline = time.monotonic() + TIMEOUT_S
         while True:
             left = deadline - time.monotonic()
@@ -70,7 +70,7 @@ def parse_pingpong(text):
 def parse_perftest(text):
     """The last row: iterations, three times overhead, twice bandwidth, twice rate.
 
-    Its MB are 2^20 bytes. A ping's overhead is half a round trip already.
+    Its MB are 2^20 bytes. The overhead of a ping is already half a round trip.
     """
     cells = [float(cell) for cell in text.strip().splitlines()[-1].split()[-8:]]
     return {"p50_us": cells[1], "half_us": cells[3], "mb_s": cells[5] * MIB / 1e6,
@@ -117,7 +117,7 @@ class perftest:
 
 
 def figures_of_coopnet(record):
-    """Figures out of the JSON of `coopnet bench`."""
+    """The figures in the JSON of `coopnet bench`."""
     for row in record["results"]:
         cpu = row["cpu_us"]["client"] + (row["cpu_us"]["server"] or 0)
         figure = {"case": row["what"], "mode": row["progress"], "bytes": row["bytes"],
@@ -140,7 +140,7 @@ def figures_of_coopnet(record):
 
 
 class coopnet:
-    """room: for how many peers, where that is less than are connected elsewhere for the memory of one."""
+    """room: the most peers of a machine, if that is less than the memory measurement connects elsewhere."""
 
     def __init__(self, name, *arguments, room=None):
         self.name, self.arguments, self.room = f"coopnet-{name}", arguments, room

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// node_bench.cpp - what a page fetch costs without FUSE: two nodes in two
+// node_bench.cpp - the cost of a page fetch without FUSE: two nodes in two
 // processes over soft RoCE on loopback, beside a bare UDP ping-pong of the same
 // sizes (64 bytes there, 4 KiB back) in the same run.
 //
 // The child holds a file in its page store and serves; the parent fetches it,
 // page by page in random order for latency, then block by block, several at once,
-// for throughput. CPU is of both processes. The child ends with its pipe.
+// for throughput. CPU time is of both processes. The child ends when its pipe closes.
 #include <arpa/inet.h>
 #include <getopt.h>
 #include <netinet/in.h>
@@ -36,7 +36,7 @@ using namespace coop::client;
 constexpr std::uint64_t page = 4096, block_bytes = 64 * page;
 constexpr std::uint64_t all = ~std::uint64_t{0};
 constexpr std::uint64_t fetch_deadline_us = 5000000;
-constexpr int refusals = 500; // a millisecond each, before a block counts as missed
+constexpr int refusals = 500; // one per millisecond, before a block counts as missed
 
 struct options {
 	std::uint64_t mib = 1024;
@@ -83,7 +83,7 @@ content_key file_key(std::uint64_t number)
 	return {{0x636f6f70, number}, 1};
 }
 
-// UDP with no more than a socket: spinning, or sleeping in the kernel.
+// A bare UDP socket: spins, or sleeps in the kernel.
 class ping_socket
 {
 public:
@@ -137,7 +137,7 @@ std::unique_ptr<node> make_node(const options &o, const std::string &ip, page_st
 	return std::make_unique<node>(n, coop::ud::make_soft_roce(e), store);
 }
 
-// Serves until the pipe closes: 'c' tells CPU seconds, 'p' and 's' answer one ping-pong.
+// Serves until the pipe closes: reports CPU seconds on 'c', answers one ping-pong on 'p' and 's'.
 void child(const options &o, int in, int out)
 {
 	auto store = page_store::create((o.mib + 16) << 20, 12);
@@ -272,7 +272,7 @@ int run(const options &o, int to_child, int from_child)
 		const double begun = now_us();
 		for (std::uint64_t i = 0; i < size / block_bytes; i++) {
 			f.wait(static_cast<std::uint64_t>(o.depth));
-			// A busy machine may open the circuit of the peer for a moment.
+			// On a busy machine the peer's circuit may open for a moment.
 			for (int t = 0; !f.start(i, all) && t < refusals; t++)
 				f.idle(1000);
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// carrier.cpp - see carrier.hpp. Every carrier receives into 16 MiB, round and round, so
-// that none lives in the CPU's caches while another does not.
+// carrier.cpp - see carrier.hpp. Every carrier receives into a ring of 16 MiB, so that the
+// CPU's caches favour none of them.
 #include "bench/ud/carrier.hpp"
 
 #include <algorithm>
@@ -170,7 +170,7 @@ private:
 	std::size_t n_repost_ = 0;
 };
 
-// Datagrams of 'page + wire_overhead' bytes, as super packets or one by one.
+// Sends datagrams of 'page + wire_overhead' bytes, as super packets or one by one.
 class udp_carrier final : public carrier
 {
 public:
@@ -211,7 +211,7 @@ public:
 		unsigned m = 0;
 		for (std::size_t i = 0; i < n; i += group, m++) {
 			const std::size_t k = std::min(group, n - i);
-			// Headers are simulated by reading a little beyond the pages.
+			// Read a little beyond the pages in place of the headers.
 			std::size_t at = (i * page) % (data.size() - group * wire_overhead);
 			if (at + k * datagram > data.size())
 				at = data.size() - k * datagram;

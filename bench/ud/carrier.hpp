@@ -16,7 +16,7 @@ constexpr std::size_t page = 4096;
 constexpr std::size_t wire_overhead = 28; // BTH, DETH, immediate, ICRC
 constexpr std::size_t batch_pages = 64;
 
-// One end. A process makes its own, tells the other where it is, and learns where that one is.
+// One end. Each process makes its own, and they exchange addresses.
 class carrier
 {
 public:
@@ -33,12 +33,12 @@ public:
 
 	// Bulk: 'data' is whole pages, one datagram each, all in one post.
 	virtual void send_pages(std::span<const std::uint8_t> data) = 0;
-	// Receives what is there; bytes of payload, 0: nothing.
+	// Receives available datagrams. Returns bytes of payload, 0: none.
 	virtual std::size_t receive_pages() = 0;
-	// Ping-pong: one datagram of that payload; receive says whether one came.
+	// Ping-pong: one datagram of that payload; receive_one() returns whether one came.
 	virtual void send_one(std::size_t payload) = 0;
 	virtual bool receive_one() = 0;
-	// False: something is there already.
+	// Returns false if data is already available.
 	virtual bool arm() = 0;
 	virtual int fd() const = 0;
 	virtual std::string counters() const { return {}; }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// ud_bench.cpp - what soft RoCE costs beyond the UDP socket that carries it.
+// ud_bench.cpp - the cost of soft RoCE beyond the UDP socket that carries it.
 //
 //	bulk        one way, 4 KiB datagrams in posts of 64, a window of 16 posts
 //	ping-pong   a request of 64 bytes, an answer of 64 or 4096; both ends spin
 //
-// Two processes, the carriers in turn in every round, medians of the rounds; so
-// what else the machine does hits all of them alike. CPU time is user and system
-// time of both processes; whoever waits in bulk sleeps.
+// Two processes; the carriers take turns in every round, and the medians of the rounds
+// count, so that other load on the machine affects all of them alike. CPU time is user and
+// system time of both processes; in bulk a waiting process sleeps.
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -42,7 +42,7 @@ using steady = std::chrono::steady_clock;
 constexpr std::size_t source_bytes = 16u << 20;
 constexpr std::size_t post_bytes = batch_pages * page;
 constexpr std::size_t window_posts = 16;
-constexpr int patience_ms = 1000; // then what is missing was lost
+constexpr int patience_ms = 1000; // then missing datagrams count as lost
 
 double seconds_since(steady::time_point t)
 {
@@ -59,7 +59,7 @@ double cpu_seconds()
 	return s(u.ru_utime) + s(u.ru_stime);
 }
 
-// What both processes see.
+// Memory that both processes share.
 struct shared_page {
 	carrier::where where[2];
 	std::atomic<int> ready[2];
@@ -100,7 +100,7 @@ struct far_end {
 	}
 };
 
-// Runs 'child' in a process of its own and 'parent' in this one. The child dies with us.
+// Runs 'child' in a new process and 'parent' in this one. The child dies with this process.
 template <typename Child, typename Parent> void in_two(Child child, Parent parent)
 {
 	const pid_t us = getpid();
@@ -180,7 +180,7 @@ void receive_bulk(carrier &l, far_end &far, std::uint64_t total)
 bulk_result bulk(const entrant &e, std::uint64_t total, bool verbose)
 {
 	const kind k = e.k;
-	prctl(PR_SET_NAME, e.name); // perf tells the carriers apart by it
+	prctl(PR_SET_NAME, e.name); // lets perf tell the carriers apart
 	far_end far;
 	bulk_result result{};
 	const std::string here = address(0), there = address(1);
@@ -204,7 +204,7 @@ bulk_result bulk(const entrant &e, std::uint64_t total, bool verbose)
 				while (!credits) {
 					pollfd p{far.credit, POLLIN, 0};
 					if (poll(&p, 1, patience_ms) <= 0)
-						credits = window_posts; // lost on the way
+						credits = window_posts; // the rest was lost
 					else if (read(far.credit, &credits, sizeof(credits)) < 0)
 						credits = 0;
 				}
@@ -345,8 +345,8 @@ int main(int argc, char **argv)
 	unsigned rounds = 5, mib = 1024, count = 20000;
 	bool json = false, verbose = false;
 	app.add_option("--rounds", rounds, "rounds; the median counts")->check(CLI::Range(1, 100));
-	app.add_option("--mib", mib, "bulk bytes a round, in MiB")->check(CLI::Range(16, 65536));
-	app.add_option("--count", count, "ping-pongs a round")->check(CLI::Range(100, 10000000));
+	app.add_option("--mib", mib, "bulk bytes per round, in MiB")->check(CLI::Range(16, 65536));
+	app.add_option("--count", count, "ping-pongs per round")->check(CLI::Range(100, 10000000));
 	app.add_flag("--json", json, "print JSON");
 	app.add_flag("--verbose", verbose, "print the endpoints' counters");
 	CLI11_PARSE(app, argc, argv);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Bar charts by gnuplot: one SVG for cold reads, one for warm ones; the raw link is a line."""
+"""Bar charts by gnuplot: one SVG for cold reads, one for warm reads; a line marks the raw link."""
 import shutil
 import subprocess
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Ratios within one run, where a page's time goes, and both as tables.
 
-Nothing fails because of speed: a goal that was missed is a line that says so. The raw link is the
-faster of a receiver that polls and one that sleeps: on one processor a poller starves the stack.
-Of several runs every figure is the median, and every ratio the median of the runs' ratios.
+Nothing fails because of speed: a missed goal is a line in the table. The raw link is the faster of a
+receiver that polls and one that sleeps, because on one processor a poller starves the stack. Over
+several runs every figure is the median, and every ratio the median of the runs' ratios.
 """
 
 import statistics
@@ -11,7 +11,7 @@ import statistics
 PAGE = 4096
 READAHEAD = 32  # pages, 128 KiB
 
-# What runs in the kernel, by symbol; the first that matches counts. The modules are by object.
+# Kinds of kernel work, by symbol; the first match counts. Modules are recognized by object.
 KINDS = (
     ("idle, waiting", ("default_idle", "cpuidle", "do_idle", "acpi_idle", "native_safe_halt", "pv_native_safe_halt",
                        "mwait_idle", "native_halt", "acpi_safe_halt")),
@@ -51,26 +51,27 @@ def ideal_latency(record):
 
 
 def storage_share(record):
-    """File data that the storage connection received, of what the reader read: what crossed the network, not
-    what its reads were credited with."""
+    """Of the bytes that the reader read, the share that its storage connection received: it counts what
+    crossed the network, not what the reads were credited with."""
     s = record["stats"].get("coopfs-peer", {})
     read = [s.get(f"source {k}", {}).get("bytes") for k in ("buffer", "peer", "storage")]
     return None if None in read else quotient(s.get("storage rx_data_bytes"), sum(read))
 
 
 def unpacked(record, system):
-    """Files a second, the median of the turns."""
+    """Files per second, the median of the turns."""
     return median(record["untar"].get(system, []))
 
 
 def limit_passed(record):
-    """A limit that was passed is none: then the raw tools were starved, and prove nothing."""
+    """Whether coopfs passed the raw limit: then the raw tools were starved, and prove nothing."""
     peer, limit = speed(record, "coopfs-peer"), raw(record)
     return bool(peer and limit and peer > limit)
 
 
 def ratios(record):
-    """Of one run: (name, value, relation, goal, whether it rests on the raw limit). A row without a goal informs."""
+    """Rows of one run: (name, value, relation, goal, whether it depends on the raw limit). A row without a
+    goal only informs."""
     peer = speed(record, "coopfs-peer")
     latency = (figure(record, "coopfs-peer", "rand128k", "cold") or {}).get("latency_us", {})
     copied = record["stats"].get("coopfs-peer", {}).get("read copied_bytes")
@@ -109,7 +110,7 @@ def median(values):
 
 
 def medians(parts):
-    """Of dicts of numbers, name by name, over those that have it."""
+    """Medians of dicts of numbers by name, over the dicts that have the name."""
     return {k: median(p.get(k) for p in parts) for k in dict.fromkeys(k for p in parts for k in p)}
 
 
@@ -120,8 +121,8 @@ def reached(value, relation, goal):
 
 
 def merged_ratios(records):
-    """Each row the median of the runs' ratios; of those that rest on a limit that was not passed, if they rest
-    on one. The others are marked, and stay visible."""
+    """Each row is the median of the runs' ratios. In a row that depends on the raw limit only runs that did not
+    pass it count; the others are marked, and stay visible."""
     passed = [limit_passed(r) for r in records]
     out = []
     for rows in zip(*(ratios(r) for r in records)):
@@ -143,8 +144,8 @@ def merged_figure(records, name):
 
 
 def merged(records):
-    """One or several runs as one: medians, beside them what each run said. What a page's time is made of adds
-    up within a run only: it is of the one that stands in the middle by what a peer delivers."""
+    """Merges runs into one: medians, and beside them each run's value. The parts of a page's time add up only
+    within a run, so they are of the run that is in the middle by the speed of reads from a peer."""
     speeds = sorted((speed(r, "coopfs-peer") or 0, i) for i, r in enumerate(records))
     measured = [i for mb_s, i in speeds if mb_s] or [i for _, i in speeds]
     middle = measured[len(measured) // 2]
@@ -167,11 +168,11 @@ def merged(records):
 
 
 def doubt(record):
-    """What a reader of the table has to know, or nothing."""
+    """Doubts that a reader of the table must know, or nothing."""
     out = []
     if record["load"][0] >= 1.3 * record["cpus"]:
         out.append(f"load average {record['load'][0]:.1f} on {record['cpus']} processors: this machine was not "
-                   "quiet; repeat the run before believing a figure")
+                   "quiet; repeat the run before you trust a figure")
     return "".join(f"\n{line}" for line in out)
 
 
@@ -190,7 +191,7 @@ def kind_of(entry):
 
 
 def per_page(record):
-    """Rows of (what, microseconds a page)."""
+    """Rows of (what, microseconds per page)."""
     def cost(mb_s):
         return PAGE / mb_s if mb_s else None
 
@@ -198,10 +199,10 @@ def per_page(record):
     rows = [("a datagram on the raw link", cost(raw(record))),
             ("a page from the peer, as fio sees it", cost(speed(record, "coopfs-peer"))),
             ("  the same with ib_copy", cost(speed(record, "coopfs-copy"))),
-            ("a page that is here already (page cache, copy to the reader)",
+            ("a page in the page cache (with the copy to the reader)",
              cost(speed(record, "coopfs-peer", state="warm")))]
     if f.get("pages") and f.get("mb_s"):
-        rows.append((f"a window of {f['pages'] / f['fetches']:.0f} pages, asked for until it is here (not a page)",
+        rows.append((f"a window of {f['pages'] / f['fetches']:.0f} pages, from request to arrival (not per page)",
                      f["us"] / f["fetches"]))
         rows.append(("  windows in flight, mean (a number)", f["us"] / (f["pages"] * cost(f["mb_s"]))))
     for machine, who in ((2, "reader"), (1, "holder")):
@@ -246,19 +247,19 @@ def goal_row(row, runs):
 
 
 def below_goals(record):
-    """What the table above it does not say itself."""
+    """Notes on the table of several runs."""
     out = []
     if record["runs"] > 1:
         out += ["a value is the median of the runs' values in its row, not the quotient of the medians above"]
     if any(m for row in record["ratios"] for m in row["marked"]):
         out += ["! in this run coopfs carried more than the raw link: the raw tools were starved of processor time,",
-                "  and what rests on them proves nothing. The median is of the unmarked values, as many as 'used'",
-                "  says; where there is none the goal is open"]
+                "  and rows that depend on them prove nothing. The median is of the unmarked values, whose number is",
+                "  'used'; without any the goal is open"]
     return "".join(f"\n{line}" for line in out)
 
 
 def tables(record):
-    """Of what merged() made."""
+    """The tables of a record that merged() made."""
     runs = record["runs"]
     systems = list(dict.fromkeys(f["system"] for f in record["figures"]))
     columns = (("seq128k", "cold"), ("seq128k", "warm"), ("rand4k", "cold"), ("rand4k", "warm"))
@@ -271,7 +272,7 @@ def tables(record):
     goals += [goal_row(r, runs) for r in record["ratios"]]
     pages = [("where a page's time goes", "us")] + [(r["what"], number(r["us"])) for r in record["per_page"]]
     several = (f"\nwindows, processors and their parts are of run {record['middle_run']} alone, the one in the middle "
-               "by what a peer delivers")
+               "by speed from a peer")
     trip = ", ".join(f"{b} bytes {number(us, 0)} us" for b, us in record["round_trip_us"].items())
     limits = f" (of the runs: {each_run(record['raw_values'])})" if runs > 1 else ""
     head = f"raw link: {number(raw(record))} MB/s of UD datagrams{limits}; round trip: {trip or '-'}"

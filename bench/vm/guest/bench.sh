@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 # Machine 1 holds a file: in storage (coopfsd, knfsd, diod, one tmpfs behind all), and
-# in the page cache of a coopfs mount of its own. Machine 2 reads it, each way cold and
-# then warm, over the same link. The raw limit of that link is measured first.
+# in the page cache of its own coopfs mount. Machine 2 reads it over the same link in each
+# way, cold and then warm. The raw limit of the link is measured first.
 #
-# Each figure is a line "@@ KIND ..." that the program on the host collects. What
-# cannot be set up is a test that is skipped; the rest runs.
+# Each figure is a line "@@ KIND ..." that the program on the host collects. A test that
+# cannot be set up is skipped; the rest runs.
 #
 #: programs coopfsd coopfs coopfs-fuse ip rdma fio ib_send_bw ibv_ud_pingpong
 #: optional diod rpc.mountd exportfs perf
@@ -44,7 +44,7 @@ setup()
 	barrier held
 }
 
-# Without rpc.nfsd: the kernel makes its sockets when it is told their names.
+# Starts knfsd without rpc.nfsd: the kernel makes the sockets that are written to its files.
 nfs_server()
 {
 	[ -x /usr/bin/rpc.mountd ] && [ -x /usr/bin/exportfs ] || return 1
@@ -68,7 +68,7 @@ nfs_server()
 diod_server()
 {
 	[ -x /usr/bin/diod ] || return 1
-	# It wants its clients' names, and would ask a name server for them.
+	# diod looks up its clients' names, and would ask a name server.
 	echo "hosts: files" >/etc/nsswitch.conf
 	printf '127.0.0.1 localhost\n10.9.0.1 holder\n10.9.0.2 reader\n' >/etc/hosts
 	diod -f -n -U root -e /srv -l $server:564 &
@@ -91,7 +91,7 @@ knows_one() { [ "$(grep -c ^peer "$(proc)/peers")" = 1 ]; }
 
 stats() { say "stats $1 $(tr '\n' ';' <"$(proc)/stats")"; }
 
-# readahead KIB: of the mount; its bdi is named by device number or by kind.
+# readahead KIB: sets that of the mount; its bdi is named by device number or by kind.
 readahead()
 {
 	_dev=$(stat -c %d /mnt/m | awk '{ print "0:" $1 % 256 + int($1 / 1048576) * 256 }')
@@ -117,7 +117,7 @@ run_fio()
 	say "fio $_what $(grep '^3;' /tmp/fio.out)"
 }
 
-# What is warm is fast: more of it, or it is over before it can be measured.
+# Warm reads are fast, so fio repeats them to take measurable time.
 sequential()
 {
 	_loops=1
@@ -132,15 +132,15 @@ random_4k()
 	run_fio "$1" rand4k "$2" --rw=randread --bs=4k --io_size=$_bytes --runtime=4
 }
 
-# An emulator translates code when it runs first, and its host gives memory when it is touched
-# first: who is measured first would pay for all.
+# An emulator translates code at its first run, and its host provides memory at its first touch:
+# without a rehearsal the first measurement would pay for all.
 rehearsal()
 {
 	cat /mnt/m/$file >/dev/null
 	run_fio "$1" rehearsal cold --rw=randread --bs=4k --io_size=1m 9>/dev/null
 }
 
-# ways SYSTEM MOUNT-COMMAND...: each case cold, the sequential one warm too.
+# ways SYSTEM MOUNT-COMMAND...: measures each case cold, and the sequential one warm too.
 ways()
 {
 	_system=$1
@@ -161,7 +161,7 @@ ways()
 	cold
 }
 
-reader() # TEST COMMAND...: machine 2 does it; the other one waits
+reader() # TEST COMMAND...: machine 2 runs it; machine 1 waits
 {
 	_test=$1
 	shift
@@ -171,9 +171,9 @@ reader() # TEST COMMAND...: machine 2 does it; the other one waits
 
 # ---- the raw limit -------------------------------------------------------------------
 
-# bandwidth DEPTH OPTION...: what arrives, MB/s, of a sender that has so many under way. A
-# receiver that polls takes the processor away from the stack below it if there is only one, so
-# one that sleeps is measured too; and a sender that is not held back makes it lose some.
+# bandwidth DEPTH OPTION...: the received MB/s of a sender with so many sends in flight. On a single
+# processor a receiver that polls starves the stack below it, so one that sleeps is measured too; and
+# a sender that does not pace itself makes it lose datagrams.
 bandwidth()
 {
 	_depth=$1
@@ -222,10 +222,10 @@ test_coopfs_storage() { reader storage ways coopfs-storage coop_mount readahead=
 with_peer() # OPTIONS
 {
 	coop_mount "ib,ib_devname=rxe0,peer_timeout_ms=10000$1"
-	until_true 20 "the holder is known" knows_one
+	until_true 20 "the reader knows the holder" knows_one
 }
 
-# What a fetch takes by the tracepoint, and how busy both processors are meanwhile.
+# The time of a fetch by the tracepoint, and how busy both processors are meanwhile.
 test_coopfs_peer()
 {
 	reader peer ways coopfs-peer with_peer ""
@@ -262,7 +262,7 @@ busy_between()
 	fi
 }
 
-# Once more, right after: what else runs on this machine must not choose the limit.
+# Measure the limit again right after, so that other load on the host does not decide it.
 test_raw_again() { raw_link after; }
 
 # One readahead of 128 KiB at a time.
@@ -278,8 +278,8 @@ test_coopfs_latency() { reader latency latency; }
 
 test_coopfs_copy() { reader copy ways coopfs-copy with_peer ,ib_copy; }
 
-# Where the processors' time goes while pages come from the peer. Both machines have begun to
-# record before the first page is asked for, and record until the last one is here.
+# Where the processors' time goes while pages come from the peer. Both machines start to record
+# before the first request, and record until the last page has arrived.
 test_profile()
 {
 	[ -x /usr/bin/perf ] || skip "no perf"
@@ -297,7 +297,7 @@ test_profile()
 	EOF
 	timeout 90 perf record -q -a -e cpu-clock -F 500 -o /tmp/perf.data -- sh -eu /tmp/recorded.sh
 	[ "$node" = 1 ] || umount /mnt/m
-	# perf takes a module's symbols for the kernel's: there is no file of it here.
+	# perf attributes a module's symbols to the kernel, because the module's file is not here.
 	timeout 90 perf report -i /tmp/perf.data --stdio --sort dso,symbol 2>/dev/null |
 		awk 'NR == FNR { if (NF > 3) module[$3] = $4; next }
 			/%/ && $1 !~ /#/ && n++ < 300 { if ($4 in module) $2 = module[$4]; print }' \
@@ -316,7 +316,7 @@ nfs()
 		die "mount of NFS, $1: $?"
 }
 
-served() # MARK WHY: machine 1 has it
+served() # MARK WHY: skips the test unless machine 1 has the mark
 {
 	[ "$node" = 2 ] || [ -e "$1" ] || skip "$2"
 	barrier "has-$2"
@@ -334,7 +334,7 @@ test_nfs_rdma()
 	reader nfs_rdma ways nfs-rdma nfs proto=rdma,port=20049
 }
 
-# The largest messages that both sides take.
+# Mounts with the largest messages that both sides accept.
 nine_p()
 {
 	for msize in 1048576 262144 65536; do
@@ -352,7 +352,7 @@ test_9p()
 
 # ---- many small files, written -------------------------------------------------------
 
-files=400 # of 2 KiB, in directories of 100
+files=400 # of 2 KiB, 100 per directory
 
 archive()
 {
@@ -369,7 +369,7 @@ fuse_mount() # OPTIONS
 	coopfs mount -t fuse.coopfs -o "key=/tmp/key,allow_other,$1" $server:/data /mnt/m || die "mount of FUSE: $?"
 }
 
-# unpack SYSTEM MOUNT-COMMAND...: with what the mount still owes storage when tar has ended.
+# unpack SYSTEM MOUNT-COMMAND...: times tar and the writeback that is left when it ends.
 unpack()
 {
 	_system=$1
@@ -388,7 +388,7 @@ unpack()
 	cold
 }
 
-# By turns, so that what else this machine does meets all of them.
+# Take turns, so that other load on this machine affects all systems.
 unpack_all()
 {
 	archive

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-# make vm-demo: the kernel module, before your eyes. One machine, a daemon and three
-# mounts, each on a Soft-RoCE device of its own. Node 1 reads a tree and a large file
-# from storage; nodes 2 and 3 read the same and get it from the page caches of those
-# who have it. Every file is compared by checksum; what is shown is read from
-# /proc/fs/coopfs.
+# make vm-demo: shows the kernel module at work. One machine, a daemon and three mounts,
+# each with its own Soft-RoCE device. Node 1 reads a tree and a large file from storage;
+# nodes 2 and 3 read the same from the page caches of nodes that have it. It compares
+# every file by checksum, and takes its figures from /proc/fs/coopfs.
 #
 #: programs coopfsd coopfs ip rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs veth bridge
@@ -50,7 +49,7 @@ after_failure()
 	cat /tmp/coopfsd.log
 }
 
-# proc NODE: its files
+# proc NODE: its directory below /proc/fs/coopfs
 proc() { echo "/proc/fs/coopfs/$(stat -c %d "/mnt/$1" | awk '{ print $1 % 256 + int($1 / 1048576) * 256 }')"; }
 
 knows() { [ "$(grep -c ^peer "$(proc "$1")/peers")" = "$2" ]; }
@@ -63,7 +62,7 @@ received() { awk '$1 == "storage" && $2 == "rx_data_bytes" { print $3 }' "$(proc
 
 mib() { awk -v b="$1" 'BEGIN { printf "%.1f MiB", b / 1048576 }'; }
 
-# Reads everything once, and says every second how far it has come.
+# read_all NODE: reads everything once, and prints its progress every second.
 read_all()
 {
 	rm -f /tmp/read
@@ -111,7 +110,7 @@ test_three_nodes()
 	note
 	note "who served whom: node 1 sent $(mib "$(served node1)"), node 2 $(mib "$(served node2)"), node 3 $(mib "$(served node3)")"
 	note "copied on the way into the page cache: $(copied node2) bytes at node 2, $(copied node3) at node 3"
-	note "look next: make vm-shell (a lab to type in), make vm-bench (figures), /proc/fs/coopfs/*/{peers,stats,requests}"
+	note "look next: make vm-shell (an interactive lab), make vm-bench (figures), /proc/fs/coopfs/*/{peers,stats,requests}"
 	! grep -q DIFFER /tmp/table || die "a checksum differs"
 	awk '$1 != "node1" && $7 > 0.01 * ($3 + $4 + $5) { exit 1 }' /tmp/table ||
 		die "storage sent node 2 or 3 more than 1 % of what it read"
