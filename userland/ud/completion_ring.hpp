@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// completion_ring.hpp - completions between their making and poll().
+// completion_ring.hpp - completions that wait for poll().
 //
-// Every completion answers a WR, so the room that create_qp() reserves for the
-// WRs of its queue pair is always enough: the ring cannot overflow.
+// Every completion answers a WR, and create_qp() reserves room for the WRs of its
+// queue pair, so the ring cannot overflow.
 #pragma once
 
 #include <bit>
@@ -33,7 +33,7 @@ public:
 	}
 
 	bool empty() const { return tail_ == head_; }
-	// Its content is what was there before: assign all of it.
+	// The slot has old contents: assign all of it.
 	completion &push() { return slot_[tail_++ & mask_]; }
 	const completion &front() const { return slot_[head_ & mask_]; }
 	void pop() { head_++; }

@@ -29,8 +29,8 @@ void put16(std::uint8_t *p, std::uint32_t v)
 	p[1] = static_cast<std::uint8_t>(v);
 }
 
-// The header of RFC 791. Its sum is made of what is written, not of what lies there: loads of
-// another width than the stores just before wait for those to reach the cache.
+// The header of RFC 791. Computes the checksum from the values, not from the written bytes: a load
+// whose width differs from that of a recent store waits until the store reaches the cache.
 void put_ipv4(std::uint8_t *out, const flow &f, std::uint32_t total, std::uint32_t id)
 {
 	const std::uint8_t *const src = f.src.data() + 12, *const dst = f.dst.data() + 12;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // grh.hpp - the 40 bytes at the head of every receive, as RoCE v2 hardware leaves
 // them: an IPv6 header, or 20 unspecified bytes and an IPv4 header. A UDP socket
-// hands over neither, so they are written anew; time to live, type of service and
-// flow label are not known and take their usual values.
+// delivers neither, so this reconstructs them; time to live, type of service and
+// flow label are unknown and take their usual values.
 #pragma once
 
 #include <cstdint>

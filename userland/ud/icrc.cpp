@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// icrc.cpp - see icrc.hpp for what is computed and why it can be.
+// icrc.cpp - see icrc.hpp for the computation and why it is possible.
 #include "userland/ud/icrc.hpp"
 
 #include <cstring>
@@ -77,7 +77,7 @@ std::uint32_t shift(std::uint32_t a, const std::uint32_t *table, std::size_t byt
 	return a;
 }
 
-// Bytes that follow the identification, up to the ICRC.
+// The number of bytes between the identification and the ICRC.
 std::size_t bytes_behind_id(std::size_t udp_payload)
 {
 	return ipv4_bytes - id_offset - 2 + udp_bytes + udp_payload - icrc_bytes;
@@ -120,7 +120,7 @@ std::uint8_t *put_ipv6(std::uint8_t *p, const flow &f, std::size_t udp_length)
 
 std::uint32_t crc32(std::uint32_t crc, const void *data, std::size_t length)
 {
-	// The library's prototype lacks a const; it only reads.
+	// The library only reads, but its prototype lacks a const.
 	return crc32_gzip_refl(crc, static_cast<unsigned char *>(const_cast<void *>(data)), length);
 }
 

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT
 // icrc.hpp - the invariant CRC of RoCE v2, from a UDP socket's point of view.
 //
-// The ICRC covers the IP header, of which a UDP socket sees next to nothing.
-// All of it can be reconstructed except one field: the identification of an
-// IPv4 header. (IPv6 has no such field.)
+// The ICRC covers the IP header, of which a UDP socket sees almost nothing. All
+// fields can be reconstructed except the identification of an IPv4 header. (IPv6
+// has no such field.)
 //
-// Sending: a socket that is not connected and sets DF sends identification 0,
-// and a UDP_SEGMENT super packet leaves with 0, 1, 2, ... in its segments. The
-// sender computes exactly that, so strict receivers are content.
+// Sending: an unconnected socket that sets DF sends identification 0, and a
+// UDP_SEGMENT super packet leaves with 0, 1, 2, ... in its segments. The sender
+// computes exactly that, so that strict receivers accept it.
 //
 // Receiving: a CRC is linear. The difference between the ICRC computed with
-// identification 0 and the one received is the identification's own
-// contribution, moved on by as many bytes as follow it. Dividing by that power
-// of x must give a polynomial which has bits in the identification only. So any
-// sender's identification is found, at the price of 16 of the 32 bits: a
-// corrupted packet passes with probability 2^-16 instead of 2^-32, behind
-// whatever the link and the UDP checksum have caught before. Where the expected
-// identifications are known (segment number in a GRO batch) they are tried
-// first, which costs nothing and is what all but foreign senders hit.
+// identification 0 and the received one is the identification's own
+// contribution, shifted by the number of bytes that follow it. Dividing by that
+// power of x must give a polynomial with bits in the identification only. This
+// finds any sender's identification, at the price of 16 of the 32 bits: a
+// corrupted packet passes with probability 2^-16 instead of 2^-32, after the
+// checks of the link and the UDP checksum. Expected identifications (the segment
+// number in a GRO batch) are tried first: that is free, and succeeds for all but
+// foreign senders.
 #pragma once
 
 #include <array>
@@ -44,17 +44,18 @@ struct flow {
 constexpr std::size_t bth_bytes = 12;
 constexpr std::size_t icrc_bytes = 4;
 
-// CRC over the masked IP and UDP headers and 'head', which starts with a BTH (its masked
-// byte is taken care of). udp_payload: bytes from BTH to ICRC, both included.
-// Chain with crc32() over the rest up to the ICRC.
+// CRC over the masked IP and UDP headers and 'head', which starts with a BTH (this masks its
+// byte). udp_payload: bytes from BTH to ICRC, both included. Chain with crc32() over the rest up
+// to the ICRC.
 std::uint32_t icrc_begin(const flow &, std::size_t udp_payload, std::uint16_t ip_id,
 			 const std::uint8_t *head, std::size_t head_length);
 
-// What identification id adds (xor) to the CRC of a packet whose UDP payload is that long.
+// The contribution (xor) of an identification to the CRC of a packet with a UDP payload of this
+// length.
 std::uint32_t icrc_of_id(std::uint16_t ip_id, std::size_t udp_payload);
 
-// Finds the IPv4 identification that explains a wrong ICRC. Keeps the divisor of the last
-// length, since a flow has one or two.
+// Finds the IPv4 identification that explains a wrong ICRC. Caches the divisor of the last
+// length, because a flow has one or two.
 class id_solver
 {
 public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // memory_map.hpp - the memory that work requests may name, and its local keys.
 //
-// Few regions, thousands of look-ups a millisecond that nearly always hit the
-// same region as the one before.
+// There are few regions, and thousands of look-ups per millisecond, nearly all of
+// them for the same region as the one before.
 #pragma once
 
 #include <cerrno>
@@ -29,7 +29,7 @@ public:
 		return 0;
 	}
 
-	// The region that holds all of the entry; false: it names memory that was never registered.
+	// The region that contains the whole entry; false: the entry names unregistered memory.
 	bool find(const sge &entry, std::uint32_t &lkey) const
 	{
 		const auto start = reinterpret_cast<std::uintptr_t>(entry.addr);

@@ -18,7 +18,7 @@ void roce_lane::sent()
 {
 	if (usable_ || polls_ < polls_awake || ++alike_ < needed_)
 		return;
-	if (is_open()) { // another's; until it has gone
+	if (is_open()) { // another peer's: wait until it has closed
 		leave();
 		alike_ = needed_ - 1;
 		return;
@@ -38,14 +38,14 @@ void roce_lane::rest()
 	leave();
 }
 
-// A program that has not polled for longer has to see all that has come meanwhile before it lets
-// time pass for anybody.
+// A program that has not polled for longer must see all that arrived meanwhile before it runs
+// timers.
 bool roce_lane::others_overdue() const
 {
 	return std::chrono::steady_clock::now() - others_at_ >= others_every;
 }
 
-// Whoever has much to say there does not keep the lane waiting.
+// A busy socket of the others must not starve the lane.
 void roce_lane::looked_at_others(bool found)
 {
 	others_first_ = found && others_first_ ? others_first_ - 1 : 0;

@@ -29,7 +29,7 @@ namespace
 
 constexpr std::uint8_t v4_prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr std::uint32_t smallest_mtu = 256, largest_mtu = 4096;
-constexpr std::uint32_t header_room = 80; // what Linux' rxe sets aside of an interface's MTU
+constexpr std::uint32_t header_room = 80; // the part of an interface's MTU that Linux' rxe reserves
 
 [[noreturn]] void fail(int error, const std::string &text)
 {
@@ -75,7 +75,7 @@ int receive_buffer(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, &length) ? -1 : bytes;
 }
 
-// The interface whose network holds the address; all of 127.0.0.0/8 is the loopback's.
+// The interface whose network contains the address; all of 127.0.0.0/8 is loopback's.
 std::string interface_of(const any_sockaddr &own)
 {
 	ifaddrs *list = nullptr;
@@ -143,7 +143,7 @@ roce_socket::roce_socket(const std::string &ip, std::size_t buffer, std::uint16_
 	}
 }
 
-// Not bound yet; -1 with errno.
+// Makes an unbound socket; -1 with errno.
 int roce_socket::make() const
 {
 	const int family = own_.generic.sa_family;
@@ -194,9 +194,9 @@ std::size_t roce_socket::receive_window(std::uint32_t payload) const
 	const int buffer = receive_buffer(fd_);
 	if (buffer <= 0)
 		return payload;
-	// A datagram that arrives alone costs its buffer rounded up to a power of two, with headers
-	// and the kernel's own bookkeeping behind the data, and the sk_buff. Batches cost less. An
-	// eighth is left for control datagrams.
+	// A datagram that arrives alone costs the sk_buff and a buffer, rounded up to a power of
+	// two, for headers, data and the kernel's bookkeeping. Batches cost less. An eighth is left
+	// for control datagrams.
 	constexpr std::size_t linear_overhead = 512, sk_buff = 256;
 	const std::size_t charge = std::bit_ceil(payload + linear_overhead) + sk_buff;
 	const std::size_t window = static_cast<std::size_t>(buffer) / charge * payload;
@@ -228,14 +228,14 @@ bool roce_socket::same(const any_sockaddr &a, const any_sockaddr &b) const
 	return a.v4.sin_port == b.v4.sin_port && a.v4.sin_addr.s_addr == b.v4.sin_addr.s_addr;
 }
 
-// The port is shared for the moment that it takes, and with sockets of the same user only. Shared
-// for good, it would not be known any more that somebody else has it.
+// Shares the port only briefly, and only with sockets of the same user: a permanently shared port
+// would hide that another process has it.
 int roce_socket::open_connected(const any_sockaddr &peer)
 {
 	const int fd = make(), on = 1, off = 0;
 	if (fd < 0)
 		return -1;
-	// What peers were told of receive_window() holds for it as well.
+	// The receive_window() that peers know applies to this socket too.
 	bool good = receive_buffer(fd) >= receive_buffer(fd_) &&
 		    (!segments_ || !setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on))) &&
 		    !setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) &&
@@ -250,7 +250,7 @@ int roce_socket::open_connected(const any_sockaddr &peer)
 	return -1;
 }
 
-// To a port of our own from which nobody sends.
+// Connects it to an own port from which no process sends.
 void roce_socket::divert(int fd) const
 {
 	any_sockaddr nobody = own_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// roce_socket.hpp - the UDP socket under a soft RoCE endpoint, and what the
-// kernel lets it do.
+// roce_socket.hpp - the UDP socket under a soft RoCE endpoint, and its abilities in
+// this kernel.
 //
-// It is not connected, and sets DF: so the IPv4 identification of what it sends
-// is 0, 1, 2, ... within a super packet, and the ICRC can be computed beforehand.
-// For peers that do not look at that there can be another one beside it that is.
+// It is unconnected and sets DF: so the IPv4 identification of its datagrams is 0,
+// 1, 2, ... within a super packet, and the sender can compute the ICRC. For peers
+// that do not check the identification there may be a connected socket beside it.
 #pragma once
 
 #include <array>
@@ -41,29 +41,28 @@ public:
 	const std::array<std::uint8_t, 16> &gid() const { return gid_; }
 	// Whether the kernel segments (UDP_SEGMENT) and merges (UDP_GRO).
 	bool segments() const { return segments_; }
-	// Largest payload of a datagram that the interface carries, of the MTUs that InfiniBand
-	// knows.
+	// The largest of InfiniBand's MTUs whose datagrams the interface carries.
 	std::uint32_t interface_mtu() const;
-	// Bytes in datagrams of such a payload that the receive buffer holds, by the kernel's
-	// way of counting.
+	// The bytes that the receive buffer holds in datagrams of such a payload, by the kernel's
+	// accounting.
 	std::size_t receive_window(std::uint32_t payload) const;
 
 	socklen_t address_length() const
 	{
 		return v6() ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
 	}
-	// Where a peer with this GID listens. False: it is of the other family.
+	// The address at which a peer with this GID listens. False: it is of the other family.
 	bool destination(const std::array<std::uint8_t, 16> &gid, std::uint16_t port,
 			 any_sockaddr &out) const;
-	// The flow that a packet from there belongs to.
+	// The flow of a packet from this address.
 	flow from(const any_sockaddr &source) const;
 	bool same(const any_sockaddr &, const any_sockaddr &) const;
 
-	// Another socket of this address and port, to which the kernel gives what comes from the
-	// peer. The caller closes it. -1: it cannot be had. What had come from others before it was
-	// connected may be in it.
+	// Opens another socket with this address and port, to which the kernel delivers the peer's
+	// datagrams. The caller closes it. -1: failed. It may contain datagrams of others that came
+	// before it was connected.
 	int open_connected(const any_sockaddr &peer);
-	// Of such a socket: nothing more comes to it.
+	// Stops deliveries to such a socket.
 	void divert(int fd) const;
 
 private:

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// roce_wire.cpp - encode and decode of UD headers. Whatever decode_head()
-// accepts has lengths that fit; nothing else has been checked yet (ICRC, QP,
-// Q_Key: the receiver's).
+// roce_wire.cpp - encodes and decodes UD headers. decode_head() only checks that the
+// lengths fit; the receiver checks the rest (ICRC, queue pair, Q_Key).
 #include "userland/ud/roce_wire.hpp"
 
 namespace coop::ud
@@ -10,7 +9,7 @@ namespace coop::ud
 namespace
 {
 
-constexpr std::uint8_t solicited = 0x80; // messages ask for an event, data do not
+constexpr std::uint8_t solicited = 0x80; // messages request an event, data do not
 constexpr std::uint8_t migrated = 0x40;  // no alternate path is in use
 constexpr std::uint8_t version_mask = 0x0f;
 constexpr std::uint16_t default_partition = 0xffff;

@@ -47,7 +47,7 @@ inline std::uint32_t get_be32(const std::uint8_t *p)
 	return be32toh(v);
 }
 
-// The ICRC alone travels least significant byte first.
+// Only the ICRC travels least significant byte first.
 inline void put_icrc(std::uint8_t *p, std::uint32_t v)
 {
 	v = htole32(v);
@@ -79,8 +79,8 @@ constexpr std::size_t datagram_bytes(std::size_t payload, bool has_imm)
 // Writes head_bytes(h.has_imm) bytes.
 void encode_head(std::uint8_t *out, const datagram_head &h);
 
-// in: 'available' bytes of a datagram of 'length'. Empty: no datagram of ours (opcode, version,
-// partition, lengths that do not add up).
+// in: 'available' bytes of a datagram of 'length'. Empty: not a valid datagram (opcode, version,
+// partition, inconsistent lengths).
 std::optional<datagram_head> decode_head(const std::uint8_t *in, std::size_t available,
 					 std::size_t length);
 

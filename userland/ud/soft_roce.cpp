@@ -7,12 +7,12 @@
 //
 // Beside the socket there may be a lane, connected to one peer; see roce_lane.hpp.
 //
-// Packets move inside post_send() and poll() only; between calls nothing happens,
-// so WR memory changes only while the owner is in poll(). Loss, here and on the
-// way, is the protocol's above. A queue pair that a too long datagram killed goes
-// on after modify_qp(reset, ready), as on hardware.
+// Packets move only inside post_send() and poll(), so WR memory changes only while
+// the owner is in poll(). The protocol above deals with losses, here and on the
+// wire. A queue pair that a too long datagram killed works again after
+// modify_qp(reset, ready), as on hardware.
 //
-// A Q_Key is compared literally: bit 31 of a send's Q_Key means nothing special.
+// Q_Keys are compared literally: bit 31 of a send's Q_Key has no special meaning.
 #include "userland/ud/endpoint.hpp"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ public:
 	endpoint_stats stats() const override { return core_.stats; }
 
 private:
-	static constexpr int max_receives = 16; // a poll, as long as they complete nothing
+	static constexpr int max_receives = 16; // per poll, while they complete nothing
 
 	bool holds(std::span<const sge> list) const
 	{
@@ -190,7 +190,7 @@ int soft_roce::post_send(std::uint32_t index, const address &dst, std::span<cons
 	if (!qp || qp->state == qp_state::reset)
 		return -EINVAL;
 
-	// The prefix that is in order and has room for its completions.
+	// Take the valid prefix that has room for its completions.
 	std::uint32_t room = qp->attr.max_send_wr - qp->sends_owed;
 	std::size_t good = 0;
 	int error = 0;
@@ -248,15 +248,15 @@ std::size_t soft_roce::poll(std::span<completion> out)
 	return n;
 }
 
-// After a receive that failed. A connected socket tells of what became of something sent before it
-// gives what it holds, once each time.
+// Whether to repeat a failed receive. A connected socket reports each failure of an earlier send
+// once, before it delivers what it holds.
 bool again(int &tries)
 {
 	constexpr int tries_most = 4;
 	return errno == EINTR || (errno != EAGAIN && ++tries < tries_most);
 }
 
-// What a receive brings beside the bytes.
+// The results of a receive besides the bytes.
 struct receive_call {
 	any_sockaddr source{};
 	alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -291,7 +291,7 @@ struct receive_call {
 	}
 };
 
-// Lays out by the packet itself. False: there is none.
+// Lays out by the packet's own head. False: there is no packet.
 bool soft_roce::peek(int fd, std::span<iovec> &into)
 {
 	std::uint8_t head[head_imm];
@@ -306,7 +306,7 @@ bool soft_roce::peek(int fd, std::span<iovec> &into)
 	return true;
 }
 
-// False: nothing is there.
+// False: the socket is empty.
 bool soft_roce::receive_next()
 {
 	if (!lane_.is_open())
@@ -369,7 +369,7 @@ bool soft_roce::arm()
 			return false;
 		lane_.looked(false);
 	}
-	// For edge-triggered waiters: what is in the socket already makes no edge.
+	// For edge-triggered waiters: a packet already in the socket makes no edge.
 	return !holds_something(socket_.fd());
 }
 

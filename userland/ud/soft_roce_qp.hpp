@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// soft_roce_qp.hpp - a queue pair of soft RoCE: what is posted, in which state.
+// soft_roce_qp.hpp - a queue pair of soft RoCE: its posted WRs and its state.
 //
-// A receive WR is consumed in posting order. From post to its completion its
-// memory belongs to the network: the receiver lets the kernel copy into WRs at
-// the head of the ring before it knows what arrives, and puts it right after.
-// A WR counts as owed until its completion has been polled; a queue pair is
-// only reset when it owes nothing, so a page never changes hands unseen.
+// Receive WRs are consumed in posting order. From post to completion the memory of a
+// WR belongs to the network: the receiver lets the kernel copy into WRs at the head
+// of the ring before it knows what arrives, and corrects that afterwards. A WR counts
+// as owed until its completion has been polled; a queue pair can be reset only when
+// it owes nothing, so the owner sees every page come back.
 #pragma once
 
 #include <cstdint>
@@ -47,13 +47,13 @@ public:
 	void consume() { head_++; }
 	void polled_recv() { polled_++; }
 
-	// What arrived here before: how the next super packet will probably lie.
+	// What arrived here before, which predicts the layout of the next super packet.
 	std::uint32_t expect_payload = 0; // 0: nothing yet
 	bool expect_imm = true;
-	// 0: only small datagrams come, or nothing yet. Nobody guesses that such a one is next: WRs
-	// for small datagrams may end in memory that they share.
+	// 0: only small datagrams come, or nothing yet. The receiver never guesses such a queue
+	// pair: WRs for small datagrams may end in memory that they share.
 	std::uint8_t bulk_score = 0;
-	bool candidate = false;         // in the receiver's list of likely targets
+	bool candidate = false;         // is in the receiver's list of likely targets
 	std::uint64_t posted_since = 0; // the receiver's count of posts, at the last one here
 
 private:
@@ -61,15 +61,15 @@ private:
 
 	std::uint32_t mask_;
 	std::vector<posted_recv> ring_;
-	std::vector<sge> sges_;                          // max_sge for each slot
+	std::vector<sge> sges_;                          // max_sge per slot
 	std::uint32_t head_ = 0, tail_ = 0, polled_ = 0; // free-running
 };
 
-// One piece of memory at a time of a WR's payload area.
+// Walks a WR's payload area, one piece of memory at a time.
 class sge_cursor
 {
 public:
-	// Starts behind the first 'skip' bytes, which are there.
+	// Starts after the first 'skip' bytes, which must exist.
 	sge_cursor(const sge *list, std::uint32_t n, std::uint32_t skip) : list_(list), left_(n)
 	{
 		while (left_ && skip >= list_->length) {

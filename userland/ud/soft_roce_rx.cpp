@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // soft_roce_rx.cpp - see soft_roce_rx.hpp.
 //
-// The order of checks is the hardware's: ICRC, queue pair and its state, Q_Key,
-// receive WR, length. Each failure is a counter; only a datagram longer than its
-// WR has a consequence, for its queue pair alone.
+// Checks come in the hardware's order: ICRC, queue pair and its state, Q_Key,
+// receive WR, length. Each failure only counts; but a datagram longer than its WR
+// kills its queue pair.
 #include "userland/ud/soft_roce_rx.hpp"
 
 #include <algorithm>
@@ -32,8 +32,8 @@ void receiver::posted(queue_pair &qp)
 
 // ---- where the next packet will go -------------------------------------------
 
-// Whom the last bulk packet was for, until it has all; then who has waited longest, because
-// those who are asked answer in turn.
+// The queue pair of the last bulk packet, until it has all; then the one that has waited longest,
+// because peers answer in the order of the requests.
 queue_pair *receiver::guess()
 {
 	queue_pair *oldest = nullptr;
@@ -52,7 +52,7 @@ queue_pair *receiver::guess()
 	return last_bulk_ && likely(*last_bulk_) ? last_bulk_ : oldest;
 }
 
-// Several peers at once, or losses, upset the order for a while.
+// Several peers at once, or losses, disturb the order for a while.
 void receiver::judge_guess(bool bulk)
 {
 	if (bulk && guessed_ && last_bulk_ != guessed_)
@@ -124,7 +124,7 @@ std::span<iovec> receiver::lay_out_for(queue_pair &qp, std::uint32_t payload, bo
 	}
 	if (!plan_.segments)
 		return lay_out_nothing();
-	// The last piece holds the head of a datagram that has no place: it goes to the tail.
+	// The last piece has room for the head of a datagram without a WR: that goes to the tail.
 	iov_[plan_.iov_count - 1].iov_len -= head;
 	iov_[plan_.iov_count++] = {tail_.data(), tail_.size()};
 	return {iov_.data(), plan_.iov_count};
@@ -132,7 +132,7 @@ std::span<iovec> receiver::lay_out_for(queue_pair &qp, std::uint32_t payload, bo
 
 bool receiver::add_wr(const posted_recv &wr, std::uint32_t payload)
 {
-	// Room for its pieces, what follows it, and the tail.
+	// Reserve entries for its pieces, the bytes after it, and the tail.
 	if (wr.capacity < payload || plan_.iov_count + wr.n_sge + 2 > max_iov)
 		return false;
 	sge_cursor memory(wr.list, wr.n_sge, COOP_GRH);
@@ -144,7 +144,7 @@ bool receiver::add_wr(const posted_recv &wr, std::uint32_t payload)
 	return true;
 }
 
-// Bytes [from, from + length) of the packet in one piece.
+// Gathers bytes [from, from + length) of the packet in one piece.
 const std::uint8_t *receiver::gather(std::size_t from, std::size_t length)
 {
 	std::uint8_t *out = linear_.data();
@@ -162,7 +162,7 @@ const std::uint8_t *receiver::gather(std::size_t from, std::size_t length)
 	return linear_.data();
 }
 
-// ---- what has arrived ---------------------------------------------------------
+// ---- delivery -----------------------------------------------------------------
 
 void receiver::deliver(const flow &from, std::size_t length, std::size_t segment)
 {
@@ -208,7 +208,8 @@ void receiver::deliver_all(const flow &from, std::size_t length, std::size_t seg
 receiver::verdict receiver::deliver_in_place(const flow &from, std::uint32_t k)
 {
 	queue_pair &qp = *plan_.qp;
-	// An earlier datagram of the batch was dropped or killed the queue pair: WRs have shifted.
+	// WRs have shifted if an earlier datagram of the batch was dropped or killed the queue
+	// pair.
 	if (qp.state != qp_state::ready || qp.head() != plan_.first + k)
 		return verdict::elsewhere;
 
@@ -304,7 +305,7 @@ bool receiver::icrc_right(std::uint32_t computed, std::uint32_t received, std::s
 	return false;
 }
 
-// The queue pair that takes the datagram with its first WR, or a counter.
+// The queue pair whose first WR takes the datagram, or null after counting the failure.
 queue_pair *receiver::accept(const datagram_head &head)
 {
 	queue_pair *qp = core_.find(head.dest_qp);
@@ -345,7 +346,7 @@ void receiver::complete(queue_pair &qp, const flow &from, const datagram_head &h
 void receiver::learn(queue_pair &qp, const datagram_head &head, std::size_t payload)
 {
 	if (payload < bulk_payload) {
-		// Pads and tails come in between; only many of them make a queue pair a small one.
+		// Pads and tails come between bulk data; only many of them end the bulk score.
 		if (qp.bulk_score)
 			qp.bulk_score--;
 		return;

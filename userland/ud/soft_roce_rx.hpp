@@ -2,16 +2,16 @@
 // soft_roce_rx.hpp - the receiving half of soft RoCE, without the socket.
 //
 // One recvmsg() brings a whole UDP_GRO batch: up to 64 KiB of equal datagrams of
-// one flow, only the last may be shorter. The kernel copies it once, and lay_out()
-// makes that copy land in the right place: an iovec that takes headers and ICRCs
-// aside and leads the payloads into the receive WRs of the queue pair that will
-// probably be hit.
+// one flow, of which the last may be shorter. The kernel copies it once, and
+// lay_out() makes that copy land in the right place: its iovec puts headers and
+// ICRCs aside and the payloads into the receive WRs of the queue pair that the batch
+// is probably for.
 //
-// deliver() then checks datagram by datagram. As long as they are what the layout
-// assumed, they are complete where they lie. From the first that is not (other
-// queue pair, other size, dropped for its ICRC), the rest is copied out and
-// delivered like any stream of bytes. What had been scribbled into posted WRs by
-// then does no harm: their memory is the network's until they complete.
+// deliver() then checks datagram by datagram. While they match the layout, they are
+// complete in place. From the first mismatch on (other queue pair, other size,
+// dropped for its ICRC), it copies the rest out and delivers it like any stream of
+// bytes. Stray bytes in posted WRs do no harm: their memory belongs to the network
+// until they complete.
 #pragma once
 
 #include <array>
@@ -33,27 +33,27 @@ class receiver
 public:
 	explicit receiver(soft_roce_core &core);
 
-	// The next packet will be one of these; call when WRs were posted.
+	// The next packet is probably for one of these; call after posting WRs.
 	void posted(queue_pair &qp);
-	// A look at the packet before it is received is cheaper than a wrong guess.
+	// Whether to peek at the packet first, which is cheaper than a wrong guess.
 	bool should_peek() const { return surprise_ != 0; }
-	// Where the next packet shall go, by guess or by its first bytes. Valid until deliver().
+	// The iovec for the next packet, by a guess or by its first bytes. Valid until deliver().
 	std::span<iovec> lay_out();
 	std::span<iovec> lay_out(const std::uint8_t *head, std::size_t available,
 				 std::size_t length, std::size_t segment);
-	// 'length' bytes arrived there; segment: size of each datagram, 0: it is one.
+	// 'length' bytes arrived there; segment: size of each datagram, 0: it is a single one.
 	void deliver(const flow &from, std::size_t length, std::size_t segment);
 
 private:
 	static constexpr std::size_t largest_packet = 65536;
-	static constexpr std::size_t side_bytes = 32; // of a datagram: head, pad, ICRC
+	static constexpr std::size_t side_bytes = 32; // per datagram: head, pad, ICRC
 	static constexpr std::size_t max_iov = 320;
 	static constexpr std::uint32_t max_planned = 64;
 	static constexpr std::uint32_t bulk_payload = 1024;
 	static constexpr std::uint8_t bulk_score_max = 8;
 	static constexpr std::uint32_t surprise_max = 8;
 
-	// How the iovec was laid: WRs [first, first + segments) of qp take one datagram each.
+	// The layout of the iovec: WRs [first, first + segments) of qp take one datagram each.
 	struct plan {
 		queue_pair *qp = nullptr;
 		std::uint32_t first = 0, segments = 0;
@@ -90,8 +90,8 @@ private:
 	plan plan_;
 	std::vector<queue_pair *> candidates_;
 	queue_pair *last_bulk_ = nullptr;
-	queue_pair *guessed_ = nullptr; // for the packet that is laid out
-	std::uint32_t surprise_ = 2;    // packets to look at before they are received
+	queue_pair *guessed_ = nullptr; // for the packet laid out
+	std::uint32_t surprise_ = 2;    // packets to peek at before receiving them
 	std::uint64_t posts_ = 0;
 	std::array<iovec, max_iov> iov_;
 	std::array<std::uint8_t, side_bytes *(max_planned + 1)> side_;

@@ -58,7 +58,7 @@ int transmitter::send(queue_pair &qp, const address &dst, std::span<const send_w
 	static_assert(sizeof(dst.gid) == sizeof(flow_.dst));
 	const std::uint16_t port = core_.port == roce_port ? roce_port : dst.lid;
 	if (std::memcmp(flow_.dst.data(), dst.gid, sizeof(dst.gid)) || flow_.dst_port != port) {
-		flush(); // what waits goes elsewhere
+		flush(); // waiting datagrams go to another peer
 		std::memcpy(flow_.dst.data(), dst.gid, sizeof(dst.gid));
 		flow_.dst_port = port;
 		reachable_ = socket_.destination(flow_.dst, port, to_);
@@ -82,7 +82,7 @@ void transmitter::append(queue_pair &qp, const address &dst, const send_wr &wr, 
 			 bool copied)
 {
 	const std::size_t length = datagram_bytes(payload, wr.has_imm);
-	// Head, payload pieces, and what is behind, which the next head continues.
+	// Entries: the head, payload pieces, and the bytes after them, which the next head extends.
 	if (n_iov_ + wr.n_sge + 2 > max_iov ||
 	    side_used_ + head_imm + (copied ? payload : 0) + 3 + icrc_bytes > side_bytes)
 		flush();
@@ -100,7 +100,7 @@ void transmitter::append(queue_pair &qp, const address &dst, const send_wr &wr, 
 
 	std::uint8_t *start = side_.data() + side_used_;
 	encode_head(start, head);
-	// As the kernel will number it.
+	// The identification that the kernel will use.
 	const auto ip_id = static_cast<std::uint16_t>(m.segments - 1);
 	std::uint32_t crc = icrc_begin(flow_, length, ip_id, start, head_length);
 	std::uint8_t *p = start + head_length;
@@ -134,12 +134,12 @@ void transmitter::append(queue_pair &qp, const address &dst, const send_wr &wr, 
 	core_.stats.tx_bytes += payload;
 }
 
-// The message that a datagram joins, counted in already.
+// The message that the datagram joins; it already counts the datagram.
 transmitter::message &transmitter::place(std::size_t length, bool has_imm)
 {
 	if (n_messages_ && segmenting_) {
 		message &m = messages_[n_messages_ - 1];
-		// Equal ones shall look alike to the receiver; the last may be another.
+		// All but the last must be equal for the receiver.
 		if (!m.closed && length <= m.stride &&
 		    (m.has_imm == has_imm || length < m.stride) && m.segments < max_segments &&
 		    m.length + length <= max_super_bytes) {
@@ -204,7 +204,7 @@ void transmitter::set_header(std::size_t i)
 	}
 }
 
-// A socket that is connected is told no name: the kernel would look for the route to it.
+// Headers for a connected socket carry no name: the kernel would look up the route to it.
 void transmitter::address_headers(int fd)
 {
 	const bool named = fd == socket_.fd();
@@ -237,14 +237,14 @@ void transmitter::send_batch()
 			continue;
 		if (errno == EAGAIN && wait_writable(fd))
 			continue;
-		if (fd != socket_.fd()) { // it may be told what became of others before
+		if (fd != socket_.fd()) { // the error may be of an earlier datagram
 			lane_.leave();
 			address_headers(fd = lane_.way());
 			continue;
 		}
 		const message &m = messages_[next++];
-		// The device cannot segment, or a datagram does not fit it. Which of the two, the
-		// datagrams one by one will tell.
+		// The device cannot segment, or a datagram does not fit: sending them one by one
+		// tells which.
 		if (m.segments > 1 && (errno == EINVAL || errno == EIO || errno == EMSGSIZE))
 			send_singly(m);
 		else
@@ -252,7 +252,7 @@ void transmitter::send_batch()
 	}
 }
 
-// The call that is cheapest for the kernel to take apart.
+// Uses the call that is cheapest for the kernel.
 ssize_t transmitter::send_one(int fd, const msghdr &h)
 {
 	if (h.msg_iovlen == 1 && !h.msg_controllen)
@@ -267,7 +267,7 @@ bool transmitter::wait_writable(int fd)
 	return ::poll(&p, 1, longest_wait_ms) > 0;
 }
 
-// Each datagram by itself, with the identification 0 that it then has.
+// Sends each datagram by itself, with identification 0, as the kernel does then.
 void transmitter::send_singly(const message &m)
 {
 	std::size_t at = 0;

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
 // soft_roce_tx.hpp - the sending half of soft RoCE.
 //
-// Equal datagrams of one post_send() become one UDP_SEGMENT super packet, a
-// shorter one may end it, and all super packets go out with one sendmmsg(). The
-// iovec points at the caller's pages; only heads, pads, ICRCs and small payloads
-// are written, into a side buffer that lies in wire order, so that what is
-// adjacent there takes one entry.
+// Equal datagrams of one post_send() become one UDP_SEGMENT super packet, which a
+// shorter one may end, and all super packets go out with one sendmmsg(). The iovec
+// points at the caller's pages; only heads, pads, ICRCs and small payloads are
+// written, in wire order into a side buffer, so that adjacent ones take one entry.
 //
-// The kernel has copied everything when sendmmsg() returns: a send completes as
+// The kernel has copied everything when sendmmsg() returns, so a send completes when
 // it is posted. So does a small one that may wait for others (send_wr::more): it is
 // copied here, and leaves with them in one system call, mostly in one super packet.
-// What the kernel refuses is lost like anything on a wire (counted
-// in tx_errors); a full socket buffer is waited for, within a bound.
+// A datagram that the kernel refuses is lost as on a wire (counted in tx_errors); if
+// the socket buffer is full, the sender waits, within a bound.
 #pragma once
 
 #include <array>
@@ -37,26 +36,26 @@ public:
 	transmitter(soft_roce_core &core, const roce_socket &socket, roce_lane &lane,
 		    const wire_faults &faults);
 
-	// Sends every WR that fits the MTU; the others vanish. 0, or -errno if dst cannot be
-	// reached by this endpoint at all. The caller's memory is not read after it returns.
+	// Sends every WR that fits the MTU; the others vanish. 0, or -errno if this endpoint cannot
+	// reach dst at all. Does not read the caller's memory after it returns.
 	int send(queue_pair &qp, const address &dst, std::span<const send_wr> wrs);
-	// Sends what waits for more.
+	// Sends the datagrams that wait for more.
 	void flush();
-	// Lets go of what the wire simulator holds back.
+	// Sends what the wire simulator holds back.
 	void settle();
 
 private:
 	static constexpr std::size_t max_messages = 32;
 	static constexpr std::size_t max_iov = 512;
 	static constexpr std::size_t max_super_bytes = 65000; // of UDP payload, either family
-	static constexpr std::uint32_t max_segments = 64;     // what older kernels take
+	static constexpr std::uint32_t max_segments = 64;     // the limit of older kernels
 	static constexpr std::size_t side_bytes = 32768;
 	static constexpr std::uint32_t inline_payload =
 		256;                                   // up to here a copy is cheaper than an entry
 	static constexpr std::size_t most_held = 8192; // payload bytes of a send that may wait
 
 	struct message {
-		std::size_t stride, length; // first datagram; all of them
+		std::size_t stride, length; // of the first datagram; of all
 		std::uint32_t segments;
 		std::size_t first_iov;
 		bool has_imm, closed;
@@ -92,7 +91,7 @@ private:
 	std::array<segment_control, max_messages> control_;
 	std::array<iovec, max_iov> iov_;
 	std::vector<std::uint8_t> side_;
-	std::vector<std::uint8_t> linear_; // a message in one piece, on the slow paths
+	std::vector<std::uint8_t> linear_; // for a message in one piece, on slow paths
 };
 
 } // namespace coop::ud

@@ -4,9 +4,9 @@
 // A queue pair that dies (a datagram longer than its WR) shows by an error
 // completion; from then on it is in state error here too, and its owner takes it
 // through reset when all its WRs have come back. When the port's LID or GID
-// changes, address handles are made anew. A device that goes away is let go: its
-// queue pairs are destroyed, so that it writes to memory no more, then every WR
-// comes back as flushed, and the endpoint stays as one that can post nothing.
+// changes, all address handles are replaced. When the device is removed, let_go()
+// destroys the queue pairs, so that the device no longer writes to memory; then
+// every WR comes back flushed, and the endpoint remains but can post nothing.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -33,10 +33,10 @@ namespace coop::ud
 namespace
 {
 
-constexpr std::size_t batch = 32; // completions a call into the driver
+constexpr std::size_t batch = 32; // completions per call into the driver
 constexpr std::size_t grh_ipv6_source = 8, grh_ipv4_source = 20 + 12;
 
-// One descriptor that is readable when any of several is. One that is closed leaves it.
+// A descriptor that is readable when any of a set is. A closed one leaves the set.
 class descriptor_set
 {
 public:
@@ -105,7 +105,7 @@ private:
 	verbs_loans loans_;
 	memory_map memory_;
 	verbs_channel channel_;
-	// Of preferred queue pairs one each, for both directions; then those that others share.
+	// One per preferred queue pair, for both directions; then those that the others share.
 	std::unique_ptr<completion_queues> preferred_cqs_, send_cqs_, recv_cqs_;
 	ah_cache handles_;
 	std::vector<std::unique_ptr<verbs_qp>> qps_;
@@ -158,7 +158,7 @@ verbs::verbs(const verbs_options &options) : device_(options)
 	info_.mtu = options.mtu ? options.mtu : device_.mtu();
 	info_.max_qps = static_cast<std::uint32_t>(device_.attr().max_qp);
 	info_.max_recv_wr = std::min(static_cast<std::uint32_t>(device_.attr().max_qp_wr), entries);
-	// What is posted is what can be absorbed.
+	// The device can absorb as much as is posted.
 	info_.receive_window = std::size_t{entries} * info_.mtu;
 	refresh_info();
 }
@@ -200,14 +200,15 @@ int verbs::create_qp(const qp_attr &attr)
 	if (!attr.max_sge || attr.max_sge > verbs_qp::max_sge)
 		return -EINVAL;
 	if (most > limit)
-		return refuse(-ENOSPC, std::to_string(most) + " work requests a queue; it holds " +
+		return refuse(-ENOSPC, std::to_string(most) +
+					       " work requests per queue; it holds " +
 					       std::to_string(limit));
 	const std::uint32_t both = attr.max_recv_wr + attr.max_send_wr;
-	const std::uint32_t owed = attr.preferred ? both : most; // to one completion queue
+	const std::uint32_t owed = attr.preferred ? both : most; // by one completion queue
 	if (owed > send_cqs_->entries())
 		return refuse(-ENOSPC,
 			      std::to_string(owed) +
-				      " completions a queue pair; a completion queue holds " +
+				      " completions per queue pair; a completion queue holds " +
 				      std::to_string(send_cqs_->entries()));
 	ibv_cq *alone = attr.preferred ? preferred_cqs_->reserve_alone(both) : nullptr;
 	ibv_cq *recv = attr.preferred ? alone : recv_cqs_->reserve(attr.max_recv_wr);
@@ -340,7 +341,7 @@ wc_status status_of(const ibv_wc &wc, bool is_recv)
 		return wc_status::flushed;
 	case IBV_WC_LOC_LEN_ERR:
 		return wc_status::length_error;
-	case IBV_WC_LOC_QP_OP_ERR: // rxe's word for it
+	case IBV_WC_LOC_QP_OP_ERR: // of rxe
 		return is_recv ? wc_status::length_error : wc_status::other_error;
 	default:
 		return wc_status::other_error;
@@ -354,7 +355,7 @@ void verbs::take(const ibv_wc &wc)
 	if (!qp)
 		return;
 	const wc_status status = status_of(wc, number.is_recv);
-	// The device has put it there itself; what is posted from now on flushes.
+	// The device has entered this state itself; WRs posted from now on flush.
 	if (status != wc_status::success && qp->state == qp_state::ready)
 		qp->to_error();
 
@@ -401,7 +402,7 @@ std::size_t verbs::take_all()
 	if (state_.lost)
 		return 0;
 	std::array<ibv_wc, 2 * batch> wc;
-	// Neither many preferred ones nor the first of them leave the others waiting.
+	// No preferred queue may starve the others, nor may all of them together.
 	std::size_t n = preferred_cqs_->poll(std::span(wc).first(batch), batch / 2);
 	const std::size_t shared = n + batch;
 	n += recv_cqs_->poll(std::span(wc).first(shared).subspan(n), batch);
@@ -450,8 +451,8 @@ bool verbs::arm()
 	if (!done_.empty() || !preferred_cqs_->request_notify() || !recv_cqs_->request_notify() ||
 	    !send_cqs_->request_notify())
 		return false;
-	// What completed before the request made no event: to the end of it, though sends that
-	// nobody asked about leave nothing to tell.
+	// Completions before the request make no event, so take them all; unsignaled sends yield
+	// nothing for the owner.
 	while (done_.empty() && take_all())
 		;
 	return done_.empty();
@@ -488,7 +489,7 @@ void verbs::let_go()
 	loans_.close();
 	channel_.reset();
 	pd_.reset();
-	watch_.reset(); // what it and the channel had open leaves the set by itself
+	watch_.reset(); // closed descriptors, also the channel's, leave the set by themselves
 	device_.close();
 	state_.lost = true;
 	state_.port_up = false;

@@ -45,7 +45,8 @@ ibv_ah *ah_cache::find(ibv_pd *pd, const verbs_device &device, const address &to
 	attr.port_num = device.port();
 	attr.dlid = to.lid;
 	attr.sl = to.sl;
-	// Who has a GID is reached by it, also on InfiniBand: only then do completions name ours.
+	// Use the peer's GID if it has one, also on InfiniBand: only then do its completions name
+	// ours.
 	if (device.roce() || by_gid || !to.lid) {
 		attr.is_global = 1;
 		std::memcpy(attr.grh.dgid.raw, to.gid, sizeof(to.gid));
@@ -67,7 +68,7 @@ ibv_ah *ah_cache::find(ibv_pd *pd, const verbs_device &device, const address &to
 	return nullptr;
 }
 
-// Lets the one rest that was not used for the longest time.
+// Puts the least recently used handle to rest.
 bool ah_cache::make_room()
 {
 	if (resting_.size() == max_handles)

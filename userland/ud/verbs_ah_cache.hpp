@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // verbs_ah_cache.hpp - address handles by destination.
 //
-// Making one may ask the kernel for the peer's MAC and take milliseconds, or
-// seconds if the peer is gone; so handles are kept, and so is, for a while, the
-// knowledge that a peer cannot be resolved. A handle that is replaced must live
-// until no send can name it: it rests until the endpoint has no send in flight.
+// Making a handle may resolve the peer's MAC in the kernel, which takes milliseconds,
+// or seconds if the peer is gone. So the cache keeps handles, and for a while also
+// remembers that a peer cannot be resolved. A replaced handle must live while a send
+// may name it: it rests until the endpoint has no send in flight.
 #pragma once
 
 #include <array>

@@ -10,7 +10,7 @@ namespace coop::ud
 
 namespace
 {
-constexpr unsigned acknowledge_at = 1024; // it takes a lock
+constexpr unsigned acknowledge_at = 1024; // because it takes a lock
 }
 
 completion_queues::~completion_queues()
@@ -73,7 +73,7 @@ void completion_queues::give_back(ibv_cq *cq, std::uint32_t n)
 	if (it == queues_.end())
 		return;
 	(*it)->promised -= n;
-	// A shared one may have users that were promised nothing.
+	// A shared queue may have users with no reserved entries.
 	if ((*it)->alone)
 		queues_.erase(it);
 }

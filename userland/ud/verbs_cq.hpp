@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // verbs_cq.hpp - completion queues with room for every WR that can be posted.
 //
-// A completion queue that overflows kills all its queue pairs, so each of them
-// reserves what it may owe when it is made. What one queue cannot hold goes to
-// another one on the same channel: a device's limit on one queue limits no
-// number of queue pairs. Who shall not stand behind others' completions gets a
-// queue alone, in a set of such.
+// A completion queue that overflows kills all its queue pairs, so each queue pair
+// reserves entries for all its WRs when it is made. What one completion queue cannot
+// hold goes to another on the same channel, so that a device's limit on a queue does
+// not limit the number of queue pairs. A queue pair that must not wait behind others'
+// completions gets its own queue, in a separate set.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace coop::ud
 class completion_queues
 {
 public:
-	// entries: of one queue.
+	// entries: per queue.
 	completion_queues(ibv_context *context, ibv_comp_channel *channel, std::uint32_t entries) :
 		context_(context),
 		channel_(channel),
@@ -32,17 +32,17 @@ public:
 	completion_queues(const completion_queues &) = delete;
 	completion_queues &operator=(const completion_queues &) = delete;
 
-	// One with room for n more. nullptr: errno says why; ENOSPC: none can hold as many.
+	// A queue with room for n more. nullptr: errno says why; ENOSPC: no queue can hold so many.
 	ibv_cq *reserve(std::uint32_t n);
-	// One that nobody else will get.
+	// A queue for this caller alone.
 	ibv_cq *reserve_alone(std::uint32_t n);
-	// As reserve() or reserve_alone() gave it, to somebody who has not used it.
+	// Returns a reservation of reserve() or reserve_alone() that was not used.
 	void give_back(ibv_cq *, std::uint32_t n);
-	// In the order of their making, up to `each` of one queue.
+	// Polls the queues in the order of their creation, up to `each` entries per queue.
 	std::size_t poll(std::span<ibv_wc>, std::size_t each);
-	// False: at least one device queue could not be asked.
+	// False: the request failed for at least one queue.
 	bool request_notify();
-	// An event of the channel, as its cq_context; not necessarily of this set.
+	// Counts an event of the channel, by its cq_context; not necessarily of this set.
 	static void count_event(void *cq_context);
 	std::uint32_t entries() const { return entries_; }
 

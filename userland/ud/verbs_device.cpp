@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// verbs_device.cpp - finds the device, the port and the GID. What is missing is
-// named in the exception, because the person who mounts is the one to mend it.
+// verbs_device.cpp - finds the device, the port and the GID. The exception names what
+// is missing, because the user who mounts must provide it.
 #include "userland/ud/verbs_device.hpp"
 
 #include <algorithm>
@@ -132,7 +132,7 @@ bool verbs_device::refresh()
 		if (index < 0 || index > UINT8_MAX ||
 		    ibv_query_gid(context_.get(), port_, index, &gid))
 			return false;
-		// Who spoke IPv4 waits for the next IPv4 address: peers do not understand others.
+		// An IPv4 endpoint waits for the next IPv4 address: its peers have no other.
 		if (ipv4() && std::memcmp(gid.raw, v4_prefix, sizeof(v4_prefix)))
 			return false;
 		gid_index_ = static_cast<std::uint8_t>(index);

@@ -31,30 +31,30 @@ using verbs_ah = verbs_owner<ibv_ah, ibv_destroy_ah>;
 class verbs_device
 {
 public:
-	// Throws std::system_error that says which device, port or GID is missing.
+	// Throws std::system_error; its text names the missing device, port or GID.
 	explicit verbs_device(const verbs_options &);
 
 	ibv_context *context() const { return context_.get(); }
 	std::uint8_t port() const { return port_; }
 	std::uint8_t gid_index() const { return gid_index_; }
 	bool roce() const { return port_attr_.link_layer == IBV_LINK_LAYER_ETHERNET; }
-	// Own GID is an IPv4 address, and so is every peer's.
+	// Whether the own GID, and so every peer's, is an IPv4 address.
 	bool ipv4() const;
-	// Zero where nodes are reached by LID alone.
+	// Zero if the fabric addresses nodes by LID only.
 	const std::array<std::uint8_t, 16> &gid() const { return gid_; }
 	std::uint16_t lid() const { return port_attr_.lid; }
 	std::uint32_t mtu() const; // of the port, payload bytes
 	const ibv_device_attr &attr() const { return attr_; }
-	// Soft-RoCE up to Linux 6.3 runs its responder for who sends, too, and RESET does not wait
-	// for that: it may have told of the last flushed WR and be on its way out, where a state
-	// that is ERR no more makes it look into a packet that is not there, and the kernel stops.
+	// Soft-RoCE up to Linux 6.3 also runs its responder on the thread of a sender, and RESET
+	// does not wait for it. After the last flushed completion it may still be on its way out; a
+	// state other than ERR then makes it read a missing packet, and the kernel crashes.
 	// Destroying a queue pair waits.
 	bool may_reset() const { return attr_.vendor_id && attr_.vendor_id != 0xffffff; }
 	std::string name() const;
-	// LID and GID may change under a running endpoint. False: the port carries nothing now,
-	// and what is known of it stays as it was.
+	// LID and GID may change under a running endpoint. False: the port is down now, and its
+	// attributes here stay as they were.
 	bool refresh();
-	// Lets it go. Everything made from it has gone before.
+	// Closes the device. Everything made from it must have been destroyed before.
 	void close() { context_.reset(); }
 
 private:
@@ -68,7 +68,7 @@ private:
 	ibv_port_attr port_attr_{};
 	std::uint8_t port_;
 	std::uint8_t gid_index_ = 0;
-	bool gid_is_ours_ = false; // chosen here, and again when addresses change
+	bool gid_is_ours_ = false; // chosen here; choose again when addresses change
 	bool by_lid_ = false;      // InfiniBand without ib_gid=: no GRH, gid() is zero
 	std::array<std::uint8_t, 16> gid_{};
 };

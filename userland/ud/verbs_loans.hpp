@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// verbs_loans.hpp - memory that is registered with a device and belongs to others.
+// verbs_loans.hpp - memory of other owners that is registered with a device.
 //
-// A loan ends with its lent_memory or with the device, whichever is first, and the two may be
-// on different threads: so the regions lie in a table that both of them hold, under a lock.
+// A loan ends with its lent_memory or with the device, whichever ends first, maybe on different
+// threads: so both hold the table of regions, which has a lock.
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ public:
 	// 0 or -errno.
 	int add(ibv_pd *, void *base, std::size_t length, std::unique_ptr<lent_memory> &out,
 		std::uint32_t &key);
-	// The device reads and writes none of it from here on, and no more is taken.
+	// From here on the device accesses none of the memory, and no loan is accepted.
 	void close();
 
 private:

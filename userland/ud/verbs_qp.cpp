@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// verbs_qp.cpp - see verbs_qp.hpp. The way to stop is ERR, one completion for
-// each WR, then RESET; the caller counts, to_reset() only does the last step.
+// verbs_qp.cpp - see verbs_qp.hpp. A queue pair stops by ERR, one completion per WR,
+// then RESET; the caller counts completions, to_reset() does only the last step.
 #include "userland/ud/verbs_qp.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ bool fill(const memory_map &memory, const sge *list, std::uint32_t n, ibv_sge *o
 	return true;
 }
 
-// Less is not worth a try: no datagram is as small.
+// Try no less: every datagram is larger.
 constexpr std::uint32_t inline_least = 32;
 
 } // namespace
@@ -50,14 +50,15 @@ verbs_qp::verbs_qp(ibv_pd *pd, ibv_cq *send, ibv_cq *recv, std::uint32_t index,
 			throw std::system_error(errno, std::generic_category(),
 						"verbs: register memory");
 	}
-	// Some devices refuse a queue of no WRs.
+	// Some devices refuse an empty queue.
 	cap_.max_send_wr = std::max(attr.max_send_wr, 1u);
 	cap_.max_recv_wr = std::max(attr.max_recv_wr, 1u);
 	cap_.max_send_sge = attr.max_sge;
 	cap_.max_recv_sge = attr.max_sge;
 	cap_.max_inline_data = attr.inline_bytes;
 	qp_ = create(pd, send, recv);
-	// No attribute of a device says how much it takes inline, and some refuse more than that.
+	// No attribute of a device gives its limit of inline data, and some refuse a larger
+	// request.
 	while (!qp_ && cap_.max_inline_data) {
 		cap_.max_inline_data /= 2;
 		if (cap_.max_inline_data < inline_least)
@@ -77,13 +78,13 @@ verbs_qp_owner verbs_qp::create(ibv_pd *pd, ibv_cq *send, ibv_cq *recv)
 	init.qp_type = IBV_QPT_UD;
 	init.cap = cap_;
 	verbs_qp_owner made(ibv_create_qp(pd, &init));
-	// Devices round up, from nothing as well; whoever has not asked sends from memory.
+	// Devices round up, even from 0; without a request, send from memory.
 	if (made)
 		inline_most_ = std::min(init.cap.max_inline_data, attr.inline_bytes);
 	return made;
 }
 
-// A new one begins in RESET.
+// A new queue pair begins in RESET.
 int verbs_qp::to_another()
 {
 	ibv_pd *const pd = qp_ ? qp_->pd : nullptr;
@@ -91,7 +92,7 @@ int verbs_qp::to_another()
 		return -ENODEV;
 	verbs_qp_owner another = create(pd, qp_->send_cq, qp_->recv_cq);
 	if (!another)
-		return to_reset(); // better than none
+		return to_reset(); // better than no reset
 	qp_ = std::move(another);
 	number = qp_->qp_num;
 	state = qp_state::reset;
@@ -199,7 +200,7 @@ verbs_qp::sent verbs_qp::post_send(ibv_ah *handle, const address &dst, std::span
 {
 	std::array<ibv_send_wr, batch> chain;
 	std::array<ibv_sge, batch * max_sge> entries;
-	std::array<std::uint32_t, batch> origin, length; // of chain[i]: its place in wrs, bytes
+	std::array<std::uint32_t, batch> origin, length; // of chain[i]: its index in wrs, bytes
 	std::uint32_t n = 0, seen = 0;
 	int error = 0;
 	sent out;
@@ -218,7 +219,7 @@ verbs_qp::sent verbs_qp::post_send(ibv_ah *handle, const address &dst, std::span
 		if (error)
 			break;
 		origin[n] = seen++;
-		// Devices differ in what they do with it; here it vanishes.
+		// Devices treat it differently; here it vanishes.
 		if (payload > mtu) {
 			out.vanished |= 1u << origin[n];
 			continue;
@@ -233,7 +234,7 @@ verbs_qp::sent verbs_qp::post_send(ibv_ah *handle, const address &dst, std::span
 		one.num_sge = static_cast<int>(wr.n_sge);
 		one.opcode = wr.has_imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
 		one.send_flags = IBV_SEND_SIGNALED;
-		if (!wr.has_imm) // messages ask for an event, data do not
+		if (!wr.has_imm) // messages request an event, data do not
 			one.send_flags |= IBV_SEND_SOLICITED;
 		if (payload && payload <= inline_most_)
 			one.send_flags |= IBV_SEND_INLINE;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// verbs_qp.hpp - a UD queue pair of an RDMA device, and the book of what is
-// posted to it.
+// verbs_qp.hpp - a UD queue pair of an RDMA device, and the record of WRs posted to
+// it.
 //
-// A completion with an error tells little more than the number it was posted
-// with, so that number names queue pair, direction and slot, and the slot keeps
-// the rest. All sends ask for a completion: only then is it known, on every
-// device, when memory and address handle are free. The GRH, which names the sender,
-// is received into memory of the queue pair's own, one place a WR: callers may name
-// the same forty bytes for all their WRs, and often do. Should the device itself go,
-// destroy() takes the memory from it, and the book still says which WRs it had.
+// A completion with an error carries little more than the number of its WR, so that
+// number names queue pair, direction and slot, and the slot keeps the rest. All sends
+// request a completion: on some devices only that shows when memory and address handle
+// are free. The queue pair receives the GRH, which names the sender, into its own
+// memory, one place per WR: callers may name the same forty bytes for all their WRs,
+// and often do. If the device is removed, destroy() takes the memory from it, and the
+// record still lists the WRs that it had.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace coop::ud
 {
 
-// What is in ibv_wc::wr_id.
+// The contents of ibv_wc::wr_id.
 struct verbs_wr_number {
 	static constexpr std::uint64_t recv_bit = 1ull << 63;
 
@@ -42,7 +42,7 @@ struct verbs_wr_number {
 class verbs_qp
 {
 public:
-	static constexpr std::size_t batch = 32; // WRs a call into the driver
+	static constexpr std::size_t batch = 32; // WRs per call into the driver
 	static constexpr std::uint32_t max_sge = 16;
 
 	struct recv_slot {
@@ -54,7 +54,7 @@ public:
 		bool signaled;
 	};
 	struct sent {
-		int taken = 0;              // of the WRs given, or -errno
+		int taken = 0;              // WRs taken, or -errno
 		std::uint32_t vanished = 0; // bit i: WR i is longer than the MTU
 		std::uint32_t posted = 0, refused = 0;
 		std::uint64_t bytes = 0;
@@ -66,24 +66,24 @@ public:
 	int to_ready(std::uint8_t port);
 	int to_error();
 	int to_reset();
-	// The same by another queue pair, of another number.
+	// Resets by replacing the queue pair with another, of another number.
 	int to_another();
-	// From here on the device touches no memory of any WR; none of them completes any more.
+	// From here on the device accesses no memory of any WR, and none of them completes.
 	void destroy()
 	{
 		qp_.reset();
 		grh_region_.reset();
 	}
 
-	// Up to 'batch' WRs; the number posted, or -errno if none could be.
+	// Posts up to 'batch' WRs. Returns the number posted, or -errno if none could be.
 	int post_recv(std::span<const recv_wr>, const memory_map &);
 	sent post_send(ibv_ah *, const address &, std::span<const send_wr>, const memory_map &,
 		       std::uint32_t mtu);
 
-	// The device has completed this one.
+	// The device has completed the WR in this slot.
 	const recv_slot &recv_done(std::uint32_t slot);
 	const send_slot &send_done(std::uint32_t slot);
-	// In the device, in posting order: 'n' of them up to this slot, exclusive.
+	// WRs that the device has, in posting order: this many, up to the next slot, exclusive.
 	std::uint32_t recvs_out() const { return recvs_out_; }
 	std::uint32_t sends_out() const { return sends_out_; }
 	std::uint32_t next_recv() const { return recv_tail_; }
@@ -104,7 +104,7 @@ private:
 	std::vector<std::uint8_t> grh_;
 	verbs_mr grh_region_;
 	verbs_qp_owner qp_;
-	ibv_qp_cap cap_{}; // as asked for
+	ibv_qp_cap cap_{}; // as requested
 	std::uint32_t inline_most_ = 0;
 	std::uint32_t recv_mask_, send_mask_;
 	std::vector<recv_slot> recvs_;

@@ -22,7 +22,7 @@ verbs_watch::verbs_watch(ibv_context *context) :
 			   NETLINK_KOBJECT_UEVENT);
 	sockaddr_nl self{};
 	self.nl_family = AF_NETLINK;
-	self.nl_groups = 1; // the kernel's own, not those that udev passes on
+	self.nl_groups = 1; // the kernel's own messages, not those that udev forwards
 	if (uevent_ >= 0 &&
 	    ::bind(uevent_, reinterpret_cast<const sockaddr *>(&self), sizeof(self))) {
 		::close(uevent_);
@@ -70,7 +70,7 @@ void verbs_watch::take_async(news &n)
 
 void verbs_watch::take_uevents(news &n)
 {
-	// "ACTION@PATH", then variables; only the kernel is believed.
+	// "ACTION@PATH", then variables; trust only messages from the kernel.
 	char text[2048];
 	sockaddr_nl from{};
 	iovec data{text, sizeof(text)};
@@ -81,7 +81,7 @@ void verbs_watch::take_uevents(news &n)
 	message.msg_iovlen = 1;
 	while (uevent_ >= 0) {
 		const ssize_t length = ::recvmsg(uevent_, &message, 0);
-		if (length < 0 && errno == ENOBUFS) { // some were lost: it may have been ours
+		if (length < 0 && errno == ENOBUFS) { // some were lost, maybe about our device
 			n.lost |= ::access(context_->device->dev_path, F_OK) != 0;
 			continue;
 		}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// verbs_watch.hpp - what happens to a device and its port under an endpoint.
+// verbs_watch.hpp - watches the device and its port under an endpoint.
 //
-// Two sources: the asynchronous events of the device, and the kernel's messages
-// about devices that come and go. The second one is for drivers that cannot take
-// a device away from its users, Soft-RoCE among them: its removal waits, without
-// an event, until the last user has closed it.
+// It has two sources: the asynchronous events of the device, and the kernel's messages
+// about added and removed devices. The second is for drivers that cannot take a device
+// from its users, Soft-RoCE among them: its removal waits, without an event, until the
+// last user has closed it.
 #pragma once
 
 #include <string>
@@ -23,10 +23,10 @@ public:
 	verbs_watch &operator=(const verbs_watch &) = delete;
 
 	struct news {
-		bool port = false; // its state or its addresses may have changed
-		bool lost = false; // the device is gone, broken, or waits to be let go
+		bool port = false; // the port's state or addresses may have changed
+		bool lost = false; // the device is gone, broken, or its removal waits for us
 	};
-	// All that has arrived; never blocks.
+	// Takes all events that have arrived; never blocks.
 	news take();
 	int async_fd() const { return context_->async_fd; }
 	int uevent_fd() const { return uevent_; } // -1: not permitted here
@@ -36,7 +36,7 @@ private:
 	void take_uevents(news &);
 
 	ibv_context *context_;
-	const std::string removal_; // the end of the line that tells of our device's
+	const std::string removal_; // the end of the line that reports the removal of our device
 	int uevent_ = -1;
 };
 

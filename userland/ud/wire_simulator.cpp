@@ -37,7 +37,7 @@ bool wire_simulator::happens(std::uint32_t ppm)
 
 void wire_simulator::pass(const any_sockaddr &to, std::span<std::uint8_t> datagram, const emit &out)
 {
-	// One draw for each, in this order, whatever the others said.
+	// Always draw for each fault, in this order, so that results depend on seed and n only.
 	const bool drop = happens(faults_.drop_ppm);
 	const bool twice = happens(faults_.duplicate_ppm);
 	const bool hold = happens(faults_.reorder_ppm);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// wire_simulator.hpp - a bad wire for tests: drops, doubles, reorders, corrupts and
-// slows single datagrams between soft RoCE and its socket. What happens to the n-th
-// datagram depends on the seed and n alone.
+// wire_simulator.hpp - a bad wire for tests: drops, duplicates, reorders, corrupts and
+// slows single datagrams between soft RoCE and its socket. The fate of the n-th datagram
+// depends only on the seed and n.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ public:
 	explicit wire_simulator(const wire_faults &faults);
 
 	bool active() const { return active_; }
-	// The bytes may be changed.
+	// May change the bytes.
 	void pass(const any_sockaddr &to, std::span<std::uint8_t> datagram, const emit &);
-	// A datagram that waits to be overtaken goes now.
+	// Passes a datagram that waits to be overtaken.
 	void release(const emit &);
 
 private:
