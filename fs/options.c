@@ -37,19 +37,19 @@ struct coop_option {
 	const char *takes; /* NULL: no value */
 	const char *needs;
 	u32 min, max;
-	u16 offset; /* in coop_options: u32, bool, char * or what the kind says */
+	u16 offset; /* in coop_options: u32, bool, char * or the type of the kind */
 	u8 kind;
-	bool value;   /* FLAG: what it sets */
-	bool tunable; /* by a remount */
+	bool value;   /* FLAG: the value that it sets */
+	bool tunable; /* a remount may change it */
 	bool hidden;  /* an alias: another row shows the value */
 	bool secret;  /* not in /proc/mounts, which all users can read */
 	bool hex;
-	u32 unset; /* NUMBER: this value is not shown */
+	u32 unset; /* NUMBER: do not show this value */
 };
 
 struct coop_parsed {
 	struct coop_options opt; /* first: fs_private is also used as coop_options */
-	u64 given;               /* a bit for each row of the table */
+	u64 given;               /* a bit per row of the table */
 	bool remount;
 };
 
@@ -75,7 +75,7 @@ static const struct coop_option table[] = {
 	{"nolease", NULL, NULL, 0, 0, AT(nolease), .kind = FLAG, .value = true},
 	{"ib", NULL, NULL, 0, 0, AT(ib), .kind = FLAG, .value = true},
 	{"ib_copy", NULL, "ib", 0, 0, AT(node.copy), .kind = FLAG, .value = true},
-	{"ib_devname", "RDMA device; without it the first with an active port", "ib", 0, 0,
+	{"ib_devname", "RDMA device (default: the first with an active port)", "ib", 0, 0,
 	 AT(node.devname), .kind = DEVICE},
 	{"ib_port", "1 to 255", "ib_devname", 1, 255, AT(node.port), .kind = NUMBER},
 	{"ib_gid", "GID index, 0 to 255", "ib_devname", 0, 255, AT(node.gid_index), .kind = NUMBER,
@@ -96,8 +96,8 @@ static const struct coop_option table[] = {
 	 AT(node.addr), .kind = ADDRESS},
 	{"page_crc", "0 or 1", "ib", 0, 1, AT(node.page_crc), .kind = BIT},
 	{"page_mac", "0 or 1", "ib", 0, 1, AT(node.page_mac), .kind = BIT},
-	{"serve_mbps", "0 to 34359 megabits a second, 0 for no limit", "ib", 0, COOP_SERVE_MBPS_MAX,
-	 AT(node.serve_mbps), .kind = NUMBER, .tunable = true, NEVER_UNSET},
+	{"serve_mbps", "0 to 34359 megabits per second, 0 for no limit", "ib", 0,
+	 COOP_SERVE_MBPS_MAX, AT(node.serve_mbps), .kind = NUMBER, .tunable = true, NEVER_UNSET},
 };
 
 /* Values of 'local_lock', indexed by their bits (enum coop_local_lock). */
@@ -107,9 +107,9 @@ static const char *const local_locks[] = {"none", "flock", "posix", "all"};
 static const struct {
 	const char *name, *why;
 } foreign[] = {
-	{"cache_size", "the page cache belongs to the kernel, which sizes it by itself"},
-	{"allow_other", "a kernel mount is open to all users, as the modes say"},
-	{"default_permissions", "the kernel always checks the modes"},
+	{"cache_size", "the kernel sizes its page cache itself"},
+	{"allow_other", "a kernel mount admits all users that the file modes permit"},
+	{"default_permissions", "the kernel always checks the file modes"},
 };
 
 static void *field_of(struct coop_options *opt, const struct coop_option *o)
@@ -267,7 +267,7 @@ int coop_options_parse(struct fs_context *fc, struct fs_parameter *param)
 		return invalfc(fc, "option '%s' needs a value: %s=%s", o->name, o->name, o->takes);
 	err = parse_value(o, param->type == fs_value_is_string ? param->string : "", &parsed->opt);
 	if (err == -EINVAL)
-		return invalfc(fc, "option '%s': '%s' is not possible, it takes %s", o->name,
+		return invalfc(fc, "option '%s': '%s' is invalid, the option takes %s", o->name,
 			       param->string, o->takes);
 	return err;
 }
@@ -395,7 +395,7 @@ static const char *key_wrong(const struct inode *inode)
 	if (inode->i_mode & 077)
 		return "others can read it; chmod 600 it";
 	if (i_size_read(inode) < COOP_KEY_MIN || i_size_read(inode) > COOP_KEY_MAX)
-		return "its size is not 32 to 4096 bytes";
+		return "its size must be 32 to 4096 bytes";
 	return NULL;
 }
 
@@ -429,7 +429,7 @@ static int key_read(struct fs_context *fc, struct coop_options *opt)
 	return opt->key ? 0 : -ENOMEM;
 }
 
-/* ---- the whole -------------------------------------------------------------- */
+/* ---- the whole table -------------------------------------------------------- */
 
 static int dup_text(char **text)
 {

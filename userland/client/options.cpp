@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// options.cpp - one table row for each option: how it is parsed, its values, the option that it
-// depends on. Parsing, help and the listing all use that table, so they cannot disagree.
+// options.cpp - a table with a row per option: its parser, its values, the option that it depends
+// on. Parsing, help and the listing all use that table, so they cannot disagree.
 #include "userland/client/options.hpp"
 
 #include <arpa/inet.h>
@@ -111,7 +111,7 @@ template <auto Member> constexpr auto text()
 {
 	return [](mount_options &o, std::string_view value) -> problem {
 		if (value.empty())
-			return "takes a value that is not empty";
+			return "takes a non-empty value";
 		o.*Member = value;
 		return {};
 	};
@@ -189,7 +189,7 @@ constexpr option table[] = {
 	 number<&m::cache_size, 4ull << 20, 1ull << 42>(), show_number<&m::cache_size>},
 	{"key", "cluster key file", "", text<&m::key>(), show_text<&m::key>},
 	{"ib", "", "", flag<&m::ib>(), show_flag<&m::ib>},
-	{"ib_devname", "verbs device; without it soft RoCE is used", "ib", text<&m::ib_devname>(),
+	{"ib_devname", "verbs device (default: soft RoCE)", "ib", text<&m::ib_devname>(),
 	 show_text<&m::ib_devname>},
 	{"ib_port", "1 to 255", "ib_devname", number<&m::ib_port, 1, 255>(),
 	 show_number<&m::ib_port>},
@@ -208,7 +208,7 @@ constexpr option table[] = {
 	{"addr", "own address for soft RoCE", "ib", set_addr, show_text<&m::addr>},
 	{"page_crc", "0 or 1", "ib", zero_or_one<&m::page_crc>(), show_bit<&m::page_crc>},
 	{"page_mac", "0 or 1", "ib", zero_or_one<&m::page_mac>(), show_bit<&m::page_mac>},
-	{"serve_mbps", "0 to 34359 megabits a second, 0 for no limit", "ib",
+	{"serve_mbps", "0 to 34359 megabits per second, 0 for no limit", "ib",
 	 number<&m::serve_mbps, 0, serve_mbps_max>(), show_number<&m::serve_mbps>},
 	{"commit_on_close", "0 or 1", "", zero_or_one<&m::commit_on_close>(),
 	 show_bit<&m::commit_on_close>},
@@ -272,10 +272,11 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 		return {};
 	const option *o = find_option(name);
 	if (!o && std::ranges::find(module_only, name) != std::end(module_only))
-		return fmt::format("option '{}' is for the kernel module alone (mount -t coopfs)",
+		return fmt::format("option '{}' is only for the kernel module (mount -t coopfs)",
 				   name);
 	if (!o)
-		return fmt::format("option '{}' is unknown; known are {}", name, known_options());
+		return fmt::format("option '{}' is unknown; the options are {}", name,
+				   known_options());
 	if (!given.insert(o->name).second)
 		return fmt::format("option '{}' is given twice", name);
 	if (o->takes.empty() && equals != item.npos)
@@ -284,7 +285,8 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 		return fmt::format("option '{}' needs a value: {}={}", name, name, o->takes);
 	auto value = o->takes.empty() ? std::string_view() : item.substr(equals + 1);
 	if (auto wrong = o->set(out, value))
-		return fmt::format("option '{}': '{}' is not possible, it {}", name, value, *wrong);
+		return fmt::format("option '{}': '{}' is invalid, the option {}", name, value,
+				   *wrong);
 	return {};
 }
 
@@ -331,7 +333,7 @@ std::optional<std::string> parse_source(std::string_view text, mount_options &ou
 	};
 	auto slash = text.find(":/");
 	if (slash == text.npos)
-		return bad("there is no ':/' before the export");
+		return bad("':/' before the export is missing");
 	auto host = text.substr(0, slash);
 	out.export_name = text.substr(slash + 1);
 	std::string_view port;
@@ -344,7 +346,7 @@ std::optional<std::string> parse_source(std::string_view text, mount_options &ou
 		host = host.substr(1, close - 1);
 		has_port = !after.empty();
 		if (has_port && after.front() != ':')
-			return bad("after ']' comes ':'");
+			return bad("only ':' may follow ']'");
 		port = has_port ? after.substr(1) : after;
 		unsigned char scratch[sizeof(in6_addr)];
 		if (inet_pton(AF_INET6, std::string(host).c_str(), scratch) != 1)
@@ -361,7 +363,7 @@ std::optional<std::string> parse_source(std::string_view text, mount_options &ou
 	out.server = host;
 	std::uint64_t number = default_port;
 	if (has_port && (!parse_number(port, number) || number < 1 || number > 65535))
-		return bad(fmt::format("'{}' is no port (1 to 65535)", port));
+		return bad(fmt::format("'{}' is not a port (1 to 65535)", port));
 	out.port = static_cast<std::uint16_t>(number);
 	return {};
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // storage_connect.cpp - connecting and reconnecting.
 //
-// After a loss: exponential backoff with jitter, the handshake, then the state that the daemon may
-// have forgotten (open files and locks if it does not know the session, the node's address), then
-// every call that had no reply. The handshake proves to each side that the other knows the cluster
-// key, with nonces of both.
+// After a loss come exponential backoff with jitter, the handshake, the state that the daemon may
+// have forgotten (open files and locks if it does not know the session, the node's address), and
+// then every call without a reply. The handshake proves to each side that the other knows the
+// cluster key, with nonces of both.
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
@@ -148,7 +148,7 @@ int storage_link::dial(std::string &why)
 	return 0;
 }
 
-// Sends a request and waits for its reply, while nothing but pushes is under way.
+// Sends a request and waits for its reply, while only pushes are in flight.
 int storage_link::exchange(std::uint16_t op, const coop_st_body &request, coop_st_header &h,
 			   coop_st_body &reply)
 {
@@ -222,8 +222,8 @@ int storage_link::shake_hands(std::string &why)
 		got.flags};
 	const bool keyed = got.flags & COOP_ST_W_KEYED;
 	if (keyed != !key_.empty()) {
-		why = keyed ? "the daemon wants a cluster key: give key=FILE"
-			    : "the daemon has no cluster key, but this client was given one";
+		why = keyed ? "the daemon requires a cluster key: give key=FILE"
+			    : "the daemon has no cluster key, but this client has one";
 		return -EKEYREJECTED;
 	}
 	coop_st_body prove{};
@@ -240,9 +240,9 @@ int storage_link::shake_hands(std::string &why)
 	if (err || h.status) {
 		why = h.status == ENOENT ? "no such export"
 		      : h.status == EACCES
-			      ? "the daemon does not serve this client: the export is not for its "
-				"address, or without a cluster key, it belongs neither to root nor "
-				"to the daemon's user; the daemon's log says which"
+			      ? "the daemon refuses this client: the export is not for its "
+				"address, or the client has no cluster key and is run neither by "
+				"root nor by the daemon's user; the daemon's log says which"
 			      : std::strerror(err ? -err : static_cast<int>(h.status));
 		return err ? err : -static_cast<int>(h.status);
 	}
@@ -255,7 +255,7 @@ int storage_link::shake_hands(std::string &why)
 	return 0;
 }
 
-// The daemon does not know the session: it was restarted, or we were away too long.
+// The daemon does not know the session: it has restarted, or we were away too long.
 int storage_link::restore(std::string &why)
 {
 	drop_abandoned();
@@ -283,8 +283,8 @@ int storage_link::restore(std::string &why)
 			std::this_thread::sleep_for(backoff_first);
 		}
 		if (h.status) // unlinked, or no longer permitted: its users get -EBADF
-			spdlog::warn("storage {}: an open file could not be opened again: {}",
-				     options_.server, std::strerror(static_cast<int>(h.status)));
+			spdlog::warn("storage {}: cannot reopen an open file: {}", options_.server,
+				     std::strerror(static_cast<int>(h.status)));
 	}
 	return reclaim(why);
 }
@@ -311,7 +311,7 @@ int storage_link::reclaim(std::string &why)
 		coop_st_body ask{};
 		ask.fh = bytes_of(fh);
 		ask.open_id = id;
-		spdlog::error("storage {}: a lock was lost; its open file can no longer be used",
+		spdlog::error("storage {}: a lock is lost; its open file can no longer be used",
 			      options_.server);
 		if (!err)
 			err = exchange(COOP_ST_CLOSE, ask, h, got);
@@ -404,7 +404,7 @@ void storage_link::reconnect()
 			ask.addr = addr;
 			err = exchange(COOP_ST_REGISTER, ask, h, got);
 			if (!err && h.status)
-				spdlog::warn("storage {}: the node was not registered again: {}",
+				spdlog::warn("storage {}: cannot register the node again: {}",
 					     options_.server,
 					     std::strerror(static_cast<int>(h.status)));
 			why = "registration";
@@ -416,7 +416,7 @@ void storage_link::reconnect()
 			::close(fd_.exchange(-1));
 		}
 		if (attempt % 8 == 3)
-			spdlog::warn("storage {}: {}; trying again", options_.server, why);
+			spdlog::warn("storage {}: {}; retrying", options_.server, why);
 		expire(false);
 		std::unique_lock lock(mutex_);
 		// Half of the delay is random, so that the clients of a daemon do not reconnect in

@@ -55,8 +55,9 @@ INSTANTIATE_TEST_SUITE_P(
 		row{"page_mac=1", "'ib'"}, row{"ib,page_mac=2", "0 or 1"},
 		row{"ib,serve_mbps=1K", nullptr}, row{"nosuid,nodev,noatime", nullptr},
 		row{"_netdev,x-systemd.automount", nullptr}, row{"readahea=1", "'readahea'"},
-		row{"READAHEAD=1", "known are readahead="}, row{"=", "''"},
-		row{"ib,soft", "kernel module alone"}, row{"timeo=3", "kernel module alone"}));
+		row{"READAHEAD=1", "the options are readahead="}, row{"=", "''"},
+		row{"ib,soft", "only for the kernel module"},
+		row{"timeo=3", "only for the kernel module"}));
 
 TEST(option_values, arrive)
 {
