@@ -2,8 +2,8 @@
 // client.hpp - a connection to a server, and one measurement at a time over it.
 //
 // A measurement is a task: the client asks the server for its figures, runs the task, and asks the
-// server again. Everything except the first question happens in handlers, so tasks need no lock
-// whichever thread delivers events.
+// server again. Everything except the first question happens in handlers, so tasks need no lock, on
+// whichever thread events arrive.
 #pragma once
 
 #include "outbox.hpp"

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // local_server.hpp - a server on this machine while a client needs one.
 //
-// It is this program again, as `coopnet serve`, so that two processes are measured. It ends at the
-// end of its standard input, however the client ends. For a transport within one process it is a
-// thread.
+// It is this program again, as `coopnet serve`, so that two processes are measured. It ends with
+// its standard input, however the client ends. For a transport within one process it is a thread.
 #pragma once
 
 #include <thread>

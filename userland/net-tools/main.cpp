@@ -39,15 +39,14 @@ struct raw_settings {
 
 void add_settings(CLI::App &app, settings &s, raw_settings &raw, const CLI::Validator &transports)
 {
-	app.add_option("-t,--transport", s.transport, "what carries the messages")
+	app.add_option("-t,--transport", s.transport, "transport of the messages")
 		->check(transports)
 		->capture_default_str();
 	app.add_option("-o,--option", raw.parameters,
 		       "KEY=VALUE of the transport; `coopnet options -t NAME` lists them")
 		->allow_extra_args(false)
 		->type_name("KEY=VALUE");
-	add_list(app, "--cpus", s.cpus, "processors to stay on, separated by commas",
-		 whole_number())
+	add_list(app, "--cpus", s.cpus, "processors to run on, separated by commas", whole_number())
 		->type_name("N");
 }
 
@@ -64,7 +63,7 @@ void add_progress(CLI::App &app, raw_settings &raw, const char *usual)
 void add_measure(CLI::App &app, measure_request &r, raw_settings &raw, const char *sizes_text)
 {
 	app.footer(measure_text);
-	app.add_option("ADDR", r.server, "where `coopnet serve` runs")->check(address_word());
+	app.add_option("ADDR", r.server, "address of `coopnet serve`")->check(address_word());
 	add_settings(app, r.how, raw, CLI::IsMember(net::domain::transports()));
 	app.add_option("--from", r.how.from,
 		       "own IP, if the route to the server does not determine it")
@@ -140,7 +139,7 @@ int coopnet(int argc, char **argv)
 		      "fetch: the server reads our memory; fill: it writes to it; both")
 		->check(CLI::IsMember({"fetch", "fill", "both"}))
 		->capture_default_str();
-	b->add_option("--depth", bulk.depth, "transfers under way at a time")
+	b->add_option("--depth", bulk.depth, "transfers in flight")
 		->check(CLI::Range(1u, 1024u))
 		->capture_default_str();
 	b->callback([&] {
@@ -165,17 +164,17 @@ int coopnet(int argc, char **argv)
 		 CLI::IsMember({"ping", "stream", "bulk", "peers"}))
 		->type_name("{ping,stream,bulk,peers}")
 		->default_str("ping,stream,bulk,peers");
-	e->add_option("--depth", bench.depth, "messages of a stream under way at a time")
+	e->add_option("--depth", bench.depth, "messages of a stream in flight")
 		->check(CLI::Range(1u, 1024u))
 		->capture_default_str();
-	e->add_option("--bulk-depth", bench.bulk_depth, "bulk transfers under way at a time")
+	e->add_option("--bulk-depth", bench.bulk_depth, "bulk transfers in flight")
 		->check(CLI::Range(1u, 1024u))
 		->capture_default_str();
-	e->add_option("--peers", bench.peers, "end points whose memory is measured")
+	e->add_option("--peers", bench.peers, "end points to measure the memory of")
 		->check(CLI::Range(1u, 1000000u))
 		->capture_default_str();
 	e->add_option("--connected", bench.connected,
-		      "machines to connect, to measure the memory of the server for each; 0: none")
+		      "machines to connect, to measure the server's memory per machine; 0: none")
 		->check(CLI::Range(0u, connected_most))
 		->capture_default_str();
 	e->callback([&] {

@@ -198,7 +198,7 @@ trouble measure_connected(client &c, unsigned count, std::chrono::milliseconds p
 			    interrupted() ? trouble(failed("it has ended", -EINTR)) : all.grow())
 			return t;
 	if (const int status = all.ends().await(count, patience))
-		return failed("a word to the server", status);
+		return failed("a message to the server", status);
 	// A message sent need not have arrived.
 	const auto deadline = net::clock::now() + patience;
 	for (;;) {
@@ -215,7 +215,8 @@ trouble measure_connected(client &c, unsigned count, std::chrono::milliseconds p
 			return {};
 		}
 		if (net::clock::now() >= deadline)
-			return failed("it has heard of " + std::to_string(heard) + " machines",
+			return failed("the server has heard only from " + std::to_string(heard) +
+					      " machines",
 				      -ETIMEDOUT);
 	}
 }

@@ -31,7 +31,7 @@ struct result {
 	std::optional<percentiles> latency;
 	double mb_s, operations_s;
 	double client_cpu_us;                ///< for each operation
-	std::optional<double> server_cpu_us; ///< the same; none: one process with the client
+	std::optional<double> server_cpu_us; ///< the same; none: client and server are one process
 	std::optional<std::uint64_t> lost;   ///< stream
 };
 

@@ -120,7 +120,7 @@ bool station::until(goal &g, std::chrono::milliseconds patience, const std::func
 		quiet ? std::clamp<net::clock::duration>(patience / 4, 1ms, quiet_for) : patience;
 	std::uint64_t seen = g.steps;
 	net::time_point stepped = net::clock::now(), looked = stepped;
-	// A step is only noticed at the next look, so it gets that time.
+	// The next look notices a step, so date the step by that look.
 	const auto alive = [&] {
 		const net::time_point now = net::clock::now();
 		const std::uint64_t steps = g.steps;

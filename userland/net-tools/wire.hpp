@@ -4,7 +4,6 @@
 // Every message begins with a head of 8 bytes, so a message of 8 bytes is only a head and the
 // smallest ping is as small as that of other programs. Little-endian. A server drops and counts
 // malformed messages; no message of a client makes it allocate more than its options permit.
-// more than its options allow.
 #pragma once
 
 #include <algorithm>

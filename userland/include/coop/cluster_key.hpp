@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// cluster_key.hpp - the shared secret of a cluster and what is derived from it.
+// cluster_key.hpp - the shared secret of a cluster and the secrets derived from it.
 //
 // Daemon and clients must derive the same bytes from the same file, so they share this code. The
-// key itself is used for derivation only; each purpose has its own label, so that no proof can be
-// reused for another purpose.
+// key itself is only used for derivation; each purpose has its own label, so that no proof works
+// for another purpose.
 #pragma once
 
 #include <array>
@@ -75,7 +75,7 @@ inline void random_bytes(void *p, std::size_t n)
 		throw std::runtime_error("no random bytes from OpenSSL");
 }
 
-// Throws with a text that says what to do. Only the file's owner may have access to it.
+// Reads the key. Throws with a text that says what to do. Only the file's owner may access it.
 inline secret load_cluster_key(const std::string &path)
 {
 	int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY);

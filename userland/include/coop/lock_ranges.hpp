@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // lock_ranges.hpp - the locks held on one file, split and joined as new ones come.
 //
-// The daemon uses it to decide about locks. A client keeps the same record of its own locks, to
-// reclaim them when the daemon has restarted. Both must split and join ranges alike, so they share
-// this code.
+// The daemon decides about locks by it. A client keeps the same record of its own locks, to reclaim
+// them after a restart of the daemon. Both must split and join ranges alike, so they share this
+// code.
 //
 // Ranges are inclusive: [0, last_byte] is the whole file, however it grows. An owner has at most
 // one lock on a byte in each of two spaces: flock(2) has its own, byte ranges of processes and of
@@ -25,7 +25,7 @@ public:
 
 	struct range {
 		owner_type owner;
-		std::uint64_t open_id;    // the open file through which it was taken
+		std::uint64_t open_id;    // the open file that took it
 		std::uint64_t start, end; // bytes, both included
 		std::uint32_t kind;       // enum coop_st_lock_kind
 		std::uint32_t pid;
@@ -60,7 +60,7 @@ public:
 	{
 		release(wanted);
 		// Join adjacent ranges of one kind, so that locking a file byte by byte costs no
-		// more than locking it at once.
+		// more memory than locking it at once.
 		for (auto it = held_.begin(); it != held_.end();) {
 			if (alike(*it, wanted) && touches(*it, wanted)) {
 				wanted.start = std::min(wanted.start, it->start);
@@ -94,7 +94,7 @@ public:
 			} else if (tail) {
 				h.start = freed.end + 1;
 			} else {
-				h.start = 1, h.end = 0; // nothing is left of it
+				h.start = 1, h.end = 0; // empty
 			}
 		}
 		std::erase_if(held_, [](const range &h) { return h.start > h.end; });
