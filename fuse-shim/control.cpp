@@ -53,7 +53,7 @@ control::control(client::mount &mount, std::string mountpoint) :
 
 bool control::owns(fuse_ino_t ino)
 {
-	static_assert(directory + std::size(files) < client::node_ids::first);
+	static_assert(directory + std::size(files) < client::inode_numbers::first);
 	return ino >= directory && ino <= directory + std::size(files);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // shim.hpp - used by every FUSE operation: the mount, the caller, the reply.
 //
-// FUSE's inode number is that of the client's inode (userland/client/node_ids.hpp), which lives
-// until the kernel has forgotten every reference; small numbers are the root and the files of
+// FUSE's inode number is that of the client's inode (userland/client/inode_numbers.hpp), which
+// lives until the kernel has forgotten every reference; small numbers are the root and the files of
 // .coopfs.
 #pragma once
 

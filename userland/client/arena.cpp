@@ -21,9 +21,9 @@ arena::arena(std::size_t bytes, std::size_t frame_bytes, std::size_t ahead, std:
 	frame_bytes_(frame_bytes),
 	ahead_(static_cast<std::uint32_t>(std::min(ahead, most) / frame_bytes)),
 	most_(static_cast<std::uint32_t>(most / frame_bytes)),
-	goal_(ahead_),
 	present_(new std::atomic<bool>[bytes / frame_bytes] {}),
-	held_(new std::atomic<bool>[bytes / frame_bytes] {})
+	held_(new std::atomic<bool>[bytes / frame_bytes] {}),
+	goal_(ahead_)
 {
 	fd_ = ::memfd_create("coopfs-pages", MFD_CLOEXEC);
 	if (fd_ < 0)

@@ -21,7 +21,7 @@ inode *inode_table::ref(const entry &e)
 	auto &slot = by_fid_[e.attr.fid];
 	if (!slot) {
 		slot = std::make_shared<inode>(e, ids_.claim(e.attr.fid));
-		ids_.enter(*slot);
+		ids_.enter(slot->id, *slot);
 	}
 	slot->lookups++;
 	return slot.get();
@@ -37,15 +37,17 @@ void inode_table::forget(inode *node, std::uint64_t n)
 	auto it = by_fid_.find(node->fid);
 	if (it == by_fid_.end() || it->second.get() != node)
 		return;
-	ids_.forget(*node);
+	ids_.forget(node->id, {node->fid, node->fh});
 	last = std::move(it->second);
 	by_fid_.erase(it);
 }
 
-std::optional<node_ids::file> inode_table::identify(std::uint64_t id) const
+std::optional<inode_numbers::file> inode_table::identify(std::uint64_t id) const
 {
 	std::lock_guard guard(lock_);
-	return ids_.identify(id);
+	if (const inode *node = ids_.find(id))
+		return inode_numbers::file{node->fid, node->fh};
+	return ids_.forgotten_file(id);
 }
 
 std::shared_ptr<inode> inode_table::keep(inode &node)

@@ -45,7 +45,7 @@
 #include <vector>
 
 #include "userland/client/change_order.hpp"
-#include "userland/client/node_ids.hpp"
+#include "userland/client/inode_numbers.hpp"
 #include "userland/client/page_store.hpp"
 #include "userland/client/storage.hpp"
 #include "userland/client/unstable.hpp"
@@ -69,7 +69,7 @@ struct inode : std::enable_shared_from_this<inode> {
 	{
 	}
 
-	const std::uint64_t id; // the kernel's name for it: see node_ids.hpp
+	const std::uint64_t id; // the kernel's name for it: see inode_numbers.hpp
 	const coop_fid fid;
 	const handle fh;
 	const ino_t number;        // storage's
@@ -133,14 +133,14 @@ public:
 	// Takes one more reference for the kernel.
 	inode *ref(const entry &e);
 	void forget(inode *node, std::uint64_t n);
-	// See node_ids.
+	// See inode_numbers.
 	inode *find(std::uint64_t id) const { return ids_.find(id); }
-	std::optional<node_ids::file> identify(std::uint64_t id) const;
+	std::optional<inode_numbers::file> identify(std::uint64_t id) const;
 	std::uint32_t generation() const { return ids_.generation(); }
 	// Like a reference of the kernel, until it is destroyed: lookups find this inode.
 	std::shared_ptr<inode> keep(inode &);
 	struct figures {
-		std::size_t held, forgotten; // by the kernel; see node_ids
+		std::size_t held, forgotten; // by the kernel; see inode_numbers
 	};
 	figures count() const;
 
@@ -186,7 +186,7 @@ private:
 	std::atomic<ticket> clock_{0};
 	mutable std::mutex lock_;
 	std::unordered_map<coop_fid, std::shared_ptr<inode>, fid_hash, fid_equal> by_fid_;
-	node_ids ids_; // its find() needs no lock
+	inode_numbers ids_; // its find() needs no lock
 };
 
 } // namespace coop::client

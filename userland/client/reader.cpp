@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "userland/client/asker.hpp"
-#include "userland/client/reader_load.hpp"
+#include "userland/client/loader.hpp"
 
 namespace coop::client
 {

@@ -10,21 +10,13 @@
 #include <string_view>
 #include <vector>
 
+#include "userland/client/content.hpp"
 #include "userland/client/fetcher.hpp"
 #include "userland/client/page_store.hpp"
 #include "userland/client/storage.hpp"
 
 namespace coop::client
 {
-
-// One file version as a reader sees it. Cheap to copy by shared_ptr; immutable.
-struct content {
-	content_key key;
-	std::uint64_t size; // bytes at that version
-	handle fh;
-	std::uint64_t open_id;
-	std::vector<std::uint32_t> openers; // node ids from the open reply
-};
 
 struct source_stats {
 	std::uint64_t requests, pages, bytes;

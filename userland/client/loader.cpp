@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// reader_load.cpp - loading pages that are not in the store.
+// loader.cpp - loading pages that are not in the store.
 //
 // A block is one fetch (several if it has many holes). The fetch's callback runs on the thread that
 // drives the node; it requests the missing pages from storage and returns. A request to storage
 // joins contiguous pages of the file, across blocks, up to 1 MiB, and receives directly into the
 // blocks' memory.
-#include "userland/client/reader_load.hpp"
+#include "userland/client/loader.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// node_ids.cpp - see node_ids.hpp.
-#include "userland/client/node_ids.hpp"
+// inode_numbers.cpp - see inode_numbers.hpp.
+#include "userland/client/inode_numbers.hpp"
 
 #include <random>
-
-#include "userland/client/inode.hpp"
 
 namespace coop::client
 {
@@ -17,19 +15,19 @@ std::uint64_t random_start()
 {
 	std::random_device random;
 	const std::uint64_t high = random() & 0x3fffffff;
-	return node_ids::first + (high << 32 | random());
+	return inode_numbers::first + (high << 32 | random());
 }
 
 } // namespace
 
-node_ids::node_ids(std::size_t most) :
+inode_numbers::inode_numbers(std::size_t most) :
 	most_(most),
 	generation_(std::random_device{}()),
 	next_(random_start())
 {
 }
 
-std::uint64_t node_ids::claim(const coop_fid &fid)
+std::uint64_t inode_numbers::claim(const coop_fid &fid)
 {
 	const auto known = by_fid_.find(fid);
 	if (known == by_fid_.end())
@@ -42,24 +40,23 @@ std::uint64_t node_ids::claim(const coop_fid &fid)
 	return id;
 }
 
-void node_ids::enter(inode &node)
+void inode_numbers::enter(std::uint64_t id, inode &node)
 {
-	shard &s = shard_of(node.id);
+	shard &s = shard_of(id);
 	std::lock_guard guard(s.lock);
-	s.inodes[node.id] = &node;
+	s.inodes[id] = &node;
 }
 
-void node_ids::forget(const inode &node)
+void inode_numbers::forget(std::uint64_t id, const file &what)
 {
 	{
-		shard &s = shard_of(node.id);
+		shard &s = shard_of(id);
 		std::lock_guard guard(s.lock);
-		s.inodes.erase(node.id);
+		s.inodes.erase(id);
 	}
-	const place at =
-		forgotten_.insert(forgotten_.end(), forgotten{node.id, {node.fid, node.fh}});
-	by_id_[node.id] = at;
-	by_fid_[node.fid] = at;
+	const place at = forgotten_.insert(forgotten_.end(), forgotten{id, what});
+	by_id_[id] = at;
+	by_fid_[what.fid] = at;
 	if (forgotten_.size() <= most_)
 		return;
 	by_id_.erase(forgotten_.front().id);
@@ -67,7 +64,7 @@ void node_ids::forget(const inode &node)
 	forgotten_.pop_front();
 }
 
-inode *node_ids::find(std::uint64_t id) const
+inode *inode_numbers::find(std::uint64_t id) const
 {
 	const shard &s = shard_of(id);
 	std::shared_lock guard(s.lock);
@@ -75,10 +72,8 @@ inode *node_ids::find(std::uint64_t id) const
 	return it == s.inodes.end() ? nullptr : it->second;
 }
 
-std::optional<node_ids::file> node_ids::identify(std::uint64_t id) const
+std::optional<inode_numbers::file> inode_numbers::forgotten_file(std::uint64_t id) const
 {
-	if (const inode *node = find(id))
-		return file{node->fid, node->fh};
 	const auto it = by_id_.find(id);
 	return it == by_id_.end() ? std::nullopt : std::optional(it->second->what);
 }

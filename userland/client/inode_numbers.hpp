@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// node_ids.hpp - the numbers by which the kernel names files to us.
+// inode_numbers.hpp - the numbers by which the kernel names files to us.
 //
 // The kernel puts a file's number into the handles of name_to_handle_at(2), and a handle
 // may come back long after the kernel has forgotten the file. So a number is never given
@@ -36,7 +36,7 @@ struct fid_equal {
 };
 
 // All but find() want the inode table's lock, or the only thread.
-class node_ids
+class inode_numbers
 {
 public:
 	// Smaller numbers are the host's, for what is no file of storage's.
@@ -45,26 +45,26 @@ public:
 	// each, 22 MiB at most.
 	static constexpr std::size_t most_forgotten = 1u << 16;
 
-	explicit node_ids(std::size_t most = most_forgotten);
+	explicit inode_numbers(std::size_t most = most_forgotten);
 
 	std::uint32_t generation() const { return generation_; }
 
 	// The number that the file had when the kernel forgot it, else one that no file had.
 	std::uint64_t claim(const coop_fid &);
+	struct file {
+		coop_fid fid;
+		handle fh;
+	};
 	// The inode is found by its number from now on, until it is forgotten.
-	void enter(inode &);
-	void forget(const inode &);
+	void enter(std::uint64_t id, inode &);
+	void forget(std::uint64_t id, const file &);
 
 	// Any thread. The caller knows that the kernel refers to the inode, or holds the table's
 	// lock. Null: no file that the kernel refers to has this number.
 	inode *find(std::uint64_t id) const;
 
-	struct file {
-		coop_fid fid;
-		handle fh;
-	};
-	// Also what the kernel has forgotten.
-	std::optional<file> identify(std::uint64_t id) const;
+	// Which file had this number when the kernel forgot it.
+	std::optional<file> forgotten_file(std::uint64_t id) const;
 	std::size_t forgotten_files() const { return forgotten_.size(); }
 
 private:

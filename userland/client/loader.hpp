@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// reader_load.hpp - loads claimed pages: from peers if there are any, and what they did not deliver
+// loader.hpp - loads claimed pages: from peers if there are any, and what they did not deliver
 // from storage, without waking the waiting reader in between.
 //
 // Ownership: the caller of load() has claimed the pages. From then on the load owns them; every
@@ -14,7 +14,8 @@
 #include <mutex>
 #include <vector>
 
-#include "userland/client/reader.hpp"
+#include "userland/client/content.hpp"
+#include "userland/client/fetcher.hpp"
 
 namespace coop::client
 {
