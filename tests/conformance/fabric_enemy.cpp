@@ -20,12 +20,11 @@ fabric_enemy::fabric_enemy(const std::string &name, const net::address &own, boo
 	own_(own),
 	polled_(polled)
 {
-	port::events &here = *this;
 	if (provider_.connected())
-		port_ = std::make_unique<connected_port>(provider_, here);
+		port_ = std::make_unique<connected_port>(provider_);
 	else
-		port_ = std::make_unique<datagram_port>(provider_, here);
-	if (const int r = port_->start(own))
+		port_ = std::make_unique<datagram_port>(provider_);
+	if (const int r = port_->start(own, *this))
 		throw std::system_error(-r, std::generic_category(), "enemy");
 	hello_ = greeting_of(own);
 	for (int i = 0; i < 16; i++) {

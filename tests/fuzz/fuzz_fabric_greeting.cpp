@@ -62,9 +62,9 @@ public:
 	keeper(unsigned n, const provider &p, time_point &clock) :
 		own_(address_of(n)),
 		clock_(clock),
-		port_(p, *this)
+		port_(p)
 	{
-		FUZZ_CHECK(port_.start(own_) == 0);
+		FUZZ_CHECK(port_.start(own_, *this) == 0);
 	}
 	~keeper()
 	{

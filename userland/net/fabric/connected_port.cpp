@@ -49,8 +49,6 @@ bool unreachable(int error)
 
 } // namespace
 
-connected_port::connected_port(const provider &p, events &e) : provider_(p), events_(e) {}
-
 connected_port::~connected_port()
 {
 	// libfabric never frees requests without an answer, so reject them.
@@ -71,8 +69,9 @@ connected_port::~connected_port()
 		::close(fd_);
 }
 
-int connected_port::start(const address &own)
+int connected_port::start(const address &own, events &e)
 {
+	events_ = &e;
 	own_ = own;
 	// Only once: for another port of the same host the core calls start() again.
 	if (fd_ < 0)
@@ -91,7 +90,7 @@ int connected_port::open(const address &own)
 	if (!info_)
 		return -ENOENT; // an address of the host, but not of the device
 	info_->domain_attr->threading = provider_.threading();
-	sockets_ = events_.polled() && provider_.name() == "tcp";
+	sockets_ = events_->polled() && provider_.name() == "tcp";
 	if (int r = base_.open(*info_, sockets_ ? FI_WAIT_POLLFD : FI_WAIT_FD))
 		return r;
 	std::vector<pollfd> now;
@@ -166,7 +165,7 @@ int connected_port::watch_sockets()
 	watched_.swap(now);
 	unarmed_ = 0;
 	// If some could not be watched, look at the sockets periodically.
-	stale_ = r ? events_.now() + std::chrono::milliseconds(1) : never;
+	stale_ = r ? events_->now() + std::chrono::milliseconds(1) : never;
 	return 0;
 }
 
@@ -228,8 +227,7 @@ int connected_port::connect(link &l)
 	auto h = std::make_unique<half>();
 	h->ports = ports_of(l.address);
 	h->left = (1u << h->ports.count) - 1;
-	h->give_up = events_.now() + give_up_after;
-	l.side = std::move(h);
+	begin(l, std::move(h));
 	try_next(l);
 	return 0;
 }
@@ -244,14 +242,12 @@ void connected_port::try_next(link &l)
 			continue;
 		const int r = attempt(l);
 		if (r == -FI_ENODEV && device_gone()) {
-			events_.broken(r);
+			events_->broken(r);
 			break;
 		}
 		if (r == 0) {
-			const time_point share = events_.now() + give_up_after / 4;
-			connecting_.put(l, h.turn,
-					h.left == bit ? h.give_up : std::min(h.give_up, share));
-			return;
+			return try_until(l, h.left == bit ? never
+							  : events_->now() + give_up_after / 4);
 		}
 		h.unreachable |= unreachable(-r);
 		h.left &= ~bit;
@@ -275,7 +271,7 @@ void connected_port::give_up(link &l)
 	const int status = h.unreachable ? -EHOSTUNREACH : -ECONNREFUSED;
 	drop(h.ep);
 	forget(l);
-	events_.unlinked(l, status);
+	events_->unlinked(l, status);
 }
 
 int connected_port::attempt(link &l)
@@ -291,7 +287,7 @@ int connected_port::attempt(link &l)
 	info->handle = nullptr;
 	if (int r = make(l, *info, h.ep))
 		return r;
-	const auto text = encode(events_.greeting(l));
+	const auto text = encode(events_->greeting(l));
 	return fi_connect(h.ep.get(), &to.storage, text.data(), text.size());
 }
 
@@ -338,7 +334,7 @@ unsigned connected_port::look()
 			continue;
 		}
 		if (r == -FI_ENODEV)
-			events_.broken(-FI_ENODEV);
+			events_->broken(-FI_ENODEV);
 		if (r < static_cast<ssize_t>(sizeof(e)))
 			return n;
 		const std::size_t size = static_cast<std::size_t>(r) - sizeof(e);
@@ -347,14 +343,14 @@ unsigned connected_port::look()
 		else if (event == FI_CONNECTED)
 			on_connected(e, size);
 		else if (event == FI_SHUTDOWN)
-			events_.unlinked(*static_cast<link *>(e.fid->context), -ECONNRESET);
+			events_->unlinked(*static_cast<link *>(e.fid->context), -ECONNRESET);
 	}
 }
 
 void connected_port::on_request(fi_eq_cm_entry &e, std::size_t size)
 {
 	info_ptr info(e.info);
-	if (events_.mute()) {
+	if (events_->mute()) {
 		unanswered_.push_back(info->handle);
 		return;
 	}
@@ -363,7 +359,7 @@ void connected_port::on_request(fi_eq_cm_entry &e, std::size_t size)
 	// The address that the peer states must match where the request comes from.
 	if (decode({reinterpret_cast<const std::byte *>(e.data), size}, h) &&
 	    (!info->dest_addr || same_ip(h.from, *static_cast<const sockaddr *>(info->dest_addr))))
-		l = events_.admit(h);
+		l = events_->admit(h);
 	if (!l) {
 		(void)fi_reject(pep_.get(), info->handle, nullptr, 0);
 		return;
@@ -378,13 +374,13 @@ void connected_port::on_request(fi_eq_cm_entry &e, std::size_t size)
 	    !same_ip(h.from, reinterpret_cast<const sockaddr &>(from)))
 		r = -EACCES;
 	if (!r) {
-		const auto text = encode(events_.greeting(*l));
+		const auto text = encode(events_->greeting(*l));
 		r = fi_accept(side->ep.get(), text.data(), text.size());
 	}
 	l->ep = side->ep.get();
 	l->side = std::move(side);
 	if (r)
-		events_.unlinked(*l, -ECONNRESET);
+		events_->unlinked(*l, -ECONNRESET);
 }
 
 void connected_port::on_connected(const fi_eq_cm_entry &e, std::size_t size)
@@ -394,12 +390,12 @@ void connected_port::on_connected(const fi_eq_cm_entry &e, std::size_t size)
 	if (h.turn.taken()) {
 		hello theirs;
 		if (!decode({reinterpret_cast<const std::byte *>(e.data), size}, theirs) ||
-		    !events_.accept(l, theirs))
+		    !events_->accept(l, theirs))
 			return refused(l, EPROTO);
 		forget(l);
 		l.ep = h.ep.get();
 	}
-	events_.linked(l);
+	events_->linked(l);
 }
 
 void connected_port::on_error()
@@ -409,12 +405,12 @@ void connected_port::on_error()
 		return;
 	// Other errors of the passive end point belong to a failed request.
 	if (e.fid->fclass == FI_CLASS_PEP && e.err == FI_ENODEV)
-		return events_.broken(-FI_ENODEV);
+		return events_->broken(-FI_ENODEV);
 	if (e.fid->fclass != FI_CLASS_EP)
 		return;
 	link &l = *static_cast<link *>(e.fid->context);
 	if (!l.side || !static_cast<half &>(*l.side).turn.taken())
-		return events_.unlinked(l, -ECONNRESET);
+		return events_->unlinked(l, -ECONNRESET);
 	refused(l, e.err);
 }
 
@@ -425,17 +421,11 @@ bool connected_port::arm()
 	       (!sockets_ || watch_sockets() == 0);
 }
 
-void connected_port::expire(time_point now)
+void connected_port::try_again(link &l)
 {
-	while (link *l = connecting_.due(now)) {
-		half &h = static_cast<half &>(*l->side);
-		if (now >= h.give_up) {
-			give_up(*l);
-			continue;
-		}
-		h.at = (h.at + 1) % h.ports.count;
-		try_next(*l);
-	}
+	half &h = static_cast<half &>(*l.side);
+	h.at = (h.at + 1) % h.ports.count;
+	try_next(l);
 }
 
 } // namespace coop::net::fabric

@@ -23,7 +23,6 @@
 
 #include <poll.h>
 
-#include "agenda.hpp"
 #include "objects.hpp"
 #include "port.hpp"
 #include "ports.hpp"
@@ -34,10 +33,10 @@ namespace coop::net::fabric
 class connected_port final : public port
 {
 public:
-	connected_port(const provider &, events &);
+	using port::port;
 	~connected_port() override;
 
-	int start(const address &own) override;
+	int start(const address &own, events &) override;
 	fid_domain &domain() override { return *base_.domain; }
 	fid_cq &queue() override { return *base_.queue; }
 	fid_ep &receiver() override { return *srx_; }
@@ -49,7 +48,7 @@ public:
 	bool arm() override;
 	int fd() const override { return fd_; }
 	time_point deadline() const override { return std::min(connecting_.earliest(), stale_); }
-	void expire(time_point now) override;
+	void expire(time_point now) override { expire_attempts(now); }
 
 private:
 	struct half : link::side {
@@ -58,8 +57,6 @@ private:
 		unsigned at = 0;          // the port being tried
 		unsigned left = 0;        // bit mask of ports that have not refused
 		bool unreachable = false; // the host is unreachable, for one of the ports at least
-		time_point give_up = never;
-		agenda<link>::place turn; // while it connects
 	};
 
 	int open(const address &own);
@@ -73,15 +70,14 @@ private:
 	int attempt(link &);
 	void try_next(link &);
 	void refused(link &, int error);
-	void give_up(link &);
+	void try_again(link &) override;
+	void give_up(link &) override;
 	void forget(link &);
 	void on_request(fi_eq_cm_entry &, std::size_t size);
 	void on_connected(const fi_eq_cm_entry &, std::size_t size);
 	void on_error();
 	bool device_gone() const { return !provider_.at(own_); }
 
-	const provider &provider_;
-	events &events_;
 	address own_;
 	int fd_ = -1;
 	info_ptr info_; // for our address, without a port
@@ -89,11 +85,10 @@ private:
 	handle<fid_eq> eq_;
 	handle<fid_ep> srx_;
 	handle<fid_pep> pep_;
-	bool sockets_ = false;        ///< the queue has no descriptor of its own
-	std::vector<pollfd> watched_; ///< by fd_, sorted by descriptor
-	unsigned unarmed_ = 0;        ///< calls of poll() since arm()
-	time_point stale_ = never;    ///< past: a sleeping thread has to list the sockets again
-	agenda<link> connecting_;
+	bool sockets_ = false;          ///< the queue has no descriptor of its own
+	std::vector<pollfd> watched_;   ///< by fd_, sorted by descriptor
+	unsigned unarmed_ = 0;          ///< calls of poll() since arm()
+	time_point stale_ = never;      ///< past: a sleeping thread has to list the sockets again
 	std::vector<fid_t> unanswered_; // requests held without an answer while we are mute
 };
 

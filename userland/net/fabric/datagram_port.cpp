@@ -45,8 +45,6 @@ void datagram_port::unmap::operator()(page *p) const noexcept
 	::munmap(p, page_size);
 }
 
-datagram_port::datagram_port(const provider &p, events &e) : provider_(p), events_(e) {}
-
 datagram_port::~datagram_port()
 {
 	if (!own_)
@@ -57,8 +55,9 @@ datagram_port::~datagram_port()
 		neighbours::here().done(name_, std::move(own_));
 }
 
-int datagram_port::start(const address &own)
+int datagram_port::start(const address &own, events &e)
 {
+	events_ = &e;
 	sweep_shared_names();
 	epoll_ = descriptor(::epoll_create1(EPOLL_CLOEXEC));
 	bell_ = descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -154,21 +153,18 @@ void datagram_port::forget(half &h)
 int datagram_port::connect(link &l)
 {
 	auto side = std::make_unique<half>();
-	half &h = *side;
-	h.link = &l;
-	h.give_up = events_.now() + give_up_after;
-	l.side = std::move(side);
-	attempt(h);
+	side->link = &l;
+	begin(l, std::move(side));
+	try_again(l);
 	return 0;
 }
 
-void datagram_port::attempt(half &h)
+void datagram_port::try_again(link &l)
 {
-	int r = connect_there(provider_.name(), h.link->address, h.socket);
-	if (r == -EAGAIN) {
-		connecting_.put(h, h.turn, std::min(h.give_up, events_.now() + ask_again));
-		return;
-	}
+	half &h = static_cast<half &>(*l.side);
+	int r = connect_there(provider_.name(), l.address, h.socket);
+	if (r == -EAGAIN)
+		return try_until(l, events_->now() + ask_again);
 	if (!r && !is_own_user(h.socket.get()))
 		r = -EACCES;
 	if (!r)
@@ -176,13 +172,14 @@ void datagram_port::attempt(half &h)
 	if (!r)
 		r = greet(h);
 	if (r)
-		return events_.unlinked(*h.link, -ECONNREFUSED);
-	connecting_.put(h, h.turn, h.give_up);
+		give_up(l);
+	else
+		try_until(l, never);
 }
 
 int datagram_port::greet(half &h)
 {
-	const auto text = encode(events_.greeting(*h.link));
+	const auto text = encode(events_->greeting(*h.link));
 	std::string packet(reinterpret_cast<const char *>(text.data()), text.size());
 	packet += name_;
 	h.inquiring = true;
@@ -209,7 +206,7 @@ void datagram_port::close(link &l)
 			names_.erase(it);
 		}
 		h->name.clear();
-		sweep_ = events_.now() + sweep_after;
+		sweep_ = events_->now() + sweep_after;
 	}
 	forget(*h);
 	l.ep = nullptr;
@@ -259,7 +256,7 @@ void datagram_port::accept_all()
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 		if (!h->socket)
 			return;
-		h->give_up = events_.now() + give_up_after;
+		h->give_up = events_->now() + give_up_after;
 		if (is_own_user(h->socket.get()) && watch(h->socket.get(), h.get()) == 0)
 			strangers_.push_back(std::move(h));
 	}
@@ -285,15 +282,15 @@ void datagram_port::heard(half &h)
 		decode({reinterpret_cast<const std::byte *>(text.data()), text.size()}, theirs);
 	if (h.link) {
 		link &l = *h.link;
-		if (!greeting || !events_.accept(l, theirs) ||
+		if (!greeting || !events_->accept(l, theirs) ||
 		    !pair(h, text, std::move(bell), std::move(page)))
-			return events_.unlinked(l, h.name.empty() ? -ECONNREFUSED : -ECONNRESET);
+			return events_->unlinked(l, h.name.empty() ? -ECONNREFUSED : -ECONNRESET);
 		connecting_.clear(h.turn);
-		return events_.linked(l);
+		return events_->linked(l);
 	}
-	if (greeting && events_.mute())
+	if (greeting && events_->mute())
 		return;
-	link *l = greeting ? events_.admit(theirs) : nullptr;
+	link *l = greeting ? events_->admit(theirs) : nullptr;
 	if (!l)
 		return drop_stranger(h);
 	for (auto it = strangers_.begin(); it != strangers_.end(); ++it)
@@ -304,8 +301,8 @@ void datagram_port::heard(half &h)
 		}
 	h.link = l;
 	if (!pair(h, text, std::move(bell), std::move(page)) || greet(h))
-		return events_.unlinked(*l, -ECONNRESET);
-	events_.linked(*l);
+		return events_->unlinked(*l, -ECONNRESET);
+	events_->linked(*l);
 }
 
 // Nothing is mapped at address 0: EFAULT means that we may read, other errors that we may not.
@@ -338,7 +335,7 @@ bool datagram_port::pair(half &h, const std::string &text, descriptor bell, desc
 		return false;
 	}
 	it->second.second++;
-	sweep_ = std::min(sweep_, events_.now() + neighbours_after);
+	sweep_ = std::min(sweep_, events_->now() + neighbours_after);
 	h.name = name;
 	h.pid = provider_.virtual_addresses() ? peer_process(h.socket.get(), h.end) : 0;
 	h.readable = h.pid && may_read(h.pid);
@@ -451,13 +448,7 @@ time_point datagram_port::deadline() const
 
 void datagram_port::expire(time_point now)
 {
-	while (half *h = connecting_.due(now)) {
-		connecting_.clear(h->turn);
-		if (now >= h->give_up)
-			events_.unlinked(*h->link, -ECONNREFUSED);
-		else
-			attempt(*h);
-	}
+	expire_attempts(now);
 	strangers_.remove_if([this, now](const auto &h) {
 		if (h->give_up > now)
 			return false;

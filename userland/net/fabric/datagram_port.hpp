@@ -23,7 +23,6 @@
 #include <map>
 #include <vector>
 
-#include "agenda.hpp"
 #include "host_socket.hpp"
 #include "neighbours.hpp"
 #include "port.hpp"
@@ -34,10 +33,10 @@ namespace coop::net::fabric
 class datagram_port final : public port
 {
 public:
-	datagram_port(const provider &, events &);
+	using port::port;
 	~datagram_port() override;
 
-	int start(const address &own) override;
+	int start(const address &own, events &) override;
 	fid_domain &domain() override { return *own_->base.domain; }
 	fid_cq &queue() override { return *own_->base.queue; }
 	fid_ep &receiver() override { return *own_->ep; }
@@ -71,12 +70,10 @@ private:
 		fabric::link *link = nullptr; // null: accepted, and no greeting yet
 		descriptor socket, bell, end; // end: signals the exit of the peer's process
 		page_ptr theirs;
-		std::string name; // of the peer's end point; empty: not in the table
-		int pid = 0;      // of the peer; 0: only libfabric accesses its memory
-		time_point give_up = never;
-		agenda<half>::place turn; // while it connects
-		bool inquiring = false;   // the greeting has been sent
-		bool readable = false;    // we can read its memory
+		std::string name;       // of the peer's end point; empty: not in the table
+		int pid = 0;            // of the peer; 0: only libfabric accesses its memory
+		bool inquiring = false; // the greeting has been sent
+		bool readable = false;  // we can read its memory
 	};
 
 	int open();
@@ -85,7 +82,8 @@ private:
 	int watch(int fd, void *what);
 	void forget(half &);
 	int greet(half &);
-	void attempt(half &);
+	void try_again(link &) override;
+	void give_up(link &l) override { events_->unlinked(l, -ECONNREFUSED); }
 	void accept_all();
 	void mind_listener();
 	void heard(half &);
@@ -94,8 +92,6 @@ private:
 	void drop_stranger(half &);
 	bool forget_neighbours();
 
-	const provider &provider_;
-	events &events_;
 	descriptor epoll_, listener_, bell_, page_fd_;
 	page_ptr page_;
 	std::string name_;
@@ -105,7 +101,6 @@ private:
 	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
 	std::list<std::unique_ptr<half>> strangers_;
 	bool listening_ = false; // the listener may wake us
-	agenda<half> connecting_;
 	time_point sweep_ = never;
 	std::set<std::string> gone_; ///< neighbours found done at the last sweep
 };

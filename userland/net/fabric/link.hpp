@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "../transport.hpp"
+#include "agenda.hpp"
 #include "local_keys.hpp"
 #include "provider.hpp"
 #include "shared_line.hpp"
@@ -49,8 +50,7 @@ struct bounce : posted {
 	void *desc = nullptr;
 	fabric::kind what = fabric::kind::control; ///< copies: the kind in the word
 	bool small = false;                        ///< copies: of a short text
-	std::uint32_t number = 0, cookie = 0;      ///< copies of answers: number of the link,
-	std::uint64_t answer = 0;                  ///< and the answer's ordinal; 0: no answer
+	std::uint64_t answer = 0;                  ///< copies: ordinal of an answer; 0: none
 	std::unique_ptr<std::byte[]> own;
 	handle<fid_mr> region;
 };
@@ -84,7 +84,6 @@ struct work : posted {
 	std::uint32_t id = 0, peer_id = 0;
 	fabric::link *link = nullptr;
 	work *before = nullptr, *after = nullptr; ///< list of the link
-	queue_type queue = queue_type::msg_send;
 	spi::token token = 0; ///< of the local operation; 0: an incoming message
 	spi::memory memory;
 	std::size_t offset = 0, length = 0;
@@ -110,6 +109,9 @@ struct link {
 	/// The port's part of the link.
 	struct side {
 		virtual ~side() = default;
+
+		time_point give_up = never;
+		agenda<fabric::link>::place turn; ///< taken while it connects
 	};
 
 	link::state state = state::connecting;

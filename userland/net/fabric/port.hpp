@@ -14,7 +14,7 @@
 namespace coop::net::fabric
 {
 
-/// How long a peer has to answer a connection attempt: failure is known within five seconds.
+/// How long a peer has to answer: failure is known within five seconds.
 constexpr std::chrono::milliseconds give_up_after{4500};
 
 class port
@@ -46,9 +46,11 @@ public:
 		~events() = default;
 	};
 
+	explicit port(const provider &p) : provider_(p) {}
 	virtual ~port() = default;
 
-	virtual int start(const address &own) = 0;
+	/// @return 0 or -errno; -EADDRINUSE: another address of this host may be tried.
+	virtual int start(const address &own, events &) = 0;
 	virtual fid_domain &domain() = 0;
 	virtual fid_cq &queue() = 0;
 	/// The end point to post receives to.
@@ -83,6 +85,35 @@ public:
 	virtual int fd() const = 0;
 	virtual time_point deadline() const = 0;
 	virtual void expire(time_point now) = 0;
+
+protected:
+	/// Starts the time in which a peer has to answer.
+	void begin(link &l, std::unique_ptr<struct link::side> side)
+	{
+		side->give_up = events_->now() + give_up_after;
+		l.side = std::move(side);
+	}
+	/// The attempt on this link ends at `when`, or when the peer has to be given up.
+	void try_until(link &l, time_point when)
+	{
+		connecting_.put(l, l.side->turn, std::min(l.side->give_up, when));
+	}
+	void expire_attempts(time_point now)
+	{
+		while (link *l = connecting_.due(now)) {
+			connecting_.clear(l->side->turn);
+			if (now >= l->side->give_up)
+				give_up(*l);
+			else
+				try_again(*l);
+		}
+	}
+	virtual void try_again(link &) = 0;
+	virtual void give_up(link &) = 0;
+
+	const provider &provider_;
+	events *events_ = nullptr; ///< since start()
+	agenda<link> connecting_;
 };
 
 } // namespace coop::net::fabric

@@ -258,27 +258,30 @@ TEST(fabric_index, as_a_map)
 {
 	std::mt19937_64 random(2);
 	token_index index;
-	std::map<spi::token, work *> naive;
-	std::vector<spi::token> tokens;
+	std::map<spi::token, work *> naive; // one in each slot at most
+	const auto live_in = [&](spi::token slot) {
+		return std::find_if(naive.begin(), naive.end(),
+				    [&](const auto &e) { return e.first % (1 << 20) == slot; });
+	};
 	for (int i = 0; i < 100000; i++) {
-		// Few enough to repeat, with runs of neighbours.
-		const spi::token t = 1 + random() % 600;
-		if (naive.count(t)) {
-			EXPECT_EQ(index.find(t), naive[t]);
-			index.erase(t);
-			naive.erase(t);
+		const spi::token slot = random() % 300;
+		const spi::token t = (1 + random() % 5) << 20 | slot;
+		EXPECT_EQ(index.find(t), naive.count(t) ? naive[t] : nullptr);
+		if (const auto old = live_in(slot); old != naive.end()) {
+			index.erase(old->first);
+			naive.erase(old);
 		} else {
-			EXPECT_EQ(index.find(t), nullptr);
 			auto *w = reinterpret_cast<work *>(random() << 4);
 			index.insert(t, w);
 			naive[t] = w;
 		}
-		EXPECT_EQ(index.size(), naive.size());
 	}
-	for (spi::token t = 1; t <= 600; t++)
-		EXPECT_EQ(index.find(t), naive.count(t) ? naive[t] : nullptr);
-	index.erase(10000);
-	EXPECT_EQ(index.size(), naive.size());
+	for (spi::token slot = 0; slot <= 400; slot++)
+		for (spi::token n = 0; n < 7; n++) {
+			const spi::token t = n << 20 | slot;
+			EXPECT_EQ(index.find(t), naive.count(t) ? naive[t] : nullptr);
+		}
+	EXPECT_EQ(index.find(~spi::token(0)), nullptr);
 }
 
 } // namespace

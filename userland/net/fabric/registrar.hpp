@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// registrar.hpp - registers memory with the domain of a machine.
+//
+// A registration fails with -ENODEV only if the device was removed; no peer can cause it.
+#pragma once
+
+#include "endings.hpp"
+#include "objects.hpp"
+#include "userland/net/random.hpp"
+
+namespace coop::net::fabric
+{
+
+/// Owns no region: the callers do, and close them before the domain. Under the machine's lock.
+class registrar
+{
+public:
+	registrar(const provider &p, fabric::port &via, endings &e, local_keys &k) :
+		needed_(p.local_keys()),
+		port_(via),
+		endings_(e),
+		keys_(k)
+	{
+	}
+
+	/// Whether memory that the provider reads, or receives into, must be registered.
+	bool needed() const { return needed_; }
+	/// Registers memory for `access`. @return 0 or -errno.
+	int enter(void *base, std::size_t length, std::uint64_t access, std::uint64_t key,
+		  handle<fid_mr> &out)
+	{
+		return checked(take(out, [&](fid_mr **mr) {
+			return fi_mr_reg(&port_.domain(), base, length, access, 0, key, 0, mr,
+					 nullptr);
+		}));
+	}
+	/// Registers memory of the machine's own, if needed; `desc` is for libfabric.
+	int enter_own(void *base, std::size_t length, std::uint64_t access, handle<fid_mr> &out,
+		      void *&desc)
+	{
+		const int r = needed_ ? enter(base, length, access, random_.next(), out) : 0;
+		desc = out ? fi_mr_desc(out.get()) : nullptr;
+		return r;
+	}
+	/// Descriptors of an operation's memory, if needed. @return 0 or -errno.
+	int descriptors(const spi::memory &m, local_keys::descriptors &out)
+	{
+		return needed_ ? checked(keys_.find(m, this, port_.domain(), out)) : 0;
+	}
+	/// The domain is about to be closed.
+	void forget() { keys_.forget(this); }
+	/// A number that no peer can guess.
+	std::uint64_t fresh() { return random_.next(); }
+
+private:
+	int checked(int status)
+	{
+		if (status == -FI_ENODEV)
+			endings_.lose_device(status);
+		return status;
+	}
+
+	const bool needed_;
+	fabric::port &port_;
+	endings &endings_;
+	local_keys &keys_;
+	random_source random_;
+};
+
+} // namespace coop::net::fabric

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// sends.hpp - control messages, and all that libfabric has been given or had no room for.
+//
+// What the provider does not copy at once is copied here first, and stays until its completion. A
+// provider that progresses only when polled (shm) wakes no thread for completions: while some are
+// to come, a sleeping thread is woken to poll, and so are the peers.
+#pragma once
+
+#include <deque>
+#include <variant>
+#include <vector>
+
+#include "environment.hpp"
+#include "shared_line.hpp"
+
+namespace coop::net::fabric
+{
+
+/// Owns the copies, and the lists of links with completions to come and of links to try again.
+/// Under the machine's lock.
+class sends
+{
+public:
+	explicit sends(environment &e) : env_(e) {}
+
+	/// Sends now, or as soon as there is room.
+	void send(link &l, const control &c) { send(l, c, 0); }
+	/// The same for what a peer has caused, at no cost to itself: a peer that does not read its
+	/// answers loses the link.
+	void answer(link &, const control &);
+	/// Tells the peer how its work has ended.
+	void refuse(link &, std::uint32_t peer_id, int status);
+	/// There is room for another message of this peer.
+	void consumed(link &);
+
+	/// Null: there is no memory. The caller fills it and posts or frees it.
+	bounce *make_copy(std::size_t length, kind);
+	/// @return 0: it is freed once it has been sent; -EAGAIN: later; or the link is broken.
+	int post(link &, bounce &);
+	void free(bounce &b) { (b.small ? small_ : large_).push_back(&b); }
+
+	/// A completion for `p` is to come from this link.
+	void posted_on(link &, posted &);
+	/// The same for a write. shm reports a write that it tried at once and could not do without
+	/// naming it, in order of the writes.
+	void wrote_on(link &, work &);
+	/// The write that a completion without a name is about; null: none.
+	work *unnamed() const { return unnamed_.empty() ? nullptr : &unnamed_.whose(); }
+	/// A completion has come.
+	void completed(bounce &);
+	void completed(work &);
+
+	/// The provider has no room for more of this link.
+	void try_again(link &);
+	/// The same; `p` is posted again before anything else of the link.
+	void queue(link &l, posted &p)
+	{
+		l.urgent.push_back(&p);
+		try_again(l);
+	}
+	bool trying_again() const { return !backlog_.empty(); }
+	/// The links to try again, removed from the list.
+	std::vector<link *> take_backlog() { return take_all(backlog_, link::backlog_place); }
+
+	/// The link is closed: completions to come no longer concern it.
+	void detach(link &);
+	/// Closes all regions.
+	void close_regions();
+
+	time_point deadline() const { return tick_; }
+	void expire(time_point now);
+
+private:
+	void send(link &, const control &, std::uint64_t nth);
+	link *take_off(posted &);
+	void nudge();
+
+	environment &env_;
+	std::deque<bounce> copies_;
+	std::vector<bounce *> large_, small_; ///< unused
+	roster<link *> posting_, backlog_;
+	shared_line<work, std::monostate> unnamed_;
+	unsigned out_ = 0;        ///< completions to come
+	time_point tick_ = never; ///< next poll of a provider that does not wake us
+};
+
+} // namespace coop::net::fabric

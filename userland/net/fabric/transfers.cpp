@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: MIT
+// transfers.cpp - see transfers.hpp.
+#include "transfers.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace coop::net::fabric
+{
+
+namespace
+{
+
+// How long a cancelled operation may continue while the peer uses its memory.
+constexpr std::chrono::milliseconds patience{500};
+
+} // namespace
+
+int transfers::submit(link &l, spi::token t, const spi::transfer &x)
+{
+	const bool writer = x.queue == queue_type::active_bulk_send;
+	local_keys::descriptors local;
+	if (int r = writer ? env_.memory.descriptors(x.memory, local) : 0)
+		return r;
+	work *w = works_.make(l, t);
+	if (!w)
+		return -ENOBUFS;
+	w->active = true;
+	w->writer = writer;
+	w->local = local;
+	w->memory = x.memory;
+	w->length = x.length;
+	w->remote = x.remote;
+	w->remote_key = x.remote_key;
+	if (l.ready())
+		begin(*w);
+	else
+		l.bulk.push_back(w->id);
+	return 0;
+}
+
+void transfers::begin(work &w)
+{
+	control c;
+	c.id = w.id;
+	c.length = w.length;
+	c.token = w.remote;
+	c.key = w.remote_key;
+	if (w.writer) {
+		c.verb = w.message ? control::verb::offer : control::verb::put;
+		w.stage = work::stage::offered;
+		mover_.lend(w, c);
+	} else {
+		c.verb = control::verb::get;
+		w.stage = work::stage::landing;
+		w.reads = mover_.reads(*w.link);
+		if (int r = w.reads ? 0 : mover_.expose(w, c))
+			return works_.finish(w, r);
+	}
+	sends_.send(*w.link, c);
+}
+
+// A work for the operation that a peer names. Null: the peer has been refused.
+work *transfers::make(link &l, const control &c, queue_type q)
+{
+	const spi::transfer *x = env_.sink.find(c.token, c.key);
+	local_keys::descriptors local;
+	work *w = nullptr;
+	int r = 0;
+	if (!x || works_.of_token(c.token))
+		r = -ENOENT;
+	else if (x->queue != q || (x->peer != spi::no_peer && x->peer != l.peer))
+		r = -EPERM;
+	else if (c.length == 0)
+		r = -EINVAL;
+	else if (c.length > x->length)
+		r = -EFBIG;
+	else if (q == queue_type::passive_bulk_send)
+		r = env_.memory.descriptors(x->memory, local);
+	if (!r && !(w = works_.make(l, c.token)))
+		r = -ENOBUFS;
+	if (r) {
+		sends_.refuse(l, c.id, r);
+		return nullptr;
+	}
+	w->local = local;
+	w->peer_id = c.id;
+	w->memory = x->memory;
+	w->length = c.length;
+	return w;
+}
+
+void transfers::on_put(link &l, const control &c)
+{
+	if (work *w = make(l, c, queue_type::passive_bulk_recv)) {
+		(void)borrow(*w, c);
+		grant(*w);
+	}
+}
+
+void transfers::on_get(link &l, const control &c)
+{
+	work *w = make(l, c, queue_type::passive_bulk_send);
+	if (!w)
+		return;
+	w->writer = true;
+	if (c.count == 0 && mover_.lends()) {
+		control to;
+		to.verb = control::verb::lend;
+		to.id = w->id;
+		to.peer = c.id;
+		w->stage = work::stage::offered;
+		mover_.lend(*w, to);
+		return sends_.answer(l, to);
+	}
+	w->stage = work::stage::writing;
+	if (!mover_.take_regions(*w, c)) {
+		// The descriptor remains unused.
+		works_.release(*w);
+		return env_.endings.violation(l);
+	}
+	write_or_queue(*w);
+}
+
+void transfers::grant(work &w)
+{
+	link &l = *w.link;
+	control c;
+	c.verb = control::verb::grant;
+	c.id = w.id;
+	c.peer = w.peer_id;
+	if (w.message) {
+		w.memory = w.land.memory;
+		w.offset = w.land.offset;
+	}
+	w.stage = work::stage::landing;
+	if (w.reads)
+		return copy(w);
+	if (w.message) {
+		landing_.join(&w, work::landing_place);
+		if (landings_at_ == never)
+			landings_at_ = env_.sink.now() + env_.options.landing;
+	}
+	if (int r = mover_.expose(w, c)) {
+		sends_.refuse(l, w.peer_id, r);
+		if (w.message)
+			return drop_landing(w);
+		return works_.finish(w, r);
+	}
+	if (w.message)
+		sends_.answer(l, c);
+	else
+		sends_.send(l, c);
+}
+
+void transfers::on_grant(link &l, const control &c)
+{
+	work *w = works_.find(c.peer, l);
+	if (!w || w->stage != work::stage::offered)
+		return; // it was cancelled, and the peer has been told
+	w->peer_id = c.id;
+	if (!mover_.take_regions(*w, c))
+		return env_.endings.violation(l);
+	w->stage = work::stage::writing;
+	write_or_queue(*w);
+}
+
+int transfers::write(work &w)
+{
+	const int r = mover_.write(w);
+	if (!r && !w.out)
+		moved(w); // no completion will report it
+	return r;
+}
+
+void transfers::write_or_queue(work &w)
+{
+	link &l = *w.link;
+	const int r = l.urgent.empty() ? write(w) : -EAGAIN;
+	if (r == -EAGAIN)
+		sends_.queue(l, w);
+	else if (r)
+		env_.endings.fail(l, -ECONNRESET);
+}
+
+void transfers::moved(work &w)
+{
+	if (!env_.ordered) {
+		control c;
+		c.verb = control::verb::landed;
+		c.peer = w.peer_id;
+		c.length = w.length;
+		sends_.send(*w.link, c);
+	}
+	if (w.message || w.done)
+		works_.finish(w, 0);
+	else if (w.cancelled)
+		works_.finish(w, -ECANCELED);
+	else
+		w.stage = work::stage::written;
+}
+
+void transfers::on_lend(link &l, const control &c)
+{
+	work *w = works_.find(c.peer, l);
+	if (!w || !w->active || !w->reads || w->stage != work::stage::landing)
+		return; // it was cancelled, and the peer has been told
+	w->peer_id = c.id;
+	if (!borrow(*w, c))
+		return env_.endings.violation(l);
+	copy(*w);
+}
+
+// Copies all lent memory now.
+void transfers::copy(work &w)
+{
+	const int r = mover_.copy(w);
+	if (r == 0)
+		on_landed(&w);
+	else if (r != -ENOENT)
+		env_.endings.fail(*w.link, r);
+	else if (w.message)
+		drop_landing(w);
+	else if (w.active)
+		works_.finish(w, -ENOENT);
+	else
+		works_.release(w); // as if the peer had not asked
+}
+
+void transfers::drop_landing(work &w)
+{
+	link &l = *w.link;
+	const spi::landing to = w.land;
+	landing_.leave(&w, work::landing_place);
+	works_.release(w);
+	env_.sink.abandon(to);
+	sends_.consumed(l);
+}
+
+// w: what the peer has named; may be null.
+void transfers::on_landed(work *w)
+{
+	if (!w || w->writer || w->stage != work::stage::landing)
+		return;
+	link &l = *w->link;
+	if (w->message) {
+		const spi::landing to = w->land;
+		const std::uint32_t lender = w->reads ? w->peer_id : 0;
+		landing_.leave(w, work::landing_place);
+		works_.release(*w);
+		env_.sink.received(to, l.peer);
+		if (lender)
+			sends_.refuse(l, lender, 0);
+		return sends_.consumed(l);
+	}
+	control c;
+	c.verb = control::verb::done;
+	c.peer = w->peer_id;
+	c.token = w->remote;
+	works_.finish(*w, 0);
+	sends_.send(l, c);
+}
+
+void transfers::on_done(link &l, const control &c)
+{
+	// Only this side can report its own deadline.
+	if (c.status > 0 || c.status < -4095 || c.status == -ETIMEDOUT)
+		return env_.endings.violation(l);
+	work *w = c.peer ? works_.find(c.peer, l) : works_.of_token(c.token);
+	if (!w || w->link != &l)
+		return;
+	switch (w->stage) {
+	case work::stage::written:
+		return works_.finish(*w, c.status);
+	case work::stage::writing:
+		// The last completion has not been read yet.
+		if (w->written == w->length)
+			w->done = true;
+		return;
+	case work::stage::offered:
+		if (c.status || w->pledge)
+			works_.finish(*w, c.status);
+		return;
+	case work::stage::landing:
+		if (!c.status)
+			return;
+		if (w->message)
+			return drop_landing(*w);
+		return works_.finish(*w, w->cancelled ? -ECANCELED : c.status);
+	default:
+		return;
+	}
+}
+
+// The work that a peer wants to cancel: by our id, by its token, or by the peer's id.
+work *transfers::named(link &l, const control &c)
+{
+	work *w = c.peer ? works_.find(c.peer, l) : nullptr;
+	if (!w && c.token) {
+		w = works_.of_token(c.token);
+		if (w && (w->link != &l || w->peer_id != c.id))
+			w = nullptr;
+	}
+	if (!w)
+		for (w = l.works; w && (w->writer || w->peer_id != c.id || w->active);)
+			w = w->after;
+	return w;
+}
+
+void transfers::on_cancel(link &l, const control &c)
+{
+	work *w = named(l, c);
+	if (!w)
+		return sends_.refuse(l, c.id, -ECANCELED);
+	if (w->writer) {
+		// Memory lent for a get is released as if no peer had asked; data being written are
+		// followed by landed.
+		if (w->stage == work::stage::offered && !w->active)
+			works_.release(*w);
+		return;
+	}
+	// The peer withdraws an offer or put. Nothing was written: it ignores a grant that crossed
+	// the cancel.
+	if (w->stage == work::stage::starved) {
+		// Its entry in the queue counts in the peer's window until it is reached.
+		works_.release(*w);
+	} else if (w->stage == work::stage::landing && w->message) {
+		drop_landing(*w);
+	} else if (w->stage == work::stage::landing && !w->active) {
+		if (w->cancelled)
+			works_.finish(*w, -ECANCELED);
+		else
+			works_.release(*w);
+	}
+}
+
+void transfers::cancel(work &w)
+{
+	if (w.cancelled)
+		return;
+	control c;
+	c.verb = control::verb::cancel;
+	c.id = w.id;
+	switch (w.stage) {
+	case work::stage::queued:
+	case work::stage::written:
+		return works_.finish(w, -ECANCELED);
+	case work::stage::offered:
+		sends_.send(*w.link, c);
+		return works_.finish(w, -ECANCELED);
+	case work::stage::landing:
+		c.peer = w.peer_id;
+		c.token = w.active ? w.remote : 0;
+		sends_.send(*w.link, c);
+		if (w.reads) // only we write there
+			return works_.finish(w, -ECANCELED);
+		break;
+	default:
+		break;
+	}
+	be_patient(w);
+}
+
+void transfers::cancel_landings(spi::token t)
+{
+	for (work *w : landing_)
+		if (w->land.token == t && !w->cancelled)
+			be_patient(*w);
+}
+
+// The peer or the provider uses the memory; close the link if it takes too long.
+void transfers::be_patient(work &w)
+{
+	w.cancelled = true;
+	patience_.push_back({env_.sink.now() + patience, w.id});
+}
+
+time_point transfers::deadline() const
+{
+	return patience_.empty() ? landings_at_ : std::min(landings_at_, patience_.front().first);
+}
+
+void transfers::expire(time_point now)
+{
+	const bool quiet = env_.port.close_is_quiet();
+	// A place that a peer never fills is lost to the others. Nothing reports the progress of
+	// RMA writes, so only time can decide: the interval from one look to the next.
+	if (landings_at_ <= now) {
+		landings_at_ = landing_.empty() ? never : now + env_.options.landing;
+		for (work *w : landing_)
+			if (std::exchange(w->late, true) && quiet)
+				env_.endings.fail(*w->link, -ECONNRESET);
+	}
+	// All wait equally long, so they are in order.
+	std::size_t n = 0;
+	for (; n < patience_.size() && patience_[n].first <= now; n++) {
+		work *w = works_.find(patience_[n].second);
+		if (w && w->cancelled && quiet)
+			env_.endings.fail(*w->link, -ECONNRESET);
+	}
+	patience_.erase(patience_.begin(), patience_.begin() + static_cast<std::ptrdiff_t>(n));
+}
+
+} // namespace coop::net::fabric

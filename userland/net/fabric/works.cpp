@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// works.cpp - see works.hpp.
+#include "works.hpp"
+
+namespace coop::net::fabric
+{
+
+// A peer may use at most as many works as are still free: half if it is the only one, fewer the
+// more others use. So even if a peer never ends its works, others get some.
+work *works::make(link &l, spi::token t)
+{
+	if (l.peer >= shares_.size())
+		shares_.resize(l.peer + 1);
+	if (shares_[l.peer] >= most - (all_.size() - free_.size()))
+		return nullptr;
+	if (free_.empty()) {
+		if (all_.size() >= most)
+			return nullptr;
+		all_.emplace_back();
+		all_.back().id = static_cast<std::uint32_t>(all_.size()); // generation 0
+		free_.push_back(&all_.back());
+	}
+	work *w = free_.back();
+	free_.pop_back();
+	w->id = (w->id + slots) & word::id_mask;
+	w->stage = work::stage::queued;
+	w->writer = w->message = w->active = w->cancelled = w->late = w->done = w->reads = false;
+	w->out = 0;
+	w->peer_id = 0;
+	w->token = t;
+	w->land.token = 0;
+	w->local = {};
+	w->offset = w->written = w->region_at = w->region_into = 0;
+	w->remote = w->remote_key = 0;
+	w->link = &l;
+	shares_[l.peer]++;
+	w->before = nullptr;
+	w->after = l.works;
+	if (l.works)
+		l.works->before = w;
+	l.works = w;
+	if (t)
+		index_.insert(t, w);
+	return w;
+}
+
+void works::release(work &w)
+{
+	if (w.pledge.exchange(0)) // before its memory is reused
+		std::atomic_thread_fence(std::memory_order_seq_cst);
+	link &l = *w.link;
+	shares_[l.peer]--;
+	(w.before ? w.before->after : l.works) = w.after;
+	if (w.after)
+		w.after->before = w.before;
+	w.link = nullptr;
+	env_.endings.ended_on(l);
+	if (w.token)
+		index_.erase(w.token);
+	w.token = 0;
+	w.keys.clear();
+	if (w.out)
+		w.stage = work::stage::zombie;
+	else
+		free(w);
+}
+
+void works::finish(work &w, int status)
+{
+	const spi::token t = w.token;
+	const std::size_t n = w.length;
+	release(w);
+	if (t)
+		env_.sink.completed(t, status, status ? 0 : n);
+}
+
+} // namespace coop::net::fabric

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// works.hpp - the works of a machine, by id and by token.
+//
+// A work does not move while the machine exists, because libfabric's completions point to it. An
+// ended work with completions to come is a zombie until the last one.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "environment.hpp"
+#include "token_index.hpp"
+
+namespace coop::net::fabric
+{
+
+/// Owns all works. Under the machine's lock.
+class works
+{
+public:
+	explicit works(environment &e) : env_(e) {}
+
+	/// A work on the link, for an operation or (token 0) a message to come. Null: there are too
+	/// many, or too many with this peer.
+	work *make(link &, spi::token);
+	/// The live work of this id; a peer may have made it up.
+	work *find(std::uint32_t id)
+	{
+		const std::uint32_t slot = id & slot_mask;
+		if (slot == 0 || slot > all_.size())
+			return nullptr;
+		work &w = all_[slot - 1];
+		return w.id == id && w.link ? &w : nullptr;
+	}
+	/// The same, if it is on this link.
+	work *find(std::uint32_t id, const link &l)
+	{
+		work *w = find(id);
+		return w && w->link == &l ? w : nullptr;
+	}
+	work *of_token(spi::token t) const { return index_.find(t); }
+
+	/// The work has ended, without a report to the core.
+	void release(work &);
+	/// The work and its operation have ended; the memory is quiet.
+	void finish(work &, int status);
+	/// A zombie's completion has come.
+	void bury(work &w)
+	{
+		if (w.out == 0)
+			free(w);
+	}
+	/// Closes all regions; peers can write nowhere any more.
+	void close_regions()
+	{
+		for (work &w : all_)
+			w.keys.clear();
+	}
+
+private:
+	// An id: 17 bits of slot, where 0 means none, and 13 of generation.
+	static constexpr std::uint32_t slots = 1u << 17, slot_mask = slots - 1;
+	static constexpr std::uint32_t most = 1u << 16;
+
+	void free(work &w)
+	{
+		w.stage = work::stage::free;
+		free_.push_back(&w);
+	}
+
+	environment &env_;
+	std::deque<work> all_; ///< index: the slot in the id, less one
+	std::vector<work *> free_;
+	std::vector<std::uint32_t> shares_; ///< live works by peer
+	token_index index_;
+};
+
+} // namespace coop::net::fabric
