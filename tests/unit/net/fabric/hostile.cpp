@@ -2,6 +2,7 @@
 // hostile.cpp - operations with a peer that wants them to last forever, or to be another's.
 #include <algorithm>
 #include <arpa/inet.h>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
@@ -91,6 +92,64 @@ TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 		EXPECT_LT(e.status, 0);
 	}
 	EXPECT_EQ(tm.state(), tm_state::started);
+}
+
+// The next operation uses the same work. It must not tell the token and key of the one before.
+TEST_P(fabric_hostile_over, an_offer_says_nothing_of_an_earlier_operation)
+{
+	address there;
+	ASSERT_EQ(parse(here(1), there), 0);
+	conformance::fabric_enemy enemy(GetParam(), there);
+	domain d({"fabric", {{"provider", GetParam()}}});
+	std::vector<std::byte> memory(100000);
+	buffer b(d, memory.data(), memory.size());
+	ended e;
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.start(here(2)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	core::descriptor what;
+	what.transport = core::transport_id("fabric");
+	what.size = memory.size();
+	what.token = 1234;
+	what.key = 5678;
+	what.machine = there;
+	std::array<std::byte, core::descriptor::fixed> text;
+	ASSERT_EQ(core::encode(what, text.data()), text.size());
+	operation read, send;
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(there, to), 0);
+	read.queue = queue_type::active_bulk_recv;
+	read.descriptor = text;
+	send.queue = queue_type::msg_send;
+	send.length = memory.size();
+	send.to = to.get();
+	read.handler = send.handler = &e;
+	const auto next = [&] {
+		for (const auto end = clock::now() + 30s;
+		     enemy.heard.empty() && clock::now() < end;)
+			enemy.look();
+		const control c = enemy.heard.empty() ? control() : enemy.heard.front();
+		enemy.heard.clear();
+		return c;
+	};
+	ASSERT_EQ(tm.add(b, read), 0);
+	const control get = next();
+	ASSERT_EQ(get.verb, control::verb::get);
+	EXPECT_EQ(get.token, what.token);
+	EXPECT_EQ(get.key, what.key);
+	control done;
+	done.verb = control::verb::done;
+	done.peer = get.id;
+	done.status = -ENOENT;
+	ASSERT_TRUE(enemy.say(done));
+	for (const auto end = clock::now() + 30s; e.status == 1 && clock::now() < end;)
+		enemy.look();
+	ASSERT_EQ(e.status, -ENOENT);
+	ASSERT_EQ(tm.add(b, send), 0);
+	const control offer = next();
+	ASSERT_EQ(offer.verb, control::verb::offer);
+	EXPECT_EQ(offer.token, 0u);
+	EXPECT_EQ(offer.key, 0u);
 }
 
 // The greeting and the first question arrive together, and the machine may find the question
