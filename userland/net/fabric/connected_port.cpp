@@ -270,7 +270,7 @@ void connected_port::give_up(link &l)
 	half &h = static_cast<half &>(*l.side);
 	const int status = h.unreachable ? -EHOSTUNREACH : -ECONNREFUSED;
 	drop(h.ep);
-	forget(l);
+	end_attempt(l);
 	events_->unlinked(l, status);
 }
 
@@ -291,15 +291,9 @@ int connected_port::attempt(link &l)
 	return fi_connect(h.ep.get(), &to.storage, text.data(), text.size());
 }
 
-void connected_port::forget(link &l)
-{
-	if (l.side)
-		connecting_.clear(static_cast<half &>(*l.side).turn);
-}
-
 void connected_port::close(link &l)
 {
-	forget(l);
+	end_attempt(l);
 	l.ep = nullptr;
 	if (l.side)
 		drop(static_cast<half &>(*l.side).ep);
@@ -387,12 +381,12 @@ void connected_port::on_connected(const fi_eq_cm_entry &e, std::size_t size)
 {
 	link &l = *static_cast<link *>(e.fid->context);
 	half &h = static_cast<half &>(*l.side);
-	if (h.turn.taken()) {
+	if (h.turn != never) {
 		hello theirs;
 		if (!decode({reinterpret_cast<const std::byte *>(e.data), size}, theirs) ||
 		    !events_->accept(l, theirs))
 			return refused(l, EPROTO);
-		forget(l);
+		end_attempt(l);
 		l.ep = h.ep.get();
 	}
 	events_->linked(l);
@@ -409,7 +403,7 @@ void connected_port::on_error()
 	if (e.fid->fclass != FI_CLASS_EP)
 		return;
 	link &l = *static_cast<link *>(e.fid->context);
-	if (!l.side || !static_cast<half &>(*l.side).turn.taken())
+	if (!l.side || l.side->turn == never)
 		return events_->unlinked(l, -ECONNRESET);
 	refused(l, e.err);
 }

@@ -47,7 +47,7 @@ public:
 	unsigned poll() override;
 	bool arm() override;
 	int fd() const override { return fd_; }
-	time_point deadline() const override { return std::min(connecting_.earliest(), stale_); }
+	time_point deadline() const override { return std::min(attempts_deadline(), stale_); }
 	void expire(time_point now) override { expire_attempts(now); }
 
 private:
@@ -72,7 +72,6 @@ private:
 	void refused(link &, int error);
 	void try_again(link &) override;
 	void give_up(link &) override;
-	void forget(link &);
 	void on_request(fi_eq_cm_entry &, std::size_t size);
 	void on_connected(const fi_eq_cm_entry &, std::size_t size);
 	void on_error();

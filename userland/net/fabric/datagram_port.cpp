@@ -25,9 +25,19 @@ constexpr std::chrono::milliseconds sweep_after{200};
 constexpr std::chrono::seconds neighbours_after{5};
 constexpr std::size_t page_size = 4096, strangers_most = 64, name_most = 160;
 
-// Drops the first `done` bytes of the list.
-void skip(std::span<iovec> &pieces, std::size_t done)
+// The peer's memory at this address, as long as the pieces.
+iovec remote(std::span<const iovec> pieces, std::uint64_t address)
 {
+	std::size_t length = 0;
+	for (const iovec &piece : pieces)
+		length += piece.iov_len;
+	return {reinterpret_cast<void *>(address), length};
+}
+
+// Drops the first `done` bytes of the list, and of the peer's memory.
+void skip(std::span<iovec> &pieces, std::uint64_t &address, std::size_t done)
+{
+	address += done;
 	while (!pieces.empty() && done >= pieces.front().iov_len) {
 		done -= pieces.front().iov_len;
 		pieces = pieces.subspan(1);
@@ -198,7 +208,7 @@ void datagram_port::close(link &l)
 	half *h = static_cast<half *>(l.side.get());
 	if (!h)
 		return;
-	connecting_.clear(h->turn);
+	end_attempt(l);
 	if (!h->name.empty()) {
 		auto it = names_.find(h->name);
 		if (--it->second.second == 0) {
@@ -285,7 +295,7 @@ void datagram_port::heard(half &h)
 		if (!greeting || !events_->accept(l, theirs) ||
 		    !pair(h, text, std::move(bell), std::move(page)))
 			return events_->unlinked(l, h.name.empty() ? -ECONNREFUSED : -ECONNRESET);
-		connecting_.clear(h.turn);
+		end_attempt(l);
 		return events_->linked(l);
 	}
 	if (greeting && events_->mute())
@@ -365,10 +375,7 @@ int datagram_port::write(link &l, std::span<iovec> from, std::uint64_t address)
 	for (bool begun = false; !from.empty(); begun = true) {
 		if (has_gone(h.socket.get(), h.end.get()))
 			return -ECONNRESET;
-		std::size_t left = 0;
-		for (const iovec &piece : from)
-			left += piece.iov_len;
-		const iovec to{reinterpret_cast<void *>(address), left};
+		const iovec to = remote(from, address);
 		const ssize_t n = ::process_vm_writev(h.pid, from.data(), from.size(), &to, 1, 0);
 		if (n < 0 && !begun && (errno == EPERM || errno == ENOSYS)) {
 			h.pid = 0; // not permitted later either
@@ -376,8 +383,7 @@ int datagram_port::write(link &l, std::span<iovec> from, std::uint64_t address)
 		}
 		if (n <= 0)
 			return -ECONNRESET;
-		address += static_cast<std::uint64_t>(n);
-		skip(from, static_cast<std::size_t>(n));
+		skip(from, address, static_cast<std::size_t>(n));
 	}
 	return 0;
 }
@@ -394,10 +400,7 @@ int datagram_port::read(link &l, std::span<iovec> to, std::uint64_t address)
 {
 	half &h = static_cast<half &>(*l.side);
 	while (!to.empty()) {
-		std::size_t left = 0;
-		for (const iovec &piece : to)
-			left += piece.iov_len;
-		const iovec from{reinterpret_cast<void *>(address), left};
+		const iovec from = remote(to, address);
 		const ssize_t n = ::process_vm_readv(h.pid, to.data(), to.size(), &from, 1, 0);
 		if (n < 0 && errno == EFAULT)
 			return -EFAULT;
@@ -405,8 +408,7 @@ int datagram_port::read(link &l, std::span<iovec> to, std::uint64_t address)
 			h.readable &= n == 0 || errno != EPERM;
 			return -ECONNRESET;
 		}
-		address += static_cast<std::uint64_t>(n);
-		skip(to, static_cast<std::size_t>(n));
+		skip(to, address, static_cast<std::size_t>(n));
 	}
 	return has_gone(h.socket.get(), h.end.get()) ? -ECONNRESET : 0;
 }
@@ -440,7 +442,7 @@ bool datagram_port::forget_neighbours()
 
 time_point datagram_port::deadline() const
 {
-	time_point t = std::min(sweep_, connecting_.earliest());
+	time_point t = std::min(sweep_, attempts_deadline());
 	for (const auto &h : strangers_)
 		t = std::min(t, h->give_up);
 	return t;

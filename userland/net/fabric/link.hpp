@@ -12,14 +12,13 @@
 
 #include <atomic>
 #include <deque>
+#include <list>
 #include <memory>
 #include <vector>
 
 #include "../transport.hpp"
-#include "agenda.hpp"
 #include "local_keys.hpp"
 #include "provider.hpp"
-#include "shared_line.hpp"
 #include "wire.hpp"
 
 namespace coop::net::fabric
@@ -79,7 +78,6 @@ struct work : posted {
 	bool reads = false;       ///< L: this side reads lent memory
 	bool done = false;        ///< the peer has reported done; writes are still to complete
 	std::uint64_t parked = 0; ///< starved: number of its entry among the parked messages
-	line_part unnamed;        ///< writes whose failure would not name the work
 	unsigned out = 0;         ///< completions to come
 	std::uint32_t id = 0, peer_id = 0;
 	fabric::link *link = nullptr;
@@ -99,6 +97,16 @@ struct work : posted {
 	static std::size_t &landing_place(work *w) { return w->landing_at; }
 };
 
+/// A message, or the offer of one, that waits for a receive buffer.
+struct parked {
+	fabric::link *link = nullptr;
+	std::uint32_t work = 0;   ///< an offer; 0: the bytes are here
+	std::uint64_t number = 0; ///< unique, unlike ids of works
+	std::size_t length = 0;
+	std::unique_ptr<std::byte[]> data;
+	time_point until; ///< end of its wait
+};
+
 struct link {
 	enum class state : std::uint8_t {
 		connecting, ///< nothing can be sent yet
@@ -110,8 +118,8 @@ struct link {
 	struct side {
 		virtual ~side() = default;
 
-		time_point give_up = never;
-		agenda<fabric::link>::place turn; ///< taken while it connects
+		time_point give_up = never; ///< end of the peer's time to answer
+		time_point turn = never;    ///< end of an attempt; never: it does not connect
 	};
 
 	link::state state = state::connecting;
@@ -128,9 +136,10 @@ struct link {
 	unsigned credit = 0, credit_most = 0; ///< messages that we may still send
 	unsigned taken = 0;                   ///< messages of the peer that are not consumed
 	unsigned owed = 0;                    ///< messages consumed, not yet credited to the peer
-	std::size_t parked = 0;               ///< bytes of messages waiting for a buffer
-	line_part parkings;                   ///< those messages, and offers
-	std::size_t eager = 0;                ///< largest message without an offer
+	std::size_t parked_bytes = 0;         ///< memory of messages waiting for a buffer
+	/// Those messages, and offers, in order.
+	std::list<std::list<fabric::parked>::iterator> parkings;
+	std::size_t eager = 0; ///< largest message without an offer
 	spi::peer_number peer = spi::no_peer;
 	net::address address;
 	int status = 0; ///< dying: the reason

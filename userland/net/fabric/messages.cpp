@@ -3,6 +3,7 @@
 #include "messages.hpp"
 
 #include <cstring>
+#include <iterator>
 
 namespace coop::net::fabric
 {
@@ -12,6 +13,11 @@ namespace
 
 // Memory that a message waiting for a buffer takes besides its bytes.
 constexpr std::size_t parked_overhead = 128;
+
+std::size_t memory_of(const parked &p)
+{
+	return p.work ? 0 : p.length + parked_overhead;
+}
 
 } // namespace
 
@@ -164,11 +170,6 @@ void messages::take(link &l, const std::byte *data, std::size_t length)
 		env_.endings.fail(*greed_.rbegin()->second, -ENOBUFS);
 }
 
-std::size_t messages::parked::bytes() const
-{
-	return work ? 0 : length + parked_overhead;
-}
-
 // A message, or the offer of one, waits for a buffer.
 void messages::park(link &l, work *offer, const std::byte *data, std::size_t length)
 {
@@ -179,34 +180,38 @@ void messages::park(link &l, work *offer, const std::byte *data, std::size_t len
 	} else {
 		p.data = std::make_unique<std::byte[]>(length);
 		std::memcpy(p.data.get(), data, length);
-		keep(l, l.parked + p.bytes());
+		keep(l, l.parked_bytes + memory_of(p));
 	}
-	parked_.push(l, l.parkings, std::move(p));
+	parked_.push_back(std::move(p));
+	l.parkings.push_back(std::prev(parked_.end()));
 }
 
-messages::parked messages::pop()
+// Removes the first one.
+void messages::pop()
 {
-	parked p = parked_.pop(parked_.whose().parkings);
-	keep(*p.link, p.link->parked - p.bytes());
-	return p;
+	const parked &p = parked_.front();
+	keep(*p.link, p.link->parked_bytes - memory_of(p));
+	p.link->parkings.pop_front();
+	parked_.pop_front();
 }
 
 void messages::drop(link &l)
 {
-	while (!l.parkings.empty())
-		(void)parked_.pop(l.parkings);
+	for (const auto &p : l.parkings)
+		parked_.erase(p);
+	l.parkings.clear();
 	keep(l, 0);
 }
 
 // Records how many bytes of this link wait.
 void messages::keep(link &l, std::size_t bytes)
 {
-	if (bytes == l.parked)
+	if (bytes == l.parked_bytes)
 		return;
-	if (l.parked)
-		greed_.erase({l.parked, &l});
-	parked_bytes_ += bytes - l.parked;
-	l.parked = bytes;
+	if (l.parked_bytes)
+		greed_.erase({l.parked_bytes, &l});
+	parked_bytes_ += bytes - l.parked_bytes;
+	l.parked_bytes = bytes;
 	if (bytes)
 		greed_.emplace(bytes, &l);
 }
@@ -245,7 +250,9 @@ work *messages::offer_of(const parked &p)
 // The first one no longer waits, and counts in its sender's window no more.
 void messages::unpark()
 {
-	sends_.consumed(*pop().link);
+	link &l = *parked_.front().link;
+	pop();
+	sends_.consumed(l);
 }
 
 void messages::receivable()
@@ -257,7 +264,7 @@ void messages::receivable()
 		if (w) {
 			r = env_.sink.place(p.length, w->land);
 			if (r == 0) {
-				(void)pop();
+				pop();
 				transfers_.grant(*w);
 				continue;
 			}

@@ -42,24 +42,12 @@ public:
 	void expire(time_point now);
 
 private:
-	/// A message of a peer for which there is no buffer.
-	struct parked {
-		fabric::link *link = nullptr;
-		std::uint32_t work = 0;   ///< an offer; 0: the bytes are here
-		std::uint64_t number = 0; ///< unique, unlike ids of works
-		std::size_t length = 0;
-		std::unique_ptr<std::byte[]> data;
-		time_point until; ///< end of its wait
-
-		std::size_t bytes() const;
-	};
-
 	int post(link &, posted &);
 	int post(work &);
 	int post_copy(work &);
 	void park(link &, work *offer, const std::byte *, std::size_t length);
-	parked pop();
 	void unpark();
+	void pop();
 	work *offer_of(const parked &);
 	void keep(link &, std::size_t bytes);
 
@@ -67,8 +55,8 @@ private:
 	works &works_;
 	sends &sends_;
 	transfers &transfers_;
-	shared_line<link, parked> parked_;
-	std::size_t parked_bytes_ = 0;                   ///< memory used by parked_
+	std::list<parked> parked_;                       ///< in order of arrival
+	std::size_t parked_bytes_ = 0;                   ///< memory that they take
 	std::set<std::pair<std::size_t, link *>> greed_; ///< the same by link
 	std::uint64_t parkings_ = 0;
 };

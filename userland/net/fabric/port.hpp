@@ -5,9 +5,12 @@
 // datagram_port: one end point for all links, and sockets of the host for the handshake (shm).
 #pragma once
 
+#include <algorithm>
 #include <cerrno>
+#include <set>
 #include <span>
 #include <sys/uio.h>
+#include <utility>
 
 #include "link.hpp"
 
@@ -96,16 +99,29 @@ protected:
 	/// The attempt on this link ends at `when`, or when the peer has to be given up.
 	void try_until(link &l, time_point when)
 	{
-		connecting_.put(l, l.side->turn, std::min(l.side->give_up, when));
+		end_attempt(l);
+		l.side->turn = std::min(l.side->give_up, when);
+		connecting_.emplace(l.side->turn, &l);
+	}
+	/// No effect if there is no attempt.
+	void end_attempt(link &l)
+	{
+		if (l.side)
+			connecting_.erase({std::exchange(l.side->turn, never), &l});
+	}
+	time_point attempts_deadline() const
+	{
+		return connecting_.empty() ? never : connecting_.begin()->first;
 	}
 	void expire_attempts(time_point now)
 	{
-		while (link *l = connecting_.due(now)) {
-			connecting_.clear(l->side->turn);
-			if (now >= l->side->give_up)
-				give_up(*l);
+		while (attempts_deadline() <= now) {
+			link &l = *connecting_.begin()->second;
+			end_attempt(l);
+			if (now >= l.side->give_up)
+				give_up(l);
 			else
-				try_again(*l);
+				try_again(l);
 		}
 	}
 	virtual void try_again(link &) = 0;
@@ -113,7 +129,8 @@ protected:
 
 	const provider &provider_;
 	events *events_ = nullptr; ///< since start()
-	agenda<link> connecting_;
+	/// Thousands may connect at a time, when a machine connects to all others.
+	std::set<std::pair<time_point, link *>> connecting_;
 };
 
 } // namespace coop::net::fabric

@@ -160,7 +160,7 @@ void sends::wrote_on(link &l, work &w)
 	w.out++;
 	posted_on(l, w);
 	if (!env_.provider.connected())
-		unnamed_.push(w, w.unnamed, {});
+		unnamed_.push_back(&w);
 }
 
 // No completion for `p` is to come.
@@ -182,8 +182,9 @@ void sends::completed(work &w)
 	out_--;
 	if (w.out && --w.out == 0)
 		(void)take_off(w);
-	if (!w.unnamed.empty())
-		unnamed_.pop(w.unnamed);
+	// Most come in order. There are none if the provider names all.
+	if (const auto at = std::find(unnamed_.begin(), unnamed_.end(), &w); at != unnamed_.end())
+		unnamed_.erase(at);
 }
 
 void sends::detach(link &l)

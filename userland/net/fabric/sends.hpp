@@ -7,11 +7,10 @@
 #pragma once
 
 #include <deque>
-#include <variant>
+#include <list>
 #include <vector>
 
 #include "environment.hpp"
-#include "shared_line.hpp"
 
 namespace coop::net::fabric
 {
@@ -45,7 +44,7 @@ public:
 	/// naming it, in order of the writes.
 	void wrote_on(link &, work &);
 	/// The write that a completion without a name is about; null: none.
-	work *unnamed() const { return unnamed_.empty() ? nullptr : &unnamed_.whose(); }
+	work *unnamed() const { return unnamed_.empty() ? nullptr : unnamed_.front(); }
 	/// A completion has come.
 	void completed(bounce &);
 	void completed(work &);
@@ -79,9 +78,9 @@ private:
 	std::deque<bounce> copies_;
 	std::vector<bounce *> large_, small_; ///< unused
 	roster<link *> posting_, backlog_;
-	shared_line<work, std::monostate> unnamed_;
-	unsigned out_ = 0;        ///< completions to come
-	time_point tick_ = never; ///< next poll of a provider that does not wake us
+	std::list<work *> unnamed_; ///< of writes that may fail without a name
+	unsigned out_ = 0;          ///< completions to come
+	time_point tick_ = never;   ///< next poll of a provider that does not wake us
 };
 
 } // namespace coop::net::fabric

@@ -39,9 +39,12 @@ work *works::make(link &l, spi::token t)
 	if (l.works)
 		l.works->before = w;
 	l.works = w;
-	if (t)
-		index_.insert(t, w);
-	return w;
+	if (!t)
+		return w;
+	const std::size_t slot = t & token_slot_mask;
+	if (slot >= by_token_.size())
+		by_token_.resize(slot + 1);
+	return by_token_[slot] = w;
 }
 
 void works::release(work &w)
@@ -55,8 +58,6 @@ void works::release(work &w)
 		w.after->before = w.before;
 	w.link = nullptr;
 	env_.endings.ended_on(l);
-	if (w.token)
-		index_.erase(w.token);
 	w.token = 0;
 	w.keys.clear();
 	if (w.out)

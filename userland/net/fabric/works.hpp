@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "environment.hpp"
-#include "token_index.hpp"
 
 namespace coop::net::fabric
 {
@@ -38,7 +37,13 @@ public:
 		work *w = find(id);
 		return w && w->link == &l ? w : nullptr;
 	}
-	work *of_token(spi::token t) const { return index_.find(t); }
+	/// The live work of an operation; a peer may have made the token up.
+	work *of_token(spi::token t) const
+	{
+		const std::size_t slot = t & token_slot_mask;
+		work *w = slot < by_token_.size() ? by_token_[slot] : nullptr;
+		return w && t && w->token == t ? w : nullptr;
+	}
 
 	/// The work has ended, without a report to the core.
 	void release(work &);
@@ -61,6 +66,7 @@ private:
 	// An id: 17 bits of slot, where 0 means none, and 13 of generation.
 	static constexpr std::uint32_t slots = 1u << 17, slot_mask = slots - 1;
 	static constexpr std::uint32_t most = 1u << 16;
+	static constexpr spi::token token_slot_mask = (1u << 20) - 1;
 
 	void free(work &w)
 	{
@@ -72,7 +78,9 @@ private:
 	std::deque<work> all_; ///< index: the slot in the id, less one
 	std::vector<work *> free_;
 	std::vector<std::uint32_t> shares_; ///< live works by peer
-	token_index index_;
+	/// Index: the core's slot in the token (transport.hpp), which has one live operation. An
+	/// entry may be outdated: then its work has another token, or none.
+	std::vector<work *> by_token_;
 };
 
 } // namespace coop::net::fabric

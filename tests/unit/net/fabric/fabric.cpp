@@ -3,16 +3,12 @@
 #include <algorithm>
 #include <gtest/gtest.h>
 #include <iterator>
-#include <map>
 #include <random>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "userland/net/fabric/agenda.hpp"
 #include "userland/net/fabric/ports.hpp"
-#include "userland/net/fabric/shared_line.hpp"
-#include "userland/net/fabric/token_index.hpp"
 #include "userland/net/fabric/wire.hpp"
 
 namespace
@@ -52,36 +48,6 @@ TEST(fabric_wire, a_word_gives_back_what_was_put_in)
 	EXPECT_EQ(word::kind(l), static_cast<unsigned>(kind::landed));
 	EXPECT_EQ(word::id(l), word::id_mask);
 	EXPECT_EQ(word::cookie(l), 0x12345678u);
-}
-
-// Against the obvious: a list that is searched.
-TEST(fabric_shared_line, the_first_of_all_and_the_first_of_one)
-{
-	struct owner {
-		line_part own;
-	} some[5];
-	shared_line<owner, int> line;
-	std::vector<std::pair<owner *, int>> model;
-	std::mt19937 random(1);
-	for (int step = 0; step < 100000; step++) {
-		owner &o = some[random() % std::size(some)];
-		const auto its = std::find_if(model.begin(), model.end(),
-					      [&](const auto &x) { return x.first == &o; });
-		ASSERT_EQ(o.own.empty(), its == model.end());
-		// Back and forth between many and none.
-		if (random() % 100 < (step / 1000 % 2 ? 40u : 60u)) {
-			line.push(o, o.own, step);
-			model.emplace_back(&o, step);
-		} else if (its != model.end()) {
-			ASSERT_EQ(line.pop(o.own), its->second) << step;
-			model.erase(its);
-		}
-		ASSERT_EQ(line.empty(), model.empty());
-		if (!model.empty()) {
-			ASSERT_EQ(&line.whose(), model.front().first) << step;
-			ASSERT_EQ(line.front(), model.front().second);
-		}
-	}
 }
 
 TEST(fabric_wire, hello_there_and_back)
@@ -225,63 +191,6 @@ TEST(fabric_ports, an_ip_is_told_from_another)
 	EXPECT_FALSE(same_ip(at("127.0.0.3@tcp:12345:31:7"), ra));
 	EXPECT_EQ(ip_text(a), "127.0.0.2");
 	EXPECT_EQ(ip_text(b), "::1");
-}
-
-TEST(fabric_agenda, the_earliest_first_and_each_once)
-{
-	struct thing {
-		agenda<thing>::place place;
-	} a, b, c;
-	const time_point begin{};
-	const auto after = [&](int s) { return begin + std::chrono::seconds(s); };
-	agenda<thing> all;
-	EXPECT_EQ(all.earliest(), never);
-	EXPECT_EQ(all.due(after(9)), nullptr);
-	all.put(a, a.place, after(3));
-	all.put(b, b.place, after(2));
-	all.put(c, c.place, after(2));
-	all.put(b, b.place, after(4));
-	EXPECT_EQ(all.earliest(), after(2));
-	EXPECT_EQ(all.due(after(1)), nullptr);
-	EXPECT_EQ(all.due(after(2)), &c);
-	EXPECT_EQ(all.due(after(2)), &c) << "it stays until it is put elsewhere";
-	all.clear(c.place);
-	all.clear(c.place);
-	EXPECT_FALSE(c.place.taken());
-	EXPECT_EQ(all.due(after(9)), &a);
-	all.clear(a.place);
-	EXPECT_EQ(all.due(after(9)), &b);
-	EXPECT_TRUE(b.place.taken());
-}
-
-TEST(fabric_index, as_a_map)
-{
-	std::mt19937_64 random(2);
-	token_index index;
-	std::map<spi::token, work *> naive; // one in each slot at most
-	const auto live_in = [&](spi::token slot) {
-		return std::find_if(naive.begin(), naive.end(),
-				    [&](const auto &e) { return e.first % (1 << 20) == slot; });
-	};
-	for (int i = 0; i < 100000; i++) {
-		const spi::token slot = random() % 300;
-		const spi::token t = (1 + random() % 5) << 20 | slot;
-		EXPECT_EQ(index.find(t), naive.count(t) ? naive[t] : nullptr);
-		if (const auto old = live_in(slot); old != naive.end()) {
-			index.erase(old->first);
-			naive.erase(old);
-		} else {
-			auto *w = reinterpret_cast<work *>(random() << 4);
-			index.insert(t, w);
-			naive[t] = w;
-		}
-	}
-	for (spi::token slot = 0; slot <= 400; slot++)
-		for (spi::token n = 0; n < 7; n++) {
-			const spi::token t = n << 20 | slot;
-			EXPECT_EQ(index.find(t), naive.count(t) ? naive[t] : nullptr);
-		}
-	EXPECT_EQ(index.find(~spi::token(0)), nullptr);
 }
 
 } // namespace
