@@ -18,7 +18,7 @@ namespace net = coop::net;
 class fabric_enemy final : private net::fabric::port::events
 {
 public:
-	/// `polled`: its port is told so. @throw std::system_error.
+	/// `polled`: what its port learns. @throw std::system_error.
 	fabric_enemy(const std::string &provider, const net::address &own, bool polled = false);
 	~fabric_enemy();
 
