@@ -60,8 +60,8 @@ public:
 			catch_up(l);
 		return l.state != link::state::dying;
 	}
-	/// After close(), and when the link's completions have been read: ends its works, and
-	/// destroys it.
+	/// Ends the link's works, and destroys it. The port has closed it, and its completions have
+	/// been read.
 	void bury(link &);
 	template <class function> void for_each(const function &f)
 	{

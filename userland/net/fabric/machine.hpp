@@ -13,7 +13,7 @@
 //   works        operations and large messages under way
 //   sends        control messages, and what libfabric has been given or had no room for
 //   receives     receive buffers
-//   transfers    bulk data and large messages; the mover is its own
+//   transfers    bulk data and large messages; its mover moves the bytes
 //   messages     small messages, and the window
 //   peers        the peers, and the link to send on to each
 //   partings     links that end without an error

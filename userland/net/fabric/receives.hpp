@@ -39,8 +39,8 @@ public:
 		}
 		return 0;
 	}
-	/// The buffer's message has been taken. Post it later: first the receiver of its message
-	/// has its turn.
+	/// The machine has taken the buffer's message. Post it later: the receiver of the message
+	/// comes first.
 	void give_back(bounce &b)
 	{
 		unposted_.push_back(&b);

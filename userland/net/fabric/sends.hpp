@@ -24,8 +24,8 @@ public:
 
 	/// Sends now, or as soon as there is room.
 	void send(link &l, const control &c) { send(l, c, 0); }
-	/// The same for what a peer has caused, at no cost to itself: a peer that does not read its
-	/// answers loses the link.
+	/// The same for an answer, which costs the peer nothing: a peer that reads none loses its
+	/// link.
 	void answer(link &, const control &);
 	/// Tells the peer how its work has ended.
 	void refuse(link &, std::uint32_t peer_id, int status);
@@ -40,8 +40,8 @@ public:
 
 	/// A completion for `p` is to come from this link.
 	void posted_on(link &, posted &);
-	/// The same for a write. shm reports a write that it tried at once and could not do without
-	/// naming it, in order of the writes.
+	/// The same for a write. If shm fails to write at once, it reports the failure without the
+	/// work, in the order of the writes.
 	void wrote_on(link &, work &);
 	/// The write that a completion without a name is about; null: none.
 	work *unnamed() const { return unnamed_.empty() ? nullptr : unnamed_.front(); }

@@ -14,7 +14,7 @@
 namespace coop::net::fabric
 {
 
-/// Owns the lists of works that are being waited for with a limit. Under the machine's lock.
+/// Owns the lists of works that end within a limited time. Under the machine's lock.
 class transfers
 {
 public:
@@ -26,7 +26,7 @@ public:
 	int submit(link &, spi::token, const spi::transfer &);
 	/// The link is ready: sends the request of a work.
 	void begin(work &);
-	/// @return whether the work reads its message, which a peer has offered.
+	/// Stores what the peer of this work lends. @return whether this side reads it.
 	bool borrow(work &w, const control &c) { return w.reads = mover_.borrow(w, c); }
 	/// There is a place for what the peer has offered or wants to put.
 	void grant(work &);
@@ -37,7 +37,7 @@ public:
 	/// The message of this landing will not arrive.
 	void drop_landing(work &);
 
-	/// The operation, or every message that lands in it, is to end.
+	/// Ends the operation, or every message that lands in it, as soon as memory can be quiet.
 	void cancel(work &);
 	void cancel_landings(spi::token);
 
