@@ -107,6 +107,17 @@ std::size_t idle_memory()
 
 mount::mount(const mount_options &o, inode_events events) : options_(o)
 {
+	try {
+		start(std::move(events));
+	} catch (...) {
+		end();
+		throw;
+	}
+}
+
+void mount::start(inode_events events)
+{
+	const mount_options &o = options_;
 	storage_options s;
 	s.server = o.server;
 	s.port = o.port;
@@ -132,7 +143,7 @@ mount::mount(const mount_options &o, inode_events events) : options_(o)
 
 // Order: the reader waits for its loads, which the node and storage still complete; storage reports
 // late replies to changes to the inodes.
-mount::~mount()
+void mount::end()
 {
 	node_for_events_ = nullptr;
 	{

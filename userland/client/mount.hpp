@@ -29,7 +29,7 @@ public:
 	// Throws std::runtime_error (std::system_error) with a text that tells the user what to
 	// change.
 	mount(const mount_options &, inode_events);
-	~mount();
+	~mount() { end(); }
 	mount(const mount &) = delete;
 	mount &operator=(const mount &) = delete;
 
@@ -44,6 +44,8 @@ public:
 	const std::string &endpoint_name() const { return endpoint_name_; }
 
 private:
+	void start(inode_events);
+	void end();
 	void start_node();
 	void on_node(const node_event &);
 	void on_self(const coop_addr &);

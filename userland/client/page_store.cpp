@@ -207,7 +207,8 @@ void page_store::follow(const memory_state &memory)
 				used - static_cast<std::uint32_t>(
 					       std::min<std::uint64_t>(used, lacking)));
 		else if (memory.ample())
-			limit_ = std::min(kept_pages_, limit_ + kept_pages_ / growth);
+			limit_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+				kept_pages_, std::uint64_t{limit_} + kept_pages_ / growth));
 		limit = limit_;
 	}
 	if (lacking == 0)

@@ -77,7 +77,11 @@ public:
 	void follow(const memory_state &);
 	// A device has registered the memory and holds its physical pages: from now on nothing is
 	// given back to the system.
-	void keep_memory() { arena_.keep(); }
+	void keep_memory()
+	{
+		const std::lock_guard lock(mutex_); // punch() runs under it
+		arena_.keep();
+	}
 	bool keeps_memory() const { return arena_.kept(); }
 	store_stats stats() const;
 

@@ -130,7 +130,7 @@ void host::handle(const coop_ev &ev, std::uint64_t now)
 		fetched_.finished(ev, now);
 		break;
 	case COOP_EV_PEER:
-		break; // health is looked up when someone asks for it
+		break; // the health is in coop_engine_peer_next()
 	}
 }
 

@@ -4,6 +4,7 @@
 #include "userland/fetch-host/page_memory.hpp"
 
 #include <cstring>
+#include <vector>
 
 #include <isa-l/crc.h>
 
@@ -16,16 +17,19 @@ std::uint64_t page_sum(const coop_engine *engine, const coop_ev &ev, page_memory
 	const std::uint32_t size = 1u << page_shift;
 	ud::sge list[most_sge];
 	const std::uint32_t n = memory.pieces(cookie, page, 0, size, list);
-	unsigned char hold[1u << COOP_PAGE_MAX_SHIFT];
-	auto *bytes = static_cast<unsigned char *>(list[0].addr);
-	if (n > 1) {
-		bytes = hold;
+	if (ev.sum == COOP_SUM_TAG) {
+		if (n == 1)
+			return coop_engine_tag(engine, &ev, page, list[0].addr);
+		std::vector<std::byte> hold(size); // the tag takes one run of bytes
 		for (std::uint32_t i = 0, at = 0; i < n; at += list[i++].length)
-			std::memcpy(hold + at, list[i].addr, list[i].length);
+			std::memcpy(&hold[at], list[i].addr, list[i].length);
+		return coop_engine_tag(engine, &ev, page, hold.data());
 	}
-	if (ev.sum == COOP_SUM_TAG)
-		return coop_engine_tag(engine, &ev, page, bytes);
-	return static_cast<std::uint32_t>(~crc32_iscsi(bytes, static_cast<int>(size), ~0u));
+	std::uint32_t crc = ~0u;
+	for (std::uint32_t i = 0; i < n; i++)
+		crc = crc32_iscsi(reinterpret_cast<unsigned char *>(list[i].addr),
+				  static_cast<int>(list[i].length), crc);
+	return ~crc;
 }
 
 } // namespace coop::fetch_host

@@ -21,6 +21,7 @@ requester::requester(ud::endpoint &ep, const slab &s, fetched_pages &pages, cons
 	per_page_(what.datagrams(ep.info().mtu)),
 	max_pages_(std::min({std::uint32_t{COOP_MAX_PAGES}, COOP_MAX_SEGS / per_page_,
 			     ep.info().max_recv_wr / per_page_})),
+	depth_(max_pages_ * per_page_),
 	qps_(what.fetches)
 {
 	if (max_pages_ == 0)

@@ -37,8 +37,8 @@ public:
 	void make(coop_engine *);
 	std::uint32_t qp(std::uint32_t slot) const { return qps_[slot]; }
 	std::uint32_t max_pages() const { return max_pages_; } // of a fetch
-	/// Receives that a queue pair has room for.
-	std::uint32_t depth() const { return max_pages_ * per_page_; }
+	/// Receives that a queue pair has room for: the engine's fetch_depth.
+	std::uint32_t depth() const { return depth_; }
 
 	void post(const coop_tx &, std::uint64_t now);
 	void stop(std::uint32_t slot);
@@ -55,7 +55,8 @@ private:
 	const shape shape_;
 	coop_engine *engine_ = nullptr;
 	const std::uint32_t per_page_; // datagrams
-	std::uint32_t max_pages_;
+	std::uint32_t max_pages_;      // make() may lower it: messages may name fewer pages
+	const std::uint32_t depth_; // of a peer with smaller datagrams a page takes more receives
 	std::vector<std::uint32_t> qps_; // by slot
 	std::vector<std::byte> hold_;
 	std::vector<ud::sge> sges_;

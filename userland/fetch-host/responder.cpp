@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cerrno>
 #include <string>
+#include <utility>
 
 namespace coop::fetch_host
 {
@@ -31,15 +33,15 @@ responder::responder(ud::endpoint &ep, const slab &s, served_pages &pages, const
 
 std::uint32_t responder::depth() const
 {
-	return std::min<std::uint32_t>(COOP_MAX_PAGES * shape_.datagrams(endpoint_.info().mtu),
-				       COOP_MAX_SEGS);
+	const std::uint32_t serves_a_qp = (shape_.serves + n_qps() - 1) / n_qps();
+	return std::min({COOP_MAX_PAGES * shape_.datagrams(endpoint_.info().mtu),
+			 std::uint32_t{COOP_MAX_SEGS}, most_sends / serves_a_qp});
 }
 
 void responder::make(coop_engine *engine)
 {
 	engine_ = engine;
-	const std::uint32_t sends =
-		std::min<std::uint32_t>(depth() * (shape_.serves / n_qps()), most_sends);
+	const std::uint32_t sends = depth() * ((shape_.serves + n_qps() - 1) / n_qps());
 	for (queue_pair &q : qps_) {
 		const int qp =
 			endpoint_.create_qp({sends, 1, shape_.max_sge - 2, shape_.serve_qkey});
@@ -135,19 +137,19 @@ void responder::send(const coop_tx &tx, std::uint64_t now)
 	wrs_.back().signaled = !copies;
 	wrs_.back().more = true; // of a few pages the COMMIT follows at once
 	queue_pair &q = qps_[tx.slot % n_qps()];
-	const bool all = endpoint_.post_send(q.qp, tx.addr, wrs_) == static_cast<int>(tx.n_seg);
-	if (all && !copies) {
+	recycle(q, now);
+	const int posted = q.dead ? -EIO : endpoint_.post_send(q.qp, tx.addr, wrs_);
+	if (posted == static_cast<int>(tx.n_seg) && !copies) {
 		q.unfinished++;
-		return;
+	} else if (posted <= 0 || copies) { // the device owns nothing of it
+		const int err = posted == static_cast<int>(tx.n_seg) ? 0 : -EIO;
+		coop_engine_tx_done(engine_, tx.id, tx.n_seg, err, now);
+	} else {
+		q.cut = tx.n_seg;
+		q.cut_id = tx.id;
+		stop(q);
+		recycle(q, now);
 	}
-	coop_engine_tx_done(engine_, tx.id, tx.n_seg, all ? 0 : -EIO, now);
-	if (copies)
-		return;
-	// The signalled one is not among those posted, so their end is not told: stopping the
-	// queue pair ends them.
-	(void)endpoint_.modify_qp(q.qp, ud::qp_state::error);
-	q.dead = true;
-	recycle(q);
 }
 
 void responder::completed(std::uint32_t i, const ud::completion &c, std::uint64_t now)
@@ -155,23 +157,34 @@ void responder::completed(std::uint32_t i, const ud::completion &c, std::uint64_
 	queue_pair &q = qps_[i];
 	if (c.wr_id >> 32 != 0 && !c.is_recv) {
 		const bool good = c.status == ud::wc_status::success;
-		q.unfinished -= q.unfinished != 0 ? 1 : 0;
-		q.dead |= !good;
+		assert(q.unfinished != 0);
+		q.unfinished--;
+		if (!good)
+			stop(q);
 		coop_engine_tx_done(engine_, static_cast<std::uint32_t>(c.wr_id),
 				    static_cast<std::uint32_t>(c.wr_id >> 32), good ? 0 : -EIO,
 				    now);
 	}
-	recycle(q);
+	recycle(q, now);
 }
 
-// A queue pair that failed, and whose batches have all come back.
-void responder::recycle(queue_pair &q)
+// Flushes all sends under way.
+void responder::stop(queue_pair &q)
+{
+	if (!std::exchange(q.dead, true))
+		(void)endpoint_.modify_qp(q.qp, ud::qp_state::error);
+}
+
+// Once all sends of a stopped queue pair have completed, it works again.
+void responder::recycle(queue_pair &q, std::uint64_t now)
 {
 	if (!q.dead || q.unfinished != 0)
 		return;
-	(void)endpoint_.modify_qp(q.qp, ud::qp_state::error);
-	q.dead = endpoint_.modify_qp(q.qp, ud::qp_state::reset) != 0 ||
-		 endpoint_.modify_qp(q.qp, ud::qp_state::ready) != 0;
+	const bool empty = endpoint_.modify_qp(q.qp, ud::qp_state::reset) == 0;
+	q.dead = !empty || endpoint_.modify_qp(q.qp, ud::qp_state::ready) != 0;
+	// A device that is lost has flushed all and resets nothing.
+	if (q.cut != 0 && (empty || endpoint_.state().lost))
+		coop_engine_tx_done(engine_, q.cut_id, std::exchange(q.cut, 0), -EIO, now);
 }
 
 } // namespace coop::fetch_host

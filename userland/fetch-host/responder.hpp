@@ -3,7 +3,8 @@
 //
 // The memory of a page is read until the serve has ended, which is after the last send of it has
 // completed. If a queue pair fails, what was under way on it counts as lost, and peers ask for
-// it again; it recycles itself when its sends have come back.
+// it again. The queue pair takes no more sends until those under way have completed and it was
+// recycled: with new ones it would never become empty.
 #pragma once
 
 #include <vector>
@@ -56,6 +57,9 @@ private:
 		std::uint32_t qp = 0;
 		std::uint32_t unfinished = 0; // batches, each with a signalled send at its end
 		bool dead = false;
+		// A batch of which the device took a part, without the signalled send. Nothing
+		// reports the end of that part but the reset of the queue pair. 0: none.
+		std::uint32_t cut = 0, cut_id = 0;
 	};
 	struct page_sums {
 		std::uint64_t of[COOP_MAX_PAGES] = {};
@@ -64,7 +68,8 @@ private:
 	const std::uint64_t *sums(const coop_ev &, std::uint64_t cookie, std::uint64_t pages,
 				  page_sums &) const;
 	std::uint32_t fill(const coop_tx &, const coop_seg &, ud::sge *list);
-	void recycle(queue_pair &);
+	void stop(queue_pair &);
+	void recycle(queue_pair &, std::uint64_t now);
 
 	ud::endpoint &endpoint_;
 	const slab &slab_;

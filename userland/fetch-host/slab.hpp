@@ -57,7 +57,7 @@ public:
 	}
 
 	std::byte *at(std::size_t where) const { return base_ + where; }
-	/// Completions say where a datagram came from, so no one reads this.
+	/// Completions say where a datagram came from, so nothing reads this.
 	std::byte *grh() const { return at(grh_at_); }
 	std::byte *scrap() const { return at(scrap_at_); } // MTU bytes
 	std::byte *zeros() const { return at(zeros_at_); } // a page; work requests only read it

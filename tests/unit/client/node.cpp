@@ -108,6 +108,16 @@ void introduce(machine &a, machine &b)
 	ASSERT_EQ(a.n->add_by_hand(b.n->self()), 0);
 }
 
+TEST(Node, APeerWithSmallerDatagramsNeedsMoreReceives)
+{
+	machine a({}, {}, 276), b({}, {}, 272);
+	introduce(a, b);
+	const content c = make_content(1, 5, 64 * page);
+	b.hold(c, 0);
+	const std::uint64_t pages = (std::uint64_t{1} << 43) - 1;
+	EXPECT_EQ(a.fetch(c, 0, pages).good, pages);
+}
+
 TEST(Node, WholeBlocksAndLonePages)
 {
 	machine a, b;
