@@ -81,4 +81,20 @@ inline void gather(const memory &from, std::size_t offset, void *to, std::size_t
 	}
 }
 
+/// Copies `length` bytes from the start of one memory to the other at `offset`, piece by piece.
+inline void copy(const memory &to, std::size_t offset, const memory &from, std::size_t length)
+{
+	cursor in(from), out(to, offset);
+	for (auto piece = in.next(length); !piece.empty(); piece = in.next(length)) {
+		length -= piece.size();
+		while (!piece.empty()) {
+			const auto into = out.next(piece.size());
+			if (into.empty())
+				return;
+			std::memcpy(into.data(), piece.data(), into.size());
+			piece = piece.subspan(into.size());
+		}
+	}
+}
+
 } // namespace coop::net::spi

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "userland/net/transport.hpp"
 
@@ -27,6 +28,8 @@ enum class outcome : std::uint8_t {
 };
 
 struct bulk_message {
+	static constexpr std::size_t bytes = 64;
+
 	bulk_kind kind;
 	outcome result = outcome::good;
 	spi::token token = 0;
@@ -34,6 +37,29 @@ struct bulk_message {
 	spi::token sender = 0;
 	std::uint64_t sender_key = 0;
 	std::uint64_t length = 0;
+
+	void write(std::uint8_t *p) const
+	{
+		std::memset(p, 0, bytes);
+		p[0] = static_cast<std::uint8_t>(kind);
+		p[1] = static_cast<std::uint8_t>(result);
+		const std::uint64_t numbers[] = {token, key, sender, sender_key, length};
+		for (unsigned i = 0; i < 40; i++)
+			p[8 + i] = static_cast<std::uint8_t>(numbers[i / 8] >> i % 8 * 8);
+	}
+	static bulk_message read(const std::uint8_t *p)
+	{
+		std::uint64_t numbers[5] = {};
+		for (unsigned i = 0; i < 40; i++)
+			numbers[i / 8] |= std::uint64_t(p[8 + i]) << i % 8 * 8;
+		return {static_cast<bulk_kind>(p[0]),
+			static_cast<outcome>(p[1]),
+			numbers[0],
+			numbers[1],
+			numbers[2],
+			numbers[3],
+			numbers[4]};
+	}
 };
 
 } // namespace coop::net::ud

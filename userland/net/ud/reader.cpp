@@ -26,29 +26,47 @@ std::uint32_t pieces_of_fragment(std::uint32_t mtu)
 
 } // namespace
 
-reader::reader(fetch_host::slab &s, const channels &c, std::uint32_t mtu, std::uint32_t slots) :
+reader::reader(const options &o, fetch_host::slab &s, const channels &c, const peers &p,
+	       std::uint32_t mtu) :
 	slots_(s),
 	channels_(c),
-	n_slots_(slots),
+	peers_(p),
+	budget_(o.fetch_timeout_us),
+	patience_(o.patience_us),
+	n_slots_(o.fetches),
 	most_pieces_(pieces_of_fragment(mtu)),
-	beyond_at_(s.reserve(slots * page_bytes)),
-	bounce_at_(s.reserve(slots * COOP_MAX_PAGES * page_bytes)),
-	records_(slots + queued(slots))
+	beyond_at_(s.reserve(n_slots_ * page_bytes)),
+	bounce_at_(s.reserve(n_slots_ * COOP_MAX_PAGES * page_bytes)),
+	records_(n_slots_ + queued(n_slots_))
 {
 	for (std::uint32_t i = static_cast<std::uint32_t>(records_.size()); i-- > 0;)
 		free_.push_back(i);
 }
 
-void reader::make(const fetch_host::host &host, identity own, std::uint32_t budget,
-		  std::uint64_t patience, done_function done, renew_function renew)
+void reader::make(const fetch_host::host &host)
 {
 	engine_ = host.engine();
 	max_pages_ = host.max_pages();
-	own_ = own;
-	budget_ = budget;
-	patience_ = patience;
-	done_ = std::move(done);
-	renew_ = std::move(renew);
+}
+
+// The peer at rpc/fetch. Peers with no request in flight give up their places. `renew` forgets what
+// the engine has learned: its circuit breaker is for nodes that can ask others, and here rpc/chan
+// and the resolver judge whether a silent machine lives.
+std::uint32_t reader::engine_peer(spi::peer_number n, bool renew, std::uint64_t now)
+{
+	const coop_addr &a = peers_[n].addr.command;
+	if (renew) // no effect while a request is under way
+		(void)coop_engine_peer_del(engine_, &a, COOP_PEER_BY_DAEMON);
+	s64 id = coop_engine_peer_add(engine_, &a, COOP_PEER_BY_DAEMON, now);
+	std::uint32_t cursor = 0;
+	coop_peer_info info;
+	while (id == -ENOSPC && coop_engine_peer_next(engine_, &cursor, &info)) {
+		if (info.in_flight)
+			continue;
+		(void)coop_engine_peer_del(engine_, &info.addr, COOP_PEER_BY_DAEMON);
+		id = coop_engine_peer_add(engine_, &a, COOP_PEER_BY_DAEMON, now);
+	}
+	return id > 0 ? static_cast<std::uint32_t>(id) : 0;
 }
 
 // ---- what is asked for ---------------------------------------------------------
@@ -57,6 +75,7 @@ void reader::begin(reading &r, std::uint64_t now)
 {
 	r.pages = static_cast<std::uint32_t>((r.length + page_bytes - 1) / page_bytes);
 	r.moved_at = now;
+	r.engine_peer = engine_peer(r.peer, false, now);
 	queue(r);
 }
 
@@ -164,7 +183,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	record &c = records_[index];
 	coop_fetch_req q{};
 	q.cookie = index;
-	q.fid = {r.from, own_.packed()};
+	q.fid = {r.from, peers_.own().packed()};
 	q.version = r.key;
 	q.size = r.length;
 	q.budget_us = p.budget;
@@ -225,7 +244,7 @@ void reader::want(reading &r, std::uint64_t now)
 			break;
 		}
 		if (err == -ENOENT)
-			r.engine_peer = renew_(r);
+			r.engine_peer = engine_peer(r.peer, true, now);
 		// Places come free with other requests; peers come back with time.
 		r.pause_until = err == -EAGAIN ? 0 : now + pause_us;
 		wake_ = std::min(wake_, now + pause_us);
@@ -245,7 +264,6 @@ void reader::want(reading &r, std::uint64_t now)
 
 bool reader::advance(std::uint64_t now)
 {
-	bool any = false;
 	wake_ = ~0ull;
 	for (std::size_t n = waiting_.size(); n-- > 0;) {
 		reading &r = *waiting_.front();
@@ -255,14 +273,7 @@ bool reader::advance(std::uint64_t now)
 	}
 	waiting_.insert(waiting_.end(), behind_.begin(), behind_.end());
 	behind_.clear();
-	any = std::exchange(asked_, false);
-	while (!over_.empty()) {
-		reading &r = *over_.back();
-		over_.pop_back();
-		done_(r);
-		any = true;
-	}
-	return any;
+	return std::exchange(asked_, false);
 }
 
 void reader::finished(const coop_ev &ev, std::uint64_t now)

@@ -16,12 +16,12 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <vector>
 
 #include "channels.hpp"
-#include "identity.hpp"
+#include "options.hpp"
 #include "pages.hpp"
+#include "peers.hpp"
 #include "rpc/fetch/window.h"
 #include "userland/fetch-host/host.hpp"
 #include "userland/fetch-host/page_list.hpp"
@@ -29,7 +29,7 @@
 namespace coop::net::ud
 {
 
-/// A buffer being read. Owned by whoever began it, until done() was called.
+/// A buffer being read. Its owner keeps it until next_over() has returned it.
 struct reading {
 	keyed_memory memory;
 	std::size_t length = 0;
@@ -54,24 +54,26 @@ struct reading {
 class reader final : public fetch_host::fetched_pages
 {
 public:
-	using done_function = std::function<void(reading &)>;
-	/// A new engine_peer for it: the engine leaves the old one alone for too long. Its
-	/// circuits are for those who can go elsewhere; here silence is judged by whoever
-	/// knows whether the machine lives.
-	using renew_function = std::function<std::uint32_t(const reading &)>;
-
-	reader(fetch_host::slab &, const channels &, std::uint32_t mtu, std::uint32_t slots);
-	/// Of one request: budget_us, unless it takes longer.
-	void make(const fetch_host::host &, identity own, std::uint32_t budget_us,
-		  std::uint64_t patience_us, done_function, renew_function);
+	reader(const options &, fetch_host::slab &, const channels &, const peers &,
+	       std::uint32_t mtu);
+	void make(const fetch_host::host &);
 	static std::uint32_t queued(std::uint32_t slots) { return 3 * slots; }
-	/// done() follows; not from within. The peer is the engine's `engine_peer`.
+	/// next_over() returns it later.
 	void begin(reading &, std::uint64_t now);
-	/// It ends soon, with this status unless it was faster.
+	/// It ends soon, with this status unless it ends otherwise first.
 	void cancel(reading &, int status, std::uint64_t now);
-	/// After the engine had input: what waits may go on, what is over is told.
+	/// After the engine had input: readings that wait may go on.
 	/// @return whether there may be more to do.
 	bool advance(std::uint64_t now);
+	/// One that is over, once each; null: none.
+	reading *next_over()
+	{
+		if (over_.empty())
+			return nullptr;
+		reading *r = over_.back();
+		over_.pop_back();
+		return r;
+	}
 	std::uint64_t deadline() const { return wake_; }
 	void forget(spi::peer_number);
 	/// When a page last came from this peer; 0: never.
@@ -114,6 +116,7 @@ private:
 	void adapt(pace &, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
 		   std::uint64_t now) const;
 	std::uint32_t budget_of(std::uint64_t us) const;
+	std::uint32_t engine_peer(spi::peer_number, bool renew, std::uint64_t now);
 	int ask(reading &, std::uint64_t now);
 	void want(reading &, std::uint64_t now);
 	void conclude(reading &, int status, std::uint64_t now);
@@ -132,12 +135,10 @@ private:
 
 	const fetch_host::slab &slots_;
 	const channels &channels_;
+	const peers &peers_;
 	coop_engine *engine_ = nullptr;
-	identity own_;
-	std::uint32_t budget_ = 0;
-	std::uint64_t patience_ = 0;
-	done_function done_;
-	renew_function renew_;
+	const std::uint32_t budget_; // us of one request, unless it takes longer
+	const std::uint64_t patience_;
 	const std::uint32_t n_slots_, most_pieces_; // of a page that is received where it belongs
 	std::uint32_t max_pages_ = 0;               // of a request
 	std::size_t beyond_at_, bounce_at_;

@@ -18,7 +18,7 @@ class sessions
 {
 public:
 	/// Of a session that is known; 0: none.
-	using place = std::uint32_t;
+	using position = std::uint32_t;
 
 	struct session {
 		std::uint32_t chan = 0; ///< its peer's id there
@@ -33,7 +33,7 @@ public:
 			it->second = add({chan, spi::no_peer});
 	}
 	/// This one is the peer's, in whose place, or 0, there was another or the same.
-	void own(place &at, std::uint32_t chan, spi::peer_number n, bool idle)
+	void own(position &at, std::uint32_t chan, spi::peer_number n, bool idle)
 	{
 		if (const auto it = strangers_.find(chan); it != strangers_.end()) {
 			erase(it->second);
@@ -47,19 +47,19 @@ public:
 			join(at);
 	}
 	/// The peer's is over.
-	void drop(place &at)
+	void drop(position &at)
 	{
 		if (at)
 			erase(std::exchange(at, 0));
 	}
 	/// Something is under way with it.
-	void busy(place at)
+	void busy(position at)
 	{
 		if (at)
 			leave(at);
 	}
 	/// Nothing is, and it has been used now.
-	void idle(place at)
+	void idle(position at)
 	{
 		if (!at || at == entries_[0].before)
 			return;
@@ -67,7 +67,7 @@ public:
 		join(at);
 	}
 	/// If nothing is under way with it, it has been used now.
-	void used(place at)
+	void used(position at)
 	{
 		if (at && entries_[at].in)
 			idle(at);
@@ -75,7 +75,7 @@ public:
 	/// The head of the line. chan 0: nobody stands there.
 	session oldest() const
 	{
-		const place at = entries_[0].after;
+		const position at = entries_[0].after;
 		return at ? entries_[at].what : session{};
 	}
 	/// It has been used now.
@@ -84,7 +84,7 @@ public:
 	/// caller sees to. chan 0: nobody stands there.
 	session take_oldest()
 	{
-		const place at = entries_[0].after;
+		const position at = entries_[0].after;
 		if (!at)
 			return {};
 		const session s = entries_[at].what;
@@ -97,15 +97,15 @@ public:
 private:
 	struct entry {
 		session what;
-		place before = 0, after = 0; // in the line
+		position before = 0, after = 0; // in the line
 		bool in = false;
 	};
 
-	place add(session s)
+	position add(session s)
 	{
-		place at;
+		position at;
 		if (free_.empty()) {
-			at = static_cast<place>(entries_.size());
+			at = static_cast<position>(entries_.size());
 			entries_.emplace_back();
 		} else {
 			at = free_.back();
@@ -115,12 +115,12 @@ private:
 		join(at);
 		return at;
 	}
-	void erase(place at)
+	void erase(position at)
 	{
 		leave(at);
 		free_.push_back(at);
 	}
-	void join(place at)
+	void join(position at)
 	{
 		entry &e = entries_[at], &ends = entries_[0];
 		e.before = ends.before;
@@ -129,7 +129,7 @@ private:
 		entries_[ends.before].after = at;
 		ends.before = at;
 	}
-	void leave(place at)
+	void leave(position at)
 	{
 		entry &e = entries_[at];
 		if (!std::exchange(e.in, false))
@@ -139,8 +139,8 @@ private:
 	}
 
 	std::vector<entry> entries_ = std::vector<entry>(1); // the first: both ends of the line
-	std::vector<place> free_;
-	std::unordered_map<std::uint32_t, place> strangers_;
+	std::vector<position> free_;
+	std::unordered_map<std::uint32_t, position> strangers_;
 };
 
 } // namespace coop::net::ud

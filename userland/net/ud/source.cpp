@@ -7,10 +7,10 @@
 namespace coop::net::ud
 {
 
-source::source(fetch_host::slab &s, const channels &c, std::uint32_t slots, owner &o) :
+source::source(fetch_host::slab &s, const channels &c, std::uint32_t slots, bulk &b) :
 	slots_(s),
 	channels_(c),
-	owner_(o),
+	bulk_(b),
 	bounce_at_(s.reserve(slots * COOP_MAX_PAGES * page_bytes)),
 	records_(slots)
 {
@@ -19,22 +19,25 @@ source::source(fetch_host::slab &s, const channels &c, std::uint32_t slots, owne
 bool source::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 {
 	record &r = records_[cookie];
-	if (!owner_.open(ev.fid.hi, ev.version, identity::unpack(ev.fid.lo), ev.from, r.what))
+	r.op = bulk_.open(ev.fid.hi, ev.version, identity::unpack(ev.fid.lo), ev.from);
+	if (r.op == operations::none)
 		return false;
+	r.memory = bulk_.operation(r.op).memory;
+	r.length = bulk_.operation(r.op).length;
 	r.pages.assign(ev);
 	r.have = 0;
-	const std::uint64_t pages = (r.what.length + page_bytes - 1) / page_bytes;
+	const std::uint64_t pages = (r.length + page_bytes - 1) / page_bytes;
 	for (std::uint32_t i = 0; i < r.pages.size; i++)
 		r.have |= std::uint64_t{r.pages.page[i] < pages} << i;
 	out.have = r.have;
-	out.size = r.what.length;
+	out.size = r.length;
 	return true;
 }
 
 std::uint64_t source::unchanged(std::uint64_t cookie)
 {
 	const record &r = records_[cookie];
-	return owner_.holds(r.what) ? r.have : 0;
+	return bulk_.operation(r.op).ending ? 0 : r.have;
 }
 
 std::uint32_t source::pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
@@ -43,16 +46,15 @@ std::uint32_t source::pieces(std::uint64_t cookie, std::uint32_t page, std::uint
 	const record &r = records_[cookie];
 	const std::size_t at = r.pages.page[page] * page_bytes + offset;
 	std::uint32_t n = 0;
-	if (channels_.direct(r.what.memory) &&
-	    page_pieces(r.what.memory, r.what.length, slots_.zeros(), at, length, out.data(),
+	if (channels_.direct(r.memory) &&
+	    page_pieces(r.memory, r.length, slots_.zeros(), at, length, out.data(),
 			static_cast<std::uint32_t>(out.size()), n))
 		return n;
 	// Memory in too many pieces, or not the device's.
 	std::byte *hold =
 		slots_.at(bounce_at_ + (cookie * COOP_MAX_PAGES + page) * page_bytes + offset);
-	const std::size_t inside =
-		at < r.what.length ? std::min<std::size_t>(length, r.what.length - at) : 0;
-	spi::gather(r.what.memory, at, hold, inside);
+	const std::size_t inside = at < r.length ? std::min<std::size_t>(length, r.length - at) : 0;
+	spi::gather(r.memory, at, hold, inside);
 	std::memset(hold + inside, 0, length - inside);
 	out[0] = {hold, length};
 	return 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Readers of a passive buffer over ud that die, fall silent, give up, or lose their last message
-// (userland/net/ud/machine_readers.cpp).
+// (userland/net/ud/bulk.hpp, readers.hpp).
 #include <atomic>
 #include <cerrno>
 #include <deque>

@@ -56,7 +56,7 @@ TEST(Sessions, TheOneUsedLongestAgoGoesFirst)
 {
 	sessions all;
 	struct {
-		sessions::place at = 0;
+		sessions::position at = 0;
 		std::uint32_t chan = 0;
 		bool busy = false;
 	} known[20];

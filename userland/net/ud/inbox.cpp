@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// inbox.cpp - see inbox.hpp.
+#include "inbox.hpp"
+
+#include <cerrno>
+
+namespace coop::net::ud
+{
+
+inbox::inbox(const options &o, operations &ops, peers &p, outbox &out, message_engine &c,
+	     spi::sink &s) :
+	options_(o),
+	operations_(ops),
+	peers_(p),
+	outbox_(out),
+	chan_(c),
+	sink_(s),
+	of_buffer_(message_engine::receives)
+{
+}
+
+// The number of a peer whose session has none yet; no_peer: it shall try again.
+spi::peer_number inbox::sender(const coop_chan_in &in, identity who, std::uint64_t now)
+{
+	const spi::peer_number n = peers_.crowded() ? spi::no_peer : peers_.number_of(who);
+	if (n == spi::no_peer || !options_.verbs || peers_.is_at(n, in.peer))
+		return n;
+	peers_.ask(n, now);
+	return spi::no_peer;
+}
+
+bool inbox::accept(coop_chan_in &in, const coop_addr &from, std::uint64_t now)
+{
+	const identity who = identity::unpack(in.tag & ((1ull << 50) - 1));
+	const std::uint32_t chan = in.peer;
+	const bool known = in.peer_cookie != 0;
+	const bool bulk = in.tag >> 56 == std::uint64_t(tag_kind::bulk);
+	auto n = static_cast<spi::peer_number>(in.peer_cookie - 1);
+	const bool forged = !options_.verbs && !peers::believable(who, from);
+	if (forged || who == peers_.own() || (in.tag >> 50 & 63) != 0 ||
+	    (!bulk && in.tag >> 56 != std::uint64_t(tag_kind::message)) ||
+	    (bulk && in.length != bulk_message::bytes) || (known && !(peers_[n].who == who))) {
+		coop_chan_refuse(chan_, COOP_CHAN_NO_LISTENER, now);
+		return false;
+	}
+	if (known)
+		peers_.heard(n);
+	else if ((n = sender(in, who, now)) == spi::no_peer) {
+		coop_chan_refuse(chan_, COOP_CHAN_NO_BUFFER, now);
+		return false;
+	}
+	int err = 0;
+	spi::landing l;
+	if (!bulk)
+		err = sink_.place(in.length, l);
+	else if (operations_.crowded())
+		err = -ENOBUFS;
+	if (err) {
+		coop_chan_refuse(chan_, err == -EMSGSIZE ? COOP_CHAN_TOO_LONG : COOP_CHAN_NO_BUFFER,
+				 now);
+	} else {
+		if (free_.empty()) {
+			free_.push_back(static_cast<std::uint32_t>(arrivals_.size()));
+			arrivals_.emplace_back();
+		}
+		const std::uint32_t index = free_.back();
+		free_.pop_back();
+		arrival &a = arrivals_[index];
+		a.landing = l;
+		a.from = n;
+		a.bulk = bulk;
+		a.told = false;
+		coop_chan_place(chan_, index, now, &in);
+		a.receive = in.receive;
+	}
+	if (!known) {
+		peers_.adopt(n, chan, now);
+		outbox_.wake(n, 0, now);
+	}
+	return !err;
+}
+
+bool inbox::copy(const coop_chan_in &in, const std::byte *datagram)
+{
+	const auto index = static_cast<std::uint32_t>(in.cookie);
+	arrival &a = arrivals_[index];
+	if (a.bulk) {
+		if (in.offset + in.len <= a.text.size())
+			std::memcpy(a.text.data() + in.offset, datagram + in.from, in.len);
+		return false;
+	}
+	if (a.told)
+		return false;
+	if (in.len)
+		spi::scatter(a.landing.memory, a.landing.offset + in.offset, datagram + in.from,
+			     in.len);
+	if (!in.last) {
+		peers_.heard(a.from); // a long message keeps its session
+		if (!a.listed)
+			list(index);
+		return false;
+	}
+	// The program gets it before anything else is done about it.
+	unlist(index);
+	a.told = true;
+	sink_.received(a.landing, a.from);
+	return true;
+}
+
+const std::uint8_t *inbox::over(std::uint32_t index, bool whole, spi::peer_number &from)
+{
+	arrival &a = arrivals_[index];
+	unlist(index);
+	free_.push_back(index);
+	from = a.from;
+	if (a.bulk)
+		return whole ? a.text.data() : nullptr;
+	if (a.told)
+		return nullptr;
+	if (whole)
+		sink_.received(a.landing, a.from);
+	else
+		sink_.abandon(a.landing);
+	return nullptr;
+}
+
+void inbox::give_back(spi::token t, std::uint64_t now)
+{
+	for (std::uint32_t index; (index = of_buffer_.find(t)) != none;) {
+		arrival &a = arrivals_[index];
+		unlist(index);
+		a.told = true;
+		(void)coop_chan_give_up(chan_, a.receive, now);
+		sink_.abandon(a.landing);
+	}
+}
+
+void inbox::list(std::uint32_t index)
+{
+	arrival &a = arrivals_[index];
+	a.listed = true;
+	a.before = none;
+	a.after = of_buffer_.find(a.landing.token);
+	if (a.after != none) {
+		arrivals_[a.after].before = index;
+		of_buffer_.erase(a.landing.token);
+	}
+	of_buffer_.insert(a.landing.token, index);
+}
+
+void inbox::unlist(std::uint32_t index)
+{
+	arrival &a = arrivals_[index];
+	if (!std::exchange(a.listed, false))
+		return;
+	if (a.after != none)
+		arrivals_[a.after].before = a.before;
+	if (a.before != none) {
+		arrivals_[a.before].after = a.after;
+		return;
+	}
+	of_buffer_.erase(a.landing.token);
+	if (a.after != none)
+		of_buffer_.insert(a.landing.token, a.after);
+}
+
+} // namespace coop::net::ud

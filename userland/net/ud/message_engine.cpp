@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+// message_engine.cpp - see message_engine.hpp.
+#include "message_engine.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/random.h>
+#include <system_error>
+
+namespace coop::net::ud
+{
+
+namespace
+{
+
+constexpr std::uint32_t most_refusals = 8; // for want of a buffer: about 0.2 s
+
+} // namespace
+
+std::uint64_t random_number()
+{
+	std::uint64_t v = 0;
+	if (::getrandom(&v, sizeof(v), 0) != sizeof(v))
+		throw std::system_error(errno, std::generic_category(), "ud: getrandom");
+	return v;
+}
+
+void message_engine::make(const options &o, const channels &lines, std::uint32_t sends,
+			  std::uint64_t now)
+{
+	const coop_chan_peer_addr self = lines.self();
+	coop_chan_cfg c{};
+	c.seed = random_number();
+	std::copy(o.key.begin(), o.key.end(), c.key);
+	c.self = self.command;
+	c.data_qpn = self.data_qpn;
+	c.data_qkey = self.data_qkey;
+	for (std::uint32_t i = 0; i < COOP_CHAN_CHANNELS; i++) {
+		c.mtu[i] = lines.mtu(i);
+		c.credits[i] = channels::credits;
+	}
+	c.max_peers = o.peers;
+	c.max_active = std::min<std::uint32_t>(o.peers, 1024);
+	c.max_reorder = std::min<std::uint32_t>(o.peers, 256);
+	c.max_sends = sends;
+	c.max_receives = receives;
+	c.max_segments = 4 * COOP_CHAN_WINDOW;
+	c.window = o.window;
+	c.max_length = max_length_ =
+		static_cast<std::uint32_t>(o.longest_message(lines.mtu(COOP_CHAN_DATA)));
+	c.max_tries = o.tries;
+	c.rnr_tries = most_refusals;
+	if (o.seal)
+		c.flags |= COOP_CHAN_F_SEAL;
+	if (o.fixed_seq)
+		c.flags |= COOP_CHAN_F_FIRST_SEQ;
+	c.first_seq = o.first_seq;
+	if (const std::size_t size = coop_chan_size(&c)) {
+		// Much of it is never used; the kernel supplies only the pages that are touched.
+		memory_.reset(std::calloc((size + 7) / 8, 8));
+		if (!memory_)
+			throw std::system_error(ENOMEM, std::generic_category(),
+						"ud: memory of rpc/chan");
+		engine_ = coop_chan_create(memory_.get(), size, &c, now);
+	}
+	if (!engine_)
+		throw std::system_error(EINVAL, std::generic_category(),
+					"ud: a parameter is out of the range of the protocol");
+}
+
+} // namespace coop::net::ud

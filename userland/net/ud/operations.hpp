@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// operations.hpp - the operations of a machine, until both sides know how they ended.
+//
+// Owns their records and the table that finds them by token. outbox and bulk drive an operation
+// through its states, and each field names the part that writes it. A record may outlive its
+// operation: while its index is in a queue (gone), or while its peer has yet to be told (telling).
+// Used under the lock of the machine.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "bulk_message.hpp"
+#include "channels.hpp"
+#include "identity.hpp"
+#include "options.hpp"
+#include "reader.hpp"
+#include "token_map.hpp"
+#include "userland/net/registrations.hpp"
+
+namespace coop::net::ud
+{
+
+/// The keys by which devices know the memory of buffers.
+using memory_keys = registrations<std::unique_ptr<coop::ud::lent_memory>, std::uint32_t>;
+
+enum class op_state : std::uint8_t {
+	free,
+	gone,    // ended, but still queued; freed when it reaches the head
+	address, // waits for its peer's address
+	line,    // waits for a place at rpc/chan
+	loop,    // to this machine itself, waits for a receive buffer
+	sent,    // a message at rpc/chan
+	passive, // may be read, or may be written to when asked
+	reading, // data comes in
+	offered, // PUT: the other side is told or reads
+	telling, // the core knows its end; the other side is being told
+};
+
+struct op {
+	spi::token token = 0;
+	queue_type queue{};
+	op_state state = op_state::free;
+	spi::peer_number peer = spi::no_peer;
+	keyed_memory memory;
+	std::size_t length = 0;
+	spi::token remote = 0;        // the other side's operation
+	std::uint64_t key = 0;        // what others must present to use this one
+	std::uint64_t remote_key = 0; // what we present to use theirs
+
+	// outbox
+	bool cancelled = false;
+	bool sending = false;    // a bulk message of it is at rpc/chan; bulk sets and clears it
+	std::uint32_t id = 0;    // at rpc/chan
+	std::uint64_t since = 0; // loop: when it began to wait
+
+	// bulk
+	bool ending = false;       // ends when no request reads its memory any more
+	bool under_way = false;    // in the list of its peer
+	bool question = false;     // telling: an ASK about our operation `remote`
+	std::uint8_t attempts = 0; // to send its bulk message
+	int status = 0;            // of the end, while `ending`
+	std::uint32_t serving = 0; // requests that read its memory
+	std::uint32_t before = token_map::none, after = token_map::none; // in the list of its peer
+	identity who;                  // telling: the peer, whose number may have been reused
+	std::optional<outcome> result; // telling: of a read
+	std::unique_ptr<reading> read;
+
+	// read_log
+	bool logged = false; // active receive, and its passive side does not know its end
+
+	// readers: passive, and `reader` has begun to read it
+	bool asked = false;       // the reader was asked, and has read nothing since
+	std::size_t begun_at = 0; // its place among those with a reader
+	identity reader;          // the last one
+	std::uint64_t ask_at = 0; // when to ask the reader whether it still reads
+};
+
+class operations
+{
+public:
+	static constexpr std::uint32_t none = token_map::none;
+
+	operations(const options &, memory_keys &, coop::ud::endpoint &, const channels &,
+		   spi::sink &);
+	~operations() { keys_.forget(this); }
+	operations(const operations &) = delete;
+	operations &operator=(const operations &) = delete;
+
+	/// The most records: what the core may submit, and some whose end is being told.
+	static std::uint32_t most(const options &o) { return o.max_operations + extra; }
+	/// So few records are left that strangers get none.
+	bool crowded() const
+	{
+		return ops_.size() - free_.size() > options_.max_operations + extra / 2;
+	}
+	std::uint32_t size() const { return static_cast<std::uint32_t>(ops_.size()); }
+	op &operator[](std::uint32_t index) { return ops_[index]; }
+	const op &operator[](std::uint32_t index) const { return ops_[index]; }
+
+	/// A record for this transfer, or `none`. References to records become invalid.
+	std::uint32_t add(spi::token, const spi::transfer &);
+	/// By its token, or `none`.
+	std::uint32_t find(spi::token t) const { return by_token_.find(t); }
+	/// The same for a peer, which must present the key.
+	std::uint32_t find(spi::token t, std::uint64_t key) const
+	{
+		const std::uint32_t index = by_token_.find(t);
+		return index != none && sink_.find(t, key) ? index : none;
+	}
+	/// Tells the core its end; the record stays.
+	void complete(std::uint32_t index, int status, std::size_t length)
+	{
+		const spi::token t = ops_[index].token;
+		by_token_.erase(t);
+		sink_.completed(t, status, length);
+	}
+	/// Frees the record, which is in no queue.
+	void release(std::uint32_t index)
+	{
+		ops_[index].state = op_state::free;
+		free_.push_back(index);
+	}
+	/// Both.
+	void finish(std::uint32_t index, int status, std::size_t length)
+	{
+		const spi::token t = ops_[index].token;
+		by_token_.erase(t);
+		release(index);
+		sink_.completed(t, status, length);
+	}
+
+private:
+	static constexpr std::uint32_t extra = 1024;
+
+	void lend(op &);
+
+	const options &options_;
+	memory_keys &keys_;
+	coop::ud::endpoint &endpoint_;
+	const channels &channels_;
+	spi::sink &sink_;
+	std::vector<op> ops_;
+	std::vector<std::uint32_t> free_;
+	token_map by_token_;
+};
+
+} // namespace coop::net::ud

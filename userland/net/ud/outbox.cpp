@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: MIT
+// outbox.cpp - see outbox.hpp.
+#include "outbox.hpp"
+
+#include <cerrno>
+
+namespace coop::net::ud
+{
+
+outbox::outbox(operations &o, peers &p, message_engine &c, spi::sink &s) :
+	operations_(o),
+	peers_(p),
+	chan_(c),
+	sink_(s)
+{
+}
+
+void outbox::submit(std::uint32_t index, std::uint64_t now)
+{
+	op &o = operations_[index];
+	if (!peers_[o.peer].self) {
+		go(index, now);
+	} else if (!deliver(index)) {
+		o.state = op_state::loop;
+		o.since = now;
+		loop_.push_back(index);
+	}
+}
+
+void outbox::go(std::uint32_t index, std::uint64_t now)
+{
+	op &o = operations_[index];
+	if (!peers_[o.peer].resolved) {
+		if (!o.sending)
+			o.state = op_state::address;
+		if (o.peer >= waiting_.size())
+			waiting_.resize(o.peer + 1);
+		waiting_[o.peer].push_back(index);
+		peers_.ask(o.peer, now);
+	} else if (o.sending || o.queue == queue_type::msg_send) {
+		send(index, now);
+	} else {
+		reports_.push_back({index, 0});
+	}
+}
+
+void outbox::send(std::uint32_t index, std::uint64_t now)
+{
+	op &o = operations_[index];
+	coop_chan_msg m{};
+	m.peer = peers_[o.peer].chan;
+	m.cookie = index;
+	m.tag = make_tag(o.sending ? tag_kind::bulk : tag_kind::message, peers_.own());
+	m.length = o.sending ? bulk_message::bytes : static_cast<u32>(o.length);
+	o.id = none;
+	const int err = coop_chan_send(chan_, &m, now, &o.id);
+	if (!o.sending)
+		o.state = err == -EAGAIN ? op_state::line : op_state::sent;
+	if (!err)
+		peers_.began(o.peer, now);
+	else if (err == -EAGAIN)
+		line_.push_back(index);
+	else
+		over(index, err);
+}
+
+void outbox::over(std::uint32_t index, int err)
+{
+	const op &o = operations_[index];
+	if (o.sending || o.queue != queue_type::msg_send)
+		reports_.push_back({index, err});
+	else
+		operations_.finish(index, err, err ? 0 : o.length);
+}
+
+void outbox::sent(const coop_chan_ev &ev, std::uint64_t now)
+{
+	const auto index = static_cast<std::uint32_t>(ev.cookie);
+	if (index < operations_.size() && operations_[index].id == ev.id) {
+		const op &o = operations_[index];
+		peers_.ended(o.peer);
+		int err = ev.err;
+		if (err == -ETIMEDOUT) // of more than one cause
+			err = peers_[o.peer].death;
+		if (err == -ECANCELED && !o.sending && !o.cancelled)
+			err = -ECONNRESET; // its session was given up
+		if (o.sending || o.state == op_state::sent)
+			over(index, err);
+	}
+	if (line_.empty())
+		return;
+	const std::uint32_t next = line_.front();
+	line_.pop_front();
+	if (operations_[next].state == op_state::gone)
+		operations_.release(next);
+	else
+		go(next, now);
+}
+
+void outbox::wake(spi::peer_number n, int status, std::uint64_t now)
+{
+	if (n >= waiting_.size())
+		return;
+	for (const std::uint32_t index : std::exchange(waiting_[n], {})) {
+		if (operations_[index].state == op_state::gone)
+			operations_.release(index);
+		else if (status)
+			over(index, status);
+		else
+			go(index, now);
+	}
+}
+
+bool outbox::cancel(std::uint32_t index, std::uint64_t now)
+{
+	op &o = operations_[index];
+	o.cancelled = true;
+	switch (o.state) {
+	case op_state::address:
+	case op_state::line:
+	case op_state::loop:
+		o.state = op_state::gone;
+		operations_.complete(index, -ECANCELED, 0);
+		return true;
+	case op_state::sent:
+		(void)coop_chan_cancel(chan_, o.id, now);
+		return true;
+	default:
+		return false;
+	}
+}
+
+// ---- to this machine itself ------------------------------------------------------
+
+// False: there is no buffer yet.
+bool outbox::deliver(std::uint32_t index)
+{
+	const op &o = operations_[index];
+	spi::landing l;
+	const int err = sink_.place(o.length, l);
+	if (err == -ENOBUFS)
+		return false;
+	if (!err) {
+		spi::copy(l.memory, l.offset, o.memory, o.length);
+		sink_.received(l, o.peer);
+	}
+	operations_.finish(index, err, err ? 0 : o.length);
+	return true;
+}
+
+void outbox::loop(std::uint64_t now)
+{
+	while (!loop_.empty()) {
+		const std::uint32_t index = loop_.front();
+		if (operations_[index].state == op_state::gone) {
+			operations_.release(index);
+		} else if (!deliver(index)) {
+			if (now < deadline())
+				return;
+			operations_.finish(index, -ENOBUFS, 0);
+		}
+		loop_.pop_front();
+	}
+}
+
+} // namespace coop::net::ud

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// outbox.hpp - messages on their way out, of programs and of bulk.
+//
+// Owns the queues in which operations wait: for the address of their peer, for a place at rpc/chan,
+// and, if they are for this machine itself, for a receive buffer. Messages of programs end here.
+// For bulk, next() reports operations whose peer's address is known or cannot be found, and bulk
+// messages that have arrived or cannot: so bulk calls the outbox, never the reverse.
+// Used under the lock of the machine.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "message_engine.hpp"
+#include "operations.hpp"
+#include "peers.hpp"
+
+namespace coop::net::ud
+{
+
+class outbox
+{
+public:
+	outbox(operations &, peers &, message_engine &, spi::sink &);
+
+	/// Takes a message of a program.
+	void submit(std::uint32_t index, std::uint64_t now);
+	/// Moves an operation on as soon as the address of its peer is known: sends its message, or
+	/// its bulk message if `sending`, or reports it.
+	void go(std::uint32_t index, std::uint64_t now);
+	/// What does not end by itself. @return false: it is not here.
+	bool cancel(std::uint32_t index, std::uint64_t now);
+	/// rpc/chan has sent a message, or given it up.
+	void sent(const coop_chan_ev &, std::uint64_t now);
+	/// What waits for the address of this peer goes on, or ends with this status.
+	void wake(spi::peer_number, int status, std::uint64_t now);
+	/// The number is about to be reused.
+	void forget(spi::peer_number n) { wake(n, -ECANCELED, 0); }
+
+	struct report {
+		std::uint32_t index;
+		int status;
+	};
+	/// What bulk must know.
+	bool next(report &r)
+	{
+		if (reports_.empty())
+			return false;
+		r = reports_.front();
+		reports_.pop_front();
+		return true;
+	}
+
+	/// Messages to this machine itself go on: there is a receive buffer, or the deadline is
+	/// over.
+	void loop(std::uint64_t now);
+	std::uint64_t deadline() const
+	{
+		return loop_.empty() ? ~0ull : operations_[loop_.front()].since + loop_patience_us;
+	}
+
+private:
+	static constexpr std::uint32_t none = operations::none;
+	/// How long a message to ourselves waits for a buffer; about what rpc/chan grants others.
+	static constexpr std::uint64_t loop_patience_us = 700000;
+
+	void send(std::uint32_t index, std::uint64_t now);
+	void over(std::uint32_t index, int err);
+	bool deliver(std::uint32_t index);
+
+	operations &operations_;
+	peers &peers_;
+	message_engine &chan_;
+	spi::sink &sink_;
+	std::vector<std::vector<std::uint32_t>> waiting_; // for an address, by peer number
+	std::deque<std::uint32_t> line_, loop_;
+	std::deque<report> reports_;
+};
+
+} // namespace coop::net::ud

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: MIT
+// peers.cpp - see peers.hpp.
+#include "peers.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "rpc/base/addr.h"
+
+namespace coop::net::ud
+{
+
+namespace
+{
+
+bool same_place(const coop_chan_peer_addr &a, const coop_chan_peer_addr &b)
+{
+	return coop_addr_same(&a.command, &b.command) && a.command.lid == b.command.lid;
+}
+
+} // namespace
+
+peers::peers(const options &o, identity own, const address &where, message_engine &c, resolver &r,
+	     spi::sink &s) :
+	options_(o),
+	own_(own),
+	own_address_(where),
+	chan_(c),
+	resolver_(r),
+	sink_(s)
+{
+}
+
+// ---- the core's numbers ----------------------------------------------------------
+
+void peers::set_up(spi::peer_number n, const address &a)
+{
+	if (n >= all_.size())
+		all_.resize(n + 1);
+	peer &p = all_[n];
+	p.used = true;
+	p.where = a;
+	p.who = identity::of(a);
+	p.self = p.who == own_;
+}
+
+int peers::open(spi::peer_number n, const address &a)
+{
+	if (a.kind != address::form::lnet)
+		return -EINVAL;
+	// There is no router: each network is by itself.
+	if (a.net != own_address_.net || a.instance != own_address_.instance)
+		return -EHOSTUNREACH;
+	set_up(n, a);
+	return 0;
+}
+
+void peers::close(spi::peer_number n, std::uint64_t now)
+{
+	peer &p = all_[n];
+	resolver_.forget(n);
+	sessions_.drop(p.session);
+	if (p.active)
+		unwatch(n);
+	active_ -= p.active;
+	if (const std::uint32_t chan = std::exchange(p, peer{}).chan; chan && chan_)
+		(void)coop_chan_close(chan_, chan, now);
+}
+
+spi::peer_number peers::number_of(identity who)
+{
+	const address where = who.on(own_address_);
+	const spi::peer_number n = sink_.peer(where);
+	if (n == spi::no_peer)
+		return n;
+	if (!used(n))
+		set_up(n, where);
+	all_[n].held = true;
+	return n;
+}
+
+void peers::hold(spi::peer_number n)
+{
+	if (all_[n].held)
+		return;
+	const address a = all_[n].where;
+	all_[n].held = sink_.peer(a) == n;
+}
+
+void peers::unhold(spi::peer_number n)
+{
+	if (std::exchange(all_[n].held, false))
+		sink_.release(n); // peer_close() comes later if that was the last
+}
+
+// ---- addresses -------------------------------------------------------------------
+
+bool peers::believable(identity who, const coop_addr &from)
+{
+	return static_cast<std::uint32_t>(from.gid[12] << 24 | from.gid[13] << 16 |
+					  from.gid[14] << 8 | from.gid[15]) == who.ip;
+}
+
+// The packets of soft RoCE prove the host. On a device the answer of the machine's UDP socket
+// proves the address, once it has come.
+bool peers::believable(spi::peer_number n, const coop_addr &from) const
+{
+	const peer &p = all_[n];
+	if (!options_.verbs)
+		return believable(p.who, from);
+	const coop_addr &known = p.addr.command;
+	return !known.qpn || (from.lid == known.lid &&
+			      std::equal(std::begin(from.gid), std::end(from.gid), known.gid));
+}
+
+bool peers::is_at(spi::peer_number n, std::uint32_t chan) const
+{
+	coop_chan_peer_info info;
+	return all_[n].resolved && coop_chan_peer_get(chan_, chan, &info) == 0 &&
+	       coop_addr_same(&all_[n].addr.command, &info.addr.command);
+}
+
+peers::change peers::resolved(const resolver::result &r, std::uint64_t now)
+{
+	const spi::peer_number n = r.number;
+	if (!used(n))
+		return {};
+	change c;
+	if (peer &p = all_[n]; p.resolved) { // it was silent, or another claimed to be it
+		if (r.status == -ECONNREFUSED) {
+			leave(n, now);
+			return {-ECONNRESET, false, 0};
+		}
+		if (r.status ||
+		    (same_place(p.addr, r.where) && (!p.instance || p.instance == r.instance))) {
+			if (!r.status)
+				p.instance = r.instance;
+			return {};
+		}
+		// Another machine has its address: operations under way were for the former.
+		leave(n, now);
+		c.lost = -ENOENT;
+	}
+	c.settled = true;
+	c.status = r.status ? r.status : connect(n, r.where, now);
+	if (!c.status)
+		all_[n].instance = r.instance;
+	else if (!all_[n].chan)
+		unhold(n); // the machine that a message named is not there
+	return c;
+}
+
+// ---- sessions --------------------------------------------------------------------
+
+// Opens a session with a peer at this address. 0 or -errno.
+int peers::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::uint64_t now)
+{
+	peer &p = all_[n];
+	// If it has moved: rpc/chan knows queue pairs by number, and would go on sending to the old
+	// port.
+	if (p.chan && !same_place(p.addr, where)) {
+		sessions_.drop(p.session);
+		(void)coop_chan_close(chan_, std::exchange(p.chan, 0), now);
+	}
+	s64 id;
+	do
+		id = coop_chan_open(chan_, &where, n + 1, now);
+	while (id == -ENOSPC && evict(now, 0));
+	if (id <= 0)
+		return id == -ENOSPC ? -ENOBUFS : -EHOSTUNREACH;
+	p.chan = static_cast<std::uint32_t>(id);
+	sessions_.own(p.session, p.chan, n, !p.active);
+	p.addr = where;
+	p.resolved = true;
+	hold(n);
+	return 0;
+}
+
+void peers::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)
+{
+	coop_chan_peer_info info;
+	if (coop_chan_peer_get(chan_, chan, &info))
+		return;
+	peer &p = all_[n];
+	const std::uint32_t old = std::exchange(p.chan, chan);
+	sessions_.own(p.session, chan, n, !p.active);
+	p.addr = info.addr;
+	p.resolved = true;
+	(void)coop_chan_set_cookie(chan_, chan, n + 1);
+	if (old && old != chan)
+		(void)coop_chan_close(chan_, old, now);
+	resolver_.forget(n);
+}
+
+void peers::appeared(const coop_chan_ev &ev, std::uint64_t now)
+{
+	struct ::coop_chan_stats s;
+	coop_chan_stats(chan_, &s);
+	// Keep room for the next one: rpc/chan does not report peers that it refuses for lack of
+	// it.
+	if (s.peers + spare >= options_.peers)
+		(void)evict(now, s.peers < options_.peers ? ev.peer : 0);
+	coop_chan_peer_info info;
+	if (!ev.peer_cookie && !coop_chan_peer_get(chan_, ev.peer, &info))
+		sessions_.add_stranger(ev.peer);
+}
+
+// -ETIMEDOUT is for the deadlines of operations.
+int peers::died(spi::peer_number n, const coop_chan_ev &ev)
+{
+	peer &p = all_[n];
+	p.death = ev.why == COOP_CHAN_WHY_SILENT      ? -EHOSTDOWN
+		  : ev.why == COOP_CHAN_WHY_DATA_PATH ? -ECOMM
+						      : ev.err;
+	p.resolved = false;
+	unhold(n);
+	return p.death; // also of its messages, whose ends follow
+}
+
+// The machine that had this number is not there any more.
+void peers::leave(spi::peer_number n, std::uint64_t now)
+{
+	peer &p = all_[n];
+	p.resolved = false;
+	sessions_.drop(p.session);
+	if (p.chan) // its messages end with -ECONNRESET
+		(void)coop_chan_close(chan_, std::exchange(p.chan, 0), now);
+	unhold(n);
+}
+
+void peers::reconnect(std::uint64_t now)
+{
+	for (spi::peer_number n = 0; n < all_.size(); n++) {
+		peer &p = all_[n];
+		if (!p.used || !p.chan)
+			continue;
+		sessions_.drop(p.session);
+		(void)coop_chan_close(chan_, std::exchange(p.chan, 0), now);
+		p.resolved = connect(n, coop_chan_peer_addr(p.addr), now) == 0;
+	}
+}
+
+// Ends the session that has been idle for longest; but not `spared`, and none for which rpc/chan
+// has something to do, whatever peer that is for. False: there is none.
+bool peers::evict(std::uint64_t now, std::uint32_t spared)
+{
+	for (unsigned looks = 0; looks < evict_looks; looks++) {
+		const sessions::session s = sessions_.oldest();
+		if (!s.chan || s.chan == spared)
+			return false;
+		coop_chan_peer_info info;
+		if (!coop_chan_peer_get(chan_, s.chan, &info) && (info.in_flight || info.queued)) {
+			sessions_.pass_oldest();
+			continue;
+		}
+		(void)sessions_.take_oldest();
+		if (s.peer != spi::no_peer) { // else it never named its machine
+			peer &p = all_[s.peer];
+			p.session = 0;
+			p.chan = 0;
+			p.resolved = false;
+		}
+		(void)coop_chan_close(chan_, s.chan, now);
+		if (s.peer != spi::no_peer)
+			unhold(s.peer);
+		return true;
+	}
+	return false;
+}
+
+// ---- operations under way --------------------------------------------------------
+
+void peers::began(spi::peer_number n, std::uint64_t now)
+{
+	peer &p = all_[n];
+	if (active_++ == 0)
+		watch_at_ = now + watch_every_us;
+	if (p.active++)
+		return;
+	watched_.join(
+		n, [this](auto m) -> auto & { return all_[m].watched_at; });
+	sessions_.busy(p.session);
+}
+
+void peers::ended(spi::peer_number n)
+{
+	peer &p = all_[n];
+	if (!p.active)
+		return; // the number has been reused
+	active_--;
+	if (--p.active)
+		return;
+	unwatch(n);
+	sessions_.idle(p.session);
+}
+
+// The resolver says at once if a machine is gone or has restarted.
+void peers::watch(std::uint64_t now)
+{
+	watch_at_ = now + watch_every_us;
+	for (const spi::peer_number n : watched_) {
+		coop_chan_peer_info info;
+		if (all_[n].resolved && !coop_chan_peer_get(chan_, all_[n].chan, &info) &&
+		    info.tries >= 2)
+			ask(n, now);
+	}
+}
+
+void peers::probe(spi::peer_number n, bool whole, std::uint64_t now)
+{
+	coop_chan_msg m{all_[n].chan, COOP_CHAN_PROBE, ~0u, 0, 0};
+	if (whole) {
+		m.flags |= COOP_CHAN_BY_DATA;
+		m.length = coop_chan_unit(chan_);
+	}
+	std::uint32_t id;
+	(void)coop_chan_send(chan_, &m, now, &id);
+}
+
+} // namespace coop::net::ud

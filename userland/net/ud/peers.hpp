@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// peers.hpp - the peers of a machine: their addresses and their sessions at rpc/chan.
+//
+// Owns a record for each number of the core, the sessions, and the count of operations under way,
+// by which peers are watched and sessions end to make room. A peer is asked for its queue pairs
+// when something is first to be sent to it, and again after it was dead. The tag of its messages
+// identifies a peer that speaks first. On soft RoCE its packets prove its host; on a device they
+// do not, so the machine at that host is asked. A session is kept, by a hold on the peer's number,
+// until the peer is dead or another session needs the room.
+//
+// Used under the lock of the machine. Knows no operation: what an event means for these the caller
+// does, as the returned values say.
+#pragma once
+
+#include <vector>
+
+#include "identity.hpp"
+#include "message_engine.hpp"
+#include "resolver.hpp"
+#include "sessions.hpp"
+#include "userland/net/roster.hpp"
+
+namespace coop::net::ud
+{
+
+/// The time, as the engines count it.
+inline std::uint64_t now_us(spi::sink &s)
+{
+	return static_cast<std::uint64_t>(
+		std::chrono::duration_cast<std::chrono::microseconds>(s.now().time_since_epoch())
+			.count());
+}
+
+constexpr std::uint64_t watch_every_us = 250000; ///< how often silent peers are looked for
+constexpr std::uint64_t probe_every_us = 1000000;
+
+struct peer {
+	address where;
+	identity who;
+	coop_chan_peer_addr addr{};
+	std::uint32_t instance = 0;     // of the machine there; 0: unknown
+	std::uint32_t chan = 0;         // its id at rpc/chan; 0: not open
+	sessions::position session = 0; // of that; 0: not open
+	bool used = false, self = false;
+	bool held = false;          // by us, at the core
+	bool resolved = false;      // addr is right as far as we know
+	std::uint32_t active = 0;   // operations under way
+	std::size_t watched_at = 0; // its place in watched_, while there are some
+	int death = -EHOSTDOWN;     // why it was given up last
+};
+
+class peers
+{
+public:
+	peers(const options &, identity own, const address &where, message_engine &, resolver &,
+	      spi::sink &);
+
+	const peer &operator[](spi::peer_number n) const { return all_[n]; }
+	identity own() const { return own_; }
+	bool used(spi::peer_number n) const { return n < all_.size() && all_[n].used; }
+	/// Whether the number still means this machine.
+	bool is(spi::peer_number n, identity who) const { return used(n) && all_[n].who == who; }
+
+	// The core's numbers.
+	int open(spi::peer_number, const address &);
+	void close(spi::peer_number, std::uint64_t now);
+	/// The number of a machine that spoke first, which is held; no_peer: none is left.
+	spi::peer_number number_of(identity);
+
+	// Addresses.
+	void ask(spi::peer_number n, std::uint64_t now) { resolver_.ask(n, all_[n].who, now); }
+	bool crowded() const { return resolver_.crowded(); }
+	/// The effect of an answer.
+	struct change {
+		int lost = 0;         ///< the machine is gone: its operations end with this
+		bool settled = false; ///< operations that wait for the address go on
+		int status = 0;       ///< or end with this
+	};
+	change resolved(const resolver::result &, std::uint64_t now);
+	/// Whether packets from this address may be this machine's, which has no number.
+	static bool believable(identity, const coop_addr &from);
+	/// The same for a machine with a number.
+	bool believable(spi::peer_number, const coop_addr &from) const;
+
+	// Sessions.
+	/// Whether this session is with the machine at the address of the peer.
+	bool is_at(spi::peer_number, std::uint32_t chan) const;
+	/// The session that the peer began replaces its own, if any.
+	void adopt(spi::peer_number, std::uint32_t chan, std::uint64_t now);
+	void heard(spi::peer_number n) { sessions_.used(all_[n].session); }
+	/// A stranger has begun a session.
+	void appeared(const coop_chan_ev &, std::uint64_t now);
+	/// rpc/chan has given it up. @return why.
+	int died(spi::peer_number, const coop_chan_ev &);
+	/// Another session with it has begun.
+	void restarted(spi::peer_number n) { all_[n].instance = 0; }
+	/// The own address is another: each session begins again.
+	void reconnect(std::uint64_t now);
+
+	// Operations under way.
+	void began(spi::peer_number, std::uint64_t now);
+	void ended(spi::peer_number);
+	const roster<spi::peer_number> &watched() const { return watched_; }
+	std::uint64_t deadline() const { return active_ ? watch_at_ : ~0ull; }
+	/// At the deadline: asks for silent peers.
+	void watch(std::uint64_t now);
+	/// Asks whether it lives, or takes datagrams of full length. EV_PEER_DEAD tells if not.
+	void probe(spi::peer_number, bool whole, std::uint64_t now);
+
+private:
+	static constexpr unsigned evict_looks = 16; // at sessions that turn out to be busy
+	static constexpr std::uint32_t spare = 4;   // sessions kept free for strangers
+
+	void set_up(spi::peer_number, const address &);
+	int connect(spi::peer_number, const coop_chan_peer_addr &, std::uint64_t now);
+	void leave(spi::peer_number, std::uint64_t now);
+	void hold(spi::peer_number);
+	void unhold(spi::peer_number);
+	bool evict(std::uint64_t now, std::uint32_t spared);
+	void unwatch(spi::peer_number n)
+	{
+		watched_.leave(
+			n, [this](auto p) -> auto & { return all_[p].watched_at; });
+	}
+
+	const options &options_;
+	const identity own_;
+	const address &own_address_;
+	message_engine &chan_;
+	resolver &resolver_;
+	spi::sink &sink_;
+	std::vector<peer> all_;
+	sessions sessions_;
+	roster<spi::peer_number> watched_; // those with operations under way
+	std::uint32_t active_ = 0;         // operations, of all
+	std::uint64_t watch_at_ = 0;       // while there are some
+};
+
+} // namespace coop::net::ud

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// read_log.hpp - what a machine can say of its own reads when their passive side asks (ASK).
+//
+// Owns the list of reads whose end the passive side does not know yet, and the last ends that it
+// may have missed. Used under the lock of the machine.
+#pragma once
+
+#include <deque>
+#include <unordered_map>
+
+#include "operations.hpp"
+
+namespace coop::net::ud
+{
+
+class read_log
+{
+public:
+	explicit read_log(operations &o) : operations_(o) {}
+
+	/// The end of a read, by the passive side's operation.
+	struct end {
+		identity who;
+		spi::token token;
+		std::uint64_t key;
+		outcome result;
+		std::uint64_t length;
+	};
+
+	void begin(std::uint32_t index)
+	{
+		op &o = operations_[index];
+		reading_.emplace(o.remote, index);
+		o.logged = true;
+	}
+	/// Before the record is released; no effect if it is not listed.
+	void leave(std::uint32_t index)
+	{
+		op &o = operations_[index];
+		if (!std::exchange(o.logged, false))
+			return;
+		for (auto [i, end] = reading_.equal_range(o.remote); i != end; ++i)
+			if (i->second == index) {
+				reading_.erase(i);
+				return;
+			}
+	}
+	/// Whether the passive side will be told by a read that is still listed.
+	bool pending(identity who, spi::token t, std::uint64_t key) const
+	{
+		for (auto [i, end] = reading_.equal_range(t); i != end; ++i) {
+			const op &o = operations_[i->second];
+			if (o.remote_key == key && o.who == who)
+				return true;
+		}
+		return false;
+	}
+	/// The passive side may not learn of this end.
+	void remember(const op &o, outcome result)
+	{
+		if (ends_.size() == most)
+			ends_.pop_front();
+		ends_.push_back({o.who, o.remote, o.remote_key, result, o.length});
+	}
+	/// The last end of such a read; null: none is known.
+	const end *recall(identity who, spi::token t, std::uint64_t key) const
+	{
+		for (auto e = ends_.rbegin(); e != ends_.rend(); ++e)
+			if (e->token == t && e->key == key && e->who == who)
+				return &*e;
+		return nullptr;
+	}
+
+private:
+	static constexpr std::size_t most = 1024;
+
+	operations &operations_;
+	/// Active receives, by the token of the passive side.
+	std::unordered_multimap<spi::token, std::uint32_t> reading_;
+	std::deque<end> ends_;
+};
+
+} // namespace coop::net::ud
