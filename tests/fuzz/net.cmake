@@ -5,7 +5,7 @@ if(TARGET coop_net)
 endif()
 # The core without its threads: the play sets the processor's counter that it reads.
 if(TARGET coop_net)
-	set(core domain machine machine_peers machine_progress machine_queue machine_receive
+	set(core delivery domain machine operations peers progress receive_queue sleeper
 	    transfer_machine)
 	list(TRANSFORM core REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/userland/net/\\1.cpp")
 	add_library(coop_net_alone OBJECT EXCLUDE_FROM_ALL ${core} net_alone.cpp net_random.cpp)

@@ -22,7 +22,7 @@ public:
 	void insert(slot &s)
 	{
 		heap_.push_back(&s);
-		place(heap_.size() - 1, &s);
+		put(heap_.size() - 1, &s);
 		up(heap_.size() - 1);
 	}
 	/// No effect if the slot is not in the heap.
@@ -36,13 +36,13 @@ public:
 		heap_.pop_back();
 		if (last == &s)
 			return;
-		place(at, last);
+		put(at, last);
 		up(at);
 		down(last->heap_at);
 	}
 
 private:
-	void place(std::size_t at, slot *s)
+	void put(std::size_t at, slot *s)
 	{
 		heap_[at] = s;
 		s->heap_at = static_cast<std::uint32_t>(at);
@@ -50,8 +50,8 @@ private:
 	void swap(std::size_t a, std::size_t b)
 	{
 		slot *s = heap_[a];
-		place(a, heap_[b]);
-		place(b, s);
+		put(a, heap_[b]);
+		put(b, s);
 	}
 	bool less(std::size_t a, std::size_t b) const
 	{

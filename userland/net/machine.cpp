@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// machine.cpp - the life of a transfer machine: start, stop, and what is left at the end.
+// machine.cpp - the life of a transfer machine, and the calls of programs and transports.
 //
 // A transport is never called from inside one of its own calls, and is destroyed only here: work
 // that its reports require is noted, and settle() does it when the hold ends.
 #include "machine.hpp"
 
 #include <cerrno>
-#include <sys/eventfd.h>
 #include <system_error>
-#include <unistd.h>
 
 #include "fatal.hpp"
 #include "processors.hpp"
@@ -22,145 +20,43 @@ namespace
 // Port range for `*`, searched downward: ports that no registry assigns.
 constexpr std::uint32_t highest_port = 65535, lowest_port = 49152;
 
-std::uint32_t first_generation(random_source &random)
-{
-	for (;;)
-		if (const auto n = static_cast<std::uint32_t>(random.next()))
-			return n;
-}
-
-int make_eventfd()
-{
-	const int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (fd < 0)
-		throw std::system_error(errno, std::generic_category(),
-					"eventfd of a transfer machine");
-	return fd;
-}
-
 } // namespace
 
 machine::machine(transfer_machine &h, std::shared_ptr<domain_state> d, tm_handler *handler) :
 	handle_(h),
-	domain_(std::move(d)),
 	handler_(handler),
-	places_(domain_->traits().places),
-	slots_(first_generation(random_)),
-	queues_{slot_list(slots_, &slot::in_queue), slot_list(slots_, &slot::in_queue),
-		slot_list(slots_, &slot::in_queue), slot_list(slots_, &slot::in_queue),
-		slot_list(slots_, &slot::in_queue), slot_list(slots_, &slot::in_queue)},
-	open_(slots_, &slot::in_open),
-	kick_fd_(make_eventfd())
+	station_(std::move(d)),
+	peers_(station_, *this),
+	operations_(station_, peers_, delivery_, *this),
+	receive_(station_, operations_, peers_, delivery_, *this)
 {
-	try {
-		transport_ = domain_->transport().make_machine(*this);
-	} catch (...) {
-		::close(kick_fd_);
-		throw;
-	}
-	domain_->add_child();
-}
-
-machine::~machine()
-{
-	::close(kick_fd_);
+	station_.transport = station_.domain->transport().make_machine(*this);
+	station_.domain->add_child();
 }
 
 machine::hold::~hold()
 {
 	m_.settle();
-	const bool wake = m_.thread_wanted();
-	if (!wake && !m_.pool_below_ && !m_.pool_first_) {
+	station &s = m_.station_;
+	const bool wake = m_.sleeper_.asleep() && m_.sleeper_wanted();
+	if (!wake && !s.pool_below && !s.pool_not_empty) {
 		m_.lock_.unlock();
 		return;
 	}
-	m_.kicked_ |= wake;
-	const bool below = std::exchange(m_.pool_below_, false);
-	const bool first = std::exchange(m_.pool_first_, false);
+	if (wake)
+		m_.sleeper_.promise_kick();
+	const bool below = std::exchange(s.pool_below, false);
+	const bool not_empty = std::exchange(s.pool_not_empty, false);
 	m_.lock_.unlock();
 	if (wake)
-		m_.kick();
+		m_.sleeper_.kick();
 	if (below)
-		m_.pool_->tell_below();
-	if (first)
-		m_.pool_->tell_not_empty();
+		m_.receive_.pool->tell_below();
+	if (not_empty)
+		m_.receive_.pool->tell_not_empty();
 }
 
-int machine::confine(std::span<const unsigned> cpus)
-{
-	const cpu_set_t online = online_processors(), wanted = processor_set(cpus);
-	cpu_set_t both;
-	CPU_AND(&both, &online, &wanted);
-	hold h(*this);
-	if (state() != tm_state::initialized)
-		return -EBADFD;
-	if (CPU_COUNT(&both) == 0)
-		return -EINVAL;
-	cpus_.assign(cpus.begin(), cpus.end());
-	return 0;
-}
-
-int machine::deliver_synchronously()
-{
-	hold h(*this);
-	if (state() != tm_state::initialized)
-		return -EBADFD;
-	sync_ = true;
-	return 0;
-}
-
-int machine::poll_before_block(std::chrono::microseconds t)
-{
-	hold h(*this);
-	if (state() != tm_state::initialized)
-		return -EBADFD;
-	spin_ = t;
-	return 0;
-}
-
-int machine::attach(pool_state &p, buffer_handler &h, std::size_t min_size, std::uint32_t max_msgs)
-{
-	hold guard(*this);
-	if (state() != tm_state::initialized)
-		return -EBADFD;
-	if (pool_ || p.domain != domain_ || min_size == 0 || max_msgs == 0)
-		return -EINVAL;
-	if (min_size > p.buffer_size())
-		return -EFBIG;
-	try {
-		domain_->serve_pools();
-	} catch (const std::system_error &e) {
-		return -e.code().value();
-	}
-	pool_ = &p;
-	pool_handler_ = &h;
-	pool_min_size_ = min_size;
-	pool_max_msgs_ = max_msgs;
-	p.attached.fetch_add(1);
-	return 0;
-}
-
-int machine::set_pool_length(std::uint32_t n)
-{
-	hold h(*this);
-	if (state() != tm_state::initialized)
-		return -EBADFD;
-	if (n == 0)
-		return -EINVAL;
-	pool_length_ = n;
-	return 0;
-}
-
-int machine::set_colour(std::uint32_t c)
-{
-	hold h(*this);
-	if (state() != tm_state::initialized)
-		return -EBADFD;
-	if (c >= buffer_pool::max_colours)
-		return -EINVAL;
-	colour_ = c;
-	return 0;
-}
+// ---- life ------------------------------------------------------------------------
 
 int machine::start(std::string_view text)
 {
@@ -170,7 +66,7 @@ int machine::start(std::string_view text)
 	net::address a;
 	if (parse(text, a))
 		return fail_start(-EINVAL);
-	if (int r = domain_->transport().check(a))
+	if (int r = station_.domain->transport().check(a))
 		return fail_start(r);
 	try {
 		// It waits for the lock, and then finds the result.
@@ -196,23 +92,24 @@ int machine::claim_and_start(net::address a)
 	if (any)
 		a.id = lnet ? net::address::machines - 1 : highest_port;
 	net::address claimed = a;
-	if (!domain_->traits().networks_apart) {
+	if (!station_.domain->traits().networks_apart) {
 		claimed.net = net::network::tcp;
 		claimed.instance = 0;
 	}
 	for (;; a.id--) {
 		claimed.id = a.id;
 		if (any) {
-			const auto free = claim::highest_free(domain_->name(), claimed);
+			const auto free = claim::highest_free(station_.domain->name(), claimed);
 			if (!free || *free < lowest)
 				return -EADDRNOTAVAIL;
 			claimed.id = a.id = *free;
 		}
-		int r = claim_.take(domain_->name(), claimed, domain_->traits().private_addresses);
+		int r = claim_.take(station_.domain->name(), claimed,
+				    station_.domain->traits().private_addresses);
 		if (r == 0) {
 			address_ = a;
-			slots_.set_machine(lnet ? a.id : 0);
-			r = transport_->start(a);
+			operations_.set_address(a);
+			r = station_.transport->start(a);
 		}
 		if (r != -EADDRINUSE || !any)
 			return r;
@@ -223,8 +120,8 @@ int machine::claim_and_start(net::address a)
 
 int machine::fail_start(int status)
 {
-	transport_over_ = false;
-	transport_.reset();
+	station_.over = false;
+	station_.transport.reset();
 	claim_.release();
 	address_ = {};
 	told_ = tm_state::failed;
@@ -237,22 +134,22 @@ void machine::started()
 	if (state() != tm_state::starting)
 		return;
 	set_state(tm_state::started);
-	push_state(tm_state::started, 0);
-	fill_wanted_ = pool_ != nullptr;
+	delivery_.push_state(tm_state::started, 0);
+	station_.fill = station_.pooled;
 }
 
 void machine::failed(int status)
 {
-	transport_over_ = true;
+	station_.over = true;
 	final_ = tm_state::failed;
 	final_status_ = status ? status : -EIO;
 }
 
 void machine::stopped()
 {
-	if (transport_over_)
+	if (station_.over)
 		return;
-	transport_over_ = true;
+	station_.over = true;
 	final_ = tm_state::stopped;
 	final_status_ = 0;
 }
@@ -266,89 +163,76 @@ int machine::stop(bool abort)
 		return -EBADFD;
 	abort_ |= abort;
 	set_state(tm_state::stopping);
-	if (pool_)
-		set_deficit(0);
+	receive_.end_deficit();
 	return 0;
 }
 
 // Takes the next step of stopping if it is due.
 bool machine::advance_stop()
 {
-	if (stop_called_ || transport_over_)
+	if (stop_called_ || station_.over)
 		return false;
-	if (!abort_ &&
-	    (queue(queue_type::msg_send).count() || queue(queue_type::active_bulk_recv).count() ||
-	     queue(queue_type::active_bulk_send).count()))
+	if (!abort_ && (operations_.queue(queue_type::msg_send).count() ||
+			operations_.queue(queue_type::active_bulk_recv).count() ||
+			operations_.queue(queue_type::active_bulk_send).count()))
 		return false;
 	if (!swept_) {
 		swept_ = true;
 		cancel_all(-ECANCELED);
 		return true;
 	}
-	if (slots_.live() != 0)
+	if (operations_.live() != 0)
 		return false;
 	stop_called_ = true;
-	transport_->stop();
+	station_.transport->stop();
 	return true;
 }
 
 // The transport has reported its end, and no call into it is active.
 void machine::close_transport()
 {
-	transport_over_ = false;
-	if (pool_)
-		set_deficit(0);
+	station_.over = false;
+	receive_.end_deficit();
 	set_state(final_);
-	std::vector<slot *> left;
-	for (slot_list &q : queues_)
-		for (slot *s = q.first(); s; s = q.after(*s))
-			left.push_back(s);
-	for (slot *s : left) {
-		if (s->open)
-			shut(*s);
-		s->landings = 0;
-		finish(*s, s->reason ? s->reason : final_status_ ? final_status_ : -ECANCELED, 0);
+	for (const spi::token t : operations_.all()) {
+		slot &s = *operations_.find(t);
+		receive_.drop(s);
+		operations_.finish(s,
+				   s.reason        ? s.reason
+				   : final_status_ ? final_status_
+						   : -ECANCELED,
+				   0);
 	}
-	transport_.reset();
+	station_.transport.reset();
 	claim_.release();
-	push_state(final_, final_status_);
-}
-
-void machine::push_state(tm_state s, int status)
-{
-	event e{};
-	e.state = s;
-	e.what.status = status;
-	(sync_ ? state_events_ : events_).push_back(e);
+	delivery_.push_state(final_, final_status_);
 }
 
 void machine::settle_all()
 {
 	for (bool again = true; again;) {
 		again = false;
-		if (transport_over_)
+		if (station_.over)
 			close_transport();
-		if (fill_wanted_) {
-			fill_wanted_ = false;
-			if (operable() && pool_)
-				fill_from_pool();
-		}
-		if (starved_ && open_.count() && operable() && !transport_over_) {
-			starved_ = false;
-			transport_->receivable();
+		if (station_.fill)
+			receive_.fill();
+		if (station_.starved && receive_.any_open() && station_.operable() &&
+		    !station_.over) {
+			station_.starved = false;
+			station_.transport->receivable();
 			again = true;
 		}
 		if (state() == tm_state::stopping)
 			again |= advance_stop();
-		if (!reaping_.empty())
-			reap();
-		again |= transport_over_ || fill_wanted_;
+		if (peers_.unused())
+			peers_.reap();
+		again |= station_.over || station_.fill;
 	}
 }
 
 int machine::fini()
 {
-	if (on_its_stack())
+	if (delivery_.on_its_stack())
 		return -EDEADLK;
 	{
 		hold h(*this);
@@ -360,40 +244,30 @@ int machine::fini()
 		set_state(tm_state::undefined);
 		exit_ = true;
 	}
-	domain_->let_go(this);
+	station_.domain->let_go(this);
 	if (thread_.joinable())
 		thread_.join();
 	while (deliver_all() != 0)
 		;
-	std::vector<core::peer *> known;
+	std::vector<std::unique_ptr<core::peer>> unused;
 	{
 		std::unique_lock guard(lock_);
-		changed_.wait(guard, [&] { return delivering_ == 0; });
-		transport_.reset();
-		peers_.for_each([&](core::peer &p) { known.push_back(&p); });
-		for (core::peer *&p : known) {
-			peers_.erase(*p);
-			if (p->references_.load(std::memory_order_acquire)) {
-				p->orphan = true;
-				p = nullptr;
-			}
-		}
-		reaping_.clear();
-		wanted_peers_ = 0;
+		changed_.wait(guard, [&] { return delivery_.idle(); });
+		station_.transport.reset();
+		unused = peers_.finish();
 		told_ = tm_state::undefined;
 		changed_.notify_all();
 	}
-	for (core::peer *p : known)
-		delete p;
-	if (pool_)
-		pool_->attached.fetch_sub(1);
-	domain_->remove_child();
+	unused.clear();
+	if (receive_.pool)
+		receive_.pool->attached.fetch_sub(1);
+	station_.domain->remove_child();
 	return 0;
 }
 
 void machine::end()
 {
-	if (on_its_stack())
+	if (delivery_.on_its_stack())
 		fatal("a transfer machine was destroyed by one of its own callbacks");
 	(void)stop(true);
 	{
@@ -415,7 +289,7 @@ int machine::wait(tm_state wanted, time_point deadline)
 		       (wanted == tm_state::started && state() > tm_state::started);
 	};
 	std::unique_lock guard(lock_);
-	if (!come() && on_its_stack())
+	if (!come() && delivery_.on_its_stack())
 		return -EDEADLK;
 	if (deadline == never)
 		changed_.wait(guard, come);
@@ -424,19 +298,86 @@ int machine::wait(tm_state wanted, time_point deadline)
 	return told_ == wanted ? 0 : -ECANCELED;
 }
 
-net::address machine::address()
+// ---- calls of programs -----------------------------------------------------------
+
+void machine::put_last(core::peer &p)
 {
-	hold h(*this);
-	return address_;
+	bool last;
+	{
+		hold h(*this);
+		last = peers_.drop_reference(p);
+	}
+	if (last)
+		delete &p;
 }
 
-time_point machine::now()
+int machine::add(net::buffer &b, const operation &op)
 {
-	if (!now_known_) {
-		now_ = clock::now();
-		now_known_ = true;
-	}
-	return now_;
+	buffer_state *s = b.state_.get();
+	if (!s || !op.handler || s->domain != station_.domain)
+		return -EINVAL;
+	if (!s->acquire())
+		return -EBUSY;
+	hold h(*this);
+	slot *placed = nullptr;
+	const int r = operations_.add(*s, op, false, placed);
+	if (r)
+		s->let_go();
+	else if (placed)
+		receive_.open(*placed);
+	return r;
+}
+
+bool machine::del(net::buffer &b)
+{
+	if (!b.state_)
+		return false;
+	hold h(*this);
+	slot *s = operations_.of(*b.state_);
+	if (!s)
+		return false;
+	operations_.count_del(*s);
+	cancel(*s, -ECANCELED);
+	return true;
+}
+
+void machine::cancel(slot &s, int reason)
+{
+	if (station_.places && s.transfer.queue == queue_type::msg_recv)
+		receive_.cancel(s, reason);
+	else
+		operations_.cancel(s, reason);
+}
+
+void machine::cancel_all(int reason)
+{
+	for (const spi::token t : operations_.all())
+		if (slot *s = operations_.find(t))
+			cancel(*s, reason);
+}
+
+// The pool's notifications that this machine causes are made as the hold ends, on the processors of
+// the machine's callbacks. The set is constant after start(), and there is no deficit before.
+void machine::provision()
+{
+	const stay_on there(cpus_);
+	hold h(*this);
+	receive_.fill();
+}
+
+// ---- calls of the transport ------------------------------------------------------
+
+void machine::completed(spi::token t, int status, std::size_t length)
+{
+	if (slot *s = operations_.find(t))
+		operations_.finish(*s, status == -ECANCELED && s->reason ? s->reason : status,
+				   length);
+}
+
+const spi::transfer *machine::find(spi::token t)
+{
+	const slot *s = operations_.find(t);
+	return s ? &s->transfer : nullptr;
 }
 
 } // namespace coop::net::core

@@ -119,7 +119,7 @@ public:
 	virtual void stopped() = 0;
 
 	/// The operation has ended, and its memory is quiet. `length`: bytes transferred, on the
-	/// passive side as well. A token that is not outstanding is counted and ignored.
+	/// passive side as well. A token that is not outstanding is ignored.
 	virtual void completed(spi::token, int status, std::size_t length) = 0;
 	/// The operation, or null: it has ended, or the token was never valid. The pointer is valid
 	/// until the next call of submit() or completed().

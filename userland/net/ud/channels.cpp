@@ -83,7 +83,7 @@ void channels::add(const coop_chan_tx &tx, const keyed_memory *payload)
 				     payload->key(segment)};
 			left -= piece.size();
 		}
-		if (left) { // more pieces than a WR has entries for, or not the device's memory
+		if (left) { // more pieces than a work request has entries for, or no keys
 			spi::gather(*payload, tx.off, head + tx.hdr_len, tx.len);
 			list[0].length += tx.len;
 			n = 1;

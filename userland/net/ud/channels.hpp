@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// channels.hpp - the two queue pairs that rpc/chan speaks through.
+// channels.hpp - the two queue pairs of rpc/chan.
 //
-// A send is a head, copied into a slot, and the pieces of the payload where they lie. Sends to
-// one queue pair are collected and posted together.
+// A send is a head, copied into a slot, and the pieces of the payload in place. Sends to one queue
+// pair are collected and posted together. Owns the queue pairs and the sends that are collected.
+// Used under the lock of the machine.
 #pragma once
 
 #include <array>
@@ -26,18 +27,18 @@ public:
 	static constexpr std::uint32_t recvs = 256;   ///< posted on the command channel; data: 2x
 
 	/// Reserves memory; nothing may be called before make().
-	/// `direct`: work requests may name any memory, and not only the slab and what has keys.
+	/// `direct`: work requests may name any memory, not only the slab and memory with keys.
 	channels(coop::ud::endpoint &, fetch_host::slab &, std::uint32_t qkey, bool direct);
 	/// Creates the queue pairs and posts. @throw std::system_error.
 	void make();
 
-	/// The command channel carries messages of rpc/fetch as well, by its send().
+	/// The command channel carries the control messages of rpc/fetch as well.
 	message_qp &line(std::uint32_t channel) { return line_[channel]; }
 	/// Payload bytes of a datagram.
 	std::uint32_t mtu(std::uint32_t channel) const { return line_[channel].bytes(); }
 	/// Addresses of both, as peers need them.
 	coop_chan_peer_addr self() const;
-	/// Posts the receive slots that have come back.
+	/// Posts the receive slots that are free again.
 	void repost();
 
 	/// A send that is over.
@@ -45,12 +46,12 @@ public:
 		std::uint32_t channel, id;
 		bool good;
 	};
-	/// Collects a datagram of rpc/chan, posting what must go before. `payload`: of the whole
+	/// Collects a datagram of rpc/chan, and posts what must go first. `payload`: of the whole
 	/// message.
 	void add(const coop_chan_tx &, const keyed_memory *payload);
-	/// Posts what was collected.
+	/// Posts the collected datagrams.
 	void post();
-	/// What has been over since the last call, in `out`.
+	/// The sends that ended since the last call, in `out`.
 	bool take_over(std::vector<over> &out)
 	{
 		out.clear();
@@ -58,7 +59,7 @@ public:
 		return !out.empty();
 	}
 
-	/// The network takes it from where it lies, and puts it there.
+	/// The network reads and writes it in place.
 	bool direct(const keyed_memory &m) const { return direct_ || !m.keys.empty(); }
 
 private:

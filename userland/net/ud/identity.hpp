@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 // identity.hpp - a transfer machine in 50 bits: IPv4 address, portal, TMID.
 //
-// Machines reach each other on their own network only (there is no router here), so the
-// network of a peer is the machine's own and need not travel. What remains fits a tag of
-// rpc/chan together with what the message is for, and one half of a file id of rpc/fetch;
-// both are authenticated, so who sent something is told with it and needs no table that
-// could have been forgotten.
+// Machines reach each other on their own network only (there is no router here), so the network of
+// a peer is the machine's own and is not sent. The rest fits a tag of rpc/chan together with the
+// kind of the message, and one half of a file id of rpc/fetch. Both are authenticated, so every
+// message names its sender, without a table that the receiver could have lost.
 #pragma once
 
 #include <cstring>
@@ -34,7 +33,7 @@ struct identity {
 				std::uint32_t(a.ip[14]) << 8 | a.ip[15],
 			std::uint32_t(a.portal) << id_bits | a.id};
 	}
-	/// The address of it on the network of `own`.
+	/// Its address on the network of `own`.
 	address on(const address &own) const
 	{
 		address a = own;
@@ -46,7 +45,7 @@ struct identity {
 	}
 };
 
-/// What a message of rpc/chan is, in the upper 8 bits of its tag; the sender is below.
+/// The kind of a message of rpc/chan, in the upper 8 bits of its tag; the sender is below.
 enum class tag_kind : std::uint8_t { message = 1, bulk = 2 };
 
 inline std::uint64_t make_tag(tag_kind k, identity sender)

@@ -255,7 +255,7 @@ unsigned machine::progress(unsigned budget)
 		}
 	}
 	if (options_.verbs) {
-		// A program that polls never arms, which is when changes are noticed.
+		// arm() notices changes, and a program that polls never arms.
 		if (++polls_ % polls_a_look == 0)
 			(void)endpoint_->arm();
 		if (const auto s = endpoint_->state(); s.changes != changes_) {
@@ -384,13 +384,13 @@ void machine::transmit(coop_chan_tx &tx, std::uint64_t now)
 	keyed_memory of_slab;
 	segment piece;
 	const keyed_memory *payload = &of_slab;
-	if (tx.len) {
+	if (tx.len && index != operations::none && !(*operations_)[index].sending) {
+		payload = &(*operations_)[index].memory;
+	} else if (tx.len) {
 		if (index == operations::none)
 			piece = {slab_->at(blank_at_), endpoint_->info().mtu};
-		else if ((*operations_)[index].sending)
-			piece = {bulk_->text(index), bulk_message::bytes};
 		else
-			payload = &(*operations_)[index].memory;
+			piece = {bulk_->text(index), bulk_message::bytes};
 		of_slab.segments = {&piece, 1};
 		of_slab.size = piece.length;
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// options.hpp - how a domain of the ud transport is set up; the same for all its machines.
+// options.hpp - the parameters of a domain of the ud transport, the same for all its machines.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // pages.hpp - the memory of a bulk operation as the pages that rpc/fetch moves.
 //
-// Page i is bytes [4096 i, 4096 (i + 1)) of the buffer, whatever its segments are. The last
-// one may reach beyond the end: what is there has memory of its own, because rpc/fetch may
-// move a datagram that came to the wrong page, all of it.
+// Page i is bytes [4096 i, 4096 (i + 1)) of the buffer, whatever its segments are. The last page
+// may reach past the end, and has memory of its own there, because rpc/fetch may move a whole
+// datagram that came to the wrong page.
 #pragma once
 
 #include "userland/net/memory.hpp"
@@ -12,7 +12,7 @@
 namespace coop::net::ud
 {
 
-/// Memory of an operation, and what a device calls its segments, if it knows them.
+/// Memory of an operation, and the keys of its segments if a device has registered them.
 struct keyed_memory : spi::memory {
 	std::span<const std::uint32_t> keys = {};
 
@@ -22,8 +22,8 @@ struct keyed_memory : spi::memory {
 constexpr unsigned page_shift = 12;
 constexpr std::size_t page_bytes = std::size_t{1} << page_shift;
 
-/// Pieces of [offset, offset + length), appended to `out`; what is behind `end` is in
-/// `beyond`, by its place in its page. @return false: there are more than `most`.
+/// Pieces of [offset, offset + length), appended to `out`; bytes past `end` are in `beyond`, at
+/// their offset in the page. @return false: there are more than `most`.
 inline bool page_pieces(const keyed_memory &m, std::size_t end, std::byte *beyond,
 			std::size_t offset, std::size_t length, coop::ud::sge *out,
 			std::uint32_t most, std::uint32_t &n)

@@ -17,8 +17,8 @@ constexpr std::uint32_t window_step = 8;           // pages at most
 constexpr std::uint32_t first_window = 16;         // pages: 64 KiB
 constexpr std::uint64_t longest_budget = 10000000; // us; rpc/fetch believes no more
 
-// Entries that a fragment has, beside GRH and spill; where a page is no whole number of
-// datagrams, there may be two fragments.
+// The entries of a work request for one fragment, besides GRH and spill. If a page is no whole
+// number of datagrams, there may be two fragments.
 std::uint32_t pieces_of_fragment(std::uint32_t mtu)
 {
 	return (fetch_host::most_sge - 2) / (page_bytes % mtu ? 2 : 1);
@@ -87,7 +87,7 @@ void reader::queue(reading &r)
 	waiting_.push_back(&r);
 }
 
-// Buffers take turns: who asked stands behind all that did not come to it.
+// Buffers take turns: one that asked waits behind all that could not.
 void reader::queue_behind(reading &r)
 {
 	if (r.queued || r.told)
@@ -115,7 +115,7 @@ void reader::conclude(reading &r, int status, std::uint64_t now)
 			(void)coop_engine_cancel(engine_, c.id, now);
 }
 
-// Of a peer that is another's by now, or begins anew, nothing is known.
+// The number has been reused, or its machine has restarted.
 void reader::forget(spi::peer_number n)
 {
 	if (n < paces_.size())
@@ -145,15 +145,15 @@ void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::u
 	const std::uint64_t took = now - since;
 	const std::uint32_t half = p.window.size / 2;
 	if (err == 0 && took < budget_ / 2) {
-		// A request waits for the others no longer than it might alone.
+		// A request waited for others no longer than it may take alone.
 		p.window.step = std::clamp(p.window.size / 4, 1u, window_step);
 		coop_window_grow(&p.window, n);
 		p.budget = std::max(budget_, p.budget / 2);
 	} else if (err == 0 && took > budget_) {
 		(void)coop_window_shrink(&p.window, half, since, now);
 	} else if (err == -ETIMEDOUT) {
-		// What came in that time may be under way, and half of the window in any case: on a
-		// wire that loses, most requests end short of some pages, whatever their number.
+		// The window becomes what came in that time, and at least its half: on a lossy wire
+		// most requests miss some pages, whatever their number.
 		const auto came =
 			static_cast<std::uint32_t>(std::uint64_t{p.window.size} * good / n);
 		if (coop_window_shrink(&p.window, std::max(half, came), since, now) && !good)
@@ -161,7 +161,7 @@ void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::u
 	}
 }
 
-// Not so long that what waits for it is given up before.
+// Not so long that the buffer is given up first.
 std::uint32_t reader::budget_of(std::uint64_t us) const
 {
 	const std::uint64_t most = std::min(patience_ / 4, longest_budget);
@@ -175,7 +175,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	pace &p = pace_of(r);
 	const auto [size, under_way] = std::pair{p.window.size, p.window.invited};
 	const std::uint32_t room = under_way < size ? size - under_way : 0;
-	// Not in crumbs.
+	// Wait for room for a request of some size.
 	if (free_.empty() || (under_way && room < std::min(max_pages_, (size + 1) / 2)))
 		return -EAGAIN;
 	const std::uint32_t most = std::min(max_pages_, room);
@@ -232,7 +232,7 @@ void reader::want(reading &r, std::uint64_t now)
 		const int err = ask(r, now);
 		if (err == 0) {
 			asked = asked_ = true;
-			// That it was others' turn is no sign of how the peer is.
+			// The wait for its turn says nothing about the peer.
 			if (const std::uint64_t since = std::exchange(r.waits_since, 0))
 				r.moved_at += now - since;
 			continue;
@@ -245,7 +245,7 @@ void reader::want(reading &r, std::uint64_t now)
 		}
 		if (err == -ENOENT)
 			r.engine_peer = engine_peer(r.peer, true, now);
-		// Places come free with other requests; peers come back with time.
+		// Other requests end and leave room; peers come back with time.
 		r.pause_until = err == -EAGAIN ? 0 : now + pause_us;
 		wake_ = std::min(wake_, now + pause_us);
 		if (asked)
@@ -327,8 +327,8 @@ std::uint32_t reader::pieces(std::uint64_t cookie, std::uint32_t page, std::uint
 	return n;
 }
 
-// The pages that are no device's memory, or lie in too many pieces. A page is received in one
-// way by all its datagrams, whichever attempt brings them.
+// The pages without keys, or in too many pieces. All datagrams of a page are received in the same
+// way, whichever attempt brings them.
 std::uint64_t reader::to_bounce(const record &c) const
 {
 	const keyed_memory &m = c.of->memory;

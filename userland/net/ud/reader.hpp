@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT
 // reader.hpp - the receiving side of bulk: another machine's buffer, read into ours.
 //
-// rpc/fetch does it, as it fetches pages of a file: "file" is the operation of the other side
-// (token and who asks), "version" is the key of that operation. Receive WRs of a queue
-// pair that belongs to the request lie straight on the buffer; generation, COMMIT, stop and
-// drain are those of page fetches. What this file adds: a buffer is cut into requests, a few
-// of which are under way at a time (the engine's window bounds the bytes over all buffers);
-// pages that a request did not bring are asked for again until nothing has come for a while.
-// How many pages of a peer are asked for at a time, and how long they may take, follows what
-// came: the way to it, or its processor, may be a thousand times slower than another's, and
-// what it has begun to send for a request that is over is sent in vain.
+// rpc/fetch does it, as it fetches pages of a file: the "file" is the operation of the other side
+// (its token, and the asker), the "version" is the key of that operation. Receive work requests of
+// a queue pair that belongs to the request point at the buffer itself; generation, COMMIT, stop and
+// drain are those of page fetches. This file cuts a buffer into requests, a few of which are under
+// way at a time (the engine's window bounds the bytes over all buffers), and asks again for pages
+// that a request did not bring, until nothing has come for a while. The pages asked of a peer at a
+// time, and the time they may take, follow what came: the path to one peer, or its processor, may
+// be a thousand times slower than another's, and data for a request that is over is sent in vain.
 //
-// A request that found nothing has two meanings: the operation is gone over there, or the
-// engine had given the peer up before it asked. WRs that were posted tell which.
+// A request that found nothing has two meanings: the other side has no such operation, or the
+// engine had given the peer up before it asked. Only in the first case were work requests posted.
+//
+// Owns the requests, and the pace of each peer. Used under the lock of the machine.
 #pragma once
 
 #include <deque>
@@ -36,18 +37,18 @@ struct reading {
 	spi::token from = 0;   // the other side's operation
 	std::uint64_t key = 0; // to use it
 	spi::peer_number peer = spi::no_peer;
-	std::uint32_t op = 0; // whose it is
+	std::uint32_t op = 0; // of the machine
 
 	// The reader's.
 	std::uint32_t engine_peer = 0;
 	std::uint32_t pages = 0, good = 0, next = 0; // next: first page never asked for
 	std::vector<std::pair<std::uint32_t, std::uint32_t>> again; // runs of pages
 	std::uint32_t in_flight = 0;
-	std::uint64_t moved_at = 0;    // when something last came; others' turns do not count
-	std::uint64_t waits_since = 0; // it is others' turn; 0: it is not
+	std::uint64_t moved_at = 0;    // when data last came; waiting for its turn does not count
+	std::uint64_t waits_since = 0; // for its turn, behind other buffers; 0: it does not
 	std::uint64_t pause_until = 0;
 	int status = 0;
-	bool ending = false; // over, with status, once nothing is in flight
+	bool ending = false; // over, with `status`, once nothing is in flight
 	bool queued = false, told = false;
 };
 
@@ -98,7 +99,7 @@ private:
 		reading *of = nullptr;
 		std::uint32_t id = 0;
 		std::uint32_t slot = no_slot; // that receives were posted on; no_slot: none yet
-		std::uint64_t since = 0;      // it was asked
+		std::uint64_t since = 0;      // when it was asked
 		fetch_host::page_list pages;
 		std::uint64_t bounced = 0; // ordinals that are received elsewhere, then copied
 	};
@@ -146,7 +147,7 @@ private:
 	std::vector<pace> paces_; // by peer number
 	std::vector<std::uint32_t> free_;
 	std::deque<reading *> waiting_; // have something to ask for
-	std::vector<reading *> behind_; // of those, who asked just now
+	std::vector<reading *> behind_; // asked just now, so they wait behind the others
 	std::vector<reading *> over_;
 	std::uint64_t wake_ = ~0ull;
 	bool asked_ = false; // since advance() was called

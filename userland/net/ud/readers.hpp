@@ -14,6 +14,7 @@
 // reader; bulk sends the questions. Used under the lock of the machine.
 #pragma once
 
+#include <cerrno>
 #include <vector>
 
 #include "operations.hpp"
@@ -29,9 +30,22 @@ public:
 	explicit readers(operations &o) : operations_(o) {}
 
 	/// This machine reads the operation.
-	void began(std::uint32_t index, identity reader, std::uint64_t now);
+	void began(std::uint32_t index, identity reader, std::uint64_t now)
+	{
+		if (begun_.empty())
+			look_at_ = now + watch_every_us;
+		begun_.join(
+			index, [this](auto i) -> auto & { return operations_[i].begun_at; });
+		operations_[index].reader = reader;
+		operations_[index].asked = false;
+	}
 	/// The operation has no reader (any more).
-	void left(std::uint32_t index);
+	void left(std::uint32_t index)
+	{
+		begun_.leave(
+			index, [this](auto i) -> auto & { return operations_[i].begun_at; });
+		operations_[index].asked = false;
+	}
 	/// The last of its requests is over.
 	void paused(std::uint32_t index, std::uint64_t now)
 	{
@@ -39,14 +53,51 @@ public:
 	}
 	std::uint64_t deadline() const { return begun_.empty() ? ~0ull : look_at_; }
 	/// At the deadline: the operations whose readers are to be asked.
-	void due(std::uint64_t now, std::vector<std::uint32_t> &out);
+	void due(std::uint64_t now, std::vector<std::uint32_t> &out)
+	{
+		look_at_ = now + watch_every_us;
+		for (const std::uint32_t index : begun_) {
+			op &o = operations_[index];
+			if (o.serving || now < o.ask_at)
+				continue;
+			o.ask_at = now + probe_every_us; // if it cannot be asked now
+			out.push_back(index);
+		}
+	}
 	/// The question is under way.
-	void asked(std::uint32_t index);
+	void asked(std::uint32_t index)
+	{
+		operations_[index].asked = true;
+		operations_[index].ask_at = ~0ull; // until that is over
+	}
 	/// The question about this operation was acknowledged, or not. @return the status that the
 	/// operation ends with; 0: it goes on.
-	int answered(std::uint32_t index, int err, std::uint64_t now);
+	int answered(std::uint32_t index, int err, std::uint64_t now)
+	{
+		op &o = operations_[index];
+		if (!o.begun_at)
+			return 0;
+		o.ask_at = now + probe_every_us;
+		if (!o.asked)
+			return 0;         // it reads again
+		if (err == -ECONNREFUSED) // the host is there, the machine is not
+			return -ECONNRESET;
+		// No session: its requests are all that was heard of it.
+		if (err == -EHOSTDOWN || err == -EHOSTUNREACH)
+			return -EHOSTDOWN;
+		return 0; // it answers, or sessions ended under the question: ask again later
+	}
 	/// The reader has not read all: it says so. @return as answered().
-	int gave_up(std::uint32_t index, outcome, identity from);
+	int gave_up(std::uint32_t index, outcome result, identity from)
+	{
+		op &o = operations_[index];
+		if (!o.asked || !(from == o.reader))
+			return 0;
+		if (result == outcome::gone)
+			return -ECONNRESET;
+		left(index);
+		return 0;
+	}
 
 private:
 	operations &operations_;

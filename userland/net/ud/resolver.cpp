@@ -5,9 +5,8 @@
 //   24 GID (16)   40 LID (16)   42 SL   43 zero   44 QPN, Q_Key of the command QP, QPN, Q_Key of
 //   the data QP (32 each)   60 instance (32)   64 MAC (64) over all before it
 //
-// Questions are as long as answers, so that nobody is sent more than he could have been sent
-// directly. An answer counts if it names an open question's nonce and comes from the host
-// that was asked.
+// Questions are as long as answers, so that forged questions amplify nothing. An answer counts if
+// it names the nonce of an open question and comes from the host that was asked.
 #include "resolver.hpp"
 
 #include <arpa/inet.h>
@@ -32,8 +31,8 @@ constexpr std::uint32_t magic = 0x63646973; // "sidc" in memory order
 constexpr std::uint8_t version = 1;
 enum kind : std::uint8_t { ask_kind = 1, here_kind = 2, absent_kind = 3 };
 
-// Below the ports that Linux hands out by itself. Portals that differ by less than two, and
-// all TMIDs of one, have first candidates of their own.
+// Below the ports that Linux assigns by itself. Two adjacent portals, and all TMIDs of one, have
+// first candidates of their own.
 constexpr std::uint32_t first_port = 16384, ports = 8192, stride = 2731;
 
 constexpr unsigned most_tries = 9;
@@ -67,8 +66,8 @@ template <class T> T get_le(const std::uint8_t *p)
 	return v;
 }
 
-// Whether what came from the queue of errors is of the port, or of a firewall for it; else the way
-// to the host is interrupted, perhaps for a moment.
+// Whether an error report is about the port, or from a firewall for it. If not, the path to the
+// host is interrupted, perhaps for a moment.
 bool of_the_port(msghdr &h)
 {
 	for (cmsghdr *c = CMSG_FIRSTHDR(&h); c; c = CMSG_NXTHDR(&h, c))
@@ -263,7 +262,7 @@ void resolver::handle(const std::uint8_t *data, std::size_t length, std::uint32_
 	conclude(static_cast<spi::peer_number>(nonce), 0, a, get_le<std::uint32_t>(data + 60));
 }
 
-// What the hosts that were asked say about their ports.
+// Reads what the hosts report about the ports that were asked.
 bool resolver::read_errors(std::uint64_t now)
 {
 	bool any = false;

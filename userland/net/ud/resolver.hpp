@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
 // resolver.hpp - from the address of a transfer machine to its queue pairs.
 //
-// A device chooses QP numbers, soft RoCE UDP ports, so they have to be asked for, as SIDR does for
-// datagrams on InfiniBand. Every machine has a UDP socket at its IP, on one of four ports that
-// follow from portal and TMID, and answers with the addresses of its queue pairs. The answer
-// carries a MAC and the number that the question was given.
+// A device chooses QP numbers, and soft RoCE UDP ports, so a machine asks its peers for them, as
+// SIDR does for datagrams on InfiniBand. Every machine has a UDP socket at its IP, on one of four
+// ports that follow from portal and TMID, and answers with the addresses of its queue pairs. The
+// answer carries a MAC and the nonce of the question.
 //
-// A question goes to the four ports one after the other, on as soon as the host says that
-// nobody is there or a machine says that it is another one. All four: -ECONNREFUSED. Where
-// nothing is said at all it is repeated, ever later; then -EHOSTUNREACH.
+// A question goes to the four ports in turn: to the next one as soon as the host refuses the port
+// or another machine answers. If all four refuse: -ECONNREFUSED. Without an answer it is repeated,
+// at growing intervals; then -EHOSTUNREACH.
+//
+// Owns the socket and the open questions. Used under the lock of the machine.
 #pragma once
 
 #include <deque>
@@ -29,7 +31,7 @@ public:
 		spi::peer_number number;
 		int status; ///< 0, -ECONNREFUSED, -EHOSTUNREACH
 		coop_chan_peer_addr where;
-		std::uint32_t instance; ///< of the machine: another one after it was started anew
+		std::uint32_t instance; ///< of the machine: another one after a restart
 	};
 	struct counters {
 		std::uint64_t asked, answered, malformed, strangers;
@@ -41,7 +43,7 @@ public:
 	resolver(const resolver &) = delete;
 	resolver &operator=(const resolver &) = delete;
 
-	/// A UDP port that belongs to this machine alone if its own candidates do.
+	/// A UDP port that no other machine uses if none uses its candidates.
 	std::uint16_t companion_port() const { return companion_; }
 	/// From now on questions are answered, with this.
 	void answer_with(const coop_chan_peer_addr &self, std::uint32_t instance)
@@ -54,10 +56,10 @@ public:
 	void ask(spi::peer_number n, identity who, std::uint64_t now);
 	void forget(spi::peer_number n);
 	bool asking() const { return !questions_.empty(); }
-	/// So many questions are open that strangers have to wait.
+	/// Too many questions are open to ask about strangers.
 	bool crowded() const { return questions_.size() >= most_for_strangers; }
 
-	/// Reads what has come. @return whether there was anything.
+	/// Reads what has arrived. @return whether there was anything.
 	bool progress(std::uint64_t now);
 	bool next(result &);
 	std::uint64_t deadline() const { return timers_.empty() ? ~0ull : timers_.begin()->first; }

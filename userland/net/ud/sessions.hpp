@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// sessions.hpp - the sessions of a machine at rpc/chan, and which of them may end for another's.
+// sessions.hpp - the sessions of a machine at rpc/chan, and which of them may end to make room.
 //
-// Those that nothing is under way with stand in a line, the one that was used longest ago at its
-// head. Every step is one of a doubly linked list, however many there are.
+// Idle sessions are in a line, the least recently used at its head. The line is a doubly linked
+// list, so every step takes constant time.
 #pragma once
 
 #include <unordered_map>
@@ -17,7 +17,7 @@ namespace coop::net::ud
 class sessions
 {
 public:
-	/// Of a session that is known; 0: none.
+	/// Of a session here; 0: none.
 	using position = std::uint32_t;
 
 	struct session {
@@ -25,14 +25,14 @@ public:
 		spi::peer_number peer = spi::no_peer;
 	};
 
-	/// A session that a stranger has begun. It stands in the line until own() or drop().
+	/// A session that a stranger has begun. It is in the line until own().
 	void add_stranger(std::uint32_t chan)
 	{
 		const auto [it, is_new] = strangers_.try_emplace(chan, 0);
 		if (is_new)
 			it->second = add({chan, spi::no_peer});
 	}
-	/// This one is the peer's, in whose place, or 0, there was another or the same.
+	/// This session is the peer's, and replaces the one at its position, if any.
 	void own(position &at, std::uint32_t chan, spi::peer_number n, bool idle)
 	{
 		if (const auto it = strangers_.find(chan); it != strangers_.end()) {
@@ -46,19 +46,19 @@ public:
 		if (idle)
 			join(at);
 	}
-	/// The peer's is over.
+	/// The peer's session is over.
 	void drop(position &at)
 	{
 		if (at)
 			erase(std::exchange(at, 0));
 	}
-	/// Something is under way with it.
+	/// An operation uses it.
 	void busy(position at)
 	{
 		if (at)
 			leave(at);
 	}
-	/// Nothing is, and it has been used now.
+	/// No operation uses it any more; it was used just now.
 	void idle(position at)
 	{
 		if (!at || at == entries_[0].before)
@@ -66,22 +66,22 @@ public:
 		leave(at);
 		join(at);
 	}
-	/// If nothing is under way with it, it has been used now.
+	/// If it is idle, it was used just now.
 	void used(position at)
 	{
 		if (at && entries_[at].in)
 			idle(at);
 	}
-	/// The head of the line. chan 0: nobody stands there.
+	/// The head of the line. chan 0: the line is empty.
 	session oldest() const
 	{
 		const position at = entries_[0].after;
 		return at ? entries_[at].what : session{};
 	}
-	/// It has been used now.
+	/// Moves the head of the line to its end.
 	void pass_oldest() { used(entries_[0].after); }
-	/// Takes the head of the line off; the place of its peer is 0 from then on, which the
-	/// caller sees to. chan 0: nobody stands there.
+	/// Removes the head of the line; the caller sets the position of its peer to 0. chan 0: the
+	/// line is empty.
 	session take_oldest()
 	{
 		const position at = entries_[0].after;

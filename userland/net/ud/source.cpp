@@ -50,7 +50,7 @@ std::uint32_t source::pieces(std::uint64_t cookie, std::uint32_t page, std::uint
 	    page_pieces(r.memory, r.length, slots_.zeros(), at, length, out.data(),
 			static_cast<std::uint32_t>(out.size()), n))
 		return n;
-	// Memory in too many pieces, or not the device's.
+	// In too many pieces, or without keys: a copy.
 	std::byte *hold =
 		slots_.at(bounce_at_ + (cookie * COOP_MAX_PAGES + page) * page_bytes + offset);
 	const std::size_t inside = at < r.length ? std::min<std::size_t>(length, r.length - at) : 0;

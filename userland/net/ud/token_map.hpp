@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// token_map.hpp - from tokens to numbers, without an allocation an operation.
+// token_map.hpp - from tokens to numbers, without an allocation for each.
 //
-// Open addressing; what is erased is closed up by moving later entries back, so that there
-// are no tombstones and a table that is used for ever stays as fast as a new one.
+// Open addressing. erase() moves later entries back into the gap, so there are no tombstones, and a
+// table in long use stays as fast as a new one.
 #pragma once
 
 #include <bit>
@@ -64,8 +64,8 @@ private:
 	};
 	std::size_t mask() const { return slots_.size() - 1; }
 	std::size_t next(std::size_t i) const { return (i + 1) & mask(); }
-	// Of the slot alone, which is used again soon, so that entries stay in the cache; spread,
-	// because what is erased costs the length of its run.
+	// From the slot alone: slots are reused soon, so entries stay in the cache. Spread, because
+	// erase() takes as long as the run of entries.
 	std::size_t home(spi::token t) const
 	{
 		constexpr spi::token slot_mask = (1u << 20) - 1;

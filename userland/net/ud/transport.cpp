@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// transport.cpp - the ud transport: its parameters, and what a domain of it knows.
+// transport.cpp - the ud transport: its parameters and its domains.
 #include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
@@ -12,8 +12,8 @@
 #include "coop/cluster_key.hpp"
 #include "machine.hpp"
 
-// The engines' assertions: memory is in the hands of the network, and wrong data would be
-// worse than none. A program that has engines of its own has a hook of its own.
+// The engines' assertions: the network may write to memory, and wrong data would be worse than
+// none. A program that has engines of its own has a hook of its own.
 extern "C" __attribute__((weak, visibility("default"))) void
 coop_assert_failed(const char *what, const char *file, int line)
 {
@@ -69,7 +69,7 @@ constexpr std::string_view of_soft_roce[] = {"udp_port",       "socket_buffer", 
 					     "test_duplicate", "test_reorder",  "test_corrupt",
 					     "test_slow",      "test_longest",  "test_seed"};
 
-// What would do nothing is not taken: who gives it believes that it does something.
+// Refuses a parameter without effect: its user believes that it has one.
 void refuse_idle(const spi::parameter_values &p, bool verbs)
 {
 	const std::span<const std::string_view> idle =
@@ -139,13 +139,12 @@ class ud_domain final : public spi::transport_domain
 public:
 	explicit ud_domain(options o) : options_(std::move(o))
 	{
-		// One that is not there is an error of whoever opens the domain, where there is
-		// room to say so; a machine's start has a number only.
+		// A missing device is an error here, where there is a text to say so; the start of
+		// a machine returns a number only.
 		std::uint32_t mtu = options_.mtu;
 		if (options_.verbs)
 			mtu = std::min(mtu, coop::ud::find_verbs(options_.device));
-		// Soft RoCE may be given less by a machine's interface, of which nothing is known
-		// yet, and a session by its peer.
+		// The interface of a machine may allow soft RoCE less, and a peer its session.
 		limits_.max_message = options_.longest_message(mtu);
 		limits_.max_buffer = std::size_t{1} << 32;
 		limits_.max_segment = std::size_t{1} << 32;
@@ -162,7 +161,7 @@ public:
 			return -EINVAL;
 		return spi::check_own_ip(own.ip);
 	}
-	// Soft RoCE reads and writes any memory. A device wants keys, which each machine asks for.
+	// Soft RoCE reads and writes any memory. A device needs keys, which each machine obtains.
 	int register_memory(std::span<const segment> s, void **registration) override
 	{
 		*registration = options_.verbs ? keys_.add(s) : nullptr;
@@ -178,7 +177,7 @@ private:
 	const options options_;
 	machine::memory_keys keys_;
 	domain_limits limits_{};
-	// A message is acknowledged when it lies in its receiver's memory.
+	// A message is acknowledged when it is in its receiver's memory.
 	spi::traits traits_{{true, true}, true, false, 0, false};
 };
 

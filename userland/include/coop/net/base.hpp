@@ -57,6 +57,7 @@ class buffer_state;
 class domain_state;
 class pool_state;
 class machine;
+class peers;
 } // namespace core
 
 } // namespace coop::net

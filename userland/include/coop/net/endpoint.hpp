@@ -38,7 +38,7 @@ protected:
 
 private:
 	friend class endpoint_ptr;
-	friend class core::machine;
+	friend class core::peers;
 
 	void get() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
 	void put() noexcept
