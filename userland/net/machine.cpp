@@ -11,7 +11,17 @@
 #include "fatal.hpp"
 #include "processors.hpp"
 
-namespace coop::net::core
+namespace coop::net
+{
+
+void endpoint::put_last() noexcept
+{
+	auto &p = static_cast<core::peer &>(*this);
+	const std::shared_ptr<core::machine> m = p.home; // the call may delete p
+	m->put_last(p);
+}
+
+namespace core
 {
 
 namespace
@@ -380,4 +390,6 @@ const spi::transfer *machine::find(spi::token t)
 	return s ? &s->transfer : nullptr;
 }
 
-} // namespace coop::net::core
+} // namespace core
+
+} // namespace coop::net

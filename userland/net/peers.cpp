@@ -2,21 +2,11 @@
 // peers.cpp - see peers.hpp. The table has chains by address and an array by number.
 //
 // The table doubles when there is one peer a bucket, so a search looks at one or two.
+#include "peers.hpp"
+
 #include <cerrno>
 
-#include "machine.hpp"
-
-namespace coop::net
-{
-
-void endpoint::put_last() noexcept
-{
-	auto &p = static_cast<core::peer &>(*this);
-	const std::shared_ptr<core::machine> m = p.home; // the call may delete p
-	m->put_last(p);
-}
-
-namespace core
+namespace coop::net::core
 {
 
 peers::peers(station &s, std::enable_shared_from_this<machine> &home) : station_(s), home_(home) {}
@@ -181,6 +171,4 @@ void peers::rehash()
 		}
 }
 
-} // namespace core
-
-} // namespace coop::net
+} // namespace coop::net::core

@@ -79,7 +79,7 @@ bool machine::sleeper_wanted()
 		return true;
 	if (notify_ && (delivery_.deliverable() || sleeper_.leased()))
 		return true;
-	return sleeper_.outdated(next_deadline());
+	return sleeper_.outdated([this] { return next_deadline(); });
 }
 
 void machine::run()

@@ -39,9 +39,10 @@ public:
 	bool leased() const { return how_ == how::leased; }
 	/// Other threads poll in its place, and the transport is no longer obliged to wake it, or a
 	/// deadline is earlier than it knows.
-	bool outdated(time_point next) const
+	template <class function> bool outdated(function next_deadline) const
 	{
-		return how_ == how::armed && (progressed_ >= spi::armed_calls || next < until_);
+		return how_ == how::armed &&
+		       (progressed_ >= spi::armed_calls || next_deadline() < until_);
 	}
 	/// The caller will kick() once it has released the lock.
 	void promise_kick() { kicked_ = true; }

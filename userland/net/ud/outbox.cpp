@@ -30,9 +30,9 @@ void outbox::submit(std::uint32_t index, std::uint64_t now)
 void outbox::go(std::uint32_t index, std::uint64_t now)
 {
 	op &o = operations_[index];
+	if (!o.sending)
+		o.state = op_state::address;
 	if (!peers_[o.peer].resolved) {
-		if (!o.sending)
-			o.state = op_state::address;
 		if (o.peer >= waiting_.size())
 			waiting_.resize(o.peer + 1);
 		waiting_[o.peer].push_back(index);
