@@ -159,13 +159,11 @@ lease_table::holder *lease_table::standing_locked(const session *who, const coop
 bool lease_table::tell(const session *who, const coop_fid &id, number lease,
 		       const coop_st_time &changed)
 {
-	todo out;
 	bool stands = false;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		holder *const h = standing_locked(who, id, lease);
 		if (!h)
-			return false;
+			return;
 		file &f = files_.find(id)->second;
 		const bool moved = later(changed, f.seen), older = later(f.seen, changed);
 		// A client's change leaves 'seen' at the state that it made. For a change by
@@ -179,35 +177,28 @@ bool lease_table::tell(const session *who, const coop_fid &id, number lease,
 			recall_locked(id, f, nullptr, out);
 		if (moved)
 			f.seen = changed;
-	}
-	run(std::move(out));
+	});
 	return stands;
 }
 
 void lease_table::withdraw(const session *who, const coop_fid &id, number lease)
 {
-	todo out;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		holder *const h = standing_locked(who, id, lease);
 		if (h && h->told)
 			recall_one_locked(id, *h, out);
 		else if (h)
 			remove_locked(files_.find(id), who, out);
-	}
-	run(std::move(out));
+	});
 }
 
 void lease_table::forgo(const session *who, const coop_fid &id, number lease)
 {
-	todo out;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		const holder *const h = standing_locked(who, id, lease);
 		if (h && !h->told)
 			remove_locked(files_.find(id), who, out);
-	}
-	run(std::move(out));
+	});
 }
 
 lease_table::offer::offer(lease_table &table, const std::shared_ptr<session> &who,
@@ -256,28 +247,22 @@ bool lease_table::holds(const session *who, const coop_fid &id) const
 
 void lease_table::give_back(const session *who, const coop_fid &id)
 {
-	todo out;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		const auto it = files_.find(id);
 		if (it != files_.end())
 			remove_locked(it, who, out);
-	}
-	run(std::move(out));
+	});
 }
 
 void lease_table::give_back_all(const session *who)
 {
-	todo out;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		const auto mine = held_.find(who);
 		if (mine == held_.end())
 			return;
 		for (const coop_fid &id : set(mine->second))
 			remove_locked(files_.find(id), who, out);
-	}
-	run(std::move(out));
+	});
 }
 
 void lease_table::recall_one_locked(const coop_fid &id, holder &h, todo &out)
@@ -350,14 +335,11 @@ void lease_table::end(const fids &what)
 
 void lease_table::changed(const coop_fid &id)
 {
-	todo out;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		const auto it = files_.find(id);
 		if (it != files_.end())
 			recall_locked(id, it->second, nullptr, out);
-	}
-	run(std::move(out));
+	});
 }
 
 // False: no inode of the file is at hand.
@@ -373,9 +355,7 @@ bool lease_table::stat_locked(const file &f, coop_st_time &changed) const
 
 void lease_table::on_event(int watch)
 {
-	todo out;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		const auto recall = [&](const coop_fid &id) {
 			const auto it = files_.find(id);
 			coop_st_time now;
@@ -393,8 +373,7 @@ void lease_table::on_event(int watch)
 		} else if (const auto w = watched_.find(watch); w != watched_.end()) {
 			recall(coop_fid(w->second));
 		}
-	}
-	run(std::move(out));
+	});
 }
 
 void lease_table::stop_writer_locked(const coop_fid &id, todo &out)
@@ -408,9 +387,7 @@ void lease_table::stop_writer_locked(const coop_fid &id, todo &out)
 
 void lease_table::on_writer(int guard)
 {
-	todo out;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		if (guard == file_watch::any) {
 			for (const auto &[g, id] : guarded_)
 				if (!file_watch::stands(g))
@@ -418,16 +395,13 @@ void lease_table::on_writer(int guard)
 		} else if (const auto g = guarded_.find(guard); g != guarded_.end()) {
 			stop_writer_locked(g->second, out);
 		}
-	}
-	run(std::move(out));
+	});
 }
 
 void lease_table::expire(clock::time_point now)
 {
-	todo out;
 	std::size_t lost = 0;
-	{
-		std::lock_guard lock(mutex_);
+	locked([&](todo &out) {
 		for (; !recalls_.empty() && now - recalls_.front().when >= lease_answer_time;
 		     recalls_.pop_front()) {
 			const recall &r = recalls_.front();
@@ -441,12 +415,11 @@ void lease_table::expire(clock::time_point now)
 					break;
 				}
 		}
-	}
+	});
 	count.unanswered.fetch_add(lost, std::memory_order_relaxed);
 	if (lost)
 		spdlog::warn("{} leases ended because their clients did not answer for {} s", lost,
 			     lease_answer_time.count() / 1000);
-	run(std::move(out));
 }
 
 void lease_table::clear()

@@ -167,6 +167,16 @@ private:
 		std::vector<std::shared_ptr<session>> unused; // we may hold their last reference
 	};
 	void run(todo &&);
+	// Calls change(todo &) with the table locked, then does what it left to do.
+	template <class act> void locked(act change)
+	{
+		todo out;
+		{
+			std::lock_guard lock(mutex_);
+			change(out);
+		}
+		run(std::move(out));
+	}
 
 	static bool others_hold(const file &, const session *by);
 	holder *standing_locked(const session *, const coop_fid &, number lease);
