@@ -26,7 +26,7 @@ void lookup_itself(fuse_req_t req, fuse_ino_t ino)
 	if (int err = c.mount.storage().getattr(caller_of(req), e.fh, e.attr))
 		return reply_status(req, err);
 	// A path handle may lead to another file by now.
-	if (!client::fid_equal{}(e.attr.fid, known->fid))
+	if (!fid_equal{}(e.attr.fid, known->fid))
 		return reply_status(req, -ESTALE);
 	fuse_entry_param p = make_entry(c, e, asked);
 	// Its number was evicted in between, and it has got a new one.

@@ -11,8 +11,8 @@
 #include <cstring>
 
 #include "userland/cli/control.hpp"
-#include "userland/cli/descriptor.hpp"
 #include "userland/cli/mounts.hpp"
+#include "userland/include/coop/unique_fd.hpp"
 
 namespace coop::cli
 {
@@ -77,7 +77,7 @@ failure explain(const std::string &mountpoint, const std::string &path, const ch
 result<std::string> read_control(const std::string &mountpoint, const char *name)
 {
 	const auto path = control_path(mountpoint, name);
-	const descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+	const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
 	if (file.get() < 0)
 		return explain(mountpoint, path, "read", errno);
 	std::string text;
@@ -100,7 +100,7 @@ result<std::string> read_control(const std::string &mountpoint, const char *name
 result<done> write_control(const std::string &mountpoint, const char *name, const std::string &text)
 {
 	const auto path = control_path(mountpoint, name);
-	const descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+	const unique_fd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
 	if (file.get() < 0)
 		return explain(mountpoint, path, "write", errno);
 	ssize_t n;

@@ -15,7 +15,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <memory>
 
 #include "userland/cli/commands.hpp"
 #include "userland/cli/control.hpp"
@@ -23,6 +22,7 @@
 #include "userland/cli/mount_options.hpp"
 #include "userland/cli/mounts.hpp"
 #include "userland/cli/process.hpp"
+#include "userland/include/coop/unique_fd.hpp"
 
 namespace coop::cli
 {
@@ -157,9 +157,7 @@ result<done> wait_usable(const process &child, const std::string &dir, deadline 
 			 double seconds)
 {
 	// The kernel flags a change of the mount table on this descriptor (POLLPRI).
-	const int table = ::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-	const std::unique_ptr<const int, void (*)(const int *)> owner(
-		&table, [](const int *fd) { ::close(*fd); });
+	const unique_fd table(::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC));
 	for (bool running = true; running || milliseconds_until(limit) > 0;) {
 		if (running && child.ended_by({})) {
 			running = false;
@@ -171,7 +169,7 @@ result<done> wait_usable(const process &child, const std::string &dir, deadline 
 		if (milliseconds_until(limit) == 0)
 			break;
 		// The child has gone into the background, so the mount exists or will soon.
-		pollfd p[] = {{table, POLLPRI, 0}, {child.descriptor(), POLLIN, 0}};
+		pollfd p[] = {{table.get(), POLLPRI, 0}, {child.descriptor(), POLLIN, 0}};
 		::poll(p, running ? 2 : 1, running ? milliseconds_until(limit) : 20);
 	}
 	child.signal(SIGTERM);

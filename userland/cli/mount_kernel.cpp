@@ -18,9 +18,9 @@
 #include <fstream>
 #include <memory>
 
-#include "userland/cli/descriptor.hpp"
 #include "userland/cli/process.hpp"
 #include "userland/include/coop/cluster_key.hpp"
+#include "userland/include/coop/unique_fd.hpp"
 
 namespace coop::cli
 {
@@ -215,7 +215,7 @@ result<done> mount_kernel(const mount_request &r, const mount_spec &spec, const 
 			     options.fs_text().c_str());
 	if (r.fake)
 		return done{};
-	const descriptor fs(fsopen("coopfs", FSOPEN_CLOEXEC));
+	const unique_fd fs(fsopen("coopfs", FSOPEN_CLOEXEC));
 	if (fs.get() < 0)
 		return refused(-1, errno, "fsopen");
 	if (fsconfig(fs.get(), FSCONFIG_SET_STRING, "source", r.spec.c_str(), 0) != 0 ||
@@ -228,7 +228,7 @@ result<done> mount_kernel(const mount_request &r, const mount_spec &spec, const 
 		return ok;
 	if (fsconfig(fs.get(), FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0)
 		return refused(fs.get(), errno, "mounting " + r.spec);
-	const descriptor tree(fsmount(fs.get(), FSMOUNT_CLOEXEC, mount_attributes(options.flags)));
+	const unique_fd tree(fsmount(fs.get(), FSMOUNT_CLOEXEC, mount_attributes(options.flags)));
 	if (tree.get() < 0)
 		return refused(fs.get(), errno, "mounting " + r.spec);
 	if (move_mount(tree.get(), "", AT_FDCWD, dir.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0)
@@ -242,7 +242,7 @@ result<done> remount_kernel(const mount_request &r, const std::string &dir,
 	const unsigned long said = options.said | (r.from_mount8 ? ~0ul : 0);
 	if (r.fake)
 		return done{};
-	const descriptor fs(fspick(AT_FDCWD, dir.c_str(), FSPICK_CLOEXEC));
+	const unique_fd fs(fspick(AT_FDCWD, dir.c_str(), FSPICK_CLOEXEC));
 	if (fs.get() < 0)
 		return refused(-1, errno, "fspick " + dir);
 	for (const auto &word : options.fs)

@@ -75,33 +75,25 @@ result<process> process::start(const std::vector<std::string> &argv)
 	if (const int err = posix_spawn(&pid, argv[0].c_str(), nullptr, nullptr,
 					pointers(argv).data(), environ))
 		return cannot_start(argv[0], err);
-	const int fd = pidfd_open(pid, 0);
-	if (fd < 0) {
+	unique_fd fd(pidfd_open(pid, 0));
+	if (!fd) {
 		const int err = errno;
 		::kill(pid, SIGTERM); // our child, not reaped yet: the pid is still its own
 		::waitpid(pid, nullptr, 0);
 		return cannot_start(argv[0], err);
 	}
-	return process(pid, fd);
+	return process(pid, std::move(fd));
 }
 
 std::optional<process> process::adopt(pid_t pid)
 {
-	const int fd = pidfd_open(pid, 0);
-	return fd < 0 ? std::nullopt : std::optional(process(pid, fd));
-}
-
-process::process(process &&o) noexcept : pid_(o.pid_), fd_(std::exchange(o.fd_, -1)) {}
-
-process::~process()
-{
-	if (fd_ >= 0)
-		::close(fd_);
+	unique_fd fd(pidfd_open(pid, 0));
+	return fd ? std::optional(process(pid, std::move(fd))) : std::nullopt;
 }
 
 bool process::ended_by(deadline d) const
 {
-	pollfd p{fd_, POLLIN, 0};
+	pollfd p{fd_.get(), POLLIN, 0};
 	for (;;) {
 		const int n = ::poll(&p, 1, milliseconds_until(d));
 		if (n > 0)
@@ -122,7 +114,7 @@ int process::reap() const
 
 void process::signal(int number) const
 {
-	pidfd_send_signal(fd_, number, nullptr, 0);
+	pidfd_send_signal(fd_.get(), number, nullptr, 0);
 }
 
 failure become(const std::vector<std::string> &argv)

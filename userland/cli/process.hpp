@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "userland/cli/result.hpp"
+#include "userland/include/coop/unique_fd.hpp"
 
 namespace coop::cli
 {
@@ -35,11 +36,8 @@ class process
 public:
 	static result<process> start(const std::vector<std::string> &argv); // argv[0]: path
 	static std::optional<process> adopt(pid_t); // empty: no such process
-	process(process &&) noexcept;
-	process &operator=(process &&) = delete;
-	~process();
 
-	int descriptor() const { return fd_; } // readable when the process has ended
+	int descriptor() const { return fd_.get(); } // readable when the process has ended
 	pid_t pid() const { return pid_; }
 	bool ended_by(deadline) const; // waits; does not reap
 	// For a child, once: exit status, or 128 + signal. Waits for its end.
@@ -47,9 +45,9 @@ public:
 	void signal(int number) const;
 
 private:
-	process(pid_t pid, int fd) : pid_(pid), fd_(fd) {}
+	process(pid_t pid, unique_fd fd) : pid_(pid), fd_(std::move(fd)) {}
 	pid_t pid_;
-	int fd_;
+	unique_fd fd_;
 };
 
 // Replaces this program; returns only on failure.

@@ -18,22 +18,13 @@
 #include <shared_mutex>
 #include <unordered_map>
 
+#include "coop/fid.hpp"
 #include "userland/client/storage.hpp"
 
 namespace coop::client
 {
 
 struct inode;
-
-struct fid_hash {
-	std::size_t operator()(const coop_fid &f) const { return f.lo; }
-};
-struct fid_equal {
-	bool operator()(const coop_fid &a, const coop_fid &b) const
-	{
-		return a.hi == b.hi && a.lo == b.lo;
-	}
-};
 
 // All but find() want the inode table's lock, or the only thread.
 class inode_numbers

@@ -24,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "coop/fid.hpp"
 #include "userland/client/storage.hpp"
 
 namespace coop::client
@@ -129,15 +130,6 @@ private:
 		} listing, before; // before: as of our last change of names, see list()
 		std::list<handle>::iterator place; // in order of use
 	};
-	struct hash {
-		std::size_t operator()(const coop_fid &f) const { return f.lo; }
-	};
-	struct equal {
-		bool operator()(const coop_fid &a, const coop_fid &b) const
-		{
-			return a.hi == b.hi && a.lo == b.lo;
-		}
-	};
 
 	file &file_locked(const handle &);
 	file *known_locked(const handle &);
@@ -154,10 +146,10 @@ private:
 	ticket clock_ = 0, floor_ = 0;
 	bool believing_ = true;
 	std::unordered_map<handle, file> files_;
-	std::unordered_map<coop_fid, handle, hash, equal> by_fid_;      // of leased files
-	std::unordered_map<coop_fid, ticket, hash, equal> recalled_;    // recently
-	std::unordered_map<coop_fid, unsigned, hash, equal> returning_; // not yet answered
-	std::list<handle> order_;                                       // least recently used first
+	std::unordered_map<coop_fid, handle, fid_hash, fid_equal> by_fid_;      // of leased files
+	std::unordered_map<coop_fid, ticket, fid_hash, fid_equal> recalled_;    // recently
+	std::unordered_map<coop_fid, unsigned, fid_hash, fid_equal> returning_; // not yet answered
+	std::list<handle> order_; // least recently used first
 	std::vector<coop_fid> evicted_;
 };
 

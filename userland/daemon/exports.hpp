@@ -23,9 +23,9 @@
 #include <unordered_map>
 
 #include "coop/cluster_key.hpp"
+#include "coop/unique_fd.hpp"
 #include "rpc/storage/message.h"
 #include "userland/daemon/export_options.hpp"
-#include "userland/daemon/fd.hpp"
 #include "userland/daemon/orphans.hpp"
 #include "userland/daemon/version.hpp"
 

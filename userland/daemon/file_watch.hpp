@@ -15,7 +15,7 @@
 #include <functional>
 #include <thread>
 
-#include "userland/daemon/fd.hpp"
+#include "coop/unique_fd.hpp"
 
 namespace coop::daemon
 {

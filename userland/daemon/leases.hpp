@@ -27,6 +27,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "coop/fid.hpp"
 #include "userland/daemon/file_watch.hpp"
 #include "userland/daemon/inodes.hpp"
 
@@ -149,17 +150,8 @@ private:
 		int watch = -1, guard = -1;
 		bool breaking = false; // a program waits for the guard
 	};
-	struct hash {
-		std::size_t operator()(const coop_fid &f) const { return f.lo; }
-	};
-	struct equal {
-		bool operator()(const coop_fid &a, const coop_fid &b) const
-		{
-			return a.hi == b.hi && a.lo == b.lo;
-		}
-	};
-	using files = std::unordered_map<coop_fid, file, hash, equal>;
-	using set = std::unordered_set<coop_fid, hash, equal>;
+	using files = std::unordered_map<coop_fid, file, fid_hash, fid_equal>;
+	using set = std::unordered_set<coop_fid, fid_hash, fid_equal>;
 	// Work to do after the lock has been released.
 	struct todo {
 		std::vector<std::pair<std::shared_ptr<session>, coop_fid>> recalls;

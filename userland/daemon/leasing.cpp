@@ -12,11 +12,6 @@ namespace coop::daemon
 namespace
 {
 
-bool same(const coop_fid &a, const coop_fid &b)
-{
-	return a.hi == b.hi && a.lo == b.lo;
-}
-
 // A lease on such a file would be returned at once, and grant and return cost a system call each.
 bool is_written(inode &n)
 {
@@ -99,7 +94,7 @@ void service::lease_name(const exported &in, const inode &dir, std::string_view 
 	if (good_name(name) && !in.walk(dir.path.get(), name, path) &&
 	    !in.name_of(path.get(), dir.handle, name, named) &&
 	    std::none_of(what.begin(), what.end(),
-			 [&](const coop_fid &f) { return same(f, named.fid); }))
+			 [&](const coop_fid &f) { return fid_equal{}(f, named.fid); }))
 		what.push_back(named.fid);
 }
 

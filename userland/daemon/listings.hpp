@@ -18,8 +18,8 @@
 #include <string>
 #include <string_view>
 
+#include "coop/unique_fd.hpp"
 #include "rpc/storage/message.h"
-#include "userland/daemon/fd.hpp"
 
 namespace coop::daemon
 {

@@ -9,8 +9,8 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include "coop/unique_fd.hpp"
 #include "rpc/storage/message.h"
-#include "userland/daemon/fd.hpp"
 
 namespace coop::daemon
 {

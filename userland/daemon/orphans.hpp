@@ -17,8 +17,9 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "coop/fid.hpp"
+#include "coop/unique_fd.hpp"
 #include "rpc/storage/message.h"
-#include "userland/daemon/fd.hpp"
 
 namespace coop::daemon
 {
@@ -63,16 +64,7 @@ private:
 		bool kept = false;
 		bool inherited = false; // from an earlier daemon, whose clients may come back
 	};
-	struct hash {
-		std::size_t operator()(const coop_fid &f) const { return f.lo; }
-	};
-	struct equal {
-		bool operator()(const coop_fid &a, const coop_fid &b) const
-		{
-			return a.hi == b.hi && a.lo == b.lo;
-		}
-	};
-	using table = std::unordered_map<coop_fid, record, hash, equal>;
+	using table = std::unordered_map<coop_fid, record, fid_hash, fid_equal>;
 	struct stripe {
 		std::mutex mutex;
 		table files;

@@ -8,7 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "coop/cluster_key.hpp"
-#include "userland/daemon/fd.hpp"
+#include "coop/unique_fd.hpp"
 
 namespace coop::daemon
 {

@@ -17,6 +17,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "coop/fid.hpp"
 #include "rpc/storage/message.h"
 
 namespace coop::daemon
@@ -42,16 +43,7 @@ private:
 	std::string path_, boot_id_;
 	mutable std::mutex mutex_;
 	std::uint64_t base_ = 0; // from boot id and nonce
-	struct hash {
-		std::size_t operator()(const coop_fid &f) const { return f.lo; }
-	};
-	struct equal {
-		bool operator()(const coop_fid &a, const coop_fid &b) const
-		{
-			return a.hi == b.hi && a.lo == b.lo;
-		}
-	};
-	std::unordered_map<coop_fid, std::uint64_t, hash, equal> failed_;
+	std::unordered_map<coop_fid, std::uint64_t, fid_hash, fid_equal> failed_;
 };
 
 } // namespace coop::daemon

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "coop/cluster_key.hpp"
-#include "userland/daemon/fd.hpp"
+#include "coop/unique_fd.hpp"
 
 namespace coop::daemon
 {

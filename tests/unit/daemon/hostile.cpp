@@ -15,7 +15,7 @@
 #include "userland/daemon/connection.hpp"
 
 using namespace rig;
-using coop::daemon::unique_fd;
+using coop::unique_fd;
 
 namespace
 {

@@ -663,7 +663,7 @@ TEST_F(daemon_leases, storage_asks_for_what_it_cannot_keep)
 	const entry f = a.find("f");
 	struct stat before, after;
 	ASSERT_EQ(::stat((tree_ / "f").c_str(), &before), 0);
-	const coop::daemon::unique_fd fd(::open((tree_ / "f").c_str(), O_RDWR | O_CLOEXEC));
+	const coop::unique_fd fd(::open((tree_ / "f").c_str(), O_RDWR | O_CLOEXEC));
 	void *const at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
 	ASSERT_NE(at, MAP_FAILED);
 	*static_cast<char *>(at) = 'X';

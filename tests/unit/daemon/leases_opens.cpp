@@ -65,14 +65,14 @@ protected:
 	// False if a guard is in the way.
 	bool append(const std::string &name)
 	{
-		const coop::daemon::unique_fd fd(::open(
-			(tree_ / name).c_str(), O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC));
+		const coop::unique_fd fd(::open((tree_ / name).c_str(),
+						O_WRONLY | O_APPEND | O_NONBLOCK | O_CLOEXEC));
 		EXPECT_TRUE(!fd || ::write(fd.get(), "x", 1) == 1);
 		return bool(fd);
 	}
 	bool is_guarded(const std::string &name)
 	{
-		const coop::daemon::unique_fd fd(
+		const coop::unique_fd fd(
 			::open((tree_ / name).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
 		EXPECT_TRUE(fd || errno == EWOULDBLOCK) << std::strerror(errno);
 		return !fd;

@@ -78,8 +78,7 @@ TEST_F(daemon_limits, a_local_lease_holder_keeps_nobody_else_waiting)
 	put("leased", "text");
 	put("free", "text");
 	const entry e = find("leased");
-	const coop::daemon::unique_fd holder(
-		::open((tree_ / "leased").c_str(), O_RDWR | O_CLOEXEC));
+	const coop::unique_fd holder(::open((tree_ / "leased").c_str(), O_RDWR | O_CLOEXEC));
 	if (::fcntl(holder.get(), F_SETLEASE, F_WRLCK))
 		GTEST_SKIP() << "SKIPPED: no leases on this file system";
 	std::atomic<unsigned> opened{0};
@@ -153,7 +152,7 @@ TEST(inode_table, what_is_discarded_while_held_goes_with_its_last_holder)
 	const test::scratch all("coopfsd-inodes");
 	std::ofstream(all.path() / "f") << "x";
 	const coop::daemon::exported in({"data", all.path().string()}, {}, false);
-	coop::daemon::unique_fd path;
+	coop::unique_fd path;
 	coop::daemon::exported::named f;
 	ASSERT_EQ(in.walk(in.root(), "f", path), 0);
 	ASSERT_EQ(in.name_of(path.get(), "", "f", f), 0);

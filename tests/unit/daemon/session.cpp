@@ -83,9 +83,9 @@ public:
 	std::atomic<unsigned> connections{0};
 
 private:
-	static coop::daemon::unique_fd make()
+	static coop::unique_fd make()
 	{
-		return coop::daemon::unique_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+		return coop::unique_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 	}
 	static sockaddr_in loopback(std::uint16_t port)
 	{
@@ -109,10 +109,10 @@ private:
 	}
 	void connection(std::stop_token stop)
 	{
-		const coop::daemon::unique_fd client(
+		const coop::unique_fd client(
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
 		connections++;
-		const coop::daemon::unique_fd daemon = make();
+		const coop::unique_fd daemon = make();
 		const sockaddr_in at = loopback(daemon_);
 		if (::connect(daemon.get(), reinterpret_cast<const sockaddr *>(&at), sizeof(at)))
 			return;
@@ -149,7 +149,7 @@ private:
 	}
 
 	const std::uint16_t daemon_;
-	const coop::daemon::unique_fd listener_;
+	const coop::unique_fd listener_;
 	std::jthread thread_; // last
 };
 
@@ -440,9 +440,9 @@ TEST_F(daemon_session, what_arrives_on_a_replaced_connection_is_not_run)
 TEST_F(daemon_session, silent_strangers_do_not_keep_clients_out)
 {
 	start();
-	std::vector<coop::daemon::unique_fd> crowd;
+	std::vector<coop::unique_fd> crowd;
 	for (std::size_t i = 0; i < 2 * coop::daemon::strangers_max; i++) {
-		coop::daemon::unique_fd s(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+		coop::unique_fd s(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
 		sockaddr_in to{};
 		to.sin_family = AF_INET;
 		to.sin_port = htons(port_);

@@ -9,13 +9,13 @@
 #include <sys/mman.h>
 #include <thread>
 
-#include "userland/daemon/fd.hpp"
+#include "coop/unique_fd.hpp"
 #include "userland/daemon/version.hpp"
 
 using namespace rig;
 
 using daemon_versions = daemon_test;
-using coop::daemon::unique_fd;
+using coop::unique_fd;
 
 namespace
 {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// fd.hpp - a file descriptor that its owner closes.
+// unique_fd.hpp - a file descriptor that its owner closes.
 #pragma once
 
 #include <unistd.h>
 #include <utility>
 
-namespace coop::daemon
+namespace coop
 {
 
 class unique_fd
@@ -32,4 +32,4 @@ private:
 	int fd_ = -1;
 };
 
-} // namespace coop::daemon
+} // namespace coop
