@@ -163,6 +163,7 @@ public:
 		return done_.empty();
 	}
 	coop::ud::endpoint_stats stats() const override { return {}; }
+	void reset_stats() override {}
 
 	/// Receives a datagram as a device does.
 	void arrive(const datagram &d)

@@ -33,8 +33,16 @@ public:
 	}
 
 	bool empty() const { return tail_ == head_; }
-	// The slot has old contents: assign all of it.
-	completion &push() { return slot_[tail_++ & mask_]; }
+	completion &push(std::uint32_t qp, std::uint64_t wr_id, wc_status status, bool is_recv)
+	{
+		completion &c = slot_[tail_++ & mask_];
+		c = completion{};
+		c.wr_id = wr_id;
+		c.qp = qp;
+		c.status = status;
+		c.is_recv = is_recv;
+		return c;
+	}
 	const completion &front() const { return slot_[head_ & mask_]; }
 	void pop() { head_++; }
 

@@ -178,6 +178,7 @@ public:
 	// Requests a wake-up. False: something is already there, poll again.
 	virtual bool arm() = 0;
 	virtual endpoint_stats stats() const = 0;
+	virtual void reset_stats() = 0;
 };
 
 // Tests only: faults of the simulated wire of soft RoCE for outgoing packets, in parts

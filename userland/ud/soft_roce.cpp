@@ -61,6 +61,7 @@ public:
 	int fd() const override { return socket_.fd(); }
 	bool arm() override;
 	endpoint_stats stats() const override { return core_.stats; }
+	void reset_stats() override { core_.stats = {}; }
 
 private:
 	static constexpr int max_receives = 16; // per poll, while they complete nothing

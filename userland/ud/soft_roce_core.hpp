@@ -42,22 +42,12 @@ struct soft_roce_core {
 
 	completion &complete_recv(const queue_pair &qp, std::uint64_t wr_id, wc_status status)
 	{
-		completion &c = done.push();
-		c = completion{};
-		c.wr_id = wr_id;
-		c.qp = qp.index;
-		c.status = status;
-		c.is_recv = true;
-		return c;
+		return done.push(qp.index, wr_id, status, true);
 	}
 
 	void complete_send(queue_pair &qp, std::uint64_t wr_id, wc_status status)
 	{
-		completion &c = done.push();
-		c = completion{};
-		c.wr_id = wr_id;
-		c.qp = qp.index;
-		c.status = status;
+		done.push(qp.index, wr_id, status, false);
 		qp.sends_owed++;
 	}
 

@@ -86,11 +86,11 @@ public:
 	int fd() const override { return wake_.fd(); }
 	bool arm() override;
 	endpoint_stats stats() const override { return stats_; }
+	void reset_stats() override { stats_ = {}; }
 
 private:
 	verbs_qp *at(std::uint32_t qp) { return qp < qps_.size() ? qps_[qp].get() : nullptr; }
 	int refuse(int error, std::string why);
-	void complete(verbs_qp &, std::uint64_t wr_id, wc_status, bool is_recv);
 	void take(const ibv_wc &);
 	std::size_t take_all();
 	void refresh_info();
@@ -310,7 +310,7 @@ int verbs::post_send(std::uint32_t index, const address &dst, std::span<const se
 			if (!(sent.vanished >> i & 1) || !part[i].signaled)
 				continue;
 			qp->sends_owed++;
-			complete(*qp, part[i].wr_id, wc_status::success, false);
+			done_.push(qp->index, part[i].wr_id, wc_status::success, false);
 		}
 		if (sent.taken < 0)
 			return taken ? taken : sent.taken;
@@ -320,16 +320,6 @@ int verbs::post_send(std::uint32_t index, const address &dst, std::span<const se
 		wrs = wrs.subspan(part.size());
 	}
 	return taken;
-}
-
-void verbs::complete(verbs_qp &qp, std::uint64_t wr_id, wc_status status, bool is_recv)
-{
-	completion &c = done_.push();
-	c = completion{};
-	c.wr_id = wr_id;
-	c.qp = qp.index;
-	c.status = status;
-	c.is_recv = is_recv;
 }
 
 wc_status status_of(const ibv_wc &wc, bool is_recv)
@@ -363,19 +353,14 @@ void verbs::take(const ibv_wc &wc)
 		sends_in_flight_--;
 		const auto &slot = qp->send_done(number.slot);
 		if (slot.signaled || status != wc_status::success)
-			complete(*qp, slot.wr_id, status, false);
+			done_.push(qp->index, slot.wr_id, status, false);
 		else
 			qp->sends_owed--;
 		return;
 	}
 
 	const auto &slot = qp->recv_done(number.slot);
-	completion &c = done_.push();
-	c = completion{};
-	c.wr_id = slot.wr_id;
-	c.qp = qp->index;
-	c.status = status;
-	c.is_recv = true;
+	completion &c = done_.push(qp->index, slot.wr_id, status, true);
 	if (status == wc_status::length_error)
 		stats_.rx_too_long++;
 	if (status != wc_status::success)
@@ -476,9 +461,9 @@ void verbs::let_go()
 	for (const auto &qp : qps_) {
 		qp->state = qp_state::error;
 		for (std::uint32_t left = qp->recvs_out(), i = qp->next_recv() - left; left; left--)
-			complete(*qp, qp->recv_done(i++).wr_id, wc_status::flushed, true);
+			done_.push(qp->index, qp->recv_done(i++).wr_id, wc_status::flushed, true);
 		for (std::uint32_t left = qp->sends_out(), i = qp->next_send() - left; left; left--)
-			complete(*qp, qp->send_done(i++).wr_id, wc_status::flushed, false);
+			done_.push(qp->index, qp->send_done(i++).wr_id, wc_status::flushed, false);
 	}
 	sends_in_flight_ = 0;
 	handles_ = ah_cache();

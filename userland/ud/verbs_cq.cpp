@@ -31,11 +31,7 @@ ibv_cq *completion_queues::reserve(std::uint32_t n)
 			return q->cq.get();
 		}
 	}
-	queue *q = add(entries_);
-	if (!q)
-		return nullptr;
-	q->promised = n;
-	return q->cq.get();
+	return add(entries_, n, false);
 }
 
 ibv_cq *completion_queues::reserve_alone(std::uint32_t n)
@@ -44,18 +40,15 @@ ibv_cq *completion_queues::reserve_alone(std::uint32_t n)
 		errno = ENOSPC;
 		return nullptr;
 	}
-	queue *q = add(std::max(n, 1u));
-	if (!q)
-		return nullptr;
-	q->promised = n;
-	q->alone = true;
-	return q->cq.get();
+	return add(std::max(n, 1u), n, true);
 }
 
 // nullptr: errno says why.
-completion_queues::queue *completion_queues::add(std::uint32_t entries)
+ibv_cq *completion_queues::add(std::uint32_t entries, std::uint32_t promised, bool alone)
 {
 	auto q = std::make_unique<queue>();
+	q->promised = promised;
+	q->alone = alone;
 	errno = 0;
 	q->cq.reset(ibv_create_cq(context_, static_cast<int>(entries), q.get(), channel_, 0));
 	if (!q->cq) {
@@ -63,7 +56,7 @@ completion_queues::queue *completion_queues::add(std::uint32_t entries)
 		return nullptr;
 	}
 	queues_.push_back(std::move(q));
-	return queues_.back().get();
+	return queues_.back()->cq.get();
 }
 
 void completion_queues::give_back(ibv_cq *cq, std::uint32_t n)

@@ -54,7 +54,7 @@ private:
 		unsigned unacknowledged = 0;
 	};
 
-	queue *add(std::uint32_t entries);
+	ibv_cq *add(std::uint32_t entries, std::uint32_t promised, bool alone);
 
 	ibv_context *context_;
 	ibv_comp_channel *channel_;

@@ -128,23 +128,13 @@ int verbs_qp::to_ready(std::uint8_t port)
 	return error;
 }
 
-int verbs_qp::to_error()
+int verbs_qp::to(ibv_qp_state theirs, qp_state ours)
 {
 	ibv_qp_attr a{};
-	a.qp_state = IBV_QPS_ERR;
+	a.qp_state = theirs;
 	const int error = modify(a, IBV_QP_STATE);
 	if (!error)
-		state = qp_state::error;
-	return error;
-}
-
-int verbs_qp::to_reset()
-{
-	ibv_qp_attr a{};
-	a.qp_state = IBV_QPS_RESET;
-	const int error = modify(a, IBV_QP_STATE);
-	if (!error)
-		state = qp_state::reset;
+		state = ours;
 	return error;
 }
 

@@ -64,8 +64,8 @@ public:
 	verbs_qp(ibv_pd *, ibv_cq *send, ibv_cq *recv, std::uint32_t index, const qp_attr &);
 
 	int to_ready(std::uint8_t port);
-	int to_error();
-	int to_reset();
+	int to_error() { return to(IBV_QPS_ERR, qp_state::error); }
+	int to_reset() { return to(IBV_QPS_RESET, qp_state::reset); }
 	// Resets by replacing the queue pair with another, of another number.
 	int to_another();
 	// From here on the device accesses no memory of any WR, and none of them completes.
@@ -99,6 +99,7 @@ private:
 	static constexpr std::size_t grh_stride = 64; // a cache line
 
 	verbs_qp_owner create(ibv_pd *, ibv_cq *send, ibv_cq *recv);
+	int to(ibv_qp_state theirs, qp_state ours);
 	int modify(ibv_qp_attr &, int mask);
 
 	std::vector<std::uint8_t> grh_;
