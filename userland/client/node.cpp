@@ -357,23 +357,7 @@ struct coop_engine_stats node::stats() const
 ud::endpoint_stats node::endpoint_stats() const
 {
 	const std::lock_guard lock(driver_->mutex());
-	ud::endpoint_stats s = endpoint_->stats();
-	const ud::endpoint_stats &b = endpoint_base_;
-	s.tx_packets -= b.tx_packets;
-	s.tx_bytes -= b.tx_bytes;
-	s.tx_calls -= b.tx_calls;
-	s.tx_errors -= b.tx_errors;
-	s.rx_packets -= b.rx_packets;
-	s.rx_bytes -= b.rx_bytes;
-	s.rx_calls -= b.rx_calls;
-	s.rx_bad_icrc -= b.rx_bad_icrc;
-	s.rx_malformed -= b.rx_malformed;
-	s.rx_no_qp -= b.rx_no_qp;
-	s.rx_bad_qkey -= b.rx_bad_qkey;
-	s.rx_no_wr -= b.rx_no_wr;
-	s.rx_too_long -= b.rx_too_long;
-	s.rx_copied -= b.rx_copied;
-	return s;
+	return endpoint_->stats();
 }
 
 ud::endpoint_state node::endpoint_state() const
@@ -386,7 +370,7 @@ void node::reset_stats()
 {
 	const std::lock_guard lock(driver_->mutex());
 	coop_engine_stats_reset(host_.engine());
-	endpoint_base_ = endpoint_->stats();
+	endpoint_->reset_stats();
 }
 
 } // namespace coop::client

@@ -107,7 +107,6 @@ private:
 	std::function<void()> news_;                               // to be told without the mutex
 	std::unordered_map<std::uint32_t, daemon_peer> by_daemon_; // by node id
 	bool table_was_full_ = false;                              // said once
-	ud::endpoint_stats endpoint_base_{};                       // at the last reset
 	std::vector<ud::completion> completions_;
 	std::unique_ptr<node_driver> driver_;
 };
