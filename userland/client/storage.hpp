@@ -132,18 +132,14 @@ public:
 	// Registers this node. Returns its id; 0: not registered.
 	virtual std::uint32_t register_node(const coop_addr &control_qp) = 0;
 	// The registered node's address has changed. Returns at once.
-	virtual void update_node(const coop_addr &control_qp) {}
+	virtual void update_node(const coop_addr &control_qp) = 0;
 
 	virtual int lookup(const caller &, const handle &dir, std::string_view name,
 			   entry &out) = 0;
 	virtual int getattr(const caller &, const handle &, attributes &out) = 0;
 	// allowed: those of R_OK, W_OK and X_OK in `wanted` that storage permits the caller.
 	virtual int access(const caller &, const handle &, int wanted, int &allowed,
-			   attributes &out)
-	{
-		(void)wanted, (void)allowed, (void)out;
-		return -EOPNOTSUPP;
-	}
+			   attributes &out) = 0;
 	struct setattr_request {
 		std::uint32_t valid; // FUSE_SET_ATTR-like bits: see set_* below
 		mode_t mode;
@@ -168,7 +164,7 @@ public:
 	// the call itself returned its result.
 	using late_reply = std::function<void(int err, const write_result &)>;
 	// Time after which a call fails with -ETIMEDOUT; 0: never.
-	virtual std::chrono::milliseconds patience() const { return {}; }
+	virtual std::chrono::milliseconds patience() const = 0;
 	// Like write: version_before shows whether another client wrote.
 	virtual int setattr(const caller &, const handle &, const setattr_request &,
 			    write_result &out, late_reply late = {}) = 0;
@@ -183,18 +179,11 @@ public:
 			   attributes *dir_after = nullptr) = 0;
 	// A file without a name, until link() gives it one; with O_EXCL link() cannot.
 	virtual int tmpfile(const caller &, const handle &dir, int flags, const new_mode &mode,
-			    entry &node, open_result &out)
-	{
-		return -EOPNOTSUPP;
-	}
+			    entry &node, open_result &out) = 0;
 	// out: the version of the written contents, if the file was open for writing.
 	virtual int close(const handle &, std::uint64_t open_id, write_result &out) = 0;
 	// Closes a file that was open for reading: sent some time later; returns at once.
-	virtual void close_reader(const handle &fh, std::uint64_t open_id)
-	{
-		write_result ignored;
-		(void)close(fh, open_id, ignored);
-	}
+	virtual void close_reader(const handle &fh, std::uint64_t open_id) = 0;
 	// stable: storage shall commit the write too; ignored for more than COOP_ST_IO_MAX bytes.
 	virtual int write(const handle &, std::uint64_t open_id, std::uint64_t offset,
 			  std::span<const iovec> data, write_result &out, late_reply late = {},
@@ -258,28 +247,16 @@ public:
 	// Extended attributes, with the errors of getxattr(2) and related calls. room 0: the size
 	// only; otherwise value is the attribute, at most room bytes.
 	virtual int getxattr(const caller &, const handle &, std::string_view name,
-			     std::uint32_t room, std::string &value, std::size_t &size)
-	{
-		return -EOPNOTSUPP;
-	}
+			     std::uint32_t room, std::string &value, std::size_t &size) = 0;
 	// All names, each with a terminating zero.
 	virtual int listxattr(const caller &, const handle &, std::uint32_t room,
-			      std::string &names, std::size_t &size)
-	{
-		return -EOPNOTSUPP;
-	}
+			      std::string &names, std::size_t &size) = 0;
 	// flags: XATTR_CREATE or XATTR_REPLACE. out and late as for setattr.
 	virtual int setxattr(const caller &, const handle &, std::string_view name,
 			     std::string_view value, int flags, write_result &out,
-			     late_reply late = {})
-	{
-		return -EOPNOTSUPP;
-	}
+			     late_reply late = {}) = 0;
 	virtual int removexattr(const caller &, const handle &, std::string_view name,
-				write_result &out, late_reply late = {})
-	{
-		return -EOPNOTSUPP;
-	}
+				write_result &out, late_reply late = {}) = 0;
 	virtual int statfs(const caller &, const handle &, struct statvfs &out) = 0;
 
 	// Locks among all mounts of the export. what: an owner id of this mount's choice, and a
@@ -288,27 +265,18 @@ public:
 	// -errno; until then 'cookie' names the wait.
 	using lock_granted = std::function<void(int err)>;
 	virtual int lock(const handle &, std::uint64_t open_id, const coop_st_lock &what, bool wait,
-			 lock_granted granted, std::uint64_t &cookie)
-	{
-		return -EOPNOTSUPP;
-	}
+			 lock_granted granted, std::uint64_t &cookie) = 0;
 	// True: the wait is over and granted() will not be called.
-	[[nodiscard]] virtual bool cancel_lock(std::uint64_t cookie) { return false; }
+	[[nodiscard]] virtual bool cancel_lock(std::uint64_t cookie) = 0;
 	// Releases the owner's locks in that range. No lock there is no error.
-	virtual int unlock(const handle &, std::uint64_t open_id, const coop_st_lock &what)
-	{
-		return 0;
-	}
+	virtual int unlock(const handle &, std::uint64_t open_id, const coop_st_lock &what) = 0;
 	// what: in the wanted lock, out a conflicting one, or type COOP_ST_LOCK_NONE.
-	virtual int test_lock(const handle &, std::uint64_t open_id, coop_st_lock &what)
-	{
-		return -EOPNOTSUPP;
-	}
+	virtual int test_lock(const handle &, std::uint64_t open_id, coop_st_lock &what) = 0;
 	// Whether this mount's owner holds a lock in that range; a write lock if 'what' is one.
-	virtual bool holds_lock(const handle &, const coop_st_lock &what) { return false; }
+	virtual bool holds_lock(const handle &, const coop_st_lock &what) = 0;
 	// 0: this mount holds no lock on the file. Otherwise a number that changes when a lock is
 	// lost.
-	virtual std::uint64_t lock_era(const handle &) { return 0; }
+	virtual std::uint64_t lock_era(const handle &) = 0;
 
 	// Returns a lease, or all (0), that we no longer trust. Returns at once; done: the daemon
 	// knows.
@@ -344,7 +312,7 @@ public:
 		const char *state; // "queued", "sent", "abandoned"
 		std::uint64_t age_us;
 	};
-	virtual std::vector<waiting> calls() const { return {}; }
+	virtual std::vector<waiting> calls() const = 0;
 };
 
 } // namespace coop::client

@@ -101,6 +101,56 @@ public:
 	}
 	int statfs(const caller &, const handle &, struct statvfs &) override { return -ENOSYS; }
 	traffic stats() const override { return {}; }
+	void update_node(const coop_addr &) override {}
+	int access(const caller &, const handle &, int, int &, attributes &) override
+	{
+		return -EOPNOTSUPP;
+	}
+	std::chrono::milliseconds patience() const override { return {}; }
+	int tmpfile(const caller &, const handle &, int, const new_mode &, entry &,
+		    open_result &) override
+	{
+		return -EOPNOTSUPP;
+	}
+	void close_reader(const handle &fh, std::uint64_t open_id) override
+	{
+		write_result ignored;
+		(void)close(fh, open_id, ignored);
+	}
+	int getxattr(const caller &, const handle &, std::string_view, std::uint32_t, std::string &,
+		     std::size_t &) override
+	{
+		return -EOPNOTSUPP;
+	}
+	int listxattr(const caller &, const handle &, std::uint32_t, std::string &,
+		      std::size_t &) override
+	{
+		return -EOPNOTSUPP;
+	}
+	int setxattr(const caller &, const handle &, std::string_view, std::string_view, int,
+		     write_result &, late_reply) override
+	{
+		return -EOPNOTSUPP;
+	}
+	int removexattr(const caller &, const handle &, std::string_view, write_result &,
+			late_reply) override
+	{
+		return -EOPNOTSUPP;
+	}
+	int lock(const handle &, std::uint64_t, const coop_st_lock &, bool, lock_granted,
+		 std::uint64_t &) override
+	{
+		return -EOPNOTSUPP;
+	}
+	bool cancel_lock(std::uint64_t) override { return false; }
+	int unlock(const handle &, std::uint64_t, const coop_st_lock &) override { return 0; }
+	int test_lock(const handle &, std::uint64_t, coop_st_lock &) override
+	{
+		return -EOPNOTSUPP;
+	}
+	bool holds_lock(const handle &, const coop_st_lock &) override { return false; }
+	std::uint64_t lock_era(const handle &) override { return 0; }
+	std::vector<waiting> calls() const override { return {}; }
 
 protected:
 	entry root_{};
