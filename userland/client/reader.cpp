@@ -48,9 +48,10 @@ public:
 		fetcher_(f),
 		shift_(store.page_shift()),
 		readahead_limit_((store.stats().capacity >> shift_) / 4),
+		readahead_pages_(o.readahead_pages),
+		ra_async_(o.ra_async),
 		loader_(store, f, s)
 	{
-		set_options(o);
 	}
 
 	int read(const content &, stream &, std::uint64_t offset, std::uint32_t length,
@@ -58,11 +59,6 @@ public:
 	void put_inline(const content &, std::string_view bytes) override;
 	reader_stats stats() const override;
 	void reset_stats() override;
-	void set_options(const reader_options &o) override
-	{
-		readahead_pages_.store(o.readahead_pages, std::memory_order_relaxed);
-		ra_async_.store(o.ra_async, std::memory_order_relaxed);
-	}
 
 private:
 	// A block, and those of its pages that the read wants.
@@ -85,8 +81,8 @@ private:
 	fetcher *const fetcher_;
 	const unsigned shift_;
 	const std::uint64_t readahead_limit_; // pages under way: a quarter of the store
-	std::atomic<std::uint32_t> readahead_pages_;
-	std::atomic<bool> ra_async_;
+	const std::uint32_t readahead_pages_;
+	const bool ra_async_;
 	source_counters by_[3];
 	std::atomic<std::uint64_t> readahead_started_{0}, stale_{0}, errors_{0};
 	loader loader_; // last: its destructor waits for loads that use the rest
@@ -164,8 +160,7 @@ bool reader_impl::wait_settled(const std::vector<part> &parts)
 bool reader_impl::plan_readahead(stream &s, std::uint64_t offset, std::uint64_t end,
 				 std::uint64_t size, std::uint64_t &from, std::uint64_t &to)
 {
-	const std::uint64_t most = std::uint64_t{readahead_pages_.load(std::memory_order_relaxed)}
-				   << shift_;
+	const std::uint64_t most = std::uint64_t{readahead_pages_} << shift_;
 	const std::uint64_t length = end - offset;
 	const std::uint64_t slack = length >= 65536 ? 8 * length : length;
 	const std::uint64_t block = std::uint64_t{64} << shift_;
@@ -286,8 +281,7 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 	std::uint64_t from = 0, to = 0;
 	const bool readahead = plan_readahead(s, offset, end, c.size, from, to);
 	if (readahead)
-		start_readahead(c, from, to,
-				ra_async_.load(std::memory_order_relaxed) ? nullptr : &ahead);
+		start_readahead(c, from, to, ra_async_ ? nullptr : &ahead);
 
 	for (;;) {
 		if (!wait_settled(parts))

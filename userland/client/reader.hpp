@@ -76,7 +76,6 @@ public:
 	virtual void put_inline(const content &, std::string_view bytes) = 0;
 	virtual reader_stats stats() const = 0;
 	virtual void reset_stats() = 0;
-	virtual void set_options(const reader_options &) = 0;
 };
 
 } // namespace coop::client

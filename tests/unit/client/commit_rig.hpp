@@ -203,7 +203,6 @@ public:
 	void put_inline(const content &, std::string_view) override {}
 	reader_stats stats() const override { return {}; }
 	void reset_stats() override {}
-	void set_options(const reader_options &) override {}
 };
 
 class client_commit : public testing::Test

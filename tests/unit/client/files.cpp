@@ -153,7 +153,6 @@ public:
 	void put_inline(const content &, std::string_view) override {}
 	reader_stats stats() const override { return {}; }
 	void reset_stats() override {}
-	void set_options(const reader_options &) override {}
 
 	std::uint64_t good = 10;
 	int refuse = 0;
