@@ -295,15 +295,9 @@ public:
 	int setattr(const caller &c, const handle &fh, const setattr_request &q, write_result &out,
 		    late_reply late) override
 	{
-		auto guard = changing(fh);
-		int err = say_all_of(fh);
-		if (err)
-			return err;
-		const auto begun = book_.now();
-		err = under_->setattr(c, fh, q, out, during(guard, std::move(late)));
-		if (!err)
-			guard->ends_with(begun, out.attr);
-		return err;
+		return change_file(fh, out, std::move(late), [&](late_reply kept) {
+			return under_->setattr(c, fh, q, out, std::move(kept));
+		});
 	}
 
 	int create(const caller &c, const handle &dir, std::string_view name, int flags,
@@ -396,29 +390,16 @@ public:
 	int setxattr(const caller &c, const handle &fh, std::string_view name,
 		     std::string_view value, int flags, write_result &out, late_reply late) override
 	{
-		auto guard = changing(fh);
-		int err = say_all_of(fh);
-		if (err)
-			return err;
-		const auto begun = book_.now();
-		err = under_->setxattr(c, fh, name, value, flags, out,
-				       during(guard, std::move(late)));
-		if (!err)
-			guard->ends_with(begun, out.attr);
-		return err;
+		return change_file(fh, out, std::move(late), [&](late_reply kept) {
+			return under_->setxattr(c, fh, name, value, flags, out, std::move(kept));
+		});
 	}
 	int removexattr(const caller &c, const handle &fh, std::string_view name, write_result &out,
 			late_reply late) override
 	{
-		auto guard = changing(fh);
-		int err = say_all_of(fh);
-		if (err)
-			return err;
-		const auto begun = book_.now();
-		err = under_->removexattr(c, fh, name, out, during(guard, std::move(late)));
-		if (!err)
-			guard->ends_with(begun, out.attr);
-		return err;
+		return change_file(fh, out, std::move(late), [&](late_reply kept) {
+			return under_->removexattr(c, fh, name, out, std::move(kept));
+		});
 	}
 
 	int statfs(const caller &c, const handle &fh, struct statvfs &out) override
@@ -458,6 +439,21 @@ private:
 			if (late)
 				late(err, r);
 		};
+	}
+
+	// Sends a change of the file's attributes: send(handler of a late reply).
+	template <class act>
+	int change_file(const handle &fh, write_result &out, late_reply late, act send)
+	{
+		auto guard = changing(fh);
+		int err = say_all_of(fh);
+		if (err)
+			return err;
+		const auto begun = book_.now();
+		err = send(during(guard, std::move(late)));
+		if (!err)
+			guard->ends_with(begun, out.attr);
+		return err;
 	}
 
 	// A file that is about to lose a name. We tell storage of its open files here, because

@@ -148,10 +148,7 @@ public:
 
 	int close(const handle &fh, std::uint64_t open_id, write_result &out) override
 	{
-		coop_st_body ask{};
-		ask.fh = bytes_of(fh);
-		ask.open_id = open_id;
-		int err = changed(COOP_ST_CLOSE, ask, out);
+		int err = changed(COOP_ST_CLOSE, on(fh, open_id), out);
 		link_.closed(open_id);
 		if (err == -EBADF) { // the daemon lost it; we can only report the current state
 			out.version_before = 0;
@@ -200,14 +197,8 @@ public:
 
 	void close_reader(const handle &fh, std::uint64_t open_id) override
 	{
-		coop_st_body ask{};
-		ask.fh = bytes_of(fh);
-		ask.open_id = open_id;
 		link_.closed(open_id);
-		if (auto c = link_.make(COOP_ST_CLOSE, ask)) {
-			c->done = [](storage_link::outcome &) {};
-			link_.submit_later(std::move(c));
-		}
+		forget(fh, open_id);
 	}
 
 	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
@@ -218,9 +209,7 @@ public:
 		std::uint64_t first = 0, verifier = 0;
 		for (std::size_t at = 0; at < total || !at;) {
 			const std::size_t n = std::min<std::size_t>(total - at, COOP_ST_IO_MAX);
-			coop_st_body ask{};
-			ask.fh = bytes_of(fh);
-			ask.open_id = open_id;
+			coop_st_body ask = on(fh, open_id);
 			ask.offset = offset + at;
 			if (stable && n == total)
 				ask.flags = COOP_ST_WRITE_STABLE;
@@ -245,20 +234,15 @@ public:
 
 	int commit(const handle &fh, std::uint64_t open_id, write_result &out) override
 	{
-		coop_st_body ask{};
-		ask.fh = bytes_of(fh);
-		ask.open_id = open_id;
-		return changed(COOP_ST_COMMIT, ask, out);
+		return changed(COOP_ST_COMMIT, on(fh, open_id), out);
 	}
 
 	int fallocate(const handle &fh, std::uint64_t open_id, int mode, std::uint64_t offset,
 		      std::uint64_t length, write_result &out, late_reply late) override
 	{
-		coop_st_body ask{};
+		coop_st_body ask = on(fh, open_id);
 		if (int err = fallocate_flags(mode, ask.flags))
 			return err;
-		ask.fh = bytes_of(fh);
-		ask.open_id = open_id;
 		ask.offset = offset;
 		ask.length = length;
 		return changed(COOP_ST_FALLOCATE, ask, out, {}, std::move(late));
@@ -267,10 +251,8 @@ public:
 	int seek(const handle &fh, std::uint64_t open_id, int whence, std::uint64_t offset,
 		 std::uint64_t &out) override
 	{
-		coop_st_body ask{}, got{};
+		coop_st_body ask = on(fh, open_id), got{};
 		std::string text;
-		ask.fh = bytes_of(fh);
-		ask.open_id = open_id;
 		ask.offset = offset;
 		ask.flags = whence == SEEK_DATA ? COOP_ST_SEEK_DATA : COOP_ST_SEEK_HOLE;
 		const int err = link_.ask(COOP_ST_SEEK, ask, got, text);
@@ -282,9 +264,7 @@ public:
 	int copy(const place &from, const place &to, std::uint64_t &length, write_result &out,
 		 late_reply late) override
 	{
-		coop_st_body ask{};
-		ask.fh = bytes_of(from.fh);
-		ask.open_id = from.open_id;
+		coop_st_body ask = on(from.fh, from.open_id);
 		ask.offset = from.offset;
 		ask.fh2 = bytes_of(to.fh);
 		ask.open_id2 = to.open_id;
@@ -467,6 +447,14 @@ private:
 		return b;
 	}
 
+	static coop_st_body on(const handle &fh, std::uint64_t open_id)
+	{
+		coop_st_body b{};
+		b.fh = bytes_of(fh);
+		b.open_id = open_id;
+		return b;
+	}
+
 	static coop_st_body in_dir(const caller &c, const handle &dir, std::string_view name)
 	{
 		coop_st_body b = on(c, dir);
@@ -578,13 +566,10 @@ private:
 		link_.opened(ask.open_id, {fh, c, ask.flags});
 	}
 
-	// An open whose caller has gone succeeded: close it. On the connection's thread.
+	// A CLOSE that no caller waits for.
 	void forget(const handle &fh, std::uint64_t open_id)
 	{
-		coop_st_body ask{};
-		ask.fh = bytes_of(fh);
-		ask.open_id = open_id;
-		if (auto c = link_.make(COOP_ST_CLOSE, ask)) {
+		if (auto c = link_.make(COOP_ST_CLOSE, on(fh, open_id))) {
 			c->done = [](storage_link::outcome &) {};
 			link_.submit_later(std::move(c));
 		}
@@ -640,9 +625,7 @@ void remote_storage::read(const handle &fh, std::uint64_t open_id, std::uint64_t
 void remote_storage::read_part(const std::shared_ptr<gather> &g, std::uint64_t offset,
 			       std::vector<iovec> dest)
 {
-	coop_st_body ask{};
-	ask.fh = bytes_of(g->fh);
-	ask.open_id = g->open_id;
+	coop_st_body ask = on(g->fh, g->open_id);
 	ask.offset = offset;
 	ask.count = static_cast<u32>(length_of(dest));
 	ask.version = g->version;
@@ -667,9 +650,7 @@ void remote_storage::read_part(const std::shared_ptr<gather> &g, std::uint64_t o
 void remote_storage::check(const std::shared_ptr<gather> &g, std::uint64_t version,
 			   std::uint64_t bytes)
 {
-	coop_st_body ask{};
-	ask.fh = bytes_of(g->fh);
-	ask.open_id = g->open_id;
+	coop_st_body ask = on(g->fh, g->open_id);
 	ask.version = version;
 	auto c = link_.make(COOP_ST_CHECK, ask);
 	c->done = [g, bytes](storage_link::outcome &o) { g->finish(o.err, o.err ? 0 : bytes); };

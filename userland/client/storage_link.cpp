@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "userland/client/asker.hpp"
+#include "userland/client/buffer_list.hpp"
 
 namespace coop::client
 {
@@ -41,27 +42,6 @@ void advance(std::vector<iovec> &v, std::size_t n)
 		v[0].iov_base = static_cast<char *>(v[0].iov_base) + n;
 		v[0].iov_len -= n;
 	}
-}
-
-// Keeps the first n bytes.
-void truncate(std::vector<iovec> &v, std::size_t n)
-{
-	for (std::size_t i = 0; i < v.size(); i++) {
-		if (v[i].iov_len >= n) {
-			v[i].iov_len = n;
-			v.resize(n ? i + 1 : i);
-			return;
-		}
-		n -= v[i].iov_len;
-	}
-}
-
-std::size_t length(const std::vector<iovec> &v)
-{
-	std::size_t n = 0;
-	for (const iovec &i : v)
-		n += i.iov_len;
-	return n;
 }
 
 } // namespace
@@ -112,7 +92,7 @@ std::uint64_t storage_link::enter_locked(const std::shared_ptr<call> &c)
 	coop_st_header h{};
 	h.op = c->op;
 	h.body_len = static_cast<u32>(c->frame.size() - COOP_ST_HEADER);
-	h.data_len = static_cast<u32>(length(c->source));
+	h.data_len = static_cast<u32>(length_of(c->source));
 	h.id = c->id;
 	h.flags = options_.leases ? COOP_ST_F_LEASE : 0;
 	coop_st_header_put(&h, reinterpret_cast<u8 *>(c->frame.data()));
@@ -561,10 +541,9 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 	std::vector<iovec> dest;
 	if (h.data_len) {
 		if (c && !c->dest.empty()) {
-			dest = c->dest;
-			if (h.data_len > length(dest))
+			if (h.data_len > length_of(c->dest))
 				return false; // more than requested
-			truncate(dest, h.data_len);
+			dest = slice(c->dest, 0, h.data_len);
 			o.bytes = h.data_len;
 		} else { // small, or for a call that has ended
 			o.data.resize(h.data_len);
