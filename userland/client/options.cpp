@@ -41,29 +41,9 @@ bool parse_number(std::string_view text, std::uint64_t &out)
 // With an optional K, M, G or T (powers of 1024).
 bool parse_size(std::string_view text, std::uint64_t &out)
 {
-	unsigned shift = 0;
-	if (!text.empty()) {
-		switch (text.back()) {
-		case 'k':
-		case 'K':
-			shift = 10;
-			break;
-		case 'm':
-		case 'M':
-			shift = 20;
-			break;
-		case 'g':
-		case 'G':
-			shift = 30;
-			break;
-		case 't':
-		case 'T':
-			shift = 40;
-			break;
-		default:
-			break;
-		}
-	}
+	constexpr std::string_view units = "kKmMgGtT";
+	const auto unit = text.empty() ? units.npos : units.find(text.back());
+	const auto shift = unit == units.npos ? 0 : 10 * (unit / 2 + 1);
 	if (shift)
 		text.remove_suffix(1);
 	if (!parse_number(text, out) || out > (UINT64_MAX >> shift))
@@ -72,20 +52,14 @@ bool parse_size(std::string_view text, std::uint64_t &out)
 	return true;
 }
 
-template <auto Member>
-problem set_number(mount_options &o, std::string_view text, std::uint64_t min, std::uint64_t max)
-{
-	std::uint64_t n;
-	if (!parse_size(text, n) || n < min || n > max)
-		return fmt::format("takes a number from {} to {}", min, max);
-	o.*Member = static_cast<std::remove_reference_t<decltype(o.*Member)>>(n);
-	return {};
-}
-
 template <auto Member, std::uint64_t Min, std::uint64_t Max> constexpr auto number()
 {
 	return [](mount_options &o, std::string_view text) -> problem {
-		return set_number<Member>(o, text, Min, Max);
+		std::uint64_t n;
+		if (!parse_size(text, n) || n < Min || n > Max)
+			return fmt::format("takes a number from {} to {}", Min, Max);
+		o.*Member = static_cast<std::remove_reference_t<decltype(o.*Member)>>(n);
+		return {};
 	};
 }
 
@@ -235,11 +209,8 @@ constexpr std::string_view module_only[] = {"ib_copy", "hard", "soft", "timeo", 
 
 const option *find_option(std::string_view name)
 {
-	for (const option &o : table) {
-		if (o.name == name)
-			return &o;
-	}
-	return nullptr;
+	const auto row = std::ranges::find(table, name, &option::name);
+	return row == std::end(table) ? nullptr : row;
 }
 
 std::string known_options()
@@ -259,11 +230,9 @@ problem apply(std::string_view item, mount_options &out, std::set<std::string_vi
 {
 	auto equals = item.find('=');
 	auto name = item.substr(0, equals);
-	for (std::string_view v : vfs_flags) {
-		if (item == v) {
-			out.vfs.emplace_back(v);
-			return {};
-		}
+	if (std::ranges::find(vfs_flags, item) != std::end(vfs_flags)) {
+		out.vfs.emplace_back(item);
+		return {};
 	}
 	if (std::ranges::find(vfs_defaults, item) != std::end(vfs_defaults))
 		return {};
