@@ -235,11 +235,7 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 		others.empty() && length && flags & COOP_ST_O_READ && !(flags & COOP_ST_O_AGAIN);
 	bool whole = false;
 	if (inlines) {
-		std::shared_ptr<unique_fd> fd;
-		{
-			std::lock_guard lock(n->mutex);
-			fd = n->data_locked(err);
-		}
+		const std::shared_ptr<unique_fd> fd = n->data(err);
 		out.data.resize(length);
 		whole = fd && ::pread(fd->get(), out.data.data(), length, 0) ==
 				      static_cast<ssize_t>(length);
@@ -432,18 +428,15 @@ int service::commit(const exported &in, session &s, call r, reply &out)
 	if (!f)
 		return -EBADF;
 	inode &n = *f->node;
-	std::shared_ptr<unique_fd> fd;
-	{
-		int err;
-		std::lock_guard lock(n.mutex);
-		fd = n.data_locked(err);
-		if (!fd)
-			return err;
-	}
-	if (int err = sync(in, n, fd->get(), out.body.verifier))
+	int err;
+	std::shared_ptr<unique_fd> fd = n.data(err);
+	if (!fd)
 		return err;
+	err = sync(in, n, fd->get(), out.body.verifier);
 	fd.reset();
-	if (int err = attributes(n, out.body.attr))
+	if (!err)
+		err = attributes(n, out.body.attr);
+	if (err)
 		return err;
 	out.body.before = out.body.attr.version;
 	return 0;

@@ -70,6 +70,12 @@ std::shared_ptr<unique_fd> inode::data_locked(int &err)
 	return data_;
 }
 
+std::shared_ptr<unique_fd> inode::data(int &err)
+{
+	std::lock_guard lock(mutex);
+	return data_locked(err);
+}
+
 void inode::offer_locked(unique_fd fd, bool writable)
 {
 	if (!fd || (data_ && writable_ >= writable))

@@ -59,6 +59,7 @@ public:
 
 	// The process' only data descriptor of this file: writable while there are writers.
 	[[nodiscard]] std::shared_ptr<unique_fd> data_locked(int &err);
+	[[nodiscard]] std::shared_ptr<unique_fd> data(int &err);
 	// Offers a descriptor opened for reading (or reading and writing) as that one; unused if
 	// there is no need.
 	void offer_locked(unique_fd, bool writable);

@@ -49,12 +49,6 @@ bool fits(std::uint64_t offset, std::uint64_t length)
 	return offset <= INT64_MAX && length <= INT64_MAX - offset;
 }
 
-std::shared_ptr<unique_fd> data_of(inode &n, int &err)
-{
-	std::lock_guard lock(n.mutex);
-	return n.data_locked(err);
-}
-
 // Copies from the start of the range; 0 if anything was copied, or if there was nothing to copy.
 int copy_some(int from, off_t from_at, int to, off_t to_at, std::uint64_t length,
 	      std::uint64_t &done)
@@ -122,7 +116,7 @@ int service::seek(const exported &, session &s, call r, reply &out)
 	if (r.body.offset > INT64_MAX)
 		return -ENXIO;
 	int err;
-	const std::shared_ptr<unique_fd> fd = data_of(*f->node, err);
+	const std::shared_ptr<unique_fd> fd = f->node->data(err);
 	if (!fd)
 		return err;
 	// No other code uses the descriptor's position.
@@ -144,7 +138,7 @@ int service::copy(const exported &in, session &s, call r, reply &out)
 	    !fits(r.body.offset2, r.body.length))
 		return -EINVAL;
 	int err;
-	const std::shared_ptr<unique_fd> source = data_of(*from->node, err);
+	const std::shared_ptr<unique_fd> source = from->node->data(err);
 	if (!source)
 		return err;
 	coop_st_cred cred;

@@ -411,17 +411,19 @@ int service::symlink(const exported &in, session &s, call r, reply &out)
 	});
 }
 
-service::victim service::find_victim(const exported &in, const inode &dir, const std::string &name)
+int service::find_victim(const exported &in, const inode &dir, const std::string &name,
+			 const coop_st_cred &cred, victim &v)
 {
-	victim v;
-	struct stat st;
-	if (in.walk(dir.path.get(), name, v.path) ||
-	    ::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
-	    in.name_of(v.path.get(), dir.handle, name, v.named))
-		v.named.handle.clear();
-	else
-		v.type = st.st_mode & S_IFMT;
-	return v;
+	return as(cred, [&] {
+		struct stat st;
+		if (in.walk(dir.path.get(), name, v.path) ||
+		    ::fstatat(v.path.get(), "", &st, AT_EMPTY_PATH) ||
+		    in.name_of(v.path.get(), dir.handle, name, v.named))
+			v.named.handle.clear();
+		else
+			v.type = st.st_mode & S_IFMT;
+		return 0;
+	});
 }
 
 void service::forget(const exported &in, const victim &v)
@@ -475,10 +477,7 @@ int service::remove(const exported &in, call r, int flags)
 		return -ENOENT;
 	std::lock_guard names(dir->mutex); // the name must not change between lookup and removal
 	victim gone;
-	if (int err = as(r.body.cred, [&] {
-		    gone = find_victim(in, *dir, name);
-		    return 0;
-	    }))
+	if (int err = find_victim(in, *dir, name, r.body.cred, gone))
 		return err;
 	return removing(in, *dir, gone, r.body.cred, [&] {
 		return ::unlinkat(dir->path.get(), name.c_str(), flags) ? -errno : 0;
@@ -522,12 +521,8 @@ int service::rename(const exported &in, session &, call r, reply &)
 	else
 		std::lock(first, second);
 	victim gone;
-	if (!flags)
-		if (int err = as(r.body.cred, [&] {
-			    gone = find_victim(in, *to, name2);
-			    return 0;
-		    }))
-			return err;
+	if (int err = flags ? 0 : find_victim(in, *to, name2, r.body.cred, gone))
+		return err;
 	if (int err = removing(in, *to, gone, r.body.cred, [&] {
 		    if (::renameat2(from->path.get(), name.c_str(), to->path.get(), name2.c_str(),
 				    flags))

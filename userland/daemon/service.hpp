@@ -133,7 +133,8 @@ private:
 		exported::named named; // no handle: there is no such file
 		mode_t type = 0;
 	};
-	victim find_victim(const exported &, const inode &dir, const std::string &name);
+	[[nodiscard]] int find_victim(const exported &, const inode &dir, const std::string &name,
+				      const coop_st_cred &, victim &);
 	void forget(const exported &, const victim &);
 	// Runs change(), which removes a name of the victim. If it is the last one of an open file,
 	// the file lives on. The caller holds the directory's mutex.

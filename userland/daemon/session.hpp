@@ -48,7 +48,6 @@ struct reply {
 	std::uint32_t status = 0;
 	coop_st_body body{};
 	std::string text; // storage for body's byte strings
-	std::string text2;
 	payload data;
 	// A streamed READ: 'count' bytes of the file from 'offset' instead of data.
 	std::shared_ptr<unique_fd> file;
