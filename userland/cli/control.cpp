@@ -122,18 +122,9 @@ bool take_record(std::string_view line, mount_stats &out)
 			out.cache.evicted = evicted;
 		return good;
 	}
-	if (kind == "fetch")
-		return take_counter(line, out.fetch);
-	if (kind == "serve")
-		return take_counter(line, out.serve);
-	if (kind == "endpoint")
-		return take_counter(line, out.endpoint);
-	if (kind == "read")
-		return take_counter(line, out.read);
-	if (kind == "storage")
-		return take_counter(line, out.storage_calls);
-	if (kind == "lease")
-		return take_counter(line, out.lease);
+	for (const auto &[name, list] : counter_lists)
+		if (kind == name)
+			return take_counter(line, out.*list);
 	return true;
 }
 
@@ -282,12 +273,8 @@ mount_stats difference(const mount_stats &later, const mount_stats &earlier)
 			w.rx_bytes = since(w.rx_bytes, e->second.rx_bytes);
 			w.tx_bytes = since(w.tx_bytes, e->second.tx_bytes);
 		}
-	out.fetch = since(later.fetch, earlier.fetch);
-	out.serve = since(later.serve, earlier.serve);
-	out.endpoint = since(later.endpoint, earlier.endpoint);
-	out.read = since(later.read, earlier.read);
-	out.storage_calls = since(later.storage_calls, earlier.storage_calls);
-	out.lease = since(later.lease, earlier.lease);
+	for (const auto &[name, list] : counter_lists)
+		out.*list = since(later.*list, earlier.*list);
 	return out;
 }
 

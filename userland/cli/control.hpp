@@ -51,6 +51,16 @@ struct mount_stats {
 	cache_stats cache;
 };
 
+// The records of counters, by the first word of their lines.
+inline constexpr std::array<std::pair<const char *, counters mount_stats::*>, 6> counter_lists{{
+	{"fetch", &mount_stats::fetch},
+	{"serve", &mount_stats::serve},
+	{"endpoint", &mount_stats::endpoint},
+	{"read", &mount_stats::read},
+	{"storage", &mount_stats::storage_calls},
+	{"lease", &mount_stats::lease},
+}};
+
 struct peer_record {
 	std::string gid, lid, qpn; // as written; gid or lid is present
 	std::string origin, state;

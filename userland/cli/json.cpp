@@ -55,17 +55,11 @@ ordered_json to_json(const mount_stats &s)
 	ordered_json traffic = ordered_json::object();
 	for (const auto &[name, w] : s.traffic)
 		traffic[name] = {{"rx_bytes", w.rx_bytes}, {"tx_bytes", w.tx_bytes}};
-	return {
-		{"sources", sources},
-		{"traffic", traffic},
-		{"fetch", to_json(s.fetch)},
-		{"serve", to_json(s.serve)},
-		{"endpoint", to_json(s.endpoint)},
-		{"read", to_json(s.read)},
-		{"storage", to_json(s.storage_calls)},
-		{"lease", to_json(s.lease)},
-		{"cache", to_json(s.cache)},
-	};
+	ordered_json out = {{"sources", sources}, {"traffic", traffic}};
+	for (const auto &[name, list] : counter_lists)
+		out[name] = to_json(s.*list);
+	out["cache"] = to_json(s.cache);
+	return out;
 }
 
 ordered_json to_json(const peer_record &p)
