@@ -27,22 +27,6 @@ progress progress_of(const std::string &word)
 	return progress::poll;
 }
 
-trouble ping_sizes(const bench_request &r, const settings &how, session &s, printer &out)
-{
-	std::vector<std::size_t> sizes;
-	if (trouble t = s.message_sizes(usual_messages, sizes))
-		return t;
-	for (const std::size_t size : sizes) {
-		ping_task warm(size, {100, r.seconds / 10}, false),
-			p(size, {r.count, r.seconds}, false);
-		for (ping_task *one : {&warm, &p})
-			if (trouble t = s.client().run(*one))
-				return t;
-		out.add(result_of(p, how, s.one_process()));
-	}
-	return {};
-}
-
 trouble stream_sizes(const bench_request &r, const settings &how, session &s, printer &out)
 {
 	for (const std::size_t size : {std::size_t{8}, std::size_t{64}, std::size_t{1024}}) {
@@ -50,29 +34,20 @@ trouble stream_sizes(const bench_request &r, const settings &how, session &s, pr
 			continue;
 		stream_task warm(size, {1000, r.seconds / 10}, r.depth);
 		stream_task p(size, {100 * r.count, r.seconds}, r.depth);
-		for (stream_task *one : {&warm, &p})
-			if (trouble t = s.client().run(*one))
-				return t;
+		if (trouble t = s.run(warm, p))
+			return t;
 		out.add(result_of(p, size, how, s.one_process()));
 	}
 	return {};
 }
 
-trouble bulk_sizes(const bench_request &r, const settings &how, session &s, printer &out)
+trouble both_bulk(const bench_request &r, const settings &how, session &s, printer &out)
 {
-	const std::size_t most = s.client().max_bulk();
+	std::vector<std::size_t> sizes = {65536, 1048576};
+	std::erase_if(sizes, [&](std::size_t size) { return size > s.client().max_bulk(); });
 	for (const command d : {command::fetch, command::fill})
-		for (const std::size_t size : {std::size_t{65536}, std::size_t{1048576}}) {
-			if (size > most)
-				continue;
-			bulk_task warm(s.client(), d, size, {4 * r.bulk_depth, r.seconds / 10},
-				       r.bulk_depth);
-			bulk_task b(s.client(), d, size, {r.count, r.seconds}, r.bulk_depth);
-			for (bulk_task *one : {&warm, &b})
-				if (trouble t = s.client().run(*one))
-					return t;
-			out.add(result_of(b, d, how, s.one_process()));
-		}
+		if (trouble t = bulk_sizes(r, how, d, sizes, r.bulk_depth, s, out))
+			return t;
 	return {};
 }
 
@@ -125,13 +100,13 @@ int run_bench(const bench_request &r)
 				return t;
 			out.under(s.client().at().domain());
 			if (has(r.only, "ping"))
-				if (trouble t = ping_sizes(r, how, s, out))
+				if (trouble t = ping_sizes(r, how, false, s, out))
 					return t;
 			if (has(r.only, "stream"))
 				if (trouble t = stream_sizes(r, how, s, out))
 					return t;
 			if (has(r.only, "bulk"))
-				if (trouble t = bulk_sizes(r, how, s, out))
+				if (trouble t = both_bulk(r, how, s, out))
 					return t;
 			if (!has(r.only, "peers") || mode != r.modes.back())
 				continue;

@@ -78,7 +78,6 @@ public:
 	const figures &takes() const { return takes_; }
 	/// The run number in the heads of its messages.
 	std::uint16_t run_number() const { return run_; }
-	std::string own_text() const { return net::format(own_); }
 
 private:
 	enum class phase : std::uint8_t { idle, asked, running, asked_again };

@@ -76,6 +76,8 @@ public:
 	/// sides.
 	trouble message_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out);
 	trouble bulk_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out);
+	/// Runs the task after another that warms up.
+	trouble run(task &warm, task &);
 	bool one_process() const { return one_process_; }
 
 private:
@@ -112,6 +114,11 @@ private:
 	std::vector<result> results_;
 	nlohmann::ordered_json extra_ = nlohmann::ordered_json::object();
 };
+
+/// Measure one size after another.
+trouble ping_sizes(const measure_request &, const settings &, bool check, session &, printer &);
+trouble bulk_sizes(const measure_request &, const settings &, command direction,
+		   const std::vector<std::size_t> &sizes, unsigned depth, session &, printer &);
 
 /// Runs `f`; exceptions of constructors become a message and a status.
 int guarded(const std::function<trouble()> &f);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // main.cpp - coopnet: the command line of the messaging library's tool.
 //
-// The counterpart of fi_pingpong of libfabric and ucx_perftest of UCX. Each command is in the file
-// of its name.
+// The counterpart of fi_pingpong of libfabric and ucx_perftest of UCX. ping and bulk are in
+// measure.cpp, the other commands in files of their names.
 #include <cstdio>
 #include <functional>
 
@@ -117,18 +117,21 @@ int coopnet(int argc, char **argv)
 	app.failure_message(parse_failure);
 	std::function<int()> act;
 	raw_settings raw_ping, raw_bulk, raw_bench, raw_serve;
+	const auto runs = [&act](CLI::App &command, auto &request, raw_settings &raw, auto *run) {
+		command.callback([&act, &request, &raw, run] {
+			act = [&request, &raw, run] {
+				const trouble t = finish_settings(request.how, raw);
+				return t ? report(*t) : run(request);
+			};
+		});
+	};
 
 	ping_request ping;
 	auto *p = app.add_subcommand("ping", "Latency of messages, there and back");
 	add_measure(*p, ping, raw_ping, "sizes, separated by commas; k, m and g are accepted");
 	add_progress(*p, raw_ping, "poll");
 	p->add_flag("--check", ping.check, "compare every byte that comes back");
-	p->callback([&] {
-		act = [&] {
-			const trouble t = finish_settings(ping.how, raw_ping);
-			return t ? report(*t) : run_ping(ping);
-		};
-	});
+	runs(*p, ping, raw_ping, run_ping);
 
 	bulk_request bulk;
 	auto *b =
@@ -142,12 +145,7 @@ int coopnet(int argc, char **argv)
 	b->add_option("--depth", bulk.depth, "transfers in flight")
 		->check(CLI::Range(1u, 1024u))
 		->capture_default_str();
-	b->callback([&] {
-		act = [&] {
-			const trouble t = finish_settings(bulk.how, raw_bulk);
-			return t ? report(*t) : run_bulk(bulk);
-		};
-	});
+	runs(*b, bulk, raw_bulk, run_bulk);
 
 	bench_request bench;
 	auto *e = app.add_subcommand("bench", "All measurements, in each mode of progress");
@@ -177,12 +175,7 @@ int coopnet(int argc, char **argv)
 		      "machines to connect, to measure the server's memory per machine; 0: none")
 		->check(CLI::Range(0u, connected_most))
 		->capture_default_str();
-	e->callback([&] {
-		act = [&] {
-			const trouble t = finish_settings(bench.how, raw_bench);
-			return t ? report(*t) : run_bench(bench);
-		};
-	});
+	runs(*e, bench, raw_bench, run_bench);
 
 	serve_request serve;
 	auto *s = app.add_subcommand("serve", "Serve clients until a signal");
@@ -198,12 +191,7 @@ int coopnet(int argc, char **argv)
 		->capture_default_str();
 	s->add_flag("--until-eof", serve.until_eof,
 		    "end at the end of standard input, without a summary");
-	s->callback([&] {
-		act = [&] {
-			const trouble t = finish_settings(serve.how, raw_serve);
-			return t ? report(*t) : run_serve(serve);
-		};
-	});
+	runs(*s, serve, raw_serve, run_serve);
 
 	std::string transport;
 	auto *o = app.add_subcommand("options", "List the parameters that -o sets for a transport");

@@ -123,6 +123,13 @@ trouble session::connect()
 		server, std::chrono::milliseconds(static_cast<long>(request_.timeout_s * 1000)));
 }
 
+trouble session::run(task &warm, task &measured)
+{
+	if (trouble t = client_->run(warm))
+		return t;
+	return client_->run(measured);
+}
+
 trouble session::message_sizes(const std::vector<std::size_t> &usual, std::vector<std::size_t> &out)
 {
 	const std::size_t own = station_->limits().max_message,
