@@ -37,6 +37,16 @@ void lookup_itself(fuse_req_t req, fuse_ino_t ino)
 		reply_status(req, -ESTALE);
 }
 
+// Replies with the entry that look(entry) fills.
+template <class act> void reply_with(fuse_req_t req, act look)
+{
+	client::ticket asked = context_of(req).mount.inodes().now();
+	client::entry e;
+	if (int err = look(e))
+		return reply_status(req, err);
+	reply_entry(req, e, asked);
+}
+
 } // namespace
 
 void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -46,12 +56,9 @@ void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 		return c.files_of_control.lookup(req, parent, name);
 	if (name == itself)
 		return lookup_itself(req, parent);
-	client::ticket asked = c.mount.inodes().now();
-	client::entry e;
-	int err = c.mount.storage().lookup(caller_of(req), inode_of(c, parent).fh, name, e);
-	if (err)
-		return reply_status(req, err);
-	reply_entry(req, e, asked);
+	reply_with(req, [&](client::entry &e) {
+		return c.mount.storage().lookup(caller_of(req), inode_of(c, parent).fh, name, e);
+	});
 }
 
 namespace
@@ -83,13 +90,10 @@ void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
-	client::ticket asked = c.mount.inodes().now();
-	client::entry e;
-	int err = c.mount.storage().mkdir(caller_of(req), inode_of(c, parent).fh, name,
-					  mode_of(req, mode), e);
-	if (err)
-		return reply_status(req, err);
-	reply_entry(req, e, asked);
+	reply_with(req, [&](client::entry &e) {
+		return c.mount.storage().mkdir(caller_of(req), inode_of(c, parent).fh, name,
+					       mode_of(req, mode), e);
+	});
 }
 
 void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
@@ -97,13 +101,10 @@ void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, 
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
-	client::ticket asked = c.mount.inodes().now();
-	client::entry e;
-	int err = c.mount.storage().mknod(caller_of(req), inode_of(c, parent).fh, name,
-					  mode_of(req, mode), device, e);
-	if (err)
-		return reply_status(req, err);
-	reply_entry(req, e, asked);
+	reply_with(req, [&](client::entry &e) {
+		return c.mount.storage().mknod(caller_of(req), inode_of(c, parent).fh, name,
+					       mode_of(req, mode), device, e);
+	});
 }
 
 void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -138,13 +139,10 @@ void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *
 	context &c = context_of(req);
 	if (control::owns(ino) || reserved(new_parent, new_name) || control::owns(new_parent))
 		return reply_status(req, -EPERM);
-	client::ticket asked = c.mount.inodes().now();
-	client::entry e;
-	int err = c.mount.storage().link(caller_of(req), inode_of(c, ino).fh,
-					 inode_of(c, new_parent).fh, new_name, e);
-	if (err)
-		return reply_status(req, err);
-	reply_entry(req, e, asked);
+	reply_with(req, [&](client::entry &e) {
+		return c.mount.storage().link(caller_of(req), inode_of(c, ino).fh,
+					      inode_of(c, new_parent).fh, new_name, e);
+	});
 }
 
 void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
@@ -152,13 +150,10 @@ void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const cha
 	context &c = context_of(req);
 	if (reserved(parent, name) || control::owns(parent))
 		return reply_status(req, -EPERM);
-	client::ticket asked = c.mount.inodes().now();
-	client::entry e;
-	int err =
-		c.mount.storage().symlink(caller_of(req), target, inode_of(c, parent).fh, name, e);
-	if (err)
-		return reply_status(req, err);
-	reply_entry(req, e, asked);
+	reply_with(req, [&](client::entry &e) {
+		return c.mount.storage().symlink(caller_of(req), target, inode_of(c, parent).fh,
+						 name, e);
+	});
 }
 
 void op_readlink(fuse_req_t req, fuse_ino_t ino)

@@ -41,7 +41,6 @@ private:
 	invalidator invalidator_;
 	std::unique_ptr<client::mount> mount_;
 	std::unique_ptr<context> context_;
-	client::entry root_entry_;
 	std::unique_ptr<fuse_session, void (*)(fuse_session *)> fuse_;
 };
 
