@@ -20,22 +20,33 @@ help: ## this list
 deps-%:
 	@tools/install-deps $(subst +, ,$*)
 
-# build/release: what is installed and measured. build/check: the same under
-# AddressSanitizer and UBSan. build/fuzz: libFuzzer programs, by clang.
-$(B)/release/build.ninja: | deps-build+check
-	@cmake -G Ninja -S . -B $(B)/release -DCMAKE_BUILD_TYPE=RelWithDebInfo >/dev/null
-$(B)/check/build.ninja: | deps-build+check
-	@cmake -G Ninja -S . -B $(B)/check -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCOOP_SANITIZE=ON >/dev/null
-$(B)/fuzz/build.ninja: | deps-build+check
-	@cmake -G Ninja -S . -B $(B)/fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCOOP_FUZZ=ON \
-		-DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 >/dev/null
+# build/release: what is installed and measured. It has what the packages of the named sets
+# allow, so it is configured again when those of another set have come. build/check: the same
+# under AddressSanitizer and UBSan. build/fuzz: libFuzzer programs, by clang.
+CONFIGURE = echo "configuring $(@D)"; cmake -G Ninja -S . -B $(@D) -DCMAKE_BUILD_TYPE=RelWithDebInfo
+$(B)/release/for-demo: | deps-demo
+	@$(CONFIGURE) >/dev/null && touch $@
+$(B)/release/for-build: | deps-build
+	@$(CONFIGURE) >/dev/null && touch $@
+$(B)/release/for-check: | deps-build+check
+	@$(CONFIGURE) >/dev/null && touch $@
+$(B)/check/for-check: | deps-build+check
+	@$(CONFIGURE) -DCOOP_SANITIZE=ON >/dev/null && touch $@
+$(B)/fuzz/for-check: | deps-build+check
+	@$(CONFIGURE) -DCOOP_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 >/dev/null && touch $@
+
+$(B)/%/build.ninja: $(B)/%/for-check ;
+
+# Says how far it is: in one line on a terminal, in one a step elsewhere.
+BUILD = NINJA_STATUS='building %f of %t: ' ninja -C $(B)/release -j $(JOBS)
 
 all: user ## programs of user space, in build/release/bin
 
-user: deps-build $(B)/release/build.ninja ## coopfsd, coopfs-fuse, coopfs, libcoop-net and coopnet
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs coop_net_install coopnet
+user: $(B)/release/for-build ## coopfsd, coopfs-fuse, coopfs, libcoop-net and coopnet
+	@$(BUILD) coopfsd coopfs-fuse coopfs coop_net_install coopnet
 
-demo: deps-build+run user ## a daemon and three nodes on this machine: watch data go from peer to peer
+demo: $(B)/release/for-demo ## a daemon and three nodes on this machine: watch data go from peer to peer
+	@$(BUILD) coopfsd coopfs-fuse coopfs
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin tools/demo
 
 # Without the packages of the set vm only its suite is skipped.
@@ -49,11 +60,13 @@ deps-optional-programs:
 check: deps-build+run+check deps-optional-vm deps-optional-programs ## every test; ends with "N passed, N failed"
 	@tests/run
 
-check-%: deps-build+run+check deps-optional-vm deps-optional-programs ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm, long
+check-e2e: deps-optional-programs
+check-vm: deps-optional-vm
+check-%: deps-build+run+check ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm, long
 	@tests/run $*
 
-vm-programs: deps-build+check+vm $(B)/release/build.ninja vm-module
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence coop-pin coop-between
+vm-programs: deps-build+check+vm $(B)/release/for-check vm-module
+	@$(BUILD) coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence coop-pin coop-between
 
 # Empty, if it is the default for modules of installed kernels.
 ASKED_KVER = $(if $(filter file,$(origin KVER)),,$(KVER))
@@ -79,12 +92,12 @@ vm-demo: vm-programs ## the module before your eyes: a daemon and three mounts i
 vm-bench: deps-run+vmbench vm-programs ## two emulated machines: pages from a peer against the raw link, NFS and 9p; table, JSON, plots
 	@bench/vm/run --ko $(KTREE) --out $(B)/bench-vm $(BENCH_ARGS)
 
-sim-long: $(B)/release/build.ninja ## ten million simulated fetches, 60 rounds of messages (SEED=n replays)
-	@ninja -C $(B)/release -j $(JOBS) --quiet coop-sim coop-sim-chan
+sim-long: $(B)/release/for-build ## ten million simulated fetches, 60 rounds of messages (SEED=n replays)
+	@$(BUILD) coop-sim coop-sim-chan
 	@$(B)/release/bin/coop-sim --fetches 10000000 $(if $(SEED),--seed $(SEED))
 	@$(B)/release/bin/coop-sim-chan --rounds 60 $(if $(SEED),--seed $(SEED))
 
-fuzz: deps-build+check $(B)/fuzz/build.ninja ## every fuzzer for FUZZ_SECONDS (default 60), growing build/fuzz/corpus
+fuzz: deps-build+check $(B)/fuzz/for-check ## every fuzzer for FUZZ_SECONDS (default 60), growing build/fuzz/corpus
 	@tests/run --fuzz-seconds $(or $(FUZZ_SECONDS),60) fuzz
 
 lint: ## arrows, symbols, headers, format
@@ -100,12 +113,12 @@ checkpatch: deps-debug ## the kernel's own style checker over what is built into
 format: ## clang-format over the tree
 	@git ls-files '*.c' '*.h' '*.cpp' '*.hpp' | xargs clang-format-14 -i
 
-bench: deps-build+run+bench $(B)/release/build.ninja ## fio against passthrough, sshfs and Gfarm; JSON and plots in build/bench
-	@ninja -C $(B)/release -j $(JOBS) --quiet
+bench: deps-build+run+bench $(B)/release/for-build ## fio against passthrough, sshfs and Gfarm; JSON and plots in build/bench
+	@$(BUILD) coopfsd coopfs-fuse coopfs node-bench ud-bench
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/fio/run $(BENCH_ARGS)
 
-bench-net: deps-build+run+bench $(B)/release/build.ninja ## libcoop-net against fi_pingpong and ucx_perftest; JSON and plots in build/bench-net
-	@ninja -C $(B)/release -j $(JOBS) --quiet coopnet
+bench-net: deps-build+run+bench $(B)/release/for-build ## libcoop-net against fi_pingpong and ucx_perftest; JSON and plots in build/bench-net
+	@$(BUILD) coopnet
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/net/run --out $(B)/bench-net $(BENCH_ARGS)
 
 docs: deps-docs ## reference of libcoop-net from its headers, in build/docs
@@ -173,8 +186,8 @@ dkms-remove: ## take the module and its sources out again
 	@dkms remove coopfs/$(VERSION) --all
 	@rm -rf $(DKMS_SRC)
 
-install-net: deps-build $(B)/release/build.ninja ## of these only libcoop-net and coopnet
-	@ninja -C $(B)/release -j $(JOBS) --quiet coop_net_install coopnet
+install-net: $(B)/release/for-build ## of these only libcoop-net and coopnet
+	@$(BUILD) coop_net_install coopnet
 	@DESTDIR=$(DESTDIR) cmake --install $(B)/release --prefix $(PREFIX) --component net >/dev/null
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" != 0 ] || ldconfig
 	@echo "libcoop-net and coopnet are installed below $(DESTDIR)$(PREFIX)"
