@@ -130,6 +130,7 @@ docs: deps-docs ## reference of libcoop-net from its headers, in build/docs
 KTREE = $(abspath $(B))/kernel-$(KVER)
 KDIR = $(LIB_MODULES)/$(KVER)/build
 KDIRS := rpc/base rpc/fetch rpc/storage stats ib proc fs fs/storage
+# Its lines begin with +: they are make's, which shares its jobs with them.
 KMAKE = $(MAKE) -s -C $(KDIR) M=$(KTREE) W=1 $(KFLAGS)
 kernel-tree:
 ifneq ($(origin KDIR),command line)
@@ -145,11 +146,11 @@ endif
 	@for d in $(KDIRS); do ln -sf $(CURDIR)/$$d/*.[ch] $(KTREE)/$$d/; done
 
 kernel-objects: kernel-tree ## compile the engines for the kernel with W=1 (KVER=...)
-	@$(KMAKE) $(patsubst %.c,%.o,$(wildcard $(filter rpc/%,$(KDIRS:%=%/*.c))))
+	@+$(KMAKE) $(patsubst %.c,%.o,$(wildcard $(filter rpc/%,$(KDIRS:%=%/*.c))))
 
 # build/kernel leads to the tree that was built last.
 module: kernel-tree ## coopfs.ko, in build/kernel-<version> (KVER=...: another than the newest)
-	@$(KMAKE) modules
+	@+$(KMAKE) modules
 ifneq ($(origin KTREE),command line)
 	@rm -rf $(B)/kernel && ln -s kernel-$(KVER) $(B)/kernel
 endif
