@@ -22,7 +22,7 @@ deps-%:
 
 # build/release: what is installed and measured. It has what the packages of the named sets
 # allow, so it is configured again when those of another set have come. build/check: the same
-# under AddressSanitizer and UBSan. build/fuzz: libFuzzer programs, by clang.
+# and the fuzzers, by clang under AddressSanitizer and UBSan.
 CONFIGURE = echo "configuring $(@D)"; cmake -G Ninja -S . -B $(@D) -DCMAKE_BUILD_TYPE=RelWithDebInfo
 $(B)/release/for-demo: | deps-demo
 	@$(CONFIGURE) >/dev/null && touch $@
@@ -31,9 +31,7 @@ $(B)/release/for-build: | deps-build
 $(B)/release/for-check: | deps-build+check
 	@$(CONFIGURE) >/dev/null && touch $@
 $(B)/check/for-check: | deps-build+check
-	@$(CONFIGURE) -DCOOP_SANITIZE=ON >/dev/null && touch $@
-$(B)/fuzz/for-check: | deps-build+check
-	@$(CONFIGURE) -DCOOP_FUZZ=ON -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 >/dev/null && touch $@
+	@$(CONFIGURE) -DCOOP_CHECK=ON -DCMAKE_C_COMPILER=clang-14 -DCMAKE_CXX_COMPILER=clang++-14 >/dev/null && touch $@
 
 $(B)/%/build.ninja: $(B)/%/for-check ;
 
@@ -97,7 +95,7 @@ sim-long: $(B)/release/for-build ## ten million simulated fetches, 60 rounds of 
 	@$(B)/release/bin/coop-sim --fetches 10000000 $(if $(SEED),--seed $(SEED))
 	@$(B)/release/bin/coop-sim-chan --rounds 60 $(if $(SEED),--seed $(SEED))
 
-fuzz: deps-build+check $(B)/fuzz/for-check ## every fuzzer for FUZZ_SECONDS (default 60), growing build/fuzz/corpus
+fuzz: deps-build+check $(B)/check/for-check ## every fuzzer for FUZZ_SECONDS (default 60), growing build/check/corpus
 	@tests/run --fuzz-seconds $(or $(FUZZ_SECONDS),60) fuzz
 
 lint: ## arrows, symbols, headers, format
