@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // headers.hpp - what most tests include, compiled once for all of them (coop_test in
-// CMakeLists.txt). A test includes what it uses all the same.
+// CMakeLists.txt). Each test still includes what it uses.
 #pragma once
 
 #include <algorithm>

@@ -229,7 +229,7 @@ TEST(Node, ManyThreadsBothWays)
 	introduce(a, b);
 	introduce(b, a);
 	std::vector<std::thread> threads;
-	std::atomic<std::uint64_t> delivered{0}, wrong{0};
+	std::atomic<std::uint64_t> delivered{0};
 	for (std::uint64_t t = 0; t < 6; t++)
 		threads.emplace_back([&, t] {
 			machine &mine = t % 2 != 0 ? a : b, &other = t % 2 != 0 ? b : a;
