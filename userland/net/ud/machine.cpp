@@ -288,7 +288,7 @@ unsigned machine::progress(unsigned budget)
 	heard_at_ = t;
 	for (std::size_t i = 0; i < n; i++)
 		dispatch(completions_[i], t);
-	// What has been delivered goes to the program first; the rest waits for the next call.
+	// The program gets its message first; the rest waits for the next call.
 	if (n > 1 || !owed_)
 		settle(t);
 	return static_cast<unsigned>(n);
@@ -347,9 +347,11 @@ void machine::settle(std::uint64_t now)
 void machine::drain(std::uint64_t now)
 {
 	// Messages about bulk data feed the other engine, which may want to send some in turn.
-	do
+	for (bool again = true; again;) {
 		drain_chan(now);
-	while (drain_reports(now) | drain_fetch(now));
+		again = drain_reports(now);
+		again |= drain_fetch(now);
+	}
 	endpoint_->flush();
 	held_back_ = 0;
 	if (!stopping_ || stop_at_ == ~0ull)
