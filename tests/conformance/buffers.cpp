@@ -409,7 +409,7 @@ TEST_P(buffers, callback_readd)
 	node &a = w.up(), &b = w.made();
 	piece &in = w.memory(64), &out = w.memory(64);
 	endpoint_ptr to;
-	std::atomic<unsigned> received{0}, sent{0};
+	std::atomic<unsigned> received{0};
 	std::atomic<int> wrong{0};
 	operation o;
 	o.min_receive_size = 64;

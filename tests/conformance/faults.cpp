@@ -434,6 +434,8 @@ public:
 		item *partner = nullptr;            // the other side of bulk that must end well
 		std::atomic<bool> sure{false};      // nothing can prevent a good end
 		std::atomic<std::size_t> finals{0}; // ended and checked
+
+		explicit item(piece *memory) : p(memory) {}
 	};
 
 	static unsigned seed(unsigned node, unsigned source) { return node * sources + source; }

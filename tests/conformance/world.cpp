@@ -291,9 +291,10 @@ world::~world()
 domain &world::open(const parameters &more)
 {
 	domain_options o{how.of->transport, how.of->options};
-	for (const auto &[key, value] : more) {
-		std::erase_if(o.parameters, [&](const auto &p) { return p.first == key; });
-		o.parameters.emplace_back(key, value);
+	for (const auto &changed : more) {
+		std::erase_if(o.parameters,
+			      [&](const auto &p) { return p.first == changed.first; });
+		o.parameters.push_back(changed);
 	}
 	domains_.push_back(std::make_unique<domain>(o));
 	return *domains_.back();

@@ -109,7 +109,7 @@ public:
 	void turn()
 	{
 		for (driven *d : driven::all)
-			if (d->core().address() == machine_->address()) {
+			if (d->address() == machine_->address()) {
 				(void)fuzz_net::turn(*d->core().shared_from_this());
 				return;
 			}

@@ -41,7 +41,12 @@ public:
 
 	net::core::machine &core() { return core_; }
 
-	int start(const net::address &own) override { return inner_->start(own); }
+	const net::address &address() const { return address_; } // once it was started
+	int start(const net::address &own) override
+	{
+		address_ = own;
+		return inner_->start(own);
+	}
 	void stop() override { inner_->stop(); }
 	int submit(spi::token t, const spi::transfer &x) override
 	{
@@ -78,6 +83,7 @@ public:
 private:
 	const std::unique_ptr<spi::transport_machine> inner_;
 	net::core::machine &core_;
+	net::address address_;
 };
 
 /// Progress and delivery of one machine. @return whether anything happened.

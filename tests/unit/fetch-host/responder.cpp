@@ -59,6 +59,7 @@ public:
 	int fd() const override { return -1; }
 	bool arm() override { return true; }
 	ud::endpoint_stats stats() const override { return {}; }
+	void reset_stats() override {}
 
 	int error = 0;          // of post_send
 	std::size_t takes = 64; // of a batch

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 namespace
 {
 
-struct noting : buffer_handler {
+struct noting final : buffer_handler {
 	void on_buffer(const buffer_event &e) override
 	{
 		if (e.queued)
