@@ -282,6 +282,48 @@ static void get_lock(struct cursor *c, struct coop_st_lock *l)
 		c->bad = true;
 }
 
+static void put_roles(struct cursor *c, const struct coop_st_roles *r)
+{
+	u32 i;
+
+	put32(c, r->members);
+	put32(c, r->index);
+	put32(c, r->n_colours);
+	if (r->n_colours && r->n_colours != COOP_FOREST_COLOURS) {
+		c->bad = true;
+		return;
+	}
+	for (i = 0; i < r->n_colours; i++) {
+		put32(c, r->colours[i].parent);
+		put32(c, r->colours[i].alternate);
+		put32(c, r->colours[i].level);
+	}
+}
+
+/* A level below that of a root would let a load wait for one that waits for it. */
+static void get_roles(struct cursor *c, struct coop_st_roles *r)
+{
+	u32 i;
+
+	r->members = get32(c);
+	r->index = get32(c);
+	r->n_colours = get32(c);
+	if (r->index >= r->members || r->n_colours != (r->members > 1 ? COOP_FOREST_COLOURS : 0u)) {
+		c->bad = true;
+		r->n_colours = 0;
+	}
+	for (i = 0; i < r->n_colours; i++) {
+		struct coop_st_parents *p = &r->colours[i];
+
+		p->parent = get32(c);
+		p->alternate = get32(c);
+		p->level = get32(c);
+		if (p->level < COOP_LEVEL_ROOT || p->level >= COOP_LEVEL_NO_ROLE ||
+		    (p->alternate && (!p->parent || p->alternate == p->parent)))
+			c->bad = true;
+	}
+}
+
 static void put_statfs(struct cursor *c, const struct coop_st_statfs *s)
 {
 	put64(c, s->blocks);
@@ -388,6 +430,8 @@ int coop_st_body_put(const struct coop_st_body *b, u64 f, u8 *buf, u32 cap)
 	}
 	if (f & COOP_ST_DIR_ATTR)
 		put_attr(&c, &b->dir);
+	if (f & COOP_ST_ROLES_F)
+		put_roles(&c, &b->roles);
 	return c.bad ? -EMSGSIZE : (int)c.used;
 }
 
@@ -472,6 +516,8 @@ int coop_st_body_get(struct coop_st_body *b, u64 f, const u8 *buf, u32 len)
 	}
 	if (f & COOP_ST_DIR_ATTR)
 		get_attr(&c, &b->dir);
+	if (f & COOP_ST_ROLES_F)
+		get_roles(&c, &b->roles);
 	return c.bad || c.left ? -EPROTO : 0;
 }
 

@@ -17,13 +17,15 @@
 #define COOP_STORE_H
 
 #include "rpc/base/types.h"
+#include "rpc/storage/forest.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION      7
+#define COOP_ST_VERSION      8
+#define COOP_ST_VERSION_MIN  7          /* without ROLES and READ_SHARED */
 #define COOP_ST_HEADER       32         /* bytes */
 #define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
 #define COOP_ST_BODY_MAX     8192       /* bytes of a body */
@@ -39,6 +41,7 @@ extern "C" {
 #define COOP_ST_SESSION      16         /* bytes */
 #define COOP_ST_INLINE_MAX   65536      /* bytes of a file that an open reply may carry */
 #define COOP_ST_REQUESTS_MAX 128        /* requests in flight a connection */
+#define COOP_ST_HOLDERS_MAX  4          /* nodes that a reply to READ_SHARED names */
 /* How long a client relies on a lease after it sent the last request that was answered. */
 #define COOP_ST_LEASE_TRUST_MS 10000
 
@@ -86,6 +89,8 @@ enum coop_st_op {
 	COOP_ST_RECLAIMED,    /* the client has reclaimed all locks from before the restart */
 	COOP_ST_LEASE_RECALL, /* push: a file is about to change, or has changed */
 	COOP_ST_LEASE_RETURN, /* the client no longer relies on a lease, or on any */
+	COOP_ST_ROLES,        /* push: the client's place among the members of a file */
+	COOP_ST_READ_SHARED,  /* READ whose reply may name nodes instead of sending bytes */
 	COOP_ST_OP_END,
 };
 
@@ -133,6 +138,7 @@ enum coop_st_field {
 	COOP_ST_LOCK_F = 1ull << 30,
 	COOP_ST_FID_F = 1ull << 31,    /* a file; zero: all files */
 	COOP_ST_DIR_ATTR = 1ull << 32, /* of the changed directory, after the change */
+	COOP_ST_ROLES_F = 1ull << 33,
 };
 
 /* 'flags' of OPEN, CREATE and TMPFILE. We define our own numbers, because Linux numbers differ
@@ -146,6 +152,12 @@ enum coop_st_open_flag {
 	COOP_ST_O_AGAIN = 32, /* opened again in a new session: no truncation, no inline data */
 	COOP_ST_O_EXEC = 64,  /* for execution: needs the right to execute instead of to read */
 	COOP_ST_O_ALL = 127,
+};
+
+enum coop_st_read_flag {                                /* 'flags' of READ_SHARED; 0: as READ */
+			 COOP_ST_READ_MAY_REDIRECT = 1, /* may be answered with nodes */
+			 COOP_ST_READ_INSIST = 2,       /* the nodes did not help */
+			 COOP_ST_READ_ALL = 3,
 };
 
 enum coop_st_write_flag {
@@ -328,6 +340,21 @@ enum coop_st_lock_result { /* flags of LOCK's reply */
 			   COOP_ST_LOCK_CONFLICT,
 };
 
+/* A member's parents in the tree of one colour. Ids are those of NODE; 0: none. */
+struct coop_st_parents {
+	u32 parent;    /* 0: the member is the root */
+	u32 alternate; /* to be asked if the parent fails */
+	u32 level;     /* see forest.h */
+};
+
+/* A client's place in the forest of one version of a file: see STORAGE.md. */
+struct coop_st_roles {
+	u32 members;   /* when this was sent */
+	u32 index;     /* the client's own */
+	u32 n_colours; /* COOP_FOREST_COLOURS; 0: it is the only member */
+	struct coop_st_parents colours[COOP_FOREST_COLOURS];
+};
+
 struct coop_st_statfs {
 	u64 blocks, bfree, bavail, files, ffree;
 	u32 bsize, frsize, namelen;
@@ -352,6 +379,7 @@ struct coop_st_body {
 	struct coop_st_statfs statfs;
 	struct coop_st_lock lock;
 	struct coop_fid fid;
+	struct coop_st_roles roles;
 };
 
 /* Field sets; 0 for an unknown operation or one without a body. */

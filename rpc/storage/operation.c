@@ -14,15 +14,17 @@ struct op_form {
 	bool changes;
 };
 
-#define HANDSHAKE (COOP_ST_NONCE_F | COOP_ST_VERSIONS)
-#define ENTRY     (COOP_ST_FH | COOP_ST_ATTR)
-#define IN_DIR    (COOP_ST_CRED | COOP_ST_FH | COOP_ST_NAME)
-#define MADE      (ENTRY | COOP_ST_DIR_ATTR)
-#define CHANGED   (COOP_ST_ATTR | COOP_ST_BEFORE)
-#define UNSTABLE  (CHANGED | COOP_ST_VERIFIER)
-#define OPEN_FILE (COOP_ST_FH | COOP_ST_OPEN_ID)
-#define RANGE     (COOP_ST_LENGTH | COOP_ST_FLAGS)
-#define OPENED    (COOP_ST_ATTR | COOP_ST_NODES | COOP_ST_VERIFIER)
+#define HANDSHAKE  (COOP_ST_NONCE_F | COOP_ST_VERSIONS)
+#define ENTRY      (COOP_ST_FH | COOP_ST_ATTR)
+#define IN_DIR     (COOP_ST_CRED | COOP_ST_FH | COOP_ST_NAME)
+#define MADE       (ENTRY | COOP_ST_DIR_ATTR)
+#define CHANGED    (COOP_ST_ATTR | COOP_ST_BEFORE)
+#define UNSTABLE   (CHANGED | COOP_ST_VERIFIER)
+#define OPEN_FILE  (COOP_ST_FH | COOP_ST_OPEN_ID)
+#define RANGE      (COOP_ST_LENGTH | COOP_ST_FLAGS)
+#define READ_RANGE (OPEN_FILE | COOP_ST_OFFSET | COOP_ST_COUNT | COOP_ST_DATA_VERSION)
+#define READ_FOUND (COOP_ST_DATA_VERSION | COOP_ST_SIZE)
+#define OPENED     (COOP_ST_ATTR | COOP_ST_NODES | COOP_ST_VERIFIER)
 
 static const struct op_form forms[COOP_ST_OP_END] = {
 	[COOP_ST_HELLO] = {"hello", HANDSHAKE | COOP_ST_SESSION_F | COOP_ST_TEXT,
@@ -45,12 +47,9 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 	[COOP_ST_CREATE] = {"create", IN_DIR | COOP_ST_OPEN_ID | COOP_ST_FLAGS | COOP_ST_MODE,
 			    COOP_ST_FH | OPENED | COOP_ST_DIR_ATTR, true},
 	[COOP_ST_CLOSE] = {"close", COOP_ST_FH | COOP_ST_OPEN_ID, CHANGED, true},
-	[COOP_ST_READ] = {"read",
-			  COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_OFFSET | COOP_ST_COUNT |
-				  COOP_ST_DATA_VERSION,
-			  COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
-	[COOP_ST_CHECK] = {"check", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_DATA_VERSION,
-			   COOP_ST_DATA_VERSION | COOP_ST_SIZE, false},
+	[COOP_ST_READ] = {"read", READ_RANGE, READ_FOUND, false},
+	[COOP_ST_CHECK] = {"check", COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_DATA_VERSION, READ_FOUND,
+			   false},
 	[COOP_ST_WRITE] = {"write", OPEN_FILE | COOP_ST_OFFSET | COOP_ST_FLAGS,
 			   UNSTABLE | COOP_ST_FLAGS, true},
 	[COOP_ST_COMMIT] = {"commit", COOP_ST_FH | COOP_ST_OPEN_ID, UNSTABLE, false},
@@ -94,6 +93,10 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 	[COOP_ST_RECLAIMED] = {"reclaimed", 0, 0, false},
 	[COOP_ST_LEASE_RECALL] = {"lease_recall", 0, COOP_ST_FID_F, false},
 	[COOP_ST_LEASE_RETURN] = {"lease_return", COOP_ST_FID_F, 0, false},
+	[COOP_ST_ROLES] = {"roles", 0, COOP_ST_FID_F | COOP_ST_DATA_VERSION | COOP_ST_ROLES_F,
+			   false},
+	[COOP_ST_READ_SHARED] = {"read_shared", READ_RANGE | COOP_ST_FLAGS,
+				 READ_FOUND | COOP_ST_NODES, false},
 };
 
 bool coop_st_op_known(u16 op)
@@ -103,7 +106,8 @@ bool coop_st_op_known(u16 op)
 
 bool coop_st_op_is_push(u16 op)
 {
-	return op == COOP_ST_NODE || op == COOP_ST_LOCK_GRANTED || op == COOP_ST_LEASE_RECALL;
+	return op == COOP_ST_NODE || op == COOP_ST_LOCK_GRANTED || op == COOP_ST_LEASE_RECALL ||
+	       op == COOP_ST_ROLES;
 }
 
 u64 coop_st_request_fields(u16 op)

@@ -95,6 +95,13 @@ struct node_event {
 	coop_addr addr;     // control queue pair; valid when joined
 };
 
+// This node's place among the members of one version of a file: see STORAGE.md, "Roles".
+struct file_roles {
+	coop_fid fid;
+	std::uint64_t version;
+	coop_st_roles roles; // members 1: this node is alone
+};
+
 struct storage_options {
 	std::string server; // host or address
 	std::uint16_t port;
@@ -106,11 +113,17 @@ struct storage_options {
 	// Called after a reconnection and registration, before on_node reports the nodes. All
 	// earlier nodes were reported as left when the connection was lost.
 	std::function<void()> on_reconnect;
+	// Without it the client is no member of any file, and reads are not redirected. Called on
+	// the connection's thread, before the open that it belongs to returns, and again when the
+	// roles change, which may be shortly after the file's last close. A lost connection ends
+	// all roles.
+	std::function<void(const file_roles &)> on_roles;
 	// Ask for leases. The three functions run on the connection's thread.
 	bool leases = false;
 	std::function<void(const coop_fid &)> on_recall; // the daemon waits for return_lease()
-	std::function<void()> on_lost;                   // connection lost, and all leases with it
-	std::function<void()> on_tick;                   // about ten times a second
+	// The connection is lost, and with it all leases and roles.
+	std::function<void()> on_lost;
+	std::function<void()> on_tick; // about ten times a second
 };
 
 // Calls answered from leases without asking the daemon, and recalls.

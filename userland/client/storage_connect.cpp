@@ -198,7 +198,8 @@ int storage_link::shake_hands(std::string &why)
 	coop_st_body ask{}, got{};
 	random_bytes(ask.nonce, sizeof(ask.nonce));
 	std::memcpy(ask.session, session_.data(), sizeof(ask.session));
-	ask.version_min = ask.version_max = COOP_ST_VERSION;
+	ask.version_min = COOP_ST_VERSION_MIN;
+	ask.version_max = options_.on_roles ? COOP_ST_VERSION : COOP_ST_VERSION_MIN;
 	ask.text = bytes_of(options_.export_name);
 	int err = exchange(COOP_ST_HELLO, ask, h, got);
 	if (err) {
@@ -206,11 +207,13 @@ int storage_link::shake_hands(std::string &why)
 				     : std::strerror(-err);
 		return err;
 	}
-	if (h.status == EPROTONOSUPPORT || got.version_min != COOP_ST_VERSION) {
-		why = "the daemon speaks protocol version " + std::to_string(got.version_min) +
-		      ", not " + std::to_string(COOP_ST_VERSION);
+	if (h.status == EPROTONOSUPPORT || got.version_min < ask.version_min ||
+	    got.version_min > ask.version_max) {
+		why = "the daemon speaks protocol version " + std::to_string(got.version_max) +
+		      ", not " + std::to_string(ask.version_max);
 		return -EPROTONOSUPPORT;
 	}
+	version_ = got.version_min;
 	const struct handshake shake = {
 		std::string(reinterpret_cast<const char *>(ask.nonce), sizeof(ask.nonce)),
 		std::string(reinterpret_cast<const char *>(got.nonce), sizeof(got.nonce)),
@@ -385,6 +388,7 @@ void storage_link::reconnect()
 	for (unsigned attempt = 0;; attempt++) {
 		std::string why;
 		held_.clear();
+		held_roles_.clear();
 		holding_ = true;
 		int err = dial(why);
 		if (!err)
@@ -442,6 +446,10 @@ void storage_link::reconnect()
 	for (const node_event &e : held_)
 		tell(e);
 	held_.clear();
+	for (const file_roles &r : held_roles_)
+		if (options_.on_roles)
+			options_.on_roles(r);
+	held_roles_.clear();
 	ask_for_locks();
 	pump();
 }

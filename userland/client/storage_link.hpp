@@ -94,6 +94,8 @@ public:
 	// Send time of the latest call that has been answered.
 	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
+	// Whether the daemon may answer a read with the names of other nodes.
+	bool redirects() const { return version_ >= COOP_ST_VERSION; }
 	storage::traffic stats() const;
 	std::vector<storage::waiting> waiting() const;
 	std::chrono::milliseconds patience() const
@@ -169,6 +171,7 @@ private:
 	std::size_t have_ = 0, used_ = 0;
 	bool holding_ = false; // pushes are held until the caller knows of the new connection
 	std::vector<node_event> held_;
+	std::vector<file_roles> held_roles_;
 	std::set<std::uint32_t> nodes_;
 	std::uint64_t epochs_ = 0;
 	clock::time_point next_expiry_{};
@@ -177,6 +180,7 @@ private:
 	std::atomic<std::uint64_t> tx_bytes_{0}, rx_bytes_{0}, rx_data_{0}, done_calls_{0},
 		reconnects_{0};
 	std::atomic<bool> connected_{false};
+	std::atomic<std::uint16_t> version_{0}; // of the protocol, on this connection
 };
 
 void fill_cred(const caller &, coop_st_cred &);

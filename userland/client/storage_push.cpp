@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // storage_push.cpp - messages that the daemon sends unasked: members, granted locks, recalled
-// leases. Handled on the connection's thread, which receives nothing more until the listener has
-// returned.
+// leases, roles. Handled on the connection's thread, which receives nothing more until the listener
+// has returned.
 #include "userland/client/storage_link.hpp"
 
 namespace coop::client
@@ -18,6 +18,14 @@ void storage_link::take_push(const coop_st_header &h, const std::uint8_t *raw)
 	if (h.op == COOP_ST_LEASE_RECALL) {
 		if (options_.on_recall)
 			options_.on_recall(b.fid);
+		return;
+	}
+	if (h.op == COOP_ST_ROLES) {
+		const file_roles r{b.fid, b.version, b.roles};
+		if (holding_)
+			held_roles_.push_back(r);
+		else if (options_.on_roles)
+			options_.on_roles(r);
 		return;
 	}
 	const node_event e{(b.flags & 1) != 0, b.node_id, b.addr};

@@ -25,6 +25,14 @@ bool quick(std::uint16_t op)
 	return op == COOP_ST_CLOSE || op == COOP_ST_CHECK;
 }
 
+// The highest protocol version that both speak; 0: none.
+std::uint16_t common_version(const coop_st_body &client)
+{
+	const auto version = std::min<std::uint16_t>(client.version_max, COOP_ST_VERSION);
+	return version >= std::max<std::uint16_t>(client.version_min, COOP_ST_VERSION_MIN) ? version
+											   : 0;
+}
+
 void option(int fd, int level, int name, int value)
 {
 	if (::setsockopt(fd, level, name, &value, sizeof(value)))
@@ -489,7 +497,9 @@ void connection::hello(const request &r)
 	const coop_st_body &b = r.body;
 	reply out;
 	random_bytes(out.body.nonce, sizeof(out.body.nonce));
-	out.body.version_min = out.body.version_max = COOP_ST_VERSION;
+	const std::uint16_t version = common_version(b);
+	out.body.version_min = version ? version : COOP_ST_VERSION_MIN;
+	out.body.version_max = version ? version : COOP_ST_VERSION;
 	out.body.flags = server_.key().empty() ? 0 : COOP_ST_W_KEYED;
 	shake_ = {
 		std::string(reinterpret_cast<const char *>(b.nonce), sizeof(b.nonce)),
@@ -498,9 +508,9 @@ void connection::hello(const request &r)
 		std::string(view(b.text)),
 		b.version_min,
 		b.version_max,
-		COOP_ST_VERSION,
+		out.body.version_min,
 		out.body.flags};
-	if (b.version_min > COOP_ST_VERSION || b.version_max < COOP_ST_VERSION)
+	if (!version)
 		out.status = EPROTONOSUPPORT;
 	if (!server_.key().empty()) {
 		const digest d = shake_.proof(server_.key(), "server");

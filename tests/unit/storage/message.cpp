@@ -43,6 +43,10 @@ coop_st_body full()
 	b.statfs.blocks = 20, b.statfs.namelen = 255;
 	b.length = 21, b.open_id2 = 22, b.offset2 = 23, b.rdev = 24;
 	b.lock = {25, 26, ~0ull, COOP_ST_LOCK_FLOCK, COOP_ST_LOCK_WRITE, 27};
+	b.roles.members = 30, b.roles.index = 29, b.roles.n_colours = COOP_FOREST_COLOURS;
+	for (u32 i = 0; i < COOP_FOREST_COLOURS; i++)
+		b.roles.colours[i] = {i, 0, COOP_LEVEL_ROOT + i};
+	b.roles.colours[3].alternate = ~0u;
 	return b;
 }
 
@@ -247,6 +251,9 @@ TEST(store_codec, an_incoming_stream_comes_apart_into_its_parts)
 	      message(COOP_ST_NODE, 0, 0, "push", "", "", 0),
 	      message(COOP_ST_OPEN, COOP_ST_F_REPLY, 0, "b2", "inline", ""),
 	      message(COOP_ST_STATS, COOP_ST_F_REPLY, 0, "", "text", ""),
+	      message(COOP_ST_ROLES, 0, 0, "roles", "", "", 0),
+	      message(COOP_ST_READ_SHARED, COOP_ST_F_REPLY | COOP_ST_F_STREAM, 0, "b3", "data3",
+		      tail),
 	      message(COOP_ST_READ, COOP_ST_F_REPLY, ENOENT, "", "", "")})
 		wire.insert(wire.end(), m.begin(), m.end());
 	coop_st_incoming in;
@@ -271,13 +278,66 @@ TEST(store_codec, an_incoming_stream_comes_apart_into_its_parts)
 	const auto op = [](u16 o) { return std::to_string(o) + "; "; };
 	EXPECT_EQ(seen, "1:b1 2:data1 3:" + tail + " " + op(COOP_ST_READ) + op(COOP_ST_PING) +
 				"1:push " + op(COOP_ST_NODE) + "1:b2 2:inline " + op(COOP_ST_OPEN) +
-				"2:text " + op(COOP_ST_STATS) + op(COOP_ST_READ));
+				"2:text " + op(COOP_ST_STATS) + "1:roles " + op(COOP_ST_ROLES) +
+				"1:b3 2:data3 3:" + tail + " " + op(COOP_ST_READ_SHARED) +
+				op(COOP_ST_READ));
 }
 
 TEST(store_codec, replies_with_data_have_the_body_sizes_that_receivers_plan_with)
 {
 	EXPECT_EQ(encoded(coop_st_reply_fields(COOP_ST_READ)).size(), 16u);
 	EXPECT_EQ(encoded(coop_st_reply_fields(COOP_ST_OPEN)).size(), 208u);
+	EXPECT_EQ(encoded(coop_st_reply_fields(COOP_ST_READ_SHARED)).size(), 84u);
+}
+
+TEST(store_codec, what_version_7_has_is_the_same_in_version_8)
+{
+	for (u64 fields :
+	     {coop_st_request_fields(COOP_ST_READ), coop_st_reply_fields(COOP_ST_READ)}) {
+		EXPECT_FALSE(fields & (COOP_ST_FLAGS | COOP_ST_NODES));
+	}
+	EXPECT_EQ(COOP_ST_ROLES, COOP_ST_LEASE_RETURN + 1) << "new operations come last";
+	EXPECT_EQ(COOP_ST_LEASE_RETURN, 43);
+	for (u16 op = 0; op <= COOP_ST_LEASE_RETURN; op++)
+		EXPECT_FALSE((coop_st_request_fields(op) | coop_st_reply_fields(op)) &
+			     COOP_ST_ROLES_F);
+}
+
+TEST(store_codec, roles_that_could_make_nodes_wait_for_each_other_are_refused)
+{
+	const u64 fields = coop_st_reply_fields(COOP_ST_ROLES);
+	const auto decoded = [&](auto change) {
+		coop_st_body b = full(), got;
+		std::vector<u8> wire(COOP_ST_BODY_MAX);
+		change(b.roles);
+		const int n = coop_st_body_put(&b, fields, wire.data(), COOP_ST_BODY_MAX);
+		if (n < 0)
+			return n;
+		return coop_st_body_get(&got, fields, wire.data(), static_cast<u32>(n));
+	};
+	using roles = coop_st_roles;
+	EXPECT_EQ(decoded([](roles &) {}), 0);
+	EXPECT_EQ(decoded([](roles &r) { r = {1, 0, 0, {}}; }), 0) << "alone";
+	EXPECT_EQ(decoded([](roles &r) { r.colours[7].level = COOP_LEVEL_ROOT - 1; }), -EPROTO);
+	EXPECT_EQ(decoded([](roles &r) { r.colours[7].level = 0; }), -EPROTO);
+	EXPECT_EQ(decoded([](roles &r) { r.colours[7].level = COOP_LEVEL_NO_ROLE; }), -EPROTO);
+	EXPECT_EQ(decoded([](roles &r) { r.colours[7].alternate = 7; }), -EPROTO);
+	EXPECT_EQ(decoded([](roles &r) { r.colours[0].alternate = 1; }), -EPROTO) << "of a root";
+	EXPECT_EQ(decoded([](roles &r) { r.index = r.members; }), -EPROTO);
+	EXPECT_EQ(decoded([](roles &r) { r.members = 1, r.index = 0; }), -EPROTO);
+	EXPECT_EQ(decoded([](roles &r) { r.n_colours = 0; }), -EPROTO);
+	EXPECT_EQ(decoded([](roles &r) { r.n_colours = 1; }), -EMSGSIZE);
+	EXPECT_EQ(decoded([](roles &r) { r.n_colours = ~0u; }), -EMSGSIZE);
+	// The same count on the wire, from a daemon that does not check it.
+	std::vector<u8> wire = encoded(fields);
+	coop_st_body b;
+	constexpr std::size_t count_at = 16 + 8 + 4 + 4; // after fid, version, members, index
+	for (u8 count : {0, 1, 17, 255}) {
+		wire[count_at] = count;
+		EXPECT_EQ(coop_st_body_get(&b, fields, wire.data(), static_cast<u32>(wire.size())),
+			  -EPROTO);
+		EXPECT_LE(b.roles.n_colours, COOP_FOREST_COLOURS + 0u);
+	}
 }
 
 TEST(store_codec, what_no_daemon_sends_ends_an_incoming_stream)
