@@ -26,11 +26,11 @@ bool quick(std::uint16_t op)
 }
 
 // The highest protocol version that both speak; 0: none.
-std::uint16_t common_version(const coop_st_body &client)
+std::uint16_t common_version(const coop_st_body &client, std::uint16_t newest)
 {
-	const auto version = std::min<std::uint16_t>(client.version_max, COOP_ST_VERSION);
-	return version >= std::max<std::uint16_t>(client.version_min, COOP_ST_VERSION_MIN) ? version
-											   : 0;
+	const std::uint16_t version = std::min(client.version_max, newest);
+	const bool old = version < COOP_ST_VERSION_MIN || version < client.version_min;
+	return old ? std::uint16_t{0} : version;
 }
 
 void option(int fd, int level, int name, int value)
@@ -318,7 +318,8 @@ void connection::run(work w, bool more)
 	request &r = *w;
 	event_loop::doing(r.head.op);
 	requests_.fetch_add(1, std::memory_order_relaxed);
-	if (!coop_st_op_known(r.head.op) || coop_st_op_is_push(r.head.op) ||
+	const bool newer = r.head.op >= COOP_ST_ROLES && shake_.version < COOP_ST_VERSION;
+	if (!coop_st_op_known(r.head.op) || coop_st_op_is_push(r.head.op) || newer ||
 	    r.head.op <= COOP_ST_PROOF_OP)
 		return refuse(r, EOPNOTSUPP);
 	if (coop_st_body_get(&r.body, coop_st_request_fields(r.head.op), r.raw.data(),
@@ -445,6 +446,7 @@ void connection::enroll(const request &r)
 				out.status = EUSERS;
 			} else {
 				session_->is_node(epoch_, node);
+				server_.files().audiences.moved(*session_);
 				if (const std::uint32_t before = node_.exchange(node)) {
 					server_.members().leave(before);
 					server_.files().openers.left(before);
@@ -466,6 +468,7 @@ void connection::leave_fabric()
 		return;
 	std::uint32_t mine = node;
 	session_->node.compare_exchange_strong(mine, 0);
+	server_.files().audiences.moved(*session_);
 	server_.members().leave(node);
 	server_.files().openers.left(node);
 	spdlog::debug("{}: node {} has left", peer_, node);
@@ -497,9 +500,9 @@ void connection::hello(const request &r)
 	const coop_st_body &b = r.body;
 	reply out;
 	random_bytes(out.body.nonce, sizeof(out.body.nonce));
-	const std::uint16_t version = common_version(b);
+	const std::uint16_t version = common_version(b, server_.newest_version());
 	out.body.version_min = version ? version : COOP_ST_VERSION_MIN;
-	out.body.version_max = version ? version : COOP_ST_VERSION;
+	out.body.version_max = version ? version : server_.newest_version();
 	out.body.flags = server_.key().empty() ? 0 : COOP_ST_W_KEYED;
 	shake_ = {
 		std::string(reinterpret_cast<const char *>(b.nonce), sizeof(b.nonce)),
@@ -567,11 +570,12 @@ void connection::proof(const request &r)
 		return refuse(r, -err);
 	}
 	session_ = std::move(s);
-	epoch_ =
-		session_->renew([weak = weak_from_this()](std::uint16_t op, const coop_st_body &b) {
+	epoch_ = session_->renew(
+		[weak = weak_from_this()](std::uint16_t op, const coop_st_body &b) {
 			if (auto self = weak.lock())
 				self->push(op, b);
-		});
+		},
+		shake_.version >= COOP_ST_VERSION);
 	{
 		std::lock_guard lock(mutex_);
 		export_ = in;

@@ -27,6 +27,7 @@ constexpr std::size_t unwritten_max = 16u << 20; // bytes of WRITE data held for
 // replies.
 constexpr std::size_t unsent_most = 4u << 20;
 constexpr std::size_t pushes_max = 2 * members_max; // pushes queued for a slow client
+constexpr std::size_t roles_max = pushes_max / 2;   // beyond this, ROLES are dropped: only hints
 constexpr unsigned send_timeout_ms = 30000;         // TCP_USER_TIMEOUT
 
 class connection : public std::enable_shared_from_this<connection>

@@ -223,6 +223,7 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 	if (!out.body.attr.nlink)
 		inodes.discard(n->handle); // when its last holder drops it
 	const std::uint64_t version = out.body.attr.version;
+	seat(s, *n, out.body.attr, *f);
 	// A client that opened the file once may open it again without asking us.
 	const bool guarded = lease && leases.guard(n);
 	std::vector<std::uint32_t> others;
@@ -253,6 +254,18 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 	if (out.body.attr.has & COOP_ST_HAS_LEASE && !guarded)
 		out.body.attr.has |= COOP_ST_HAS_ASK_OPEN;
 	return 0;
+}
+
+// Small files have no forest, and no other client ever has a provisional version.
+void service::seat(session &s, const inode &n, const coop_st_attr &found, open_file &f)
+{
+	if (!s.takes_roles)
+		return;
+	if (f.flags & COOP_ST_O_READ && found.size >= COOP_FOREST_UNIT &&
+	    !(found.version & provisional_bit))
+		f.seat = audiences.join(s.shared_from_this(), {n.fid, found.version});
+	else
+		audiences.depart(s, n.fid);
 }
 
 int service::open(const exported &in, session &s, call r, reply &out)

@@ -81,9 +81,9 @@ void connection::push(std::uint16_t op, const coop_st_body &b)
 	bool slow;
 	{
 		std::lock_guard lock(mutex_);
-		slow = ++pushes_ > pushes_max;
-		if (over_)
+		if (over_ || (op == COOP_ST_ROLES && pushes_ >= roles_max))
 			return;
+		slow = ++pushes_ > pushes_max;
 		out_.push_back(std::move(i));
 	}
 	// Post it: the caller may hold locks, for example of the table of members.

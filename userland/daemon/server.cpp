@@ -101,7 +101,8 @@ server::server(const settings &s) :
 	loop_(s.threads),
 	acceptor_(loop_.io()),
 	reaper_(loop_.io()),
-	accept_pause_(loop_.io())
+	accept_pause_(loop_.io()),
+	roles_pause_(loop_.io())
 {
 	// Sent to us when a lease is broken; our leases here last microseconds, so ignore it.
 	::signal(SIGIO, SIG_IGN);
@@ -132,6 +133,15 @@ server::server(const settings &s) :
 	max_connections_ = shares.connections;
 	service_ = std::make_unique<service>(std::move(exports), shares.inodes, state, s.boot_id,
 					     s.lock_grace);
+	service_->audiences.on_change([this] {
+		loop_.post([this] {
+			roles_pause_.expires_after(roles_time);
+			roles_pause_.async_wait(loop_.wrap([this](asio::error_code ec) {
+				if (!ec)
+					push_roles();
+			}));
+		});
+	});
 	listen(s.listen);
 	accept();
 	reap();
@@ -290,6 +300,12 @@ void server::forget_locked(session &s)
 		s.id); // under the mutex: later it could be a new session of the same id
 }
 
+void server::push_roles()
+{
+	if (service_->audiences.flush())
+		loop_.post([this] { push_roles(); });
+}
+
 void server::reap()
 {
 	constexpr std::chrono::seconds every{1};
@@ -348,7 +364,8 @@ void server::drain()
 	}
 	all.clear();
 	loop_.stop();
-	service_->freeze(); // before the sessions go
+	service_->audiences.on_change({}); // sessions that end later leave their audiences
+	service_->freeze();                // before the sessions go
 	write_stats();
 	service_->leases.clear(); // while the exports exist: open files of sessions refer to them
 }
@@ -374,6 +391,8 @@ std::string server::stats_text() const
 	line("inodes_max", service_->inodes.capacity());
 	line("opener_records", service_->openers.size());
 	line("members", members_.size());
+	line("audiences", service_->audiences.size());
+	line("roles_pushed", service_->audiences.pushed);
 	line("locks", service_->locks.held());
 	line("lock_waiters", service_->locks.waiting());
 	line("leases", service_->leases.held());

@@ -27,6 +27,9 @@ constexpr std::uint16_t default_port = 17430;
 constexpr std::size_t strangers_max = 64;
 constexpr std::chrono::seconds stranger_time{10};
 constexpr std::chrono::seconds drain_time{10};
+// Between a change of a file's members and the push of their new roles: members that come together
+// cost each of the others one push.
+constexpr std::chrono::milliseconds roles_time{2};
 
 struct settings {
 	std::vector<export_spec> exports;
@@ -39,6 +42,7 @@ struct settings {
 	std::size_t max_inodes = 0; // 0: from RLIMIT_NOFILE
 	bool path_handles = false;  // for tests: as if the file system had no handles
 	std::string boot_id;        // for tests: replaces the kernel's boot id
+	std::uint16_t newest_version = COOP_ST_VERSION; // for tests: an older daemon's
 	std::chrono::milliseconds lock_grace = daemon::lock_grace;
 };
 
@@ -72,6 +76,7 @@ public:
 	member_table &members() { return members_; }
 	event_loop &loop() { return loop_; }
 	const secret &key() const { return key_; }
+	std::uint16_t newest_version() const { return settings_.newest_version; }
 	std::shared_ptr<session> attach(const std::string &id, bool &fresh); // null: too many
 	void detach(const std::shared_ptr<session> &, bool forget);
 	bool known(connection &); // authenticated; false: too many connections
@@ -83,6 +88,7 @@ private:
 	void accept();
 	void forget_locked(session &);
 	void reap();
+	void push_roles();
 	void forget_stranger_locked(connection &);
 
 	const settings settings_;
@@ -102,6 +108,7 @@ private:
 	event_loop loop_;
 	asio::ip::tcp::acceptor acceptor_;
 	asio::steady_timer reaper_, accept_pause_;
+	asio::steady_timer roles_pause_; // owned by push_roles() and the call that leads to it
 	std::uint16_t port_ = 0;
 	std::string address_;
 };

@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "userland/daemon/audiences.hpp"
 #include "userland/daemon/leases.hpp"
 #include "userland/daemon/listings.hpp"
 #include "userland/daemon/lock_recovery.hpp"
@@ -70,6 +71,7 @@ public:
 
 	service_stats stats;
 	opener_table openers;
+	audience_table audiences;
 	inode_table inodes;
 	stability stable;
 	lock_table locks;
@@ -149,6 +151,8 @@ private:
 	// Fills fh and attr of the reply for 'name' in dir.
 	int entry(session &, call, const inode &dir, std::string_view name, unique_fd path, reply &,
 		  inode_ref *keep);
+	// The client becomes a member of the version that its OPEN found, if it may be one.
+	void seat(session &, const inode &, const coop_st_attr &, open_file &);
 	int commit_names(const exported &, call, reply &);
 	// The fsync of COMMIT. Call without the inode's mutex.
 	int sync(const exported &, inode &, int fd, std::uint64_t &verifier);

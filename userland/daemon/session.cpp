@@ -60,9 +60,10 @@ std::size_t session::opens() const
 	return opens_.size();
 }
 
-std::uint64_t session::renew(pusher push)
+std::uint64_t session::renew(pusher push, bool roles)
 {
 	std::lock_guard lock(mutex_);
+	takes_roles = roles;
 	push_ = std::move(push);
 	return ++epoch_;
 }

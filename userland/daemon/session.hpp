@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "userland/daemon/audiences.hpp"
 #include "userland/daemon/inodes.hpp"
 #include "userland/daemon/payload.hpp"
 
@@ -41,6 +42,7 @@ struct open_file {
 	inode_ref node;
 	std::uint32_t flags; // enum coop_st_open_flag
 	opener who;
+	audience_table::seat seat; // used by the OPEN and the destructor only
 	~open_file();
 };
 
@@ -56,7 +58,7 @@ struct reply {
 	std::uint32_t count = 0;
 };
 
-class session : public std::enable_shared_from_this<session>
+class session final : public audience_client, public std::enable_shared_from_this<session>
 {
 public:
 	explicit session(std::string id) : id(std::move(id)) {}
@@ -82,16 +84,19 @@ public:
 	// A new connection takes over. Requests that still arrive on older ones were sent before,
 	// and sent again on this one: executed after its repeat, such a request would undo changes
 	// made in between. push: sends a message to this client unasked, on that connection.
+	// takes_roles: it knows the push ROLES.
 	using pusher = std::function<void(std::uint16_t op, const coop_st_body &)>;
-	std::uint64_t renew(pusher push);
+	std::uint64_t renew(pusher push, bool takes_roles);
 	// Sends to the client; dropped if it is not connected.
-	void push(std::uint16_t op, const coop_st_body &);
+	void push(std::uint16_t op, const coop_st_body &) override;
+	std::uint32_t role_node() const override { return takes_roles ? node.load() : 0; }
 	// Records the node that the connection of 'epoch' registered, unless a newer connection has
 	// taken over.
 	void is_node(std::uint64_t epoch, std::uint32_t node);
 
 	std::atomic<std::uint32_t> node{0}; // registered node id
-	std::atomic<bool> over{false};      // forgotten: its files and locks are gone
+	std::atomic<bool> takes_roles{false};
+	std::atomic<bool> over{false}; // forgotten: its files and locks are gone
 	// Guarded by the server's table of sessions:
 	unsigned attached = 0;
 	std::chrono::steady_clock::time_point detached_at;

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: MIT
+// audiences.cpp - the members of file versions: what each of them was told last is its role in the
+// forest of those that are members now.
+//
+// The test beside the table is a naive one: lists of clients by file version, and the whole forest
+// of each list computed again.
+#include "userland/daemon/audiences.hpp"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <optional>
+#include <random>
+
+using namespace coop::daemon;
+
+namespace
+{
+
+using parents = std::vector<coop_st_parents>;
+
+struct client final : audience_client {
+	std::uint32_t id = 0;
+	std::map<std::uint64_t, coop_st_body> told; // by file; the latest
+	unsigned pushes = 0, needless = 0;          // needless: the roles that it was told before
+	std::function<void()> on_push;
+	audience_table::seat own; // as of a session, whose open files end with it
+
+	std::uint32_t role_node() const override { return id; }
+	void push(std::uint16_t op, const coop_st_body &b) override
+	{
+		EXPECT_EQ(op, COOP_ST_ROLES);
+		const auto old = told.find(b.fid.lo);
+		pushes++;
+		needless += old != told.end() && old->second.version == b.version &&
+			    colours(old->second) == colours(b);
+		told[b.fid.lo] = b;
+		if (on_push)
+			on_push();
+	}
+	static std::vector<std::uint32_t> colours(const coop_st_body &b)
+	{
+		std::vector<std::uint32_t> all;
+		for (std::uint32_t c = 0; c < b.roles.n_colours; c++) {
+			const coop_st_parents &p = b.roles.colours[c];
+			all.insert(all.end(), {p.parent, p.alternate, p.level});
+		}
+		return all;
+	}
+	bool knows(std::uint64_t file) const { return told.contains(file); }
+	std::uint32_t members(std::uint64_t file) const { return told.at(file).roles.members; }
+};
+
+constexpr file_version file(std::uint64_t fid, std::uint64_t version = 1)
+{
+	return {{7, fid}, version};
+}
+
+void settle(audience_table &t)
+{
+	while (t.flush())
+		;
+}
+
+std::vector<std::uint32_t> expected(const std::vector<client *> &all, std::size_t number)
+{
+	std::vector<std::uint32_t> out;
+	const auto id = [&](std::uint32_t n) { return n == COOP_NONE ? 0 : all[n]->id; };
+	if (all.size() < 2)
+		return out;
+	for (std::uint32_t c = 0; c < COOP_FOREST_COLOURS; c++) {
+		coop_role r;
+		coop_forest_role(static_cast<u32>(all.size()), static_cast<u32>(number), c, &r);
+		out.insert(out.end(), {id(r.parent), id(r.alternate), r.level});
+	}
+	return out;
+}
+
+// Every client of the list was told its roles, or is alone and was told nothing else.
+void check(const std::vector<client *> &all, const file_version &f)
+{
+	for (std::size_t i = 0; i < all.size(); i++) {
+		const auto said = all[i]->told.find(f.fid.lo);
+		const bool silent = said == all[i]->told.end() || said->second.version != f.version;
+		if (silent) {
+			ASSERT_EQ(all.size(), 1u) << "member " << i << " was told nothing";
+			continue;
+		}
+		ASSERT_EQ(client::colours(said->second), expected(all, i))
+			<< "member " << i << " of " << all.size();
+		if (all.size() > 1)
+			ASSERT_EQ(said->second.roles.index, i);
+	}
+}
+
+std::vector<std::shared_ptr<client>> make(std::uint32_t n)
+{
+	std::vector<std::shared_ptr<client>> all;
+	for (std::uint32_t i = 0; i < n; i++) {
+		all.push_back(std::make_shared<client>());
+		all.back()->id = 1000 + i;
+	}
+	return all;
+}
+
+} // namespace
+
+TEST(audiences, a_client_that_is_alone_costs_nothing)
+{
+	audience_table t;
+	unsigned woken = 0;
+	t.on_change([&] { woken++; });
+	const auto all = make(1);
+	{
+		const auto seat = t.join(all[0], file(1)), again = t.join(all[0], file(1));
+		EXPECT_EQ(t.size(), 1u);
+		settle(t);
+	}
+	EXPECT_EQ(t.size(), 0u);
+	EXPECT_EQ(all[0]->pushes, 0u);
+	EXPECT_EQ(woken, 0u);
+}
+
+TEST(audiences, who_opens_is_told_at_once_and_the_others_together)
+{
+	audience_table t;
+	unsigned woken = 0;
+	t.on_change([&] { woken++; });
+	const auto all = make(3);
+	std::vector<audience_table::seat> seats;
+	std::vector<client *> members;
+	for (const auto &c : all) {
+		seats.push_back(t.join(c, file(1)));
+		members.push_back(c.get());
+	}
+	EXPECT_EQ(all[0]->pushes, 0u);
+	EXPECT_EQ(all[1]->pushes, 1u);
+	EXPECT_EQ(all[2]->pushes, 1u);
+	EXPECT_EQ(all[2]->members(1), 3u);
+	EXPECT_EQ(client::colours(all[2]->told[1]), expected(members, 2));
+	EXPECT_EQ(woken, 1u) << "one call until the flush";
+	settle(t);
+	EXPECT_EQ(all[0]->pushes, 1u);
+	EXPECT_EQ(all[1]->pushes, 2u);
+	EXPECT_EQ(all[2]->pushes, 1u) << "its roles have not changed";
+	check(members, file(1));
+	seats.pop_back();
+	EXPECT_EQ(woken, 2u);
+}
+
+TEST(audiences, the_last_of_two_is_told_that_it_is_alone)
+{
+	audience_table t;
+	const auto all = make(2);
+	auto first = t.join(all[0], file(1));
+	{
+		const auto second = t.join(all[1], file(1));
+		settle(t);
+	}
+	settle(t);
+	EXPECT_EQ(all[0]->members(1), 1u);
+	EXPECT_EQ(all[0]->told[1].roles.n_colours, 0u);
+}
+
+TEST(audiences, an_open_beside_another_one_repeats_the_roles)
+{
+	audience_table t;
+	const auto all = make(2);
+	const auto first = t.join(all[0], file(1)), second = t.join(all[1], file(1));
+	settle(t);
+	all[1]->told.clear(); // forgotten at a close that the daemon executes late
+	const auto again = t.join(all[1], file(1));
+	EXPECT_EQ(all[1]->members(1), 2u);
+	EXPECT_EQ(all[0]->pushes, 1u);
+}
+
+TEST(audiences, another_version_is_another_audience)
+{
+	audience_table t;
+	const auto all = make(3);
+	const auto a = t.join(all[0], file(1, 5)), b = t.join(all[1], file(1, 5));
+	settle(t);
+	const auto c = t.join(all[2], file(1, 6));
+	EXPECT_FALSE(all[2]->knows(1));
+	const auto later = t.join(all[1], file(1, 6));
+	settle(t);
+	EXPECT_EQ(t.size(), 2u);
+	EXPECT_EQ(all[0]->members(1), 1u) << "left behind with the old version";
+	check({all[2].get(), all[1].get()}, file(1, 6));
+	t.depart(*all[1], file(1).fid);
+	settle(t);
+	EXPECT_EQ(all[2]->members(1), 1u);
+	t.moved(*all[1]);
+	EXPECT_EQ(t.size(), 2u) << "it was no member when its node moved";
+}
+
+TEST(audiences, a_node_that_registers_late_becomes_a_member_then)
+{
+	audience_table t;
+	const auto all = make(2);
+	all[1]->id = 0;
+	const auto a = t.join(all[0], file(1)), b = t.join(all[1], file(1));
+	settle(t);
+	EXPECT_EQ(all[0]->pushes + all[1]->pushes, 0u);
+	all[1]->id = 77;
+	t.moved(*all[1]);
+	settle(t);
+	check({all[0].get(), all[1].get()}, file(1));
+	all[0]->id = 78; // on a new connection: it knows nothing any more
+	all[0]->told.clear();
+	t.moved(*all[0]);
+	settle(t);
+	check({all[0].get(), all[1].get()}, file(1));
+	all[0]->id = 0;
+	t.moved(*all[0]);
+	settle(t);
+	EXPECT_EQ(all[1]->members(1), 1u);
+}
+
+TEST(audiences, a_change_costs_few_pushes_in_a_large_audience)
+{
+	audience_table t;
+	const auto all = make(1000);
+	std::vector<audience_table::seat> seats;
+	std::vector<client *> members;
+	unsigned before = 0;
+	const auto cost = [&] {
+		unsigned sum = 0;
+		settle(t);
+		for (const auto &c : all)
+			sum += c->pushes;
+		return sum - std::exchange(before, sum);
+	};
+	unsigned most = 0;
+	for (const auto &c : all) {
+		seats.push_back(t.join(c, file(1)));
+		members.push_back(c.get());
+		most = std::max(most, cost());
+	}
+	EXPECT_LE(most, 16u) << "to the newcomer and to its block";
+	check(members, file(1));
+	seats[3] = {}; // the block of the root and of the first carriers
+	members[3] = members.back();
+	members.pop_back();
+	EXPECT_LE(cost(), 16u * 4) << "its block, two below, and that of the last member";
+	check(members, file(1));
+	for (const auto &c : all)
+		EXPECT_EQ(c->needless, 0u);
+}
+
+TEST(audiences, members_that_come_together_cost_one_push_each)
+{
+	audience_table t;
+	const auto all = make(500);
+	std::vector<audience_table::seat> seats;
+	for (const auto &c : all)
+		seats.push_back(t.join(c, file(1)));
+	settle(t);
+	EXPECT_LE(t.pushed, 2 * all.size());
+}
+
+TEST(audiences, a_flush_gives_the_table_to_others_now_and_then)
+{
+	audience_table t;
+	const auto all = make(1000);
+	std::vector<audience_table::seat> seats;
+	for (const auto &c : all)
+		seats.push_back(t.join(c, file(1)));
+	unsigned rounds = 1;
+	while (t.flush())
+		rounds++;
+	EXPECT_GT(rounds, 2u);
+}
+
+TEST(audiences, a_session_may_end_while_it_is_told)
+{
+	audience_table t;
+	auto all = make(2);
+	all[0]->own = t.join(all[0], file(1));
+	auto second = t.join(all[1], file(1));
+	all[0]->on_push = [&] { all[0].reset(); }; // the table has the last reference
+	settle(t);
+	EXPECT_FALSE(all[0]);
+	settle(t);
+	EXPECT_EQ(all[1]->members(1), 1u);
+}
+
+namespace
+{
+
+// Lists of clients as the table should have them.
+class model
+{
+public:
+	explicit model(std::uint32_t n) : clients_(make(n)) {}
+
+	void step(std::mt19937 &dice)
+	{
+		const std::size_t who = dice() % clients_.size();
+		const std::uint64_t fid = dice() % 3;
+		switch (dice() % 8) {
+		case 0:
+		case 1:
+		case 2:
+			return join(who, file(fid, dice() % 8 ? 1 : 2));
+		case 3:
+		case 4:
+		case 5:
+			return leave(who, fid);
+		case 6:
+			clients_[who]->id = dice() % 4 ? ++last_id_ : 0;
+			return move(who);
+		default:
+			settle(table_);
+			return compare();
+		}
+	}
+	void compare()
+	{
+		settle(table_);
+		std::size_t audiences = 0;
+		for (const auto &[f, all] : lists_) {
+			audiences += !all.empty();
+			check(all, file(f.first, f.second));
+		}
+		ASSERT_EQ(table_.size(), audiences);
+	}
+	std::size_t largest() const
+	{
+		std::size_t most = 0;
+		for (const auto &[f, all] : lists_)
+			most = std::max(most, all.size());
+		return most;
+	}
+
+private:
+	struct held {
+		std::uint64_t version = 0;
+		std::vector<audience_table::seat> seats;
+	};
+	using name = std::pair<std::uint64_t, std::uint64_t>; // file, version
+
+	void out(client *c, std::uint64_t fid, std::uint64_t version)
+	{
+		auto &all = lists_[name{fid, version}];
+		const auto at = std::find(all.begin(), all.end(), c);
+		if (at == all.end())
+			return;
+		*at = all.back();
+		all.pop_back();
+		c->told.erase(fid);
+	}
+	void join(std::size_t who, const file_version &f)
+	{
+		client *c = clients_[who].get();
+		held &h = held_[{who, f.fid.lo}];
+		if (h.version != f.version)
+			out(c, f.fid.lo, h.version);
+		auto &all = lists_[name{f.fid.lo, f.version}];
+		if (c->id && std::find(all.begin(), all.end(), c) == all.end())
+			all.push_back(c);
+		h.version = f.version;
+		h.seats.push_back(table_.join(clients_[who], f));
+	}
+	void leave(std::size_t who, std::uint64_t fid)
+	{
+		held &h = held_[{who, fid}];
+		if (h.seats.empty())
+			return;
+		h.seats.pop_back();
+		if (!h.seats.empty())
+			return;
+		out(clients_[who].get(), fid, h.version);
+		h.version = 0;
+	}
+	void move(std::size_t who)
+	{
+		client *c = clients_[who].get();
+		c->told.clear();
+		for (std::uint64_t fid = 0; fid < 3; fid++) {
+			const held &h = held_[{who, fid}];
+			auto &all = lists_[name{fid, h.version}];
+			const auto at = std::find(all.begin(), all.end(), c);
+			if (!c->id)
+				out(c, fid, h.version);
+			else if (at == all.end() && !h.seats.empty())
+				all.push_back(c);
+		}
+		table_.moved(*c);
+	}
+
+	audience_table table_;
+	std::vector<std::shared_ptr<client>> clients_;
+	std::map<std::pair<std::size_t, std::uint64_t>, held> held_;
+	std::map<name, std::vector<client *>> lists_;
+	std::uint32_t last_id_ = 5000;
+};
+
+} // namespace
+
+TEST(audiences, members_are_told_what_the_whole_forest_says)
+{
+	std::size_t largest = 0;
+	for (unsigned seed = 1; seed <= 3; seed++) {
+		std::mt19937 dice(seed);
+		model m(24 * seed);
+		for (unsigned i = 0; i < 1000 && !testing::Test::HasFatalFailure(); i++)
+			m.step(dice);
+		m.compare();
+		largest = std::max(largest, m.largest());
+	}
+	EXPECT_GT(largest, 16u) << "more than a block";
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// audiences.hpp - the members of each file version, and the role of each member in the forest of
+// its file (rpc/storage/forest.h).
+//
+// A client is a member while a session of it has the version open and its node is registered. An
+// open of another version moves it to that version's audience. Members are numbered without holes:
+// the last one takes the number of one that leaves. So a change affects a few blocks of the forest
+// and not all members.
+//
+// A member learns its roles when it opens, and again when they change. A client that is alone is
+// told nothing. Soft state: wrong or missing roles cost requests to peers, never data. A restarted
+// daemon learns the members from the opens that clients repeat.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "rpc/storage/message.h"
+#include "userland/daemon/members.hpp"
+
+namespace coop::daemon
+{
+
+// A client, as its audiences see it.
+class audience_client
+{
+public:
+	// The id of its node; 0: it takes no roles, or is not on the fabric.
+	virtual std::uint32_t role_node() const = 0;
+	// Must not block: called with the table locked, so that a client gets its roles in order.
+	virtual void push(std::uint16_t op, const coop_st_body &) = 0;
+
+protected:
+	audience_client() = default;
+	~audience_client() = default;
+};
+
+class audience_table
+{
+	struct place;
+
+public:
+	// Keeps the client a member until it is destroyed. The table outlives all seats.
+	class seat
+	{
+	public:
+		seat() = default;
+		seat(seat &&o) noexcept : table_(std::exchange(o.table_, nullptr)), place_(o.place_)
+		{
+		}
+		seat &operator=(seat &&o) noexcept
+		{
+			std::swap(table_, o.table_);
+			std::swap(place_, o.place_);
+			return *this;
+		}
+		~seat();
+
+	private:
+		friend audience_table;
+		seat(audience_table *table, place *p) : table_(table), place_(p) {}
+		audience_table *table_ = nullptr;
+		place *place_ = nullptr;
+	};
+
+	// changed: called when roles wait to be pushed, with the table locked; flush() should be
+	// called soon. Empty: roles are told only to those who open.
+	void on_change(std::function<void()> changed);
+	// The client has opened this version. Pushes its roles, unless it is alone.
+	[[nodiscard]] seat join(const std::shared_ptr<audience_client> &, const file_version &);
+	// The client has opened the file, but is no member of the version that it found.
+	void depart(const audience_client &, const coop_fid &);
+	// The client's node has registered, left, or has another id.
+	void moved(const audience_client &);
+	// Pushes roles that have changed. True: more are waiting, and on_change is not called for
+	// them.
+	[[nodiscard]] bool flush();
+
+	std::size_t size() const; // file versions with a member
+	std::atomic<std::uint64_t> pushed{0};
+
+private:
+	// What one client has open of one file. It is a member while 'node' is not 0.
+	struct place {
+		const audience_client *client;
+		std::weak_ptr<audience_client> who;
+		file_version file; // version 0: none that it could be a member of
+		unsigned opens = 0;
+		std::uint32_t node = 0;
+		std::uint32_t number = 0;
+		std::uint64_t told = 0; // a digest of the roles that it was told; 0: none
+	};
+	struct audience {
+		std::vector<place *> members;
+	};
+	using key = std::tuple<const audience_client *, std::uint64_t, std::uint64_t>;
+	static key key_of(const audience_client *, const coop_fid &);
+
+	void leave(place &);
+	void settle_locked(place &, const file_version &, std::uint32_t node);
+	void enter_locked(place &, std::uint32_t node);
+	void drop_locked(place &);
+	void mark_locked(audience &, std::uint32_t block);
+	void mark_around_locked(audience &, std::uint32_t block);
+	void tell_locked(place &, audience_client *);
+	void wake_locked();
+
+	mutable std::mutex mutex_; // guards all below
+	std::function<void()> changed_;
+	bool awake_ = false; // changed_ was called, and flush() has not yet pushed all
+	std::map<key, place> places_;
+	std::unordered_map<file_version, audience, file_version_hash> audiences_;
+	std::unordered_set<place *> stale_; // members whose roles may have changed
+};
+
+} // namespace coop::daemon
