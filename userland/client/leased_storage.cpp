@@ -239,6 +239,22 @@ public:
 					     std::move(done));
 		});
 	}
+	void read_shared(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+			 std::vector<iovec> dest, std::uint64_t version, bool insist,
+			 std::function<void(const read_result &)> done) override
+	{
+		if (!opens_.unsaid(open_id))
+			return under_->read_shared(fh, open_id, offset, std::move(dest), version,
+						   insist, std::move(done));
+		opens_.tell(open_id, [this, fh, open_id, offset, dest = std::move(dest), version,
+				      insist, done = std::move(done)](int err) mutable {
+			if (err)
+				done({err, 0, 0, 0});
+			else
+				under_->read_shared(fh, open_id, offset, std::move(dest), version,
+						    insist, std::move(done));
+		});
+	}
 	int write(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 		  std::span<const iovec> data, write_result &out, late_reply late,
 		  bool stable) override

@@ -224,12 +224,24 @@ public:
 		std::uint64_t version; // of the file while it was read; changed during the read:
 				       // -ESTALE here
 		std::uint64_t size;    // of the file
+		// Of a shared read: not empty: nodes that were sent these bytes; none were read.
+		std::vector<std::uint32_t> holders{};
 	};
 	// Asynchronous: done runs on the connection's thread, when the bytes are in dest. version
 	// != 0: fail with -ESTALE if the file has another version.
 	virtual void read(const handle &, std::uint64_t open_id, std::uint64_t offset,
 			  std::vector<iovec> dest, std::uint64_t version,
 			  std::function<void(const read_result &)> done) = 0;
+	// The same, of a file that this node may have roles for. Storage may name nodes in place of
+	// the bytes; insist: it shall not, because the nodes named before did not have them. At
+	// most COOP_ST_IO_MAX bytes; longer reads are not shared.
+	virtual void read_shared(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+				 std::vector<iovec> dest, std::uint64_t version,
+				 [[maybe_unused]] bool insist,
+				 std::function<void(const read_result &)> done)
+	{
+		read(fh, open_id, offset, std::move(dest), version, std::move(done));
+	}
 
 	// dir_after: the directory's attributes after the change; mode 0 if storage does not report
 	// them.

@@ -276,6 +276,9 @@ public:
 	void read(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
 		  std::vector<iovec> dest, std::uint64_t version,
 		  std::function<void(const read_result &)> done) override;
+	void read_shared(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+			 std::vector<iovec> dest, std::uint64_t version, bool insist,
+			 std::function<void(const read_result &)> done) override;
 
 	int mkdir(const caller &c, const handle &dir, std::string_view name, const new_mode &mode,
 		  entry &out, attributes *dir_after) override
@@ -591,6 +594,7 @@ struct remote_storage::gather {
 	std::uint64_t open_id;
 	std::uint64_t version;
 	unsigned left;
+	std::uint32_t shared = 0; // flags of READ_SHARED; 0: a plain READ
 	read_result result{};
 	std::function<void(const read_result &)> done;
 
@@ -622,6 +626,23 @@ void remote_storage::read(const handle &fh, std::uint64_t open_id, std::uint64_t
 		read_part(g, offset + at, slice(dest, at, COOP_ST_IO_MAX));
 }
 
+void remote_storage::read_shared(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+				 std::vector<iovec> dest, std::uint64_t version, bool insist,
+				 std::function<void(const read_result &)> done)
+{
+	if (!link_.redirects() || length_of(dest) > COOP_ST_IO_MAX)
+		return read(fh, open_id, offset, std::move(dest), version, std::move(done));
+	auto g = std::make_shared<gather>();
+	g->fh = fh;
+	g->open_id = open_id;
+	g->version = version;
+	g->left = 1;
+	g->shared = insist ? COOP_ST_READ_MAY_REDIRECT | COOP_ST_READ_INSIST
+			   : COOP_ST_READ_MAY_REDIRECT;
+	g->done = std::move(done);
+	read_part(g, offset, std::move(dest));
+}
+
 void remote_storage::read_part(const std::shared_ptr<gather> &g, std::uint64_t offset,
 			       std::vector<iovec> dest)
 {
@@ -629,9 +650,18 @@ void remote_storage::read_part(const std::shared_ptr<gather> &g, std::uint64_t o
 	ask.offset = offset;
 	ask.count = static_cast<u32>(length_of(dest));
 	ask.version = g->version;
-	auto c = link_.make(COOP_ST_READ, ask);
+	ask.flags = g->shared;
+	auto c = link_.make(g->shared ? COOP_ST_READ_SHARED : COOP_ST_READ, ask);
 	c->dest = std::move(dest);
-	c->done = [this, g](storage_link::outcome &o) {
+	c->done = [this, g, offset, call = c.get()](storage_link::outcome &o) {
+		if (o.err == -EOPNOTSUPP && g->shared) { // sent again to an older daemon
+			g->shared = 0;
+			return read_part(g, offset, std::move(call->dest));
+		}
+		if (!o.err && o.body->n_nodes) {
+			g->result.holders.assign(o.body->nodes, o.body->nodes + o.body->n_nodes);
+			o.bytes = 0;
+		}
 		if (!o.err) {
 			read_result &r = g->result;
 			if (r.version && r.version != o.body->version)

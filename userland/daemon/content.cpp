@@ -21,6 +21,8 @@ namespace coop::daemon
 namespace
 {
 
+constexpr std::uint64_t page_bytes = COOP_FOREST_UNIT / COOP_FOREST_UNIT_PAGES;
+
 // 0 if the file's version is 'version' (0: any; it is then filled in).
 int verify_locked(inode &n, std::uint64_t &version, std::uint64_t &size)
 {
@@ -455,13 +457,45 @@ int service::commit(const exported &in, session &s, call r, reply &out)
 	return 0;
 }
 
+std::uint64_t service_stats::egress_saved_bytes() const
+{
+	const std::uint64_t insisted = insisted_bytes, all = redirected_bytes;
+	return all - std::min(all, insisted);
+}
+
+bool service::redirected(session &s, const inode &n, call r, std::uint32_t count, reply &out)
+{
+	const std::uint64_t offset = r.body.offset, end = offset + count, size = out.body.size;
+	// A read of any version is not one that a tree is for.
+	if (!s.role_node() || !r.body.version || !count || size < COOP_FOREST_UNIT)
+		return false;
+	const std::uint64_t all = (end + page_bytes - 1) / page_bytes;
+	const bool insists = r.body.flags & COOP_ST_READ_INSIST;
+	const audience_table::reading reading = {
+		{offset / page_bytes, all},
+		{(offset + page_bytes - 1) / page_bytes, end == size ? all : end / page_bytes},
+		(r.body.flags & COOP_ST_READ_MAY_REDIRECT) != 0,
+		insists};
+	if (insists)
+		stats.insisted_bytes.fetch_add(count, std::memory_order_relaxed);
+	std::vector<std::uint32_t> nodes;
+	if (!audiences.redirect(s, {n.fid, r.body.version}, reading, nodes))
+		return false;
+	out.body.n_nodes = static_cast<u32>(nodes.size());
+	std::copy(nodes.begin(), nodes.end(), out.body.nodes);
+	stats.redirected.fetch_add(1, std::memory_order_relaxed);
+	stats.redirected_bytes.fetch_add(count, std::memory_order_relaxed);
+	return true;
+}
+
 int service::read(const exported &, session &s, call r, reply &out)
 {
 	std::shared_ptr<open_file> f = s.find(r.body.open_id);
 	if (!f || !(f->flags & COOP_ST_O_READ))
 		return -EBADF;
 	if (r.body.count > COOP_ST_IO_MAX ||
-	    r.body.offset > static_cast<u64>(INT64_MAX) - r.body.count)
+	    r.body.offset > static_cast<u64>(INT64_MAX) - r.body.count ||
+	    r.body.flags & ~COOP_ST_READ_ALL)
 		return -EINVAL;
 	inode &n = *f->node;
 	constexpr unsigned tries = 4; // for READ of any version while another process writes
@@ -485,6 +519,8 @@ int service::read(const exported &, session &s, call r, reply &out)
 				: 0);
 		out.body.version = version;
 		out.body.size = size;
+		if (redirected(s, n, r, count, out))
+			return 0;
 		if (count > r.copy_most) {
 			out.file = std::move(fd);
 			out.node = f->node;

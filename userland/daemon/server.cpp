@@ -393,6 +393,9 @@ std::string server::stats_text() const
 	line("members", members_.size());
 	line("audiences", service_->audiences.size());
 	line("roles_pushed", service_->audiences.pushed);
+	line("noted_units", service_->audiences.noted());
+	line("redirected", s.redirected);
+	line("egress_saved_bytes", s.egress_saved_bytes());
 	line("locks", service_->locks.held());
 	line("lock_waiters", service_->locks.waiting());
 	line("leases", service_->leases.held());

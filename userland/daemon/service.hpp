@@ -39,6 +39,9 @@ struct request {
 struct service_stats {
 	std::array<std::atomic<std::uint64_t>, COOP_ST_OP_END> calls{};
 	std::atomic<std::uint64_t> read_bytes{0}, written_bytes{0}, inline_bytes{0}, errors{0};
+	// READs answered with nodes, their bytes, and the bytes of those sent again to insist.
+	std::atomic<std::uint64_t> redirected{0}, redirected_bytes{0}, insisted_bytes{0};
+	std::uint64_t egress_saved_bytes() const;
 };
 
 class service
@@ -92,6 +95,8 @@ private:
 	int tmpfile(const exported &, session &, call, reply &);
 	int close(const exported &, session &, call, reply &);
 	int read(const exported &, session &, call, reply &);
+	// True: the reply names nodes instead of the count bytes that it would have.
+	bool redirected(session &, const inode &, call, std::uint32_t count, reply &);
 	int check(const exported &, session &, call, reply &);
 	int write(const exported &, session &, call, reply &);
 	int commit(const exported &, session &, call, reply &);
