@@ -88,6 +88,7 @@ static void show_engine(struct seq_file *m, struct coop_node *node)
 	SHOW("fetch", "attempts", attempts);
 	SHOW("fetch", "retries", retries);
 	SHOW("fetch", "queries", queries);
+	SHOW("fetch", "waits", waits);
 	SHOW("fetch", "segs_rx", segs_rx);
 	SHOW("fetch", "segs_stale", segs_stale);
 	SHOW("fetch", "segs_foreign", segs_foreign);
@@ -125,6 +126,10 @@ static void show_engine(struct seq_file *m, struct coop_node *node)
 	SHOW("serve", "commits_tx", commits_tx);
 	SHOW("serve", "repeated", serves_dup);
 	SHOW("serve", "tx_errors", serve_tx_errors);
+	SHOW("serve", "waits", serve_waits);
+	SHOW("serve", "wait_pages", serve_wait_pages);
+	SHOW("serve", "wait_timeouts", serve_wait_timeouts);
+	SHOW("serve", "waiting", serves_waiting);
 }
 
 static void show_sources(struct seq_file *m, const struct coop_stats_block *sum)

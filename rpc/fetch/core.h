@@ -48,14 +48,16 @@ struct coop_engine {
 	u32 chunk_shift;
 
 	struct coop_peers peers;
-	struct coop_timers timers; /* fetches first, then peers */
+	struct coop_timers timers; /* fetches first, then peers, then serves */
 
 	u32 n_fetch; /* max_fetches + max_queued */
 	struct coop_fetch *fetch;
 	struct coop_idtab fetch_ids;
 	struct coop_slot *slot;
 	u32 free_slot; /* head of a list through slot[].next */
-	struct coop_fifo waiting, fetch_tx, fetch_ev;
+	u32 n_free_slots;
+	struct coop_fifo waiting, relays; /* fetches without a slot; relays go first */
+	struct coop_fifo fetch_tx, fetch_ev;
 
 	struct coop_window window; /* bytes of admitted fetches that have not finished */
 
@@ -64,6 +66,7 @@ struct coop_engine {
 	struct coop_record *record;
 	u32 n_sets;
 	u32 strangers; /* serves for nodes that are not our peers */
+	u32 n_waiting; /* serves that wait for pages on their way here */
 	s64 tokens;    /* bytes that may be served, 16 fractional bits; negative: a debt */
 	u64 token_rate, token_depth, token_at;
 	struct coop_turns serve_tx; /* nodes: peer slots, then one for all strangers */

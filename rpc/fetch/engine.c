@@ -81,7 +81,7 @@ static size_t lay_out(const struct coop_engine_cfg *cfg, void *mem, struct parts
 	p->fetch_ids = carve(&c, n, sizeof(*p->fetch_ids));
 	p->serve_ids = carve(&c, cfg->max_serves, sizeof(*p->serve_ids));
 	p->peer_ids = carve(&c, cfg->max_peers, sizeof(*p->peer_ids));
-	p->timers = carve(&c, (size_t)n + cfg->max_peers, sizeof(*p->timers));
+	p->timers = carve(&c, (size_t)n + cfg->max_peers + cfg->max_serves, sizeof(*p->timers));
 	p->bucket = carve(&c, coop_peers_buckets(cfg->max_peers), sizeof(u32));
 	p->hand = carve(&c, cfg->max_peers, sizeof(u32));
 	p->waiting = carve(&c, n, sizeof(u32));
@@ -146,7 +146,7 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 
 	coop_peers_init(&e->peers, p.peer, p.peer_ids, p.bucket, p.hand, cfg->max_peers,
 			coop_random(&e->random));
-	coop_timers_init(&e->timers, p.timers, p.n_fetch + cfg->max_peers);
+	coop_timers_init(&e->timers, p.timers, p.n_fetch + cfg->max_peers + cfg->max_serves);
 
 	e->n_fetch = p.n_fetch;
 	e->fetch = p.fetch;
@@ -164,6 +164,7 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 		s->fetch = COOP_NONE;
 	}
 	coop_fifo_init(&e->waiting, p.waiting, p.n_fetch);
+	e->relays = e->waiting; /* a fetch is in one of the two */
 	coop_fifo_init(&e->fetch_tx, p.fetch_tx, p.n_fetch);
 	coop_fifo_init(&e->fetch_ev, p.fetch_ev, p.n_fetch);
 	coop_window_init(&e->window, cfg->window_bytes, cfg->window_bytes, COOP_WINDOW_STEP);
@@ -196,10 +197,8 @@ void coop_engine_set_fetch_qp(struct coop_engine *e, u32 slot, u32 qpn, u32 qkey
 	if (WARN_ON_ONCE(slot >= e->cfg.max_fetches))
 		return;
 	/* A slot can be used once its queue pair is known. */
-	if (!s->qpn && qpn) {
-		s->next = e->free_slot;
-		e->free_slot = slot;
-	}
+	if (!s->qpn && qpn)
+		coop_fetch_put_slot(e, slot);
 	s->qpn = qpn;
 	s->qkey = qkey;
 }
@@ -521,8 +520,10 @@ void coop_engine_expire(struct coop_engine *e, u64 now)
 	while ((i = coop_timers_due(&e->timers, now)) != COOP_NONE) {
 		if (i < e->n_fetch)
 			coop_fetch_timer(e, i, now);
-		else
+		else if (i < e->n_fetch + e->cfg.max_peers)
 			coop_peer_timer(e, i - e->n_fetch, now);
+		else
+			coop_serve_wait_over(e, i - e->n_fetch - e->cfg.max_peers);
 	}
 	coop_fetch_admit(e, now);
 }
@@ -532,6 +533,7 @@ void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *ou
 	*out = e->stats;
 	out->window_bytes = e->window.size;
 	out->invited_bytes = e->window.invited;
+	out->serves_waiting = e->n_waiting;
 }
 
 void coop_engine_stats_reset(struct coop_engine *e)

@@ -37,7 +37,8 @@
  *                     -> EV_SERVE_END   unpin
  *
  * or, where the bytes cannot change any more (lookup_kept), the COMMIT right behind
- * the data and EV_SERVE_END when all is sent.
+ * the data and EV_SERVE_END when all is sent. Where pages are on their way to this node, a request
+ * that may wait for them does (lookup_wait), and its segments follow the pages (lookup_more).
  *
  * Times are microseconds of a monotonic clock that the host passes in as 'now'.
  * PROTOCOL.md has the messages, the states and every loss case.
@@ -177,6 +178,16 @@ struct coop_fetch_req {
 	u32 n_hints;
 	struct coop_extent ext[COOP_MAX_EXTENTS]; /* ascending, disjoint, within one chunk */
 	u32 hints[COOP_MAX_HINTS]; /* peer ids that storage says opened this version */
+	/*
+	 * The first n_parents hints are asked first and in their order, and may let the fetch wait
+	 * for pages on their way to them. They must speak this: storage names only such nodes.
+	 * level is that of the load which this fetch is for (PROTOCOL.md, Waiting), 0 if it must
+	 * not wait.
+	 */
+	u32 n_parents;
+	u32 level;
+	bool load;  /* parents shall load what they lack */
+	bool relay; /* for a peer that waits: may use the slots and the window kept for this */
 };
 
 /*
@@ -306,6 +317,10 @@ struct coop_ev {
 	u64 version;
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
+	/* LOOKUP: the request may wait for pages whose load has a smaller level; 0: it may not */
+	u32 level;
+	bool load;     /* LOOKUP: load what this node lacks */
+	u32 budget_us; /* LOOKUP: how long the requester still waits */
 	/* LOOKUP, RECHECK: the sums that lookup_kept, recheck_done must bring; VERIFY: the kind of
 	 * sums */
 	enum coop_sum sum;
@@ -352,6 +367,15 @@ void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, 
  */
 void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
 			     const u64 *sums, u64 now);
+/*
+ * As lookup_done, for a request that may wait: the pages 'coming' are on their way to this node.
+ * For each of them the host calls lookup_more, until the serve ends. Too many waiting serves: the
+ * requester is told BUSY and the serve ends.
+ */
+void coop_engine_lookup_wait(struct coop_engine *e, u32 id, u64 have, u64 coming, u64 size,
+			     u64 cookie, u64 now);
+/* arrived: pages that came, pinned like those of the lookup. lost: pages that will not come. */
+void coop_engine_lookup_more(struct coop_engine *e, u32 id, u64 arrived, u64 lost, u64 now);
 /* still: those of 'have' that did not change since the lookup. sums: by page ordinal the sums
  * that the event asked for, or NULL. */
 void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u64 *sums, u64 now);
@@ -380,13 +404,17 @@ struct coop_engine_stats {
 	u64 attempts, retries, queries;
 	u64 segs_rx, segs_stale, segs_foreign, segs_bad, segs_displaced, segs_dup, pads_rx;
 	u64 stops, flushes, crc_bad, tag_bad;
+	u64 waits; /* attempts that a parent told to wait for pages on their way to it */
 	u64 serves, serves_dup, serves_busy, serves_limited, serve_pages, serve_bytes, serve_misses,
 		serve_changed, serve_tx_errors;
+	/* serves that waited for pages on their way; pages that came; serves whose wait ran out */
+	u64 serve_waits, serve_wait_pages, serve_wait_timeouts;
 	u64 commits_tx, commits_rx, commits_stale, commits_bad;
 	u64 ctrl_rx, ctrl_short, ctrl_mac, ctrl_version, ctrl_command, ctrl_malformed,
 		ctrl_refused_tx, ctrl_dropped_tx;
 	u64 peer_down, peer_up;
 	u64 window_bytes, invited_bytes; /* gauges: most bytes to invite, bytes invited now */
+	u64 serves_waiting;              /* gauge */
 	u64 window_shrinks;
 };
 void coop_engine_stats(const struct coop_engine *e, struct coop_engine_stats *out);

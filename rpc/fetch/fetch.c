@@ -140,6 +140,8 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 	f->queries = 0;
 	f->queried = false;
 	f->unheard = false;
+	f->told_to_wait = false;
+	f->asks_parent = coop_fetch_is_parent(f, p->id);
 	f->t_first = 0;
 	f->t_last = 0;
 	f->state = COOP_FETCH_ASK;
@@ -286,7 +288,7 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 		f->err = -ETIMEDOUT;
 		/* The data were still arriving when the budget ended: we invited more than fits
 		 * that time. With a sole source the host paces each peer. */
-		if (now >= f->t_end && f->t_last && e->cfg.policy.late_share &&
+		if (now >= f->t_end && f->t_last && !f->told_to_wait && e->cfg.policy.late_share &&
 		    now - f->t_last <= f->budget_us / e->cfg.policy.late_share)
 			window_shrink(e, f, now);
 		break;
@@ -321,24 +323,69 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 		coop_fetch_stop(e, f);
 }
 
+/*
+ * Fetches that wait at parents must leave room for relays. Otherwise two nodes could use all their
+ * slots to wait for each other, and neither could load what the other waits for. A relay is for one
+ * level less than the fetch that it serves, so relays never wait for each other in a circle.
+ */
+static bool leaves_room(const struct coop_engine *e, const struct coop_fetch *f, u32 bytes)
+{
+	if (!coop_window_fits(&e->window, bytes))
+		return false;
+	if (f->req.relay || !f->req.level)
+		return true;
+	return e->n_free_slots > e->cfg.max_fetches / COOP_RELAY_SHARE &&
+	       (!e->window.invited ||
+		e->window.invited + bytes <= e->window.size - e->window.size / COOP_RELAY_SHARE);
+}
+
+static void take_slot(struct coop_engine *e, struct coop_fetch *f, u32 bytes, u64 now)
+{
+	struct coop_slot *slot = &e->slot[e->free_slot];
+
+	f->slot = e->free_slot;
+	e->free_slot = slot->next;
+	e->n_free_slots--;
+	slot->fetch = index_of(e, f);
+	f->invited = bytes; /* until the fetch ends: it has one attempt at a time */
+	e->window.invited += bytes;
+	if (slot->owes_reset)
+		coop_fetch_owe(e, f, COOP_DUE_RESET);
+	slot->owes_reset = false;
+	coop_fetch_go_on(e, f, now);
+}
+
+void coop_fetch_put_slot(struct coop_engine *e, u32 slot)
+{
+	e->slot[slot].fetch = COOP_NONE;
+	e->slot[slot].next = e->free_slot;
+	e->free_slot = slot;
+	e->n_free_slots++;
+}
+
+static bool admit_first(struct coop_engine *e, struct coop_fifo *line, u64 now)
+{
+	struct coop_fetch *f;
+	u32 bytes;
+
+	if (line->head == COOP_NONE || e->free_slot == COOP_NONE)
+		return false;
+	f = &e->fetch[line->head];
+	bytes = coop_weight(f->all) << e->cfg.page_shift;
+	if (!leaves_room(e, f, bytes))
+		return false;
+	coop_fifo_pop(line);
+	take_slot(e, f, bytes, now);
+	return true;
+}
+
 void coop_fetch_admit(struct coop_engine *e, u64 now)
 {
-	while (e->waiting.head != COOP_NONE && e->free_slot != COOP_NONE) {
-		struct coop_fetch *f = &e->fetch[e->waiting.head];
-		u32 bytes = coop_weight(f->all) << e->cfg.page_shift;
-		struct coop_slot *slot = &e->slot[e->free_slot];
+	while (admit_first(e, &e->relays, now) || admit_first(e, &e->waiting, now))
+		;
+}
 
-		if (!coop_window_fits(&e->window, bytes))
-			return;
-		coop_fifo_pop(&e->waiting);
-		f->slot = e->free_slot;
-		e->free_slot = slot->next;
-		slot->fetch = index_of(e, f);
-		f->invited = bytes; /* until the fetch ends: it has one attempt at a time */
-		e->window.invited += bytes;
-		if (slot->owes_reset)
-			coop_fetch_owe(e, f, COOP_DUE_RESET);
-		slot->owes_reset = false;
-		coop_fetch_go_on(e, f, now);
-	}
+struct coop_fifo *coop_fetch_line(struct coop_engine *e, const struct coop_fetch *f)
+{
+	return f->req.relay ? &e->relays : &e->waiting;
 }

@@ -19,6 +19,8 @@
  * of them, in the time that these would take. */
 #define COOP_MAX_QUERIES 2
 #define COOP_BUSY_SHARE  4 /* a fetch waits for busy peers for budget / 4 at most */
+/* Of slots and window this share is for relays, as soon as fetches may wait at parents. */
+#define COOP_RELAY_SHARE 4
 
 enum coop_fetch_state {
 	COOP_FETCH_FREE,
@@ -70,16 +72,18 @@ struct coop_fetch {
 	u8 n_tried;
 	u8 outcome; /* of this attempt, once it is over */
 	bool cancelled;
-	bool dead_qp;   /* a WR failed: the QP is in ERR */
-	bool committed; /* this attempt's COMMIT has arrived */
-	bool queried;   /* a QUERY went out: the next answer may be to it and gives no RTT */
-	bool unheard;   /* this attempt's silence was counted */
-	u32 slot;       /* or COOP_NONE */
-	u32 peer;       /* id of the peer of this attempt, COOP_NONE between attempts */
-	u32 asked;      /* id of the peer of the last attempt */
-	u32 from;       /* id of the peer that delivered last */
-	u32 invited;    /* its share of the window in bytes, from admission to its end */
-	int err;        /* why pages are missing */
+	bool dead_qp;      /* a WR failed: the QP is in ERR */
+	bool committed;    /* this attempt's COMMIT has arrived */
+	bool queried;      /* a QUERY went out: the next answer may be to it and gives no RTT */
+	bool unheard;      /* this attempt's silence was counted */
+	bool asks_parent;  /* this attempt may be told to wait for pages on their way */
+	bool told_to_wait; /* it was: the peer is well, and only the budget bounds the wait */
+	u32 slot;          /* or COOP_NONE */
+	u32 peer;          /* id of the peer of this attempt, COOP_NONE between attempts */
+	u32 asked;         /* id of the peer of the last attempt */
+	u32 from;          /* id of the peer that delivered last */
+	u32 invited;       /* its share of the window in bytes, from admission to its end */
+	int err;           /* why pages are missing */
 	u64 request_id;
 	u32 budget_us; /* from t_submit to t_end */
 	u64 t_submit, t_end, t_sent, t_first, t_last, t_armed;
@@ -99,6 +103,8 @@ struct coop_fetch {
 
 struct coop_peer;
 
+/* The queue for this fetch: relays have one of their own. */
+struct coop_fifo *coop_fetch_line(struct coop_engine *e, const struct coop_fetch *f);
 /* Starts queued fetches while a slot is free and the window has room. */
 void coop_fetch_admit(struct coop_engine *e, u64 now);
 /* A COMMIT, BUSY, AGAIN or REFUSED arrived; false: no attempt waits for it. */
@@ -123,6 +129,8 @@ enum coop_fetch_due { /* in the order in which the host pulls them */
 
 /* This fetch's record of a peer; NULL: the fetch has not asked it. */
 struct coop_tried *coop_fetch_tried(struct coop_fetch *f, u32 peer);
+/* Is the peer one of those that the fetch may wait at? */
+bool coop_fetch_is_parent(const struct coop_fetch *f, u32 peer);
 /* The plan for a REQUEST to this peer. Segments in place fix the plan. False: do not ask it. */
 bool coop_fetch_plan_for(const struct coop_engine *e, const struct coop_fetch *f,
 			 const struct coop_peer *p, struct coop_plan *plan);
@@ -145,6 +153,8 @@ void coop_fetch_stop(struct coop_engine *e, struct coop_fetch *f);
 void coop_fetch_stopped(struct coop_engine *e, struct coop_fetch *f, u64 now);
 void coop_fetch_finish(struct coop_engine *e, struct coop_fetch *f);
 
+/* Gives a slot back, or makes it known. */
+void coop_fetch_put_slot(struct coop_engine *e, u32 slot);
 /* How long to wait for the peer's answer before the next attempt. */
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f);
 /* How long to wait before the next step; shorter than patience if that step is a QUERY. */

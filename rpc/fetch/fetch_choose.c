@@ -4,7 +4,8 @@
  *
  * The fetch asks the same peer again for pages lost on the way, and the next
  * peer in the order of place.h for pages that this one lacks. Peers that were
- * silent or busy come last. It does not ask a peer again that lied or refused.
+ * silent or busy come last. It does not ask a peer again that lied or refused. Parents come
+ * before all others, in the order that the host gave them.
  */
 #include "core.h"
 #include "place.h"
@@ -65,6 +66,32 @@ static struct coop_peer *candidate(struct coop_engine *e, struct coop_fetch *f, 
 	return p;
 }
 
+bool coop_fetch_is_parent(const struct coop_fetch *f, u32 peer)
+{
+	u32 i;
+
+	for (i = 0; i < f->req.n_parents; i++)
+		if (f->req.hints[i] == peer)
+			return true;
+	return false;
+}
+
+/* The first parent; one that is suspect only if there is no other. */
+static struct coop_peer *parent(struct coop_engine *e, struct coop_fetch *f)
+{
+	struct coop_peer *suspect = NULL, *p;
+	u32 i;
+
+	for (i = 0; i < f->req.n_parents; i++) {
+		p = candidate(e, f, i);
+		if (p && p->health == COOP_PEER_HEALTHY)
+			return p;
+		if (p && !suspect)
+			suspect = p;
+	}
+	return suspect;
+}
+
 struct coop_peer *coop_fetch_best_untried(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	u64 chunk = f->req.ext[0].index >> e->chunk_shift;
@@ -74,6 +101,9 @@ struct coop_peer *coop_fetch_best_untried(struct coop_engine *e, struct coop_fet
 
 	if (f->n_tried == COOP_MAX_TRIED)
 		return NULL;
+	best = parent(e, f);
+	if (best)
+		return best;
 	for (i = 0; i < n; i++) {
 		p = candidate(e, f, i);
 		if (p && p->srtt_us && (!best_srtt || p->srtt_us < best_srtt))

@@ -31,6 +31,10 @@ static void request_message(struct coop_engine *e, struct coop_fetch *f, u64 now
 		r->options |= COOP_OPT_TAG;
 	else if (e->cfg.flags & COOP_F_PAGE_CRC)
 		r->options |= COOP_OPT_CRC;
+	if (f->asks_parent) {
+		r->options |= COOP_OPT_WAIT | (f->req.load ? COOP_OPT_LOAD : 0);
+		r->level = f->req.level;
+	}
 	if (slot->posting.n_wr != f->plan.n_segs) {
 		r->options |= COOP_OPT_SELECTIVE;
 		memcpy(r->want, f->want, sizeof(r->want));
@@ -164,7 +168,8 @@ int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, 
 	struct coop_fetch *f;
 
 	if (!pages || pages > coop_engine_max_pages(e) || !req->version ||
-	    req->n_hints > COOP_MAX_HINTS || req->budget_us > COOP_BUDGET_MOST_US)
+	    req->n_hints > COOP_MAX_HINTS || req->budget_us > COOP_BUDGET_MOST_US ||
+	    req->n_parents > req->n_hints || (req->n_parents && !req->level))
 		return -EINVAL;
 	*id = coop_idtab_get(&e->fetch_ids);
 	if (*id == COOP_NONE)
@@ -191,7 +196,7 @@ int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, 
 	f->state = COOP_FETCH_QUEUED;
 	e->stats.fetches++;
 	coop_fetch_arm(e, f, f->t_end);
-	coop_fifo_push(&e->waiting, i);
+	coop_fifo_push(coop_fetch_line(e, f), i);
 	coop_fetch_admit(e, now);
 	return 0;
 }
@@ -209,7 +214,7 @@ int coop_engine_cancel(struct coop_engine *e, u32 id, u64 now)
 	f->cancelled = true;
 	switch (f->state) {
 	case COOP_FETCH_QUEUED:
-		coop_fifo_remove(&e->waiting, i);
+		coop_fifo_remove(coop_fetch_line(e, f), i);
 		coop_fetch_finish(e, f);
 		break;
 	case COOP_FETCH_ASK:
@@ -278,9 +283,7 @@ void coop_engine_fetch_release(struct coop_engine *e, u32 id, u64 now)
 
 		/* If the host has not pulled the RESET yet, the slot's next fetch issues it. */
 		slot->owes_reset = f->due & COOP_DUE_RESET;
-		slot->fetch = COOP_NONE;
-		slot->next = e->free_slot;
-		e->free_slot = f->slot;
+		coop_fetch_put_slot(e, f->slot);
 	}
 	f->due = 0;
 	coop_fifo_remove(&e->fetch_tx, i);

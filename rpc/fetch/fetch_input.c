@@ -6,9 +6,16 @@
  */
 #include "core.h"
 
-static u32 longest_patience(const struct coop_fetch *f)
+/* Patience is a share of this. A parent that lives answers at once, so a long budget for pages on
+ * their way does not make a silent parent cost more than another peer. */
+static u32 pace(const struct coop_engine *e, const struct coop_fetch *f)
 {
-	return coop_max_u32(f->budget_us / 4, COOP_RTO_MIN_US);
+	return f->req.level ? coop_min_u32(f->budget_us, e->cfg.peer_timeout_us) : f->budget_us;
+}
+
+static u32 longest_patience(const struct coop_engine *e, const struct coop_fetch *f)
+{
+	return coop_max_u32(pace(e, f) / 4, COOP_RTO_MIN_US);
 }
 
 /* Data answer the REQUEST. A message after a QUERY may answer the QUERY, so it gives no RTT. */
@@ -21,13 +28,15 @@ static void first_answer(struct coop_engine *e, struct coop_fetch *f, bool data,
 	f->t_first = now;
 	if (!p)
 		return;
+	if (f->told_to_wait)
+		return;
 	if (!f->queried)
 		coop_peer_rtt(p, now - f->t_sent);
 	else if (data && e->cfg.policy.early_queries)
 		/* A sole source gets QUERYs early; without this sample we would never measure a
 		 * slow path. Bound it: a pause of the peer is not part of its RTT and may last as
 		 * long as the budget. */
-		coop_peer_rtt(p, coop_min_u64(now - f->t_sent, longest_patience(f)));
+		coop_peer_rtt(p, coop_min_u64(now - f->t_sent, longest_patience(e, f)));
 }
 
 /* Data of this attempt's generation arrived, so the sender has seen the REQUEST. */
@@ -38,6 +47,8 @@ static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct 
 
 	f->t_last = now;
 	f->t_heard = now;
+	if (f->told_to_wait)
+		f->queries = 0;
 	first_answer(e, f, true, now);
 	if (!p || (rx->has_gid && memcmp(rx->src_gid, p->addr.gid, sizeof(rx->src_gid))))
 		return;
@@ -53,7 +64,7 @@ static void data_came(struct coop_engine *e, struct coop_fetch *f, const struct 
  */
 static u32 grace(const struct coop_engine *e, const struct coop_fetch *f, const struct coop_peer *p)
 {
-	const u32 most = coop_max_u32(f->budget_us / e->cfg.policy.grace_share, COOP_GRACE_MIN_US);
+	const u32 most = coop_max_u32(pace(e, f) / e->cfg.policy.grace_share, COOP_GRACE_MIN_US);
 
 	return p ? coop_min_u32(coop_peer_grace(p), most) : COOP_GRACE_MIN_US;
 }
@@ -95,7 +106,8 @@ static void on_commit(struct coop_engine *e, struct coop_fetch *f, const struct 
 	if (f->state == COOP_FETCH_STOP) /* late, but in time for judge() */
 		return;
 	/* The host may learn of a few datagrams only with the COMMIT, so they give no rate. */
-	if (p && f->t_first && now > f->t_first && coop_fetch_posting(e, f)->n_wr > COOP_KEPT_SEGS)
+	if (p && f->t_first && !f->told_to_wait && now > f->t_first &&
+	    coop_fetch_posting(e, f)->n_wr > COOP_KEPT_SEGS)
 		coop_peer_rate(p, coop_fetch_asked_bytes(e, f), now - f->t_first);
 	first_answer(e, f, false, now);
 	if (coop_posting_quiet(coop_fetch_posting(e, f))) {
@@ -143,7 +155,7 @@ static u32 said_busy(struct coop_engine *e, struct coop_fetch *f, u32 hint, u64 
 	const u32 us = coop_min_u32(coop_max_u32(hint, COOP_GRACE_MIN_US), COOP_RTO_MAX_US);
 
 	if (!f->t_busy)
-		f->t_busy = now + f->budget_us / COOP_BUSY_SHARE;
+		f->t_busy = now + pace(e, f) / COOP_BUSY_SHARE;
 	if (t) {
 		t->rounds--; /* begin() counted this attempt */
 		t->until = now + coop_min_u64((u64)us << t->busy++, COOP_RTO_MAX_US);
@@ -191,6 +203,10 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 	case COOP_CMD_AGAIN: /* its COMMIT will follow; only the budget bounds the wait */
 		if (!e->cfg.policy.early_queries)
 			f->queries = 0;
+		if (f->asks_parent && !f->told_to_wait) {
+			f->told_to_wait = true;
+			e->stats.waits++;
+		}
 		f->t_heard = now;
 		f->t_armed = now;
 		coop_fetch_arm(e, f,
@@ -317,10 +333,10 @@ void coop_engine_rx_flush(struct coop_engine *e, u32 slot, u32 n, u64 now)
 u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 {
 	const struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
-	u32 most = longest_patience(f);
+	u32 most = longest_patience(e, f);
 
 	/* A shorter wait would cost the peer a second serve and us a stopped queue pair. */
-	u32 least = f->budget_us / 8;
+	u32 least = pace(e, f) / 8;
 
 	return p ? coop_min_u32(most,
 				coop_max_u32(least,
@@ -364,7 +380,7 @@ static bool may_question(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
 	if (e->cfg.policy.early_queries)
 		return now < questions_end(e, f);
-	if (coop_fetch_posting(e, f)->n_rx)
+	if (coop_fetch_posting(e, f)->n_rx || f->told_to_wait)
 		return f->queries < COOP_MAX_QUERIES;
 	/*
 	 * The REQUEST may be lost, or the peer may be slow. If it is slow, a new attempt would
@@ -440,7 +456,7 @@ void coop_fetch_timer(struct coop_engine *e, u32 index, u64 now)
 
 	switch (f->state) {
 	case COOP_FETCH_QUEUED:
-		coop_fifo_remove(&e->waiting, index);
+		coop_fifo_remove(coop_fetch_line(e, f), index);
 		f->err = -EBUSY;
 		coop_fetch_finish(e, f);
 		break;

@@ -10,6 +10,7 @@
  * - it commits few segments of bytes that cannot change before their sends
  *   complete, because the COMMIT is true already;
  * - it stops serving a requester whose budget is over;
+ * - a request may wait for pages that are on their way to this node (serve_wait.c);
  * - it answers BUSY to a request that it cannot serve now, REFUSED to one that
  *   it can never serve.
  *
@@ -70,6 +71,7 @@ static struct coop_record *record_take(struct coop_engine *e, u64 id)
 
 static void end(struct coop_engine *e, struct coop_serve *s)
 {
+	coop_serve_wait_end(e, s);
 	s->state = COOP_SERVE_END;
 	s->event = 1 + COOP_EV_SERVE_END;
 	coop_fifo_push(&e->serve_ev, index_of(e, s));
@@ -108,12 +110,15 @@ static void drained(struct coop_engine *e, struct coop_serve *s)
 }
 
 /* The requester waits for this serve no more. */
-static void abandon(struct coop_engine *e, struct coop_serve *s)
+void coop_serve_abandon(struct coop_engine *e, struct coop_serve *s)
 {
 	s->abandoned = true;
 	switch (s->state) {
 	case COOP_SERVE_SEND:
-		coop_turns_leave(&e->serve_tx, node_of(e, s), index_of(e, s));
+		coop_serve_wait_end(e, s);
+		if (!s->parked)
+			coop_turns_leave(&e->serve_tx, node_of(e, s), index_of(e, s));
+		s->parked = false;
 		s->cursor = s->plan.n_segs;
 		s->state = COOP_SERVE_DRAIN;
 		if (!s->in_flight)
@@ -132,13 +137,18 @@ static void abandon(struct coop_engine *e, struct coop_serve *s)
 
 /* ---- a REQUEST -------------------------------------------------------------------- */
 
-static void busy(struct coop_engine *e, const struct coop_msg *m, u32 retry_us)
+void coop_serve_busy(struct coop_engine *e, const struct coop_addr *reply, u64 id, u32 imm,
+		     u32 retry_us)
 {
-	struct coop_note *n;
+	struct coop_note *n = coop_note(e, COOP_CMD_BUSY, reply, id, imm);
 
-	n = coop_note(e, COOP_CMD_BUSY, &m->u.request.reply, m->id, m->imm);
 	if (n)
 		n->value = retry_us;
+}
+
+static void busy(struct coop_engine *e, const struct coop_msg *m, u32 retry_us)
+{
+	coop_serve_busy(e, &m->u.request.reply, m->id, m->imm, retry_us);
 }
 
 /* Bytes a microsecond, 16 fractional bits, by 32-bit divisions: rate * 2^16 / 10^6. */
@@ -159,6 +169,12 @@ void coop_serve_set_rate(struct coop_engine *e, u32 bytes_s, u64 now)
 		e->token_depth = least;
 	e->tokens = (s64)e->token_depth;
 	e->token_at = now;
+}
+
+void coop_serve_charge(struct coop_engine *e, u64 pages)
+{
+	if (e->cfg.serve_bytes_s)
+		e->tokens -= (s64)((u64)coop_weight(pages) << (e->cfg.page_shift + 16));
 }
 
 /* Tokens are bytes with 16 fractional bits. A serve that was admitted may put the bucket into
@@ -238,7 +254,7 @@ static bool known_request(struct coop_engine *e, const struct coop_msg *m, u64 n
 		return true; /* overtaken by a later attempt */
 	}
 	if (r->state == COOP_RECORD_SERVING) {
-		abandon(e, &e->serve[r->serve]);
+		coop_serve_abandon(e, &e->serve[r->serve]);
 		r->state = COOP_RECORD_DROPPED;
 	}
 	return false;
@@ -285,6 +301,8 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	s->state = COOP_SERVE_LOOKUP;
 	s->abandoned = false;
 	s->vouched = false;
+	s->parked = false;
+	s->coming = 0;
 	s->sum = q->options & COOP_OPT_TAG   ? COOP_SUM_TAG
 		 : q->options & COOP_OPT_CRC ? COOP_SUM_CRC
 					     : COOP_SUM_NONE;
@@ -352,7 +370,7 @@ void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const str
 	if (r->state == COOP_RECORD_SERVING) {
 		n = coop_note(e, COOP_CMD_AGAIN, &r->reply, r->id, r->imm);
 		if (n)
-			n->value = COOP_AGAIN_US;
+			n->value = e->serve[r->serve].coming ? COOP_COMING_US : COOP_AGAIN_US;
 		return;
 	}
 	n = coop_note(e, COOP_CMD_COMMIT, &r->reply, r->id, r->imm);
@@ -362,13 +380,24 @@ void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const str
 
 /* ---- the host's answers ------------------------------------------------------------ */
 
-static struct coop_serve *in_state(struct coop_engine *e, u32 id, u8 state)
+struct coop_serve *coop_serve_get(struct coop_engine *e, u32 id)
 {
 	u32 slot = coop_idtab_slot(&e->serve_ids, id);
 
-	if (slot == COOP_NONE || WARN_ON_ONCE(e->serve[slot].state != state))
-		return NULL;
-	return &e->serve[slot];
+	return slot == COOP_NONE ? NULL : &e->serve[slot];
+}
+
+void coop_serve_unpark(struct coop_engine *e, struct coop_serve *s)
+{
+	s->parked = false;
+	coop_turns_join(&e->serve_tx, node_of(e, s), index_of(e, s));
+}
+
+static struct coop_serve *in_state(struct coop_engine *e, u32 id, u8 state)
+{
+	struct coop_serve *s = coop_serve_get(e, id);
+
+	return !s || WARN_ON_ONCE(s->state != state) ? NULL : s;
 }
 
 /* Lists these pages in the COMMIT, with the sums that the requester wants. */
@@ -399,8 +428,8 @@ static bool few(const struct coop_serve *s)
 	return s->plan.n_segs <= COOP_KEPT_SEGS;
 }
 
-static void looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64 size, u64 cookie,
-		      u64 now)
+bool coop_serve_looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64 size,
+			  u64 cookie, u64 now)
 {
 	struct coop_msg_commit *c;
 
@@ -408,12 +437,11 @@ static void looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64
 	if (s->abandoned || now >= s->t_end) {
 		s->abandoned = true;
 		end(e, s);
-		return;
+		return false;
 	}
 	s->have = have & s->pages;
 	e->stats.serve_misses += coop_weight(s->pages & ~have);
-	if (e->cfg.serve_bytes_s)
-		e->tokens -= (s64)((u64)coop_weight(s->have) << (e->cfg.page_shift + 16));
+	coop_serve_charge(e, s->have);
 
 	c = &e->record[s->record].commit;
 	c->fid = s->req.fid;
@@ -426,6 +454,7 @@ static void looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64
 	c->tags = 0;
 	s->state = COOP_SERVE_SEND;
 	coop_turns_join(&e->serve_tx, node_of(e, s), index_of(e, s));
+	return true;
 }
 
 void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie, u64 now)
@@ -433,7 +462,7 @@ void coop_engine_lookup_done(struct coop_engine *e, u32 id, u64 have, u64 size, 
 	struct coop_serve *s = in_state(e, id, COOP_SERVE_LOOKUP);
 
 	if (s)
-		looked_up(e, s, have, size, cookie, now);
+		coop_serve_looked_up(e, s, have, size, cookie, now);
 }
 
 void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, u64 cookie,
@@ -443,8 +472,7 @@ void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, 
 
 	if (!s)
 		return;
-	looked_up(e, s, have, size, cookie, now);
-	if (s->abandoned || !few(s) || (s->sum && !sums))
+	if (!coop_serve_looked_up(e, s, have, size, cookie, now) || !few(s) || (s->sum && !sums))
 		return; /* the recheck brings the sums */
 	s->vouched = true;
 	vouch(e, s, s->have, sums);
@@ -466,7 +494,7 @@ void coop_engine_tx_done(struct coop_engine *e, u32 id, u32 n_seg, int err, u64 
 	s->in_flight -= n_seg;
 	if (s->state == COOP_SERVE_DRAIN && !s->in_flight)
 		drained(e, s);
-	else if (s->state == COOP_SERVE_SEND)
+	else if (s->state == COOP_SERVE_SEND && !s->parked)
 		coop_turns_resume(&e->serve_tx, node_of(e, s), slot); /* serve_depth has room */
 }
 
@@ -514,12 +542,14 @@ static bool next_batch(struct coop_engine *e, struct coop_serve *s, struct coop_
 		most = coop_min_u32(most, e->cfg.serve_depth - s->in_flight);
 	if (!most)
 		return false; /* tx_done makes room */
-	for (; s->cursor < s->plan.n_segs && n < most; s->cursor++)
+	for (; !coop_serve_stalled(s) && s->cursor < s->plan.n_segs && n < most; s->cursor++)
 		if (coop_bit(s->req.want, s->cursor))
 			fill_segment(s, s->cursor, &e->segs[n++]);
 	while (s->cursor < s->plan.n_segs && !coop_bit(s->req.want, s->cursor))
 		s->cursor++;
-	if (s->cursor < s->plan.n_segs) {
+	if (coop_serve_stalled(s)) {
+		s->parked = true;
+	} else if (s->cursor < s->plan.n_segs) {
 		coop_turns_resume(&e->serve_tx, node_of(e, s), index_of(e, s));
 	} else if (s->vouched) {
 		s->state = COOP_SERVE_COMMIT;
@@ -550,7 +580,7 @@ bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 	tx->id = s->id;
 	tx->cookie = s->cookie;
 	if (s->state == COOP_SERVE_SEND && now >= s->t_end) {
-		abandon(e, s); /* its data would take the WRs of the next attempt */
+		coop_serve_abandon(e, s); /* its data would take the WRs of the next attempt */
 		return false;
 	}
 	if (s->state == COOP_SERVE_SEND)
@@ -588,6 +618,11 @@ bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 
 	ev->n_ext = s->req.n_ext;
 	memcpy(ev->ext, s->req.ext, sizeof(ev->ext));
 	ev->pages = s->state == COOP_SERVE_LOOKUP ? s->pages : s->have;
+	if (s->state == COOP_SERVE_LOOKUP) {
+		ev->level = s->req.level;
+		ev->load = s->req.options & COOP_OPT_LOAD;
+		ev->budget_us = (u32)(s->t_end > now ? s->t_end - now : 0);
+	}
 	if (s->state == COOP_SERVE_RECHECK || (s->state == COOP_SERVE_LOOKUP && few(s)))
 		ev->sum = (enum coop_sum)s->sum;
 	ev->request = e->record[s->record].id;

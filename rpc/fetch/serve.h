@@ -19,6 +19,9 @@
 #define COOP_BUSY_RETRY_US 2000     /* time in BUSY */
 #define COOP_AGAIN_US      2000     /* time in AGAIN */
 #define COOP_SERVE_MOST_US 10000000 /* most budget that we grant a requester */
+#define COOP_COMING_US     20000    /* time in the AGAIN of a serve that waits for pages */
+/* A serve waits for pages until an eighth of its requester's budget is left. */
+#define COOP_WAIT_KEEP 8
 
 enum coop_serve_state {
 	COOP_SERVE_FREE,
@@ -56,6 +59,7 @@ struct coop_serve {
 	u8 sum;         /* enum coop_sum: the sums that the requester wants */
 	bool vouched;   /* the COMMIT does not wait for the sends */
 	bool known;     /* peer is valid */
+	bool parked;    /* SEND, but its next segment waits for a page; in no queue */
 	u32 qpn;        /* of this slot's data QP */
 	u32 peer;       /* id */
 	u32 record;
@@ -66,6 +70,7 @@ struct coop_serve {
 	u64 cookie;
 	u64 pages; /* asked for */
 	u64 have;
+	u64 coming; /* pages that it waits for */
 	struct coop_plan plan;
 	struct coop_msg_request req;
 };
@@ -76,8 +81,31 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 			const struct coop_addr *src, u64 now);
 void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *to,
 		      u64 now);
+/* The wait of the serve with this index has ended: it does without the pages that did not come. */
+void coop_serve_wait_over(struct coop_engine *e, u32 index);
 bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx);
 bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 now);
 const char *coop_serve_state_name(u8 state);
+
+/* ---- between the files of the responder (serve.c, serve_wait.c) ---- */
+
+/* The serve of an id; NULL: it has ended. */
+struct coop_serve *coop_serve_get(struct coop_engine *e, u32 id);
+/* Sends BUSY in answer to the REQUEST with this id and imm. */
+void coop_serve_busy(struct coop_engine *e, const struct coop_addr *reply, u64 id, u32 imm,
+		     u32 retry_us);
+/* The answer of the host's lookup, in state LOOKUP. False: the serve has ended. */
+bool coop_serve_looked_up(struct coop_engine *e, struct coop_serve *s, u64 have, u64 size,
+			  u64 cookie, u64 now);
+/* Takes the pages from the budget of serve_bytes_s. */
+void coop_serve_charge(struct coop_engine *e, u64 pages);
+/* It will send and commit nothing more. */
+void coop_serve_abandon(struct coop_engine *e, struct coop_serve *s);
+/* SEND: the serve sends on, in its turn. */
+void coop_serve_unpark(struct coop_engine *e, struct coop_serve *s);
+/* Does its next segment hold bytes of a page that is still coming? */
+bool coop_serve_stalled(const struct coop_serve *s);
+/* It waits for no page any more. */
+void coop_serve_wait_end(struct coop_engine *e, struct coop_serve *s);
 
 #endif /* COOP_SERVE_H */

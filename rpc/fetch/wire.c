@@ -46,8 +46,8 @@ struct wire_request {
 	u8 page_shift;
 	u8 attempt;
 	u8 n_ext;
-	u8 zero0;
-	__le32 zero1;
+	u8 zero;
+	__le32 level;
 };
 static_assert(sizeof(struct wire_request) == 104, "REQUEST layout");
 
@@ -174,6 +174,7 @@ static u8 *put_request(u8 *at, const struct coop_msg *m)
 	w.page_shift = r->page_shift;
 	w.attempt = r->attempt;
 	w.n_ext = (u8)r->n_ext;
+	w.level = cpu_to_le32(r->level);
 	at = put(at, &w, sizeof(w));
 
 	for (i = 0; i < r->n_ext; i++) {
@@ -293,7 +294,7 @@ static bool get_request(struct coop_msg *m, const u8 *at, u32 len)
 	memcpy(&w, at, sizeof(w));
 	at += sizeof(w);
 	len -= (u32)sizeof(w);
-	if (w.zero0 || w.zero1 || !w.n_ext || w.n_ext > COOP_MAX_EXTENTS)
+	if (w.zero || !w.n_ext || w.n_ext > COOP_MAX_EXTENTS)
 		return false;
 	r->fid.hi = le64_to_cpu(w.fid_hi);
 	r->fid.lo = le64_to_cpu(w.fid_lo);
@@ -305,8 +306,12 @@ static bool get_request(struct coop_msg *m, const u8 *at, u32 len)
 	r->page_shift = w.page_shift;
 	r->attempt = w.attempt;
 	r->n_ext = w.n_ext;
+	r->level = le32_to_cpu(w.level);
 	if (!r->version || (r->options & ~COOP_OPT_KNOWN) ||
 	    ((r->options & COOP_OPT_CRC) && (r->options & COOP_OPT_TAG)))
+		return false;
+	if (!(r->options & COOP_OPT_WAIT) != !r->level ||
+	    (r->options & (COOP_OPT_WAIT | COOP_OPT_LOAD)) == COOP_OPT_LOAD)
 		return false;
 	if (!get_addr(&r->data, &w.data) || !get_addr(&r->reply, &w.reply))
 		return false;

@@ -34,7 +34,7 @@ enum coop_cmd {
 	COOP_CMD_PING = 3,       /* are you there? */
 	COOP_CMD_COMMIT = 0x81,  /* these pages were sent and did not change since the lookup */
 	COOP_CMD_BUSY = 0x82,    /* nothing will be sent; ask again after value us */
-	COOP_CMD_AGAIN = 0x83,   /* to QUERY: still sending; value us more */
+	COOP_CMD_AGAIN = 0x83,   /* still sending, or waiting for the pages; value us more */
 	COOP_CMD_REFUSED = 0x84, /* never; see reason */
 	COOP_CMD_PONG = 0x85,
 };
@@ -57,7 +57,9 @@ enum coop_option {
 	COOP_OPT_PACKED = 2,    /* packed layout */
 	COOP_OPT_SELECTIVE = 4, /* a bitmap of the wanted segments follows the extents */
 	COOP_OPT_TAG = 8,       /* COMMIT shall carry a keyed tag a page; not with CRC */
-	COOP_OPT_KNOWN = 15,
+	COOP_OPT_WAIT = 16,     /* keep the request for pages that are on their way */
+	COOP_OPT_LOAD = 32,     /* and load those that are not; only with WAIT */
+	COOP_OPT_KNOWN = 63,
 };
 
 struct coop_msg_request {
@@ -71,6 +73,7 @@ struct coop_msg_request {
 	u16 options; /* enum coop_option */
 	u8 page_shift;
 	u8 attempt; /* counts up within a request id */
+	u32 level;  /* WAIT: of the load that this request is for, at least 1; else 0 */
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
 	u64 want[COOP_SEG_WORDS]; /* SELECTIVE: bit per segment; encode reads the first n_segs */

@@ -67,6 +67,7 @@ void add_engine(std::string &out, const struct coop_engine_stats &s)
 		{"attempts", s.attempts},
 		{"retries", s.retries},
 		{"queries", s.queries},
+		{"waits", s.waits},
 		{"segs_rx", s.segs_rx},
 		{"segs_stale", s.segs_stale},
 		{"segs_foreign", s.segs_foreign},
@@ -96,11 +97,20 @@ void add_engine(std::string &out, const struct coop_engine_stats &s)
 		{"window_shrinks", s.window_shrinks},
 	};
 	const counter serve[] = {
-		{"serves", s.serves},          {"busy", s.serves_busy},
-		{"limited", s.serves_limited}, {"pages", s.serve_pages},
-		{"bytes", s.serve_bytes},      {"misses", s.serve_misses},
-		{"changed", s.serve_changed},  {"commits_tx", s.commits_tx},
-		{"repeated", s.serves_dup},    {"tx_errors", s.serve_tx_errors},
+		{"serves", s.serves},
+		{"busy", s.serves_busy},
+		{"limited", s.serves_limited},
+		{"pages", s.serve_pages},
+		{"bytes", s.serve_bytes},
+		{"misses", s.serve_misses},
+		{"changed", s.serve_changed},
+		{"commits_tx", s.commits_tx},
+		{"repeated", s.serves_dup},
+		{"tx_errors", s.serve_tx_errors},
+		{"waits", s.serve_waits},
+		{"wait_pages", s.serve_wait_pages},
+		{"wait_timeouts", s.serve_wait_timeouts},
+		{"waiting", s.serves_waiting},
 	};
 	add_all(out, "fetch", fetch);
 	add_all(out, "serve", serve);

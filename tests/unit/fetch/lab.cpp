@@ -3,6 +3,7 @@
 // order, drop a datagram without a WR, and return the rest in a flush.
 #include "tests/unit/fetch/lab.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace lab
@@ -64,9 +65,26 @@ node::node(network &n, u8 number, const node_shape &shape) : net(n)
 int node::fetch(u32 pages, u32 *id, u64 version)
 {
 	coop_fetch_req req{};
+	req.version = version;
+	return submit(req, pages, id);
+}
+
+int node::fetch_from(u32 pages, std::vector<u32> parents, u32 level, bool relay)
+{
+	coop_fetch_req req{};
+	req.version = 7;
+	req.n_hints = req.n_parents = static_cast<u32>(parents.size());
+	std::copy(parents.begin(), parents.end(), req.hints);
+	req.level = level;
+	req.load = true;
+	req.relay = relay;
+	return submit(req, pages, nullptr);
+}
+
+int node::submit(coop_fetch_req &req, u32 pages, u32 *id)
+{
 	req.cookie = ++cookies_;
 	req.fid = {1, 2};
-	req.version = version;
 	req.size = 1 << 30;
 	req.budget_us = budget_us;
 	req.n_ext = 1;
@@ -182,7 +200,11 @@ void node::event(const coop_ev &ev)
 	switch (ev.kind) {
 	case COOP_EV_LOOKUP:
 		++served;
-		if (hold_lookup)
+		lookups.push_back(ev);
+		if (coming && ev.level > load_level)
+			coop_engine_lookup_wait(e, ev.id, have, coming, size, 1000 + ev.id,
+						net.now);
+		else if (hold_lookup)
 			held.push_back(ev.id);
 		else if (keeps)
 			coop_engine_lookup_kept(e, ev.id, have, size, 1000 + ev.id,

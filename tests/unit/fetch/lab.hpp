@@ -53,6 +53,8 @@ class node
 public:
 	node(network &, u8 number, const node_shape &);
 	int fetch(u32 pages, u32 *id = nullptr, u64 version = 7);
+	// As fetch(), from these parents, for a load of this level.
+	int fetch_from(u32 pages, std::vector<u32> parents, u32 level, bool relay = false);
 	bool pump(); // true if it did anything
 	void ctrl(const std::vector<u8> &, const coop_addr &from);
 	void data(const datagram &);
@@ -71,6 +73,9 @@ public:
 	// As a responder:
 	u64 have = ~u64{0}, still = ~u64{0}, size = 1 << 30;
 	bool hold_lookup = false, hold_sends = false, spoil_sums = false;
+	u64 coming = 0; // pages that are on their way here, by a load of load_level
+	u32 load_level = 1;
+	std::vector<coop_ev> lookups;
 	bool keeps = false; // looked-up pages do not change before the serve ends
 	std::vector<u32> held;
 	std::deque<std::pair<u32, u32>> sends; // held sends: serve and number of segments
@@ -88,6 +93,7 @@ private:
 	void transmit(const coop_tx &);
 	void event(const coop_ev &);
 	u8 *byte(u64 cookie, u32 page, u32 off);
+	int submit(coop_fetch_req &, u32 pages, u32 *id);
 	u64 sum(const coop_ev &, u32 ordinal, const u8 *bytes) const;
 	std::vector<u64> sums_of(const coop_ev &) const; // of all pages
 	std::vector<qp> qps_;
