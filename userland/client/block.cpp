@@ -38,8 +38,13 @@ void futex_wait_until(std::atomic<std::uint32_t> &word, std::uint32_t value,
 
 } // namespace
 
-std::uint64_t block::claim(std::uint64_t want)
+std::uint64_t block::claim(std::uint64_t want, std::uint32_t level)
 {
+	// Before the pages are loading: no peer may see them with a smaller level.
+	std::uint32_t known = level_.load(std::memory_order_relaxed);
+	while (known < level &&
+	       !level_.compare_exchange_weak(known, level, std::memory_order_seq_cst))
+		;
 	if (pages_ < 64)
 		want &= (std::uint64_t{1} << pages_) - 1;
 	std::uint64_t loading = loading_.load(std::memory_order_acquire);
@@ -61,12 +66,35 @@ std::uint64_t block::claim(std::uint64_t want)
 	return mine;
 }
 
+void block::at_storage(std::uint64_t pages, bool there)
+{
+	if (there)
+		at_storage_.fetch_or(pages, std::memory_order_seq_cst);
+	else
+		at_storage_.fetch_and(~pages, std::memory_order_seq_cst);
+}
+
+std::uint64_t block::awaitable(std::uint32_t level) const
+{
+	const std::uint64_t loading = loading_.load(std::memory_order_seq_cst);
+	if (level <= COOP_LEVEL_STORAGE)
+		return 0;
+	if (level > level_.load(std::memory_order_seq_cst))
+		return loading;
+	return loading & at_storage_.load(std::memory_order_seq_cst);
+}
+
 void block::settle(std::uint64_t pages)
 {
+	if ((at_storage_.load(std::memory_order_relaxed) & pages) != 0)
+		at_storage(pages, false);
 	loading_.fetch_and(~pages, std::memory_order_seq_cst);
 	epoch_.fetch_add(1, std::memory_order_seq_cst);
 	if (waiters_.load(std::memory_order_seq_cst) != 0)
 		futex_wake_all(epoch_);
+	if (watched_.load(std::memory_order_seq_cst) &&
+	    watched_.exchange(false, std::memory_order_seq_cst))
+		owner_.settled();
 }
 
 void block::publish(std::uint64_t pages, origin from)

@@ -12,6 +12,10 @@
 // loading is set by the thread that claims the page and cleared by the same thread after
 // it has set valid (or has not): so a page that is in neither word is absent.
 //
+// A load has a level (rpc/fetch/PROTOCOL.md, Waiting): peers wait for it only if theirs is greater.
+// The block keeps the greatest level of all its loads so far, which is never too small for one of
+// them. A page whose load has gone to storage has COOP_LEVEL_STORAGE: that load waits for no peer.
+//
 // Pins and the store's own hold meet in one word: the pin count, and a bit that
 // says that the store has forgotten the block. The thread that brings the word to
 // "forgotten, no pins" frees the block, exactly once.
@@ -23,6 +27,7 @@
 #include <cstdint>
 
 #include "rpc/base/types.h"
+#include "rpc/storage/forest.h"
 
 namespace coop::client
 {
@@ -105,8 +110,16 @@ public:
 	// A bit a page.
 	std::uint64_t valid() const { return valid_.load(std::memory_order_acquire); }
 	std::uint64_t loading() const { return loading_.load(std::memory_order_acquire); }
-	// Of 'want', those that were absent and are now the caller's to fill.
-	std::uint64_t claim(std::uint64_t want);
+	// Of 'want', those that were absent and are now the caller's to fill, by a load of this
+	// level.
+	std::uint64_t claim(std::uint64_t want, std::uint32_t level = COOP_LEVEL_NO_ROLE);
+	// The owner asks storage for them, or no longer does.
+	void at_storage(std::uint64_t pages, bool there);
+	// Those being loaded for which a load of this level may wait.
+	std::uint64_t awaitable(std::uint32_t level) const;
+	// The store's watcher is called once, after pages have stopped loading. A caller that looks
+	// at the states after this misses nothing.
+	void watch() { watched_.store(true, std::memory_order_seq_cst); }
 	// The owner has filled them. A thread that finds them valid sees what was written before.
 	void publish(std::uint64_t pages, origin from);
 	void abandon(std::uint64_t pages);
@@ -157,6 +170,9 @@ private:
 	const std::uint64_t offset_;
 	std::atomic<std::uint64_t> valid_{0}, loading_{0};
 	std::atomic<std::uint64_t> fresh_peer_{0}, fresh_storage_{0};
+	std::atomic<std::uint64_t> at_storage_{0}; // of those loading
+	std::atomic<std::uint32_t> level_{0};
+	std::atomic<bool> watched_{false};
 	std::atomic<std::uint64_t> file_size_;
 	std::atomic<std::uint32_t> pins_{1};  // made for the caller of get()
 	std::atomic<std::uint32_t> epoch_{0}; // futex: changes when loading_ loses bits

@@ -2,7 +2,6 @@
 // block_fetches.cpp - see block_fetches.hpp.
 #include "userland/client/block_fetches.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <cerrno>
 
@@ -24,14 +23,13 @@ void block_fetches::start(coop_engine *engine, std::uint32_t max_pages)
 }
 
 int block_fetches::submit(const content_key &key, std::uint64_t file_size, block_ref &&pin,
-			  std::uint64_t pages, std::span<const std::uint32_t> hints,
-			  fetch_done &&done, std::uint64_t now)
+			  std::uint64_t pages, coop_fetch_req &req, fetch_done &&done,
+			  std::uint64_t now)
 {
 	if (free_.empty())
 		return -EAGAIN;
 	const std::uint32_t index = free_.back();
 	record &r = records_[index];
-	coop_fetch_req req{};
 	req.cookie = index;
 	req.fid = key.fid;
 	req.version = key.version;
@@ -42,9 +40,6 @@ int block_fetches::submit(const content_key &key, std::uint64_t file_size, block
 		if (r.pages.add(req, pin->index() * 64 + std::countr_zero(left), 1, max_pages_) ==
 		    0)
 			break;
-	req.n_hints =
-		static_cast<std::uint32_t>(std::min<std::size_t>(hints.size(), COOP_MAX_HINTS));
-	std::copy_n(hints.begin(), req.n_hints, req.hints);
 	const int err = coop_engine_submit(engine_, &req, now, &r.id);
 	if (err != 0)
 		return err;

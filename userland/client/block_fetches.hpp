@@ -33,9 +33,9 @@ public:
 	std::uint32_t in_flight() const { return in_flight_; }
 	std::uint32_t pages_in_flight() const { return pages_in_flight_; }
 
-	// As fetcher::fetch(). hints: the engine's numbers of peers that may have the pages.
+	// As fetcher::fetch(). req: hints, parents and all else that says whom to ask and how.
 	int submit(const content_key &, std::uint64_t file_size, block_ref &&, std::uint64_t pages,
-		   std::span<const std::uint32_t> hints, fetch_done &&, std::uint64_t now);
+		   coop_fetch_req &req, fetch_done &&, std::uint64_t now);
 	std::uint32_t pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
 			     std::uint32_t length, std::span<ud::sge> out) override;
 	void finished(const coop_ev &, std::uint64_t now) override;

@@ -3,65 +3,163 @@
 #include "userland/client/block_serves.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace coop::client
 {
 
+namespace
+{
+
+std::uint64_t mask(std::uint32_t first, std::uint32_t count)
+{
+	return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << first;
+}
+
+} // namespace
+
+std::uint64_t block_serves::run::bits(std::uint64_t pages) const
+{
+	return ((pages >> first) & mask(0, count)) << ordinal;
+}
+
 bool block_serves::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 {
 	record &r = records_[cookie];
-	r.n_pins = r.n_pages = 0;
-	r.have = 0;
-	const content_key key{ev.fid, ev.version};
+	r.key = {ev.fid, ev.version};
+	r.n_runs = r.n_pages = 0;
+	r.have = r.coming = 0;
+	r.serve = ev.id;
+	r.level = ev.level;
 	for (std::uint32_t e = 0; e < ev.n_ext && e < COOP_MAX_EXTENTS; e++) {
 		std::uint64_t page = ev.ext[e].index;
 		std::uint32_t left = ev.ext[e].count;
-		while (left != 0 && r.n_pages < COOP_MAX_PAGES) {
-			const auto in_block = static_cast<std::uint32_t>(page % 64);
-			const std::uint32_t n =
-				std::min({left, 64 - in_block, COOP_MAX_PAGES - r.n_pages});
-			add(r, key, page, n, out.size);
-			page += n;
-			left -= n;
+		while (left != 0 && r.n_pages < COOP_MAX_PAGES && r.n_runs < max_blocks) {
+			run &n = r.runs[r.n_runs++];
+			n.block = page / 64;
+			n.first = static_cast<std::uint32_t>(page % 64);
+			n.count = std::min({left, 64 - n.first, COOP_MAX_PAGES - r.n_pages});
+			n.ordinal = r.n_pages;
+			n.asked = false;
+			n.pin = store_.find(r.key, n.block);
+			if (n.pin)
+				out.size = n.pin->file_size();
+			// What comes first: a page that arrives in between is valid below.
+			const std::uint64_t coming =
+				ev.level != 0 ? coming_in(r, n, ev, cookie) : 0;
+			take(r, n, valid_in(r, n));
+			r.coming |= coming & ~r.have;
+			r.n_pages += n.count;
+			page += n.count;
+			left -= n.count;
 		}
 	}
 	lookups_++;
 	pages_looked_up_ += r.n_pages;
 	in_progress_++;
+	if (r.coming != 0)
+		waiting_.push_back(cookie);
 	out.have = r.have;
+	out.coming = r.coming;
 	out.kept = true;
 	return true;
 }
 
-// Pages of one block.
-void block_serves::add(record &r, const content_key &key, std::uint64_t first, std::uint32_t count,
-		       std::uint64_t &file_size)
+// Those of the run that are valid, as pages of the block.
+std::uint64_t block_serves::valid_in(record &r, run &n)
 {
-	const auto in_block = static_cast<std::uint32_t>(first % 64);
-	block_ref b = r.n_pins < max_blocks ? store_.find(key, first / 64) : block_ref();
-	std::uint64_t valid = b ? b->valid() : 0;
-	if (b) {
-		file_size = b->file_size();
-		// A local write may have carried the block on to its next version since find(), and
-		// the size with it.
-		if (store_.find(key, first / 64, false).get() != b.get())
-			valid = 0;
+	if (!n.pin)
+		return 0;
+	const std::uint64_t valid = n.pin->valid() & mask(n.first, n.count);
+	// A local write may have carried the block on to its next version since find(), and the
+	// size with it.
+	return store_.find(r.key, n.block, false).get() == n.pin.get() ? valid : 0;
+}
+
+void block_serves::take(record &r, const run &n, std::uint64_t pages)
+{
+	for (std::uint32_t i = n.first; i < n.first + n.count; i++)
+		if ((pages >> i & 1) != 0)
+			r.page[n.ordinal + i - n.first] = n.pin->data(i);
+	r.have |= n.bits(pages);
+}
+
+// Which of the run's missing pages are worth waiting for, as ordinals.
+std::uint64_t block_serves::coming_in(record &r, run &n, const coop_ev &ev, std::uint64_t cookie)
+{
+	const std::uint64_t all = mask(n.first, n.count);
+	std::uint64_t loading = 0, absent = all;
+	if (n.pin) {
+		// Watched first: what settles after this is looked at again.
+		n.pin->watch();
+		loading = n.pin->loading() & all;
+		absent = all & ~(loading | n.pin->valid());
 	}
-	for (std::uint32_t i = in_block; i < in_block + count; i++, r.n_pages++) {
-		if ((valid >> i & 1) == 0)
+	std::uint64_t coming = n.pin ? n.pin->awaitable(ev.level) & loading : 0;
+	if (ev.load && relays_ && absent != 0) {
+		n.asked = true;
+		wanted_.push_back({r.key, n.block, absent, ev.level, ev.budget_us, cookie, ev.id});
+		coming |= absent;
+	}
+	return n.bits(coming);
+}
+
+void block_serves::asked_for(const std::vector<wanted_pages> &wanted)
+{
+	for (const wanted_pages &w : wanted) {
+		record &r = records_[w.cookie];
+		if (r.serve != w.serve)
+			continue; // it has ended
+		for (std::uint32_t i = 0; i < r.n_runs; i++)
+			if (r.runs[i].block == w.block)
+				r.runs[i].asked = false;
+	}
+}
+
+void block_serves::look_again(std::uint64_t now)
+{
+	std::erase_if(waiting_, [&](std::uint64_t cookie) {
+		record &r = records_[cookie];
+		if (r.coming != 0)
+			look_at(r, now);
+		return r.coming == 0;
+	});
+}
+
+void block_serves::look_at(record &r, std::uint64_t now)
+{
+	std::uint64_t arrived = 0, lost = 0;
+	for (std::uint32_t i = 0; i < r.n_runs; i++) {
+		run &n = r.runs[i];
+		const std::uint64_t waited = r.coming & mask(n.ordinal, n.count);
+		if (waited == 0 || n.asked)
 			continue;
-		r.page[r.n_pages] = b->data(i);
-		r.have |= std::uint64_t{1} << r.n_pages;
+		if (!n.pin)
+			n.pin = store_.find(r.key, n.block, false);
+		if (n.pin)
+			n.pin->watch();
+		const std::uint64_t coming =
+			n.pin ? n.bits(n.pin->awaitable(r.level)) : 0; // before valid()
+		const std::uint64_t valid = valid_in(r, n);
+		const std::uint64_t here = n.bits(valid) & waited;
+		take(r, n, valid);
+		arrived |= here;
+		lost |= waited & ~here & ~coming;
 	}
-	if (b)
-		r.pins[r.n_pins++] = std::move(b);
+	r.coming &= ~(arrived | lost);
+	if ((arrived | lost) != 0)
+		coop_engine_lookup_more(engine_, r.serve, arrived, lost, now);
 }
 
 void block_serves::end(std::uint64_t cookie)
 {
 	record &r = records_[cookie];
-	for (std::uint32_t i = 0; i < r.n_pins; i++)
-		r.pins[i] = block_ref();
+	for (std::uint32_t i = 0; i < r.n_runs; i++)
+		r.runs[i].pin = block_ref();
+	r.n_runs = 0;
+	r.serve = COOP_NONE;
+	if (std::exchange(r.coming, 0) != 0)
+		std::erase(waiting_, cookie);
 	in_progress_--;
 }
 

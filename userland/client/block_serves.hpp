@@ -4,9 +4,15 @@
 // A page that is valid never changes while its block is pinned, and a serve pins its blocks
 // until it has ended. So what was found at the start of a serve is what was sent: the check
 // after sending has nothing to take away.
+//
+// A request may wait for pages that are being loaded here, by a load whose level is smaller than
+// its own, and may want pages loaded that are absent. Those are collected for the driver, which
+// asks for them without the engine's mutex and says so in asked_for(); until then they count as
+// coming. When a page stops loading it is either valid, and has arrived, or it will not come.
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "userland/client/page_store.hpp"
@@ -15,10 +21,28 @@
 namespace coop::client
 {
 
+// Pages of a block that a peer's request waits for and that are absent here.
+struct wanted_pages {
+	content_key key;
+	std::uint64_t block = 0; // its index
+	std::uint64_t pages = 0; // a bit a page of the block
+	std::uint32_t level = 0; // of the peer's load: ours needs a smaller one
+	std::uint32_t budget_us = 0;
+	// Of the serve, for asked_for().
+	std::uint64_t cookie = 0;
+	std::uint32_t serve = 0;
+};
+
 class block_serves final : public fetch_host::served_pages
 {
 public:
 	block_serves(page_store &store, std::uint32_t most) : store_(store), records_(most) {}
+	// Before any other call. relays: somebody loads wanted_pages.
+	void start(coop_engine *engine, bool relays)
+	{
+		engine_ = engine;
+		relays_ = relays;
+	}
 
 	std::uint32_t in_progress() const { return in_progress_; }
 	// So far: the driver judges by them whether requests are small.
@@ -31,21 +55,44 @@ public:
 	std::uint32_t pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
 			     std::uint32_t length, std::span<ud::sge> out) override;
 
+	std::vector<wanted_pages> take_wanted() { return std::exchange(wanted_, {}); }
+	// These are being loaded by now, or will not be.
+	void asked_for(const std::vector<wanted_pages> &);
+	// Some pages that serves wait for have stopped loading.
+	void look_again(std::uint64_t now);
+
 private:
 	// An extent lies in at most two blocks, since it has at most 64 pages.
 	static constexpr std::uint32_t max_blocks = 2 * COOP_MAX_EXTENTS;
 
+	// Pages of one block that follow each other in the file, and in the request.
+	struct run {
+		block_ref pin;
+		std::uint64_t block = 0;            // its index
+		std::uint32_t first = 0, count = 0; // pages of the block
+		std::uint32_t ordinal = 0;          // of the first
+		bool asked = false; // wanted_pages were collected, and not yet asked for
+		std::uint64_t bits(std::uint64_t pages) const; // of the block, as ordinals
+	};
 	struct record {
-		block_ref pins[max_blocks];
-		std::uint32_t n_pins = 0, n_pages = 0;
-		std::uint64_t have = 0;
+		content_key key{};
+		run runs[max_blocks];
+		std::uint32_t n_runs = 0, n_pages = 0;
+		std::uint32_t serve = 0, level = 0;
+		std::uint64_t have = 0, coming = 0;
 		std::byte *page[COOP_MAX_PAGES]; // by ordinal, of those that are here
 	};
-	void add(record &, const content_key &, std::uint64_t first, std::uint32_t count,
-		 std::uint64_t &file_size);
+	std::uint64_t valid_in(record &, run &);
+	void take(record &, const run &, std::uint64_t pages);
+	std::uint64_t coming_in(record &, run &, const coop_ev &, std::uint64_t cookie);
+	void look_at(record &, std::uint64_t now);
 
 	page_store &store_;
-	std::vector<record> records_; // by cookie
+	coop_engine *engine_ = nullptr;
+	bool relays_ = false;
+	std::vector<record> records_;        // by cookie
+	std::vector<std::uint64_t> waiting_; // cookies of records with pages coming
+	std::vector<wanted_pages> wanted_;
 	std::uint32_t in_progress_ = 0;
 	std::uint64_t lookups_ = 0, pages_looked_up_ = 0;
 };

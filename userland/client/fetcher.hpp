@@ -18,6 +18,18 @@ struct fetch_outcome {
 	int err;            // 0, or why not all: see COOP_EV_FETCH_DONE
 };
 
+// Whom to ask, as node ids of the daemon.
+struct fetch_sources {
+	std::vector<std::uint32_t> openers; // may have the pages
+	// Asked first, in this order: they load what they lack, or let us wait for it, if 'level'
+	// is that of our load. 0 stands for none.
+	std::uint32_t parents[2] = {};
+	std::uint32_t level = 0;
+	bool load = false;           // parents shall load what they lack
+	bool relay = false;          // a load for a peer that waits
+	std::uint32_t budget_us = 0; // 0: the node's
+};
+
 using fetch_done = std::function<void(const fetch_outcome &)>;
 
 class fetcher
@@ -28,8 +40,7 @@ public:
 	// the rest stay claimed by the caller. done runs on whatever thread drives; it must not
 	// block. 0, or -EAGAIN, -ENOENT (go to storage; done does not run).
 	virtual int fetch(const content_key &, std::uint64_t file_size, block_ref,
-			  std::uint64_t pages, const std::vector<std::uint32_t> &openers,
-			  fetch_done) = 0;
+			  std::uint64_t pages, const fetch_sources &, fetch_done) = 0;
 	// Fetches in flight: while there are any, waiting is best done in drive_until().
 	virtual std::uint32_t in_flight() const = 0;
 	// Returns when ready() says so or at the deadline (CLOCK_MONOTONIC, us), driving the engine

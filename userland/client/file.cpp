@@ -26,11 +26,13 @@ bool half_done(int err)
 
 } // namespace
 
-files::files(storage &s, page_store &p, reader &r, inode_table &t, commit_options how) :
+files::files(storage &s, page_store &p, reader &r, inode_table &t, membership &m,
+	     commit_options how) :
 	storage_(s),
 	store_(p),
 	reader_(r),
 	inodes_(t),
+	membership_(m),
 	kept_(kept_memory::create(how.keep)),
 	commit_on_close_(how.on_close),
 	committer_(*kept_, {[&s] { return s.stats().reconnects; },
@@ -58,10 +60,10 @@ void files::admit(inode &node, const caller &who, open_result &r, bool judged, o
 			out.file->unsettled = true;
 		}
 	}
-	if (r.inline_data.empty())
+	if (r.inline_data.empty() && r.attr.st.st_size < static_cast<off_t>(COOP_FOREST_UNIT))
 		return;
-	auto c = content_of(*out.file);
-	if (c->key.version == r.attr.version)
+	auto c = content_of(*out.file); // peers may want pages of a large file from now on
+	if (!r.inline_data.empty() && c->key.version == r.attr.version)
 		reader_.put_inline(*c, r.inline_data);
 }
 
@@ -180,9 +182,12 @@ std::shared_ptr<const content> files::content_of(open_file &f, std::uint64_t *br
 		kernel_gets(*f.node, f.node->version);
 	}
 	const inode &n = *f.node;
-	if (!f.current || f.current->key.version != n.version)
-		f.current = std::make_shared<const content>(
-			content{{n.fid, n.version}, n.size, n.fh, f.open_id, n.openers});
+	if (f.current && f.current->key.version == n.version)
+		return f.current;
+	f.current = std::make_shared<const content>(
+		content{{n.fid, n.version}, n.size, n.fh, f.open_id, n.openers});
+	if (n.version && n.size >= COOP_FOREST_UNIT && (f.flags & O_ACCMODE) != O_WRONLY)
+		membership_.opened(f.current);
 	return f.current;
 }
 
@@ -327,6 +332,7 @@ int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data
 void files::release(std::unique_ptr<open_file> f)
 {
 	settle(*f);
+	membership_.closed(f->node->fid, f->open_id);
 	if (!f->writes()) {
 		if (storage_.lock_era(f->node->fh))
 			let_go(*f->node);

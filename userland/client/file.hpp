@@ -78,7 +78,7 @@ struct commit_options {
 class files
 {
 public:
-	files(storage &, page_store &, reader &, inode_table &, commit_options = {});
+	files(storage &, page_store &, reader &, inode_table &, membership &, commit_options = {});
 
 	// Returns 0 or -errno. keep: the kernel may keep its cached pages. attr_stale: the kernel's
 	// attributes are older than this open.
@@ -165,6 +165,7 @@ private:
 	page_store &store_;
 	reader &reader_;
 	inode_table &inodes_;
+	membership &membership_;
 	const std::shared_ptr<kept_memory> kept_;
 	const bool commit_on_close_;
 	std::atomic<std::uint64_t> written_again_{0};

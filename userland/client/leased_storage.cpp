@@ -35,7 +35,11 @@ public:
 	explicit leased_storage(storage_options o) : opens_(book_)
 	{
 		o.on_recall = [this](const coop_fid &f) { recalled(f); };
-		o.on_lost = [this] { lost(); };
+		o.on_lost = [this, theirs = std::move(o.on_lost)] {
+			lost();
+			if (theirs)
+				theirs();
+		};
 		o.on_tick = [this] { opens_.tell_old(); };
 		o.on_reconnect = [this, theirs = std::move(o.on_reconnect)] {
 			if (theirs)

@@ -19,6 +19,12 @@ namespace
 {
 
 constexpr std::uint64_t max_storage_read = 1u << 20;
+// How long a load waits for its parents.
+constexpr std::uint32_t wait_budget_us = 2000000;
+// A relay has the time that its peer has, less this part: to send, and to ask elsewhere.
+constexpr std::uint32_t relay_keeps = 8;
+// Nodes that a member of a forest asks beside its parents.
+constexpr std::size_t openers_asked = 2;
 
 struct run {
 	unsigned first, count;
@@ -54,7 +60,11 @@ struct loader::request {
 	std::uint64_t offset = 0, length = 0;
 };
 
-loader::loader(page_store &store, fetcher *f, storage &s) : store_(store), fetcher_(f), storage_(s)
+loader::loader(page_store &store, fetcher *f, storage &s, const membership *m) :
+	store_(store),
+	fetcher_(f),
+	storage_(s),
+	membership_(m)
 {
 }
 
@@ -78,33 +88,28 @@ std::shared_ptr<loader::job> loader::load(const content &c, std::vector<claimed>
 	auto j = std::make_shared<job>(c);
 	for (const claimed &part : what)
 		under_way_.fetch_add(static_cast<std::uint64_t>(std::popcount(part.pages)));
-	if (fetcher_ == nullptr || !ask_peers) {
+	if (fetcher_ == nullptr || !ask_peers)
 		from_storage(j, std::move(what));
-		return j;
-	}
+	else
+		load(j, c, std::move(what), {});
+	return j;
+}
+
+void loader::load(const std::shared_ptr<job> &j, const content &c, std::vector<claimed> what,
+		  const limits &most)
+{
 	std::vector<claimed> rest;
 	for (claimed &part : what) {
+		const fetch_sources from = sources(c, part.pin->index(), most);
 		std::uint64_t left = part.pages, refused = 0;
 		while (left != 0) {
 			const std::uint64_t pages = take_fetch(left);
 			auto asked = std::make_shared<claimed>(claimed{part.pin.clone(), pages});
-			const int err = fetcher_->fetch(
-				c.key, c.size, part.pin.clone(), pages, c.openers,
-				[this, j, asked](const fetch_outcome &o) {
-					const std::uint64_t good = o.good & asked->pages;
-					const std::uint64_t missing = asked->pages & ~good;
-					if (missing != 0) {
-						fallback_pages_.fetch_add(
-							static_cast<std::uint64_t>(
-								std::popcount(missing)),
-							std::memory_order_relaxed);
-						std::vector<claimed> again;
-						again.push_back({asked->pin.clone(), missing});
-						from_storage(j, std::move(again));
-					}
-					asked->pin = block_ref();
-					settled(static_cast<std::uint64_t>(std::popcount(good)));
-				});
+			const int err =
+				fetcher_->fetch(c.key, c.size, part.pin.clone(), pages, from,
+						[this, j, asked](const fetch_outcome &o) {
+							fetched(j, *asked, o);
+						});
 			if (err != 0)
 				refused |= pages;
 		}
@@ -112,7 +117,71 @@ std::shared_ptr<loader::job> loader::load(const content &c, std::vector<claimed>
 			rest.push_back({std::move(part.pin), refused});
 	}
 	from_storage(j, std::move(rest));
-	return j;
+}
+
+void loader::fetched(const std::shared_ptr<job> &j, claimed &asked, const fetch_outcome &o)
+{
+	const std::uint64_t good = o.good & asked.pages, missing = asked.pages & ~good;
+	if (missing != 0) {
+		fallback_pages_.fetch_add(static_cast<std::uint64_t>(std::popcount(missing)),
+					  std::memory_order_relaxed);
+		std::vector<claimed> again;
+		again.push_back({asked.pin.clone(), missing});
+		from_storage(j, std::move(again));
+	}
+	asked.pin = block_ref();
+	settled(static_cast<std::uint64_t>(std::popcount(good)));
+}
+
+fetch_sources loader::sources(const content &c, std::uint64_t block, const limits &most) const
+{
+	fetch_sources from;
+	from.openers = c.openers;
+	const forest_place place =
+		membership_ != nullptr ? membership_->place(c.key, block) : forest_place{};
+	if (!place.member && !most.relay)
+		return from;
+	if (from.openers.size() > openers_asked) {
+		// The last one opened the file first, so it has probably read most of it.
+		from.openers = {from.openers.back(), from.openers.front()};
+	}
+	std::copy_n(place.parents, 2, from.parents);
+	from.level = std::min(place.level, most.level);
+	from.load = true;
+	from.relay = most.relay;
+	from.budget_us = most.relay ? most.budget_us : wait_budget_us;
+	return from;
+}
+
+std::uint64_t loader::claim(const content &c, block &b, std::uint64_t want) const
+{
+	if (membership_ == nullptr)
+		return b.claim(want);
+	return b.claim(want, membership_->place(c.key, b.index()).level);
+}
+
+void loader::relay(const wanted_pages &w)
+{
+	const std::shared_ptr<const content> c =
+		membership_ != nullptr ? membership_->open_content(w.key) : nullptr;
+	if (!c || w.level <= COOP_LEVEL_REDIRECTED + 1 || fetcher_ == nullptr)
+		return;
+	block_ref pin = store_.get(w.key, w.block, c->size);
+	if (!pin)
+		return;
+	limits most;
+	most.level = std::min(w.level - 1, membership_->place(w.key, w.block).level);
+	most.budget_us = w.budget_us - w.budget_us / relay_keeps;
+	most.relay = true;
+	const std::uint64_t pages = pin->claim(w.pages, most.level);
+	if (pages == 0)
+		return;
+	const auto n = static_cast<std::uint64_t>(std::popcount(pages));
+	relayed_pages_.fetch_add(n, std::memory_order_relaxed);
+	under_way_.fetch_add(n);
+	std::vector<claimed> what;
+	what.push_back({std::move(pin), pages});
+	load(std::make_shared<job>(*c), *c, std::move(what), most);
 }
 
 void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> what)
@@ -159,6 +228,8 @@ void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> wh
 void loader::send(const std::shared_ptr<job> &j, std::shared_ptr<request> r)
 {
 	auto dest = r->dest;
+	for (const claimed &part : r->parts)
+		part.pin->at_storage(part.pages, true);
 	const std::uint64_t offset = r->offset;
 	storage_.read(j->fh, j->open_id, offset, std::move(dest), j->key.version,
 		      [this, j, r = std::move(r)](const storage::read_result &result) {

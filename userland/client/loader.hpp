@@ -2,6 +2,10 @@
 // loader.hpp - loads claimed pages: from peers if there are any, and what they did not deliver
 // from storage, without waking the waiting reader in between.
 //
+// In a file's forest the peers asked first are this node's parents, which load what they lack. A
+// root asks a few nodes that opened the file before, since they may have read it long ago, and then
+// storage.
+//
 // Ownership: the caller of load() has claimed the pages. From then on the load owns them; every
 // page ends published or abandoned, exactly once, whatever fails. A reader that finds a page
 // abandoned claims it again and so gets its own error.
@@ -14,8 +18,10 @@
 #include <mutex>
 #include <vector>
 
+#include "userland/client/block_serves.hpp"
 #include "userland/client/content.hpp"
 #include "userland/client/fetcher.hpp"
+#include "userland/client/membership.hpp"
 
 namespace coop::client
 {
@@ -31,13 +37,23 @@ public:
 	// One call of load(), while any part of it is under way.
 	class job;
 
-	loader(page_store &, fetcher *, storage &);
+	// The fetcher and the membership may be null.
+	loader(page_store &, fetcher *, storage &, const membership *);
 	~loader();
 	loader(const loader &) = delete;
 	loader &operator=(const loader &) = delete;
 
 	// what: in file order. Returns at once. The job reports its first error.
 	std::shared_ptr<job> load(const content &, std::vector<claimed> what, bool ask_peers);
+	// Claims those of the block's pages that are absent, by a load of the level that this node
+	// has there.
+	std::uint64_t claim(const content &, block &, std::uint64_t want) const;
+	// Claims and loads what a peer waits for, if its level and an open file allow it.
+	void relay(const wanted_pages &);
+	std::uint64_t relayed_pages() const
+	{
+		return relayed_pages_.load(std::memory_order_relaxed);
+	}
 	// Pages requested from peers and delivered by storage.
 	std::uint64_t fallback_pages() const
 	{
@@ -45,11 +61,24 @@ public:
 	}
 	// Pages under way; readahead limits itself by it.
 	std::uint64_t pages_under_way() const { return under_way_.load(std::memory_order_relaxed); }
-	void reset_stats() { fallback_pages_.store(0, std::memory_order_relaxed); }
+	void reset_stats()
+	{
+		fallback_pages_.store(0, std::memory_order_relaxed);
+		relayed_pages_.store(0, std::memory_order_relaxed);
+	}
 
 private:
 	struct request;
+	// Of a relay: the level that its load must not exceed, and the time it has.
+	struct limits {
+		std::uint32_t level = COOP_LEVEL_NO_ROLE, budget_us = 0;
+		bool relay = false;
+	};
 
+	void load(const std::shared_ptr<job> &, const content &, std::vector<claimed> what,
+		  const limits &);
+	fetch_sources sources(const content &, std::uint64_t block, const limits &) const;
+	void fetched(const std::shared_ptr<job> &, claimed &, const fetch_outcome &);
 	void from_storage(const std::shared_ptr<job> &, std::vector<claimed> what);
 	void send(const std::shared_ptr<job> &, std::shared_ptr<request>);
 	void finish(job &, request &, const storage::read_result &);
@@ -58,7 +87,8 @@ private:
 	page_store &store_;
 	fetcher *const fetcher_;
 	storage &storage_;
-	std::atomic<std::uint64_t> fallback_pages_{0}, under_way_{0};
+	const membership *const membership_;
+	std::atomic<std::uint64_t> fallback_pages_{0}, relayed_pages_{0}, under_way_{0};
 	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero
 	std::condition_variable idle_;
 };

@@ -125,6 +125,10 @@ void mount::start(inode_events events)
 	s.key_file = o.key;
 	s.leases = !o.nolease;
 	s.on_node = [this](const node_event &e) { on_node(e); };
+	if (o.ib) {
+		s.on_roles = [this](const file_roles &r) { membership_.on_roles(r); };
+		s.on_lost = [this] { membership_.on_lost(); };
+	}
 	storage_ = storage::connect(s);
 	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT,
 				    std::min(ahead_most, idle_memory() / 4));
@@ -133,10 +137,15 @@ void mount::start(inode_events events)
 	// After the node, which may have registered the memory with a device: then all of it stays.
 	if (!pages_->keeps_memory())
 		keeper_ = std::make_unique<memory_keeper>(*pages_);
-	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_);
+	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_,
+				 &membership_);
+	{
+		const std::lock_guard lock(relay_mutex_);
+		reader_for_peers_ = reader_.get();
+	}
 	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
 	files_ = std::make_unique<client::files>(
-		*storage_, *pages_, *reader_, *inodes_,
+		*storage_, *pages_, *reader_, *inodes_, membership_,
 		commit_options{std::clamp(o.cache_size / 4, keep_min, keep_max),
 			       o.commit_on_close});
 }
@@ -146,6 +155,10 @@ void mount::start(inode_events events)
 void mount::end()
 {
 	node_for_events_ = nullptr;
+	{
+		const std::lock_guard lock(relay_mutex_);
+		reader_for_peers_ = nullptr;
+	}
 	{
 		const std::lock_guard lock(self_mutex_);
 		registered_ = false;
@@ -174,6 +187,11 @@ void mount::start_node()
 		n.page_crc = options_.page_crc;
 		n.page_mac = options_.page_mac;
 		n.fabric_key = storage_->fabric_key();
+		n.on_wanted = [this](const wanted_pages &w) {
+			const std::lock_guard lock(relay_mutex_);
+			if (reader_for_peers_ != nullptr)
+				reader_for_peers_->relay(w);
+		};
 		n.on_self = [this](const coop_addr &a) { on_self(a); };
 		node_ = std::make_unique<client::node>(n, std::move(endpoint), *pages_);
 	} catch (const std::exception &e) {

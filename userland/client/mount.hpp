@@ -56,7 +56,10 @@ private:
 	std::unique_ptr<memory_keeper> keeper_; // null: no memory can be given back
 	std::unique_ptr<client::node> node_;
 	std::atomic<client::node *> node_for_events_{nullptr};
+	membership membership_;
 	std::unique_ptr<client::reader> reader_;
+	std::mutex relay_mutex_;                     // guards the next
+	client::reader *reader_for_peers_ = nullptr; // null: no load for a peer may begin
 	std::unique_ptr<inode_table> inodes_;
 	std::unique_ptr<client::files> files_;
 	std::uint32_t node_id_ = 0;

@@ -68,6 +68,8 @@ fetch_host::shape fetch_shape(const node_options &o, unsigned page_shift)
 node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &store) :
 	timeout_us_(o.peer_timeout_ms * std::uint64_t{1000}),
 	on_self_(o.on_self),
+	on_wanted_(o.on_wanted),
+	store_(store),
 	slab_(ep->info().mtu, std::size_t{1} << store.page_shift()),
 	endpoint_(std::move(ep)),
 	control_(*endpoint_, slab_, control_shape(endpoint_->info(), o.qkey)),
@@ -99,12 +101,18 @@ node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &
 		cfg.flags |= COOP_F_PAGE_CRC;
 	host_.make(cfg, clock_us());
 	fetches_.start(host_.engine(), host_.max_pages());
+	serves_.start(host_.engine(), on_wanted_ != nullptr);
 	driver_ = std::make_unique<node_driver>(*this, o.poll_us);
+	store.set_watcher([this] {
+		pages_settled_.store(true, std::memory_order_seq_cst);
+		driver_->nudge();
+	});
 }
 
 node::~node()
 {
 	ending_.store(true);
+	store_.set_watcher(nullptr);
 	{
 		const std::lock_guard lock(driver_->mutex());
 		fetches_.cancel_all(clock_us());
@@ -123,7 +131,7 @@ node::~node()
 // ---- fetches ---------------------------------------------------------------------
 
 int node::fetch(const content_key &key, std::uint64_t file_size, block_ref pin, std::uint64_t pages,
-		const std::vector<std::uint32_t> &openers, fetch_done done)
+		const fetch_sources &from, fetch_done done)
 {
 	if (key.version == 0 || pages == 0 || !pin || ending_.load())
 		return -ENOENT;
@@ -132,7 +140,7 @@ int node::fetch(const content_key &key, std::uint64_t file_size, block_ref pin, 
 	{
 		const std::lock_guard lock(driver_->mutex());
 		const int err =
-			submit(key, file_size, std::move(pin), pages, openers, std::move(done));
+			submit(key, file_size, std::move(pin), pages, from, std::move(done));
 		if (err != 0)
 			return err;
 		driver_->note_submitted();
@@ -147,25 +155,53 @@ int node::fetch(const content_key &key, std::uint64_t file_size, block_ref pin, 
 }
 
 int node::submit(const content_key &key, std::uint64_t file_size, block_ref &&pin,
-		 std::uint64_t pages, const std::vector<std::uint32_t> &openers, fetch_done &&done)
+		 std::uint64_t pages, const fetch_sources &from, fetch_done &&done)
 {
 	if (!network_.port_up)
 		return -ENOENT;
 	const std::uint64_t now = clock_us();
-	std::uint32_t hints[COOP_MAX_HINTS];
-	std::size_t n = 0;
-	for (const std::uint32_t node_id : openers) {
-		const auto it = by_daemon_.find(node_id);
-		if (it != by_daemon_.end() && n < COOP_MAX_HINTS)
-			hints[n++] = it->second.engine_id;
-	}
-	const int err = fetches_.submit(key, file_size, std::move(pin), pages, {hints, n},
-					std::move(done), now);
+	coop_fetch_req req{};
+	name_sources(from, req);
+	const int err =
+		fetches_.submit(key, file_size, std::move(pin), pages, req, std::move(done), now);
 	if (err == 0) {
 		drain(true, now);
 		endpoint_->flush();
 	}
 	return err;
+}
+
+void node::name_sources(const fetch_sources &from, coop_fetch_req &req) const
+{
+	const auto add = [&](std::uint32_t node_id) {
+		const auto it = by_daemon_.find(node_id);
+		if (it == by_daemon_.end() || req.n_hints == COOP_MAX_HINTS)
+			return;
+		const std::uint32_t id = it->second.engine_id;
+		if (std::find(req.hints, req.hints + req.n_hints, id) == req.hints + req.n_hints)
+			req.hints[req.n_hints++] = id;
+	};
+	for (const std::uint32_t node_id : from.parents)
+		add(node_id);
+	req.n_parents = req.n_hints;
+	if (req.n_parents != 0) {
+		req.level = from.level;
+		req.load = from.load;
+		req.relay = from.relay;
+		req.budget_us = from.budget_us;
+	}
+	for (const std::uint32_t node_id : from.openers)
+		add(node_id);
+}
+
+// Loads what peers wait for. Without the engine's mutex: a load asks this node in its turn.
+void node::relay(std::vector<wanted_pages> wanted)
+{
+	for (const wanted_pages &w : wanted)
+		on_wanted_(w);
+	const std::lock_guard lock(driver_->mutex());
+	serves_.asked_for(wanted);
+	pages_settled_.store(true, std::memory_order_relaxed);
 }
 
 // ---- the engine's work -------------------------------------------------------------
@@ -230,6 +266,11 @@ bool node::drain(bool data, std::uint64_t now)
 			host_.perform(tx, now);
 		for (coop_ev ev; coop_engine_next_event(engine, now, &ev); more = true)
 			host_.handle(ev, now);
+		if (pages_settled_.load(std::memory_order_relaxed) &&
+		    pages_settled_.exchange(false, std::memory_order_seq_cst)) {
+			serves_.look_again(now);
+			more = true;
+		}
 		any |= more;
 	}
 	return any;

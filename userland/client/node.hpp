@@ -40,6 +40,9 @@ struct node_options {
 	// The own address has changed, with the port's GID or LID. Runs on the thread that drives;
 	// must not call the node.
 	std::function<void(const coop_addr &)> on_self;
+	// A peer asks for pages that are absent here, and wants them loaded: claims them and starts
+	// to load them, if it can. Runs on the thread that drives; must not block.
+	std::function<void(const wanted_pages &)> on_wanted;
 };
 
 class node final : public fetcher
@@ -52,7 +55,7 @@ public:
 	~node() override;
 
 	int fetch(const content_key &, std::uint64_t file_size, block_ref, std::uint64_t pages,
-		  const std::vector<std::uint32_t> &openers, fetch_done) override;
+		  const fetch_sources &, fetch_done) override;
 	std::uint32_t in_flight() const override { return driver_->in_flight(); }
 	void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us) override
 	{
@@ -89,12 +92,17 @@ private:
 	bool drain(bool data, std::uint64_t now);
 	void follow(const ud::endpoint_state &, std::uint64_t now);
 	int submit(const content_key &, std::uint64_t file_size, block_ref &&, std::uint64_t pages,
-		   const std::vector<std::uint32_t> &openers, fetch_done &&);
+		   const fetch_sources &, fetch_done &&);
+	void name_sources(const fetch_sources &, coop_fetch_req &) const;
+	void relay(std::vector<wanted_pages>);
 	void forget(std::uint32_t node_id);
 
 	const std::uint64_t timeout_us_;
 	const std::function<void(const coop_addr &)> on_self_;
-	std::atomic<bool> ending_{false}; // callbacks of what ends now may ask for more
+	const std::function<void(const wanted_pages &)> on_wanted_;
+	page_store &store_;
+	std::atomic<bool> pages_settled_{false}; // some that serves wait for have stopped loading
+	std::atomic<bool> ending_{false};        // callbacks of what ends now may ask for more
 	// All of the following but driver_ under its engine mutex.
 	fetch_host::slab slab_;
 	std::unique_ptr<ud::endpoint> endpoint_;

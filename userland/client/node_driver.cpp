@@ -189,6 +189,7 @@ bool node_driver::turn(std::uint64_t now)
 	const bool any = node_.pump(now);
 	std::vector<block_fetches::ended> ended;
 	std::function<void()> news;
+	std::vector<wanted_pages> wanted = node_.serves_.take_wanted();
 	if (any) {
 		news = std::exchange(node_.news_, nullptr);
 		ended = node_.fetches_.take_ended();
@@ -198,10 +199,13 @@ bool node_driver::turn(std::uint64_t now)
 	engine_mutex_.unlock();
 	if (!ended.empty())
 		report(std::move(ended));
+	const bool relays = !wanted.empty();
+	if (relays)
+		node_.relay(std::move(wanted));
 	if (news)
 		news();
 	engine_mutex_.give_way();
-	return any;
+	return any || relays;
 }
 
 void node_driver::report(std::vector<block_fetches::ended> ended)
@@ -220,6 +224,14 @@ void node_driver::wake()
 	foreground_bed_.kick();
 	if (waiters_.load(std::memory_order_seq_cst) != 0)
 		wake_finished();
+}
+
+void node_driver::nudge()
+{
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	foreground_bed_.kick();
+	background_bed_.kick();
+	tend();
 }
 
 void node_driver::wake_finished()

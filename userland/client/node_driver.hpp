@@ -63,6 +63,8 @@ public:
 	engine_mutex &mutex() { return engine_mutex_; }
 	void drive_until(const std::function<bool()> &ready, std::uint64_t deadline_us);
 	void tend();
+	// Pages that peers wait for have settled: the engine has work. Any thread.
+	void nudge();
 	void wake();
 	// After a fetch was submitted, under the engine mutex. Then, not holding it, report() what
 	// ended at once.

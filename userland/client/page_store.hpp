@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -85,10 +86,20 @@ public:
 	bool keeps_memory() const { return arena_.kept(); }
 	store_stats stats() const;
 
+	// Called when pages of a watched block have stopped loading, on the thread that loaded
+	// them: short, and without a call into the store. Null: not called. Set while no block is
+	// loading.
+	void set_watcher(std::function<void()> w) { watcher_ = std::move(w); }
+
 	// A block's alone: its last pin has gone after the store forgot it; much of it is about to
 	// be filled.
 	void release_forgotten(block *);
 	void need_memory(const block &);
+	void settled() const
+	{
+		if (watcher_)
+			watcher_();
+	}
 
 private:
 	struct key_hash {
@@ -121,6 +132,7 @@ private:
 	std::vector<std::uint32_t> unused_frames(bool all);
 	void evict(block *);
 
+	std::function<void()> watcher_;
 	const unsigned page_shift_;
 	const std::uint32_t kept_pages_, ahead_frames_;
 	arena arena_;

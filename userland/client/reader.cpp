@@ -43,20 +43,22 @@ struct alignas(64) source_counters {
 class reader_impl final : public reader
 {
 public:
-	reader_impl(const reader_options &o, page_store &store, fetcher *f, storage &s) :
+	reader_impl(const reader_options &o, page_store &store, fetcher *f, storage &s,
+		    const membership *m) :
 		store_(store),
 		fetcher_(f),
 		shift_(store.page_shift()),
 		readahead_limit_((store.stats().capacity >> shift_) / 4),
 		readahead_pages_(o.readahead_pages),
 		ra_async_(o.ra_async),
-		loader_(store, f, s)
+		loader_(store, f, s, m)
 	{
 	}
 
 	int read(const content &, stream &, std::uint64_t offset, std::uint32_t length,
 		 std::vector<piece> &out) override;
 	void put_inline(const content &, std::string_view bytes) override;
+	void relay(const wanted_pages &w) override { loader_.relay(w); }
 	reader_stats stats() const override;
 	void reset_stats() override;
 
@@ -69,7 +71,7 @@ private:
 	};
 
 	int gather(const content &, std::uint64_t offset, std::uint64_t end, std::vector<part> &);
-	std::vector<claimed> claim_missing(std::vector<part> &);
+	std::vector<claimed> claim_missing(const content &, std::vector<part> &);
 	bool wait_settled(const std::vector<part> &);
 	bool plan_readahead(stream &, std::uint64_t offset, std::uint64_t end, std::uint64_t size,
 			    std::uint64_t &from, std::uint64_t &to);
@@ -117,12 +119,13 @@ int reader_impl::gather(const content &c, std::uint64_t offset, std::uint64_t en
 	return 0;
 }
 
-std::vector<claimed> reader_impl::claim_missing(std::vector<part> &parts)
+std::vector<claimed> reader_impl::claim_missing(const content &c, std::vector<part> &parts)
 {
 	std::vector<claimed> mine;
 	for (part &p : parts)
 		if (p.missing())
-			if (const std::uint64_t pages = p.pin->claim(p.want); pages != 0)
+			if (const std::uint64_t pages = loader_.claim(c, *p.pin, p.want);
+			    pages != 0)
 				mine.push_back({p.pin.clone(), pages});
 	return mine;
 }
@@ -210,7 +213,7 @@ void reader_impl::start_readahead(const content &c, std::uint64_t from, std::uin
 		block_ref pin = store_.get(c.key, b, c.size);
 		if (!pin)
 			break;
-		const std::uint64_t pages = pin->claim(want);
+		const std::uint64_t pages = loader_.claim(c, *pin, want);
 		if (keep != nullptr)
 			keep->push_back({pin.clone(), want});
 		if (pages == 0)
@@ -275,7 +278,7 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 		return err;
 	}
 	std::shared_ptr<loader::job> job;
-	if (auto mine = claim_missing(parts); !mine.empty())
+	if (auto mine = claim_missing(c, parts); !mine.empty())
 		job = loader_.load(c, std::move(mine), true);
 
 	std::uint64_t from = 0, to = 0;
@@ -294,7 +297,7 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 			(err == -ESTALE ? stale_ : errors_).fetch_add(1, std::memory_order_relaxed);
 			return err;
 		}
-		if (auto mine = claim_missing(parts); !mine.empty())
+		if (auto mine = claim_missing(c, parts); !mine.empty())
 			job = loader_.load(c, std::move(mine), false);
 	}
 	if (!wait_settled(ahead))
@@ -361,6 +364,7 @@ reader_stats reader_impl::stats() const
 			s.by[i].latency[l] = by_[i].latency[l].load(std::memory_order_relaxed);
 	}
 	s.peer_fallback_pages = loader_.fallback_pages();
+	s.relayed_pages = loader_.relayed_pages();
 	s.readahead_pages = readahead_started_.load(std::memory_order_relaxed);
 	s.stale_reads = stale_.load(std::memory_order_relaxed);
 	s.errors = errors_.load(std::memory_order_relaxed);
@@ -383,9 +387,9 @@ void reader_impl::reset_stats()
 } // namespace
 
 std::unique_ptr<reader> reader::create(const reader_options &o, page_store &store, fetcher *f,
-				       storage &s)
+				       storage &s, const membership *m)
 {
-	return std::make_unique<reader_impl>(o, store, f, s);
+	return std::make_unique<reader_impl>(o, store, f, s, m);
 }
 
 } // namespace coop::client

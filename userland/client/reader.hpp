@@ -10,8 +10,10 @@
 #include <string_view>
 #include <vector>
 
+#include "userland/client/block_serves.hpp"
 #include "userland/client/content.hpp"
 #include "userland/client/fetcher.hpp"
+#include "userland/client/membership.hpp"
 #include "userland/client/page_store.hpp"
 #include "userland/client/storage.hpp"
 
@@ -30,6 +32,7 @@ enum class source : std::uint8_t { buffer, peer, storage };
 struct reader_stats {
 	source_stats by[3];                // enum source
 	std::uint64_t peer_fallback_pages; // requested from peers, delivered by storage
+	std::uint64_t relayed_pages;       // loaded for peers that waited
 	std::uint64_t readahead_pages, stale_reads, errors;
 };
 
@@ -51,9 +54,10 @@ public:
 	// Waits for loads under way (readahead). They end when storage answers or gives up, so
 	// close the storage connection first to avoid waiting for it.
 	virtual ~reader() = default;
-	// The fetcher may be null: no peers, storage only. All three must outlive the reader.
+	// The fetcher may be null: no peers, storage only. The membership may be null: no forests.
+	// All of them must outlive the reader.
 	static std::unique_ptr<reader> create(const reader_options &, page_store &, fetcher *,
-					      storage &);
+					      storage &, const membership * = nullptr);
 
 	// Sequential-access state of one open file; the caller keeps one per file handle. Reads of
 	// one stream may come from several threads and out of order, as kernel readahead does.
@@ -74,6 +78,8 @@ public:
 	// Stores the first bytes of the file, from the open reply: whole pages only, where the last
 	// page of the file counts as whole.
 	virtual void put_inline(const content &, std::string_view bytes) = 0;
+	// Loads pages that a peer waits for; see node_options::on_wanted.
+	virtual void relay(const wanted_pages &) = 0;
 	virtual reader_stats stats() const = 0;
 	virtual void reset_stats() = 0;
 };

@@ -21,9 +21,10 @@ class served_pages : public page_memory
 {
 public:
 	struct found {
-		std::uint64_t have = 0; // by ordinal; the others are never asked for
-		std::uint64_t size = 0; // of the file
-		bool kept = false;      // they do not change until end(): see lookup_kept
+		std::uint64_t have = 0; // by ordinal; of the others only those coming are asked for
+		std::uint64_t coming = 0; // on their way: see lookup_wait
+		std::uint64_t size = 0;   // of the file
+		bool kept = false;        // they do not change until end(): see lookup_kept
 	};
 	/// Finds pages for EV_LOOKUP and holds them until end(). False: nothing is held.
 	virtual bool lookup(std::uint64_t cookie, const coop_ev &, found &) = 0;

@@ -205,13 +205,14 @@ public:
 		deliver = [](const content_key &, std::uint64_t, std::uint64_t p) { return p; };
 	std::atomic<int> refuse{0}; // what fetch() returns
 	std::atomic<std::uint64_t> fetches{0}, pages{0}, runs{0};
+	fetch_sources last; // of the last fetch
 
 	~fake_node() override
 	{
 		while (step()) {}
 	}
 	int fetch(const content_key &key, std::uint64_t file_size, block_ref pin,
-		  std::uint64_t want, const std::vector<std::uint32_t> &, fetch_done done) override
+		  std::uint64_t want, const fetch_sources &from, fetch_done done) override
 	{
 		if (refuse != 0)
 			return refuse;
@@ -220,6 +221,7 @@ public:
 		runs = std::max<std::uint64_t>(runs,
 					       static_cast<std::uint64_t>(std::popcount(starts)));
 		fetches++;
+		last = from;
 		queue_.push_back({key, file_size, std::move(pin), want, std::move(done)});
 		in_flight_++;
 		return 0;

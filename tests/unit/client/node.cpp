@@ -72,7 +72,7 @@ struct machine {
 		const block_ref b = store->get(c.key, block, c.size);
 		const std::uint64_t mine = b->claim(pages);
 		result r;
-		r.err = n->fetch(c.key, c.size, b.clone(), mine, c.openers,
+		r.err = n->fetch(c.key, c.size, b.clone(), mine, {c.openers},
 				 [s](const fetch_outcome &o) {
 					 s->outcome = o;
 					 s->done = true;

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// membership.cpp - see membership.hpp.
+#include "userland/client/membership.hpp"
+
+#include <algorithm>
+#include <iterator>
+
+namespace coop::client
+{
+
+void membership::on_roles(const file_roles &r)
+{
+	const std::lock_guard lock(mutex_);
+	// The roles come before the open's reply, so the file may be unknown here still.
+	file &f = files_[r.fid];
+	f.version = r.version;
+	f.roles = r.roles.n_colours == COOP_FOREST_COLOURS
+			  ? std::make_unique<coop_st_roles>(r.roles)
+			  : nullptr;
+	if (!f.roles && f.open.empty())
+		files_.erase(r.fid);
+}
+
+void membership::on_lost()
+{
+	const std::lock_guard lock(mutex_);
+	for (auto it = files_.begin(); it != files_.end();) {
+		it->second.roles.reset();
+		it = it->second.open.empty() ? files_.erase(it) : std::next(it);
+	}
+}
+
+void membership::opened(const std::shared_ptr<const content> &c)
+{
+	const std::lock_guard lock(mutex_);
+	std::vector<std::shared_ptr<const content>> &open = files_[c->key.fid].open;
+	const auto it = std::find_if(open.begin(), open.end(), [&](const auto &known) {
+		return known->open_id == c->open_id;
+	});
+	if (it != open.end())
+		*it = c;
+	else
+		open.push_back(c);
+}
+
+void membership::closed(const coop_fid &fid, std::uint64_t open_id)
+{
+	const std::lock_guard lock(mutex_);
+	const auto it = files_.find(fid);
+	if (it == files_.end())
+		return;
+	std::erase_if(it->second.open, [&](const auto &c) { return c->open_id == open_id; });
+	if (it->second.open.empty())
+		files_.erase(it);
+}
+
+forest_place membership::place(const content_key &key, std::uint64_t block) const
+{
+	const std::lock_guard lock(mutex_);
+	const auto it = files_.find(key.fid);
+	if (it == files_.end() || !it->second.roles || it->second.version != key.version)
+		return {};
+	const coop_st_parents &p = it->second.roles->colours[coop_forest_colour(&key.fid, block)];
+	return {{p.parent, p.alternate}, p.level, true};
+}
+
+std::shared_ptr<const content> membership::open_content(const content_key &key) const
+{
+	const std::lock_guard lock(mutex_);
+	const auto it = files_.find(key.fid);
+	if (it == files_.end())
+		return nullptr;
+	for (const std::shared_ptr<const content> &c : it->second.open)
+		if (c->key == key)
+			return c;
+	return nullptr;
+}
+
+} // namespace coop::client

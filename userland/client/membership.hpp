@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// membership.hpp - this node's place in the forests of the files that it has open.
+//
+// A file that several nodes have open has a forest (rpc/storage/forest.h). The daemon says which
+// nodes are this one's parents in each colour. In return this node loads for its children what it
+// has not read itself; for that it needs an open file to read through.
+//
+// Soft state: a wrong or missing role costs a request, or a copy from storage, never data. All
+// roles end with the connection to the daemon, the roles in a file with its last close here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "coop/fid.hpp"
+#include "userland/client/content.hpp"
+#include "userland/client/fetcher.hpp"
+
+namespace coop::client
+{
+
+struct forest_place {
+	std::uint32_t parents[2] = {}; // node ids, 0: none. Both 0: the root, or no member
+	std::uint32_t level = COOP_LEVEL_NO_ROLE;
+	bool member = false;
+	bool root() const { return member && parents[0] == 0 && parents[1] == 0; }
+};
+
+// Any thread may call all of it.
+class membership
+{
+public:
+	void on_roles(const file_roles &);
+	void on_lost(); // the connection
+	// The file can be read through this open file, at this version.
+	void opened(const std::shared_ptr<const content> &);
+	void closed(const coop_fid &, std::uint64_t open_id);
+
+	// A block is a unit of the forest. An unknown file: no member.
+	forest_place place(const content_key &, std::uint64_t block) const;
+	// To load for peers; null: this version is not open here.
+	std::shared_ptr<const content> open_content(const content_key &) const;
+
+private:
+	struct file {
+		std::uint64_t version = 0; // of the roles
+		std::unique_ptr<coop_st_roles> roles;
+		std::vector<std::shared_ptr<const content>> open; // one an open file
+	};
+	mutable std::mutex mutex_;
+	std::unordered_map<coop_fid, file, fid_hash, fid_equal> files_;
+};
+
+} // namespace coop::client
