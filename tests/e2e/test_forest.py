@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: MIT
+"""Many nodes read one file at the same moment: storage sends each byte about once."""
+import hashlib
+import os
+import random
+import threading
+
+import pytest
+
+from cluster import wait_for
+
+CHUNK = 1 << 20
+
+
+def read_in_step(nodes, name, chunks):
+    """All nodes read chunk after chunk; each waits for the others before the next. Returns {node: sha256}."""
+    sums = {}
+    barrier = threading.Barrier(len(nodes))
+
+    def run(node):
+        try:
+            h = hashlib.sha256()
+            with open(f"{node.path}/{name}", "rb", buffering=0) as f:
+                barrier.wait(60)
+                for _ in range(chunks):
+                    data = b""
+                    while len(data) < CHUNK:
+                        piece = f.read(CHUNK - len(data))
+                        if not piece:
+                            break
+                        data += piece
+                    h.update(data)
+                    barrier.wait(60)
+            sums[node.number] = h.hexdigest()
+        finally:
+            barrier.abort() if node.number not in sums else None
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in nodes]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return sums
+
+
+def make_file(cluster, name, size, seed):
+    data = random.Random(seed).randbytes(size)
+    with open(os.path.join(cluster.export, name), "wb") as f:
+        f.write(data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def copies(nodes, size):
+    return sum(n.stats()["storage"]["bytes"] for n in nodes) / size
+
+
+@pytest.mark.parametrize("readahead", [0, 256])
+def test_nodes_in_step_cost_storage_one_copy(cluster, readahead):
+    size = 24 * CHUNK
+    want = make_file(cluster, "f", size, 1)
+    nodes = cluster.connected(8, f"readahead={readahead}")
+    sums = read_in_step(nodes, "f", size // CHUNK)
+    assert sums == {n.number: want for n in nodes}
+    assert copies(nodes, size) <= 1.05
+    served = [n.stats()["serve"]["bytes"] / size for n in nodes]
+    assert max(served) < 2, served
