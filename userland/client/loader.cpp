@@ -19,8 +19,6 @@ namespace
 {
 
 constexpr std::uint64_t max_storage_read = 1u << 20;
-// How long a load waits for its parents.
-constexpr std::uint32_t wait_budget_us = 2000000;
 // A relay has the time that its peer has, less this part: to send, and to ask elsewhere.
 constexpr std::uint32_t relay_keeps = 8;
 // Nodes that a member of a forest asks beside its parents.
@@ -60,11 +58,13 @@ struct loader::request {
 	std::uint64_t offset = 0, length = 0;
 };
 
-loader::loader(page_store &store, fetcher *f, storage &s, const membership *m) :
+loader::loader(page_store &store, fetcher *f, storage &s, const membership *m,
+	       std::uint32_t wait_us) :
 	store_(store),
 	fetcher_(f),
 	storage_(s),
-	membership_(m)
+	membership_(m),
+	wait_us_(wait_us)
 {
 }
 
@@ -149,7 +149,7 @@ fetch_sources loader::sources(const content &c, std::uint64_t block, const limit
 	from.level = std::min(place.level, most.level);
 	from.load = true;
 	from.relay = most.relay;
-	from.budget_us = most.relay ? most.budget_us : wait_budget_us;
+	from.budget_us = most.relay ? most.budget_us : wait_us_;
 	return from;
 }
 

@@ -38,7 +38,7 @@ public:
 	class job;
 
 	// The fetcher and the membership may be null.
-	loader(page_store &, fetcher *, storage &, const membership *);
+	loader(page_store &, fetcher *, storage &, const membership *, std::uint32_t wait_us);
 	~loader();
 	loader(const loader &) = delete;
 	loader &operator=(const loader &) = delete;
@@ -88,6 +88,7 @@ private:
 	fetcher *const fetcher_;
 	storage &storage_;
 	const membership *const membership_;
+	const std::uint32_t wait_us_; // most time that a load waits for its parents
 	std::atomic<std::uint64_t> fallback_pages_{0}, relayed_pages_{0}, under_way_{0};
 	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero
 	std::condition_variable idle_;

@@ -125,7 +125,7 @@ void mount::start(inode_events events)
 	s.key_file = o.key;
 	s.leases = !o.nolease;
 	s.on_node = [this](const node_event &e) { on_node(e); };
-	if (o.ib) {
+	if (o.ib && o.tree) {
 		s.on_roles = [this](const file_roles &r) { membership_.on_roles(r); };
 		s.on_lost = [this] { membership_.on_lost(); };
 	}
@@ -137,7 +137,7 @@ void mount::start(inode_events events)
 	// After the node, which may have registered the memory with a device: then all of it stays.
 	if (!pages_->keeps_memory())
 		keeper_ = std::make_unique<memory_keeper>(*pages_);
-	reader_ = reader::create({o.readahead, o.ra_async}, *pages_, node_.get(), *storage_,
+	reader_ = reader::create({o.readahead, o.ra_async, o.wait_timeout_ms}, *pages_, node_.get(), *storage_,
 				 &membership_);
 	{
 		const std::lock_guard lock(relay_mutex_);

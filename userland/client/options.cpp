@@ -133,6 +133,14 @@ problem set_addr(mount_options &o, std::string_view value)
 	return {};
 }
 
+problem set_tree(mount_options &o, std::string_view value)
+{
+	if (value != "auto" && value != "off")
+		return "takes auto or off";
+	o.tree = value == "auto";
+	return {};
+}
+
 problem set_local_lock(mount_options &o, std::string_view value)
 {
 	const bool all = value == "all";
@@ -179,6 +187,10 @@ constexpr option table[] = {
 	 show_number<&m::ib_num_srpc>},
 	{"peer_timeout_ms", "1 to 10000", "ib", number<&m::peer_timeout_ms, 1, 10000>(),
 	 show_number<&m::peer_timeout_ms>},
+	{"tree", "auto or off", "ib", set_tree,
+	 [](const m &o) { return std::string(o.tree ? "auto" : "off"); }},
+	{"wait_timeout_ms", "1 to 60000", "ib", number<&m::wait_timeout_ms, 1, 60000>(),
+	 show_number<&m::wait_timeout_ms>},
 	{"addr", "own address for soft RoCE", "ib", set_addr, show_text<&m::addr>},
 	{"page_crc", "0 or 1", "ib", zero_or_one<&m::page_crc>(), show_bit<&m::page_crc>},
 	{"page_mac", "0 or 1", "ib", zero_or_one<&m::page_mac>(), show_bit<&m::page_mac>},

@@ -51,7 +51,7 @@ public:
 		readahead_limit_((store.stats().capacity >> shift_) / 4),
 		readahead_pages_(o.readahead_pages),
 		ra_async_(o.ra_async),
-		loader_(store, f, s, m)
+		loader_(store, f, s, m, o.wait_timeout_ms * 1000u)
 	{
 	}
 

@@ -39,6 +39,7 @@ struct reader_stats {
 struct reader_options {
 	std::uint32_t readahead_pages = 256; // window kept ahead of a sequential reader
 	bool ra_async = true;                // false: a read waits for its readahead too
+	unsigned wait_timeout_ms = 2000;     // most time that a load waits for its parents
 };
 
 // A piece of a result: [offset, offset + length) of the memfd, pinned by 'pin'.

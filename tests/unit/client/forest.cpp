@@ -273,7 +273,7 @@ struct loading {
 	fake_node peers;
 	fake_storage disk;
 	membership members;
-	loader l{*store, &peers, disk, &members};
+	loader l{*store, &peers, disk, &members, 2000000};
 	std::shared_ptr<content> c = std::make_shared<content>(make_content(1, 5, 640 * page));
 
 	loading()
@@ -323,6 +323,7 @@ TEST(Loader, AsksParentsFirst)
 	EXPECT_EQ(from.level, 10u);
 	EXPECT_TRUE(from.load);
 	EXPECT_FALSE(from.relay);
+	EXPECT_EQ(from.budget_us, 2000000u);
 	EXPECT_EQ(from.openers, (std::vector<std::uint32_t>{14, 11}));
 }
 
