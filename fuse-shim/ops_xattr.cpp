@@ -10,6 +10,7 @@
 #include <string>
 
 #include "rpc/storage/message.h"
+#include "userland/client/text.hpp"
 
 namespace coop::shim
 {
@@ -63,6 +64,18 @@ void reply_extended(fuse_req_t req, int err, std::size_t room, const std::string
 		fuse_reply_xattr(req, size);
 }
 
+// Not of storage: `coopfs tree` reads it.
+void reply_forest(fuse_req_t req, context &c, client::inode &node, std::size_t room)
+{
+	client::content_key key;
+	{
+		const std::lock_guard lock(node.lock);
+		key = {node.fid, node.version};
+	}
+	const std::string text = forest_text(c.mount.membership(), c.mount.node(), key);
+	reply_extended(req, room != 0 && room < text.size() ? -ERANGE : 0, room, text, text.size());
+}
+
 } // namespace
 
 void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, std::size_t room)
@@ -71,6 +84,8 @@ void op_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, std::size_t r
 	if (control::owns(ino))
 		return reply_status(req, -ENODATA);
 	client::inode &node = inode_of(c, ino);
+	if (std::string_view(name) == "coopfs.forest")
+		return reply_forest(req, c, node, room);
 	const std::uint32_t bit = bit_of(name);
 	if (bit && is_without(req, node, bit))
 		return reply_status(req, -ENODATA);

@@ -59,6 +59,12 @@ struct top_request {
 };
 int run_top(const top_request &);
 
+struct tree_request {
+	std::string file;
+	bool json = false;
+};
+int run_tree(const tree_request &);
+
 // "coopfs: TEXT" to standard error; the status, for `return report(...)`.
 int report(const failure &);
 

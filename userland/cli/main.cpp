@@ -181,6 +181,12 @@ int coopfs(int argc, char **argv)
 	t->add_flag("--json", top.json, "print once as JSON")->needs(once);
 	t->callback([&] { act = [&top] { return run_top(top); }; });
 
+	tree_request tree;
+	auto *f = app.add_subcommand("tree", "Draw who feeds whom when several nodes read a file");
+	f->add_option("FILE", tree.file, "a file on a mount")->required();
+	f->add_flag("--json", tree.json, "JSON");
+	f->callback([&] { act = [&tree] { return run_tree(tree); }; });
+
 	return parse_and_run(app, argc, argv, [&] { return act(); });
 }
 

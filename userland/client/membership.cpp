@@ -64,6 +64,15 @@ forest_place membership::place(const content_key &key, std::uint64_t block) cons
 	return {{p.parent, p.alternate}, p.level, true};
 }
 
+coop_st_roles membership::roles(const content_key &key) const
+{
+	const std::lock_guard lock(mutex_);
+	const auto it = files_.find(key.fid);
+	if (it == files_.end() || !it->second.roles || it->second.version != key.version)
+		return {.members = 1, .index = 0, .n_colours = 0, .colours = {}};
+	return *it->second.roles;
+}
+
 std::shared_ptr<const content> membership::open_content(const content_key &key) const
 {
 	const std::lock_guard lock(mutex_);

@@ -41,6 +41,8 @@ public:
 
 	// A block is a unit of the forest. An unknown file: no member.
 	forest_place place(const content_key &, std::uint64_t block) const;
+	// As the daemon sent it; n_colours 0: no member.
+	coop_st_roles roles(const content_key &) const;
 	// To load for peers; null: this version is not open here.
 	std::shared_ptr<const content> open_content(const content_key &) const;
 

@@ -137,8 +137,8 @@ void mount::start(inode_events events)
 	// After the node, which may have registered the memory with a device: then all of it stays.
 	if (!pages_->keeps_memory())
 		keeper_ = std::make_unique<memory_keeper>(*pages_);
-	reader_ = reader::create({o.readahead, o.ra_async, o.wait_timeout_ms}, *pages_, node_.get(), *storage_,
-				 &membership_);
+	reader_ = reader::create({o.readahead, o.ra_async, o.wait_timeout_ms}, *pages_, node_.get(),
+				 *storage_, &membership_);
 	{
 		const std::lock_guard lock(relay_mutex_);
 		reader_for_peers_ = reader_.get();

@@ -40,6 +40,7 @@ public:
 	client::reader &reader() { return *reader_; }
 	inode_table &inodes() { return *inodes_; }
 	client::files &files() { return *files_; }
+	const client::membership &membership() const { return membership_; }
 	std::uint32_t node_id() const { return node_id_; }
 	const std::string &endpoint_name() const { return endpoint_name_; }
 
@@ -56,7 +57,7 @@ private:
 	std::unique_ptr<memory_keeper> keeper_; // null: no memory can be given back
 	std::unique_ptr<client::node> node_;
 	std::atomic<client::node *> node_for_events_{nullptr};
-	membership membership_;
+	client::membership membership_;
 	std::unique_ptr<client::reader> reader_;
 	std::mutex relay_mutex_;                     // guards the next
 	client::reader *reader_for_peers_ = nullptr; // null: no load for a peer may begin

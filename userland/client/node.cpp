@@ -338,6 +338,16 @@ void node::daemon_leave(std::uint32_t node_id)
 	forget(node_id);
 }
 
+bool node::find(std::uint32_t node_id, coop_addr &out) const
+{
+	const std::lock_guard lock(driver_->mutex());
+	const auto it = by_daemon_.find(node_id);
+	if (it == by_daemon_.end())
+		return false;
+	out = it->second.addr;
+	return true;
+}
+
 void node::forget(std::uint32_t node_id)
 {
 	const auto it = by_daemon_.find(node_id);

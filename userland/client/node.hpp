@@ -69,6 +69,8 @@ public:
 	void daemon_join(std::uint32_t node_id, const coop_addr &);
 	void daemon_leave(std::uint32_t node_id);
 	void daemon_forget_all();
+	// The address of a node that the daemon named; false: unknown.
+	bool find(std::uint32_t node_id, coop_addr &out) const;
 	int add_by_hand(const coop_addr &);
 	std::vector<coop_peer_info> peers() const;
 	std::vector<coop_request_info> requests() const;

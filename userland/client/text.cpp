@@ -239,6 +239,25 @@ std::string ibaddr_text(const node *n)
 	return out;
 }
 
+std::string forest_text(const membership &m, const node *n, const content_key &key)
+{
+	const coop_st_roles roles = m.roles(key);
+	const auto address = [n](std::uint32_t node_id) {
+		coop_addr a{};
+		if (node_id == 0)
+			return std::string("-");
+		return n != nullptr && n->find(node_id, a) ? gid_text(a.gid)
+							   : "node-" + std::to_string(node_id);
+	};
+	std::string out;
+	add(out, "forest members %u index %u\n", roles.members, roles.index);
+	for (std::uint32_t c = 0; c < roles.n_colours; c++)
+		add(out, "colour %u level %u parent %s alternate %s\n", c, roles.colours[c].level,
+		    address(roles.colours[c].parent).c_str(),
+		    address(roles.colours[c].alternate).c_str());
+	return out;
+}
+
 int ibaddr_write(node *n, std::string_view line)
 {
 	if (n == nullptr)

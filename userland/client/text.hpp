@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "userland/client/membership.hpp"
 #include "userland/client/node.hpp"
 #include "userland/client/page_store.hpp"
 #include "userland/client/reader.hpp"
@@ -30,6 +31,8 @@ std::string ibaddr_text(const node *);
 // Adds a peer by hand. Returns 0, -EINVAL (malformed: no effect), -ENOSPC, or -EOPNOTSUPP without a
 // node.
 int ibaddr_write(node *, std::string_view line);
+// The attribute coopfs.forest of a file: this node's place among those that have it open.
+std::string forest_text(const membership &, const node *, const content_key &);
 // Fetches, serves and storage calls in flight, one per line, with their age.
 std::string requests_text(const node *, const storage &);
 

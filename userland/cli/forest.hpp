@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// forest.hpp - a file's forest as a mount describes it, and its drawing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "userland/cli/result.hpp"
+
+namespace coop::cli
+{
+
+struct forest_record {
+	struct colour {
+		std::uint32_t level;
+		std::string parent, alternate; // addresses; "-": none
+	};
+	std::uint32_t members = 0, index = 0;
+	std::vector<colour> colours; // empty: this node is alone
+};
+
+// The value of the attribute coopfs.forest.
+result<forest_record> parse_forest(std::string_view text);
+// Lines for people: whom this node asks, and the trees.
+std::string forest_text(const forest_record &);
+nlohmann::ordered_json to_json(const forest_record &);
+
+} // namespace coop::cli
