@@ -374,6 +374,8 @@ void coop_engine_lookup_kept(struct coop_engine *e, u32 id, u64 have, u64 size, 
  */
 void coop_engine_lookup_wait(struct coop_engine *e, u32 id, u64 have, u64 coming, u64 size,
 			     u64 cookie, u64 now);
+/* The size of the file, which the host did not know at lookup_wait because it had no page. */
+void coop_engine_lookup_size(struct coop_engine *e, u32 id, u64 size);
 /* arrived: pages that came, pinned like those of the lookup. lost: pages that will not come. */
 void coop_engine_lookup_more(struct coop_engine *e, u32 id, u64 arrived, u64 lost, u64 now);
 /* still: those of 'have' that did not change since the lookup. sums: by page ordinal the sums

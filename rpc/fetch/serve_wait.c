@@ -89,6 +89,14 @@ void coop_engine_lookup_wait(struct coop_engine *e, u32 id, u64 have, u64 coming
 		n->value = COOP_COMING_US;
 }
 
+void coop_engine_lookup_size(struct coop_engine *e, u32 id, u64 size)
+{
+	struct coop_serve *s = coop_serve_get(e, id);
+
+	if (s && s->coming)
+		e->record[s->record].commit.size = size;
+}
+
 void coop_engine_lookup_more(struct coop_engine *e, u32 id, u64 arrived, u64 lost, u64 now)
 {
 	struct coop_serve *s = coop_serve_get(e, id);

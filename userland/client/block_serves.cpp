@@ -136,8 +136,11 @@ void block_serves::look_at(record &r, std::uint64_t now)
 			continue;
 		if (!n.pin)
 			n.pin = store_.find(r.key, n.block, false);
-		if (n.pin)
+		if (n.pin) {
 			n.pin->watch();
+			if (r.have == 0) // at the lookup no block was here to tell
+				coop_engine_lookup_size(engine_, r.serve, n.pin->file_size());
+		}
 		const std::uint64_t coming =
 			n.pin ? n.bits(n.pin->awaitable(r.level)) : 0; // before valid()
 		const std::uint64_t valid = valid_in(r, n);

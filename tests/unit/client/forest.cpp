@@ -183,7 +183,7 @@ TEST(Forest, ALoadOfTheSameLevelIsNotWaitedFor)
 	b->abandon(all);
 }
 
-TEST(Forest, AParentLoadsWhatItLacks)
+void parent_loads(std::uint64_t held)
 {
 	std::vector<wanted_pages> wanted;
 	child_and_parent *test = nullptr;
@@ -196,18 +196,28 @@ TEST(Forest, AParentLoadsWhatItLacks)
 	};
 	child_and_parent t(o);
 	test = &t;
-	{
+	if (held != 0) {
 		const block_ref b = t.b.store->get(t.c.key, 0, t.c.size);
-		ASSERT_EQ(b->claim(0xf), 0xfu);
-		t.b.fill(*b, t.c, 0xf);
+		ASSERT_EQ(b->claim(held), held);
+		t.b.fill(*b, t.c, held);
 	}
 	t.ask();
 	t.check(all);
 	ASSERT_EQ(wanted.size(), 1u);
-	EXPECT_EQ(wanted[0].pages, all & ~0xfull);
+	EXPECT_EQ(wanted[0].pages, held == 0 ? all : all & ~0xfull);
 	EXPECT_EQ(wanted[0].level, 9u);
 	EXPECT_LE(wanted[0].budget_us, 10000000u);
 	EXPECT_GT(wanted[0].budget_us, 5000000u);
+}
+
+TEST(Forest, AParentLoadsWhatItLacks)
+{
+	parent_loads(0xf);
+}
+
+TEST(Forest, AParentLoadsAllOfABlock)
+{
+	parent_loads(0);
 }
 
 TEST(Forest, AParentThatCannotLoadSaysSoAtOnce)
