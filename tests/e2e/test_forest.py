@@ -44,10 +44,14 @@ def read_in_step(nodes, name, chunks):
 
 
 def make_file(cluster, name, size, seed):
-    data = random.Random(seed).randbytes(size)
+    """A file of random bytes, size a multiple of CHUNK; returns its sha256."""
+    r, h = random.Random(seed), hashlib.sha256()
     with open(os.path.join(cluster.export, name), "wb") as f:
-        f.write(data)
-    return hashlib.sha256(data).hexdigest()
+        for _ in range(size // CHUNK):
+            data = r.randbytes(CHUNK)
+            h.update(data)
+            f.write(data)
+    return h.hexdigest()
 
 
 def copies(nodes, size):
