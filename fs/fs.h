@@ -179,6 +179,8 @@ struct coop_inode {
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS]; /* node ids, from the last open of this version */
 	struct list_head files;      /* open files, coop_file.link */
+	struct list_head windows;    /* pages being read, coop_window.link */
+	atomic_t awaited;            /* serves that wait for pages of this file */
 	/* deferred iput() */
 	struct llist_node unused;
 	atomic_t unused_refs;

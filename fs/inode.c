@@ -37,6 +37,7 @@ struct inode *coop_alloc_inode(struct super_block *sb)
 	spin_lock_init(&ci->lock);
 	INIT_LIST_HEAD(&ci->pending);
 	INIT_LIST_HEAD(&ci->files);
+	INIT_LIST_HEAD(&ci->windows);
 	INIT_LIST_HEAD(&ci->kept);
 	INIT_LIST_HEAD(&ci->lease_link);
 	INIT_LIST_HEAD(&ci->listing);
@@ -59,6 +60,7 @@ void coop_evict_inode(struct inode *inode)
 	clear_inode(inode);
 	coop_lease_evict(inode);
 	WARN_ON_ONCE(!list_empty(&coop_i(inode)->files) || !list_empty(&coop_i(inode)->kept));
+	WARN_ON_ONCE(!list_empty(&coop_i(inode)->windows));
 }
 
 static void coop_inode_init_once(void *p)

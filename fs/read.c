@@ -40,6 +40,8 @@ static struct coop_window *window_alloc(struct inode *inode, struct coop_file *f
 		return NULL;
 	refcount_set(&w->refs, 1);
 	spin_lock_init(&w->lock);
+	INIT_LIST_HEAD(&w->link);
+	w->level = COOP_LEVEL_NO_ROLE;
 	init_completion(&w->finished);
 	w->mount = mount;
 	ihold(inode);
@@ -57,6 +59,45 @@ struct coop_window *coop_window_get(struct coop_window *w)
 	return w;
 }
 
+/*
+ * Shows the window to serves. Before its first stage: a peer never sees one of its pages without
+ * the level.
+ */
+static void window_show(struct coop_window *w)
+{
+	struct coop_inode *ci = coop_i(w->inode);
+
+	w->coming = w->left;
+	spin_lock(&ci->lock);
+	list_add_tail(&w->link, &ci->windows);
+	spin_unlock(&ci->lock);
+}
+
+u64 coop_windows_coming(struct coop_inode *ci, u64 index, u32 count, u32 level)
+{
+	struct coop_window *w;
+	u64 all = 0;
+
+	if (level <= COOP_LEVEL_STORAGE || !count)
+		return 0;
+	spin_lock(&ci->lock);
+	list_for_each_entry(w, &ci->windows, link) {
+		const u64 at = w->fetch.index;
+		u64 pages = 0;
+
+		spin_lock(&w->lock);
+		if (w->at_storage || level > w->level)
+			pages = w->coming;
+		spin_unlock(&w->lock);
+		if (at >= index && at - index < count)
+			all |= pages << (at - index);
+		else if (at < index && index - at < COOP_MAX_PAGES)
+			all |= pages >> (index - at);
+	}
+	spin_unlock(&ci->lock);
+	return all & GENMASK_ULL(count - 1, 0);
+}
+
 /* Unlocks folios that the window has decided about. */
 static void window_release(struct coop_window *w, u64 pages)
 {
@@ -71,11 +112,17 @@ static void window_release(struct coop_window *w, u64 pages)
 
 void coop_window_put(struct coop_window *w)
 {
+	struct coop_inode *ci = coop_i(w->inode);
 	struct coop_mount *mount = w->mount;
 
 	if (!refcount_dec_and_test(&w->refs))
 		return;
 	WARN_ON_ONCE(w->left);
+	if (!list_empty(&w->link)) {
+		spin_lock(&ci->lock);
+		list_del(&w->link);
+		spin_unlock(&ci->lock);
+	}
 	coop_file_put(w->file);
 	coop_iput_later(w->inode);
 	kfree(w);
@@ -102,15 +149,24 @@ static u64 window_take(struct coop_window *w, u64 pages, enum coop_source from, 
 	return pages;
 }
 
-static void window_decided(struct coop_window *w)
+/* The pages are unlocked. The caller still holds the window. */
+static void window_decided(struct coop_window *w, u64 pages)
 {
+	struct coop_node *node = w->mount->node;
 	bool all;
 
 	spin_lock(&w->lock);
+	w->coming &= ~pages;
 	all = !w->left;
 	spin_unlock(&w->lock);
 	if (all)
 		complete_all(&w->finished);
+	/*
+	 * A serve counts itself before it looks at the windows. If it saw these pages as coming, it
+	 * held w->lock before we did, so we see its count. The node lives as long as any window.
+	 */
+	if (node && atomic_read(&coop_i(w->inode)->awaited))
+		coop_node_settled(node);
 }
 
 void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from)
@@ -144,7 +200,7 @@ void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from)
 	coop_count_source(&w->mount->stats, from, hweight64(good), bytes);
 	atomic64_add(bytes, &ci->fetched);
 	window_release(w, good);
-	window_decided(w);
+	window_decided(w, good);
 }
 
 void coop_window_fail(struct coop_window *w, u64 pages, int error)
@@ -154,7 +210,7 @@ void coop_window_fail(struct coop_window *w, u64 pages, int error)
 		return;
 	coop_count(&w->mount->stats, error == -ESTALE ? COOP_C_STALE_READS : COOP_C_READ_ERRORS, 1);
 	window_release(w, pages);
-	window_decided(w);
+	window_decided(w, pages);
 }
 
 static void window_storage_work(struct work_struct *work)
@@ -218,8 +274,8 @@ static u32 window_pages(const struct coop_mount *mount)
 }
 
 /*
- * The next window of the readahead; NULL at its end or without memory. Use the folio's index,
- * because that of rac advances only with the next folio.
+ * The next window of the readahead, shown to serves; NULL at its end or without memory. Use the
+ * folio's index, because that of rac advances only with the next folio.
  */
 static struct coop_window *window_gather(struct readahead_control *rac, struct coop_file *file,
 					 u32 most)
@@ -242,6 +298,7 @@ static struct coop_window *window_gather(struct readahead_control *rac, struct c
 		w->left |= BIT_ULL(w->fetch.n_pages);
 		w->fetch.pages[w->fetch.n_pages++] = folio_page(folio, 0);
 	} while (w->fetch.n_pages < room && (folio = readahead_folio(rac)));
+	window_show(w);
 	return w;
 }
 
@@ -251,24 +308,29 @@ void coop_readahead(struct readahead_control *rac)
 	struct coop_mount *mount = coop_sb(inode->i_sb);
 	const bool wait = !READ_ONCE(mount->opt.ra_async);
 	const u32 most = window_pages(mount);
-	struct coop_window *w, *waited = NULL;
+	struct coop_window *w, *next, *first = NULL, **end = &first;
 	struct coop_file *file;
 
 	file = rac->file ? coop_file_get(rac->file->private_data)
 			 : coop_file_find(inode, COOP_ST_O_READ);
 	if (!file)
 		return; /* the VM unlocks the folios; readers will read them one by one */
+	/* All pages are locked already: show all windows before the first of them takes its time.
+	 */
 	while ((w = window_gather(rac, file, most))) {
+		*end = w;
+		end = &w->next;
+	}
+	for (w = first; w; w = next) {
+		next = w->next;
 		coop_count(&mount->stats, COOP_C_READAHEAD_PAGES, w->fetch.n_pages);
-		if (wait) {
-			w->next = waited;
-			waited = coop_window_get(w);
-		}
+		if (wait)
+			coop_window_get(w);
 		window_start(w);
 	}
 	coop_storage_push(mount->storage);
-	while ((w = waited)) {
-		waited = w->next;
+	for (w = wait ? first : NULL; w; w = next) {
+		next = w->next;
 		/* Killed: the windows finish by themselves. */
 		wait_for_completion_killable(&w->finished);
 		coop_window_put(w);
@@ -294,6 +356,8 @@ static int read_one(struct coop_file *file, struct folio *folio, bool keep_locke
 	w->keep_locked = keep_locked;
 	folio_get(folio);
 	w->left = 1;
+	if (!keep_locked) /* its caller would go on to change the page */
+		window_show(w);
 	trace_coopfs_read(w);
 	coop_window_from_storage(w);
 	coop_storage_push(w->mount->storage);

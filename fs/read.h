@@ -5,6 +5,10 @@
  * A window owns the lock of each of its folios, and a reference, until it has
  * decided about the folio: if it holds the bytes of the wanted version, it becomes
  * uptodate and is unlocked; if no source could fill it, it is unlocked as it is.
+ *
+ * The inode lists its windows, so that a peer's request can wait for their pages
+ * (rpc/fetch/PROTOCOL.md, Waiting). A window has the level of its load, which never
+ * changes; once it asks storage it waits for no peer, whatever its level is.
  */
 #ifndef COOP_FS_READ_H
 #define COOP_FS_READ_H
@@ -13,6 +17,7 @@
 #include <linux/workqueue.h>
 
 #include "fs/fs.h"
+#include "rpc/storage/forest.h"
 
 struct coop_window {
 	struct coop_node_fetch fetch; /* pages[], and the fetch from peers */
@@ -21,15 +26,19 @@ struct coop_window {
 	struct inode *inode;         /* a reference */
 	struct coop_file *file;      /* a reference: READs use its open id */
 	struct coop_content content; /* the content that the pages must have */
-	spinlock_t lock;             /* guards left, error, slowest */
-	u64 left;                    /* undecided pages; the window holds their locks */
-	int error;                   /* storage's first error */
+	struct list_head link;       /* coop_inode.windows, under coop_inode.lock; or empty */
+	u32 level;                   /* of the load; never changes once it is listed */
+	spinlock_t lock; /* guards the following up to 'slowest'; inside coop_inode.lock */
+	u64 left;        /* undecided pages; the window holds their locks */
+	u64 coming;      /* pages to show to peers: those in 'left', or locked still */
+	bool at_storage; /* storage was asked for all in 'left' */
+	int error;       /* storage's first error */
 	enum coop_source slowest;
 	bool keep_locked; /* the waiter wants the folio locked */
 	u64 begun_us;
 	struct work_struct work; /* the storage stage */
 	struct completion finished;
-	struct coop_window *next; /* list of the windows that one readahead waits for */
+	struct coop_window *next; /* list of the windows of one readahead */
 };
 
 static inline u64 coop_now_us(void)
@@ -42,6 +51,12 @@ static inline u64 coop_now_us(void)
  * has changed since, they stay in 'left'.
  */
 void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from);
+/*
+ * Which of the file's pages [index, index + count), count <= 64, are being read? Returns those for
+ * which a load of this level may wait, as bits from 'index'. Read the folios after this: a page
+ * that is not named any more has been unlocked.
+ */
+u64 coop_windows_coming(struct coop_inode *ci, u64 index, u32 count, u32 level);
 void coop_window_fail(struct coop_window *w, u64 pages, int error);
 struct coop_window *coop_window_get(struct coop_window *w);
 /* The last put frees the window, which must have no page left. Any context that may sleep. */

@@ -115,6 +115,7 @@ void coop_window_from_storage(struct coop_window *w)
 	/* From here on only this stage changes 'left', and only for runs that it has started. */
 	spin_lock(&w->lock);
 	left = w->left;
+	w->at_storage = true;
 	spin_unlock(&w->lock);
 	coop_content_get(coop_i(w->inode), &w->content);
 	while (left) {

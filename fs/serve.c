@@ -10,17 +10,28 @@
  * The network reads the pages while the file may change. So we read 'change' before the
  * lookup and again after the last byte was sent; code that changes content increments it
  * first. The COMMIT lists the pages only if 'change' did not move.
+ *
+ * A request may wait for pages that are being read here (read.c). Such a page is served under
+ * the same rules from the moment when it is uptodate and unlocked. To fill a page is no change
+ * of the content, so 'change' as read before the lookup stands for these pages, too.
  */
 #include <linux/pagemap.h>
 #include <linux/slab.h>
 
 #include "fs/fs.h"
+#include "fs/read.h"
 #include "fs/trace.h"
 
+/* The node's worker alone uses it. */
 struct coop_served {
 	struct inode *inode; /* a reference; put with coop_iput_later() */
 	u64 version;
 	u64 change;
+	/* of a request that waits */
+	bool waits; /* counted in coop_inode.awaited */
+	u32 level;
+	u32 n_ext;
+	struct coop_extent ext[COOP_MAX_EXTENTS];
 };
 
 static bool content_is(struct coop_inode *ci, u64 version, u64 *size)
@@ -53,47 +64,122 @@ static struct page *servable_page(struct address_space *mapping, u64 index)
 	return NULL;
 }
 
-static u64 serve_lookup(void *host, const struct coop_fid *fid, u64 version,
-			const struct coop_extent *ext, u32 n_ext, u64 want, struct page **pages,
-			u64 *size, void **cookie)
+/* Takes those of the pages 'want' that can be served now; returns them. */
+static u64 take_pages(struct coop_served *served, u64 want, struct page **pages)
+{
+	u32 e, i, ordinal = 0;
+	u64 have = 0;
+
+	for (e = 0; e < served->n_ext; e++) {
+		for (i = 0; i < served->ext[e].count && ordinal < COOP_MAX_PAGES; i++, ordinal++) {
+			if (!(want & BIT_ULL(ordinal)))
+				continue;
+			pages[ordinal] =
+				servable_page(served->inode->i_mapping, served->ext[e].index + i);
+			if (pages[ordinal])
+				have |= BIT_ULL(ordinal);
+		}
+	}
+	return have;
+}
+
+/* By ordinal: the pages that the request may wait for. */
+static u64 pages_coming(const struct coop_served *served)
+{
+	struct coop_inode *ci = coop_i(served->inode);
+	u32 e, n, ordinal = 0;
+	u64 coming = 0;
+
+	for (e = 0; e < served->n_ext && ordinal < COOP_MAX_PAGES; e++, ordinal += n) {
+		n = min_t(u32, served->ext[e].count, COOP_MAX_PAGES - ordinal);
+		coming |= coop_windows_coming(ci, served->ext[e].index, n, served->level)
+			  << ordinal;
+	}
+	return coming;
+}
+
+static void wait_begin(struct coop_served *served)
+{
+	served->waits = true;
+	/* Before the look at the windows: a page that settles after it finds us counted. */
+	atomic_inc(&coop_i(served->inode)->awaited);
+}
+
+static void wait_end(struct coop_served *served)
+{
+	if (served->waits)
+		atomic_dec(&coop_i(served->inode)->awaited);
+	served->waits = false;
+}
+
+static struct coop_served *served_alloc(struct inode *inode, const struct coop_ev *ev)
+{
+	struct coop_served *served = kmalloc(sizeof(*served), GFP_NOFS | __GFP_NOWARN);
+
+	if (!served)
+		return NULL;
+	served->inode = inode;
+	served->version = ev->version;
+	served->waits = false;
+	served->level = ev->level;
+	served->n_ext = ev->n_ext;
+	memcpy(served->ext, ev->ext, sizeof(served->ext));
+	return served;
+}
+
+static void serve_lookup(void *host, const struct coop_ev *ev, struct coop_found *found)
 {
 	struct coop_mount *mount = host;
-	struct inode *inode = coop_ilookup(mount->sb, fid);
+	struct inode *inode = coop_ilookup(mount->sb, &ev->fid);
 	struct coop_served *served;
-	u64 have = 0;
-	u32 e, i, ordinal = 0;
 
-	*cookie = NULL;
-	*size = 0;
 	if (!inode)
-		return 0;
-	served = kmalloc(sizeof(*served), GFP_NOFS | __GFP_NOWARN);
+		return;
+	served = served_alloc(inode, ev);
 	if (!served) {
 		coop_iput_later(inode);
-		return 0;
+		return;
 	}
-	served->inode = inode;
-	served->version = version;
 	served->change = atomic64_read(&coop_i(inode)->change);
 	/* Before the first page lookup; pairs with smp_mb__after_atomic() in
 	 * coop_content_changes(). */
 	smp_rmb();
-	if (!S_ISREG(inode->i_mode) || !content_is(coop_i(inode), version, size)) {
+	if (!S_ISREG(inode->i_mode) || !content_is(coop_i(inode), ev->version, &found->size)) {
 		coop_iput_later(inode);
 		kfree(served);
+		return;
+	}
+	if (ev->level) {
+		wait_begin(served);
+		/* Before the pages: one that arrives in between is taken below. */
+		found->coming = pages_coming(served) & ev->pages;
+	}
+	found->have = take_pages(served, ev->pages, found->pages);
+	found->coming &= ~found->have;
+	if (!found->coming)
+		wait_end(served);
+	found->cookie = served;
+	trace_coopfs_serve(inode, ev, found);
+}
+
+static u64 serve_more(void *host, void *cookie, struct page **pages, u64 coming, u64 *arrived)
+{
+	struct coop_served *served = cookie;
+	struct coop_inode *ci = coop_i(served->inode);
+	u64 left, size;
+
+	/* The recheck would find the same later. */
+	if (atomic64_read(&ci->change) != served->change ||
+	    !content_is(ci, served->version, &size)) {
+		wait_end(served);
 		return 0;
 	}
-	for (e = 0; e < n_ext; e++)
-		for (i = 0; i < ext[e].count && ordinal < COOP_MAX_PAGES; i++, ordinal++) {
-			pages[ordinal] = NULL;
-			if (want & BIT_ULL(ordinal))
-				pages[ordinal] = servable_page(inode->i_mapping, ext[e].index + i);
-			if (pages[ordinal])
-				have |= BIT_ULL(ordinal);
-		}
-	*cookie = served;
-	trace_coopfs_serve(inode, version, ext[0].index, ordinal, have);
-	return have;
+	left = pages_coming(served) & coming;
+	*arrived = take_pages(served, coming, pages);
+	left &= ~*arrived;
+	if (!left)
+		wait_end(served);
+	return left;
 }
 
 static u64 serve_recheck(void *host, void *cookie, struct page *const *pages, u64 have)
@@ -127,6 +213,7 @@ static void serve_release(void *host, void *cookie, struct page **pages, u64 hav
 		put_page(pages[__ffs64(have)]);
 	if (!served)
 		return;
+	wait_end(served);
 	coop_iput_later(served->inode);
 	kfree(served);
 }
@@ -140,6 +227,7 @@ static void serve_address(void *host, const struct coop_addr *self)
 
 const struct coop_node_ops coop_serve_ops = {
 	.lookup = serve_lookup,
+	.more = serve_more,
 	.recheck = serve_recheck,
 	.release = serve_release,
 	.address = serve_address,

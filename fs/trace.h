@@ -4,7 +4,8 @@
  *
  * A read is a window (coopfs_read), the pages that peers delivered for it
  * (coopfs_fetch_done), and those from storage (coopfs_storage_read). coopfs_serve
- * is the other side: the pages that a peer asked for and those that this node held.
+ * is the other side: the pages that a peer asked for, those that this node held, and
+ * those on their way that the request waits for; coopfs_serve_more (ib/trace.h) follows.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM coopfs
@@ -94,27 +95,34 @@ TRACE_EVENT(coopfs_storage_read,
 );
 
 TRACE_EVENT(coopfs_serve,
-	TP_PROTO(const struct inode *inode, u64 version, u64 index, u32 pages, u64 have),
-	TP_ARGS(inode, version, index, pages, have),
+	TP_PROTO(const struct inode *inode, const struct coop_ev *ev, const struct coop_found *found),
+	TP_ARGS(inode, ev, found),
 	TP_STRUCT__entry(
 		__field(dev_t, dev)
 		__field(u64, ino)
 		__field(u64, version)
 		__field(u64, index)
-		__field(u32, pages)
+		__field(u64, asked)
 		__field(u64, have)
+		__field(u64, coming)
+		__field(u32, level)
+		__field(u32, serve)
 	),
 	TP_fast_assign(
 		__entry->dev = inode->i_sb->s_dev;
 		__entry->ino = inode->i_ino;
-		__entry->version = version;
-		__entry->index = index;
-		__entry->pages = pages;
-		__entry->have = have;
+		__entry->version = ev->version;
+		__entry->index = ev->ext[0].index;
+		__entry->asked = ev->pages;
+		__entry->have = found->have;
+		__entry->coming = found->coming;
+		__entry->level = ev->level;
+		__entry->serve = ev->id;
 	),
-	TP_printk("dev=%u:%u ino=%llu version=0x%llx index=%llu pages=%u have=0x%llx",
+	TP_printk("dev=%u:%u ino=%llu version=0x%llx index=%llu asked=0x%llx have=0x%llx coming=0x%llx level=0x%x serve=0x%x",
 		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->version,
-		  __entry->index, __entry->pages, __entry->have)
+		  __entry->index, __entry->asked, __entry->have, __entry->coming, __entry->level,
+		  __entry->serve)
 );
 
 /* clang-format on */

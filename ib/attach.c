@@ -7,7 +7,7 @@
  * over. Without a device the last engine stays, idle, for readers of /proc.
  *
  * Detach order: stop new work; cancel the fetches, which stops their queue
- * pairs; let the serves end. Requests that have not ended in time end with the
+ * pairs; let the serves end, none of which waits for pages any longer. Requests that have not ended in time end with the
  * queue pairs: once those are destroyed the device owns no memory, and we tell
  * the engine that all its work requests have completed.
  */
@@ -88,6 +88,7 @@ static void keep_figures(struct coop_node *node)
 	coop_engine_stats(node->engine, &now);
 	now.window_bytes = 0;
 	now.invited_bytes = 0;
+	now.serves_waiting = 0;
 	for (i = 0; i < sizeof(now) / sizeof(u64); i++)
 		to[i] += from[i];
 }
@@ -159,6 +160,7 @@ void coop_node_detach(struct coop_node *node)
 	r->closing = true;
 	list_for_each_entry_safe(f, next, &node->fetches, link)
 		coop_engine_cancel(node->engine, f->id, now);
+	coop_responder_wait_no_more(r, now);
 	coop_pump_drain(node, now);
 	mutex_unlock(&node->lock);
 	coop_node_kick(node);

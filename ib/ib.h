@@ -49,6 +49,16 @@ struct coop_node_cfg {
 	struct net *net;
 };
 
+/* What lookup() found. A bit per ordinal over the extents. */
+struct coop_found {
+	struct page *
+		*pages; /* by ordinal, COOP_MAX_PAGES, NULL; those in 'have' with a reference */
+	u64 have;
+	u64 coming;   /* on their way here by a load of a smaller level than that of the request */
+	u64 size;     /* bytes of the file */
+	void *cookie; /* for more(), recheck() and release() */
+};
+
 /*
  * The node's callbacks into the file system. The node's worker calls them: they
  * may sleep for memory, but must not wait for a page lock, for writeback, or for
@@ -56,18 +66,23 @@ struct coop_node_cfg {
  */
 struct coop_node_ops {
 	/*
-	 * Finds pages of exactly (fid, version). Fills pages[] by ordinal over the extents, each
-	 * with a reference; NULL where the page is absent or not in 'want'. Returns the bitmap of
-	 * the pages found, in *size the file's bytes, and in *cookie a value for recheck() and
-	 * release(). Rule 11: only folios that are uptodate, clean, unlocked and not under
-	 * writeback.
+	 * Finds pages of exactly (ev->fid, ev->version), those of ev->pages. Rule 11: only folios
+	 * that are uptodate, clean, unlocked and not under writeback. If the request may wait
+	 * (ev->level), it also names pages that are on their way here.
 	 */
-	u64 (*lookup)(void *host, const struct coop_fid *fid, u64 version,
-		      const struct coop_extent *ext, u32 n_ext, u64 want, struct page **pages,
-		      u64 *size, void **cookie);
+	void (*lookup)(void *host, const struct coop_ev *ev, struct coop_found *found);
+	/*
+	 * After coop_node_settled(), for a lookup with pages coming. Returns those of 'coming' that
+	 * are still on their way. Adds those that have arrived to pages[], with a reference each,
+	 * and to *arrived.
+	 */
+	u64 (*more)(void *host, void *cookie, struct page **pages, u64 coming, u64 *arrived);
 	/* Returns the pages of 'have' that did not change since lookup(). */
 	u64 (*recheck)(void *host, void *cookie, struct page *const *pages, u64 have);
-	/* Drops the references that lookup() took; not called with have == 0 and cookie == NULL. */
+	/*
+	 * Drops the references that lookup() and more() took; not called with have == 0 and
+	 * cookie == NULL.
+	 */
 	void (*release)(void *host, void *cookie, struct page **pages, u64 have);
 	/*
 	 * The node's address changed (NULL: no address, because the device or its link is gone).
@@ -131,6 +146,9 @@ void coop_node_destroy(struct coop_node *node);
  * -ENOENT (no usable peer), -ENODEV (no device now). Context: may sleep.
  */
 int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node);
+
+/* Pages that a serve waits for have arrived, or will not come. Any context. */
+void coop_node_settled(struct coop_node *node);
 
 /* Most pages of one fetch; fewer than COOP_MAX_PAGES where the MTU is small. */
 u32 coop_node_max_pages(const struct coop_node *node);

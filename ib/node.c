@@ -137,6 +137,12 @@ int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node)
 	return err;
 }
 
+void coop_node_settled(struct coop_node *node)
+{
+	atomic_set(&node->settled, 1);
+	coop_node_kick(node); /* a full barrier: the pump sees the mark */
+}
+
 u32 coop_node_max_pages(const struct coop_node *node)
 {
 	return READ_ONCE(node->max_pages);

@@ -60,6 +60,7 @@ struct coop_node {
 	struct list_head fetches;                     /* in the engine */
 	struct list_head ended;                       /* finished, wait for done() */
 
+	atomic_t settled; /* not 0: serves that wait must look for their pages again */
 	struct workqueue_struct *wq;
 	struct work_struct pump;
 	struct delayed_work refresh; /* on coop_ib_wq */

@@ -150,6 +150,11 @@ static void drain(struct coop_node *node, bool data, u64 now)
 			perform(r, &tx, now);
 		for (; coop_engine_next_event(engine, now, &ev); more = true)
 			handle(r, &ev, now);
+		/* The mark first: what settles after this look sets it again. */
+		if (atomic_read(&node->settled) && atomic_xchg(&node->settled, 0)) {
+			coop_responder_look_again(r, now);
+			more = true;
+		}
 	}
 }
 

@@ -13,6 +13,9 @@
  * round trip dominates the cost of a page this saves a third of it; for many
  * pages the copies would cost more.
  *
+ * A request may wait for pages on their way to this node. Its serve gets them from the file system
+ * as they arrive, and sends no copies: those would have to wait for the last page.
+ *
  * A failed queue pair is stopped; when all its batches have completed it is
  * recycled. The requester asks again for what it misses.
  */
@@ -92,7 +95,8 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 {
 	struct coop_node *node = r->node;
 	struct coop_serving *v = NULL;
-	u64 sums[COOP_MAX_PAGES], size = 0, kept;
+	u64 sums[COOP_MAX_PAGES], kept;
+	struct coop_found found = {};
 	u32 i;
 
 	for (i = 0; i < r->n_serve; i++) {
@@ -107,16 +111,61 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	}
 	memset(v, 0, sizeof(*v));
 	v->used = true;
-	v->have = node->ops->lookup(node->host, &ev->fid, ev->version, ev->ext, ev->n_ext,
-				    ev->pages, v->page, &size, &v->cookie);
+	v->id = ev->id;
+	found.pages = v->page;
+	node->ops->lookup(node->host, ev, &found);
+	v->have = found.have;
+	v->coming = found.coming;
+	v->cookie = found.cookie;
 	r->n_serving++;
+	if (v->coming) {
+		coop_engine_lookup_wait(node->engine, ev->id, v->have, v->coming, found.size, i,
+					now);
+		return;
+	}
 	if (!worth_copying(r, ev)) {
-		coop_engine_lookup_done(node->engine, ev->id, v->have, size, i, now);
+		coop_engine_lookup_done(node->engine, ev->id, v->have, found.size, i, now);
 		return;
 	}
 	kept = copy_pages(r, v);
-	coop_engine_lookup_kept(node->engine, ev->id, kept, size, i, sum_pages(r, v, ev, sums),
-				now);
+	coop_engine_lookup_kept(node->engine, ev->id, kept, found.size, i,
+				sum_pages(r, v, ev, sums), now);
+}
+
+void coop_responder_look_again(struct coop_rnic *r, u64 now)
+{
+	struct coop_node *node = r->node;
+	u32 i;
+
+	for (i = 0; i < r->n_serve; i++) {
+		struct coop_serving *v = &r->serves[i];
+		u64 arrived = 0, left;
+
+		if (!v->used || !v->coming)
+			continue;
+		left = node->ops->more(node->host, v->cookie, v->page, v->coming, &arrived);
+		if (left == v->coming)
+			continue;
+		trace_coopfs_serve_more(r, v, arrived, left);
+		v->have |= arrived;
+		coop_engine_lookup_more(node->engine, v->id, arrived, v->coming & ~(arrived | left),
+					now);
+		v->coming = left;
+	}
+}
+
+void coop_responder_wait_no_more(struct coop_rnic *r, u64 now)
+{
+	u32 i;
+
+	for (i = 0; i < r->n_serve; i++) {
+		struct coop_serving *v = &r->serves[i];
+
+		if (!v->used || !v->coming)
+			continue;
+		coop_engine_lookup_more(r->node->engine, v->id, 0, v->coming, now);
+		v->coming = 0;
+	}
 }
 
 void coop_responder_recheck(struct coop_rnic *r, const struct coop_ev *ev, u64 now)

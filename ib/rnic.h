@@ -78,7 +78,9 @@ struct coop_serve_slot {
 struct coop_serving {
 	bool used;
 	bool copied; /* pages are sent from r->kept, COOP_KEPT_PAGES each serve */
+	u32 id;      /* the engine's */
 	u64 have, mapped;
+	u64 coming;   /* pages that it waits for; the engine may have given them up */
 	void *cookie; /* of ops->lookup() */
 	struct page *page[COOP_MAX_PAGES];
 	u64 dma[COOP_MAX_PAGES];
@@ -172,6 +174,10 @@ void coop_requester_finished(struct coop_rnic *r, const struct coop_ev *ev, u64 
 /* responder.c */
 int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 slot);
 void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 now);
+/* Some pages that serves wait for have arrived, or will not come. */
+void coop_responder_look_again(struct coop_rnic *r, u64 now);
+/* No serve waits any longer: r->closing is set. */
+void coop_responder_wait_no_more(struct coop_rnic *r, u64 now);
 void coop_responder_recheck(struct coop_rnic *r, const struct coop_ev *ev, u64 now);
 void coop_responder_end(struct coop_rnic *r, const struct coop_ev *ev);
 void coop_responder_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now);

@@ -171,6 +171,27 @@ TRACE_EVENT(coopfs_verify,
 		  __entry->slot, __entry->pages, __entry->moves, __entry->good)
 );
 
+TRACE_EVENT(coopfs_serve_more,
+	TP_PROTO(const struct coop_rnic *r, const struct coop_serving *v, u64 arrived, u64 left),
+	TP_ARGS(r, v, arrived, left),
+	TP_STRUCT__entry(
+		__field(u32, node)
+		__field(u32, id)
+		__field(u64, arrived)
+		__field(u64, lost)
+		__field(u64, left)
+	),
+	TP_fast_assign(
+		__entry->node = r->self.qpn;
+		__entry->id = v->id;
+		__entry->arrived = arrived;
+		__entry->lost = v->coming & ~(arrived | left);
+		__entry->left = left;
+	),
+	TP_printk("node=0x%x serve=0x%x arrived=0x%llx lost=0x%llx left=0x%llx", __entry->node,
+		  __entry->id, __entry->arrived, __entry->lost, __entry->left)
+);
+
 TRACE_EVENT(coopfs_serve_send,
 	TP_PROTO(const struct coop_rnic *r, const struct coop_tx *tx, int err),
 	TP_ARGS(r, tx, err),
