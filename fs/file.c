@@ -200,6 +200,7 @@ static void file_gone(struct coop_file *f)
 	spin_unlock(&m->files_lock);
 	spin_lock(&ci->lock);
 	list_del(&f->link);
+	coop_roles_trim_locked(ci);
 	spin_unlock(&ci->lock);
 	coop_unstable_forget(f->inode);
 	if (f->other)
@@ -330,6 +331,7 @@ static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
 		call->n_bvec = in->n;
 		call->data_max = in->n << PAGE_SHIFT;
 	}
+	coop_roles_opening_begin(ci);
 	err = coop_call_run(call);
 	res = &call->res;
 	if (err)
@@ -347,6 +349,7 @@ static int ask_open_once(struct coop_file *f, struct inode *inode, u32 flags,
 	if (in && call->data_len)
 		inline_keep(inode, in, call->data_len, res->attr.version, res->attr.size);
 out:
+	coop_roles_opening_end(ci);
 	coop_call_put(call);
 	return err;
 }

@@ -98,6 +98,7 @@ struct coop_mount {
 	spinlock_t files_lock;
 	struct list_head files; /* open at storage, coop_file.opened */
 	u32 reopenings;
+	atomic_t connection; /* roles told on another one are void */
 	struct coop_locks locks;
 	struct coop_leases leases;
 	struct coop_callers *callers; /* NULL: no task came through an id-mapped mount yet */
@@ -181,6 +182,8 @@ struct coop_inode {
 	struct list_head files;      /* open files, coop_file.link */
 	struct list_head windows;    /* pages being read, coop_window.link */
 	atomic_t awaited;            /* serves that wait for pages of this file */
+	struct coop_roles *roles;    /* roles.c; NULL: none */
+	u32 opening;                 /* OPENs under way, whose replies the roles precede */
 	/* deferred iput() */
 	struct llist_node unused;
 	atomic_t unused_refs;
@@ -578,6 +581,25 @@ static inline void coop_content_changes(struct coop_inode *ci)
 	/* Before any byte changes; pairs with smp_rmb() in the lookup of a serve. */
 	smp_mb__after_atomic();
 }
+
+/* ---- roles.c: this node's place in the forests of its files ---- */
+struct coop_place {
+	u32 parent, alternate; /* node ids; 0: none */
+	u32 level;
+};
+/* A push. Context: must not wait. */
+void coop_roles_learn(struct coop_mount *m, const struct coop_fid *fid, u64 version,
+		      const struct coop_st_roles *roles);
+/* The connection on which they were told is lost. */
+void coop_roles_lost(struct coop_mount *m);
+/* Between begin() and end() the roles stay also while the file is not open. */
+void coop_roles_opening_begin(struct coop_inode *ci);
+void coop_roles_opening_end(struct coop_inode *ci);
+/* Frees the roles of a file that is not open, and not being opened. */
+void coop_roles_trim_locked(struct coop_inode *ci);
+void coop_roles_evict(struct coop_inode *ci);
+/* The place in the tree of the page's unit; false: the node has none, in that version. */
+bool coop_roles_place(struct coop_inode *ci, u64 version, u64 index, struct coop_place *out);
 
 /* ---- serve.c: peers read our page cache ---- */
 extern const struct coop_node_ops coop_serve_ops;

@@ -59,6 +59,7 @@ void coop_evict_inode(struct inode *inode)
 	truncate_inode_pages_final(&inode->i_data);
 	clear_inode(inode);
 	coop_lease_evict(inode);
+	coop_roles_evict(coop_i(inode));
 	WARN_ON_ONCE(!list_empty(&coop_i(inode)->files) || !list_empty(&coop_i(inode)->kept));
 	WARN_ON_ONCE(!list_empty(&coop_i(inode)->windows));
 }

@@ -8,6 +8,9 @@
  * rest. Without peers a window goes to storage at once. Readahead does not wait for
  * its windows (ra_async=1), or it does (ra_async=0).
  *
+ * In the forest of a file (roles.c) a window asks its parents first, which load what
+ * they lack or let it wait; then a few nodes that opened the file before, then storage.
+ *
  * Recovery: a page that could not be filled is unlocked as it is. Its reader comes
  * back through read_folio, which asks storage only and so terminates. If the version
  * changed in between, read_folio asks for the attributes and lets the VM look the
@@ -19,6 +22,12 @@
 
 #include "fs/read.h"
 #include "fs/trace.h"
+
+/* How long a window waits for its parents, unless peer_timeout_ms is longer. */
+#define WAIT_MS 2000
+/* Nodes that a member of a forest asks beside its parents. */
+#define OPENERS_ASKED 2
+#define UNIT_PAGES    max_t(u32, COOP_FOREST_UNIT >> PAGE_SHIFT, 1)
 
 void coop_content_get(struct coop_inode *ci, struct coop_content *out)
 {
@@ -240,6 +249,30 @@ static void window_fetched(struct coop_node_fetch *f, u64 good, int err)
 	}
 }
 
+/* Takes the node's place in the tree of the window's unit, if it has one. */
+static bool window_join(struct coop_window *w)
+{
+	struct coop_mount *mount = w->mount;
+	struct coop_node_fetch *f = &w->fetch;
+	struct coop_place place;
+
+	if (!coop_roles_place(coop_i(w->inode), w->content.version, f->index, &place))
+		return false;
+	w->level = place.level;
+	f->parents[0] = place.parent;
+	f->parents[1] = place.alternate;
+	f->level = place.level;
+	f->budget_us =
+		max_t(u32, WAIT_MS, READ_ONCE(mount->opt.node.peer_timeout_ms)) * USEC_PER_MSEC;
+	if (w->content.n_openers > OPENERS_ASKED) {
+		/* The last one opened the file first, so it has probably read most of it. */
+		w->content.openers[1] = w->content.openers[0];
+		w->content.openers[0] = w->content.openers[w->content.n_openers - 1];
+		w->content.n_openers = OPENERS_ASKED;
+	}
+	return true;
+}
+
 /*
  * Starts to fill the window; the stage that it starts takes over the first reference. The caller
  * must call coop_storage_push().
@@ -293,6 +326,8 @@ static struct coop_window *window_gather(struct readahead_control *rac, struct c
 	}
 	w->fetch.index = folio->index;
 	room = min_t(u32, most, COOP_MAX_PAGES - w->fetch.index % COOP_MAX_PAGES);
+	if (window_join(w))
+		room = min_t(u32, room, UNIT_PAGES - w->fetch.index % UNIT_PAGES);
 	do {
 		folio_get(folio); /* readahead_folio() dropped its own */
 		w->left |= BIT_ULL(w->fetch.n_pages);

@@ -56,6 +56,7 @@ static void push_reset(void *host)
 	if (m->node)
 		coop_node_forget_all(m->node);
 	mutex_unlock(&m->node_lock);
+	coop_roles_lost(m);
 	coop_locks_reconnected(m);
 	coop_leases_resume(m);
 }
@@ -65,6 +66,12 @@ static void push_reopen(void *host)
 	coop_locks_reclaim_begin(host);
 	coop_files_reopen(host);
 	coop_locks_reclaim_put(host, 0);
+}
+
+static void push_roles(void *host, const struct coop_fid *fid, u64 version,
+		       const struct coop_st_roles *roles)
+{
+	coop_roles_learn(host, fid, version, roles);
 }
 
 static void push_granted(void *host, u64 cookie)
@@ -87,6 +94,7 @@ static const struct coop_storage_ops storage_ops = {
 	.leave = push_leave,
 	.reset = push_reset,
 	.reopen = push_reopen,
+	.roles = push_roles,
 	.granted = push_granted,
 	.recalled = push_recalled,
 	.lost = push_lost,

@@ -25,6 +25,7 @@
 #include "stats/stats.h"
 
 #define COOP_DEVNAME_MAX 64
+#define COOP_PARENTS     2 /* of a node in one tree: parent and alternate */
 /* Megabits a second; the engine counts bytes a second in 32 bits. */
 #define COOP_SERVE_MBPS_MAX (U32_MAX / 125000)
 
@@ -100,8 +101,14 @@ struct coop_node_fetch {
 	u32 n_pages; /* 1 .. COOP_MAX_PAGES, within one aligned run of COOP_MAX_PAGES */
 	u64 want;    /* bit i: pages[i] is wanted; pages[] may be NULL elsewhere */
 	struct page *pages[COOP_MAX_PAGES];
+	/* Node ids of the storage daemon. */
 	u32 n_openers;
-	u32 openers[COOP_MAX_HINTS]; /* the storage daemon's node ids */
+	u32 openers[COOP_MAX_HINTS];
+	u32 parents[COOP_PARENTS]; /* asked first, in this order; 0: none */
+	/* With parents, which load what they lack, and let the fetch wait for it: */
+	u32 level;     /* of the load that the fetch is for */
+	bool relay;    /* for a peer that waits */
+	u32 budget_us; /* over all peers; 0: peer_timeout_ms */
 	/*
 	 * Worker context, may sleep, no lock of the node held. good: pages that hold exactly
 	 * this version's bytes, zeroed past the end of the file. err: why pages are missing.

@@ -122,9 +122,9 @@ void coop_rnic_address(const struct coop_rnic *r, struct coop_addr *self);
 /* peers.c; the lock held. Adds the peers of the old engine (may be NULL) to the new one. */
 void coop_peers_carry(struct coop_node *node, struct coop_engine *engine,
 		      const struct coop_engine *old, u64 now);
-/* Fills in the engine's ids of the known openers. Returns their number. */
-u32 coop_peers_hints(struct coop_node *node, const struct coop_node_fetch *f,
-		     u32 hints[COOP_MAX_HINTS]);
+/* Names the known ones among parents and openers, and with parents what they need to know. */
+void coop_peers_name(struct coop_node *node, const struct coop_node_fetch *f,
+		     struct coop_fetch_req *req);
 void coop_peers_free(struct coop_node *node);
 
 /* events.c */

@@ -149,19 +149,36 @@ void coop_peers_carry(struct coop_node *node, struct coop_engine *engine,
 		m->engine_id = tell_engine(node, engine, &m->addr, now);
 }
 
-u32 coop_peers_hints(struct coop_node *node, const struct coop_node_fetch *f,
-		     u32 hints[COOP_MAX_HINTS])
+static void name_peer(struct coop_node *node, u32 node_id, struct coop_fetch_req *req)
 {
-	struct coop_member *m;
-	u32 i, n = 0;
+	const struct coop_member *m = node_id ? xa_load(&node->by_daemon, node_id) : NULL;
+	u32 i;
+
+	if (!m || m->engine_id == COOP_NONE || req->n_hints == COOP_MAX_HINTS)
+		return;
+	for (i = 0; i < req->n_hints; i++)
+		if (req->hints[i] == m->engine_id)
+			return;
+	req->hints[req->n_hints++] = m->engine_id;
+}
+
+void coop_peers_name(struct coop_node *node, const struct coop_node_fetch *f,
+		     struct coop_fetch_req *req)
+{
+	u32 i;
 
 	lockdep_assert_held(&node->lock);
-	for (i = 0; i < f->n_openers && i < COOP_MAX_HINTS; i++) {
-		m = xa_load(&node->by_daemon, f->openers[i]);
-		if (m && m->engine_id != COOP_NONE)
-			hints[n++] = m->engine_id;
+	for (i = 0; i < COOP_PARENTS; i++)
+		name_peer(node, f->parents[i], req);
+	req->n_parents = req->n_hints;
+	if (req->n_parents) {
+		req->level = f->level;
+		req->load = true;
+		req->relay = f->relay;
+		req->budget_us = f->budget_us;
 	}
-	return n;
+	for (i = 0; i < f->n_openers && i < COOP_MAX_HINTS; i++)
+		name_peer(node, f->openers[i], req);
 }
 
 void coop_peers_free(struct coop_node *node)

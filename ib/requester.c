@@ -75,7 +75,7 @@ int coop_requester_submit(struct coop_rnic *r, struct coop_node_fetch *f, u64 no
 	err = describe(r, f, &req);
 	if (err)
 		return err;
-	req.n_hints = coop_peers_hints(node, f, req.hints);
+	coop_peers_name(node, f, &req);
 	err = coop_engine_submit(node->engine, &req, now, &f->id);
 	if (err)
 		return err;

@@ -45,8 +45,10 @@ int coop_rx_push(struct coop_storage *s, const struct coop_st_header *h, const u
 		s->ops->recalled(s->host, &scratch->fid);
 		return 0;
 	}
-	if (h->op == COOP_ST_ROLES)
-		return 0; /* the module takes no part in forests */
+	if (h->op == COOP_ST_ROLES) {
+		s->ops->roles(s->host, &scratch->fid, scratch->version, &scratch->roles);
+		return 0;
+	}
 	if (scratch->flags & 1)
 		s->ops->join(s->host, scratch->node_id, &scratch->addr);
 	else

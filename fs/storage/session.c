@@ -27,9 +27,8 @@
 
 #define BACKOFF_FIRST_MS 50
 #define BACKOFF_MOST_MS  5000
-#define HANDSHAKE_TIME   (15 * HZ)           /* limit for the whole handshake */
-#define PUSHES_MOST      8192                /* most pushes before one reply */
-#define SPEAKS           COOP_ST_VERSION_MIN /* the module takes no part in forests yet */
+#define HANDSHAKE_TIME   (15 * HZ) /* limit for the whole handshake */
+#define PUSHES_MOST      8192      /* most pushes before one reply */
 
 /* ---- losing a connection ------------------------------------------------------ */
 
@@ -291,8 +290,9 @@ static int denied(struct coop_storage *s, u32 status)
 static int shake_hands(struct coop_storage *s, struct socket *sock)
 {
 	const unsigned long until = jiffies + HANDSHAKE_TIME;
-	struct coop_transcript t = {
-		.version_min = SPEAKS, .version_max = SPEAKS, .export_name = s->export_name};
+	struct coop_transcript t = {.version_min = COOP_ST_VERSION_MIN,
+				    .version_max = COOP_ST_VERSION,
+				    .export_name = s->export_name};
 	struct coop_st_body *ask = s->ask, *got = s->got;
 	u32 status;
 	int err;
@@ -309,12 +309,13 @@ static int shake_hands(struct coop_storage *s, struct socket *sock)
 	err = exchange(s, sock, COOP_ST_HELLO, &status, until);
 	if (err)
 		return err;
-	if (status == EPROTONOSUPPORT || (!status && got->version_min != SPEAKS)) {
-		snprintf(
-			s->why, sizeof(s->why),
-			"%pISpc: the daemon speaks protocol version %u, this module %u: update the "
-			"older one",
-			&s->server[s->current_server], got->version_min, SPEAKS);
+	if (status == EPROTONOSUPPORT ||
+	    (!status && (got->version_min < t.version_min || got->version_min > t.version_max))) {
+		snprintf(s->why, sizeof(s->why),
+			 "%pISpc: the daemon speaks protocol version %u, this module %u to %u: "
+			 "update the older one",
+			 &s->server[s->current_server], got->version_max, t.version_min,
+			 t.version_max);
 		return -EPROTONOSUPPORT;
 	}
 	if (status)

@@ -44,6 +44,9 @@ struct coop_storage_ops {
 	void (*reopen)(void *host);
 	/* The lock that was queued with that cookie is held. */
 	void (*granted)(void *host, u64 cookie);
+	/* The client's place in the forest of that file version. Must not wait. */
+	void (*roles)(void *host, const struct coop_fid *fid, u64 version,
+		      const struct coop_st_roles *roles);
 	/* The daemon recalls a lease. Must not wait. */
 	void (*recalled)(void *host, const struct coop_fid *fid);
 	/* The connection is lost. */

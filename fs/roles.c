@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * roles.c - this node's place in the forests of the files that it has open.
+ *
+ * A file version that several nodes have open has a forest (rpc/storage/forest.h). The daemon
+ * pushes this node's parents in each colour before it answers the OPEN, so the file may not be
+ * open here yet. Roles are hints: a wrong or missing one costs a request, or a copy from storage,
+ * never data.
+ *
+ * An inode has roles only while the daemon says that other nodes have the file open. They are
+ * freed at the last close, replaced by newer ones, and void with the connection.
+ */
+#include <linux/slab.h>
+
+#include "fs/fs.h"
+#include "rpc/storage/forest.h"
+
+struct coop_roles {
+	u64 version;
+	int connection; /* coop_mount.connection when they came */
+	struct coop_st_parents colours[COOP_FOREST_COLOURS];
+};
+
+static void replace_locked(struct coop_inode *ci, struct coop_roles *roles)
+{
+	lockdep_assert_held(&ci->lock);
+	kfree(ci->roles);
+	ci->roles = roles;
+}
+
+void coop_roles_learn(struct coop_mount *m, const struct coop_fid *fid, u64 version,
+		      const struct coop_st_roles *roles)
+{
+	struct inode *inode = coop_ilookup(m->sb, fid);
+	struct coop_roles *new = NULL;
+	struct coop_inode *ci;
+
+	if (!inode)
+		return;
+	ci = coop_i(inode);
+	/* The receiver must not wait for memory; without it the node acts as one without a role. */
+	if (roles->n_colours == COOP_FOREST_COLOURS)
+		new = kmalloc(sizeof(*new), GFP_NOWAIT | __GFP_NOWARN);
+	if (new) {
+		new->version = version;
+		new->connection = atomic_read(&m->connection);
+		memcpy(new->colours, roles->colours, sizeof(new->colours));
+	}
+	spin_lock(&ci->lock);
+	replace_locked(ci, new);
+	coop_roles_trim_locked(ci); /* a push may come after the last close */
+	spin_unlock(&ci->lock);
+	coop_iput_later(inode);
+}
+
+void coop_roles_lost(struct coop_mount *m)
+{
+	atomic_inc(&m->connection);
+}
+
+void coop_roles_trim_locked(struct coop_inode *ci)
+{
+	lockdep_assert_held(&ci->lock);
+	if (list_empty(&ci->files) && !ci->opening)
+		replace_locked(ci, NULL);
+}
+
+void coop_roles_opening_begin(struct coop_inode *ci)
+{
+	spin_lock(&ci->lock);
+	ci->opening++;
+	spin_unlock(&ci->lock);
+}
+
+void coop_roles_opening_end(struct coop_inode *ci)
+{
+	spin_lock(&ci->lock);
+	ci->opening--;
+	coop_roles_trim_locked(ci);
+	spin_unlock(&ci->lock);
+}
+
+void coop_roles_evict(struct coop_inode *ci)
+{
+	spin_lock(&ci->lock);
+	replace_locked(ci, NULL);
+	spin_unlock(&ci->lock);
+}
+
+bool coop_roles_place(struct coop_inode *ci, u64 version, u64 index, struct coop_place *out)
+{
+	const u64 unit = div_u64(index << PAGE_SHIFT, COOP_FOREST_UNIT);
+	const u32 colour = coop_forest_colour(&ci->fid, unit);
+	struct coop_mount *m = coop_sb(ci->vfs.i_sb);
+	const struct coop_st_parents *p;
+	bool any;
+
+	if (!version || !READ_ONCE(ci->roles))
+		return false;
+	spin_lock(&ci->lock);
+	any = ci->roles && ci->roles->version == version &&
+	      ci->roles->connection == atomic_read(&m->connection);
+	if (any) {
+		p = &ci->roles->colours[colour];
+		out->parent = p->parent;
+		out->alternate = p->alternate;
+		out->level = p->level;
+	}
+	spin_unlock(&ci->lock);
+	return any;
+}
