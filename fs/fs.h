@@ -90,7 +90,9 @@ struct coop_mount {
 	struct llist_head
 		unused_inodes; /* deferred iputs of served inodes: iput() may sleep long */
 	struct work_struct iput_work;
-	atomic_t reads;               /* windows that are being read (read.c) */
+	atomic_t reads;               /* windows that are being read (read.c), and relays */
+	atomic_t relays;              /* loads for peers (relay.c), bounded there */
+	bool ending;                  /* no more loads for peers */
 	wait_queue_head_t reads_gone; /* umount waits for reads and calls */
 	atomic_t calls;               /* calls that hold an inode and that no task waits for */
 	struct mutex node_lock;       /* orders the daemon's pushes and the node's life */
@@ -251,6 +253,12 @@ static inline void coop_calls_begin(struct coop_mount *m)
 static inline void coop_calls_end(struct coop_mount *m)
 {
 	if (atomic_dec_and_test(&m->calls))
+		wake_up_all(&m->reads_gone);
+}
+
+static inline void coop_reads_end(struct coop_mount *m)
+{
+	if (atomic_dec_and_test(&m->reads))
 		wake_up_all(&m->reads_gone);
 }
 

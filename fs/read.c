@@ -40,7 +40,7 @@ void coop_content_get(struct coop_inode *ci, struct coop_content *out)
 	out->change = atomic64_read(&ci->change);
 }
 
-static struct coop_window *window_alloc(struct inode *inode, struct coop_file *file, gfp_t gfp)
+struct coop_window *coop_window_alloc(struct inode *inode, struct coop_file *file, gfp_t gfp)
 {
 	struct coop_mount *mount = coop_sb(inode->i_sb);
 	struct coop_window *w = kzalloc(sizeof(*w), gfp);
@@ -68,11 +68,8 @@ struct coop_window *coop_window_get(struct coop_window *w)
 	return w;
 }
 
-/*
- * Shows the window to serves. Before its first stage: a peer never sees one of its pages without
- * the level.
- */
-static void window_show(struct coop_window *w)
+/* Before its first stage: a peer never sees one of its pages without the level. */
+void coop_window_show(struct coop_window *w)
 {
 	struct coop_inode *ci = coop_i(w->inode);
 
@@ -82,29 +79,36 @@ static void window_show(struct coop_window *w)
 	spin_unlock(&ci->lock);
 }
 
-u64 coop_windows_coming(struct coop_inode *ci, u64 index, u32 count, u32 level)
+/* The window's pages as bits from 'index'. */
+static u64 bits_from(const struct coop_window *w, u64 pages, u64 index)
 {
-	struct coop_window *w;
-	u64 all = 0;
+	const u64 at = w->fetch.index;
 
-	if (level <= COOP_LEVEL_STORAGE || !count)
-		return 0;
+	if (at >= index)
+		return at - index < 64 ? pages << (at - index) : 0;
+	return index - at < 64 ? pages >> (index - at) : 0;
+}
+
+u64 coop_windows_coming(struct coop_inode *ci, u64 index, u32 count, u32 level, u64 *reading)
+{
+	const u64 mask = count ? GENMASK_ULL(count - 1, 0) : 0;
+	struct coop_window *w;
+	u64 all = 0, coming = 0;
+
 	spin_lock(&ci->lock);
 	list_for_each_entry(w, &ci->windows, link) {
-		const u64 at = w->fetch.index;
-		u64 pages = 0;
+		u64 pages;
 
 		spin_lock(&w->lock);
-		if (w->at_storage || level > w->level)
-			pages = w->coming;
+		pages = bits_from(w, w->coming, index);
+		all |= pages;
+		if (level > COOP_LEVEL_STORAGE && (w->at_storage || level > w->level))
+			coming |= pages;
 		spin_unlock(&w->lock);
-		if (at >= index && at - index < count)
-			all |= pages << (at - index);
-		else if (at < index && index - at < COOP_MAX_PAGES)
-			all |= pages >> (index - at);
 	}
 	spin_unlock(&ci->lock);
-	return all & GENMASK_ULL(count - 1, 0);
+	*reading = all & mask;
+	return coming & mask;
 }
 
 /* Unlocks folios that the window has decided about. */
@@ -134,9 +138,10 @@ void coop_window_put(struct coop_window *w)
 	}
 	coop_file_put(w->file);
 	coop_iput_later(w->inode);
+	if (w->for_peer)
+		atomic_dec(&mount->relays);
 	kfree(w);
-	if (atomic_dec_and_test(&mount->reads))
-		wake_up_all(&mount->reads_gone);
+	coop_reads_end(mount);
 }
 
 /* Removes pages from 'left' and returns those that were in it; the caller decides about them. */
@@ -153,7 +158,7 @@ static u64 window_take(struct coop_window *w, u64 pages, enum coop_source from, 
 	if (error && !w->error)
 		w->error = error;
 	spin_unlock(&w->lock);
-	if (last)
+	if (last && !w->for_peer)
 		coop_count_request(&w->mount->stats, w->slowest, coop_now_us() - w->begun_us);
 	return pages;
 }
@@ -250,7 +255,7 @@ static void window_fetched(struct coop_node_fetch *f, u64 good, int err)
 }
 
 /* Takes the node's place in the tree of the window's unit, if it has one. */
-static bool window_join(struct coop_window *w)
+bool coop_window_join(struct coop_window *w)
 {
 	struct coop_mount *mount = w->mount;
 	struct coop_node_fetch *f = &w->fetch;
@@ -273,11 +278,7 @@ static bool window_join(struct coop_window *w)
 	return true;
 }
 
-/*
- * Starts to fill the window; the stage that it starts takes over the first reference. The caller
- * must call coop_storage_push().
- */
-static void window_start(struct coop_window *w)
+void coop_window_start(struct coop_window *w)
 {
 	struct coop_node *node = w->mount->node;
 
@@ -319,21 +320,21 @@ static struct coop_window *window_gather(struct readahead_control *rac, struct c
 
 	if (!folio)
 		return NULL;
-	w = window_alloc(rac->mapping->host, file, GFP_NOFS | __GFP_NORETRY | __GFP_NOWARN);
+	w = coop_window_alloc(rac->mapping->host, file, GFP_NOFS | __GFP_NORETRY | __GFP_NOWARN);
 	if (!w) {
 		folio_unlock(folio); /* a reader will read it by itself */
 		return NULL;
 	}
 	w->fetch.index = folio->index;
 	room = min_t(u32, most, COOP_MAX_PAGES - w->fetch.index % COOP_MAX_PAGES);
-	if (window_join(w))
+	if (coop_window_join(w))
 		room = min_t(u32, room, UNIT_PAGES - w->fetch.index % UNIT_PAGES);
 	do {
 		folio_get(folio); /* readahead_folio() dropped its own */
 		w->left |= BIT_ULL(w->fetch.n_pages);
 		w->fetch.pages[w->fetch.n_pages++] = folio_page(folio, 0);
 	} while (w->fetch.n_pages < room && (folio = readahead_folio(rac)));
-	window_show(w);
+	coop_window_show(w);
 	return w;
 }
 
@@ -361,7 +362,7 @@ void coop_readahead(struct readahead_control *rac)
 		coop_count(&mount->stats, COOP_C_READAHEAD_PAGES, w->fetch.n_pages);
 		if (wait)
 			coop_window_get(w);
-		window_start(w);
+		coop_window_start(w);
 	}
 	coop_storage_push(mount->storage);
 	for (w = wait ? first : NULL; w; w = next) {
@@ -376,7 +377,7 @@ void coop_readahead(struct readahead_control *rac)
 /* Reads one folio from storage and waits. keep_locked: leaves the folio locked. */
 static int read_one(struct coop_file *file, struct folio *folio, bool keep_locked)
 {
-	struct coop_window *w = window_alloc(folio->mapping->host, file, GFP_NOFS);
+	struct coop_window *w = coop_window_alloc(folio->mapping->host, file, GFP_NOFS);
 	bool killed;
 	int err;
 
@@ -392,7 +393,7 @@ static int read_one(struct coop_file *file, struct folio *folio, bool keep_locke
 	folio_get(folio);
 	w->left = 1;
 	if (!keep_locked) /* its caller would go on to change the page */
-		window_show(w);
+		coop_window_show(w);
 	trace_coopfs_read(w);
 	coop_window_from_storage(w);
 	coop_storage_push(w->mount->storage);

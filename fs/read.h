@@ -35,6 +35,7 @@ struct coop_window {
 	int error;       /* storage's first error */
 	enum coop_source slowest;
 	bool keep_locked; /* the waiter wants the folio locked */
+	bool for_peer;    /* counted in coop_mount.relays */
 	u64 begun_us;
 	struct work_struct work; /* the storage stage */
 	struct completion finished;
@@ -52,12 +53,22 @@ static inline u64 coop_now_us(void)
  */
 void coop_window_accept(struct coop_window *w, u64 good, enum coop_source from);
 /*
- * Which of the file's pages [index, index + count), count <= 64, are being read? Returns those for
- * which a load of this level may wait, as bits from 'index'. Read the folios after this: a page
- * that is not named any more has been unlocked.
+ * Which of the file's pages [index, index + count), count <= 64, are being read? As bits from
+ * 'index': returns those for which a load of this level may wait, and sets *reading to all. Read
+ * the folios after this: a page that is not named any more has been unlocked.
  */
-u64 coop_windows_coming(struct coop_inode *ci, u64 index, u32 count, u32 level);
+u64 coop_windows_coming(struct coop_inode *ci, u64 index, u32 count, u32 level, u64 *reading);
 void coop_window_fail(struct coop_window *w, u64 pages, int error);
+
+/*
+ * The steps to a window, in this order: alloc; index, pages and 'left' (locked folios, a reference
+ * each); join, which takes this node's role from the index, true if it has one; show to serves;
+ * start. Start hands the first reference to the stage that it starts; coop_storage_push() follows.
+ */
+struct coop_window *coop_window_alloc(struct inode *inode, struct coop_file *file, gfp_t gfp);
+bool coop_window_join(struct coop_window *w);
+void coop_window_show(struct coop_window *w);
+void coop_window_start(struct coop_window *w);
 struct coop_window *coop_window_get(struct coop_window *w);
 /* The last put frees the window, which must have no page left. Any context that may sleep. */
 void coop_window_put(struct coop_window *w);
@@ -67,5 +78,22 @@ void coop_window_put(struct coop_window *w);
  * windows of one readahead are sent together. Context: may sleep.
  */
 void coop_window_from_storage(struct coop_window *w);
+
+/* ---- relay.c: loads for peers ---- */
+struct coop_relay;
+
+/* Which pages a peer lacks, and its terms. */
+struct coop_relay_ask {
+	u64 version;
+	u64 index; /* a multiple of COOP_MAX_PAGES */
+	u64 pages; /* bit i: page index + i */
+	u32 level; /* of the peer's load; ours gets a smaller one */
+	u32 budget_us;
+};
+/* Starts to load absent pages in the background. NULL: it cannot. The node's worker calls it. */
+struct coop_relay *coop_relay_start(struct inode *inode, const struct coop_relay_ask *ask);
+/* Every page that can be loaded is in a window, or was. coop_node_settled() tells of it. */
+bool coop_relay_started(const struct coop_relay *relay);
+void coop_relay_put(struct coop_relay *relay);
 
 #endif /* COOP_FS_READ_H */

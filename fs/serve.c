@@ -11,7 +11,8 @@
  * lookup and again after the last byte was sent; code that changes content increments it
  * first. The COMMIT lists the pages only if 'change' did not move.
  *
- * A request may wait for pages that are being read here (read.c). Such a page is served under
+ * A request may wait for pages that are being read here (read.c), and want absent ones to be
+ * read for it (relay.c). Such a page is served under
  * the same rules from the moment when it is uptodate and unlocked. To fill a page is no change
  * of the content, so 'change' as read before the lookup stands for these pages, too.
  */
@@ -32,6 +33,8 @@ struct coop_served {
 	u32 level;
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
+	struct coop_relay *relay; /* NULL: none, or all its pages are in windows by now */
+	u64 relayed;              /* its pages, by ordinal */
 };
 
 static bool content_is(struct coop_inode *ci, u64 version, u64 *size)
@@ -83,19 +86,45 @@ static u64 take_pages(struct coop_served *served, u64 want, struct page **pages)
 	return have;
 }
 
-/* By ordinal: the pages that the request may wait for. */
-static u64 pages_coming(const struct coop_served *served)
+/* By ordinal: the pages that the request may wait for; in *reading all that are being read. */
+static u64 pages_coming(const struct coop_served *served, u64 *reading)
 {
 	struct coop_inode *ci = coop_i(served->inode);
 	u32 e, n, ordinal = 0;
-	u64 coming = 0;
+	u64 coming = 0, some;
 
+	*reading = 0;
 	for (e = 0; e < served->n_ext && ordinal < COOP_MAX_PAGES; e++, ordinal += n) {
 		n = min_t(u32, served->ext[e].count, COOP_MAX_PAGES - ordinal);
-		coming |= coop_windows_coming(ci, served->ext[e].index, n, served->level)
+		coming |= coop_windows_coming(ci, served->ext[e].index, n, served->level, &some)
 			  << ordinal;
+		*reading |= some << ordinal;
 	}
 	return coming;
+}
+
+/* Has absent pages loaded, by ordinal, if all lie in one unit. Returns those that will be. */
+static u64 relay(struct coop_served *served, const struct coop_ev *ev, u64 absent)
+{
+	struct coop_relay_ask ask = {.version = ev->version,
+				     .index = round_down(ev->ext[0].index, COOP_MAX_PAGES),
+				     .level = ev->level,
+				     .budget_us = ev->budget_us};
+	u32 e, i, ordinal = 0;
+
+	for (e = 0; e < ev->n_ext; e++) {
+		for (i = 0; i < ev->ext[e].count; i++, ordinal++) {
+			const u64 at = ev->ext[e].index + i - ask.index;
+
+			if (at >= COOP_MAX_PAGES || ordinal >= COOP_MAX_PAGES)
+				return 0;
+			if (absent & BIT_ULL(ordinal))
+				ask.pages |= BIT_ULL(at);
+		}
+	}
+	served->relay = coop_relay_start(served->inode, &ask);
+	served->relayed = served->relay ? absent : 0;
+	return served->relayed;
 }
 
 static void wait_begin(struct coop_served *served)
@@ -121,6 +150,7 @@ static struct coop_served *served_alloc(struct inode *inode, const struct coop_e
 	served->inode = inode;
 	served->version = ev->version;
 	served->waits = false;
+	served->relay = NULL;
 	served->level = ev->level;
 	served->n_ext = ev->n_ext;
 	memcpy(served->ext, ev->ext, sizeof(served->ext));
@@ -132,6 +162,7 @@ static void serve_lookup(void *host, const struct coop_ev *ev, struct coop_found
 	struct coop_mount *mount = host;
 	struct inode *inode = coop_ilookup(mount->sb, &ev->fid);
 	struct coop_served *served;
+	u64 reading = 0, absent;
 
 	if (!inode)
 		return;
@@ -152,10 +183,13 @@ static void serve_lookup(void *host, const struct coop_ev *ev, struct coop_found
 	if (ev->level) {
 		wait_begin(served);
 		/* Before the pages: one that arrives in between is taken below. */
-		found->coming = pages_coming(served) & ev->pages;
+		found->coming = pages_coming(served, &reading) & ev->pages;
 	}
 	found->have = take_pages(served, ev->pages, found->pages);
 	found->coming &= ~found->have;
+	absent = ev->pages & ~(found->have | reading);
+	if (ev->level && ev->load && absent)
+		found->coming |= relay(served, ev, absent);
 	if (!found->coming)
 		wait_end(served);
 	found->cookie = served;
@@ -166,7 +200,7 @@ static u64 serve_more(void *host, void *cookie, struct page **pages, u64 coming,
 {
 	struct coop_served *served = cookie;
 	struct coop_inode *ci = coop_i(served->inode);
-	u64 left, size;
+	u64 left, size, reading, relayed;
 
 	/* The recheck would find the same later. */
 	if (atomic64_read(&ci->change) != served->change ||
@@ -174,7 +208,9 @@ static u64 serve_more(void *host, void *cookie, struct page **pages, u64 coming,
 		wait_end(served);
 		return 0;
 	}
-	left = pages_coming(served) & coming;
+	/* First: what the relay has started is in a window, or has settled. */
+	relayed = served->relay && !coop_relay_started(served->relay) ? served->relayed : 0;
+	left = (pages_coming(served, &reading) | relayed) & coming;
 	*arrived = take_pages(served, coming, pages);
 	left &= ~*arrived;
 	if (!left)
@@ -214,6 +250,8 @@ static void serve_release(void *host, void *cookie, struct page **pages, u64 hav
 	if (!served)
 		return;
 	wait_end(served);
+	if (served->relay)
+		coop_relay_put(served->relay);
 	coop_iput_later(served->inode);
 	kfree(served);
 }

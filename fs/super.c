@@ -466,6 +466,9 @@ static void quiesce(struct coop_mount *m)
 	if (m->proc)
 		coop_proc_remove(m->proc);
 	coop_leases_close(m);
+	/* Pairs with the barrier in coop_relay_start(), which counts itself first. */
+	WRITE_ONCE(m->ending, true);
+	smp_mb();
 	/*
 	 * No task waits for an answer any more: only readahead and CLOSE are under way. An absent
 	 * server must not block the umount, so abort the calls. Abort again, because a page that

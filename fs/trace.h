@@ -5,7 +5,8 @@
  * A read is a window (coopfs_read), the pages that peers delivered for it
  * (coopfs_fetch_done), and those from storage (coopfs_storage_read). coopfs_serve
  * is the other side: the pages that a peer asked for, those that this node held, and
- * those on their way that the request waits for; coopfs_serve_more (ib/trace.h) follows.
+ * those on their way that the request waits for. coopfs_relay shows which of these this
+ * node loads for the peer, and coopfs_serve_more (ib/trace.h) what came.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM coopfs
@@ -123,6 +124,32 @@ TRACE_EVENT(coopfs_serve,
 		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->version,
 		  __entry->index, __entry->asked, __entry->have, __entry->coming, __entry->level,
 		  __entry->serve)
+);
+
+TRACE_EVENT(coopfs_relay,
+	TP_PROTO(const struct inode *inode, const struct coop_relay_ask *ask, u64 loads),
+	TP_ARGS(inode, ask, loads),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(u64, ino)
+		__field(u64, version)
+		__field(u64, index)
+		__field(u64, asked)
+		__field(u64, loads)
+		__field(u32, level)
+	),
+	TP_fast_assign(
+		__entry->dev = inode->i_sb->s_dev;
+		__entry->ino = inode->i_ino;
+		__entry->version = ask->version;
+		__entry->index = ask->index;
+		__entry->asked = ask->pages;
+		__entry->loads = loads;
+		__entry->level = ask->level;
+	),
+	TP_printk("dev=%u:%u ino=%llu version=0x%llx index=%llu asked=0x%llx loads=0x%llx level=0x%x",
+		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->version,
+		  __entry->index, __entry->asked, __entry->loads, __entry->level)
 );
 
 /* clang-format on */
