@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "rpc/storage/message.h"
 #include "userland/client/page_store.hpp"
 
 namespace coop::client
@@ -23,7 +24,7 @@ struct fetch_sources {
 	std::vector<std::uint32_t> openers; // may have the pages
 	// Asked first, in this order: they load what they lack, or let us wait for it, if 'level'
 	// is that of our load. 0 stands for none.
-	std::uint32_t parents[2] = {};
+	std::uint32_t parents[COOP_ST_HOLDERS_MAX] = {};
 	std::uint32_t level = 0;
 	bool load = false;           // parents shall load what they lack
 	bool relay = false;          // a load for a peer that waits

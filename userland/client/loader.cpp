@@ -56,6 +56,7 @@ struct loader::request {
 	std::vector<claimed> parts;
 	std::vector<iovec> dest;
 	std::uint64_t offset = 0, length = 0;
+	bool insist = false;
 };
 
 loader::loader(page_store &store, fetcher *f, storage &s, const membership *m,
@@ -85,7 +86,8 @@ void loader::settled(std::uint64_t pages)
 std::shared_ptr<loader::job> loader::load(const content &c, std::vector<claimed> what,
 					  bool ask_peers)
 {
-	auto j = std::make_shared<job>(c);
+	auto j = std::make_shared<job>(c, fetcher_ != nullptr && membership_ != nullptr &&
+						  membership_->place(c.key, 0).member);
 	for (const claimed &part : what)
 		under_way_.fetch_add(static_cast<std::uint64_t>(std::popcount(part.pages)));
 	if (fetcher_ == nullptr || !ask_peers)
@@ -101,25 +103,33 @@ void loader::load(const std::shared_ptr<job> &j, const content &c, std::vector<c
 	std::vector<claimed> rest;
 	for (claimed &part : what) {
 		const fetch_sources from = sources(c, part.pin->index(), most);
-		std::uint64_t left = part.pages, refused = 0;
-		while (left != 0) {
-			const std::uint64_t pages = take_fetch(left);
-			auto asked = std::make_shared<claimed>(claimed{part.pin.clone(), pages});
-			const int err =
-				fetcher_->fetch(c.key, c.size, part.pin.clone(), pages, from,
-						[this, j, asked](const fetch_outcome &o) {
-							fetched(j, *asked, o);
-						});
-			if (err != 0)
-				refused |= pages;
-		}
-		if (refused != 0)
+		if (const std::uint64_t refused = ask(j, part, from, false); refused != 0)
 			rest.push_back({std::move(part.pin), refused});
 	}
 	from_storage(j, std::move(rest));
 }
 
-void loader::fetched(const std::shared_ptr<job> &j, claimed &asked, const fetch_outcome &o)
+// Returns the pages for which no fetch has begun.
+std::uint64_t loader::ask(const std::shared_ptr<job> &j, const claimed &part,
+			  const fetch_sources &from, bool redirected)
+{
+	std::uint64_t left = part.pages, refused = 0;
+	while (left != 0) {
+		const std::uint64_t pages = take_fetch(left);
+		auto asked = std::make_shared<claimed>(claimed{part.pin.clone(), pages});
+		const int err =
+			fetcher_->fetch(j->key, j->size, part.pin.clone(), pages, from,
+					[this, j, asked, redirected](const fetch_outcome &o) {
+						fetched(j, *asked, o, redirected);
+					});
+		if (err != 0)
+			refused |= pages;
+	}
+	return refused;
+}
+
+void loader::fetched(const std::shared_ptr<job> &j, claimed &asked, const fetch_outcome &o,
+		     bool redirected)
 {
 	const std::uint64_t good = o.good & asked.pages, missing = asked.pages & ~good;
 	if (missing != 0) {
@@ -127,10 +137,32 @@ void loader::fetched(const std::shared_ptr<job> &j, claimed &asked, const fetch_
 					  std::memory_order_relaxed);
 		std::vector<claimed> again;
 		again.push_back({asked.pin.clone(), missing});
-		from_storage(j, std::move(again));
+		from_storage(j, std::move(again), redirected);
 	}
 	asked.pin = block_ref();
 	settled(static_cast<std::uint64_t>(std::popcount(good)));
+}
+
+// Storage has sent the bytes to these nodes before, and has sent none now.
+void loader::redirected(const std::shared_ptr<job> &j, request &r,
+			const std::vector<std::uint32_t> &holders)
+{
+	fetch_sources from;
+	std::copy_n(holders.begin(), std::min(holders.size(), std::size(from.parents)),
+		    from.parents);
+	from.level = COOP_LEVEL_REDIRECTED;
+	from.relay = j->relay;
+	from.budget_us = wait_us_;
+	std::vector<claimed> rest;
+	for (claimed &part : r.parts) {
+		// No longer at storage: who waited for that must not wait for this.
+		part.pin->at_storage(part.pages, false);
+		redirected_pages_.fetch_add(static_cast<std::uint64_t>(std::popcount(part.pages)),
+					    std::memory_order_relaxed);
+		if (const std::uint64_t refused = ask(j, part, from, true); refused != 0)
+			rest.push_back({std::move(part.pin), refused});
+	}
+	from_storage(j, std::move(rest), true);
 }
 
 fetch_sources loader::sources(const content &c, std::uint64_t block, const limits &most) const
@@ -145,7 +177,7 @@ fetch_sources loader::sources(const content &c, std::uint64_t block, const limit
 		// The last one opened the file first, so it has probably read most of it.
 		from.openers = {from.openers.back(), from.openers.front()};
 	}
-	std::copy_n(place.parents, 2, from.parents);
+	std::copy_n(place.parents, std::size(place.parents), from.parents);
 	from.level = std::min(place.level, most.level);
 	from.load = true;
 	from.relay = most.relay;
@@ -181,10 +213,11 @@ void loader::relay(const wanted_pages &w)
 	under_way_.fetch_add(n);
 	std::vector<claimed> what;
 	what.push_back({std::move(pin), pages});
-	load(std::make_shared<job>(*c), *c, std::move(what), most);
+	load(std::make_shared<job>(*c, membership_->place(c->key, 0).member, true), *c,
+	     std::move(what), most);
 }
 
-void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> what)
+void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> what, bool insist)
 {
 	const unsigned shift = store_.page_shift();
 	const std::uint64_t page_bytes = std::uint64_t{1} << shift;
@@ -196,7 +229,10 @@ void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> wh
 			while (piece.count != 0) {
 				const std::uint64_t at = (part.pin->index() * 64 + piece.first)
 							 << shift;
-				if (r && (r->offset + r->length != at ||
+				// Storage names nodes for a request as a whole.
+				const bool other = j->member && r &&
+						   r->parts.back().pin.get() != part.pin.get();
+				if (r && (r->offset + r->length != at || other ||
 					  r->length + page_bytes > max_storage_read)) {
 					send(j, std::move(r));
 					r = nullptr;
@@ -204,6 +240,7 @@ void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> wh
 				if (!r) {
 					r = std::make_shared<request>();
 					r->offset = at;
+					r->insist = insist;
 				}
 				const auto room = static_cast<unsigned>(std::max<std::uint64_t>(
 					(max_storage_read - r->length) >> shift, 1));
@@ -231,24 +268,33 @@ void loader::send(const std::shared_ptr<job> &j, std::shared_ptr<request> r)
 	for (const claimed &part : r->parts)
 		part.pin->at_storage(part.pages, true);
 	const std::uint64_t offset = r->offset;
-	storage_.read(j->fh, j->open_id, offset, std::move(dest), j->key.version,
-		      [this, j, r = std::move(r)](const storage::read_result &result) {
-			      finish(*j, *r, result);
-		      });
+	const bool insist = r->insist;
+	auto done = [this, j, r = std::move(r)](const storage::read_result &result) {
+		if (result.err == 0 && !result.holders.empty())
+			redirected(j, *r, result.holders);
+		else
+			finish(j, *r, result);
+	};
+	if (j->member)
+		storage_.read_shared(j->fh, j->open_id, offset, std::move(dest), j->key.version,
+				     insist, std::move(done));
+	else
+		storage_.read(j->fh, j->open_id, offset, std::move(dest), j->key.version,
+			      std::move(done));
 }
 
-void loader::finish(job &j, request &r, const storage::read_result &result)
+void loader::finish(const std::shared_ptr<job> &j, request &r, const storage::read_result &result)
 {
 	int err = result.err;
 	// A version has one size: if storage returns less, it is at another version.
 	if (err == 0 && result.bytes != r.length)
 		err = -ESTALE;
 	if (err != 0)
-		j.fail(err);
+		j->fail(err);
 	std::uint64_t all = 0;
 	for (claimed &part : r.parts) {
 		if (err == 0) {
-			zero_tail(*part.pin, part.pages, j.size, store_.page_shift());
+			zero_tail(*part.pin, part.pages, j->size, store_.page_shift());
 			part.pin->publish(part.pages, origin::storage);
 		} else {
 			part.pin->abandon(part.pages);

@@ -4,7 +4,8 @@
 //
 // In a file's forest the peers asked first are this node's parents, which load what they lack. A
 // root asks a few nodes that opened the file before, since they may have read it long ago, and then
-// storage.
+// storage. Storage may name nodes to which it has sent the bytes; they are asked, and then storage
+// again, which then sends them.
 //
 // Ownership: the caller of load() has claimed the pages. From then on the load owns them; every
 // page ends published or abandoned, exactly once, whatever fails. A reader that finds a page
@@ -54,6 +55,11 @@ public:
 	{
 		return relayed_pages_.load(std::memory_order_relaxed);
 	}
+	// Pages for which storage named nodes.
+	std::uint64_t redirected_pages() const
+	{
+		return redirected_pages_.load(std::memory_order_relaxed);
+	}
 	// Pages requested from peers and delivered by storage.
 	std::uint64_t fallback_pages() const
 	{
@@ -65,6 +71,7 @@ public:
 	{
 		fallback_pages_.store(0, std::memory_order_relaxed);
 		relayed_pages_.store(0, std::memory_order_relaxed);
+		redirected_pages_.store(0, std::memory_order_relaxed);
 	}
 
 private:
@@ -78,10 +85,17 @@ private:
 	void load(const std::shared_ptr<job> &, const content &, std::vector<claimed> what,
 		  const limits &);
 	fetch_sources sources(const content &, std::uint64_t block, const limits &) const;
-	void fetched(const std::shared_ptr<job> &, claimed &, const fetch_outcome &);
-	void from_storage(const std::shared_ptr<job> &, std::vector<claimed> what);
+	std::uint64_t ask(const std::shared_ptr<job> &, const claimed &, const fetch_sources &,
+			  bool redirected);
+	void fetched(const std::shared_ptr<job> &, claimed &, const fetch_outcome &,
+		     bool redirected);
+	void redirected(const std::shared_ptr<job> &, request &,
+			const std::vector<std::uint32_t> &holders);
+	// insist: it shall not name nodes.
+	void from_storage(const std::shared_ptr<job> &, std::vector<claimed> what,
+			  bool insist = false);
 	void send(const std::shared_ptr<job> &, std::shared_ptr<request>);
-	void finish(job &, request &, const storage::read_result &);
+	void finish(const std::shared_ptr<job> &, request &, const storage::read_result &);
 	void settled(std::uint64_t pages);
 
 	page_store &store_;
@@ -89,7 +103,8 @@ private:
 	storage &storage_;
 	const membership *const membership_;
 	const std::uint32_t wait_us_; // most time that a load waits for its parents
-	std::atomic<std::uint64_t> fallback_pages_{0}, relayed_pages_{0}, under_way_{0};
+	std::atomic<std::uint64_t> fallback_pages_{0}, relayed_pages_{0}, redirected_pages_{0},
+		under_way_{0};
 	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero
 	std::condition_variable idle_;
 };
@@ -97,7 +112,15 @@ private:
 class loader::job
 {
 public:
-	explicit job(const content &c) : key(c.key), size(c.size), fh(c.fh), open_id(c.open_id) {}
+	job(const content &c, bool member, bool relay = false) :
+		key(c.key),
+		size(c.size),
+		fh(c.fh),
+		open_id(c.open_id),
+		member(member),
+		relay(relay)
+	{
+	}
 	int error() const { return error_.load(std::memory_order_acquire); }
 	void fail(int err)
 	{
@@ -110,6 +133,8 @@ public:
 	const std::uint64_t size;
 	const handle fh;
 	const std::uint64_t open_id;
+	const bool member; // of the file's forest: storage may name nodes
+	const bool relay;  // for a peer that waits
 
 private:
 	std::atomic<int> error_{0};

@@ -365,6 +365,7 @@ reader_stats reader_impl::stats() const
 	}
 	s.peer_fallback_pages = loader_.fallback_pages();
 	s.relayed_pages = loader_.relayed_pages();
+	s.redirected_pages = loader_.redirected_pages();
 	s.readahead_pages = readahead_started_.load(std::memory_order_relaxed);
 	s.stale_reads = stale_.load(std::memory_order_relaxed);
 	s.errors = errors_.load(std::memory_order_relaxed);

@@ -33,6 +33,7 @@ struct reader_stats {
 	source_stats by[3];                // enum source
 	std::uint64_t peer_fallback_pages; // requested from peers, delivered by storage
 	std::uint64_t relayed_pages;       // loaded for peers that waited
+	std::uint64_t redirected_pages;    // for which storage named nodes in place of bytes
 	std::uint64_t readahead_pages, stale_reads, errors;
 };
 

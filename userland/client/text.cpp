@@ -160,6 +160,7 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 	const counter reads[] = {
 		{"peer_fallback_pages", rs.peer_fallback_pages},
 		{"relayed_pages", rs.relayed_pages},
+		{"redirected_pages", rs.redirected_pages},
 		{"readahead_pages", rs.readahead_pages},
 		{"stale_reads", rs.stale_reads},
 		{"errors", rs.errors},

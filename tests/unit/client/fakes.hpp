@@ -73,6 +73,7 @@ public:
 	std::atomic<int> fail{0};          // error of all later reads
 	std::atomic<int> fail_next{0};     // so many later reads fail with -EIO
 	std::atomic<std::uint64_t> reads{0}, bytes{0}, largest{0};
+	std::vector<std::uint32_t> holders; // named to shared reads that do not insist
 	std::atomic<std::uint32_t> held{0}; // reads that wait for release()
 
 	explicit fake_storage(unsigned seed = 1) : rng_(seed), thread_([this] { run(); }) {}
@@ -120,6 +121,18 @@ public:
 			held++;
 		}
 		changed_.notify_all();
+	}
+
+	void read_shared(const handle &fh, std::uint64_t open_id, std::uint64_t offset,
+			 std::vector<iovec> dest, std::uint64_t version, bool insist,
+			 std::function<void(const read_result &)> done) override
+	{
+		if (insist || holders.empty())
+			return read(fh, open_id, offset, std::move(dest), version, std::move(done));
+		read_result r{};
+		r.version = version;
+		r.holders = holders;
+		done(r);
 	}
 
 	traffic stats() const override { return {0, bytes, bytes, reads, 0, true}; }

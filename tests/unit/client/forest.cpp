@@ -360,6 +360,33 @@ TEST(Loader, RelaysWithASmallerLevelThanItsPeer)
 	EXPECT_FALSE(t.store->find(t.c->key, 2)) << "no level is left";
 }
 
+TEST(Loader, AsksTheNodesThatStorageNamesAndThenInsists)
+{
+	loading t;
+	t.members.on_roles(roles_of(*t.c, 0, 8)); // a root
+	t.disk.holders = {21, 22};
+	const block_ref b = t.store->get(t.c->key, 0, t.c->size);
+	std::vector<claimed> what;
+	what.push_back({b.clone(), t.l.claim(*t.c, *b, all)});
+	t.l.load(*t.c, std::move(what), true);
+	std::uint64_t good = 0xff;
+	t.peers.deliver = [&](const content_key &, std::uint64_t, std::uint64_t p) {
+		if (t.peers.last.parents[0] != 21)
+			return std::uint64_t{0};
+		EXPECT_EQ(b->awaitable(COOP_LEVEL_REDIRECTED), 0u);
+		return p & good;
+	};
+	const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+	while (b->loading() != 0 && std::chrono::steady_clock::now() < until)
+		t.peers.tend();
+	EXPECT_EQ(b->valid(), all);
+	EXPECT_EQ(t.peers.last.parents[1], 22u);
+	EXPECT_EQ(t.peers.last.level, std::uint32_t{COOP_LEVEL_REDIRECTED});
+	EXPECT_FALSE(t.peers.last.load);
+	EXPECT_EQ(t.l.redirected_pages(), 64u);
+	EXPECT_EQ(t.disk.bytes, 56 * page) << "what they did not have";
+}
+
 TEST(Loader, TellsWhenItIsAtStorage)
 {
 	loading t;
