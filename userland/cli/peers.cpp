@@ -7,8 +7,8 @@
 
 #include "userland/cli/commands.hpp"
 #include "userland/cli/control.hpp"
+#include "userland/cli/documents.hpp"
 #include "userland/cli/format.hpp"
-#include "userland/cli/json.hpp"
 #include "userland/cli/mounts.hpp"
 
 namespace coop::cli
@@ -44,21 +44,6 @@ result<done> introduce(const mount_entry &a, const mount_entry &b)
 	return write_control(b.mountpoint, "ibaddr", *of_a + "\n");
 }
 
-// "gid=... qpn=..." -> {"gid": "...", ...}, as written.
-nlohmann::ordered_json address_json(const std::string &line)
-{
-	nlohmann::ordered_json out = nlohmann::ordered_json::object();
-	std::size_t at = 0;
-	while (at < line.size()) {
-		const auto end = std::min(line.find(' ', at), line.size());
-		const auto eq = line.find('=', at);
-		if (eq < end)
-			out[line.substr(at, eq - at)] = line.substr(eq + 1, end - eq - 1);
-		at = end + 1;
-	}
-	return out;
-}
-
 int list(const mount_entry &mount, bool json)
 {
 	const auto self = own_address(mount);
@@ -68,11 +53,7 @@ int list(const mount_entry &mount, bool json)
 	if (!peers)
 		return report(peers.error());
 	if (json) {
-		const nlohmann::ordered_json j = {{"mountpoint", mount.mountpoint},
-						  {"source", mount.source},
-						  {"self", address_json(*self)},
-						  {"peers", to_json(*peers)}};
-		std::printf("%s\n", dump(j, 2).c_str());
+		std::printf("%s\n", peers_document(mount, *self, *peers).c_str());
 	} else {
 		std::printf("%s  (%s)\nself  %s\n\n%s", printable(mount.mountpoint).c_str(),
 			    printable(mount.source).c_str(), printable(*self).c_str(),

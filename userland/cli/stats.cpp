@@ -9,8 +9,8 @@
 
 #include "userland/cli/commands.hpp"
 #include "userland/cli/control.hpp"
+#include "userland/cli/documents.hpp"
 #include "userland/cli/format.hpp"
-#include "userland/cli/json.hpp"
 #include "userland/cli/mounts.hpp"
 
 namespace coop::cli
@@ -22,12 +22,7 @@ namespace
 void print(const mount_entry &mount, const mount_stats &stats, bool json, double seconds)
 {
 	if (json) {
-		nlohmann::ordered_json j = {{"mountpoint", mount.mountpoint},
-					    {"source", mount.source}};
-		if (seconds > 0)
-			j["seconds"] = seconds;
-		j.update(to_json(stats));
-		std::printf("%s\n", dump(j, seconds > 0 ? -1 : 2).c_str());
+		std::printf("%s\n", stats_document(mount, stats, seconds).c_str());
 	} else {
 		std::printf("%s  (%s)", printable(mount.mountpoint).c_str(),
 			    printable(mount.source).c_str());

@@ -17,8 +17,8 @@
 
 #include "userland/cli/commands.hpp"
 #include "userland/cli/control.hpp"
+#include "userland/cli/documents.hpp"
 #include "userland/cli/frame.hpp"
-#include "userland/cli/json.hpp"
 #include "userland/cli/mounts.hpp"
 
 namespace coop::cli
@@ -199,24 +199,6 @@ int watch(looker &look, double interval_s)
 	return exit_ok;
 }
 
-nlohmann::ordered_json view_json(const mount_view &v)
-{
-	nlohmann::ordered_json rates = nlohmann::ordered_json::object();
-	for (std::size_t i = 0; i < source_name.size(); i++)
-		rates[source_name[i]] =
-			v.seconds > 0 ? static_cast<double>(v.recent.sources[i].bytes) / v.seconds
-				      : 0.0;
-	nlohmann::ordered_json j = {{"mountpoint", v.mount.mountpoint},
-				    {"source", v.mount.source},
-				    {"error", v.error.empty() ? nlohmann::ordered_json(nullptr)
-							      : nlohmann::ordered_json(v.error)},
-				    {"seconds", v.seconds},
-				    {"bytes_per_second", rates},
-				    {"peers", to_json(v.peers)}};
-	j.update(to_json(v.total));
-	return j;
-}
-
 int print_once(looker &look, const top_request &r)
 {
 	const auto first = look.look();
@@ -226,10 +208,7 @@ int print_once(looker &look, const top_request &r)
 	std::this_thread::sleep_for(std::chrono::duration<double>(r.interval_s));
 	const auto failed = look.look();
 	if (r.json) {
-		nlohmann::ordered_json all = nlohmann::ordered_json::array();
-		for (const auto &v : look.views())
-			all.push_back(view_json(v));
-		std::printf("%s\n", dump({{"mounts", all}}, 2).c_str());
+		std::printf("%s\n", top_document(look.views()).c_str());
 	} else {
 		winsize w{};
 		const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0;
