@@ -9,7 +9,8 @@
 // connection's descriptor under the same number.
 #pragma once
 
-#include <asio.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
 #include <mutex>

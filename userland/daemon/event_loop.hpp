@@ -17,7 +17,9 @@
 #pragma once
 
 #include <array>
-#include <asio.hpp>
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>

@@ -7,7 +7,8 @@
 // how many run.
 #pragma once
 
-#include <asio.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/steady_timer.hpp>
 #include <list>
 #include <memory>
 #include <set>
