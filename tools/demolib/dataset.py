@@ -15,6 +15,7 @@ import sys
 from children import follow_parent
 from failure import Failure
 
+TREE = "tree"
 LARGE = "large.bin"
 PAGE = 4096
 HELPER = os.path.join(os.path.dirname(os.path.realpath(__file__)), "readtree.py")
@@ -28,13 +29,30 @@ def available_memory():
     return 0
 
 
-def describe(root):
-    """{relative path: [size, digest]} of files and links, by a process of its own."""
-    child = subprocess.run([sys.executable, HELPER, "sum", root], stdout=subprocess.PIPE,
-                           preexec_fn=follow_parent(), check=False)
-    if child.returncode != 0:
-        raise Failure(f"taking checksums of {root} failed")
-    return json.loads(child.stdout)
+class Description:
+    """{relative path: [size, digest]} of files and links, taken by a process of its own. Several can
+    be at work; leaving the context ends it."""
+
+    def __init__(self, root, below="."):
+        """below: describes only this entry of root."""
+        self._root = root
+        self._child = subprocess.Popen([sys.executable, HELPER, "sum", root, below], stdout=subprocess.PIPE,
+                                       start_new_session=True, preexec_fn=follow_parent())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self._child.poll() is None:
+            self._child.kill()
+            self._child.wait()
+        self._child.stdout.close()
+
+    def result(self):
+        text, _ = self._child.communicate()
+        if self._child.returncode != 0:
+            raise Failure(f"taking checksums of {self._root} failed")
+        return json.loads(text)
 
 
 class Dataset:
@@ -42,15 +60,17 @@ class Dataset:
         self.path = path
         self._copy(tree)
         self._check_room(large_bytes, nodes)
-        self._make_large(large_bytes)
-        self.manifest = describe(path)
+        with Description(path, TREE) as tree:
+            self._make_large(large_bytes)
+            with Description(path, LARGE) as large:
+                self.manifest = {**tree.result(), **large.result()}
         sizes = [size for size, _ in self.manifest.values()]
         self.files = len(sizes)
         self.bytes = sum(sizes)
         self.large_bytes = large_bytes
 
     def _copy(self, tree):
-        target = os.path.join(self.path, "tree")
+        target = os.path.join(self.path, TREE)
         copied = subprocess.run(["cp", "-a", "--reflink=auto", tree + "/.", target],
                                 stdin=subprocess.DEVNULL, preexec_fn=follow_parent(), check=False)
         if copied.returncode != 0:
@@ -58,7 +78,7 @@ class Dataset:
 
     def _check_room(self, large_bytes, nodes):
         pages = large_bytes // PAGE
-        for where, _, files in os.walk(os.path.join(self.path, "tree")):
+        for where, _, files in os.walk(os.path.join(self.path, TREE)):
             pages += sum(-(-os.lstat(os.path.join(where, f)).st_size // PAGE) + 1 for f in files)
         # Every node is to keep all of it, with room for the last block of each file and for eviction's slack.
         self.cache_bytes = (pages * PAGE * 5 // 4 + (64 << 20)) >> 20 << 20

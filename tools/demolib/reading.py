@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""The two passes over a node: read everything, timed; then compare, untimed.
+"""Reading a node, timed; and then comparing what all nodes have read, untimed.
 
-Comparing comes second and in a process of its own, so that no hashing is in the
-time of reading. It sees what the read pass brought: the kernel keeps those pages.
+Comparing comes last and in processes of its own, one a node, so that no hashing is in
+the time of reading. It sees what the read pass brought: the kernel keeps those pages.
 """
+import contextlib
 import json
 import subprocess
 import sys
 import time
 
 from children import follow_parent
-from dataset import HELPER, describe
+from dataset import HELPER, Description
 from failure import Failure
 from report import human
 
@@ -78,9 +79,14 @@ def read_pass(node, data, report):
             "bytes_storage": sources["storage"], "seconds": round(result["seconds"], 3)}
 
 
-def verify_pass(node, data):
-    """What differs between the mount and the source, as sentences."""
-    seen = describe(node.mountpoint)
+def verify(nodes, data):
+    """For each node what differs between its mount and the source, as sentences."""
+    with contextlib.ExitStack() as ends:
+        seen = [ends.enter_context(Description(node.mountpoint)) for node in nodes]
+        return [differences(data, each.result()) for each in seen]
+
+
+def differences(data, seen):
     out = [f"{name} is missing" for name in data.manifest.keys() - seen.keys()]
     out += [f"{name} is not in the source" for name in seen.keys() - data.manifest.keys()]
     out += [f"{name} differs" for name in data.manifest.keys() & seen.keys() if data.manifest[name] != seen[name]]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Reads a tree, as a process of its own, so that neither pass disturbs who measures.
 
-    readtree.py read ROOT    reads every file in order; prints {"bytes", "seconds"}
-    readtree.py sum ROOT     prints {relative path: [size, BLAKE2b digest]}
+    readtree.py read ROOT         reads every file in order; prints {"bytes", "seconds"}
+    readtree.py sum ROOT BELOW    prints {path relative to ROOT: [size, BLAKE2b digest]} of what
+                                  is BELOW: an entry of ROOT, or "."
 
 A symbolic link is its text: it is not followed, and has the size 0.
 """
@@ -15,13 +16,16 @@ import time
 CHUNK = 1 << 20
 
 
-def entries(root):
-    for where, dirs, files in os.walk(root, onerror=raise_error):
+def entries(top):
+    """Paths of the files and links below top, or top itself if it is a file."""
+    if os.path.isfile(top):
+        yield top
+        return
+    for where, dirs, files in os.walk(top, onerror=raise_error):
         dirs.sort()
         links = [d for d in dirs if os.path.islink(os.path.join(where, d))]
         for name in sorted(files + links):
-            path = os.path.join(where, name)
-            yield os.path.relpath(path, root), path
+            yield os.path.join(where, name)
 
 
 def raise_error(error):
@@ -44,7 +48,7 @@ def read_tree(root):
     buffer = bytearray(CHUNK)
     started = time.monotonic()
     total = 0
-    for _, path in entries(root):
+    for path in entries(root):
         if os.path.islink(path):
             os.readlink(path)
         else:
@@ -52,10 +56,11 @@ def read_tree(root):
     return {"bytes": total, "seconds": time.monotonic() - started}
 
 
-def sum_tree(root):
+def sum_tree(root, below):
     buffer = memoryview(bytearray(CHUNK))
     out = {}
-    for name, path in entries(root):
+    for path in entries(os.path.join(root, below)):
+        name = os.path.relpath(path, root)
         if os.path.islink(path):
             out[name] = [0, "-> " + os.readlink(path)]
             continue
@@ -66,4 +71,4 @@ def sum_tree(root):
 
 
 if __name__ == "__main__":
-    json.dump({"read": read_tree, "sum": sum_tree}[sys.argv[1]](sys.argv[2]), sys.stdout)
+    json.dump({"read": read_tree, "sum": sum_tree}[sys.argv[1]](*sys.argv[2:]), sys.stdout)

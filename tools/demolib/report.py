@@ -11,7 +11,7 @@ SOURCES = ("buffer", "peer", "storage")
 COLOR = {"buffer": "#7a8aa0", "peer": "#2a9d6f", "storage": "#e08a2e"}
 LABEL = {"buffer": "own buffer", "peer": "peers", "storage": "storage"}
 STEPS = 120  # about so many on the time axis
-GAP_S = 0.25  # between two nodes on the time axis: what happens there is comparing, not reading
+GAP_S = 0.25  # between two nodes on the time axis, to tell them apart
 
 
 def human(count):
@@ -163,7 +163,7 @@ unset label
 
 set lmargin at screen 0.455; set rmargin at screen 0.975
 set title "Throughput while reading" offset 0,0.9
-set xlabel "seconds of reading (checksum passes in between left out)" textcolor rgb "#333333"
+set xlabel "seconds of reading" textcolor rgb "#333333"
 set ylabel "MiB/s"
 set xrange [0:{end * 1.01}]
 set xtics autofreq
