@@ -74,4 +74,22 @@ std::string top_document(const std::vector<mount_view> &views)
 	return dump({{"mounts", all}}, 2);
 }
 
+std::string forest_document(const forest_record &f)
+{
+	nlohmann::ordered_json colours = nlohmann::ordered_json::array();
+	for (std::uint32_t c = 0; c < f.colours.size(); c++) {
+		const auto &k = f.colours[c];
+		nlohmann::ordered_json one = {{"colour", c}, {"level", k.level}};
+		if (k.parent != "-")
+			one["parent"] = k.parent;
+		if (k.alternate != "-")
+			one["alternate"] = k.alternate;
+		one["children"] = forest_children(f, c);
+		colours.push_back(std::move(one));
+	}
+	const nlohmann::ordered_json j = {
+		{"members", f.members}, {"index", f.index}, {"colours", colours}};
+	return dump(j, 2);
+}
+
 } // namespace coop::cli

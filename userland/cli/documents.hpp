@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "userland/cli/control.hpp"
+#include "userland/cli/forest.hpp"
 #include "userland/cli/frame.hpp"
 #include "userland/cli/mounts.hpp"
 
@@ -19,6 +20,7 @@ std::string stats_document(const mount_entry &, const mount_stats &, double seco
 // self: the node's own address, as in the control file.
 std::string peers_document(const mount_entry &, const std::string &self,
 			   const std::vector<peer_record> &);
+std::string forest_document(const forest_record &);
 std::string top_document(const std::vector<mount_view> &);
 
 } // namespace coop::cli

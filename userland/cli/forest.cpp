@@ -90,6 +90,11 @@ std::map<std::string, std::vector<std::uint32_t>> trees(const forest_record &f)
 
 } // namespace
 
+std::vector<std::uint32_t> forest_children(const forest_record &f, std::uint32_t colour)
+{
+	return children(f, f.index, colour);
+}
+
 result<forest_record> parse_forest(std::string_view text)
 {
 	const failure odd{exit_failure, "the mount's attribute coopfs.forest has an unknown form"};
@@ -139,22 +144,6 @@ std::string forest_text(const forest_record &f)
 	for (const auto &[drawing, colours] : trees(f))
 		out += "\ncolours " + join(colours) + "\n" + drawing;
 	return out;
-}
-
-nlohmann::ordered_json to_json(const forest_record &f)
-{
-	nlohmann::ordered_json colours = nlohmann::ordered_json::array();
-	for (std::uint32_t c = 0; c < f.colours.size(); c++) {
-		const auto &k = f.colours[c];
-		nlohmann::ordered_json one = {{"colour", c}, {"level", k.level}};
-		if (k.parent != "-")
-			one["parent"] = k.parent;
-		if (k.alternate != "-")
-			one["alternate"] = k.alternate;
-		one["children"] = children(f, f.index, c);
-		colours.push_back(std::move(one));
-	}
-	return {{"members", f.members}, {"index", f.index}, {"colours", colours}};
 }
 
 } // namespace coop::cli

@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "userland/cli/result.hpp"
 
 namespace coop::cli
@@ -27,6 +25,7 @@ struct forest_record {
 result<forest_record> parse_forest(std::string_view text);
 // Lines for people: whom this node asks, and the trees.
 std::string forest_text(const forest_record &);
-nlohmann::ordered_json to_json(const forest_record &);
+// Numbers of the members that ask this node for the units of a colour.
+std::vector<std::uint32_t> forest_children(const forest_record &, std::uint32_t colour);
 
 } // namespace coop::cli

@@ -9,9 +9,9 @@
 #include <sys/xattr.h>
 
 #include "userland/cli/commands.hpp"
+#include "userland/cli/documents.hpp"
 #include "userland/cli/forest.hpp"
 #include "userland/cli/format.hpp"
-#include "userland/cli/json.hpp"
 
 namespace coop::cli
 {
@@ -34,7 +34,7 @@ int run_tree(const tree_request &r)
 	if (!forest)
 		return report(forest.error());
 	if (r.json)
-		std::printf("%s\n", dump(to_json(*forest), 2).c_str());
+		std::printf("%s\n", forest_document(*forest).c_str());
 	else
 		std::printf("%s: %s", printable(r.file).c_str(), forest_text(*forest).c_str());
 	return exit_ok;

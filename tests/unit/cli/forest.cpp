@@ -2,8 +2,10 @@
 // The drawing of a file's forest.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "rpc/storage/forest.h"
+#include "userland/cli/documents.hpp"
 #include "userland/cli/forest.hpp"
 
 namespace
@@ -34,7 +36,7 @@ TEST(forest, a_lone_node_has_none)
 	const auto f = parse_forest(attribute(1, 0));
 	ASSERT_TRUE(f);
 	EXPECT_THAT(forest_text(*f), HasSubstr("no other node"));
-	EXPECT_EQ(to_json(*f)["members"], 1);
+	EXPECT_EQ(nlohmann::json::parse(forest_document(*f))["members"], 1);
 }
 
 TEST(forest, a_few_nodes_are_drawn_whole)
@@ -46,11 +48,11 @@ TEST(forest, a_few_nodes_are_drawn_whole)
 	EXPECT_THAT(text, HasSubstr("\ncolours 1 4 7 10 13\n  1 (this node)\n    0\n    2\n"));
 	EXPECT_THAT(text, HasSubstr("\ncolours 0 3 6 9 12 15\n  0\n    1 (this node)\n    2\n"));
 	EXPECT_THAT(text, HasSubstr("storage"));
-	const auto j = to_json(*f);
+	const auto j = nlohmann::json::parse(forest_document(*f));
 	EXPECT_EQ(j["colours"].size(), 16u);
 	EXPECT_FALSE(j["colours"][1].contains("parent")) << "the root";
 	EXPECT_EQ(j["colours"][0]["parent"], "10.0.0.0");
-	EXPECT_EQ(j["colours"][1]["children"], nlohmann::ordered_json({0, 2}));
+	EXPECT_EQ(j["colours"][1]["children"], nlohmann::json({0, 2}));
 }
 
 TEST(forest, of_many_nodes_the_own_path_is_drawn)
