@@ -31,8 +31,9 @@ endfunction()
 if("ud" IN_LIST COOP_NET_TRANSPORTS)
 	coop_fuzz_plays(fuzz_net_ud)
 endif()
-if("fabric" IN_LIST COOP_NET_TRANSPORTS)
-	coop_fuzz_plays(fuzz_net_fabric fake_fabric.cpp)
+# The fake libfabric is that of a test.
+if("fabric" IN_LIST COOP_NET_TRANSPORTS AND GTest_FOUND)
+	coop_fuzz_plays(fuzz_net_fabric $<TARGET_OBJECTS:coop_fake_fabric>)
 endif()
 # The greeting between machines of shm.
 if("fabric" IN_LIST COOP_NET_TRANSPORTS)
