@@ -55,13 +55,16 @@ deps-optional-vm:
 deps-optional-programs:
 	@tools/install-deps programs || echo "check: PostgreSQL will not be run" >&2
 
-check: deps-build+run+check deps-optional-vm deps-optional-programs ## every test; ends with "N passed, N failed"
+check: deps-build+run+check deps-optional-vm deps-optional-programs ## every suite in its short form; ends with "N passed, N failed"
 	@tests/run
+
+check-long: deps-build+run+check deps-optional-vm deps-optional-programs ## every suite in its long form, and what takes minutes
+	@tests/run --long
 
 check-e2e: deps-optional-programs
 check-vm: deps-optional-vm
-check-%: deps-build+run+check ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm, long
-	@tests/run $*
+check-%: deps-build+run+check ## one suite of tests/run: unit, sim, fuzz, lint, kernel, e2e, vm (LONG=1: its long form)
+	@tests/run $(if $(LONG),--long) $*
 
 vm-programs: deps-build+check+vm $(B)/release/for-check vm-module
 	@$(BUILD) coopfsd coopfs-fuse coopfs ud_verbs coopnet net_conformance conformance-peer coop-pattern coop-fail-nth coop-posix coop-fsx coop-coherence coop-pin coop-between
@@ -199,4 +202,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint rooms checkpatch format bench bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
+.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint rooms checkpatch format bench bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean

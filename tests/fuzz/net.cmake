@@ -23,7 +23,7 @@ endif()
 # Whole machines of a transport, with an enemy on their fabric; over a naive core, and over the
 # library's own.
 function(coop_fuzz_plays name)
-	coop_fuzz(${name} SOURCES ${name}.cpp ${ARGN} net_random.cpp LIBS coop_net)
+	coop_fuzz(${name} LONG SOURCES ${name}.cpp ${ARGN} net_random.cpp LIBS coop_net)
 	coop_fuzz(${name}_core SOURCES ${name}.cpp ${ARGN} $<TARGET_OBJECTS:coop_net_alone>
 		  LIBS coop_net)
 	target_compile_definitions(${name}_core PRIVATE FUZZ_REAL_CORE)

@@ -13,12 +13,14 @@ the script declare what the guest needs:
   checks    off: the allocator checks nothing, for measurements
   machines  how many, on one switch: 10.9.0.1, 10.9.0.2 ... on eth0 (1, without network)
   deadline  seconds until the lab ends the machines (180)
-  short     tests that the short selection runs
+  short     tests that every check runs (tests/vm/run --short)
+  long      those that the long check runs besides (--long runs both)
 """
 import os
 import re
 
-KEYS = ("programs", "optional", "modules", "files", "memory", "cpus", "checks", "machines", "deadline", "short")
+KEYS = ("programs", "optional", "modules", "files", "memory", "cpus", "checks", "machines", "deadline", "short",
+        "long")
 BASE_MODULES = ["virtio_pci", "virtio_net"]
 
 
@@ -47,10 +49,14 @@ class Topic:
         self.modules = (BASE_MODULES if self.machines > 1 else []) + said["modules"]
         self.files = [re.sub(r"\$(\w+)", lambda m: variables[m[1]], f) for f in said["files"]]
         self.tests = re.findall(r"^test_(\w+)\(\)", text, re.M)
-        self.short = said["short"]
-        for name in self.short:
+        self.short = self.named("short", said)
+        self.long = self.short + self.named("long", said)
+
+    def named(self, key, said):
+        for name in said[key]:
             if name not in self.tests:
-                raise SystemExit(f"{path}: 'short' names no test: {name}")
+                raise SystemExit(f"{self.path}: '{key}' names no test: {name}")
+        return said[key]
 
 
 def load_all(guest_dir, variables):

@@ -8,7 +8,7 @@
 #: files $KO/coopfs.ko $KO/vm/coop_lab.ko
 #: memory 1536
 #: deadline 400
-#: short pinned
+#: long pinned
 
 server=127.0.0.1
 lab=/sys/module/coop_lab/parameters

@@ -6,7 +6,8 @@
 #: modules crc32_generic rdma_rxe ib_uverbs veth bridge fuse
 #: memory 1536
 #: deadline 300
-#: short both_ways removed_while_read device_removal
+#: short both_ways
+#: long removed_while_read device_removal
 
 server=10.77.0.1
 nodes="a b c"

@@ -8,7 +8,8 @@
 #: files $KO/coopfs.ko
 #: memory 1536
 #: deadline 400
-#: short mount both_ways with_fuse device_removal unload
+#: short mount both_ways unload
+#: long with_fuse device_removal
 
 server=10.77.0.1
 

@@ -13,7 +13,8 @@
 #: files $KO/coopfs.ko
 #: memory 1536
 #: deadline 900
-#: short worst_line daemon_returns peer_dies
+#: short worst_line
+#: long daemon_returns peer_dies
 
 server=127.0.0.1
 

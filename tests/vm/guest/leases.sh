@@ -6,7 +6,8 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic veth sch_netem
 #: files $KO/coopfs.ko
 #: deadline 600
-#: short warm changes
+#: short changes
+#: long warm
 
 server=127.0.0.1
 

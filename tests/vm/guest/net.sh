@@ -2,11 +2,13 @@
 # libcoop-net over Soft-RoCE devices: the conformance suite on both transports that use
 # devices, and coopnet between rxe0, rxe1 and soft RoCE v2 in user space.
 #
-#: programs net_conformance conformance-peer coopnet ip rdma
+#: programs coopnet ip rdma
+#: optional net_conformance conformance-peer
 #: modules crc32_generic rdma_rxe ib_uverbs rdma_ucm veth bridge
 #: memory 1536
 #: deadline 900
-#: short ud_between_devices fabric_between_devices ud_bulk
+#: short ud_between_devices
+#: long fabric_between_devices ud_bulk
 
 setup()
 {

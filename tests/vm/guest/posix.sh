@@ -7,7 +7,8 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic
 #: files $KO/coopfs.ko
 #: deadline 600
-#: short create rename readdir permission read_write truncate mmap direct close_to_open page_parts read_only
+#: short create rename read_write mmap direct close_to_open page_parts
+#: long readdir permission truncate read_only
 
 server=127.0.0.1
 

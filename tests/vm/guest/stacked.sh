@@ -7,7 +7,7 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic ib_core loop ext4 crc32c_generic nfsd nfsv4 overlay
 #: files $KO/coopfs.ko
 #: deadline 300
-#: short nfs
+#: long nfs
 
 server=127.0.0.1
 

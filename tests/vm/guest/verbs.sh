@@ -5,7 +5,7 @@
 #: programs ud_verbs ip rdma
 #: modules crc32_generic rdma_rxe ib_uverbs veth bridge
 #: memory 768
-#: short pages stop completion_queues preferred inline senders_told_apart soft_roce
+#: long pages stop completion_queues preferred inline senders_told_apart soft_roce
 
 setup()
 {
