@@ -77,7 +77,7 @@ struct coop_engine {
 	u32 note_mask, note_head, note_tail;
 	u64 refuse_at; /* when the next REFUSED is due at one per COOP_REFUSE_US */
 
-	struct coop_seg *segs;   /* COOP_MAX_SEGS: the array of the last TX */
+	struct coop_seg *segs;   /* the array of the last TX: fetch_depth, at least COOP_BATCH */
 	struct coop_msg *msg;    /* scratch of rx_ctrl */
 	struct coop_msg *msg_tx; /* scratch of next_tx */
 	u8 *ctrl;                /* COOP_CTRL_MAX: the message of the last TX */

@@ -61,10 +61,17 @@ static u32 power_of_two(u32 at_least)
 	return at_least < 2 ? 1 : 2u << coop_ilog2(at_least - 1);
 }
 
+/* Most segments of one posting. A fetch with more is never asked for; see coop_fetch_plan_for(). */
+static u32 depth_of(const struct coop_engine_cfg *cfg)
+{
+	return cfg->fetch_depth ? coop_min_u32(cfg->fetch_depth, COOP_MAX_SEGS) : COOP_MAX_SEGS;
+}
+
 static size_t lay_out(const struct coop_engine_cfg *cfg, void *mem, struct parts *p)
 {
 	struct carver c = {.base = mem};
 	u32 n = cfg->max_fetches + cfg->max_queued, slots = cfg->max_fetches;
+	size_t n_wr = (size_t)slots * depth_of(cfg);
 
 	p->n_fetch = n;
 	p->n_sets = power_of_two(cfg->max_serves);
@@ -72,9 +79,9 @@ static size_t lay_out(const struct coop_engine_cfg *cfg, void *mem, struct parts
 	p->engine = carve(&c, 1, sizeof(*p->engine));
 	p->fetch = carve(&c, n, sizeof(*p->fetch));
 	p->slot = carve(&c, slots, sizeof(*p->slot));
-	p->wr = carve(&c, (size_t)slots * COOP_MAX_SEGS, sizeof(*p->wr));
-	p->at = carve(&c, (size_t)slots * COOP_MAX_SEGS, sizeof(*p->at));
-	p->moves = carve(&c, (size_t)slots * COOP_MAX_SEGS, sizeof(*p->moves));
+	p->wr = carve(&c, n_wr, sizeof(*p->wr));
+	p->at = carve(&c, n_wr, sizeof(*p->at));
+	p->moves = carve(&c, n_wr, sizeof(*p->moves));
 	p->serve = carve(&c, cfg->max_serves, sizeof(*p->serve));
 	p->record = carve(&c, (size_t)p->n_sets * COOP_RECORD_WAYS, sizeof(*p->record));
 	p->peer = carve(&c, cfg->max_peers, sizeof(*p->peer));
@@ -94,7 +101,7 @@ static size_t lay_out(const struct coop_engine_cfg *cfg, void *mem, struct parts
 	p->serve_ev = carve(&c, cfg->max_serves, sizeof(u32));
 	p->peer_ev = carve(&c, cfg->max_peers, sizeof(u32));
 	p->note = carve(&c, p->n_notes, sizeof(*p->note));
-	p->segs = carve(&c, COOP_MAX_SEGS, sizeof(*p->segs));
+	p->segs = carve(&c, coop_max_u32(depth_of(cfg), COOP_BATCH), sizeof(*p->segs));
 	p->msg = carve(&c, 1, sizeof(*p->msg));
 	p->msg_tx = carve(&c, 1, sizeof(*p->msg_tx));
 	p->ctrl = carve(&c, 1, COOP_CTRL_MAX);
@@ -130,10 +137,11 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 {
 	struct coop_engine *e;
 	struct parts p;
-	u32 i, chunk;
+	u32 i, chunk, depth;
 
 	if (!cfg_valid(cfg) || size < lay_out(cfg, mem, &p))
 		return NULL;
+	depth = depth_of(cfg);
 	e = p.engine;
 	memset(e, 0, sizeof(*e));
 	e->cfg = *cfg;
@@ -158,9 +166,9 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 		struct coop_slot *s = &e->slot[i];
 
 		memset(s, 0, sizeof(*s));
-		coop_posting_init(&s->posting, p.wr + (size_t)i * COOP_MAX_SEGS,
-				  p.at + (size_t)i * COOP_MAX_SEGS, (u32)coop_random(&e->random));
-		s->moves = p.moves + (size_t)i * COOP_MAX_SEGS;
+		coop_posting_init(&s->posting, p.wr + (size_t)i * depth, p.at + (size_t)i * depth,
+				  (u32)coop_random(&e->random));
+		s->moves = p.moves + (size_t)i * depth;
 		s->fetch = COOP_NONE;
 	}
 	coop_fifo_init(&e->waiting, p.waiting, p.n_fetch);

@@ -96,7 +96,8 @@ struct coop_engine_cfg {
 			   * timeout */
 	u32 window_bytes; /* most bytes invited at once, over all peers */
 	u32 serve_bytes_s; /* most bytes a second served to peers, 0: no limit */
-	u32 fetch_depth;   /* most receive WRs of one fetch slot, 0: as many as any fetch takes */
+	u32 fetch_depth;   /* most receive WRs of one fetch slot, 0: as many as any fetch takes; a
+			    * slot takes 14 bytes of memory for each */
 	u32 serve_depth;   /* most sends of one serve posted and not done, 0: no limit */
 	u32 chunk_pages;   /* unit of placement, default 1 MiB worth */
 	u32 flags;         /* enum coop_engine_flag */

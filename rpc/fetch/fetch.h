@@ -58,7 +58,7 @@ struct coop_slot {
 	u32 fetch;               /* index of its holder, or COOP_NONE */
 	u32 next;                /* free list */
 	bool owes_reset;         /* the last fetch was released before its TX_RESET_QP was pulled */
-	struct coop_move *moves; /* COOP_MAX_SEGS */
+	struct coop_move *moves; /* a WR each */
 	u32 n_moves;
 };
 

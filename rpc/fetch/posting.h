@@ -52,8 +52,8 @@ struct coop_posting {
 	u64 want[COOP_SEG_WORDS];
 	u32 n_source;
 	struct coop_source source[COOP_SOURCES];
-	struct coop_wr *wr; /* COOP_MAX_SEGS, the caller's memory */
-	u16 *at;            /* COOP_MAX_SEGS: WR that holds the segment */
+	struct coop_wr *wr; /* the caller's memory; room for the segments of every plan */
+	u16 *at;            /* as long: WR that holds the segment */
 };
 
 enum coop_rx_verdict {
@@ -84,7 +84,7 @@ enum coop_rx_verdict coop_posting_rx(struct coop_posting *p, const struct coop_r
 void coop_posting_flush(struct coop_posting *p, u32 n);
 /*
  * Judges with the source that a COMMIT names: sets the bits of 'got', fills moves (room for
- * COOP_MAX_SEGS) and returns their number. foreign, displaced: counters to add to.
+ * n_wr) and returns their number. foreign, displaced: counters to add to.
  */
 u32 coop_posting_judge(const struct coop_posting *p, const struct coop_addr *source, u64 *got,
 		       struct coop_move *moves, u64 *foreign, u64 *displaced);

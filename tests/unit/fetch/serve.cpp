@@ -317,6 +317,20 @@ TEST(serve, smaller_datagrams_take_no_more_receives_than_there_are)
 	EXPECT_EQ(a.done[2].good, ~u32{0});
 }
 
+TEST(serve, few_receives_a_slot_take_little_memory)
+{
+	network net;
+	node_shape deep, shallow;
+	shallow.fetch_depth = 64;
+	node &a = net.add(shallow), &b = net.add(deep);
+	net.acquaint(a, b);
+	const std::size_t a_slot = 14 * (COOP_MAX_SEGS - shallow.fetch_depth);
+	EXPECT_LE(a.memory.size() * 8 + shallow.fetches * a_slot, b.memory.size() * 8);
+	ASSERT_EQ(a.fetch(64), 0);
+	net.run();
+	EXPECT_EQ(a.done[1].good, ~u64{0});
+}
+
 TEST(serve, a_requester_whose_budget_is_over_is_not_served)
 {
 	network net;
