@@ -159,6 +159,9 @@ static bool again(struct coop_engine *e, const struct coop_fetch *f, const struc
 	const struct coop_peer *p = coop_peers_get(&e->peers, t->peer);
 	struct coop_plan plan;
 
+	/* A parent that lives answers QUERYs at once. Storage is nearer than its return. */
+	if (t->silent && coop_fetch_is_parent(f, t->peer))
+		return false;
 	return (t->outcome == COOP_OUT_BUSY || t->outcome == COOP_OUT_SILENT) &&
 	       rounds_left(e, t) && p && p->origin && p->health != COOP_PEER_OPEN &&
 	       coop_fetch_plan_for(e, f, p, &plan);

@@ -13,6 +13,12 @@ static u32 pace(const struct coop_engine *e, const struct coop_fetch *f)
 	return f->req.level ? coop_min_u32(f->budget_us, e->cfg.peer_timeout_us) : f->budget_us;
 }
 
+/* A parent answers at once, whatever it waits for: its silence means loss, or its death. */
+static bool early_queries(const struct coop_engine *e, const struct coop_fetch *f)
+{
+	return e->cfg.policy.early_queries || f->asks_parent;
+}
+
 static u32 longest_patience(const struct coop_engine *e, const struct coop_fetch *f)
 {
 	return coop_max_u32(pace(e, f) / 4, COOP_RTO_MIN_US);
@@ -201,9 +207,11 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		coop_fetch_conclude(e, f, COOP_OUT_BUSY, 0, now);
 		break;
 	case COOP_CMD_AGAIN: /* its COMMIT will follow; only the budget bounds the wait */
-		if (!e->cfg.policy.early_queries)
+		if (!early_queries(e, f))
 			f->queries = 0;
 		if (f->asks_parent && !f->told_to_wait) {
+			if (p && !f->queried)
+				coop_peer_rtt(p, now - f->t_sent); /* it comes at once */
 			f->told_to_wait = true;
 			e->stats.waits++;
 		}
@@ -344,7 +352,7 @@ u32 coop_fetch_patience(const struct coop_engine *e, const struct coop_fetch *f)
 		 : most;
 }
 
-/* Until when a sole source gets QUERYs for an attempt, unless data or an AGAIN arrives. */
+/* Until when a sole source or a parent gets QUERYs for an attempt without data or AGAIN. */
 static u64 questions_end(const struct coop_engine *e, struct coop_fetch *f)
 {
 	const u64 patience = coop_fetch_patience(e, f);
@@ -358,10 +366,11 @@ u32 coop_fetch_wait(const struct coop_engine *e, struct coop_fetch *f, u64 now)
 	u32 patience = coop_fetch_patience(e, f);
 	u64 soon, end;
 
-	if (!e->cfg.policy.early_queries || !p || !p->srtt_us)
+	if (!p || !early_queries(e, f) || (!p->srtt_us && !f->asks_parent))
 		return patience;
 	/* A QUERY is cheap: it costs the peer only a look at its records. */
-	soon = (u64)coop_peer_rto(p, coop_fetch_asked_bytes(e, f), patience)
+	soon = (u64)coop_peer_rto(p, coop_fetch_asked_bytes(e, f),
+				  f->asks_parent ? COOP_RTO_MIN_US : patience)
 	       << coop_min_u32(f->queries, 8);
 	soon = coop_min_u64(soon, patience);
 	end = questions_end(e, f);
@@ -378,9 +387,9 @@ u32 coop_fetch_backoff(struct coop_fetch *f)
 /* May a QUERY go out before the next attempt? */
 static bool may_question(struct coop_engine *e, struct coop_fetch *f, u64 now)
 {
-	if (e->cfg.policy.early_queries)
+	if (early_queries(e, f))
 		return now < questions_end(e, f);
-	if (coop_fetch_posting(e, f)->n_rx || f->told_to_wait)
+	if (coop_fetch_posting(e, f)->n_rx)
 		return f->queries < COOP_MAX_QUERIES;
 	/*
 	 * The REQUEST may be lost, or the peer may be slow. If it is slow, a new attempt would
@@ -404,7 +413,7 @@ static void unheard(struct coop_engine *e, struct coop_fetch *f, struct coop_pee
 {
 	if (!p || f->unheard || !p->silent_since || p->silent_since > f->t_sent)
 		return;
-	if (e->cfg.policy.early_queries &&
+	if (early_queries(e, f) &&
 	    now - f->t_heard < coop_fetch_patience(e, f)) /* this is only an early QUERY */
 		return;
 	f->unheard = true;

@@ -19,7 +19,7 @@
 #define COOP_BUSY_RETRY_US 2000     /* time in BUSY */
 #define COOP_AGAIN_US      2000     /* time in AGAIN */
 #define COOP_SERVE_MOST_US 10000000 /* most budget that we grant a requester */
-#define COOP_COMING_US     20000    /* time in the AGAIN of a serve that waits for pages */
+#define COOP_COMING_US     5000     /* time in the AGAIN of a serve that waits for pages */
 /* A serve waits for pages until an eighth of its requester's budget is left. */
 #define COOP_WAIT_KEEP 8
 
