@@ -98,6 +98,10 @@ sim-long: $(B)/release/for-build ## ten million simulated fetches, 60 rounds of 
 	@$(B)/release/bin/coop-sim --fetches 10000000 $(if $(SEED),--seed $(SEED))
 	@$(B)/release/bin/coop-sim-chan --rounds 60 $(if $(SEED),--seed $(SEED))
 
+sim-scale: $(B)/release/for-build ## 64 to 10,000 simulated nodes read the same files at once: table, JSON, plots in build/sim-scale (NODES=64,512)
+	@$(BUILD) coop-sim-scale
+	@tests/sim/scale/run --out $(B)/sim-scale $(if $(NODES),--nodes $(NODES)) $(if $(SEED),--seed $(SEED)) $(B)/release/bin/coop-sim-scale
+
 fuzz: deps-build+check $(B)/check/for-check ## every fuzzer for FUZZ_SECONDS (default 60), growing build/check/corpus
 	@tests/run --fuzz-seconds $(or $(FUZZ_SECONDS),60) fuzz
 
@@ -202,4 +206,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long fuzz lint rooms checkpatch format bench bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
+.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long sim-scale fuzz lint rooms checkpatch format bench bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
