@@ -56,6 +56,8 @@ struct coop_options {
 	bool commit_on_close;
 	bool ib; /* exchange pages with peers */
 	struct coop_node_cfg node;
+	bool tree;           /* take part in the forests of files that several nodes have open */
+	u32 wait_timeout_ms; /* for pages on their way to this node's parents */
 	bool soft;
 	u32 timeo_ds;      /* tenths of a second, as in NFS */
 	char *server_addr; /* numeric addresses, if the source has names; else NULL */

@@ -30,7 +30,7 @@
 #define COOP_EXPORT_MAX    COOP_ST_TEXT_MAX
 #define COOP_READAHEAD_MAX 65536
 
-enum coop_option_kind { NUMBER, BIT, FLAG, TEXT, MTU, ADDRESS, DEVICE, LOCAL };
+enum coop_option_kind { NUMBER, BIT, FLAG, TEXT, MTU, ADDRESS, DEVICE, LOCAL, TREE };
 
 struct coop_option {
 	const char *name;
@@ -92,6 +92,8 @@ static const struct coop_option table[] = {
 	 .kind = NUMBER},
 	{"peer_timeout_ms", "1 to 10000", "ib", 1, 10000, AT(node.peer_timeout_ms), .kind = NUMBER,
 	 .tunable = true},
+	{"tree", "auto or off", "ib", 0, 0, AT(tree), .kind = TREE},
+	{"wait_timeout_ms", "1 to 60000", "ib", 1, 60000, AT(wait_timeout_ms), .kind = NUMBER},
 	{"addr", "an IPv4 or IPv6 address of this machine: its GID is used", "ib", 0, 0,
 	 AT(node.addr), .kind = ADDRESS},
 	{"page_crc", "0 or 1", "ib", 0, 1, AT(node.page_crc), .kind = BIT},
@@ -126,6 +128,7 @@ static size_t field_size(const struct coop_option *o)
 		return sizeof(u32);
 	case BIT:
 	case FLAG:
+	case TREE:
 		return sizeof(bool);
 	case ADDRESS:
 		return sizeof_field(struct coop_options, node.addr);
@@ -201,6 +204,9 @@ static int parse_value(const struct coop_option *o, const char *text, struct coo
 				return 0;
 			}
 		return -EINVAL;
+	case TREE:
+		*(bool *)field = !strcmp(text, "auto");
+		return !strcmp(text, "auto") || !strcmp(text, "off") ? 0 : -EINVAL;
 	case ADDRESS:
 		return parse_address(text, strlen(text), field);
 	case DEVICE:
@@ -459,6 +465,8 @@ int coop_options_begin(struct fs_context *fc, const struct coop_options *now)
 		opt->node.num_rrpc = 64;
 		opt->node.num_srpc = 64;
 		opt->node.peer_timeout_ms = 200;
+		opt->tree = true;
+		opt->wait_timeout_ms = 2000;
 		return 0;
 	}
 	parsed->remount = true;
@@ -570,6 +578,9 @@ static void show_one(struct seq_file *m, const struct coop_option *o,
 		break;
 	case LOCAL:
 		value = local_locks[*(const u32 *)field];
+		break;
+	case TREE:
+		value = *(const bool *)field ? "auto" : "off";
 		break;
 	case TEXT:
 		value = *(char *const *)field ?: "";

@@ -23,8 +23,6 @@
 #include "fs/read.h"
 #include "fs/trace.h"
 
-/* How long a window waits for its parents, unless peer_timeout_ms is longer. */
-#define WAIT_MS 2000
 /* Nodes that a member of a forest asks beside its parents. */
 #define OPENERS_ASKED 2
 #define UNIT_PAGES    max_t(u32, COOP_FOREST_UNIT >> PAGE_SHIFT, 1)
@@ -257,7 +255,6 @@ static void window_fetched(struct coop_node_fetch *f, u64 good, int err)
 /* Takes the node's place in the tree of the window's unit, if it has one. */
 bool coop_window_join(struct coop_window *w)
 {
-	struct coop_mount *mount = w->mount;
 	struct coop_node_fetch *f = &w->fetch;
 	struct coop_place place;
 
@@ -267,8 +264,7 @@ bool coop_window_join(struct coop_window *w)
 	f->parents[0] = place.parent;
 	f->parents[1] = place.alternate;
 	f->level = place.level;
-	f->budget_us =
-		max_t(u32, WAIT_MS, READ_ONCE(mount->opt.node.peer_timeout_ms)) * USEC_PER_MSEC;
+	f->budget_us = w->mount->opt.wait_timeout_ms * USEC_PER_MSEC;
 	if (w->content.n_openers > OPENERS_ASKED) {
 		/* The last one opened the file first, so it has probably read most of it. */
 		w->content.openers[1] = w->content.openers[0];
@@ -351,8 +347,7 @@ void coop_readahead(struct readahead_control *rac)
 			 : coop_file_find(inode, COOP_ST_O_READ);
 	if (!file)
 		return; /* the VM unlocks the folios; readers will read them one by one */
-	/* All pages are locked already: show all windows before the first of them takes its time.
-	 */
+	/* All pages are locked already, so all windows are shown before the first starts. */
 	while ((w = window_gather(rac, file, most))) {
 		*end = w;
 		end = &w->next;

@@ -20,8 +20,6 @@
 #include "fs/read.h"
 #include "fs/trace.h"
 
-/* Loads for peers under way in a mount, 16 MiB of pages. Further pages count as missing. */
-#define RELAYS_MOST 64
 /* The relay leaves an eighth of the peer's time: to send, and to ask elsewhere. */
 #define RELAY_KEEPS 8
 /* How often, and after how many us, to look for a readahead that is about to show its windows. */
@@ -31,7 +29,7 @@
 struct coop_relay {
 	struct work_struct work;
 	refcount_t refs;     /* the work, the serve */
-	bool started;        /* release: see coop_relay_started() */
+	bool started;        /* the window is shown, or there is none */
 	bool counted;        /* in coop_mount.relays; a window takes that over */
 	struct inode *inode; /* the work's reference */
 	struct coop_relay_ask ask;
@@ -40,7 +38,7 @@ struct coop_relay {
 
 bool coop_relay_started(const struct coop_relay *relay)
 {
-	/* Pairs with the release: whoever sees it sees the window as well. */
+	/* Pairs with the release: a serve that sees it sees the window as well. */
 	return smp_load_acquire(&relay->started);
 }
 
@@ -70,7 +68,7 @@ static void add_folios(struct coop_window *w, const struct coop_relay_ask *ask)
 	const u64 end = DIV_ROUND_UP_ULL(w->content.size, PAGE_SIZE);
 	u64 left;
 
-	/* As readahead does: nobody drops pages of the file meanwhile. */
+	/* As readahead does: no task drops pages of the file meanwhile. */
 	if (!filemap_invalidate_trylock_shared(mapping))
 		return;
 	for (left = ask->pages; left; left &= left - 1) {
@@ -172,6 +170,7 @@ static void relay_work(struct work_struct *work)
 		usleep_range(LOOK_US, 2 * LOOK_US);
 	if (relay->counted)
 		atomic_dec(&m->relays);
+	/* After the window is shown: see coop_relay_started(). */
 	smp_store_release(&relay->started, true);
 	coop_node_settled(m->node);
 	coop_relay_put(relay);
@@ -180,10 +179,13 @@ static void relay_work(struct work_struct *work)
 	coop_reads_end(m);
 }
 
-/* Counts a relay, unless there are too many or the mount ends. */
+/*
+ * Counts a relay, unless there are too many or the mount ends. Each is of a request that is served,
+ * but its load may outlast the serve: as many as serves (ib_num_rrpc) may be under way.
+ */
 static bool count_in(struct coop_mount *m)
 {
-	if (atomic_inc_return(&m->relays) > RELAYS_MOST) {
+	if (atomic_inc_return(&m->relays) > m->opt.node.num_rrpc) {
 		atomic_dec(&m->relays);
 		return false;
 	}
@@ -203,8 +205,8 @@ struct coop_relay *coop_relay_start(struct inode *inode, const struct coop_relay
 	struct coop_relay *relay;
 
 	/* Not below the levels of loads that storage redirected. */
-	if (ask->level <= COOP_LEVEL_REDIRECTED + 1 || list_empty_careful(&coop_i(inode)->files) ||
-	    !count_in(m))
+	if (!m->opt.tree || ask->level <= COOP_LEVEL_REDIRECTED + 1 ||
+	    list_empty_careful(&coop_i(inode)->files) || !count_in(m))
 		return NULL;
 	relay = kzalloc(sizeof(*relay), GFP_NOFS | __GFP_NOWARN);
 	if (!relay) {

@@ -89,14 +89,14 @@ void coop_roles_evict(struct coop_inode *ci)
 
 bool coop_roles_place(struct coop_inode *ci, u64 version, u64 index, struct coop_place *out)
 {
-	const u64 unit = div_u64(index << PAGE_SHIFT, COOP_FOREST_UNIT);
-	const u32 colour = coop_forest_colour(&ci->fid, unit);
 	struct coop_mount *m = coop_sb(ci->vfs.i_sb);
 	const struct coop_st_parents *p;
+	u32 colour;
 	bool any;
 
 	if (!version || !READ_ONCE(ci->roles))
 		return false;
+	colour = coop_forest_colour(&ci->fid, div_u64(index << PAGE_SHIFT, COOP_FOREST_UNIT));
 	spin_lock(&ci->lock);
 	any = ci->roles && ci->roles->version == version &&
 	      ci->roles->connection == atomic_read(&m->connection);

@@ -351,6 +351,7 @@ static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct i
 	f->cfg.soft = m->opt.soft;
 	f->cfg.timeo_ms = m->opt.timeo_ds * 100;
 	f->cfg.leases = !m->opt.nolease;
+	f->cfg.forest = m->opt.ib && m->opt.tree;
 	f->cfg.net = fc->net_ns;
 	memcpy(f->cfg.server, m->opt.server, sizeof(f->cfg.server));
 	err = connect_first(fc, m, f, root);
@@ -466,8 +467,8 @@ static void quiesce(struct coop_mount *m)
 	if (m->proc)
 		coop_proc_remove(m->proc);
 	coop_leases_close(m);
-	/* Pairs with the barrier in coop_relay_start(), which counts itself first. */
 	WRITE_ONCE(m->ending, true);
+	/* Pairs with the barrier in relay.c: a load that misses the mark is counted in 'reads'. */
 	smp_mb();
 	/*
 	 * No task waits for an answer any more: only readahead and CLOSE are under way. An absent

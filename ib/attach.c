@@ -7,9 +7,10 @@
  * over. Without a device the last engine stays, idle, for readers of /proc.
  *
  * Detach order: stop new work; cancel the fetches, which stops their queue
- * pairs; let the serves end, none of which waits for pages any longer. Requests that have not ended
- * in time end with the queue pairs: once those are destroyed the device owns no memory, and we tell
- * the engine that all its work requests have completed.
+ * pairs; let the serves end, none of which waits for pages any longer. Requests
+ * that have not ended in time end with the queue pairs: once those are destroyed
+ * the device owns no memory, and we tell the engine that all its work requests
+ * have completed.
  */
 #include <linux/mm.h>
 #include <linux/random.h>

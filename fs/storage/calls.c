@@ -530,6 +530,7 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	get_random_bytes(s->session, sizeof(s->session));
 	s->since = jiffies;
 	s->leases = cfg->leases;
+	s->forest = cfg->forest;
 	if (s->export_name && s->tx.buf && s->rx.body && s->frame && s->rx.scratch && s->ask &&
 	    s->got && s->sure && s->wq && s->done_wq)
 		return s;

@@ -109,6 +109,7 @@ struct coop_storage {
 	mempool_t *sure;                  /* reserve of calls */
 	struct workqueue_struct *done_wq; /* done() of calls: may sleep, so not on wq */
 	bool leases;                      /* ask for leases */
+	bool forest;                      /* ask for roles */
 	atomic64_t open_id;
 
 	spinlock_t lock; /* guards the following */

@@ -291,7 +291,8 @@ static int shake_hands(struct coop_storage *s, struct socket *sock)
 {
 	const unsigned long until = jiffies + HANDSHAKE_TIME;
 	struct coop_transcript t = {.version_min = COOP_ST_VERSION_MIN,
-				    .version_max = COOP_ST_VERSION,
+				    .version_max =
+					    s->forest ? COOP_ST_VERSION : COOP_ST_VERSION_MIN,
 				    .export_name = s->export_name};
 	struct coop_st_body *ask = s->ask, *got = s->got;
 	u32 status;

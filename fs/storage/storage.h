@@ -62,6 +62,7 @@ struct coop_storage_cfg {
 	bool soft;
 	u32 timeo_ms; /* soft: a call fails with -ETIMEDOUT after this */
 	bool leases;  /* ask for leases */
+	bool forest;  /* ask for roles */
 	struct net *net;
 };
 

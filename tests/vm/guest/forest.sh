@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: MIT
+# Many nodes read one file: four mounts of the module in one machine, each with a Soft-RoCE device
+# on one switch, and one daemon. Storage sends each byte about once.
+#
+#: programs coopfsd coopfs coop-pattern ip rdma
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge
+#: files $KO/coopfs.ko
+#: memory 1536
+#: deadline 400
+#: short in_step read_through
+
+server=10.77.0.1
+nodes="a b c d"
+
+setup()
+{
+	insmod /lab/files/coopfs.ko
+	switch va 10.77.0.1 vb 10.77.0.2 vc 10.77.0.3 vd 10.77.0.4
+	for n in $nodes; do
+		rxe "rxe$n" "v$n"
+		mkdir -p "/mnt/$n"
+	done
+	mkdir -p /srv
+	mount -t tmpfs srv /srv
+	serve $server /srv
+}
+
+after_failure()
+{
+	tell
+	for n in $nodes; do
+		! mounted "/mnt/$n" || umount -l "/mnt/$n"
+	done
+}
+
+# all_up [OPTIONS]: mounts all nodes and waits until each knows the others
+all_up()
+{
+	for n in $nodes; do
+		kmount "$n" $server \
+			"ib,ib_devname=rxe$n,ib_num_srpc=32,ib_num_rrpc=32,wait_timeout_ms=9000,$(peer_time)${1:-}"
+	done
+	for n in $nodes; do
+		until_true 30 "$n knows the others" knows "$n" 3
+	done
+}
+
+# new_file NAME MIB: a file whose version storage can prove; with 4 letters it has exactly that size
+new_file() { pattern "/srv/$1" "$2" "$1"; coop-pattern settle "/srv/$1"; }
+
+# open_all FILE: every node opens it, as descriptor 3, 4, 5 or 6
+open_all() { exec 3<"/mnt/a/$1" 4<"/mnt/b/$1" 5<"/mnt/c/$1" 6<"/mnt/d/$1"; }
+close_all() { exec 3<&- 4<&- 5<&- 6<&-; }
+
+# piece DESCRIPTOR NODE: reads the next 512 KiB of the open file
+piece()
+{
+	dd bs=128k count=4 <&"$1" >>"/tmp/$2.read" 2>/dev/null
+}
+
+# pieces DESCRIPTOR NODE...: the next piece of each, at the same time
+pieces()
+{
+	_jobs=
+	while [ $# -gt 0 ]; do
+		piece "$1" "$2" &
+		_jobs="$_jobs $!"
+		shift 2
+	done
+	wait $_jobs
+}
+
+# in_step PIECES: all nodes read piece after piece; each waits for the others before the next
+in_step()
+{
+	rm -f /tmp/?.read
+	_i=0
+	while [ $_i -lt "$1" ]; do
+		pieces 3 a 4 b 5 c 6 d
+		_i=$((_i + 1))
+	done
+}
+
+# sum_of KIND NAME [FIELD]: over all nodes
+sum_of()
+{
+	_sum=0
+	for _n in $nodes; do
+		_sum=$((_sum + $(of "$_n" "$@")))
+	done
+	echo $_sum
+}
+
+# about_once FILE: all nodes together took at most 1.10 times the file from storage, and read it right
+about_once()
+{
+	_size=$(stat -c %s "/srv/$1") _took=$(sum_of source storage bytes)
+	say "note forest: storage sent $_took bytes of $_size; relayed $(sum_of read relayed_pages) pages, waits $(sum_of fetch waits)"
+	for _n in $nodes; do
+		cmp "/srv/$1" "/tmp/$_n.read" || die "node $_n read $1 wrongly"
+	done
+	[ $((_took * 100)) -le $((_size * 110)) ] || die "storage sent $_took bytes of $_size"
+}
+
+test_in_step()
+{
+	new_file step 8
+	all_up
+	open_all step
+	in_step 16
+	close_all
+	about_once step
+	[ "$(sum_of fetch waits)" -gt 0 ] || die "no fetch waited for a parent"
+	down $nodes
+}
+
+# One node reads what the others only have open: those load it for the reader.
+test_read_through()
+{
+	new_file hand 4
+	all_up
+	open_all hand
+	rm -f /tmp/?.read
+	for i in 1 2 3 4 5 6 7 8; do
+		piece 3 a
+	done
+	[ "$(sum_of read relayed_pages)" -gt 0 ] || die "nothing was loaded for a"
+	[ "$(of a source peer bytes)" -gt 0 ] || die "a got nothing from its parents"
+	for i in 1 2 3 4 5 6 7 8; do
+		piece 4 b
+		piece 5 c
+		piece 6 d
+	done
+	close_all
+	about_once hand
+	down $nodes
+}
+
+# A node whose parents take no part reads from storage, and so does one that has no role.
+test_tree_off()
+{
+	new_file none 2
+	all_up ,tree=off
+	open_all none
+	in_step 4
+	close_all
+	for n in $nodes; do
+		cmp /srv/none "/tmp/$n.read" || die "node $n read wrongly"
+	done
+	[ "$(sum_of read relayed_pages)" = 0 ] || die "pages were loaded for others"
+	[ "$(sum_of fetch waits)" = 0 ] || die "a fetch waited"
+	down $nodes
+}
+
+# Parents end while their children wait for them, and the device of one is removed.
+test_parents_go()
+{
+	new_file gone 8
+	all_up
+	open_all gone
+	in_step 4
+	rdma link del rxeb
+	exec 5<&-
+	umount /mnt/c
+	for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+		pieces 3 a 4 b 6 d
+	done
+	close_all
+	for n in a b d; do
+		cmp /srv/gone "/tmp/$n.read" || die "node $n read wrongly"
+	done
+	down a b d
+	rxe rxeb vb
+}
+
+test_unload()
+{
+	rmmod coopfs
+	insmod /lab/files/coopfs.ko
+}
