@@ -366,7 +366,10 @@ struct coop_st_body {
 	u8 proof[COOP_ST_PROOF];
 	u8 session[COOP_ST_SESSION];
 	u16 version_min, version_max;
-	struct coop_st_cred cred;
+	union { /* no message has both */
+		struct coop_st_cred cred;
+		struct coop_st_roles roles;
+	};
 	struct coop_st_bytes fh, fh2, name, name2, text;
 	u64 open_id, open_id2, offset, offset2, length, version, before, cookie, size, verifier;
 	u64 rdev;
@@ -379,7 +382,6 @@ struct coop_st_body {
 	struct coop_st_statfs statfs;
 	struct coop_st_lock lock;
 	struct coop_fid fid;
-	struct coop_st_roles roles;
 };
 
 /* Field sets; 0 for an unknown operation or one without a body. */
