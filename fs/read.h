@@ -90,7 +90,7 @@ struct coop_relay_ask {
 	u32 level; /* of the peer's load; ours gets a smaller one */
 	u32 budget_us;
 };
-/* Starts to load absent pages in the background. NULL: it cannot. The node's worker calls it. */
+/* Starts to load absent pages in the background. NULL: it cannot. Waits only for memory. */
 struct coop_relay *coop_relay_start(struct inode *inode, const struct coop_relay_ask *ask);
 /* Every page that can be loaded is in a window, or was. coop_node_settled() tells of it. */
 bool coop_relay_started(const struct coop_relay *relay);

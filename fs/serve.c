@@ -23,7 +23,7 @@
 #include "fs/read.h"
 #include "fs/trace.h"
 
-/* The node's worker alone uses it. */
+/* Only callbacks of the node use it, which its lock orders. */
 struct coop_served {
 	struct inode *inode; /* a reference; put with coop_iput_later() */
 	u64 version;
