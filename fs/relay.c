@@ -96,7 +96,10 @@ static void agree(struct coop_window *w, const struct coop_relay *relay, u64 now
 	w->level = min(w->level, relay->ask.level - 1);
 	f->level = w->level;
 	f->relay = true;
-	f->budget_us = relay->until_us - now;
+	/* The peer chose its budget: it must not lock our pages for longer than our own loads do.
+	 */
+	f->budget_us = min_t(u64, relay->until_us - now,
+			     (u64)w->mount->opt.wait_timeout_ms * USEC_PER_MSEC);
 }
 
 /* Returns the pages that it loads. */

@@ -33,7 +33,7 @@ struct coop_served {
 	u32 level;
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
-	struct coop_relay *relay; /* NULL: none, or all its pages are in windows by now */
+	struct coop_relay *relay; /* NULL: none */
 	u64 relayed;              /* its pages, by ordinal */
 };
 
@@ -151,6 +151,7 @@ static struct coop_served *served_alloc(struct inode *inode, const struct coop_e
 	served->version = ev->version;
 	served->waits = false;
 	served->relay = NULL;
+	served->relayed = 0;
 	served->level = ev->level;
 	served->n_ext = ev->n_ext;
 	memcpy(served->ext, ev->ext, sizeof(served->ext));

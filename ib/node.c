@@ -139,7 +139,8 @@ int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node)
 
 void coop_node_settled(struct coop_node *node)
 {
-	atomic_set(&node->settled, 1);
+	/* Pairs with the xchg in drain(): who sees the mark sees what settled before it. */
+	atomic_set_release(&node->settled, 1);
 	coop_node_kick(node); /* a full barrier: the pump sees the mark */
 }
 

@@ -137,7 +137,7 @@ static void drain(struct coop_node *node, bool data, u64 now)
 {
 	struct coop_engine *engine = node->engine;
 	struct coop_rnic *r = node->rnic;
-	bool more = true;
+	bool more = true, looked = false;
 	struct coop_tx tx;
 	struct coop_ev ev;
 
@@ -150,8 +150,10 @@ static void drain(struct coop_node *node, bool data, u64 now)
 			perform(r, &tx, now);
 		for (; coop_engine_next_event(engine, now, &ev); more = true)
 			handle(r, &ev, now);
-		/* The mark first: what settles after this look sets it again. */
-		if (atomic_read(&node->settled) && atomic_xchg(&node->settled, 0)) {
+		/* The mark first: what settles after this look sets it again, with a kick of its
+		 * own. Once a drain: storage could set it faster than we look. */
+		if (!looked && atomic_read(&node->settled) && atomic_xchg(&node->settled, 0)) {
+			looked = true;
 			coop_responder_look_again(r, now);
 			more = true;
 		}

@@ -56,7 +56,8 @@ struct coop_engine {
 	struct coop_slot *slot;
 	u32 free_slot; /* head of a list through slot[].next */
 	u32 n_free_slots;
-	struct coop_fifo waiting, relays; /* fetches without a slot; relays go first */
+	struct coop_fifo waiting, prompt; /* fetches without a slot; prompt ones go first */
+	u32 n_prompt;                     /* prompt fetches with a slot that have not finished */
 	struct coop_fifo fetch_tx, fetch_ev;
 
 	struct coop_window window; /* bytes of admitted fetches that have not finished */

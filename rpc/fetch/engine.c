@@ -172,7 +172,7 @@ struct coop_engine *coop_engine_init(void *mem, size_t size, const struct coop_e
 		s->fetch = COOP_NONE;
 	}
 	coop_fifo_init(&e->waiting, p.waiting, p.n_fetch);
-	e->relays = e->waiting; /* a fetch is in one of the two */
+	e->prompt = e->waiting; /* a fetch is in one of the two */
 	coop_fifo_init(&e->fetch_tx, p.fetch_tx, p.n_fetch);
 	coop_fifo_init(&e->fetch_ev, p.fetch_ev, p.n_fetch);
 	coop_window_init(&e->window, cfg->window_bytes, cfg->window_bytes, COOP_WINDOW_STEP);

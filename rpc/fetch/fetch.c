@@ -59,6 +59,8 @@ void coop_fetch_finish(struct coop_engine *e, struct coop_fetch *f)
 {
 	f->state = COOP_FETCH_DONE;
 	disarm(e, f);
+	if (f->invited && coop_fetch_is_prompt(f))
+		e->n_prompt--;
 	e->window.invited -= f->invited;
 	f->invited = 0;
 	if (f->good == f->all) {
@@ -324,17 +326,17 @@ void coop_fetch_conclude(struct coop_engine *e, struct coop_fetch *f, u8 outcome
 }
 
 /*
- * Fetches that wait at parents must leave room for relays. Otherwise two nodes could use all their
- * slots to wait for each other, and neither could load what the other waits for. A relay is for one
- * level less than the fetch that it serves, so relays never wait for each other in a circle.
+ * Fetches that wait at parents must leave room for relays and for fetches that do not wait.
+ * Otherwise two nodes could use all their slots, or their windows, to wait for each other, and
+ * neither could load what the other waits for. So one prompt fetch is always admitted.
  */
 static bool leaves_room(const struct coop_engine *e, const struct coop_fetch *f, u32 bytes)
 {
+	if (coop_fetch_is_prompt(f))
+		return coop_window_fits(&e->window, bytes) || !e->n_prompt;
 	if (!coop_window_fits(&e->window, bytes))
 		return false;
-	if (f->req.relay || !f->req.level)
-		return true;
-	return e->n_free_slots > e->cfg.max_fetches / COOP_RELAY_SHARE &&
+	return e->n_free_slots > coop_max_u32(e->cfg.max_fetches / COOP_RELAY_SHARE, 1) &&
 	       (!e->window.invited ||
 		e->window.invited + bytes <= e->window.size - e->window.size / COOP_RELAY_SHARE);
 }
@@ -347,6 +349,8 @@ static void take_slot(struct coop_engine *e, struct coop_fetch *f, u32 bytes, u6
 	e->free_slot = slot->next;
 	e->n_free_slots--;
 	slot->fetch = index_of(e, f);
+	if (coop_fetch_is_prompt(f))
+		e->n_prompt++;
 	f->invited = bytes; /* until the fetch ends: it has one attempt at a time */
 	e->window.invited += bytes;
 	if (slot->owes_reset)
@@ -381,11 +385,11 @@ static bool admit_first(struct coop_engine *e, struct coop_fifo *line, u64 now)
 
 void coop_fetch_admit(struct coop_engine *e, u64 now)
 {
-	while (admit_first(e, &e->relays, now) || admit_first(e, &e->waiting, now))
+	while (admit_first(e, &e->prompt, now) || admit_first(e, &e->waiting, now))
 		;
 }
 
 struct coop_fifo *coop_fetch_line(struct coop_engine *e, const struct coop_fetch *f)
 {
-	return f->req.relay ? &e->relays : &e->waiting;
+	return coop_fetch_is_prompt(f) ? &e->prompt : &e->waiting;
 }

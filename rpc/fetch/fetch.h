@@ -19,7 +19,7 @@
  * of them, in the time that these would take. */
 #define COOP_MAX_QUERIES 2
 #define COOP_BUSY_SHARE  4 /* a fetch waits for busy peers for budget / 4 at most */
-/* Of slots and window this share is for relays, as soon as fetches may wait at parents. */
+/* Of slots and window this share is for prompt fetches, once others may wait at parents. */
 #define COOP_RELAY_SHARE 4
 
 enum coop_fetch_state {
@@ -103,7 +103,14 @@ struct coop_fetch {
 
 struct coop_peer;
 
-/* The queue for this fetch: relays have one of their own. */
+/* Waits for no peer, or loads for one that waits: such a fetch must not queue behind those that
+ * wait. */
+static inline bool coop_fetch_is_prompt(const struct coop_fetch *f)
+{
+	return f->req.relay || !f->req.level;
+}
+
+/* The queue for this fetch: prompt ones have one of their own. */
 struct coop_fifo *coop_fetch_line(struct coop_engine *e, const struct coop_fetch *f);
 /* Starts queued fetches while a slot is free and the window has room. */
 void coop_fetch_admit(struct coop_engine *e, u64 now);

@@ -179,6 +179,10 @@ int coop_engine_submit(struct coop_engine *e, const struct coop_fetch_req *req, 
 	memset(f, 0, sizeof(*f));
 	f->id = *id;
 	f->req = *req;
+	if (e->cfg.max_fetches == 1) {
+		f->req.n_parents = 0; /* with a single slot nothing could be loaded meanwhile */
+		f->req.level = 0;
+	}
 	f->all = coop_mask(pages);
 	f->slot = COOP_NONE;
 	f->peer = COOP_NONE;

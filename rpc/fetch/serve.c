@@ -620,7 +620,8 @@ bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 
 	ev->pages = s->state == COOP_SERVE_LOOKUP ? s->pages : s->have;
 	if (s->state == COOP_SERVE_LOOKUP) {
 		ev->level = s->req.level;
-		ev->load = s->req.options & COOP_OPT_LOAD;
+		/* Not for a request that will be told BUSY. */
+		ev->load = (s->req.options & COOP_OPT_LOAD) && coop_serve_may_wait(e);
 		ev->budget_us = (u32)(s->t_end > now ? s->t_end - now : 0);
 	}
 	if (s->state == COOP_SERVE_RECHECK || (s->state == COOP_SERVE_LOOKUP && few(s)))

@@ -105,6 +105,8 @@ void coop_serve_abandon(struct coop_engine *e, struct coop_serve *s);
 void coop_serve_unpark(struct coop_engine *e, struct coop_serve *s);
 /* Does its next segment hold bytes of a page that is still coming? */
 bool coop_serve_stalled(const struct coop_serve *s);
+/* Waiting serves leave some for requests that can be served at once. */
+bool coop_serve_may_wait(const struct coop_engine *e);
 /* It waits for no page any more. */
 void coop_serve_wait_end(struct coop_engine *e, struct coop_serve *s);
 

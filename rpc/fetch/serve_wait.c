@@ -17,10 +17,9 @@ static u32 timer_of(const struct coop_engine *e, const struct coop_serve *s)
 	return e->n_fetch + e->cfg.max_peers + (u32)(s - e->serve);
 }
 
-/* Waiting serves must leave some for requests that can be served at once. */
-static u32 most_waiting(const struct coop_engine *e)
+bool coop_serve_may_wait(const struct coop_engine *e)
 {
-	return coop_max_u32(e->cfg.max_serves / 2, 1);
+	return e->n_waiting < coop_max_u32(e->cfg.max_serves / 2, 1);
 }
 
 bool coop_serve_stalled(const struct coop_serve *s)
@@ -69,7 +68,7 @@ void coop_engine_lookup_wait(struct coop_engine *e, u32 id, u64 have, u64 coming
 	if (WARN_ON_ONCE(coming && !s->req.level))
 		coming = 0;
 	r = &e->record[s->record];
-	if (coming && !s->abandoned && e->n_waiting >= most_waiting(e)) {
+	if (coming && !s->abandoned && !coop_serve_may_wait(e)) {
 		e->stats.serves_busy++;
 		coop_serve_busy(e, &r->reply, r->id, r->imm, COOP_BUSY_RETRY_US);
 		coop_serve_abandon(e, s);

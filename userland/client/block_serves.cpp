@@ -160,6 +160,7 @@ void block_serves::end(std::uint64_t cookie)
 	for (std::uint32_t i = 0; i < r.n_runs; i++)
 		r.runs[i].pin = block_ref();
 	r.n_runs = 0;
+	std::erase_if(wanted_, [&](const wanted_pages &w) { return w.serve == r.serve; });
 	r.serve = COOP_NONE;
 	if (std::exchange(r.coming, 0) != 0)
 		std::erase(waiting_, cookie);

@@ -131,6 +131,7 @@ int files::open(const caller &who, inode &node, int flags, open_answer &out)
 	if (int err = empties ? begin_change(node, turn) : 0)
 		return err;
 	auto wanted = (flags & O_ACCMODE) == O_WRONLY || empties || held(node) ? 0 : inline_bytes;
+	const membership::opening opening(membership_, node.fid);
 	ticket asked = inodes_.now();
 	open_result r;
 	int err = storage_.open(

@@ -21,6 +21,8 @@ namespace
 constexpr std::uint64_t max_storage_read = 1u << 20;
 // A relay has the time that its peer has, less this part: to send, and to ask elsewhere.
 constexpr std::uint32_t relay_keeps = 8;
+// Pages under way for peers that wait. Beyond that a child asks elsewhere.
+constexpr std::uint64_t relays_most = 64 * 64;
 // Nodes that a member of a forest asks beside its parents.
 constexpr std::size_t openers_asked = 2;
 
@@ -75,8 +77,10 @@ loader::~loader()
 	idle_.wait(lock, [this] { return under_way_.load() == 0; });
 }
 
-void loader::settled(std::uint64_t pages)
+void loader::settled(const job &j, std::uint64_t pages)
 {
+	if (j.relay)
+		relaying_.fetch_sub(pages, std::memory_order_relaxed);
 	// Under the mutex: once the count is zero the destructor may finish.
 	const std::lock_guard lock(idle_mutex_);
 	if (under_way_.fetch_sub(pages) == pages)
@@ -102,7 +106,8 @@ void loader::load(const std::shared_ptr<job> &j, const content &c, std::vector<c
 {
 	std::vector<claimed> rest;
 	for (claimed &part : what) {
-		const fetch_sources from = sources(c, part.pin->index(), most);
+		fetch_sources from = sources(c, part.pin->index(), most);
+		from.level = std::min(from.level, part.level);
 		if (const std::uint64_t refused = ask(j, part, from, false); refused != 0)
 			rest.push_back({std::move(part.pin), refused});
 	}
@@ -140,7 +145,7 @@ void loader::fetched(const std::shared_ptr<job> &j, claimed &asked, const fetch_
 		from_storage(j, std::move(again), redirected);
 	}
 	asked.pin = block_ref();
-	settled(static_cast<std::uint64_t>(std::popcount(good)));
+	settled(*j, static_cast<std::uint64_t>(std::popcount(good)));
 }
 
 // Storage has sent the bytes to these nodes before, and has sent none now.
@@ -151,11 +156,12 @@ void loader::redirected(const std::shared_ptr<job> &j, request &r,
 	std::copy_n(holders.begin(), std::min(holders.size(), std::size(from.parents)),
 		    from.parents);
 	from.level = COOP_LEVEL_REDIRECTED;
-	from.relay = j->relay;
+	from.relay = true; // peers may wait for it
 	from.budget_us = wait_us_;
 	std::vector<claimed> rest;
 	for (claimed &part : r.parts) {
-		// No longer at storage: who waited for that must not wait for this.
+		// No longer at storage: from here on no load of a small level waits for this one. A
+		// serve that waits already may stay: this load waits only for one at storage.
 		part.pin->at_storage(part.pages, false);
 		redirected_pages_.fetch_add(static_cast<std::uint64_t>(std::popcount(part.pages)),
 					    std::memory_order_relaxed);
@@ -185,34 +191,44 @@ fetch_sources loader::sources(const content &c, std::uint64_t block, const limit
 	return from;
 }
 
-std::uint64_t loader::claim(const content &c, block &b, std::uint64_t want) const
+claimed loader::claim(const content &c, const block_ref &pin, std::uint64_t want) const
 {
-	if (membership_ == nullptr)
-		return b.claim(want);
-	return b.claim(want, membership_->place(c.key, b.index()).level);
+	claimed out;
+	if (membership_ != nullptr)
+		out.level = membership_->place(c.key, pin->index()).level;
+	out.pages = pin->claim(want, out.level);
+	if (out.pages != 0)
+		out.pin = pin.clone();
+	return out;
 }
 
 void loader::relay(const wanted_pages &w)
 {
 	const std::shared_ptr<const content> c =
 		membership_ != nullptr ? membership_->open_content(w.key) : nullptr;
-	if (!c || w.level <= COOP_LEVEL_REDIRECTED + 1 || fetcher_ == nullptr)
+	if (!c || w.level <= COOP_LEVEL_REDIRECTED + 1 || fetcher_ == nullptr ||
+	    relaying_.load(std::memory_order_relaxed) >= relays_most)
 		return;
 	block_ref pin = store_.get(w.key, w.block, c->size);
-	if (!pin)
+	// A private block of the reserve would not be found by the serve that waits.
+	if (!pin || store_.find(w.key, w.block, false).get() != pin.get())
 		return;
 	limits most;
 	most.level = std::min(w.level - 1, membership_->place(w.key, w.block).level);
-	most.budget_us = w.budget_us - w.budget_us / relay_keeps;
+	// The peer chose its budget: it must not keep our slots for longer than we would.
+	most.budget_us = std::min(w.budget_us - w.budget_us / relay_keeps, wait_us_);
 	most.relay = true;
+	if (most.budget_us == 0)
+		return;
 	const std::uint64_t pages = pin->claim(w.pages, most.level);
 	if (pages == 0)
 		return;
 	const auto n = static_cast<std::uint64_t>(std::popcount(pages));
 	relayed_pages_.fetch_add(n, std::memory_order_relaxed);
 	under_way_.fetch_add(n);
+	relaying_.fetch_add(n, std::memory_order_relaxed);
 	std::vector<claimed> what;
-	what.push_back({std::move(pin), pages});
+	what.push_back({std::move(pin), pages, most.level});
 	load(std::make_shared<job>(*c, membership_->place(c->key, 0).member, true), *c,
 	     std::move(what), most);
 }
@@ -304,7 +320,7 @@ void loader::finish(const std::shared_ptr<job> &j, request &r, const storage::re
 	}
 	if (fetcher_ != nullptr)
 		fetcher_->wake();
-	settled(all); // last: after this the loader may be destroyed
+	settled(*j, all); // last: after this the loader may be destroyed
 }
 
 } // namespace coop::client

@@ -30,6 +30,7 @@ namespace coop::client
 struct claimed {
 	block_ref pin;
 	std::uint64_t pages;
+	std::uint32_t level = COOP_LEVEL_NO_ROLE; // that they were claimed at
 };
 
 class loader
@@ -47,8 +48,8 @@ public:
 	// what: in file order. Returns at once. The job reports its first error.
 	std::shared_ptr<job> load(const content &, std::vector<claimed> what, bool ask_peers);
 	// Claims those of the block's pages that are absent, by a load of the level that this node
-	// has there.
-	std::uint64_t claim(const content &, block &, std::uint64_t want) const;
+	// has there. The roles may change before load(): the level does not.
+	claimed claim(const content &, const block_ref &, std::uint64_t want) const;
 	// Claims and loads what a peer waits for, if its level and an open file allow it.
 	void relay(const wanted_pages &);
 	std::uint64_t relayed_pages() const
@@ -96,7 +97,7 @@ private:
 			  bool insist = false);
 	void send(const std::shared_ptr<job> &, std::shared_ptr<request>);
 	void finish(const std::shared_ptr<job> &, request &, const storage::read_result &);
-	void settled(std::uint64_t pages);
+	void settled(const job &, std::uint64_t pages);
 
 	page_store &store_;
 	fetcher *const fetcher_;
@@ -104,7 +105,7 @@ private:
 	const membership *const membership_;
 	const std::uint32_t wait_us_; // most time that a load waits for its parents
 	std::atomic<std::uint64_t> fallback_pages_{0}, relayed_pages_{0}, redirected_pages_{0},
-		under_way_{0};
+		under_way_{0}, relaying_{0};
 	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero
 	std::condition_variable idle_;
 };

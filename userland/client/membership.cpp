@@ -3,7 +3,6 @@
 #include "userland/client/membership.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 namespace coop::client
 {
@@ -11,23 +10,35 @@ namespace coop::client
 void membership::on_roles(const file_roles &r)
 {
 	const std::lock_guard lock(mutex_);
-	// The roles come before the open's reply, so the file may be unknown here still.
-	file &f = files_[r.fid];
-	f.version = r.version;
-	f.roles = r.roles.n_colours == COOP_FOREST_COLOURS
-			  ? std::make_unique<coop_st_roles>(r.roles)
-			  : nullptr;
-	if (!f.roles && f.open.empty())
-		files_.erase(r.fid);
+	const auto it = files_.find(r.fid);
+	if (it == files_.end())
+		return;
+	it->second.version = r.version;
+	it->second.roles = r.roles.n_colours == COOP_FOREST_COLOURS
+				   ? std::make_unique<coop_st_roles>(r.roles)
+				   : nullptr;
+}
+
+membership::opening::opening(membership &m, const coop_fid &fid) : of_(m), fid_(fid)
+{
+	const std::lock_guard lock(of_.mutex_);
+	of_.files_[fid_].opening++;
+}
+
+membership::opening::~opening()
+{
+	const std::lock_guard lock(of_.mutex_);
+	const auto it = of_.files_.find(fid_);
+	it->second.opening--;
+	if (!it->second.in_use())
+		of_.files_.erase(it);
 }
 
 void membership::on_lost()
 {
 	const std::lock_guard lock(mutex_);
-	for (auto it = files_.begin(); it != files_.end();) {
-		it->second.roles.reset();
-		it = it->second.open.empty() ? files_.erase(it) : std::next(it);
-	}
+	for (auto &[fid, f] : files_)
+		f.roles.reset();
 }
 
 void membership::opened(const std::shared_ptr<const content> &c)
@@ -50,7 +61,7 @@ void membership::closed(const coop_fid &fid, std::uint64_t open_id)
 	if (it == files_.end())
 		return;
 	std::erase_if(it->second.open, [&](const auto &c) { return c->open_id == open_id; });
-	if (it->second.open.empty())
+	if (!it->second.in_use())
 		files_.erase(it);
 }
 

@@ -33,8 +33,11 @@ struct forest_place {
 class membership
 {
 public:
+	// Roles of a file that is neither open nor being opened came after its last close: ignored.
 	void on_roles(const file_roles &);
 	void on_lost(); // the connection
+	// While one lives, the file counts as open: its roles come before the reply to the open.
+	class opening;
 	// The file can be read through this open file, at this version.
 	void opened(const std::shared_ptr<const content> &);
 	void closed(const coop_fid &, std::uint64_t open_id);
@@ -51,9 +54,24 @@ private:
 		std::uint64_t version = 0; // of the roles
 		std::unique_ptr<coop_st_roles> roles;
 		std::vector<std::shared_ptr<const content>> open; // one an open file
+		unsigned opening = 0;
+		bool in_use() const { return !open.empty() || opening != 0; }
 	};
 	mutable std::mutex mutex_;
 	std::unordered_map<coop_fid, file, fid_hash, fid_equal> files_;
+};
+
+class membership::opening
+{
+public:
+	opening(membership &, const coop_fid &);
+	~opening();
+	opening(const opening &) = delete;
+	opening &operator=(const opening &) = delete;
+
+private:
+	membership &of_;
+	const coop_fid fid_;
 };
 
 } // namespace coop::client

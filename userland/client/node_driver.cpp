@@ -319,7 +319,8 @@ void node_driver::sleep(bed &b, const std::function<bool()> &ready, std::uint64_
 	engine_mutex_.unlock();
 	std::atomic_thread_fence(std::memory_order_seq_cst);
 	const std::uint64_t now = clock_us();
-	if (armed && until > now && !ready()) {
+	if (armed && until > now && !ready() &&
+	    !node_.pages_settled_.load(std::memory_order_seq_cst)) {
 		pollfd fds[2] = {{node_.endpoint_->fd(), POLLIN, 0}, {b.event, POLLIN, 0}};
 		const std::uint64_t us = until - now;
 		timespec t{static_cast<time_t>(us / 1000000),

@@ -124,9 +124,8 @@ std::vector<claimed> reader_impl::claim_missing(const content &c, std::vector<pa
 	std::vector<claimed> mine;
 	for (part &p : parts)
 		if (p.missing())
-			if (const std::uint64_t pages = loader_.claim(c, *p.pin, p.want);
-			    pages != 0)
-				mine.push_back({p.pin.clone(), pages});
+			if (claimed got = loader_.claim(c, p.pin, p.want); got.pages != 0)
+				mine.push_back(std::move(got));
 	return mine;
 }
 
@@ -213,13 +212,13 @@ void reader_impl::start_readahead(const content &c, std::uint64_t from, std::uin
 		block_ref pin = store_.get(c.key, b, c.size);
 		if (!pin)
 			break;
-		const std::uint64_t pages = loader_.claim(c, *pin, want);
+		claimed got = loader_.claim(c, pin, want);
 		if (keep != nullptr)
-			keep->push_back({pin.clone(), want});
-		if (pages == 0)
+			keep->push_back({std::move(pin), want});
+		if (got.pages == 0)
 			continue;
-		claimed_pages += static_cast<std::uint64_t>(std::popcount(pages));
-		mine.push_back({std::move(pin), pages});
+		claimed_pages += static_cast<std::uint64_t>(std::popcount(got.pages));
+		mine.push_back(std::move(got));
 	}
 	if (mine.empty())
 		return;
@@ -339,7 +338,8 @@ void reader_impl::put_inline(const content &c, std::string_view bytes)
 		if (!pin)
 			return;
 		const std::uint64_t mine =
-			pin->claim(page_mask(0, std::min<std::uint64_t>(pages - b * 64, 64) - 1));
+			pin->claim(page_mask(0, std::min<std::uint64_t>(pages - b * 64, 64) - 1),
+				   COOP_LEVEL_SENDING);
 		for (std::uint64_t left = mine; left != 0; left &= left - 1) {
 			const auto page = static_cast<std::uint32_t>(std::countr_zero(left));
 			const std::uint64_t at = (b * 64 + page) << shift_;

@@ -78,13 +78,13 @@ void audience_table::leave(place &p)
 	wake_locked();
 }
 
-void audience_table::depart(const audience_client &who, const coop_fid &fid)
+void audience_table::depart(const audience_client &who, const file_version &found)
 {
 	std::lock_guard lock(mutex_);
-	const auto i = places_.find(key_of(&who, fid));
-	if (i == places_.end())
+	const auto i = places_.find(key_of(&who, found.fid));
+	if (i == places_.end() || i->second.file == found)
 		return;
-	settle_locked(i->second, {fid, 0}, 0);
+	settle_locked(i->second, {found.fid, 0}, 0);
 	wake_locked();
 }
 
@@ -182,10 +182,8 @@ void audience_table::tell_locked(place &p, audience_client *who)
 	const std::uint64_t digest = digest_of(b.roles);
 	if (digest == p.told || (n == 1 && !p.told))
 		return;
-	p.told = digest;
-	pushed.fetch_add(1, std::memory_order_relaxed);
-	if (who)
-		who->push(COOP_ST_ROLES, b);
+	p.told = who && who->push(COOP_ST_ROLES, b) ? digest : 0;
+	pushed.fetch_add(p.told != 0, std::memory_order_relaxed);
 }
 
 void audience_table::wake_locked()

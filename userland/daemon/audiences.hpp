@@ -47,7 +47,8 @@ public:
 	// The id of its node; 0: it takes no roles, or is not on the fabric.
 	virtual std::uint32_t role_node() const = 0;
 	// Must not block: called with the table locked, so that a client gets its roles in order.
-	virtual void push(std::uint16_t op, const coop_st_body &) = 0;
+	// False: it was dropped.
+	virtual bool push(std::uint16_t op, const coop_st_body &) = 0;
 
 protected:
 	audience_client() = default;
@@ -89,8 +90,9 @@ public:
 	void on_change(std::function<void()> changed);
 	// The client has opened this version. Pushes its roles, unless it is alone.
 	[[nodiscard]] seat join(const std::shared_ptr<audience_client> &, const file_version &);
-	// The client has opened the file, but is no member of the version that it found.
-	void depart(const audience_client &, const coop_fid &);
+	// The client has opened the file and found this version, of which that open makes it no
+	// member. It leaves the audience of another version.
+	void depart(const audience_client &, const file_version &found);
 	// The client's node has registered, left, or has another id.
 	void moved(const audience_client &);
 	// Pushes roles that have changed. True: more are waiting, and on_change is not called for

@@ -572,8 +572,8 @@ void connection::proof(const request &r)
 	session_ = std::move(s);
 	epoch_ = session_->renew(
 		[weak = weak_from_this()](std::uint16_t op, const coop_st_body &b) {
-			if (auto self = weak.lock())
-				self->push(op, b);
+			const auto self = weak.lock();
+			return self && self->push(op, b);
 		},
 		shake_.version >= COOP_ST_VERSION);
 	{

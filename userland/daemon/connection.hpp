@@ -83,7 +83,7 @@ private:
 	enum class progress { done, blocked, broken, drained };
 	progress send_some();
 	progress send_file(item &);
-	void push(std::uint16_t op, const coop_st_body &);
+	bool push(std::uint16_t op, const coop_st_body &);
 	void push(const node_change &);
 
 	server &server_;

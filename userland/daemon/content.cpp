@@ -267,7 +267,7 @@ void service::seat(session &s, const inode &n, const coop_st_attr &found, open_f
 	    !(found.version & provisional_bit))
 		f.seat = audiences.join(s.shared_from_this(), {n.fid, found.version});
 	else
-		audiences.depart(s, n.fid);
+		audiences.depart(s, {n.fid, found.version});
 }
 
 int service::open(const exported &in, session &s, call r, reply &out)

@@ -70,7 +70,7 @@ void connection::push(const node_change &c)
 	push(COOP_ST_NODE, b);
 }
 
-void connection::push(std::uint16_t op, const coop_st_body &b)
+bool connection::push(std::uint16_t op, const coop_st_body &b)
 {
 	reply r;
 	coop_st_header h{};
@@ -82,7 +82,7 @@ void connection::push(std::uint16_t op, const coop_st_body &b)
 	{
 		std::lock_guard lock(mutex_);
 		if (over_ || (op == COOP_ST_ROLES && pushes_ >= roles_max))
-			return;
+			return false;
 		slow = ++pushes_ > pushes_max;
 		out_.push_back(std::move(i));
 	}
@@ -93,6 +93,7 @@ void connection::push(std::uint16_t op, const coop_st_body &b)
 		else
 			self->flush();
 	});
+	return true;
 }
 
 void connection::enqueue(item i, bool more)

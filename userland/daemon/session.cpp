@@ -68,15 +68,14 @@ std::uint64_t session::renew(pusher push, bool roles)
 	return ++epoch_;
 }
 
-void session::push(std::uint16_t op, const coop_st_body &body)
+bool session::push(std::uint16_t op, const coop_st_body &body)
 {
 	pusher to;
 	{
 		std::lock_guard lock(mutex_);
 		to = push_;
 	}
-	if (to)
-		to(op, body);
+	return to && to(op, body);
 }
 
 void session::is_node(std::uint64_t epoch, std::uint32_t registered)

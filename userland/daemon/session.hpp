@@ -85,10 +85,10 @@ public:
 	// and sent again on this one: executed after its repeat, such a request would undo changes
 	// made in between. push: sends a message to this client unasked, on that connection.
 	// takes_roles: it knows the push ROLES.
-	using pusher = std::function<void(std::uint16_t op, const coop_st_body &)>;
+	using pusher = std::function<bool(std::uint16_t, const coop_st_body &)>;
 	std::uint64_t renew(pusher push, bool takes_roles);
 	// Sends to the client; dropped if it is not connected.
-	void push(std::uint16_t op, const coop_st_body &) override;
+	bool push(std::uint16_t op, const coop_st_body &) override;
 	std::uint32_t role_node() const override { return takes_roles ? node.load() : 0; }
 	// Records the node that the connection of 'epoch' registered, unless a newer connection has
 	// taken over.

@@ -250,9 +250,13 @@ TEST(Membership, LastsFromTheRolesToTheLastClose)
 {
 	membership m;
 	auto c = std::make_shared<content>(make_content(1, 5, 640 * page));
-	EXPECT_FALSE(m.place(c->key, 0).member);
-	m.on_roles(roles_of(*c, 3, 8)); // before the open's reply
-	m.opened(c);
+	m.on_roles(roles_of(*c, 3, 8));
+	EXPECT_FALSE(m.place(c->key, 0).member) << "the file is not open";
+	{
+		const membership::opening opening(m, c->key.fid);
+		m.on_roles(roles_of(*c, 3, 8)); // before the open's reply
+		m.opened(c);
+	}
 	const forest_place p = m.place(c->key, 0);
 	EXPECT_TRUE(p.member);
 	EXPECT_FALSE(p.root());
@@ -262,9 +266,12 @@ TEST(Membership, LastsFromTheRolesToTheLastClose)
 	EXPECT_EQ(m.open_content(c->key), c);
 	auto second = std::make_shared<content>(*c);
 	second->open_id = 8;
-	m.opened(second);
-	m.closed(c->key.fid, 7);
-	EXPECT_TRUE(m.place(c->key, 0).member);
+	{
+		const membership::opening opening(m, c->key.fid);
+		m.closed(c->key.fid, 7);
+		EXPECT_TRUE(m.place(c->key, 0).member) << "it is being opened again";
+		m.opened(second);
+	}
 	EXPECT_EQ(m.open_content(c->key), second);
 	m.on_lost();
 	EXPECT_FALSE(m.place(c->key, 0).member);
@@ -274,6 +281,8 @@ TEST(Membership, LastsFromTheRolesToTheLastClose)
 	m.closed(c->key.fid, 8);
 	EXPECT_FALSE(m.place(c->key, 0).member);
 	EXPECT_EQ(m.open_content(c->key), nullptr);
+	m.on_roles(roles_of(*c, 0, 8)); // the daemon had not heard of the close
+	EXPECT_FALSE(m.place(c->key, 0).member);
 }
 
 // ---- the loader ---------------------------------------------------------------------------
@@ -294,11 +303,17 @@ struct loading {
 			return std::uint64_t{0};
 		};
 	}
+	void become(std::uint32_t parent, std::uint32_t level)
+	{
+		const membership::opening opening(members, c->key.fid);
+		members.on_roles(roles_of(*c, parent, level));
+		members.opened(c);
+	}
 	fetch_sources read(std::uint64_t index = 0)
 	{
 		const block_ref b = store->get(c->key, index, c->size);
 		std::vector<claimed> what;
-		what.push_back({b.clone(), l.claim(*c, *b, all)});
+		what.push_back(l.claim(*c, b, all));
 		l.load(*c, std::move(what), true);
 		settle(*b);
 		return peers.last;
@@ -327,7 +342,7 @@ TEST(Loader, AsksAsBeforeWithoutRoles)
 TEST(Loader, AsksParentsFirst)
 {
 	loading t;
-	t.members.on_roles(roles_of(*t.c, 3, 10));
+	t.become(3, 10);
 	const fetch_sources from = t.read();
 	EXPECT_EQ(from.parents[0], 3u);
 	EXPECT_EQ(from.level, 10u);
@@ -340,10 +355,9 @@ TEST(Loader, AsksParentsFirst)
 TEST(Loader, RelaysWithASmallerLevelThanItsPeer)
 {
 	loading t;
-	t.members.on_roles(roles_of(*t.c, 3, 10));
 	t.l.relay(t.wanted(10));
 	EXPECT_EQ(t.peers.fetches, 0u) << "no open file to read through";
-	t.members.opened(t.c);
+	t.become(3, 10);
 	t.l.relay(t.wanted(10));
 	EXPECT_EQ(t.peers.last.level, 9u);
 	EXPECT_TRUE(t.peers.last.relay);
@@ -363,11 +377,11 @@ TEST(Loader, RelaysWithASmallerLevelThanItsPeer)
 TEST(Loader, AsksTheNodesThatStorageNamesAndThenInsists)
 {
 	loading t;
-	t.members.on_roles(roles_of(*t.c, 0, 8)); // a root
+	t.become(0, 8); // a root
 	t.disk.holders = {21, 22};
 	const block_ref b = t.store->get(t.c->key, 0, t.c->size);
 	std::vector<claimed> what;
-	what.push_back({b.clone(), t.l.claim(*t.c, *b, all)});
+	what.push_back(t.l.claim(*t.c, b, all));
 	t.l.load(*t.c, std::move(what), true);
 	std::uint64_t good = 0xff;
 	t.peers.deliver = [&](const content_key &, std::uint64_t, std::uint64_t p) {
@@ -387,14 +401,40 @@ TEST(Loader, AsksTheNodesThatStorageNamesAndThenInsists)
 	EXPECT_EQ(t.disk.bytes, 56 * page) << "what they did not have";
 }
 
+TEST(Loader, KeepsTheLevelOfItsClaim)
+{
+	loading t;
+	t.become(3, 10);
+	const block_ref b = t.store->get(t.c->key, 0, t.c->size);
+	std::vector<claimed> what;
+	what.push_back(t.l.claim(*t.c, b, all));
+	t.become(3, 14); // a node joined meanwhile
+	t.l.load(*t.c, std::move(what), true);
+	t.settle(*b);
+	EXPECT_EQ(t.peers.last.level, 10u);
+}
+
+TEST(Loader, BoundsWhatItLoadsForOthers)
+{
+	loading t;
+	t.become(3, 10);
+	for (std::uint64_t i = 0; i < 100; i++)
+		t.l.relay({t.c->key, i % 10, std::uint64_t{1} << i / 10, 10, 800000, 0, 0});
+	EXPECT_EQ(t.peers.fetches, 100u);
+	t.peers.tend();
+	t.l.relay({t.c->key, 0, all, 10, 60000000, 0, 0});
+	EXPECT_EQ(t.peers.last.budget_us, 2000000u) << "no longer than this node's own loads";
+	t.settle(*t.store->find(t.c->key, 0));
+}
+
 TEST(Loader, TellsWhenItIsAtStorage)
 {
 	loading t;
-	t.members.on_roles(roles_of(*t.c, 3, 10));
+	t.become(3, 10);
 	t.disk.hold();
 	const block_ref b = t.store->get(t.c->key, 0, t.c->size);
 	std::vector<claimed> what;
-	what.push_back({b.clone(), t.l.claim(*t.c, *b, all)});
+	what.push_back(t.l.claim(*t.c, b, all));
 	t.l.load(*t.c, std::move(what), true);
 	EXPECT_EQ(b->awaitable(10), 0u) << "still at its parent";
 	t.peers.tend();

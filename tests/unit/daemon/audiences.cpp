@@ -26,8 +26,11 @@ struct client final : audience_client {
 	audience_table::seat own; // as of a session, whose open files end with it
 
 	std::uint32_t role_node() const override { return id; }
-	void push(std::uint16_t op, const coop_st_body &b) override
+	bool full = false; // drops what is pushed
+	bool push(std::uint16_t op, const coop_st_body &b) override
 	{
+		if (full)
+			return false;
 		EXPECT_EQ(op, COOP_ST_ROLES);
 		const auto old = told.find(b.fid.lo);
 		pushes++;
@@ -36,6 +39,7 @@ struct client final : audience_client {
 		told[b.fid.lo] = b;
 		if (on_push)
 			on_push();
+		return true;
 	}
 	static std::vector<std::uint32_t> colours(const coop_st_body &b)
 	{
@@ -186,11 +190,31 @@ TEST(audiences, another_version_is_another_audience)
 	EXPECT_EQ(t.size(), 2u);
 	EXPECT_EQ(all[0]->members(1), 1u) << "left behind with the old version";
 	check({all[2].get(), all[1].get()}, file(1, 6));
-	t.depart(*all[1], file(1).fid);
+	t.depart(*all[1], file(1, 6));
+	settle(t);
+	EXPECT_EQ(all[2]->members(1), 2u) << "another open of the same version";
+	t.depart(*all[1], file(1, 7));
 	settle(t);
 	EXPECT_EQ(all[2]->members(1), 1u);
 	t.moved(*all[1]);
 	EXPECT_EQ(t.size(), 2u) << "it was no member when its node moved";
+}
+
+TEST(audiences, roles_that_were_dropped_are_told_later)
+{
+	audience_table t;
+	const auto all = make(3);
+	const auto a = t.join(all[0], file(1, 5));
+	all[0]->full = true;
+	const auto b = t.join(all[1], file(1, 5));
+	settle(t);
+	EXPECT_FALSE(all[0]->knows(1));
+	all[0]->full = false;
+	{
+		const auto c = t.join(all[2], file(1, 5));
+	}
+	settle(t);
+	EXPECT_EQ(all[0]->members(1), 2u) << "the same roles as those that were dropped";
 }
 
 TEST(audiences, a_node_that_registers_late_becomes_a_member_then)

@@ -24,7 +24,7 @@ struct node final : audience_client {
 	explicit node(std::uint32_t id) : id(id) {}
 	std::uint32_t id;
 	std::uint32_t role_node() const override { return id; }
-	void push(std::uint16_t, const coop_st_body &) override {}
+	bool push(std::uint16_t, const coop_st_body &) override { return true; }
 };
 
 // Members 10, 11, ... of one version of a file.

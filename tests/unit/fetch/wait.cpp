@@ -250,6 +250,27 @@ TEST(wait, a_relay_finds_a_slot_when_all_others_wait)
 	EXPECT_EQ(t.a.done.count(1), 0u);
 }
 
+TEST(wait, a_fetch_that_does_not_wait_finds_a_slot_and_room_in_a_small_window)
+{
+	node_shape four;
+	four.fetches = 4;
+	four.queued = 8;
+	four.serves = 16;
+	for (const u32 window : {8u << 20, 2u << 12}) {
+		four.window = window;
+		two t(four);
+		for (int i = 0; i < 6; ++i)
+			ASSERT_EQ(t.a.fetch_from(2, {t.b_at_a}, 5), 0);
+		t.net.settle();
+		t.b.have = ~u64{0};
+		t.b.coming = 0;
+		ASSERT_EQ(t.a.fetch(2), 0);
+		t.net.settle();
+		EXPECT_EQ(t.a.done.count(7), 1u) << "window " << window;
+		EXPECT_EQ(t.a.done.count(1), 0u);
+	}
+}
+
 TEST(wait, a_wait_is_no_measurement)
 {
 	two t;
