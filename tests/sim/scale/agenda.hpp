@@ -26,6 +26,7 @@ enum class what : u8 {
 	letter,  // a: letter; a control message reaches the receiver's port
 	letter_in,
 	sent,    // a: serve id, b: datagrams; the adapter has read their memory
+	depart,  // an adapter has sent one datagram
 	timer,   // the engine's deadline
 	flushed, // a: fetch slot; the completions of a stopped queue pair
 	read,    // a: load, b: wanted pages and flags; a READ reaches storage

@@ -21,7 +21,8 @@ fabric::fabric(const shape &s, agenda &time, sim::dice &dice) :
 	s_(s),
 	time_(time),
 	dice_(dice),
-	ports_(s.nodes)
+	ports_(s.nodes),
+	turns_(s.fair ? s.nodes : 0)
 {
 	for (port &p : ports_)
 		p.page_ns = static_cast<u32>(s.page_ns(s.gbit));
@@ -67,24 +68,50 @@ u64 fabric::packet_ns(u32 node, const packet &p) const
 	return ns;
 }
 
-u64 fabric::send(u32 from, u32 to, packet &p)
+void fabric::deliver(u32 from, u32 to, packet &p, u64 when)
 {
-	port &out = ports_[from];
-	out.tx_free = std::max(out.tx_free, time_.now()) + packet_ns(from, p);
 	u16 n = 0;
 	for (u32 i = 0; i < p.n; ++i) {
 		++(p.page[i].pad ? t_.pads : t_.pages);
-		out.pages_out += !p.page[i].pad;
+		ports_[from].pages_out += !p.page[i].pad;
 		if (!lost_on_the_way(from, to))
 			p.page[n++] = p.page[i];
 	}
 	p.n = n;
-	if (n) {
-		const u32 i = packets.take();
-		packets[i] = p;
-		time_.at(out.tx_free + s_.delay_ns, what::data, to, 0, i);
+	if (!n)
+		return;
+	const u32 i = packets.take();
+	packets[i] = p;
+	time_.at(when + s_.delay_ns, what::data, to, 0, i);
+}
+
+void fabric::send(u32 from, u16 life, u32 to, packet &p, u32 serve, u32 datagrams)
+{
+	port &out = ports_[from];
+	if (s_.fair) {
+		turns_[from].push_back({p, to, serve, datagrams, p.n, life});
+		if (turns_[from].size() == 1)
+			time_.after(out.page_ns, what::depart, from, life);
+		return;
 	}
-	return out.tx_free;
+	out.tx_free = std::max(out.tx_free, time_.now()) + packet_ns(from, p);
+	deliver(from, to, p, out.tx_free);
+	time_.at(out.tx_free, what::sent, from, life, serve, datagrams);
+}
+
+void fabric::depart(u32 from)
+{
+	auto &turns = turns_[from];
+	batch b = turns.front();
+	turns.pop_front();
+	if (--b.left) {
+		turns.push_back(b);
+	} else {
+		deliver(from, b.to, b.p, time_.now());
+		time_.after(0, what::sent, from, b.life, b.serve, b.datagrams);
+	}
+	if (!turns.empty())
+		time_.after(ports_[from].page_ns, what::depart, from, b.life);
 }
 
 void fabric::send(u32 from, u32 to, const void *bytes, u32 len)

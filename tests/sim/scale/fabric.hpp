@@ -2,16 +2,18 @@
 // fabric.hpp - links and ports: when a datagram leaves, arrives, or is dropped.
 //
 // Every node has a full-duplex link to one switch that never blocks inside. Data leave a node in
-// the order of posting. Control messages have queue pairs of their own and pass waiting data of
-// the sender, as adapters take turns between queue pairs. In front of the receiver's link both
-// wait in one queue of finite length, and are dropped where it is full. Bytes of storage use the
-// same links and queues, but are never dropped: they travel over TCP.
+// the order of posting, or (shape.fair) take turns by datagram, a serve each, as adapters do
+// between queue pairs. Control messages have queue pairs of their own and pass waiting data of the
+// sender. In front of the receiver's link both wait in one queue of finite length, and are dropped
+// where it is full. Bytes of storage use the same links and queues, but are never dropped: they
+// travel over TCP.
 //
 // The datagrams of one serve are posted together and travel as one: one event if the receiver's
 // link is free when they arrive, two otherwise. Each of them is lost by itself.
 #pragma once
 
 #include <array>
+#include <deque>
 #include <vector>
 
 #include "rpc/fetch/engine.h"
@@ -66,6 +68,13 @@ struct port {
 	u64 pages_out = 0, letters_out = 0;
 };
 
+// What an adapter sends from one queue pair.
+struct batch {
+	packet p;
+	u32 to, serve, datagrams, left;
+	u16 life;
+};
+
 struct traffic {
 	u64 letters = 0, letter_bytes = 0, pages = 0, pads = 0;
 	u64 lost = 0, cut = 0, overflow = 0, deepest_ns = 0;
@@ -82,8 +91,10 @@ public:
 	const port &of(u32 node) const { return ports_[node]; }
 	const traffic &counts() const { return t_; }
 
-	// Returns when the adapter has sent it.
-	u64 send(u32 from, u32 to, packet &);
+	// Datagrams of a serve. 'sent' comes when the adapter has sent them.
+	void send(u32 from, u16 life, u32 to, packet &, u32 serve, u32 datagrams);
+	// The adapter has sent one datagram of the batch whose turn it was.
+	void depart(u32 from);
 	void send(u32 from, u32 to, const void *bytes, u32 len);
 	// The last bit of something of this many nanoseconds is at the port.
 	enum class fate { taken, queued, dropped }; // queued: it comes back as 'then'
@@ -96,11 +107,13 @@ public:
 
 private:
 	bool lost_on_the_way(u32 from, u32 to);
+	void deliver(u32 from, u32 to, packet &, u64 when);
 
 	const shape &s_;
 	agenda &time_;
 	sim::dice &dice_;
 	std::vector<port> ports_;
+	std::vector<std::deque<batch>> turns_; // by node, if adapters take turns
 	traffic t_;
 };
 

@@ -66,6 +66,7 @@ std::map<std::string, u32 *> numbers(shape &s)
 		{"peer_timeout_us", &s.peer_timeout_us},
 		{"budget_us", &s.budget_us},
 		{"window_pages", &s.window_pages},
+		{"send_pages", &s.send_pages},
 		{"trees", &s.trees},
 		{"arity", &s.arity},
 		{"waves", &s.waves},
@@ -100,6 +101,7 @@ bool switch_rule(shape &s, const std::string &name, bool on)
 						     {"opens", &s.opens},
 						     {"leaves", &s.leaves},
 						     {"chain", &s.chain},
+						     {"fair", &s.fair},
 						     {"coop", &s.coop}};
 	const auto it = rules.find(name);
 	if (it != rules.end())

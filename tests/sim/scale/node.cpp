@@ -94,6 +94,7 @@ void node::run(const event &e)
 		letter(e.a);
 		return pump();
 	case what::sent:
+		sending_ -= e.b;
 		coop_engine_tx_done(engine_, e.a, e.b, 0, now_us());
 		return pump();
 	case what::timer:
@@ -126,6 +127,15 @@ void node::run(const event &e)
 	}
 }
 
+// An adapter takes turns between all that is posted, so each serve would end as late as the last.
+// What is not posted yet keeps the engine's order.
+bool node::next_tx(coop_tx &tx)
+{
+	const u32 most = w_.is().send_pages;
+	return most && sending_ >= most ? coop_engine_next_urgent_tx(engine_, now_us(), &tx)
+					: coop_engine_next_tx(engine_, now_us(), &tx);
+}
+
 void node::pump()
 {
 	const u64 now = now_us();
@@ -133,7 +143,7 @@ void node::pump()
 		coop_tx tx;
 		coop_ev ev;
 		bool any = false;
-		while (coop_engine_next_tx(engine_, now, &tx) && ++calls < pump_limit) {
+		while (next_tx(tx) && ++calls < pump_limit) {
 			on_tx(tx);
 			any = true;
 		}
@@ -303,7 +313,8 @@ void node::send_data(const coop_tx &tx)
 		const u32 page = page_of(s.asked, g.frag[0].page);
 		out.tag = held >> page & 1 ? tag(s.file, s.unit, page) : 0;
 	}
-	w_.time().at(w_.net().send(number_, to, p), what::sent, number_, life_, tx.id, tx.n_seg);
+	sending_ += tx.n_seg;
+	w_.net().send(number_, life_, to, p, tx.id, tx.n_seg);
 }
 
 u32 node::peer(u32 other)

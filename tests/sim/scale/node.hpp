@@ -82,6 +82,7 @@ private:
 
 	// node.cpp
 	void pump();
+	bool next_tx(coop_tx &);
 	void arm_timer();
 	void on_tx(const coop_tx &);
 	void on_event(const coop_ev &);
@@ -145,7 +146,7 @@ private:
 	std::vector<load> loads_;
 	std::vector<u64> keys_; // by load: file and unit, or ~0
 	std::vector<u32> free_loads_;
-	u32 relays_ = 0;
+	u32 relays_ = 0, sending_ = 0; // sending_: pages posted and not sent
 	std::vector<serve> serves_;
 	u16 free_serve_ = none;
 	std::vector<std::pair<u32, u32>> peers_; // node, id

@@ -27,6 +27,7 @@ struct shape {
 	bool shuffled = false;
 
 	// Links
+	bool fair = true; // adapters take turns between the serves that they send for
 	u32 gbit = 100, storage_gbit = 100;
 	u32 delay_ns = 2000;    // of the fabric, one way
 	u32 host_ns = 3000;     // until a host takes a message
@@ -39,6 +40,7 @@ struct shape {
 	u32 slots = 64, queued = 64, serves = 128, peers = 96, relays = 64;
 	u32 peer_timeout_us = 200000, budget_us = 1000000;
 
+	u32 send_pages = 8;   // posted and not sent, over all serves; 0: no limit
 	u32 window_pages = 0; // window_bytes of the engine; 0: all slots
 
 	// The forest

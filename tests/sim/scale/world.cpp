@@ -237,6 +237,8 @@ void world::dispatch(const event &e)
 		return changed();
 	case what::partition:
 		return partition(e.a);
+	case what::depart:
+		return n.alive() ? net_.depart(e.node) : void();
 	case what::sent:
 	case what::timer:
 	case what::flushed:
