@@ -611,6 +611,9 @@ void coop_roles_evict(struct coop_inode *ci);
 /* The place in the tree of the page's unit; false: the node has none, in that version. */
 bool coop_roles_place(struct coop_inode *ci, u64 version, u64 index, struct coop_place *out);
 
+/* The text of the attribute coopfs.forest, less than PAGE_SIZE bytes; returns its length. */
+size_t coop_roles_text(struct inode *inode, char *text);
+
 /* ---- serve.c: peers read our page cache ---- */
 extern const struct coop_node_ops coop_serve_ops;
 

@@ -18,7 +18,7 @@
 struct coop_roles {
 	u64 version;
 	int connection; /* coop_mount.connection when they came */
-	struct coop_st_parents colours[COOP_FOREST_COLOURS];
+	struct coop_st_roles told;
 };
 
 static void replace_locked(struct coop_inode *ci, struct coop_roles *roles)
@@ -44,7 +44,7 @@ void coop_roles_learn(struct coop_mount *m, const struct coop_fid *fid, u64 vers
 	if (new) {
 		new->version = version;
 		new->connection = atomic_read(&m->connection);
-		memcpy(new->colours, roles->colours, sizeof(new->colours));
+		new->told = *roles;
 	}
 	spin_lock(&ci->lock);
 	replace_locked(ci, new);
@@ -87,9 +87,15 @@ void coop_roles_evict(struct coop_inode *ci)
 	spin_unlock(&ci->lock);
 }
 
+static bool valid_locked(const struct coop_inode *ci, u64 version)
+{
+	lockdep_assert_held(&ci->lock);
+	return ci->roles && ci->roles->version == version &&
+	       ci->roles->connection == atomic_read(&coop_sb(ci->vfs.i_sb)->connection);
+}
+
 bool coop_roles_place(struct coop_inode *ci, u64 version, u64 index, struct coop_place *out)
 {
-	struct coop_mount *m = coop_sb(ci->vfs.i_sb);
 	const struct coop_st_parents *p;
 	u32 colour;
 	bool any;
@@ -98,14 +104,50 @@ bool coop_roles_place(struct coop_inode *ci, u64 version, u64 index, struct coop
 		return false;
 	colour = coop_forest_colour(&ci->fid, div_u64(index << PAGE_SHIFT, COOP_FOREST_UNIT));
 	spin_lock(&ci->lock);
-	any = ci->roles && ci->roles->version == version &&
-	      ci->roles->connection == atomic_read(&m->connection);
+	any = valid_locked(ci, version);
 	if (any) {
-		p = &ci->roles->colours[colour];
+		p = &ci->roles->told.colours[colour];
 		out->parent = p->parent;
 		out->alternate = p->alternate;
 		out->level = p->level;
 	}
 	spin_unlock(&ci->lock);
 	return any;
+}
+
+static size_t node_text(struct coop_mount *m, u32 node_id, char *text, size_t size)
+{
+	struct coop_addr addr;
+
+	if (!node_id)
+		return scnprintf(text, size, "-");
+	if (m->node && coop_node_address(m->node, node_id, &addr))
+		return scnprintf(text, size, "%pI6c", addr.gid);
+	return scnprintf(text, size, "node-%u", node_id);
+}
+
+size_t coop_roles_text(struct inode *inode, char *text)
+{
+	struct coop_mount *m = coop_sb(inode->i_sb);
+	struct coop_inode *ci = coop_i(inode);
+	struct coop_st_roles told = {.members = 1};
+	const size_t size = PAGE_SIZE;
+	size_t n;
+	u32 c;
+
+	spin_lock(&ci->lock);
+	if (ci->version && valid_locked(ci, ci->version))
+		told = ci->roles->told;
+	spin_unlock(&ci->lock);
+	n = scnprintf(text, size, "forest members %u index %u\n", told.members, told.index);
+	for (c = 0; c < told.n_colours; c++) {
+		const struct coop_st_parents *p = &told.colours[c];
+
+		n += scnprintf(text + n, size - n, "colour %u level %u parent ", c, p->level);
+		n += node_text(m, p->parent, text + n, size - n);
+		n += scnprintf(text + n, size - n, " alternate ");
+		n += node_text(m, p->alternate, text + n, size - n);
+		n += scnprintf(text + n, size - n, "\n");
+	}
+	return n;
 }

@@ -254,6 +254,32 @@ static const struct xattr_handler xattr_security = {
 	.set = coop_xattr_set,
 };
 
+/* Not of storage, and not listed: `coopfs tree` reads it. */
+static int coop_forest_get(const struct xattr_handler *handler, struct dentry *dentry,
+			   struct inode *inode, const char *name, void *buf, size_t size)
+{
+	char *text;
+	int n;
+
+	if (!S_ISREG(inode->i_mode))
+		return -ENODATA;
+	text = kmalloc(PAGE_SIZE, GFP_KERNEL);
+	if (!text)
+		return -ENOMEM;
+	n = coop_roles_text(inode, text);
+	if (size && size < n)
+		n = -ERANGE;
+	else if (size)
+		memcpy(buf, text, n);
+	kfree(text);
+	return n;
+}
+
+static const struct xattr_handler xattr_forest = {
+	.name = "coopfs.forest",
+	.get = coop_forest_get,
+};
+
 COOP_XATTR_TABLE coop_xattr_handlers[] = {
 	/* clang-format off */
 	COOP_ACL_XATTR_HANDLERS
@@ -261,6 +287,7 @@ COOP_XATTR_TABLE coop_xattr_handlers[] = {
 		& xattr_user,
 	&xattr_trusted,
 	&xattr_security,
+	&xattr_forest,
 	NULL,
 };
 

@@ -172,6 +172,8 @@ void coop_node_enter(struct coop_node *node);
 void coop_node_join(struct coop_node *node, u32 node_id, const struct coop_addr *addr);
 void coop_node_leave(struct coop_node *node, u32 node_id);
 void coop_node_forget_all(struct coop_node *node);
+/* The address of a member; false: unknown. */
+bool coop_node_address(struct coop_node *node, u32 node_id, struct coop_addr *addr);
 /* Adds a peer by hand: 0, -EINVAL (own address), -ENOSPC. */
 int coop_node_add_by_hand(struct coop_node *node, const struct coop_addr *addr);
 

@@ -123,6 +123,18 @@ void coop_node_forget_all(struct coop_node *node)
 	mutex_unlock(&node->lock);
 }
 
+bool coop_node_address(struct coop_node *node, u32 node_id, struct coop_addr *addr)
+{
+	const struct coop_member *m;
+
+	mutex_lock(&node->lock);
+	m = xa_load(&node->by_daemon, node_id);
+	if (m)
+		*addr = m->addr;
+	mutex_unlock(&node->lock);
+	return m;
+}
+
 int coop_node_add_by_hand(struct coop_node *node, const struct coop_addr *addr)
 {
 	s64 id;

@@ -24,8 +24,8 @@ int run_tree(const tree_request &r)
 		const int err = errno;
 		if (err == ENODATA || err == EOPNOTSUPP)
 			return report({exit_not_coopfs,
-				       printable(r.file) + " is not a regular file on a FUSE mount "
-							   "of coopfs"});
+				       printable(r.file) + " is not a regular file on a mount of "
+							   "coopfs"});
 		return report({err == EACCES || err == EPERM ? exit_permission : exit_failure,
 			       printable(r.file) + ": " + std::strerror(err)});
 	}

@@ -102,6 +102,9 @@ about_once()
 	[ $((_took * 100)) -le $((_size * 110)) ] || die "storage sent $_took bytes of $_size"
 }
 
+# tree_has NODE FILE MEMBERS
+tree_has() { coopfs tree "/mnt/$1/$2" | grep ": $3 nodes have it open"; }
+
 test_in_step()
 {
 	new_file step 8
@@ -110,6 +113,10 @@ test_in_step()
 	in_step 16
 	close_all
 	about_once step
+	open_all step
+	# The daemon learns of files opened under a lease within a second.
+	until_true 30 "b's tree has four nodes" tree_has b step 4
+	close_all
 	[ "$(sum_of fetch waits)" -gt 0 ] || die "no fetch waited for a parent"
 	down $nodes
 }
