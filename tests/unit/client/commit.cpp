@@ -113,7 +113,7 @@ TEST_F(client_commit, a_stable_write_covers_what_was_before_it)
 
 TEST_F(client_commit, without_commits_at_close_each_fsync_commits_alone)
 {
-	f = std::make_unique<files>(s, *store, r, table, commit_options{.on_close = false});
+	f = std::make_unique<files>(s, *store, r, table, m, commit_options{.on_close = false});
 	auto a = open(O_RDWR | O_DSYNC);
 	write(*a, 0, "bytes");
 	EXPECT_EQ(f->commit(*a), 0);
@@ -434,7 +434,7 @@ TEST_F(client_commit, a_connection_that_was_made_again_is_reason_to_look)
 
 TEST_F(client_commit, without_commits_at_close_an_fsync_brings_what_others_left)
 {
-	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20, false});
+	f = std::make_unique<files>(s, *store, r, table, m, commit_options{1 << 20, false});
 	auto a = open();
 	write(*a, 0, "aaaa");
 	EXPECT_EQ(f->flush(*a), 0);
@@ -450,7 +450,7 @@ TEST_F(client_commit, without_commits_at_close_an_fsync_brings_what_others_left)
 // After a close without a commit only storage has the bytes, and they may be on its disk.
 TEST_F(client_commit, older_bytes_do_not_go_out_over_those_of_a_closed_file)
 {
-	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20, false});
+	f = std::make_unique<files>(s, *store, r, table, m, commit_options{1 << 20, false});
 	auto a = open(), b = open();
 	write(*a, 0, "old old");
 	write(*b, 4, "new");
@@ -463,7 +463,7 @@ TEST_F(client_commit, older_bytes_do_not_go_out_over_those_of_a_closed_file)
 
 TEST_F(client_commit, who_left_without_a_commit_is_no_loss_to_a_reader)
 {
-	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20, false});
+	f = std::make_unique<files>(s, *store, r, table, m, commit_options{1 << 20, false});
 	auto a = open(), reads = open(O_RDONLY);
 	write(*a, 0, "aaaa");
 	{
@@ -481,7 +481,7 @@ TEST_F(client_commit, who_left_without_a_commit_is_no_loss_to_a_reader)
 
 TEST_F(client_commit, without_commits_at_close_a_known_loss_is_told)
 {
-	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20, false});
+	f = std::make_unique<files>(s, *store, r, table, m, commit_options{1 << 20, false});
 	auto a = open(), b = open();
 	write(*a, 0, "aaaa");
 	s.commit_error = -ENOSPC;
@@ -491,7 +491,7 @@ TEST_F(client_commit, without_commits_at_close_a_known_loss_is_told)
 
 TEST_F(client_commit, much_is_committed_in_the_background)
 {
-	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20});
+	f = std::make_unique<files>(s, *store, r, table, m, commit_options{1 << 20});
 	auto a = open();
 	for (std::uint64_t i = 0; i < 64; i++)
 		write(*a, i << 16, std::string(1 << 16, 'a'));
@@ -502,7 +502,7 @@ TEST_F(client_commit, much_is_committed_in_the_background)
 
 TEST_F(client_commit, who_writes_more_than_can_be_kept_waits_for_a_commit)
 {
-	f = std::make_unique<files>(s, *store, r, table, commit_options{1 << 20});
+	f = std::make_unique<files>(s, *store, r, table, m, commit_options{1 << 20});
 	auto a = open();
 	s.hold = true;
 	std::atomic<std::uint64_t> written{0};

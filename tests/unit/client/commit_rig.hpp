@@ -200,6 +200,7 @@ public:
 	{
 		return -ENOSYS;
 	}
+	void relay(const wanted_pages &) override {}
 	void put_inline(const content &, std::string_view) override {}
 	reader_stats stats() const override { return {}; }
 	void reset_stats() override {}
@@ -237,8 +238,9 @@ protected:
 	machine s;
 	no_reader r;
 	std::unique_ptr<page_store> store = page_store::create(4 << 20, 12);
+	membership m;
 	inode_table table{*store, {[](inode &) {}}};
-	std::unique_ptr<files> f = std::make_unique<files>(s, *store, r, table);
+	std::unique_ptr<files> f = std::make_unique<files>(s, *store, r, table, m);
 	inode *node = table.ref(s.file);
 };
 

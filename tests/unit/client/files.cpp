@@ -150,6 +150,7 @@ public:
 			return refuse;
 		return c.key.version == good ? 0 : -ESTALE;
 	}
+	void relay(const wanted_pages &) override {}
 	void put_inline(const content &, std::string_view) override {}
 	reader_stats stats() const override { return {}; }
 	void reset_stats() override {}
@@ -204,8 +205,9 @@ protected:
 	picky_reader r;
 	std::unique_ptr<page_store> store = page_store::create(4 << 20, 12);
 	unsigned stale = 0;
+	membership m;
 	inode_table table{*store, {[this](inode &) { stale++; }}};
-	files f{s, *store, r, table};
+	files f{s, *store, r, table, m};
 	inode *node = table.ref(s.file);
 	bool kept = false, attr_stale = false;
 };

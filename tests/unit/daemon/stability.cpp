@@ -192,7 +192,8 @@ TEST_F(daemon_stability, a_writer_writes_again_what_the_crash_took)
 	auto store = page_store::create(4 << 20, 12);
 	coop::client::inode_table table{*store, {[](coop::client::inode &) {}}};
 	auto read = reader::create({}, *store, nullptr, *client_);
-	files f{*client_, *store, *read, table};
+	membership m;
+	files f{*client_, *store, *read, table, m};
 	coop::client::inode *node = table.ref(find("f"));
 	files::open_answer a, b;
 	ASSERT_EQ(f.open(me(), *node, O_RDWR, a), 0);
