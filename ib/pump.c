@@ -127,7 +127,8 @@ static void handle(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 	case COOP_EV_FETCH_DONE:
 		coop_requester_finished(r, ev, now);
 		break;
-	case COOP_EV_PEER: /* the peers file in /proc shows it */
+	case COOP_EV_PEER:  /* the peers file in /proc shows it */
+	case COOP_EV_OFFER: /* this node makes no room for what others drop */
 		break;
 	}
 }

@@ -41,7 +41,9 @@ enum coop_qp_event { COOP_QP_STOPPED, COOP_QP_RECYCLED, COOP_QP_REPLACED };
 #define coop_show_command(c) __print_symbolic(c, \
 	{ COOP_CMD_REQUEST, "REQUEST" }, { COOP_CMD_QUERY, "QUERY" }, \
 	{ COOP_CMD_PING, "PING" }, { COOP_CMD_COMMIT, "COMMIT" }, { COOP_CMD_BUSY, "BUSY" }, \
-	{ COOP_CMD_AGAIN, "AGAIN" }, { COOP_CMD_REFUSED, "REFUSED" }, { COOP_CMD_PONG, "PONG" })
+	{ COOP_CMD_AGAIN, "AGAIN" }, { COOP_CMD_REFUSED, "REFUSED" }, { COOP_CMD_PONG, "PONG" }, \
+	{ COOP_CMD_FORWARD, "FORWARD" }, { COOP_CMD_OFFER, "OFFER" }, \
+	{ COOP_CMD_PASSED, "PASSED" })
 
 #define coop_show_kind(k) __print_symbolic(k, \
 	{ COOP_QP_CTRL, "control" }, { COOP_QP_FETCH, "fetch" }, { COOP_QP_SERVE, "serve" })

@@ -323,11 +323,16 @@ bool coop_addr_valid(const struct coop_addr *a)
 	return a->lid > 0 && a->lid < 0xc000;
 }
 
-bool coop_addr_same(const struct coop_addr *a, const struct coop_addr *b)
+bool coop_addr_same_port(const struct coop_addr *a, const struct coop_addr *b)
 {
-	if (a->qpn != b->qpn || memcmp(a->gid, b->gid, 16))
+	if (memcmp(a->gid, b->gid, 16))
 		return false;
 	return coop_addr_has_gid(a) || a->lid == b->lid;
+}
+
+bool coop_addr_same(const struct coop_addr *a, const struct coop_addr *b)
+{
+	return a->qpn == b->qpn && coop_addr_same_port(a, b);
 }
 
 u64 coop_addr_hash(const struct coop_addr *a)

@@ -30,6 +30,8 @@ int coop_addr_format(const struct coop_addr *a, char *buf, size_t size);
 bool coop_addr_valid(const struct coop_addr *a);
 /* The same queue pair: GID (or LID where there is no GID) and QPN. */
 bool coop_addr_same(const struct coop_addr *a, const struct coop_addr *b);
+/* The same port: GID, or LID where there is no GID. */
+bool coop_addr_same_port(const struct coop_addr *a, const struct coop_addr *b);
 bool coop_addr_has_gid(const struct coop_addr *a);
 /* The same value on every node, and for all addresses that coop_addr_same() calls the same. */
 u64 coop_addr_hash(const struct coop_addr *a);

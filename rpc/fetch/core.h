@@ -28,6 +28,16 @@
 #define COOP_WINDOW_STEP  (64u << 10) /* of the window, in bytes */
 #define COOP_REFUSE_US    1000        /* rate of REFUSED messages: one in this time ... */
 #define COOP_REFUSE_BURST 32          /* ... and a burst of this many */
+#define COOP_OFFERS       32          /* offers that wait to be sent, or for the host */
+
+/* Offers in the order in which they came. */
+struct coop_offers {
+	struct {
+		struct coop_addr peer;
+		struct coop_offer offer;
+	} v[COOP_OFFERS];
+	u32 head, tail;
+};
 
 /* A message that belongs to no fetch or serve. */
 struct coop_note {
@@ -35,7 +45,7 @@ struct coop_note {
 	u64 id;
 	u32 imm;
 	u32 value;
-	u32 record; /* COMMIT: index of the record */
+	u32 record; /* COMMIT, PASSED: index of the record */
 	u16 reason;
 	u8 command;
 };
@@ -76,6 +86,7 @@ struct coop_engine {
 	struct coop_fifo peer_ev;
 	struct coop_note *note; /* ring */
 	u32 note_mask, note_head, note_tail;
+	struct coop_offers offers_tx, offers_rx;
 	u64 refuse_at; /* when the next REFUSED is due at one per COOP_REFUSE_US */
 
 	struct coop_seg *segs;   /* the array of the last TX: fetch_depth, at least COOP_BATCH */
@@ -100,6 +111,11 @@ struct coop_note *coop_note(struct coop_engine *e, u8 command, const struct coop
 /* Queues a REFUSED if the rate limit allows it. */
 void coop_refuse(struct coop_engine *e, const struct coop_addr *to, u64 id, u32 imm, u16 reason,
 		 u32 value, u64 now);
+
+/* ---- offer.c ---- */
+void coop_offer_arrived(struct coop_engine *e, const struct coop_msg *m, const struct coop_peer *p);
+bool coop_offer_tx(struct coop_engine *e, struct coop_tx *tx);
+bool coop_offer_event(struct coop_engine *e, struct coop_ev *ev);
 
 /* If the peer's health changed: sets its timer, queues EV_PEER, and if its circuit opened, sends
  * fetches that wait for it elsewhere. */

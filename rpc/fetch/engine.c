@@ -251,7 +251,7 @@ struct coop_msg *coop_msg_begin(struct coop_engine *e, u8 command, u64 id, u32 i
 
 	m->version = COOP_WIRE_VERSION;
 	m->command = command;
-	m->hops = COOP_WIRE_HOPS;
+	m->hops = COOP_WIRE_PASS;
 	m->flags = 0;
 	m->id = id;
 	m->imm = imm;
@@ -321,6 +321,13 @@ static bool note_tx(struct coop_engine *e, struct coop_tx *tx)
 				continue; /* another request has taken the record */
 			m->u.commit = r->commit;
 			e->stats.commits_tx++;
+		}
+		if (n->command == COOP_CMD_PASSED) {
+			const struct coop_record *r = &e->record[n->record];
+
+			if (r->state != COOP_RECORD_PASSED || r->id != n->id || r->imm != n->imm)
+				continue;
+			m->u.passed_to = r->commit.source;
 		}
 		if (coop_msg_finish(e, &n->to, tx))
 			return true;
@@ -417,11 +424,15 @@ void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 	}
 	slot = coop_peers_find(&e->peers, src);
 	p = slot == COOP_NONE ? NULL : &e->peers.v[slot];
-	if (p)
+	if (p) {
 		coop_peer_spoke(e, p, now);
+		if (m->hops >= COOP_WIRE_PASS)
+			p->passes = true;
+	}
 
 	switch (m->command) {
 	case COOP_CMD_REQUEST:
+	case COOP_CMD_FORWARD:
 		coop_serve_request(e, m, src, now);
 		break;
 	case COOP_CMD_QUERY:
@@ -433,6 +444,10 @@ void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 	case COOP_CMD_PONG:
 		on_pong(e, m, now);
 		break;
+	case COOP_CMD_OFFER:
+		coop_offer_arrived(e, m, p);
+		break;
+	case COOP_CMD_PASSED:
 	case COOP_CMD_COMMIT:
 	case COOP_CMD_BUSY:
 	case COOP_CMD_AGAIN:
@@ -464,7 +479,7 @@ bool coop_engine_next_urgent_tx(struct coop_engine *e, u64 now, struct coop_tx *
 	while ((i = coop_turns_next_commit(&e->serve_tx)) != COOP_NONE)
 		if (coop_serve_tx(e, i, now, tx))
 			return true;
-	return false;
+	return coop_offer_tx(e, tx);
 }
 
 bool coop_engine_next_tx(struct coop_engine *e, u64 now, struct coop_tx *tx)
@@ -491,6 +506,8 @@ bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev)
 	while ((i = coop_fifo_pop(&e->serve_ev)) != COOP_NONE)
 		if (coop_serve_event(e, i, ev, now))
 			return true;
+	if (coop_offer_event(e, ev))
+		return true;
 	while ((i = coop_fifo_pop(&e->peer_ev)) != COOP_NONE) {
 		const struct coop_peer *p = &e->peers.v[i];
 

@@ -39,6 +39,7 @@
  * or, where the bytes cannot change any more (lookup_kept), the COMMIT right behind
  * the data and EV_SERVE_END when all is sent. Where pages are on their way to this node, a request
  * that may wait for them does (lookup_wait), and its segments follow the pages (lookup_more).
+ * A node that lacks the pages may pass the request on to one that holds them (lookup_pass).
  *
  * Times are microseconds of a monotonic clock that the host passes in as 'now'.
  * PROTOCOL.md has the messages, the states and every loss case.
@@ -78,6 +79,15 @@ enum coop_engine_flag {
 	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
 	COOP_F_TEST_NO_IDENTITY = 2048,  /* tests only: believe a COMMIT of any file and version */
 	COOP_F_TEST_NO_SUMS = 4096,      /* tests only: accept pages without checking their sums */
+};
+
+/* Pages that their holder is about to drop. */
+struct coop_offer {
+	struct coop_fid fid;
+	u64 version;
+	u64 size; /* bytes of the file at that version */
+	struct coop_extent ext;
+	u32 chances; /* how often a node that takes them may offer them again */
 };
 
 struct coop_engine_cfg {
@@ -207,6 +217,13 @@ int coop_engine_cancel(struct coop_engine *e, u32 id, u64 now);
 /* The host is done with the arrays of EV_FETCH_DONE; the slot is free. */
 void coop_engine_fetch_release(struct coop_engine *e, u32 id, u64 now);
 
+/*
+ * Tells a peer that this node is about to drop pages. A peer that has room for them fetches them
+ * soon. Nothing is kept: the offer may be lost. -ENOENT: the peer is not one that takes offers;
+ * -EAGAIN: too many offers wait to be sent.
+ */
+int coop_engine_offer(struct coop_engine *e, u32 peer, const struct coop_offer *offer);
+
 /* ---- input from the network --------------------------------------------- */
 
 /* A datagram arrived on the control QP; buf starts after the GRH. src: as the completion reports
@@ -293,6 +310,7 @@ enum coop_ev_kind {
 			       verify_done; comes any number of times in a fetch */
 	COOP_EV_FETCH_DONE, /* requester: finished; take the pages, then fetch_release */
 	COOP_EV_PEER,       /* a peer's health changed (for logs and traces) */
+	COOP_EV_OFFER,      /* a peer is about to drop pages: fetch them if there is room */
 };
 
 /* The sum of each page's bytes that a COMMIT carries. */
@@ -313,7 +331,7 @@ struct coop_ev {
 	u32 id; /* fetch or serve id */
 	u64 cookie;
 	/* LOOKUP */
-	struct coop_addr from; /* the requester: where the answer goes */
+	struct coop_addr from; /* the requester: where the answer goes; OFFER: who offers */
 	struct coop_fid fid;
 	u64 version;
 	u32 n_ext;
@@ -321,6 +339,7 @@ struct coop_ev {
 	/* LOOKUP: the request may wait for pages whose load has a smaller level; 0: it may not */
 	u32 level;
 	bool load;     /* LOOKUP: load what this node lacks */
+	bool may_pass; /* LOOKUP: lookup_pass is possible */
 	u32 budget_us; /* LOOKUP: how long the requester still waits */
 	/* LOOKUP, RECHECK: the sums that lookup_kept, recheck_done must bring; VERIFY: the kind of
 	 * sums */
@@ -339,6 +358,10 @@ struct coop_ev {
 	u32 elapsed_us;  /* FETCH_DONE: since submit */
 	/* PEER */
 	u32 health;
+	/* OFFER: bytes of the file, and how often a taker may offer the pages again; fid, version
+	 * and ext[0] as above */
+	u64 size;
+	u32 chances;
 };
 bool coop_engine_next_event(struct coop_engine *e, u64 now, struct coop_ev *ev);
 
@@ -379,6 +402,12 @@ void coop_engine_lookup_wait(struct coop_engine *e, u32 id, u64 have, u64 coming
 void coop_engine_lookup_size(struct coop_engine *e, u32 id, u64 size);
 /* arrived: pages that came, pinned like those of the lookup. lost: pages that will not come. */
 void coop_engine_lookup_more(struct coop_engine *e, u32 id, u64 arrived, u64 lost, u64 now);
+/*
+ * Answers a LOOKUP of pages that this node lacks, and that the peer with this id may hold: the peer
+ * gets the request and answers its sender. The serve ends. -ENOENT: the request has been passed on
+ * before, or the peer cannot be asked; the host then answers in another way.
+ */
+int coop_engine_lookup_pass(struct coop_engine *e, u32 id, u32 peer, u64 cookie, u64 now);
 /* still: those of 'have' that did not change since the lookup. sums: by page ordinal the sums
  * that the event asked for, or NULL. */
 void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u64 *sums, u64 now);
@@ -412,6 +441,10 @@ struct coop_engine_stats {
 		serve_changed, serve_tx_errors;
 	/* serves that waited for pages on their way; pages that came; serves whose wait ran out */
 	u64 serve_waits, serve_wait_pages, serve_wait_timeouts;
+	/* attempts that a peer passed on to another; requests that this node passed on; that it got
+	 * in this way */
+	u64 passes, serves_passed, serves_forwarded;
+	u64 offers_tx, offers_rx, offers_dropped;
 	u64 commits_tx, commits_rx, commits_stale, commits_bad;
 	u64 ctrl_rx, ctrl_short, ctrl_mac, ctrl_version, ctrl_command, ctrl_malformed,
 		ctrl_refused_tx, ctrl_dropped_tx;

@@ -104,7 +104,6 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 {
 	struct coop_posting *post = coop_fetch_posting(e, f);
 	struct coop_plan plan;
-	struct coop_tried *t;
 	bool fresh = true;
 
 	coop_fetch_plan_for(e, f, p, &plan);
@@ -122,14 +121,7 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 	else
 		coop_posting_renew(post);
 
-	t = coop_fetch_tried(f, p->id);
-	if (!t) {
-		t = &f->tried[f->n_tried++];
-		t->peer = p->id;
-		t->rounds = 0;
-	}
-	t->outcome = COOP_OUT_NONE;
-	t->rounds++;
+	coop_fetch_try(f, p->id); /* there is room: choose() looked */
 	if (f->attempt++)
 		e->stats.retries++;
 	p->in_flight++;
@@ -142,6 +134,7 @@ static void begin(struct coop_engine *e, struct coop_fetch *f, struct coop_peer 
 	f->queries = 0;
 	f->queried = false;
 	f->unheard = false;
+	f->passed = false;
 	f->told_to_wait = false;
 	f->asks_parent = coop_fetch_is_parent(f, p->id);
 	f->t_first = 0;

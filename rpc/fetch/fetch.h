@@ -77,6 +77,7 @@ struct coop_fetch {
 	bool queried;      /* a QUERY went out: the next answer may be to it and gives no RTT */
 	bool unheard;      /* this attempt's silence was counted */
 	bool asks_parent;  /* this attempt may be told to wait for pages on their way */
+	bool passed;       /* the first peer of this attempt passed the REQUEST on */
 	bool told_to_wait; /* it was: the peer is well, and only the budget bounds the wait */
 	u32 slot;          /* or COOP_NONE */
 	u32 peer;          /* id of the peer of this attempt, COOP_NONE between attempts */
@@ -136,6 +137,8 @@ enum coop_fetch_due { /* in the order in which the host pulls them */
 
 /* This fetch's record of a peer; NULL: the fetch has not asked it. */
 struct coop_tried *coop_fetch_tried(struct coop_fetch *f, u32 peer);
+/* Counts an attempt at this peer. NULL: it may not be asked, or the fetch has asked too many. */
+struct coop_tried *coop_fetch_try(struct coop_fetch *f, u32 peer);
 /* Is the peer one of those that the fetch may wait at? */
 bool coop_fetch_is_parent(const struct coop_fetch *f, u32 peer);
 /* The plan for a REQUEST to this peer. Segments in place fix the plan. False: do not ask it. */

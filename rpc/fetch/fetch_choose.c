@@ -20,6 +20,24 @@ struct coop_tried *coop_fetch_tried(struct coop_fetch *f, u32 peer)
 	return NULL;
 }
 
+struct coop_tried *coop_fetch_try(struct coop_fetch *f, u32 peer)
+{
+	struct coop_tried *t = coop_fetch_tried(f, peer);
+
+	if (t && t->outcome == COOP_OUT_BARRED)
+		return NULL;
+	if (!t && f->n_tried == COOP_MAX_TRIED)
+		return NULL;
+	if (!t) {
+		t = &f->tried[f->n_tried++];
+		t->peer = peer;
+		t->rounds = 0;
+	}
+	t->outcome = COOP_OUT_NONE;
+	t->rounds++;
+	return t;
+}
+
 static bool pristine(const struct coop_fetch *f)
 {
 	u32 i;

@@ -170,6 +170,49 @@ static u32 said_busy(struct coop_engine *e, struct coop_fetch *f, u32 hint, u64 
 	return us;
 }
 
+/*
+ * The peer lacks the pages and has passed the REQUEST on. The peer that has it now answers for the
+ * rest of the attempt: QUERYs go to it, and its silence is its own. Its RTT cannot be measured,
+ * because we do not know when it got the REQUEST.
+ */
+static void on_passed(struct coop_engine *e, struct coop_fetch *f, const struct coop_addr *to,
+		      u64 now)
+{
+	u32 slot = coop_peers_find(&e->peers, to);
+	struct coop_peer *next = slot == COOP_NONE ? NULL : &e->peers.v[slot];
+	struct coop_peer *p = coop_peers_get(&e->peers, f->peer);
+	struct coop_tried *t;
+
+	if (f->passed || next == p)
+		return; /* a repetition */
+	e->stats.passes++;
+	f->passed = true;
+	if (!next || !coop_peer_usable(next) || !coop_fetch_try(f, next->id)) {
+		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
+		return;
+	}
+	t = coop_fetch_tried(f, f->peer);
+	if (t)
+		t->outcome = COOP_OUT_CLEAN;
+	if (p) {
+		p->misses += coop_weight(f->ask);
+		p->in_flight--;
+		coop_peers_unhold(&e->peers, p);
+	}
+	next->in_flight++;
+	next->fetches++;
+	f->peer = next->id;
+	f->asked = next->id;
+	f->asks_parent = coop_fetch_is_parent(f, next->id);
+	f->told_to_wait = false;
+	f->queries = 0;
+	f->queried = true;
+	f->t_sent = now;
+	f->t_heard = now;
+	f->t_armed = now;
+	coop_fetch_arm(e, f, now + coop_fetch_wait(e, f, now));
+}
+
 bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 {
 	u32 i = coop_idtab_slot(&e->fetch_ids, (u32)m->id);
@@ -223,6 +266,9 @@ bool coop_fetch_answer(struct coop_engine *e, const struct coop_msg *m, u64 now)
 		break;
 	case COOP_CMD_REFUSED:
 		on_refused(e, f, m, now);
+		break;
+	case COOP_CMD_PASSED:
+		on_passed(e, f, &m->u.passed_to, now);
 		break;
 	default:
 		return false;

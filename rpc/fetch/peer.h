@@ -66,6 +66,7 @@ struct coop_peer {
 	u64 answered_at;        /* when its last answer or data arrived */
 	u64 ping_id, ping_sent; /* ping_sent 0: sent more than once, so its PONG gives no RTT */
 	bool hushed;            /* OPEN because of silence */
+	bool passes;            /* it speaks FORWARD, PASSED and OFFER: its hop limits say so */
 	u32 next_hash;          /* chain in the address index */
 	u32 hand_pos;           /* index in the list of peers by hand, or COOP_NONE */
 	u64 fetches, hits, misses, failures, pages, bytes, served_pages, served_bytes, busy;

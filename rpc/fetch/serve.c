@@ -69,7 +69,7 @@ static struct coop_record *record_take(struct coop_engine *e, u64 id)
 
 /* ---- the end of a serve --------------------------------------------------------- */
 
-static void end(struct coop_engine *e, struct coop_serve *s)
+void coop_serve_end(struct coop_engine *e, struct coop_serve *s)
 {
 	coop_serve_wait_end(e, s);
 	s->state = COOP_SERVE_END;
@@ -98,7 +98,7 @@ static void release(struct coop_engine *e, struct coop_serve *s)
 static void drained(struct coop_engine *e, struct coop_serve *s)
 {
 	if (s->abandoned || s->vouched) {
-		end(e, s);
+		coop_serve_end(e, s);
 	} else if (s->have) {
 		s->state = COOP_SERVE_RECHECK;
 		s->event = 1 + COOP_EV_RECHECK;
@@ -128,6 +128,7 @@ void coop_serve_abandon(struct coop_engine *e, struct coop_serve *s)
 	case COOP_SERVE_DRAIN:
 	case COOP_SERVE_RECHECK:
 	case COOP_SERVE_COMMIT:
+	case COOP_SERVE_PASS:
 	case COOP_SERVE_END:
 	case COOP_SERVE_FREE:
 	default:
@@ -193,24 +194,16 @@ static bool affordable(struct coop_engine *e, u64 now)
 	return e->tokens > 0;
 }
 
-/* Compares the GIDs, and the LIDs where there is no GID. */
-static bool same_port(const struct coop_addr *src, const struct coop_addr *named)
-{
-	if (memcmp(src->gid, named->gid, 16))
-		return false;
-	return coop_addr_has_gid(src) || src->lid == named->lid;
-}
-
 static bool acceptable(struct coop_engine *e, const struct coop_msg *m, const struct coop_addr *src,
 		       u64 now)
 {
 	const struct coop_msg_request *r = &m->u.request;
 
-	/*
-	 * There is no forwarding in this version. Data go back only to the port that the REQUEST
-	 * came from: we must not be a reflector.
-	 */
-	if (!same_port(src, &r->reply) || !same_port(src, &r->data)) {
+	/* Data go back only to the port that the REQUEST came from: we must not be a reflector. */
+	if (m->command == COOP_CMD_FORWARD) {
+		if (!coop_serve_forward_acceptable(e, m, src))
+			return false;
+	} else if (!coop_addr_same_port(src, &r->reply) || !coop_addr_same_port(src, &r->data)) {
 		e->stats.ctrl_malformed++;
 		coop_refuse(e, src, m->id, m->imm, COOP_REASON_ADDRESS, 0, now);
 		return false;
@@ -242,6 +235,8 @@ static bool known_request(struct coop_engine *e, const struct coop_msg *m, u64 n
 		return false;
 	if (r->imm == m->imm) {
 		e->stats.serves_dup++;
+		if (r->state == COOP_RECORD_PASSED)
+			coop_serve_passed(e, r);
 		if (r->state == COOP_RECORD_COMMITTED) {
 			n = coop_note(e, COOP_CMD_COMMIT, &r->reply, r->id, r->imm);
 			if (n)
@@ -302,6 +297,7 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	s->abandoned = false;
 	s->vouched = false;
 	s->parked = false;
+	s->may_pass = m->command == COOP_CMD_REQUEST && m->hops >= COOP_WIRE_PASS;
 	s->coming = 0;
 	s->sum = q->options & COOP_OPT_TAG   ? COOP_SUM_TAG
 		 : q->options & COOP_OPT_CRC ? COOP_SUM_CRC
@@ -337,6 +333,8 @@ void coop_serve_request(struct coop_engine *e, const struct coop_msg *m,
 	r->state = COOP_RECORD_SERVING;
 	r->when = now;
 	e->stats.serves++;
+	if (m->command == COOP_CMD_FORWARD)
+		e->stats.serves_forwarded++;
 	s->event = 1 + COOP_EV_LOOKUP;
 	coop_fifo_push(&e->serve_ev, slot);
 }
@@ -365,6 +363,10 @@ void coop_serve_query(struct coop_engine *e, const struct coop_msg *m, const str
 
 	if (!r || r->imm != m->imm || r->state == COOP_RECORD_DROPPED) {
 		no_record(e, m, to, now);
+		return;
+	}
+	if (r->state == COOP_RECORD_PASSED) {
+		coop_serve_passed(e, r);
 		return;
 	}
 	if (r->state == COOP_RECORD_SERVING) {
@@ -436,7 +438,7 @@ bool coop_serve_looked_up(struct coop_engine *e, struct coop_serve *s, u64 have,
 	s->cookie = cookie;
 	if (s->abandoned || now >= s->t_end) {
 		s->abandoned = true;
-		end(e, s);
+		coop_serve_end(e, s);
 		return false;
 	}
 	s->have = have & s->pages;
@@ -505,7 +507,7 @@ void coop_engine_recheck_done(struct coop_engine *e, u32 id, u64 still, const u6
 	if (!s)
 		return;
 	if (s->abandoned) {
-		end(e, s);
+		coop_serve_end(e, s);
 		return;
 	}
 	e->stats.serve_changed += coop_weight(s->have & ~still);
@@ -579,6 +581,8 @@ bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 	tx->slot = index;
 	tx->id = s->id;
 	tx->cookie = s->cookie;
+	if (s->state == COOP_SERVE_PASS)
+		return coop_serve_pass_tx(e, s, now, tx);
 	if (s->state == COOP_SERVE_SEND && now >= s->t_end) {
 		coop_serve_abandon(e, s); /* its data would take the WRs of the next attempt */
 		return false;
@@ -589,7 +593,7 @@ bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 		return false;
 	s->state = COOP_SERVE_DRAIN;
 	if (!s->in_flight)
-		end(e, s); /* otherwise drained() ends it */
+		coop_serve_end(e, s); /* otherwise drained() ends it */
 	if (s->abandoned || r->state != COOP_RECORD_SERVING || r->serve != index)
 		return false; /* superseded: the record belongs to another serve */
 	r->state = COOP_RECORD_COMMITTED;
@@ -622,6 +626,7 @@ bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 
 		ev->level = s->req.level;
 		/* Not for a request that will be told BUSY. */
 		ev->load = (s->req.options & COOP_OPT_LOAD) && coop_serve_may_wait(e);
+		ev->may_pass = s->may_pass;
 		ev->budget_us = (u32)(s->t_end > now ? s->t_end - now : 0);
 	}
 	if (s->state == COOP_SERVE_RECHECK || (s->state == COOP_SERVE_LOOKUP && few(s)))
@@ -647,6 +652,8 @@ const char *coop_serve_state_name(u8 state)
 		return "recheck";
 	case COOP_SERVE_COMMIT:
 		return "commit";
+	case COOP_SERVE_PASS:
+		return "pass";
 	case COOP_SERVE_END:
 		return "end";
 	default:

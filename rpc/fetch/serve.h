@@ -30,6 +30,7 @@ enum coop_serve_state {
 	COOP_SERVE_DRAIN,   /* all segments posted; sends complete */
 	COOP_SERVE_RECHECK, /* the host compares */
 	COOP_SERVE_COMMIT,  /* the COMMIT waits for the network */
+	COOP_SERVE_PASS,    /* the FORWARD waits for the network */
 	COOP_SERVE_END,     /* the host unpins */
 };
 
@@ -38,6 +39,7 @@ enum coop_record_state {
 	COOP_RECORD_SERVING,   /* not committed yet */
 	COOP_RECORD_COMMITTED, /* the COMMIT can be sent again */
 	COOP_RECORD_DROPPED,   /* abandoned; never served again */
+	COOP_RECORD_PASSED,    /* passed on to the node in commit.source */
 };
 
 struct coop_record {
@@ -59,9 +61,11 @@ struct coop_serve {
 	u8 sum;         /* enum coop_sum: the sums that the requester wants */
 	bool vouched;   /* the COMMIT does not wait for the sends */
 	bool known;     /* peer is valid */
+	bool may_pass;  /* it came from its requester, which lets us pass it on */
 	bool parked;    /* SEND, but its next segment waits for a page; in no queue */
 	u32 qpn;        /* of this slot's data QP */
 	u32 peer;       /* id */
+	u32 onward;     /* PASS: id of the peer that gets it */
 	u32 record;
 	u32 imm;
 	u32 cursor;    /* next segment to send */
@@ -87,7 +91,15 @@ bool coop_serve_tx(struct coop_engine *e, u32 index, u64 now, struct coop_tx *tx
 bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 now);
 const char *coop_serve_state_name(u8 state);
 
-/* ---- between the files of the responder (serve.c, serve_wait.c) ---- */
+/* ---- between the files of the responder (serve.c, serve_wait.c, serve_pass.c) ---- */
+
+/* May this node answer a FORWARD? It must not be a reflector. */
+bool coop_serve_forward_acceptable(struct coop_engine *e, const struct coop_msg *m,
+				   const struct coop_addr *src);
+/* The FORWARD of a serve in state PASS. */
+bool coop_serve_pass_tx(struct coop_engine *e, struct coop_serve *s, u64 now, struct coop_tx *tx);
+/* Tells the requester where its REQUEST went. */
+void coop_serve_passed(struct coop_engine *e, const struct coop_record *r);
 
 /* The serve of an id; NULL: it has ended. */
 struct coop_serve *coop_serve_get(struct coop_engine *e, u32 id);
@@ -99,6 +111,8 @@ bool coop_serve_looked_up(struct coop_engine *e, struct coop_serve *s, u64 have,
 			  u64 cookie, u64 now);
 /* Takes the pages from the budget of serve_bytes_s. */
 void coop_serve_charge(struct coop_engine *e, u64 pages);
+/* The host unpins; the serve's id is then dead. */
+void coop_serve_end(struct coop_engine *e, struct coop_serve *s);
 /* It will send and commit nothing more. */
 void coop_serve_abandon(struct coop_engine *e, struct coop_serve *s);
 /* SEND: the serve sends on, in its turn. */

@@ -70,6 +70,17 @@ struct wire_commit {
 };
 static_assert(sizeof(struct wire_commit) == 64, "COMMIT layout");
 
+struct wire_offer {
+	__le64 fid_hi, fid_lo;
+	__le64 version;
+	__le64 size;
+	__le64 index;
+	__le32 count;
+	u8 chances;
+	u8 zero[3];
+};
+static_assert(sizeof(struct wire_offer) == 48, "OFFER layout");
+
 struct wire_note {
 	__le32 value;
 	__le32 zero;
@@ -221,10 +232,26 @@ static u8 *put_commit(u8 *at, const struct coop_msg_commit *c)
 	return at;
 }
 
+static u8 *put_offer(u8 *at, const struct coop_offer *o)
+{
+	struct wire_offer w;
+
+	memset(&w, 0, sizeof(w));
+	w.fid_hi = cpu_to_le64(o->fid.hi);
+	w.fid_lo = cpu_to_le64(o->fid.lo);
+	w.version = cpu_to_le64(o->version);
+	w.size = cpu_to_le64(o->size);
+	w.index = cpu_to_le64(o->ext.index);
+	w.count = cpu_to_le32(o->ext.count);
+	w.chances = (u8)o->chances;
+	return put(at, &w, sizeof(w));
+}
+
 static u32 body_length(const struct coop_msg *m)
 {
 	switch (m->command) {
-	case COOP_CMD_REQUEST: {
+	case COOP_CMD_REQUEST:
+	case COOP_CMD_FORWARD: {
 		u32 n = (u32)sizeof(struct wire_request) +
 			m->u.request.n_ext * (u32)sizeof(struct wire_extent);
 
@@ -237,6 +264,10 @@ static u32 body_length(const struct coop_msg *m)
 		       m->u.commit.n_sums * sum_bytes(m->u.commit.tags);
 	case COOP_CMD_QUERY:
 		return 0;
+	case COOP_CMD_OFFER:
+		return (u32)sizeof(struct wire_offer);
+	case COOP_CMD_PASSED:
+		return (u32)sizeof(struct wire_addr);
 	default:
 		return (u32)sizeof(struct wire_note);
 	}
@@ -257,6 +288,7 @@ u32 coop_wire_encode(const struct coop_msg *m, const u8 key[16], u8 *buf, u32 si
 		.reason = cpu_to_le16(m->reason),
 	};
 	struct wire_note note = {.value = cpu_to_le32(m->value)};
+	struct wire_addr to;
 	__le64 mac;
 	u8 *at;
 
@@ -265,12 +297,20 @@ u32 coop_wire_encode(const struct coop_msg *m, const u8 key[16], u8 *buf, u32 si
 	at = put(buf, &h, sizeof(h));
 	switch (m->command) {
 	case COOP_CMD_REQUEST:
+	case COOP_CMD_FORWARD:
 		at = put_request(at, m);
 		break;
 	case COOP_CMD_COMMIT:
 		at = put_commit(at, &m->u.commit);
 		break;
 	case COOP_CMD_QUERY:
+		break;
+	case COOP_CMD_OFFER:
+		at = put_offer(at, &m->u.offer);
+		break;
+	case COOP_CMD_PASSED:
+		put_addr(&to, &m->u.passed_to);
+		at = put(at, &to, sizeof(to));
 		break;
 	default:
 		at = put(at, &note, sizeof(note));
@@ -394,6 +434,34 @@ static bool get_commit(struct coop_msg_commit *c, const u8 *at, u32 len)
 	return true;
 }
 
+static bool get_offer(struct coop_offer *o, const u8 *at, u32 len)
+{
+	struct wire_offer w;
+
+	if (len != sizeof(w))
+		return false;
+	memcpy(&w, at, sizeof(w));
+	memset(o, 0, sizeof(*o));
+	o->fid.hi = le64_to_cpu(w.fid_hi);
+	o->fid.lo = le64_to_cpu(w.fid_lo);
+	o->version = le64_to_cpu(w.version);
+	o->size = le64_to_cpu(w.size);
+	o->ext.index = le64_to_cpu(w.index);
+	o->ext.count = le32_to_cpu(w.count);
+	o->chances = w.chances;
+	return o->version && !(w.zero[0] | w.zero[1] | w.zero[2]) && coop_extents_pages(&o->ext, 1);
+}
+
+static bool get_passed(struct coop_addr *to, const u8 *at, u32 len)
+{
+	struct wire_addr w;
+
+	if (len != sizeof(w))
+		return false;
+	memcpy(&w, at, sizeof(w));
+	return get_addr(to, &w);
+}
+
 static bool get_note(struct coop_msg *m, const u8 *at, u32 len)
 {
 	struct wire_note w;
@@ -438,7 +506,14 @@ enum coop_decode coop_wire_decode(struct coop_msg *m, const u8 key[16], const u8
 	body_len = len - FRAME;
 	switch (m->command) {
 	case COOP_CMD_REQUEST:
+	case COOP_CMD_FORWARD:
 		ok = get_request(m, body, body_len);
+		break;
+	case COOP_CMD_OFFER:
+		ok = get_offer(&m->u.offer, body, body_len);
+		break;
+	case COOP_CMD_PASSED:
+		ok = get_passed(&m->u.passed_to, body, body_len);
 		break;
 	case COOP_CMD_COMMIT:
 		ok = get_commit(&m->u.commit, body, body_len);

@@ -25,18 +25,22 @@ extern "C" {
 #define COOP_WIRE_VERSION 1
 #define COOP_WIRE_HEADER  24
 #define COOP_WIRE_MAC     8
-#define COOP_WIRE_HOPS    1    /* hop limit that we send: there is no forwarding yet */
+#define COOP_WIRE_HOPS    1    /* hop limit of a FORWARD, and of all messages of older nodes */
+#define COOP_WIRE_PASS    2    /* hop limit of all others: a REQUEST may be passed on once */
 #define COOP_CMD_ANSWER   0x80 /* bit of answers, which a node never answers */
 
 enum coop_cmd {
 	COOP_CMD_REQUEST = 1,    /* send me these pages */
 	COOP_CMD_QUERY = 2,      /* what did you commit for this request and generation? */
 	COOP_CMD_PING = 3,       /* are you there? */
+	COOP_CMD_FORWARD = 4,    /* a REQUEST that its receiver passes on: answer its sender */
+	COOP_CMD_OFFER = 5,      /* I am about to drop these pages: fetch them if you have room */
 	COOP_CMD_COMMIT = 0x81,  /* these pages were sent and did not change since the lookup */
 	COOP_CMD_BUSY = 0x82,    /* nothing will be sent; ask again after value us */
 	COOP_CMD_AGAIN = 0x83,   /* still sending, or waiting for the pages; value us more */
 	COOP_CMD_REFUSED = 0x84, /* never; see reason */
 	COOP_CMD_PONG = 0x85,
+	COOP_CMD_PASSED = 0x86, /* I lack the pages and have passed your REQUEST on */
 };
 
 enum coop_reason {
@@ -100,6 +104,8 @@ struct coop_msg {
 	union {
 		struct coop_msg_request request;
 		struct coop_msg_commit commit;
+		struct coop_offer offer;
+		struct coop_addr passed_to; /* PASSED: control address */
 	} u;
 };
 

@@ -142,6 +142,7 @@ public:
 			done.push_back(ev.id);
 			break;
 		case COOP_EV_PEER:
+		case COOP_EV_OFFER:
 			break;
 		}
 	}
@@ -381,6 +382,9 @@ void step(side *const *s, script &in)
 			const u32 how = in.byte();
 			const u64 size = how & 1 ? 1u << 22 : in.quad();
 			const u64 sums[COOP_MAX_PAGES] = {have};
+			if (how & 8 &&
+			    coop_engine_lookup_pass(me.e, id, in.byte() & 31, 7, me.now) == 0)
+				continue;
 			if (how & 2)
 				coop_engine_lookup_kept(me.e, id, have, size, 7,
 							how & 4 ? sums : nullptr, me.now);
@@ -389,6 +393,10 @@ void step(side *const *s, script &in)
 		}
 		break;
 	case 10:
+		if (in.byte() & 1) {
+			const coop_offer o = {{1, 2}, 7, in.quad(), {in.byte(), 1, 0}, in.byte()};
+			(void)coop_engine_offer(me.e, in.byte() & 31, &o);
+		}
 		for (u32 id : side::take(me.rechecks)) {
 			const u64 sums[COOP_MAX_PAGES] = {in.word()};
 			coop_engine_recheck_done(me.e, id, in.quad(), sums, me.now);

@@ -186,7 +186,9 @@ void liar::flood(const coop_addr &self, u16 to)
 		m.version = COOP_WIRE_VERSION;
 		m.command = rng.below(8) ? COOP_CMD_REQUEST
 					 : (rng.coin() ? COOP_CMD_QUERY : COOP_CMD_PING);
-		m.hops = COOP_WIRE_HOPS;
+		m.hops = rng.coin() ? COOP_WIRE_HOPS : COOP_WIRE_PASS;
+		if (m.command == COOP_CMD_REQUEST && rng.coin())
+			m.command = COOP_CMD_FORWARD;
 		m.id = rng.below(4) ? rng.next() : rng.below(16);
 		m.imm = static_cast<u32>(rng.next()) << 10;
 		coop_msg_request &r = m.u.request;

@@ -435,6 +435,8 @@ void node::on_event(const coop_ev &ev)
 		if (ev.peer == peer_ids_[0] && ev.health == COOP_PEER_OPEN)
 			dead_since_ = std::min(dead_since_, w_.time().now());
 		return;
+	case COOP_EV_OFFER: // a liar's, since no node makes offers here
+		return;
 	}
 	w_.broken(who() + "an unknown event");
 }

@@ -137,6 +137,7 @@ private:
 	// responder.cpp
 	void lookup(const coop_ev &);
 	void recheck(const coop_ev &);
+	bool pass_on(const serve &, u64 key);
 	void keep(serve &);
 	void answer(u64 key);
 	void queue_data(const coop_tx &);

@@ -83,6 +83,15 @@ void node::keep(serve &s)
 	}
 }
 
+// To any peer: whether it has the pages, or is alive, is for the engines to find out.
+bool node::pass_on(const serve &s, u64 key)
+{
+	if (!s.asked.may_pass || w_.rng().coin())
+		return false;
+	const u32 to = peer_ids_[w_.rng().below(std::size(peer_ids_))];
+	return to && coop_engine_lookup_pass(engine_, s.id, to, key, w_.time().now()) == 0;
+}
+
 void node::answer(u64 key)
 {
 	const auto it = serves_.find(key);
@@ -111,6 +120,8 @@ void node::answer(u64 key)
 		if (s.in[i]->valid >> s.page[i] & 1)
 			s.have |= bit(i);
 	}
+	if (!liar_ && !s.have && pass_on(s, key))
+		return pump();
 	if (liar_ && liar_->claims_all())
 		s.lacks = (s.n == 64 ? ~u64{0} : bit(s.n) - 1) & ~s.have;
 	if (!liar_ && w_.rng().coin()) {

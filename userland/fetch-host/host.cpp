@@ -131,6 +131,8 @@ void host::handle(const coop_ev &ev, std::uint64_t now)
 		break;
 	case COOP_EV_PEER:
 		break; // the health is in coop_engine_peer_next()
+	case COOP_EV_OFFER:
+		break; // of no use to a host without a cache
 	}
 }
 

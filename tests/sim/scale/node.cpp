@@ -203,6 +203,7 @@ void node::on_event(const coop_ev &ev)
 	case COOP_EV_FETCH_DONE:
 		return fetched(ev);
 	case COOP_EV_PEER:
+	case COOP_EV_OFFER:
 		return;
 	}
 }

@@ -201,6 +201,9 @@ void node::event(const coop_ev &ev)
 	case COOP_EV_LOOKUP:
 		++served;
 		lookups.push_back(ev);
+		if (holder != COOP_NONE &&
+		    !coop_engine_lookup_pass(e, ev.id, holder, 1000 + ev.id, net.now))
+			break;
 		if (coming && ev.level > load_level)
 			coop_engine_lookup_wait(e, ev.id, have, coming, size, 1000 + ev.id,
 						net.now);
@@ -260,6 +263,9 @@ void node::event(const coop_ev &ev)
 		coop_engine_fetch_release(e, ev.id, net.now);
 		break;
 	case COOP_EV_PEER:
+		break;
+	case COOP_EV_OFFER:
+		offers.push_back(ev);
 		break;
 	}
 }
@@ -332,6 +338,15 @@ coop_peer_info node::peer(u32 id) const
 			return p;
 	ADD_FAILURE() << "no peer " << id;
 	return {};
+}
+
+u32 node::peer_id(const node &of) const
+{
+	coop_peer_info p;
+	for (u32 cursor = 0; coop_engine_peer_next(e, &cursor, &p);)
+		if (p.addr.qpn == of.cfg.self.qpn)
+			return p.id;
+	return COOP_NONE;
 }
 
 node &network::add(const node_shape &shape)

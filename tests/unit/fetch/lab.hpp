@@ -60,6 +60,7 @@ public:
 	void data(const datagram &);
 	struct coop_engine_stats stats() const;
 	coop_peer_info peer(u32 id) const;
+	u32 peer_id(const node &) const; // COOP_NONE: it is no peer
 	bool page_right(u32 slot_cookie, u32 page) const;
 
 	network &net;
@@ -75,8 +76,9 @@ public:
 	bool hold_lookup = false, hold_sends = false, spoil_sums = false;
 	u64 coming = 0; // pages that are on their way here, by a load of load_level
 	u32 load_level = 1;
-	std::vector<coop_ev> lookups;
-	bool keeps = false; // looked-up pages do not change before the serve ends
+	std::vector<coop_ev> lookups, offers;
+	u32 holder = COOP_NONE; // id of the peer that requests are passed on to
+	bool keeps = false;     // looked-up pages do not change before the serve ends
 	std::vector<u32> held;
 	std::deque<std::pair<u32, u32>> sends; // held sends: serve and number of segments
 	u32 served = 0, ended = 0, rechecks = 0;

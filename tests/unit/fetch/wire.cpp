@@ -95,7 +95,13 @@ std::vector<coop_msg> samples()
 		commit(1, true),
 		commit(64, true),
 		blank(COOP_CMD_QUERY),
+		request(7, 1024, COOP_OPT_SELECTIVE),
+		blank(COOP_CMD_OFFER),
+		blank(COOP_CMD_PASSED),
 	};
+	v[v.size() - 3].command = COOP_CMD_FORWARD;
+	v[v.size() - 2].u.offer = {{5, 6}, 7, 8, {(u64{1} << 51) + 64, 64, 0}, 2};
+	v[v.size() - 1].u.passed_to = address(9);
 	for (u8 c :
 	     {COOP_CMD_PING, COOP_CMD_PONG, COOP_CMD_BUSY, COOP_CMD_AGAIN, COOP_CMD_REFUSED}) {
 		v.push_back(blank(c));
@@ -136,7 +142,7 @@ TEST(wire, round_trip)
 		ASSERT_GT(bytes.size(), 0u) << "command " << int{m.command};
 		coop_msg back;
 		ASSERT_EQ(decode(back, bytes), COOP_DECODE_OK) << "command " << int{m.command};
-		if (m.command != COOP_CMD_REQUEST)
+		if (m.command != COOP_CMD_REQUEST && m.command != COOP_CMD_FORWARD)
 			m.n_segs = 0;
 		EXPECT_EQ(std::memcmp(&m, &back, sizeof(m)), 0) << "command " << int{m.command};
 	}
