@@ -89,6 +89,7 @@ static void show_engine(struct seq_file *m, struct coop_node *node)
 	SHOW("fetch", "retries", retries);
 	SHOW("fetch", "queries", queries);
 	SHOW("fetch", "waits", waits);
+	SHOW("fetch", "passes", passes);
 	SHOW("fetch", "segs_rx", segs_rx);
 	SHOW("fetch", "segs_stale", segs_stale);
 	SHOW("fetch", "segs_foreign", segs_foreign);
@@ -129,6 +130,8 @@ static void show_engine(struct seq_file *m, struct coop_node *node)
 	SHOW("serve", "waits", serve_waits);
 	SHOW("serve", "wait_pages", serve_wait_pages);
 	SHOW("serve", "wait_timeouts", serve_wait_timeouts);
+	SHOW("serve", "passed", serves_passed);
+	SHOW("serve", "forwarded", serves_forwarded);
 	SHOW("serve", "waiting", serves_waiting);
 }
 

@@ -172,7 +172,7 @@ class Node:
                 out[words[1]] = pairs(words[2:])
             elif words[0] == "traffic":
                 out["traffic"][words[1]] = pairs(words[2:])
-            elif words[0] in ("fetch", "serve", "endpoint"):
+            elif words[0] in ("fetch", "serve", "offer", "read", "endpoint"):
                 out.setdefault(words[0], {})[words[1]] = int(words[2])
         return out
 

@@ -16,6 +16,9 @@
 // The block keeps the greatest level of all its loads so far, which is never too small for one of
 // them. A page whose load has gone to storage has COOP_LEVEL_STORAGE: that load waits for no peer.
 //
+// A block notes which of its pages a peer is known to hold too: it came from there, or was sent
+// there. These are hints: the peer may have dropped them.
+//
 // Pins and the store's own hold meet in one word: the pin count, and a bit that
 // says that the store has forgotten the block. The thread that brings the word to
 // "forgotten, no pins" frees the block, exactly once.
@@ -79,6 +82,7 @@ class block final
 {
 public:
 	static constexpr std::uint8_t max_uses = 3;
+	static constexpr std::uint8_t max_chances = 2;
 
 	// Made with one pin. memory: room for the pages, 'offset' bytes into the store's memfd.
 	block(page_store &owner, std::byte *memory, std::uint64_t offset, unsigned page_shift,
@@ -133,6 +137,30 @@ public:
 	void pin() { pins_.fetch_add(1, std::memory_order_relaxed); }
 	void unpin();
 
+	// This peer (engine id) holds these pages too.
+	void held_by(std::uint32_t peer, std::uint64_t pages)
+	{
+		holder_.store(peer, std::memory_order_relaxed);
+		elsewhere_.fetch_or(pages, std::memory_order_relaxed);
+	}
+	// Its content is of a version that no peer has.
+	void held_here_only() { elsewhere_.store(0, std::memory_order_relaxed); }
+	// Valid pages of which no other holder is known.
+	std::uint64_t only_here() const
+	{
+		return valid() & ~elsewhere_.load(std::memory_order_relaxed);
+	}
+	// The last known holder of some of its pages; COOP_NONE: none.
+	std::uint32_t holder() const
+	{
+		return elsewhere_.load(std::memory_order_relaxed) != 0
+			       ? holder_.load(std::memory_order_relaxed)
+			       : COOP_NONE;
+	}
+	// How often the pages may still be offered to a peer before they are dropped.
+	std::uint8_t chances() const { return chances_.load(std::memory_order_relaxed); }
+	void set_chances(std::uint8_t n) { chances_.store(n, std::memory_order_relaxed); }
+
 	void count_use();
 	void set_file_size(std::uint64_t size)
 	{
@@ -171,6 +199,9 @@ private:
 	std::atomic<std::uint64_t> valid_{0}, loading_{0};
 	std::atomic<std::uint64_t> fresh_peer_{0}, fresh_storage_{0};
 	std::atomic<std::uint64_t> at_storage_{0}; // of those loading
+	std::atomic<std::uint64_t> elsewhere_{0};
+	std::atomic<std::uint32_t> holder_{COOP_NONE};
+	std::atomic<std::uint8_t> chances_{max_chances};
 	std::atomic<std::uint32_t> level_{0};
 	std::atomic<bool> watched_{false};
 	std::atomic<std::uint64_t> file_size_;

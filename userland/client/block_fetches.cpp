@@ -71,6 +71,8 @@ void block_fetches::finished(const coop_ev &ev, std::uint64_t now)
 	if (good != 0) {
 		// Peers send whole pages; what lies past the end of the file is ours to clear.
 		zero_tail(*r.pin, good, r.file_size, page_shift_);
+		if (ev.peer != COOP_NONE)
+			r.pin->held_by(ev.peer, good);
 		r.pin->publish(good, origin::peer);
 	}
 	release(index, {good, ev.peer, ev.err});

@@ -55,6 +55,26 @@ void block_queues::insert(block *b)
 	push(returns ? queue_id::main : queue_id::small, b);
 }
 
+void block_queues::insert_last(block *b)
+{
+	b->uses.store(0, std::memory_order_relaxed);
+	b->queue = queue_id::small;
+	b->queue_next = nullptr;
+	b->queue_prev = small_.tail;
+	(small_.tail != nullptr ? small_.tail->queue_next : small_.head) = b;
+	small_.tail = b;
+	small_.bytes += weight(b);
+	small_.count++;
+}
+
+bool block_queues::next_is_copy() const
+{
+	const list &next = small_.count != 0 && (small_.bytes > small_limit_ || main_.count == 0)
+				   ? small_
+				   : main_;
+	return next.tail != nullptr && next.tail->idle() && next.tail->only_here() == 0;
+}
+
 void block_queues::remove(block *b)
 {
 	if (b->queue != queue_id::none)

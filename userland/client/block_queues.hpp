@@ -27,7 +27,11 @@ public:
 	// A number that the same block of the same content has every time.
 	static std::uint64_t fingerprint(const content_key &, std::uint64_t block_index);
 	void insert(block *);
+	// The next victim, unless it is used before.
+	void insert_last(block *);
 	void remove(block *);
+	// Do peers hold all pages of the block that would be evicted next?
+	bool next_is_copy() const;
 	// The block to evict next, taken out of its queue, or null: everything is pinned.
 	block *victim();
 

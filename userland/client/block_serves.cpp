@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "userland/client/node_driver.hpp"
+
 namespace coop::client
 {
 
@@ -31,6 +33,13 @@ bool block_serves::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 	r.have = r.coming = 0;
 	r.serve = ev.id;
 	r.level = ev.level;
+	r.peer = ev.peer;
+	if (pass_on(r, cookie, ev)) {
+		out.passed = true;
+		lookups_++;
+		in_progress_++;
+		return true;
+	}
 	for (std::uint32_t e = 0; e < ev.n_ext && e < COOP_MAX_EXTENTS; e++) {
 		std::uint64_t page = ev.ext[e].index;
 		std::uint32_t left = ev.ext[e].count;
@@ -63,6 +72,16 @@ bool block_serves::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 	out.coming = r.coming;
 	out.kept = true;
 	return true;
+}
+
+bool block_serves::pass_on(const record &r, std::uint64_t cookie, const coop_ev &ev)
+{
+	if (!ev.may_pass)
+		return false;
+	const std::uint64_t block = ev.ext[0].index / 64;
+	const std::uint32_t holder = gone_.holder(r.key, block);
+	return holder != COOP_NONE && holder != ev.peer && !store_.find(r.key, block, false) &&
+	       coop_engine_lookup_pass(engine_, ev.id, holder, cookie, clock_us()) == 0;
 }
 
 // Those of the run that are valid, as pages of the block.
@@ -157,8 +176,12 @@ void block_serves::look_at(record &r, std::uint64_t now)
 void block_serves::end(std::uint64_t cookie)
 {
 	record &r = records_[cookie];
-	for (std::uint32_t i = 0; i < r.n_runs; i++)
+	for (std::uint32_t i = 0; i < r.n_runs; i++) {
+		const run &n = r.runs[i];
+		if (n.pin && r.peer != COOP_NONE)
+			n.pin->held_by(r.peer, (r.have >> n.ordinal & mask(0, n.count)) << n.first);
 		r.runs[i].pin = block_ref();
+	}
 	r.n_runs = 0;
 	std::erase_if(wanted_, [&](const wanted_pages &w) { return w.serve == r.serve; });
 	r.serve = COOP_NONE;

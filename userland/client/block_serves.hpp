@@ -9,12 +9,15 @@
 // its own, and may want pages loaded that are absent. Those are collected for the driver, which
 // asks for them without the engine's mutex and says so in asked_for(); until then they count as
 // coming. When a page stops loading it is either valid, and has arrived, or it will not come.
+//
+// A request for a block that has left the store is passed on to the peer that is known to hold it.
 #pragma once
 
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "userland/client/departures.hpp"
 #include "userland/client/page_store.hpp"
 #include "userland/fetch-host/responder.hpp"
 
@@ -33,10 +36,25 @@ struct wanted_pages {
 	std::uint32_t serve = 0;
 };
 
+// Pages of a block that a peer is about to drop.
+struct offered_pages {
+	content_key key;
+	std::uint64_t block = 0; // its index
+	std::uint64_t pages = 0; // a bit a page of the block
+	std::uint64_t size = 0;  // bytes of the file
+	std::uint32_t node = 0;  // the daemon's id of the peer
+	std::uint8_t chances = 0;
+};
+
 class block_serves final : public fetch_host::served_pages
 {
 public:
-	block_serves(page_store &store, std::uint32_t most) : store_(store), records_(most) {}
+	block_serves(page_store &store, departures &gone, std::uint32_t most) :
+		store_(store),
+		gone_(gone),
+		records_(most)
+	{
+	}
 	// Before any other call. relays: somebody loads wanted_pages.
 	void start(coop_engine *engine, bool relays)
 	{
@@ -78,7 +96,7 @@ private:
 		content_key key{};
 		run runs[max_blocks];
 		std::uint32_t n_runs = 0, n_pages = 0;
-		std::uint32_t serve = 0, level = 0;
+		std::uint32_t serve = 0, level = 0, peer = COOP_NONE;
 		std::uint64_t have = 0, coming = 0;
 		std::byte *page[COOP_MAX_PAGES]; // by ordinal, of those that are here
 	};
@@ -87,7 +105,10 @@ private:
 	std::uint64_t coming_in(record &, run &, const coop_ev &, std::uint64_t cookie);
 	void look_at(record &, std::uint64_t now);
 
+	bool pass_on(const record &, std::uint64_t cookie, const coop_ev &);
+
 	page_store &store_;
+	departures &gone_;
 	coop_engine *engine_ = nullptr;
 	bool relays_ = false;
 	std::vector<record> records_;        // by cookie

@@ -233,6 +233,44 @@ void loader::relay(const wanted_pages &w)
 	     std::move(what), most);
 }
 
+void loader::take(const offered_pages &o)
+{
+	const std::shared_ptr<const content> c =
+		membership_ != nullptr ? membership_->open_content(o.key) : nullptr;
+	if (!c || c->size != o.size || fetcher_ == nullptr ||
+	    relaying_.load(std::memory_order_relaxed) >= relays_most ||
+	    !store_.takes_offer(static_cast<std::uint32_t>(std::popcount(o.pages))))
+		return;
+	block_ref pin = store_.get(o.key, o.block, c->size);
+	if (!pin || store_.find(o.key, o.block, false).get() != pin.get())
+		return;
+	const std::uint64_t pages = pin->claim(o.pages, membership_->place(o.key, o.block).level);
+	if (pages == 0)
+		return;
+	pin->set_chances(o.chances == 0 ? 0 : static_cast<std::uint8_t>(o.chances - 1));
+	const auto n = static_cast<std::uint64_t>(std::popcount(pages));
+	under_way_.fetch_add(n);
+	relaying_.fetch_add(n, std::memory_order_relaxed);
+	const auto j = std::make_shared<job>(*c, true, true);
+	fetch_sources from;
+	from.openers = {o.node};
+	for (std::uint64_t left = pages; left != 0;) {
+		const std::uint64_t part = take_fetch(left);
+		// What the peer does not send is nobody's need: it is not asked of storage.
+		auto done = [this, j, part, held = std::make_shared<block_ref>(pin.clone())](
+				    const fetch_outcome &out) {
+			(*held)->abandon(part & ~out.good);
+			taken_pages_.fetch_add(
+				static_cast<std::uint64_t>(std::popcount(out.good & part)),
+				std::memory_order_relaxed);
+			*held = block_ref();
+			settled(*j, static_cast<std::uint64_t>(std::popcount(part)));
+		};
+		if (fetcher_->fetch(o.key, c->size, pin.clone(), part, from, done) != 0)
+			done({0, COOP_NONE, -ENOENT});
+	}
+}
+
 void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> what, bool insist)
 {
 	const unsigned shift = store_.page_shift();

@@ -52,6 +52,9 @@ public:
 	claimed claim(const content &, const block_ref &, std::uint64_t want) const;
 	// Claims and loads what a peer waits for, if its level and an open file allow it.
 	void relay(const wanted_pages &);
+	// Fetches what a peer is about to drop, if the file is open here and there is room.
+	void take(const offered_pages &);
+	std::uint64_t taken_pages() const { return taken_pages_.load(std::memory_order_relaxed); }
 	std::uint64_t relayed_pages() const
 	{
 		return relayed_pages_.load(std::memory_order_relaxed);
@@ -72,6 +75,7 @@ public:
 	{
 		fallback_pages_.store(0, std::memory_order_relaxed);
 		relayed_pages_.store(0, std::memory_order_relaxed);
+		taken_pages_.store(0, std::memory_order_relaxed);
 		redirected_pages_.store(0, std::memory_order_relaxed);
 	}
 
@@ -105,7 +109,7 @@ private:
 	const membership *const membership_;
 	const std::uint32_t wait_us_; // most time that a load waits for its parents
 	std::atomic<std::uint64_t> fallback_pages_{0}, relayed_pages_{0}, redirected_pages_{0},
-		under_way_{0}, relaying_{0};
+		taken_pages_{0}, under_way_{0}, relaying_{0};
 	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero
 	std::condition_variable idle_;
 };

@@ -75,6 +75,26 @@ forest_place membership::place(const content_key &key, std::uint64_t block) cons
 	return {{p.parent, p.alternate}, p.level, true};
 }
 
+std::vector<std::uint32_t> membership::others(const content_key &key, std::uint64_t block) const
+{
+	constexpr std::size_t enough = 4;
+	std::vector<std::uint32_t> out;
+	const std::uint32_t colour = coop_forest_colour(&key.fid, block);
+	const std::lock_guard lock(mutex_);
+	const auto it = files_.find(key.fid);
+	if (it == files_.end() || !it->second.roles || it->second.version != key.version)
+		return out;
+	// A root has parents in other colours.
+	for (std::uint32_t i = 0; i < COOP_FOREST_COLOURS && out.size() < enough; i++) {
+		const coop_st_parents &p =
+			it->second.roles->colours[(colour + i) % COOP_FOREST_COLOURS];
+		for (const std::uint32_t id : {p.parent, p.alternate})
+			if (id != 0 && std::find(out.begin(), out.end(), id) == out.end())
+				out.push_back(id);
+	}
+	return out;
+}
+
 coop_st_roles membership::roles(const content_key &key) const
 {
 	const std::lock_guard lock(mutex_);

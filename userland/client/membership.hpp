@@ -44,6 +44,9 @@ public:
 
 	// A block is a unit of the forest. An unknown file: no member.
 	forest_place place(const content_key &, std::uint64_t block) const;
+	// Some other members, this node's parents in the block's colour first: they may be asked
+	// for the block. Empty: no member.
+	std::vector<std::uint32_t> others(const content_key &, std::uint64_t block) const;
 	// As the daemon sent it; n_colours 0: no member.
 	coop_st_roles roles(const content_key &) const;
 	// To load for peers; null: this version is not open here.

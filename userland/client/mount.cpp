@@ -192,6 +192,16 @@ void mount::start_node()
 			if (reader_for_peers_ != nullptr)
 				reader_for_peers_->relay(w);
 		};
+		if (options_.tree) {
+			n.others = [this](const content_key &key, std::uint64_t block) {
+				return membership_.others(key, block);
+			};
+			n.on_offered = [this](const offered_pages &o) {
+				const std::lock_guard lock(relay_mutex_);
+				if (reader_for_peers_ != nullptr)
+					reader_for_peers_->take(o);
+			};
+		}
 		n.on_self = [this](const coop_addr &a) { on_self(a); };
 		node_ = std::make_unique<client::node>(n, std::move(endpoint), *pages_);
 	} catch (const std::exception &e) {

@@ -24,6 +24,8 @@ constexpr std::uint32_t max_peers = 4096 + 256; // all members that a daemon has
 constexpr std::uint32_t queued_per_slot = 4;
 constexpr std::uint32_t placement_chunk = 1u << 20; // bytes
 constexpr std::size_t completions_at_once = 256;
+// Blocks kept for a peer to take: at most this many, and this part of the store.
+constexpr std::uint64_t offers_most = 16, offer_share = 16;
 // A peer that never stops sending must not keep one pump from ever returning.
 constexpr int rounds_per_pump = 8;
 // Most that sends of data wait for what has arrived.
@@ -69,12 +71,21 @@ node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &
 	timeout_us_(o.peer_timeout_ms * std::uint64_t{1000}),
 	on_self_(o.on_self),
 	on_wanted_(o.on_wanted),
+	others_(o.others),
+	on_offered_(o.on_offered),
 	store_(store),
 	slab_(ep->info().mtu, std::size_t{1} << store.page_shift()),
 	endpoint_(std::move(ep)),
 	control_(*endpoint_, slab_, control_shape(endpoint_->info(), o.qkey)),
 	fetches_(store.page_shift(), o.num_srpc * (1 + queued_per_slot)),
-	serves_(store, o.num_rrpc),
+	departures_(o.others ? std::min(offers_most, store.stats().capacity / offer_share >>
+							     (store.page_shift() + 6))
+			     : 0,
+		    [this] {
+			    pages_settled_.store(true, std::memory_order_seq_cst);
+			    driver_->nudge();
+		    }),
+	serves_(store, departures_, o.num_rrpc),
 	host_(*endpoint_, slab_, fetches_, serves_, control_, fetch_shape(o, store.page_shift())),
 	network_(endpoint_->state()),
 	completions_(completions_at_once)
@@ -107,12 +118,14 @@ node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &
 		pages_settled_.store(true, std::memory_order_seq_cst);
 		driver_->nudge();
 	});
+	store.set_leaver([this](block &b) { return departures_.leaves(b); });
 }
 
 node::~node()
 {
 	ending_.store(true);
 	store_.set_watcher(nullptr);
+	store_.set_leaver(nullptr);
 	{
 		const std::lock_guard lock(driver_->mutex());
 		fetches_.cancel_all(clock_us());
@@ -122,6 +135,11 @@ node::~node()
 	driver_->drive_until([this] { return driver_->in_flight() == 0; },
 			     clock_us() + timeout_us_ + quiesce_us);
 	driver_.reset();
+	for (block_ref &b : departures_.take())
+		store_.let_go(std::move(b));
+	for (offered &o : offered_)
+		store_.let_go(std::move(o.pin));
+	offered_.clear();
 	endpoint_.reset(); // from here on nothing writes to pages
 	fetches_.abandon_all();
 	for (block_fetches::ended &e : fetches_.take_ended())
@@ -204,6 +222,85 @@ void node::relay(std::vector<wanted_pages> wanted)
 	pages_settled_.store(true, std::memory_order_relaxed);
 }
 
+// ---- what leaves the store -----------------------------------------------------------
+
+bool node::offer(const block &b)
+{
+	const std::uint64_t pages = b.only_here();
+	if (pages == 0)
+		return false;
+	const auto first = static_cast<std::uint32_t>(std::countr_zero(pages));
+	const auto end = 64 - static_cast<std::uint32_t>(std::countl_zero(pages));
+	const coop_offer what = {b.key.fid,
+				 b.key.version,
+				 b.file_size(),
+				 {b.index() * 64 + first, end - first, 0},
+				 b.chances()};
+	for (const std::uint32_t id : others_(b.key, b.index())) {
+		const auto it = by_daemon_.find(id);
+		if (it != by_daemon_.end() &&
+		    coop_engine_offer(host_.engine(), it->second.engine_id, &what) == 0)
+			return true;
+	}
+	return false;
+}
+
+void node::offer_leaving(std::uint64_t now)
+{
+	const auto end = [this](block_ref pin) {
+		store_.let_go(std::move(pin));
+		departures_.ended();
+	};
+	for (block_ref &b : departures_.take()) {
+		const bool sent = offer(*b);
+		b->set_chances(0); // it goes the next time that it is a victim
+		if (sent) {
+			offer_stats_.made++;
+			offered_.push_back({std::move(b), now + timeout_us_});
+		} else {
+			end(std::move(b));
+		}
+	}
+	std::erase_if(offered_, [&](offered &o) {
+		const bool taken = o.pin->only_here() == 0;
+		if (!taken && now < o.until)
+			return false;
+		offer_stats_.taken += taken ? 1 : 0;
+		end(std::move(o.pin));
+		return true;
+	});
+}
+
+void node::note_offered(const coop_ev &ev)
+{
+	const std::uint32_t first = static_cast<std::uint32_t>(ev.ext[0].index % 64);
+	const std::uint32_t count = ev.ext[0].count;
+	if (!on_offered_ || first + count > 64)
+		return;
+	const auto from = std::find_if(by_daemon_.begin(), by_daemon_.end(), [&](const auto &p) {
+		return coop_addr_same(&p.second.addr, &ev.from);
+	});
+	if (from == by_daemon_.end())
+		return;
+	const std::uint64_t pages =
+		(count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << first;
+	offers_to_take_.push_back({{ev.fid, ev.version},
+				   ev.ext[0].index / 64,
+				   pages,
+				   ev.size,
+				   from->first,
+				   static_cast<std::uint8_t>(std::min<std::uint32_t>(
+					   ev.chances, block::max_chances))});
+}
+
+offer_stats node::offers() const
+{
+	const std::lock_guard lock(driver_->mutex());
+	offer_stats s = offer_stats_;
+	s.waiting = departures_.kept();
+	return s;
+}
+
 // ---- the engine's work -------------------------------------------------------------
 
 bool node::pump(std::uint64_t now)
@@ -229,6 +326,10 @@ bool node::pump(std::uint64_t now)
 			drain(true, now); // what peers have asked for
 			break;
 		}
+	}
+	if (departures_.kept() != 0) {
+		offer_leaving(now);
+		any |= drain(true, now);
 	}
 	if (coop_engine_overdue(host_.engine(), dry, now)) {
 		coop_engine_expire(host_.engine(), now);
@@ -265,7 +366,10 @@ bool node::drain(bool data, std::uint64_t now)
 		     more = true)
 			host_.perform(tx, now);
 		for (coop_ev ev; coop_engine_next_event(engine, now, &ev); more = true)
-			host_.handle(ev, now);
+			if (ev.kind == COOP_EV_OFFER)
+				note_offered(ev);
+			else
+				host_.handle(ev, now);
 		if (pages_settled_.load(std::memory_order_relaxed) &&
 		    pages_settled_.exchange(false, std::memory_order_seq_cst)) {
 			serves_.look_again(now);

@@ -28,6 +28,11 @@
 namespace coop::client
 {
 
+struct offer_stats {
+	std::uint64_t made, taken; // blocks offered to a peer; of them, those that it took
+	std::uint64_t waiting;     // blocks kept for a peer to take
+};
+
 struct node_options {
 	std::uint32_t num_rrpc = 64; // requests from peers served at once
 	std::uint32_t num_srpc = 64; // fetches in flight
@@ -43,6 +48,11 @@ struct node_options {
 	// A peer asks for pages that are absent here, and wants them loaded: claims them and starts
 	// to load them, if it can. Runs on the thread that drives; must not block.
 	std::function<void(const wanted_pages &)> on_wanted;
+	// Some of the other nodes (daemon's ids) that have this version open, the best to keep
+	// this block first. Null: blocks leave without being offered to them.
+	std::function<std::vector<std::uint32_t>(const content_key &, std::uint64_t block)> others;
+	// A peer offers pages that it is about to drop. As on_wanted.
+	std::function<void(const offered_pages &)> on_offered;
 };
 
 class node final : public fetcher
@@ -76,6 +86,7 @@ public:
 	std::vector<coop_request_info> requests() const;
 
 	struct coop_engine_stats stats() const;
+	offer_stats offers() const;
 	ud::endpoint_stats endpoint_stats() const;
 	ud::endpoint_state endpoint_state() const;
 	void reset_stats();
@@ -98,10 +109,20 @@ private:
 	void name_sources(const fetch_sources &, coop_fetch_req &) const;
 	void relay(std::vector<wanted_pages>);
 	void forget(std::uint32_t node_id);
+	// Blocks that are kept until a peer has taken them, or has had time to.
+	struct offered {
+		block_ref pin;
+		std::uint64_t until;
+	};
+	void offer_leaving(std::uint64_t now);
+	bool offer(const block &);
+	void note_offered(const coop_ev &);
 
 	const std::uint64_t timeout_us_;
 	const std::function<void(const coop_addr &)> on_self_;
 	const std::function<void(const wanted_pages &)> on_wanted_;
+	const std::function<std::vector<std::uint32_t>(const content_key &, std::uint64_t)> others_;
+	const std::function<void(const offered_pages &)> on_offered_;
 	page_store &store_;
 	std::atomic<bool> pages_settled_{false}; // some that serves wait for have stopped loading
 	std::atomic<bool> ending_{false};        // callbacks of what ends now may ask for more
@@ -110,6 +131,10 @@ private:
 	std::unique_ptr<ud::endpoint> endpoint_;
 	fetch_host::message_qp control_;
 	block_fetches fetches_;
+	departures departures_;
+	std::vector<offered> offered_;              // by us
+	std::vector<offered_pages> offers_to_take_; // by peers; the driver takes them to on_offered
+	offer_stats offer_stats_{};
 	block_serves serves_;
 	fetch_host::host host_;
 	coop_addr self_{};

@@ -128,7 +128,7 @@ node_driver::~node_driver()
 bool node_driver::busy() const
 {
 	return in_flight_.load(std::memory_order_relaxed) != 0 ||
-	       serving_.load(std::memory_order_relaxed) != 0;
+	       serving_.load(std::memory_order_relaxed) != 0 || node_.departures_.kept() != 0;
 }
 
 void node_driver::mirror()
@@ -190,6 +190,7 @@ bool node_driver::turn(std::uint64_t now)
 	std::vector<block_fetches::ended> ended;
 	std::function<void()> news;
 	std::vector<wanted_pages> wanted = node_.serves_.take_wanted();
+	std::vector<offered_pages> offers = std::exchange(node_.offers_to_take_, {});
 	if (any) {
 		news = std::exchange(node_.news_, nullptr);
 		ended = node_.fetches_.take_ended();
@@ -202,6 +203,8 @@ bool node_driver::turn(std::uint64_t now)
 	const bool relays = !wanted.empty();
 	if (relays)
 		node_.relay(std::move(wanted));
+	for (const offered_pages &o : offers)
+		node_.on_offered_(o);
 	if (news)
 		news();
 	engine_mutex_.give_way();
@@ -315,6 +318,8 @@ void node_driver::sleep(bed &b, const std::function<bool()> &ready, std::uint64_
 	engine_mutex_.lock();
 	const bool armed = node_.endpoint_->arm();
 	until = std::min(until, coop_engine_deadline(node_.host_.engine()));
+	for (const node::offered &o : node_.offered_)
+		until = std::min(until, o.until);
 	b.until.store(until, std::memory_order_relaxed);
 	engine_mutex_.unlock();
 	std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -25,6 +25,7 @@ constexpr std::uint32_t min_frames = 4;
 constexpr std::uint32_t least_frames = 64; // that are kept where memory lacks
 constexpr std::uint32_t few_blocks = 64;   // evicted while the mutex is held
 constexpr std::uint32_t few_frames = 8;    // given back while it is held
+constexpr std::uint32_t offer_room = 16;   // of the capacity stays free of offered blocks
 constexpr std::uint32_t growth = 16;       // of the capacity a step, when memory lacks no more
 
 } // namespace
@@ -144,6 +145,8 @@ std::uint32_t page_store::make_room(unsigned order)
 		block *b = queues_.victim();
 		if (b == nullptr)
 			break;
+		if (leaver_ && leaver_(*b))
+			continue;
 		const std::uint32_t frame = b->first_page & ~(buddy::frame_pages - 1);
 		given_back += 1u << b->order;
 		evict(b);
@@ -280,6 +283,20 @@ block_ref page_store::get(const content_key &key, std::uint64_t block_index,
 	return block_ref(b);
 }
 
+void page_store::let_go(block_ref ref) // the pin goes after the mutex
+{
+	const std::lock_guard lock(mutex_);
+	block *b = ref.get();
+	if (lookup(b->key, b->index()) == b && b->queue == queue_id::none)
+		queues_.insert_last(b);
+}
+
+bool page_store::takes_offer(std::uint32_t pages) const
+{
+	const std::lock_guard lock(mutex_);
+	return used_pages() + pages + limit_ / offer_room <= limit_ || queues_.next_is_copy();
+}
+
 void page_store::advance(const content_key &from, std::uint64_t to_version, std::uint64_t offset,
 			 std::uint64_t length, std::uint64_t old_size, std::uint64_t new_size)
 {
@@ -309,6 +326,7 @@ void page_store::advance(const content_key &from, std::uint64_t to_version, std:
 		}
 		unlink(b);
 		b->key = to;
+		b->held_here_only();
 		b->set_file_size(new_size);
 		link(b);
 	}

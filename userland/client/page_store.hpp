@@ -91,6 +91,15 @@ public:
 	// loading.
 	void set_watcher(std::function<void()> w) { watcher_ = std::move(w); }
 
+	// Asked under the store's mutex before an idle block is evicted to make room for another,
+	// not where memory lacks: short, and without a call into the store. True: it has pinned the
+	// block, which stays until let_go(). Set while no other thread uses the store.
+	void set_leaver(std::function<bool(block &)> l) { leaver_ = std::move(l); }
+	// The block is evicted next, unless it is used before.
+	void let_go(block_ref);
+	// Would an offered block of so many pages cost no page that only this node holds?
+	bool takes_offer(std::uint32_t pages) const;
+
 	// A block's alone: its last pin has gone after the store forgot it; much of it is about to
 	// be filled.
 	void release_forgotten(block *);
@@ -133,6 +142,7 @@ private:
 	void evict(block *);
 
 	std::function<void()> watcher_;
+	std::function<bool(block &)> leaver_;
 	const unsigned page_shift_;
 	const std::uint32_t kept_pages_, ahead_frames_;
 	arena arena_;

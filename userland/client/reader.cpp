@@ -59,6 +59,7 @@ public:
 		 std::vector<piece> &out) override;
 	void put_inline(const content &, std::string_view bytes) override;
 	void relay(const wanted_pages &w) override { loader_.relay(w); }
+	void take(const offered_pages &o) override { loader_.take(o); }
 	reader_stats stats() const override;
 	void reset_stats() override;
 
@@ -365,6 +366,7 @@ reader_stats reader_impl::stats() const
 	}
 	s.peer_fallback_pages = loader_.fallback_pages();
 	s.relayed_pages = loader_.relayed_pages();
+	s.taken_pages = loader_.taken_pages();
 	s.redirected_pages = loader_.redirected_pages();
 	s.readahead_pages = readahead_started_.load(std::memory_order_relaxed);
 	s.stale_reads = stale_.load(std::memory_order_relaxed);

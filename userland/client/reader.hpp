@@ -33,6 +33,7 @@ struct reader_stats {
 	source_stats by[3];                // enum source
 	std::uint64_t peer_fallback_pages; // requested from peers, delivered by storage
 	std::uint64_t relayed_pages;       // loaded for peers that waited
+	std::uint64_t taken_pages;         // that peers were about to drop
 	std::uint64_t redirected_pages;    // for which storage named nodes in place of bytes
 	std::uint64_t readahead_pages, stale_reads, errors;
 };
@@ -82,6 +83,8 @@ public:
 	virtual void put_inline(const content &, std::string_view bytes) = 0;
 	// Loads pages that a peer waits for; see node_options::on_wanted.
 	virtual void relay(const wanted_pages &) = 0;
+	// Fetches pages that a peer is about to drop; see node_options::on_offered.
+	virtual void take(const offered_pages &) = 0;
 	virtual reader_stats stats() const = 0;
 	virtual void reset_stats() = 0;
 };

@@ -68,6 +68,7 @@ void add_engine(std::string &out, const struct coop_engine_stats &s)
 		{"retries", s.retries},
 		{"queries", s.queries},
 		{"waits", s.waits},
+		{"passes", s.passes},
 		{"segs_rx", s.segs_rx},
 		{"segs_stale", s.segs_stale},
 		{"segs_foreign", s.segs_foreign},
@@ -110,6 +111,8 @@ void add_engine(std::string &out, const struct coop_engine_stats &s)
 		{"waits", s.serve_waits},
 		{"wait_pages", s.serve_wait_pages},
 		{"wait_timeouts", s.serve_wait_timeouts},
+		{"passed", s.serves_passed},
+		{"forwarded", s.serves_forwarded},
 		{"waiting", s.serves_waiting},
 	};
 	add_all(out, "fetch", fetch);
@@ -161,6 +164,7 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 		{"peer_fallback_pages", rs.peer_fallback_pages},
 		{"relayed_pages", rs.relayed_pages},
 		{"redirected_pages", rs.redirected_pages},
+		{"taken_pages", rs.taken_pages},
 		{"readahead_pages", rs.readahead_pages},
 		{"stale_reads", rs.stale_reads},
 		{"errors", rs.errors},
@@ -189,6 +193,10 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 	add_all(out, "lease", leases);
 	if (n != nullptr) {
 		add_engine(out, n->stats());
+		const offer_stats o = n->offers();
+		const counter offers[] = {
+			{"made", o.made}, {"taken", o.taken}, {"waiting", o.waiting}};
+		add_all(out, "offer", offers);
 		add_endpoint(out, es);
 		add_network(out, n->endpoint_state());
 	}

@@ -65,6 +65,8 @@ void responder::lookup(const coop_ev &ev, std::uint64_t now)
 	}
 	const std::uint64_t cookie = free_.back();
 	free_.pop_back();
+	if (found.passed)
+		return;
 	if (found.coming != 0) {
 		coop_engine_lookup_wait(engine_, ev.id, found.have, found.coming, found.size,
 					cookie, now);

@@ -24,6 +24,7 @@ public:
 		std::uint64_t have = 0; // by ordinal; of the others only those coming are asked for
 		std::uint64_t coming = 0; // on their way: see lookup_wait
 		std::uint64_t size = 0;   // of the file
+		bool passed = false;      // the request went on to a peer: see lookup_pass
 		bool kept = false;        // they do not change until end(): see lookup_kept
 	};
 	/// Finds pages for EV_LOOKUP and holds them until end(). False: nothing is held.

@@ -406,6 +406,49 @@ TEST(PageStore, GhostsBringBackIntoTheMainQueue)
 }
 
 // After every write the store must keep exactly the blocks that a model keeps.
+TEST(PageStore, ALeavingBlockStaysUntilItIsLetGo)
+{
+	const auto s = page_store::create(16 * 64 * page, 12);
+	std::vector<block_ref> leaving;
+	s->set_leaver([&](block &b) {
+		if (b.chances() == 0 || leaving.size() == 2)
+			return false;
+		b.pin();
+		leaving.emplace_back(&b);
+		return true;
+	});
+	for (std::uint64_t i = 0; i < 20; i++)
+		use(*s, 1, i, 64 * 64 * page);
+	ASSERT_EQ(leaving.size(), 2u);
+	const std::uint64_t first = leaving[0]->index();
+	EXPECT_TRUE(s->find(key(1), first, false)) << "peers still find it";
+	EXPECT_TRUE(holds(*leaving[0], all, 1));
+	for (block_ref &b : leaving)
+		b->set_chances(0);
+	s->let_go(std::move(leaving[0]));
+	use(*s, 1, 20, 64 * 64 * page);
+	EXPECT_FALSE(s->find(key(1), first, false)) << "it is the next to go";
+	// One that is forgotten meanwhile goes with its pin.
+	s->drop(key(1));
+	s->let_go(std::move(leaving[1]));
+	leaving.clear();
+	EXPECT_EQ(s->stats().used, 0u);
+}
+
+TEST(PageStore, AnOfferIsTakenIfThereIsRoomOrACopyToDrop)
+{
+	const auto s = page_store::create(16 * 64 * page, 12);
+	EXPECT_TRUE(s->takes_offer(64));
+	for (std::uint64_t i = 0; i < 16; i++)
+		use(*s, 1, i, 64 * 64 * page);
+	EXPECT_FALSE(s->takes_offer(64)) << "the next to go is held by this node alone";
+	for (std::uint64_t i = 0; i < 16; i++)
+		s->find(key(1), i, false)->held_by(3, all);
+	EXPECT_TRUE(s->takes_offer(64));
+	s->advance(key(1), 2, 0, 0, 64 * 64 * page, 64 * 64 * page);
+	EXPECT_FALSE(s->takes_offer(64)) << "the others hold another version";
+}
+
 TEST(PageStore, AdvanceAgainstAModel)
 {
 	std::mt19937_64 rng(11);
