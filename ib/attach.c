@@ -54,6 +54,7 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 		e->flags |= COOP_F_PAGE_CRC;
 	if (PAGE_SIZE % r->mtu)
 		e->flags |= COOP_F_PACKED;
+	e->flags |= COOP_F_FORWARDS;
 }
 
 static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)

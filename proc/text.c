@@ -132,6 +132,7 @@ static void show_engine(struct seq_file *m, struct coop_node *node)
 	SHOW("serve", "wait_timeouts", serve_wait_timeouts);
 	SHOW("serve", "passed", serves_passed);
 	SHOW("serve", "forwarded", serves_forwarded);
+	SHOW("serve", "forwards_refused", forwards_refused);
 	SHOW("serve", "waiting", serves_waiting);
 }
 

@@ -33,7 +33,8 @@
 /* Offers in the order in which they came. */
 struct coop_offers {
 	struct {
-		struct coop_addr peer;
+		struct coop_addr addr;
+		u32 peer; /* id */
 		struct coop_offer offer;
 	} v[COOP_OFFERS];
 	u32 head, tail;

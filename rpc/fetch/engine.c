@@ -426,8 +426,8 @@ void coop_engine_rx_ctrl(struct coop_engine *e, const void *buf, u32 len,
 	p = slot == COOP_NONE ? NULL : &e->peers.v[slot];
 	if (p) {
 		coop_peer_spoke(e, p, now);
-		if (m->hops >= COOP_WIRE_PASS)
-			p->passes = true;
+		if (m->command != COOP_CMD_FORWARD)
+			p->passes = m->hops >= COOP_WIRE_PASS;
 	}
 
 	switch (m->command) {

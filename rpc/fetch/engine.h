@@ -71,9 +71,10 @@ struct coop_extent {
 };
 
 enum coop_engine_flag {
-	COOP_F_PAGE_CRC = 1, /* ask peers for a CRC32C a page */
-	COOP_F_PACKED = 2,   /* packed layout where a page is no whole number of datagrams */
-	COOP_F_PAGE_TAG = 8, /* ask peers for a keyed tag a page, instead of a CRC */
+	COOP_F_PAGE_CRC = 1,  /* ask peers for a CRC32C a page */
+	COOP_F_PACKED = 2,    /* packed layout where a page is no whole number of datagrams */
+	COOP_F_PAGE_TAG = 8,  /* ask peers for a keyed tag a page, instead of a CRC */
+	COOP_F_FORWARDS = 16, /* serve what peers pass on, for other peers */
 	COOP_F_TEST_NO_QUIESCE = 256,    /* tests only: reuse a QP at once (breaks rule 2) */
 	COOP_F_TEST_NO_GENERATION = 512, /* tests only: believe any generation (breaks rule 4) */
 	COOP_F_TEST_TRUST_ORDER = 1024,  /* tests only: WR i holds segment i (breaks rule 6) */
@@ -87,7 +88,8 @@ struct coop_offer {
 	u64 version;
 	u64 size; /* bytes of the file at that version */
 	struct coop_extent ext;
-	u32 chances; /* how often a node that takes them may offer them again */
+	u32 chances;    /* how often a node that takes them may offer them again */
+	u32 page_shift; /* the engine fills it in */
 };
 
 struct coop_engine_cfg {
@@ -443,7 +445,7 @@ struct coop_engine_stats {
 	u64 serve_waits, serve_wait_pages, serve_wait_timeouts;
 	/* attempts that a peer passed on to another; requests that this node passed on; that it got
 	 * in this way */
-	u64 passes, serves_passed, serves_forwarded;
+	u64 passes, serves_passed, serves_forwarded, forwards_refused;
 	u64 offers_tx, offers_rx, offers_dropped;
 	u64 commits_tx, commits_rx, commits_stale, commits_bad;
 	u64 ctrl_rx, ctrl_short, ctrl_mac, ctrl_version, ctrl_command, ctrl_malformed,

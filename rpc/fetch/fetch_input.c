@@ -187,6 +187,8 @@ static void on_passed(struct coop_engine *e, struct coop_fetch *f, const struct 
 		return; /* a repetition */
 	e->stats.passes++;
 	f->passed = true;
+	if (p)
+		p->misses += coop_weight(f->ask);
 	if (!next || !coop_peer_usable(next) || !coop_fetch_try(f, next->id)) {
 		coop_fetch_conclude(e, f, COOP_OUT_CLEAN, 0, now);
 		return;
@@ -195,7 +197,6 @@ static void on_passed(struct coop_engine *e, struct coop_fetch *f, const struct 
 	if (t)
 		t->outcome = COOP_OUT_CLEAN;
 	if (p) {
-		p->misses += coop_weight(f->ask);
 		p->in_flight--;
 		coop_peers_unhold(&e->peers, p);
 	}
@@ -203,7 +204,6 @@ static void on_passed(struct coop_engine *e, struct coop_fetch *f, const struct 
 	next->fetches++;
 	f->peer = next->id;
 	f->asked = next->id;
-	f->asks_parent = coop_fetch_is_parent(f, next->id);
 	f->told_to_wait = false;
 	f->queries = 0;
 	f->queried = true;
@@ -457,7 +457,9 @@ static bool in_line(struct coop_engine *e, struct coop_fetch *f, const struct co
 /* Reports a peer as silent that has sent nothing since the REQUEST, once an attempt. */
 static void unheard(struct coop_engine *e, struct coop_fetch *f, struct coop_peer *p, u64 now)
 {
-	if (!p || f->unheard || !p->silent_since || p->silent_since > f->t_sent)
+	if (!p || f->unheard || !p->silent_since)
+		return;
+	if (p->silent_since > f->t_sent && !f->passed) /* the REQUEST was not sent by us then */
 		return;
 	if (early_queries(e, f) &&
 	    now - f->t_heard < coop_fetch_patience(e, f)) /* this is only an early QUERY */
@@ -497,6 +499,8 @@ static void wait_over(struct coop_engine *e, struct coop_fetch *f, u64 now)
 	} else if (now >= f->t_end || f->t_first) {
 		coop_fetch_conclude(e, f, COOP_OUT_SILENT, 1, now);
 	} else {
+		if (f->passed && p)
+			coop_peer_asked(p, f->t_sent); /* by another node, for us */
 		unheard(e, f, p, now);
 		t = coop_fetch_tried(f, f->peer);
 		if (t)

@@ -7,11 +7,12 @@
  */
 #include "core.h"
 
-static bool put(struct coop_offers *q, const struct coop_addr *peer, const struct coop_offer *offer)
+static bool put(struct coop_offers *q, const struct coop_peer *p, const struct coop_offer *offer)
 {
 	if (q->tail - q->head == COOP_OFFERS)
 		return false;
-	q->v[q->tail % COOP_OFFERS].peer = *peer;
+	q->v[q->tail % COOP_OFFERS].addr = p->addr;
+	q->v[q->tail % COOP_OFFERS].peer = p->id;
 	q->v[q->tail % COOP_OFFERS].offer = *offer;
 	q->tail++;
 	return true;
@@ -20,16 +21,19 @@ static bool put(struct coop_offers *q, const struct coop_addr *peer, const struc
 int coop_engine_offer(struct coop_engine *e, u32 peer, const struct coop_offer *offer)
 {
 	const struct coop_peer *p = coop_peers_get(&e->peers, peer);
+	struct coop_offer o = *offer;
 
 	if (!p || !p->passes || !coop_peer_usable(p))
 		return -ENOENT;
-	return put(&e->offers_tx, &p->addr, offer) ? 0 : -EAGAIN;
+	o.page_shift = e->cfg.page_shift;
+	return put(&e->offers_tx, p, &o) ? 0 : -EAGAIN;
 }
 
 /* p: who sent it; NULL: a stranger, who may be anyone. */
 void coop_offer_arrived(struct coop_engine *e, const struct coop_msg *m, const struct coop_peer *p)
 {
-	if (p && p->origin && put(&e->offers_rx, &p->addr, &m->u.offer))
+	if (p && p->origin && m->u.offer.page_shift == e->cfg.page_shift &&
+	    put(&e->offers_rx, p, &m->u.offer))
 		e->stats.offers_rx++;
 	else
 		e->stats.offers_dropped++;
@@ -44,7 +48,7 @@ bool coop_offer_tx(struct coop_engine *e, struct coop_tx *tx)
 
 		coop_msg_begin(e, COOP_CMD_OFFER, coop_random(&e->random), 0)->u.offer =
 			q->v[i].offer;
-		if (!coop_msg_finish(e, &q->v[i].peer, tx))
+		if (!coop_msg_finish(e, &q->v[i].addr, tx))
 			continue;
 		e->stats.offers_tx++;
 		return true;
@@ -63,7 +67,8 @@ bool coop_offer_event(struct coop_engine *e, struct coop_ev *ev)
 	i = q->head++ % COOP_OFFERS;
 	o = &q->v[i].offer;
 	ev->kind = COOP_EV_OFFER;
-	ev->from = q->v[i].peer;
+	ev->from = q->v[i].addr;
+	ev->peer = q->v[i].peer;
 	ev->fid = o->fid;
 	ev->version = o->version;
 	ev->size = o->size;

@@ -621,7 +621,7 @@ bool coop_serve_event(struct coop_engine *e, u32 index, struct coop_ev *ev, u64 
 	ev->version = s->req.version;
 	ev->n_ext = s->req.n_ext;
 	memcpy(ev->ext, s->req.ext, sizeof(ev->ext));
-	ev->pages = s->state == COOP_SERVE_LOOKUP ? s->pages : s->have;
+	ev->pages = s->state == COOP_SERVE_LOOKUP ? s->pages : s->abandoned ? 0 : s->have;
 	if (s->state == COOP_SERVE_LOOKUP) {
 		ev->level = s->req.level;
 		/* Not for a request that will be told BUSY. */

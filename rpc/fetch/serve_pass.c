@@ -19,23 +19,29 @@ bool coop_serve_forward_acceptable(struct coop_engine *e, const struct coop_msg 
 	const struct coop_msg_request *r = &m->u.request;
 	u32 from = coop_peers_find(&e->peers, src), to = coop_peers_find(&e->peers, &r->reply);
 
-	if (from != COOP_NONE && to != COOP_NONE && e->peers.v[from].origin &&
-	    e->peers.v[to].origin && coop_addr_same_port(&r->reply, &r->data))
+	if ((e->cfg.flags & COOP_F_FORWARDS) && from != COOP_NONE && to != COOP_NONE &&
+	    e->peers.v[from].origin && e->peers.v[to].origin &&
+	    coop_addr_same_port(&r->reply, &r->data) && r->reply.qpn != r->data.qpn &&
+	    r->attempt <= COOP_MAX_ATTEMPTS)
 		return true;
-	e->stats.ctrl_malformed++;
+	e->stats.forwards_refused++;
 	return false;
 }
 
 int coop_engine_lookup_pass(struct coop_engine *e, u32 id, u32 peer, u64 cookie, u64 now)
 {
-	const struct coop_peer *p = coop_peers_get(&e->peers, peer);
+	const struct coop_peer *p = coop_peers_get(&e->peers, peer), *asker;
 	struct coop_serve *s = coop_serve_get(e, id);
 
 	if (!s || WARN_ON_ONCE(s->state != COOP_SERVE_LOOKUP))
 		return -ENOENT;
 	if (!p || !s->may_pass || s->abandoned || now >= s->t_end)
 		return -ENOENT;
-	if (!p->passes || !coop_peer_usable(p) || coop_addr_same(&p->addr, &s->req.reply))
+	/* The other node does not know a stranger either, and would not answer. */
+	asker = s->known ? coop_peers_get(&e->peers, s->peer) : NULL;
+	if (!asker || !asker->origin || asker == p)
+		return -ENOENT;
+	if (!p->passes || !coop_peer_usable(p) || p->mtu < s->req.mtu)
 		return -ENOENT;
 	s->cookie = cookie;
 	s->onward = p->id;

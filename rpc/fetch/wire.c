@@ -77,7 +77,8 @@ struct wire_offer {
 	__le64 index;
 	__le32 count;
 	u8 chances;
-	u8 zero[3];
+	u8 page_shift;
+	u8 zero[2];
 };
 static_assert(sizeof(struct wire_offer) == 48, "OFFER layout");
 
@@ -244,6 +245,7 @@ static u8 *put_offer(u8 *at, const struct coop_offer *o)
 	w.index = cpu_to_le64(o->ext.index);
 	w.count = cpu_to_le32(o->ext.count);
 	w.chances = (u8)o->chances;
+	w.page_shift = (u8)o->page_shift;
 	return put(at, &w, sizeof(w));
 }
 
@@ -449,7 +451,8 @@ static bool get_offer(struct coop_offer *o, const u8 *at, u32 len)
 	o->ext.index = le64_to_cpu(w.index);
 	o->ext.count = le32_to_cpu(w.count);
 	o->chances = w.chances;
-	return o->version && !(w.zero[0] | w.zero[1] | w.zero[2]) && coop_extents_pages(&o->ext, 1);
+	o->page_shift = w.page_shift;
+	return o->version && !(w.zero[0] | w.zero[1]) && coop_extents_pages(&o->ext, 1);
 }
 
 static bool get_passed(struct coop_addr *to, const u8 *at, u32 len)

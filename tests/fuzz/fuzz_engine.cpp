@@ -394,7 +394,8 @@ void step(side *const *s, script &in)
 		break;
 	case 10:
 		if (in.byte() & 1) {
-			const coop_offer o = {{1, 2}, 7, in.quad(), {in.byte(), 1, 0}, in.byte()};
+			const coop_offer o = {{1, 2},    7, in.quad(), {in.byte(), 1, 0},
+					      in.byte(), 0};
 			(void)coop_engine_offer(me.e, in.byte() & 31, &o);
 		}
 		for (u32 id : side::take(me.rechecks)) {
@@ -489,7 +490,7 @@ extern "C" int LLVMFuzzerTestOneInput(const u8 *data, std::size_t size)
 	cfg.serve_bytes_s = shape & 4 ? 1u << 20 : 0;
 	cfg.chunk_pages = 256;
 	cfg.flags = (shape & 8 ? COOP_F_PAGE_CRC : 0) | (shape & 16 ? COOP_F_PACKED : 0) |
-		    (shape & 32 ? COOP_F_PAGE_TAG : 0);
+		    (shape & 32 ? COOP_F_PAGE_TAG : 0) | COOP_F_FORWARDS;
 	cfg.seed = 1;
 	cfg.self = side::address(0);
 	side a(cfg);
@@ -501,6 +502,11 @@ extern "C" int LLVMFuzzerTestOneInput(const u8 *data, std::size_t size)
 		const coop_addr peer = side::address(1 - i);
 		s[i]->peer_id = static_cast<u32>(
 			coop_engine_peer_add(s[i]->e, &peer, COOP_PEER_BY_DAEMON, s[i]->now));
+		// Requests are passed on to these, and answers may name them; nobody is there.
+		for (u32 who = 2; who < 4; ++who) {
+			const coop_addr other = side::address(who);
+			coop_engine_peer_add(s[i]->e, &other, COOP_PEER_BY_DAEMON, s[i]->now);
+		}
 	}
 	for (u32 n = 0; in.more() && n < max_steps; ++n)
 		step(s, in);

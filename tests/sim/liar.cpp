@@ -107,7 +107,9 @@ bool liar::speak(packet &p, coop_addr &to, const content *other)
 				m.u.commit.sum[i] ^= 1u << w_.rng().below(32);
 		}
 	} else if (m.command & COOP_CMD_ANSWER && tells(lie_identity)) {
-		m.command = static_cast<u8>(COOP_CMD_ANSWER | w_.rng().between(2, 5));
+		m.command = static_cast<u8>(COOP_CMD_ANSWER | w_.rng().between(2, 6));
+		if (m.command == COOP_CMD_PASSED)
+			m.u.passed_to = to; // a peer of the requester: itself
 		m.reason = m.command == COOP_CMD_REFUSED ? w_.rng().below(COOP_REASON_MAX) : 0;
 		m.value = static_cast<u32>(w_.rng().next());
 	}

@@ -68,7 +68,7 @@ void node::boot()
 	cfg.serve_bytes_s = s.serve_bytes_s;
 	cfg.chunk_pages = (1u << 20) >> s.page_shift;
 	cfg.flags = (s.page_crc ? COOP_F_PAGE_CRC : 0) | (s.page_tag ? COOP_F_PAGE_TAG : 0) |
-		    (s.packed ? COOP_F_PACKED : 0) |
+		    (s.packed ? COOP_F_PACKED : 0) | COOP_F_FORWARDS |
 		    (w_.test_flags() & ~(break_mac | break_copies));
 	cfg.policy = s.sole ? coop_policy_sole_source() : coop_policy_many_sources();
 	const std::size_t size = coop_engine_size(&cfg);
@@ -455,6 +455,7 @@ void node::collect_stats()
 	tally &t = w_.counts();
 	t.displaced += st.segs_displaced;
 	t.retries += st.retries;
+	t.passed += st.serves_forwarded;
 	t.mac_bad += st.ctrl_mac;
 	t.crc_bad += st.crc_bad;
 	t.tag_bad += st.tag_bad;

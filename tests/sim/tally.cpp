@@ -24,6 +24,7 @@ constexpr row rows[] = {
 	{"  cancelled", &tally::cancelled},
 	{"  lost in a crash", &tally::abandoned},
 	{"  retries", &tally::retries},
+	{"  passed on", &tally::passed},
 	{"pages from buffer", &tally::pages_buffer},
 	{"pages from peers", &tally::pages_peer},
 	{"pages from storage", &tally::pages_storage},

@@ -146,6 +146,8 @@ void block::count_use()
 	const std::uint8_t n = uses.load(std::memory_order_relaxed);
 	if (n < max_uses)
 		uses.store(static_cast<std::uint8_t>(n + 1), std::memory_order_relaxed);
+	if (chances() == 0)
+		set_chances(max_chances);
 }
 
 void block::unpin()

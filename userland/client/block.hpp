@@ -143,8 +143,11 @@ public:
 		holder_.store(peer, std::memory_order_relaxed);
 		elsewhere_.fetch_or(pages, std::memory_order_relaxed);
 	}
-	// Its content is of a version that no peer has.
-	void held_here_only() { elsewhere_.store(0, std::memory_order_relaxed); }
+	// No peer holds these pages any more, or none has had them at this version.
+	void held_here_only(std::uint64_t pages = ~std::uint64_t{0})
+	{
+		elsewhere_.fetch_and(~pages, std::memory_order_relaxed);
+	}
 	// Valid pages of which no other holder is known.
 	std::uint64_t only_here() const
 	{

@@ -67,12 +67,12 @@ void block_queues::insert_last(block *b)
 	small_.count++;
 }
 
-bool block_queues::next_is_copy() const
+bool block_queues::next_is_copy(unsigned order) const
 {
-	const list &next = small_.count != 0 && (small_.bytes > small_limit_ || main_.count == 0)
-				   ? small_
-				   : main_;
-	return next.tail != nullptr && next.tail->idle() && next.tail->only_here() == 0;
+	const bool small = small_.count != 0 && (small_.bytes > small_limit_ || main_.count == 0);
+	const block *b = small ? small_.tail : main_.tail;
+	return b != nullptr && b->order >= order && b->idle() && b->only_here() == 0 &&
+	       b->uses.load(std::memory_order_relaxed) <= (small ? 1 : 0);
 }
 
 void block_queues::remove(block *b)

@@ -76,10 +76,14 @@ bool block_serves::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 
 bool block_serves::pass_on(const record &r, std::uint64_t cookie, const coop_ev &ev)
 {
-	if (!ev.may_pass)
+	// What a child lacks is loaded here, for all children.
+	if (!ev.may_pass || (ev.load && relays_) || ev.n_ext != 1)
 		return false;
+	const auto first = static_cast<std::uint32_t>(ev.ext[0].index % 64);
 	const std::uint64_t block = ev.ext[0].index / 64;
-	const std::uint32_t holder = gone_.holder(r.key, block);
+	if (first + ev.ext[0].count > 64)
+		return false;
+	const std::uint32_t holder = gone_.holder(r.key, block, mask(first, ev.ext[0].count));
 	return holder != COOP_NONE && holder != ev.peer && !store_.find(r.key, block, false) &&
 	       coop_engine_lookup_pass(engine_, ev.id, holder, cookie, clock_us()) == 0;
 }
@@ -117,7 +121,8 @@ std::uint64_t block_serves::coming_in(record &r, run &n, const coop_ev &ev, std:
 	std::uint64_t coming = n.pin ? n.pin->awaitable(ev.level) & loading : 0;
 	if (ev.load && relays_ && absent != 0) {
 		n.asked = true;
-		wanted_.push_back({r.key, n.block, absent, ev.level, ev.budget_us, cookie, ev.id});
+		wanted_.push_back(
+			{r.key, n.block, absent, ev.level, ev.budget_us, 0, cookie, ev.id});
 		coming |= absent;
 	}
 	return n.bits(coming);
@@ -173,13 +178,13 @@ void block_serves::look_at(record &r, std::uint64_t now)
 		coop_engine_lookup_more(engine_, r.serve, arrived, lost, now);
 }
 
-void block_serves::end(std::uint64_t cookie)
+void block_serves::end(std::uint64_t cookie, std::uint64_t sent)
 {
 	record &r = records_[cookie];
 	for (std::uint32_t i = 0; i < r.n_runs; i++) {
 		const run &n = r.runs[i];
 		if (n.pin && r.peer != COOP_NONE)
-			n.pin->held_by(r.peer, (r.have >> n.ordinal & mask(0, n.count)) << n.first);
+			n.pin->held_by(r.peer, (sent >> n.ordinal & mask(0, n.count)) << n.first);
 		r.runs[i].pin = block_ref();
 	}
 	r.n_runs = 0;

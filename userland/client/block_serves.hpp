@@ -31,6 +31,7 @@ struct wanted_pages {
 	std::uint64_t pages = 0; // a bit a page of the block
 	std::uint32_t level = 0; // of the peer's load: ours needs a smaller one
 	std::uint32_t budget_us = 0;
+	std::uint32_t holder = 0; // node that had them when they left this one; 0: none is known
 	// Of the serve, for asked_for().
 	std::uint64_t cookie = 0;
 	std::uint32_t serve = 0;
@@ -69,7 +70,7 @@ public:
 
 	bool lookup(std::uint64_t cookie, const coop_ev &, found &) override;
 	std::uint64_t unchanged(std::uint64_t cookie) override { return records_[cookie].have; }
-	void end(std::uint64_t cookie) override;
+	void end(std::uint64_t cookie, std::uint64_t sent) override;
 	std::uint32_t pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
 			     std::uint32_t length, std::span<ud::sge> out) override;
 

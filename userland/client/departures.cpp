@@ -18,10 +18,13 @@ departures::departures(std::size_t most, std::function<void()> news) :
 
 bool departures::leaves(block &b)
 {
+	if (!peers_.load(std::memory_order_relaxed))
+		return false;
 	const std::lock_guard lock(mutex_);
 	if (const std::uint32_t holder = b.holder(); holder != COOP_NONE) {
 		const std::uint64_t print = block_queues::fingerprint(b.key, b.index());
-		if (holders_.insert_or_assign(print, holder).second) {
+		const held_pages held = {holder, b.valid() & ~b.only_here()};
+		if (holders_.insert_or_assign(print, held).second) {
 			if (order_.size() < holders_most) {
 				order_.push_back(print);
 			} else {
@@ -34,22 +37,24 @@ bool departures::leaves(block &b)
 		return false;
 	b.pin();
 	kept_.fetch_add(1, std::memory_order_relaxed);
-	leaving_.emplace_back(&b);
+	leaving_.push_back({block_ref(&b), b.key, b.file_size()});
 	news_();
 	return true;
 }
 
-std::vector<block_ref> departures::take()
+std::vector<departures::leaving> departures::take()
 {
 	const std::lock_guard lock(mutex_);
 	return std::exchange(leaving_, {});
 }
 
-std::uint32_t departures::holder(const content_key &key, std::uint64_t block_index) const
+std::uint32_t departures::holder(const content_key &key, std::uint64_t block_index,
+				 std::uint64_t pages) const
 {
 	const std::lock_guard lock(mutex_);
 	const auto it = holders_.find(block_queues::fingerprint(key, block_index));
-	return it == holders_.end() ? COOP_NONE : it->second;
+	return it == holders_.end() || (pages & ~it->second.pages) != 0 ? COOP_NONE
+									: it->second.peer;
 }
 
 } // namespace coop::client

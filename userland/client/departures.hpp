@@ -32,15 +32,24 @@ public:
 	// in take(); called under the store's mutex.
 	departures(std::size_t most, std::function<void()> news);
 
+	// Are there peers? Without them no block is kept.
+	void set_peers(bool any) { peers_.store(any, std::memory_order_relaxed); }
 	// page_store::set_leaver().
 	bool leaves(block &);
-	// Kept blocks that were not taken before. Each is given to ended() in the end.
-	std::vector<block_ref> take();
+	// A kept block, as it was when it was about to leave.
+	struct leaving {
+		block_ref pin;
+		content_key key;
+		std::uint64_t file_size;
+	};
+	// Those that were not taken before. ended() is called for each in the end.
+	std::vector<leaving> take();
 	void ended() { kept_.fetch_sub(1, std::memory_order_relaxed); }
 	std::size_t kept() const { return kept_.load(std::memory_order_relaxed); }
-	// The peer (engine id) that holds pages of a block which has left; COOP_NONE: none is
+	// The peer (engine id) that holds these pages of a block which has left; COOP_NONE: none is
 	// known.
-	std::uint32_t holder(const content_key &, std::uint64_t block_index) const;
+	std::uint32_t holder(const content_key &, std::uint64_t block_index,
+			     std::uint64_t pages) const;
 
 private:
 	static constexpr std::size_t holders_most = 4096;
@@ -48,11 +57,16 @@ private:
 
 	const std::size_t most_;
 	const std::function<void()> news_;
+	std::atomic<bool> peers_{false};
 	std::atomic<std::size_t> kept_{0};
 	mutable std::mutex mutex_; // guards all below; taken under the store's
-	std::vector<block_ref> leaving_;
-	std::unordered_map<std::uint64_t, std::uint32_t> holders_; // by fingerprint
-	std::vector<std::uint64_t> order_;                         // of them, a ring
+	struct held_pages {
+		std::uint32_t peer;
+		std::uint64_t pages;
+	};
+	std::vector<leaving> leaving_;
+	std::unordered_map<std::uint64_t, held_pages> holders_; // by fingerprint
+	std::vector<std::uint64_t> order_;                      // of them, a ring
 	std::size_t oldest_ = 0;
 };
 

@@ -26,8 +26,9 @@ struct fetch_sources {
 	// is that of our load. 0 stands for none.
 	std::uint32_t parents[COOP_ST_HOLDERS_MAX] = {};
 	std::uint32_t level = 0;
-	bool load = false;           // parents shall load what they lack
-	bool relay = false;          // a load for a peer that waits
+	bool load = false;       // parents shall load what they lack
+	bool relay = false;      // a load for a peer that waits
+	bool background = false; // nobody waits for it: it goes behind all that somebody waits for
 	std::uint32_t budget_us = 0; // 0: the node's
 };
 

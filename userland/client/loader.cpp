@@ -23,6 +23,8 @@ constexpr std::uint64_t max_storage_read = 1u << 20;
 constexpr std::uint32_t relay_keeps = 8;
 // Pages under way for peers that wait. Beyond that a child asks elsewhere.
 constexpr std::uint64_t relays_most = 64 * 64;
+// Pages under way that peers are about to drop.
+constexpr std::uint64_t taken_most = 8 * 64;
 // Nodes that a member of a forest asks beside its parents.
 constexpr std::size_t openers_asked = 2;
 
@@ -183,6 +185,8 @@ fetch_sources loader::sources(const content &c, std::uint64_t block, const limit
 		// The last one opened the file first, so it has probably read most of it.
 		from.openers = {from.openers.back(), from.openers.front()};
 	}
+	if (most.holder != 0)
+		from.openers.insert(from.openers.begin(), most.holder);
 	std::copy_n(place.parents, std::size(place.parents), from.parents);
 	from.level = std::min(place.level, most.level);
 	from.load = true;
@@ -218,6 +222,7 @@ void loader::relay(const wanted_pages &w)
 	// The peer chose its budget: it must not keep our slots for longer than we would.
 	most.budget_us = std::min(w.budget_us - w.budget_us / relay_keeps, wait_us_);
 	most.relay = true;
+	most.holder = w.holder;
 	if (most.budget_us == 0)
 		return;
 	const std::uint64_t pages = pin->claim(w.pages, most.level);
@@ -238,8 +243,8 @@ void loader::take(const offered_pages &o)
 	const std::shared_ptr<const content> c =
 		membership_ != nullptr ? membership_->open_content(o.key) : nullptr;
 	if (!c || c->size != o.size || fetcher_ == nullptr ||
-	    relaying_.load(std::memory_order_relaxed) >= relays_most ||
-	    !store_.takes_offer(static_cast<std::uint32_t>(std::popcount(o.pages))))
+	    taking_.load(std::memory_order_relaxed) >= taken_most ||
+	    !store_.takes_offer(o.key, o.block, c->size))
 		return;
 	block_ref pin = store_.get(o.key, o.block, c->size);
 	if (!pin || store_.find(o.key, o.block, false).get() != pin.get())
@@ -250,20 +255,24 @@ void loader::take(const offered_pages &o)
 	pin->set_chances(o.chances == 0 ? 0 : static_cast<std::uint8_t>(o.chances - 1));
 	const auto n = static_cast<std::uint64_t>(std::popcount(pages));
 	under_way_.fetch_add(n);
-	relaying_.fetch_add(n, std::memory_order_relaxed);
-	const auto j = std::make_shared<job>(*c, true, true);
+	taking_.fetch_add(n, std::memory_order_relaxed);
+	const auto j = std::make_shared<job>(*c, true);
 	fetch_sources from;
 	from.openers = {o.node};
+	from.background = true;
 	for (std::uint64_t left = pages; left != 0;) {
 		const std::uint64_t part = take_fetch(left);
 		// What the peer does not send is nobody's need: it is not asked of storage.
 		auto done = [this, j, part, held = std::make_shared<block_ref>(pin.clone())](
 				    const fetch_outcome &out) {
 			(*held)->abandon(part & ~out.good);
+			(*held)->held_here_only(out.good & part); // the peer drops them now
 			taken_pages_.fetch_add(
 				static_cast<std::uint64_t>(std::popcount(out.good & part)),
 				std::memory_order_relaxed);
 			*held = block_ref();
+			taking_.fetch_sub(static_cast<std::uint64_t>(std::popcount(part)),
+					  std::memory_order_relaxed);
 			settled(*j, static_cast<std::uint64_t>(std::popcount(part)));
 		};
 		if (fetcher_->fetch(o.key, c->size, pin.clone(), part, from, done) != 0)

@@ -85,6 +85,7 @@ private:
 	struct limits {
 		std::uint32_t level = COOP_LEVEL_NO_ROLE, budget_us = 0;
 		bool relay = false;
+		std::uint32_t holder = 0; // node that may have the pages
 	};
 
 	void load(const std::shared_ptr<job> &, const content &, std::vector<claimed> what,
@@ -109,7 +110,7 @@ private:
 	const membership *const membership_;
 	const std::uint32_t wait_us_; // most time that a load waits for its parents
 	std::atomic<std::uint64_t> fallback_pages_{0}, relayed_pages_{0}, redirected_pages_{0},
-		taken_pages_{0}, under_way_{0}, relaying_{0};
+		taken_pages_{0}, taking_{0}, under_way_{0}, relaying_{0};
 	std::mutex idle_mutex_; // the destructor waits for under_way_ to be zero
 	std::condition_variable idle_;
 };

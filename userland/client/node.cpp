@@ -106,6 +106,7 @@ node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &
 	cfg.serve_bytes_s = o.serve_bytes_s;
 	cfg.chunk_pages =
 		std::max<std::uint32_t>(placement_chunk >> store.page_shift(), COOP_MAX_PAGES);
+	cfg.flags |= COOP_F_FORWARDS;
 	if (o.page_mac)
 		cfg.flags |= COOP_F_PAGE_TAG;
 	else if (o.page_crc)
@@ -135,10 +136,10 @@ node::~node()
 	driver_->drive_until([this] { return driver_->in_flight() == 0; },
 			     clock_us() + timeout_us_ + quiesce_us);
 	driver_.reset();
-	for (block_ref &b : departures_.take())
-		store_.let_go(std::move(b));
+	for (departures::leaving &l : departures_.take())
+		store_.let_go(std::move(l.pin), false);
 	for (offered &o : offered_)
-		store_.let_go(std::move(o.pin));
+		store_.let_go(std::move(o.pin), false);
 	offered_.clear();
 	endpoint_.reset(); // from here on nothing writes to pages
 	fetches_.abandon_all();
@@ -208,6 +209,9 @@ void node::name_sources(const fetch_sources &from, coop_fetch_req &req) const
 		req.relay = from.relay;
 		req.budget_us = from.budget_us;
 	}
+	if (from.background)
+		req.level =
+			COOP_LEVEL_NO_ROLE; // no parent is asked: it queues behind the prompt ones
 	for (const std::uint32_t node_id : from.openers)
 		add(node_id);
 }
@@ -215,6 +219,13 @@ void node::name_sources(const fetch_sources &from, coop_fetch_req &req) const
 // Loads what peers wait for. Without the engine's mutex: a load asks this node in its turn.
 void node::relay(std::vector<wanted_pages> wanted)
 {
+	{
+		const std::lock_guard lock(driver_->mutex());
+		for (wanted_pages &w : wanted) {
+			const std::uint32_t peer = departures_.holder(w.key, w.block, w.pages);
+			w.holder = peer == COOP_NONE ? 0 : node_id_of(peer);
+		}
+	}
 	for (const wanted_pages &w : wanted)
 		on_wanted_(w);
 	const std::lock_guard lock(driver_->mutex());
@@ -224,19 +235,18 @@ void node::relay(std::vector<wanted_pages> wanted)
 
 // ---- what leaves the store -----------------------------------------------------------
 
-bool node::offer(const block &b)
+bool node::offer(const departures::leaving &l)
 {
+	const block &b = *l.pin;
 	const std::uint64_t pages = b.only_here();
 	if (pages == 0)
 		return false;
 	const auto first = static_cast<std::uint32_t>(std::countr_zero(pages));
 	const auto end = 64 - static_cast<std::uint32_t>(std::countl_zero(pages));
-	const coop_offer what = {b.key.fid,
-				 b.key.version,
-				 b.file_size(),
-				 {b.index() * 64 + first, end - first, 0},
-				 b.chances()};
-	for (const std::uint32_t id : others_(b.key, b.index())) {
+	const coop_offer what = {l.key.fid,   l.key.version,
+				 l.file_size, {b.index() * 64 + first, end - first, 0},
+				 b.chances(), 0};
+	for (const std::uint32_t id : others_(l.key, b.index())) {
 		const auto it = by_daemon_.find(id);
 		if (it != by_daemon_.end() &&
 		    coop_engine_offer(host_.engine(), it->second.engine_id, &what) == 0)
@@ -247,18 +257,18 @@ bool node::offer(const block &b)
 
 void node::offer_leaving(std::uint64_t now)
 {
-	const auto end = [this](block_ref pin) {
-		store_.let_go(std::move(pin));
+	const auto end = [this](block_ref pin, bool taken) {
+		store_.let_go(std::move(pin), taken);
 		departures_.ended();
 	};
-	for (block_ref &b : departures_.take()) {
-		const bool sent = offer(*b);
-		b->set_chances(0); // it goes the next time that it is a victim
+	for (departures::leaving &l : departures_.take()) {
+		const bool sent = offer(l);
+		l.pin->set_chances(0); // unless it is used again, it goes as the next victim
 		if (sent) {
 			offer_stats_.made++;
-			offered_.push_back({std::move(b), now + timeout_us_});
+			offered_.push_back({std::move(l.pin), now + timeout_us_});
 		} else {
-			end(std::move(b));
+			end(std::move(l.pin), false);
 		}
 	}
 	std::erase_if(offered_, [&](offered &o) {
@@ -266,7 +276,7 @@ void node::offer_leaving(std::uint64_t now)
 		if (!taken && now < o.until)
 			return false;
 		offer_stats_.taken += taken ? 1 : 0;
-		end(std::move(o.pin));
+		end(std::move(o.pin), taken);
 		return true;
 	});
 }
@@ -275,12 +285,10 @@ void node::note_offered(const coop_ev &ev)
 {
 	const std::uint32_t first = static_cast<std::uint32_t>(ev.ext[0].index % 64);
 	const std::uint32_t count = ev.ext[0].count;
-	if (!on_offered_ || first + count > 64)
+	if (!on_offered_ || first + count > 64 || offers_to_take_.size() >= offers_most)
 		return;
-	const auto from = std::find_if(by_daemon_.begin(), by_daemon_.end(), [&](const auto &p) {
-		return coop_addr_same(&p.second.addr, &ev.from);
-	});
-	if (from == by_daemon_.end())
+	const std::uint32_t from = node_id_of(ev.peer);
+	if (from == 0)
 		return;
 	const std::uint64_t pages =
 		(count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << first;
@@ -288,9 +296,18 @@ void node::note_offered(const coop_ev &ev)
 				   ev.ext[0].index / 64,
 				   pages,
 				   ev.size,
-				   from->first,
+				   from,
 				   static_cast<std::uint8_t>(std::min<std::uint32_t>(
 					   ev.chances, block::max_chances))});
+}
+
+// The daemon's id of a peer; 0: it is none of the daemon's.
+std::uint32_t node::node_id_of(std::uint32_t peer) const
+{
+	for (const auto &[id, p] : by_daemon_)
+		if (p.engine_id == peer)
+			return id;
+	return 0;
 }
 
 offer_stats node::offers() const
@@ -428,6 +445,7 @@ void node::daemon_join(std::uint32_t node_id, const coop_addr &addr)
 	const s64 id = coop_engine_peer_add(host_.engine(), &addr, COOP_PEER_BY_DAEMON, clock_us());
 	if (id > 0) {
 		by_daemon_[node_id] = {addr, static_cast<std::uint32_t>(id)};
+		departures_.set_peers(true);
 	} else if (id == -ENOSPC && !table_was_full_) {
 		table_was_full_ = true;
 		spdlog::warn("node: {} peers are known, the table is full: further ones are not "
@@ -459,6 +477,7 @@ void node::forget(std::uint32_t node_id)
 		return;
 	(void)coop_engine_peer_del(host_.engine(), &it->second.addr, COOP_PEER_BY_DAEMON);
 	by_daemon_.erase(it);
+	departures_.set_peers(!by_daemon_.empty());
 }
 
 void node::daemon_forget_all()
@@ -525,6 +544,7 @@ void node::reset_stats()
 {
 	const std::lock_guard lock(driver_->mutex());
 	coop_engine_stats_reset(host_.engine());
+	offer_stats_ = {};
 	endpoint_->reset_stats();
 }
 

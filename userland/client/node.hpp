@@ -115,7 +115,8 @@ private:
 		std::uint64_t until;
 	};
 	void offer_leaving(std::uint64_t now);
-	bool offer(const block &);
+	bool offer(const departures::leaving &);
+	std::uint32_t node_id_of(std::uint32_t peer) const;
 	void note_offered(const coop_ev &);
 
 	const std::uint64_t timeout_us_;

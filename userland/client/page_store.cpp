@@ -141,12 +141,15 @@ std::uint32_t page_store::make_room(unsigned order)
 {
 	std::uint32_t page = alloc(order);
 	std::uint32_t given_back = 0;
+	bool kept = false; // one at a time: what comes after it makes the room
 	while (page == buddy::none) {
 		block *b = queues_.victim();
 		if (b == nullptr)
 			break;
-		if (leaver_ && leaver_(*b))
+		if (leaver_ && !kept && leaver_(*b)) {
+			kept = true;
 			continue;
+		}
 		const std::uint32_t frame = b->first_page & ~(buddy::frame_pages - 1);
 		given_back += 1u << b->order;
 		evict(b);
@@ -238,16 +241,24 @@ block_ref page_store::find(const content_key &key, std::uint64_t block_index, bo
 	return block_ref(b);
 }
 
-block_ref page_store::get(const content_key &key, std::uint64_t block_index,
-			  std::uint64_t file_size)
+// Of a block; 0: it lies past the end of the file.
+std::uint32_t page_store::pages_of(std::uint64_t block_index, std::uint64_t file_size) const
 {
 	const std::uint64_t page_bytes = std::uint64_t{1} << page_shift_;
 	const std::uint64_t file_pages =
 		(file_size >> page_shift_) + ((file_size & (page_bytes - 1)) != 0 ? 1 : 0);
 	if (block_index > UINT64_MAX / 64 || block_index * 64 >= file_pages)
-		return {};
-	const auto pages = static_cast<std::uint32_t>(
+		return 0;
+	return static_cast<std::uint32_t>(
 		std::min<std::uint64_t>(file_pages - block_index * 64, 64));
+}
+
+block_ref page_store::get(const content_key &key, std::uint64_t block_index,
+			  std::uint64_t file_size)
+{
+	const std::uint32_t pages = pages_of(block_index, file_size);
+	if (pages == 0)
+		return {};
 	const auto order = static_cast<unsigned>(std::bit_width(pages - 1));
 
 	const std::lock_guard lock(mutex_);
@@ -283,18 +294,29 @@ block_ref page_store::get(const content_key &key, std::uint64_t block_index,
 	return block_ref(b);
 }
 
-void page_store::let_go(block_ref ref) // the pin goes after the mutex
+void page_store::let_go(block_ref ref, bool taken) // the pin goes after the mutex
 {
 	const std::lock_guard lock(mutex_);
 	block *b = ref.get();
-	if (lookup(b->key, b->index()) == b && b->queue == queue_id::none)
+	if (lookup(b->key, b->index()) != b || b->queue != queue_id::none)
+		return;
+	if (!taken && b->uses.load(std::memory_order_relaxed) != 0)
+		queues_.insert(b);
+	else
 		queues_.insert_last(b);
 }
 
-bool page_store::takes_offer(std::uint32_t pages) const
+bool page_store::takes_offer(const content_key &key, std::uint64_t block_index,
+			     std::uint64_t file_size) const
 {
+	const std::uint32_t pages = pages_of(block_index, file_size);
+	if (pages == 0)
+		return false;
+	const auto order = static_cast<unsigned>(std::bit_width(pages - 1));
 	const std::lock_guard lock(mutex_);
-	return used_pages() + pages + limit_ / offer_room <= limit_ || queues_.next_is_copy();
+	return lookup(key, block_index) != nullptr ||
+	       used_pages() + (1u << order) + limit_ / offer_room <= limit_ ||
+	       queues_.next_is_copy(order);
 }
 
 void page_store::advance(const content_key &from, std::uint64_t to_version, std::uint64_t offset,

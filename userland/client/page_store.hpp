@@ -95,10 +95,13 @@ public:
 	// not where memory lacks: short, and without a call into the store. True: it has pinned the
 	// block, which stays until let_go(). Set while no other thread uses the store.
 	void set_leaver(std::function<bool(block &)> l) { leaver_ = std::move(l); }
-	// The block is evicted next, unless it is used before.
-	void let_go(block_ref);
-	// Would an offered block of so many pages cost no page that only this node holds?
-	bool takes_offer(std::uint32_t pages) const;
+	// The block is evicted next. Unless it was taken by a peer, a use in the meantime or later
+	// keeps it.
+	void let_go(block_ref, bool taken);
+	// May a block that a peer offers be made here: at the cost of none, or of one that peers
+	// hold too?
+	bool takes_offer(const content_key &, std::uint64_t block_index,
+			 std::uint64_t file_size) const;
 
 	// A block's alone: its last pin has gone after the store forgot it; much of it is about to
 	// be filled.
@@ -123,9 +126,10 @@ private:
 	{
 		return buckets_[block_queues::fingerprint(key, index) & (buckets_.size() - 1)];
 	}
-	block *lookup(const content_key &key, std::uint64_t index)
+	std::uint32_t pages_of(std::uint64_t block_index, std::uint64_t file_size) const;
+	block *lookup(const content_key &key, std::uint64_t index) const
 	{
-		block *b = bucket(key, index);
+		block *b = buckets_[block_queues::fingerprint(key, index) & (buckets_.size() - 1)];
 		while (b != nullptr && !(b->index() == index && b->key == key))
 			b = b->hash_next;
 		return b;

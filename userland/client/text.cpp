@@ -113,6 +113,7 @@ void add_engine(std::string &out, const struct coop_engine_stats &s)
 		{"wait_timeouts", s.serve_wait_timeouts},
 		{"passed", s.serves_passed},
 		{"forwarded", s.serves_forwarded},
+		{"forwards_refused", s.forwards_refused},
 		{"waiting", s.serves_waiting},
 	};
 	add_all(out, "fetch", fetch);

@@ -110,7 +110,7 @@ void responder::end(const coop_ev &ev)
 	if (ev.cookie == no_record)
 		return;
 	free_.push_back(static_cast<std::uint32_t>(ev.cookie));
-	pages_.end(ev.cookie);
+	pages_.end(ev.cookie, ev.pages);
 }
 
 std::uint32_t responder::fill(const coop_tx &tx, const coop_seg &s, ud::sge *list)

@@ -31,7 +31,8 @@ public:
 	virtual bool lookup(std::uint64_t cookie, const coop_ev &, found &) = 0;
 	/// Of those that lookup() found: which have not changed since?
 	virtual std::uint64_t unchanged(std::uint64_t cookie) = 0;
-	virtual void end(std::uint64_t cookie) = 0;
+	/// sent: the pages that the requester has probably got.
+	virtual void end(std::uint64_t cookie, std::uint64_t sent) = 0;
 
 protected:
 	~served_pages() = default;

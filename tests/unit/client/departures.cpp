@@ -18,6 +18,7 @@ struct rig {
 	std::unique_ptr<page_store> store = page_store::create(64 * 64 * 4096, 12);
 	int news = 0;
 	departures gone{2, [this] { news++; }};
+	rig() { gone.set_peers(true); }
 
 	block_ref filled(std::uint64_t index, std::uint64_t pages = all)
 	{
@@ -36,7 +37,7 @@ TEST(Departures, TheLastCopyIsKeptForAnOffer)
 	EXPECT_EQ(r.gone.kept(), 1u);
 	EXPECT_EQ(r.gone.take().size(), 1u);
 	EXPECT_TRUE(r.gone.take().empty());
-	EXPECT_EQ(r.gone.holder(key, 0), COOP_NONE);
+	EXPECT_EQ(r.gone.holder(key, 0, all), COOP_NONE);
 	r.gone.ended();
 	EXPECT_EQ(r.gone.kept(), 0u);
 }
@@ -47,9 +48,27 @@ TEST(Departures, ACopyIsNotAndItsHolderIsRemembered)
 	const block_ref b = r.filled(0);
 	b->held_by(7, all);
 	EXPECT_FALSE(r.gone.leaves(*b));
-	EXPECT_EQ(r.gone.holder(key, 0), 7u);
-	EXPECT_EQ(r.gone.holder(key, 1), COOP_NONE);
-	EXPECT_EQ(r.gone.holder({key.fid, 4}, 0), COOP_NONE) << "of another version";
+	EXPECT_EQ(r.gone.holder(key, 0, all), 7u);
+	EXPECT_EQ(r.gone.holder(key, 1, all), COOP_NONE);
+	EXPECT_EQ(r.gone.holder({key.fid, 4}, 0, all), COOP_NONE) << "of another version";
+}
+
+TEST(Departures, AHolderOfSomePagesIsNotOneOfOthers)
+{
+	rig r;
+	const block_ref b = r.filled(0);
+	b->held_by(7, 0xff);
+	EXPECT_TRUE(r.gone.leaves(*b));
+	EXPECT_EQ(r.gone.holder(key, 0, 0x0f), 7u);
+	EXPECT_EQ(r.gone.holder(key, 0, 0x1f0), COOP_NONE);
+}
+
+TEST(Departures, WithoutPeersNothingIsKept)
+{
+	rig r;
+	r.gone.set_peers(false);
+	EXPECT_FALSE(r.gone.leaves(*r.filled(0)));
+	EXPECT_EQ(r.news, 0);
 }
 
 TEST(Departures, NeitherIsOneWithFewPagesOrWithoutChances)
@@ -83,9 +102,9 @@ TEST(Departures, TheOldestIsForgottenFirst)
 		b->held_by(7, all);
 		EXPECT_FALSE(r.gone.leaves(*b));
 	}
-	EXPECT_EQ(r.gone.holder(key, 0), COOP_NONE);
-	EXPECT_EQ(r.gone.holder(key, 1), 7u);
-	EXPECT_EQ(r.gone.holder(key, 4096), 7u);
+	EXPECT_EQ(r.gone.holder(key, 0, all), COOP_NONE);
+	EXPECT_EQ(r.gone.holder(key, 1, all), 7u);
+	EXPECT_EQ(r.gone.holder(key, 4096, all), 7u);
 }
 
 } // namespace

@@ -419,18 +419,18 @@ TEST(PageStore, ALeavingBlockStaysUntilItIsLetGo)
 	});
 	for (std::uint64_t i = 0; i < 20; i++)
 		use(*s, 1, i, 64 * 64 * page);
-	ASSERT_EQ(leaving.size(), 2u);
+	ASSERT_EQ(leaving.size(), 2u) << "one each time that room is made";
 	const std::uint64_t first = leaving[0]->index();
 	EXPECT_TRUE(s->find(key(1), first, false)) << "peers still find it";
 	EXPECT_TRUE(holds(*leaving[0], all, 1));
 	for (block_ref &b : leaving)
 		b->set_chances(0);
-	s->let_go(std::move(leaving[0]));
+	s->let_go(std::move(leaving[0]), false);
 	use(*s, 1, 20, 64 * 64 * page);
 	EXPECT_FALSE(s->find(key(1), first, false)) << "it is the next to go";
 	// One that is forgotten meanwhile goes with its pin.
 	s->drop(key(1));
-	s->let_go(std::move(leaving[1]));
+	s->let_go(std::move(leaving[1]), true);
 	leaving.clear();
 	EXPECT_EQ(s->stats().used, 0u);
 }
@@ -438,15 +438,16 @@ TEST(PageStore, ALeavingBlockStaysUntilItIsLetGo)
 TEST(PageStore, AnOfferIsTakenIfThereIsRoomOrACopyToDrop)
 {
 	const auto s = page_store::create(16 * 64 * page, 12);
-	EXPECT_TRUE(s->takes_offer(64));
+	EXPECT_TRUE(s->takes_offer(key(9), 0, 64 * page));
 	for (std::uint64_t i = 0; i < 16; i++)
 		use(*s, 1, i, 64 * 64 * page);
-	EXPECT_FALSE(s->takes_offer(64)) << "the next to go is held by this node alone";
+	EXPECT_FALSE(s->takes_offer(key(9), 0, 64 * page))
+		<< "the next to go is held by this node alone";
 	for (std::uint64_t i = 0; i < 16; i++)
 		s->find(key(1), i, false)->held_by(3, all);
-	EXPECT_TRUE(s->takes_offer(64));
+	EXPECT_TRUE(s->takes_offer(key(9), 0, 64 * page));
 	s->advance(key(1), 2, 0, 0, 64 * 64 * page, 64 * 64 * page);
-	EXPECT_FALSE(s->takes_offer(64)) << "the others hold another version";
+	EXPECT_FALSE(s->takes_offer(key(9), 0, 64 * page)) << "the others hold another version";
 }
 
 TEST(PageStore, AdvanceAgainstAModel)

@@ -81,7 +81,7 @@ struct pages final : served_pages {
 		return true;
 	}
 	std::uint64_t unchanged(std::uint64_t) override { return ~0ull; }
-	void end(std::uint64_t cookie) override { held.erase(cookie); }
+	void end(std::uint64_t cookie, std::uint64_t) override { held.erase(cookie); }
 	std::uint32_t pieces(std::uint64_t, std::uint32_t, std::uint32_t offset,
 			     std::uint32_t length, std::span<ud::sge> out) override
 	{

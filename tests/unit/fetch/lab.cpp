@@ -50,7 +50,7 @@ node::node(network &n, u8 number, const node_shape &shape) : net(n)
 	cfg.serve_bytes_s = shape.serve_bytes_s;
 	cfg.fetch_depth = shape.fetch_depth;
 	cfg.serve_depth = shape.serve_depth;
-	cfg.flags = shape.flags;
+	cfg.flags = shape.flags | COOP_F_FORWARDS;
 	if (shape.sole)
 		cfg.policy = coop_policy_sole_source();
 	memory.resize((coop_engine_size(&cfg) + 7) / 8);

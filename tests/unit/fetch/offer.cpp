@@ -7,7 +7,7 @@ namespace
 
 using namespace lab;
 
-const coop_offer pages = {{1, 2}, 7, 1 << 30, {64, 16, 0}, 2};
+const coop_offer pages = {{1, 2}, 7, 1 << 30, {64, 16, 0}, 2, 0};
 
 // a has sent b a request, so b knows that a takes offers.
 struct two {

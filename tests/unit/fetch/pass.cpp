@@ -120,6 +120,8 @@ TEST(pass, a_holder_that_is_dead_costs_one_patience)
 		t.net.run(1000);
 	EXPECT_EQ(t.a.done[1].good, 0xfu) << "from the other peer";
 	EXPECT_LT(t.net.now - began, 2 * t.a.cfg.peer_timeout_us);
+	EXPECT_NE(t.a.peer(t.c_at_a).health, u32{COOP_PEER_HEALTHY});
+	EXPECT_EQ(t.a.peer(t.b_at_a).health, u32{COOP_PEER_HEALTHY});
 }
 
 TEST(pass, not_to_a_node_that_has_not_shown_that_it_understands)
@@ -195,7 +197,14 @@ TEST(pass, a_node_is_no_reflector)
 	std::memcpy(other.u.request.data.gid, stranger.cfg.self.gid, 16);
 	send(other);
 	EXPECT_TRUE(t.c.lookups.empty());
-	EXPECT_EQ(t.c.stats().serves, 1u) << "the one by which it introduced itself";
+	other = m;
+	other.u.request.data = other.u.request.reply;
+	send(other);
+	other = m;
+	other.u.request.attempt = 255;
+	send(other);
+	EXPECT_TRUE(t.c.lookups.empty());
+	EXPECT_EQ(t.c.stats().forwards_refused, 5u);
 	send(m);
 	EXPECT_EQ(t.c.lookups.size(), 1u);
 }
@@ -218,12 +227,15 @@ TEST(pass, a_query_finds_where_the_request_went)
 	EXPECT_EQ(t.a.done[1].good, 0xfu);
 }
 
+// The holder is none of the requester's parents, and another parent could be asked.
 TEST(pass, a_request_may_wait_at_the_holder)
 {
 	three t;
+	node &d = t.net.add();
+	const u32 d_at_a = t.net.acquaint(t.a, d);
 	t.c.have = 0;
 	t.c.coming = ~u64{0};
-	ASSERT_EQ(t.a.fetch_from(4, {t.b_at_a, t.c_at_a}, 5), 0);
+	ASSERT_EQ(t.a.fetch_from(4, {t.b_at_a, d_at_a}, 5), 0);
 	t.net.run(200000);
 	EXPECT_TRUE(t.a.done.empty());
 	EXPECT_EQ(t.a.stats().attempts, 1u);
@@ -231,6 +243,17 @@ TEST(pass, a_request_may_wait_at_the_holder)
 	coop_engine_lookup_more(t.c.e, t.c.lookups[0].id, ~u64{0}, 0, t.net.now);
 	t.net.settle();
 	EXPECT_EQ(t.a.done[1].good, 0xfu);
+	EXPECT_EQ(d.stats().serves, 0u);
+}
+
+TEST(pass, what_a_stranger_asks_for_is_not_passed_on)
+{
+	three t;
+	coop_engine_peer_del(t.b.e, &t.a.cfg.self, COOP_PEER_BY_DAEMON);
+	ASSERT_EQ(t.a.fetch(4), 0);
+	t.net.settle();
+	EXPECT_EQ(t.b.stats().serves_passed, 0u);
+	EXPECT_EQ(t.a.done[1].err, -ENOENT);
 }
 
 // A later attempt takes the record of one whose FORWARD waits to be sent.

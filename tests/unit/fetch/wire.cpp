@@ -100,7 +100,7 @@ std::vector<coop_msg> samples()
 		blank(COOP_CMD_PASSED),
 	};
 	v[v.size() - 3].command = COOP_CMD_FORWARD;
-	v[v.size() - 2].u.offer = {{5, 6}, 7, 8, {(u64{1} << 51) + 64, 64, 0}, 2};
+	v[v.size() - 2].u.offer = {{5, 6}, 7, 8, {(u64{1} << 51) + 64, 64, 0}, 2, 12};
 	v[v.size() - 1].u.passed_to = address(9);
 	for (u8 c :
 	     {COOP_CMD_PING, COOP_CMD_PONG, COOP_CMD_BUSY, COOP_CMD_AGAIN, COOP_CMD_REFUSED}) {

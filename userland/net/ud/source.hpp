@@ -25,7 +25,10 @@ public:
 			     std::uint32_t length, std::span<coop::ud::sge> out) override;
 	bool lookup(std::uint64_t cookie, const coop_ev &, found &) override;
 	std::uint64_t unchanged(std::uint64_t cookie) override;
-	void end(std::uint64_t cookie) override { bulk_.close(records_[cookie].op); }
+	void end(std::uint64_t cookie, std::uint64_t /*sent*/) override
+	{
+		bulk_.close(records_[cookie].op);
+	}
 
 private:
 	struct record {
