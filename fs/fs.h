@@ -57,6 +57,7 @@ struct coop_options {
 	bool ib; /* exchange pages with peers */
 	struct coop_node_cfg node;
 	bool tree;           /* take part in the forests of files that several nodes have open */
+	bool forward;        /* load for others, too, in these forests */
 	u32 wait_timeout_ms; /* for pages on their way to this node's parents */
 	bool soft;
 	u32 timeo_ds;      /* tenths of a second, as in NFS */

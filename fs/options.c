@@ -93,6 +93,7 @@ static const struct coop_option table[] = {
 	{"peer_timeout_ms", "1 to 10000", "ib", 1, 10000, AT(node.peer_timeout_ms), .kind = NUMBER,
 	 .tunable = true},
 	{"tree", "auto or off", "ib", 0, 0, AT(tree), .kind = TREE},
+	{"forward", "0 or 1", "ib", 0, 1, AT(forward), .kind = BIT},
 	{"wait_timeout_ms", "1 to 60000", "ib", 1, 60000, AT(wait_timeout_ms), .kind = NUMBER},
 	{"addr", "an IPv4 or IPv6 address of this machine: its GID is used", "ib", 0, 0,
 	 AT(node.addr), .kind = ADDRESS},
@@ -466,6 +467,7 @@ int coop_options_begin(struct fs_context *fc, const struct coop_options *now)
 		opt->node.num_srpc = 64;
 		opt->node.peer_timeout_ms = 200;
 		opt->tree = true;
+		opt->forward = true;
 		opt->wait_timeout_ms = 2000;
 		return 0;
 	}

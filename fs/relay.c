@@ -208,7 +208,7 @@ struct coop_relay *coop_relay_start(struct inode *inode, const struct coop_relay
 	struct coop_relay *relay;
 
 	/* Not below the levels of loads that storage redirected. */
-	if (!m->opt.tree || ask->level <= COOP_LEVEL_REDIRECTED + 1 ||
+	if (!m->opt.tree || !m->opt.forward || ask->level <= COOP_LEVEL_REDIRECTED + 1 ||
 	    list_empty_careful(&coop_i(inode)->files) || !count_in(m))
 		return NULL;
 	relay = kzalloc(sizeof(*relay), GFP_NOFS | __GFP_NOWARN);

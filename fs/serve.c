@@ -257,11 +257,11 @@ static void serve_release(void *host, void *cookie, struct page **pages, u64 hav
 	kfree(served);
 }
 
-static void serve_address(void *host, const struct coop_addr *self)
+static void serve_address(void *host, const struct coop_addr *self, u32 mbps)
 {
 	struct coop_mount *mount = host;
 
-	coop_storage_register(mount->storage, self);
+	coop_storage_register(mount->storage, self, mbps);
 }
 
 const struct coop_node_ops coop_serve_ops = {

@@ -352,6 +352,7 @@ static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct i
 	f->cfg.timeo_ms = m->opt.timeo_ds * 100;
 	f->cfg.leases = !m->opt.nolease;
 	f->cfg.forest = m->opt.ib && m->opt.tree;
+	f->cfg.leaf = !m->opt.forward;
 	f->cfg.net = fc->net_ns;
 	memcpy(f->cfg.server, m->opt.server, sizeof(f->cfg.server));
 	err = connect_first(fc, m, f, root);

@@ -192,5 +192,5 @@ void coop_node_announce(struct coop_node *node)
 		return;
 	node->announced = self;
 	if (node->ops->address)
-		node->ops->address(node->host, up ? &self : NULL);
+		node->ops->address(node->host, up ? &self : NULL, coop_node_mbps(node));
 }

@@ -229,6 +229,25 @@ static int choose_gid(const struct coop_node_cfg *cfg, const struct ib_port_attr
 	return best ? 0 : -EADDRNOTAVAIL;
 }
 
+/* By the speed of a lane, in the generations of InfiniBand, and the number of lanes. */
+static u32 link_mbps(const struct ib_port_attr *pa)
+{
+	static const struct {
+		u32 speed, mbps;
+	} lane[] = {
+		{IB_SPEED_SDR, 2500},    {IB_SPEED_DDR, 5000},   {IB_SPEED_QDR, 10000},
+		{IB_SPEED_FDR10, 10000}, {IB_SPEED_FDR, 14000},  {IB_SPEED_EDR, 25000},
+		{IB_SPEED_HDR, 50000},   {IB_SPEED_NDR, 100000},
+	};
+	const int lanes = ib_width_enum_to_int(pa->active_width);
+	u32 i;
+
+	for (i = 0; i < ARRAY_SIZE(lane) && lanes > 0; i++)
+		if (lane[i].speed == pa->active_speed)
+			return lane[i].mbps * (u32)lanes;
+	return 0;
+}
+
 int coop_port_probe(const struct coop_node_cfg *cfg, struct coop_port *port, char *why, size_t size)
 {
 	const char *name = dev_name(&port->dev->dev);
@@ -246,6 +265,7 @@ int coop_port_probe(const struct coop_node_cfg *cfg, struct coop_port *port, cha
 	}
 	port->roce = rdma_protocol_roce(port->dev, port->num);
 	port->mtu = ib_mtu_enum_to_int(pa.active_mtu);
+	port->mbps = link_mbps(&pa);
 	port->lid = port->roce ? 0 : (u16)pa.lid;
 	port->by_lid = !port->roce && cfg->gid_index < 0 && !has_address(cfg);
 	if (cfg->pkey && ib_find_pkey(port->dev, port->num, cfg->pkey, &port->pkey_index)) {

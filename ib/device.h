@@ -26,6 +26,7 @@ struct coop_port {
 	u16 lid;
 	u16 pkey_index; /* of the configured partition; 0: the default one */
 	u32 mtu;        /* active, payload bytes */
+	u32 mbps;       /* of the link, megabits a second; 0: unknown */
 };
 
 /*

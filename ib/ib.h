@@ -87,9 +87,10 @@ struct coop_node_ops {
 	void (*release)(void *host, void *cookie, struct page **pages, u64 have);
 	/*
 	 * The node's address changed (NULL: no address, because the device or its link is gone).
+	 * mbps: what the node can send, megabits a second; 0: unknown.
 	 * The file system registers it at storage. Not called during destroy.
 	 */
-	void (*address)(void *host, const struct coop_addr *self);
+	void (*address)(void *host, const struct coop_addr *self, u32 mbps);
 };
 
 /* One fetch. The caller provides the memory and does not touch it until done(). */
@@ -162,6 +163,8 @@ u32 coop_node_max_pages(const struct coop_node *node);
 
 /* Own control address; false while there is no device. */
 bool coop_node_self(struct coop_node *node, struct coop_addr *self);
+/* What the node can send, megabits a second; 0: unknown. Context: may sleep. */
+u32 coop_node_mbps(struct coop_node *node);
 /*
  * Calls ops->address() with the node's address for the first time; later changes follow by
  * themselves. Call it once the host can process coop_node_join().

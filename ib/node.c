@@ -168,6 +168,18 @@ bool coop_node_self(struct coop_node *node, struct coop_addr *self)
 	return up;
 }
 
+u32 coop_node_mbps(struct coop_node *node)
+{
+	u32 link = 0, most;
+
+	mutex_lock(&node->lock);
+	if (node->rnic)
+		link = node->rnic->port.mbps;
+	most = node->cfg.serve_mbps;
+	mutex_unlock(&node->lock);
+	return link && most ? min(link, most) : max(link, most);
+}
+
 void coop_node_describe(struct coop_node *node, char *buf, size_t size)
 {
 	const struct coop_port *port;

@@ -531,6 +531,7 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	s->since = jiffies;
 	s->leases = cfg->leases;
 	s->forest = cfg->forest;
+	s->leaf = cfg->leaf;
 	if (s->export_name && s->tx.buf && s->rx.body && s->frame && s->rx.scratch && s->ask &&
 	    s->got && s->sure && s->wq && s->done_wq)
 		return s;

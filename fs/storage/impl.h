@@ -110,6 +110,8 @@ struct coop_storage {
 	struct workqueue_struct *done_wq; /* done() of calls: may sleep, so not on wq */
 	bool leases;                      /* ask for leases */
 	bool forest;                      /* ask for roles */
+	bool leaf;                        /* loads nothing for others */
+	u16 version;                      /* of the protocol, on the latest connection */
 	atomic64_t open_id;
 
 	spinlock_t lock; /* guards the following */
@@ -131,6 +133,7 @@ struct coop_storage {
 	u64 vouched;              /* latest coop_call.begun of an answered request; 0: none */
 	bool has_self;
 	struct coop_addr self;
+	u32 self_mbps;
 	u32 self_seq; /* counts changes of self */
 	u32 node_id;
 	u32 current_server;

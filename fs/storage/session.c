@@ -323,6 +323,7 @@ static int shake_hands(struct coop_storage *s, struct socket *sock)
 		return denied(s, status);
 	memcpy(t.server_nonce, got->nonce, sizeof(t.server_nonce));
 	t.version = got->version_min;
+	WRITE_ONCE(s->version, t.version);
 	t.flags = got->flags;
 	err = prove(s, &t);
 	if (!err)
@@ -456,6 +457,20 @@ int coop_session_first(struct coop_storage *s, u8 *root_fh, u32 *root_len,
 	return 0;
 }
 
+static u16 register_op(struct coop_storage *s)
+{
+	return READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_JOIN) ? COOP_ST_JOIN
+								       : COOP_ST_REGISTER;
+}
+
+static void register_body_locked(struct coop_storage *s, struct coop_st_body *body)
+{
+	lockdep_assert_held(&s->lock);
+	body->addr = s->self;
+	body->flags = s->leaf ? COOP_ST_JOIN_LEAF : 0;
+	body->count = s->self_mbps;
+}
+
 /* Registers this node's address. 0: done, or there is no address. */
 static int enroll(struct coop_storage *s, struct socket *sock, u32 *seq)
 {
@@ -466,13 +481,13 @@ static int enroll(struct coop_storage *s, struct socket *sock, u32 *seq)
 	memset(s->ask, 0, sizeof(*s->ask));
 	spin_lock_bh(&s->lock);
 	has_self = s->has_self;
-	s->ask->addr = s->self;
+	register_body_locked(s, s->ask);
 	*seq = s->self_seq;
 	spin_unlock_bh(&s->lock);
 	WRITE_ONCE(s->node_id, 0);
 	if (!has_self)
 		return 0;
-	err = exchange(s, sock, COOP_ST_REGISTER, &status, jiffies + HANDSHAKE_TIME);
+	err = exchange(s, sock, register_op(s), &status, jiffies + HANDSHAKE_TIME);
 	if (err)
 		return err;
 	if (status)
@@ -586,13 +601,13 @@ static void registered(struct coop_call *call)
 /* Registers on the present connection. If that is lost, the next one registers. */
 static void submit_register(struct coop_storage *s)
 {
-	struct coop_call *call = coop_call_alloc(s, COOP_ST_REGISTER);
+	struct coop_call *call = coop_call_alloc(s, register_op(s));
 	bool has_self;
 
 	spin_lock_bh(&s->lock);
 	has_self = s->has_self;
 	if (call)
-		call->arg.addr = s->self;
+		register_body_locked(s, &call->arg);
 	spin_unlock_bh(&s->lock);
 	if (!has_self || !call) {
 		/* The daemon removes an address from its list only with the connection. */
@@ -606,7 +621,7 @@ static void submit_register(struct coop_storage *s)
 		coop_call_put(call);
 }
 
-void coop_storage_register(struct coop_storage *s, const struct coop_addr *self)
+void coop_storage_register(struct coop_storage *s, const struct coop_addr *self, u32 mbps)
 {
 	bool up, changed;
 
@@ -616,6 +631,7 @@ void coop_storage_register(struct coop_storage *s, const struct coop_addr *self)
 		s->has_self = self;
 		if (self)
 			s->self = *self;
+		s->self_mbps = mbps;
 		s->self_seq++;
 	}
 	up = s->state == COOP_STORAGE_UP;

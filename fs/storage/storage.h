@@ -63,6 +63,7 @@ struct coop_storage_cfg {
 	u32 timeo_ms; /* soft: a call fails with -ETIMEDOUT after this */
 	bool leases;  /* ask for leases */
 	bool forest;  /* ask for roles */
+	bool leaf;    /* this node loads nothing for others */
 	struct net *net;
 };
 
@@ -89,10 +90,11 @@ void coop_storage_close(struct coop_storage *s);
  */
 void coop_storage_fabric_key(const struct coop_storage *s, u8 *key);
 /*
- * Registers this node's address, now and after every reconnect. NULL: no address any more; this
- * reconnects, so that the daemon tells the other nodes. Any context that may take a mutex.
+ * Registers this node's address, and the megabits a second that it can send (0: unknown), now and
+ * after every reconnect. NULL: no address any more; this reconnects, so that the daemon tells the
+ * other nodes. Any context that may take a mutex.
  */
-void coop_storage_register(struct coop_storage *s, const struct coop_addr *self);
+void coop_storage_register(struct coop_storage *s, const struct coop_addr *self, u32 mbps);
 /* The own node id from the daemon; 0: none yet. */
 u32 coop_storage_node_id(const struct coop_storage *s);
 /* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */

@@ -6,14 +6,15 @@
  * exists only if all blocks before it are full. So only the last one can be short, and it has no
  * child blocks. There a member is the carrier in several colours.
  *
- * A member that comes or goes at the end changes the roles of its own block and of no other.
+ * A member that comes or goes at the end changes the roles of its own block and of no other, and of
+ * the leaves below it.
  */
 #include "forest.h"
 
 #include "rpc/base/bits.h"
 
 #define BLOCK            COOP_FOREST_COLOURS
-#define LEVELS_PER_DEPTH 4 /* of which three are in use: carrier, substitute, others */
+#define LEVELS_PER_DEPTH 4 /* one for each enum coop_forest_part */
 
 /* Members of block b, of n members in all. */
 static u32 members_of(u32 n, u32 b)
@@ -58,12 +59,46 @@ void coop_forest_role(u32 n, u32 index, u32 colour, struct coop_role *out)
 	} else if (index == second) {
 		out->parent = first;
 		out->alternate = b ? carrier(n, above, colour) : COOP_NONE;
-		out->level += 1;
+		out->level += COOP_PART_SUBSTITUTE;
 	} else {
 		out->parent = first;
 		out->alternate = second;
-		out->level += 2;
+		out->level += COOP_PART_OTHER;
 	}
+}
+
+u32 coop_forest_blocks(u32 n)
+{
+	return (n + BLOCK - 1) / BLOCK;
+}
+
+/*
+ * As in linear hashing: of the low bits of the number as many as there are blocks for. So the
+ * leaves of a new block all come from one block. A block has at most twice as many leaves as
+ * another one, and one more.
+ */
+u32 coop_forest_leaf_block(u32 blocks, u32 leaf)
+{
+	u32 bits = 1, b;
+
+	while (bits < blocks)
+		bits *= 2;
+	b = leaf & (bits - 1);
+	return b < blocks ? b : b - bits / 2;
+}
+
+void coop_forest_leaf_role(u32 n, u32 leaf, u32 colour, struct coop_role *out)
+{
+	const u32 b = coop_forest_leaf_block(coop_forest_blocks(n), leaf);
+
+	out->parent = carrier(n, b, colour);
+	out->alternate = substitute(n, b, colour);
+	out->level = COOP_LEVEL_ROOT + LEVELS_PER_DEPTH * depth_of(b) + COOP_PART_LEAF;
+}
+
+enum coop_forest_part coop_forest_part_of(u32 level)
+{
+	return (enum coop_forest_part)((level - COOP_LEVEL_ROOT) % LEVELS_PER_DEPTH);
 }
 
 u32 coop_forest_depth(u32 n)

@@ -13,6 +13,10 @@
  * the substitute, is the alternate parent. In a full block each member is the carrier in one colour
  * and has no children in the other 15, so all members send about as much as they receive.
  *
+ * A leaf is a node that has the file open and passes nothing on, because it is slow or does not
+ * want to. Leaves have numbers of their own, 0 to l - 1, and stand outside the blocks. Each hangs
+ * below one block, with the carrier and the substitute as its parents, and is nobody's parent.
+ *
  * Pure functions without state: the daemon and the simulator compute the same roles.
  */
 #ifndef COOP_FOREST_H
@@ -59,8 +63,29 @@ struct coop_role {
 /* The role of member 'index' of n in the tree of 'colour'; index < n, colour < 16. */
 void coop_forest_role(u32 n, u32 index, u32 colour, struct coop_role *out);
 
+/*
+ * The block that leaf 'leaf' hangs below, of a forest with 'blocks' blocks; blocks > 0. When a
+ * block comes or goes, only leaves between it and one other block move.
+ */
+u32 coop_forest_leaf_block(u32 blocks, u32 leaf);
+
+/* Blocks of n members. */
+u32 coop_forest_blocks(u32 n);
+
+/* The role of leaf 'leaf' below a forest of n members; n > 0, colour < 16. */
+void coop_forest_leaf_role(u32 n, u32 leaf, u32 colour, struct coop_role *out);
+
 /* The most steps from any of n members to a root, by parents. */
 u32 coop_forest_depth(u32 n);
+
+/* What a member or leaf is in the tree of a colour in which it has this level. */
+enum coop_forest_part {
+	COOP_PART_CARRIER,    /* asks the parent block for its own, or storage */
+	COOP_PART_SUBSTITUTE, /* asks the carrier, and takes its place if that fails */
+	COOP_PART_OTHER,
+	COOP_PART_LEAF,
+};
+enum coop_forest_part coop_forest_part_of(u32 level);
 
 /* The colour of a unit: the file's first COOP_FOREST_UNIT bytes are unit 0. */
 u32 coop_forest_colour(const struct coop_fid *fid, u64 unit);

@@ -23,25 +23,26 @@
 extern "C" {
 #endif
 
-#define COOP_ST_MAGIC        0x53504f43u /* "COPS" */
-#define COOP_ST_VERSION      8
-#define COOP_ST_VERSION_MIN  7          /* without ROLES and READ_SHARED */
-#define COOP_ST_HEADER       32         /* bytes */
-#define COOP_ST_TAIL         16         /* bytes after a streamed READ's data */
-#define COOP_ST_BODY_MAX     8192       /* bytes of a body */
-#define COOP_ST_IO_MAX       (1u << 20) /* bytes of one READ or WRITE, and of any data */
-#define COOP_ST_COPY_MAX     (1u << 24) /* bytes that one COPY copies; clones have no limit */
-#define COOP_ST_FH_MAX       128        /* bytes of a handle */
-#define COOP_ST_NAME_MAX     255        /* bytes of a name, of a file or of an attribute */
-#define COOP_ST_XATTR_MAX    65536      /* bytes of an extended attribute, or of all names */
-#define COOP_ST_TEXT_MAX     4095       /* bytes of a link's target or an export's name */
-#define COOP_ST_GROUPS_MAX   256        /* supplementary groups of a caller */
-#define COOP_ST_NONCE        32         /* bytes */
-#define COOP_ST_PROOF        32         /* bytes: HMAC-SHA256 */
-#define COOP_ST_SESSION      16         /* bytes */
-#define COOP_ST_INLINE_MAX   65536      /* bytes of a file that an open reply may carry */
-#define COOP_ST_REQUESTS_MAX 128        /* requests in flight a connection */
-#define COOP_ST_HOLDERS_MAX  4          /* nodes that a reply to READ_SHARED names */
+#define COOP_ST_MAGIC         0x53504f43u /* "COPS" */
+#define COOP_ST_VERSION       9
+#define COOP_ST_VERSION_MIN   7          /* without ROLES and READ_SHARED */
+#define COOP_ST_VERSION_ROLES 8          /* the first with them */
+#define COOP_ST_HEADER        32         /* bytes */
+#define COOP_ST_TAIL          16         /* bytes after a streamed READ's data */
+#define COOP_ST_BODY_MAX      8192       /* bytes of a body */
+#define COOP_ST_IO_MAX        (1u << 20) /* bytes of one READ or WRITE, and of any data */
+#define COOP_ST_COPY_MAX      (1u << 24) /* bytes that one COPY copies; clones have no limit */
+#define COOP_ST_FH_MAX        128        /* bytes of a handle */
+#define COOP_ST_NAME_MAX      255        /* bytes of a name, of a file or of an attribute */
+#define COOP_ST_XATTR_MAX     65536      /* bytes of an extended attribute, or of all names */
+#define COOP_ST_TEXT_MAX      4095       /* bytes of a link's target or an export's name */
+#define COOP_ST_GROUPS_MAX    256        /* supplementary groups of a caller */
+#define COOP_ST_NONCE         32         /* bytes */
+#define COOP_ST_PROOF         32         /* bytes: HMAC-SHA256 */
+#define COOP_ST_SESSION       16         /* bytes */
+#define COOP_ST_INLINE_MAX    65536      /* bytes of a file that an open reply may carry */
+#define COOP_ST_REQUESTS_MAX  128        /* requests in flight a connection */
+#define COOP_ST_HOLDERS_MAX   4          /* nodes that a reply to READ_SHARED names */
 /* How long a client relies on a lease after it sent the last request that was answered. */
 #define COOP_ST_LEASE_TRUST_MS 10000
 
@@ -91,6 +92,7 @@ enum coop_st_op {
 	COOP_ST_LEASE_RETURN, /* the client no longer relies on a lease, or on any */
 	COOP_ST_ROLES,        /* push: the client's place among the members of a file */
 	COOP_ST_READ_SHARED,  /* READ whose reply may name nodes instead of sending bytes */
+	COOP_ST_JOIN,         /* REGISTER, and what the node can do for others */
 	COOP_ST_OP_END,
 };
 
@@ -158,6 +160,11 @@ enum coop_st_read_flag {                                /* 'flags' of READ_SHARE
 			 COOP_ST_READ_MAY_REDIRECT = 1, /* may be answered with nodes */
 			 COOP_ST_READ_INSIST = 2,       /* the nodes did not help */
 			 COOP_ST_READ_ALL = 3,
+};
+
+enum coop_st_join_flag {                        /* 'flags' of JOIN */
+			 COOP_ST_JOIN_LEAF = 1, /* loads nothing for other nodes */
+			 COOP_ST_JOIN_ALL = 1,
 };
 
 enum coop_st_write_flag {
@@ -388,6 +395,8 @@ struct coop_st_body {
 u64 coop_st_request_fields(u16 op);
 u64 coop_st_reply_fields(u16 op);
 bool coop_st_op_known(u16 op);
+/* The first version of the protocol that has the operation. */
+u16 coop_st_op_since(u16 op);
 /* A message that the daemon sends unasked. */
 bool coop_st_op_is_push(u16 op);
 /* True if a second execution would have another result; the daemon remembers the replies. */

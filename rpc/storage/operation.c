@@ -97,11 +97,20 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 			   false},
 	[COOP_ST_READ_SHARED] = {"read_shared", READ_RANGE | COOP_ST_FLAGS,
 				 READ_FOUND | COOP_ST_NODES, false},
+	[COOP_ST_JOIN] = {"join", COOP_ST_ADDR | COOP_ST_FLAGS | COOP_ST_COUNT, COOP_ST_NODE_ID,
+			  false},
 };
 
 bool coop_st_op_known(u16 op)
 {
 	return op < COOP_ST_OP_END && forms[op].name;
+}
+
+u16 coop_st_op_since(u16 op)
+{
+	if (op < COOP_ST_ROLES)
+		return COOP_ST_VERSION_MIN;
+	return op < COOP_ST_JOIN ? COOP_ST_VERSION_ROLES : COOP_ST_VERSION;
 }
 
 bool coop_st_op_is_push(u16 op)

@@ -68,3 +68,17 @@ def test_nodes_in_step_cost_storage_one_copy(cluster, readahead):
     assert copies(nodes, size) <= 1.05
     served = [n.stats()["serve"]["bytes"] / size for n in nodes]
     assert max(served) < 2, served
+
+
+def test_a_node_that_does_not_forward_loads_for_nobody(cluster):
+    size = 8 * CHUNK
+    want = make_file(cluster, "f", size, 2)
+    nodes = cluster.connected(4)
+    nodes.append(cluster.node("forward=0"))
+    for n in nodes:
+        n.wait_for_peers(len(nodes) - 1)
+    sums = read_in_step(nodes, "f", size // CHUNK)
+    assert sums == {n.number: want for n in nodes}
+    assert nodes[-1].stats()["read"]["relayed_pages"] == 0
+    assert sum(n.stats()["read"]["relayed_pages"] for n in nodes[:-1]) > 0
+    assert copies(nodes, size) <= 1.1

@@ -56,9 +56,10 @@ public:
 	{
 		return under_->fabric_key();
 	}
-	std::uint32_t register_node(const coop_addr &a) override
+	using storage::register_node;
+	std::uint32_t register_node(const coop_addr &a, const node_ability &can) override
 	{
-		return under_->register_node(a);
+		return under_->register_node(a, can);
 	}
 	void update_node(const coop_addr &a) override { under_->update_node(a); }
 	std::chrono::milliseconds patience() const override { return under_->patience(); }

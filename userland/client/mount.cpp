@@ -94,6 +94,12 @@ std::unique_ptr<ud::endpoint> make_endpoint(const mount_options &o)
 	}
 }
 
+// What this node can send to others, megabits a second; 0: unknown.
+std::uint32_t own_rate(std::uint32_t link, std::uint32_t limit)
+{
+	return link && limit ? std::min(link, limit) : std::max(link, limit);
+}
+
 // Memory that no process uses.
 std::size_t idle_memory()
 {
@@ -175,8 +181,10 @@ void mount::end()
 void mount::start_node()
 {
 	std::unique_ptr<ud::endpoint> endpoint;
+	std::uint32_t mbps = 0;
 	try {
 		endpoint = make_endpoint(options_);
+		mbps = own_rate(endpoint->info().mbps, options_.serve_mbps);
 		endpoint_name_ = endpoint->info().name;
 		node_options n;
 		n.num_rrpc = options_.ib_num_rrpc;
@@ -187,11 +195,12 @@ void mount::start_node()
 		n.page_crc = options_.page_crc;
 		n.page_mac = options_.page_mac;
 		n.fabric_key = storage_->fabric_key();
-		n.on_wanted = [this](const wanted_pages &w) {
-			const std::lock_guard lock(relay_mutex_);
-			if (reader_for_peers_ != nullptr)
-				reader_for_peers_->relay(w);
-		};
+		if (options_.forward)
+			n.on_wanted = [this](const wanted_pages &w) {
+				const std::lock_guard lock(relay_mutex_);
+				if (reader_for_peers_ != nullptr)
+					reader_for_peers_->relay(w);
+			};
 		if (options_.tree) {
 			n.others = [this](const content_key &key, std::uint64_t block) {
 				return membership_.others(key, block);
@@ -212,7 +221,7 @@ void mount::start_node()
 	}
 	node_for_events_ = node_.get();
 	const coop_addr first = node_->self();
-	node_id_ = storage_->register_node(first);
+	node_id_ = storage_->register_node(first, {options_.forward, mbps});
 	if (!node_id_)
 		throw std::runtime_error("the storage daemon refused to register this node");
 	// If the address has changed before this line, the daemon has not been told.

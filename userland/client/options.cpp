@@ -189,6 +189,7 @@ constexpr option table[] = {
 	 show_number<&m::peer_timeout_ms>},
 	{"tree", "auto or off", "ib", set_tree,
 	 [](const m &o) { return std::string(o.tree ? "auto" : "off"); }},
+	{"forward", "0 or 1", "ib", zero_or_one<&m::forward>(), show_bit<&m::forward>},
 	{"wait_timeout_ms", "1 to 60000", "ib", number<&m::wait_timeout_ms, 1, 60000>(),
 	 show_number<&m::wait_timeout_ms>},
 	{"addr", "own address for soft RoCE", "ib", set_addr, show_text<&m::addr>},

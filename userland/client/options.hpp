@@ -39,7 +39,8 @@ struct mount_options {
 	unsigned ib_num_rrpc = 64;
 	unsigned ib_num_srpc = 64;
 	unsigned peer_timeout_ms = 200;
-	bool tree = true; // take part in the forests of files that several nodes have open
+	bool tree = true;    // take part in the forests of files that several nodes have open
+	bool forward = true; // load for others, too, in these forests
 	unsigned wait_timeout_ms = 2000; // most time that a load waits for its parents
 	std::string addr; // soft RoCE: own address; empty: the one that routes to the server
 	bool page_crc = false, page_mac = false;

@@ -38,6 +38,12 @@ struct caller {
 	std::vector<gid_t> groups;
 };
 
+// What this node can do for others.
+struct node_ability {
+	bool forwards = true;   // loads pages for its children in a forest
+	std::uint32_t mbps = 0; // megabits a second that it can send; 0: unknown
+};
+
 // Mode of a new file and the caller's umask. The export's file system applies the umask, or the
 // directory's default ACL in its place.
 struct new_mode {
@@ -143,7 +149,11 @@ public:
 	// 16 bytes derived from the cluster key (zero without one): the fabric key of the engine.
 	virtual const std::array<std::uint8_t, 16> &fabric_key() const = 0;
 	// Registers this node. Returns its id; 0: not registered.
-	virtual std::uint32_t register_node(const coop_addr &control_qp) = 0;
+	virtual std::uint32_t register_node(const coop_addr &control_qp, const node_ability &) = 0;
+	std::uint32_t register_node(const coop_addr &control_qp)
+	{
+		return register_node(control_qp, {});
+	}
 	// The registered node's address has changed. Returns at once.
 	virtual void update_node(const coop_addr &control_qp) = 0;
 

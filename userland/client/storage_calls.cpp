@@ -43,23 +43,22 @@ public:
 	traffic stats() const override { return link_.stats(); }
 	std::vector<waiting> calls() const override { return link_.waiting(); }
 
-	std::uint32_t register_node(const coop_addr &addr) override
+	using storage::register_node;
+	std::uint32_t register_node(const coop_addr &addr, const node_ability &can) override
 	{
-		coop_st_body ask{}, got{};
+		coop_st_body got{};
 		std::string text;
-		ask.addr = addr;
-		if (link_.ask(COOP_ST_REGISTER, ask, got, text))
+		if (link_.ask(link_.join_op(), storage_link::join_body(addr, can), got, text))
 			return 0;
-		link_.registered(addr);
+		link_.registered(addr, &can);
 		return got.node_id;
 	}
 
 	void update_node(const coop_addr &addr) override
 	{
-		link_.registered(addr); // a connection made from here on registers it by itself
-		coop_st_body ask{};
-		ask.addr = addr;
-		auto c = link_.make(COOP_ST_REGISTER, ask);
+		// A connection made from here on registers it by itself.
+		const node_ability can = link_.registered(addr);
+		auto c = link_.make(link_.join_op(), storage_link::join_body(addr, can));
 		c->done = [](storage_link::outcome &o) {
 			if (o.err)
 				spdlog::warn("storage: the node's new address was not "

@@ -394,19 +394,18 @@ void storage_link::reconnect()
 		if (!err)
 			err = shake_hands(why);
 		bool has_addr;
-		coop_addr addr;
+		coop_st_body ask{};
 		{
 			std::lock_guard lock(mutex_);
 			if (stop_)
 				return;
 			has_addr = has_addr_;
-			addr = addr_;
+			ask = join_body(addr_, ability_);
 		}
 		if (!err && has_addr) {
 			coop_st_header h;
-			coop_st_body ask{}, got;
-			ask.addr = addr;
-			err = exchange(COOP_ST_REGISTER, ask, h, got);
+			coop_st_body got;
+			err = exchange(join_op(), ask, h, got);
 			if (!err && h.status)
 				spdlog::warn("storage {}: cannot register the node again: {}",
 					     options_.server,

@@ -623,11 +623,23 @@ std::uint64_t storage_link::writable_open(const handle &fh, uid_t uid, bool anyo
 	return anyone ? others : 0;
 }
 
-void storage_link::registered(const coop_addr &a)
+node_ability storage_link::registered(const coop_addr &a, const node_ability *can)
 {
 	std::lock_guard lock(mutex_);
 	addr_ = a;
 	has_addr_ = true;
+	if (can)
+		ability_ = *can;
+	return ability_;
+}
+
+coop_st_body storage_link::join_body(const coop_addr &addr, const node_ability &can)
+{
+	coop_st_body b{};
+	b.addr = addr;
+	b.flags = can.forwards ? 0 : COOP_ST_JOIN_LEAF;
+	b.count = can.mbps;
+	return b;
 }
 
 std::vector<storage::waiting> storage_link::waiting() const

@@ -88,14 +88,21 @@ public:
 	// An open id of this file with write access by this user, 0: none. anyone: or by another
 	// user.
 	std::uint64_t writable_open(const handle &, uid_t, bool anyone);
-	void registered(const coop_addr &);
+	// The node's address, and what it can do, unless that has not changed. Returns the latter.
+	node_ability registered(const coop_addr &, const node_ability *can = nullptr);
+	// The operation that registers a node, and its body.
+	std::uint16_t join_op() const
+	{
+		return version_ >= coop_st_op_since(COOP_ST_JOIN) ? COOP_ST_JOIN : COOP_ST_REGISTER;
+	}
+	static coop_st_body join_body(const coop_addr &, const node_ability &);
 	lock_book &locks() { return locks_; }
 	const entry &root() const { return root_; }
 	// Send time of the latest call that has been answered.
 	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
 	// Whether the daemon may answer a read with the names of other nodes.
-	bool redirects() const { return version_ >= COOP_ST_VERSION; }
+	bool redirects() const { return version_ >= COOP_ST_VERSION_ROLES; }
 	storage::traffic stats() const;
 	std::vector<storage::waiting> waiting() const;
 	std::chrono::milliseconds patience() const
@@ -160,6 +167,7 @@ private:
 	bool full_locked(const call &) const;
 	bool stop_ = false, has_addr_ = false;
 	coop_addr addr_{};
+	node_ability ability_;
 
 	std::mutex send_mutex_; // the socket's sending side; taken after mutex_, never before
 	std::uint64_t send_epoch_ = 0;

@@ -3,6 +3,8 @@
 #include "userland/daemon/audiences.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <iterator>
 
 #include "rpc/base/bits.h"
 
@@ -30,6 +32,31 @@ std::uint64_t digest_of(const coop_st_roles &r)
 
 } // namespace
 
+void rate_classes::count(std::uint32_t mbps, std::uint32_t by)
+{
+	if (!mbps)
+		return;
+	known_[std::bit_width(mbps)] += by;
+	all_ += by;
+}
+
+std::uint32_t rate_classes::at(std::uint32_t rank) const
+{
+	std::uint32_t below = 0, c = 0;
+	while (c + 1 < known_.size() && (below += known_[c]) <= rank)
+		c++;
+	return c;
+}
+
+std::uint32_t rate_classes::slow_below()
+{
+	if (all_ >= rates_steady)
+		median_ = std::clamp(median_, at(all_ / 8 * 3), at(all_ / 8 * 5));
+	else
+		median_ = all_ ? at(all_ / 2) : 0;
+	return median_ > 2 ? 1u << (median_ - 3) : 0; // 1 << (median_ - 1) is a rate of its class
+}
+
 audience_table::seat::~seat()
 {
 	if (table_)
@@ -55,11 +82,11 @@ audience_table::seat audience_table::join(const std::shared_ptr<audience_client>
 	place &p = places_.try_emplace(key_of(who.get(), file.fid), fresh).first->second;
 	p.who = who;
 	p.opens++;
-	settle_locked(p, file, who->role_node());
+	settle_locked(p, file, who->role_node(), who->ability());
 	if (p.node) {
 		// The client may have closed the file and forgotten its roles, and we may execute
 		// that CLOSE after this OPEN.
-		if (audiences_[p.file].members.size() > 1)
+		if (!audiences_[p.file].lone())
 			p.told = 0;
 		tell_locked(p, who.get());
 		stale_.erase(&p);
@@ -94,63 +121,127 @@ void audience_table::moved(const audience_client &who)
 	for (auto i = places_.lower_bound({&who, 0, 0});
 	     i != places_.end() && std::get<0>(i->first) == &who; ++i)
 		settle_locked(i->second, i->second.file,
-			      i->second.file.version ? who.role_node() : 0);
+			      i->second.file.version ? who.role_node() : 0, who.ability());
 	wake_locked();
 }
 
 // Makes it a member of this version's audience under this id; node 0: of none.
-void audience_table::settle_locked(place &p, const file_version &file, std::uint32_t node)
+void audience_table::settle_locked(place &p, const file_version &file, std::uint32_t node,
+				   const node_ability &can)
 {
 	if (p.node == node && p.file == file)
 		return;
-	if (p.node && node && p.file == file) { // the others know it under its old id
-		p.node = node;
+	if (p.node && node && p.file == file && p.can == can) {
+		p.node = node; // the others know it under its old id
 		p.told = 0;
-		return mark_around_locked(audiences_[p.file], p.number / block_size);
+		if (p.leaf)
+			stale_.insert(&p);
+		else
+			mark_around_locked(audiences_[p.file], p.number / block_size);
+		return;
 	}
 	if (p.node)
 		drop_locked(p);
 	p.file = file;
 	if (node)
-		enter_locked(p, node);
+		enter_locked(p, node, can);
 }
 
-void audience_table::enter_locked(place &p, std::uint32_t node)
+void audience_table::enter_locked(place &p, std::uint32_t node, const node_ability &can)
 {
 	audience &a = audiences_[p.file];
 	p.node = node;
+	p.can = can;
 	p.told = 0;
-	p.number = static_cast<std::uint32_t>(a.members.size());
-	a.members.push_back(&p);
-	mark_locked(a, p.number / block_size); // it has no child blocks
+	a.rates.add(can.mbps);
+	insert_locked(a, p);
+	sort_out_locked(a);
 }
 
 void audience_table::drop_locked(place &p)
 {
 	const auto it = audiences_.find(p.file);
 	audience &a = it->second;
-	place *const last = a.members.back();
-	a.members.pop_back();
-	const std::uint32_t last_block = last->number / block_size;
-	if (last != &p) {
-		a.members[p.number] = last;
-		last->number = p.number;
-		mark_around_locked(a, p.number / block_size);
-	}
-	mark_locked(a, last_block);
-	stale_.erase(&p);
+	remove_locked(a, p);
 	p.node = 0;
-	if (!a.members.empty())
-		return;
+	a.rates.remove(p.can.mbps);
+	if (!a.empty())
+		return sort_out_locked(a);
 	forget_locked(a);
 	audiences_.erase(it);
 }
 
+void audience_table::insert_locked(audience &a, place &p)
+{
+	p.leaf = a.for_leaves(p.can);
+	std::vector<place *> &list = p.leaf ? a.leaves : a.members;
+	p.number = static_cast<std::uint32_t>(list.size());
+	list.push_back(&p);
+	if (p.leaf)
+		stale_.insert(&p);
+	else // it has no child blocks; leaves that come to a new block are below it now
+		mark_locked(a, p.number / block_size);
+	mark_lone_locked(a);
+}
+
+void audience_table::remove_locked(audience &a, place &p)
+{
+	std::vector<place *> &list = p.leaf ? a.leaves : a.members;
+	place *const last = list.back();
+	const std::uint32_t last_block = last->number / block_size;
+	if (!p.leaf) // while its leaves are below it
+		mark_locked(a, last_block);
+	list.pop_back();
+	if (last != &p) {
+		list[p.number] = last;
+		last->number = p.number;
+		if (p.leaf)
+			stale_.insert(last);
+		else
+			mark_around_locked(a, p.number / block_size);
+	}
+	if (!p.leaf)
+		mark_locked(a, last_block);
+	mark_lone_locked(a);
+	stale_.erase(&p);
+}
+
+// Moves those that have become slow, or no longer are.
+void audience_table::sort_out_locked(audience &a)
+{
+	const std::uint32_t before = std::exchange(a.slow_below, a.rates.slow_below());
+	if (a.slow_below == before)
+		return;
+	std::vector<place *> move;
+	for (const auto *list : {&a.members, &a.leaves})
+		std::copy_if(list->begin(), list->end(), std::back_inserter(move),
+			     [&](const place *p) { return a.for_leaves(p->can) != p->leaf; });
+	for (place *p : move) {
+		remove_locked(a, *p);
+		insert_locked(a, *p);
+	}
+}
+
+// The members of a block, and the leaves below it.
 void audience_table::mark_locked(audience &a, std::uint32_t block)
 {
 	const std::size_t first = std::size_t{block} * block_size;
 	for (std::size_t i = first; i < std::min(first + block_size, a.members.size()); i++)
 		stale_.insert(a.members[i]);
+	const std::uint32_t blocks = coop_forest_blocks(static_cast<u32>(a.members.size()));
+	if (block >= blocks)
+		return;
+	const std::uint32_t step = std::bit_floor(blocks); // those of a block agree in these bits
+	for (std::uint32_t i = block % step; i < a.leaves.size(); i += step)
+		if (coop_forest_leaf_block(blocks, i) == block)
+			stale_.insert(a.leaves[i]);
+}
+
+// A single member has roles as long as there are leaves.
+void audience_table::mark_lone_locked(audience &a)
+{
+	if (a.members.size() == 1 && a.leaves.size() < 2)
+		stale_.insert(a.members[0]);
 }
 
 // A block's members are named in the roles of their own block and of its child blocks.
@@ -161,26 +252,39 @@ void audience_table::mark_around_locked(audience &a, std::uint32_t block)
 		mark_locked(a, COOP_FOREST_ARITY * block + i);
 }
 
+// Leaves are numbered after the members, of which a leaf is told as many as make its number valid.
+coop_st_roles audience_table::roles_of(const audience &a, const place &p)
+{
+	const auto n = static_cast<std::uint32_t>(a.members.size());
+	coop_st_roles out{};
+	out.members = 1;
+	if (a.lone() || !n)
+		return out;
+	out.members = p.leaf ? n + p.number + 1 : std::max(n, 2u);
+	out.index = p.leaf ? n + p.number : p.number;
+	out.n_colours = COOP_FOREST_COLOURS;
+	const auto id = [&](std::uint32_t number) {
+		return number == COOP_NONE ? 0 : a.members[number]->node;
+	};
+	for (std::uint32_t c = 0; c < COOP_FOREST_COLOURS; c++) {
+		coop_role r;
+		if (p.leaf)
+			coop_forest_leaf_role(n, p.number, c, &r);
+		else
+			coop_forest_role(n, p.number, c, &r);
+		out.colours[c] = {id(r.parent), id(r.alternate), r.level};
+	}
+	return out;
+}
+
 void audience_table::tell_locked(place &p, audience_client *who)
 {
-	const std::vector<place *> &all = audiences_[p.file].members;
-	const auto n = static_cast<std::uint32_t>(all.size());
 	coop_st_body b{};
 	b.fid = p.file.fid;
 	b.version = p.file.version;
-	b.roles.members = n;
-	b.roles.index = p.number;
-	b.roles.n_colours = n > 1 ? COOP_FOREST_COLOURS : 0;
-	const auto id = [&](std::uint32_t number) {
-		return number == COOP_NONE ? 0 : all[number]->node;
-	};
-	for (std::uint32_t c = 0; c < b.roles.n_colours; c++) {
-		coop_role r;
-		coop_forest_role(n, p.number, c, &r);
-		b.roles.colours[c] = {id(r.parent), id(r.alternate), r.level};
-	}
+	b.roles = roles_of(audiences_[p.file], p);
 	const std::uint64_t digest = digest_of(b.roles);
-	if (digest == p.told || (n == 1 && !p.told))
+	if (digest == p.told || (!b.roles.n_colours && !p.told))
 		return;
 	p.told = who && who->push(COOP_ST_ROLES, b) ? digest : 0;
 	pushed.fetch_add(p.told != 0, std::memory_order_relaxed);
@@ -270,6 +374,15 @@ std::size_t audience_table::noted() const
 {
 	std::lock_guard lock(mutex_);
 	return units_;
+}
+
+std::size_t audience_table::leaves() const
+{
+	std::lock_guard lock(mutex_);
+	std::size_t n = 0;
+	for (const auto &[file, a] : audiences_)
+		n += a.leaves.size();
+	return n;
 }
 
 std::size_t audience_table::size() const

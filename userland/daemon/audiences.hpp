@@ -7,6 +7,9 @@
 // the last one takes the number of one that leaves. So a change affects a few blocks of the forest
 // and not all members.
 //
+// A member that does not forward, or that is slow beside the others, is a leaf: it has a number of
+// its own below the forest.
+//
 // A member learns its roles when it opens, and again when they change. A client that is alone is
 // told nothing.
 //
@@ -17,6 +20,7 @@
 // daemon learns the members from the opens that clients repeat.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <list>
@@ -40,12 +44,24 @@ namespace coop::daemon
 // not been read for longest are forgotten.
 constexpr std::size_t noted_units_max = 1u << 19;
 
+// Known rates from which on the share of slow members moves a little before it counts.
+constexpr std::uint32_t rates_steady = 16;
+
+// What a node can do for others.
+struct node_ability {
+	bool forwards = true;
+	std::uint32_t mbps = 0; // megabits a second; 0: unknown
+	bool operator==(const node_ability &) const = default;
+};
+
 // A client, as its audiences see it.
 class audience_client
 {
 public:
 	// The id of its node; 0: it takes no roles, or is not on the fabric.
 	virtual std::uint32_t role_node() const = 0;
+	// A node that registers again, with another ability, has another id.
+	virtual node_ability ability() const { return {}; }
 	// Must not block: called with the table locked, so that a client gets its roles in order.
 	// False: it was dropped.
 	virtual bool push(std::uint16_t op, const coop_st_body &) = 0;
@@ -53,6 +69,24 @@ public:
 protected:
 	audience_client() = default;
 	~audience_client() = default;
+};
+
+// The known rates of an audience's members, by powers of two.
+class rate_classes
+{
+public:
+	void add(std::uint32_t mbps) { count(mbps, 1); }
+	void remove(std::uint32_t mbps) { count(mbps, ~0u); }
+	// A rate below it is slow: a quarter of the median, rounded down to a power of two. With
+	// rates_steady or more it stays where it is while between three and five eighths are below.
+	std::uint32_t slow_below();
+
+private:
+	void count(std::uint32_t mbps, std::uint32_t by);
+	std::uint32_t at(std::uint32_t rank) const; // the class of that rank
+
+	std::array<std::uint32_t, 33> known_{}; // by std::bit_width of the rate
+	std::uint32_t all_ = 0, median_ = 0;
 };
 
 class audience_table
@@ -109,8 +143,9 @@ public:
 	[[nodiscard]] bool redirect(const audience_client &, const file_version &, const reading &,
 				    std::vector<std::uint32_t> &nodes);
 
-	std::size_t size() const;  // file versions with a member
-	std::size_t noted() const; // units
+	std::size_t size() const;   // file versions with a member
+	std::size_t leaves() const; // of all file versions
+	std::size_t noted() const;  // units
 	std::atomic<std::uint64_t> pushed{0};
 
 private:
@@ -121,11 +156,22 @@ private:
 		file_version file; // version 0: none that it could be a member of
 		unsigned opens = 0;
 		std::uint32_t node = 0;
-		std::uint32_t number = 0;
-		std::uint64_t told = 0; // a digest of the roles that it was told; 0: none
+		node_ability can{};
+		bool leaf = false;
+		std::uint32_t number = 0; // among the leaves, or among the others
+		std::uint64_t told = 0;   // a digest of the roles that it was told; 0: none
 	};
 	struct audience {
-		std::vector<place *> members;
+		std::vector<place *> members; // but for the leaves
+		std::vector<place *> leaves;
+		rate_classes rates;
+		std::uint32_t slow_below = 0;
+		bool for_leaves(const node_ability &can) const
+		{
+			return !can.forwards || (can.mbps && can.mbps < slow_below);
+		}
+		bool lone() const { return members.size() + leaves.size() < 2; }
+		bool empty() const { return members.empty() && leaves.empty(); }
 		sent_units sent;
 		std::list<audience *>::iterator use; // in noted_, if any units were sent
 	};
@@ -133,15 +179,21 @@ private:
 	static key key_of(const audience_client *, const coop_fid &);
 
 	void leave(place &);
-	void settle_locked(place &, const file_version &, std::uint32_t node);
-	void enter_locked(place &, std::uint32_t node);
+	void settle_locked(place &, const file_version &, std::uint32_t node,
+			   const node_ability &can = {});
+	void enter_locked(place &, std::uint32_t node, const node_ability &);
 	void drop_locked(place &);
+	void insert_locked(audience &, place &);
+	void remove_locked(audience &, place &);
+	void sort_out_locked(audience &);
 	void mark_locked(audience &, std::uint32_t block);
+	void mark_lone_locked(audience &);
 	void mark_around_locked(audience &, std::uint32_t block);
 	bool is_member_locked(const file_version &, const unit_holder &) const;
 	void note_locked(const file_version &, const reading &, const unit_holder &);
 	void forget_locked(audience &);
 	void tell_locked(place &, audience_client *);
+	static coop_st_roles roles_of(const audience &, const place &);
 	void wake_locked();
 
 	const std::size_t noted_max_;

@@ -318,7 +318,7 @@ void connection::run(work w, bool more)
 	request &r = *w;
 	event_loop::doing(r.head.op);
 	requests_.fetch_add(1, std::memory_order_relaxed);
-	const bool newer = r.head.op >= COOP_ST_ROLES && shake_.version < COOP_ST_VERSION;
+	const bool newer = shake_.version < coop_st_op_since(r.head.op);
 	if (!coop_st_op_known(r.head.op) || coop_st_op_is_push(r.head.op) || newer ||
 	    r.head.op <= COOP_ST_PROOF_OP)
 		return refuse(r, EOPNOTSUPP);
@@ -330,6 +330,7 @@ void connection::run(work w, bool more)
 	reply out;
 	switch (r.head.op) {
 	case COOP_ST_REGISTER:
+	case COOP_ST_JOIN:
 		return enroll(r);
 	case COOP_ST_BYE: {
 		answer(r, out);
@@ -433,6 +434,9 @@ void connection::refuse(const request &r, int err)
 void connection::enroll(const request &r)
 {
 	reply out;
+	if (r.body.flags & ~COOP_ST_JOIN_ALL)
+		return refuse(r, EINVAL);
+	const node_ability can = {!(r.body.flags & COOP_ST_JOIN_LEAF), r.body.count};
 	{
 		std::lock_guard order(enroll_mutex_);
 		if (r.head.id > enrolled_) {
@@ -445,7 +449,7 @@ void connection::enroll(const request &r)
 			if (!node) {
 				out.status = EUSERS;
 			} else {
-				session_->is_node(epoch_, node);
+				session_->is_node(epoch_, node, can);
 				server_.files().audiences.moved(*session_);
 				if (const std::uint32_t before = node_.exchange(node)) {
 					server_.members().leave(before);
@@ -575,7 +579,7 @@ void connection::proof(const request &r)
 			const auto self = weak.lock();
 			return self && self->push(op, b);
 		},
-		shake_.version >= COOP_ST_VERSION);
+		shake_.version >= COOP_ST_VERSION_ROLES);
 	{
 		std::lock_guard lock(mutex_);
 		export_ = in;

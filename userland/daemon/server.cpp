@@ -392,6 +392,7 @@ std::string server::stats_text() const
 	line("opener_records", service_->openers.size());
 	line("members", members_.size());
 	line("audiences", service_->audiences.size());
+	line("leaves", service_->audiences.leaves());
 	line("roles_pushed", service_->audiences.pushed);
 	line("noted_units", service_->audiences.noted());
 	line("redirected", s.redirected);

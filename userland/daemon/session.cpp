@@ -78,11 +78,14 @@ bool session::push(std::uint16_t op, const coop_st_body &body)
 	return to && to(op, body);
 }
 
-void session::is_node(std::uint64_t epoch, std::uint32_t registered)
+void session::is_node(std::uint64_t epoch, std::uint32_t registered, const node_ability &can)
 {
 	std::lock_guard lock(mutex_);
-	if (epoch == epoch_)
-		node = registered;
+	if (epoch != epoch_)
+		return;
+	forwards = can.forwards;
+	mbps = can.mbps;
+	node = registered;
 }
 
 session::verdict session::admit(std::uint64_t epoch, std::uint64_t request, deliver to,

@@ -90,12 +90,15 @@ public:
 	// Sends to the client; dropped if it is not connected.
 	bool push(std::uint16_t op, const coop_st_body &) override;
 	std::uint32_t role_node() const override { return takes_roles ? node.load() : 0; }
+	node_ability ability() const override { return {forwards, mbps}; }
 	// Records the node that the connection of 'epoch' registered, unless a newer connection has
 	// taken over.
-	void is_node(std::uint64_t epoch, std::uint32_t node);
+	void is_node(std::uint64_t epoch, std::uint32_t node, const node_ability &);
 
 	std::atomic<std::uint32_t> node{0}; // registered node id
 	std::atomic<bool> takes_roles{false};
+	std::atomic<bool> forwards{true}; // of the node, as 'mbps'; set before it
+	std::atomic<std::uint32_t> mbps{0};
 	std::atomic<bool> over{false}; // forgotten: its files and locks are gone
 	// Guarded by the server's table of sessions:
 	unsigned attached = 0;

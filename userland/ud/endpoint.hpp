@@ -100,6 +100,7 @@ struct endpoint_info {
 	std::uint32_t max_qps;
 	std::uint32_t max_recv_wr;  // per queue pair
 	std::size_t receive_window; // bytes that may be in flight to this endpoint before it drops
+	std::uint32_t mbps = 0;     // of the link at the start, megabits a second; 0: unknown
 	std::string name;           // "soft-roce 127.0.0.2" or "verbs rxe0/1 gid 1"
 	// register_memory() pins the physical pages: if memory is returned to the system (by a
 	// punched hole, for example) and used again, the device still has the old pages.

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <system_error>
 
@@ -187,6 +188,13 @@ std::uint32_t roce_socket::interface_mtu() const
 	if (mtu < header_room + smallest_mtu)
 		return smallest_mtu;
 	return std::min(largest_mtu, std::bit_floor(mtu - header_room));
+}
+
+std::uint32_t roce_socket::interface_mbps() const
+{
+	std::ifstream file("/sys/class/net/" + interface_of(own_) + "/speed");
+	long mbps = 0;
+	return file >> mbps && mbps > 0 ? static_cast<std::uint32_t>(mbps) : 0;
 }
 
 std::size_t roce_socket::receive_window(std::uint32_t payload) const

@@ -43,6 +43,7 @@ public:
 	bool segments() const { return segments_; }
 	// The largest of InfiniBand's MTUs whose datagrams the interface carries.
 	std::uint32_t interface_mtu() const;
+	std::uint32_t interface_mbps() const; // 0: unknown, as of a virtual interface
 	// The bytes that the receive buffer holds in datagrams of such a payload, by the kernel's
 	// accounting.
 	std::size_t receive_window(std::uint32_t payload) const;

@@ -160,6 +160,7 @@ verbs::verbs(const verbs_options &options) : device_(options)
 	info_.max_recv_wr = std::min(static_cast<std::uint32_t>(device_.attr().max_qp_wr), entries);
 	// The device can absorb as much as is posted.
 	info_.receive_window = std::size_t{entries} * info_.mtu;
+	info_.mbps = device_.mbps();
 	refresh_info();
 }
 

@@ -160,6 +160,18 @@ std::uint32_t verbs_device::mtu() const
 	return 128u << port_attr_.active_mtu; // IBV_MTU_256 is 1
 }
 
+std::uint32_t verbs_device::mbps() const
+{
+	// Each has one bit set: that of the lane's generation, and that of the number of lanes.
+	constexpr std::uint32_t lane[] = {2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000};
+	constexpr std::uint32_t lanes[] = {1, 4, 8, 12, 2};
+	const auto speed = static_cast<std::size_t>(std::bit_width(port_attr_.active_speed));
+	const auto width = static_cast<std::size_t>(std::bit_width(port_attr_.active_width));
+	if (!speed || speed > std::size(lane) || !width || width > std::size(lanes))
+		return 0;
+	return lane[speed - 1] * lanes[width - 1];
+}
+
 std::string verbs_device::name() const
 {
 	return device_name_ + "/" + std::to_string(port_) + " gid " + std::to_string(gid_index_);

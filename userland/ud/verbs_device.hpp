@@ -43,7 +43,8 @@ public:
 	// Zero if the fabric addresses nodes by LID only.
 	const std::array<std::uint8_t, 16> &gid() const { return gid_; }
 	std::uint16_t lid() const { return port_attr_.lid; }
-	std::uint32_t mtu() const; // of the port, payload bytes
+	std::uint32_t mtu() const;  // of the port, payload bytes
+	std::uint32_t mbps() const; // of the link, megabits a second; 0: unknown
 	const ibv_device_attr &attr() const { return attr_; }
 	// Soft-RoCE up to Linux 6.3 also runs its responder on the thread of a sender, and RESET
 	// does not wait for it. After the last flushed completion it may still be on its way out; a

@@ -34,16 +34,10 @@ void registry::touch(u32 file, u32 block)
 	mark(block);
 	for (u32 i = 0; i < trees_.arity(); ++i)
 		mark(trees_.first_below(block) + i);
-	const u32 blocks = trees_.blocks(static_cast<u32>(f.list.size()));
-	for (u32 i = block; blocks && i < f.leaves.size(); i += blocks)
-		dirty_.push_back({file, f.leaves[i]});
-}
-
-// The number of blocks changed, and with it the block of each leaf.
-void registry::touch_leaves(u32 file)
-{
-	for (u32 node : f_[file].leaves)
-		dirty_.push_back({file, node});
+	const u32 n = static_cast<u32>(f.list.size());
+	for (u32 j = 0; n && j < f.leaves.size(); ++j)
+		if (trees_.block_of_leaf(n, j) == block)
+			dirty_.push_back({file, f.leaves[j]});
 }
 
 void registry::join(u32 file, u32 node, bool leaf)
@@ -62,8 +56,6 @@ void registry::join(u32 file, u32 node, bool leaf)
 		dirty_.push_back({file, node});
 	else
 		touch(file, trees_.block(n - 1));
-	if (!leaf && n % trees_.count() == 1)
-		touch_leaves(file);
 }
 
 // The last of the list takes the place.
@@ -88,11 +80,11 @@ void registry::leave(u32 file, u32 node, bool gone)
 		take_out(file, f.leaves, f.leaf, node);
 	if (const auto it = f.number.find(node); it != f.number.end()) {
 		const u32 i = it->second, last = static_cast<u32>(f.list.size()) - 1;
+		touch(file, trees_.block(last)); // while its leaves are below it
 		take_out(file, f.list, f.number, node);
 		touch(file, trees_.block(i));
 		touch(file, trees_.block(last));
-		if (last % trees_.count() == 0)
-			touch_leaves(file);
+		std::erase(dirty_, std::pair{file, node});
 	}
 	for (auto &holders : f.sent) {
 		if (gone)
@@ -111,9 +103,8 @@ roles registry::roles_of(u32 file, u32 node) const
 	r.members = n ? n + static_cast<u32>(f.leaves.size()) : 1;
 	const auto node_at = [&](u32 i) { return i == nobody ? nobody : f.list[i]; };
 	for (u32 c = 0; c < trees_.count() && r.members > 1; ++c) {
-		r.in[c] = member != f.number.end()
-				  ? trees_.of(n, member->second, c)
-				  : trees_.below(n, leaf->second % trees_.blocks(n), c);
+		r.in[c] = member != f.number.end() ? trees_.of(n, member->second, c)
+						   : trees_.of_leaf(n, leaf->second, c);
 		r.in[c].parent = node_at(r.in[c].parent);
 		r.in[c].alternate = node_at(r.in[c].alternate);
 	}

@@ -63,7 +63,6 @@ private:
 		std::vector<std::vector<holder>> sent;     // by unit
 	};
 	void touch(u32 file, u32 block);
-	void touch_leaves(u32 file);
 	void take_out(u32 file, std::vector<u32> &list, std::unordered_map<u32, u32> &number,
 		      u32 node);
 

@@ -44,18 +44,32 @@ public:
 		}
 		return p;
 	}
-	// The place of a member of block b that carries no colour, and of a leaf there.
-	place below(u32 n, u32 b, u32 colour) const
+	// Where leaf j stands below the tree of n members.
+	place of_leaf(u32 n, u32 j, u32 colour) const
 	{
-		return {carrier_of(n, b, colour), substitute_of(n, b, colour),
-			8 + 4 * depth(b) + 2};
+		if (count_ == COOP_FOREST_COLOURS && arity_ == COOP_FOREST_ARITY) {
+			coop_role r;
+			coop_forest_leaf_role(n, j, colour, &r);
+			return {r.parent, r.alternate, r.level};
+		}
+		place p = below(n, block_of_leaf(n, j), colour);
+		p.level += COOP_PART_LEAF - COOP_PART_OTHER;
+		return p;
 	}
+	// The block that leaf j hangs below; n > 0.
+	u32 block_of_leaf(u32 n, u32 j) const { return coop_forest_leaf_block(blocks(n), j); }
 	u32 blocks(u32 n) const { return (n + count_ - 1) / count_; }
 	u32 block(u32 i) const { return i / count_; }
 	u32 first_below(u32 b) const { return b * arity_ + 1; }
 	u32 arity() const { return arity_; }
 
 private:
+	// The place of a member of block b that carries no colour.
+	place below(u32 n, u32 b, u32 colour) const
+	{
+		return {carrier_of(n, b, colour), substitute_of(n, b, colour),
+			COOP_LEVEL_ROOT + 4 * depth(b) + COOP_PART_OTHER};
+	}
 	u32 above(u32 b) const { return (b - 1) / arity_; }
 	u32 depth(u32 b) const
 	{

@@ -26,6 +26,8 @@ struct client final : audience_client {
 	audience_table::seat own; // as of a session, whose open files end with it
 
 	std::uint32_t role_node() const override { return id; }
+	node_ability can;
+	node_ability ability() const override { return can; }
 	bool full = false; // drops what is pushed
 	bool push(std::uint16_t op, const coop_st_body &b) override
 	{
@@ -65,33 +67,42 @@ void settle(audience_table &t)
 		;
 }
 
-std::vector<std::uint32_t> expected(const std::vector<client *> &all, std::size_t number)
+// Of a member, or of a leaf below the forest of 'all'.
+std::vector<std::uint32_t> expected(const std::vector<client *> &all, std::size_t number,
+				    std::size_t leaves = 0, bool leaf = false)
 {
 	std::vector<std::uint32_t> out;
 	const auto id = [&](std::uint32_t n) { return n == COOP_NONE ? 0 : all[n]->id; };
-	if (all.size() < 2)
+	if (all.size() + leaves < 2 || all.empty())
 		return out;
 	for (std::uint32_t c = 0; c < COOP_FOREST_COLOURS; c++) {
 		coop_role r;
-		coop_forest_role(static_cast<u32>(all.size()), static_cast<u32>(number), c, &r);
+		(leaf ? coop_forest_leaf_role : coop_forest_role)(static_cast<u32>(all.size()),
+								  static_cast<u32>(number), c, &r);
 		out.insert(out.end(), {id(r.parent), id(r.alternate), r.level});
 	}
 	return out;
 }
 
-// Every client of the list was told its roles, or is alone and was told nothing else.
-void check(const std::vector<client *> &all, const file_version &f)
+// Every client of the lists was told its roles, or has none and was told nothing else.
+void check(const std::vector<client *> &all, const file_version &f,
+	   const std::vector<client *> &leaves = {})
 {
-	for (std::size_t i = 0; i < all.size(); i++) {
-		const auto said = all[i]->told.find(f.fid.lo);
-		const bool silent = said == all[i]->told.end() || said->second.version != f.version;
+	for (std::size_t i = 0; i < all.size() + leaves.size(); i++) {
+		const bool leaf = i >= all.size();
+		const std::size_t number = leaf ? i - all.size() : i;
+		const client &c = *(leaf ? leaves : all)[number];
+		const std::vector<std::uint32_t> roles = expected(all, number, leaves.size(), leaf);
+		const auto said = c.told.find(f.fid.lo);
+		const bool silent = said == c.told.end() || said->second.version != f.version;
 		if (silent) {
-			ASSERT_EQ(all.size(), 1u) << "member " << i << " was told nothing";
+			ASSERT_EQ(roles.size(), 0u) << "member " << i << " was told nothing";
 			continue;
 		}
-		ASSERT_EQ(client::colours(said->second), expected(all, i))
-			<< "member " << i << " of " << all.size();
-		if (all.size() > 1)
+		ASSERT_EQ(client::colours(said->second), roles)
+			<< (leaf ? "leaf " : "member ") << number << " of " << all.size() << " and "
+			<< leaves.size();
+		if (all.size() > 1 && !leaf)
 			ASSERT_EQ(said->second.roles.index, i);
 	}
 }
@@ -271,6 +282,96 @@ TEST(audiences, a_change_costs_few_pushes_in_a_large_audience)
 		EXPECT_EQ(c->needless, 0u);
 }
 
+namespace
+{
+
+bool is_leaf(const client &c)
+{
+	const coop_st_roles &r = c.told.at(1).roles;
+	return r.n_colours && coop_forest_part_of(r.colours[0].level) == COOP_PART_LEAF;
+}
+
+} // namespace
+
+TEST(audiences, who_does_not_forward_hangs_below_the_others)
+{
+	audience_table t;
+	const auto all = make(4);
+	all[0]->can.forwards = all[2]->can.forwards = false;
+	std::vector<audience_table::seat> seats;
+	seats.push_back(t.join(all[0], file(1)));
+	EXPECT_EQ(all[0]->pushes, 0u) << "a lone leaf reads from storage";
+	seats.push_back(t.join(all[2], file(1)));
+	settle(t);
+	EXPECT_EQ(all[0]->pushes + all[2]->pushes, 0u) << "and so do two";
+	seats.push_back(t.join(all[1], file(1)));
+	settle(t);
+	check({all[1].get()}, file(1), {all[0].get(), all[2].get()});
+	EXPECT_EQ(t.leaves(), 2u);
+	seats.push_back(t.join(all[3], file(1)));
+	settle(t);
+	check({all[1].get(), all[3].get()}, file(1), {all[0].get(), all[2].get()});
+	for (const auto &c : all)
+		for (const coop_st_parents &p : c->told[1].roles.colours)
+			for (std::uint32_t node : {p.parent, p.alternate})
+				EXPECT_TRUE(node != all[0]->id && node != all[2]->id);
+	seats[0] = {};
+	seats[1] = {};
+	settle(t);
+	check({all[1].get(), all[3].get()}, file(1));
+	seats[3] = {};
+	settle(t);
+	EXPECT_EQ(all[1]->members(1), 1u);
+}
+
+TEST(audiences, who_is_slow_beside_the_others_becomes_a_leaf)
+{
+	audience_table t;
+	const auto all = make(12);
+	std::vector<audience_table::seat> seats;
+	for (std::size_t i = 0; i < all.size(); i++)
+		all[i]->can.mbps = i == 3 ? 0 : 100000;
+	all[0]->can.mbps = 10000;
+	all[1]->can.mbps = 40000;
+	for (std::size_t i = 0; i < 2; i++)
+		seats.push_back(t.join(all[i], file(1)));
+	settle(t);
+	check({all[0].get(), all[1].get()}, file(1)); // more than a quarter
+	for (std::size_t i = 2; i < all.size(); i++)
+		seats.push_back(t.join(all[i], file(1)));
+	settle(t);
+	EXPECT_TRUE(is_leaf(*all[0]));
+	EXPECT_EQ(t.leaves(), 1u) << "an unknown rate is not slow";
+	for (std::size_t i = 2; i < all.size(); i++)
+		seats[i] = {};
+	settle(t);
+	EXPECT_EQ(t.leaves(), 0u) << "beside the one that is left it is not slow";
+	for (std::size_t i = 0; i < 2; i++)
+		EXPECT_EQ(all[i]->members(1), 2u);
+	EXPECT_FALSE(is_leaf(*all[0]));
+}
+
+TEST(audiences, rates_half_and_half_do_not_move_members_at_each_join)
+{
+	rate_classes r;
+	for (unsigned i = 0; i < 16; i++)
+		r.add(10000);
+	const std::uint32_t slow = r.slow_below();
+	EXPECT_GT(slow, 0u);
+	EXPECT_LE(slow, 2500u);
+	for (unsigned i = 0; i < 20; i++)
+		r.add(100000);
+	EXPECT_EQ(r.slow_below(), slow) << "the median has moved, but not for good";
+	for (unsigned i = 0; i < 20; i++)
+		r.add(100000);
+	EXPECT_GT(r.slow_below(), 10000u);
+	for (unsigned i = 0; i < 16; i++)
+		r.remove(10000);
+	for (unsigned i = 0; i < 40; i++)
+		r.remove(100000);
+	EXPECT_EQ(r.slow_below(), 0u) << "none is known";
+}
+
 TEST(audiences, members_that_come_together_cost_one_push_each)
 {
 	audience_table t;
@@ -315,7 +416,11 @@ namespace
 class model
 {
 public:
-	explicit model(std::uint32_t n) : clients_(make(n)) {}
+	explicit model(std::uint32_t n) : clients_(make(n))
+	{
+		for (std::size_t i = 0; i < n; i += 5)
+			clients_[i]->can.forwards = false;
+	}
 
 	void step(std::mt19937 &dice)
 	{
@@ -343,8 +448,9 @@ public:
 		settle(table_);
 		std::size_t audiences = 0;
 		for (const auto &[f, all] : lists_) {
-			audiences += !all.empty();
-			check(all, file(f.first, f.second));
+			const auto &below = leaves_[f];
+			audiences += !all.empty() || !below.empty();
+			check(all, file(f.first, f.second), below);
 		}
 		ASSERT_EQ(table_.size(), audiences);
 	}
@@ -363,9 +469,14 @@ private:
 	};
 	using name = std::pair<std::uint64_t, std::uint64_t>; // file, version
 
+	std::vector<client *> &list(const client *c, std::uint64_t fid, std::uint64_t version)
+	{
+		lists_[name{fid, version}];
+		return (c->can.forwards ? lists_ : leaves_)[name{fid, version}];
+	}
 	void out(client *c, std::uint64_t fid, std::uint64_t version)
 	{
-		auto &all = lists_[name{fid, version}];
+		auto &all = list(c, fid, version);
 		const auto at = std::find(all.begin(), all.end(), c);
 		if (at == all.end())
 			return;
@@ -379,7 +490,7 @@ private:
 		held &h = held_[{who, f.fid.lo}];
 		if (h.version != f.version)
 			out(c, f.fid.lo, h.version);
-		auto &all = lists_[name{f.fid.lo, f.version}];
+		auto &all = list(c, f.fid.lo, f.version);
 		if (c->id && std::find(all.begin(), all.end(), c) == all.end())
 			all.push_back(c);
 		h.version = f.version;
@@ -402,7 +513,7 @@ private:
 		c->told.clear();
 		for (std::uint64_t fid = 0; fid < 3; fid++) {
 			const held &h = held_[{who, fid}];
-			auto &all = lists_[name{fid, h.version}];
+			auto &all = list(c, fid, h.version);
 			const auto at = std::find(all.begin(), all.end(), c);
 			if (!c->id)
 				out(c, fid, h.version);
@@ -415,7 +526,7 @@ private:
 	audience_table table_;
 	std::vector<std::shared_ptr<client>> clients_;
 	std::map<std::pair<std::size_t, std::uint64_t>, held> held_;
-	std::map<name, std::vector<client *>> lists_;
+	std::map<name, std::vector<client *>> lists_, leaves_;
 	std::uint32_t last_id_ = 5000;
 };
 

@@ -188,14 +188,15 @@ TEST_F(daemon_roles, the_highest_common_version_is_chosen)
 	};
 	EXPECT_EQ(chosen(7, 8), 808);
 	EXPECT_EQ(chosen(8, 8), 808);
-	EXPECT_EQ(chosen(7, 99), 808);
+	EXPECT_EQ(chosen(7, 99), 909);
+	EXPECT_EQ(chosen(7, 9), 909);
 	EXPECT_EQ(chosen(1, 7), 707);
 	EXPECT_EQ(chosen(1, 6), -EPROTONOSUPPORT);
-	EXPECT_EQ(chosen(9, 99), -EPROTONOSUPPORT);
+	EXPECT_EQ(chosen(10, 99), -EPROTONOSUPPORT);
 	EXPECT_EQ(chosen(8, 7), -EPROTONOSUPPORT);
-	const plain_client late(port_, 9, 9, 'v');
+	const plain_client late(port_, 10, 10, 'v');
 	EXPECT_EQ(late.chosen_min, 7) << "its own, so that the client can say why";
-	EXPECT_EQ(late.chosen_max, 8);
+	EXPECT_EQ(late.chosen_max, 9);
 }
 
 TEST_F(daemon_roles, an_older_daemon_serves_a_newer_client)
@@ -222,6 +223,32 @@ TEST_F(daemon_roles, a_client_that_wants_no_roles_gets_none)
 	open(file_, O_RDONLY);
 	heard(*a);
 	EXPECT_EQ(server_->files().audiences.pushed, 0u);
+}
+
+TEST_F(daemon_roles, a_node_that_does_not_forward_is_nobodys_parent)
+{
+	serve();
+	auto a = come(1);
+	const std::uint64_t version = open_by(*a, file_).attr.version;
+	plain_client leaf(port_, 9, 9, 'l');
+	coop_st_body b{};
+	b.addr = address(9);
+	b.flags = COOP_ST_JOIN_ALL + 1;
+	EXPECT_EQ(leaf.ask(COOP_ST_JOIN, b), EINVAL);
+	b.flags = COOP_ST_JOIN_LEAF;
+	b.count = 1000;
+	ASSERT_EQ(leaf.ask(COOP_ST_JOIN, b), 0);
+	const std::uint32_t node = leaf.got.node_id;
+	ASSERT_NE(node, 0u);
+	ASSERT_EQ(leaf.open(file_, 1), 0);
+	EXPECT_EQ(leaf.count(COOP_ST_ROLES), 1u);
+	EXPECT_TRUE(eventually([&] { return a->members(version) == 2; }));
+	EXPECT_EQ(server_->files().audiences.leaves(), 1u);
+	const auto roles = a->latest(version);
+	for (const coop_st_parents &p : roles->roles.colours)
+		EXPECT_EQ(p.parent, 0u) << "the other one is the root of all colours";
+	plain_client old(port_, 8, 8, 'o');
+	EXPECT_EQ(old.ask(COOP_ST_JOIN, b), EOPNOTSUPP);
 }
 
 TEST_F(daemon_roles, a_session_that_comes_back_is_a_member_again)

@@ -145,6 +145,53 @@ TEST(forest, a_newcomer_changes_only_the_roles_of_its_block)
 	EXPECT_LE(sum, joins * colours / 2) << "7.5 on average";
 }
 
+TEST(forest, leaves_hang_below_members_and_have_greater_levels)
+{
+	for (u32 n : sizes()) {
+		const forest &f = forest_of(n);
+		const u32 blocks = (n + colours - 1) / colours;
+		ASSERT_EQ(coop_forest_blocks(n), blocks);
+		for (u32 leaf = 0; leaf < 3 * blocks; leaf++)
+			for (u32 c = 0; c < colours; c++) {
+				coop_role r;
+				coop_forest_leaf_role(n, leaf, c, &r);
+				ASSERT_LT(r.parent, n);
+				ASSERT_EQ(coop_forest_part_of(r.level), COOP_PART_LEAF);
+				ASSERT_LT(f.of(r.parent)[c].level, r.level);
+				ASSERT_EQ(coop_forest_part_of(f.of(r.parent)[c].level),
+					  COOP_PART_CARRIER);
+				if (r.alternate == COOP_NONE)
+					continue; // a block of one member
+				ASSERT_LT(r.alternate, n);
+				ASSERT_LT(f.of(r.alternate)[c].level, r.level);
+				ASSERT_EQ(coop_forest_part_of(f.of(r.alternate)[c].level),
+					  COOP_PART_SUBSTITUTE);
+			}
+	}
+}
+
+TEST(forest, leaves_are_spread_and_few_move_when_a_block_comes)
+{
+	for (u32 blocks = 1; blocks <= 200; blocks++) {
+		std::vector<u32> below(blocks), to, from;
+		for (u32 leaf = 0; leaf < 4096; leaf++) {
+			const u32 b = coop_forest_leaf_block(blocks, leaf);
+			ASSERT_LT(b, blocks);
+			below[b]++;
+			if (const u32 next = coop_forest_leaf_block(blocks + 1, leaf); next != b) {
+				ASSERT_EQ(next, blocks);
+				from.push_back(b);
+			}
+		}
+		const auto [least, most] = std::minmax_element(below.begin(), below.end());
+		EXPECT_LE(*most, 2 * *least + 1) << blocks;
+		ASSERT_FALSE(from.empty());
+		EXPECT_EQ(std::count(from.begin(), from.end(), from[0]),
+			  static_cast<long>(from.size()))
+			<< "they come from several blocks: " << blocks;
+	}
+}
+
 TEST(forest, adjacent_units_have_all_colours_in_turn)
 {
 	for (u64 file = 0; file < 64; file++) {
