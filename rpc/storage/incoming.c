@@ -22,7 +22,8 @@ static bool sendable(const struct coop_st_header *h)
 	if (!h->id)
 		return !(h->flags & (COOP_ST_F_REPLY | COOP_ST_F_STREAM)) && !h->data_len;
 	if (!(h->flags & COOP_ST_F_REPLY) ||
-	    (stream && h->op != COOP_ST_READ && h->op != COOP_ST_READ_SHARED))
+	    (stream && h->op != COOP_ST_READ && h->op != COOP_ST_READ_SHARED &&
+	     h->op != COOP_ST_READ_CHAINED))
 		return false;
 	return !h->status || (!h->data_len && !stream);
 }

@@ -93,6 +93,7 @@ enum coop_st_op {
 	COOP_ST_ROLES,        /* push: the client's place among the members of a file */
 	COOP_ST_READ_SHARED,  /* READ whose reply may name nodes instead of sending bytes */
 	COOP_ST_JOIN,         /* REGISTER, and what the node can do for others */
+	COOP_ST_READ_CHAINED, /* READ_SHARED; the reply has the level of the load that follows */
 	COOP_ST_OP_END,
 };
 
@@ -156,7 +157,7 @@ enum coop_st_open_flag {
 	COOP_ST_O_ALL = 127,
 };
 
-enum coop_st_read_flag {                                /* 'flags' of READ_SHARED; 0: as READ */
+enum coop_st_read_flag {                                /* 'flags' of both; 0: as READ */
 			 COOP_ST_READ_MAY_REDIRECT = 1, /* may be answered with nodes */
 			 COOP_ST_READ_INSIST = 2,       /* the nodes did not help */
 			 COOP_ST_READ_ALL = 3,

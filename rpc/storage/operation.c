@@ -97,6 +97,8 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 			   false},
 	[COOP_ST_READ_SHARED] = {"read_shared", READ_RANGE | COOP_ST_FLAGS,
 				 READ_FOUND | COOP_ST_NODES, false},
+	[COOP_ST_READ_CHAINED] = {"read_chained", READ_RANGE | COOP_ST_FLAGS,
+				  READ_FOUND | COOP_ST_NODES | COOP_ST_FLAGS, false},
 	[COOP_ST_JOIN] = {"join", COOP_ST_ADDR | COOP_ST_FLAGS | COOP_ST_COUNT, COOP_ST_NODE_ID,
 			  false},
 };

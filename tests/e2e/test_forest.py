@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from cluster import wait_for
+from test_leases import daemon_stats, with_stats
 
 CHUNK = 1 << 20
 
@@ -82,3 +82,38 @@ def test_a_node_that_does_not_forward_loads_for_nobody(cluster):
     assert nodes[-1].stats()["read"]["relayed_pages"] == 0
     assert sum(n.stats()["read"]["relayed_pages"] for n in nodes[:-1]) > 0
     assert copies(nodes, size) <= 1.1
+
+
+@pytest.mark.parametrize("size", [6000, 100_000, 300_000])
+def test_many_small_files_in_step_cost_storage_one_copy(cluster, size):
+    """Nodes that read file after file have each of them open for a moment only."""
+    files, rng = 60, random.Random(3)
+    want = []
+    for i in range(files):
+        data = rng.randbytes(size)
+        want.append(hashlib.sha256(data).hexdigest())
+        with open(os.path.join(cluster.export, f"f{i}"), "wb") as f:
+            f.write(data)
+    with_stats(cluster)
+    nodes = cluster.connected(6)
+    barrier, wrong = threading.Barrier(len(nodes)), []
+
+    def run(node):
+        try:
+            for i in range(files):
+                barrier.wait(60)
+                with open(f"{node.path}/f{i}", "rb") as f:
+                    if hashlib.sha256(f.read()).hexdigest() != want[i]:
+                        wrong.append((node.number, i))
+        except Exception as e:
+            wrong.append((node.number, e))
+            barrier.abort()
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in nodes]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    sent = daemon_stats(cluster)["served_bytes"]  # with what replies to opens carried
+    assert sent <= 1.1 * files * size, sent / (files * size)

@@ -68,10 +68,25 @@ std::uint64_t block::claim(std::uint64_t want, std::uint32_t level)
 
 void block::at_storage(std::uint64_t pages, bool there)
 {
+	redirected_.fetch_and(~pages, std::memory_order_seq_cst);
 	if (there)
 		at_storage_.fetch_or(pages, std::memory_order_seq_cst);
 	else
 		at_storage_.fetch_and(~pages, std::memory_order_seq_cst);
+}
+
+void block::redirected(std::uint64_t pages, std::uint32_t level)
+{
+	at_storage(pages, false);
+	std::uint32_t known = redirected_level_.load(std::memory_order_relaxed);
+	while (known < level &&
+	       !redirected_level_.compare_exchange_weak(known, level, std::memory_order_seq_cst))
+		;
+	redirected_.fetch_or(pages, std::memory_order_seq_cst); // after the level
+	// Serves that wait with a smaller level give up.
+	if (watched_.load(std::memory_order_seq_cst) &&
+	    watched_.exchange(false, std::memory_order_seq_cst))
+		owner_.settled();
 }
 
 std::uint64_t block::awaitable(std::uint32_t level) const
@@ -81,12 +96,18 @@ std::uint64_t block::awaitable(std::uint32_t level) const
 		return 0;
 	if (level > level_.load(std::memory_order_seq_cst))
 		return loading;
-	return loading & at_storage_.load(std::memory_order_seq_cst);
+	std::uint64_t low = at_storage_.load(std::memory_order_seq_cst);
+	const std::uint64_t told = redirected_.load(std::memory_order_seq_cst); // before the level
+	if (level > redirected_level_.load(std::memory_order_seq_cst))
+		low |= told;
+	return loading & low;
 }
 
 void block::settle(std::uint64_t pages)
 {
-	if ((at_storage_.load(std::memory_order_relaxed) & pages) != 0)
+	const std::uint64_t low = at_storage_.load(std::memory_order_relaxed) |
+				  redirected_.load(std::memory_order_relaxed);
+	if ((low & pages) != 0)
 		at_storage(pages, false);
 	loading_.fetch_and(~pages, std::memory_order_seq_cst);
 	epoch_.fetch_add(1, std::memory_order_seq_cst);

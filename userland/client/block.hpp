@@ -119,6 +119,8 @@ public:
 	std::uint64_t claim(std::uint64_t want, std::uint32_t level = COOP_LEVEL_NO_ROLE);
 	// The owner asks storage for them, or no longer does.
 	void at_storage(std::uint64_t pages, bool there);
+	// Storage has named nodes for them: they are loaded from these, with this level.
+	void redirected(std::uint64_t pages, std::uint32_t level);
 	// Those being loaded for which a load of this level may wait.
 	std::uint64_t awaitable(std::uint32_t level) const;
 	// The store's watcher is called once, after pages have stopped loading. A caller that looks
@@ -201,7 +203,9 @@ private:
 	const std::uint64_t offset_;
 	std::atomic<std::uint64_t> valid_{0}, loading_{0};
 	std::atomic<std::uint64_t> fresh_peer_{0}, fresh_storage_{0};
-	std::atomic<std::uint64_t> at_storage_{0}; // of those loading
+	std::atomic<std::uint64_t> at_storage_{0};       // of those loading
+	std::atomic<std::uint64_t> redirected_{0};       // of those loading
+	std::atomic<std::uint32_t> redirected_level_{0}; // the greatest so far
 	std::atomic<std::uint64_t> elsewhere_{0};
 	std::atomic<std::uint32_t> holder_{COOP_NONE};
 	std::atomic<std::uint8_t> chances_{max_chances};

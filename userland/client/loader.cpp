@@ -92,8 +92,7 @@ void loader::settled(const job &j, std::uint64_t pages)
 std::shared_ptr<loader::job> loader::load(const content &c, std::vector<claimed> what,
 					  bool ask_peers)
 {
-	auto j = std::make_shared<job>(c, fetcher_ != nullptr && membership_ != nullptr &&
-						  membership_->place(c.key, 0).member);
+	auto j = std::make_shared<job>(c, in_company(c));
 	for (const claimed &part : what)
 		under_way_.fetch_add(static_cast<std::uint64_t>(std::popcount(part.pages)));
 	if (fetcher_ == nullptr || !ask_peers)
@@ -101,6 +100,14 @@ std::shared_ptr<loader::job> loader::load(const content &c, std::vector<claimed>
 	else
 		load(j, c, std::move(what), {});
 	return j;
+}
+
+// Others have the file open, or had it: storage is asked for one unit at a time, because it names
+// nodes for a request as a whole. A lone reader of a large file asks for as much as it can.
+bool loader::in_company(const content &c) const
+{
+	return !c.openers.empty() ||
+	       (membership_ != nullptr && membership_->place(c.key, 0).member);
 }
 
 void loader::load(const std::shared_ptr<job> &j, const content &c, std::vector<claimed> what,
@@ -152,19 +159,19 @@ void loader::fetched(const std::shared_ptr<job> &j, claimed &asked, const fetch_
 
 // Storage has sent the bytes to these nodes before, and has sent none now.
 void loader::redirected(const std::shared_ptr<job> &j, request &r,
-			const std::vector<std::uint32_t> &holders)
+			const storage::read_result &result)
 {
 	fetch_sources from;
-	std::copy_n(holders.begin(), std::min(holders.size(), std::size(from.parents)),
-		    from.parents);
-	from.level = COOP_LEVEL_REDIRECTED;
+	std::copy_n(result.holders.begin(),
+		    std::min(result.holders.size(), std::size(from.parents)), from.parents);
+	from.level = result.level;
 	from.relay = true; // peers may wait for it
 	from.budget_us = wait_us_;
 	std::vector<claimed> rest;
 	for (claimed &part : r.parts) {
-		// No longer at storage: from here on no load of a small level waits for this one. A
-		// serve that waits already may stay: this load waits only for one at storage.
-		part.pin->at_storage(part.pages, false);
+		// Before it asks: only loads of greater levels wait for this one from here on. A
+		// serve that waits with another one ends when it is looked at again.
+		part.pin->redirected(part.pages, result.level);
 		redirected_pages_.fetch_add(static_cast<std::uint64_t>(std::popcount(part.pages)),
 					    std::memory_order_relaxed);
 		if (const std::uint64_t refused = ask(j, part, from, true); refused != 0)
@@ -210,7 +217,9 @@ void loader::relay(const wanted_pages &w)
 {
 	const std::shared_ptr<const content> c =
 		membership_ != nullptr ? membership_->open_content(w.key) : nullptr;
-	if (!c || w.level <= COOP_LEVEL_REDIRECTED + 1 || fetcher_ == nullptr ||
+	// The level of the load must be above those of loads that storage redirects: it may become
+	// one.
+	if (!c || w.level <= COOP_LEVEL_ROOT || fetcher_ == nullptr ||
 	    relaying_.load(std::memory_order_relaxed) >= relays_most)
 		return;
 	block_ref pin = store_.get(w.key, w.block, c->size);
@@ -234,8 +243,7 @@ void loader::relay(const wanted_pages &w)
 	relaying_.fetch_add(n, std::memory_order_relaxed);
 	std::vector<claimed> what;
 	what.push_back({std::move(pin), pages, most.level});
-	load(std::make_shared<job>(*c, membership_->place(c->key, 0).member, true), *c,
-	     std::move(what), most);
+	load(std::make_shared<job>(*c, in_company(*c), true), *c, std::move(what), most);
 }
 
 void loader::take(const offered_pages &o)
@@ -293,7 +301,7 @@ void loader::from_storage(const std::shared_ptr<job> &j, std::vector<claimed> wh
 				const std::uint64_t at = (part.pin->index() * 64 + piece.first)
 							 << shift;
 				// Storage names nodes for a request as a whole.
-				const bool other = j->member && r &&
+				const bool other = j->by_unit && r &&
 						   r->parts.back().pin.get() != part.pin.get();
 				if (r && (r->offset + r->length != at || other ||
 					  r->length + page_bytes > max_storage_read)) {
@@ -334,11 +342,11 @@ void loader::send(const std::shared_ptr<job> &j, std::shared_ptr<request> r)
 	const bool insist = r->insist;
 	auto done = [this, j, r = std::move(r)](const storage::read_result &result) {
 		if (result.err == 0 && !result.holders.empty())
-			redirected(j, *r, result.holders);
+			redirected(j, *r, result);
 		else
 			finish(j, *r, result);
 	};
-	if (j->member)
+	if (fetcher_ != nullptr && membership_ != nullptr)
 		storage_.read_shared(j->fh, j->open_id, offset, std::move(dest), j->key.version,
 				     insist, std::move(done));
 	else

@@ -95,8 +95,8 @@ private:
 			  bool redirected);
 	void fetched(const std::shared_ptr<job> &, claimed &, const fetch_outcome &,
 		     bool redirected);
-	void redirected(const std::shared_ptr<job> &, request &,
-			const std::vector<std::uint32_t> &holders);
+	void redirected(const std::shared_ptr<job> &, request &, const storage::read_result &);
+	bool in_company(const content &) const;
 	// insist: it shall not name nodes.
 	void from_storage(const std::shared_ptr<job> &, std::vector<claimed> what,
 			  bool insist = false);
@@ -118,12 +118,12 @@ private:
 class loader::job
 {
 public:
-	job(const content &c, bool member, bool relay = false) :
+	job(const content &c, bool by_unit, bool relay = false) :
 		key(c.key),
 		size(c.size),
 		fh(c.fh),
 		open_id(c.open_id),
-		member(member),
+		by_unit(by_unit),
 		relay(relay)
 	{
 	}
@@ -139,8 +139,8 @@ public:
 	const std::uint64_t size;
 	const handle fh;
 	const std::uint64_t open_id;
-	const bool member; // of the file's forest: storage may name nodes
-	const bool relay;  // for a peer that waits
+	const bool by_unit; // asks storage for one unit at a time
+	const bool relay;   // for a peer that waits
 
 private:
 	std::atomic<int> error_{0};

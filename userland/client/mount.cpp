@@ -144,7 +144,7 @@ void mount::start(inode_events events)
 	if (!pages_->keeps_memory())
 		keeper_ = std::make_unique<memory_keeper>(*pages_);
 	reader_ = reader::create({o.readahead, o.ra_async, o.wait_timeout_ms}, *pages_, node_.get(),
-				 *storage_, &membership_);
+				 *storage_, o.tree ? &membership_ : nullptr);
 	{
 		const std::lock_guard lock(relay_mutex_);
 		reader_for_peers_ = reader_.get();

@@ -236,6 +236,7 @@ public:
 		std::uint64_t size;    // of the file
 		// Of a shared read: not empty: nodes that were sent these bytes; none were read.
 		std::vector<std::uint32_t> holders{};
+		std::uint32_t level = COOP_LEVEL_REDIRECTED; // of the load that asks these
 	};
 	// Asynchronous: done runs on the connection's thread, when the bytes are in dest. version
 	// != 0: fail with -ESTALE if the file has another version.

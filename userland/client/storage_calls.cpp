@@ -593,7 +593,7 @@ struct remote_storage::gather {
 	std::uint64_t open_id;
 	std::uint64_t version;
 	unsigned left;
-	std::uint32_t shared = 0; // flags of READ_SHARED; 0: a plain READ
+	std::uint32_t shared = 0; // flags of a read that may be redirected; 0: a plain READ
 	read_result result{};
 	std::function<void(const read_result &)> done;
 
@@ -650,7 +650,7 @@ void remote_storage::read_part(const std::shared_ptr<gather> &g, std::uint64_t o
 	ask.count = static_cast<u32>(length_of(dest));
 	ask.version = g->version;
 	ask.flags = g->shared;
-	auto c = link_.make(g->shared ? COOP_ST_READ_SHARED : COOP_ST_READ, ask);
+	auto c = link_.make(g->shared ? link_.shared_read() : std::uint16_t{COOP_ST_READ}, ask);
 	c->dest = std::move(dest);
 	c->done = [this, g, offset, call = c.get()](storage_link::outcome &o) {
 		if (o.err == -EOPNOTSUPP && g->shared) { // sent again to an older daemon
@@ -659,6 +659,8 @@ void remote_storage::read_part(const std::shared_ptr<gather> &g, std::uint64_t o
 		}
 		if (!o.err && o.body->n_nodes) {
 			g->result.holders.assign(o.body->nodes, o.body->nodes + o.body->n_nodes);
+			g->result.level = std::clamp<std::uint32_t>(
+				o.body->flags, COOP_LEVEL_REDIRECTED, COOP_LEVEL_ROOT - 1);
 			o.bytes = 0;
 		}
 		if (!o.err) {

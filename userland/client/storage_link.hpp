@@ -101,6 +101,12 @@ public:
 	// Send time of the latest call that has been answered.
 	clock::time_point heard() const { return clock::time_point(clock::duration(heard_)); }
 	const std::array<std::uint8_t, 16> &fabric_key() const { return fabric_key_; }
+	// The operation of a read that may be redirected.
+	std::uint16_t shared_read() const
+	{
+		return version_ >= coop_st_op_since(COOP_ST_READ_CHAINED) ? COOP_ST_READ_CHAINED
+									  : COOP_ST_READ_SHARED;
+	}
 	// Whether the daemon may answer a read with the names of other nodes.
 	bool redirects() const { return version_ >= COOP_ST_VERSION_ROLES; }
 	storage::traffic stats() const;

@@ -165,10 +165,10 @@ void audience_table::drop_locked(place &p)
 	remove_locked(a, p);
 	p.node = 0;
 	a.rates.remove(p.can.mbps);
-	if (!a.empty())
-		return sort_out_locked(a);
-	forget_locked(a);
-	audiences_.erase(it);
+	if (a.empty())
+		audiences_.erase(it);
+	else
+		sort_out_locked(a);
 }
 
 void audience_table::insert_locked(audience &a, place &p)
@@ -311,69 +311,6 @@ bool audience_table::flush()
 	}
 	awake_ = !stale_.empty();
 	return awake_;
-}
-
-bool audience_table::is_member_locked(const file_version &f, const unit_holder &h) const
-{
-	const auto i = places_.find(key_of(h.client, f.fid));
-	return i != places_.end() && i->second.node == h.node && i->second.file == f;
-}
-
-void audience_table::forget_locked(audience &a)
-{
-	if (!a.sent.size())
-		return;
-	units_ -= a.sent.size();
-	a.sent.clear();
-	noted_.erase(a.use);
-}
-
-void audience_table::note_locked(const file_version &f, const reading &r, const unit_holder &to)
-{
-	audience &a = audiences_[f];
-	if (r.whole.first >= r.whole.end)
-		return;
-	if (a.sent.size())
-		noted_.splice(noted_.end(), noted_, a.use);
-	else
-		a.use = noted_.insert(noted_.end(), &a);
-	units_ -= a.sent.size();
-	a.sent.sent(r.whole, to,
-		    [&](const unit_holder &h) { return !r.insists && is_member_locked(f, h); });
-	units_ += a.sent.size();
-	while (units_ > noted_max_)
-		forget_locked(*noted_.front());
-}
-
-bool audience_table::redirect(const audience_client &who, const file_version &f, const reading &r,
-			      std::vector<std::uint32_t> &nodes)
-{
-	std::lock_guard lock(mutex_);
-	nodes.clear();
-	const unit_holder self = {&who, who.role_node()};
-	if (!self.node || !is_member_locked(f, self))
-		return false;
-	const bool named = r.may_redirect && !r.insists &&
-			   audiences_[f].sent.holders(r.asked, [&](const unit_holder &h) {
-				   if (std::find(nodes.begin(), nodes.end(), h.node) != nodes.end())
-					   return true;
-				   if (h.node == self.node || nodes.size() == COOP_ST_HOLDERS_MAX ||
-				       !is_member_locked(f, h))
-					   return false;
-				   nodes.push_back(h.node);
-				   return true;
-			   });
-	if (named && !nodes.empty())
-		return true;
-	nodes.clear();
-	note_locked(f, r, self);
-	return false;
-}
-
-std::size_t audience_table::noted() const
-{
-	std::lock_guard lock(mutex_);
-	return units_;
 }
 
 std::size_t audience_table::leaves() const

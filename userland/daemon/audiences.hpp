@@ -13,9 +13,6 @@
 // A member learns its roles when it opens, and again when they change. A client that is alone is
 // told nothing.
 //
-// The table also notes which member was sent which units, and names it to the next one that reads
-// them. Only members are named, so a node is forgotten when it closes the file or leaves.
-//
 // Soft state: wrong or missing roles cost requests to peers, never data. A restarted
 // daemon learns the members from the opens that clients repeat.
 #pragma once
@@ -23,7 +20,6 @@
 #include <array>
 #include <atomic>
 #include <functional>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -35,14 +31,9 @@
 
 #include "rpc/storage/message.h"
 #include "userland/daemon/members.hpp"
-#include "userland/daemon/sent_units.hpp"
 
 namespace coop::daemon
 {
-
-// Units noted, of all file versions: 128 GiB of files. Beyond that, those of the version that has
-// not been read for longest are forgotten.
-constexpr std::size_t noted_units_max = 1u << 19;
 
 // Known rates from which on the share of slow members moves a little before it counts.
 constexpr std::uint32_t rates_steady = 16;
@@ -117,8 +108,6 @@ public:
 		place *place_ = nullptr;
 	};
 
-	explicit audience_table(std::size_t noted_max = noted_units_max) : noted_max_(noted_max) {}
-
 	// changed: called when roles wait to be pushed, with the table locked; flush() should be
 	// called soon. Empty: roles are told only to those who open.
 	void on_change(std::function<void()> changed);
@@ -133,19 +122,8 @@ public:
 	// them.
 	[[nodiscard]] bool flush();
 
-	// A read of the version by a client. asked: pages of which it wants a byte; whole: those
-	// that it wants all of. True: ask these nodes instead, which were sent the pages; never the
-	// client itself. False: it is now noted that the client is sent the pages.
-	struct reading {
-		page_range asked, whole;
-		bool may_redirect, insists; // insists: the nodes named before did not have them
-	};
-	[[nodiscard]] bool redirect(const audience_client &, const file_version &, const reading &,
-				    std::vector<std::uint32_t> &nodes);
-
 	std::size_t size() const;   // file versions with a member
 	std::size_t leaves() const; // of all file versions
-	std::size_t noted() const;  // units
 	std::atomic<std::uint64_t> pushed{0};
 
 private:
@@ -172,8 +150,6 @@ private:
 		}
 		bool lone() const { return members.size() + leaves.size() < 2; }
 		bool empty() const { return members.empty() && leaves.empty(); }
-		sent_units sent;
-		std::list<audience *>::iterator use; // in noted_, if any units were sent
 	};
 	using key = std::tuple<const audience_client *, std::uint64_t, std::uint64_t>;
 	static key key_of(const audience_client *, const coop_fid &);
@@ -189,21 +165,15 @@ private:
 	void mark_locked(audience &, std::uint32_t block);
 	void mark_lone_locked(audience &);
 	void mark_around_locked(audience &, std::uint32_t block);
-	bool is_member_locked(const file_version &, const unit_holder &) const;
-	void note_locked(const file_version &, const reading &, const unit_holder &);
-	void forget_locked(audience &);
 	void tell_locked(place &, audience_client *);
 	static coop_st_roles roles_of(const audience &, const place &);
 	void wake_locked();
 
-	const std::size_t noted_max_;
 	mutable std::mutex mutex_; // guards all below
 	std::function<void()> changed_;
 	bool awake_ = false; // changed_ was called, and flush() has not yet pushed all
 	std::map<key, place> places_;
 	std::unordered_map<file_version, audience, file_version_hash> audiences_;
-	std::list<audience *> noted_;       // with units that were sent; the longest unread first
-	std::size_t units_ = 0;             // of all of them
 	std::unordered_set<place *> stale_; // members whose roles may have changed
 };
 

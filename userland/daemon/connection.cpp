@@ -449,11 +449,14 @@ void connection::enroll(const request &r)
 			if (!node) {
 				out.status = EUSERS;
 			} else {
+				if (shake_.version >= COOP_ST_VERSION_ROLES)
+					server_.files().holders.joined(node, can.forwards);
 				session_->is_node(epoch_, node, can);
 				server_.files().audiences.moved(*session_);
 				if (const std::uint32_t before = node_.exchange(node)) {
 					server_.members().leave(before);
 					server_.files().openers.left(before);
+					server_.files().holders.left(before);
 				}
 				spdlog::debug("{}: node {} has joined", peer_, node);
 			}
@@ -475,6 +478,7 @@ void connection::leave_fabric()
 	server_.files().audiences.moved(*session_);
 	server_.members().leave(node);
 	server_.files().openers.left(node);
+	server_.files().holders.left(node);
 	spdlog::debug("{}: node {} has left", peer_, node);
 }
 

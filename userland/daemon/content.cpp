@@ -250,6 +250,7 @@ int service::opened(session &s, inode_ref n, call r, std::uint32_t want_inline,
 	if (!whole || !same)
 		out.data.clear(); // it changed in between; the client will READ
 	stats.inline_bytes.fetch_add(out.data.size(), std::memory_order_relaxed);
+	note_inline(s, *n, version, out);
 	if (lease && !same)
 		lease.withdraw();
 	tell_offer(lease, *n, out.body.attr);
@@ -466,26 +467,43 @@ std::uint64_t service_stats::egress_saved_bytes() const
 bool service::redirected(session &s, const inode &n, call r, std::uint32_t count, reply &out)
 {
 	const std::uint64_t offset = r.body.offset, end = offset + count, size = out.body.size;
-	// A read of any version is not one that a tree is for.
-	if (!s.role_node() || !r.body.version || !count || size < COOP_FOREST_UNIT)
+	const std::uint32_t node = s.role_node();
+	// Other nodes have only bytes whose version is proved.
+	if (!node || !r.body.version || r.body.version & provisional_bit || !count)
 		return false;
 	const std::uint64_t all = (end + page_bytes - 1) / page_bytes;
 	const bool insists = r.body.flags & COOP_ST_READ_INSIST;
-	const audience_table::reading reading = {
+	const holder_table::reading reading = {
 		{offset / page_bytes, all},
 		{(offset + page_bytes - 1) / page_bytes, end == size ? all : end / page_bytes},
 		(r.body.flags & COOP_ST_READ_MAY_REDIRECT) != 0,
-		insists};
+		insists,
+		r.head.op == COOP_ST_READ_CHAINED};
 	if (insists)
 		stats.insisted_bytes.fetch_add(count, std::memory_order_relaxed);
-	std::vector<std::uint32_t> nodes;
-	if (!audiences.redirect(s, {n.fid, r.body.version}, reading, nodes))
+	holder_table::answer named;
+	if (!holders.redirect(node, {n.fid, r.body.version}, reading, named))
 		return false;
-	out.body.n_nodes = static_cast<u32>(nodes.size());
-	std::copy(nodes.begin(), nodes.end(), out.body.nodes);
+	out.body.n_nodes = static_cast<u32>(named.nodes.size());
+	std::copy(named.nodes.begin(), named.nodes.end(), out.body.nodes);
+	out.body.flags = named.level;
 	stats.redirected.fetch_add(1, std::memory_order_relaxed);
 	stats.redirected_bytes.fetch_add(count, std::memory_order_relaxed);
 	return true;
+}
+
+// The bytes that OPEN's reply carries are sent, too.
+void service::note_inline(session &s, const inode &n, std::uint64_t version, const reply &out)
+{
+	const std::uint64_t size = out.data.size();
+	if (!s.role_node() || !size || version & provisional_bit)
+		return;
+	const bool all = size == out.body.attr.size;
+	holder_table::answer none;
+	const page_range pages = {0,
+				  all ? (size + page_bytes - 1) / page_bytes : size / page_bytes};
+	(void)holders.redirect(s.role_node(), {n.fid, version}, {pages, pages, false, false, false},
+			       none);
 }
 
 int service::read(const exported &, session &s, call r, reply &out)

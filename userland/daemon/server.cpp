@@ -394,7 +394,8 @@ std::string server::stats_text() const
 	line("audiences", service_->audiences.size());
 	line("leaves", service_->audiences.leaves());
 	line("roles_pushed", service_->audiences.pushed);
-	line("noted_units", service_->audiences.noted());
+	line("noted_holders", service_->holders.noted());
+	line("noted_versions", service_->holders.versions());
 	line("redirected", s.redirected);
 	line("egress_saved_bytes", s.egress_saved_bytes());
 	line("locks", service_->locks.held());

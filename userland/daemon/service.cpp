@@ -135,6 +135,7 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	t[COOP_ST_CLOSE] = &service::close;
 	t[COOP_ST_READ] = &service::read;
 	t[COOP_ST_READ_SHARED] = &service::read;
+	t[COOP_ST_READ_CHAINED] = &service::read;
 	t[COOP_ST_CHECK] = &service::check;
 	t[COOP_ST_WRITE] = &service::write;
 	t[COOP_ST_COMMIT] = &service::commit;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "userland/daemon/audiences.hpp"
+#include "userland/daemon/holders.hpp"
 #include "userland/daemon/leases.hpp"
 #include "userland/daemon/listings.hpp"
 #include "userland/daemon/lock_recovery.hpp"
@@ -75,6 +76,7 @@ public:
 	service_stats stats;
 	opener_table openers;
 	audience_table audiences;
+	holder_table holders;
 	inode_table inodes;
 	stability stable;
 	lock_table locks;
@@ -97,6 +99,7 @@ private:
 	int read(const exported &, session &, call, reply &);
 	// True: the reply names nodes instead of the count bytes that it would have.
 	bool redirected(session &, const inode &, call, std::uint32_t count, reply &);
+	void note_inline(session &, const inode &, std::uint64_t version, const reply &);
 	int check(const exported &, session &, call, reply &);
 	int write(const exported &, session &, call, reply &);
 	int commit(const exported &, session &, call, reply &);

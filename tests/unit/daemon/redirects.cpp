@@ -4,14 +4,15 @@
 #include "members_rig.hpp"
 
 #include <condition_variable>
+#include <functional>
+#include <map>
 #include <random>
 
-#include "userland/daemon/audiences.hpp"
+#include "userland/daemon/holders.hpp"
 
 using namespace rig;
-using coop::daemon::audience_client;
-using coop::daemon::audience_table;
 using coop::daemon::file_version;
+using coop::daemon::holder_table;
 using coop::daemon::page_range;
 
 namespace
@@ -20,57 +21,52 @@ namespace
 constexpr std::uint64_t unit = COOP_FOREST_UNIT_PAGES;
 using nodes = std::vector<std::uint32_t>;
 
-struct node final : audience_client {
-	explicit node(std::uint32_t id) : id(id) {}
-	std::uint32_t id;
-	std::uint32_t role_node() const override { return id; }
-	bool push(std::uint16_t, const coop_st_body &) override { return true; }
-};
-
-// Members 10, 11, ... of one version of a file.
+// Nodes 10, 11, ... read one version of a file.
 class shared_units : public testing::Test
 {
 protected:
 	static constexpr file_version f = {{1, 2}, 3};
 
-	void join(std::uint32_t n, const file_version &file = f)
+	void join(std::uint32_t n)
 	{
-		while (n--) {
-			const auto id = static_cast<std::uint32_t>(10 + all_.size());
-			all_.push_back(std::make_shared<node>(id));
-			seats_.push_back(table_.join(all_.back(), file));
-		}
+		while (n--)
+			table_.joined(10 + count_++, true);
 	}
-	// The nodes that are named to member i; none: it is sent the bytes.
-	nodes ask(std::size_t i, page_range pages, const file_version &file = f,
-		  bool may_redirect = true, bool insists = false)
+	// The nodes that are named to node 10 + i; none: it is sent the bytes.
+	nodes ask(std::uint32_t i, page_range pages, const file_version &file = f,
+		  bool may_redirect = true, bool insists = false, bool chained = false)
 	{
-		nodes out;
-		const bool named =
-			table_.redirect(*all_[i], file, {pages, pages, may_redirect, insists}, out);
-		EXPECT_EQ(named, !out.empty());
-		return out;
+		holder_table::answer out;
+		const bool named = table_.redirect(
+			10 + i, file, {pages, pages, may_redirect, insists, chained}, out);
+		EXPECT_EQ(named, !out.nodes.empty());
+		level_ = out.level;
+		return out.nodes;
 	}
-	nodes insist(std::size_t i, page_range pages) { return ask(i, pages, f, true, true); }
+	nodes insist(std::uint32_t i, page_range pages) { return ask(i, pages, f, true, true); }
+	nodes chained(std::uint32_t i, page_range pages = {0, unit})
+	{
+		return ask(i, pages, f, true, false, true);
+	}
 
-	audience_table table_{unit * 4};
-	std::vector<std::shared_ptr<node>> all_;
-	std::vector<audience_table::seat> seats_;
+	holder_table table_{unit * 4, 8};
+	std::uint32_t count_ = 0, level_ = 0;
 };
 
 } // namespace
 
-TEST_F(shared_units, the_next_member_is_told_of_the_one_that_was_sent_the_pages)
+TEST_F(shared_units, the_next_node_is_told_of_the_one_that_was_sent_the_pages)
 {
 	join(3);
 	EXPECT_EQ(ask(0, {0, unit}), nodes{});
 	EXPECT_EQ(ask(1, {0, unit}), nodes{10});
+	EXPECT_EQ(level_, COOP_LEVEL_REDIRECTED + 0u);
 	EXPECT_EQ(ask(2, {3, 4}), nodes{10});
 	EXPECT_EQ(ask(0, {0, unit}), nodes{}) << "never of itself";
 	EXPECT_EQ(ask(1, {unit, 2 * unit}), nodes{}) << "another unit";
 	EXPECT_EQ(ask(2, {0, 2 * unit}), (nodes{10, 11}));
-	EXPECT_EQ(ask(2, {0, 3 * unit}), nodes{}) << "a unit that no member was sent";
-	EXPECT_EQ(ask(1, {0, unit}), nodes{10}) << "still noted, as 12 was sent the same";
+	EXPECT_EQ(ask(2, {0, 3 * unit}), nodes{}) << "a unit that no node was sent";
+	EXPECT_EQ(ask(1, {0, unit}), nodes{12}) << "it was sent the same, and named less often";
 }
 
 TEST_F(shared_units, who_insists_is_sent_the_bytes_and_named_from_then_on)
@@ -108,38 +104,44 @@ TEST_F(shared_units, parts_of_units_are_known_apart)
 TEST_F(shared_units, pages_that_are_not_sent_whole_are_not_noted)
 {
 	join(2);
-	nodes out;
-	EXPECT_FALSE(table_.redirect(*all_[0], f, {{3, 5}, {4, 4}, true, false}, out));
+	holder_table::answer out;
+	EXPECT_FALSE(table_.redirect(10, f, {{3, 5}, {4, 4}, true, false, false}, out));
 	EXPECT_EQ(table_.noted(), 0u);
-	EXPECT_FALSE(table_.redirect(*all_[0], f, {{3, 6}, {4, 5}, true, false}, out));
+	EXPECT_FALSE(table_.redirect(10, f, {{3, 6}, {4, 5}, true, false, false}, out));
 	EXPECT_EQ(ask(1, {3, 6}), nodes{});
-	EXPECT_EQ(table_.noted(), 1u);
+	EXPECT_EQ(table_.noted(), 2u);
 }
 
 TEST_F(shared_units, a_reply_names_four_nodes_at_most)
 {
 	join(6);
-	for (std::uint64_t u = 0; u < 5; u++)
+	for (std::uint32_t u = 0; u < 5; u++)
 		EXPECT_EQ(ask(u, {u * unit, (u + 1) * unit}), nodes{});
 	EXPECT_EQ(ask(5, {0, 4 * unit}), (nodes{10, 11, 12, 13}));
 	EXPECT_EQ(ask(5, {0, 5 * unit}), nodes{});
 }
 
-TEST_F(shared_units, only_members_are_named)
+TEST_F(shared_units, only_registered_nodes_are_named)
 {
 	join(3);
 	EXPECT_EQ(ask(0, {0, unit}), nodes{});
-	seats_[0] = {};
-	EXPECT_EQ(ask(1, {0, unit}), nodes{}) << "10 has closed the file";
+	table_.left(10);
+	EXPECT_EQ(ask(1, {0, unit}), nodes{});
 	EXPECT_EQ(ask(2, {0, unit}), nodes{11});
-	all_[1]->id = 0;
-	table_.moved(*all_[1]);
-	EXPECT_EQ(ask(2, {0, unit}), nodes{}) << "11 has left the fabric";
-	all_[1]->id = 55;
-	table_.moved(*all_[1]);
-	EXPECT_EQ(ask(1, {0, unit}), nodes{12});
-	EXPECT_EQ(ask(0, {0, unit}), nodes{}) << "who is no member is sent the bytes";
-	EXPECT_EQ(ask(1, {0, unit}), nodes{12}) << "and not named";
+	EXPECT_EQ(ask(0, {0, unit}), nodes{}) << "who is no node is sent the bytes";
+	EXPECT_EQ(ask(2, {0, unit}), nodes{11}) << "and not named";
+	EXPECT_EQ(table_.noted(), 1u);
+}
+
+TEST_F(shared_units, who_does_not_forward_is_named_last)
+{
+	table_.joined(10, false);
+	table_.joined(11, true);
+	table_.joined(12, true);
+	EXPECT_EQ(ask(0, {0, unit}), nodes{});
+	EXPECT_EQ(ask(1, {0, unit}), nodes{10}) << "there is no other";
+	EXPECT_EQ(ask(1, {0, unit}, f, false), nodes{});
+	EXPECT_EQ(ask(2, {0, unit}), nodes{11});
 }
 
 TEST_F(shared_units, versions_are_known_apart)
@@ -147,20 +149,16 @@ TEST_F(shared_units, versions_are_known_apart)
 	join(2);
 	const file_version next = {f.fid, 4};
 	EXPECT_EQ(ask(0, {0, unit}), nodes{});
-	seats_.push_back(table_.join(all_[1], next));
 	EXPECT_EQ(ask(1, {0, unit}, next), nodes{});
-	EXPECT_EQ(ask(1, {0, unit}), nodes{}) << "no member of this version any more";
-	seats_.push_back(table_.join(all_[0], next));
 	EXPECT_EQ(ask(0, {0, unit}, next), nodes{11});
+	EXPECT_EQ(ask(1, {0, unit}), nodes{10});
 }
 
 TEST_F(shared_units, the_version_that_was_not_read_for_longest_is_forgotten)
 {
 	join(2);
 	const file_version other = {{1, 9}, 3};
-	for (const auto &c : {all_[0], all_[1]})
-		seats_.push_back(table_.join(c, other));
-	const std::uint64_t most = unit * 4; // units that this table notes
+	const std::uint64_t most = unit * 4; // holders that this table notes
 	EXPECT_EQ(ask(0, {0, 2 * unit}), nodes{});
 	for (std::uint64_t u = 0; u < most - 2; u++)
 		EXPECT_EQ(ask(0, {u * unit, (u + 1) * unit}, other), nodes{});
@@ -170,40 +168,104 @@ TEST_F(shared_units, the_version_that_was_not_read_for_longest_is_forgotten)
 	EXPECT_EQ(table_.noted(), most - 1) << "all units of the first version, together";
 	EXPECT_EQ(ask(1, {0, unit}, other), nodes{10});
 	EXPECT_EQ(ask(1, {0, unit}), nodes{});
-	seats_.clear();
-	EXPECT_EQ(table_.noted(), 0u);
-	EXPECT_EQ(table_.size(), 0u);
+	for (std::uint64_t v = 100; v < 120; v++)
+		EXPECT_EQ(ask(1, {0, 1}, {{1, v}, 3}), nodes{});
+	EXPECT_EQ(table_.versions(), 8u);
+	EXPECT_EQ(table_.noted(), 8u);
 }
 
-TEST_F(shared_units, what_is_named_was_sent_before)
+TEST_F(shared_units, in_a_chain_those_that_are_about_to_have_the_bytes_are_named_too)
+{
+	join(200);
+	EXPECT_EQ(chained(0), nodes{});
+	EXPECT_EQ(chained(1), nodes{10});
+	EXPECT_EQ(level_, 2u);
+	std::map<std::uint32_t, std::uint32_t> level{{10, 0}, {11, 2}}, first;
+	for (std::uint32_t i = 2; i < 200; i++) {
+		const nodes named = chained(i);
+		ASSERT_EQ(named.size(), 2u);
+		ASSERT_LT(level_, COOP_LEVEL_ROOT + 0u);
+		for (std::uint32_t n : named) {
+			ASSERT_TRUE(level.contains(n));
+			ASSERT_LT(level[n], level_) << "it would wait for one that waits for it";
+		}
+		level[10 + i] = level_;
+		first[named[0]]++;
+	}
+	EXPECT_GT(first.size(), 16u) << "few nodes serve all others";
+	EXPECT_LE(table_.noted(), 16u);
+	EXPECT_EQ(ask(1, {0, unit}).size(), 0u) << "who cannot wait for any is sent the bytes: "
+						   "10 may be noted no more";
+}
+
+TEST_F(shared_units, a_holder_that_asks_again_is_told_only_of_those_nearer_to_storage)
+{
+	join(8);
+	EXPECT_EQ(chained(0), nodes{});
+	EXPECT_EQ(chained(1), nodes{10});
+	EXPECT_EQ(chained(2), (nodes{10, 11}));
+	EXPECT_EQ(level_, 3u);
+	EXPECT_EQ(chained(1), nodes{10}) << "12 may wait for it";
+	EXPECT_EQ(chained(0), nodes{}) << "all may wait for it";
+	table_.left(10);
+	EXPECT_EQ(chained(1), nodes{});
+	EXPECT_EQ(chained(3)[0], 11u);
+}
+
+TEST_F(shared_units, no_chain_of_named_nodes_leads_back)
+{
+	std::mt19937 dice(5);
+	join(16); // all are noted
+	// What each node was told last, until it was sent the bytes.
+	std::map<std::uint32_t, nodes> waits;
+	for (unsigned i = 0; i < 20000; i++) {
+		const std::uint32_t who = dice() % 16;
+		const bool insists = dice() % 10 == 0;
+		nodes named = ask(who, {0, unit}, f, true, insists, true);
+		waits[10 + who] = std::move(named);
+		std::map<std::uint32_t, int> state;
+		std::function<bool(std::uint32_t)> circle = [&](std::uint32_t n) {
+			if (state[n])
+				return state[n] == 1;
+			state[n] = 1;
+			for (std::uint32_t next : waits[n])
+				if (circle(next))
+					return true;
+			state[n] = 2;
+			return false;
+		};
+		ASSERT_FALSE(circle(10 + who)) << i;
+	}
+}
+
+TEST_F(shared_units, what_is_named_was_sent_or_named_before)
 {
 	std::mt19937 dice(3);
 	constexpr std::uint64_t pages = 6 * unit;
 	join(5);
-	// By page: the members that were sent it since they joined.
+	// By page: the nodes that were sent it, or told of one that was.
 	std::vector<std::vector<bool>> sent(pages, std::vector<bool>(5));
 	unsigned named = 0;
+	std::uint64_t missing = 0, all = 0;
 	for (unsigned i = 0; i < 20000; i++) {
-		const std::size_t who = dice() % 5;
-		if (dice() % 200 == 0) {
-			seats_[who] = {};
-			seats_[who] = table_.join(all_[who], f);
-		}
+		const std::uint32_t who = dice() % 5;
 		const std::uint64_t first = dice() % pages;
 		const page_range r = {first, std::min(pages, first + 1 + dice() % (2 * unit))};
-		const nodes out = ask(who, r, f, dice() % 4, dice() % 8 == 0);
+		const nodes out = ask(who, r, f, dice() % 4, dice() % 8 == 0, dice() % 2);
 		for (std::uint64_t p = r.first; p < r.end; p++) {
-			if (out.empty())
-				sent[p][who] = true;
 			bool found = out.empty();
 			for (std::uint32_t n : out)
 				found |= sent[p][n - 10];
-			ASSERT_TRUE(found) << "page " << p;
+			ASSERT_TRUE(found || p != r.first) << "page " << p;
+			missing += !found;
+			sent[p][who] = true;
 		}
 		ASSERT_EQ(std::count(out.begin(), out.end(), who + 10), 0);
 		named += !out.empty();
+		all += out.empty() ? 0 : r.end - r.first;
 	}
 	EXPECT_GT(named, 1000u);
+	EXPECT_LT(2 * missing, all) << "at least half of each part was sent before";
 }
 
 // ---- a daemon and its clients ------------------------------------------------
@@ -325,7 +387,7 @@ TEST_F(daemon_redirects, a_plain_read_is_never_redirected)
 	EXPECT_EQ(stat("redirected"), 0u);
 }
 
-TEST_F(daemon_redirects, who_closes_the_file_or_leaves_is_not_named)
+TEST_F(daemon_redirects, who_has_closed_the_file_is_named_until_it_leaves)
 {
 	serve();
 	auto a = come(1), b = come(2), c = come(3);
@@ -333,10 +395,27 @@ TEST_F(daemon_redirects, who_closes_the_file_or_leaves_is_not_named)
 	write_result w{};
 	read(*a, oa, 0, unit_bytes);
 	ASSERT_EQ(a->link->close(file_.fh, oa.open_id, w), 0);
-	EXPECT_EQ(read(*b, ob, 0, unit_bytes).bytes, unit_bytes);
+	EXPECT_EQ(read(*b, ob, 0, unit_bytes).holders, nodes{a->node});
+	a->link.reset();
+	EXPECT_TRUE(eventually([&] { return read(*b, ob, 0, unit_bytes, true).bytes != 0; }));
 	EXPECT_EQ(read(*c, oc, 0, unit_bytes).holders, nodes{b->node});
 	b->link.reset();
 	EXPECT_TRUE(eventually([&] { return read(*c, oc, 0, unit_bytes).bytes == unit_bytes; }));
+}
+
+TEST_F(daemon_redirects, a_small_file_is_redirected_too_after_its_first_bytes_came_with_the_open)
+{
+	serve("small", 5000);
+	auto a = come(1), b = come(2);
+	open_result oa{};
+	ASSERT_EQ(a->link->open(me(), file_.fh, O_RDONLY, 65536, oa), 0);
+	ASSERT_EQ(oa.inline_data.size(), 5000u);
+	const open_result ob = open_by(*b, file_);
+	const answer r = read(*b, ob, 0, 8192);
+	EXPECT_EQ(r.err, 0);
+	EXPECT_EQ(r.holders, nodes{a->node});
+	EXPECT_EQ(r.level, COOP_LEVEL_REDIRECTED + 0u);
+	EXPECT_EQ(read(*b, ob, 0, 8192, true).text, std::string(5000, 'x'));
 }
 
 TEST_F(daemon_redirects, a_changed_file_is_stale_and_not_redirected)
@@ -369,7 +448,7 @@ TEST_F(daemon_redirects, readers_that_start_together_cost_storage_one_copy)
 				const answer r =
 					read(*all[n], opens[n], u * unit_bytes, unit_bytes);
 				EXPECT_EQ(r.err, 0);
-				EXPECT_EQ(r.bytes == 0, r.holders.size() == 1);
+				EXPECT_EQ(r.bytes == 0, !r.holders.empty());
 				(r.bytes ? sent : named)++;
 			}
 		});
@@ -405,7 +484,7 @@ TEST_F(daemon_redirects, a_file_opened_under_a_lease_is_read_after_its_open)
 	ASSERT_EQ(leasing->open(me(), e.fh, O_RDONLY, 0, second), 0);
 	EXPECT_EQ(leasing->leases().opens, 1u) << "the second open was not answered by the lease";
 	EXPECT_EQ(shared(*leasing, e, second.open_id, 0, 3, e.attr.version).text, "xxx");
-	EXPECT_EQ(calls(COOP_ST_READ_SHARED), 1u);
+	EXPECT_EQ(calls(COOP_ST_READ_CHAINED), 1u);
 }
 
 TEST_F(daemon_redirects, a_read_that_meets_an_older_daemon_is_sent_again_plainly)
@@ -422,7 +501,7 @@ TEST_F(daemon_redirects, a_read_that_meets_an_older_daemon_is_sent_again_plainly
 	reading.join();
 	EXPECT_EQ(r.err, 0);
 	EXPECT_EQ(r.text, "xxxx");
-	EXPECT_EQ(calls(COOP_ST_READ_SHARED), 0u);
+	EXPECT_EQ(calls(COOP_ST_READ_CHAINED), 0u);
 	EXPECT_EQ(calls(COOP_ST_READ), 1u);
 }
 
