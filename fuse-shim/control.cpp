@@ -192,10 +192,11 @@ std::string control::render(fuse_ino_t ino) const
 	case ibaddr:
 		return client::ibaddr_text(mount_.node());
 	case peers:
-		return client::peers_text(mount_.node());
+		return client::peers_text(mount_.node(), mount_.membership());
 	case stats:
 		return client::stats_text(mount_.reader(), mount_.node(), mount_.pages(),
-					  mount_.storage(), mount_.files().written_again());
+					  mount_.storage(), mount_.membership(),
+					  mount_.files().written_again());
 	case requests:
 		return client::requests_text(mount_.node(), mount_.storage());
 	case options:

@@ -96,6 +96,19 @@ void coop_forest_leaf_role(u32 n, u32 leaf, u32 colour, struct coop_role *out)
 	out->level = COOP_LEVEL_ROOT + LEVELS_PER_DEPTH * depth_of(b) + COOP_PART_LEAF;
 }
 
+u32 coop_forest_children(u32 n, u32 index, u32 colour)
+{
+	const u32 b = index / BLOCK;
+	u32 i, sum;
+
+	if (index != carrier(n, b, colour))
+		return 0;
+	sum = members_of(n, b) - 1;
+	for (i = 1; i <= COOP_FOREST_ARITY; i++)
+		sum += (COOP_FOREST_ARITY * b + i) * BLOCK < n;
+	return sum;
+}
+
 enum coop_forest_part coop_forest_part_of(u32 level)
 {
 	return (enum coop_forest_part)((level - COOP_LEVEL_ROOT) % LEVELS_PER_DEPTH);

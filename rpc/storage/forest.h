@@ -48,7 +48,8 @@ extern "C" {
 enum coop_forest_level {
 	COOP_LEVEL_SENDING = 0,    /* storage is sending the bytes; in a request: do not wait */
 	COOP_LEVEL_STORAGE = 1,    /* storage was asked and may redirect */
-	COOP_LEVEL_REDIRECTED = 2, /* storage has named a peer that was sent the bytes */
+	COOP_LEVEL_REDIRECTED = 2, /* storage has named peers that were sent the bytes; up to 7:
+				    * peers that were redirected themselves */
 	COOP_LEVEL_ROOT = 8,       /* the lowest level of a role */
 };
 #define COOP_LEVEL_NO_ROLE 0xffff0000u /* the loader has no role; above the levels of all roles */
@@ -74,6 +75,9 @@ u32 coop_forest_blocks(u32 n);
 
 /* The role of leaf 'leaf' below a forest of n members; n > 0, colour < 16. */
 void coop_forest_leaf_role(u32 n, u32 leaf, u32 colour, struct coop_role *out);
+
+/* Children of member 'index' of n in the tree of 'colour', without leaves. */
+u32 coop_forest_children(u32 n, u32 index, u32 colour);
 
 /* The most steps from any of n members to a root, by parents. */
 u32 coop_forest_depth(u32 n);

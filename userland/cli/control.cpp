@@ -157,7 +157,8 @@ bool take_peer(std::string_view line, peer_record &p)
 						     {"rx_pages", &p.rx_pages},
 						     {"rx_bytes", &p.rx_bytes},
 						     {"tx_pages", &p.tx_pages},
-						     {"tx_bytes", &p.tx_bytes}};
+						     {"tx_bytes", &p.tx_bytes},
+						     {"parent_trees", &p.parent_trees}};
 	for (auto word = next_word(line); !word.empty(); word = next_word(line)) {
 		const auto eq = word.find('=');
 		if (eq == std::string_view::npos)
@@ -248,6 +249,13 @@ std::map<std::string, std::string> parse_info(std::string_view text)
 	return out;
 }
 
+std::uint64_t counter_of(const counters &list, std::string_view name)
+{
+	const auto at = std::find_if(list.begin(), list.end(),
+				     [&](const auto &c) { return c.first == name; });
+	return at == list.end() ? 0 : at->second;
+}
+
 std::uint64_t total_bytes(const mount_stats &s)
 {
 	std::uint64_t sum = 0;
@@ -274,7 +282,8 @@ mount_stats difference(const mount_stats &later, const mount_stats &earlier)
 			w.tx_bytes = since(w.tx_bytes, e->second.tx_bytes);
 		}
 	for (const auto &[name, list] : counter_lists)
-		out.*list = since(later.*list, earlier.*list);
+		if (list != &mount_stats::forest)
+			out.*list = since(later.*list, earlier.*list);
 	return out;
 }
 

@@ -48,17 +48,19 @@ struct mount_stats {
 	counters fetch, serve, endpoint;           // of the engine and its network
 	counters read, storage_calls;              // of reads, and of the connection to the daemon
 	counters lease;                            // requests answered from leases
+	counters forest;                           // roles; gauges
 	cache_stats cache;
 };
 
 // The records of counters, by the first word of their lines.
-inline constexpr std::array<std::pair<const char *, counters mount_stats::*>, 6> counter_lists{{
+inline constexpr std::array<std::pair<const char *, counters mount_stats::*>, 7> counter_lists{{
 	{"fetch", &mount_stats::fetch},
 	{"serve", &mount_stats::serve},
 	{"endpoint", &mount_stats::endpoint},
 	{"read", &mount_stats::read},
 	{"storage", &mount_stats::storage_calls},
 	{"lease", &mount_stats::lease},
+	{"forest", &mount_stats::forest},
 }};
 
 struct peer_record {
@@ -69,6 +71,7 @@ struct peer_record {
 	std::uint64_t fails = 0, in_flight = 0;
 	std::uint64_t hits = 0, misses = 0, failures = 0, busy = 0;
 	std::uint64_t rx_pages = 0, rx_bytes = 0, tx_pages = 0, tx_bytes = 0;
+	std::uint64_t parent_trees = 0; // in which it is this node's parent
 
 	std::string address() const; // "GID qpn N", for people
 };
@@ -78,9 +81,12 @@ result<std::vector<peer_record>> parse_peers(std::string_view text);
 std::map<std::string, std::string> parse_info(std::string_view text); // "key value" or "key=value"
 
 std::uint64_t total_bytes(const mount_stats &);
+// 0: not there.
+std::uint64_t counter_of(const counters &, std::string_view name);
 
 // The difference of two readings. A counter that decreased was reset in between: its later value is
-// then the best known difference. Gauges (cache) are the later ones.
+// then the best known difference. Gauges (cache, forest) are the later
+// ones.
 mount_stats difference(const mount_stats &later, const mount_stats &earlier);
 
 // Upper edge, in microseconds, of the histogram cell that contains the quantile (0 < q <= 1); 0 if

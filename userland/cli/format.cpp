@@ -111,6 +111,19 @@ std::string table::text() const
 	return out;
 }
 
+std::string forest_line(const mount_stats &s)
+{
+	const auto count = [](const counters &list, const char *name) {
+		return std::to_string(counter_of(list, name));
+	};
+	const auto saved = static_cast<double>(s.sources[peer].bytes);
+	return "carries " + count(s.forest, "carrier") + " trees of " + count(s.forest, "files") +
+	       " files, leaf in " + count(s.forest, "leaf") + "; " + count(s.forest, "parents") +
+	       " parents, " + count(s.forest, "children") + " children, " +
+	       count(s.serve, "waiting") + " waiting; " + count(s.read, "redirected_pages") +
+	       " pages redirected, " + human_bytes(saved) + " saved";
+}
+
 std::string stats_table(const mount_stats &s)
 {
 	const auto total = total_bytes(s);
@@ -134,7 +147,8 @@ std::string stats_table(const mount_stats &s)
 			  human_bytes(static_cast<double>(out(s, name)))});
 
 	const auto &c = s.cache;
-	return t.text() + "\n" + wire.text() + "\ncache  " +
+	return t.text() + "\n" + wire.text() +
+	       (s.forest.empty() ? "" : "\nforest  " + forest_line(s) + "\n") + "\ncache  " +
 	       human_bytes(static_cast<double>(c.used)) + " of " +
 	       human_bytes(static_cast<double>(c.capacity)) + " (" + percent(c.used, c.capacity) +
 	       "), " + std::to_string(c.blocks) + " blocks" +
@@ -146,14 +160,15 @@ std::string peers_table(const std::vector<peer_record> &peers)
 	if (peers.empty())
 		return "no peers\n";
 	table t({"peer", "origin", "state", "srtt", "in flight", "hits", "misses", "failures",
-		 "busy", "received", "sent"});
+		 "busy", "received", "sent", "parent in"});
 	t.set_left({true, true, true});
 	for (const auto &p : peers)
 		t.add({printable(p.address()), printable(p.origin), printable(p.state),
 		       p.srtt_us ? human_time_us(p.srtt_us) : "-", std::to_string(p.in_flight),
 		       std::to_string(p.hits), std::to_string(p.misses), std::to_string(p.failures),
 		       std::to_string(p.busy), human_bytes(static_cast<double>(p.rx_bytes)),
-		       human_bytes(static_cast<double>(p.tx_bytes))});
+		       human_bytes(static_cast<double>(p.tx_bytes)),
+		       std::to_string(p.parent_trees)});
 	return t.text();
 }
 

@@ -40,6 +40,8 @@ private:
 };
 
 // The output of `coopfs stats` and `coopfs peers` for one mount.
+// This node's part in spreading files, in one line; empty: it is in no forest and never was asked.
+std::string forest_line(const mount_stats &);
 std::string stats_table(const mount_stats &);
 std::string peers_table(const std::vector<peer_record> &);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// frame.cpp - layout of `coopfs top`. A mount takes ten rows and one for each peer; if several
+// frame.cpp - layout of `coopfs top`. A mount takes eleven rows and one for each peer; if several
 // mounts share a small terminal, peers are dropped first, then whole mounts.
 #include "userland/cli/frame.hpp"
 
@@ -112,6 +112,9 @@ void draw_cache_and_wire(const mount_view &v, std::size_t columns, bool ascii,
 			.add(human_rate(per_second(tx, v.seconds)));
 	}
 	out.push_back(std::move(wire));
+	out.emplace_back()
+		.add("  forest  ")
+		.add(v.total.forest.empty() ? "-" : forest_line(v.total), style::faint);
 }
 
 style state_style(const std::string &state)
@@ -300,7 +303,7 @@ std::vector<line> draw_frame(const std::vector<mount_view> &views, double interv
 		.right(size.rows ? "q quits" : "", size.columns, style::faint);
 
 	constexpr std::size_t fixed_rows =
-		10; // blank, title, 5 of sources, cache, wire, heading of peers
+		11; // blank, title, 5 of sources, cache, wire, forest, heading of peers
 	const std::size_t body = size.rows > 1 ? size.rows - 1 : 0;
 	const std::size_t fit =
 		size.rows ? std::max<std::size_t>(1, body / (fixed_rows + 1)) : views.size();

@@ -65,15 +65,25 @@ ordered_json to_json(const mount_stats &s)
 ordered_json to_json(const peer_record &p)
 {
 	return {
-		{"gid", p.gid},           {"lid", p.lid},
-		{"qpn", p.qpn},           {"sl", p.sl},
-		{"origin", p.origin},     {"state", p.state},
-		{"srtt_us", p.srtt_us},   {"rttvar_us", p.rttvar_us},
-		{"fails", p.fails},       {"in_flight", p.in_flight},
-		{"hits", p.hits},         {"misses", p.misses},
-		{"failures", p.failures}, {"busy", p.busy},
-		{"rx_pages", p.rx_pages}, {"rx_bytes", p.rx_bytes},
-		{"tx_pages", p.tx_pages}, {"tx_bytes", p.tx_bytes},
+		{"gid", p.gid},
+		{"lid", p.lid},
+		{"qpn", p.qpn},
+		{"sl", p.sl},
+		{"origin", p.origin},
+		{"state", p.state},
+		{"srtt_us", p.srtt_us},
+		{"rttvar_us", p.rttvar_us},
+		{"fails", p.fails},
+		{"in_flight", p.in_flight},
+		{"hits", p.hits},
+		{"misses", p.misses},
+		{"failures", p.failures},
+		{"busy", p.busy},
+		{"rx_pages", p.rx_pages},
+		{"rx_bytes", p.rx_bytes},
+		{"tx_pages", p.tx_pages},
+		{"tx_bytes", p.tx_bytes},
+		{"parent_trees", p.parent_trees},
 	};
 }
 

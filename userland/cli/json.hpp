@@ -13,7 +13,7 @@ namespace coop::cli
 // {"sources": {"buffer": {"requests", "pages", "bytes", "share", "p50_us", "p99_us", "latency"},
 // ...},
 //  "traffic": {...}, "fetch": {...}, "serve": {...}, "endpoint": {...},
-//  "read": {...}, "storage": {...}, "cache": {...}}
+//  "read": {...}, "storage": {...}, "lease": {...}, "forest": {...}, "cache": {...}}
 // share is null if no bytes were read; p50_us and p99_us are upper edges, null if none was counted.
 nlohmann::ordered_json to_json(const mount_stats &);
 nlohmann::ordered_json to_json(const peer_record &);

@@ -104,6 +104,39 @@ coop_st_roles membership::roles(const content_key &key) const
 	return *it->second.roles;
 }
 
+forest_figures membership::figures() const
+{
+	forest_figures f;
+	f.parents = parent_trees().size();
+	const std::lock_guard lock(mutex_);
+	for (const auto &[fid, file] : files_) {
+		if (!file.roles)
+			continue;
+		const coop_st_roles &r = *file.roles;
+		f.files++;
+		for (std::uint32_t c = 0; c < COOP_FOREST_COLOURS; c++) {
+			const coop_forest_part part = coop_forest_part_of(r.colours[c].level);
+			f.leaf += part == COOP_PART_LEAF && c == 0;
+			f.carrier += part == COOP_PART_CARRIER;
+			f.substitute += part == COOP_PART_SUBSTITUTE;
+			if (part != COOP_PART_LEAF)
+				f.children += coop_forest_children(r.members, r.index, c);
+		}
+	}
+	return f;
+}
+
+std::unordered_map<std::uint32_t, std::uint64_t> membership::parent_trees() const
+{
+	std::unordered_map<std::uint32_t, std::uint64_t> out;
+	const std::lock_guard lock(mutex_);
+	for (const auto &[fid, file] : files_)
+		for (std::uint32_t c = 0; file.roles && c < COOP_FOREST_COLOURS; c++)
+			if (const std::uint32_t id = file.roles->colours[c].parent)
+				out[id]++;
+	return out;
+}
+
 std::shared_ptr<const content> membership::open_content(const content_key &key) const
 {
 	const std::lock_guard lock(mutex_);

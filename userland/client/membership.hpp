@@ -29,6 +29,14 @@ struct forest_place {
 	bool root() const { return member && parents[0] == 0 && parents[1] == 0; }
 };
 
+// What this node is in the forests of all its files.
+struct forest_figures {
+	std::uint64_t files = 0, leaf = 0;         // in which it has roles; in which it is a leaf
+	std::uint64_t carrier = 0, substitute = 0; // trees
+	std::uint64_t parents = 0;                 // different nodes
+	std::uint64_t children = 0;                // over all trees, without leaves
+};
+
 // Any thread may call all of it.
 class membership
 {
@@ -49,6 +57,9 @@ public:
 	std::vector<std::uint32_t> others(const content_key &, std::uint64_t block) const;
 	// As the daemon sent it; n_colours 0: no member.
 	coop_st_roles roles(const content_key &) const;
+	forest_figures figures() const;
+	// By node: the trees in which it is this node's parent.
+	std::unordered_map<std::uint32_t, std::uint64_t> parent_trees() const;
 	// To load for peers; null: this version is not open here.
 	std::shared_ptr<const content> open_content(const content_key &) const;
 

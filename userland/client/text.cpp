@@ -144,10 +144,19 @@ void add_network(std::string &out, const ud::endpoint_state &s)
 	add_all(out, "endpoint", state);
 }
 
+void add_forest(std::string &out, const forest_figures &f)
+{
+	const counter forest[] = {
+		{"files", f.files},           {"leaf", f.leaf},       {"carrier", f.carrier},
+		{"substitute", f.substitute}, {"parents", f.parents}, {"children", f.children},
+	};
+	add_all(out, "forest", forest);
+}
+
 } // namespace
 
 std::string stats_text(const reader &r, const node *n, const page_store &store, const storage &s,
-		       std::uint64_t written_again)
+		       const membership &m, std::uint64_t written_again)
 {
 	static const char *const names[] = {"buffer", "peer", "storage"};
 	const reader_stats rs = r.stats();
@@ -200,6 +209,7 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 		add_all(out, "offer", offers);
 		add_endpoint(out, es);
 		add_network(out, n->endpoint_state());
+		add_forest(out, m.figures());
 	}
 	const store_stats cs = store.stats();
 	add(out,
@@ -216,11 +226,15 @@ void stats_reset(reader &r, node *n)
 		n->reset_stats();
 }
 
-std::string peers_text(const node *n)
+std::string peers_text(const node *n, const membership &m)
 {
 	std::string out;
 	if (n == nullptr)
 		return out;
+	std::vector<std::pair<coop_addr, std::uint64_t>> parents;
+	for (const auto &[id, trees] : m.parent_trees())
+		if (coop_addr addr; n->find(id, addr))
+			parents.emplace_back(addr, trees);
 	for (const coop_peer_info &p : n->peers()) {
 		add(out, "peer gid=%s lid=0x%04x qpn=0x%06x sl=%u origin=%s state=%s",
 		    gid_text(p.addr.gid).c_str(), unsigned{p.addr.lid}, p.addr.qpn,
@@ -232,8 +246,14 @@ std::string peers_text(const node *n)
 		    p.hits, p.misses, p.failures, p.busy);
 		add(out,
 		    " rx_pages=%" PRIu64 " rx_bytes=%" PRIu64 " tx_pages=%" PRIu64
-		    " tx_bytes=%" PRIu64 "\n",
+		    " tx_bytes=%" PRIu64,
 		    p.pages, p.bytes, p.served_pages, p.served_bytes);
+		const auto parent =
+			std::find_if(parents.begin(), parents.end(), [&](const auto &x) {
+				return coop_addr_same(&x.first, &p.addr);
+			});
+		add(out, " parent_trees=%" PRIu64 "\n",
+		    parent == parents.end() ? std::uint64_t{0} : parent->second);
 	}
 	return out;
 }

@@ -21,11 +21,11 @@ namespace coop::client
 // In all of these node may be null: no peers. Context: any thread.
 
 std::string stats_text(const reader &, const node *, const page_store &, const storage &,
-		       std::uint64_t written_again = 0);
+		       const membership &, std::uint64_t written_again = 0);
 // Effect of a write to 'stats': resets all counters that can be reset. The traffic of the storage
 // connection counts from its start.
 void stats_reset(reader &, node *);
-std::string peers_text(const node *);
+std::string peers_text(const node *, const membership &);
 // The node's own address, then every peer's.
 std::string ibaddr_text(const node *);
 // Adds a peer by hand. Returns 0, -EINVAL (malformed: no effect), -ENOSPC, or -EOPNOTSUPP without a

@@ -2,6 +2,7 @@
 // control.cpp - the parsers of the control files on good and bad input, and the values
 // computed from them.
 #include "userland/cli/control.hpp"
+#include "userland/cli/format.hpp"
 
 #include <gtest/gtest.h>
 
@@ -28,6 +29,7 @@ const std::string whole =
 	"endpoint drops 18446744073709551615\n"
 	"read errors 3\n"
 	"storage calls 6\n"
+	"forest carrier 3\n"
 	"cache capacity 1048576 used 524288 blocks 4 evicted 2\n";
 
 TEST(stats_text, every_record)
@@ -48,6 +50,10 @@ TEST(stats_text, every_record)
 	EXPECT_EQ(s->read[0].second, 3u);
 	ASSERT_EQ(s->storage_calls.size(), 1u);
 	EXPECT_EQ(s->storage_calls[0].first, "calls");
+	EXPECT_EQ(counter_of(s->forest, "carrier"), 3u);
+	EXPECT_EQ(counter_of(s->forest, "leaf"), 0u);
+	EXPECT_EQ(counter_of(difference(*s, *s).forest, "carrier"), 3u) << "a gauge";
+	EXPECT_NE(stats_table(*s).find("carries 3 trees"), std::string::npos);
 	EXPECT_EQ(s->cache.used, 524288u);
 	EXPECT_EQ(s->cache.evicted, 2u);
 	EXPECT_EQ(total_bytes(*s), 8192u + 196608u);

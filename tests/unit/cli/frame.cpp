@@ -82,9 +82,9 @@ TEST(frame, fits_every_size)
 TEST(frame, what_does_not_fit_is_counted)
 {
 	const auto peers = text(draw_frame({view(40)}, 1, {80, 24}, true));
-	EXPECT_NE(peers.find("and 28 more peers"), std::string::npos) << peers;
+	EXPECT_NE(peers.find("and 29 more peers"), std::string::npos) << peers;
 	const std::vector<mount_view> five(5, view(1));
-	const auto mounts = text(draw_frame(five, 1, {80, 24}, true));
+	const auto mounts = text(draw_frame(five, 1, {80, 26}, true));
 	EXPECT_NE(mounts.find("and 3 more mounts"), std::string::npos) << mounts;
 	EXPECT_EQ(text(draw_frame({view(40)}, 1, {80, 0}, true)).find("more"), std::string::npos);
 }

@@ -390,12 +390,12 @@ TEST(Reader, LatencyIsCountedPerRequest)
 	for (const std::uint64_t n : w.by(source::buffer).latency)
 		total += n;
 	EXPECT_EQ(total, 9u);
-	const std::string text = stats_text(*w.r, nullptr, *w.store, w.disk);
+	const std::string text = stats_text(*w.r, nullptr, *w.store, w.disk, {});
 	EXPECT_EQ(text.rfind("coopfs-stats 1\n", 0), 0u);
 	EXPECT_NE(text.find("source storage requests 1 pages 10 bytes 40960\n"), std::string::npos);
 	EXPECT_NE(text.find("source buffer requests 9 pages 90 bytes 368640\n"), std::string::npos);
 	stats_reset(*w.r, nullptr);
-	EXPECT_NE(stats_text(*w.r, nullptr, *w.store, w.disk)
+	EXPECT_NE(stats_text(*w.r, nullptr, *w.store, w.disk, {})
 			  .find("source buffer requests 0 pages 0 bytes 0\n"),
 		  std::string::npos);
 }

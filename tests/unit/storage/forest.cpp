@@ -110,6 +110,10 @@ TEST(forest, a_member_forwards_about_one_copy)
 					inside[p] |= 1u << c;
 				}
 		for (u32 i = 0; i < n; i++) {
+			u32 said = 0;
+			for (u32 c = 0; c < colours; c++)
+				said += coop_forest_children(n, i, c);
+			ASSERT_EQ(said, children[i]) << n << " " << i;
 			const bool full = i < n / colours * colours;
 			const u32 m = n % colours; // members of a short last block
 			ASSERT_LE(children[i],
