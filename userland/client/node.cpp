@@ -20,7 +20,7 @@ namespace
 {
 
 constexpr std::uint32_t control_recvs = 512, control_sends = 256;
-constexpr std::uint32_t max_peers = 4096 + 256; // all members that a daemon has, and some by hand
+constexpr std::uint32_t max_peers = 16384 + 256; // all members that a daemon has, and some by hand
 constexpr std::uint32_t queued_per_slot = 4;
 constexpr std::uint32_t placement_chunk = 1u << 20; // bytes
 constexpr std::size_t completions_at_once = 256;

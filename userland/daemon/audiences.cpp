@@ -277,7 +277,7 @@ coop_st_roles audience_table::roles_of(const audience &a, const place &p)
 	return out;
 }
 
-void audience_table::tell_locked(place &p, audience_client *who)
+bool audience_table::tell_locked(place &p, audience_client *who)
 {
 	coop_st_body b{};
 	b.fid = p.file.fid;
@@ -285,9 +285,10 @@ void audience_table::tell_locked(place &p, audience_client *who)
 	b.roles = roles_of(audiences_[p.file], p);
 	const std::uint64_t digest = digest_of(b.roles);
 	if (digest == p.told || (!b.roles.n_colours && !p.told))
-		return;
+		return false;
 	p.told = who && who->push(COOP_ST_ROLES, b) ? digest : 0;
 	pushed.fetch_add(p.told != 0, std::memory_order_relaxed);
+	return p.told != 0;
 }
 
 void audience_table::wake_locked()
@@ -301,16 +302,22 @@ void audience_table::wake_locked()
 bool audience_table::flush()
 {
 	// Released without the lock: the last reference to a session releases its seats.
-	std::vector<std::shared_ptr<audience_client>> told;
-	std::lock_guard lock(mutex_);
-	while (told.size() < pushes_at_once && !stale_.empty()) {
-		place *const p = *stale_.begin();
-		stale_.erase(stale_.begin());
-		told.push_back(p->who.lock());
-		tell_locked(*p, told.back().get());
+	std::vector<std::shared_ptr<audience_client>> told, others;
+	bool more;
+	{
+		std::lock_guard lock(mutex_);
+		for (unsigned i = 0; i < pushes_at_once && !stale_.empty(); i++) {
+			place *const p = *stale_.begin();
+			stale_.erase(stale_.begin());
+			std::shared_ptr<audience_client> who = p->who.lock();
+			const bool tell = tell_locked(*p, who.get());
+			(tell ? told : others).push_back(std::move(who));
+		}
+		more = awake_ = !stale_.empty();
 	}
-	awake_ = !stale_.empty();
-	return awake_;
+	for (const auto &who : told)
+		who->flush();
+	return more;
 }
 
 std::size_t audience_table::leaves() const

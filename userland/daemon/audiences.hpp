@@ -54,8 +54,9 @@ public:
 	// A node that registers again, with another ability, has another id.
 	virtual node_ability ability() const { return {}; }
 	// Must not block: called with the table locked, so that a client gets its roles in order.
-	// False: it was dropped.
+	// The next reply, or flush(), sends it. False: it was dropped.
 	virtual bool push(std::uint16_t op, const coop_st_body &) = 0;
+	virtual void flush() {} // called without the lock
 
 protected:
 	audience_client() = default;
@@ -111,7 +112,8 @@ public:
 	// changed: called when roles wait to be pushed, with the table locked; flush() should be
 	// called soon. Empty: roles are told only to those who open.
 	void on_change(std::function<void()> changed);
-	// The client has opened this version. Pushes its roles, unless it is alone.
+	// The client has opened this version. Pushes its roles, unless it is alone; the reply sends
+	// them.
 	[[nodiscard]] seat join(const std::shared_ptr<audience_client> &, const file_version &);
 	// The client has opened the file and found this version, of which that open makes it no
 	// member. It leaves the audience of another version.
@@ -165,7 +167,7 @@ private:
 	void mark_locked(audience &, std::uint32_t block);
 	void mark_lone_locked(audience &);
 	void mark_around_locked(audience &, std::uint32_t block);
-	void tell_locked(place &, audience_client *);
+	bool tell_locked(place &, audience_client *); // true: pushed
 	static coop_st_roles roles_of(const audience &, const place &);
 	void wake_locked();
 

@@ -442,9 +442,9 @@ void connection::enroll(const request &r)
 		if (r.head.id > enrolled_) {
 			enrolled_ = r.head.id;
 			const std::uint32_t node = server_.members().join(
-				r.body.addr, [weak = weak_from_this()](const node_change &c) {
+				r.body.addr, [weak = weak_from_this()](std::string_view messages) {
 					if (auto self = weak.lock())
-						self->push(c);
+						self->push_nodes(messages);
 				});
 			if (!node) {
 				out.status = EUSERS;
@@ -582,6 +582,10 @@ void connection::proof(const request &r)
 		[weak = weak_from_this()](std::uint16_t op, const coop_st_body &b) {
 			const auto self = weak.lock();
 			return self && self->push(op, b);
+		},
+		[weak = weak_from_this()] {
+			if (const auto self = weak.lock())
+				self->flush();
 		},
 		shake_.version >= COOP_ST_VERSION_ROLES);
 	{

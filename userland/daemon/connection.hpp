@@ -27,9 +27,10 @@ constexpr std::size_t unwritten_max = 16u << 20; // bytes of WRITE data held for
 // This, and one block per thread, bounds the memory that a client costs which does not read its
 // replies.
 constexpr std::size_t unsent_most = 4u << 20;
-constexpr std::size_t pushes_max = 2 * members_max; // pushes queued for a slow client
-constexpr std::size_t roles_max = pushes_max / 2;   // beyond this, ROLES are dropped: only hints
-constexpr unsigned send_timeout_ms = 30000;         // TCP_USER_TIMEOUT
+constexpr std::size_t pushes_max = 8192;          // pushes queued for a slow client, but for NODE
+constexpr std::size_t nodes_max = 4u << 20;       // bytes of messages NODE queued for a slow client
+constexpr std::size_t roles_max = pushes_max / 2; // beyond this, ROLES are dropped: only hints
+constexpr unsigned send_timeout_ms = 30000;       // TCP_USER_TIMEOUT
 
 class connection : public std::enable_shared_from_this<connection>
 {
@@ -83,8 +84,9 @@ private:
 	enum class progress { done, blocked, broken, drained };
 	progress send_some();
 	progress send_file(item &);
-	bool push(std::uint16_t op, const coop_st_body &);
-	void push(const node_change &);
+	bool push(std::uint16_t op, const coop_st_body &); // ROLES: flush() sends it
+	void push_nodes(std::string_view messages);
+	bool take_nodes_locked();
 
 	server &server_;
 	asio::ip::tcp::socket socket_;
@@ -111,6 +113,8 @@ private:
 
 	mutable std::mutex mutex_; // guards all below
 	std::deque<item> out_;
+	std::string nodes_;         // messages NODE to send after these
+	bool nodes_posted_ = false; // flush() will be called for them
 	bool writing_ = false, over_ = false, paused_ = false, draining_ = false, forget_ = false;
 	unsigned in_flight_ = 0;
 	std::size_t unwritten_ = 0, unsent_ = 0, pushes_ = 0;

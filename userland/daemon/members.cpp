@@ -7,6 +7,26 @@
 namespace coop::daemon
 {
 
+namespace
+{
+
+std::string message(bool joined, std::uint32_t node, const coop_addr &addr)
+{
+	std::uint8_t buf[COOP_ST_HEADER + COOP_ST_BODY_MAX];
+	coop_st_body b{};
+	b.flags = joined;
+	b.node_id = node;
+	b.addr = addr;
+	coop_st_header h{};
+	h.op = COOP_ST_NODE;
+	h.body_len = static_cast<u32>(coop_st_body_put(&b, coop_st_reply_fields(COOP_ST_NODE),
+						       buf + COOP_ST_HEADER, COOP_ST_BODY_MAX));
+	coop_st_header_put(&h, buf);
+	return {reinterpret_cast<const char *>(buf), COOP_ST_HEADER + h.body_len};
+}
+
+} // namespace
+
 void opener_table::opened(const file_version &key, std::uint32_t node,
 			  std::vector<std::uint32_t> &out)
 {
@@ -66,11 +86,15 @@ std::uint32_t member_table::join(const coop_addr &addr, push to)
 	do
 		last_++;
 	while (!last_ || last_ == COOP_NONE || members_.contains(last_));
+	std::string mine = message(true, last_, addr), others;
+	others.reserve(members_.size() * mine.size());
 	for (auto &[id, m] : members_) {
-		m.to({true, last_, addr});
-		to({true, id, m.addr});
+		m.to(mine);
+		others += m.joined;
 	}
-	members_.emplace(last_, member{addr, std::move(to)});
+	if (!others.empty())
+		to(others);
+	members_.emplace(last_, member{std::move(mine), std::move(to)});
 	return last_;
 }
 
@@ -79,8 +103,9 @@ void member_table::leave(std::uint32_t node)
 	std::lock_guard lock(mutex_);
 	if (!members_.erase(node))
 		return;
+	const std::string gone = message(false, node, {});
 	for (auto &[id, m] : members_)
-		m.to({false, node, {}});
+		m.to(gone);
 }
 
 std::size_t member_table::size() const

@@ -12,6 +12,8 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -20,7 +22,7 @@
 namespace coop::daemon
 {
 
-constexpr std::size_t members_max = 4096;     // registered nodes
+constexpr std::size_t members_max = 1u << 14; // registered nodes
 constexpr std::size_t openers_max = 1u << 16; // file versions whose openers are remembered
 
 struct file_version {
@@ -58,17 +60,12 @@ private:
 	std::list<file_version> uses_; // oldest first
 };
 
-struct node_change {
-	bool joined;
-	std::uint32_t node;
-	coop_addr addr;
-};
-
 class member_table
 {
 public:
-	// Called with the table locked, so that all nodes see changes in one order; must not block.
-	using push = std::function<void(const node_change &)>;
+	// Takes whole messages NODE. Called with the table locked, so that all nodes see changes in
+	// one order; must not block. Each join costs every node a call, so it is to be cheap.
+	using push = std::function<void(std::string_view messages)>;
 
 	// Tells 'to' of all other nodes, and all other nodes of it. Returns the node's id; 0: table
 	// full.
@@ -78,7 +75,7 @@ public:
 
 private:
 	struct member {
-		coop_addr addr;
+		std::string joined; // the message that says so
 		push to;
 	};
 	mutable std::mutex mutex_;

@@ -61,13 +61,41 @@ void connection::answer(const request &r, reply &out, bool more)
 	enqueue(std::move(i), more);
 }
 
-void connection::push(const node_change &c)
+// One buffer takes the changes until the socket does: when many nodes come, each of them is told of
+// all others.
+void connection::push_nodes(std::string_view messages)
 {
-	coop_st_body b{};
-	b.flags = c.joined;
-	b.node_id = c.node;
-	b.addr = c.addr;
-	push(COOP_ST_NODE, b);
+	bool slow, post;
+	{
+		std::lock_guard lock(mutex_);
+		if (over_)
+			return;
+		nodes_ += messages;
+		slow = nodes_.size() > nodes_max;
+		post = slow || (!writing_ && !nodes_posted_); // who writes takes them, too
+		nodes_posted_ |= post;
+	}
+	// Post it: the caller holds the lock of the table of members.
+	if (post)
+		server_.loop().post([self = shared_from_this(), slow] {
+			if (slow)
+				self->shut("too many pushes not read");
+			else
+				self->flush();
+		});
+}
+
+// Before anything that may name these nodes.
+bool connection::take_nodes_locked()
+{
+	if (nodes_.empty())
+		return false;
+	item i;
+	i.head = std::move(nodes_);
+	nodes_.clear();
+	pushes_++;
+	out_.push_back(std::move(i));
+	return true;
 }
 
 bool connection::push(std::uint16_t op, const coop_st_body &b)
@@ -83,9 +111,12 @@ bool connection::push(std::uint16_t op, const coop_st_body &b)
 		std::lock_guard lock(mutex_);
 		if (over_ || (op == COOP_ST_ROLES && pushes_ >= roles_max))
 			return false;
+		take_nodes_locked();
 		slow = ++pushes_ > pushes_max;
 		out_.push_back(std::move(i));
 	}
+	if (op == COOP_ST_ROLES && !slow)
+		return true;
 	// Post it: the caller may hold locks, for example of the table of members.
 	server_.loop().post([self = shared_from_this(), slow] {
 		if (slow)
@@ -102,6 +133,7 @@ void connection::enqueue(item i, bool more)
 		std::lock_guard lock(mutex_);
 		if (over_)
 			return;
+		take_nodes_locked();
 		unsent_ += i.data.size();
 		out_.push_back(std::move(i));
 	}
@@ -113,6 +145,7 @@ void connection::flush()
 {
 	{
 		std::lock_guard lock(mutex_);
+		nodes_posted_ = false;
 		if (writing_ || over_)
 			return;
 		writing_ = true;
@@ -160,7 +193,7 @@ connection::progress connection::send_some()
 				writing_ = false;
 				return progress::done;
 			}
-			if (out_.empty()) {
+			if (out_.empty() && !take_nodes_locked()) {
 				writing_ = false;
 				if (draining_ && !in_flight_)
 					return progress::drained;

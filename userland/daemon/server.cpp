@@ -135,7 +135,9 @@ server::server(const settings &s) :
 					     s.lock_grace);
 	service_->audiences.on_change([this] {
 		loop_.post([this] {
-			roles_pause_.expires_after(roles_time);
+			const auto pause = std::exchange(roles_cost_, {}) * roles_part;
+			roles_pause_.expires_after(
+				std::max<std::chrono::steady_clock::duration>(roles_time, pause));
 			roles_pause_.async_wait(loop_.wrap([this](asio::error_code ec) {
 				if (!ec)
 					push_roles();
@@ -302,7 +304,10 @@ void server::forget_locked(session &s)
 
 void server::push_roles()
 {
-	if (service_->audiences.flush())
+	const auto begun = std::chrono::steady_clock::now();
+	const bool more = service_->audiences.flush();
+	roles_cost_ += std::chrono::steady_clock::now() - begun;
+	if (more)
 		loop_.post([this] { push_roles(); });
 }
 

@@ -29,8 +29,9 @@ constexpr std::size_t strangers_max = 64;
 constexpr std::chrono::seconds stranger_time{10};
 constexpr std::chrono::seconds drain_time{10};
 // Between a change of a file's members and the push of their new roles: members that come together
-// cost each of the others one push.
+// cost each of the others one push. Longer where pushes would take more than a part of the time.
 constexpr std::chrono::milliseconds roles_time{2};
+constexpr int roles_part = 10;
 
 struct settings {
 	std::vector<export_spec> exports;
@@ -109,7 +110,9 @@ private:
 	event_loop loop_;
 	asio::ip::tcp::acceptor acceptor_;
 	asio::steady_timer reaper_, accept_pause_;
-	asio::steady_timer roles_pause_; // owned by push_roles() and the call that leads to it
+	// Owned by push_roles() and the call that leads to it:
+	asio::steady_timer roles_pause_;
+	std::chrono::steady_clock::duration roles_cost_{}; // of the latest pushes, together
 	std::uint16_t port_ = 0;
 	std::string address_;
 };

@@ -60,11 +60,12 @@ std::size_t session::opens() const
 	return opens_.size();
 }
 
-std::uint64_t session::renew(pusher push, bool roles)
+std::uint64_t session::renew(pusher push, std::function<void()> flush, bool roles)
 {
 	std::lock_guard lock(mutex_);
 	takes_roles = roles;
 	push_ = std::move(push);
+	flush_ = std::move(flush);
 	return ++epoch_;
 }
 
@@ -76,6 +77,17 @@ bool session::push(std::uint16_t op, const coop_st_body &body)
 		to = push_;
 	}
 	return to && to(op, body);
+}
+
+void session::flush()
+{
+	std::function<void()> to;
+	{
+		std::lock_guard lock(mutex_);
+		to = flush_;
+	}
+	if (to)
+		to();
 }
 
 void session::is_node(std::uint64_t epoch, std::uint32_t registered, const node_ability &can)

@@ -25,7 +25,7 @@
 namespace coop::daemon
 {
 
-constexpr std::size_t sessions_max = 4096;
+constexpr std::size_t sessions_max = 1u << 14;
 constexpr std::size_t opens_max = 65536; // per session
 constexpr std::size_t replies_kept = 2 * COOP_ST_REQUESTS_MAX;
 constexpr std::chrono::seconds session_grace{90}; // how long a session outlives its connection
@@ -86,9 +86,11 @@ public:
 	// made in between. push: sends a message to this client unasked, on that connection.
 	// takes_roles: it knows the push ROLES.
 	using pusher = std::function<bool(std::uint16_t, const coop_st_body &)>;
-	std::uint64_t renew(pusher push, bool takes_roles);
-	// Sends to the client; dropped if it is not connected.
+	std::uint64_t renew(pusher push, std::function<void()> flush, bool takes_roles);
+	// Sends to the client (ROLES: with the next reply, or at flush()); dropped if it is not
+	// connected.
 	bool push(std::uint16_t op, const coop_st_body &) override;
+	void flush() override;
 	std::uint32_t role_node() const override { return takes_roles ? node.load() : 0; }
 	node_ability ability() const override { return {forwards, mbps}; }
 	// Records the node that the connection of 'epoch' registered, unless a newer connection has
@@ -113,6 +115,7 @@ private:
 	mutable std::mutex mutex_;
 	std::uint64_t epoch_ = 0;
 	pusher push_;
+	std::function<void()> flush_;
 	std::unordered_map<std::uint64_t, std::shared_ptr<open_file>> opens_;
 	std::unordered_map<std::uint64_t, kept> replies_;
 	std::deque<std::uint64_t> order_; // finished ones, oldest first

@@ -426,9 +426,9 @@ TEST_F(daemon_session, what_arrives_on_a_replaced_connection_is_not_run)
 	coop::daemon::session s("0123456789abcdef");
 	using verdict = coop::daemon::session::verdict;
 	std::string out;
-	const std::uint64_t old = s.renew(nullptr, true);
+	const std::uint64_t old = s.renew(nullptr, nullptr, true);
 	EXPECT_EQ(s.admit(old, 1, nullptr, out), verdict::run);
-	const std::uint64_t now = s.renew(nullptr, true);
+	const std::uint64_t now = s.renew(nullptr, nullptr, true);
 	EXPECT_EQ(s.admit(now, 2, nullptr, out), verdict::run);
 	EXPECT_EQ(s.admit(old, 3, nullptr, out), verdict::late);
 	EXPECT_EQ(s.admit(now, 1, nullptr, out), verdict::running) << "it began before";
