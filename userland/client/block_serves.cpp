@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "userland/client/node_driver.hpp"
+#include "userland/client/clock.hpp"
 
 namespace coop::client
 {

@@ -72,14 +72,6 @@ std::uint32_t mean(std::uint32_t old, std::uint64_t sample)
 
 } // namespace
 
-std::uint64_t clock_us()
-{
-	timespec t;
-	::clock_gettime(CLOCK_MONOTONIC, &t);
-	return static_cast<std::uint64_t>(t.tv_sec) * 1000000 +
-	       static_cast<std::uint64_t>(t.tv_nsec) / 1000;
-}
-
 void engine_mutex::lock()
 {
 	for (int i = 0; i < 100; i++) {

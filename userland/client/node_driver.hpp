@@ -29,11 +29,10 @@
 #include <thread>
 
 #include "userland/client/block_fetches.hpp"
+#include "userland/client/clock.hpp"
 
 namespace coop::client
 {
-
-std::uint64_t clock_us(); // CLOCK_MONOTONIC: the engine's time
 
 class node;
 
