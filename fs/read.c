@@ -100,8 +100,10 @@ u64 coop_windows_coming(struct coop_inode *ci, u64 index, u32 count, u32 level, 
 		spin_lock(&w->lock);
 		pages = bits_from(w, w->coming, index);
 		all |= pages;
-		if (level > COOP_LEVEL_STORAGE && (w->at_storage || level > w->level))
+		if (level > w->level)
 			coming |= pages;
+		else if (level > COOP_LEVEL_STORAGE)
+			coming |= bits_from(w, w->coming & w->at_storage, index);
 		spin_unlock(&w->lock);
 	}
 	spin_unlock(&ci->lock);
@@ -260,10 +262,12 @@ bool coop_window_join(struct coop_window *w)
 
 	if (!coop_roles_place(coop_i(w->inode), w->content.version, f->index, &place))
 		return false;
+	w->member = true;
 	w->level = place.level;
 	f->parents[0] = place.parent;
 	f->parents[1] = place.alternate;
 	f->level = place.level;
+	f->load = true;
 	f->budget_us = w->mount->opt.wait_timeout_ms * USEC_PER_MSEC;
 	if (w->content.n_openers > OPENERS_ASKED) {
 		/* The last one opened the file first, so it has probably read most of it. */

@@ -8,7 +8,8 @@
  *
  * The inode lists its windows, so that a peer's request can wait for their pages
  * (rpc/fetch/PROTOCOL.md, Waiting). A window has the level of its load, which never
- * changes; once it asks storage it waits for no peer, whatever its level is.
+ * changes; once it asks storage it waits for no peer, whatever its level is. Where storage names
+ * nodes in place of bytes, it may wait for these again, but only for loads that are at storage.
  */
 #ifndef COOP_FS_READ_H
 #define COOP_FS_READ_H
@@ -31,11 +32,12 @@ struct coop_window {
 	spinlock_t lock; /* guards the following up to 'slowest'; inside coop_inode.lock */
 	u64 left;        /* undecided pages; the window holds their locks */
 	u64 coming;      /* pages to show to peers: those in 'left', or locked still */
-	bool at_storage; /* storage was asked for all in 'left' */
+	u64 at_storage;  /* pages that storage was asked for, and has not redirected */
 	int error;       /* storage's first error */
 	enum coop_source slowest;
 	bool keep_locked; /* the waiter wants the folio locked */
 	bool for_peer;    /* counted in coop_mount.relays */
+	bool member;      /* it has a role: storage may name nodes in place of bytes */
 	u64 begun_us;
 	struct work_struct work; /* the storage stage */
 	struct completion finished;

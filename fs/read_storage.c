@@ -6,6 +6,10 @@
  * into the folios. A reply with another version, or ESTALE, fills no page: the reader
  * comes back for the new content. Calls of a window run concurrently and end in any
  * order; each holds the window.
+ *
+ * To a node with a role in the file's forest storage may name nodes that it has sent the
+ * pages to (rpc/storage/STORAGE.md, Redirects). These are asked, and may let us wait for
+ * loads that are at storage. For what they do not deliver, storage must send the bytes.
  */
 #include <linux/highmem.h>
 #include <linux/sched/mm.h>
@@ -14,12 +18,17 @@
 #include "fs/read.h"
 #include "fs/trace.h"
 
-/* One READ and the pages that it fills. */
+/* One READ and the pages that it fills; then the fetch from the nodes that it named. */
 struct coop_fill {
-	struct coop_window *window;
-	u32 first, n; /* range of the window's pages */
+	struct coop_window *window;   /* a reference */
+	u32 first, n;                 /* range of the window's pages */
+	u32 flags;                    /* of READ_SHARED; 0: a plain READ */
+	struct coop_node_fetch fetch; /* from the nodes that storage named */
+	struct work_struct work;
 	struct bio_vec bvec[COOP_MAX_PAGES];
 };
+
+static void ask_storage(struct coop_window *w, u64 pages, u32 flags, int said);
 
 static u64 fill_pages(const struct coop_fill *fill)
 {
@@ -38,6 +47,93 @@ static void fill_zero_rest(const struct coop_fill *fill, u32 bytes)
 	}
 }
 
+static void fill_put(struct coop_fill *fill)
+{
+	coop_window_put(fill->window);
+	kfree(fill);
+}
+
+/* Storage shall send the bytes that are missing. */
+static void fill_insist(struct work_struct *work)
+{
+	struct coop_fill *fill = container_of(work, struct coop_fill, work);
+	struct coop_window *w = fill->window;
+	u64 left;
+
+	spin_lock(&w->lock);
+	left = w->left & fill_pages(fill);
+	spin_unlock(&w->lock);
+	ask_storage(w, left, fill->flags ? fill->flags | COOP_ST_READ_INSIST : 0, 0);
+	coop_storage_push(w->mount->storage);
+	fill_put(fill);
+}
+
+static void fill_later(struct coop_fill *fill, work_func_t what)
+{
+	INIT_WORK(&fill->work, what);
+	queue_work(fill->window->mount->wq, &fill->work);
+}
+
+/* Runs in the node's worker. */
+static void fill_fetched(struct coop_node_fetch *f, u64 good, int err)
+{
+	struct coop_fill *fill = container_of(f, struct coop_fill, fetch);
+	struct coop_window *w = fill->window;
+	u64 left;
+
+	trace_coopfs_fetch_done(w, good << fill->first, err);
+	coop_window_accept(w, good << fill->first, COOP_FROM_PEER);
+	spin_lock(&w->lock);
+	left = w->left & fill_pages(fill);
+	spin_unlock(&w->lock);
+	if (left)
+		fill_later(fill, fill_insist);
+	else
+		fill_put(fill);
+}
+
+/* Asks the named nodes. */
+static void fill_redirected(struct work_struct *work)
+{
+	struct coop_fill *fill = container_of(work, struct coop_fill, work);
+	struct coop_window *w = fill->window;
+	struct coop_node_fetch *f = &fill->fetch;
+
+	f->fid = coop_i(w->inode)->fid;
+	f->version = w->content.version;
+	f->size = w->content.size;
+	f->index = w->fetch.index + fill->first;
+	f->n_pages = fill->n;
+	f->want = GENMASK_ULL(fill->n - 1, 0);
+	memcpy(f->pages, w->fetch.pages + fill->first, fill->n * sizeof(f->pages[0]));
+	f->n_openers = 0;
+	f->level = COOP_LEVEL_REDIRECTED;
+	f->load = false;
+	f->relay = true;
+	f->budget_us = w->mount->opt.wait_timeout_ms * USEC_PER_MSEC;
+	f->done = fill_fetched;
+	if (!w->mount->node || coop_node_fetch(f, w->mount->node))
+		fill_insist(work);
+}
+
+/* Storage has named nodes. Must not wait. */
+static void fill_redirect(struct coop_fill *fill, const struct coop_st_body *res)
+{
+	struct coop_window *w = fill->window;
+	const u32 n = min_t(u32, res->n_nodes, COOP_PARENTS);
+
+	coop_count(&w->mount->stats, COOP_C_REDIRECTED_PAGES, fill->n);
+	memset(fill->fetch.parents, 0, sizeof(fill->fetch.parents));
+	memcpy(fill->fetch.parents, res->nodes, n * sizeof(res->nodes[0]));
+	/* Before the nodes are asked: a load that waits for one at storage is not one itself. */
+	spin_lock(&w->lock);
+	w->at_storage &= ~fill_pages(fill);
+	spin_unlock(&w->lock);
+	if (w->mount->node && atomic_read(&coop_i(w->inode)->awaited))
+		coop_node_settled(w->mount->node);
+	fill_later(fill, fill_redirected);
+}
+
 /* Runs in the receiver's work: another thread would cost each reader a context switch. */
 static void fill_done(struct coop_call *call)
 {
@@ -48,6 +144,18 @@ static void fill_done(struct coop_call *call)
 
 	if (!err && w->content.version && call->res.version != w->content.version)
 		err = -ESTALE;
+	if (!err && fill->flags && call->res.n_nodes) {
+		fill_redirect(fill, &call->res);
+		coop_call_put(call);
+		return;
+	}
+	if (err == -EOPNOTSUPP && fill->flags) {
+		/* It was sent again, to an older daemon. */
+		fill->flags = 0;
+		fill_later(fill, fill_insist);
+		coop_call_put(call);
+		return;
+	}
 	/* Fewer bytes than requested are the end of the file, or an error of the daemon. */
 	if (!err && call->data_len < call->arg.count &&
 	    call->arg.offset + call->data_len < call->res.size)
@@ -61,14 +169,13 @@ static void fill_done(struct coop_call *call)
 	}
 	coop_window_fail(w, fill_pages(fill), err);
 	coop_call_put(call);
-	kfree(fill);
 	/* This may send the file's CLOSE, and the receiver must not wait for memory. */
 	flags = memalloc_noreclaim_save();
-	coop_window_put(w);
+	fill_put(fill);
 	memalloc_noreclaim_restore(flags);
 }
 
-static int fill_start(struct coop_window *w, u32 first, u32 n)
+static int fill_start(struct coop_window *w, u32 first, u32 n, u32 flags)
 {
 	struct coop_inode *ci = coop_i(w->inode);
 	struct coop_fill *fill;
@@ -76,7 +183,7 @@ static int fill_start(struct coop_window *w, u32 first, u32 n)
 	u32 i;
 
 	fill = kmalloc(sizeof(*fill), GFP_NOFS);
-	call = coop_call_alloc(w->mount->storage, COOP_ST_READ);
+	call = coop_call_alloc(w->mount->storage, flags ? COOP_ST_READ_SHARED : COOP_ST_READ);
 	if (!fill || !call) {
 		kfree(fill);
 		if (call)
@@ -86,6 +193,7 @@ static int fill_start(struct coop_window *w, u32 first, u32 n)
 	fill->window = coop_window_get(w);
 	fill->first = first;
 	fill->n = n;
+	fill->flags = flags;
 	for (i = 0; i < n; i++) {
 		fill->bvec[i].bv_page = w->fetch.pages[first + i];
 		fill->bvec[i].bv_offset = 0;
@@ -97,6 +205,7 @@ static int fill_start(struct coop_window *w, u32 first, u32 n)
 	call->arg.offset = (w->fetch.index + first) << PAGE_SHIFT;
 	call->arg.count = n << PAGE_SHIFT;
 	call->arg.version = w->content.version;
+	call->arg.flags = flags;
 	call->bvec = fill->bvec;
 	call->n_bvec = n;
 	call->data_max = n << PAGE_SHIFT;
@@ -107,26 +216,38 @@ static int fill_start(struct coop_window *w, u32 first, u32 n)
 	return 0;
 }
 
-void coop_window_from_storage(struct coop_window *w)
+/* said: an error fails all. */
+static void ask_storage(struct coop_window *w, u64 left, u32 flags, int said)
 {
-	const int said = coop_file_say(w->file);
-	u64 left;
-
-	/* From here on only this stage changes 'left', and only for runs that it has started. */
 	spin_lock(&w->lock);
-	left = w->left;
-	w->at_storage = true;
+	w->at_storage |= left;
 	spin_unlock(&w->lock);
-	coop_content_get(coop_i(w->inode), &w->content);
 	while (left) {
 		const u32 first = __ffs64(left);
 		const u64 run = ~(left >> first);
 		const u32 n = run ? __ffs64(run) : 64 - first;
 		const u64 pages = GENMASK_ULL(first + n - 1, first);
-		const int err = said ?: fill_start(w, first, n);
+		const int err = said ?: fill_start(w, first, n, flags);
 
 		if (err)
 			coop_window_fail(w, pages, err);
 		left &= ~pages;
 	}
+}
+
+void coop_window_from_storage(struct coop_window *w)
+{
+	const int said = coop_file_say(w->file);
+	u32 flags = 0;
+	u64 left;
+
+	/* From here on only this stage changes 'left', and only for runs that it has started. */
+	spin_lock(&w->lock);
+	left = w->left;
+	spin_unlock(&w->lock);
+	/* Only here: what is under way must not be taken for bytes of a later version. */
+	coop_content_get(coop_i(w->inode), &w->content);
+	if (w->member && w->content.version && coop_storage_redirects(w->mount->storage))
+		flags = COOP_ST_READ_MAY_REDIRECT;
+	ask_storage(w, left, flags, said);
 }

@@ -25,7 +25,7 @@
 #include "stats/stats.h"
 
 #define COOP_DEVNAME_MAX 64
-#define COOP_PARENTS     2 /* of a node in one tree: parent and alternate */
+#define COOP_PARENTS     4 /* nodes that a fetch asks first: parent and alternate, or those that storage names */
 /* Megabits a second; the engine counts bytes a second in 32 bits. */
 #define COOP_SERVE_MBPS_MAX (U32_MAX / 125000)
 
@@ -106,9 +106,10 @@ struct coop_node_fetch {
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS];
 	u32 parents[COOP_PARENTS]; /* asked first, in this order; 0: none */
-	/* With parents, which load what they lack, and let the fetch wait for it: */
+	/* With parents, which let the fetch wait for pages on their way to them: */
 	u32 level;     /* of the load that the fetch is for */
-	bool relay;    /* for a peer that waits */
+	bool load;     /* they shall load what they lack */
+	bool relay;    /* peers may wait for this fetch */
 	u32 budget_us; /* over all peers; 0: peer_timeout_ms */
 	/*
 	 * Worker context, may sleep, no lock of the node held. good: pages that hold exactly

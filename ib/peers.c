@@ -185,7 +185,7 @@ void coop_peers_name(struct coop_node *node, const struct coop_node_fetch *f,
 	req->n_parents = req->n_hints;
 	if (req->n_parents) {
 		req->level = f->level;
-		req->load = true;
+		req->load = f->load;
 		req->relay = f->relay;
 		req->budget_us = f->budget_us;
 	}

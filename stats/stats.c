@@ -15,6 +15,7 @@ static const struct coop_counter_text {
 } counter_text[COOP_COUNTERS] = {
 	[COOP_C_PEER_FALLBACK_PAGES] = {"read", "peer_fallback_pages"},
 	[COOP_C_RELAYED_PAGES] = {"read", "relayed_pages"},
+	[COOP_C_REDIRECTED_PAGES] = {"read", "redirected_pages"},
 	[COOP_C_READAHEAD_PAGES] = {"read", "readahead_pages"},
 	[COOP_C_STALE_READS] = {"read", "stale_reads"},
 	[COOP_C_READ_ERRORS] = {"read", "errors"},

@@ -27,6 +27,7 @@ enum coop_counter {
 	/* reads */
 	COOP_C_PEER_FALLBACK_PAGES, /* asked of peers, delivered by storage */
 	COOP_C_RELAYED_PAGES,       /* loaded because a peer waited for them */
+	COOP_C_REDIRECTED_PAGES,    /* for which storage named nodes in place of bytes */
 	COOP_C_READAHEAD_PAGES,
 	COOP_C_STALE_READS, /* the version changed during a read */
 	COOP_C_READ_ERRORS,

@@ -609,6 +609,11 @@ void coop_storage_fabric_key(const struct coop_storage *s, u8 *key)
 	memcpy(key, s->key.fabric, sizeof(s->key.fabric));
 }
 
+bool coop_storage_redirects(const struct coop_storage *s)
+{
+	return READ_ONCE(s->version) > COOP_ST_VERSION_MIN;
+}
+
 u32 coop_storage_node_id(const struct coop_storage *s)
 {
 	return READ_ONCE(s->node_id);

@@ -118,7 +118,7 @@ static int take_header(struct coop_storage *s)
 		return -EPROTO;
 	if (h->op == rx->call->op && !coop_st_request_data_max(h->op))
 		most = rx->call->data_max;
-	if (h->op == COOP_ST_READ)
+	if (h->op == COOP_ST_READ || h->op == COOP_ST_READ_SHARED)
 		most = min(most, rx->call->arg.count);
 	return h->data_len > most ? -EPROTO : 0;
 }

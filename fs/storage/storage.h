@@ -95,6 +95,11 @@ void coop_storage_fabric_key(const struct coop_storage *s, u8 *key);
  * other nodes. Any context that may take a mutex.
  */
 void coop_storage_register(struct coop_storage *s, const struct coop_addr *self, u32 mbps);
+/*
+ * Does the daemon take READ_SHARED? The next connection may be to an older one, which answers
+ * EOPNOTSUPP.
+ */
+bool coop_storage_redirects(const struct coop_storage *s);
 /* The own node id from the daemon; 0: none yet. */
 u32 coop_storage_node_id(const struct coop_storage *s);
 /* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */

@@ -2,8 +2,8 @@
 # Many nodes read one file: four mounts of the module in one machine, each with a Soft-RoCE device
 # on one switch, and one daemon. Storage sends each byte about once.
 #
-#: programs coopfsd coopfs coop-pattern ip rdma
-#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge
+#: programs coopfsd coopfs coop-pattern ip tc rdma
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
 #: deadline 400
@@ -178,6 +178,46 @@ test_parents_go()
 	done
 	down a b d
 	rxe rxeb vb
+}
+
+# netem NODE ARGUMENTS: towards that node; storage is reached over the loopback device
+netem()
+{
+	_to=pv$1
+	shift
+	tc qdisc replace dev "$_to" root netem limit 100000 "$@"
+}
+
+# Parents in some colours, c and d, hear nothing. What they do not deliver to a comes from storage,
+# which names a to b.
+test_redirected()
+{
+	new_file away 4
+	all_up
+	exec 4</mnt/b/away
+	exec 3</mnt/a/away
+	exec 5</mnt/c/away 6</mnt/d/away
+	until_true 30 "b's tree has four nodes" tree_has b away 4
+	netem c loss 100%
+	netem d loss 100%
+	rm -f /tmp/?.read
+	for i in 1 2 3 4 5 6 7 8; do
+		piece 3 a
+	done
+	for i in 1 2 3 4 5 6 7 8; do
+		piece 4 b
+	done
+	netem c loss 0%
+	netem d loss 0%
+	close_all
+	for n in a b; do
+		cmp /srv/away "/tmp/$n.read" || die "node $n read wrongly"
+	done
+	_took=$(sum_of source storage bytes)
+	say "note forest: storage sent $_took bytes, named nodes for $(of b read redirected_pages) pages"
+	[ "$(of b read redirected_pages)" -gt 0 ] || die "storage named no nodes"
+	[ $((_took * 100)) -le $((4 * 1048576 * 110)) ] || die "storage sent $_took bytes"
+	down $nodes
 }
 
 test_unload()
