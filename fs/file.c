@@ -107,17 +107,19 @@ struct coop_file *coop_file_get(struct coop_file *f)
 	return f;
 }
 
-struct coop_file *coop_file_find(struct inode *inode, u32 flags)
+/* An open file with the flags 'with' and none of 'without'. */
+static struct coop_file *find(struct inode *inode, u32 with, u32 without)
 {
 	struct coop_inode *ci = coop_i(inode);
 	struct coop_file *f, *found = NULL;
 
 	spin_lock(&ci->lock);
 	list_for_each_entry(f, &ci->files, link) {
-		if ((f->flags & flags) != flags || READ_ONCE(f->error) || READ_ONCE(f->lost))
+		if ((f->flags & with) != with || f->flags & without || READ_ONCE(f->error) ||
+		    READ_ONCE(f->lost))
 			continue;
 		/* With O_APPEND storage ignores the offset of a WRITE. */
-		if (flags & COOP_ST_O_WRITE && f->flags & COOP_ST_O_APPEND)
+		if (with & COOP_ST_O_WRITE && f->flags & COOP_ST_O_APPEND)
 			continue;
 		if (refcount_inc_not_zero(&f->refs)) {
 			found = f;
@@ -126,6 +128,16 @@ struct coop_file *coop_file_find(struct inode *inode, u32 flags)
 	}
 	spin_unlock(&ci->lock);
 	return found;
+}
+
+struct coop_file *coop_file_find(struct inode *inode, u32 flags)
+{
+	return find(inode, flags, 0);
+}
+
+struct coop_file *coop_file_find_reader(struct inode *inode)
+{
+	return find(inode, COOP_ST_O_READ, COOP_ST_O_WRITE) ?: find(inode, COOP_ST_O_READ, 0);
 }
 
 static void closed(struct coop_call *call)

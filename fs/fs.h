@@ -95,7 +95,7 @@ struct coop_mount {
 	struct work_struct iput_work;
 	atomic_t reads;               /* windows that are being read (read.c), and relays */
 	atomic_t relays;              /* loads for peers (relay.c), bounded there */
-	bool ending;                  /* no more loads for peers */
+	bool ending;                  /* no more loads for peers, nor reads from storage */
 	wait_queue_head_t reads_gone; /* umount waits for reads and calls */
 	atomic_t calls;               /* calls that hold an inode and that no task waits for */
 	struct mutex node_lock;       /* orders the daemon's pushes and the node's life */
@@ -492,6 +492,11 @@ struct coop_file *coop_file_get(struct coop_file *f);
 void coop_file_put(struct coop_file *f); /* the last put sends CLOSE */
 /* Any open file of the inode with these flags, for I/O without an open file of its own. */
 struct coop_file *coop_file_find(struct inode *inode, u32 flags);
+/*
+ * The same to read for a peer, which may take long. Prefers one without WRITE, because a writer's
+ * close counts for other nodes: it should not wait.
+ */
+struct coop_file *coop_file_find_reader(struct inode *inode);
 /* The same file, opened with or without O_APPEND; a reference or ERR_PTR. May ask storage. */
 struct coop_file *coop_file_as(struct coop_file *f, bool append);
 /* An open file that is not attached to an inode yet, for OPEN, CREATE and TMPFILE. */

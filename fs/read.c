@@ -12,9 +12,10 @@
  * they lack or let it wait; then a few nodes that opened the file before, then storage.
  *
  * Recovery: a page that could not be filled is unlocked as it is. Its reader comes
- * back through read_folio, which asks storage only and so terminates. If the version
- * changed in between, read_folio asks for the attributes and lets the VM look the
- * page up again.
+ * back through read_folio, which asks peers and then storage, whose word is final. If
+ * the version changed in between, read_folio asks for the attributes and lets the VM
+ * look the page up again. So read one by one also readers without readahead
+ * (MADV_RANDOM).
  */
 #include <linux/highmem.h>
 #include <linux/pagemap.h>
@@ -25,7 +26,6 @@
 
 /* Nodes that a member of a forest asks beside its parents. */
 #define OPENERS_ASKED 2
-#define UNIT_PAGES    max_t(u32, COOP_FOREST_UNIT >> PAGE_SHIFT, 1)
 
 void coop_content_get(struct coop_inode *ci, struct coop_content *out)
 {
@@ -254,13 +254,13 @@ static void window_fetched(struct coop_node_fetch *f, u64 good, int err)
 	}
 }
 
-/* Takes the node's place in the tree of the window's unit, if it has one. */
-bool coop_window_join(struct coop_window *w)
+/* Takes the node's place in the tree of the page's unit, if it has one. */
+bool coop_window_join(struct coop_window *w, u64 index)
 {
 	struct coop_node_fetch *f = &w->fetch;
 	struct coop_place place;
 
-	if (!coop_roles_place(coop_i(w->inode), w->content.version, f->index, &place))
+	if (!coop_roles_place(coop_i(w->inode), w->content.version, index, &place))
 		return false;
 	w->member = true;
 	w->level = place.level;
@@ -327,8 +327,8 @@ static struct coop_window *window_gather(struct readahead_control *rac, struct c
 	}
 	w->fetch.index = folio->index;
 	room = min_t(u32, most, COOP_MAX_PAGES - w->fetch.index % COOP_MAX_PAGES);
-	if (coop_window_join(w))
-		room = min_t(u32, room, UNIT_PAGES - w->fetch.index % UNIT_PAGES);
+	if (coop_window_join(w, w->fetch.index))
+		room = min_t(u32, room, COOP_UNIT_PAGES - w->fetch.index % COOP_UNIT_PAGES);
 	do {
 		folio_get(folio); /* readahead_folio() dropped its own */
 		w->left |= BIT_ULL(w->fetch.n_pages);
@@ -373,7 +373,10 @@ void coop_readahead(struct readahead_control *rac)
 	coop_file_put(file);
 }
 
-/* Reads one folio from storage and waits. keep_locked: leaves the folio locked. */
+/*
+ * Reads one folio and waits. keep_locked: leaves the folio locked, and asks only storage, because
+ * the caller goes on to change the page.
+ */
 static int read_one(struct coop_file *file, struct folio *folio, bool keep_locked)
 {
 	struct coop_window *w = coop_window_alloc(folio->mapping->host, file, GFP_NOFS);
@@ -391,10 +394,14 @@ static int read_one(struct coop_file *file, struct folio *folio, bool keep_locke
 	w->keep_locked = keep_locked;
 	folio_get(folio);
 	w->left = 1;
-	if (!keep_locked) /* its caller would go on to change the page */
+	if (keep_locked) {
+		trace_coopfs_read(w);
+		coop_window_from_storage(w);
+	} else {
+		(void)coop_window_join(w, folio->index);
 		coop_window_show(w);
-	trace_coopfs_read(w);
-	coop_window_from_storage(w);
+		coop_window_start(coop_window_get(w));
+	}
 	coop_storage_push(w->mount->storage);
 	killed = wait_for_completion_killable(&w->finished) != 0;
 	if (killed) {

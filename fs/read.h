@@ -20,6 +20,9 @@
 #include "fs/fs.h"
 #include "rpc/storage/forest.h"
 
+/* Pages of a unit: pages of one unit are of one tree. A large page may have several units. */
+#define COOP_UNIT_PAGES max_t(u32, COOP_FOREST_UNIT >> PAGE_SHIFT, 1)
+
 struct coop_window {
 	struct coop_node_fetch fetch; /* pages[], and the fetch from peers */
 	refcount_t refs;              /* one for each stage under way, one for the waiter */
@@ -64,11 +67,11 @@ void coop_window_fail(struct coop_window *w, u64 pages, int error);
 
 /*
  * The steps to a window, in this order: alloc; index, pages and 'left' (locked folios, a reference
- * each); join, which takes this node's role from the index, true if it has one; show to serves;
- * start. Start hands the first reference to the stage that it starts; coop_storage_push() follows.
+ * each); join, which takes this node's role in the tree of that page, true if it has one; show to
+ * serves; start. Start hands the first reference to the stage that it starts; coop_storage_push() follows.
  */
 struct coop_window *coop_window_alloc(struct inode *inode, struct coop_file *file, gfp_t gfp);
-bool coop_window_join(struct coop_window *w);
+bool coop_window_join(struct coop_window *w, u64 index);
 void coop_window_show(struct coop_window *w);
 void coop_window_start(struct coop_window *w);
 struct coop_window *coop_window_get(struct coop_window *w);

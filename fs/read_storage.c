@@ -63,7 +63,8 @@ static void fill_insist(struct work_struct *work)
 	spin_lock(&w->lock);
 	left = w->left & fill_pages(fill);
 	spin_unlock(&w->lock);
-	ask_storage(w, left, fill->flags ? fill->flags | COOP_ST_READ_INSIST : 0, 0);
+	ask_storage(w, left, fill->flags ? fill->flags | COOP_ST_READ_INSIST : 0,
+		    READ_ONCE(w->mount->ending) ? -ESHUTDOWN : 0);
 	coop_storage_push(w->mount->storage);
 	fill_put(fill);
 }
@@ -237,7 +238,7 @@ static void ask_storage(struct coop_window *w, u64 left, u32 flags, int said)
 
 void coop_window_from_storage(struct coop_window *w)
 {
-	const int said = coop_file_say(w->file);
+	const int said = READ_ONCE(w->mount->ending) ? -ESHUTDOWN : coop_file_say(w->file);
 	u32 flags = 0;
 	u64 left;
 

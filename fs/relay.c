@@ -65,13 +65,17 @@ static struct folio *add_folio(struct address_space *mapping, u64 index)
 static void add_folios(struct coop_window *w, const struct coop_relay_ask *ask)
 {
 	struct address_space *mapping = w->inode->i_mapping;
-	const u64 end = DIV_ROUND_UP_ULL(w->content.size, PAGE_SIZE);
-	u64 left;
+	u64 left = ask->pages, end;
 
 	/* As readahead does: no task drops pages of the file meanwhile. */
 	if (!filemap_invalidate_trylock_shared(mapping))
 		return;
-	for (left = ask->pages; left; left &= left - 1) {
+	/* A settling may have ended just before. */
+	coop_content_get(coop_i(w->inode), &w->content);
+	end = DIV_ROUND_UP_ULL(w->content.size, PAGE_SIZE);
+	if (w->content.version != ask->version)
+		left = 0;
+	for (; left; left &= left - 1) {
 		const u32 i = __ffs64(left);
 		struct folio *folio;
 
@@ -92,7 +96,7 @@ static void agree(struct coop_window *w, const struct coop_relay *relay, u64 now
 {
 	struct coop_node_fetch *f = &w->fetch;
 
-	coop_window_join(w);
+	coop_window_join(w, f->index + __ffs64(w->left));
 	w->level = min(w->level, relay->ask.level - 1);
 	f->level = w->level;
 	f->relay = true;
@@ -117,8 +121,7 @@ static u64 load(struct coop_relay *relay, struct coop_file *file)
 	if (!w)
 		return 0;
 	w->fetch.index = relay->ask.index;
-	if (w->content.version == relay->ask.version)
-		add_folios(w, &relay->ask);
+	add_folios(w, &relay->ask);
 	loads = w->left;
 	if (!loads) {
 		coop_window_put(w);
@@ -159,7 +162,7 @@ static void relay_work(struct work_struct *work)
 	struct coop_relay *relay = container_of(work, struct coop_relay, work);
 	struct inode *inode = relay->inode;
 	struct coop_mount *m = coop_sb(inode->i_sb);
-	struct coop_file *file = coop_file_find(inode, COOP_ST_O_READ);
+	struct coop_file *file = coop_file_find_reader(inode);
 	const unsigned int nofs = memalloc_nofs_save();
 	u64 loads = 0;
 	u32 looks;

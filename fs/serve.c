@@ -12,9 +12,12 @@
  * first. The COMMIT lists the pages only if 'change' did not move.
  *
  * A request may wait for pages that are being read here (read.c), and want absent ones to be
- * read for it (relay.c). Such a page is served under
- * the same rules from the moment when it is uptodate and unlocked. To fill a page is no change
- * of the content, so 'change' as read before the lookup stands for these pages, too.
+ * read for it (relay.c). Such a page is served under the same rules from the moment when it is
+ * uptodate. To fill a page is no change of the content, so 'change' as read before the lookup
+ * stands for these pages, too. Readers of this node wake at the same moment and lock the page to
+ * map it, so such a page may be locked when it is taken. Who locks it to change it moves 'change'
+ * first. One that did so just before the lookup has the page still locked at the recheck, or has
+ * made it dirty, or has moved the version; the recheck asks for all three.
  */
 #include <linux/pagemap.h>
 #include <linux/slab.h>
@@ -33,6 +36,7 @@ struct coop_served {
 	u32 level;
 	u32 n_ext;
 	struct coop_extent ext[COOP_MAX_EXTENTS];
+	u64 came;                 /* by ordinal: were seen in a window since 'change' was read */
 	struct coop_relay *relay; /* NULL: none */
 	u64 relayed;              /* its pages, by ordinal */
 };
@@ -48,20 +52,20 @@ static bool content_is(struct coop_inode *ci, u64 version, u64 *size)
 	return same;
 }
 
-static bool folio_is_servable(struct folio *folio)
+static bool folio_is_servable(struct folio *folio, bool locked_too)
 {
 	return folio_test_uptodate(folio) && !folio_test_dirty(folio) &&
-	       !folio_test_locked(folio) && !folio_test_writeback(folio) &&
+	       (locked_too || !folio_test_locked(folio)) && !folio_test_writeback(folio) &&
 	       !folio_maybe_dma_pinned(folio);
 }
 
-static struct page *servable_page(struct address_space *mapping, u64 index)
+static struct page *servable_page(struct address_space *mapping, u64 index, bool locked_too)
 {
 	struct folio *folio = coop_filemap_peek(mapping, index);
 
 	if (!folio)
 		return NULL;
-	if (folio_is_servable(folio) && folio->mapping == mapping)
+	if (folio_is_servable(folio, locked_too) && folio->mapping == mapping)
 		return folio_file_page(folio, index);
 	folio_put(folio);
 	return NULL;
@@ -78,7 +82,8 @@ static u64 take_pages(struct coop_served *served, u64 want, struct page **pages)
 			if (!(want & BIT_ULL(ordinal)))
 				continue;
 			pages[ordinal] =
-				servable_page(served->inode->i_mapping, served->ext[e].index + i);
+				servable_page(served->inode->i_mapping, served->ext[e].index + i,
+					      served->came & BIT_ULL(ordinal));
 			if (pages[ordinal])
 				have |= BIT_ULL(ordinal);
 		}
@@ -87,7 +92,7 @@ static u64 take_pages(struct coop_served *served, u64 want, struct page **pages)
 }
 
 /* By ordinal: the pages that the request may wait for; in *reading all that are being read. */
-static u64 pages_coming(const struct coop_served *served, u64 *reading)
+static u64 pages_coming(struct coop_served *served, u64 *reading)
 {
 	struct coop_inode *ci = coop_i(served->inode);
 	u32 e, n, ordinal = 0;
@@ -100,10 +105,11 @@ static u64 pages_coming(const struct coop_served *served, u64 *reading)
 			  << ordinal;
 		*reading |= some << ordinal;
 	}
+	served->came |= coming;
 	return coming;
 }
 
-/* Has absent pages loaded, by ordinal, if all lie in one unit. Returns those that will be. */
+/* Has absent pages loaded, by ordinal, if all are of one tree. Returns those that will be. */
 static u64 relay(struct coop_served *served, const struct coop_ev *ev, u64 absent)
 {
 	struct coop_relay_ask ask = {.version = ev->version,
@@ -118,8 +124,11 @@ static u64 relay(struct coop_served *served, const struct coop_ev *ev, u64 absen
 
 			if (at >= COOP_MAX_PAGES || ordinal >= COOP_MAX_PAGES)
 				return 0;
-			if (absent & BIT_ULL(ordinal))
-				ask.pages |= BIT_ULL(at);
+			if (!(absent & BIT_ULL(ordinal)))
+				continue;
+			if (ask.pages && at / COOP_UNIT_PAGES != __ffs64(ask.pages) / COOP_UNIT_PAGES)
+				return 0;
+			ask.pages |= BIT_ULL(at);
 		}
 	}
 	served->relay = coop_relay_start(served->inode, &ask);
@@ -152,6 +161,7 @@ static struct coop_served *served_alloc(struct inode *inode, const struct coop_e
 	served->waits = false;
 	served->relay = NULL;
 	served->relayed = 0;
+	served->came = 0;
 	served->level = ev->level;
 	served->n_ext = ev->n_ext;
 	memcpy(served->ext, ev->ext, sizeof(served->ext));
@@ -236,7 +246,7 @@ static u64 serve_recheck(void *host, void *cookie, struct page *const *pages, u6
 		const u32 i = __ffs64(left);
 		struct folio *folio = page_folio(pages[i]);
 
-		if (!folio_is_servable(folio) || folio->mapping != served->inode->i_mapping)
+		if (!folio_is_servable(folio, false) || folio->mapping != served->inode->i_mapping)
 			have &= ~BIT_ULL(i);
 	}
 	return have;

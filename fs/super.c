@@ -472,13 +472,20 @@ static void quiesce(struct coop_mount *m)
 	/* Pairs with the barrier in relay.c: a load that misses the mark is counted in 'reads'. */
 	smp_mb();
 	/*
-	 * No task waits for an answer any more: only readahead and CLOSE are under way. An absent
-	 * server must not block the umount, so abort the calls. Abort again, because a page that
-	 * peers did not deliver becomes a new call.
+	 * No task waits for an answer any more: only readahead, relays and CLOSE are under way. A
+	 * peer that waits itself must not block the umount, so cancel the fetches; storage is not
+	 * asked for their pages (read_storage.c). Nor must an absent server, so abort the calls.
+	 * Again, because some that see the mark late begin after that.
 	 */
+	if (m->node)
+		coop_node_cancel(m->node);
 	while (!wait_event_timeout(m->reads_gone,
-				   !atomic_read(&m->reads) && !atomic_read(&m->calls), QUIET_TIME))
+				   !atomic_read(&m->reads) && !atomic_read(&m->calls),
+				   QUIET_TIME)) {
+		if (m->node)
+			coop_node_cancel(m->node);
 		coop_storage_abort(m->storage);
+	}
 	coop_leases_stop(m);
 	mutex_lock(&m->node_lock);
 	node = m->node;

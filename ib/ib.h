@@ -156,6 +156,9 @@ void coop_node_destroy(struct coop_node *node);
  */
 int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node);
 
+/* Ends all fetches early; done() follows for each. Context: may sleep. */
+void coop_node_cancel(struct coop_node *node);
+
 /* Pages that a serve waits for have arrived, or will not come. Any context. */
 void coop_node_settled(struct coop_node *node);
 

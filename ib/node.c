@@ -137,6 +137,29 @@ int coop_node_fetch(struct coop_node_fetch *f, struct coop_node *node)
 	return err;
 }
 
+void coop_node_cancel(struct coop_node *node)
+{
+	struct coop_node_fetch *f;
+	unsigned int flags;
+	bool ended;
+	u64 now;
+
+	flags = memalloc_noio_save();
+	mutex_lock(&node->lock);
+	now = coop_now_us();
+	list_for_each_entry(f, &node->fetches, link)
+		(void)coop_engine_cancel(node->engine, f->id, now);
+	if (node->rnic) {
+		coop_pump_drain(node, now);
+		coop_pump_arm(node, now);
+	}
+	ended = !list_empty(&node->ended);
+	mutex_unlock(&node->lock);
+	memalloc_noio_restore(flags);
+	if (ended)
+		coop_node_kick(node);
+}
+
 void coop_node_settled(struct coop_node *node)
 {
 	/* Pairs with the xchg in drain(): who sees the mark sees what settled before it. */

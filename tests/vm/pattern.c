@@ -23,7 +23,7 @@
  * the bytes are not stored earlier. settle waits until storage can prove the versions of
  * files (rpc/storage/STORAGE.md).
  *
- *   -m read|mmap|direct   way of access (read)
+ *   -m read|mmap|random|direct   way of access (read); random: mmap without readahead
  *   -r N                  rounds (1); of pick: ranges to read
  *   -s N                  seed of pick (1): the same seed picks the same ranges
  *   -d                    drop each file's pages from the cache before each round
@@ -55,7 +55,7 @@
 #define MOST  24 /* pages per pick: some picks are one fetch, some span two */
 
 enum status { RIGHT, WRONG, FAILED, IO_ERROR };
-enum how { READ, MMAP, DIRECT };
+enum how { READ, MMAP, RANDOM, DIRECT };
 
 static struct {
 	enum how how;
@@ -175,7 +175,7 @@ static int open_file(const struct file *f, int flags)
 
 static int put_bytes(int fd, const struct file *f, uint32_t version)
 {
-	if (opt.how == MMAP) {
+	if (opt.how == MMAP || opt.how == RANDOM) {
 		void *p = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 		if (p == MAP_FAILED)
@@ -280,6 +280,8 @@ static int get_mapped(int fd, const struct file *f, const _Atomic uint32_t *begu
 
 	if (p == MAP_FAILED)
 		return failed(f, "mmap");
+	if (opt.how == RANDOM)
+		madvise((void *)p, f->bytes, MADV_RANDOM);
 	for (uint64_t at = 0; at < f->bytes && !bad; at += PAGE) {
 		const size_t n = f->bytes - at < PAGE ? f->bytes - at : PAGE;
 
@@ -307,7 +309,7 @@ static int check_file(const struct file *f, const _Atomic uint32_t *begun, uint3
 		fprintf(stderr, "coop-pattern: %s/%u: %jd bytes, not %" PRIu64 "\n", f->dir,
 			f->number, (intmax_t)st.st_size, f->bytes);
 		bad = WRONG;
-	} else if (opt.how == MMAP) {
+	} else if (opt.how == MMAP || opt.how == RANDOM) {
 		bad = get_mapped(fd, f, begun, oldest, newest);
 	} else {
 		bad = get_bytes(fd, f, begun, oldest, newest);
@@ -403,7 +405,7 @@ static int watch_one(struct state *s, const struct file *f)
 static int usage(void)
 {
 	fprintf(stderr,
-		"usage: coop-pattern [-m read|mmap|direct] [-r ROUNDS] [-s SEED] [-d] [-f] "
+		"usage: coop-pattern [-m read|mmap|random|direct] [-r ROUNDS] [-s SEED] [-d] [-f] "
 		"[-e] write|check|rewrite|watch|pick|hold DIR FIRST LAST BYTES VERSION|STATE\n"
 		"       coop-pattern settle FILE...\n");
 	return FAILED;
@@ -411,15 +413,15 @@ static int usage(void)
 
 static int parse_options(int argc, char **argv)
 {
-	static const char *const hows[] = {"read", "mmap", "direct"};
+	static const char *const hows[] = {"read", "mmap", "random", "direct"};
 	int c, i;
 
 	while ((c = getopt(argc, argv, "m:r:s:dfex")) != -1) {
 		switch (c) {
 		case 'm':
-			for (i = 0; i < 3 && strcmp(optarg, hows[i]); i++)
+			for (i = 0; i < 4 && strcmp(optarg, hows[i]); i++)
 				;
-			if (i == 3)
+			if (i == 4)
 				return usage();
 			opt.how = i;
 			break;

@@ -2,7 +2,7 @@
 # Many nodes read one file: four mounts of the module in one machine, each with a Soft-RoCE device
 # on one switch, and one daemon. Storage sends each byte about once.
 #
-#: programs coopfsd coopfs coop-pattern ip tc rdma
+#: programs coopfsd coopfs coop-between coop-pattern ip tc rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
@@ -27,6 +27,11 @@ setup()
 
 after_failure()
 {
+	exec 3<&- 4<&- 5<&- 6<&-
+	for n in writer reader; do
+		[ ! -e "/tmp/$n.job" ] || kill -9 "$(cat "/tmp/$n.job")"
+	done
+	[ ! -e /tmp/between.pid ] || between go
 	tell
 	for n in $nodes; do
 		! mounted "/mnt/$n" || umount -l "/mnt/$n"
@@ -218,6 +223,83 @@ test_redirected()
 	[ "$(of b read redirected_pages)" -gt 0 ] || die "storage named no nodes"
 	[ $((_took * 100)) -le $((4 * 1048576 * 110)) ] || die "storage sent $_took bytes"
 	down $nodes
+}
+
+# pages_up NAME BYTES: all nodes, and a file of coop-pattern
+pages_up()
+{
+	mkdir "/srv/$1"
+	coop-pattern write "/srv/$1" 0 0 "$2" 1
+	coop-pattern settle "/srv/$1/0"
+	all_up
+}
+
+# A reader without readahead asks peers for each page.
+test_random()
+{
+	pages_up random 524288
+	coop-pattern check /mnt/a/random 0 0 524288 1
+	coop-pattern -m random check /mnt/b/random 0 0 524288 1
+	[ "$(of b source storage bytes)" = 0 ] || die "b took $(of b source storage bytes) bytes from storage"
+	down $nodes
+}
+
+# All nodes map the file and touch every page: readers lock each page when it has arrived, just when
+# it is to be sent to children that wait for it. No page is lost for that.
+test_mapped()
+{
+	more=/sys/kernel/debug/tracing/events/coopfs/coopfs_serve_more
+	echo >/sys/kernel/debug/tracing/trace
+	echo 1 >$more/enable
+	pages_up mapped 8388608
+	for n in $nodes; do
+		job "map_$n" coop-pattern -m mmap check "/mnt/$n/mapped" 0 0 8388608 1
+	done
+	for n in $nodes; do
+		job_ends 120 "map_$n"
+	done
+	echo 0 >$more/enable
+	grep coopfs_serve_more /sys/kernel/debug/tracing/trace >/tmp/more || true
+	_took=$(sum_of source storage bytes) _lost=$(grep -vc lost=0x0 /tmp/more || true)
+	say "note forest: storage sent $_took bytes of 8388608; of $(wc -l </tmp/more) arrivals $_lost had lost pages"
+	grep -v lost=0x0 /tmp/more | head -n 20 || true
+	[ "$_lost" = 0 ] || die "waits lost pages"
+	[ $((_took * 100)) -le $((8388608 * 110)) ] || die "storage sent $_took bytes"
+	down $nodes
+}
+
+# a waits for pages that b relays, and storage's reply to b is held back. Meanwhile a can be unmounted,
+# and a writer of b's can close.
+test_held()
+{
+	new_file held 1
+	stand_between
+	kmount b 127.0.0.2 "ib,ib_devname=rxeb,wait_timeout_ms=60000,$(peer_time)"
+	kmount a $server "ib,ib_devname=rxea,wait_timeout_ms=60000,$(peer_time)"
+	until_true 30 "a knows b" knows a 1
+	until_true 30 "b knows a" knows b 1
+	exec 4</mnt/b/held
+	rm -f /tmp/open
+	job writer sh -c 'exec 8<>/mnt/b/held; : >/tmp/open; exec sleep 600'
+	until_true 30 "b's writer has it open" test -e /tmp/open
+	exec 3</mnt/a/held
+	until_true 30 "a's tree has two nodes" tree_has a held 2
+	between hold read_shared
+	between hold close
+	job reader sh -c 'exec cat <&3 >/dev/null'
+	until_true 60 "b reads for a" grep -q "^held read_shared" /tmp/between.log
+	kill -9 "$(cat /tmp/reader.job)"
+	job_ends 30 reader 137
+	exec 3<&-
+	job ending umount /mnt/a
+	job_ends 40 ending
+	[ "$(of b serve waiting)" -gt 0 ] || die "a's unmount waited for b"
+	kill "$(cat /tmp/writer.job)"
+	job_ends 30 writer 143
+	until_true 30 "the writer is closed" grep -q "^held close" /tmp/between.log
+	between go
+	exec 4<&-
+	down b
 }
 
 test_unload()
