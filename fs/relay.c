@@ -187,7 +187,8 @@ static void relay_work(struct work_struct *work)
 
 /*
  * Counts a relay, unless there are too many or the mount ends. Each is of a request that is served,
- * but its load may outlast the serve: as many as serves (ib_num_rrpc) may be under way.
+ * but its load may outlast the serve. As many as serving queue pairs (ib_num_rrpc) may be under
+ * way.
  */
 static bool count_in(struct coop_mount *m)
 {

@@ -39,7 +39,7 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 	e->page_shift = PAGE_SHIFT;
 	e->mtu = r->mtu;
 	e->max_fetches = r->n_fetch;
-	e->max_serves = r->n_serve;
+	e->max_serves = r->n_serves;
 	e->max_queued = r->n_fetch * QUEUED_PER_SLOT;
 	e->max_peers = COOP_PEERS_MAX;
 	e->peer_timeout_us = cfg->peer_timeout_ms * 1000;
@@ -75,8 +75,8 @@ static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)
 	engine = coop_engine_init(mem, size, &cfg, now); /* the engine starts at mem */
 	for (i = 0; i < r->n_fetch; i++)
 		coop_engine_set_fetch_qp(engine, i, r->fetch[i].qp.ib->qp_num, r->qkey);
-	for (i = 0; i < r->n_serve; i++)
-		coop_engine_set_serve_qp(engine, i, r->serve[i].qp.ib->qp_num);
+	for (i = 0; i < r->n_serves; i++)
+		coop_engine_set_serve_qp(engine, i, r->serve[i % r->n_serve].qp.ib->qp_num);
 	return engine;
 }
 

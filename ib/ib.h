@@ -25,7 +25,7 @@
 #include "stats/stats.h"
 
 #define COOP_DEVNAME_MAX 64
-#define COOP_PARENTS     4 /* nodes that a fetch asks first: parent and alternate, or those that storage names */
+#define COOP_PARENTS     4 /* asked first: parent and alternate, or nodes that storage names */
 /* Megabits a second; the engine counts bytes a second in 32 bits. */
 #define COOP_SERVE_MBPS_MAX (U32_MAX / 125000)
 

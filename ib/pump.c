@@ -133,6 +133,14 @@ static void handle(struct coop_rnic *r, const struct coop_ev *ev, u64 now)
 	}
 }
 
+static bool next_tx(struct coop_rnic *r, bool data, u64 now, struct coop_tx *tx)
+{
+	struct coop_engine *engine = r->node->engine;
+
+	return data && coop_responder_has_room(r) ? coop_engine_next_tx(engine, now, tx)
+						  : coop_engine_next_urgent_tx(engine, now, tx);
+}
+
 /* data: send segments of serves too, not only urgent messages. */
 static void drain(struct coop_node *node, bool data, u64 now)
 {
@@ -145,9 +153,7 @@ static void drain(struct coop_node *node, bool data, u64 now)
 	lockdep_assert_held(&node->lock);
 	while (more && r) {
 		more = false;
-		for (; data ? coop_engine_next_tx(engine, now, &tx)
-			    : coop_engine_next_urgent_tx(engine, now, &tx);
-		     more = true)
+		for (; next_tx(r, data, now, &tx); more = true)
 			perform(r, &tx, now);
 		for (; coop_engine_next_event(engine, now, &ev); more = true)
 			handle(r, &ev, now);

@@ -16,6 +16,9 @@
  * A request may wait for pages on their way to this node. Its serve gets them from the file system
  * as they arrive, and sends no copies: those would have to wait for the last page.
  *
+ * Serves share queue pairs. What is posted at once is bounded for all together, so every batch
+ * that the engine gives out has room on its queue pair.
+ *
  * A failed queue pair is stopped; when all its batches have completed it is
  * recycled. The requester asks again for what it misses.
  */
@@ -39,10 +42,13 @@ int coop_responder_create(struct coop_rnic *r, struct coop_serve_slot *s, u16 sl
 /* ---- pages -------------------------------------------------------------------------------------
  */
 
-static bool worth_copying(const struct coop_rnic *r, const struct coop_ev *ev)
+static bool worth_copying(const struct coop_rnic *r, const struct coop_serving *v,
+			  const struct coop_ev *ev)
 {
 	u32 e, n = 0;
 
+	if (v - r->serves >= r->n_serve)
+		return false; /* it has no room for them */
 	for (e = 0; e < ev->n_ext; e++)
 		n += ev->ext[e].count;
 	return n <= COOP_KEPT_PAGES && n * r->per_page <= COOP_KEPT_SEGS;
@@ -99,7 +105,7 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 	struct coop_found found = {};
 	u32 i;
 
-	for (i = 0; i < r->n_serve; i++) {
+	for (i = 0; i < r->n_serves; i++) {
 		if (!r->serves[i].used) {
 			v = &r->serves[i];
 			break;
@@ -123,7 +129,7 @@ void coop_responder_lookup(struct coop_rnic *r, const struct coop_ev *ev, u64 no
 					now);
 		return;
 	}
-	if (!worth_copying(r, ev)) {
+	if (!worth_copying(r, v, ev)) {
 		coop_engine_lookup_done(node->engine, ev->id, v->have, found.size, i, now);
 		return;
 	}
@@ -137,7 +143,7 @@ void coop_responder_look_again(struct coop_rnic *r, u64 now)
 	struct coop_node *node = r->node;
 	u32 i;
 
-	for (i = 0; i < r->n_serve; i++) {
+	for (i = 0; i < r->n_serves; i++) {
 		struct coop_serving *v = &r->serves[i];
 		u64 arrived = 0, left;
 
@@ -158,7 +164,7 @@ void coop_responder_wait_no_more(struct coop_rnic *r, u64 now)
 {
 	u32 i;
 
-	for (i = 0; i < r->n_serve; i++) {
+	for (i = 0; i < r->n_serves; i++) {
 		struct coop_serving *v = &r->serves[i];
 
 		if (!v->used || !v->coming)
@@ -261,21 +267,30 @@ static bool fill_send(struct coop_rnic *r, struct coop_serve_slot *s, struct coo
 
 static void revive(struct coop_rnic *r, struct coop_serve_slot *s, bool replace)
 {
+	u32 i;
+
 	if (r->closing || (replace ? coop_qp_replace(r, &s->qp) : coop_qp_recycle(r, &s->qp)))
 		return; /* the next send tries again */
 	s->dead = false;
-	coop_engine_set_serve_qp(r->node->engine, s->qp.slot, s->qp.ib->qp_num);
+	for (i = s->qp.slot; i < r->n_serves; i += r->n_serve)
+		coop_engine_set_serve_qp(r->node->engine, i, s->qp.ib->qp_num);
+}
+
+bool coop_responder_has_room(const struct coop_rnic *r)
+{
+	return !r->n_sending || r->closing ||
+	       (r->sending + COOP_BATCH * r->mtu <= COOP_SENDING_MAX &&
+		r->n_sending + COOP_BATCH <= r->serve_wrs && r->n_turns < COOP_SERVE_TURNS);
 }
 
 /* Posts a batch. On error the device owns nothing of it. */
 static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 {
 	struct coop_serving *v = tx->cookie == NO_RECORD ? NULL : &r->serves[tx->cookie];
-	struct coop_serve_slot *s = &r->serve[tx->slot];
+	struct coop_serve_slot *s = &r->serve[tx->slot % r->n_serve];
 	const struct ib_send_wr *bad = NULL;
 	struct coop_ah *ah;
-	u64 bytes = 0;
-	u32 i;
+	u32 i, bytes = 0;
 
 	if (r->closing || tx->n_seg > COOP_BATCH)
 		return -ESHUTDOWN;
@@ -309,10 +324,14 @@ static int post(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 	}
 	s->turn[s->tail % COOP_SERVE_TURNS].id = tx->id;
 	s->turn[s->tail % COOP_SERVE_TURNS].n_seg = tx->n_seg;
+	s->turn[s->tail % COOP_SERVE_TURNS].bytes = bytes;
 	s->turn[s->tail % COOP_SERVE_TURNS].ah = ah;
 	coop_ah_hold(ah);
 	s->tail++;
 	s->n_posted += tx->n_seg;
+	r->n_sending += tx->n_seg;
+	r->n_turns++;
+	r->sending += bytes;
 	coop_rnic_await(r, &s->qp, now + COOP_SENT_US);
 	coop_count(r->node->stats, COOP_C_SEND_POSTED, tx->n_seg);
 	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, bytes);
@@ -336,6 +355,9 @@ static void end_turn(struct coop_rnic *r, struct coop_serve_slot *s, int err, u6
 	u32 k = s->head++ % COOP_SERVE_TURNS, n = s->turn[k].n_seg;
 
 	s->n_posted -= n;
+	r->n_sending -= n;
+	r->n_turns--;
+	r->sending -= s->turn[k].bytes;
 	coop_ah_put(r, s->turn[k].ah);
 	coop_count(r->node->stats, err ? COOP_C_SEND_ERRORS : COOP_C_SEND_COMPLETED, n);
 	coop_engine_tx_done(r->node->engine, s->turn[k].id, n, err, now);

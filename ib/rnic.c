@@ -21,7 +21,7 @@
 #define END_TRIES    20  /* tries to destroy queue pairs before the device is removed */
 #define END_PAUSE_MS 100
 
-#define SERVE_WRS 256 /* several batches, so that the device never waits for the next one */
+#define SERVE_WRS 256 /* at least, if the device can: several batches */
 
 static void on_completion(struct ib_cq *cq, void *context)
 {
@@ -46,15 +46,15 @@ static u32 fetch_wrs(const struct coop_rnic *r)
 	return max(least, most);
 }
 
-/* Sends of a serve slot, within the device's limits. */
+/* Sends posted at once, within the device's limits. */
 static u32 serve_wrs(const struct coop_rnic *r)
 {
 	const struct ib_device_attr *a = &r->port.dev->attrs;
 	u32 most = min_t(u32, a->max_qp_wr, COOP_MAX_SEGS);
 
 	if (a->max_cqe > COOP_CTRL_SENDS)
-		most = min(most, (a->max_cqe - COOP_CTRL_SENDS) / r->n_serve);
-	return min(most, max_t(u32, SERVE_WRS, COOP_MAX_PAGES * r->per_page));
+		most = min(most, (a->max_cqe - COOP_CTRL_SENDS) / 2);
+	return min(most, max_t(u32, SERVE_WRS, COOP_SENDING_MAX / r->mtu + COOP_BATCH));
 }
 
 static int fits(const struct coop_rnic *r, char *why, size_t size)
@@ -84,9 +84,10 @@ static int fits(const struct coop_rnic *r, char *why, size_t size)
 	}
 	if (r->serve_wrs < COOP_BATCH) {
 		snprintf(why, size,
-			 "%s has room for %d completions, too few for %u serves: lower "
-			 "ib_num_rrpc=",
-			 name, a->max_cqe, r->n_serve);
+			 "%s has room for %d completions and %d sends a queue pair; coopfs needs "
+			 "%u and %u",
+			 name, a->max_cqe, a->max_qp_wr, COOP_CTRL_SENDS + 2 * COOP_BATCH,
+			 COOP_BATCH);
 		return -EINVAL;
 	}
 	if (r->fetch_wrs > (u32)a->max_qp_wr || COOP_CTRL_RECVS > a->max_qp_wr) {
@@ -126,8 +127,9 @@ static int create_all(struct coop_rnic *r, const char **what)
 		r->rcq = NULL;
 		return err;
 	}
-	*what = "completion queue for sends (lower ib_num_rrpc=)";
-	r->scq = create_cq(r, COOP_CTRL_SENDS + r->n_serve * r->serve_wrs, 1);
+	/* Twice, because those of a queue pair that was destroyed may still be in it. */
+	*what = "completion queue for sends";
+	r->scq = create_cq(r, COOP_CTRL_SENDS + 2 * r->serve_wrs, 1);
 	if (IS_ERR(r->scq)) {
 		err = PTR_ERR(r->scq);
 		r->scq = NULL;
@@ -185,6 +187,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	r->n_fetch = cfg->num_srpc;
 	r->fetch_wrs = fetch_wrs(r);
 	r->n_serve = cfg->num_rrpc;
+	r->n_serves = r->n_serve * COOP_SERVES_A_QP;
 	r->serve_wrs = serve_wrs(r);
 	r->overdue_at = ~0ULL;
 	coop_ah_cache_init(&r->ah);
@@ -195,7 +198,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	}
 	r->fetch = kvcalloc(r->n_fetch, sizeof(*r->fetch), GFP_KERNEL);
 	r->serve = kvcalloc(r->n_serve, sizeof(*r->serve), GFP_KERNEL);
-	r->serves = kvcalloc(r->n_serve, sizeof(*r->serves), GFP_KERNEL);
+	r->serves = kvcalloc(r->n_serves, sizeof(*r->serves), GFP_KERNEL);
 	r->bounce = kvmalloc_array(COOP_MAX_PAGES, PAGE_SIZE, GFP_KERNEL);
 	err = -ENOMEM;
 	if (r->fetch && r->serve && r->serves && r->bounce)

@@ -6,10 +6,12 @@
  * node's lock protects all fields, except those that never change after
  * coop_rnic_create().
  *
- * Queue pairs: one for control messages, one a fetch slot (receives only), one a
- * serve slot (sends only). All are created once and reused by the rules of qp.h.
- * There is one completion queue for receives and one for sends, each with room
- * for every work request of every queue pair: an overflow would kill them all.
+ * Queue pairs: one for control messages, one a fetch slot (receives only), and
+ * those that serves send from. All are created once and reused by the rules of qp.h.
+ * Most serves wait for pages on their way to this node and send nothing meanwhile, so
+ * COOP_SERVES_A_QP of them share a queue pair. There is one completion queue for
+ * receives and one for sends, each with room for every work request that is posted
+ * at once: an overflow would kill them all.
  */
 #ifndef COOP_IB_RNIC_H
 #define COOP_IB_RNIC_H
@@ -27,7 +29,13 @@
 #define COOP_CTRL_WAITS  64       /* most messages that wait for address handles */
 #define COOP_QUIET_US    2000000  /* time limit for completions of a stopped queue pair */
 #define COOP_SENT_US     10000000 /* time limit for completions of sends */
-#define COOP_SERVE_TURNS 32       /* most batches of one serve slot under way */
+#define COOP_SERVE_TURNS 32       /* most batches under way, of all serves */
+#define COOP_SERVES_A_QP 4        /* serves that share a queue pair */
+/*
+ * Most bytes of serves that are posted and not sent. A device takes turns between queue pairs, so
+ * with all posted at once each of many children would have its pages as late as the last one.
+ */
+#define COOP_SENDING_MAX SZ_512K
 
 struct coop_ctrl {
 	struct coop_qp qp;
@@ -61,7 +69,7 @@ struct coop_fetch_slot {
 	u64 dma[COOP_MAX_PAGES];
 };
 
-/* A serve slot: a queue pair and its batches of sends, in posting order. */
+/* A queue pair that serves send from, and their batches of sends, in posting order. */
 struct coop_serve_slot {
 	struct coop_qp qp;
 	u32 head, tail; /* of turn[], free running */
@@ -70,6 +78,7 @@ struct coop_serve_slot {
 	struct {
 		u32 id;
 		u32 n_seg;
+		u32 bytes;
 		struct coop_ah *ah;
 	} turn[COOP_SERVE_TURNS];
 };
@@ -77,7 +86,7 @@ struct coop_serve_slot {
 /* The pages of a serve, from LOOKUP to SERVE_END. */
 struct coop_serving {
 	bool used;
-	bool copied; /* pages are sent from r->kept, COOP_KEPT_PAGES each serve */
+	bool copied; /* pages are sent from r->kept, COOP_KEPT_PAGES each of the first n_serve */
 	u32 id;      /* the engine's */
 	u64 have, mapped;
 	u64 coming;   /* pages that it waits for; the engine may have given them up */
@@ -101,23 +110,26 @@ struct coop_rnic {
 	u32 per_page;    /* most datagrams a page */
 	u32 fetch_pages; /* most pages a fetch */
 	u32 fetch_wrs;   /* receives a fetch slot */
-	u32 serve_wrs;   /* sends a serve slot */
+	u32 serve_wrs;   /* most sends posted at once, on one queue pair or on all */
 	bool closing;    /* nothing new is posted or created */
 	struct ib_pd *pd;
 	struct ib_cq *rcq, *scq;
 	struct coop_bufs scrap; /* one page: takes bytes past the end of a segment */
 	struct coop_bufs zeros; /* one page: sent for pages that we lack */
-	struct coop_bufs kept;  /* COOP_KEPT_PAGES a serve: copies that small serves send */
+	struct coop_bufs kept;  /* COOP_KEPT_PAGES each: copies that small serves send */
 	struct coop_ctrl ctrl;
-	u32 n_fetch, n_serve;
+	u32 n_fetch, n_serve; /* queue pairs */
+	u32 n_serves;         /* n_serve times COOP_SERVES_A_QP */
 	struct coop_fetch_slot *fetch;
 	struct coop_serve_slot *serve;
 	struct coop_serving *serves; /* by cookie */
 	u32 n_serving;
-	bool sends_watched; /* the next completion of a send kicks the pump */
-	bool data_watched;  /* any datagram kicks the pump, not only a message */
-	u32 n_large;        /* fetch slots that are 'large' */
-	u64 overdue_at;     /* no later than that of any queue pair */
+	u32 n_sending, n_turns; /* sends posted and not complete; batches of them */
+	u64 sending;            /* their bytes */
+	bool sends_watched;     /* the next completion of a send kicks the pump */
+	bool data_watched;      /* any datagram kicks the pump, not only a message */
+	u32 n_large;            /* fetch slots that are 'large' */
+	u64 overdue_at;         /* no later than that of any queue pair */
 	struct coop_ah_cache ah;
 	void *bounce; /* COOP_MAX_PAGES pages */
 	struct coop_msg msg;
@@ -180,6 +192,8 @@ void coop_responder_look_again(struct coop_rnic *r, u64 now);
 void coop_responder_wait_no_more(struct coop_rnic *r, u64 now);
 void coop_responder_recheck(struct coop_rnic *r, const struct coop_ev *ev, u64 now);
 void coop_responder_end(struct coop_rnic *r, const struct coop_ev *ev);
+/* May the engine give out the next batch? A completion makes room. */
+bool coop_responder_has_room(const struct coop_rnic *r);
 void coop_responder_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now);
 void coop_responder_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 now);
 void coop_responder_lost(struct coop_rnic *r, struct coop_serve_slot *s, u64 now);

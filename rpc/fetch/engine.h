@@ -100,7 +100,7 @@ struct coop_engine_cfg {
 	u32 page_shift;        /* 12..16 */
 	u32 mtu;               /* payload bytes a datagram, 256..4096, multiple of 4 */
 	u32 max_fetches;       /* ib_num_srpc: fetches in flight, each with its own QP */
-	u32 max_serves;        /* ib_num_rrpc: requests served at once */
+	u32 max_serves;        /* requests served at once */
 	u32 max_queued;        /* fetches that wait for a slot or for the window */
 	u32 max_peers;
 	u32 peer_timeout_us; /* budget of a fetch over all its attempts, unless it sets its own */

@@ -181,7 +181,7 @@ constexpr option table[] = {
 	{"ib_qkey", "1 to 0xffffffff", "ib", number<&m::ib_qkey, 1, UINT32_MAX>(),
 	 [](const m &o) { return fmt::format("{:#010x}", o.ib_qkey); }},
 	{"ib_mtu", "256, 512, 1024, 2048 or 4096", "ib", set_mtu, show_number<&m::ib_mtu>},
-	{"ib_num_rrpc", "1 to 1024 requests served at once", "ib",
+	{"ib_num_rrpc", "1 to 1024 queue pairs to serve peers from", "ib",
 	 number<&m::ib_num_rrpc, 1, 1024>(), show_number<&m::ib_num_rrpc>},
 	{"ib_num_srpc", "1 to 1024 requests in flight", "ib", number<&m::ib_num_srpc, 1, 1024>(),
 	 show_number<&m::ib_num_srpc>},
