@@ -50,15 +50,19 @@ fetch_host::message_qp::shape control_shape(const ud::endpoint_info &info, std::
 		.attr = {.max_send_wr = 0, .max_recv_wr = 0, .max_sge = 3, .qkey = qkey}};
 }
 
+// Most serves wait for pages on their way to this node and send nothing meanwhile.
+constexpr std::uint32_t serves_a_qp = 4;
+
 fetch_host::shape fetch_shape(const node_options &o, unsigned page_shift)
 {
 	return {.page_shift = page_shift,
 		.fetches = o.num_srpc,
 		.queued = o.num_srpc * queued_per_slot,
-		.serves = o.num_rrpc,
+		.serves = o.num_rrpc * serves_a_qp,
 		.serve_qps = o.num_rrpc,
 		.serve_qkey = o.qkey,
 		.max_sge = 4, // GRH, two fragments, spill
+		.bounded = true,
 		.fetches_option = "ib_num_srpc=",
 		.serves_option = "ib_num_rrpc="};
 }
@@ -85,7 +89,7 @@ node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &
 			    pages_settled_.store(true, std::memory_order_seq_cst);
 			    driver_->nudge();
 		    }),
-	serves_(store, departures_, o.num_rrpc),
+	serves_(store, departures_, o.num_rrpc * serves_a_qp),
 	host_(*endpoint_, slab_, fetches_, serves_, control_, fetch_shape(o, store.page_shift())),
 	network_(endpoint_->state()),
 	completions_(completions_at_once)
@@ -378,8 +382,9 @@ bool node::drain(bool data, std::uint64_t now)
 	bool any = false, more = true;
 	while (more) {
 		more = false;
-		for (coop_tx tx; data ? coop_engine_next_tx(engine, now, &tx)
-				      : coop_engine_next_urgent_tx(engine, now, &tx);
+		for (coop_tx tx;
+		     data && host_.may_send() ? coop_engine_next_tx(engine, now, &tx)
+					      : coop_engine_next_urgent_tx(engine, now, &tx);
 		     more = true)
 			host_.perform(tx, now);
 		for (coop_ev ev; coop_engine_next_event(engine, now, &ev); more = true)

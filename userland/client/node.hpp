@@ -34,7 +34,7 @@ struct offer_stats {
 };
 
 struct node_options {
-	std::uint32_t num_rrpc = 64; // requests from peers served at once
+	std::uint32_t num_rrpc = 64; // queue pairs to serve peers from, four requests each
 	std::uint32_t num_srpc = 64; // fetches in flight
 	std::uint32_t peer_timeout_ms = 200;
 	std::uint32_t qkey = 0x1c00b;

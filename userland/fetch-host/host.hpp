@@ -37,6 +37,8 @@ public:
 	coop_engine *engine() const { return static_cast<coop_engine *>(engine_.get()); }
 	std::uint32_t max_pages() const { return requester_.max_pages(); } // of a fetch
 
+	/// May the engine give out data of serves? A completion makes room. With shape::bounded.
+	bool may_send() const { return responder_.has_room(); }
 	/// Of any queue pair but `control`.
 	void completed(const ud::completion &, std::uint64_t now);
 	void perform(const coop_tx &, std::uint64_t now);

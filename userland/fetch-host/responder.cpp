@@ -33,15 +33,15 @@ responder::responder(ud::endpoint &ep, const slab &s, served_pages &pages, const
 
 std::uint32_t responder::depth() const
 {
-	const std::uint32_t serves_a_qp = (shape_.serves + n_qps() - 1) / n_qps();
 	return std::min({COOP_MAX_PAGES * shape_.datagrams(endpoint_.info().mtu),
-			 std::uint32_t{COOP_MAX_SEGS}, most_sends / serves_a_qp});
+			 std::uint32_t{COOP_MAX_SEGS},
+			 shape_.bounded ? most_at_once() : most_sends / serves_a_qp()});
 }
 
 void responder::make(coop_engine *engine)
 {
 	engine_ = engine;
-	const std::uint32_t sends = depth() * ((shape_.serves + n_qps() - 1) / n_qps());
+	const std::uint32_t sends = shape_.bounded ? most_at_once() : depth() * serves_a_qp();
 	for (queue_pair &q : qps_) {
 		const int qp =
 			endpoint_.create_qp({sends, 1, shape_.max_sge - 2, shape_.serve_qkey});
@@ -134,7 +134,9 @@ void responder::send(const coop_tx &tx, std::uint64_t now)
 	const bool copies = endpoint_.info().sends_copy; // then a send ends as it is posted
 	sges_.resize(std::size_t{tx.n_seg} * shape_.max_sge);
 	wrs_.resize(tx.n_seg);
+	std::uint32_t bytes = 0;
 	for (std::uint32_t i = 0; i < tx.n_seg; i++) {
+		bytes += tx.seg[i].len;
 		ud::sge *list = &sges_[std::size_t{i} * shape_.max_sge];
 		wrs_[i] = {0, list, fill(tx, tx.seg[i], list), tx.seg[i].imm, true, false};
 	}
@@ -147,7 +149,9 @@ void responder::send(const coop_tx &tx, std::uint64_t now)
 	recycle(q, now);
 	const int posted = q.dead ? -EIO : endpoint_.post_send(q.qp, tx.addr, wrs_);
 	if (posted == static_cast<int>(tx.n_seg) && !copies) {
-		q.unfinished++;
+		q.unfinished.push_back(bytes);
+		n_sending_ += tx.n_seg;
+		sending_ += bytes;
 	} else if (posted <= 0 || copies) { // the device owns nothing of it
 		const int err = posted == static_cast<int>(tx.n_seg) ? 0 : -EIO;
 		coop_engine_tx_done(engine_, tx.id, tx.n_seg, err, now);
@@ -164,13 +168,15 @@ void responder::completed(std::uint32_t i, const ud::completion &c, std::uint64_
 	queue_pair &q = qps_[i];
 	if (c.wr_id >> 32 != 0 && !c.is_recv) {
 		const bool good = c.status == ud::wc_status::success;
-		assert(q.unfinished != 0);
-		q.unfinished--;
+		const auto n = static_cast<std::uint32_t>(c.wr_id >> 32);
+		assert(!q.unfinished.empty());
+		sending_ -= q.unfinished.front();
+		n_sending_ -= n;
+		q.unfinished.pop_front();
 		if (!good)
 			stop(q);
-		coop_engine_tx_done(engine_, static_cast<std::uint32_t>(c.wr_id),
-				    static_cast<std::uint32_t>(c.wr_id >> 32), good ? 0 : -EIO,
-				    now);
+		coop_engine_tx_done(engine_, static_cast<std::uint32_t>(c.wr_id), n,
+				    good ? 0 : -EIO, now);
 	}
 	recycle(q, now);
 }
@@ -185,7 +191,7 @@ void responder::stop(queue_pair &q)
 // Once all sends of a stopped queue pair have completed, it works again.
 void responder::recycle(queue_pair &q, std::uint64_t now)
 {
-	if (!q.dead || q.unfinished != 0)
+	if (!q.dead || !q.unfinished.empty())
 		return;
 	const bool empty = endpoint_.modify_qp(q.qp, ud::qp_state::reset) == 0;
 	q.dead = !empty || endpoint_.modify_qp(q.qp, ud::qp_state::ready) != 0;

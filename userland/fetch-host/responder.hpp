@@ -5,8 +5,13 @@
 // completed. If a queue pair fails, what was under way on it counts as lost, and peers ask for
 // it again. The queue pair takes no more sends until those under way have completed and it was
 // recycled: with new ones it would never become empty.
+//
+// A device takes turns between queue pairs. If all were posted at once, each of many children would
+// have its pages as late as the last one. So a user with shape::bounded posts sending_max bytes at
+// a time, over all queue pairs.
 #pragma once
 
+#include <deque>
 #include <vector>
 
 #include "userland/fetch-host/page_memory.hpp"
@@ -41,6 +46,9 @@ protected:
 class responder
 {
 public:
+	/// Most bytes posted and not sent, and sends of a batch of the engine.
+	static constexpr std::uint32_t sending_max = 512u << 10, batch_max = 64;
+
 	responder(ud::endpoint &, const slab &, served_pages &, const shape &);
 	/// Creates the queue pairs and tells the engine. @throw std::system_error.
 	void make(coop_engine *);
@@ -48,6 +56,13 @@ public:
 	std::uint32_t qp(std::uint32_t i) const { return qps_[i].qp; }
 	/// Sends of one serve that a queue pair has room for.
 	std::uint32_t depth() const;
+	/// Is there room for another batch?
+	bool has_room() const
+	{
+		return n_sending_ == 0 ||
+		       (sending_ + batch_max * endpoint_.info().mtu <= sending_max &&
+			n_sending_ + batch_max <= most_at_once());
+	}
 
 	void lookup(const coop_ev &, std::uint64_t now);
 	void recheck(const coop_ev &, std::uint64_t now);
@@ -58,7 +73,8 @@ public:
 private:
 	struct queue_pair {
 		std::uint32_t qp = 0;
-		std::uint32_t unfinished = 0; // batches, each with a signalled send at its end
+		std::deque<std::uint32_t>
+			unfinished; // bytes of batches, each with a signalled send
 		bool dead = false;
 		// A batch of which the device took a part, without the signalled send. Nothing
 		// reports the end of that part but the reset of the queue pair. 0: none.
@@ -68,6 +84,11 @@ private:
 		std::uint64_t of[COOP_MAX_PAGES] = {};
 	};
 
+	std::uint32_t most_at_once() const
+	{
+		return sending_max / endpoint_.info().mtu + batch_max;
+	}
+	std::uint32_t serves_a_qp() const { return (shape_.serves + n_qps() - 1) / n_qps(); }
 	const std::uint64_t *sums(const coop_ev &, std::uint64_t cookie, std::uint64_t pages,
 				  page_sums &) const;
 	std::uint32_t fill(const coop_tx &, const coop_seg &, ud::sge *list);
@@ -81,6 +102,8 @@ private:
 	coop_engine *engine_ = nullptr;
 	std::vector<queue_pair> qps_;
 	std::vector<std::uint32_t> free_; // cookies
+	std::uint32_t n_sending_ = 0;     // sends in the batches of all queue pairs
+	std::uint64_t sending_ = 0;       // their bytes
 	std::vector<ud::sge> sges_;
 	std::vector<ud::send_wr> wrs_;
 };

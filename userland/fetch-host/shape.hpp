@@ -13,6 +13,9 @@ struct shape {
 	std::uint32_t serves, serve_qps; // serves at a time; queue pairs, which they share evenly
 	std::uint32_t serve_qkey;        // of those; only this host's own sends need it
 	std::uint32_t max_sge;           // of a work request: GRH, a datagram, spill
+	// The user asks host::may_send() before it takes data from the engine, so that little is
+	// posted at once.
+	bool bounded = false;
 	const char *fetches_option, *serves_option; // what to lower when queue pairs run out
 
 	std::uint32_t page_bytes() const { return 1u << page_shift; }

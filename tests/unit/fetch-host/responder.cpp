@@ -105,7 +105,7 @@ struct Responder : ::testing::Test {
 			cfg.mtu = page_bytes;
 			cfg.max_fetches = cfg.max_serves = cfg.max_queued = cfg.max_peers = 8;
 			cfg.peer_timeout_us = 100000;
-			cfg.window_bytes = 1 << 20;
+			cfg.window_bytes = 1 << 22;
 			memory.resize((coop_engine_size(&cfg) + 7) / 8);
 			e = coop_engine_init(memory.data(), memory.size() * 8, &cfg, now);
 			for (std::uint32_t i = 0; i < 8; i++)
@@ -143,7 +143,9 @@ struct Responder : ::testing::Test {
 		coop_tx tx;
 		for (bool more = true; more;) {
 			more = false;
-			for (; coop_engine_next_tx(b.e, now, &tx); more = true)
+			for (; r.has_room() ? coop_engine_next_tx(b.e, now, &tx)
+					    : coop_engine_next_urgent_tx(b.e, now, &tx);
+			     more = true)
 				if (tx.kind == COOP_TX_DATA)
 					r.send(tx, now);
 			for (; coop_engine_next_event(b.e, now, &ev); more = true)
@@ -178,6 +180,7 @@ struct Responder : ::testing::Test {
 				    .serve_qps = 1,
 				    .serve_qkey = 1,
 				    .max_sge = 16,
+				    .bounded = true,
 				    .fetches_option = "fetches=",
 				    .serves_option = "serves="};
 	device dev;
@@ -223,6 +226,34 @@ TEST_F(Responder, MemoryStaysWhileTheDeviceHasAPartOfABatch)
 	ask(4, 2);
 	EXPECT_EQ(dev.owned.size(), 4u) << "the queue pair works again";
 	complete(4);
+}
+
+TEST_F(Responder, LittleIsPostedAtOnce)
+{
+	for (std::uint64_t file = 1; file <= 4; file++)
+		ask(64, file);
+	EXPECT_EQ(dev.owned.size() * page_bytes, responder::sending_max);
+	EXPECT_EQ(pages_.held.size(), 4u);
+	complete(63);
+	EXPECT_EQ(dev.posts, 2) << "a batch ends with its last send";
+	complete(1);
+	EXPECT_EQ(dev.posts, 3);
+	complete(64 * 3);
+	EXPECT_EQ(dev.posts, 4);
+	EXPECT_EQ(pages_.held.size(), 0u);
+}
+
+TEST_F(Responder, WhatWasFlushedMakesRoom)
+{
+	for (std::uint64_t file = 1; file <= 4; file++)
+		ask(64, file);
+	complete(64 * 2, ud::wc_status::flushed);
+	EXPECT_EQ(pages_.held.size(), 0u);
+	ask(64, 5);
+	ask(64, 6);
+	EXPECT_EQ(dev.posts, 4);
+	complete(64 * 2);
+	EXPECT_EQ(pages_.held.size(), 0u);
 }
 
 TEST_F(Responder, AStoppedQueuePairTakesNoMoreUntilItIsEmpty)
