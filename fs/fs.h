@@ -67,6 +67,12 @@ struct coop_options {
 	bool nolease;
 };
 
+/* Files in whose forests this node has a place, and those in which it is a leaf; trees in which it
+ * is carrier and substitute; its children over all trees. */
+struct coop_role_counts {
+	u32 files, leaf, carrier, substitute, children;
+};
+
 /* Locks among nodes, see lock.c. */
 struct coop_locks {
 	siphash_key_t owner_key; /* never changes: derives owner numbers from addresses */
@@ -103,7 +109,9 @@ struct coop_mount {
 	spinlock_t files_lock;
 	struct list_head files; /* open at storage, coop_file.opened */
 	u32 reopenings;
-	atomic_t connection; /* roles told on another one are void */
+	spinlock_t roles_lock; /* guards the following two; inside coop_inode.lock */
+	int connection;        /* roles told on another one are void */
+	struct coop_role_counts roles;
 	struct coop_locks locks;
 	struct coop_leases leases;
 	struct coop_callers *callers; /* NULL: no task came through an id-mapped mount yet */
@@ -611,6 +619,7 @@ void coop_roles_lost(struct coop_mount *m);
 /* Between begin() and end() the roles stay also while the file is not open. */
 void coop_roles_opening_begin(struct coop_inode *ci);
 void coop_roles_opening_end(struct coop_inode *ci);
+void coop_roles_count(struct coop_mount *m, struct coop_role_counts *out);
 /* Frees the roles of a file that is not open, and not being opened. */
 void coop_roles_trim_locked(struct coop_inode *ci);
 void coop_roles_evict(struct coop_inode *ci);

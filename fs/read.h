@@ -68,7 +68,8 @@ void coop_window_fail(struct coop_window *w, u64 pages, int error);
 /*
  * The steps to a window, in this order: alloc; index, pages and 'left' (locked folios, a reference
  * each); join, which takes this node's role in the tree of that page, true if it has one; show to
- * serves; start. Start hands the first reference to the stage that it starts; coop_storage_push() follows.
+ * serves; start. Start hands the first reference to the stage that it starts; coop_storage_push()
+ * follows.
  */
 struct coop_window *coop_window_alloc(struct inode *inode, struct coop_file *file, gfp_t gfp);
 bool coop_window_join(struct coop_window *w, u64 index);

@@ -123,9 +123,11 @@ static void fill_redirect(struct coop_fill *fill, const struct coop_st_body *res
 	struct coop_window *w = fill->window;
 	const u32 n = min_t(u32, res->n_nodes, COOP_PARENTS);
 
+	BUILD_BUG_ON(COOP_PARENTS < COOP_ST_HOLDERS_MAX);
 	coop_count(&w->mount->stats, COOP_C_REDIRECTED_PAGES, fill->n);
 	memset(fill->fetch.parents, 0, sizeof(fill->fetch.parents));
 	memcpy(fill->fetch.parents, res->nodes, n * sizeof(res->nodes[0]));
+	trace_coopfs_redirect(w, fill->first, fill->n, fill->fetch.parents);
 	/* Before the nodes are asked: a load that waits for one at storage is not one itself. */
 	spin_lock(&w->lock);
 	w->at_storage &= ~fill_pages(fill);

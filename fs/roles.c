@@ -13,6 +13,7 @@
 #include <linux/slab.h>
 
 #include "fs/fs.h"
+#include "fs/trace.h"
 #include "rpc/storage/forest.h"
 
 struct coop_roles {
@@ -21,9 +22,40 @@ struct coop_roles {
 	struct coop_st_roles told;
 };
 
+/* sign: 1 or -1. Roles of an earlier connection do not count. */
+static void count_locked(struct coop_mount *m, const struct coop_roles *roles, int sign)
+{
+	struct coop_role_counts *n = &m->roles;
+	u32 c;
+
+	lockdep_assert_held(&m->roles_lock);
+	if (!roles || roles->connection != m->connection)
+		return;
+	n->files += sign;
+	for (c = 0; c < roles->told.n_colours; c++) {
+		const enum coop_forest_part part =
+			coop_forest_part_of(roles->told.colours[c].level);
+
+		if (part == COOP_PART_LEAF) {
+			n->leaf += c ? 0 : sign; /* in all trees of the file */
+			continue;
+		}
+		n->carrier += part == COOP_PART_CARRIER ? sign : 0;
+		n->substitute += part == COOP_PART_SUBSTITUTE ? sign : 0;
+		n->children +=
+			sign * (int)coop_forest_children(roles->told.members, roles->told.index, c);
+	}
+}
+
 static void replace_locked(struct coop_inode *ci, struct coop_roles *roles)
 {
+	struct coop_mount *m = coop_sb(ci->vfs.i_sb);
+
 	lockdep_assert_held(&ci->lock);
+	spin_lock(&m->roles_lock);
+	count_locked(m, ci->roles, -1);
+	count_locked(m, roles, 1);
+	spin_unlock(&m->roles_lock);
 	kfree(ci->roles);
 	ci->roles = roles;
 }
@@ -43,9 +75,10 @@ void coop_roles_learn(struct coop_mount *m, const struct coop_fid *fid, u64 vers
 		new = kmalloc(sizeof(*new), GFP_NOWAIT | __GFP_NOWARN);
 	if (new) {
 		new->version = version;
-		new->connection = atomic_read(&m->connection);
+		new->connection = READ_ONCE(m->connection);
 		new->told = *roles;
 	}
+	trace_coopfs_roles(inode, version, roles);
 	spin_lock(&ci->lock);
 	replace_locked(ci, new);
 	coop_roles_trim_locked(ci); /* a push may come after the last close */
@@ -55,13 +88,23 @@ void coop_roles_learn(struct coop_mount *m, const struct coop_fid *fid, u64 vers
 
 void coop_roles_lost(struct coop_mount *m)
 {
-	atomic_inc(&m->connection);
+	spin_lock(&m->roles_lock);
+	WRITE_ONCE(m->connection, m->connection + 1);
+	memset(&m->roles, 0, sizeof(m->roles));
+	spin_unlock(&m->roles_lock);
+}
+
+void coop_roles_count(struct coop_mount *m, struct coop_role_counts *out)
+{
+	spin_lock(&m->roles_lock);
+	*out = m->roles;
+	spin_unlock(&m->roles_lock);
 }
 
 void coop_roles_trim_locked(struct coop_inode *ci)
 {
 	lockdep_assert_held(&ci->lock);
-	if (list_empty(&ci->files) && !ci->opening)
+	if (ci->roles && list_empty(&ci->files) && !ci->opening)
 		replace_locked(ci, NULL);
 }
 
@@ -83,7 +126,8 @@ void coop_roles_opening_end(struct coop_inode *ci)
 void coop_roles_evict(struct coop_inode *ci)
 {
 	spin_lock(&ci->lock);
-	replace_locked(ci, NULL);
+	if (ci->roles)
+		replace_locked(ci, NULL);
 	spin_unlock(&ci->lock);
 }
 
@@ -91,7 +135,7 @@ static bool valid_locked(const struct coop_inode *ci, u64 version)
 {
 	lockdep_assert_held(&ci->lock);
 	return ci->roles && ci->roles->version == version &&
-	       ci->roles->connection == atomic_read(&coop_sb(ci->vfs.i_sb)->connection);
+	       ci->roles->connection == READ_ONCE(coop_sb(ci->vfs.i_sb)->connection);
 }
 
 bool coop_roles_place(struct coop_inode *ci, u64 version, u64 index, struct coop_place *out)

@@ -126,7 +126,8 @@ static u64 relay(struct coop_served *served, const struct coop_ev *ev, u64 absen
 				return 0;
 			if (!(absent & BIT_ULL(ordinal)))
 				continue;
-			if (ask.pages && at / COOP_UNIT_PAGES != __ffs64(ask.pages) / COOP_UNIT_PAGES)
+			if (ask.pages &&
+			    at / COOP_UNIT_PAGES != __ffs64(ask.pages) / COOP_UNIT_PAGES)
 				return 0;
 			ask.pages |= BIT_ULL(at);
 		}

@@ -171,7 +171,13 @@ static void show_cache(struct seq_file *seq, const struct coop_mount *m)
 static void proc_gauges(struct seq_file *seq, void *host)
 {
 	struct coop_mount *m = host;
+	struct coop_role_counts roles;
 
+	coop_roles_count(m, &roles);
+	seq_printf(seq,
+		   "forest files %u\nforest leaf %u\nforest carrier %u\nforest substitute %u\n"
+		   "forest children %u\n",
+		   roles.files, roles.leaf, roles.carrier, roles.substitute, roles.children);
 	seq_printf(seq, "storage connected %u\n", coop_storage_connected(m->storage));
 	seq_printf(seq, "lease held %u\n", READ_ONCE(m->leases.held));
 	show_cache(seq, m);
@@ -297,6 +303,7 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	init_waitqueue_head(&m->reads_gone);
 	mutex_init(&m->node_lock);
 	spin_lock_init(&m->files_lock);
+	spin_lock_init(&m->roles_lock);
 	INIT_LIST_HEAD(&m->files);
 	coop_locks_init(&m->locks);
 	coop_leases_init(m, !m->opt.nolease);
@@ -479,9 +486,8 @@ static void quiesce(struct coop_mount *m)
 	 */
 	if (m->node)
 		coop_node_cancel(m->node);
-	while (!wait_event_timeout(m->reads_gone,
-				   !atomic_read(&m->reads) && !atomic_read(&m->calls),
-				   QUIET_TIME)) {
+	while (!wait_event_timeout(
+		m->reads_gone, !atomic_read(&m->reads) && !atomic_read(&m->calls), QUIET_TIME)) {
 		if (m->node)
 			coop_node_cancel(m->node);
 		coop_storage_abort(m->storage);

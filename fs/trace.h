@@ -6,7 +6,9 @@
  * (coopfs_fetch_done), and those from storage (coopfs_storage_read). coopfs_serve
  * is the other side: the pages that a peer asked for, those that this node held, and
  * those on their way that the request waits for. coopfs_relay shows which of these this
- * node loads for the peer, and coopfs_serve_more (ib/trace.h) what came.
+ * node loads for the peer, and coopfs_serve_more (ib/trace.h) what came. coopfs_roles is
+ * this node's place in a file's forest, as storage tells it, and coopfs_redirect shows the
+ * pages for which storage named nodes in place of bytes.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM coopfs
@@ -93,6 +95,50 @@ TRACE_EVENT(coopfs_storage_read,
 	TP_printk("dev=%u:%u ino=%llu index=%llu pages=%u err=%d us=%llu",
 		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->index,
 		  __entry->pages, __entry->err, __entry->us)
+);
+
+TRACE_EVENT(coopfs_redirect,
+	TP_PROTO(const struct coop_window *w, u32 first, u32 n, const u32 *nodes),
+	TP_ARGS(w, first, n, nodes),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(u64, ino)
+		__field(u64, index)
+		__field(u32, pages)
+		__array(u32, nodes, COOP_PARENTS)
+	),
+	TP_fast_assign(
+		__entry->dev = w->inode->i_sb->s_dev;
+		__entry->ino = w->inode->i_ino;
+		__entry->index = w->fetch.index + first;
+		__entry->pages = n;
+		memcpy(__entry->nodes, nodes, sizeof(__entry->nodes));
+	),
+	TP_printk("dev=%u:%u ino=%llu index=%llu pages=%u nodes=%u,%u,%u,%u", MAJOR(__entry->dev),
+		  MINOR(__entry->dev), __entry->ino, __entry->index, __entry->pages,
+		  __entry->nodes[0], __entry->nodes[1], __entry->nodes[2], __entry->nodes[3])
+);
+
+TRACE_EVENT(coopfs_roles,
+	TP_PROTO(const struct inode *inode, u64 version, const struct coop_st_roles *roles),
+	TP_ARGS(inode, version, roles),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(u64, ino)
+		__field(u64, version)
+		__field(u32, members)
+		__field(u32, index)
+	),
+	TP_fast_assign(
+		__entry->dev = inode->i_sb->s_dev;
+		__entry->ino = inode->i_ino;
+		__entry->version = version;
+		__entry->members = roles->members;
+		__entry->index = roles->index;
+	),
+	TP_printk("dev=%u:%u ino=%llu version=0x%llx members=%u index=%u", MAJOR(__entry->dev),
+		  MINOR(__entry->dev), __entry->ino, __entry->version, __entry->members,
+		  __entry->index)
 );
 
 TRACE_EVENT(coopfs_serve,

@@ -110,6 +110,13 @@ about_once()
 # tree_has NODE FILE MEMBERS
 tree_has() { coopfs tree "/mnt/$1/$2" | grep ": $3 nodes have it open"; }
 
+# roles NODE: files, leaf, and trees in which it is carrier and substitute
+roles()
+{
+	echo "$(of "$1" forest files) $(of "$1" forest leaf) $(of "$1" forest carrier) $(of "$1" forest substitute)"
+}
+no_roles() { [ "$(roles "$1")" = "0 0 0 0" ]; }
+
 test_in_step()
 {
 	new_file step 8
@@ -121,7 +128,9 @@ test_in_step()
 	open_all step
 	# The daemon learns of files opened under a lease within a second.
 	until_true 30 "b's tree has four nodes" tree_has b step 4
+	[ "$(roles b)" = "1 0 4 4" ] || die "b's roles are $(roles b)"
 	close_all
+	until_true 30 "b has no roles" no_roles b
 	[ "$(sum_of fetch waits)" -gt 0 ] || die "no fetch waited for a parent"
 	down $nodes
 }
