@@ -611,7 +611,7 @@ void coop_storage_fabric_key(const struct coop_storage *s, u8 *key)
 
 bool coop_storage_redirects(const struct coop_storage *s)
 {
-	return READ_ONCE(s->version) > COOP_ST_VERSION_MIN;
+	return READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_READ_SHARED);
 }
 
 u32 coop_storage_node_id(const struct coop_storage *s)
