@@ -4,3 +4,5 @@ if(TARGET coop_daemon)
 	coop_fuzz(fuzz_store_request SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/fuzz_store_request.cpp
 		  LIBS coop_daemon)
 endif()
+# Decoding of bundles, whose bytes come from other nodes.
+coop_fuzz(fuzz_bundle SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/fuzz_bundle.cpp LIBS coop_storage)
