@@ -569,7 +569,8 @@ void coop_st_header_put(const struct coop_st_header *h, u8 *buf)
 int coop_st_header_get(struct coop_st_header *h, const u8 *buf)
 {
 	struct cursor c = {.in = buf, .left = COOP_ST_HEADER};
-	const u16 known = COOP_ST_F_REPLY | COOP_ST_F_STREAM | COOP_ST_F_REPEAT | COOP_ST_F_LEASE;
+	const u16 known = COOP_ST_F_REPLY | COOP_ST_F_STREAM | COOP_ST_F_REPEAT | COOP_ST_F_LEASE |
+			  COOP_ST_F_SHARED_DIR;
 
 	if (get32(&c) != COOP_ST_MAGIC)
 		return -EPROTO;

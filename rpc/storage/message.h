@@ -94,6 +94,7 @@ enum coop_st_op {
 	COOP_ST_READ_SHARED,  /* READ whose reply may name nodes instead of sending bytes */
 	COOP_ST_JOIN,         /* REGISTER, and what the node can do for others */
 	COOP_ST_READ_CHAINED, /* READ_SHARED; the reply has the level of the load that follows */
+	COOP_ST_BUNDLE,       /* opens a bundle of a directory, with leases of what is in it */
 	COOP_ST_OP_END,
 };
 
@@ -103,6 +104,7 @@ enum coop_st_flag { /* of the header */
 			    2, /* reply of READ: a tail follows the data, and CHECK must follow */
 		    COOP_ST_F_REPEAT = 4, /* request: sent before, on a connection that was lost */
 		    COOP_ST_F_LEASE = 8,  /* request: asks for leases of the files in the reply */
+		    COOP_ST_F_SHARED_DIR = 16, /* reply: others use the directory looked in */
 };
 
 /* Fields of a body, laid out in this order. A set of them takes 64 bits. */
@@ -166,6 +168,12 @@ enum coop_st_read_flag {                                /* 'flags' of both; 0: a
 enum coop_st_join_flag {                        /* 'flags' of JOIN */
 			 COOP_ST_JOIN_LEAF = 1, /* loads nothing for other nodes */
 			 COOP_ST_JOIN_ALL = 1,
+};
+
+enum coop_st_bundle_flag {
+	COOP_ST_B_SUBTREE = 1, /* with the directories below it, in parts */
+	COOP_ST_B_ALL = 1,
+	COOP_ST_B_MORE = 1, /* reply: there is a next part */
 };
 
 enum coop_st_write_flag {

@@ -101,6 +101,12 @@ static const struct op_form forms[COOP_ST_OP_END] = {
 				  READ_FOUND | COOP_ST_NODES | COOP_ST_FLAGS, false},
 	[COOP_ST_JOIN] = {"join", COOP_ST_ADDR | COOP_ST_FLAGS | COOP_ST_COUNT, COOP_ST_NODE_ID,
 			  false},
+	[COOP_ST_BUNDLE] = {"bundle",
+			    COOP_ST_CRED | COOP_ST_FH | COOP_ST_OPEN_ID | COOP_ST_COUNT |
+				    COOP_ST_FLAGS,
+			    COOP_ST_PROOF_F | COOP_ST_FID_F | READ_FOUND | COOP_ST_NODES |
+				    COOP_ST_FLAGS,
+			    false},
 };
 
 bool coop_st_op_known(u16 op)

@@ -42,6 +42,7 @@ public:
 		std::uint64_t bytes = 0;            // received into 'dest'
 		bool streamed = false;              // the bytes need a CHECK
 		bool repeated = false;              // was also sent on an earlier connection
+		bool shared_dir = false;            // others use the directory looked in
 	};
 	struct call {
 		std::uint16_t op;
@@ -109,6 +110,7 @@ public:
 	}
 	// Whether the daemon may answer a read with the names of other nodes.
 	bool redirects() const { return version_ >= COOP_ST_VERSION_ROLES; }
+	bool bundles() const { return version_ >= coop_st_op_since(COOP_ST_BUNDLE); }
 	storage::traffic stats() const;
 	std::vector<storage::waiting> waiting() const;
 	std::chrono::milliseconds patience() const

@@ -346,6 +346,8 @@ void connection::run(work w, bool more)
 	default:
 		break;
 	}
+	if (r.head.op == COOP_ST_BUNDLE)
+		return bundle(std::move(w));
 	if (!coop_st_op_changes(r.head.op)) {
 		r.copy_most = copy_most();
 		server_.files().execute(*export_, *session_, r, out);
@@ -410,6 +412,19 @@ void connection::change(work w)
 		    p->self->server_.loop().post([p] { p->execute(); });
 	    }))
 		p->execute();
+}
+
+// While another thread makes the bundle, this one does not wait for it.
+void connection::bundle(work w)
+{
+	const auto p = std::make_shared<work>(std::move(w));
+	if (!server_.files().begin_bundle(*export_, **p, [self = shared_from_this(), p] {
+		    self->server_.loop().post([self, p] { self->bundle(std::move(*p)); });
+	    }))
+		return;
+	reply out;
+	server_.files().execute(*export_, *session_, **p, out);
+	answer(**p, out);
 }
 
 std::uint32_t connection::copy_most() const
@@ -588,6 +603,7 @@ void connection::proof(const request &r)
 				self->flush();
 		},
 		shake_.version >= COOP_ST_VERSION_ROLES);
+	session_->takes_bundles = shake_.version >= coop_st_op_since(COOP_ST_BUNDLE);
 	{
 		std::lock_guard lock(mutex_);
 		export_ = in;

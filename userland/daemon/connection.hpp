@@ -70,6 +70,7 @@ private:
 	// one's.
 	void run(work, bool more = false);
 	void change(work);
+	void bundle(work);
 	std::uint32_t copy_most() const;
 	void handshake(const request &);
 	void hello(const request &);

@@ -26,7 +26,7 @@ constexpr std::uint64_t page_bytes = COOP_FOREST_UNIT / COOP_FOREST_UNIT_PAGES;
 // 0 if the file's version is 'version' (0: any; it is then filled in).
 int verify_locked(inode &n, std::uint64_t &version, std::uint64_t &size)
 {
-	if (version) {
+	if (version && !n.constant) {
 		struct stat st;
 		if (::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH))
 			return -errno;
@@ -50,13 +50,9 @@ int verify_locked(inode &n, std::uint64_t &version, std::uint64_t &size)
 bool matches_locked(inode &n, std::uint64_t version)
 {
 	struct stat st;
+	if (n.constant)
+		return version == n.constant;
 	return !::fstatat(n.path.get(), "", &st, AT_EMPTY_PATH) && n.record.matches(version, st);
-}
-
-bool matches(inode &n, std::uint64_t version)
-{
-	std::lock_guard lock(n.mutex);
-	return matches_locked(n, version);
 }
 
 int access_mode(std::uint32_t flags)
@@ -98,6 +94,12 @@ struct timespec when(const coop_st_time &t, std::uint32_t valid, std::uint32_t s
 }
 
 } // namespace
+
+bool matches(inode &n, std::uint64_t version)
+{
+	std::lock_guard lock(n.mutex);
+	return matches_locked(n, version);
+}
 
 std::uint32_t service::still(const reply &r)
 {

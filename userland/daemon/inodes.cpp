@@ -115,8 +115,10 @@ int inode::observe_locked(file_look &now, std::uint64_t &version)
 	version = 0;
 	if (int err = look(path.get(), now))
 		return err;
-	if (type != S_IFREG)
+	if (type != S_IFREG || constant) {
+		version = constant;
 		return 0;
+	}
 	if (record.settled(st)) {
 		version = change_time_ns(st);
 		return 0;

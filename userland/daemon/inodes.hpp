@@ -46,6 +46,8 @@ public:
 	const coop_fid fid;
 	const unique_fd path; // O_PATH
 	const mode_t type;    // S_IFMT
+	// Not 0: the version of contents that never change; set before the inode is shared.
+	std::uint64_t constant = 0;
 
 	// The mutex guards what follows. It serialises changes of the file's content and looks at
 	// its version, not reads.

@@ -245,6 +245,56 @@ bool lease_table::holds(const session *who, const coop_fid &id) const
 						 });
 }
 
+bool lease_table::other_clients_hold(const session *who, const coop_fid &id) const
+{
+	std::lock_guard lock(mutex_);
+	const auto it = files_.find(id);
+	return it != files_.end() &&
+	       std::any_of(
+		       it->second.holders.begin(), it->second.holders.end(),
+		       [who](const holder &h) { return h.who.get() != who && !h.who->of_bundle; });
+}
+
+// One step for all of them: a file that changes in between would recall only some.
+bool lease_table::share(const session *from, const std::shared_ptr<session> &to, const fids &what)
+{
+	constexpr clock::time_point never{};
+	std::lock_guard lock(mutex_);
+	const auto of = [](file &f, const session *who) {
+		const auto h = std::find_if(f.holders.begin(), f.holders.end(),
+					    [who](const holder &i) { return i.who.get() == who; });
+		return h == f.holders.end() ? nullptr : &*h;
+	};
+	std::size_t more = 0;
+	for (const coop_fid &id : what) {
+		const auto it = files_.find(id);
+		const holder *const theirs = it == files_.end() ? nullptr : of(it->second, from);
+		const holder *const had = theirs ? of(it->second, to.get()) : nullptr;
+		if (!theirs || theirs->recalled != never || it->second.changing ||
+		    it->second.breaking || (had && had->recalled != never))
+			return false;
+		more += !had;
+	}
+	set &mine = held_[to.get()];
+	if (to->over || mine.size() + more > leases_max) {
+		if (mine.empty())
+			held_.erase(to.get());
+		return false;
+	}
+	for (const coop_fid &id : what) {
+		file &f = files_.find(id)->second;
+		if (holder *const had = of(f, to.get())) {
+			had->told = true;
+			continue;
+		}
+		f.holders.push_back({to, ++last_, true});
+		mine.insert(id);
+		total_++;
+	}
+	count.granted.fetch_add(more, std::memory_order_relaxed);
+	return true;
+}
+
 void lease_table::give_back(const session *who, const coop_fid &id)
 {
 	locked([&](todo &out) {

@@ -73,6 +73,12 @@ public:
 	// reported stands.
 	void forgo(const session *, const coop_fid &, number lease);
 	bool holds(const session *, const coop_fid &) const; // and it is not being recalled
+	// Whether another client holds a lease of the file.
+	bool other_clients_hold(const session *, const coop_fid &) const;
+	// All leases of 'from' on these files, each told, become leases of 'to' too. False: one of
+	// them is being recalled, or 'to' cannot have so many; then nothing has happened.
+	[[nodiscard]] bool share(const session *from, const std::shared_ptr<session> &to,
+				 const fids &);
 	void give_back(const session *, const coop_fid &);
 	void give_back_all(const session *);
 

@@ -184,6 +184,7 @@ int service::readdir(const exported &in, session &s, call r, reply &out)
 		return err;
 	if (!r.body.count)
 		return 0; // the client only asks for the right to read
+	out.shared_dir = is_shared(s, r, *dir);
 	if (r.body.cookie > INT64_MAX)
 		return -EINVAL;
 	std::uint64_t begun = 0;

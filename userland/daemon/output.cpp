@@ -28,6 +28,8 @@ std::string connection::encode(const coop_st_header &request, const reply &r) co
 	coop_st_header h{};
 	h.op = request.op;
 	h.flags = request.id ? COOP_ST_F_REPLY : 0; // else a push
+	if (r.shared_dir)
+		h.flags |= COOP_ST_F_SHARED_DIR;
 	h.id = request.id;
 	h.status = r.status;
 	if (!r.status || request.op == COOP_ST_HELLO) {

@@ -405,6 +405,11 @@ std::string server::stats_text() const
 	line("egress_saved_bytes", s.egress_saved_bytes());
 	line("locks", service_->locks.held());
 	line("lock_waiters", service_->locks.waiting());
+	line("bundles_made", service_->bundles.count.made);
+	line("bundles_used", service_->bundles.count.used);
+	line("bundles_refused", service_->bundles.count.refused);
+	line("bundles_voided", service_->bundles.count.voided);
+	line("bundle_bytes", service_->bundles.bytes());
 	line("leases", service_->leases.held());
 	line("leases_granted", service_->leases.count.granted);
 	line("leases_recalled", service_->leases.count.recalled);

@@ -162,6 +162,7 @@ constexpr std::array<service::operation, COOP_ST_OP_END> service::operations = [
 	t[COOP_ST_FALLOCATE] = &service::fallocate;
 	t[COOP_ST_SEEK] = &service::seek;
 	t[COOP_ST_COPY] = &service::copy;
+	t[COOP_ST_BUNDLE] = &service::bundle;
 	return t;
 }();
 
@@ -202,8 +203,10 @@ void service::execute(const exported &in, session &s, request &r, reply &out)
 	}
 	if (err) {
 		stats.errors.fetch_add(1, std::memory_order_relaxed);
+		const bool shared_dir = out.shared_dir;
 		out = {};
 		out.status = static_cast<std::uint32_t>(-err);
+		out.shared_dir = shared_dir;
 	}
 }
 
@@ -274,6 +277,7 @@ int service::lookup(const exported &in, session &s, call r, reply &out)
 			return -ESTALE;
 		return entry(s, r, *dir, {}, std::move(path), out, nullptr);
 	}
+	out.shared_dir = is_shared(s, r, *dir);
 	if (hidden(in, *dir, view(r.body.name)))
 		return -ENOENT;
 	if (int err = as(r.body.cred,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "userland/daemon/audiences.hpp"
+#include "userland/daemon/bundles.hpp"
 #include "userland/daemon/holders.hpp"
 #include "userland/daemon/leases.hpp"
 #include "userland/daemon/listings.hpp"
@@ -35,6 +36,7 @@ struct request {
 	std::vector<std::uint8_t> raw; // body's byte strings point into it
 	std::vector<std::uint8_t> data;
 	std::uint32_t copy_most = copy_max; // READ: bytes
+	bool makes = false; // BUNDLE: begin_bundle() has left it to this request to make the bundle
 };
 
 struct service_stats {
@@ -64,6 +66,9 @@ public:
 	[[nodiscard]] bool begin_change(const exported &, session &, const request &,
 					lease_table::fids &what, std::function<void()> go);
 	void changed(const lease_table::fids &what) { leases.end(what); }
+	// True: execute this BUNDLE now. False: another request is making the bundle, and go() is
+	// called, on any thread, when this may be tried again.
+	[[nodiscard]] bool begin_bundle(const exported &, request &, std::function<void()> go);
 	// The session is forgotten: its locks and leases are released.
 	void ended(session &);
 	// end_grace(): clients of the previous daemon have had their time. freeze(): this daemon
@@ -82,6 +87,7 @@ public:
 	lock_table locks;
 	lock_recovery recovery;
 	lease_table leases{inodes};
+	bundle_table bundles; // destroyed before the leases that its bundles hold
 	listings listed;
 
 private:
@@ -125,6 +131,12 @@ private:
 	int lock_test(const exported &, session &, call, reply &);
 	int unlock(const exported &, session &, call, reply &);
 	int reclaimed(const exported &, session &, call, reply &);
+	int bundle(const exported &, session &, call, reply &);
+	int make_bundle(const exported &, call, const std::string &key,
+			std::shared_ptr<class bundle> &);
+	int bundled(session &, call, const std::shared_ptr<class bundle> &, reply &);
+	// Whether to tell the client that others use the directory in which it looks.
+	bool is_shared(session &, call, const inode &dir) const;
 	int lease_return(const exported &, session &, call, reply &);
 	// Releases the open file's locks.
 	void closed(session &, std::uint64_t open_id, const open_file &);
@@ -194,6 +206,8 @@ coop_st_bytes bytes(std::string_view);
 int permitted(int fd, int mask);
 // Whether the name is our orphan directory, which no client may see.
 bool hidden(const exported &, const inode &dir, std::string_view name);
+// Whether the file has this version now.
+bool matches(inode &, std::uint64_t version);
 // Call with the inode's mutex held.
 void fill_attr(const file_look &, inode &, std::uint64_t version, coop_st_attr &);
 

@@ -48,6 +48,7 @@ struct open_file {
 
 struct reply {
 	std::uint32_t status = 0;
+	bool shared_dir = false; // other clients use the directory that was looked in
 	coop_st_body body{};
 	std::string text; // storage for body's byte strings
 	payload data;
@@ -61,8 +62,14 @@ struct reply {
 class session final : public audience_client, public std::enable_shared_from_this<session>
 {
 public:
-	explicit session(std::string id) : id(std::move(id)) {}
+	// A bundle's session is no client's: it only holds leases.
+	explicit session(std::string id, bool of_bundle = false) :
+		id(std::move(id)),
+		of_bundle(of_bundle)
+	{
+	}
 	const std::string id;
+	const bool of_bundle;
 
 	[[nodiscard]] std::shared_ptr<open_file> find(std::uint64_t open_id);
 	// 0, -EMFILE: 'most' are open, or -EEXIST
@@ -101,6 +108,7 @@ public:
 	std::atomic<bool> takes_roles{false};
 	std::atomic<bool> forwards{true}; // of the node, as 'mbps'; set before it
 	std::atomic<std::uint32_t> mbps{0};
+	std::atomic<bool> takes_bundles{false}; // it knows BUNDLE and what leads to it
 	std::atomic<bool> over{false}; // forgotten: its files and locks are gone
 	// Guarded by the server's table of sessions:
 	unsigned attached = 0;

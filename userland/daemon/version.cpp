@@ -115,6 +115,12 @@ stillness::~stillness()
 		::fcntl(fd_, F_SETLEASE, F_UNLCK);
 }
 
+bool is_past(std::uint64_t change_time, const change_clock &clock)
+{
+	return clock.fine || clock.now() > change_time + granularity_ns(change_time) +
+						   (clock.ours ? 0 : settle_ns);
+}
+
 std::uint64_t version_record::observe(const struct stat &st, const stillness &still,
 				      const change_clock &clock)
 {
@@ -128,7 +134,7 @@ std::uint64_t version_record::observe(const struct stat &st, const stillness &st
 	}
 	const std::uint64_t now = clock.now();
 	const std::uint64_t step = granularity_ns(ctime);
-	const bool distinct = clock.fine || now > ctime + step + (clock.ours ? 0 : settle_ns);
+	const bool distinct = is_past(ctime, clock);
 	const bool quiet = still.granted() || (still.unknown() && now > ctime + step + settle_ns);
 	settled_ = ctime && distinct && quiet;
 	if (settled_)
