@@ -176,10 +176,10 @@ void lease_book::absent(ticket asked, const handle &dir, std::string_view name)
 }
 
 void lease_book::listed(ticket asked, const handle &dir, std::uint64_t cookie,
-			const std::vector<dir_entry> &entries, bool end)
+			const std::vector<dir_entry> &entries, bool end, bool within)
 {
 	std::lock_guard lock(mutex_);
-	file *f = believing_locked(asked, dir);
+	file *f = believing_locked(asked, dir, within);
 	if (!f || f->listing.complete)
 		return;
 	if (!cookie)
@@ -206,10 +206,10 @@ void lease_book::listed(ticket asked, const handle &dir, std::uint64_t cookie,
 	}
 }
 
-void lease_book::points_at(ticket asked, const handle &link, const std::string &target)
+void lease_book::points_at(ticket asked, const handle &link, const std::string &target, bool within)
 {
 	std::lock_guard lock(mutex_);
-	if (file *f = believing_locked(asked, link))
+	if (file *f = believing_locked(asked, link, within))
 		f->target = target;
 }
 

@@ -51,8 +51,9 @@ public:
 	void named(ticket asked, const handle &dir, std::string_view name, const handle &node);
 	void absent(ticket asked, const handle &dir, std::string_view name);
 	void listed(ticket asked, const handle &dir, std::uint64_t cookie,
-		    const std::vector<dir_entry> &, bool end);
-	void points_at(ticket asked, const handle &link, const std::string &target);
+		    const std::vector<dir_entry> &, bool end, bool within = false);
+	void points_at(ticket asked, const handle &link, const std::string &target,
+		       bool within = false);
 	void opened_by(ticket asked, const handle &, const std::vector<std::uint32_t> &openers,
 		       bool within = false);
 

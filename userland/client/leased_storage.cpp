@@ -4,12 +4,11 @@
 
 #include <atomic>
 #include <fcntl.h>
-#include <future>
 #include <map>
 #include <mutex>
 #include <unistd.h>
 
-#include "userland/client/asker.hpp"
+#include "userland/client/bundles.hpp"
 #include "userland/client/lease_book.hpp"
 #include "userland/client/unsaid_opens.hpp"
 
@@ -34,13 +33,19 @@ class leased_storage final : public storage
 public:
 	explicit leased_storage(storage_options o) : opens_(book_)
 	{
+		if (o.bundles)
+			bundles_ = std::make_unique<bundles>(*o.bundles, book_);
 		o.on_recall = [this](const coop_fid &f) { recalled(f); };
 		o.on_lost = [this, theirs = std::move(o.on_lost)] {
 			lost();
 			if (theirs)
 				theirs();
 		};
-		o.on_tick = [this] { opens_.tell_old(); };
+		o.on_tick = [this] {
+			opens_.tell_old();
+			if (bundles_ && ready_)
+				bundles_->close_old(*under_);
+		};
 		o.on_reconnect = [this, theirs = std::move(o.on_reconnect)] {
 			if (theirs)
 				theirs();
@@ -70,7 +75,10 @@ public:
 	std::uint64_t new_open_id() override { return under_->new_open_id(); }
 	lease_figures leases() const override
 	{
-		return {book_.held(), lookups_, attributes_, opened_, listings_, recalls_};
+		lease_figures f{book_.held(), lookups_, attributes_, opened_, listings_, recalls_};
+		if (bundles_)
+			bundles_->count(f);
+		return f;
 	}
 
 	// ---- what may be known ------------------------------------------------
@@ -99,6 +107,8 @@ public:
 		if (!err || err == -ENOENT)
 			book_.allowed(asked, dir, c, right::search);
 		return_evicted();
+		if (bundles_ && (!err || err == -ENOENT))
+			found_in(c, dir, out, !err);
 		return err;
 	}
 
@@ -176,6 +186,9 @@ public:
 			book_.allowed(asked, dir, c, right::search);
 		book_.listed(asked, dir, cookie, out, end);
 		return_evicted();
+		if (bundles_)
+			for (const dir_entry &e : out)
+				found_in(c, dir, e.node, true);
 		return 0;
 	}
 
@@ -268,7 +281,7 @@ public:
 	}
 	int commit(const handle &fh, std::uint64_t open_id, write_result &out) override
 	{
-		const int err = say(open_id);
+		const int err = opens_.say(open_id);
 		return err ? err : under_->commit(fh, open_id, out);
 	}
 	int fallocate(const handle &fh, std::uint64_t open_id, int mode, std::uint64_t offset,
@@ -279,19 +292,19 @@ public:
 	int seek(const handle &fh, std::uint64_t open_id, int whence, std::uint64_t offset,
 		 std::uint64_t &out) override
 	{
-		const int err = say(open_id);
+		const int err = opens_.say(open_id);
 		return err ? err : under_->seek(fh, open_id, whence, offset, out);
 	}
 	int copy(const place &from, const place &to, std::uint64_t &length, write_result &out,
 		 late_reply late) override
 	{
-		const int err = say(from.open_id);
+		const int err = opens_.say(from.open_id);
 		return err ? err : under_->copy(from, to, length, out, std::move(late));
 	}
 	int lock(const handle &fh, std::uint64_t open_id, const coop_st_lock &what, bool wait,
 		 lock_granted granted, std::uint64_t &cookie) override
 	{
-		const int err = say(open_id);
+		const int err = opens_.say(open_id);
 		return err ? err
 			   : under_->lock(fh, open_id, what, wait, std::move(granted), cookie);
 	}
@@ -302,7 +315,7 @@ public:
 	}
 	int test_lock(const handle &fh, std::uint64_t open_id, coop_st_lock &what) override
 	{
-		const int err = say(open_id);
+		const int err = opens_.say(open_id);
 		return err ? err : under_->test_lock(fh, open_id, what);
 	}
 	bool holds_lock(const handle &fh, const coop_st_lock &what) override
@@ -467,7 +480,7 @@ private:
 	int change_file(const handle &fh, write_result &out, late_reply late, act send)
 	{
 		auto guard = changing(fh);
-		int err = say_all_of(fh);
+		int err = opens_.say_all_of(fh);
 		if (err)
 			return err;
 		const auto begun = book_.now();
@@ -494,7 +507,7 @@ private:
 			else if (!fh->empty())
 				guard = s.changing(*fh);
 			if (any || guard)
-				error = s.say_all_of(any ? handle{} : *fh);
+				error = s.opens_.say_all_of(any ? handle{} : *fh);
 		}
 		victim(const victim &) = delete;
 		~victim()
@@ -568,6 +581,17 @@ private:
 		return err;
 	}
 
+	// A reply about a name in the directory.
+	void found_in(const caller &c, const handle &dir, const entry &e, bool here)
+	{
+		if (here)
+			bundles_->found(dir, e);
+		if (!e.attr.shared_dir)
+			return;
+		bundles_->ask(*under_, c, dir);
+		return_evicted();
+	}
+
 	// Lookups report every other directory; all paths begin at the root.
 	void know_root(const caller &c)
 	{
@@ -597,38 +621,6 @@ private:
 			return false;
 		asked_early_ = false;
 		return clock::now() - under_->heard() < trust;
-	}
-
-	// When it returns, storage knows of this open file.
-	int say(std::uint64_t open_id)
-	{
-		if (!opens_.unsaid(open_id))
-			return 0;
-		auto promise = std::make_shared<std::promise<int>>();
-		auto answer = promise->get_future();
-		opens_.tell(open_id, [promise](int err) { promise->set_value(err); });
-		while (answer.wait_for(asker::look_again) != std::future_status::ready)
-			if (asker::has_gone())
-				return -EINTR;
-		return answer.get();
-	}
-
-	// The same for all open files of fh, or for all: empty.
-	int say_all_of(const handle &fh)
-	{
-		if (!opens_.any_of(fh))
-			return 0;
-		auto promise = std::make_shared<std::promise<void>>();
-		auto answer = promise->get_future();
-		const auto done = [promise] { promise->set_value(); };
-		if (fh.empty())
-			opens_.tell_all(done);
-		else
-			opens_.tell_all_of(fh, done);
-		while (answer.wait_for(asker::look_again) != std::future_status::ready)
-			if (asker::has_gone())
-				return -EINTR;
-		return 0;
 	}
 
 	void give_back(const coop_fid &file)
@@ -667,6 +659,7 @@ private:
 
 	lease_book book_;
 	unsaid_opens opens_;
+	std::unique_ptr<bundles> bundles_; // null: none
 	std::atomic<bool> ready_{false}, asked_early_{false};
 	std::atomic<clock::duration> ask_for_root_{}; // not before this time: see know_root()
 	std::atomic<unsigned> removing_{0};           // names of unknown files being removed

@@ -10,7 +10,7 @@ namespace coop::client
 void membership::on_roles(const file_roles &r)
 {
 	const std::lock_guard lock(mutex_);
-	const auto it = files_.find(r.fid);
+	const auto it = opening_any_ ? files_.try_emplace(r.fid).first : files_.find(r.fid);
 	if (it == files_.end())
 		return;
 	it->second.version = r.version;
@@ -32,6 +32,19 @@ membership::opening::~opening()
 	it->second.opening--;
 	if (!it->second.in_use())
 		of_.files_.erase(it);
+}
+
+membership::opening_any::opening_any(membership &m) : of_(m)
+{
+	const std::lock_guard lock(of_.mutex_);
+	of_.opening_any_++;
+}
+
+membership::opening_any::~opening_any()
+{
+	const std::lock_guard lock(of_.mutex_);
+	if (!--of_.opening_any_)
+		std::erase_if(of_.files_, [](const auto &f) { return !f.second.in_use(); });
 }
 
 void membership::on_lost()

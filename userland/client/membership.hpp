@@ -46,6 +46,8 @@ public:
 	void on_lost(); // the connection
 	// While one lives, the file counts as open: its roles come before the reply to the open.
 	class opening;
+	// The same for a file that only the open will name: while one lives, all roles are kept.
+	class opening_any;
 	// The file can be read through this open file, at this version.
 	void opened(const std::shared_ptr<const content> &);
 	void closed(const coop_fid &, std::uint64_t open_id);
@@ -72,6 +74,7 @@ private:
 		bool in_use() const { return !open.empty() || opening != 0; }
 	};
 	mutable std::mutex mutex_;
+	unsigned opening_any_ = 0;
 	std::unordered_map<coop_fid, file, fid_hash, fid_equal> files_;
 };
 
@@ -86,6 +89,18 @@ public:
 private:
 	membership &of_;
 	const coop_fid fid_;
+};
+
+class membership::opening_any
+{
+public:
+	explicit opening_any(membership &);
+	~opening_any();
+	opening_any(const opening_any &) = delete;
+	opening_any &operator=(const opening_any &) = delete;
+
+private:
+	membership &of_;
 };
 
 } // namespace coop::client

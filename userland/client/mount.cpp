@@ -134,6 +134,8 @@ void mount::start(inode_events events)
 	if (o.ib && o.tree) {
 		s.on_roles = [this](const file_roles &r) { membership_.on_roles(r); };
 		s.on_lost = [this] { membership_.on_lost(); };
+		if (o.bundles && s.leases)
+			s.bundles = bundles_ = std::make_shared<bundle_fetch>(membership_);
 	}
 	storage_ = storage::connect(s);
 	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT,
@@ -149,6 +151,8 @@ void mount::start(inode_events events)
 		const std::lock_guard lock(relay_mutex_);
 		reader_for_peers_ = reader_.get();
 	}
+	if (bundles_)
+		bundles_->start(*reader_, *pages_);
 	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
 	files_ = std::make_unique<client::files>(
 		*storage_, *pages_, *reader_, *inodes_, membership_,
@@ -170,6 +174,8 @@ void mount::end()
 		registered_ = false;
 	}
 	files_.reset();
+	if (bundles_)
+		bundles_->stop();
 	reader_.reset();
 	storage_.reset();
 	inodes_.reset();

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 
+#include "userland/client/bundle_fetch.hpp"
 #include "userland/client/file.hpp"
 #include "userland/client/inode.hpp"
 #include "userland/client/memory_keeper.hpp"
@@ -52,6 +53,7 @@ private:
 	void on_self(const coop_addr &);
 
 	const mount_options options_;
+	std::shared_ptr<bundle_fetch> bundles_; // null: no bundles
 	std::unique_ptr<client::storage> storage_;
 	std::unique_ptr<page_store> pages_;
 	std::unique_ptr<memory_keeper> keeper_; // null: no memory can be given back

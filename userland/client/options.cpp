@@ -133,12 +133,17 @@ problem set_addr(mount_options &o, std::string_view value)
 	return {};
 }
 
-problem set_tree(mount_options &o, std::string_view value)
+template <bool mount_options::*what> problem set_auto(mount_options &o, std::string_view value)
 {
 	if (value != "auto" && value != "off")
 		return "takes auto or off";
-	o.tree = value == "auto";
+	o.*what = value == "auto";
 	return {};
+}
+
+template <bool mount_options::*what> std::string show_auto(const mount_options &o)
+{
+	return o.*what ? "auto" : "off";
 }
 
 problem set_local_lock(mount_options &o, std::string_view value)
@@ -187,8 +192,8 @@ constexpr option table[] = {
 	 show_number<&m::ib_num_srpc>},
 	{"peer_timeout_ms", "1 to 10000", "ib", number<&m::peer_timeout_ms, 1, 10000>(),
 	 show_number<&m::peer_timeout_ms>},
-	{"tree", "auto or off", "ib", set_tree,
-	 [](const m &o) { return std::string(o.tree ? "auto" : "off"); }},
+	{"tree", "auto or off", "ib", set_auto<&m::tree>, show_auto<&m::tree>},
+	{"bundles", "auto or off", "ib", set_auto<&m::bundles>, show_auto<&m::bundles>},
 	{"forward", "0 or 1", "ib", zero_or_one<&m::forward>(), show_bit<&m::forward>},
 	{"wait_timeout_ms", "1 to 60000", "ib", number<&m::wait_timeout_ms, 1, 60000>(),
 	 show_number<&m::wait_timeout_ms>},

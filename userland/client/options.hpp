@@ -41,6 +41,7 @@ struct mount_options {
 	unsigned peer_timeout_ms = 200;
 	bool tree = true;    // take part in the forests of files that several nodes have open
 	bool forward = true; // load for others, too, in these forests
+	bool bundles = true; // ask for bundles of directories that other nodes use too
 	unsigned wait_timeout_ms = 2000; // most time that a load waits for its parents
 	std::string addr; // soft RoCE: own address; empty: the one that routes to the server
 	bool page_crc = false, page_mac = false;

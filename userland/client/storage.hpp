@@ -62,6 +62,8 @@ struct attributes {
 	bool leased = false;   // valid until the daemon recalls the lease
 	bool ask_open = false; // of an open: storage wants to know of each open
 	bool no_names = false; // a directory that was just made: empty, covered by the lease
+	// Of a lookup, also if there is no such name: other clients use the directory too.
+	bool shared_dir = false;
 };
 
 struct entry {
@@ -108,6 +110,29 @@ struct file_roles {
 	coop_st_roles roles; // members 1: this node is alone
 };
 
+// A bundle that was opened: see STORAGE.md, "Bundles".
+struct open_bundle {
+	coop_fid fid{};
+	std::uint64_t version = 0, size = 0, open_id = 0;
+	std::vector<std::uint32_t> openers;    // node ids
+	std::array<std::uint8_t, 32> sha256{}; // of its bytes
+	bool more = false;                     // there is a next part
+};
+
+// How a mount reads bundles, and keeps the contents of files that are in them.
+class bundle_reader
+{
+public:
+	virtual ~bundle_reader() = default;
+	// Opens a bundle of this directory by open() and reads it, from peers or storage. 0 or
+	// -errno. The bundle stays open for peers until closed(), if open() succeeded: then out has
+	// its open id.
+	virtual int read(const handle &dir, const std::function<int(open_bundle &)> &open,
+			 open_bundle &out, std::string &bytes) = 0;
+	virtual void closed(const open_bundle &) = 0;
+	virtual void keep(const coop_fid &, std::uint64_t version, std::string_view bytes) = 0;
+};
+
 struct storage_options {
 	std::string server; // host or address
 	std::uint16_t port;
@@ -130,11 +155,15 @@ struct storage_options {
 	// The connection is lost, and with it all leases and roles.
 	std::function<void()> on_lost;
 	std::function<void()> on_tick; // about ten times a second
+	// With leases: ask for bundles where other clients use the same directory. Null: do not.
+	std::shared_ptr<bundle_reader> bundles;
 };
 
 // Calls answered from leases without asking the daemon, and recalls.
 struct lease_figures {
 	std::uint64_t held = 0, lookups = 0, attributes = 0, opens = 0, listings = 0, recalls = 0;
+	// Bundles asked for and those of them that were of use, and the files in them.
+	std::uint64_t bundles_asked = 0, bundles = 0, bundled_files = 0;
 };
 
 class storage
@@ -333,6 +362,15 @@ public:
 			     std::function<void(int err)> done)
 	{
 		done(-EOPNOTSUPP);
+	}
+	// Opens a bundle. part: of a subtree, from 0. The leases of what is in it come with the
+	// reply. -EOPNOTSUPP: the daemon makes none. No open file of the mount: a lost connection
+	// ends it.
+	virtual int bundle(const caller &, [[maybe_unused]] const handle &dir,
+			   [[maybe_unused]] bool subtree, [[maybe_unused]] std::uint32_t part,
+			   open_bundle &)
+	{
+		return -EOPNOTSUPP;
 	}
 	virtual lease_figures leases() const { return {}; }
 

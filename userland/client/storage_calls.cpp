@@ -15,6 +15,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "rpc/storage/bundle.h"
 #include "userland/client/buffer_list.hpp"
 #include "userland/client/storage_codec.hpp"
 #include "userland/client/storage_locks.hpp"
@@ -24,11 +25,6 @@ namespace coop::client
 
 namespace
 {
-
-std::string text_of(const coop_st_bytes &b)
-{
-	return {reinterpret_cast<const char *>(b.p), b.len};
-}
 
 class remote_storage final : public storage
 {
@@ -71,7 +67,12 @@ public:
 	int lookup(const caller &c, const handle &dir, std::string_view name, entry &out) override
 	{
 		coop_st_body ask = in_dir(c, dir, name);
-		return entry_call(COOP_ST_LOOKUP, ask, out);
+		bool shared_dir = false;
+		const int err = entry_call(
+			COOP_ST_LOOKUP, ask, out, nullptr,
+			[&](const storage_link::outcome &o) { shared_dir = o.shared_dir; });
+		out.attr.shared_dir = shared_dir;
+		return err;
 	}
 
 	int getattr(const caller &c, const handle &fh, attributes &out) override
@@ -173,6 +174,27 @@ public:
 			done(o.err);
 		};
 		link_.submit(std::move(c));
+	}
+
+	int bundle(const caller &c, const handle &dir, bool subtree, std::uint32_t part,
+		   open_bundle &out) override
+	{
+		coop_st_body ask = on(c, dir), got{};
+		std::string text;
+		if (!link_.bundles())
+			return -EOPNOTSUPP;
+		ask.flags = bit_if(subtree, COOP_ST_B_SUBTREE);
+		ask.count = part;
+		ask.open_id = ++last_open_;
+		const int err = link_.ask(COOP_ST_BUNDLE, ask, got, text, nullptr, {},
+					  [this, dir, id = ask.open_id](storage_link::outcome &o) {
+						  if (!o.err)
+							  forget(dir, id);
+					  });
+		if (err)
+			return err;
+		out = bundle_of(ask.open_id, got);
+		return out.version && out.size <= COOP_BUNDLE_BYTES ? 0 : -EPROTO;
 	}
 
 	void return_lease(const coop_fid &file, std::function<void()> done) override
@@ -351,21 +373,16 @@ public:
 		ask.cookie = cookie;
 		ask.count = std::min(max_bytes, COOP_ST_IO_MAX);
 		out.clear();
-		if (int err = link_.ask(COOP_ST_READDIR, ask, got, text, &data))
+		bool shared_dir = false;
+		if (int err = link_.ask(
+			    COOP_ST_READDIR, ask, got, text, &data, {}, {},
+			    [&](const storage_link::outcome &o) { shared_dir = o.shared_dir; }))
 			return err;
-		const auto *p = reinterpret_cast<const u8 *>(data.data());
-		for (std::size_t at = 0; at < data.size();) {
-			coop_st_body e;
-			const int n =
-				coop_st_dirent_get(&e, p + at, static_cast<u32>(data.size() - at));
-			if (n <= 0)
-				return -EPROTO;
-			out.push_back({text_of(e.name),
-				       e.cookie,
-				       {text_of(e.fh), attributes_of(e.attr)}});
-			at += static_cast<std::size_t>(n);
-		}
+		if (const int err = entries_of(data, out))
+			return err;
 		end = got.flags & 1;
+		if (!out.empty())
+			out.front().node.attr.shared_dir = shared_dir;
 		return 0;
 	}
 
@@ -428,15 +445,7 @@ public:
 		std::string text;
 		if (int err = link_.ask(COOP_ST_STATFS, ask, got, text))
 			return err;
-		out = {};
-		out.f_blocks = got.statfs.blocks;
-		out.f_bfree = got.statfs.bfree;
-		out.f_bavail = got.statfs.bavail;
-		out.f_files = got.statfs.files;
-		out.f_ffree = out.f_favail = got.statfs.ffree;
-		out.f_bsize = got.statfs.bsize;
-		out.f_frsize = got.statfs.frsize;
-		out.f_namemax = got.statfs.namelen;
+		out = statvfs_of(got.statfs);
 		return 0;
 	}
 
@@ -514,10 +523,11 @@ private:
 	}
 
 	int entry_call(std::uint16_t op, const coop_st_body &ask, entry &out,
-		       attributes *dir_after = nullptr)
+		       attributes *dir_after = nullptr,
+		       std::function<void(const storage_link::outcome &)> heard = {})
 	{
 		coop_st_body got{};
-		const int err = link_.ask(op, ask, got, out.fh);
+		const int err = link_.ask(op, ask, got, out.fh, nullptr, {}, {}, std::move(heard));
 		if (err)
 			return err;
 		out.attr = attributes_of(got.attr);
@@ -612,13 +622,10 @@ void remote_storage::read(const handle &fh, std::uint64_t open_id, std::uint64_t
 			  std::function<void(const read_result &)> done)
 {
 	const std::size_t total = length_of(dest);
-	auto g = std::make_shared<gather>();
-	g->fh = fh;
-	g->open_id = open_id;
-	g->version = version;
-	g->left = static_cast<unsigned>(
-		std::max<std::size_t>(1, (total + COOP_ST_IO_MAX - 1) / COOP_ST_IO_MAX));
-	g->done = std::move(done);
+	const auto g =
+		std::make_shared<gather>(gather{fh, open_id, version, 1, 0, {}, std::move(done)});
+	if (total > COOP_ST_IO_MAX)
+		g->left = static_cast<unsigned>((total + COOP_ST_IO_MAX - 1) / COOP_ST_IO_MAX);
 	if (g->left == 1)
 		return read_part(g, offset, std::move(dest));
 	for (std::size_t at = 0; at < total; at += COOP_ST_IO_MAX)
@@ -631,14 +638,9 @@ void remote_storage::read_shared(const handle &fh, std::uint64_t open_id, std::u
 {
 	if (!link_.redirects() || length_of(dest) > COOP_ST_IO_MAX)
 		return read(fh, open_id, offset, std::move(dest), version, std::move(done));
-	auto g = std::make_shared<gather>();
-	g->fh = fh;
-	g->open_id = open_id;
-	g->version = version;
-	g->left = 1;
-	g->shared = insist ? COOP_ST_READ_MAY_REDIRECT | COOP_ST_READ_INSIST
-			   : COOP_ST_READ_MAY_REDIRECT;
-	g->done = std::move(done);
+	const std::uint32_t flags = COOP_ST_READ_MAY_REDIRECT | bit_if(insist, COOP_ST_READ_INSIST);
+	const auto g = std::make_shared<gather>(
+		gather{fh, open_id, version, 1, flags, {}, std::move(done)});
 	read_part(g, offset, std::move(dest));
 }
 

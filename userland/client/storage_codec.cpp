@@ -2,6 +2,7 @@
 // storage_codec.cpp - see storage_codec.hpp.
 #include "userland/client/storage_codec.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -37,6 +38,50 @@ attributes attributes_of(const coop_st_attr &a)
 	out.leased = a.has & COOP_ST_HAS_LEASE;
 	out.ask_open = a.has & COOP_ST_HAS_ASK_OPEN;
 	out.no_names = a.has & COOP_ST_HAS_NO_NAMES;
+	return out;
+}
+
+int entries_of(std::string_view data, std::vector<dir_entry> &out)
+{
+	const auto text = [](const coop_st_bytes &b) {
+		return std::string(reinterpret_cast<const char *>(b.p), b.len);
+	};
+	const auto *p = reinterpret_cast<const u8 *>(data.data());
+	for (std::size_t at = 0; at < data.size();) {
+		coop_st_body e;
+		const int n = coop_st_dirent_get(&e, p + at, static_cast<u32>(data.size() - at));
+		if (n <= 0)
+			return -EPROTO;
+		out.push_back({text(e.name), e.cookie, {text(e.fh), attributes_of(e.attr)}});
+		at += static_cast<std::size_t>(n);
+	}
+	return 0;
+}
+
+struct statvfs statvfs_of(const coop_st_statfs &s)
+{
+	struct statvfs out = {};
+	out.f_bsize = s.bsize;
+	out.f_frsize = s.frsize;
+	out.f_blocks = s.blocks;
+	out.f_bfree = s.bfree;
+	out.f_bavail = s.bavail;
+	out.f_files = s.files;
+	out.f_ffree = out.f_favail = s.ffree;
+	out.f_namemax = s.namelen;
+	return out;
+}
+
+open_bundle bundle_of(std::uint64_t open_id, const coop_st_body &reply)
+{
+	open_bundle out;
+	out.fid = reply.fid;
+	out.version = reply.version;
+	out.size = reply.size;
+	out.open_id = open_id;
+	out.openers.assign(reply.nodes, reply.nodes + reply.n_nodes);
+	std::copy(std::begin(reply.proof), std::end(reply.proof), out.sha256.begin());
+	out.more = reply.flags & COOP_ST_B_MORE;
 	return out;
 }
 

@@ -17,6 +17,10 @@ inline std::uint32_t bit_if(bool set, std::uint32_t bit)
 }
 
 attributes attributes_of(const coop_st_attr &);
+// The data of READDIR's reply, appended to 'out'. 0, or -EPROTO.
+[[nodiscard]] int entries_of(std::string_view data, std::vector<dir_entry> &out);
+struct statvfs statvfs_of(const coop_st_statfs &);
+open_bundle bundle_of(std::uint64_t open_id, const coop_st_body &reply);
 coop_st_setattr set_of(const storage::setattr_request &);
 // enum coop_st_open_flag from the flags of open(2).
 std::uint32_t open_flags(int flags);

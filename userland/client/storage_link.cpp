@@ -529,6 +529,7 @@ bool storage_link::deliver(const coop_st_header &h, const std::uint8_t *raw)
 	}
 	outcome o;
 	o.err = error_of(h);
+	o.shared_dir = h.flags & COOP_ST_F_SHARED_DIR;
 	std::string body_copy(reinterpret_cast<const char *>(raw),
 			      h.body_len); // the data may overwrite it
 	coop_st_body body;

@@ -196,9 +196,15 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 	add_all(out, "storage", connection);
 	const lease_figures l = s.leases();
 	const counter leases[] = {
-		{"held", l.held},       {"recalls", l.recalls},
-		{"lookups", l.lookups}, {"attributes", l.attributes},
-		{"opens", l.opens},     {"listings", l.listings},
+		{"held", l.held},
+		{"recalls", l.recalls},
+		{"lookups", l.lookups},
+		{"attributes", l.attributes},
+		{"opens", l.opens},
+		{"listings", l.listings},
+		{"bundles_asked", l.bundles_asked},
+		{"bundles", l.bundles},
+		{"bundled_files", l.bundled_files},
 	};
 	add_all(out, "lease", leases);
 	if (n != nullptr) {

@@ -6,7 +6,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <spdlog/spdlog.h>
+
+#include "userland/client/asker.hpp"
 
 namespace coop::client
 {
@@ -49,6 +52,36 @@ bool unsaid_opens::any_of(const handle &fh) const
 	std::lock_guard lock(mutex_);
 	return std::any_of(opens_.begin(), opens_.end(),
 			   [&](const auto &entry) { return fh.empty() || entry.second.fh == fh; });
+}
+
+int unsaid_opens::say(std::uint64_t open_id)
+{
+	if (!unsaid(open_id))
+		return 0;
+	auto promise = std::make_shared<std::promise<int>>();
+	auto answer = promise->get_future();
+	tell(open_id, [promise](int err) { promise->set_value(err); });
+	while (answer.wait_for(asker::look_again) != std::future_status::ready)
+		if (asker::has_gone())
+			return -EINTR;
+	return answer.get();
+}
+
+int unsaid_opens::say_all_of(const handle &fh)
+{
+	if (!any_of(fh))
+		return 0;
+	auto promise = std::make_shared<std::promise<void>>();
+	auto answer = promise->get_future();
+	const auto done = [promise] { promise->set_value(); };
+	if (fh.empty())
+		tell_all(done);
+	else
+		tell_all_of(fh, done);
+	while (answer.wait_for(asker::look_again) != std::future_status::ready)
+		if (asker::has_gone())
+			return -EINTR;
+	return 0;
 }
 
 void unsaid_opens::ask(std::uint64_t open_id, const open_file &f)

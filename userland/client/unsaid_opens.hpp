@@ -35,6 +35,11 @@ public:
 	// done: storage knows all files that were open at the call.
 	void tell_all_of(const handle &, std::function<void()> done);
 	void tell_all(std::function<void()> done);
+	// Waits until storage knows of this open file. 0, -errno of the open, or -EINTR: the asker
+	// has gone.
+	int say(std::uint64_t open_id);
+	// The same for all open files of fh, or for all: empty. What the opens return is no error.
+	int say_all_of(const handle &fh);
 	// Reports those that have been open for long.
 	void tell_old();
 	// False: storage knows the open and must be told of its close.

@@ -109,7 +109,7 @@ public:
 	std::atomic<bool> forwards{true}; // of the node, as 'mbps'; set before it
 	std::atomic<std::uint32_t> mbps{0};
 	std::atomic<bool> takes_bundles{false}; // it knows BUNDLE and what leads to it
-	std::atomic<bool> over{false}; // forgotten: its files and locks are gone
+	std::atomic<bool> over{false};          // forgotten: its files and locks are gone
 	// Guarded by the server's table of sessions:
 	unsigned attached = 0;
 	std::chrono::steady_clock::time_point detached_at;

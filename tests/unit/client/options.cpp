@@ -53,8 +53,8 @@ INSTANTIATE_TEST_SUITE_P(
 		row{"ib,addr=127.0.0.1.5", "'addr'"}, row{"addr=127.0.0.1", "'ib'"},
 		row{"page_crc=1", "'ib'"}, row{"ib,page_crc=yes", "0 or 1"},
 		row{"page_mac=1", "'ib'"}, row{"ib,page_mac=2", "0 or 1"},
-		row{"ib,tree=on", "auto or off"}, row{"tree=auto", "'ib'"},
-		row{"ib,forward=2", "0 or 1"}, row{"forward=0", "'ib'"},
+		row{"ib,tree=on", "auto or off"}, row{"ib,bundles=1", "auto or off"},
+		row{"tree=auto", "'ib'"}, row{"ib,forward=2", "0 or 1"}, row{"forward=0", "'ib'"},
 		row{"ib,wait_timeout_ms=0", "'wait_timeout_ms'"}, row{"ib,serve_mbps=1K", nullptr},
 		row{"nosuid,nodev,noatime", nullptr}, row{"_netdev,x-systemd.automount", nullptr},
 		row{"readahea=1", "'readahea'"}, row{"READAHEAD=1", "the options are readahead="},
@@ -67,7 +67,8 @@ TEST(option_values, arrive)
 	ASSERT_FALSE(parse_options(
 		"readahead=8,ra_async=0,commit_on_close=0,cache_size=1G,key=/k,ib,addr=127.0.0.9,"
 		"ib_qkey=0x22,ib_mtu=1024,ib_num_rrpc=3,ib_num_srpc=4,"
-		"peer_timeout_ms=5,tree=off,forward=0,wait_timeout_ms=7,page_crc=1,page_mac=1,"
+		"peer_timeout_ms=5,tree=off,bundles=off,forward=0,wait_timeout_ms=7,page_crc=1,"
+		"page_mac=1,"
 		"serve_mbps=6,"
 		"ro,allow_other,nodev",
 		o));
@@ -81,7 +82,7 @@ TEST(option_values, arrive)
 	EXPECT_EQ(o.ib_num_rrpc, 3u);
 	EXPECT_EQ(o.ib_num_srpc, 4u);
 	EXPECT_EQ(o.peer_timeout_ms, 5u);
-	EXPECT_FALSE(o.tree);
+	EXPECT_FALSE(o.tree || o.bundles);
 	EXPECT_EQ(o.wait_timeout_ms, 7u);
 	EXPECT_TRUE(o.page_crc && o.page_mac);
 	EXPECT_EQ(o.serve_mbps, 6u);
