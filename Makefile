@@ -122,6 +122,10 @@ bench: deps-build+run+bench $(B)/release/for-build ## fio against passthrough, s
 	@$(BUILD) coopfsd coopfs-fuse coopfs node-bench ud-bench
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/fio/run $(BENCH_ARGS)
 
+bench-start: deps-build+run+bench $(B)/release/for-build ## requests of 64 nodes that start a program of 5,000 files, over those of one (START_ARGS="NODES FILES DIRECTORIES")
+	@$(BUILD) start-bench
+	@$(B)/release/bin/start-bench $(START_ARGS)
+
 bench-net: deps-build+run+bench $(B)/release/for-build ## libcoop-net against fi_pingpong and ucx_perftest; JSON and plots in build/bench-net
 	@$(BUILD) coopnet
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/net/run --out $(B)/bench-net $(BENCH_ARGS)
@@ -206,4 +210,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long sim-scale fuzz lint rooms checkpatch format bench bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
+.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long sim-scale fuzz lint rooms checkpatch format bench bench-start bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
