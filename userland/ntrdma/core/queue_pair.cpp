@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: MIT
+// queue_pair.cpp - posting, reaping, the indices, and every way a link ends.
+#include "userland/ntrdma/core/queue_pair.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace coop::ntrdma
+{
+
+namespace
+{
+
+std::uint32_t ring_size(std::uint32_t depth)
+{
+	return std::bit_ceil(std::clamp(depth, 1u, max_depth));
+}
+
+} // namespace
+
+queue_pair::queue_pair(region_table &regions, watcher &w, const pair_options &options) :
+	regions_{regions}, watcher_{w}, options_{options}, sends_(ring_size(options.send_depth)),
+	inline_(sends_.size() * options.inline_bytes), send_mask_(sends_.size() - 1),
+	recvs_(options.shared ? 1 : ring_size(options.recv_depth)), recv_mask_(recvs_.size() - 1),
+	dones_(options.shared ? options.shared->depth() : recvs_.size())
+{
+	options_.send_queue->add(*this);
+	options_.recv_queue->add(*this);
+	if (options_.shared)
+		options_.shared->pairs.push_back(this);
+}
+
+queue_pair::~queue_pair()
+{
+	set_state(pair_state::reset);
+	options_.send_queue->remove(*this);
+	options_.recv_queue->remove(*this);
+	if (options_.shared)
+		std::erase(options_.shared->pairs, this);
+}
+
+void queue_pair::set_state(pair_state s)
+{
+	if (s == pair_state::error) {
+		if (state_ == pair_state::error)
+			return;
+		// By the application's own wish: the peer is not at fault, and is not told of any.
+		hang_up(link_word::closed);
+		state_ = pair_state::error;
+		while (send_cons_ != send_post_)
+			complete_send(send_at(send_cons_), status::flushed);
+		flush_receives();
+		return;
+	}
+	if (s == pair_state::reset) {
+		hang_up(link_word::closed);
+		send_post_ = send_prod_ = send_cons_ = send_cmpl_ = 0;
+		recv_post_ = recv_take_ = done_put_ = done_got_ = receives_sent_ = 0;
+		mine_ = theirs_ = told_ = {};
+		current_ = {};
+		peer_left_ = waiting_counted_ = more_ = dirty_ = false;
+	}
+	state_ = s;
+}
+
+void queue_pair::attach(port &p)
+{
+	port_ = &p;
+	closing_ = false;
+	bell_ = bell_seen_ = ping_ = 0;
+	watcher_.happened(*this, event::established);
+	progress(true);
+}
+
+void queue_pair::detach()
+{
+	port_ = nullptr;
+	closing_ = false;
+}
+
+int queue_pair::post_send(const send_request &r, const std::uint8_t *inline_data)
+{
+	if (state_ != pair_state::sends && state_ != pair_state::error)
+		return -EINVAL;
+	if (r.segments > max_segments || static_cast<unsigned>(r.op) > 6)
+		return -EINVAL;
+	std::uint64_t length = 0;
+	for (std::uint32_t i = 0; i < r.segments; i++)
+		length += r.at[i].length;
+	if (length > max_message || (is_atomic(r.op) && length != 8))
+		return -EINVAL;
+	bool inlines = r.flags & inlined;
+	if (inlines && (length > options_.inline_bytes || r.op == operation::read ||
+			is_atomic(r.op) || (length && !inline_data)))
+		return -EINVAL;
+	auto reclaimable = [&] {
+		const pending_send &p = send_at(send_cmpl_);
+		return p.result == status::success && !(p.r.flags & signalled);
+	};
+	while (send_post_ - send_cmpl_ == sends_.size() && send_cmpl_ != send_cons_ &&
+	       reclaimable())
+		send_cmpl_++;
+	if (send_post_ - send_cmpl_ == sends_.size())
+		return -ENOMEM;
+	pending_send &p = send_at(send_post_);
+	p = {r, static_cast<std::uint32_t>(length), 0, carriage::none, status::success, false};
+	if (options_.all_signalled)
+		p.r.flags |= signalled;
+	if (inlines && length)
+		std::memcpy(&inline_[std::size_t{send_post_ & send_mask_} * options_.inline_bytes],
+			    inline_data, length);
+	send_post_++;
+	if (state_ == pair_state::error)
+		complete_send(p, status::flushed);
+	else if (peer_left_)
+		fail(status::retry_exceeded);
+	return 0;
+}
+
+int queue_pair::post_recv(const recv_request &r)
+{
+	if (state_ == pair_state::reset || options_.shared || r.segments > max_segments)
+		return -EINVAL;
+	if (recv_post_ - recv_take_ + current_.has_receive + done_put_ - done_got_ >= recvs_.size())
+		return -ENOMEM;
+	if (state_ == pair_state::error) {
+		put_done({r.id, status::flushed, operation::send, 0, 0}, true);
+		return 0;
+	}
+	recvs_[recv_post_++ & recv_mask_] = r;
+	return 0;
+}
+
+std::size_t queue_pair::reap(completion_queue &queue, std::span<completion> out)
+{
+	std::size_t n = 0;
+	if (&queue == options_.send_queue)
+		for (; send_cmpl_ != send_cons_ && n < out.size(); send_cmpl_++) {
+			const pending_send &p = send_at(send_cmpl_);
+			if (p.result == status::success && !(p.r.flags & signalled))
+				continue;
+			out[n++] = {p.r.id, p.result, p.r.op, false, p.length, 0, options_.number,
+				    peer};
+		}
+	if (&queue == options_.recv_queue)
+		for (; done_got_ != done_put_ && n < out.size(); done_got_++) {
+			const done_receive &d = dones_[done_got_ % dones_.size()];
+			out[n++] = {d.id,    d.result, d.op,	       true,
+				    d.bytes, d.imm,    options_.number, peer};
+		}
+	return n;
+}
+
+bool queue_pair::progress(bool posted)
+{
+	if (!linked())
+		return false;
+	std::uint32_t bell = port_->in().bell.load(std::memory_order_acquire);
+	bool news = bell != bell_seen_;
+	if (!news && !more_ && !posted)
+		return false;
+	bell_seen_ = bell;
+	more_ = false;
+	if (posted) {
+		produce();
+		publish();
+	}
+	if (news && !look()) {
+		lie();
+		return true;
+	}
+	if (linked())
+		collect();
+	if (linked())
+		produce();
+	if (linked())
+		serve();
+	publish();
+	if (linked() && port_->in().word.load(std::memory_order_acquire) !=
+				static_cast<std::uint32_t>(link_word::open))
+		peer_closed();
+	return news || more_;
+}
+
+bool queue_pair::look()
+{
+	const half &in = port_->in();
+	constexpr auto acquire = std::memory_order_acquire;
+	indices t;
+	// Counters before the streams they speak of: the peer stores in the opposite order.
+	t.wqe_cons = in.wqe_cons.load(acquire);
+	t.wqe_prod = in.wqe_prod.load(acquire);
+	t.read_grant = in.read_grant.load(acquire);
+	t.read_ack = in.read_ack.load(acquire);
+	t.recv_post = in.recv_post.load(acquire);
+	t.stream_prod = in.stream_prod.load(acquire);
+	t.stream_cons = in.stream_cons.load(acquire);
+	t.answer_prod = in.answer_prod.load(acquire);
+	t.answer_cons = in.answer_cons.load(acquire);
+	half &out = port_->out();
+	out.pong.store(in.ping.load(acquire), std::memory_order_release);
+	bool possible = mine_.wqe_prod - t.wqe_cons <= mine_.wqe_prod - send_cons_ &&
+			t.wqe_prod - mine_.wqe_cons <= ring_entries &&
+			t.wqe_prod - mine_.wqe_cons >= theirs_.wqe_prod - mine_.wqe_cons &&
+			t.read_grant - mine_.read_ack <= 1 && mine_.read_grant - t.read_ack <= 1 &&
+			t.stream_prod - mine_.stream_cons <= stream_bytes &&
+			t.answer_prod - mine_.answer_cons <= stream_bytes &&
+			mine_.stream_prod - t.stream_cons <= stream_bytes &&
+			mine_.answer_prod - t.answer_cons <= stream_bytes;
+	if (possible)
+		theirs_ = t;
+	return possible;
+}
+
+void queue_pair::publish()
+{
+	if (!linked())
+		return;
+	half &out = port_->out();
+	constexpr auto release = std::memory_order_release;
+	mine_.recv_post = options_.shared ? options_.shared->posted() : recv_post_;
+	// Nothing of the peer's waits for this index alone, so it does not ring.
+	if (mine_.recv_post != told_.recv_post)
+		out.recv_post.store(told_.recv_post = mine_.recv_post, release);
+	if (!dirty_)
+		return;
+	dirty_ = false;
+	out.stream_prod.store(mine_.stream_prod, release);
+	out.stream_cons.store(mine_.stream_cons, release);
+	out.answer_prod.store(mine_.answer_prod, release);
+	out.answer_cons.store(mine_.answer_cons, release);
+	out.read_ack.store(mine_.read_ack, release);
+	out.read_grant.store(mine_.read_grant, release);
+	out.wqe_prod.store(mine_.wqe_prod, release);
+	out.wqe_cons.store(mine_.wqe_cons, release);
+	out.bell.store(++bell_, release);
+	port_->ring();
+}
+
+/// Tells the peer that this side is done. From here on it ignores what it pulls, so requests'
+/// memory may be used again, and this side no longer looks at the port.
+void queue_pair::hang_up(link_word word)
+{
+	release_grant();
+	if (!linked())
+		return;
+	half &out = port_->out();
+	out.word.store(static_cast<std::uint32_t>(word), std::memory_order_seq_cst);
+	out.bell.store(++bell_, std::memory_order_seq_cst);
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	port_->ring();
+	closing_ = true;
+	port_->ended();
+}
+
+void queue_pair::fail(status first)
+{
+	if (state_ == pair_state::error || state_ == pair_state::reset)
+		return;
+	publish();
+	hang_up(link_word::failed);
+	state_ = pair_state::error;
+	counts_.errors++;
+	for (; send_cons_ != send_post_; first = status::flushed)
+		complete_send(send_at(send_cons_), first);
+	flush_receives();
+}
+
+void queue_pair::flush_receives()
+{
+	if (current_.has_receive)
+		finish_receive(status::flushed, 0);
+	current_ = {};
+	while (recv_take_ != recv_post_)
+		put_done({recvs_[recv_take_++ & recv_mask_].id, status::flushed, operation::send, 0,
+			  0},
+			 true);
+	if (options_.shared)
+		watcher_.happened(*this, event::last_receive);
+}
+
+void queue_pair::lie()
+{
+	fail(status::bad_response);
+	watcher_.happened(*this, event::lost);
+}
+
+void queue_pair::peer_closed()
+{
+	auto word = static_cast<link_word>(port_->in().word.load(std::memory_order_acquire));
+	if (word != link_word::closed) {
+		peer_lost();
+	} else if (sends_outstanding()) {
+		fail(status::retry_exceeded);
+	} else {
+		// As on a fabric: posted receives stay until the application takes them back,
+		// and the next send finds nobody.
+		hang_up(link_word::closed);
+		if (current_.has_receive)
+			finish_receive(status::flushed, 0);
+		current_ = {};
+		peer_left_ = true;
+	}
+}
+
+void queue_pair::peer_lost()
+{
+	fail(status::retry_exceeded);
+	watcher_.happened(*this, event::lost);
+}
+
+void queue_pair::peer_gone()
+{
+	if (!linked()) {
+		if (state_ == pair_state::sends && sends_outstanding())
+			fail(status::retry_exceeded);
+		return;
+	}
+	// What it had stored, it had sent.
+	progress(true);
+	if (!linked())
+		return;
+	peer_lost();
+}
+
+void queue_pair::ask()
+{
+	half &out = port_->out();
+	out.ping.store(++ping_, std::memory_order_release);
+	out.bell.store(++bell_, std::memory_order_release);
+	port_->ring();
+}
+
+bool queue_pair::answered() const
+{
+	return port_->in().pong.load(std::memory_order_acquire) == ping_;
+}
+
+bool queue_pair::outstanding() const
+{
+	return send_cons_ != send_post_ || current_.active || recv_take_ != recv_post_ ||
+	       (options_.shared && !options_.shared->empty());
+}
+
+queue_pair::levels queue_pair::rings() const
+{
+	return {send_post_, send_prod_, send_cons_, send_cmpl_, recv_post_, recv_take_};
+}
+
+} // namespace coop::ntrdma

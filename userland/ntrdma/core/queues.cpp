@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+// queues.cpp - completion queues and shared receive queues; see queues.hpp.
+#include "userland/ntrdma/core/queues.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+#include "userland/ntrdma/core/queue_pair.hpp"
+
+namespace coop::ntrdma
+{
+
+void completion_queue::add(queue_pair &pair)
+{
+	for (member &m : pairs_)
+		if (m.pair == &pair) {
+			m.uses++;
+			return;
+		}
+	pairs_.push_back({&pair, 1});
+}
+
+void completion_queue::remove(queue_pair &pair)
+{
+	auto m = std::find_if(pairs_.begin(), pairs_.end(),
+			      [&](const member &m) { return m.pair == &pair; });
+	if (m != pairs_.end() && --m->uses == 0)
+		pairs_.erase(m);
+}
+
+std::size_t completion_queue::poll(std::span<completion> out)
+{
+	std::size_t n = 0;
+	for (std::size_t i = 0; i < pairs_.size() && n < out.size(); i++) {
+		if (next_ >= pairs_.size())
+			next_ = 0;
+		queue_pair &pair = *pairs_[next_++].pair;
+		// What is there already comes first: making progress may take a large copy.
+		std::size_t got = pair.reap(*this, out.subspan(n));
+		if (!got && pair.progress())
+			got = pair.reap(*this, out.subspan(n));
+		n += got;
+	}
+	return n;
+}
+
+void completion_queue::note(bool solicited)
+{
+	if (armed_ == arm::none || (armed_ == arm::solicited && !solicited))
+		return;
+	armed_ = arm::none;
+	watcher_.completed(*this);
+}
+
+shared_receives::shared_receives(watcher &w, std::uint32_t domain, std::uint32_t depth) :
+	watcher_{w}, domain_{domain}, depth_{std::bit_ceil(std::max(depth, 1u))}, ring_(depth_)
+{
+}
+
+void shared_receives::set_limit(std::uint32_t limit)
+{
+	limit_ = limit;
+	if (limit_ && post_ - take_ < limit_) {
+		limit_ = 0;
+		watcher_.few_receives(*this);
+	}
+}
+
+int shared_receives::post(const recv_request &r)
+{
+	if (post_ - take_ == depth_)
+		return -ENOMEM;
+	ring_[post_++ & (depth_ - 1)] = r;
+	return 0;
+}
+
+recv_request shared_receives::take()
+{
+	recv_request r = ring_[take_++ & (depth_ - 1)];
+	if (limit_ && post_ - take_ < limit_) {
+		limit_ = 0;
+		watcher_.few_receives(*this);
+	}
+	return r;
+}
+
+} // namespace coop::ntrdma

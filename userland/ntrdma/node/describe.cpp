@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// describe.cpp - what `coop-verbs info` shows of this process, as JSON.
+#include <cstdio>
+
+#include <unistd.h>
+
+#include "userland/ntrdma/node/node.hpp"
+
+namespace coop::ntrdma
+{
+
+namespace
+{
+
+constexpr std::size_t text_most = 128 << 10; // a datagram of a UNIX socket holds that
+
+std::string program_name()
+{
+	char name[64] = "";
+	if (std::FILE *f = std::fopen("/proc/self/comm", "r")) {
+		if (!std::fgets(name, sizeof(name), f))
+			name[0] = 0;
+		std::fclose(f);
+	}
+	std::string out;
+	for (const char *c = name; *c; c++)
+		if (*c >= ' ' && *c != '"' && *c != '\\')
+			out += *c;
+	return out;
+}
+
+std::string describe(const member &m)
+{
+	char text[1024];
+	const queue_pair &p = *m.pair;
+	auto r = p.rings();
+	const pair_counts &c = p.counts();
+	std::snprintf(
+		text, sizeof(text),
+		"{\"number\":%u,\"state\":\"%s\",\"peer\":%u,\"peer_pid\":%d,\"link\":\"%s\","
+		"\"pulls\":%s,\"send\":{\"post\":%u,\"prod\":%u,\"cons\":%u,\"cmpl\":%u},"
+		"\"receive\":{\"post\":%u,\"cons\":%u},\"credits\":%d,\"sent\":%llu,"
+		"\"sent_bytes\":%llu,\"served\":%llu,\"served_bytes\":%llu,\"pulled\":%llu,"
+		"\"streamed\":%llu,\"waits\":%llu,\"errors\":%llu}",
+		p.options().number, text_of(p.state()), p.peer, m.peer, text_of(m.stage),
+		m.port && m.port->can_pull() ? "true" : "false", r.post, r.prod, r.cons, r.cmpl,
+		r.recv_post, r.recv_cons, static_cast<int>(p.credits()),
+		static_cast<unsigned long long>(c.sent),
+		static_cast<unsigned long long>(c.sent_bytes),
+		static_cast<unsigned long long>(c.served),
+		static_cast<unsigned long long>(c.served_bytes),
+		static_cast<unsigned long long>(c.pulled),
+		static_cast<unsigned long long>(c.streamed),
+		static_cast<unsigned long long>(c.waits),
+		static_cast<unsigned long long>(c.errors));
+	return text;
+}
+
+} // namespace
+
+std::string node::describe() const
+{
+	std::string out = "{\"pid\":" + std::to_string(getpid()) + ",\"program\":\"" +
+			  program_name() + "\",\"slot\":" + std::to_string(slot_) +
+			  ",\"regions\":" + std::to_string(regions_.size()) +
+			  ",\"bound_ms\":" + std::to_string(bound_.count()) + ",\"pairs\":[";
+	std::size_t shown = 0;
+	for (const auto &[number, m] : members_) {
+		std::string one = ntrdma::describe(*m);
+		if (out.size() + one.size() > text_most)
+			break;
+		out += (shown++ ? "," : "") + one;
+	}
+	return out + "],\"not_shown\":" + std::to_string(members_.size() - shown) + "}\n";
+}
+
+} // namespace coop::ntrdma

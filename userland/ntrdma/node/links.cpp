@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+// links.cpp - how links come up and end: calls, greetings, signs of life.
+//
+// Everything here runs on the node's thread, under the lock. Of two queue pairs the one with the
+// higher number calls. A link that failed is over until its queue pair is reset; one that never
+// came up is tried again and again, as long as the queue pair names its peer.
+#include <cerrno>
+#include <system_error>
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "userland/ntrdma/node/node.hpp"
+
+namespace coop::ntrdma
+{
+
+namespace
+{
+
+using namespace std::chrono_literals;
+
+constexpr auto call_again = 50ms;
+constexpr std::size_t callers_most = 4096;
+
+unique_fd life_of(pid_t process)
+{
+	return unique_fd{static_cast<int>(syscall(SYS_pidfd_open, process, 0))};
+}
+
+greeting make(greeting_kind kind, const queue_pair &pair, std::uint64_t *probe, bool pulls)
+{
+	if (!*probe)
+		[[maybe_unused]] ssize_t n = getrandom(probe, sizeof(*probe), 0);
+	greeting g{};
+	g.magic = greeting_magic;
+	g.version = greeting_version;
+	g.kind = kind;
+	g.from = pair.options().number;
+	g.to = pair.peer;
+	g.probe_at = reinterpret_cast<std::uintptr_t>(probe);
+	g.probe_value = *probe;
+	g.pulls = pulls;
+	g.layout = sizeof(half);
+	return g;
+}
+
+bool is_dead(int life)
+{
+	pollfd p{life, POLLIN, 0};
+	return poll(&p, 1, 0) != 0;
+}
+
+bool names_its_peer(pair_state s) { return s == pair_state::ready || s == pair_state::sends; }
+
+} // namespace
+
+void node::end_link(member &m, link_stage next)
+{
+	m.pair->detach();
+	m.port.reset();
+	m.memory.reset();
+	m.socket = unique_fd{};
+	m.bell = unique_fd{};
+	m.life = unique_fd{};
+	m.asking = false;
+	m.stage = next;
+	m.since = {};
+}
+
+void node::tend(ticks now)
+{
+	accept_callers(now);
+	hear_callers(now);
+	for (auto &[number, m] : members_)
+		tend(*m, now);
+}
+
+void node::tend(member &m, ticks now)
+{
+	queue_pair &pair = *m.pair;
+	if (pair.wants_detach())
+		return end_link(m, link_stage::over);
+	if (m.stage == link_stage::down || m.stage == link_stage::over)
+		return;
+	if (m.stage != link_stage::up && !names_its_peer(pair.state()))
+		return end_link(m, link_stage::over);
+	if (m.since == ticks{})
+		m.since = now;
+	switch (m.stage) {
+	case link_stage::calling:
+		if (!m.asking || now - m.asked >= call_again)
+			call_peer(m, now);
+		break;
+	case link_stage::greeting:
+	case link_stage::welcomed:
+		hear(m, now);
+		break;
+	case link_stage::up:
+		// A child of a dead peer may hold its socket open, so both are looked at.
+		if (is_dead(m.port->life())) {
+			pair.peer_gone();
+			return end_link(m, link_stage::over);
+		}
+		hear(m, now);
+		if (m.stage == link_stage::up)
+			beat(m, now);
+		break;
+	default:
+		break;
+	}
+	// A peer that never came: the time counts from when something began to wait for it.
+	if (m.stage == link_stage::up || m.stage == link_stage::over)
+		return;
+	if (!pair.sends_outstanding())
+		m.since = now;
+	else if (now - m.since > bound_) {
+		pair.peer_gone();
+		end_link(m, link_stage::over);
+	}
+}
+
+/// Asks for a sign of life while something is outstanding, and ends the link if none comes.
+void node::beat(member &m, ticks now)
+{
+	if (m.asking) {
+		if (m.pair->answered())
+			m.asking = false;
+		else if (now - m.asked > bound_) {
+			m.pair->peer_gone();
+			return end_link(m, link_stage::over);
+		}
+	} else if (m.pair->outstanding() && now - m.asked > bound_ / 4) {
+		m.asking = true;
+		m.asked = now;
+		m.pair->ask();
+	}
+}
+
+void node::call_peer(member &m, ticks now)
+{
+	m.asking = true;
+	m.asked = now;
+	if (m.pair->peer >> slot_shift == 0)
+		return;
+	unique_fd socket = call(slot_name(m.pair->peer >> slot_shift));
+	if (!socket)
+		return;
+	unique_fd memory;
+	try {
+		m.memory = window::create(&memory);
+	} catch (const std::system_error &) {
+		return; // out of descriptors or memory: tried again
+	}
+	m.peer = process_behind(socket.get());
+	m.life = life_of(m.peer);
+	int fds[] = {memory.get(), bell_.get()};
+	if (!m.life ||
+	    !send_greeting(socket.get(), make(greeting_kind::hello, *m.pair, &m.probe, false), fds))
+		return;
+	m.socket = std::move(socket);
+	watch(m.socket.get());
+	watch(m.life.get());
+	m.asking = false;
+	m.stage = link_stage::greeting;
+}
+
+/// Reads what the peer of a link sends on its socket: greetings, or that it hung up.
+void node::hear(member &m, ticks now)
+{
+	greeting g;
+	std::vector<unique_fd> fds;
+	int rc = receive_greeting(m.socket.get(), &g, &fds);
+	if (!rc)
+		return;
+	bool called = m.stage == link_stage::welcomed;
+	if (m.stage == link_stage::up) {
+		// Nothing is said any more: it hung up, or breaks the protocol.
+		m.pair->peer_gone();
+		return end_link(m, link_stage::over);
+	}
+	bool fits = rc > 0 && g.from == m.pair->peer && g.to == m.pair->options().number &&
+		    g.kind == (called ? greeting_kind::start : greeting_kind::welcome) &&
+		    fds.size() == (called ? 0 : 1);
+	if (!fits) {
+		// It has no such queue pair yet, or is on its way out.
+		end_link(m, called ? link_stage::awaiting : link_stage::calling);
+		m.asking = true;
+		m.asked = now;
+		return;
+	}
+	bool pulls = g.pulls;
+	if (!called) {
+		m.bell = std::move(fds[0]);
+		pulls = pulls && may_pull_ && can_read(m.peer, g.probe_at, g.probe_value);
+		if (!send_greeting(m.socket.get(),
+				   make(greeting_kind::start, *m.pair, &m.probe, pulls), {})) {
+			end_link(m, link_stage::calling);
+			return;
+		}
+	}
+	bring_up(m, called, pulls, now);
+}
+
+void node::bring_up(member &m, unsigned side, bool pulls, ticks now)
+{
+	m.stage = link_stage::up;
+	m.since = m.asked = now;
+	m.asking = false;
+	m.port = std::make_unique<window_port>(std::move(m.memory), side, std::move(m.bell), m.peer,
+					       std::move(m.life), pulls, [this] {
+						       changed_ = true;
+						       kick();
+					       });
+	m.pair->attach(*m.port);
+}
+
+void node::accept_callers(ticks now)
+{
+	while (callers_.size() < callers_most) {
+		unique_fd fd{accept4(listener_.get(), nullptr, nullptr,
+				     SOCK_CLOEXEC | SOCK_NONBLOCK)};
+		if (!fd)
+			return;
+		pid_t process = process_behind(fd.get());
+		if (!process)
+			continue;
+		watch(fd.get());
+		caller c;
+		c.socket = std::move(fd);
+		c.process = process;
+		c.since = now;
+		callers_.push_back(std::move(c));
+	}
+}
+
+void node::hear_callers(ticks now)
+{
+	for (auto c = callers_.begin(); c != callers_.end();) {
+		if (!c->said) {
+			int rc = receive_greeting(c->socket.get(), &c->hello, &c->fds);
+			if (!rc) {
+				c = now - c->since > bound_ ? callers_.erase(c) : std::next(c);
+				continue;
+			}
+			bool fits = rc > 0 && c->hello.kind == greeting_kind::hello &&
+				    c->fds.size() == 2;
+			if (rc > 0 && c->hello.kind == greeting_kind::ask) {
+				std::string text = describe();
+				[[maybe_unused]] ssize_t n = send(c->socket.get(), text.data(),
+								  text.size(), MSG_NOSIGNAL);
+			}
+			if (!fits) {
+				c = callers_.erase(c);
+				continue;
+			}
+			c->said = true;
+		}
+		auto m = members_.find(c->hello.to);
+		char byte;
+		bool hung_up = recv(c->socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+		if (m == members_.end() || hung_up) {
+			c = callers_.erase(c);
+			continue;
+		}
+		member &to = *m->second;
+		if (to.stage == link_stage::awaiting && names_its_peer(to.pair->state()) &&
+		    to.pair->peer == c->hello.from) {
+			answer_call(to, *c, now);
+			c = callers_.erase(c);
+		} else {
+			++c; // it may get ready, or the caller hangs up
+		}
+	}
+}
+
+void node::answer_call(member &m, caller &c, ticks now)
+{
+	m.memory = window::map(c.fds[0].get());
+	m.life = life_of(c.process);
+	if (!m.memory || !m.life)
+		return;
+	m.peer = c.process;
+	m.bell = std::move(c.fds[1]);
+	bool pulls = may_pull_ && can_read(m.peer, c.hello.probe_at, c.hello.probe_value);
+	int fd = bell_.get();
+	if (!send_greeting(c.socket.get(), make(greeting_kind::welcome, *m.pair, &m.probe, pulls),
+			   {&fd, 1}))
+		return;
+	m.socket = std::move(c.socket);
+	watch(m.life.get());
+	m.stage = link_stage::welcomed;
+	m.since = now;
+}
+
+} // namespace coop::ntrdma

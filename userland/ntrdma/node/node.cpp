@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+// node.cpp - queue pairs and regions of this process; see node.hpp.
+#include "userland/ntrdma/node/node.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <system_error>
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+
+namespace coop::ntrdma
+{
+
+namespace
+{
+
+std::uint32_t random_number()
+{
+	std::uint32_t n = 0;
+	[[maybe_unused]] ssize_t got = getrandom(&n, sizeof(n), 0);
+	return n;
+}
+
+/// A number of the environment, within bounds; `usual` if it is not set or makes no sense.
+std::uint64_t setting(const char *name, std::uint64_t usual, std::uint64_t least,
+		      std::uint64_t most)
+{
+	const char *text = std::getenv(name);
+	if (!text || !*text)
+		return usual;
+	char *end;
+	unsigned long long n = std::strtoull(text, &end, 10);
+	return *end || n < least || n > most ? usual : n;
+}
+
+} // namespace
+
+const char *text_of(link_stage s)
+{
+	constexpr const char *names[] = {"down",     "calling", "greeting", "awaiting",
+					 "welcomed", "up",	"over"};
+	return names[static_cast<unsigned>(s)];
+}
+
+const char *text_of(pair_state s)
+{
+	constexpr const char *names[] = {"RESET", "INIT", "RTR", "RTS", "ERR"};
+	return names[static_cast<unsigned>(s)];
+}
+
+node::node(watcher &w) :
+	watcher_{w}, next_index_{random_number() % pairs_most},
+	bound_{setting("COOP_NTRDMA_BOUND_MS", 10000, 100, 3600000)},
+	may_pull_{setting("COOP_NTRDMA_PULL", 1, 0, 1) != 0},
+	pull_from_{setting("COOP_NTRDMA_PULL_FROM", 16384, 1, max_message)}
+{
+	// A random start makes it unlikely that a peer of a dead process finds another in its slot.
+	std::uint32_t start = random_number();
+	for (std::uint32_t i = 0; i < slots - 1 && !listener_; i++) {
+		slot_ = 1 + (start + i) % (slots - 1);
+		listener_ = listen_at(slot_name(slot_));
+	}
+	if (!listener_)
+		throw std::system_error{EBUSY, std::generic_category(),
+					"ntrdma: every slot of this user is taken"};
+	bell_ = unique_fd{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+	epoll_ = unique_fd{epoll_create1(EPOLL_CLOEXEC)};
+	if (!bell_ || !epoll_)
+		throw std::system_error{errno, std::generic_category(), "ntrdma: node"};
+	watch(listener_.get());
+	watch(bell_.get());
+	// Signals are for the application's threads.
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	thread_ = std::thread{[this] { run(); }};
+	pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+node::~node()
+{
+	{
+		auto held = hold();
+		stop_ = true;
+		kick();
+	}
+	thread_.join();
+	members_.clear();
+}
+
+void node::watch(int fd)
+{
+	epoll_event e{};
+	e.events = EPOLLIN | EPOLLRDHUP;
+	e.data.fd = fd;
+	epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
+}
+
+std::unique_lock<std::mutex> node::hold()
+{
+	// A thread that polls in a loop takes the lock again before a sleeper wakes up for it.
+	for (int i = 0; i < 64 && wanted_.load(std::memory_order_relaxed); i++)
+		sched_yield();
+	return std::unique_lock{mutex_};
+}
+
+member *node::create(pair_options o)
+{
+	if (members_.size() >= pairs_most)
+		return nullptr;
+	do
+		o.number = slot_ << slot_shift | next_index_++ % pairs_most;
+	while (members_.count(o.number));
+	o.pull_from = static_cast<std::uint32_t>(pull_from_);
+	auto m = std::make_unique<member>();
+	m->pair = std::make_unique<queue_pair>(regions_, watcher_, o);
+	member *made = m.get();
+	members_.emplace(o.number, std::move(m));
+	return made;
+}
+
+void node::destroy(member *m)
+{
+	m->pair->set_state(pair_state::reset);
+	end_link(*m, link_stage::down);
+	members_.erase(m->pair->options().number);
+}
+
+void node::changed(member *m)
+{
+	pair_state s = m->pair->state();
+	if (s == pair_state::reset && m->stage != link_stage::down)
+		end_link(*m, link_stage::down);
+	if ((s == pair_state::ready || s == pair_state::sends) && m->stage == link_stage::down) {
+		m->stage = m->pair->options().number > m->pair->peer ? link_stage::calling
+								     : link_stage::awaiting;
+		m->named = m->pair->peer;
+		m->since = {};
+	}
+	changed_ = true;
+	kick();
+}
+
+bool node::remove_region(std::uint32_t key, std::unique_lock<std::mutex> &held)
+{
+	// Bounded: a peer that does not end its pull in time is silent, and loses the link.
+	auto until = std::chrono::steady_clock::now() + 2 * bound_;
+	for (;;) {
+		region *r = regions_.find(key);
+		if (!r)
+			return false;
+		if (!r->grants || std::chrono::steady_clock::now() > until)
+			return regions_.remove(key);
+		held.unlock();
+		sched_yield();
+		held = hold();
+		for (auto &[number, m] : members_)
+			m->pair->progress();
+	}
+}
+
+} // namespace coop::ntrdma

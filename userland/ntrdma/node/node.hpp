@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// node.hpp - this process as an owner of queue pairs: its lock, its thread, its links.
+//
+// One lock guards all of the core. Applications' threads make progress when they post and poll;
+// the node's own thread does it for those that do not (they wait for events, or their peer writes
+// while they compute), sets up links, and sees to it that a dead or silent peer ends them.
+//
+// The thread sleeps in one of two ways:
+//	armed	every peer is told to ring its eventfd: nothing is missed, each batch costs a wake
+//	driven	the application polls anyway: no peer rings, and the thread only looks now and then
+//		whether the application still does
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "userland/ntrdma/core/queue_pair.hpp"
+#include "userland/ntrdma/window/greeting.hpp"
+
+namespace coop::ntrdma
+{
+
+using ticks = std::chrono::steady_clock::time_point;
+
+/// The states of a link; NTRDMA.md has the table of their transitions.
+enum class link_stage : std::uint8_t {
+	down,	  // the queue pair has no peer
+	calling,  // the higher number: nobody answers yet
+	greeting, // the higher number: HELLO is sent
+	awaiting, // the lower number: no HELLO yet
+	welcomed, // the lower number: WELCOME is sent
+	up,
+	over, // ended; only a reset of the queue pair leads out
+};
+
+const char *text_of(link_stage);
+const char *text_of(pair_state);
+
+/// A queue pair and its link.
+struct member {
+	std::unique_ptr<queue_pair> pair;
+	link_stage stage = link_stage::down;
+	std::unique_ptr<window> memory; // until the port has it
+	std::unique_ptr<window_port> port;
+	unique_fd socket;
+	unique_fd bell; // the peer's, until the port has it
+	pid_t peer = 0;
+	unique_fd life;
+	ticks since{};	// of the stage
+	ticks asked{};	// the last sign of life that was asked for
+	bool asking = false;
+	std::uint64_t probe = 0;
+	std::uint32_t named = 0; // peer for which the link was begun
+};
+
+class node final
+{
+public:
+	/// Takes a slot and starts the thread. Throws std::system_error.
+	explicit node(watcher &);
+	~node();
+
+	/// The lock of everything below.
+	[[nodiscard]] std::unique_lock<std::mutex> hold();
+	region_table &regions() { return regions_; }
+
+	/// Null if there are too many.
+	member *create(pair_options);
+	void destroy(member *);
+	/// The state or the peer of a queue pair was changed.
+	void changed(member *);
+	/// Removes a region after peers that pull from it are done. `hold` may be let go meanwhile.
+	bool remove_region(std::uint32_t key, std::unique_lock<std::mutex> &hold);
+	/// An application's thread polled.
+	void polled() { polls_.fetch_add(1, std::memory_order_relaxed); }
+	/// How long a silent peer may take.
+	std::chrono::milliseconds bound() const { return bound_; }
+
+private:
+	struct caller {
+		unique_fd socket;
+		pid_t process;
+		bool said = false;
+		greeting hello{};
+		std::vector<unique_fd> fds;
+		ticks since;
+	};
+
+	// thread.cpp
+	void run();
+	bool progress_all();
+	bool arm(bool on);
+	int next_timeout();
+	void kick();
+
+	// links.cpp
+	void tend(ticks now);
+	void tend(member &, ticks now);
+	void beat(member &, ticks now);
+	void call_peer(member &, ticks now);
+	void answer_call(member &, caller &, ticks now);
+	void hear(member &, ticks now);
+	void bring_up(member &, unsigned side, bool pulls, ticks now);
+	void accept_callers(ticks now);
+	void hear_callers(ticks now);
+	void end_link(member &, link_stage);
+	std::string describe() const;
+	void watch(int fd);
+
+	watcher &watcher_;
+	std::mutex mutex_;
+	std::atomic<bool> wanted_{false};
+	std::atomic<std::uint64_t> polls_{0};
+	region_table regions_;
+	std::uint32_t slot_ = 0;
+	std::uint32_t next_index_;
+	unique_fd listener_, bell_, epoll_;
+	std::unordered_map<std::uint32_t, std::unique_ptr<member>> members_;
+	std::list<caller> callers_;
+	std::chrono::milliseconds bound_;
+	bool may_pull_;
+	std::uint64_t pull_from_;
+	bool changed_ = false;
+	bool stop_ = false;
+	std::thread thread_;
+};
+
+} // namespace coop::ntrdma

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// thread.cpp - the node's thread: progress for applications that do not poll.
+#include <algorithm>
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "userland/ntrdma/node/node.hpp"
+
+namespace coop::ntrdma
+{
+
+namespace
+{
+
+using namespace std::chrono_literals;
+
+constexpr auto nap = 200us;    // between two looks while the application polls
+constexpr auto linger = 20us;  // of polling after work was found
+constexpr auto idle = 5ms;     // without a poll: the application no longer drives
+constexpr int needless = 8;    // wakes in a row that found the work done: it drives
+constexpr auto tend_every = 50ms;
+
+} // namespace
+
+void node::kick()
+{
+	std::uint64_t one = 1;
+	[[maybe_unused]] ssize_t n = write(bell_.get(), &one, sizeof(one));
+}
+
+bool node::progress_all()
+{
+	bool found = false;
+	for (auto &[number, m] : members_)
+		found |= m->pair->progress();
+	return found;
+}
+
+/// Tells every peer whether to ring. False if one has stored something meanwhile.
+bool node::arm(bool on)
+{
+	for (auto &[number, m] : members_)
+		if (m->port && m->pair->linked())
+			m->port->wait(on);
+	if (!on)
+		return true;
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	return !progress_all();
+}
+
+/// The time in ms after which links have to be tended without any event; -1: never.
+int node::next_timeout()
+{
+	int least = -1;
+	for (auto &[number, m] : members_) {
+		bool waits = m->stage == link_stage::calling || m->stage == link_stage::greeting ||
+			     m->stage == link_stage::welcomed;
+		if (waits)
+			return 50;
+		if (m->stage == link_stage::up ? m->pair->outstanding()
+					       : m->pair->sends_outstanding())
+			least = static_cast<int>(std::min<std::int64_t>(500, bound_.count() / 4));
+	}
+	if (!callers_.empty() && least < 0)
+		least = 500;
+	return least;
+}
+
+void node::run()
+{
+	bool driven = false, rung = false, heard = false;
+	int wasted = 0;
+	ticks last_poll{}, tended{}, busy{};
+	std::uint64_t polls = 0;
+	for (;;) {
+		wanted_.store(true, std::memory_order_relaxed);
+		std::unique_lock held{mutex_};
+		wanted_.store(false, std::memory_order_relaxed);
+		if (stop_)
+			return;
+		bool found = progress_all();
+		ticks now = std::chrono::steady_clock::now();
+		if (changed_ || heard || now - tended >= tend_every) {
+			heard = false;
+			changed_ = false;
+			tended = now;
+			tend(now);
+		}
+		std::uint64_t seen = polls_.load(std::memory_order_relaxed);
+		bool app = seen != polls;
+		polls = seen;
+		if (app)
+			last_poll = now;
+		if (found)
+			busy = now;
+		if (driven) {
+			if ((found && !app) || now - last_poll > idle)
+				driven = false, wasted = 0;
+		} else if (found) {
+			wasted = 0;
+		} else if (rung && app && ++wasted >= needless) {
+			driven = true;
+		}
+		rung = false;
+		if (driven) {
+			held.unlock();
+			timespec t{0, std::chrono::nanoseconds{nap}.count()};
+			nanosleep(&t, nullptr);
+			continue;
+		}
+		if (now - busy < linger) {
+			held.unlock();
+			sched_yield();
+			continue;
+		}
+		if (!arm(true)) {
+			arm(false);
+			continue;
+		}
+		int timeout = next_timeout();
+		held.unlock();
+		epoll_event events[16];
+		int n = epoll_wait(epoll_.get(), events, 16, timeout);
+		for (int i = 0; i < n; i++) {
+			if (events[i].data.fd != bell_.get()) {
+				heard = true;
+				continue;
+			}
+			std::uint64_t count;
+			[[maybe_unused]] ssize_t got = read(bell_.get(), &count, sizeof(count));
+			rung = true;
+		}
+		held.lock();
+		arm(false);
+	}
+}
+
+} // namespace coop::ntrdma

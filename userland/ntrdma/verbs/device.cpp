@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+// device.cpp - the one device of the stand-in libibverbs: listing, opening, its attributes.
+//
+// Every program of a user sees the same device, coop0, with one InfiniBand port of LID 1. What the
+// device does not offer is zero or absent in its attributes, and its calls say EOPNOTSUPP.
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <system_error>
+
+#include <endian.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "userland/ntrdma/verbs/objects.hpp"
+
+#undef ibv_query_port
+
+using namespace coop::ntrdma;
+using coop::ntrdma::verbs::of;
+
+namespace
+{
+
+constexpr std::uint64_t guid = 0x02c0'0bff'fe00'0001; // locally administered
+constexpr std::uint64_t gid_prefix = 0xfe80'0000'0000'0000;
+
+ibv_device the_device = [] {
+	ibv_device d{};
+	d.node_type = IBV_NODE_CA;
+	d.transport_type = IBV_TRANSPORT_IB;
+	std::strcpy(d.name, "coop0");
+	std::strcpy(d.dev_name, "ntrdma0");
+	return d;
+}();
+
+std::mutex opening;
+node *the_node;
+unsigned contexts;
+pid_t node_process;
+
+/// The node of this process. After a fork the child makes its own; the parent's stays with it.
+node *take_node()
+{
+	std::scoped_lock held{opening};
+	if (the_node && node_process != getpid())
+		the_node = nullptr, contexts = 0;
+	if (!the_node) {
+		the_node = new node{verbs::events()};
+		node_process = getpid();
+	}
+	contexts++;
+	return the_node;
+}
+
+void give_node(node *n)
+{
+	std::scoped_lock held{opening};
+	if (n != the_node || node_process != getpid() || --contexts)
+		return;
+	delete the_node;
+	the_node = nullptr;
+}
+
+} // namespace
+
+namespace coop::ntrdma::verbs
+{
+
+context *of(ibv_context *c)
+{
+	return reinterpret_cast<context *>(reinterpret_cast<char *>(c) -
+					   offsetof(verbs_context, context));
+}
+
+} // namespace coop::ntrdma::verbs
+
+COOP_VERB ibv_device **ibv_get_device_list(int *count)
+{
+	auto **list = static_cast<ibv_device **>(std::calloc(2, sizeof(ibv_device *)));
+	if (!list) {
+		errno = ENOMEM;
+		return nullptr;
+	}
+	list[0] = &the_device;
+	if (count)
+		*count = 1;
+	return list;
+}
+
+COOP_VERB void ibv_free_device_list(ibv_device **list) { std::free(list); }
+COOP_VERB const char *ibv_get_device_name(ibv_device *d) { return d->name; }
+COOP_VERB __be64 ibv_get_device_guid(ibv_device *) { return htobe64(guid); }
+COOP_VERB int ibv_get_device_index(ibv_device *) { return 0; }
+
+COOP_VERB ibv_context *ibv_open_device(ibv_device *device)
+{
+	if (device != &the_device) {
+		errno = ENODEV;
+		return nullptr;
+	}
+	node *n;
+	try {
+		n = take_node();
+	} catch (const std::system_error &e) {
+		std::fprintf(stderr, "coop-verbs: %s\n", e.what());
+		errno = e.code().value();
+		return nullptr;
+	}
+	auto *c = new verbs::context{};
+	c->device = n;
+	c->v.sz = sizeof(verbs_context);
+	ibv_context *handle = c->handle();
+	handle->abi_compat = __VERBS_ABI_IS_EXTENDED;
+	handle->device = device;
+	handle->num_comp_vectors = 1;
+	handle->cmd_fd = -1;
+	handle->async_fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	pthread_mutex_init(&handle->mutex, nullptr);
+	handle->ops.poll_cq = verbs::poll_cq;
+	handle->ops.req_notify_cq = verbs::req_notify_cq;
+	handle->ops.post_send = verbs::post_send;
+	handle->ops.post_recv = verbs::post_recv;
+	handle->ops.post_srq_recv = verbs::post_srq_recv;
+	return handle;
+}
+
+COOP_VERB int ibv_close_device(ibv_context *handle)
+{
+	verbs::context *c = of(handle);
+	close(handle->async_fd);
+	give_node(c->device);
+	delete c;
+	return 0;
+}
+
+COOP_VERB int ibv_query_device(ibv_context *, ibv_device_attr *a)
+{
+	*a = {};
+	std::strcpy(a->fw_ver, "1.0.0");
+	a->node_guid = a->sys_image_guid = htobe64(guid);
+	a->max_mr_size = UINT64_MAX;
+	a->page_size_cap = 4096;
+	a->vendor_id = 0x0c00;
+	a->vendor_part_id = 1;
+	a->hw_ver = 1;
+	a->max_qp = static_cast<int>(pairs_most);
+	a->max_qp_wr = static_cast<int>(max_depth);
+	a->device_cap_flags = IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_CURR_QP_STATE_MOD;
+	a->max_sge = a->max_sge_rd = a->max_srq_sge = static_cast<int>(max_segments);
+	a->max_cq = 1 << 16;
+	a->max_cqe = 1 << 22;
+	a->max_mr = static_cast<int>(region_table::most) - 1;
+	a->max_pd = 1 << 16;
+	a->max_qp_rd_atom = a->max_qp_init_rd_atom = 128;
+	a->max_res_rd_atom = a->max_qp * a->max_qp_rd_atom;
+	a->atomic_cap = IBV_ATOMIC_GLOB; // they are the processor's own
+	a->max_srq = 1 << 14;
+	a->max_srq_wr = static_cast<int>(max_depth);
+	a->max_pkeys = 1;
+	a->phys_port_cnt = 1;
+	return 0;
+}
+
+// Programs of today pass their whole ibv_port_attr, older ones one that ends before port_cap_flags2.
+COOP_VERB int ibv_query_port(ibv_context *, std::uint8_t port, _compat_ibv_port_attr *out)
+{
+	if (port != 1)
+		return EINVAL;
+	ibv_port_attr a{};
+	a.state = IBV_PORT_ACTIVE;
+	a.max_mtu = a.active_mtu = IBV_MTU_4096;
+	a.gid_tbl_len = 1;
+	a.max_msg_sz = max_message;
+	a.pkey_tbl_len = 1;
+	a.lid = a.sm_lid = verbs::own_lid;
+	a.max_vl_num = 1;
+	a.active_width = 2;  // 4x
+	a.active_speed = 64; // HDR: the nearest to what memory does
+	a.phys_state = 5;    // link up
+	a.link_layer = IBV_LINK_LAYER_INFINIBAND;
+	std::memcpy(out, &a, offsetof(ibv_port_attr, port_cap_flags2));
+	return 0;
+}
+
+COOP_VERB int ibv_query_gid(ibv_context *, std::uint8_t port, int index, ibv_gid *gid)
+{
+	if (port != 1 || index != 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	gid->global.subnet_prefix = htobe64(gid_prefix);
+	gid->global.interface_id = htobe64(guid);
+	return 0;
+}
+
+COOP_VERB int _ibv_query_gid_ex(ibv_context *c, std::uint32_t port, std::uint32_t index,
+				ibv_gid_entry *entry, std::uint32_t flags, std::size_t size)
+{
+	if (flags)
+		return EOPNOTSUPP;
+	if (size < sizeof(*entry))
+		return EINVAL;
+	*entry = {};
+	if (port != 1 || index != 0)
+		return EINVAL;
+	ibv_query_gid(c, 1, 0, &entry->gid);
+	entry->port_num = 1;
+	entry->gid_type = IBV_GID_TYPE_IB;
+	return 0;
+}
+
+COOP_VERB ssize_t _ibv_query_gid_table(ibv_context *c, ibv_gid_entry *entries, std::size_t most,
+				       std::uint32_t flags, std::size_t size)
+{
+	if (!most)
+		return 0;
+	int rc = _ibv_query_gid_ex(c, 1, 0, entries, flags, size);
+	return rc ? -rc : 1;
+}
+
+/// Of the private interface; perftest calls it. 0 is IB or RoCE v1.
+COOP_VERB int ibv_query_gid_type(ibv_context *, std::uint8_t port, unsigned index, int *type)
+{
+	if (port != 1 || index) {
+		errno = EINVAL;
+		return -1;
+	}
+	*type = 0;
+	return 0;
+}
+
+COOP_VERB int ibv_query_pkey(ibv_context *, std::uint8_t port, int index, __be16 *pkey)
+{
+	if (port != 1 || index != 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	*pkey = htobe16(0xffff);
+	return 0;
+}
+
+COOP_VERB int ibv_get_pkey_index(ibv_context *, std::uint8_t port, __be16 pkey)
+{
+	return port == 1 && pkey == htobe16(0xffff) ? 0 : -1;
+}

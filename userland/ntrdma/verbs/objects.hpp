@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// objects.hpp - the objects of the verbs interface, and what each has of the device.
+//
+// Each begins with the structure that programs see, so that a cast leads from one to the other.
+// The structures belong to the programs that created them; the node's lock guards the rest.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+
+#include <infiniband/verbs.h>
+
+#include "userland/ntrdma/node/node.hpp"
+
+namespace coop::ntrdma::verbs
+{
+
+constexpr std::uint16_t own_lid = 1;
+
+struct context {
+	verbs_context v; // its `context` is what programs have
+	node *device;
+	std::deque<ibv_async_event> events; // not yet read from async_fd
+	ibv_context *handle() { return &v.context; }
+};
+
+struct domain {
+	ibv_pd pd;
+	std::uint32_t number;
+	std::uint32_t users = 0; // regions, queue pairs, shared receive queues
+};
+
+struct channel {
+	ibv_comp_channel c;
+	std::deque<ibv_cq *> ready;
+};
+
+struct queue_of_completions {
+	ibv_cq cq;
+	std::unique_ptr<completion_queue> core;
+	std::uint32_t given = 0; // events that programs got and have to acknowledge
+};
+
+struct shared_queue {
+	ibv_srq srq;
+	std::unique_ptr<shared_receives> core;
+	std::uint32_t given = 0;
+};
+
+struct pair {
+	ibv_qp qp;
+	member *core;
+	ibv_qp_init_attr made;
+	ibv_qp_attr attr; // as last set
+	std::uint32_t given = 0;
+};
+
+context *of(ibv_context *);
+inline domain *of(ibv_pd *p) { return reinterpret_cast<domain *>(p); }
+inline queue_of_completions *of(ibv_cq *p) { return reinterpret_cast<queue_of_completions *>(p); }
+inline shared_queue *of(ibv_srq *p) { return reinterpret_cast<shared_queue *>(p); }
+inline pair *of(ibv_qp *p) { return reinterpret_cast<pair *>(p); }
+inline channel *of(ibv_comp_channel *p) { return reinterpret_cast<channel *>(p); }
+
+/// The events of the core, for programs.
+watcher &events();
+void push(context *, const ibv_async_event &);
+/// Forgets unread events about an object, and waits until those read are acknowledged.
+void settle_events(context *, const void *object, const std::uint32_t &given,
+		   std::unique_lock<std::mutex> &held);
+/// Wakes those who wait in settle_events().
+std::condition_variable &acknowledged();
+
+// The entries of ibv_context_ops.
+int post_send(ibv_qp *, ibv_send_wr *, ibv_send_wr **bad);
+int post_recv(ibv_qp *, ibv_recv_wr *, ibv_recv_wr **bad);
+int post_srq_recv(ibv_srq *, ibv_recv_wr *, ibv_recv_wr **bad);
+int poll_cq(ibv_cq *, int count, ibv_wc *);
+int req_notify_cq(ibv_cq *, int solicited_only);
+
+} // namespace coop::ntrdma::verbs
+
+/// A function of libibverbs.so.1, exported under the version that its .map file says.
+#define COOP_VERB extern "C" __attribute__((visibility("default")))

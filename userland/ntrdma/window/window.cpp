@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// window.cpp - shared memory, pulls and doorbells between processes; see window.hpp.
+#include "userland/ntrdma/window/window.hpp"
+
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+namespace coop::ntrdma
+{
+
+namespace
+{
+
+constexpr std::size_t window_bytes = 2 * sizeof(half);
+constexpr int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+} // namespace
+
+unique_fd &unique_fd::operator=(unique_fd &&o) noexcept
+{
+	if (this != &o) {
+		if (fd_ >= 0)
+			close(fd_);
+		fd_ = o.release();
+	}
+	return *this;
+}
+
+unique_fd::~unique_fd()
+{
+	if (fd_ >= 0)
+		close(fd_);
+}
+
+std::unique_ptr<window> window::create(unique_fd *fd)
+{
+	*fd = unique_fd{memfd_create("coop-ntrdma", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+	if (!*fd || ftruncate(fd->get(), window_bytes) || fcntl(fd->get(), F_ADD_SEALS, seals))
+		throw std::system_error{errno, std::generic_category(), "ntrdma: window"};
+	auto made = map(fd->get());
+	if (!made)
+		throw std::system_error{errno, std::generic_category(), "ntrdma: window"};
+	return made;
+}
+
+std::unique_ptr<window> window::map(int fd)
+{
+	struct stat st;
+	int has = fcntl(fd, F_GET_SEALS);
+	if (has < 0 || (has & seals) != seals || fstat(fd, &st) ||
+	    st.st_size != static_cast<off_t>(window_bytes))
+		return nullptr;
+	void *at = mmap(nullptr, window_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		return nullptr;
+	return std::unique_ptr<window>{new window{static_cast<half *>(at)}};
+}
+
+window::~window() { munmap(halves_, window_bytes); }
+
+window_port::window_port(std::unique_ptr<window> w, unsigned side, unique_fd bell, pid_t peer,
+			 unique_fd peer_life, bool pulls, std::function<void()> ended) :
+	window_{std::move(w)}, out_{window_->side(side)}, in_{window_->side(1 - side)},
+	bell_{std::move(bell)}, peer_{peer}, life_{std::move(peer_life)}, pulls_{pulls},
+	ended_{std::move(ended)}
+{
+}
+
+int window_port::pull(std::span<const wire_segment> from, std::span<const place> to)
+{
+	std::array<iovec, 8> remote, local;
+	std::size_t n = 0, m = 0;
+	std::uint64_t total = 0;
+	for (const wire_segment &s : from)
+		remote[n++] = {reinterpret_cast<void *>(s.addr), s.length};
+	for (const place &p : to) {
+		local[m++] = {p.at, p.length};
+		total += p.length;
+	}
+	ssize_t got = process_vm_readv(peer_, local.data(), m, remote.data(), n, 0);
+	int rc = got < 0 ? -errno : static_cast<std::uint64_t>(got) != total ? -EFAULT : 0;
+	// Without this, the bytes might be those of another process that got the same number.
+	pollfd life{life_.get(), POLLIN, 0};
+	if (poll(&life, 1, 0) != 0)
+		return -ESRCH;
+	return rc;
+}
+
+void window_port::ring()
+{
+	// Pairs with wait(): either this load sees the flag, or the peer sees the new bell.
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	if (!in_.waiting.load(std::memory_order_relaxed))
+		return;
+	std::uint64_t one = 1;
+	[[maybe_unused]] ssize_t n = write(bell_.get(), &one, sizeof(one));
+}
+
+bool can_read(pid_t peer, std::uint64_t addr, std::uint64_t value)
+{
+	std::uint64_t got = 0;
+	iovec local{&got, sizeof(got)}, remote{reinterpret_cast<void *>(addr), sizeof(got)};
+	return process_vm_readv(peer, &local, 1, &remote, 1, 0) == sizeof(got) && got == value;
+}
+
+} // namespace coop::ntrdma

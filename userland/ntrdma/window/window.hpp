@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// window.hpp - the back end for two processes of one machine: both halves in one shared memory.
+//
+// The memory is a memfd, sealed against a change of its size, so that a peer cannot make an access
+// fault. Large data are pulled with process_vm_readv, where the kernel allows it: the process that
+// owns the target copies, so a dead or stopped peer holds nothing. A doorbell is an eventfd of the
+// peer, written only while the peer says that it waits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include <sys/types.h>
+
+#include "userland/ntrdma/core/port.hpp"
+
+namespace coop::ntrdma
+{
+
+/// A file descriptor, closed with its owner.
+class unique_fd
+{
+public:
+	explicit unique_fd(int fd = -1) : fd_{fd} {}
+	unique_fd(unique_fd &&o) noexcept : fd_{o.release()} {}
+	unique_fd &operator=(unique_fd &&) noexcept;
+	~unique_fd();
+	int get() const { return fd_; }
+	int release()
+	{
+		int fd = fd_;
+		fd_ = -1;
+		return fd;
+	}
+	explicit operator bool() const { return fd_ >= 0; }
+
+private:
+	int fd_;
+};
+
+/// The shared memory of a link.
+class window
+{
+public:
+	/// A new one, zeroed. Throws std::system_error.
+	static std::unique_ptr<window> create(unique_fd *fd);
+	/// A peer's. Null if it is not sealed, or has another size.
+	static std::unique_ptr<window> map(int fd);
+	~window();
+	half &side(unsigned i) { return halves_[i]; }
+
+private:
+	explicit window(half *halves) : halves_{halves} {}
+	half *halves_;
+};
+
+class window_port final : public port
+{
+public:
+	/// `side`: whose half is the own one: 0 for the process that created the window.
+	/// `bell`: the peer's eventfd. `peer`, `peer_life`: its process, and a pidfd of that.
+	window_port(std::unique_ptr<window>, unsigned side, unique_fd bell, pid_t peer,
+		    unique_fd peer_life, bool pulls, std::function<void()> ended);
+
+	half &out() override { return out_; }
+	const half &in() const override { return in_; }
+	bool can_pull() const override { return pulls_; }
+	int pull(std::span<const wire_segment> from, std::span<const place> to) override;
+	void ring() override;
+	void ended() override { ended_(); }
+	/// The own half's `waiting`: before sleeping set it, then look at news(), then sleep.
+	void wait(bool on) { out_.waiting.store(on, std::memory_order_seq_cst); }
+	std::uint32_t bell() const { return in_.bell.load(std::memory_order_seq_cst); }
+	pid_t peer() const { return peer_; }
+	int life() const { return life_.get(); }
+
+private:
+	std::unique_ptr<window> window_;
+	half &out_;
+	const half &in_;
+	unique_fd bell_;
+	pid_t peer_;
+	unique_fd life_;
+	bool pulls_;
+	std::function<void()> ended_;
+};
+
+/// True if this process may read `peer`'s memory: what is at `addr` there is `value`.
+bool can_read(pid_t peer, std::uint64_t addr, std::uint64_t value);
+
+} // namespace coop::ntrdma
