@@ -24,10 +24,10 @@ constexpr std::uint32_t stream_bytes = 256u << 10;
 
 /// How the bytes of a WQE travel.
 enum class carriage : std::uint8_t {
-	none,	// it has none: reads, atomics, empty messages
+	none,   // it has none: reads, atomics, empty messages
 	within, // in `body`
 	stream, // in the request stream, in order of the WQEs
-	pull,	// `body` has wire_segments, which the responder reads
+	pull,   // `body` has wire_segments, which the responder reads
 };
 
 /// A piece of the requester's memory, in its own address space.

@@ -21,9 +21,14 @@ std::uint32_t ring_size(std::uint32_t depth)
 } // namespace
 
 queue_pair::queue_pair(region_table &regions, watcher &w, const pair_options &options) :
-	regions_{regions}, watcher_{w}, options_{options}, sends_(ring_size(options.send_depth)),
-	inline_(sends_.size() * options.inline_bytes), send_mask_(sends_.size() - 1),
-	recvs_(options.shared ? 1 : ring_size(options.recv_depth)), recv_mask_(recvs_.size() - 1),
+	regions_{regions},
+	watcher_{w},
+	options_{options},
+	sends_(ring_size(options.send_depth)),
+	inline_(sends_.size() * options.inline_bytes),
+	send_mask_(sends_.size() - 1),
+	recvs_(options.shared ? 1 : ring_size(options.recv_depth)),
+	recv_mask_(recvs_.size() - 1),
 	dones_(options.shared ? options.shared->depth() : recvs_.size())
 {
 	options_.send_queue->add(*this);
@@ -141,14 +146,14 @@ std::size_t queue_pair::reap(completion_queue &queue, std::span<completion> out)
 			const pending_send &p = send_at(send_cmpl_);
 			if (p.result == status::success && !(p.r.flags & signalled))
 				continue;
-			out[n++] = {p.r.id, p.result, p.r.op, false, p.length, 0, options_.number,
-				    peer};
+			out[n++] = {p.r.id,   p.result, p.r.op,          false,
+				    p.length, 0,        options_.number, peer};
 		}
 	if (&queue == options_.recv_queue)
 		for (; done_got_ != done_put_ && n < out.size(); done_got_++) {
 			const done_receive &d = dones_[done_got_ % dones_.size()];
-			out[n++] = {d.id,    d.result, d.op,	       true,
-				    d.bytes, d.imm,    options_.number, peer};
+			out[n++] = {d.id,  d.result,        d.op, true, d.bytes,
+				    d.imm, options_.number, peer};
 		}
 	return n;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // queue_pair.hpp - a reliable connected queue pair: its rings, and both its roles on a link.
 //
-//	requester: post -> [post) produce() -> WQE ring -> [prod) ... collect() -> [cons) reap() -> [cmpl)
-//	responder: WQE ring -> serve(): check, take a receive, move the bytes -> CQE ring
+//	requester: post -> [post) produce() -> WQE ring -> [prod) ... collect() -> [cons) reap() ->
+//[cmpl) 	responder: WQE ring -> serve(): check, take a receive, move the bytes -> CQE ring
 //
 // A send request is in one of four states, told by the free-running indices of its ring:
 //	cons..prod  stored in the peer's WQE ring
@@ -54,7 +54,7 @@ struct pair_counts {
 	std::uint64_t sent = 0, sent_bytes = 0; // requests that the peer completed
 	std::uint64_t served = 0, served_bytes = 0;
 	std::uint64_t pulled = 0, streamed = 0; // messages, as responder and reader
-	std::uint64_t waits = 0;		// sends that found no receive
+	std::uint64_t waits = 0;                // sends that found no receive
 	std::uint64_t errors = 0;
 };
 
@@ -95,7 +95,8 @@ public:
 	void fail(status first);
 	/// The same, because the peer is gone or silent: what it had stored still counts.
 	void peer_gone();
-	/// Asks the peer for a sign of life, which any progress() of its gives. Only while linked().
+	/// Asks the peer for a sign of life, which any progress() of its gives. Only while
+	/// linked().
 	void ask();
 	bool answered() const;
 	/// True if a request waits for something that the peer has to do.
@@ -181,7 +182,7 @@ private:
 	port *port_ = nullptr;
 	bool closing_ = false;
 	bool peer_left_ = false; // it closed the link in good order
-	bool more_ = false; // work was left for the next progress()
+	bool more_ = false;      // work was left for the next progress()
 	bool dirty_ = false;
 	std::uint32_t bell_ = 0, bell_seen_ = 0, ping_ = 0;
 	indices mine_, theirs_;

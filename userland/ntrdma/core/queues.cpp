@@ -54,7 +54,10 @@ void completion_queue::note(bool solicited)
 }
 
 shared_receives::shared_receives(watcher &w, std::uint32_t domain, std::uint32_t depth) :
-	watcher_{w}, domain_{domain}, depth_{std::bit_ceil(std::max(depth, 1u))}, ring_(depth_)
+	watcher_{w},
+	domain_{domain},
+	depth_{std::bit_ceil(std::max(depth, 1u))},
+	ring_(depth_)
 {
 }
 

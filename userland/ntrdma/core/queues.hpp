@@ -21,10 +21,10 @@ class shared_receives;
 
 /// What happens to a queue pair that its application may want to know of.
 enum class event : std::uint8_t {
-	lost,		// the peer died, stopped or broke the protocol
+	lost,           // the peer died, stopped or broke the protocol
 	refused_access, // a peer's request failed the checks of the tables
-	established,	// the link is up
-	last_receive,	// failed, and takes no more of its shared receive queue
+	established,    // the link is up
+	last_receive,   // failed, and takes no more of its shared receive queue
 };
 
 /// Who is told. Called under the device's lock: it may only take notes.

@@ -111,7 +111,7 @@ status queue_pair::target(places &out, std::uint32_t *count, bool *mine_is_wrong
 		return status::success;
 	}
 	std::uint32_t right = op == operation::read ? remote_read
-			      : is_atomic(op)	    ? remote_atomic
+			      : is_atomic(op)       ? remote_atomic
 						    : remote_write;
 	if (!(rights_ & right))
 		return status::remote_access;
@@ -212,8 +212,8 @@ bool queue_pair::move_in(const places &at, std::uint32_t count)
 	std::memcpy(all.data(), w.body, sizeof(all));
 	std::array<place, max_segments> to;
 	std::uint64_t n = std::min<std::uint64_t>(pull_bytes, w.length - current_.moved);
-	std::size_t sources = slice<wire_segment>({all.data(), w.segments}, current_.moved, n,
-						  from.data());
+	std::size_t sources =
+		slice<wire_segment>({all.data(), w.segments}, current_.moved, n, from.data());
 	std::size_t targets = slice<place>(list, current_.moved, n, to.data());
 	int rc = port_->pull({from.data(), sources}, {to.data(), targets});
 	// A requester that hung up may have used its memory for something else since.

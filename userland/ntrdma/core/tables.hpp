@@ -34,8 +34,9 @@ public:
 	static constexpr std::uint32_t most = 1u << 16;
 
 	/// The key, or nothing if the table is full.
-	std::optional<std::uint32_t> add(std::uint8_t *base, std::uint64_t length, std::uint64_t iova,
-					 std::uint32_t domain, std::uint32_t rights);
+	std::optional<std::uint32_t> add(std::uint8_t *base, std::uint64_t length,
+					 std::uint64_t iova, std::uint32_t domain,
+					 std::uint32_t rights);
 	/// False if no region has that key.
 	bool remove(std::uint32_t key);
 	region *find(std::uint32_t key);

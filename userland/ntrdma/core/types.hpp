@@ -32,15 +32,15 @@ enum class operation : std::uint8_t {
 
 enum class status : std::uint32_t {
 	success = 0,
-	local_length = 1,	  // a receive was too small for the message
-	local_operation = 2,	  // the request cannot be carried out
-	local_protection = 4,	  // lkey, bounds, PD or access of an own segment
-	flushed = 5,		  // the queue pair had failed before
-	bad_response = 7,	  // the peer broke the protocol
-	remote_invalid = 9,	  // the peer cannot carry out the request
-	remote_access = 10,	  // rkey, bounds, PD or access at the peer
-	remote_operation = 11,	  // the peer failed meanwhile
-	retry_exceeded = 12,	  // the peer is gone, or does not answer
+	local_length = 1,      // a receive was too small for the message
+	local_operation = 2,   // the request cannot be carried out
+	local_protection = 4,  // lkey, bounds, PD or access of an own segment
+	flushed = 5,           // the queue pair had failed before
+	bad_response = 7,      // the peer broke the protocol
+	remote_invalid = 9,    // the peer cannot carry out the request
+	remote_access = 10,    // rkey, bounds, PD or access at the peer
+	remote_operation = 11, // the peer failed meanwhile
+	retry_exceeded = 12,   // the peer is gone, or does not answer
 };
 
 /// Access rights, of regions and of queue pairs.
@@ -96,13 +96,19 @@ struct completion {
 	std::uint32_t peer;
 };
 
-inline bool has_imm(operation o) { return o == operation::write_imm || o == operation::send_imm; }
+inline bool has_imm(operation o)
+{
+	return o == operation::write_imm || o == operation::send_imm;
+}
 /// True if the request consumes a receive of the peer.
 inline bool takes_receive(operation o)
 {
 	return o == operation::send || o == operation::send_imm || o == operation::write_imm;
 }
 /// True if the peer answers with data.
-inline bool is_atomic(operation o) { return o == operation::cmp_swap || o == operation::fetch_add; }
+inline bool is_atomic(operation o)
+{
+	return o == operation::cmp_swap || o == operation::fetch_add;
+}
 
 } // namespace coop::ntrdma

@@ -35,24 +35,23 @@ std::string describe(const member &m)
 	const queue_pair &p = *m.pair;
 	auto r = p.rings();
 	const pair_counts &c = p.counts();
-	std::snprintf(
-		text, sizeof(text),
-		"{\"number\":%u,\"state\":\"%s\",\"peer\":%u,\"peer_pid\":%d,\"link\":\"%s\","
-		"\"pulls\":%s,\"send\":{\"post\":%u,\"prod\":%u,\"cons\":%u,\"cmpl\":%u},"
-		"\"receive\":{\"post\":%u,\"cons\":%u},\"credits\":%d,\"sent\":%llu,"
-		"\"sent_bytes\":%llu,\"served\":%llu,\"served_bytes\":%llu,\"pulled\":%llu,"
-		"\"streamed\":%llu,\"waits\":%llu,\"errors\":%llu}",
-		p.options().number, text_of(p.state()), p.peer, m.peer, text_of(m.stage),
-		m.port && m.port->can_pull() ? "true" : "false", r.post, r.prod, r.cons, r.cmpl,
-		r.recv_post, r.recv_cons, static_cast<int>(p.credits()),
-		static_cast<unsigned long long>(c.sent),
-		static_cast<unsigned long long>(c.sent_bytes),
-		static_cast<unsigned long long>(c.served),
-		static_cast<unsigned long long>(c.served_bytes),
-		static_cast<unsigned long long>(c.pulled),
-		static_cast<unsigned long long>(c.streamed),
-		static_cast<unsigned long long>(c.waits),
-		static_cast<unsigned long long>(c.errors));
+	std::snprintf(text, sizeof(text),
+		      "{\"number\":%u,\"state\":\"%s\",\"peer\":%u,\"peer_pid\":%d,\"link\":\"%s\","
+		      "\"pulls\":%s,\"send\":{\"post\":%u,\"prod\":%u,\"cons\":%u,\"cmpl\":%u},"
+		      "\"receive\":{\"post\":%u,\"cons\":%u},\"credits\":%d,\"sent\":%llu,"
+		      "\"sent_bytes\":%llu,\"served\":%llu,\"served_bytes\":%llu,\"pulled\":%llu,"
+		      "\"streamed\":%llu,\"waits\":%llu,\"errors\":%llu}",
+		      p.options().number, text_of(p.state()), p.peer, m.peer, text_of(m.stage),
+		      m.port && m.port->can_pull() ? "true" : "false", r.post, r.prod, r.cons,
+		      r.cmpl, r.recv_post, r.recv_cons, static_cast<int>(p.credits()),
+		      static_cast<unsigned long long>(c.sent),
+		      static_cast<unsigned long long>(c.sent_bytes),
+		      static_cast<unsigned long long>(c.served),
+		      static_cast<unsigned long long>(c.served_bytes),
+		      static_cast<unsigned long long>(c.pulled),
+		      static_cast<unsigned long long>(c.streamed),
+		      static_cast<unsigned long long>(c.waits),
+		      static_cast<unsigned long long>(c.errors));
 	return text;
 }
 

@@ -33,8 +33,8 @@ unique_fd life_of(pid_t process)
 
 greeting make(greeting_kind kind, const queue_pair &pair, std::uint64_t *probe, bool pulls)
 {
-	if (!*probe)
-		[[maybe_unused]] ssize_t n = getrandom(probe, sizeof(*probe), 0);
+	if (!*probe) [[maybe_unused]]
+		ssize_t n = getrandom(probe, sizeof(*probe), 0);
 	greeting g{};
 	g.magic = greeting_magic;
 	g.version = greeting_version;
@@ -54,7 +54,10 @@ bool is_dead(int life)
 	return poll(&p, 1, 0) != 0;
 }
 
-bool names_its_peer(pair_state s) { return s == pair_state::ready || s == pair_state::sends; }
+bool names_its_peer(pair_state s)
+{
+	return s == pair_state::ready || s == pair_state::sends;
+}
 
 } // namespace
 
@@ -221,8 +224,8 @@ void node::bring_up(member &m, unsigned side, bool pulls, ticks now)
 void node::accept_callers(ticks now)
 {
 	while (callers_.size() < callers_most) {
-		unique_fd fd{accept4(listener_.get(), nullptr, nullptr,
-				     SOCK_CLOEXEC | SOCK_NONBLOCK)};
+		unique_fd fd{
+			accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
 		if (!fd)
 			return;
 		pid_t process = process_behind(fd.get());

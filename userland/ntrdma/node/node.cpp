@@ -43,7 +43,7 @@ std::uint64_t setting(const char *name, std::uint64_t usual, std::uint64_t least
 const char *text_of(link_stage s)
 {
 	constexpr const char *names[] = {"down",     "calling", "greeting", "awaiting",
-					 "welcomed", "up",	"over"};
+					 "welcomed", "up",      "over"};
 	return names[static_cast<unsigned>(s)];
 }
 
@@ -54,7 +54,8 @@ const char *text_of(pair_state s)
 }
 
 node::node(watcher &w) :
-	watcher_{w}, next_index_{random_number() % pairs_most},
+	watcher_{w},
+	next_index_{random_number() % pairs_most},
 	bound_{setting("COOP_NTRDMA_BOUND_MS", 10000, 100, 3600000)},
 	may_pull_{setting("COOP_NTRDMA_PULL", 1, 0, 1) != 0},
 	pull_from_{setting("COOP_NTRDMA_PULL_FROM", 16384, 1, max_message)}

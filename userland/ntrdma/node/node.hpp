@@ -31,7 +31,7 @@ using ticks = std::chrono::steady_clock::time_point;
 
 /// The states of a link; NTRDMA.md has the table of their transitions.
 enum class link_stage : std::uint8_t {
-	down,	  // the queue pair has no peer
+	down,     // the queue pair has no peer
 	calling,  // the higher number: nobody answers yet
 	greeting, // the higher number: HELLO is sent
 	awaiting, // the lower number: no HELLO yet
@@ -53,8 +53,8 @@ struct member {
 	unique_fd bell; // the peer's, until the port has it
 	pid_t peer = 0;
 	unique_fd life;
-	ticks since{};	// of the stage
-	ticks asked{};	// the last sign of life that was asked for
+	ticks since{}; // of the stage
+	ticks asked{}; // the last sign of life that was asked for
 	bool asking = false;
 	std::uint64_t probe = 0;
 	std::uint32_t named = 0; // peer for which the link was begun

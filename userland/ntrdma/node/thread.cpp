@@ -16,10 +16,10 @@ namespace
 
 using namespace std::chrono_literals;
 
-constexpr auto nap = 200us;    // between two looks while the application polls
-constexpr auto linger = 20us;  // of polling after work was found
-constexpr auto idle = 5ms;     // without a poll: the application no longer drives
-constexpr int needless = 8;    // wakes in a row that found the work done: it drives
+constexpr auto nap = 200us;   // between two looks while the application polls
+constexpr auto linger = 20us; // of polling after work was found
+constexpr auto idle = 5ms;    // without a poll: the application no longer drives
+constexpr int needless = 8;   // wakes in a row that found the work done: it drives
 constexpr auto tend_every = 50ms;
 
 } // namespace

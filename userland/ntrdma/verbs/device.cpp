@@ -90,10 +90,22 @@ COOP_VERB ibv_device **ibv_get_device_list(int *count)
 	return list;
 }
 
-COOP_VERB void ibv_free_device_list(ibv_device **list) { std::free(list); }
-COOP_VERB const char *ibv_get_device_name(ibv_device *d) { return d->name; }
-COOP_VERB __be64 ibv_get_device_guid(ibv_device *) { return htobe64(guid); }
-COOP_VERB int ibv_get_device_index(ibv_device *) { return 0; }
+COOP_VERB void ibv_free_device_list(ibv_device **list)
+{
+	std::free(list);
+}
+COOP_VERB const char *ibv_get_device_name(ibv_device *d)
+{
+	return d->name;
+}
+COOP_VERB __be64 ibv_get_device_guid(ibv_device *)
+{
+	return htobe64(guid);
+}
+COOP_VERB int ibv_get_device_index(ibv_device *)
+{
+	return 0;
+}
 
 COOP_VERB ibv_context *ibv_open_device(ibv_device *device)
 {
@@ -164,7 +176,8 @@ COOP_VERB int ibv_query_device(ibv_context *, ibv_device_attr *a)
 	return 0;
 }
 
-// Programs of today pass their whole ibv_port_attr, older ones one that ends before port_cap_flags2.
+// Programs of today pass their whole ibv_port_attr, older ones one that ends before
+// port_cap_flags2.
 COOP_VERB int ibv_query_port(ibv_context *, std::uint8_t port, _compat_ibv_port_attr *out)
 {
 	if (port != 1)

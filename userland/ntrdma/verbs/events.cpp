@@ -99,8 +99,7 @@ std::condition_variable &acknowledged()
 void settle_events(context *c, const void *object, const std::uint32_t &given,
 		   std::unique_lock<std::mutex> &held)
 {
-	std::erase_if(c->events,
-		      [&](const ibv_async_event &e) { return e.element.qp == object; });
+	std::erase_if(c->events, [&](const ibv_async_event &e) { return e.element.qp == object; });
 	acknowledged().wait(held, [&] { return !given; });
 }
 
@@ -196,7 +195,7 @@ COOP_VERB void ibv_ack_async_event(ibv_async_event *e)
 	if (!given)
 		return;
 	ibv_context *c = e->event_type == IBV_EVENT_SRQ_LIMIT_REACHED ? e->element.srq->context
-								       : e->element.qp->context;
+								      : e->element.qp->context;
 	auto held = of(c)->device->hold();
 	*given -= *given != 0;
 	verbs::acknowledged().notify_all();

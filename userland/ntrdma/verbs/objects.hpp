@@ -57,11 +57,26 @@ struct pair {
 };
 
 context *of(ibv_context *);
-inline domain *of(ibv_pd *p) { return reinterpret_cast<domain *>(p); }
-inline queue_of_completions *of(ibv_cq *p) { return reinterpret_cast<queue_of_completions *>(p); }
-inline shared_queue *of(ibv_srq *p) { return reinterpret_cast<shared_queue *>(p); }
-inline pair *of(ibv_qp *p) { return reinterpret_cast<pair *>(p); }
-inline channel *of(ibv_comp_channel *p) { return reinterpret_cast<channel *>(p); }
+inline domain *of(ibv_pd *p)
+{
+	return reinterpret_cast<domain *>(p);
+}
+inline queue_of_completions *of(ibv_cq *p)
+{
+	return reinterpret_cast<queue_of_completions *>(p);
+}
+inline shared_queue *of(ibv_srq *p)
+{
+	return reinterpret_cast<shared_queue *>(p);
+}
+inline pair *of(ibv_qp *p)
+{
+	return reinterpret_cast<pair *>(p);
+}
+inline channel *of(ibv_comp_channel *p)
+{
+	return reinterpret_cast<channel *>(p);
+}
 
 /// The events of the core, for programs.
 watcher &events();

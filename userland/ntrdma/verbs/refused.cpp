@@ -21,8 +21,14 @@ std::nullptr_t refuse()
 
 } // namespace
 
-COOP_VERB ibv_ah *ibv_create_ah(ibv_pd *, ibv_ah_attr *) { return refuse(); }
-COOP_VERB int ibv_destroy_ah(ibv_ah *) { return EOPNOTSUPP; }
+COOP_VERB ibv_ah *ibv_create_ah(ibv_pd *, ibv_ah_attr *)
+{
+	return refuse();
+}
+COOP_VERB int ibv_destroy_ah(ibv_ah *)
+{
+	return EOPNOTSUPP;
+}
 COOP_VERB int ibv_init_ah_from_wc(ibv_context *, std::uint8_t, ibv_wc *, ibv_grh *, ibv_ah_attr *)
 {
 	refuse();
@@ -32,8 +38,14 @@ COOP_VERB ibv_ah *ibv_create_ah_from_wc(ibv_pd *, ibv_wc *, ibv_grh *, std::uint
 {
 	return refuse();
 }
-COOP_VERB int ibv_attach_mcast(ibv_qp *, const ibv_gid *, std::uint16_t) { return EOPNOTSUPP; }
-COOP_VERB int ibv_detach_mcast(ibv_qp *, const ibv_gid *, std::uint16_t) { return EOPNOTSUPP; }
+COOP_VERB int ibv_attach_mcast(ibv_qp *, const ibv_gid *, std::uint16_t)
+{
+	return EOPNOTSUPP;
+}
+COOP_VERB int ibv_detach_mcast(ibv_qp *, const ibv_gid *, std::uint16_t)
+{
+	return EOPNOTSUPP;
+}
 COOP_VERB int ibv_rereg_mr(ibv_mr *, int, ibv_pd *, void *, std::size_t, int)
 {
 	refuse();
@@ -43,18 +55,51 @@ COOP_VERB ibv_mr *ibv_reg_dmabuf_mr(ibv_pd *, std::uint64_t, std::size_t, std::u
 {
 	return refuse();
 }
-COOP_VERB ibv_context *ibv_import_device(int) { return refuse(); }
-COOP_VERB ibv_pd *ibv_import_pd(ibv_context *, std::uint32_t) { return refuse(); }
-COOP_VERB void ibv_unimport_pd(ibv_pd *) { refuse(); }
-COOP_VERB ibv_mr *ibv_import_mr(ibv_pd *, std::uint32_t) { return refuse(); }
-COOP_VERB void ibv_unimport_mr(ibv_mr *) { refuse(); }
-COOP_VERB ibv_dm *ibv_import_dm(ibv_context *, std::uint32_t) { return refuse(); }
-COOP_VERB void ibv_unimport_dm(ibv_dm *) { refuse(); }
-COOP_VERB int ibv_set_ece(ibv_qp *, ibv_ece *) { return EOPNOTSUPP; }
-COOP_VERB int ibv_query_ece(ibv_qp *, ibv_ece *) { return EOPNOTSUPP; }
+COOP_VERB ibv_context *ibv_import_device(int)
+{
+	return refuse();
+}
+COOP_VERB ibv_pd *ibv_import_pd(ibv_context *, std::uint32_t)
+{
+	return refuse();
+}
+COOP_VERB void ibv_unimport_pd(ibv_pd *)
+{
+	refuse();
+}
+COOP_VERB ibv_mr *ibv_import_mr(ibv_pd *, std::uint32_t)
+{
+	return refuse();
+}
+COOP_VERB void ibv_unimport_mr(ibv_mr *)
+{
+	refuse();
+}
+COOP_VERB ibv_dm *ibv_import_dm(ibv_context *, std::uint32_t)
+{
+	return refuse();
+}
+COOP_VERB void ibv_unimport_dm(ibv_dm *)
+{
+	refuse();
+}
+COOP_VERB int ibv_set_ece(ibv_qp *, ibv_ece *)
+{
+	return EOPNOTSUPP;
+}
+COOP_VERB int ibv_query_ece(ibv_qp *, ibv_ece *)
+{
+	return EOPNOTSUPP;
+}
 /// Queue pairs are made without the extended interface of posting.
-COOP_VERB ibv_qp_ex *ibv_qp_to_qp_ex(ibv_qp *) { return refuse(); }
-COOP_VERB int ibv_query_qp_data_in_order(ibv_qp *, ibv_wr_opcode, std::uint32_t) { return 0; }
+COOP_VERB ibv_qp_ex *ibv_qp_to_qp_ex(ibv_qp *)
+{
+	return refuse();
+}
+COOP_VERB int ibv_query_qp_data_in_order(ibv_qp *, ibv_wr_opcode, std::uint32_t)
+{
+	return 0;
+}
 COOP_VERB int ibv_resolve_eth_l2_from_gid(ibv_context *, ibv_ah_attr *, std::uint8_t *,
 					  std::uint16_t *)
 {
@@ -74,7 +119,7 @@ extern "C" int coop_verbs_refused()
 
 } // namespace
 
-#define REFUSED(name)                                                                             \
+#define REFUSED(name) \
 	extern "C" __attribute__((visibility("default"), alias("coop_verbs_refused"))) int name()
 REFUSED(__ioctl_final_num_attrs);
 REFUSED(__verbs_log);

@@ -23,12 +23,12 @@ struct rate {
 	int mult, mbps; // mult: of 2.5 Gbit/s
 };
 constexpr rate rates[] = {
-	{IBV_RATE_2_5_GBPS, 1, 2500},	 {IBV_RATE_5_GBPS, 2, 5000},
-	{IBV_RATE_10_GBPS, 4, 10000},	 {IBV_RATE_20_GBPS, 8, 20000},
-	{IBV_RATE_30_GBPS, 12, 30000},	 {IBV_RATE_40_GBPS, 16, 40000},
-	{IBV_RATE_60_GBPS, 24, 60000},	 {IBV_RATE_80_GBPS, 32, 80000},
+	{IBV_RATE_2_5_GBPS, 1, 2500},    {IBV_RATE_5_GBPS, 2, 5000},
+	{IBV_RATE_10_GBPS, 4, 10000},    {IBV_RATE_20_GBPS, 8, 20000},
+	{IBV_RATE_30_GBPS, 12, 30000},   {IBV_RATE_40_GBPS, 16, 40000},
+	{IBV_RATE_60_GBPS, 24, 60000},   {IBV_RATE_80_GBPS, 32, 80000},
 	{IBV_RATE_120_GBPS, 48, 120000}, {IBV_RATE_25_GBPS, 10, 25781},
-	{IBV_RATE_50_GBPS, 20, 53125},	 {IBV_RATE_100_GBPS, 40, 103125},
+	{IBV_RATE_50_GBPS, 20, 53125},   {IBV_RATE_100_GBPS, 40, 103125},
 	{IBV_RATE_200_GBPS, 80, 206250}, {IBV_RATE_400_GBPS, 160, 425000},
 };
 
@@ -95,9 +95,10 @@ COOP_VERB const char *ibv_event_type_str(ibv_event_type e)
 COOP_VERB const char *ibv_node_type_str(ibv_node_type t)
 {
 	static constexpr std::array<const char *, 8> names = {
-		"unknown",     "InfiniBand channel adapter", "InfiniBand switch",
-		"InfiniBand router", "iWARP NIC",	     "usNIC",
-		"usNIC UDP",   "unspecified",
+		"unknown",           "InfiniBand channel adapter",
+		"InfiniBand switch", "InfiniBand router",
+		"iWARP NIC",         "usNIC",
+		"usNIC UDP",         "unspecified",
 	};
 	return name(names, t);
 }
@@ -144,12 +145,27 @@ COOP_VERB ibv_rate mbps_to_ibv_rate(int mbps)
 
 /// Nothing is pinned and no page is shared with a device, so a child's copies do no harm. The
 /// child itself cannot use its parent's objects; it may open the device again.
-COOP_VERB int ibv_fork_init() { return 0; }
-COOP_VERB ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }
-COOP_VERB int ibv_dontfork_range(void *, std::size_t) { return 0; }
-COOP_VERB int ibv_dofork_range(void *, std::size_t) { return 0; }
+COOP_VERB int ibv_fork_init()
+{
+	return 0;
+}
+COOP_VERB ibv_fork_status ibv_is_fork_initialized()
+{
+	return IBV_FORK_UNNEEDED;
+}
+COOP_VERB int ibv_dontfork_range(void *, std::size_t)
+{
+	return 0;
+}
+COOP_VERB int ibv_dofork_range(void *, std::size_t)
+{
+	return 0;
+}
 
-COOP_VERB const char *ibv_get_sysfs_path() { return "/sys"; }
+COOP_VERB const char *ibv_get_sysfs_path()
+{
+	return "/sys";
+}
 
 COOP_VERB int ibv_read_sysfs_file(const char *dir, const char *file, char *out, std::size_t size)
 {

@@ -41,7 +41,7 @@ ibv_wc_opcode opcode_of(const completion &c)
 	if (c.receive)
 		return c.op == operation::write_imm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
 	constexpr ibv_wc_opcode codes[] = {IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE, IBV_WC_SEND,
-					   IBV_WC_SEND,	      IBV_WC_RDMA_READ,	 IBV_WC_COMP_SWAP,
+					   IBV_WC_SEND,       IBV_WC_RDMA_READ,  IBV_WC_COMP_SWAP,
 					   IBV_WC_FETCH_ADD};
 	return codes[static_cast<unsigned>(c.op)];
 }

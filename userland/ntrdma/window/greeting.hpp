@@ -27,8 +27,8 @@ namespace coop::ntrdma
 
 constexpr std::uint32_t greeting_magic = 0x6e747264; // "ntrd"
 constexpr std::uint16_t greeting_version = 1;
-constexpr std::uint32_t slots = 1024;	    // processes of a user that may use the device
-constexpr std::uint32_t slot_shift = 14;    // a queue-pair number is slot << 14 | index
+constexpr std::uint32_t slots = 1024;    // processes of a user that may use the device
+constexpr std::uint32_t slot_shift = 14; // a queue-pair number is slot << 14 | index
 constexpr std::uint32_t pairs_most = 1u << slot_shift;
 
 enum class greeting_kind : std::uint16_t { hello = 1, welcome, start, ask, tell };
@@ -37,10 +37,10 @@ struct greeting {
 	std::uint32_t magic;
 	std::uint16_t version;
 	greeting_kind kind;
-	std::uint32_t from, to; // queue-pair numbers
+	std::uint32_t from, to;              // queue-pair numbers
 	std::uint64_t probe_at, probe_value; // for the peer's can_read()
-	std::uint32_t pulls;		     // 1: the sender can (START: both can)
-	std::uint32_t layout;		     // sizeof(half) of the sender
+	std::uint32_t pulls;                 // 1: the sender can (START: both can)
+	std::uint32_t layout;                // sizeof(half) of the sender
 };
 static_assert(sizeof(greeting) == 40);
 

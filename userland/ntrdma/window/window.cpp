@@ -64,12 +64,20 @@ std::unique_ptr<window> window::map(int fd)
 	return std::unique_ptr<window>{new window{static_cast<half *>(at)}};
 }
 
-window::~window() { munmap(halves_, window_bytes); }
+window::~window()
+{
+	munmap(halves_, window_bytes);
+}
 
 window_port::window_port(std::unique_ptr<window> w, unsigned side, unique_fd bell, pid_t peer,
 			 unique_fd peer_life, bool pulls, std::function<void()> ended) :
-	window_{std::move(w)}, out_{window_->side(side)}, in_{window_->side(1 - side)},
-	bell_{std::move(bell)}, peer_{peer}, life_{std::move(peer_life)}, pulls_{pulls},
+	window_{std::move(w)},
+	out_{window_->side(side)},
+	in_{window_->side(1 - side)},
+	bell_{std::move(bell)},
+	peer_{peer},
+	life_{std::move(peer_life)},
+	pulls_{pulls},
 	ended_{std::move(ended)}
 {
 }

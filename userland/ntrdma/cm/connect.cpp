@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT
+// connect.cpp - binding, resolving, listening, and both sides of a connection.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include "userland/ntrdma/cm/manager.hpp"
+#include "userland/ntrdma/window/greeting.hpp"
+
+using namespace coop::ntrdma;
+using namespace coop::ntrdma::cm;
+using coop::ntrdma::cm::of;
+
+namespace
+{
+
+constexpr int rej_no_such_service = 8;
+constexpr int rej_by_consumer = 28;
+constexpr std::uint16_t first_free = 32768;
+constexpr std::uint32_t free_ports = 28232;
+
+/// A port that is free for listening at the address, where it is stored.
+unique_fd bind_port(sockaddr *a)
+{
+	std::uint32_t start = 0;
+	[[maybe_unused]] ssize_t n = getrandom(&start, sizeof(start), 0);
+	bool given = port_of(a);
+	for (std::uint32_t k = 0; k < (given ? 1 : free_ports); k++) {
+		if (!given)
+			set_port(a,
+				 static_cast<std::uint16_t>(first_free + (start + k) % free_ports));
+		if (unique_fd fd = listen_at(listener_name(a, is_any(a))))
+			return fd;
+	}
+	return unique_fd{};
+}
+
+bool known(const sockaddr *a)
+{
+	return a->sa_family == AF_INET || a->sa_family == AF_INET6;
+}
+
+} // namespace
+
+namespace coop::ntrdma::cm
+{
+
+int move_pair(identifier *i, ibv_qp_state to)
+{
+	ibv_qp_attr a{};
+	int mask;
+	a.qp_state = to;
+	if (rdma_init_qp_attr(&i->id, &a, &mask))
+		return -1;
+	int rc = ibv_modify_qp(i->id.qp, &a, mask);
+	return rc ? fail_with(rc) : 0;
+}
+
+} // namespace coop::ntrdma::cm
+
+COOP_CM int rdma_bind_addr(rdma_cm_id *id, sockaddr *a)
+{
+	identifier *i = of(id);
+	manager &m = manager::instance();
+	std::scoped_lock held{m.lock};
+	if (i->at != stage::idle || !known(a))
+		return fail_with(EINVAL);
+	if (!is_any(a) && !is_own(a))
+		return fail_with(EADDRNOTAVAIL);
+	copy_address(&id->route.addr.src_storage, a);
+	i->socket = bind_port(&id->route.addr.src_addr);
+	if (!i->socket)
+		return fail_with(EADDRINUSE);
+	if (!is_any(a)) {
+		if (!(id->verbs = m.device()))
+			return -1;
+		id->port_num = 1;
+	}
+	i->at = stage::bound;
+	return 0;
+}
+
+COOP_CM int rdma_listen(rdma_cm_id *id, int)
+{
+	identifier *i = of(id);
+	manager &m = manager::instance();
+	std::unique_lock held{m.lock};
+	if (i->at == stage::idle) {
+		sockaddr_in any{};
+		any.sin_family = AF_INET;
+		held.unlock();
+		if (rdma_bind_addr(id, reinterpret_cast<sockaddr *>(&any)))
+			return -1;
+		held.lock();
+	}
+	if (i->at != stage::bound)
+		return fail_with(EINVAL);
+	i->at = stage::listening;
+	m.watch(i);
+	return 0;
+}
+
+COOP_CM int rdma_resolve_addr(rdma_cm_id *id, sockaddr *src, sockaddr *dst, int)
+{
+	identifier *i = of(id);
+	manager &m = manager::instance();
+	{
+		std::scoped_lock held{m.lock};
+		if ((i->at != stage::idle && i->at != stage::bound) || !known(dst))
+			return fail_with(EINVAL);
+		copy_address(&id->route.addr.dst_storage, dst);
+		sockaddr *own = &id->route.addr.src_addr;
+		if (src && known(src) && i->at == stage::idle)
+			copy_address(&id->route.addr.src_storage, src);
+		if (!known(own) || is_any(own)) {
+			std::uint16_t port = known(own) ? port_of(own) : 0;
+			copy_address(&id->route.addr.src_storage, dst);
+			set_port(own, port);
+		}
+		if (!port_of(own)) {
+			std::uint16_t port = 0;
+			[[maybe_unused]] ssize_t n = getrandom(&port, sizeof(port), 0);
+			set_port(own, static_cast<std::uint16_t>(first_free + port % free_ports));
+		}
+		bool here = is_any(dst) || is_own(dst);
+		if (here && !(id->verbs = m.device()))
+			return -1;
+		id->port_num = 1;
+		i->socket = unique_fd{}; // a client's port is but a number
+		i->at = here ? stage::resolved : i->at;
+		// The device's peers are the processes of this machine.
+		m.push(i, here ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR,
+		       here ? 0 : -ENETUNREACH);
+	}
+	return complete(i, RDMA_CM_EVENT_ADDR_RESOLVED);
+}
+
+COOP_CM int rdma_resolve_route(rdma_cm_id *id, int)
+{
+	identifier *i = of(id);
+	manager &m = manager::instance();
+	{
+		std::scoped_lock held{m.lock};
+		if (i->at != stage::resolved)
+			return fail_with(EINVAL);
+		m.push(i, RDMA_CM_EVENT_ROUTE_RESOLVED);
+	}
+	return complete(i, RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+COOP_CM int rdma_init_qp_attr(rdma_cm_id *id, ibv_qp_attr *a, int *mask)
+{
+	identifier *i = of(id);
+	switch (a->qp_state) {
+	case IBV_QPS_INIT:
+		a->port_num = 1;
+		a->pkey_index = 0;
+		a->qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+				     IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+		*mask = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
+		return 0;
+	case IBV_QPS_RTR: {
+		ibv_port_attr port;
+		if (int rc = ibv_query_port(id->verbs, 1, &port))
+			return fail_with(rc);
+		a->ah_attr = {};
+		a->ah_attr.dlid = port.lid;
+		a->ah_attr.port_num = 1;
+		a->path_mtu = IBV_MTU_4096;
+		a->dest_qp_num = i->peer_qpn;
+		a->rq_psn = 0;
+		a->max_dest_rd_atomic = i->responder_resources;
+		a->min_rnr_timer = 12;
+		*mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+		return 0;
+	}
+	case IBV_QPS_RTS:
+		a->timeout = 14;
+		a->retry_cnt = 7;
+		a->rnr_retry = 7;
+		a->sq_psn = 0;
+		a->max_rd_atomic = i->initiator_depth;
+		*mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+		return 0;
+	default:
+		return fail_with(EINVAL);
+	}
+}
+
+COOP_CM int rdma_connect(rdma_cm_id *id, rdma_conn_param *p)
+{
+	identifier *i = of(id);
+	manager &m = manager::instance();
+	rdma_conn_param usual{};
+	if (!p)
+		p = &usual;
+	{
+		std::scoped_lock held{m.lock};
+		if (i->at != stage::resolved)
+			return fail_with(EINVAL);
+		i->responder_resources = p->responder_resources;
+		i->initiator_depth = p->initiator_depth;
+		i->at = stage::connecting;
+		sockaddr *to = &id->route.addr.dst_addr;
+		i->socket = call(listener_name(to, false));
+		if (!i->socket)
+			i->socket = call(listener_name(to, true));
+		if (!i->socket) {
+			i->at = stage::ended;
+			i->told_end = true;
+			m.push(i, RDMA_CM_EVENT_REJECTED, rej_no_such_service);
+		} else if (!manager::send(i, kind::req, p)) {
+			i->at = stage::ended;
+			i->told_end = true;
+			m.push(i, RDMA_CM_EVENT_UNREACHABLE, -ECONNRESET);
+		} else {
+			m.watch(i);
+		}
+	}
+	return complete(i, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+COOP_CM int rdma_establish(rdma_cm_id *id)
+{
+	identifier *i = of(id);
+	std::scoped_lock held{manager::instance().lock};
+	if (id->qp || i->at != stage::connecting)
+		return fail_with(EINVAL);
+	if (!i->socket || !manager::send(i, kind::rtu, nullptr))
+		return fail_with(ENOTCONN);
+	i->at = stage::established;
+	return 0;
+}
+
+COOP_CM int rdma_accept(rdma_cm_id *id, rdma_conn_param *p)
+{
+	identifier *i = of(id);
+	manager &m = manager::instance();
+	rdma_conn_param usual{};
+	if (!p)
+		p = &usual;
+	{
+		std::scoped_lock held{m.lock};
+		if (i->at != stage::requested || !i->socket)
+			return fail_with(i->at == stage::ended ? ENOTCONN : EINVAL);
+		i->responder_resources = p->responder_resources;
+		i->initiator_depth = p->initiator_depth;
+		if (id->qp && (move_pair(i, IBV_QPS_RTR) || move_pair(i, IBV_QPS_RTS)))
+			return -1;
+		if (!manager::send(i, kind::rep, p))
+			return fail_with(ENOTCONN);
+		i->at = stage::accepted;
+	}
+	return complete(i, RDMA_CM_EVENT_ESTABLISHED);
+}
+
+COOP_CM int rdma_reject(rdma_cm_id *id, const void *data, std::uint8_t length)
+{
+	identifier *i = of(id);
+	std::scoped_lock held{manager::instance().lock};
+	if (i->at != stage::requested || !i->socket)
+		return fail_with(EINVAL);
+	rdma_conn_param p{};
+	p.private_data = data;
+	p.private_data_len = length;
+	manager::send(i, kind::rej, &p, rej_by_consumer);
+	i->at = stage::ended;
+	i->told_end = true;
+	return 0;
+}
+
+COOP_CM int rdma_disconnect(rdma_cm_id *id)
+{
+	identifier *i = of(id);
+	manager &m = manager::instance();
+	{
+		std::scoped_lock held{m.lock};
+		if (i->at != stage::established && i->at != stage::accepted &&
+		    i->at != stage::ended)
+			return fail_with(EINVAL);
+		if (id->qp) {
+			ibv_qp_attr a{};
+			a.qp_state = IBV_QPS_ERR;
+			ibv_modify_qp(id->qp, &a, IBV_QP_STATE);
+		}
+		if (i->socket)
+			manager::send(i, kind::dreq, nullptr);
+		i->at = stage::ended;
+		if (!i->told_end)
+			m.push(i, RDMA_CM_EVENT_DISCONNECTED);
+		i->told_end = true;
+	}
+	return complete(i, RDMA_CM_EVENT_DISCONNECTED);
+}
+
+COOP_CM int rdma_get_request(rdma_cm_id *listener, rdma_cm_id **out)
+{
+	identifier *l = of(listener);
+	if (!l->synchronous)
+		return fail_with(EINVAL);
+	rdma_cm_event *e;
+	if (rdma_get_cm_event(listener->channel, &e))
+		return -1;
+	if (e->event != RDMA_CM_EVENT_CONNECT_REQUEST) {
+		rdma_ack_cm_event(e);
+		return fail_with(ECONNABORTED);
+	}
+	identifier *i = of(e->id);
+	// A synchronous identifier of its own.
+	rdma_event_channel *c = rdma_create_event_channel();
+	if (!c || rdma_migrate_id(&i->id, c)) {
+		rdma_ack_cm_event(e);
+		return -1;
+	}
+	i->synchronous = true;
+	i->id.event = e;
+	if (l->wishes) {
+		ibv_qp_init_attr wish = l->wish;
+		if (rdma_create_qp(&i->id, l->wish_pd, &wish)) {
+			rdma_reject(&i->id, nullptr, 0);
+			rdma_destroy_id(&i->id);
+			return -1;
+		}
+	}
+	*out = &i->id;
+	return 0;
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: MIT
+// identifiers.cpp - identifiers, event channels, and the events that programs take from them.
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <utility>
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "userland/ntrdma/cm/manager.hpp"
+#include "userland/ntrdma/window/greeting.hpp"
+
+using namespace coop::ntrdma;
+using namespace coop::ntrdma::cm;
+using coop::ntrdma::cm::of;
+
+namespace coop::ntrdma::cm
+{
+
+int fail_with(int error)
+{
+	errno = error;
+	return -1;
+}
+
+int complete(identifier *i, rdma_cm_event_type wanted)
+{
+	if (!i->synchronous)
+		return 0;
+	if (i->id.event) {
+		rdma_ack_cm_event(i->id.event);
+		i->id.event = nullptr;
+	}
+	if (rdma_get_cm_event(i->id.channel, &i->id.event))
+		return -1;
+	if (i->id.event->event == wanted)
+		return 0;
+	int status = i->id.event->status;
+	return fail_with(i->id.event->event == RDMA_CM_EVENT_REJECTED ? ECONNREFUSED
+			 : status < 0                                 ? -status
+								      : ECONNABORTED);
+}
+
+} // namespace coop::ntrdma::cm
+
+COOP_CM rdma_event_channel *rdma_create_event_channel()
+{
+	int fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	if (fd < 0)
+		return nullptr;
+	auto *c = new channel{};
+	c->c.fd = fd;
+	return &c->c;
+}
+
+COOP_CM void rdma_destroy_event_channel(rdma_event_channel *c)
+{
+	close(c->fd);
+	delete of(c);
+}
+
+COOP_CM int rdma_create_id(rdma_event_channel *c, rdma_cm_id **out, void *context,
+			   rdma_port_space ps)
+{
+	if (ps != RDMA_PS_TCP && ps != RDMA_PS_IB)
+		return fail_with(EPROTONOSUPPORT); // datagrams
+	bool synchronous = !c;
+	if (synchronous && !(c = rdma_create_event_channel()))
+		return -1;
+	auto *i = new identifier{};
+	i->id.channel = c;
+	i->id.context = context;
+	i->id.ps = ps;
+	i->id.qp_type = IBV_QPT_RC;
+	i->synchronous = synchronous;
+	manager &m = manager::instance();
+	std::scoped_lock held{m.lock};
+	m.add(i);
+	*out = &i->id;
+	return 0;
+}
+
+COOP_CM int rdma_destroy_id(rdma_cm_id *id)
+{
+	identifier *i = of(id);
+	manager &m = manager::instance();
+	std::unique_lock held{m.lock};
+	m.remove(i);
+	i->socket = unique_fd{};
+	auto &ready = of(id->channel)->ready;
+	for (auto e = ready.begin(); e != ready.end();)
+		if ((*e)->about == i) {
+			delete *e;
+			e = ready.erase(e);
+		} else {
+			++e;
+		}
+	if (i->synchronous && id->event) {
+		i->unacknowledged--;
+		delete reinterpret_cast<event *>(id->event);
+	}
+	m.acknowledged.wait(held, [&] { return !i->unacknowledged; });
+	held.unlock();
+	if (i->own_pd)
+		ibv_dealloc_pd(id->pd);
+	if (i->synchronous)
+		rdma_destroy_event_channel(id->channel);
+	delete i;
+	return 0;
+}
+
+COOP_CM int rdma_migrate_id(rdma_cm_id *id, rdma_event_channel *to)
+{
+	identifier *i = of(id);
+	if (!to)
+		return fail_with(EOPNOTSUPP);
+	manager &m = manager::instance();
+	std::unique_lock held{m.lock};
+	rdma_event_channel *from = id->channel;
+	std::vector<event *> moved;
+	std::erase_if(of(from)->ready, [&](event *e) {
+		if (e->about == i)
+			moved.push_back(e);
+		return e->about == i;
+	});
+	id->channel = to;
+	for (event *e : moved)
+		m.push(e);
+	bool was_own = std::exchange(i->synchronous, false);
+	held.unlock();
+	if (was_own) {
+		if (id->event)
+			rdma_ack_cm_event(std::exchange(id->event, nullptr));
+		rdma_destroy_event_channel(from);
+	}
+	return 0;
+}
+
+COOP_CM int rdma_get_cm_event(rdma_event_channel *c, rdma_cm_event **out)
+{
+	manager &m = manager::instance();
+	for (;;) {
+		std::uint64_t one;
+		if (read(c->fd, &one, sizeof(one)) != sizeof(one))
+			return -1;
+		std::unique_lock held{m.lock};
+		auto &ready = of(c)->ready;
+		if (ready.empty())
+			continue; // its identifier was destroyed
+		event *e = ready.front();
+		ready.pop_front();
+		identifier *i = e->about;
+		if (e->replies) {
+			bool moved = !move_pair(i, IBV_QPS_RTR) && !move_pair(i, IBV_QPS_RTS);
+			if (moved && manager::send(i, kind::rtu, nullptr)) {
+				i->at = stage::established;
+			} else {
+				e->e.event = RDMA_CM_EVENT_CONNECT_ERROR;
+				e->e.status = -ECONNABORTED;
+			}
+		}
+		i->unacknowledged++;
+		*out = &e->e;
+		return 0;
+	}
+}
+
+COOP_CM int rdma_ack_cm_event(rdma_cm_event *e)
+{
+	if (!e)
+		return fail_with(EINVAL);
+	manager &m = manager::instance();
+	std::scoped_lock held{m.lock};
+	auto *own = reinterpret_cast<event *>(e);
+	own->about->unacknowledged--;
+	delete own;
+	m.acknowledged.notify_all();
+	return 0;
+}
+
+COOP_CM ibv_context **rdma_get_devices(int *count)
+{
+	manager &m = manager::instance();
+	std::scoped_lock held{m.lock};
+	ibv_context *device = m.device();
+	if (!device)
+		return nullptr;
+	auto **list = static_cast<ibv_context **>(std::calloc(2, sizeof(ibv_context *)));
+	list[0] = device;
+	if (count)
+		*count = 1;
+	return list;
+}
+
+COOP_CM void rdma_free_devices(ibv_context **list)
+{
+	std::free(list);
+}
+
+COOP_CM __be16 rdma_get_src_port(rdma_cm_id *id)
+{
+	return htobe16(port_of(&id->route.addr.src_addr));
+}
+
+COOP_CM __be16 rdma_get_dst_port(rdma_cm_id *id)
+{
+	return htobe16(port_of(&id->route.addr.dst_addr));
+}
+
+COOP_CM const char *rdma_event_str(rdma_cm_event_type e)
+{
+	static const char *const names[] = {
+		"RDMA_CM_EVENT_ADDR_RESOLVED",   "RDMA_CM_EVENT_ADDR_ERROR",
+		"RDMA_CM_EVENT_ROUTE_RESOLVED",  "RDMA_CM_EVENT_ROUTE_ERROR",
+		"RDMA_CM_EVENT_CONNECT_REQUEST", "RDMA_CM_EVENT_CONNECT_RESPONSE",
+		"RDMA_CM_EVENT_CONNECT_ERROR",   "RDMA_CM_EVENT_UNREACHABLE",
+		"RDMA_CM_EVENT_REJECTED",        "RDMA_CM_EVENT_ESTABLISHED",
+		"RDMA_CM_EVENT_DISCONNECTED",    "RDMA_CM_EVENT_DEVICE_REMOVAL",
+		"RDMA_CM_EVENT_MULTICAST_JOIN",  "RDMA_CM_EVENT_MULTICAST_ERROR",
+		"RDMA_CM_EVENT_ADDR_CHANGE",     "RDMA_CM_EVENT_TIMEWAIT_EXIT",
+	};
+	return e <= RDMA_CM_EVENT_TIMEWAIT_EXIT ? names[e] : "UNKNOWN EVENT";
+}

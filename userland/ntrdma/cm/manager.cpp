@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+// manager.cpp - the thread that reads connections' sockets and makes events; see manager.hpp.
+#include "userland/ntrdma/cm/manager.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "userland/ntrdma/window/greeting.hpp"
+
+namespace coop::ntrdma::cm
+{
+
+manager &manager::instance()
+{
+	// Of this process, also after a fork. Never destroyed: its thread lives to the end.
+	static std::mutex guard;
+	static manager *one;
+	static pid_t owner;
+	std::scoped_lock held{guard};
+	if (!one || owner != getpid()) {
+		one = new manager;
+		owner = getpid();
+	}
+	return *one;
+}
+
+manager::manager() : epoll_{epoll_create1(EPOLL_CLOEXEC)}
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	thread_ = std::thread{[this] { run(); }};
+	pthread_sigmask(SIG_SETMASK, &before, nullptr);
+	thread_.detach();
+}
+
+ibv_context *manager::device()
+{
+	if (device_)
+		return device_;
+	ibv_device **list = ibv_get_device_list(nullptr);
+	if (!list)
+		return nullptr;
+	device_ = ibv_open_device(list[0]);
+	ibv_free_device_list(list);
+	return device_;
+}
+
+void manager::add(identifier *i)
+{
+	all_.push_back(i);
+}
+
+void manager::remove(identifier *i)
+{
+	std::erase(all_, i);
+	if (i->socket)
+		epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, i->socket.get(), nullptr);
+}
+
+void manager::watch(identifier *i)
+{
+	epoll_event e{};
+	e.events = EPOLLIN;
+	e.data.ptr = i;
+	epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, i->socket.get(), &e);
+}
+
+event *manager::make(identifier *i, rdma_cm_event_type type, int status)
+{
+	auto *e = new event{};
+	e->e.id = &i->id;
+	e->e.event = type;
+	e->e.status = status;
+	e->about = i;
+	return e;
+}
+
+void manager::push(event *e)
+{
+	rdma_event_channel *c = e->about->id.channel;
+	of(c)->ready.push_back(e);
+	std::uint64_t one = 1;
+	[[maybe_unused]] ssize_t n = write(c->fd, &one, sizeof(one));
+}
+
+bool manager::send(identifier *i, kind what, const rdma_conn_param *p, std::uint32_t reason)
+{
+	message m{};
+	m.magic = message_magic;
+	m.what = what;
+	m.reason = reason;
+	m.from = i->id.route.addr.src_storage;
+	m.to = i->id.route.addr.dst_storage;
+	if (p) {
+		m.qpn = i->id.qp ? i->id.qp->qp_num : p->qp_num;
+		m.responder_resources = p->responder_resources;
+		m.initiator_depth = p->initiator_depth;
+		m.rnr_retry = p->rnr_retry_count;
+		m.private_length = static_cast<std::uint8_t>(
+			std::min<std::size_t>(p->private_data_len, private_most));
+		if (m.private_length)
+			std::memcpy(m.data, p->private_data, m.private_length);
+	}
+	return ::send(i->socket.get(), &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m);
+}
+
+void manager::run()
+{
+	for (;;) {
+		epoll_event e[16];
+		int n = epoll_wait(epoll_.get(), e, 16, -1);
+		std::scoped_lock held{lock};
+		for (int k = 0; k < n; k++) {
+			auto *i = static_cast<identifier *>(e[k].data.ptr);
+			// It may have been destroyed since.
+			if (std::find(all_.begin(), all_.end(), i) != all_.end() && i->socket)
+				readable(i);
+		}
+	}
+}
+
+void manager::readable(identifier *i)
+{
+	if (i->at == stage::listening)
+		return accept(i);
+	for (;;) {
+		message m;
+		ssize_t n = recv(i->socket.get(), &m, sizeof(m), MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n != sizeof(m) || m.magic != message_magic || m.private_length > private_most)
+			return hung_up(i);
+		take(i, m);
+		if (!i->socket)
+			return;
+	}
+}
+
+/// A connection to a listener becomes an identifier when its REQ arrives.
+void manager::accept(identifier *listener)
+{
+	unique_fd fd{
+		accept4(listener->socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+	if (!fd || !process_behind(fd.get()))
+		return;
+	auto *i = new identifier{};
+	i->id.channel = listener->id.channel;
+	i->id.context = listener->id.context;
+	i->id.ps = listener->id.ps;
+	i->id.qp_type = IBV_QPT_RC;
+	i->id.port_num = 1;
+	i->id.verbs = device();
+	i->at = stage::requested;
+	i->socket = std::move(fd);
+	i->listener = listener;
+	add(i);
+	watch(i);
+}
+
+void manager::take(identifier *i, const message &m)
+{
+	auto fill = [&](event *e) {
+		rdma_conn_param &p = e->e.param.conn;
+		std::memcpy(e->data, m.data, m.private_length);
+		p.private_data = m.private_length ? e->data : nullptr;
+		p.private_data_len = m.private_length;
+		p.responder_resources = m.initiator_depth;
+		p.initiator_depth = m.responder_resources;
+		p.rnr_retry_count = m.rnr_retry;
+		p.qp_num = m.qpn;
+		i->peer_qpn = m.qpn;
+		push(e);
+	};
+	switch (m.what) {
+	case kind::req: {
+		if (i->at != stage::requested || !i->listener)
+			return hung_up(i);
+		identifier *listener = i->listener;
+		if (std::find(all_.begin(), all_.end(), listener) == all_.end())
+			return hung_up(i);
+		i->listener = nullptr;
+		i->id.route.addr.src_storage = m.to;
+		i->id.route.addr.dst_storage = m.from;
+		event *e = make(i, RDMA_CM_EVENT_CONNECT_REQUEST);
+		e->e.listen_id = &listener->id;
+		return fill(e);
+	}
+	case kind::rep: {
+		if (i->at != stage::connecting)
+			return hung_up(i);
+		event *e = make(i, i->id.qp ? RDMA_CM_EVENT_ESTABLISHED
+					    : RDMA_CM_EVENT_CONNECT_RESPONSE);
+		e->replies = i->id.qp != nullptr;
+		return fill(e);
+	}
+	case kind::rtu:
+		if (i->at != stage::accepted)
+			return hung_up(i);
+		i->at = stage::established;
+		return push(i, RDMA_CM_EVENT_ESTABLISHED);
+	case kind::rej: {
+		if (i->at != stage::connecting)
+			return hung_up(i);
+		i->at = stage::ended;
+		i->told_end = true;
+		return fill(make(i, RDMA_CM_EVENT_REJECTED, static_cast<int>(m.reason)));
+	}
+	case kind::dreq:
+		return hung_up(i);
+	}
+	hung_up(i);
+}
+
+/// The peer disconnected, or is gone. The socket is closed; the end is told once.
+void manager::hung_up(identifier *i)
+{
+	epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, i->socket.get(), nullptr);
+	i->socket = unique_fd{};
+	if (i->listener) {
+		// It never said what it wants, and no program knows of it.
+		std::erase(all_, i);
+		delete i;
+		return;
+	}
+	if (!i->told_end) {
+		i->told_end = true;
+		bool was_up = i->at == stage::established || i->at == stage::accepted ||
+			      i->at == stage::requested;
+		push(i, was_up ? RDMA_CM_EVENT_DISCONNECTED : RDMA_CM_EVENT_UNREACHABLE,
+		     was_up ? 0 : -ETIMEDOUT);
+	}
+	i->at = stage::ended;
+}
+
+} // namespace coop::ntrdma::cm

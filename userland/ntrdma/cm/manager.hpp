@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// manager.hpp - connections by address for the stand-in librdmacm.
+//
+// Listeners and connections are UNIX sockets in the abstract name space, one name for an address
+// and port, so that they need no privilege and leave nothing behind. A message of a kind of the
+// InfiniBand connection manager goes over them: REQ, REP, RTU, REJ, DREQ. A thread reads them and
+// makes events, which programs take from their channels.
+//
+// One lock guards it all. Queue pairs are changed only by programs' threads, in the call that
+// takes an event, as the library does that this one stands in for.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <rdma/rdma_cma.h>
+
+#include "userland/ntrdma/window/window.hpp"
+
+namespace coop::ntrdma::cm
+{
+
+constexpr std::uint32_t message_magic = 0x6e746d63;
+constexpr std::size_t private_most = 196;
+
+enum class kind : std::uint32_t { req = 1, rep, rtu, rej, dreq };
+
+struct message {
+	std::uint32_t magic;
+	kind what;
+	std::uint32_t qpn;
+	std::uint32_t reason;
+	std::uint8_t responder_resources, initiator_depth, rnr_retry, private_length;
+	std::uint8_t data[private_most];
+	sockaddr_storage from, to;
+};
+
+struct identifier;
+
+struct event {
+	rdma_cm_event e; // what programs see
+	std::uint8_t data[private_most];
+	identifier *about;
+	bool replies; // a REP: the queue pair has to follow before programs learn of it
+};
+
+struct channel {
+	rdma_event_channel c;
+	std::deque<event *> ready;
+};
+
+enum class stage {
+	idle,
+	bound,
+	resolved,
+	listening,
+	connecting,
+	requested,
+	accepted,
+	established,
+	ended
+};
+
+struct identifier {
+	rdma_cm_id id; // what programs see
+	stage at = stage::idle;
+	unique_fd socket; // the listener's, or the connection's
+	std::uint32_t peer_qpn = 0;
+	std::uint8_t responder_resources = 1, initiator_depth = 1;
+	std::uint32_t unacknowledged = 0;
+	bool synchronous = false; // made without a channel: calls wait for their event
+	bool own_pd = false, own_cqs = false;
+	bool told_end = false;
+	ibv_qp_init_attr wish{}; // of rdma_create_ep, for requests
+	bool wishes = false;
+	identifier *listener = nullptr; // of a connection whose REQ has not arrived
+	ibv_pd *wish_pd = nullptr;
+};
+
+class manager
+{
+public:
+	static manager &instance();
+
+	std::mutex lock;
+	std::condition_variable acknowledged;
+	/// The device; opened once. Null and errno if that fails.
+	ibv_context *device();
+
+	/// Under the lock, like all that follows.
+	void add(identifier *);
+	void remove(identifier *);
+	void watch(identifier *);
+	event *make(identifier *, rdma_cm_event_type, int status = 0);
+	void push(event *);
+	void push(identifier *i, rdma_cm_event_type t, int status = 0) { push(make(i, t, status)); }
+	static bool send(identifier *, kind, const rdma_conn_param *, std::uint32_t reason = 0);
+
+private:
+	manager();
+	void run();
+	void readable(identifier *);
+	void accept(identifier *);
+	void take(identifier *, const message &);
+	void hung_up(identifier *);
+
+	ibv_context *device_ = nullptr;
+	std::vector<identifier *> all_;
+	unique_fd epoll_;
+	std::thread thread_;
+};
+
+inline identifier *of(rdma_cm_id *id)
+{
+	return reinterpret_cast<identifier *>(id);
+}
+inline channel *of(rdma_event_channel *c)
+{
+	return reinterpret_cast<channel *>(c);
+}
+
+// address.cpp
+/// The name of a listener; `any`: of one for every address.
+std::string listener_name(const sockaddr *, bool any);
+std::uint16_t port_of(const sockaddr *); // host byte order
+void set_port(sockaddr *, std::uint16_t);
+bool is_any(const sockaddr *);
+socklen_t length_of(const sockaddr *);
+void copy_address(sockaddr_storage *to, const sockaddr *from);
+/// True if the address is one of this machine.
+bool is_own(const sockaddr *);
+
+/// Waits for the event of a synchronous call; 0 if it is `wanted`.
+int complete(identifier *, rdma_cm_event_type wanted);
+/// Moves the queue pair to `to`. 0, or -1 and errno.
+int move_pair(identifier *, ibv_qp_state to);
+int fail_with(int error);
+
+} // namespace coop::ntrdma::cm
+
+#define COOP_CM extern "C" __attribute__((visibility("default")))

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// main.cpp - coop-verbs: runs verbs programs on the software device, and shows its state.
+//
+// `run` names the directory of the stand-in libraries to the dynamic linker, before all others,
+// and becomes the program. Nothing of the program is changed, and nothing remains afterwards.
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "userland/ntrdma/tool/info.hpp"
+
+namespace
+{
+
+/// The directory of the stand-ins, beside the directory of this program; empty if not there.
+std::string libraries()
+{
+	char self[PATH_MAX], real[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	if (n < 0)
+		return {};
+	self[n] = 0;
+	std::string dir =
+		std::string{self}.substr(0, std::string{self}.rfind('/')) + "/../lib/coop-verbs";
+	if (!realpath(dir.c_str(), real) || access((dir + "/libibverbs.so.1").c_str(), R_OK))
+		return {};
+	return real;
+}
+
+int run(std::vector<std::string> &words)
+{
+	std::string dir = libraries();
+	if (dir.empty()) {
+		std::fprintf(stderr, "coop-verbs: its libraries are not in ../lib/coop-verbs\n");
+		return 125;
+	}
+	const char *before = std::getenv("LD_LIBRARY_PATH");
+	std::string path = before && *before ? dir + ":" + before : dir;
+	setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+	std::vector<char *> argv;
+	for (std::string &w : words)
+		argv.push_back(w.data());
+	argv.push_back(nullptr);
+	execvp(argv[0], argv.data());
+	std::fprintf(stderr, "coop-verbs: %s: %s\n", argv[0], std::strerror(errno));
+	return errno == ENOENT ? 127 : 126;
+}
+
+int info(bool json)
+{
+	std::vector<unsigned> silent;
+	auto all = coop::ntrdma::ask_all(&silent);
+	if (json) {
+		nlohmann::json out = {{"processes", all}, {"silent", silent}};
+		std::printf("%s\n", out.dump(2).c_str());
+		return 0;
+	}
+	if (all.empty() && silent.empty())
+		std::printf("no process of this user has the device open\n");
+	std::printf("%s", coop::ntrdma::table_of(all).c_str());
+	for (unsigned slot : silent)
+		std::printf("slot %u does not answer: its process is stopped or ends\n", slot);
+	return 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv)
+{
+	CLI::App app{"RDMA in software for verbs programs, between processes of this machine"};
+	app.set_version_flag("--version", COOP_VERSION);
+	app.require_subcommand(1);
+	std::vector<std::string> words;
+	bool json = false, copy = false;
+	unsigned bound = 0;
+	auto *runs = app.add_subcommand("run", "run a program on the software device");
+	runs->add_option("PROGRAM", words, "the program and its arguments, after --")->required();
+	runs->add_flag("--copy", copy,
+		       "copy large messages through shared memory, instead of reading them from "
+		       "the peer's memory");
+	runs->add_option("--bound", bound,
+			 "milliseconds after which a silent peer has lost its link (10000)")
+		->check(CLI::Range(100u, 3600000u));
+	auto *infos = app.add_subcommand("info", "the processes that have the device open, their "
+						 "queue pairs, links and rings");
+	infos->add_flag("--json", json, "as JSON");
+	app.footer("Exit status of run: the program's; 125 to 127 if it could not be run.");
+	try {
+		app.parse(argc, argv);
+	} catch (const CLI::ParseError &e) {
+		return app.exit(e) ? 2 : 0;
+	}
+	if (*infos)
+		return info(json);
+	if (copy)
+		setenv("COOP_NTRDMA_PULL", "0", 1);
+	if (bound)
+		setenv("COOP_NTRDMA_BOUND_MS", std::to_string(bound).c_str(), 1);
+	return run(words);
+}
