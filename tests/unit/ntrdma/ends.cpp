@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+// ends.cpp - every way a link ends: closed, lost, silent, and peers that lie.
+#include <gtest/gtest.h>
+
+#include "tests/unit/ntrdma/sides.hpp"
+
+namespace
+{
+
+using namespace coop::ntrdma;
+using namespace coop::ntrdma::test;
+
+TEST(ends, a_lost_peer_ends_all_once)
+{
+	joined l;
+	for (int i = 0; i < 3; i++) {
+		l.a.receive(l.a.at(0, 8));
+		l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	}
+	l.a.pair->peer_gone();
+	auto sent = l.a.poll(l.a.sends);
+	ASSERT_EQ(sent.size(), 3u);
+	EXPECT_EQ(sent[0].result, status::retry_exceeded);
+	EXPECT_EQ(sent[1].result, status::flushed);
+	auto received = l.a.poll(l.a.recvs);
+	ASSERT_EQ(received.size(), 3u);
+	EXPECT_EQ(received[0].result, status::flushed);
+	EXPECT_EQ(l.a.seen.events.back(), event::lost);
+	EXPECT_EQ(l.pa.ends, 1u);
+	EXPECT_TRUE(l.a.pair->wants_detach());
+	// Later requests are flushed too.
+	EXPECT_EQ(l.a.send(l.a.request(operation::send, l.a.at(0, 8))), 0);
+	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::flushed);
+}
+
+TEST(ends, what_a_dead_peer_had_stored_still_counts)
+{
+	joined l;
+	l.b.receive(l.b.at(0, 8));
+	l.a.memory[0] = 42;
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	l.b.pair->peer_gone();
+	EXPECT_EQ(l.b.poll(l.b.recvs).at(0).result, status::success);
+	EXPECT_EQ(l.b.memory[0], 42);
+}
+
+TEST(ends, a_peer_that_closes_in_order_leaves_posted_receives_alone)
+{
+	joined l;
+	l.a.receive(l.a.at(0, 8));
+	l.b.pair->set_state(pair_state::reset);
+	l.settle();
+	EXPECT_TRUE(l.a.poll(l.a.recvs).empty());
+	EXPECT_EQ(l.a.pair->state(), pair_state::sends);
+	EXPECT_TRUE(l.a.pair->wants_detach());
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::retry_exceeded);
+	EXPECT_EQ(l.a.poll(l.a.recvs).at(0).result, status::flushed);
+}
+
+TEST(ends, a_read_that_the_granter_withdraws_fails)
+{
+	joined l;
+	l.a.send(l.a.request(operation::read, l.a.at(0, 100000), l.b.base(), l.b.key));
+	l.b.pair->progress(); // grants
+	EXPECT_EQ(l.b.regions.find(l.b.key)->grants, 1u);
+	l.b.pair->set_state(pair_state::error);
+	EXPECT_EQ(l.b.regions.find(l.b.key)->grants, 0u);
+	l.settle();
+	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::retry_exceeded);
+}
+
+TEST(ends, a_pull_from_a_requester_that_hung_up_is_no_message)
+{
+	joined l;
+	l.b.receive(l.b.at(0, 100000));
+	l.a.send(l.a.request(operation::send, l.a.at(0, 100000)));
+	l.a.pair->set_state(pair_state::error); // its memory is its own again
+	l.settle();
+	EXPECT_EQ(l.b.poll(l.b.recvs).at(0).result, status::flushed);
+	EXPECT_EQ(l.b.pair->counts().served, 0u);
+}
+
+TEST(ends, a_pull_that_fails_ends_the_link)
+{
+	for (int error : {-ESRCH, -EFAULT, -EPERM}) {
+		joined l;
+		l.b.receive(l.b.at(0, 100000));
+		l.a.send(l.a.request(operation::send, l.a.at(0, 100000)));
+		l.pb.pull_error = error;
+		l.settle();
+		EXPECT_EQ(l.b.poll(l.b.recvs).at(0).result, status::flushed);
+		EXPECT_EQ(l.a.poll(l.a.sends).at(0).result,
+			  error == -EFAULT ? status::remote_operation : status::retry_exceeded);
+	}
+}
+
+TEST(ends, signs_of_life)
+{
+	joined l;
+	l.a.pair->ask();
+	EXPECT_FALSE(l.a.pair->answered());
+	l.b.pair->progress();
+	EXPECT_TRUE(l.a.pair->answered());
+}
+
+TEST(ends, a_reset_queue_pair_serves_a_new_link)
+{
+	joined l;
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	for (side *s : {&l.a, &l.b}) {
+		s->pair->set_state(pair_state::reset);
+		s->pair->detach();
+		s->pair->set_state(pair_state::init);
+		s->pair->set_state(pair_state::ready);
+		s->pair->set_state(pair_state::sends);
+	}
+	std::memset(static_cast<void *>(l.halves.get()), 0, 2 * sizeof(half));
+	l.a.pair->attach(l.pa);
+	l.b.pair->attach(l.pb);
+	l.b.receive(l.b.at(0, 8));
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	l.settle();
+	EXPECT_EQ(l.b.poll(l.b.recvs).size(), 1u);
+	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::success);
+}
+
+struct lie {
+	const char *name;
+	std::function<void(half &)> tell; // in the half of b
+};
+const lie lies[] = {
+	{"completions_of_what_was_not_posted", [](half &h) { h.wqe_cons = 5; }},
+	{"completions_taken_back", [](half &h) { h.wqe_cons = UINT32_MAX; }},
+	{"more_entries_than_the_ring", [](half &h) { h.wqe_prod = ring_entries + 1; }},
+	{"more_bytes_than_the_stream", [](half &h) { h.stream_prod = stream_bytes + 1; }},
+	{"more_answers_than_the_stream", [](half &h) { h.answer_prod = stream_bytes + 1; }},
+	{"bytes_taken_that_were_not_sent", [](half &h) { h.stream_cons = 1; }},
+	{"answers_taken_that_were_not_sent", [](half &h) { h.answer_cons = 1; }},
+	{"a_grant_too_many", [](half &h) { h.read_grant = 2; }},
+	{"an_acknowledgement_of_no_grant", [](half &h) { h.read_ack = 1; }},
+	{"a_grant_for_a_send", [](half &h) { h.read_grant = 1; }},
+	{"an_unknown_operation",
+	 [](half &h) {
+		 h.wqes[0].op = 7;
+		 h.wqe_prod = 1;
+	 }},
+	{"an_unknown_carriage",
+	 [](half &h) {
+		 h.wqes[0].how = 9;
+		 h.wqe_prod = 1;
+	 }},
+	{"a_body_that_is_too_long",
+	 [](half &h) {
+		 h.wqes[0].how = static_cast<std::uint8_t>(carriage::within);
+		 h.wqes[0].length = body_bytes + 1;
+		 h.wqe_prod = 1;
+	 }},
+	{"a_message_that_is_too_long",
+	 [](half &h) {
+		 h.wqes[0].how = static_cast<std::uint8_t>(carriage::stream);
+		 h.wqes[0].length = max_message + 1;
+		 h.wqe_prod = 1;
+	 }},
+	{"segments_of_another_sum",
+	 [](half &h) {
+		 h.wqes[0].how = static_cast<std::uint8_t>(carriage::pull);
+		 h.wqes[0].length = 5;
+		 h.wqe_prod = 1;
+	 }},
+	{"an_atomic_of_another_size",
+	 [](half &h) {
+		 h.wqes[0].op = static_cast<std::uint8_t>(operation::fetch_add);
+		 h.wqes[0].length = 16;
+		 h.wqe_prod = 1;
+	 }},
+	{"a_status_that_no_peer_gives",
+	 [](half &h) {
+		 h.cqes[0].result = 77;
+		 h.wqe_cons = 1;
+	 }},
+};
+
+struct liars : testing::TestWithParam<lie> {
+};
+INSTANTIATE_TEST_SUITE_P(each, liars, testing::ValuesIn(lies),
+			 [](const auto &info) { return info.param.name; });
+
+TEST_P(liars, lose_the_link)
+{
+	joined l;
+	l.a.receive(l.a.at(0, 8));
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	GetParam().tell(l.halves[1]);
+	l.halves[1].bell++;
+	for (int i = 0; i < 4; i++)
+		l.a.pair->progress();
+	EXPECT_EQ(l.a.pair->state(), pair_state::error);
+	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::bad_response);
+	EXPECT_EQ(l.a.poll(l.a.recvs).at(0).result, status::flushed);
+	EXPECT_EQ(l.a.seen.events.back(), event::lost);
+}
+
+} // namespace

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT
+// window.cpp - two nodes of this process: greetings, doorbells, ends, and peers that never come.
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include <unistd.h>
+
+#include "userland/ntrdma/node/node.hpp"
+
+namespace
+{
+
+using namespace coop::ntrdma;
+using namespace std::chrono_literals;
+
+struct nothing final : watcher {
+	void completed(completion_queue &) override {}
+	void happened(queue_pair &, event e) override { last = e; }
+	void few_receives(shared_receives &) override {}
+	event last = event::established;
+};
+
+struct process {
+	explicit process() : memory(1u << 20)
+	{
+		auto held = n.hold();
+		key = *n.regions().add(memory.data(), memory.size(), base(), 1, 15);
+		pair_options o;
+		o.domain = 1;
+		o.send_depth = o.recv_depth = 8;
+		o.send_queue = o.recv_queue = &queue;
+		m = n.create(o);
+	}
+	~process()
+	{
+		auto held = n.hold();
+		if (m)
+			n.destroy(m);
+	}
+	std::uint64_t base() const { return reinterpret_cast<std::uintptr_t>(memory.data()); }
+	std::uint32_t number() const { return m->pair->options().number; }
+	void connect(std::uint32_t peer)
+	{
+		auto held = n.hold();
+		m->pair->peer = peer;
+		m->pair->set_rights(15);
+		for (auto s : {pair_state::init, pair_state::ready, pair_state::sends})
+			m->pair->set_state(s);
+		n.changed(m);
+	}
+	void send(operation op, std::uint32_t length, std::uint64_t remote = 0,
+		  std::uint32_t rkey = 0)
+	{
+		auto held = n.hold();
+		send_request r{};
+		r.op = op;
+		r.flags = signalled;
+		r.remote = remote;
+		r.rkey = rkey;
+		r.segments = 1;
+		r.at[0] = {base(), length, key};
+		ASSERT_EQ(m->pair->post_send(r), 0);
+		m->pair->flush_posts();
+	}
+	/// Does not poll until the thread has brought the completion, so it is its work.
+	completion wait()
+	{
+		auto until = std::chrono::steady_clock::now() + 30s;
+		std::array<completion, 1> c;
+		while (std::chrono::steady_clock::now() < until) {
+			std::this_thread::sleep_for(1ms);
+			auto held = n.hold();
+			if (m->pair->reap(queue, c))
+				return c[0];
+		}
+		ADD_FAILURE() << "no completion";
+		return {};
+	}
+
+	nothing seen;
+	completion_queue queue{seen};
+	std::vector<std::uint8_t> memory;
+	std::uint32_t key;
+	node n{seen};
+	member *m;
+};
+
+struct windows : testing::TestWithParam<const char *> {
+	windows() { setenv("COOP_NTRDMA_PULL", GetParam(), 1); }
+	~windows() override { unsetenv("COOP_NTRDMA_PULL"); }
+};
+INSTANTIATE_TEST_SUITE_P(pull, windows, testing::Values("1", "0"));
+
+TEST_P(windows, threads_alone_make_progress)
+{
+	process a, b;
+	a.connect(b.number());
+	b.connect(a.number());
+	for (std::uint32_t n : {8u, 4000u, 900000u}) {
+		std::memset(a.memory.data(), static_cast<int>(n % 251), n);
+		a.send(operation::write, n, b.base(), b.key);
+		EXPECT_EQ(a.wait().result, status::success);
+		EXPECT_EQ(std::memcmp(a.memory.data(), b.memory.data(), n), 0);
+		std::memset(b.memory.data(), 7, n);
+		a.send(operation::read, n, b.base(), b.key);
+		EXPECT_EQ(a.wait().result, status::success);
+		EXPECT_EQ(a.memory[n - 1], 7);
+	}
+	auto held = a.n.hold();
+	EXPECT_EQ(a.m->port->can_pull(), GetParam()[0] == '1');
+}
+
+TEST_P(windows, a_peer_that_leaves_ends_what_is_outstanding)
+{
+	process a;
+	{
+		process b;
+		a.connect(b.number());
+		b.connect(a.number());
+		a.send(operation::send, 8); // it posts no receive
+	}
+	EXPECT_EQ(a.wait().result, status::retry_exceeded);
+}
+
+TEST(window, a_peer_that_never_comes_ends_sends_within_the_bound)
+{
+	setenv("COOP_NTRDMA_BOUND_MS", "200", 1);
+	process a;
+	unsetenv("COOP_NTRDMA_BOUND_MS");
+	for (std::uint32_t nobody : {(a.number() & ~(pairs_most - 1)) + 1, 0x00ffffffu, 5u}) {
+		{
+			auto held = a.n.hold();
+			a.m->pair->set_state(pair_state::reset);
+			a.n.changed(a.m);
+		}
+		a.connect(nobody == a.number() ? nobody + 1 : nobody);
+		a.send(operation::send, 8);
+		EXPECT_EQ(a.wait().result, status::retry_exceeded);
+	}
+}
+
+TEST(window, a_region_outlives_the_reads_that_pull_from_it)
+{
+	process a;
+	auto held = a.n.hold();
+	EXPECT_FALSE(a.n.remove_region(a.key + 1, held));
+	EXPECT_TRUE(a.n.remove_region(a.key, held));
+	EXPECT_FALSE(a.n.remove_region(a.key, held));
+}
+
+TEST(window, a_memory_that_could_shrink_is_refused)
+{
+	unique_fd fd;
+	auto made = window::create(&fd);
+	EXPECT_TRUE(window::map(fd.get()));
+	EXPECT_FALSE(window::map(0));
+	EXPECT_NE(ftruncate(fd.get(), 0), 0);
+}
+
+TEST(window, strangers_on_the_socket_do_no_harm)
+{
+	process a;
+	std::uint32_t slot = a.number() >> slot_shift;
+	for (int i = 0; i < 20; i++) {
+		unique_fd fd = call(slot_name(slot));
+		ASSERT_TRUE(fd);
+		greeting g{};
+		g.magic = greeting_magic;
+		g.version = static_cast<std::uint16_t>(i % 3);
+		g.kind = static_cast<greeting_kind>(i);
+		g.layout = sizeof(half);
+		g.to = a.number();
+		send_greeting(fd.get(), g, {});
+	}
+	process b;
+	a.connect(b.number());
+	b.connect(a.number());
+	a.send(operation::write, 8, b.base(), b.key);
+	EXPECT_EQ(a.wait().result, status::success);
+}
+
+} // namespace
