@@ -40,8 +40,8 @@ BUILD = NINJA_STATUS='building %f of %t: ' ninja -C $(B)/release -j $(JOBS)
 
 all: user ## programs of user space, in build/release/bin
 
-user: $(B)/release/for-build ## coopfsd, coopfs-fuse, coopfs, libcoop-net and coopnet
-	@$(BUILD) coopfsd coopfs-fuse coopfs coop_net_install coopnet
+user: $(B)/release/for-build ## coopfsd, coopfs-fuse, coopfs, libcoop-net, coopnet and coop-verbs
+	@$(BUILD) coopfsd coopfs-fuse coopfs coop_net_install coopnet coop-verbs
 
 demo: $(B)/release/for-demo ## a daemon and three nodes on this machine: watch data go from peer to peer
 	@$(BUILD) coopfsd coopfs-fuse coopfs

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""coop-verbs: programs of the distribution that know nothing of coopfs, on the software RDMA device.
+
+ibverbs-utils, perftest, qperf and rdmacm-utils run between two processes of this machine, as they
+are packaged. A program that is not installed is skipped. No test here is about speed.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+from cluster import program, wait_for
+
+TOOL = program("coop-verbs")
+PORT = 20000 + os.getpid() % 20000
+DEADLINE = 60
+
+pytestmark = pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason=f"needs {TOOL}: build it first")
+
+
+def needs(name):
+    path = shutil.which(name)
+    if not path:
+        pytest.skip(f"{name} is not installed")
+    return path
+
+
+def start(*words, options=()):
+    return subprocess.Popen([TOOL, "run", *options, "--", needs(words[0]), *words[1:]], stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+class started:
+    """A program on the device, killed at the end of the with block if it still runs."""
+
+    def __init__(self, *words, options=()):
+        self.child = start(*words, options=options)
+
+    def __enter__(self):
+        return self.child
+
+    def __exit__(self, *_):
+        self.child.kill()
+        self.child.communicate()
+
+
+def listens(port):
+    wanted = f":{port:04X}"
+    with open("/proc/net/unix") as f:
+        if any(f"/cm/{address}/{port}\n" in line for line in f for address in ("*", "127.0.0.1")):
+            return True
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table) as f:
+            for line in f:
+                words = line.split()
+                if words[1].endswith(wanted) and words[3] == "0A":
+                    return True
+    return False
+
+
+def pair(*words, port_option="-p", options=()):
+    """Runs a program as server and as client; returns what the two printed."""
+    port = [port_option, str(PORT)]
+    with started(*words, *port, options=options) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), f"{words[0]} listens")
+        with started(*words, *port, "127.0.0.1", options=options) as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+            assert client.returncode == 0, out
+        served, _ = server.communicate(timeout=DEADLINE)
+        assert server.returncode == 0, served
+    return out, served
+
+
+def info():
+    done = subprocess.run([TOOL, "info", "--json"], capture_output=True, text=True, timeout=DEADLINE, check=True)
+    return json.loads(done.stdout)
+
+
+def queue_pairs(pid):
+    return next((p["pairs"] for p in info()["processes"] if p["pid"] == pid), [])
+
+
+def test_devinfo_shows_the_device():
+    with started("ibv_devinfo", "-v") as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert child.returncode == 0, out
+    assert "coop0" in out and "PORT_ACTIVE" in out and "ATOMIC_GLOB" in out
+
+
+@pytest.mark.parametrize("options", [(), ("--copy",)], ids=["pulled", "copied"])
+@pytest.mark.parametrize("arguments", [("-n", "2000"), ("-n", "200", "-e"), ("-n", "50", "-s", "1000000"),
+                                       ("-n", "50", "-s", "1000000", "-c")], ids=["poll", "events", "large", "checked"])
+def test_rc_pingpong(arguments, options):
+    out, _ = pair("ibv_rc_pingpong", *arguments, options=options)
+    assert "iters in" in out
+
+
+def test_srq_pingpong():
+    out, _ = pair("ibv_srq_pingpong", "-n", "500", "-q", "4")
+    assert "iters in" in out
+
+
+PERFTEST = ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw", "ib_send_lat", "ib_write_lat", "ib_read_lat",
+            "ib_atomic_lat"]
+
+
+@pytest.mark.parametrize("name", PERFTEST)
+def test_perftest(name):
+    out, _ = pair(name, "-n", "20" if name == "ib_write_lat" else "200")
+    assert "#bytes" in out
+
+
+@pytest.mark.parametrize("arguments", [("-a", "-n", "20"), ("-b", "-n", "200"), ("-e", "-n", "200"),
+                                       ("-q", "4", "-n", "200"), ("-R", "-n", "200")],
+                         ids=["all-sizes", "both-ways", "events", "queue-pairs", "rdmacm"])
+def test_send_bw_in_its_modes(arguments):
+    out, _ = pair("ib_send_bw", *arguments)
+    assert "#bytes" in out
+
+
+def test_rping():
+    needs("rping")
+    with started("rping", "-s", "-a", "127.0.0.1", "-p", str(PORT), "-C", "50") as server:
+        wait_for(lambda: listens(PORT), "rping listens")
+        with started("rping", "-c", "-v", "-a", "127.0.0.1", "-p", str(PORT), "-C", "50", "-V") as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0, out
+        assert out.count("ping data") == 50
+        served, _ = server.communicate(timeout=DEADLINE)
+        assert server.returncode == 0, served
+
+
+def test_nobody_listens():
+    with started("rping", "-c", "-a", "127.0.0.1", "-p", str(PORT), "-C", "1") as client:
+        out, _ = client.communicate(timeout=DEADLINE)
+    assert client.returncode != 0
+    assert "RDMA_CM_EVENT_REJECTED" in out
+
+
+def test_qperf():
+    with started("qperf", "-lp", str(PORT)) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "qperf listens")
+        # The last two verify what atomic operations leave in memory.
+        tests = ["rc_lat", "rc_bw", "rc_rdma_write_bw", "rc_rdma_read_bw", "ver_rc_compare_swap", "ver_rc_fetch_add"]
+        with started("qperf", "-lp", str(PORT), "-t", "1", "127.0.0.1", *tests) as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0, out
+        assert all(t + ":" in out for t in tests)
+        assert "error" not in out.lower()
+
+
+def test_what_is_not_offered_is_refused():
+    """Datagrams have no queue pairs here: the program says so and ends, rather than crash."""
+    with started("ibv_ud_pingpong", "-p", str(PORT)) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert child.returncode == 1
+    assert "Couldn't create" in out
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "stops"])
+@pytest.mark.parametrize("arguments", [(), ("-e",), ("-s", "1000000")], ids=["poll", "events", "large"])
+def test_a_peer_that_is_gone_ends_the_program(how, arguments):
+    many = ["-n", "100000000", "-p", str(PORT), *arguments]
+    options = ("--bound", "500")
+    with started("ibv_rc_pingpong", *many, options=options) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
+        with started("ibv_rc_pingpong", *many, "127.0.0.1", options=options) as client:
+            wait_for(lambda: any(q["served"] > 20 for q in queue_pairs(client.pid)), "messages flow")
+            server.send_signal(how)
+            out, _ = client.communicate(timeout=DEADLINE)
+            assert client.returncode == 1
+            assert "Failed status" in out
+    assert all(p["pid"] != client.pid for p in info()["processes"])
+
+
+def test_info_shows_links_and_rings():
+    with started("ibv_rc_pingpong", "-n", "100000000", "-p", str(PORT)) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
+        with started("ibv_rc_pingpong", "-n", "100000000", "-p", str(PORT), "127.0.0.1") as client:
+            wait_for(lambda: any(q["link"] == "up" and q["sent"] for q in queue_pairs(client.pid)), "messages flow")
+            mine, theirs = queue_pairs(client.pid)[0], queue_pairs(server.pid)[0]
+            assert (mine["peer"], theirs["peer"]) == (theirs["number"], mine["number"])
+            assert mine["peer_pid"] == server.pid and mine["state"] == "RTS"
+            table = subprocess.run([TOOL, "info"], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout
+            assert f"process {client.pid} (ibv_rc_pingpong)" in table and str(mine["number"]) in table
+
+
+def test_run_says_why_it_cannot():
+    done = subprocess.run([TOOL, "run", "--", "no-such-program"], capture_output=True, text=True, check=False)
+    assert done.returncode == 127 and "no-such-program" in done.stderr
+    assert subprocess.run([TOOL], capture_output=True, check=False).returncode == 2
