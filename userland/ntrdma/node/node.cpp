@@ -105,7 +105,7 @@ void node::watch(int fd)
 std::unique_lock<std::mutex> node::hold()
 {
 	// A thread that polls in a loop takes the lock again before a sleeper wakes up for it.
-	for (int i = 0; i < 64 && wanted_.load(std::memory_order_relaxed); i++)
+	if (wanted_.load(std::memory_order_relaxed))
 		sched_yield();
 	return std::unique_lock{mutex_};
 }
