@@ -164,7 +164,7 @@ def test_what_is_not_offered_is_refused():
 @pytest.mark.parametrize("arguments", [(), ("-e",), ("-s", "1000000")], ids=["poll", "events", "large"])
 def test_a_peer_that_is_gone_ends_the_program(how, arguments):
     many = ["-n", "100000000", "-p", str(PORT), *arguments]
-    options = ("--bound", "500")
+    options = ("--bound", "2000")
     with started("ibv_rc_pingpong", *many, options=options) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
         with started("ibv_rc_pingpong", *many, "127.0.0.1", options=options) as client:

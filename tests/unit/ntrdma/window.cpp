@@ -126,6 +126,29 @@ TEST_P(windows, a_peer_that_leaves_ends_what_is_outstanding)
 	EXPECT_EQ(a.wait().result, status::retry_exceeded);
 }
 
+TEST(window, both_ends_in_one_process)
+{
+	process a;
+	pair_options o = a.m->pair->options();
+	member *other;
+	{
+		auto held = a.n.hold();
+		other = a.n.create(o);
+		other->pair->peer = a.number();
+		other->pair->set_rights(15);
+		for (auto s : {pair_state::init, pair_state::ready})
+			other->pair->set_state(s);
+		a.n.changed(other);
+	}
+	a.connect(other->pair->options().number);
+	a.memory[0] = 9;
+	a.send(operation::write, 100000, a.base() + 500000, a.key);
+	EXPECT_EQ(a.wait().result, status::success);
+	EXPECT_EQ(a.memory[500000], 9);
+	auto held = a.n.hold();
+	a.n.destroy(other);
+}
+
 TEST(window, a_peer_that_never_comes_ends_sends_within_the_bound)
 {
 	setenv("COOP_NTRDMA_BOUND_MS", "200", 1);
