@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """coop-verbs: programs of the distribution that know nothing of coopfs, on the software RDMA device.
 
-ibverbs-utils, perftest, qperf and rdmacm-utils run between two processes of this machine, as they
-are packaged. A program that is not installed is skipped. No test here is about speed.
+ibverbs-utils, perftest, qperf, rdmacm-utils, libfabric-bin and ucx-utils run between two processes of
+this machine, as they are packaged. A program that is not installed is skipped. No test here is about speed.
 """
 import json
 import os
@@ -150,6 +150,34 @@ def test_qperf():
         assert client.returncode == 0, out
         assert all(t + ":" in out for t in tests)
         assert "error" not in out.lower()
+
+
+def test_fi_pingpong():
+    """libfabric's verbs provider."""
+    needs("fi_pingpong")
+    words = ("fi_pingpong", "-p", "verbs", "-e", "msg", "-I", "20", "-c")
+    with started(*words, "-B", str(PORT)) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "fi_pingpong listens")
+        with started(*words, "-P", str(PORT), "127.0.0.1") as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0, out
+        assert "1m" in out
+        served, _ = server.communicate(timeout=DEADLINE)
+        assert server.returncode == 0, served
+
+
+@pytest.mark.parametrize("test", ["am_lat", "put_bw", "get"])
+def test_ucx_rc_verbs(test):
+    """UCX's transport of that name, without its layers above."""
+    needs("ucx_perftest")
+    with started("ucx_perftest", "-p", str(PORT)) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "ucx_perftest listens")
+        words = ("ucx_perftest", "-p", str(PORT), "-d", "coop0:1", "-x", "rc_verbs", "-t", test, "-n", "100", "-w", "10")
+        how = ("-D", "zcopy", "-s", "100000") if test in ("put_bw", "get") else ()
+        with started(*words, *how, "127.0.0.1") as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0, out
+        assert "Final:" in out and "ERROR" not in out
 
 
 def test_what_is_not_offered_is_refused():

@@ -36,7 +36,7 @@ struct wire_segment {
 	std::uint64_t length;
 };
 
-constexpr std::uint32_t body_bytes = 80;
+constexpr std::uint32_t body_bytes = 144;
 
 struct wqe {
 	std::uint8_t op;
@@ -52,7 +52,7 @@ struct wqe {
 	std::uint64_t zero;
 	std::uint8_t body[body_bytes];
 };
-static_assert(sizeof(wqe) == 128);
+static_assert(sizeof(wqe) == 192);
 
 struct cqe {
 	std::uint32_t result; // status

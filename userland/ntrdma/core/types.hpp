@@ -12,7 +12,7 @@ namespace coop::ntrdma
 {
 
 /// Most scatter/gather segments of a request.
-constexpr std::uint32_t max_segments = 4;
+constexpr std::uint32_t max_segments = 8;
 /// Most bytes of one message.
 constexpr std::uint32_t max_message = 1u << 30;
 /// Most requests of a queue; rounded up to a power of two inside.

@@ -2,7 +2,8 @@
 // main.cpp - coop-verbs: runs verbs programs on the software device, and shows its state.
 //
 // `run` names the directory of the stand-in libraries to the dynamic linker, before all others,
-// and becomes the program. Nothing of the program is changed, and nothing remains afterwards.
+// and becomes the program. A preloaded library of two functions shows the device's file to programs
+// that look for it. Nothing of the program is changed, and nothing remains afterwards.
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -34,6 +35,13 @@ std::string libraries()
 	return real;
 }
 
+/// Puts a word before those that the variable has.
+void put_first(const char *variable, const std::string &word)
+{
+	const char *before = std::getenv(variable);
+	setenv(variable, (before && *before ? word + ":" + before : word).c_str(), 1);
+}
+
 int run(std::vector<std::string> &words)
 {
 	std::string dir = libraries();
@@ -41,9 +49,8 @@ int run(std::vector<std::string> &words)
 		std::fprintf(stderr, "coop-verbs: its libraries are not in ../lib/coop-verbs\n");
 		return 125;
 	}
-	const char *before = std::getenv("LD_LIBRARY_PATH");
-	std::string path = before && *before ? dir + ":" + before : dir;
-	setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+	put_first("LD_LIBRARY_PATH", dir);
+	put_first("LD_PRELOAD", dir + "/libcoop-verbs-paths.so");
 	std::vector<char *> argv;
 	for (std::string &w : words)
 		argv.push_back(w.data());
