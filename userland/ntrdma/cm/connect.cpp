@@ -18,7 +18,6 @@ using coop::ntrdma::cm::of;
 namespace
 {
 
-constexpr int rej_no_such_service = 8;
 constexpr int rej_by_consumer = 28;
 constexpr std::uint16_t first_free = 32768;
 constexpr std::uint32_t free_ports = 28232;
@@ -207,21 +206,8 @@ COOP_CM int rdma_connect(rdma_cm_id *id, rdma_conn_param *p)
 		i->responder_resources = p->responder_resources;
 		i->initiator_depth = p->initiator_depth;
 		i->at = stage::connecting;
-		sockaddr *to = &id->route.addr.dst_addr;
-		i->socket = call(listener_name(to, false));
-		if (!i->socket)
-			i->socket = call(listener_name(to, true));
-		if (!i->socket) {
-			i->at = stage::ended;
-			i->told_end = true;
-			m.push(i, RDMA_CM_EVENT_REJECTED, rej_no_such_service);
-		} else if (!manager::send(i, kind::req, p)) {
-			i->at = stage::ended;
-			i->told_end = true;
-			m.push(i, RDMA_CM_EVENT_UNREACHABLE, -ECONNRESET);
-		} else {
-			m.watch(i);
-		}
+		i->request = manager::compose(i, kind::req, p, 0);
+		m.connect(i);
 	}
 	return complete(i, RDMA_CM_EVENT_ESTABLISHED);
 }

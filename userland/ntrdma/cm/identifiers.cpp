@@ -91,14 +91,21 @@ COOP_CM int rdma_destroy_id(rdma_cm_id *id)
 	auto &ready = of(id->channel)->ready;
 	for (auto e = ready.begin(); e != ready.end();)
 		if ((*e)->about == i) {
+			// A request that nobody took: its caller is hung up on.
+			if (identifier *child = of((*e)->e.id); child != i) {
+				m.remove(child);
+				delete child;
+			}
 			delete *e;
 			e = ready.erase(e);
 		} else {
 			++e;
 		}
 	if (i->synchronous && id->event) {
-		i->unacknowledged--;
-		delete reinterpret_cast<event *>(id->event);
+		auto *last = reinterpret_cast<event *>(id->event);
+		last->about->unacknowledged--;
+		delete last;
+		m.acknowledged.notify_all();
 	}
 	m.acknowledged.wait(held, [&] { return !i->unacknowledged; });
 	held.unlock();
@@ -125,8 +132,10 @@ COOP_CM int rdma_migrate_id(rdma_cm_id *id, rdma_event_channel *to)
 		return e->about == i;
 	});
 	id->channel = to;
-	for (event *e : moved)
+	for (event *e : moved) {
+		e->e.id->channel = to; // that of a request, too
 		m.push(e);
+	}
 	bool was_own = std::exchange(i->synchronous, false);
 	held.unlock();
 	if (was_own) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,6 +17,15 @@
 
 namespace coop::ntrdma::cm
 {
+
+namespace
+{
+
+constexpr std::uint32_t rej_no_such_service = 8;
+constexpr auto patience = std::chrono::seconds{5};
+constexpr int call_again_ms = 10;
+
+} // namespace
 
 manager &manager::instance()
 {
@@ -31,8 +41,13 @@ manager &manager::instance()
 	return *one;
 }
 
-manager::manager() : epoll_{epoll_create1(EPOLL_CLOEXEC)}
+manager::manager() :
+	epoll_{epoll_create1(EPOLL_CLOEXEC)},
+	wake_{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)}
 {
+	epoll_event e{};
+	e.events = EPOLLIN;
+	epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &e);
 	sigset_t all, before;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -93,6 +108,12 @@ void manager::push(event *e)
 
 bool manager::send(identifier *i, kind what, const rdma_conn_param *p, std::uint32_t reason)
 {
+	message m = compose(i, what, p, reason);
+	return ::send(i->socket.get(), &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m);
+}
+
+message manager::compose(identifier *i, kind what, const rdma_conn_param *p, std::uint32_t reason)
+{
 	message m{};
 	m.magic = message_magic;
 	m.what = what;
@@ -109,16 +130,68 @@ bool manager::send(identifier *i, kind what, const rdma_conn_param *p, std::uint
 		if (m.private_length)
 			std::memcpy(m.data, p->private_data, m.private_length);
 	}
-	return ::send(i->socket.get(), &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m);
+	return m;
+}
+
+/// False if nobody listens.
+bool manager::try_to_call(identifier *i)
+{
+	sockaddr *to = &i->id.route.addr.dst_addr;
+	i->socket = call(listener_name(to, false));
+	if (!i->socket)
+		i->socket = call(listener_name(to, true));
+	if (!i->socket)
+		return false;
+	i->calling = false;
+	// If the listener is gone again, its hang-up tells.
+	::send(i->socket.get(), &i->request, sizeof(i->request), MSG_NOSIGNAL);
+	watch(i);
+	return true;
+}
+
+void manager::connect(identifier *i)
+{
+	if (try_to_call(i))
+		return;
+	i->calling = true;
+	i->patience = std::chrono::steady_clock::now() + patience;
+	std::uint64_t one = 1;
+	[[maybe_unused]] ssize_t n = write(wake_.get(), &one, sizeof(one));
+}
+
+/// Programs connect as soon as they know that their peer will listen: on a fabric, connecting takes
+/// longer than that. So a client asks for a while before it is refused.
+void manager::call_again()
+{
+	auto now = std::chrono::steady_clock::now();
+	for (identifier *i : all_)
+		if (i->calling && !try_to_call(i) && now > i->patience) {
+			i->calling = false;
+			i->at = stage::ended;
+			i->told_end = true;
+			push(i, RDMA_CM_EVENT_REJECTED, rej_no_such_service);
+		}
 }
 
 void manager::run()
 {
+	int timeout = -1;
 	for (;;) {
 		epoll_event e[16];
-		int n = epoll_wait(epoll_.get(), e, 16, -1);
+		int n = epoll_wait(epoll_.get(), e, 16, timeout);
 		std::scoped_lock held{lock};
+		call_again();
+		timeout = std::any_of(all_.begin(), all_.end(),
+				      [](const identifier *i) { return i->calling; })
+				  ? call_again_ms
+				  : -1;
 		for (int k = 0; k < n; k++) {
+			std::uint64_t count;
+			if (!e[k].data.ptr) {
+				[[maybe_unused]] ssize_t got =
+					read(wake_.get(), &count, sizeof(count));
+				continue;
+			}
 			auto *i = static_cast<identifier *>(e[k].data.ptr);
 			// It may have been destroyed since.
 			if (std::find(all_.begin(), all_.end(), i) != all_.end() && i->socket)
@@ -139,7 +212,7 @@ void manager::readable(identifier *i)
 		if (n != sizeof(m) || m.magic != message_magic || m.private_length > private_most)
 			return hung_up(i);
 		take(i, m);
-		if (!i->socket)
+		if (std::find(all_.begin(), all_.end(), i) == all_.end() || !i->socket)
 			return;
 	}
 }
@@ -191,6 +264,7 @@ void manager::take(identifier *i, const message &m)
 		i->id.route.addr.dst_storage = m.from;
 		event *e = make(i, RDMA_CM_EVENT_CONNECT_REQUEST);
 		e->e.listen_id = &listener->id;
+		e->about = listener;
 		return fill(e);
 	}
 	case kind::rep: {

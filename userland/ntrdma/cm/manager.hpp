@@ -10,6 +10,7 @@
 // takes an event, as the library does that this one stands in for.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -45,8 +46,8 @@ struct identifier;
 struct event {
 	rdma_cm_event e; // what programs see
 	std::uint8_t data[private_most];
-	identifier *about;
-	bool replies; // a REP: the queue pair has to follow before programs learn of it
+	identifier *about; // whose acknowledgement it counts for: of a request, the listener
+	bool replies;      // a REP: the queue pair has to follow before programs learn of it
 };
 
 struct channel {
@@ -76,6 +77,10 @@ struct identifier {
 	bool synchronous = false; // made without a channel: calls wait for their event
 	bool own_pd = false, own_cqs = false;
 	bool told_end = false;
+	message request{}; // of a client
+	/// While nobody listens yet: when to give up.
+	std::chrono::steady_clock::time_point patience{};
+	bool calling = false;
 	ibv_qp_init_attr wish{}; // of rdma_create_ep, for requests
 	bool wishes = false;
 	identifier *listener = nullptr; // of a connection whose REQ has not arrived
@@ -100,6 +105,9 @@ public:
 	void push(event *);
 	void push(identifier *i, rdma_cm_event_type t, int status = 0) { push(make(i, t, status)); }
 	static bool send(identifier *, kind, const rdma_conn_param *, std::uint32_t reason = 0);
+	static message compose(identifier *, kind, const rdma_conn_param *, std::uint32_t reason);
+	/// Sends the REQ of a client to whom listens, now or soon.
+	void connect(identifier *);
 
 private:
 	manager();
@@ -108,10 +116,12 @@ private:
 	void accept(identifier *);
 	void take(identifier *, const message &);
 	void hung_up(identifier *);
+	bool try_to_call(identifier *);
+	void call_again();
 
 	ibv_context *device_ = nullptr;
 	std::vector<identifier *> all_;
-	unique_fd epoll_;
+	unique_fd epoll_, wake_;
 	std::thread thread_;
 };
 
