@@ -116,7 +116,9 @@ TEST_P(windows, threads_alone_make_progress)
 
 TEST_P(windows, a_peer_that_leaves_ends_what_is_outstanding)
 {
+	setenv("COOP_NTRDMA_BOUND_MS", "1000", 1);
 	process a;
+	unsetenv("COOP_NTRDMA_BOUND_MS");
 	{
 		process b;
 		a.connect(b.number());
@@ -124,6 +126,19 @@ TEST_P(windows, a_peer_that_leaves_ends_what_is_outstanding)
 		a.send(operation::send, 8); // it posts no receive
 	}
 	EXPECT_EQ(a.wait().result, status::retry_exceeded);
+}
+
+TEST(window, a_process_without_the_queue_pair_ends_sends_within_the_bound)
+{
+	setenv("COOP_NTRDMA_BOUND_MS", "300", 1);
+	process a, b;
+	unsetenv("COOP_NTRDMA_BOUND_MS");
+	// b lives and answers, but has no such queue pair; of two, one has the higher number.
+	process *low = a.number() < b.number() ? &a : &b, *high = low == &a ? &b : &a;
+	std::uint32_t index = (low->number() + 1) % pairs_most;
+	high->connect((low->number() & ~(pairs_most - 1)) | index);
+	high->send(operation::send, 8);
+	EXPECT_EQ(high->wait().result, status::retry_exceeded);
 }
 
 TEST(window, both_ends_in_one_process)

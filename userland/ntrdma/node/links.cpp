@@ -61,6 +61,17 @@ bool names_its_peer(pair_state s)
 
 } // namespace
 
+/// The peer was not ready, or is on its way out: begins again. Time goes on, so that a peer that
+/// answers and never gets ready ends what is outstanding, too.
+void node::begin_again(member &m, link_stage stage, ticks now)
+{
+	ticks since = m.since;
+	end_link(m, stage);
+	m.since = since;
+	m.asking = true;
+	m.asked = now;
+}
+
 void node::end_link(member &m, link_stage next)
 {
 	m.pair->detach();
@@ -190,20 +201,15 @@ void node::hear(member &m, ticks now)
 		    fds.size() == (called ? 0 : 1);
 	if (!fits) {
 		// It has no such queue pair yet, or is on its way out.
-		end_link(m, called ? link_stage::awaiting : link_stage::calling);
-		m.asking = true;
-		m.asked = now;
-		return;
+		return begin_again(m, called ? link_stage::awaiting : link_stage::calling, now);
 	}
 	bool pulls = g.pulls;
 	if (!called) {
 		m.bell = std::move(fds[0]);
 		pulls = pulls && may_pull_ && can_read(m.peer, g.probe_at, g.probe_value);
 		if (!send_greeting(m.socket.get(),
-				   make(greeting_kind::start, *m.pair, &m.probe, pulls), {})) {
-			end_link(m, link_stage::calling);
-			return;
-		}
+				   make(greeting_kind::start, *m.pair, &m.probe, pulls), {}))
+			return begin_again(m, link_stage::calling, now);
 	}
 	bring_up(m, called, pulls, now);
 }
@@ -272,7 +278,7 @@ void node::hear_callers(ticks now)
 		member &to = *m->second;
 		if (to.stage == link_stage::awaiting && names_its_peer(to.pair->state()) &&
 		    to.pair->peer == c->hello.from) {
-			answer_call(to, *c, now);
+			answer_call(to, *c);
 			c = callers_.erase(c);
 		} else {
 			++c; // it may get ready, or the caller hangs up
@@ -280,7 +286,7 @@ void node::hear_callers(ticks now)
 	}
 }
 
-void node::answer_call(member &m, caller &c, ticks now)
+void node::answer_call(member &m, caller &c)
 {
 	m.memory = window::map(c.fds[0].get());
 	m.life = life_of(c.process);
@@ -296,7 +302,6 @@ void node::answer_call(member &m, caller &c, ticks now)
 	m.socket = std::move(c.socket);
 	watch(m.life.get());
 	m.stage = link_stage::welcomed;
-	m.since = now;
 }
 
 } // namespace coop::ntrdma

@@ -105,12 +105,13 @@ private:
 	void tend(member &, ticks now);
 	void beat(member &, ticks now);
 	void call_peer(member &, ticks now);
-	void answer_call(member &, caller &, ticks now);
+	void answer_call(member &, caller &);
 	void hear(member &, ticks now);
 	void bring_up(member &, unsigned side, bool pulls, ticks now);
 	void accept_callers(ticks now);
 	void hear_callers(ticks now);
 	void end_link(member &, link_stage);
+	void begin_again(member &, link_stage, ticks now);
 	std::string describe() const;
 	void watch(int fd);
 
