@@ -31,7 +31,7 @@
 #include "ib/ib.h"
 #include "ib/rnic.h"
 
-#define COOP_PEERS_MAX   (4096 + 256) /* most members of a daemon, plus some by hand */
+#define COOP_PEERS_MAX   (4096 + 256) /* members that this node knows, plus some by hand */
 #define COOP_MEMBER_BITS 9            /* of the hash table of members */
 
 struct coop_node {

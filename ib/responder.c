@@ -367,18 +367,19 @@ void coop_responder_completed(struct coop_rnic *r, const struct ib_wc *wc, u64 n
 {
 	struct coop_serve_slot *s = &r->serve[coop_wr_slot(wc->wr_id)];
 	u32 number = (u32)wc->wr_id;
-	bool good = wc->status == IB_WC_SUCCESS;
+	bool good = wc->status == IB_WC_SUCCESS, refused = false;
 
 	if (!good && !s->dead) {
 		s->dead = true;
 		s->qp.died = s->qp.ready;
 		coop_qp_stop(r, &s->qp);
+		refused = s->qp.overdue_at <= now; /* it must be replaced */
 	}
 	if ((number & LAST_OF_TURN) && s->head != s->tail)
 		end_turn(r, s, good ? 0 : -EIO, now);
 	s->qp.overdue_at = ~0ULL;
 	if (s->head != s->tail)
-		coop_rnic_await(r, &s->qp, now + COOP_SENT_US);
+		coop_rnic_await(r, &s->qp, refused ? 0 : now + COOP_SENT_US);
 	else if (s->dead)
 		revive(r, s, false);
 }

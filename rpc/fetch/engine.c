@@ -213,8 +213,15 @@ void coop_engine_set_fetch_qp(struct coop_engine *e, u32 slot, u32 qpn, u32 qkey
 
 void coop_engine_set_serve_qp(struct coop_engine *e, u32 slot, u32 qpn)
 {
-	if (!WARN_ON_ONCE(slot >= e->cfg.max_serves))
-		e->serve[slot].qpn = qpn;
+	struct coop_serve *s = &e->serve[slot];
+
+	if (WARN_ON_ONCE(slot >= e->cfg.max_serves))
+		return;
+	/* Its COMMIT names the queue pair that sends. One that has sent a part names the old one:
+	 * the requester drops the rest and asks again. */
+	if (s->state == COOP_SERVE_SEND && !s->cursor && !s->in_flight)
+		e->record[s->record].commit.source.qpn = qpn;
+	s->qpn = qpn;
 }
 
 void coop_engine_set_self(struct coop_engine *e, const struct coop_addr *self)

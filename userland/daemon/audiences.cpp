@@ -82,7 +82,8 @@ audience_table::seat audience_table::join(const std::shared_ptr<audience_client>
 	place &p = places_.try_emplace(key_of(who.get(), file.fid), fresh).first->second;
 	p.who = who;
 	p.opens++;
-	settle_locked(p, file, who->role_node(), who->ability());
+	const std::uint32_t node = who->role_node(); // before the ability, which is set first
+	settle_locked(p, file, node, who->ability());
 	if (p.node) {
 		// The client may have closed the file and forgotten its roles, and we may execute
 		// that CLOSE after this OPEN.
@@ -118,10 +119,11 @@ void audience_table::depart(const audience_client &who, const file_version &foun
 void audience_table::moved(const audience_client &who)
 {
 	std::lock_guard lock(mutex_);
+	const std::uint32_t node = who.role_node(); // before the ability, which is set first
 	for (auto i = places_.lower_bound({&who, 0, 0});
 	     i != places_.end() && std::get<0>(i->first) == &who; ++i)
-		settle_locked(i->second, i->second.file,
-			      i->second.file.version ? who.role_node() : 0, who.ability());
+		settle_locked(i->second, i->second.file, i->second.file.version ? node : 0,
+			      who.ability());
 	wake_locked();
 }
 
@@ -303,7 +305,6 @@ bool audience_table::flush()
 {
 	// Released without the lock: the last reference to a session releases its seats.
 	std::vector<std::shared_ptr<audience_client>> told, others;
-	bool more;
 	{
 		std::lock_guard lock(mutex_);
 		for (unsigned i = 0; i < pushes_at_once && !stale_.empty(); i++) {
@@ -313,11 +314,13 @@ bool audience_table::flush()
 			const bool tell = tell_locked(*p, who.get());
 			(tell ? told : others).push_back(std::move(who));
 		}
-		more = awake_ = !stale_.empty();
 	}
 	for (const auto &who : told)
 		who->flush();
-	return more;
+	// Awake until all is sent: one flush at a time.
+	std::lock_guard lock(mutex_);
+	awake_ = !stale_.empty();
+	return awake_;
 }
 
 std::size_t audience_table::leaves() const

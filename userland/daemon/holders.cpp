@@ -108,6 +108,8 @@ bool holder_table::name_locked(held &f, std::uint32_t node, const reading &r, an
 							r.chained && one_unit, out);
 				 f.noted -= before - u->second.size();
 				 noted_ -= before - u->second.size();
+				 if (u->second.empty())
+					 f.units.erase(u);
 				 return named;
 			 }) &&
 	       !out.nodes.empty();
@@ -126,7 +128,7 @@ void holder_table::note_in(unit &u, const holder &now, bool insists)
 		const bool meet = now.first <= h.end && now.end >= h.first;
 		h.first = meet ? std::min(h.first, now.first) : now.first;
 		h.end = meet ? std::max(h.end, now.end) : now.end;
-		h.depth = meet ? std::max(h.depth, now.depth) : now.depth;
+		h.depth = std::max(h.depth, now.depth);
 		return;
 	}
 	if (u.size() >= unit_holders_max)

@@ -149,7 +149,7 @@ void responder::send(const coop_tx &tx, std::uint64_t now)
 	recycle(q, now);
 	const int posted = q.dead ? -EIO : endpoint_.post_send(q.qp, tx.addr, wrs_);
 	if (posted == static_cast<int>(tx.n_seg) && !copies) {
-		q.unfinished.push_back(bytes);
+		q.unfinished.push_back({tx.n_seg, bytes});
 		n_sending_ += tx.n_seg;
 		sending_ += bytes;
 	} else if (posted <= 0 || copies) { // the device owns nothing of it
@@ -170,8 +170,10 @@ void responder::completed(std::uint32_t i, const ud::completion &c, std::uint64_
 		const bool good = c.status == ud::wc_status::success;
 		const auto n = static_cast<std::uint32_t>(c.wr_id >> 32);
 		assert(!q.unfinished.empty());
-		sending_ -= q.unfinished.front();
-		n_sending_ -= n;
+		if (!q.dead) {
+			sending_ -= q.unfinished.front().bytes;
+			n_sending_ -= q.unfinished.front().sends;
+		}
 		q.unfinished.pop_front();
 		if (!good)
 			stop(q);
@@ -181,11 +183,17 @@ void responder::completed(std::uint32_t i, const ud::completion &c, std::uint64_
 	recycle(q, now);
 }
 
-// Flushes all sends under way.
+// Flushes all sends under way. They no longer count: a device that does not report their end must
+// not keep the other queue pairs from sending.
 void responder::stop(queue_pair &q)
 {
-	if (!std::exchange(q.dead, true))
-		(void)endpoint_.modify_qp(q.qp, ud::qp_state::error);
+	if (std::exchange(q.dead, true))
+		return;
+	for (const batch &b : q.unfinished) {
+		sending_ -= b.bytes;
+		n_sending_ -= b.sends;
+	}
+	(void)endpoint_.modify_qp(q.qp, ud::qp_state::error);
 }
 
 // Once all sends of a stopped queue pair have completed, it works again.

@@ -71,10 +71,12 @@ public:
 	void completed(std::uint32_t i, const ud::completion &, std::uint64_t now);
 
 private:
+	struct batch {
+		std::uint32_t sends, bytes;
+	};
 	struct queue_pair {
 		std::uint32_t qp = 0;
-		std::deque<std::uint32_t>
-			unfinished; // bytes of batches, each with a signalled send
+		std::deque<batch> unfinished; // each with a signalled send at its end
 		bool dead = false;
 		// A batch of which the device took a part, without the signalled send. Nothing
 		// reports the end of that part but the reset of the queue pair. 0: none.
