@@ -201,6 +201,7 @@ public:
 		return -ENOSYS;
 	}
 	void relay(const wanted_pages &) override {}
+	void take(const offered_pages &) override {}
 	void put_inline(const content &, std::string_view) override {}
 	reader_stats stats() const override { return {}; }
 	void reset_stats() override {}

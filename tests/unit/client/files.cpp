@@ -151,6 +151,7 @@ public:
 		return c.key.version == good ? 0 : -ESTALE;
 	}
 	void relay(const wanted_pages &) override {}
+	void take(const offered_pages &) override {}
 	void put_inline(const content &, std::string_view) override {}
 	reader_stats stats() const override { return {}; }
 	void reset_stats() override {}

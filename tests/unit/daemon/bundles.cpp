@@ -553,6 +553,11 @@ protected:
 		daemon_bundles::SetUp();
 		start();
 	}
+	void TearDown() override
+	{
+		table_.reset(); // its bundles hold leases of the daemon
+		daemon_bundles::TearDown();
+	}
 	std::shared_ptr<coop::daemon::bundle> make(std::size_t size)
 	{
 		auto b = coop::daemon::bundle::create(server_->files().leases);
@@ -561,11 +566,12 @@ protected:
 	}
 	bool begin(const std::string &key, clock::time_point now, bool &makes)
 	{
-		return table_.begin(
+		return table_->begin(
 			key, makes, [this] { woken_++; }, now);
 	}
 
-	coop::daemon::bundle_table table_{100};
+	std::unique_ptr<coop::daemon::bundle_table> table_ =
+		std::make_unique<coop::daemon::bundle_table>(100);
 	int woken_ = 0;
 	bool makes_ = false;
 	const clock::time_point t0_ = clock::now();
@@ -578,25 +584,25 @@ TEST_F(bundle_table_test, one_makes_it_and_the_others_wait)
 	EXPECT_FALSE(begin("k", t0_, makes_));
 	EXPECT_FALSE(begin("k", t0_, makes_));
 	EXPECT_EQ(woken_, 0);
-	table_.made("k", make(1), t0_);
+	table_->made("k", make(1), t0_);
 	EXPECT_EQ(woken_, 2);
 	ASSERT_TRUE(begin("k", t0_, makes_));
 	EXPECT_FALSE(makes_);
-	EXPECT_TRUE(table_.find("k"));
+	EXPECT_TRUE(table_->find("k"));
 }
 
 TEST_F(bundle_table_test, the_longest_unused_is_dropped_for_lack_of_room)
 {
 	for (const char *key : {"a", "b"}) {
 		ASSERT_TRUE(begin(key, t0_, makes_));
-		table_.made(key, make(50), t0_);
+		table_->made(key, make(50), t0_);
 	}
-	EXPECT_TRUE(table_.find("a"));
+	EXPECT_TRUE(table_->find("a"));
 	ASSERT_TRUE(begin("c", t0_, makes_));
-	table_.made("c", make(50), t0_);
-	EXPECT_TRUE(table_.find("a"));
-	EXPECT_FALSE(table_.find("b"));
-	EXPECT_EQ(table_.bytes(), 100u);
+	table_->made("c", make(50), t0_);
+	EXPECT_TRUE(table_->find("a"));
+	EXPECT_FALSE(table_->find("b"));
+	EXPECT_EQ(table_->bytes(), 100u);
 	ASSERT_TRUE(begin("b", t0_, makes_));
 	EXPECT_TRUE(makes_) << "it may be made again";
 }
@@ -608,7 +614,7 @@ TEST_F(bundle_table_test, what_fails_is_not_tried_again_at_once)
 	for (int i = 0; i < 12; i++) {
 		ASSERT_TRUE(begin("k", now, makes_));
 		ASSERT_TRUE(makes_);
-		table_.made("k", nullptr, now);
+		table_->made("k", nullptr, now);
 		clock::duration pause = coop::daemon::bundle_pause / 2;
 		while (begin("k", now + pause, makes_) && !makes_)
 			pause *= 2;
@@ -616,7 +622,7 @@ TEST_F(bundle_table_test, what_fails_is_not_tried_again_at_once)
 		EXPECT_LE(pause, 2 * coop::daemon::bundle_pause_max);
 		last = pause;
 		now += pause;
-		table_.made("k", nullptr, now);
+		table_->made("k", nullptr, now);
 		now += coop::daemon::bundle_pause_max;
 	}
 	EXPECT_GE(last, coop::daemon::bundle_pause_max / 2);
