@@ -50,11 +50,14 @@ void bundles::found(const handle &dir, const entry &e)
 		policy_.placed(dir, e.fh);
 }
 
-void bundles::ask(storage &s, const caller &who, const handle &dir)
+bool bundles::ask(storage &s, const caller &who, const handle &dir)
 {
+	const std::unique_lock one(asking_, std::try_to_lock);
+	if (!one)
+		return true;
 	const auto want = policy_.noticed(dir);
 	if (!want)
-		return;
+		return true;
 	asked_++;
 	open_bundle b;
 	std::string bytes;
@@ -72,6 +75,7 @@ void bundles::ask(storage &s, const caller &who, const handle &dir)
 	const bool used = !err && sha256(bytes) == b.sha256 && learn(asked, who, bytes);
 	used_ += used;
 	policy_.came(*want, used, b.more);
+	return used || !b.open_id;
 }
 
 void bundles::close_old(storage &s)

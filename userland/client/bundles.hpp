@@ -31,7 +31,8 @@ public:
 	void found(const handle &dir, const entry &);
 	// A reply has said that other clients use this directory: asks for the bundle that the
 	// policy wants now, if any, and waits for it.
-	void ask(storage &, const caller &, const handle &dir);
+	// False: a reply has given leases of files that it did not come to know.
+	[[nodiscard]] bool ask(storage &, const caller &, const handle &dir);
 	void close_old(storage &);
 	void count(lease_figures &) const;
 	// Enters a bundle's statements. False: it is malformed, or none of its directories is
@@ -52,7 +53,8 @@ private:
 	bundle_reader &how_;
 	lease_book &book_;
 	bundle_policy policy_;
-	std::mutex mutex_; // guards the next
+	std::mutex asking_; // one at a time: a bundle pins a good part of the page store
+	std::mutex mutex_;  // guards the next
 	std::deque<open_file> open_;
 	std::atomic<std::uint64_t> asked_{0}, used_{0}, files_{0};
 };

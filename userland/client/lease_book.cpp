@@ -32,8 +32,10 @@ lease_book::file &lease_book::file_locked(const handle &fh)
 {
 	const auto [it, fresh] = files_.try_emplace(fh);
 	file &f = it->second;
-	if (fresh)
+	if (fresh) {
 		f.place = order_.insert(order_.end(), fh);
+		f.broken = floor_;
+	}
 	return f;
 }
 
@@ -109,6 +111,9 @@ void lease_book::trim_locked()
 		if (f.leased) {
 			by_fid_.erase(f.fid);
 			evict_locked(f.fid);
+		} else {
+			// A bundle may be asked for before this and read after.
+			floor_ = std::max(floor_, f.broken);
 		}
 		order_.erase(f.place);
 		files_.erase(it);

@@ -10,6 +10,7 @@
 
 #include "userland/client/bundles.hpp"
 #include "userland/client/lease_book.hpp"
+#include "userland/client/lease_returns.hpp"
 #include "userland/client/unsaid_opens.hpp"
 
 namespace coop::client
@@ -49,7 +50,7 @@ public:
 		o.on_reconnect = [this, theirs = std::move(o.on_reconnect)] {
 			if (theirs)
 				theirs();
-			reconnected();
+			return_all(true);
 		};
 		under_ = connect_without_leases(o);
 		opens_.start(*under_);
@@ -588,7 +589,8 @@ private:
 			bundles_->found(dir, e);
 		if (!e.attr.shared_dir)
 			return;
-		bundles_->ask(*under_, c, dir);
+		if (!bundles_->ask(*under_, c, dir)) // the daemon gave leases that the book lacks
+			return_all(false);
 		return_evicted();
 	}
 
@@ -648,16 +650,19 @@ private:
 	}
 	void lost()
 	{
-		book_.lost();
+		returns_.lost();
 		if (ready_)
 			opens_.tell_all([] {});
 	}
-	void reconnected()
+	void return_all(bool reconnected)
 	{
-		opens_.tell_all([this] { under_->return_lease({}, [this] { book_.resume(); }); });
+		returns_.begin(reconnected);
+		opens_.tell_all(
+			[this] { under_->return_lease({}, [this] { returns_.answered(); }); });
 	}
 
 	lease_book book_;
+	lease_returns returns_{book_};
 	unsaid_opens opens_;
 	std::unique_ptr<bundles> bundles_; // null: none
 	std::atomic<bool> ready_{false}, asked_early_{false};

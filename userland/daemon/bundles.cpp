@@ -93,7 +93,8 @@ bool bundle_table::begin(const std::string &key, bool &makes, std::function<void
 		bar_locked(s, now);
 		s.barred = std::min(s.barred, s.since + s.pause); // it may have served long
 	}
-	makes = s.making = now >= s.barred;
+	makes = s.making = now >= s.barred && making_ < bundles_made_at_once;
+	making_ += makes;
 	return true;
 }
 
@@ -105,6 +106,7 @@ void bundle_table::made(const std::string &key, std::shared_ptr<bundle> b, clock
 		std::lock_guard lock(mutex_);
 		slot &s = slots_[key];
 		s.making = false;
+		making_--;
 		go = std::move(s.waiting);
 		s.waiting.clear();
 		s.since = now;
@@ -125,7 +127,7 @@ void bundle_table::made(const std::string &key, std::shared_ptr<bundle> b, clock
 
 void bundle_table::trim_locked(std::vector<std::shared_ptr<bundle>> &gone, clock::time_point now)
 {
-	while (bytes_ > bytes_max_ && uses_.size() > 1)
+	while ((bytes_ > bytes_max_ || uses_.size() > bundles_max) && uses_.size() > 1)
 		drop_locked(slots_.at(uses_.front()), gone);
 	if (slots_.size() <= bundle_slots_max)
 		return;

@@ -36,7 +36,9 @@ namespace coop::daemon
 constexpr std::size_t bundle_bytes_max = 64u << 20; // of all bundles that may be used again
 // Bundles that clients still read count too, up to this.
 constexpr std::size_t bundle_bytes_most = 2 * bundle_bytes_max;
-constexpr std::size_t bundle_slots_max = 4096; // bundles, and those that may not be made now
+constexpr std::size_t bundles_max = 256;        // each has two descriptors
+constexpr std::size_t bundles_made_at_once = 4; // the other worker threads serve clients
+constexpr std::size_t bundle_slots_max = 4096;  // bundles, and those that may not be made now
 // After a bundle could not be made, or was voided young, it is not made for this time. The time
 // doubles each time, up to a minute: a directory that keeps changing has no bundle.
 constexpr std::chrono::milliseconds bundle_pause{250}, bundle_pause_max{60000};
@@ -114,6 +116,7 @@ private:
 	const std::size_t bytes_max_;
 	mutable std::mutex mutex_; // guards all below
 	std::unordered_map<std::string, slot> slots_;
+	std::size_t making_ = 0;
 	std::list<std::string> uses_; // keys of made bundles, the longest unused first
 	std::size_t bytes_ = 0;       // of these
 };

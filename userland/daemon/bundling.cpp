@@ -61,7 +61,8 @@ public:
 			return err;
 		}
 		d.count = count_;
-		put(bytes_, d, nullptr);
+		if (!put(bytes_, d, nullptr))
+			return -EIO;
 		bytes_.insert(bytes_.end(), one_.begin(), one_.end());
 		dirs_++;
 		entries_ += count_;
@@ -110,12 +111,13 @@ public:
 private:
 	using buffer = std::vector<std::uint8_t>;
 
-	static void put(buffer &to, const coop_st_body &b, const coop_st_bytes *content)
+	static bool put(buffer &to, const coop_st_body &b, const coop_st_bytes *content)
 	{
 		const std::size_t at = to.size(), room = record_max + (content ? content->len : 0);
 		to.resize(at + room);
 		const int n = coop_bundle_put(&b, content, to.data() + at, static_cast<u32>(room));
 		to.resize(at + static_cast<std::size_t>(std::max(n, 0)));
+		return n > 0;
 	}
 
 	int attributes(inode &n, coop_st_attr &a) const
@@ -183,12 +185,13 @@ private:
 			// Leave no room unchecked: a directory may be of any size.
 			if (count_ >= COOP_BUNDLE_RECORDS || one_.size() > COOP_BUNDLE_BYTES)
 				return -E2BIG;
-			entry(dir, e);
+			if (const int bad = entry(dir, e))
+				return bad;
 		}
 		return err == 1 ? 0 : err;
 	}
 
-	void entry(const inode &dir, const raw_entry &d)
+	int entry(const inode &dir, const raw_entry &d)
 	{
 		coop_st_body e{};
 		coop_st_bytes content{};
@@ -196,7 +199,7 @@ private:
 		exported::named named;
 		const int err = as(cred_, [&] { return in_.walk(dir.path.get(), d.name, path); });
 		if (err == -ENOENT || err == -EXDEV)
-			return;
+			return 0;
 		e.name = bytes(d.name);
 		e.cookie = d.cookie;
 		e.attr.ino = d.ino;
@@ -206,8 +209,10 @@ private:
 			if (const inode_ref node = node_of(named, std::move(path)))
 				describe_entry(node, e, content);
 		}
-		put(one_, e, &content);
+		if (!put(one_, e, &content))
+			return -EIO; // without it the listing would be taken as complete
 		count_++;
+		return 0;
 	}
 
 	inode_ref node_of(const exported::named &named, unique_fd path)
@@ -306,6 +311,8 @@ int service::make_bundle(const exported &in, call r, const std::string &key,
 			 std::shared_ptr<class bundle> &out)
 {
 	std::deque<std::string> todo;
+	if (!inodes.roomy())
+		return -EBUSY; // each file in it takes descriptors that open files may need
 	if (*bundles.alive > bundle_bytes_most)
 		return -ENOBUFS; // clients have not closed what was evicted
 	if (r.body.count) {
@@ -331,6 +338,8 @@ int service::make_bundle(const exported &in, call r, const std::string &key,
 		added++;
 		if (r.body.flags & COOP_ST_B_SUBTREE)
 			todo.insert(todo.end(), maker.below().begin(), maker.below().end());
+		// The others are asked for on their own.
+		todo.resize(std::min<std::size_t>(todo.size(), COOP_BUNDLE_RECORDS));
 	}
 	if (!err)
 		err = added ? maker.finish(key, bundles.alive) : -ENOENT;
@@ -349,6 +358,9 @@ int service::bundled(session &s, call r, const std::shared_ptr<class bundle> &b,
 	f->node = n;
 	f->flags = COOP_ST_O_READ;
 	f->who = opener::of(r.body.cred);
+	if (r.head.flags & COOP_ST_F_REPEAT) // its reply was lost with the connection
+		if (const auto old = s.find(r.body.open_id); old && old->node->constant)
+			s.take(r.body.open_id);
 	if (const int err = s.add(r.body.open_id, f, std::min(opens_max, inodes.capacity() / 2)))
 		return err;
 	if (!leases.share(b->holder.get(), s.shared_from_this(), b->covered)) {

@@ -338,6 +338,7 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, st
 	todo out;
 	auto c = std::make_shared<change>();
 	c->by = by.get();
+	bool now;
 	{
 		std::lock_guard lock(mutex_);
 		for (std::size_t i = 0; i < what.size(); i++) {
@@ -362,8 +363,8 @@ bool lease_table::begin(const std::shared_ptr<session> &by, const fids &what, st
 			for (const coop_fid &id : what)
 				files_.find(id)->second.held_up++;
 		}
+		now = !c->waits_for; // once unlocked, go() may be called at any time
 	}
-	const bool now = !c->waits_for;
 	run(std::move(out));
 	return now;
 }
