@@ -311,7 +311,7 @@ int service::make_bundle(const exported &in, call r, const std::string &key,
 			 std::shared_ptr<class bundle> &out)
 {
 	std::deque<std::string> todo;
-	if (!inodes.roomy())
+	if (inodes.size() >= inodes.capacity() - inodes.capacity() / 8)
 		return -EBUSY; // each file in it takes descriptors that open files may need
 	if (*bundles.alive > bundle_bytes_most)
 		return -ENOBUFS; // clients have not closed what was evicted
