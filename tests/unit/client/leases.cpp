@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "userland/client/lease_book.hpp"
+#include "userland/client/lease_returns.hpp"
 
 using namespace coop::client;
 using right = lease_book::right;
@@ -308,4 +309,41 @@ TEST(client_leases, the_longest_unused_makes_room)
 	ASSERT_EQ(gone.size(), 2u);
 	EXPECT_EQ(gone[0].lo, 3u);
 	EXPECT_EQ(book.held(), lease_book::files_max);
+}
+
+TEST(client_leases, a_file_that_leaves_the_book_leaves_its_last_change_behind)
+{
+	lease_book book;
+	const auto asked = book.now(); // a bundle, whose reading takes long
+	book.begin_change("d", true);
+	book.end_change("d", true);
+	for (std::size_t i = 0; i <= lease_book::files_max; i++)
+		book.learned(book.now(), "f" + std::to_string(i), file(100 + i));
+	EXPECT_FALSE(book.learned(asked, "d", directory(1)));
+	EXPECT_TRUE(book.learned(book.now(), "d", directory(1)));
+}
+
+TEST(client_leases, none_is_believed_before_the_last_return_of_all_is_answered)
+{
+	lease_book book;
+	lease_returns returns(book);
+	const auto believed = [&] { return book.learned(book.now(), "f", file(1)); };
+	EXPECT_TRUE(believed());
+	returns.begin(false);
+	returns.begin(false);
+	EXPECT_FALSE(believed());
+	returns.answered();
+	EXPECT_FALSE(believed());
+	returns.answered();
+	EXPECT_TRUE(believed());
+	// A return from before the connection was lost is answered on the next one.
+	returns.begin(false);
+	returns.lost();
+	returns.lost();
+	returns.answered();
+	EXPECT_FALSE(believed()) << "that of the new connection is still to come";
+	returns.begin(true);
+	EXPECT_FALSE(believed());
+	returns.answered();
+	EXPECT_TRUE(believed());
 }
