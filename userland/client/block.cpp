@@ -122,8 +122,9 @@ void block::publish(std::uint64_t pages, origin from)
 {
 	if (pages == 0)
 		return;
-	auto &fresh = from == origin::peer ? fresh_peer_ : fresh_storage_;
-	fresh.fetch_or(pages, std::memory_order_relaxed);
+	if (from != origin::counted)
+		(from == origin::peer ? fresh_peer_ : fresh_storage_)
+			.fetch_or(pages, std::memory_order_relaxed);
 	valid_.fetch_or(pages, std::memory_order_release);
 	settle(pages);
 }

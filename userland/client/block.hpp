@@ -44,7 +44,8 @@ struct content_key {
 	}
 };
 
-enum class origin : std::uint8_t { peer, storage };
+// counted: with other bytes that they were part of.
+enum class origin : std::uint8_t { peer, storage, counted };
 
 class block;
 

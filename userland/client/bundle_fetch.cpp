@@ -61,7 +61,8 @@ void bundle_fetch::closed(const open_bundle &b)
 void bundle_fetch::keep(const coop_fid &fid, std::uint64_t version, std::string_view bytes)
 {
 	if (reader *const through = reader_)
-		through->put_inline(content{{fid, version}, bytes.size(), {}, 0, {}}, bytes);
+		through->put_inline(content{{fid, version}, bytes.size(), {}, 0, {}}, bytes,
+				    origin::counted);
 }
 
 } // namespace coop::client

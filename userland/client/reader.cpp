@@ -57,7 +57,7 @@ public:
 
 	int read(const content &, stream &, std::uint64_t offset, std::uint32_t length,
 		 std::vector<piece> &out) override;
-	void put_inline(const content &, std::string_view bytes) override;
+	void put_inline(const content &, std::string_view bytes, origin from) override;
 	void relay(const wanted_pages &w) override { loader_.relay(w); }
 	void take(const offered_pages &o) override { loader_.take(o); }
 	reader_stats stats() const override;
@@ -326,7 +326,7 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 	return 0;
 }
 
-void reader_impl::put_inline(const content &c, std::string_view bytes)
+void reader_impl::put_inline(const content &c, std::string_view bytes, origin from)
 {
 	const std::uint64_t have = std::min<std::uint64_t>(bytes.size(), c.size);
 	if (c.key.version == 0 || have == 0)
@@ -348,7 +348,7 @@ void reader_impl::put_inline(const content &c, std::string_view bytes)
 				    std::min(page_bytes, have - at));
 		}
 		zero_tail(*pin, mine, c.size, shift_);
-		pin->publish(mine, origin::storage);
+		pin->publish(mine, from);
 	}
 	if (fetcher_ != nullptr)
 		fetcher_->wake();

@@ -80,7 +80,8 @@ public:
 			 std::vector<piece> &out) = 0;
 	// Stores the first bytes of the file, from the open reply: whole pages only, where the last
 	// page of the file counts as whole.
-	virtual void put_inline(const content &, std::string_view bytes) = 0;
+	virtual void put_inline(const content &, std::string_view bytes,
+				origin from = origin::storage) = 0;
 	// Loads pages that a peer waits for; see node_options::on_wanted.
 	virtual void relay(const wanted_pages &) = 0;
 	// Fetches pages that a peer is about to drop; see node_options::on_offered.

@@ -97,11 +97,10 @@ public:
 		std::memcpy(&fid.lo, name.data() + sizeof(fid.hi), sizeof(fid.lo));
 		auto file = std::make_unique<inode>(in_, "a bundle", fid, std::move(fd), S_IFREG);
 		*alive += bundle_.size;
-		bundle_.file = inode_ref(file.get(), [alive, size = bundle_.size](inode *n) {
+		bundle_.file = inode_ref(file.release(), [alive, size = bundle_.size](inode *n) {
 			*alive -= size;
 			delete n;
 		});
-		(void)file.release();
 		// Also after a restart of the daemon no other bundle gets this number.
 		bundle_.file->constant = provisional_version() & ~provisional_bit;
 		bundle_.covered.assign(covered_.begin(), covered_.end());

@@ -202,7 +202,7 @@ public:
 	}
 	void relay(const wanted_pages &) override {}
 	void take(const offered_pages &) override {}
-	void put_inline(const content &, std::string_view) override {}
+	void put_inline(const content &, std::string_view, origin) override {}
 	reader_stats stats() const override { return {}; }
 	void reset_stats() override {}
 };
