@@ -3,8 +3,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
+#include <iterator>
+#include <set>
+#include <string>
 #include <thread>
 
 #include <unistd.h>
@@ -66,6 +71,12 @@ struct process {
 		ASSERT_EQ(m->pair->post_send(r), 0);
 		m->pair->flush_posts();
 	}
+	/// True if the thread has seen to the link since connect().
+	bool tended()
+	{
+		auto held = n.hold();
+		return m->since != ticks{};
+	}
 	/// Does not poll until the thread has brought the completion, so it is its work.
 	completion wait()
 	{
@@ -88,6 +99,33 @@ struct process {
 	node n{seen};
 	member *m;
 };
+
+/// The numbers of this process's threads.
+std::set<std::string> threads()
+{
+	std::set<std::string> all;
+	for (const auto &e : std::filesystem::directory_iterator{"/proc/self/task"})
+		all.insert(e.path().filename());
+	return all;
+}
+
+/// The thread that is in `after` alone.
+std::string added(const std::set<std::string> &before, const std::set<std::string> &after)
+{
+	for (const std::string &t : after)
+		if (!before.count(t))
+			return t;
+	ADD_FAILURE() << "no thread was started";
+	return {};
+}
+
+/// As in /proc: S for a thread that sleeps.
+char state_of(const std::string &thread)
+{
+	std::ifstream in{"/proc/self/task/" + thread + "/stat"};
+	std::string line{std::istreambuf_iterator<char>{in}, {}};
+	return line.at(line.rfind(')') + 2);
+}
 
 struct windows : testing::TestWithParam<const char *> {
 	windows() { setenv("COOP_NTRDMA_PULL", GetParam(), 1); }
@@ -139,6 +177,25 @@ TEST(window, a_process_without_the_queue_pair_ends_sends_within_the_bound)
 	high->connect((low->number() & ~(pairs_most - 1)) | index);
 	high->send(operation::send, 8);
 	EXPECT_EQ(high->wait().result, status::retry_exceeded);
+}
+
+TEST(window, a_send_that_is_posted_while_the_thread_sleeps_ends_within_the_bound)
+{
+	setenv("COOP_NTRDMA_BOUND_MS", "300", 1);
+	auto before = threads();
+	process a;
+	auto with_a = threads();
+	process b;
+	auto with_b = threads();
+	unsetenv("COOP_NTRDMA_BOUND_MS");
+	bool a_is_low = a.number() < b.number();
+	process &low = a_is_low ? a : b, &high = a_is_low ? b : a;
+	std::string thread = a_is_low ? added(before, with_a) : added(with_a, with_b);
+	low.connect(high.number()); // which never calls
+	while (!low.tended() || state_of(thread) != 'S')
+		std::this_thread::sleep_for(1ms);
+	low.send(operation::send, 8);
+	EXPECT_EQ(low.wait().result, status::retry_exceeded);
 }
 
 TEST(window, both_ends_in_one_process)

@@ -78,8 +78,9 @@ int node::next_timeout()
 			     m->stage == link_stage::welcomed;
 		if (waits)
 			return 50;
-		if (m->stage == link_stage::up ? m->pair->outstanding()
-					       : m->pair->sends_outstanding())
+		// Posting wakes nothing: whatever may get something outstanding is looked at now
+		// and then.
+		if (m->stage == link_stage::up || m->stage == link_stage::awaiting)
 			least = static_cast<int>(std::min<std::int64_t>(500, bound_.count() / 4));
 	}
 	if (!callers_.empty() && least < 0)
