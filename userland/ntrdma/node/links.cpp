@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <system_error>
 
-#include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -46,12 +45,6 @@ greeting make(greeting_kind kind, const queue_pair &pair, std::uint64_t *probe, 
 	g.pulls = pulls;
 	g.layout = sizeof(half);
 	return g;
-}
-
-bool is_dead(int life)
-{
-	pollfd p{life, POLLIN, 0};
-	return poll(&p, 1, 0) != 0;
 }
 
 bool names_its_peer(pair_state s)
@@ -115,7 +108,7 @@ void node::tend(member &m, ticks now)
 		break;
 	case link_stage::up:
 		// A child of a dead peer may hold its socket open, so both are looked at.
-		if (is_dead(m.port->life())) {
+		if (has_ended(m.port->life())) {
 			pair.peer_gone();
 			return end_link(m, link_stage::over);
 		}

@@ -96,10 +96,7 @@ int window_port::pull(std::span<const wire_segment> from, std::span<const place>
 	ssize_t got = process_vm_readv(peer_, local.data(), m, remote.data(), n, 0);
 	int rc = got < 0 ? -errno : static_cast<std::uint64_t>(got) != total ? -EFAULT : 0;
 	// Without this, the bytes might be those of another process that got the same number.
-	pollfd life{life_.get(), POLLIN, 0};
-	if (poll(&life, 1, 0) != 0)
-		return -ESRCH;
-	return rc;
+	return has_ended(life_.get()) ? -ESRCH : rc;
 }
 
 void window_port::ring()
@@ -110,6 +107,16 @@ void window_port::ring()
 		return;
 	std::uint64_t one = 1;
 	[[maybe_unused]] ssize_t n = write(bell_.get(), &one, sizeof(one));
+}
+
+bool has_ended(int life)
+{
+	pollfd p{life, POLLIN, 0};
+	int n;
+	do
+		n = poll(&p, 1, 0);
+	while (n < 0 && errno == EINTR);
+	return n > 0;
 }
 
 bool can_read(pid_t peer, std::uint64_t addr, std::uint64_t value)

@@ -86,6 +86,10 @@ private:
 	std::function<void()> ended_;
 };
 
+/// True if the process of the pidfd has ended. A signal that interrupts the question does not
+/// count.
+bool has_ended(int life);
+
 /// True if this process may read `peer`'s memory: what is at `addr` there is `value`.
 bool can_read(pid_t peer, std::uint64_t addr, std::uint64_t value);
 
