@@ -81,6 +81,24 @@ TEST(ends, a_pull_from_a_requester_that_hung_up_is_no_message)
 	EXPECT_EQ(l.b.pair->counts().served, 0u);
 }
 
+TEST(ends, requests_that_the_peer_reported_as_failed_are_not_carried_out)
+{
+	for (std::uint32_t length : {8u, 4000u, 100000u}) {
+		joined l;
+		l.a.memory[0] = 42;
+		for (int i = 0; i < 2; i++)
+			l.a.send(l.a.request(operation::write, l.a.at(0, length), l.b.base(),
+					     l.b.key));
+		l.a.pair->peer_gone(); // b was silent for too long
+		EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::retry_exceeded);
+		l.settle(); // b goes on
+		EXPECT_EQ(l.b.memory[0], 0);
+		EXPECT_EQ(l.b.pair->counts().served, 0u);
+		EXPECT_EQ(l.b.pair->state(), pair_state::error);
+		EXPECT_EQ(l.b.seen.events.back(), event::lost);
+	}
+}
+
 TEST(ends, a_pull_that_fails_ends_the_link)
 {
 	for (int error : {-ESRCH, -EFAULT, -EPERM}) {

@@ -18,6 +18,11 @@ void queue_pair::serve()
 	if (state_ != pair_state::ready && state_ != pair_state::sends)
 		return;
 	while (linked()) {
+		// A peer that gave up has reported these requests as failed: a process that was
+		// stopped meanwhile must not carry them out. progress() sees the end of the link.
+		if (port_->in().word.load(std::memory_order_seq_cst) ==
+		    static_cast<std::uint32_t>(link_word::failed))
+			return;
 		if (!current_.active) {
 			if (mine_.wqe_cons == theirs_.wqe_prod)
 				return;
