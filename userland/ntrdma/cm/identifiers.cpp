@@ -86,21 +86,21 @@ COOP_CM int rdma_destroy_id(rdma_cm_id *id)
 	identifier *i = of(id);
 	manager &m = manager::instance();
 	std::unique_lock held{m.lock};
-	m.remove(i);
+	std::vector<identifier *> gone = m.unknown_of(i);
+	gone.push_back(i);
+	std::erase_if(of(id->channel)->ready, [&](event *e) {
+		bool about = std::find(gone.begin(), gone.end(), e->about) != gone.end();
+		if (about)
+			delete e;
+		return about;
+	});
+	for (identifier *g : gone)
+		m.remove(g);
+	// Callers whose requests were not taken are hung up on.
+	gone.pop_back();
+	for (identifier *child : gone)
+		delete child;
 	i->socket = unique_fd{};
-	auto &ready = of(id->channel)->ready;
-	for (auto e = ready.begin(); e != ready.end();)
-		if ((*e)->about == i) {
-			// A request that nobody took: its caller is hung up on.
-			if (identifier *child = of((*e)->e.id); child != i) {
-				m.remove(child);
-				delete child;
-			}
-			delete *e;
-			e = ready.erase(e);
-		} else {
-			++e;
-		}
 	if (i->synchronous && id->event) {
 		auto *last = reinterpret_cast<event *>(id->event);
 		last->about->unacknowledged--;
@@ -125,17 +125,19 @@ COOP_CM int rdma_migrate_id(rdma_cm_id *id, rdma_event_channel *to)
 	manager &m = manager::instance();
 	std::unique_lock held{m.lock};
 	rdma_event_channel *from = id->channel;
+	std::vector<identifier *> with = m.unknown_of(i);
+	with.push_back(i);
 	std::vector<event *> moved;
 	std::erase_if(of(from)->ready, [&](event *e) {
-		if (e->about == i)
+		bool about = std::find(with.begin(), with.end(), e->about) != with.end();
+		if (about)
 			moved.push_back(e);
-		return e->about == i;
+		return about;
 	});
-	id->channel = to;
-	for (event *e : moved) {
-		e->e.id->channel = to; // that of a request, too
+	for (identifier *w : with)
+		w->id.channel = to;
+	for (event *e : moved)
 		m.push(e);
-	}
 	bool was_own = std::exchange(i->synchronous, false);
 	held.unlock();
 	if (was_own) {
@@ -161,7 +163,9 @@ COOP_CM int rdma_get_cm_event(rdma_event_channel *c, rdma_cm_event **out)
 		ready.pop_front();
 		identifier *i = e->about;
 		if (e->replies) {
-			bool moved = !move_pair(i, IBV_QPS_RTR) && !move_pair(i, IBV_QPS_RTS);
+			// The program may have destroyed its queue pair since.
+			bool moved = i->id.qp && !move_pair(i, IBV_QPS_RTR) &&
+				     !move_pair(i, IBV_QPS_RTS);
 			if (moved && manager::send(i, kind::rtu, nullptr)) {
 				i->at = stage::established;
 			} else {

@@ -88,6 +88,18 @@ void manager::watch(identifier *i)
 	epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, i->socket.get(), &e);
 }
 
+std::vector<identifier *> manager::unknown_of(const identifier *listener) const
+{
+	std::vector<identifier *> all;
+	for (identifier *i : all_)
+		if (i->listener == listener)
+			all.push_back(i);
+	for (const event *e : of(listener->id.channel)->ready)
+		if (e->about == listener && e->e.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+			all.push_back(of(e->e.id));
+	return all;
+}
+
 event *manager::make(identifier *i, rdma_cm_event_type type, int status)
 {
 	auto *e = new event{};

@@ -101,6 +101,9 @@ public:
 	void add(identifier *);
 	void remove(identifier *);
 	void watch(identifier *);
+	/// The connections to a listener of which its program does not know yet: their REQ has not
+	/// arrived, or waits in the channel. They end with the listener.
+	std::vector<identifier *> unknown_of(const identifier *listener) const;
 	event *make(identifier *, rdma_cm_event_type, int status = 0);
 	void push(event *);
 	void push(identifier *i, rdma_cm_event_type t, int status = 0) { push(make(i, t, status)); }
