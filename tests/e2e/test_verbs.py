@@ -140,6 +140,53 @@ def test_nobody_listens():
     assert "RDMA_CM_EVENT_REJECTED" in out
 
 
+LISTENER = """
+import ctypes, os, struct, sys, time
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+for f in ("rdma_create_event_channel",):
+    getattr(cm, f).restype = ctypes.c_void_p
+def channel():
+    return ctypes.c_void_p(cm.rdma_create_event_channel())
+def identifier(channel):
+    id = ctypes.c_void_p()
+    assert not cm.rdma_create_id(channel, ctypes.byref(id), None, 0x106)
+    return id
+def take(channel):
+    e = ctypes.c_void_p()
+    assert not cm.rdma_get_cm_event(channel, ctypes.byref(e))
+    kind = ctypes.c_int.from_address(e.value + 16).value
+    assert not cm.rdma_ack_cm_event(e)
+    return kind
+def unread(channel):
+    fd = ctypes.c_int.from_address(channel.value).value
+    with open(f"/proc/self/fdinfo/{fd}") as f:
+        return next(int(line.split()[1], 16) for line in f if line.startswith("eventfd-count"))
+address = struct.pack("=HH4B8x", 2, int.from_bytes(int(sys.argv[1]).to_bytes(2, "big"), sys.byteorder), 127, 0, 0, 1)
+listening, calling = channel(), channel()
+listener, client = identifier(listening), identifier(calling)
+assert not cm.rdma_bind_addr(listener, address) and not cm.rdma_listen(listener, 1)
+assert not cm.rdma_resolve_addr(client, None, address, 1000) and take(calling) == 0
+assert not cm.rdma_resolve_route(client, 1000) and take(calling) == 2
+assert not cm.rdma_connect(client, None)
+while unread(listening) < 1:
+    time.sleep(0.001)
+assert not cm.rdma_destroy_id(client)
+while unread(listening) < 2:
+    time.sleep(0.001)
+assert not cm.rdma_destroy_id(listener)
+again = identifier(listening)
+assert not cm.rdma_resolve_addr(again, None, address, 1000)
+print("next event:", take(listening))
+"""
+
+
+def test_a_listener_takes_all_events_of_its_unread_requests_along():
+    """The next event of its channel is the resolved address of another identifier, not the end of the caller."""
+    with started("python3", "-c", LISTENER, str(PORT)) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert (child.returncode, out) == (0, "next event: 0\n")
+
+
 def test_qperf():
     with started("qperf", "-lp", str(PORT)) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), "qperf listens")
@@ -220,3 +267,24 @@ def test_run_says_why_it_cannot():
     done = subprocess.run([TOOL, "run", "--", "no-such-program"], capture_output=True, text=True, check=False)
     assert done.returncode == 127 and "no-such-program" in done.stderr
     assert subprocess.run([TOOL], capture_output=True, check=False).returncode == 2
+
+
+def test_words_of_the_program_stay_as_they_are():
+    words = ["[a,b]", "", "{x}", "--", "--copy", "a b"]
+    out = subprocess.run([TOOL, "run", "--copy", "--", "printf", "%s\\n", *words], capture_output=True, text=True,
+                         check=True, timeout=DEADLINE).stdout
+    assert out.split("\n") == [*words, ""]
+
+
+def test_directories_that_the_linker_cannot_name(tmp_path):
+    """One with a space serves; one with a colon is refused, rather than the program run without the device."""
+    looks = ["python3", "-c", "import os; print(os.access('/dev/infiniband/ntrdma0', os.F_OK))"]
+    for name in ("a b", "a:b", "a;b"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        tool = shutil.copy(TOOL, tmp_path / name / "bin")
+        shutil.copytree(os.path.join(os.path.dirname(TOOL), "../lib/coop-verbs"), tmp_path / name / "lib/coop-verbs")
+        done = subprocess.run([tool, "run", "--", *looks], capture_output=True, text=True, check=False, timeout=DEADLINE)
+        if name == "a b":
+            assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+        else:
+            assert done.returncode == 125 and name in done.stderr

@@ -4,6 +4,7 @@
 // `run` names the directory of the stand-in libraries to the dynamic linker, before all others,
 // and becomes the program. A preloaded library of two functions shows the device's file to programs
 // that look for it. Nothing of the program is changed, and nothing remains afterwards.
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -49,8 +50,16 @@ int run(std::vector<std::string> &words)
 		std::fprintf(stderr, "coop-verbs: its libraries are not in ../lib/coop-verbs\n");
 		return 125;
 	}
+	if (dir.find_first_of(":;") != std::string::npos) {
+		std::fprintf(stderr,
+			     "coop-verbs: the dynamic linker takes no directory with ':' or ';' in "
+			     "its name: %s\n",
+			     dir.c_str());
+		return 125;
+	}
 	put_first("LD_LIBRARY_PATH", dir);
-	put_first("LD_PRELOAD", dir + "/libcoop-verbs-paths.so");
+	// By its name alone, which that directory completes: a path may have spaces.
+	put_first("LD_PRELOAD", "libcoop-verbs-paths.so");
 	std::vector<char *> argv;
 	for (std::string &w : words)
 		argv.push_back(w.data());
@@ -81,14 +90,18 @@ int info(bool json)
 
 int main(int argc, char **argv)
 {
+	// CLI11 takes words like [a,b] apart, so it does not see those of the program.
+	int own = 0;
+	while (own < argc && std::strcmp(argv[own], "--"))
+		own++;
+	std::vector<std::string> words{argv + std::min(own + 1, argc), argv + argc};
 	CLI::App app{"RDMA in software for verbs programs, between processes of this machine"};
 	app.set_version_flag("--version", COOP_VERSION);
 	app.require_subcommand(1);
-	std::vector<std::string> words;
 	bool json = false, copy = false;
 	unsigned bound = 0;
 	auto *runs = app.add_subcommand("run", "run a program on the software device");
-	runs->add_option("PROGRAM", words, "the program and its arguments, after --")->required();
+	runs->footer("The program and its arguments follow after --.");
 	runs->add_flag("--copy", copy,
 		       "copy large messages through shared memory, instead of reading them from "
 		       "the peer's memory");
@@ -100,9 +113,15 @@ int main(int argc, char **argv)
 	infos->add_flag("--json", json, "as JSON");
 	app.footer("Exit status of run: the program's; 125 to 127 if it could not be run.");
 	try {
-		app.parse(argc, argv);
+		app.parse(own, argv);
 	} catch (const CLI::ParseError &e) {
 		return app.exit(e) ? 2 : 0;
+	}
+	if (*runs ? words.empty() : own != argc) {
+		std::fprintf(stderr, "coop-verbs: %s\n",
+			     *runs ? "run takes a program and its arguments, after --"
+				   : "only run takes a program");
+		return 2;
 	}
 	if (*infos)
 		return info(json);
