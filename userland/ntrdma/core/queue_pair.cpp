@@ -184,8 +184,17 @@ bool queue_pair::progress(bool posted)
 		serve();
 	publish();
 	if (linked() && port_->in().word.load(std::memory_order_acquire) !=
-				static_cast<std::uint32_t>(link_word::open))
-		peer_closed();
+				static_cast<std::uint32_t>(link_word::open)) {
+		// The word may be newer than the indices: what the peer carried out before it
+		// counts.
+		if (!look()) {
+			lie();
+			return true;
+		}
+		collect();
+		if (linked())
+			peer_closed();
+	}
 	return news || more_;
 }
 
