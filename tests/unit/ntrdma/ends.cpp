@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ends.cpp - every way a link ends: closed, lost, silent, and peers that lie.
 #include <gtest/gtest.h>
+#include <utility>
 
 #include "tests/unit/ntrdma/sides.hpp"
 
@@ -111,6 +112,57 @@ TEST(ends, a_pull_that_fails_ends_the_link)
 		EXPECT_EQ(l.a.poll(l.a.sends).at(0).result,
 			  error == -EFAULT ? status::remote_operation : status::retry_exceeded);
 	}
+}
+
+TEST(ends, a_large_copy_is_unfinished_until_its_last_piece)
+{
+	joined l;
+	// A message of two pieces; where its bytes lie does not matter.
+	l.b.receive(l.b.at(0, 1u << 20));
+	recv_request r{};
+	r.segments = 2;
+	r.at[0] = r.at[1] = l.b.at(0, 1u << 20);
+	EXPECT_EQ(l.b.pair->post_recv(r), 0);
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	l.settle();
+	EXPECT_FALSE(l.b.pair->unfinished());
+	send_request w = l.a.request(operation::send, l.a.at(0, 1u << 20));
+	w.segments = 2;
+	w.at[1] = w.at[0];
+	l.a.send(w);
+	l.b.pair->progress();
+	EXPECT_TRUE(l.b.pair->unfinished());
+	EXPECT_TRUE(l.b.recvs.unfinished());
+	l.b.pair->progress();
+	EXPECT_FALSE(l.b.recvs.unfinished());
+	EXPECT_EQ(l.b.poll(l.b.recvs).size(), 2u);
+}
+
+TEST(ends, what_a_peer_carried_out_before_it_closed_is_done)
+{
+	// The peer serves and closes after this side looked at its indices, before the word.
+	struct closing_port final : fake_port {
+		using fake_port::fake_port;
+		void ring() override
+		{
+			fake_port::ring();
+			if (queue_pair *p = std::exchange(peer, nullptr)) {
+				p->progress();
+				p->set_state(pair_state::reset);
+			}
+		}
+		queue_pair *peer = nullptr;
+	};
+	joined l;
+	l.b.receive(l.b.at(0, 8));
+	closing_port port{l.halves[0], l.halves[1], true};
+	l.a.pair->detach();
+	l.a.pair->attach(port);
+	port.peer = l.b.pair.get();
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	l.settle();
+	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::success);
+	EXPECT_EQ(l.a.pair->state(), pair_state::sends);
 }
 
 TEST(ends, signs_of_life)

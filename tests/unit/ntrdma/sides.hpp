@@ -24,7 +24,7 @@ struct notes final : watcher {
 	std::vector<event> events;
 };
 
-struct fake_port final : port {
+struct fake_port : port {
 	fake_port(half &mine, half &others, bool pulls) : out_{mine}, in_{others}, pulls_{pulls} {}
 	half &out() override { return out_; }
 	const half &in() const override { return in_; }

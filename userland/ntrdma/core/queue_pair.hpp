@@ -89,6 +89,9 @@ public:
 
 	/// Works off what the peer stored. False if nothing had changed.
 	bool progress(bool posted = false);
+	/// True if progress() has left work that waits for no event of the peer, such as the rest
+	/// of a large copy.
+	bool unfinished() const { return linked() && more_; }
 	std::size_t reap(completion_queue &, std::span<completion> out);
 
 	/// Ends everything outstanding: the oldest send with `first`, the rest flushed.

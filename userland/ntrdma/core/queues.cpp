@@ -45,6 +45,12 @@ std::size_t completion_queue::poll(std::span<completion> out)
 	return n;
 }
 
+bool completion_queue::unfinished() const
+{
+	return std::any_of(pairs_.begin(), pairs_.end(),
+			   [](const member &m) { return m.pair->unfinished(); });
+}
+
 void completion_queue::note(bool solicited)
 {
 	if (armed_ == arm::none || (armed_ == arm::solicited && !solicited))

@@ -51,6 +51,8 @@ public:
 
 	/// Stores completions in `out`; returns how many.
 	std::size_t poll(std::span<completion> out);
+	/// True if a queue pair has work left for its next progress().
+	bool unfinished() const;
 	/// The watcher is told once of the next completion (a solicited one).
 	void request_notice(arm a) { armed_ = armed_ == arm::any ? armed_ : a; }
 	/// A completion was stored in a queue pair's ring.

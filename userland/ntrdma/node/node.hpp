@@ -80,6 +80,8 @@ public:
 	bool remove_region(std::uint32_t key, std::unique_lock<std::mutex> &hold);
 	/// An application's thread polled.
 	void polled() { polls_.fetch_add(1, std::memory_order_relaxed); }
+	/// An application's thread leaves work behind: the node's thread goes on with it.
+	void take_over();
 	/// How long a silent peer may take.
 	std::chrono::milliseconds bound() const { return bound_; }
 
@@ -129,6 +131,7 @@ private:
 	bool may_pull_;
 	std::uint64_t pull_from_;
 	bool changed_ = false;
+	bool sleeps_ = false; // the thread does, and was not woken yet
 	bool stop_ = false;
 	std::thread thread_;
 };

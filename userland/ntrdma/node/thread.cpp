@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // thread.cpp - the node's thread: progress for applications that do not poll.
 #include <algorithm>
+#include <utility>
 
 #include <sched.h>
 #include <sys/epoll.h>
@@ -47,6 +48,12 @@ void node::kick()
 {
 	std::uint64_t one = 1;
 	[[maybe_unused]] ssize_t n = write(bell_.get(), &one, sizeof(one));
+}
+
+void node::take_over()
+{
+	if (std::exchange(sleeps_, false))
+		kick();
 }
 
 bool node::progress_all()
@@ -144,6 +151,7 @@ void node::run()
 			continue;
 		}
 		int timeout = next_timeout();
+		sleeps_ = true;
 		held.unlock();
 		epoll_event events[16];
 		int n = epoll_wait(epoll_.get(), events, 16, timeout);
@@ -157,6 +165,7 @@ void node::run()
 			rung = true;
 		}
 		held.lock();
+		sleeps_ = false;
 		arm(false);
 	}
 }

@@ -95,7 +95,8 @@ bool translate(const ibv_recv_wr &wr, recv_request *r)
 
 int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad)
 {
-	auto held = of(qp->context)->device->hold();
+	node *device = of(qp->context)->device;
+	auto held = device->hold();
 	queue_pair &core = *of(qp)->core->pair;
 	int rc = 0;
 	for (; wr; wr = wr->next)
@@ -104,12 +105,15 @@ int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad)
 			break;
 		}
 	core.flush_posts();
+	if (core.unfinished())
+		device->take_over();
 	return rc;
 }
 
 int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad)
 {
-	auto held = of(qp->context)->device->hold();
+	node *device = of(qp->context)->device;
+	auto held = device->hold();
 	queue_pair &core = *of(qp)->core->pair;
 	int rc = 0;
 	for (; wr; wr = wr->next) {
@@ -121,12 +125,15 @@ int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad)
 		}
 	}
 	core.flush_posts();
+	if (core.unfinished())
+		device->take_over();
 	return rc;
 }
 
 int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad)
 {
-	auto held = of(srq->context)->device->hold();
+	node *device = of(srq->context)->device;
+	auto held = device->hold();
 	shared_receives &core = *of(srq)->core;
 	int rc = 0;
 	for (; wr; wr = wr->next) {
@@ -138,8 +145,11 @@ int post_srq_recv(ibv_srq *srq, ibv_recv_wr *wr, ibv_recv_wr **bad)
 		}
 	}
 	for (queue_pair *p : core.pairs)
-		if (p->starved())
+		if (p->starved()) {
 			p->flush_posts();
+			if (p->unfinished())
+				device->take_over();
+		}
 	return rc;
 }
 
@@ -171,6 +181,8 @@ int poll_cq(ibv_cq *cq, int count, ibv_wc *out)
 		if (k < most)
 			break;
 	}
+	if (of(cq)->core->unfinished())
+		device->take_over();
 	return n;
 }
 
