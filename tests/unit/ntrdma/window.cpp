@@ -4,14 +4,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
-#include <iterator>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 
+#include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "userland/ntrdma/node/node.hpp"
@@ -119,13 +120,33 @@ std::string added(const std::set<std::string> &before, const std::set<std::strin
 	return {};
 }
 
-/// As in /proc: S for a thread that sleeps.
-char state_of(const std::string &thread)
+/// Looks at a thread of this process; opens no descriptor after the first.
+class onlooker
 {
-	std::ifstream in{"/proc/self/task/" + thread + "/stat"};
-	std::string line{std::istreambuf_iterator<char>{in}, {}};
-	return line.at(line.rfind(')') + 2);
-}
+public:
+	explicit onlooker(const std::string &thread) :
+		stat_{open(("/proc/self/task/" + thread + "/stat").c_str(), O_RDONLY | O_CLOEXEC)}
+	{
+	}
+	/// What wakes the thread makes it runnable at once, so after that a sleep is a new one.
+	bool sleeps() const
+	{
+		char line[512];
+		ssize_t n = pread(stat_.get(), line, sizeof(line), 0);
+		std::string_view text{line, n < 0 ? 0 : static_cast<std::size_t>(n)};
+		return text.at(text.rfind(')') + 2) == 'S';
+	}
+	bool sleeps_soon() const
+	{
+		auto until = std::chrono::steady_clock::now() + 10s;
+		while (!sleeps() && std::chrono::steady_clock::now() < until)
+			std::this_thread::sleep_for(1ms);
+		return sleeps();
+	}
+
+private:
+	unique_fd stat_;
+};
 
 struct windows : testing::TestWithParam<const char *> {
 	windows() { setenv("COOP_NTRDMA_PULL", GetParam(), 1); }
@@ -190,10 +211,11 @@ TEST(window, a_send_that_is_posted_while_the_thread_sleeps_ends_within_the_bound
 	unsetenv("COOP_NTRDMA_BOUND_MS");
 	bool a_is_low = a.number() < b.number();
 	process &low = a_is_low ? a : b, &high = a_is_low ? b : a;
-	std::string thread = a_is_low ? added(before, with_a) : added(with_a, with_b);
+	onlooker thread{a_is_low ? added(before, with_a) : added(with_a, with_b)};
 	low.connect(high.number()); // which never calls
-	while (!low.tended() || state_of(thread) != 'S')
+	while (!low.tended())
 		std::this_thread::sleep_for(1ms);
+	ASSERT_TRUE(thread.sleeps_soon());
 	low.send(operation::send, 8);
 	EXPECT_EQ(low.wait().result, status::retry_exceeded);
 }
@@ -254,6 +276,36 @@ TEST(window, a_memory_that_could_shrink_is_refused)
 	EXPECT_TRUE(window::map(fd.get()));
 	EXPECT_FALSE(window::map(0));
 	EXPECT_NE(ftruncate(fd.get(), 0), 0);
+}
+
+TEST(window, a_caller_that_a_child_holds_open_keeps_the_thread_from_nothing)
+{
+	auto before = threads();
+	process a;
+	onlooker thread{added(before, threads())};
+	unique_fd fd = call(slot_name(a.number() >> slot_shift));
+	ASSERT_TRUE(fd);
+	ASSERT_TRUE(thread.sleeps_soon()); // it has accepted
+	int ends[2];
+	ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+	pid_t child = fork();
+	if (!child) {
+		// It keeps the node's end alone, until the test is over.
+		close(ends[1]);
+		close(fd.get());
+		char byte;
+		_exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);
+	}
+	unique_fd reading{ends[0]}, until{ends[1]};
+	reading = unique_fd{};
+	EXPECT_TRUE(send_greeting(fd.get(), greeting{}, {})); // which the node hangs up on
+	EXPECT_TRUE(thread.sleeps_soon());
+	fd = unique_fd{};
+	EXPECT_TRUE(thread.sleeps_soon());
+	until = unique_fd{};
+	int status = 1;
+	EXPECT_EQ(waitpid(child, &status, 0), child);
+	EXPECT_EQ(status, 0);
 }
 
 TEST(window, strangers_on_the_socket_do_no_harm)

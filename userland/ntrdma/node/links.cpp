@@ -68,6 +68,8 @@ void node::begin_again(member &m, link_stage stage, ticks now)
 void node::end_link(member &m, link_stage next)
 {
 	m.pair->detach();
+	unwatch(m.socket);
+	unwatch(m.port ? m.port->life() : m.life);
 	m.port.reset();
 	m.memory.reset();
 	m.socket = unique_fd{};
@@ -104,11 +106,17 @@ void node::tend(member &m, ticks now)
 		break;
 	case link_stage::greeting:
 	case link_stage::welcomed:
-		hear(m, now);
+		// A child of a dead peer may hold its socket open, here and below.
+		if (has_ended(m.life.get()))
+			begin_again(m,
+				    m.stage == link_stage::welcomed ? link_stage::awaiting
+								    : link_stage::calling,
+				    now);
+		else
+			hear(m, now);
 		break;
 	case link_stage::up:
-		// A child of a dead peer may hold its socket open, so both are looked at.
-		if (has_ended(m.port->life())) {
+		if (has_ended(m.port->life().get())) {
 			pair.peer_gone();
 			return end_link(m, link_stage::over);
 		}
@@ -239,13 +247,19 @@ void node::accept_callers(ticks now)
 	}
 }
 
+std::list<node::caller>::iterator node::drop(std::list<caller>::iterator c)
+{
+	unwatch(c->socket);
+	return callers_.erase(c);
+}
+
 void node::hear_callers(ticks now)
 {
 	for (auto c = callers_.begin(); c != callers_.end();) {
 		if (!c->said) {
 			int rc = receive_greeting(c->socket.get(), &c->hello, &c->fds);
 			if (!rc) {
-				c = now - c->since > bound_ ? callers_.erase(c) : std::next(c);
+				c = now - c->since > bound_ ? drop(c) : std::next(c);
 				continue;
 			}
 			bool fits = rc > 0 && c->hello.kind == greeting_kind::hello &&
@@ -256,7 +270,7 @@ void node::hear_callers(ticks now)
 								  text.size(), MSG_NOSIGNAL);
 			}
 			if (!fits) {
-				c = callers_.erase(c);
+				c = drop(c);
 				continue;
 			}
 			c->said = true;
@@ -265,14 +279,14 @@ void node::hear_callers(ticks now)
 		char byte;
 		bool hung_up = recv(c->socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 		if (m == members_.end() || hung_up) {
-			c = callers_.erase(c);
+			c = drop(c);
 			continue;
 		}
 		member &to = *m->second;
 		if (to.stage == link_stage::awaiting && names_its_peer(to.pair->state()) &&
 		    to.pair->peer == c->hello.from) {
 			answer_call(to, *c);
-			c = callers_.erase(c);
+			c = drop(c);
 		} else {
 			++c; // it may get ready, or the caller hangs up
 		}

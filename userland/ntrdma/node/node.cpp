@@ -102,6 +102,12 @@ void node::watch(int fd)
 	epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e);
 }
 
+void node::unwatch(const unique_fd &fd)
+{
+	if (fd)
+		epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+}
+
 std::unique_lock<std::mutex> node::hold()
 {
 	// A thread that polls in a loop takes the lock again before a sleeper wakes up for it.

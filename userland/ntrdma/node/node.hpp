@@ -116,6 +116,10 @@ private:
 	void begin_again(member &, link_stage, ticks now);
 	std::string describe() const;
 	void watch(int fd);
+	/// Before a watched descriptor is closed: a child of fork may hold what is behind it open,
+	/// and the thread would hear of it for ever.
+	void unwatch(const unique_fd &);
+	std::list<caller>::iterator drop(std::list<caller>::iterator);
 
 	watcher &watcher_;
 	std::mutex mutex_;

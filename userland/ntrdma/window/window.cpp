@@ -61,6 +61,8 @@ std::unique_ptr<window> window::map(int fd)
 	void *at = mmap(nullptr, window_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
 		return nullptr;
+	// A child of fork has no part in a link.
+	madvise(at, window_bytes, MADV_DONTFORK);
 	return std::unique_ptr<window>{new window{static_cast<half *>(at)}};
 }
 

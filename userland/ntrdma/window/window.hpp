@@ -73,7 +73,7 @@ public:
 	void wait(bool on) { out_.waiting.store(on, std::memory_order_seq_cst); }
 	std::uint32_t bell() const { return in_.bell.load(std::memory_order_seq_cst); }
 	pid_t peer() const { return peer_; }
-	int life() const { return life_.get(); }
+	const unique_fd &life() const { return life_; }
 
 private:
 	std::unique_ptr<window> window_;
