@@ -71,6 +71,22 @@ TEST(ends, a_read_that_the_granter_withdraws_fails)
 	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::retry_exceeded);
 }
 
+TEST(ends, a_region_that_closes_ends_its_granted_read_and_opens_nothing_new)
+{
+	joined l;
+	l.a.send(l.a.request(operation::read, l.a.at(0, 100000), l.b.base(), l.b.key));
+	l.b.pair->progress(); // grants
+	EXPECT_TRUE(l.b.pair->grants(l.b.key));
+	l.b.regions.find(l.b.key)->closing = true;
+	l.a.send(l.a.request(operation::read, l.a.at(0, 100000), l.b.base(), l.b.key));
+	l.settle();
+	auto sent = l.a.poll(l.a.sends);
+	ASSERT_EQ(sent.size(), 2u);
+	EXPECT_EQ(sent[0].result, status::success);
+	EXPECT_EQ(sent[1].result, status::remote_access);
+	EXPECT_EQ(l.b.regions.find(l.b.key)->grants, 0u);
+}
+
 TEST(ends, a_pull_from_a_requester_that_hung_up_is_no_message)
 {
 	joined l;

@@ -106,6 +106,8 @@ public:
 	bool outstanding() const;
 	/// True if a message of the peer waits for a receive.
 	bool starved() const { return current_.active && waiting_counted_; }
+	/// True if the peer is pulling from the region of that key.
+	bool grants(std::uint32_t key) const { return current_.granted && current_.w.rkey == key; }
 	bool sends_outstanding() const { return send_cons_ != send_post_; }
 	std::uint32_t unpolled() const { return send_cons_ - send_cmpl_ + done_put_ - done_got_; }
 

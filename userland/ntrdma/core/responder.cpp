@@ -149,6 +149,9 @@ bool queue_pair::step()
 						: recvs_[recv_take_++ & recv_mask_];
 		current_.has_receive = true;
 	}
+	// A granted read goes on to its end, also while its region closes.
+	if (op == operation::read && current_.granted)
+		return give_read(place{nullptr, 0});
 	places at;
 	std::uint32_t count;
 	bool mine_is_wrong;

@@ -28,7 +28,7 @@ std::optional<std::uint32_t> region_table::add(std::uint8_t *base, std::uint64_t
 	}
 	region &r = regions_[slot];
 	r = {iova, length, base, domain, rights, static_cast<std::uint16_t>(r.generation + 1),
-	     true, 0};
+	     true, 0,      false};
 	used_++;
 	return slot << 16 | r.generation;
 }
@@ -58,7 +58,7 @@ std::optional<place> region_table::check(std::uint32_t key, std::uint32_t domain
 					 std::uint32_t rights)
 {
 	region *r = find(key);
-	if (!r || r->domain != domain || (r->rights & rights) != rights)
+	if (!r || r->closing || r->domain != domain || (r->rights & rights) != rights)
 		return std::nullopt;
 	// No sum here can overflow: each side is compared after a subtraction that was proven.
 	if (addr < r->iova || addr - r->iova > r->length || length > r->length - (addr - r->iova))

@@ -26,6 +26,7 @@ struct region {
 	std::uint16_t generation = 0;
 	bool used = false;
 	std::uint32_t grants = 0; // reads that a peer is pulling from it
+	bool closing = false;     // only those go on; it opens nothing new
 };
 
 class region_table

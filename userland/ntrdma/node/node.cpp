@@ -161,8 +161,15 @@ bool node::remove_region(std::uint32_t key, std::unique_lock<std::mutex> &held)
 		region *r = regions_.find(key);
 		if (!r)
 			return false;
-		if (!r->grants || std::chrono::steady_clock::now() > until)
+		r->closing = true;
+		if (!r->grants)
 			return regions_.remove(key);
+		if (std::chrono::steady_clock::now() > until) {
+			for (auto &[number, m] : members_)
+				if (m->pair->grants(key))
+					m->pair->peer_gone();
+			return regions_.remove(key);
+		}
 		held.unlock();
 		sched_yield();
 		held = hold();
