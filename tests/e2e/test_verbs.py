@@ -143,8 +143,7 @@ def test_nobody_listens():
 LISTENER = """
 import ctypes, os, struct, sys, time
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
-for f in ("rdma_create_event_channel",):
-    getattr(cm, f).restype = ctypes.c_void_p
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
 def channel():
     return ctypes.c_void_p(cm.rdma_create_event_channel())
 def identifier(channel):
@@ -283,7 +282,8 @@ def test_directories_that_the_linker_cannot_name(tmp_path):
         (tmp_path / name / "bin").mkdir(parents=True)
         tool = shutil.copy(TOOL, tmp_path / name / "bin")
         shutil.copytree(os.path.join(os.path.dirname(TOOL), "../lib/coop-verbs"), tmp_path / name / "lib/coop-verbs")
-        done = subprocess.run([tool, "run", "--", *looks], capture_output=True, text=True, check=False, timeout=DEADLINE)
+        done = subprocess.run([tool, "run", "--", *looks], capture_output=True, text=True, check=False,
+                              timeout=DEADLINE)
         if name == "a b":
             assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
         else:
