@@ -121,16 +121,22 @@ def test_send_bw_in_its_modes(arguments):
     assert "#bytes" in out
 
 
+def ended_well(rping, out):
+    """rping closes its event channel while its own thread still reads from it. Where that thread comes to read
+    again, the program ends with this error, after all its work."""
+    return rping.returncode == 0 or "rdma_get_cm_event: Bad file descriptor" in out
+
+
 def test_rping():
     needs("rping")
     with started("rping", "-s", "-a", "127.0.0.1", "-p", str(PORT), "-C", "50") as server:
         wait_for(lambda: listens(PORT), "rping listens")
         with started("rping", "-c", "-v", "-a", "127.0.0.1", "-p", str(PORT), "-C", "50", "-V") as client:
             out, _ = client.communicate(timeout=DEADLINE)
-        assert client.returncode == 0, out
+        assert ended_well(client, out), out
         assert out.count("ping data") == 50
         served, _ = server.communicate(timeout=DEADLINE)
-        assert server.returncode == 0, served
+        assert ended_well(server, served), served
 
 
 def test_nobody_listens():
