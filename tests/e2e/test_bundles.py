@@ -4,6 +4,8 @@ import os
 import threading
 import time
 
+from test_leases import calls, figures
+
 DIRS, FILES = 6, 20
 
 
@@ -24,16 +26,6 @@ def look(node):
             assert not os.path.exists(path + ".absent")
             with open(path) as text:
                 assert text.read() == f"{d} {f}\n" * (1 + f * 20)
-
-
-def figures(node):
-    return {w[1]: int(w[2]) for w in map(str.split, node.control("stats").splitlines())
-            if w[0] == "lease"}
-
-
-def calls(node):
-    return next(int(w[2]) for w in map(str.split, node.control("stats").splitlines())
-                if w[:2] == ["storage", "calls"])
 
 
 def test_a_second_node_gets_bundles_and_sees_changes_of_the_first(cluster):

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "rpc/base/bits.h"
 #include "userland/client/clock.hpp"
 
 namespace coop::client
@@ -15,7 +16,7 @@ namespace
 
 std::uint64_t mask(std::uint32_t first, std::uint32_t count)
 {
-	return (count == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count) - 1) << first;
+	return coop_mask(count) << first;
 }
 
 } // namespace

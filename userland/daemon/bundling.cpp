@@ -309,7 +309,7 @@ bool service::begin_bundle(const exported &in, request &r, std::function<void()>
 int service::make_bundle(const exported &in, call r, const std::string &key,
 			 std::shared_ptr<class bundle> &out)
 {
-	std::deque<std::string> todo;
+	std::deque<std::string> queue;
 	if (inodes.size() >= inodes.capacity() - inodes.capacity() / 8)
 		return -EBUSY; // each file in it takes descriptors that open files may need
 	if (*bundles.alive > bundle_bytes_most)
@@ -318,33 +318,33 @@ int service::make_bundle(const exported &in, call r, const std::string &key,
 		coop_st_body before = r.body;
 		before.count--;
 		for (std::string &each : bundles.rest_of(bundle_key(before)))
-			todo.push_back(std::move(each));
+			queue.push_back(std::move(each));
 	} else {
-		todo.emplace_back(view(r.body.fh));
+		queue.emplace_back(view(r.body.fh));
 	}
 	auto b = bundle::create(leases);
 	bundle_maker maker(in, inodes, leases, *b, r.body.cred);
-	int added = 0, err = todo.empty() ? -ENOENT : 0;
-	while (!err && !todo.empty()) {
-		const int one = maker.add(todo.front());
+	int added = 0, err = queue.empty() ? -ENOENT : 0;
+	while (!err && !queue.empty()) {
+		const int one = maker.add(queue.front());
 		if (one == -E2BIG && added)
 			break;
-		todo.pop_front();
+		queue.pop_front();
 		if (one && !r.body.count && !added)
 			err = one;
 		if (one)
 			continue;
 		added++;
 		if (r.body.flags & COOP_ST_B_SUBTREE)
-			todo.insert(todo.end(), maker.below().begin(), maker.below().end());
+			queue.insert(queue.end(), maker.below().begin(), maker.below().end());
 		// The others are asked for on their own.
-		todo.resize(std::min<std::size_t>(todo.size(), COOP_BUNDLE_RECORDS));
+		queue.resize(std::min<std::size_t>(queue.size(), COOP_BUNDLE_RECORDS));
 	}
 	if (!err)
 		err = added ? maker.finish(key, bundles.alive) : -ENOENT;
 	if (err || !b->stands())
 		return err ? err : -EBUSY;
-	b->rest.assign(todo.begin(), todo.end());
+	b->rest.assign(queue.begin(), queue.end());
 	out = std::move(b);
 	return 0;
 }
