@@ -204,6 +204,8 @@ def test_the_write_of_one_who_was_killed_is_not_done_after_a_later_one(cluster):
     with open(path, "wb") as f:
         f.write(b"before")
     with open(path, "r+b", buffering=0) as f, waiting(cluster, path, "write") as child:
+        # A request that the client has not read yet ends with its process; storage never hears of it.
+        wait_for(lambda: " op=write state=sent " in node.control("requests"), "the first write to be sent")
         child.kill()
         child.wait(30)
         wait_for(lambda: " op=write state=abandoned " in node.control("requests"), "an abandoned write")

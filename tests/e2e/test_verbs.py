@@ -61,16 +61,27 @@ def listens(port):
     return False
 
 
-def pair(*words, port_option="-p", options=()):
-    """Runs a program as server and as client; returns what the two printed."""
+def pair_once(*words, port_option="-p", options=()):
     port = [port_option, str(PORT)]
     with started(*words, *port, options=options) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), f"{words[0]} listens")
         with started(*words, *port, "127.0.0.1", options=options) as client:
             out, _ = client.communicate(timeout=DEADLINE)
-            assert client.returncode == 0, out
+        if client.returncode:
+            server.kill()
         served, _ = server.communicate(timeout=DEADLINE)
-        assert server.returncode == 0, served
+    return client.returncode, out, server.returncode, served
+
+
+def pair(*words, **how):
+    """Runs a program as server and as client; returns what the two printed."""
+    for _ in range(5):
+        client, out, server, served = pair_once(*words, **how)
+        # perftest measures the processor's clock before its report, and gives up on a busy machine.
+        if "Correlation coefficient" not in out + served:
+            break
+    assert client == 0, out + served
+    assert server == 0, served
     return out, served
 
 
