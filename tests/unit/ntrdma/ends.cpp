@@ -45,6 +45,52 @@ TEST(ends, what_a_dead_peer_had_stored_still_counts)
 	EXPECT_EQ(l.b.memory[0], 42);
 }
 
+/// Two links of `a` and `b`, with one completion queue for all on a's side.
+struct two_links {
+	two_links()
+	{
+		pair_options o = depth(16);
+		o.number = 4;
+		o.domain = 7;
+		o.send_queue = o.recv_queue = &first.a.recvs;
+		other = std::make_unique<queue_pair>(first.a.regions, first.a.seen, o);
+		other->peer = 1;
+		for (pair_state s : {pair_state::init, pair_state::ready, pair_state::sends})
+			other->set_state(s);
+		second.a.pair->detach();
+		other->attach(second.pa);
+	}
+	joined first, second; // of the second, side b is the peer of `other`
+	std::unique_ptr<queue_pair> other;
+};
+
+TEST(ends, what_a_peer_did_on_other_links_before_it_left_comes_first)
+{
+	for (bool dies : {false, true}) {
+		two_links l;
+		side &a = l.first.a, &b = l.first.b;
+		recv_request into{};
+		into.id = 77;
+		into.segments = 1;
+		into.at[0] = a.at(64, 8);
+		ASSERT_EQ(l.other->post_recv(into), 0);
+		l.other->flush_posts();
+		ASSERT_EQ(a.receive(a.at(0, 8)), 0);
+		// The last that the peer does: a send on the other link, then it leaves both.
+		l.second.b.send(l.second.b.request(operation::send, l.second.b.at(0, 8)));
+		b.pair->set_state(pair_state::reset);
+		l.second.b.pair->set_state(pair_state::reset);
+		if (dies)
+			a.pair->peer_gone();
+		else
+			a.send(a.request(operation::send, a.at(0, 8)));
+		auto got = a.poll(a.recvs);
+		ASSERT_FALSE(got.empty());
+		EXPECT_EQ(got.at(0).id, 77u);
+		EXPECT_EQ(got.at(0).result, status::success);
+	}
+}
+
 TEST(ends, a_peer_that_closes_in_order_leaves_posted_receives_alone)
 {
 	joined l;

@@ -120,7 +120,7 @@ int queue_pair::post_send(const send_request &r, const std::uint8_t *inline_data
 	if (state_ == pair_state::error)
 		complete_send(p, status::flushed);
 	else if (peer_left_)
-		fail(status::retry_exceeded);
+		lose(status::retry_exceeded);
 	return 0;
 }
 
@@ -160,6 +160,23 @@ std::size_t queue_pair::reap(completion_queue &queue, std::span<completion> out)
 
 bool queue_pair::progress(bool posted)
 {
+	bool found = work(posted);
+	if (!linked() || port_->in().word.load(std::memory_order_acquire) ==
+				 static_cast<std::uint32_t>(link_word::open))
+		return found;
+	// The word may be newer than the indices: what the peer carried out before it counts.
+	if (look()) {
+		collect();
+		if (linked())
+			peer_closed();
+	} else {
+		lie();
+	}
+	return true;
+}
+
+bool queue_pair::work(bool posted)
+{
 	if (!linked())
 		return false;
 	std::uint32_t bell = port_->in().bell.load(std::memory_order_acquire);
@@ -183,18 +200,6 @@ bool queue_pair::progress(bool posted)
 	if (linked())
 		serve();
 	publish();
-	if (linked() && port_->in().word.load(std::memory_order_acquire) !=
-				static_cast<std::uint32_t>(link_word::open)) {
-		// The word may be newer than the indices: what the peer carried out before it
-		// counts.
-		if (!look()) {
-			lie();
-			return true;
-		}
-		collect();
-		if (linked())
-			peer_closed();
-	}
 	return news || more_;
 }
 
@@ -307,7 +312,7 @@ void queue_pair::peer_closed()
 	if (word != link_word::closed) {
 		peer_lost();
 	} else if (sends_outstanding()) {
-		fail(status::retry_exceeded);
+		lose(status::retry_exceeded);
 	} else {
 		// As on a fabric: posted receives stay until the application takes them back,
 		// and the next send finds nobody.
@@ -319,9 +324,19 @@ void queue_pair::peer_closed()
 	}
 }
 
+void queue_pair::lose(status first)
+{
+	// A peer that ends in good order may leave several links at once. What it did on the others
+	// before it left this one came first, and a fabric takes far longer to notice a loss.
+	options_.send_queue->catch_up(*this);
+	if (options_.recv_queue != options_.send_queue)
+		options_.recv_queue->catch_up(*this);
+	fail(first);
+}
+
 void queue_pair::peer_lost()
 {
-	fail(status::retry_exceeded);
+	lose(status::retry_exceeded);
 	watcher_.happened(*this, event::lost);
 }
 
@@ -329,7 +344,7 @@ void queue_pair::peer_gone()
 {
 	if (!linked()) {
 		if (state_ == pair_state::sends && sends_outstanding())
-			fail(status::retry_exceeded);
+			lose(status::retry_exceeded);
 		return;
 	}
 	// What it had stored, it had sent.

@@ -89,6 +89,8 @@ public:
 
 	/// Works off what the peer stored. False if nothing had changed.
 	bool progress(bool posted = false);
+	/// The same, but an end of the link is left for the next progress().
+	bool work(bool posted = false);
 	/// True if progress() has left work that waits for no event of the peer, such as the rest
 	/// of a large copy.
 	bool unfinished() const { return linked() && more_; }
@@ -96,6 +98,8 @@ public:
 
 	/// Ends everything outstanding: the oldest send with `first`, the rest flushed.
 	void fail(status first);
+	/// The same, after the completions that other queue pairs of its completion queues have.
+	void lose(status first);
 	/// The same, because the peer is gone or silent: what it had stored still counts.
 	void peer_gone();
 	/// Asks the peer for a sign of life, which any progress() of its gives. Only while

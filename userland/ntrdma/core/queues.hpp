@@ -51,6 +51,9 @@ public:
 
 	/// Stores completions in `out`; returns how many.
 	std::size_t poll(std::span<completion> out);
+	/// `ending` is about to fail because its peer left: what the others' peers stored until now
+	/// is taken, and polled before the completions of queue pairs that failed.
+	void catch_up(const queue_pair &ending);
 	/// True if a queue pair has work left for its next progress().
 	bool unfinished() const;
 	/// The watcher is told once of the next completion (a solicited one).
@@ -66,8 +69,11 @@ private:
 		unsigned uses;
 	};
 	watcher &watcher_;
+	std::size_t poll(std::span<completion> out, bool failed_too);
+
 	std::vector<member> pairs_;
 	std::size_t next_ = 0;
+	std::size_t first_ = 0; // so many completions, at most, come before those of failed pairs
 	arm armed_ = arm::none;
 };
 
