@@ -115,13 +115,25 @@ bool holder_table::name_locked(held &f, std::uint32_t node, const reading &r, an
 	       !out.nodes.empty();
 }
 
+// The holder does not have these pages. False: it has no others.
+bool holder_table::lose(holder &h, const holder &lost)
+{
+	if (h.first >= lost.end || lost.first >= h.end)
+		return true;
+	// It has one range: the longer of what is left.
+	const int before = lost.first - h.first, after = h.end - lost.end;
+	if (before >= after)
+		h.end = lost.first;
+	else
+		h.first = lost.end;
+	return std::max(before, after) > 0;
+}
+
 // Each holder has one range of pages: if the two do not meet, only the later one is noted.
 void holder_table::note_in(unit &u, const holder &now, bool insists)
 {
 	if (insists) // those that were named for these pages did not have them
-		std::erase_if(u, [&](const holder &h) {
-			return h.node != now.node && h.first < now.end && now.first < h.end;
-		});
+		std::erase_if(u, [&](holder &h) { return h.node != now.node && !lose(h, now); });
 	for (holder &h : u) {
 		if (h.node != now.node)
 			continue;

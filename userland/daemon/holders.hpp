@@ -96,6 +96,7 @@ private:
 	bool name_in_locked(unit &, std::uint32_t node, const part &, unsigned most, bool chained,
 			    answer &);
 	void note_locked(const file_version &, const page_range &, const holder &, bool insists);
+	static bool lose(holder &, const holder &lost);
 	static void note_in(unit &, const holder &, bool insists);
 	void forget_locked(const file_version &);
 

@@ -77,6 +77,18 @@ TEST_F(shared_units, who_insists_is_sent_the_bytes_and_named_from_then_on)
 	EXPECT_EQ(ask(2, {0, unit}), nodes{11});
 }
 
+TEST_F(shared_units, who_lacks_some_pages_is_still_named_for_the_others)
+{
+	join(3);
+	EXPECT_EQ(ask(0, {0, unit}), nodes{});
+	EXPECT_EQ(insist(1, {5, 6}), nodes{});
+	EXPECT_EQ(ask(2, {5, 6}), nodes{11}) << "not of the one that lacks the page";
+	EXPECT_EQ(ask(2, {6, unit}), nodes{10});
+	EXPECT_EQ(insist(1, {6, unit}), nodes{});
+	EXPECT_EQ(insist(1, {0, 5}), nodes{});
+	EXPECT_EQ(ask(2, {0, unit}), nodes{11}) << "nothing is left of it";
+}
+
 TEST_F(shared_units, a_read_that_cannot_be_redirected_is_sent_and_changes_no_holder)
 {
 	join(3);
