@@ -126,6 +126,10 @@ bench-start: deps-build+run+bench $(B)/release/for-build ## requests of 64 nodes
 	@$(BUILD) start-bench
 	@$(B)/release/bin/start-bench $(START_ARGS)
 
+bench-step: deps-build+run+bench $(B)/release/for-build ## copies that storage sends to 32 nodes, in network namespaces, that read one file in step; as root (BENCH_ARGS)
+	@$(BUILD) coopfsd coopfs-fuse
+	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/step/run $(BENCH_ARGS)
+
 bench-net: deps-build+run+bench $(B)/release/for-build ## libcoop-net against fi_pingpong and ucx_perftest; JSON and plots in build/bench-net
 	@$(BUILD) coopnet
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/net/run --out $(B)/bench-net $(BENCH_ARGS)
@@ -210,4 +214,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long sim-scale fuzz lint rooms checkpatch format bench bench-start bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
+.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long sim-scale fuzz lint rooms checkpatch format bench bench-start bench-step bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean

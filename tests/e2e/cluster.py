@@ -20,6 +20,7 @@ DEADLINE = 30.0  # seconds until an awaited condition counts as missed
 BIN = os.environ.get("COOP_BIN", "")
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG = 1
+SERVER = 254  # the number of the daemon's machine
 MNT_DETACH = 2
 
 
@@ -109,7 +110,7 @@ class Daemon:
 
     def start(self):
         reads, writes = os.pipe()
-        argv = [program("coopfsd"), "--listen", f"{self.cluster.server}:{self.port}",
+        argv = [*self.cluster.within(SERVER), program("coopfsd"), "--listen", f"{self.cluster.server}:{self.port}",
                 "--ready-fd", str(writes), *self.args]
         self.process = Process(argv, self.cluster.file("coopfsd.log"), pass_fds=[writes])
         os.close(writes)
@@ -126,8 +127,8 @@ class Node:
         self.cluster, self.number = cluster, number
         self.path = cluster.file(f"node{number}")
         os.makedirs(self.path, exist_ok=True)
-        self.address = address(number)
-        self.argv = [program("coopfs-fuse"), source, self.path, "-f"]
+        self.address = cluster.address(number)
+        self.argv = [*cluster.within(number), program("coopfs-fuse"), source, self.path, "-f"]
         if options:
             self.argv += ["-o", ",".join(options)]
         self.process = None
@@ -210,11 +211,19 @@ class Cluster:
         os.chmod(self.base, 0o755)
         self.export = self.file("export")
         os.mkdir(self.export)
-        self.server = address(254)
+        self.server = self.address(SERVER)
         self.mounts, self.nodes = [], []
         self.daemon = None
         self.key = None
         atexit.register(self.close)
+
+    def address(self, number):
+        """Of a node, or of the daemon's machine, SERVER."""
+        return address(number)
+
+    def within(self, _number):
+        """Words before the command line of a program of that machine."""
+        return []
 
     def file(self, name):
         return os.path.join(self.base, name)
@@ -240,7 +249,7 @@ class Cluster:
         number = number or len(self.nodes) + 1
         words = list(options)
         if peers:
-            words += ["ib", f"addr={address(number)}"]
+            words += ["ib", f"addr={self.address(number)}"]
             if not any(w.startswith("peer_timeout_ms=") for w in words):
                 words.append("peer_timeout_ms=2000")
         node = Node(self, number, words, self.source())

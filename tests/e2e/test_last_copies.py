@@ -3,7 +3,7 @@
 import hashlib
 
 from cluster import wait_for
-from test_forest import CHUNK, copies, make_file
+from step import CHUNK, copies, make_file
 
 STEP = CHUNK // 4
 
