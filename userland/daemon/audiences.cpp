@@ -15,7 +15,7 @@ namespace
 {
 
 constexpr std::uint32_t block_size = COOP_FOREST_COLOURS;
-// Roles pushed before other threads may have the table.
+// Roles pushed, or members ended, before other threads may have the table.
 constexpr unsigned pushes_at_once = 256;
 
 // Of what the client acts on; never 0.
@@ -74,6 +74,14 @@ void audience_table::on_change(std::function<void()> changed)
 	changed_ = std::move(changed);
 }
 
+void audience_table::on_linger(std::function<void()> lingers,
+			       std::function<clock::time_point()> now)
+{
+	std::lock_guard lock(mutex_);
+	lingers_ = std::move(lingers);
+	now_ = std::move(now);
+}
+
 audience_table::seat audience_table::join(const std::shared_ptr<audience_client> &who,
 					  const file_version &file)
 {
@@ -81,7 +89,9 @@ audience_table::seat audience_table::join(const std::shared_ptr<audience_client>
 	place fresh{who.get(), who, file};
 	place &p = places_.try_emplace(key_of(who.get(), file.fid), fresh).first->second;
 	p.who = who;
-	p.opens++;
+	rouse_locked(p);
+	if (!p.opens++ && lingers_)
+		p.since = now_();
 	const std::uint32_t node = who->role_node(); // before the ability, which is set first
 	settle_locked(p, file, node, who->ability());
 	if (p.node) {
@@ -101,9 +111,81 @@ void audience_table::leave(place &p)
 	std::lock_guard lock(mutex_);
 	if (--p.opens)
 		return;
-	settle_locked(p, p.file, 0);
-	places_.erase(key_of(p.client, p.file.fid));
+	const file_version file = p.file;
+	if (may_linger_locked(p))
+		linger_locked(p);
+	else
+		end_locked(p);
+	thin_out_locked(file);
 	wake_locked();
+}
+
+// Who has had the file open for long may keep it closed for long.
+bool audience_table::may_linger_locked(const place &p) const
+{
+	return p.node && lingers_ && now_() - p.since < linger_time;
+}
+
+void audience_table::linger_locked(place &p)
+{
+	p.lingers = true;
+	p.since = now_();
+	p.turn = lingering_.insert(lingering_.end(), &p);
+	audiences_[p.file].lingering++;
+	if (lingering_.size() > lingering_max)
+		end_locked(*lingering_.front());
+	if (expires_)
+		return;
+	expires_ = true;
+	lingers_();
+}
+
+// It lingers no longer.
+void audience_table::rouse_locked(place &p)
+{
+	if (!std::exchange(p.lingers, false))
+		return;
+	lingering_.erase(p.turn);
+	audiences_[p.file].lingering--;
+}
+
+void audience_table::end_locked(place &p)
+{
+	rouse_locked(p);
+	if (p.node)
+		drop_locked(p);
+	places_.erase(key_of(p.client, p.file.fid));
+}
+
+void audience_table::thin_out_locked(const file_version &file)
+{
+	const auto it = audiences_.find(file);
+	if (it == audiences_.end() || !it->second.crowded())
+		return;
+	std::vector<place *> gone;
+	for (const auto *list : {&it->second.members, &it->second.leaves})
+		std::copy_if(list->begin(), list->end(), std::back_inserter(gone),
+			     [](const place *p) { return p->lingers; });
+	for (place *p : gone)
+		end_locked(*p);
+}
+
+bool audience_table::expire()
+{
+	for (;;) {
+		std::lock_guard lock(mutex_);
+		const auto old = [this, now = now_()] {
+			return !lingering_.empty() &&
+			       now - lingering_.front()->since >= linger_time;
+		};
+		for (unsigned i = 0; i < pushes_at_once && old(); i++)
+			end_locked(*lingering_.front());
+		wake_locked();
+		if (old())
+			continue;
+		expires_ = !lingering_.empty();
+		return expires_;
+	}
 }
 
 void audience_table::depart(const audience_client &who, const file_version &found)
@@ -112,7 +194,10 @@ void audience_table::depart(const audience_client &who, const file_version &foun
 	const auto i = places_.find(key_of(&who, found.fid));
 	if (i == places_.end() || i->second.file == found)
 		return;
-	settle_locked(i->second, {found.fid, 0}, 0);
+	if (i->second.lingers)
+		end_locked(i->second);
+	else
+		settle_locked(i->second, {found.fid, 0}, 0);
 	wake_locked();
 }
 
@@ -120,10 +205,15 @@ void audience_table::moved(const audience_client &who)
 {
 	std::lock_guard lock(mutex_);
 	const std::uint32_t node = who.role_node(); // before the ability, which is set first
+	std::vector<place *> its;                   // what changes here may end others' places
 	for (auto i = places_.lower_bound({&who, 0, 0});
 	     i != places_.end() && std::get<0>(i->first) == &who; ++i)
-		settle_locked(i->second, i->second.file, i->second.file.version ? node : 0,
-			      who.ability());
+		its.push_back(&i->second);
+	for (place *p : its)
+		if (p->lingers)
+			end_locked(*p);
+		else
+			settle_locked(*p, p->file, p->file.version ? node : 0, who.ability());
 	wake_locked();
 }
 
@@ -142,11 +232,13 @@ void audience_table::settle_locked(place &p, const file_version &file, std::uint
 			mark_around_locked(audiences_[p.file], p.number / block_size);
 		return;
 	}
+	const file_version before = p.file;
 	if (p.node)
 		drop_locked(p);
 	p.file = file;
 	if (node)
 		enter_locked(p, node, can);
+	thin_out_locked(before);
 }
 
 void audience_table::enter_locked(place &p, std::uint32_t node, const node_ability &can)
@@ -310,6 +402,8 @@ bool audience_table::flush()
 		for (unsigned i = 0; i < pushes_at_once && !stale_.empty(); i++) {
 			place *const p = *stale_.begin();
 			stale_.erase(stale_.begin());
+			if (p->lingers)
+				continue; // its next open tells it
 			std::shared_ptr<audience_client> who = p->who.lock();
 			const bool tell = tell_locked(*p, who.get());
 			(tell ? told : others).push_back(std::move(who));
@@ -330,6 +424,12 @@ std::size_t audience_table::leaves() const
 	for (const auto &[file, a] : audiences_)
 		n += a.leaves.size();
 	return n;
+}
+
+std::size_t audience_table::lingering() const
+{
+	std::lock_guard lock(mutex_);
+	return lingering_.size();
 }
 
 std::size_t audience_table::size() const

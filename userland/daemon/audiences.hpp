@@ -13,13 +13,21 @@
 // A member learns its roles when it opens, and again when they change. A client that is alone is
 // told nothing.
 //
+// A member that had the file open for a short time only lingers: it keeps its number for a while
+// after its close, so that clients that open and close a file all the time change nobody's roles.
+// Like any node it sends the pages that it has, but it loads none for others, which costs these one
+// question. So few linger beside few: among those of a file at least one in four has it open, and
+// at least two have.
+//
 // Soft state: wrong or missing roles cost requests to peers, never data. A restarted
 // daemon learns the members from the opens that clients repeat.
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,6 +45,9 @@ namespace coop::daemon
 
 // Known rates from which on the share of slow members moves a little before it counts.
 constexpr std::uint32_t rates_steady = 16;
+// A member that closes the file so soon after its open lingers that long.
+constexpr std::chrono::milliseconds linger_time{250};
+constexpr std::size_t lingering_max = 1u << 14; // of all files
 
 // What a node can do for others.
 struct node_ability {
@@ -86,6 +97,8 @@ class audience_table
 	struct place;
 
 public:
+	using clock = std::chrono::steady_clock;
+
 	// Keeps the client a member until it is destroyed. The table outlives all seats.
 	class seat
 	{
@@ -112,6 +125,13 @@ public:
 	// changed: called when roles wait to be pushed, with the table locked; flush() should be
 	// called soon. Empty: roles are told only to those who open.
 	void on_change(std::function<void()> changed);
+	// lingers: called when a member begins to linger and none did, with the table locked;
+	// expire() should be called after linger_time, and again while it says so. Empty: members
+	// that begin to linger from now on leave at once.
+	void on_linger(std::function<void()> lingers,
+		       std::function<clock::time_point()> now = clock::now);
+	// Ends the membership of those that have lingered long enough. True: others linger.
+	[[nodiscard]] bool expire();
 	// The client has opened this version. Pushes its roles, unless it is alone; the reply sends
 	// them.
 	[[nodiscard]] seat join(const std::shared_ptr<audience_client> &, const file_version &);
@@ -126,10 +146,11 @@ public:
 
 	std::size_t size() const;   // file versions with a member
 	std::size_t leaves() const; // of all file versions
+	std::size_t lingering() const;
 	std::atomic<std::uint64_t> pushed{0};
 
 private:
-	// What one client has open of one file. It is a member while 'node' is not 0.
+	// What one client has open of one file, or had. It is a member while 'node' is not 0.
 	struct place {
 		const audience_client *client;
 		std::weak_ptr<audience_client> who;
@@ -138,20 +159,30 @@ private:
 		std::uint32_t node = 0;
 		node_ability can{};
 		bool leaf = false;
-		std::uint32_t number = 0; // among the leaves, or among the others
-		std::uint64_t told = 0;   // a digest of the roles that it was told; 0: none
+		std::uint32_t number = 0;  // among the leaves, or among the others
+		std::uint64_t told = 0;    // a digest of the roles that it was told; 0: none
+		clock::time_point since{}; // the first of its opens, or the last close
+		bool lingers = false;      // a member that has the file no longer open
+		std::list<place *>::iterator turn{}; // in lingering_, while it lingers
 	};
 	struct audience {
 		std::vector<place *> members; // but for the leaves
 		std::vector<place *> leaves;
 		rate_classes rates;
 		std::uint32_t slow_below = 0;
+		std::size_t lingering = 0;
 		bool for_leaves(const node_ability &can) const
 		{
 			return !can.forwards || (can.mbps && can.mbps < slow_below);
 		}
 		bool lone() const { return members.size() + leaves.size() < 2; }
 		bool empty() const { return members.empty() && leaves.empty(); }
+		// More linger than those that have the file open should ask in vain.
+		bool crowded() const
+		{
+			const std::size_t open = members.size() + leaves.size() - lingering;
+			return lingering && (open < 2 || lingering > 3 * open);
+		}
 	};
 	using key = std::tuple<const audience_client *, std::uint64_t, std::uint64_t>;
 	static key key_of(const audience_client *, const coop_fid &);
@@ -161,6 +192,11 @@ private:
 			   const node_ability &can = {});
 	void enter_locked(place &, std::uint32_t node, const node_ability &);
 	void drop_locked(place &);
+	bool may_linger_locked(const place &) const;
+	void linger_locked(place &);
+	void rouse_locked(place &);
+	void end_locked(place &);
+	void thin_out_locked(const file_version &);
 	void insert_locked(audience &, place &);
 	void remove_locked(audience &, place &);
 	void sort_out_locked(audience &);
@@ -174,9 +210,13 @@ private:
 	mutable std::mutex mutex_; // guards all below
 	std::function<void()> changed_;
 	bool awake_ = false; // changed_ was called, and flush() has not yet pushed all
+	std::function<void()> lingers_;
+	std::function<clock::time_point()> now_;
+	bool expires_ = false; // lingers_ was called, and expire() has not yet said that none does
 	std::map<key, place> places_;
 	std::unordered_map<file_version, audience, file_version_hash> audiences_;
 	std::unordered_set<place *> stale_; // members whose roles may have changed
+	std::list<place *> lingering_;      // the longest first
 };
 
 } // namespace coop::daemon

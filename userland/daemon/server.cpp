@@ -102,7 +102,8 @@ server::server(const settings &s) :
 	acceptor_(loop_.io()),
 	reaper_(loop_.io()),
 	accept_pause_(loop_.io()),
-	roles_pause_(loop_.io())
+	roles_pause_(loop_.io()),
+	linger_pause_(loop_.io())
 {
 	// Sent to us when a lease is broken; our leases here last microseconds, so ignore it.
 	::signal(SIGIO, SIG_IGN);
@@ -144,6 +145,8 @@ server::server(const settings &s) :
 			}));
 		});
 	});
+	service_->audiences.on_linger(
+		[this] { loop_.post([this] { expire_after(linger_time); }); });
 	listen(s.listen);
 	accept();
 	reap();
@@ -311,6 +314,15 @@ void server::push_roles()
 		loop_.post([this] { push_roles(); });
 }
 
+void server::expire_after(std::chrono::milliseconds pause)
+{
+	linger_pause_.expires_after(pause);
+	linger_pause_.async_wait(loop_.wrap([this](asio::error_code ec) {
+		if (!ec && service_->audiences.expire())
+			expire_after(linger_time / 2);
+	}));
+}
+
 void server::reap()
 {
 	constexpr std::chrono::seconds every{1};
@@ -370,7 +382,8 @@ void server::drain()
 	all.clear();
 	loop_.stop();
 	service_->audiences.on_change({}); // sessions that end later leave their audiences
-	service_->freeze();                // before the sessions go
+	service_->audiences.on_linger({});
+	service_->freeze(); // before the sessions go
 	write_stats();
 	service_->leases.clear(); // while the exports exist: open files of sessions refer to them
 }
@@ -398,6 +411,7 @@ std::string server::stats_text() const
 	line("members", members_.size());
 	line("audiences", service_->audiences.size());
 	line("leaves", service_->audiences.leaves());
+	line("lingering", service_->audiences.lingering());
 	line("roles_pushed", service_->audiences.pushed);
 	line("noted_holders", service_->holders.noted());
 	line("noted_versions", service_->holders.versions());

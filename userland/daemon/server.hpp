@@ -91,6 +91,7 @@ private:
 	void forget_locked(session &);
 	void reap();
 	void push_roles();
+	void expire_after(std::chrono::milliseconds pause);
 	void forget_stranger_locked(connection &);
 
 	const settings settings_;
@@ -113,6 +114,7 @@ private:
 	// Owned by push_roles() and the call that leads to it:
 	asio::steady_timer roles_pause_;
 	std::chrono::steady_clock::duration roles_cost_{}; // of the latest pushes, together
+	asio::steady_timer linger_pause_;
 	std::uint16_t port_ = 0;
 	std::string address_;
 };
