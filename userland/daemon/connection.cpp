@@ -397,14 +397,19 @@ void connection::change(work w)
 			event_loop::doing(r.head.op);
 			self->server_.files().execute(*self->export_, *self->session_, r, out);
 			self->server_.files().changed(what);
-			std::string encoded = self->encode(r.head, out);
-			encoded.append(reinterpret_cast<const char *>(out.data.data()),
-				       out.data.size());
+			const std::string plain = self->encode(r.head, out);
+			if (out.data.empty()) {
+				if (const auto deliver = self->session_->done(r.head.id, plain))
+					deliver(plain);
+				return;
+			}
+			const std::string all =
+				plain + std::string(out.data.begin(), out.data.end());
 			// Do not keep inline bytes: a client that repeats the request reads them.
 			out.data.clear();
-			if (auto deliver =
+			if (const auto deliver =
 				    self->session_->done(r.head.id, self->encode(r.head, out)))
-				deliver(encoded);
+				deliver(all);
 		}
 	};
 	auto p = std::make_shared<pending>(pending{shared_from_this(), std::move(w), {}});

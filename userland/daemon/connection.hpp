@@ -27,9 +27,8 @@ constexpr std::size_t unwritten_max = 16u << 20; // bytes of WRITE data held for
 // This, and one block per thread, bounds the memory that a client costs which does not read its
 // replies.
 constexpr std::size_t unsent_most = 4u << 20;
-constexpr std::size_t pushes_max = 8192;          // pushes queued for a slow client, but for NODE
-constexpr std::size_t nodes_max = 4u << 20;       // bytes of messages NODE queued for a slow client
-constexpr std::size_t roles_max = pushes_max / 2; // beyond this, ROLES are dropped: only hints
+constexpr std::size_t pushes_max = 4u << 20;      // bytes of pushes queued for a slow client
+constexpr std::size_t roles_max = pushes_max / 4; // beyond this, ROLES are dropped: only hints
 constexpr unsigned send_timeout_ms = 30000;       // TCP_USER_TIMEOUT
 
 class connection : public std::enable_shared_from_this<connection>
@@ -46,15 +45,16 @@ public:
 
 private:
 	struct item {
-		std::string head; // header and body
+		std::string head; // header and body, after pushes
 		payload data;
 		std::shared_ptr<unique_fd> file;
-		reply source; // of a streamed read: the tail is made from it
+		std::unique_ptr<reply> source; // of a streamed read: the tail is made from it
 		std::uint64_t offset = 0;
 		std::uint32_t left = 0; // bytes of the file still to send
 		std::uint32_t status = 0;
-		std::size_t sent = 0; // of head and data
-		bool request = false; // counts as in flight
+		std::size_t sent = 0;   // of head and data
+		std::size_t pushed = 0; // of head: pushes
+		bool request = false;   // counts as in flight
 	};
 	enum class state { hello, proof, ready, over };
 	using work = std::unique_ptr<request>;
@@ -87,7 +87,10 @@ private:
 	progress send_file(item &);
 	bool push(std::uint16_t op, const coop_st_body &); // ROLES: flush() sends it
 	void push_nodes(std::string_view messages);
-	bool take_nodes_locked();
+	void append_locked(std::string_view messages);
+	void take_pushes_locked(item &);
+	bool posts_locked();
+	void post_flush();
 
 	server &server_;
 	asio::ip::tcp::socket socket_;
@@ -114,11 +117,12 @@ private:
 
 	mutable std::mutex mutex_; // guards all below
 	std::deque<item> out_;
-	std::string nodes_;         // messages NODE to send after these
-	bool nodes_posted_ = false; // flush() will be called for them
+	std::string pushes_;  // messages to send after these
+	bool posted_ = false; // flush() will be called for them
 	bool writing_ = false, over_ = false, paused_ = false, draining_ = false, forget_ = false;
 	unsigned in_flight_ = 0;
-	std::size_t unwritten_ = 0, unsent_ = 0, pushes_ = 0;
+	std::size_t unwritten_ = 0, unsent_ = 0;
+	std::size_t pushed_ = 0; // bytes of all pushes that are not sent
 	std::atomic<std::uint64_t> tx_bytes_{0}, requests_{0};
 };
 

@@ -59,73 +59,87 @@ void connection::answer(const request &r, reply &out, bool more)
 	i.left = out.file ? out.count : 0;
 	i.request = true;
 	if (out.file)
-		i.source = std::move(out);
+		i.source = std::make_unique<reply>(std::move(out));
 	enqueue(std::move(i), more);
 }
 
-// One buffer takes the changes until the socket does: when many nodes come, each of them is told of
-// all others.
-void connection::push_nodes(std::string_view messages)
+// One buffer takes the pushes until a reply or the socket does: when many nodes come, each of them
+// is told of all others.
+void connection::append_locked(std::string_view messages)
 {
-	bool slow, post;
-	{
-		std::lock_guard lock(mutex_);
-		if (over_)
-			return;
-		nodes_ += messages;
-		slow = nodes_.size() > nodes_max;
-		post = slow || (!writing_ && !nodes_posted_); // who writes takes them, too
-		nodes_posted_ |= post;
-	}
-	// Post it: the caller holds the lock of the table of members.
-	if (post)
-		server_.loop().post([self = shared_from_this(), slow] {
-			if (slow)
-				self->shut("too many pushes not read");
-			else
-				self->flush();
-		});
+	pushes_ += messages;
+	pushed_ += messages.size();
 }
 
-// Before anything that may name these nodes.
-bool connection::take_nodes_locked()
+// What is pushed stays before what is queued later.
+void connection::take_pushes_locked(item &i)
 {
-	if (nodes_.empty())
+	if (pushes_.empty())
+		return;
+	i.pushed = pushes_.size();
+	pushes_ += i.head;
+	i.head = std::move(pushes_);
+	pushes_.clear();
+}
+
+// True: the caller calls post_flush(), without the lock.
+bool connection::posts_locked()
+{
+	if (pushed_ <= pushes_max && (writing_ || posted_)) // who writes takes them, too
 		return false;
-	item i;
-	i.head = std::move(nodes_);
-	nodes_.clear();
-	pushes_++;
-	out_.push_back(std::move(i));
+	posted_ = true;
 	return true;
 }
 
-bool connection::push(std::uint16_t op, const coop_st_body &b)
+// Callers may hold the locks of the tables.
+void connection::post_flush()
 {
-	reply r;
-	coop_st_header h{};
-	h.op = op;
-	r.body = b;
-	item i;
-	i.head = encode(h, r);
-	bool slow;
-	{
-		std::lock_guard lock(mutex_);
-		if (over_ || (op == COOP_ST_ROLES && pushes_ >= roles_max))
-			return false;
-		take_nodes_locked();
-		slow = ++pushes_ > pushes_max;
-		out_.push_back(std::move(i));
-	}
-	if (op == COOP_ST_ROLES && !slow)
-		return true;
-	// Post it: the caller may hold locks, for example of the table of members.
-	server_.loop().post([self = shared_from_this(), slow] {
+	server_.loop().post([self = shared_from_this()] {
+		bool slow;
+		{
+			std::lock_guard lock(self->mutex_);
+			slow = self->pushed_ > pushes_max;
+		}
 		if (slow)
 			self->shut("too many pushes not read");
 		else
 			self->flush();
 	});
+}
+
+void connection::push_nodes(std::string_view messages)
+{
+	bool post;
+	{
+		std::lock_guard lock(mutex_);
+		if (over_)
+			return;
+		append_locked(messages);
+		post = posts_locked();
+	}
+	if (post)
+		post_flush();
+}
+
+bool connection::push(std::uint16_t op, const coop_st_body &b)
+{
+	std::uint8_t buf[COOP_ST_HEADER + COOP_ST_BODY_MAX];
+	coop_st_header h{};
+	h.op = op;
+	h.body_len = static_cast<u32>(coop_st_body_put(&b, coop_st_reply_fields(op),
+						       buf + COOP_ST_HEADER, COOP_ST_BODY_MAX));
+	coop_st_header_put(&h, buf);
+	const bool roles = op == COOP_ST_ROLES;
+	bool post;
+	{
+		std::lock_guard lock(mutex_);
+		if (over_ || (roles && pushed_ >= roles_max))
+			return false;
+		append_locked({reinterpret_cast<const char *>(buf), COOP_ST_HEADER + h.body_len});
+		post = !roles && posts_locked();
+	}
+	if (post)
+		post_flush();
 	return true;
 }
 
@@ -135,7 +149,7 @@ void connection::enqueue(item i, bool more)
 		std::lock_guard lock(mutex_);
 		if (over_)
 			return;
-		take_nodes_locked();
+		take_pushes_locked(i);
 		unsent_ += i.data.size();
 		out_.push_back(std::move(i));
 	}
@@ -147,7 +161,7 @@ void connection::flush()
 {
 	{
 		std::lock_guard lock(mutex_);
-		nodes_posted_ = false;
+		posted_ = false;
 		if (writing_ || over_)
 			return;
 		writing_ = true;
@@ -195,12 +209,14 @@ connection::progress connection::send_some()
 				writing_ = false;
 				return progress::done;
 			}
-			if (out_.empty() && !take_nodes_locked()) {
+			if (out_.empty() && pushes_.empty()) {
 				writing_ = false;
 				if (draining_ && !in_flight_)
 					return progress::drained;
 				return progress::done;
 			}
+			if (out_.empty())
+				take_pushes_locked(out_.emplace_back());
 			for (item &i : out_) {
 				std::size_t skip = i.sent;
 				const std::pair<const void *, std::size_t> parts[] = {
@@ -254,9 +270,8 @@ connection::progress connection::send_some()
 					if (i.request) {
 						in_flight_--;
 						resume = paused_;
-					} else {
-						pushes_--;
 					}
+					pushed_ -= i.pushed;
 					unsent_ -= i.data.size();
 					out_.pop_front();
 					if (!sent)
@@ -310,13 +325,13 @@ connection::progress connection::send_file(item &i)
 		tx_bytes_.fetch_add(static_cast<std::uint64_t>(n), std::memory_order_relaxed);
 	}
 	std::uint8_t tail[COOP_ST_TAIL];
-	const std::uint32_t status = i.status ? i.status : service::still(i.source);
-	coop_st_tail_put(status, i.source.version, tail);
+	const std::uint32_t status = i.status ? i.status : service::still(*i.source);
+	coop_st_tail_put(status, i.source->version, tail);
 	std::lock_guard lock(mutex_);
 	i.head.assign(reinterpret_cast<const char *>(tail), sizeof(tail));
 	i.sent = 0;
 	i.file.reset();
-	i.source = {};
+	i.source.reset();
 	return progress::done;
 }
 
