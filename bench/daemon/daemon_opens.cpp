@@ -6,12 +6,13 @@
 // this user or for root.
 //
 //     daemon-opens PORT EXPORT FILES [--connections N] [--threads T] [--seconds S] [--same]
-//                  [--version V] [--hold] [--pid P]
+//                  [--version V] [--hold] [--named] [--pid P]
 //
 // FILES: names f0, f1, ... in the export's root; client i opens file i mod FILES; --same: all f0.
 // --pid: the daemon, to say its processor time for an OPEN and a CLOSE, which a busy machine
 // changes less than the rate. --hold: a client has another open file all the time, so none is ever
-// alone in its file.
+// alone in its file. --named: as a client that needs only the nodes that are named to it. The bytes
+// of NODE are what all clients got until their opens, and after.
 #include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
@@ -41,7 +42,7 @@ struct options {
 	std::string export_name;
 	unsigned files = 1, connections = 1000, threads = 2, seconds = 5;
 	std::uint16_t version = COOP_ST_VERSION;
-	bool same = false, hold = false;
+	bool same = false, hold = false, named = false;
 	int pid = 0; // the daemon's
 };
 
@@ -54,7 +55,7 @@ struct options {
 class client
 {
 public:
-	client(const options &o, unsigned number) : number_(number)
+	client(const options &o, unsigned number) : number_(number), named_(o.named)
 	{
 		fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 		sockaddr_in a{};
@@ -92,6 +93,7 @@ public:
 		b.addr.gid[15] = 1;
 		b.addr.qpn = number_ + 2;
 		b.count = 100000;
+		b.flags = named_ ? COOP_ST_JOIN_NAMED : 0;
 		ask(opens_since() ? COOP_ST_JOIN : COOP_ST_REGISTER, b);
 	}
 	void hold()
@@ -129,6 +131,8 @@ public:
 			}
 			if (h.op == COOP_ST_ROLES)
 				roles++;
+			if (h.op == COOP_ST_NODE)
+				node_bytes += COOP_ST_HEADER + h.body_len;
 			if (h.id == id_ && h.body_len)
 				keep(h, in_ + at + COOP_ST_HEADER);
 			at += COOP_ST_HEADER + h.body_len + h.data_len;
@@ -137,7 +141,7 @@ public:
 		return replies;
 	}
 	int fd() const { return fd_; }
-	std::uint64_t roles = 0;
+	std::uint64_t roles = 0, node_bytes = 0;
 	std::uint16_t version = 0;
 
 private:
@@ -184,6 +188,7 @@ private:
 	}
 
 	const unsigned number_;
+	const bool named_;
 	int fd_;
 	std::string fh_;
 	std::uint64_t id_ = 0, open_id_ = 0;
@@ -257,6 +262,8 @@ int main(int argc, char **argv)
 			o.same = true;
 		else if (name == "--hold")
 			o.hold = true;
+		else if (name == "--named")
+			o.named = true;
 		else if (name == "--connections")
 			o.connections = number();
 		else if (name == "--threads")
@@ -305,6 +312,13 @@ int main(int argc, char **argv)
 				c->hold();
 		});
 	const auto enrolled = clock_type::now();
+	const auto node_bytes = [&] {
+		std::uint64_t sum = 0;
+		for (const auto &c : all)
+			sum += c->node_bytes;
+		return sum;
+	};
+	const std::uint64_t joins = node_bytes();
 	const double before = processor_us(o.pid);
 	std::thread watch([&] {
 		std::this_thread::sleep_for(std::chrono::seconds(o.seconds));
@@ -319,10 +333,13 @@ int main(int argc, char **argv)
 		roles += c->roles;
 	using seconds = std::chrono::duration<double>;
 	std::printf(
-		"version %u connect_s %.2f enroll_s %.2f opens_s %.0f daemon_us %.1f roles %llu\n",
+		"version %u connect_s %.2f enroll_s %.2f opens_s %.0f daemon_us %.1f roles %llu "
+		"node_bytes %llu %llu\n",
 		all[0]->version, seconds(connected - begun).count(),
 		seconds(enrolled - connected).count(),
 		static_cast<double>(answered) / 2 / took.count(),
-		2 * spent / static_cast<double>(answered), static_cast<unsigned long long>(roles));
+		2 * spent / static_cast<double>(answered), static_cast<unsigned long long>(roles),
+		static_cast<unsigned long long>(joins),
+		static_cast<unsigned long long>(node_bytes() - joins));
 	return 0;
 }

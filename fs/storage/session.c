@@ -467,7 +467,7 @@ static void register_body_locked(struct coop_storage *s, struct coop_st_body *bo
 {
 	lockdep_assert_held(&s->lock);
 	body->addr = s->self;
-	body->flags = s->leaf ? COOP_ST_JOIN_LEAF : 0;
+	body->flags = COOP_ST_JOIN_NAMED | (s->leaf ? COOP_ST_JOIN_LEAF : 0);
 	body->count = s->self_mbps;
 }
 

@@ -165,9 +165,10 @@ enum coop_st_read_flag {                                /* 'flags' of both; 0: a
 			 COOP_ST_READ_ALL = 3,
 };
 
-enum coop_st_join_flag {                        /* 'flags' of JOIN */
-			 COOP_ST_JOIN_LEAF = 1, /* loads nothing for other nodes */
-			 COOP_ST_JOIN_ALL = 1,
+enum coop_st_join_flag {                         /* 'flags' of JOIN */
+			 COOP_ST_JOIN_LEAF = 1,  /* loads nothing for other nodes */
+			 COOP_ST_JOIN_NAMED = 2, /* of many nodes it needs only those named to it */
+			 COOP_ST_JOIN_ALL = 3,
 };
 
 enum coop_st_bundle_flag {

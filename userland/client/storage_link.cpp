@@ -638,7 +638,7 @@ coop_st_body storage_link::join_body(const coop_addr &addr, const node_ability &
 {
 	coop_st_body b{};
 	b.addr = addr;
-	b.flags = can.forwards ? 0 : COOP_ST_JOIN_LEAF;
+	b.flags = COOP_ST_JOIN_NAMED | (can.forwards ? 0 : COOP_ST_JOIN_LEAF);
 	b.count = can.mbps;
 	return b;
 }

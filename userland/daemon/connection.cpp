@@ -397,6 +397,8 @@ void connection::change(work w)
 			event_loop::doing(r.head.op);
 			self->server_.files().execute(*self->export_, *self->session_, r, out);
 			self->server_.files().changed(what);
+			// If it goes to a newer connection, that one ignores nodes unknown to it.
+			self->will_name({out.body.nodes, out.body.n_nodes});
 			const std::string plain = self->encode(r.head, out);
 			if (out.data.empty()) {
 				if (const auto deliver = self->session_->done(r.head.id, plain))
@@ -462,19 +464,22 @@ void connection::enroll(const request &r)
 		if (r.head.id > enrolled_) {
 			enrolled_ = r.head.id;
 			const std::uint32_t node = server_.members().join(
-				r.body.addr, [weak = weak_from_this()](std::string_view messages) {
+				r.body.addr,
+				[weak = weak_from_this()](std::string_view messages) {
 					if (auto self = weak.lock())
 						self->push_nodes(messages);
-				});
+				},
+				r.body.flags & COOP_ST_JOIN_NAMED, node_);
 			if (!node) {
 				out.status = EUSERS;
 			} else {
+				knows_as_ = node;
 				if (shake_.version >= COOP_ST_VERSION_ROLES)
 					server_.files().holders.joined(node, can.forwards);
 				session_->is_node(epoch_, node, can);
 				server_.files().audiences.moved(*session_);
 				if (const std::uint32_t before = node_.exchange(node)) {
-					server_.members().leave(before);
+					server_.members().leave(before, node);
 					server_.files().openers.left(before);
 					server_.files().holders.left(before);
 				}

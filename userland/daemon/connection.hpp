@@ -14,6 +14,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include "userland/daemon/server.hpp"
 
@@ -87,6 +88,7 @@ private:
 	progress send_file(item &);
 	bool push(std::uint16_t op, const coop_st_body &); // ROLES: flush() sends it
 	void push_nodes(std::string_view messages);
+	void will_name(std::span<const std::uint32_t> nodes);
 	void append_locked(std::string_view messages);
 	void take_pushes_locked(item &);
 	bool posts_locked();
@@ -112,6 +114,8 @@ private:
 	std::shared_ptr<session> session_;
 	std::uint64_t epoch_ = 0; // of the session
 	std::atomic<std::uint32_t> node_{0};
+	// The node as which it is told of others; set before pushes may name any.
+	std::atomic<std::uint32_t> knows_as_{0};
 	std::mutex enroll_mutex_;    // taken before the mutexes of the tables
 	std::uint64_t enrolled_ = 0; // id of the latest request that registered the node
 

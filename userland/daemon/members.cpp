@@ -76,42 +76,125 @@ std::size_t opener_table::size() const
 	return slots_.size();
 }
 
-std::uint32_t member_table::join(const coop_addr &addr, push to)
+bool member_table::set::add(std::size_t i)
+{
+	if (words_.size() <= i / 64)
+		words_.resize(i / 64 + 1);
+	const std::uint64_t bit = std::uint64_t{1} << i % 64;
+	const bool fresh = !(words_[i / 64] & bit);
+	words_[i / 64] |= bit;
+	return fresh;
+}
+
+bool member_table::set::remove(std::size_t i)
+{
+	if (!has(i))
+		return false;
+	words_[i / 64] &= ~(std::uint64_t{1} << i % 64);
+	return true;
+}
+
+void member_table::set::add(const set &o)
+{
+	words_.resize(std::max(words_.size(), o.words_.size()));
+	for (std::size_t i = 0; i < o.words_.size(); i++)
+		words_[i] |= o.words_[i];
+}
+
+member_table::member *member_table::find_locked(std::uint32_t node)
+{
+	const auto it = place_.find(node);
+	return it == place_.end() ? nullptr : &members_[it->second];
+}
+
+std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std::uint32_t before)
 {
 	std::lock_guard lock(mutex_);
-	if (members_.size() >= members_max)
+	if (place_.size() >= members_max)
 		return 0;
 	if (!last_)
 		random_bytes(&last_, sizeof(last_));
 	do
 		last_++;
-	while (!last_ || last_ == COOP_NONE || members_.contains(last_));
-	std::string mine = message(true, last_, addr), others;
-	others.reserve(members_.size() * mine.size());
-	for (auto &[id, m] : members_) {
-		m.to(mine);
-		others += m.joined;
+	while (!last_ || last_ == COOP_NONE || place_.contains(last_));
+	const member *const old = find_locked(before);
+	const std::size_t old_place = old ? place_.at(before) : members_max;
+	member mine{last_, named, message(true, last_, addr), std::move(to), {}};
+	if (old)
+		mine.knows = old->knows;
+	if (free_.empty()) {
+		free_.push_back(members_.size());
+		members_.emplace_back();
+	}
+	const std::size_t place = free_.back();
+	free_.pop_back();
+	const bool few = place_.size() + !old <= all_told_max;
+	std::string others;
+	for (std::size_t i = 0; i < members_.size(); i++) {
+		member &m = members_[i];
+		if (!m.id || i == old_place)
+			continue;
+		if (few || !m.named || m.knows.has(old_place)) {
+			m.to(mine.joined);
+			m.knows.add(place);
+		}
+		if ((few || !named) && mine.knows.add(i))
+			others += m.joined;
+		if (!m.knows.has(place) || !mine.knows.has(i))
+			some_unknown_ = true;
 	}
 	if (!others.empty())
-		to(others);
-	members_.emplace(last_, member{std::move(mine), std::move(to)});
+		mine.to(others);
+	place_.emplace(last_, place);
+	members_[place] = std::move(mine);
 	return last_;
 }
 
-void member_table::leave(std::uint32_t node)
+void member_table::leave(std::uint32_t node, std::uint32_t heir)
 {
 	std::lock_guard lock(mutex_);
-	if (!members_.erase(node))
+	const auto it = place_.find(node);
+	if (it == place_.end())
 		return;
+	const std::size_t place = it->second;
+	place_.erase(it);
+	if (member *const m = find_locked(heir)) // what was named since the heir joined
+		m->knows.add(members_[place].knows);
+	members_[place] = {};
+	free_.push_back(place);
 	const std::string gone = message(false, node, {});
-	for (auto &[id, m] : members_)
-		m.to(gone);
+	for (member &m : members_)
+		if (m.id && m.knows.remove(place))
+			m.to(gone);
+}
+
+void member_table::name(std::uint32_t to, std::span<const std::uint32_t> nodes)
+{
+	if (!some_unknown_.load(std::memory_order_relaxed))
+		return;
+	std::lock_guard lock(mutex_);
+	member *const it = find_locked(to);
+	if (!it)
+		return;
+	const std::size_t place = place_.at(to);
+	std::string news;
+	for (const std::uint32_t node : nodes) {
+		member *const other = node && node != to ? find_locked(node) : nullptr;
+		if (!other)
+			continue;
+		if (it->knows.add(static_cast<std::size_t>(other - members_.data())))
+			news += other->joined;
+		if (other->knows.add(place))
+			other->to(it->joined);
+	}
+	if (!news.empty())
+		it->to(news);
 }
 
 std::size_t member_table::size() const
 {
 	std::lock_guard lock(mutex_);
-	return members_.size();
+	return place_.size();
 }
 
 } // namespace coop::daemon

@@ -7,11 +7,13 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -23,6 +25,7 @@ namespace coop::daemon
 {
 
 constexpr std::size_t members_max = 1u << 14; // registered nodes
+constexpr std::size_t all_told_max = 256;     // up to so many are told of one another
 constexpr std::size_t openers_max = 1u << 16; // file versions whose openers are remembered
 
 struct file_version {
@@ -60,26 +63,63 @@ private:
 	std::list<file_version> uses_; // oldest first
 };
 
+// Which nodes there are, and which of them each client was told of. A client is told of a node
+// before the first message that names the node to it, and then of every change of that node. Where
+// there are few nodes, or the client asks for it, it is told of all: among n nodes that costs n^2
+// messages.
+//
+// A is named to B because B may ask A for pages. So A is told of B, too: nodes serve those that
+// they know better than strangers.
 class member_table
 {
 public:
 	// Takes whole messages NODE. Called with the table locked, so that all nodes see changes in
-	// one order; must not block. Each join costs every node a call, so it is to be cheap.
+	// one order; must not block, and is to be cheap.
 	using push = std::function<void(std::string_view messages)>;
 
-	// Tells 'to' of all other nodes, and all other nodes of it. Returns the node's id; 0: table
-	// full.
-	std::uint32_t join(const coop_addr &, push to);
-	void leave(std::uint32_t node);
+	// Returns the node's id; 0: table full. named: where there are more than all_told_max, 'to'
+	// needs to know only nodes that are named to it. before: the node that this one replaces on
+	// the same connection, which leaves next.
+	std::uint32_t join(const coop_addr &, push to, bool named = false,
+			   std::uint32_t before = 0);
+	// heir: the node that replaces it on the same connection.
+	void leave(std::uint32_t node, std::uint32_t heir = 0);
+	// A message to 'to' is about to name these: tells it those that it does not know. 0 and
+	// nodes that have left: ignored.
+	void name(std::uint32_t to, std::span<const std::uint32_t> nodes);
 	std::size_t size() const;
 
 private:
+	// By place; one bit each.
+	class set
+	{
+	public:
+		bool has(std::size_t i) const
+		{
+			return i / 64 < words_.size() && (words_[i / 64] >> i % 64 & 1);
+		}
+		// False: it was there.
+		bool add(std::size_t i);
+		bool remove(std::size_t i); // false: it was not there
+		void add(const set &);
+
+	private:
+		std::vector<std::uint64_t> words_;
+	};
 	struct member {
+		std::uint32_t id = 0; // 0: a free place
+		bool named = false;
 		std::string joined; // the message that says so
 		push to;
+		set knows;
 	};
-	mutable std::mutex mutex_;
-	std::map<std::uint32_t, member> members_;
+	member *find_locked(std::uint32_t node);
+
+	std::atomic<bool> some_unknown_{false}; // to some node; false: name() has nothing to do
+	mutable std::mutex mutex_;              // guards all below
+	std::vector<member> members_;
+	std::vector<std::size_t> free_;
+	std::unordered_map<std::uint32_t, std::size_t> place_; // by id
 	std::uint32_t last_ = 0;
 };
 

@@ -6,6 +6,7 @@
 // header has announced their length: if the file has since shrunk, zeros fill the gap, and the tail
 // says that the file changed. The socket still refers to pages of the file when sendfile() returns,
 // so the tail is no final proof; the client asks again (CHECK) when it has the bytes.
+#include <array>
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/sendfile.h>
@@ -20,6 +21,17 @@ namespace coop::daemon
 namespace
 {
 constexpr unsigned gather_max = 32; // small replies sent by one call
+
+std::array<std::uint32_t, 2 * COOP_FOREST_COLOURS> named_in(const coop_st_roles &r)
+{
+	std::array<std::uint32_t, 2 * COOP_FOREST_COLOURS> nodes{};
+	for (std::uint32_t c = 0; c < r.n_colours; c++) {
+		nodes[2 * c] = r.colours[c].parent;
+		nodes[2 * c + 1] = r.colours[c].alternate;
+	}
+	return nodes;
+}
+
 } // namespace
 
 std::string connection::encode(const coop_st_header &request, const reply &r) const
@@ -51,6 +63,7 @@ std::string connection::encode(const coop_st_header &request, const reply &r) co
 
 void connection::answer(const request &r, reply &out, bool more)
 {
+	will_name({out.body.nodes, out.body.n_nodes});
 	item i;
 	i.head = encode(r.head, out);
 	i.data = std::move(out.data);
@@ -107,6 +120,13 @@ void connection::post_flush()
 	});
 }
 
+// Before the message that names them is queued.
+void connection::will_name(std::span<const std::uint32_t> nodes)
+{
+	if (!nodes.empty())
+		server_.members().name(knows_as_, nodes);
+}
+
 void connection::push_nodes(std::string_view messages)
 {
 	bool post;
@@ -130,6 +150,8 @@ bool connection::push(std::uint16_t op, const coop_st_body &b)
 						       buf + COOP_ST_HEADER, COOP_ST_BODY_MAX));
 	coop_st_header_put(&h, buf);
 	const bool roles = op == COOP_ST_ROLES;
+	if (roles)
+		will_name(named_in(b.roles));
 	bool post;
 	{
 		std::lock_guard lock(mutex_);
