@@ -465,9 +465,9 @@ void connection::enroll(const request &r)
 			enrolled_ = r.head.id;
 			const std::uint32_t node = server_.members().join(
 				r.body.addr,
-				[weak = weak_from_this()](std::string_view messages) {
+				[weak = weak_from_this()](std::string_view messages, bool soon) {
 					if (auto self = weak.lock())
-						self->push_nodes(messages);
+						self->push_nodes(messages, soon);
 				},
 				r.body.flags & COOP_ST_JOIN_NAMED, node_);
 			if (!node) {

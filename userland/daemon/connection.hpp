@@ -42,6 +42,7 @@ public:
 	void drain();
 	void shut(std::string_view why);
 	bool ended();
+	void flush(); // sends what is queued
 	std::string describe() const;
 
 private:
@@ -82,12 +83,11 @@ private:
 	void refuse(const request &, int err);
 	std::string encode(const coop_st_header &, const reply &) const;
 	void enqueue(item, bool more = false);
-	void flush();
 	enum class progress { done, blocked, broken, drained };
 	progress send_some();
 	progress send_file(item &);
 	bool push(std::uint16_t op, const coop_st_body &); // ROLES: flush() sends it
-	void push_nodes(std::string_view messages);
+	void push_nodes(std::string_view messages, bool soon);
 	void will_name(std::span<const std::uint32_t> nodes);
 	void append_locked(std::string_view messages);
 	void take_pushes_locked(item &);

@@ -135,7 +135,7 @@ std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std
 		if (!m.id || i == old_place)
 			continue;
 		if (few || !m.named || m.knows.has(old_place)) {
-			m.to(mine.joined);
+			m.to(mine.joined, true);
 			m.knows.add(place);
 		}
 		if ((few || !named) && mine.knows.add(i))
@@ -144,7 +144,7 @@ std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std
 			some_unknown_ = true;
 	}
 	if (!others.empty())
-		mine.to(others);
+		mine.to(others, true);
 	place_.emplace(last_, place);
 	members_[place] = std::move(mine);
 	return last_;
@@ -165,7 +165,7 @@ void member_table::leave(std::uint32_t node, std::uint32_t heir)
 	const std::string gone = message(false, node, {});
 	for (member &m : members_)
 		if (m.id && m.knows.remove(place))
-			m.to(gone);
+			m.to(gone, true);
 }
 
 void member_table::name(std::uint32_t to, std::span<const std::uint32_t> nodes)
@@ -185,10 +185,10 @@ void member_table::name(std::uint32_t to, std::span<const std::uint32_t> nodes)
 		if (it->knows.add(static_cast<std::size_t>(other - members_.data())))
 			news += other->joined;
 		if (other->knows.add(place))
-			other->to(it->joined);
+			other->to(it->joined, false);
 	}
 	if (!news.empty())
-		it->to(news);
+		it->to(news, false);
 }
 
 std::size_t member_table::size() const

@@ -74,8 +74,9 @@ class member_table
 {
 public:
 	// Takes whole messages NODE. Called with the table locked, so that all nodes see changes in
-	// one order; must not block, and is to be cheap.
-	using push = std::function<void(std::string_view messages)>;
+	// one order; must not block, and is to be cheap. soon: else they may wait for the next
+	// message to the client, but not for long.
+	using push = std::function<void(std::string_view messages, bool soon)>;
 
 	// Returns the node's id; 0: table full. named: where there are more than all_told_max, 'to'
 	// needs to know only nodes that are named to it. before: the node that this one replaces on

@@ -127,7 +127,7 @@ void connection::will_name(std::span<const std::uint32_t> nodes)
 		server_.members().name(knows_as_, nodes);
 }
 
-void connection::push_nodes(std::string_view messages)
+void connection::push_nodes(std::string_view messages, bool soon)
 {
 	bool post;
 	{
@@ -135,7 +135,7 @@ void connection::push_nodes(std::string_view messages)
 		if (over_)
 			return;
 		append_locked(messages);
-		post = posts_locked();
+		post = (soon || pushed_ > pushes_max) && posts_locked();
 	}
 	if (post)
 		post_flush();

@@ -331,8 +331,10 @@ void server::reap()
 		if (ec)
 			return;
 		std::vector<std::shared_ptr<session>> dead;
+		std::vector<std::shared_ptr<connection>> all;
 		{
 			std::lock_guard lock(mutex_);
+			all.assign(connections_.begin(), connections_.end());
 			const auto now = std::chrono::steady_clock::now();
 			std::erase_if(sessions_, [&](auto &s) {
 				if (s.second->attached ||
@@ -346,6 +348,9 @@ void server::reap()
 		for (const auto &s : dead)
 			service_->ended(*s);
 		dead.clear();
+		for (const auto &c : all)
+			c->flush(); // pushes for which nothing was sent since
+		all.clear();
 		service_->leases.expire();
 		if (!grace_over_ && std::chrono::steady_clock::now() - started_ >= session_grace) {
 			grace_over_ = true;

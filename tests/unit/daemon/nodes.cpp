@@ -50,7 +50,8 @@ protected:
 		member &m = *all_.back();
 		m.named = named;
 		m.id = table_.join(
-			address(++last_), [&m](std::string_view t) { m.hear(t); }, named, before);
+			address(++last_), [&m](std::string_view t, bool) { m.hear(t); }, named,
+			before);
 		EXPECT_NE(m.id, 0u);
 		return m;
 	}
@@ -142,7 +143,7 @@ TEST_F(nodes, who_registers_again_is_known_where_it_was_known)
 	// The same connection: it hears what both are told, and knows what it knew.
 	auto fresh = std::make_unique<member>();
 	fresh->id = table_.join(
-		address(9999), [&a](std::string_view t) { a.hear(t); }, true, a.id);
+		address(9999), [&a](std::string_view t, bool) { a.hear(t); }, true, a.id);
 	EXPECT_EQ(b.knows, (std::set{a.id, fresh->id}));
 	name(a, c); // as the old one, in between
 	const std::uint32_t before = std::exchange(a.id, fresh->id);
@@ -189,7 +190,7 @@ protected:
 	{
 		for (std::uint32_t i = 0; i < all_told_max; i++)
 			others_.push_back(server_->members().join(
-				address(1000 + i), [](std::string_view) {}, true));
+				address(1000 + i), [](std::string_view, bool) {}, true));
 	}
 	std::unique_ptr<plain_client> node(char session, std::uint32_t number,
 					   std::uint32_t flags = COOP_ST_JOIN_NAMED)
@@ -228,6 +229,18 @@ TEST_F(daemon_nodes, a_node_is_told_before_the_message_that_names_it)
 		return a->count(COOP_ST_ROLES) > 0;
 	}));
 	EXPECT_EQ(a->count(COOP_ST_NODE), 2u);
+}
+
+TEST_F(daemon_nodes, a_node_that_is_named_to_another_is_told_though_it_asks_nothing)
+{
+	serve("small", 5000); // no roles
+	crowd();
+	const auto a = node('a', 1), b = node('b', 2);
+	ASSERT_EQ(a->open(file_, 1), 0);
+	ASSERT_EQ(b->open(file_, 1), 0);
+	ASSERT_EQ(b->count(COOP_ST_NODE), 1u);
+	std::uint8_t first = 0;
+	EXPECT_EQ(::recv(a->fd(), &first, 1, MSG_PEEK), 1);
 }
 
 TEST_F(daemon_nodes, a_redirect_names_a_node_that_the_client_knows)
@@ -269,6 +282,6 @@ TEST_F(daemon_nodes, a_client_that_reads_no_pushes_is_disconnected)
 	constexpr std::size_t most = 64u << 20, each = 2 * 60;
 	for (std::size_t sent = 0; sent < most && server_->members().size(); sent += each)
 		server_->members().leave(
-			server_->members().join(address(7), [](std::string_view) {}));
+			server_->members().join(address(7), [](std::string_view, bool) {}));
 	EXPECT_TRUE(eventually([&] { return server_->members().size() == 0; }));
 }
