@@ -179,13 +179,18 @@ void member_table::name(std::uint32_t to, std::span<const std::uint32_t> nodes)
 	const std::size_t place = place_.at(to);
 	std::string news;
 	for (const std::uint32_t node : nodes) {
-		member *const other = node && node != to ? find_locked(node) : nullptr;
-		if (!other)
+		const auto at = node && node != to ? place_.find(node) : place_.end();
+		if (at == place_.end())
 			continue;
-		if (it->knows.add(static_cast<std::size_t>(other - members_.data())))
-			news += other->joined;
-		if (other->knows.add(place))
-			other->to(it->joined, false);
+		const bool fresh = it->knows.add(at->second);
+		// What was named to it knows it. Look no further: most are known, all in few words.
+		if (!fresh && it->named)
+			continue;
+		member &other = members_[at->second];
+		if (fresh)
+			news += other.joined;
+		if (other.knows.add(place))
+			other.to(it->joined, false);
 	}
 	if (!news.empty())
 		it->to(news, false);
