@@ -11,11 +11,7 @@
  * of files that were opened under the lease (unsaid.c), so a separate work sends it. Another work
  * returns, one by one, leases that we do not need any more: the inode left memory, or there are too
  * many. Eviction never waits for the network.
- *
- * The permissions of an inode are a small array that is replaced as a whole, so that path walks can
- * read it under RCU.
  */
-#include <linux/cred.h>
 #include <linux/hash.h>
 #include <linux/sched/mm.h>
 #include <linux/slab.h>
@@ -24,21 +20,6 @@
 
 #define LEASES_KEPT 9000 /* the daemon gives 10,000; some are being returned */
 #define TRIM_LOOKS  64   /* inodes to examine for one that was not used lately */
-#define USERS_MAX   8    /* users whose permissions an inode keeps */
-
-struct lease_user {
-	kuid_t uid;
-	kgid_t gid;
-	struct group_info *groups; /* a reference */
-	u32 rights;
-	u64 asked; /* ticket */
-};
-
-struct coop_lease_users {
-	struct rcu_head rcu;
-	u32 n;
-	struct lease_user user[USERS_MAX];
-};
 
 /* A lease that is being returned, or has ended. */
 struct lease_back {
@@ -78,109 +59,6 @@ bool coop_lease_attr(const struct inode *inode)
 	if (!READ_ONCE(ci->lease_used))
 		WRITE_ONCE(ci->lease_used, true);
 	return true;
-}
-
-static bool same_groups(const struct group_info *a, const struct group_info *b)
-{
-	return a == b || (a->ngroups == b->ngroups &&
-			  !memcmp(a->gid, b->gid, a->ngroups * sizeof(a->gid[0])));
-}
-
-static bool same_user(const struct lease_user *u, const struct cred *cred)
-{
-	return uid_eq(u->uid, cred->fsuid) && gid_eq(u->gid, cred->fsgid) &&
-	       same_groups(u->groups, cred->group_info);
-}
-
-bool coop_lease_may(const struct inode *inode, const struct cred *cred, u32 rights)
-{
-	const struct coop_inode *ci = coop_i(inode);
-	const u64 begun = coop_lease_since(inode), since = max(begun, READ_ONCE(ci->judged_since));
-	const struct coop_lease_users *users;
-	bool may = false;
-	u32 i;
-
-	if (!begun)
-		return false;
-	rcu_read_lock();
-	users = rcu_dereference(ci->lease_users);
-	for (i = 0; users && i < users->n && !may; i++) {
-		const struct lease_user *u = &users->user[i];
-
-		may = u->asked > since && (u->rights & rights) == rights && same_user(u, cred);
-	}
-	rcu_read_unlock();
-	return may;
-}
-
-/* ---- permissions ----------------------------------------------------------------- */
-
-static void users_put(struct coop_lease_users *users)
-{
-	u32 i;
-
-	for (i = 0; users && i < users->n; i++)
-		put_group_info(users->user[i].groups);
-	kfree(users);
-}
-
-static void users_free(struct rcu_head *rcu)
-{
-	users_put(container_of(rcu, struct coop_lease_users, rcu));
-}
-
-/* Copies the other users of 'old' whose rights are still valid. If full, omits the one that was
- * added first. */
-static void users_copy(struct coop_lease_users *to, const struct coop_lease_users *old, u64 since,
-		       const struct cred *cred)
-{
-	u32 i;
-
-	for (i = old && old->n == USERS_MAX; old && i < old->n; i++) {
-		const struct lease_user *u = &old->user[i];
-
-		if (u->asked <= since)
-			continue;
-		if (same_user(u, cred)) {
-			to->user[0].rights |= u->rights;
-			continue;
-		}
-		to->user[to->n] = *u;
-		get_group_info(u->groups);
-		to->n++;
-	}
-}
-
-void coop_lease_allow(struct inode *inode, const struct cred *cred, u32 rights, u64 asked)
-{
-	struct coop_inode *ci = coop_i(inode);
-	struct coop_lease_users *users, *old;
-	u64 since = coop_lease_since(inode);
-
-	if (!since || asked <= since || coop_lease_may(inode, cred, rights))
-		return;
-	users = kzalloc(sizeof(*users), GFP_NOFS | __GFP_NOWARN);
-	if (!users)
-		return;
-	users->n = 1;
-	users->user[0] = (struct lease_user){.uid = cred->fsuid,
-					     .gid = cred->fsgid,
-					     .groups = get_group_info(cred->group_info),
-					     .rights = rights,
-					     .asked = asked};
-	spin_lock(&ci->lock);
-	since = max(ci->leased_since, ci->judged_since);
-	old = rcu_dereference_protected(ci->lease_users, lockdep_is_held(&ci->lock));
-	users_copy(users, old, since, cred);
-	rcu_assign_pointer(ci->lease_users, users);
-	spin_unlock(&ci->lock);
-	if (old)
-		call_rcu(&old->rcu, users_free);
-}
-
-void coop_lease_free(struct coop_inode *ci)
-{
-	users_put(rcu_dereference_raw(ci->lease_users));
 }
 
 /* ---- beginning and ending -------------------------------------------------------- */
@@ -258,12 +136,40 @@ static void tell_later(struct coop_mount *m, struct inode *inode)
 	queue_work(m->wq, &b->work);
 }
 
+/* Has nothing happened to the file since that ticket? */
+static bool unbroken_locked(struct coop_leases *l, const struct coop_inode *ci, u64 asked)
+{
+	const struct coop_lease_slot *slot = slot_of(l, &ci->fid);
+
+	lockdep_assert_held(&ci->lock);
+	lockdep_assert_held(&l->lock);
+	/* The daemon may answer requests sent after this one before it sends a recall, so check
+	 * every event that may have ended the lease since the request was sent. */
+	return !l->down && !l->closed && asked > l->floor && !slot->returning &&
+	       asked > slot->broken && asked > ci->lease_broken && !ci->lease_changes &&
+	       !test_bit(COOP_I_UNSURE, &ci->flags);
+}
+
+u64 coop_lease_within(struct inode *inode, u64 asked)
+{
+	struct coop_leases *l = leases_of(inode);
+	struct coop_inode *ci = coop_i(inode);
+	u64 ticket = 0;
+
+	spin_lock(&ci->lock);
+	spin_lock(&l->lock);
+	if (ci->leased_since > l->floor && unbroken_locked(l, ci, asked))
+		ticket = coop_ticket(inode->i_sb);
+	spin_unlock(&l->lock);
+	spin_unlock(&ci->lock);
+	return ticket;
+}
+
 void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked)
 {
 	const bool told = attr->has & COOP_ST_HAS_LEASE;
 	struct coop_leases *l = leases_of(inode);
 	struct coop_inode *ci = coop_i(inode);
-	struct coop_lease_slot *slot = slot_of(l, &ci->fid);
 	const bool unsure = test_bit(COOP_I_UNSURE, &ci->flags);
 	struct coop_mount *m = coop_sb(inode->i_sb);
 	bool last, believed, many, tell;
@@ -273,11 +179,7 @@ void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 
 	spin_lock(&ci->lock);
 	last = asked >= ci->believed && !inode_wrong_type(inode, attr->mode);
 	spin_lock(&l->lock);
-	/* The daemon may answer requests sent after this one before it sends a recall, so check
-	 * every event that may have ended the lease since the request was sent. */
-	believed = told && last && !l->down && !l->closed && asked > l->floor && !slot->returning &&
-		   asked > slot->broken && asked > ci->lease_broken && !ci->lease_changes &&
-		   !unsure;
+	believed = told && last && unbroken_locked(l, ci, asked);
 	/* The lease is over: storage must learn of the files that were opened under it. */
 	tell = !told && !list_empty(&ci->lease_link) && !list_empty(&ci->files) && !l->closed;
 	if (tell)
@@ -418,8 +320,7 @@ static void recall_work(struct work_struct *work)
 	memalloc_nofs_restore(nofs);
 }
 
-/* Ends all leases, because there is no memory to note one recall. */
-static void return_all(struct coop_mount *m)
+void coop_leases_renew(struct coop_mount *m)
 {
 	coop_leases_lost(m);
 	coop_leases_resume(m);
@@ -451,7 +352,7 @@ void coop_lease_recalled(struct coop_mount *m, const struct coop_fid *fid)
 		queue_work(m->wq, &b->work);
 		return;
 	}
-	return_all(m);
+	coop_leases_renew(m); /* no memory to note this recall */
 	slot_returned(m, fid);
 	if (inode)
 		coop_iput_later(inode);

@@ -17,6 +17,9 @@
  *
  * We need not find and drop facts: when the lease that covers them ends, their tickets are old.
  *
+ * A bundle vouches for its facts under the leases that came with it. If by the last rule nothing
+ * has happened to the file since BUNDLE was sent, they get a ticket of now (coop_lease_within()).
+ *
  * A recall may come for a file that has no inode yet, while a reply that gives the lease is being
  * processed. So we record recalls by a hash of the file's identity, before we look for the inode.
  * Two files in one slot share their recalls, which costs a request and is safe.
@@ -40,7 +43,8 @@ struct coop_mount;
 struct cred;
 struct inode;
 
-#define COOP_LEASE_SLOTS 1024 /* a power of two */
+#define COOP_LEASE_SLOTS 1024       /* a power of two */
+#define COOP_KEPT_OF_ALL (32 << 20) /* most bytes of a mount's listings and names */
 
 /* Rights that storage has permitted a user; the last is for answers to access(2). */
 enum coop_right {
@@ -69,7 +73,7 @@ struct coop_leases {
 	struct list_head idle; /* struct lease_back: leases to return because we do not need them */
 	struct coop_lease_slot slots[COOP_LEASE_SLOTS];
 	struct work_struct resume_work, idle_work;
-	atomic64_t listing_bytes; /* of directories, see readdir.c */
+	atomic64_t listing_bytes; /* of directories, see readdir.c and names.c */
 	/* unsaid.c; under coop_mount.files_lock */
 	struct list_head unsaid;  /* open files that storage does not know of, oldest first */
 	struct list_head telling; /* open files whose OPEN is under way */
@@ -93,6 +97,14 @@ void coop_leases_resume(struct coop_mount *m);
  * Other tasks can already find the inode.
  */
 void coop_lease_learn(struct inode *inode, const struct coop_st_attr *attr, u64 asked);
+/*
+ * For the other statements of a reply that vouches for them under the lease that it gave: a ticket
+ * with which they are believed; 0: they are not, because something may have happened to the file
+ * since the request.
+ */
+u64 coop_lease_within(struct inode *inode, u64 asked);
+/* Ends all leases, because the daemon holds some for us that we do not know of, and begins anew. */
+void coop_leases_renew(struct coop_mount *m);
 /* The inode leaves memory. Does not wait. */
 void coop_lease_evict(struct inode *inode);
 void coop_lease_free(struct coop_inode *ci);
@@ -101,7 +113,8 @@ void coop_lease_free(struct coop_inode *ci);
 u64 coop_lease_since(const struct inode *inode);
 /* A lease covers the attributes. No locks. */
 bool coop_lease_attr(const struct inode *inode);
-/* Under the present lease storage has permitted that user these rights. RCU walks, too. */
+/* rights.c: under the present lease storage has permitted that user these rights. RCU walks, too.
+ */
 bool coop_lease_may(const struct inode *inode, const struct cred *cred, u32 rights);
 void coop_lease_allow(struct inode *inode, const struct cred *cred, u32 rights, u64 asked);
 
