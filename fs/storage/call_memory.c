@@ -22,6 +22,7 @@ static bool brings_lease(u16 op)
 	case COOP_ST_MKNOD:
 	case COOP_ST_SYMLINK:
 	case COOP_ST_LINK:
+	case COOP_ST_BUNDLE:
 		return true;
 	default:
 		return false;

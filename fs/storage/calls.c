@@ -151,7 +151,7 @@ void coop_call_unlink_locked(struct coop_call *call)
 	call->state = COOP_CALL_DONE;
 }
 
-/* A CLOSE for the file that an abandoned OPEN or CREATE may open; NULL: another operation, or no
+/* A CLOSE for what an abandoned OPEN, CREATE or BUNDLE may open; NULL: another operation, or no
  * memory. */
 static struct coop_call *orphan_of(const struct coop_call *call)
 {
@@ -159,7 +159,7 @@ static struct coop_call *orphan_of(const struct coop_call *call)
 	struct coop_call *orphan;
 
 	if ((call->op != COOP_ST_OPEN && call->op != COOP_ST_CREATE &&
-	     call->op != COOP_ST_TMPFILE) ||
+	     call->op != COOP_ST_TMPFILE && call->op != COOP_ST_BUNDLE) ||
 	    len > COOP_ST_FH_MAX)
 		return NULL;
 	orphan = coop_call_alloc(call->storage, COOP_ST_CLOSE);
@@ -531,6 +531,7 @@ static struct coop_storage *storage_alloc(const struct coop_storage_cfg *cfg)
 	s->since = jiffies;
 	s->leases = cfg->leases;
 	s->forest = cfg->forest;
+	s->bundles = cfg->bundles;
 	s->leaf = cfg->leaf;
 	if (s->export_name && s->tx.buf && s->rx.body && s->frame && s->rx.scratch && s->ask &&
 	    s->got && s->sure && s->wq && s->done_wq)
@@ -607,11 +608,6 @@ void coop_storage_close(struct coop_storage *s)
 void coop_storage_fabric_key(const struct coop_storage *s, u8 *key)
 {
 	memcpy(key, s->key.fabric, sizeof(s->key.fabric));
-}
-
-bool coop_storage_redirects(const struct coop_storage *s)
-{
-	return READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_READ_SHARED);
 }
 
 u32 coop_storage_node_id(const struct coop_storage *s)

@@ -110,6 +110,7 @@ struct coop_storage {
 	struct workqueue_struct *done_wq; /* done() of calls: may sleep, so not on wq */
 	bool leases;                      /* ask for leases */
 	bool forest;                      /* ask for roles */
+	bool bundles;                     /* ask for bundles */
 	bool leaf;                        /* loads nothing for others */
 	u16 version;                      /* of the protocol, on the latest connection */
 	atomic64_t open_id;

@@ -180,6 +180,8 @@ static void finish(struct coop_storage *s)
 	spin_lock_bh(&s->lock);
 	if (call->begun > s->vouched)
 		WRITE_ONCE(s->vouched, call->begun);
+	if (!abandoned(call))
+		call->shared_dir = h->flags & COOP_ST_F_SHARED_DIR;
 	if (abandoned(call)) {
 		if (!error)
 			swap(orphan, call->orphan);

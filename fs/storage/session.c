@@ -291,8 +291,8 @@ static int shake_hands(struct coop_storage *s, struct socket *sock)
 {
 	const unsigned long until = jiffies + HANDSHAKE_TIME;
 	struct coop_transcript t = {.version_min = COOP_ST_VERSION_MIN,
-				    .version_max =
-					    s->forest ? COOP_ST_VERSION : COOP_ST_VERSION_MIN,
+				    .version_max = s->forest || s->bundles ? COOP_ST_VERSION
+									   : COOP_ST_VERSION_MIN,
 				    .export_name = s->export_name};
 	struct coop_st_body *ask = s->ask, *got = s->got;
 	u32 status;
@@ -455,6 +455,16 @@ int coop_session_first(struct coop_storage *s, u8 *root_fh, u32 *root_len,
 	s->root = s->got->attr.fid;
 	stand(s, sock, s->got->count, false); /* cannot fail: it cannot be closed yet */
 	return 0;
+}
+
+bool coop_storage_redirects(const struct coop_storage *s)
+{
+	return READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_READ_SHARED);
+}
+
+bool coop_storage_bundles(const struct coop_storage *s)
+{
+	return s->bundles && READ_ONCE(s->version) >= coop_st_op_since(COOP_ST_BUNDLE);
 }
 
 static u16 register_op(struct coop_storage *s)

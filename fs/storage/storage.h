@@ -62,6 +62,7 @@ struct coop_storage_cfg {
 	bool soft;
 	u32 timeo_ms; /* soft: a call fails with -ETIMEDOUT after this */
 	bool leases;  /* ask for leases */
+	bool bundles; /* ask for bundles */
 	bool forest;  /* ask for roles */
 	bool leaf;    /* this node loads nothing for others */
 	struct net *net;
@@ -100,6 +101,8 @@ void coop_storage_register(struct coop_storage *s, const struct coop_addr *self,
  * EOPNOTSUPP.
  */
 bool coop_storage_redirects(const struct coop_storage *s);
+/* Does the daemon take BUNDLE? As above. */
+bool coop_storage_bundles(const struct coop_storage *s);
 /* The own node id from the daemon; 0: none yet. */
 u32 coop_storage_node_id(const struct coop_storage *s);
 /* For /proc: "10.0.0.1:17430 connected" or "... reconnecting for 12 s". */
@@ -156,9 +159,10 @@ struct coop_call {
 	/* WRITE, SETXATTR: data to send. Others: room for data, at most the sum of the bvecs. */
 	struct bio_vec *bvec;
 	u32 n_bvec;
-	u32 data_max; /* bytes of the bvecs to send, or to fill at most */
-	u32 data_len; /* reply: bytes received */
-	int error;    /* 0 or -errno, when done */
+	u32 data_max;    /* bytes of the bvecs to send, or to fill at most */
+	u32 data_len;    /* reply: bytes received */
+	bool shared_dir; /* reply: others use the directory looked in */
+	int error;       /* 0 or -errno, when done */
 	u64 begun_us;
 	u64 begun; /* ktime_get_boottime_ns(), which includes suspend */
 	/*
