@@ -127,8 +127,9 @@ static struct coop_call *call_in(const struct cred *who, struct inode *dir, u16 
 
 /* ---- looking up ----------------------------------------------------------------- */
 
+/* shared: set if others use the directory. */
 static struct inode *ask_name(const struct cred *who, struct inode *dir, const struct qstr *name,
-			      u64 asked)
+			      u64 asked, bool *shared)
 {
 	struct coop_call *call;
 	struct inode *inode;
@@ -145,16 +146,44 @@ static struct inode *ask_name(const struct cred *who, struct inode *dir, const s
 				asked);
 	if (!err || err == -ENOENT)
 		coop_lease_allow(dir, who, COOP_MAY_SEARCH, asked);
+	*shared = call->shared_dir;
 	coop_call_put(call);
 	return inode;
 }
 
+/* The file of that name: known with all names, or from storage. asked: set to a ticket. */
+static struct inode *find_name(const struct cred *who, struct inode *dir, const struct qstr *name,
+			       unsigned int flags, u64 *asked, bool *shared)
+{
+	struct inode *inode = ERR_PTR(-EAGAIN);
+
+	*shared = false;
+	if (flags & LOOKUP_REVAL) /* a path was stale */
+		coop_names_forget(dir);
+	else
+		inode = coop_names_find(dir, name, who, asked);
+	if (inode != ERR_PTR(-EAGAIN))
+		return inode;
+	*asked = coop_ticket(dir->i_sb);
+	return ask_name(who, dir, name, *asked, shared);
+}
+
+/* Others use the directory, too: is it time for its bundle? Not for a task that changes names. */
+static void dir_is_shared(struct dentry *dir, const struct cred *who, unsigned int flags)
+{
+	if (!(flags & (LOOKUP_CREATE | LOOKUP_EXCL | LOOKUP_RENAME_TARGET)))
+		coop_bundle_noticed(dir, who);
+}
+
 static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsigned int flags)
 {
-	const u64 asked = coop_ticket(dir->i_sb);
-	struct inode *inode =
-		ask_name(coop_caller_noted(dir->i_sb, true), dir, &dentry->d_name, asked);
+	const struct cred *who = coop_caller_noted(dir->i_sb, true);
 	struct dentry *alias;
+	struct inode *inode;
+	bool shared;
+	u64 asked;
+
+	inode = find_name(who, dir, &dentry->d_name, flags, &asked, &shared);
 
 	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
 	if (inode == ERR_PTR(-ENOENT))
@@ -165,6 +194,8 @@ static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsi
 		entry_seen(dir, alias, asked);
 	if (!IS_ERR(alias) && flags & LOOKUP_OPEN)
 		WRITE_ONCE((alias ?: dentry)->d_fsdata, current);
+	if (shared && !IS_ERR(alias)) /* i_rwsem of the directory keeps the parent in its place */
+		dir_is_shared(dentry->d_parent, who, flags);
 	return alias;
 }
 
@@ -187,10 +218,11 @@ static bool must_ask(const struct dentry *dentry, unsigned int flags)
 static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 {
 	struct inode *inode, *now, *dir;
+	const struct cred *who;
 	struct name_snapshot name;
 	struct dentry *parent;
+	bool same, shared;
 	u64 asked;
-	bool same;
 
 	if ((!(flags & LOOKUP_REVAL) && answered_by_lease(dentry)) ||
 	    (!must_ask(dentry, flags) && young(dentry))) {
@@ -209,9 +241,11 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	set_bit(COOP_I_LOOKUP, &coop_i(dir)->flags);
 	/* A rename may be under way, and the sender reads the name later: take a copy. */
 	take_dentry_name_snapshot(&name, dentry);
-	asked = coop_ticket(dir->i_sb);
-	now = ask_name(coop_caller_last(dir->i_sb), dir, &name.name, asked);
+	who = coop_caller_last(dir->i_sb);
+	now = find_name(who, dir, &name.name, flags, &asked, &shared);
 	release_dentry_name_snapshot(&name);
+	if (shared)
+		dir_is_shared(parent, who, flags);
 	dput(parent);
 	/* An overlay may cause this (caller.c); each operation on the file is checked anyway. */
 	if (now == ERR_PTR(-EACCES) && coop_caller_unnoted(dentry->d_sb))
@@ -524,7 +558,8 @@ static int coop_atomic_open(struct inode *dir, struct dentry *dentry, struct fil
 	if (dentry->d_name.len > COOP_ST_NAME_MAX)
 		return -ENAMETOOLONG;
 	if (d_in_lookup(dentry) && (open_flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL)) {
-		found = coop_lookup(dir, dentry, LOOKUP_OPEN);
+		found = coop_lookup(dir, dentry,
+				    LOOKUP_OPEN | (open_flags & O_CREAT ? LOOKUP_CREATE : 0));
 		if (IS_ERR(found))
 			return PTR_ERR(found);
 		if (found)

@@ -25,14 +25,16 @@
 #include <linux/rwsem.h>
 #include <linux/siphash.h>
 
+#include "fs/bundle.h"
 #include "fs/compat.h"
 #include "fs/lease.h"
 #include "fs/storage/storage.h"
 #include "ib/ib.h"
 #include "stats/stats.h"
 
-#define COOPFS_MAGIC   0x636f6f70   /* "coop" */
-#define COOP_READ_UNIT (256 * 1024) /* bytes of one storage READ of a readahead window */
+#define COOPFS_MAGIC    0x636f6f70   /* "coop" */
+#define COOP_READ_UNIT  (256 * 1024) /* bytes of one storage READ of a readahead window */
+#define COOP_LIST_PAGES 8            /* for the entries in a reply to READDIR */
 
 struct coop_callers;
 struct coop_proc;
@@ -65,6 +67,7 @@ struct coop_options {
 	u32 local_lock;    /* enum coop_local_lock */
 	bool strict;       /* ask storage for names and attributes each time */
 	bool nolease;
+	bool bundles; /* fetch what is known of directories that others use too */
 };
 
 /* Files in whose forests this node has a place, and those in which it is a leaf; trees in which it
@@ -114,6 +117,7 @@ struct coop_mount {
 	struct coop_role_counts roles;
 	struct coop_locks locks;
 	struct coop_leases leases;
+	struct coop_bundles bundles;
 	struct coop_callers *callers; /* NULL: no task came through an id-mapped mount yet */
 };
 
@@ -190,6 +194,8 @@ struct coop_inode {
 	struct coop_lease_users __rcu *lease_users;
 	struct list_head listing; /* readdir.c: parts of a directory, under a lease */
 	u32 listing_bytes;
+	struct coop_names *names;     /* names.c: all of a directory, under a lease; or NULL */
+	struct coop_bundled *bundled; /* bundle_policy.c: never changes once it is set */
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS]; /* node ids, from the last open of this version */
 	struct list_head files;      /* open files, coop_file.link */
@@ -467,8 +473,16 @@ extern const struct inode_operations coop_dir_inode_ops, coop_symlink_inode_ops;
 /* A request with that ticket has seen the name at storage. */
 void coop_entry_seen(struct dentry *dentry, u64 asked);
 extern const struct file_operations coop_dir_ops;
-/* Drops the kept parts of a directory's listing. */
+/*
+ * Keeps the entries of one READDIR from that cookie on, as coop_st_dirent_put() encodes them, at
+ * most COOP_LIST_PAGES. asked: ticket. They end with the directory's lease.
+ */
+void coop_listing_keep(struct inode *dir, u64 asked, u64 cookie, const void *entries, u32 len,
+		       bool end);
+/* Drops the kept parts of a directory's listing, and all that is known of its names. */
 void coop_listing_drop_locked(struct coop_inode *ci);
+/* The target of a link never changes: keeps it, where path walks find it. 0, -EIO, -ENOMEM. */
+int coop_link_keep(struct inode *inode, const struct coop_st_bytes *target);
 /*
  * Checks whether a name that is being opened still means that file. begin() comes before the OPEN
  * is sent, so that both travel together. end(): 0, -EOPENSTALE: another file or none, -errno.

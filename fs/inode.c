@@ -51,6 +51,7 @@ void coop_free_inode(struct inode *inode)
 	if (S_ISLNK(inode->i_mode))
 		kfree(inode->i_link);
 	coop_lease_free(coop_i(inode));
+	kfree(coop_i(inode)->bundled);
 	kmem_cache_free(inode_cache, coop_i(inode));
 }
 

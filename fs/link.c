@@ -10,13 +10,27 @@
 
 #include "fs/fs.h"
 
+int coop_link_keep(struct inode *inode, const struct coop_st_bytes *target)
+{
+	char *text;
+
+	/* A target that contains a NUL is not a path. */
+	if (!target->len || target->len >= PATH_MAX || memchr(target->p, 0, target->len))
+		return -EIO;
+	text = kmemdup_nul(target->p, target->len, GFP_KERNEL);
+	if (!text)
+		return -ENOMEM;
+	/* Release: a task that sees the pointer sees the text. */
+	if (cmpxchg_release(&inode->i_link, NULL, text))
+		kfree(text); /* another task was faster */
+	return 0;
+}
+
 static const char *coop_get_link(struct dentry *dentry, struct inode *inode,
 				 struct delayed_call *done)
 {
 	struct coop_inode *ci = coop_i(inode);
-	const struct coop_st_bytes *text;
 	struct coop_call *call;
-	char *target;
 	int err;
 
 	if (!dentry)
@@ -28,17 +42,11 @@ static const char *coop_get_link(struct dentry *dentry, struct inode *inode,
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	err = coop_call_run(call);
-	text = &call->res.text;
-	/* A target that contains a NUL is not a path. */
-	if (!err && (!text->len || text->len >= PATH_MAX || memchr(text->p, 0, text->len)))
-		err = -EIO;
-	target = err ? ERR_PTR(err) : kmemdup_nul(text->p, text->len, GFP_KERNEL);
+	if (!err)
+		err = coop_link_keep(inode, &call->res.text);
 	coop_call_put(call);
-	if (IS_ERR_OR_NULL(target))
-		return target ?: ERR_PTR(-ENOMEM);
-	/* Release: a task that sees the pointer sees the text. */
-	if (cmpxchg_release(&inode->i_link, NULL, target))
-		kfree(target); /* another task was faster */
+	if (err)
+		return ERR_PTR(err);
 	return READ_ONCE(inode->i_link);
 }
 

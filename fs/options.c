@@ -30,7 +30,7 @@
 #define COOP_EXPORT_MAX    COOP_ST_TEXT_MAX
 #define COOP_READAHEAD_MAX 65536
 
-enum coop_option_kind { NUMBER, BIT, FLAG, TEXT, MTU, ADDRESS, DEVICE, LOCAL, TREE };
+enum coop_option_kind { NUMBER, BIT, FLAG, TEXT, MTU, ADDRESS, DEVICE, LOCAL, AUTO };
 
 struct coop_option {
 	const char *name;
@@ -73,6 +73,7 @@ static const struct coop_option table[] = {
 	{"local_lock", "none, flock, posix or all", NULL, 0, 0, AT(local_lock), .kind = LOCAL},
 	{"strict", NULL, NULL, 0, 0, AT(strict), .kind = FLAG, .value = true},
 	{"nolease", NULL, NULL, 0, 0, AT(nolease), .kind = FLAG, .value = true},
+	{"bundles", "auto or off", NULL, 0, 0, AT(bundles), .kind = AUTO},
 	{"ib", NULL, NULL, 0, 0, AT(ib), .kind = FLAG, .value = true},
 	{"ib_copy", NULL, "ib", 0, 0, AT(node.copy), .kind = FLAG, .value = true},
 	{"ib_devname", "RDMA device (default: the first with an active port)", "ib", 0, 0,
@@ -92,7 +93,7 @@ static const struct coop_option table[] = {
 	 .kind = NUMBER},
 	{"peer_timeout_ms", "1 to 10000", "ib", 1, 10000, AT(node.peer_timeout_ms), .kind = NUMBER,
 	 .tunable = true},
-	{"tree", "auto or off", "ib", 0, 0, AT(tree), .kind = TREE},
+	{"tree", "auto or off", "ib", 0, 0, AT(tree), .kind = AUTO},
 	{"forward", "0 or 1", "ib", 0, 1, AT(forward), .kind = BIT},
 	{"wait_timeout_ms", "1 to 60000", "ib", 1, 60000, AT(wait_timeout_ms), .kind = NUMBER},
 	{"addr", "an IPv4 or IPv6 address of this machine: its GID is used", "ib", 0, 0,
@@ -129,7 +130,7 @@ static size_t field_size(const struct coop_option *o)
 		return sizeof(u32);
 	case BIT:
 	case FLAG:
-	case TREE:
+	case AUTO:
 		return sizeof(bool);
 	case ADDRESS:
 		return sizeof_field(struct coop_options, node.addr);
@@ -205,7 +206,7 @@ static int parse_value(const struct coop_option *o, const char *text, struct coo
 				return 0;
 			}
 		return -EINVAL;
-	case TREE:
+	case AUTO:
 		*(bool *)field = !strcmp(text, "auto");
 		return !strcmp(text, "auto") || !strcmp(text, "off") ? 0 : -EINVAL;
 	case ADDRESS:
@@ -467,6 +468,7 @@ int coop_options_begin(struct fs_context *fc, const struct coop_options *now)
 		opt->node.num_srpc = 64;
 		opt->node.peer_timeout_ms = 200;
 		opt->tree = true;
+		opt->bundles = true;
 		opt->forward = true;
 		opt->wait_timeout_ms = 2000;
 		return 0;
@@ -581,7 +583,7 @@ static void show_one(struct seq_file *m, const struct coop_option *o,
 	case LOCAL:
 		value = local_locks[*(const u32 *)field];
 		break;
-	case TREE:
+	case AUTO:
 		value = *(const bool *)field ? "auto" : "off";
 		break;
 	case TEXT:

@@ -18,8 +18,6 @@
 
 #include "fs/fs.h"
 
-#define LIST_PAGES 8
-
 /* Larger than any cookie of an exported file system. */
 #define AFTER_DOT    0x7ffffffffffffff0LL
 #define AFTER_DOTDOT 0x7ffffffffffffff1LL
@@ -32,16 +30,16 @@ struct coop_list {
 	bool end;    /* the buffer has the last entry */
 	bool filled;
 	bool prime;              /* make dentries and inodes of the entries */
+	bool shared;             /* a reply said that others use the directory */
 	const struct cred *cred; /* of the opener, as its mount maps it */
-	struct page *page;       /* LIST_PAGES, adjacent */
-	struct bio_vec bvec[LIST_PAGES];
+	struct page *page;       /* COOP_LIST_PAGES, adjacent */
+	struct bio_vec bvec[COOP_LIST_PAGES];
 };
 
 /* ---- kept parts ------------------------------------------------------------------- */
 
-#define KEPT_OF_ONE (1 << 20)  /* most bytes of a directory's parts */
-#define KEPT_OF_ALL (32 << 20) /* most bytes of a mount's parts */
-#define PART_LEAST  1024       /* a smaller part counts as so many bytes */
+#define KEPT_OF_ONE (1 << 20) /* most bytes of a directory's parts */
+#define PART_LEAST  1024      /* a smaller part counts as so many bytes */
 
 /* The entries of one READDIR. */
 struct listing_part {
@@ -74,6 +72,7 @@ void coop_listing_drop_locked(struct coop_inode *ci)
 	}
 	INIT_LIST_HEAD(&ci->listing);
 	ci->listing_bytes = 0;
+	coop_names_drop_locked(ci);
 }
 
 static struct listing_part *find_part_locked(struct coop_inode *ci, u64 cookie)
@@ -118,26 +117,27 @@ static bool fill_from_kept(struct coop_list *l, struct file *file, u64 cookie)
 	return true;
 }
 
-static void keep_part(struct coop_list *l, struct inode *dir, u64 cookie)
+void coop_listing_keep(struct inode *dir, u64 asked, u64 cookie, const void *entries, u32 len,
+		       bool end)
 {
 	struct coop_inode *ci = coop_i(dir);
 	struct listing_part *p;
 	u64 since = coop_lease_since(dir);
 
-	if (!since || l->asked <= since || atomic64_read(kept_bytes(ci)) > KEPT_OF_ALL)
+	if (!since || asked <= since || atomic64_read(kept_bytes(ci)) > COOP_KEPT_OF_ALL)
 		return;
-	if (!l->len && cookie)
+	if (!len && cookie)
 		return; /* past the end any number of cookies is possible */
-	p = kmalloc(struct_size(p, bytes, l->len), GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY);
+	p = kmalloc(struct_size(p, bytes, len), GFP_KERNEL | __GFP_NOWARN | __GFP_NORETRY);
 	if (!p)
 		return;
 	p->cookie = cookie;
-	p->len = l->len;
-	p->end = l->end;
-	memcpy(p->bytes, page_address(l->page), l->len);
+	p->len = len;
+	p->end = end;
+	memcpy(p->bytes, entries, len);
 	spin_lock(&ci->lock);
 	since = coop_lease_since(dir);
-	if (since && l->asked > since && l->asked > ci->lease_broken && !ci->lease_changes &&
+	if (since && asked > since && asked > ci->lease_broken && !ci->lease_changes &&
 	    ci->listing_bytes + part_cost(p->len) <= KEPT_OF_ONE && !find_part_locked(ci, cookie)) {
 		list_add_tail(&p->link, &ci->listing);
 		ci->listing_bytes += part_cost(p->len);
@@ -161,14 +161,14 @@ static int coop_dir_open(struct inode *inode, struct file *file)
 	l = kzalloc(sizeof(*l), GFP_KERNEL);
 	if (!l)
 		return -ENOMEM;
-	l->page = alloc_pages(GFP_KERNEL, order_base_2(LIST_PAGES));
+	l->page = alloc_pages(GFP_KERNEL, order_base_2(COOP_LIST_PAGES));
 	if (!l->page) {
 		kfree(l);
 		return -ENOMEM;
 	}
 	mutex_init(&l->lock);
 	l->cred = get_cred(who);
-	for (i = 0; i < LIST_PAGES; i++) {
+	for (i = 0; i < COOP_LIST_PAGES; i++) {
 		l->bvec[i].bv_page = nth_page(l->page, i);
 		l->bvec[i].bv_len = PAGE_SIZE;
 	}
@@ -180,7 +180,7 @@ static int coop_dir_release(struct inode *inode, struct file *file)
 {
 	struct coop_list *l = file->private_data;
 
-	__free_pages(l->page, order_base_2(LIST_PAGES));
+	__free_pages(l->page, order_base_2(COOP_LIST_PAGES));
 	put_cred(l->cred);
 	kfree(l);
 	return 0;
@@ -206,16 +206,17 @@ static int list_fill(struct coop_list *l, struct file *file, u64 cookie, bool pl
 	call->arg.fh.p = ci->fh;
 	call->arg.fh.len = ci->fh_len;
 	call->arg.cookie = cookie;
-	call->arg.count = LIST_PAGES * PAGE_SIZE;
+	call->arg.count = COOP_LIST_PAGES * PAGE_SIZE;
 	call->bvec = l->bvec;
-	call->n_bvec = LIST_PAGES;
-	call->data_max = LIST_PAGES * PAGE_SIZE;
+	call->n_bvec = COOP_LIST_PAGES;
+	call->data_max = COOP_LIST_PAGES * PAGE_SIZE;
 	err = coop_call_run(call);
 	if (!err) {
 		list_filled(l, cookie, call->data_len, call->res.flags & 1 || !call->data_len);
 		l->prime = plus;
 		coop_lease_allow(dir, l->cred, COOP_MAY_LIST, l->asked);
-		keep_part(l, dir, cookie);
+		coop_listing_keep(dir, l->asked, cookie, page_address(l->page), l->len, l->end);
+		l->shared |= call->shared_dir;
 	}
 	coop_call_put(call);
 	return err;
@@ -308,7 +309,7 @@ static int coop_iterate(struct file *file, struct dir_context *ctx)
 	struct coop_inode *ci = coop_i(file_inode(file));
 	const bool start = ctx->pos == 0;
 	struct coop_st_body *e;
-	bool plus;
+	bool plus, shared;
 	int err = 0;
 
 	if (!emit_dots(file, ctx))
@@ -334,8 +335,12 @@ static int coop_iterate(struct file *file, struct dir_context *ctx)
 			break; /* no entry came, and it was not the end */
 		cond_resched();
 	}
+	shared = l->shared;
+	l->shared = false;
 	mutex_unlock(&l->lock);
 	kfree(e);
+	if (shared)
+		coop_bundle_noticed(file_dentry(file), l->cred);
 	return min(err, 0);
 }
 

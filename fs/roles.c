@@ -4,8 +4,8 @@
  *
  * A file version that several nodes have open has a forest (rpc/storage/forest.h). The daemon
  * pushes this node's parents in each colour before it answers the OPEN, so the file may not be
- * open here yet. Roles are hints: a wrong or missing one costs a request, or a copy from storage,
- * never data.
+ * open here yet; a bundle's inode may not even exist (bundle.c). Roles are hints: a wrong or
+ * missing one costs a request, or a copy from storage, never data.
  *
  * An inode has roles only while the daemon says that other nodes have the file open. They are
  * freed at the last close, replaced by newer ones, and void with the connection.
@@ -67,8 +67,10 @@ void coop_roles_learn(struct coop_mount *m, const struct coop_fid *fid, u64 vers
 	struct coop_roles *new = NULL;
 	struct coop_inode *ci;
 
-	if (!inode)
+	if (!inode) {
+		coop_bundles_roles(m, fid, version, roles);
 		return;
+	}
 	ci = coop_i(inode);
 	/* The receiver must not wait for memory; without it the node acts as one without a role. */
 	if (roles->n_colours == COOP_FOREST_COLOURS)

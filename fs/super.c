@@ -307,6 +307,7 @@ static struct coop_mount *mount_alloc(struct super_block *sb, struct coop_option
 	INIT_LIST_HEAD(&m->files);
 	coop_locks_init(&m->locks);
 	coop_leases_init(m, !m->opt.nolease);
+	coop_bundles_init(m, m->opt.bundles && !m->opt.nolease);
 	return m;
 }
 
@@ -359,6 +360,8 @@ static int connect_storage(struct fs_context *fc, struct coop_mount *m, struct i
 	f->cfg.timeo_ms = m->opt.timeo_ds * 100;
 	f->cfg.leases = !m->opt.nolease;
 	f->cfg.forest = m->opt.ib && m->opt.tree;
+	/* A daemon of that version sends roles, too. */
+	f->cfg.bundles = m->bundles.sha && (f->cfg.forest || !m->opt.ib);
 	f->cfg.leaf = !m->opt.forward;
 	f->cfg.net = fc->net_ns;
 	memcpy(f->cfg.server, m->opt.server, sizeof(f->cfg.server));
@@ -475,6 +478,7 @@ static void quiesce(struct coop_mount *m)
 	if (m->proc)
 		coop_proc_remove(m->proc);
 	coop_leases_close(m);
+	coop_bundles_stop(m);
 	WRITE_ONCE(m->ending, true);
 	/* Pairs with the barrier in relay.c: a load that misses the mark is counted in 'reads'. */
 	smp_mb();
@@ -526,6 +530,7 @@ static void coop_kill_sb(struct super_block *sb)
 		destroy_workqueue(m->wq);
 	coop_write_pool_destroy(m);
 	coop_callers_free(m);
+	coop_bundles_free(m);
 	if (m->stats.cpu)
 		coop_stats_free(&m->stats);
 	coop_options_free(&m->opt);

@@ -8,7 +8,8 @@
  * those on their way that the request waits for. coopfs_relay shows which of these this
  * node loads for the peer, and coopfs_serve_more (ib/trace.h) what came. coopfs_roles is
  * this node's place in a file's forest, as storage tells it, and coopfs_redirect shows the
- * pages for which storage named nodes in place of bytes.
+ * pages for which storage named nodes in place of bytes. coopfs_bundle is the end of the fetch
+ * of a bundle.
  */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM coopfs
@@ -22,6 +23,32 @@
 
 /* clang-format cannot format tracepoint macros. */
 /* clang-format off */
+
+TRACE_EVENT(coopfs_bundle,
+	TP_PROTO(const struct inode *dir, bool subtree, u32 part, u32 size, u32 files, int err),
+	TP_ARGS(dir, subtree, part, size, files, err),
+	TP_STRUCT__entry(
+		__field(dev_t, dev)
+		__field(u64, ino)
+		__field(bool, subtree)
+		__field(u32, part)
+		__field(u32, size)
+		__field(u32, files)
+		__field(int, err)
+	),
+	TP_fast_assign(
+		__entry->dev = dir->i_sb->s_dev;
+		__entry->ino = dir->i_ino;
+		__entry->subtree = subtree;
+		__entry->part = part;
+		__entry->size = size;
+		__entry->files = files;
+		__entry->err = err;
+	),
+	TP_printk("dev=%u:%u ino=%llu subtree=%d part=%u size=%u files=%u err=%d",
+		  MAJOR(__entry->dev), MINOR(__entry->dev), __entry->ino, __entry->subtree,
+		  __entry->part, __entry->size, __entry->files, __entry->err)
+);
 
 TRACE_EVENT(coopfs_read,
 	TP_PROTO(const struct coop_window *w),

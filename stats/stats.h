@@ -46,6 +46,9 @@ enum coop_counter {
 	COOP_C_LEASE_ATTRIBUTES,
 	COOP_C_LEASE_OPENS,
 	COOP_C_LEASE_LISTINGS,
+	COOP_C_BUNDLES_ASKED,
+	COOP_C_BUNDLES,       /* those that were of use */
+	COOP_C_BUNDLED_FILES, /* whose contents were in them */
 	/* peers, on the wire */
 	COOP_C_PEER_RX_BYTES,
 	COOP_C_PEER_TX_BYTES,
