@@ -167,8 +167,7 @@ static int bundle_open(struct bundle *b, const struct coop_bundle_want *want,
 	call->arg.count = want->part;
 	call->arg.flags = want->subtree ? COOP_ST_B_SUBTREE : 0;
 	err = coop_call_run(call);
-	/* Without the reply we do not know whether it was opened; the connection closes it. */
-	b->answered = !err || err == -ERESTARTSYS || err == -ETIMEDOUT;
+	b->answered = !err; /* a reply that comes later returns its leases, see finish() */
 	if (err)
 		goto out;
 	b->more = call->res.flags & COOP_ST_B_MORE;
@@ -302,7 +301,9 @@ static int bundle_read(struct bundle *b)
 		return -ENOMEM;
 	for (i = 0; i < pages && !err; i++) {
 		if (!(i % chunk)) {
-			DEFINE_READAHEAD(rac, NULL, NULL, b->inode->i_mapping, i);
+			/* Readahead that leaves folios over takes them off its size. */
+			struct file_ra_state ra = {};
+			DEFINE_READAHEAD(rac, NULL, &ra, b->inode->i_mapping, i);
 
 			page_cache_ra_unbounded(&rac, min(chunk, pages - i), 0);
 		}
@@ -371,8 +372,8 @@ static void bundle_fetch(struct coop_mount *m, const struct coop_bundle_want *wa
 		coop_count(&m->stats, COOP_C_BUNDLES, 1);
 		coop_count(&m->stats, COOP_C_BUNDLED_FILES, got.files);
 		stay_open(&b);
-	} else if (b.answered) {
-		coop_leases_renew(m);
+	} else if (b.answered && !got.taken) {
+		coop_leases_renew(m); /* we do not know which leases came */
 	}
 	if (b.file)
 		bundle_close(b.file, b.inode);

@@ -8,7 +8,8 @@
  * user, pages, targets of links, listings, and the names of its directories (names.c). After that
  * the bundle's bytes are not needed here. Its pages stay for some seconds, for peers.
  *
- * One task of a mount at a time fetches a bundle; the others go on as without bundles.
+ * One task of a mount at a time fetches a bundle; the others go on as without bundles, but a task
+ * that changes names of the directory waits for it.
  */
 #ifndef COOP_FS_BUNDLE_H
 #define COOP_FS_BUNDLE_H
@@ -80,7 +81,8 @@ struct coop_bundle_bytes {
 	u64 asked;              /* ticket of BUNDLE */
 	const struct cred *who; /* for whom storage has made it */
 	struct coop_fid sought;
-	bool had;  /* set: it has the directory 'sought' */
+	bool had;   /* set: it has the directory 'sought' */
+	bool taken; /* set: each lease that came with it is known */
 	u32 files; /* set: contents that were taken */
 };
 /* Takes what it says as far as that is believed. 0; -ESTALE: nothing was; -EPROTO; -ENOMEM. */

@@ -256,6 +256,7 @@ int coop_bundle_learn(struct coop_mount *m, struct coop_bundle_bytes *b)
 	err = -EPROTO;
 	if (!well_formed(l))
 		goto out;
+	b->taken = true;
 	l->part = kmalloc(PART_BYTES, GFP_KERNEL | __GFP_NOWARN);
 	while (learner_next(l) == COOP_BUNDLE_DIRECTORY)
 		learn_directory(l);

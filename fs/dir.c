@@ -177,6 +177,8 @@ static void dir_is_shared(struct dentry *dir, const struct cred *who, unsigned i
 
 static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsigned int flags)
 {
+	/* Else the caller holds i_rwsem for writing, to change names. */
+	const bool walks = d_in_lookup(dentry);
 	const struct cred *who = coop_caller_noted(dir->i_sb, true);
 	struct dentry *alias;
 	struct inode *inode;
@@ -194,8 +196,11 @@ static struct dentry *coop_lookup(struct inode *dir, struct dentry *dentry, unsi
 		entry_seen(dir, alias, asked);
 	if (!IS_ERR(alias) && flags & LOOKUP_OPEN)
 		WRITE_ONCE((alias ?: dentry)->d_fsdata, current);
-	if (shared && !IS_ERR(alias)) /* i_rwsem of the directory keeps the parent in its place */
+	if (shared && walks && !IS_ERR(alias)) {
+		d_lookup_done(dentry); /* others may wait for the name */
+		/* i_rwsem of the directory keeps the parent in its place */
 		dir_is_shared(dentry->d_parent, who, flags);
+	}
 	return alias;
 }
 
@@ -244,7 +249,8 @@ static int coop_d_revalidate(struct dentry *dentry, unsigned int flags)
 	who = coop_caller_last(dir->i_sb);
 	now = find_name(who, dir, &name.name, flags, &asked, &shared);
 	release_dentry_name_snapshot(&name);
-	if (shared)
+	/* A caller that changes names holds i_rwsem. */
+	if (shared && (!IS_ERR(now) || now == ERR_PTR(-ENOENT)) && !inode_is_locked(dir))
 		dir_is_shared(parent, who, flags);
 	dput(parent);
 	/* An overlay may cause this (caller.c); each operation on the file is checked anyway. */

@@ -454,15 +454,20 @@ void coop_lease_evict(struct inode *inode)
 	struct coop_leases *l = &m->leases;
 	struct coop_inode *ci = coop_i(inode);
 	struct lease_back *b = NULL;
+	bool listed;
 
 	spin_lock(&ci->lock);
 	over_locked(ci);
 	spin_unlock(&ci->lock);
-	if (list_empty_careful(&ci->lease_link))
+	listed = !list_empty_careful(&ci->lease_link);
+	if (!listed && !ci->lease_broken)
 		return;
 	/* Without memory we do not return it; the daemon keeps it until a recall. */
-	b = back_alloc(m, &ci->fid, NULL);
+	if (listed)
+		b = back_alloc(m, &ci->fid, NULL);
 	spin_lock(&l->lock);
+	/* A new inode of the file must not believe what was asked before our own change. */
+	slot_of(l, &ci->fid)->broken = coop_ticket(m->sb);
 	unlist_locked(l, ci);
 	if (b && !l->closed) {
 		list_add_tail(&b->link, &l->idle);

@@ -89,6 +89,11 @@ static void push_lost(void *host)
 	coop_leases_lost(host);
 }
 
+static void push_leased(void *host)
+{
+	coop_leases_renew(host);
+}
+
 static const struct coop_storage_ops storage_ops = {
 	.join = push_join,
 	.leave = push_leave,
@@ -97,6 +102,7 @@ static const struct coop_storage_ops storage_ops = {
 	.roles = push_roles,
 	.granted = push_granted,
 	.recalled = push_recalled,
+	.leased = push_leased,
 	.lost = push_lost,
 };
 

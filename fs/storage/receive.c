@@ -168,7 +168,7 @@ static void finish(struct coop_storage *s)
 	struct coop_storage_rx *rx = &s->rx;
 	const struct coop_st_header *h = &rx->in.head;
 	struct coop_call *call = rx->call, *orphan = NULL;
-	bool tell = false, kept = false;
+	bool tell = false, kept = false, leased = false;
 	int error = rx->error;
 
 	rx->call = NULL;
@@ -183,8 +183,10 @@ static void finish(struct coop_storage *s)
 	if (!abandoned(call))
 		call->shared_dir = h->flags & COOP_ST_F_SHARED_DIR;
 	if (abandoned(call)) {
-		if (!error)
+		if (!error) {
 			swap(orphan, call->orphan);
+			leased = call->op == COOP_ST_BUNDLE;
+		}
 		coop_call_unlink_locked(call);
 	} else if (h->flags & COOP_ST_F_STREAM && !error) {
 		/* The READ continues as a CHECK, ahead of the queue: a reader is waiting. */
@@ -225,6 +227,8 @@ static void finish(struct coop_storage *s)
 		coop_call_submit(orphan);
 		coop_call_put(orphan);
 	}
+	if (leased)
+		s->ops->leased(s->host);
 }
 
 /* ---- bytes -------------------------------------------------------------------- */

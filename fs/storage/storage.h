@@ -49,6 +49,8 @@ struct coop_storage_ops {
 		      const struct coop_st_roles *roles);
 	/* The daemon recalls a lease. Must not wait. */
 	void (*recalled)(void *host, const struct coop_fid *fid);
+	/* A reply that its task no longer waits for has brought leases. Must not wait. */
+	void (*leased)(void *host);
 	/* The connection is lost. */
 	void (*lost)(void *host);
 };
