@@ -43,6 +43,12 @@ public:
 	void completed(const ud::completion &, std::uint64_t now);
 	void perform(const coop_tx &, std::uint64_t now);
 	void handle(const coop_ev &, std::uint64_t now);
+	/// See responder.hpp.
+	void looked_up(const coop_ev &ev, std::uint64_t cookie, const served_pages::found &found,
+		       std::uint64_t now)
+	{
+		responder_.looked_up(ev, cookie, found, now);
+	}
 
 private:
 	struct role {

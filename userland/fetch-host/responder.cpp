@@ -65,8 +65,13 @@ void responder::lookup(const coop_ev &ev, std::uint64_t now)
 	}
 	const std::uint64_t cookie = free_.back();
 	free_.pop_back();
-	if (found.passed)
-		return;
+	if (!found.passed && !found.later)
+		looked_up(ev, cookie, found, now);
+}
+
+void responder::looked_up(const coop_ev &ev, std::uint64_t cookie, const served_pages::found &found,
+			  std::uint64_t now)
+{
 	if (found.coming != 0) {
 		coop_engine_lookup_wait(engine_, ev.id, found.have, found.coming, found.size,
 					cookie, now);

@@ -31,6 +31,7 @@ public:
 		std::uint64_t size = 0;   // of the file
 		bool passed = false;      // the request went on to a peer: see lookup_pass
 		bool kept = false;        // they do not change until end(): see lookup_kept
+		bool later = false;       // not known yet: the user calls looked_up() when it is
 	};
 	/// Finds pages for EV_LOOKUP and holds them until end(). False: nothing is held.
 	virtual bool lookup(std::uint64_t cookie, const coop_ev &, found &) = 0;
@@ -65,6 +66,9 @@ public:
 	}
 
 	void lookup(const coop_ev &, std::uint64_t now);
+	/// What a lookup of this cookie that was left for later has found. Not within lookup().
+	void looked_up(const coop_ev &, std::uint64_t cookie, const served_pages::found &,
+		       std::uint64_t now);
 	void recheck(const coop_ev &, std::uint64_t now);
 	void end(const coop_ev &);
 	void send(const coop_tx &, std::uint64_t now);
