@@ -112,6 +112,7 @@ static const struct {
 	const char *name, *why;
 } foreign[] = {
 	{"cache_size", "the kernel sizes its page cache itself"},
+	{"keep_copies", "there is no other copy than the page cache's"},
 	{"allow_other", "a kernel mount admits all users that the file modes permit"},
 	{"default_permissions", "the kernel always checks the file modes"},
 };

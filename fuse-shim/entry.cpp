@@ -65,6 +65,7 @@ const fuse_lowlevel_ops &operations()
 		o.link = asked<op_link>;
 		o.open = asked<op_open>;
 		o.read = asked<op_read>;
+		o.retrieve_reply = op_retrieved;
 		o.write = asked<op_write>;
 		// A flush from a killed process is completed: it writes what the process wrote.
 		o.flush = op_flush;

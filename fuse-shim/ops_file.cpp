@@ -28,12 +28,13 @@ void fill_in(const context &c, client::files::open_answer &a, fuse_file_info *fi
 	fi->fh = reinterpret_cast<std::uint64_t>(a.file.get());
 }
 
-void reply_read(fuse_req_t req, context &c, const client::read_answer &a)
+// True: the kernel has them, as pieces of the store.
+bool reply_read(fuse_req_t req, context &c, const client::read_answer &a)
 {
 	if (a.direct) {
 		fuse_reply_buf(req, reinterpret_cast<const char *>(a.direct.get()),
 			       a.direct_length);
-		return;
+		return false;
 	}
 	// In order; adjacent pieces in the store's memory are joined.
 	std::byte *const base = c.mount.pages().base();
@@ -47,7 +48,7 @@ void reply_read(fuse_req_t req, context &c, const client::read_answer &a)
 		else
 			iov.push_back({at, p.length});
 	}
-	fuse_reply_iov(req, iov.data(), static_cast<int>(iov.size()));
+	return fuse_reply_iov(req, iov.data(), static_cast<int>(iov.size())) == 0;
 }
 
 } // namespace
@@ -104,7 +105,23 @@ void op_read(fuse_req_t req, fuse_ino_t ino, std::size_t size, off_t offset, fus
 				       static_cast<std::uint32_t>(size), a);
 	if (err)
 		return reply_status(req, err);
-	reply_read(req, c, a);
+	const bool caches = !(fi->flags & O_DIRECT);
+	// With the reply, the kernel may close the file.
+	if (reply_read(req, c, a) && caches)
+		c.mount.files().given(std::move(a));
+}
+
+// What the kernel had of its cached pages; see client::kernel_loads.
+void op_retrieved(fuse_req_t req, void *cookie, fuse_ino_t, off_t, fuse_bufvec *data)
+{
+	context &c = context_of(req);
+	const bool plain = data->count == 1 && !(data->buf[0].flags & FUSE_BUF_IS_FD);
+	if (c.mount.kernel_loads())
+		c.mount.kernel_loads()->arrived(
+			reinterpret_cast<std::uint64_t>(cookie),
+			{static_cast<const std::byte *>(plain ? data->buf[0].mem : nullptr),
+			 plain ? data->buf[0].size : 0});
+	fuse_reply_none(req);
 }
 
 // Storage writes with the rights of the user that opened the file, and root's writes keep set-id

@@ -156,6 +156,14 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 	events.pages_stale = [this](client::inode &node) {
 		invalidator_.pages_stale(number_of(*context_, node));
 	};
+	// The kernel takes no page lock for it, and its answer is a request of its own: so this may
+	// run inside a request, and on the thread that serves peers.
+	events.retrieve = [this](client::inode &node, std::uint64_t offset, std::uint32_t length,
+				 std::uint64_t cookie) {
+		return fuse_lowlevel_notify_retrieve(fuse_.get(), number_of(*context_, node),
+						     length, static_cast<off_t>(offset),
+						     reinterpret_cast<void *>(cookie));
+	};
 	mount_ = std::make_unique<client::mount>(o, std::move(events));
 	context_ = std::unique_ptr<context>(new context{
 		*mount_, control(*mount_, mountpoint_), {}, nullptr, nullptr, {}, {}, {}, {}});

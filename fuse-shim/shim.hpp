@@ -121,6 +121,7 @@ void op_removexattr(fuse_req_t, fuse_ino_t, const char *name);
 void op_open(fuse_req_t, fuse_ino_t, fuse_file_info *);
 void op_create(fuse_req_t, fuse_ino_t parent, const char *name, mode_t, fuse_file_info *);
 void op_read(fuse_req_t, fuse_ino_t, std::size_t size, off_t, fuse_file_info *);
+void op_retrieved(fuse_req_t, void *cookie, fuse_ino_t, off_t, fuse_bufvec *);
 void op_write(fuse_req_t, fuse_ino_t, const char *, std::size_t size, off_t, fuse_file_info *);
 void op_flush(fuse_req_t, fuse_ino_t, fuse_file_info *);
 void op_fsync(fuse_req_t, fuse_ino_t, int datasync, fuse_file_info *);

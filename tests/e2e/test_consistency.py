@@ -102,7 +102,7 @@ def test_own_writes_leave_the_kernel_its_pages(cluster):
 
 
 def test_untouched_pages_outlive_a_local_write(cluster):
-    node = cluster.node("readahead=0", peers=False)
+    node = cluster.node("readahead=0", "keep_copies=1", peers=False)
     data = bytearray(os.urandom(4 << 20))
     put(cluster.export + "/f", data)
     assert get(node.path + "/f") == data

@@ -30,7 +30,7 @@ def test_pages_that_one_node_drops_go_to_one_that_has_the_file_open(cluster):
     size = 24 * CHUNK
     want = make_file(cluster, "f", size, 1)
     other = make_file(cluster, "g", 40 * CHUNK, 2)
-    small = cluster.node("cache_size=32M", "readahead=0")
+    small = cluster.node("cache_size=32M", "readahead=0", "keep_copies=1")
     big = cluster.node("cache_size=128M", "readahead=0")
     small.wait_for_peers(1)
     big.wait_for_peers(1)
@@ -50,7 +50,7 @@ def test_a_request_for_dropped_pages_is_passed_on(cluster):
     make_file(cluster, "g", 40 * CHUNK, 2)
     # Without trees, storage names those that opened the file; the last one is asked first.
     big = cluster.node("cache_size=128M", "readahead=0", "tree=off")
-    small = cluster.node("cache_size=32M", "readahead=0", "tree=off")
+    small = cluster.node("cache_size=32M", "readahead=0", "tree=off", "keep_copies=1")
     for node in big, small:
         node.wait_for_peers(1)
     assert read(big, "f", size) == want

@@ -113,7 +113,7 @@ def test_stats_reset_and_local_buffer(cluster):
     data = os.urandom(1 << 20)
     with open(cluster.file("export/f"), "wb") as f:
         f.write(data)
-    node = cluster.node(peers=False)
+    node = cluster.node("keep_copies=1", peers=False)
     with open(node.path + "/f", "rb") as f:
         assert f.read() == data
     assert node.stats()["storage"]["bytes"] > 0

@@ -19,6 +19,9 @@
 // A block notes which of its pages a peer is known to hold too: it came from there, or was sent
 // there. These are hints: the peer may have dropped them.
 //
+// It notes as well which pages the kernel has been given: its page cache keeps them, unless it is
+// short of room (kernel_copies.hpp).
+//
 // Pins and the store's own hold meet in one word: the pin count, and a bit that
 // says that the store has forgotten the block. The thread that brings the word to
 // "forgotten, no pins" frees the block, exactly once.
@@ -163,6 +166,20 @@ public:
 			       ? holder_.load(std::memory_order_relaxed)
 			       : COOP_NONE;
 	}
+	// The kernel has these pages too. Returns all that it was given.
+	std::uint64_t given(std::uint64_t pages)
+	{
+		return given_.fetch_or(pages, std::memory_order_relaxed) | pages;
+	}
+	// Is a copy of every valid page in the kernel, as far as known, and none on its way?
+	bool in_kernel() const
+	{
+		const std::uint64_t loading = loading_.load(std::memory_order_acquire);
+		return loading == 0 && (valid() & ~given_.load(std::memory_order_relaxed)) == 0;
+	}
+	// The kernel has dropped pages of the block before: it stays in the store.
+	void stay() { stays_.store(true, std::memory_order_relaxed); }
+	bool stays() const { return stays_.load(std::memory_order_relaxed); }
 	// How often the pages may still be offered to a peer before they are dropped.
 	std::uint8_t chances() const { return chances_.load(std::memory_order_relaxed); }
 	void set_chances(std::uint8_t n) { chances_.store(n, std::memory_order_relaxed); }
@@ -208,6 +225,8 @@ private:
 	std::atomic<std::uint64_t> redirected_{0};       // of those loading
 	std::atomic<std::uint32_t> redirected_level_{0}; // the greatest so far
 	std::atomic<std::uint64_t> elsewhere_{0};
+	std::atomic<std::uint64_t> given_{0};
+	std::atomic<bool> stays_{false};
 	std::atomic<std::uint32_t> holder_{COOP_NONE};
 	std::atomic<std::uint8_t> chances_{max_chances};
 	std::atomic<std::uint32_t> level_{0};

@@ -20,6 +20,10 @@
 namespace coop::client
 {
 
+struct content_hash {
+	std::size_t operator()(const content_key &) const;
+};
+
 class block_queues
 {
 public:
@@ -59,5 +63,10 @@ private:
 	std::uint64_t ghost_bytes_ = 0;
 	unsigned page_shift_;
 };
+
+inline std::size_t content_hash::operator()(const content_key &k) const
+{
+	return block_queues::fingerprint(k, 0);
+}
 
 } // namespace coop::client

@@ -35,12 +35,25 @@ bool block_serves::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 	r.serve = ev.id;
 	r.level = ev.level;
 	r.peer = ev.peer;
+	lookups_++;
+	in_progress_++;
 	if (pass_on(r, cookie, ev)) {
 		out.passed = true;
-		lookups_++;
-		in_progress_++;
 		return true;
 	}
+	name_runs(r, ev);
+	pages_looked_up_ += r.n_pages;
+	if (from_kernel(r, cookie)) {
+		delayed_.push_back({ev, cookie, clock_us() + ev.budget_us});
+		out.later = true;
+	} else {
+		look_up(r, cookie, ev, out);
+	}
+	return true;
+}
+
+void block_serves::name_runs(record &r, const coop_ev &ev)
+{
 	for (std::uint32_t e = 0; e < ev.n_ext && e < COOP_MAX_EXTENTS; e++) {
 		std::uint64_t page = ev.ext[e].index;
 		std::uint32_t left = ev.ext[e].count;
@@ -52,27 +65,82 @@ bool block_serves::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 			n.ordinal = r.n_pages;
 			n.asked = false;
 			n.pin = store_.find(r.key, n.block);
-			if (n.pin)
-				out.size = n.pin->file_size();
-			// What comes first: a page that arrives in between is valid below.
-			const std::uint64_t coming =
-				ev.level != 0 ? coming_in(r, n, ev, cookie) : 0;
-			take(r, n, valid_in(r, n));
-			r.coming |= coming & ~r.have;
 			r.n_pages += n.count;
 			page += n.count;
 			left -= n.count;
 		}
 	}
-	lookups_++;
-	pages_looked_up_ += r.n_pages;
-	in_progress_++;
+}
+
+void block_serves::look_up(record &r, std::uint64_t cookie, const coop_ev &ev, found &out)
+{
+	for (std::uint32_t i = 0; i < r.n_runs; i++) {
+		run &n = r.runs[i];
+		if (n.pin)
+			out.size = n.pin->file_size();
+		// What comes first: a page that arrives in between is valid below.
+		const std::uint64_t coming = ev.level != 0 ? coming_in(r, n, ev, cookie) : 0;
+		take(r, n, valid_in(r, n));
+		r.coming |= coming & ~r.have;
+	}
 	if (r.coming != 0)
 		waiting_.push_back(cookie);
 	out.have = r.have;
 	out.coming = r.coming;
 	out.kept = true;
-	return true;
+}
+
+// Are pages of it to be taken from the kernel first?
+bool block_serves::from_kernel(record &r, std::uint64_t cookie)
+{
+	bool any = false;
+	for (std::uint32_t i = 0; retrieves_ && i < r.n_runs; i++) {
+		run &n = r.runs[i];
+		const std::uint64_t absent =
+			mask(n.first, n.count) & ~(n.pin ? n.pin->loading() | n.pin->valid() : 0);
+		if (absent == 0)
+			continue;
+		any |= store_.in_kernel().under_way(r.key, n.block);
+		const std::uint64_t pages = store_.in_kernel().provable(r.key, n.block, absent);
+		if (pages == 0)
+			continue;
+		any = n.asked = true;
+		wanted_.push_back({.key = r.key,
+				   .block = n.block,
+				   .pages = pages,
+				   .cookie = cookie,
+				   .serve = r.serve,
+				   .kernel = true});
+	}
+	return any;
+}
+
+// Those whose pages have come out of the kernel, or will not.
+void block_serves::answer_delayed(std::uint64_t now)
+{
+	std::vector<delayed> ready;
+	std::erase_if(delayed_, [&](const delayed &d) {
+		const record &r = records_[d.cookie];
+		for (std::uint32_t i = 0; i < r.n_runs; i++) {
+			const run &n = r.runs[i];
+			if ((n.asked || store_.in_kernel().under_way(r.key, n.block)) &&
+			    now < d.until)
+				return false;
+		}
+		ready.push_back(d);
+		return true;
+	});
+	for (const delayed &d : ready) {
+		record &r = records_[d.cookie];
+		for (std::uint32_t i = 0; i < r.n_runs; i++) {
+			r.runs[i].asked = false;
+			if (!r.runs[i].pin)
+				r.runs[i].pin = store_.find(r.key, r.runs[i].block);
+		}
+		found out;
+		look_up(r, d.cookie, d.ev, out);
+		host_->looked_up(d.ev, d.cookie, out, now);
+	}
 }
 
 bool block_serves::pass_on(const record &r, std::uint64_t cookie, const coop_ev &ev)
@@ -96,8 +164,8 @@ std::uint64_t block_serves::valid_in(record &r, run &n)
 		return 0;
 	const std::uint64_t valid = n.pin->valid() & mask(n.first, n.count);
 	// A local write may have carried the block on to its next version since find(), and the
-	// size with it.
-	return store_.find(r.key, n.block, false).get() == n.pin.get() ? valid : 0;
+	// size with it. A block that has left the store meanwhile is as good as before.
+	return store_.is_of(*n.pin, r.key) ? valid : 0;
 }
 
 void block_serves::take(record &r, const run &n, std::uint64_t pages)
@@ -143,6 +211,7 @@ void block_serves::asked_for(const std::vector<wanted_pages> &wanted)
 
 void block_serves::look_again(std::uint64_t now)
 {
+	answer_delayed(now);
 	std::erase_if(waiting_, [&](std::uint64_t cookie) {
 		record &r = records_[cookie];
 		if (r.coming != 0)
@@ -190,6 +259,7 @@ void block_serves::end(std::uint64_t cookie, std::uint64_t sent)
 	}
 	r.n_runs = 0;
 	std::erase_if(wanted_, [&](const wanted_pages &w) { return w.serve == r.serve; });
+	std::erase_if(delayed_, [&](const delayed &d) { return d.cookie == cookie; });
 	r.serve = COOP_NONE;
 	if (std::exchange(r.coming, 0) != 0)
 		std::erase(waiting_, cookie);

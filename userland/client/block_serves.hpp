@@ -10,6 +10,10 @@
 // asks for them without the engine's mutex and says so in asked_for(); until then they count as
 // coming. When a page stops loading it is either valid, and has arrived, or it will not come.
 //
+// Pages that left the store because the kernel has them are taken back from it first, and the
+// request is looked up when they are here: the kernel answers soon, so every request may wait for
+// that.
+//
 // A request for a block that has left the store is passed on to the peer that is known to hold it.
 #pragma once
 
@@ -19,7 +23,7 @@
 
 #include "userland/client/departures.hpp"
 #include "userland/client/page_store.hpp"
-#include "userland/fetch-host/responder.hpp"
+#include "userland/fetch-host/host.hpp"
 
 namespace coop::client
 {
@@ -35,6 +39,7 @@ struct wanted_pages {
 	// Of the serve, for asked_for().
 	std::uint64_t cookie = 0;
 	std::uint32_t serve = 0;
+	bool kernel = false; // take them from the kernel, level and budget do not matter
 };
 
 // Pages of a block that a peer is about to drop.
@@ -56,11 +61,14 @@ public:
 		records_(most)
 	{
 	}
-	// Before any other call. relays: somebody loads wanted_pages.
-	void start(coop_engine *engine, bool relays)
+	// Before any other call. relays: somebody loads wanted_pages; retrieves: and those of the
+	// kernel.
+	void start(fetch_host::host &host, bool relays, bool retrieves)
 	{
-		engine_ = engine;
+		host_ = &host;
+		engine_ = host.engine();
 		relays_ = relays;
+		retrieves_ = retrieves;
 	}
 
 	std::uint32_t in_progress() const { return in_progress_; }
@@ -105,15 +113,26 @@ private:
 	void take(record &, const run &, std::uint64_t pages);
 	std::uint64_t coming_in(record &, run &, const coop_ev &, std::uint64_t cookie);
 	void look_at(record &, std::uint64_t now);
-
+	void look_up(record &, std::uint64_t cookie, const coop_ev &, found &);
+	void name_runs(record &, const coop_ev &);
+	bool from_kernel(record &, std::uint64_t cookie);
+	void answer_delayed(std::uint64_t now);
 	bool pass_on(const record &, std::uint64_t cookie, const coop_ev &);
 
 	page_store &store_;
 	departures &gone_;
 	coop_engine *engine_ = nullptr;
-	bool relays_ = false;
+	fetch_host::host *host_ = nullptr;
+	bool relays_ = false, retrieves_ = false;
 	std::vector<record> records_;        // by cookie
 	std::vector<std::uint64_t> waiting_; // cookies of records with pages coming
+	// Lookups that wait for pages out of the kernel.
+	struct delayed {
+		coop_ev ev;
+		std::uint64_t cookie;
+		std::uint64_t until; // then they are lacking
+	};
+	std::vector<delayed> delayed_;
 	std::vector<wanted_pages> wanted_;
 	std::uint32_t in_progress_ = 0;
 	std::uint64_t lookups_ = 0, pages_looked_up_ = 0;

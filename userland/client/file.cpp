@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <future>
 
+#include "rpc/base/bits.h"
 #include "userland/client/asker.hpp"
 
 namespace coop::client
@@ -110,7 +111,7 @@ storage::late_reply files::inherit(inode &node, change_order::hold turn, range r
 	};
 }
 
-// If we have the first pages, the open reply need not carry them.
+// If we or the kernel have the first pages, the open reply need not carry them.
 bool files::held(inode &node)
 {
 	content_key key;
@@ -121,7 +122,7 @@ bool files::held(inode &node)
 	if (!key.version)
 		return false;
 	const block_ref start = store_.find(key, 0, false);
-	return start && start->valid() & 1;
+	return (start && start->valid() & 1) || store_.in_kernel().noted(key, 0) & 1;
 }
 
 int files::open(const caller &who, inode &node, int flags, open_answer &out)
@@ -269,12 +270,26 @@ int files::read(open_file &f, std::uint64_t offset, std::uint32_t length, read_a
 			break;
 		if (err)
 			return err;
+		out.company = membership_.place(c->key, 0).member;
 		std::lock_guard guard(f.node->lock);
 		if (f.node->breaks != breaks)
 			kernel_gets(*f.node, c->key.version);
 		return 0;
 	}
 	return read_direct(f, turn ? inode::mixed : breaks, offset, length, out);
+}
+
+void files::given(read_answer &&a)
+{
+	const std::uint64_t page_bytes = std::uint64_t{1} << store_.page_shift();
+	for (piece &p : a.pieces) {
+		const std::uint64_t at = p.arena_offset - p.pin->arena_offset(0);
+		const std::uint64_t n = (p.length + page_bytes - 1) / page_bytes;
+		if (at % page_bytes == 0)
+			store_.given(std::move(p.pin),
+				     coop_mask(static_cast<std::uint32_t>(n)) << at / page_bytes,
+				     a.company);
+	}
 }
 
 int files::write(open_file &f, std::uint64_t offset, std::span<const iovec> data,
@@ -334,6 +349,8 @@ void files::release(std::unique_ptr<open_file> f)
 {
 	settle(*f);
 	membership_.closed(f->node->fid, f->open_id);
+	if (f->current && !membership_.place(f->current->key, 0).member)
+		store_.closed(f->current->key);
 	if (!f->writes()) {
 		if (storage_.lock_era(f->node->fh))
 			let_go(*f->node);

@@ -65,6 +65,7 @@ struct read_answer {
 	std::vector<piece> pieces;
 	std::shared_ptr<std::byte[]> direct;
 	std::size_t direct_length = 0;
+	bool company = false; // other nodes have the file open
 };
 
 struct commit_options {
@@ -94,6 +95,8 @@ public:
 				 open_answer &out);
 	[[nodiscard]] int read(open_file &, std::uint64_t offset, std::uint32_t length,
 			       read_answer &out);
+	// The kernel has put all of the answer into its page cache. The file may be closed by now.
+	void given(read_answer &&);
 	[[nodiscard]] int write(open_file &, std::uint64_t offset, std::span<const iovec> data,
 				std::size_t length);
 	// fallocate(2): mode is FALLOC_FL_*.

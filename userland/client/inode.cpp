@@ -4,6 +4,7 @@
 #include "userland/client/inode.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 namespace coop::client
@@ -48,6 +49,19 @@ std::optional<inode_numbers::file> inode_table::identify(std::uint64_t id) const
 	if (const inode *node = ids_.find(id))
 		return inode_numbers::file{node->fid, node->fh};
 	return ids_.forgotten_file(id);
+}
+
+int inode_table::retrieve(const coop_fid &fid, std::uint64_t offset, std::uint32_t length,
+			  std::uint64_t cookie)
+{
+	std::shared_ptr<inode> node;
+	{
+		std::lock_guard guard(lock_);
+		const auto it = by_fid_.find(fid);
+		if (it != by_fid_.end())
+			node = it->second;
+	}
+	return node && events_.retrieve ? events_.retrieve(*node, offset, length, cookie) : -ENOENT;
 }
 
 std::shared_ptr<inode> inode_table::keep(inode &node)

@@ -123,6 +123,11 @@ struct inode_events {
 	// The kernel holds pages of another version. Called without locks, from any thread, also
 	// while the kernel waits for a reply: must not call into the kernel itself.
 	std::function<void(inode &)> pages_stale;
+	// Asks the kernel for bytes of its cached pages: see kernel_loads::asker. Called without
+	// locks, from any thread.
+	std::function<int(inode &, std::uint64_t offset, std::uint32_t length,
+			  std::uint64_t cookie)>
+		retrieve;
 };
 
 class inode_table
@@ -135,6 +140,9 @@ public:
 	void forget(inode *node, std::uint64_t n);
 	// See inode_numbers.
 	inode *find(std::uint64_t id) const { return ids_.find(id); }
+	// 0 or -errno: see kernel_loads::asker.
+	int retrieve(const coop_fid &, std::uint64_t offset, std::uint32_t length,
+		     std::uint64_t cookie);
 	std::optional<inode_numbers::file> identify(std::uint64_t id) const;
 	std::uint32_t generation() const { return ids_.generation(); }
 	// Like a reference of the kernel, until it is destroyed: lookups find this inode.

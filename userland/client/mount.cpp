@@ -140,6 +140,8 @@ void mount::start(inode_events events)
 	storage_ = storage::connect(s);
 	pages_ = page_store::create(o.cache_size, COOP_PAGE_MIN_SHIFT,
 				    std::min(ahead_most, idle_memory() / 4));
+	using copies = page_store::copies;
+	pages_->set_copies(o.keep_copies ? copies::keep : o.ib ? copies::prove : copies::drop);
 	if (o.ib)
 		start_node();
 	// After the node, which may have registered the memory with a device: then all of it stays.
@@ -147,13 +149,13 @@ void mount::start(inode_events events)
 		keeper_ = std::make_unique<memory_keeper>(*pages_);
 	reader_ = reader::create({o.readahead, o.ra_async, o.wait_timeout_ms}, *pages_, node_.get(),
 				 *storage_, o.tree ? &membership_ : nullptr);
+	if (bundles_)
+		bundles_->start(*reader_, *pages_);
+	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
 	{
 		const std::lock_guard lock(relay_mutex_);
 		reader_for_peers_ = reader_.get();
 	}
-	if (bundles_)
-		bundles_->start(*reader_, *pages_);
-	inodes_ = std::make_unique<inode_table>(*pages_, std::move(events));
 	files_ = std::make_unique<client::files>(
 		*storage_, *pages_, *reader_, *inodes_, membership_,
 		commit_options{std::clamp(o.cache_size / 4, keep_min, keep_max),
@@ -180,6 +182,7 @@ void mount::end()
 	storage_.reset();
 	inodes_.reset();
 	node_.reset();
+	kernel_loads_.reset();
 	keeper_.reset();
 	pages_.reset();
 }
@@ -207,6 +210,18 @@ void mount::start_node()
 				if (reader_for_peers_ != nullptr)
 					reader_for_peers_->relay(w);
 			};
+		if (!options_.keep_copies) {
+			kernel_loads_ = std::make_unique<client::kernel_loads>(
+				*pages_, [this](const coop_fid &fid, std::uint64_t offset,
+						std::uint32_t length, std::uint64_t cookie) {
+					return inodes_->retrieve(fid, offset, length, cookie);
+				});
+			n.on_retrieve = [this](const wanted_pages &w) {
+				const std::lock_guard lock(relay_mutex_);
+				if (reader_for_peers_ != nullptr)
+					kernel_loads_->begin(w);
+			};
+		}
 		if (options_.tree) {
 			n.others = [this](const content_key &key, std::uint64_t block) {
 				return membership_.others(key, block);

@@ -14,6 +14,7 @@
 #include "userland/client/bundle_fetch.hpp"
 #include "userland/client/file.hpp"
 #include "userland/client/inode.hpp"
+#include "userland/client/kernel_loads.hpp"
 #include "userland/client/memory_keeper.hpp"
 #include "userland/client/node.hpp"
 #include "userland/client/options.hpp"
@@ -39,6 +40,7 @@ public:
 	page_store &pages() { return *pages_; }
 	client::node *node() { return node_.get(); } // null: no peers
 	client::reader &reader() { return *reader_; }
+	client::kernel_loads *kernel_loads() { return kernel_loads_.get(); } // null: none
 	inode_table &inodes() { return *inodes_; }
 	client::files &files() { return *files_; }
 	const client::membership &membership() const { return membership_; }
@@ -56,7 +58,8 @@ private:
 	std::shared_ptr<bundle_fetch> bundles_; // null: no bundles
 	std::unique_ptr<client::storage> storage_;
 	std::unique_ptr<page_store> pages_;
-	std::unique_ptr<memory_keeper> keeper_; // null: no memory can be given back
+	std::unique_ptr<memory_keeper> keeper_;              // null: no memory can be given back
+	std::unique_ptr<client::kernel_loads> kernel_loads_; // null: no peer is served from there
 	std::unique_ptr<client::node> node_;
 	std::atomic<client::node *> node_for_events_{nullptr};
 	client::membership membership_;

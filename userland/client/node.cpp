@@ -75,6 +75,7 @@ node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &
 	timeout_us_(o.peer_timeout_ms * std::uint64_t{1000}),
 	on_self_(o.on_self),
 	on_wanted_(o.on_wanted),
+	on_retrieve_(o.on_retrieve),
 	others_(o.others),
 	on_offered_(o.on_offered),
 	store_(store),
@@ -117,7 +118,7 @@ node::node(const node_options &o, std::unique_ptr<ud::endpoint> ep, page_store &
 		cfg.flags |= COOP_F_PAGE_CRC;
 	host_.make(cfg, clock_us());
 	fetches_.start(host_.engine(), host_.max_pages());
-	serves_.start(host_.engine(), on_wanted_ != nullptr);
+	serves_.start(host_, on_wanted_ != nullptr, on_retrieve_ != nullptr);
 	driver_ = std::make_unique<node_driver>(*this, o.poll_us);
 	store.set_watcher([this] {
 		pages_settled_.store(true, std::memory_order_seq_cst);
@@ -231,7 +232,7 @@ void node::relay(std::vector<wanted_pages> wanted)
 		}
 	}
 	for (const wanted_pages &w : wanted)
-		on_wanted_(w);
+		(w.kernel ? on_retrieve_ : on_wanted_)(w);
 	const std::lock_guard lock(driver_->mutex());
 	serves_.asked_for(wanted);
 	pages_settled_.store(true, std::memory_order_relaxed);

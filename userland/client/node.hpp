@@ -48,6 +48,9 @@ struct node_options {
 	// A peer asks for pages that are absent here, and wants them loaded: claims them and starts
 	// to load them, if it can. Runs on the thread that drives; must not block.
 	std::function<void(const wanted_pages &)> on_wanted;
+	// A peer asks for pages that the kernel may have: claims them and takes them from there.
+	// As on_wanted.
+	std::function<void(const wanted_pages &)> on_retrieve;
 	// Some of the other nodes (daemon's ids) that have this version open, the best to keep
 	// this block first. Null: blocks leave without being offered to them.
 	std::function<std::vector<std::uint32_t>(const content_key &, std::uint64_t block)> others;
@@ -121,7 +124,7 @@ private:
 
 	const std::uint64_t timeout_us_;
 	const std::function<void(const coop_addr &)> on_self_;
-	const std::function<void(const wanted_pages &)> on_wanted_;
+	const std::function<void(const wanted_pages &)> on_wanted_, on_retrieve_;
 	const std::function<std::vector<std::uint32_t>(const content_key &, std::uint64_t)> others_;
 	const std::function<void(const offered_pages &)> on_offered_;
 	page_store &store_;

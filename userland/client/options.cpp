@@ -174,6 +174,7 @@ constexpr option table[] = {
 	{"ra_async", "0 or 1", "", zero_or_one<&m::ra_async>(), show_bit<&m::ra_async>},
 	{"cache_size", "bytes (K, M, G), at least 4M", "",
 	 number<&m::cache_size, 4ull << 20, 1ull << 42>(), show_number<&m::cache_size>},
+	{"keep_copies", "0 or 1", "", zero_or_one<&m::keep_copies>(), show_bit<&m::keep_copies>},
 	{"key", "cluster key file", "", text<&m::key>(), show_text<&m::key>},
 	{"ib", "", "", flag<&m::ib>(), show_flag<&m::ib>},
 	{"ib_devname", "verbs device (default: soft RoCE)", "ib", text<&m::ib_devname>(),

@@ -27,7 +27,8 @@ struct mount_options {
 	std::uint32_t readahead = 256; // pages
 	bool ra_async = true;
 	std::uint64_t cache_size = 1ull << 30; // bytes
-	std::string key;                       // cluster key file, empty: none
+	bool keep_copies = false; // keep in the page store what the kernel has cached, too
+	std::string key;          // cluster key file, empty: none
 
 	bool ib = false;        // exchange pages with peers
 	std::string ib_devname; // empty: soft RoCE

@@ -22,11 +22,13 @@ namespace
 
 constexpr std::uint32_t reserve_frames = 64;
 constexpr std::uint32_t min_frames = 4;
-constexpr std::uint32_t least_frames = 64; // that are kept where memory lacks
-constexpr std::uint32_t few_blocks = 64;   // evicted while the mutex is held
-constexpr std::uint32_t few_frames = 8;    // given back while it is held
-constexpr std::uint32_t offer_room = 16;   // of the capacity stays free of offered blocks
-constexpr std::uint32_t growth = 16;       // of the capacity a step, when memory lacks no more
+constexpr std::uint32_t least_frames = 64;   // that are kept where memory lacks
+constexpr std::uint32_t few_blocks = 64;     // evicted while the mutex is held
+constexpr std::size_t notes = 8;             // of blocks in the kernel, for each block of the store
+constexpr std::uint32_t retrieved_room = 16; // of the capacity is kept after it was retrieved
+constexpr std::uint32_t few_frames = 8;      // given back while it is held
+constexpr std::uint32_t offer_room = 16;     // of the capacity stays free of offered blocks
+constexpr std::uint32_t growth = 16;         // of the capacity a step, when memory lacks no more
 
 } // namespace
 
@@ -38,6 +40,7 @@ page_store::page_store(std::uint32_t frames, unsigned page_shift, std::size_t ah
 	arena_((std::size_t{frames} + reserve_frames) << (page_shift + buddy::max_order),
 	       std::size_t{1} << (page_shift + buddy::max_order), ahead,
 	       std::size_t{frames} << (page_shift + buddy::max_order)),
+	in_kernel_(frames * notes),
 	runs_(0, frames),
 	reserve_(kept_pages_, reserve_frames),
 	queues_(std::uint64_t{kept_pages_} << page_shift, page_shift),
@@ -179,6 +182,96 @@ void page_store::evict_down_to(std::uint32_t pages)
 	}
 }
 
+void page_store::given(block_ref ref, std::uint64_t pages, bool company)
+{
+	ref->given(pages);
+	if (copies_ != copies::keep && !company && ref->in_kernel() && !ref->stays())
+		leave(std::move(ref));
+}
+
+// The block leaves, unless more of it has come meanwhile. Sums are taken without the mutex: valid
+// pages do not change.
+void page_store::leave(block_ref ref)
+{
+	block *const b = ref.get();
+	const std::uint64_t pages = b->valid();
+	kernel_copies::sums sums;
+	const bool prove = copies_ == copies::prove;
+	for (std::uint64_t left = prove ? pages : 0; left != 0; left &= left - 1) {
+		const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
+		sums.of[i] = in_kernel_.sum(b->data(i), std::size_t{1} << page_shift_);
+	}
+	const std::lock_guard lock(mutex_); // the pin goes after it
+	if (lookup(b->key, b->index()) != b || b->queue == queue_id::none || b->valid() != pages ||
+	    !b->in_kernel())
+		return;
+	in_kernel_.note(b->key, b->index(), b->file_size(), pages, prove ? &sums : nullptr);
+	forget(b);
+}
+
+// Pins those of the siblings that the kernel holds and that nobody uses.
+void page_store::pin_siblings(block *first, std::vector<block_ref> &out)
+{
+	for (block *b = first; b != nullptr; b = b->sibling_next)
+		if (b->idle() && b->valid() != 0 && b->in_kernel() && !b->stays()) {
+			b->pin();
+			out.emplace_back(b);
+		}
+}
+
+void page_store::closed(const content_key &key)
+{
+	std::vector<block_ref> leaving;
+	if (copies_ == copies::keep)
+		return;
+	{
+		const std::lock_guard lock(mutex_);
+		const auto it = contents_.find(key);
+		if (it != contents_.end())
+			pin_siblings(it->second, leaving);
+	}
+	for (block_ref &ref : leaving)
+		leave(std::move(ref));
+}
+
+// What the kernel holds too leaves until no more than this is in use.
+void page_store::leave_down_to(std::uint32_t pages)
+{
+	std::vector<block_ref> leaving;
+	{
+		const std::lock_guard lock(mutex_);
+		for (auto it = contents_.begin(); it != contents_.end(); ++it)
+			pin_siblings(it->second, leaving);
+	}
+	for (block_ref &ref : leaving) {
+		{
+			const std::lock_guard lock(mutex_);
+			if (used_pages() <= pages)
+				return;
+		}
+		leave(std::move(ref));
+	}
+}
+
+void page_store::retrieved(block_ref ref)
+{
+	const std::lock_guard lock(mutex_); // the pin goes after it
+	const std::uint32_t pages = 1u << ref->order;
+	retrieved_.push_back({ref->key, ref->index(), pages});
+	retrieved_pages_ += pages;
+	while (retrieved_pages_ > kept_pages_ / retrieved_room) {
+		const place oldest = retrieved_.front();
+		retrieved_.pop_front();
+		retrieved_pages_ -= oldest.pages;
+		block *const b = lookup(oldest.key, oldest.block);
+		if (b == nullptr || !b->idle() || !b->in_kernel() || b->stays())
+			continue;
+		const std::uint64_t all = b->valid();
+		if (in_kernel_.provable(b->key, b->index(), all) == all)
+			forget(b); // it is noted already
+	}
+}
+
 // Frames without a block that have memory. Unless all are wanted: a quarter of those beyond what is
 // kept ahead, since what was free for a second may be used in the next.
 std::vector<std::uint32_t> page_store::unused_frames(bool all)
@@ -219,6 +312,8 @@ void page_store::follow(const memory_state &memory)
 	}
 	if (lacking == 0)
 		arena_.tick();
+	if (lacking != 0 && copies_ != copies::keep)
+		leave_down_to(limit);
 	evict_down_to(limit);
 	const std::vector<std::uint32_t> frames = unused_frames(lacking != 0);
 	for (std::size_t at = 0; at < frames.size();) {
@@ -239,6 +334,12 @@ block_ref page_store::find(const content_key &key, std::uint64_t block_index, bo
 	if (used)
 		b->count_use();
 	return block_ref(b);
+}
+
+bool page_store::is_of(const block &b, const content_key &key) const
+{
+	const std::lock_guard lock(mutex_);
+	return b.key == key;
 }
 
 // Of a block; 0: it lies past the end of the file.
@@ -330,19 +431,24 @@ void page_store::advance(const content_key &from, std::uint64_t to_version, std:
 	const bool resized = old_size != new_size;
 	const std::uint64_t edge = std::min(old_size, new_size);
 
+	const auto touched = [&](std::uint64_t block_index) {
+		const std::uint64_t first = block_index * block_bytes;
+		const std::uint64_t last = first + block_bytes; // one past
+		return (length != 0 && first < end && last > begin) || (resized && last > edge);
+	};
+
 	const std::lock_guard lock(mutex_);
+	if (from.version == to_version)
+		return;
+	in_kernel_.advance(from, to_version, new_size, touched);
 	const auto it = contents_.find(from);
-	if (it == contents_.end() || from.version == to_version)
+	if (it == contents_.end())
 		return;
 	const content_key to{from.fid, to_version};
 	block *next = nullptr;
 	for (block *b = it->second; b != nullptr; b = next) {
 		next = b->sibling_next;
-		const std::uint64_t first = b->index() * block_bytes;
-		const std::uint64_t last = first + block_bytes; // one past
-		const bool touched =
-			(length != 0 && first < end && last > begin) || (resized && last > edge);
-		if (touched || lookup(to, b->index()) != nullptr) {
+		if (touched(b->index()) || lookup(to, b->index()) != nullptr) {
 			forget(b);
 			continue;
 		}
@@ -357,6 +463,7 @@ void page_store::advance(const content_key &from, std::uint64_t to_version, std:
 void page_store::drop(const content_key &key)
 {
 	const std::lock_guard lock(mutex_);
+	in_kernel_.drop(key);
 	for (auto it = contents_.find(key); it != contents_.end(); it = contents_.find(key))
 		forget(it->second);
 }

@@ -8,6 +8,9 @@
 // its pages for the first time is no use of it; reading them again is, and so is
 // a request of a peer. So a scan, however long, passes through the small queue.
 //
+// The kernel caches what a reader read. What it holds, and no peer needs from here, leaves the
+// store (given()): kernel_copies.hpp. Where memory lacks, all that the kernel holds leaves first.
+//
 // One mutex guards index, queues and free runs; its sections are a hash look-up
 // or the eviction of the few blocks that make room. States of pages are changed
 // without it. Memory is made present outside the mutex, when pages are claimed.
@@ -15,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,6 +30,7 @@
 #include "userland/client/block.hpp"
 #include "userland/client/block_queues.hpp"
 #include "userland/client/buddy.hpp"
+#include "userland/client/kernel_copies.hpp"
 #include "userland/client/memory_state.hpp"
 
 namespace coop::client
@@ -63,6 +68,8 @@ public:
 	// Empty: wholly past the end of the file, or everything is pinned and the reserve is out
 	// too, which passes as soon as a pin goes.
 	block_ref get(const content_key &, std::uint64_t block_index, std::uint64_t file_size);
+	// Is the pinned block of this content, be it in the store or no more?
+	bool is_of(const block &, const content_key &) const;
 	// The file went from one version to the next by a local write of [offset, offset + length)
 	// and, if the sizes differ, by a change of size: untouched blocks follow, touched ones
 	// are dropped. old_size, new_size: bytes.
@@ -85,6 +92,25 @@ public:
 	}
 	bool keeps_memory() const { return arena_.kept(); }
 	store_stats stats() const;
+
+	// What to do with pages that the kernel has as well.
+	enum class copies : std::uint8_t {
+		keep,  // both copies
+		prove, // the kernel's alone, noted so that a peer can get it
+		drop,  // the kernel's alone: no peer will ask
+	};
+	// The kernel has got these pages of the block by a reply. company: other nodes have the
+	// file open, so the block stays.
+	void given(block_ref, std::uint64_t pages, bool company);
+	// Pages of the block have come back out of the kernel for a peer. A small part of the store
+	// keeps such blocks for the next peer.
+	void retrieved(block_ref);
+	// The file is closed here: what the kernel holds of it leaves.
+	void closed(const content_key &);
+	// Set while no other thread uses the store. At first: keep.
+	void set_copies(copies what) { copies_ = what; }
+	kernel_copies &in_kernel() { return in_kernel_; }
+	const kernel_copies &in_kernel() const { return in_kernel_; }
 
 	// Called when pages of a watched block have stopped loading, on the thread that loaded
 	// them: short, and without a call into the store. Null: not called. Set while no block is
@@ -114,13 +140,6 @@ public:
 	}
 
 private:
-	struct key_hash {
-		std::size_t operator()(const content_key &k) const
-		{
-			return block_queues::fingerprint(k, 0);
-		}
-	};
-
 	page_store(std::uint32_t frames, unsigned page_shift, std::size_t ahead);
 	block *&bucket(const content_key &key, std::uint64_t index)
 	{
@@ -142,6 +161,14 @@ private:
 	std::uint32_t alloc(unsigned order);
 	std::uint32_t make_room(unsigned order);
 	void evict_down_to(std::uint32_t pages);
+	void leave(block_ref);
+	void leave_down_to(std::uint32_t pages);
+	static void pin_siblings(block *first, std::vector<block_ref> &out);
+	struct place {
+		content_key key;
+		std::uint64_t block;
+		std::uint32_t pages; // of the arena
+	};
 	std::vector<std::uint32_t> unused_frames(bool all);
 	void evict(block *);
 
@@ -150,14 +177,18 @@ private:
 	const unsigned page_shift_;
 	const std::uint32_t kept_pages_, ahead_frames_;
 	arena arena_;
+	copies copies_ = copies::keep;
+	kernel_copies in_kernel_;
 	mutable std::mutex mutex_;
 	// All below under mutex_.
 	buddy runs_, reserve_;
 	block_queues queues_;
-	std::vector<block *> buckets_;                                // chained by hash_next
-	std::unordered_map<content_key, block *, key_hash> contents_; // first of the siblings
+	std::vector<block *> buckets_;                                    // chained by hash_next
+	std::unordered_map<content_key, block *, content_hash> contents_; // first of the siblings
 	std::vector<block *> by_page_; // the block that begins at this page
-	std::uint32_t limit_;          // pages in use, at most; less than all while memory lacks
+	std::deque<place> retrieved_;  // the oldest first
+	std::uint32_t retrieved_pages_ = 0;
+	std::uint32_t limit_; // pages in use, at most; less than all while memory lacks
 	store_stats stats_{};
 };
 

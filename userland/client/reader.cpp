@@ -72,12 +72,13 @@ private:
 	};
 
 	int gather(const content &, std::uint64_t offset, std::uint64_t end, std::vector<part> &);
-	std::vector<claimed> claim_missing(const content &, std::vector<part> &);
+	std::vector<claimed> claim_missing(const content &, std::vector<part> &,
+					   bool *kernel_dropped);
 	bool wait_settled(const std::vector<part> &);
 	bool plan_readahead(stream &, std::uint64_t offset, std::uint64_t end, std::uint64_t size,
 			    std::uint64_t &from, std::uint64_t &to);
 	void start_readahead(const content &, std::uint64_t from, std::uint64_t to,
-			     std::vector<part> *keep);
+			     bool kernel_dropped, std::vector<part> *keep);
 	source account(std::vector<part> &, std::uint64_t offset, std::uint64_t end);
 
 	page_store &store_;
@@ -120,13 +121,22 @@ int reader_impl::gather(const content &c, std::uint64_t offset, std::uint64_t en
 	return 0;
 }
 
-std::vector<claimed> reader_impl::claim_missing(const content &c, std::vector<part> &parts)
+std::vector<claimed> reader_impl::claim_missing(const content &c, std::vector<part> &parts,
+						bool *kernel_dropped)
 {
 	std::vector<claimed> mine;
-	for (part &p : parts)
-		if (p.missing())
-			if (claimed got = loader_.claim(c, p.pin, p.want); got.pages != 0)
-				mine.push_back(std::move(got));
+	for (part &p : parts) {
+		if (!p.missing())
+			continue;
+		claimed got = loader_.claim(c, p.pin, p.want);
+		if (got.pages == 0)
+			continue;
+		if (store_.in_kernel().take_back(c.key, p.pin->index(), got.pages) != 0) {
+			p.pin->stay();
+			*kernel_dropped = true;
+		}
+		mine.push_back(std::move(got));
+	}
 	return mine;
 }
 
@@ -199,8 +209,10 @@ bool reader_impl::plan_readahead(stream &s, std::uint64_t offset, std::uint64_t 
 	return true;
 }
 
+// kernel_dropped: the read asked for pages that the kernel had had. If not, the reader will not ask
+// for what the kernel has.
 void reader_impl::start_readahead(const content &c, std::uint64_t from, std::uint64_t to,
-				  std::vector<part> *keep)
+				  bool kernel_dropped, std::vector<part> *keep)
 {
 	std::vector<claimed> mine;
 	std::uint64_t claimed_pages = 0;
@@ -208,12 +220,19 @@ void reader_impl::start_readahead(const content &c, std::uint64_t from, std::uin
 	for (std::uint64_t b = first / 64; b <= last / 64; b++) {
 		if (loader_.pages_under_way() + claimed_pages + 64 > readahead_limit_)
 			break;
-		const std::uint64_t want = page_mask(std::max(first, b * 64) - b * 64,
-						     std::min(last, b * 64 + 63) - b * 64);
+		std::uint64_t want = page_mask(std::max(first, b * 64) - b * 64,
+					       std::min(last, b * 64 + 63) - b * 64);
+		if (!kernel_dropped)
+			want &= ~store_.in_kernel().noted(c.key, b);
+		if (want == 0)
+			continue;
 		block_ref pin = store_.get(c.key, b, c.size);
 		if (!pin)
 			break;
 		claimed got = loader_.claim(c, pin, want);
+		if (kernel_dropped && got.pages != 0 &&
+		    store_.in_kernel().take_back(c.key, b, got.pages) != 0)
+			pin->stay();
 		if (keep != nullptr)
 			keep->push_back({std::move(pin), want});
 		if (got.pages == 0)
@@ -278,13 +297,14 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 		return err;
 	}
 	std::shared_ptr<loader::job> job;
-	if (auto mine = claim_missing(c, parts); !mine.empty())
+	bool kernel_dropped = false;
+	if (auto mine = claim_missing(c, parts, &kernel_dropped); !mine.empty())
 		job = loader_.load(c, std::move(mine), true);
 
 	std::uint64_t from = 0, to = 0;
 	const bool readahead = plan_readahead(s, offset, end, c.size, from, to);
 	if (readahead)
-		start_readahead(c, from, to, ra_async_ ? nullptr : &ahead);
+		start_readahead(c, from, to, kernel_dropped, ra_async_ ? nullptr : &ahead);
 
 	for (;;) {
 		if (!wait_settled(parts))
@@ -297,7 +317,7 @@ int reader_impl::read(const content &c, stream &s, std::uint64_t offset, std::ui
 			(err == -ESTALE ? stale_ : errors_).fetch_add(1, std::memory_order_relaxed);
 			return err;
 		}
-		if (auto mine = claim_missing(c, parts); !mine.empty())
+		if (auto mine = claim_missing(c, parts, &kernel_dropped); !mine.empty())
 			job = loader_.load(c, std::move(mine), false);
 	}
 	if (!wait_settled(ahead))

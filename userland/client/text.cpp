@@ -218,6 +218,11 @@ std::string stats_text(const reader &r, const node *n, const page_store &store, 
 		add_forest(out, m.figures());
 	}
 	const store_stats cs = store.stats();
+	const kernel_copies_stats ks = store.in_kernel().stats();
+	const counter copies[] = {{"left_to_kernel", ks.left}, {"kernel_held", ks.noted},
+				  {"came_back", ks.came_back}, {"retrieved", ks.retrieved},
+				  {"lost", ks.lost},           {"refuted", ks.refuted}};
+	add_all(out, "store", copies);
 	add(out,
 	    "cache capacity %" PRIu64 " used %" PRIu64 " present %" PRIu64 " blocks %" PRIu64
 	    " evicted %" PRIu64 "\n",

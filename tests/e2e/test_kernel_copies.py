@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: MIT
+"""A page that the kernel has cached is not kept a second time in the page store, unless a peer needs it there."""
+import ctypes
+import mmap
+import os
+
+from cluster import LIBC, drop_kernel_pages
+from test_forest import CHUNK, copies, make_file
+from test_last_copies import STEP, read
+
+PAGE = 4096
+SIZE = 24 * CHUNK
+
+
+def cached(path):
+    """Bytes of the file in the kernel's page cache."""
+    pages = -(-os.path.getsize(path) // PAGE)
+    here = (ctypes.c_ubyte * pages)()
+    with open(path, "rb") as f:
+        m = mmap.mmap(f.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(m))
+        err = LIBC.mincore(ctypes.c_void_p(address), ctypes.c_size_t(len(m)), here)
+        m.close()
+    assert err == 0
+    return sum(b & 1 for b in here) * PAGE
+
+
+def store(node):
+    """The groups store and cache of stats."""
+    out = {}
+    for line in node.control("stats").splitlines():
+        words = line.split()
+        if words[0] == "store":
+            out[words[1]] = int(words[2])
+        elif words[0] == "cache":
+            out.update(zip(words[1::2], map(int, words[2::2])))
+    return out
+
+
+def pair(cluster, *options):
+    return cluster.connected(2, "cache_size=64M", *options)
+
+
+def test_a_lone_reader_holds_one_copy_and_a_later_reader_gets_it(cluster):
+    want = make_file(cluster, "f", SIZE, 1)
+    a, b = pair(cluster)
+    assert read(a, "f", SIZE) == want
+    s = store(a)
+    assert cached(f"{a.path}/f") >= 0.95 * SIZE
+    assert s["used"] + cached(f"{a.path}/f") <= 1.05 * SIZE, s
+    assert s["kernel_held"] * PAGE == SIZE
+    assert read(a, "f", SIZE) == want
+    assert copies([a], SIZE) <= 1.01, "the kernel has it"
+    assert read(b, "f", SIZE) == want
+    # What the kernel of a dropped in between, if anything, is storage's to send.
+    s = store(a)
+    assert s["retrieved"] >= 0.95 * SIZE // PAGE and s["refuted"] == 0, s
+    assert copies([b], SIZE) <= 0.05
+    assert s["used"] <= 64 << 20 >> 4, "a small part of it stays for the next peer"
+
+
+def test_with_keep_copies_both_stay(cluster):
+    want = make_file(cluster, "f", SIZE, 1)
+    a, b = pair(cluster, "keep_copies=1")
+    assert read(a, "f", SIZE) == want
+    s = store(a)
+    assert s["used"] >= SIZE and s["left_to_kernel"] == 0, s
+    drop_kernel_pages(f"{a.path}/f")
+    assert read(b, "f", SIZE) == want and read(a, "f", SIZE) == want
+    assert copies([a, b], SIZE) <= 1.01
+
+
+def test_pages_that_the_kernel_dropped_come_from_storage_and_then_stay(cluster):
+    want = make_file(cluster, "f", SIZE, 1)
+    a, b = pair(cluster)
+    assert read(a, "f", SIZE) == want
+    drop_kernel_pages(f"{a.path}/f")
+    assert read(b, "f", SIZE) == want
+    assert store(a)["lost"] >= 0.9 * SIZE // PAGE, store(a)
+    b.stop()
+    assert read(a, "f", SIZE) == want
+    drop_kernel_pages(f"{a.path}/f")
+    assert read(a, "f", SIZE) == want
+    assert store(a)["came_back"] > 0
+    before = copies([a], SIZE)
+    drop_kernel_pages(f"{a.path}/f")
+    assert read(a, "f", SIZE) == want
+    assert copies([a], SIZE) - before <= 0.01, "the store keeps what the kernel drops"
+
+
+def test_a_page_changed_through_a_mapping_is_not_served(cluster):
+    want = make_file(cluster, "f", SIZE, 1)
+    a, b = pair(cluster)
+    assert read(a, "f", SIZE) == want
+    with open(f"{a.path}/f", "r+b") as f, mmap.mmap(f.fileno(), 0) as m:
+        m[PAGE * 100 + 7] ^= 0xff
+        assert read(b, "f", SIZE) == want, "the write has not been sent yet"
+        assert store(a)["refuted"] >= 1, store(a)
+        m.flush()
+    with open(f"{cluster.export}/f", "rb") as f:
+        changed = f.read()
+    with open(f"{b.path}/f", "rb") as f:
+        assert f.read() == changed
+
+
+def test_what_a_direct_read_got_stays_in_the_store(cluster):
+    make_file(cluster, "f", SIZE, 1)
+    a = cluster.node("cache_size=64M", "readahead=0", peers=False)
+    fd = os.open(f"{a.path}/f", os.O_RDONLY | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, STEP) as buffer:
+            for at in range(0, SIZE, STEP):
+                assert os.preadv(fd, [buffer], at) == STEP
+    finally:
+        os.close(fd)
+    assert store(a)["used"] == SIZE
+    assert store(a)["left_to_kernel"] == 0
+
+
+def test_files_that_others_have_open_stay_until_they_are_closed(cluster):
+    want = make_file(cluster, "f", SIZE, 1)
+    a, b = pair(cluster)
+    with open(f"{b.path}/f", "rb") as other:
+        other.read(1)
+        with open(f"{a.path}/f", "rb"):
+            assert read(a, "f", SIZE) == want
+            assert store(a)["used"] >= SIZE - CHUNK, "peers may ask at any moment"
+        assert read(b, "f", SIZE) == want
+    assert copies([a, b], SIZE) <= 1.02
