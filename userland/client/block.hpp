@@ -34,18 +34,10 @@
 
 #include "rpc/base/types.h"
 #include "rpc/storage/forest.h"
+#include "userland/client/content_key.hpp"
 
 namespace coop::client
 {
-
-struct content_key {
-	coop_fid fid;
-	std::uint64_t version;
-	bool operator==(const content_key &o) const
-	{
-		return fid.hi == o.fid.hi && fid.lo == o.fid.lo && version == o.version;
-	}
-};
 
 // counted: with other bytes that they were part of.
 enum class origin : std::uint8_t { peer, storage, counted };

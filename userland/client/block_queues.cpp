@@ -13,16 +13,6 @@ block_queues::block_queues(std::uint64_t capacity_bytes, unsigned page_shift) :
 {
 }
 
-std::uint64_t block_queues::fingerprint(const content_key &key, std::uint64_t block_index)
-{
-	std::uint64_t h = key.fid.hi ^ 0x9e3779b97f4a7c15u;
-	for (const std::uint64_t v : {key.fid.lo, key.version, block_index}) {
-		h = (h ^ v) * 0xff51afd7ed558ccdu;
-		h ^= h >> 32;
-	}
-	return h;
-}
-
 void block_queues::push(queue_id id, block *b)
 {
 	list &l = of(id);

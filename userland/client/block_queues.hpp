@@ -20,16 +20,15 @@
 namespace coop::client
 {
 
-struct content_hash {
-	std::size_t operator()(const content_key &) const;
-};
-
 class block_queues
 {
 public:
 	block_queues(std::uint64_t capacity_bytes, unsigned page_shift);
 	// A number that the same block of the same content has every time.
-	static std::uint64_t fingerprint(const content_key &, std::uint64_t block_index);
+	static std::uint64_t fingerprint(const content_key &key, std::uint64_t block_index)
+	{
+		return client::fingerprint(key, block_index);
+	}
 	void insert(block *);
 	// The next victim, unless it is used before.
 	void insert_last(block *);
@@ -63,10 +62,5 @@ private:
 	std::uint64_t ghost_bytes_ = 0;
 	unsigned page_shift_;
 };
-
-inline std::size_t content_hash::operator()(const content_key &k) const
-{
-	return block_queues::fingerprint(k, 0);
-}
 
 } // namespace coop::client

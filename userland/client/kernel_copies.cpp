@@ -194,13 +194,13 @@ void kernel_copies::advance(const content_key &from, std::uint64_t to_version,
 void kernel_copies::begin(const content_key &key, std::uint64_t block_index)
 {
 	const std::lock_guard lock(mutex_);
-	under_way_[block_queues::fingerprint(key, block_index)]++;
+	under_way_[fingerprint(key, block_index)]++;
 }
 
 void kernel_copies::end(const content_key &key, std::uint64_t block_index)
 {
 	const std::lock_guard lock(mutex_);
-	const auto it = under_way_.find(block_queues::fingerprint(key, block_index));
+	const auto it = under_way_.find(fingerprint(key, block_index));
 	if (--it->second == 0)
 		under_way_.erase(it);
 }
@@ -208,7 +208,7 @@ void kernel_copies::end(const content_key &key, std::uint64_t block_index)
 bool kernel_copies::under_way(const content_key &key, std::uint64_t block_index) const
 {
 	const std::lock_guard lock(mutex_);
-	return under_way_.contains(block_queues::fingerprint(key, block_index));
+	return under_way_.contains(fingerprint(key, block_index));
 }
 
 void kernel_copies::answered(const content_key &key, std::uint64_t block_index, std::uint64_t all,

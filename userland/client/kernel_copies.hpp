@@ -25,7 +25,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "userland/client/block_queues.hpp"
+#include "userland/client/content_key.hpp"
 
 namespace coop::client
 {
