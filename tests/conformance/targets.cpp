@@ -3,6 +3,7 @@
 //
 // Each process has its own loopback addresses, so that suites run side by side.
 #include "attack_fabric.hpp"
+#include "attack_ntrdma.hpp"
 #include "attack_ud.hpp"
 #include "mute.hpp"
 
@@ -118,7 +119,29 @@ target fabric(const std::string &label, parameters options)
 	return t;
 }
 
-// The same, named by IP addresses and its own ports instead of machines of a node. The ports are
+// Processes of this host by shared memory.
+target ntrdma(const std::string &label, parameters options)
+{
+	target t;
+	t.label = label;
+	t.transport = "ntrdma";
+	t.options = std::move(options);
+	t.address = [](unsigned n) { return lnet(own_ip(3), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(3), "tcp", 32, "*");
+	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
+	t.stall = {{"answer", "0"}};
+	t.ordered = 16384; // above: pulled
+	t.no_buffer = 0;   // a small message counts as sent once the peer has it
+	t.told_early = true;
+	t.tires = true;
+#ifdef COOP_NET_NTRDMA
+	t.mute = mute_ntrdma;
+	t.attack = attack_ntrdma;
+#endif
+	return t;
+}
+
+// fabric, named by IP addresses and its own ports instead of machines of a node. The ports are
 // below those that systems assign by themselves.
 target fabric_inet(const std::string &label, parameters options)
 {
@@ -171,6 +194,8 @@ std::vector<target> make()
 		fabric("fabric_keys", {{"provider", "tcp"}, {"local_keys", "1"}}),
 		fabric("fabric_shm", {{"provider", "shm"}}),
 		fabric_inet("fabric_inet", {{"provider", "tcp"}}),
+		ntrdma("ntrdma", {}),
+		ntrdma("ntrdma_copy", {{"pull", "0"}, {"receives", "8"}}),
 		ud("ud", {}),
 		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),
 	};

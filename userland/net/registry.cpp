@@ -35,6 +35,9 @@ std::vector<const transport *> &table()
 #ifdef COOP_NET_FABRIC
 		&fabric_transport,
 #endif
+#ifdef COOP_NET_NTRDMA
+		&ntrdma_transport,
+#endif
 	};
 	return known;
 }

@@ -288,7 +288,7 @@ protected:
 };
 
 /// The transports of this tree. Each defines its own; registry.cpp lists the ones that are built.
-extern const transport &mem_transport, &ud_transport, &fabric_transport;
+extern const transport &mem_transport, &ud_transport, &fabric_transport, &ntrdma_transport;
 
 /// The transport of this name or null.
 const transport *find_transport(std::string_view name);

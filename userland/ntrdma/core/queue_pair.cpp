@@ -367,6 +367,15 @@ bool queue_pair::answered() const
 	return port_->in().pong.load(std::memory_order_acquire) == ping_;
 }
 
+bool queue_pair::takes(std::uint32_t bytes) const
+{
+	return linked() && state_ == pair_state::sends && send_prod_ == send_post_ &&
+	       send_post_ - send_cmpl_ < sends_.size() &&
+	       mine_.wqe_prod - theirs_.wqe_cons < ring_entries &&
+	       (bytes <= body_bytes ||
+		bytes <= stream_bytes - (mine_.stream_prod - theirs_.stream_cons));
+}
+
 bool queue_pair::outstanding() const
 {
 	return send_cons_ != send_post_ || current_.active || recv_take_ != recv_post_ ||

@@ -86,6 +86,11 @@ public:
 	int post_recv(const recv_request &);
 	/// The batch is complete: stores it in the peer's ring, and rings once.
 	void flush_posts() { progress(true); }
+	/// True if the rings have room for a send of so many bytes: once posted, store_posts()
+	/// copies all of it, and its memory is the application's again.
+	bool takes(std::uint32_t bytes) const;
+	/// Stores what was posted, without telling the peer, which flush_posts() does.
+	void store_posts() { produce(); }
 
 	/// Works off what the peer stored. False if nothing had changed.
 	bool progress(bool posted = false);

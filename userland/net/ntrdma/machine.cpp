@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: MIT
+// machine.cpp - the life of a machine, its progress and its sleep; see machine.hpp.
+//
+// The descriptor to sleep on is an epoll set: the own bell, the listener, and each link's socket
+// and process. A machine that polls looks at the set only now and then (tick), since rings tell it
+// of everything but new and lost peers.
+#include "machine.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <limits>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <system_error>
+#include <unistd.h>
+
+namespace coop::net::nt
+{
+
+namespace
+{
+
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t domain_number = 1;
+constexpr auto tick = 500us;        // between two looks at the set while the program polls
+constexpr auto tend_most = 100ms;   // between two looks at links while something waits
+constexpr auto stop_within = 500ms; // for what is owed to peers
+constexpr unsigned batch = 16;
+
+} // namespace
+
+machine::machine(spi::sink &s, const options &o) :
+	sink_(s),
+	options_(o),
+	queue_(*this),
+	receives_(*this, domain_number, o.receives),
+	receive_memory_(new std::byte[o.receive_bytes() * o.receives])
+{
+	// Requests of its own name any memory; peers get no rights at all.
+	all_memory_ = *regions_.add(reinterpret_cast<std::uint8_t *>(1),
+				    std::numeric_limits<std::uint64_t>::max() - 1, 1, domain_number,
+				    rdma::local_write);
+	for (std::uint32_t i = 0; i < o.receives; i++)
+		repost(i);
+}
+
+machine::~machine()
+{
+	close_all();
+}
+
+int machine::start(const address &own)
+{
+	while (::getrandom(&probe_, sizeof(probe_), 0) != sizeof(probe_))
+		continue;
+	try {
+		board_ = std::make_unique<nt::board>();
+	} catch (const std::system_error &e) {
+		return -e.code().value();
+	}
+	if (int r = listen_at(own, listener_))
+		return r;
+	bell_ = rdma::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+	epoll_ = rdma::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
+	if (!bell_ || !epoll_) {
+		const int error = errno;
+		listener_ = rdma::unique_fd();
+		return -error;
+	}
+	own_ = own;
+	watch(bell_.get(), 0);
+	if (options_.answer)
+		watch(listener_.get(), 1);
+	sink_.started();
+	return 0;
+}
+
+void machine::stop()
+{
+	stopping_ = true;
+	listener_ = rdma::unique_fd();
+	stop_until_ = sink_.now() + stop_within;
+	ring_all();
+	(void)finish_stop(sink_.now());
+}
+
+// Peers may wait for answers, which nothing repeats after the end.
+bool machine::finish_stop(time_point now)
+{
+	if (now < stop_until_)
+		for (const auto &l : links_)
+			if (l && l->stage == stage::up && !l->ends &&
+			    (!l->owed.empty() || l->pair->sends_outstanding()))
+				return false;
+	close_all();
+	stopping_ = false;
+	sink_.stopped();
+	return true;
+}
+
+void machine::close_all()
+{
+	// Peers learn of a good end, and of it before the sockets close.
+	for (auto &l : links_) {
+		if (l && l->pair) {
+			l->ends = -ECANCELED;
+			l->pair->set_state(rdma::pair_state::reset);
+		}
+		l.reset();
+	}
+	links_.clear();
+	free_links_.clear();
+	blocked_.clear();
+	unrung_.clear();
+	held_.clear();
+	held_bytes_ = 0;
+	intakes_.clear();
+	operations_.clear();
+	listener_ = rdma::unique_fd();
+	ends_ = false;
+}
+
+int machine::submit(spi::token t, const spi::transfer &x)
+{
+	if (x.queue == queue_type::passive_bulk_recv || x.queue == queue_type::passive_bulk_send)
+		return 0;
+	peer &p = peers_[x.peer];
+	if (!p.sends && !p.links.empty())
+		p.sends = p.links.front();
+	const bool more = x.more;
+	if (p.sends && p.sends->stage == stage::up && p.queue.empty() && p.sends->owed.empty() &&
+	    post_operation(*p.sends, t, x)) {
+		if (!more)
+			ring_all();
+	} else {
+		p.queue.push_back(t);
+		if (!p.sends)
+			dial(x.peer);
+		else if (p.sends->stage == stage::up)
+			block(*p.sends);
+	}
+	rests_ = false;
+	if (ends_)
+		settle_ends();
+	return 0;
+}
+
+void machine::cancel(spi::token t)
+{
+	const spi::transfer *x = sink_.find(t);
+	if (x && x->queue == queue_type::msg_recv) {
+		std::vector<std::uint64_t> lost;
+		for (const auto &[id, i] : intakes_)
+			if (!i.own && i.landing.token == t)
+				lost.push_back(id);
+		for (const std::uint64_t id : lost)
+			replace(id);
+	} else {
+		if (const auto it = operations_.find(t); it != operations_.end()) {
+			const operation &o = it->second;
+			link &l = *o.of;
+			std::erase_if(l.streams, [&](const stream &s) {
+				if (s.token != t)
+					return false;
+				head h;
+				h.to = s.intake;
+				h.status = -ECANCELED;
+				owe(l, kind::refuse, h);
+				return true;
+			});
+			if (const auto i = intakes_.find(o.intake); i != intakes_.end()) {
+				head h;
+				h.to = i->second.giver;
+				h.status = -ECANCELED;
+				owe(l, kind::done, h);
+			}
+		}
+		end_operation(t, -ECANCELED, 0);
+	}
+	ring_all();
+	if (ends_)
+		settle_ends();
+}
+
+int machine::peer_open(spi::peer_number n, const address &a)
+{
+	if (n >= peers_.size())
+		peers_.resize(n + 1);
+	peers_[n].at = a;
+	return 0;
+}
+
+void machine::peer_close(spi::peer_number n)
+{
+	peers_[n] = peer();
+}
+
+// ---- progress --------------------------------------------------------------------
+
+unsigned machine::progress(unsigned budget)
+{
+	if (armed_)
+		disarm();
+	unsigned n = reap(budget);
+	if (!blocked_.empty()) {
+		const std::vector<link *> all = std::exchange(blocked_, {});
+		for (link *l : all)
+			l->blocked = false;
+		for (link *l : all)
+			n += drain(*l);
+	}
+	if (!pulls_.empty()) {
+		const std::uint64_t id = pulls_.front();
+		pulls_.pop_front();
+		if (const auto i = intakes_.find(id); i != intakes_.end())
+			pull(i->second);
+		n++;
+	}
+	ring_all();
+	if (ends_)
+		settle_ends();
+	if (stopping_ && finish_stop(sink_.now()))
+		n++;
+	return n;
+}
+
+unsigned machine::reap(unsigned budget)
+{
+	unsigned n = 0;
+	rdma::completion got[batch];
+	while (n < budget) {
+		const auto come = static_cast<unsigned>(queue_.poll(got));
+		if (!come)
+			break;
+		starved_ |= receives_.empty();
+		for (unsigned i = 0; i < come; i++)
+			handle(got[i]);
+		n += come;
+	}
+	// Peers' messages that found no receive wait in their rings.
+	if (std::exchange(starved_, false))
+		for (const auto &l : links_)
+			if (l && l->stage == stage::up && l->pair->starved())
+				n += l->pair->progress(true);
+	return n;
+}
+
+void machine::handle(const rdma::completion &c)
+{
+	link &l = *links_[c.qp - 1];
+	if (!c.receive) {
+		if (c.id)
+			sink_.completed(c.id,
+					c.result == rdma::status::success ? 0
+					: l.ends                          ? l.ends
+									  : -ECONNRESET,
+					c.bytes);
+		return;
+	}
+	if (c.result == rdma::status::success && l.ends != -EPROTO)
+		take(l, static_cast<kind>(c.imm),
+		     {receive_memory_.get() + c.id * options_.receive_bytes(), c.bytes});
+	repost(c.id);
+}
+
+void machine::repost(std::uint64_t index)
+{
+	rdma::recv_request r{};
+	r.id = index;
+	r.segments = 1;
+	r.at[0] = {reinterpret_cast<std::uintptr_t>(receive_memory_.get() +
+						    index * options_.receive_bytes()),
+		   static_cast<std::uint32_t>(options_.receive_bytes()), all_memory_};
+	(void)receives_.post(r);
+}
+
+// Peers ring only while they see that this side waits. Whoever sleeps on the set must still hear
+// of what comes from here on, so the bell stays rung until the next arm().
+void machine::disarm()
+{
+	armed_ = false;
+	for (const auto &l : links_)
+		if (l && l->stage == stage::up)
+			l->port->wait(false);
+	const std::uint64_t one = 1;
+	[[maybe_unused]] const ssize_t n = ::write(bell_.get(), &one, sizeof(one));
+	look_at_sockets();
+}
+
+bool machine::arm()
+{
+	if (armed_)
+		disarm();
+	if (!pulls_.empty() || ends_ || starved_)
+		return false;
+	std::uint64_t rung;
+	[[maybe_unused]] const ssize_t n = ::read(bell_.get(), &rung, sizeof(rung));
+	rests_ = held_.empty() && operations_.empty() && !stopping_ && !deaf_;
+	for (const auto &l : links_) {
+		if (!l)
+			continue;
+		rests_ &= !l->waits();
+		if (l->stage == stage::up)
+			l->port->wait(true);
+	}
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	bool news = false;
+	for (const auto &l : links_)
+		if (l && l->stage == stage::up)
+			news |= l->pair->progress() || l->pair->unpolled();
+	armed_ = true;
+	if (!news && !ends_)
+		return true;
+	armed_ = false;
+	for (const auto &l : links_)
+		if (l && l->stage == stage::up)
+			l->port->wait(false);
+	return false;
+}
+
+time_point machine::deadline() const
+{
+	if (!armed_)
+		return tick_ + tick;
+	if (rests_)
+		return never;
+	time_point at = tended_ + std::min<clock::duration>(tend_most, options_.bound / 4);
+	if (!held_.empty())
+		at = std::min(at, held_.front().until);
+	return stopping_ ? std::min(at, stop_until_) : at;
+}
+
+void machine::expire(time_point now)
+{
+	tick_ = now;
+	look_at_sockets();
+	if (now - tended_ >= std::min<clock::duration>(tend_most, options_.bound / 4))
+		tend(now);
+	while (!held_.empty() && held_.front().until <= now) {
+		held h = std::move(held_.front());
+		held_.pop_front();
+		let_go(h);
+		if (head offer; h.offer && read_head(h.bytes, offer))
+			for (const auto &l : links_)
+				if (l && l->serial == h.serial) {
+					head answer;
+					answer.to = offer.from;
+					answer.status = -ENOBUFS;
+					owe(*l, kind::done, answer);
+				}
+	}
+	ring_all();
+	if (ends_)
+		settle_ends();
+	if (stopping_)
+		(void)finish_stop(now);
+}
+
+} // namespace coop::net::nt

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+// transport.cpp - the transport `ntrdma`: between processes of one user on a host, by shared
+// memory.
+#include <algorithm>
+#include <cerrno>
+
+#include "machine.hpp"
+
+namespace coop::net
+{
+
+namespace nt
+{
+
+namespace
+{
+
+constexpr spi::parameter keys[] = {
+	{"eager", "16k",
+	 "largest message that is copied through the rings; the receiver reads a larger one from "
+	 "the memory of its sender (bytes)"},
+	{"receives", "64",
+	 "receives of a transfer machine, each for a message of eager= bytes (number)"},
+	{"hold", "5000", "a message waits this long for a receive buffer, then it is dropped (ms)"},
+	{"parked", "64m",
+	 "small messages that wait for a buffer, in total; above that the peer with the largest "
+	 "share is disconnected (bytes)"},
+	{"max_message", "1m", "largest message (bytes)", spi::sides::agree},
+	{"bound", "10000", "a peer that is silent for this long is taken for dead (ms)"},
+	{"pull", "1",
+	 "processes read each other's memory where the kernel lets them (0 or 1; 0 is for tests)"},
+	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
+};
+
+class domain final : public spi::transport_domain
+{
+public:
+	explicit domain(const spi::parameter_values &v)
+	{
+		constexpr std::size_t gib = std::size_t(1) << 30;
+		options_.eager = v.number("eager", 64, 1u << 16);
+		options_.receives = static_cast<std::uint32_t>(v.number("receives", 4, 4096));
+		options_.hold = std::chrono::milliseconds(v.number("hold", 1, 3600000));
+		options_.parked = v.number("parked", 4096, std::size_t(1) << 40);
+		if (options_.parked / 2 < options_.eager)
+			v.refuse("parked", "must hold two messages of eager= bytes");
+		options_.max_message = v.number("max_message", 64, gib);
+		options_.bound = std::chrono::milliseconds(v.number("bound", 100, 3600000));
+		options_.pull = v.flag("pull");
+		options_.answer = v.flag("answer");
+		limits_ = {options_.max_message, gib, gib, segments_most, 0, board::words};
+		traits_ = {{false, true}, true, false, 0};
+	}
+	const domain_limits &limits() const override { return limits_; }
+	const spi::traits &traits() const override { return traits_; }
+	int check(const address &a) const override { return spi::check_own_ip(a.ip); }
+	int register_memory(std::span<const segment>, void **r) override
+	{
+		*r = nullptr;
+		return 0;
+	}
+	void deregister_memory(void *) override {}
+	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override
+	{
+		return std::make_unique<machine>(s, options_);
+	}
+
+private:
+	options options_{};
+	domain_limits limits_{};
+	spi::traits traits_{};
+};
+
+class transport final : public spi::transport
+{
+public:
+	const char *name() const override { return "ntrdma"; }
+	std::span<const spi::parameter> parameters() const override { return keys; }
+	std::unique_ptr<spi::transport_domain> open(const spi::parameter_values &v) const override
+	{
+		return std::make_unique<domain>(v);
+	}
+};
+
+constexpr transport the;
+
+} // namespace
+
+} // namespace nt
+
+const spi::transport &spi::ntrdma_transport = nt::the;
+
+} // namespace coop::net

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// wire.hpp - what two machines say to each other over a link.
+//
+// Everything is a send with immediate; the immediate is its kind. The side that gives bytes and
+// the side that takes them ("giver", "taker") each name the transfer by a number of their own:
+// the giver by its operation's token, the taker by that of its intake.
+//
+//   giver                                  taker
+//   message  bytes                     ->
+//   offer    a message's segments      ->  pulls them                  a message above eager=
+//   put      segments, or the bytes    ->  pulls them, or copies       active_bulk_send
+//                                      <-  get                         active_bulk_recv
+//   lend     segments                  ->  pulls them
+//                                      <-  done                        ends each of the four
+//
+// Where no process may read the other's memory, offer and put have no segments: the taker answers
+// `want`, and the bytes follow in `data`. A small get is answered by `data` as well. `refuse` ends
+// an intake instead of its bytes.
+//
+// Segments are lent until the giver changes a word of its board (board.hpp). The taker looks at
+// that word after each pull: if it has changed, the bytes count for nothing. So a giver ends an
+// operation at once, also one whose taker is stopped.
+//
+// Both machines run on one host, so numbers are in its byte order. A receiver copies a head once
+// and validates the copy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+namespace coop::net::nt
+{
+
+enum class kind : std::uint32_t { message = 1, offer, put, get, lend, want, data, done, refuse };
+
+/// At the start of everything but a message.
+struct head {
+	std::uint64_t to = 0;       ///< the receiver's number; put, get: the passive operation
+	std::uint64_t from = 0;     ///< the sender's number
+	std::uint64_t key = 0;      ///< put, get: of the passive operation
+	std::uint64_t length = 0;   ///< bytes of the transfer
+	std::uint64_t value = 0;    ///< data: offset; else of the word while the segments are lent
+	std::uint32_t word = 0;     ///< on the sender's board
+	std::uint32_t segments = 0; ///< rdma::wire_segments behind the head
+	std::int32_t status = 0;    ///< done, refuse: 0 or -errno
+	std::uint32_t zero = 0;
+};
+static_assert(sizeof(head) == 56);
+
+/// Most segments of a buffer; with the head they fit into any receive.
+constexpr std::uint32_t segments_most = 512;
+constexpr std::size_t control_most = sizeof(head) + segments_most * 16;
+
+inline bool read_head(std::span<const std::byte> text, head &out)
+{
+	if (text.size() < sizeof(out))
+		return false;
+	std::memcpy(&out, text.data(), sizeof(out));
+	return out.status <= 0 && out.status > -4096;
+}
+
+} // namespace coop::net::nt
