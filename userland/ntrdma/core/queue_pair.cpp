@@ -74,7 +74,7 @@ void queue_pair::attach(port &p)
 {
 	port_ = &p;
 	closing_ = false;
-	bell_ = bell_seen_ = ping_ = 0;
+	bell_ = bell_seen_ = ping_ = pong_ = 0;
 	watcher_.happened(*this, event::established);
 	progress(true);
 }
@@ -181,8 +181,16 @@ bool queue_pair::work(bool posted)
 		return false;
 	std::uint32_t bell = port_->in().bell.load(std::memory_order_acquire);
 	bool news = bell != bell_seen_;
-	if (!news && !more_ && !posted)
+	if (!news && !more_ && !posted) {
+		publish();
 		return false;
+	}
+	// What comes next from the peer's processor, at once.
+	if (news) {
+		__builtin_prefetch(&port_->in().wqes[mine_.wqe_cons % ring_entries]);
+		__builtin_prefetch(&port_->in().cqes[send_cons_ % ring_entries]);
+	}
+	bool late = dirty_;
 	bell_seen_ = bell;
 	more_ = false;
 	if (posted) {
@@ -199,7 +207,9 @@ bool queue_pair::work(bool posted)
 		produce();
 	if (linked())
 		serve();
-	publish();
+	// An answer may go along with what the application posts next.
+	if (!options_.answers_wait || late || posted)
+		publish();
 	return news || more_;
 }
 
@@ -218,8 +228,9 @@ bool queue_pair::look()
 	t.stream_cons = in.stream_cons.load(acquire);
 	t.answer_prod = in.answer_prod.load(acquire);
 	t.answer_cons = in.answer_cons.load(acquire);
-	half &out = port_->out();
-	out.pong.store(in.ping.load(acquire), std::memory_order_release);
+	// A store would take the line from the peer, who reads `waiting` there.
+	if (std::uint32_t ping = in.ping.load(acquire); ping != pong_)
+		port_->out().pong.store(pong_ = ping, std::memory_order_release);
 	bool possible = mine_.wqe_prod - t.wqe_cons <= mine_.wqe_prod - send_cons_ &&
 			t.wqe_prod - mine_.wqe_cons <= ring_entries &&
 			t.wqe_prod - mine_.wqe_cons >= theirs_.wqe_prod - mine_.wqe_cons &&

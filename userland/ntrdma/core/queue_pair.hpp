@@ -48,6 +48,9 @@ struct pair_options {
 	completion_queue *send_queue = nullptr, *recv_queue = nullptr;
 	shared_receives *shared = nullptr;
 	std::uint32_t pull_from = 16384; // messages of so many bytes are pulled, not streamed
+	// Answers go along with the next post, or out with the next progress() without it: for
+	// applications that reply at once. They call progress() until it finds nothing.
+	bool answers_wait = false;
 };
 
 struct pair_counts {
@@ -198,7 +201,7 @@ private:
 	bool peer_left_ = false; // it closed the link in good order
 	bool more_ = false;      // work was left for the next progress()
 	bool dirty_ = false;
-	std::uint32_t bell_ = 0, bell_seen_ = 0, ping_ = 0;
+	std::uint32_t bell_ = 0, bell_seen_ = 0, ping_ = 0, pong_ = 0;
 	indices mine_, theirs_;
 	indices told_; // the part of mine_ that the peer was told
 

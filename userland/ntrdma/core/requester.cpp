@@ -62,7 +62,9 @@ bool queue_pair::store(pending_send &p)
 			fail(status::local_protection);
 		return false;
 	}
-	wqe w{};
+	wqe &out = port_->out().wqes[mine_.wqe_prod % ring_entries];
+	wqe w;
+	std::memset(&w, 0, offsetof(wqe, body));
 	w.op = static_cast<std::uint8_t>(p.r.op);
 	w.flags = p.r.flags & solicited;
 	w.imm = p.r.imm;
@@ -77,23 +79,23 @@ bool queue_pair::store(pending_send &p)
 		p.how = carriage::none;
 	} else if (p.length <= body_bytes) {
 		p.how = carriage::within;
-		std::uint8_t *to = w.body;
+		std::uint8_t *to = out.body;
 		for_pieces(list, 0, p.length, [&](const std::uint8_t *from, std::uint64_t n) {
 			std::memcpy(to, from, n);
 			to += n;
 		});
 	} else if (!(p.r.flags & inlined) && p.length >= options_.pull_from && port_->can_pull()) {
 		p.how = carriage::pull;
-		std::array<wire_segment, max_segments> wire{};
-		for (std::uint32_t i = 0; i < count; i++)
-			wire[i] = {reinterpret_cast<std::uintptr_t>(at[i].at), at[i].length};
-		std::memcpy(w.body, wire.data(), sizeof(wire));
+		for (std::uint32_t i = 0; i < count; i++) {
+			wire_segment s{reinterpret_cast<std::uintptr_t>(at[i].at), at[i].length};
+			std::memcpy(out.body + i * sizeof(s), &s, sizeof(s));
+		}
 		w.segments = static_cast<std::uint8_t>(count);
 	} else {
 		p.how = carriage::stream;
 	}
 	w.how = static_cast<std::uint8_t>(p.how);
-	port_->out().wqes[mine_.wqe_prod % ring_entries] = w;
+	std::memcpy(&out, &w, offsetof(wqe, body));
 	mine_.wqe_prod++;
 	if (takes_receive(p.r.op))
 		receives_sent_++;

@@ -37,11 +37,22 @@ void queue_pair::serve()
 /// Takes the next WQE. False if it is none that a peer of good faith writes.
 bool queue_pair::begin()
 {
-	current_ = {};
+	current_.moved = 0;
+	current_.active = current_.has_receive = current_.granted = false;
+	// One copy, of what the entry uses: each line of it comes from the peer's processor.
 	wqe &w = current_.w;
-	w = copy_once(port_->in().wqes[mine_.wqe_cons % ring_entries]);
+	const wqe &shared = port_->in().wqes[mine_.wqe_cons % ring_entries];
+	std::memcpy(&w, &shared, offsetof(wqe, body));
+	std::atomic_signal_fence(std::memory_order_seq_cst);
 	if (w.op > 6 || w.length > max_message || w.segments > max_segments)
 		return false;
+	std::size_t bytes = w.how == static_cast<std::uint8_t>(carriage::pull)
+				    ? w.segments * sizeof(wire_segment)
+			    : w.how == static_cast<std::uint8_t>(carriage::within)
+				    ? std::min(w.length, body_bytes)
+				    : 0;
+	std::memcpy(w.body, shared.body, bytes);
+	std::atomic_signal_fence(std::memory_order_seq_cst);
 	auto op = static_cast<operation>(w.op);
 	bool reads = op == operation::read || is_atomic(op);
 	switch (static_cast<carriage>(w.how)) {
@@ -61,7 +72,7 @@ bool queue_pair::begin()
 		if (reads || !port_->can_pull())
 			return false;
 		std::array<wire_segment, max_segments> from;
-		std::memcpy(from.data(), w.body, sizeof(from));
+		std::memcpy(from.data(), w.body, bytes);
 		std::uint64_t sum = 0;
 		for (std::uint32_t i = 0; i < w.segments; i++) {
 			if (from[i].length > max_message)
@@ -217,7 +228,7 @@ bool queue_pair::move_in(const places &at, std::uint32_t count)
 		break;
 	}
 	std::array<wire_segment, max_segments> all, from;
-	std::memcpy(all.data(), w.body, sizeof(all));
+	std::memcpy(all.data(), w.body, w.segments * sizeof(wire_segment));
 	std::array<place, max_segments> to;
 	std::uint64_t n = std::min<std::uint64_t>(pull_bytes, w.length - current_.moved);
 	std::size_t sources =
@@ -293,7 +304,7 @@ void queue_pair::answer(status result, std::uint64_t value)
 	counts_.served++;
 	counts_.served_bytes += current_.w.length;
 	mine_.wqe_cons++;
-	current_ = {};
+	current_.active = current_.has_receive = current_.granted = false;
 	dirty_ = true;
 }
 
