@@ -12,6 +12,8 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -306,6 +308,32 @@ TEST(window, a_caller_that_a_child_holds_open_keeps_the_thread_from_nothing)
 	int status = 1;
 	EXPECT_EQ(waitpid(child, &status, 0), child);
 	EXPECT_EQ(status, 0);
+}
+
+TEST(window, a_caller_that_finds_no_descriptor_left_waits_and_the_thread_sleeps)
+{
+	auto before = threads();
+	process a;
+	onlooker thread{added(before, threads())};
+	rlimit usual;
+	ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+	rlimit few = usual;
+	few.rlim_cur = 256;
+	ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+	std::vector<unique_fd> all;
+	while (all.empty() || all.back())
+		all.emplace_back(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0));
+	all.pop_back();
+	ASSERT_FALSE(all.empty());
+	all.pop_back();
+	unique_fd fd = call(slot_name(a.number() >> slot_shift)); // takes the last one
+	ASSERT_TRUE(fd);
+	EXPECT_TRUE(thread.sleeps_soon());
+	all.clear();
+	ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
+	EXPECT_TRUE(send_greeting(fd.get(), greeting{}, {}));
+	pollfd hung_up{fd.get(), POLLIN | POLLRDHUP, 0};
+	EXPECT_EQ(poll(&hung_up, 1, 30000), 1) << "it was never accepted";
 }
 
 TEST(window, strangers_on_the_socket_do_no_harm)

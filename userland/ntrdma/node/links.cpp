@@ -6,6 +6,7 @@
 // came up is tried again and again, as long as the queue pair names its peer.
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@ namespace
 using namespace std::chrono_literals;
 
 constexpr auto call_again = 50ms;
+constexpr auto listen_again = 50ms; // after a lack of descriptors
 constexpr std::size_t callers_most = 4096;
 
 unique_fd life_of(pid_t process)
@@ -230,11 +232,25 @@ void node::bring_up(member &m, unsigned side, bool pulls, ticks now)
 
 void node::accept_callers(ticks now)
 {
-	while (callers_.size() < callers_most) {
-		unique_fd fd{
-			accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-		if (!fd)
+	if (deaf_ && now - deaf_since_ < listen_again)
+		return;
+	if (std::exchange(deaf_, false))
+		watch(listener_.get());
+	for (;;) {
+		bool full = callers_.size() >= callers_most;
+		unique_fd fd{full ? -1
+				  : accept4(listener_.get(), nullptr, nullptr,
+					    SOCK_CLOEXEC | SOCK_NONBLOCK)};
+		if (!fd) {
+			// The set would report a caller that cannot be accepted for ever.
+			if (full || errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+			    errno == ENOMEM) {
+				unwatch(listener_);
+				deaf_ = true;
+				deaf_since_ = now;
+			}
 			return;
+		}
 		pid_t process = process_behind(fd.get());
 		if (!process)
 			continue;

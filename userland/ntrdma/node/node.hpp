@@ -134,6 +134,8 @@ private:
 	std::chrono::milliseconds bound_;
 	bool may_pull_;
 	std::uint64_t pull_from_;
+	bool deaf_ = false; // the listener is not watched, for lack of descriptors
+	ticks deaf_since_{};
 	bool changed_ = false;
 	bool sleeps_ = false; // the thread does, and was not woken yet
 	bool stop_ = false;

@@ -79,6 +79,8 @@ bool node::arm(bool on)
 /// The time in ms after which links have to be tended without any event; -1: never.
 int node::next_timeout()
 {
+	if (deaf_)
+		return 50;
 	int least = -1;
 	for (auto &[number, m] : members_) {
 		bool waits = m->stage == link_stage::calling || m->stage == link_stage::greeting ||
