@@ -35,8 +35,8 @@ def of_bench(name):
 results, systems = of_bench("results"), of_bench("systems")
 OK, FAILED, USAGE = range(3)
 HOST = f"127.{1 + os.getpid() // 254 % 250}.{1 + os.getpid() % 254}"
-WAYS = [("ud",), ("fabric", "-o", "provider=tcp"), ("fabric", "-o", "provider=shm")]
-NAMES = ["ud", "fabric-tcp", "fabric-shm"]
+WAYS = [("ud",), ("fabric", "-o", "provider=tcp"), ("fabric", "-o", "provider=shm"), ("ntrdma",)]
+NAMES = ["ud", "fabric-tcp", "fabric-shm", "ntrdma"]
 SHORT = ("-n", "50", "--seconds", "5")
 
 pytestmark = pytest.mark.skipif(not os.access(program("coopnet"), os.X_OK),
@@ -549,7 +549,7 @@ def test_sizes_have_units():
 def test_help_to_serve_offers_what_can_serve():
     status, out, _ = coopnet("serve", "--help")
     assert status == OK
-    assert "{ud,fabric}" in out and not re.search(r"\bmem\b", out) and "Without ADDR" not in out
+    assert "{ud,fabric,ntrdma}" in out and not re.search(r"\bmem\b", out) and "Without ADDR" not in out
 
 
 def test_help_and_manual_name_every_option():
@@ -560,7 +560,7 @@ def test_help_and_manual_name_every_option():
         for option in set(re.findall(r"--[a-z][a-z-]+", out)) - {"--help"}:
             assert option in manual, f"{command} {option}"
     status, out, _ = coopnet("options")
-    assert status == OK and {"mem", "ud", "fabric"} <= set(out.split())
+    assert status == OK and {"mem", "ud", "fabric", "ntrdma"} <= set(out.split())
 
 
 # ---- the library's page
@@ -577,7 +577,7 @@ def test_a_server_says_what_the_page_shows(tmp_path):
         assert [server.said.strip(), f"clients type: {server.client}"] == shown
 
 
-@pytest.mark.parametrize("transport", ["mem", "ud", "fabric"])
+@pytest.mark.parametrize("transport", ["mem", "ud", "fabric", "ntrdma"])
 def test_the_example_does_what_its_page_says(transport):
     assert len((ROOT / "docs/hello.cpp").read_text(encoding="utf-8").splitlines()) < 100
     done = subprocess.run([program("coop-net-hello"), transport], capture_output=True, text=True, timeout=60,
