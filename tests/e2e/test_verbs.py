@@ -6,8 +6,10 @@ this machine, as they are packaged. A program that is not installed is skipped. 
 """
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -229,13 +231,28 @@ def test_fi_pingpong():
         assert server.returncode == 0, served
 
 
-@pytest.mark.parametrize("test", ["am_lat", "put_bw", "get"])
-def test_ucx_rc_verbs(test):
-    """UCX's transport of that name, without its layers above."""
+def test_fi_pingpong_of_datagrams():
+    needs("fi_pingpong")
+    words = ("fi_pingpong", "-p", "verbs", "-e", "dgram", "-I", "20")
+    with started(*words, "-B", str(PORT)) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "fi_pingpong listens")
+        with started(*words, "-P", str(PORT), "127.0.0.1") as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0, out
+        assert "4k" in out
+        served, _ = server.communicate(timeout=DEADLINE)
+        assert server.returncode == 0, served
+
+
+@pytest.mark.parametrize("transport,test", [("rc_verbs", "am_lat"), ("rc_verbs", "put_bw"), ("rc_verbs", "get"),
+                                            ("ud_verbs", "am_lat")])
+def test_ucx(transport, test):
+    """UCX's transports of these names, without its layers above."""
     needs("ucx_perftest")
     with started("ucx_perftest", "-p", str(PORT)) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), "ucx_perftest listens")
-        words = ("ucx_perftest", "-p", str(PORT), "-d", "coop0:1", "-x", "rc_verbs", "-t", test, "-n", "100", "-w", "10")
+        words = ("ucx_perftest", "-p", str(PORT), "-d", "coop0:1", "-x", transport, "-t", test, "-n", "100",
+                 "-w", "10")
         how = ("-D", "zcopy", "-s", "100000") if test in ("put_bw", "get") else ()
         with started(*words, *how, "127.0.0.1") as client:
             out, _ = client.communicate(timeout=DEADLINE)
@@ -243,12 +260,92 @@ def test_ucx_rc_verbs(test):
         assert "Final:" in out and "ERROR" not in out
 
 
-def test_what_is_not_offered_is_refused():
-    """Datagrams have no queue pairs here: the program says so and ends, rather than crash."""
-    with started("ibv_ud_pingpong", "-p", str(PORT)) as child:
+@pytest.mark.parametrize("arguments", [("-n", "2000"), ("-n", "200", "-e"), ("-n", "200", "-g", "1"),
+                                       ("-n", "200", "-g", "1", "-e"), ("-n", "200", "-s", "4096")],
+                         ids=["poll", "events", "gid", "gid-events", "largest"])
+def test_ud_pingpong(arguments):
+    if "-g" in arguments and len(gids()) < 2:
+        pytest.skip("this machine has no address but loopback")
+    out, _ = pair("ibv_ud_pingpong", *arguments)
+    assert "iters in" in out
+
+
+@pytest.mark.parametrize("arguments", [("-n", "1000"), ("-n", "200", "-e"), ("-n", "200", "-b"),
+                                       ("-n", "200", "-q", "4"), ("-n", "200", "-s", "4096")],
+                         ids=["poll", "events", "both-ways", "queue-pairs", "largest"])
+def test_send_bw_of_datagrams(arguments):
+    out, _ = pair("ib_send_bw", "-c", "UD", *arguments)
+    assert "#bytes" in out
+
+
+def test_send_lat_of_datagrams():
+    out, _ = pair("ib_send_lat", "-c", "UD", "-n", "200")
+    assert "#bytes" in out
+
+
+def gids():
+    with started("ibv_devinfo", "-v") as child:
         out, _ = child.communicate(timeout=DEADLINE)
-    assert child.returncode == 1
-    assert "Couldn't create" in out
+    return [line.split()[-1] for line in out.splitlines() if "GID[" in line]
+
+
+def test_noise_on_the_port_of_datagrams_does_no_harm():
+    """Datagrams that are none, and those whose check sum is wrong, vanish."""
+    dice = random.Random(1)
+    many = ("ibv_ud_pingpong", "-n", "3000", "-p", str(PORT))
+    with started(*many) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as noise:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "ibv_ud_pingpong listens")
+        mine = next(p for p in info()["processes"] if p["pid"] == server.pid)
+        number = mine["pairs"][0]["number"]
+        with started(*many, "127.0.0.1") as client:
+            while client.poll() is None:
+                head = bytes([0x64, 0xc0, 0xff, 0xff]) + number.to_bytes(4, "big") + bytes(4) \
+                    + (0x11111111).to_bytes(4, "big") + bytes(4)
+                text = dice.randbytes(dice.randrange(64)) if dice.randrange(2) else \
+                    head + dice.randbytes(4 * dice.randrange(1, 600))
+                noise.sendto(text, ("127.0.0.1", 15000 + mine["slot"]))
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0, out
+        served, _ = server.communicate(timeout=DEADLINE)
+        assert server.returncode == 0, served
+
+
+def test_qperf_of_datagrams():
+    with started("qperf", "-lp", str(PORT)) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "qperf listens")
+        tests = ["ud_lat", "ud_bw"]
+        with started("qperf", "-lp", str(PORT), "-t", "1", "127.0.0.1", *tests) as client:
+            out, _ = client.communicate(timeout=DEADLINE)
+        assert client.returncode == 0, out
+        assert all(t + ":" in out for t in tests)
+        assert "error" not in out.lower()
+
+
+UNCONNECTED = """
+import ctypes, errno
+v = ctypes.CDLL("libibverbs.so.1", use_errno=True)
+for name in ("ibv_get_device_list", "ibv_open_device", "ibv_alloc_pd", "ibv_create_cq", "ibv_create_qp"):
+    getattr(v, name).restype = ctypes.c_void_p
+class attributes(ctypes.Structure):
+    _fields_ = [("context", ctypes.c_void_p), ("send", ctypes.c_void_p), ("receive", ctypes.c_void_p),
+                ("shared", ctypes.c_void_p), ("capacity", ctypes.c_uint32 * 5), ("type", ctypes.c_int),
+                ("all", ctypes.c_int)]
+device = ctypes.c_void_p(ctypes.c_void_p.from_address(v.ibv_get_device_list(None)).value)
+context = ctypes.c_void_p(v.ibv_open_device(device))
+domain = ctypes.c_void_p(v.ibv_alloc_pd(context))
+queue = v.ibv_create_cq(context, 16, None, None, 0)
+for kind in (2, 3, 4, 8):
+    a = attributes(None, queue, queue, None, (ctypes.c_uint32 * 5)(4, 4, 1, 1, 0), kind, 1)
+    made = v.ibv_create_qp(domain, ctypes.byref(a))
+    print(kind, "made" if made else errno.errorcode[ctypes.get_errno()])
+"""
+
+
+def test_what_is_not_offered_is_refused():
+    """RC (2) and UD (4) are; unreliable connected (3) and raw packet (8) queue pairs are not."""
+    with started("python3", "-c", UNCONNECTED) as child:
+        out, _ = child.communicate(timeout=DEADLINE)
+    assert (child.returncode, out) == (0, "2 made\n3 ENOTSUP\n4 made\n8 ENOTSUP\n")
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "stops"])

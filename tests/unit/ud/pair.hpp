@@ -91,6 +91,7 @@ struct inbox {
 	{
 		address a{};
 		std::copy(ep.info().gid.begin(), ep.info().gid.end(), a.gid);
+		a.lid = ep.info().lid;
 		a.qpn = ep.qpn(qp);
 		a.qkey = ep.qkey(qp);
 		return a;

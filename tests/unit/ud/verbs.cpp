@@ -269,6 +269,7 @@ TEST_F(Verbs, APreferredQueuePairWakesWhoWaits)
 	const recv_wr wr{9, &one, 1};
 	address there{};
 	std::copy(b->info().gid.begin(), b->info().gid.end(), there.gid);
+	there.lid = b->info().lid;
 	there.qpn = b->qpn(command);
 	there.qkey = 5;
 	outbox out(*a);

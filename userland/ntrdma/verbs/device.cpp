@@ -14,7 +14,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "userland/ntrdma/verbs/objects.hpp"
+#include "userland/ntrdma/verbs/datagrams.hpp"
 
 #undef ibv_query_port
 
@@ -60,6 +60,7 @@ void give_node(node *n)
 	std::scoped_lock held{opening};
 	if (n != the_node || node_process != getpid() || --contexts)
 		return;
+	verbs::end_datagrams(the_node);
 	delete the_node;
 	the_node = nullptr;
 }
@@ -172,6 +173,7 @@ COOP_VERB int ibv_query_device(ibv_context *, ibv_device_attr *a)
 	a->max_srq = 1 << 14;
 	a->max_srq_wr = static_cast<int>(max_depth);
 	a->max_pkeys = 1;
+	a->max_ah = 1 << 16;
 	a->phys_port_cnt = 1;
 	return 0;
 }
@@ -185,7 +187,7 @@ COOP_VERB int ibv_query_port(ibv_context *, std::uint8_t port, _compat_ibv_port_
 	ibv_port_attr a{};
 	a.state = IBV_PORT_ACTIVE;
 	a.max_mtu = a.active_mtu = IBV_MTU_4096;
-	a.gid_tbl_len = 1;
+	a.gid_tbl_len = static_cast<int>(verbs::own_addresses().size());
 	a.max_msg_sz = max_message;
 	a.pkey_tbl_len = 1;
 	a.lid = a.sm_lid = verbs::own_lid;
@@ -200,6 +202,12 @@ COOP_VERB int ibv_query_port(ibv_context *, std::uint8_t port, _compat_ibv_port_
 
 COOP_VERB int ibv_query_gid(ibv_context *, std::uint8_t port, int index, ibv_gid *gid)
 {
+	if (port == 1 && index > 0)
+		if (auto own = verbs::own_addresses();
+		    static_cast<std::size_t>(index) < own.size()) {
+			std::memcpy(gid, own[static_cast<std::size_t>(index)].data(), sizeof(*gid));
+			return 0;
+		}
 	if (port != 1 || index != 0) {
 		errno = EINVAL;
 		return -1;
@@ -217,31 +225,33 @@ COOP_VERB int _ibv_query_gid_ex(ibv_context *c, std::uint32_t port, std::uint32_
 	if (size < sizeof(*entry))
 		return EINVAL;
 	*entry = {};
-	if (port != 1 || index != 0)
+	if (port != 1 || ibv_query_gid(c, 1, static_cast<int>(index), &entry->gid))
 		return EINVAL;
-	ibv_query_gid(c, 1, 0, &entry->gid);
+	entry->gid_index = index;
 	entry->port_num = 1;
-	entry->gid_type = IBV_GID_TYPE_IB;
+	entry->gid_type = index ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB;
 	return 0;
 }
 
 COOP_VERB ssize_t _ibv_query_gid_table(ibv_context *c, ibv_gid_entry *entries, std::size_t most,
 				       std::uint32_t flags, std::size_t size)
 {
-	if (!most)
-		return 0;
-	int rc = _ibv_query_gid_ex(c, 1, 0, entries, flags, size);
-	return rc ? -rc : 1;
+	std::size_t n = 0;
+	for (; n < most; n++)
+		if (int rc = _ibv_query_gid_ex(c, 1, static_cast<std::uint32_t>(n), entries + n,
+					       flags, size))
+			return n || rc == EINVAL ? static_cast<ssize_t>(n) : -rc;
+	return static_cast<ssize_t>(n);
 }
 
-/// Of the private interface; perftest calls it. 0 is IB or RoCE v1.
+/// Of the private interface; perftest calls it. 0 is IB or RoCE v1, 1 is RoCE v2.
 COOP_VERB int ibv_query_gid_type(ibv_context *, std::uint8_t port, unsigned index, int *type)
 {
-	if (port != 1 || index) {
+	if (port != 1 || index >= verbs::own_addresses().size()) {
 		errno = EINVAL;
 		return -1;
 	}
-	*type = 0;
+	*type = index != 0;
 	return 0;
 }
 

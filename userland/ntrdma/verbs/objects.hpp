@@ -36,9 +36,15 @@ struct channel {
 	std::deque<ibv_cq *> ready;
 };
 
+struct datagram_pair; // datagrams.hpp
+
 struct queue_of_completions {
 	ibv_cq cq;
 	std::unique_ptr<completion_queue> core;
+	// Those of UD queue pairs, and of which each is.
+	std::deque<ibv_wc> datagrams;
+	std::deque<datagram_pair *> datagram_pairs;
+	std::uint32_t datagram_users = 0;
 	std::uint32_t given = 0; // events that programs got and have to acknowledge
 };
 
@@ -54,6 +60,8 @@ struct pair {
 	ibv_qp_init_attr made;
 	ibv_qp_attr attr; // as last set
 	std::uint32_t given = 0;
+	// UD: `core` only keeps its number, and stays in reset.
+	std::shared_ptr<datagram_pair> ud;
 };
 
 context *of(ibv_context *);

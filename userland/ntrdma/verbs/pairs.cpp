@@ -2,8 +2,11 @@
 // pairs.cpp - queue pairs of the stand-in libibverbs: creation, states, attributes.
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <system_error>
 
-#include "userland/ntrdma/verbs/objects.hpp"
+#include "userland/ntrdma/verbs/datagrams.hpp"
 
 using namespace coop::ntrdma;
 using coop::ntrdma::verbs::of;
@@ -11,7 +14,7 @@ using coop::ntrdma::verbs::of;
 namespace
 {
 
-/// Transitions of an RC queue pair, and the attributes that each needs and allows.
+/// Transitions of a queue pair, and the attributes that each needs and allows.
 struct transition {
 	ibv_qp_state from, to;
 	int needs, allows;
@@ -30,11 +33,20 @@ constexpr transition transitions[] = {
 	{IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER},
 };
 
-const transition *find(ibv_qp_state from, ibv_qp_state to)
+/// Of a UD queue pair.
+constexpr transition datagram_transitions[] = {
+	{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+	{IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+	{IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+	{IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_QKEY},
+	{IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+};
+
+const transition *find(std::span<const transition> all, ibv_qp_state from, ibv_qp_state to)
 {
-	auto t = std::find_if(std::begin(transitions), std::end(transitions),
+	auto t = std::find_if(all.begin(), all.end(),
 			      [&](const transition &t) { return t.from == from && t.to == to; });
-	return t == std::end(transitions) ? nullptr : t;
+	return t == all.end() ? nullptr : &*t;
 }
 
 ibv_qp_state state_of(const queue_pair &p)
@@ -47,7 +59,7 @@ ibv_qp_state state_of(const queue_pair &p)
 /// Errors of ibv_create_qp: 0 if the device offers it.
 int judge(const ibv_qp_init_attr *a)
 {
-	if (a->qp_type != IBV_QPT_RC)
+	if (a->qp_type != IBV_QPT_RC && a->qp_type != IBV_QPT_UD)
 		return EOPNOTSUPP;
 	if (!a->send_cq || !a->recv_cq)
 		return EINVAL;
@@ -66,8 +78,10 @@ bool is_here(ibv_context *c, const ibv_ah_attr &a)
 	if (!a.is_global)
 		return a.dlid == verbs::own_lid;
 	ibv_gid own;
-	ibv_query_gid(c, 1, 0, &own);
-	return a.grh.dgid.global.interface_id == own.global.interface_id;
+	for (int i = 0; !ibv_query_gid(c, 1, i, &own); i++)
+		if (!std::memcmp(&own, &a.grh.dgid, sizeof(own)))
+			return true;
+	return false;
 }
 
 void store(ibv_qp_attr *to, const ibv_qp_attr &a, int mask)
@@ -78,6 +92,7 @@ void store(ibv_qp_attr *to, const ibv_qp_attr &a, int mask)
 	};
 	set(IBV_QP_ACCESS_FLAGS, &ibv_qp_attr::qp_access_flags);
 	set(IBV_QP_PKEY_INDEX, &ibv_qp_attr::pkey_index);
+	set(IBV_QP_QKEY, &ibv_qp_attr::qkey);
 	set(IBV_QP_PORT, &ibv_qp_attr::port_num);
 	set(IBV_QP_AV, &ibv_qp_attr::ah_attr);
 	set(IBV_QP_PATH_MTU, &ibv_qp_attr::path_mtu);
@@ -90,6 +105,44 @@ void store(ibv_qp_attr *to, const ibv_qp_attr &a, int mask)
 	set(IBV_QP_MAX_DEST_RD_ATOMIC, &ibv_qp_attr::max_dest_rd_atomic);
 	set(IBV_QP_MIN_RNR_TIMER, &ibv_qp_attr::min_rnr_timer);
 	set(IBV_QP_DEST_QPN, &ibv_qp_attr::dest_qp_num);
+}
+
+/// Datagrams of this process, and the queue pair's part in them. 0 or an error number.
+int begin_datagrams(verbs::pair *p)
+{
+	p->ud = std::make_shared<verbs::datagram_pair>();
+	p->ud->of = p;
+	node *device = of(p->qp.context)->device;
+	try {
+		verbs::datagrams_of(device, p->qp.qp_num >> slot_shift).add(*p->ud);
+	} catch (const std::system_error &e) {
+		std::fprintf(stderr, "coop-verbs: %s\n", e.what());
+		return e.code().value();
+	}
+	of(p->qp.send_cq)->datagram_users++;
+	of(p->qp.recv_cq)->datagram_users++;
+	return 0;
+}
+
+void end_datagrams(verbs::pair *p)
+{
+	verbs::forget_datagrams(*p->ud);
+	verbs::find_datagrams(of(p->qp.context)->device)->remove(*p->ud);
+	of(p->qp.send_cq)->datagram_users--;
+	of(p->qp.recv_cq)->datagram_users--;
+}
+
+int modify_datagrams(verbs::pair *p, const ibv_qp_attr &a, int mask, ibv_qp_state to)
+{
+	verbs::datagram_pair &ud = *p->ud;
+	if (mask & IBV_QP_QKEY)
+		ud.qkey = a.qkey;
+	if (mask & IBV_QP_SQ_PSN)
+		ud.psn = a.sq_psn;
+	store(&p->attr, a, mask);
+	if (to == ud.state)
+		return 0;
+	return verbs::find_datagrams(of(p->qp.context)->device)->set_state(ud, to);
 }
 
 } // namespace
@@ -131,10 +184,17 @@ COOP_VERB ibv_qp *ibv_create_qp(ibv_pd *pd, ibv_qp_init_attr *a)
 	qp.recv_cq = a->recv_cq;
 	qp.srq = a->srq;
 	qp.qp_num = p->core->pair->options().number;
-	qp.qp_type = IBV_QPT_RC;
+	qp.qp_type = a->qp_type;
 	qp.state = IBV_QPS_RESET;
 	pthread_mutex_init(&qp.mutex, nullptr);
 	pthread_cond_init(&qp.cond, nullptr);
+	if (int error = qp.qp_type == IBV_QPT_UD ? begin_datagrams(p) : 0) {
+		of(pd->context)->device->destroy(p->core);
+		held.unlock();
+		delete p;
+		errno = error;
+		return nullptr;
+	}
 	of(pd)->users++;
 	return &qp;
 }
@@ -145,22 +205,29 @@ COOP_VERB int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *a, int mask)
 	node *device = of(qp->context)->device;
 	auto held = device->hold();
 	queue_pair &core = *p->core->pair;
-	ibv_qp_state from = state_of(core);
+	ibv_qp_state from = p->ud ? p->ud->state : state_of(core);
 	ibv_qp_state to = mask & IBV_QP_STATE ? a->qp_state : from;
 	if ((mask & IBV_QP_CUR_STATE) && a->cur_qp_state != from)
 		return EINVAL;
+	if (p->ud && (to == IBV_QPS_RESET || to == IBV_QPS_ERR))
+		return modify_datagrams(p, *a, 0, to);
 	if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) {
 		core.set_state(to == IBV_QPS_RESET ? pair_state::reset : pair_state::error);
 		device->changed(p->core);
 		qp->state = to;
 		return 0;
 	}
-	const transition *t = find(from, to);
+	std::span<const transition> known = transitions;
+	if (p->ud)
+		known = datagram_transitions;
+	const transition *t = find(known, from, to);
 	int given = mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE);
 	if (!t || (given & t->needs) != t->needs || (given & ~(t->needs | t->allows)))
 		return EINVAL;
 	if ((given & IBV_QP_PORT) && a->port_num != 1)
 		return EINVAL;
+	if (p->ud)
+		return modify_datagrams(p, *a, given, to);
 	if (given & IBV_QP_AV) {
 		// A queue pair has one end of a link, not both.
 		if (!is_here(qp->context, a->ah_attr) || a->dest_qp_num == qp->qp_num)
@@ -185,7 +252,7 @@ COOP_VERB int ibv_query_qp(ibv_qp *qp, ibv_qp_attr *a, int, ibv_qp_init_attr *in
 	verbs::pair *p = of(qp);
 	auto held = of(qp->context)->device->hold();
 	*a = p->attr;
-	a->qp_state = a->cur_qp_state = qp->state = state_of(*p->core->pair);
+	a->qp_state = a->cur_qp_state = qp->state = p->ud ? p->ud->state : state_of(*p->core->pair);
 	*init = p->made;
 	return 0;
 }
@@ -196,6 +263,8 @@ COOP_VERB int ibv_destroy_qp(ibv_qp *qp)
 	verbs::context *c = of(qp->context);
 	auto held = c->device->hold();
 	p->core->pair->owner = nullptr;
+	if (p->ud)
+		end_datagrams(p);
 	c->device->destroy(p->core);
 	verbs::settle_events(c, qp, p->given, held);
 	of(qp->pd)->users--;

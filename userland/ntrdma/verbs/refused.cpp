@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // refused.cpp - calls of libibverbs for what the device does not offer.
 //
-// The attributes of the device say so beforehand: no address handles, no multicast, no memory
+// The attributes of the device say so beforehand: no multicast, no memory
 // windows, no device memory, no objects of other processes. Each call sets EOPNOTSUPP. Drivers of
 // real devices, which some programs load besides, find the private interface that they are linked
 // with; registering there has no effect, because this library has its one device.
@@ -21,23 +21,6 @@ std::nullptr_t refuse()
 
 } // namespace
 
-COOP_VERB ibv_ah *ibv_create_ah(ibv_pd *, ibv_ah_attr *)
-{
-	return refuse();
-}
-COOP_VERB int ibv_destroy_ah(ibv_ah *)
-{
-	return EOPNOTSUPP;
-}
-COOP_VERB int ibv_init_ah_from_wc(ibv_context *, std::uint8_t, ibv_wc *, ibv_grh *, ibv_ah_attr *)
-{
-	refuse();
-	return -1;
-}
-COOP_VERB ibv_ah *ibv_create_ah_from_wc(ibv_pd *, ibv_wc *, ibv_grh *, std::uint8_t)
-{
-	return refuse();
-}
 COOP_VERB int ibv_attach_mcast(ibv_qp *, const ibv_gid *, std::uint16_t)
 {
 	return EOPNOTSUPP;

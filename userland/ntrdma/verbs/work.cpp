@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "userland/ntrdma/verbs/objects.hpp"
+#include "userland/ntrdma/verbs/datagrams.hpp"
 
 namespace coop::ntrdma::verbs
 {
@@ -98,9 +98,10 @@ int post_send(ibv_qp *qp, ibv_send_wr *wr, ibv_send_wr **bad)
 	node *device = of(qp->context)->device;
 	auto held = device->hold();
 	queue_pair &core = *of(qp)->core->pair;
+	datagram_pair *ud = of(qp)->ud.get();
 	int rc = 0;
 	for (; wr; wr = wr->next)
-		if ((rc = post_one(core, *wr))) {
+		if ((rc = ud ? find_datagrams(device)->send(*ud, *wr) : post_one(core, *wr))) {
 			*bad = wr;
 			break;
 		}
@@ -115,10 +116,13 @@ int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad)
 	node *device = of(qp->context)->device;
 	auto held = device->hold();
 	queue_pair &core = *of(qp)->core->pair;
+	datagram_pair *ud = of(qp)->ud.get();
 	int rc = 0;
 	for (; wr; wr = wr->next) {
 		recv_request r;
-		rc = translate(*wr, &r) ? -core.post_recv(r) : EINVAL;
+		rc = !translate(*wr, &r) ? EINVAL
+		     : ud                ? post_datagram_recv(*ud, r)
+					 : -core.post_recv(r);
 		if (rc) {
 			*bad = wr;
 			break;
@@ -159,7 +163,10 @@ int poll_cq(ibv_cq *cq, int count, ibv_wc *out)
 	auto held = device->hold();
 	device->polled();
 	std::array<completion, 32> got;
-	int n = 0;
+	queue_of_completions &q = *of(cq);
+	if (q.datagram_users && q.datagrams.empty())
+		find_datagrams(device)->receive();
+	int n = poll_datagrams(q, count, out);
 	while (n < count) {
 		std::size_t most = std::min<std::size_t>(got.size(), count - n);
 		std::size_t k = of(cq)->core->poll({got.data(), most});
@@ -191,6 +198,8 @@ int req_notify_cq(ibv_cq *cq, int solicited_only)
 	auto held = of(cq->context)->device->hold();
 	of(cq)->core->request_notice(solicited_only ? completion_queue::arm::solicited
 						    : completion_queue::arm::any);
+	if (of(cq)->datagram_users)
+		find_datagrams(of(cq->context)->device)->watch();
 	return 0;
 }
 

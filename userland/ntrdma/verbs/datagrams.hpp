@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// datagrams.hpp - UD queue pairs: RoCE v2 in plain UDP, on every address of this machine.
+//
+// A process binds the same UDP port on each address: it follows from the process's slot, which is
+// part of its queue-pair numbers. So an address and a queue-pair number say where a datagram goes,
+// on this machine and on others. LID 1 and GID 0 are this machine, by 127.0.0.1; the other GIDs
+// are its addresses.
+//
+// A datagram that finds no queue pair, the wrong Q_Key or no receive vanishes, as on a fabric. All
+// of it is under the node's lock, but for the thread that waits for datagrams while a completion
+// queue that uses them is armed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include <netinet/in.h>
+
+#include "userland/ntrdma/verbs/objects.hpp"
+#include "userland/ud/icrc.hpp"
+
+namespace coop::ntrdma::verbs
+{
+
+constexpr std::uint32_t datagram_most = 4096; ///< bytes of payload
+constexpr std::size_t grh_bytes = 40;
+
+/// What a UD queue pair has beside its number.
+struct datagram_pair {
+	verbs::pair *of;
+	ibv_qp_state state = IBV_QPS_RESET;
+	std::uint32_t qkey = 0, psn = 0;
+	std::deque<recv_request> receives;
+	std::uint32_t unpolled_sends = 0, unpolled_receives = 0;
+};
+
+struct address_handle {
+	ibv_ah ah;
+	std::size_t from; ///< index of an own address
+	std::array<std::uint8_t, 16> to;
+};
+
+using gid_bytes = std::array<std::uint8_t, 16>;
+
+/// Addresses of this machine that datagrams can use, 127.0.0.1 first: GID 0 stands for it, GID i
+/// is number i.
+std::vector<gid_bytes> own_addresses();
+
+class datagrams
+{
+public:
+	/// Throws std::system_error.
+	datagrams(node &, std::uint32_t slot);
+	~datagrams();
+
+	void add(datagram_pair &p);
+	void remove(datagram_pair &p);
+	/// 0 or an error number.
+	int send(datagram_pair &, const ibv_send_wr &);
+	int set_state(datagram_pair &, ibv_qp_state);
+	/// Takes what has come.
+	bool receive();
+	/// A completion queue that uses datagrams is armed.
+	void watch();
+
+private:
+	struct source {
+		unique_fd socket;
+		gid_bytes ip;
+	};
+	bool take(const source &, const sockaddr_in6 &from, std::uint8_t *bytes,
+		  std::size_t length);
+	void fail(datagram_pair &);
+	void complete(datagram_pair &, const ibv_wc &, bool receive, bool solicited);
+	void run();
+
+	node &node_;
+	std::uint16_t port_base_;
+	std::vector<source> sources_;
+	std::unordered_map<std::uint32_t, datagram_pair *> pairs_;
+	unique_fd wake_;
+	bool watching_ = false, stop_ = false;
+	std::uint64_t taken_ = 0;
+	std::thread thread_;
+};
+
+/// Those of a node; made for its first UD queue pair. Throws as the constructor.
+datagrams &datagrams_of(node *, std::uint32_t slot);
+/// Null if there are none.
+datagrams *find_datagrams(node *);
+/// Before the node ends.
+void end_datagrams(node *);
+/// Completions that were not polled.
+void forget_datagrams(datagram_pair &);
+int poll_datagrams(queue_of_completions &, int count, ibv_wc *out);
+/// As post_recv() of the device's operations, for one request; 0 or an error number.
+int post_datagram_recv(datagram_pair &, const recv_request &);
+
+} // namespace coop::ntrdma::verbs
