@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 
 import pytest
 
@@ -298,7 +299,8 @@ def test_noise_on_the_port_of_datagrams_does_no_harm():
         mine = next(p for p in info()["processes"] if p["pid"] == server.pid)
         number = mine["pairs"][0]["number"]
         with started(*many, "127.0.0.1") as client:
-            while client.poll() is None:
+            until = time.monotonic() + DEADLINE
+            while client.poll() is None and time.monotonic() < until:
                 head = bytes([0x64, 0xc0, 0xff, 0xff]) + number.to_bytes(4, "big") + bytes(4) \
                     + (0x11111111).to_bytes(4, "big") + bytes(4)
                 text = dice.randbytes(dice.randrange(64)) if dice.randrange(2) else \
