@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr auto greet_within = 4500ms; // as long as the transport fabric
 constexpr std::size_t links_most = 1u << 16;
-constexpr std::uint32_t send_depth = 512;
+constexpr std::uint32_t send_depth = 128;
 
 rdma::unique_fd life_of(pid_t process)
 {
@@ -384,8 +384,8 @@ void machine::finish_link(link &l)
 		std::erase(p.links, &l);
 		if (p.sends == &l) {
 			p.sends = nullptr;
-			for (const spi::token t : std::exchange(p.queue, {}))
-				sink_.completed(t, status, 0);
+			for (auto all = std::exchange(p.queue, {}); !all.empty(); all.pop_front())
+				sink_.completed(all.front(), status, 0);
 		}
 		drop(l.peer);
 	}

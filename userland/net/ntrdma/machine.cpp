@@ -238,6 +238,9 @@ unsigned machine::reap(unsigned budget)
 		for (unsigned i = 0; i < come; i++)
 			handle(got[i]);
 		n += come;
+		// Another look would send the answers, which may go along with replies.
+		if (come < batch)
+			break;
 	}
 	// Peers' messages that found no receive wait in their rings.
 	if (std::exchange(starved_, false))

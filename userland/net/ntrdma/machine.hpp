@@ -66,13 +66,34 @@ public:
 	void few_receives(rdma::shared_receives &) override {}
 
 private:
+	/// First in, first out; takes no memory before its first use, because most peers of a
+	/// machine may be idle.
+	class token_queue
+	{
+	public:
+		bool empty() const { return first_ == all_.size(); }
+		spi::token front() const { return all_[first_]; }
+		void push_back(spi::token t) { all_.push_back(t); }
+		void pop_front()
+		{
+			if (++first_ == all_.size() || first_ == 1024) {
+				all_.erase(all_.begin(),
+					   all_.begin() + static_cast<std::ptrdiff_t>(first_));
+				first_ = 0;
+			}
+		}
+
+	private:
+		std::vector<spi::token> all_;
+		std::size_t first_ = 0;
+	};
 	/// What a peer's number stands for.
 	struct peer {
 		address at;
-		link *sends = nullptr;        ///< the link for requests to it; may be coming up
-		std::vector<link *> links;    ///< all that are up
-		std::deque<spi::token> queue; ///< requests that wait for it; some may have ended
-		unsigned holds = 0;           ///< links and held messages
+		link *sends = nullptr;     ///< the link for requests to it; may be coming up
+		std::vector<link *> links; ///< all that are up
+		token_queue queue;         ///< requests that wait for it; some may have ended
+		unsigned holds = 0;        ///< links and held messages
 	};
 	enum class role : std::uint8_t { offer, put, get, lent, filled };
 	/// An own operation that a peer has to end, or uses.
