@@ -354,6 +354,7 @@ void machine::settle_ends()
 		for (std::size_t i = 0; i < links_.size(); i++)
 			if (links_[i] && links_[i]->ends)
 				finish_link(*links_[i]);
+	offer_room();
 }
 
 void machine::finish_link(link &l)

@@ -155,8 +155,10 @@ void machine::cancel(spi::token t)
 		for (const auto &[id, i] : intakes_)
 			if (!i.own && i.landing.token == t)
 				lost.push_back(id);
+		std::sort(lost.begin(), lost.end()); // in the order in which they began
 		for (const std::uint64_t id : lost)
 			replace(id);
+		offer_room();
 	} else {
 		if (const auto it = operations_.find(t); it != operations_.end()) {
 			const operation &o = it->second;
@@ -218,6 +220,7 @@ unsigned machine::progress(unsigned budget)
 			pull(i->second);
 		n++;
 	}
+	offer_room();
 	ring_all();
 	if (ends_)
 		settle_ends();
@@ -327,6 +330,8 @@ time_point machine::deadline() const
 {
 	if (!armed_)
 		return tick_ + tick;
+	if (!pulls_.empty())
+		return tick_; // begun by another thread than the one that sleeps
 	if (rests_)
 		return never;
 	time_point at = tended_ + std::min<clock::duration>(tend_most, options_.bound / 4);

@@ -198,6 +198,7 @@ private:
 	/// Ends it without its bytes. `told`: the peer learns of it.
 	void drop_intake(std::uint64_t id, int status, bool told);
 	void replace(std::uint64_t id);
+	void offer_room();
 
 	spi::sink &sink_;
 	const options options_;
@@ -228,6 +229,7 @@ private:
 	bool armed_ = false, rests_ = false; ///< rests_: while armed, nothing waits for a peer
 	bool ends_ = false;                  ///< a link ends
 	bool starved_ = false;               ///< all receives were in use
+	bool room_ = false;                  ///< a place was returned; held_ was not asked since
 	bool stopping_ = false;
 	bool deaf_ = false; ///< the listener is out of the set, because of a lack of descriptors
 	time_point tick_{}, tended_{}, stop_until_{};

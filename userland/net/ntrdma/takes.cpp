@@ -160,7 +160,15 @@ void machine::receivable()
 		settle_ends();
 }
 
-// The place of a large message was withdrawn: the message waits for another.
+// A place that was returned may suit a message that waits: the core reports new buffers only.
+void machine::offer_room()
+{
+	if (std::exchange(room_, false))
+		receivable();
+}
+
+// The place of a large message was withdrawn: the message waits for another, behind those that
+// wait already, since held_ is in the order of `until`.
 void machine::replace(std::uint64_t id)
 {
 	const auto found = intakes_.find(id);
@@ -168,6 +176,7 @@ void machine::replace(std::uint64_t id)
 	intakes_.erase(found);
 	i.of->takes.erase(id);
 	sink_.abandon(i.landing);
+	room_ = true;
 	head h;
 	h.from = i.giver;
 	h.length = i.length;
@@ -177,10 +186,7 @@ void machine::replace(std::uint64_t id)
 	const auto front = std::as_bytes(std::span(&h, 1)), list = std::as_bytes(std::span(i.from));
 	std::vector<std::byte> text(front.begin(), front.end());
 	text.insert(text.end(), list.begin(), list.end());
-	held_bytes_ += text.size() + held_costs;
-	hold(i.of->peer);
-	held_.push_front(
-		{i.of->peer, std::move(text), true, i.of->serial, sink_.now() + options_.hold});
+	keep(i.of->peer, text, i.of);
 }
 
 // ---- bulk ------------------------------------------------------------------------
@@ -378,12 +384,14 @@ void machine::drop_intake(std::uint64_t id, int status, bool told)
 	intakes_.erase(found);
 	i.of->takes.erase(id);
 	const auto o = operations_.find(i.own);
-	if (!i.own)
+	if (!i.own) {
 		sink_.abandon(i.landing);
-	else if (o != operations_.end() && o->second.role == role::get)
+		room_ = true;
+	} else if (o != operations_.end() && o->second.role == role::get) {
 		end_operation(i.own, status, 0);
-	else
+	} else {
 		forget(i.own); // the offer stands, for others
+	}
 	if (told) {
 		head h;
 		h.to = i.giver;
