@@ -321,8 +321,12 @@ void machine::serve_get(link &l, const head &h)
 void machine::serve_want(link &l, const head &h)
 {
 	const operation *o = find(h.to, l);
-	if (!o || (o->role != role::offer && o->role != role::put))
-		return; // cancelled meanwhile: the peer was told
+	if (!o || (o->role != role::offer && o->role != role::put)) {
+		head no; // cancelled meanwhile
+		no.to = h.from;
+		no.status = -ECANCELED;
+		return owe(l, kind::refuse, no);
+	}
 	std::erase_if(l.streams, [&](const stream &s) { return s.token == h.to; });
 	l.streams.push_back({h.to, h.from, 0, o->length});
 	(void)drain(l);
