@@ -163,15 +163,19 @@ void machine::cancel(spi::token t)
 		if (const auto it = operations_.find(t); it != operations_.end()) {
 			const operation &o = it->second;
 			link &l = *o.of;
+			// owe() may change the streams.
+			std::vector<std::uint64_t> takers;
 			std::erase_if(l.streams, [&](const stream &s) {
-				if (s.token != t)
-					return false;
+				if (s.token == t)
+					takers.push_back(s.intake);
+				return s.token == t;
+			});
+			for (const std::uint64_t id : takers) {
 				head h;
-				h.to = s.intake;
+				h.to = id;
 				h.status = -ECANCELED;
 				owe(l, kind::refuse, h);
-				return true;
-			});
+			}
 			if (const auto i = intakes_.find(o.intake); i != intakes_.end()) {
 				head h;
 				h.to = i->second.giver;
