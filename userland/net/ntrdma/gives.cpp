@@ -287,7 +287,8 @@ void machine::serve_get(link &l, const head &h)
 	head no;
 	no.to = h.from;
 	const spi::transfer *x = sink_.find(h.to, h.key);
-	if (!x || x->queue != queue_type::passive_bulk_send)
+	// One at a time: its end is the end of the operation.
+	if (!x || x->queue != queue_type::passive_bulk_send || operations_.count(h.to))
 		no.status = -ENOENT;
 	else if (x->peer != spi::no_peer && x->peer != l.peer)
 		no.status = -EPERM;
@@ -295,15 +296,13 @@ void machine::serve_get(link &l, const head &h)
 		no.status = -EFBIG;
 	if (no.status)
 		return owe(l, kind::refuse, no);
-	auto [o, first] = operations_.try_emplace(h.to, operation{role::lent, &l, {}, 0, h.length});
-	o->second.of->tokens.erase(h.to);
-	o->second.of = &l;
-	o->second.length = h.length;
+	operation &o = operations_.emplace(h.to, operation{role::lent, &l, {}, 0, h.length, h.from})
+			       .first->second;
 	l.tokens.insert(h.to);
 	const bool small = h.length <= l.receives - sizeof(head);
-	if (l.reads && !small && !o->second.loan.value)
-		o->second.loan = board_->lend();
-	if (small || !o->second.loan.value) {
+	if (l.reads && !small)
+		o.loan = board_->lend();
+	if (!o.loan.value) {
 		l.streams.push_back({h.to, h.from, 0, h.length});
 		(void)drain(l);
 		return;
@@ -312,8 +311,8 @@ void machine::serve_get(link &l, const head &h)
 	answer.to = h.from;
 	answer.from = h.to;
 	answer.length = h.length;
-	answer.word = o->second.loan.word;
-	answer.value = o->second.loan.value;
+	answer.word = o.loan.word;
+	answer.value = o.loan.value;
 	answer.segments = static_cast<std::uint32_t>(segments_of(x->memory, h.length));
 	owe(l, kind::lend, answer, segments_);
 }
@@ -343,6 +342,8 @@ void machine::serve_done(link &l, const head &h)
 		std::erase_if(l.streams, [&](const stream &s) { return s.token == h.to; });
 		return end_operation(h.to, h.status, h.status ? 0 : o->length);
 	case role::lent:
+		if (h.from != o->reader)
+			return; // it was refused, and did not know yet when it gave up
 		std::erase_if(l.streams, [&](const stream &s) { return s.token == h.to; });
 		return h.status ? forget(h.to) : end_operation(h.to, 0, o->length);
 	case role::get:

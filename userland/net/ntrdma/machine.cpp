@@ -179,6 +179,7 @@ void machine::cancel(spi::token t)
 			if (const auto i = intakes_.find(o.intake); i != intakes_.end()) {
 				head h;
 				h.to = i->second.giver;
+				h.from = i->first;
 				h.status = -ECANCELED;
 				owe(l, kind::done, h);
 			}

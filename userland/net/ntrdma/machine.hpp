@@ -99,10 +99,11 @@ private:
 	/// An own operation that a peer has to end, or uses.
 	struct operation {
 		nt::machine::role role;
-		link *of;             ///< the peer's; lent: the last one's
-		board::loan loan;     ///< offer, put, lent
-		std::uint64_t intake; ///< get, filled
-		std::size_t length;   ///< lent: of the last request
+		link *of;                 ///< the peer's
+		board::loan loan;         ///< offer, put, lent
+		std::uint64_t intake;     ///< get, filled
+		std::size_t length;       ///< lent: of the request
+		std::uint64_t reader = 0; ///< lent: the peer's number
 	};
 	/// Bytes that this side takes.
 	struct intake {

@@ -372,6 +372,7 @@ void machine::finish_intake(intake &done)
 		sink_.received(i.landing, i.of->peer);
 	head h;
 	h.to = i.giver;
+	h.from = i.id;
 	owe(*i.of, kind::done, h);
 }
 
@@ -395,6 +396,7 @@ void machine::drop_intake(std::uint64_t id, int status, bool told)
 	if (told) {
 		head h;
 		h.to = i.giver;
+		h.from = id;
 		h.status = status;
 		owe(*i.of, kind::done, h);
 	}

@@ -15,7 +15,8 @@
 //
 // Where no process may read the other's memory, offer and put have no segments: the taker answers
 // `want`, and the bytes follow in `data`. A small get is answered by `data` as well. `refuse` ends
-// an intake instead of its bytes.
+// an intake instead of its bytes. A passive operation serves one intake at a time, and refuses
+// others with -ENOENT.
 //
 // Segments are lent until the giver changes a word of its board (board.hpp). The taker looks at
 // that word after each pull: if it has changed, the bytes count for nothing. So a giver ends an
