@@ -242,7 +242,6 @@ unsigned machine::reap(unsigned budget)
 		const auto come = static_cast<unsigned>(queue_.poll(got));
 		if (!come)
 			break;
-		starved_ |= receives_.empty();
 		for (unsigned i = 0; i < come; i++)
 			handle(got[i]);
 		n += come;
@@ -250,11 +249,25 @@ unsigned machine::reap(unsigned budget)
 		if (come < batch)
 			break;
 	}
-	// Peers' messages that found no receive wait in their rings.
 	if (std::exchange(starved_, false))
-		for (const auto &l : links_)
-			if (l && l->stage == stage::up && l->pair->starved())
-				n += l->pair->progress(true);
+		n += serve_starved();
+	return n;
+}
+
+// Peers' messages that found no receive wait in their rings. A peer may take all that are there, so
+// the next turn begins behind it.
+unsigned machine::serve_starved()
+{
+	unsigned n = 0;
+	const std::size_t count = links_.size(), first = next_starved_;
+	for (std::size_t i = 0; i < count && !receives_.empty(); i++) {
+		const std::size_t at = (first + i) % count;
+		const auto &l = links_[at];
+		if (!l || l->stage != stage::up || !l->pair->starved())
+			continue;
+		n += l->pair->progress(true);
+		next_starved_ = at + 1;
+	}
 	return n;
 }
 
@@ -284,6 +297,7 @@ void machine::repost(std::uint64_t index)
 	r.at[0] = {reinterpret_cast<std::uintptr_t>(receive_memory_.get() +
 						    index * options_.receive_bytes()),
 		   static_cast<std::uint32_t>(options_.receive_bytes()), all_memory_};
+	starved_ |= receives_.empty();
 	(void)receives_.post(r);
 }
 
@@ -335,8 +349,8 @@ time_point machine::deadline() const
 {
 	if (!armed_)
 		return tick_ + tick;
-	if (!pulls_.empty())
-		return tick_; // begun by another thread than the one that sleeps
+	if (!pulls_.empty() || starved_)
+		return tick_; // another thread than the one that sleeps has left it
 	if (rests_)
 		return never;
 	time_point at = tended_ + std::min<clock::duration>(tend_most, options_.bound / 4);

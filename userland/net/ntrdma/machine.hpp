@@ -129,6 +129,7 @@ private:
 
 	// machine.cpp
 	unsigned reap(unsigned budget);
+	unsigned serve_starved();
 	void handle(const rdma::completion &);
 	void repost(std::uint64_t index);
 	void disarm();
@@ -218,6 +219,7 @@ private:
 	std::unique_ptr<nt::board> board_;
 	std::vector<std::unique_ptr<link>> links_; ///< by index; some are null
 	std::vector<std::uint32_t> free_links_;
+	std::size_t next_starved_ = 0; ///< the first in the next serve_starved()
 	std::vector<link *> blocked_, unrung_;
 	std::vector<peer> peers_; ///< by number
 	std::unordered_map<spi::token, operation> operations_;
@@ -229,7 +231,7 @@ private:
 
 	bool armed_ = false, rests_ = false; ///< rests_: while armed, nothing waits for a peer
 	bool ends_ = false;                  ///< a link ends
-	bool starved_ = false;               ///< all receives were in use
+	bool starved_ = false;               ///< all receives were in use, and some are back
 	bool room_ = false;                  ///< a place was returned; held_ was not asked since
 	bool stopping_ = false;
 	bool deaf_ = false; ///< the listener is out of the set, because of a lack of descriptors
