@@ -271,6 +271,46 @@ TEST(window, a_region_outlives_the_reads_that_pull_from_it)
 	EXPECT_FALSE(a.n.remove_region(a.key, held));
 }
 
+TEST(window, a_pull_from_a_process_after_exec_fails)
+{
+	std::uint64_t sign = 0x5157a6e0c0ffee11, data = 42, got = 0;
+	int stdin_of[2], alive[2];
+	ASSERT_EQ(pipe2(stdin_of, O_CLOEXEC), 0);
+	ASSERT_EQ(pipe2(alive, O_CLOEXEC), 0);
+	pid_t child = fork();
+	if (!child) {
+		char byte;
+		if (read(stdin_of[0], &byte, 1) == 1 && dup2(stdin_of[0], 0) == 0)
+			execl("/bin/cat", "cat", nullptr);
+		_exit(1);
+	}
+	unique_fd reading{stdin_of[0]}, writing{stdin_of[1]}, ends{alive[0]}, held{alive[1]};
+	held = unique_fd{};
+	unique_fd fd;
+	window_port port{window::create(&fd),
+			 0,
+			 unique_fd{},
+			 child,
+			 unique_fd{},
+			 true,
+			 [] {},
+			 {reinterpret_cast<std::uintptr_t>(&sign), sign}};
+	wire_segment from{reinterpret_cast<std::uintptr_t>(&data), sizeof(data)};
+	place to{reinterpret_cast<std::uint8_t *>(&got), sizeof(got)};
+	EXPECT_EQ(port.pull({&from, 1}, {&to, 1}), 0);
+	EXPECT_EQ(got, 42u);
+	wire_segment nowhere{8, sizeof(data)};
+	EXPECT_EQ(port.pull({&nowhere, 1}, {&to, 1}), -EFAULT);
+	EXPECT_EQ(write(writing.get(), "", 1), 1);
+	char byte;
+	EXPECT_EQ(read(ends.get(), &byte, 1), 0); // it has gone over
+	EXPECT_EQ(port.pull({&from, 1}, {&to, 1}), -ESRCH);
+	writing = unique_fd{};
+	int status = 1;
+	EXPECT_EQ(waitpid(child, &status, 0), child);
+	EXPECT_EQ(status, 0);
+}
+
 TEST(window, a_memory_that_could_shrink_is_refused)
 {
 	unique_fd fd;

@@ -40,6 +40,7 @@ struct link {
 
 	rdma::unique_fd socket, life; ///< life: a pidfd; none if the peer has no pid here
 	pid_t process = 0;
+	rdma::probe sign;   ///< of the peer's process
 	bool reads = false; ///< this process may read the peer's memory; up: and the other way
 	std::uint32_t receives = 0;           ///< bytes of a receive of the peer
 	std::unique_ptr<rdma::window> memory; ///< until the port has it

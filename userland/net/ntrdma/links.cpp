@@ -140,6 +140,7 @@ int machine::take_welcome(link &l, const greeting &g, std::vector<rdma::unique_f
 	if (!l.words)
 		return -EPROTO;
 	l.receives = g.receives;
+	l.sign = {g.probe_at, g.probe_value};
 	l.reads = options_.pull && (g.features & feature::pulls) && l.life &&
 		  rdma::can_read(l.process, g.probe_at, g.probe_value);
 	greeting start = make_greeting(greeting_kind::start, peers_[l.peer].at);
@@ -206,6 +207,7 @@ int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_f
 	hold(l.peer);
 	l.bell = std::move(fds[1]);
 	l.receives = g.receives;
+	l.sign = {g.probe_at, g.probe_value};
 	l.reads = options_.pull && l.life && rdma::can_read(l.process, g.probe_at, g.probe_value);
 	greeting welcome = make_greeting(greeting_kind::welcome, from);
 	if (l.reads)
@@ -287,9 +289,9 @@ void machine::bring_up(link &l, unsigned side)
 	o.answers_wait = true;
 	l.pair = std::make_unique<rdma::queue_pair>(regions_, *this, o);
 	l.pair->set_state(rdma::pair_state::sends);
-	l.port = std::make_unique<rdma::window_port>(std::move(l.memory), side, std::move(l.bell),
-						     l.process, std::move(l.life), l.reads,
-						     [this, &l] { end_link(l, -ECONNRESET); });
+	l.port = std::make_unique<rdma::window_port>(
+		std::move(l.memory), side, std::move(l.bell), l.process, std::move(l.life), l.reads,
+		[this, &l] { end_link(l, -ECONNRESET); }, l.sign);
 	l.stage = stage::up;
 	l.since = l.asked = sink_.now();
 	peer &p = peers_[l.peer];

@@ -13,6 +13,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "userland/ntrdma/core/types.hpp"
+
 namespace coop::ntrdma
 {
 
@@ -72,7 +74,7 @@ window::~window()
 }
 
 window_port::window_port(std::unique_ptr<window> w, unsigned side, unique_fd bell, pid_t peer,
-			 unique_fd peer_life, bool pulls, std::function<void()> ended) :
+			 unique_fd peer_life, bool pulls, std::function<void()> ended, probe sign) :
 	window_{std::move(w)},
 	out_{window_->side(side)},
 	in_{window_->side(1 - side)},
@@ -80,15 +82,22 @@ window_port::window_port(std::unique_ptr<window> w, unsigned side, unique_fd bel
 	peer_{peer},
 	life_{std::move(peer_life)},
 	pulls_{pulls},
-	ended_{std::move(ended)}
+	ended_{std::move(ended)},
+	sign_{sign}
 {
 }
 
 int window_port::pull(std::span<const wire_segment> from, std::span<const place> to)
 {
-	std::array<iovec, 8> remote, local;
+	std::array<iovec, max_segments + 1> remote, local;
 	std::size_t n = 0, m = 0;
-	std::uint64_t total = 0;
+	std::uint64_t total = 0, seen = 0;
+	if (sign_.at) {
+		// First: one call reads one address space, and a short one has read this at least.
+		remote[n++] = {reinterpret_cast<void *>(sign_.at), sizeof(seen)};
+		local[m++] = {&seen, sizeof(seen)};
+		total = sizeof(seen);
+	}
 	for (const wire_segment &s : from)
 		remote[n++] = {reinterpret_cast<void *>(s.addr), s.length};
 	for (const place &p : to) {
@@ -97,6 +106,8 @@ int window_port::pull(std::span<const wire_segment> from, std::span<const place>
 	}
 	ssize_t got = process_vm_readv(peer_, local.data(), m, remote.data(), n, 0);
 	int rc = got < 0 ? -errno : static_cast<std::uint64_t>(got) != total ? -EFAULT : 0;
+	if (sign_.at && (got < 0 ? rc == -EFAULT : seen != sign_.value))
+		return -ESRCH;
 	// Without this, the bytes might be those of another process that got the same number.
 	return has_ended(life_.get()) ? -ESRCH : rc;
 }

@@ -55,13 +55,20 @@ private:
 	half *halves_;
 };
 
+/// A word of a process that tells it from what another program in its place would have there.
+struct probe {
+	std::uint64_t at = 0, value = 0; ///< at 0: none
+};
+
 class window_port final : public port
 {
 public:
 	/// `side`: whose half is the own one: 0 for the process that created the window.
 	/// `bell`: the peer's eventfd. `peer`, `peer_life`: its process, and a pidfd of that.
+	/// `sign`: of the peer; a pull that does not find it ends with -ESRCH, since exec() leaves
+	/// the process and takes its memory.
 	window_port(std::unique_ptr<window>, unsigned side, unique_fd bell, pid_t peer,
-		    unique_fd peer_life, bool pulls, std::function<void()> ended);
+		    unique_fd peer_life, bool pulls, std::function<void()> ended, probe sign = {});
 
 	half &out() override { return out_; }
 	const half &in() const override { return in_; }
@@ -84,6 +91,7 @@ private:
 	unique_fd life_;
 	bool pulls_;
 	std::function<void()> ended_;
+	probe sign_;
 };
 
 /// True if the process of the pidfd has ended. A signal that interrupts the question does not
