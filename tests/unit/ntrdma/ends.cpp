@@ -176,6 +176,27 @@ TEST(ends, a_pull_that_fails_ends_the_link)
 	}
 }
 
+TEST(ends, a_message_without_its_bytes_takes_no_receive)
+{
+	notes seen;
+	shared_receives shared{seen, 7, 1};
+	joined l{false, depth(16), &shared};
+	recv_request r{};
+	r.segments = 1;
+	r.at[0] = l.b.at(0, 4000);
+	ASSERT_EQ(shared.post(r), 0);
+	l.a.send(l.a.request(operation::send, l.a.at(0, 4000)));
+	half &said = l.halves[0];
+	ASSERT_EQ(said.stream_prod, 4000u);
+	said.stream_prod = 3999;
+	l.b.pair->progress();
+	EXPECT_FALSE(shared.empty()) << "other peers need it";
+	said.stream_prod = 4000;
+	said.bell++;
+	l.settle();
+	EXPECT_EQ(l.b.poll(l.b.recvs).at(0).bytes, 4000u);
+}
+
 TEST(ends, a_large_copy_is_unfinished_until_its_last_piece)
 {
 	joined l;

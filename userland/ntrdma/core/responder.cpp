@@ -150,6 +150,11 @@ bool queue_pair::step()
 	const wqe &w = current_.w;
 	auto op = static_cast<operation>(w.op);
 	if (takes_receive(op) && !current_.has_receive) {
+		// A shared receive is for a message whose bytes are there, or it might wait for
+		// them for good. What is longer than the stream comes in pieces.
+		if (static_cast<carriage>(w.how) == carriage::stream && w.length <= stream_bytes &&
+		    theirs_.stream_prod - mine_.stream_cons < w.length)
+			return false;
 		if (!more_receives()) {
 			counts_.waits += !waiting_counted_;
 			waiting_counted_ = true;
