@@ -27,6 +27,7 @@ constexpr std::uint32_t domain_number = 1;
 constexpr auto tick = 500us;        // between two looks at the set while the program polls
 constexpr auto tend_most = 100ms;   // between two looks at links while something waits
 constexpr auto stop_within = 500ms; // for what is owed to peers
+constexpr auto rest_after = 1s;     // without requests
 constexpr unsigned batch = 16;
 
 } // namespace
@@ -142,6 +143,7 @@ int machine::submit(spi::token t, const spi::transfer &x)
 			block(*p.sends);
 	}
 	rests_ = false;
+	active_ = sink_.now();
 	if (ends_)
 		settle_ends();
 	return 0;
@@ -322,7 +324,9 @@ bool machine::arm()
 		return false;
 	std::uint64_t rung;
 	[[maybe_unused]] const ssize_t n = ::read(bell_.get(), &rung, sizeof(rung));
-	rests_ = held_.empty() && operations_.empty() && !stopping_ && !deaf_;
+	// An end of the rest wakes the thread that sleeps, which is dear if each request does it.
+	rests_ = held_.empty() && operations_.empty() && !stopping_ && !deaf_ &&
+		 sink_.now() - active_ > rest_after;
 	for (const auto &l : links_) {
 		if (!l)
 			continue;

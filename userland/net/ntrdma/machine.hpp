@@ -235,7 +235,7 @@ private:
 	bool room_ = false;                  ///< a place was returned; held_ was not asked since
 	bool stopping_ = false;
 	bool deaf_ = false; ///< the listener is out of the set, because of a lack of descriptors
-	time_point tick_{}, tended_{}, stop_until_{};
+	time_point tick_{}, tended_{}, stop_until_{}, active_{}; ///< active_: the last submit()
 };
 
 } // namespace coop::net::nt
