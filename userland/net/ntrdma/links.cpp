@@ -22,8 +22,8 @@ namespace
 
 using namespace std::chrono_literals;
 
-constexpr auto greet_within = 4500ms; // as long as the transport fabric
-constexpr std::size_t links_most = 1u << 16;
+constexpr auto greet_within = 4500ms;    // as long as the transport fabric
+constexpr std::size_t links_of_peer = 4; // two, and those of a life that ended just now
 constexpr std::uint32_t send_depth = 128;
 
 rdma::unique_fd life_of(pid_t process)
@@ -100,6 +100,8 @@ void machine::dial(spi::peer_number n)
 	(void)sink_.peer(at); // the hold of a link
 	hold(n);
 	peers_[n].sends = &l;
+	if (links_.size() - free_links_.size() > options_.max_links)
+		return end_link(l, -ENOBUFS);
 	call_peer(l);
 }
 
@@ -159,7 +161,7 @@ void machine::accept_callers()
 	while (listener_ && !deaf_) {
 		rdma::unique_fd fd(
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-		const bool full = links_.size() - free_links_.size() >= links_most;
+		const bool full = links_.size() - free_links_.size() >= options_.max_links;
 		if (!fd || full) {
 			// The set reports what cannot be accepted for ever: tend() asks again.
 			if (full || errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
@@ -181,6 +183,14 @@ void machine::accept_callers()
 	}
 }
 
+// Counts the link among those of its peer.
+int machine::meet(link &l, const address &from)
+{
+	(void)peer_open(l.peer, from);
+	hold(l.peer);
+	return peers_[l.peer].links.size() >= links_of_peer ? -ENOBUFS : 0;
+}
+
 int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_fd> &fds)
 {
 	address from, to;
@@ -197,14 +207,14 @@ int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_f
 		r = -EPROTO;
 	else if ((l.peer = sink_.peer(from)) == spi::no_peer)
 		r = -ENOBUFS;
+	else
+		r = meet(l, from);
 	if (r) {
 		greeting no = make_greeting(greeting_kind::refuse, from);
 		no.status = r;
 		(void)send_greeting(l.socket.get(), no, {});
 		return r;
 	}
-	(void)peer_open(l.peer, from);
-	hold(l.peer);
 	l.bell = std::move(fds[1]);
 	l.receives = g.receives;
 	l.sign = {g.probe_at, g.probe_value};

@@ -29,6 +29,7 @@ namespace coop::net::nt
 struct options {
 	std::size_t eager;              ///< largest message that is sent without an offer
 	std::uint32_t receives;         ///< receives of a machine
+	std::uint32_t max_links;        ///< links of a machine
 	std::chrono::milliseconds hold; ///< time for which a message waits for a buffer
 	std::size_t parked;             ///< bytes of all small messages that wait
 	std::size_t max_message;
@@ -144,6 +145,7 @@ private:
 	void listen_again(time_point now);
 	void look_at_sockets();
 	void hear(link &);
+	int meet(link &, const address &from);
 	int answer_hello(link &, const greeting &, std::vector<rdma::unique_fd> &);
 	int take_welcome(link &, const greeting &, std::vector<rdma::unique_fd> &);
 	greeting make_greeting(greeting_kind, const address &to) const;

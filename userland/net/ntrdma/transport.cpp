@@ -21,6 +21,9 @@ constexpr spi::parameter keys[] = {
 	 "the memory of its sender (bytes)"},
 	{"receives", "64",
 	 "receives of a transfer machine, each for a message of eager= bytes (number)"},
+	{"max_links", "4096",
+	 "connections of a transfer machine, of three descriptors each; further peers wait, and "
+	 "requests to them end with -ENOBUFS (number)"},
 	{"hold", "5000", "a message waits this long for a receive buffer, then it is dropped (ms)"},
 	{"parked", "64m",
 	 "small messages that wait for a buffer, in total; above that the peer with the largest "
@@ -40,6 +43,7 @@ public:
 		constexpr std::size_t gib = std::size_t(1) << 30;
 		options_.eager = v.number("eager", 64, 1u << 16);
 		options_.receives = static_cast<std::uint32_t>(v.number("receives", 4, 4096));
+		options_.max_links = static_cast<std::uint32_t>(v.number("max_links", 1, 1u << 16));
 		options_.hold = std::chrono::milliseconds(v.number("hold", 1, 3600000));
 		options_.parked = v.number("parked", 4096, std::size_t(1) << 40);
 		if (options_.parked / 2 < options_.eager)
