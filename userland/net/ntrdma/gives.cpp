@@ -17,6 +17,7 @@ namespace
 
 // One request into a link's rings.
 constexpr std::uint32_t pieces_most = rdma::max_segments;
+constexpr std::size_t owed_most = 64u << 20; // bytes of answers to a peer
 
 std::span<const std::byte> bytes_of(const head &h)
 {
@@ -165,7 +166,7 @@ void machine::owe(link &l, kind k, const head &h, std::span<const rdma::wire_seg
 	l.owed_bytes += text.size();
 	l.owed.push_back(std::move(text));
 	// A peer that asks and asks, and takes no answer.
-	if (l.owed_bytes > options_.parked)
+	if (l.owed_bytes > owed_most)
 		return end_link(l, -EPROTO);
 	(void)drain(l);
 }

@@ -26,6 +26,9 @@
 namespace coop::net::nt
 {
 
+/// Bytes that a message costs while it waits, beside its own.
+constexpr std::size_t held_costs = 128;
+
 struct options {
 	std::size_t eager;              ///< largest message that is sent without an offer
 	std::uint32_t receives;         ///< receives of a machine

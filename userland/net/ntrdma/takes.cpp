@@ -18,7 +18,6 @@ namespace
 {
 
 constexpr std::size_t piece = rdma::pull_bytes; // of one pull
-constexpr std::size_t held_costs = 128;         // of a message that waits, beside its bytes
 
 } // namespace
 

@@ -46,8 +46,11 @@ public:
 		options_.max_links = static_cast<std::uint32_t>(v.number("max_links", 1, 1u << 16));
 		options_.hold = std::chrono::milliseconds(v.number("hold", 1, 3600000));
 		options_.parked = v.number("parked", 4096, std::size_t(1) << 40);
-		if (options_.parked / 2 < options_.eager)
-			v.refuse("parked", "must hold two messages of eager= bytes");
+		// A message that waits is as large as a receive, at most.
+		const std::size_t least = 2 * (options_.receive_bytes() + held_costs);
+		if (options_.parked < least)
+			v.refuse("parked",
+				 "must be at least " + std::to_string(least) + " with this eager=");
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.bound = std::chrono::milliseconds(v.number("bound", 100, 3600000));
 		options_.pull = v.flag("pull");
