@@ -77,8 +77,10 @@ std::unique_ptr<board_view> board_view::map(int fd)
 	struct stat st;
 	const int has = ::fcntl(fd, F_GET_SEALS);
 	if (has < 0 || (has & seals) != seals || ::fstat(fd, &st) ||
-	    st.st_size != static_cast<off_t>(board_bytes))
+	    st.st_size != static_cast<off_t>(board_bytes)) {
+		errno = EINVAL;
 		return nullptr;
+	}
 	void *at = map_board(fd, PROT_READ);
 	if (!at)
 		return nullptr;

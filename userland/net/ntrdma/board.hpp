@@ -49,7 +49,7 @@ private:
 class board_view
 {
 public:
-	/// Null if it may change its size, or has another.
+	/// Null if it may change its size, or has another; errno is ENOMEM if it has not.
 	static std::unique_ptr<board_view> map(int fd);
 	~board_view();
 	board_view(const board_view &) = delete;

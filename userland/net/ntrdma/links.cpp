@@ -32,6 +32,12 @@ rdma::unique_fd life_of(pid_t process)
 					   : -1);
 }
 
+// Why map() of a window or a board returned null: the lack is on this side, or the peer lies.
+int unmapped()
+{
+	return errno == ENOMEM ? -ENOBUFS : -EPROTO;
+}
+
 } // namespace
 
 void machine::watch(int fd, std::uint64_t what)
@@ -140,7 +146,7 @@ int machine::take_welcome(link &l, const greeting &g, std::vector<rdma::unique_f
 	l.bell = std::move(fds[0]);
 	l.words = board_view::map(fds[1].get());
 	if (!l.words)
-		return -EPROTO;
+		return unmapped();
 	l.receives = g.receives;
 	l.sign = {g.probe_at, g.probe_value};
 	l.reads = options_.pull && (g.features & feature::pulls) && l.life &&
@@ -204,7 +210,7 @@ int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_f
 		r = -ECONNREFUSED;
 	else if (!(l.memory = rdma::window::map(fds[0].get())) ||
 		 !(l.words = board_view::map(fds[2].get())))
-		r = -EPROTO;
+		r = unmapped();
 	else if ((l.peer = sink_.peer(from)) == spi::no_peer)
 		r = -ENOBUFS;
 	else

@@ -348,7 +348,7 @@ void machine::pull(intake &i)
 	}
 	const int r = l.port->pull({from.data(), sources}, {to.data(), places});
 	if (!l.words->lends(i.word, i.value))
-		return drop_intake(i.id, -ENOENT, true);
+		return drop_intake(i.id, -ECANCELED, true);
 	if (r == -ESRCH)
 		return end_link(l, -ECONNRESET);
 	if (r)

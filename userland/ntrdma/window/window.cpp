@@ -58,8 +58,10 @@ std::unique_ptr<window> window::map(int fd)
 	struct stat st;
 	int has = fcntl(fd, F_GET_SEALS);
 	if (has < 0 || (has & seals) != seals || fstat(fd, &st) ||
-	    st.st_size != static_cast<off_t>(window_bytes))
+	    st.st_size != static_cast<off_t>(window_bytes)) {
+		errno = EINVAL;
 		return nullptr;
+	}
 	void *at = mmap(nullptr, window_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (at == MAP_FAILED)
 		return nullptr;

@@ -45,7 +45,7 @@ class window
 public:
 	/// A new one, zeroed. Throws std::system_error.
 	static std::unique_ptr<window> create(unique_fd *fd);
-	/// A peer's. Null if it is not sealed, or has another size.
+	/// A peer's. Null if it is not sealed, or has another size; errno is ENOMEM if it has not.
 	static std::unique_ptr<window> map(int fd);
 	~window();
 	half &side(unsigned i) { return halves_[i]; }
