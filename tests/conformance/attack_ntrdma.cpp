@@ -11,6 +11,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <sys/eventfd.h>
 #include <thread>
 #include <unistd.h>
 
@@ -40,7 +41,7 @@ struct enemy {
 	silence watcher;
 	rdma::region_table regions;
 	rdma::completion_queue queue{watcher};
-	rdma::unique_fd socket, memory_fd, bell{::dup(STDIN_FILENO)};
+	rdma::unique_fd socket, memory_fd, bell{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
 	board words;
 	std::unique_ptr<rdma::window> memory;
 	std::unique_ptr<rdma::window_port> port;

@@ -129,7 +129,7 @@ target ntrdma(const std::string &label, parameters options)
 	t.address = [](unsigned n) { return lnet(own_ip(3), "tcp", 31, std::to_string(n)); };
 	t.any = lnet(own_ip(3), "tcp", 32, "*");
 	t.foreign = lnet("192.0.2.1", "tcp", 31, "0");
-	t.stall = {{"answer", "0"}};
+	t.stall = {{"test_answer", "0"}};
 	t.ordered = 16384; // above: pulled
 	t.no_buffer = 0;   // a small message counts as sent once the peer has it
 	t.told_early = true;
@@ -195,7 +195,7 @@ std::vector<target> make()
 		fabric("fabric_shm", {{"provider", "shm"}}),
 		fabric_inet("fabric_inet", {{"provider", "tcp"}}),
 		ntrdma("ntrdma", {}),
-		ntrdma("ntrdma_copy", {{"pull", "0"}, {"receives", "8"}}),
+		ntrdma("ntrdma_copy", {{"test_pull", "0"}, {"receives", "8"}}),
 		ud("ud", {}),
 		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),
 	};

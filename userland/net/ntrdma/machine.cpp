@@ -81,6 +81,7 @@ int machine::start(const address &own)
 void machine::stop()
 {
 	stopping_ = true;
+	unwatch(listener_);
 	listener_ = rdma::unique_fd();
 	stop_until_ = sink_.now() + stop_within;
 	ring_all();
@@ -119,6 +120,7 @@ void machine::close_all()
 	held_bytes_ = 0;
 	intakes_.clear();
 	operations_.clear();
+	unwatch(listener_);
 	listener_ = rdma::unique_fd();
 	ends_ = false;
 }

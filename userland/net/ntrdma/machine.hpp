@@ -37,7 +37,7 @@ struct options {
 	std::size_t parked;             ///< bytes of all small messages that wait
 	std::size_t max_message;
 	std::chrono::milliseconds bound; ///< time for which a peer may be silent
-	bool pull, answer;               ///< tests set them to 0
+	bool pull, answer;               ///< test_pull=, test_answer=
 
 	/// Bytes of a receive.
 	std::size_t receive_bytes() const { return std::max(eager, control_most); }
@@ -145,7 +145,6 @@ private:
 	void call_peer(link &);
 	link &make_link(nt::stage);
 	void accept_callers();
-	void listen_again(time_point now);
 	void look_at_sockets();
 	void hear(link &);
 	int meet(link &, const address &from);

@@ -30,9 +30,9 @@ constexpr spi::parameter keys[] = {
 	 "share is disconnected (bytes)"},
 	{"max_message", "1m", "largest message (bytes)", spi::sides::agree},
 	{"bound", "10000", "a peer that is silent for this long is taken for dead (ms)"},
-	{"pull", "1",
-	 "processes read each other's memory where the kernel lets them (0 or 1; 0 is for tests)"},
-	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
+	{"test_pull", "1",
+	 "tests: processes read each other's memory where the kernel lets them (0 or 1)"},
+	{"test_answer", "1", "tests: peers that want to connect get an answer (0 or 1)"},
 };
 
 class domain final : public spi::transport_domain
@@ -53,8 +53,8 @@ public:
 				 "must be at least " + std::to_string(least) + " with this eager=");
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.bound = std::chrono::milliseconds(v.number("bound", 100, 3600000));
-		options_.pull = v.flag("pull");
-		options_.answer = v.flag("answer");
+		options_.pull = v.flag("test_pull");
+		options_.answer = v.flag("test_answer");
 		limits_ = {options_.max_message, gib, gib, segments_most, 0, board::words};
 		traits_ = {{false, true}, true, false, 0};
 	}
