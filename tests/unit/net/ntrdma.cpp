@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+// ntrdma.cpp - the transport ntrdma met by callers that the test plays: what it refuses, and why.
+#include <cerrno>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "coop/net.hpp"
+#include "userland/net/ntrdma/board.hpp"
+#include "userland/net/ntrdma/greeting.hpp"
+#include "userland/net/ntrdma/wire.hpp"
+
+namespace
+{
+
+using namespace coop::net;
+using namespace coop::net::nt;
+using namespace std::chrono_literals;
+
+// Addresses of this process alone.
+address own(unsigned id)
+{
+	const auto pid = static_cast<unsigned>(::getpid());
+	address a;
+	EXPECT_EQ(parse("127." + std::to_string(1 + pid / 254 % 250) + '.' +
+				std::to_string(1 + pid % 254) +
+				".9@tcp:12345:31:" + std::to_string(id),
+			a),
+		  0);
+	return a;
+}
+
+struct heedless final : tm_handler {
+	void on_state(const tm_event &) override {}
+};
+
+struct called {
+	explicit called(domain_options o) : in(o), tm(in, &states)
+	{
+		EXPECT_EQ(tm.start(format(own(0))), 0);
+		EXPECT_EQ(tm.wait(tm_state::started, clock::now() + 30s), 0);
+	}
+	~called() { (void)tm.stop(true); }
+	heedless states;
+	domain in;
+	transfer_machine tm;
+};
+
+struct caller {
+	// Says HELLO, and START after WELCOME. @return 0 or what REFUSE said.
+	int greet(const address &from, int bell)
+	{
+		EXPECT_EQ(call(own(0), socket), 0);
+		rdma::unique_fd window;
+		memory = rdma::window::create(&window);
+		greeting g;
+		g.kind = greeting_kind::hello;
+		g.layout = sizeof(rdma::half);
+		g.receives = control_most;
+		std::strcpy(g.from, format(from).c_str());
+		std::strcpy(g.to, format(own(0)).c_str());
+		const int fds[] = {window.get(), bell, words.fd()};
+		EXPECT_TRUE(send_greeting(socket.get(), g, fds));
+		greeting answer;
+		std::vector<rdma::unique_fd> theirs;
+		int came = 0;
+		for (const auto until = clock::now() + 30s; !came && clock::now() < until;) {
+			came = receive_greeting(socket.get(), answer, theirs);
+			std::this_thread::yield();
+		}
+		EXPECT_EQ(came, 1);
+		if (answer.kind == greeting_kind::refuse)
+			return answer.status;
+		EXPECT_EQ(answer.kind, greeting_kind::welcome);
+		g.kind = greeting_kind::start;
+		EXPECT_TRUE(send_greeting(socket.get(), g, {}));
+		return 0;
+	}
+	rdma::unique_fd socket, bell{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+	std::unique_ptr<rdma::window> memory;
+	board words;
+};
+
+TEST(ntrdma, refuses_a_bell_that_could_block_it)
+{
+	called machine({"ntrdma", {}});
+	int ends[2];
+	ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+	const rdma::unique_fd reading{ends[0]}, writing{ends[1]};
+	EXPECT_EQ(caller().greet(own(1), writing.get()), -EPROTO);
+	caller good;
+	EXPECT_EQ(good.greet(own(1), good.bell.get()), 0);
+}
+
+TEST(ntrdma, bounds_the_links_of_an_address)
+{
+	called machine({"ntrdma", {}});
+	std::vector<std::unique_ptr<caller>> all;
+	const auto greet = [&](unsigned id) {
+		all.push_back(std::make_unique<caller>());
+		return all.back()->greet(own(id), all.back()->bell.get());
+	};
+	for (int i = 0; i < 4; i++)
+		EXPECT_EQ(greet(1), 0) << i;
+	EXPECT_EQ(greet(1), -ENOBUFS);
+	EXPECT_EQ(greet(2), 0) << "another address";
+}
+
+TEST(ntrdma, calls_no_more_peers_than_it_may_have_links)
+{
+	called machine({"ntrdma", {{"max_links", "1"}}});
+	caller one;
+	EXPECT_EQ(one.greet(own(1), one.bell.get()), 0);
+	std::byte memory[8]{};
+	buffer b(machine.in, memory, sizeof(memory));
+	endpoint_ptr to;
+	ASSERT_EQ(machine.tm.make_endpoint(format(own(2)), to), 0);
+	std::atomic<int> status{1};
+	auto handler = buffer_callback([&](const buffer_event &e) { status = e.status; });
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = sizeof(memory);
+	o.to = to.get();
+	o.handler = &handler;
+	ASSERT_EQ(machine.tm.add(b, o), 0);
+	for (const auto until = clock::now() + 30s; status == 1 && clock::now() < until;)
+		std::this_thread::yield();
+	EXPECT_EQ(status, -ENOBUFS);
+	(void)machine.tm.stop(true);
+	(void)machine.tm.wait(tm_state::stopped, clock::now() + 30s);
+}
+
+TEST(ntrdma, parked_has_room_for_two_offers)
+{
+	const auto opens = [](const char *parked) {
+		try {
+			domain d({"ntrdma", {{"eager", "64"}, {"parked", parked}}});
+			return 0;
+		} catch (const std::system_error &e) {
+			return e.code().value();
+		}
+	};
+	EXPECT_EQ(opens("16k"), EINVAL);
+	EXPECT_EQ(opens("17k"), 0);
+}
+
+} // namespace
