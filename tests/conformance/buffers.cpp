@@ -267,6 +267,83 @@ TEST_P(buffers, del_race)
 	EXPECT_EQ(s.ok + s.failed, rounds + spares);
 }
 
+// A message whose buffer is deleted under it keeps no other from the buffers that are left.
+TEST_P(buffers, del_under_a_message)
+{
+	node &a = w.up(), &b = w.up();
+	const endpoint_ptr to = a.to(b);
+	// More than what may be on its way at a time, where that is little.
+	const std::size_t most = std::min<std::size_t>(w.home().limits().max_message, 400000);
+	piece &large = w.memory(most), &small = w.memory(8);
+	piece &first = w.memory(most), &other = w.memory(most + 64);
+	for (unsigned i = 1; i <= scale(20, 2000); i++) {
+		large.fill(i);
+		small.fill(i);
+		ASSERT_EQ(b.receive(first), 0);
+		ASSERT_EQ(b.receive(other, 8, 2), 0);
+		ASSERT_EQ(a.send(large, most, to), 0);
+		unsigned turns = i % 20;
+		ASSERT_TRUE(w.until([&] { return turns-- == 0; }));
+		(void)b.tm.del(*first.buffer);
+		ASSERT_EQ(a.send(small, 8, to), 0);
+		ASSERT_TRUE(w.ended(a, large));
+		ASSERT_TRUE(w.ended(a, small));
+		ASSERT_EQ(a.record.of(*small.buffer)[0].status, 0);
+		const auto came = [&](std::size_t length) {
+			const auto all = b.record.messages();
+			return std::any_of(all.begin(), all.end(),
+					   [&](const happened &h) { return h.length == length; });
+		};
+		ASSERT_TRUE(w.until([&] { return came(8); })) << i;
+		if (a.record.of(*large.buffer)[0].status == 0)
+			ASSERT_TRUE(w.until([&] { return came(most); })) << i;
+		for (const happened &h : b.record.messages())
+			ASSERT_EQ((h.buffer == first.buffer.get() ? first : other)
+					  .copy(h.offset, h.length),
+				  patterned(i, h.length))
+				<< i;
+		(void)b.tm.del(*first.buffer);
+		(void)b.tm.del(*other.buffer);
+		ASSERT_TRUE(w.ended(b, first));
+		ASSERT_TRUE(w.ended(b, other));
+		a.record.clear();
+		b.record.clear();
+	}
+}
+
+// A message that its sender gave up while it waited for a buffer takes none for good.
+TEST_P(buffers, timeout_of_a_message_that_waits)
+{
+	const std::size_t length = t.told_early ? t.ordered + 64 : 64;
+	node &a = w.up(), &b = w.up();
+	const endpoint_ptr to = a.to(b);
+	piece &out = w.memory(length), &in = w.memory(length);
+	ASSERT_EQ(b.receive(in), 0);
+	ASSERT_EQ(a.send(out, length, to), 0);
+	ASSERT_TRUE(w.ended(b, in));
+	ASSERT_TRUE(w.ended(a, out));
+	for (unsigned i = 1; i <= 5; i++) {
+		a.record.clear();
+		b.record.clear();
+		out.fill(0);
+		ASSERT_EQ(a.send(out, length, to, clock::now() + 50ms), 0);
+		ASSERT_TRUE(w.ended(a, out));
+		EXPECT_TRUE(a.record.of(*out.buffer)[0].status || !t.told_early);
+		ASSERT_EQ(b.receive(in), 0);
+		out.fill(i);
+		ASSERT_EQ(a.send(out, length, to), 0);
+		ASSERT_TRUE(w.ended(b, in)) << i;
+		if (in.copy(0, length) == patterned(0, length)) {
+			// It came nevertheless.
+			ASSERT_EQ(b.receive(in), 0);
+			ASSERT_TRUE(w.ended(b, in, 2)) << i;
+		}
+		EXPECT_EQ(in.copy(0, length), patterned(i, length));
+		ASSERT_TRUE(w.ended(a, out, 2));
+		EXPECT_EQ(a.record.of(*out.buffer)[1].status, 0);
+	}
+}
+
 TEST_P(buffers, cancel_then_late_completion)
 {
 	// A transport that reports small sends at the add does not report large ones.

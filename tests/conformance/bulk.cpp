@@ -254,6 +254,36 @@ TEST_P(bulk, bulk_third_tm)
 }
 
 // A descriptor for one machine is useless to another.
+// Readers that use a descriptor at the same time, two of them on one machine: each ends, and has
+// all bytes if it ends well.
+TEST_P(bulk, bulk_readers_at_once)
+{
+	node &a = w.up(), &b = w.up(), &c = w.up();
+	constexpr std::size_t size = 1 << 20;
+	piece &there = w.memory(size);
+	node *const by[] = {&b, &c, &c};
+	piece *const into[] = {&w.memory(size), &w.memory(size), &w.memory(size)};
+	for (unsigned i = 1; i <= scale(8, 500); i++) {
+		there.fill(i);
+		ASSERT_EQ(a.passive(there, queue_type::passive_bulk_send), 0);
+		const bytes d = descriptor(there);
+		for (unsigned k = 0; k < 3; k++)
+			ASSERT_EQ(by[k]->active(*into[k], queue_type::active_bulk_recv, d), 0);
+		unsigned well = 0;
+		for (unsigned k = 0; k < 3; k++) {
+			if (status(*by[k], *into[k]))
+				continue;
+			well++;
+			EXPECT_EQ(into[k]->copy(0, size), patterned(i, size));
+		}
+		EXPECT_GE(well, 1u);
+		EXPECT_EQ(status(a, there), 0);
+		for (node *n : {&a, &b, &c})
+			n->record.clear();
+		ASSERT_FALSE(HasFailure());
+	}
+}
+
 TEST_P(bulk, bulk_for_one)
 {
 	node &a = w.up(), &b = w.up(), &c = w.up();

@@ -141,6 +141,15 @@ target ntrdma(const std::string &label, parameters options)
 	return t;
 }
 
+// Nearly every message is pulled.
+target ntrdma_pull()
+{
+	target t = ntrdma("ntrdma_pull", {{"eager", "64"}});
+	t.ordered = 64;
+	t.come_again = 8192;
+	return t;
+}
+
 // fabric, named by IP addresses and its own ports instead of machines of a node. The ports are
 // below those that systems assign by themselves.
 target fabric_inet(const std::string &label, parameters options)
@@ -195,6 +204,7 @@ std::vector<target> make()
 		fabric("fabric_shm", {{"provider", "shm"}}),
 		fabric_inet("fabric_inet", {{"provider", "tcp"}}),
 		ntrdma("ntrdma", {}),
+		ntrdma_pull(),
 		ntrdma("ntrdma_copy", {{"test_pull", "0"}, {"receives", "8"}}),
 		ud("ud", {}),
 		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),
