@@ -7,6 +7,7 @@
 //   endpoint          a remote transfer machine
 //   buffer_pool       receive buffers shared by several transfer machines
 //   channel           waits for events together with other descriptors
+//   messenger         send(to, bytes): a transfer machine with its buffers
 #pragma once
 
 #include "net/address.hpp"
@@ -16,4 +17,5 @@
 #include "net/channel.hpp"
 #include "net/domain.hpp"
 #include "net/endpoint.hpp"
+#include "net/messenger.hpp"
 #include "net/transfer_machine.hpp"
