@@ -8,6 +8,7 @@
 //   buffer_pool       receive buffers shared by several transfer machines
 //   channel           waits for events together with other descriptors
 //   messenger         send(to, bytes): a transfer machine with its buffers
+//   rpc               call(to, method, bytes): methods with arguments and results
 #pragma once
 
 #include "net/address.hpp"
@@ -18,4 +19,5 @@
 #include "net/domain.hpp"
 #include "net/endpoint.hpp"
 #include "net/messenger.hpp"
+#include "net/rpc.hpp"
 #include "net/transfer_machine.hpp"

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+// rpc.hpp - call(to, method, bytes): remote procedure calls between messengers.
+//
+// Every rpc object calls and serves at one address. A method has a number and takes and returns
+// bytes. Arguments and results that do not fit into a message go by bulk transfer; callers and
+// methods do not notice.
+//
+// A request runs at most once. It is sent once and never repeated, and the transports deliver a
+// message at most once. A call that ends with 0 or with a status of the method has run; one that
+// ends otherwise (-ETIMEDOUT, an error of the transport, -ECANCELED) may have run, may be running,
+// or never run. Repeating it is up to the program, which knows whether that does harm.
+#pragma once
+
+#include <vector>
+
+#include "messenger.hpp"
+
+namespace coop::net
+{
+
+/// The end of a call.
+/// @par Source
+/// Our own.
+struct call_result {
+	/// 0; a negative errno value of the method (`remote`) or of the library: -ETIMEDOUT (the
+	/// deadline), -ECANCELED (stop(), or the method's program dropped the request), -ENOSYS
+	/// (the peer has no such method), -ENOBUFS (the peer's limits, or it has no receive
+	/// buffer), -EFBIG (the peer takes or returns less), -ECONNRESET (the peer restarted, or no
+	/// longer knows the call), -EPROTO, another status of buffer_event, or an error of call().
+	int status = 0;
+	bool remote = false;          ///< the status is the peer's word
+	std::vector<std::byte> bytes; ///< the result; empty if status is not 0
+};
+
+/// Limits of an rpc object.
+/// @par Source
+/// Our own.
+struct rpc_options {
+	messenger_options messages = {}; ///< of its messenger
+	/// Longest argument or result, in bytes, that is sent or accepted.
+	std::size_t max_body = 64 << 20;
+	/// Longer ones go by bulk transfer; never more than what fits into a message.
+	std::size_t eager = 16 << 10;
+	/// Bytes of all arguments that are read, and results that are offered, at a time; beyond
+	/// it callers get -ENOBUFS.
+	std::size_t bulk_memory = 256 << 20;
+	/// Requests under way here, from their arrival until their answers have left; beyond it
+	/// callers get -ENOBUFS.
+	std::uint32_t max_requests = 1024;
+	/// The same for one peer.
+	std::uint32_t max_requests_of_peer = 256;
+	/// Own calls under way; beyond it call() fails with -EAGAIN.
+	std::uint32_t max_calls = 4096;
+	/// After this time without an answer a caller asks the peer whether it is still there.
+	std::chrono::milliseconds probe{1000};
+	/// A result that goes by bulk transfer and that the caller does not read is dropped after
+	/// this time.
+	std::chrono::milliseconds unread{30000};
+};
+
+/// Counters of an rpc object, since it was made.
+/// @par Source
+/// Our own.
+struct rpc_stats {
+	std::uint64_t calls;     ///< calls that call() accepted
+	std::uint64_t served;    ///< requests handed to a method
+	std::uint64_t refused;   ///< requests beyond a limit, or for no method
+	std::uint64_t repeated;  ///< requests with the id of one under way, dropped
+	std::uint64_t late;      ///< answers without a call: it has ended, or never was
+	std::uint64_t malformed; ///< messages that are not of this protocol
+	std::uint64_t unsent;    ///< answers that could not be sent
+};
+
+class rpc;
+
+namespace core
+{
+class request_state;
+}
+
+/// A request to a method. Copies are the same request, which is answered once, from any thread,
+/// now or later. If all copies are gone without an answer, the caller gets -ECANCELED. A request
+/// may outlive its rpc object; then it cannot be answered.
+/// @par Source
+/// Our own.
+class COOP_NET_API request
+{
+public:
+	/// The caller's address.
+	const address &from() const noexcept;
+	/// The number of the method.
+	std::uint32_t method() const noexcept;
+	/// The argument; valid as long as a copy of the request.
+	std::span<const std::byte> bytes() const noexcept;
+	/// When the caller gives up; by our clock, counted from the arrival.
+	time_point deadline() const noexcept;
+
+	/// Sends the result. @return 0: it will be sent, and the transport reports no errors to
+	/// methods; -EALREADY (answered), -ETIMEDOUT (the caller has given up), -EFBIG (longer than
+	/// max_body: not answered yet), -ENOBUFS (bulk_memory: not answered yet), -ECANCELED (the
+	/// rpc object has stopped).
+	int answer(std::span<const std::byte> bytes) const;
+	/// The same for text.
+	int answer(std::string_view text) const { return answer(std::as_bytes(std::span(text))); }
+	/// Sends a negative errno value instead. @return as answer(); -EINVAL: not negative.
+	int fail(int status) const;
+
+private:
+	friend class rpc;
+	std::shared_ptr<core::request_state> state_;
+};
+
+/// Calls methods of peers and serves methods to them. Thread-safe, also for calls from its own
+/// callbacks, unless said otherwise. Callbacks run on the background thread, or on a second one for
+/// calls whose deadline passes; without any lock of the library. They must not throw, and must not
+/// wait for a call of the same object.
+/// @par Source
+/// Our own.
+class COOP_NET_API rpc
+{
+public:
+	/// A method. It may keep the request and answer it later.
+	using method_handler = std::function<void(const request &)>;
+	/// Gets the end of a call.
+	using completion = std::function<void(call_result &&)>;
+
+	/// @throw as messenger().
+	explicit rpc(domain &, const rpc_options & = {});
+	/// Stops. No other call may be running, and no callback may be the caller.
+	~rpc();
+	rpc(const rpc &) = delete;
+	rpc &operator=(const rpc &) = delete;
+
+	/// Sets the handler of a method, before or after start(); an empty one removes it. Requests
+	/// for a method without handler are answered with -ENOSYS.
+	void serve(std::uint32_t method, method_handler);
+	/// Starts at an address. `r` gets the messages of post(). @return as messenger::start().
+	[[nodiscard]] int start(std::string_view address, messenger::receiver r = {});
+
+	/// Calls a method and never waits. If it returns 0, `done` is called exactly once, perhaps
+	/// before it returns. @return 0; -EAGAIN (max_calls, or all send buffers are under way),
+	/// -EFBIG (longer than max_body), -ENOMEM (no memory can be registered for a long
+	/// argument), -ETIMEDOUT (the deadline is past), -EBADFD (not started, or stopped), or
+	/// another error of post(). After an error `done` is not called.
+	[[nodiscard]] int call(const destination &to, std::uint32_t method,
+			       std::span<const std::byte> bytes, completion done,
+			       time_point deadline = never);
+	/// Calls a method. Instead of -EAGAIN it waits until the deadline, unless a callback of
+	/// this object is the caller. Errors are in the result.
+	[[nodiscard]] std::future<call_result> call(const destination &to, std::uint32_t method,
+						    std::span<const std::byte> bytes,
+						    time_point deadline = never);
+	/// The same for text.
+	[[nodiscard]] std::future<call_result> call(const destination &to, std::uint32_t method,
+						    std::string_view text,
+						    time_point deadline = never)
+	{
+		return call(to, method, std::as_bytes(std::span(text)), deadline);
+	}
+
+	/// Sends a message beside the calls, to the peer's receiver; as messenger::post(), and
+	/// max_message() bytes at most.
+	[[nodiscard]] int post(const destination &to, std::span<const std::byte> bytes,
+			       messenger::completion done = {}, time_point deadline = never);
+	/// The same as messenger::send().
+	[[nodiscard]] int send(const destination &to, std::span<const std::byte> bytes,
+			       time_point deadline = never);
+	/// The longest message of post(), in bytes.
+	std::size_t max_message() const noexcept;
+
+	/// Ends every call and send with -ECANCELED and waits until no callback runs or will run,
+	/// unless a callback of this object calls it. @return 0, -EBADFD (never started).
+	int stop();
+
+	/// Own address, once started.
+	net::address address() const;
+	/// The same as text.
+	std::string text() const { return format(address()); }
+	/// For bulk operations and end points. Only the rpc object starts and stops it.
+	transfer_machine &machine() noexcept;
+	/// Whether a callback of this object is the caller.
+	bool inside() const noexcept;
+	/// The counters.
+	rpc_stats stats() const;
+
+private:
+	class state;
+	std::unique_ptr<state> state_;
+};
+
+} // namespace coop::net

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+// incoming.hpp - the requests of peers, and their answers.
+//
+// A request is in the table from its arrival until its answer has left or cannot leave. Everything
+// that peers can make this side keep is bounded by that table and by the memory for bulk transfers:
+// an answer that finds no send buffer waits in a queue that is no longer than the table.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+#include "coop/net/rpc.hpp"
+
+#include "head.hpp"
+#include "transfer.hpp"
+
+namespace coop::net::core
+{
+
+class incoming;
+
+/// Lets requests, which may outlive the rpc object, reach it while it exists.
+class gate
+{
+public:
+	explicit gate(incoming &to) : to_(to) {}
+
+	/// @return what `f` returns, or -ECANCELED.
+	template <class function> int pass(function f)
+	{
+		{
+			std::lock_guard hold(lock_);
+			if (closed_)
+				return -ECANCELED;
+			inside_++;
+		}
+		const int result = f(to_);
+		std::lock_guard hold(lock_);
+		if (--inside_ == 0)
+			left_.notify_all();
+		return result;
+	}
+	/// Waits until no thread is inside.
+	void close()
+	{
+		std::unique_lock hold(lock_);
+		closed_ = true;
+		left_.wait(hold, [this] { return inside_ == 0; });
+	}
+
+private:
+	incoming &to_;
+	std::mutex lock_;
+	std::condition_variable left_;
+	unsigned inside_ = 0;
+	bool closed_ = false;
+};
+
+class request_state
+{
+public:
+	request_state() = default;
+	~request_state();
+	request_state(const request_state &) = delete;
+	request_state &operator=(const request_state &) = delete;
+
+	std::shared_ptr<core::gate> gate;
+	endpoint_ptr from;
+	address whose;
+	std::uint64_t id = 0;
+	std::uint32_t method = 0;
+	time_point deadline = never;
+	std::vector<std::byte> bytes;
+	std::atomic<bool> answered{false};
+};
+
+class incoming
+{
+public:
+	incoming(domain &, messenger &, const rpc_options &, std::size_t eager);
+
+	void serve(std::uint32_t method, rpc::method_handler);
+	/// A handler for the request, which is in the table now; or empty.
+	using accepted = std::shared_ptr<const rpc::method_handler>;
+	/// Handles a request. `run` calls a method.
+	using runner =
+		std::function<void(const rpc::method_handler &, std::shared_ptr<request_state>)>;
+	void take(endpoint &from, const call_head &, std::span<const std::byte> body,
+		  const runner &run);
+	void probed(endpoint &from, const call_head &);
+	int answer(request_state &, int status, std::span<const std::byte>);
+	/// There may be a free send buffer.
+	void flush();
+	/// The machine has ended: no answer leaves any more.
+	void drop_all();
+	/// Requests must not use it any more.
+	void close() { gate_->close(); }
+
+	std::atomic<std::uint64_t> served{0}, refused{0}, repeated{0}, unsent{0};
+
+private:
+	struct key {
+		endpoint *from;
+		std::uint64_t id;
+		bool operator==(const key &) const = default;
+	};
+	struct hash {
+		std::size_t operator()(const key &k) const
+		{
+			return std::hash<void *>()(k.from) ^ k.id * 0x9e3779b97f4a7c15u;
+		}
+	};
+	/// An answer that waits for a send buffer.
+	struct waiting {
+		endpoint_ptr to;
+		call_head head;
+		std::vector<std::byte> body;
+		time_point deadline;
+		bool last; ///< the request ends with it; otherwise with the transfer
+	};
+
+	int admit(endpoint &from, const call_head &, accepted &out);
+	void refuse(endpoint &from, std::uint64_t id, int status);
+	void fetch(std::shared_ptr<request_state>, const accepted &, const call_head &,
+		   std::span<const std::byte> descriptor, const runner &run);
+	int offer(request_state &, call_head &, std::span<const std::byte>);
+	void send(const endpoint_ptr &to, const call_head &, std::span<const std::byte> body,
+		  time_point deadline, bool last);
+	int post(const endpoint_ptr &to, const call_head &, std::span<const std::byte> body,
+		 time_point deadline, bool last);
+	void release(endpoint *from, std::uint64_t id);
+	bool spend(std::uint64_t bytes);
+
+	domain &domain_;
+	messenger &messenger_;
+	const rpc_options &options_;
+	const std::size_t eager_;
+	const std::shared_ptr<gate> gate_;
+	std::mutex lock_; // guards what follows
+	std::map<std::uint32_t, accepted> methods_;
+	std::unordered_map<key, endpoint_ptr, hash> requests_;
+	std::unordered_map<endpoint *, std::uint32_t> of_peer_;
+	std::deque<waiting> queue_;
+	std::uint64_t bulk_ = 0; ///< bytes of transfers
+};
+
+} // namespace coop::net::core
