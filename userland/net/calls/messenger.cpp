@@ -79,6 +79,10 @@ std::size_t checked(const messenger_options &o, const domain &d)
 	if (!o.max_message || !o.send_buffers || !o.receive_buffers)
 		throw std::system_error(EINVAL, std::generic_category(),
 					"an option of a messenger is 0");
+	if (std::uint64_t{o.send_buffers} + o.receive_buffers > d.limits().max_queued)
+		throw std::system_error(
+			EINVAL, std::generic_category(),
+			"more send_buffers and receive_buffers than a machine can queue");
 	return std::min(o.max_message, d.limits().max_message);
 }
 

@@ -204,6 +204,8 @@ TEST(net_messenger_limits, options_and_states_are_checked)
 	EXPECT_THROW(messenger(d, {.max_message = 0}), std::system_error);
 	EXPECT_THROW(messenger(d, {.send_buffers = 0}), std::system_error);
 	EXPECT_THROW(messenger(d, {.receive_buffers = 0}), std::system_error);
+	EXPECT_THROW(messenger(d, {.max_message = 1, .send_buffers = d.limits().max_queued}),
+		     std::system_error);
 	messenger a(d);
 	EXPECT_EQ(a.stop(), -EBADFD);
 	EXPECT_EQ(a.post("127.0.0.1@tcp:12345:33:7", {}), -EBADFD);

@@ -81,7 +81,7 @@ public:
 	using completion = std::function<void(int status)>;
 
 	/// Allocates and registers all buffers. @throw as buffer(), transfer_machine(),
-	/// std::bad_alloc; EINVAL: an option is 0.
+	/// std::bad_alloc; EINVAL: an option is 0, or the buffers are more than max_queued.
 	explicit messenger(domain &, const messenger_options & = {});
 	/// Stops. No other call may be running, and no callback may be the caller.
 	~messenger();
