@@ -220,6 +220,54 @@ TEST_P(net_rpc, a_method_may_call)
 	EXPECT_TRUE(r.bytes == bytes);
 }
 
+TEST_P(net_rpc, callbacks_may_not_wait)
+{
+	rpc a(d), b(d);
+	b.serve(keep, [&](const request &q) {
+		EXPECT_TRUE(b.inside());
+		q.fail(b.send(a.text(), q.bytes()));
+	});
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	for (std::size_t size : {8, 100000}) // a message, and a bulk transfer
+		EXPECT_EQ(ended(a, b.text(), keep, patterned(size)).status, -EDEADLK);
+	tally over;
+	ASSERT_EQ(a.call(
+			  a.text(), relay, {},
+			  [&](call_result &&) {
+				  EXPECT_EQ(a.send(b.text(), {}), -EDEADLK);
+				  EXPECT_EQ(a.stop(), 0);
+				  over.add();
+			  },
+			  clock::now() + patience),
+		  0);
+	EXPECT_TRUE(over.reaches(1));
+	EXPECT_FALSE(a.inside());
+}
+
+TEST_P(net_rpc, a_callback_of_a_deadline_may_stop)
+{
+	kept k;
+	tally over;
+	rpc a(d), b(d);
+	b.serve(keep, k.handler());
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	ASSERT_EQ(a.call(
+			  b.text(), keep, {},
+			  [&](call_result &&r) {
+				  EXPECT_EQ(r.status, -ETIMEDOUT);
+				  EXPECT_TRUE(a.inside());
+				  EXPECT_EQ(a.stop(), 0);
+				  over.add();
+			  },
+			  clock::now() + 50ms),
+		  0);
+	EXPECT_TRUE(over.reaches(1));
+	EXPECT_EQ(a.stop(), 0);
+	k.forget();
+}
+
 TEST_P(net_rpc, messages_go_beside_calls)
 {
 	tally arrived;
