@@ -96,13 +96,8 @@ void incoming::fetch(std::shared_ptr<request_state> r, const accepted &method, c
 	std::shared_ptr<transfer> t;
 	const std::uint64_t length = h.length;
 	int status = transfer::make(domain_, static_cast<std::size_t>(length), t);
-	if (status == 0) {
-		operation o;
-		o.queue = queue_type::active_bulk_recv;
-		o.descriptor = descriptor;
-		o.deadline = r->deadline;
-		status =
-			t->begin(messenger_, o,
+	if (status == 0)
+		status = t->read(domain_, messenger_, r->whose, descriptor, r->deadline,
 				 [this, r, method, run, length](std::vector<std::byte> &&b, int s) {
 					 {
 						 std::lock_guard hold(lock_);
@@ -117,7 +112,6 @@ void incoming::fetch(std::shared_ptr<request_state> r, const accepted &method, c
 					 served++;
 					 run(*method, r);
 				 });
-	}
 	if (status == 0)
 		return;
 	{

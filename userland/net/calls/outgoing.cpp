@@ -244,10 +244,9 @@ void outgoing::answered(endpoint &from, const call_head &h, std::span<const std:
 		if (h.flags & call_head::bulk && status == 0 && h.length <= options_.max_body) {
 			at->second.reading = true;
 			due_.erase({at->second.due, h.call});
-			const endpoint_ptr peer = at->second.to;
 			const time_point deadline = at->second.deadline;
 			hold.unlock();
-			read(h.call, peer, h, body, deadline);
+			read(h.call, from.address(), h, body, deadline);
 			return;
 		}
 		take(at, r);
@@ -260,23 +259,19 @@ void outgoing::answered(endpoint &from, const call_head &h, std::span<const std:
 		finish(r, {status, true, {body.begin(), body.end()}});
 }
 
-void outgoing::read(std::uint64_t id, endpoint_ptr, const call_head &h,
+void outgoing::read(std::uint64_t id, const address &from, const call_head &h,
 		    std::span<const std::byte> descriptor, time_point deadline)
 {
 	std::shared_ptr<transfer> t;
 	int status = transfer::make(domain_, static_cast<std::size_t>(h.length), t);
-	if (status == 0) {
-		operation o;
-		o.queue = queue_type::active_bulk_recv;
-		o.descriptor = descriptor;
-		o.deadline = deadline;
-		status = t->begin(messenger_, o, [this, id](std::vector<std::byte> &&bytes, int s) {
-			if (s)
-				end(id, {s, false, {}});
-			else
-				end(id, {0, true, std::move(bytes)});
-		});
-	}
+	if (status == 0)
+		status = t->read(domain_, messenger_, from, descriptor, deadline,
+				 [this, id](std::vector<std::byte> &&bytes, int s) {
+					 if (s)
+						 end(id, {s, false, {}});
+					 else
+						 end(id, {0, true, std::move(bytes)});
+				 });
 	if (status)
 		end(id, {status, false, {}});
 }

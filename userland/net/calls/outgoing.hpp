@@ -59,7 +59,7 @@ private:
 	void end(std::uint64_t id, call_result &&);
 	void end_unless_answered(std::uint64_t id, int status);
 	void finish(record &, call_result &&);
-	void read(std::uint64_t id, endpoint_ptr from, const call_head &,
+	void read(std::uint64_t id, const address &from, const call_head &,
 		  std::span<const std::byte> descriptor, time_point deadline);
 	void watch();
 	void ask(std::uint64_t id, const endpoint_ptr &);

@@ -3,6 +3,10 @@
 //
 // It owns itself while the network may use its memory: from a successful begin() until its final
 // event has been handled. So the call or the request that it belongs to may end before.
+//
+// A peer chooses the descriptor that it sends. It must name memory of that peer, of the length that
+// the head gives; otherwise this side would connect to a third machine and report the result, or
+// hand out bytes that it did not read.
 #pragma once
 
 #include <cerrno>
@@ -16,6 +20,8 @@
 #include "coop/net/messenger.hpp"
 
 #include "inside.hpp"
+#include "userland/net/descriptor.hpp"
+#include "userland/net/domain_state.hpp"
 
 namespace coop::net::core
 {
@@ -55,6 +61,26 @@ public:
 	{
 	}
 
+	/// Reads all bytes from memory that `from` offers. @return as begin(); -EPROTO: the
+	/// descriptor is none, or for other memory.
+	int read(domain &d, messenger &m, const address &from,
+		 std::span<const std::byte> descriptor, time_point deadline, completion over)
+	{
+		core::descriptor named;
+		if (decode(descriptor, named) || named.size != bytes_.size())
+			return -EPROTO;
+		if (!domain_state::of(d)->traits().networks_apart) {
+			named.machine.net = from.net;
+			named.machine.instance = from.instance;
+		}
+		if (named.machine != from)
+			return -EPROTO;
+		operation o;
+		o.queue = queue_type::active_bulk_recv;
+		o.descriptor = descriptor;
+		o.deadline = deadline;
+		return begin(m, o, std::move(over));
+	}
 	/// @return as add(); after an error `over` is not called.
 	int begin(messenger &m, operation o, completion over)
 	{
@@ -79,7 +105,9 @@ private:
 		const inside scope(messenger_);
 		const std::shared_ptr<transfer> self = std::move(self_);
 		const completion over = std::move(over_);
-		over(std::move(bytes_), e.status);
+		const bool part = e.queue == queue_type::active_bulk_recv && e.status == 0 &&
+				  e.length != bytes_.size();
+		over(std::move(bytes_), part ? -EPROTO : e.status);
 	}
 
 	std::vector<std::byte> bytes_;

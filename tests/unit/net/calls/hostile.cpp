@@ -56,6 +56,11 @@ protected:
 		h.method = method;
 		return h;
 	}
+	std::vector<call_head> all_heads()
+	{
+		std::lock_guard hold(lock);
+		return heads;
+	}
 	// It still serves others.
 	void lives()
 	{
@@ -109,7 +114,7 @@ TEST_P(net_hostile, a_request_under_way_is_not_run_again)
 	EXPECT_EQ(r.stats().repeated, 2u);
 	ASSERT_EQ(kept[0].answer("once"), 0);
 	ASSERT_TRUE(arrived.reaches(1));
-	EXPECT_EQ(heads[0].call, 7u);
+	EXPECT_EQ(all_heads()[0].call, 7u);
 	kept.clear();
 }
 
@@ -132,7 +137,7 @@ TEST_P(net_hostile, a_flood_is_refused_beyond_the_limit)
 		gone.swap(kept);
 	}
 	EXPECT_EQ(r.stats().refused, 90u);
-	for (const call_head &h : heads)
+	for (const call_head &h : all_heads())
 		EXPECT_EQ(static_cast<std::int32_t>(h.method), -ENOBUFS);
 }
 
@@ -143,16 +148,94 @@ TEST_P(net_hostile, a_descriptor_that_is_none_fails_its_request)
 	h.length = 1 << 20;
 	send(h, patterned(60));
 	ASSERT_TRUE(arrived.reaches(1));
-	EXPECT_EQ(heads[0].kind, call_kind::answer);
-	EXPECT_LT(static_cast<std::int32_t>(heads[0].method), 0);
+	EXPECT_EQ(all_heads()[0].kind, call_kind::answer);
+	EXPECT_EQ(static_cast<std::int32_t>(all_heads()[0].method), -EPROTO);
 	h = request_of(4, echo);
 	h.flags = call_head::bulk;
 	h.length = ~std::uint64_t{0};
 	send(h, patterned(60));
 	ASSERT_TRUE(arrived.reaches(2));
-	EXPECT_EQ(static_cast<std::int32_t>(heads[1].method), -EFBIG);
+	EXPECT_EQ(static_cast<std::int32_t>(all_heads()[1].method), -EFBIG);
 	lives();
 	EXPECT_EQ(ran, 1u);
+}
+
+// Memory that a machine offers to all.
+struct offered final : buffer_handler {
+	offered(domain &d, transfer_machine &tm, std::size_t size) :
+		bytes(patterned(size)),
+		registered(d, bytes.data(), size)
+	{
+		operation o;
+		o.queue = queue_type::passive_bulk_send;
+		o.handler = this;
+		EXPECT_EQ(tm.add(registered, o), 0);
+	}
+	void on_buffer(const buffer_event &) override { over.add(); }
+
+	std::vector<std::byte> bytes;
+	buffer registered;
+	tally over;
+};
+
+TEST_P(net_hostile, an_argument_must_be_the_callers_and_of_its_length)
+{
+	messenger third(d);
+	ASSERT_EQ(third.start(any_address()), 0);
+	offered small(d, enemy.machine(), 1), theirs(d, third.machine(), 5000),
+		mine(d, enemy.machine(), 5000);
+	call_head h = request_of(1, echo);
+	h.flags = call_head::bulk;
+	h.length = 5000;
+	send(h, small.registered.descriptor());
+	h.call = 2;
+	send(h, theirs.registered.descriptor());
+	ASSERT_TRUE(arrived.reaches(2));
+	for (const call_head &got : all_heads())
+		EXPECT_EQ(static_cast<std::int32_t>(got.method), -EPROTO) << got.call;
+	EXPECT_EQ(ran, 0u);
+	h.call = 3;
+	send(h, mine.registered.descriptor());
+	ASSERT_TRUE(arrived.reaches(3));
+	EXPECT_EQ(all_heads()[2].method, 0u);
+	EXPECT_EQ(all_heads()[2].length, 5000u);
+	EXPECT_EQ(small.over.count() + theirs.over.count(), 0u) << "they were not read";
+	EXPECT_EQ(enemy.stop() + third.stop(), 0);
+}
+
+TEST_P(net_hostile, a_result_must_be_the_peers_and_of_its_length)
+{
+	messenger third(d), liar(d);
+	std::vector<std::byte> descriptor;
+	ASSERT_EQ(third.start(any_address()), 0);
+	ASSERT_EQ(liar.start(any_address(),
+			     [&](endpoint &from, std::span<const std::byte> m) {
+				     call_head h;
+				     if (!call_head::get(m, h) || h.kind != call_kind::request)
+					     return;
+				     h.kind = call_kind::answer;
+				     h.method = h.time = 0;
+				     h.flags = call_head::bulk;
+				     h.length = 5000;
+				     std::byte head[call_head::size];
+				     h.put(head);
+				     EXPECT_EQ(liar.post(from, {head, descriptor}), 0);
+			     }),
+		  0);
+	offered small(d, liar.machine(), 1), theirs(d, third.machine(), 5000),
+		own(d, liar.machine(), 5000);
+	for (const offered *o : {&small, &theirs}) {
+		descriptor = bytes_of(o->registered.descriptor());
+		const call_result c = r.call(liar.text(), 1, "?", clock::now() + patience).get();
+		EXPECT_EQ(c.status, -EPROTO);
+		EXPECT_FALSE(c.remote);
+	}
+	descriptor = bytes_of(own.registered.descriptor());
+	const call_result c = r.call(liar.text(), 1, "?", clock::now() + patience).get();
+	EXPECT_EQ(c.status, 0);
+	EXPECT_TRUE(c.bytes == own.bytes);
+	EXPECT_EQ(small.over.count() + theirs.over.count(), 0u) << "they were not read";
+	EXPECT_EQ(liar.stop() + third.stop(), 0);
 }
 
 TEST_P(net_hostile, answers_of_others_end_no_call)
