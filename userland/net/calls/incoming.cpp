@@ -19,7 +19,8 @@ incoming::incoming(domain &d, messenger &m, const rpc_options &o, std::size_t ea
 	messenger_(m),
 	options_(o),
 	eager_(eager),
-	gate_(std::make_shared<gate>(*this))
+	gate_(std::make_shared<gate>(*this)),
+	bulk_(std::make_shared<budget>(o.bulk_memory))
 {
 }
 
@@ -36,7 +37,7 @@ void incoming::serve(std::uint32_t method, rpc::method_handler h)
 }
 
 // @return 0: the request is in the table; 1: it is there already; else the status to refuse with.
-int incoming::admit(endpoint &from, const call_head &h, accepted &out)
+int incoming::admit(endpoint &from, const call_head &h, accepted &out, grant &spent)
 {
 	std::lock_guard hold(lock_);
 	if (requests_.contains({&from, h.call}))
@@ -50,11 +51,8 @@ int incoming::admit(endpoint &from, const call_head &h, accepted &out)
 	if (requests_.size() >= options_.max_requests ||
 	    (count != of_peer_.end() && count->second >= options_.max_requests_of_peer))
 		return -ENOBUFS;
-	if (h.flags & call_head::bulk) {
-		if (h.length > options_.bulk_memory - bulk_)
-			return -ENOBUFS;
-		bulk_ += h.length;
-	}
+	if (h.flags & call_head::bulk && !(spent = grant(bulk_, h.length)))
+		return -ENOBUFS;
 	requests_.emplace(key{&from, h.call}, endpoint_ptr(&from));
 	of_peer_[&from]++;
 	out = method->second;
@@ -66,7 +64,8 @@ void incoming::take(endpoint &from, const call_head &h, std::span<const std::byt
 {
 	const time_point arrival = clock::now();
 	accepted method;
-	if (const int status = admit(from, h, method)) {
+	grant spent;
+	if (const int status = admit(from, h, method, spent)) {
 		(status > 0 ? repeated : refused)++;
 		if (status < 0)
 			refuse(from, h.call, status);
@@ -78,6 +77,7 @@ void incoming::take(endpoint &from, const call_head &h, std::span<const std::byt
 	r->whose = from.address();
 	r->id = h.call;
 	r->method = h.method;
+	r->spent = std::move(spent);
 	if (h.time)
 		r->deadline = arrival + std::chrono::milliseconds(h.time);
 	if (h.flags & call_head::bulk) {
@@ -94,15 +94,10 @@ void incoming::fetch(std::shared_ptr<request_state> r, const accepted &method, c
 		     std::span<const std::byte> descriptor, const runner &run)
 {
 	std::shared_ptr<transfer> t;
-	const std::uint64_t length = h.length;
-	int status = transfer::make(domain_, static_cast<std::size_t>(length), t);
+	int status = transfer::make(domain_, static_cast<std::size_t>(h.length), t);
 	if (status == 0)
 		status = t->read(domain_, messenger_, r->whose, descriptor, r->deadline,
-				 [this, r, method, run, length](std::vector<std::byte> &&b, int s) {
-					 {
-						 std::lock_guard hold(lock_);
-						 bulk_ -= length;
-					 }
+				 [this, r, method, run](std::vector<std::byte> &&b, int s) {
 					 if (s) {
 						 refused++;
 						 answer(*r, s, {});
@@ -114,10 +109,6 @@ void incoming::fetch(std::shared_ptr<request_state> r, const accepted &method, c
 				 });
 	if (status == 0)
 		return;
-	{
-		std::lock_guard hold(lock_);
-		bulk_ -= length;
-	}
 	refused++;
 	answer(*r, status, {});
 }
@@ -148,15 +139,6 @@ void incoming::refuse(endpoint &from, std::uint64_t id, int status)
 		unsent++;
 }
 
-bool incoming::spend(std::uint64_t bytes)
-{
-	std::lock_guard hold(lock_);
-	if (bytes > options_.bulk_memory - bulk_)
-		return false;
-	bulk_ += bytes;
-	return true;
-}
-
 int incoming::answer(request_state &r, int status, std::span<const std::byte> bytes)
 {
 	if (r.answered.exchange(true))
@@ -183,7 +165,8 @@ int incoming::answer(request_state &r, int status, std::span<const std::byte> by
 // Offers a long result. The request ends when the caller has read it, or does not.
 int incoming::offer(request_state &r, call_head &h, std::span<const std::byte> bytes)
 {
-	if (!spend(bytes.size()))
+	grant spent(bulk_, bytes.size());
+	if (!spent)
 		return -ENOBUFS;
 	std::shared_ptr<transfer> t;
 	int status = -ENOMEM;
@@ -192,28 +175,21 @@ int incoming::offer(request_state &r, call_head &h, std::span<const std::byte> b
 	} catch (const std::bad_alloc &) {
 	}
 	if (status == 0) {
+		t->spent = std::move(spent);
 		operation o;
 		o.queue = queue_type::passive_bulk_send;
 		o.to = r.from.get();
 		o.deadline = std::min(r.deadline, clock::now() + options_.unread);
-		const std::size_t length = bytes.size();
 		status = t->begin(
 			messenger_, o,
-			[this, length, from = r.from, id = r.id](std::vector<std::byte> &&, int s) {
-				{
-					std::lock_guard hold(lock_);
-					bulk_ -= length;
-				}
+			[this, from = r.from, id = r.id](std::vector<std::byte> &&, int s) {
 				if (s)
 					unsent++;
 				release(from.get(), id);
 			});
 	}
-	if (status) {
-		std::lock_guard hold(lock_);
-		bulk_ -= bytes.size();
+	if (status)
 		return status == -EBADFD ? -ECANCELED : status;
-	}
 	h.flags = call_head::bulk;
 	send(r.from, h, t->descriptor(), r.deadline, false);
 	return 0;

@@ -2,8 +2,9 @@
 // incoming.hpp - the requests of peers, and their answers.
 //
 // A request is in the table from its arrival until its answer has left or cannot leave. Everything
-// that peers can make this side keep is bounded by that table and by the memory for bulk transfers:
-// an answer that finds no send buffer waits in a queue that is no longer than the table.
+// that peers can make this side keep is bounded by that table and by the memory for long arguments
+// and results. A long argument counts until the method has dropped the request. An answer that
+// finds no send buffer waits in a queue that is no longer than the table.
 #pragma once
 
 #include <atomic>
@@ -75,6 +76,7 @@ public:
 	std::uint32_t method = 0;
 	time_point deadline = never;
 	std::vector<std::byte> bytes;
+	grant spent; ///< for the bytes, if they came by bulk transfer
 	std::atomic<bool> answered{false};
 };
 
@@ -123,7 +125,7 @@ private:
 		bool last; ///< the request ends with it; otherwise with the transfer
 	};
 
-	int admit(endpoint &from, const call_head &, accepted &out);
+	int admit(endpoint &from, const call_head &, accepted &out, grant &spent);
 	void refuse(endpoint &from, std::uint64_t id, int status);
 	void fetch(std::shared_ptr<request_state>, const accepted &, const call_head &,
 		   std::span<const std::byte> descriptor, const runner &run);
@@ -133,19 +135,18 @@ private:
 	int post(const endpoint_ptr &to, const call_head &, std::span<const std::byte> body,
 		 time_point deadline, bool last);
 	void release(endpoint *from, std::uint64_t id);
-	bool spend(std::uint64_t bytes);
 
 	domain &domain_;
 	messenger &messenger_;
 	const rpc_options &options_;
 	const std::size_t eager_;
 	const std::shared_ptr<gate> gate_;
+	const std::shared_ptr<budget> bulk_;
 	std::mutex lock_; // guards what follows
 	std::map<std::uint32_t, accepted> methods_;
 	std::unordered_map<key, endpoint_ptr, hash> requests_;
 	std::unordered_map<endpoint *, std::uint32_t> of_peer_;
 	std::deque<waiting> queue_;
-	std::uint64_t bulk_ = 0; ///< bytes of transfers
 };
 
 } // namespace coop::net::core

@@ -46,6 +46,7 @@ outgoing::outgoing(domain &d, messenger &m, const rpc_options &o, std::size_t ea
 	options_(o),
 	eager_(eager),
 	owner_(owner),
+	results_(std::make_shared<budget>(o.bulk_memory)),
 	next_(first_id())
 {
 }
@@ -263,8 +264,11 @@ void outgoing::read(std::uint64_t id, const address &from, const call_head &h,
 		    std::span<const std::byte> descriptor, time_point deadline)
 {
 	std::shared_ptr<transfer> t;
-	int status = transfer::make(domain_, static_cast<std::size_t>(h.length), t);
-	if (status == 0)
+	grant spent(results_, h.length);
+	int status =
+		spent ? transfer::make(domain_, static_cast<std::size_t>(h.length), t) : -ENOBUFS;
+	if (status == 0) {
+		t->spent = std::move(spent);
 		status = t->read(domain_, messenger_, from, descriptor, deadline,
 				 [this, id](std::vector<std::byte> &&bytes, int s) {
 					 if (s)
@@ -272,6 +276,7 @@ void outgoing::read(std::uint64_t id, const address &from, const call_head &h,
 					 else
 						 end(id, {0, true, std::move(bytes)});
 				 });
+	}
 	if (status)
 		end(id, {status, false, {}});
 }

@@ -69,7 +69,8 @@ private:
 	const rpc_options &options_;
 	const std::size_t eager_;
 	const void *const owner_;
-	std::mutex lock_; // guards what follows
+	const std::shared_ptr<budget> results_; ///< that are being read
+	std::mutex lock_;                       // guards what follows
 	std::condition_variable changed_, room_;
 	table calls_;
 	std::set<std::pair<time_point, std::uint64_t>> due_;

@@ -19,6 +19,7 @@
 
 #include "coop/net/messenger.hpp"
 
+#include "budget.hpp"
 #include "inside.hpp"
 #include "userland/net/descriptor.hpp"
 #include "userland/net/domain_state.hpp"
@@ -81,6 +82,9 @@ public:
 		o.deadline = deadline;
 		return begin(m, o, std::move(over));
 	}
+	/// For as long as it has its memory, or until the bytes are somebody else's.
+	grant spent;
+
 	/// @return as add(); after an error `over` is not called.
 	int begin(messenger &m, operation o, completion over)
 	{
@@ -107,7 +111,9 @@ private:
 		const completion over = std::move(over_);
 		const bool part = e.queue == queue_type::active_bulk_recv && e.status == 0 &&
 				  e.length != bytes_.size();
-		over(std::move(bytes_), part ? -EPROTO : e.status);
+		std::vector<std::byte> bytes = std::move(bytes_);
+		spent = {};
+		over(std::move(bytes), part ? -EPROTO : e.status);
 	}
 
 	std::vector<std::byte> bytes_;

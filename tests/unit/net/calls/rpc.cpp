@@ -385,13 +385,13 @@ TEST_P(net_rpc, limits_refuse_and_recover)
 {
 	kept k;
 	rpc a(d, {.max_calls = 4}),
-		b(d, {.bulk_memory = 150000, .max_requests = 4, .max_requests_of_peer = 2});
+		b(d, {.bulk_memory = 200000, .max_requests = 4, .max_requests_of_peer = 2});
 	echoing(b);
 	b.serve(keep, k.handler());
 	ASSERT_EQ(a.start(any_address()), 0);
 	ASSERT_EQ(b.start(any_address()), 0);
 	const auto until = clock::now() + patience;
-	EXPECT_EQ(ended(a, b.text(), echo, patterned(150001)).status, -ENOBUFS);
+	EXPECT_EQ(ended(a, b.text(), echo, patterned(200001)).status, -ENOBUFS);
 	auto one = a.call(b.text(), keep, "1", until), two = a.call(b.text(), keep, "2", until);
 	ASSERT_TRUE(k.arrived.reaches(2));
 	const call_result third = a.call(b.text(), keep, "3", until).get();
@@ -409,6 +409,42 @@ TEST_P(net_rpc, limits_refuse_and_recover)
 		r = ended(a, b.text(), echo, patterned(100000));
 	while (r.status == -ENOBUFS && clock::now() < until);
 	EXPECT_EQ(r.status, 0);
+}
+
+TEST_P(net_rpc, a_long_argument_counts_until_it_is_dropped)
+{
+	kept k;
+	rpc a(d), b(d, {.bulk_memory = 150000});
+	b.serve(keep, k.handler());
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	auto first = a.call(b.text(), keep, patterned(100000), clock::now() + patience);
+	ASSERT_TRUE(k.arrived.reaches(1));
+	EXPECT_EQ(ended(a, b.text(), keep, patterned(100000)).status, -ENOBUFS);
+	EXPECT_EQ(k.all[0].answer(patterned(100000)), -ENOBUFS) << "results count, too";
+	EXPECT_EQ(k.all[0].answer("short"), 0);
+	EXPECT_EQ(text_of(first.get().bytes), "short");
+	EXPECT_EQ(ended(a, b.text(), keep, patterned(100000)).status, -ENOBUFS) << "still kept";
+	k.forget();
+	auto second = a.call(b.text(), keep, patterned(100000), clock::now() + patience);
+	ASSERT_TRUE(k.arrived.reaches(2));
+	EXPECT_EQ(k.all[0].answer(""), 0);
+	EXPECT_EQ(second.get().status, 0);
+	k.forget();
+}
+
+TEST_P(net_rpc, results_are_read_within_bulk_memory)
+{
+	rpc a(d, {.bulk_memory = 150000}), b(d);
+	b.serve(grow, [](const request &q) { EXPECT_EQ(q.answer(patterned(150001)), 0); });
+	b.serve(size_of, [](const request &q) { EXPECT_EQ(q.answer(patterned(150000)), 0); });
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	const call_result r = ended(a, b.text(), grow, {});
+	EXPECT_EQ(r.status, -ENOBUFS);
+	EXPECT_FALSE(r.remote);
+	for (int i = 0; i < 3; i++)
+		EXPECT_TRUE(ended(a, b.text(), size_of, {}).bytes == patterned(150000)) << i;
 }
 
 TEST(net_rpc_limits, calls_are_limited_and_the_future_form_waits)

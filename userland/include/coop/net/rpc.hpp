@@ -24,9 +24,10 @@ namespace coop::net
 struct call_result {
 	/// 0; a negative errno value of the method (`remote`) or of the library: -ETIMEDOUT (the
 	/// deadline), -ECANCELED (stop(), or the method's program dropped the request), -ENOSYS
-	/// (the peer has no such method), -ENOBUFS (the peer's limits, or it has no receive
-	/// buffer), -EFBIG (the peer takes or returns less), -ECONNRESET (the peer restarted, or no
-	/// longer knows the call), -EPROTO, another status of buffer_event, or an error of call().
+	/// (the peer has no such method), -ENOBUFS (the peer's limits, it has no receive buffer,
+	/// or our bulk_memory), -EFBIG (the peer takes or returns less), -ECONNRESET (the peer
+	/// restarted, or no longer knows the call), -EPROTO, another status of buffer_event, or an
+	/// error of call().
 	int status = 0;
 	bool remote = false;          ///< the status is the peer's word
 	std::vector<std::byte> bytes; ///< the result; empty if status is not 0
@@ -41,8 +42,10 @@ struct rpc_options {
 	std::size_t max_body = 64 << 20;
 	/// Longer ones go by bulk transfer; never more than what fits into a message.
 	std::size_t eager = 16 << 10;
-	/// Bytes of all arguments that are read, and results that are offered, at a time; beyond
-	/// it callers get -ENOBUFS.
+	/// Bytes that go by bulk transfer and that peers can make this side keep: arguments, from
+	/// the arrival of a request until the method has dropped it, and results that are offered,
+	/// together; and apart from them the results that own calls are reading. Beyond it callers,
+	/// or own calls, get -ENOBUFS.
 	std::size_t bulk_memory = 256 << 20;
 	/// Requests under way here, from their arrival until their answers have left; beyond it
 	/// callers get -ENOBUFS.
