@@ -57,11 +57,13 @@ private:
 	void on_state(const tm_event &) override;
 	void received(const buffer_event &);
 	void give_back(slot &);
+	void failed(slot &);
 
 	std::mutex lock_;
 	std::condition_variable changed_;
 	std::vector<slot *> free_;
 	unsigned waiting_ = 0;
+	bool refused_ = false; ///< a post() found no buffer since a failed one freed its own
 	bool stopping_ = false;
 	int failure_ = 0;
 	std::vector<std::unique_ptr<slot>> slots_;
@@ -136,8 +138,10 @@ int messenger::state::post(const destination &to, parts p, completion done, time
 	slot *s;
 	{
 		std::lock_guard hold(lock_);
-		if (free_.empty())
+		if (free_.empty()) {
+			refused_ = true;
 			return stopping_ ? -EBADFD : -EAGAIN;
+		}
 		s = free_.back();
 		free_.pop_back();
 	}
@@ -156,8 +160,21 @@ int messenger::state::post(const destination &to, parts p, completion done, time
 	if (status == 0)
 		return 0;
 	s->done = {};
-	give_back(*s);
+	failed(*s);
 	return status == -ETIME ? -ETIMEDOUT : status;
+}
+
+// No event follows for its buffer, which another thread may have missed meanwhile.
+void messenger::state::failed(slot &s)
+{
+	give_back(s);
+	bool missed;
+	{
+		std::lock_guard hold(lock_);
+		missed = std::exchange(refused_, false);
+	}
+	if (missed && room_)
+		room_();
 }
 
 void messenger::state::give_back(slot &s)

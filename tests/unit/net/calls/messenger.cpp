@@ -167,6 +167,41 @@ TEST(net_messenger_limits, a_full_one_says_so_or_waits_until_the_deadline)
 	EXPECT_EQ(ended.count(), 2u);
 }
 
+TEST(net_messenger_limits, a_post_that_fails_tells_of_its_buffer)
+{
+	domain d({"mem"});
+	tally room;
+	messenger a(d, {.max_message = 1 << 20, .send_buffers = 1}), b(d);
+	ASSERT_EQ(a.on_room([&] { room.add(); }), 0);
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	const endpoint_ptr there = [&] {
+		endpoint_ptr e;
+		EXPECT_EQ(a.machine().make_endpoint(b.text(), e), 0);
+		return e;
+	}();
+	// No post succeeds, so nothing else tells of a free buffer.
+	const auto too_late = clock::now() - 1s;
+	const auto bytes = patterned(a.max_message());
+	std::atomic<bool> refused{false};
+	const auto fails = [&] {
+		const int status = a.post(there, bytes, {}, too_late);
+		if (status == -EAGAIN)
+			refused = true;
+		else
+			EXPECT_EQ(status, -ETIMEDOUT);
+	};
+	const auto until = clock::now() + patience;
+	std::thread other([&] {
+		while (!refused && clock::now() < until)
+			fails();
+	});
+	while (!refused && clock::now() < until)
+		fails();
+	other.join();
+	EXPECT_EQ(room.count() > 0, refused.load());
+}
+
 TEST(net_messenger_limits, a_deadline_ends_a_send)
 {
 	domain d(stalled());

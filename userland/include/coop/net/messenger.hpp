@@ -127,7 +127,9 @@ public:
 	/// Waits until a buffer is free. Another thread may take it first. @return 0, -ETIMEDOUT,
 	/// -ECANCELED (stopped), -EDEADLK (as send()).
 	[[nodiscard]] int wait_room(time_point deadline = never);
-	/// Before start(): `room` is called after every send, when its buffer is free again.
+	/// Before start(): `room` is called after every send, when its buffer is free again; and by
+	/// the thread of a post() that fails, if another got -EAGAIN meanwhile. So several threads
+	/// may call it at a time, and it may be called inside a post() of its own.
 	/// @return 0, -EBADFD.
 	[[nodiscard]] int on_room(std::function<void()> room);
 
