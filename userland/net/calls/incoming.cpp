@@ -19,6 +19,7 @@ incoming::incoming(domain &d, messenger &m, const rpc_options &o, std::size_t ea
 	messenger_(m),
 	options_(o),
 	eager_(eager),
+	share_(std::max(o.messages.send_buffers / 4, 1u)),
 	gate_(std::make_shared<gate>(*this)),
 	bulk_(std::make_shared<budget>(o.bulk_memory))
 {
@@ -47,14 +48,14 @@ int incoming::admit(endpoint &from, const call_head &h, accepted &out, grant &sp
 		return -ENOSYS;
 	if (h.length > options_.max_body)
 		return -EFBIG;
-	const auto count = of_peer_.find(&from);
+	const auto p = peers_.find(&from);
 	if (requests_.size() >= options_.max_requests ||
-	    (count != of_peer_.end() && count->second >= options_.max_requests_of_peer))
+	    (p != peers_.end() && p->second.requests >= options_.max_requests_of_peer))
 		return -ENOBUFS;
 	if (h.flags & call_head::bulk && !(spent = grant(bulk_, h.length)))
 		return -ENOBUFS;
 	requests_.emplace(key{&from, h.call}, endpoint_ptr(&from));
-	of_peer_[&from]++;
+	peers_[&from].requests++;
 	out = method->second;
 	return 0;
 }
@@ -122,9 +123,7 @@ void incoming::probed(endpoint &from, const call_head &h)
 		answer.kind =
 			requests_.contains({&from, h.call}) ? call_kind::alive : call_kind::unknown;
 	}
-	std::array<std::byte, call_head::size> head;
-	answer.put(head.data());
-	[[maybe_unused]] const int status = messenger_.post(from, head); // it will ask again
+	[[maybe_unused]] const int status = send_or_drop(from, answer); // it will ask again
 }
 
 void incoming::refuse(endpoint &from, std::uint64_t id, int status)
@@ -133,9 +132,7 @@ void incoming::refuse(endpoint &from, std::uint64_t id, int status)
 	h.kind = call_kind::answer;
 	h.call = id;
 	h.method = static_cast<std::uint32_t>(status);
-	std::array<std::byte, call_head::size> head;
-	h.put(head.data());
-	if (messenger_.post(from, head))
+	if (send_or_drop(from, h))
 		unsent++;
 }
 
@@ -153,8 +150,8 @@ int incoming::answer(request_state &r, int status, std::span<const std::byte> by
 	h.method = static_cast<std::uint32_t>(status);
 	h.length = bytes.size();
 	if (bytes.size() <= eager_) {
-		send(r.from, h, bytes, r.deadline, true);
-		return 0;
+		return send(r.from, h, bytes, latest(r.deadline), end_of(r)) == -EBADFD ? -ECANCELED
+											: 0;
 	}
 	const int failed = bytes.size() > options_.max_body ? -EFBIG : offer(r, h, bytes);
 	if (failed)
@@ -168,6 +165,7 @@ int incoming::offer(request_state &r, call_head &h, std::span<const std::byte> b
 	grant spent(bulk_, bytes.size());
 	if (!spent)
 		return -ENOBUFS;
+	const ending end = end_of(r);
 	std::shared_ptr<transfer> t;
 	int status = -ENOMEM;
 	try {
@@ -179,90 +177,151 @@ int incoming::offer(request_state &r, call_head &h, std::span<const std::byte> b
 		operation o;
 		o.queue = queue_type::passive_bulk_send;
 		o.to = r.from.get();
-		o.deadline = std::min(r.deadline, clock::now() + options_.unread);
-		status = t->begin(
-			messenger_, o,
-			[this, from = r.from, id = r.id](std::vector<std::byte> &&, int s) {
-				if (s)
-					unsent++;
-				release(from.get(), id);
-			});
+		o.deadline = latest(r.deadline);
+		status = t->begin(messenger_, o, [this, end](std::vector<std::byte> &&, int s) {
+			if (s)
+				unsent++;
+		});
 	}
-	if (status)
+	if (status) {
+		end->from.reset(); // not answered yet
 		return status == -EBADFD ? -ECANCELED : status;
+	}
 	h.flags = call_head::bulk;
-	send(r.from, h, t->descriptor(), r.deadline, false);
-	return 0;
+	status = send(r.from, h, t->descriptor(), latest(r.deadline), end);
+	if (status)
+		t->cancel(messenger_);
+	return status == -EBADFD ? -ECANCELED : 0;
 }
 
-// An answer whose `last` is false, and that cannot be sent, leaves its transfer to its deadline.
+// When a message that is not read gives its buffer back.
+time_point incoming::latest(time_point deadline) const
+{
+	return std::min(deadline, clock::now() + options_.unread);
+}
+
+incoming::ending incoming::end_of(const request_state &r)
+{
+	return ending(new leave_table{*this, r.from, r.id});
+}
+
 int incoming::post(const endpoint_ptr &to, const call_head &h, std::span<const std::byte> body,
-		   time_point deadline, bool last)
+		   time_point deadline, const ending &end)
 {
 	std::array<std::byte, call_head::size> head;
 	h.put(head.data());
-	const std::uint64_t id = h.call;
 	return messenger_.post(
 		*to, {head, body},
-		[this, to, id, last](int s) {
+		[this, to, held = end](int s) mutable {
 			if (s)
 				unsent++;
-			if (last)
-				release(to.get(), id);
+			held.reset();
+			sent(to.get()); // the messenger calls flush() next
 		},
 		deadline);
 }
 
-void incoming::send(const endpoint_ptr &to, const call_head &h, std::span<const std::byte> body,
-		    time_point deadline, bool last)
+// @return 0: it is under way or waits; else it has been dropped.
+int incoming::send(const endpoint_ptr &to, const call_head &h, std::span<const std::byte> body,
+		   time_point deadline, ending end)
 {
 	int status = -EAGAIN;
 	bool first;
 	{
 		std::lock_guard hold(lock_);
-		first = queue_.empty();
+		peer &p = peers_[to.get()];
+		if (!over_ && p.sending >= share_) {
+			p.queue.push_back({to, h, {body.begin(), body.end()}, deadline, end});
+			return 0;
+		}
+		p.sending++;
+		first = ready_.empty();
 	}
 	if (first)
-		status = post(to, h, body, deadline, last);
-	if (status == -EAGAIN) {
-		{
-			std::lock_guard hold(lock_);
-			queue_.push_back({to, h, {body.begin(), body.end()}, deadline, last});
-		}
-		// All sends may have ended meanwhile. Otherwise the next one that ends calls it.
-		flush();
-		return;
-	}
+		status = post(to, h, body, deadline, end);
 	if (status == 0)
-		return;
-	unsent++;
-	if (last)
-		release(to.get(), h.call);
+		return 0;
+	if (status == -EAGAIN) {
+		std::lock_guard hold(lock_);
+		if (over_)
+			status = -EBADFD;
+		else
+			ready_.push_back({to, h, {body.begin(), body.end()}, deadline, end});
+	}
+	if (status != -EAGAIN) {
+		unsent++;
+		sent(to.get());
+	}
+	// All sends may have ended meanwhile. Otherwise the next one that ends calls it.
+	flush();
+	return status == -EAGAIN ? 0 : status;
 }
 
+// What is not worth waiting for: there may be more of it than requests in the table.
+int incoming::send_or_drop(endpoint &to, const call_head &h)
+{
+	{
+		std::lock_guard hold(lock_);
+		peer &p = peers_[&to];
+		if (p.sending >= share_)
+			return -EAGAIN;
+		p.sending++;
+	}
+	const endpoint_ptr there(&to);
+	const int status = post(there, h, {}, latest(never), nullptr);
+	if (status) {
+		sent(&to);
+		flush();
+	}
+	return status;
+}
+
+// A message to the peer has ended, or has not begun.
+void incoming::sent(endpoint *to)
+{
+	std::lock_guard hold(lock_);
+	const auto at = peers_.find(to);
+	peer &p = at->second;
+	if (p.queue.empty()) {
+		p.sending--;
+		forget_unused(at);
+	} else {
+		ready_.push_back(std::move(p.queue.front()));
+		p.queue.pop_front();
+	}
+}
+
+// One thread at a time: otherwise one could find the queue empty, and all sends ended, while
+// another has an answer in its hands for which there was no room before.
 void incoming::flush()
 {
-	for (;;) {
-		waiting w;
-		{
-			std::lock_guard hold(lock_);
-			if (queue_.empty())
-				return;
-			w = std::move(queue_.front());
-			queue_.pop_front();
-		}
-		const int status = post(w.to, w.head, w.body, w.deadline, w.last);
-		if (status == -EAGAIN) {
-			std::lock_guard hold(lock_);
-			queue_.push_front(std::move(w));
-			return;
-		}
-		if (status) {
-			unsent++;
-			if (w.last)
-				release(w.to.get(), w.head.call);
-		}
+	std::unique_lock hold(lock_);
+	if (flushing_) {
+		again_ = true;
+		return;
 	}
+	flushing_ = true;
+	do {
+		again_ = false;
+		while (!ready_.empty()) {
+			message m = std::move(ready_.front());
+			ready_.pop_front();
+			hold.unlock();
+			const int status = post(m.to, m.head, m.body, m.deadline, m.end);
+			if (status && status != -EAGAIN) {
+				unsent++;
+				sent(m.to.get());
+			}
+			if (status != -EAGAIN)
+				m = {};
+			hold.lock();
+			if (status == -EAGAIN) {
+				ready_.push_front(std::move(m));
+				break;
+			}
+		}
+	} while (again_);
+	flushing_ = false;
 }
 
 void incoming::release(endpoint *from, std::uint64_t id)
@@ -274,22 +333,25 @@ void incoming::release(endpoint *from, std::uint64_t id)
 		return;
 	held = std::move(at->second);
 	requests_.erase(at);
-	const auto count = of_peer_.find(from);
-	if (--count->second == 0)
-		of_peer_.erase(count);
+	const auto p = peers_.find(from);
+	p->second.requests--;
+	forget_unused(p);
+}
+
+void incoming::forget_unused(table_of_peers::iterator at)
+{
+	if (at->second.requests == 0 && at->second.sending == 0)
+		peers_.erase(at);
 }
 
 void incoming::drop_all()
 {
-	std::deque<waiting> gone;
 	{
 		std::lock_guard hold(lock_);
-		gone.swap(queue_);
+		over_ = true;
 	}
-	for (const waiting &w : gone) {
-		unsent++;
-		release(w.to.get(), w.head.call);
-	}
+	// The machine takes none: each is dropped, and the next one of its peer follows.
+	flush();
 }
 
 } // namespace coop::net::core

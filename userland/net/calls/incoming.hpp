@@ -4,12 +4,19 @@
 // A request is in the table from its arrival until its answer has left or cannot leave. Everything
 // that peers can make this side keep is bounded by that table and by the memory for long arguments
 // and results. A long argument counts until the method has dropped the request. An answer that
-// finds no send buffer waits in a queue that is no longer than the table.
+// finds no send buffer waits in a queue; those queues together are no longer than the table.
+//
+// A long result keeps its request in the table until both its message and its transfer have ended.
+//
+// A message to a peer that does not receive keeps its send buffer until its deadline. So a peer has
+// at most a share of them, and each message has a deadline. A peer's answers beyond its share wait
+// in a queue of its own, and enter the common one when an earlier one has ended.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -116,37 +123,66 @@ private:
 			return std::hash<void *>()(k.from) ^ k.id * 0x9e3779b97f4a7c15u;
 		}
 	};
-	/// An answer that waits for a send buffer.
-	struct waiting {
+	/// The request leaves the table when nothing holds this any more; not if `from` is empty.
+	/// Never dropped under the lock.
+	struct leave_table {
+		incoming &in;
+		endpoint_ptr from;
+		std::uint64_t id;
+		~leave_table()
+		{
+			if (from)
+				in.release(from.get(), id);
+		}
+	};
+	using ending = std::shared_ptr<leave_table>;
+	/// An answer, or what is sent instead.
+	struct message {
 		endpoint_ptr to;
 		call_head head;
 		std::vector<std::byte> body;
 		time_point deadline;
-		bool last; ///< the request ends with it; otherwise with the transfer
+		ending end;
 	};
+
+	struct peer {
+		std::uint32_t requests = 0;
+		std::uint32_t sending = 0; ///< messages under way or in ready_
+		std::deque<message> queue; ///< not empty: `sending` is a full share
+	};
+	using table_of_peers = std::unordered_map<endpoint *, peer>;
 
 	int admit(endpoint &from, const call_head &, accepted &out, grant &spent);
 	void refuse(endpoint &from, std::uint64_t id, int status);
 	void fetch(std::shared_ptr<request_state>, const accepted &, const call_head &,
 		   std::span<const std::byte> descriptor, const runner &run);
 	int offer(request_state &, call_head &, std::span<const std::byte>);
-	void send(const endpoint_ptr &to, const call_head &, std::span<const std::byte> body,
-		  time_point deadline, bool last);
+	ending end_of(const request_state &);
+	int send(const endpoint_ptr &to, const call_head &, std::span<const std::byte> body,
+		 time_point deadline, ending);
+	int send_or_drop(endpoint &to, const call_head &);
 	int post(const endpoint_ptr &to, const call_head &, std::span<const std::byte> body,
-		 time_point deadline, bool last);
+		 time_point deadline, const ending &);
+	void sent(endpoint *to);
+	void forget_unused(table_of_peers::iterator);
+	time_point latest(time_point deadline) const;
 	void release(endpoint *from, std::uint64_t id);
 
 	domain &domain_;
 	messenger &messenger_;
 	const rpc_options &options_;
 	const std::size_t eager_;
+	const std::uint32_t share_; ///< of the send buffers, for one peer
 	const std::shared_ptr<gate> gate_;
 	const std::shared_ptr<budget> bulk_;
 	std::mutex lock_; // guards what follows
 	std::map<std::uint32_t, accepted> methods_;
 	std::unordered_map<key, endpoint_ptr, hash> requests_;
-	std::unordered_map<endpoint *, std::uint32_t> of_peer_;
-	std::deque<waiting> queue_;
+	table_of_peers peers_;
+	std::deque<message> ready_; ///< wait for a send buffer
+	bool flushing_ = false;     ///< a thread is in flush()
+	bool again_ = false;        ///< and has to look once more
+	bool over_ = false;         ///< no answer leaves any more
 };
 
 } // namespace coop::net::core

@@ -179,7 +179,9 @@ TEST_P(net_rpc, few_send_buffers_delay_answers_but_lose_none)
 	constexpr unsigned n = 200;
 	kept k;
 	tally over;
-	rpc a(d, {.messages = {.send_buffers = n}}), b(d, {.messages = {.send_buffers = 1}});
+	// Without probes, nothing but the answers themselves makes b send the next one.
+	rpc a(d, {.messages = {.send_buffers = n}, .probe = 1h}),
+		b(d, {.messages = {.send_buffers = 1}});
 	b.serve(keep, k.handler());
 	ASSERT_EQ(a.start(any_address()), 0);
 	ASSERT_EQ(b.start(any_address()), 0);
@@ -194,10 +196,54 @@ TEST_P(net_rpc, few_send_buffers_delay_answers_but_lose_none)
 				  clock::now() + patience),
 			  0);
 	ASSERT_TRUE(k.arrived.reaches(n));
-	for (const request &q : k.all)
-		EXPECT_EQ(q.answer(q.bytes()), 0);
+	std::vector<std::thread> all;
+	for (unsigned t = 0; t < 4; t++)
+		all.emplace_back([&, t] {
+			for (unsigned i = t; i < n; i += 4)
+				EXPECT_EQ(k.all[i].answer(k.all[i].bytes()), 0);
+		});
+	for (std::thread &t : all)
+		t.join();
 	EXPECT_TRUE(over.reaches(n));
 	EXPECT_EQ(b.stats().unsent, 0u);
+}
+
+TEST_P(net_rpc, a_peer_that_does_not_receive_delays_no_other)
+{
+	constexpr unsigned n = 20;
+	kept k;
+	tally over, blocked, unblock;
+	rpc b(d, {.messages = {.send_buffers = 8}}), stuck(d), friendly(d);
+	echoing(b);
+	b.serve(keep, k.handler());
+	ASSERT_EQ(b.start(any_address()), 0);
+	ASSERT_EQ(friendly.start(any_address()), 0);
+	ASSERT_EQ(stuck.start(any_address(),
+			      [&](endpoint &, std::span<const std::byte>) {
+				      blocked.add();
+				      unblock.reaches(1);
+			      }),
+		  0);
+	const bool mem = std::string_view(GetParam().name) == "mem";
+	for (unsigned i = 0; i < n; i++)
+		ASSERT_EQ(stuck.call(
+				  b.text(), keep, patterned(8),
+				  [&](call_result &&r) {
+					  if (mem) // others may give it up
+						  EXPECT_EQ(r.status, 0);
+					  over.add();
+				  },
+				  clock::now() + patience),
+			  0);
+	ASSERT_TRUE(k.arrived.reaches(n));
+	ASSERT_EQ(friendly.post(stuck.text(), {}), 0);
+	ASSERT_TRUE(blocked.reaches(1));
+	for (const request &q : k.all)
+		EXPECT_EQ(q.answer(""), 0);
+	EXPECT_EQ(ended(friendly, b.text(), echo, patterned(10)).status, 0);
+	EXPECT_EQ(ended(friendly, b.text(), relay, {}).status, -ENOSYS);
+	unblock.add();
+	EXPECT_TRUE(over.reaches(n));
 }
 
 TEST_P(net_rpc, a_method_may_call)

@@ -56,8 +56,8 @@ struct rpc_options {
 	std::uint32_t max_calls = 4096;
 	/// After this time without an answer a caller asks the peer whether it is still there.
 	std::chrono::milliseconds probe{1000};
-	/// A result that goes by bulk transfer and that the caller does not read is dropped after
-	/// this time.
+	/// A result that the caller does not take, as a message or by bulk transfer, is dropped
+	/// after this time. Until then it may keep a send buffer: a quarter of them for one caller.
 	std::chrono::milliseconds unread{30000};
 };
 
