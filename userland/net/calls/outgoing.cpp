@@ -25,7 +25,8 @@ std::uint64_t first_id()
 // Says nothing about the peer's life.
 bool is_passing(int status)
 {
-	return status == 0 || status == -ENOBUFS || status == -ETIMEDOUT || status == -ECANCELED;
+	return status == 0 || status == -ENOBUFS || status == -ETIMEDOUT || status == -ECANCELED ||
+	       status == -EAGAIN || status == -EBADFD;
 }
 
 // Milliseconds for the head; rounded up, so that a caller never gives up after its peer.
@@ -108,6 +109,8 @@ int outgoing::begin(const destination &to, std::uint32_t method, std::span<const
 		[this, id](int s) {
 			if (s)
 				end_unless_answered(id, s);
+			else
+				has_left(id);
 		},
 		deadline);
 	if (status == 0)
@@ -320,18 +323,62 @@ void outgoing::settle()
 	room_.wait(hold, [this] { return !busy_; });
 }
 
+void outgoing::has_left(std::uint64_t id)
+{
+	std::lock_guard hold(lock_);
+	if (const auto at = calls_.find(id); at != calls_.end())
+		at->second.sent = true;
+}
+
+// The first question that waits, without the one that is over. Under the lock.
+bool outgoing::next_question(std::uint64_t &id, const endpoint_ptr &to)
+{
+	const auto at = questions_.find(to.get());
+	const auto over = calls_.find(at->second.front());
+	if (over != calls_.end())
+		over->second.asking = false;
+	do
+		at->second.pop_front();
+	while (!at->second.empty() && !calls_.contains(at->second.front()));
+	if (at->second.empty()) {
+		questions_.erase(at);
+		return false;
+	}
+	id = at->second.front();
+	return true;
+}
+
+// A peer that does not receive keeps one send buffer busy with questions.
 void outgoing::ask(std::uint64_t id, const endpoint_ptr &to)
 {
-	call_head h;
-	h.kind = call_kind::probe;
-	h.call = id;
-	std::array<std::byte, call_head::size> head;
-	h.put(head.data());
-	// If there is no room, the next question is soon enough.
-	[[maybe_unused]] const int status = messenger_.post(*to, head, [this, id](int s) {
-		if (!is_passing(s))
-			end_unless_answered(id, s);
-	});
+	for (bool more = true; more;) {
+		call_head h;
+		h.kind = call_kind::probe;
+		h.call = id;
+		std::array<std::byte, call_head::size> head;
+		h.put(head.data());
+		// If there is no room, the next question is soon enough.
+		const int status = messenger_.post(
+			*to, head,
+			[this, id, to](int s) {
+				if (!is_passing(s))
+					end_unless_answered(id, s);
+				std::uint64_t next;
+				{
+					std::lock_guard hold(lock_);
+					if (!next_question(next, to))
+						return;
+				}
+				ask(next, to);
+			},
+			clock::now() + options_.unread);
+		if (status == 0)
+			return;
+		if (!is_passing(status))
+			end_unless_answered(id, status);
+		std::lock_guard hold(lock_);
+		more = next_question(id, to);
+	}
 }
 
 void outgoing::watch()
@@ -362,9 +409,18 @@ void outgoing::watch()
 			due_.erase(due_.begin());
 			at->second.due = std::min(at->second.deadline, now + options_.probe);
 			due_.emplace(at->second.due, id);
+			// Before the request has left, its own status says more.
 			const endpoint_ptr to = at->second.to;
+			bool first = false;
+			if (at->second.sent && !at->second.asking) {
+				std::deque<std::uint64_t> &waiting = questions_[to.get()];
+				first = waiting.empty();
+				waiting.push_back(id);
+				at->second.asking = true;
+			}
 			hold.unlock();
-			ask(id, to);
+			if (first)
+				ask(id, to);
 		}
 		hold.lock();
 		busy_ = false;

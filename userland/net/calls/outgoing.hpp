@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -47,7 +48,9 @@ private:
 		rpc::completion done;
 		time_point deadline, due;
 		std::shared_ptr<transfer> argument;
+		bool sent = false;    ///< the peer has the request; a question would arrive later
 		bool reading = false; ///< the answer has come, its bytes are still being read
+		bool asking = false;  ///< it is in questions_
 		unsigned unknown = 0; ///< times that the peer did not know it
 	};
 	using table = std::unordered_map<std::uint64_t, record>;
@@ -62,7 +65,9 @@ private:
 	void read(std::uint64_t id, const address &from, const call_head &,
 		  std::span<const std::byte> descriptor, time_point deadline);
 	void watch();
+	void has_left(std::uint64_t id);
 	void ask(std::uint64_t id, const endpoint_ptr &);
+	bool next_question(std::uint64_t &id, const endpoint_ptr &);
 
 	domain &domain_;
 	messenger &messenger_;
@@ -74,6 +79,8 @@ private:
 	std::condition_variable changed_, room_;
 	table calls_;
 	std::set<std::pair<time_point, std::uint64_t>> due_;
+	/// One question to a peer is under way, the first; those behind it wait.
+	std::unordered_map<endpoint *, std::deque<std::uint64_t>> questions_;
 	time_point wake_ = never; ///< until when the thread sleeps
 	std::uint64_t next_;
 	unsigned waiting_ = 0;

@@ -516,6 +516,46 @@ TEST(net_rpc_limits, calls_are_limited_and_the_future_form_waits)
 	k.forget();
 }
 
+// A question before the request would find that the peer does not know the call.
+TEST(net_rpc_limits, a_request_under_way_is_not_asked_about)
+{
+	domain d({"mem", {{"lose", "1"}, {"remote_errors", "1"}}});
+	rpc a(d, {.probe = 5ms}), b(d);
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	EXPECT_EQ(a.call(b.text(), echo, "", clock::now() + 200ms).get().status, -ETIMEDOUT);
+	EXPECT_EQ(a.machine().stats(queue_type::msg_send).adds, 1u);
+}
+
+TEST(net_rpc_limits, one_question_to_a_peer_is_under_way)
+{
+	constexpr unsigned n = 10;
+	domain d({"mem"});
+	kept k;
+	tally blocked, unblock;
+	rpc a(d, {.probe = 5ms}), b(d), c(d);
+	b.serve(keep, k.handler());
+	c.serve(keep, k.handler());
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(c.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address(),
+			  [&](endpoint &, std::span<const std::byte>) {
+				  blocked.add();
+				  unblock.reaches(1);
+			  }),
+		  0);
+	for (unsigned i = 0; i < n; i++)
+		ASSERT_EQ(a.call(b.text(), keep, {}, [](call_result &&) {}), 0);
+	ASSERT_TRUE(k.arrived.reaches(n));
+	ASSERT_EQ(c.post(b.text(), {}), 0);
+	ASSERT_TRUE(blocked.reaches(1));
+	EXPECT_EQ(a.call(c.text(), keep, "", clock::now() + 200ms).get().status, -ETIMEDOUT);
+	EXPECT_LE(a.machine().queued(queue_type::msg_send), 2u) << "one to each peer";
+	unblock.add();
+	EXPECT_EQ(a.stop(), 0);
+	k.forget();
+}
+
 TEST(net_rpc_limits, a_deadline_ends_a_call_whose_request_never_arrives)
 {
 	domain d({"mem", {{"lose", "1"}, {"remote_errors", "1"}}});
