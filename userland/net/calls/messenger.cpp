@@ -44,7 +44,13 @@ public:
 	int post(const destination &to, parts, completion done, time_point deadline);
 	int wait_room(time_point deadline);
 	int stop(bool abort);
-	bool called_inside() const { return core::inside::of(&owner_); }
+	/// The second: by any handler on the machine's thread, also of the program's own
+	/// operations. The machine refuses to wait there, and elsewhere its deadline has passed.
+	bool called_inside()
+	{
+		return core::inside::of(&owner_) ||
+		       tm_.wait(tm_state::stopped, time_point{}) == -EDEADLK;
+	}
 
 	messenger &owner_;
 	const std::size_t size_;
@@ -191,8 +197,9 @@ void messenger::state::give_back(slot &s)
 
 int messenger::state::wait_room(time_point deadline)
 {
+	const bool here = called_inside();
 	std::unique_lock hold(lock_);
-	if (called_inside())
+	if (here)
 		return free_.empty() ? -EDEADLK : 0;
 	waiting_++;
 	const auto over = [this] { return stopping_ || !free_.empty(); };

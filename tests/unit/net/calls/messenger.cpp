@@ -89,6 +89,32 @@ TEST_P(net_messenger, callbacks_may_post_but_not_wait)
 	EXPECT_EQ(waited, -EDEADLK);
 }
 
+TEST_P(net_messenger, a_handler_on_its_machine_is_a_callback)
+{
+	tally over;
+	messenger a(d, {.send_buffers = 1}), b(d);
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	EXPECT_FALSE(a.inside());
+	std::vector<std::byte> bytes(8);
+	buffer memory(d, bytes.data(), bytes.size());
+	buffer_callback handler([&](const buffer_event &) {
+		EXPECT_TRUE(a.inside());
+		EXPECT_FALSE(b.inside());
+		EXPECT_EQ(a.send(b.text(), "wait"), -EDEADLK);
+		EXPECT_EQ(a.stop(), 0);
+		over.add();
+	});
+	operation o;
+	o.queue = queue_type::passive_bulk_send;
+	o.handler = &handler;
+	ASSERT_EQ(a.machine().add(memory, o), 0);
+	EXPECT_TRUE(a.machine().del(memory));
+	ASSERT_TRUE(over.reaches(1));
+	EXPECT_EQ(a.stop(), 0);
+	EXPECT_FALSE(a.inside());
+}
+
 TEST_P(net_messenger, a_callback_may_stop_it)
 {
 	tally over;

@@ -99,7 +99,7 @@ public:
 	/// a free buffer. @return 0 as transport_traits::reports_remote_errors says; -ETIMEDOUT
 	/// (the deadline, also while waiting for a buffer), -ECANCELED (stop()), another status of
 	/// buffer_event, or an error of post() except -EAGAIN; -EDEADLK: called by a callback of
-	/// this messenger, which has to use post().
+	/// this messenger or of its machine, which has to use post().
 	[[nodiscard]] int send(const destination &to, std::span<const std::byte> bytes,
 			       time_point deadline = never);
 	/// The same for text.
@@ -144,9 +144,10 @@ public:
 	std::string text() const { return format(address()); }
 	/// Bytes.
 	std::size_t max_message() const noexcept;
-	/// For bulk operations and end points. Only the messenger starts and stops it.
+	/// For bulk operations and end points. Only the messenger starts and stops it. Handlers of
+	/// its operations are callbacks of the messenger: they run on the same thread.
 	transfer_machine &machine() noexcept;
-	/// Whether a callback of this messenger is the caller.
+	/// Whether a callback of this messenger, or of its machine, is the caller.
 	bool inside() const noexcept;
 
 private:

@@ -179,7 +179,8 @@ public:
 	net::address address() const;
 	/// The same as text.
 	std::string text() const { return format(address()); }
-	/// For bulk operations and end points. Only the rpc object starts and stops it.
+	/// For bulk operations and end points. Only the rpc object starts and stops it. Handlers of
+	/// its operations are callbacks of this object.
 	transfer_machine &machine() noexcept;
 	/// Whether a callback of this object is the caller.
 	bool inside() const noexcept;
