@@ -11,7 +11,12 @@ namespace coop::net::core
 request_state::~request_state()
 {
 	if (gate && !answered.load())
-		gate->pass([this](incoming &in) { return in.answer(*this, -ECANCELED, {}); });
+		gate->pass([this](incoming &in) {
+			const int status = in.answer(*this, -ECANCELED, {});
+			if (status == -ENOMEM)
+				in.drop(*this);
+			return status;
+		});
 }
 
 incoming::incoming(domain &d, messenger &m, const rpc_options &o, std::size_t eager) :
@@ -140,23 +145,32 @@ int incoming::answer(request_state &r, int status, std::span<const std::byte> by
 {
 	if (r.answered.exchange(true))
 		return -EALREADY;
-	if (r.deadline <= clock::now()) {
-		release(r.from.get(), r.id);
-		return -ETIMEDOUT;
+	int failed = -ENOMEM;
+	try {
+		failed = try_answer(r, status, bytes);
+	} catch (const std::bad_alloc &) {
 	}
+	if (failed == -ETIMEDOUT)
+		drop(r);
+	else if (failed && failed != -ECANCELED)
+		r.answered = false;
+	return failed;
+}
+
+// @return as request::answer().
+int incoming::try_answer(request_state &r, int status, std::span<const std::byte> bytes)
+{
+	if (r.deadline <= clock::now())
+		return -ETIMEDOUT;
 	call_head h;
 	h.kind = call_kind::answer;
 	h.call = r.id;
 	h.method = static_cast<std::uint32_t>(status);
 	h.length = bytes.size();
-	if (bytes.size() <= eager_) {
-		return send(r.from, h, bytes, latest(r.deadline), end_of(r)) == -EBADFD ? -ECANCELED
-											: 0;
-	}
-	const int failed = bytes.size() > options_.max_body ? -EFBIG : offer(r, h, bytes);
-	if (failed)
-		r.answered = false;
-	return failed;
+	if (bytes.size() > eager_)
+		return bytes.size() > options_.max_body ? -EFBIG : offer(r, h, bytes);
+	const ending end = end_of(r);
+	return outcome(send(r.from, h, bytes, latest(r.deadline), end), end);
 }
 
 // Offers a long result. The request ends when the caller has read it, or does not.
@@ -165,13 +179,9 @@ int incoming::offer(request_state &r, call_head &h, std::span<const std::byte> b
 	grant spent(bulk_, bytes.size());
 	if (!spent)
 		return -ENOBUFS;
-	const ending end = end_of(r);
 	std::shared_ptr<transfer> t;
-	int status = -ENOMEM;
-	try {
-		status = transfer::make(domain_, std::vector(bytes.begin(), bytes.end()), t);
-	} catch (const std::bad_alloc &) {
-	}
+	int status = transfer::make(domain_, std::vector(bytes.begin(), bytes.end()), t);
+	const ending end = end_of(r);
 	if (status == 0) {
 		t->spent = std::move(spent);
 		operation o;
@@ -191,7 +201,15 @@ int incoming::offer(request_state &r, call_head &h, std::span<const std::byte> b
 	status = send(r.from, h, t->descriptor(), latest(r.deadline), end);
 	if (status)
 		t->cancel(messenger_);
-	return status == -EBADFD ? -ECANCELED : 0;
+	return outcome(status, end);
+}
+
+// What a method hears. Where its answer is lost on the way, its caller hears of it.
+int incoming::outcome(int status, const ending &end)
+{
+	if (status == -ENOMEM)
+		end->from.reset(); // not answered yet
+	return status == -EBADFD ? -ECANCELED : status == -ENOMEM ? status : 0;
 }
 
 // When a message that is not read gives its buffer back.
@@ -210,15 +228,19 @@ int incoming::post(const endpoint_ptr &to, const call_head &h, std::span<const s
 {
 	std::array<std::byte, call_head::size> head;
 	h.put(head.data());
-	return messenger_.post(
-		*to, {head, body},
-		[this, to, held = end](int s) mutable {
-			if (s)
-				unsent++;
-			held.reset();
-			sent(to.get()); // the messenger calls flush() next
-		},
-		deadline);
+	try {
+		return messenger_.post(
+			*to, {head, body},
+			[this, to, held = end](int s) mutable {
+				if (s)
+					unsent++;
+				held.reset();
+				sent(to.get()); // the messenger calls flush() next
+			},
+			deadline);
+	} catch (const std::bad_alloc &) {
+		return -ENOMEM;
+	}
 }
 
 // @return 0: it is under way or waits; else it has been dropped.

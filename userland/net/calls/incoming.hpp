@@ -46,11 +46,8 @@ public:
 				return -ECANCELED;
 			inside_++;
 		}
-		const int result = f(to_);
-		std::lock_guard hold(lock_);
-		if (--inside_ == 0)
-			left_.notify_all();
-		return result;
+		const leave there{*this};
+		return f(to_);
 	}
 	/// Waits until no thread is inside.
 	void close()
@@ -61,6 +58,16 @@ public:
 	}
 
 private:
+	struct leave {
+		gate &of;
+		~leave()
+		{
+			std::lock_guard hold(of.lock_);
+			if (--of.inside_ == 0)
+				of.left_.notify_all();
+		}
+	};
+
 	incoming &to_;
 	std::mutex lock_;
 	std::condition_variable left_;
@@ -102,6 +109,8 @@ public:
 		  const runner &run);
 	void probed(endpoint &from, const call_head &);
 	int answer(request_state &, int status, std::span<const std::byte>);
+	/// The request ends without an answer; its caller will ask.
+	void drop(const request_state &r) { release(r.from.get(), r.id); }
 	/// There may be a free send buffer.
 	void flush();
 	/// The machine has ended: no answer leaves any more.
@@ -156,8 +165,10 @@ private:
 	void refuse(endpoint &from, std::uint64_t id, int status);
 	void fetch(std::shared_ptr<request_state>, const accepted &, const call_head &,
 		   std::span<const std::byte> descriptor, const runner &run);
+	int try_answer(request_state &, int status, std::span<const std::byte>);
 	int offer(request_state &, call_head &, std::span<const std::byte>);
 	ending end_of(const request_state &);
+	static int outcome(int status, const ending &);
 	int send(const endpoint_ptr &to, const call_head &, std::span<const std::byte> body,
 		 time_point deadline, ending);
 	int send_or_drop(endpoint &to, const call_head &);

@@ -29,13 +29,16 @@ bool is_passing(int status)
 	       status == -EAGAIN || status == -EBADFD;
 }
 
-// Milliseconds for the head; rounded up, so that a caller never gives up after its peer.
+// Milliseconds for the head; rounded up, and 0 if it has no room for them, so that a caller never
+// gives up after its peer.
 std::uint32_t time_left(time_point deadline)
 {
 	if (deadline == never)
 		return 0;
 	const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now());
-	return static_cast<std::uint32_t>(std::clamp<std::int64_t>(left.count(), 1, UINT32_MAX));
+	if (left.count() > UINT32_MAX)
+		return 0;
+	return static_cast<std::uint32_t>(std::max<std::int64_t>(left.count(), 1));
 }
 
 } // namespace

@@ -22,7 +22,7 @@ class rpc::state
 {
 public:
 	state(domain &d, const rpc_options &o) :
-		options_(o),
+		options_(checked(o)),
 		messenger_(d, o.messages),
 		eager_(eager(d)),
 		outgoing_(d, messenger_, options_, eager_, &messenger_),
@@ -46,11 +46,24 @@ public:
 	std::atomic<std::uint64_t> malformed_{0};
 
 private:
+	static rpc_options checked(rpc_options);
 	std::size_t eager(const domain &d) const;
 	void received(endpoint &from, std::span<const std::byte>);
 
 	messenger::receiver receive_;
 };
+
+// Years are as good as for ever, and do not overflow the clock.
+rpc_options rpc::state::checked(rpc_options o)
+{
+	constexpr std::chrono::milliseconds least{1}, most = std::chrono::hours(24 * 3650);
+	if (o.probe < least || o.unread < least)
+		throw std::system_error(EINVAL, std::generic_category(),
+					"probe or unread is not positive");
+	o.probe = std::min(o.probe, most);
+	o.unread = std::min(o.unread, most);
+	return o;
+}
 
 // A descriptor, too, must fit into a message.
 std::size_t rpc::state::eager(const domain &d) const
@@ -59,8 +72,7 @@ std::size_t rpc::state::eager(const domain &d) const
 	if (most < call_head::size + d.limits().max_descriptor)
 		throw std::system_error(EINVAL, std::generic_category(),
 					"max_message is too small for calls");
-	if (options_.probe.count() <= 0)
-		throw std::system_error(EINVAL, std::generic_category(), "probe is not positive");
+
 	return std::min({options_.eager, options_.max_body, most - call_head::size});
 }
 

@@ -246,6 +246,39 @@ TEST_P(net_rpc, a_peer_that_does_not_receive_delays_no_other)
 	EXPECT_TRUE(over.reaches(n));
 }
 
+TEST_P(net_rpc, no_answer_leaves_after_stop)
+{
+	kept k;
+	rpc a(d), b(d);
+	b.serve(keep, k.handler());
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	for (int i = 0; i < 3; i++)
+		ASSERT_EQ(a.call(b.text(), keep, {}, [](call_result &&) {}), 0);
+	ASSERT_TRUE(k.arrived.reaches(3));
+	EXPECT_EQ(b.stop(), 0);
+	EXPECT_EQ(k.all[0].answer("short"), -ECANCELED);
+	EXPECT_EQ(k.all[1].answer(patterned(50000)), -ECANCELED);
+	EXPECT_EQ(k.all[2].fail(-EIO), -ECANCELED);
+	k.forget();
+}
+
+TEST_P(net_rpc, times_may_be_as_long_as_there_are)
+{
+	constexpr auto most = std::chrono::milliseconds::max();
+	rpc a(d, {.probe = most, .unread = most}), b(d, {.probe = most, .unread = most});
+	echoing(b);
+	b.serve(keep, [](const request &q) {
+		EXPECT_EQ(q.deadline(), never);
+		EXPECT_EQ(q.answer(patterned(100000)), 0);
+	});
+	ASSERT_EQ(a.start(any_address()), 0);
+	ASSERT_EQ(b.start(any_address()), 0);
+	EXPECT_EQ(ended(a, b.text(), echo, patterned(100000)).status, 0);
+	// More milliseconds than the head has room for.
+	EXPECT_EQ(a.call(b.text(), keep, "", clock::now() + 24h * 60).get().status, 0);
+}
+
 TEST_P(net_rpc, a_method_may_call)
 {
 	rpc a(d), b(d), c(d);
@@ -567,6 +600,7 @@ TEST(net_rpc_limits, a_deadline_ends_a_call_whose_request_never_arrives)
 			  -ETIMEDOUT);
 	EXPECT_THROW(rpc(d, {.messages = {.max_message = 40}}), std::system_error);
 	EXPECT_THROW(rpc(d, {.probe = 0ms}), std::system_error);
+	EXPECT_THROW(rpc(d, {.unread = 0ms}), std::system_error);
 }
 
 } // namespace

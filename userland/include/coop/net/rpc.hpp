@@ -99,9 +99,9 @@ public:
 	time_point deadline() const noexcept;
 
 	/// Sends the result. @return 0: it will be sent, and the transport reports no errors to
-	/// methods; -EALREADY (answered), -ETIMEDOUT (the caller has given up), -EFBIG (longer than
-	/// max_body: not answered yet), -ENOBUFS (bulk_memory: not answered yet), -ECANCELED (the
-	/// rpc object has stopped).
+	/// methods; -EALREADY (answered), -ETIMEDOUT (the caller has given up), -ECANCELED (the rpc
+	/// object has stopped); not answered yet: -EFBIG (longer than max_body), -ENOBUFS
+	/// (bulk_memory), -ENOMEM, or another error of add().
 	int answer(std::span<const std::byte> bytes) const;
 	/// The same for text.
 	int answer(std::string_view text) const { return answer(std::as_bytes(std::span(text))); }
@@ -127,7 +127,7 @@ public:
 	/// Gets the end of a call.
 	using completion = std::function<void(call_result &&)>;
 
-	/// @throw as messenger().
+	/// @throw as messenger(); EINVAL: max_message is too small, probe or unread not positive.
 	explicit rpc(domain &, const rpc_options & = {});
 	/// Stops. No other call may be running, and no callback may be the caller.
 	~rpc();
