@@ -81,23 +81,39 @@ int outgoing::begin(const destination &to, std::uint32_t method, std::span<const
 	r.done = std::move(done);
 	r.deadline = deadline;
 	r.due = std::min(deadline, now + options_.probe);
-	std::uint64_t id;
+	std::uint64_t id = 0;
+	if (const int status = insert(std::move(r), id))
+		return status;
+	const int status = send(id, *there, method, bytes, deadline);
+	if (status == 0) {
+		calls++;
+		return 0;
+	}
+	record mine;
 	{
 		std::lock_guard hold(lock_);
-		id = next_++;
+		if (!take(calls_.find(id), mine)) {
+			calls++;
+			return 0; // it has ended already, and its completion was called
+		}
 	}
+	if (mine.argument)
+		mine.argument->cancel(messenger_);
+	return status;
+}
+
+int outgoing::send(std::uint64_t id, endpoint &to, std::uint32_t method,
+		   std::span<const std::byte> bytes, time_point deadline)
+{
 	std::shared_ptr<transfer> argument;
 	if (bytes.size() > eager_) {
-		if (const int status = offer(r, bytes, id, argument))
+		// Without room it would be copied and registered in vain, and again each time.
+		const int room = messenger_.wait_room(time_point{});
+		if (room == -ETIMEDOUT || room == -EDEADLK)
+			return -EAGAIN;
+		if (const int status = offer(id, to, bytes, deadline, argument))
 			return status;
 	}
-	int status = 0;
-	if (!insert(id, std::move(r), status)) {
-		if (argument)
-			argument->cancel(messenger_);
-		return status;
-	}
-	calls++;
 	call_head h;
 	h.kind = call_kind::request;
 	h.flags = argument ? call_head::bulk : 0;
@@ -107,8 +123,8 @@ int outgoing::begin(const destination &to, std::uint32_t method, std::span<const
 	h.length = bytes.size();
 	std::array<std::byte, call_head::size> head;
 	h.put(head.data());
-	status = messenger_.post(
-		*there, {head, argument ? argument->descriptor() : bytes},
+	return messenger_.post(
+		to, {head, argument ? argument->descriptor() : bytes},
 		[this, id](int s) {
 			if (s)
 				end_unless_answered(id, s);
@@ -116,23 +132,11 @@ int outgoing::begin(const destination &to, std::uint32_t method, std::span<const
 				has_left(id);
 		},
 		deadline);
-	if (status == 0)
-		return 0;
-	record mine;
-	{
-		std::lock_guard hold(lock_);
-		if (!take(calls_.find(id), mine))
-			return 0; // it has ended already, and its completion was called
-	}
-	calls--;
-	if (argument)
-		argument->cancel(messenger_);
-	return status;
 }
 
 // The peer reads a long argument. If that fails, so does the call.
-int outgoing::offer(record &r, std::span<const std::byte> bytes, std::uint64_t id,
-		    std::shared_ptr<transfer> &out)
+int outgoing::offer(std::uint64_t id, endpoint &to, std::span<const std::byte> bytes,
+		    time_point deadline, std::shared_ptr<transfer> &out)
 {
 	try {
 		const int status =
@@ -144,39 +148,45 @@ int outgoing::offer(record &r, std::span<const std::byte> bytes, std::uint64_t i
 	}
 	operation o;
 	o.queue = queue_type::passive_bulk_send;
-	o.to = r.to.get();
-	o.deadline = r.deadline;
-	r.argument = out;
-	return out->begin(messenger_, o, [this, id](std::vector<std::byte> &&, int s) {
+	o.to = &to;
+	o.deadline = deadline;
+	const int status = out->begin(messenger_, o, [this, id](std::vector<std::byte> &&, int s) {
 		if (s)
 			end_unless_answered(id, s);
 	});
+	if (status)
+		return status;
+	{
+		std::lock_guard hold(lock_);
+		if (const auto at = calls_.find(id); at != calls_.end()) {
+			at->second.argument = out;
+			return out->descriptor().empty() ? -ENOMEM : 0;
+		}
+	}
+	out->cancel(messenger_); // the call has ended
+	return -ECANCELED;
 }
 
-bool outgoing::insert(std::uint64_t id, record &&r, int &status)
+int outgoing::insert(record &&r, std::uint64_t &id)
 {
 	std::lock_guard hold(lock_);
-	if (closed_) {
-		status = -EBADFD;
-		return false;
-	}
-	if (calls_.size() >= options_.max_calls) {
-		status = -EAGAIN;
-		return false;
-	}
+	if (closed_)
+		return -EBADFD;
+	if (calls_.size() >= options_.max_calls)
+		return -EAGAIN;
 	if (!thread_.joinable()) {
 		try {
 			thread_ = background_thread([this] { watch(); });
-		} catch (const std::system_error &e) {
-			status = -e.code().value();
-			return false;
+		} catch (const std::system_error &) {
+			return -ENOMEM; // -EAGAIN would mean to wait for another call
 		}
 	}
+	id = next_++;
 	due_.emplace(r.due, id);
 	if (r.due < wake_)
 		changed_.notify_all();
 	calls_.emplace(id, std::move(r));
-	return true;
+	return 0;
 }
 
 // Under the lock. @return false: there is no such call.

@@ -55,9 +55,11 @@ private:
 	};
 	using table = std::unordered_map<std::uint64_t, record>;
 
-	int offer(record &, std::span<const std::byte>, std::uint64_t id,
+	int insert(record &&, std::uint64_t &id);
+	int send(std::uint64_t id, endpoint &to, std::uint32_t method, std::span<const std::byte>,
+		 time_point deadline);
+	int offer(std::uint64_t id, endpoint &to, std::span<const std::byte>, time_point deadline,
 		  std::shared_ptr<transfer> &out);
-	bool insert(std::uint64_t id, record &&, int &status);
 	bool take(table::iterator, record &out);
 	void end(std::uint64_t id, call_result &&);
 	void end_unless_answered(std::uint64_t id, int status);

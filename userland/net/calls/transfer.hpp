@@ -111,6 +111,9 @@ private:
 		const completion over = std::move(over_);
 		const bool part = e.queue == queue_type::active_bulk_recv && e.status == 0 &&
 				  e.length != bytes_.size();
+		// Registered memory may not be freed. A passive one can still be asked to end.
+		if (e.queue == queue_type::active_bulk_recv)
+			buffer_.reset();
 		std::vector<std::byte> bytes = std::move(bytes_);
 		spent = {};
 		over(std::move(bytes), part ? -EPROTO : e.status);
