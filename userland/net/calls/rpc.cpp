@@ -104,9 +104,7 @@ void rpc::state::received(endpoint &from, std::span<const std::byte> bytes)
 		incoming_.take(
 			from, h, bytes,
 			[](const rpc::method_handler &run, std::shared_ptr<core::request_state> s) {
-				request r;
-				r.state_ = std::move(s);
-				run(r);
+				run(request(std::move(s)));
 			});
 		return;
 	case call_kind::answer:

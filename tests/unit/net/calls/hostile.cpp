@@ -277,6 +277,39 @@ TEST_P(net_hostile, answers_of_others_end_no_call)
 	EXPECT_FALSE(c.remote);
 }
 
+TEST_P(net_hostile, a_second_answer_is_late)
+{
+	messenger twice(d);
+	ASSERT_EQ(twice.start(any_address(),
+			      [&](endpoint &from, std::span<const std::byte> m) {
+				      call_head h;
+				      if (!call_head::get(m, h) || h.kind != call_kind::request)
+					      return;
+				      h.kind = call_kind::answer;
+				      h.method = h.time = 0;
+				      std::byte head[call_head::size];
+				      h.put(head);
+				      for (int i = 0; i < 2; i++)
+					      EXPECT_EQ(twice.post(from, head), 0);
+			      }),
+		  0);
+	tally over;
+	ASSERT_EQ(r.call(
+			  twice.text(), 1, {},
+			  [&](call_result &&c) {
+				  EXPECT_EQ(c.status, 0);
+				  over.add();
+			  },
+			  clock::now() + patience),
+		  0);
+	ASSERT_TRUE(over.reaches(1));
+	const auto until = clock::now() + patience;
+	while (r.stats().late == 0 && clock::now() < until)
+		lives();
+	EXPECT_EQ(r.stats().late, 1u);
+	EXPECT_EQ(over.count(), 1u);
+}
+
 TEST_P(net_hostile, a_result_with_a_false_descriptor_ends_its_call)
 {
 	messenger liar(d);

@@ -490,6 +490,25 @@ TEST_P(net_rpc, limits_refuse_and_recover)
 	EXPECT_EQ(r.status, 0);
 }
 
+TEST_P(net_rpc, all_peers_together_are_limited)
+{
+	kept k;
+	rpc a(d), c(d), b(d, {.max_requests = 2});
+	b.serve(keep, k.handler());
+	for (rpc *r : {&a, &b, &c})
+		ASSERT_EQ(r->start(any_address()), 0);
+	auto one = a.call(b.text(), keep, "1", clock::now() + patience),
+	     two = c.call(b.text(), keep, "2", clock::now() + patience);
+	ASSERT_TRUE(k.arrived.reaches(2));
+	for (rpc *r : {&a, &c})
+		EXPECT_EQ(ended(*r, b.text(), keep, {}).status, -ENOBUFS);
+	for (const request &q : k.all)
+		EXPECT_EQ(q.answer(q.bytes()), 0);
+	EXPECT_EQ(text_of(one.get().bytes), "1");
+	EXPECT_EQ(text_of(two.get().bytes), "2");
+	k.forget();
+}
+
 TEST_P(net_rpc, a_long_argument_counts_until_it_is_dropped)
 {
 	kept k;

@@ -25,9 +25,9 @@ struct call_result {
 	/// 0; a negative errno value of the method (`remote`) or of the library: -ETIMEDOUT (the
 	/// deadline), -ECANCELED (stop(), or the method's program dropped the request), -ENOSYS
 	/// (the peer has no such method), -ENOBUFS (the peer's limits, it has no receive buffer,
-	/// or our bulk_memory), -EFBIG (the peer takes or returns less), -ECONNRESET (the peer
-	/// restarted, or no longer knows the call), -EPROTO, another status of buffer_event, or an
-	/// error of call().
+	/// or our bulk_memory), -EFBIG (an argument longer than the peer's max_body, or a result
+	/// longer than ours), -ECONNRESET (the peer restarted, or no longer knows the call),
+	/// -EPROTO, another status of buffer_event, or an error of call().
 	int status = 0;
 	bool remote = false;          ///< the status is the peer's word
 	std::vector<std::byte> bytes; ///< the result; empty if status is not 0
@@ -82,13 +82,16 @@ class request_state;
 }
 
 /// A request to a method. Copies are the same request, which is answered once, from any thread,
-/// now or later. If all copies are gone without an answer, the caller gets -ECANCELED. A request
-/// may outlive its rpc object; then it cannot be answered.
+/// now or later. If all copies are gone without an answer, the caller gets -ECANCELED; so a method
+/// may ignore what answer() returns. A request may outlive its rpc object; then it cannot be
+/// answered.
 /// @par Source
 /// Our own.
 class COOP_NET_API request
 {
 public:
+	request(const request &) = default;            ///< the same request
+	request &operator=(const request &) = default; ///< the same request
 	/// The caller's address.
 	const address &from() const noexcept;
 	/// The number of the method.
@@ -110,7 +113,9 @@ public:
 
 private:
 	friend class rpc;
-	std::shared_ptr<core::request_state> state_;
+	explicit request(std::shared_ptr<core::request_state> s) : state_(std::move(s)) {}
+
+	std::shared_ptr<core::request_state> state_; // never null
 };
 
 /// Calls methods of peers and serves methods to them. Thread-safe, also for calls from its own
@@ -135,7 +140,8 @@ public:
 	rpc &operator=(const rpc &) = delete;
 
 	/// Sets the handler of a method, before or after start(); an empty one removes it. Requests
-	/// for a method without handler are answered with -ENOSYS.
+	/// for a method without handler are answered with -ENOSYS. It does not wait: requests that
+	/// have arrived may still run the handler before. After stop() none runs.
 	void serve(std::uint32_t method, method_handler);
 	/// Starts at an address. `r` gets the messages of post(). @return as messenger::start().
 	[[nodiscard]] int start(std::string_view address, messenger::receiver r = {});
