@@ -545,6 +545,31 @@ TEST_P(net_rpc, results_are_read_within_bulk_memory)
 		EXPECT_TRUE(ended(a, b.text(), size_of, {}).bytes == patterned(150000)) << i;
 }
 
+// The last answer has no other behind it whose end would make room.
+TEST(net_rpc_limits, the_last_answer_leaves_too)
+{
+	domain d({"mem"});
+	kept k;
+	tally over;
+	rpc a(d, {.probe = 1h}), c(d, {.probe = 1h}), b(d, {.messages = {.send_buffers = 1}});
+	b.serve(keep, k.handler());
+	for (rpc *r : {&a, &b, &c})
+		ASSERT_EQ(r->start(any_address()), 0);
+	for (unsigned n = 0; n < 2000; n += 2) {
+		for (rpc *from : {&a, &c})
+			ASSERT_EQ(from->call(
+					  b.text(), keep, {}, [&](call_result &&) { over.add(); },
+					  clock::now() + patience),
+				  0);
+		ASSERT_TRUE(k.arrived.reaches(n + 2));
+		for (const request &q : k.all)
+			EXPECT_EQ(q.answer(""), 0);
+		ASSERT_TRUE(over.reaches(n + 2));
+		ASSERT_EQ(b.stats().unsent, 0u);
+		k.forget();
+	}
+}
+
 TEST(net_rpc_limits, calls_are_limited_and_the_future_form_waits)
 {
 	domain d({"mem"});
