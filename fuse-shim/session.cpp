@@ -160,6 +160,9 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 	// run inside a request, and on the thread that serves peers.
 	events.retrieve = [this](client::inode &node, std::uint64_t offset, std::uint32_t length,
 				 std::uint64_t cookie) {
+		const std::lock_guard lock(retrieving_);
+		if (!retrieves_)
+			return -ENODEV;
 		return fuse_lowlevel_notify_retrieve(fuse_.get(), number_of(*context_, node),
 						     length, static_cast<off_t>(offset),
 						     reinterpret_cast<void *>(cookie));
@@ -190,9 +193,17 @@ session::session(const client::mount_options &o, const std::string &mountpoint) 
 	take_newer_requests(fuse_.get());
 }
 
+// Peers are served until the mount ends, and their requests may lead here.
+void session::stop_retrieving()
+{
+	const std::lock_guard lock(retrieving_);
+	retrieves_ = false;
+}
+
 session::~session()
 {
 	invalidator_.stop();
+	stop_retrieving();
 	if (fuse_session *live = live_.exchange(nullptr))
 		fuse_session_unmount(live);
 	fuse_.reset();
@@ -209,6 +220,7 @@ int session::run(const std::function<void()> &usable)
 	int err = loop();
 	context_->later.stop();
 	invalidator_.stop();
+	stop_retrieving();
 	fuse_session_unmount(fuse_.get());
 	return err;
 }

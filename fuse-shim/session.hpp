@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "fuse-shim/invalidator.hpp"
@@ -32,6 +33,7 @@ private:
 	int loop();
 	void end();
 	void give_up();
+	void stop_retrieving();
 	void set_readahead() const;
 
 	std::atomic<fuse_session *> live_{nullptr};                      // null unless mounted
@@ -39,6 +41,8 @@ private:
 	const client::mount_options &options_;
 	const std::string mountpoint_;
 	invalidator invalidator_;
+	std::mutex retrieving_; // held while the kernel is asked for pages
+	bool retrieves_ = true; // guarded by it; false: the session ends
 	std::unique_ptr<client::mount> mount_;
 	std::unique_ptr<context> context_;
 	std::unique_ptr<fuse_session, void (*)(fuse_session *)> fuse_;

@@ -44,7 +44,9 @@ bool block_serves::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 	name_runs(r, ev);
 	pages_looked_up_ += r.n_pages;
 	if (from_kernel(r, cookie)) {
-		delayed_.push_back({ev, cookie, clock_us() + ev.budget_us});
+		const std::uint64_t now = clock_us();
+		delayed_.push_back(
+			{ev, cookie, now, now + std::min(ev.budget_us / 4, delay_most_us)});
 		out.later = true;
 	} else {
 		look_up(r, cookie, ev, out);
@@ -137,10 +139,21 @@ void block_serves::answer_delayed(std::uint64_t now)
 			if (!r.runs[i].pin)
 				r.runs[i].pin = store_.find(r.key, r.runs[i].block);
 		}
+		coop_ev ev = d.ev;
+		ev.budget_us -= static_cast<std::uint32_t>(
+			std::min<std::uint64_t>(ev.budget_us, now - std::min(now, d.since)));
 		found out;
-		look_up(r, d.cookie, d.ev, out);
-		host_->looked_up(d.ev, d.cookie, out, now);
+		look_up(r, d.cookie, ev, out);
+		host_->looked_up(ev, d.cookie, out, now);
 	}
+}
+
+std::uint64_t block_serves::next_deadline() const
+{
+	std::uint64_t first = ~std::uint64_t{0};
+	for (const delayed &d : delayed_)
+		first = std::min(first, d.until);
+	return first;
 }
 
 bool block_serves::pass_on(const record &r, std::uint64_t cookie, const coop_ev &ev)

@@ -85,8 +85,10 @@ public:
 	std::vector<wanted_pages> take_wanted() { return std::exchange(wanted_, {}); }
 	// These are being loaded by now, or will not be.
 	void asked_for(const std::vector<wanted_pages> &);
-	// Some pages that serves wait for have stopped loading.
+	// Some pages that serves wait for have stopped loading, or the deadline has come.
 	void look_again(std::uint64_t now);
+	// Of the lookups that wait for the kernel, microseconds of clock_us(); ~0: none does.
+	std::uint64_t next_deadline() const;
 
 private:
 	// An extent lies in at most two blocks, since it has at most 64 pages.
@@ -129,9 +131,12 @@ private:
 	// Lookups that wait for pages out of the kernel.
 	struct delayed {
 		coop_ev ev;
-		std::uint64_t cookie;
+		std::uint64_t cookie, since;
 		std::uint64_t until; // then they are lacking
 	};
+	// So that the requester has time left to ask elsewhere, also where the threads that bring
+	// the kernel's answers are all waiting for peers.
+	static constexpr std::uint32_t delay_most_us = 20000;
 	std::vector<delayed> delayed_;
 	std::vector<wanted_pages> wanted_;
 	std::uint32_t in_progress_ = 0;

@@ -58,15 +58,24 @@ void kernel_loads::arrived(std::uint64_t cookie, std::span<const std::byte> byte
 		loads_.erase(it);
 	}
 	std::uint64_t refuted = 0;
-	const std::uint64_t good = publish(l, bytes, refuted);
-	store_.in_kernel().answered(l.key, l.block, coop_mask(l.count) << l.first, good, refuted);
+	std::uint32_t came = 0;
+	const std::uint64_t good = publish(l, bytes, refuted, came);
+	// The kernel stops at the first page that it lacks. Where it had some, it may have more.
+	const std::uint32_t told = came != 0 ? std::min(came + 1, l.count) : l.count;
+	store_.in_kernel().answered(l.key, l.block, coop_mask(told) << l.first, good, refuted);
+	if (told < l.count) {
+		load rest = l;
+		rest.first += told;
+		rest.count -= told;
+		ask(rest);
+	}
 	store_.in_kernel().end(l.key, l.block);
 	store_.settled();
 }
 
 // Returns the pages that came as they had left.
 std::uint64_t kernel_loads::publish(const load &l, std::span<const std::byte> bytes,
-				    std::uint64_t &refuted)
+				    std::uint64_t &refuted, std::uint32_t &came)
 {
 	const std::size_t page_bytes = std::size_t{1} << store_.page_shift();
 	const std::uint64_t start = (l.block * 64 + l.first) * page_bytes;
@@ -75,7 +84,6 @@ std::uint64_t kernel_loads::publish(const load &l, std::span<const std::byte> by
 	const auto length = [&](std::uint32_t i) {
 		return std::min<std::uint64_t>(page_bytes, wanted - i * page_bytes);
 	};
-	std::uint32_t came = 0;
 	while (came < l.count && bytes.size() >= came * page_bytes + length(came))
 		came++;
 	if (came == 0)

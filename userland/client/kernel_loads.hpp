@@ -50,7 +50,8 @@ private:
 	static constexpr std::size_t loads_most = 256; // under way; beyond that pages are lacking
 
 	void ask(const load &);
-	std::uint64_t publish(const load &, std::span<const std::byte>, std::uint64_t &refuted);
+	std::uint64_t publish(const load &, std::span<const std::byte>, std::uint64_t &refuted,
+			      std::uint32_t &came);
 
 	page_store &store_;
 	const asker asker_;

@@ -393,8 +393,9 @@ bool node::drain(bool data, std::uint64_t now)
 				note_offered(ev);
 			else
 				host_.handle(ev, now);
-		if (pages_settled_.load(std::memory_order_relaxed) &&
-		    pages_settled_.exchange(false, std::memory_order_seq_cst)) {
+		if ((pages_settled_.load(std::memory_order_relaxed) &&
+		     pages_settled_.exchange(false, std::memory_order_seq_cst)) ||
+		    now >= serves_.next_deadline()) {
 			serves_.look_again(now);
 			more = true;
 		}

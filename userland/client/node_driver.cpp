@@ -310,6 +310,7 @@ void node_driver::sleep(bed &b, const std::function<bool()> &ready, std::uint64_
 	engine_mutex_.lock();
 	const bool armed = node_.endpoint_->arm();
 	until = std::min(until, coop_engine_deadline(node_.host_.engine()));
+	until = std::min(until, node_.serves_.next_deadline());
 	for (const node::offered &o : node_.offered_)
 		until = std::min(until, o.until);
 	b.until.store(until, std::memory_order_relaxed);

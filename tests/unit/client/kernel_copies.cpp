@@ -298,8 +298,14 @@ TEST(KernelLoads, WhatTheKernelLacksIsLost)
 	bytes.resize(10 * page + 1);
 	k.loads.arrived(k.asked[0].cookie, bytes);
 	EXPECT_EQ(r.store->find(key, 0)->valid(), 0x3ffu);
+	EXPECT_EQ(r.stats().lost, 1u) << "the first page that did not come";
+	ASSERT_EQ(k.asked.size(), 4u) << "those behind it are asked for again";
+	EXPECT_EQ(k.asked[3].offset, 11 * page);
+	EXPECT_TRUE(r.store->in_kernel().under_way(key, 0));
+	k.loads.arrived(k.asked[3].cookie, {});
 	EXPECT_EQ(r.stats().lost, 54u);
 	EXPECT_EQ(r.store->in_kernel().noted(key, 0), 0x3ffu);
+	EXPECT_FALSE(r.store->in_kernel().under_way(key, 0));
 	k.loads.arrived(k.asked[1].cookie, {});
 	EXPECT_TRUE(r.store->in_kernel().under_way(key, 1));
 	EXPECT_FALSE(r.has(1));
