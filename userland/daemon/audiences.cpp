@@ -90,7 +90,8 @@ audience_table::seat audience_table::join(const std::shared_ptr<audience_client>
 	place &p = places_.try_emplace(key_of(who.get(), file.fid), fresh).first->second;
 	p.who = who;
 	rouse_locked(p);
-	if (!p.opens++ && lingers_)
+	p.opens++;
+	if (lingers_)
 		p.since = now_();
 	const std::uint32_t node = who->role_node(); // before the ability, which is set first
 	settle_locked(p, file, node, who->ability());
@@ -123,7 +124,7 @@ void audience_table::leave(place &p)
 // Who has had the file open for long may keep it closed for long.
 bool audience_table::may_linger_locked(const place &p) const
 {
-	return p.node && lingers_ && now_() - p.since < linger_time;
+	return p.node && !p.leaf && lingers_ && now_() - p.since < linger_time;
 }
 
 void audience_table::linger_locked(place &p)
@@ -162,10 +163,16 @@ void audience_table::thin_out_locked(const file_version &file)
 	const auto it = audiences_.find(file);
 	if (it == audiences_.end() || !it->second.crowded())
 		return;
+	// A lone reader waits for none. Otherwise so many at a time, because the table is locked:
+	// each further change of the file comes here again. Those at the end of the list leave no
+	// hole that another one would have to move to.
+	const bool all = it->second.open() < 2;
 	std::vector<place *> gone;
-	for (const auto *list : {&it->second.members, &it->second.leaves})
-		std::copy_if(list->begin(), list->end(), std::back_inserter(gone),
-			     [](const place *p) { return p->lingers; });
+	for (const auto *list : {&it->second.leaves, &it->second.members})
+		for (auto p = list->rbegin();
+		     p != list->rend() && (all || gone.size() < pushes_at_once); ++p)
+			if ((*p)->lingers)
+				gone.push_back(*p);
 	for (place *p : gone)
 		end_locked(*p);
 }

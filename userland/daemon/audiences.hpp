@@ -180,9 +180,9 @@ private:
 		// More linger than those that have the file open should ask in vain.
 		bool crowded() const
 		{
-			const std::size_t open = members.size() + leaves.size() - lingering;
-			return lingering && (open < 2 || lingering > 3 * open);
+			return lingering && (open() < 2 || 4 * lingering > 3 * members.size());
 		}
+		std::size_t open() const { return members.size() + leaves.size() - lingering; }
 	};
 	using key = std::tuple<const audience_client *, std::uint64_t, std::uint64_t>;
 	static key key_of(const audience_client *, const coop_fid &);

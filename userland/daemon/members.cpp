@@ -3,6 +3,7 @@
 #include "userland/daemon/members.hpp"
 
 #include "coop/cluster_key.hpp"
+#include "rpc/base/addr.h"
 
 namespace coop::daemon
 {
@@ -94,13 +95,6 @@ bool member_table::set::remove(std::size_t i)
 	return true;
 }
 
-void member_table::set::add(const set &o)
-{
-	words_.resize(std::max(words_.size(), o.words_.size()));
-	for (std::size_t i = 0; i < o.words_.size(); i++)
-		words_[i] |= o.words_[i];
-}
-
 member_table::member *member_table::find_locked(std::uint32_t node)
 {
 	const auto it = place_.find(node);
@@ -119,7 +113,7 @@ std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std
 	while (!last_ || last_ == COOP_NONE || place_.contains(last_));
 	const member *const old = find_locked(before);
 	const std::size_t old_place = old ? place_.at(before) : members_max;
-	member mine{last_, named, message(true, last_, addr), std::move(to), {}};
+	member mine{last_, named, message(true, last_, addr), std::move(to), {}, addr};
 	if (old)
 		mine.knows = old->knows;
 	if (free_.empty()) {
@@ -132,13 +126,16 @@ std::uint32_t member_table::join(const coop_addr &addr, push to, bool named, std
 	std::string others;
 	for (std::size_t i = 0; i < members_.size(); i++) {
 		member &m = members_[i];
-		if (!m.id || i == old_place)
+		if (!m.id)
+			continue;
+		m.superseded |= coop_addr_same(&m.addr, &addr);
+		if (i == old_place)
 			continue;
 		if (few || !m.named || m.knows.has(old_place)) {
 			m.to(mine.joined, true);
 			m.knows.add(place);
 		}
-		if ((few || !named) && mine.knows.add(i))
+		if ((few || !named) && !m.superseded && mine.knows.add(i))
 			others += m.joined;
 		if (!m.knows.has(place) || !mine.knows.has(i))
 			some_unknown_ = true;
@@ -158,8 +155,17 @@ void member_table::leave(std::uint32_t node, std::uint32_t heir)
 		return;
 	const std::size_t place = it->second;
 	place_.erase(it);
-	if (member *const m = find_locked(heir)) // what was named since the heir joined
-		m->knows.add(members_[place].knows);
+	// What was named since the heir joined.
+	member *const m = find_locked(heir);
+	const std::size_t heir_place = m ? place_.at(heir) : 0;
+	for (std::size_t i = 0; m && i < members_.size(); i++) {
+		member &other = members_[i];
+		if (!other.id || i == place || i == heir_place || !members_[place].knows.has(i))
+			continue;
+		m->knows.add(i);
+		if (other.knows.add(heir_place))
+			other.to(m->joined, true);
+	}
 	members_[place] = {};
 	free_.push_back(place);
 	const std::string gone = message(false, node, {});
@@ -180,7 +186,7 @@ void member_table::name(std::uint32_t to, std::span<const std::uint32_t> nodes)
 	std::string news;
 	for (const std::uint32_t node : nodes) {
 		const auto at = node && node != to ? place_.find(node) : place_.end();
-		if (at == place_.end())
+		if (at == place_.end() || members_[at->second].superseded)
 			continue;
 		const bool fresh = it->knows.add(at->second);
 		// What was named to it knows it. Look no further: most are known, all in few words.
@@ -189,7 +195,7 @@ void member_table::name(std::uint32_t to, std::span<const std::uint32_t> nodes)
 		member &other = members_[at->second];
 		if (fresh)
 			news += other.joined;
-		if (other.knows.add(place))
+		if (!it->superseded && other.knows.add(place))
 			other.to(it->joined, false);
 	}
 	if (!news.empty())

@@ -102,7 +102,6 @@ private:
 		// False: it was there.
 		bool add(std::size_t i);
 		bool remove(std::size_t i); // false: it was not there
-		void add(const set &);
 
 	private:
 		std::vector<std::uint64_t> words_;
@@ -113,6 +112,11 @@ private:
 		std::string joined; // the message that says so
 		push to;
 		set knows;
+		coop_addr addr{};
+		// A later member has the address: this one has left, though its connection does
+		// not know that yet. Clients believe the member of an address that they are told
+		// last, so this one is told no more.
+		bool superseded = false;
 	};
 	member *find_locked(std::uint32_t node);
 

@@ -168,6 +168,35 @@ TEST_F(audiences_linger, who_lingers_leaves_after_a_while)
 	EXPECT_EQ(woken_, 2u);
 }
 
+TEST_F(audiences_linger, a_reader_whose_last_companion_leaves_the_fabric_is_told_so)
+{
+	come(5);
+	for (std::size_t i = 0; i < 5; i++)
+		open(i);
+	settle();
+	for (std::size_t i = 2; i < 5; i++)
+		close(i);
+	EXPECT_EQ(table_.lingering(), 3u);
+	all_[1]->id = 0;
+	table_.moved(*all_[1]);
+	settle();
+	EXPECT_EQ(table_.lingering(), 0u);
+	EXPECT_EQ(all_[0]->told.at(1).roles.n_colours, 0u);
+}
+
+TEST_F(audiences_linger, the_latest_open_counts)
+{
+	come(3);
+	for (std::size_t i = 0; i < 3; i++)
+		open(i);
+	settle();
+	now_ += 2 * linger_time;
+	open(2); // another process of that node
+	close(2);
+	close(2);
+	EXPECT_EQ(table_.lingering(), 1u);
+}
+
 TEST_F(audiences_linger, who_had_the_file_open_for_long_leaves_at_once)
 {
 	come(3);

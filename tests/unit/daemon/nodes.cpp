@@ -150,9 +150,25 @@ TEST_F(nodes, who_registers_again_is_known_where_it_was_known)
 	table_.leave(before, a.id);
 	EXPECT_EQ(a.knows, (std::set{b.id, c.id}));
 	EXPECT_EQ(b.knows, std::set{a.id});
+	EXPECT_EQ(c.knows, std::set{a.id}) << "it was told of the old one only";
 	EXPECT_EQ(a.messages, 2u);
 	table_.leave(c.id);
 	EXPECT_EQ(a.knows, std::set{b.id});
+}
+
+TEST_F(nodes, a_member_whose_address_another_one_has_is_named_no_more)
+{
+	for (std::size_t i = 0; i < all_told_max; i++)
+		come();
+	member &b = come(), &old = come();
+	last_--; // it comes back before its connection has ended
+	member &fresh = come();
+	name(b, fresh);
+	name(b, old);
+	EXPECT_EQ(b.knows, std::set{fresh.id}) << "the client believes what it is told last";
+	EXPECT_FALSE(old.knows.contains(b.id));
+	table_.leave(old.id);
+	EXPECT_EQ(b.knows, std::set{fresh.id});
 }
 
 TEST_F(nodes, whatever_comes_no_node_is_told_twice_or_stays_known)
