@@ -3,10 +3,10 @@
  * bundle.h - bundles of directories (rpc/storage/STORAGE.md, "Bundles").
  *
  * A task whose look-up tells that other nodes use the directory, too, may fetch a bundle of it
- * (bundle.c), if it is time for that (bundle_policy.c). What the bundle says becomes what replies
- * would have said one by one (bundle_learn.c): inodes with attributes and leases, rights of its
- * user, pages, targets of links, listings, and the names of its directories (names.c). After that
- * the bundle's bytes are not needed here. Its pages stay for some seconds, for peers.
+ * (bundle_fetch.c), if it is time for that (bundle_policy.c). What the bundle says becomes what
+ * replies would have said one by one (bundle_learn.c): inodes with attributes and leases, rights of
+ * its user, pages, targets of links, listings, and the names of its directories (names.c). After
+ * that the bundle's bytes are not needed here. Its pages stay for some seconds, for peers.
  *
  * One task of a mount at a time fetches a bundle; the others go on as without bundles, but a task
  * that changes names of the directory waits for it.
@@ -47,7 +47,7 @@ struct coop_bundles {
 	struct delayed_work close_work;
 };
 
-/* ---- bundle.c ---- */
+/* ---- bundle_fetch.c ---- */
 void coop_bundles_init(struct coop_mount *m, bool wanted);
 /* Closes all. No task uses the mount any more. Call before umount waits for calls. */
 void coop_bundles_stop(struct coop_mount *m);
@@ -83,7 +83,7 @@ struct coop_bundle_bytes {
 	struct coop_fid sought;
 	bool had;   /* set: it has the directory 'sought' */
 	bool taken; /* set: each lease that came with it is known */
-	u32 files; /* set: contents that were taken */
+	u32 files;  /* set: contents that were taken */
 };
 /* Takes what it says as far as that is believed. 0; -ESTALE: nothing was; -EPROTO; -ENOMEM. */
 int coop_bundle_learn(struct coop_mount *m, struct coop_bundle_bytes *b);

@@ -4,7 +4,7 @@
  *
  * A file version that several nodes have open has a forest (rpc/storage/forest.h). The daemon
  * pushes this node's parents in each colour before it answers the OPEN, so the file may not be
- * open here yet; a bundle's inode may not even exist (bundle.c). Roles are hints: a wrong or
+ * open here yet; a bundle's inode may not even exist (bundle_fetch.c). Roles are hints: a wrong or
  * missing one costs a request, or a copy from storage, never data.
  *
  * An inode has roles only while the daemon says that other nodes have the file open. They are

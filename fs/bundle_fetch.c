@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * bundle.c - fetches bundles: opens one at storage, reads it as any file that other nodes
+ * bundle_fetch.c - fetches bundles: opens one at storage, reads it as any file that other nodes
  * have open, and compares its SHA-256 with the one from storage.
  *
  * A bundle has an inode, by its file id, but no name: peers find its pages, and its windows wait
