@@ -127,7 +127,7 @@ struct inode_events {
 	// locks, from any thread.
 	std::function<int(inode &, std::uint64_t offset, std::uint32_t length,
 			  std::uint64_t cookie)>
-		retrieve;
+		retrieve = {};
 };
 
 class inode_table
