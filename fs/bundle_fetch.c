@@ -312,7 +312,7 @@ static int bundle_read(struct bundle *b)
 	return err;
 }
 
-static int bundle_check(const struct bundle *b)
+static noinline_for_stack int bundle_check(const struct bundle *b)
 {
 	SHASH_DESC_ON_STACK(desc, b->mount->bundles.sha);
 	u8 sha[COOP_ST_PROOF];
