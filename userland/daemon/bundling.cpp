@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <deque>
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <unordered_set>
@@ -160,6 +162,12 @@ private:
 		if (const int err =
 			    as(cred_, [&] { return dir->reopen(O_RDONLY | O_DIRECTORY, fd); }))
 			return err;
+		// Names that differ in case only are one there: a name that is not listed may
+		// exist.
+		int of_directory = 0;
+		if (!::ioctl(fd.get(), FS_IOC_GETFLAGS, &of_directory) &&
+		    of_directory & FS_CASEFOLD_FL)
+			return -EOPNOTSUPP;
 		d.flags = COOP_BUNDLE_LIST;
 		if (!as(cred_, [&] { return permitted(dir->path.get(), X_OK); }))
 			d.flags |= COOP_BUNDLE_SEARCH;
