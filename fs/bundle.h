@@ -83,7 +83,7 @@ struct coop_bundle_bytes {
 	struct coop_fid sought;
 	bool had;   /* set: it has the directory 'sought' */
 	bool taken; /* set: each lease that came with it is known */
-	u32 files;  /* set: contents that were taken */
+	u32 files;  /* set: with a believed right to read, whose contents were taken or were here */
 };
 /* Takes what it says as far as that is believed. 0; -ESTALE: nothing was; -EPROTO; -ENOMEM. */
 int coop_bundle_learn(struct coop_mount *m, struct coop_bundle_bytes *b);

@@ -2,7 +2,8 @@
 // audiences.hpp - the members of each file version, and the role of each member in the forest of
 // its file (rpc/storage/forest.h).
 //
-// A client is a member while a session of it has the version open and its node is registered. An
+// A client is a member while a session of it has the version open and its node is registered, and
+// for a moment after that: see below. An
 // open of another version moves it to that version's audience. Members are numbered without holes:
 // the last one takes the number of one that leaves. So a change affects a few blocks of the forest
 // and not all members.
@@ -13,11 +14,11 @@
 // A member learns its roles when it opens, and again when they change. A client that is alone is
 // told nothing.
 //
-// A member that had the file open for a short time only lingers: it keeps its number for a while
-// after its close, so that clients that open and close a file all the time change nobody's roles.
-// Like any node it sends the pages that it has, but it loads none for others, which costs these one
-// question. So few linger beside few: among those of a file at least one in four has it open, and
-// at least two have.
+// A member, unless it is a leaf, that closes the file shortly after its latest open lingers: it
+// keeps its number for a while, so that clients that open and close a file all the time change
+// nobody's roles. Like any node it sends the pages that it has, but it loads none for others, which
+// costs these a question for each such parent and unit. So few linger beside few: of the members
+// that are no leaves at least one in four has the file open, and at least two members have.
 //
 // Soft state: wrong or missing roles cost requests to peers, never data. A restarted
 // daemon learns the members from the opens that clients repeat.
@@ -45,7 +46,8 @@ namespace coop::daemon
 
 // Known rates from which on the share of slow members moves a little before it counts.
 constexpr std::uint32_t rates_steady = 16;
-// A member that closes the file so soon after its open lingers that long.
+// A member that closes the file so soon after its latest open lingers that long, up to half as long
+// again: until the next expire().
 constexpr std::chrono::milliseconds linger_time{250};
 constexpr std::size_t lingering_max = 1u << 14; // of all files
 
@@ -125,9 +127,9 @@ public:
 	// changed: called when roles wait to be pushed, with the table locked; flush() should be
 	// called soon. Empty: roles are told only to those who open.
 	void on_change(std::function<void()> changed);
-	// lingers: called when a member begins to linger and none did, with the table locked;
-	// expire() should be called after linger_time, and again while it says so. Empty: members
-	// that begin to linger from now on leave at once.
+	// lingers: called when a member begins to linger and expire() is not due already, with the
+	// table locked; expire() should be called after linger_time, and while it says so every
+	// half of that. Empty: members that begin to linger from now on leave at once.
 	void on_linger(std::function<void()> lingers,
 		       std::function<clock::time_point()> now = clock::now);
 	// Ends the membership of those that have lingered long enough. True: others linger.
