@@ -376,6 +376,31 @@ TEST(window, a_caller_that_finds_no_descriptor_left_waits_and_the_thread_sleeps)
 	EXPECT_EQ(poll(&hung_up, 1, 30000), 1) << "it was never accepted";
 }
 
+TEST(window, a_bell_that_could_block_is_refused)
+{
+	process a;
+	unique_fd memory, fd = call(slot_name(a.number() >> slot_shift));
+	ASSERT_TRUE(fd);
+	ASSERT_TRUE(window::create(&memory));
+	int ends[2];
+	ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+	unique_fd reading{ends[0]}, writing{ends[1]};
+	a.connect(a.number() + 1);
+	greeting g{};
+	g.magic = greeting_magic;
+	g.version = greeting_version;
+	g.kind = greeting_kind::hello;
+	g.layout = sizeof(half);
+	g.from = a.number() + 1;
+	g.to = a.number();
+	int fds[] = {memory.get(), writing.get()};
+	ASSERT_TRUE(send_greeting(fd.get(), g, fds));
+	pollfd answer{fd.get(), POLLIN | POLLRDHUP, 0};
+	ASSERT_EQ(poll(&answer, 1, 30000), 1);
+	std::vector<unique_fd> got;
+	EXPECT_EQ(receive_greeting(fd.get(), &g, &got), -1) << "it hung up";
+}
+
 TEST(window, strangers_on_the_socket_do_no_harm)
 {
 	process a;

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
-#include <string_view>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -66,15 +65,6 @@ bool is_own_user(int socket, pid_t &pid)
 		return false;
 	pid = who.pid;
 	return true;
-}
-
-bool is_bell(int fd)
-{
-	char name[32];
-	const std::string link = "/proc/self/fd/" + std::to_string(fd);
-	const ssize_t n = ::readlink(link.c_str(), name, sizeof(name));
-	return n < 0 ||
-	       std::string_view(name, static_cast<std::size_t>(n)) == "anon_inode:[eventfd]";
 }
 
 bool send_greeting(int socket, const greeting &g, std::span<const int> fds)

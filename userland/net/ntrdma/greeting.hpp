@@ -57,10 +57,6 @@ int call(const address &, rdma::unique_fd &out);
 /// Whether the process at the other end is of this user. `pid`: 0 if it has none here.
 bool is_own_user(int socket, pid_t &pid);
 
-/// Whether a peer's descriptor is an eventfd: a write to anything else might block, or end this
-/// process. True as well where /proc does not say.
-bool is_bell(int fd);
-
 bool send_greeting(int socket, const greeting &, std::span<const int> fds);
 /// @return 1 and the message, 0 if there is none yet, -1: hung up, or not a greeting. The texts
 /// are terminated. The version and the layout are not checked.

@@ -141,7 +141,8 @@ int machine::take_welcome(link &l, const greeting &g, std::vector<rdma::unique_f
 	if (g.kind == greeting_kind::refuse)
 		return g.status < 0 && g.status > -4096 ? g.status : -EPROTO;
 	if (g.kind != greeting_kind::welcome || fds.size() != 2 || g.version != greeting_version ||
-	    g.layout != sizeof(rdma::half) || g.receives < control_most || !is_bell(fds[0].get()))
+	    g.layout != sizeof(rdma::half) || g.receives < control_most ||
+	    !rdma::is_bell(fds[0].get()))
 		return -EPROTO;
 	l.bell = std::move(fds[0]);
 	l.words = board_view::map(fds[1].get());
@@ -204,7 +205,7 @@ int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_f
 		return -EPROTO;
 	int r = 0;
 	if (g.version != greeting_version || g.layout != sizeof(rdma::half) || fds.size() != 3 ||
-	    g.receives < control_most || !is_bell(fds[1].get()))
+	    g.receives < control_most || !rdma::is_bell(fds[1].get()))
 		r = -EPROTO;
 	else if (stopping_ || parse(g.to, to) || !(to == own_))
 		r = -ECONNREFUSED;

@@ -208,7 +208,10 @@ void node::hear(member &m, ticks now)
 	}
 	bool pulls = g.pulls;
 	if (!called) {
+		if (!is_bell(fds[0].get()))
+			return begin_again(m, link_stage::calling, now);
 		m.bell = std::move(fds[0]);
+		m.sign = {g.probe_at, g.probe_value};
 		pulls = pulls && may_pull_ && can_read(m.peer, g.probe_at, g.probe_value);
 		if (!send_greeting(m.socket.get(),
 				   make(greeting_kind::start, *m.pair, &m.probe, pulls), {}))
@@ -222,11 +225,13 @@ void node::bring_up(member &m, unsigned side, bool pulls, ticks now)
 	m.stage = link_stage::up;
 	m.since = m.asked = now;
 	m.asking = false;
-	m.port = std::make_unique<window_port>(std::move(m.memory), side, std::move(m.bell), m.peer,
-					       std::move(m.life), pulls, [this] {
-						       changed_ = true;
-						       kick();
-					       });
+	m.port = std::make_unique<window_port>(
+		std::move(m.memory), side, std::move(m.bell), m.peer, std::move(m.life), pulls,
+		[this] {
+			changed_ = true;
+			kick();
+		},
+		m.sign);
 	m.pair->attach(*m.port);
 }
 
@@ -279,7 +284,7 @@ void node::hear_callers(ticks now)
 				continue;
 			}
 			bool fits = rc > 0 && c->hello.kind == greeting_kind::hello &&
-				    c->fds.size() == 2;
+				    c->fds.size() == 2 && is_bell(c->fds[1].get());
 			if (rc > 0 && c->hello.kind == greeting_kind::ask) {
 				std::string text = describe();
 				[[maybe_unused]] ssize_t n = send(c->socket.get(), text.data(),
@@ -317,6 +322,7 @@ void node::answer_call(member &m, caller &c)
 		return;
 	m.peer = c.process;
 	m.bell = std::move(c.fds[1]);
+	m.sign = {c.hello.probe_at, c.hello.probe_value};
 	bool pulls = may_pull_ && can_read(m.peer, c.hello.probe_at, c.hello.probe_value);
 	int fd = bell_.get();
 	if (!send_greeting(c.socket.get(), make(greeting_kind::welcome, *m.pair, &m.probe, pulls),

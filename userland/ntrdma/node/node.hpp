@@ -53,8 +53,9 @@ struct member {
 	unique_fd bell; // the peer's, until the port has it
 	pid_t peer = 0;
 	unique_fd life;
-	ticks since{}; // of the stage
-	ticks asked{}; // the last sign of life that was asked for
+	coop::ntrdma::probe sign; // of the peer, until the port has it
+	ticks since{};            // of the stage
+	ticks asked{};            // the last sign of life that was asked for
 	bool asking = false;
 	std::uint64_t probe = 0;
 	std::uint32_t named = 0; // peer for which the link was begun
