@@ -53,7 +53,7 @@ domain_state::domain_state(const domain_options &o) : name_(o.transport), id_(tr
 	}
 	limits_ = transport_->limits();
 	traits_ = transport_->traits();
-	limits_.max_queued = std::min(limits_.max_queued, slot_table::most);
+	limits_.max_queued = std::min(limits_.max_queued, slot_table::most_queued);
 	limits_.max_descriptor = descriptor::fixed + traits_.descriptor_part;
 }
 

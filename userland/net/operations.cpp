@@ -14,11 +14,9 @@ namespace coop::net::core
 namespace
 {
 
-std::uint32_t first_generation(random_source &random)
+std::uint64_t first_generation(random_source &random)
 {
-	for (;;)
-		if (const auto n = static_cast<std::uint32_t>(random.next()))
-			return n;
+	return random.next() % slot_table::generations + 1;
 }
 
 } // namespace
@@ -33,12 +31,6 @@ operations::operations(station &s, peers &p, delivery &d, machine &home) :
 		slot_list(slots_, &slot::in_queue), slot_list(slots_, &slot::in_queue),
 		slot_list(slots_, &slot::in_queue), slot_list(slots_, &slot::in_queue)}
 {
-}
-
-void operations::set_address(const address &a)
-{
-	own_ = a;
-	slots_.set_machine(a.kind == address::form::lnet ? a.id : 0);
 }
 
 int operations::add(buffer_state &b, const operation &op, bool pooled, slot *&placed)

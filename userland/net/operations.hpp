@@ -24,8 +24,8 @@ class operations
 {
 public:
 	operations(station &, peers &, delivery &, machine &home);
-	/// Of the machine, as tokens and descriptors name it.
-	void set_address(const address &);
+	/// Of the machine, as descriptors name it.
+	void set_address(const address &a) { own_ = a; }
 
 	/// Adds the operation and submits it. @return 0 or -errno. Messages of a receive operation
 	/// may go where the core chooses: then it is not submitted, and `placed` is set.

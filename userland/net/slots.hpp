@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: MIT
 // slots.hpp - the outstanding operations of a transfer machine.
 //
-// A token names a slot and its generation, so one look into an array checks it: late completions,
-// numbers from a hostile packet and descriptors of old operations all fail the same comparison.
-// Slots do not move; free ones are reused last in, first out, while their lines are in the cache.
+// A token names a slot (20 bits) and its generation (44 bits), so one look into an array checks it:
+// late completions, numbers from a hostile packet and descriptors of old operations all fail the
+// same comparison. Slots do not move; free ones are reused last in, first out, while their lines
+// are in the cache.
+//
+// No token repeats while its machine lives, however long a peer keeps one. A slot counts its
+// generations up from a random one and is retired when it has had all: it is never free again, and
+// another slot takes its place. At 10 million operations a second, all in one slot, that happens
+// after 20 days and costs the memory of one slot. At most half of the 2^20 slots is in use at a
+// time, so a machine can begin 2^63 operations: 29,000 years at that rate. After that allocate()
+// fails. Tokens of an earlier run at the same address differ by the random start; what a peer does
+// with one also needs the key of the operation, 64 random bits.
 #pragma once
 
 #include <memory>
@@ -31,7 +40,7 @@ struct slot {
 	std::uint32_t heap_at = no_slot; // index in the deadline heap
 
 	std::uint32_t index = 0; // the slot's own index
-	std::uint32_t generation = 0;
+	std::uint64_t generation = 0;
 	std::uint32_t next_free = no_slot;
 	struct links {
 		std::uint32_t next = no_slot, previous = no_slot;
@@ -51,14 +60,19 @@ struct slot {
 class slot_table
 {
 public:
-	static constexpr unsigned slot_bits = 20, generation_bits = 32;
+	static constexpr unsigned slot_bits = 20, generation_bits = 64 - slot_bits;
 	static constexpr std::uint32_t most = 1u << slot_bits;
+	static constexpr std::uint32_t most_queued = most / 4; ///< operations of programs
+	/// Every generation but 0: no token is 0.
+	static constexpr std::uint64_t generations = (std::uint64_t{1} << generation_bits) - 1;
 
-	/// The first generation: random, so that tokens of an earlier run are invalid.
-	explicit slot_table(std::uint32_t first_generation) : first_(first_generation) {}
-
-	/// The upper 12 bits of every token.
-	void set_machine(std::uint32_t tmid) { machine_ = tmid & 0xfff; }
+	/// The first generation: random, so that tokens of an earlier run are invalid; 1 to
+	/// `generations`. `uses`: generations of a slot before it is retired; fewer in tests.
+	explicit slot_table(std::uint64_t first_generation, std::uint64_t uses = generations) :
+		first_(first_generation),
+		end_((first_generation - 1 + uses % generations) % generations + 1)
+	{
+	}
 
 	/// Returns a live slot, or null if `limit` are live already.
 	slot *allocate(std::uint32_t limit)
@@ -74,17 +88,14 @@ public:
 	void free(slot &s)
 	{
 		s.live = false;
-		if (++s.generation == 0)
-			s.generation = 1;
+		live_--;
+		s.generation = s.generation == generations ? 1 : s.generation + 1;
+		if (s.generation == end_)
+			return; // it has had all
 		s.next_free = free_;
 		free_ = s.index;
-		live_--;
 	}
-	spi::token token_of(const slot &s) const
-	{
-		return std::uint64_t(machine_) << (slot_bits + generation_bits) |
-		       std::uint64_t(s.generation) << slot_bits | s.index;
-	}
+	static spi::token token_of(const slot &s) { return s.generation << slot_bits | s.index; }
 	/// The operation that a token names, or null.
 	slot *find(spi::token t)
 	{
@@ -99,6 +110,7 @@ public:
 
 private:
 	static constexpr std::uint32_t chunk = 64;
+	static_assert(most % chunk == 0);
 
 	bool grow()
 	{
@@ -118,7 +130,7 @@ private:
 
 	std::vector<std::unique_ptr<slot[]>> chunks_;
 	std::uint32_t size_ = 0, live_ = 0, free_ = no_slot;
-	std::uint32_t first_, machine_ = 0;
+	const std::uint64_t first_, end_;
 };
 
 /// Slots in order of insertion; `member` links them.

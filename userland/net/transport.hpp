@@ -41,10 +41,11 @@ namespace coop::net::spi
 using peer_number = std::uint32_t;
 constexpr peer_number no_peer = 0xffffffff;
 
-/// Names an operation while it is outstanding; never 0. TMID (12 bits), generation (32) and slot
-/// (20): a number is not reused while any peer can still have it. Opaque to transports and safe on
-/// the wire: sink::find() and completed() check tokens from there. Not a secret: a peer that has
-/// seen some can guess others. transfer::key is secret.
+/// Names an operation while it is outstanding; never 0. Generation (44 bits) and slot (20): a
+/// machine never uses a number twice (slots.hpp), and numbers of other machines mean nothing to it.
+/// Opaque to transports, except that live ones differ in the lower 20 bits, and safe on the wire:
+/// sink::find() and completed() check tokens from there. Not a secret: a peer that has seen some
+/// can guess others. transfer::key is secret.
 using token = std::uint64_t;
 
 /// Calls of progress() after arm() for which fd() still signals. Other threads may poll while one

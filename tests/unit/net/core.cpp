@@ -207,7 +207,6 @@ TEST_F(net_core, tokens_are_never_zero_and_differ)
 		ASSERT_EQ(send(a), 0);
 		const spi::token t = p->submitted.back();
 		EXPECT_NE(t, 0u);
-		EXPECT_EQ(t >> 52, 1u) << "the TMID is in the high bits";
 		seen.push_back(t);
 		p->run([&] { p->sink.completed(t, 0, 8); });
 		take();
