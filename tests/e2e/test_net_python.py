@@ -188,6 +188,20 @@ def test_memory_is_read_and_written(two):
     assert target == data
     with pytest.raises((TypeError, BufferError)):
         b.offer(data, writable=True)
+    with b.offer(data, reusable=True) as offer:
+        for first, length in ((0, 1), (4096, 10_000), (199_990, 10), (0, 200_000)):
+            assert a.read(offer.descriptor, length, timeout=PATIENCE, offset=first) == data[first:first + length]
+        with pytest.raises(OSError) as caught:
+            a.read(offer.descriptor, 11, timeout=PATIENCE, offset=199_990)
+        assert caught.value.errno == errno.EFBIG
+    target = bytearray(len(data))
+    with b.offer(target, writable=True, reusable=True) as offer:
+        for first in (150_000, 0, 50_000, 100_000):
+            a.write(offer.descriptor, data[first:first + 50_000], timeout=PATIENCE, offset=first)
+        assert target == data
+    with b.offer(data, reusable=True, timeout=0.01) as offer:
+        with pytest.raises(TimeoutError):
+            offer.wait()
     offer = b.offer(bytearray(10))
     descriptor = offer.descriptor
     offer.close()

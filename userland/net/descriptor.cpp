@@ -64,7 +64,7 @@ std::size_t encode(const descriptor &d, std::byte *out)
 {
 	const net::address &a = d.machine;
 	put(out, version);
-	put(out + 1, std::uint8_t(d.writable));
+	put(out + 1, static_cast<std::uint8_t>((d.writable ? 1 : 0) | (d.reusable ? 2 : 0)));
 	put(out + 2, static_cast<std::uint16_t>(d.part.size()));
 	put(out + 4, d.transport);
 	put(out + 8, d.size);
@@ -98,10 +98,11 @@ int decode(std::span<const std::byte> text, descriptor &out)
 	const std::size_t part = get<std::uint16_t>(p + 2);
 	if (text.size() != descriptor::fixed + part ||
 	    get<std::uint32_t>(p + 60 + part) != crc32c(p, 60 + part) ||
-	    get<std::uint8_t>(p) != version || get<std::uint8_t>(p + 1) > 1 ||
+	    get<std::uint8_t>(p) != version || get<std::uint8_t>(p + 1) > 3 ||
 	    get<std::uint16_t>(p + 38) != 0)
 		return -EINVAL;
-	out.writable = get<std::uint8_t>(p + 1) != 0;
+	out.writable = (get<std::uint8_t>(p + 1) & 1) != 0;
+	out.reusable = (get<std::uint8_t>(p + 1) & 2) != 0;
 	out.transport = get<std::uint32_t>(p + 4);
 	out.size = get<std::uint64_t>(p + 8);
 	out.token = get<std::uint64_t>(p + 16);

@@ -4,7 +4,8 @@
 // Little-endian, no padding:
 //
 //   0  u8   version, 1
-//   1  u8   direction: 0 the holder may read, 1 the holder may write
+//   1  u8   flags: 1 the holder may write, else read; 2 reusable, and for ranges. Before there
+//           were such descriptors the last flag made a text malformed, so older programs refuse it
 //   2  u16  length of the transport's part, P
 //   4  u32  transport: FNV-1a of its name
 //   8  u64  size: bytes that may be moved
@@ -36,6 +37,7 @@ struct descriptor {
 
 	std::uint32_t transport = 0;
 	bool writable = false; ///< the passive side receives
+	bool reusable = false;
 	std::uint64_t size = 0;
 	spi::token token = 0;
 	std::uint64_t key = 0;

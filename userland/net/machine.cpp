@@ -380,8 +380,7 @@ void machine::provision()
 void machine::completed(spi::token t, int status, std::size_t length)
 {
 	if (slot *s = operations_.find(t))
-		operations_.finish(*s, status == -ECANCELED && s->reason ? s->reason : status,
-				   length);
+		operations_.end(*s, status == -ECANCELED && s->reason ? s->reason : status, length);
 }
 
 const spi::transfer *machine::find(spi::token t)

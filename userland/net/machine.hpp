@@ -64,6 +64,11 @@ public:
 	void completed(spi::token, int status, std::size_t length) override;
 	using spi::sink::find;
 	const spi::transfer *find(spi::token) override;
+	spi::token use(spi::token t, std::size_t offset, std::size_t length) override
+	{
+		return operations_.use(t, offset, length);
+	}
+	void given_up(spi::token t) override { operations_.given_up(t); }
 	int place(std::size_t length, spi::landing &out) override
 	{
 		return receive_.place(length, out);

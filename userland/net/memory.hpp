@@ -81,10 +81,11 @@ inline void gather(const memory &from, std::size_t offset, void *to, std::size_t
 	}
 }
 
-/// Copies `length` bytes from the start of one memory to the other at `offset`, piece by piece.
-inline void copy(const memory &to, std::size_t offset, const memory &from, std::size_t length)
+/// Copies `length` bytes from one memory to the other, from these offsets on, piece by piece.
+inline void copy(const memory &to, std::size_t offset, const memory &from, std::size_t from_offset,
+		 std::size_t length)
 {
-	cursor in(from), out(to, offset);
+	cursor in(from, from_offset), out(to, offset);
 	for (auto piece = in.next(length); !piece.empty(); piece = in.next(length)) {
 		length -= piece.size();
 		while (!piece.empty()) {

@@ -39,10 +39,12 @@ int operations::add(buffer_state &b, const operation &op, bool pooled, slot *&pl
 		return -EBADFD;
 	if (op.deadline != never && station_.now() >= op.deadline)
 		return -ETIME;
-	slot *s = slots_.allocate(station_.domain->limits().max_queued);
+	slot *s = slots_.allocate(station_.domain->limits().max_queued + uses_);
 	if (!s)
 		return -ENOBUFS;
 	s->transfer.queue = op.queue;
+	s->transfer.reusable = false;
+	s->transfer.offset = 0;
 	s->transfer.memory = b.memory;
 	s->transfer.remote_part = {};
 	s->to = nullptr;
@@ -57,6 +59,7 @@ int operations::add(buffer_state &b, const operation &op, bool pooled, slot *&pl
 	s->added = station_.stamp();
 	time_messages();
 	s->reason = 0;
+	s->ended = false;
 	s->pooled = pooled;
 	if (s->to)
 		peers_.use(*s->to);
@@ -124,7 +127,10 @@ int operations::prepare(slot &s, const buffer_state &b, const operation &op)
 		if (!op.length)
 			x.length = b.memory.size;
 		x.key = new_key();
-		return 0;
+		x.reusable = op.reusable;
+		return op.reusable && !station_.domain->traits().visible.reusable_descriptors
+			       ? -EOPNOTSUPP
+			       : 0;
 	case queue_type::active_bulk_recv:
 	case queue_type::active_bulk_send:
 		return prepare_active(s, b, op);
@@ -141,20 +147,42 @@ int operations::prepare_active(slot &s, const buffer_state &b, const operation &
 		return -EINVAL;
 	if (d.writable != write)
 		return -EPERM;
-	const std::size_t mine = op.length ? op.length : b.memory.size;
-	if (write ? mine > d.size : mine < d.size)
-		return -EFBIG;
+	if (int r = prepare_range(x, b, op, d))
+		return r;
 	core::peer *p = nullptr;
 	if (int r = peers_.open(d.machine, p))
 		return r;
 	s.to = p;
 	x.peer = p->number;
 	x.key = new_key();
-	x.length = write ? mine : static_cast<std::size_t>(d.size);
 	x.remote = d.token;
 	x.remote_key = d.key;
 	x.remote_part = d.part;
 	return 0;
+}
+
+// Which bytes the operation moves.
+int operations::prepare_range(spi::transfer &x, const buffer_state &b, const operation &op,
+			      const descriptor &d)
+{
+	const bool write = x.queue == queue_type::active_bulk_send;
+	const std::size_t mine = op.length ? op.length : b.memory.size;
+	x.reusable = d.reusable;
+	x.remote_offset = op.offset;
+	x.remote_size = static_cast<std::size_t>(d.size);
+	if (!d.reusable) {
+		if (op.offset)
+			return -EINVAL;
+		x.length = write ? mine : x.remote_size;
+		return (write ? mine > d.size : mine < d.size) ? -EFBIG : 0;
+	}
+	if (op.offset > d.size)
+		return -EFBIG;
+	const std::size_t rest = x.remote_size - op.offset;
+	x.length = write || op.length ? mine : rest;
+	if (x.length == 0)
+		return -EINVAL;
+	return x.length > rest || x.length > b.memory.size ? -EFBIG : 0;
 }
 
 // If the descriptor cannot be made the operation ends: the caller finds the descriptor empty, and
@@ -174,6 +202,7 @@ void operations::write_descriptor(slot &s)
 	descriptor d;
 	d.transport = station_.domain->id();
 	d.writable = s.transfer.queue == queue_type::passive_bulk_recv;
+	d.reusable = s.transfer.reusable;
 	d.size = s.transfer.length;
 	d.token = t;
 	d.key = s.transfer.key;
@@ -211,8 +240,16 @@ bool operations::note(slot &s, int reason)
 
 void operations::cancel(slot &s, int reason)
 {
-	if (note(s, reason) && !station_.over)
-		station_.transport->cancel(slots_.token_of(s));
+	if (!note(s, reason) || station_.over)
+		return;
+	const spi::token t = slots_.token_of(s);
+	std::vector<spi::token> uses; // none begins from here on
+	for (std::uint32_t i = s.first_use; i != no_slot; i = slots_.at(i).in_queue.next)
+		uses.push_back(slots_.token_of(slots_.at(i)));
+	for (const spi::token u : uses)
+		if (slots_.find(u))
+			station_.transport->cancel(u);
+	station_.transport->cancel(t);
 }
 
 std::uint64_t operations::new_key()
@@ -222,6 +259,64 @@ std::uint64_t operations::new_key()
 		key = random_.next();
 	while (key == 0);
 	return key;
+}
+
+// Uses are counted apart from what the program adds, so neither takes the other's slots.
+spi::token operations::use(spi::token reusable, std::size_t offset, std::size_t length)
+{
+	slot *p = slots_.find(reusable);
+	const std::uint32_t most = station_.domain->limits().max_queued;
+	if (!p || !p->transfer.reusable || p->reason || p->ended || uses_ == most)
+		return 0;
+	slot *s = slots_.allocate(2 * most);
+	if (!s)
+		return 0;
+	const std::uint32_t next = p->first_use;
+	s->transfer = p->transfer;
+	s->transfer.key = 0;
+	s->transfer.reusable = false;
+	s->transfer.offset = offset;
+	s->transfer.length = length;
+	s->owner = nullptr;
+	s->to = nullptr;
+	s->reason = 0;
+	s->parent = p->index;
+	s->in_queue = {next, no_slot};
+	if (next != no_slot)
+		slots_.at(next).in_queue.previous = s->index;
+	p->first_use = s->index;
+	uses_++;
+	return slots_.token_of(*s);
+}
+
+void operations::given_up(spi::token t)
+{
+	slot *s = slots_.find(t);
+	if (s && s->parent != no_slot)
+		end_use(*s);
+}
+
+void operations::end_use(slot &s)
+{
+	slot &p = slots_.at(std::exchange(s.parent, no_slot));
+	const slot::links l = s.in_queue;
+	(l.previous == no_slot ? p.first_use : slots_.at(l.previous).in_queue.next) = l.next;
+	if (l.next != no_slot)
+		slots_.at(l.next).in_queue.previous = l.previous;
+	slots_.free(s);
+	uses_--;
+	if (p.ended && p.first_use == no_slot)
+		finish(p, p.reason, 0);
+}
+
+void operations::end(slot &s, int status, std::size_t length)
+{
+	if (s.parent != no_slot)
+		return end_use(s);
+	if (s.first_use == no_slot)
+		return finish(s, status, length);
+	s.ended = true;
+	s.reason = status ? status : -ECANCELED;
 }
 
 void operations::finish(slot &s, int status, std::size_t length)
@@ -254,6 +349,12 @@ void operations::finish(slot &s, int status, std::size_t length)
 void operations::forget(slot &s)
 {
 	const queue_type q = s.transfer.queue;
+	for (std::uint32_t i = std::exchange(s.first_use, no_slot); i != no_slot; uses_--) {
+		slot &u = slots_.at(i);
+		i = u.in_queue.next;
+		u.parent = no_slot;
+		slots_.free(u);
+	}
 	deadlines_.erase(s);
 	queue(q).erase(s);
 	if (s.to)

@@ -20,6 +20,8 @@
 namespace coop::net::core
 {
 
+struct descriptor;
+
 class operations
 {
 public:
@@ -37,20 +39,25 @@ public:
 	slot_list &queue(queue_type q) { return queues_[static_cast<std::size_t>(q)]; }
 	const slot_list &queue(queue_type q) const { return queues_[static_cast<std::size_t>(q)]; }
 	std::uint32_t live() const { return slots_.live(); }
-	bool full() const { return live() >= station_.domain->limits().max_queued; }
+	bool full() const { return live() - uses_ >= station_.domain->limits().max_queued; }
 	/// A list of receive operations, by slot::in_open.
 	slot_list open_list() { return {slots_, &slot::in_open}; }
-	/// The tokens of all: ending one operation may end others.
+	/// The tokens of all that programs added: ending one operation may end others.
 	std::vector<spi::token> all();
 
 	/// Notes the reason of a cancellation. False: there is one already.
 	bool note(slot &, int reason);
 	/// Ends the operation early with `reason`, unless it ends otherwise first.
 	void cancel(slot &, int reason);
+	/// The transport has ended it: finish(), but a reusable one after its uses.
+	void end(slot &, int status, std::size_t length);
 	/// Ends an operation for any reason except a message.
 	void finish(slot &, int status, std::size_t length);
-	/// Frees the slot; its token becomes invalid.
+	/// Frees the slot, and those of its uses; the tokens become invalid.
 	void forget(slot &);
+	/// As spi::sink.
+	spi::token use(spi::token reusable, std::size_t offset, std::size_t length);
+	void given_up(spi::token);
 	/// An operation whose deadline is over, or null.
 	slot *expired()
 	{
@@ -84,7 +91,10 @@ public:
 private:
 	int prepare(slot &, const buffer_state &, const operation &);
 	int prepare_active(slot &, const buffer_state &, const operation &);
+	int prepare_range(spi::transfer &, const buffer_state &, const operation &,
+			  const descriptor &);
 	void write_descriptor(slot &);
+	void end_use(slot &);
 	std::uint64_t new_key();
 	queue_stats &counters(queue_type q) { return stats_[static_cast<std::size_t>(q)]; }
 	static void count(queue_stats &, std::size_t length);
@@ -101,6 +111,7 @@ private:
 	std::array<queue_stats, queue_types> stats_{};
 	ticks untimed_ = 0;       // messages not yet counted in total_time,
 	ticks untimed_begun_ = 0; // and the sum of their buffers' add times
+	std::uint32_t uses_ = 0;  // live slots that are uses
 	bool held_back_ = false;
 };
 

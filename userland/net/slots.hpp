@@ -48,6 +48,11 @@ struct slot {
 	bool live = false;
 	int reason = 0; // reason of the cancellation; 0: none
 
+	// reusable operations
+	std::uint32_t parent = no_slot;    // a use: the reusable operation
+	std::uint32_t first_use = no_slot; // reusable: its uses, linked by in_queue
+	bool ended = false;                // reusable: over, with `reason`, after its uses
+
 	// msg_recv
 	bool pooled = false;           // provisioned from the pool of the machine
 	bool open = false;             // takes messages

@@ -24,6 +24,7 @@
 //   for (;;) { while (progress(n)) deliver; if (arm()) wait for fd() or deadline(); expire(); }
 #pragma once
 
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <string>
@@ -69,6 +70,15 @@ struct transfer {
 	/// the token or the key does not match: see sink::find().
 	token remote = 0;
 	std::uint64_t remote_key = 0;
+	/// Passive: ends by cancel() only; each request names a range, and uses it by sink::use(),
+	/// or within one call. Active: the passive operation is such a one, so this is sent with
+	/// the offset; never to a peer that is older than that.
+	bool reusable = false;
+	/// Active and `reusable`: where the range begins in the passive memory, and the size of
+	/// that.
+	std::size_t remote_offset = 0, remote_size = 0;
+	/// A use: where its range begins in `memory`. All others: 0.
+	std::size_t offset = 0;
 	/// Active queues: the bytes that describe() wrote on the other side, unchecked except for
 	/// the checksum; valid during submit() only.
 	std::span<const std::byte> remote_part = {};
@@ -80,6 +90,12 @@ struct transfer {
 	std::size_t min_receive_size = 0;
 	std::uint32_t max_receive_msgs = 0;
 };
+
+/// Whether a peer may use this range of a passive operation. @return 0 or -EFBIG.
+inline int check_range(const transfer &x, std::uint64_t offset, std::uint64_t length)
+{
+	return length == 0 || offset > x.length || length > x.length - offset ? -EFBIG : 0;
+}
 
 /// A piece of a receive buffer reserved for one message.
 struct landing {
@@ -132,6 +148,15 @@ public:
 		const transfer *x = find(t);
 		return x && key && x->key == key ? x : nullptr;
 	}
+
+	/// Begins a use of a reusable operation: an operation like any other passive one, of this
+	/// range, which check_range() has passed. It has no key, so no peer can name it. It ends by
+	/// completed(), early after cancel(); the reusable one ends after its uses. @return its
+	/// token, or 0: it cannot be used (any more), or there are too many uses.
+	virtual token use(token reusable, std::size_t offset, std::size_t length) = 0;
+	/// A peer gives up its request for a passive operation: that stands for others, but if it
+	/// is a use it has ended.
+	virtual void given_up(token) = 0;
 
 	/// Reserves a piece of the receive queue for a message of `length` bytes, as early as its
 	/// first byte arrives; several may be reserved at a time. @return 0, -ENOBUFS (no buffer;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tests/unit/net/puppet.hpp"
+#include "userland/net/descriptor.hpp"
 
 namespace
 {
@@ -197,6 +198,83 @@ TEST_F(net_core, refused_by_the_transport)
 	p->run([&] { p->sink.completed(p->cancelled.at(0), -ECANCELED, 0); });
 	const auto e = take();
 	ASSERT_EQ(e.size(), 1u);
+	EXPECT_EQ(e[0].status, -EIO);
+}
+
+// A use is an operation without event and key. The reusable one waits for its uses, whoever ends
+// first, and takes none once it is to end.
+TEST_F(net_core, a_reusable_operation_ends_after_its_uses)
+{
+	operation o;
+	o.queue = queue_type::passive_bulk_send;
+	o.reusable = true;
+	o.handler = this;
+	ASSERT_EQ(tm.add(a, o), 0);
+	core::descriptor d;
+	ASSERT_EQ(core::decode(a.descriptor(), d), 0);
+	EXPECT_TRUE(d.reusable);
+	const spi::token all = p->submitted.at(0);
+	spi::token use[4];
+	p->run([&] {
+		for (std::size_t i = 0; i < 4; i++) {
+			use[i] = p->sink.use(all, 100 * i, 50);
+			const spi::transfer *x = p->sink.find(use[i]);
+			ASSERT_NE(x, nullptr);
+			EXPECT_EQ(x->offset, 100 * i);
+			EXPECT_EQ(x->length, 50u);
+			EXPECT_FALSE(x->reusable);
+			EXPECT_EQ(p->sink.find(use[i], x->key), nullptr) << "no peer can name it";
+			EXPECT_EQ(p->sink.use(use[i], 0, 1), 0u) << "it is none itself";
+		}
+		p->sink.completed(use[1], 0, 50);
+		EXPECT_EQ(p->sink.find(use[1]), nullptr);
+		p->sink.completed(use[1], 0, 50); // of no effect
+		p->sink.given_up(use[3]);
+		EXPECT_EQ(p->sink.find(use[3]), nullptr);
+		p->sink.given_up(all); // stands for others
+	});
+	EXPECT_EQ(tm.queued(queue_type::passive_bulk_send), 1u);
+	EXPECT_TRUE(take().empty());
+	EXPECT_TRUE(tm.del(a));
+	EXPECT_EQ(p->cancelled, (std::vector{use[2], use[0], all}));
+	p->run([&] {
+		EXPECT_EQ(p->sink.use(all, 0, 1), 0u);
+		p->sink.completed(all, -ECANCELED, 0);
+		p->sink.completed(use[0], -ECANCELED, 0);
+	});
+	EXPECT_TRUE(take().empty()) << "one use has the memory";
+	EXPECT_TRUE(a.queued());
+	p->run([&] { p->sink.completed(use[2], 0, 50); });
+	const auto e = take();
+	ASSERT_EQ(e.size(), 1u);
+	EXPECT_EQ(e[0].status, -ECANCELED);
+	EXPECT_FALSE(a.queued());
+}
+
+// Uses have as many slots as programs, and neither takes those of the other.
+TEST_F(net_core, uses_are_bounded)
+{
+	const std::uint32_t most = d.limits().max_queued;
+	operation o;
+	o.queue = queue_type::passive_bulk_recv;
+	o.reusable = true;
+	o.handler = this;
+	ASSERT_EQ(tm.add(a, o), 0);
+	const spi::token all = p->submitted.at(0);
+	p->run([&] {
+		std::vector<spi::token> uses;
+		for (std::uint32_t i = 0; i < most; i++) {
+			uses.push_back(p->sink.use(all, 0, 1));
+			ASSERT_NE(uses.back(), 0u);
+		}
+		EXPECT_EQ(p->sink.use(all, 0, 1), 0u);
+		p->sink.completed(uses[most / 2], 0, 1);
+		EXPECT_NE(p->sink.use(all, 0, 1), 0u);
+	});
+	ASSERT_EQ(send(b), 0);
+	p->end([&] { p->sink.failed(-EIO); }); // with them under way
+	const auto e = take();
+	ASSERT_EQ(e.size(), 2u);
 	EXPECT_EQ(e[0].status, -EIO);
 }
 
@@ -448,6 +526,29 @@ TEST(net_core_thread, sleeps_no_longer_than_it_means_to)
 		ASSERT_EQ(tm.wait(tm_state::stopped), 0);
 	}
 	EXPECT_EQ(::prctl(PR_GET_TIMERSLACK), before) << "that of the program is its own";
+}
+
+TEST(net_core_plain, not_every_transport_has_reusable_descriptors)
+{
+	add_puppet_transport();
+	domain d{{"host puppet"}};
+	transfer_machine tm(d);
+	std::byte bytes[10];
+	buffer b(d, bytes, sizeof(bytes));
+	ASSERT_EQ(tm.start(there), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	buffer_callback ignored([](const buffer_event &) {});
+	operation o;
+	o.queue = queue_type::passive_bulk_send;
+	o.reusable = true;
+	o.handler = &ignored;
+	EXPECT_FALSE(d.traits().reusable_descriptors);
+	EXPECT_EQ(tm.add(b, o), -EOPNOTSUPP);
+	EXPECT_FALSE(b.queued());
+	puppet *p = puppet::last;
+	(void)tm.stop(true);
+	p->end([&] { p->sink.stopped(); });
+	(void)tm.wait(tm_state::stopped);
 }
 
 } // namespace

@@ -155,7 +155,7 @@ class puppet_domain final : public spi::transport_domain
 {
 public:
 	explicit puppet_domain(bool private_addresses) :
-		traits_{{true, false}, true, private_addresses, 0}
+		traits_{{true, false, private_addresses}, true, private_addresses, 0}
 	{
 	}
 	const domain_limits &limits() const override { return limits_; }

@@ -136,9 +136,13 @@ void coop_net_request_free(coop_net_request *);
  * must stay until coop_net_offer_wait() or _end() has returned. */
 int coop_net_offer_make(coop_net_rpc *, void *memory, size_t length, int writable,
 			int64_t timeout_ms, coop_net_offer **out);
+/* The same for any number of reads or writes, also at the same time, each of a range. It ends by
+ * its time limit (-ETIMEDOUT) or by coop_net_offer_end(). -EOPNOTSUPP: not on this transport. */
+int coop_net_offer_share(coop_net_rpc *, void *memory, size_t length, int writable,
+			 int64_t timeout_ms, coop_net_offer **out);
 /* Valid as long as the offer. */
 const void *coop_net_offer_descriptor(const coop_net_offer *, size_t *length);
-/* Waits until the offer has been used or has failed. @return its status. Waits. */
+/* Waits until the offer has been used, or has ended or failed. @return its status. Waits. */
 int coop_net_offer_wait(coop_net_offer *);
 /* Withdraws and frees it. Waits. */
 int coop_net_offer_end(coop_net_offer *);
@@ -148,6 +152,11 @@ int coop_net_read(coop_net_rpc *, const void *descriptor, size_t descriptor_leng
 /* Writes to what a descriptor offers. Waits. */
 int coop_net_write(coop_net_rpc *, const void *descriptor, size_t descriptor_length,
 		   const void *memory, size_t length, int64_t timeout_ms);
+/* The same with `length` bytes from `offset` on of a shared offer. -EFBIG: they leave it. Waits. */
+int coop_net_read_at(coop_net_rpc *, const void *descriptor, size_t descriptor_length,
+		     uint64_t offset, void *memory, size_t length, int64_t timeout_ms);
+int coop_net_write_at(coop_net_rpc *, const void *descriptor, size_t descriptor_length,
+		      uint64_t offset, const void *memory, size_t length, int64_t timeout_ms);
 
 /* The end of that text. */
 

@@ -145,14 +145,16 @@ class Request:
 
 
 class Offer:
-    """Memory that the holder of `descriptor` may read, or write, once."""
+    """Memory that the holder of `descriptor` may read, or write: once, or if it is reusable by ranges
+    and any number of times."""
 
-    def __init__(self, rpc: Rpc, memory: Any, writable: bool, timeout: Optional[float]) -> None:
+    def __init__(self, rpc: Rpc, memory: Any, writable: bool, timeout: Optional[float], reusable: bool = False) -> None:
         self._memory = ffi.from_buffer("char[]", memory, require_writable=writable)
         out = ffi.new("coop_net_offer **")
         self._handle: Any = None
         self._rpc = rpc
-        _made(lib.coop_net_offer_make(rpc._handle, self._memory, len(self._memory), writable, _ms(timeout), out))
+        make = lib.coop_net_offer_share if reusable else lib.coop_net_offer_make
+        _made(make(rpc._handle, self._memory, len(self._memory), writable, _ms(timeout), out))
         self._handle = out[0]
         rpc._offers.add(self)
         length = ffi.new("size_t *")
@@ -161,7 +163,8 @@ class Offer:
         self.descriptor: bytes = ffi.buffer(at, length[0])[:]
 
     def wait(self) -> None:
-        """Waits until the offer has been used. OSError: it has failed or was withdrawn."""
+        """Waits until the offer has been used. OSError: it has failed or was withdrawn. A reusable one
+        ends with TimeoutError."""
         _check(lib.coop_net_offer_wait(self._handle))
 
     def close(self) -> None:
@@ -272,26 +275,37 @@ class Rpc:
         # The one before may still run.
         self._methods.setdefault(method, []).append(handle)
 
-    def offer(self, memory: Any, writable: bool = False, timeout: Optional[float] = None) -> Offer:
-        """Lets a peer read the memory, or write it, once."""
-        return Offer(self, memory, writable, timeout)
+    def offer(self, memory: Any, writable: bool = False, timeout: Optional[float] = None,
+              reusable: bool = False) -> Offer:
+        """Lets a peer read the memory, or write it, once. Reusable: lets any number of peers do so, each
+        with ranges of its own, until the offer is closed."""
+        return Offer(self, memory, writable, timeout, reusable)
 
-    def read(self, descriptor: Data, length: int, timeout: Optional[float] = None) -> bytearray:
-        """Reads what a descriptor offers, at most `length` bytes."""
+    def read(self, descriptor: Data, length: int, timeout: Optional[float] = None,
+             offset: Optional[int] = None) -> bytearray:
+        """Reads what a descriptor offers, at most `length` bytes; from `offset` on, exactly that many.
+        OSError EFBIG: they leave the offer."""
         memory = bytearray(length)
-        del memory[self.read_into(descriptor, memory, timeout):]
+        del memory[self.read_into(descriptor, memory, timeout, offset):]
         return memory
 
-    def read_into(self, descriptor: Data, memory: Any, timeout: Optional[float] = None) -> int:
+    def read_into(self, descriptor: Data, memory: Any, timeout: Optional[float] = None,
+                  offset: Optional[int] = None) -> int:
         """The same into the program's memory. Returns the number of bytes."""
         named, into, got = _bytes(descriptor), ffi.from_buffer("char[]", memory, require_writable=True), ffi.new("size_t *")
         with into:
+            if offset is not None:
+                _check(lib.coop_net_read_at(self._handle, named, len(named), offset, into, len(into), _ms(timeout)))
+                return len(into)
             _check(lib.coop_net_read(self._handle, named, len(named), into, len(into), _ms(timeout), got))
         return got[0]
 
-    def write(self, descriptor: Data, data: Data, timeout: Optional[float] = None) -> None:
-        """Writes to the memory that a descriptor offers."""
+    def write(self, descriptor: Data, data: Data, timeout: Optional[float] = None, offset: int = 0) -> None:
+        """Writes to the memory that a descriptor offers, from `offset` on if it is reusable."""
         named, view = _bytes(descriptor), _bytes(data)
+        if offset:
+            _check(lib.coop_net_write_at(self._handle, named, len(named), offset, view, len(view), _ms(timeout)))
+            return
         _check(lib.coop_net_write(self._handle, named, len(named), view, len(view), _ms(timeout)))
 
     def stop(self) -> None:

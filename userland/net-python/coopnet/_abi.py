@@ -88,6 +88,8 @@ int coop_net_fail(coop_net_request *, int status);
 void coop_net_request_free(coop_net_request *);
 int coop_net_offer_make(coop_net_rpc *, void *memory, size_t length, int writable,
             int64_t timeout_ms, coop_net_offer **out);
+int coop_net_offer_share(coop_net_rpc *, void *memory, size_t length, int writable,
+             int64_t timeout_ms, coop_net_offer **out);
 const void *coop_net_offer_descriptor(const coop_net_offer *, size_t *length);
 int coop_net_offer_wait(coop_net_offer *);
 int coop_net_offer_end(coop_net_offer *);
@@ -95,6 +97,10 @@ int coop_net_read(coop_net_rpc *, const void *descriptor, size_t descriptor_leng
           size_t length, int64_t timeout_ms, size_t *got);
 int coop_net_write(coop_net_rpc *, const void *descriptor, size_t descriptor_length,
            const void *memory, size_t length, int64_t timeout_ms);
+int coop_net_read_at(coop_net_rpc *, const void *descriptor, size_t descriptor_length,
+             uint64_t offset, void *memory, size_t length, int64_t timeout_ms);
+int coop_net_write_at(coop_net_rpc *, const void *descriptor, size_t descriptor_length,
+              uint64_t offset, const void *memory, size_t length, int64_t timeout_ms);
 """
 
 ffi: Any = cffi.FFI()

@@ -168,20 +168,35 @@ net::rpc_options options_of(const coop_net_options &o)
 	return r;
 }
 
-int run(coop_net_rpc *r, net::queue_type queue, const void *descriptor, std::size_t size,
+// `range`: what to use of the memory that the descriptor names.
+int run(coop_net_rpc *r, const net::operation &range, const void *descriptor, std::size_t size,
 	void *memory, std::size_t length, std::int64_t timeout_ms, std::size_t *got)
 {
 	if (r->rpc.inside())
 		return -EDEADLK;
 	return guarded([&] {
 		net::core::waited_bulk b(r->home.domain, memory, length);
-		net::operation o;
-		o.queue = queue;
+		net::operation o = range;
 		o.descriptor = bytes_at(descriptor, size);
 		o.deadline = deadline_in(timeout_ms);
 		const int status = b.begin(r->rpc.machine(), o);
 		return status ? status : b.wait(got);
 	});
+}
+
+net::operation all_of(net::queue_type queue)
+{
+	net::operation o;
+	o.queue = queue;
+	return o;
+}
+
+net::operation range_of(net::queue_type queue, std::uint64_t offset, std::size_t length)
+{
+	net::operation o = all_of(queue);
+	o.offset = offset;
+	o.length = length;
+	return o;
 }
 
 } // namespace
@@ -434,14 +449,15 @@ void coop_net_request_free(coop_net_request *q)
 
 // ---- bulk ------------------------------------------------------------------------
 
-int coop_net_offer_make(coop_net_rpc *r, void *memory, std::size_t length, int writable,
-			std::int64_t timeout_ms, coop_net_offer **out)
+static int make_offer(coop_net_rpc *r, void *memory, std::size_t length, int writable,
+		      bool reusable, std::int64_t timeout_ms, coop_net_offer **out)
 {
 	return guarded([&] {
 		auto made = std::make_unique<coop_net_offer>(*r, memory, length);
 		net::operation o;
 		o.queue = writable ? net::queue_type::passive_bulk_recv
 				   : net::queue_type::passive_bulk_send;
+		o.reusable = reusable;
 		o.deadline = deadline_in(timeout_ms);
 		if (const int status = made->operation.begin(r->rpc.machine(), o))
 			return status;
@@ -449,6 +465,18 @@ int coop_net_offer_make(coop_net_rpc *r, void *memory, std::size_t length, int w
 		*out = made.release();
 		return 0;
 	});
+}
+
+int coop_net_offer_make(coop_net_rpc *r, void *memory, std::size_t length, int writable,
+			std::int64_t timeout_ms, coop_net_offer **out)
+{
+	return make_offer(r, memory, length, writable, false, timeout_ms, out);
+}
+
+int coop_net_offer_share(coop_net_rpc *r, void *memory, std::size_t length, int writable,
+			 std::int64_t timeout_ms, coop_net_offer **out)
+{
+	return make_offer(r, memory, length, writable, true, timeout_ms, out);
 }
 
 const void *coop_net_offer_descriptor(const coop_net_offer *o, std::size_t *length)
@@ -481,13 +509,29 @@ int coop_net_offer_end(coop_net_offer *o)
 int coop_net_read(coop_net_rpc *r, const void *descriptor, std::size_t descriptor_length,
 		  void *memory, std::size_t length, std::int64_t timeout_ms, std::size_t *got)
 {
-	return run(r, net::queue_type::active_bulk_recv, descriptor, descriptor_length, memory,
-		   length, timeout_ms, got);
+	return run(r, all_of(net::queue_type::active_bulk_recv), descriptor, descriptor_length,
+		   memory, length, timeout_ms, got);
 }
 
 int coop_net_write(coop_net_rpc *r, const void *descriptor, std::size_t descriptor_length,
 		   const void *memory, std::size_t length, std::int64_t timeout_ms)
 {
-	return run(r, net::queue_type::active_bulk_send, descriptor, descriptor_length,
+	return run(r, all_of(net::queue_type::active_bulk_send), descriptor, descriptor_length,
 		   const_cast<void *>(memory), length, timeout_ms, nullptr);
+}
+
+int coop_net_read_at(coop_net_rpc *r, const void *descriptor, std::size_t descriptor_length,
+		     std::uint64_t offset, void *memory, std::size_t length,
+		     std::int64_t timeout_ms)
+{
+	return run(r, range_of(net::queue_type::active_bulk_recv, offset, length), descriptor,
+		   descriptor_length, memory, length, timeout_ms, nullptr);
+}
+
+int coop_net_write_at(coop_net_rpc *r, const void *descriptor, std::size_t descriptor_length,
+		      std::uint64_t offset, const void *memory, std::size_t length,
+		      std::int64_t timeout_ms)
+{
+	return run(r, range_of(net::queue_type::active_bulk_send, offset, length), descriptor,
+		   descriptor_length, const_cast<void *>(memory), length, timeout_ms, nullptr);
 }

@@ -87,6 +87,8 @@ struct work : posted {
 	std::size_t offset = 0, length = 0;
 	spi::landing land;
 	std::uint64_t remote = 0, remote_key = 0; ///< token and key of the passive operation
+	bool ranged = false;                      ///< that is a reusable one,
+	std::size_t remote_offset = 0;            ///< and its range begins here
 	std::vector<handle<fid_mr>> keys;         ///< L: with these the peer may write
 	std::vector<region> regions; ///< W: where to write; L: where to read, the pledge first
 	/// W: the peer reads this after the data, to know that they were valid. 0: they are not.

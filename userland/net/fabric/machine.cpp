@@ -276,8 +276,10 @@ void machine::on_control(link &l, const control &c)
 	case control::verb::offer:
 		return messages_.on_offer(l, c);
 	case control::verb::put:
+	case control::verb::put_at:
 		return transfers_.on_put(l, c);
 	case control::verb::get:
+	case control::verb::get_at:
 		return transfers_.on_get(l, c);
 	case control::verb::grant:
 		return transfers_.on_grant(l, c);

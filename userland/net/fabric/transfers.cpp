@@ -32,6 +32,8 @@ int transfers::submit(link &l, spi::token t, const spi::transfer &x)
 	w->length = x.length;
 	w->remote = x.remote;
 	w->remote_key = x.remote_key;
+	w->ranged = x.reusable;
+	w->remote_offset = x.remote_offset;
 	if (l.ready())
 		begin(*w);
 	else
@@ -46,12 +48,15 @@ void transfers::begin(work &w)
 	c.length = w.length;
 	c.token = w.remote;
 	c.key = w.remote_key;
+	c.offset = w.remote_offset;
 	if (w.writer) {
-		c.verb = w.message ? control::verb::offer : control::verb::put;
+		c.verb = w.message  ? control::verb::offer
+			 : w.ranged ? control::verb::put_at
+				    : control::verb::put;
 		w.stage = work::stage::offered;
 		mover_.lend(w, c);
 	} else {
-		c.verb = control::verb::get;
+		c.verb = w.ranged ? control::verb::get_at : control::verb::get;
 		w.stage = work::stage::landing;
 		w.reads = mover_.reads(*w.link);
 		if (int r = w.reads ? 0 : mover_.expose(w, c))
@@ -66,19 +71,23 @@ work *transfers::make(link &l, const control &c, queue_type q)
 	const spi::transfer *x = env_.sink.find(c.token, c.key);
 	local_keys::descriptors local;
 	work *w = nullptr;
+	spi::token t = c.token;
 	int r = 0;
-	if (!x || works_.of_token(c.token))
+	if (!x || x->reusable != c.ranged() || works_.of_token(t))
 		r = -ENOENT;
 	else if (x->queue != q || (x->peer != spi::no_peer && x->peer != l.peer))
 		r = -EPERM;
 	else if (c.length == 0)
 		r = -EINVAL;
-	else if (c.length > x->length)
-		r = -EFBIG;
-	else if (q == queue_type::passive_bulk_send)
+	else if (!(r = spi::check_range(*x, c.offset, c.length)) &&
+		 q == queue_type::passive_bulk_send)
 		r = env_.memory.descriptors(x->memory, local);
-	if (!r && !(w = works_.make(l, c.token)))
+	if (!r && c.ranged() && !(t = env_.sink.use(t, c.offset, c.length)))
 		r = -ENOBUFS;
+	if (!r && !(w = works_.make(l, t))) {
+		env_.sink.given_up(t);
+		r = -ENOBUFS;
+	}
 	if (r) {
 		sends_.refuse(l, c.id, r);
 		return nullptr;
@@ -86,6 +95,7 @@ work *transfers::make(link &l, const control &c, queue_type q)
 	w->local = local;
 	w->peer_id = c.id;
 	w->memory = x->memory;
+	w->offset = c.offset;
 	w->length = c.length;
 	return w;
 }
@@ -116,7 +126,7 @@ void transfers::on_get(link &l, const control &c)
 	w->stage = work::stage::writing;
 	if (!mover_.take_regions(*w, c)) {
 		// The descriptor remains unused.
-		works_.release(*w);
+		works_.give_up(*w);
 		return env_.endings.violation(l);
 	}
 	write_or_queue(*w);
@@ -224,7 +234,7 @@ void transfers::copy(work &w)
 	else if (w.active)
 		works_.finish(w, -ENOENT);
 	else
-		works_.release(w); // as if the peer had not asked
+		works_.give_up(w); // as if the peer had not asked
 }
 
 void transfers::drop_landing(work &w)
@@ -257,6 +267,7 @@ void transfers::on_landed(work *w)
 	c.verb = control::verb::done;
 	c.peer = w->peer_id;
 	c.token = w->remote;
+	c.id = w->id;
 	works_.finish(*w, 0);
 	sends_.send(l, c);
 }
@@ -267,6 +278,8 @@ void transfers::on_done(link &l, const control &c)
 	if (c.status > 0 || c.status < -4095 || c.status == -ETIMEDOUT)
 		return env_.endings.violation(l);
 	work *w = c.peer ? works_.find(c.peer, l) : works_.of_token(c.token);
+	if (!w && !c.peer && c.id)
+		w = use_of(l, c.id);
 	if (!w || w->link != &l)
 		return;
 	switch (w->stage) {
@@ -292,6 +305,16 @@ void transfers::on_done(link &l, const control &c)
 	}
 }
 
+// The use of a reusable operation that this get of the peer has made: its token is not the peer's
+// to know, and before all data are there it may not know our id.
+work *transfers::use_of(link &l, std::uint32_t id)
+{
+	work *w = l.works;
+	while (w && (!w->writer || w->active || w->message || w->peer_id != id))
+		w = w->after;
+	return w;
+}
+
 // The work that a peer wants to cancel: by our id, by its token, or by the peer's id.
 work *transfers::named(link &l, const control &c)
 {
@@ -300,6 +323,8 @@ work *transfers::named(link &l, const control &c)
 		w = works_.of_token(c.token);
 		if (w && (w->link != &l || w->peer_id != c.id))
 			w = nullptr;
+		if (!w)
+			w = use_of(l, c.id);
 	}
 	if (!w)
 		for (w = l.works; w && (w->writer || w->peer_id != c.id || w->active);)
@@ -316,7 +341,7 @@ void transfers::on_cancel(link &l, const control &c)
 		// Memory lent for a get is released as if no peer had asked; data being written are
 		// followed by landed.
 		if (w->stage == work::stage::offered && !w->active)
-			works_.release(*w);
+			works_.give_up(*w);
 		return;
 	}
 	// The peer withdraws an offer or put. Nothing was written: it ignores a grant that crossed
@@ -330,7 +355,7 @@ void transfers::on_cancel(link &l, const control &c)
 		if (w->cancelled)
 			works_.finish(*w, -ECANCELED);
 		else
-			works_.release(*w);
+			works_.give_up(*w);
 	}
 }
 

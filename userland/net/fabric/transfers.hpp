@@ -58,6 +58,7 @@ private:
 	void copy(work &);
 	void be_patient(work &);
 	work *named(link &, const control &);
+	work *use_of(link &, std::uint32_t id);
 
 	environment &env_;
 	works &works_;

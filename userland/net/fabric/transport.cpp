@@ -96,7 +96,7 @@ public:
 		if (options_.sockets && provider_.name() != "tcp")
 			v.refuse("sockets", "is for provider=tcp");
 		limits_ = {options_.max_message, gib, gib, control::segments_most, 0, 1u << 15};
-		traits_ = {{false, true}, true, false, 0};
+		traits_ = {{false, true, true}, true, false, 0};
 	}
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }

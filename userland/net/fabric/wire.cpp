@@ -111,12 +111,14 @@ std::size_t encode(const control &c, std::byte *out)
 	w.put(c.length);
 	w.put(c.token);
 	w.put(c.key);
+	if (c.ranged())
+		w.put(c.offset);
 	for (std::size_t n = 0; n < c.count; n++) {
 		w.put(c.regions[n].address);
 		w.put(c.regions[n].length);
 		w.put(c.regions[n].key);
 	}
-	return control::fixed + c.count * 24;
+	return control::fixed + (c.ranged() ? 8 : 0) + c.count * 24;
 }
 
 bool decode(std::span<const std::byte> text, control &out)
@@ -127,16 +129,18 @@ bool decode(std::span<const std::byte> text, control &out)
 	const std::uint8_t verb = r.get<std::uint8_t>();
 	r.get<std::uint8_t>();
 	out.count = r.get<std::uint16_t>();
-	if (verb >= control::verbs || out.count > control::regions_most ||
-	    text.size() != control::fixed + out.count * 24)
+	if (verb >= control::verbs || out.count > control::regions_most)
 		return false;
 	out.verb = static_cast<enum control::verb>(verb);
+	if (text.size() != control::fixed + (out.ranged() ? 8 : 0) + out.count * 24)
+		return false;
 	out.id = r.get<std::uint32_t>();
 	out.peer = r.get<std::uint32_t>();
 	out.status = r.get<std::int32_t>();
 	out.length = r.get<std::uint64_t>();
 	out.token = r.get<std::uint64_t>();
 	out.key = r.get<std::uint64_t>();
+	out.offset = out.ranged() ? r.get<std::uint64_t>() : 0;
 	for (std::size_t n = 0; n < out.count; n++) {
 		out.regions[n].address = r.get<std::uint64_t>();
 		out.regions[n].length = r.get<std::uint64_t>();

@@ -29,6 +29,9 @@
 //   active send     W put,   L reads, L done
 //   active receive  L get without regions, W lend, L reads, L done
 //
+// A reusable operation is put and got by put_at and get_at, which name the offset of a range. They
+// go only to a machine that made a reusable descriptor, so it knows them.
+//
 // Either side may send `done` with an error instead of the next step. `cancel` asks for an end: the
 // answer is landed or done, whichever is on its way. Integers are little-endian. Input to decode()
 // is untrusted.
@@ -92,12 +95,16 @@ struct control {
 			  ///< link has been idle, and operations under way may end first
 		farewell, ///< nothing will follow from this side either
 		lend,     ///< W: read from `regions`, for the get `peer`
+		put_at,   ///< W: put, from `offset` on
+		get_at,   ///< L: get, from `offset` on
 	};
-	static constexpr std::uint8_t verbs = 11;
+	static constexpr std::uint8_t verbs = 13;
 	static constexpr std::size_t segments_most = 128;
 	static constexpr std::size_t regions_most = segments_most + 1; ///< and a pledge
 	static constexpr std::size_t fixed = 40;
-	static constexpr std::size_t size_most = fixed + regions_most * 24;
+	static constexpr std::size_t size_most = fixed + 8 + regions_most * 24;
+
+	bool ranged() const { return verb == verb::put_at || verb == verb::get_at; }
 
 	control::verb verb = verb::credit;
 	std::uint32_t id = 0;             ///< of the sender's work; 0: none
@@ -105,6 +112,7 @@ struct control {
 	std::int32_t status = 0;          ///< 0 or -errno
 	std::uint64_t length = 0;         ///< bytes
 	std::uint64_t token = 0, key = 0; ///< of the passive operation, from its descriptor
+	std::uint64_t offset = 0;         ///< if ranged(): in its memory
 	std::size_t count = 0;            ///< number of regions
 	std::array<region, regions_most> regions;
 };

@@ -32,6 +32,7 @@ work *works::make(link &l, spi::token t)
 	w->local = {};
 	w->offset = w->written = w->region_at = w->region_into = 0;
 	w->remote = w->remote_key = 0;
+	w->ranged = false;
 	w->link = &l;
 	shares_[l.peer]++;
 	w->before = nullptr;

@@ -47,6 +47,13 @@ public:
 
 	/// The work has ended, without a report to the core.
 	void release(work &);
+	/// The same, because the peer does not want it any more.
+	void give_up(work &w)
+	{
+		const spi::token t = w.token;
+		release(w);
+		env_.sink.given_up(t);
+	}
 	/// The work and its operation have ended; the memory is quiet.
 	void finish(work &, int status);
 	/// A zombie's completion has come.

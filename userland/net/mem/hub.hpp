@@ -34,6 +34,8 @@ struct packet {
 	spi::token remote = 0; // of the receiver's
 	std::uint64_t key = 0; // authorises the use of that operation
 	std::size_t length = 0;
+	bool ranged = false; // get, put: the operation is a reusable one
+	std::size_t offset = 0;
 	int status = 0;
 	std::vector<std::byte> data = {};
 };

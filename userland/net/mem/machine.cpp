@@ -117,6 +117,8 @@ int machine::submit(spi::token t, const spi::transfer &x)
 	p.remote = x.remote;
 	p.key = x.remote_key;
 	p.length = x.length;
+	p.ranged = x.reusable;
+	p.offset = x.remote_offset;
 	if (p.kind != kind::get) {
 		p.data.resize(x.length);
 		spi::gather(x.memory, 0, p.data.data(), x.length);
@@ -185,8 +187,9 @@ void machine::handle(packet &p)
 		return;
 	case kind::put: {
 		const int r = passive(p, queue_type::passive_bulk_recv, x);
-		if (r == 0) {
-			spi::scatter(x->memory, 0, p.data.data(), p.data.size());
+		if (r == 0)
+			spi::scatter(x->memory, p.offset, p.data.data(), p.data.size());
+		if (r == 0 && !x->reusable) {
 			outstanding_.erase(p.remote);
 			sink_.completed(p.remote, 0, p.length);
 		}
@@ -202,7 +205,8 @@ void machine::handle(packet &p)
 		answer(p, kind::got, x ? 0 : -ECANCELED);
 		return;
 	case kind::got:
-		if (p.status == 0 && outstanding_.erase(p.remote))
+		x = sink_.find(p.remote);
+		if (p.status == 0 && !(x && x->reusable) && outstanding_.erase(p.remote))
 			sink_.completed(p.remote, 0, p.length);
 		return;
 	case kind::ended:
@@ -276,11 +280,11 @@ void machine::receivable()
 int machine::passive(const packet &p, queue_type q, const spi::transfer *&x)
 {
 	x = sink_.find(p.remote, p.key);
-	if (!x || x->queue != q || !outstanding_.count(p.remote))
+	if (!x || x->queue != q || x->reusable != p.ranged || !outstanding_.count(p.remote))
 		return -ENOENT;
 	if (x->peer != spi::no_peer && !(peers_[x->peer] == p.from))
 		return -EPERM;
-	return p.length > x->length ? -EFBIG : 0;
+	return spi::check_range(*x, p.offset, p.length);
 }
 
 void machine::serve_get(packet &p)
@@ -295,7 +299,7 @@ void machine::serve_get(packet &p)
 	d.remote = p.token;
 	d.length = p.length;
 	d.data.resize(p.length);
-	spi::gather(x->memory, 0, d.data.data(), p.length);
+	spi::gather(x->memory, p.offset, d.data.data(), p.length);
 	(void)send(p.from, std::move(d));
 }
 

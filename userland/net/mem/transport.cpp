@@ -39,7 +39,7 @@ public:
 		options_.start_delay = std::chrono::milliseconds(v.number("start_delay", 0, 60000));
 		options_.max_message = v.number("max_message", 1, 1u << 24);
 		limits_ = {options_.max_message, gib, gib, 512, 0, 1u << 16};
-		traits_ = {{options_.remote_errors, false}, options_.places, true, 0};
+		traits_ = {{options_.remote_errors, false, true}, options_.places, true, 0};
 	}
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }

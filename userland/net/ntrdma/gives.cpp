@@ -24,6 +24,28 @@ std::span<const std::byte> bytes_of(const head &h)
 	return std::as_bytes(std::span(&h, 1));
 }
 
+// The request of an active operation, and its kind.
+struct request {
+	request(kind plain, kind at, const spi::transfer &x) :
+		what(x.reusable ? at : plain),
+		size(x.reusable ? sizeof(whole) : sizeof(whole.head))
+	{
+		head &h = whole.head;
+		h.to = x.remote;
+		h.key = x.remote_key;
+		h.length = x.length;
+		whole.offset = x.remote_offset;
+	}
+	std::span<const std::byte> bytes() const
+	{
+		return std::as_bytes(std::span(&whole, 1)).first(size);
+	}
+
+	kind what;
+	std::size_t size;
+	ranged_head whole{};
+};
+
 } // namespace
 
 bool machine::post(link &l, kind k, spi::token t, std::span<const std::byte> front,
@@ -81,11 +103,11 @@ bool machine::post_operation(link &l, spi::token t, const spi::transfer &x)
 	return post_offer(l, t, x);
 }
 
-// Notes the segments of the first `length` bytes. @return how many.
-std::size_t machine::segments_of(const spi::memory &m, std::size_t length)
+// Notes the segments of `length` bytes. @return how many.
+std::size_t machine::segments_of(const spi::memory &m, std::size_t offset, std::size_t length)
 {
 	segments_.clear();
-	spi::cursor c(m);
+	spi::cursor c(m, offset);
 	for (auto piece = c.next(length); !piece.empty(); piece = c.next(length)) {
 		segments_.push_back({reinterpret_cast<std::uintptr_t>(piece.data()), piece.size()});
 		length -= piece.size();
@@ -97,32 +119,29 @@ std::size_t machine::segments_of(const spi::memory &m, std::size_t length)
 bool machine::post_offer(link &l, spi::token t, const spi::transfer &x)
 {
 	const bool put = x.queue == queue_type::active_bulk_send;
-	if (!l.pair->takes(control_most))
+	if (!l.pair->takes(ranged_most))
 		return false;
 	operation o{put ? role::put : role::offer, &l, {}, 0, x.length};
-	head h;
-	h.to = x.remote;
+	request q(put ? kind::put : kind::offer, kind::put_at, x);
+	head &h = q.whole.head;
 	h.from = t;
-	h.key = x.remote_key;
-	h.length = x.length;
 	std::vector<std::byte> text;
 	bool posted;
-	if (put && x.length <= std::min<std::size_t>(options_.eager, l.receives) - sizeof(h)) {
-		posted = post(l, kind::put, 0, bytes_of(h), &x.memory, 0, x.length);
+	if (put && x.length <= std::min<std::size_t>(options_.eager, l.receives) - q.size) {
+		posted = post(l, q.what, 0, q.bytes(), &x.memory, 0, x.length);
 	} else {
 		if (l.reads) {
 			o.loan = board_->lend();
 			h.word = o.loan.word;
 			h.value = o.loan.value;
-			h.segments = static_cast<std::uint32_t>(segments_of(x.memory, x.length));
+			h.segments = static_cast<std::uint32_t>(segments_of(x.memory, 0, x.length));
 		} else {
 			segments_.clear();
 		}
 		const auto list = std::as_bytes(std::span(segments_));
-		text.assign(bytes_of(h).begin(), bytes_of(h).end());
+		text.assign(q.bytes().begin(), q.bytes().end());
 		text.insert(text.end(), list.begin(), list.end());
-		posted = (!l.reads || o.loan.value) &&
-			 post(l, put ? kind::put : kind::offer, 0, text);
+		posted = (!l.reads || o.loan.value) && post(l, q.what, 0, text);
 	}
 	if (!posted) {
 		board_->end(o.loan);
@@ -135,17 +154,14 @@ bool machine::post_offer(link &l, spi::token t, const spi::transfer &x)
 
 bool machine::post_get(link &l, spi::token t, const spi::transfer &x)
 {
-	if (!l.pair->takes(sizeof(head)))
+	if (!l.pair->takes(sizeof(ranged_head)))
 		return false;
 	const intake &i = begin(l, t, x.remote, x.length);
-	head h;
-	h.to = x.remote;
-	h.from = i.id;
-	h.key = x.remote_key;
-	h.length = x.length;
+	request q(kind::get, kind::get_at, x);
+	q.whole.head.from = i.id;
 	operations_.emplace(t, operation{role::get, &l, {}, i.id, x.length});
 	l.tokens.insert(t);
-	if (post(l, kind::get, 0, bytes_of(h)))
+	if (post(l, q.what, 0, q.bytes()))
 		return true;
 	forget(t);
 	return false;
@@ -203,10 +219,12 @@ bool machine::drain(link &l)
 			const spi::transfer *x = sink_.find(s.token);
 			head h;
 			h.to = s.intake;
+			h.from = s.token;
 			h.value = s.moved;
 			const std::size_t n = std::min(l.receives - sizeof(h), s.length - s.moved);
 			if (!x || !n ||
-			    !post(l, kind::data, 0, bytes_of(h), &x->memory, s.moved, n)) {
+			    !post(l, kind::data, 0, bytes_of(h), &x->memory, x->offset + s.moved,
+				  n)) {
 				if (x && n)
 					continue;
 				l.streams.erase(l.streams.begin() +
@@ -281,40 +299,36 @@ void machine::end_operation(spi::token t, int status, std::size_t length)
 	sink_.completed(t, status, length);
 }
 
+void machine::give_up(spi::token t)
+{
+	forget(t);
+	sink_.given_up(t);
+}
+
 // ---- the peer takes --------------------------------------------------------------
 
-void machine::serve_get(link &l, const head &h)
+// Lends the operation `t`, which admit() has found.
+void machine::serve_get(link &l, const head &h, spi::token t)
 {
-	head no;
-	no.to = h.from;
-	const spi::transfer *x = sink_.find(h.to, h.key);
-	// One at a time: its end is the end of the operation.
-	if (!x || x->queue != queue_type::passive_bulk_send || operations_.count(h.to))
-		no.status = -ENOENT;
-	else if (x->peer != spi::no_peer && x->peer != l.peer)
-		no.status = -EPERM;
-	else if (h.length == 0 || h.length > x->length)
-		no.status = -EFBIG;
-	if (no.status)
-		return owe(l, kind::refuse, no);
-	operation &o = operations_.emplace(h.to, operation{role::lent, &l, {}, 0, h.length, h.from})
+	const spi::transfer *x = sink_.find(t);
+	operation &o = operations_.emplace(t, operation{role::lent, &l, {}, 0, h.length, h.from})
 			       .first->second;
-	l.tokens.insert(h.to);
+	l.tokens.insert(t);
 	const bool small = h.length <= l.receives - sizeof(head);
 	if (l.reads && !small)
 		o.loan = board_->lend();
 	if (!o.loan.value) {
-		l.streams.push_back({h.to, h.from, 0, h.length});
+		l.streams.push_back({t, h.from, 0, h.length});
 		(void)drain(l);
 		return;
 	}
 	head answer;
 	answer.to = h.from;
-	answer.from = h.to;
+	answer.from = t;
 	answer.length = h.length;
 	answer.word = o.loan.word;
 	answer.value = o.loan.value;
-	answer.segments = static_cast<std::uint32_t>(segments_of(x->memory, h.length));
+	answer.segments = static_cast<std::uint32_t>(segments_of(x->memory, x->offset, h.length));
 	owe(l, kind::lend, answer, segments_);
 }
 
@@ -346,7 +360,7 @@ void machine::serve_done(link &l, const head &h)
 		if (h.from != o->reader)
 			return; // it was refused, and did not know yet when it gave up
 		std::erase_if(l.streams, [&](const stream &s) { return s.token == h.to; });
-		return h.status ? forget(h.to) : end_operation(h.to, 0, o->length);
+		return h.status ? give_up(h.to) : end_operation(h.to, 0, o->length);
 	case role::get:
 	case role::filled:
 		return;

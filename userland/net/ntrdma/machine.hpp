@@ -40,7 +40,7 @@ struct options {
 	bool pull, answer;               ///< test_pull=, test_answer=
 
 	/// Bytes of a receive.
-	std::size_t receive_bytes() const { return std::max(eager, control_most); }
+	std::size_t receive_bytes() const { return std::max(eager, ranged_most); }
 };
 
 class machine final : public spi::transport_machine, public rdma::watcher
@@ -176,11 +176,13 @@ private:
 	bool drain(link &);
 	void ring(link &);
 	void ring_all();
-	std::size_t segments_of(const spi::memory &, std::size_t length);
+	std::size_t segments_of(const spi::memory &, std::size_t offset, std::size_t length);
 	operation *find(spi::token, const link &);
 	void forget(spi::token);
 	void end_operation(spi::token, int status, std::size_t length);
-	void serve_get(link &, const head &);
+	void serve_get(link &, const head &, spi::token);
+	/// The peer does not want it (any more).
+	void give_up(spi::token);
 	void serve_want(link &, const head &);
 	void serve_done(link &, const head &);
 
@@ -192,8 +194,12 @@ private:
 	void keep(spi::peer_number, std::span<const std::byte>, const link *offered_by);
 	void make_room(std::size_t bytes);
 	void let_go(const held &);
-	void take_put(link &, const head &, std::span<const std::byte> rest);
+	int admit(link &, const head &, queue_type, const std::uint64_t *offset, spi::token &);
+	void take_put(link &, const head &, spi::token, std::span<const std::byte> rest);
+	void take_request(link &, bool put, const head &, const std::uint64_t *offset,
+			  std::span<const std::byte> rest);
 	void take_lend(link &, const head &, std::span<const std::byte> rest);
+	void unwanted(link &, const head &);
 	void take_data(link &, const head &, std::span<const std::byte> rest);
 	void take_refuse(link &, const head &);
 	intake &begin(link &, spi::token own, std::uint64_t giver, std::size_t length);

@@ -45,9 +45,16 @@ void machine::take(link &l, kind k, std::span<const std::byte> bytes)
 	case kind::offer:
 		return take_offer(l, bytes);
 	case kind::put:
-		return take_put(l, h, rest);
 	case kind::get:
-		return serve_get(l, h);
+		return take_request(l, k == kind::put, h, nullptr, rest);
+	case kind::put_at:
+	case kind::get_at: {
+		std::uint64_t offset;
+		if (rest.size() < sizeof(offset))
+			return end_link(l, -EPROTO);
+		std::memcpy(&offset, rest.data(), sizeof(offset));
+		return take_request(l, k == kind::put_at, h, &offset, rest.subspan(sizeof(offset)));
+	}
 	case kind::lend:
 		return take_lend(l, h, rest);
 	case kind::want:
@@ -190,29 +197,54 @@ void machine::replace(std::uint64_t id)
 
 // ---- bulk ------------------------------------------------------------------------
 
-void machine::take_put(link &l, const head &h, std::span<const std::byte> rest)
+// The passive operation that a request names, in `t`: one request at a time, whose end is its end,
+// or, with `offset`, a use of a reusable one. @return 0 or -errno for the peer.
+int machine::admit(link &l, const head &h, queue_type q, const std::uint64_t *offset, spi::token &t)
 {
-	head answer;
-	answer.to = h.from;
 	const spi::transfer *x = sink_.find(h.to, h.key);
-	if (!x || x->queue != queue_type::passive_bulk_recv || operations_.count(h.to))
-		answer.status = -ENOENT;
-	else if (x->peer != spi::no_peer && x->peer != l.peer)
-		answer.status = -EPERM;
-	else if (h.length == 0 || h.length > x->length)
-		answer.status = -EFBIG;
-	if (answer.status)
-		return owe(l, kind::done, answer);
+	if (!x || x->queue != q || x->reusable != (offset != nullptr) || operations_.count(h.to))
+		return -ENOENT;
+	if (x->peer != spi::no_peer && x->peer != l.peer)
+		return -EPERM;
+	if (int r = spi::check_range(*x, offset ? *offset : 0, h.length))
+		return r;
+	t = offset ? sink_.use(h.to, *offset, h.length) : h.to;
+	return t ? 0 : -ENOBUFS;
+}
+
+void machine::take_request(link &l, bool put, const head &h, const std::uint64_t *offset,
+			   std::span<const std::byte> rest)
+{
+	head no;
+	no.to = h.from;
+	spi::token t = 0;
+	no.status = admit(l, h, put ? queue_type::passive_bulk_recv : queue_type::passive_bulk_send,
+			  offset, t);
+	if (no.status)
+		owe(l, put ? kind::done : kind::refuse, no);
+	else if (put)
+		take_put(l, h, t, rest);
+	else
+		serve_get(l, h, t);
+}
+
+void machine::take_put(link &l, const head &h, spi::token t, std::span<const std::byte> rest)
+{
 	if (!h.segments && !rest.empty()) {
-		if (rest.size() != h.length)
+		if (rest.size() != h.length) {
+			sink_.given_up(t);
 			return end_link(l, -EPROTO);
-		spi::scatter(x->memory, 0, rest.data(), rest.size());
-		sink_.completed(h.to, 0, h.length);
+		}
+		const spi::transfer *x = sink_.find(t);
+		spi::scatter(x->memory, x->offset, rest.data(), rest.size());
+		sink_.completed(t, 0, h.length);
+		head answer;
+		answer.to = h.from;
 		return owe(l, kind::done, answer);
 	}
-	intake &i = begin(l, h.to, h.from, h.length);
-	operations_.emplace(h.to, operation{role::filled, &l, {}, i.id, h.length});
-	l.tokens.insert(h.to);
+	intake &i = begin(l, t, h.from, h.length);
+	operations_.emplace(t, operation{role::filled, &l, {}, i.id, h.length});
+	l.tokens.insert(t);
 	if (!read_segments(i, h, rest))
 		end_link(l, -EPROTO);
 }
@@ -221,25 +253,41 @@ void machine::take_lend(link &l, const head &h, std::span<const std::byte> rest)
 {
 	const auto i = intakes_.find(h.to);
 	if (i == intakes_.end())
-		return; // cancelled meanwhile
+		return unwanted(l, h);
 	const operation *o = find(i->second.own, l);
 	if (i->second.of != &l || !o || o->role != role::get || !i->second.from.empty() ||
 	    i->second.moved || h.length != i->second.length || !h.segments ||
 	    !read_segments(i->second, h, rest))
 		end_link(l, -EPROTO);
+	else
+		i->second.giver = h.from; // of a reusable operation: the use
+}
+
+// Bytes of a get that was cancelled before they came: the peer has heard of it, but knows the use
+// of a reusable operation by this number only.
+void machine::unwanted(link &l, const head &h)
+{
+	head no;
+	no.to = h.from;
+	no.from = h.to;
+	no.status = -ECANCELED;
+	if (h.from)
+		owe(l, kind::done, no);
 }
 
 void machine::take_data(link &l, const head &h, std::span<const std::byte> rest)
 {
 	const auto found = intakes_.find(h.to);
-	if (found == intakes_.end())
-		return; // cancelled, or its place was withdrawn
+	if (found == intakes_.end()) // cancelled, or its place was withdrawn
+		return h.value ? void() : unwanted(l, h);
 	intake &i = found->second;
 	spi::memory memory;
 	std::size_t offset;
 	if (i.of != &l || !i.from.empty() || h.value != i.moved || rest.empty() ||
 	    rest.size() > i.length - i.moved || !target(i, memory, offset))
 		return end_link(l, -EPROTO);
+	if (h.from)
+		i.giver = h.from; // as in take_lend()
 	spi::scatter(memory, offset + i.moved, rest.data(), rest.size());
 	i.moved += rest.size();
 	if (i.moved == i.length)
@@ -309,7 +357,7 @@ bool machine::target(const intake &i, spi::memory &memory, std::size_t &offset)
 	if (!x || x->length < i.length)
 		return false;
 	memory = x->memory;
-	offset = 0;
+	offset = x->offset;
 	return true;
 }
 
@@ -390,7 +438,7 @@ void machine::drop_intake(std::uint64_t id, int status, bool told)
 	} else if (o != operations_.end() && o->second.role == role::get) {
 		end_operation(i.own, status, 0);
 	} else {
-		forget(i.own); // the offer stands, for others
+		give_up(i.own); // the offer stands, for others
 	}
 	if (told) {
 		head h;

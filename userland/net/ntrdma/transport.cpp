@@ -56,7 +56,7 @@ public:
 		options_.pull = v.flag("test_pull");
 		options_.answer = v.flag("test_answer");
 		limits_ = {options_.max_message, gib, gib, segments_most, 0, board::words};
-		traits_ = {{false, true}, true, false, 0};
+		traits_ = {{false, true, true}, true, false, 0};
 	}
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }

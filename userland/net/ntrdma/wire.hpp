@@ -16,7 +16,9 @@
 // Where no process may read the other's memory, offer and put have no segments: the taker answers
 // `want`, and the bytes follow in `data`. A small get is answered by `data` as well. `refuse` ends
 // an intake instead of its bytes. A passive operation serves one intake at a time, and refuses
-// others with -ENOENT.
+// others with -ENOENT. A reusable one serves any number: to it go put_at and get_at, whose head is
+// followed by the offset of the range, 8 bytes; a machine that does not know them makes no reusable
+// descriptor.
 //
 // Segments are lent until the giver changes a word of its board (board.hpp). The taker looks at
 // that word after each pull: if it has changed, the bytes count for nothing. So a giver ends an
@@ -34,12 +36,24 @@
 namespace coop::net::nt
 {
 
-enum class kind : std::uint32_t { message = 1, offer, put, get, lend, want, data, done, refuse };
+enum class kind : std::uint32_t {
+	message = 1,
+	offer,
+	put,
+	get,
+	lend,
+	want,
+	data,
+	done,
+	refuse,
+	put_at,
+	get_at,
+};
 
 /// At the start of everything but a message.
 struct head {
 	std::uint64_t to = 0;       ///< the receiver's number; put, get: the passive operation
-	std::uint64_t from = 0;     ///< the sender's number
+	std::uint64_t from = 0;     ///< the sender's number; in `data` of old peers 0
 	std::uint64_t key = 0;      ///< put, get: of the passive operation
 	std::uint64_t length = 0;   ///< bytes of the transfer
 	std::uint64_t value = 0;    ///< data: offset; else of the word while the segments are lent
@@ -50,9 +64,18 @@ struct head {
 };
 static_assert(sizeof(head) == 56);
 
-/// Most segments of a buffer; with the head they fit into any receive.
+/// put_at, get_at.
+struct ranged_head {
+	nt::head head;
+	std::uint64_t offset;
+};
+static_assert(sizeof(ranged_head) == 64);
+
+/// Most segments of a buffer; with the head they fit into any receive, and behind a ranged one into
+/// those of a machine that knows it.
 constexpr std::uint32_t segments_most = 512;
 constexpr std::size_t control_most = sizeof(head) + segments_most * 16;
+constexpr std::size_t ranged_most = sizeof(ranged_head) + segments_most * 16;
 
 inline bool read_head(std::span<const std::byte> text, head &out)
 {

@@ -60,14 +60,16 @@ int bulk::copy(std::uint32_t index)
 		return -ENOENT;
 	const op &p = operations_[other];
 	if (p.queue != (in ? queue_type::passive_bulk_send : queue_type::passive_bulk_recv) ||
-	    p.state != op_state::passive || p.ending || p.read || p.length < o.length ||
+	    p.state != op_state::passive || p.ending || p.read || p.reusable != o.reusable ||
+	    p.length < o.length || o.remote_offset > p.length - o.length ||
 	    (p.peer != spi::no_peer && p.peer != o.peer))
 		return -ENOENT;
 	if (in)
-		spi::copy(o.memory, 0, p.memory, o.length);
+		spi::copy(o.memory, 0, p.memory, o.remote_offset, o.length);
 	else
-		spi::copy(p.memory, 0, o.memory, o.length);
-	end(other, 0, o.length);
+		spi::copy(p.memory, o.remote_offset, o.memory, 0, o.length);
+	if (!p.reusable)
+		end(other, 0, o.length);
 	return 0;
 }
 
@@ -91,12 +93,14 @@ void bulk::begin(std::uint32_t index, std::uint64_t now)
 	if (o.queue == queue_type::active_bulk_recv) {
 		o.state = op_state::reading;
 		read(index, now);
-		log_.begin(index);
+		if (!operations_[index].reusable)
+			log_.begin(index);
 		return;
 	}
 	join_peer(index, now);
 	tell(index, op_state::offered,
-	     {bulk_kind::put, outcome::good, o.remote, o.remote_key, o.token, o.key, o.length},
+	     {o.reusable ? bulk_kind::put_at : bulk_kind::put, outcome::good, o.remote,
+	      o.remote_key, o.token, o.key, o.length, o.remote_offset},
 	     now);
 }
 
@@ -107,7 +111,10 @@ void bulk::read(std::uint32_t index, std::uint64_t now)
 	o.read = std::make_unique<reading>();
 	reading &r = *o.read;
 	r.memory = o.memory;
+	r.start = o.offset;
 	r.length = o.length;
+	r.offset = o.remote_offset;
+	r.size = o.reusable ? o.remote_size : o.length;
 	r.from = o.remote;
 	r.key = o.remote_key;
 	r.peer = o.peer;
@@ -125,6 +132,10 @@ void bulk::read_over(reading &r, std::uint64_t now)
 	const bool active = o.queue == queue_type::active_bulk_recv;
 	o.read.reset();
 	leave_peer(index);
+	if (active && o.reusable) { // its passive side does not ask, and is not told
+		operations_.finish(index, status, length);
+		return;
+	}
 	if (active && status)
 		log_.remember(o, outcome::failed); // told when it is asked for
 	if ((active && status) || !peers_.is(o.peer, o.who)) {
@@ -282,7 +293,7 @@ void bulk::watch(std::uint64_t now)
 
 // ---- the memory of others' requests ----------------------------------------------
 
-std::uint32_t bulk::open(spi::token t, std::uint64_t key, identity asker, const coop_addr &from)
+std::uint32_t bulk::open(spi::token t, std::uint64_t key, const asker &by, const coop_addr &from)
 {
 	const std::uint32_t index = operations_.find(t, key);
 	if (index == none)
@@ -293,11 +304,13 @@ std::uint32_t bulk::open(spi::token t, std::uint64_t key, identity asker, const 
 	if ((!passive && o.state != op_state::offered) || o.ending)
 		return none;
 	if (o.peer != spi::no_peer &&
-	    (!(peers_[o.peer].who == asker) || !peers_.believable(o.peer, from)))
+	    (!(peers_[o.peer].who == by.who) || !peers_.believable(o.peer, from)))
+		return none;
+	if (by.shift && (!o.reusable || !passive || by.shift >= page_bytes || by.shift >= o.length))
 		return none;
 	o.serving++;
-	if (passive)
-		readers_.began(index, asker, now_us(sink_));
+	if (passive && !o.reusable)
+		readers_.began(index, by.who, now_us(sink_));
 	return index;
 }
 
@@ -403,7 +416,7 @@ void bulk::ask_reader(std::uint32_t index, std::uint64_t now)
 
 void bulk::heard(const bulk_message &m, spi::peer_number from, std::uint64_t now)
 {
-	if (m.kind == bulk_kind::put)
+	if (m.kind == bulk_kind::put || m.kind == bulk_kind::put_at)
 		heard_put(m, from, now);
 	else if (m.kind == bulk_kind::done)
 		heard_done(m, from);
@@ -413,23 +426,66 @@ void bulk::heard(const bulk_message &m, spi::peer_number from, std::uint64_t now
 
 void bulk::heard_put(const bulk_message &m, spi::peer_number from, std::uint64_t now)
 {
+	const bool at = m.kind == bulk_kind::put_at;
 	const std::uint32_t index = stopping_ ? none : operations_.find(m.token, m.key);
 	if (index != none) {
-		op &o = operations_[index];
+		const op &o = operations_[index];
 		if (o.read && o.remote == m.sender && o.peer == from)
 			return; // asked again, over a new session
 		if (o.queue == queue_type::passive_bulk_recv && o.state == op_state::passive &&
-		    !o.read && !o.ending && m.length && m.length <= o.length && m.sender &&
-		    m.sender_key && (o.peer == spi::no_peer || o.peer == from)) {
-			o.peer = from;
-			o.remote = m.sender;
-			o.remote_key = m.sender_key;
-			o.length = static_cast<std::size_t>(m.length);
-			read(index, now);
-			return;
+		    !o.read && !o.ending && m.sender && m.sender_key && o.reusable == at &&
+		    (o.peer == spi::no_peer || o.peer == from)) {
+			if (at && (put_already(m, from) || put_range(index, m, from, now)))
+				return;
+			if (!at && m.length && m.length <= o.length)
+				return take(index, m, from, now);
 		}
 	}
 	reply(from, m, now);
+}
+
+// Reads what a PUT offers into our operation.
+void bulk::take(std::uint32_t index, const bulk_message &m, spi::peer_number from,
+		std::uint64_t now)
+{
+	op &o = operations_[index];
+	o.peer = from;
+	o.remote = m.sender;
+	o.remote_key = m.sender_key;
+	o.length = static_cast<std::size_t>(m.length);
+	read(index, now);
+}
+
+// A use of a reusable operation is an operation of its own. False: it is refused.
+bool bulk::put_range(std::uint32_t index, const bulk_message &m, spi::peer_number from,
+		     std::uint64_t now)
+{
+	const spi::transfer *x = sink_.find(operations_[index].token);
+	if (log_.recall(peers_[from].who, m.sender, m.sender_key) ||
+	    spi::check_range(*x, m.offset, m.length))
+		return false;
+	const spi::token t = sink_.use(operations_[index].token, m.offset, m.length);
+	const std::uint32_t use = t ? operations_.add(t, *sink_.find(t)) : none;
+	if (use == none) {
+		sink_.given_up(t);
+		return false;
+	}
+	operations_[use].state = op_state::passive;
+	take(use, m, from, now);
+	return true;
+}
+
+// Asked again, over a new session: that use is under way. After its end it would be read again,
+// while the peer waits for our DONE, and puts the same bytes into the same place.
+bool bulk::put_already(const bulk_message &m, spi::peer_number from) const
+{
+	for (const std::uint32_t i : under_way_with(from)) {
+		const op &o = operations_[i];
+		if (o.read && o.queue == queue_type::passive_bulk_recv && o.remote == m.sender &&
+		    o.remote_key == m.sender_key)
+			return true;
+	}
+	return false;
 }
 
 void bulk::heard_done(const bulk_message &m, spi::peer_number from)
@@ -445,7 +501,8 @@ void bulk::heard_done(const bulk_message &m, spi::peer_number from)
 				   : m.result == outcome::gone ? -ENOENT
 							       : -EIO;
 		end(index, status, status ? 0 : o.length);
-	} else if (o.state == op_state::passive && o.queue == queue_type::passive_bulk_send) {
+	} else if (o.state == op_state::passive && o.queue == queue_type::passive_bulk_send &&
+		   !o.reusable) {
 		if (m.result == outcome::good)
 			end(index, 0, std::min<std::size_t>(o.length, m.length));
 		else if (const int status = readers_.gave_up(index, m.result, peers_[from].who))

@@ -7,6 +7,9 @@
 // over a new session if the old one ended under them; their tag proves the sender. A reader that
 // has fallen silent without a DONE is asked (ASK): it may be dead, or its DONE may be lost.
 //
+// A reusable operation stays: its machine is not told when a GET of it ends, and each PUT_AT is a
+// use, an operation of its own. A GET of a range shifts the pages that it fetches (pages.hpp).
+//
 // Owns the texts of bulk messages, the lists of operations under way by peer, the log of reads, and
 // the readers. An operation ends when no request reads its memory any more; its record is free when
 // the other side has been told as well. Used under the lock of the machine. Calls outbox, reader
@@ -53,7 +56,7 @@ public:
 	// The source of data for others.
 	/// A passive operation, or one that is being put, is read from now on, if this asker may.
 	/// @return its index or `none`.
-	std::uint32_t open(spi::token, std::uint64_t key, identity asker, const coop_addr &from);
+	std::uint32_t open(spi::token, std::uint64_t key, const asker &, const coop_addr &from);
 	const op &operation(std::uint32_t index) const { return operations_[index]; }
 	/// A request that open() let in is over.
 	void close(std::uint32_t index);
@@ -95,6 +98,11 @@ private:
 	void reply(spi::peer_number, const bulk_message &question, std::uint64_t now);
 	void ask_reader(std::uint32_t index, std::uint64_t now);
 	void heard_put(const bulk_message &, spi::peer_number from, std::uint64_t now);
+	bool put_already(const bulk_message &, spi::peer_number from) const;
+	bool put_range(std::uint32_t index, const bulk_message &, spi::peer_number from,
+		       std::uint64_t now);
+	void take(std::uint32_t index, const bulk_message &, spi::peer_number from,
+		  std::uint64_t now);
 	void heard_done(const bulk_message &, spi::peer_number from);
 	void heard_ask(const bulk_message &, spi::peer_number from, std::uint64_t now);
 

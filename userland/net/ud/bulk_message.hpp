@@ -4,7 +4,9 @@
 // On the wire it is little-endian and 64 bytes long:
 //
 //   0 kind   1 outcome   2 zero (48)   8 token, 16 key: the receiver's operation
-//   24 token, 32 key: the sender's   40 length   48 zero
+//   24 token, 32 key: the sender's   40 length   48 offset   56 zero
+//
+// PUT_AT goes only to a machine that has made a reusable descriptor, so it knows it.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +18,10 @@ namespace coop::net::ud
 {
 
 enum class bulk_kind : std::uint8_t {
-	put = 1,  ///< read my operation into yours
-	done = 2, ///< the outcome
-	ask = 3,  ///< you have begun to read my operation: what has become of that?
+	put = 1,    ///< read my operation into yours
+	done = 2,   ///< the outcome
+	ask = 3,    ///< you have begun to read my operation: what has become of that?
+	put_at = 4, ///< as put, into your reusable operation from `offset` on
 };
 
 enum class outcome : std::uint8_t {
@@ -37,20 +40,21 @@ struct bulk_message {
 	spi::token sender = 0;
 	std::uint64_t sender_key = 0;
 	std::uint64_t length = 0;
+	std::uint64_t offset = 0;
 
 	void write(std::uint8_t *p) const
 	{
 		std::memset(p, 0, bytes);
 		p[0] = static_cast<std::uint8_t>(kind);
 		p[1] = static_cast<std::uint8_t>(result);
-		const std::uint64_t numbers[] = {token, key, sender, sender_key, length};
-		for (unsigned i = 0; i < 40; i++)
+		const std::uint64_t numbers[] = {token, key, sender, sender_key, length, offset};
+		for (unsigned i = 0; i < 48; i++)
 			p[8 + i] = static_cast<std::uint8_t>(numbers[i / 8] >> i % 8 * 8);
 	}
 	static bulk_message read(const std::uint8_t *p)
 	{
-		std::uint64_t numbers[5] = {};
-		for (unsigned i = 0; i < 40; i++)
+		std::uint64_t numbers[6] = {};
+		for (unsigned i = 0; i < 48; i++)
 			numbers[i / 8] |= std::uint64_t(p[8 + i]) << i % 8 * 8;
 		return {static_cast<bulk_kind>(p[0]),
 			static_cast<outcome>(p[1]),
@@ -58,7 +62,8 @@ struct bulk_message {
 			numbers[1],
 			numbers[2],
 			numbers[3],
-			numbers[4]};
+			numbers[4],
+			numbers[5]};
 	}
 };
 

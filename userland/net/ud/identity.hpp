@@ -45,6 +45,20 @@ struct identity {
 	}
 };
 
+/// The asker of a fetch and the shift of its pages (pages.hpp), the lower half of a file id.
+struct asker {
+	static constexpr unsigned shift_at = 50;
+
+	identity who;
+	std::uint32_t shift = 0;
+
+	std::uint64_t packed() const { return std::uint64_t(shift) << shift_at | who.packed(); }
+	static asker unpack(std::uint64_t v)
+	{
+		return {identity::unpack(v), static_cast<std::uint32_t>(v >> shift_at)};
+	}
+};
+
 /// The kind of a message of rpc/chan, in the upper 8 bits of its tag; the sender is below.
 enum class tag_kind : std::uint8_t { message = 1, bulk = 2 };
 

@@ -38,6 +38,10 @@ std::uint32_t operations::add(spi::token t, const spi::transfer &x)
 	o.remote = x.remote;
 	o.key = x.key;
 	o.remote_key = x.remote_key;
+	o.reusable = x.reusable;
+	o.offset = x.offset;
+	o.remote_offset = x.remote_offset;
+	o.remote_size = x.remote_size;
 	o.cancelled = o.sending = o.ending = o.under_way = o.question = o.asked = false;
 	o.attempts = 0;
 	o.status = 0;

@@ -48,6 +48,8 @@ struct op {
 	spi::token remote = 0;        // the other side's operation
 	std::uint64_t key = 0;        // what others must present to use this one
 	std::uint64_t remote_key = 0; // what we present to use theirs
+	bool reusable = false;        // spi::transfer, as are the next three
+	std::size_t offset = 0, remote_offset = 0, remote_size = 0;
 
 	// outbox
 	bool cancelled = false;

@@ -141,7 +141,7 @@ bool outbox::deliver(std::uint32_t index)
 	if (err == -ENOBUFS)
 		return false;
 	if (!err) {
-		spi::copy(l.memory, l.offset, o.memory, o.length);
+		spi::copy(l.memory, l.offset, o.memory, 0, o.length);
 		sink_.received(l, o.peer);
 	}
 	operations_.finish(index, err, err ? 0 : o.length);

@@ -183,9 +183,11 @@ int reader::ask(reading &r, std::uint64_t now)
 	record &c = records_[index];
 	coop_fetch_req q{};
 	q.cookie = index;
-	q.fid = {r.from, peers_.own().packed()};
+	const std::uint64_t first = r.offset / page_bytes; // of the other side's pages
+	q.fid = {r.from,
+		 asker{peers_.own(), static_cast<std::uint32_t>(r.offset % page_bytes)}.packed()};
 	q.version = r.key;
-	q.size = r.length;
+	q.size = r.size;
 	q.budget_us = p.budget;
 	q.n_hints = 1;
 	q.hints[0] = r.engine_peer;
@@ -193,12 +195,12 @@ int reader::ask(reading &r, std::uint64_t now)
 	auto again = r.again;
 	std::uint32_t next = r.next;
 	if (again.empty()) {
-		next += c.pages.add(q, next, r.pages - next, most);
+		next += c.pages.add(q, first + next, r.pages - next, most);
 	} else {
 		std::sort(again.begin(), again.end(), std::greater<>());
 		while (!again.empty()) {
 			auto &run = again.back();
-			const std::uint32_t n = c.pages.add(q, run.first, run.second, most);
+			const std::uint32_t n = c.pages.add(q, first + run.first, run.second, most);
 			run.first += n;
 			run.second -= n;
 			if (run.second != 0)
@@ -206,6 +208,8 @@ int reader::ask(reading &r, std::uint64_t now)
 			again.pop_back();
 		}
 	}
+	for (std::uint32_t i = 0; i < c.pages.size; i++)
+		c.pages.page[i] -= first; // from here on they are ours
 	if (const int err = coop_engine_submit(engine_, &q, now, &c.id))
 		return err;
 	r.again.swap(again);
@@ -321,7 +325,7 @@ std::uint32_t reader::pieces(std::uint64_t cookie, std::uint32_t page, std::uint
 		return 1;
 	}
 	std::uint32_t n = 0;
-	(void)page_pieces(c.of->memory, c.of->length, beyond(c),
+	(void)page_pieces(c.of->memory, c.of->start, c.of->length, beyond(c),
 			  c.pages.page[page] * page_bytes + offset, length, out.data(),
 			  static_cast<std::uint32_t>(out.size()), n);
 	return n;
@@ -338,8 +342,8 @@ std::uint64_t reader::to_bounce(const record &c) const
 	for (std::uint32_t i = 0; m.segments.size() >= most_pieces_ && i < c.pages.size; i++) {
 		coop::ud::sge list[fetch_host::most_sge];
 		std::uint32_t n = 0;
-		if (!page_pieces(m, c.of->length, slots_.zeros(), c.pages.page[i] * page_bytes,
-				 page_bytes, list, most_pieces_, n))
+		if (!page_pieces(m, c.of->start, c.of->length, slots_.zeros(),
+				 c.pages.page[i] * page_bytes, page_bytes, list, most_pieces_, n))
 			pages |= 1ull << i;
 	}
 	return pages;
@@ -351,7 +355,7 @@ void reader::unbounce(const record &c, std::uint64_t good)
 		const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
 		const std::size_t at = c.pages.page[i] * page_bytes;
 		if (i < c.pages.size && at < c.of->length)
-			spi::scatter(c.of->memory, at, bounce(c, i),
+			spi::scatter(c.of->memory, c.of->start + at, bounce(c, i),
 				     std::min(page_bytes, c.of->length - at));
 	}
 }

@@ -33,9 +33,10 @@ namespace coop::net::ud
 /// A buffer being read. Its owner keeps it until next_over() has returned it.
 struct reading {
 	keyed_memory memory;
-	std::size_t length = 0;
-	spi::token from = 0;   // the other side's operation
-	std::uint64_t key = 0; // to use it
+	std::size_t start = 0, length = 0; // in the memory
+	std::size_t offset = 0, size = 0;  // in the other side's memory, and all of that
+	spi::token from = 0;               // the other side's operation
+	std::uint64_t key = 0;             // to use it
 	spi::peer_number peer = spi::no_peer;
 	std::uint32_t op = 0; // of the machine
 

@@ -35,6 +35,7 @@ private:
 		std::uint32_t op = 0;
 		keyed_memory memory;
 		std::size_t length = 0;
+		std::size_t shift = 0; // pages.hpp
 		std::uint64_t have = 0;
 		fetch_host::page_list pages;
 	};

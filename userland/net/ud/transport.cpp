@@ -178,7 +178,7 @@ private:
 	machine::memory_keys keys_;
 	domain_limits limits_{};
 	// A message is acknowledged when it is in its receiver's memory.
-	spi::traits traits_{{true, true}, true, false, 0, false};
+	spi::traits traits_{{true, true, true}, true, false, 0, false};
 };
 
 class ud_kind final : public spi::transport

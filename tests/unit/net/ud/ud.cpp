@@ -133,6 +133,10 @@ TEST(Identity, SurvivesATagAndAnAddress)
 	EXPECT_EQ(identity::unpack(i.packed()), i);
 	EXPECT_LT(i.packed(), 1ull << 50);
 	EXPECT_EQ(identity::unpack(make_tag(tag_kind::bulk, i) & ((1ull << 50) - 1)), i);
+	const asker by = asker::unpack(asker{i, 4095}.packed());
+	EXPECT_EQ(by.who, i);
+	EXPECT_EQ(by.shift, 4095u);
+	EXPECT_EQ(identity::unpack(asker{i, 4095}.packed()), i) << "as machines without shifts do";
 }
 
 TEST(Pages, WhatIsBehindTheEndHasMemoryOfItsOwn)
@@ -143,7 +147,7 @@ TEST(Pages, WhatIsBehindTheEndHasMemoryOfItsOwn)
 	const keyed_memory m{{list, 8000, nullptr}, keys};
 	coop::ud::sge out[8];
 	std::uint32_t n = 0;
-	ASSERT_TRUE(page_pieces(m, 8000, beyond.data(), 4096, page_bytes, out, 8, n));
+	ASSERT_TRUE(page_pieces(m, 0, 8000, beyond.data(), 4096, page_bytes, out, 8, n));
 	ASSERT_EQ(n, 3u);
 	EXPECT_EQ(out[0].addr, x.data() + 4096);
 	EXPECT_EQ(out[0].length, 904u);
@@ -155,9 +159,9 @@ TEST(Pages, WhatIsBehindTheEndHasMemoryOfItsOwn)
 	EXPECT_EQ(out[1].key, 9u);
 	EXPECT_EQ(out[2].key, 0u) << "that of who owns it is looked up";
 	n = 0;
-	EXPECT_FALSE(page_pieces(m, 8000, beyond.data(), 4096, page_bytes, out, 2, n));
+	EXPECT_FALSE(page_pieces(m, 0, 8000, beyond.data(), 4096, page_bytes, out, 2, n));
 	n = 0;
-	ASSERT_TRUE(page_pieces(m, 8000, beyond.data(), 2 * page_bytes, 100, out, 8, n));
+	ASSERT_TRUE(page_pieces(m, 0, 8000, beyond.data(), 2 * page_bytes, 100, out, 8, n));
 	ASSERT_EQ(n, 1u);
 	EXPECT_EQ(out[0].addr, beyond.data());
 }

@@ -32,8 +32,8 @@ constexpr time_point never = time_point::max();
 enum class queue_type : std::uint8_t {
 	msg_recv,          ///< takes messages from any sender
 	msg_send,          ///< sends a message to one end point
-	passive_bulk_recv, ///< memory that the holder of its descriptor may write, once
-	passive_bulk_send, ///< memory that the holder of its descriptor may read, once
+	passive_bulk_recv, ///< memory that the holder of its descriptor may write
+	passive_bulk_send, ///< memory that the holder of its descriptor may read
 	active_bulk_recv,  ///< reads the memory that a descriptor names
 	active_bulk_send,  ///< writes the memory that a descriptor names
 };

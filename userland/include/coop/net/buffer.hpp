@@ -100,6 +100,15 @@ struct operation {
 	endpoint *to = nullptr;
 	/// Active queues: buffer::descriptor() of the passive side.
 	std::span<const std::byte> descriptor = {};
+	/// Active queues, reusable descriptor: where the range begins, in bytes from the start of
+	/// the passive memory; else 0. The range is `length` bytes long, or if that is 0 all the
+	/// rest (active_bulk_recv), the whole buffer (active_bulk_send).
+	std::size_t offset = 0;
+	/// Passive queues: the descriptor serves any number of active operations, also at the same
+	/// time, each for a range. No event tells of them. The operation ends with -ECANCELED
+	/// (del(), stop) or -ETIMEDOUT, once no peer uses the memory any more; uses under way end
+	/// with an error or in full. Writers of overlapping ranges have to agree among themselves.
+	bool reusable = false;
 	/// The operation ends with -ETIMEDOUT at this time if it has not ended before.
 	time_point deadline = never;
 	/// msg_recv: bytes that must be free for the buffer to take another message, > 0.

@@ -50,6 +50,9 @@ struct transport_traits {
 	bool reports_remote_errors;
 	/// Whether it reaches other processes.
 	bool between_processes;
+	/// Whether it has operation::reusable; else add() returns -EOPNOTSUPP. All transports of
+	/// this library have it.
+	bool reusable_descriptors = false;
 };
 
 /// A parameter of an open domain, see domain_options::parameters.

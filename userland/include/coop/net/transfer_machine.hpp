@@ -182,10 +182,12 @@ public:
 	/// -EBADFD (not started), -EBUSY (queued), -ETIME (the deadline is past), -EINVAL (no
 	/// handler, end point or sizes; a buffer of another domain or an end point of another
 	/// machine; a corrupt or foreign descriptor), -EMSGSIZE (longer than max_message), -EFBIG
-	/// (longer than the buffer, or the passive side is too small or too large for it), -EPERM
-	/// (the descriptor is for the other direction), -ENOBUFS (max_queued, or a limit of the
-	/// transport, for example of connections), -EHOSTUNREACH. After an error there is no event.
-	/// The event reports a stale descriptor: -ENOENT.
+	/// (longer than the buffer, the passive side is too small or too large for it, or the range
+	/// leaves the passive memory), -EPERM (the descriptor is for the other direction), -ENOBUFS
+	/// (max_queued, or a limit of the transport, for example of connections), -EOPNOTSUPP
+	/// (reusable, see transport_traits), -EHOSTUNREACH. After an error there is no event.
+	/// The event reports a stale descriptor: -ENOENT. An offset with a descriptor that is not
+	/// reusable, and an empty range: -EINVAL.
 	[[nodiscard]] int add(buffer &b, const operation &);
 	/// Requests the end of the operation. @return false: `b` is not queued here, or has already
 	/// ended. True: its final event follows, with -ECANCELED unless the operation ended
