@@ -180,6 +180,10 @@ enum coop_chan_send_flag {
 	 * most; with length coop_chan_unit() it proves that the path carries full datagrams. */
 	COOP_CHAN_PROBE = 1,
 	COOP_CHAN_BY_DATA = 2, /* use the data channel, even if the message is tiny */
+	/* Overtakes messages to the same peer that wait for their first segment on this channel,
+	 * except other urgent ones; after COOP_CHAN_URGENT_RUN of them one of the others is next.
+	 */
+	COOP_CHAN_URGENT = 4,
 };
 
 struct coop_chan_msg {

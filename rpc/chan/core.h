@@ -36,6 +36,7 @@
 #define COOP_CHAN_TELL_AGAIN 2  /* after so many timeouts in a row datagrams carry OPEN again */
 #define COOP_CHAN_POLL       2  /* after so many timeouts in a row our ACKs ask for an ACK */
 #define COOP_CHAN_SEG_TRIES  2  /* a segment sent this times max_tries: the path is dead */
+#define COOP_CHAN_URGENT_RUN 16 /* urgent messages that overtake others in a row */
 #define COOP_CHAN_RNR_DOUBLE 6  /* doublings of rnr_us */
 #define COOP_CHAN_STUCK      4  /* or 2/3 of max_tries, if that is more: see too_narrow() */
 
@@ -145,6 +146,7 @@ struct coop_chan_peer {
 	u32 next_hash;
 	u32 table, map;             /* indices into the pools; COOP_NONE: holds none */
 	struct coop_list queue[2];  /* messages that still have segments to send, by channel */
+	struct coop_list urgent[2]; /* the same, COOP_CHAN_URGENT */
 	struct coop_list all;       /* every message that is not over */
 	struct coop_list receiving; /* half-received messages, oldest segment first */
 	u32 n_receiving;            /* length of that list */
@@ -158,7 +160,7 @@ struct coop_chan_peer {
 	u32 cwnd, ssthresh;           /* segments, 8 fractional bits */
 	u32 undo_cwnd, undo_ssthresh; /* their values before the last timeout ... */
 	u32 undo_at;                  /* ... and when that was */
-	u32 queued;                   /* messages in queue[] */
+	u32 queued;                   /* messages in queue[] and urgent[] */
 	u32 stuck_at;                 /* low 32 bits of the time of the first timeout in 'stuck' */
 	u32 srtt, rttvar;
 	u32 tx_messages, rx_messages, tx_segments, retransmits, sessions;
@@ -170,6 +172,7 @@ struct coop_chan_peer {
 	u8 unacked;    /* segments received since our last ACK */
 	u8 tries, backoff;
 	u8 state, ack_due;
+	u8 run[2]; /* urgent messages that overtook queue[] in a row */
 	u8 news, why, restart_why;
 	bool used;
 	bool racked[2]; /* rack is valid */

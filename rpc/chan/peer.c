@@ -108,6 +108,8 @@ u32 coop_chan_admit(struct coop_chan *c, const struct coop_chan_peer_addr *a, u6
 	p->timeout_at = now;
 	coop_list_init(&p->queue[0]);
 	coop_list_init(&p->queue[1]);
+	coop_list_init(&p->urgent[0]);
+	coop_list_init(&p->urgent[1]);
 	coop_list_init(&p->all);
 	coop_list_init(&p->receiving);
 	p->n_receiving = 0;

@@ -5,7 +5,7 @@
  * A message takes all its sequence numbers at once, when the window has room
  * for them. So the number of its first segment names it, and a receiver can
  * check the place of each chunk by arithmetic. Tiny messages have their own
- * queue and overtake large ones.
+ * queue and overtake large ones; within a queue, urgent ones overtake others.
  *
  * Order of datagrams: retransmissions (by the data channel, so that they never
  * delay ACKs), then messages, the peers in turn, with ACKs riding on them, then
@@ -44,30 +44,54 @@ static bool cwnd_open(const struct coop_chan *c, const struct coop_chan_peer *p)
 	return p->in_flight < p->cwnd >> 8 || (c->cfg.flags & COOP_CHAN_F_TEST_NO_CWND);
 }
 
+/* The message whose segment is next on this channel, or COOP_NONE. Messages that hold segments go
+ * first: a message behind them may wait for the window that they occupy, so they must not wait for
+ * it. */
+static u32 next_message(const struct coop_chan *c, const struct coop_chan_peer *p, u32 ch)
+{
+	u32 plain = p->queue[ch].head, urgent = p->urgent[ch].head;
+
+	if (plain == COOP_NONE || urgent == COOP_NONE)
+		return plain == COOP_NONE ? urgent : plain;
+	if (c->send[urgent].state == COOP_MSG_SENDING)
+		return urgent;
+	if (c->send[plain].state == COOP_MSG_SENDING || p->run[ch] >= COOP_CHAN_URGENT_RUN)
+		return plain;
+	return urgent;
+}
+
+static bool has_message(const struct coop_chan_peer *p, u32 ch)
+{
+	return p->queue[ch].head != COOP_NONE || p->urgent[ch].head != COOP_NONE;
+}
+
 void coop_chan_wake(struct coop_chan *c, struct coop_chan_peer *p)
 {
 	u32 slot = coop_chan_slot(c, p);
 
 	if (p->resend.head != COOP_NONE)
 		coop_fifo_push(&c->resend, slot);
-	if (p->queue[COOP_CHAN_COMMAND].head != COOP_NONE)
+	if (has_message(p, COOP_CHAN_COMMAND))
 		coop_fifo_push(&c->ready[COOP_CHAN_COMMAND], slot);
-	if (p->queue[COOP_CHAN_DATA].head != COOP_NONE)
+	if (has_message(p, COOP_CHAN_DATA))
 		coop_fifo_push(&c->ready[COOP_CHAN_DATA], slot);
 }
 
 /* ---- messages ---------------------------------------------------------------------- */
 
+static struct coop_list *list_of(struct coop_chan_peer *p, const struct coop_send *s)
+{
+	return s->flags & COOP_CHAN_URGENT ? &p->urgent[s->channel] : &p->queue[s->channel];
+}
+
 static void enqueue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 {
 	struct coop_send *s = &c->send[msg];
 
-	/* Messages that hold segments go first: a message behind them may wait for the window
-	 * that they occupy, so they must not wait for it. */
 	if (s->state == COOP_MSG_SENDING)
-		coop_list_push_front(&p->queue[s->channel], c->send_queue, msg);
+		coop_list_push_front(list_of(p, s), c->send_queue, msg);
 	else
-		coop_list_push(&p->queue[s->channel], c->send_queue, msg);
+		coop_list_push(list_of(p, s), c->send_queue, msg);
 	s->queued = true;
 	p->queued++;
 	coop_fifo_push(&c->ready[s->channel], coop_chan_slot(c, p));
@@ -79,7 +103,7 @@ void coop_chan_dequeue(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 
 	if (!s->queued)
 		return;
-	coop_list_remove(&p->queue[s->channel], c->send_queue, msg);
+	coop_list_remove(list_of(p, s), c->send_queue, msg);
 	s->queued = false;
 	p->queued--;
 }
@@ -92,7 +116,7 @@ int coop_chan_send(struct coop_chan *c, const struct coop_chan_msg *req, u64 now
 
 	if (!p)
 		return -ENOENT;
-	if (req->flags & ~(COOP_CHAN_PROBE | COOP_CHAN_BY_DATA))
+	if (req->flags & ~(COOP_CHAN_PROBE | COOP_CHAN_BY_DATA | COOP_CHAN_URGENT))
 		return -EINVAL;
 	if (req->length > c->cfg.max_length ||
 	    ((req->flags & COOP_CHAN_PROBE) && req->length > c->unit))
@@ -445,6 +469,7 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 {
 	struct coop_send *s = &c->send[msg];
 	u32 mtu = coop_min_u32(c->cfg.mtu[COOP_CHAN_DATA], p->mtu[COOP_CHAN_DATA]), i;
+	u32 large = next_message(c, p, COOP_CHAN_DATA);
 	int err;
 
 	if (s->channel == COOP_CHAN_DATA && !p->addr.data_qpn) {
@@ -452,9 +477,8 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 		return -EAGAIN;
 	}
 	/* Leave the half of the window that a waiting large message may need. */
-	if (s->channel == COOP_CHAN_COMMAND && p->queue[COOP_CHAN_DATA].head != COOP_NONE &&
-	    c->send[p->queue[COOP_CHAN_DATA].head].state == COOP_MSG_QUEUED &&
-	    p->next - p->una >= p->window / 2)
+	if (s->channel == COOP_CHAN_COMMAND && large != COOP_NONE &&
+	    c->send[large].state == COOP_MSG_QUEUED && p->next - p->una >= p->window / 2)
 		return -EAGAIN;
 	if (c->starved.head != COOP_NONE && c->fed != coop_chan_slot(c, p))
 		return -ENOSPC;
@@ -467,6 +491,10 @@ static int admit(struct coop_chan *c, struct coop_chan_peer *p, u32 msg)
 		return err;
 	s->first = p->next - s->n_segs;
 	s->state = COOP_MSG_SENDING;
+	if (!(s->flags & COOP_CHAN_URGENT) || p->queue[s->channel].head == COOP_NONE)
+		p->run[s->channel] = 0;
+	else
+		p->run[s->channel]++;
 	for (i = 0; i < s->n_segs; i++)
 		c->seg[coop_chan_seg(c, p, s->first + i)].msg = msg;
 	return 0;
@@ -482,7 +510,7 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 ch, u64 
 	int err = 0;
 
 	for (;;) {
-		msg = p->queue[ch].head;
+		msg = next_message(c, p, ch);
 		if (msg == COOP_NONE)
 			break;
 		s = &c->send[msg];
@@ -517,7 +545,7 @@ static bool send_one(struct coop_chan *c, struct coop_chan_peer *p, u32 ch, u64 
 	send_segment(c, p, coop_chan_seg(c, p, s->first + s->next), ch, now, tx);
 	if (++s->next == s->n_segs)
 		coop_chan_dequeue(c, p, msg);
-	if (p->queue[ch].head != COOP_NONE)
+	if (has_message(p, ch))
 		coop_fifo_push(&c->ready[ch], slot);
 	return true;
 }
@@ -619,7 +647,7 @@ static void feed(struct coop_chan *c)
 	if (slot == COOP_NONE)
 		return;
 	for (ch = 0; ch < COOP_CHAN_CHANNELS; ch++) {
-		if (c->peer[slot].queue[ch].head == COOP_NONE)
+		if (!has_message(&c->peer[slot], ch))
 			continue;
 		c->fed = slot;
 		coop_fifo_push_front(&c->ready[ch], slot);

@@ -447,6 +447,58 @@ TEST(chan_probe, small_messages_go_by_data_when_told_to)
 	EXPECT_EQ(d[0].to_qpn, lab_data);
 }
 
+// Takes the messages of a in the order in which they begin, by the first byte of each.
+std::string beginnings(chan_lab &lab)
+{
+	std::string order;
+	lab.run(2000000);
+	for (const coop_chan_ev &ev : lab.b().events)
+		if (ev.kind == COOP_CHAN_EV_DELIVERED)
+			order += lab.b().placed.at(ev.cookie)[0];
+	return order;
+}
+
+// On both channels: behind the one that has begun, before those that have not.
+TEST(chan_urgent, overtakes_what_has_not_begun)
+{
+	for (const u32 length : {10u, 20000u}) {
+		chan_lab lab;
+		lab.greet();
+		for (char c = 'a'; c < 'h'; c++)
+			lab.send(0, 1, std::string(length, c));
+		lab.send(0, 1, std::string(length, 'X'), COOP_CHAN_URGENT);
+		lab.send(0, 1, std::string(length, 'Y'), COOP_CHAN_URGENT);
+		EXPECT_EQ(beginnings(lab), "XYabcdefg") << length;
+		EXPECT_EQ(lab.a().count(COOP_CHAN_EV_SENT), 9u);
+	}
+	// One that has begun goes on, in order.
+	chan_lab lab;
+	lab.greet();
+	for (char c = 'a'; c < 'd'; c++)
+		lab.send(0, 1, std::string(100000, c));
+	for (const auto &d : lab.pull(0))
+		lab.deliver(d, 1);
+	lab.send(0, 1, std::string(20000, 'X'), COOP_CHAN_URGENT);
+	EXPECT_EQ(beginnings(lab), "aXbc");
+}
+
+// Others wait for 16 of them at most, then one of them is next.
+TEST(chan_urgent, leaves_turns_to_others)
+{
+	for (const u32 length : {10u, 5000u}) {
+		chan_lab lab;
+		lab.greet();
+		lab.send(0, 1, std::string(length, 'a'));
+		lab.send(0, 1, std::string(length, 'b'));
+		for (int i = 0; i < 40; i++)
+			lab.send(0, 1, std::string(length, 'X'), COOP_CHAN_URGENT);
+		const std::string order = beginnings(lab);
+		ASSERT_EQ(order.size(), 42u);
+		EXPECT_EQ(order.find('a'), 16u);
+		EXPECT_EQ(order.find('b'), 33u);
+	}
+}
+
 TEST(chan_seal, damaged_payload_is_noticed_only_when_sealed)
 {
 	for (const bool sealed : {false, true}) {
