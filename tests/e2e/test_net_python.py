@@ -175,6 +175,12 @@ def test_waiting_in_a_callback_is_refused(two):
     assert seen == [errno.EDEADLK] * 2
 
 
+def test_messages_of_high_priority_arrive(two):
+    a, b = two
+    a.send(b.address, b"at once", timeout=PATIENCE, high=True)
+    assert a.post(b.address, b"before others", timeout=PATIENCE, high=True).result(PATIENCE) is None
+
+
 def test_memory_is_read_and_written(two):
     a, b = two
     data = os.urandom(200_000)

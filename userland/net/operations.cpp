@@ -81,6 +81,7 @@ int operations::add(buffer_state &b, const operation &op, bool pooled, slot *&pl
 			return 0;
 		}
 	}
+	s->transfer.high = op.priority == priority::high;
 	s->transfer.more = op.queue == queue_type::msg_send && delivery_.more_follows();
 	held_back_ |= s->transfer.more;
 	if (int r = station_.transport->submit(t, s->transfer)) {

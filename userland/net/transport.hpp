@@ -53,6 +53,9 @@ using token = std::uint64_t;
 /// sleeps; after that many calls, the core arms again.
 constexpr unsigned armed_calls = 64;
 
+/// Messages of high priority that may overtake the same one in a row.
+constexpr unsigned high_run = 16;
+
 /// An operation as passed to a transport.
 struct transfer {
 	queue_type queue;
@@ -85,6 +88,9 @@ struct transfer {
 	/// msg_send: more messages follow at once, so this one may wait for them, until a submit()
 	/// without this flag, or flush().
 	bool more = false;
+	/// msg_send: overtakes messages that are not `high` and still wait to be sent; at most
+	/// high_run in a row.
+	bool high = false;
 	/// msg_recv, transports that do not place: bytes that must be free for another message, and
 	/// the most messages.
 	std::size_t min_receive_size = 0;

@@ -107,6 +107,12 @@ typedef void coop_net_done_fn(void *context, int status);
 int coop_net_post(coop_net_rpc *, const char *to, const void *bytes, size_t length,
 		  coop_net_done_fn *done, void *context, int64_t timeout_ms);
 
+/* The same two with high priority: before messages that still wait to be sent. */
+int coop_net_send_high(coop_net_rpc *, const char *to, const void *bytes, size_t length,
+		       int64_t timeout_ms);
+int coop_net_post_high(coop_net_rpc *, const char *to, const void *bytes, size_t length,
+		       coop_net_done_fn *done, void *context, int64_t timeout_ms);
+
 typedef void coop_net_result_fn(void *context, int status, int remote, const void *bytes,
 				size_t length);
 /* Calls a method without waiting. After 0, result is called exactly once; else never. */

@@ -231,17 +231,20 @@ class Rpc:
         _check(lib.coop_net_rpc_stats(self._handle, out))
         return Stats(*(getattr(out, name) for name in Stats._fields))
 
-    def send(self, to: str, data: Data, timeout: Optional[float] = None) -> None:
-        """Sends a copy of the data and waits until the transport reports the end."""
+    def send(self, to: str, data: Data, timeout: Optional[float] = None, high: bool = False) -> None:
+        """Sends a copy of the data and waits until the transport reports the end. High: before
+        messages that still wait to be sent."""
         view = _bytes(data)
-        _check(lib.coop_net_send(self._handle, to.encode(), view, len(view), _ms(timeout)), to)
+        send = lib.coop_net_send_high if high else lib.coop_net_send
+        _check(send(self._handle, to.encode(), view, len(view), _ms(timeout)), to)
 
-    def post(self, to: str, data: Data, timeout: Optional[float] = None) -> Future[None]:
+    def post(self, to: str, data: Data, timeout: Optional[float] = None, high: bool = False) -> Future[None]:
         """Sends a copy of the data without waiting. BlockingIOError: all buffers are under way."""
         view = _bytes(data)
         wanted = _Wanted(to)
-        _check(wanted.begun(lib.coop_net_post(self._handle, to.encode(), view, len(view), _on_done,
-                                              wanted.handle, _ms(timeout))), to)
+        post = lib.coop_net_post_high if high else lib.coop_net_post
+        _check(wanted.begun(post(self._handle, to.encode(), view, len(view), _on_done, wanted.handle,
+                                 _ms(timeout))), to)
         return wanted.future
 
     def call(self, to: str, method: int, data: Data = b"", timeout: Optional[float] = None) -> bytes:

@@ -70,6 +70,10 @@ int coop_net_send(coop_net_rpc *, const char *to, const void *bytes, size_t leng
 typedef void coop_net_done_fn(void *context, int status);
 int coop_net_post(coop_net_rpc *, const char *to, const void *bytes, size_t length,
           coop_net_done_fn *done, void *context, int64_t timeout_ms);
+int coop_net_send_high(coop_net_rpc *, const char *to, const void *bytes, size_t length,
+            int64_t timeout_ms);
+int coop_net_post_high(coop_net_rpc *, const char *to, const void *bytes, size_t length,
+            coop_net_done_fn *done, void *context, int64_t timeout_ms);
 typedef void coop_net_result_fn(void *context, int status, int remote, const void *bytes,
                 size_t length);
 int coop_net_call(coop_net_rpc *, const char *to, uint32_t method, const void *bytes, size_t length,

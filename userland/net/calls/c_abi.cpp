@@ -329,23 +329,48 @@ std::size_t coop_net_rpc_max_message(const coop_net_rpc *r)
 
 // ---- messages and calls ----------------------------------------------------------
 
+static int send_one(coop_net_rpc *r, const char *to, const void *bytes, std::size_t length,
+		    std::int64_t timeout_ms, net::priority p)
+{
+	return guarded([&] {
+		return r->rpc.send(to, bytes_at(bytes, length), deadline_in(timeout_ms), p);
+	});
+}
+
 int coop_net_send(coop_net_rpc *r, const char *to, const void *bytes, std::size_t length,
 		  std::int64_t timeout_ms)
 {
-	return guarded(
-		[&] { return r->rpc.send(to, bytes_at(bytes, length), deadline_in(timeout_ms)); });
+	return send_one(r, to, bytes, length, timeout_ms, net::priority::normal);
 }
 
-int coop_net_post(coop_net_rpc *r, const char *to, const void *bytes, std::size_t length,
-		  coop_net_done_fn *done, void *context, std::int64_t timeout_ms)
+int coop_net_send_high(coop_net_rpc *r, const char *to, const void *bytes, std::size_t length,
+		       std::int64_t timeout_ms)
+{
+	return send_one(r, to, bytes, length, timeout_ms, net::priority::high);
+}
+
+static int post_one(coop_net_rpc *r, const char *to, const void *bytes, std::size_t length,
+		    coop_net_done_fn *done, void *context, std::int64_t timeout_ms, net::priority p)
 {
 	return guarded([&] {
 		net::messenger::completion over;
 		if (done)
 			over = [done, context](int status) { done(context, status); };
 		return r->rpc.post(to, bytes_at(bytes, length), std::move(over),
-				   deadline_in(timeout_ms));
+				   deadline_in(timeout_ms), p);
 	});
+}
+
+int coop_net_post(coop_net_rpc *r, const char *to, const void *bytes, std::size_t length,
+		  coop_net_done_fn *done, void *context, std::int64_t timeout_ms)
+{
+	return post_one(r, to, bytes, length, done, context, timeout_ms, net::priority::normal);
+}
+
+int coop_net_post_high(coop_net_rpc *r, const char *to, const void *bytes, std::size_t length,
+		       coop_net_done_fn *done, void *context, std::int64_t timeout_ms)
+{
+	return post_one(r, to, bytes, length, done, context, timeout_ms, net::priority::high);
 }
 
 int coop_net_call(coop_net_rpc *r, const char *to, std::uint32_t method, const void *bytes,

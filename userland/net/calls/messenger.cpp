@@ -41,7 +41,7 @@ public:
 	};
 
 	int start(std::string_view address, receiver, completion ended);
-	int post(const destination &to, parts, completion done, time_point deadline);
+	int post(const destination &to, parts, completion done, time_point deadline, priority);
 	int wait_room(time_point deadline);
 	int stop(bool abort);
 	/// The second: by any handler on the machine's thread, also of the program's own
@@ -131,7 +131,8 @@ int messenger::state::start(std::string_view address, receiver r, completion end
 	return status && failure_ ? failure_ : status;
 }
 
-int messenger::state::post(const destination &to, parts p, completion done, time_point deadline)
+int messenger::state::post(const destination &to, parts p, completion done, time_point deadline,
+			   priority rank)
 {
 	std::size_t length = 0;
 	for (std::size_t i = 0; i < p.count; i++)
@@ -160,6 +161,7 @@ int messenger::state::post(const destination &to, parts p, completion done, time
 	o.length = length;
 	o.to = there.get();
 	o.deadline = deadline;
+	o.priority = rank;
 	o.handler = this;
 	o.context = s;
 	const int status = tm_.add(s->registered, o);
@@ -287,12 +289,13 @@ int messenger::start(std::string_view address, receiver r, completion ended)
 	return state_->start(address, std::move(r), std::move(ended));
 }
 
-int messenger::send(const destination &to, std::span<const std::byte> bytes, time_point deadline)
+int messenger::send(const destination &to, std::span<const std::byte> bytes, time_point deadline,
+		    priority p)
 {
 	if (inside())
 		return -EDEADLK;
 	for (;;) {
-		const int status = async_send(to, bytes, deadline).get();
+		const int status = async_send(to, bytes, deadline, p).get();
 		if (status != -EAGAIN)
 			return status;
 		if (const int waited = wait_room(deadline))
@@ -301,23 +304,23 @@ int messenger::send(const destination &to, std::span<const std::byte> bytes, tim
 }
 
 int messenger::post(const destination &to, std::span<const std::byte> bytes, completion done,
-		    time_point deadline)
+		    time_point deadline, priority p)
 {
-	return state_->post(to, {&bytes, 1}, std::move(done), deadline);
+	return state_->post(to, {&bytes, 1}, std::move(done), deadline, p);
 }
 
 int messenger::post(const destination &to, std::initializer_list<std::span<const std::byte>> parts,
-		    completion done, time_point deadline)
+		    completion done, time_point deadline, priority p)
 {
-	return state_->post(to, {parts.begin(), parts.size()}, std::move(done), deadline);
+	return state_->post(to, {parts.begin(), parts.size()}, std::move(done), deadline, p);
 }
 
 std::future<int> messenger::async_send(const destination &to, std::span<const std::byte> bytes,
-				       time_point deadline)
+				       time_point deadline, priority p)
 {
 	auto over = std::make_shared<std::promise<int>>();
 	const int status = post(
-		to, bytes, [over](int s) { over->set_value(s); }, deadline);
+		to, bytes, [over](int s) { over->set_value(s); }, deadline, p);
 	if (status)
 		over->set_value(status);
 	return over->get_future();

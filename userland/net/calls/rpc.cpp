@@ -176,23 +176,24 @@ std::future<call_result> rpc::call(const destination &to, std::uint32_t method,
 }
 
 int rpc::post(const destination &to, std::span<const std::byte> bytes, messenger::completion done,
-	      time_point deadline)
+	      time_point deadline, priority p)
 {
 	call_head h;
 	h.length = bytes.size();
 	std::array<std::byte, call_head::size> head;
 	h.put(head.data());
-	return state_->messenger_.post(to, {head, bytes}, std::move(done), deadline);
+	return state_->messenger_.post(to, {head, bytes}, std::move(done), deadline, p);
 }
 
-int rpc::send(const destination &to, std::span<const std::byte> bytes, time_point deadline)
+int rpc::send(const destination &to, std::span<const std::byte> bytes, time_point deadline,
+	      priority p)
 {
 	if (state_->messenger_.inside())
 		return -EDEADLK;
 	for (;;) {
 		auto over = std::make_shared<std::promise<int>>();
 		const int status = post(
-			to, bytes, [over](int s) { over->set_value(s); }, deadline);
+			to, bytes, [over](int s) { over->set_value(s); }, deadline, p);
 		if (status == 0)
 			return over->get_future().get();
 		if (status != -EAGAIN)

@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "../lanes.hpp"
 #include "../transport.hpp"
 #include "local_keys.hpp"
 #include "provider.hpp"
@@ -157,8 +158,9 @@ struct link {
 	static std::size_t &leaving_place(link *l) { return l->leaving_at; }
 	time_point look_at = never;                        ///< time of the next look
 	fabric::link *earlier = nullptr, *later = nullptr; ///< neighbours in order of that time
-	std::deque<posted *> urgent; ///< control and writes for which the provider had no room
-	std::deque<std::uint32_t> bulk, messages; ///< ids of works to start
+	std::deque<posted *> urgent;    ///< control and writes for which the provider had no room
+	std::deque<std::uint32_t> bulk; ///< ids of works to start
+	lanes<std::deque<std::uint32_t>> messages; ///< the same
 	std::unique_ptr<side> side;
 
 	bool ready() const { return state == state::ready; }

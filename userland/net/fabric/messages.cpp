@@ -49,7 +49,7 @@ int messages::submit(link &l, spi::token t, const spi::transfer &x)
 	w->local = local;
 	w->memory = x.memory;
 	w->length = x.length;
-	l.messages.push_back(w->id);
+	l.messages.push_back(w->id, x.high);
 	if (l.ready() && l.messages.size() == 1)
 		send_waiting(l);
 	return 0;

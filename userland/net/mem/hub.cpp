@@ -38,7 +38,8 @@ bool mailbox::push(packet &&p)
 	std::lock_guard guard(lock_);
 	if (closed_ || packets_.size() >= most)
 		return false;
-	packets_.push_back(std::move(p));
+	const bool high = p.high;
+	packets_.push_back(std::move(p), high);
 	waiting_.store(packets_.size(), std::memory_order_release);
 	if (armed_) {
 		armed_ = false;
@@ -77,7 +78,10 @@ std::deque<packet> mailbox::close()
 	std::lock_guard guard(lock_);
 	closed_ = true;
 	waiting_.store(0);
-	return std::move(packets_);
+	std::deque<packet> all;
+	for (; !packets_.empty(); packets_.pop_front())
+		all.push_back(std::move(packets_.front()));
+	return all;
 }
 
 hub &hub::instance()

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "userland/net/transport.hpp"
+#include "userland/net/lanes.hpp"
 
 namespace coop::net::mem
 {
@@ -36,6 +36,7 @@ struct packet {
 	std::size_t length = 0;
 	bool ranged = false; // get, put: the operation is a reusable one
 	std::size_t offset = 0;
+	bool high = false; // message: overtakes others that have not been taken
 	int status = 0;
 	std::vector<std::byte> data = {};
 };
@@ -62,7 +63,7 @@ public:
 
 private:
 	std::mutex lock_;
-	std::deque<packet> packets_;
+	lanes<std::deque<packet>> packets_;
 	std::atomic<std::size_t> waiting_{0};
 	bool armed_ = false, closed_ = false;
 	const int fd_;

@@ -117,6 +117,7 @@ int machine::submit(spi::token t, const spi::transfer &x)
 	p.remote = x.remote;
 	p.key = x.remote_key;
 	p.length = x.length;
+	p.high = x.high && p.kind == kind::message;
 	p.ranged = x.reusable;
 	p.offset = x.remote_offset;
 	if (p.kind != kind::get) {

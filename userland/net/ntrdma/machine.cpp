@@ -138,7 +138,7 @@ int machine::submit(spi::token t, const spi::transfer &x)
 		if (!more)
 			ring_all();
 	} else {
-		p.queue.push_back(t);
+		p.queue.push_back(t, x.queue == queue_type::msg_send && x.high);
 		if (!p.sends)
 			dial(x.peer);
 		else if (p.sends->stage == stage::up)

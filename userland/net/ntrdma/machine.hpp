@@ -21,6 +21,7 @@
 #include <unordered_map>
 
 #include "link.hpp"
+#include "userland/net/lanes.hpp"
 #include "wire.hpp"
 
 namespace coop::net::nt
@@ -76,6 +77,7 @@ private:
 	{
 	public:
 		bool empty() const { return first_ == all_.size(); }
+		std::size_t size() const { return all_.size() - first_; }
 		spi::token front() const { return all_[first_]; }
 		void push_back(spi::token t) { all_.push_back(t); }
 		void pop_front()
@@ -96,8 +98,9 @@ private:
 		address at;
 		link *sends = nullptr;     ///< the link for requests to it; may be coming up
 		std::vector<link *> links; ///< all that are up
-		token_queue queue;         ///< requests that wait for it; some may have ended
-		unsigned holds = 0;        ///< links and held messages
+		/// Requests that wait for it; some may have ended.
+		lanes<token_queue> queue;
+		unsigned holds = 0; ///< links and held messages
 	};
 	enum class role : std::uint8_t { offer, put, get, lent, filled };
 	/// An own operation that a peer has to end, or uses.

@@ -38,6 +38,7 @@ std::uint32_t operations::add(spi::token t, const spi::transfer &x)
 	o.remote = x.remote;
 	o.key = x.key;
 	o.remote_key = x.remote_key;
+	o.high = x.high && x.queue == queue_type::msg_send;
 	o.reusable = x.reusable;
 	o.offset = x.offset;
 	o.remote_offset = x.remote_offset;

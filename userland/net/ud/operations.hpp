@@ -53,6 +53,7 @@ struct op {
 
 	// outbox
 	bool cancelled = false;
+	bool high = false;       // spi::transfer
 	bool sending = false;    // a bulk message of it is at rpc/chan; bulk sets and clears it
 	std::uint32_t id = 0;    // at rpc/chan
 	std::uint64_t since = 0; // loop: when it began to wait

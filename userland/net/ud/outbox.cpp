@@ -49,6 +49,7 @@ void outbox::send(std::uint32_t index, std::uint64_t now)
 	op &o = operations_[index];
 	coop_chan_msg m{};
 	m.peer = peers_[o.peer].chan;
+	m.flags = o.high ? COOP_CHAN_URGENT : 0;
 	m.cookie = index;
 	m.tag = make_tag(o.sending ? tag_kind::bulk : tag_kind::message, peers_.own());
 	m.length = o.sending ? bulk_message::bytes : static_cast<u32>(o.length);
@@ -59,7 +60,7 @@ void outbox::send(std::uint32_t index, std::uint64_t now)
 	if (!err)
 		peers_.began(o.peer, now);
 	else if (err == -EAGAIN)
-		line_.push_back(index);
+		line_.push_back(index, o.high);
 	else
 		over(index, err);
 }

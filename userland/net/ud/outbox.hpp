@@ -14,6 +14,7 @@
 #include "message_engine.hpp"
 #include "operations.hpp"
 #include "peers.hpp"
+#include "userland/net/lanes.hpp"
 
 namespace coop::net::ud
 {
@@ -73,7 +74,8 @@ private:
 	message_engine &chan_;
 	spi::sink &sink_;
 	std::vector<std::vector<std::uint32_t>> waiting_; // for an address, by peer number
-	std::deque<std::uint32_t> line_, loop_;
+	lanes<std::deque<std::uint32_t>> line_;
+	std::deque<std::uint32_t> loop_;
 	std::deque<report> reports_;
 };
 

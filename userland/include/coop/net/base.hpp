@@ -38,6 +38,11 @@ enum class queue_type : std::uint8_t {
 	active_bulk_send,  ///< writes the memory that a descriptor names
 };
 
+/// The priority of a message: a high one overtakes those of its sender that still wait, for a
+/// connection, for room in it or for a window, but at most 16 in a row while others wait. Messages
+/// are not ordered otherwise either.
+enum class priority : std::uint8_t { normal, high };
+
 constexpr std::size_t queue_types = 6; ///< number of queues of a transfer machine
 
 /// The name as text: "MSG_RECV" and so on.

@@ -111,6 +111,8 @@ struct operation {
 	bool reusable = false;
 	/// The operation ends with -ETIMEDOUT at this time if it has not ended before.
 	time_point deadline = never;
+	/// msg_send: its place among the messages that wait to be sent.
+	net::priority priority = net::priority::normal;
 	/// msg_recv: bytes that must be free for the buffer to take another message, > 0.
 	std::size_t min_receive_size = 0;
 	/// msg_recv: most messages that the buffer takes, > 0.

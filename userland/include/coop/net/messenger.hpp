@@ -101,12 +101,12 @@ public:
 	/// buffer_event, or an error of post() except -EAGAIN; -EDEADLK: called by a callback of
 	/// this messenger or of its machine, which has to use post().
 	[[nodiscard]] int send(const destination &to, std::span<const std::byte> bytes,
-			       time_point deadline = never);
+			       time_point deadline = never, priority = priority::normal);
 	/// The same for text.
 	[[nodiscard]] int send(const destination &to, std::string_view text,
-			       time_point deadline = never)
+			       time_point deadline = never, priority p = priority::normal)
 	{
-		return send(to, std::as_bytes(std::span(text)), deadline);
+		return send(to, std::as_bytes(std::span(text)), deadline, p);
 	}
 	/// Sends a copy of `bytes` and never waits. If it returns 0, `done` is called exactly once,
 	/// perhaps before it returns. @return 0; -EAGAIN (all buffers are under way; see
@@ -114,16 +114,19 @@ public:
 	/// -EBADFD (not started, or stopped), or another error of make_endpoint() and add(). After
 	/// an error `done` is not called.
 	[[nodiscard]] int post(const destination &to, std::span<const std::byte> bytes,
-			       completion done = {}, time_point deadline = never);
+			       completion done = {}, time_point deadline = never,
+			       priority = priority::normal);
 	/// The same for a message in several parts, which are put together.
 	[[nodiscard]] int post(const destination &to,
 			       std::initializer_list<std::span<const std::byte>> parts,
-			       completion done = {}, time_point deadline = never);
+			       completion done = {}, time_point deadline = never,
+			       priority = priority::normal);
 	/// post() with a future of the status; an error of post() is such a status, too. Do not
 	/// wait for the future in a callback of this messenger.
 	[[nodiscard]] std::future<int> async_send(const destination &to,
 						  std::span<const std::byte> bytes,
-						  time_point deadline = never);
+						  time_point deadline = never,
+						  priority = priority::normal);
 	/// Waits until a buffer is free. Another thread may take it first. @return 0, -ETIMEDOUT,
 	/// -ECANCELED (stopped), -EDEADLK (as send()).
 	[[nodiscard]] int wait_room(time_point deadline = never);

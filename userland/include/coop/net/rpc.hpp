@@ -170,10 +170,11 @@ public:
 	/// Sends a message beside the calls, to the peer's receiver; as messenger::post(), and
 	/// max_message() bytes at most.
 	[[nodiscard]] int post(const destination &to, std::span<const std::byte> bytes,
-			       messenger::completion done = {}, time_point deadline = never);
+			       messenger::completion done = {}, time_point deadline = never,
+			       priority = priority::normal);
 	/// The same as messenger::send().
 	[[nodiscard]] int send(const destination &to, std::span<const std::byte> bytes,
-			       time_point deadline = never);
+			       time_point deadline = never, priority = priority::normal);
 	/// The longest message of post(), in bytes.
 	std::size_t max_message() const noexcept;
 
