@@ -24,7 +24,10 @@ fabric_enemy::fabric_enemy(const std::string &name, const net::address &own, boo
 		port_ = std::make_unique<connected_port>(provider_);
 	else
 		port_ = std::make_unique<datagram_port>(provider_);
-	if (const int r = port_->start(own, *this))
+	int r = port_->prepare(own, *this);
+	if (!r)
+		r = port_->start(own);
+	if (r)
 		throw std::system_error(-r, std::generic_category(), "enemy");
 	hello_ = greeting_of(own);
 	for (int i = 0; i < 16; i++) {

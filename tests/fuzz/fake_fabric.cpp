@@ -294,6 +294,9 @@ int mr_reg(fid *f, const void *buf, size_t length, uint64_t access, uint64_t, ui
 		return -FI_ENODEV;
 	if (n->regions.count(key))
 		return -FI_ENOKEY;
+	if (length > the_fabric->lockable)
+		return -FI_ENOMEM;
+	the_fabric->registered++;
 	auto *m = new fake_mr;
 	m->mr.fid = {FI_CLASS_MR, nullptr, &ops};
 	m->mr.key = key;

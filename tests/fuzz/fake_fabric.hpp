@@ -65,6 +65,8 @@ struct fake_network {
 	u32 enemy_ip = 0;
 	unsigned refuse = 0; // calls that the provider refuses for want of room
 	bool ordered = true, wide = true;
+	std::size_t lockable = ~std::size_t{0}; // bytes of a region that can be registered
+	std::atomic<unsigned> registered{0};    // regions so far
 	u32 foreign_ip = 0;   // no device has it
 	u32 out_of_reach = 0; // the device has no way to it
 	/// The device was removed; a listener is told once for each `tell_gone`.

@@ -64,7 +64,8 @@ public:
 		clock_(clock),
 		port_(p)
 	{
-		FUZZ_CHECK(port_.start(own_, *this) == 0);
+		FUZZ_CHECK(port_.prepare(own_, *this) == 0);
+		FUZZ_CHECK(port_.start(own_) == 0);
 	}
 	~keeper()
 	{

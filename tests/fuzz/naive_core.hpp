@@ -48,6 +48,7 @@ public:
 		   const address &own)
 	{
 		machine = make(*this);
+		FUZZ_CHECK(machine->prepare(own) == 0);
 		FUZZ_CHECK(machine->start(own) == 0);
 		FUZZ_CHECK(started_);
 	}

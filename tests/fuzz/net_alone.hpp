@@ -42,6 +42,7 @@ public:
 	net::core::machine &core() { return core_; }
 
 	const net::address &address() const { return address_; } // once it was started
+	int prepare(const net::address &own) override { return inner_->prepare(own); }
 	int start(const net::address &own) override
 	{
 		address_ = own;

@@ -5,6 +5,7 @@
 #include "coop/net/buffer.hpp"
 
 #include <cerrno>
+#include <sys/resource.h>
 #include <system_error>
 #include <utility>
 
@@ -25,6 +26,21 @@ namespace
 [[noreturn]] void refuse(int error, const std::string &text)
 {
 	throw std::system_error(error, std::generic_category(), text);
+}
+
+// Drivers report the limit of locked memory by different errors.
+std::string unregistered(int error, std::size_t size)
+{
+	std::string text = "memory of a buffer (" + std::to_string(size) +
+			   " bytes) cannot be registered with the device";
+	rlimit limit{};
+	if ((error != ENOMEM && error != EAGAIN && error != EPERM) ||
+	    ::getrlimit(RLIMIT_MEMLOCK, &limit))
+		return text;
+	text += "; raise the limit of locked memory (ulimit -l; it is ";
+	text += limit.rlim_cur == RLIM_INFINITY ? "unlimited"
+						: std::to_string(limit.rlim_cur / 1024) + " KiB";
+	return text + "), or make fewer or smaller buffers";
 }
 
 } // namespace
@@ -48,7 +64,7 @@ buffer_state::buffer_state(std::shared_ptr<domain_state> d, std::span<const segm
 	}
 	memory.segments = segments_;
 	if (int r = domain->transport().register_memory(memory.segments, &memory.registration))
-		refuse(-r, "memory of a buffer cannot be registered");
+		refuse(-r, unregistered(-r, memory.size));
 	domain->add_child();
 }
 

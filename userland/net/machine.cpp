@@ -70,14 +70,25 @@ machine::hold::~hold()
 
 int machine::start(std::string_view text)
 {
-	hold h(*this);
-	if (state() != tm_state::initialized)
-		return -EBADFD;
 	net::address a;
-	if (parse(text, a))
-		return fail_start(-EINVAL);
-	if (int r = station_.domain->transport().check(a))
-		return fail_start(r);
+	std::unique_ptr<spi::transport_machine> transport;
+	{
+		hold h(*this);
+		if (state() != tm_state::initialized)
+			return -EBADFD;
+		if (parse(text, a))
+			return fail_start(-EINVAL);
+		if (int r = station_.domain->transport().check(a))
+			return fail_start(r);
+		set_state(tm_state::starting);
+		// While it prepares, the other calls find no transport and leave it alone.
+		transport = std::move(station_.transport);
+	}
+	const int prepared = transport->prepare(a);
+	hold h(*this);
+	station_.transport = std::move(transport);
+	if (prepared)
+		return fail_start(prepared);
 	try {
 		// It waits for the lock, and then finds the result.
 		thread_ = background_thread([this] { run(); });
@@ -89,7 +100,6 @@ int machine::start(std::string_view text)
 		if (int r = pthread_setaffinity_np(thread_.native_handle(), sizeof(set), &set))
 			return fail_start(-r);
 	}
-	set_state(tm_state::starting);
 	if (int r = claim_and_start(a))
 		return fail_start(r);
 	return 0;
@@ -180,7 +190,7 @@ int machine::stop(bool abort)
 // Takes the next step of stopping if it is due.
 bool machine::advance_stop()
 {
-	if (stop_called_ || station_.over)
+	if (stop_called_ || !station_.live())
 		return false;
 	if (!abort_ && (operations_.queue(queue_type::msg_send).count() ||
 			operations_.queue(queue_type::active_bulk_recv).count() ||

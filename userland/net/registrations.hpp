@@ -2,18 +2,22 @@
 // registrations.hpp - memory keys of buffers, for transports with a device for each machine.
 //
 // Memory is registered with a device (or a libfabric domain), each transfer machine has its own
-// device, and a buffer may be added to any machine. So a buffer is registered for a machine at its
-// first use there, and stays registered until the buffer or the machine is destroyed, whichever is
-// first. Both may happen on any thread. A caller that asks for keys has the buffer in an operation
-// and is the machine, so neither is destroyed in the meantime.
+// device, and a buffer may be added to any machine. So every buffer is registered with every device
+// that is open: when the buffer is made, or when a machine opens its device, whichever is later. A
+// buffer or device for which that fails is not made. Both may happen on any thread; neither holds
+// the lock of a machine, and operations only look keys up.
 //
-// Most calls find an existing registration: that takes the buffer's lock, for which others compete
-// only when their machine is destroyed. Registrations are made and removed under the lock of the
-// whole table: so nothing is registered with, or deregistered from, a device that is being closed.
-// The buffer's lock is taken after the table's.
+// A device that was removed refuses everything. That is no reason to refuse a buffer: its machine
+// fails, and operations on it get the error.
+//
+// Registrations are made and removed under the lock of the whole table: so nothing is registered
+// with, or deregistered from, a device that is being closed. A look-up takes the buffer's lock
+// only, for which others compete only while a device is opened or closed. The buffer's lock is
+// taken after the table's.
 #pragma once
 
 #include <algorithm>
+#include <cerrno>
 #include <functional>
 #include <list>
 #include <memory>
@@ -33,8 +37,12 @@ namespace coop::net
 template <class region, class key> class registrations
 {
 public:
-	/// Adds a buffer. @return its registration.
-	void *add(std::span<const segment> segments)
+	/// Registers a segment with a device. @return 0 or -errno. Called on any thread, by one at
+	/// a time.
+	using enter = std::function<int(const segment &, region &, key &)>;
+
+	/// Adds a buffer. @return 0 and its registration, or -errno of a device that is open.
+	int add(std::span<const segment> segments, void **registration)
 	{
 		std::list<buffer> one(1);
 		buffer *b = &one.front();
@@ -42,63 +50,62 @@ public:
 		b->self = one.begin();
 		std::lock_guard guard(lock_);
 		buffers_.splice(buffers_.end(), one);
-		return b;
+		for (auto &[machine, device] : devices_)
+			if (const int r = join(*b, machine, device)) {
+				erase(*b);
+				return r;
+			}
+		*registration = b;
+		return 0;
 	}
 	/// Null: no effect.
 	void remove(void *registration)
 	{
 		if (!registration)
 			return;
-		buffer &b = *static_cast<buffer *>(registration);
 		std::lock_guard guard(lock_);
-		for (const auto &h : b.held_for) {
-			const auto of = by_machine_.find(h->machine);
-			of->second.leave(h.get(), place_of);
-			if (of->second.empty())
-				by_machine_.erase(of);
-		}
-		buffers_.erase(b.self);
+		erase(*static_cast<buffer *>(registration));
 	}
 
-	/// The keys of its segments, in order. `enter` registers one: 0 or -errno.
-	template <class function>
-	int find(const spi::memory &m, const void *machine, function &&enter,
-		 std::span<const key> &out)
+	/// This machine has opened its device: registers all buffers with it. @return 0, or -errno:
+	/// none is registered.
+	int open(const void *machine, enter with)
 	{
-		buffer &b = *static_cast<buffer *>(m.registration);
-		{
-			std::lock_guard guard(b.lock);
-			if (const auto at = b.of(machine);
-			    at != b.held_for.end() && (*at)->machine == machine) {
-				out = (*at)->keys;
-				return 0;
-			}
-		}
 		std::lock_guard guard(lock_);
-		auto h = std::make_unique<held>(held{machine, &b, {}, {}});
-		for (const segment &s : b.segments)
-			if (const int r =
-				    enter(s, h->regions.emplace_back(), h->keys.emplace_back()))
+		device &d = devices_[machine];
+		d.with = std::move(with);
+		for (buffer &b : buffers_)
+			if (const int r = join(b, machine, d)) {
+				leave(machine);
 				return r;
-		out = h->keys;
-		by_machine_[machine].join(h.get(), place_of);
-		std::lock_guard mine(b.lock);
-		b.held_for.insert(b.of(machine), std::move(h));
+			}
 		return 0;
 	}
-	/// The device of this machine is about to be closed.
+	/// From here on nothing is registered with the device. No effect if it is not open.
+	void close(const void *machine)
+	{
+		std::lock_guard guard(lock_);
+		if (const auto d = devices_.find(machine); d != devices_.end())
+			d->second.with = nullptr;
+	}
+	/// Ends all registrations with the device. No effect if it is not open.
 	void forget(const void *machine)
 	{
 		std::lock_guard guard(lock_);
-		const auto of = by_machine_.find(machine);
-		if (of == by_machine_.end())
-			return;
-		for (const held *h : of->second) {
-			buffer &b = *h->of;
-			std::lock_guard its(b.lock);
-			b.held_for.erase(b.of(machine));
-		}
-		by_machine_.erase(of);
+		leave(machine);
+	}
+
+	/// The keys of a buffer's segments, in order, for a machine whose device is open. @return
+	/// 0, or the -errno with which a removed device refused it.
+	int find(const spi::memory &m, const void *machine, std::span<const key> &out)
+	{
+		buffer &b = *static_cast<buffer *>(m.registration);
+		std::lock_guard guard(b.lock);
+		const auto at = b.of(machine);
+		if (at == b.held_for.end() || (*at)->machine != machine)
+			return -ENODEV;
+		out = (*at)->keys;
+		return (*at)->status;
 	}
 
 private:
@@ -108,7 +115,8 @@ private:
 		buffer *of;
 		std::vector<region> regions;
 		std::vector<key> keys;
-		std::size_t place = 0; // in the list of its machine
+		int status = 0;
+		std::size_t place = 0; // in the list of its device
 	};
 	struct buffer {
 		std::vector<segment> segments;
@@ -124,11 +132,57 @@ private:
 						});
 		}
 	};
+	struct device {
+		enter with; // null: closed
+		roster<held *> holds;
+	};
 	static std::size_t &place_of(held *h) { return h->place; }
+
+	// The rest is called under the lock of the table.
+	int join(buffer &b, const void *machine, device &d)
+	{
+		if (!d.with)
+			return 0;
+		auto h = std::make_unique<held>();
+		h->machine = machine;
+		h->of = &b;
+		for (const segment &s : b.segments)
+			if (const int r =
+				    d.with(s, h->regions.emplace_back(), h->keys.emplace_back())) {
+				if (r != -ENODEV && r != -EIO)
+					return r;
+				h->regions.clear();
+				h->keys.clear();
+				h->status = r;
+				break;
+			}
+		d.holds.join(h.get(), place_of);
+		std::lock_guard mine(b.lock);
+		b.held_for.insert(b.of(machine), std::move(h));
+		return 0;
+	}
+	void erase(buffer &b)
+	{
+		for (const auto &h : b.held_for)
+			devices_.find(h->machine)->second.holds.leave(h.get(), place_of);
+		buffers_.erase(b.self);
+	}
+	void leave(const void *machine)
+	{
+		const auto d = devices_.find(machine);
+		if (d == devices_.end())
+			return;
+		for (const held *h : d->second.holds) {
+			buffer &b = *h->of;
+			std::lock_guard its(b.lock);
+			b.held_for.erase(b.of(machine));
+		}
+		devices_.erase(d);
+	}
 
 	std::mutex lock_;
 	std::list<buffer> buffers_;
-	std::unordered_map<const void *, roster<held *>> by_machine_;
+	std::unordered_map<const void *, device> devices_;
 };
 
 } // namespace coop::net

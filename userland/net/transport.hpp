@@ -13,6 +13,7 @@
 //
 // The life cycle of a machine:
 //
+//   prepare(own)   without the lock, and no other call meanwhile; start() need not follow
 //   start(own)  -> sink.started() or sink.failed(), now or later
 //   submit()... -> sink.completed() exactly once for each token that submit() took
 //   cancel()    -> nothing new: completed() comes sooner. The core cancels all before
@@ -207,6 +208,10 @@ class transport_machine
 public:
 	virtual ~transport_machine() = default;
 
+	/// What takes long and reports nothing to the sink, such as opening a device and
+	/// registering the buffers of the domain with it. `own`: its number may be `*`. @return 0
+	/// or -errno (-ENOMEM: the limit of locked memory).
+	virtual int prepare(const address & /*own*/) { return 0; }
 	/// `own`: without `*`, accepted by transport_domain::check(), claimed by the core. @return
 	/// 0, or -errno: then the call had no effect. -EADDRINUSE: a program without this library
 	/// uses it; for `*` the core tries the next number.
@@ -262,7 +267,9 @@ public:
 	/// Whether a machine can have this address (its number may be `*`). @return 0, -EINVAL (an
 	/// unsupported form or network), -ENOENT (not of this host).
 	virtual int check(const address &own) const = 0;
-	/// `registration` is passed back in memory::registration. @return 0 or -errno.
+	/// A buffer is made: registers its memory with every device that the domain has open now,
+	/// and will open, see transport_machine::prepare(). `registration` is passed back in
+	/// memory::registration. @return 0 or -errno (-ENOMEM: the limit of locked memory).
 	virtual int register_memory(std::span<const segment>, void **registration) = 0;
 	virtual void deregister_memory(void *registration) = 0;
 	/// The sink outlives the machine. @throw std::system_error.

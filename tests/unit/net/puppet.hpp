@@ -25,6 +25,11 @@ constexpr char here[] = "127.0.0.1@tcp:12345:1:1", there[] = "127.0.0.1@tcp:1234
 	       elsewhere[] = "127.0.0.1@tcp:12345:1:3";
 constexpr std::size_t size = 1000;
 
+/// What prepare() does and returns, on the thread that starts a machine; null: nothing.
+inline std::function<int()> preparing;
+/// What becomes of the memory of the next buffers.
+inline int registering = 0;
+
 // Records all calls to a transport, and lets the test call the sink.
 class puppet final : public spi::transport_machine
 {
@@ -35,6 +40,7 @@ public:
 		::close(fd_);
 		last = nullptr;
 	}
+	int prepare(const address &) override { return preparing ? preparing() : 0; }
 	int start(const address &a) override
 	{
 		if (busy > 0) {
@@ -164,7 +170,7 @@ public:
 	int register_memory(std::span<const segment>, void **r) override
 	{
 		*r = nullptr;
-		return 0;
+		return registering;
 	}
 	void deregister_memory(void *) override {}
 	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override

@@ -69,14 +69,8 @@ connected_port::~connected_port()
 		::close(fd_);
 }
 
-int connected_port::start(const address &own, events &e)
+int connected_port::start(const address &own)
 {
-	events_ = &e;
-	own_ = own;
-	// Only once: for another port of the same host the core calls start() again.
-	if (fd_ < 0)
-		if (int r = open(own))
-			return r;
 	const port_list l = ports_of(own);
 	int r = -EADDRINUSE;
 	for (unsigned n = 0; n < l.count && r == -EADDRINUSE; n++)

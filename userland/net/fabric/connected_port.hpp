@@ -36,7 +36,13 @@ public:
 	using port::port;
 	~connected_port() override;
 
-	int start(const address &own, events &) override;
+	int prepare(const address &own, events &e) override
+	{
+		events_ = &e;
+		own_ = own;
+		return open(own);
+	}
+	int start(const address &own) override;
 	fid_domain &domain() override { return *base_.domain; }
 	fid_cq &queue() override { return *base_.queue; }
 	fid_ep &receiver() override { return *srx_; }

@@ -65,10 +65,15 @@ datagram_port::~datagram_port()
 		neighbours::here().done(name_, std::move(own_));
 }
 
-int datagram_port::start(const address &own, events &e)
+int datagram_port::prepare(const address &, events &e)
 {
 	events_ = &e;
 	sweep_shared_names();
+	return open();
+}
+
+int datagram_port::start(const address &own)
+{
 	epoll_ = descriptor(::epoll_create1(EPOLL_CLOEXEC));
 	bell_ = descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (!epoll_ || !bell_)
@@ -80,9 +85,7 @@ int datagram_port::start(const address &own, events &e)
 	if (int r = watch(listener_.get(), &listener_))
 		return r;
 	listening_ = true;
-	if (int r = watch(bell_.get(), &bell_))
-		return r;
-	return open();
+	return watch(bell_.get(), &bell_);
 }
 
 int datagram_port::open()

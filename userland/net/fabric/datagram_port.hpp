@@ -36,7 +36,8 @@ public:
 	using port::port;
 	~datagram_port() override;
 
-	int start(const address &own, events &) override;
+	int prepare(const address &own, events &) override;
+	int start(const address &own) override;
 	fid_domain &domain() override { return *own_->base.domain; }
 	fid_cq &queue() override { return *own_->base.queue; }
 	fid_ep &receiver() override { return *own_->ep; }

@@ -31,11 +31,13 @@ public:
 	{
 	}
 
-	/// @return as transport_machine::start() of the port.
+	/// @return as port::prepare().
+	int prepare(const address &own) { return env_.port.prepare(own, *this); }
+	/// @return as port::start().
 	int start(const address &own)
 	{
 		own_ = own;
-		return env_.port.start(own, *this);
+		return env_.port.start(own);
 	}
 	/// Says bye on every link, and makes no more.
 	void stop();

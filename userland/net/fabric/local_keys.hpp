@@ -17,25 +17,36 @@ public:
 	/// fi_mr_desc() of each segment, in order.
 	using descriptors = std::span<void *const>;
 
-	void *add(std::span<const segment> s) { return buffers_.add(s); }
+	/// A buffer is made. @return 0 or -errno.
+	int add(std::span<const segment> s, void **registration)
+	{
+		return buffers_.add(s, registration);
+	}
 	void remove(void *registration) { buffers_.remove(registration); }
 
-	/// For a machine and its domain. @return 0 or -errno of the registration.
-	int find(const spi::memory &m, const void *machine, fid_domain &domain, descriptors &out)
+	/// A machine has opened its domain: registers all buffers. @return 0 or -errno.
+	int open(const void *machine, fid_domain &domain)
 	{
-		const auto enter = [&](const segment &s, handle<fid_mr> &region, void *&desc) {
+		return buffers_.open(machine, [this, &domain](const segment &s,
+							      handle<fid_mr> &region, void *&desc) {
 			fid_mr *mr = nullptr;
-			if (int r = fi_mr_reg(&domain, s.base, s.length, FI_SEND | FI_WRITE, 0,
-					      next_key_++, 0, &mr, nullptr))
+			if (int r = fi_mr_reg(&domain, s.base, s.length,
+					      FI_SEND | FI_WRITE | FI_READ, 0, next_key_++, 0, &mr,
+					      nullptr))
 				return r;
 			region.reset(mr);
 			desc = fi_mr_desc(mr);
 			return 0;
-		};
-		return buffers_.find(m, machine, enter, out);
+		});
 	}
 	/// The machine's domain is about to be closed.
 	void forget(const void *machine) { buffers_.forget(machine); }
+
+	/// For a machine. @return 0, or -errno of a device that was removed.
+	int find(const spi::memory &m, const void *machine, descriptors &out)
+	{
+		return buffers_.find(m, machine, out);
+	}
 
 private:
 	registrations<handle<fid_mr>, void *> buffers_;

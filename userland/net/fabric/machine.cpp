@@ -57,6 +57,13 @@ machine::~machine()
 	port_.reset();
 }
 
+int machine::prepare(const address &own)
+{
+	if (int r = links_.prepare(own))
+		return r;
+	return env_.memory.begin();
+}
+
 int machine::start(const address &own)
 {
 	if (int r = links_.start(own))

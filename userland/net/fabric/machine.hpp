@@ -37,6 +37,7 @@ public:
 	machine(spi::sink &, const provider &, const options &, local_keys &);
 	~machine() override;
 
+	int prepare(const address &own) override;
 	int start(const address &own) override;
 	void stop() override;
 	int submit(spi::token, const spi::transfer &) override;

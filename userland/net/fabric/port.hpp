@@ -52,8 +52,11 @@ public:
 	explicit port(const provider &p) : provider_(p) {}
 	virtual ~port() = default;
 
+	/// Opens the domain, without the machine's lock. `own`: its number may be `*`. @return 0 or
+	/// -errno.
+	virtual int prepare(const address &own, events &) = 0;
 	/// @return 0 or -errno; -EADDRINUSE: another address of this host may be tried.
-	virtual int start(const address &own, events &) = 0;
+	virtual int start(const address &own) = 0;
 	virtual fid_domain &domain() = 0;
 	virtual fid_cq &queue() = 0;
 	/// The end point to post receives to.

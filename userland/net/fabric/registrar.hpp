@@ -45,8 +45,10 @@ public:
 	/// Descriptors of an operation's memory, if needed. @return 0 or -errno.
 	int descriptors(const spi::memory &m, local_keys::descriptors &out)
 	{
-		return needed_ ? checked(keys_.find(m, this, port_.domain(), out)) : 0;
+		return needed_ ? checked(keys_.find(m, this, out)) : 0;
 	}
+	/// The domain is open: registers all buffers, if needed. Without the machine's lock.
+	int begin() { return needed_ ? keys_.open(this, port_.domain()) : 0; }
 	/// The domain is about to be closed.
 	void forget() { keys_.forget(this); }
 	/// A number that no peer can guess.

@@ -112,8 +112,8 @@ public:
 	}
 	int register_memory(std::span<const segment> s, void **r) override
 	{
-		*r = provider_.local_keys() ? keys_.add(s) : nullptr;
-		return 0;
+		*r = nullptr;
+		return provider_.local_keys() ? keys_.add(s, r) : 0;
 	}
 	void deregister_memory(void *r) override { keys_.remove(r); }
 	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override

@@ -43,11 +43,9 @@ std::string text_of(std::uint32_t ip)
 	       std::to_string(ip >> 8 & 255) + '.' + std::to_string(ip & 255);
 }
 
-std::unique_ptr<coop::ud::endpoint> make_endpoint(const options &o, identity own,
-						  std::uint16_t port)
+std::unique_ptr<coop::ud::endpoint> make_soft_roce(const options &o, identity own,
+						   std::uint16_t port)
 {
-	if (o.verbs)
-		return coop::ud::make_verbs(o.device);
 	coop::ud::soft_roce_options s;
 	s.ip = text_of(own.ip);
 	s.mtu = o.mtu;
@@ -104,13 +102,31 @@ machine::~machine()
 	unmake();
 }
 
+// A device does not depend on the number of the machine.
+int machine::prepare(const address &)
+{
+	if (!options_.verbs)
+		return 0;
+	try {
+		endpoint_ = coop::ud::make_verbs(options_.device);
+	} catch (const std::system_error &e) {
+		return -e.code().value();
+	}
+	coop::ud::endpoint &device = *endpoint_;
+	return keys_.open(&device, [&device](const segment &s, auto &region, std::uint32_t &key) {
+		return device.lend_memory(s.base, s.length, region, key);
+	});
+}
+
 int machine::start(const address &own)
 {
 	own_address_ = own;
 	try {
 		make();
 	} catch (const std::system_error &e) {
-		unmake(); // for `*` the core tries the next number
+		// For `*` the core tries the next number, with the same device.
+		if (resolver_)
+			unmake();
 		return -e.code().value();
 	}
 	if (options_.start_delay_us)
@@ -124,7 +140,8 @@ void machine::make()
 {
 	const identity own = identity::of(own_address_);
 	resolver_.emplace(options_.key, own);
-	endpoint_ = make_endpoint(options_, own, resolver_->companion_port());
+	if (!options_.verbs)
+		endpoint_ = make_soft_roce(options_, own, resolver_->companion_port());
 	const std::uint32_t mtu = endpoint_->info().mtu;
 	slab_.emplace(mtu, page_bytes);
 	channels_.emplace(*endpoint_, *slab_, fabric_qkey(options_.key), !options_.verbs);
@@ -153,8 +170,11 @@ void machine::make()
 
 void machine::unmake()
 {
+	const void *device = endpoint_.get();
+	keys_.close(device);
 	endpoint_.reset(); // from here on the network writes to no buffer
 	operations_.reset();
+	keys_.forget(device);
 	resolver_.reset();
 	if (epoll_ >= 0)
 		::close(std::exchange(epoll_, -1));

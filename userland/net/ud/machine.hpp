@@ -39,6 +39,7 @@ public:
 	machine(const options &, memory_keys &, spi::sink &);
 	~machine() override;
 
+	int prepare(const address &own) override;
 	int start(const address &own) override;
 	void stop() override;
 	int submit(spi::token, const spi::transfer &) override;

@@ -53,18 +53,15 @@ std::uint32_t operations::add(spi::token t, const spi::transfer &x)
 	return index;
 }
 
-// So that the device reads and writes it in place. What fits a command is copied faster than its
-// memory is registered; without keys everything is copied.
+// So that the device reads and writes it in place. What fits a command is copied; without keys
+// everything is.
 void operations::lend(op &o)
 {
 	if (!o.memory.registration ||
 	    (o.queue == queue_type::msg_send && o.length <= channels_.mtu(COOP_CHAN_COMMAND)))
 		return;
-	const auto enter = [this](const segment &s, std::unique_ptr<coop::ud::lent_memory> &region,
-				  std::uint32_t &key) {
-		return endpoint_.lend_memory(s.base, s.length, region, key);
-	};
-	if (keys_.find(o.memory, this, enter, o.memory.keys))
+	// Only a device that was removed has none.
+	if (keys_.find(o.memory, &endpoint_, o.memory.keys))
 		o.memory.keys = {};
 }
 

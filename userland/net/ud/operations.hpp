@@ -87,7 +87,7 @@ public:
 
 	operations(const options &, memory_keys &, coop::ud::endpoint &, const channels &,
 		   spi::sink &);
-	~operations() { keys_.forget(this); }
+	~operations() = default;
 	operations(const operations &) = delete;
 	operations &operator=(const operations &) = delete;
 

@@ -161,11 +161,11 @@ public:
 			return -EINVAL;
 		return spi::check_own_ip(own.ip);
 	}
-	// Soft RoCE reads and writes any memory. A device needs keys, which each machine obtains.
+	// Soft RoCE reads and writes any memory. A device needs keys, and each machine has its own.
 	int register_memory(std::span<const segment> s, void **registration) override
 	{
-		*registration = options_.verbs ? keys_.add(s) : nullptr;
-		return 0;
+		*registration = nullptr;
+		return options_.verbs ? keys_.add(s, registration) : 0;
 	}
 	void deregister_memory(void *registration) override { keys_.remove(registration); }
 	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override

@@ -77,6 +77,37 @@ TEST_F(fabric_device, an_ip_of_the_host_that_is_not_the_devices_is_foreign)
 	EXPECT_EQ(tm.start(text_of(2)), 0);
 }
 
+// A provider with local keys, and a limit of locked memory.
+TEST_F(fabric_device, buffers_are_registered_when_they_or_a_machine_are_made_and_at_no_other_time)
+{
+	domain d({"fabric", {{"provider", "fake"}, {"local_keys", "1"}, {"receives", "4"}}});
+	std::vector<std::byte> memory(10 << 20);
+	buffer big(d, memory.data(), memory.size());
+	EXPECT_EQ(wire.registered, 0u);
+	{
+		transfer_machine tm(d);
+		wire.lockable = memory.size() - 1;
+		EXPECT_EQ(tm.start(text_of(1)), -ENOMEM);
+	}
+	wire.lockable = memory.size();
+	transfer_machine tm(d);
+	ASSERT_EQ(tm.start(text_of(2)), 0);
+	ASSERT_EQ(tm.wait(tm_state::started), 0);
+	wire.lockable = 1 << 20;
+	EXPECT_THROW(buffer(d, memory.data(), memory.size()), std::system_error);
+	buffer small(d, memory.data(), 4096);
+	const unsigned before = wire.registered;
+	operation o;
+	buffer_callback ignored([](const buffer_event &) {});
+	o.queue = queue_type::passive_bulk_send;
+	o.handler = &ignored;
+	EXPECT_EQ(tm.add(big, o), 0);
+	EXPECT_EQ(tm.add(small, o), 0);
+	EXPECT_EQ(wire.registered, before);
+	ASSERT_EQ(tm.stop(true), 0);
+	ASSERT_EQ(tm.wait(tm_state::stopped), 0);
+}
+
 // How a machine notices: through its listener, or through its next call to the device.
 class fabric_device_goes : public fabric_device, public testing::WithParamInterface<const char *>
 {
@@ -198,6 +229,7 @@ protected:
 		core[n] = std::make_unique<naive_core>(n, clock);
 		core[n]->machine =
 			std::make_unique<fabric::machine>(*core[n], provider, options, keys);
+		ASSERT_EQ(core[n]->machine->prepare(at(n)), 0);
 		ASSERT_EQ(core[n]->machine->start(at(n)), 0);
 	}
 	void run(unsigned n)

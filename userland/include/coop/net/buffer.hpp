@@ -131,10 +131,13 @@ struct operation {
 class COOP_NET_API buffer
 {
 public:
-	/// Registers `segments` (copied) with the transport of `d`, which must outlive the buffer.
+	/// Registers `segments` (copied) with the transport of `d`, which must outlive the buffer:
+	/// with the device of every machine of `d` that is started. A machine that starts later
+	/// registers it at its start. So no add() has to, and the limit of locked memory counts a
+	/// buffer once for each such machine. Devices may require that the memory is writable.
 	/// @throw std::system_error EINVAL (no segments, an empty or null one), E2BIG (more than
 	/// limits().max_segments), EFBIG (more bytes than max_buffer or max_segment), or the
-	/// transport's error (ENOMEM: the limit of locked memory).
+	/// transport's error (ENOMEM: the limit of locked memory; the text says what to do).
 	buffer(domain &d, std::span<const segment> segments);
 	/// Registers one segment.
 	buffer(domain &d, void *base, std::size_t length);

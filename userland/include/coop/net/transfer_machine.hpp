@@ -146,8 +146,9 @@ public:
 	/// address may be `*`: the highest free number is taken. @return 0, -EINVAL (malformed, or
 	/// a form that the transport does not support), -ENOENT (the NID is not of this host),
 	/// -EADDRINUSE, -EADDRNOTAVAIL (`*`, and no number is free), -EBADFD (not initialized), or
-	/// the transport's error. All but -EBADFD are final: the machine has failed, and there is
-	/// no event.
+	/// the transport's error (-ENOMEM: the domain's buffers cannot be registered with the
+	/// device of this machine; raise the limit of locked memory, ulimit -l). All but -EBADFD
+	/// are final: the machine has failed, and there is no event.
 	[[nodiscard]] int start(std::string_view address);
 	/// Stops the machine; the event `stopped` reports the end. With `abort` every queued
 	/// operation ends with -ECANCELED; without, sends and active bulk operations first
