@@ -11,14 +11,10 @@ FIELDS = ("half_us", "p50_us", "mb_s", "messages_s", "cpu_us", "peer_bytes", "fi
 TARGETS = [
     ("8 B half round trip, fabric / fi_pingpong, tcp", ("coopnet-fabric-tcp", "ping", "poll", 8),
      ("fi_pingpong-tcp", "ping", "poll", 8), "half_us", "<=", 1.05),
-    ("8 B half round trip, fabric / fi_pingpong, shm", ("coopnet-fabric-shm", "ping", "poll", 8),
-     ("fi_pingpong-shm", "ping", "poll", 8), "half_us", "<=", 1.05),
     ("8 B half round trip, ntrdma / fi_pingpong, shm", ("coopnet-ntrdma", "ping", "poll", 8),
      ("fi_pingpong-shm", "ping", "poll", 8), "half_us", "<=", 1.0),
     ("1 MiB bandwidth, fabric / fi_pingpong, tcp", ("coopnet-fabric-tcp", "ping", "poll", MIB),
      ("fi_pingpong-tcp", "ping", "poll", MIB), "mb_s", ">=", 0.95),
-    ("1 MiB bandwidth, fabric / fi_pingpong, shm", ("coopnet-fabric-shm", "ping", "poll", MIB),
-     ("fi_pingpong-shm", "ping", "poll", MIB), "mb_s", ">=", 0.95),
     ("1 MiB bandwidth, ntrdma / fi_pingpong, shm", ("coopnet-ntrdma", "ping", "poll", MIB),
      ("fi_pingpong-shm", "ping", "poll", MIB), "mb_s", ">=", 0.9),
     ("64 B half round trip, ud / fi_pingpong udp", ("coopnet-ud", "ping", "poll", 64),
@@ -32,11 +28,9 @@ TARGETS = [
 COMPARED = [
     ("1 MiB, ud bulk one at a time / fi_pingpong udp;ofi_rxd", ("coopnet-ud-depth1", "bulk fetch", "poll", MIB),
      ("fi_pingpong-udp-rxd", "ping", "poll", MIB), "mb_s"),
-    ("8 B half round trip, fabric shm / ucx posix", ("coopnet-fabric-shm", "ping", "poll", 8),
-     ("ucx-posix", "ping", "poll", 8), "half_us"),
     ("8 B half round trip, ntrdma / ucx posix", ("coopnet-ntrdma", "ping", "poll", 8),
      ("ucx-posix", "ping", "poll", 8), "half_us"),
-    ("8 B messages/s, fabric shm / ucx posix", ("coopnet-fabric-shm", "stream", "poll", 8),
+    ("8 B messages/s, ntrdma / ucx posix", ("coopnet-ntrdma", "stream", "poll", 8),
      ("ucx-posix", "stream", "poll", 8), "messages_s"),
 ]
 RELATIONS = {"<=": lambda a, b: a <= b, ">=": lambda a, b: a >= b, ">": lambda a, b: a > b}

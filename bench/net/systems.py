@@ -16,7 +16,6 @@ import time
 TIMEOUT_S = 20
 MIB = 1 << 20
 CONNECTED = 400  # machines that send a message to the server
-SHM_ROOM = 255  # most peers of a machine on libfabric's shm
 CPUS = sorted(os.sched_getaffinity(0))[:2]
 
 
@@ -168,7 +167,6 @@ ALL = [
     pingpong("tcp", "msg", [(8, 10000), (64, 10000), (MIB, 400)]),
     coopnet("fabric-tcp", "-t", "fabric", "-o", "provider=tcp", "-o", "sockets=1"),
     pingpong("shm", "rdm", [(8, 30000), (64, 30000), (MIB, 400)]),
-    coopnet("fabric-shm", "-t", "fabric", "-o", "provider=shm", room=SHM_ROOM),
     coopnet("ntrdma", "-t", "ntrdma"),
     pingpong("udp", "dgram", [(8, 10000), (64, 10000)]),
     pingpong("udp;ofi_rxd", "rdm", [(8, 2000), (64, 2000), (MIB, 60)]),

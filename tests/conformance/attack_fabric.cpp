@@ -4,9 +4,7 @@
 // It connects, with a greeting that may be refused, and sends: noise under words of all kinds;
 // every control message with numbers out of range; messages beyond its window; and, where the
 // provider guards memory, writes with invented keys. Then it hangs up. The seed decides all of
-// it. (On shm any process that may connect may write anywhere: it belongs to the same user, and
-// the kernel allows it. Nor does the enemy send a message there that is larger than its receive:
-// libfabric 1.17 then reads forever in fi_cq_read().)
+// it.
 #include "attack_fabric.hpp"
 
 #include <cstring>
@@ -42,7 +40,7 @@ bool attack_fabric(const std::string &provider, const net::address &a, std::uint
 		h.from.id ^= 1;
 	if (!e.connect(a, h))
 		return false;
-	std::vector<std::byte> text(provider == "shm" ? 4000 : 20000);
+	std::vector<std::byte> text(20000);
 	for (std::byte &b : text)
 		b = std::byte(random());
 	for (int i = 0; i < 64 && e.linked(); i++) {
@@ -58,9 +56,8 @@ bool attack_fabric(const std::string &provider, const net::address &a, std::uint
 			      {text.data(), pick(2) ? pick(300) : pick(text.size())});
 			break;
 		case 2:
-			if (provider != "shm")
-				e.write({pick(2) ? 0 : random(), 0, random()}, pick(5000),
-					pick(2) ? 0 : word::landed(base, id));
+			e.write({pick(2) ? 0 : random(), 0, random()}, pick(5000),
+				pick(2) ? 0 : word::landed(base, id));
 			break;
 		default: {
 			control c;

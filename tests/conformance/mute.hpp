@@ -9,7 +9,7 @@
 namespace conformance
 {
 
-std::shared_ptr<void> mute_fabric(const std::string &provider, const net::address &);
+std::shared_ptr<void> mute_fabric(const net::address &);
 std::shared_ptr<void> mute_ntrdma(const net::address &);
 std::shared_ptr<void> mute_ud(const net::address &);
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "mute.hpp"
-#include "userland/net/fabric/host_socket.hpp"
+#include "userland/net/fabric/datagram_port.hpp"
 #include "userland/net/fabric/ports.hpp"
 
 namespace conformance
@@ -15,14 +15,9 @@ namespace conformance
 
 using namespace net::fabric;
 
-std::shared_ptr<void> mute_fabric(const std::string &provider, const net::address &a)
+std::shared_ptr<void> mute_fabric(const net::address &a)
 {
 	auto all = std::make_shared<std::vector<descriptor>>();
-	if (provider == "shm") {
-		if (const int r = listen_here(provider, a, all->emplace_back()))
-			throw std::system_error(-r, std::generic_category(), "mute service");
-		return all;
-	}
 	const port_list ports = ports_of(a);
 	for (unsigned n = 0; n < ports.count; n++) {
 		const socket_address at = at_port(a, ports.ports[n]);

@@ -80,9 +80,6 @@ struct target {
 	std::function<bool(const net::address &, std::uint64_t seed)> attack;
 	/// The reason if there is no such enemy.
 	std::string unattacked = "it takes nothing from outside of the program";
-	/// Counts what a process owns outside of itself while it lives, and must not leave behind
-	/// for long.
-	std::function<std::size_t(pid_t)> leftovers;
 	/// Messages of at most this many bytes, from one machine to another, stay in order.
 	std::size_t ordered = SIZE_MAX;
 	/// End points that ep_many makes.

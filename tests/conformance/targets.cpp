@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <filesystem>
 #include <unistd.h>
 
 namespace conformance
@@ -75,18 +74,6 @@ target ud(const std::string &label, parameters options)
 	return t;
 }
 
-// Files with the process in their names.
-std::size_t shared_memory_of(pid_t pid)
-{
-	const std::string mark = '-' + std::to_string(pid) + '-';
-	std::size_t n = 0;
-	for (const auto &f : std::filesystem::directory_iterator("/dev/shm")) {
-		const std::string name = f.path().filename();
-		n += name.starts_with("coop-net-") && name.find(mark) != name.npos;
-	}
-	return n;
-}
-
 // One NID as well; an operation that a peer never answers stalls for longer than the tests wait.
 target fabric(const std::string &label, parameters options)
 {
@@ -100,18 +87,15 @@ target fabric(const std::string &label, parameters options)
 	t.stall = {{"answer", "0"}};
 	t.idle = std::chrono::milliseconds(100);
 	t.brief = {{"idle", "100"}, {"hold", "100"}};
-	t.descriptors = t.options[0].second == "tcp";
-	t.ordered = t.options[0].second == "shm" ? 4096 : 16384; // above: on request
+	t.descriptors = t.options[0].second == "tcp"; // ofi_rxm keeps its own longer
+	t.ordered = 16384;                            // above: on request
 	t.come_again = 8192;
 	t.no_buffer = 0; // a small message counts as sent once it has left
 	t.told_early = true;
-	if (t.options[0].second == "shm")
-		t.leftovers = shared_memory_of;
-	else
-		t.collateral = -ECONNRESET;
+	t.collateral = -ECONNRESET;
 #ifdef COOP_NET_FABRIC
 	const std::string provider = t.options[0].second;
-	t.mute = [provider](const net::address &a) { return mute_fabric(provider, a); };
+	t.mute = mute_fabric;
 	t.attack = [provider](const net::address &a, std::uint64_t seed) {
 		return attack_fabric(provider, a, seed);
 	};
@@ -201,7 +185,8 @@ std::vector<target> make()
 		fabric("fabric_tcp", {{"provider", "tcp"}}),
 		fabric("fabric_sockets", {{"provider", "tcp"}, {"sockets", "1"}}),
 		fabric("fabric_keys", {{"provider", "tcp"}, {"local_keys", "1"}}),
-		fabric("fabric_shm", {{"provider", "shm"}}),
+		fabric("fabric_write", {{"provider", "tcp"}, {"read", "0"}}),
+		fabric("fabric_rxm", {{"provider", "tcp;ofi_rxm"}}),
 		fabric_inet("fabric_inet", {{"provider", "tcp"}}),
 		ntrdma("ntrdma", {}),
 		ntrdma_pull(),

@@ -195,20 +195,34 @@ ssize_t ep_sendmsg(fid_ep *f, const fi_msg *m, uint64_t flags)
 	return put(f, std::move(p));
 }
 
-ssize_t ep_writemsg(fid_ep *f, const fi_msg_rma *m, uint64_t flags)
+passage remote(const fi_msg_rma *m)
 {
 	passage p;
 	std::size_t bytes = 0;
 	for (std::size_t i = 0; i < m->iov_count; i++)
 		bytes += m->msg_iov[i].iov_len;
 	FUZZ_CHECK(m->rma_iov_count == 1 && m->rma_iov[0].len == bytes);
-	p.write = true;
 	p.pieces.assign(m->msg_iov, m->msg_iov + m->iov_count);
-	p.has_word = flags & FI_REMOTE_CQ_DATA;
-	p.word = m->data;
 	p.address = m->rma_iov[0].addr;
 	p.key = m->rma_iov[0].key;
 	p.context = m->context;
+	return p;
+}
+
+ssize_t ep_writemsg(fid_ep *f, const fi_msg_rma *m, uint64_t flags)
+{
+	passage p = remote(m);
+	p.write = true;
+	p.has_word = flags & FI_REMOTE_CQ_DATA;
+	p.word = m->data;
+	return put(f, std::move(p));
+}
+
+ssize_t ep_readmsg(fid_ep *f, const fi_msg_rma *m, uint64_t flags)
+{
+	FUZZ_CHECK(the_fabric->reads && flags == FI_COMPLETION);
+	passage p = remote(m);
+	p.read = true;
 	return put(f, std::move(p));
 }
 
@@ -324,6 +338,7 @@ int open_ep(fid_domain *d, fi_info *info, fid_ep **out, void *context)
 	static fi_ops_rma rma{};
 	rma.size = sizeof(rma);
 	rma.writemsg = ep_writemsg;
+	rma.readmsg = ep_readmsg;
 	auto *e = new fake_ep;
 	e->ep.fid = {FI_CLASS_EP, context, &ops};
 	e->ep.cm = &cm;
@@ -510,10 +525,14 @@ bool fake_network::move(connection &c, unsigned side)
 		return false;
 	fake_node *n = to.ep ? to.ep->node : nullptr;
 	passage &next = from.out.front();
-	if (to.open && n && !next.write && n->receives.empty())
+	if (to.open && n && !next.write && !next.read && n->receives.empty())
 		return false;
 	passage p = std::move(next);
 	from.out.pop_front();
+	if (p.read) {
+		serve(c, side, p);
+		return true;
+	}
 	for (const iovec &v : p.pieces) {
 		const auto *b = static_cast<const u8 *>(v.iov_base);
 		p.bytes.insert(p.bytes.end(), b, b + v.iov_len);
@@ -548,6 +567,36 @@ bool fake_network::move(connection &c, unsigned side)
 	if (p.has_word)
 		n->complete(nullptr, FI_REMOTE_WRITE | FI_RMA | FI_REMOTE_CQ_DATA, 0, p.word, 0);
 	return true;
+}
+
+// The answer to a read arrives at once. An enemy answers with anything.
+void fake_network::serve(connection &c, unsigned side, const passage &p)
+{
+	connection::end &from = c.ends[side], &to = c.ends[1 - side];
+	std::size_t length = 0;
+	for (const iovec &v : p.pieces)
+		length += v.iov_len;
+	const u8 *source = nullptr;
+	if (fake_node *n = to.open && to.ep ? to.ep->node : nullptr) {
+		const auto it = n->regions.find(p.key);
+		if (it != n->regions.end() && it->second->access & FI_REMOTE_READ &&
+		    p.address <= it->second->length && length <= it->second->length - p.address)
+			source = it->second->base + p.address;
+	}
+	const bool good = to.open && (source || !to.ep);
+	for (const iovec &v : p.pieces) {
+		if (good && source)
+			std::memcpy(v.iov_base, std::exchange(source, source + v.iov_len),
+				    v.iov_len);
+		else if (good)
+			std::memset(v.iov_base, 0xee, v.iov_len);
+	}
+	if (from.ep)
+		from.ep->node->complete(p.context, FI_READ, 0, 0, good ? 0 : FI_ENOTCONN);
+	if (to.open && !to.ep)
+		to_enemy(c, side, p);
+	if (!good)
+		break_off(c);
 }
 
 void fake_network::hang_up(connection &c, unsigned side)
@@ -594,11 +643,14 @@ extern "C" int fi_getinfo(uint32_t, const char *node, const char *service, uint6
 		return -FI_ENODATA;
 	fi_info *i = fi_dupinfo(hints);
 	i->caps |= the_fabric->ordered ? FI_RMA_EVENT : 0;
+	i->caps |= the_fabric->reads ? FI_READ | FI_REMOTE_READ : 0;
 	i->addr_format = FI_SOCKADDR_IN;
 	i->ep_attr->max_msg_size = 3000;
 	i->tx_attr->inject_size = 128;
 	i->tx_attr->iov_limit = 4;
-	i->tx_attr->msg_order = the_fabric->ordered ? FI_ORDER_WAW : 0;
+	i->tx_attr->msg_order =
+		FI_ORDER_SAS | FI_ORDER_SAW | (the_fabric->ordered ? FI_ORDER_WAW : 0);
+	i->rx_attr->msg_order = i->tx_attr->msg_order;
 	i->domain_attr->mr_mode = 0;
 	i->domain_attr->cq_data_size = the_fabric->wide ? 8 : 4;
 	i->domain_attr->mr_key_size = 8;

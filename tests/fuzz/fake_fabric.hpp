@@ -33,12 +33,12 @@ namespace fuzz_net
 struct fake_node;
 struct fake_ep;
 
-/// A message or a write in flight.
+/// A message, a write or the request of a read in flight.
 struct passage {
-	bool write = false, has_word = false;
+	bool write = false, read = false, has_word = false;
 	u64 word = 0, address = 0, key = 0;
 	std::vector<u8> bytes;
-	std::vector<iovec> pieces; // read when it leaves
+	std::vector<iovec> pieces; // read when it leaves; of a read: written when it arrives
 	void *context = nullptr;
 };
 
@@ -64,11 +64,11 @@ struct fake_network {
 	std::function<void(connection &, unsigned side, const passage &)> to_enemy;
 	u32 enemy_ip = 0;
 	unsigned refuse = 0; // calls that the provider refuses for want of room
-	bool ordered = true, wide = true;
+	bool ordered = true, wide = true, reads = true;
 	std::size_t lockable = ~std::size_t{0}; // bytes of a region that can be registered
 	std::atomic<unsigned> registered{0};    // regions so far
-	u32 foreign_ip = 0;   // no device has it
-	u32 out_of_reach = 0; // the device has no way to it
+	u32 foreign_ip = 0;                     // no device has it
+	u32 out_of_reach = 0;                   // the device has no way to it
 	/// The device was removed; a listener is told once for each `tell_gone`.
 	std::atomic<bool> gone{false};
 	std::atomic<unsigned> tell_gone{0};
@@ -85,6 +85,9 @@ struct fake_network {
 	void take_up(connection &, std::vector<u8> text);
 	void turn_down(connection &);
 	void forget_dead();
+
+private:
+	void serve(connection &, unsigned side, const passage &);
 };
 
 /// The one behind fi_getinfo() and fi_fabric().

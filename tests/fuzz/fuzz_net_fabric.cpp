@@ -45,6 +45,7 @@ public:
 		the_fabric = &wire_;
 		wire_.ordered = !(shape & 8);
 		wire_.wide = !(shape & 16);
+		wire_.reads = shape & 128;
 		wire_.enemy_ip = ntohl(place_of(2, 0).sin_addr.s_addr);
 		wire_.to_enemy = [this](connection &c, unsigned, const passage &p) { learn(c, p); };
 		provider_ = std::make_unique<fabric::provider>("fake");

@@ -35,7 +35,3 @@ endif()
 if("fabric" IN_LIST COOP_NET_TRANSPORTS AND GTest_FOUND)
 	coop_fuzz_plays(fuzz_net_fabric $<TARGET_OBJECTS:coop_fake_fabric>)
 endif()
-# The greeting between machines of shm.
-if("fabric" IN_LIST COOP_NET_TRANSPORTS)
-	coop_fuzz(fuzz_fabric_greeting SOURCES fuzz_fabric_greeting.cpp fake_shm.cpp LIBS coop_net)
-endif()

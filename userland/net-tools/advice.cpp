@@ -99,9 +99,7 @@ std::string address_forms(const net::domain &d)
 	const std::string lnet = "IP, or IP@tcp:12345:PORTAL:TMID (portal 0-63, TMID 0-4095), "
 				 "for instance " +
 				 std::string(lnet_example);
-	// Peers on libfabric's shm are named by portal and TMID only.
-	const bool ports = d.transport() == "ntrdma" ||
-			   (d.transport() == "fabric" && carrier(d) != "fabric over shm");
+	const bool ports = d.transport() == "ntrdma" || d.transport() == "fabric";
 	return ports ? lnet + "; or inet:tcp:IP@PORT or inet6:tcp:IPv6@PORT, for instance "
 			      "inet6:tcp:fd00::1@3000"
 		     : lnet;

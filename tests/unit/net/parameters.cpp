@@ -62,7 +62,7 @@ TEST(parameters, tell_what_was_chosen)
 		GTEST_SKIP() << "built without the transport fabric";
 	domain d({"fabric", {{"provider", "no-such,tcp"}}});
 	EXPECT_EQ(of(d, "provider").value, "tcp");
-	EXPECT_EQ(of(d, "provider").standard, "tcp,shm");
+	EXPECT_EQ(of(d, "provider").standard, "tcp");
 	EXPECT_TRUE(of(d, "provider").both_sides);
 	EXPECT_FALSE(of(d, "sockets").both_sides);
 }
@@ -130,8 +130,9 @@ TEST(parameters, a_provider_that_is_missing_is_answered_with_those_there_are)
 		EXPECT_EQ(e.code().value(), ENODEV);
 		const std::size_t behind = text.find("these serve: ");
 		ASSERT_NE(behind, std::string::npos) << text;
-		for (const char *there : {"tcp", "shm"})
+		for (const char *there : {"tcp", "tcp;ofi_rxm"})
 			EXPECT_NE(text.find(there, behind), std::string::npos) << text;
+		EXPECT_EQ(text.find("shm", behind), std::string::npos) << text;
 	}
 }
 

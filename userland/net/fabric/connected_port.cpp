@@ -42,11 +42,6 @@ bool put(const socket_address &a, void *&at, std::size_t &size)
 	return true;
 }
 
-bool unreachable(int error)
-{
-	return error == EHOSTUNREACH || error == ENETUNREACH;
-}
-
 } // namespace
 
 connected_port::~connected_port()
@@ -216,56 +211,9 @@ int connected_port::make(link &l, fi_info &info, handle<fid_ep> &out)
 	return r ? r : fi_enable(ep);
 }
 
-int connected_port::connect(link &l)
+void connected_port::abandon(link &l)
 {
-	auto h = std::make_unique<half>();
-	h->ports = ports_of(l.address);
-	h->left = (1u << h->ports.count) - 1;
-	begin(l, std::move(h));
-	try_next(l);
-	return 0;
-}
-
-// Tries the ports from `at` on, cyclically.
-void connected_port::try_next(link &l)
-{
-	half &h = static_cast<half &>(*l.side);
-	for (; h.left; h.at = (h.at + 1) % h.ports.count) {
-		const unsigned bit = 1u << h.at;
-		if (!(h.left & bit))
-			continue;
-		const int r = attempt(l);
-		if (r == -FI_ENODEV && device_gone()) {
-			events_->broken(r);
-			break;
-		}
-		if (r == 0) {
-			return try_until(l, h.left == bit ? never
-							  : events_->now() + give_up_after / 4);
-		}
-		h.unreachable |= unreachable(-r);
-		h.left &= ~bit;
-	}
-	give_up(l);
-}
-
-// The port tried does not belong to the peer. Only this port may be unreachable because of a
-// firewall.
-void connected_port::refused(link &l, int error)
-{
-	half &h = static_cast<half &>(*l.side);
-	h.unreachable |= unreachable(error);
-	h.left &= ~(1u << h.at);
-	try_next(l);
-}
-
-void connected_port::give_up(link &l)
-{
-	half &h = static_cast<half &>(*l.side);
-	const int status = h.unreachable ? -EHOSTUNREACH : -ECONNREFUSED;
-	drop(h.ep);
-	end_attempt(l);
-	events_->unlinked(l, status);
+	drop(static_cast<half &>(*l.side).ep);
 }
 
 int connected_port::attempt(link &l)
@@ -407,13 +355,6 @@ bool connected_port::arm()
 	fid *both[] = {&base_.queue->fid, &eq_->fid};
 	return fi_trywait(base_.fabric.get(), both, 2) == FI_SUCCESS &&
 	       (!sockets_ || watch_sockets() == 0);
-}
-
-void connected_port::try_again(link &l)
-{
-	half &h = static_cast<half &>(*l.side);
-	h.at = (h.at + 1) % h.ports.count;
-	try_next(l);
 }
 
 } // namespace coop::net::fabric

@@ -1,12 +1,6 @@
 // SPDX-License-Identifier: MIT
 // connected_port.hpp - links over end points that connect (FI_EP_MSG): tcp, verbs.
 //
-// A passive end point listens on the first free port of the address. To connect, we try the peer's
-// ports in turn. A port that refuses is excluded, and we go on to the next at once; ports that do
-// not answer get an equal share of five seconds one after another, and the last remaining one gets
-// the rest. So a foreign service on a port only costs time, a peer that was silent at first is
-// asked again, and if no peer is there we know within five seconds, whatever the provider does.
-//
 // If a thread may wait for the completion queue's descriptor, the kernel makes a callback for
 // everything that arrives, which slows down the sender. libfabric's tcp can do without such a
 // descriptor: it polls its sockets one by one and lists them. This suits a program that polls and
@@ -25,7 +19,6 @@
 
 #include "objects.hpp"
 #include "port.hpp"
-#include "ports.hpp"
 
 namespace coop::net::fabric
 {
@@ -46,10 +39,8 @@ public:
 	fid_domain &domain() override { return *base_.domain; }
 	fid_cq &queue() override { return *base_.queue; }
 	fid_ep &receiver() override { return *srx_; }
-	int connect(link &) override;
 	void catch_up(link &) override { (void)look(); }
 	void close(link &) override;
-	bool close_is_quiet() const override { return true; }
 	unsigned poll() override;
 	bool arm() override;
 	int fd() const override { return fd_; }
@@ -57,12 +48,8 @@ public:
 	void expire(time_point now) override { expire_attempts(now); }
 
 private:
-	struct half : link::side {
+	struct half : search {
 		handle<fid_ep> ep;
-		port_list ports;
-		unsigned at = 0;          // the port being tried
-		unsigned left = 0;        // bit mask of ports that have not refused
-		bool unreachable = false; // the host is unreachable, for one of the ports at least
 	};
 
 	int open(const address &own);
@@ -73,15 +60,13 @@ private:
 	void forget_sockets();
 	int listen(const address &own, std::uint16_t);
 	int make(link &, fi_info &, handle<fid_ep> &);
-	int attempt(link &);
-	void try_next(link &);
-	void refused(link &, int error);
-	void try_again(link &) override;
-	void give_up(link &) override;
+	int attempt(link &) override;
+	void abandon(link &) override;
+	std::unique_ptr<search> make_search() const override { return std::make_unique<half>(); }
 	void on_request(fi_eq_cm_entry &, std::size_t size);
 	void on_connected(const fi_eq_cm_entry &, std::size_t size);
 	void on_error();
-	bool device_gone() const { return !provider_.at(own_); }
+	bool device_gone() const override { return !provider_.at(own_); }
 
 	address own_;
 	int fd_ = -1;

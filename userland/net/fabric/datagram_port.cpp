@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 namespace coop::net::fabric
 {
@@ -18,138 +15,134 @@ namespace coop::net::fabric
 namespace
 {
 
-constexpr std::chrono::milliseconds ask_again{5};
-// After a peer has gone; its process has exited by then.
-constexpr std::chrono::milliseconds sweep_after{200};
-// Neighbours in the same process end without notice if no link is left.
-constexpr std::chrono::seconds neighbours_after{5};
-constexpr std::size_t page_size = 4096, strangers_most = 64, name_most = 160;
+constexpr std::size_t strangers_most = 64;
+// Between looks for completions that wake no thread.
+constexpr std::chrono::milliseconds look_every{1};
+// A host that has vanished is noticed after idle + count * interval seconds.
+constexpr int keepalive_idle = 5, keepalive_interval = 2, keepalive_count = 5;
 
-// The peer's memory at this address, as long as the pieces.
-iovec remote(std::span<const iovec> pieces, std::uint64_t address)
+void set(int fd, int level, int name, int value)
 {
-	std::size_t length = 0;
-	for (const iovec &piece : pieces)
-		length += piece.iov_len;
-	return {reinterpret_cast<void *>(address), length};
+	::setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-// Drops the first `done` bytes of the list, and of the peer's memory.
-void skip(std::span<iovec> &pieces, std::uint64_t &address, std::size_t done)
+descriptor tcp_socket(const socket_address &of)
 {
-	address += done;
-	while (!pieces.empty() && done >= pieces.front().iov_len) {
-		done -= pieces.front().iov_len;
-		pieces = pieces.subspan(1);
-	}
-	if (!pieces.empty()) {
-		pieces.front().iov_base = static_cast<std::byte *>(pieces.front().iov_base) + done;
-		pieces.front().iov_len -= done;
-	}
+	return descriptor(
+		::socket(of.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+const sockaddr *generic(const socket_address &a)
+{
+	return reinterpret_cast<const sockaddr *>(&a.storage);
+}
+
+void keep_alive(int fd)
+{
+	set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	set(fd, IPPROTO_TCP, TCP_KEEPIDLE, keepalive_idle);
+	set(fd, IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval);
+	set(fd, IPPROTO_TCP, TCP_KEEPCNT, keepalive_count);
+}
+
+bool is_ip(std::uint32_t format)
+{
+	return format == FI_SOCKADDR || format == FI_SOCKADDR_IN || format == FI_SOCKADDR_IN6;
 }
 
 } // namespace
 
-void datagram_port::unmap::operator()(page *p) const noexcept
-{
-	::munmap(p, page_size);
-}
-
-datagram_port::~datagram_port()
-{
-	if (!own_)
-		return;
-	for (auto &[name, entry] : names_)
-		fi_av_remove(own_->table.get(), &entry.first, 1, 0);
-	if (!name_.empty())
-		neighbours::here().done(name_, std::move(own_));
-}
-
-int datagram_port::prepare(const address &, events &e)
+int datagram_port::prepare(const address &own, events &e)
 {
 	events_ = &e;
-	sweep_shared_names();
-	return open();
+	own_address_ = own;
+	info_ = provider_.at(own);
+	if (!info_)
+		return -ENOENT; // an address of the host, but not of the device
+	info_->domain_attr->threading = provider_.threading();
+	epoll_ = descriptor(::epoll_create1(EPOLL_CLOEXEC));
+	if (!epoll_)
+		return -errno;
+	int r = base_.open(*info_, FI_WAIT_FD);
+	wakes_ = !r;
+	if (r && base_.domain)
+		r = base_.open_queue(FI_WAIT_NONE);
+	return r ? r : reopen();
+}
+
+int datagram_port::reopen()
+{
+	fid_domain *domain = base_.domain.get();
+	if (!base_.queue)
+		if (int r = base_.open_queue(wakes_ ? FI_WAIT_FD : FI_WAIT_NONE))
+			return r;
+	fi_av_attr av_attr{};
+	av_attr.type = info_->domain_attr->av_type == FI_AV_UNSPEC ? FI_AV_TABLE
+								   : info_->domain_attr->av_type;
+	if (int r = take(table_,
+			 [&](auto **o) { return fi_av_open(domain, &av_attr, o, nullptr); }))
+		return r;
+	if (int r = take(ep_,
+			 [&](auto **o) { return fi_endpoint(domain, info_.get(), o, nullptr); }))
+		return r;
+	int r = bind_queue(*ep_, *base_.queue);
+	if (!r)
+		r = fi_ep_bind(ep_.get(), &table_->fid, 0);
+	if (!r)
+		r = fi_enable(ep_.get());
+	char name[name_most];
+	std::size_t size = sizeof(name);
+	if (!r)
+		r = fi_getname(&ep_->fid, name, &size);
+	if (r)
+		return r;
+	name_.assign(name, size);
+	int fd = -1;
+	if (wakes_ && (r = fi_control(&base_.queue->fid, FI_GETWAIT, &fd)))
+		return r;
+	if (wakes_ && (r = watch(fd, &base_, EPOLLIN)))
+		return r;
+	repeat_attempts(); // peers learn the new name
+	return 0;
+}
+
+// The descriptor of the queue leaves epoll when it is closed: no child has it, and libfabric's is
+// itself an epoll or a pipe that only this process reads.
+void datagram_port::shut()
+{
+	int fd = -1;
+	if (wakes_ && base_.queue && fi_control(&base_.queue->fid, FI_GETWAIT, &fd) == 0)
+		::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+	ep_.reset();
+	table_.reset();
+	base_.queue.reset();
+	names_.clear();
 }
 
 int datagram_port::start(const address &own)
 {
-	epoll_ = descriptor(::epoll_create1(EPOLL_CLOEXEC));
-	bell_ = descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	if (!epoll_ || !bell_)
-		return -errno;
-	if (int r = listen_here(provider_.name(), own, listener_))
-		return r;
-	if (int r = make_page())
-		return r;
-	if (int r = watch(listener_.get(), &listener_))
-		return r;
-	listening_ = true;
-	return watch(bell_.get(), &bell_);
+	own_address_ = own;
+	const port_list l = ports_of(own);
+	for (unsigned n = 0; n < l.count; n++) {
+		const socket_address at = at_port(own, l.ports[n]);
+		listener_ = tcp_socket(at);
+		if (!listener_)
+			return -errno;
+		set(listener_.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+		if (::bind(listener_.get(), generic(at), static_cast<socklen_t>(at.size)) == 0 &&
+		    ::listen(listener_.get(), SOMAXCONN) == 0) {
+			listening_ = true;
+			return watch(listener_.get(), &listener_, EPOLLIN);
+		}
+		if (errno != EADDRINUSE)
+			return -errno;
+	}
+	return -EADDRINUSE;
 }
 
-int datagram_port::open()
+int datagram_port::watch(int fd, void *what, std::uint32_t events)
 {
-	info_ptr info(fi_dupinfo(&provider_.info()));
-	if (!info)
-		return -ENOMEM;
-	const std::string wanted = "fi_shm://" + new_shared_name();
-	info->domain_attr->threading = provider_.threading();
-	std::free(info->src_addr);
-	info->src_addr = ::strdup(wanted.c_str());
-	info->src_addrlen = wanted.size() + 1;
-	std::free(info->dest_addr);
-	info->dest_addr = nullptr;
-	info->dest_addrlen = 0;
-	own_ = std::make_unique<neighbours::remains>();
-	if (int r = own_->base.open(*info, FI_WAIT_NONE))
-		return r;
-	fid_domain *domain = own_->base.domain.get();
-	fi_av_attr av_attr{};
-	av_attr.type = FI_AV_TABLE;
-	if (int r = take(own_->table,
-			 [&](auto **o) { return fi_av_open(domain, &av_attr, o, nullptr); }))
-		return r;
-	if (int r = take(own_->ep,
-			 [&](auto **o) { return fi_endpoint(domain, info.get(), o, nullptr); }))
-		return r;
-	fid_ep *ep = own_->ep.get();
-	int r = bind_queue(*ep, *own_->base.queue);
-	if (!r)
-		r = fi_ep_bind(ep, &own_->table->fid, 0);
-	if (!r)
-		r = fi_enable(ep);
-	if (r)
-		return r;
-	char name[name_most];
-	std::size_t size = sizeof(name);
-	r = fi_getname(&ep->fid, name, &size);
-	if (r)
-		return r;
-	name_ = name;
-	neighbours::here().opened(name_);
-	return 0;
-}
-
-int datagram_port::make_page()
-{
-	page_fd_ = descriptor(::memfd_create("coop-net", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-	if (!page_fd_ || ::ftruncate(page_fd_.get(), page_size) ||
-	    ::fcntl(page_fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
-		return -errno;
-	page_ = map_page(page_fd_.get());
-	return page_ ? 0 : -ENOMEM;
-}
-
-datagram_port::page_ptr datagram_port::map_page(int fd)
-{
-	void *p = ::mmap(nullptr, page_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	return page_ptr(p == MAP_FAILED ? nullptr : static_cast<page *>(p));
-}
-
-int datagram_port::watch(int fd, void *what)
-{
-	epoll_event e{EPOLLIN, {}};
+	epoll_event e{events, {}};
 	e.data.ptr = what;
 	return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &e) ? -errno : 0;
 }
@@ -161,48 +154,53 @@ void datagram_port::forget(half &h)
 	if (h.socket)
 		::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, h.socket.get(), nullptr);
 	h.socket = descriptor();
+	h.heard.clear();
+	h.greets = false;
 }
 
-int datagram_port::connect(link &l)
-{
-	auto side = std::make_unique<half>();
-	side->link = &l;
-	begin(l, std::move(side));
-	try_again(l);
-	return 0;
-}
-
-void datagram_port::try_again(link &l)
+int datagram_port::attempt(link &l)
 {
 	half &h = static_cast<half &>(*l.side);
-	int r = connect_there(provider_.name(), l.address, h.socket);
-	if (r == -EAGAIN)
-		return try_until(l, events_->now() + ask_again);
-	if (!r && !is_own_user(h.socket.get()))
-		r = -EACCES;
-	if (!r)
-		r = watch(h.socket.get(), &h);
-	if (!r)
-		r = greet(h);
-	if (r)
-		give_up(l);
-	else
-		try_until(l, never);
+	forget(h);
+	h.link = &l;
+	const socket_address from = at_port(own_address_, 0),
+			     to = at_port(l.address, h.ports.ports[h.at]);
+	h.socket = tcp_socket(to);
+	if (!h.socket)
+		return -errno;
+	// The peer checks that the request comes from our address.
+	set(h.socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+	if (::bind(h.socket.get(), generic(from), static_cast<socklen_t>(from.size)))
+		return -errno;
+	keep_alive(h.socket.get());
+	if (::connect(h.socket.get(), generic(to), static_cast<socklen_t>(to.size)) &&
+	    errno != EINPROGRESS)
+		return -errno;
+	return watch(h.socket.get(), &h, EPOLLOUT);
 }
 
+void datagram_port::abandon(link &l)
+{
+	forget(static_cast<half &>(*l.side));
+}
+
+// A few hundred bytes always fit.
 int datagram_port::greet(half &h)
 {
 	const auto text = encode(events_->greeting(*h.link));
-	std::string packet(reinterpret_cast<const char *>(text.data()), text.size());
-	packet += name_;
-	h.inquiring = true;
-	return send_packet(h.socket.get(), packet, bell_.get(), page_fd_.get());
+	std::string all(reinterpret_cast<const char *>(text.data()), text.size());
+	all += static_cast<char>(name_.size() & 0xff);
+	all += static_cast<char>(name_.size() >> 8);
+	all += name_;
+	h.greets = true;
+	const ssize_t n = ::send(h.socket.get(), all.data(), all.size(), MSG_NOSIGNAL);
+	return n == static_cast<ssize_t>(all.size()) ? 0 : n < 0 ? -errno : -EPIPE;
 }
 
 void datagram_port::catch_up(link &l)
 {
 	half *h = static_cast<half *>(l.side.get());
-	if (h && h->socket)
+	if (h && h->socket && h->greets)
 		heard(*h);
 }
 
@@ -212,15 +210,11 @@ void datagram_port::close(link &l)
 	if (!h)
 		return;
 	end_attempt(l);
-	if (!h->name.empty()) {
-		auto it = names_.find(h->name);
-		if (--it->second.second == 0) {
-			fi_av_remove(own_->table.get(), &it->second.first, 1, 0);
-			names_.erase(it);
-		}
-		h->name.clear();
-		sweep_ = events_->now() + sweep_after;
+	if (const auto it = names_.find(h->name); it != names_.end() && --it->second.second == 0) {
+		fi_av_remove(table_.get(), &it->second.first, 1, 0);
+		names_.erase(it);
 	}
+	h->name.clear();
 	forget(*h);
 	l.ep = nullptr;
 }
@@ -232,17 +226,16 @@ unsigned datagram_port::poll()
 	const int count = epoll_ ? ::epoll_wait(epoll_.get(), events, 16, 0) : 0;
 	for (int i = 0; i < count; i++) {
 		void *what = events[i].data.ptr;
-		if (what == &bell_)
-			continue; // rung to wake a sleeper: read only in arm()
+		if (what == &base_)
+			continue; // completions
+		n++;
 		if (what == &listener_) {
 			accept_all();
-			n++;
-		} else {
-			heard(*static_cast<half *>(what));
-			n++;
-			// This may have freed one of the following events' objects.
-			break;
+			continue;
 		}
+		react(*static_cast<half *>(what));
+		// This may have freed one of the following events' objects.
+		break;
 	}
 	mind_listener();
 	return n;
@@ -253,9 +246,9 @@ unsigned datagram_port::poll()
 void datagram_port::mind_listener()
 {
 	const bool room = strangers_.size() < strangers_most;
-	if (room == listening_)
+	if (!listener_ || room == listening_)
 		return;
-	const int r = room ? watch(listener_.get(), &listener_)
+	const int r = room ? watch(listener_.get(), &listener_, EPOLLIN)
 			   : ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
 	if (!r)
 		listening_ = room;
@@ -269,8 +262,9 @@ void datagram_port::accept_all()
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
 		if (!h->socket)
 			return;
+		keep_alive(h->socket.get());
 		h->give_up = events_->now() + give_up_after;
-		if (is_own_user(h->socket.get()) && watch(h->socket.get(), h.get()) == 0)
+		if (watch(h->socket.get(), h.get(), EPOLLIN) == 0)
 			strangers_.push_back(std::move(h));
 	}
 }
@@ -281,171 +275,156 @@ void datagram_port::drop_stranger(half &h)
 	strangers_.remove_if([&h](const auto &s) { return s.get() == &h; });
 }
 
+void datagram_port::react(half &h)
+{
+	if (h.link && !h.greets)
+		connected(h);
+	else
+		heard(h);
+}
+
+// The attempt has reached a listener, or failed.
+void datagram_port::connected(half &h)
+{
+	int error = 0;
+	socklen_t size = sizeof(error);
+	::getsockopt(h.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+	if (!error)
+		error = -greet(h);
+	epoll_event e{EPOLLIN, {}};
+	e.data.ptr = &h;
+	if (!error && ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, h.socket.get(), &e))
+		error = errno;
+	if (error)
+		refused(*h.link, error);
+}
+
+// @return 1: the greeting is complete; 0: not yet; -errno: the peer has gone or talks nonsense.
+int datagram_port::receive(half &h, hello &out)
+{
+	char text[head + name_most];
+	const ssize_t n = ::recv(h.socket.get(), text, sizeof(text), 0);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n <= 0)
+		return n ? -errno : -ECONNRESET;
+	if (!h.name.empty())
+		return -EPROTO;
+	h.heard.append(text, static_cast<std::size_t>(n));
+	if (h.heard.size() < head)
+		return 0;
+	const auto at = [&h](std::size_t i) {
+		return static_cast<std::size_t>(static_cast<unsigned char>(h.heard[i]));
+	};
+	const std::size_t length = at(hello::size) | at(hello::size + 1) << 8;
+	if (length == 0 || length > name_most || h.heard.size() > head + length ||
+	    !decode(std::as_bytes(std::span(h.heard)).first(hello::size), out))
+		return -EPROTO;
+	if (h.heard.size() < head + length)
+		return 0;
+	h.name = h.heard.substr(head);
+	h.heard.clear();
+	return 1;
+}
+
 // Handles input from the peer: its greeting, or the end.
 void datagram_port::heard(half &h)
 {
-	std::string text;
-	descriptor bell, page;
-	const int n = receive_packet(h.socket.get(), text, bell, page);
-	if (n == -EAGAIN)
-		return;
 	hello theirs;
-	const bool greeting =
-		n > 0 && h.name.empty() &&
-		decode({reinterpret_cast<const std::byte *>(text.data()), text.size()}, theirs);
-	if (h.link) {
-		link &l = *h.link;
-		if (!greeting || !events_->accept(l, theirs) ||
-		    !pair(h, text, std::move(bell), std::move(page)))
-			return events_->unlinked(l, h.name.empty() ? -ECONNREFUSED : -ECONNRESET);
-		end_attempt(l);
-		return events_->linked(l);
-	}
-	if (greeting && events_->mute())
+	const bool known = !h.name.empty();
+	const int r = receive(h, theirs);
+	if (r == 0)
 		return;
-	link *l = greeting ? events_->admit(theirs) : nullptr;
+	if (r == 1)
+		return h.link ? answered(h, theirs) : asked(h, theirs);
+	if (!h.link)
+		drop_stranger(h);
+	else if (known)
+		events_->unlinked(*h.link, -ECONNRESET);
+	else
+		refused(*h.link, -r);
+}
+
+// The peer that this side has called greets.
+void datagram_port::answered(half &h, const hello &theirs)
+{
+	link &l = *h.link;
+	if (!events_->accept(l, theirs) || !pair(h, l.address)) {
+		h.name.clear();
+		return refused(l, EPROTO);
+	}
+	end_attempt(l);
+	events_->linked(l);
+}
+
+// A stranger greets. The address that it states must match where its connection comes from.
+void datagram_port::asked(half &h, const hello &theirs)
+{
+	if (events_->mute()) {
+		h.name.clear(); // it waits for an answer
+		return;
+	}
+	sockaddr_storage from{};
+	socklen_t size = sizeof(from);
+	const bool true_ip =
+		::getpeername(h.socket.get(), reinterpret_cast<sockaddr *>(&from), &size) == 0 &&
+		same_ip(theirs.from, reinterpret_cast<const sockaddr &>(from));
+	link *l = true_ip ? events_->admit(theirs) : nullptr;
 	if (!l)
 		return drop_stranger(h);
-	for (auto it = strangers_.begin(); it != strangers_.end(); ++it)
-		if (it->get() == &h) {
-			l->side = std::move(*it);
-			strangers_.erase(it);
-			break;
-		}
+	const auto it = std::find_if(strangers_.begin(), strangers_.end(),
+				     [&h](const auto &s) { return s.get() == &h; });
+	h.give_up = never;
+	l->side = std::move(*it);
+	strangers_.erase(it);
 	h.link = l;
-	if (!pair(h, text, std::move(bell), std::move(page)) || greet(h))
+	if (!pair(h, l->address)) {
+		h.name.clear();
+		return events_->unlinked(*l, -ECONNRESET);
+	}
+	if (greet(h))
 		return events_->unlinked(*l, -ECONNRESET);
 	events_->linked(*l);
 }
 
-// Nothing is mapped at address 0: EFAULT means that we may read, other errors that we may not.
-bool datagram_port::may_read(int pid)
+// Enters the peer's end point into the table. Names have one format, and an IP address in one is
+// that of the peer.
+bool datagram_port::pair(half &h, const address &of)
 {
-	char byte;
-	const iovec to{&byte, 1}, from{nullptr, 1};
-	return ::process_vm_readv(pid, &to, 1, &from, 1, 0) < 0 && errno == EFAULT;
-}
-
-bool datagram_port::pair(half &h, const std::string &text, descriptor bell, descriptor page)
-{
-	const std::string name = text.substr(hello::size);
-	// Only files of shared memory have seals; for other files this fails.
-	const int seals = page ? ::fcntl(page.get(), F_GET_SEALS) : -1;
-	if (name.empty() || name.size() >= name_most || name.find('\0') != name.npos || !bell ||
-	    seals < 0 || !(seals & F_SEAL_SHRINK) ||
-	    ::lseek(page.get(), 0, SEEK_END) < static_cast<off_t>(page_size))
+	const std::uint32_t format = info_->addr_format;
+	if (format != FI_ADDR_STR && h.name.size() != name_.size())
 		return false;
-	h.theirs = map_page(page.get());
-	if (!h.theirs)
-		return false;
-	h.bell = std::move(bell);
-	::fcntl(h.bell.get(), F_SETFL, ::fcntl(h.bell.get(), F_GETFL) | O_NONBLOCK);
-	auto [it, fresh] = names_.try_emplace(name, FI_ADDR_UNSPEC, 0);
-	if (fresh && (!neighbours::here().meet(name_, name) ||
-		      fi_av_insert(own_->table.get(), name.c_str(), 1, &it->second.first, 0,
-				   nullptr) != 1)) {
+	if (is_ip(format)) {
+		sockaddr_storage at{};
+		std::memcpy(&at, h.name.data(), std::min(sizeof(at), h.name.size()));
+		if (!same_ip(of, reinterpret_cast<const sockaddr &>(at)))
+			return false;
+	}
+	auto [it, fresh] = names_.try_emplace(h.name, FI_ADDR_UNSPEC, 0);
+	if (fresh &&
+	    fi_av_insert(table_.get(), h.name.c_str(), 1, &it->second.first, 0, nullptr) != 1) {
 		names_.erase(it);
 		return false;
 	}
 	it->second.second++;
-	sweep_ = std::min(sweep_, events_->now() + neighbours_after);
-	h.name = name;
-	h.pid = provider_.virtual_addresses() ? peer_process(h.socket.get(), h.end) : 0;
-	h.readable = h.pid && may_read(h.pid);
-	h.link->ep = own_->ep.get();
+	h.link->ep = ep_.get();
 	h.link->dest = it->second.first;
 	return true;
 }
 
-void datagram_port::sent(link &l)
-{
-	const half &h = static_cast<const half &>(*l.side);
-	// Orders our send before the look at the flag; the sleeper has a fence between setting the
-	// flag and its last look at the queue.
-	std::atomic_thread_fence(std::memory_order_seq_cst);
-	if (h.theirs->asleep.load(std::memory_order_relaxed) && h.theirs->asleep.exchange(0)) {
-		const std::uint64_t one = 1;
-		[[maybe_unused]] ssize_t r = ::write(h.bell.get(), &one, sizeof(one));
-	}
-}
-
-// A pid is reused only some time after its process has ended.
-int datagram_port::write(link &l, std::span<iovec> from, std::uint64_t address)
-{
-	half &h = static_cast<half &>(*l.side);
-	if (h.pid == 0)
-		return -EOPNOTSUPP;
-	for (bool begun = false; !from.empty(); begun = true) {
-		if (has_gone(h.socket.get(), h.end.get()))
-			return -ECONNRESET;
-		const iovec to = remote(from, address);
-		const ssize_t n = ::process_vm_writev(h.pid, from.data(), from.size(), &to, 1, 0);
-		if (n < 0 && !begun && (errno == EPERM || errno == ENOSYS)) {
-			h.pid = 0; // not permitted later either
-			return -EOPNOTSUPP;
-		}
-		if (n <= 0)
-			return -ECONNRESET;
-		skip(from, address, static_cast<std::size_t>(n));
-	}
-	return 0;
-}
-
-bool datagram_port::reads(const link &l) const
-{
-	const half *h = static_cast<const half *>(l.side.get());
-	return h && h->readable;
-}
-
-// Data that were read count only if the process existed until the end: until then the pid is its
-// own.
-int datagram_port::read(link &l, std::span<iovec> to, std::uint64_t address)
-{
-	half &h = static_cast<half &>(*l.side);
-	while (!to.empty()) {
-		const iovec from = remote(to, address);
-		const ssize_t n = ::process_vm_readv(h.pid, to.data(), to.size(), &from, 1, 0);
-		if (n < 0 && errno == EFAULT)
-			return -EFAULT;
-		if (n <= 0) {
-			h.readable &= n == 0 || errno != EPERM;
-			return -ECONNRESET;
-		}
-		skip(to, address, static_cast<std::size_t>(n));
-	}
-	return has_gone(h.socket.get(), h.end.get()) ? -ECONNRESET : 0;
-}
-
-// Other threads may poll while one sleeps, so the flag stays set until a peer has rung, and the
-// bell stays rung until the sleeper calls arm() again.
 bool datagram_port::arm()
 {
-	std::uint64_t rung;
-	[[maybe_unused]] ssize_t r = ::read(bell_.get(), &rung, sizeof(rung));
-	page_->asleep.store(1, std::memory_order_relaxed);
-	std::atomic_thread_fence(std::memory_order_seq_cst);
-	return true;
-}
-
-// Messages from them may still be inside libfabric, so the first time each is only noted. False:
-// call again.
-bool datagram_port::forget_neighbours()
-{
-	std::set<std::string> left;
-	for (const std::string &name : neighbours::here().gone(name_))
-		if (names_.contains(name))
-			continue; // wait until its link is closed, which calls this again
-		else if (gone_.contains(name))
-			neighbours::here().part(name_, name, *own_->table);
-		else
-			left.insert(name);
-	gone_ = std::move(left);
-	return gone_.empty();
+	if (!wakes_) {
+		look_at_ = events_->now() + look_every;
+		return true;
+	}
+	fid *queue = &base_.queue->fid;
+	return fi_trywait(base_.fabric.get(), &queue, 1) == FI_SUCCESS;
 }
 
 time_point datagram_port::deadline() const
 {
-	time_point t = std::min(sweep_, attempts_deadline());
+	time_point t = std::min(look_at_, attempts_deadline());
 	for (const auto &h : strangers_)
 		t = std::min(t, h->give_up);
 	return t;
@@ -453,6 +432,8 @@ time_point datagram_port::deadline() const
 
 void datagram_port::expire(time_point now)
 {
+	if (look_at_ <= now)
+		look_at_ = never;
 	expire_attempts(now);
 	strangers_.remove_if([this, now](const auto &h) {
 		if (h->give_up > now)
@@ -461,12 +442,6 @@ void datagram_port::expire(time_point now)
 		return true;
 	});
 	mind_listener();
-	if (now >= sweep_) {
-		sweep_shared_names();
-		sweep_ = !forget_neighbours()            ? now + sweep_after
-			 : neighbours::here().any(name_) ? now + neighbours_after
-							 : never;
-	}
 }
 
 } // namespace coop::net::fabric

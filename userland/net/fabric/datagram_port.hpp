@@ -1,109 +1,117 @@
 // SPDX-License-Identifier: MIT
-// datagram_port.hpp - links over one reliable-datagram end point (FI_EP_RDM): shm.
+// datagram_port.hpp - links over one reliable-datagram end point (FI_EP_RDM): psm3, efa, opx,
+// ofi_rxm.
 //
-// libfabric's shm does not report when a peer appears or dies, has no descriptor to wait for
-// completions, and makes progress only when polled. So each link has a socket of the host beside
-// it. Over it the two sides exchange their names; its hang-up is the end of the link. Along with
-// the names each gives the other a bell (an eventfd) and a page with one flag, "asleep". A thread
-// that goes to sleep sets the flag and polls once more; a sender looks at the flag after sending,
-// and rings. A machine that polls costs its peers a fence and a load.
+// Such providers do not report when a peer appears or dies, and their addresses are their own. So
+// each link has a TCP connection beside it, from IP address to IP address, on the ports of our
+// addresses. Over it the two sides exchange their greetings and the names of their end points; its
+// end is the end of the link. No message follows the greeting there.
 //
-// Data go from memory to memory by a system call, made here and not in libfabric (1.17). libfabric
-// makes the same call while it holds a spin lock in the peer's shared memory: a process killed at
-// that moment would leave the peer spinning forever. Control words still take that lock, while they
-// are copied. The receiver reads the data, so that a stopped process has nothing left to write when
-// it continues. If the kernel does not let us read, the peer writes.
-//
-// The files that shm leaves in /dev/shm when its process is killed have that process in their
-// names; the next machine that starts or loses a peer removes them.
+// Nor can such a provider end what is under way with one peer: a write that this side has posted,
+// or one that the peer has, may touch memory at any later time. If a link ends in the middle of a
+// transfer, the whole end point is closed and another one is opened, and all other links end too.
 #pragma once
 
-#include <atomic>
 #include <list>
 #include <map>
-#include <vector>
+#include <string>
+#include <unistd.h>
 
-#include "host_socket.hpp"
-#include "neighbours.hpp"
+#include "objects.hpp"
 #include "port.hpp"
 
 namespace coop::net::fabric
 {
 
+/// Owns a file descriptor.
+class descriptor
+{
+public:
+	explicit descriptor(int fd = -1) : fd_(fd) {}
+	descriptor(descriptor &&o) noexcept : fd_(std::exchange(o.fd_, -1)) {}
+	descriptor &operator=(descriptor &&o) noexcept
+	{
+		std::swap(fd_, o.fd_);
+		return *this;
+	}
+	~descriptor()
+	{
+		if (fd_ >= 0)
+			::close(fd_);
+	}
+	int get() const { return fd_; }
+	explicit operator bool() const { return fd_ >= 0; }
+
+private:
+	int fd_;
+};
+
 class datagram_port final : public port
 {
 public:
 	using port::port;
-	~datagram_port() override;
+	~datagram_port() override { shut(); }
 
 	int prepare(const address &own, events &) override;
 	int start(const address &own) override;
-	fid_domain &domain() override { return *own_->base.domain; }
-	fid_cq &queue() override { return *own_->base.queue; }
-	fid_ep &receiver() override { return *own_->ep; }
-	int connect(link &) override;
+	fid_domain &domain() override { return *base_.domain; }
+	fid_cq &queue() override { return *base_.queue; }
+	fid_ep &receiver() override { return *ep_; }
 	void catch_up(link &) override;
 	void close(link &) override;
-	/// The peer itself writes, through the kernel, so close() does not stop it.
-	bool close_is_quiet() const override { return false; }
+	bool shares() const override { return true; }
+	void shut() override;
+	int reopen() override;
 	unsigned poll() override;
-	void sent(link &) override;
-	int write(link &, std::span<iovec>, std::uint64_t) override;
-	bool lends() const override { return provider_.virtual_addresses(); }
-	bool reads(const link &) const override;
-	int read(link &, std::span<iovec>, std::uint64_t) override;
 	bool arm() override;
+	bool wakes() const override { return wakes_; }
 	int fd() const override { return epoll_.get(); }
 	time_point deadline() const override;
 	void expire(time_point now) override;
 
+	/// A greeting on the wire: the hello, the length of the name (2 bytes), the name.
+	static constexpr std::size_t name_most = 256, head = hello::size + 2;
+
 private:
-	/// Contents of the page that peers share.
-	struct page {
-		std::atomic<std::uint32_t> asleep;
-	};
-	struct unmap {
-		void operator()(page *p) const noexcept;
-	};
-	using page_ptr = std::unique_ptr<page, unmap>;
-
-	struct half : link::side {
-		fabric::link *link = nullptr; // null: accepted, and no greeting yet
-		descriptor socket, bell, end; // end: signals the exit of the peer's process
-		page_ptr theirs;
-		std::string name;       // of the peer's end point; empty: not in the table
-		int pid = 0;            // of the peer; 0: only libfabric accesses its memory
-		bool inquiring = false; // the greeting has been sent
-		bool readable = false;  // we can read its memory
+	struct half : search {
+		descriptor socket;
+		fabric::link *link = nullptr; ///< null: a stranger, who has not sent a greeting
+		bool greets = false;          ///< the connection is established, ours is sent
+		std::string heard;            ///< of the greeting, so far
+		std::string name;             ///< of the peer's end point; empty: not yet
 	};
 
-	int open();
-	int make_page();
-	static page_ptr map_page(int fd);
-	int watch(int fd, void *what);
+	int attempt(link &) override;
+	void abandon(link &) override;
+	std::unique_ptr<search> make_search() const override { return std::make_unique<half>(); }
+
+	int watch(int fd, void *what, std::uint32_t events);
 	void forget(half &);
-	int greet(half &);
-	void try_again(link &) override;
-	void give_up(link &l) override { events_->unlinked(l, -ECONNREFUSED); }
 	void accept_all();
 	void mind_listener();
-	void heard(half &);
-	static bool may_read(int pid);
-	bool pair(half &, const std::string &text, descriptor bell, descriptor page);
 	void drop_stranger(half &);
-	bool forget_neighbours();
+	int greet(half &);
+	void react(half &);
+	void connected(half &);
+	void heard(half &);
+	void answered(half &, const hello &);
+	void asked(half &, const hello &);
+	int receive(half &, hello &);
+	bool pair(half &, const address &);
 
-	descriptor epoll_, listener_, bell_, page_fd_;
-	page_ptr page_;
-	std::string name_;
-	/// Made by open(); may outlive the port.
-	std::unique_ptr<neighbours::remains> own_;
-	/// Peers' end points in the address table, and the number of links that use each.
-	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
+	address own_address_;
+	info_ptr info_; // for our IP address, if the provider has those
+	objects base_;
+	handle<fid_av> table_;
+	handle<fid_ep> ep_;
+	std::string name_; // of the end point
+	bool wakes_ = false;
+	descriptor epoll_, listener_;
+	bool listening_ = false;
 	std::list<std::unique_ptr<half>> strangers_;
-	bool listening_ = false; // the listener may wake us
-	time_point sweep_ = never;
-	std::set<std::string> gone_; ///< neighbours found done at the last sweep
+	/// Addresses in the table, by name, and how many links use each.
+	std::map<std::string, std::pair<fi_addr_t, unsigned>> names_;
+	time_point look_at_ = never; ///< for completions, while a thread sleeps
 };
 
 } // namespace coop::net::fabric

@@ -28,8 +28,6 @@ template <class find> std::vector<link *> take_all(roster<link *> &some, find pl
 class endings
 {
 public:
-	explicit endings(const port &p) : port_(p) {}
-
 	/// The link has failed or ended. The first reason counts.
 	void fail(link &l, int status)
 	{
@@ -46,11 +44,10 @@ public:
 		if (l.leaving || l.left)
 			leaving_.join(&l, link::leaving_place);
 	}
-	/// The device was removed. Believed only if closing links makes memory quiet: the core gets
-	/// all of it back.
+	/// The device was removed.
 	void lose_device(int status)
 	{
-		if (!device_ && port_.close_is_quiet())
+		if (!device_)
 			device_ = status;
 	}
 
@@ -73,7 +70,6 @@ public:
 	void forget(link &l) { leaving_.leave(&l, link::leaving_place); }
 
 private:
-	const port &port_;
 	std::vector<link *> dying_;
 	roster<link *> leaving_;
 	int device_ = 0;

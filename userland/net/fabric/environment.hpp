@@ -22,7 +22,7 @@ struct options {
 	std::chrono::milliseconds hold{};
 	unsigned max_links = 0;
 	bool answer = true;                       ///< peers that want to connect
-	bool lend = true;                         ///< memory to peers that can read it
+	bool read = true;                         ///< bulk data from peers that lend them
 	bool sockets = false;                     ///< poll them one by one, for polling programs
 	std::chrono::milliseconds idle{600000};   ///< unused links are closed after that
 	std::chrono::milliseconds landing{60000}; ///< time for a message to fill its place
@@ -40,7 +40,6 @@ struct environment {
 		buffer_size(std::max(o.eager, control::size_most)),
 		wide(p.wide()),
 		ordered(p.ordered_writes()),
-		endings(via),
 		memory(p, via, endings, k)
 	{
 	}

@@ -10,7 +10,6 @@
 // work that has ended finds nothing until the slot has been reused 8192 times.
 #pragma once
 
-#include <atomic>
 #include <deque>
 #include <list>
 #include <memory>
@@ -48,6 +47,7 @@ struct bounce : posted {
 	std::byte *data = nullptr;
 	std::size_t length = 0;
 	void *desc = nullptr;
+	bool in_use = false;                       ///< copies: a completion is to come
 	fabric::kind what = fabric::kind::control; ///< copies: the kind in the word
 	bool small = false;                        ///< copies: of a short text
 	std::uint64_t answer = 0;                  ///< copies: ordinal of an answer; 0: none
@@ -60,9 +60,10 @@ struct work : posted {
 		free,
 		queued,  ///< nothing has been sent
 		sending, ///< a small message has been posted
-		offered, ///< W: offer, put or lend sent, no answer yet
+		offered, ///< W: offer, put or lend sent, no answer yet; lent: the peer reads
 		starved, ///< L: a message was offered, and there is no receive buffer
 		landing, ///< L: the peer may write, or lend
+		reading, ///< L: reads posted
 		writing, ///< W: writes posted
 		written, ///< W: all written, waiting for the peer's done
 		zombie,  ///< ended, but completions may still refer to it
@@ -76,7 +77,8 @@ struct work : posted {
 	bool active = false;      ///< an operation of this side started it
 	bool cancelled = false;   ///< the operation is to end
 	bool late = false;        ///< landing, and already found so by an earlier look
-	bool reads = false;       ///< L: this side reads lent memory
+	bool reads = false;       ///< L: this side reads what the peer will lend
+	bool lent = false;        ///< W: the peer may read until it has reported done
 	bool done = false;        ///< the peer has reported done; writes are still to complete
 	std::uint64_t parked = 0; ///< starved: number of its entry among the parked messages
 	unsigned out = 0;         ///< completions to come
@@ -90,13 +92,11 @@ struct work : posted {
 	std::uint64_t remote = 0, remote_key = 0; ///< token and key of the passive operation
 	bool ranged = false;                      ///< that is a reusable one,
 	std::size_t remote_offset = 0;            ///< and its range begins here
-	std::vector<handle<fid_mr>> keys;         ///< L: with these the peer may write
-	std::vector<region> regions; ///< W: where to write; L: where to read, the pledge first
-	/// W: the peer reads this after the data, to know that they were valid. 0: they are not.
-	std::atomic<std::uint64_t> pledge{0};
-	local_keys::descriptors local; ///< W: of the memory, if the provider needs them
-	std::size_t written = 0, region_at = 0, region_into = 0;
-	std::size_t landing_at = 0; ///< index among the landing messages
+	std::vector<handle<fid_mr>> keys;         ///< with these the peer may write, or (lent) read
+	std::vector<region> regions;              ///< the peer's: where to write, or to read
+	local_keys::descriptors local; ///< of the memory that is posted, if the provider needs them
+	std::size_t moved = 0, region_at = 0, region_into = 0; ///< posted so far
+	std::size_t landing_at = 0;                            ///< index among the landing messages
 	static std::size_t &landing_place(work *w) { return w->landing_at; }
 };
 
@@ -132,6 +132,7 @@ struct link {
 	bool late = false;    ///< closing, and already found so by an earlier look
 	bool greeted = false; ///< has been ready once
 	bool bade = false;    ///< the peer has sent bye
+	bool lends = false;   ///< the peer lends what this side can read
 	std::uint32_t number = 0, cookie = 0; ///< the peer puts these into its words
 	std::uint64_t base = 0;               ///< the constant part of our words
 	fid_ep *ep = nullptr;                 ///< to send on
@@ -167,6 +168,14 @@ struct link {
 	bool idle() const { return urgent.empty() && messages.empty() && bulk.empty(); }
 	/// As far as this side knows, nothing is under way on it.
 	bool quiet() const { return !works && !taken && idle(); }
+	/// The provider, or the peer by RMA, may still access memory of an operation on it.
+	bool uses_memory() const
+	{
+		for (const work *w = works; w; w = w->after)
+			if (w->out || !w->keys.empty())
+				return true;
+		return false;
+	}
 	std::uint64_t stamp(fabric::kind k)
 	{
 		const unsigned n = std::min(owed, word::credits_most);

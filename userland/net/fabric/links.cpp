@@ -7,8 +7,7 @@ namespace coop::net::fabric
 
 int links::peer_open(spi::peer_number n, const address &a)
 {
-	if (a.kind == address::form::none ||
-	    (a.kind != address::form::lnet && !env_.provider.connected()))
+	if (a.kind == address::form::none)
 		return -EINVAL;
 	peers_.open(n, a);
 	return 0;
@@ -56,8 +55,7 @@ link *links::to(spi::peer_number n, int &status)
 		return nullptr;
 	}
 	peers_.use(*l);
-	if (int r = env_.port.connect(*l))
-		env_.endings.fail(*l, r);
+	env_.port.connect(*l);
 	return l;
 }
 
@@ -82,6 +80,7 @@ hello links::greeting(const link &l) const
 	h.cookie = l.cookie;
 	h.window = static_cast<std::uint16_t>(env_.options.window);
 	h.eager = static_cast<std::uint32_t>(env_.options.eager);
+	h.lends = env_.provider.reads();
 	return h;
 }
 
@@ -92,6 +91,7 @@ bool links::accept(link &l, const hello &h)
 	l.base = word::base(h.link, env_.wide ? h.cookie : 0);
 	l.credit = l.credit_most = h.window;
 	l.eager = std::min<std::size_t>(h.eager, env_.options.eager);
+	l.lends = h.lends;
 	return true;
 }
 

@@ -16,8 +16,6 @@ namespace
 constexpr unsigned batch = 16;
 // Polls of the completion queue for each poll of the connections, which costs a system call more.
 constexpr unsigned polls = 256;
-// Reads of the completion queue in one call if they cost no system call.
-constexpr unsigned looks_at_once = 4;
 // Completions read at a time when a link ends.
 constexpr unsigned drained_most = 1u << 13;
 // How long peers have to say farewell.
@@ -41,8 +39,7 @@ machine::machine(spi::sink &s, const provider &p, const options &o, local_keys &
 	transfers_(env_, works_, sends_),
 	messages_(env_, works_, sends_, transfers_),
 	partings_(env_, peers_, sends_),
-	links_(env_, works_, sends_, transfers_, messages_, peers_, partings_),
-	looks_(p.connected() ? 0 : looks_at_once - 1)
+	links_(env_, works_, sends_, transfers_, messages_, peers_, partings_)
 {
 }
 
@@ -50,6 +47,7 @@ machine::~machine()
 {
 	// Links first, then regions, then the port with its domain.
 	links_.for_each([this](link &l) { port_->close(l); });
+	port_->shut();
 	works_.close_regions();
 	receives_.close_region();
 	sends_.close_regions();
@@ -140,8 +138,6 @@ unsigned machine::progress(unsigned budget)
 		return 0;
 	receives_.post();
 	unsigned n = drain(budget);
-	for (unsigned more = looks_; !n && more; more--)
-		n = drain(budget);
 	if (to_poll_-- == 0) {
 		to_poll_ = polls;
 		n += port_->poll();
@@ -221,8 +217,6 @@ void machine::complete_error()
 		return;
 	posted *p = static_cast<posted *>(e.op_context);
 	if (!p)
-		p = sends_.unnamed();
-	if (!p)
 		return;
 	// A receive: the message was too long for the buffer, or truncated. The sender is unknown;
 	// if the link is broken, its port reports it.
@@ -246,8 +240,8 @@ void machine::completed(posted &p, int status)
 		return;
 	if (w.stage == work::stage::sending)
 		works_.finish(w, 0);
-	else if (w.stage == work::stage::writing && w.written == w.length)
-		transfers_.moved(w);
+	else
+		transfers_.completed(w);
 }
 
 void machine::arrived(bounce &b, std::size_t length, std::uint64_t w)
@@ -343,6 +337,7 @@ void machine::close_dying()
 // Reads the link's completions, closes it, and ends the works on it.
 void machine::close(link &l)
 {
+	const bool linked = l.ep != nullptr;
 	if (l.greeted)
 		drain_all();
 	port_->close(l);
@@ -350,22 +345,38 @@ void machine::close(link &l)
 	if (env_.provider.forgets())
 		while (posted *p = l.under_way)
 			completed(*p, -ECONNRESET);
+	if (linked && port_->shares() && l.uses_memory())
+		shut();
 	links_.bury(l);
+}
+
+// The network may still access memory of operations on a link that has ended, and the provider
+// cannot close that link alone: end all of them.
+void machine::shut()
+{
+	links_.for_each([this](link &l) {
+		if (l.state == link::state::connecting)
+			return;
+		env_.endings.fail(l, -ECONNRESET);
+		port_->close(l);
+	});
+	port_->shut();
+	links_.for_each([this](link &l) {
+		while (posted *p = l.under_way)
+			completed(*p, -ECONNRESET);
+	});
+	sends_.forget_copies();
+	int r = port_->reopen();
+	if (!r)
+		r = receives_.post_all();
+	if (r)
+		env_.endings.lose_device(r);
 }
 
 bool machine::arm()
 {
 	to_poll_ = 0;
-	if ((!receives_.all_posted() && !over_) || env_.endings.any() || !port_->arm())
-		return false;
-	if (env_.provider.connected())
-		return true;
-	// What arrived before the peers could see that they have to ring.
-	if (drain(1)) {
-		settle();
-		return false;
-	}
-	return true;
+	return (receives_.all_posted() || over_) && !env_.endings.any() && port_->arm();
 }
 
 time_point machine::deadline() const

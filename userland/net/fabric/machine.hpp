@@ -3,7 +3,7 @@
 //
 // Small messages are sent unasked into receive buffers that are posted once for all peers, and are
 // copied from there: that costs less than asking for a place. Larger messages and bulk data are
-// first negotiated, and then written by RMA to their place, or read from it over shm (wire.hpp).
+// first negotiated, and then moved by RMA from place to place (wire.hpp).
 //
 // A machine is made of parts that own their state; each uses only those above it:
 //
@@ -68,6 +68,7 @@ private:
 	void settle();
 	void close_dying();
 	void close(link &);
+	void shut();
 	void finish_stop();
 
 	// libfabric may use the memory of works, copies and receives until the port is closed, and
@@ -83,7 +84,6 @@ private:
 	partings partings_;
 	links links_;
 
-	const unsigned looks_; ///< further reads of the queue after an empty one
 	unsigned to_poll_ = 0; ///< calls of progress() until the port is polled
 	bool settling_ = false, stopping_ = false, over_ = false;
 	time_point stop_by_ = never;

@@ -32,7 +32,6 @@ int messages::submit(link &l, spi::token t, const spi::transfer &x)
 		if (r == 0) {
 			l.stamped(w);
 			l.credit--;
-			env_.port.sent(l);
 			env_.sink.completed(t, 0, x.length);
 			return 0;
 		}
@@ -94,7 +93,7 @@ int messages::post(link &l, posted &p)
 	if (p.role == role::copy)
 		return sends_.post(l, static_cast<bounce &>(p));
 	work &w = static_cast<work &>(p);
-	return w.link == &l && w.stage == work::stage::writing ? transfers_.write(w) : 0;
+	return w.link == &l ? transfers_.move(w) : 0;
 }
 
 // There is credit. @return -EAGAIN: try later; another error: the link is broken.
@@ -128,7 +127,6 @@ int messages::post(work &w)
 		return static_cast<int>(r);
 	l.stamped(data);
 	l.credit--;
-	env_.port.sent(l);
 	if (injected) {
 		works_.finish(w, 0);
 	} else {
@@ -227,7 +225,6 @@ void messages::on_offer(link &l, const control &c)
 		w->stage = work::stage::starved;
 		w->peer_id = c.id;
 		w->length = c.length;
-		(void)transfers_.borrow(*w, c);
 		if (parked_.empty())
 			r = env_.sink.place(c.length, w->land);
 		if (r == 0)

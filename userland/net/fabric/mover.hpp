@@ -1,47 +1,15 @@
 // SPDX-License-Identifier: MIT
-// mover.hpp - moves the data of a work, in one of three ways.
+// mover.hpp - moves the data of a work, by RMA: one side exposes its memory to the other, which
+// writes there or reads from there (wire.hpp).
 //
-// The receiver exposes its memory, and the writer writes by RMA. If the port can write to the
-// peer's process (shm), the writer does that instead. If the receiver can read the writer's
-// process, nothing is exposed: the writer lends, and the receiver copies (wire.hpp).
+// Each operation of libfabric touches one region of the peer's memory and as many pieces of ours as
+// fit, so the segments of the two sides may differ.
 #pragma once
 
 #include "sends.hpp"
 
 namespace coop::net::fabric
 {
-
-/// Owns nothing; keeps its place in the work. Under the machine's lock.
-class mover
-{
-public:
-	mover(environment &e, sends &s) : env_(e), sends_(s) {}
-
-	/// Registers the destination under keys for this one use. @return 0 or -errno.
-	int expose(work &, control &);
-	/// Stores the regions that the peer has exposed. False: they are too small.
-	bool take_regions(work &w, const control &c) { return take_regions(w, c, 0); }
-	/// Posts as many writes as the provider accepts. @return 0: all; -EAGAIN; or the link is
-	/// broken.
-	int write(work &);
-
-	bool lends() const { return env_.options.lend && env_.port.lends(); }
-	bool reads(const link &l) const { return env_.options.lend && env_.port.reads(l); }
-	/// If peers can read our memory, tells them where it is.
-	void lend(work &, control &);
-	/// Stores the lent regions. False: we cannot read them.
-	bool borrow(work &, const control &);
-	/// Copies from lent memory. @return 0; -ENOENT: it is no longer lent, and the copy is
-	/// invalid; or the link is broken.
-	int copy(work &);
-
-private:
-	bool take_regions(work &, const control &, std::size_t first);
-	int copy_region(work &, spi::cursor &to, std::uint64_t from, std::size_t length);
-
-	environment &env_;
-	sends &sends_;
-};
 
 /// Pieces of an operation's memory, for one operation of libfabric.
 struct piece_list {
@@ -72,6 +40,33 @@ struct piece_list {
 	{
 		return fabric::covered(w.memory, w.local, {pieces, count}, {descs, count});
 	}
+};
+
+/// Owns nothing; keeps its place in the work. Under the machine's lock.
+class mover
+{
+public:
+	mover(environment &e, sends &s) : env_(e), sends_(s) {}
+
+	/// Registers the memory for `access` by the peer, under keys for this one use. @return 0 or
+	/// -errno.
+	int expose(work &, std::uint64_t access, control &);
+	/// Stores the regions that the peer has exposed. False: they are too small.
+	bool take_regions(work &, const control &);
+	/// Posts as many writes, or reads, as the provider accepts. @return 0: all; -EAGAIN; or the
+	/// link is broken.
+	int move(work &);
+	/// Whether active receives on this link read.
+	bool reads(const link &l) const
+	{
+		return env_.options.read && l.lends && env_.provider.reads();
+	}
+
+private:
+	int post(work &, piece_list &, const region &, bool last);
+
+	environment &env_;
+	sends &sends_;
 };
 
 } // namespace coop::net::fabric

@@ -2,17 +2,24 @@
 // port.hpp - making and closing links. The machine sends on them.
 //
 // connected_port: end points of libfabric that connect (tcp, verbs).
-// datagram_port: one end point for all links, and sockets of the host for the handshake (shm).
+// datagram_port: one end point for all links, and a TCP connection beside each (psm3, efa,
+// ofi_rxm).
+//
+// Either way the port that listens for peers is the first free one of the address. To connect, we
+// try the peer's ports in turn. A port that refuses is excluded, and we go on to the next at once;
+// ports that do not answer get an equal share of five seconds one after another, and the last
+// remaining one gets the rest. So a foreign service on a port only costs time, a peer that was
+// silent at first is asked again, and if no peer is there we know within five seconds, whatever the
+// provider does.
 #pragma once
 
 #include <algorithm>
 #include <cerrno>
 #include <set>
-#include <span>
-#include <sys/uio.h>
 #include <utility>
 
 #include "link.hpp"
+#include "ports.hpp"
 
 namespace coop::net::fabric
 {
@@ -23,7 +30,7 @@ constexpr std::chrono::milliseconds give_up_after{4500};
 class port
 {
 public:
-	/// Implemented by the machine. Called under its lock, like everything here.
+	/// Implemented by the machine. Called under its lock, like everything here but prepare().
 	class events
 	{
 	public:
@@ -62,51 +69,56 @@ public:
 	/// The end point to post receives to.
 	virtual fid_ep &receiver() = 0;
 
-	/// Starts connecting. @return 0: linked() or unlinked() follows; -errno.
-	virtual int connect(link &) = 0;
+	/// Starts connecting. linked() or unlinked() follows.
+	void connect(link &);
 	/// The link is connecting, and a message from the peer has already arrived. Its greeting
 	/// has arrived before that; handle it now. linked() or unlinked() follows at once, or the
 	/// peer has not accepted.
 	virtual void catch_up(link &) = 0;
-	/// Closes the link; its accesses to our memory have ended, if the provider permits that.
+	/// Closes the link. Unless all links share an end point, neither side accesses the other's
+	/// memory any more.
 	virtual void close(link &) = 0;
-	/// Whether close() makes memory quiet while the peer is alive.
-	virtual bool close_is_quiet() const = 0;
+
+	/// All links share an end point: only shut() makes memory quiet, that of all links.
+	virtual bool shares() const { return false; }
+	/// Closes that end point. All links but those that are connecting are closed; no completion
+	/// follows.
+	virtual void shut() {}
+	/// Opens it again; links that are connecting begin again. @return 0 or -errno.
+	virtual int reopen() { return 0; }
+
 	/// Handles connections that come and go. @return how many.
 	virtual unsigned poll() = 0;
-	/// Something was sent, and the peer may be asleep.
-	virtual void sent(link &) {}
-	/// Writes these bytes to the peer's address, at once and without the provider. @return 0;
-	/// -EOPNOTSUPP: use the provider; -errno: the link has failed.
-	virtual int write(link &, std::span<iovec>, std::uint64_t) { return -EOPNOTSUPP; }
-	/// Whether peers can read our memory by themselves, even while this process is stopped.
-	virtual bool lends() const { return false; }
-	/// Whether read() works on this link.
-	virtual bool reads(const link &) const { return false; }
-	/// Reads from the peer's address into these bytes, at once and without the provider.
-	/// @return 0; -EFAULT: the peer has no memory there; -errno: the link has failed.
-	virtual int read(link &, std::span<iovec>, std::uint64_t) { return -EOPNOTSUPP; }
 	/// fd() becomes readable once there is an event. False: there is one already.
 	virtual bool arm() = 0;
+	/// Completions make fd() readable; else deadline() has the time to look for them.
+	virtual bool wakes() const { return true; }
 	virtual int fd() const = 0;
 	virtual time_point deadline() const = 0;
 	virtual void expire(time_point now) = 0;
 
 protected:
-	/// Starts the time in which a peer has to answer.
-	void begin(link &l, std::unique_ptr<struct link::side> side)
-	{
-		side->give_up = events_->now() + give_up_after;
-		l.side = std::move(side);
-	}
-	/// The attempt on this link ends at `when`, or when the peer has to be given up.
-	void try_until(link &l, time_point when)
-	{
-		end_attempt(l);
-		l.side->turn = std::min(l.side->give_up, when);
-		connecting_.emplace(l.side->turn, &l);
-	}
-	/// No effect if there is no attempt.
+	/// A link that tries the ports of its peer.
+	struct search : link::side {
+		port_list ports;
+		unsigned at = 0;   ///< the port being tried
+		unsigned left = 0; ///< bit mask of ports that have not refused
+		bool unreachable =
+			false; ///< the host is unreachable, for one of the ports at least
+	};
+
+	/// Starts with the port at `at`. @return 0 or -errno.
+	virtual int attempt(link &) = 0;
+	/// Ends what attempt() has begun.
+	virtual void abandon(link &) = 0;
+	virtual std::unique_ptr<search> make_search() const = 0;
+	virtual bool device_gone() const { return false; }
+
+	/// The port tried does not belong to the peer, or only it is unreachable (a firewall).
+	void refused(link &, int error);
+	/// No peer answers.
+	void give_up(link &);
+	/// The attempt has succeeded, or the link is closed. No effect if there is none.
 	void end_attempt(link &l)
 	{
 		if (l.side)
@@ -116,22 +128,17 @@ protected:
 	{
 		return connecting_.empty() ? never : connecting_.begin()->first;
 	}
-	void expire_attempts(time_point now)
-	{
-		while (attempts_deadline() <= now) {
-			link &l = *connecting_.begin()->second;
-			end_attempt(l);
-			if (now >= l.side->give_up)
-				give_up(l);
-			else
-				try_again(l);
-		}
-	}
-	virtual void try_again(link &) = 0;
-	virtual void give_up(link &) = 0;
+	void expire_attempts(time_point now);
+	/// Repeats all attempts under way.
+	void repeat_attempts();
 
 	const provider &provider_;
-	events *events_ = nullptr; ///< since start()
+	events *events_ = nullptr; ///< since prepare()
+
+private:
+	void try_next(link &);
+	void try_until(link &, time_point);
+
 	/// Thousands may connect at a time, when a machine connects to all others.
 	std::set<std::pair<time_point, link *>> connecting_;
 };

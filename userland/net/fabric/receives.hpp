@@ -39,6 +39,15 @@ public:
 		}
 		return 0;
 	}
+	/// None is posted any more: posts them again. @return 0 or -errno.
+	int post_all()
+	{
+		unposted_.clear();
+		for (bounce &b : all_)
+			if (int r = post(b))
+				return r;
+		return 0;
+	}
 	/// The machine has taken the buffer's message. Post it later: the receiver of the message
 	/// comes first.
 	void give_back(bounce &b)

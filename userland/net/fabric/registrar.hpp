@@ -17,6 +17,7 @@ class registrar
 public:
 	registrar(const provider &p, fabric::port &via, endings &e, local_keys &k) :
 		needed_(p.local_keys()),
+		key_mask_(p.key_mask()),
 		port_(via),
 		endings_(e),
 		keys_(k)
@@ -25,20 +26,23 @@ public:
 
 	/// Whether memory that the provider reads, or receives into, must be registered.
 	bool needed() const { return needed_; }
-	/// Registers memory for `access`. @return 0 or -errno.
-	int enter(void *base, std::size_t length, std::uint64_t access, std::uint64_t key,
-		  handle<fid_mr> &out)
+	/// Registers memory for `access`, under a key that was not used lately, and that no peer
+	/// can guess if the provider's keys are long. @return 0 or -errno.
+	int enter(void *base, std::size_t length, std::uint64_t access, handle<fid_mr> &out)
 	{
-		return checked(take(out, [&](fid_mr **mr) {
-			return fi_mr_reg(&port_.domain(), base, length, access, 0, key, 0, mr,
-					 nullptr);
-		}));
+		int r = -FI_ENOKEY;
+		for (unsigned tries = 0; r == -FI_ENOKEY && tries < tries_most; tries++)
+			r = take(out, [&](fid_mr **mr) {
+				return fi_mr_reg(&port_.domain(), base, length, access, 0,
+						 random_.next() & key_mask_, 0, mr, nullptr);
+			});
+		return checked(r);
 	}
 	/// Registers memory of the machine's own, if needed; `desc` is for libfabric.
 	int enter_own(void *base, std::size_t length, std::uint64_t access, handle<fid_mr> &out,
 		      void *&desc)
 	{
-		const int r = needed_ ? enter(base, length, access, random_.next(), out) : 0;
+		const int r = needed_ ? enter(base, length, access, out) : 0;
 		desc = out ? fi_mr_desc(out.get()) : nullptr;
 		return r;
 	}
@@ -51,8 +55,6 @@ public:
 	int begin() { return needed_ ? keys_.open(this, port_.domain()) : 0; }
 	/// The domain is about to be closed.
 	void forget() { keys_.forget(this); }
-	/// A number that no peer can guess.
-	std::uint64_t fresh() { return random_.next(); }
 
 private:
 	int checked(int status)
@@ -62,7 +64,10 @@ private:
 		return status;
 	}
 
+	static constexpr unsigned tries_most = 64; // short keys may be in use
+
 	const bool needed_;
+	const std::uint64_t key_mask_;
 	fabric::port &port_;
 	endings &endings_;
 	local_keys &keys_;

@@ -18,7 +18,7 @@ constexpr std::size_t urgent_most = 1u << 16;
 constexpr std::uint64_t answers_most = 1024, answers_told = 64;
 // Enough for most control messages: a peer can make us keep many of those.
 constexpr std::size_t small_copy = 128;
-// Interval of polling for a provider that progresses only when polled, while it has work.
+// Interval of polling while libfabric has work and does not tell us when it can go on.
 constexpr std::chrono::microseconds tick{50};
 
 } // namespace
@@ -63,10 +63,8 @@ void sends::send(link &l, const control &c, std::uint64_t nth)
 	if (n <= env_.inject && l.urgent.empty() && !nth) {
 		const std::uint64_t w = l.stamp(kind::control);
 		const ssize_t r = fi_injectdata(l.ep, text, n, w, l.dest);
-		if (r == 0) {
-			l.stamped(w);
-			return env_.port.sent(l);
-		}
+		if (r == 0)
+			return l.stamped(w);
 		if (r != -FI_EAGAIN)
 			return env_.endings.fail(l, -ECONNRESET);
 	}
@@ -100,11 +98,12 @@ int sends::post(link &l, bounce &b)
 	if (r)
 		return static_cast<int>(r);
 	l.stamped(data);
-	if (injected)
+	if (injected) {
 		free(b);
-	else
+	} else {
 		posted_on(l, b);
-	env_.port.sent(l);
+		b.in_use = true;
+	}
 	return 0;
 }
 
@@ -113,6 +112,7 @@ void sends::completed(bounce &b)
 	out_--;
 	if (link *l = take_off(b))
 		l->answers_gone = std::max(l->answers_gone, b.answer);
+	b.in_use = false;
 	free(b);
 }
 
@@ -143,7 +143,8 @@ bounce *sends::make_copy(std::size_t length, kind what)
 void sends::posted_on(link &l, posted &p)
 {
 	out_++;
-	nudge();
+	if (!env_.port.wakes())
+		nudge();
 	if (p.on)
 		return;
 	p.on = &l;
@@ -153,14 +154,6 @@ void sends::posted_on(link &l, posted &p)
 		l.under_way->on_before = &p;
 	l.under_way = &p;
 	posting_.join(&l, link::posting_place);
-}
-
-void sends::wrote_on(link &l, work &w)
-{
-	w.out++;
-	posted_on(l, w);
-	if (!env_.provider.connected())
-		unnamed_.push_back(&w);
 }
 
 // No completion for `p` is to come.
@@ -182,9 +175,13 @@ void sends::completed(work &w)
 	out_--;
 	if (w.out && --w.out == 0)
 		(void)take_off(w);
-	// Most come in order. There are none if the provider names all.
-	if (const auto at = std::find(unnamed_.begin(), unnamed_.end(), &w); at != unnamed_.end())
-		unnamed_.erase(at);
+}
+
+void sends::forget_copies()
+{
+	for (bounce &b : copies_)
+		if (b.in_use)
+			completed(b);
 }
 
 void sends::detach(link &l)
@@ -211,8 +208,6 @@ void sends::try_again(link &l)
 	if (l.backlog_at)
 		return;
 	backlog_.join(&l, link::backlog_place);
-	if (!env_.provider.connected() && l.ep)
-		env_.port.sent(l); // the peer may have to make room
 	nudge();
 }
 
@@ -221,14 +216,9 @@ void sends::expire(time_point now)
 	if (tick_ > now)
 		return;
 	tick_ = never;
-	if (env_.provider.connected() || (!out_ && backlog_.empty()))
-		return;
-	// The peer may need to poll as well.
-	for (const auto *some : {&posting_, &backlog_})
-		for (link *l : *some)
-			if (l->state != link::state::dying && l->ep)
-				env_.port.sent(*l);
-	tick_ = now + tick;
+	// A connection that has room again reports a completion.
+	if (!env_.provider.connected() && (!backlog_.empty() || (out_ && !env_.port.wakes())))
+		tick_ = now + tick;
 }
 
 } // namespace coop::net::fabric

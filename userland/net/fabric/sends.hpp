@@ -2,12 +2,11 @@
 // sends.hpp - control messages, and all that libfabric has been given or had no room for.
 //
 // What the provider does not copy at once is copied here first, and stays until its completion. A
-// provider that progresses only when polled (shm) wakes no thread for completions: while some are
-// to come, a sleeping thread is woken to poll, and so are the peers.
+// provider may not tell when it has room again, or that a completion has come: while it owes
+// either, a sleeping thread is woken to poll.
 #pragma once
 
 #include <deque>
-#include <list>
 #include <vector>
 
 #include "environment.hpp"
@@ -40,14 +39,11 @@ public:
 
 	/// A completion for `p` is to come from this link.
 	void posted_on(link &, posted &);
-	/// The same for a write. If shm fails to write at once, it reports the failure without the
-	/// work, in the order of the writes.
-	void wrote_on(link &, work &);
-	/// The write that a completion without a name is about; null: none.
-	work *unnamed() const { return unnamed_.empty() ? nullptr : unnamed_.front(); }
 	/// A completion has come.
 	void completed(bounce &);
 	void completed(work &);
+	/// No completion is to come any more, for any link.
+	void forget_copies();
 
 	/// The provider has no room for more of this link.
 	void try_again(link &);
@@ -78,9 +74,8 @@ private:
 	std::deque<bounce> copies_;
 	std::vector<bounce *> large_, small_; ///< unused
 	roster<link *> posting_, backlog_;
-	std::list<work *> unnamed_; ///< of writes that may fail without a name
-	unsigned out_ = 0;          ///< completions to come
-	time_point tick_ = never;   ///< next poll of a provider that does not wake us
+	unsigned out_ = 0;        ///< completions to come
+	time_point tick_ = never; ///< next poll of a provider that does not wake us
 };
 
 } // namespace coop::net::fabric

@@ -20,7 +20,7 @@ int transfers::submit(link &l, spi::token t, const spi::transfer &x)
 {
 	const bool writer = x.queue == queue_type::active_bulk_send;
 	local_keys::descriptors local;
-	if (int r = writer ? env_.memory.descriptors(x.memory, local) : 0)
+	if (int r = writer || env_.provider.reads() ? env_.memory.descriptors(x.memory, local) : 0)
 		return r;
 	work *w = works_.make(l, t);
 	if (!w)
@@ -54,12 +54,11 @@ void transfers::begin(work &w)
 			 : w.ranged ? control::verb::put_at
 				    : control::verb::put;
 		w.stage = work::stage::offered;
-		mover_.lend(w, c);
 	} else {
 		c.verb = w.ranged ? control::verb::get_at : control::verb::get;
 		w.stage = work::stage::landing;
 		w.reads = mover_.reads(*w.link);
-		if (int r = w.reads ? 0 : mover_.expose(w, c))
+		if (int r = w.reads ? 0 : mover_.expose(w, FI_REMOTE_WRITE, c))
 			return works_.finish(w, r);
 	}
 	sends_.send(*w.link, c);
@@ -102,10 +101,8 @@ work *transfers::make(link &l, const control &c, queue_type q)
 
 void transfers::on_put(link &l, const control &c)
 {
-	if (work *w = make(l, c, queue_type::passive_bulk_recv)) {
-		(void)borrow(*w, c);
+	if (work *w = make(l, c, queue_type::passive_bulk_recv))
 		grant(*w);
-	}
 }
 
 void transfers::on_get(link &l, const control &c)
@@ -114,22 +111,31 @@ void transfers::on_get(link &l, const control &c)
 	if (!w)
 		return;
 	w->writer = true;
-	if (c.count == 0 && mover_.lends()) {
-		control to;
-		to.verb = control::verb::lend;
-		to.id = w->id;
-		to.peer = c.id;
-		w->stage = work::stage::offered;
-		mover_.lend(*w, to);
-		return sends_.answer(l, to);
-	}
+	if (c.count == 0 && env_.provider.reads())
+		return lend(*w);
 	w->stage = work::stage::writing;
 	if (!mover_.take_regions(*w, c)) {
 		// The descriptor remains unused.
 		works_.give_up(*w);
 		return env_.endings.violation(l);
 	}
-	write_or_queue(*w);
+	move_or_queue(*w);
+}
+
+void transfers::lend(work &w)
+{
+	link &l = *w.link;
+	control c;
+	c.verb = control::verb::lend;
+	c.id = w.id;
+	c.peer = w.peer_id;
+	w.stage = work::stage::offered;
+	w.lent = true;
+	if (int r = mover_.expose(w, FI_REMOTE_READ, c)) {
+		sends_.refuse(l, w.peer_id, r);
+		return works_.give_up(w); // as if the peer had not asked
+	}
+	sends_.answer(l, c);
 }
 
 void transfers::grant(work &w)
@@ -144,14 +150,12 @@ void transfers::grant(work &w)
 		w.offset = w.land.offset;
 	}
 	w.stage = work::stage::landing;
-	if (w.reads)
-		return copy(w);
 	if (w.message) {
 		landing_.join(&w, work::landing_place);
 		if (landings_at_ == never)
 			landings_at_ = env_.sink.now() + env_.options.landing;
 	}
-	if (int r = mover_.expose(w, c)) {
+	if (int r = mover_.expose(w, FI_REMOTE_WRITE, c)) {
 		sends_.refuse(l, w.peer_id, r);
 		if (w.message)
 			return drop_landing(w);
@@ -172,29 +176,57 @@ void transfers::on_grant(link &l, const control &c)
 	if (!mover_.take_regions(*w, c))
 		return env_.endings.violation(l);
 	w->stage = work::stage::writing;
-	write_or_queue(*w);
+	move_or_queue(*w);
 }
 
-int transfers::write(work &w)
+void transfers::on_lend(link &l, const control &c)
 {
-	const int r = mover_.write(w);
-	if (!r && !w.out)
-		moved(w); // no completion will report it
-	return r;
+	work *w = works_.find(c.peer, l);
+	if (!w || !w->active || !w->reads || w->stage != work::stage::landing)
+		return; // it was cancelled, and the peer has been told
+	w->peer_id = c.id;
+	if (!mover_.take_regions(*w, c))
+		return env_.endings.violation(l);
+	w->stage = work::stage::reading;
+	move_or_queue(*w);
 }
 
-void transfers::write_or_queue(work &w)
+int transfers::move(work &w)
+{
+	if (w.stage == work::stage::writing)
+		return mover_.move(w);
+	if (w.stage != work::stage::reading)
+		return 0;
+	if (!w.cancelled)
+		return mover_.move(w);
+	if (!w.out)
+		moved(w);
+	return 0;
+}
+
+void transfers::move_or_queue(work &w)
 {
 	link &l = *w.link;
-	const int r = l.urgent.empty() ? write(w) : -EAGAIN;
+	const int r = l.urgent.empty() ? move(w) : -EAGAIN;
 	if (r == -EAGAIN)
 		sends_.queue(l, w);
 	else if (r)
 		env_.endings.fail(l, -ECONNRESET);
 }
 
+void transfers::completed(work &w)
+{
+	const bool all = w.moved == w.length;
+	if ((w.stage == work::stage::writing && all) ||
+	    (w.stage == work::stage::reading && (all || w.cancelled)))
+		moved(w);
+}
+
+// The provider no longer needs the memory of this work.
 void transfers::moved(work &w)
 {
+	if (!w.writer)
+		return has_read(w);
 	if (!env_.ordered) {
 		control c;
 		c.verb = control::verb::landed;
@@ -210,31 +242,18 @@ void transfers::moved(work &w)
 		w.stage = work::stage::written;
 }
 
-void transfers::on_lend(link &l, const control &c)
+// All of it, or it was cancelled in the middle.
+void transfers::has_read(work &w)
 {
-	work *w = works_.find(c.peer, l);
-	if (!w || !w->active || !w->reads || w->stage != work::stage::landing)
-		return; // it was cancelled, and the peer has been told
-	w->peer_id = c.id;
-	if (!borrow(*w, c))
-		return env_.endings.violation(l);
-	copy(*w);
-}
-
-// Copies all lent memory now.
-void transfers::copy(work &w)
-{
-	const int r = mover_.copy(w);
-	if (r == 0)
-		on_landed(&w);
-	else if (r != -ENOENT)
-		env_.endings.fail(*w.link, r);
-	else if (w.message)
-		drop_landing(w);
-	else if (w.active)
-		works_.finish(w, -ENOENT);
-	else
-		works_.give_up(w); // as if the peer had not asked
+	link &l = *w.link;
+	const bool all = w.moved == w.length;
+	control c;
+	c.verb = all ? control::verb::done : control::verb::cancel;
+	c.id = w.id;
+	c.peer = w.peer_id;
+	c.token = w.remote;
+	works_.finish(w, all ? 0 : -ECANCELED);
+	sends_.send(l, c);
 }
 
 void transfers::drop_landing(work &w)
@@ -255,12 +274,9 @@ void transfers::on_landed(work *w)
 	link &l = *w->link;
 	if (w->message) {
 		const spi::landing to = w->land;
-		const std::uint32_t lender = w->reads ? w->peer_id : 0;
 		landing_.leave(w, work::landing_place);
 		works_.release(*w);
 		env_.sink.received(to, l.peer);
-		if (lender)
-			sends_.refuse(l, lender, 0);
 		return sends_.consumed(l);
 	}
 	control c;
@@ -287,11 +303,11 @@ void transfers::on_done(link &l, const control &c)
 		return works_.finish(*w, c.status);
 	case work::stage::writing:
 		// The last completion has not been read yet.
-		if (w->written == w->length)
+		if (w->moved == w->length)
 			w->done = true;
 		return;
 	case work::stage::offered:
-		if (c.status || w->pledge)
+		if (c.status || w->lent)
 			works_.finish(*w, c.status);
 		return;
 	case work::stage::landing:
@@ -340,7 +356,9 @@ void transfers::on_cancel(link &l, const control &c)
 	if (w->writer) {
 		// Memory lent for a get is released as if no peer had asked; data being written are
 		// followed by landed.
-		if (w->stage == work::stage::offered && !w->active)
+		if (w->stage == work::stage::offered && w->cancelled)
+			works_.finish(*w, -ECANCELED);
+		else if (w->stage == work::stage::offered && !w->active)
 			works_.give_up(*w);
 		return;
 	}
@@ -371,13 +389,15 @@ void transfers::cancel(work &w)
 	case work::stage::written:
 		return works_.finish(w, -ECANCELED);
 	case work::stage::offered:
+		if (w.lent)
+			break;
 		sends_.send(*w.link, c);
 		return works_.finish(w, -ECANCELED);
 	case work::stage::landing:
 		c.peer = w.peer_id;
 		c.token = w.active ? w.remote : 0;
 		sends_.send(*w.link, c);
-		if (w.reads) // only we write there
+		if (w.reads) // nothing is posted
 			return works_.finish(w, -ECANCELED);
 		break;
 	default:
@@ -407,20 +427,19 @@ time_point transfers::deadline() const
 
 void transfers::expire(time_point now)
 {
-	const bool quiet = env_.port.close_is_quiet();
 	// A place that a peer never fills is lost to the others. Nothing reports the progress of
 	// RMA writes, so only time can decide: the interval from one look to the next.
 	if (landings_at_ <= now) {
 		landings_at_ = landing_.empty() ? never : now + env_.options.landing;
 		for (work *w : landing_)
-			if (std::exchange(w->late, true) && quiet)
+			if (std::exchange(w->late, true))
 				env_.endings.fail(*w->link, -ECONNRESET);
 	}
 	// All wait equally long, so they are in order.
 	std::size_t n = 0;
 	for (; n < patience_.size() && patience_[n].first <= now; n++) {
 		work *w = works_.find(patience_[n].second);
-		if (w && w->cancelled && quiet)
+		if (w && w->cancelled)
 			env_.endings.fail(*w->link, -ECONNRESET);
 	}
 	patience_.erase(patience_.begin(), patience_.begin() + static_cast<std::ptrdiff_t>(n));

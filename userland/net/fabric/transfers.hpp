@@ -26,14 +26,12 @@ public:
 	int submit(link &, spi::token, const spi::transfer &);
 	/// The link is ready: sends the request of a work.
 	void begin(work &);
-	/// Stores what the peer of this work lends. @return whether this side reads it.
-	bool borrow(work &w, const control &c) { return w.reads = mover_.borrow(w, c); }
 	/// There is a place for what the peer has offered or wants to put.
 	void grant(work &);
-	/// Continues writing. @return 0 or -errno, see mover::write().
-	int write(work &);
-	/// The provider no longer needs the memory of this work.
-	void moved(work &);
+	/// Continues writing or reading. @return 0 or -errno, see mover::move().
+	int move(work &);
+	/// What was posted so far is complete.
+	void completed(work &);
 	/// The message of this landing will not arrive.
 	void drop_landing(work &);
 
@@ -54,8 +52,10 @@ public:
 
 private:
 	work *make(link &, const control &, queue_type);
-	void write_or_queue(work &);
-	void copy(work &);
+	void lend(work &);
+	void move_or_queue(work &);
+	void moved(work &);
+	void has_read(work &);
 	void be_patient(work &);
 	work *named(link &, const control &);
 	work *use_of(link &, std::uint32_t id);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // transport.cpp - the transport `fabric`: libfabric, with any suitable provider.
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 
@@ -15,16 +14,14 @@ namespace fabric
 namespace
 {
 
-constexpr char preferred[] = "tcp,shm";
+constexpr char preferred[] = "tcp";
 
 constexpr spi::parameter keys[] = {
 	{"provider", preferred,
 	 "libfabric providers; the first available one is used; unless given, those that "
 	 "FI_PROVIDER names come after these",
 	 spi::sides::agree},
-	{"eager", "0",
-	 "largest message that is sent without an offer (bytes; 0: suited to the provider; on shm "
-	 "4096 at most)"},
+	{"eager", "0", "largest message that is sent without an offer (bytes; 0: 16384)"},
 	{"receives", "64",
 	 "receive buffers of a transfer machine, each for a message of eager= bytes (number)"},
 	{"window", "128", "messages of a peer that no buffer has taken yet (number)"},
@@ -34,26 +31,24 @@ constexpr spi::parameter keys[] = {
 	 "share is disconnected (bytes)"},
 	{"max_message", "1m", "largest message (bytes)", spi::sides::agree},
 	{"max_links", "16384",
-	 "connections of a transfer machine, one descriptor each, on shm three (number)"},
+	 "connections of a transfer machine, a descriptor or two each (number)"},
 	{"idle", "600000",
 	 "a connection that is unused for this long is closed; the next use makes a new one (ms)"},
 	{"landing", "60000",
 	 "time for a large message to fill its place, at most twice that, or its connection is "
-	 "closed; not on shm (ms)"},
+	 "closed (ms)"},
 	{"sockets", "0",
 	 "poll each connection's socket, for programs with synchronous delivery: lowest latency "
 	 "with a few connections, more time with each; provider tcp (0 or 1)"},
 	{"local_keys", "0", "buffers get local keys, used or not (0 or 1; 1 is for tests)"},
-	{"lend", "1",
-	 "peers on shm read large messages and bulk data from the memory of this process (0 or 1; "
-	 "0 is for tests)",
-	 spi::sides::agree},
+	{"read", "1",
+	 "bulk data that this side fetches are read by RDMA, if both providers can; 0: the peer "
+	 "writes them (0 or 1)"},
 	{"answer", "1", "peers that want to connect get an answer (0 or 1; 0 is for tests)"},
 };
 
-// shm sends this much without the receiver's help; over tcp, copying it costs about as much as
-// negotiating a place.
-constexpr std::size_t eager_datagram = 4096, eager_connected = 16384;
+// Over tcp, copying this much costs about as much as negotiating a place.
+constexpr std::size_t eager_standard = 16384;
 
 // FI_PROVIDER hides all other providers from libfabric.
 std::string providers(const std::string &given)
@@ -71,11 +66,7 @@ public:
 		constexpr std::size_t gib = std::size_t(1) << 30;
 		options_.eager = v.number("eager", 0, 1u << 20);
 		if (options_.eager == 0)
-			options_.eager = provider_.connected() ? eager_connected : eager_datagram;
-		// shm leaves a larger message to the receiver: it completes only when the receiver
-		// runs.
-		if (!provider_.connected())
-			options_.eager = std::min(options_.eager, provider_.inject_size());
+			options_.eager = eager_standard;
 		if (options_.eager < 64)
 			v.refuse("eager", "must be 0 or at least 64");
 		options_.receives = static_cast<unsigned>(v.number("receives", 4, 4096));
@@ -91,7 +82,7 @@ public:
 			v.refuse("idle", "must be at least as long as hold=");
 		options_.landing = std::chrono::milliseconds(v.number("landing", 1, 1u << 31));
 		options_.answer = v.flag("answer");
-		options_.lend = v.flag("lend");
+		options_.read = v.flag("read");
 		options_.sockets = v.flag("sockets");
 		if (options_.sockets && provider_.name() != "tcp")
 			v.refuse("sockets", "is for provider=tcp");
@@ -104,12 +95,7 @@ public:
 	{
 		return key == "provider" ? provider_.name() : std::string();
 	}
-	int check(const address &a) const override
-	{
-		if (!provider_.connected() && a.kind != address::form::lnet)
-			return -EINVAL;
-		return spi::check_own_ip(a.ip);
-	}
+	int check(const address &a) const override { return spi::check_own_ip(a.ip); }
 	int register_memory(std::span<const segment> s, void **r) override
 	{
 		*r = nullptr;

@@ -15,6 +15,8 @@ constexpr std::uint32_t magic = 0x42464e43; // "CNFB"
 constexpr std::uint8_t version = 3;
 constexpr std::int32_t errno_most = 4095;
 constexpr std::size_t address_size = 26;
+// Features in the last byte of a greeting; further bits are for later releases.
+constexpr std::uint8_t feature_lends = 1;
 
 template <class integer> integer swap(integer v)
 {
@@ -171,12 +173,13 @@ std::array<std::byte, hello::size> encode(const hello &h)
 	w.put(h.cookie);
 	w.put(h.window);
 	w.put(h.eager);
+	w.put(static_cast<std::uint8_t>(h.lends ? feature_lends : 0));
 	return text;
 }
 
 bool decode(std::span<const std::byte> text, hello &out)
 {
-	if (text.size() < hello::size)
+	if (text.size() < hello::least)
 		return false;
 	reader r(text);
 	if (r.get<std::uint32_t>() != magic || r.get<std::uint8_t>() != version)
@@ -187,6 +190,7 @@ bool decode(std::span<const std::byte> text, hello &out)
 	out.cookie = r.get<std::uint32_t>();
 	out.window = r.get<std::uint16_t>();
 	out.eager = r.get<std::uint32_t>();
+	out.lends = text.size() >= hello::size && r.get<std::uint8_t>() & feature_lends;
 	return valid(out.from) && out.link < word::links && out.window >= 2 && out.eager >= 64 &&
 	       out.eager <= 1u << 24;
 }

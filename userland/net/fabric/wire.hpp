@@ -12,21 +12,15 @@
 // In a `landed` word, bits 2-31 are the id of the landing instead of credits and link. Providers
 // whose words have 32 bits have no cookie; there the receiver trusts the fabric.
 //
-// Larger messages and bulk data are written by RMA into memory that the other side has granted for
-// this one operation, under fresh keys each time. L lands, W writes:
+// Larger messages and bulk data are moved by RMA, into or out of memory that the other side has
+// granted for this one operation, under fresh keys each time. L lands, W has the data:
 //
-//   a message       W offer, L grant, W data and landed
-//   active send     W put,   L grant, W data and landed, L done
-//   active receive  L get,            W data and landed, L done
+//   a message       W offer, L grant, W writes and landed
+//   active send     W put,   L grant, W writes and landed, L done
+//   active receive  L get,            W writes and landed, L done
 //
-// If L can itself read the memory of W's process (shm), no access is granted. W lends: it tells
-// where the data are, and where its pledge is, a number that stays there as long as the data are
-// valid. L reads the data and then the pledge; if the pledge is still as W announced it, all of the
-// data were valid. So each process writes only to its own memory, and either can end at once, by
-// itself, even while the other one is stopped.
+// Where the provider of W lets peers read (hello::lends), and that of L can:
 //
-//   a message       W offer, L reads, L done
-//   active send     W put,   L reads, L done
 //   active receive  L get without regions, W lend, L reads, L done
 //
 // A reusable operation is put and got by put_at and get_at, which name the offset of a range. They
@@ -74,9 +68,7 @@ struct word {
 	static std::uint32_t cookie(std::uint64_t w) { return w >> 32; }
 };
 
-/// Memory that the receiver of a grant or get may write, or that the receiver of an offer, put or
-/// lend may read. The first region of the latter is the pledge, and its key the value to be read
-/// there.
+/// Memory that the receiver of a grant or get may write, or that the receiver of a lend may read.
 struct region {
 	std::uint64_t address, length, key;
 };
@@ -85,7 +77,7 @@ struct control {
 	enum class verb : std::uint8_t {
 		offer,    ///< W: a message of `length` bytes
 		put,      ///< W: `length` bytes for the operation `token`
-		get,      ///< L: `length` bytes of the operation `token` into `regions`
+		get,      ///< L: `length` bytes of the operation `token` into `regions`; none: lend
 		grant,    ///< L: write into `regions`
 		landed,   ///< W: all is written; used if the word cannot say it
 		done,     ///< either: ended, with `status`
@@ -100,7 +92,7 @@ struct control {
 	};
 	static constexpr std::uint8_t verbs = 13;
 	static constexpr std::size_t segments_most = 128;
-	static constexpr std::size_t regions_most = segments_most + 1; ///< and a pledge
+	static constexpr std::size_t regions_most = segments_most;
 	static constexpr std::size_t fixed = 40;
 	static constexpr std::size_t size_most = fixed + 8 + regions_most * 24;
 
@@ -125,15 +117,17 @@ std::size_t encode(const control &, std::byte *out);
 /// A short hash of an address, to recognise a wrong one. Part of the protocol.
 std::uint64_t digest(const address &);
 
-/// The greeting of both sides on a new link. rdma_cm has 55 bytes for it.
+/// The greeting of both sides on a new link. rdma_cm has 55 bytes for it. Earlier releases send all
+/// but the last byte, and ignore that one.
 struct hello {
-	static constexpr std::size_t size = 53;
+	static constexpr std::size_t size = 54, least = 53;
 
 	address from;
 	std::uint64_t to = 0;               ///< digest of the intended recipient
 	std::uint32_t link = 0, cookie = 0; ///< for words to the sender of this greeting
 	std::uint16_t window = 0; ///< unconsumed messages that the sender of this greeting accepts
 	std::uint32_t eager = 0;  ///< largest message without an offer, in bytes
+	bool lends = false;       ///< the sender of this greeting answers a get without regions
 };
 
 std::array<std::byte, hello::size> encode(const hello &);

@@ -24,13 +24,14 @@ work *works::make(link &l, spi::token t)
 	free_.pop_back();
 	w->id = (w->id + slots) & word::id_mask;
 	w->stage = work::stage::queued;
-	w->writer = w->message = w->active = w->cancelled = w->late = w->done = w->reads = false;
+	w->writer = w->message = w->active = w->cancelled = w->late = w->done = false;
+	w->reads = w->lent = false;
 	w->out = 0;
 	w->peer_id = 0;
 	w->token = t;
 	w->land.token = 0;
 	w->local = {};
-	w->offset = w->written = w->region_at = w->region_into = 0;
+	w->offset = w->moved = w->region_at = w->region_into = 0;
 	w->remote = w->remote_key = 0;
 	w->ranged = false;
 	w->link = &l;
@@ -50,8 +51,6 @@ work *works::make(link &l, spi::token t)
 
 void works::release(work &w)
 {
-	if (w.pledge.exchange(0)) // before its memory is reused
-		std::atomic_thread_fence(std::memory_order_seq_cst);
 	link &l = *w.link;
 	shares_[l.peer]--;
 	(w.before ? w.before->after : l.works) = w.after;

@@ -251,10 +251,16 @@ protected:
 	std::unique_ptr<naive_core> core[2];
 };
 
+// Who fetches reads, or has the peer write.
+class fabric_naive_either_way : public fabric_naive, public testing::WithParamInterface<bool>
+{
+};
+
 // At each step of a large message and of a transfer both ways, the device of one machine goes:
 // libfabric keeps nothing of either, and the other machine goes on.
-TEST_F(fabric_naive, the_device_goes_at_any_moment)
+TEST_P(fabric_naive_either_way, the_device_goes_at_any_moment)
 {
+	options.read = GetParam();
 	constexpr std::size_t size = 5000;
 	unsigned steps = 0;
 	for (bool all_done = false; !all_done; steps++) {
@@ -320,6 +326,10 @@ TEST_F(fabric_naive, the_device_goes_at_any_moment)
 	}
 	EXPECT_GT(steps, 8u);
 }
+
+INSTANTIATE_TEST_SUITE_P(who, fabric_naive_either_way, testing::Bool(), [](const auto &i) {
+	return std::string(i.param ? "reads" : "is_written_to");
+});
 
 // Peers that never take what they are sent must not use up what all peers share.
 TEST_F(fabric_naive, one_peer_leaves_works_for_others)

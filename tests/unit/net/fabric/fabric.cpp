@@ -62,8 +62,13 @@ TEST(fabric_wire, hello_there_and_back)
 	EXPECT_EQ(back.cookie, h.cookie);
 	EXPECT_EQ(back.window, h.window);
 	EXPECT_EQ(back.eager, h.eager);
-	for (std::size_t n = 0; n < text.size(); n++)
+	EXPECT_EQ(back.lends, h.lends);
+	for (std::size_t n = 0; n < hello::least; n++)
 		EXPECT_FALSE(decode({text.data(), n}, back)) << n;
+	// An earlier release's: it does not lend.
+	EXPECT_TRUE(decode({text.data(), hello::least}, back));
+	EXPECT_EQ(back.eager, h.eager);
+	EXPECT_FALSE(back.lends);
 }
 
 TEST(fabric_wire, digests_tell_addresses_apart)

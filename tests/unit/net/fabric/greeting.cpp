@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: MIT
-// greeting.cpp - which greetings a machine of shm answers, and which make it hang up.
-//
-// A greeting carries a name to map and two descriptors; each can be anything that another process
-// of the same user has.
+// greeting.cpp - which greetings a machine answers over the TCP connection beside a link of
+// reliable datagrams, and which make it hang up.
 #include <cerrno>
-#include <cstdio>
-#include <fcntl.h>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <gtest/gtest.h>
 #include <iterator>
 #include <poll.h>
 #include <string>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <unistd.h>
+#include <thread>
 
 #include "coop/net.hpp"
 #include "tests/lib/own_ip.hpp"
-#include "userland/net/fabric/host_socket.hpp"
+#include "userland/net/fabric/datagram_port.hpp"
 #include "userland/net/fabric/wire.hpp"
 
 namespace
@@ -29,17 +24,21 @@ using namespace coop::net;
 using namespace coop::net::fabric;
 using namespace std::chrono_literals;
 
+constexpr char provider_name[] = "tcp;ofi_rxm";
+
 std::string here(unsigned n)
 {
 	return own_ip(10) + "@tcp:12345:31:" + std::to_string(n);
 }
 
-// An honest peer's greeting, except that its name leads to no peer.
+// An honest peer's greeting: the name of its end point is an address of its IP.
 struct greeting {
 	explicit greeting(const address &to)
 	{
+		address own;
+		EXPECT_EQ(parse(here(9), own), 0);
 		hello h;
-		EXPECT_EQ(parse(here(9), h.from), 0);
+		h.from = own;
 		h.to = digest(to);
 		h.link = 1;
 		h.cookie = 7;
@@ -47,36 +46,36 @@ struct greeting {
 		h.eager = 4096;
 		const auto bytes = encode(h);
 		text.assign(reinterpret_cast<const char *>(bytes.data()), bytes.size());
-		text += "fi_shm://coop-net-nobody";
-		EXPECT_EQ(::ftruncate(page.get(), 4096), 0);
-		EXPECT_EQ(::fcntl(page.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+		const socket_address at = at_port(own, 9);
+		name.assign(reinterpret_cast<const char *>(&at.storage), at.size);
+	}
+	std::string whole() const
+	{
+		std::string all = text;
+		all += static_cast<char>(length ? length : name.size());
+		all += '\0';
+		return all + name;
 	}
 
-	std::string text;
-	descriptor bell{::eventfd(0, EFD_CLOEXEC)};
-	descriptor page{::memfd_create("greeting", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+	std::string text, name;
+	std::size_t length = 0; // that it states; 0: the true one
 };
 
-// A page that its owner may remove while others have it mapped.
-descriptor memory(off_t size, int seals)
+descriptor call(const address &to, const std::string &from_ip)
 {
-	descriptor d(::memfd_create("memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-	EXPECT_EQ(::ftruncate(d.get(), size), 0);
-	EXPECT_EQ(::fcntl(d.get(), F_ADD_SEALS, seals), 0);
-	return d;
-}
-
-// A file without a name: it has no seals, and its owner can shorten it.
-descriptor file(off_t size)
-{
-	std::FILE *const f = std::tmpfile();
-	EXPECT_NE(f, nullptr);
-	descriptor d(f ? ::fcntl(::fileno(f), F_DUPFD_CLOEXEC, 0) : -1);
-	EXPECT_TRUE(d);
-	if (f)
-		std::fclose(f);
-	EXPECT_EQ(::ftruncate(d.get(), size), 0);
-	return d;
+	const port_list l = ports_of(to);
+	const socket_address at = at_port(to, l.ports[0]);
+	descriptor s(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	address own;
+	EXPECT_EQ(parse(from_ip + "@tcp:12345:31:1", own), 0);
+	const socket_address from = at_port(own, 0);
+	EXPECT_EQ(::bind(s.get(), reinterpret_cast<const sockaddr *>(&from.storage),
+			 static_cast<socklen_t>(from.size)),
+		  0);
+	EXPECT_EQ(::connect(s.get(), reinterpret_cast<const sockaddr *>(&at.storage),
+			    static_cast<socklen_t>(at.size)),
+		  0);
+	return s;
 }
 
 std::ptrdiff_t open_files()
@@ -85,19 +84,24 @@ std::ptrdiff_t open_files()
 	return std::distance(begin(files), end(files));
 }
 
-// True if the machine will send nothing more.
-bool hung_up(int fd)
+// What the machine sends until it hangs up, or until it has sent a whole greeting.
+std::string answer_at(int fd)
 {
+	std::string all;
 	for (const auto end = clock::now() + 30s; clock::now() < end;) {
 		pollfd p{fd, POLLIN, 0};
-		char byte;
+		char text[512];
 		if (::poll(&p, 1, 1000) <= 0)
 			continue;
-		const ssize_t n = ::recv(fd, &byte, 1, MSG_DONTWAIT);
-		if (n == 0 || (n < 0 && errno != EAGAIN))
-			return true;
+		const ssize_t n = ::recv(fd, text, sizeof(text), MSG_DONTWAIT);
+		if (n <= 0 && !(n < 0 && errno == EAGAIN))
+			return all;
+		if (n > 0)
+			all.append(text, static_cast<std::size_t>(n));
+		if (all.size() > datagram_port::head)
+			return all;
 	}
-	return false;
+	return "silence";
 }
 
 int one_message(transfer_machine &from, domain &home, const address &to)
@@ -128,6 +132,7 @@ int one_message(transfer_machine &from, domain &home, const address &to)
 struct trick {
 	const char *name;
 	std::function<void(greeting &)> play;
+	unsigned ip = 10; // it calls from there
 };
 
 void PrintTo(const trick &t, std::ostream *out)
@@ -141,7 +146,7 @@ class fabric_greeting_with : public testing::TestWithParam<trick>
 
 TEST_P(fabric_greeting_with, is_hung_up_on_and_others_are_not)
 {
-	domain d({"fabric", {{"provider", "shm"}}});
+	domain d({"fabric", {{"provider", provider_name}}});
 	transfer_machine tm(d), friendly(d);
 	ASSERT_EQ(tm.start(here(1)), 0);
 	ASSERT_EQ(tm.wait(tm_state::started), 0);
@@ -161,49 +166,57 @@ TEST_P(fabric_greeting_with, is_hung_up_on_and_others_are_not)
 	{
 		greeting g(tm.address());
 		GetParam().play(g);
-		descriptor s;
-		ASSERT_EQ(connect_there("shm", tm.address(), s), 0);
-		ASSERT_EQ(send_packet(s.get(), g.text, g.bell.get(), g.page.get()), 0);
-		EXPECT_TRUE(hung_up(s.get()));
+		const descriptor s = call(tm.address(), own_ip(GetParam().ip));
+		const std::string text = g.whole();
+		ASSERT_EQ(::send(s.get(), text.data(), text.size(), MSG_NOSIGNAL),
+			  static_cast<ssize_t>(text.size()));
+		EXPECT_EQ(answer_at(s.get()), "");
 	}
 	EXPECT_EQ(one_message(friendly, d, tm.address()), 0);
-	EXPECT_EQ(open_files(), files) << "what came with it was kept";
+	const auto end = clock::now() + 30s;
+	while (open_files() > files && clock::now() < end)
+		std::this_thread::sleep_for(1ms);
+	EXPECT_EQ(open_files(), files);
 	ASSERT_EQ(tm.stop(true), 0);
 	ASSERT_EQ(tm.wait(tm_state::stopped), 0);
 }
 
 // The same greeting without a trick: the tricks are why the machine hangs up on the others.
-TEST(fabric_greeting, that_is_in_order_is_answered)
+TEST(fabric_greeting, that_is_in_order_is_answered_in_pieces_too)
 {
-	domain d({"fabric", {{"provider", "shm"}}});
+	domain d({"fabric", {{"provider", provider_name}}});
 	transfer_machine tm(d);
 	ASSERT_EQ(tm.start(here(1)), 0);
 	ASSERT_EQ(tm.wait(tm_state::started), 0);
-	greeting g(tm.address());
-	descriptor s, bell, page;
-	ASSERT_EQ(connect_there("shm", tm.address(), s), 0);
-	ASSERT_EQ(send_packet(s.get(), g.text, g.bell.get(), g.page.get()), 0);
-	pollfd p{s.get(), POLLIN, 0};
-	ASSERT_EQ(::poll(&p, 1, 30000), 1);
-	std::string answer;
-	EXPECT_GT(receive_packet(s.get(), answer, bell, page), static_cast<int>(hello::size));
-	EXPECT_TRUE(bell && page);
+	for (const std::size_t piece : {std::size_t{1000}, std::size_t{1}}) {
+		const greeting g(tm.address());
+		const descriptor s = call(tm.address(), own_ip(10));
+		const std::string text = g.whole();
+		for (std::size_t at = 0; at < text.size(); at += piece)
+			ASSERT_GT(::send(s.get(), text.data() + at,
+					 std::min(piece, text.size() - at), MSG_NOSIGNAL),
+				  0);
+		const std::string answer = answer_at(s.get());
+		EXPECT_EQ(answer.size(), datagram_port::head + g.name.size());
+		hello theirs;
+		EXPECT_TRUE(decode(std::as_bytes(std::span(answer)).first(hello::size), theirs));
+	}
 }
 
 const trick tricks[] = {
-	{"too_short", [](greeting &g) { g.text.resize(hello::size - 1); }},
 	{"noise", [](greeting &g) { g.text.assign(hello::size + 20, 'x'); }},
 	{"for_another", [](greeting &g) { g.text[hello::size / 2] ^= 0x40; }},
-	{"without_a_name", [](greeting &g) { g.text.resize(hello::size); }},
-	{"of_a_name_too_long", [](greeting &g) { g.text.append(200, 'n'); }},
-	{"of_a_name_that_ends_before_it_ends", [](greeting &g) { g.text[hello::size + 12] = 0; }},
-	{"longer_than_any", [](greeting &g) { g.text.append(1000, 'n'); }},
-	{"page_that_may_shrink", [](greeting &g) { g.page = memory(4096, 0); }},
-	{"page_too_short", [](greeting &g) { g.page = memory(64, F_SEAL_SHRINK); }},
-	{"page_that_is_read_only",
-	 [](greeting &g) { g.page = memory(4096, F_SEAL_SHRINK | F_SEAL_WRITE); }},
-	{"page_that_is_a_file", [](greeting &g) { g.page = file(4096); }},
-	{"page_that_is_none", [](greeting &g) { g.page = descriptor(::eventfd(0, EFD_CLOEXEC)); }},
+	{"without_a_name", [](greeting &g) { g.text += std::string(2, '\0'); }},
+	{"of_a_name_too_short", [](greeting &g) { g.name.resize(8); }},
+	{"of_a_name_too_long", [](greeting &g) { g.name.append(100, 'n'); }},
+	{"longer_than_it_says", [](greeting &g) { g.length = 4; }},
+	{"of_the_name_of_another_host", [](greeting &g) { g.name[7] ^= 1; }},
+	{"from_another_host_than_it_says", [](greeting &) {}, 11},
+	{"and_a_word_more",
+	 [](greeting &g) {
+		 g.length = g.name.size();
+		 g.name += "more";
+	 }},
 };
 
 INSTANTIATE_TEST_SUITE_P(a_trick, fabric_greeting_with, testing::ValuesIn(tricks),

@@ -21,7 +21,7 @@
 #include "tests/conformance/fabric_enemy.hpp"
 #include "tests/lib/own_ip.hpp"
 #include "userland/net/descriptor.hpp"
-#include "userland/net/fabric/host_socket.hpp"
+#include "userland/net/fabric/datagram_port.hpp"
 #include "userland/net/fabric/ports.hpp"
 
 namespace
@@ -48,7 +48,7 @@ class fabric_hostile_over : public testing::TestWithParam<const char *>
 };
 
 // The peer grants memory that cannot be written. tcp breaks the connection, after the last byte
-// has left without error; shm tries at once, fails, and gives no reason.
+// has left without error.
 TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 {
 	address there;
@@ -88,9 +88,6 @@ TEST_P(fabric_hostile_over, a_grant_that_cannot_be_used_ends_the_operation)
 	}
 	EXPECT_TRUE(granted);
 	EXPECT_NE(e.status, 1) << "it is still queued";
-	if (std::string(GetParam()) == "shm") {
-		EXPECT_LT(e.status, 0);
-	}
 	EXPECT_EQ(tm.state(), tm_state::started);
 }
 
@@ -204,18 +201,6 @@ TEST_P(fabric_hostile_over, who_asks_right_after_the_greeting_is_answered_and_ma
 		ASSERT_TRUE(answered) << "round " << round;
 		EXPECT_EQ(e.status, 0);
 	}
-	// The enemies have gone without a word. The machine does not call them, and keeps nothing
-	// of them.
-	const auto own_files = [] {
-		const auto mine = '-' + std::to_string(::getpid()) + '-';
-		std::size_t n = 0;
-		for (const auto &f : std::filesystem::directory_iterator("/dev/shm"))
-			n += f.path().filename().string().find(mine) != std::string::npos;
-		return n;
-	};
-	for (const auto end = clock::now() + 30s; own_files() > 1 && clock::now() < end;)
-		tm.deliver_all();
-	EXPECT_LE(own_files(), 1u);
 }
 
 // The peer gets the only buffer, and writes nothing.
@@ -264,59 +249,64 @@ TEST(fabric_hostile, a_place_that_is_not_filled_is_taken_back)
 	EXPECT_FALSE(enemy.linked());
 }
 
-// A peer over shm that lends nothing is granted memory, and writes to it at any time. So the
-// memory stays granted until the peer has written or is gone: stop() waits for a peer that stands
-// still, and a late write hits memory that still belongs to the operation.
-TEST(fabric_hostile, who_stands_still_with_memory_over_shm_is_waited_for)
+// Over reliable datagrams no single link can be closed so that its peer can write no more. A peer
+// that was granted memory and stands still costs all links, and none of the memory.
+TEST(fabric_hostile, who_stands_still_with_memory_over_datagrams_is_left)
 {
-	for (const bool goes_on : {true, false}) {
-		address own, there;
-		ASSERT_EQ(parse(here(40), own), 0);
-		ASSERT_EQ(parse(here(41), there), 0);
-		domain d({"fabric", {{"provider", "shm"}}});
-		transfer_machine tm(d);
-		ASSERT_EQ(tm.start(here(41)), 0);
-		ASSERT_EQ(tm.wait(tm_state::started), 0);
-		std::vector<std::byte> memory(100000, std::byte{0xff});
-		buffer in(d, memory.data(), memory.size());
-		ended e;
-		operation r;
-		r.min_receive_size = 1;
-		r.max_receive_msgs = 1;
-		r.handler = &e;
-		ASSERT_EQ(tm.add(in, r), 0);
-		auto enemy = std::make_unique<conformance::fabric_enemy>("shm", own);
-		ASSERT_TRUE(enemy->connect(there, enemy->greeting_of(there)));
-		control offer;
-		offer.verb = control::verb::offer;
-		offer.id = 5;
-		offer.length = memory.size();
-		const auto end = clock::now() + 60s;
-		while (!enemy->say(offer) && clock::now() < end)
-			enemy->look();
-		while (enemy->heard.empty() && clock::now() < end)
-			enemy->look();
-		ASSERT_FALSE(enemy->heard.empty());
-		const control grant = enemy->heard.front();
-		ASSERT_EQ(grant.verb, control::verb::grant);
-		ASSERT_EQ(tm.stop(true), 0);
-		// Longer than a closable connection would last.
-		EXPECT_EQ(tm.wait(tm_state::stopped, clock::now() + 2s), -ETIMEDOUT);
-		EXPECT_EQ(tm.state(), tm_state::stopping);
-		EXPECT_TRUE(in.queued());
-		EXPECT_EQ(e.status, 1);
-		if (goes_on)
-			enemy->write(grant.regions[0], memory.size(),
-				     word::landed(enemy->link().base, grant.id));
-		else
-			enemy.reset();
-		while (tm.wait(tm_state::stopped, clock::now() + 1ms) && clock::now() < end)
-			if (enemy)
-				enemy->look();
-		EXPECT_EQ(tm.state(), tm_state::stopped);
-		EXPECT_EQ(e.status, goes_on ? 0 : -ECANCELED);
-		EXPECT_EQ(memory.back(), std::byte(goes_on ? 0 : 0xff));
-	}
+	address own, there;
+	ASSERT_EQ(parse(here(40), own), 0);
+	ASSERT_EQ(parse(here(41), there), 0);
+	domain d({"fabric", {{"provider", "tcp;ofi_rxm"}}});
+	transfer_machine tm(d), other(d);
+	ASSERT_EQ(tm.start(here(41)), 0);
+	ASSERT_EQ(other.start(here(43)), 0);
+	for (transfer_machine *each : {&tm, &other})
+		ASSERT_EQ(each->wait(tm_state::started), 0);
+	std::vector<std::byte> memory(100000, std::byte{0xff}), text(64);
+	buffer in(d, memory.data(), memory.size()), out(d, text.data(), text.size());
+	ended e, sent;
+	operation r;
+	r.min_receive_size = 1;
+	r.max_receive_msgs = 1;
+	r.handler = &e;
+	ASSERT_EQ(tm.add(in, r), 0);
+	conformance::fabric_enemy enemy("tcp;ofi_rxm", own);
+	ASSERT_TRUE(enemy.connect(there, enemy.greeting_of(there)));
+	control offer;
+	offer.verb = control::verb::offer;
+	offer.id = 5;
+	offer.length = memory.size();
+	const auto end = clock::now() + 60s;
+	while (!enemy.say(offer) && clock::now() < end)
+		enemy.look();
+	while (enemy.heard.empty() && clock::now() < end)
+		enemy.look();
+	ASSERT_FALSE(enemy.heard.empty());
+	const control grant = enemy.heard.front();
+	ASSERT_EQ(grant.verb, control::verb::grant);
+	EXPECT_TRUE(in.queued());
+	ASSERT_TRUE(tm.del(in));
+	while (e.status == 1 && clock::now() < end)
+		enemy.look();
+	EXPECT_EQ(e.status, -ECANCELED);
+	enemy.write(grant.regions[0], memory.size(), word::landed(enemy.link().base, grant.id));
+	// The machine goes on with others, over its new end point.
+	endpoint_ptr to;
+	ASSERT_EQ(other.make_endpoint(here(41), to), 0);
+	ended got;
+	r.handler = &got;
+	ASSERT_EQ(tm.add(in, r), 0);
+	operation s;
+	s.queue = queue_type::msg_send;
+	s.length = text.size();
+	s.to = to.get();
+	s.handler = &sent;
+	ASSERT_EQ(other.add(out, s), 0);
+	while ((got.status == 1 || sent.status == 1) && clock::now() < end)
+		enemy.look();
+	EXPECT_EQ(sent.status, 0);
+	EXPECT_EQ(got.status, 0);
+	EXPECT_EQ(memory.back(), std::byte{0xff});
 }
 
 // Offers that the peer cancels at once cost its window until their turn comes: otherwise they
@@ -430,7 +420,7 @@ TEST(fabric_hostile, strangers_at_the_door_keep_nobody_awake)
 {
 	address there;
 	ASSERT_EQ(parse(here(6), there), 0);
-	conformance::fabric_enemy house("shm", there);
+	conformance::fabric_enemy house("tcp;ofi_rxm", there);
 	const auto woken = [&house] {
 		pollfd p{house.fd(), POLLIN, 0};
 		return ::poll(&p, 1, 0) != 0;
@@ -442,13 +432,19 @@ TEST(fabric_hostile, strangers_at_the_door_keep_nobody_awake)
 		return !woken();
 	};
 	std::vector<descriptor> strangers(80);
+	const auto call = [&there](descriptor &out) {
+		const socket_address at = at_port(there, ports_of(there).ports[0]);
+		out = descriptor(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+		return ::connect(out.get(), reinterpret_cast<const sockaddr *>(&at.storage),
+				 static_cast<socklen_t>(at.size));
+	};
 	for (descriptor &s : strangers)
-		ASSERT_EQ(connect_there("shm", there, s), 0);
+		ASSERT_EQ(call(s), 0);
 	EXPECT_TRUE(goes_quiet());
 	strangers.clear();
 	EXPECT_TRUE(goes_quiet());
 	descriptor another;
-	ASSERT_EQ(connect_there("shm", there, another), 0);
+	ASSERT_EQ(call(another), 0);
 	EXPECT_TRUE(woken()) << "nobody is let in any more";
 }
 
@@ -668,7 +664,7 @@ TEST_P(fabric_hostile_over, what_is_not_offered_so_is_refused)
 	ASSERT_EQ(tm.wait(tm_state::stopped), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(on, fabric_hostile_over, testing::Values("tcp", "shm"),
-			 [](const auto &i) { return std::string(i.param); });
+INSTANTIATE_TEST_SUITE_P(on, fabric_hostile_over, testing::Values("tcp", "tcp;ofi_rxm"),
+			 [](const auto &i) { return std::string(i.index ? "rxm" : "tcp"); });
 
 } // namespace
