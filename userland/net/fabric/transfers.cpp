@@ -170,8 +170,8 @@ void transfers::grant(work &w)
 void transfers::on_grant(link &l, const control &c)
 {
 	work *w = works_.find(c.peer, l);
-	if (!w || w->stage != work::stage::offered)
-		return; // it was cancelled, and the peer has been told
+	if (!w || w->stage != work::stage::offered || w->lent)
+		return; // it was cancelled, and the peer has been told; or the peer is to read
 	w->peer_id = c.id;
 	if (!mover_.take_regions(*w, c))
 		return env_.endings.violation(l);

@@ -234,6 +234,21 @@ TEST_F(fabric_lends, and_a_reader_that_gives_up_has_not_asked)
 	EXPECT_EQ(event_.wait(), 0);
 }
 
+TEST_F(fabric_lends, and_does_not_write_as_well)
+{
+	connect(true);
+	const control lend = lent();
+	control grant;
+	grant.verb = control::verb::grant;
+	grant.id = 8;
+	grant.peer = lend.id;
+	grant.count = 1;
+	grant.regions[0] = {0, memory_.size(), 12345};
+	ASSERT_TRUE(peer_->say(grant));
+	ASSERT_TRUE(say_done(lend, 0));
+	EXPECT_EQ(event_.wait(), 0);
+}
+
 TEST_F(fabric_lends, and_the_end_of_the_reader_ends_it)
 {
 	connect(true);
