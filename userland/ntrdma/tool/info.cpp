@@ -60,6 +60,23 @@ nlohmann::json ask(unsigned slot)
 	return nlohmann::json::parse(text, nullptr, false);
 }
 
+/// Calls add() as std::printf.
+template <typename F> void add_ethernet(const nlohmann::json &p, F add)
+{
+	const auto &e = p["ethernet"];
+	add("process %d (%s): Ethernet %s at %s\n", p.value("pid", 0),
+	    p.value("program", "").c_str(), e.value("interface", "").c_str(),
+	    e.value("path", "").c_str());
+	add("  %-8s %7s %7s %10s %10s %9s %7s %6s %6s %7s %6s\n", "link", "process", "carrier",
+	    "sent", "received", "in stream", "stops", "links", "lost", "refused", "down");
+	add("  %-8s %7d %7s %10llu %10llu %9llu %7llu %6llu %6llu %7llu %6llu\n",
+	    e.value("link", "").c_str(), e.value("peer_pid", 0),
+	    e.value("carrier", false) ? "up" : "down", e.value("sent", 0ull),
+	    e.value("received", 0ull), e["send"].value("outstanding_bytes", 0ull),
+	    e.value("stops", 0ull), e.value("links", 0ull), e["errors"].value("lost", 0ull),
+	    e["errors"].value("refused", 0ull), e["errors"].value("down", 0ull));
+}
+
 } // namespace
 
 std::vector<nlohmann::json> ask_all(std::vector<unsigned> *silent)
@@ -84,6 +101,10 @@ std::string table_of(const std::vector<nlohmann::json> &all)
 		out += line.data();
 	};
 	for (const auto &p : all) {
+		if (p.contains("ethernet")) {
+			add_ethernet(p, add);
+			continue;
+		}
 		add("process %d (%s): %zu queue pairs, %u regions\n", p.value("pid", 0),
 		    p.value("program", "").c_str(), p["pairs"].size(), p.value("regions", 0u));
 		if (p["pairs"].empty())

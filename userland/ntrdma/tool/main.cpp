@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// main.cpp - coop-verbs: runs verbs programs on the software device, and shows its state.
+// main.cpp - coop-verbs: runs verbs programs on the software device, shows its state, and joins
+// network namespaces by its rings.
 //
 // `run` names the directory of the stand-in libraries to the dynamic linker, before all others,
 // and becomes the program. A preloaded library of two functions shows the device's file to programs
@@ -16,6 +17,7 @@
 #include <CLI/CLI.hpp>
 #include <unistd.h>
 
+#include "userland/ntrdma/tool/ether.hpp"
 #include "userland/ntrdma/tool/info.hpp"
 
 namespace
@@ -111,6 +113,8 @@ int main(int argc, char **argv)
 	auto *infos = app.add_subcommand("info", "the processes that have the device open, their "
 						 "queue pairs, links and rings");
 	infos->add_flag("--json", json, "as JSON");
+	coop::ntrdma::ether_words words_of_ether;
+	auto *ether = coop::ntrdma::add_ether(app, words_of_ether);
 	app.footer("Exit status of run: the program's; 125 to 127 if it could not be run.");
 	try {
 		app.parse(own, argv);
@@ -125,6 +129,8 @@ int main(int argc, char **argv)
 	}
 	if (*infos)
 		return info(json);
+	if (*ether)
+		return coop::ntrdma::run_ether(words_of_ether);
 	if (copy)
 		setenv("COOP_NTRDMA_PULL", "0", 1);
 	if (bound)
