@@ -134,6 +134,10 @@ bench-net: deps-build+run+bench $(B)/release/for-build ## libcoop-net against fi
 	@$(BUILD) coopnet
 	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/net/run --out $(B)/bench-net $(BENCH_ARGS)
 
+bench-ether: deps-build+run+bench $(B)/release/for-build ## one TCP stream of iperf3 over coop-verbs ether and over a veth pair, by turns; as root (BENCH_ARGS)
+	@$(BUILD) coop-verbs
+	@COOP_BIN=$(CURDIR)/$(B)/release/bin bench/ether/run --out $(B)/bench-ether $(BENCH_ARGS)
+
 docs: deps-docs ## reference of libcoop-net from its headers, in build/docs
 	@mkdir -p $(B)/docs
 	@{ cat docs/Doxyfile; echo "OUTPUT_DIRECTORY = $(B)/docs"; echo "PROJECT_NUMBER = $(VERSION)"; } | doxygen -
@@ -214,4 +218,4 @@ install: user ## programs, libcoop-net and mount helper below PREFIX (default /u
 clean: ## remove build/
 	@rm -rf $(B)
 
-.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long sim-scale fuzz lint rooms checkpatch format bench bench-start bench-step bench-net docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
+.PHONY: help all user demo check check-long deps-optional-vm deps-optional-programs vm-programs vm-check vm-shell vm-demo vm-bench debug-kernel sim-long sim-scale fuzz lint rooms checkpatch format bench bench-start bench-step bench-net bench-ether docs kernel-tree kernel-objects module vm-module dkms-install dkms-remove install install-net clean
