@@ -138,6 +138,8 @@ struct machine {
 	{
 		half &h = halves[1];
 		wqe &w = h.wqes[in.number(1) % 4 + h.wqe_prod.load() % ring_entries / 4 * 4];
+		std::uint32_t cons = in.number(1);
+		w.cons = cons & 0x80 ? in.number(4) : cons % 16;
 		w.op = static_cast<std::uint8_t>(in.number(1));
 		w.how = static_cast<std::uint8_t>(in.number(1) % 5);
 		w.length = in.number(2) % 1200;
@@ -155,9 +157,12 @@ struct machine {
 		std::uint32_t which = in.number(1), by = in.number(1);
 		if (which & 0x80)
 			by = in.number(4);
-		switch (which % 10) {
+		switch (which % 11) {
 		case 0:
-			h.wqe_prod += by;
+			// Whether the entries below it are there, `turn` tells.
+			for (by %= 16; by; by--, h.wqe_prod++)
+				h.wqes[h.wqe_prod % ring_entries].turn = h.wqe_prod + 1;
+			h.wqes[in.number(1) % 16].turn += in.number(1) % 4 ? 0 : 1;
 			break;
 		case 1:
 			h.wqe_cons += by;
@@ -185,6 +190,9 @@ struct machine {
 			break;
 		case 9:
 			h.word = by % 8 ? 0 : in.number(1) % 4;
+			break;
+		case 10:
+			h.refused = by % 3;
 			break;
 		}
 		h.bell++;

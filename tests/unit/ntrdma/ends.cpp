@@ -278,6 +278,25 @@ TEST(ends, a_reset_queue_pair_serves_a_new_link)
 	EXPECT_EQ(l.a.poll(l.a.sends).at(0).result, status::success);
 }
 
+// A program that has got all it waits for may end without another call.
+TEST(ends, an_answer_that_waits_counts_after_the_end)
+{
+	for (bool dies : {true, false}) {
+		joined l;
+		l.b.pair->answers_wait = true;
+		l.b.receive(l.b.at(0, 8));
+		l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+		EXPECT_EQ(l.b.poll(l.b.recvs).size(), 1u);
+		if (dies)
+			l.a.pair->peer_gone();
+		else
+			l.b.pair->set_state(pair_state::reset);
+		auto got = l.a.poll(l.a.sends);
+		ASSERT_EQ(got.size(), 1u) << dies;
+		EXPECT_EQ(got[0].result, status::success) << dies;
+	}
+}
+
 struct lie {
 	const char *name;
 	std::function<void(half &)> tell; // in the half of b
@@ -285,7 +304,12 @@ struct lie {
 const lie lies[] = {
 	{"completions_of_what_was_not_posted", [](half &h) { h.wqe_cons = 5; }},
 	{"completions_taken_back", [](half &h) { h.wqe_cons = UINT32_MAX; }},
-	{"more_entries_than_the_ring", [](half &h) { h.wqe_prod = ring_entries + 1; }},
+	{"an_entry_that_acknowledges_what_was_not_posted",
+	 [](half &h) {
+		 h.wqes[0].op = static_cast<std::uint8_t>(operation::send);
+		 h.wqes[0].cons = 5;
+		 h.wqes[0].turn = 1;
+	 }},
 	{"more_bytes_than_the_stream", [](half &h) { h.stream_prod = stream_bytes + 1; }},
 	{"more_answers_than_the_stream", [](half &h) { h.answer_prod = stream_bytes + 1; }},
 	{"bytes_taken_that_were_not_sent", [](half &h) { h.stream_cons = 1; }},
@@ -296,40 +320,41 @@ const lie lies[] = {
 	{"an_unknown_operation",
 	 [](half &h) {
 		 h.wqes[0].op = 7;
-		 h.wqe_prod = 1;
+		 h.wqes[0].turn = 1;
 	 }},
 	{"an_unknown_carriage",
 	 [](half &h) {
 		 h.wqes[0].how = 9;
-		 h.wqe_prod = 1;
+		 h.wqes[0].turn = 1;
 	 }},
 	{"a_body_that_is_too_long",
 	 [](half &h) {
 		 h.wqes[0].how = static_cast<std::uint8_t>(carriage::within);
 		 h.wqes[0].length = body_bytes + 1;
-		 h.wqe_prod = 1;
+		 h.wqes[0].turn = 1;
 	 }},
 	{"a_message_that_is_too_long",
 	 [](half &h) {
 		 h.wqes[0].how = static_cast<std::uint8_t>(carriage::stream);
 		 h.wqes[0].length = max_message + 1;
-		 h.wqe_prod = 1;
+		 h.wqes[0].turn = 1;
 	 }},
 	{"segments_of_another_sum",
 	 [](half &h) {
 		 h.wqes[0].how = static_cast<std::uint8_t>(carriage::pull);
 		 h.wqes[0].length = 5;
-		 h.wqe_prod = 1;
+		 h.wqes[0].turn = 1;
 	 }},
 	{"an_atomic_of_another_size",
 	 [](half &h) {
 		 h.wqes[0].op = static_cast<std::uint8_t>(operation::fetch_add);
 		 h.wqes[0].length = 16;
-		 h.wqe_prod = 1;
+		 h.wqes[0].turn = 1;
 	 }},
 	{"a_status_that_no_peer_gives",
 	 [](half &h) {
 		 h.cqes[0].result = 77;
+		 h.refused = 1;
 		 h.wqe_cons = 1;
 	 }},
 };

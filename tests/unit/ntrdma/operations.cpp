@@ -12,7 +12,7 @@ using namespace coop::ntrdma;
 using namespace coop::ntrdma::test;
 
 // Within the entry, in the stream, more than the stream holds, pulled in several pieces.
-constexpr std::uint32_t sizes[] = {0, 1, 144, 145, 4096, 16384, 300000, 524288};
+constexpr std::uint32_t sizes[] = {0, 1, 32, 33, 160, 161, 4096, 16384, 300000, 524288};
 
 struct ways : testing::TestWithParam<bool> {
 	ways()
@@ -166,6 +166,69 @@ TEST(operations, a_receive_is_with_the_peer_before_the_call_returns)
 	l.b.receive(l.b.at(0, 1));
 	l.b.receive(l.b.at(0, 1));
 	EXPECT_EQ(l.halves[1].recv_post.load(), 2u);
+}
+
+TEST(operations, an_answer_goes_along_with_a_reply)
+{
+	joined l;
+	l.b.pair->answers_wait = true;
+	l.a.receive(l.a.at(0, 8));
+	l.b.receive(l.b.at(0, 8));
+	l.settle();
+	l.a.send(l.a.request(operation::send, l.a.at(100, 8)));
+	EXPECT_EQ(l.b.poll(l.b.recvs).size(), 1u);
+	EXPECT_TRUE(l.a.poll(l.a.sends).empty());
+	std::uint32_t bell = l.halves[1].bell;
+	l.b.send(l.b.request(operation::send, l.b.at(100, 8)));
+	EXPECT_EQ(l.a.poll(l.a.sends).size(), 1u);
+	EXPECT_EQ(l.a.poll(l.a.recvs).size(), 1u);
+	EXPECT_EQ(l.halves[1].bell, bell) << "more than one cache line";
+}
+
+TEST(operations, an_answer_without_a_reply_goes_out_with_the_next_progress)
+{
+	joined l;
+	l.b.pair->answers_wait = true;
+	l.b.receive(l.b.at(0, 8));
+	l.a.send(l.a.request(operation::send, l.a.at(100, 8)));
+	EXPECT_EQ(l.b.poll(l.b.recvs).size(), 1u);
+	EXPECT_TRUE(l.a.poll(l.a.sends).empty());
+	EXPECT_TRUE(l.b.poll(l.b.recvs).empty());
+	EXPECT_EQ(l.a.poll(l.a.sends).size(), 1u);
+}
+
+// The entry that carries the answer waits behind one that waits for a receive.
+TEST(operations, an_answer_is_seen_while_messages_wait_for_a_receive)
+{
+	joined l;
+	l.b.pair->answers_wait = true;
+	l.b.receive(l.b.at(0, 8));
+	l.b.send(l.b.request(operation::send, l.b.at(100, 8)));
+	l.a.pair->progress();
+	EXPECT_TRUE(l.a.pair->starved());
+	l.a.send(l.a.request(operation::send, l.a.at(100, 8)));
+	EXPECT_EQ(l.b.poll(l.b.recvs).size(), 1u);
+	l.b.send(l.b.request(operation::send, l.b.at(100, 8)));
+	EXPECT_EQ(l.a.poll(l.a.sends).size(), 1u);
+}
+
+// Its bytes have an index of their own, which an entry does not carry.
+TEST(operations, a_read_is_not_answered_before_its_bytes)
+{
+	joined l;
+	l.b.pair->answers_wait = true;
+	l.a.receive(l.a.at(0, 8));
+	std::fill_n(l.b.memory.begin() + 1000, 64, 0x5a);
+	l.a.send(l.a.request(operation::read, l.a.at(0, 64), l.b.base() + 1000, l.b.key));
+	l.b.pair->progress();
+	l.b.pair->post_send(l.b.request(operation::send, l.b.at(100, 8)));
+	l.b.pair->store_posts();
+	l.a.pair->progress();
+	EXPECT_EQ(l.a.pair->state(), pair_state::sends);
+	EXPECT_TRUE(l.a.poll(l.a.sends).empty());
+	l.b.pair->flush_posts();
+	EXPECT_EQ(l.a.poll(l.a.sends).size(), 1u);
+	EXPECT_EQ(l.a.memory[63], 0x5a);
 }
 
 TEST(operations, unsignalled_requests_complete_silently_and_give_their_place_back)

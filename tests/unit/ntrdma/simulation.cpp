@@ -105,7 +105,7 @@ private:
 			return;
 		constexpr operation ops[] = {operation::send, operation::send_imm, operation::write,
 					     operation::write_imm, operation::read};
-		constexpr std::uint32_t sizes[] = {0, 1, 70, 145, 5000, 20000, slot_bytes};
+		constexpr std::uint32_t sizes[] = {0, 1, 32, 161, 5000, 20000, slot_bytes};
 		posted s{};
 		s.op = ops[pick(5)];
 		s.length = sizes[pick(7)];

@@ -27,7 +27,7 @@ namespace coop::net::nt
 namespace rdma = coop::ntrdma;
 
 constexpr std::uint32_t greeting_magic = 0x636f6e74; // "cont"
-constexpr std::uint16_t greeting_version = 1;
+constexpr std::uint16_t greeting_version = 2;
 
 enum class greeting_kind : std::uint16_t { hello = 1, welcome, start, refuse };
 

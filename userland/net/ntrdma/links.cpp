@@ -303,8 +303,8 @@ void machine::bring_up(link &l, unsigned side)
 	o.send_queue = o.recv_queue = &queue_;
 	o.shared = &receives_;
 	o.pull_from = std::numeric_limits<std::uint32_t>::max(); // the transport's own part
-	o.answers_wait = true;
 	l.pair = std::make_unique<rdma::queue_pair>(regions_, *this, o);
+	l.pair->answers_wait = true;
 	l.pair->set_state(rdma::pair_state::sends);
 	l.port = std::make_unique<rdma::window_port>(
 		std::move(l.memory), side, std::move(l.bell), l.process, std::move(l.life), l.reads,

@@ -65,7 +65,7 @@ void queue_pair::set_state(pair_state s)
 		recv_post_ = recv_take_ = done_put_ = done_got_ = receives_sent_ = 0;
 		mine_ = theirs_ = told_ = {};
 		current_ = {};
-		peer_left_ = waiting_counted_ = more_ = dirty_ = false;
+		peer_left_ = waiting_counted_ = more_ = dirty_ = refuses_ = refused_ = false;
 	}
 	state_ = s;
 }
@@ -73,6 +73,8 @@ void queue_pair::set_state(pair_state s)
 void queue_pair::attach(port &p)
 {
 	port_ = &p;
+	in_ = &p.in();
+	out_ = &p.out();
 	closing_ = false;
 	bell_ = bell_seen_ = ping_ = pong_ = 0;
 	watcher_.happened(*this, event::established);
@@ -110,7 +112,10 @@ int queue_pair::post_send(const send_request &r, const std::uint8_t *inline_data
 	if (send_post_ - send_cmpl_ == sends_.size())
 		return -ENOMEM;
 	pending_send &p = send_at(send_post_);
-	p = {r, static_cast<std::uint32_t>(length), 0, carriage::none, status::success, false};
+	std::memcpy(&p.r, &r, offsetof(send_request, at) + r.segments * sizeof(segment));
+	p.length = static_cast<std::uint32_t>(length);
+	p.result = status::success;
+	p.stored = false;
 	if (options_.all_signalled)
 		p.r.flags |= signalled;
 	if (inlines && length)
@@ -134,11 +139,11 @@ int queue_pair::post_recv(const recv_request &r)
 		put_done({r.id, status::flushed, operation::send, 0, 0}, true);
 		return 0;
 	}
-	recvs_[recv_post_++ & recv_mask_] = r;
+	copy_request(recvs_[recv_post_++ & recv_mask_], r);
 	return 0;
 }
 
-std::size_t queue_pair::reap(completion_queue &queue, std::span<completion> out)
+std::size_t queue_pair::take_completions(completion_queue &queue, std::span<completion> out)
 {
 	std::size_t n = 0;
 	if (&queue == options_.send_queue)
@@ -151,7 +156,7 @@ std::size_t queue_pair::reap(completion_queue &queue, std::span<completion> out)
 		}
 	if (&queue == options_.recv_queue)
 		for (; done_got_ != done_put_ && n < out.size(); done_got_++) {
-			const done_receive &d = dones_[done_got_ % dones_.size()];
+			const done_receive &d = done_at(done_got_);
 			out[n++] = {d.id,  d.result,        d.op, true, d.bytes,
 				    d.imm, options_.number, peer};
 		}
@@ -161,7 +166,7 @@ std::size_t queue_pair::reap(completion_queue &queue, std::span<completion> out)
 bool queue_pair::progress(bool posted)
 {
 	bool found = work(posted);
-	if (!linked() || port_->in().word.load(std::memory_order_acquire) ==
+	if (!linked() || in_->word.load(std::memory_order_acquire) ==
 				 static_cast<std::uint32_t>(link_word::open))
 		return found;
 	// The word may be newer than the indices: what the peer carried out before it counts.
@@ -179,25 +184,22 @@ bool queue_pair::work(bool posted)
 {
 	if (!linked())
 		return false;
-	std::uint32_t bell = port_->in().bell.load(std::memory_order_acquire);
-	bool news = bell != bell_seen_;
+	const half &in = *in_;
+	bool entry = is_there(in.wqes[theirs_.wqe_prod % ring_entries], theirs_.wqe_prod);
+	std::uint32_t bell = in.bell.load(std::memory_order_acquire);
+	bool rung = bell != bell_seen_, news = entry || rung;
 	if (!news && !more_ && !posted) {
 		publish();
 		return false;
 	}
-	// What comes next from the peer's processor, at once.
-	if (news) {
-		__builtin_prefetch(&port_->in().wqes[mine_.wqe_cons % ring_entries]);
-		__builtin_prefetch(&port_->in().cqes[send_cons_ % ring_entries]);
-	}
-	bool late = dirty_;
+	bool late = dirty_ || owes_answers();
 	bell_seen_ = bell;
 	more_ = false;
 	if (posted) {
 		produce();
 		publish();
 	}
-	if (news && !look()) {
+	if ((rung && !look()) || (entry && !look_at_wqes())) {
 		lie();
 		return true;
 	}
@@ -207,56 +209,92 @@ bool queue_pair::work(bool posted)
 		produce();
 	if (linked())
 		serve();
-	// An answer may go along with what the application posts next.
-	if (!options_.answers_wait || late || posted)
+	// An answer may go along with what the application posts next. A peer that sees the link end
+	// looks at the indices.
+	if (!answers_wait || late || posted)
 		publish();
+	else if (linked() && (dirty_ || owes_answers()))
+		store_indices();
 	return news || more_;
 }
 
 bool queue_pair::look()
 {
-	const half &in = port_->in();
+	const half &in = *in_;
 	constexpr auto acquire = std::memory_order_acquire;
 	indices t;
 	// Counters before the streams they speak of: the peer stores in the opposite order.
 	t.wqe_cons = in.wqe_cons.load(acquire);
-	t.wqe_prod = in.wqe_prod.load(acquire);
+	t.wqe_prod = theirs_.wqe_prod;
 	t.read_grant = in.read_grant.load(acquire);
 	t.read_ack = in.read_ack.load(acquire);
-	t.recv_post = in.recv_post.load(acquire);
 	t.stream_prod = in.stream_prod.load(acquire);
 	t.stream_cons = in.stream_cons.load(acquire);
 	t.answer_prod = in.answer_prod.load(acquire);
 	t.answer_cons = in.answer_cons.load(acquire);
 	// A store would take the line from the peer, who reads `waiting` there.
 	if (std::uint32_t ping = in.ping.load(acquire); ping != pong_)
-		port_->out().pong.store(pong_ = ping, std::memory_order_release);
-	bool possible = mine_.wqe_prod - t.wqe_cons <= mine_.wqe_prod - send_cons_ &&
-			t.wqe_prod - mine_.wqe_cons <= ring_entries &&
-			t.wqe_prod - mine_.wqe_cons >= theirs_.wqe_prod - mine_.wqe_cons &&
+		out_->pong.store(pong_ = ping, std::memory_order_release);
+	bool possible = mine_.wqe_prod - t.wqe_cons <= mine_.wqe_prod - theirs_.wqe_cons &&
 			t.read_grant - mine_.read_ack <= 1 && mine_.read_grant - t.read_ack <= 1 &&
 			t.stream_prod - mine_.stream_cons <= stream_bytes &&
 			t.answer_prod - mine_.answer_cons <= stream_bytes &&
 			mine_.stream_prod - t.stream_cons <= stream_bytes &&
 			mine_.answer_prod - t.answer_cons <= stream_bytes;
+	// After wqe_cons, which the peer stores after it.
+	refused_ = in.refused.load(acquire) != 0;
 	if (possible)
 		theirs_ = t;
 	return possible;
 }
 
-void queue_pair::publish()
+/// Also of those that wait behind the current one: what they acknowledge may be all that the
+/// application waits for.
+bool queue_pair::look_at_wqes()
 {
-	if (!linked())
-		return;
-	half &out = port_->out();
-	constexpr auto release = std::memory_order_release;
+	const half &in = *in_;
+	for (std::uint32_t n = theirs_.wqe_prod - mine_.wqe_cons; n < ring_entries; n++) {
+		const wqe &w = in.wqes[theirs_.wqe_prod % ring_entries];
+		if (!is_there(w, theirs_.wqe_prod))
+			break;
+		theirs_.wqe_prod++;
+		std::uint32_t cons = __atomic_load_n(&w.cons, __ATOMIC_RELAXED);
+		if (static_cast<std::int32_t>(cons - theirs_.wqe_cons) <= 0)
+			continue; // the indices told of more already
+		if (cons - theirs_.wqe_cons > mine_.wqe_prod - theirs_.wqe_cons)
+			return false;
+		theirs_.wqe_cons = cons;
+	}
+	return true;
+}
+
+void queue_pair::tell_receives()
+{
+	// Nothing of the peer's waits for this index, so it does not ring.
 	mine_.recv_post = options_.shared ? options_.shared->posted() : recv_post_;
-	// Nothing of the peer's waits for this index alone, so it does not ring.
-	if (mine_.recv_post != told_.recv_post)
-		out.recv_post.store(told_.recv_post = mine_.recv_post, release);
-	if (!dirty_)
+	if (mine_.recv_post == told_.recv_post)
 		return;
-	dirty_ = false;
+	told_.recv_post = mine_.recv_post;
+	out_->recv_post.store(told_.recv_post, std::memory_order_release);
+}
+
+void queue_pair::flush_receive_posts()
+{
+	if (linked() && !starved())
+		tell_receives();
+	else
+		flush_posts();
+}
+
+std::uint32_t queue_pair::credits() const
+{
+	return linked() ? in_->recv_post.load(std::memory_order_relaxed) - receives_sent_ : 0;
+}
+
+void queue_pair::store_indices()
+{
+	half &out = *out_;
+	constexpr auto release = std::memory_order_release;
 	out.stream_prod.store(mine_.stream_prod, release);
 	out.stream_cons.store(mine_.stream_cons, release);
 	out.answer_prod.store(mine_.answer_prod, release);
@@ -264,8 +302,26 @@ void queue_pair::publish()
 	out.read_ack.store(mine_.read_ack, release);
 	out.read_grant.store(mine_.read_grant, release);
 	out.wqe_prod.store(mine_.wqe_prod, release);
+	if (refuses_)
+		out.refused.store(1, release);
 	out.wqe_cons.store(mine_.wqe_cons, release);
-	out.bell.store(++bell_, release);
+}
+
+void queue_pair::publish()
+{
+	if (!linked())
+		return;
+	tell_receives();
+	if (dirty_ || owes_answers()) {
+		store_indices();
+		out_->bell.store(++bell_, std::memory_order_release);
+	} else if (mine_.wqe_prod != told_.wqe_prod) {
+		out_->wqe_prod.store(mine_.wqe_prod, std::memory_order_release);
+	} else {
+		return;
+	}
+	dirty_ = false;
+	told_ = mine_;
 	port_->ring();
 }
 
@@ -276,7 +332,7 @@ void queue_pair::hang_up(link_word word)
 	release_grant();
 	if (!linked())
 		return;
-	half &out = port_->out();
+	half &out = *out_;
 	out.word.store(static_cast<std::uint32_t>(word), std::memory_order_seq_cst);
 	out.bell.store(++bell_, std::memory_order_seq_cst);
 	std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -319,7 +375,7 @@ void queue_pair::lie()
 
 void queue_pair::peer_closed()
 {
-	auto word = static_cast<link_word>(port_->in().word.load(std::memory_order_acquire));
+	auto word = static_cast<link_word>(in_->word.load(std::memory_order_acquire));
 	if (word != link_word::closed) {
 		peer_lost();
 	} else if (sends_outstanding()) {
@@ -360,14 +416,17 @@ void queue_pair::peer_gone()
 	}
 	// What it had stored, it had sent.
 	progress(true);
-	if (!linked())
-		return;
-	peer_lost();
+	if (linked() && !look())
+		lie();
+	if (linked())
+		collect();
+	if (linked())
+		peer_lost();
 }
 
 void queue_pair::ask()
 {
-	half &out = port_->out();
+	half &out = *out_;
 	out.ping.store(++ping_, std::memory_order_release);
 	out.bell.store(++bell_, std::memory_order_release);
 	port_->ring();
@@ -375,7 +434,7 @@ void queue_pair::ask()
 
 bool queue_pair::answered() const
 {
-	return port_->in().pong.load(std::memory_order_acquire) == ping_;
+	return in_->pong.load(std::memory_order_acquire) == ping_;
 }
 
 bool queue_pair::takes(std::uint32_t bytes) const

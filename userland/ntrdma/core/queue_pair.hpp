@@ -48,9 +48,6 @@ struct pair_options {
 	completion_queue *send_queue = nullptr, *recv_queue = nullptr;
 	shared_receives *shared = nullptr;
 	std::uint32_t pull_from = 16384; // messages of so many bytes are pulled, not streamed
-	// Answers go along with the next post, or out with the next progress() without it: for
-	// applications that reply at once. They call progress() until it finds nothing.
-	bool answers_wait = false;
 };
 
 struct pair_counts {
@@ -76,6 +73,9 @@ public:
 	void set_rights(std::uint32_t access) { rights_ = access; }
 	std::uint32_t rights() const { return rights_; }
 	std::uint32_t peer = 0; // its number
+	// Answers go along with the next post, or out with the next progress() without it: for
+	// applications that reply at once, and call progress() again and again.
+	bool answers_wait = false;
 
 	/// The link is up. The port stays valid until detach().
 	void attach(port &);
@@ -92,9 +92,21 @@ public:
 	/// True if the rings have room for a send of so many bytes: once posted, store_posts()
 	/// copies all of it, and its memory is the application's again.
 	bool takes(std::uint32_t bytes) const;
-	/// Stores what was posted, without telling the peer, which flush_posts() does.
+	/// The same for receives: less to do, since nothing of the peer's waits for this.
+	void flush_receive_posts();
+	/// Stores what was posted, without waking the peer, which flush_posts() does.
 	void store_posts() { produce(); }
 
+	/// False if progress() would find nothing, and has nothing to tell.
+	bool stirs() const
+	{
+		return linked() &&
+		       (is_there(in_->wqes[theirs_.wqe_prod % ring_entries], theirs_.wqe_prod) ||
+			in_->bell.load(std::memory_order_acquire) != bell_seen_ ||
+			in_->word.load(std::memory_order_relaxed) !=
+				static_cast<std::uint32_t>(link_word::open) ||
+			more_ || dirty_ || owes_answers());
+	}
 	/// Works off what the peer stored. False if nothing had changed.
 	bool progress(bool posted = false);
 	/// The same, but an end of the link is left for the next progress().
@@ -102,7 +114,12 @@ public:
 	/// True if progress() has left work that waits for no event of the peer, such as the rest
 	/// of a large copy.
 	bool unfinished() const { return linked() && more_; }
-	std::size_t reap(completion_queue &, std::span<completion> out);
+	std::size_t reap(completion_queue &queue, std::span<completion> out)
+	{
+		bool any = (send_cmpl_ != send_cons_ && &queue == options_.send_queue) ||
+			   (done_got_ != done_put_ && &queue == options_.recv_queue);
+		return any ? take_completions(queue, out) : 0;
+	}
 
 	/// Ends everything outstanding: the oldest send with `first`, the rest flushed.
 	void fail(status first);
@@ -130,7 +147,7 @@ public:
 	levels rings() const;
 	const pair_counts &counts() const { return counts_; }
 	/// The peer's receives that are posted and unused, by its own word.
-	std::uint32_t credits() const { return theirs_.recv_post - receives_sent_; }
+	std::uint32_t credits() const;
 
 	void *owner = nullptr; // the host's object
 
@@ -159,7 +176,13 @@ private:
 	using places = std::array<place, max_segments>;
 
 	pending_send &send_at(std::uint32_t i) { return sends_[i & send_mask_]; }
-	bool look(); // takes the peer's indices; false if they are impossible
+	std::size_t take_completions(completion_queue &, std::span<completion> out);
+	done_receive &done_at(std::uint32_t i) { return dones_[i & (dones_.size() - 1)]; }
+	bool look();         // takes the peer's indices; false if they are impossible
+	bool look_at_wqes(); // the same of its new WQEs
+	bool owes_answers() const { return mine_.wqe_cons != told_.wqe_cons; }
+	void tell_receives();
+	void store_indices();
 	void publish();
 	void lie(); // the peer broke the protocol
 
@@ -197,10 +220,14 @@ private:
 	pair_state state_ = pair_state::reset;
 	std::uint32_t rights_ = 0;
 	port *port_ = nullptr;
+	const half *in_ = nullptr; // the port's
+	half *out_ = nullptr;
 	bool closing_ = false;
 	bool peer_left_ = false; // it closed the link in good order
 	bool more_ = false;      // work was left for the next progress()
-	bool dirty_ = false;
+	bool dirty_ = false;     // indices other than wqe_prod and wqe_cons have changed
+	bool refuses_ = false;   // the last answer is an error
+	bool refused_ = false;   // the peer's last one is
 	std::uint32_t bell_ = 0, bell_seen_ = 0, ping_ = 0, pong_ = 0;
 	indices mine_, theirs_;
 	indices told_; // the part of mine_ that the peer was told
@@ -214,7 +241,7 @@ private:
 	std::vector<recv_request> recvs_;
 	std::uint32_t recv_mask_;
 	std::uint32_t recv_post_ = 0, recv_take_ = 0;
-	std::vector<done_receive> dones_;
+	std::vector<done_receive> dones_; // a power of two
 	std::uint32_t done_put_ = 0, done_got_ = 0;
 	current current_{};
 	bool waiting_counted_ = false;

@@ -64,7 +64,7 @@ std::size_t completion_queue::poll(std::span<completion> out, bool failed_too)
 			continue;
 		// What is there already comes first: making progress may take a large copy.
 		std::size_t got = pair.reap(*this, out.subspan(n));
-		if (!got && pair.progress())
+		if (!got && pair.stirs() && pair.progress())
 			got = pair.reap(*this, out.subspan(n));
 		n += got;
 	}
@@ -106,18 +106,17 @@ int shared_receives::post(const recv_request &r)
 {
 	if (post_ - take_ == depth_)
 		return -ENOMEM;
-	ring_[post_++ & (depth_ - 1)] = r;
+	copy_request(ring_[post_++ & (depth_ - 1)], r);
 	return 0;
 }
 
-recv_request shared_receives::take()
+void shared_receives::take(recv_request &r)
 {
-	recv_request r = ring_[take_++ & (depth_ - 1)];
+	copy_request(r, ring_[take_++ & (depth_ - 1)]);
 	if (limit_ && post_ - take_ < limit_) {
 		limit_ = 0;
 		watcher_.few_receives(*this);
 	}
-	return r;
 }
 
 } // namespace coop::ntrdma

@@ -90,7 +90,7 @@ public:
 	/// 0, or -ENOMEM if it is full.
 	int post(const recv_request &);
 	bool empty() const { return post_ == take_; }
-	recv_request take();
+	void take(recv_request &);
 	/// Queue pairs that wait for a request here are served again by the host.
 	std::uint32_t posted() const { return post_; }
 

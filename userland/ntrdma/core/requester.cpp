@@ -62,21 +62,29 @@ bool queue_pair::store(pending_send &p)
 			fail(status::local_protection);
 		return false;
 	}
-	wqe &out = port_->out().wqes[mine_.wqe_prod % ring_entries];
+	wqe &out = out_->wqes[mine_.wqe_prod % ring_entries];
 	wqe w;
-	std::memset(&w, 0, offsetof(wqe, body));
+	// If other indices have changed too, the bell tells: an answer's bytes are found by them.
+	if (!dirty_ && owes_answers()) {
+		told_.wqe_cons = mine_.wqe_cons;
+		// First: the index never falls behind what an entry has told.
+		out_->wqe_cons.store(mine_.wqe_cons, std::memory_order_release);
+	}
+	w.cons = told_.wqe_cons;
 	w.op = static_cast<std::uint8_t>(p.r.op);
 	w.flags = p.r.flags & solicited;
+	w.segments = 0;
 	w.imm = p.r.imm;
 	w.length = p.length;
 	w.rkey = p.r.rkey;
 	w.remote = p.r.remote;
-	w.compare_add = p.r.compare_add;
-	w.swap = p.r.swap;
 	std::span<const place> list{at.data(), count};
 	p.moved = 0;
 	if (reads || !p.length) {
 		p.how = carriage::none;
+		wire_operands o{p.r.compare_add, p.r.swap};
+		if (is_atomic(p.r.op))
+			std::memcpy(out.body, &o, sizeof(o));
 	} else if (p.length <= body_bytes) {
 		p.how = carriage::within;
 		std::uint8_t *to = out.body;
@@ -95,11 +103,12 @@ bool queue_pair::store(pending_send &p)
 		p.how = carriage::stream;
 	}
 	w.how = static_cast<std::uint8_t>(p.how);
-	std::memcpy(&out, &w, offsetof(wqe, body));
-	mine_.wqe_prod++;
+	constexpr std::size_t first = offsetof(wqe, cons);
+	std::memcpy(&out.cons, &w.cons, offsetof(wqe, body) - first);
+	__atomic_store_n(&out.turn, ++mine_.wqe_prod, __ATOMIC_RELEASE);
 	if (takes_receive(p.r.op))
 		receives_sent_++;
-	p.stored = dirty_ = true;
+	p.stored = true;
 	return true;
 }
 
@@ -115,7 +124,7 @@ bool queue_pair::feed(pending_send &p)
 	std::uint64_t room = stream_bytes - (mine_.stream_prod - theirs_.stream_cons);
 	std::uint64_t n = std::min<std::uint64_t>(room, p.length - p.moved);
 	for_pieces({at.data(), count}, p.moved, n, [&](const std::uint8_t *from, std::uint64_t n) {
-		into_stream(port_->out().stream, mine_.stream_prod, from, n);
+		into_stream(out_->stream, mine_.stream_prod, from, n);
 		mine_.stream_prod += n;
 	});
 	p.moved += static_cast<std::uint32_t>(n);
@@ -127,7 +136,9 @@ void queue_pair::collect()
 {
 	while (linked() && send_cons_ != theirs_.wqe_cons) {
 		pending_send &p = send_at(send_cons_);
-		cqe c = copy_once(port_->in().cqes[send_cons_ % ring_entries]);
+		cqe c{};
+		if (refused_ || is_atomic(p.r.op))
+			c = copy_once(in_->cqes[send_cons_ % ring_entries]);
 		auto result = static_cast<status>(c.result);
 		if (result != status::success) {
 			bool known = result == status::remote_access ||
@@ -178,7 +189,7 @@ bool queue_pair::take_answers(pending_send &p)
 			return false;
 		}
 		for_pieces({at.data(), count}, p.moved, n, [&](std::uint8_t *to, std::uint64_t n) {
-			from_stream(port_->in().answer, mine_.answer_cons, to, n);
+			from_stream(in_->answer, mine_.answer_cons, to, n);
 			mine_.answer_cons += n;
 		});
 		p.moved += static_cast<std::uint32_t>(n);
@@ -197,14 +208,14 @@ void queue_pair::pull_read()
 	std::uint32_t count;
 	if (!gather(p, at, local_write, &count))
 		return fail(status::local_protection);
-	cqe c = copy_once(port_->in().cqes[send_cons_ % ring_entries]);
+	cqe c = copy_once(in_->cqes[send_cons_ % ring_entries]);
 	std::uint64_t n = std::min<std::uint64_t>(pull_bytes, p.length - p.moved);
 	std::array<place, max_segments> to;
 	std::size_t pieces = slice<place>({at.data(), count}, p.moved, n, to.data());
 	wire_segment from{c.value + p.moved, n};
 	int rc = n ? port_->pull({&from, 1}, {to.data(), pieces}) : 0;
 	std::atomic_thread_fence(std::memory_order_seq_cst);
-	bool withdrawn = port_->in().word.load(std::memory_order_seq_cst) !=
+	bool withdrawn = in_->word.load(std::memory_order_seq_cst) !=
 			 static_cast<std::uint32_t>(link_word::open);
 	if (rc || withdrawn)
 		return fail(rc == -EFAULT ? status::remote_operation : status::retry_exceeded);

@@ -20,7 +20,7 @@ void queue_pair::serve()
 	while (linked()) {
 		// A peer that gave up has reported these requests as failed: a process that was
 		// stopped meanwhile must not carry them out. progress() sees the end of the link.
-		if (port_->in().word.load(std::memory_order_seq_cst) ==
+		if (in_->word.load(std::memory_order_seq_cst) ==
 		    static_cast<std::uint32_t>(link_word::failed))
 			return;
 		if (!current_.active) {
@@ -41,7 +41,7 @@ bool queue_pair::begin()
 	current_.active = current_.has_receive = current_.granted = false;
 	// One copy, of what the entry uses: each line of it comes from the peer's processor.
 	wqe &w = current_.w;
-	const wqe &shared = port_->in().wqes[mine_.wqe_cons % ring_entries];
+	const wqe &shared = in_->wqes[mine_.wqe_cons % ring_entries];
 	std::memcpy(&w, &shared, offsetof(wqe, body));
 	std::atomic_signal_fence(std::memory_order_seq_cst);
 	if (w.op > 6 || w.length > max_message || w.segments > max_segments)
@@ -50,6 +50,8 @@ bool queue_pair::begin()
 				    ? w.segments * sizeof(wire_segment)
 			    : w.how == static_cast<std::uint8_t>(carriage::within)
 				    ? std::min(w.length, body_bytes)
+			    : w.op > static_cast<std::uint8_t>(operation::read)
+				    ? sizeof(wire_operands)
 				    : 0;
 	std::memcpy(w.body, shared.body, bytes);
 	std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -161,8 +163,10 @@ bool queue_pair::step()
 			return false;
 		}
 		waiting_counted_ = false;
-		current_.into = options_.shared ? options_.shared->take()
-						: recvs_[recv_take_++ & recv_mask_];
+		if (options_.shared)
+			options_.shared->take(current_.into);
+		else
+			copy_request(current_.into, recvs_[recv_take_++ & recv_mask_]);
 		current_.has_receive = true;
 	}
 	// A granted read goes on to its end, also while its region closes.
@@ -184,11 +188,13 @@ bool queue_pair::step()
 		return give_read(count ? at[0] : place{nullptr, 0});
 	if (is_atomic(op)) {
 		auto *word = reinterpret_cast<std::uint64_t *>(at[0].at);
-		std::uint64_t old = w.compare_add;
+		wire_operands o;
+		std::memcpy(&o, w.body, sizeof(o));
+		std::uint64_t old = o.compare_add;
 		if (op == operation::fetch_add)
-			old = __atomic_fetch_add(word, w.compare_add, __ATOMIC_SEQ_CST);
+			old = __atomic_fetch_add(word, o.compare_add, __ATOMIC_SEQ_CST);
 		else
-			__atomic_compare_exchange_n(word, &old, w.swap, false, __ATOMIC_SEQ_CST,
+			__atomic_compare_exchange_n(word, &old, o.swap, false, __ATOMIC_SEQ_CST,
 						    __ATOMIC_SEQ_CST);
 		answer(status::success, old);
 		return true;
@@ -221,7 +227,7 @@ bool queue_pair::move_in(const places &at, std::uint32_t count)
 		std::uint64_t n = std::min<std::uint64_t>(theirs_.stream_prod - mine_.stream_cons,
 							  w.length - current_.moved);
 		for_pieces(list, current_.moved, n, [&](std::uint8_t *to, std::uint64_t n) {
-			from_stream(port_->in().stream, mine_.stream_cons, to, n);
+			from_stream(in_->stream, mine_.stream_cons, to, n);
 			mine_.stream_cons += n;
 		});
 		current_.moved += static_cast<std::uint32_t>(n);
@@ -242,7 +248,7 @@ bool queue_pair::move_in(const places &at, std::uint32_t count)
 	int rc = port_->pull({from.data(), sources}, {to.data(), targets});
 	// A requester that hung up may have used its memory for something else since.
 	std::atomic_thread_fence(std::memory_order_seq_cst);
-	bool withdrawn = port_->in().word.load(std::memory_order_seq_cst) !=
+	bool withdrawn = in_->word.load(std::memory_order_seq_cst) !=
 			 static_cast<std::uint32_t>(link_word::open);
 	if (withdrawn || (rc && rc != -EFAULT)) {
 		more_ = true; // progress() sees the end of the link
@@ -267,7 +273,7 @@ bool queue_pair::give_read(const place &from)
 	if (w.length >= options_.pull_from && port_->can_pull()) {
 		if (!current_.granted) {
 			cqe c{0, 0, reinterpret_cast<std::uintptr_t>(from.at)};
-			port_->out().cqes[mine_.wqe_cons % ring_entries] = c;
+			out_->cqes[mine_.wqe_cons % ring_entries] = c;
 			mine_.read_grant++;
 			current_.granted = dirty_ = true;
 			regions_.find(w.rkey)->grants++;
@@ -280,7 +286,7 @@ bool queue_pair::give_read(const place &from)
 		std::uint64_t room = stream_bytes - (mine_.answer_prod - theirs_.answer_cons);
 		std::uint64_t n = std::min<std::uint64_t>(room, w.length - current_.moved);
 		if (n)
-			into_stream(port_->out().answer, mine_.answer_prod,
+			into_stream(out_->answer, mine_.answer_prod,
 				    from.at + current_.moved, n);
 		mine_.answer_prod += n;
 		current_.moved += static_cast<std::uint32_t>(n);
@@ -301,16 +307,17 @@ void queue_pair::release_grant()
 		r->grants--;
 }
 
-/// Stores the CQE of the current WQE.
+/// The current WQE is done. Its CQE is stored if that says more than the index does.
 void queue_pair::answer(status result, std::uint64_t value)
 {
-	port_->out().cqes[mine_.wqe_cons % ring_entries] = {static_cast<std::uint32_t>(result), 0,
-							    value};
+	refuses_ = result != status::success;
+	if (refuses_ || is_atomic(static_cast<operation>(current_.w.op)))
+		out_->cqes[mine_.wqe_cons % ring_entries] = {
+			static_cast<std::uint32_t>(result), 0, value};
 	counts_.served++;
 	counts_.served_bytes += current_.w.length;
 	mine_.wqe_cons++;
 	current_.active = current_.has_receive = current_.granted = false;
-	dirty_ = true;
 }
 
 /// The current WQE failed, and with it this queue pair: the peer learns why.
@@ -339,13 +346,13 @@ void queue_pair::put_done(const done_receive &d, bool note_solicited)
 		std::vector<done_receive> more;
 		more.reserve(dones_.size() * 2);
 		for (; done_got_ != done_put_; done_got_++)
-			more.push_back(dones_[done_got_ % dones_.size()]);
+			more.push_back(done_at(done_got_));
 		done_got_ = 0;
 		done_put_ = static_cast<std::uint32_t>(more.size());
 		more.resize(more.size() * 2);
 		dones_ = std::move(more);
 	}
-	dones_[done_put_++ % dones_.size()] = d;
+	done_at(done_put_++) = d;
 	options_.recv_queue->note(note_solicited);
 }
 

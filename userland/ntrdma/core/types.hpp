@@ -6,7 +6,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace coop::ntrdma
 {
@@ -83,6 +85,12 @@ struct recv_request {
 	std::uint32_t segments;
 	std::array<segment, max_segments> at;
 };
+
+/// Copies only the segments that there are.
+inline void copy_request(recv_request &to, const recv_request &from)
+{
+	std::memcpy(&to, &from, offsetof(recv_request, at) + from.segments * sizeof(segment));
+}
 
 /// A completion, of either queue.
 struct completion {

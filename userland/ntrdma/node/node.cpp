@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <system_error>
 
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
@@ -108,14 +107,6 @@ void node::unwatch(const unique_fd &fd)
 		epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
 }
 
-std::unique_lock<std::mutex> node::hold()
-{
-	// A thread that polls in a loop takes the lock again before a sleeper wakes up for it.
-	if (wanted_.load(std::memory_order_relaxed))
-		sched_yield();
-	return std::unique_lock{mutex_};
-}
-
 member *node::create(pair_options o)
 {
 	if (members_.size() >= pairs_most)
@@ -126,6 +117,7 @@ member *node::create(pair_options o)
 	o.pull_from = static_cast<std::uint32_t>(pull_from_);
 	auto m = std::make_unique<member>();
 	m->pair = std::make_unique<queue_pair>(regions_, watcher_, o);
+	m->pair->answers_wait = driven_;
 	member *made = m.get();
 	members_.emplace(o.number, std::move(m));
 	return made;
@@ -153,7 +145,7 @@ void node::changed(member *m)
 	kick();
 }
 
-bool node::remove_region(std::uint32_t key, std::unique_lock<std::mutex> &held)
+bool node::remove_region(std::uint32_t key, node_hold &held)
 {
 	// Bounded: a peer that does not end its pull in time is silent, and loses the link.
 	auto until = std::chrono::steady_clock::now() + 2 * bound_;

@@ -7,21 +7,23 @@
 //
 // The thread sleeps in one of two ways:
 //	armed	every peer is told to ring its eventfd: nothing is missed, each batch costs a wake
-//	driven	the application polls anyway: no peer rings, and the thread only looks now and then
-//		whether the application still does
+//	driven	the application polls anyway: no peer rings, answers go along with what it posts, and
+//		the thread only looks now and then whether the application still does
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include <sched.h>
+
 #include "userland/ntrdma/core/queue_pair.hpp"
+#include "userland/ntrdma/node/lock.hpp"
 #include "userland/ntrdma/window/greeting.hpp"
 
 namespace coop::ntrdma
@@ -69,7 +71,13 @@ public:
 	~node();
 
 	/// The lock of everything below.
-	[[nodiscard]] std::unique_lock<std::mutex> hold();
+	[[nodiscard]] node_hold hold()
+	{
+		// A thread that polls in a loop takes the lock again before a sleeper wakes up for it.
+		if (wanted_.load(std::memory_order_relaxed)) [[unlikely]]
+			sched_yield();
+		return node_hold{lock_};
+	}
 	region_table &regions() { return regions_; }
 
 	/// Null if there are too many.
@@ -78,9 +86,9 @@ public:
 	/// The state or the peer of a queue pair was changed.
 	void changed(member *);
 	/// Removes a region after peers that pull from it are done. `hold` may be let go meanwhile.
-	bool remove_region(std::uint32_t key, std::unique_lock<std::mutex> &hold);
-	/// An application's thread polled.
-	void polled() { polls_.fetch_add(1, std::memory_order_relaxed); }
+	bool remove_region(std::uint32_t key, node_hold &hold);
+	/// An application's thread polled. Under the lock.
+	void polled() { polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
 	/// An application's thread leaves work behind: the node's thread goes on with it.
 	void take_over();
 	/// How long a silent peer may take.
@@ -123,7 +131,7 @@ private:
 	std::list<caller>::iterator drop(std::list<caller>::iterator);
 
 	watcher &watcher_;
-	std::mutex mutex_;
+	node_lock lock_;
 	std::atomic<bool> wanted_{false};
 	std::atomic<std::uint64_t> polls_{0};
 	region_table regions_;
@@ -138,6 +146,7 @@ private:
 	bool deaf_ = false; // the listener is not watched, for lack of descriptors
 	ticks deaf_since_{};
 	bool changed_ = false;
+	bool driven_ = false; // how the thread sleeps
 	bool sleeps_ = false; // the thread does, and was not woken yet
 	bool stop_ = false;
 	std::thread thread_;

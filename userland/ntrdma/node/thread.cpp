@@ -105,7 +105,7 @@ void node::run()
 	ticks last_poll{}, tended{}, busy{};
 	std::uint64_t polls = 0;
 	for (;;) {
-		std::unique_lock held{mutex_, std::try_to_lock};
+		node_hold held{lock_, std::try_to_lock};
 		if (!held) {
 			wanted_.store(true, std::memory_order_relaxed);
 			held.lock();
@@ -137,6 +137,11 @@ void node::run()
 			driven = true;
 		}
 		rung = false;
+		if (driven != driven_) {
+			driven_ = driven;
+			for (auto &[number, m] : members_)
+				m->pair->answers_wait = driven;
+		}
 		if (driven) {
 			held.unlock();
 			timespec t{0, std::chrono::nanoseconds{nap}.count()};

@@ -368,7 +368,7 @@ bool datagrams::take(const source &s, const sockaddr_in6 &from, std::uint8_t *by
 		shared_receives &shared = *of(p.of->qp.srq)->core;
 		if (shared.empty())
 			return false;
-		r = shared.take();
+		shared.take(r);
 	} else {
 		if (p.receives.empty())
 			return false;

@@ -89,15 +89,15 @@ void push(context *c, const ibv_async_event &e)
 	count_up(c->handle()->async_fd);
 }
 
-std::condition_variable &acknowledged()
+std::condition_variable_any &acknowledged()
 {
 	// Never destroyed: threads may still wait while the program ends.
-	static auto *changed = new std::condition_variable;
+	static auto *changed = new std::condition_variable_any;
 	return *changed;
 }
 
 void settle_events(context *c, const void *object, const std::uint32_t &given,
-		   std::unique_lock<std::mutex> &held)
+		   node_hold &held)
 {
 	std::erase_if(c->events, [&](const ibv_async_event &e) { return e.element.qp == object; });
 	acknowledged().wait(held, [&] { return !given; });

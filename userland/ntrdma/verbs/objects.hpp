@@ -91,9 +91,9 @@ watcher &events();
 void push(context *, const ibv_async_event &);
 /// Forgets unread events about an object, and waits until those read are acknowledged.
 void settle_events(context *, const void *object, const std::uint32_t &given,
-		   std::unique_lock<std::mutex> &held);
+		   node_hold &held);
 /// Wakes those who wait in settle_events().
-std::condition_variable &acknowledged();
+std::condition_variable_any &acknowledged();
 
 // The entries of ibv_context_ops.
 int post_send(ibv_qp *, ibv_send_wr *, ibv_send_wr **bad);

@@ -51,7 +51,7 @@ int post_one(queue_pair &core, const ibv_send_wr &wr)
 	if (wr.opcode > IBV_WR_ATOMIC_FETCH_AND_ADD || wr.num_sge < 0 ||
 	    wr.num_sge > static_cast<int>(max_segments))
 		return EINVAL;
-	send_request r{};
+	send_request r;
 	r.id = wr.wr_id;
 	r.op = static_cast<operation>(wr.opcode);
 	r.flags = wr.send_flags & 15;
@@ -66,6 +66,7 @@ int post_one(queue_pair &core, const ibv_send_wr &wr)
 	} else {
 		r.remote = wr.wr.rdma.remote_addr;
 		r.rkey = wr.wr.rdma.rkey;
+		r.compare_add = r.swap = 0;
 	}
 	if (!(r.flags & inlined))
 		return -core.post_send(r);
@@ -128,7 +129,7 @@ int post_recv(ibv_qp *qp, ibv_recv_wr *wr, ibv_recv_wr **bad)
 			break;
 		}
 	}
-	core.flush_posts();
+	core.flush_receive_posts();
 	if (core.unfinished())
 		device->take_over();
 	return rc;
@@ -166,7 +167,7 @@ int poll_cq(ibv_cq *cq, int count, ibv_wc *out)
 	queue_of_completions &q = *of(cq);
 	if (q.datagram_users && q.datagrams.empty())
 		find_datagrams(device)->receive();
-	int n = poll_datagrams(q, count, out);
+	int n = q.datagrams.empty() ? 0 : poll_datagrams(q, count, out);
 	while (n < count) {
 		std::size_t most = std::min<std::size_t>(got.size(), count - n);
 		std::size_t k = of(cq)->core->poll({got.data(), most});
