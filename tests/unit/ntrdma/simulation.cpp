@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // simulation.cpp - random work of two sides in a random order, and the link cut at every step.
 //
-// A run is told by its seed: who posts, makes progress or polls next, and what. It is repeated
+// A run is told by its seed: who posts, makes progress or polls next, and what, and of a link by a
+// byte stream how many bytes move. It is repeated
 // once for each of its steps, with the link cut there. Whatever happens, each request completes
 // exactly once and in its order; a request that succeeded moved exactly its bytes; after the
 // first error all is flushed; and from the cut on no byte of a side's memory changes.
@@ -13,7 +14,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "tests/unit/ntrdma/sides.hpp"
+#include "tests/unit/ntrdma/pipe.hpp"
 
 namespace
 {
@@ -58,7 +59,17 @@ std::uint32_t receives_at(std::uint32_t slot)
 	return (2 * slots_each + slot) * slot_bytes;
 }
 
-class run
+/// What joins the sides moves by itself.
+void move(joined &, std::mt19937 &)
+{
+}
+void move(piped &link, std::mt19937 &rng)
+{
+	for (int i = 0; i < 4; i++)
+		link.move(rng);
+}
+
+template <typename Link> class run
 {
 public:
 	run(unsigned seed, int cut, bool pulls) : rng_{seed}, cut_{cut}, l_{pulls, depth(4)}
@@ -72,6 +83,7 @@ public:
 		for (int i = 0; i < steps; i++) {
 			if (i == cut_)
 				cut();
+			move(l_, rng_);
 			player &p = players_[rng_() % 2];
 			switch (rng_() % 4) {
 			case 0:
@@ -260,7 +272,7 @@ private:
 	std::mt19937 rng_;
 	int cut_;
 	bool cut_done_ = false;
-	joined l_;
+	Link l_;
 	player players_[2];
 	std::vector<std::uint8_t> before_[2];
 };
@@ -273,10 +285,14 @@ TEST(simulation, ends_well_wherever_the_link_is_cut)
 	std::printf("SEED=%u\n", seed);
 	for (bool pulls : {true, false})
 		for (int cut = 0; cut <= steps; cut++) {
-			run{seed, cut, pulls}.play();
+			run<joined>{seed, cut, pulls}.play();
 			ASSERT_FALSE(HasFailure())
 				<< "cut at step " << cut << (pulls ? ", pulled" : ", streamed");
 		}
+	for (int cut = 0; cut <= steps; cut++) {
+		run<piped>{seed, cut, false}.play();
+		ASSERT_FALSE(HasFailure()) << "cut at step " << cut << ", by a byte stream";
+	}
 }
 
 } // namespace

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// sockets.hpp - TCP sockets of the back end for other hosts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "userland/ntrdma/window/window.hpp"
+
+namespace coop::ntrdma
+{
+
+/// An IPv6 address in network order, or an IPv4 address mapped into it.
+using ip_address = std::array<std::uint8_t, 16>;
+
+/// Listens there. 0 or -errno.
+int listen_tcp(const ip_address &, std::uint16_t port, unique_fd &out);
+/// Begins to connect, from the address `own`. 0, then the socket can be written once it is
+/// connected or has failed, or -errno.
+int call_tcp(const ip_address &own, const ip_address &to, std::uint16_t port, unique_fd &out);
+/// Of a socket that call_tcp() made, and that can be written: 0, -EAGAIN (it still connects) or the
+/// reason why it does not.
+int connected(int socket);
+/// The next caller, and from where. 0, -EAGAIN or another -errno.
+int accept_tcp(int listener, unique_fd &out, ip_address &from);
+
+} // namespace coop::ntrdma
