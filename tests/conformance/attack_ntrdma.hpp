@@ -8,5 +8,6 @@ namespace conformance
 {
 
 bool attack_ntrdma(const net::address &, std::uint64_t seed);
+bool attack_ntrdma_tcp(const net::address &, std::uint64_t seed);
 
 } // namespace conformance

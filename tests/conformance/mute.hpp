@@ -11,6 +11,7 @@ namespace conformance
 
 std::shared_ptr<void> mute_fabric(const net::address &);
 std::shared_ptr<void> mute_ntrdma(const net::address &);
+std::shared_ptr<void> mute_ntrdma_tcp(const net::address &);
 std::shared_ptr<void> mute_ud(const net::address &);
 
 } // namespace conformance

@@ -134,6 +134,19 @@ target ntrdma_pull()
 	return t;
 }
 
+// The same machines, as if on different hosts.
+target ntrdma_tcp()
+{
+	target t = ntrdma("ntrdma_tcp", {{"backend", "tcp"}});
+	t.address = [](unsigned n) { return lnet(own_ip(4), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(4), "tcp", 32, "*");
+#ifdef COOP_NET_NTRDMA
+	t.mute = mute_ntrdma_tcp;
+	t.attack = attack_ntrdma_tcp;
+#endif
+	return t;
+}
+
 // fabric, named by IP addresses and its own ports instead of machines of a node. The ports are
 // below those that systems assign by themselves.
 target fabric_inet(const std::string &label, parameters options)
@@ -190,6 +203,7 @@ std::vector<target> make()
 		fabric_inet("fabric_inet", {{"provider", "tcp"}}),
 		ntrdma("ntrdma", {}),
 		ntrdma_pull(),
+		ntrdma_tcp(),
 		ntrdma("ntrdma_copy", {{"test_pull", "0"}, {"receives", "8"}}),
 		ud("ud", {}),
 		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),

@@ -74,8 +74,9 @@ struct pipe_end final : port {
 		std::size_t n = flying.empty() || lied ? 0 : into.room(room), total = 0;
 		lied |= !flying.empty() && !n;
 		for (std::size_t i = 0; i < n && total < most; i++) {
-			auto part = std::min({room[i].length, static_cast<std::uint64_t>(most - total),
-					      static_cast<std::uint64_t>(flying.size())});
+			auto part =
+				std::min({room[i].length, static_cast<std::uint64_t>(most - total),
+					  static_cast<std::uint64_t>(flying.size())});
 			auto end = flying.begin() + static_cast<std::ptrdiff_t>(part);
 			std::copy(flying.begin(), end, room[i].at);
 			flying.erase(flying.begin(), end);

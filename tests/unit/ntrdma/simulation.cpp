@@ -60,9 +60,7 @@ std::uint32_t receives_at(std::uint32_t slot)
 }
 
 /// What joins the sides moves by itself.
-void move(joined &, std::mt19937 &)
-{
-}
+void move(joined &, std::mt19937 &) {}
 void move(piped &link, std::mt19937 &rng)
 {
 	for (int i = 0; i < 4; i++)

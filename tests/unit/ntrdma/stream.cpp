@@ -24,11 +24,11 @@ void post_all(piped &l)
 	ASSERT_EQ(l.a.send(l.a.request(operation::write, l.a.at(5, 70000), l.b.base() + 500000,
 				       l.b.key)),
 		  0);
-	ASSERT_EQ(l.a.send(l.a.request(operation::read, l.a.at(700000, 150000),
-				       l.b.base() + 1000, l.b.key)),
+	ASSERT_EQ(l.a.send(l.a.request(operation::read, l.a.at(700000, 150000), l.b.base() + 1000,
+				       l.b.key)),
 		  0);
-	ASSERT_EQ(l.a.send(l.a.request(operation::fetch_add, l.a.at(900008, 8),
-				       l.b.base() + 900000, l.b.key)),
+	ASSERT_EQ(l.a.send(l.a.request(operation::fetch_add, l.a.at(900008, 8), l.b.base() + 900000,
+				       l.b.key)),
 		  0);
 }
 constexpr std::size_t sends = 5, receives = 2;
@@ -145,8 +145,9 @@ TEST(stream, a_withdrawn_placement_leaves_its_memory)
 		l.pa.from.withdraw(8);
 		l.pa.from.withdraw(9);
 		from = {};
-		EXPECT_EQ(l.a.send(l.a.request(operation::write, l.a.at(0, 8), l.b.base(), l.b.key)),
-			  0);
+		EXPECT_EQ(
+			l.a.send(l.a.request(operation::write, l.a.at(0, 8), l.b.base(), l.b.key)),
+			0);
 		l.settle();
 		EXPECT_EQ(l.pb.transfer.got, begun ? 70000u : 0u);
 		EXPECT_FALSE(l.pb.lied);
@@ -176,10 +177,13 @@ TEST(stream, refuses_what_it_has_no_room_for)
 	EXPECT_TRUE(refused({.answer = frame_stream + 1}));
 	EXPECT_TRUE(refused({.stream_taken = 1})) << "it was sent nothing";
 	EXPECT_TRUE(refused({.answer_taken = 1}));
-	EXPECT_TRUE(refused({.cqes = 1, .entries = cqe_bytes}, std::vector<std::uint8_t>(cqe_bytes)));
+	EXPECT_TRUE(
+		refused({.cqes = 1, .entries = cqe_bytes}, std::vector<std::uint8_t>(cqe_bytes)));
 	EXPECT_TRUE(refused({.word = 3}));
-	EXPECT_FALSE(refused({.wqes = 1, .entries = wqe_front}, std::vector<std::uint8_t>(wqe_front)));
-	EXPECT_TRUE(refused({.wqes = 2, .entries = wqe_front}, std::vector<std::uint8_t>(wqe_front)));
+	EXPECT_FALSE(
+		refused({.wqes = 1, .entries = wqe_front}, std::vector<std::uint8_t>(wqe_front)));
+	EXPECT_TRUE(
+		refused({.wqes = 2, .entries = wqe_front}, std::vector<std::uint8_t>(wqe_front)));
 	EXPECT_TRUE(refused({.entries = 1}, {0})) << "entries that nothing explains";
 	EXPECT_TRUE(refused({.entries = frame_entries + 1}));
 	std::vector<std::uint8_t> within(wqe_front + body_bytes + 1);

@@ -6,6 +6,7 @@
 // a peer asked for in link::streams.
 #include <algorithm>
 #include <cerrno>
+#include <endian.h>
 
 #include "machine.hpp"
 
@@ -58,7 +59,7 @@ bool machine::post(link &l, kind k, spi::token t, std::span<const std::byte> fro
 	r.id = t;
 	r.op = rdma::operation::send_imm;
 	r.flags = t ? rdma::signalled : 0;
-	r.imm = static_cast<std::uint32_t>(k);
+	r.imm = htole32(static_cast<std::uint32_t>(k));
 	const auto add = [&](const std::byte *at, std::size_t n) {
 		r.at[r.segments++] = {reinterpret_cast<std::uintptr_t>(at),
 				      static_cast<std::uint32_t>(n), all_memory_};
@@ -211,6 +212,7 @@ bool machine::drain(link &l)
 		l.owed.pop_front();
 		moved = true;
 	}
+	unsigned turns = 8;
 	// A chunk of each stream, then requests, and so on: none waits for all of another.
 	for (bool more = true; more && !l.ends;) {
 		more = false;
@@ -221,10 +223,13 @@ bool machine::drain(link &l)
 			h.to = s.intake;
 			h.from = s.token;
 			h.value = s.moved;
-			const std::size_t n = std::min(l.receives - sizeof(h), s.length - s.moved);
+			const std::size_t n =
+				std::min(l.tcp ? placed_at_once : l.receives - sizeof(h),
+					 s.length - s.moved);
 			if (!x || !n ||
-			    !post(l, kind::data, 0, bytes_of(h), &x->memory, x->offset + s.moved,
-				  n)) {
+			    !(l.tcp ? place_next(l, s, *x, n)
+				    : post(l, kind::data, 0, bytes_of(h), &x->memory,
+					   x->offset + s.moved, n))) {
 				if (x && n)
 					continue;
 				l.streams.erase(l.streams.begin() +
@@ -233,6 +238,9 @@ bool machine::drain(link &l)
 			}
 			s.moved += n;
 			more = moved = true;
+			// The machine's lock is held: other links have their turn.
+			if (l.tcp && !--turns)
+				return block(l), moved;
 		}
 		auto &queue = peers_[l.peer].queue;
 		const bool sends = peers_[l.peer].sends == &l;
@@ -258,6 +266,8 @@ void machine::ring(link &l)
 	l.unrung = false;
 	if (l.stage == stage::up && l.pair->linked())
 		l.pair->flush_posts();
+	if (l.tcp)
+		note_room(l);
 }
 
 void machine::ring_all()
@@ -285,6 +295,8 @@ void machine::forget(spi::token t)
 		return;
 	board_->end(o->second.loan);
 	link &l = *o->second.of;
+	if (l.tcp)
+		l.tcp->withdraw(t);
 	l.tokens.erase(t);
 	if (o->second.intake) {
 		l.takes.erase(o->second.intake);
@@ -346,21 +358,34 @@ void machine::serve_want(link &l, const head &h)
 	(void)drain(l);
 }
 
+spi::token machine::use_of(const link &l, std::uint64_t reader) const
+{
+	for (const spi::token t : l.tokens)
+		if (const auto o = operations_.find(t); o != operations_.end() &&
+							o->second.role == role::lent &&
+							o->second.reader == reader)
+			return t;
+	return 0;
+}
+
 void machine::serve_done(link &l, const head &h)
 {
-	const operation *o = find(h.to, l);
+	spi::token own = h.to;
+	const operation *o = find(own, l);
+	if (!o) // its bytes came as placements, which do not name the use, or none came yet
+		o = find(own = use_of(l, h.from), l);
 	if (!o)
 		return; // cancelled meanwhile
 	switch (o->role) {
 	case role::offer:
 	case role::put:
-		std::erase_if(l.streams, [&](const stream &s) { return s.token == h.to; });
-		return end_operation(h.to, h.status, h.status ? 0 : o->length);
+		std::erase_if(l.streams, [&](const stream &s) { return s.token == own; });
+		return end_operation(own, h.status, h.status ? 0 : o->length);
 	case role::lent:
 		if (h.from != o->reader)
 			return; // it was refused, and did not know yet when it gave up
-		std::erase_if(l.streams, [&](const stream &s) { return s.token == h.to; });
-		return h.status ? give_up(h.to) : end_operation(h.to, 0, o->length);
+		std::erase_if(l.streams, [&](const stream &s) { return s.token == own; });
+		return h.status ? give_up(own) : end_operation(own, 0, o->length);
 	case role::get:
 	case role::filled:
 		return;

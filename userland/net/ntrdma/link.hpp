@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// link.hpp - a connection to another machine: a queue pair, its window, and what waits for it.
+// link.hpp - a connection to another machine: a queue pair, its window or TCP connection, and what
+// waits for it.
 #pragma once
 
 #include <deque>
@@ -9,15 +10,18 @@
 
 #include "board.hpp"
 #include "greeting.hpp"
+#include "tcp_greeting.hpp"
 #include "userland/net/transport.hpp"
 #include "userland/ntrdma/core/queue_pair.hpp"
+#include "userland/ntrdma/stream/sockets.hpp"
+#include "userland/ntrdma/stream/stream.hpp"
 
 namespace coop::net::nt
 {
 
 /// The states of a link; docs/messaging.md says how each ends.
 enum class stage : std::uint8_t {
-	calling,  // there is no connection yet: the peer's backlog is full
+	calling,  // there is no connection yet: the peer's backlog is full, or TCP connects
 	greeted,  // HELLO is sent
 	heard,    // accepted; no HELLO yet
 	welcomed, // WELCOME is sent
@@ -47,6 +51,14 @@ struct link {
 	rdma::unique_fd bell;                 ///< the peer's, until the port has it
 	std::unique_ptr<board_view> words;
 	std::unique_ptr<rdma::window_port> port;
+
+	bool far = false;               ///< by TCP; then it has these instead of a window
+	bool writes = false;            ///< the set reports when the socket has room
+	rdma::ip_address from{};        ///< of the peer that called
+	std::vector<std::uint8_t> text; ///< of a greeting, as far as it came
+	nonce nonce_own{}, nonce_peer{};
+	std::unique_ptr<rdma::placements> places;
+	std::unique_ptr<rdma::stream_port> tcp;
 	std::unique_ptr<rdma::queue_pair> pair; ///< last: it ends before its port
 
 	std::deque<std::vector<std::byte>> owed; ///< answers that wait for room, the kind in front

@@ -114,6 +114,8 @@ void machine::dial(spi::peer_number n)
 void machine::call_peer(link &l)
 {
 	const address &to = peers_[l.peer].at;
+	if (l.far || is_far(to))
+		return call_far(l);
 	const int r = call(to, l.socket);
 	if (r == -EAGAIN)
 		return;
@@ -168,17 +170,8 @@ void machine::accept_callers()
 	while (listener_ && !deaf_) {
 		rdma::unique_fd fd(
 			::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-		const bool full = links_.size() - free_links_.size() >= options_.max_links;
-		if (!fd || full) {
-			// The set reports what cannot be accepted for ever: tend() asks again.
-			if (full || errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
-			    errno == ENOMEM) {
-				unwatch(listener_);
-				deaf_ = true;
-				rests_ = false;
-			}
+		if (must_wait(fd ? 0 : errno) || !fd)
 			return;
-		}
 		pid_t process = 0;
 		if (!is_own_user(fd.get(), process))
 			continue;
@@ -188,6 +181,19 @@ void machine::accept_callers()
 		l.life = life_of(process);
 		watch(l.socket.get(), l.index + 2);
 	}
+}
+
+// A caller that cannot be accepted now. The set would report it for ever: tend() asks again.
+bool machine::must_wait(int error)
+{
+	if (links_.size() - free_links_.size() < options_.max_links && error != EMFILE &&
+	    error != ENFILE && error != ENOBUFS && error != ENOMEM)
+		return false;
+	unwatch(listener_);
+	unwatch(far_listener_);
+	deaf_ = true;
+	rests_ = false;
+	return true;
 }
 
 // Counts the link among those of its peer.
@@ -247,10 +253,12 @@ void machine::look_at_sockets()
 	const int n = ::epoll_wait(epoll_.get(), events, 32, 0);
 	for (int i = 0; i < n; i++) {
 		const std::uint64_t what = events[i].data.u64;
-		if (what == 1)
+		if (what == 1) {
 			accept_callers();
-		else if (what > 1 && what - 2 < links_.size() && links_[what - 2])
+			accept_far();
+		} else if (what > 1 && what - 2 < links_.size() && links_[what - 2]) {
 			hear(*links_[what - 2]);
+		}
 	}
 }
 
@@ -259,6 +267,8 @@ void machine::hear(link &l)
 {
 	if (l.ends)
 		return;
+	if (l.far)
+		return hear_far(l);
 	const rdma::unique_fd &life = l.port ? l.port->life() : l.life;
 	greeting g;
 	std::vector<rdma::unique_fd> fds;
@@ -296,6 +306,15 @@ void machine::hear(link &l)
 
 void machine::bring_up(link &l, unsigned side)
 {
+	make_pair(l);
+	l.port = std::make_unique<rdma::window_port>(
+		std::move(l.memory), side, std::move(l.bell), l.process, std::move(l.life), l.reads,
+		[this, &l] { end_link(l, -ECONNRESET); }, l.sign);
+	join(l, *l.port);
+}
+
+void machine::make_pair(link &l)
+{
 	rdma::pair_options o;
 	o.number = l.index + 1;
 	o.domain = 1;
@@ -306,26 +325,28 @@ void machine::bring_up(link &l, unsigned side)
 	l.pair = std::make_unique<rdma::queue_pair>(regions_, *this, o);
 	l.pair->answers_wait = true;
 	l.pair->set_state(rdma::pair_state::sends);
-	l.port = std::make_unique<rdma::window_port>(
-		std::move(l.memory), side, std::move(l.bell), l.process, std::move(l.life), l.reads,
-		[this, &l] { end_link(l, -ECONNRESET); }, l.sign);
+}
+
+void machine::join(link &l, rdma::port &port)
+{
 	l.stage = stage::up;
 	l.since = l.asked = sink_.now();
 	peer &p = peers_[l.peer];
 	p.links.push_back(&l);
 	if (!p.sends)
 		p.sends = &l;
-	l.pair->attach(*l.port);
+	l.pair->attach(port);
 	block(l); // what waits for it goes out with the next progress
 }
 
 void machine::tend(time_point now)
 {
 	tended_ = now;
-	if (deaf_ && listener_) {
+	if (deaf_ && (listener_ || far_listener_)) {
 		deaf_ = false;
-		if (options_.answer)
-			watch(listener_.get(), 1);
+		for (const auto *all : {&listener_, &far_listener_})
+			if (*all && options_.answer)
+				watch(all->get(), 1);
 	}
 	for (std::size_t i = 0; i < links_.size(); i++)
 		if (links_[i] && !links_[i]->ends)
@@ -395,10 +416,11 @@ void machine::finish_link(link &l)
 	}
 	for (const std::uint64_t id : std::exchange(l.takes, {}))
 		drop_intake(id, status, false);
-	unwatch(l.socket);
+	unwatch(l.tcp ? l.tcp->socket() : l.socket);
 	unwatch(l.port ? l.port->life() : l.life);
 	std::erase(blocked_, &l);
 	std::erase(unrung_, &l);
+	std::erase(far_, &l);
 	if (l.peer != spi::no_peer) {
 		peer &p = peers_[l.peer];
 		std::erase(p.links, &l);

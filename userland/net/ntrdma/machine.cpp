@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <endian.h>
 #include <limits>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -61,19 +62,27 @@ int machine::start(const address &own)
 	} catch (const std::system_error &e) {
 		return -e.code().value();
 	}
-	if (int r = listen_at(own, listener_))
-		return r;
+	if (options_.reach != reach::tcp)
+		if (int r = listen_at(own, listener_))
+			return r;
+	if (options_.reach != reach::windows)
+		if (int r = rdma::listen_tcp(own.ip, tcp_port(own), far_listener_)) {
+			listener_ = rdma::unique_fd();
+			return r;
+		}
 	bell_ = rdma::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
 	epoll_ = rdma::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
 	if (!bell_ || !epoll_) {
 		const int error = errno;
 		listener_ = rdma::unique_fd();
+		far_listener_ = rdma::unique_fd();
 		return -error;
 	}
 	own_ = own;
 	watch(bell_.get(), 0);
-	if (options_.answer)
-		watch(listener_.get(), 1);
+	for (const auto *all : {&listener_, &far_listener_})
+		if (*all && options_.answer)
+			watch(all->get(), 1);
 	sink_.started();
 	return 0;
 }
@@ -81,8 +90,10 @@ int machine::start(const address &own)
 void machine::stop()
 {
 	stopping_ = true;
-	unwatch(listener_);
-	listener_ = rdma::unique_fd();
+	for (auto *all : {&listener_, &far_listener_}) {
+		unwatch(*all);
+		*all = rdma::unique_fd();
+	}
 	stop_until_ = sink_.now() + stop_within;
 	ring_all();
 	(void)finish_stop(sink_.now());
@@ -94,7 +105,8 @@ bool machine::finish_stop(time_point now)
 	if (now < stop_until_)
 		for (const auto &l : links_)
 			if (l && l->stage == stage::up && !l->ends &&
-			    (!l->owed.empty() || l->pair->sends_outstanding()))
+			    (!l->owed.empty() || l->pair->sends_outstanding() ||
+			     (l->tcp && l->tcp->waits())))
 				return false;
 	close_all();
 	stopping_ = false;
@@ -116,12 +128,15 @@ void machine::close_all()
 	free_links_.clear();
 	blocked_.clear();
 	unrung_.clear();
+	far_.clear();
 	held_.clear();
 	held_bytes_ = 0;
 	intakes_.clear();
 	operations_.clear();
-	unwatch(listener_);
-	listener_ = rdma::unique_fd();
+	for (auto *all : {&listener_, &far_listener_}) {
+		unwatch(*all);
+		*all = rdma::unique_fd();
+	}
 	ends_ = false;
 }
 
@@ -214,7 +229,8 @@ unsigned machine::progress(unsigned budget)
 {
 	if (armed_)
 		disarm();
-	unsigned n = reap(budget);
+	unsigned n = far_.empty() ? 0 : look_at_streams();
+	n += reap(budget);
 	if (!blocked_.empty()) {
 		const std::vector<link *> all = std::exchange(blocked_, {});
 		for (link *l : all)
@@ -231,6 +247,8 @@ unsigned machine::progress(unsigned budget)
 	}
 	offer_room();
 	ring_all();
+	if (!far_.empty())
+		n += flush_streams();
 	if (ends_)
 		settle_ends();
 	if (stopping_ && finish_stop(sink_.now()))
@@ -288,7 +306,7 @@ void machine::handle(const rdma::completion &c)
 		return;
 	}
 	if (c.result == rdma::status::success && l.ends != -EPROTO)
-		take(l, static_cast<kind>(c.imm),
+		take(l, static_cast<kind>(le32toh(c.imm)),
 		     {receive_memory_.get() + c.id * options_.receive_bytes(), c.bytes});
 	repost(c.id);
 }
@@ -311,7 +329,7 @@ void machine::disarm()
 {
 	armed_ = false;
 	for (const auto &l : links_)
-		if (l && l->stage == stage::up)
+		if (l && l->port)
 			l->port->wait(false);
 	const std::uint64_t one = 1;
 	[[maybe_unused]] const ssize_t n = ::write(bell_.get(), &one, sizeof(one));
@@ -333,7 +351,7 @@ bool machine::arm()
 		if (!l)
 			continue;
 		rests_ &= !l->waits();
-		if (l->stage == stage::up)
+		if (l->port)
 			l->port->wait(true);
 	}
 	std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -341,12 +359,14 @@ bool machine::arm()
 	for (const auto &l : links_)
 		if (l && l->stage == stage::up)
 			news |= l->pair->progress() || l->pair->unpolled();
+	if (!far_.empty())
+		news |= flush_streams() != 0;
 	armed_ = true;
 	if (!news && !ends_)
 		return true;
 	armed_ = false;
 	for (const auto &l : links_)
-		if (l && l->stage == stage::up)
+		if (l && l->port)
 			l->port->wait(false);
 	return false;
 }

@@ -12,8 +12,8 @@
 //   operations_   a peer has to end it
 // A passive operation is in operations_ only while a peer uses it.
 //
-// Files: machine.cpp its life; links.cpp how links come up and end; gives.cpp the giver's side;
-// takes.cpp the taker's.
+// Files: machine.cpp its life; links.cpp how links come up and end, tcp.cpp those by TCP; gives.cpp
+// the giver's side; takes.cpp the taker's.
 #pragma once
 
 #include <array>
@@ -30,6 +30,12 @@ namespace coop::net::nt
 /// Bytes that a message costs while it waits, beside its own.
 constexpr std::size_t held_costs = 128;
 
+/// Bytes of one placement.
+constexpr std::size_t placed_at_once = 256u << 10;
+
+/// How machines reach each other.
+enum class reach : std::uint8_t { windows, tcp, both };
+
 struct options {
 	std::size_t eager;              ///< largest message that is sent without an offer
 	std::uint32_t receives;         ///< receives of a machine
@@ -39,6 +45,8 @@ struct options {
 	std::size_t max_message;
 	std::chrono::milliseconds bound; ///< time for which a peer may be silent
 	bool pull, answer;               ///< test_pull=, test_answer=
+	nt::reach reach;
+	tcp_key key; ///< zeros: none
 
 	/// Bytes of a receive.
 	std::size_t receive_bytes() const { return std::max(eager, ranged_most); }
@@ -155,6 +163,9 @@ private:
 	int take_welcome(link &, const greeting &, std::vector<rdma::unique_fd> &);
 	greeting make_greeting(greeting_kind, const address &to) const;
 	void bring_up(link &, unsigned side);
+	void make_pair(link &);
+	void join(link &, rdma::port &);
+	bool must_wait(int error);
 	void tend(time_point now);
 	void tend(link &, time_point now);
 	/// It ends before the current call returns, with this status for its operations.
@@ -165,6 +176,21 @@ private:
 	void unwatch(const rdma::unique_fd &);
 	void hold(spi::peer_number);
 	void drop(spi::peer_number);
+
+	// tcp.cpp
+	class far_places;
+	bool is_far(const address &) const;
+	void call_far(link &);
+	void accept_far();
+	void hear_far(link &);
+	int take_far_greeting(link &, const tcp_greeting &);
+	int answer_far_hello(link &, const tcp_greeting &);
+	int send_far(link &, greeting_kind, const address &to, int status = 0);
+	void bring_up_far(link &);
+	void note_room(link &);
+	unsigned look_at_streams();
+	unsigned flush_streams();
+	bool place_next(link &, const stream &, const spi::transfer &, std::size_t length);
 
 	// gives.cpp
 	bool post(link &, kind, spi::token, std::span<const std::byte> front,
@@ -188,6 +214,8 @@ private:
 	void give_up(spi::token);
 	void serve_want(link &, const head &);
 	void serve_done(link &, const head &);
+	/// The use of a reusable operation by this reader; 0: none.
+	spi::token use_of(const link &, std::uint64_t reader) const;
 
 	// takes.cpp
 	void take(link &, kind, std::span<const std::byte> bytes);
@@ -227,13 +255,15 @@ private:
 	std::uint32_t all_memory_ = 0; ///< the key of own requests' segments
 	std::vector<std::byte> scratch_;
 	std::vector<rdma::wire_segment> segments_;
+	std::vector<rdma::piece> pieces_;
 
-	rdma::unique_fd listener_, bell_, epoll_;
+	rdma::unique_fd listener_, far_listener_, bell_, epoll_;
 	std::unique_ptr<nt::board> board_;
 	std::vector<std::unique_ptr<link>> links_; ///< by index; some are null
 	std::vector<std::uint32_t> free_links_;
 	std::size_t next_starved_ = 0; ///< the first in the next serve_starved()
 	std::vector<link *> blocked_, unrung_;
+	std::vector<link *> far_; ///< links by TCP that are up
 	std::vector<peer> peers_; ///< by number
 	std::unordered_map<spi::token, operation> operations_;
 	std::unordered_map<std::uint64_t, intake> intakes_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // transport.cpp - the transport `ntrdma`: between processes of one user on a host, by shared
-// memory.
+// memory, and between hosts, by TCP.
 #include <algorithm>
 #include <cerrno>
 
+#include "coop/cluster_key.hpp"
 #include "machine.hpp"
 
 namespace coop::net
@@ -16,6 +17,13 @@ namespace
 {
 
 constexpr spi::parameter keys[] = {
+	{"backend", "window",
+	 "window: shared memory, between processes of one user on a host; tcp: TCP connections, to "
+	 "any "
+	 "host; auto: window to addresses of this host, tcp to others",
+	 spi::sides::agree},
+	{"key", "", "tcp: file with the cluster's secret; none: everybody who reaches us is a peer",
+	 spi::sides::agree},
 	{"eager", "16k",
 	 "largest message that is copied through the rings; the receiver reads a larger one from "
 	 "the memory of its sender (bytes)"},
@@ -55,8 +63,11 @@ public:
 		options_.bound = std::chrono::milliseconds(v.number("bound", 100, 3600000));
 		options_.pull = v.flag("test_pull");
 		options_.answer = v.flag("test_answer");
+		read_reach(v);
 		limits_ = {options_.max_message, gib, gib, segments_most, 0, board::words};
 		traits_ = {{false, true, true}, true, false, 0};
+		// A TCP port does not tell networks apart.
+		traits_.networks_apart = options_.reach == reach::windows;
 	}
 	const domain_limits &limits() const override { return limits_; }
 	const spi::traits &traits() const override { return traits_; }
@@ -73,6 +84,25 @@ public:
 	}
 
 private:
+	void read_reach(const spi::parameter_values &v)
+	{
+		const std::string &name = v.text("backend");
+		options_.reach = name == "tcp"    ? reach::tcp
+				 : name == "auto" ? reach::both
+						  : reach::windows;
+		if (options_.reach == reach::windows && name != "window")
+			v.refuse("backend", "must be window, tcp or auto");
+		if (v.text("key").empty())
+			return;
+		if (options_.reach == reach::windows)
+			v.refuse("key", "is for backend=tcp or auto");
+		try {
+			options_.key = fabric_key(load_cluster_key(v.text("key")));
+		} catch (const std::runtime_error &e) {
+			v.refuse("key", std::string("cannot be used: ") + e.what());
+		}
+	}
+
 	options options_{};
 	domain_limits limits_{};
 	spi::traits traits_{};

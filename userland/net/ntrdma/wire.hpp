@@ -24,10 +24,14 @@
 // that word after each pull: if it has changed, the bytes count for nothing. So a giver ends an
 // operation at once, also one whose taker is stopped.
 //
-// Both machines run on one host, so numbers are in its byte order. A receiver copies a head once
-// and validates the copy.
+// By TCP no process reads another's memory, and the bytes that are asked for follow in placements
+// of the stream (userland/ntrdma/stream/), not in `data`.
+//
+// Numbers are little-endian; segments, which stay within a host, in its byte order. A receiver
+// copies a head once and validates the copy.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -35,6 +39,27 @@
 
 namespace coop::net::nt
 {
+
+/// A number as it is on the wire.
+template <typename T> struct little {
+	T raw = 0;
+
+	static constexpr T swapped(T v)
+	{
+		if constexpr (std::endian::native == std::endian::little)
+			return v;
+		else if constexpr (sizeof(T) == 8)
+			return static_cast<T>(__builtin_bswap64(static_cast<std::uint64_t>(v)));
+		else
+			return static_cast<T>(__builtin_bswap32(static_cast<std::uint32_t>(v)));
+	}
+	constexpr operator T() const { return swapped(raw); }
+	constexpr little &operator=(T v)
+	{
+		raw = swapped(v);
+		return *this;
+	}
+};
 
 enum class kind : std::uint32_t {
 	message = 1,
@@ -52,15 +77,15 @@ enum class kind : std::uint32_t {
 
 /// At the start of everything but a message.
 struct head {
-	std::uint64_t to = 0;       ///< the receiver's number; put, get: the passive operation
-	std::uint64_t from = 0;     ///< the sender's number; in `data` of old peers 0
-	std::uint64_t key = 0;      ///< put, get: of the passive operation
-	std::uint64_t length = 0;   ///< bytes of the transfer
-	std::uint64_t value = 0;    ///< data: offset; else of the word while the segments are lent
-	std::uint32_t word = 0;     ///< on the sender's board
-	std::uint32_t segments = 0; ///< rdma::wire_segments behind the head
-	std::int32_t status = 0;    ///< done, refuse: 0 or -errno
-	std::uint32_t zero = 0;
+	little<std::uint64_t> to;     ///< the receiver's number; put, get: the passive operation
+	little<std::uint64_t> from;   ///< the sender's number; in `data` of old peers 0
+	little<std::uint64_t> key;    ///< put, get: of the passive operation
+	little<std::uint64_t> length; ///< bytes of the transfer
+	little<std::uint64_t> value; ///< data: offset; else of the word while the segments are lent
+	little<std::uint32_t> word;  ///< on the sender's board
+	little<std::uint32_t> segments; ///< rdma::wire_segments behind the head
+	little<std::int32_t> status;    ///< done, refuse: 0 or -errno
+	little<std::uint32_t> zero;
 };
 static_assert(sizeof(head) == 56);
 

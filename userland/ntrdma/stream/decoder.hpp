@@ -26,6 +26,7 @@ namespace coop::ntrdma
 class placements
 {
 public:
+	virtual ~placements() = default;
 	/// Places for the first of `length` bytes at `offset` of a transfer; 0 pieces: they are not
 	/// wanted any more, so they are dropped. Nothing: no peer of good faith sends that. Used
 	/// before any other call of the owner.
@@ -33,9 +34,6 @@ public:
 						  std::uint64_t length, std::span<place> out) = 0;
 	/// So many bytes of them are there.
 	virtual void placed(std::uint64_t number, std::uint64_t bytes) = 0;
-
-protected:
-	~placements() = default;
 };
 
 class decoder
@@ -43,8 +41,7 @@ class decoder
 public:
 	/// `in`: the copy of the peer's half. `own`: what the peer was told. `known`: may be null;
 	/// then placements break the protocol. All outlive it.
-	decoder(half &in, const encoder &own, placements *known) :
-		in_{in}, own_{own}, known_{known}
+	decoder(half &in, const encoder &own, placements *known) : in_{in}, own_{own}, known_{known}
 	{
 	}
 	decoder(const decoder &) = delete;
@@ -78,9 +75,9 @@ private:
 	stage stage_ = stage::head;
 	update update_;
 	placement placement_;
-	std::uint64_t left_ = 0;   // bytes of the current run
-	std::uint64_t named_ = 0;  // bytes of it in the places of the last room()
-	bool after_long_ = false;  // what comes next is likely a head alone
+	std::uint64_t left_ = 0;  // bytes of the current run
+	std::uint64_t named_ = 0; // bytes of it in the places of the last room()
+	bool after_long_ = false; // what comes next is likely a head alone
 	std::array<std::uint8_t, 32u << 10> held_;
 	std::size_t begin_ = 0, end_ = 0;
 };

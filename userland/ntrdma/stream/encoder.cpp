@@ -77,19 +77,20 @@ void encoder::begin_update()
 	constexpr auto acquire = std::memory_order_acquire;
 	update u;
 	bell_ = own_.bell.load(acquire);
-	std::uint32_t wqe_prod = own_.wqe_prod.load(acquire), wqe_cons = own_.wqe_cons.load(acquire);
+	std::uint32_t wqe_prod = own_.wqe_prod.load(acquire),
+		      wqe_cons = own_.wqe_cons.load(acquire);
 	std::uint64_t stream = own_.stream_prod.load(acquire) - told_.stream_prod;
 	std::uint64_t answer = own_.answer_prod.load(acquire) - told_.answer_prod;
 	u.wqes = static_cast<std::uint16_t>(std::min(wqe_prod - told_.wqe_prod, frame_wqes));
 	u.stream = static_cast<std::uint32_t>(std::min<std::uint64_t>(stream, frame_stream));
 	u.answer = static_cast<std::uint32_t>(std::min<std::uint64_t>(answer, frame_stream));
 	if (u.answer == answer)
-		u.cqes = static_cast<std::uint16_t>(
-			std::min(wqe_cons - told_.wqe_cons, frame_cqes));
-	u.stream_taken = static_cast<std::uint32_t>(own_.stream_cons.load(acquire) -
-						    told_.stream_cons);
-	u.answer_taken = static_cast<std::uint32_t>(own_.answer_cons.load(acquire) -
-						    told_.answer_cons);
+		u.cqes =
+			static_cast<std::uint16_t>(std::min(wqe_cons - told_.wqe_cons, frame_cqes));
+	u.stream_taken =
+		static_cast<std::uint32_t>(own_.stream_cons.load(acquire) - told_.stream_cons);
+	u.answer_taken =
+		static_cast<std::uint32_t>(own_.answer_cons.load(acquire) - told_.answer_cons);
 	u.recv_post = own_.recv_post.load(acquire);
 	u.ping = own_.ping.load(acquire);
 	u.pong = pong_ = own_.pong.load(acquire);
@@ -123,7 +124,7 @@ void encoder::begin_update()
 }
 
 void encoder::put_at(std::uint64_t number, std::uint64_t offset, std::span<const piece> from,
-		    std::uint64_t owner)
+		     std::uint64_t owner)
 {
 	placement_ = {0, number, offset};
 	owner_ = owner;

@@ -42,7 +42,7 @@ public:
 	/// Sends a placement, after what is on its way. `from` has 1 to placement_most bytes and is
 	/// quiet once placing() is false. Only while that is false.
 	void put_at(std::uint64_t number, std::uint64_t offset, std::span<const piece> from,
-		   std::uint64_t owner);
+		    std::uint64_t owner);
 	bool placing() const { return placing_; }
 	/// The owner's memory is its own again when this returns; the rest of its bytes go out from
 	/// a copy.
@@ -59,7 +59,7 @@ private:
 	const half &own_;
 	indices told_;
 	std::uint32_t bell_ = 0, pong_ = 0; // as of the last update
-	bool more_ = false; // the last update left something for the next
+	bool more_ = false;                 // the last update left something for the next
 	bool placed_last_ = false;
 
 	std::array<std::uint8_t, update_bytes + frame_entries> front_;

@@ -15,8 +15,13 @@ void put(std::uint8_t *to, const update &u)
 
 void put(std::uint8_t *to, const placement &p)
 {
-	writer{to}.put(placement_kind).put(std::uint8_t{0}).put(std::uint16_t{0}).put(p.length).put(
-		p.number).put(p.offset);
+	writer{to}
+		.put(placement_kind)
+		.put(std::uint8_t{0})
+		.put(std::uint16_t{0})
+		.put(p.length)
+		.put(p.number)
+		.put(p.offset);
 }
 
 bool get(const std::uint8_t *from, update &u)

@@ -128,7 +128,7 @@ void stream_port::send()
 }
 
 void stream_port::put_at(std::uint64_t number, std::uint64_t offset, std::span<const piece> from,
-			std::uint64_t owner)
+			 std::uint64_t owner)
 {
 	encoder_.put_at(number, offset, from, owner);
 	send();

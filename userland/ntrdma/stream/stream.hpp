@@ -44,7 +44,7 @@ public:
 	bool waits() const { return !broken_ && encoder_.waits(); }
 	/// As encoder::put_at(), and sends what the socket takes.
 	void put_at(std::uint64_t number, std::uint64_t offset, std::span<const piece> from,
-		   std::uint64_t owner);
+		    std::uint64_t owner);
 	bool placing() const { return encoder_.placing(); }
 	void withdraw(std::uint64_t owner) { encoder_.withdraw(owner); }
 	const unique_fd &socket() const { return socket_; }
