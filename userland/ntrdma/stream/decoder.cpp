@@ -170,7 +170,9 @@ decoder::stage decoder::parse_entries()
 	const std::uint8_t *end = first() + update_.entries;
 	for (std::uint32_t i = 0; i < update_.wqes; i++) {
 		wqe w;
-		std::memset(&w, 0, offsetof(wqe, body));
+		std::memset(&w, 0, offsetof(wqe, body)); // `turn`: it is not there yet
+		wire_operands o;
+		w.cons = seen_.wqe_cons;
 		if (static_cast<std::size_t>(end - from.at()) < wqe_front)
 			return stage::lie;
 		w.op = from.get<std::uint8_t>();
@@ -181,15 +183,19 @@ decoder::stage decoder::parse_entries()
 		w.length = from.get<std::uint32_t>();
 		w.rkey = from.get<std::uint32_t>();
 		w.remote = from.get<std::uint64_t>();
-		w.compare_add = from.get<std::uint64_t>();
-		w.swap = from.get<std::uint64_t>();
+		o.compare_add = from.get<std::uint64_t>();
+		o.swap = from.get<std::uint64_t>();
 		std::size_t body =
 			w.how == static_cast<std::uint8_t>(carriage::within) ? w.length : 0;
-		if (!zero || body > body_bytes || static_cast<std::size_t>(end - from.at()) < body)
+		if (!zero || body > body_bytes || (body && has_operands(w)) ||
+		    static_cast<std::size_t>(end - from.at()) < body)
 			return stage::lie;
 		wqe &to = in_.wqes[(seen_.wqe_prod + i) % ring_entries];
 		std::memcpy(&to, &w, offsetof(wqe, body));
-		from.raw(to.body, body);
+		if (has_operands(w))
+			std::memcpy(to.body, &o, sizeof(o));
+		else
+			from.raw(to.body, body);
 	}
 	if (static_cast<std::size_t>(end - from.at()) != update_.cqes * cqe_bytes)
 		return stage::lie;
@@ -244,7 +250,9 @@ void decoder::apply()
 {
 	constexpr auto release = std::memory_order_release;
 	const update &u = update_;
-	seen_.wqe_prod += u.wqes;
+	for (std::uint32_t i = 0; i < u.wqes; i++, seen_.wqe_prod++)
+		__atomic_store_n(&in_.wqes[seen_.wqe_prod % ring_entries].turn, seen_.wqe_prod + 1,
+				 __ATOMIC_RELEASE);
 	seen_.wqe_cons += u.cqes;
 	seen_.stream_cons += u.stream_taken;
 	seen_.answer_cons += u.answer_taken;
@@ -254,6 +262,7 @@ void decoder::apply()
 	in_.answer_prod.store(seen_.answer_prod, release);
 	in_.answer_cons.store(seen_.answer_cons, release);
 	in_.wqe_prod.store(seen_.wqe_prod, release);
+	in_.refused.store(u.refused, release);
 	in_.wqe_cons.store(seen_.wqe_cons, release);
 	in_.ping.store(u.ping, release);
 	in_.pong.store(u.pong, release);

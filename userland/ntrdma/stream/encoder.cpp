@@ -3,6 +3,7 @@
 #include "userland/ntrdma/stream/encoder.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace coop::ntrdma
 {
@@ -25,7 +26,10 @@ void put_entry(writer &to, const wqe &w)
 {
 	bool within = w.how == static_cast<std::uint8_t>(carriage::within);
 	to.put(w.op).put(w.flags).put(w.how).put(std::uint8_t{0}).raw(&w.imm, sizeof(w.imm));
-	to.put(w.length).put(w.rkey).put(w.remote).put(w.compare_add).put(w.swap);
+	wire_operands o{};
+	if (has_operands(w))
+		std::memcpy(&o, w.body, sizeof(o));
+	to.put(w.length).put(w.rkey).put(w.remote).put(o.compare_add).put(o.swap);
 	if (within)
 		to.raw(w.body, w.length);
 }
@@ -35,6 +39,7 @@ void put_entry(writer &to, const wqe &w)
 bool encoder::news() const
 {
 	return more_ || own_.bell.load(std::memory_order_acquire) != bell_ ||
+	       own_.wqe_prod.load(std::memory_order_acquire) != told_.wqe_prod ||
 	       own_.pong.load(std::memory_order_acquire) != pong_;
 }
 
@@ -92,6 +97,7 @@ void encoder::begin_update()
 	u.answer_taken =
 		static_cast<std::uint32_t>(own_.answer_cons.load(acquire) - told_.answer_cons);
 	u.recv_post = own_.recv_post.load(acquire);
+	u.refused = own_.refused.load(acquire) != 0;
 	u.ping = own_.ping.load(acquire);
 	u.pong = pong_ = own_.pong.load(acquire);
 

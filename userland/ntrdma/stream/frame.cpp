@@ -8,7 +8,8 @@ namespace coop::ntrdma
 void put(std::uint8_t *to, const update &u)
 {
 	writer w{to};
-	w.put(update_kind).put(u.word).put(u.wqes).put(u.cqes).put(std::uint16_t{0});
+	w.put(update_kind).put(u.word).put(u.wqes).put(u.cqes);
+	w.put(static_cast<std::uint8_t>(u.refused)).put(std::uint8_t{0});
 	w.put(u.entries).put(u.stream).put(u.answer).put(u.stream_taken).put(u.answer_taken);
 	w.put(u.recv_post).put(u.ping).put(u.pong).put(std::uint32_t{0});
 }
@@ -32,7 +33,9 @@ bool get(const std::uint8_t *from, update &u)
 	u.word = r.get<std::uint8_t>();
 	u.wqes = r.get<std::uint16_t>();
 	u.cqes = r.get<std::uint16_t>();
-	std::uint32_t zero = r.get<std::uint16_t>();
+	std::uint32_t refused = r.get<std::uint8_t>(), zero = r.get<std::uint8_t>();
+	u.refused = refused == 1;
+	zero |= refused & ~1u;
 	u.entries = r.get<std::uint32_t>();
 	u.stream = r.get<std::uint32_t>();
 	u.answer = r.get<std::uint32_t>();

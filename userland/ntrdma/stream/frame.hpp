@@ -11,7 +11,8 @@
 //	 1  1  the link's word			 1  3  zero
 //	 2  2  WQEs				 4  4  bytes that follow
 //	 4  2  CQEs				 8  8  number of the transfer, the receiver's
-//	 6  2  zero				16  8  offset of the bytes in it
+//	 6  1  1: the last CQE is an error	16  8  offset of the bytes in it
+//	 7  1  zero
 //	 8  4  bytes of the WQEs and CQEs
 //	12  4  bytes for the request stream
 //	16  4  bytes for the answer stream
@@ -46,6 +47,7 @@
 #include <cstring>
 
 #include "userland/ntrdma/core/half.hpp"
+#include "userland/ntrdma/core/types.hpp"
 
 namespace coop::ntrdma
 {
@@ -113,6 +115,7 @@ private:
 struct update {
 	std::uint8_t word = 0;
 	std::uint16_t wqes = 0, cqes = 0;
+	bool refused = false;
 	std::uint32_t entries = 0; // bytes
 	std::uint32_t stream = 0, answer = 0;
 	std::uint32_t stream_taken = 0, answer_taken = 0;
@@ -124,6 +127,12 @@ struct placement {
 	std::uint32_t length = 0;
 	std::uint64_t number = 0, offset = 0;
 };
+
+/// True if the request has operands, and so no bytes.
+inline bool has_operands(const wqe &w)
+{
+	return w.op > static_cast<std::uint8_t>(operation::read);
+}
 
 void put(std::uint8_t *to, const update &);
 void put(std::uint8_t *to, const placement &);
