@@ -49,10 +49,11 @@ void machine::take(link &l, kind k, std::span<const std::byte> bytes)
 		return take_request(l, k == kind::put, h, nullptr, rest);
 	case kind::put_at:
 	case kind::get_at: {
-		std::uint64_t offset;
-		if (rest.size() < sizeof(offset))
+		little<std::uint64_t> wire;
+		if (rest.size() < sizeof(wire))
 			return end_link(l, -EPROTO);
-		std::memcpy(&offset, rest.data(), sizeof(offset));
+		std::memcpy(&wire, rest.data(), sizeof(wire));
+		const std::uint64_t offset = wire;
 		return take_request(l, k == kind::put_at, h, &offset, rest.subspan(sizeof(offset)));
 	}
 	case kind::lend:

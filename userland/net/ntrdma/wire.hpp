@@ -92,7 +92,7 @@ static_assert(sizeof(head) == 56);
 /// put_at, get_at.
 struct ranged_head {
 	nt::head head;
-	std::uint64_t offset;
+	little<std::uint64_t> offset;
 };
 static_assert(sizeof(ranged_head) == 64);
 
