@@ -168,6 +168,7 @@ ALL = [
     coopnet("fabric-tcp", "-t", "fabric", "-o", "provider=tcp", "-o", "sockets=1"),
     pingpong("shm", "rdm", [(8, 30000), (64, 30000), (MIB, 400)]),
     coopnet("ntrdma", "-t", "ntrdma"),
+    coopnet("ntrdma-tcp", "-t", "ntrdma", "-o", "backend=tcp"),
     pingpong("udp", "dgram", [(8, 10000), (64, 10000)]),
     pingpong("udp;ofi_rxd", "rdm", [(8, 2000), (64, 2000), (MIB, 60)]),
     coopnet("ud", "-t", "ud"),
