@@ -31,7 +31,7 @@ namespace coop::net::nt
 constexpr std::size_t held_costs = 128;
 
 /// Bytes of one placement.
-constexpr std::size_t placed_at_once = 256u << 10;
+constexpr std::size_t placed_at_once = 1u << 20;
 
 /// How machines reach each other.
 enum class reach : std::uint8_t { windows, tcp, both };
