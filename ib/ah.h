@@ -27,7 +27,8 @@
 
 #define COOP_AH_BUCKETS 256
 #define COOP_AH_MAX     4096 /* entries; a new one evicts the least recently used */
-#define COOP_AH_WAITING 8    /* datagrams of each direction that wait for one entry */
+#define COOP_AH_DATA    0x8000
+#define COOP_AH_WAITING 8 /* datagrams of each direction that wait for one entry */
 
 struct coop_rnic;
 
@@ -47,7 +48,9 @@ struct coop_ah {
 	u32 users;             /* sends posted with 'ib' and not complete */
 	u64 made_us;           /* when it was last created, or failed */
 	u32 n_send, n_recv;
-	u16 send[COOP_AH_WAITING]; /* control buffers; their destination is in the ring */
+	/* Control buffers, and with COOP_AH_DATA those of rnic->data; their destination is there.
+	 */
+	u16 send[COOP_AH_WAITING];
 	u16 recv[COOP_AH_WAITING];
 };
 

@@ -10,7 +10,7 @@
  * pairs; let the serves end, none of which waits for pages any longer. Requests
  * that have not ended in time end with the queue pairs: once those are destroyed
  * the device owns no memory, and we tell the engine that all its work requests
- * have completed.
+ * have completed. A node with lines never attaches again.
  */
 #include <linux/mm.h>
 #include <linux/random.h>
@@ -25,6 +25,7 @@
 #define CHUNK_BYTES     SZ_1M /* unit of placement */
 #define MIN_WINDOW      SZ_64K
 #define MAX_WINDOW      SZ_1G
+#define COOP_LINE_PEERS 1024 /* with a fetch in flight */
 #define DETACH_US       (COOP_QUIET_US + 500000)
 
 static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
@@ -54,7 +55,14 @@ static void engine_config(const struct coop_rnic *r, struct coop_engine_cfg *e)
 		e->flags |= COOP_F_PAGE_CRC;
 	if (PAGE_SIZE % r->mtu)
 		e->flags |= COOP_F_PACKED;
-	e->flags |= COOP_F_FORWARDS;
+	if (cfg->lines) {
+		e->max_peers = COOP_LINE_PEERS;
+		e->silence_us = cfg->silence_us;
+		e->chunk_pages = 1u << 31; /* no placement: the node to ask is given */
+		e->policy = coop_policy_sole_source();
+	} else {
+		e->flags |= COOP_F_FORWARDS;
+	}
 }
 
 static struct coop_engine *create_engine(struct coop_rnic *r, u64 now)
@@ -174,6 +182,10 @@ void coop_node_detach(struct coop_node *node)
 	coop_pump_drain(node, now);
 	WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
 	node->rnic = NULL;
+	if (node->cfg.lines && !node->leaving) {
+		node->leaving = true;
+		node->cfg.lines->lost(node->host);
+	}
 	mutex_unlock(&node->lock);
 	memalloc_noio_restore(flags);
 

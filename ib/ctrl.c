@@ -2,6 +2,9 @@
 /*
  * ctrl.c - the control queue pair: messages of up to 512 bytes, both ways.
  *
+ * With lines (lines.h) it carries the host's datagrams as well, and a second
+ * queue pair of the same kind those of up to an MTU.
+ *
  * As many receives as fit the ring are always posted. Each is long enough for
  * any datagram of the port; the surplus goes to scrap. A message without a
  * buffer or an address handle is dropped and counted: the protocol repeats it.
@@ -16,6 +19,7 @@
  * queue while nothing waits for them; the pump empties it before it checks this
  * deadline.)
  */
+#include <linux/log2.h>
 #include <rdma/ib_cache.h>
 
 #include "ib/node.h"
@@ -56,6 +60,17 @@ void coop_source_of(const struct coop_rnic *r, const struct ib_wc *wc, const voi
 
 /* ---- sending -------------------------------------------------------------------- */
 
+/* Is the datagram one of rpc/fetch? Every other one is of the host's own protocol. */
+static bool of_fetch(const void *buf, u32 len)
+{
+	__le32 magic;
+
+	if (len < sizeof(magic))
+		return false;
+	memcpy(&magic, buf, sizeof(magic));
+	return le32_to_cpu(magic) == COOP_WIRE_MAGIC;
+}
+
 static void give_back(struct coop_ctrl *c, u32 i)
 {
 	c->tx_free[c->n_free++] = (u16)i;
@@ -67,9 +82,8 @@ static void dropped(struct coop_rnic *r, bool incoming, enum coop_drop why)
 	coop_count(r->node->stats, COOP_C_CTRL_DROPPED, 1);
 }
 
-static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah, u64 now)
+static void post(struct coop_rnic *r, struct coop_ctrl *c, u32 i, struct coop_ah *ah, u64 now)
 {
-	struct coop_ctrl *c = &r->ctrl;
 	struct ib_sge sge = {
 		.addr = coop_bufs_dma(&c->tx, i),
 		.length = c->tx_len[i],
@@ -90,7 +104,8 @@ static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah, u64 now)
 		dropped(r, false, COOP_DROP_NOT_POSTED);
 		return;
 	}
-	trace_coopfs_ctrl_send(r, coop_bufs_at(&c->tx, i), c->tx_len[i], &c->tx_to[i]);
+	if (of_fetch(coop_bufs_at(&c->tx, i), c->tx_len[i]))
+		trace_coopfs_ctrl_send(r, coop_bufs_at(&c->tx, i), c->tx_len[i], &c->tx_to[i]);
 	c->tx_ah[i] = ah;
 	coop_ah_hold(ah);
 	if (!c->n_sent++)
@@ -99,37 +114,45 @@ static void post(struct coop_rnic *r, u32 i, struct coop_ah *ah, u64 now)
 	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, c->tx_len[i]);
 }
 
+void coop_ctrl_launch(struct coop_rnic *r, struct coop_ctrl *c, u32 i, u32 len,
+		      const struct coop_addr *to, u64 now)
+{
+	struct coop_ah *ah;
+
+	if (c->n_free <= COOP_CTRL_SENDS / 2 && !r->sends_watched)
+		coop_node_kick(r->node); /* the pump frees the buffers of completed sends */
+	ah = coop_ah_get(r, to, now);
+	if (!ah ||
+	    (!ah->ib && (ah->n_send == COOP_AH_WAITING || c->n_waiting == COOP_CTRL_WAITS))) {
+		give_back(c, i);
+		dropped(r, false, COOP_DROP_NO_HANDLE);
+		return;
+	}
+	coop_bufs_to_device(&c->tx, i);
+	c->tx_len[i] = len;
+	c->tx_to[i] = *to;
+	if (ah->ib) {
+		post(r, c, i, ah, now);
+		return;
+	}
+	ah->send[ah->n_send++] = (u16)(c == &r->data ? i | COOP_AH_DATA : i);
+	c->n_waiting++;
+	coop_count(r->node->stats, COOP_C_AH_WAITED, 1);
+}
+
 void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now)
 {
 	struct coop_ctrl *c = &r->ctrl;
-	struct coop_ah *ah;
 	u32 i;
 
 	if (r->closing || !c->n_free || tx->len > COOP_CTRL_MAX) {
 		dropped(r, false, r->closing ? COOP_DROP_CLOSING : COOP_DROP_NO_BUFFER);
 		return;
 	}
-	ah = coop_ah_get(r, &tx->addr, now);
-	if (!ah ||
-	    (!ah->ib && (ah->n_send == COOP_AH_WAITING || c->n_waiting == COOP_CTRL_WAITS))) {
-		dropped(r, false, COOP_DROP_NO_HANDLE);
-		return;
-	}
 	i = c->tx_free[--c->n_free];
-	if (c->n_free <= COOP_CTRL_SENDS / 2 && !r->sends_watched)
-		coop_node_kick(r->node); /* the pump frees the buffers of completed sends */
-	ib_dma_sync_single_for_cpu(r->port.dev, coop_bufs_dma(&c->tx, i), c->tx.size, c->tx.dir);
+	coop_bufs_to_cpu(&c->tx, i);
 	memcpy(coop_bufs_at(&c->tx, i), tx->buf, tx->len);
-	coop_bufs_to_device(&c->tx, i);
-	c->tx_len[i] = tx->len;
-	c->tx_to[i] = tx->addr;
-	if (ah->ib) {
-		post(r, i, ah, now);
-		return;
-	}
-	ah->send[ah->n_send++] = (u16)i;
-	c->n_waiting++;
-	coop_count(r->node->stats, COOP_C_AH_WAITED, 1);
+	coop_ctrl_launch(r, c, i, tx->len, &tx->addr, now);
 }
 
 /* ---- receiving ------------------------------------------------------------------ */
@@ -203,14 +226,15 @@ static bool must_wait(struct coop_rnic *r, u32 i, u64 now)
 	return true;
 }
 
-static void arrived(struct coop_rnic *r, u32 i, const struct ib_wc *wc, u64 now)
+static void arrived(struct coop_rnic *r, struct coop_ctrl *c, u32 i, const struct ib_wc *wc,
+		    u64 now)
 {
-	struct coop_ctrl *c = &r->ctrl;
+	const struct coop_lines_ops *lines = r->node->cfg.lines;
 	bool has_gid;
 
 	coop_count(r->node->stats, COOP_C_RECV_COMPLETED, 1);
 	/* The end of a datagram longer than any message went to scrap. */
-	if (r->closing || wc->byte_len < COOP_GRH || wc->byte_len > COOP_GRH + COOP_CTRL_MAX) {
+	if (r->closing || wc->byte_len < COOP_GRH || wc->byte_len > COOP_GRH + c->most) {
 		dropped(r, true, r->closing ? COOP_DROP_CLOSING : COOP_DROP_LENGTH);
 		c->rx_idle[c->n_idle++] = (u16)i;
 		return;
@@ -220,6 +244,12 @@ static void arrived(struct coop_rnic *r, u32 i, const struct ib_wc *wc, u64 now)
 	c->rx_len[i] = wc->byte_len - COOP_GRH;
 	coop_count(r->node->stats, COOP_C_PEER_RX_BYTES, c->rx_len[i]);
 	coop_source_of(r, wc, coop_bufs_at(&c->grh, i), &c->rx_from[i], &has_gid);
+	if (lines && (c == &r->data || !of_fetch(coop_bufs_at(&c->rx, i), c->rx_len[i]))) {
+		lines->rx(r->node->host, c == &r->data ? COOP_LINE_DATA : COOP_LINE_COMMAND,
+			  coop_bufs_at(&c->rx, i), c->rx_len[i], &c->rx_from[i], now);
+		c->rx_idle[c->n_idle++] = (u16)i;
+		return;
+	}
 	trace_coopfs_ctrl_receive(r, coop_bufs_at(&c->rx, i), c->rx_len[i], &c->rx_from[i]);
 	if (!must_wait(r, i, now))
 		deliver(r, i, now);
@@ -227,19 +257,23 @@ static void arrived(struct coop_rnic *r, u32 i, const struct ib_wc *wc, u64 now)
 
 void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 {
-	struct coop_ctrl *c = &r->ctrl;
-	u32 i;
+	struct coop_ctrl *c;
+	u32 i, k;
 
-	c->n_waiting -= ah->n_send + ah->n_recv;
 	for (i = 0; i < ah->n_send; i++) {
+		c = ah->send[i] & COOP_AH_DATA ? &r->data : &r->ctrl;
+		k = ah->send[i] & ~COOP_AH_DATA;
+		c->n_waiting--;
 		if (ah->ib) {
-			post(r, ah->send[i], ah, now);
+			post(r, c, k, ah, now);
 		} else {
-			give_back(c, ah->send[i]);
+			give_back(c, k);
 			dropped(r, false, COOP_DROP_NO_HANDLE);
 		}
 	}
 	ah->n_send = 0;
+	c = &r->ctrl;
+	c->n_waiting -= ah->n_recv;
 	for (i = 0; i < ah->n_recv; i++) {
 		if (ah->ib) {
 			deliver(r, ah->recv[i], now);
@@ -253,33 +287,31 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 
 /* ---- the queue pair ------------------------------------------------------------- */
 
-static void stop(struct coop_rnic *r, u64 now)
+static void stop(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 {
-	struct coop_ctrl *c = &r->ctrl;
-
 	c->dead = true;
 	c->qp.died = c->qp.ready;
 	coop_qp_stop(r, &c->qp);
 	coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
 }
 
-bool coop_ctrl_overdue(struct coop_rnic *r, u64 now)
+bool coop_ctrl_overdue(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 {
-	if (r->ctrl.dead)
+	if (c->dead)
 		return false;
 	coop_count(r->node->stats, COOP_C_SEND_ERRORS, 1);
-	stop(r, now);
+	stop(r, c, now);
 	return true;
 }
 
-void coop_ctrl_completed(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
+void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct ib_wc *wc,
+			 bool recv, u64 now)
 {
 	u32 i = (u32)wc->wr_id;
-	struct coop_ctrl *c = &r->ctrl;
 	bool good = wc->status == IB_WC_SUCCESS;
 
 	if (!good && !c->dead)
-		stop(r, now);
+		stop(r, c, now);
 	if (!recv) {
 		c->n_sent--;
 		if (!c->dead)
@@ -293,17 +325,16 @@ void coop_ctrl_completed(struct coop_rnic *r, const struct ib_wc *wc, bool recv,
 	c->n_posted--;
 	c->rx_posted[i] = false;
 	if (good) {
-		arrived(r, i, wc, now);
+		arrived(r, c, i, wc, now);
 		return;
 	}
 	coop_count(r->node->stats, COOP_C_RECV_FLUSHED, 1);
 	c->rx_idle[c->n_idle++] = (u16)i;
 }
 
-static u32 post_batch(struct coop_rnic *r, const u16 *buffer, u32 n)
+static u32 post_batch(struct coop_rnic *r, struct coop_ctrl *c, const u16 *buffer, u32 n)
 {
-	u32 own = min_t(u32, r->port.mtu, COOP_CTRL_MAX), i;
-	struct coop_ctrl *c = &r->ctrl;
+	u32 own = min(r->port.mtu, c->most), i;
 	const struct ib_recv_wr *bad;
 
 	for (i = 0; i < n; i++) {
@@ -331,28 +362,25 @@ static u32 post_batch(struct coop_rnic *r, const u16 *buffer, u32 n)
 	return n;
 }
 
-static void revive(struct coop_rnic *r)
+static void revive(struct coop_rnic *r, struct coop_ctrl *c)
 {
-	struct coop_ctrl *c = &r->ctrl;
-
 	if (coop_qp_recycle(r, &c->qp))
 		coop_devices_changed(); /* detaches and attaches again */
 	else
 		c->dead = false;
-	if (c->qp.ib && c->qp.ib->qp_num != r->self.qpn)
+	if (c->qp.ib && c->qp.ib->qp_num != (c == &r->data ? r->data_qpn : r->self.qpn))
 		coop_devices_changed(); /* announces the new QPN */
 }
 
-void coop_ctrl_repost(struct coop_rnic *r, u64 now)
+static void repost(struct coop_rnic *r, struct coop_ctrl *c)
 {
-	struct coop_ctrl *c = &r->ctrl;
 	u32 n, posted, i;
 
 	if (c->dead && !c->n_posted && !c->n_sent && c->qp.ib && !r->closing)
-		revive(r);
+		revive(r, c);
 	while (c->n_idle && c->qp.ready && !r->closing) {
 		n = min_t(u32, c->n_idle, COOP_BATCH);
-		posted = post_batch(r, &c->rx_idle[c->n_idle - n], n);
+		posted = post_batch(r, c, &c->rx_idle[c->n_idle - n], n);
 		coop_count(r->node->stats, COOP_C_RECV_POSTED, posted);
 		for (i = 0; i < posted; i++)
 			c->rx_posted[c->rx_idle[c->n_idle - n + i]] = true;
@@ -366,9 +394,15 @@ void coop_ctrl_repost(struct coop_rnic *r, u64 now)
 	}
 }
 
-void coop_ctrl_lost(struct coop_rnic *r)
+void coop_ctrl_repost(struct coop_rnic *r, u64 now)
 {
-	struct coop_ctrl *c = &r->ctrl;
+	repost(r, &r->ctrl);
+	if (r->node->cfg.lines)
+		repost(r, &r->data);
+}
+
+void coop_ctrl_lost(struct coop_rnic *r, struct coop_ctrl *c)
+{
 	u32 i;
 
 	for (i = 0; i < COOP_CTRL_SENDS; i++) {
@@ -388,27 +422,30 @@ void coop_ctrl_lost(struct coop_rnic *r)
 	c->n_posted = 0;
 }
 
-int coop_ctrl_create(struct coop_rnic *r)
+int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c)
 {
-	struct coop_ctrl *c = &r->ctrl;
-	u32 i;
+	u32 i, size;
 	int err;
 
+	c->most = COOP_CTRL_MAX;
+	if (c == &r->data)
+		c->most = r->mtu;
+	else if (r->node->cfg.lines)
+		c->most = min_t(u32, r->mtu, COOP_LINE_COMMAND_MAX);
+	size = roundup_pow_of_two(c->most);
 	err = coop_bufs_create(&c->grh, r->port.dev, COOP_CTRL_RECVS, COOP_GRH_STRIDE,
 			       DMA_FROM_DEVICE);
 	if (!err)
-		err = coop_bufs_create(&c->rx, r->port.dev, COOP_CTRL_RECVS, COOP_CTRL_MAX,
-				       DMA_FROM_DEVICE);
+		err = coop_bufs_create(&c->rx, r->port.dev, COOP_CTRL_RECVS, size, DMA_FROM_DEVICE);
 	if (!err)
-		err = coop_bufs_create(&c->tx, r->port.dev, COOP_CTRL_SENDS, COOP_CTRL_MAX,
-				       DMA_TO_DEVICE);
+		err = coop_bufs_create(&c->tx, r->port.dev, COOP_CTRL_SENDS, size, DMA_TO_DEVICE);
 	if (err)
 		return err; /* coop_rnic_destroy() frees what was created */
 	for (i = 0; i < COOP_CTRL_RECVS; i++)
 		c->rx_idle[c->n_idle++] = (u16)i;
 	for (i = 0; i < COOP_CTRL_SENDS; i++)
 		c->tx_free[c->n_free++] = (u16)i;
-	c->qp.kind = COOP_QP_CTRL;
+	c->qp.kind = c == &r->data ? COOP_QP_DATA : COOP_QP_CTRL;
 	c->qp.cap.max_recv_wr = COOP_CTRL_RECVS;
 	c->qp.cap.max_send_wr = COOP_CTRL_SENDS;
 	c->qp.cap.max_recv_sge = 3;

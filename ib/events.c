@@ -27,7 +27,8 @@ static bool must_leave(struct coop_node *node, const struct coop_port *port)
 	const struct coop_rnic *r = node->rnic;
 
 	return coop_device_failed(port->dev) || port->mtu != r->port.mtu ||
-	       port->pkey_index != r->port.pkey_index || !r->ctrl.qp.ib;
+	       port->pkey_index != r->port.pkey_index || !r->ctrl.qp.ib ||
+	       (node->cfg.lines && !r->data.qp.ib);
 }
 
 static bool same_address(const struct coop_port *a, const struct coop_port *b)
@@ -48,6 +49,10 @@ static void follow(struct coop_node *node, const struct coop_port *port, bool up
 		r->port = *port;
 		coop_rnic_address(r, &r->self);
 		coop_engine_set_self(node->engine, &r->self);
+		if (node->cfg.lines) {
+			r->data_qpn = r->data.qp.ib->qp_num;
+			node->cfg.lines->moved(node->host, coop_now_us());
+		}
 	}
 	if (paths)
 		coop_ah_retire_all(r);
@@ -69,7 +74,9 @@ void coop_refresh_work(struct work_struct *work)
 		port = node->rnic->port;
 		up = !coop_port_probe(&node->cfg, &port, why, sizeof(why));
 		if (!must_leave(node, &port)) {
-			if (!up && node->up)
+			if (node->cfg.lines)
+				; /* its host learns it by silence */
+			else if (!up && node->up)
 				pr_warn("coopfs: reads go to storage until this is fixed: %s\n",
 					why);
 			else if (up && !node->up)
@@ -80,6 +87,8 @@ void coop_refresh_work(struct work_struct *work)
 		}
 		coop_node_detach(node);
 		left = true;
+		if (node->leaving)
+			goto out;
 	}
 	err = coop_node_attach(node, why, sizeof(why));
 	if (!err)

@@ -30,6 +30,7 @@
 #define COOP_SERVE_MBPS_MAX (U32_MAX / 125000)
 
 struct coop_node;
+struct coop_lines_ops;
 struct net;
 
 struct coop_node_cfg {
@@ -39,15 +40,17 @@ struct coop_node_cfg {
 	u8 addr[16]; /* not all zero: choose the GID that is this address (v4-mapped) */
 	u32 sl;
 	u32 pkey; /* of the partition; 0: the port's first */
-	u32 qkey; /* the node sets bit 31: a controlled Q_Key */
+	u32 qkey; /* the node sets bit 31: a controlled Q_Key; with lines it clears the bit */
 	u32 mtu;  /* 0: the port's active MTU */
 	u32 num_rrpc, num_srpc;
 	u32 peer_timeout_ms;
+	u32 silence_us; /* as in coop_engine_cfg */
 	u32 serve_mbps; /* up to COOP_SERVE_MBPS_MAX; 0: no limit */
 	bool page_crc, page_mac;
 	bool copy; /* ib_copy: private receive buffers and one verified copy */
 	u8 fabric_key[16];
 	struct net *net;
+	const struct coop_lines_ops *lines; /* see lines.h; NULL: none */
 };
 
 /* What lookup() found. A bit per ordinal over the extents. */
@@ -105,12 +108,13 @@ struct coop_node_fetch {
 	/* Node ids of the storage daemon. */
 	u32 n_openers;
 	u32 openers[COOP_MAX_HINTS];
-	u32 parents[COOP_PARENTS]; /* asked first, in this order; 0: none */
+	u32 parents[COOP_PARENTS];    /* asked first, in this order; 0: none */
+	const struct coop_addr *from; /* not NULL: ask this node only, see lines.h */
 	/* With parents, which let the fetch wait for pages on their way to them: */
 	u32 level;     /* of the load that the fetch is for */
 	bool load;     /* they shall load what they lack */
 	bool relay;    /* peers may wait for this fetch */
-	u32 budget_us; /* over all peers; 0: peer_timeout_ms */
+	u32 budget_us; /* with parents or from: over all peers; 0: peer_timeout_ms */
 	/*
 	 * Worker context, may sleep, no lock of the node held. good: pages that hold exactly
 	 * this version's bytes, zeroed past the end of the file. err: why pages are missing.

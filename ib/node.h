@@ -101,7 +101,8 @@ static inline void coop_node_kick(struct coop_node *node)
 /* pump.c */
 void coop_pump_work(struct work_struct *work);
 enum hrtimer_restart coop_pump_timer(struct hrtimer *timer);
-/* Performs the engine's work until it has none; the lock held. */
+/* Performs the work of the engine, and of the host of lines, until they have none; the lock held.
+ */
 void coop_pump_drain(struct coop_node *node, u64 now);
 /* A large fetch has begun; the lock held. */
 void coop_pump_watch_data(struct coop_rnic *r);

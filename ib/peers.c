@@ -174,12 +174,41 @@ static void name_peer(struct coop_node *node, u32 node_id, struct coop_fetch_req
 	req->hints[req->n_hints++] = m->engine_id;
 }
 
+/*
+ * The only node to ask. Those with no request in flight give up their places. The engine need not
+ * remember them: the host of lines judges whether a silent node lives.
+ */
+static void name_source(struct coop_node *node, const struct coop_addr *addr,
+			struct coop_fetch_req *req)
+{
+	struct coop_engine *engine = node->engine;
+	struct coop_peer_info info;
+	u64 now = coop_now_us();
+	u32 cursor = 0;
+	s64 id;
+
+	id = coop_engine_peer_add(engine, addr, COOP_PEER_BY_DAEMON, now);
+	while (id == -ENOSPC && coop_engine_peer_next(engine, &cursor, &info)) {
+		if (info.in_flight)
+			continue;
+		(void)coop_engine_peer_del(engine, &info.addr, COOP_PEER_BY_DAEMON);
+		id = coop_engine_peer_add(engine, addr, COOP_PEER_BY_DAEMON, now);
+	}
+	if (id > 0)
+		req->hints[req->n_hints++] = (u32)id;
+}
+
 void coop_peers_name(struct coop_node *node, const struct coop_node_fetch *f,
 		     struct coop_fetch_req *req)
 {
 	u32 i;
 
 	lockdep_assert_held(&node->lock);
+	if (f->from) {
+		name_source(node, f->from, req);
+		req->budget_us = f->budget_us;
+		return;
+	}
 	for (i = 0; i < COOP_PARENTS; i++)
 		name_peer(node, f->parents[i], req);
 	req->n_parents = req->n_hints;

@@ -14,7 +14,9 @@
 #include "ib/node.h"
 
 #define ROUNDS_PER_TURN 8
-#define BEHIND_US       2000 /* longest delay of data sends while completions keep arriving */
+#define BEHIND_US       2000  /* longest delay of data sends while completions keep arriving */
+#define LATE_US         20000 /* longest delay of the deadlines of lines, likewise */
+#define SPIN_MOST_US    2000  /* then the pump gives its worker back */
 
 static void dispatch(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now)
 {
@@ -23,7 +25,11 @@ static void dispatch(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64
 	switch (coop_wr_kind(wc->wr_id)) {
 	case COOP_QP_CTRL:
 		if (coop_wr_of(wc->wr_id, &r->ctrl.qp))
-			coop_ctrl_completed(r, wc, recv, now);
+			coop_ctrl_completed(r, &r->ctrl, wc, recv, now);
+		break;
+	case COOP_QP_DATA:
+		if (coop_wr_of(wc->wr_id, &r->data.qp))
+			coop_ctrl_completed(r, &r->data, wc, recv, now);
 		break;
 	case COOP_QP_FETCH:
 		if (slot < r->n_fetch && coop_wr_of(wc->wr_id, &r->fetch[slot].qp))
@@ -51,20 +57,25 @@ static u32 poll_queue(struct coop_rnic *r, struct ib_cq *cq, bool recv, u64 now)
  * buffers as well, and a wake-up for the send would come just before that for the answer and cost
  * as much. That also finds a failed send, at the latest with the timer of its request.
  */
+static bool messages_matter(const struct coop_ctrl *c)
+{
+	return c->dead || !c->qp.ready || c->n_free <= COOP_CTRL_SENDS / 2;
+}
+
 static bool sends_matter(const struct coop_rnic *r)
 {
-	return r->n_serving || r->closing || r->ctrl.dead || !r->ctrl.qp.ready ||
-	       r->ctrl.n_free <= COOP_CTRL_SENDS / 2;
+	return r->n_serving || r->closing || messages_matter(&r->ctrl) ||
+	       (r->node->cfg.lines && messages_matter(&r->data));
 }
 
 /*
  * The few datagrams of a small fetch can wait for the COMMIT behind them, which is a solicited
  * event like every message. Datagrams of a large fetch are processed as they arrive; otherwise all
- * of them would be processed at its end.
+ * of them would be processed at its end. So are datagrams of lines.
  */
 static bool notify_recv(struct coop_rnic *r)
 {
-	r->data_watched = r->n_large;
+	r->data_watched = r->n_large || r->node->cfg.lines;
 	return ib_req_notify_cq(r->rcq,
 				IB_CQ_REPORT_MISSED_EVENTS |
 					(r->data_watched ? IB_CQ_NEXT_COMP : IB_CQ_SOLICITED)) <= 0;
@@ -144,6 +155,7 @@ static bool next_tx(struct coop_rnic *r, bool data, u64 now, struct coop_tx *tx)
 /* data: send segments of serves too, not only urgent messages. */
 static void drain(struct coop_node *node, bool data, u64 now)
 {
+	const struct coop_lines_ops *lines = node->cfg.lines;
 	struct coop_engine *engine = node->engine;
 	struct coop_rnic *r = node->rnic;
 	bool more = true, looked = false;
@@ -164,6 +176,8 @@ static void drain(struct coop_node *node, bool data, u64 now)
 			coop_responder_look_again(r, now);
 			more = true;
 		}
+		if (lines)
+			more |= lines->drain(node->host, now);
 	}
 }
 
@@ -180,6 +194,8 @@ void coop_pump_arm(struct coop_node *node, u64 now)
 	if (!node->rnic)
 		return;
 	when = min(coop_engine_deadline(node->engine), node->rnic->overdue_at);
+	if (node->cfg.lines && !node->rnic->closing)
+		when = min(when, node->cfg.lines->deadline(node->host));
 	/* If the timer fires too early, the pump only sets it again. */
 	if (when == ~0ULL || (when >= node->timer_at && node->timer_at > now))
 		return;
@@ -193,14 +209,32 @@ enum hrtimer_restart coop_pump_timer(struct hrtimer *timer)
 	return HRTIMER_NORESTART;
 }
 
-/* True: there is more work at once. */
-static bool turn(struct coop_node *node)
+/* The host's deadlines, as those of the engine: after a pause received datagrams come first. */
+static void lines_overdue(struct coop_node *node, bool dry, u64 now)
 {
+	const struct coop_lines_ops *lines = node->cfg.lines;
+	u64 deadline;
+
+	if (!lines || node->rnic->closing)
+		return;
+	deadline = lines->deadline(node->host);
+	if (now < deadline || (!dry && now - deadline < LATE_US))
+		return;
+	lines->expire(node->host, now);
+	coop_pump_drain(node, now);
+}
+
+/* True: there is more work at once. */
+static bool turn(struct coop_node *node, bool *worked)
+{
+	const struct coop_lines_ops *lines = node->cfg.lines;
 	struct coop_rnic *r = node->rnic;
 	u64 now = coop_now_us(), began = now;
-	bool dry = false, data;
+	bool dry = false, rest = false, data;
 	u32 round, n;
 
+	if (lines)
+		rest = lines->awake(node->host, now);
 	for (round = 0; round < ROUNDS_PER_TURN && !dry; round++) {
 		now = coop_now_us();
 		n = poll_queue(r, r->rcq, true, now);
@@ -209,6 +243,7 @@ static bool turn(struct coop_node *node)
 		dry = !n;
 		coop_ctrl_repost(r, now);
 		drain(node, data, now);
+		*worked |= n;
 	}
 	if (coop_engine_overdue(node->engine, dry, now)) {
 		coop_engine_expire(node->engine, now);
@@ -219,8 +254,18 @@ static bool turn(struct coop_node *node)
 		coop_rnic_overdue(r, now);
 		coop_pump_drain(node, now);
 	}
+	lines_overdue(node, dry, now);
 	coop_pump_arm(node, now);
-	return !dry || !notify(r);
+	*worked |= rest;
+	return !dry || rest;
+}
+
+/* True: nothing is left to do, and the next completion queues the pump. */
+static bool may_sleep(struct coop_node *node)
+{
+	const struct coop_lines_ops *lines = node->cfg.lines;
+
+	return (!lines || lines->asleep(node->host)) && notify(node->rnic);
 }
 
 void coop_pump_report(struct coop_node *node)
@@ -237,16 +282,26 @@ void coop_pump_report(struct coop_node *node)
 	}
 }
 
-void coop_pump_work(struct work_struct *work)
+struct spin {
+	u64 until; /* the pump looks for completions till then */
+};
+
+/* True: call it again. */
+static bool pump_turn(struct coop_node *node, struct spin *spin)
 {
-	struct coop_node *node = container_of(work, struct coop_node, pump);
-	bool again = false, ended;
+	const struct coop_lines_ops *lines = node->cfg.lines;
+	bool again = false, worked = false, ended;
 	unsigned int flags;
 
 	flags = memalloc_noio_save();
 	mutex_lock(&node->lock);
-	if (node->rnic)
-		again = turn(node);
+	if (node->rnic) {
+		again = turn(node, &worked);
+		if (lines && worked)
+			spin->until = coop_now_us() + lines->spin_us(node->host);
+		if (!again)
+			again = (lines && coop_now_us() < spin->until) || !may_sleep(node);
+	}
 	ended = !list_empty(&node->ended);
 	if (node->rnic && node->rnic->closing)
 		wake_up(&node->idle);
@@ -254,6 +309,18 @@ void coop_pump_work(struct work_struct *work)
 	memalloc_noio_restore(flags);
 	if (ended)
 		coop_pump_report(node);
-	if (again)
-		coop_node_kick(node);
+	return again;
+}
+
+void coop_pump_work(struct work_struct *work)
+{
+	struct coop_node *node = container_of(work, struct coop_node, pump);
+	const u64 began = coop_now_us();
+	struct spin spin = {.until = began};
+
+	while (pump_turn(node, &spin))
+		if (need_resched() || coop_now_us() - began >= SPIN_MOST_US) {
+			coop_node_kick(node);
+			break;
+		}
 }

@@ -11,14 +11,15 @@
  *
  * The Q_Key has bit 31 set. With such a controlled key unprivileged programs
  * cannot send. A device that sees a controlled key in a send uses the queue
- * pair's own key instead, so all queue pairs of a fabric have the same key.
+ * pair's own key instead, so all queue pairs of a fabric have the same key. A
+ * node with lines (lines.h) has peers in user space, and a key without that bit.
  */
 #ifndef COOP_IB_QP_H
 #define COOP_IB_QP_H
 
 #include <rdma/ib_verbs.h>
 
-enum coop_qp_kind { COOP_QP_CTRL, COOP_QP_FETCH, COOP_QP_SERVE };
+enum coop_qp_kind { COOP_QP_CTRL, COOP_QP_FETCH, COOP_QP_SERVE, COOP_QP_DATA };
 
 struct coop_rnic;
 

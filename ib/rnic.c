@@ -35,14 +35,21 @@ static void on_cq_event(struct ib_event *event, void *context)
 	coop_count(node->stats, COOP_C_CQ_ERRORS, 1);
 }
 
+/* Queue pairs for messages. */
+static int ctrl_qps(const struct coop_rnic *r)
+{
+	return r->node->cfg.lines ? 2 : 1;
+}
+
 /* Receives of a fetch slot: enough for a full fetch, if possible also from a smaller MTU. */
 static u32 fetch_wrs(const struct coop_rnic *r)
 {
 	const struct ib_device_attr *a = &r->port.dev->attrs;
 	u32 least = r->fetch_pages * r->per_page, most = min_t(u32, a->max_qp_wr, FETCH_WRS);
+	const int other = ctrl_qps(r) * COOP_CTRL_RECVS;
 
-	if (a->max_cqe > COOP_CTRL_RECVS)
-		most = min(most, (a->max_cqe - COOP_CTRL_RECVS) / r->n_fetch);
+	if (a->max_cqe > other)
+		most = min(most, (u32)(a->max_cqe - other) / r->n_fetch);
 	return max(least, most);
 }
 
@@ -51,9 +58,10 @@ static u32 serve_wrs(const struct coop_rnic *r)
 {
 	const struct ib_device_attr *a = &r->port.dev->attrs;
 	u32 most = min_t(u32, a->max_qp_wr, COOP_MAX_SEGS);
+	const int other = ctrl_qps(r) * COOP_CTRL_SENDS;
 
-	if (a->max_cqe > COOP_CTRL_SENDS)
-		most = min(most, (a->max_cqe - COOP_CTRL_SENDS) / 2);
+	if (a->max_cqe > other)
+		most = min(most, (u32)(a->max_cqe - other) / 2);
 	return min(most, max_t(u32, SERVE_WRS, COOP_SENDING_MAX / r->mtu + COOP_BATCH));
 }
 
@@ -61,14 +69,15 @@ static int fits(const struct coop_rnic *r, char *why, size_t size)
 {
 	const struct ib_device_attr *a = &r->port.dev->attrs;
 	const char *name = dev_name(&r->port.dev->dev);
-	u64 recvs = COOP_CTRL_RECVS + (u64)r->n_fetch * r->fetch_wrs;
+	const int recvs_ctrl = ctrl_qps(r) * COOP_CTRL_RECVS;
+	u64 recvs = recvs_ctrl + (u64)r->n_fetch * r->fetch_wrs;
 
 	if (a->max_recv_sge < 4 || a->max_send_sge < 2) {
 		snprintf(why, size, "%s takes %d entries a receive; coopfs needs 4", name,
 			 a->max_recv_sge);
 		return -EINVAL;
 	}
-	if (1 + r->n_fetch + r->n_serve > (u32)a->max_qp) {
+	if (ctrl_qps(r) + r->n_fetch + r->n_serve > (u32)a->max_qp) {
 		snprintf(why, size,
 			 "%s has %d queue pairs: lower ib_num_srpc= and ib_num_rrpc=", name,
 			 a->max_qp);
@@ -79,15 +88,15 @@ static int fits(const struct coop_rnic *r, char *why, size_t size)
 			 "%s has room for %d completions, %llu receives may be posted: lower "
 			 "ib_num_srpc= to %u",
 			 name, a->max_cqe, recvs,
-			 max_t(int, a->max_cqe - COOP_CTRL_RECVS, 0) / r->fetch_wrs);
+			 max_t(int, a->max_cqe - recvs_ctrl, 0) / r->fetch_wrs);
 		return -EINVAL;
 	}
 	if (r->serve_wrs < COOP_BATCH) {
 		snprintf(why, size,
 			 "%s has room for %d completions and %d sends a queue pair; coopfs needs "
 			 "%u and %u",
-			 name, a->max_cqe, a->max_qp_wr, COOP_CTRL_SENDS + 2 * COOP_BATCH,
-			 COOP_BATCH);
+			 name, a->max_cqe, a->max_qp_wr,
+			 ctrl_qps(r) * COOP_CTRL_SENDS + 2 * COOP_BATCH, COOP_BATCH);
 		return -EINVAL;
 	}
 	if (r->fetch_wrs > (u32)a->max_qp_wr || COOP_CTRL_RECVS > a->max_qp_wr) {
@@ -121,7 +130,7 @@ static int create_all(struct coop_rnic *r, const char **what)
 		return err;
 	}
 	*what = "completion queue for receives (lower ib_num_srpc=)";
-	r->rcq = create_cq(r, COOP_CTRL_RECVS + r->n_fetch * r->fetch_wrs, 0);
+	r->rcq = create_cq(r, ctrl_qps(r) * COOP_CTRL_RECVS + r->n_fetch * r->fetch_wrs, 0);
 	if (IS_ERR(r->rcq)) {
 		err = PTR_ERR(r->rcq);
 		r->rcq = NULL;
@@ -129,7 +138,7 @@ static int create_all(struct coop_rnic *r, const char **what)
 	}
 	/* Twice, because those of a queue pair that was destroyed may still be in it. */
 	*what = "completion queue for sends";
-	r->scq = create_cq(r, COOP_CTRL_SENDS + 2 * r->serve_wrs, 1);
+	r->scq = create_cq(r, ctrl_qps(r) * COOP_CTRL_SENDS + 2 * r->serve_wrs, 1);
 	if (IS_ERR(r->scq)) {
 		err = PTR_ERR(r->scq);
 		r->scq = NULL;
@@ -147,7 +156,9 @@ static int create_all(struct coop_rnic *r, const char **what)
 	if (err)
 		return err;
 	*what = "control queue pair";
-	err = coop_ctrl_create(r);
+	err = coop_ctrl_create(r, &r->ctrl);
+	if (!err && r->node->cfg.lines)
+		err = coop_ctrl_create(r, &r->data);
 	if (err)
 		return err;
 	*what = "queue pair to fetch with (lower ib_num_srpc=)";
@@ -180,7 +191,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 	r->node = node;
 	r->port = *port;
 	r->mtu = cfg->mtu ? cfg->mtu : port->mtu;
-	r->qkey = cfg->qkey | BIT(31);
+	r->qkey = cfg->lines ? cfg->qkey & ~BIT(31) : cfg->qkey | BIT(31);
 	r->per_page = DIV_ROUND_UP(PAGE_SIZE, r->mtu);
 	r->fetch_pages = min(coop_wire_max_segs(r->mtu) / r->per_page,
 			     coop_wire_max_pages(r->mtu, node->cfg.page_mac));
@@ -211,6 +222,7 @@ struct coop_rnic *coop_rnic_create(struct coop_node *node, const struct coop_por
 		return ERR_PTR(err);
 	}
 	coop_rnic_address(r, &r->self);
+	r->data_qpn = r->data.qp.ib ? r->data.qp.ib->qp_num : 0;
 	return r;
 
 no_memory:
@@ -244,6 +256,7 @@ static void destroy_qps(struct coop_rnic *r)
 	u32 i, tries = END_TRIES;
 
 	end_qp(r, &r->ctrl.qp, &tries);
+	end_qp(r, &r->data.qp, &tries);
 	for (i = 0; r->fetch && i < r->n_fetch; i++)
 		end_qp(r, &r->fetch[i].qp, &tries);
 	for (i = 0; r->serve && i < r->n_serve; i++)
@@ -256,11 +269,19 @@ void coop_rnic_silence(struct coop_rnic *r, u64 now)
 
 	lockdep_assert_held(&r->node->lock);
 	destroy_qps(r);
-	coop_ctrl_lost(r);
+	coop_ctrl_lost(r, &r->ctrl);
+	coop_ctrl_lost(r, &r->data);
 	for (i = 0; i < r->n_fetch; i++)
 		coop_requester_lost(r, &r->fetch[i], now);
 	for (i = 0; i < r->n_serve; i++)
 		coop_responder_lost(r, &r->serve[i], now);
+}
+
+static void destroy_messages(struct coop_ctrl *c)
+{
+	coop_bufs_destroy(&c->grh);
+	coop_bufs_destroy(&c->rx);
+	coop_bufs_destroy(&c->tx);
 }
 
 void coop_rnic_destroy(struct coop_rnic *r)
@@ -279,9 +300,8 @@ void coop_rnic_destroy(struct coop_rnic *r)
 		coop_bufs_destroy(&r->fetch[i].grh);
 		coop_bufs_destroy(&r->fetch[i].own);
 	}
-	coop_bufs_destroy(&r->ctrl.grh);
-	coop_bufs_destroy(&r->ctrl.rx);
-	coop_bufs_destroy(&r->ctrl.tx);
+	destroy_messages(&r->ctrl);
+	destroy_messages(&r->data);
 	coop_bufs_destroy(&r->scrap);
 	coop_bufs_destroy(&r->zeros);
 	coop_bufs_destroy(&r->kept);
@@ -312,6 +332,15 @@ static bool overdue_ended(struct coop_rnic *r, struct coop_qp *qp, u64 now)
 	return false;
 }
 
+static void ctrl_overdue(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
+{
+	if (c->qp.overdue_at > now || coop_ctrl_overdue(r, c, now) ||
+	    !overdue_ended(r, &c->qp, now))
+		return;
+	coop_ctrl_lost(r, c);
+	coop_devices_changed(); /* detaches and attaches again */
+}
+
 void coop_rnic_overdue(struct coop_rnic *r, u64 now)
 {
 	u64 next = ~0ULL;
@@ -320,12 +349,12 @@ void coop_rnic_overdue(struct coop_rnic *r, u64 now)
 	lockdep_assert_held(&r->node->lock);
 	if (r->overdue_at > now || r->closing)
 		return;
-	if (r->ctrl.qp.overdue_at <= now && !coop_ctrl_overdue(r, now) &&
-	    overdue_ended(r, &r->ctrl.qp, now)) {
-		coop_ctrl_lost(r);
-		coop_devices_changed(); /* detaches and attaches again */
-	}
+	ctrl_overdue(r, &r->ctrl, now);
 	next = min(next, r->ctrl.qp.overdue_at);
+	if (r->node->cfg.lines) {
+		ctrl_overdue(r, &r->data, now);
+		next = min(next, r->data.qp.overdue_at);
+	}
 	for (i = 0; i < r->n_fetch; i++) {
 		struct coop_fetch_slot *s = &r->fetch[i];
 

@@ -6,12 +6,12 @@
  * node's lock protects all fields, except those that never change after
  * coop_rnic_create().
  *
- * Queue pairs: one for control messages, one a fetch slot (receives only), and
- * those that serves send from. All are created once and reused by the rules of qp.h.
- * Most serves wait for pages on their way to this node and send nothing meanwhile, so
- * COOP_SERVES_A_QP of them share a queue pair. There is one completion queue for
- * receives and one for sends, each with room for every work request that is posted
- * at once: an overflow would kill them all.
+ * Queue pairs: one for control messages, one a fetch slot (receives only),
+ * those that serves send from, and one for data with lines (lines.h). All are created once and
+ * reused by the rules of qp.h. Most serves wait for pages on their way to this node and send
+ * nothing meanwhile, so COOP_SERVES_A_QP of them share a queue pair. There is one completion queue
+ * for receives and one for sends, each with room for every work request that is posted at once: an
+ * overflow would kill them all.
  */
 #ifndef COOP_IB_RNIC_H
 #define COOP_IB_RNIC_H
@@ -19,6 +19,7 @@
 #include "ib/ah.h"
 #include "ib/buf.h"
 #include "ib/device.h"
+#include "ib/lines.h"
 #include "ib/qp.h"
 #include "rpc/fetch/wire.h"
 
@@ -37,9 +38,11 @@
  */
 #define COOP_SENDING_MAX SZ_512K
 
+/* A queue pair for messages: the control queue pair, or the second one of a node with lines. */
 struct coop_ctrl {
 	struct coop_qp qp;
 	struct coop_bufs grh, rx, tx;
+	u32 most;                     /* bytes of a message */
 	u32 n_posted;                 /* receives posted */
 	u32 n_sent;                   /* sends posted and not complete */
 	u32 n_idle;                   /* entries of rx_idle */
@@ -105,7 +108,8 @@ struct coop_rnic {
 	struct coop_node *node;
 	struct coop_port port;
 	struct coop_addr self;
-	u32 mtu; /* in use: the engine's */
+	u32 data_qpn; /* with lines: as 'self' */
+	u32 mtu;      /* in use: the engine's */
 	u32 qkey;
 	u32 per_page;    /* most datagrams a page */
 	u32 fetch_pages; /* most pages a fetch */
@@ -118,8 +122,9 @@ struct coop_rnic {
 	struct coop_bufs zeros; /* one page: sent for pages that we lack */
 	struct coop_bufs kept;  /* COOP_KEPT_PAGES each: copies that small serves send */
 	struct coop_ctrl ctrl;
-	u32 n_fetch, n_serve; /* queue pairs */
-	u32 n_serves;         /* n_serve times COOP_SERVES_A_QP */
+	struct coop_ctrl data; /* with lines */
+	u32 n_fetch, n_serve;  /* queue pairs */
+	u32 n_serves;          /* n_serve times COOP_SERVES_A_QP */
 	struct coop_fetch_slot *fetch;
 	struct coop_serve_slot *serve;
 	struct coop_serving *serves; /* by cookie */
@@ -154,17 +159,22 @@ void coop_rnic_overdue(struct coop_rnic *r, u64 now);
 void coop_rnic_await(struct coop_rnic *r, struct coop_qp *qp, u64 until);
 
 /* ctrl.c */
-int coop_ctrl_create(struct coop_rnic *r);
+int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c);
 void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now);
-void coop_ctrl_completed(struct coop_rnic *r, const struct ib_wc *wc, bool recv, u64 now);
+void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct ib_wc *wc,
+			 bool recv, u64 now);
+/* Posts receives again on all of them. */
 void coop_ctrl_repost(struct coop_rnic *r, u64 now);
+/* The message in a buffer of c->tx that was taken from c->tx_free. */
+void coop_ctrl_launch(struct coop_rnic *r, struct coop_ctrl *c, u32 i, u32 len,
+		      const struct coop_addr *to, u64 now);
 /*
  * A completion of the queue pair is overdue. True: the queue pair was in use and is now stopped, so
  * that all its work requests complete; false: it had been stopped before.
  */
-bool coop_ctrl_overdue(struct coop_rnic *r, u64 now);
+bool coop_ctrl_overdue(struct coop_rnic *r, struct coop_ctrl *c, u64 now);
 /* The queue pair was destroyed: takes back its buffers. */
-void coop_ctrl_lost(struct coop_rnic *r);
+void coop_ctrl_lost(struct coop_rnic *r, struct coop_ctrl *c);
 /* An address handle was resolved, or failed: sends and delivers the messages that waited for it, or
  * drops them. */
 void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now);
