@@ -146,7 +146,7 @@ docs: deps-docs ## reference of libcoop-net from its headers, in build/docs
 # kbuild writes beside its sources, so it gets a tree of links of its own.
 KTREE = $(abspath $(B))/kernel-$(KVER)
 KDIR = $(LIB_MODULES)/$(KVER)/build
-KDIRS := rpc/base rpc/fetch rpc/storage stats ib proc fs fs/storage
+KDIRS := rpc/base rpc/fetch rpc/chan rpc/storage stats ib msg proc fs fs/storage
 # Its lines begin with +: they are make's, which shares its jobs with them.
 KMAKE = $(MAKE) -s -C $(KDIR) M=$(KTREE) W=1 $(KFLAGS)
 kernel-tree:

@@ -6,6 +6,7 @@
 #include <linux/module.h>
 
 #include "fs/fs.h"
+#include "msg/msg.h"
 #include "proc/proc.h"
 
 static int __init coopfs_init(void)
@@ -24,11 +25,16 @@ static int __init coopfs_init(void)
 	err = coop_ib_init();
 	if (err)
 		goto err_proc;
-	err = register_filesystem(&coop_fs_type);
+	err = coop_net_init();
 	if (err)
 		goto err_ib;
+	err = register_filesystem(&coop_fs_type);
+	if (err)
+		goto err_net;
 	return 0;
 
+err_net:
+	coop_net_exit();
 err_ib:
 	coop_ib_exit();
 err_proc:
@@ -43,6 +49,7 @@ err_inodes:
 static void __exit coopfs_exit(void)
 {
 	unregister_filesystem(&coop_fs_type);
+	coop_net_exit();
 	coop_ib_exit();
 	coop_proc_exit();
 	coop_write_exit();

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * offer.c - bulk data on their way out: parts of buffers that peers may read.
+ *
+ * A request names an offer by token and key, and its sender by an identity, all
+ * under the MAC of the fabric. A page of the offer that is a page of memory is
+ * sent from there; others are sent from copies, in which the bytes past the end
+ * of the offer are zero, so no byte of the process outside of it ever leaves.
+ *
+ * An offer that ends takes no further request, and is over when those that it
+ * serves are. Their readers do not believe pages that they get meanwhile.
+ */
+#include <linux/highmem.h>
+#include <linux/jhash.h>
+#include <linux/slab.h>
+
+#include "msg/machine.h"
+#include "rpc/base/addr.h"
+
+#define PAGE_BYTES COOP_NET_PAGE
+
+/* A request that is being served. */
+struct coop_serve {
+	struct coop_task *task;
+	u64 copies; /* pages of ours, by ordinal */
+};
+
+/* ---- offers --------------------------------------------------------------------- */
+
+static u32 key_of(const struct coop_machine *m, u64 token, u64 key)
+{
+	const u64 both[] = {token, key};
+
+	return jhash(both, sizeof(both), m->salt);
+}
+
+static struct coop_task *find(struct coop_machine *m, u64 token, u64 key)
+{
+	struct coop_task *t;
+
+	hash_for_each_possible(m->offers, t, u.offer.hash, key_of(m, token, key))
+		if (t->u.offer.token == token && t->u.offer.key == key)
+			return t;
+	return NULL;
+}
+
+void coop_offer_begin(struct coop_machine *m, const struct coop_net_op *op)
+{
+	struct coop_task *t = coop_task_begin(m, op);
+	struct coop_net_event ev = {};
+	int err = 0;
+
+	if (!t)
+		return;
+	if (op->flags || op->zero || op->u.offer.zero || !op->length)
+		err = -EINVAL;
+	else if (find(m, op->u.offer.token, op->u.offer.key))
+		err = -EEXIST;
+	if (!err)
+		err = coop_task_use(m, t, op->buffer, op->offset, op->length);
+	if (err) {
+		coop_task_over(m, t, &ev, COOP_NET_OFFER_OVER, err);
+		return;
+	}
+	t->u.offer.token = op->u.offer.token;
+	t->u.offer.key = op->u.offer.key;
+	t->u.offer.reader = op->u.offer.reader;
+	t->u.offer.reader_peer = op->u.offer.reader_peer;
+	hash_add(m->offers, &t->u.offer.hash, key_of(m, t->u.offer.token, t->u.offer.key));
+}
+
+static void conclude(struct coop_machine *m, struct coop_task *t)
+{
+	struct coop_net_event ev = {.tag = t->u.offer.last_reader};
+
+	if (!t->ending || t->u.offer.serving)
+		return;
+	if (t->u.offer.tell)
+		list_del(&t->u.offer.link);
+	coop_task_over(m, t, &ev, COOP_NET_OFFER_OVER, -ECANCELED);
+}
+
+void coop_offer_cancel(struct coop_machine *m, struct coop_task *t)
+{
+	if (t->ending)
+		return;
+	t->ending = true;
+	hash_del(&t->u.offer.hash);
+	conclude(m, t);
+}
+
+/* ---- readers -------------------------------------------------------------------- */
+
+static void news(struct coop_machine *m, struct coop_task *t)
+{
+	if (t->u.offer.tell)
+		return;
+	t->u.offer.tell = true;
+	list_add_tail(&t->u.offer.link, &m->readers);
+}
+
+bool coop_offers_tell(struct coop_machine *m)
+{
+	struct coop_task *t, *next;
+
+	list_for_each_entry_safe(t, next, &m->readers, u.offer.link) {
+		struct coop_net_event ev = {
+			.code = COOP_NET_READER,
+			.flags = t->u.offer.serving ? COOP_NET_READING : 0,
+			.handle = coop_task_handle(m, t),
+			.tag = t->u.offer.last_reader,
+		};
+
+		if (coop_rings_room(&m->rings) <= 0)
+			return false;
+		t->u.offer.tell = false;
+		list_del(&t->u.offer.link);
+		coop_rings_reserve(&m->rings);
+		coop_event(m, &ev);
+	}
+	return true;
+}
+
+/* ---- requests ------------------------------------------------------------------- */
+
+static bool may_read(struct coop_machine *m, const struct coop_task *t, const struct coop_ev *ev)
+{
+	struct coop_addr addr;
+
+	if (!t->u.offer.reader)
+		return true;
+	if (ev->fid.lo != t->u.offer.reader)
+		return false;
+	if (!t->u.offer.reader_peer)
+		return true;
+	return !coop_peer_address(m, t->u.offer.reader_peer, &addr) &&
+	       coop_addr_same(&addr, &ev->from);
+}
+
+/* A page of ours with the bytes of the offer at 'at', zeros behind its end; or NULL. */
+static struct page *own_page(const struct coop_task *t, u64 at)
+{
+	struct page *page = alloc_page(GFP_KERNEL_ACCOUNT | __GFP_NOWARN);
+	const size_t n = min_t(u64, PAGE_BYTES, t->length - at);
+	void *p;
+
+	if (!page)
+		return NULL;
+	p = kmap_local_page(page);
+	coop_pinned_read(t->buffer, t->offset + at, p, n);
+	memset(p + n, 0, PAGE_BYTES - n);
+	kunmap_local(p);
+	return page;
+}
+
+static void find_page(struct coop_serve *s, u64 index, u32 ordinal, struct coop_found *found)
+{
+	const struct coop_task *t = s->task;
+	struct page *page = NULL;
+
+	if (index > (t->length - 1) / PAGE_BYTES)
+		return;
+	if (t->length - index * PAGE_BYTES >= PAGE_BYTES)
+		page = coop_pinned_page(t->buffer, t->offset + index * PAGE_BYTES);
+	if (!page) {
+		page = own_page(t, index * PAGE_BYTES);
+		if (!page)
+			return; /* the reader asks again */
+		s->copies |= 1ULL << ordinal;
+	}
+	found->pages[ordinal] = page;
+	found->have |= 1ULL << ordinal;
+}
+
+void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *found)
+{
+	struct coop_machine *m = host;
+	struct coop_task *t;
+	struct coop_serve *s;
+	u32 e, i, n = 0;
+
+	if (!coop_machine_runs(m))
+		return;
+	t = find(m, ev->fid.hi, ev->version);
+	if (!t || !may_read(m, t, ev))
+		return;
+	s = kzalloc(sizeof(*s), GFP_KERNEL_ACCOUNT);
+	if (!s)
+		return;
+	s->task = t;
+	for (e = 0; e < ev->n_ext; e++)
+		for (i = 0; i < ev->ext[e].count && n < COOP_MAX_PAGES; i++, n++)
+			find_page(s, ev->ext[e].index + i, n, found);
+	found->size = t->length;
+	found->cookie = s;
+	t->u.offer.last_reader = ev->fid.lo;
+	t->u.offer.serving++;
+	news(m, t);
+}
+
+u64 coop_offer_recheck(void *host, void *cookie, struct page *const *pages, u64 have)
+{
+	const struct coop_serve *s = cookie;
+
+	return s && !s->task->ending ? have : 0;
+}
+
+void coop_offer_release(void *host, void *cookie, struct page **pages, u64 have)
+{
+	struct coop_machine *m = host;
+	struct coop_serve *s = cookie;
+	struct coop_task *t;
+	u64 left;
+
+	if (!s)
+		return;
+	t = s->task;
+	for (left = s->copies; left; left &= left - 1)
+		__free_page(pages[__ffs64(left)]);
+	m->figures.served_bytes += hweight64(have) * PAGE_BYTES;
+	kfree(s);
+	t->u.offer.serving--;
+	news(m, t);
+	conclude(m, t);
+}
