@@ -98,7 +98,7 @@ static void post(struct coop_rnic *r, struct coop_ctrl *c, u32 i, struct coop_ah
 	wr.wr.send_flags = IB_SEND_SIGNALED | IB_SEND_SOLICITED;
 	wr.ah = ah->ib;
 	wr.remote_qpn = c->tx_to[i].qpn;
-	wr.remote_qkey = c->tx_to[i].qkey;
+	wr.remote_qkey = coop_qkey_to(r, &c->tx_to[i]);
 	if (!c->qp.ready || c->dead || ib_post_send(c->qp.ib, &wr.wr, NULL)) {
 		give_back(c, i);
 		dropped(r, false, COOP_DROP_NOT_POSTED);

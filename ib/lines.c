@@ -13,13 +13,15 @@
 
 u64 coop_lines_begin(struct coop_node *node)
 {
+	const unsigned int flags = memalloc_noio_save();
+
 	mutex_lock(&node->lock);
+	node->lines_flags = flags;
 	return coop_now_us();
 }
 
 void coop_lines_end(struct coop_node *node, u64 now)
 {
-	unsigned int flags = memalloc_noio_save();
 	bool ended;
 
 	lockdep_assert_held(&node->lock);
@@ -28,15 +30,17 @@ void coop_lines_end(struct coop_node *node, u64 now)
 		coop_pump_arm(node, now);
 	}
 	ended = !list_empty(&node->ended);
-	mutex_unlock(&node->lock);
-	memalloc_noio_restore(flags);
+	coop_lines_leave(node);
 	if (ended)
 		coop_node_kick(node);
 }
 
 void coop_lines_leave(struct coop_node *node)
 {
+	const unsigned int flags = node->lines_flags;
+
 	mutex_unlock(&node->lock);
+	memalloc_noio_restore(flags);
 }
 
 void coop_lines_kick(struct coop_node *node)
@@ -125,13 +129,9 @@ void coop_lines_cancel(struct coop_node *node, struct coop_node_fetch *f, u64 no
 
 void coop_lines_stop(struct coop_node *node)
 {
-	unsigned int flags = memalloc_noio_save();
-	struct coop_rnic *r;
-	u64 now;
+	const u64 now = coop_lines_begin(node);
+	struct coop_rnic *r = node->rnic;
 
-	mutex_lock(&node->lock);
-	r = node->rnic;
-	now = coop_now_us();
 	if (r && !r->closing) {
 		struct coop_node_fetch *f;
 
@@ -143,6 +143,5 @@ void coop_lines_stop(struct coop_node *node)
 		coop_pump_drain(node, now);
 		WARN_ON_ONCE(!list_empty(&node->fetches) || r->n_serving);
 	}
-	mutex_unlock(&node->lock);
-	memalloc_noio_restore(flags);
+	coop_lines_leave(node);
 }

@@ -14,8 +14,9 @@
  * each fetch (coop_node_fetch.from), no placement, and no storage to fall back to.
  *
  * Locks: all callbacks, and all functions here but coop_lines_begin() and those
- * marked, run under the node's lock. Under it the host may sleep for memory, but
- * not touch user memory that could fault, nor wait for the network.
+ * marked, run under the node's lock. Under it the host may sleep for memory
+ * (GFP_KERNEL then means GFP_NOIO), but not touch user memory that could fault,
+ * nor wait for the network.
  */
 #ifndef COOP_IB_LINES_H
 #define COOP_IB_LINES_H
@@ -44,8 +45,9 @@ struct coop_lines_ops {
 	bool (*awake)(void *host, u64 now);
 	/* The pump is about to sleep. False: there is work after all. */
 	bool (*asleep)(void *host);
-	/* For how long the pump shall look for completions, after the last, before it sleeps. */
-	u32 (*spin_us)(void *host);
+	/* The pump has nothing to do. True: it shall look for completions still, for a short time.
+	 */
+	bool (*spin)(void *host, u64 now);
 	/* The port has another address, or a queue pair another number. */
 	void (*moved)(void *host, u64 now);
 	/* The node is without a device, for ever. All queue pairs are gone. */

@@ -60,6 +60,8 @@ struct coop_node {
 	struct list_head fetches;                     /* in the engine */
 	struct list_head ended;                       /* finished, wait for done() */
 
+	unsigned int lines_flags; /* of memalloc_noio_save(), for lines.c */
+
 	atomic_t settled; /* not 0: serves that wait must look for their pages again */
 	struct workqueue_struct *wq;
 	struct work_struct pump;

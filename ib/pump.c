@@ -225,7 +225,7 @@ static void lines_overdue(struct coop_node *node, bool dry, u64 now)
 }
 
 /* True: there is more work at once. */
-static bool turn(struct coop_node *node, bool *worked)
+static bool turn(struct coop_node *node)
 {
 	const struct coop_lines_ops *lines = node->cfg.lines;
 	struct coop_rnic *r = node->rnic;
@@ -243,7 +243,6 @@ static bool turn(struct coop_node *node, bool *worked)
 		dry = !n;
 		coop_ctrl_repost(r, now);
 		drain(node, data, now);
-		*worked |= n;
 	}
 	if (coop_engine_overdue(node->engine, dry, now)) {
 		coop_engine_expire(node->engine, now);
@@ -256,7 +255,6 @@ static bool turn(struct coop_node *node, bool *worked)
 	}
 	lines_overdue(node, dry, now);
 	coop_pump_arm(node, now);
-	*worked |= rest;
 	return !dry || rest;
 }
 
@@ -282,25 +280,18 @@ void coop_pump_report(struct coop_node *node)
 	}
 }
 
-struct spin {
-	u64 until; /* the pump looks for completions till then */
-};
-
 /* True: call it again. */
-static bool pump_turn(struct coop_node *node, struct spin *spin)
+static bool pump_turn(struct coop_node *node)
 {
 	const struct coop_lines_ops *lines = node->cfg.lines;
-	bool again = false, worked = false, ended;
+	bool again = false, ended;
 	unsigned int flags;
 
 	flags = memalloc_noio_save();
 	mutex_lock(&node->lock);
 	if (node->rnic) {
-		again = turn(node, &worked);
-		if (lines && worked)
-			spin->until = coop_now_us() + lines->spin_us(node->host);
-		if (!again)
-			again = (lines && coop_now_us() < spin->until) || !may_sleep(node);
+		again = turn(node) || (lines && lines->spin(node->host, coop_now_us())) ||
+			!may_sleep(node);
 	}
 	ended = !list_empty(&node->ended);
 	if (node->rnic && node->rnic->closing)
@@ -316,9 +307,8 @@ void coop_pump_work(struct work_struct *work)
 {
 	struct coop_node *node = container_of(work, struct coop_node, pump);
 	const u64 began = coop_now_us();
-	struct spin spin = {.until = began};
 
-	while (pump_turn(node, &spin))
+	while (pump_turn(node))
 		if (need_resched() || coop_now_us() - began >= SPIN_MOST_US) {
 			coop_node_kick(node);
 			break;

@@ -12,7 +12,8 @@
  * The Q_Key has bit 31 set. With such a controlled key unprivileged programs
  * cannot send. A device that sees a controlled key in a send uses the queue
  * pair's own key instead, so all queue pairs of a fabric have the same key. A
- * node with lines (lines.h) has peers in user space, and a key without that bit.
+ * node with lines (lines.h) has peers in user space, and a key without that bit;
+ * it sends with no controlled key.
  */
 #ifndef COOP_IB_QP_H
 #define COOP_IB_QP_H

@@ -261,7 +261,7 @@ static bool fill_send(struct coop_rnic *r, struct coop_serve_slot *s, struct coo
 	wr->wr.next = last ? NULL : &r->send_wr[i + 1].wr;
 	wr->ah = ah->ib;
 	wr->remote_qpn = tx->addr.qpn;
-	wr->remote_qkey = tx->addr.qkey;
+	wr->remote_qkey = coop_qkey_to(r, &tx->addr);
 	return true;
 }
 

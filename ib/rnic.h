@@ -158,6 +158,15 @@ void coop_rnic_overdue(struct coop_rnic *r, u64 now);
 /* Sets the deadline for the queue pair's completions; the lock held. */
 void coop_rnic_await(struct coop_rnic *r, struct coop_qp *qp, u64 until);
 
+/*
+ * The Q_Key for a send. A process must not reach queue pairs of the kernel by way of its machine,
+ * whatever it or its peers name: with lines no send has a controlled key.
+ */
+static inline u32 coop_qkey_to(const struct coop_rnic *r, const struct coop_addr *to)
+{
+	return r->qkey & BIT(31) ? to->qkey : to->qkey & ~BIT(31);
+}
+
 /* ctrl.c */
 int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c);
 void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now);

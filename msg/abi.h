@@ -82,9 +82,10 @@ struct coop_net_setup {
 	__u32 command_mtu, data_mtu; /* payload bytes of a datagram */
 	__u32 max_message;           /* bytes */
 	__u32 fetch_pages;           /* pages a fetch asks for, at most */
-	__u64 map_bytes;             /* to map at offset 0, MAP_SHARED */
-	__u64 ops_at, events_at;     /* from the start of the mapping, where coop_net_rings is */
-	__u8 why[128];               /* after an error: what is wrong and what to do */
+	__u32 pad;
+	__u64 map_bytes;         /* to map at offset 0, MAP_SHARED */
+	__u64 ops_at, events_at; /* from the start of the mapping, where coop_net_rings is */
+	__u8 why[128];           /* after an error: what is wrong and what to do */
 };
 
 enum coop_net_state {
@@ -220,7 +221,7 @@ struct coop_net_peer {
 	__u64 sender;              /* OPEN, ADMIT: in; low 56 bits of the tags of its messages */
 	struct coop_net_addr addr; /* OPEN: in; INFO: out */
 	__u32 srtt_us, in_flight, queued, carried, sessions; /* INFO: as in coop_chan_peer_info */
-	__u32 pad;
+	__u32 pad[2];
 };
 
 struct coop_net_enter {

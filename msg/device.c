@@ -37,7 +37,7 @@ static DEFINE_MUTEX(machines_lock); /* outside of every node's lock */
 
 static bool ready(const struct coop_machine *m)
 {
-	return smp_load_acquire(&m->ready) && m->mm == current->mm;
+	return smp_load_acquire(&m->ready) && m->mm == current->mm; /* set up before 'ready' */
 }
 
 /* Takes the lock of a machine that runs and is mapped. False: -EBADR. */
@@ -108,7 +108,7 @@ static int set_up(struct coop_machine *m, struct coop_net_setup *s)
 	}
 	m->mm = current->mm;
 	mmgrab(m->mm);
-	smp_store_release(&m->ready, true);
+	smp_store_release(&m->ready, true); /* all of it is visible */
 out:
 	mutex_unlock(&m->setup);
 	return err;
@@ -471,8 +471,8 @@ static void show_machine(struct seq_file *out, struct coop_machine *m)
 	struct coop_addr self = {};
 	char device[96];
 
-	if (!smp_load_acquire(&m->ready))
-		return; /* being set up */
+	if (!smp_load_acquire(&m->ready)) /* as in ready() */
+		return;                   /* being set up */
 	coop_node_describe(m->node, device, sizeof(device));
 	(void)coop_lines_begin(m->node);
 	(void)coop_lines_self(m->node, &self, &data_qpn, &data_qkey);

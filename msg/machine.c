@@ -20,7 +20,7 @@
 #include <net/net_namespace.h>
 
 #define TAKE_MOST       64      /* operations at a time */
-#define SPIN_US         50      /* the pump stays awake for a process that polls */
+#define SPIN_US         100     /* the pump stays awake for a process that polls */
 #define MESSAGE_MOST    1048576 /* bytes */
 #define CHAN_CREDITS    192
 #define CHAN_ACTIVE     1024
@@ -37,7 +37,7 @@ void coop_machine_fail(struct coop_machine *m, int err)
 		return;
 	m->failure = err;
 	m->rings.shared->failure = err;
-	smp_store_release(&m->rings.shared->state, COOP_NET_FAILED);
+	smp_store_release(&m->rings.shared->state, COOP_NET_FAILED); /* behind 'failure' */
 	wake_up_all(&m->wait);
 }
 
@@ -116,6 +116,7 @@ bool coop_machine_take(struct coop_machine *m, u64 now)
 			return false;
 		perform(m, &op, now);
 		coop_rings_take(&m->rings);
+		m->busy_at = now;
 	}
 	return coop_machine_runs(m);
 }
@@ -184,8 +185,10 @@ static void machine_rx(void *host, enum coop_line line, const void *buf, u32 len
 		.src = *from,
 	};
 
-	if (coop_machine_runs(m))
-		coop_receive_datagram(m, &d, now);
+	if (!coop_machine_runs(m))
+		return;
+	m->busy_at = now;
+	coop_receive_datagram(m, &d, now);
 }
 
 static bool machine_drain(void *host, u64 now)
@@ -243,11 +246,12 @@ static bool machine_asleep(void *host)
 	return false;
 }
 
-static u32 machine_spin_us(void *host)
+static bool machine_spin(void *host, u64 now)
 {
 	struct coop_machine *m = host;
 
-	return coop_machine_runs(m) && READ_ONCE(m->rings.shared->polls) ? SPIN_US : 0;
+	return coop_machine_runs(m) && READ_ONCE(m->rings.shared->polls) &&
+	       now - m->busy_at < SPIN_US;
 }
 
 static void machine_moved(void *host, u64 now)
@@ -278,7 +282,7 @@ static const struct coop_lines_ops machine_lines = {
 	.expire = machine_expire,
 	.awake = machine_awake,
 	.asleep = machine_asleep,
-	.spin_us = machine_spin_us,
+	.spin = machine_spin,
 	.moved = machine_moved,
 	.lost = machine_lost,
 };

@@ -119,7 +119,8 @@ struct coop_machine {
 	/* Under the node's lock. */
 	bool over;
 	int failure;
-	bool wake; /* events were added */
+	bool wake;   /* events were added */
+	u64 busy_at; /* when it had something to do last */
 	struct coop_rings rings;
 	struct coop_chan *chan;
 	struct coop_task *task;

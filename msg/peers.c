@@ -87,7 +87,9 @@ s64 coop_peer_open(struct coop_machine *m, const struct coop_net_peer *what, u64
 	u32 known;
 	s64 id;
 
-	if (!what->cookie || what->sender >> 56 || what->addr.zero)
+	/* A controlled Q_Key is for the kernel's own queue pairs. */
+	if (!what->cookie || what->sender >> 56 || what->addr.zero ||
+	    (what->addr.qkey | what->addr.data_qkey) & BIT(31))
 		return -EINVAL;
 	memcpy(addr.command.gid, what->addr.gid, sizeof(addr.command.gid));
 	known = coop_chan_find(m->chan, &addr.command);

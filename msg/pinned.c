@@ -12,43 +12,46 @@
 
 #define PIN_BATCH 512 /* pages a call */
 
-static struct coop_pinned *copy_segments(const struct coop_net_buffer *what, u64 *addresses)
+/* One segment, behind those that the buffer has. */
+static int add_segment(struct coop_pinned *p, const struct coop_net_segment *s, u64 *pages)
 {
-	struct coop_net_segment __user *from = u64_to_user_ptr(what->segments);
+	struct coop_segment *to = &p->segment[p->n_segments];
+
+	if (!s->length || s->length > SZ_1T || s->at + s->length < s->at)
+		return -EINVAL;
+	to->start = p->length;
+	to->length = s->length;
+	to->page = (u32)*pages;
+	to->offset = offset_in_page(s->at);
+	p->length += s->length;
+	*pages += (to->offset + s->length + PAGE_SIZE - 1) >> PAGE_SHIFT;
+	p->n_segments++;
+	return *pages > INT_MAX ? -ENOMEM : 0;
+}
+
+/* Their addresses go to at[]. */
+static struct coop_pinned *copy_segments(const struct coop_net_buffer *what, u64 *at, u64 *pages)
+{
+	const struct coop_net_segment __user *from = u64_to_user_ptr(what->segments);
 	struct coop_net_segment s;
 	struct coop_pinned *p;
-	u64 pages = 0;
+	int err = 0;
 	u32 i;
 
 	p = kvzalloc(struct_size(p, segment, what->n), GFP_KERNEL_ACCOUNT);
 	if (!p)
 		return ERR_PTR(-ENOMEM);
-	p->n_segments = what->n;
-	for (i = 0; i < what->n; i++) {
-		struct coop_segment *to = &p->segment[i];
-		int err = -EFAULT;
-
-		if (copy_from_user(&s, &from[i], sizeof(s)))
-			goto err;
-		err = -EINVAL;
-		if (!s.length || s.length > SZ_1T || s.at + s.length < s.at)
-			goto err;
-		addresses[i] = s.at;
-		to->start = p->length;
-		to->length = s.length;
-		to->page = (u32)pages;
-		to->offset = offset_in_page(s.at);
-		p->length += s.length;
-		pages += (to->offset + s.length + PAGE_SIZE - 1) >> PAGE_SHIFT;
-		if (pages > INT_MAX)
-			goto err;
-		continue;
-	err:
-		kvfree(p);
-		return ERR_PTR(err);
+	for (i = 0; i < what->n && !err; i++) {
+		err = copy_from_user(&s, &from[i], sizeof(s)) ? -EFAULT : 0;
+		if (err)
+			break;
+		at[i] = s.at;
+		err = add_segment(p, &s, pages);
 	}
-	p->n_pages = pages;
-	return p;
+	if (!err)
+		return p;
+	kvfree(p);
+	return ERR_PTR(err);
 }
 
 static int charge(struct mm_struct *mm, unsigned long pages)
@@ -86,9 +89,9 @@ static int pin(struct coop_pinned *p, const struct coop_segment *s, u64 address,
 
 struct coop_pinned *coop_pinned_create(const struct coop_net_buffer *what)
 {
-	unsigned long wanted, done = 0;
+	unsigned long done = 0;
 	struct coop_pinned *p;
-	u64 *addresses;
+	u64 *addresses, wanted = 0;
 	int err;
 	u32 i;
 
@@ -97,11 +100,9 @@ struct coop_pinned *coop_pinned_create(const struct coop_net_buffer *what)
 	addresses = kvmalloc_array(what->n, sizeof(*addresses), GFP_KERNEL_ACCOUNT);
 	if (!addresses)
 		return ERR_PTR(-ENOMEM);
-	p = copy_segments(what, addresses);
+	p = copy_segments(what, addresses, &wanted);
 	if (IS_ERR(p))
 		goto out;
-	wanted = p->n_pages;
-	p->n_pages = 0;
 	err = charge(current->mm, wanted);
 	if (err)
 		goto err_free;

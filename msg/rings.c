@@ -69,7 +69,7 @@ void coop_rings_put(struct coop_rings *r, const struct coop_net_event *ev)
 {
 	r->event[r->event_tail & (r->events - 1)] = *ev;
 	WRITE_ONCE(r->event_tail, r->event_tail + 1);
-	smp_store_release(&r->shared->event_tail, r->event_tail);
+	smp_store_release(&r->shared->event_tail, r->event_tail); /* behind the event */
 }
 
 int coop_rings_peek(const struct coop_rings *r, struct coop_net_op *op)
@@ -89,5 +89,5 @@ int coop_rings_peek(const struct coop_rings *r, struct coop_net_op *op)
 void coop_rings_take(struct coop_rings *r)
 {
 	r->op_head++;
-	smp_store_release(&r->shared->op_head, r->op_head);
+	smp_store_release(&r->shared->op_head, r->op_head); /* behind the copy */
 }
