@@ -85,6 +85,8 @@ static int set_up(struct coop_machine *m, struct coop_net_setup *s)
 	int err;
 
 	if (s->abi != COOP_NET_ABI) {
+		snprintf(s->why, sizeof(s->why), "this module speaks version %u: update %s",
+			 COOP_NET_ABI, s->abi < COOP_NET_ABI ? "the program" : "the module");
 		s->abi = COOP_NET_ABI;
 		return -EPROTO;
 	}
@@ -153,7 +155,7 @@ static int perform(struct coop_machine *m)
 		cond_resched();
 		left -= min(left, 64u);
 	} while (more && left);
-	return 0;
+	return READ_ONCE(m->failure) ? -EBADR : 0;
 }
 
 static bool over(const struct coop_machine *m)
@@ -408,7 +410,8 @@ static int net_mmap(struct file *file, struct vm_area_struct *vma)
 	err = coop_rings_map(&m->rings, vma);
 	if (err)
 		return err;
-	coop_vm_flags_set(vma, VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
+	/* VM_IO: madvise() cannot take VM_DONTCOPY away. */
+	coop_vm_flags_set(vma, VM_IO | VM_DONTCOPY | VM_DONTEXPAND | VM_DONTDUMP);
 	vma->vm_private_data = m;
 	vma->vm_ops = &map_ops;
 	m->mapped = true;

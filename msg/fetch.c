@@ -54,7 +54,7 @@ static int find_pages(struct coop_reading *r, const struct coop_pinned *buffer)
 		const u32 i = (u32)__ffs64(left), n = bytes_of(f, i);
 
 		if (!coop_pinned_holds(buffer, r->at + (u64)i * PAGE_BYTES, n))
-			return -EFAULT;
+			return -EINVAL;
 		if (n == PAGE_BYTES)
 			f->pages[i] = coop_pinned_page(buffer, r->at + (u64)i * PAGE_BYTES);
 		if (f->pages[i])

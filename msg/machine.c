@@ -468,6 +468,7 @@ int coop_machine_start(struct coop_machine *m, struct coop_net_setup *s)
 	err = create_chan(m, s);
 	if (err)
 		goto no_memory;
+	s->why[0] = 0;
 	s->fetch_pages = coop_node_max_pages(node);
 	s->map_bytes = coop_rings_bytes(&m->rings);
 	s->ops_at = (u64)((void *)m->rings.op - (void *)m->rings.shared);

@@ -48,6 +48,7 @@ void coop_offer_begin(struct coop_machine *m, const struct coop_net_op *op)
 {
 	struct coop_task *t = coop_task_begin(m, op);
 	struct coop_net_event ev = {};
+	struct coop_addr addr;
 	int err = 0;
 
 	if (!t)
@@ -56,6 +57,8 @@ void coop_offer_begin(struct coop_machine *m, const struct coop_net_op *op)
 		err = -EINVAL;
 	else if (find(m, op->u.offer.token, op->u.offer.key))
 		err = -EEXIST;
+	else if (op->u.offer.reader_peer)
+		err = coop_peer_address(m, op->u.offer.reader_peer, &addr);
 	if (!err)
 		err = coop_task_use(m, t, op->buffer, op->offset, op->length);
 	if (err) {

@@ -29,7 +29,7 @@ int coop_task_use(struct coop_machine *m, struct coop_task *t, u32 buffer, u64 o
 	if (!p)
 		return -ENOENT;
 	if (!coop_pinned_holds(p, offset, length))
-		return -EFAULT;
+		return -EINVAL;
 	p->users++;
 	t->buffer = p;
 	t->offset = offset;
