@@ -13,6 +13,10 @@
  * copy of all indices, and ends the machine (COOP_NET_FAILED, calls give -EBADR) if those of the
  * process are impossible.
  *
+ * An operation that cannot be done ends with its event: -EINVAL, -ENOENT (no such buffer or peer),
+ * -EFAULT (outside of the buffer), -EMSGSIZE, -EEXIST (an offer with this token and key). What no
+ * event can tell fails the machine: an unknown code, a handle that is in use or that there is not.
+ *
  * An operation has a handle, a number below coop_net_setup.handles that the process chooses; it is
  * in use until the process has taken the event with COOP_NET_FINAL. Room for that event is
  * reserved before the module takes the operation from the ring, and room for any other event
@@ -21,6 +25,8 @@
  *
  * After it has stored op_tail, with a full fence behind, the process looks at `state`: with
  * COOP_NET_AWAKE the module looks at the ring again before it sleeps, else COOP_NET_ENTER tells it.
+ * If there was no room for their events, operations stay in the ring, and events about peers and
+ * readers wait; a process that has made room calls COOP_NET_ENTER, or poll(), for them to go on.
  *
  * Only the address space that has called COOP_NET_SETUP may use the file: in a child of fork all
  * calls give -EBADR, and the rings are not there. Unmapping the rings, exec, exit and the last
@@ -55,7 +61,10 @@ enum coop_net_setup_flag {
 	COOP_NET_PAGE_CRC = 4,  /* as COOP_F_PAGE_CRC */
 };
 
-/* COOP_NET_SETUP, once a file. 0 in a field with a default: the default, which is stored there. */
+/*
+ * COOP_NET_SETUP, once a file. 0 in a field with a default: the default, which is stored there.
+ * -EMFILE: the user has too many machines; -EADDRNOTAVAIL, -ENODEV, -ENETDOWN: see `why`.
+ */
 struct coop_net_setup {
 	__u32 size;      /* in: of this structure */
 	__u32 abi;       /* in: COOP_NET_ABI; out, also with -EPROTO: the module's */
@@ -143,7 +152,8 @@ struct coop_net_op {
 			__u32 zero;
 		} recv;
 		struct {
-			__u64 token, key;  /* what a request names: fid[0] and version */
+			__u64 token, key;  /* what a request names: fid[0] and version; key
+					    * not 0 */
 			__u64 reader;      /* fid[1] of the only one that may read; 0: any */
 			__u32 reader_peer; /* with reader: whose address requests come from; 0: any
 					    */

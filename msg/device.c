@@ -362,7 +362,7 @@ static __poll_t net_poll(struct file *file, poll_table *table)
 	poll_wait(file, &m->wait, table);
 	if (over(m))
 		return EPOLLERR | EPOLLHUP;
-	if (coop_rings_pending(&m->rings))
+	if (coop_rings_pending(&m->rings) || READ_ONCE(m->waits))
 		coop_lines_kick(m->node);
 	return coop_rings_ready(&m->rings) ? EPOLLIN | EPOLLRDNORM : 0;
 }

@@ -42,7 +42,9 @@ static int check(const struct coop_net_op *op)
 		return -EINVAL;
 	if (index + n - 1 > (op->u.fetch.size - 1) / PAGE_BYTES)
 		return -EINVAL;
-	return op->u.fetch.budget_us > COOP_BUDGET_MOST_US ? -EINVAL : 0;
+	if (op->u.fetch.budget_us > COOP_BUDGET_MOST_US)
+		return -EINVAL;
+	return op->u.fetch.version ? 0 : -ENOENT; /* the key of no offer */
 }
 
 static int find_pages(struct coop_reading *r, const struct coop_pinned *buffer)
@@ -54,7 +56,7 @@ static int find_pages(struct coop_reading *r, const struct coop_pinned *buffer)
 		const u32 i = (u32)__ffs64(left), n = bytes_of(f, i);
 
 		if (!coop_pinned_holds(buffer, r->at + (u64)i * PAGE_BYTES, n))
-			return -EINVAL;
+			return -EFAULT;
 		if (n == PAGE_BYTES)
 			f->pages[i] = coop_pinned_page(buffer, r->at + (u64)i * PAGE_BYTES);
 		if (f->pages[i])

@@ -65,15 +65,6 @@ static void cancel(struct coop_machine *m, const struct coop_net_op *op, u64 now
 	}
 }
 
-static void refuse(struct coop_machine *m, const struct coop_net_op *op)
-{
-	struct coop_task *t = coop_task_begin(m, op);
-	struct coop_net_event ev = {};
-
-	if (t)
-		coop_task_over(m, t, &ev, 0, -EINVAL);
-}
-
 static void perform(struct coop_machine *m, const struct coop_net_op *op, u64 now)
 {
 	m->figures.ops++;
@@ -94,7 +85,7 @@ static void perform(struct coop_machine *m, const struct coop_net_op *op, u64 no
 		cancel(m, op, now);
 		break;
 	default:
-		refuse(m, op);
+		coop_machine_fail(m, -EPROTO);
 	}
 }
 
@@ -132,8 +123,7 @@ void coop_machine_tell(struct coop_machine *m)
 		coop_rings_reserve(&m->rings);
 		coop_event(m, &ev);
 	}
-	if (coop_peers_tell(m))
-		(void)coop_offers_tell(m);
+	m->waits = !coop_peers_tell(m) || !coop_offers_tell(m) || m->address_changed;
 	if (!m->wake)
 		return;
 	m->wake = false;
@@ -454,6 +444,7 @@ int coop_machine_start(struct coop_machine *m, struct coop_net_setup *s)
 	xa_init_flags(&m->buffers, XA_FLAGS_ALLOC1);
 	m->salt = get_random_u32();
 	m->over = false;
+	m->failure = 0;
 	m->net = get_net(current->nsproxy->net_ns);
 	err = create_parts(m, s);
 	if (err)

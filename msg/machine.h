@@ -120,6 +120,7 @@ struct coop_machine {
 	bool over;
 	int failure;
 	bool wake;   /* events were added */
+	bool waits;  /* something is to be told, for which the ring has no room */
 	u64 busy_at; /* when it had something to do last */
 	struct coop_rings rings;
 	struct coop_chan *chan;
@@ -165,7 +166,7 @@ bool coop_machine_self(struct coop_machine *m, struct coop_net_addr *self);
 
 /* tasks.c. Reserves the room of the last event; NULL: the process broke the rules. */
 struct coop_task *coop_task_begin(struct coop_machine *m, const struct coop_net_op *op);
-/* Names the buffer's range [offset, offset + length). 0, -ENOENT, -EINVAL. */
+/* Names the buffer's range [offset, offset + length). 0, -ENOENT, -EFAULT. */
 int coop_task_use(struct coop_machine *m, struct coop_task *t, u32 buffer, u64 offset, u64 length);
 static inline u32 coop_task_handle(const struct coop_machine *m, const struct coop_task *t)
 {

@@ -53,7 +53,7 @@ void coop_offer_begin(struct coop_machine *m, const struct coop_net_op *op)
 
 	if (!t)
 		return;
-	if (op->flags || op->zero || op->u.offer.zero || !op->length)
+	if (op->flags || op->zero || op->u.offer.zero || !op->u.offer.key || !op->length)
 		err = -EINVAL;
 	else if (find(m, op->u.offer.token, op->u.offer.key))
 		err = -EEXIST;

@@ -42,11 +42,13 @@ static struct coop_pinned *copy_segments(const struct coop_net_buffer *what, u64
 	if (!p)
 		return ERR_PTR(-ENOMEM);
 	for (i = 0; i < what->n && !err; i++) {
-		err = copy_from_user(&s, &from[i], sizeof(s)) ? -EFAULT : 0;
-		if (err)
+		err = -EFAULT;
+		if (copy_from_user(&s, &from[i], sizeof(s)))
 			break;
 		at[i] = s.at;
 		err = add_segment(p, &s, pages);
+		if (!err && !access_ok(u64_to_user_ptr(s.at), s.length))
+			err = -EFAULT;
 	}
 	if (!err)
 		return p;

@@ -3,7 +3,7 @@
  * tasks.c - operations in use, by handle, and the events that they end with.
  *
  * A handle that is in use or out of range has no event that could report it, so
- * such an operation ends the machine.
+ * such an operation fails the machine.
  */
 #include "msg/machine.h"
 
@@ -29,7 +29,7 @@ int coop_task_use(struct coop_machine *m, struct coop_task *t, u32 buffer, u64 o
 	if (!p)
 		return -ENOENT;
 	if (!coop_pinned_holds(p, offset, length))
-		return -EINVAL;
+		return -EFAULT;
 	p->users++;
 	t->buffer = p;
 	t->offset = offset;
