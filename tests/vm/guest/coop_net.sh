@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-# /dev/coop-net by its raw interface: two machines on the Soft-RoCE devices rxe0 and rxe1, joined
-# by a wire. The areas are those of coop-netdev (tests/vm/netdev).
+# /dev/coop-net by its raw interface: machines on the Soft-RoCE devices rxe0 and rxe1, joined by a
+# wire. The areas are those of coop-netdev (tests/vm/netdev).
 #
-#: programs coop-netdev ip rdma
-#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth
+#: programs coop-netdev ip rdma tc
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 600
-#: short text messages bulk refused_bulk
+#: deadline 1200
+#: short text messages bulk states operations fork fuzz
+#: long refused_bulk setup buffers memlock strangers indices waits awake close exec killed removal unload
 
 setup()
 {
@@ -15,15 +16,133 @@ setup()
 	until_true 10 "the device is there" [ -c /dev/coop-net ]
 }
 
-area() { PATIENCE=$patience timeout $((200 * patience)) coop-netdev "$@" 2>/tmp/said || die "$(tail -n 12 /tmp/said | tr '\n' ';')"; }
+# area NAME: also, all its machines and their queue pairs are gone afterwards
+area()
+{
+	_before=$(queue_pairs)
+	PATIENCE=$patience timeout $((250 * patience)) coop-netdev "$1" 2>/tmp/said ||
+		die "$(tail -n 12 /tmp/said | tr '\n' ';')"
+	cat /tmp/said
+	until_true 20 "all queue pairs are destroyed" as_many_pairs "$_before"
+	until_true 20 "no machine is left" no_machine
+}
+
+as_many_pairs() { [ "$(queue_pairs)" = "$1" ]; }
+
+no_machine() { ! grep '^[0-9]' /proc/fs/coopfs/net; }
 
 after_failure()
 {
-	cat /tmp/said
-	[ ! -e /proc/fs/coopfs/net ] || cat /proc/fs/coopfs/net
+	cat /tmp/said /tmp/*.said
+	cat /proc/fs/coopfs/net
+	[ ! -e /sys/kernel/debug/failslab ] || in_interrupts 0
+	for _j in holder remover; do
+		[ ! -e "/tmp/$_j.job" ] || kill -9 "$(cat "/tmp/$_j.job")"
+		rm -f "/tmp/$_j.job"
+	done
+	grep -q '^coopfs ' /proc/modules || insmod /lab/files/coopfs.ko
+	[ -e /sys/class/infiniband/rxe0 ] || rxe rxe0 va
+	for _d in va vb; do
+		tc qdisc del dev $_d root 2>/dev/null || true
+	done
 } 2>&1
 
 test_text() { area text; }
 test_messages() { area messages; }
 test_bulk() { area bulk; }
 test_refused_bulk() { area refused_bulk; }
+
+test_states() { area states; }
+test_setup() { area setup; }
+test_buffers() { area buffers; }
+test_memlock() { area memlock; }
+test_quota() { area quota; }
+test_peers() { area peers; }
+test_strangers() { area strangers; }
+test_operations() { area operations; }
+
+test_indices() { area indices; }
+test_nothing_lost() { ROUNDS=$(few 100000) area nothing_lost; }
+test_waits() { area waits; }
+test_awake() { area awake; }
+test_mapping() { area mapping; }
+
+test_close() { area close; }
+test_fork() { area fork; }
+test_exec() { area exec; }
+test_killed() { area killed; }
+test_many() { area many; }
+
+# The wire loses, duplicates and delays what both directions carry.
+test_bad_wire()
+{
+	for _d in va vb; do
+		tc qdisc add dev $_d root netem limit 100000 delay 2ms 2ms loss 1% duplicate 1%
+	done
+	area bulk
+	area messages
+	for _d in va vb; do
+		tc qdisc del dev $_d root
+	done
+}
+
+# interactive NAME AREA: a job; &6 is its input
+interactive()
+{
+	rm -f "/tmp/$1.in" "/tmp/$1.out"
+	mkfifo "/tmp/$1.in"
+	exec 6<>"/tmp/$1.in"
+	PATIENCE=$patience job "$1" sh -c "exec coop-netdev $2 </tmp/$1.in >/tmp/$1.out"
+	until_true 60 "$1 is ready" grep -q ready "/tmp/$1.out"
+}
+
+test_removal()
+{
+	interactive remover removal
+	timeout $((60 * patience)) /usr/bin/rdma link delete rxe0 || die "rxe0 is still held"
+	until_true 60 "the process knows" grep -q gone /tmp/remover.out
+	rxe rxe0 va
+	echo >&6
+	job_ends 60 remover
+	until_true 20 "no machine is left" no_machine
+}
+
+test_unload()
+{
+	interactive holder hold
+	rmmod coopfs && die "the module went under its user"
+	grep -q '^coopfs ' /proc/modules || die "the module is not there"
+	[ -c /dev/coop-net ] || die "the device is not there"
+	kill -9 "$(cat /tmp/holder.job)"
+	job_ends 30 holder 137
+	until_true 20 "no machine is left" no_machine
+	nothing_left
+	area text
+}
+
+test_fuzz() { ROUNDS=$(few 16) area fuzz; }
+test_fuzz_long()
+{
+	SEED=1000 ROUNDS=$(few 400) area fuzz
+	nothing_left
+}
+
+# One in a hundred allocations in interrupts and of workers fails.
+test_fuzz_scarce()
+{
+	failing slab
+	in_interrupts 1
+	SCARCE=1 SEED=5000 ROUNDS=$(few 160) area fuzz
+	in_interrupts 0
+	area text
+	nothing_left
+}
+
+test_scarce()
+{
+	for kind in slab page; do
+		failing $kind
+		area scarce
+	done
+	nothing_left
+}

@@ -493,46 +493,10 @@ test_unload()
 
 # ---- allocations that fail ----
 
-# failing KIND: the kind of allocations that coop-fail-nth makes fail, in tasks of its choice
-failing()
-{
-	_debug=/sys/kernel/debug
-	[ -e $_debug/failslab ] && [ -e /proc/self/fail-nth ] || skip "this kernel injects no failures"
-	for _k in failslab fail_page_alloc; do
-		echo 0 >$_debug/$_k/probability
-		echo 0 >$_debug/$_k/verbose
-		echo N >$_debug/$_k/ignore-gfp-wait
-	done
-	echo N >$_debug/fail_page_alloc/ignore-gfp-highmem
-	case $1 in
-	slab) # page allocations never reach this order
-		echo N >$_debug/failslab/cache-filter
-		echo 20 >$_debug/fail_page_alloc/min-order
-		;;
-	page) # no cache is marked for the filter
-		echo Y >$_debug/failslab/cache-filter
-		echo 0 >$_debug/fail_page_alloc/min-order
-		;;
-	esac
-}
-
 fail_nth()
 {
 	coop-fail-nth "$@" 2>/tmp/said || die "$(tail -n 2 /tmp/said)"
 	cat /tmp/said
-}
-
-# The module leaves nothing behind, and loads again. kmemleak ignores objects younger than five
-# seconds.
-nothing_left()
-{
-	rmmod coopfs || die "the module is still in use"
-	[ ! -e /proc/fs/coopfs ] || die "/proc/fs/coopfs is still there"
-	grep '^coop' /proc/slabinfo && die "there are caches left"
-	insmod /lab/files/coopfs.ko
-	sleep 6
-	leaks >/tmp/leaks
-	[ ! -s /tmp/leaks ] || die "leaks: $(head -n 20 /tmp/leaks)"
 }
 
 few_slots=ib_num_srpc=2,ib_num_rrpc=2
@@ -570,21 +534,6 @@ test_allocations_fail_in_umount()
 		fail_nth -s 4 umount $server:/data /mnt/a "$(by_hand a)"
 	done
 	nothing_left
-}
-
-# in_interrupts PERCENT: makes this share of atomic allocations fail, among them the device's for
-# datagrams; the queue pair of such a send enters the error state
-in_interrupts()
-{
-	_debug=/sys/kernel/debug/failslab
-	echo 0 >$_debug/probability
-	echo 0 >$_debug/verbose
-	echo N >$_debug/task-filter
-	echo Y >$_debug/ignore-gfp-wait
-	echo N >$_debug/cache-filter
-	echo 1 >$_debug/interval
-	echo -1 >$_debug/times
-	echo "$1" >$_debug/probability
 }
 
 recycled() { of "$1" endpoint qp_recycled; }

@@ -5,8 +5,10 @@
  *   coop-netdev AREA [DEVICE DEVICE]
  *   coop-netdev --list
  *
+ * --inherited FD and --closed FD are what the area exec executes.
+ *
  * The devices (rxe0 and rxe1) reach each other. Needs root. PATIENCE in the environment makes all
- * deadlines so many times as long, SEED and ROUNDS are those of the area fuzz.
+ * deadlines so many times as long. Others are described where they are used.
  *
  * Status: 0 success, 1 a check failed, 2 usage.
  */
@@ -27,10 +29,19 @@ static const struct {
 	const char *name;
 	area_fn *run;
 } areas[] = {
-	{"text", text_area},
-	{"messages", messages_area},
-	{"bulk", bulk_area},
-	{"refused_bulk", refused_bulk_area},
+	{"text", text_area},           {"messages", messages_area},
+	{"bulk", bulk_area},           {"refused_bulk", refused_bulk_area},
+	{"states", states_area},       {"setup", setup_area},
+	{"buffers", buffers_area},     {"memlock", memlock_area},
+	{"quota", quota_area},         {"peers", peers_area},
+	{"strangers", strangers_area}, {"operations", operations_area},
+	{"indices", indices_area},     {"nothing_lost", nothing_lost_area},
+	{"waits", waits_area},         {"awake", awake_area},
+	{"mapping", mapping_area},     {"close", close_area},
+	{"fork", fork_area},           {"exec", exec_area},
+	{"killed", killed_area},       {"many", many_area},
+	{"removal", removal_area},     {"hold", hold_area},
+	{"fuzz", fuzz_area},           {"scarce", scarce_area},
 };
 #define AREAS (sizeof(areas) / sizeof(areas[0]))
 
@@ -131,6 +142,8 @@ int main(int argc, char **argv)
 			puts(areas[i].name);
 		return 0;
 	}
+	if (argc == 3 && (!strcmp(argv[1], "--inherited") || !strcmp(argv[1], "--closed")))
+		return after_exec(atoi(argv[2]), !strcmp(argv[1], "--inherited"));
 	while (i < AREAS && (argc < 2 || strcmp(argv[1], areas[i].name)))
 		i++;
 	if (i == AREAS || (argc != 2 && argc != 4)) {

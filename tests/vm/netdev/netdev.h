@@ -171,7 +171,17 @@ bool until(bool (*condition)(void *), void *about, const char *what);
 /* Runs act(about) in a child: its exit status, or -1. The child's faults count here. */
 int in_child(void (*act)(void *), void *about);
 
+/* Every call but SETUP fails so. */
+void all_calls_fail(int fd, int error);
+/* What an executed program checks; the status of the process. */
+int after_exec(int fd, bool inherited);
+
 typedef void area_fn(void);
 area_fn text_area, messages_area, bulk_area, refused_bulk_area;
+area_fn states_area, setup_area, buffers_area, memlock_area, quota_area, peers_area, strangers_area,
+	operations_area;
+area_fn indices_area, nothing_lost_area, waits_area, awake_area, mapping_area;
+area_fn close_area, fork_area, exec_area, killed_area, many_area, removal_area, hold_area;
+area_fn fuzz_area, scarce_area;
 
 #endif /* COOP_TESTS_NETDEV_H */
