@@ -29,7 +29,7 @@ area()
 
 as_many_pairs() { [ "$(queue_pairs)" = "$1" ]; }
 
-no_machine() { ! grep '^[0-9]' /proc/fs/coopfs/net; }
+no_machine() { ! grep ^pid /proc/fs/coopfs/net; }
 
 after_failure()
 {

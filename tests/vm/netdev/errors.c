@@ -78,14 +78,17 @@ void states_area(void)
 	NEED(!ioctl(fd, COOP_NET_SETUP, &setup));
 	FAILS(ioctl(fd, COOP_NET_SETUP, &setup), EBADR);
 	unknown_calls(fd);
-	for (size_t i = 0; i < CALLS; i++)
-		if (!FAILS(ioctl(fd, calls[i].number, nowhere), EFAULT) ||
-		    !FAILS(ioctl(fd, calls[i].number, NULL), EFAULT))
-			fprintf(stderr, "  %s\n", calls[i].name);
 	CHECK(!maps(fd, setup.map_bytes, MAP_PRIVATE, 0) && errno == EINVAL);
 	CHECK(!maps(fd, setup.map_bytes, MAP_SHARED, (off_t)PAGE) && errno == EINVAL);
 	CHECK(!maps(fd, setup.map_bytes + PAGE, MAP_SHARED, 0) && errno == EINVAL);
 	CHECK(!close(fd));
+
+	if (machine_open(&m, 0))
+		for (size_t i = 0; i < CALLS; i++)
+			if (!FAILS(ioctl(m.fd, calls[i].number, nowhere), EFAULT) ||
+			    !FAILS(ioctl(m.fd, calls[i].number, NULL), EFAULT))
+				fprintf(stderr, "  %s\n", calls[i].name);
+	machine_close(&m);
 
 	if (machine_open(&m, 0)) { /* a machine that has failed */
 		__atomic_store_n(&m.rings->op_tail, m.rings->op_tail + m.setup.ops + 1,

@@ -303,8 +303,9 @@ static void map_any(struct hostile *h)
 	uint64_t r = h->seed + 4;
 
 	for (int i = 0; i < 30; i++) {
-		uint8_t *at = (uint8_t *)h->m.rings + pick(&r, pages) * PAGE;
-		const uint64_t size = (1 + pick(&r, pages)) * PAGE;
+		const uint64_t first = pick(&r, pages);
+		const uint64_t size = (1 + pick(&r, pages - first)) * PAGE;
+		uint8_t *at = (uint8_t *)h->m.rings + first * PAGE;
 		void *more;
 
 		switch (pick(&r, 7)) {

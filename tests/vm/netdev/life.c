@@ -18,7 +18,7 @@
 
 #define BIG (4u << 20)
 
-/* Machines that the module lists: lines that begin with a number. -1: no list. */
+/* Machines that the module lists. -1: no list. */
 static int listed(void)
 {
 	FILE *f = fopen("/proc/fs/coopfs/net", "r");
@@ -28,7 +28,7 @@ static int listed(void)
 	if (!f)
 		return -1;
 	while (fgets(line, sizeof(line), f))
-		n += line[0] >= '0' && line[0] <= '9';
+		n += !strncmp(line, "pid ", 4);
 	fclose(f);
 	return n;
 }

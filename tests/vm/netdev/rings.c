@@ -332,9 +332,11 @@ void mapping_area(void)
 	again = mremap(p.a.rings, p.a.setup.map_bytes, p.a.setup.map_bytes + PAGE, MREMAP_MAYMOVE);
 	CHECK(again == MAP_FAILED);
 	CHECK(madvise(p.a.rings, p.a.setup.map_bytes, MADV_DOFORK) == -1);
-	CHECK(!mprotect(p.a.rings, PAGE, PROT_READ));
-	enter(&p.a, 0, 0); /* the module writes by its own mapping */
-	CHECK(!mprotect(p.a.rings, PAGE, PROT_READ | PROT_WRITE));
+	CHECK(!mprotect(p.a.rings, p.a.setup.map_bytes, PROT_READ));
+	CHECK(!enter(&p.a, 0, 0)); /* the module writes by its own mapping */
+	CHECK(!mprotect(p.a.rings, p.a.setup.map_bytes, PROT_READ | PROT_WRITE));
+	again = mremap(p.a.rings, p.a.setup.map_bytes, p.a.setup.map_bytes, MREMAP_MAYMOVE);
+	CHECK(again == p.a.rings && pair_works(&p));
 	again = mmap(NULL, p.a.setup.map_bytes, PROT_READ, MAP_SHARED, p.a.fd, 0);
 	CHECK(again == MAP_FAILED || !munmap(again, p.a.setup.map_bytes));
 	pair_close(&p);
