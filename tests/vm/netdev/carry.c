@@ -304,7 +304,6 @@ void refused_bulk_area(void)
 	lent = offer(&c.p.a, &c.from, 0, 20000, (struct lending){TOKEN, KEY, c.p.b.self, c.p.at_a});
 	refused(&c, "another token", (struct asking){TOKEN + 1, KEY, 20000, 0, 0x1f});
 	refused(&c, "another key", (struct asking){TOKEN, KEY ^ 1, 20000, 0, 0x1f});
-	refused(&c, "no key", (struct asking){TOKEN, 0, 20000, 0, 0x1f});
 	/* The offer itself is good. */
 	CHECK(!await(&c.p.b, COOP_NET_FETCHED,
 		     fetch(&c.p.b, c.p.at_b, &c.to, 0, (struct asking){TOKEN, KEY, 20000, 0, 0x1f}),

@@ -150,14 +150,14 @@ static void setup_ranges(int fd)
 	REFUSED(flags, 0x80000000, EINVAL);
 	REFUSED(zero, 1, EINVAL);
 	REFUSED(port, 77, ENODEV);
-	REFUSED(gid_index, 5000, ENODEV);
+	REFUSED(gid_index, 5000, EADDRNOTAVAIL);
 	REFUSED(device[0], '?', ENODEV);
 	s = setup_for(device[0]);
 	memset(s.device, 'x', sizeof(s.device)); /* does not end */
 	refused(fd, s, EINVAL, "an endless name");
 	s = setup_for(device[0]);
 	memset(s.addr, 0x11, sizeof(s.addr));
-	refused(fd, s, ENODEV, "an address that is not here");
+	refused(fd, s, EADDRNOTAVAIL, "an address that is not here");
 }
 
 void setup_area(void)
@@ -208,7 +208,10 @@ static int add_bad(struct machine *m, uint64_t at, uint64_t length)
 	uint32_t id;
 	const int result = add_one(m, at, length, &id);
 
-	return result < 0 && errno == EINVAL ? (errno = EFAULT, -1) : result;
+	/* The first reason that the module finds. */
+	if (result < 0 && (errno == EINVAL || errno == ENOMEM))
+		errno = EFAULT;
+	return result;
 }
 
 static void buffer_in_use(struct machine *m, struct memory *b)
@@ -376,14 +379,14 @@ static void many_of_a_user(void *unused)
 	const struct coop_net_setup setup = small_setup(0);
 	const int allowed = *(const int *)unused;
 	static struct machine m[MOST];
-	int n = 0;
+	int n = 0, err;
 
 	NEED(become(1000));
 	while (n < MOST && machine_setup(&m[n], &setup))
 		n++;
-	if (!CHECK(n == allowed) | !CHECK(errno == EDQUOT || errno == EMFILE || errno == EUSERS ||
-					  errno == ENOSPC || errno == EAGAIN))
-		fprintf(stderr, "  %d machines, then %s: %.128s\n", n, strerror(errno),
+	err = errno;
+	if (!CHECK(n == allowed) | !CHECK(err == EMFILE))
+		fprintf(stderr, "  %d machines, then %s: %.128s\n", n, strerror(err),
 			(const char *)m[n].setup.why);
 	CHECK(m[n].setup.why[0]);
 	machine_close(&m[0]);
@@ -505,17 +508,19 @@ struct refusal {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
 static const struct refusal refusals[] = {
+	{"no code", -EINVAL, {.code = 0}},
+	{"an unknown code", -EINVAL, {.code = 99}},
 	{"SEND, flags", -EINVAL, {SEND_OP, .flags = 0x80}},
 	{"SEND, peer", -ENOENT, {SEND_OP, .peer = 0x123456}},
 	{"SEND, buffer", -ENOENT, {SEND_OP, .buffer = 0x123456}},
-	{"SEND, behind the end", -EFAULT, {SEND_OP, .offset = 50000 - 9}},
-	{"SEND, far behind the end", -EFAULT, {SEND_OP, .offset = ~0ull - 4}},
+	{"SEND, behind the end", -EINVAL, {SEND_OP, .offset = 50000 - 9}},
+	{"SEND, far behind the end", -EINVAL, {SEND_OP, .offset = ~0ull - 4}},
 	{"SEND, too long", -EMSGSIZE, {SEND_OP, .length = 1ull << 31}},
 	{"SEND, long text", -EINVAL, {SEND_OP, .flags = COOP_NET_IN_TEXT, .length = 65}},
 	{"SEND, long probe", -EMSGSIZE, {SEND_OP, .flags = COOP_NET_PROBE, .length = 1 << 16}},
 	{"RECV, buffer", -ENOENT, {RECV_OP, .buffer = 0x123456}},
-	{"RECV, behind the end", -EFAULT, {RECV_OP, .offset = 50000 - 99}},
-	{"RECV, overflow", -EFAULT, {RECV_OP, .offset = 100, .length = ~0ull}},
+	{"RECV, behind the end", -EINVAL, {RECV_OP, .offset = 50000 - 99}},
+	{"RECV, overflow", -EINVAL, {RECV_OP, .offset = 100, .length = ~0ull}},
 	{"RECV, no message", -EINVAL, {RECV_OP, .u.recv.max_messages = 0}},
 	{"SEND, zero", -EINVAL, {SEND_OP, .zero = 1}},
 	{"RECV, flags", -EINVAL, {RECV_OP, .flags = 1}},
@@ -523,17 +528,20 @@ static const struct refusal refusals[] = {
 	{"FETCH, flags", -EINVAL, {FETCH_OP, .flags = 2}},
 	{"FETCH, no size", -EINVAL, {FETCH_OP, .u.fetch.size = 0}},
 	{"OFFER, buffer", -ENOENT, {OFFER_OP, .buffer = 0x123456}},
-	{"OFFER, behind the end", -EFAULT, {OFFER_OP, .offset = 50001}},
-	{"OFFER, overflow", -EFAULT, {OFFER_OP, .offset = 1, .length = ~0ull}},
+	{"OFFER, behind the end", -EINVAL, {OFFER_OP, .offset = 50001}},
+	{"OFFER, overflow", -EINVAL, {OFFER_OP, .offset = 1, .length = ~0ull}},
+	{"OFFER, reader's peer",
+	 -ENOENT,
+	 {OFFER_OP, .u.offer.reader = 5, .u.offer.reader_peer = 0x123456}},
 	{"FETCH, peer", -ENOENT, {FETCH_OP, .peer = 0x123456}},
 	{"FETCH, buffer", -ENOENT, {FETCH_OP, .buffer = 0x123456}},
 	{"FETCH, nothing", -EINVAL, {FETCH_OP, .u.fetch.want = 0}},
 	{"FETCH, over a run", -EINVAL, {FETCH_OP, .u.fetch.index = 63, .u.fetch.want = 2}},
 	{"FETCH, behind the end", -EINVAL, {FETCH_OP, .u.fetch.index = 256}},
 	{"FETCH, huge index", -EINVAL, {FETCH_OP, .u.fetch.index = ~0ull, .u.fetch.size = ~0ull}},
-	{"FETCH, no room", -EFAULT, {FETCH_OP, .offset = 50000 - PAGE + 1}},
-	{"FETCH, no room for the last", -EFAULT, {FETCH_OP, .u.fetch.want = 1ull << 12}},
-	{"FETCH, overflow", -EFAULT, {FETCH_OP, .offset = ~0ull - 100}},
+	{"FETCH, no room", -EINVAL, {FETCH_OP, .offset = 50000 - PAGE + 1}},
+	{"FETCH, no room for the last", -EINVAL, {FETCH_OP, .u.fetch.want = 1ull << 12}},
+	{"FETCH, overflow", -EINVAL, {FETCH_OP, .offset = ~0ull - 100}},
 };
 #pragma GCC diagnostic pop
 
@@ -566,10 +574,10 @@ static void rules_broken(struct memory *b, int how)
 
 	if (pair_open(&p) && memory_add(&p.a, b)) {
 		const uint32_t in = receive(&p.a, b, 0, 100, 10, 1);
-		const uint32_t bad[] = {in, p.a.setup.handles, ~0u, 500, p.a.setup.handles};
+		const uint32_t bad[] = {in, p.a.setup.handles, ~0u, p.a.setup.handles};
 
 		op = op_next(&p.a);
-		op->code = (uint8_t[]){COOP_NET_RECV, COOP_NET_SEND, COOP_NET_OFFER, 99,
+		op->code = (uint8_t[]){COOP_NET_RECV, COOP_NET_SEND, COOP_NET_OFFER,
 				       COOP_NET_CANCEL}[how];
 		op->handle = bad[how];
 		op->buffer = b->buffer;
@@ -607,7 +615,7 @@ void operations_area(void)
 	CHECK(await(&p.a, COOP_NET_SENT, send_bytes(&p.a, p.at_a, &b, 0, 100), NULL) == -ENOBUFS);
 	CHECK(pair_works(&p));
 	pair_close(&p);
-	for (int i = 0; i < 5; i++)
+	for (int i = 0; i < 4; i++)
 		rules_broken(&b, i);
 	CHECK(memory_right(&b));
 	memory_free(&b);
