@@ -15,17 +15,16 @@ constexpr std::uint8_t most_attempts = 4; // sessions that may end under a bulk 
 
 } // namespace
 
-bulk::bulk(const options &o, fetch_host::slab &s, operations &ops, peers &p, outbox &out, reader &r,
-	   const message_engine &c, spi::sink &sink) :
+bulk::bulk(const options &o, operations &ops, peers &p, outbox &out, reader &r, message_engine &c,
+	   offers *f, spi::sink &sink) :
 	options_(o),
-	slab_(s),
 	operations_(ops),
 	peers_(p),
 	outbox_(out),
 	reader_(r),
 	chan_(c),
+	offers_(f),
 	sink_(sink),
-	text_at_(s.reserve(bulk_message::bytes * operations::most(o))),
 	readers_(ops),
 	log_(ops)
 {
@@ -42,6 +41,7 @@ void bulk::submit(std::uint32_t index, std::uint64_t now)
 		// For one peer alone, whose address has to be known when it asks.
 		if (options_.verbs && named && !self && !peers_[o.peer].resolved)
 			peers_.ask(o.peer, now);
+		offer(index);
 	} else if (self) {
 		const int status = copy(index);
 		operations_.finish(index, status, status ? 0 : operations_[index].length);
@@ -98,6 +98,7 @@ void bulk::begin(std::uint32_t index, std::uint64_t now)
 		return;
 	}
 	join_peer(index, now);
+	offer(index);
 	tell(index, op_state::offered,
 	     {o.reusable ? bulk_kind::put_at : bulk_kind::put, outcome::good, o.remote,
 	      o.remote_key, o.token, o.key, o.length, o.remote_offset},
@@ -175,7 +176,9 @@ void bulk::end(std::uint32_t index, int status, std::size_t length)
 		o.state = op_state::passive; // counted once
 		leave_peer(index);
 	}
-	if (o.serving) {
+	if (o.serving || o.lent) {
+		if (!o.ending && o.lent)
+			offers_->end(index);
 		if (!o.ending) {
 			o.ending = true;
 			o.status = status;
@@ -276,14 +279,14 @@ void bulk::watch(std::uint64_t now)
 		coop_chan_peer_info info;
 		if (n >= by_peer_.size() || by_peer_[n].first == none ||
 		    now < by_peer_[n].probe_at || !peers_[n].resolved ||
-		    coop_chan_peer_get(chan_, peers_[n].chan, &info))
+		    !chan_.info(peers_[n].chan, info))
 			continue;
 		by_peer_[n].probe_at = now + probe_every_us;
 		if (!info.in_flight && !info.queued) {
 			peers_.probe(n, false, now);
 			// It answers, and nothing has come: does the path take datagrams as long as
 			// those? rpc/fetch does not know, rpc/chan finds out.
-			if (info.srtt_us && info.carried < coop_chan_unit(chan_) &&
+			if (info.srtt_us && info.carried < chan_.unit() &&
 			    reader_.came_at(n) < by_peer_[n].since)
 				peers_.probe(n, true, now);
 		}
@@ -324,12 +327,42 @@ void bulk::close(std::uint32_t index)
 		end(index, o.status, o.length);
 }
 
+// Passive and put operations that `offers` shows to their readers.
+void bulk::offer(std::uint32_t index)
+{
+	op &o = operations_[index];
+	if (!offers_ || o.queue == queue_type::passive_bulk_recv)
+		return;
+	o.lent = true;
+	offers_->begin(index);
+}
+
+void bulk::read_by(std::uint32_t index, identity asker, bool reading)
+{
+	op &o = operations_[index];
+	o.serving = reading;
+	if (o.state != op_state::passive || o.ending)
+		return;
+	readers_.began(index, asker, now_us(sink_));
+	if (!reading)
+		readers_.paused(index, now_us(sink_));
+}
+
+void bulk::over(std::uint32_t index)
+{
+	op &o = operations_[index];
+	o.lent = false;
+	o.serving = 0;
+	if (o.ending)
+		end(index, o.status, o.length);
+}
+
 // ---- what is told ----------------------------------------------------------------
 
 void bulk::tell(std::uint32_t index, op_state state, const bulk_message &m, std::uint64_t now)
 {
 	op &o = operations_[index];
-	m.write(reinterpret_cast<std::uint8_t *>(text(index)));
+	m.write(reinterpret_cast<std::uint8_t *>(chan_.text(index)));
 	o.state = state;
 	o.sending = true;
 	o.attempts = 0;

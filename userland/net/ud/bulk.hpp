@@ -10,8 +10,8 @@
 // A reusable operation stays: its machine is not told when a GET of it ends, and each PUT_AT is a
 // use, an operation of its own. A GET of a range shifts the pages that it fetches (pages.hpp).
 //
-// Owns the texts of bulk messages, the lists of operations under way by peer, the log of reads, and
-// the readers. An operation ends when no request reads its memory any more; its record is free when
+// Owns the lists of operations under way by peer, the log of reads, and the readers. An operation
+// ends when no request reads its memory any more; its record is free when
 // the other side has been told as well. Used under the lock of the machine. Calls outbox, reader
 // and peers, and none of them calls it: the machine passes their events on.
 #pragma once
@@ -25,11 +25,26 @@
 namespace coop::net::ud
 {
 
+/// Who else answers requests for our memory: the kernel, in the transport of that name.
+class offers
+{
+public:
+	/// From now on this operation may be read: by its peer alone, if it has one.
+	/// bulk::read_by() reports readers.
+	virtual void begin(std::uint32_t index) = 0;
+	/// It may not any more: bulk::over() follows when its memory is quiet.
+	virtual void end(std::uint32_t index) = 0;
+
+protected:
+	~offers() = default;
+};
+
 class bulk
 {
 public:
-	bulk(const options &, fetch_host::slab &, operations &, peers &, outbox &, reader &,
-	     const message_engine &, spi::sink &);
+	/// `o`: null if requests come by open() and close().
+	bulk(const options &, operations &, peers &, outbox &, reader &, message_engine &,
+	     offers *o, spi::sink &);
 
 	// The core.
 	void submit(std::uint32_t index, std::uint64_t now);
@@ -41,11 +56,6 @@ public:
 
 	// The outbox.
 	void reported(const outbox::report &, std::uint64_t now);
-	/// The bulk message of this operation.
-	std::byte *text(std::uint32_t index) const
-	{
-		return slab_.at(text_at_ + index * bulk_message::bytes);
-	}
 
 	// The inbox.
 	void heard(const bulk_message &, spi::peer_number from, std::uint64_t now);
@@ -60,6 +70,11 @@ public:
 	const op &operation(std::uint32_t index) const { return operations_[index]; }
 	/// A request that open() let in is over.
 	void close(std::uint32_t index);
+	// The same for `offers`, which lets askers in by itself.
+	/// This asker has begun to read, or has paused.
+	void read_by(std::uint32_t index, identity asker, bool reading);
+	/// Its memory is quiet.
+	void over(std::uint32_t index);
 
 	// Peers.
 	/// It does not answer any more, or is another machine: its operations end with this.
@@ -87,6 +102,7 @@ private:
 
 	int copy(std::uint32_t index);
 	void begin(std::uint32_t index, std::uint64_t now);
+	void offer(std::uint32_t index);
 	void read(std::uint32_t index, std::uint64_t now);
 	void end(std::uint32_t index, int status, std::size_t length);
 	void release(std::uint32_t index);
@@ -107,14 +123,13 @@ private:
 	void heard_ask(const bulk_message &, spi::peer_number from, std::uint64_t now);
 
 	const options &options_;
-	const fetch_host::slab &slab_;
 	operations &operations_;
 	peers &peers_;
 	outbox &outbox_;
 	reader &reader_;
-	const message_engine &chan_;
+	message_engine &chan_;
+	offers *const offers_;
 	spi::sink &sink_;
-	const std::size_t text_at_;      // bulk messages, by operation
 	std::vector<with_peer> by_peer_; // by number
 	readers readers_;
 	read_log log_;

@@ -7,7 +7,7 @@
 namespace coop::net::ud
 {
 
-inbox::inbox(const options &o, operations &ops, peers &p, outbox &out, message_engine &c,
+inbox::inbox(const options &o, operations &ops, peers &p, outbox &out, chan_engine &c,
 	     spi::sink &s) :
 	options_(o),
 	operations_(ops),
@@ -15,7 +15,7 @@ inbox::inbox(const options &o, operations &ops, peers &p, outbox &out, message_e
 	outbox_(out),
 	chan_(c),
 	sink_(s),
-	of_buffer_(message_engine::receives)
+	of_buffer_(chan_engine::receives)
 {
 }
 

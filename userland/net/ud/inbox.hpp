@@ -9,6 +9,7 @@
 #include <array>
 #include <vector>
 
+#include "chan_engine.hpp"
 #include "outbox.hpp"
 
 namespace coop::net::ud
@@ -17,7 +18,7 @@ namespace coop::net::ud
 class inbox
 {
 public:
-	inbox(const options &, operations &, peers &, outbox &, message_engine &, spi::sink &);
+	inbox(const options &, operations &, peers &, outbox &, chan_engine &, spi::sink &);
 
 	/// A message begins: accepts or refuses it. @return whether to call copy().
 	bool accept(coop_chan_in &, const coop_addr &from, std::uint64_t now);
@@ -52,7 +53,7 @@ private:
 	const operations &operations_;
 	peers &peers_;
 	outbox &outbox_;
-	message_engine &chan_;
+	chan_engine &chan_;
 	spi::sink &sink_;
 	std::vector<arrival> arrivals_;
 	std::vector<std::uint32_t> free_;

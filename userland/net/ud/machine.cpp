@@ -93,6 +93,7 @@ machine::machine(const options &o, memory_keys &k, spi::sink &s) :
 	options_(o),
 	keys_(k),
 	sink_(s),
+	chan_(s),
 	completions_(64)
 {
 }
@@ -145,14 +146,17 @@ void machine::make()
 	const std::uint32_t mtu = endpoint_->info().mtu;
 	slab_.emplace(mtu, page_bytes);
 	channels_.emplace(*endpoint_, *slab_, fabric_qkey(options_.key), !options_.verbs);
-	operations_.emplace(options_, keys_, *endpoint_, *channels_, sink_);
+	chan_.reserve(*slab_, operations::most(options_));
+	memory_.emplace(options_, keys_, *endpoint_, *channels_);
+	operations_.emplace(options_, *memory_, sink_);
 	peers_.emplace(options_, own, own_address_, chan_, *resolver_, sink_);
-	outbox_.emplace(*operations_, *peers_, chan_, sink_);
+	outbox_.emplace(*operations_, *peers_, chan_);
 	inbox_.emplace(options_, *operations_, *peers_, *outbox_, chan_, sink_);
-	reader_.emplace(options_, *slab_, *channels_, *peers_, mtu);
-	bulk_.emplace(options_, *slab_, *operations_, *peers_, *outbox_, *reader_, chan_, sink_);
+	fetcher_.emplace(options_, *slab_, *channels_, *peers_, mtu);
+	reader_.emplace(options_, *fetcher_, *peers_);
+	bulk_.emplace(options_, *operations_, *peers_, *outbox_, *reader_, chan_, nullptr, sink_);
 	source_.emplace(*slab_, *channels_, options_.serves, *bulk_);
-	host_.emplace(*endpoint_, *slab_, *reader_, *source_, channels_->line(COOP_CHAN_COMMAND),
+	host_.emplace(*endpoint_, *slab_, *fetcher_, *source_, channels_->line(COOP_CHAN_COMMAND),
 		      bulk_shape(options_));
 	blank_at_ = slab_->reserve(mtu);
 	slab_->make(*endpoint_);
@@ -174,6 +178,7 @@ void machine::unmake()
 	keys_.close(device);
 	endpoint_.reset(); // from here on the network writes to no buffer
 	operations_.reset();
+	memory_.reset();
 	keys_.forget(device);
 	resolver_.reset();
 	if (epoll_ >= 0)
@@ -202,7 +207,7 @@ void machine::make_fetch(std::uint64_t now)
 		e.flags |= COOP_F_PAGE_CRC;
 	host_->make(e, now);
 	engine_ = host_->engine();
-	reader_->make(*host_);
+	fetcher_->make(*host_, *reader_);
 }
 
 // ---- what the core calls -----------------------------------------------------------
@@ -412,7 +417,7 @@ void machine::transmit(coop_chan_tx &tx, std::uint64_t now)
 		if (index == operations::none)
 			piece = {slab_->at(blank_at_), endpoint_->info().mtu};
 		else
-			piece = {bulk_->text(index), bulk_message::bytes};
+			piece = {chan_.text(index), bulk_message::bytes};
 		of_slab.segments = {&piece, 1};
 		of_slab.size = piece.length;
 	}

@@ -14,7 +14,7 @@
 //   outbox       messages on their way out
 //   inbox        messages that arrive
 //   bulk         who may read what, and the messages about it; has readers and read_log
-//   reader       the receiving side of bulk data
+//   reader       the receiving side of bulk data, by fetcher
 //   source       the sending side
 //
 // Each calls those above it, and source calls bulk; the machine calls all.
@@ -25,6 +25,8 @@
 #include <vector>
 
 #include "bulk.hpp"
+#include "device_memory.hpp"
+#include "fetcher.hpp"
 #include "inbox.hpp"
 #include "source.hpp"
 
@@ -91,11 +93,13 @@ private:
 	std::unique_ptr<coop::ud::endpoint> endpoint_;
 	std::optional<fetch_host::slab> slab_;
 	std::optional<channels> channels_;
-	message_engine chan_;
+	chan_engine chan_;
+	std::optional<device_memory> memory_;
 	std::optional<operations> operations_;
 	std::optional<peers> peers_;
 	std::optional<outbox> outbox_;
 	std::optional<inbox> inbox_;
+	std::optional<fetcher> fetcher_;
 	std::optional<reader> reader_;
 	std::optional<bulk> bulk_;
 	std::optional<source> source_;

@@ -1,39 +1,48 @@
 // SPDX-License-Identifier: MIT
-// message_engine.hpp - the rpc/chan engine of a machine, as a C++ object.
+// message_engine.hpp - sessions and messages, as peers, outbox and bulk call for them.
 //
-// Owns the engine's memory. Used under the lock of the machine.
+// Behind it is the engine of rpc/chan: in this process (chan_engine.hpp), or in the kernel, where
+// the transport `kernel` reaches it. Its results come later, by the calls of the machine. A call
+// costs a message or an operation, never a datagram. Used under the lock of the machine.
 #pragma once
 
-#include <cstdlib>
-#include <memory>
-
-#include "channels.hpp"
-#include "options.hpp"
+#include "identity.hpp"
+#include "rpc/chan/chan.h"
 
 namespace coop::net::ud
 {
 
+struct op;
+
 class message_engine
 {
 public:
-	static constexpr std::uint32_t receives = 1024; ///< messages half received, at most
+	/// Opens a session with a peer of the core, whose messages name this machine.
+	/// @return the session's id (> 0), the same if the address is known; -ENOSPC, -EINVAL.
+	virtual std::int64_t open(const coop_chan_peer_addr &, spi::peer_number, identity,
+				  std::uint64_t now) = 0;
+	/// The peer whose session a stranger has begun.
+	virtual void admit(std::uint32_t session, spi::peer_number, identity) = 0;
+	virtual void close(std::uint32_t session, std::uint64_t now) = 0;
+	/// @return false: there is no such session.
+	virtual bool info(std::uint32_t session, coop_chan_peer_info &) const = 0;
+	/// Those that are open, strangers' as well.
+	virtual std::uint32_t sessions() const = 0;
 
-	/// Creates it for these queue pairs. @throw std::system_error.
-	void make(const options &, const channels &, std::uint32_t sends, std::uint64_t now);
-	/// The end point is lost: the engine is not used any more.
-	void abandon() { engine_ = nullptr; }
-	/// For the functions of rpc/chan; null before make() and after abandon().
-	operator coop_chan *() const { return engine_; }
-	/// The longest message that MTU and window allow.
-	std::uint32_t max_length() const { return max_length_; }
+	/// As coop_chan_send(). The cookie is the index of an operation, whose message it is, or
+	/// whose text() if the tag says bulk.
+	virtual int send(const coop_chan_msg &, std::uint64_t now, std::uint32_t &id) = 0;
+	virtual void cancel(std::uint32_t id, std::uint64_t now) = 0;
+	/// The longest message that takes one datagram.
+	virtual std::uint32_t unit() const = 0;
+	/// Where the bulk message of this operation is written, and stays until it is sent.
+	virtual std::byte *text(std::uint32_t index) = 0;
 
-private:
-	std::unique_ptr<void, void (*)(void *)> memory_{nullptr, std::free};
-	coop_chan *engine_ = nullptr;
-	std::uint32_t max_length_ = 0;
+	/// Passes a message to this machine itself on. @return as spi::sink::place().
+	virtual int deliver_here(const op &) = 0;
+
+protected:
+	~message_engine() = default;
 };
-
-/// @throw std::system_error.
-std::uint64_t random_number();
 
 } // namespace coop::net::ud

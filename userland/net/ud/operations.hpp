@@ -12,18 +12,13 @@
 #include <vector>
 
 #include "bulk_message.hpp"
-#include "channels.hpp"
 #include "identity.hpp"
 #include "options.hpp"
 #include "reader.hpp"
 #include "token_map.hpp"
-#include "userland/net/registrations.hpp"
 
 namespace coop::net::ud
 {
-
-/// The keys by which devices know the memory of buffers.
-using memory_keys = registrations<std::unique_ptr<coop::ud::lent_memory>, std::uint32_t>;
 
 enum class op_state : std::uint8_t {
 	free,
@@ -60,6 +55,7 @@ struct op {
 
 	// bulk
 	bool ending = false;       // ends when no request reads its memory any more
+	bool lent = false;         // `offers` has its memory
 	bool under_way = false;    // in the list of its peer
 	bool question = false;     // telling: an ASK about our operation `remote`
 	std::uint8_t attempts = 0; // to send its bulk message
@@ -80,14 +76,23 @@ struct op {
 	std::uint64_t ask_at = 0; // when to ask the reader whether it still reads
 };
 
+/// Obtains the keys by which a device, or the kernel, knows the memory of an operation.
+class memory_lender
+{
+public:
+	/// Sets the keys, or leaves them empty.
+	virtual void lend(op &) = 0;
+
+protected:
+	~memory_lender() = default;
+};
+
 class operations
 {
 public:
 	static constexpr std::uint32_t none = token_map::none;
 
-	operations(const options &, memory_keys &, coop::ud::endpoint &, const channels &,
-		   spi::sink &);
-	~operations() = default;
+	operations(const options &, memory_lender &, spi::sink &);
 	operations(const operations &) = delete;
 	operations &operator=(const operations &) = delete;
 
@@ -137,12 +142,8 @@ public:
 private:
 	static constexpr std::uint32_t extra = 1024;
 
-	void lend(op &);
-
 	const options &options_;
-	memory_keys &keys_;
-	coop::ud::endpoint &endpoint_;
-	const channels &channels_;
+	memory_lender &lender_;
 	spi::sink &sink_;
 	std::vector<op> ops_;
 	std::vector<std::uint32_t> free_;

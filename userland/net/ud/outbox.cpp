@@ -7,11 +7,10 @@
 namespace coop::net::ud
 {
 
-outbox::outbox(operations &o, peers &p, message_engine &c, spi::sink &s) :
+outbox::outbox(operations &o, peers &p, message_engine &c) :
 	operations_(o),
 	peers_(p),
-	chan_(c),
-	sink_(s)
+	chan_(c)
 {
 }
 
@@ -54,7 +53,7 @@ void outbox::send(std::uint32_t index, std::uint64_t now)
 	m.tag = make_tag(o.sending ? tag_kind::bulk : tag_kind::message, peers_.own());
 	m.length = o.sending ? bulk_message::bytes : static_cast<u32>(o.length);
 	o.id = none;
-	const int err = coop_chan_send(chan_, &m, now, &o.id);
+	const int err = chan_.send(m, now, o.id);
 	if (!o.sending)
 		o.state = err == -EAGAIN ? op_state::line : op_state::sent;
 	if (!err)
@@ -124,7 +123,7 @@ bool outbox::cancel(std::uint32_t index, std::uint64_t now)
 		operations_.complete(index, -ECANCELED, 0);
 		return true;
 	case op_state::sent:
-		(void)coop_chan_cancel(chan_, o.id, now);
+		chan_.cancel(o.id, now);
 		return true;
 	default:
 		return false;
@@ -137,14 +136,9 @@ bool outbox::cancel(std::uint32_t index, std::uint64_t now)
 bool outbox::deliver(std::uint32_t index)
 {
 	const op &o = operations_[index];
-	spi::landing l;
-	const int err = sink_.place(o.length, l);
+	const int err = chan_.deliver_here(o);
 	if (err == -ENOBUFS)
 		return false;
-	if (!err) {
-		spi::copy(l.memory, l.offset, o.memory, 0, o.length);
-		sink_.received(l, o.peer);
-	}
 	operations_.finish(index, err, err ? 0 : o.length);
 	return true;
 }

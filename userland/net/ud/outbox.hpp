@@ -22,7 +22,7 @@ namespace coop::net::ud
 class outbox
 {
 public:
-	outbox(operations &, peers &, message_engine &, spi::sink &);
+	outbox(operations &, peers &, message_engine &);
 
 	/// Takes a message of a program.
 	void submit(std::uint32_t index, std::uint64_t now);
@@ -72,7 +72,6 @@ private:
 	operations &operations_;
 	peers &peers_;
 	message_engine &chan_;
-	spi::sink &sink_;
 	std::vector<std::vector<std::uint32_t>> waiting_; // for an address, by peer number
 	lanes<std::deque<std::uint32_t>> line_;
 	std::deque<std::uint32_t> loop_;

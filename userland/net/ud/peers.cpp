@@ -63,8 +63,8 @@ void peers::close(spi::peer_number n, std::uint64_t now)
 	if (p.active)
 		unwatch(n);
 	active_ -= p.active;
-	if (const std::uint32_t chan = std::exchange(p, peer{}).chan; chan && chan_)
-		(void)coop_chan_close(chan_, chan, now);
+	if (const std::uint32_t chan = std::exchange(p, peer{}).chan)
+		chan_.close(chan, now);
 }
 
 spi::peer_number peers::number_of(identity who)
@@ -116,7 +116,7 @@ bool peers::believable(spi::peer_number n, const coop_addr &from) const
 bool peers::is_at(spi::peer_number n, std::uint32_t chan) const
 {
 	coop_chan_peer_info info;
-	return all_[n].resolved && coop_chan_peer_get(chan_, chan, &info) == 0 &&
+	return all_[n].resolved && chan_.info(chan, info) &&
 	       coop_addr_same(&all_[n].addr.command, &info.addr.command);
 }
 
@@ -160,11 +160,11 @@ int peers::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::ui
 	// port.
 	if (p.chan && !same_place(p.addr, where)) {
 		sessions_.drop(p.session);
-		(void)coop_chan_close(chan_, std::exchange(p.chan, 0), now);
+		chan_.close(std::exchange(p.chan, 0), now);
 	}
-	s64 id;
+	std::int64_t id;
 	do
-		id = coop_chan_open(chan_, &where, n + 1, now);
+		id = chan_.open(where, n, p.who, now);
 	while (id == -ENOSPC && evict(now, 0));
 	if (id <= 0)
 		return id == -ENOSPC ? -ENOBUFS : -EHOSTUNREACH;
@@ -179,29 +179,28 @@ int peers::connect(spi::peer_number n, const coop_chan_peer_addr &where, std::ui
 void peers::adopt(spi::peer_number n, std::uint32_t chan, std::uint64_t now)
 {
 	coop_chan_peer_info info;
-	if (coop_chan_peer_get(chan_, chan, &info))
+	if (!chan_.info(chan, info))
 		return;
 	peer &p = all_[n];
 	const std::uint32_t old = std::exchange(p.chan, chan);
 	sessions_.own(p.session, chan, n, !p.active);
 	p.addr = info.addr;
 	p.resolved = true;
-	(void)coop_chan_set_cookie(chan_, chan, n + 1);
+	chan_.admit(chan, n, p.who);
 	if (old && old != chan)
-		(void)coop_chan_close(chan_, old, now);
+		chan_.close(old, now);
 	resolver_.forget(n);
 }
 
 void peers::appeared(const coop_chan_ev &ev, std::uint64_t now)
 {
-	struct ::coop_chan_stats s;
-	coop_chan_stats(chan_, &s);
+	const std::uint32_t open = chan_.sessions();
 	// Keep room for the next one: rpc/chan does not report peers that it refuses for lack of
 	// it.
-	if (s.peers + spare >= options_.peers)
-		(void)evict(now, s.peers < options_.peers ? ev.peer : 0);
+	if (open + spare >= options_.peers)
+		(void)evict(now, open < options_.peers ? ev.peer : 0);
 	coop_chan_peer_info info;
-	if (!ev.peer_cookie && !coop_chan_peer_get(chan_, ev.peer, &info))
+	if (!ev.peer_cookie && chan_.info(ev.peer, info))
 		sessions_.add_stranger(ev.peer);
 }
 
@@ -224,7 +223,7 @@ void peers::leave(spi::peer_number n, std::uint64_t now)
 	p.resolved = false;
 	sessions_.drop(p.session);
 	if (p.chan) // its messages end with -ECONNRESET
-		(void)coop_chan_close(chan_, std::exchange(p.chan, 0), now);
+		chan_.close(std::exchange(p.chan, 0), now);
 	unhold(n);
 }
 
@@ -235,7 +234,7 @@ void peers::reconnect(std::uint64_t now)
 		if (!p.used || !p.chan)
 			continue;
 		sessions_.drop(p.session);
-		(void)coop_chan_close(chan_, std::exchange(p.chan, 0), now);
+		chan_.close(std::exchange(p.chan, 0), now);
 		p.resolved = connect(n, coop_chan_peer_addr(p.addr), now) == 0;
 	}
 }
@@ -249,7 +248,7 @@ bool peers::evict(std::uint64_t now, std::uint32_t spared)
 		if (!s.chan || s.chan == spared)
 			return false;
 		coop_chan_peer_info info;
-		if (!coop_chan_peer_get(chan_, s.chan, &info) && (info.in_flight || info.queued)) {
+		if (chan_.info(s.chan, info) && (info.in_flight || info.queued)) {
 			sessions_.pass_oldest();
 			continue;
 		}
@@ -260,7 +259,7 @@ bool peers::evict(std::uint64_t now, std::uint32_t spared)
 			p.chan = 0;
 			p.resolved = false;
 		}
-		(void)coop_chan_close(chan_, s.chan, now);
+		chan_.close(s.chan, now);
 		if (s.peer != spi::no_peer)
 			unhold(s.peer);
 		return true;
@@ -300,7 +299,7 @@ void peers::watch(std::uint64_t now)
 	watch_at_ = now + watch_every_us;
 	for (const spi::peer_number n : watched_) {
 		coop_chan_peer_info info;
-		if (all_[n].resolved && !coop_chan_peer_get(chan_, all_[n].chan, &info) &&
+		if (all_[n].resolved && chan_.info(all_[n].chan, info) &&
 		    info.tries >= 2)
 			ask(n, now);
 	}
@@ -311,10 +310,10 @@ void peers::probe(spi::peer_number n, bool whole, std::uint64_t now)
 	coop_chan_msg m{all_[n].chan, COOP_CHAN_PROBE, ~0u, 0, 0};
 	if (whole) {
 		m.flags |= COOP_CHAN_BY_DATA;
-		m.length = coop_chan_unit(chan_);
+		m.length = chan_.unit();
 	}
 	std::uint32_t id;
-	(void)coop_chan_send(chan_, &m, now, &id);
+	(void)chan_.send(m, now, id);
 }
 
 } // namespace coop::net::ud

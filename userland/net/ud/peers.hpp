@@ -16,6 +16,7 @@
 
 #include "identity.hpp"
 #include "message_engine.hpp"
+#include "options.hpp"
 #include "resolver.hpp"
 #include "sessions.hpp"
 #include "userland/net/roster.hpp"

@@ -17,56 +17,18 @@ constexpr std::uint32_t window_step = 8;           // pages at most
 constexpr std::uint32_t first_window = 16;         // pages: 64 KiB
 constexpr std::uint64_t longest_budget = 10000000; // us; rpc/fetch believes no more
 
-// The entries of a work request for one fragment, besides GRH and spill. If a page is no whole
-// number of datagrams, there may be two fragments.
-std::uint32_t pieces_of_fragment(std::uint32_t mtu)
-{
-	return (fetch_host::most_sge - 2) / (page_bytes % mtu ? 2 : 1);
-}
-
 } // namespace
 
-reader::reader(const options &o, fetch_host::slab &s, const channels &c, const peers &p,
-	       std::uint32_t mtu) :
-	slots_(s),
-	channels_(c),
+reader::reader(const options &o, fetch_engine &e, const peers &p) :
+	engine_(e),
 	peers_(p),
 	budget_(o.fetch_timeout_us),
 	patience_(o.patience_us),
 	n_slots_(o.fetches),
-	most_pieces_(pieces_of_fragment(mtu)),
-	beyond_at_(s.reserve(n_slots_ * page_bytes)),
-	bounce_at_(s.reserve(n_slots_ * COOP_MAX_PAGES * page_bytes)),
-	records_(n_slots_ + queued(n_slots_))
+	records_(requests(o))
 {
 	for (std::uint32_t i = static_cast<std::uint32_t>(records_.size()); i-- > 0;)
 		free_.push_back(i);
-}
-
-void reader::make(const fetch_host::host &host)
-{
-	engine_ = host.engine();
-	max_pages_ = host.max_pages();
-}
-
-// The peer at rpc/fetch. Peers with no request in flight give up their places. `renew` forgets what
-// the engine has learned: its circuit breaker is for nodes that can ask others, and here rpc/chan
-// and the resolver judge whether a silent machine lives.
-std::uint32_t reader::engine_peer(spi::peer_number n, bool renew, std::uint64_t now)
-{
-	const coop_addr &a = peers_[n].addr.command;
-	if (renew) // no effect while a request is under way
-		(void)coop_engine_peer_del(engine_, &a, COOP_PEER_BY_DAEMON);
-	s64 id = coop_engine_peer_add(engine_, &a, COOP_PEER_BY_DAEMON, now);
-	std::uint32_t cursor = 0;
-	coop_peer_info info;
-	while (id == -ENOSPC && coop_engine_peer_next(engine_, &cursor, &info)) {
-		if (info.in_flight)
-			continue;
-		(void)coop_engine_peer_del(engine_, &info.addr, COOP_PEER_BY_DAEMON);
-		id = coop_engine_peer_add(engine_, &a, COOP_PEER_BY_DAEMON, now);
-	}
-	return id > 0 ? static_cast<std::uint32_t>(id) : 0;
 }
 
 // ---- what is asked for ---------------------------------------------------------
@@ -75,7 +37,7 @@ void reader::begin(reading &r, std::uint64_t now)
 {
 	r.pages = static_cast<std::uint32_t>((r.length + page_bytes - 1) / page_bytes);
 	r.moved_at = now;
-	r.engine_peer = engine_peer(r.peer, false, now);
+	r.engine_peer = engine_.peer(r.peer, false, now);
 	queue(r);
 }
 
@@ -110,9 +72,9 @@ void reader::conclude(reading &r, int status, std::uint64_t now)
 	r.status = status;
 	if (r.in_flight == 0)
 		return;
-	for (const record &c : records_)
-		if (c.of == &r)
-			(void)coop_engine_cancel(engine_, c.id, now);
+	for (std::uint32_t i = 0; i < records_.size(); i++)
+		if (records_[i].of == &r)
+			engine_.cancel_fetch(i, now);
 }
 
 // The number has been reused, or its machine has restarted.
@@ -129,7 +91,8 @@ reader::pace &reader::pace_of(const reading &r)
 	pace &p = paces_[r.peer];
 	if (p.window.size == 0) {
 		const std::uint32_t under_way = p.window.invited;
-		coop_window_init(&p.window, first_window, n_slots_ * max_pages_, window_step);
+		coop_window_init(&p.window, first_window, n_slots_ * engine_.max_pages(),
+				 window_step);
 		p.window.invited = under_way;
 		p.budget = budget_;
 	}
@@ -176,9 +139,9 @@ int reader::ask(reading &r, std::uint64_t now)
 	const auto [size, under_way] = std::pair{p.window.size, p.window.invited};
 	const std::uint32_t room = under_way < size ? size - under_way : 0;
 	// Wait for room for a request of some size.
-	if (free_.empty() || (under_way && room < std::min(max_pages_, (size + 1) / 2)))
+	if (free_.empty() || (under_way && room < std::min(engine_.max_pages(), (size + 1) / 2)))
 		return -EAGAIN;
-	const std::uint32_t most = std::min(max_pages_, room);
+	const std::uint32_t most = std::min(engine_.max_pages(), room);
 	const std::uint32_t index = free_.back();
 	record &c = records_[index];
 	coop_fetch_req q{};
@@ -195,12 +158,24 @@ int reader::ask(reading &r, std::uint64_t now)
 	auto again = r.again;
 	std::uint32_t next = r.next;
 	if (again.empty()) {
-		next += c.pages.add(q, first + next, r.pages - next, most);
+		const std::uint64_t at = first + next;
+		next += c.pages.add(q, at,
+				    static_cast<std::uint32_t>(std::min<std::uint64_t>(
+					    r.pages - next, end_of_run(at) - at)),
+				    most);
 	} else {
 		std::sort(again.begin(), again.end(), std::greater<>());
 		while (!again.empty()) {
 			auto &run = again.back();
-			const std::uint32_t n = c.pages.add(q, first + run.first, run.second, most);
+			const std::uint64_t at = first + run.first;
+			const std::uint64_t end = end_of_run(c.pages.size ? c.pages.page[0] : at);
+			if (at >= end)
+				break;
+			const std::uint32_t n =
+				c.pages.add(q, at,
+					    static_cast<std::uint32_t>(
+						    std::min<std::uint64_t>(run.second, end - at)),
+					    most);
 			run.first += n;
 			run.second -= n;
 			if (run.second != 0)
@@ -210,7 +185,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	}
 	for (std::uint32_t i = 0; i < c.pages.size; i++)
 		c.pages.page[i] -= first; // from here on they are ours
-	if (const int err = coop_engine_submit(engine_, &q, now, &c.id))
+	if (const int err = engine_.submit(r, q, c.pages, now))
 		return err;
 	r.again.swap(again);
 	r.next = next;
@@ -218,8 +193,6 @@ int reader::ask(reading &r, std::uint64_t now)
 	c.of = &r;
 	c.since = now;
 	p.window.invited += c.pages.size;
-	c.slot = no_slot;
-	c.bounced = to_bounce(c);
 	r.in_flight++;
 	return 0;
 }
@@ -248,7 +221,7 @@ void reader::want(reading &r, std::uint64_t now)
 			break;
 		}
 		if (err == -ENOENT)
-			r.engine_peer = engine_peer(r.peer, true, now);
+			r.engine_peer = engine_.peer(r.peer, true, now);
 		// Other requests end and leave room; peers come back with time.
 		r.pause_until = err == -EAGAIN ? 0 : now + pause_us;
 		wake_ = std::min(wake_, now + pause_us);
@@ -280,16 +253,14 @@ bool reader::advance(std::uint64_t now)
 	return std::exchange(asked_, false);
 }
 
-void reader::finished(const coop_ev &ev, std::uint64_t now)
+void reader::finished(std::uint32_t number, std::uint64_t pages, int err, bool asked,
+		      std::uint64_t now)
 {
-	const auto index = static_cast<std::uint32_t>(ev.cookie);
-	record &c = records_[index];
+	record &c = records_[number];
 	reading &r = *c.of;
-	if (c.bounced)
-		unbounce(c, ev.pages);
 	for (std::uint32_t i = 0; i < c.pages.size; i++) {
 		const auto page = static_cast<std::uint32_t>(c.pages.page[i]);
-		if (ev.pages >> i & 1) {
+		if (pages >> i & 1) {
 			r.good++;
 			continue;
 		}
@@ -298,66 +269,18 @@ void reader::finished(const coop_ev &ev, std::uint64_t now)
 		else
 			r.again.emplace_back(page, 1);
 	}
-	adapt(pace_of(r), c.pages.size, static_cast<std::uint32_t>(std::popcount(ev.pages)), ev.err,
+	adapt(pace_of(r), c.pages.size, static_cast<std::uint32_t>(std::popcount(pages)), err,
 	      c.since, now);
-	const bool asked = c.slot != no_slot;
-	if (ev.pages)
+	if (pages)
 		r.moved_at = now;
 	c.of = nullptr;
-	free_.push_back(index);
+	free_.push_back(number);
 	r.in_flight--;
-	coop_engine_fetch_release(engine_, ev.id, now);
-	if (asked && ev.err == -ENOENT)
+	if (asked && err == -ENOENT)
 		conclude(r, -ENOENT, now);
-	else if (ev.err && now - r.moved_at > patience_)
+	else if (err && now - r.moved_at > patience_)
 		conclude(r, -EHOSTDOWN, now);
 	queue(r);
-}
-
-// ---- memory --------------------------------------------------------------------
-
-std::uint32_t reader::pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
-			     std::uint32_t length, std::span<coop::ud::sge> out)
-{
-	const record &c = records_[cookie];
-	if (c.bounced >> page & 1) {
-		out[0] = {bounce(c, page) + offset, length};
-		return 1;
-	}
-	std::uint32_t n = 0;
-	(void)page_pieces(c.of->memory, c.of->start, c.of->length, beyond(c),
-			  c.pages.page[page] * page_bytes + offset, length, out.data(),
-			  static_cast<std::uint32_t>(out.size()), n);
-	return n;
-}
-
-// The pages without keys, or in too many pieces. All datagrams of a page are received in the same
-// way, whichever attempt brings them.
-std::uint64_t reader::to_bounce(const record &c) const
-{
-	const keyed_memory &m = c.of->memory;
-	if (!channels_.direct(m))
-		return ~0ull;
-	std::uint64_t pages = 0;
-	for (std::uint32_t i = 0; m.segments.size() >= most_pieces_ && i < c.pages.size; i++) {
-		coop::ud::sge list[fetch_host::most_sge];
-		std::uint32_t n = 0;
-		if (!page_pieces(m, c.of->start, c.of->length, slots_.zeros(),
-				 c.pages.page[i] * page_bytes, page_bytes, list, most_pieces_, n))
-			pages |= 1ull << i;
-	}
-	return pages;
-}
-
-void reader::unbounce(const record &c, std::uint64_t good)
-{
-	for (std::uint64_t left = c.bounced & good; left; left &= left - 1) {
-		const auto i = static_cast<std::uint32_t>(std::countr_zero(left));
-		const std::size_t at = c.pages.page[i] * page_bytes;
-		if (i < c.pages.size && at < c.of->length)
-			spi::scatter(c.of->memory, c.of->start + at, bounce(c, i),
-				     std::min(page_bytes, c.of->length - at));
-	}
 }
 
 } // namespace coop::net::ud

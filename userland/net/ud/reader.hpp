@@ -2,16 +2,13 @@
 // reader.hpp - the receiving side of bulk: another machine's buffer, read into ours.
 //
 // rpc/fetch does it, as it fetches pages of a file: the "file" is the operation of the other side
-// (its token, and the asker), the "version" is the key of that operation. Receive work requests of
-// a queue pair that belongs to the request point at the buffer itself; generation, COMMIT, stop and
-// drain are those of page fetches. This file cuts a buffer into requests, a few of which are under
-// way at a time (the engine's window bounds the bytes over all buffers), and asks again for pages
-// that a request did not bring, until nothing has come for a while. The pages asked of a peer at a
-// time, and the time they may take, follow what came: the path to one peer, or its processor, may
-// be a thousand times slower than another's, and data for a request that is over is sent in vain.
-//
-// A request that found nothing has two meanings: the other side has no such operation, or the
-// engine had given the peer up before it asked. Only in the first case were work requests posted.
+// (its token, and the asker), the "version" is the key of that operation; generation, COMMIT, stop
+// and drain are those of page fetches. This file cuts a buffer into requests, a few of which are
+// under way at a time (the engine's window bounds the bytes over all buffers), and asks again for
+// pages that a request did not bring, until nothing has come for a while. The pages asked of a peer
+// at a time, and the time they may take, follow what came: the path to one peer, or its processor,
+// may be a thousand times slower than another's, and data for a request that is over is sent in
+// vain.
 //
 // Owns the requests, and the pace of each peer. Used under the lock of the machine.
 #pragma once
@@ -19,13 +16,11 @@
 #include <deque>
 #include <vector>
 
-#include "channels.hpp"
+#include "fetch_engine.hpp"
 #include "options.hpp"
 #include "pages.hpp"
 #include "peers.hpp"
 #include "rpc/fetch/window.h"
-#include "userland/fetch-host/host.hpp"
-#include "userland/fetch-host/page_list.hpp"
 
 namespace coop::net::ud
 {
@@ -53,13 +48,13 @@ struct reading {
 	bool queued = false, told = false;
 };
 
-class reader final : public fetch_host::fetched_pages
+class reader
 {
 public:
-	reader(const options &, fetch_host::slab &, const channels &, const peers &,
-	       std::uint32_t mtu);
-	void make(const fetch_host::host &);
+	reader(const options &, fetch_engine &, const peers &);
 	static std::uint32_t queued(std::uint32_t slots) { return 3 * slots; }
+	/// The most requests that are under way.
+	static std::uint32_t requests(const options &o) { return o.fetches + queued(o.fetches); }
 	/// next_over() returns it later.
 	void begin(reading &, std::uint64_t now);
 	/// It ends soon, with this status unless it ends otherwise first.
@@ -84,25 +79,17 @@ public:
 		return n < paces_.size() ? paces_[n].came_at : 0;
 	}
 
-	std::uint32_t pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
-			     std::uint32_t length, std::span<coop::ud::sge> out) override;
-	void posting(std::uint64_t cookie, std::uint32_t slot) override
-	{
-		records_[cookie].slot = slot;
-	}
-	void finished(const coop_ev &, std::uint64_t now) override;
+	/// A request is over: bit i for the i-th of its pages that has come. `asked`: the peer was.
+	void finished(std::uint32_t number, std::uint64_t pages, int err, bool asked,
+		      std::uint64_t now);
 
 private:
-	static constexpr std::uint32_t no_slot = 0xffffffff;
 	static constexpr std::uint32_t per_reading = 4; // requests of one buffer under way
 
 	struct record {
 		reading *of = nullptr;
-		std::uint32_t id = 0;
-		std::uint32_t slot = no_slot; // that receives were posted on; no_slot: none yet
-		std::uint64_t since = 0;      // when it was asked
+		std::uint64_t since = 0; // when it was asked
 		fetch_host::page_list pages;
-		std::uint64_t bounced = 0; // ordinals that are received elsewhere, then copied
 	};
 
 	/// The pages under way from one peer, over all its buffers. `budget` is what a request
@@ -118,32 +105,23 @@ private:
 	void adapt(pace &, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
 		   std::uint64_t now) const;
 	std::uint32_t budget_of(std::uint64_t us) const;
-	std::uint32_t engine_peer(spi::peer_number, bool renew, std::uint64_t now);
 	int ask(reading &, std::uint64_t now);
 	void want(reading &, std::uint64_t now);
 	void conclude(reading &, int status, std::uint64_t now);
 	void queue(reading &);
 	void queue_behind(reading &);
-	std::byte *bounce(const record &r, std::uint32_t ordinal) const
+	/// The first page that cannot be in a request that begins with this one.
+	std::uint64_t end_of_run(std::uint64_t page) const
 	{
-		return slots_.at(bounce_at_ + (r.slot * COOP_MAX_PAGES + ordinal) * page_bytes);
+		const std::uint32_t run = engine_.run();
+		return run ? (page / run + 1) * run : ~0ull;
 	}
-	std::byte *beyond(const record &r) const
-	{
-		return slots_.at(beyond_at_ + r.slot * page_bytes);
-	}
-	std::uint64_t to_bounce(const record &) const;
-	void unbounce(const record &, std::uint64_t good);
 
-	const fetch_host::slab &slots_;
-	const channels &channels_;
+	fetch_engine &engine_;
 	const peers &peers_;
-	coop_engine *engine_ = nullptr;
 	const std::uint32_t budget_; // us of one request, unless it takes longer
 	const std::uint64_t patience_;
-	const std::uint32_t n_slots_, most_pieces_; // of a page that is received where it belongs
-	std::uint32_t max_pages_ = 0;               // of a request
-	std::size_t beyond_at_, bounce_at_;
+	const std::uint32_t n_slots_;
 	std::vector<record> records_;
 	std::vector<pace> paces_; // by peer number
 	std::vector<std::uint32_t> free_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bulk.hpp"
+#include "channels.hpp"
 #include "userland/fetch-host/page_list.hpp"
 #include "userland/fetch-host/responder.hpp"
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// message_engine.cpp - see message_engine.hpp.
-#include "message_engine.hpp"
+// chan_engine.cpp - see chan_engine.hpp.
+#include "chan_engine.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <sys/random.h>
 #include <system_error>
+
+#include "operations.hpp"
 
 namespace coop::net::ud
 {
@@ -25,7 +27,7 @@ std::uint64_t random_number()
 	return v;
 }
 
-void message_engine::make(const options &o, const channels &lines, std::uint32_t sends,
+void chan_engine::make(const options &o, const channels &lines, std::uint32_t sends,
 			  std::uint64_t now)
 {
 	const coop_chan_peer_addr self = lines.self();
@@ -66,6 +68,57 @@ void message_engine::make(const options &o, const channels &lines, std::uint32_t
 	if (!engine_)
 		throw std::system_error(EINVAL, std::generic_category(),
 					"ud: a parameter is out of the range of the protocol");
+}
+
+void chan_engine::reserve(fetch_host::slab &s, std::uint32_t texts)
+{
+	slab_ = &s;
+	text_at_ = s.reserve(bulk_message::bytes * std::size_t{texts});
+}
+
+std::byte *chan_engine::text(std::uint32_t index)
+{
+	return slab_->at(text_at_ + index * bulk_message::bytes);
+}
+
+std::int64_t chan_engine::open(const coop_chan_peer_addr &where, spi::peer_number n, identity,
+			       std::uint64_t now)
+{
+	return coop_chan_open(engine_, &where, n + 1, now);
+}
+
+void chan_engine::admit(std::uint32_t session, spi::peer_number n, identity)
+{
+	(void)coop_chan_set_cookie(engine_, session, n + 1);
+}
+
+void chan_engine::close(std::uint32_t session, std::uint64_t now)
+{
+	if (engine_)
+		(void)coop_chan_close(engine_, session, now);
+}
+
+bool chan_engine::info(std::uint32_t session, coop_chan_peer_info &out) const
+{
+	return coop_chan_peer_get(engine_, session, &out) == 0;
+}
+
+std::uint32_t chan_engine::sessions() const
+{
+	struct ::coop_chan_stats s;
+	coop_chan_stats(engine_, &s);
+	return s.peers;
+}
+
+int chan_engine::deliver_here(const op &o)
+{
+	spi::landing l;
+	const int err = sink_.place(o.length, l);
+	if (!err) {
+		spi::copy(l.memory, l.offset, o.memory, 0, o.length);
+		sink_.received(l, o.peer);
+	}
+	return err;
 }
 
 } // namespace coop::net::ud
