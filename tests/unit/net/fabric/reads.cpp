@@ -247,6 +247,13 @@ TEST_F(fabric_lends, and_does_not_write_as_well)
 	ASSERT_TRUE(peer_->say(grant));
 	ASSERT_TRUE(say_done(lend, 0));
 	EXPECT_EQ(event_.wait(), 0);
+	// Such a write would break the connection.
+	core::descriptor what;
+	ASSERT_EQ(core::decode(buffer_.descriptor(), what), 0);
+	ASSERT_TRUE(peer_->say(get(what)));
+	const control answer = next();
+	EXPECT_EQ(answer.verb, control::verb::done);
+	EXPECT_EQ(answer.status, -ENOENT);
 }
 
 TEST_F(fabric_lends, and_the_end_of_the_reader_ends_it)
