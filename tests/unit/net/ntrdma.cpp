@@ -15,7 +15,9 @@
 #include "coop/net.hpp"
 #include "userland/net/ntrdma/board.hpp"
 #include "userland/net/ntrdma/greeting.hpp"
+#include "userland/net/ntrdma/tcp_greeting.hpp"
 #include "userland/net/ntrdma/wire.hpp"
+#include "userland/ntrdma/stream/sockets.hpp"
 
 namespace
 {
@@ -149,6 +151,109 @@ TEST(ntrdma, parked_has_room_for_two_offers)
 	};
 	EXPECT_EQ(opens("16k"), EINVAL);
 	EXPECT_EQ(opens("17k"), 0);
+}
+
+// A file of 32 bytes that only its owner can read.
+struct key_file {
+	explicit key_file(char c) : fd{::mkostemp(name, O_CLOEXEC)}
+	{
+		const std::string text(32, c);
+		EXPECT_EQ(::write(fd.get(), text.data(), text.size()), 32);
+	}
+	~key_file() { ::unlink(name); }
+	char name[32] = "/tmp/coop-ntrdma-key-XXXXXX";
+	rdma::unique_fd fd;
+};
+
+// The status of a message by TCP between machines with these options.
+int sends_by_tcp(std::vector<std::pair<std::string, std::string>> called_by,
+		 std::vector<std::pair<std::string, std::string>> calling)
+{
+	called_by.emplace_back("backend", "tcp");
+	calling.emplace_back("backend", "tcp");
+	called machine({"ntrdma", called_by});
+	heedless states;
+	domain in({"ntrdma", calling});
+	transfer_machine tm(in, &states);
+	EXPECT_EQ(tm.start(format(own(5))), 0);
+	EXPECT_EQ(tm.wait(tm_state::started, clock::now() + 30s), 0);
+	std::byte memory[8]{};
+	buffer b(in, memory, sizeof(memory));
+	endpoint_ptr to;
+	EXPECT_EQ(tm.make_endpoint(format(own(0)), to), 0);
+	std::atomic<int> status{1};
+	auto handler = buffer_callback([&](const buffer_event &e) { status = e.status; });
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = sizeof(memory);
+	o.to = to.get();
+	o.handler = &handler;
+	EXPECT_EQ(tm.add(b, o), 0);
+	for (const auto until = clock::now() + 30s; status == 1 && clock::now() < until;)
+		std::this_thread::yield();
+	(void)tm.stop(true);
+	(void)tm.wait(tm_state::stopped, clock::now() + 30s);
+	return status;
+}
+
+TEST(ntrdma_tcp, strangers_without_the_key_are_refused)
+{
+	const key_file one('1'), two('2');
+	EXPECT_EQ(sends_by_tcp({}, {}), 0);
+	EXPECT_EQ(sends_by_tcp({{"key", one.name}}, {{"key", one.name}}), 0);
+	EXPECT_EQ(sends_by_tcp({{"key", one.name}}, {}), -EACCES);
+	EXPECT_EQ(sends_by_tcp({}, {{"key", one.name}}), -EACCES);
+	EXPECT_EQ(sends_by_tcp({{"key", one.name}}, {{"key", two.name}}), -EACCES);
+}
+
+TEST(ntrdma_tcp, a_machine_reached_by_memory_only_is_not_there)
+{
+	called machine({"ntrdma", {}});
+	rdma::unique_fd socket;
+	ASSERT_EQ(rdma::call_tcp(own(1).ip, own(0).ip, tcp_port(own(0)), socket), 0);
+	int r = -EAGAIN;
+	for (const auto until = clock::now() + 30s; r == -EAGAIN && clock::now() < until;)
+		r = rdma::connected(socket.get());
+	EXPECT_EQ(r, -ECONNREFUSED);
+}
+
+TEST(ntrdma_tcp, greetings_are_what_they_were)
+{
+	tcp_greeting g, back;
+	g.kind = greeting_kind::welcome;
+	g.receives = 77;
+	g.status = -5;
+	g.own[3] = 9;
+	g.from = format(own(1));
+	g.to = format(own(2));
+	const tcp_key key{1, 2, 3};
+	const nonce peers{7};
+	const auto text = put(g, key, peers);
+	ASSERT_EQ(get(text, key, peers, back), 0);
+	EXPECT_EQ(back.kind, g.kind);
+	EXPECT_EQ(back.receives, g.receives);
+	EXPECT_EQ(back.status, g.status);
+	EXPECT_EQ(back.own, g.own);
+	EXPECT_EQ(back.from, g.from);
+	EXPECT_EQ(back.to, g.to);
+	EXPECT_EQ(get(text, {}, peers, back), -EACCES) << "another key";
+	EXPECT_EQ(get(text, key, {}, back), -EACCES) << "of another connection";
+	for (std::size_t i = 0; i < text.size(); i++) {
+		auto bad = text;
+		bad[i] ^= 1;
+		EXPECT_NE(get(bad, key, peers, back), 0) << i;
+	}
+}
+
+TEST(ntrdma_tcp, ports_follow_from_addresses)
+{
+	EXPECT_EQ(tcp_port(own(0)), 20904);
+	EXPECT_EQ(tcp_port(own(343)), 21247);
+	address a;
+	ASSERT_EQ(parse("inet:tcp:127.0.0.1@3000", a), 0);
+	EXPECT_EQ(tcp_port(a), 3000);
+	ASSERT_EQ(parse("127.0.0.1@tcp:12345:63:4095", a), 0);
+	EXPECT_EQ(tcp_port(a), 10240 + (344 * 63 + 4095) % 22016);
 }
 
 } // namespace
