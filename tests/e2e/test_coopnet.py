@@ -35,8 +35,9 @@ def of_bench(name):
 results, systems = of_bench("results"), of_bench("systems")
 OK, FAILED, USAGE = range(3)
 HOST = f"127.{1 + os.getpid() // 254 % 250}.{1 + os.getpid() % 254}"
-WAYS = [("ud",), ("fabric", "-o", "provider=tcp"), ("fabric", "-o", "provider=tcp;ofi_rxm"), ("ntrdma",)]
-NAMES = ["ud", "fabric-tcp", "fabric-rxm", "ntrdma"]
+WAYS = [("ud",), ("fabric", "-o", "provider=tcp"), ("fabric", "-o", "provider=tcp;ofi_rxm"), ("ntrdma",),
+        ("ntrdma", "-o", "backend=tcp")]
+NAMES = ["ud", "fabric-tcp", "fabric-rxm", "ntrdma", "ntrdma-tcp"]
 SHORT = ("-n", "50", "--seconds", "5")
 
 pytestmark = pytest.mark.skipif(not os.access(program("coopnet"), os.X_OK),
@@ -239,7 +240,7 @@ def test_nobody_there_says_what_where_and_what_to_do(way):
 def test_a_server_says_what_its_clients_type(way):
     with serving(way, f"{HOST}.13@tcp:12345:31:*") as server:
         assert f"transport {way[0]}, " in server.said
-        assert ("no key" in server.said) == (way[0] == "ud")
+        assert ("no key" in server.said) == (way[0] == "ud" or "backend=tcp" in way)
         for option in way[2::2]:
             assert (option in server.said) == (not option.startswith("test_")), server.said
             assert (option in server.client) == (not option.startswith("test_")), server.client

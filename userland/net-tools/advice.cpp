@@ -85,10 +85,13 @@ std::string command_line(const char *command, const net::domain &d, const std::s
 std::string described(const net::domain &d)
 {
 	std::string text = "transport " + d.transport();
+	bool strangers = true; // can reach it; else the kernel knows who a peer is
+	for (const net::domain_parameter &p : d.parameters())
+		strangers &= p.key != "backend" || p.value != "window";
 	for (const net::domain_parameter &p : d.parameters()) {
 		if (p.both_sides && p.value != p.standard)
 			text += ", " + p.key + '=' + p.value;
-		else if (p.key == "key")
+		else if (p.key == "key" && strangers)
 			text += ", no key";
 	}
 	return text;
