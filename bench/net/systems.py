@@ -2,9 +2,9 @@
 """How to run each system and read its output.
 
 A figure is {"case", "mode", "bytes", ...} and the fields of its case: ping: half_us (mean half round
-trip), p50_us, mb_s; stream: messages_s; bulk: mb_s; peers: peer_bytes. cpu_us is the processor time of
-an operation, of client and server together. The process that starts a program also ends it, even if
-interrupted.
+trip), p50_us, mb_s; read: half_us (of the whole read), p50_us; stream: messages_s; bulk: mb_s; peers:
+peer_bytes. cpu_us is the processor time of an operation, of client and server together. The process that
+starts a program also ends it, even if interrupted.
 """
 
 import json
@@ -103,7 +103,8 @@ class perftest:
 
     def measure(self, _program, _chosen):
         for case, test, size, count in (("ping", "tag_lat", 8, 10000), ("ping", "tag_lat", 64, 10000),
-                                        ("stream", "tag_bw", 8, 200000), ("bulk", "tag_bw", MIB, 500)):
+                                        ("stream", "tag_bw", 8, 200000), ("bulk", "tag_bw", 65536, 5000),
+                                        ("bulk", "tag_bw", MIB, 500)):
             with pair(["ucx_perftest", "-p", "13337"], self.env) as running:
                 text = running.client(["ucx_perftest", "127.0.0.1", "-p", "13337", "-t", test, "-s", str(size),
                                        "-n", str(count), "-w", "500", "-f"])
@@ -113,6 +114,71 @@ class perftest:
             else:
                 del figure["p50_us"], figure["half_us"]
             yield {"case": case, "mode": "poll", "bytes": size, **figure}
+
+
+def parse_verbs(text):
+    """The row of perftest below its heading; latencies in us, bandwidth in MB of 2^20 bytes."""
+    rows = [line.split() for line in text.splitlines()]
+    at = next((i for i, row in enumerate(rows) if row[:1] == ["#bytes"]), None)
+    if at is None or at + 1 >= len(rows) or not rows[at + 1]:
+        raise RuntimeError(f"no row in the output of perftest: {text.strip()[-200:]}")
+    heading, values = " ".join(rows[at]), [float(cell) for cell in rows[at + 1]]
+    if "t_typical" in heading:
+        return {"p50_us": values[4], "half_us": values[5]}
+    return {"mb_s": values[3] * MIB / 1e6}
+
+
+class verbs:
+    """perftest on the software RDMA device: ib_send_lat, ib_send_bw and so on, as packaged.
+
+    A write is one that the peer's program waits for in its memory, without a call of the library: it is
+    carried out by the thread of the device, so on two processors by the scheduler.
+    """
+
+    def __init__(self, operation, count):
+        self.name, self.operation, self.count = f"verbs-{operation}", operation, count
+
+    def missing(self):
+        return None if shutil.which("ib_send_lat") else "needs perftest: apt-get install perftest"
+
+    def measure(self, program, _chosen):
+        tool = str(program.parent / "coop-verbs")
+        if not os.access(tool, os.X_OK):
+            raise RuntimeError(f"{tool} does not exist")
+        lat, bw = f"ib_{self.operation}_lat", f"ib_{self.operation}_bw"
+        for case, test, size, count in (("read" if self.operation == "read" else "ping", lat, 8, self.count),
+                                        ("bulk", bw, 65536, 5000), ("bulk", bw, MIB, 500)):
+            base = [tool, "run", "--", test, "-F", "-p", "13338", "-s", str(size), "-n", str(count)]
+            with pair(base) as running:
+                figure = parse_verbs(running.client([*base, "127.0.0.1"]))
+            yield {"case": case, "mode": "poll", "bytes": size, **figure}
+
+
+def parse_qperf(text):
+    """One line `latency = N ns` or `bw = N bytes/sec`, in units that -uu fixes."""
+    words = text.split()
+    value = float(words[words.index("=") + 1])
+    return {"half_us": value / 1e3} if "latency" in words else {"mb_s": value / 1e6}
+
+
+class plain_tcp:
+    """Sockets without a library above them; both sides block."""
+
+    name = "qperf-tcp"
+
+    def missing(self):
+        return None if shutil.which("qperf") else "needs qperf: apt-get install qperf"
+
+    def measure(self, _program, chosen):
+        port = ["-lp", "13339"]
+        with pair(["qperf", *port]) as running:
+            for case, test, size in (("ping", "tcp_lat", 8), ("bulk", "tcp_bw", 65536), ("bulk", "tcp_bw", MIB)):
+                # It takes whole seconds.
+                text = running.client(["qperf", *port, "-t", str(max(1, round(chosen.seconds))), "127.0.0.1", "-uu",
+                                       "-m", str(size), test])
+                yield {"case": case, "mode": "block", "bytes": size, **parse_qperf(text)}
+            subprocess.run(["qperf", *port, "127.0.0.1", "quit"], stdin=subprocess.DEVNULL, capture_output=True,
+                           timeout=TIMEOUT_S, check=False)
 
 
 def figures_of_coopnet(record):
@@ -166,7 +232,7 @@ class coopnet:
 ALL = [
     pingpong("tcp", "msg", [(8, 10000), (64, 10000), (MIB, 400)]),
     coopnet("fabric-tcp", "-t", "fabric", "-o", "provider=tcp", "-o", "sockets=1"),
-    pingpong("shm", "rdm", [(8, 30000), (64, 30000), (MIB, 400)]),
+    pingpong("shm", "rdm", [(8, 30000), (64, 30000), (65536, 4000), (MIB, 400)]),
     coopnet("ntrdma", "-t", "ntrdma"),
     coopnet("ntrdma-tcp", "-t", "ntrdma", "-o", "backend=tcp"),
     pingpong("udp", "dgram", [(8, 10000), (64, 10000)]),
@@ -174,6 +240,10 @@ ALL = [
     coopnet("ud", "-t", "ud"),
     coopnet("ud-depth1", "-t", "ud", "--only", "bulk", "--bulk-depth", "1"),
     coopnet("mem", "-t", "mem", "-o", "max_message=1m"),
+    verbs("send", 10000),
     perftest("posix", "posix"),
+    verbs("write", 500),
+    verbs("read", 10000),
     perftest("tcp", "tcp"),
+    plain_tcp(),
 ]

@@ -50,3 +50,32 @@ def test_the_table_of_what_was_not_connected():
     record = {"repetitions": 1, "figures": [figure]}
     record.update(summary=results.summary(record), targets=[])
     assert "coopnet-mem: 150 bytes an end point, found in 60 ns\n" in results.tables(record)
+
+
+LATENCY = """
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]
+ 8       2000000          0.55           20065.11      0.88     \t       2.27        \t97.55  \t\t6.99    \t\t19.37 
+---------
+"""
+BANDWIDTH = """
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 65536      5000             7103.11            6800.50\t\t   0.108808
+"""
+
+
+def test_the_rows_of_perftest():
+    assert systems.parse_verbs(LATENCY) == {"p50_us": 0.88, "half_us": 2.27}
+    assert systems.parse_verbs(BANDWIDTH) == {"mb_s": pytest.approx(6800.5 * 1.048576)}
+    with pytest.raises(RuntimeError, match="no row"):
+        systems.parse_verbs("Completion with error at client\n")
+
+
+def test_the_lines_of_qperf():
+    assert systems.parse_qperf("tcp_lat:\n    latency  =  12500 ns\n") == {"half_us": 12.5}
+    assert systems.parse_qperf("tcp_bw:\n    bw  =  2500000000 bytes/sec\n") == {"mb_s": 2500}
+
+
+def test_each_side_of_a_ratio_is_measured():
+    names = {one.name for one in systems.ALL}
+    for what, above, below, *_ in results.TARGETS + results.COMPARED:
+        assert {above[0], below[0]} <= names, what

@@ -8,10 +8,10 @@
 // WQE's, which carries its own index and how many of the reader's WQEs were carried out. So a small
 // message and its answer take one cache line each way; the doorbell tells of all else.
 //
-// The writer stores data first, then indices, then the doorbell (release); of a WQE it stores `turn`
-// last. The reader loads the doorbell (acquire), then indices, then data. It copies each entry once
-// and validates the copy, because its peer may lie; for the same reason no side reads back what it
-// wrote itself.
+// The writer stores data first, then indices, then the doorbell (release); of a WQE it stores
+// `turn` last. The reader loads the doorbell (acquire), then indices, then data. It copies each
+// entry once and validates the copy, because its peer may lie; for the same reason no side reads
+// back what it wrote itself.
 #pragma once
 
 #include <atomic>

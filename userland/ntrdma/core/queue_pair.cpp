@@ -209,8 +209,8 @@ bool queue_pair::work(bool posted)
 		produce();
 	if (linked())
 		serve();
-	// An answer may go along with what the application posts next. A peer that sees the link end
-	// looks at the indices.
+	// An answer may go along with what the application posts next. A peer that sees the link
+	// end looks at the indices.
 	if (!answers_wait || late || posted)
 		publish();
 	else if (linked() && (dirty_ || owes_answers()))

@@ -107,6 +107,12 @@ public:
 				static_cast<std::uint32_t>(link_word::open) ||
 			more_ || dirty_ || owes_answers());
 	}
+	/// True if reap() finds anything.
+	bool has_completions(const completion_queue &queue) const
+	{
+		return (send_cmpl_ != send_cons_ && &queue == options_.send_queue) ||
+		       (done_got_ != done_put_ && &queue == options_.recv_queue);
+	}
 	/// Works off what the peer stored. False if nothing had changed.
 	bool progress(bool posted = false);
 	/// The same, but an end of the link is left for the next progress().
@@ -116,9 +122,7 @@ public:
 	bool unfinished() const { return linked() && more_; }
 	std::size_t reap(completion_queue &queue, std::span<completion> out)
 	{
-		bool any = (send_cmpl_ != send_cons_ && &queue == options_.send_queue) ||
-			   (done_got_ != done_put_ && &queue == options_.recv_queue);
-		return any ? take_completions(queue, out) : 0;
+		return has_completions(queue) ? take_completions(queue, out) : 0;
 	}
 
 	/// Ends everything outstanding: the oldest send with `first`, the rest flushed.
@@ -247,5 +251,13 @@ private:
 	bool waiting_counted_ = false;
 	pair_counts counts_;
 };
+
+inline bool completion_queue::stirs() const
+{
+	for (const member &m : pairs_)
+		if (m.pair->has_completions(*this) || m.pair->stirs())
+			return true;
+	return false;
+}
 
 } // namespace coop::ntrdma

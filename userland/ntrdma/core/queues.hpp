@@ -49,6 +49,8 @@ public:
 	void remove(queue_pair &);
 	bool in_use() const { return !pairs_.empty(); }
 
+	/// False if poll() would find nothing, and make no progress.
+	bool stirs() const;
 	/// Stores completions in `out`; returns how many.
 	std::size_t poll(std::span<completion> out);
 	/// `ending` is about to fail because its peer left: what the others' peers stored until now

@@ -286,8 +286,7 @@ bool queue_pair::give_read(const place &from)
 		std::uint64_t room = stream_bytes - (mine_.answer_prod - theirs_.answer_cons);
 		std::uint64_t n = std::min<std::uint64_t>(room, w.length - current_.moved);
 		if (n)
-			into_stream(out_->answer, mine_.answer_prod,
-				    from.at + current_.moved, n);
+			into_stream(out_->answer, mine_.answer_prod, from.at + current_.moved, n);
 		mine_.answer_prod += n;
 		current_.moved += static_cast<std::uint32_t>(n);
 		dirty_ |= n != 0;
@@ -312,8 +311,8 @@ void queue_pair::answer(status result, std::uint64_t value)
 {
 	refuses_ = result != status::success;
 	if (refuses_ || is_atomic(static_cast<operation>(current_.w.op)))
-		out_->cqes[mine_.wqe_cons % ring_entries] = {
-			static_cast<std::uint32_t>(result), 0, value};
+		out_->cqes[mine_.wqe_cons % ring_entries] = {static_cast<std::uint32_t>(result), 0,
+							     value};
 	counts_.served++;
 	counts_.served_bytes += current_.w.length;
 	mine_.wqe_cons++;

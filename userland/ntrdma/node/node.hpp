@@ -7,8 +7,8 @@
 //
 // The thread sleeps in one of two ways:
 //	armed	every peer is told to ring its eventfd: nothing is missed, each batch costs a wake
-//	driven	the application polls anyway: no peer rings, answers go along with what it posts, and
-//		the thread only looks now and then whether the application still does
+//	driven	the application polls anyway: no peer rings, answers go along with what it posts,
+//and 		the thread only looks now and then whether the application still does
 #pragma once
 
 #include <atomic>
@@ -73,7 +73,8 @@ public:
 	/// The lock of everything below.
 	[[nodiscard]] node_hold hold()
 	{
-		// A thread that polls in a loop takes the lock again before a sleeper wakes up for it.
+		// A thread that polls in a loop takes the lock again before a sleeper wakes up for
+		// it.
 		if (wanted_.load(std::memory_order_relaxed)) [[unlikely]]
 			sched_yield();
 		return node_hold{lock_};
@@ -88,7 +89,10 @@ public:
 	/// Removes a region after peers that pull from it are done. `hold` may be let go meanwhile.
 	bool remove_region(std::uint32_t key, node_hold &hold);
 	/// An application's thread polled. Under the lock.
-	void polled() { polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+	void polled()
+	{
+		polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+	}
 	/// An application's thread leaves work behind: the node's thread goes on with it.
 	void take_over();
 	/// How long a silent peer may take.

@@ -96,8 +96,7 @@ std::condition_variable_any &acknowledged()
 	return *changed;
 }
 
-void settle_events(context *c, const void *object, const std::uint32_t &given,
-		   node_hold &held)
+void settle_events(context *c, const void *object, const std::uint32_t &given, node_hold &held)
 {
 	std::erase_if(c->events, [&](const ibv_async_event &e) { return e.element.qp == object; });
 	acknowledged().wait(held, [&] { return !given; });

@@ -90,8 +90,7 @@ inline channel *of(ibv_comp_channel *p)
 watcher &events();
 void push(context *, const ibv_async_event &);
 /// Forgets unread events about an object, and waits until those read are acknowledged.
-void settle_events(context *, const void *object, const std::uint32_t &given,
-		   node_hold &held);
+void settle_events(context *, const void *object, const std::uint32_t &given, node_hold &held);
 /// Wakes those who wait in settle_events().
 std::condition_variable_any &acknowledged();
 

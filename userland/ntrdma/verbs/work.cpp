@@ -163,8 +163,10 @@ int poll_cq(ibv_cq *cq, int count, ibv_wc *out)
 	node *device = of(cq->context)->device;
 	auto held = device->hold();
 	device->polled();
-	std::array<completion, 32> got;
 	queue_of_completions &q = *of(cq);
+	if (!q.datagram_users && !q.core->stirs())
+		return 0;
+	std::array<completion, 32> got;
 	if (q.datagram_users && q.datagrams.empty())
 		find_datagrams(device)->receive();
 	int n = q.datagrams.empty() ? 0 : poll_datagrams(q, count, out);
