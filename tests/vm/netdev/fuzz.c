@@ -173,8 +173,11 @@ static void *change(void *about)
 				    (h->m.rings->op_tail - pick(&r, 2)) % h->m.setup.ops *
 					    sizeof(struct coop_net_op) +
 				    pick(&r, sizeof(struct coop_net_op));
+		const uint64_t where = pick(&r, 4) ? op : at;
 
-		map[pick(&r, 4) ? op : at] ^= (uint8_t)random_next(&r);
+		/* A wrong handle would end it. */
+		if (!h->gentle || where % sizeof(struct coop_net_op) / 4 != 1)
+			map[where] ^= (uint8_t)random_next(&r);
 		if (!pick(&r, 8))
 			h->m.rings->polls = (uint32_t)pick(&r, 2);
 	}
@@ -361,13 +364,13 @@ static bool hostile_open(struct hostile *h, int i, uint64_t seed)
 	memcpy(h->pool + POOL * PAGE, h->guard, GUARD * PAGE);
 	s.ops = 64u << pick(&r, 3);
 	s.events = 64u << pick(&r, 3);
-	s.handles = pick(&r, 2) ? 1024 : 1 + (uint32_t)pick(&r, 100);
+	h->gentle = pick(&r, 2);
+	s.handles = h->gentle ? 1024 : 1 + (uint32_t)pick(&r, 100);
 	s.peers = 1 + (uint32_t)pick(&r, 6);
 	s.fetches = 1 + (uint32_t)pick(&r, 4);
 	s.serves = 1 + (uint32_t)pick(&r, 4);
 	s.tries = 3;
 	s.fetch_timeout_us = 50000;
-	h->gentle = pick(&r, 2);
 	if (!machine_setup(&h->m, &s)) {
 		if (scarce())
 			return false;

@@ -314,8 +314,8 @@ static void unmapped(size_t from, size_t to)
 		CHECK(enter(&p.a, 0, 0) == -EBADR);
 		all_calls_fail(p.a.fd, EBADR);
 		munmap(map, p.a.setup.map_bytes);
+		p.a.rings = NULL;
 	}
-	p.a.rings = NULL;
 	pair_close(&p);
 }
 
