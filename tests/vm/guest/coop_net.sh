@@ -6,9 +6,10 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 1200
+#: deadline 2400
 #: short text messages bulk states operations fork fuzz
-#: long refused_bulk setup buffers memlock strangers indices waits awake close exec killed removal unload
+#: long refused_bulk setup buffers memlock strangers indices nothing_lost waits awake close exec killed removal
+#: long unload fuzz_long
 
 setup()
 {
@@ -20,7 +21,7 @@ setup()
 area()
 {
 	_before=$(queue_pairs)
-	PATIENCE=$patience timeout $((250 * patience)) coop-netdev "$1" 2>/tmp/said ||
+	PATIENCE=$patience timeout $((${limit:-250} * patience)) coop-netdev "$1" 2>/tmp/said ||
 		die "$(tail -n 12 /tmp/said | tr '\n' ';')"
 	cat /tmp/said
 	until_true 20 "all queue pairs are destroyed" as_many_pairs "$_before"
@@ -62,7 +63,8 @@ test_strangers() { area strangers; }
 test_operations() { area operations; }
 
 test_indices() { area indices; }
-test_nothing_lost() { ROUNDS=$(few 100000) area nothing_lost; }
+test_nothing_lost() { ROUNDS=$(few 20000) area nothing_lost; }
+test_nothing_lost_long() { limit=600 ROUNDS=$(few 100000) area nothing_lost; }
 test_waits() { area waits; }
 test_awake() { area awake; }
 test_mapping() { area mapping; }
@@ -123,7 +125,7 @@ test_unload()
 test_fuzz() { ROUNDS=$(few 16) area fuzz; }
 test_fuzz_long()
 {
-	SEED=1000 ROUNDS=$(few 400) area fuzz
+	limit=600 SEED=1000 ROUNDS=$(few 400) area fuzz
 	nothing_left
 }
 
@@ -132,7 +134,7 @@ test_fuzz_scarce()
 {
 	failing slab
 	in_interrupts 1
-	SCARCE=1 SEED=5000 ROUNDS=$(few 160) area fuzz
+	limit=600 SCARCE=1 SEED=5000 ROUNDS=$(few 160) area fuzz
 	in_interrupts 0
 	area text
 	nothing_left

@@ -149,7 +149,7 @@ void nothing_lost_area(void)
 {
 	const char *rounds = getenv("ROUNDS");
 	const uint64_t all = rounds ? strtoull(rounds, NULL, 0) : 20000;
-	uint64_t end = now_ms() + 150000ull * patience;
+	uint64_t end = now_ms() + (50000 + 5 * all) * patience;
 	struct count n = {.random = 1};
 	struct memory b;
 	struct pair p;
