@@ -48,7 +48,7 @@ struct coop_lines_ops {
 	/* The pump has nothing to do. True: it shall look for completions still, for a short time.
 	 */
 	bool (*spin)(void *host, u64 now);
-	/* The port has another address, or a queue pair another number. */
+	/* The port may have another address, or a queue pair another number. */
 	void (*moved)(void *host, u64 now);
 	/* The node is without a device, for ever. All queue pairs are gone. */
 	void (*lost)(void *host);

@@ -247,12 +247,16 @@ static bool machine_spin(void *host, u64 now)
 static void machine_moved(void *host, u64 now)
 {
 	struct coop_machine *m = host;
+	struct coop_net_addr now_at;
 	u32 data_qpn, data_qkey;
 	struct coop_addr self;
 
-	if (!coop_machine_runs(m) || !coop_lines_self(m->node, &self, &data_qpn, &data_qkey))
+	if (!coop_machine_runs(m) || !coop_machine_self(m, &now_at) ||
+	    !memcmp(&now_at, &m->self, sizeof(now_at)))
 		return;
+	(void)coop_lines_self(m->node, &self, &data_qpn, &data_qkey);
 	coop_chan_set_self(m->chan, &self, data_qpn, data_qkey);
+	m->self = now_at;
 	m->address_changed = true;
 	coop_machine_tell(m);
 }
@@ -402,10 +406,14 @@ static int create_chan(struct coop_machine *m, struct coop_net_setup *s)
 	/* The port may have moved meanwhile; datagrams have been dropped so far. */
 	err = chan_config(m, s, &c);
 	chan = err ? NULL : coop_chan_create(mem, size, &c, now);
-	if (chan && coop_machine_self(m, &s->self))
+	if (!err && !chan)
+		err = -EINVAL;
+	if (!err && !coop_machine_self(m, &m->self))
+		err = -ENODEV;
+	if (!err) {
 		m->chan = chan;
-	else
-		err = err ? err : -EINVAL;
+		s->self = m->self;
+	}
 	coop_lines_end(m->node, now);
 	if (err)
 		kvfree(mem);

@@ -135,7 +135,8 @@ struct coop_machine {
 	struct xarray buffers; /* by id */
 	u32 next_buffer, n_buffers;
 	u64 pinned; /* bytes */
-	bool address_changed;
+	struct coop_net_addr self;
+	bool address_changed; /* to be told */
 	struct coop_figures figures;
 };
 
