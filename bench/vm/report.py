@@ -63,6 +63,16 @@ def unpacked(record, system):
     return median(record["untar"].get(system, []))
 
 
+def message(record, transport, progress, what):
+    """Microseconds or system calls of an 8-byte message, the median of the turns."""
+    return median(m[what] for m in record.get("messages", ())
+                  if (m["transport"], m["progress"]) == (transport, progress))
+
+
+def message_quotient(record, progress, what):
+    return quotient(message(record, "kernel", progress, what), message(record, "ud", progress, what))
+
+
 def limit_passed(record):
     """Whether coopfs passed the raw limit: then the raw tools were starved, and prove nothing."""
     peer, limit = speed(record, "coopfs-peer"), raw(record)
@@ -101,6 +111,11 @@ def ratios(record):
         ("zero copy / ib_copy, sequential", quotient(peer, speed(record, "coopfs-copy")), ">=", 1, False),
         ("second reader's share from storage", storage_share(record), "<=", 0.01, False),
         ("page bytes copied on the receive path", copied, "<=", 0, False),
+        ("8-byte message, kernel / ud by verbs, both ends sleep", message_quotient(record, "block", "us"), "<=", 1.1,
+         False),
+        ("the same, both ends poll", message_quotient(record, "poll", "us"), "<=", 1.1, False),
+        ("system calls for it, kernel / ud, both ends sleep", message_quotient(record, "block", "calls"), "<", 1, False),
+        ("the same, both ends poll", message_quotient(record, "poll", "calls"), "<", 1, False),
     ]
 
 
@@ -117,7 +132,7 @@ def medians(parts):
 def reached(value, relation, goal):
     if value is None or goal is None:
         return None
-    return {">=": value >= goal, "<=": value <= goal, ">": value > goal}[relation]
+    return {">=": value >= goal, "<=": value <= goal, ">": value > goal, "<": value < goal}[relation]
 
 
 def merged_ratios(records):
@@ -162,6 +177,7 @@ def merged(records):
     out["round_trip_values"] = {b: [r["round_trip_us"].get(b) for r in records] for b in out["round_trip_us"]}
     out["untar"] = {name: [v for r in records for v in r["untar"].get(name, [])]
                     for name in dict.fromkeys(n for r in records for n in r["untar"])}
+    out["messages"] = [m for r in records for m in r.get("messages", ())]
     out["ratios"] = merged_ratios(records)
     out["per_page"] = per_page(out)
     return out
@@ -268,6 +284,10 @@ def tables(record):
     written = [("tar -x of small files", "files/s", "of the turns")]
     written += [(one, number(unpacked(record, one), 0), each_run(turns, digits=0))
                 for one, turns in record["untar"].items()]
+    sent = [("8-byte messages", "us", "system calls", "us of the turns")]
+    for way in dict.fromkeys((m["transport"], m["progress"]) for m in record["messages"]):
+        us = [m["us"] for m in record["messages"] if (m["transport"], m["progress"]) == way]
+        sent.append((", ".join(way), number(median(us)), number(message(record, *way, "calls"), 2), each_run(us)))
     goals = [("within a run", "value", "goal", "reached", "of the runs", "used")]
     goals += [goal_row(r, runs) for r in record["ratios"]]
     pages = [("where a page's time goes", "us")] + [(r["what"], number(r["us"])) for r in record["per_page"]]
@@ -277,5 +297,6 @@ def tables(record):
     limits = f" (of the runs: {each_run(record['raw_values'])})" if runs > 1 else ""
     head = f"raw link: {number(raw(record))} MB/s of UD datagrams{limits}; round trip: {trip or '-'}"
     small = f"\n\n{layout(written)}" if record["untar"] else ""
+    small += f"\n\n{layout(sent)}" if record["messages"] else ""
     return (f"\n{head}{doubt(record)}\n\n{layout(rows)}{small}\n\n{layout(goals)}{below_goals(record)}\n\n"
             f"{layout(pages)}{several if runs > 1 else ''}\n")

@@ -7,7 +7,7 @@
 # cannot be set up is skipped; the rest runs.
 #
 #: programs coopfsd coopfs coopfs-fuse ip rdma fio ib_send_bw ibv_ud_pingpong
-#: optional diod rpc.mountd exportfs perf
+#: optional diod rpc.mountd exportfs perf coopnet
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs
 #: modules nfsd nfsv4 rpcrdma 9p 9pnet_fd fuse
 #: files $KO/coopfs.ko /etc/protocols /etc/services /etc/netconfig
@@ -405,6 +405,60 @@ test_untar()
 {
 	served /tmp/nfs.up knfsd
 	reader untar unpack_all
+}
+
+# ---- messages ------------------------------------------------------------------------
+
+entries=/sys/kernel/debug/tracing/events/raw_syscalls/sys_enter
+
+# exchanges COUNT OPTIONS...: sends 8 bytes there and back so often; sets trip (us, median of half a
+# round trip), count (round trips measured), and calls, the system calls of the client
+exchanges()
+{
+	_count=$1
+	shift
+	echo hist:keys=common_pid.execname >$entries/trigger
+	timeout 60 coopnet ping -s 8 --seconds 60 --json -n "$_count" "$@" $server >/tmp/ping.out 2>&1 ||
+		{ cat /tmp/ping.out; die "coopnet ping $*"; }
+	calls=$(awk -F: '/common_pid: *coop-?net / { n += $NF } END { print n + 0 }' $entries/hist)
+	echo '!hist:keys=common_pid.execname' >$entries/trigger
+	trip=$(sed -n 's/.*"p50": *\([0-9.]*\).*/\1/p' /tmp/ping.out | head -n 1)
+	count=$(sed -n 's/.*"count": *\([0-9]*\).*/\1/p' /tmp/ping.out | head -n 1)
+}
+
+# The system calls of the start are those of a short exchange.
+messages() # TRANSPORT PROGRESS
+{
+	set -- "$1" "$2" -t "$1" -o device=rxe0 --progress "$2" --from 10.9.0.2
+	exchanges 200 "$@"
+	_calls=$calls _from=$count
+	exchanges 2200 "$@"
+	say "message $1 $2 $trip $(echo "$calls $count" |
+		awk -v c="$_calls" -v n="$_from" '{ print ($1 - c) / ($2 - n) / 2 }')"
+}
+
+# One transport after the other, three times, because the host's other load comes and goes.
+test_messages()
+{
+	command -v coopnet || skip "no coopnet"
+	for _turn in 1 2 3; do
+		for _progress in block poll; do
+			for _transport in ud kernel; do
+				if [ "$node" = 1 ]; then
+					job server coopnet serve -t $_transport -o device=rxe0 \
+						--progress $_progress $server >/tmp/server.out
+					until_true 60 "it serves" grep -q . /tmp/server.out
+				fi
+				barrier "messages-$_turn-$_progress-$_transport"
+				[ "$node" = 1 ] || messages $_transport $_progress
+				barrier "messages-$_turn-$_progress-$_transport-over"
+				if [ "$node" = 1 ]; then
+					kill "$(cat /tmp/server.job)"
+					job_ends 30 server
+				fi
+			done
+		done
+	done
 }
 
 test_unmount()
