@@ -107,6 +107,8 @@ static void fetch_done(struct coop_node_fetch *f, u64 good, int err)
 	m->figures.fetched_bytes += ev.length;
 	if (m->failure || m->over)
 		err = -ENODEV;
+	else if (err == -ENOENT && f->slot == COOP_NONE)
+		err = -EHOSTUNREACH; /* it was not asked: the engine had given the peer up */
 	coop_task_over(m, t, &ev, COOP_NET_FETCHED, err);
 	coop_machine_tell(m);
 	coop_lines_end(m->node, now);

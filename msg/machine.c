@@ -158,6 +158,7 @@ static void handle(struct coop_machine *m, const struct coop_chan_ev *ev)
 		coop_peer_news(m, p,
 			       ev->kind == COOP_CHAN_EV_PEER_DEAD ? COOP_NET_PEER_DEAD
 								  : COOP_NET_PEER_RESTARTED);
+		(void)coop_peers_tell(m); /* before the ends of its messages */
 		break;
 	}
 }
