@@ -130,6 +130,7 @@ enum coop_net_op_flag {
 	COOP_NET_IN_TEXT = 1, /* SEND: the bytes are in u.send.text, at most COOP_NET_TEXT */
 	COOP_NET_PROBE = 2,   /* SEND: as COOP_CHAN_PROBE; length counts, no bytes are read */
 	COOP_NET_BY_DATA = 4, /* SEND: as COOP_CHAN_BY_DATA */
+	COOP_NET_URGENT = 8,  /* SEND: as COOP_CHAN_URGENT */
 };
 
 struct coop_net_op {

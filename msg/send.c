@@ -13,7 +13,7 @@
 static int prepare(struct coop_machine *m, struct coop_task *t, const struct coop_net_op *op,
 		   struct coop_chan_msg *msg)
 {
-	const u8 known = COOP_NET_IN_TEXT | COOP_NET_PROBE | COOP_NET_BY_DATA;
+	const u8 known = COOP_NET_IN_TEXT | COOP_NET_PROBE | COOP_NET_BY_DATA | COOP_NET_URGENT;
 
 	if (op->flags & ~known || op->zero)
 		return -EINVAL;
@@ -25,6 +25,8 @@ static int prepare(struct coop_machine *m, struct coop_task *t, const struct coo
 	msg->length = (u32)op->length;
 	if (op->flags & COOP_NET_BY_DATA)
 		msg->flags |= COOP_CHAN_BY_DATA;
+	if (op->flags & COOP_NET_URGENT)
+		msg->flags |= COOP_CHAN_URGENT;
 	if (op->flags & COOP_NET_PROBE) {
 		msg->flags |= COOP_CHAN_PROBE;
 		t->u.send.blank = true;

@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <span>
 #include <unistd.h>
 
 namespace conformance
@@ -161,14 +163,16 @@ target fabric_inet(const std::string &label, parameters options)
 	return t;
 }
 
-// An RDMA device and its IP address, in the lab of emulated machines. The environment selects it,
-// and the suite then tests nothing else.
+// An RDMA device and its IP address, by programs and by the kernel, in the lab of emulated
+// machines. The environment selects it, and the suite then tests nothing else.
 std::vector<target> of_device(const std::string &device, const std::string &ip)
 {
 	std::vector<target> all = {
 		fabric("fabric_verbs", {{"provider", "verbs"}}),
 		ud("ud_verbs", {{"device", device}}),
+		ud("kernel", {{"device", device}}),
 	};
+	all.back().transport = "kernel";
 	for (target &t : all) {
 		t.address = [ip](unsigned n) { return lnet(ip, "o2ib0", 31, std::to_string(n)); };
 		t.any = lnet(ip, "o2ib0", 32, "*");
@@ -176,10 +180,11 @@ std::vector<target> of_device(const std::string &device, const std::string &ip)
 		t.attack = nullptr;
 		t.unattacked = "the enemy comes from loopback, not over a device";
 	}
-	target &ud = all.back();
-	ud.stall = {}; // its wire is a real one
-	ud.wire = nullptr;
-	ud.collateral = -EHOSTDOWN; // an emulated device may not serve all of them in time
+	for (target &t : std::span(all).subspan(1)) {
+		t.stall = {}; // its wire is a real one
+		t.wire = nullptr;
+		t.collateral = -EHOSTDOWN; // an emulated device may not serve all of them in time
+	}
 	all.front().mute = nullptr; // a device's ports are not sockets' ports
 	all.front().come_again = 0; // it would take too long in the lab
 	return all;

@@ -549,7 +549,7 @@ def test_sizes_have_units():
 def test_help_to_serve_offers_what_can_serve():
     status, out, _ = coopnet("serve", "--help")
     assert status == OK
-    assert "{ud,fabric,ntrdma}" in out and not re.search(r"\bmem\b", out) and "Without ADDR" not in out
+    assert "{ud,fabric,ntrdma,kernel}" in out and not re.search(r"\bmem\b", out) and "Without ADDR" not in out
 
 
 def test_help_and_manual_name_every_option():
@@ -560,7 +560,7 @@ def test_help_and_manual_name_every_option():
         for option in set(re.findall(r"--[a-z][a-z-]+", out)) - {"--help"}:
             assert option in manual, f"{command} {option}"
     status, out, _ = coopnet("options")
-    assert status == OK and {"mem", "ud", "fabric", "ntrdma"} <= set(out.split())
+    assert status == OK and {"mem", "ud", "fabric", "ntrdma", "kernel"} <= set(out.split())
 
 
 # ---- the library's page

@@ -7,7 +7,7 @@
 //   1  u8   flags: 1 the holder may write, else read; 2 reusable, and for ranges. Before there
 //           were such descriptors the last flag made a text malformed, so older programs refuse it
 //   2  u16  length of the transport's part, P
-//   4  u32  transport: FNV-1a of its name
+//   4  u32  transport: FNV-1a of the name of its wire
 //   8  u64  size: bytes that may be moved
 //   16 u64  token of the passive operation
 //   24 u64  key of the passive operation, not 0

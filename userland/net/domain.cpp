@@ -39,7 +39,9 @@ const spi::transport &named(const std::string &name)
 
 } // namespace
 
-domain_state::domain_state(const domain_options &o) : name_(o.transport), id_(transport_id(name_))
+domain_state::domain_state(const domain_options &o) :
+	name_(o.transport),
+	id_(transport_id(named(name_).wire()))
 {
 	const spi::transport &t = named(name_);
 	const spi::parameter_values values(name_, t.parameters(), o.parameters);

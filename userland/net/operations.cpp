@@ -177,6 +177,8 @@ int operations::prepare_range(spi::transfer &x, const buffer_state &b, const ope
 		x.length = write ? mine : x.remote_size;
 		return (write ? mine > d.size : mine < d.size) ? -EFBIG : 0;
 	}
+	if (!station_.domain->traits().visible.reusable_descriptors)
+		return -EOPNOTSUPP;
 	if (op.offset > d.size)
 		return -EFBIG;
 	const std::size_t rest = x.remote_size - op.offset;

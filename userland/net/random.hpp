@@ -31,4 +31,13 @@ private:
 	std::size_t at_ = 32;
 };
 
+/// A single one.
+inline std::uint64_t random_number()
+{
+	std::uint64_t v = 0;
+	while (::getrandom(&v, sizeof(v), 0) != sizeof(v))
+		continue;
+	return v;
+}
+
 } // namespace coop::net

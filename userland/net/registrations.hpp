@@ -40,6 +40,10 @@ public:
 	/// Registers a segment with a device. @return 0 or -errno. Called on any thread, by one at
 	/// a time.
 	using enter = std::function<int(const segment &, region &, key &)>;
+	/// The same of all segments of a buffer, for devices that know buffers. It appends what
+	/// find() is to give.
+	using enter_whole = std::function<int(std::span<const segment>, std::vector<region> &,
+					      std::vector<key> &)>;
 
 	/// Adds a buffer. @return 0 and its registration, or -errno of a device that is open.
 	int add(std::span<const segment> segments, void **registration)
@@ -70,6 +74,18 @@ public:
 	/// This machine has opened its device: registers all buffers with it. @return 0, or -errno:
 	/// none is registered.
 	int open(const void *machine, enter with)
+	{
+		return open_whole(machine, [with = std::move(with)](std::span<const segment> all,
+								    auto &regions, auto &keys) {
+			for (const segment &s : all)
+				if (const int r =
+					    with(s, regions.emplace_back(), keys.emplace_back()))
+					return r;
+			return 0;
+		});
+	}
+	/// The same.
+	int open_whole(const void *machine, enter_whole with)
 	{
 		std::lock_guard guard(lock_);
 		device &d = devices_[machine];
@@ -133,7 +149,7 @@ private:
 		}
 	};
 	struct device {
-		enter with; // null: closed
+		enter_whole with; // null: closed
 		roster<held *> holds;
 	};
 	static std::size_t &place_of(held *h) { return h->place; }
@@ -146,16 +162,13 @@ private:
 		auto h = std::make_unique<held>();
 		h->machine = machine;
 		h->of = &b;
-		for (const segment &s : b.segments)
-			if (const int r =
-				    d.with(s, h->regions.emplace_back(), h->keys.emplace_back())) {
-				if (r != -ENODEV && r != -EIO)
-					return r;
-				h->regions.clear();
-				h->keys.clear();
-				h->status = r;
-				break;
-			}
+		if (const int r = d.with(b.segments, h->regions, h->keys)) {
+			if (r != -ENODEV && r != -EIO)
+				return r;
+			h->regions.clear();
+			h->keys.clear();
+			h->status = r;
+		}
 		d.holds.join(h.get(), place_of);
 		std::lock_guard mine(b.lock);
 		b.held_for.insert(b.of(machine), std::move(h));

@@ -38,6 +38,9 @@ std::vector<const transport *> &table()
 #ifdef COOP_NET_NTRDMA
 		&ntrdma_transport,
 #endif
+#ifdef COOP_NET_KERNEL
+		&kernel_transport,
+#endif
 	};
 	return known;
 }

@@ -318,6 +318,8 @@ class transport
 {
 public:
 	virtual const char *name() const = 0;
+	/// The transport whose machines it speaks with, whose name is in descriptors.
+	virtual const char *wire() const { return name(); }
 	virtual std::span<const parameter> parameters() const = 0;
 	/// @throw std::system_error whose text says what is missing and what to do.
 	virtual std::unique_ptr<transport_domain> open(const parameter_values &) const = 0;
@@ -327,7 +329,8 @@ protected:
 };
 
 /// The transports of this tree. Each defines its own; registry.cpp lists the ones that are built.
-extern const transport &mem_transport, &ud_transport, &fabric_transport, &ntrdma_transport;
+extern const transport &mem_transport, &ud_transport, &fabric_transport, &ntrdma_transport,
+	&kernel_transport;
 
 /// The transport of this name or null.
 const transport *find_transport(std::string_view name);

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: MIT
-# libcoop-net over Soft-RoCE devices: the conformance suite on both transports that use
-# devices, and coopnet between rxe0, rxe1 and soft RoCE v2 in user space.
+# libcoop-net over Soft-RoCE devices: the conformance suite on the transports that use
+# devices, and coopnet between rxe0, rxe1 and soft RoCE v2 in user space. On rxe0 and rxe1 the
+# kernel's transport (/dev/coop-net) and ud speak with each other.
 #
 #: programs coopnet ip rdma
 #: optional net_conformance conformance-peer
-#: modules crc32_generic rdma_rxe ib_uverbs rdma_ucm veth bridge
+#: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe ib_uverbs rdma_ucm veth bridge
+#: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 900
-#: short ud_between_devices
-#: long fabric_between_devices ud_bulk
+#: deadline 1800
+#: short ud_between_devices kernel_asks_ud
+#: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
 
 setup()
 {
 	switch va 10.77.0.1 vb 10.77.0.2 soft/vc 10.77.0.3
 	rxe rxe0 va
 	rxe rxe1 vb
+	insmod /lab/files/coopfs.ko
+	until_true 10 "the device is there" [ -c /dev/coop-net ]
 }
 
 # suite LABEL GROUPS: runs groups of the suite's tests on one transport
@@ -79,6 +83,31 @@ test_fabric_between_devices()
 {
 	serve_net -t fabric -o provider=verbs 10.77.0.2
 	ask -t fabric -o provider=verbs --from 10.77.0.1 10.77.0.2
+	served
+}
+
+# kernel, and options as those of ud
+kernel="-t kernel -o bulk_patience=60000"
+
+test_kernel_between_devices()
+{
+	serve_net $kernel -o device=rxe1 10.77.0.2
+	ask $kernel -o device=rxe0 --from 10.77.0.1 10.77.0.2
+	served
+}
+
+# The wire is one.
+test_kernel_asks_ud()
+{
+	serve_net $ud -o device=rxe1 10.77.0.2
+	ask $kernel -o device=rxe0 --from 10.77.0.1 10.77.0.2
+	served
+}
+
+test_ud_asks_kernel()
+{
+	serve_net $kernel -o device=rxe1 10.77.0.2
+	ask $ud -o device=rxe0 --from 10.77.0.1 10.77.0.2
 	served
 }
 
@@ -177,3 +206,8 @@ test_ud_buffers() { suite ud_verbs 'on/buffers*:on/pools*'; }
 test_ud_messages() { suite ud_verbs 'on/messages*:on/endpoints*:on/synchronous*'; }
 test_ud_bulk() { suite ud_verbs 'on/bulk*'; }
 test_ud_faults() { suite ud_verbs 'on/fault*'; }
+test_kernel_machines() { suite kernel 'on/machines*'; }
+test_kernel_buffers() { suite kernel 'on/buffers*:on/pools*'; }
+test_kernel_messages() { suite kernel 'on/messages*:on/endpoints*:on/synchronous*'; }
+test_kernel_bulk() { suite kernel 'on/bulk*'; }
+test_kernel_faults() { suite kernel 'on/fault*'; }

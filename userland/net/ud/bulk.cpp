@@ -348,13 +348,15 @@ void bulk::read_by(std::uint32_t index, identity asker, bool reading)
 		readers_.paused(index, now_us(sink_));
 }
 
-void bulk::over(std::uint32_t index)
+void bulk::over(std::uint32_t index, int status, std::uint64_t now)
 {
 	op &o = operations_[index];
 	o.lent = false;
 	o.serving = 0;
 	if (o.ending)
 		end(index, o.status, o.length);
+	else if (status)
+		cancel(index, status, now);
 }
 
 // ---- what is told ----------------------------------------------------------------

@@ -11,9 +11,9 @@
 // use, an operation of its own. A GET of a range shifts the pages that it fetches (pages.hpp).
 //
 // Owns the lists of operations under way by peer, the log of reads, and the readers. An operation
-// ends when no request reads its memory any more; its record is free when
-// the other side has been told as well. Used under the lock of the machine. Calls outbox, reader
-// and peers, and none of them calls it: the machine passes their events on.
+// ends when no request reads its memory any more; its record is free when the other side has been
+// told as well. Used under the lock of the machine. Calls outbox, reader and peers, and none of
+// them calls it: the machine passes their events on.
 #pragma once
 
 #include <vector>
@@ -73,8 +73,8 @@ public:
 	// The same for `offers`, which lets askers in by itself.
 	/// This asker has begun to read, or has paused.
 	void read_by(std::uint32_t index, identity asker, bool reading);
-	/// Its memory is quiet.
-	void over(std::uint32_t index);
+	/// Its memory is quiet; with a status that is not 0, unasked.
+	void over(std::uint32_t index, int status, std::uint64_t now);
 
 	// Peers.
 	/// It does not answer any more, or is another machine: its operations end with this.

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <sys/random.h>
 #include <system_error>
 
 #include "operations.hpp"
+#include "userland/net/random.hpp"
 
 namespace coop::net::ud
 {
@@ -19,16 +19,8 @@ constexpr std::uint32_t most_refusals = 8; // for want of a buffer: about 0.2 s
 
 } // namespace
 
-std::uint64_t random_number()
-{
-	std::uint64_t v = 0;
-	if (::getrandom(&v, sizeof(v), 0) != sizeof(v))
-		throw std::system_error(errno, std::generic_category(), "ud: getrandom");
-	return v;
-}
-
 void chan_engine::make(const options &o, const channels &lines, std::uint32_t sends,
-			  std::uint64_t now)
+		       std::uint64_t now)
 {
 	const coop_chan_peer_addr self = lines.self();
 	coop_chan_cfg c{};

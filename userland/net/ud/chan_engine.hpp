@@ -59,7 +59,4 @@ private:
 	std::size_t text_at_ = 0; // by operation
 };
 
-/// @throw std::system_error.
-std::uint64_t random_number();
-
 } // namespace coop::net::ud

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
 // machine.cpp - life, progress and time of a transfer machine; see machine.hpp.
-//
-// A machine that stops stays for a moment after the last datagram: its peers may have missed the
-// acknowledgement of what it has received, and would take its silence for a failure.
 #include "machine.hpp"
 
 #include <algorithm>
@@ -11,8 +8,8 @@
 #include <unistd.h>
 
 #include "rpc/base/addr.h"
-#include "rpc/base/mac.h"
 #include "rpc/fetch/wire.h"
+#include "userland/net/random.hpp"
 
 namespace coop::net::ud
 {
@@ -20,11 +17,6 @@ namespace coop::net::ud
 namespace
 {
 
-constexpr std::uint64_t linger_quiet_us = 20000; // without a datagram, then it stops
-constexpr std::uint64_t linger_again_us = 5000;
-constexpr std::uint64_t linger_most_us = 500000;
-constexpr std::uint64_t linger_tell_us = 2000000; // for bulk messages under way
-constexpr std::uint64_t recent_us = 1000000;
 // Bulk data is sent for data_turn at a time. Then it rests until so many arrivals were handled, or
 // for longest_rest, or for as long as the data took.
 constexpr std::uint32_t arrivals_most = 64;
@@ -64,14 +56,6 @@ std::unique_ptr<coop::ud::endpoint> make_soft_roce(const options &o, identity ow
 	}
 	s.port = 0; // it is told to peers, so any will do
 	return coop::ud::make_soft_roce(s);
-}
-
-// The same for all machines: the source of a datagram, which is answered, does not tell it.
-std::uint32_t fabric_qkey(const std::array<std::uint8_t, 16> &key)
-{
-	constexpr char label[] = "coop ud q_key";
-	// The top bit is for privileged consumers.
-	return static_cast<std::uint32_t>(coop_mac(key.data(), label, sizeof(label))) & 0x7fffffff;
 }
 
 fetch_host::shape bulk_shape(const options &o)
@@ -145,7 +129,7 @@ void machine::make()
 		endpoint_ = make_soft_roce(options_, own, resolver_->companion_port());
 	const std::uint32_t mtu = endpoint_->info().mtu;
 	slab_.emplace(mtu, page_bytes);
-	channels_.emplace(*endpoint_, *slab_, fabric_qkey(options_.key), !options_.verbs);
+	channels_.emplace(*endpoint_, *slab_, options_.qkey(), !options_.verbs);
 	chan_.reserve(*slab_, operations::most(options_));
 	memory_.emplace(options_, keys_, *endpoint_, *channels_);
 	operations_.emplace(options_, *memory_, sink_);
@@ -199,8 +183,7 @@ void machine::make_fetch(std::uint64_t now)
 	coop_engine_cfg e = host_->config(options_.key);
 	e.max_peers = std::min<std::uint32_t>(options_.peers, 1024);
 	e.peer_timeout_us = options_.fetch_timeout_us;
-	e.silence_us = static_cast<u32>(
-		std::clamp<std::uint64_t>(options_.patience_us / 4, e.peer_timeout_us, 2000000));
+	e.silence_us = options_.silence_us();
 	e.chunk_pages = 1u << 31; // no placement: the peer to ask is given
 	e.policy = coop_policy_sole_source();
 	if (options_.page_crc)
@@ -310,7 +293,7 @@ unsigned machine::progress(unsigned budget)
 		return waits;
 	}
 	const std::uint64_t t = now();
-	heard_at_ = t;
+	linger_.heard(t);
 	for (std::size_t i = 0; i < n; i++)
 		dispatch(completions_[i], t);
 	// The program gets its message first; the rest waits for the next call.
@@ -353,7 +336,7 @@ void machine::received(std::uint32_t channel, std::span<const std::byte> datagra
 	coop_chan_in in;
 	const coop_chan_verdict v = coop_chan_rx(chan_, &rx, now, &in);
 	bool copy = v == COOP_CHAN_COPY;
-	if (v == COOP_CHAN_PLACE && stopping_)
+	if (v == COOP_CHAN_PLACE && linger_.stopping())
 		coop_chan_refuse(chan_, COOP_CHAN_NO_LISTENER, now);
 	else if (v == COOP_CHAN_PLACE)
 		copy = inbox_->accept(in, from, now);
@@ -379,14 +362,8 @@ void machine::drain(std::uint64_t now)
 	}
 	endpoint_->flush();
 	held_back_ = 0;
-	if (!stopping_ || stop_at_ == ~0ull)
-		return;
-	if (!lingering(now)) {
-		stop_at_ = ~0ull;
+	if (linger_.over(bulk_->telling(), now))
 		sink_.stopped();
-	} else if (stop_at_ <= now) {
-		stop_at_ = now + linger_again_us;
-	}
 }
 
 void machine::drain_chan(std::uint64_t now)
@@ -562,7 +539,7 @@ std::uint64_t machine::next_time() const
 		return 0;
 	return std::min({coop_chan_deadline(chan_), coop_engine_deadline(engine_),
 			 resolver_->deadline(), reader_->deadline(), peers_->deadline(),
-			 bulk_->deadline(), outbox_->deadline(), stop_at_, starts_at_});
+			 bulk_->deadline(), outbox_->deadline(), linger_.deadline(), starts_at_});
 }
 
 time_point machine::deadline() const
@@ -617,25 +594,12 @@ void machine::follow(std::uint64_t now)
 void machine::stop()
 {
 	const std::uint64_t t = now();
-	stopping_ = true;
 	bulk_->stop();
 	starts_at_ = ~0ull;
-	stop_latest_ = t + (bulk_->telling() ? linger_tell_us : linger_most_us);
+	linger_.stop(bulk_->telling(), t);
 	if (owed_)
 		settle(t);
-	stop_at_ = t;
-	if (heard_at_ && t - heard_at_ < recent_us)
-		stop_at_ = t + linger_quiet_us;
 	drain(t);
-}
-
-bool machine::lingering(std::uint64_t now) const
-{
-	if (now >= stop_latest_)
-		return false;
-	if (bulk_->telling())
-		return true;
-	return now < stop_at_ || (heard_at_ && now - heard_at_ < linger_quiet_us);
 }
 
 } // namespace coop::net::ud

@@ -28,6 +28,7 @@
 #include "device_memory.hpp"
 #include "fetcher.hpp"
 #include "inbox.hpp"
+#include "linger.hpp"
 #include "source.hpp"
 
 namespace coop::net::ud
@@ -79,7 +80,6 @@ private:
 	bool sends_over(std::uint64_t now);
 	bool drain_reports(std::uint64_t now);
 	bool drain_fetch(std::uint64_t now);
-	bool lingering(std::uint64_t now) const;
 	std::uint64_t next_time() const;
 
 	const options &options_;
@@ -121,13 +121,12 @@ private:
 	time_point rest_until_{};
 	bool dry_ = true; // the last poll found nothing
 	bool armed_ = false;
-	bool stopping_ = false;
 	bool watching_ = false;       // the end point's descriptor is in epoll_
 	std::uint32_t unarmed_ = 0;   // polls since arm()
 	std::uint32_t held_back_ = 0; // messages that wait for others to leave with
 	std::uint32_t turns_ = 0;
-	std::uint64_t heard_at_ = 0; // the last datagram
-	std::uint64_t starts_at_ = ~0ull, stop_at_ = ~0ull, stop_latest_ = 0;
+	std::uint64_t starts_at_ = ~0ull;
+	linger linger_;
 };
 
 } // namespace coop::net::ud

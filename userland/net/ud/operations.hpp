@@ -124,6 +124,12 @@ public:
 		by_token_.erase(t);
 		sink_.completed(t, status, length);
 	}
+	/// Frees a record that add() has just made.
+	void drop(std::uint32_t index)
+	{
+		by_token_.erase(ops_[index].token);
+		release(index);
+	}
 	/// Frees the record, which is in no queue.
 	void release(std::uint32_t index)
 	{

@@ -6,6 +6,7 @@
 #include <array>
 #include <string>
 
+#include "rpc/base/mac.h"
 #include "rpc/chan/chan.h"
 #include "userland/ud/endpoint.hpp"
 
@@ -34,6 +35,21 @@ struct options {
 	bool fixed_seq = false; ///< sequence numbers of rpc/chan start at first_seq
 	std::uint32_t first_seq = 0;
 
+	/// Of all queue pairs, and the same for all machines: the source of a datagram, which is
+	/// answered, does not tell it.
+	std::uint32_t qkey() const
+	{
+		constexpr char label[] = "coop ud q_key";
+		// The top bit is for privileged consumers.
+		return static_cast<std::uint32_t>(coop_mac(key.data(), label, sizeof(label))) &
+		       0x7fffffff;
+	}
+	/// How long rpc/fetch hears nothing from a peer before it asks others.
+	std::uint32_t silence_us() const
+	{
+		return static_cast<std::uint32_t>(
+			std::clamp<std::uint64_t>(patience_us / 4, fetch_timeout_us, 2000000));
+	}
 	/// Bytes, with datagrams of that MTU: half a window of rpc/chan holds no more of them.
 	std::size_t longest_message(std::uint32_t datagram) const
 	{

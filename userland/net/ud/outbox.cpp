@@ -7,12 +7,7 @@
 namespace coop::net::ud
 {
 
-outbox::outbox(operations &o, peers &p, message_engine &c) :
-	operations_(o),
-	peers_(p),
-	chan_(c)
-{
-}
+outbox::outbox(operations &o, peers &p, message_engine &c) : operations_(o), peers_(p), chan_(c) {}
 
 void outbox::submit(std::uint32_t index, std::uint64_t now)
 {

@@ -299,8 +299,7 @@ void peers::watch(std::uint64_t now)
 	watch_at_ = now + watch_every_us;
 	for (const spi::peer_number n : watched_) {
 		coop_chan_peer_info info;
-		if (all_[n].resolved && chan_.info(all_[n].chan, info) &&
-		    info.tries >= 2)
+		if (all_[n].resolved && chan_.info(all_[n].chan, info) && info.tries >= 2)
 			ask(n, now);
 	}
 }

@@ -33,14 +33,15 @@ struct buffer_event {
 	bool queued;
 	/// 0, or -ETIMEDOUT (deadline, nothing else), -ECANCELED (del() or stop(), here or on the
 	/// side that offered the descriptor), or the transport's error: -ECONNREFUSED, -ECONNRESET
-	/// (by the peer), -EHOSTUNREACH (the peer never answered), -EHOSTDOWN (ud, ntrdma: the peer
-	/// no longer answers; ud: or bulk data stalled too long), -ECOMM (ud: the peer answers, but
-	/// long datagrams do not reach it: lower `mtu`), -EPROTO (the peer violated the protocol),
-	/// -EPROTONOSUPPORT (ud: the peer speaks another version), -ENOBUFS, -EMSGSIZE (the peer
-	/// had no buffer, or one too small), -ENOENT (stale descriptor), -EPERM (a descriptor for
-	/// another machine; on ud -ENOENT), -ENODEV (the device was removed), -EMFILE (no
-	/// descriptor left for a connection), -EACCES, -EFAULT (ntrdma: the peer is another
-	/// user's; memory of a side cannot be read or written), -EIO.
+	/// (by the peer), -EHOSTUNREACH (the peer never answered), -EHOSTDOWN (ud, kernel,
+	/// ntrdma: the peer no longer answers; ud, kernel: or bulk data stalled too long), -ECOMM
+	/// (ud, kernel: the peer answers, but long datagrams do not reach it: lower `mtu`), -EPROTO
+	/// (the peer violated the protocol), -EPROTONOSUPPORT (ud, kernel: the peer speaks another
+	/// version), -ENOMEM (kernel: more pinned memory than RLIMIT_MEMLOCK allows), -ENOBUFS,
+	/// -EMSGSIZE (the peer had no buffer, or one too small), -ENOENT (stale descriptor), -EPERM
+	/// (a descriptor for another machine; on ud and kernel -ENOENT), -ENODEV (the device was
+	/// removed), -EMFILE (no descriptor left for a connection), -EACCES, -EFAULT (ntrdma: the
+	/// peer is another user's; memory of a side cannot be read or written), -EIO.
 	int status;
 	/// Start of the message in the buffer, in bytes; 0 for other queues.
 	std::size_t offset;

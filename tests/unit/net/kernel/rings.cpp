@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: MIT
+// Rings, handles and receive buffers of the kernel transport; the module is this test.
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "userland/net/kernel/receives.hpp"
+
+namespace
+{
+
+using namespace coop::net;
+using kernel::handles;
+
+/// The module's side of two rings.
+class module final : public kernel::rings
+{
+public:
+	static constexpr std::uint32_t entries = 4;
+
+	module() { use(&shared_, ops_.data(), entries, events_.data(), entries); }
+	void sleep() { shared_.state = 0; }
+	void wake() { shared_.state = COOP_NET_AWAKE; }
+	/// The operations that it takes, up to so many.
+	std::vector<coop_net_op> take(std::uint32_t most = entries)
+	{
+		std::vector<coop_net_op> out;
+		while (out.size() < most && shared_.op_head != shared_.op_tail)
+			out.push_back(ops_[shared_.op_head++ % entries]);
+		return out;
+	}
+	void put(const coop_net_event &ev)
+	{
+		ASSERT_LT(shared_.event_tail - shared_.event_head, entries);
+		events_[shared_.event_tail++ % entries] = ev;
+	}
+	void fail(int status)
+	{
+		shared_.state = COOP_NET_FAILED;
+		shared_.failure = status;
+	}
+	unsigned entered = 0;
+
+private:
+	void enter() override { entered++; }
+
+	coop_net_rings shared_{};
+	std::array<coop_net_op, entries> ops_{};
+	std::array<coop_net_event, entries> events_{};
+};
+
+coop_net_op numbered(std::uint32_t n)
+{
+	coop_net_op op{};
+	op.code = COOP_NET_SEND;
+	op.handle = n;
+	return op;
+}
+
+TEST(rings, operations_beyond_the_ring_wait_in_order)
+{
+	module m;
+	m.wake();
+	for (std::uint32_t n = 0; n < 10; n++)
+		m.push(numbered(n));
+	std::uint32_t expected = 0;
+	while (expected < 10) {
+		m.submit();
+		const auto taken = m.take(3);
+		ASSERT_FALSE(taken.empty());
+		for (const coop_net_op &op : taken)
+			EXPECT_EQ(op.handle, expected++);
+	}
+	m.submit();
+	EXPECT_TRUE(m.take().empty());
+}
+
+TEST(rings, only_a_sleeping_module_is_told)
+{
+	module m;
+	m.submit();
+	EXPECT_EQ(m.entered, 0u); // there is nothing
+	m.wake();
+	m.push(numbered(0));
+	m.submit();
+	EXPECT_EQ(m.entered, 0u);
+	m.sleep();
+	m.push(numbered(1));
+	m.submit();
+	EXPECT_EQ(m.entered, 1u);
+	EXPECT_EQ(m.take().size(), 2u);
+	m.submit();
+	EXPECT_EQ(m.entered, 1u); // all is taken
+}
+
+TEST(rings, events_come_in_order_and_before_the_failure)
+{
+	module m;
+	coop_net_event ev{};
+	for (std::uint32_t n = 0; n < 3 * module::entries; n++) {
+		ev.handle = n;
+		m.put(ev);
+		if (n % 3 != 2)
+			continue;
+		for (std::uint32_t i = n - 2; i <= n; i++) {
+			coop_net_event got{};
+			ASSERT_TRUE(m.next(got));
+			EXPECT_EQ(got.handle, i);
+		}
+		EXPECT_TRUE(m.empty());
+	}
+	m.put(ev);
+	m.fail(-ENODEV);
+	EXPECT_EQ(m.failure(), -ENODEV);
+	EXPECT_TRUE(m.next(ev));
+	EXPECT_FALSE(m.next(ev));
+}
+
+TEST(handles, an_id_names_one_use)
+{
+	handles h(2);
+	const std::uint32_t a = h.take(handles::use::send, 7), id = h.id(a);
+	EXPECT_EQ(h.of(id), a);
+	EXPECT_EQ(h[a].number, 7u);
+	const std::uint32_t b = h.take(handles::use::fetch, 8);
+	EXPECT_EQ(h.take(handles::use::send, 9), handles::none);
+	h.release(a);
+	EXPECT_EQ(h.of(id), handles::none);
+	EXPECT_EQ(h.take(handles::use::send, 9), a);
+	EXPECT_EQ(h.of(id), handles::none);
+	EXPECT_EQ(h.of(h.id(b)), b);
+	EXPECT_EQ(h[77].what, handles::use::free);
+}
+
+/// The core: it believes that messages come in order, as receive_queue::received_in() does.
+class core final : public spi::sink
+{
+public:
+	struct slot {
+		std::size_t size, min_size;
+		std::uint32_t places;
+	};
+	std::map<spi::token, slot> open;
+	std::vector<std::string> heard;
+	std::map<spi::token, int> ended;
+
+	bool received_in(spi::token t, std::size_t offset, std::size_t length,
+			 spi::peer_number) override
+	{
+		const auto at = open.find(t);
+		if (at == open.end()) {
+			heard.push_back("lost");
+			return false;
+		}
+		slot &s = at->second;
+		heard.push_back(std::to_string(offset) + '+' + std::to_string(length));
+		s.places--;
+		if (s.places && s.size - offset - length >= s.min_size)
+			return true;
+		open.erase(at);
+		return false;
+	}
+	void completed(spi::token t, int status, std::size_t) override
+	{
+		ended[t] = status;
+		open.erase(t);
+	}
+	void started() override {}
+	void failed(int) override {}
+	void stopped() override {}
+	const spi::transfer *find(spi::token) override { return nullptr; }
+	int place(std::size_t, spi::landing &) override { return -ENOSYS; }
+	void received(const spi::landing &, spi::peer_number) override {}
+	int receive(const void *, std::size_t, spi::peer_number) override { return -ENOSYS; }
+	void abandon(const spi::landing &) override {}
+	spi::peer_number peer(const address &) override { return spi::no_peer; }
+	void release(spi::peer_number) override {}
+	time_point now() override { return {}; }
+	bool polled() const override { return false; }
+};
+
+class receive_buffers : public testing::Test
+{
+protected:
+	receive_buffers() { module_.wake(); }
+
+	void add(spi::token t, std::size_t min_size, std::uint32_t messages)
+	{
+		bytes_.emplace_back(100);
+		segments_.push_back({bytes_.back().data(), 100});
+		spi::transfer x{};
+		x.memory.segments = {&segments_.back(), 1};
+		x.memory.size = x.length = 100;
+		x.min_receive_size = min_size;
+		x.max_receive_msgs = messages;
+		core_.open[t] = {100, min_size, messages};
+		ASSERT_EQ(receives_.add(t, x, 5), 0);
+	}
+	coop_net_op given()
+	{
+		receives_.give_back();
+		return only();
+	}
+	coop_net_op only()
+	{
+		module_.submit();
+		const auto ops = module_.take();
+		EXPECT_EQ(ops.size(), 1u);
+		return ops.empty() ? coop_net_op{} : ops[0];
+	}
+	void came(const coop_net_op &op, std::size_t offset, std::size_t length)
+	{
+		coop_net_event ev{};
+		ev.code = COOP_NET_RECEIVED;
+		ev.handle = op.handle;
+		ev.offset = offset;
+		ev.length = length;
+		receives_.received(ev, 3);
+	}
+	void over(const coop_net_op &op, int status = 0)
+	{
+		coop_net_event ev{};
+		ev.code = COOP_NET_RECV_OVER;
+		ev.flags = COOP_NET_FINAL;
+		ev.handle = op.handle;
+		ev.status = status;
+		receives_.over(ev);
+	}
+	ud::op message(std::size_t length)
+	{
+		ud::op o;
+		o.length = length;
+		o.peer = 9;
+		o.memory.segments = {&own_, 1};
+		o.memory.size = own_.length;
+		return o;
+	}
+	using words = std::vector<std::string>;
+
+	module module_;
+	core core_;
+	handles handles_{8};
+	kernel::receives receives_{handles_, module_, core_};
+	std::deque<std::vector<std::byte>> bytes_;
+	std::deque<segment> segments_;
+	std::array<std::byte, 100> mine_{std::byte{42}};
+	segment own_{mine_.data(), mine_.size()};
+};
+
+TEST_F(receive_buffers, go_to_the_module_and_end_with_their_last_message)
+{
+	add(1, 50, 9);
+	const coop_net_op op = given();
+	EXPECT_EQ(op.code, COOP_NET_RECV);
+	EXPECT_EQ(op.buffer, 5u);
+	EXPECT_EQ(op.length, 100u);
+	EXPECT_EQ(op.u.recv.min_size, 50u);
+	EXPECT_EQ(op.u.recv.max_messages, 9u);
+	came(op, 0, 50);
+	EXPECT_EQ(core_.heard, words{"0+50"});
+	came(op, 50, 10); // it is full now
+	over(op);
+	EXPECT_EQ(core_.heard, (words{"0+50", "50+10"}));
+	EXPECT_TRUE(core_.ended.empty());
+	EXPECT_TRUE(core_.open.empty());
+	EXPECT_EQ(handles_[op.handle].what, handles::use::free);
+}
+
+TEST_F(receive_buffers, lose_no_message_that_the_next_one_overtakes)
+{
+	add(1, 50, 9);
+	const coop_net_op op = given();
+	came(op, 40, 60); // the core would drop the buffer
+	EXPECT_TRUE(core_.heard.empty());
+	came(op, 0, 40);
+	over(op);
+	EXPECT_EQ(core_.heard, (words{"0+40", "40+60"}));
+	EXPECT_TRUE(core_.ended.empty());
+}
+
+TEST_F(receive_buffers, end_when_the_module_retires_them)
+{
+	add(1, 1, 9);
+	const coop_net_op op = given();
+	came(op, 0, 60);
+	over(op); // the next message was longer than 40 bytes
+	EXPECT_EQ(core_.ended, (std::map<spi::token, int>{{1, 0}}));
+}
+
+TEST_F(receive_buffers, are_cancelled_once_the_module_is_done)
+{
+	add(1, 1, 9);
+	const coop_net_op op = given();
+	EXPECT_TRUE(receives_.cancel(1));
+	EXPECT_FALSE(receives_.cancel(2));
+	const coop_net_op cancel = only();
+	EXPECT_EQ(cancel.code, COOP_NET_CANCEL);
+	EXPECT_EQ(cancel.handle, op.handle);
+	EXPECT_TRUE(core_.ended.empty());
+	came(op, 0, 10); // it was under way
+	over(op, -ECANCELED);
+	EXPECT_EQ(core_.heard, words{"0+10"});
+	EXPECT_EQ(core_.ended, (std::map<spi::token, int>{{1, -ECANCELED}}));
+}
+
+TEST_F(receive_buffers, come_back_for_a_message_of_this_machine)
+{
+	EXPECT_EQ(receives_.deliver(message(10)), -ENOBUFS);
+	add(1, 1, 9);
+	const coop_net_op op = given();
+	came(op, 0, 30);
+	EXPECT_EQ(receives_.deliver(message(10)), -ENOBUFS);
+	EXPECT_EQ(only().code, COOP_NET_CANCEL);
+	EXPECT_EQ(receives_.deliver(message(10)), -ENOBUFS); // it is asked for once
+	over(op, -ECANCELED);
+	EXPECT_TRUE(core_.ended.empty());
+	EXPECT_EQ(receives_.deliver(message(10)), 0);
+	EXPECT_EQ(core_.heard, (words{"0+30", "30+10"}));
+	EXPECT_EQ(bytes_[0][30], std::byte{42});
+	const coop_net_op again = given();
+	EXPECT_EQ(again.offset, 40u);
+	EXPECT_EQ(again.length, 60u);
+	EXPECT_EQ(again.u.recv.max_messages, 7u);
+	came(again, 0, 5);
+	EXPECT_EQ(core_.heard.back(), "40+5");
+}
+
+TEST_F(receive_buffers, too_small_for_a_message_of_this_machine)
+{
+	add(1, 1, 9);
+	EXPECT_EQ(receives_.deliver(message(101)), -EMSGSIZE);
+	EXPECT_TRUE(core_.ended.empty());
+	EXPECT_EQ(receives_.deliver(message(60)), 0);
+	add(2, 1, 9);
+	EXPECT_EQ(receives_.deliver(message(60)), 0); // in the next
+	EXPECT_EQ(core_.ended, (std::map<spi::token, int>{{1, 0}}));
+	EXPECT_EQ(core_.heard, (words{"0+60", "0+60"}));
+}
+
+} // namespace

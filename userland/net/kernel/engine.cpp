@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// engine.cpp - see engine.hpp.
+#include "engine.hpp"
+
+#include <bit>
+#include <cerrno>
+
+namespace coop::net::kernel
+{
+
+static_assert(COOP_NET_KIND_TEXT == static_cast<unsigned>(ud::tag_kind::bulk));
+static_assert(COOP_NET_TEXT == ud::bulk_message::bytes);
+static_assert(COOP_NET_PAGE == ud::page_bytes);
+
+engine::engine(const options &o, device &d, handles &h) :
+	device_(d),
+	handles_(h),
+	fetch_pages_(std::min<std::uint32_t>(d.setup().fetch_pages, COOP_MAX_PAGES)),
+	texts_(ud::operations::most(o)),
+	requests_(ud::reader::requests(o)),
+	offered_(ud::operations::most(o), handles::none)
+{
+}
+
+// ---- messages --------------------------------------------------------------------
+
+std::int64_t engine::open(const coop_chan_peer_addr &where, spi::peer_number n, ud::identity who,
+			  std::uint64_t)
+{
+	coop_net_peer p{};
+	p.cookie = n + 1;
+	p.sender = who.packed();
+	p.addr = address_of(where);
+	if (const int err = device_.open_peer(p))
+		return err;
+	sessions_.insert(p.peer);
+	return p.peer;
+}
+
+void engine::admit(std::uint32_t session, spi::peer_number n, ud::identity who)
+{
+	coop_net_peer p{};
+	p.peer = session;
+	p.cookie = n + 1;
+	p.sender = who.packed();
+	(void)device_.admit_peer(p);
+}
+
+void engine::close(std::uint32_t session, std::uint64_t)
+{
+	sessions_.erase(session);
+	device_.close_peer(session);
+}
+
+bool engine::info(std::uint32_t session, coop_chan_peer_info &out) const
+{
+	coop_net_peer p{};
+	p.peer = session;
+	if (device_.peer_info(p))
+		return false;
+	out = {};
+	out.id = session;
+	out.cookie = p.cookie;
+	out.addr = address_of(p.addr);
+	out.srtt_us = p.srtt_us;
+	out.in_flight = p.in_flight;
+	out.queued = p.queued;
+	out.carried = p.carried;
+	out.sessions = p.sessions;
+	out.tries = p.in_flight ? 2 : 0; // unknown, so any peer that owes an answer may be silent
+	return true;
+}
+
+int engine::send(const coop_chan_msg &m, std::uint64_t, std::uint32_t &id)
+{
+	const bool probe = m.flags & COOP_CHAN_PROBE;
+	const auto index = static_cast<std::uint32_t>(m.cookie);
+	const std::uint32_t h =
+		handles_.take(probe ? handles::use::probe : handles::use::send, index);
+	if (h == handles::none)
+		return -EAGAIN;
+	coop_net_op op{};
+	op.code = COOP_NET_SEND;
+	op.flags = (probe ? COOP_NET_PROBE : 0) |
+		   (m.flags & COOP_CHAN_BY_DATA ? COOP_NET_BY_DATA : 0) |
+		   (m.flags & COOP_CHAN_URGENT ? COOP_NET_URGENT : 0);
+	op.handle = h;
+	op.peer = m.peer;
+	op.length = m.length;
+	op.u.send.tag = m.tag;
+	if (!probe && m.tag >> 56 == COOP_NET_KIND_TEXT) {
+		op.flags |= COOP_NET_IN_TEXT;
+		std::memcpy(op.u.send.text, texts_[index].data(), COOP_NET_TEXT);
+	} else if (!probe && m.length <= COOP_NET_TEXT) {
+		op.flags |= COOP_NET_IN_TEXT;
+		spi::gather((*operations_)[index].memory, 0, op.u.send.text, m.length);
+	} else if (!probe) {
+		op.buffer = (*operations_)[index].memory.key(0);
+	}
+	device_.push(op);
+	id = handles_.id(h);
+	return 0;
+}
+
+void engine::cancel(std::uint32_t id, std::uint64_t)
+{
+	if (const std::uint32_t h = handles_.of(id); h != handles::none)
+		device_.cancel(h);
+}
+
+std::uint32_t engine::unit() const
+{
+	return (device_.setup().data_mtu & ~7u) - COOP_CHAN_HEADER_MOST;
+}
+
+int engine::deliver_here(const ud::op &o)
+{
+	return receives_->deliver(o);
+}
+
+// ---- bulk, the receiving side ----------------------------------------------------
+
+std::uint32_t engine::peer(spi::peer_number n, bool, std::uint64_t)
+{
+	return (*peers_)[n].chan;
+}
+
+int engine::submit(const ud::reading &r, const coop_fetch_req &q,
+		   const fetch_host::page_list &pages, std::uint64_t)
+{
+	if (!q.hints[0])
+		return -ENOENT;
+	const auto number = static_cast<std::uint32_t>(q.cookie);
+	const std::uint32_t h = handles_.take(handles::use::fetch, number);
+	if (h == handles::none)
+		return -EAGAIN;
+	request &c = requests_[number];
+	c.handle = h;
+	c.want = 0;
+	const std::uint64_t first = pages.page[0];
+	for (std::uint32_t i = 0; i < pages.size; i++)
+		c.want |= 1ull << (pages.page[i] - first);
+	coop_net_op op{};
+	op.code = COOP_NET_FETCH;
+	op.handle = h;
+	op.peer = q.hints[0];
+	op.buffer = r.memory.key(0);
+	op.offset = first * COOP_NET_PAGE;
+	op.length = r.length - op.offset;
+	op.u.fetch.fid[0] = q.fid.hi;
+	op.u.fetch.fid[1] = q.fid.lo;
+	op.u.fetch.version = q.version;
+	op.u.fetch.size = q.size;
+	op.u.fetch.index = first;
+	op.u.fetch.want = c.want;
+	op.u.fetch.budget_us = q.budget_us;
+	device_.push(op);
+	return 0;
+}
+
+void engine::cancel_fetch(std::uint32_t number, std::uint64_t)
+{
+	device_.cancel(requests_[number].handle);
+}
+
+std::uint64_t engine::ordinals(std::uint32_t number, std::uint64_t pages) const
+{
+	std::uint64_t out = 0;
+	unsigned i = 0;
+	for (std::uint64_t left = requests_[number].want; left; left &= left - 1)
+		out |= (pages >> std::countr_zero(left) & 1) << i++;
+	return out;
+}
+
+// ---- bulk, the sending side ------------------------------------------------------
+
+void engine::begin(std::uint32_t index)
+{
+	ud::op &o = (*operations_)[index];
+	const std::uint32_t h = handles_.take(handles::use::offer, index);
+	if (h == handles::none) { // cannot be: there are two for each operation
+		o.lent = false;
+		return;
+	}
+	offered_[index] = h;
+	coop_net_op op{};
+	op.code = COOP_NET_OFFER;
+	op.handle = h;
+	op.buffer = o.memory.key(0);
+	op.length = o.length;
+	op.u.offer.token = o.token;
+	op.u.offer.key = o.key;
+	if (o.peer != spi::no_peer) {
+		const ud::peer &p = (*peers_)[o.peer];
+		op.u.offer.reader = p.who.packed();
+		op.u.offer.reader_peer = p.resolved ? p.chan : 0;
+	}
+	device_.push(op);
+}
+
+void engine::end(std::uint32_t index)
+{
+	device_.cancel(offered_[index]);
+}
+
+} // namespace coop::net::kernel

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: MIT
+// machine.cpp - see machine.hpp.
+#include "machine.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <sys/epoll.h>
+#include <system_error>
+#include <unistd.h>
+
+#include "userland/net/random.hpp"
+
+namespace coop::net::kernel
+{
+
+namespace
+{
+
+constexpr std::uint32_t resolver_turns = 64; // a polling program looks for questions that often
+constexpr std::uint32_t held_back_most = 32; // messages
+constexpr std::uint32_t dry_most = 16;       // calls in a row: then it is a program that polls
+constexpr std::uint32_t ring = 1024;         // operations; more of them wait behind it
+
+} // namespace
+
+ring_sizes sizes_of(const options &o)
+{
+	ring_sizes s;
+	s.operations = ring;
+	// An operation may be offered while its bulk message is sent.
+	s.handles =
+		std::min(2 * ud::operations::most(o) + ud::reader::requests(o) + o.peers, 65536u);
+	s.events = std::clamp(std::bit_ceil(s.handles), 64u, 16384u);
+	return s;
+}
+
+machine::machine(const options &o, buffers &b, spi::sink &s) : options_(o), buffers_(b), sink_(s) {}
+
+machine::~machine()
+{
+	unmake();
+}
+
+// ---- life --------------------------------------------------------------------------
+
+// The device does not depend on the number of the machine.
+int machine::prepare(const address &)
+{
+	try {
+		device_.emplace(options_, sizes_of(options_));
+	} catch (const std::system_error &e) {
+		return -e.code().value();
+	}
+	device &d = *device_;
+	return buffers_.open_whole(&d,
+				   [&d](std::span<const segment> all, auto &lent, auto &numbers) {
+					   std::uint32_t number = 0;
+					   if (const int r = d.add_buffer(all, number))
+						   return r;
+					   lent.push_back(lent_buffer(d, number));
+					   numbers.push_back(number);
+					   return 0;
+				   });
+}
+
+int machine::start(const address &own)
+{
+	own_address_ = own;
+	try {
+		make();
+	} catch (const std::system_error &e) {
+		// For `*` the core tries the next number, with the same device.
+		if (resolver_)
+			unmake();
+		return -e.code().value();
+	}
+	if (options_.start_delay_us)
+		starts_at_ = now() + options_.start_delay_us;
+	else
+		begin();
+	return 0;
+}
+
+void machine::make()
+{
+	const ud::identity own = ud::identity::of(own_address_);
+	const ring_sizes sizes = sizes_of(options_);
+	resolver_.emplace(options_.key, own);
+	memory_.emplace(buffers_, *device_);
+	handles_.emplace(sizes.handles);
+	receives_.emplace(*handles_, *device_, sink_);
+	engine_.emplace(options_, *device_, *handles_);
+	operations_.emplace(options_, *memory_, sink_);
+	peers_.emplace(options_, own, own_address_, *engine_, *resolver_, sink_);
+	outbox_.emplace(*operations_, *peers_, *engine_);
+	reader_.emplace(options_, *engine_, *peers_);
+	bulk_.emplace(options_, *operations_, *peers_, *outbox_, *reader_, *engine_, &*engine_,
+		      sink_);
+	engine_->serve(*operations_, *peers_, *receives_);
+	polls_ = sink_.polled();
+	device_->polls(polls_);
+	epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+	epoll_event ev{};
+	ev.events = EPOLLIN;
+	if (epoll_ < 0 || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, resolver_->fd(), &ev) ||
+	    ::epoll_ctl(epoll_, EPOLL_CTL_ADD, device_->fd(), &ev))
+		throw std::system_error(errno, std::generic_category(), "kernel: epoll");
+}
+
+void machine::unmake()
+{
+	close_device();
+	resolver_.reset();
+	if (epoll_ >= 0)
+		::close(std::exchange(epoll_, -1));
+}
+
+// From here on the network writes to no buffer.
+void machine::close_device()
+{
+	if (!device_)
+		return;
+	buffers_.close(&*device_);
+	buffers_.forget(&*device_); // gives them back
+	device_.reset();
+}
+
+void machine::begin()
+{
+	starts_at_ = ~0ull;
+	instance_ = static_cast<std::uint32_t>(random_number()) | 1;
+	resolver_->answer_with(device_->self(), instance_);
+	sink_.started();
+}
+
+void machine::stop()
+{
+	const std::uint64_t t = now();
+	bulk_->stop();
+	starts_at_ = ~0ull;
+	linger_.stop(bulk_->telling(), t);
+	drain(t);
+}
+
+// What the network was doing with the memory of operations ends with the file.
+void machine::fail(int status)
+{
+	over_ = true;
+	close_device();
+	sink_.failed(status);
+}
+
+// ---- what the core calls -----------------------------------------------------------
+
+int machine::submit(spi::token t, const spi::transfer &x)
+{
+	const std::uint64_t time = now();
+	if (x.queue == queue_type::msg_recv)
+		return submit_receive(t, x, time);
+	const bool message = x.queue == queue_type::msg_send;
+	if (message && x.length > device_->setup().max_message)
+		return -EMSGSIZE;
+	const std::uint32_t index = operations_->add(t, x);
+	if (index == ud::operations::none)
+		return -ENOBUFS;
+	if (const int err = memory_->failure()) {
+		operations_->drop(index);
+		return err;
+	}
+	if (message)
+		outbox_->submit(index, time);
+	else
+		bulk_->submit(index, time);
+	if (!x.more || ++held_back_ == held_back_most)
+		drain(time);
+	return 0;
+}
+
+int machine::submit_receive(spi::token t, const spi::transfer &x, std::uint64_t now)
+{
+	std::span<const std::uint32_t> keys;
+	if (const int err = memory_->find(x.memory, keys))
+		return err;
+	receives_->add(t, x, keys[0]);
+	drain(now);
+	return 0;
+}
+
+void machine::flush()
+{
+	if (device_ && !over_)
+		drain(now());
+}
+
+void machine::cancel(spi::token t)
+{
+	const std::uint64_t time = now();
+	if (!receives_->cancel(t)) {
+		const std::uint32_t index = operations_->find(t);
+		if (index != ud::operations::none && !outbox_->cancel(index, time))
+			bulk_->cancel(index, -ECANCELED, time);
+	}
+	drain(time);
+}
+
+void machine::peer_close(spi::peer_number n)
+{
+	if (!peers_->used(n))
+		return;
+	const std::uint64_t t = now();
+	reader_->forget(n);
+	bulk_->forget(n);
+	peers_->close(n, t);
+	outbox_->forget(n);
+	drain(t);
+}
+
+// ---- progress ----------------------------------------------------------------------
+
+unsigned machine::progress(unsigned budget)
+{
+	if (!device_ || over_)
+		return 0;
+	if (armed_ || resolver_->asking() || ++turns_ % resolver_turns == 0) {
+		armed_ = false;
+		const std::uint64_t t = now();
+		if (resolver_->progress(t)) {
+			resolve(t);
+			drain(t);
+		}
+	}
+	coop_net_event ev;
+	if (!device_->next(ev)) {
+		if (const int status = device_->failure(); status && device_->empty()) {
+			fail(status);
+			return 1;
+		}
+		if (++dry_ == dry_most && !polls_)
+			device_->polls(polls_ = true);
+		return 0;
+	}
+	dry_ = 0;
+	const std::uint64_t t = now();
+	unsigned n = 0;
+	do
+		dispatch(ev, t);
+	while (++n < std::max(budget, 1u) && device_->next(ev));
+	drain(t);
+	return n;
+}
+
+void machine::dispatch(const coop_net_event &ev, std::uint64_t now)
+{
+	switch (ev.code) {
+	case COOP_NET_SENT:
+	case COOP_NET_RECEIVED:
+	case COOP_NET_RECV_OVER:
+	case COOP_NET_READER:
+	case COOP_NET_OFFER_OVER:
+	case COOP_NET_FETCHED:
+		dispatch_of_handle(ev, now);
+		break;
+	case COOP_NET_ADDRESS:
+		follow(now);
+		break;
+	default:
+		dispatch_of_peer(ev, now);
+	}
+}
+
+void machine::dispatch_of_handle(const coop_net_event &ev, std::uint64_t now)
+{
+	handles &uses = *handles_;
+	const handles::record of = uses[ev.handle];
+	const std::uint32_t id = uses.id(ev.handle);
+	const bool final = ev.flags & COOP_NET_FINAL;
+	switch (of.what) {
+	case handles::use::free:
+		break;
+	case handles::use::probe:
+	case handles::use::send: {
+		coop_chan_ev e{};
+		e.kind = COOP_CHAN_EV_SENT;
+		e.cookie = of.number;
+		e.id = id;
+		e.err = ev.status;
+		uses.release(ev.handle);
+		linger_.heard(now);
+		outbox_->sent(e, now);
+		break;
+	}
+	case handles::use::receive:
+		if (ev.code == COOP_NET_RECEIVED) {
+			linger_.heard(now);
+			receives_->received(ev, sender(ev));
+		} else {
+			receives_->over(ev);
+		}
+		break;
+	case handles::use::fetch:
+		uses.release(ev.handle);
+		linger_.heard(now);
+		// The engine asks nobody else, so it has asked the peer unless it says why not.
+		reader_->finished(of.number, engine_->ordinals(of.number, ev.pages), ev.status,
+				  ev.status == -ENOENT, now);
+		break;
+	case handles::use::offer:
+		if (ev.code == COOP_NET_READER)
+			bulk_->read_by(of.number, ud::identity::unpack(ev.tag),
+				       ev.flags & COOP_NET_READING);
+		if (!final)
+			break;
+		uses.release(ev.handle);
+		bulk_->over(of.number, ev.status, now);
+		break;
+	}
+}
+
+void machine::dispatch_of_peer(const coop_net_event &ev, std::uint64_t now)
+{
+	coop_chan_ev e{};
+	e.peer = ev.peer;
+	e.peer_cookie = ev.cookie;
+	e.err = ev.status;
+	e.why = static_cast<u32>(ev.tag);
+	const auto n = static_cast<spi::peer_number>(ev.cookie - 1);
+	// Events of a session that is closed may still be in the ring.
+	const bool known = ev.cookie && peers_->used(n) && (*peers_)[n].chan == ev.peer;
+	switch (ev.code) {
+	case COOP_NET_TEXT_IN:
+		linger_.heard(now);
+		if (const spi::peer_number from = sender(ev); from != spi::no_peer)
+			bulk_->heard(ud::bulk_message::read(ev.text), from, now);
+		break;
+	case COOP_NET_STRANGER:
+		linger_.heard(now);
+		stranger(ev, now);
+		break;
+	case COOP_NET_PEER_NEW:
+		engine_->appeared(ev.peer);
+		peers_->appeared(e, now);
+		break;
+	case COOP_NET_PEER_DEAD:
+		if (known)
+			bulk_->lost(n, peers_->died(n, e), now);
+		break;
+	case COOP_NET_PEER_RESTARTED: // its messages end by themselves
+		if (known) {
+			peers_->restarted(n);
+			bulk_->restarted(n, now);
+		}
+		break;
+	}
+}
+
+// The number of the peer that a message names. The module has checked that its session is that
+// peer's; the number may have been reused since, or belong to a later session.
+spi::peer_number machine::sender(const coop_net_event &ev)
+{
+	const ud::identity who = ud::identity::unpack(ev.tag & ((1ull << 50) - 1));
+	const auto n = static_cast<spi::peer_number>(ev.cookie - 1);
+	if (!peers_->is(n, who))
+		return peers_->number_of(who);
+	peers_->heard(n);
+	return n;
+}
+
+// A session without a peer: the machine that its message names is asked whether it is there.
+void machine::stranger(const coop_net_event &ev, std::uint64_t now)
+{
+	const ud::identity who = ud::identity::unpack(ev.tag & ((1ull << 50) - 1));
+	if (who == peers_->own() || (ev.tag >> 50 & 63) != 0 || peers_->crowded())
+		return;
+	const spi::peer_number n = peers_->number_of(who);
+	if (n == spi::no_peer)
+		return;
+	if (!peers_->is_at(n, ev.peer)) {
+		peers_->ask(n, now);
+		return;
+	}
+	peers_->adopt(n, ev.peer, now);
+	outbox_->wake(n, 0, now);
+}
+
+// Handles the answers of the resolver.
+void machine::resolve(std::uint64_t now)
+{
+	for (ud::resolver::result r; resolver_->next(r);) {
+		const ud::peers::change c = peers_->resolved(r, now);
+		if (c.lost) {
+			reader_->forget(r.number);
+			bulk_->lost(r.number, c.lost, now);
+		}
+		if (c.settled)
+			outbox_->wake(r.number, c.status, now);
+	}
+}
+
+// The port of the device has another GID or LID: see the ud transport.
+void machine::follow(std::uint64_t now)
+{
+	if (instance_)
+		resolver_->answer_with(device_->self(), instance_);
+	peers_->reconnect(now);
+}
+
+void machine::drain(std::uint64_t now)
+{
+	if (over_)
+		return;
+	drain_receives(now);
+	while (drain_bulk(now)) {}
+	held_back_ = 0;
+	device_->submit();
+	device_->drop_late();
+	if (linger_.over(bulk_->telling(), now))
+		sink_.stopped();
+}
+
+void machine::drain_receives(std::uint64_t now)
+{
+	if (!receives_->has_home())
+		return;
+	outbox_->loop(now);
+	receives_->give_back();
+}
+
+bool machine::drain_bulk(std::uint64_t now)
+{
+	bool any = false;
+	for (ud::outbox::report r; outbox_->next(r); any = true)
+		bulk_->reported(r, now);
+	any |= reader_->advance(now);
+	for (ud::reading *r; (r = reader_->next_over()); any = true)
+		bulk_->read_over(*r, now);
+	return any;
+}
+
+bool machine::arm()
+{
+	if (!device_ || over_)
+		return true;
+	armed_ = true;
+	dry_ = 0;
+	if (std::exchange(polls_, false))
+		device_->polls(false);
+	return device_->empty() && !device_->failure();
+}
+
+// ---- time --------------------------------------------------------------------------
+
+std::uint64_t machine::next_time() const
+{
+	return std::min({resolver_->deadline(), reader_->deadline(), peers_->deadline(),
+			 bulk_->deadline(), outbox_->deadline(), linger_.deadline(), starts_at_});
+}
+
+time_point machine::deadline() const
+{
+	if (!device_ || over_)
+		return never;
+	const std::uint64_t t = next_time();
+	return t >= 1ull << 62 ? never
+			       : time_point(std::chrono::duration_cast<clock::duration>(
+					 std::chrono::microseconds(t)));
+}
+
+void machine::expire(time_point)
+{
+	if (!device_ || over_)
+		return;
+	const std::uint64_t t = now();
+	if (t >= starts_at_)
+		begin();
+	resolver_->expire(t);
+	resolve(t);
+	outbox_->loop(t);
+	if (t >= peers_->deadline()) {
+		peers_->watch(t);
+		bulk_->watch(t);
+	}
+	if (t >= bulk_->deadline())
+		bulk_->ask_readers(t);
+	drain(t);
+}
+
+} // namespace coop::net::kernel

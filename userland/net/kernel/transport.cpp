@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// transport.cpp - the kernel transport: its parameters and its domains.
+#include <cerrno>
+#include <system_error>
+
+#include "coop/cluster_key.hpp"
+#include "machine.hpp"
+
+namespace coop::net::kernel
+{
+
+namespace
+{
+
+constexpr spi::parameter known[] = {
+	{"device", "", "RDMA device of the node; none: the first with an active port"},
+	{"port", "", "of the device (number); none: the first active one"},
+	{"gid_index", "", "of the device's port; none: a usable one"},
+	{"key", "", "file with the cluster's secret; none: everybody who reaches us is a peer",
+	 spi::sides::agree},
+	{"seal", "0", "1: MACs cover the payloads of messages, not their heads alone",
+	 spi::sides::agree},
+	{"bulk_crc", "0", "1: a CRC32C for each 4 KiB of bulk data"},
+	{"max_message", "1m",
+	 "longest message (bytes); half of window= times the room in a datagram is a limit as well",
+	 spi::sides::agree},
+	{"operations", "4096", "queued at a time on one machine (number)"},
+	{"peers", "1024", "with a session at a time, of one machine (number)"},
+	{"window", "4096", "segments to one peer that are not acknowledged (power of two)"},
+	{"fetches", "8", "bulk requests of a machine under way, a queue pair each (number)"},
+	{"serves", "16", "bulk requests of others answered at a time (number)"},
+	{"bulk_patience", "5000", "bulk that makes no progress fails after that (ms)"},
+	{"tries", "12", "timeouts in a row after which a peer is dead (number)"},
+	{"test_start_delay", "0", "tests: before a machine says that it has started (ms)"},
+	{"test_first_seq", "", "tests: first sequence number; none: at random"},
+};
+
+options read(const spi::parameter_values &p)
+{
+	options o;
+	const auto number = [&](const char *key, std::uint64_t least, std::uint64_t most) {
+		return static_cast<std::uint32_t>(p.number(key, least, most));
+	};
+	o.verbs = true;
+	o.device.device = p.text("device");
+	if (o.device.device.size() >= sizeof(coop_net_setup{}.device))
+		p.refuse("device", "is too long for a name");
+	o.device.port = 0;
+	if (!p.text("port").empty())
+		o.device.port = static_cast<std::uint8_t>(number("port", 1, 255));
+	o.device.gid_index = -1;
+	if (!p.text("gid_index").empty())
+		o.device.gid_index = static_cast<int>(number("gid_index", 0, 255));
+	if (!p.text("key").empty()) {
+		try {
+			o.key = fabric_key(load_cluster_key(p.text("key")));
+		} catch (const std::runtime_error &e) {
+			p.refuse("key", std::string("cannot be used: ") + e.what());
+		}
+	}
+	o.seal = p.flag("seal");
+	o.page_crc = p.flag("bulk_crc");
+	o.max_message = p.number("max_message", 64, 8u << 20);
+	o.max_operations = number("operations", 16, 4096);
+	o.peers = number("peers", 1, 16384);
+	o.window = number("window", 64, COOP_CHAN_WINDOW);
+	if (o.window & (o.window - 1))
+		p.refuse("window", "must be a power of two");
+	o.fetches = number("fetches", 1, 32);
+	o.serves = number("serves", 2, 256);
+	o.patience_us = p.number("bulk_patience", 100, 3600000) * 1000;
+	o.tries = number("tries", 2, 250);
+	o.start_delay_us = p.number("test_start_delay", 0, 3600000) * 1000;
+	o.fixed_seq = !p.text("test_first_seq").empty();
+	if (o.fixed_seq)
+		o.first_seq = number("test_first_seq", 0, ~0u);
+	return o;
+}
+
+class kernel_domain final : public spi::transport_domain
+{
+public:
+	explicit kernel_domain(options o) : options_(std::move(o))
+	{
+		// What is missing is an error here, where there is a text to say so; the start of a
+		// machine returns a number only.
+		const device trial(options_, ring_sizes{});
+		limits_.max_message =
+			std::min<std::size_t>(options_.max_message, trial.setup().max_message);
+		limits_.max_buffer = std::size_t{1} << 32;
+		limits_.max_segment = std::size_t{1} << 32;
+		limits_.max_segments = 1024;
+		limits_.max_descriptor = 0;
+		limits_.max_queued = options_.max_operations;
+	}
+
+	const domain_limits &limits() const override { return limits_; }
+	const spi::traits &traits() const override { return traits_; }
+	int check(const address &own) const override
+	{
+		if (own.kind != address::form::lnet)
+			return -EINVAL;
+		return spi::check_own_ip(own.ip);
+	}
+	// The module pins memory for each open file, so each machine does it.
+	int register_memory(std::span<const segment> s, void **registration) override
+	{
+		*registration = nullptr;
+		return buffers_.add(s, registration);
+	}
+	void deregister_memory(void *registration) override { buffers_.remove(registration); }
+	std::unique_ptr<spi::transport_machine> make_machine(spi::sink &s) override
+	{
+		return std::make_unique<machine>(options_, buffers_, s);
+	}
+
+private:
+	const options options_;
+	buffers buffers_;
+	domain_limits limits_{};
+	// A message is acknowledged when it is in its receiver's memory.
+	spi::traits traits_{{true, true}, false, false, 0, false};
+};
+
+class kernel_kind final : public spi::transport
+{
+public:
+	const char *name() const override { return "kernel"; }
+	const char *wire() const override { return "ud"; }
+	std::span<const spi::parameter> parameters() const override { return known; }
+	std::unique_ptr<spi::transport_domain> open(const spi::parameter_values &p) const override
+	{
+		return std::make_unique<kernel_domain>(read(p));
+	}
+};
+
+const kernel_kind the;
+
+} // namespace
+
+} // namespace coop::net::kernel
+
+namespace coop::net::spi
+{
+
+extern const transport &kernel_transport;
+const transport &kernel_transport = kernel::the;
+
+} // namespace coop::net::spi
