@@ -2,8 +2,8 @@
 // priority.cpp - messages of high priority, behind a backlog.
 //
 // Conformance tests msg_priority_*. A transport may have begun to send some of the backlog, and a
-// machine that nobody polls makes progress by itself after three milliseconds. So an attempt counts
-// if all messages were added within two; on a busy machine there may be several.
+// machine that is not polled makes progress by itself after three milliseconds. So an attempt
+// counts if all messages were added within two; on a busy machine there may be several.
 #include <algorithm>
 #include <cstring>
 

@@ -347,7 +347,7 @@ TEST_P(reusable, bulk_reusable_cancel_under_way)
 TEST_P(reusable_often, bulk_reusable_often)
 {
 	const bool all = t.label == "ntrdma" || scale(0, 1);
-	const unsigned times = all ? w.home().limits().max_queued + 50 : 200;
+	const unsigned times = all ? w.home().limits().max_queued * 9 / 4 : 200;
 	node &a = w.up(), &b = w.up();
 	piece &source = w.memory(size), &sink = w.memory(size), &here = w.memory(size);
 	const bytes readable = offer(a, source, queue_type::passive_bulk_send),

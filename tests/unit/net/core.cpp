@@ -201,7 +201,7 @@ TEST_F(net_core, refused_by_the_transport)
 	EXPECT_EQ(e[0].status, -EIO);
 }
 
-// A use is an operation without event and key. The reusable one waits for its uses, whoever ends
+// A use is an operation without event and key. The reusable one waits for its uses, whichever ends
 // first, and takes none once it is to end.
 TEST_F(net_core, a_reusable_operation_ends_after_its_uses)
 {

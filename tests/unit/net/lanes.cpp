@@ -40,7 +40,7 @@ TEST(net_lanes, a_normal_one_waits_for_a_bounded_number)
 	ASSERT_EQ(out.size(), 3u * run + 2);
 	EXPECT_EQ(out[run], 1);
 	EXPECT_EQ(out[2 * run + 1], 2);
-	// Those that overtook no one do not count.
+	// Those that went ahead of no other do not count.
 	for (int i = 0; i < 2 * run; i++)
 		l.push_back(1000 + i, true);
 	for (int i = 0; i < run; i++)

@@ -116,8 +116,8 @@ TEST(fabric_wire, control_there_and_back)
 	c.count = control::regions_most;
 	for (std::size_t n = 0; n < c.count; n++)
 		c.regions[n] = {n, n + 1, ~n};
-	std::byte text[control::size_most];
-	ASSERT_EQ(encode(c, text), control::size_most - 8); // not ranged
+	std::byte text[control::size_most - 8]; // not ranged
+	ASSERT_EQ(encode(c, text), sizeof(text));
 	ASSERT_TRUE(decode(text, back));
 	EXPECT_EQ(back.verb, c.verb);
 	EXPECT_EQ(back.peer, c.peer);
@@ -127,6 +127,18 @@ TEST(fabric_wire, control_there_and_back)
 	EXPECT_EQ(back.regions[127].key, ~127ull);
 	for (std::size_t n = 0; n < sizeof(text); n++)
 		EXPECT_FALSE(decode({text, n}, back)) << n;
+	// Those for a range have an offset.
+	c.verb = control::verb::put_at;
+	c.offset = 0x123456789abcdefull;
+	std::byte ranged[control::size_most];
+	ASSERT_EQ(encode(c, ranged), sizeof(ranged));
+	ASSERT_TRUE(decode(ranged, back));
+	EXPECT_EQ(back.verb, c.verb);
+	EXPECT_EQ(back.offset, c.offset);
+	EXPECT_EQ(back.key, c.key);
+	EXPECT_EQ(back.regions[127].key, ~127ull);
+	for (std::size_t n = 0; n < sizeof(ranged); n++)
+		EXPECT_FALSE(decode({ranged, n}, back)) << n;
 }
 
 TEST(fabric_wire, control_of_anybody_is_within_bounds)

@@ -65,15 +65,17 @@ TEST(rings, operations_beyond_the_ring_wait_in_order)
 {
 	module m;
 	m.wake();
-	for (std::uint32_t n = 0; n < 10; n++)
-		m.push(numbered(n));
-	std::uint32_t expected = 0;
-	while (expected < 10) {
+	std::uint32_t pushed = 0, expected = 0;
+	while (pushed < 10)
+		m.push(numbered(pushed++));
+	while (expected < pushed) {
 		m.submit();
 		const auto taken = m.take(3);
 		ASSERT_FALSE(taken.empty());
 		for (const coop_net_op &op : taken)
 			EXPECT_EQ(op.handle, expected++);
+		if (pushed < 15) // there is room, but others wait
+			m.push(numbered(pushed++));
 	}
 	m.submit();
 	EXPECT_TRUE(m.take().empty());
