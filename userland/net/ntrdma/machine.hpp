@@ -264,6 +264,7 @@ private:
 	std::size_t next_starved_ = 0; ///< the first in the next serve_starved()
 	std::vector<link *> blocked_, unrung_;
 	std::vector<link *> far_; ///< links by TCP that are up
+	unsigned far_news_ = 0;   ///< of these, those that said something in this turn
 	std::vector<peer> peers_; ///< by number
 	std::unordered_map<spi::token, operation> operations_;
 	std::unordered_map<std::uint64_t, intake> intakes_;

@@ -155,6 +155,7 @@ void machine::hear_far(link &l)
 	int r = 0;
 	if (l.stage == stage::up) {
 		r = l.tcp->receive();
+		far_news_ += r > 0;
 		if (r == -ECONNRESET)
 			l.pair->peer_gone(); // what it had stored, it had sent
 		return r < 0 ? end_link(l, r) : void();
@@ -261,16 +262,17 @@ void machine::bring_up_far(link &l)
 
 // ---- progress --------------------------------------------------------------------
 
+// @return from how many peers something came.
 unsigned machine::look_at_streams()
 {
-	if (far_.size() > asked_each) {
+	far_news_ = 0;
+	if (far_.size() > asked_each)
 		look_at_sockets();
-		return 0; // reap() sees what came
-	}
-	for (link *l : far_)
-		if (!l->ends)
-			hear_far(*l);
-	return 0;
+	else
+		for (link *l : far_)
+			if (!l->ends)
+				hear_far(*l);
+	return far_news_;
 }
 
 // Sends what waits, signs of life among it. @return on how many links there is room again.
