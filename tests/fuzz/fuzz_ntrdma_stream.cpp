@@ -99,7 +99,7 @@ struct peer final : port, placements {
 	half *halves;
 	encoder from{halves[0]};
 	decoder into{halves[1], from, this};
-	std::vector<std::uint8_t> target = std::vector<std::uint8_t>(3000);
+	std::vector<std::uint8_t> target = std::vector<std::uint8_t>(100);
 	std::uint64_t placed_ = 0;
 	bool lied = false, over = false;
 };
