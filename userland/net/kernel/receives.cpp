@@ -156,7 +156,7 @@ int receives::deliver(const ud::op &o)
 			continue;
 		}
 		const message m{r.filled, o.length, o.peer};
-		spi::copy(r.memory, m.offset, o.memory, o.length);
+		spi::copy(r.memory, m.offset, o.memory, 0, o.length);
 		r.filled += o.length;
 		r.left--;
 		report(r, m);
