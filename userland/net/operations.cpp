@@ -44,7 +44,7 @@ int operations::add(buffer_state &b, const operation &op, bool pooled, slot *&pl
 		return -ENOBUFS;
 	s->transfer.queue = op.queue;
 	s->transfer.reusable = false;
-	s->transfer.offset = 0;
+	s->transfer.offset = s->transfer.remote_offset = s->transfer.remote_size = 0;
 	s->transfer.memory = b.memory;
 	s->transfer.remote_part = {};
 	s->to = nullptr;
@@ -250,9 +250,10 @@ void operations::cancel(slot &s, int reason)
 	for (std::uint32_t i = s.first_use; i != no_slot; i = slots_.at(i).in_queue.next)
 		uses.push_back(slots_.token_of(slots_.at(i)));
 	for (const spi::token u : uses)
-		if (slots_.find(u))
+		if (slots_.find(u) && !station_.over)
 			station_.transport->cancel(u);
-	station_.transport->cancel(t);
+	if (!station_.over)
+		station_.transport->cancel(t);
 }
 
 std::uint64_t operations::new_key()
@@ -264,12 +265,13 @@ std::uint64_t operations::new_key()
 	return key;
 }
 
-// Uses are counted apart from what the program adds, so neither takes the other's slots.
+// Uses are counted apart from what the program adds, so neither takes the other's slots. They are
+// half as many at most: transports have things to share out between the two.
 spi::token operations::use(spi::token reusable, std::size_t offset, std::size_t length)
 {
 	slot *p = slots_.find(reusable);
 	const std::uint32_t most = station_.domain->limits().max_queued;
-	if (!p || !p->transfer.reusable || p->reason || p->ended || uses_ == most)
+	if (!p || !p->transfer.reusable || p->reason || p->ended || uses_ >= (most + 1) / 2)
 		return 0;
 	slot *s = slots_.allocate(2 * most);
 	if (!s)

@@ -221,7 +221,11 @@ bool machine::drain(link &l)
 			const spi::transfer *x = sink_.find(s.token);
 			head h;
 			h.to = s.intake;
-			h.from = s.token;
+			// A reader knows the use of a reusable operation by this. To a message's
+			// taker it would mean that the message is not wanted.
+			if (const auto o = operations_.find(s.token);
+			    o != operations_.end() && o->second.role == role::lent)
+				h.from = s.token;
 			h.value = s.moved;
 			const std::size_t n =
 				std::min(l.tcp ? placed_at_once : l.receives - sizeof(h),
@@ -231,7 +235,7 @@ bool machine::drain(link &l)
 				    : post(l, kind::data, 0, bytes_of(h), &x->memory,
 					   x->offset + s.moved, n))) {
 				if (x && n)
-					continue;
+					break; // nor is there room for the others
 				l.streams.erase(l.streams.begin() +
 						static_cast<std::ptrdiff_t>(i--));
 				continue;
@@ -240,7 +244,7 @@ bool machine::drain(link &l)
 			more = moved = true;
 			// The machine's lock is held: other links have their turn.
 			if (l.tcp && !--turns)
-				return block(l), moved;
+				break;
 		}
 		auto &queue = peers_[l.peer].queue;
 		const bool sends = peers_[l.peer].sends == &l;
@@ -254,6 +258,8 @@ bool machine::drain(link &l)
 			queue.pop_front();
 			more = true;
 		}
+		if (!turns)
+			break;
 	}
 	if (!l.ends &&
 	    (!l.streams.empty() || (peers_[l.peer].sends == &l && !peers_[l.peer].queue.empty())))

@@ -19,10 +19,10 @@ using memory_keys = registrations<std::unique_ptr<coop::ud::lent_memory>, std::u
 class device_memory final : public memory_lender
 {
 public:
-	device_memory(const options &o, memory_keys &k, coop::ud::endpoint &ep, const channels &c) :
+	device_memory(const options &o, memory_keys &k, const void *machine, const channels &c) :
 		options_(o),
 		keys_(k),
-		endpoint_(ep),
+		machine_(machine),
 		channels_(c)
 	{
 	}
@@ -38,14 +38,14 @@ public:
 		     o.length <= channels_.mtu(COOP_CHAN_COMMAND)))
 			return;
 		// Only a device that was removed has none.
-		if (keys_.find(o.memory, &endpoint_, o.memory.keys))
+		if (keys_.find(o.memory, machine_, o.memory.keys))
 			o.memory.keys = {};
 	}
 
 private:
 	const options &options_;
 	memory_keys &keys_;
-	coop::ud::endpoint &endpoint_;
+	const void *const machine_; // as the keys know it
 	const channels &channels_;
 };
 

@@ -98,7 +98,7 @@ int machine::prepare(const address &)
 		return -e.code().value();
 	}
 	coop::ud::endpoint &device = *endpoint_;
-	return keys_.open(&device, [&device](const segment &s, auto &region, std::uint32_t &key) {
+	return keys_.open(this, [&device](const segment &s, auto &region, std::uint32_t &key) {
 		return device.lend_memory(s.base, s.length, region, key);
 	});
 }
@@ -131,7 +131,7 @@ void machine::make()
 	slab_.emplace(mtu, page_bytes);
 	channels_.emplace(*endpoint_, *slab_, options_.qkey(), !options_.verbs);
 	chan_.reserve(*slab_, operations::most(options_));
-	memory_.emplace(options_, keys_, *endpoint_, *channels_);
+	memory_.emplace(options_, keys_, this, *channels_);
 	operations_.emplace(options_, *memory_, sink_);
 	peers_.emplace(options_, own, own_address_, chan_, *resolver_, sink_);
 	outbox_.emplace(*operations_, *peers_, chan_);
@@ -158,12 +158,11 @@ void machine::make()
 
 void machine::unmake()
 {
-	const void *device = endpoint_.get();
-	keys_.close(device);
+	keys_.close(this);
 	endpoint_.reset(); // from here on the network writes to no buffer
 	operations_.reset();
 	memory_.reset();
-	keys_.forget(device);
+	keys_.forget(this);
 	resolver_.reset();
 	if (epoll_ >= 0)
 		::close(std::exchange(epoll_, -1));

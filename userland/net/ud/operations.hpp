@@ -96,13 +96,14 @@ public:
 	operations(const operations &) = delete;
 	operations &operator=(const operations &) = delete;
 
-	/// The most records: what the core may submit, and some whose end is being told.
-	static std::uint32_t most(const options &o) { return o.max_operations + extra; }
-	/// So few records are left that strangers get none.
-	bool crowded() const
+	/// The most records: what the core may submit, uses of that, and some whose end is being
+	/// told.
+	static std::uint32_t most(const options &o)
 	{
-		return ops_.size() - free_.size() > options_.max_operations + extra / 2;
+		return o.max_operations + o.max_operations / 2 + extra;
 	}
+	/// So few records are left that strangers get none.
+	bool crowded() const { return ops_.size() - free_.size() > most(options_) - extra / 2; }
 	std::uint32_t size() const { return static_cast<std::uint32_t>(ops_.size()); }
 	op &operator[](std::uint32_t index) { return ops_[index]; }
 	const op &operator[](std::uint32_t index) const { return ops_[index]; }
