@@ -508,8 +508,6 @@ struct refusal {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
 static const struct refusal refusals[] = {
-	{"no code", -EINVAL, {.code = 0}},
-	{"an unknown code", -EINVAL, {.code = 99}},
 	{"SEND, flags", -EINVAL, {SEND_OP, .flags = 0x80}},
 	{"SEND, peer", -ENOENT, {SEND_OP, .peer = 0x123456}},
 	{"SEND, buffer", -ENOENT, {SEND_OP, .buffer = 0x123456}},
@@ -574,7 +572,7 @@ static void rules_broken(struct memory *b, int how)
 
 	if (pair_open(&p) && memory_add(&p.a, b)) {
 		const uint32_t in = receive(&p.a, b, 0, 100, 10, 1);
-		const uint32_t bad[] = {in, p.a.setup.handles, ~0u, p.a.setup.handles};
+		const uint32_t bad[] = {in, p.a.setup.handles, ~0u, p.a.setup.handles, 500, 501};
 
 		op = op_next(&p.a);
 		op->code = (uint8_t[]){COOP_NET_RECV, COOP_NET_SEND, COOP_NET_OFFER,
@@ -615,7 +613,7 @@ void operations_area(void)
 	CHECK(await(&p.a, COOP_NET_SENT, send_bytes(&p.a, p.at_a, &b, 0, 100), NULL) == -ENOBUFS);
 	CHECK(pair_works(&p));
 	pair_close(&p);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 6; i++)
 		rules_broken(&b, i);
 	CHECK(memory_right(&b));
 	memory_free(&b);
