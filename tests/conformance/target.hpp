@@ -70,6 +70,8 @@ struct target {
 	int muteness = -ECONNREFUSED;
 	/// A sender may get status 0 before its message has arrived.
 	bool told_early = false;
+	/// A process that is stopped still takes messages, and peers read and write its memory.
+	bool works_frozen = false;
 	/// A peer that is silent too long ends operations with -EHOSTDOWN.
 	bool tires = false;
 	/// How else an operation of soak_mixed may end because of others: one on the same
