@@ -252,6 +252,7 @@ struct coop_net_enter {
 #define COOP_NET_PEER_OPEN _IOWR(COOP_NET_IOCTL, 4, struct coop_net_peer)
 /* -ENOENT: stale, in these three. */
 #define COOP_NET_PEER_ADMIT _IOW(COOP_NET_IOCTL, 5, struct coop_net_peer)
+/* Behind the operations that are in the ring. */
 #define COOP_NET_PEER_CLOSE _IOW(COOP_NET_IOCTL, 6, __u32)
 #define COOP_NET_PEER_INFO  _IOWR(COOP_NET_IOCTL, 7, struct coop_net_peer)
 #define COOP_NET_SELF       _IOR(COOP_NET_IOCTL, 8, struct coop_net_addr)

@@ -304,6 +304,9 @@ static long net_peer_close(struct coop_machine *m, void __user *arg)
 
 	if (get_user(id, (u32 __user *)arg))
 		return -EFAULT;
+	err = perform(m); /* what was sent before it */
+	if (err)
+		return err;
 	if (!enter(m, &now))
 		return -EBADR;
 	err = coop_peer_close(m, id, now);
