@@ -429,11 +429,12 @@ exchanges()
 # The system calls of the start are those of a short exchange.
 messages() # TRANSPORT PROGRESS
 {
-	set -- "$1" "$2" -t "$1" -o device=rxe0 --progress "$2" --from 10.9.0.2
+	_what="$1 $2"
+	set -- -t "$1" -o device=rxe0 --progress "$2" --from 10.9.0.2
 	exchanges 200 "$@"
 	_calls=$calls _from=$count
 	exchanges 2200 "$@"
-	say "message $1 $2 $trip $(echo "$calls $count" |
+	say "message $_what $trip $(echo "$calls $count" |
 		awk -v c="$_calls" -v n="$_from" '{ print ($1 - c) / ($2 - n) / 2 }')"
 }
 
