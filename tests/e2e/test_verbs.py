@@ -378,6 +378,79 @@ def test_info_shows_links_and_rings():
             assert f"process {client.pid} (ibv_rc_pingpong)" in table and str(mine["number"]) in table
 
 
+@pytest.mark.parametrize("arguments", [("-n", "2000"), ("-n", "200", "-e"), ("-n", "50", "-s", "1000000", "-c"),
+                                       ("-n", "200", "-g", "1")], ids=["poll", "events", "checked", "by-address"])
+def test_rc_pingpong_by_tcp(arguments, monkeypatch):
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", "tcp")
+    out, _ = pair("ibv_rc_pingpong", *arguments)
+    assert "iters in" in out
+
+
+@pytest.mark.parametrize("name", PERFTEST)
+def test_perftest_by_tcp(name, monkeypatch):
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", "tcp")
+    out, _ = pair(name, "-n", "20" if name == "ib_write_lat" else "200")
+    assert "#bytes" in out
+
+
+@pytest.mark.parametrize("arguments", [("-a", "-n", "20"), ("-b", "-n", "200"), ("-e", "-n", "200"),
+                                       ("-q", "20", "-n", "200")],
+                         ids=["all-sizes", "both-ways", "events", "queue-pairs"])
+def test_send_bw_by_tcp_in_its_modes(arguments, monkeypatch):
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", "tcp")
+    out, _ = pair("ib_send_bw", *arguments)
+    assert "#bytes" in out
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["dies", "stops"])
+def test_a_peer_by_tcp_that_is_gone_ends_the_program(how, monkeypatch):
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", "tcp")
+    test_a_peer_that_is_gone_ends_the_program(how, ())
+
+
+@pytest.mark.parametrize("backend", ["window", "tcp", "auto"])
+def test_info_names_the_back_end(backend, monkeypatch):
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", backend)
+    words = "ibv_rc_pingpong", "-n", "100000000", "-p", str(PORT)
+    with started(*words) as server:
+        wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
+        with started(*words, "127.0.0.1") as client:
+            wait_for(lambda: any(q["link"] == "up" and q["sent"] for q in queue_pairs(client.pid)), "messages flow")
+            link = queue_pairs(client.pid)[0]
+    by_tcp = backend == "tcp"
+    assert (link["backend"], link["address"]) == (("tcp", "127.0.0.1") if by_tcp else ("window", ""))
+    assert (link["peer_pid"] == 0) == by_tcp
+
+
+TWO_HOSTS = """
+ip link set lo up && ip link add coop-a type veth peer name coop-b || exit 77
+unshare --net sleep 300 & other=$!
+trap 'kill $other' EXIT
+until ! [ /proc/$other/ns/net -ef /proc/self/ns/net ]; do sleep 0.1; done
+ip link set coop-b netns $other || exit 77
+ip addr add 10.77.0.1/24 dev coop-a && ip link set coop-a up || exit 77
+there="nsenter --target $other --net"
+$there sh -c 'ip link set lo up && ip addr add 10.77.0.2/24 dev coop-b && ip link set coop-b up' || exit 77
+$there "$@" & server=$!
+until $there ss -ltn | grep -q :$PORT || ! kill -0 $server; do sleep 0.1; done
+"$@" 10.77.0.2 || { kill $server; exit 1; }
+wait $server
+"""
+
+
+@pytest.mark.parametrize("words", [("ibv_rc_pingpong", "-g", "1", "-n", "200", "-s", "100000", "-c"),
+                                   ("ib_send_bw", "-x", "1", "-n", "200"), ("ib_read_bw", "-x", "1", "-n", "200")],
+                         ids=["pingpong", "send_bw", "read_bw"])
+def test_between_two_hosts(words):
+    needs(words[0])
+    done = subprocess.run(["unshare", "--net", "sh", "-c", TWO_HOSTS, "sh", TOOL, "run", "--", *words, "-p", str(PORT)],
+                          env={**os.environ, "COOP_NTRDMA_BACKEND": "auto", "PORT": str(PORT)}, timeout=2 * DEADLINE,
+                          capture_output=True, text=True, check=False)
+    if done.returncode == 77 or "unshare:" in done.stderr:
+        pytest.skip("needs the right to create network namespaces")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_run_says_why_it_cannot():
     done = subprocess.run([TOOL, "run", "--", "no-such-program"], capture_output=True, text=True, check=False)
     assert done.returncode == 127 and "no-such-program" in done.stderr

@@ -32,6 +32,8 @@ struct nothing final : watcher {
 	event last = event::established;
 };
 
+constexpr ip_address loopback{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+
 struct process {
 	explicit process() : memory(1u << 20)
 	{
@@ -56,6 +58,8 @@ struct process {
 		auto held = n.hold();
 		m->pair->peer = peer;
 		m->pair->set_rights(15);
+		if (n.reaches() == backend::tcp)
+			m->by_tcp = route{loopback, loopback};
 		for (auto s : {pair_state::init, pair_state::ready, pair_state::sends})
 			m->pair->set_state(s);
 		n.changed(m);
@@ -151,10 +155,21 @@ private:
 };
 
 struct windows : testing::TestWithParam<const char *> {
-	windows() { setenv("COOP_NTRDMA_PULL", GetParam(), 1); }
-	~windows() override { unsetenv("COOP_NTRDMA_PULL"); }
+	windows()
+	{
+		if (by_tcp())
+			setenv("COOP_NTRDMA_BACKEND", "tcp", 1);
+		else
+			setenv("COOP_NTRDMA_PULL", GetParam(), 1);
+	}
+	~windows() override
+	{
+		unsetenv("COOP_NTRDMA_BACKEND");
+		unsetenv("COOP_NTRDMA_PULL");
+	}
+	static bool by_tcp() { return GetParam() == std::string_view{"tcp"}; }
 };
-INSTANTIATE_TEST_SUITE_P(pull, windows, testing::Values("1", "0"));
+INSTANTIATE_TEST_SUITE_P(pull, windows, testing::Values("1", "0", "tcp"));
 
 TEST_P(windows, threads_alone_make_progress)
 {
@@ -172,7 +187,11 @@ TEST_P(windows, threads_alone_make_progress)
 		EXPECT_EQ(a.memory[n - 1], 7);
 	}
 	auto held = a.n.hold();
-	EXPECT_EQ(a.m->port->can_pull(), GetParam()[0] == '1');
+	EXPECT_EQ(!a.m->port, by_tcp());
+	if (a.m->port)
+		EXPECT_EQ(a.m->port->can_pull(), GetParam()[0] == '1');
+	else
+		EXPECT_TRUE(a.m->far);
 }
 
 TEST_P(windows, a_peer_that_leaves_ends_what_is_outstanding)

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // describe.cpp - what `coop-verbs info` shows of this process, as JSON.
 #include <cstdio>
+#include <cstring>
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 #include "userland/ntrdma/node/node.hpp"
@@ -29,6 +31,20 @@ std::string program_name()
 	return out;
 }
 
+/// Of the peer, if TCP reaches it.
+std::string address_of(const member &m)
+{
+	char text[INET6_ADDRSTRLEN] = "";
+	if (m.by_tcp) {
+		in6_addr ip;
+		std::memcpy(&ip, m.by_tcp->to.data(), sizeof(ip));
+		bool v4 = IN6_IS_ADDR_V4MAPPED(&ip);
+		inet_ntop(v4 ? AF_INET : AF_INET6, v4 ? &ip.s6_addr[12] : &ip.s6_addr[0], text,
+			  sizeof(text));
+	}
+	return text;
+}
+
 std::string describe(const member &m)
 {
 	char text[1024];
@@ -37,11 +53,13 @@ std::string describe(const member &m)
 	const pair_counts &c = p.counts();
 	std::snprintf(text, sizeof(text),
 		      "{\"number\":%u,\"state\":\"%s\",\"peer\":%u,\"peer_pid\":%d,\"link\":\"%s\","
-		      "\"pulls\":%s,\"send\":{\"post\":%u,\"prod\":%u,\"cons\":%u,\"cmpl\":%u},"
+		      "\"backend\":\"%s\",\"address\":\"%s\",\"pulls\":%s,\"send\":{\"post\":%u,"
+		      "\"prod\":%u,\"cons\":%u,\"cmpl\":%u},"
 		      "\"receive\":{\"post\":%u,\"cons\":%u},\"credits\":%d,\"sent\":%llu,"
 		      "\"sent_bytes\":%llu,\"served\":%llu,\"served_bytes\":%llu,\"pulled\":%llu,"
 		      "\"streamed\":%llu,\"waits\":%llu,\"errors\":%llu}",
 		      p.options().number, text_of(p.state()), p.peer, m.peer, text_of(m.stage),
+		      m.by_tcp ? "tcp" : "window", address_of(m).c_str(),
 		      m.port && m.port->can_pull() ? "true" : "false", r.post, r.prod, r.cons,
 		      r.cmpl, r.recv_post, r.recv_cons, static_cast<int>(p.credits()),
 		      static_cast<unsigned long long>(c.sent),

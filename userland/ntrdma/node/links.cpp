@@ -70,6 +70,7 @@ void node::begin_again(member &m, link_stage stage, ticks now)
 void node::end_link(member &m, link_stage next)
 {
 	m.pair->detach();
+	end_far(m);
 	unwatch(m.socket);
 	unwatch(m.port ? m.port->life() : m.life);
 	m.port.reset();
@@ -86,6 +87,8 @@ void node::tend(ticks now)
 {
 	accept_callers(now);
 	hear_callers(now);
+	accept_far(now);
+	hear_far_callers(now);
 	for (auto &[number, m] : members_)
 		tend(*m, now);
 }
@@ -103,13 +106,17 @@ void node::tend(member &m, ticks now)
 		m.since = now;
 	switch (m.stage) {
 	case link_stage::calling:
-		if (!m.asking || now - m.asked >= call_again)
+		if (m.by_tcp)
+			call_far(m, now);
+		else if (!m.asking || now - m.asked >= call_again)
 			call_peer(m, now);
 		break;
 	case link_stage::greeting:
 	case link_stage::welcomed:
 		// A child of a dead peer may hold its socket open, here and below.
-		if (has_ended(m.life.get()))
+		if (m.by_tcp)
+			hear_far(m, now);
+		else if (has_ended(m.life.get()))
 			begin_again(m,
 				    m.stage == link_stage::welcomed ? link_stage::awaiting
 								    : link_stage::calling,
@@ -118,11 +125,14 @@ void node::tend(member &m, ticks now)
 			hear(m, now);
 		break;
 	case link_stage::up:
-		if (has_ended(m.port->life().get())) {
+		if (m.lost)
+			return end_lost(m);
+		if (m.port && has_ended(m.port->life().get())) {
 			pair.peer_gone();
 			return end_link(m, link_stage::over);
 		}
-		hear(m, now);
+		if (m.port)
+			hear(m, now);
 		if (m.stage == link_stage::up)
 			beat(m, now);
 		break;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <string_view>
 #include <system_error>
 
 #include <sys/epoll.h>
@@ -37,6 +38,22 @@ std::uint64_t setting(const char *name, std::uint64_t usual, std::uint64_t least
 	return *end || n < least || n > most ? usual : n;
 }
 
+/// COOP_NTRDMA_BACKEND. A word that is not known could mean that a network is meant to be used, or
+/// not, so it is refused.
+backend chosen_backend()
+{
+	const char *text = std::getenv("COOP_NTRDMA_BACKEND");
+	std::string_view word = text ? text : "";
+	if (word.empty() || word == "window")
+		return backend::window;
+	if (word == "tcp")
+		return backend::tcp;
+	if (word == "auto")
+		return backend::both;
+	throw std::system_error{EINVAL, std::generic_category(),
+				"COOP_NTRDMA_BACKEND is none of window, tcp, auto"};
+}
+
 } // namespace
 
 const char *text_of(link_stage s)
@@ -55,6 +72,7 @@ const char *text_of(pair_state s)
 node::node(watcher &w) :
 	watcher_{w},
 	next_index_{random_number() % pairs_most},
+	backend_{chosen_backend()},
 	bound_{setting("COOP_NTRDMA_BOUND_MS", 10000, 100, 3600000)},
 	may_pull_{setting("COOP_NTRDMA_PULL", 1, 0, 1) != 0},
 	pull_from_{setting("COOP_NTRDMA_PULL_FROM", 16384, 1, max_message)}
@@ -64,6 +82,9 @@ node::node(watcher &w) :
 	for (std::uint32_t i = 0; i < slots - 1 && !listener_; i++) {
 		slot_ = 1 + (start + i) % (slots - 1);
 		listener_ = listen_at(slot_name(slot_));
+		// Of another user, a process with the same slot may have its port.
+		if (listener_ && backend_ != backend::window && !listen_far())
+			listener_ = unique_fd{};
 	}
 	if (!listener_)
 		throw std::system_error{EBUSY, std::generic_category(),
@@ -73,6 +94,8 @@ node::node(watcher &w) :
 	if (!bell_ || !epoll_)
 		throw std::system_error{errno, std::generic_category(), "ntrdma: node"};
 	watch(listener_.get());
+	if (far_listener_)
+		watch_far(far_listener_, false);
 	watch(bell_.get());
 	// Signals are for the application's threads.
 	sigset_t all, before;
@@ -136,9 +159,13 @@ void node::changed(member *m)
 	if (s == pair_state::reset && m->stage != link_stage::down)
 		end_link(*m, link_stage::down);
 	if ((s == pair_state::ready || s == pair_state::sends) && m->stage == link_stage::down) {
-		m->stage = m->pair->options().number > m->pair->peer ? link_stage::calling
-								     : link_stage::awaiting;
+		std::uint32_t own = m->pair->options().number, peer = m->pair->peer;
+		bool calls = own > peer ||
+			     // Two hosts may have the same numbers, never the same address.
+			     (own == peer && m->by_tcp && m->by_tcp->own > m->by_tcp->to);
+		m->stage = calls ? link_stage::calling : link_stage::awaiting;
 		m->named = m->pair->peer;
+		m->pair->answers_wait = driven_ && !m->by_tcp;
 		m->since = {};
 	}
 	changed_ = true;

@@ -8,13 +8,14 @@
 // The thread sleeps in one of two ways:
 //	armed	every peer is told to ring its eventfd: nothing is missed, each batch costs a wake
 //	driven	the application polls anyway: no peer rings, answers go along with what it posts,
-//and 		the thread only looks now and then whether the application still does
+// and 		the thread only looks now and then whether the application still does
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -23,7 +24,10 @@
 #include <sched.h>
 
 #include "userland/ntrdma/core/queue_pair.hpp"
+#include "userland/ntrdma/node/far_greeting.hpp"
 #include "userland/ntrdma/node/lock.hpp"
+#include "userland/ntrdma/stream/sockets.hpp"
+#include "userland/ntrdma/stream/stream.hpp"
 #include "userland/ntrdma/window/greeting.hpp"
 
 namespace coop::ntrdma
@@ -45,12 +49,30 @@ enum class link_stage : std::uint8_t {
 const char *text_of(link_stage);
 const char *text_of(pair_state);
 
+constexpr int news_of_link = -1; // in the set, instead of a descriptor: a link by TCP stirs
+
+/// Which queue pairs are linked by TCP.
+enum class backend : std::uint8_t {
+	window, // none: nothing listens
+	tcp,    // all
+	both,   // those whose peer has an address of another host
+};
+
+/// How TCP reaches a peer.
+struct route {
+	ip_address own, to;
+};
+
 /// A queue pair and its link.
 struct member {
 	std::unique_ptr<queue_pair> pair;
 	link_stage stage = link_stage::down;
 	std::unique_ptr<window> memory; // until the port has it
 	std::unique_ptr<window_port> port;
+	std::optional<route> by_tcp;      // none: the peer is reached by a window
+	std::unique_ptr<stream_port> far; // up, by TCP
+	int lost = 0;                     // why it is no longer read, -errno
+	far_text text;                    // of a greeting that comes by TCP
 	unique_fd socket;
 	unique_fd bell; // the peer's, until the port has it
 	pid_t peer = 0;
@@ -92,11 +114,14 @@ public:
 	void polled()
 	{
 		polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+		if (!far_.empty()) [[unlikely]]
+			poll_far();
 	}
 	/// An application's thread leaves work behind: the node's thread goes on with it.
 	void take_over();
 	/// How long a silent peer may take.
 	std::chrono::milliseconds bound() const { return bound_; }
+	backend reaches() const { return backend_; }
 
 private:
 	struct caller {
@@ -105,6 +130,14 @@ private:
 		bool said = false;
 		greeting hello{};
 		std::vector<unique_fd> fds;
+		ticks since;
+	};
+	struct far_caller {
+		unique_fd socket;
+		ip_address from;
+		far_text text;
+		far_greeting hello{};
+		bool said = false;
 		ticks since;
 	};
 
@@ -134,6 +167,21 @@ private:
 	void unwatch(const unique_fd &);
 	std::list<caller>::iterator drop(std::list<caller>::iterator);
 
+	// far.cpp
+	bool listen_far();
+	void watch_far(const unique_fd &, bool up);
+	void accept_far(ticks now);
+	void hear_far_callers(ticks now);
+	bool answer_far(member &, far_caller &, ticks now);
+	void call_far(member &, ticks now);
+	void hear_far(member &, ticks now);
+	void bring_up_far(member &, ticks now);
+	void end_far(member &);
+	void end_lost(member &);
+	bool serve_far(member &);
+	bool serve_all_far();
+	void poll_far();
+
 	watcher &watcher_;
 	node_lock lock_;
 	std::atomic<bool> wanted_{false};
@@ -144,6 +192,12 @@ private:
 	unique_fd listener_, bell_, epoll_;
 	std::unordered_map<std::uint32_t, std::unique_ptr<member>> members_;
 	std::list<caller> callers_;
+	backend backend_;
+	unique_fd far_listener_;
+	std::list<far_caller> far_callers_;
+	std::vector<member *> far_; // whose links are up by TCP
+	std::size_t far_next_ = 0;  // the next that a poll looks at
+	bool far_deaf_ = false;     // a caller waits for a descriptor
 	std::chrono::milliseconds bound_;
 	bool may_pull_;
 	std::uint64_t pull_from_;

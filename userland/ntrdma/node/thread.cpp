@@ -58,7 +58,7 @@ void node::take_over()
 
 bool node::progress_all()
 {
-	bool found = false;
+	bool found = !far_.empty() && serve_all_far();
 	for (auto &[number, m] : members_)
 		found |= m->pair->progress();
 	return found;
@@ -79,7 +79,7 @@ bool node::arm(bool on)
 /// The time in ms after which links have to be tended without any event; -1: never.
 int node::next_timeout()
 {
-	if (deaf_)
+	if (deaf_ || far_deaf_)
 		return 50;
 	int least = -1;
 	for (auto &[number, m] : members_) {
@@ -92,7 +92,7 @@ int node::next_timeout()
 		if (m->stage == link_stage::up || m->stage == link_stage::awaiting)
 			least = static_cast<int>(std::min<std::int64_t>(500, bound_.count() / 4));
 	}
-	if (!callers_.empty() && least < 0)
+	if (!(callers_.empty() && far_callers_.empty()) && least < 0)
 		least = 500;
 	return least;
 }
@@ -140,7 +140,7 @@ void node::run()
 		if (driven != driven_) {
 			driven_ = driven;
 			for (auto &[number, m] : members_)
-				m->pair->answers_wait = driven;
+				m->pair->answers_wait = driven && !m->by_tcp;
 		}
 		if (driven) {
 			held.unlock();
@@ -163,6 +163,10 @@ void node::run()
 		epoll_event events[16];
 		int n = epoll_wait(epoll_.get(), events, 16, timeout);
 		for (int i = 0; i < n; i++) {
+			if (events[i].data.fd == news_of_link) {
+				rung = true;
+				continue;
+			}
 			if (events[i].data.fd != bell_.get()) {
 				heard = true;
 				continue;

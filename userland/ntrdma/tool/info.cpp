@@ -109,14 +109,14 @@ std::string table_of(const std::vector<nlohmann::json> &all)
 		    p.value("program", "").c_str(), p["pairs"].size(), p.value("regions", 0u));
 		if (p["pairs"].empty())
 			continue;
-		add("  %8s %-5s %8s %7s %-8s %-6s %9s %9s %10s %10s %6s %6s\n", "QP", "state",
-		    "peer", "process", "link", "large", "send ring", "receives", "sent", "served",
-		    "waits", "errors");
+		add("  %8s %-5s %8s %7s %-8s %-6s %-6s %9s %9s %10s %10s %6s %6s\n", "QP", "state",
+		    "peer", "process", "link", "by", "large", "send ring", "receives", "sent",
+		    "served", "waits", "errors");
 		for (const auto &q : p["pairs"])
-			add("  %8u %-5s %8u %7d %-8s %-6s %9u %9u %10llu %10llu %6llu %6llu\n",
+			add("  %8u %-5s %8u %7d %-8s %-6s %-6s %9u %9u %10llu %10llu %6llu %6llu\n",
 			    q.value("number", 0u), q.value("state", "").c_str(),
 			    q.value("peer", 0u), q.value("peer_pid", 0),
-			    q.value("link", "").c_str(),
+			    q.value("link", "").c_str(), q.value("backend", "").c_str(),
 			    q.value("pulls", false) ? "pulled" : "copied",
 			    q["send"].value("post", 0u) - q["send"].value("cons", 0u),
 			    q["receive"].value("post", 0u) - q["receive"].value("cons", 0u),

@@ -26,17 +26,10 @@ namespace coop::ntrdma::verbs
 namespace
 {
 
-constexpr std::uint16_t first_port = 15000; // plus the slot of the process
 constexpr int socket_buffer = 4 << 20;
 constexpr unsigned batch = 64; // datagrams of a look
 constexpr std::size_t addresses_most = 32;
 constexpr std::uint32_t privileged = 0x80000000; // a Q_Key: use the queue pair's own
-
-bool is_v4(const gid_bytes &ip)
-{
-	constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-	return !std::memcmp(ip.data(), mapped, sizeof(mapped));
-}
 
 gid_bytes gid_of(const in_addr &a)
 {
@@ -89,6 +82,12 @@ unique_fd open_socket(const gid_bytes &ip, std::uint16_t port)
 }
 
 } // namespace
+
+bool is_v4(const gid_bytes &ip)
+{
+	constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	return !std::memcmp(ip.data(), mapped, sizeof(mapped));
+}
 
 std::vector<gid_bytes> own_addresses()
 {

@@ -47,6 +47,9 @@ struct address_handle {
 
 using gid_bytes = std::array<std::uint8_t, 16>;
 
+/// True of an IPv4 address.
+bool is_v4(const gid_bytes &);
+
 /// Addresses of this machine that datagrams can use, 127.0.0.1 first: GID 0 stands for it, GID i
 /// is number i.
 std::vector<gid_bytes> own_addresses();

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <system_error>
 
 #include "userland/ntrdma/verbs/datagrams.hpp"
@@ -82,6 +83,33 @@ bool is_here(ibv_context *c, const ibv_ah_attr &a)
 		if (!std::memcmp(&own, &a.grh.dgid, sizeof(own)))
 			return true;
 	return false;
+}
+
+/// False if the address leads nowhere that the device reaches. `out`: none for a peer by a window.
+bool find_route(ibv_context *c, const ibv_ah_attr &a, std::optional<route> *out)
+{
+	backend reaches = of(c)->device->reaches();
+	bool here = is_here(c, a);
+	out->reset();
+	if (reaches == backend::window || (reaches == backend::both && here))
+		return here;
+	auto own = verbs::own_addresses();
+	ibv_gid local;
+	ibv_query_gid(c, 1, 0, &local);
+	if (here && (!a.is_global || !std::memcmp(&local, &a.grh.dgid, sizeof(local)))) {
+		*out = route{own[0], own[0]};
+		return true;
+	}
+	if (a.port_num > 1 || !a.is_global || a.grh.sgid_index >= own.size())
+		return false;
+	route r;
+	r.own = own[a.grh.sgid_index];
+	std::memcpy(r.to.data(), &a.grh.dgid, 16);
+	bool from_loopback = a.grh.sgid_index == 0; // whence no other host is reached
+	if (verbs::is_v4(r.own) != verbs::is_v4(r.to) || (from_loopback && !here))
+		return false;
+	*out = r;
+	return true;
 }
 
 void store(ibv_qp_attr *to, const ibv_qp_attr &a, int mask)
@@ -230,8 +258,11 @@ COOP_VERB int ibv_modify_qp(ibv_qp *qp, ibv_qp_attr *a, int mask)
 		return modify_datagrams(p, *a, given, to);
 	if (given & IBV_QP_AV) {
 		// A queue pair has one end of a link, not both.
-		if (!is_here(qp->context, a->ah_attr) || a->dest_qp_num == qp->qp_num)
+		std::optional<route> by_tcp;
+		if (!find_route(qp->context, a->ah_attr, &by_tcp) ||
+		    (a->dest_qp_num == qp->qp_num && (!by_tcp || by_tcp->own == by_tcp->to)))
 			return EINVAL;
+		p->core->by_tcp = by_tcp;
 		core.peer = a->dest_qp_num;
 	}
 	if (given & IBV_QP_ACCESS_FLAGS)

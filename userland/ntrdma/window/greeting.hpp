@@ -27,8 +27,9 @@ namespace coop::ntrdma
 
 constexpr std::uint32_t greeting_magic = 0x6e747264; // "ntrd"
 constexpr std::uint16_t greeting_version = 2;
-constexpr std::uint32_t slots = 1024;    // processes of a user that may use the device
-constexpr std::uint32_t slot_shift = 14; // a queue-pair number is slot << 14 | index
+constexpr std::uint32_t slots = 1024;       // processes of a user that may use the device
+constexpr std::uint32_t slot_shift = 14;    // a queue-pair number is slot << 14 | index
+constexpr std::uint16_t first_port = 15000; // of UDP and TCP: that of slot 0
 constexpr std::uint32_t pairs_most = 1u << slot_shift;
 
 enum class greeting_kind : std::uint16_t { hello = 1, welcome, start, ask, tell };

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+// far.cpp - links by TCP that are not to come up: callers that are not the named peer, and nodes
+// that are not to listen. Those that come up are among the tests of windows.
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "userland/ntrdma/node/node.hpp"
+
+namespace
+{
+
+using namespace coop::ntrdma;
+using namespace std::chrono_literals;
+
+constexpr ip_address loopback{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1};
+constexpr ip_address other{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 2};
+
+struct nothing final : watcher {
+	void completed(completion_queue &) override {}
+	void happened(queue_pair &, event) override {}
+	void few_receives(shared_receives &) override {}
+};
+
+struct far : testing::Test {
+	far()
+	{
+		setenv("COOP_NTRDMA_BACKEND", "tcp", 1);
+		n = std::make_unique<node>(seen);
+		auto held = n->hold();
+		pair_options o;
+		o.send_queue = o.recv_queue = &queue;
+		m = n->create(o);
+		number = m->pair->options().number;
+		m->pair->peer = peer = number + 1; // which calls
+		m->by_tcp = route{loopback, loopback};
+		for (auto s : {pair_state::init, pair_state::ready, pair_state::sends})
+			m->pair->set_state(s);
+		n->changed(m);
+	}
+	~far() override
+	{
+		auto held = n->hold();
+		n->destroy(m);
+		unsetenv("COOP_NTRDMA_BACKEND");
+	}
+
+	unique_fd connection(const ip_address &from)
+	{
+		unique_fd fd;
+		auto port = static_cast<std::uint16_t>(first_port + (number >> slot_shift));
+		EXPECT_EQ(call_tcp(from, loopback, port, fd), 0);
+		pollfd p{fd.get(), POLLOUT, 0};
+		EXPECT_EQ(poll(&p, 1, 30000), 1);
+		EXPECT_EQ(connected(fd.get()), 0);
+		return fd;
+	}
+	far_greeting hello() const { return {far_kind::hello, peer, number, loopback, loopback}; }
+	/// The answer to a greeting; -1: hung up.
+	static int answer(const unique_fd &fd, far_greeting *g)
+	{
+		far_text text;
+		int r;
+		do {
+			pollfd p{fd.get(), POLLIN, 0};
+			if (poll(&p, 1, 30000) != 1)
+				return 0;
+			r = receive_greeting(fd.get(), text, *g);
+		} while (!r);
+		return r;
+	}
+	link_stage stage()
+	{
+		auto held = n->hold();
+		return m->stage;
+	}
+	bool gets(link_stage s)
+	{
+		auto until = std::chrono::steady_clock::now() + 30s;
+		while (stage() != s && std::chrono::steady_clock::now() < until)
+			std::this_thread::sleep_for(1ms);
+		return stage() == s;
+	}
+
+	nothing seen;
+	completion_queue queue{seen};
+	std::unique_ptr<node> n;
+	member *m;
+	std::uint32_t number, peer;
+};
+
+TEST_F(far, the_named_peer_is_welcomed_and_its_start_brings_the_link_up)
+{
+	unique_fd fd = connection(loopback);
+	far_greeting g;
+	ASSERT_TRUE(send_greeting(fd.get(), hello()));
+	ASSERT_EQ(answer(fd, &g), 1);
+	EXPECT_EQ(g.kind, far_kind::welcome);
+	EXPECT_EQ(g.from, number);
+	EXPECT_EQ(g.to, peer);
+	EXPECT_EQ(stage(), link_stage::welcomed);
+	far_greeting start = hello();
+	start.kind = far_kind::start;
+	ASSERT_TRUE(send_greeting(fd.get(), start));
+	EXPECT_TRUE(gets(link_stage::up));
+	fd = unique_fd{};
+	EXPECT_TRUE(gets(link_stage::over));
+}
+
+TEST_F(far, a_caller_that_hangs_up_before_its_start_may_call_again)
+{
+	for (int i = 0; i < 2; i++) {
+		unique_fd fd = connection(loopback);
+		far_greeting g;
+		ASSERT_TRUE(send_greeting(fd.get(), hello()));
+		ASSERT_EQ(answer(fd, &g), 1);
+		EXPECT_EQ(g.kind, far_kind::welcome);
+		fd = unique_fd{};
+		EXPECT_TRUE(gets(link_stage::awaiting));
+	}
+}
+
+TEST_F(far, a_caller_from_an_address_that_it_does_not_name_is_hung_up_on)
+{
+	unique_fd fd = connection(other);
+	far_greeting g;
+	ASSERT_TRUE(send_greeting(fd.get(), hello()));
+	EXPECT_EQ(answer(fd, &g), -1);
+	EXPECT_EQ(stage(), link_stage::awaiting);
+}
+
+TEST_F(far, greetings_that_do_not_fit_are_hung_up_on)
+{
+	far_greeting g, odd = hello();
+	odd.kind = far_kind::start;
+	far_greeting nobody = hello();
+	nobody.to = number + 2;
+	for (const far_greeting &one : {odd, nobody}) {
+		unique_fd fd = connection(loopback);
+		ASSERT_TRUE(send_greeting(fd.get(), one));
+		EXPECT_EQ(answer(fd, &g), -1);
+	}
+	unique_fd fd = connection(loopback);
+	std::array<char, far_greeting_bytes> noise;
+	noise.fill('x');
+	ASSERT_EQ(send(fd.get(), noise.data(), noise.size(), 0), far_greeting_bytes);
+	EXPECT_EQ(answer(fd, &g), -1);
+	EXPECT_EQ(stage(), link_stage::awaiting);
+}
+
+TEST_F(far, what_is_no_frame_ends_the_link)
+{
+	unique_fd fd = connection(loopback);
+	far_greeting g, start = hello();
+	start.kind = far_kind::start;
+	ASSERT_TRUE(send_greeting(fd.get(), hello()));
+	ASSERT_EQ(answer(fd, &g), 1);
+	ASSERT_TRUE(send_greeting(fd.get(), start));
+	std::array<char, 100> noise;
+	noise.fill('x');
+	ASSERT_EQ(send(fd.get(), noise.data(), noise.size(), 0), 100);
+	EXPECT_TRUE(gets(link_stage::over));
+	auto held = n->hold();
+	EXPECT_EQ(m->pair->state(), pair_state::error);
+}
+
+TEST_F(far, of_two_equal_numbers_the_higher_address_calls)
+{
+	for (bool higher : {true, false}) {
+		auto held = n->hold();
+		m->pair->set_state(pair_state::reset);
+		n->changed(m);
+		m->pair->peer = number;
+		m->by_tcp = higher ? route{other, loopback} : route{loopback, other};
+		for (auto s : {pair_state::init, pair_state::ready, pair_state::sends})
+			m->pair->set_state(s);
+		n->changed(m);
+		EXPECT_EQ(m->stage, higher ? link_stage::calling : link_stage::awaiting);
+	}
+}
+
+TEST(far_off, a_node_listens_only_if_it_is_told_to)
+{
+	nothing seen;
+	node n{seen};
+	completion_queue queue{seen};
+	std::uint32_t number;
+	{
+		auto held = n.hold();
+		pair_options o;
+		o.send_queue = o.recv_queue = &queue;
+		member *m = n.create(o);
+		number = m->pair->options().number;
+		n.destroy(m);
+	}
+	unique_fd fd;
+	auto port = static_cast<std::uint16_t>(first_port + (number >> slot_shift));
+	if (call_tcp(loopback, loopback, port, fd))
+		return; // refused at once
+	pollfd p{fd.get(), POLLOUT, 0};
+	ASSERT_EQ(poll(&p, 1, 30000), 1);
+	EXPECT_EQ(connected(fd.get()), -ECONNREFUSED);
+}
+
+TEST(far_off, a_back_end_that_is_not_known_is_refused)
+{
+	setenv("COOP_NTRDMA_BACKEND", "udp", 1);
+	nothing seen;
+	EXPECT_THROW(node{seen}, std::system_error);
+	unsetenv("COOP_NTRDMA_BACKEND");
+}
+
+} // namespace
