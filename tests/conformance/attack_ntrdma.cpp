@@ -260,7 +260,7 @@ bool attack_ntrdma(const net::address &a, std::uint64_t seed)
 	g.probe_value = probe;
 	std::strcpy(g.from, format(own).c_str());
 	std::strcpy(g.to, format(a).c_str());
-	const std::uint64_t flaw = pick(16);
+	const std::uint64_t flaw = pick(32);
 	if (flaw == 0)
 		g.version++;
 	if (flaw == 1)
