@@ -244,6 +244,7 @@ TEST(registrations, one_for_each_buffer_and_machine)
 	const char machine[machines] = {};
 	registrations<region, int> all;
 	void *buffer[buffers] = {};
+	bool open[machines] = {};
 	std::map<std::pair<int, int>, std::vector<int>> model; // buffer, machine: the keys
 	std::mt19937 random(1);
 	int next_key = 0;
@@ -253,43 +254,56 @@ TEST(registrations, one_for_each_buffer_and_machine)
 		key = ++next_key;
 		return 0;
 	};
+	const auto find = [&](int b, int m, std::vector<int> &out) {
+		std::span<const int> keys;
+		const int r = all.find({two, 2, buffer[b]}, &machine[m], keys);
+		out.assign(keys.begin(), keys.end());
+		return r;
+	};
 	for (int step = 0; step < 20000; step++) {
 		const int b = static_cast<int>(random() % buffers),
-			  m = static_cast<int>(random() % machines), what = random() % 16;
-		if (what == 0) {
-			all.forget(&machine[m]);
-			std::erase_if(model, [&](const auto &x) { return x.first.second == m; });
-		} else if (what == 1) {
+			  m = static_cast<int>(random() % machines);
+		if (random() % 2) {
+			if (open[m])
+				all.forget(&machine[m]);
+			else
+				ASSERT_EQ(all.open(&machine[m], enter), 0);
+			open[m] = !open[m];
+		} else if (buffer[b]) {
 			all.remove(std::exchange(buffer[b], nullptr));
-			std::erase_if(model, [&](const auto &x) { return x.first.first == b; });
 		} else {
-			if (!buffer[b])
-				buffer[b] = all.add(two);
-			const bool known = model.count({b, m});
-			const int before = next_key;
-			std::span<const int> keys;
-			ASSERT_EQ(all.find({two, 2, buffer[b]}, &machine[m], enter, keys), 0);
-			std::vector<int> &expected = model[{b, m}];
-			if (!known)
-				expected = {before + 1, before + 2};
-			ASSERT_EQ(std::vector(keys.begin(), keys.end()), expected) << step;
-			ASSERT_EQ(next_key, known ? before : before + 2);
+			ASSERT_EQ(all.add(two, &buffer[b]), 0);
 		}
+		std::erase_if(model, [&](const auto &x) {
+			return !buffer[x.first.first] || !open[x.first.second];
+		});
+		for (int i = 0; i < buffers; i++)
+			for (int k = 0; k < machines; k++) {
+				if (!buffer[i])
+					continue;
+				std::vector<int> keys;
+				ASSERT_EQ(find(i, k, keys), open[k] ? 0 : -ENODEV) << step;
+				if (!open[k])
+					continue;
+				std::vector<int> &expected = model[{i, k}];
+				if (expected.empty())
+					expected = keys;
+				ASSERT_EQ(keys.size(), 2u);
+				ASSERT_EQ(keys, expected) << step;
+			}
 		ASSERT_EQ(alive, static_cast<int>(2 * model.size())) << step;
 	}
+	for (const char &one : machine)
+		all.forget(&one);
 	if (!buffer[0])
-		buffer[0] = all.add(two);
-	all.forget(&machine[0]);
-	std::span<const int> keys;
-	const int was = alive;
-	EXPECT_EQ(all.find(
-			  {two, 2, buffer[0]}, &machine[0],
-			  [&](const segment &s, region &r, int &key) {
-				  return s.base == memory ? enter(s, r, key) : -ENOMEM;
-			  },
-			  keys),
+		ASSERT_EQ(all.add(two, &buffer[0]), 0);
+	EXPECT_EQ(alive, 0);
+	EXPECT_EQ(all.open(&machine[0],
+			   [&](const segment &s, region &r, int &key) {
+				   return s.base == memory ? enter(s, r, key) : -ENOMEM;
+			   }),
 		  -ENOMEM);
-	EXPECT_EQ(alive, was) << "half of it is nothing";
+	EXPECT_EQ(alive, 0) << "half of it is nothing";
 	for (void *one : buffer)
 		all.remove(one);
 	EXPECT_EQ(alive, 0);
