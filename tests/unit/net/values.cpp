@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
-// values.cpp - addresses, descriptors, claims, the deadline heap, rosters and registrations by
-// themselves.
+// values.cpp - addresses, descriptors, claims, the deadline heap and rosters by themselves.
 //
 // Conformance tests see these only from afar.
 #include <cerrno>
 #include <gtest/gtest.h>
-#include <map>
 #include <optional>
 #include <random>
 #include <set>
@@ -15,7 +13,6 @@
 #include "userland/net/deadlines.hpp"
 #include "userland/net/descriptor.hpp"
 #include "userland/net/number_runs.hpp"
-#include "userland/net/registrations.hpp"
 #include "userland/net/roster.hpp"
 
 using namespace coop::net;
@@ -224,89 +221,6 @@ TEST(roster, each_is_on_it_once_and_leaves_from_wherever_it_stands)
 	EXPECT_TRUE(has({}));
 	for (const thing &t : some)
 		EXPECT_EQ(t.place, 0u);
-}
-
-// Buffers and machines come and go in any order: each pair registers a segment once, for as long
-// as both exist.
-TEST(registrations, one_for_each_buffer_and_machine)
-{
-	static int alive;
-	alive = 0;
-	struct region {
-		bool is = false;
-		region() = default;
-		region(region &&o) noexcept : is(std::exchange(o.is, false)) {}
-		~region() { alive -= is; }
-	};
-	constexpr int buffers = 8, machines = 9;
-	std::byte memory[2];
-	const segment two[] = {{memory, 1}, {memory + 1, 1}};
-	const char machine[machines] = {};
-	registrations<region, int> all;
-	void *buffer[buffers] = {};
-	bool open[machines] = {};
-	std::map<std::pair<int, int>, std::vector<int>> model; // buffer, machine: the keys
-	std::mt19937 random(1);
-	int next_key = 0;
-	const auto enter = [&](const segment &, region &r, int &key) {
-		r.is = true;
-		alive++;
-		key = ++next_key;
-		return 0;
-	};
-	const auto find = [&](int b, int m, std::vector<int> &out) {
-		std::span<const int> keys;
-		const int r = all.find({two, 2, buffer[b]}, &machine[m], keys);
-		out.assign(keys.begin(), keys.end());
-		return r;
-	};
-	for (int step = 0; step < 20000; step++) {
-		const int b = static_cast<int>(random() % buffers),
-			  m = static_cast<int>(random() % machines);
-		if (random() % 2) {
-			if (open[m])
-				all.forget(&machine[m]);
-			else
-				ASSERT_EQ(all.open(&machine[m], enter), 0);
-			open[m] = !open[m];
-		} else if (buffer[b]) {
-			all.remove(std::exchange(buffer[b], nullptr));
-		} else {
-			ASSERT_EQ(all.add(two, &buffer[b]), 0);
-		}
-		std::erase_if(model, [&](const auto &x) {
-			return !buffer[x.first.first] || !open[x.first.second];
-		});
-		for (int i = 0; i < buffers; i++)
-			for (int k = 0; k < machines; k++) {
-				if (!buffer[i])
-					continue;
-				std::vector<int> keys;
-				ASSERT_EQ(find(i, k, keys), open[k] ? 0 : -ENODEV) << step;
-				if (!open[k])
-					continue;
-				std::vector<int> &expected = model[{i, k}];
-				if (expected.empty())
-					expected = keys;
-				ASSERT_EQ(keys.size(), 2u);
-				ASSERT_EQ(keys, expected) << step;
-			}
-		ASSERT_EQ(alive, static_cast<int>(2 * model.size())) << step;
-	}
-	for (const char &one : machine)
-		all.forget(&one);
-	if (!buffer[0])
-		ASSERT_EQ(all.add(two, &buffer[0]), 0);
-	EXPECT_EQ(alive, 0);
-	EXPECT_EQ(all.open(&machine[0],
-			   [&](const segment &s, region &r, int &key) {
-				   return s.base == memory ? enter(s, r, key) : -ENOMEM;
-			   }),
-		  -ENOMEM);
-	EXPECT_EQ(alive, 0) << "half of it is nothing";
-	for (void *one : buffer)
-		all.remove(one);
-	EXPECT_EQ(alive, 0);
 }
 
 } // namespace
