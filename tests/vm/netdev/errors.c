@@ -501,9 +501,11 @@ struct refusal {
 #define RECV_OP                                                                   \
 	.code = COOP_NET_RECV, .buffer = 1, .length = 100, .u.recv.min_size = 10, \
 	.u.recv.max_messages = 1
-#define OFFER_OP .code = COOP_NET_OFFER, .buffer = 1, .length = 100, .u.offer.token = 1
-#define FETCH_OP \
-	.code = COOP_NET_FETCH, .peer = 1, .buffer = 1, .u.fetch.size = 1 << 20, .u.fetch.want = 1
+#define OFFER_OP \
+	.code = COOP_NET_OFFER, .buffer = 1, .length = 100, .u.offer.token = 1, .u.offer.key = 1
+#define FETCH_OP                                                                 \
+	.code = COOP_NET_FETCH, .peer = 1, .buffer = 1, .u.fetch.size = 1 << 20, \
+	.u.fetch.version = 1, .u.fetch.want = 1
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
