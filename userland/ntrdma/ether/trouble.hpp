@@ -15,9 +15,9 @@ struct trouble : std::runtime_error {
 };
 
 /// Throws trouble; `error` is an errno.
-[[noreturn]] inline void give_up(const std::string &what, int error, const std::string &todo = {})
+[[noreturn]] inline void give_up(const std::string &what, int error, const std::string &advice = {})
 {
-	throw trouble{what + ": " + std::strerror(error) + (todo.empty() ? "" : ": " + todo)};
+	throw trouble{what + ": " + std::strerror(error) + (advice.empty() ? "" : ": " + advice)};
 }
 
 } // namespace coop::ntrdma
