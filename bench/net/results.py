@@ -5,7 +5,7 @@ import statistics
 
 MIB = 1 << 20
 FIELDS = ("half_us", "p50_us", "mb_s", "messages_s", "cpu_us", "peer_bytes", "find_ns",
-          "connected_bytes", "connected", "room")
+          "connected_bytes", "connected")
 
 # what, numerator and denominator (system, case, mode, bytes), field, relation, bound
 TARGETS = [
@@ -131,8 +131,7 @@ def tables(record):
         if row["case"] == "peers":
             connected = ""
             if "connected_bytes" in row:
-                connected = (f"; {median(row, 'connected_bytes')} one of {median(row, 'connected')} that are connected"
-                             + (", its room" if "room" in row else ""))
+                connected = f"; {median(row, 'connected_bytes')} one of {median(row, 'connected')} that are connected"
             out.append(f"{row['system']}: {median(row, 'peer_bytes')} bytes an end point, found in "
                        f"{median(row, 'find_ns')} ns{connected}")
     out.append("")

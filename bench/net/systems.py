@@ -205,10 +205,8 @@ def figures_of_coopnet(record):
 
 
 class coopnet:
-    """room: the most peers of a machine, if that is less than the memory measurement connects elsewhere."""
-
-    def __init__(self, name, *arguments, room=None):
-        self.name, self.arguments, self.room = f"coopnet-{name}", arguments, room
+    def __init__(self, name, *arguments):
+        self.name, self.arguments = f"coopnet-{name}", arguments
 
     def missing(self):
         return None
@@ -216,17 +214,14 @@ class coopnet:
     def measure(self, program, chosen):
         command = [str(program), "bench", "--json", "--seconds", str(chosen.seconds), "-s", "8,64,1m",
                    "--progress", "poll,block", "--peers", str(chosen.peers), "--connected",
-                   str(min(CONNECTED, self.room or CONNECTED)), *self.arguments]
+                   str(CONNECTED), *self.arguments]
         if len(CPUS) > 1:
             command += ["--cpus", str(CPUS[0]), "--server-cpus", str(CPUS[1])]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=4 * TIMEOUT_S, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[:300]}")
-        for figure in figures_of_coopnet(json.loads(done.stdout)):
-            if self.room and "connected" in figure:
-                figure["room"] = self.room
-            yield figure
+        yield from figures_of_coopnet(json.loads(done.stdout))
 
 
 ALL = [

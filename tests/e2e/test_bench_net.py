@@ -40,8 +40,8 @@ def test_as_many_peers_as_it_asks_for_can_connect(one, tmp_path):
     if one.name == "coopnet-mem":  # both sides are one process
         assert "connected" not in peers
     else:
-        assert peers["connected"] == (one.room or systems.CONNECTED)
-        assert f"one of {peers['connected']} that are connected{', its room' if one.room else ''}\n" in done.stdout
+        assert peers["connected"] == systems.CONNECTED
+        assert f"one of {peers['connected']} that are connected\n" in done.stdout
 
 
 def test_the_table_of_what_was_not_connected():
