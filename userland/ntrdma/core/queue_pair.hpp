@@ -107,6 +107,8 @@ public:
 				static_cast<std::uint32_t>(link_word::open) ||
 			more_ || dirty_ || owes_answers());
 	}
+	/// Differs once something that the peer stored is taken.
+	std::uint64_t taken() const { return std::uint64_t{theirs_.wqe_prod} << 32 | bell_seen_; }
 	/// True if reap() finds anything.
 	bool has_completions(const completion_queue &queue) const
 	{

@@ -8,7 +8,8 @@
 // The thread sleeps in one of two ways:
 //	armed	every peer is told to ring its eventfd: nothing is missed, each batch costs a wake
 //	driven	the application polls anyway: no peer rings, answers go along with what it posts,
-// and 		the thread only looks now and then whether the application still does
+//		and the thread only looks now and then whether the application leaves any work
+// drive.hpp decides between them.
 #pragma once
 
 #include <atomic>
@@ -83,7 +84,10 @@ struct member {
 	bool asking = false;
 	std::uint64_t probe = 0;
 	std::uint32_t named = 0; // peer for which the link was begun
+	std::uint64_t taken = 0; // pair->taken() when the thread last saw work
 };
+
+class drive;
 
 class node final
 {
@@ -99,6 +103,9 @@ public:
 		// it.
 		if (wanted_.load(std::memory_order_relaxed)) [[unlikely]]
 			sched_yield();
+		if (int p = sched_getcpu(); p != processor_.load(std::memory_order_relaxed))
+			[[unlikely]]
+			processor_.store(p, std::memory_order_relaxed);
 		return node_hold{lock_};
 	}
 	region_table &regions() { return regions_; }
@@ -144,7 +151,9 @@ private:
 	// thread.cpp
 	void run();
 	bool progress_all();
+	bool progress_what_is_left();
 	bool arm(bool on);
+	bool sleep(node_hold &, drive &, bool *heard);
 	int next_timeout();
 	void kick();
 
@@ -185,6 +194,7 @@ private:
 	watcher &watcher_;
 	node_lock lock_;
 	std::atomic<bool> wanted_{false};
+	std::atomic<int> processor_{-1}; // of the application's last call
 	std::atomic<std::uint64_t> polls_{0};
 	region_table regions_;
 	std::uint32_t slot_ = 0;

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "userland/ntrdma/node/drive.hpp"
 #include "userland/ntrdma/node/node.hpp"
 
 namespace coop::ntrdma
@@ -18,10 +19,7 @@ namespace
 
 using namespace std::chrono_literals;
 
-constexpr auto nap = 200us;   // between two looks while the application polls
 constexpr auto linger = 20us; // of polling after work was found
-constexpr auto idle = 5ms;    // without a poll: the application no longer drives
-constexpr int needless = 8;   // wakes in a row that found the work done: it drives
 constexpr auto tend_every = 50ms;
 constexpr auto slice = 100us; // the least that the kernel takes
 
@@ -40,6 +38,20 @@ void ask_for_short_slices()
 		return;
 	attr.runtime = std::chrono::nanoseconds{slice}.count();
 	syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
+std::chrono::nanoseconds used(clockid_t clock)
+{
+	timespec t;
+	return clock_gettime(clock, &t)
+		       ? 0ns
+		       : std::chrono::seconds{t.tv_sec} + std::chrono::nanoseconds{t.tv_nsec};
+}
+
+/// Processor time of this process's other threads.
+std::chrono::nanoseconds used_by_others()
+{
+	return used(CLOCK_PROCESS_CPUTIME_ID) - used(CLOCK_THREAD_CPUTIME_ID);
 }
 
 } // namespace
@@ -61,6 +73,25 @@ bool node::progress_all()
 	bool found = !far_.empty() && serve_all_far();
 	for (auto &[number, m] : members_)
 		found |= m->pair->progress();
+	return found;
+}
+
+/// For an application that polls: does what it has left since the look before, and no more. One
+/// that polls has it done sooner, and one that waits for its memory to change has not. Returns
+/// whether it had left anything.
+bool node::progress_what_is_left()
+{
+	bool found = !far_.empty() && serve_all_far();
+	for (auto &[number, m] : members_) {
+		queue_pair &pair = *m->pair;
+		if (m->by_tcp) {
+			found |= pair.progress();
+		} else if (pair.stirs()) {
+			if (m->taken == pair.taken())
+				found |= pair.progress();
+			m->taken = pair.taken();
+		}
+	}
 	return found;
 }
 
@@ -97,12 +128,45 @@ int node::next_timeout()
 	return least;
 }
 
+/// Sleeps until something happens. True if a bell woke it; `heard`: a socket did. `held` is let go
+/// meanwhile.
+bool node::sleep(node_hold &held, drive &d, bool *heard)
+{
+	int timeout = next_timeout();
+	bool shares = sched_getcpu() == processor_, rung = false;
+	auto slept = std::chrono::steady_clock::now();
+	std::chrono::nanoseconds used = shares ? used_by_others() : 0ns;
+	sleeps_ = true;
+	held.unlock();
+	epoll_event events[16];
+	int n = epoll_wait(epoll_.get(), events, 16, timeout);
+	for (int i = 0; i < n; i++) {
+		if (events[i].data.fd == news_of_link) {
+			rung = true;
+			continue;
+		}
+		if (events[i].data.fd != bell_.get()) {
+			*heard = true;
+			continue;
+		}
+		std::uint64_t count;
+		[[maybe_unused]] ssize_t got = read(bell_.get(), &count, sizeof(count));
+		rung = true;
+	}
+	used = shares ? used_by_others() - used : 0ns;
+	d.woke(std::chrono::steady_clock::now() - slept, used);
+	held.lock();
+	sleeps_ = false;
+	arm(false);
+	return rung;
+}
+
 void node::run()
 {
 	ask_for_short_slices();
-	bool driven = false, rung = false, heard = false;
-	int wasted = 0;
-	ticks last_poll{}, tended{}, busy{};
+	drive d;
+	bool rung = false, heard = false;
+	ticks tended{}, busy{};
 	std::uint64_t polls = 0;
 	for (;;) {
 		node_hold held{lock_, std::try_to_lock};
@@ -113,7 +177,7 @@ void node::run()
 		}
 		if (stop_)
 			return;
-		bool found = progress_all();
+		bool found = d.on() ? progress_what_is_left() : progress_all();
 		ticks now = std::chrono::steady_clock::now();
 		if (changed_ || heard || now - tended >= tend_every) {
 			heard = false;
@@ -122,62 +186,28 @@ void node::run()
 			tend(now);
 		}
 		std::uint64_t seen = polls_.load(std::memory_order_relaxed);
-		bool app = seen != polls;
-		polls = seen;
-		if (app)
-			last_poll = now;
 		if (found)
 			busy = now;
-		if (driven) {
-			if ((found && !app) || now - last_poll > idle)
-				driven = false, wasted = 0;
-		} else if (found) {
-			wasted = 0;
-		} else if (rung && app && ++wasted >= needless) {
-			driven = true;
-		}
+		d.look({found, static_cast<unsigned>(seen - polls), rung}, now.time_since_epoch());
+		polls = seen;
 		rung = false;
-		if (driven != driven_) {
-			driven_ = driven;
+		if (d.on() != driven_) {
+			driven_ = d.on();
 			for (auto &[number, m] : members_)
-				m->pair->answers_wait = driven && !m->by_tcp;
+				m->pair->answers_wait = driven_ && !m->by_tcp;
 		}
-		if (driven) {
+		if (driven_) {
 			held.unlock();
-			timespec t{0, std::chrono::nanoseconds{nap}.count()};
+			timespec t{0, d.nap().count()};
 			nanosleep(&t, nullptr);
-			continue;
-		}
-		if (now - busy < linger) {
+		} else if (!d.spins() && now - busy < linger) {
 			held.unlock();
 			sched_yield();
-			continue;
-		}
-		if (!arm(true)) {
+		} else if (arm(true)) {
+			rung = sleep(held, d, &heard);
+		} else {
 			arm(false);
-			continue;
 		}
-		int timeout = next_timeout();
-		sleeps_ = true;
-		held.unlock();
-		epoll_event events[16];
-		int n = epoll_wait(epoll_.get(), events, 16, timeout);
-		for (int i = 0; i < n; i++) {
-			if (events[i].data.fd == news_of_link) {
-				rung = true;
-				continue;
-			}
-			if (events[i].data.fd != bell_.get()) {
-				heard = true;
-				continue;
-			}
-			std::uint64_t count;
-			[[maybe_unused]] ssize_t got = read(bell_.get(), &count, sizeof(count));
-			rung = true;
-		}
-		held.lock();
-		sleeps_ = false;
-		arm(false);
 	}
 }
 
