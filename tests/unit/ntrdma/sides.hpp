@@ -44,11 +44,14 @@ struct fake_port : port {
 			at += p.length;
 		}
 		pulls++;
+		time += pull_time;
 		return 0;
 	}
 	void ring() override { rings++; }
+	std::uint64_t now() override { return time; }
 	void ended() override { ends++; }
 
+	std::uint64_t time = 0, pull_time = 0; // ns; 0: no clock
 	int pull_error = 0;
 	unsigned pulls = 0, rings = 0, ends = 0;
 

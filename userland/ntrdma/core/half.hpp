@@ -24,6 +24,7 @@ namespace coop::ntrdma
 
 constexpr std::uint32_t ring_entries = 1024;
 constexpr std::uint32_t stream_bytes = 256u << 10;
+constexpr std::uint64_t stream_piece = 32u << 10; // copied at a time
 
 /// How the bytes of a WQE travel.
 enum class carriage : std::uint8_t {
@@ -92,6 +93,8 @@ struct half {
 	alignas(64) std::atomic<std::uint32_t> bell;
 	std::atomic<std::uint32_t> word;    // link_word
 	std::atomic<std::uint32_t> refused; // 1: the last request of wqe_cons failed
+	// 1: large messages reach its writer sooner by the stream than by its pulling. Advice only.
+	std::atomic<std::uint32_t> streams;
 	alignas(64) std::atomic<std::uint32_t> wqe_prod;
 	std::atomic<std::uint32_t> wqe_cons;
 	std::atomic<std::uint32_t> read_ack;

@@ -42,6 +42,8 @@ public:
 	/// 0, or a negative errno.
 	virtual int pull(std::span<const wire_segment> from, std::span<const place> to) = 0;
 	virtual void ring() = 0;
+	/// ns of a clock that never goes back, for figures only. 0: there is none.
+	virtual std::uint64_t now() { return 0; }
 	/// The queue pair no longer uses this port; its owner may detach it and close the link.
 	virtual void ended() = 0;
 };

@@ -77,6 +77,7 @@ void queue_pair::attach(port &p)
 	out_ = &p.out();
 	closing_ = false;
 	bell_ = bell_seen_ = ping_ = pong_ = 0;
+	out_->streams.store(ways_.streams(), std::memory_order_relaxed);
 	watcher_.happened(*this, event::established);
 	progress(true);
 }

@@ -27,6 +27,7 @@
 #include "userland/ntrdma/core/queues.hpp"
 #include "userland/ntrdma/core/tables.hpp"
 #include "userland/ntrdma/core/types.hpp"
+#include "userland/ntrdma/core/ways.hpp"
 
 namespace coop::ntrdma
 {
@@ -177,6 +178,7 @@ private:
 		wqe w;
 		recv_request into;
 		std::uint32_t moved; // bytes
+		std::uint64_t since; // port::now(); 0: not measured
 		bool active, has_receive, granted;
 	};
 	using places = std::array<place, max_segments>;
@@ -196,6 +198,7 @@ private:
 	void produce();
 	bool store(pending_send &);
 	bool feed(pending_send &);
+	bool pulled_best();
 	bool gather(const pending_send &, places &, std::uint32_t rights, std::uint32_t *count);
 	void collect();
 	bool take_answers(pending_send &);
@@ -208,6 +211,7 @@ private:
 	bool step();
 	status target(places &, std::uint32_t *count, bool *mine_is_wrong);
 	bool move_in(const places &, std::uint32_t count);
+	void judge_way();
 	bool give_read(const place &);
 	void answer(status, std::uint64_t value = 0);
 	void end_current(status);
@@ -243,6 +247,7 @@ private:
 	std::uint32_t send_mask_;
 	std::uint32_t send_post_ = 0, send_prod_ = 0, send_cons_ = 0, send_cmpl_ = 0;
 	std::uint32_t receives_sent_ = 0;
+	std::uint32_t large_ = 0; // messages that the peer may pull
 
 	std::vector<recv_request> recvs_;
 	std::uint32_t recv_mask_;
@@ -251,6 +256,7 @@ private:
 	std::uint32_t done_put_ = 0, done_got_ = 0;
 	current current_{};
 	bool waiting_counted_ = false;
+	ways ways_;
 	pair_counts counts_;
 };
 

@@ -92,7 +92,8 @@ bool queue_pair::store(pending_send &p)
 			std::memcpy(to, from, n);
 			to += n;
 		});
-	} else if (!(p.r.flags & inlined) && p.length >= options_.pull_from && port_->can_pull()) {
+	} else if (!(p.r.flags & inlined) && p.length >= options_.pull_from && port_->can_pull() &&
+		   pulled_best()) {
 		p.how = carriage::pull;
 		for (std::uint32_t i = 0; i < count; i++) {
 			wire_segment s{reinterpret_cast<std::uintptr_t>(at[i].at), at[i].length};
@@ -112,6 +113,13 @@ bool queue_pair::store(pending_send &p)
 	return true;
 }
 
+/// Of a large message, by the peer's advice.
+bool queue_pair::pulled_best()
+{
+	bool other = ++large_ % ways::other_every == 0;
+	return (in_->streams.load(std::memory_order_relaxed) != 0) == other;
+}
+
 /// Moves a request's bytes into the stream as far as there is room. True when all are there.
 bool queue_pair::feed(pending_send &p)
 {
@@ -121,15 +129,24 @@ bool queue_pair::feed(pending_send &p)
 		fail(status::local_protection);
 		return false;
 	}
-	std::uint64_t room = stream_bytes - (mine_.stream_prod - theirs_.stream_cons);
-	std::uint64_t n = std::min<std::uint64_t>(room, p.length - p.moved);
-	for_pieces({at.data(), count}, p.moved, n, [&](const std::uint8_t *from, std::uint64_t n) {
-		into_stream(out_->stream, mine_.stream_prod, from, n);
-		mine_.stream_prod += n;
-	});
-	p.moved += static_cast<std::uint32_t>(n);
-	dirty_ |= n != 0;
-	return p.moved == p.length;
+	// In pieces, each of which is told of: the peer copies one out while this side copies the
+	// next one in.
+	for (;;) {
+		std::uint64_t room = stream_bytes - (mine_.stream_prod - theirs_.stream_cons);
+		std::uint64_t n = std::min({room, stream_piece, std::uint64_t{p.length - p.moved}});
+		if (!n)
+			return false;
+		for_pieces({at.data(), count}, p.moved, n,
+			   [&](const std::uint8_t *from, std::uint64_t n) {
+				   into_stream(out_->stream, mine_.stream_prod, from, n);
+				   mine_.stream_prod += n;
+			   });
+		p.moved += static_cast<std::uint32_t>(n);
+		dirty_ = true;
+		if (p.moved == p.length)
+			return true;
+		publish();
+	}
 }
 
 void queue_pair::collect()

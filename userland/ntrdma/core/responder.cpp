@@ -90,6 +90,8 @@ bool queue_pair::begin()
 	}
 	if (is_atomic(op) && w.length != 8)
 		return false;
+	bool large = !reads && w.length >= options_.pull_from && port_->can_pull();
+	current_.since = large ? port_->now() : 0;
 	current_.active = true;
 	waiting_counted_ = false;
 	return true;
@@ -158,6 +160,7 @@ bool queue_pair::step()
 		    theirs_.stream_prod - mine_.stream_cons < w.length)
 			return false;
 		if (!more_receives()) {
+			current_.since = 0;
 			counts_.waits += !waiting_counted_;
 			waiting_counted_ = true;
 			return false;
@@ -201,6 +204,8 @@ bool queue_pair::step()
 	}
 	if (!move_in(at, count))
 		return false;
+	if (current_.since)
+		judge_way();
 	if (current_.has_receive)
 		finish_receive(status::success, w.length);
 	answer(status::success);
@@ -224,14 +229,22 @@ bool queue_pair::move_in(const places &at, std::uint32_t count)
 		return true;
 	}
 	case carriage::stream: {
-		std::uint64_t n = std::min<std::uint64_t>(theirs_.stream_prod - mine_.stream_cons,
-							  w.length - current_.moved);
-		for_pieces(list, current_.moved, n, [&](std::uint8_t *to, std::uint64_t n) {
-			from_stream(in_->stream, mine_.stream_cons, to, n);
-			mine_.stream_cons += n;
-		});
-		current_.moved += static_cast<std::uint32_t>(n);
-		dirty_ |= n != 0;
+		// In pieces, as queue_pair::feed().
+		while (current_.moved < w.length) {
+			std::uint64_t n =
+				std::min({theirs_.stream_prod - mine_.stream_cons, stream_piece,
+					  std::uint64_t{w.length - current_.moved}});
+			if (!n)
+				break;
+			for_pieces(list, current_.moved, n, [&](std::uint8_t *to, std::uint64_t n) {
+				from_stream(in_->stream, mine_.stream_cons, to, n);
+				mine_.stream_cons += n;
+			});
+			current_.moved += static_cast<std::uint32_t>(n);
+			dirty_ = true;
+			if (current_.moved < w.length)
+				publish();
+		}
 		counts_.streamed += current_.moved == w.length;
 		return current_.moved == w.length;
 	}
@@ -264,6 +277,17 @@ bool queue_pair::move_in(const places &at, std::uint32_t count)
 	counts_.pulled += current_.moved == w.length;
 	more_ |= current_.moved < w.length;
 	return current_.moved == w.length;
+}
+
+/// A large message is there: measures its way, and tells the peer which one is best.
+void queue_pair::judge_way()
+{
+	bool streamed = static_cast<carriage>(current_.w.how) == carriage::stream,
+	     before = ways_.streams();
+	ways_.took(streamed ? ways::streamed : ways::pulled, port_->now() - current_.since,
+		   current_.w.length);
+	if (ways_.streams() != before)
+		out_->streams.store(ways_.streams(), std::memory_order_relaxed);
 }
 
 /// Answers a read: lets the peer pull a large one, and copies a small one. True when done.

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -114,6 +115,12 @@ int window_port::pull(std::span<const wire_segment> from, std::span<const place>
 		return -ESRCH;
 	// Without this, the bytes might be those of another process that got the same number.
 	return has_ended(life_.get()) ? -ESRCH : rc;
+}
+
+std::uint64_t window_port::now()
+{
+	auto now = std::chrono::steady_clock::now().time_since_epoch();
+	return static_cast<std::uint64_t>(std::chrono::nanoseconds{now}.count());
 }
 
 void window_port::ring()

@@ -75,6 +75,7 @@ public:
 	bool can_pull() const override { return pulls_; }
 	int pull(std::span<const wire_segment> from, std::span<const place> to) override;
 	void ring() override;
+	std::uint64_t now() override;
 	void ended() override { ended_(); }
 	/// The own half's `waiting`: before sleeping set it, then look at news(), then sleep.
 	void wait(bool on) { out_.waiting.store(on, std::memory_order_seq_cst); }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+// ways.hpp - which way is faster for large messages: the receiver pulls them, or they are streamed.
+//
+// Pulling copies once, on the receiver's processor. Streaming copies twice, on both processors at
+// once: faster where they share a cache, slower where they do not, and on which of them a program
+// runs may change. So the receiver measures both, and its advice stands in its half.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace coop::ntrdma
+{
+
+class ways
+{
+public:
+	enum way : unsigned { pulled, streamed };
+
+	/// A message of `bytes` took `ns` from when it was seen until it was there.
+	void took(way w, std::uint64_t ns, std::uint32_t bytes)
+	{
+		std::uint64_t cost = (ns << 10) / std::max(bytes, 1u);
+		std::uint64_t &mean = cost_[w];
+		// A process that was preempted says nothing of the way.
+		mean = mean ? (7 * mean + std::min(cost, 2 * mean)) / 8
+			    : std::max<std::uint64_t>(cost, 1);
+		if (!cost_[pulled] || !cost_[streamed])
+			return;
+		// Two copies keep two processors busy: a small gain is not worth that.
+		streams_ = cost_[streamed] * 10 < cost_[pulled] * (streams_ ? 9 : 8);
+	}
+	/// Streaming is faster.
+	bool streams() const { return streams_; }
+
+	/// The sender takes the other way for one message of so many, or none would be measured.
+	static constexpr std::uint32_t other_every = 64;
+
+private:
+	std::uint64_t cost_[2] = {}; // ns per KiB
+	bool streams_ = false;
+};
+
+} // namespace coop::ntrdma
