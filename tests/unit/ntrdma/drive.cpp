@@ -49,9 +49,11 @@ TEST_F(drives, a_program_that_takes_all_that_comes)
 	start();
 	EXPECT_EQ(d_.nap(), drive::nap_least);
 	for (int i = 0; i < 1000; i++)
-		look(false, 100);
+		look(false, 1000);
 	EXPECT_TRUE(d_.on());
 	EXPECT_EQ(d_.nap(), drive::nap_most) << "the thread disturbs it seldom";
+	look(false, 3);
+	EXPECT_EQ(d_.nap(), drive::nap_usual) << "it computes between its polls";
 }
 
 TEST_F(drives, not_what_stops_polling)
@@ -79,7 +81,7 @@ TEST_F(drives, what_polls_and_leaves_work_is_tried_ever_less)
 	}
 	EXPECT_EQ(wakes, drive::wakes_most);
 	for (unsigned i = 0; i < drive::good_looks; i++)
-		look(false, 100);
+		look(false, 1000);
 	look(true, 100);
 	EXPECT_EQ(start(1000), 2) << "it drove well in between";
 }

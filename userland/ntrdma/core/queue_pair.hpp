@@ -98,15 +98,19 @@ public:
 	/// Stores what was posted, without waking the peer, which flush_posts() does.
 	void store_posts() { produce(); }
 
-	/// False if progress() would find nothing, and has nothing to tell.
-	bool stirs() const
+	/// True if the peer has stored something that was not taken yet.
+	bool has_news() const
 	{
 		return linked() &&
 		       (is_there(in_->wqes[theirs_.wqe_prod % ring_entries], theirs_.wqe_prod) ||
 			in_->bell.load(std::memory_order_acquire) != bell_seen_ ||
 			in_->word.load(std::memory_order_relaxed) !=
-				static_cast<std::uint32_t>(link_word::open) ||
-			more_ || dirty_ || owes_answers());
+				static_cast<std::uint32_t>(link_word::open));
+	}
+	/// False if progress() would find nothing, and has nothing to tell.
+	bool stirs() const
+	{
+		return has_news() || (linked() && (more_ || dirty_ || owes_answers()));
 	}
 	/// Differs once something that the peer stored is taken.
 	std::uint64_t taken() const { return std::uint64_t{theirs_.wqe_prod} << 32 | bell_seen_; }

@@ -20,7 +20,9 @@ public:
 	using span = std::chrono::nanoseconds;
 
 	static constexpr span nap_least = std::chrono::microseconds{20};
+	static constexpr span nap_usual = std::chrono::microseconds{200};
 	static constexpr span nap_most = std::chrono::milliseconds{2};
+	static constexpr span poll_every = std::chrono::microseconds{10}; // or it does not loop
 	static constexpr span idle = std::chrono::milliseconds{5}; // without a poll: it has stopped
 	static constexpr unsigned polls_least = 8;  // between two wakes: it polls in a loop
 	static constexpr unsigned wakes_most = 256; // between two times that it is left to drive
@@ -51,10 +53,12 @@ public:
 			patience_ = std::min(patience_ * 2, wakes_most);
 		} else if (now - last_poll_ > idle) {
 			on_ = false;
-		} else if (f.polls) {
+		} else if (f.polls * poll_every >= nap_) {
 			nap_ = std::min(nap_ * 2, nap_most);
 			if (++good_ == good_looks)
 				patience_ = 1;
+		} else {
+			nap_ = nap_usual; // answers that it owes wait for so long
 		}
 	}
 

@@ -84,7 +84,7 @@ struct member {
 	bool asking = false;
 	std::uint64_t probe = 0;
 	std::uint32_t named = 0; // peer for which the link was begun
-	std::uint64_t taken = 0; // pair->taken() when the thread last saw work
+	std::uint64_t taken = 0; // pair->taken() when the thread looked last
 };
 
 class drive;

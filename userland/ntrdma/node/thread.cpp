@@ -76,21 +76,18 @@ bool node::progress_all()
 	return found;
 }
 
-/// For an application that polls: does what it has left since the look before, and no more. One
-/// that polls has it done sooner, and one that waits for its memory to change has not. Returns
-/// whether it had left anything.
+/// For an application that polls: sends what it owes, and does what it has left since the look
+/// before. One that polls has it done sooner; one that waits for its memory to change has not.
+/// Returns whether it had left anything.
 bool node::progress_what_is_left()
 {
 	bool found = !far_.empty() && serve_all_far();
 	for (auto &[number, m] : members_) {
 		queue_pair &pair = *m->pair;
-		if (m->by_tcp) {
+		bool comes = !m->by_tcp && pair.has_news() && m->taken != pair.taken();
+		m->taken = pair.taken();
+		if (!comes && (m->by_tcp || pair.stirs()))
 			found |= pair.progress();
-		} else if (pair.stirs()) {
-			if (m->taken == pair.taken())
-				found |= pair.progress();
-			m->taken = pair.taken();
-		}
 	}
 	return found;
 }
