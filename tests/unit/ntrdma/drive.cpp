@@ -15,10 +15,10 @@ using namespace std::chrono_literals;
 class drives : public testing::Test
 {
 protected:
-	void look(bool worked, unsigned polls, bool rung = false)
+	void look(bool worked, unsigned polls, bool rung = false, bool waits = false)
 	{
 		now_ += d_.on() ? d_.nap() : 1us;
-		d_.look({worked, polls, rung}, now_);
+		d_.look({worked, polls, rung, waits}, now_);
 	}
 	/// Wakes until it drives; at most `most`.
 	int start(int most = 1)
@@ -83,7 +83,21 @@ TEST_F(drives, what_polls_and_leaves_work_is_tried_ever_less)
 	for (unsigned i = 0; i < drive::good_looks; i++)
 		look(false, 1000);
 	look(true, 100);
-	EXPECT_EQ(start(1000), 2) << "it drove well in between";
+	EXPECT_EQ(start(1000), drive::wakes_most) << "a few good looks prove little";
+	for (unsigned i = 0; i < 20 * drive::good_looks; i++)
+		look(false, 1000);
+	look(true, 100);
+	EXPECT_EQ(start(1000), 2) << "it drove well for long";
+}
+
+TEST_F(drives, nothing_that_waits_for_an_event)
+{
+	look(true, 100, true, true);
+	EXPECT_FALSE(d_.on());
+	start();
+	look(false, 100, false, true);
+	EXPECT_FALSE(d_.on());
+	EXPECT_EQ(start(), 1) << "it left nothing";
 }
 
 TEST_F(drives, spinning_is_believed_for_a_while)

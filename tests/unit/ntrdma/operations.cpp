@@ -231,6 +231,33 @@ TEST(operations, a_read_is_not_answered_before_its_bytes)
 	EXPECT_EQ(l.a.memory[63], 0x5a);
 }
 
+// The entry that acknowledges a read may come while its reader is at work, and after the bell that
+// told of the bytes.
+TEST(operations, a_bell_is_heard_before_the_entries_behind_it)
+{
+	joined l{false};
+	l.b.pair->answers_wait = true;
+	l.a.receive(l.a.at(0, 8));
+	l.a.receive(l.a.at(100000, 40000));
+	std::fill_n(l.b.memory.begin() + 1000, 4096, 0x5a);
+	l.a.send(l.a.request(operation::read, l.a.at(50000, 4096), l.b.base() + 1000, l.b.key));
+	l.b.pair->progress();
+	std::uint32_t before = l.halves[1].bell;
+	l.b.send(l.b.request(operation::send, l.b.at(200000, 8)));
+	std::uint32_t after = l.halves[1].bell.exchange(before);
+	ASSERT_NE(after, before);
+	l.pa.on_ring = [&] {
+		l.halves[1].bell = after;
+		l.b.send(l.b.request(operation::send, l.b.at(200000, 8)));
+	};
+	l.a.send(l.a.request(operation::send, l.a.at(0, 8)));
+	ASSERT_FALSE(l.pa.on_ring);
+	l.settle();
+	EXPECT_EQ(l.a.pair->state(), pair_state::sends);
+	ASSERT_EQ(l.a.poll(l.a.sends).size(), 1u);
+	EXPECT_EQ(l.a.memory[50000 + 4095], 0x5a);
+}
+
 TEST(operations, unsignalled_requests_complete_silently_and_give_their_place_back)
 {
 	joined l{true, depth(4)};

@@ -5,8 +5,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "userland/ntrdma/core/queue_pair.hpp"
@@ -47,10 +49,16 @@ struct fake_port : port {
 		time += pull_time;
 		return 0;
 	}
-	void ring() override { rings++; }
+	void ring() override
+	{
+		rings++;
+		if (auto f = std::exchange(on_ring, nullptr))
+			f();
+	}
 	std::uint64_t now() override { return time; }
 	void ended() override { ends++; }
 
+	std::function<void()> on_ring;         // called once
 	std::uint64_t time = 0, pull_time = 0; // ns; 0: no clock
 	int pull_error = 0;
 	unsigned pulls = 0, rings = 0, ends = 0;

@@ -25,6 +25,7 @@ namespace coop::ntrdma
 constexpr std::uint32_t ring_entries = 1024;
 constexpr std::uint32_t stream_bytes = 256u << 10;
 constexpr std::uint64_t stream_piece = 32u << 10; // copied at a time
+constexpr std::uint32_t large_least = 16u << 10;  // of messages whose way is measured
 
 /// How the bytes of a WQE travel.
 enum class carriage : std::uint8_t {

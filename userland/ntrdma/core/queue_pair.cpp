@@ -187,20 +187,24 @@ bool queue_pair::work(bool posted)
 		return false;
 	const half &in = *in_;
 	bool entry = is_there(in.wqes[theirs_.wqe_prod % ring_entries], theirs_.wqe_prod);
-	std::uint32_t bell = in.bell.load(std::memory_order_acquire);
-	bool rung = bell != bell_seen_, news = entry || rung;
+	bool news = entry || in.bell.load(std::memory_order_acquire) != bell_seen_;
 	if (!news && !more_ && !posted) {
 		publish();
 		return false;
 	}
 	bool late = dirty_ || owes_answers();
-	bell_seen_ = bell;
 	more_ = false;
 	if (posted) {
 		produce();
 		publish();
 	}
-	if ((rung && !look()) || (entry && !look_at_wqes())) {
+	// The bell after the entries: one of them may acknowledge a read, whose bytes an earlier
+	// bell has told of.
+	bool possible = !entry || look_at_wqes();
+	std::uint32_t bell = in.bell.load(std::memory_order_acquire);
+	bool rung = bell != bell_seen_;
+	bell_seen_ = bell;
+	if (!possible || (rung && !look())) {
 		lie();
 		return true;
 	}
@@ -306,6 +310,14 @@ void queue_pair::store_indices()
 	if (refuses_)
 		out.refused.store(1, release);
 	out.wqe_cons.store(mine_.wqe_cons, release);
+}
+
+/// Tells of a piece of a large message, for a peer that copies at the same time. It does not ring:
+/// publish() does, at the end.
+void queue_pair::tell_of_piece()
+{
+	store_indices();
+	out_->bell.store(++bell_, std::memory_order_release);
 }
 
 void queue_pair::publish()

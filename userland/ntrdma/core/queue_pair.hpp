@@ -195,6 +195,7 @@ private:
 	bool owes_answers() const { return mine_.wqe_cons != told_.wqe_cons; }
 	void tell_receives();
 	void store_indices();
+	void tell_of_piece();
 	void publish();
 	void lie(); // the peer broke the protocol
 

@@ -60,6 +60,7 @@ public:
 	bool unfinished() const;
 	/// The watcher is told once of the next completion (a solicited one).
 	void request_notice(arm a) { armed_ = armed_ == arm::any ? armed_ : a; }
+	bool armed() const { return armed_ != arm::none; }
 	/// A completion was stored in a queue pair's ring.
 	void note(bool solicited);
 

@@ -116,7 +116,7 @@ bool queue_pair::store(pending_send &p)
 /// Of a large message, by the peer's advice.
 bool queue_pair::pulled_best()
 {
-	bool other = ++large_ % ways::other_every == 0;
+	bool other = ways::other_way(++large_);
 	return (in_->streams.load(std::memory_order_relaxed) != 0) == other;
 }
 
@@ -145,7 +145,7 @@ bool queue_pair::feed(pending_send &p)
 		dirty_ = true;
 		if (p.moved == p.length)
 			return true;
-		publish();
+		tell_of_piece();
 	}
 }
 

@@ -90,7 +90,8 @@ bool queue_pair::begin()
 	}
 	if (is_atomic(op) && w.length != 8)
 		return false;
-	bool large = !reads && w.length >= options_.pull_from && port_->can_pull();
+	bool large = !reads && w.length >= std::max(options_.pull_from, large_least) &&
+		     port_->can_pull();
 	current_.since = large ? port_->now() : 0;
 	current_.active = true;
 	waiting_counted_ = false;
@@ -156,8 +157,8 @@ bool queue_pair::step()
 	if (takes_receive(op) && !current_.has_receive) {
 		// A shared receive is for a message whose bytes are there, or it might wait for
 		// them for good. What is longer than the stream comes in pieces.
-		if (static_cast<carriage>(w.how) == carriage::stream && w.length <= stream_bytes &&
-		    theirs_.stream_prod - mine_.stream_cons < w.length)
+		if (static_cast<carriage>(w.how) == carriage::stream && options_.shared &&
+		    theirs_.stream_prod - mine_.stream_cons < std::min(w.length, stream_bytes))
 			return false;
 		if (!more_receives()) {
 			current_.since = 0;
@@ -243,7 +244,7 @@ bool queue_pair::move_in(const places &at, std::uint32_t count)
 			current_.moved += static_cast<std::uint32_t>(n);
 			dirty_ = true;
 			if (current_.moved < w.length)
-				publish();
+				tell_of_piece();
 		}
 		counts_.streamed += current_.moved == w.length;
 		return current_.moved == w.length;

@@ -22,9 +22,12 @@ public:
 	{
 		std::uint64_t cost = (ns << 10) / std::max(bytes, 1u);
 		std::uint64_t &mean = cost_[w];
+		cost = std::max<std::uint64_t>(cost, 1);
 		// A process that was preempted says nothing of the way.
-		mean = mean ? (7 * mean + std::min(cost, 2 * mean)) / 8
-			    : std::max<std::uint64_t>(cost, 1);
+		if (seen_[w] < first_ones)
+			mean = seen_[w]++ ? std::min(mean, cost) : cost;
+		else
+			mean = (7 * mean + std::min(cost, 2 * mean)) / 8;
 		if (!cost_[pulled] || !cost_[streamed])
 			return;
 		// Two copies keep two processors busy: a small gain is not worth that.
@@ -33,11 +36,15 @@ public:
 	/// Streaming is faster.
 	bool streams() const { return streams_; }
 
-	/// The sender takes the other way for one message of so many, or none would be measured.
-	static constexpr std::uint32_t other_every = 64;
+	/// The sender takes the other way for the n-th large message, one of 128, or none would be
+	/// measured. Not a fixed period: a program may have one too.
+	static bool other_way(std::uint32_t n) { return n * 2654435761u >> 25 == 0; }
 
 private:
+	static constexpr unsigned first_ones = 4;
+
 	std::uint64_t cost_[2] = {}; // ns per KiB
+	unsigned seen_[2] = {};
 	bool streams_ = false;
 };
 

@@ -35,13 +35,16 @@ public:
 		bool worked; // it has done work; while the application drives, what that had left
 		unsigned polls; // of the application since the look before
 		bool rung;      // a peer, or the application, has woken the thread
+		bool waits;     // a thread of the application may wait for an event
 	};
 
 	void look(const finding &f, span now)
 	{
 		if (f.polls)
 			last_poll_ = now;
-		if (!on_) {
+		if (f.waits) {
+			on_ = false;
+		} else if (!on_) {
 			if (!f.rung || f.polls < polls_least || ++wakes_ < patience_)
 				return;
 			on_ = true;
@@ -55,15 +58,15 @@ public:
 			on_ = false;
 		} else if (f.polls * poll_every >= nap_) {
 			nap_ = std::min(nap_ * 2, nap_most);
-			if (++good_ == good_looks)
-				patience_ = 1;
+			if (++good_ % good_looks == 0)
+				patience_ = std::max(patience_ / 2, 1u);
 		} else {
 			nap_ = nap_usual; // answers that it owes wait for so long
 		}
 	}
 
-	/// The thread has slept for `slept`, and the application's threads had the processor that
-	/// it shares with them for `used`.
+	/// The thread has slept for `slept`, in which the process's other threads used `used` of
+	/// processor time; 0 if the one that called last runs on another processor.
 	void woke(span slept, span used)
 	{
 		if (used * 4 > slept)

@@ -33,6 +33,9 @@ public:
 			wake();
 	}
 
+	/// True if another thread sleeps until it gets the lock.
+	bool contended() const { return sleepers_.load(std::memory_order_relaxed) != 0; }
+
 private:
 	void wait();
 	void wake();

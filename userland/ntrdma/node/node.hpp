@@ -126,6 +126,12 @@ public:
 	}
 	/// An application's thread leaves work behind: the node's thread goes on with it.
 	void take_over();
+	/// A thread of the application will wait for an event.
+	void will_wait()
+	{
+		if (driven_)
+			kick();
+	}
 	/// How long a silent peer may take.
 	std::chrono::milliseconds bound() const { return bound_; }
 	backend reaches() const { return backend_; }
@@ -152,6 +158,7 @@ private:
 	void run();
 	bool progress_all();
 	bool progress_what_is_left();
+	bool awaited() const;
 	bool arm(bool on);
 	bool sleep(node_hold &, drive &, bool *heard);
 	int next_timeout();
@@ -194,8 +201,8 @@ private:
 	watcher &watcher_;
 	node_lock lock_;
 	std::atomic<bool> wanted_{false};
-	std::atomic<int> processor_{-1}; // of the application's last call
-	std::atomic<std::uint64_t> polls_{0};
+	alignas(64) std::atomic<int> processor_{-1}; // of the application's last call
+	alignas(64) std::atomic<std::uint64_t> polls_{0};
 	region_table regions_;
 	std::uint32_t slot_ = 0;
 	std::uint32_t next_index_;

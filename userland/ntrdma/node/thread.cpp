@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <poll.h>
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -81,15 +82,28 @@ bool node::progress_all()
 /// Returns whether it had left anything.
 bool node::progress_what_is_left()
 {
-	bool found = !far_.empty() && serve_all_far();
+	if (!far_.empty())
+		serve_all_far();
+	bool found = false;
 	for (auto &[number, m] : members_) {
 		queue_pair &pair = *m->pair;
-		bool comes = !m->by_tcp && pair.has_news() && m->taken != pair.taken();
+		bool left = pair.stirs() && m->taken == pair.taken();
+		// The rest of a large copy waits for nothing.
+		if (left || m->by_tcp || pair.unfinished() || !pair.has_news())
+			pair.progress();
 		m->taken = pair.taken();
-		if (!comes && (m->by_tcp || pair.stirs()))
-			found |= pair.progress();
+		found |= left;
 	}
 	return found;
+}
+
+/// True if a thread of the application may wait for an event.
+bool node::awaited() const
+{
+	return std::any_of(members_.begin(), members_.end(), [](const auto &m) {
+		const pair_options &o = m.second->pair->options();
+		return o.send_queue->armed() || o.recv_queue->armed();
+	});
 }
 
 /// Tells every peer whether to ring. False if one has stored something meanwhile.
@@ -185,8 +199,9 @@ void node::run()
 		std::uint64_t seen = polls_.load(std::memory_order_relaxed);
 		if (found)
 			busy = now;
-		d.look({found, static_cast<unsigned>(seen - polls), rung}, now.time_since_epoch());
-		polls = seen;
+		auto times = static_cast<unsigned>(seen - polls);
+		bool waits = (d.on() || times >= drive::polls_least) && awaited();
+		d.look({found, times, rung, waits}, now.time_since_epoch());
 		rung = false;
 		if (d.on() != driven_) {
 			driven_ = d.on();
@@ -196,7 +211,12 @@ void node::run()
 		if (driven_) {
 			held.unlock();
 			timespec t{0, d.nap().count()};
-			nanosleep(&t, nullptr);
+			pollfd bell{bell_.get(), POLLIN, 0};
+			if (ppoll(&bell, 1, &t, nullptr) == 1) {
+				std::uint64_t count;
+				[[maybe_unused]] ssize_t n =
+					read(bell_.get(), &count, sizeof(count));
+			}
 		} else if (!d.spins() && now - busy < linger) {
 			held.unlock();
 			sched_yield();
@@ -204,6 +224,11 @@ void node::run()
 			rung = sleep(held, d, &heard);
 		} else {
 			arm(false);
+			// A thread that waits for the lock on this processor would not get it.
+			bool contended = lock_.contended();
+			held.unlock();
+			if (contended)
+				sched_yield();
 		}
 	}
 }

@@ -201,6 +201,7 @@ int req_notify_cq(ibv_cq *cq, int solicited_only)
 	auto held = of(cq->context)->device->hold();
 	of(cq)->core->request_notice(solicited_only ? completion_queue::arm::solicited
 						    : completion_queue::arm::any);
+	of(cq->context)->device->will_wait();
 	if (of(cq)->datagram_users)
 		find_datagrams(of(cq->context)->device)->watch();
 	return 0;
