@@ -254,13 +254,19 @@ def test_a_dead_mount_is_named_and_can_be_unmounted(cluster, coopfs):
 # ---- which mount is meant
 
 
+ALONE = r"""
+awk -v keep="$2" '/ - (fuse[.])?coopfs / && $5 != keep { print $5 }' /proc/self/mountinfo |
+	while IFS= read -r other; do umount -l "$(printf %b "$other")"; done
+exec "$1" stats
+"""
+
+
 def test_choice_of_the_mount(cluster, coopfs, data):
     one = cluster.node(peers=False)
-    others = "coopfs" in open("/proc/self/mountinfo", encoding="utf-8").read().replace(one.path, "").replace(
-        cluster.source(), "").replace("fuse.coopfs", "", 1)
-    if not others:
-        status, out, _ = coopfs("stats")
-        assert status == OK and one.path in out
+    # Other tests have mounts too, and make and end them meanwhile: alone in a namespace it is the only one.
+    done = subprocess.run(["unshare", "--mount", "--propagation", "private", "sh", "-c", ALONE, "sh", program("coopfs"),
+                           one.path], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == OK and one.path in done.stdout, done.stderr
     assert coopfs("stats", one.path + "/f")[0] == OK
     assert coopfs("stats", ".", cwd=one.path)[0] == OK
     cluster.node(peers=False)
@@ -296,7 +302,7 @@ def test_stats_tell_who_served(cluster, coopfs, data):
     assert s[1]["peer"]["requests"] == sum(s[1]["peer"]["latency"])
     assert s[1]["peer"]["p50_us"] <= s[1]["peer"]["p99_us"]
     out = coopfs("stats", second.path)[1]
-    assert re.search(r"^peer +\d+ +\d+ +1\.0 MiB +\d+\.\d %", out, re.M), out
+    assert re.search(r"^peer +\d+ +\d+ +(1\.0 MiB|10[12]\d\.\d KiB) +\d+\.\d %", out, re.M), out
 
 
 def test_stats_reset(cluster, coopfs, data):
