@@ -121,6 +121,15 @@ class Daemon:
             raise AssertionError(f"coopfsd did not start\n{self.process.log()}")
         self.port = int(line)
 
+    def opens(self):
+        """How many files clients have open: the daemon logs it on SIGUSR1, unless it has a file for its figures."""
+        def said():
+            return re.findall(r"^opens (\d+)$", self.process.log(), re.M)
+        before = len(said())
+        self.process.popen.send_signal(signal.SIGUSR1)
+        wait_for(lambda: len(said()) > before, "the daemon's figures")
+        return int(said()[-1])
+
 
 class Node:
     def __init__(self, cluster, number, options, source):

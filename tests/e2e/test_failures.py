@@ -194,7 +194,7 @@ def test_who_waits_for_storage_can_be_killed(cluster, data, call):
         if opening:
             wait_for(lambda: " op=open state=abandoned " in node.control("requests"), "an abandoned open")
     assert get(node.path + "/f") == data
-    wait_for(lambda: opens(cluster.daemon.process) == 0, "what was opened for it to be closed")
+    wait_for(lambda: cluster.daemon.opens() == 0, "what was opened for it to be closed")
 
 
 def test_the_write_of_one_who_was_killed_is_not_done_after_a_later_one(cluster):
@@ -219,16 +219,6 @@ def test_the_write_of_one_who_was_killed_is_not_done_after_a_later_one(cluster):
             later.join()
     assert get(cluster.export + "/f") == b"latere"
     assert get(path) == b"latere"
-
-
-def opens(daemon):
-    """How many files clients have open: the daemon logs it on SIGUSR1."""
-    def said():
-        return re.findall(r"^opens (\d+)$", daemon.log(), re.M)
-    before = len(said())
-    daemon.popen.send_signal(signal.SIGUSR1)
-    wait_for(lambda: len(said()) > before, "the daemon's figures")
-    return int(said()[-1])
 
 
 def test_what_waits_for_storage_is_seen(cluster, data):
