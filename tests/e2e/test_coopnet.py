@@ -44,7 +44,7 @@ pytestmark = pytest.mark.skipif(not os.access(program("coopnet"), os.X_OK),
                                 reason=f"needs {program('coopnet')}: build it first")
 
 
-def coopnet(*args, timeout=90, env=None):
+def coopnet(*args, timeout=300, env=None):
     done = subprocess.run([program("coopnet"), *args], stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, timeout=timeout, check=False, env=env)
     return done.returncode, done.stdout, done.stderr
@@ -377,7 +377,7 @@ def test_one_size_is_drawn_without_a_warning(tmp_path):
 def test_a_server_that_dies_ends_the_client():
     with serving(("ud",), f"{HOST}.5") as server:
         client = subprocess.Popen([program("coopnet"), "ping", "-t", "ud", "--progress", "block", "-s", "8",
-                                   "-n", "100000000", "--seconds", "600", "--timeout", "2", f"{HOST}.5"],
+                                   "-n", "100000000", "--seconds", "600", "--timeout", "10", f"{HOST}.5"],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                   text=True)
         try:
@@ -402,7 +402,9 @@ def test_a_signal_ends_a_measurement(way, number):
         idle = ticks(server.child.pid)
         client = subprocess.Popen([program("coopnet"), "ping", "-t", *way, "-s", "8", "-n", "100000000",
                                    "--seconds", "600", f"{HOST}.20"], stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  # nohup may have started the tests, and a signal that is ignored remains so.
+                                  preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
         try:
             wait_for(lambda: ticks(server.child.pid) > idle + 2, "the server to be busy")
             client.send_signal(number)
