@@ -18,8 +18,8 @@ import pytest
 from cluster import program, wait_for
 
 TOOL = program("coop-verbs")
-PORT = 20000 + os.getpid() % 20000
-DEADLINE = 60
+PORT = 20000 + os.getpid() % 12000  # below those that systems assign by themselves
+DEADLINE = 240
 
 pytestmark = pytest.mark.skipif(not os.access(TOOL, os.X_OK), reason=f"needs {TOOL}: build it first")
 
@@ -306,6 +306,9 @@ def test_noise_on_the_port_of_datagrams_does_no_harm():
                 text = dice.randbytes(dice.randrange(64)) if dice.randrange(2) else \
                     head + dice.randbytes(4 * dice.randrange(1, 600))
                 noise.sendto(text, ("127.0.0.1", 15000 + mine["slot"]))
+                # The program never asks for a lost datagram again: no more noise than its socket has room for.
+                if dice.randrange(10) == 0:
+                    time.sleep(0.001)
             out, _ = client.communicate(timeout=DEADLINE)
         assert client.returncode == 0, out
         served, _ = server.communicate(timeout=DEADLINE)
@@ -354,7 +357,7 @@ def test_what_is_not_offered_is_refused():
 @pytest.mark.parametrize("arguments", [(), ("-e",), ("-s", "1000000")], ids=["poll", "events", "large"])
 def test_a_peer_that_is_gone_ends_the_program(how, arguments):
     many = ["-n", "100000000", "-p", str(PORT), *arguments]
-    options = ("--bound", "2000")
+    options = ("--bound", "5000")
     with started("ibv_rc_pingpong", *many, options=options) as server:
         wait_for(lambda: server.poll() is not None or listens(PORT), "the server listens")
         with started("ibv_rc_pingpong", *many, "127.0.0.1", options=options) as client:
