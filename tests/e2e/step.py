@@ -17,7 +17,7 @@ def read_in_step(nodes, name, chunks):
         try:
             h = hashlib.sha256()
             with open(f"{node.path}/{name}", "rb", buffering=0) as f:
-                barrier.wait(60)
+                barrier.wait(240)
                 for _ in range(chunks):
                     data = b""
                     while len(data) < CHUNK:
@@ -26,7 +26,7 @@ def read_in_step(nodes, name, chunks):
                             break
                         data += piece
                     h.update(data)
-                    barrier.wait(60)
+                    barrier.wait(240)
             sums[node.number] = h.hexdigest()
         finally:
             barrier.abort() if node.number not in sums else None

@@ -54,7 +54,7 @@ def test_many_small_files_in_step_cost_storage_one_copy(cluster, size):
     def run(node):
         try:
             for i in range(files):
-                barrier.wait(60)
+                barrier.wait(240)
                 with open(f"{node.path}/f{i}", "rb") as f:
                     if hashlib.sha256(f.read()).hexdigest() != want[i]:
                         wrong.append((node.number, i))

@@ -178,4 +178,4 @@ def test_options_take_effect_one_by_one(cluster):
         with open(node.path + "/f", "rb") as f:
             assert f.read() == data
     assert other.stats()["storage"]["bytes"] > len(data) / 2
-    wait_for(lambda: slow.stats()["serve"]["limited"] > 0, "requests were limited", 5)
+    wait_for(lambda: slow.stats()["serve"]["limited"] > 0, "requests were limited")
