@@ -74,10 +74,18 @@ TEST(Levels, TheWatcherIsCalledOnceAWatch)
 
 // ---- two nodes --------------------------------------------------------------------------
 
+// A parent's threads may not run for a while on a busy machine.
+node_options patient()
+{
+	node_options o;
+	o.peer_timeout_ms = 4000;
+	return o;
+}
+
 struct machine {
 	std::unique_ptr<page_store> store = page_store::create(32 << 20, 12);
 	std::unique_ptr<node> n;
-	explicit machine(node_options o = {})
+	explicit machine(node_options o = patient())
 	{
 		n = std::make_unique<node>(o, coop::ud::make_soft_roce(ud_test::options()), *store);
 	}
@@ -105,7 +113,7 @@ struct child_and_parent {
 	block_ref mine;
 	std::shared_ptr<asked> result = std::make_shared<asked>();
 
-	explicit child_and_parent(node_options at_b = {}) : b(at_b)
+	explicit child_and_parent(node_options at_b = patient()) : b(at_b)
 	{
 		a.n->daemon_join(2, b.n->self());
 		b.n->daemon_join(1, a.n->self());
@@ -187,7 +195,7 @@ void parent_loads(std::uint64_t held)
 {
 	std::vector<wanted_pages> wanted;
 	child_and_parent *test = nullptr;
-	node_options o;
+	node_options o = patient();
 	o.on_wanted = [&](const wanted_pages &w) {
 		wanted.push_back(w);
 		const block_ref b = test->b.store->get(w.key, w.block, test->c.size);
@@ -222,7 +230,7 @@ TEST(Forest, AParentLoadsAllOfABlock)
 
 TEST(Forest, AParentThatCannotLoadSaysSoAtOnce)
 {
-	node_options o;
+	node_options o = patient();
 	o.on_wanted = [](const wanted_pages &) {};
 	child_and_parent t(o);
 	const std::uint64_t begun = now_us();

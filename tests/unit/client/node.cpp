@@ -29,11 +29,19 @@ std::uint64_t now_us()
 		duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count());
 }
 
+// A peer's threads may not run for a while on a busy machine. Tests of what time does have less.
+node_options patient()
+{
+	node_options o;
+	o.peer_timeout_ms = 4000;
+	return o;
+}
+
 struct machine {
 	std::unique_ptr<page_store> store;
 	std::unique_ptr<node> n;
 
-	explicit machine(coop::ud::wire_faults faults = {}, node_options o = {},
+	explicit machine(coop::ud::wire_faults faults = {}, node_options o = patient(),
 			 std::uint32_t mtu = COOP_MTU_MAX, unsigned page_shift = 12) :
 		store(page_store::create(32 << 20, page_shift))
 	{
@@ -110,7 +118,7 @@ void introduce(machine &a, machine &b)
 
 TEST(Node, APeerWithSmallerDatagramsNeedsMoreReceives)
 {
-	machine a({}, {}, 276), b({}, {}, 272);
+	machine a({}, patient(), 276), b({}, patient(), 272);
 	introduce(a, b);
 	const content c = make_content(1, 5, 64 * page);
 	b.hold(c, 0);
@@ -136,7 +144,7 @@ TEST(Node, WholeBlocksAndLonePages)
 	const auto peers = a.n->peers();
 	ASSERT_EQ(peers.size(), 1u);
 	EXPECT_EQ(peers[0].health, std::uint32_t{COOP_PEER_HEALTHY});
-	EXPECT_EQ(b.n->stats().serve_pages, a.n->stats().pages_ok);
+	EXPECT_GE(b.n->stats().serve_pages, a.n->stats().pages_ok) << "some may have come twice";
 }
 
 TEST(Node, PagesThatThePeerLacks)
@@ -182,7 +190,7 @@ TEST(Node, SmallMtuAndLargePages)
 		unsigned page_shift;
 	};
 	for (const shape s : {shape{256, 12}, shape{1024, 12}, shape{1024, 16}, shape{4096, 16}}) {
-		machine a({}, {}, s.mtu, s.page_shift), b({}, {}, s.mtu, s.page_shift);
+		machine a({}, patient(), s.mtu, s.page_shift), b({}, patient(), s.mtu, s.page_shift);
 		introduce(a, b);
 		const content c = make_content(1, 5, std::uint64_t{64} << s.page_shift);
 		b.hold(c, 0);
@@ -196,7 +204,7 @@ TEST(Node, FaultyWire)
 	for (const std::uint32_t ppm : {10000u, 100000u, 300000u}) {
 		coop::ud::wire_faults faults{ppm, ppm, ppm, ppm, ppm + 17};
 		node_options o;
-		o.peer_timeout_ms = 20;
+		o.peer_timeout_ms = ppm == 10000 ? 2000 : 20;
 		o.page_crc = ppm == 100000;
 		o.page_mac = ppm == 10000;
 		machine a(faults, o), b(faults, o);
@@ -222,7 +230,7 @@ TEST(Node, FaultyWire)
 TEST(Node, ManyThreadsBothWays)
 {
 	coop::ud::wire_faults faults{5000, 5000, 20000, 1000, 3};
-	node_options o;
+	node_options o = patient();
 	o.num_srpc = 4;
 	o.num_rrpc = 4;
 	machine a(faults, o), b(faults, o);
@@ -257,7 +265,15 @@ TEST(Node, DeadPeerAndItsReturn)
 	auto b = std::make_unique<machine>();
 	introduce(a, *b);
 	b->hold(c, 0);
-	ASSERT_EQ(a.fetch(c, 0).good, all);
+	const auto comes = [&] {
+		for (const std::uint64_t until = now_us() + long_us; now_us() < until;) {
+			if (a.fetch(c, 0).good == all)
+				return true;
+			std::this_thread::sleep_for(std::chrono::milliseconds(1));
+		}
+		return false;
+	};
+	ASSERT_TRUE(comes());
 	b.reset();
 	int refused = 0;
 	for (int i = 0; i < 30; i++) {
@@ -271,7 +287,7 @@ TEST(Node, DeadPeerAndItsReturn)
 	machine again;
 	introduce(a, again);
 	again.hold(c, 0);
-	EXPECT_EQ(a.fetch(c, 0).good, all);
+	EXPECT_TRUE(comes());
 }
 
 TEST(Node, CallbacksMayFetchAgainAndTheEndEndsThem)
@@ -433,10 +449,11 @@ TEST(Node, AnIdleNodeSleeps)
 	std::this_thread::sleep_for(std::chrono::milliseconds(50));
 	rusage before, after;
 	::getrusage(RUSAGE_SELF, &before);
+	const std::uint64_t begun = now_us();
 	std::this_thread::sleep_for(std::chrono::milliseconds(300));
 	::getrusage(RUSAGE_SELF, &after);
 	// Voluntary switches count wake-ups; two polling nodes would make thousands.
-	EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, 100);
+	EXPECT_LT(after.ru_nvcsw - before.ru_nvcsw, static_cast<long>((now_us() - begun) / 3000));
 }
 
 } // namespace
