@@ -91,6 +91,55 @@ TEST(ends, what_a_peer_did_on_other_links_before_it_left_comes_first)
 	}
 }
 
+// As the last thing that it does, the peer answers on the other link; an answer rings no bell.
+TEST(ends, what_a_peer_answered_on_other_links_before_it_left_comes_first)
+{
+	two_links l;
+	side &a = l.first.a, &b = l.first.b;
+	l.second.b.pair->answers_wait = true;
+	l.second.b.receive(l.second.b.at(0, 8));
+	send_request r = a.request(operation::send, a.at(0, 8));
+	r.id = 77;
+	ASSERT_EQ(l.other->post_send(r), 0);
+	l.other->flush_posts();
+	ASSERT_EQ(a.receive(a.at(0, 8)), 0);
+	a.send(a.request(operation::send, a.at(0, 8))); // stays outstanding
+	EXPECT_EQ(l.second.b.poll(l.second.b.recvs).size(), 1u);
+	b.pair->set_state(pair_state::reset);
+	// The loss is found by the poll.
+	auto got = a.poll(a.recvs);
+	ASSERT_FALSE(got.empty());
+	EXPECT_EQ(got.at(0).id, 77u);
+	EXPECT_EQ(got.at(0).result, status::success);
+	for (const completion &c : got)
+		EXPECT_EQ(c.result, status::success) << "failures come later";
+	got = a.poll(a.recvs);
+	ASSERT_EQ(got.size(), 1u);
+	EXPECT_EQ(got.at(0).result, status::flushed);
+}
+
+// What was done before comes first also of queue pairs that have failed since.
+TEST(ends, successes_come_before_the_failures_of_all)
+{
+	two_links l;
+	side &a = l.first.a;
+	recv_request into{};
+	into.segments = 1;
+	into.at[0] = a.at(64, 8);
+	for (into.id = 77; into.id < 79; into.id++)
+		ASSERT_EQ(l.other->post_recv(into), 0);
+	l.other->flush_posts();
+	ASSERT_EQ(a.receive(a.at(0, 8)), 0);
+	l.second.b.send(l.second.b.request(operation::send, l.second.b.at(0, 8)));
+	l.first.a.pair->peer_gone();
+	l.other->peer_gone();
+	const auto got = a.poll(a.recvs);
+	ASSERT_EQ(got.size(), 1u);
+	EXPECT_EQ(got.at(0).id, 77u);
+	EXPECT_EQ(got.at(0).result, status::success);
+	EXPECT_EQ(a.poll(a.recvs).size(), 2u) << "flushed";
+}
+
 TEST(ends, a_peer_that_closes_in_order_leaves_posted_receives_alone)
 {
 	joined l;

@@ -144,7 +144,8 @@ int queue_pair::post_recv(const recv_request &r)
 	return 0;
 }
 
-std::size_t queue_pair::take_completions(completion_queue &queue, std::span<completion> out)
+std::size_t queue_pair::take_completions(completion_queue &queue, std::span<completion> out,
+					 bool successes)
 {
 	std::size_t n = 0;
 	if (&queue == options_.send_queue)
@@ -152,12 +153,16 @@ std::size_t queue_pair::take_completions(completion_queue &queue, std::span<comp
 			const pending_send &p = send_at(send_cmpl_);
 			if (p.result == status::success && !(p.r.flags & signalled))
 				continue;
+			if (successes && p.result != status::success)
+				break;
 			out[n++] = {p.r.id,   p.result, p.r.op,          false,
 				    p.length, 0,        options_.number, peer};
 		}
 	if (&queue == options_.recv_queue)
 		for (; done_got_ != done_put_ && n < out.size(); done_got_++) {
 			const done_receive &d = done_at(done_got_);
+			if (successes && d.result != status::success)
+				break;
 			out[n++] = {d.id,  d.result,        d.op, true, d.bytes,
 				    d.imm, options_.number, peer};
 		}
@@ -221,6 +226,15 @@ bool queue_pair::work(bool posted)
 	else if (linked() && (dirty_ || owes_answers()))
 		store_indices();
 	return news || more_;
+}
+
+void queue_pair::take_all()
+{
+	work();
+	if (linked() && !look())
+		lie();
+	if (linked())
+		collect();
 }
 
 bool queue_pair::look()

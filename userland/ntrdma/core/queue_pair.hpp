@@ -124,12 +124,15 @@ public:
 	bool progress(bool posted = false);
 	/// The same, but an end of the link is left for the next progress().
 	bool work(bool posted = false);
+	/// The same, and also takes what the peer answered and has not rung for.
+	void take_all();
 	/// True if progress() has left work that waits for no event of the peer, such as the rest
 	/// of a large copy.
 	bool unfinished() const { return linked() && more_; }
-	std::size_t reap(completion_queue &queue, std::span<completion> out)
+	/// `successes`: up to the first failure.
+	std::size_t reap(completion_queue &queue, std::span<completion> out, bool successes = false)
 	{
-		return has_completions(queue) ? take_completions(queue, out) : 0;
+		return has_completions(queue) ? take_completions(queue, out, successes) : 0;
 	}
 
 	/// Ends everything outstanding: the oldest send with `first`, the rest flushed.
@@ -188,7 +191,7 @@ private:
 	using places = std::array<place, max_segments>;
 
 	pending_send &send_at(std::uint32_t i) { return sends_[i & send_mask_]; }
-	std::size_t take_completions(completion_queue &, std::span<completion> out);
+	std::size_t take_completions(completion_queue &, std::span<completion> out, bool successes);
 	done_receive &done_at(std::uint32_t i) { return dones_[i & (dones_.size() - 1)]; }
 	bool look();         // takes the peer's indices; false if they are impossible
 	bool look_at_wqes(); // the same of its new WQEs

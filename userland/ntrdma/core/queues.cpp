@@ -33,39 +33,33 @@ void completion_queue::catch_up(const queue_pair &ending)
 {
 	first_ = 0;
 	for (const member &m : pairs_) {
-		if (m.pair == &ending || m.pair->state() == pair_state::error)
-			continue;
-		m.pair->work();
-		if (m.pair->state() != pair_state::error)
-			first_ += m.pair->unpolled();
+		if (m.pair != &ending && m.pair->state() != pair_state::error)
+			m.pair->take_all();
+		first_ += m.pair->unpolled();
 	}
 }
 
 std::size_t completion_queue::poll(std::span<completion> out)
 {
-	if (first_) {
-		std::size_t n = poll(out, false);
-		first_ -= std::min(n, first_);
-		if (n || out.empty())
-			return n;
-		first_ = 0;
-	}
-	return poll(out, true);
+	std::size_t n = go_round(out);
+	if (n || !first_ || out.empty())
+		return n;
+	first_ = 0;
+	return go_round(out);
 }
 
-std::size_t completion_queue::poll(std::span<completion> out, bool failed_too)
+std::size_t completion_queue::go_round(std::span<completion> out)
 {
 	std::size_t n = 0;
 	for (std::size_t i = 0; i < pairs_.size() && n < out.size(); i++) {
 		if (next_ >= pairs_.size())
 			next_ = 0;
 		queue_pair &pair = *pairs_[next_++].pair;
-		if (!failed_too && pair.state() == pair_state::error)
-			continue;
 		// What is there already comes first: making progress may take a large copy.
-		std::size_t got = pair.reap(*this, out.subspan(n));
+		std::size_t got = pair.reap(*this, out.subspan(n), first_ != 0);
 		if (!got && pair.stirs() && pair.progress())
-			got = pair.reap(*this, out.subspan(n));
+			got = pair.reap(*this, out.subspan(n), first_ != 0);
+		first_ -= std::min(got, first_);
 		n += got;
 	}
 	return n;

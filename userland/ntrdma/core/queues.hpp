@@ -54,7 +54,7 @@ public:
 	/// Stores completions in `out`; returns how many.
 	std::size_t poll(std::span<completion> out);
 	/// `ending` is about to fail because its peer left: what the others' peers stored until now
-	/// is taken, and polled before the completions of queue pairs that failed.
+	/// is taken, and all successes until now are polled before any failure.
 	void catch_up(const queue_pair &ending);
 	/// True if a queue pair has work left for its next progress().
 	bool unfinished() const;
@@ -72,11 +72,11 @@ private:
 		unsigned uses;
 	};
 	watcher &watcher_;
-	std::size_t poll(std::span<completion> out, bool failed_too);
+	std::size_t go_round(std::span<completion> out);
 
 	std::vector<member> pairs_;
 	std::size_t next_ = 0;
-	std::size_t first_ = 0; // so many completions, at most, come before those of failed pairs
+	std::size_t first_ = 0; // so many completions, at most, come before failures
 	arm armed_ = arm::none;
 };
 
