@@ -152,10 +152,10 @@ struct joined {
 	explicit joined(bool pulls = true, pair_options o = depth(16),
 			shared_receives *shared = nullptr) :
 		halves{std::make_unique<half[]>(2)},
-		a{2, 1, o},
-		b{1, 2, o, shared},
 		pa{halves[0], halves[1], pulls},
-		pb{halves[1], halves[0], pulls}
+		pb{halves[1], halves[0], pulls},
+		a{2, 1, o},
+		b{1, 2, o, shared}
 	{
 		std::memset(static_cast<void *>(halves.get()), 0, 2 * sizeof(half));
 		a.pair->attach(pa);
@@ -171,8 +171,8 @@ struct joined {
 	}
 
 	std::unique_ptr<half[]> halves;
+	fake_port pa, pb; // outlive the queue pairs
 	side a, b;
-	fake_port pa, pb;
 };
 
 } // namespace coop::ntrdma::test

@@ -144,10 +144,13 @@ public:
 	}
 	bool sleeps_soon() const
 	{
-		auto until = std::chrono::steady_clock::now() + 10s;
-		while (!sleeps() && std::chrono::steady_clock::now() < until)
+		auto until = std::chrono::steady_clock::now() + 30s;
+		while (std::chrono::steady_clock::now() < until) {
+			if (sleeps())
+				return true;
 			std::this_thread::sleep_for(1ms);
-		return sleeps();
+		}
+		return false;
 	}
 
 private:
