@@ -29,7 +29,7 @@ protected:
 		sockaddr_in a{};
 		a.sin_family = AF_INET;
 		a.sin_port = htons(port_);
-		a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		::inet_pton(AF_INET, host().c_str(), &a.sin_addr);
 		EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr *>(&a), sizeof(a)), 0);
 		return fd;
 	}

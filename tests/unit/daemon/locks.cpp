@@ -271,8 +271,7 @@ TEST_F(daemon_locks, a_holder_that_does_not_come_back_loses_its_lock)
 	const auto stopped = std::chrono::steady_clock::now();
 	server_.reset();
 	a->s.reset();
-	settings_.listen = "127.0.0.1:" + std::to_string(port_);
-	server_ = std::make_unique<coop::daemon::server>(settings_);
+	start_again();
 	EXPECT_EQ(b->lock(range(1, wr)), 0) << "delayed until the grace time ends, then granted";
 	EXPECT_GE(std::chrono::steady_clock::now() - stopped, settings_.lock_grace);
 	EXPECT_TRUE(std::filesystem::is_empty(base_ / "state" / "locks") ||
@@ -288,8 +287,7 @@ TEST_F(daemon_locks, without_its_lock_an_open_file_is_of_no_use)
 	ASSERT_EQ(a->lock(range(1, wr)), 0);
 	server_.reset();
 	std::filesystem::remove_all(base_ / "state" / "locks"); // the daemon forgets the lock
-	settings_.listen = "127.0.0.1:" + std::to_string(port_);
-	server_ = std::make_unique<coop::daemon::server>(settings_);
+	start_again();
 	ASSERT_EQ(b->lock(range(1, wr)), 0);
 	write_result out;
 	EXPECT_EQ(write_text(*a->s, a->file, a->open_id, 0, "mine", out), -EBADF);

@@ -133,7 +133,7 @@ public:
 		sockaddr_in a{};
 		a.sin_family = AF_INET;
 		a.sin_port = htons(port);
-		a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		::inet_pton(AF_INET, host().c_str(), &a.sin_addr);
 		EXPECT_EQ(::connect(fd_.get(), reinterpret_cast<sockaddr *>(&a), sizeof(a)), 0);
 		const struct timeval patience = {deadline.count(), 0};
 		::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));

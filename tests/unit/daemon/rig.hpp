@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/lib/own_ip.hpp"
 #include "tests/lib/scratch.hpp"
 #include "userland/client/storage.hpp"
 #include "userland/daemon/server.hpp"
@@ -29,6 +30,14 @@ using coop::client::storage_options;
 using coop::client::write_result;
 
 constexpr std::chrono::seconds deadline{20};
+
+// The daemon's address, also in a child. Connections of this machine begin at 127.0.0.1, so none of
+// them has the port of a daemon that restarts.
+inline const std::string &host()
+{
+	static const std::string ip = own_ip(30);
+	return ip;
+}
 
 inline caller me()
 {
@@ -62,7 +71,7 @@ protected:
 		std::filesystem::create_directory(tree_);
 		::chmod(tree_.c_str(), 0755); // a daemon of an earlier test cleared the umask
 		settings_.exports = {{"data", tree_.string()}};
-		settings_.listen = "127.0.0.1:0";
+		settings_.listen = host() + ":0";
 		settings_.state_dir = (base_ / "state").string();
 		settings_.threads = 4;
 	}
@@ -77,16 +86,21 @@ protected:
 		server_ = std::make_unique<coop::daemon::server>(settings_);
 		port_ = server_->port();
 	}
+	// The server must have ended.
+	void start_again()
+	{
+		settings_.listen = host() + ':' + std::to_string(port_);
+		server_ = std::make_unique<coop::daemon::server>(settings_);
+	}
 	void restart()
 	{
 		server_.reset();
-		settings_.listen = "127.0.0.1:" + std::to_string(port_);
-		server_ = std::make_unique<coop::daemon::server>(settings_);
+		start_again();
 	}
 	storage_options client_options()
 	{
 		storage_options o{};
-		o.server = "127.0.0.1";
+		o.server = host();
 		o.port = port_;
 		o.export_name = "/data";
 		o.key_file = settings_.key_file;

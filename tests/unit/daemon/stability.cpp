@@ -176,8 +176,7 @@ TEST_F(daemon_stability, without_a_record_nothing_is_taken_for_stable)
 	for (const char *left : {"", "no boot id at all\n", "\n"}) {
 		server_.reset();
 		std::ofstream(record(), std::ios::trunc) << left;
-		settings_.listen = "127.0.0.1:" + std::to_string(port_);
-		server_ = std::make_unique<coop::daemon::server>(settings_);
+		start_again();
 		EXPECT_NE(commit(*client_, e, o.open_id), v) << left;
 	}
 }
@@ -207,8 +206,7 @@ TEST_F(daemon_stability, a_writer_writes_again_what_the_crash_took)
 	server_.reset();
 	put("f", "");
 	settings_.boot_id = "another boot";
-	settings_.listen = "127.0.0.1:" + std::to_string(port_);
-	server_ = std::make_unique<coop::daemon::server>(settings_);
+	start_again();
 	EXPECT_EQ(f.flush(*a.file), 0);
 	EXPECT_EQ(f.commit(*b.file), 0);
 	EXPECT_EQ(disk("f"), "text");
