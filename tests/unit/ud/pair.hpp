@@ -2,8 +2,8 @@
 // pair.hpp - endpoints on this machine's loopback for tests, and memory that detects writes
 // past its end.
 //
-// Every test process takes its own addresses from 127.64.0.0/10, so that tests, and programs
-// under test elsewhere, do not collide on UDP port 4791.
+// Every test process takes its own addresses from 127.128.0.0/10, so that tests do not collide on
+// UDP port 4791, nor with the programs that tests/e2e runs in 127.64.0.0/10.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ inline std::string loopback_address()
 {
 	static std::atomic<unsigned> next{1};
 	const unsigned pid = static_cast<unsigned>(getpid()), n = next++;
-	return "127." + std::to_string(64 + pid / 250 % 64) + "." + std::to_string(pid % 250 + 1) +
+	return "127." + std::to_string(128 + pid / 250 % 64) + "." + std::to_string(pid % 250 + 1) +
 	       "." + std::to_string(n % 250 + 1);
 }
 
