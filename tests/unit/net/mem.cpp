@@ -61,7 +61,7 @@ TEST(net_mem, a_message_that_waits_goes_into_the_next_buffer)
 	receive.max_receive_msgs = 1;
 	receive.handler = &to;
 	ASSERT_EQ(y.add(in, receive), 0);
-	EXPECT_EQ(c.wait(clock::now() + std::chrono::seconds(10)), 0);
+	EXPECT_EQ(c.wait(clock::now() + std::chrono::seconds(60)), 0);
 }
 
 // A buffer's end waits while another thread still delivers an earlier message of it. Messages in

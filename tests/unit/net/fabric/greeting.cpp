@@ -176,7 +176,7 @@ TEST_P(fabric_greeting_with, is_hung_up_on_and_others_are_not)
 	const auto end = clock::now() + 30s;
 	while (open_files() > files && clock::now() < end)
 		std::this_thread::sleep_for(1ms);
-	EXPECT_EQ(open_files(), files);
+	EXPECT_LE(open_files(), files);
 	ASSERT_EQ(tm.stop(true), 0);
 	ASSERT_EQ(tm.wait(tm_state::stopped), 0);
 }

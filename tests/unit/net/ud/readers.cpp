@@ -66,7 +66,7 @@ protected:
 	static constexpr std::size_t size = 1u << 20;
 	const std::string own_ = own_ip(20) + "@tcp:12345:31:",
 			  other_ = own_ip(21) + "@tcp:12345:31:";
-	domain slow_{{"ud", {{"test_slow", "2000"}, {"tries", "6"}}}}, quick_{{"ud", {}}};
+	domain slow_{{"ud", {{"test_slow", "10000"}, {"tries", "9"}}}}, quick_{{"ud", {}}};
 	std::vector<std::byte> shown_bytes_ = std::vector<std::byte>(size, std::byte{1});
 	std::vector<std::byte> read_bytes_ = std::vector<std::byte>(size);
 	std::vector<std::byte> word_bytes_ = std::vector<std::byte>(size);

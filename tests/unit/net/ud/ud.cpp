@@ -467,7 +467,7 @@ private:
 
 TEST(UdMachine, APeerThatFallsSilentIsNoDeadline)
 {
-	couple c(9, {{"tries", "6"}});
+	couple c(9, {{"tries", "9"}});
 	ASSERT_EQ(c.send(8), 0);
 	c.stall();
 	EXPECT_EQ(c.send(8), -EHOSTDOWN);
@@ -478,7 +478,7 @@ TEST(UdMachine, APeerThatFallsSilentIsNoDeadline)
 TEST(UdMachine, BulkOfAPeerThatFallsSilentIsNoDeadline)
 {
 	// Either rpc/chan notices, or no data comes for too long.
-	couple dies(10, {{"tries", "6"}, {"bulk_patience", "3600000"}});
+	couple dies(10, {{"tries", "9"}, {"bulk_patience", "3600000"}});
 	ASSERT_EQ(dies.send(8), 0);
 	dies.stall();
 	EXPECT_EQ(dies.read(100000), -EHOSTDOWN);
