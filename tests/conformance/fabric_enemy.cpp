@@ -70,7 +70,7 @@ bool fabric_enemy::connect(const net::address &to, const hello &h)
 	link_ = std::make_unique<net::fabric::link>();
 	link_->address = to;
 	port_->connect(*link_);
-	for (const auto end = net::clock::now() + 5s;
+	for (const auto end = net::clock::now() + 30s;
 	     link_->state == net::fabric::link::state::connecting && net::clock::now() < end;)
 		look();
 	return linked();

@@ -263,7 +263,7 @@ TEST_P(reusable, bulk_reusable_stale)
 	// At its deadline an offer ends in the same way.
 	piece &soon = w.memory(100);
 	const bytes brief =
-		offer(a, soon, queue_type::passive_bulk_send, nullptr, net::clock::now() + 20ms);
+		offer(a, soon, queue_type::passive_bulk_send, nullptr, net::clock::now() + 200ms);
 	EXPECT_EQ(status(a, soon), -ETIMEDOUT);
 	ASSERT_EQ(read(b, here, brief, 0, 100), 0);
 	EXPECT_EQ(status(b, here, ++tries), -ENOENT);
