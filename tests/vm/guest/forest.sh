@@ -6,7 +6,7 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 400
+#: deadline 900
 #: short in_step read_through
 
 server=10.77.0.1

@@ -5,7 +5,7 @@
 #: programs coopfsd coopfs-fuse coopfs ip rdma
 #: modules crc32_generic rdma_rxe ib_uverbs veth bridge fuse
 #: memory 1536
-#: deadline 300
+#: deadline 600
 #: short both_ways
 #: long removed_while_read device_removal
 

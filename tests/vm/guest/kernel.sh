@@ -7,7 +7,7 @@
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth bridge fuse sch_netem
 #: files $KO/coopfs.ko
 #: memory 1536
-#: deadline 400
+#: deadline 800
 #: short mount both_ways unload
 #: long with_fuse device_removal
 
