@@ -190,7 +190,8 @@ TEST(Node, SmallMtuAndLargePages)
 		unsigned page_shift;
 	};
 	for (const shape s : {shape{256, 12}, shape{1024, 12}, shape{1024, 16}, shape{4096, 16}}) {
-		machine a({}, patient(), s.mtu, s.page_shift), b({}, patient(), s.mtu, s.page_shift);
+		machine a({}, patient(), s.mtu, s.page_shift),
+			b({}, patient(), s.mtu, s.page_shift);
 		introduce(a, b);
 		const content c = make_content(1, 5, std::uint64_t{64} << s.page_shift);
 		b.hold(c, 0);

@@ -46,9 +46,9 @@ static bool reads(struct handle *h, const char *text)
 }
 
 /*
- * Makes the kernel forget unused names and inodes. On FUSE a remount does it for this mount alone: the
- * area runs beside tests that count on the kernel's caches. What is left is the module, which has a
- * machine of its own here, and the exported file system, which is not under test.
+ * Makes the kernel forget unused names and inodes. On FUSE a remount does it for this mount alone:
+ * the area runs beside tests that count on the kernel's caches. What is left is the module, which
+ * has a machine of its own here, and the exported file system, which is not under test.
  */
 static bool forget(void)
 {
