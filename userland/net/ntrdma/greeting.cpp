@@ -2,7 +2,6 @@
 // greeting.cpp - see greeting.hpp.
 #include "greeting.hpp"
 
-#include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -10,13 +9,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "userland/ntrdma/window/descriptors.hpp"
+
 namespace coop::net::nt
 {
 
 namespace
 {
-
-constexpr std::size_t fds_most = 3;
 
 int open_socket(const address &a, sockaddr_un &name, socklen_t &size, rdma::unique_fd &out)
 {
@@ -69,50 +68,14 @@ bool is_own_user(int socket, pid_t &pid)
 
 bool send_greeting(int socket, const greeting &g, std::span<const int> fds)
 {
-	greeting copy = g;
-	iovec data{&copy, sizeof(copy)};
-	alignas(cmsghdr) char control[CMSG_SPACE(fds_most * sizeof(int))] = {};
-	msghdr m{};
-	m.msg_iov = &data;
-	m.msg_iovlen = 1;
-	if (!fds.empty()) {
-		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(fds.size_bytes());
-		cmsghdr *c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(fds.size_bytes());
-		std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
-	}
-	return ::sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(copy);
+	return rdma::send_message(socket, std::as_bytes(std::span(&g, 1)), fds);
 }
 
 int receive_greeting(int socket, greeting &g, std::vector<rdma::unique_fd> &fds)
 {
-	iovec data{&g, sizeof(g)};
-	alignas(cmsghdr) char control[CMSG_SPACE(fds_most * sizeof(int))];
-	msghdr m{};
-	m.msg_iov = &data;
-	m.msg_iovlen = 1;
-	m.msg_control = control;
-	m.msg_controllen = sizeof(control);
-	const ssize_t n = ::recvmsg(socket, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	fds.clear();
-	for (cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (std::size_t i = 0; i < count; i++) {
-			int fd;
-			std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			fds.emplace_back(fd);
-		}
-	}
+	const int r = rdma::take_message(socket, std::as_writable_bytes(std::span(&g, 1)), fds);
 	g.from[sizeof(g.from) - 1] = g.to[sizeof(g.to) - 1] = 0;
-	const bool whole = n == sizeof(g) && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-	return whole && g.magic == greeting_magic ? 1 : -1;
+	return r > 0 && g.magic != greeting_magic ? -1 : r;
 }
 
 } // namespace coop::net::nt

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "machine.hpp"
+#include "userland/ntrdma/window/descriptors.hpp"
 
 namespace coop::net::nt
 {
@@ -143,8 +144,7 @@ int machine::take_welcome(link &l, const greeting &g, std::vector<rdma::unique_f
 	if (g.kind == greeting_kind::refuse)
 		return g.status < 0 && g.status > -4096 ? g.status : -EPROTO;
 	if (g.kind != greeting_kind::welcome || fds.size() != 2 || g.version != greeting_version ||
-	    g.layout != sizeof(rdma::half) || g.receives < control_most ||
-	    !rdma::is_bell(fds[0].get()))
+	    g.layout != sizeof(rdma::half) || g.receives < control_most || !rdma::take_bell(fds[0]))
 		return -EPROTO;
 	l.bell = std::move(fds[0]);
 	l.words = board_view::map(fds[1].get());
@@ -211,7 +211,7 @@ int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_f
 		return -EPROTO;
 	int r = 0;
 	if (g.version != greeting_version || g.layout != sizeof(rdma::half) || fds.size() != 3 ||
-	    g.receives < control_most || !rdma::is_bell(fds[1].get()))
+	    g.receives < control_most || !rdma::take_bell(fds[1]))
 		r = -EPROTO;
 	else if (stopping_ || parse(g.to, to) || !(to == own_))
 		r = -ECONNREFUSED;

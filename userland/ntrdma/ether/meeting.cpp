@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "userland/ntrdma/ether/trouble.hpp"
-#include "userland/ntrdma/window/greeting.hpp"
+#include "userland/ntrdma/window/descriptors.hpp"
 
 namespace coop::ntrdma
 {
@@ -39,49 +39,14 @@ unique_fd new_socket()
 
 bool say(int socket, const meeting_words &w, std::span<const int> fds)
 {
-	meeting_words copy = w;
-	iovec data{&copy, sizeof(copy)};
-	alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {};
-	msghdr m{};
-	m.msg_iov = &data;
-	m.msg_iovlen = 1;
-	if (!fds.empty()) {
-		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(fds.size_bytes());
-		cmsghdr *c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(fds.size_bytes());
-		std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
-	}
-	return sendmsg(socket, &m, MSG_NOSIGNAL) == sizeof(copy);
+	return send_message(socket, std::as_bytes(std::span{&w, 1}), fds);
 }
 
 /// 1 and the message; 0 if there is none yet; -1 if the peer hung up or sent something else.
 int hear(int socket, meeting_words *w, std::vector<unique_fd> *fds)
 {
-	iovec data{w, sizeof(*w)};
-	alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
-	msghdr m{};
-	m.msg_iov = &data;
-	m.msg_iovlen = 1;
-	m.msg_control = control;
-	m.msg_controllen = sizeof(control);
-	ssize_t n = recvmsg(socket, &m, MSG_CMSG_CLOEXEC);
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	for (cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (std::size_t i = 0; i < count; i++) {
-			int fd;
-			std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			fds->emplace_back(fd);
-		}
-	}
-	bool whole = n == sizeof(*w) && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-	return whole && w->magic == meeting_magic ? 1 : -1;
+	int rc = take_message(socket, std::as_writable_bytes(std::span{w, 1}), *fds);
+	return rc > 0 && w->magic != meeting_magic ? -1 : rc;
 }
 
 /// Whether the process at the other end is of this user. Its pid is 0 if it has none here.
@@ -89,13 +54,6 @@ bool is_own_user(int socket, ucred *who)
 {
 	socklen_t length = sizeof(*who);
 	return !getsockopt(socket, SOL_SOCKET, SO_PEERCRED, who, &length) && who->uid == geteuid();
-}
-
-/// A bell is written without waiting, whatever it may be.
-bool quiet(const unique_fd &bell)
-{
-	int flags = fcntl(bell.get(), F_GETFL);
-	return flags >= 0 && !fcntl(bell.get(), F_SETFL, flags | O_NONBLOCK);
 }
 
 } // namespace
@@ -221,7 +179,7 @@ bool meeting::hear_answer(acquaintance *out)
 			      " there is linked with process " + std::to_string(w.pid) +
 			      " already: choose another path (--path), or stop one of them"};
 	if (rc < 0 || !own || w.kind != meeting_kind::welcome || fds.size() != 1 ||
-	    !quiet(fds[0])) {
+	    !take_bell(fds[0])) {
 		hang_up();
 		return false;
 	}
@@ -273,7 +231,7 @@ int meeting::hear_caller(pid_t linked, acquaintance *out)
 		reply.kind = meeting_kind::busy;
 		reply.pid = linked;
 		say(talk_.get(), reply, {});
-	} else if (same && w.kind == meeting_kind::hello && fds.size() == 3 && quiet(fds[2])) {
+	} else if (same && w.kind == meeting_kind::hello && fds.size() == 3 && take_bell(fds[2])) {
 		memory = window::map(fds[0].get());
 		streams = frame_streams::map(fds[1].get());
 	}

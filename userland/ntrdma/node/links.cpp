@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "userland/ntrdma/node/node.hpp"
+#include "userland/ntrdma/window/descriptors.hpp"
 
 namespace coop::ntrdma
 {
@@ -218,7 +219,7 @@ void node::hear(member &m, ticks now)
 	}
 	bool pulls = g.pulls;
 	if (!called) {
-		if (!is_bell(fds[0].get()))
+		if (!take_bell(fds[0]))
 			return begin_again(m, link_stage::calling, now);
 		m.bell = std::move(fds[0]);
 		m.sign = {g.probe_at, g.probe_value};
@@ -294,7 +295,7 @@ void node::hear_callers(ticks now)
 				continue;
 			}
 			bool fits = rc > 0 && c->hello.kind == greeting_kind::hello &&
-				    c->fds.size() == 2 && is_bell(c->fds[1].get());
+				    c->fds.size() == 2 && take_bell(c->fds[1]);
 			if (rc > 0 && c->hello.kind == greeting_kind::ask) {
 				std::string text = describe();
 				[[maybe_unused]] ssize_t n = send(c->socket.get(), text.data(),

@@ -2,13 +2,14 @@
 // greeting.cpp - the sockets by which processes find each other; see greeting.hpp.
 #include "userland/ntrdma/window/greeting.hpp"
 
-#include <cerrno>
 #include <cstddef>
 #include <cstring>
 
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "userland/ntrdma/window/descriptors.hpp"
 
 namespace coop::ntrdma
 {
@@ -69,52 +70,16 @@ pid_t process_behind(int socket)
 
 bool send_greeting(int socket, const greeting &g, std::span<const int> fds)
 {
-	greeting copy = g;
-	iovec data{&copy, sizeof(copy)};
-	alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
-	msghdr m{};
-	m.msg_iov = &data;
-	m.msg_iovlen = 1;
-	if (!fds.empty()) {
-		m.msg_control = control;
-		m.msg_controllen = CMSG_SPACE(fds.size_bytes());
-		cmsghdr *c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(fds.size_bytes());
-		std::memcpy(CMSG_DATA(c), fds.data(), fds.size_bytes());
-	}
-	return sendmsg(socket, &m, MSG_NOSIGNAL) == sizeof(copy);
+	return send_message(socket, std::as_bytes(std::span{&g, 1}), fds);
 }
 
 int receive_greeting(int socket, greeting *g, std::vector<unique_fd> *fds)
 {
-	iovec data{g, sizeof(*g)};
-	alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
-	msghdr m{};
-	m.msg_iov = &data;
-	m.msg_iovlen = 1;
-	m.msg_control = control;
-	m.msg_controllen = sizeof(control);
-	ssize_t n = recvmsg(socket, &m, MSG_CMSG_CLOEXEC);
-	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	fds->clear();
-	for (cmsghdr *c = CMSG_FIRSTHDR(&m); c; c = CMSG_NXTHDR(&m, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (std::size_t i = 0; i < count; i++) {
-			int fd;
-			std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			fds->emplace_back(fd);
-		}
-	}
-	bool whole = n == sizeof(*g) && !(m.msg_flags & (MSG_TRUNC | MSG_CTRUNC));
-	if (!whole || g->magic != greeting_magic || g->version != greeting_version ||
-	    g->layout != sizeof(half))
+	int rc = take_message(socket, std::as_writable_bytes(std::span{g, 1}), *fds);
+	if (rc > 0 && (g->magic != greeting_magic || g->version != greeting_version ||
+		       g->layout != sizeof(half)))
 		return -1;
-	return 1;
+	return rc;
 }
 
 } // namespace coop::ntrdma

@@ -5,8 +5,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <string>
-#include <string_view>
 #include <system_error>
 
 #include <fcntl.h>
@@ -141,15 +139,6 @@ bool has_ended(int life)
 		n = poll(&p, 1, 0);
 	while (n < 0 && errno == EINTR);
 	return n > 0;
-}
-
-bool is_bell(int fd)
-{
-	char name[32];
-	std::string link = "/proc/self/fd/" + std::to_string(fd);
-	ssize_t n = readlink(link.c_str(), name, sizeof(name));
-	return n < 0 ||
-	       std::string_view{name, static_cast<std::size_t>(n)} == "anon_inode:[eventfd]";
 }
 
 bool can_read(pid_t peer, std::uint64_t addr, std::uint64_t value)

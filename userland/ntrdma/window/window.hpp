@@ -99,10 +99,6 @@ private:
 /// count.
 bool has_ended(int life);
 
-/// True if a peer's descriptor is an eventfd: a write to anything else might block, or end this
-/// process. True as well where /proc does not say.
-bool is_bell(int fd);
-
 /// True if this process may read `peer`'s memory: what is at `addr` there is `value`.
 bool can_read(pid_t peer, std::uint64_t addr, std::uint64_t value);
 
