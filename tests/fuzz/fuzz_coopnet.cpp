@@ -20,7 +20,7 @@
 #include <cerrno>
 #include <sanitizer/allocator_interface.h>
 
-#include "tests/fuzz/coopnet_stranger.hpp"
+#include "tests/fuzz/net_stranger.hpp"
 #include "tests/fuzz/script.hpp"
 #include "tests/fuzz/watched_mem.hpp"
 #include "userland/net-tools/server.hpp"

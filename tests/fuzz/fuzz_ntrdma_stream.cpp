@@ -2,55 +2,20 @@
 // fuzz_ntrdma_stream.cpp - anything that a peer can send on the byte stream of a link.
 //
 // The input is a small program for a queue pair whose peer is a stream of bytes: it posts, takes
-// what leaves, and delivers frames, which may be right, and noise, in pieces. The peer's half stays
-// within what it can be, only posted and registered memory changes, each request completes once at
-// most, and nothing changes once the peer has broken the protocol and the link has ended.
-#include <algorithm>
-#include <array>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <vector>
-
-#include "tests/fuzz/check.hpp"
-#include "userland/ntrdma/core/queue_pair.hpp"
+// what leaves, and delivers frames, which may be right, and noise, in pieces. The link ends once
+// the peer has broken the protocol; what must hold is in ntrdma_application.hpp.
+#include "tests/fuzz/ntrdma_application.hpp"
 #include "userland/ntrdma/stream/decoder.hpp"
 #include "userland/ntrdma/stream/encoder.hpp"
 
 namespace
 {
 
-using namespace coop::ntrdma;
-
-struct input {
-	const std::uint8_t *at, *end;
-
-	std::uint32_t number(std::size_t bytes)
-	{
-		std::uint32_t v = 0;
-		for (; bytes && at < end; bytes--)
-			v = v << 8 | *at++;
-		return v;
-	}
-	bool empty() const { return at == end; }
-};
-
-struct nothing final : watcher {
-	void completed(completion_queue &) override {}
-	void happened(queue_pair &, event) override {}
-	void few_receives(shared_receives &) override {}
-};
-
-constexpr std::size_t region = 20000, guard = 64;
+using namespace fuzz_ntrdma;
 
 struct peer final : port, placements {
-	peer() : halves{static_cast<half *>(std::aligned_alloc(alignof(half), 2 * sizeof(half)))}
-	{
-		std::memset(static_cast<void *>(halves), 0, 2 * sizeof(half));
-	}
-	~peer() override { std::free(halves); }
-	half &out() override { return halves[0]; }
-	const half &in() const override { return halves[1]; }
+	half &out() override { return both[0]; }
+	const half &in() const override { return both[1]; }
 	bool can_pull() const override { return false; }
 	int pull(std::span<const wire_segment>, std::span<const place>) override
 	{
@@ -96,57 +61,20 @@ struct peer final : port, placements {
 		}
 	}
 
-	half *halves;
-	encoder from{halves[0]};
-	decoder into{halves[1], from, this};
+	halves both;
+	encoder from{both[0]};
+	decoder into{both[1], from, this};
 	std::vector<std::uint8_t> target = std::vector<std::uint8_t>(100);
 	std::uint64_t placed_ = 0;
 	bool lied = false, over = false;
 };
 
 struct machine {
-	machine() : memory(region + 2 * guard, 0xaa)
-	{
-		key = *regions.add(memory.data() + guard, region, base(), 1, 15);
-		pair_options o;
-		o.number = 2;
-		o.domain = 1;
-		o.send_depth = o.recv_depth = 8;
-		o.send_queue = &sends;
-		o.recv_queue = &recvs;
-		pair = std::make_unique<queue_pair>(regions, seen, o);
-		pair->peer = 1;
-		pair->set_rights(15);
-		for (auto s : {pair_state::init, pair_state::ready, pair_state::sends})
-			pair->set_state(s);
-		pair->attach(link);
-	}
-	std::uint64_t base() const
-	{
-		return reinterpret_cast<std::uintptr_t>(memory.data() + guard);
-	}
-	segment piece_of(input &in)
-	{
-		std::uint32_t offset = in.number(2) % region;
-		return {base() + offset,
-			in.number(2) % static_cast<std::uint32_t>(region - offset + 1), key};
-	}
 	void post(input &in)
 	{
-		send_request s{};
-		s.op = static_cast<operation>(in.number(1) % 7);
-		s.flags = signalled;
-		s.remote = in.number(2);
-		s.segments = 1;
-		s.at[0] = piece_of(in);
-		if (is_atomic(s.op))
-			s.at[0] = {base(), 8, key};
-		posted += !pair->post_send(s);
-		recv_request r{};
-		r.segments = 1;
-		r.at[0] = piece_of(in);
-		received += !pair->post_recv(r);
-		pair->flush_posts();
+		app.post_send(in, false);
+		app.post_recv(in);
+		app.pair->flush_posts();
 	}
 	void leave(input &in)
 	{
@@ -174,8 +102,10 @@ struct machine {
 			writer to{w.data()};
 			to.put(static_cast<std::uint8_t>(in.number(1) % 8)).put(std::uint8_t{0});
 			to.put(static_cast<std::uint8_t>(in.number(1) % 4)).put(std::uint8_t{0});
-			to.put(in.number(1)).put(length).put(in.number(1) % 4 ? key : in.number(4));
-			to.put(base() + in.number(2));
+			to.put(in.number(1))
+				.put(length)
+				.put(in.number(1) % 4 ? app.key : in.number(4));
+			to.put(app.base() + in.number(2));
 			text.insert(text.end(), w.begin(), w.end());
 			if (w[2] == static_cast<std::uint8_t>(carriage::within))
 				text.resize(text.size() + length, 0x33);
@@ -191,32 +121,13 @@ struct machine {
 	}
 	void check()
 	{
-		for (std::size_t i = 0; i < guard; i++)
-			FUZZ_CHECK(memory[i] == 0xaa && memory[guard + region + i] == 0xaa);
-		std::array<completion, 8> got;
-		std::size_t n = sends.poll(got);
-		FUZZ_CHECK(n <= posted);
-		posted -= n;
-		n = recvs.poll(got);
-		FUZZ_CHECK(n <= received);
-		received -= n;
-		if (link.lied && pair->linked())
-			pair->peer_gone();
-		if (pair->state() != pair_state::error)
-			return;
-		if (final_.empty())
-			final_ = memory;
-		FUZZ_CHECK(final_ == memory);
+		if (link.lied && app.pair->linked())
+			app.pair->peer_gone();
+		app.check();
 	}
 
-	peer link; // outlives the queue pair
-	std::vector<std::uint8_t> memory, final_;
-	region_table regions;
-	nothing seen;
-	completion_queue sends{seen}, recvs{seen};
-	std::uint32_t key;
-	std::size_t posted = 0, received = 0;
-	std::unique_ptr<queue_pair> pair;
+	peer link;
+	application app{link};
 };
 
 } // namespace
@@ -248,12 +159,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t *data, std::size_t size
 			break;
 		}
 		case 5:
-			m.pair->progress();
+			m.app.pair->progress();
 			break;
 		}
 		m.check();
 	}
-	m.pair->peer_gone();
+	m.app.pair->peer_gone();
 	m.check();
 	return 0;
 }

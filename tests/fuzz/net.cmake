@@ -20,6 +20,13 @@ if(TARGET coopnet)
 	coop_fuzz(fuzz_coopnet SOURCES fuzz_coopnet.cpp coopnet_station.cpp ${tools}
 		  $<TARGET_OBJECTS:coop_net_alone> LIBS coop_net)
 endif()
+# Calls among strangers, with a messenger without threads.
+if(TARGET coop_net)
+	set(calls incoming outgoing rpc)
+	list(TRANSFORM calls REPLACE "(.+)" "${CMAKE_SOURCE_DIR}/userland/net/calls/\\1.cpp")
+	coop_fuzz(fuzz_net_calls SOURCES fuzz_net_calls.cpp calls_messenger.cpp ${calls}
+		  $<TARGET_OBJECTS:coop_net_alone> LIBS coop_net)
+endif()
 # Whole machines of a transport, with an enemy on their fabric; over a naive core, and over the
 # library's own.
 function(coop_fuzz_plays name)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// coopnet_stranger.hpp - a transfer machine that a play drives, without coopnet's manners.
+// net_stranger.hpp - a transfer machine that a play drives, without any manners.
 //
 // It sends whatever the play says, offers memory, ends receives at will, and counts what
 // arrives. Each buffer has exactly its stated size and is freed with its operation, so that the
