@@ -7,6 +7,7 @@ this machine, as they are packaged. A program that is not installed is skipped. 
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import socket
@@ -425,33 +426,101 @@ def test_info_names_the_back_end(backend, monkeypatch):
     assert (link["peer_pid"] == 0) == by_tcp
 
 
+# Two network namespaces that a cable joins. Prints how each program ended.
 TWO_HOSTS = """
 ip link set lo up && ip link add coop-a type veth peer name coop-b || exit 77
 unshare --net sleep 300 & other=$!
 trap 'kill $other' EXIT
 until ! [ /proc/$other/ns/net -ef /proc/self/ns/net ]; do sleep 0.1; done
 ip link set coop-b netns $other || exit 77
-ip addr add 10.77.0.1/24 dev coop-a && ip link set coop-a up || exit 77
 there="nsenter --target $other --net"
+ip addr add 10.77.0.1/24 dev coop-a && ip link set coop-a up || exit 77
 $there sh -c 'ip link set lo up && ip addr add 10.77.0.2/24 dev coop-b && ip link set coop-b up' || exit 77
-$there "$@" & server=$!
-until $there ss -ltn | grep -q :$PORT || ! kill -0 $server; do sleep 0.1; done
-"$@" 10.77.0.2 || { kill $server; exit 1; }
-wait $server
+ip addr add fd77::1/64 dev coop-a nodad && $there ip addr add fd77::2/64 dev coop-b nodad || exit 77
+if [ "$SERVER" ]; then
+    $there sh -c "$SERVER" & server=$!
+    until $there ss -ltn | grep -q :$PORT || ! kill -0 $server; do sleep 0.1; done
+fi
+sh -c "$CLIENT"; client=$?
+echo "client: $client"
+[ "$SERVER" ] || exit 0
+[ $client = 0 ] || kill $server
+wait $server; echo "server: $?"
 """
 
 
-@pytest.mark.parametrize("words", [("ibv_rc_pingpong", "-g", "1", "-n", "200", "-s", "100000", "-c"),
-                                   ("ib_send_bw", "-x", "1", "-n", "200"), ("ib_read_bw", "-x", "1", "-n", "200")],
-                         ids=["pingpong", "send_bw", "read_bw"])
-def test_between_two_hosts(words):
-    needs(words[0])
-    done = subprocess.run(["unshare", "--net", "sh", "-c", TWO_HOSTS, "sh", TOOL, "run", "--", *words, "-p", str(PORT)],
-                          env={**os.environ, "COOP_NTRDMA_BACKEND": "auto", "PORT": str(PORT)}, timeout=2 * DEADLINE,
+def two_hosts(server, client, backend="auto"):
+    """Runs one in each namespace; returns what they printed."""
+    def line(words):
+        return "exec " + shlex.join([TOOL, "run", "--", needs(words[0]), *words[1:]]) if words else ""
+    environment = {**os.environ, "COOP_NTRDMA_BACKEND": backend, "PORT": str(PORT), "SERVER": line(server),
+                   "CLIENT": line(client)}
+    done = subprocess.run(["unshare", "--net", "sh", "-c", TWO_HOSTS], env=environment, timeout=2 * DEADLINE,
                           capture_output=True, text=True, check=False)
     if done.returncode == 77 or "unshare:" in done.stderr:
         pytest.skip("needs the right to create network namespaces")
-    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("words", [("ibv_rc_pingpong", "-g", "GID", "-n", "200", "-s", "100000", "-c"),
+                                   ("ib_send_bw", "-x", "GID", "-n", "200"), ("ib_read_bw", "-x", "GID", "-n", "200")],
+                         ids=["pingpong", "send_bw", "read_bw"])
+def test_between_two_hosts(words, family):
+    """The programs meet by IPv4 and exchange GIDs: number 1 is the host's IPv4 address, number 2 that of IPv6."""
+    words = [{4: "1", 6: "2"}[family] if w == "GID" else w for w in words] + ["-p", str(PORT)]
+    out = two_hosts(words, [*words, "10.77.0.2"])
+    assert "client: 0" in out and "server: 0" in out, out
+
+
+@pytest.mark.parametrize("family", [4, 6])
+@pytest.mark.parametrize("backend", ["auto", "tcp"])
+def test_rping_between_two_hosts(backend, family):
+    to = "10.77.0.2" if family == 4 else "fd77::2"
+    how = ["-p", str(PORT), "-C", "20", "-V"]
+    out = two_hosts(["rping", "-s", "-a", to, *how], ["rping", "-c", "-v", "-a", to, *how], backend)
+    assert out.count("ping data") == 20, out
+    assert out.count(": 0") == 2 or "rdma_get_cm_event: Bad file descriptor" in out, out
+
+
+def test_perftest_connects_by_address_to_another_host():
+    how = ["ib_send_bw", "-R", "-n", "200", "-p", str(PORT)]
+    out = two_hosts(how, [*how, "10.77.0.2"])
+    assert "client: 0" in out and "server: 0" in out, out
+
+
+def test_rping_on_one_host_by_ipv6():
+    needs("rping")
+    how = ["-a", "::1", "-p", str(PORT), "-C", "5", "-V"]
+    with started("rping", "-s", *how) as server, started("rping", "-c", "-v", *how) as client:
+        out, _ = client.communicate(timeout=DEADLINE)
+        assert ended_well(client, out) and out.count("ping data") == 5, out
+        served, _ = server.communicate(timeout=DEADLINE)
+        assert ended_well(server, served), served
+
+
+def test_connections_to_other_hosts_are_refused_with_a_reason():
+    """Without leave to use the network; at a port without a listener; at a link-local address, which is no GID."""
+    call = ["rping", "-c", "-p", str(PORT), "-C", "1", "-a"]
+    out = two_hosts([], [*call, "10.77.0.2"], backend="window")
+    assert "COOP_NTRDMA_BACKEND=auto" in out and "RDMA_CM_EVENT_ADDR_ERROR" in out and "client: 0" not in out, out
+    out = two_hosts([], [*call, "10.77.0.2"])
+    assert "RDMA_CM_EVENT_REJECTED" in out and "client: 0" not in out, out
+    out = two_hosts([], [*call, "fe80::1%coop-a"])
+    assert "RDMA_CM_EVENT_ADDR_ERROR" in out and "error -99" in out and "client: 0" not in out, out
+    out = two_hosts([], [*call, "192.0.2.1"])
+    assert "RDMA_CM_EVENT_ADDR_ERROR" in out and "error -101" in out and "client: 0" not in out, out
+
+
+def test_a_port_that_another_program_has_is_refused(monkeypatch):
+    monkeypatch.setenv("COOP_NTRDMA_BACKEND", "auto")
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
+        other.bind(("0.0.0.0", PORT))
+        other.listen()
+        with started("rping", "-s", "-p", str(PORT), "-C", "1") as server:
+            out, _ = server.communicate(timeout=DEADLINE)
+    assert server.returncode != 0
+    assert f"TCP port {PORT}" in out and "Address already in use" in out, out
 
 
 def test_run_says_why_it_cannot():

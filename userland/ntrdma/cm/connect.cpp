@@ -2,6 +2,7 @@
 // connect.cpp - binding, resolving, listening, and both sides of a connection.
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <utility>
 
@@ -22,9 +23,21 @@ constexpr int rej_by_consumer = 28;
 constexpr std::uint16_t first_free = 32768;
 constexpr std::uint32_t free_ports = 28232;
 
-/// A port that is free for listening at the address, where it is stored.
-unique_fd bind_port(sockaddr *a)
+bool known(const sockaddr *a)
 {
+	return a->sa_family == AF_INET || a->sa_family == AF_INET6;
+}
+
+/// True if other hosts can reach the address.
+bool is_public(const sockaddr *a)
+{
+	return manager::instance().reaches() != backend::window && !is_loopback(a);
+}
+
+/// A port that is free for listening at the address, where it is stored. False and errno.
+bool bind_port(sockaddr *a, unique_fd *here, unique_fd *far)
+{
+	int error = EADDRINUSE;
 	std::uint32_t start = 0;
 	[[maybe_unused]] ssize_t n = getrandom(&start, sizeof(start), 0);
 	bool given = port_of(a);
@@ -32,15 +45,54 @@ unique_fd bind_port(sockaddr *a)
 		if (!given)
 			set_port(a,
 				 static_cast<std::uint16_t>(first_free + (start + k) % free_ports));
-		if (unique_fd fd = listen_at(listener_name(a, is_any(a))))
-			return fd;
+		unique_fd fd = listen_at(listener_name(a, is_any(a)));
+		if (!fd)
+			continue;
+		int r = is_public(a) ? listen_tcp(ip_of(a), port_of(a), *far) : 0;
+		if (!r) {
+			*here = std::move(fd);
+			return true;
+		}
+		error = -r;
+		if (given)
+			std::fprintf(stderr,
+				     "coop-verbs: listening for other hosts at TCP port %u: %s\n",
+				     port_of(a), std::strerror(error));
 	}
-	return unique_fd{};
+	errno = error;
+	return false;
 }
 
-bool known(const sockaddr *a)
+/// Where a client that is to reach another host is: its route. 0 or -errno.
+int find_route(identifier *i, const sockaddr *src, const sockaddr *dst)
 {
-	return a->sa_family == AF_INET || a->sa_family == AF_INET6;
+	manager &m = manager::instance();
+	sockaddr_storage own{};
+	if (m.reaches() == backend::window) {
+		std::fprintf(stderr, "coop-verbs: an address of another host needs "
+				     "COOP_NTRDMA_BACKEND=auto, there and here\n");
+		return -ENETUNREACH;
+	}
+	if (is_link_local(dst))
+		return -EADDRNOTAVAIL;
+	if (src && known(src) && !is_any(src)) {
+		if (src->sa_family != dst->sa_family)
+			return -EAFNOSUPPORT;
+		copy_address(&own, src);
+	} else if (int r = source_of(dst, &own)) {
+		return r;
+	}
+	route by{ip_of(reinterpret_cast<sockaddr *>(&own)), ip_of(dst)};
+	if (!m.device())
+		return -errno;
+	if (gid_index(i->id.verbs = m.device(), by.own) < 0)
+		return -EADDRNOTAVAIL;
+	std::uint16_t port =
+		known(&i->id.route.addr.src_addr) ? port_of(&i->id.route.addr.src_addr) : 0;
+	i->id.route.addr.src_storage = own;
+	set_port(&i->id.route.addr.src_addr, port);
+	i->by_tcp = by;
+	return 0;
 }
 
 } // namespace
@@ -71,9 +123,8 @@ COOP_CM int rdma_bind_addr(rdma_cm_id *id, sockaddr *a)
 	if (!is_any(a) && !is_own(a))
 		return fail_with(EADDRNOTAVAIL);
 	copy_address(&id->route.addr.src_storage, a);
-	i->socket = bind_port(&id->route.addr.src_addr);
-	if (!i->socket)
-		return fail_with(EADDRINUSE);
+	if (!bind_port(&id->route.addr.src_addr, &i->socket, &i->far_listener))
+		return -1;
 	if (!is_any(a)) {
 		if (!(id->verbs = m.device()))
 			return -1;
@@ -115,6 +166,8 @@ COOP_CM int rdma_resolve_addr(rdma_cm_id *id, sockaddr *src, sockaddr *dst, int)
 		sockaddr *own = &id->route.addr.src_addr;
 		if (src && known(src) && i->at == stage::idle)
 			copy_address(&id->route.addr.src_storage, src);
+		bool here = is_any(dst) || is_own(dst);
+		int status = here ? 0 : find_route(i, known(own) ? own : src, dst);
 		if (!known(own) || is_any(own)) {
 			std::uint16_t port = known(own) ? port_of(own) : 0;
 			copy_address(&id->route.addr.src_storage, dst);
@@ -125,15 +178,13 @@ COOP_CM int rdma_resolve_addr(rdma_cm_id *id, sockaddr *src, sockaddr *dst, int)
 			[[maybe_unused]] ssize_t n = getrandom(&port, sizeof(port), 0);
 			set_port(own, static_cast<std::uint16_t>(first_free + port % free_ports));
 		}
-		bool here = is_any(dst) || is_own(dst);
 		if (here && !(id->verbs = m.device()))
 			return -1;
 		id->port_num = 1;
 		i->socket = unique_fd{}; // a client's port is but a number
-		i->at = here ? stage::resolved : i->at;
-		// The device's peers are the processes of this machine.
-		m.push(i, here ? RDMA_CM_EVENT_ADDR_RESOLVED : RDMA_CM_EVENT_ADDR_ERROR,
-		       here ? 0 : -ENETUNREACH);
+		i->far_listener = unique_fd{};
+		i->at = status ? i->at : stage::resolved;
+		m.push(i, status ? RDMA_CM_EVENT_ADDR_ERROR : RDMA_CM_EVENT_ADDR_RESOLVED, status);
 	}
 	return complete(i, RDMA_CM_EVENT_ADDR_RESOLVED);
 }
@@ -168,6 +219,15 @@ COOP_CM int rdma_init_qp_attr(rdma_cm_id *id, ibv_qp_attr *a, int *mask)
 			return fail_with(rc);
 		a->ah_attr = {};
 		a->ah_attr.dlid = port.lid;
+		if (i->by_tcp) {
+			int index = gid_index(id->verbs, i->by_tcp->own);
+			if (index < 0)
+				return fail_with(EADDRNOTAVAIL);
+			a->ah_attr.is_global = 1;
+			a->ah_attr.grh.sgid_index = static_cast<std::uint8_t>(index);
+			a->ah_attr.grh.hop_limit = 64;
+			std::memcpy(&a->ah_attr.grh.dgid, i->by_tcp->to.data(), 16);
+		}
 		a->ah_attr.port_num = 1;
 		a->path_mtu = IBV_MTU_4096;
 		a->dest_qp_num = i->peer_qpn;

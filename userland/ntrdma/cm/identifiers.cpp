@@ -101,6 +101,7 @@ COOP_CM int rdma_destroy_id(rdma_cm_id *id)
 	for (identifier *child : gone)
 		delete child;
 	i->socket = unique_fd{};
+	i->far_listener = unique_fd{};
 	if (i->synchronous && id->event) {
 		auto *last = reinterpret_cast<event *>(id->event);
 		last->about->unacknowledged--;

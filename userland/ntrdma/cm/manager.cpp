@@ -24,6 +24,7 @@ namespace
 constexpr std::uint32_t rej_no_such_service = 8;
 constexpr auto patience = std::chrono::seconds{5};
 constexpr int call_again_ms = 10;
+constexpr int look_again_ms = 1000; // at silent callers
 
 } // namespace
 
@@ -76,8 +77,9 @@ void manager::add(identifier *i)
 void manager::remove(identifier *i)
 {
 	std::erase(all_, i);
-	if (i->socket)
-		epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, i->socket.get(), nullptr);
+	for (const unique_fd *fd : {&i->socket, &i->far_listener})
+		if (*fd)
+			epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd->get(), nullptr);
 }
 
 void manager::watch(identifier *i)
@@ -85,7 +87,9 @@ void manager::watch(identifier *i)
 	epoll_event e{};
 	e.events = EPOLLIN;
 	e.data.ptr = i;
-	epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, i->socket.get(), &e);
+	for (const unique_fd *fd : {&i->socket, &i->far_listener})
+		if (*fd)
+			epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd->get(), &e);
 }
 
 std::vector<identifier *> manager::unknown_of(const identifier *listener) const
@@ -120,14 +124,12 @@ void manager::push(event *e)
 
 bool manager::send(identifier *i, kind what, const rdma_conn_param *p, std::uint32_t reason)
 {
-	message m = compose(i, what, p, reason);
-	return ::send(i->socket.get(), &m, sizeof(m), MSG_NOSIGNAL) == sizeof(m);
+	return say(i->socket.get(), compose(i, what, p, reason));
 }
 
 message manager::compose(identifier *i, kind what, const rdma_conn_param *p, std::uint32_t reason)
 {
 	message m{};
-	m.magic = message_magic;
 	m.what = what;
 	m.reason = reason;
 	m.from = i->id.route.addr.src_storage;
@@ -148,6 +150,8 @@ message manager::compose(identifier *i, kind what, const rdma_conn_param *p, std
 /// False if nobody listens.
 bool manager::try_to_call(identifier *i)
 {
+	if (i->by_tcp)
+		return try_to_call_far(i);
 	sockaddr *to = &i->id.route.addr.dst_addr;
 	i->socket = call(listener_name(to, false));
 	if (!i->socket)
@@ -156,7 +160,7 @@ bool manager::try_to_call(identifier *i)
 		return false;
 	i->calling = false;
 	// If the listener is gone again, its hang-up tells.
-	::send(i->socket.get(), &i->request, sizeof(i->request), MSG_NOSIGNAL);
+	[[maybe_unused]] bool said = say(i->socket.get(), i->request);
 	watch(i);
 	return true;
 }
@@ -179,9 +183,14 @@ void manager::call_again()
 	for (identifier *i : all_)
 		if (i->calling && !try_to_call(i) && now > i->patience) {
 			i->calling = false;
+			i->socket = unique_fd{};
 			i->at = stage::ended;
 			i->told_end = true;
-			push(i, RDMA_CM_EVENT_REJECTED, rej_no_such_service);
+			if (!i->by_tcp || i->why == -ECONNREFUSED)
+				push(i, RDMA_CM_EVENT_REJECTED, rej_no_such_service);
+			else
+				push(i, RDMA_CM_EVENT_UNREACHABLE,
+				     i->why == -EAGAIN ? -ETIMEDOUT : i->why);
 		}
 }
 
@@ -193,10 +202,7 @@ void manager::run()
 		int n = epoll_wait(epoll_.get(), e, 16, timeout);
 		std::scoped_lock held{lock};
 		call_again();
-		timeout = std::any_of(all_.begin(), all_.end(),
-				      [](const identifier *i) { return i->calling; })
-				  ? call_again_ms
-				  : -1;
+		tend_silent();
 		for (int k = 0; k < n; k++) {
 			std::uint64_t count;
 			if (!e[k].data.ptr) {
@@ -209,7 +215,21 @@ void manager::run()
 			if (std::find(all_.begin(), all_.end(), i) != all_.end() && i->socket)
 				readable(i);
 		}
+		timeout = patience_left();
 	}
+}
+
+/// Milliseconds until something has to be done unasked; -1: never.
+int manager::patience_left() const
+{
+	int left = -1;
+	for (const identifier *i : all_) {
+		if (i->calling)
+			return call_again_ms;
+		if (i->listener && i->by_tcp)
+			left = look_again_ms;
+	}
+	return left;
 }
 
 void manager::readable(identifier *i)
@@ -218,10 +238,10 @@ void manager::readable(identifier *i)
 		return accept(i);
 	for (;;) {
 		message m;
-		ssize_t n = recv(i->socket.get(), &m, sizeof(m), MSG_DONTWAIT);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		int rc = hear(i->socket.get(), i->text, m);
+		if (!rc)
 			return;
-		if (n != sizeof(m) || m.magic != message_magic || m.private_length > private_most)
+		if (rc < 0)
 			return hung_up(i);
 		take(i, m);
 		if (std::find(all_.begin(), all_.end(), i) == all_.end() || !i->socket)
@@ -234,8 +254,14 @@ void manager::accept(identifier *listener)
 {
 	unique_fd fd{
 		accept4(listener->socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
-	if (!fd || !process_behind(fd.get()))
-		return;
+	if (fd && process_behind(fd.get()))
+		take_caller(listener, std::move(fd));
+	if (listener->far_listener)
+		accept_far(listener);
+}
+
+identifier *manager::take_caller(identifier *listener, unique_fd fd)
+{
 	auto *i = new identifier{};
 	i->id.channel = listener->id.channel;
 	i->id.context = listener->id.context;
@@ -248,6 +274,7 @@ void manager::accept(identifier *listener)
 	i->listener = listener;
 	add(i);
 	watch(i);
+	return i;
 }
 
 void manager::take(identifier *i, const message &m)
@@ -270,6 +297,10 @@ void manager::take(identifier *i, const message &m)
 			return hung_up(i);
 		identifier *listener = i->listener;
 		if (std::find(all_.begin(), all_.end(), listener) == all_.end())
+			return hung_up(i);
+		// The host that it claims to be has to have sent it.
+		if (i->by_tcp &&
+		    ip_of(reinterpret_cast<const sockaddr *>(&m.from)) != i->by_tcp->to)
 			return hung_up(i);
 		i->listener = nullptr;
 		i->id.route.addr.src_storage = m.to;

@@ -2,9 +2,10 @@
 // manager.hpp - connections by address for the stand-in librdmacm.
 //
 // Listeners and connections are UNIX sockets in the abstract name space, one name for an address
-// and port, so that they need no privilege and leave nothing behind. A message of a kind of the
-// InfiniBand connection manager goes over them: REQ, REP, RTU, REJ, DREQ. A thread reads them and
-// makes events, which programs take from their channels.
+// and port, so that they need no privilege and leave nothing behind; between hosts they are TCP
+// sockets (far.cpp). A message of a kind of the InfiniBand connection manager goes over them: REQ,
+// REP, RTU, REJ, DREQ. A thread reads them and makes events, which programs take from their
+// channels.
 //
 // One lock guards it all. Queue pairs are changed only by programs' threads, in the call that
 // takes an event, as the library does that this one stands in for.
@@ -15,31 +16,18 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <rdma/rdma_cma.h>
 
-#include "userland/ntrdma/window/window.hpp"
+#include "userland/ntrdma/cm/far.hpp"
+#include "userland/ntrdma/cm/message.hpp"
 
 namespace coop::ntrdma::cm
 {
-
-constexpr std::uint32_t message_magic = 0x6e746d63;
-constexpr std::size_t private_most = 196;
-
-enum class kind : std::uint32_t { req = 1, rep, rtu, rej, dreq };
-
-struct message {
-	std::uint32_t magic;
-	kind what;
-	std::uint32_t qpn;
-	std::uint32_t reason;
-	std::uint8_t responder_resources, initiator_depth, rnr_retry, private_length;
-	std::uint8_t data[private_most];
-	sockaddr_storage from, to;
-};
 
 struct identifier;
 
@@ -70,7 +58,10 @@ enum class stage {
 struct identifier {
 	rdma_cm_id id; // what programs see
 	stage at = stage::idle;
-	unique_fd socket; // the listener's, or the connection's
+	unique_fd socket;            // the listener's, or the connection's
+	unique_fd far_listener;      // for other hosts
+	std::optional<route> by_tcp; // of a connection to another host
+	message_text text;
 	std::uint32_t peer_qpn = 0;
 	std::uint8_t responder_resources = 1, initiator_depth = 1;
 	std::uint32_t unacknowledged = 0;
@@ -78,8 +69,10 @@ struct identifier {
 	bool own_pd = false, own_cqs = false;
 	bool told_end = false;
 	message request{}; // of a client
-	/// While nobody listens yet: when to give up.
+	/// While nobody listens yet, or a caller from another host is silent: when to give up.
 	std::chrono::steady_clock::time_point patience{};
+	std::chrono::steady_clock::time_point again{}; // of a call to another host
+	int why = 0;                                   // it has failed
 	bool calling = false;
 	ibv_qp_init_attr wish{}; // of rdma_create_ep, for requests
 	bool wishes = false;
@@ -96,6 +89,8 @@ public:
 	std::condition_variable acknowledged;
 	/// The device; opened once. Null and errno if that fails.
 	ibv_context *device();
+	/// As the environment says.
+	backend reaches();
 
 	/// Under the lock, like all that follows.
 	void add(identifier *);
@@ -117,12 +112,18 @@ private:
 	void run();
 	void readable(identifier *);
 	void accept(identifier *);
+	identifier *take_caller(identifier *listener, unique_fd);
+	void accept_far(identifier *);
 	void take(identifier *, const message &);
 	void hung_up(identifier *);
 	bool try_to_call(identifier *);
+	bool try_to_call_far(identifier *);
 	void call_again();
+	void tend_silent();
+	int patience_left() const;
 
 	ibv_context *device_ = nullptr;
+	std::optional<backend> reaches_;
 	std::vector<identifier *> all_;
 	unique_fd epoll_, wake_;
 	std::thread thread_;

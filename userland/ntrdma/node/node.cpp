@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <string_view>
 #include <system_error>
 
 #include <sys/epoll.h>
@@ -36,22 +35,6 @@ std::uint64_t setting(const char *name, std::uint64_t usual, std::uint64_t least
 	char *end;
 	unsigned long long n = std::strtoull(text, &end, 10);
 	return *end || n < least || n > most ? usual : n;
-}
-
-/// COOP_NTRDMA_BACKEND. A word that is not known could mean that a network is meant to be used, or
-/// not, so it is refused.
-backend chosen_backend()
-{
-	const char *text = std::getenv("COOP_NTRDMA_BACKEND");
-	std::string_view word = text ? text : "";
-	if (word.empty() || word == "window")
-		return backend::window;
-	if (word == "tcp")
-		return backend::tcp;
-	if (word == "auto")
-		return backend::both;
-	throw std::system_error{EINVAL, std::generic_category(),
-				"COOP_NTRDMA_BACKEND is none of window, tcp, auto"};
 }
 
 } // namespace

@@ -25,6 +25,7 @@
 #include <sched.h>
 
 #include "userland/ntrdma/core/queue_pair.hpp"
+#include "userland/ntrdma/node/backend.hpp"
 #include "userland/ntrdma/node/far_greeting.hpp"
 #include "userland/ntrdma/node/lock.hpp"
 #include "userland/ntrdma/stream/sockets.hpp"
@@ -51,18 +52,6 @@ const char *text_of(link_stage);
 const char *text_of(pair_state);
 
 constexpr int news_of_link = -1; // in the set, instead of a descriptor: a link by TCP stirs
-
-/// Which queue pairs are linked by TCP.
-enum class backend : std::uint8_t {
-	window, // none: nothing listens
-	tcp,    // all
-	both,   // those whose peer has an address of another host
-};
-
-/// How TCP reaches a peer.
-struct route {
-	ip_address own, to;
-};
 
 /// A queue pair and its link.
 struct member {

@@ -66,6 +66,10 @@ int listen_tcp(const ip_address &ip, std::uint16_t port, unique_fd &out)
 	// Connections of an earlier life may linger in the kernel.
 	int on = 1;
 	setsockopt(out.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	if (ip == ip_address{}) { // both kinds, whatever the host's standard is
+		int off = 0;
+		setsockopt(out.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+	}
 	if (bind(out.get(), at.get(), at.size) || listen(out.get(), 1024)) {
 		int error = errno;
 		out = unique_fd{};
