@@ -442,6 +442,10 @@ private:
 			FUZZ_CHECK(std::count_if(kept_.begin(), kept_.end(), [&](const auto &q) {
 					   return q.from() == at(1 + n);
 				   }) <= options_.max_requests_of_peer);
+		std::size_t by_bulk = 0; // they do not fit into a message
+		for (const net::request &q : kept_)
+			by_bulk += q.bytes().size() > max_message_ ? q.bytes().size() : 0;
+		FUZZ_CHECK(by_bulk <= options_.bulk_memory);
 		FUZZ_CHECK(ledger_->bytes() <=
 			   before_ + 2 * options_.bulk_memory +
 				   2 * options_.max_calls * options_.max_body +
