@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -165,12 +166,11 @@ struct key_file {
 	rdma::unique_fd fd;
 };
 
-// The status of a message by TCP between machines with these options.
-int sends_by_tcp(std::vector<std::pair<std::string, std::string>> called_by,
-		 std::vector<std::pair<std::string, std::string>> calling)
+using settings = std::vector<std::pair<std::string, std::string>>;
+
+// The status of a message between machines with these options.
+int sends(settings called_by, settings calling)
 {
-	called_by.emplace_back("backend", "tcp");
-	calling.emplace_back("backend", "tcp");
 	called machine({"ntrdma", called_by});
 	heedless states;
 	domain in({"ntrdma", calling});
@@ -194,6 +194,83 @@ int sends_by_tcp(std::vector<std::pair<std::string, std::string>> called_by,
 	(void)tm.stop(true);
 	(void)tm.wait(tm_state::stopped, clock::now() + 30s);
 	return status;
+}
+
+// The same by TCP.
+int sends_by_tcp(settings called_by, settings calling)
+{
+	called_by.emplace_back("backend", "tcp");
+	calling.emplace_back("backend", "tcp");
+	return sends(std::move(called_by), std::move(calling));
+}
+
+// Until `what`, the machine makes progress on this thread alone.
+template <class condition> bool polls_until(transfer_machine &tm, condition what)
+{
+	for (const auto until = clock::now() + 30s; clock::now() < until;) {
+		(void)tm.pending();
+		if (what())
+			return true;
+	}
+	return false;
+}
+
+TEST(ntrdma_idle, a_link_without_requests_is_set_aside_until_the_next_one)
+{
+	heedless states;
+	domain in({"ntrdma", {{"idle", "50"}}});
+	transfer_machine tm(in, &states);
+	ASSERT_EQ(tm.deliver_synchronously(), 0);
+	ASSERT_EQ(tm.start(format(own(0))), 0);
+	ASSERT_EQ(tm.wait(tm_state::started, clock::now() + 30s), 0);
+	caller one;
+	ASSERT_EQ(one.greet(own(1), one.bell.get()), 0);
+	const rdma::half &theirs = one.memory->side(1);
+	// A machine that polls asks for no rings but on links set aside.
+	int in_turn = 0;
+	EXPECT_TRUE(polls_until(tm, [&] {
+		in_turn = theirs.waiting.load() ? in_turn + 1 : 0;
+		return in_turn == 1000;
+	}));
+	std::byte memory[8]{};
+	buffer b(in, memory, sizeof(memory));
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(format(own(1)), to), 0);
+	auto handler = buffer_callback([](const buffer_event &) {});
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = sizeof(memory);
+	o.to = to.get();
+	o.handler = &handler;
+	ASSERT_EQ(tm.add(b, o), 0);
+	EXPECT_TRUE(polls_until(tm, [&] { return rdma::is_there(theirs.wqes[0], 0); }));
+	(void)tm.stop(true);
+	(void)tm.wait(tm_state::stopped, clock::now() + 30s);
+	while (tm.deliver_all())
+		continue;
+}
+
+TEST(ntrdma_idle, messages_to_links_set_aside_arrive)
+{
+	for (const char *backend : {"window", "tcp"})
+		for (const auto poll : {0us, 2000us}) {
+			domain in({"ntrdma", {{"backend", backend}, {"idle", "1"}}});
+			messenger a(in, {.poll = poll}), b(in, {.poll = poll});
+			std::atomic<unsigned> came{0};
+			const auto count = [&](endpoint &, std::span<const std::byte>) { came++; };
+			ASSERT_EQ(a.start(format(own(0)), count), 0);
+			ASSERT_EQ(b.start(format(own(1)), count), 0);
+			// Longer than the links are awake, so that each finds them set aside.
+			for (unsigned i = 0; i < 30; i++) {
+				messenger &from = i % 3 ? a : b, &to = i % 3 ? b : a;
+				EXPECT_EQ(from.send(to.text(), "x", clock::now() + 30s), 0);
+				for (const auto until = clock::now() + 30s;
+				     came <= i && clock::now() < until;)
+					std::this_thread::yield();
+				ASSERT_EQ(came, i + 1) << backend;
+				std::this_thread::sleep_for(i % 4 * 2ms);
+			}
+		}
 }
 
 TEST(ntrdma_tcp, strangers_without_the_key_are_refused)

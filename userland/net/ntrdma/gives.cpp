@@ -55,6 +55,8 @@ bool machine::post(link &l, kind k, spi::token t, std::span<const std::byte> fro
 	if (l.stage != stage::up || l.ends ||
 	    !l.pair->takes(static_cast<std::uint32_t>(front.size() + length)))
 		return false;
+	if (l.aside)
+		bring_back(l);
 	rdma::send_request r{};
 	r.id = t;
 	r.op = rdma::operation::send_imm;
@@ -301,6 +303,9 @@ void machine::forget(spi::token t)
 		return;
 	board_->end(o->second.loan);
 	link &l = *o->second.of;
+	if (const auto u = l.uses.find(o->second.reader);
+	    o->second.role == role::lent && u != l.uses.end() && u->second == t)
+		l.uses.erase(u);
 	if (l.tcp)
 		l.tcp->withdraw(t);
 	l.tokens.erase(t);
@@ -332,6 +337,7 @@ void machine::serve_get(link &l, const head &h, spi::token t)
 	operation &o = operations_.emplace(t, operation{role::lent, &l, {}, 0, h.length, h.from})
 			       .first->second;
 	l.tokens.insert(t);
+	l.uses.emplace(h.from, t);
 	const bool small = h.length <= l.receives - sizeof(head);
 	if (l.reads && !small)
 		o.loan = board_->lend();
@@ -364,22 +370,13 @@ void machine::serve_want(link &l, const head &h)
 	(void)drain(l);
 }
 
-spi::token machine::use_of(const link &l, std::uint64_t reader) const
-{
-	for (const spi::token t : l.tokens)
-		if (const auto o = operations_.find(t); o != operations_.end() &&
-							o->second.role == role::lent &&
-							o->second.reader == reader)
-			return t;
-	return 0;
-}
-
 void machine::serve_done(link &l, const head &h)
 {
 	spi::token own = h.to;
 	const operation *o = find(own, l);
 	if (!o) // its bytes came as placements, which do not name the use, or none came yet
-		o = find(own = use_of(l, h.from), l);
+		if (const auto u = l.uses.find(h.from); u != l.uses.end())
+			o = find(own = u->second, l);
 	if (!o)
 		return; // cancelled meanwhile
 	switch (o->role) {

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <memory>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct link {
 	std::uint32_t receives = 0;           ///< bytes of a receive of the peer
 	std::unique_ptr<rdma::window> memory; ///< until the port has it
 	rdma::unique_fd bell;                 ///< the peer's, until the port has it
+	rdma::unique_fd own_bell;             ///< the peer rings it; the set reports its edges
 	std::unique_ptr<board_view> words;
 	std::unique_ptr<rdma::window_port> port;
 
@@ -66,12 +68,17 @@ struct link {
 	std::vector<stream> streams;
 	std::unordered_set<spi::token> tokens;   ///< of own operations that the peer has to end
 	std::unordered_set<std::uint64_t> takes; ///< intakes from the peer
-	bool blocked = false;                    ///< in the machine's list of these
-	bool unrung = false;                     ///< alike
+	std::unordered_map<std::uint64_t, spi::token> uses; ///< lent operations, by their readers
+	bool blocked = false;                               ///< in the machine's list of these
+	bool unrung = false;                                ///< alike
 
 	time_point since{}; ///< of the stage
 	time_point asked{}; ///< the last sign of life that was asked for
 	bool asking = false;
+
+	bool aside = false;         ///< out of the rounds of the machine, until something stirs
+	std::uint64_t requests = 0; ///< of both sides, when the machine last looked
+	time_point used{};          ///< when it last saw a change of that
 
 	/// Something waits for the peer.
 	bool waits() const

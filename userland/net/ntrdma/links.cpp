@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <system_error>
@@ -26,6 +27,7 @@ using namespace std::chrono_literals;
 constexpr auto greet_within = 4500ms;    // as long as the transport fabric
 constexpr std::size_t links_of_peer = 4; // two, and those of a life that ended just now
 constexpr std::uint32_t send_depth = 128;
+constexpr std::uint64_t rings = std::uint64_t{1} << 63; // in the set: a link's bell, not its socket
 
 rdma::unique_fd life_of(pid_t process)
 {
@@ -75,11 +77,12 @@ link &machine::make_link(nt::stage s)
 	l->since = l->asked = sink_.now();
 	if (free_links_.empty()) {
 		l->index = static_cast<std::uint32_t>(links_.size());
-		links_.push_back(std::move(l));
-		return *links_.back();
+		links_.push_back(nullptr);
+	} else {
+		l->index = free_links_.back();
+		free_links_.pop_back();
 	}
-	l->index = free_links_.back();
-	free_links_.pop_back();
+	awake_.push_back(l.get());
 	return *(links_[l->index] = std::move(l));
 }
 
@@ -130,7 +133,10 @@ void machine::call_peer(link &l)
 	}
 	(void)is_own_user(l.socket.get(), l.process);
 	l.life = life_of(l.process);
-	const int fds[] = {memory.get(), bell_.get(), board_->fd()};
+	l.own_bell = make_bell(l);
+	if (!l.own_bell)
+		return end_link(l, -ENOBUFS);
+	const int fds[] = {memory.get(), l.own_bell.get(), board_->fd()};
 	if (!send_greeting(l.socket.get(), make_greeting(greeting_kind::hello, to), fds))
 		return end_link(l, -ECONNREFUSED);
 	watch(l.socket.get(), l.index + 2);
@@ -218,7 +224,7 @@ int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_f
 	else if (!(l.memory = rdma::window::map(fds[0].get())) ||
 		 !(l.words = board_view::map(fds[2].get())))
 		r = unmapped();
-	else if ((l.peer = sink_.peer(from)) == spi::no_peer)
+	else if (!(l.own_bell = make_bell(l)) || (l.peer = sink_.peer(from)) == spi::no_peer)
 		r = -ENOBUFS;
 	else
 		r = meet(l, from);
@@ -235,7 +241,7 @@ int machine::answer_hello(link &l, const greeting &g, std::vector<rdma::unique_f
 	greeting welcome = make_greeting(greeting_kind::welcome, from);
 	if (l.reads)
 		welcome.features |= feature::pulls;
-	const int own[] = {bell_.get(), board_->fd()};
+	const int own[] = {l.own_bell.get(), board_->fd()};
 	if (!send_greeting(l.socket.get(), welcome, own))
 		return -ECONNRESET;
 	if (l.life)
@@ -256,10 +262,26 @@ void machine::look_at_sockets()
 		if (what == 1) {
 			accept_callers();
 			accept_far();
+		} else if (what & rings) {
+			const std::uint64_t at = what & ~rings;
+			if (at < links_.size() && links_[at] && links_[at]->aside)
+				bring_back(*links_[at]);
 		} else if (what > 1 && what - 2 < links_.size() && links_[what - 2]) {
 			hear(*links_[what - 2]);
 		}
 	}
+}
+
+// Nobody reads it: each ring is an edge.
+rdma::unique_fd machine::make_bell(const link &l)
+{
+	rdma::unique_fd fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+	epoll_event e{};
+	e.events = EPOLLIN | EPOLLET;
+	e.data.u64 = rings | l.index;
+	if (fd)
+		::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &e);
+	return fd;
 }
 
 // Reads what the peer says on its socket: greetings, or that it hung up.
@@ -267,6 +289,8 @@ void machine::hear(link &l)
 {
 	if (l.ends)
 		return;
+	if (l.aside)
+		bring_back(l);
 	if (l.far)
 		return hear_far(l);
 	const rdma::unique_fd &life = l.port ? l.port->life() : l.life;
@@ -348,9 +372,10 @@ void machine::tend(time_point now)
 			if (*all && options_.answer)
 				watch(all->get(), 1);
 	}
-	for (std::size_t i = 0; i < links_.size(); i++)
-		if (links_[i] && !links_[i]->ends)
-			tend(*links_[i], now);
+	for (std::size_t i = 0; i < awake_.size(); i++)
+		if (!awake_[i]->ends)
+			tend(*awake_[i], now);
+	set_idle_aside(now);
 }
 
 void machine::tend(link &l, time_point now)
@@ -380,6 +405,63 @@ void machine::tend(link &l, time_point now)
 		l.pair->ask();
 	}
 }
+
+// ---- idle links ------------------------------------------------------------------
+
+void machine::set_idle_aside(time_point now)
+{
+	if (now - aside_at_ < options_.idle / 4)
+		return;
+	aside_at_ = now;
+	std::erase_if(awake_, [&](link *l) { return is_idle(*l, now) && set_aside(*l); });
+}
+
+bool machine::is_idle(link &l, time_point now)
+{
+	const bool busy = l.ends || l.waits() || l.asking || l.blocked || l.unrung ||
+			  !l.streams.empty() || l.pair->starved() || l.pair->unpolled() ||
+			  (l.tcp && (l.tcp->waits() || l.tcp->blocked()));
+	const std::uint64_t requests = busy ? 0 : l.pair->counts().sent + l.pair->counts().served;
+	if (busy || requests != l.requests) {
+		l.requests = requests;
+		l.used = now;
+	}
+	return now - l.used >= options_.idle;
+}
+
+bool machine::set_aside(link &l)
+{
+	if (l.port)
+		l.port->wait(true);
+	// Pairs with the peer's ring, as in arm().
+	std::atomic_thread_fence(std::memory_order_seq_cst);
+	if (l.pair->progress() || l.pair->unpolled() || l.ends) {
+		if (l.port)
+			l.port->wait(armed_);
+		l.used = aside_at_;
+		return false;
+	}
+	l.aside = true;
+	std::erase(far_, &l);
+	for (int i = 0; i < 2; i++) // its sends and its receives
+		queue_.remove(*l.pair);
+	return true;
+}
+
+void machine::bring_back(link &l)
+{
+	l.aside = false;
+	l.used = l.asked = sink_.now();
+	awake_.push_back(&l);
+	for (int i = 0; i < 2; i++)
+		queue_.add(*l.pair);
+	if (l.port)
+		l.port->wait(armed_);
+	else
+		far_.push_back(&l);
+}
+
+// ---- ends ------------------------------------------------------------------------
 
 void machine::end_link(link &l, int status)
 {
@@ -418,6 +500,8 @@ void machine::finish_link(link &l)
 		drop_intake(id, status, false);
 	unwatch(l.tcp ? l.tcp->socket() : l.socket);
 	unwatch(l.port ? l.port->life() : l.life);
+	unwatch(l.own_bell);
+	std::erase(awake_, &l);
 	std::erase(blocked_, &l);
 	std::erase(unrung_, &l);
 	std::erase(far_, &l);

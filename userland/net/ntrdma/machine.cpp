@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // machine.cpp - the life of a machine, its progress and its sleep; see machine.hpp.
 //
-// The descriptor to sleep on is an epoll set: the own bell, the listener, and each link's socket
-// and process. A machine that polls looks at the set only now and then (tick), since rings tell it
-// of everything but new and lost peers.
+// The descriptor to sleep on is an epoll set: the own bell, the listener, and each link's bell,
+// socket and process. A machine that polls looks at the set only now and then (tick), since rings
+// tell it of everything but new and lost peers, and of what links bring that were set aside.
+//
+// A link that has had no request for a while is set aside: neither a poll nor a sleep looks at it,
+// and its peer rings, also while the machine is awake. The next request of either side ends that.
 #include "machine.hpp"
 
 #include <algorithm>
@@ -126,6 +129,7 @@ void machine::close_all()
 	}
 	links_.clear();
 	free_links_.clear();
+	awake_.clear();
 	blocked_.clear();
 	unrung_.clear();
 	far_.clear();
@@ -328,8 +332,8 @@ void machine::repost(std::uint64_t index)
 void machine::disarm()
 {
 	armed_ = false;
-	for (const auto &l : links_)
-		if (l && l->port)
+	for (link *l : awake_)
+		if (l->port)
 			l->port->wait(false);
 	const std::uint64_t one = 1;
 	[[maybe_unused]] const ssize_t n = ::write(bell_.get(), &one, sizeof(one));
@@ -347,17 +351,16 @@ bool machine::arm()
 	// An end of the rest wakes the thread that sleeps, which is dear if each request does it.
 	rests_ = held_.empty() && operations_.empty() && !stopping_ && !deaf_ &&
 		 sink_.now() - active_ > rest_after;
-	for (const auto &l : links_) {
-		if (!l)
-			continue;
+	set_idle_aside(sink_.now());
+	for (link *l : awake_) {
 		rests_ &= !l->waits();
 		if (l->port)
 			l->port->wait(true);
 	}
 	std::atomic_thread_fence(std::memory_order_seq_cst);
 	bool news = false;
-	for (const auto &l : links_)
-		if (l && l->stage == stage::up)
+	for (link *l : awake_)
+		if (l->stage == stage::up)
 			news |= l->pair->progress() || l->pair->unpolled();
 	if (!far_.empty())
 		news |= flush_streams() != 0;
@@ -365,8 +368,8 @@ bool machine::arm()
 	if (!news && !ends_)
 		return true;
 	armed_ = false;
-	for (const auto &l : links_)
-		if (l && l->port)
+	for (link *l : awake_)
+		if (l->port)
 			l->port->wait(false);
 	return false;
 }

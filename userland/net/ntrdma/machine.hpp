@@ -44,6 +44,7 @@ struct options {
 	std::size_t parked;             ///< bytes of all small messages that wait
 	std::size_t max_message;
 	std::chrono::milliseconds bound; ///< time for which a peer may be silent
+	std::chrono::milliseconds idle;  ///< time without requests after which a link is set aside
 	bool pull, answer;               ///< test_pull=, test_answer=
 	nt::reach reach;
 	tcp_key key; ///< zeros: none
@@ -165,6 +166,12 @@ private:
 	void bring_up(link &, unsigned side);
 	void make_pair(link &);
 	void join(link &, rdma::port &);
+	rdma::unique_fd make_bell(const link &);
+	/// Takes links without requests out of the rounds: they ring if something comes.
+	void set_idle_aside(time_point now);
+	bool is_idle(link &, time_point now);
+	bool set_aside(link &);
+	void bring_back(link &);
 	bool must_wait(int error);
 	void tend(time_point now);
 	void tend(link &, time_point now);
@@ -214,8 +221,6 @@ private:
 	void give_up(spi::token);
 	void serve_want(link &, const head &);
 	void serve_done(link &, const head &);
-	/// The use of a reusable operation by this reader; 0: none.
-	spi::token use_of(const link &, std::uint64_t reader) const;
 
 	// takes.cpp
 	void take(link &, kind, std::span<const std::byte> bytes);
@@ -261,6 +266,7 @@ private:
 	std::unique_ptr<nt::board> board_;
 	std::vector<std::unique_ptr<link>> links_; ///< by index; some are null
 	std::vector<std::uint32_t> free_links_;
+	std::vector<link *> awake_;    ///< all but those set aside
 	std::size_t next_starved_ = 0; ///< the first in the next serve_starved()
 	std::vector<link *> blocked_, unrung_;
 	std::vector<link *> far_; ///< links by TCP that are up
@@ -280,6 +286,7 @@ private:
 	bool stopping_ = false;
 	bool deaf_ = false; ///< the listener is out of the set, because of a lack of descriptors
 	time_point tick_{}, tended_{}, stop_until_{}, active_{}; ///< active_: the last submit()
+	time_point aside_at_{};                                  ///< the last look for idle links
 };
 
 } // namespace coop::net::nt

@@ -30,7 +30,7 @@ constexpr spi::parameter keys[] = {
 	{"receives", "64",
 	 "receives of a transfer machine, each for a message of eager= bytes (number)"},
 	{"max_links", "4096",
-	 "connections of a transfer machine, of three descriptors each; further peers wait, and "
+	 "connections of a transfer machine, of four descriptors each; further peers wait, and "
 	 "requests to them end with -ENOBUFS (number)"},
 	{"hold", "5000", "a message waits this long for a receive buffer, then it is dropped (ms)"},
 	{"parked", "64m",
@@ -38,6 +38,8 @@ constexpr spi::parameter keys[] = {
 	 "share is disconnected (bytes)"},
 	{"max_message", "1m", "largest message (bytes)", spi::sides::agree},
 	{"bound", "10000", "a peer that is silent for this long is taken for dead (ms)"},
+	{"idle", "10000",
+	 "a connection without requests for this long costs nothing until the next one (ms)"},
 	{"test_pull", "1",
 	 "tests: processes read each other's memory where the kernel lets them (0 or 1)"},
 	{"test_answer", "1", "tests: peers that want to connect get an answer (0 or 1)"},
@@ -61,6 +63,7 @@ public:
 				 "must be at least " + std::to_string(least) + " with this eager=");
 		options_.max_message = v.number("max_message", 64, gib);
 		options_.bound = std::chrono::milliseconds(v.number("bound", 100, 3600000));
+		options_.idle = std::chrono::milliseconds(v.number("idle", 1, 3600000));
 		options_.pull = v.flag("test_pull");
 		options_.answer = v.flag("test_answer");
 		read_reach(v);
