@@ -149,6 +149,21 @@ target ntrdma_tcp()
 	return t;
 }
 
+// Machines of this host that others could reach by TCP, and as an enemy does. Links are set
+// aside as soon as they have nothing to do.
+target ntrdma_auto()
+{
+	target t = ntrdma("ntrdma_auto", {{"backend", "auto"}, {"idle", "1"}});
+	t.address = [](unsigned n) { return lnet(own_ip(5), "tcp", 31, std::to_string(n)); };
+	t.any = lnet(own_ip(5), "tcp", 32, "*");
+#ifdef COOP_NET_NTRDMA
+	t.attack = [](const net::address &a, std::uint64_t seed) {
+		return seed % 2 ? attack_ntrdma(a, seed) : attack_ntrdma_tcp(a, seed);
+	};
+#endif
+	return t;
+}
+
 // fabric, named by IP addresses and its own ports instead of machines of a node. The ports are
 // below those that systems assign by themselves.
 target fabric_inet(const std::string &label, parameters options)
@@ -210,6 +225,7 @@ std::vector<target> make()
 		ntrdma("ntrdma", {}),
 		ntrdma_pull(),
 		ntrdma_tcp(),
+		ntrdma_auto(),
 		ntrdma("ntrdma_copy", {{"test_pull", "0"}, {"receives", "8"}}),
 		ud("ud", {}),
 		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),

@@ -117,6 +117,39 @@ def test_ping_and_bulk_between_processes(way):
         assert int(summary[3]) >= 2 and int(summary[4]) == 0
 
 
+# A server in one of two network namespaces, that a cable joins, and a client in each. Prints how many TCP
+# connections the server's host has accepted, before and after each client.
+TWO_HOSTS = """
+ip link set lo up && ip link add coop-a type veth peer name coop-b || exit 77
+unshare --net sleep 300 & other=$!
+trap 'kill $other $server' EXIT
+until ! [ /proc/$other/ns/net -ef /proc/self/ns/net ]; do sleep 0.1; done
+ip link set coop-b netns $other || exit 77
+ip addr add 10.78.0.1/24 dev coop-a && ip link set coop-a up || exit 77
+there="nsenter --target $other --net"
+$there sh -c 'ip link set lo up && ip addr add 10.78.0.2/24 dev coop-b && ip link set coop-b up' || exit 77
+accepted() { $there awk '/^Tcp: [0-9]/ { print "accepted", $7 }' /proc/net/snmp; }
+tool=$1; shift
+$there $tool serve "$@" 10.78.0.2 & server=$!
+until $there ss -ltn | grep -q 10.78.0.2 || ! kill -0 $server; do sleep 0.1; done
+accepted
+$there $tool ping "$@" -s 8,100k -n 20 10.78.0.2 || exit 1
+accepted
+$tool ping "$@" -s 8,100k -n 20 10.78.0.2 || exit 1
+accepted
+"""
+
+
+def test_auto_is_memory_on_a_host_and_tcp_between_hosts():
+    done = subprocess.run(["unshare", "--net", "sh", "-c", TWO_HOSTS, "sh", program("coopnet"), "-t", "ntrdma", "-o",
+                           "backend=auto"], capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode == 77 or "unshare:" in done.stderr:
+        pytest.skip("needs the right to create network namespaces")
+    assert done.returncode == 0, done.stdout + done.stderr
+    before, by_memory, by_tcp = map(int, re.findall(r"^accepted (\d+)$", done.stdout, re.MULTILINE))
+    assert before == by_memory < by_tcp, done.stdout
+
+
 def test_the_environment_names_a_provider(monkeypatch):
     """One that coopnet does not prefer; the variable makes libfabric hide all others."""
     monkeypatch.setenv("FI_PROVIDER", "net")

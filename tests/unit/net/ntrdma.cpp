@@ -204,6 +204,50 @@ int sends_by_tcp(settings called_by, settings calling)
 	return sends(std::move(called_by), std::move(calling));
 }
 
+TEST(ntrdma_auto, calls_a_machine_of_this_host_by_memory_and_never_by_tcp)
+{
+	rdma::unique_fd here, far;
+	ASSERT_EQ(listen_at(own(0), here), 0);
+	ASSERT_EQ(rdma::listen_tcp(own(0).ip, tcp_port(own(0)), far), 0);
+	heedless states;
+	domain in({"ntrdma", {{"backend", "auto"}}});
+	transfer_machine tm(in, &states);
+	ASSERT_EQ(tm.start(format(own(5))), 0);
+	ASSERT_EQ(tm.wait(tm_state::started, clock::now() + 30s), 0);
+	std::byte memory[8]{};
+	buffer b(in, memory, sizeof(memory));
+	endpoint_ptr to;
+	ASSERT_EQ(tm.make_endpoint(format(own(0)), to), 0);
+	std::atomic<int> status{1};
+	auto handler = buffer_callback([&](const buffer_event &e) { status = e.status; });
+	operation o;
+	o.queue = queue_type::msg_send;
+	o.length = sizeof(memory);
+	o.to = to.get();
+	o.handler = &handler;
+	ASSERT_EQ(tm.add(b, o), 0);
+	// Nobody greets it, so it gives up; by then it had every reason to try the other way.
+	for (const auto until = clock::now() + 60s; status == 1 && clock::now() < until;)
+		std::this_thread::sleep_for(1ms);
+	EXPECT_EQ(status, -ECONNREFUSED);
+	pollfd all[] = {{here.get(), POLLIN, 0}, {far.get(), POLLIN, 0}};
+	EXPECT_EQ(::poll(all, 2, 0), 1);
+	EXPECT_NE(all[0].revents, 0);
+	EXPECT_EQ(all[1].revents, 0);
+	(void)tm.stop(true);
+	(void)tm.wait(tm_state::stopped, clock::now() + 30s);
+}
+
+TEST(ntrdma_auto, takes_callers_both_ways)
+{
+	const settings both{{"backend", "auto"}}, tcp{{"backend", "tcp"}}, window;
+	EXPECT_EQ(sends(both, both), 0);
+	EXPECT_EQ(sends(both, tcp), 0);
+	EXPECT_EQ(sends(both, window), 0);
+	EXPECT_EQ(sends(window, both), 0);
+	EXPECT_EQ(sends(tcp, both), -ECONNREFUSED) << "it cannot be reached by memory";
+}
+
 // Until `what`, the machine makes progress on this thread alone.
 template <class condition> bool polls_until(transfer_machine &tm, condition what)
 {
