@@ -58,8 +58,8 @@ enum class stage {
 struct identifier {
 	rdma_cm_id id; // what programs see
 	stage at = stage::idle;
-	unique_fd socket;            // the listener's, or the connection's
-	unique_fd far_listener;      // for other hosts
+	unique_fd socket{};          // the listener's, or the connection's
+	unique_fd far_listener{};    // for other hosts
 	std::optional<route> by_tcp; // of a connection to another host
 	message_text text;
 	std::uint32_t peer_qpn = 0;
