@@ -515,6 +515,7 @@ def test_connections_to_other_hosts_are_refused_with_a_reason():
 def test_a_port_that_another_program_has_is_refused(monkeypatch):
     monkeypatch.setenv("COOP_NTRDMA_BACKEND", "auto")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after connections of other tests
         other.bind(("0.0.0.0", PORT))
         other.listen()
         with started("rping", "-s", "-p", str(PORT), "-C", "1") as server:
