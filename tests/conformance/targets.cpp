@@ -228,6 +228,7 @@ std::vector<target> make()
 		ntrdma_auto(),
 		ntrdma("ntrdma_copy", {{"test_pull", "0"}, {"receives", "8"}}),
 		ud("ud", {}),
+		ud("ud_rails", {{"rails", own_ip(5)}}),
 		ud("ud_small", {{"mtu", "1024"}, {"seal", "1"}, {"bulk_crc", "1"}}),
 	};
 	const auto built = domain::transports();

@@ -108,6 +108,7 @@ int run_bench(const bench_request &r)
 			if (has(r.only, "bulk"))
 				if (trouble t = both_bulk(r, how, s, out))
 					return t;
+			out.rails(how, s.client().at().machine().rails());
 			if (!has(r.only, "peers") || mode != r.modes.back())
 				continue;
 			if (trouble t = peers(r, s, out))

@@ -102,6 +102,8 @@ public:
 	/// The domain of the measurements.
 	void under(const net::domain &d) { parameters_ = d.parameters(); }
 	void add(result);
+	/// Of the client's machine, after the measurements in this mode; one rail is not printed.
+	void rails(const settings &how, const std::vector<net::rail_stats> &);
 	/// Members of the JSON's top object besides the results.
 	nlohmann::ordered_json &extra() { return extra_; }
 	/// Writes JSON and plot. @return the exit status.

@@ -21,7 +21,10 @@ int in_session(const measure_request &r, const char *command, unsigned slots,
 		if (trouble t = s.connect())
 			return t;
 		out.under(s.client().at().domain());
-		return measure(s, out);
+		trouble t = measure(s, out);
+		if (!t)
+			out.rails(r.how, s.client().at().machine().rails());
+		return t;
 	});
 	return status ? status : out.end();
 }

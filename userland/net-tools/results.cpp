@@ -89,6 +89,16 @@ result result_of(const stream_task &t, std::size_t size, const settings &s, bool
 	return r;
 }
 
+std::string rail_line(const net::rail_stats &r)
+{
+	return print("rail %s: %.1f MB sent, %.1f received; %.1f read in %llu requests, %llu "
+		     "failed\n",
+		     r.name.c_str(), static_cast<double>(r.sent) / 1e6,
+		     static_cast<double>(r.received) / 1e6, static_cast<double>(r.read_bytes) / 1e6,
+		     static_cast<unsigned long long>(r.reads),
+		     static_cast<unsigned long long>(r.failed));
+}
+
 std::string table_line(const result &r, const result *before)
 {
 	std::string text;

@@ -42,6 +42,8 @@ result result_of(const stream_task &, std::size_t size, const settings &, bool o
 /// Heading and line; a new heading when `what` or `mode` changes.
 std::string table_line(const result &, const result *before);
 nlohmann::ordered_json to_json(const result &);
+/// What went over a rail.
+std::string rail_line(const net::rail_stats &);
 /// Charts over size of the available results: latency of messages, of bulk transfers, bandwidth.
 std::vector<chart> charts_of(const std::vector<result> &, const std::string &title);
 

@@ -86,6 +86,9 @@ int run_serve(const serve_request &r)
 		trouble failed = serving.run();
 		if (r.until_eof)
 			return failed;
+		if (serving.rails().size() > 1)
+			for (const net::rail_stats &rail : serving.rails())
+				std::fputs(rail_line(rail).c_str(), stdout);
 		const server::counters &c = serving.count();
 		std::printf("%llu messages, %llu answered, %llu bulk transfers, %llu failed, %llu "
 			    "dropped, %llu malformed\n",

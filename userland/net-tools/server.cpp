@@ -70,6 +70,7 @@ trouble server::run()
 	const std::string here = net::format(station_.machine().address());
 	while (!station_.until(end_, std::chrono::hours(24)) && !station_.lost())
 		;
+	rails_ = station_.machine().rails();
 	station_.stop();
 	if (const int status = station_.lost())
 		return failure{exit_failure, why_lost(status, here, station_.domain())};

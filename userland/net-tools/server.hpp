@@ -34,6 +34,8 @@ public:
 	/// Serves until the end is reached, or its machine fails.
 	trouble run();
 	const counters &count() const { return count_; }
+	/// Those of its machine, after run().
+	const std::vector<net::rail_stats> &rails() const { return rails_; }
 
 private:
 	struct answer {
@@ -80,6 +82,7 @@ private:
 	const limits limits_;
 	goal &end_;
 	counters count_{};
+	std::vector<net::rail_stats> rails_;
 	std::array<std::uint32_t, 65536> counted_{}; ///< by head::run
 	outbox outbox_;
 	std::deque<answer> answers_;

@@ -166,6 +166,23 @@ void printer::add(result r)
 	results_.push_back(std::move(r));
 }
 
+void printer::rails(const settings &how, const std::vector<net::rail_stats> &all)
+{
+	if (all.size() < 2)
+		return;
+	auto &j = extra_["rails"][name(how.progress)] = nlohmann::ordered_json::array();
+	for (const net::rail_stats &r : all) {
+		j.push_back({{"name", r.name},
+			     {"sent", r.sent},
+			     {"received", r.received},
+			     {"read", r.read_bytes},
+			     {"reads", r.reads},
+			     {"failed", r.failed}});
+		if (!request_.json)
+			std::fputs(rail_line(r).c_str(), stdout);
+	}
+}
+
 int printer::end()
 {
 	const settings &how = request_.how;

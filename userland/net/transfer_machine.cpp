@@ -228,4 +228,11 @@ queue_stats transfer_machine::stats(queue_type q, bool reset)
 	return c;
 }
 
+std::vector<rail_stats> transfer_machine::rails()
+{
+	machine::hold h(*state_);
+	const spi::transport_machine *t = state_->station_.transport.get();
+	return t && state_->state() == tm_state::started ? t->rails() : std::vector<rail_stats>();
+}
+
 } // namespace coop::net

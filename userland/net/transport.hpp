@@ -252,6 +252,9 @@ public:
 	/// When expire() has to be called; `never` if there is nothing to wait for.
 	virtual time_point deadline() const = 0;
 	virtual void expire(time_point now) = 0;
+
+	/// Once started: transfer_machine::rails().
+	virtual std::vector<rail_stats> rails() const { return {}; }
 };
 
 /// An open transport. Thread-safe.

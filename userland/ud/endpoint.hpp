@@ -187,8 +187,9 @@ public:
 struct wire_faults {
 	std::uint32_t drop_ppm = 0, duplicate_ppm = 0, reorder_ppm = 0, corrupt_ppm = 0;
 	std::uint64_t seed = 1;
-	std::uint32_t slow_us = 0; // processor time of the sender per packet
-	std::uint32_t longest = 0; // most bytes of a UDP datagram on the path; 0: any
+	std::uint32_t slow_us = 0;   // processor time of the sender per packet
+	std::uint32_t longest = 0;   // most bytes of a UDP datagram on the path; 0: any
+	std::uint32_t cut_after = 0; // so many pass, then none does; 0: the wire stays whole
 };
 
 struct soft_roce_options {

@@ -16,7 +16,7 @@ constexpr std::uint32_t million = 1000000;
 wire_simulator::wire_simulator(const wire_faults &faults) :
 	faults_(faults),
 	active_(faults.drop_ppm || faults.duplicate_ppm || faults.reorder_ppm ||
-		faults.corrupt_ppm || faults.slow_us || faults.longest),
+		faults.corrupt_ppm || faults.slow_us || faults.longest || faults.cut_after),
 	state_(faults.seed)
 {
 }
@@ -45,8 +45,10 @@ void wire_simulator::pass(const any_sockaddr &to, std::span<std::uint8_t> datagr
 	const std::uint64_t where = random();
 
 	std::this_thread::sleep_for(std::chrono::microseconds(faults_.slow_us));
-	if (drop || (faults_.longest && datagram.size() > faults_.longest))
+	if (drop || (faults_.longest && datagram.size() > faults_.longest) ||
+	    (faults_.cut_after && passed_ == faults_.cut_after))
 		return;
+	passed_++;
 	if (corrupt) {
 		const std::uint64_t bit = where % (datagram.size() * 8);
 		datagram[bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);

@@ -35,6 +35,7 @@ private:
 	wire_faults faults_;
 	bool active_;
 	std::uint64_t state_;
+	std::uint64_t passed_ = 0;
 	any_sockaddr held_to_{};
 	std::vector<std::uint8_t> held_;
 };

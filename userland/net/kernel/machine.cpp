@@ -96,7 +96,7 @@ void machine::make()
 	outbox_.emplace(*operations_, *peers_, *engine_);
 	reader_.emplace(options_, *engine_, *peers_);
 	bulk_.emplace(options_, *operations_, *peers_, *outbox_, *reader_, *engine_, &*engine_,
-		      sink_);
+		      nullptr, sink_);
 	engine_->serve(*operations_, *peers_, *receives_);
 	polls_ = sink_.polled();
 	device_->polls(polls_);

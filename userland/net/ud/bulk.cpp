@@ -16,7 +16,7 @@ constexpr std::uint8_t most_attempts = 4; // sessions that may end under a bulk 
 } // namespace
 
 bulk::bulk(const options &o, operations &ops, peers &p, outbox &out, reader &r, message_engine &c,
-	   offers *f, spi::sink &sink) :
+	   offers *f, peer_rails *rails, spi::sink &sink) :
 	options_(o),
 	operations_(ops),
 	peers_(p),
@@ -24,6 +24,7 @@ bulk::bulk(const options &o, operations &ops, peers &p, outbox &out, reader &r, 
 	reader_(r),
 	chan_(c),
 	offers_(f),
+	rails_(rails),
 	sink_(sink),
 	readers_(ops),
 	log_(ops)
@@ -41,6 +42,8 @@ void bulk::submit(std::uint32_t index, std::uint64_t now)
 		// For one peer alone, whose address has to be known when it asks.
 		if (options_.verbs && named && !self && !peers_[o.peer].resolved)
 			peers_.ask(o.peer, now);
+		if (named && !self)
+			want_rails(index, now);
 		offer(index);
 	} else if (self) {
 		const int status = copy(index);
@@ -223,6 +226,14 @@ void bulk::join_peer(std::uint32_t index, std::uint64_t now)
 	o.under_way = true;
 	p.first = index;
 	peers_.began(o.peer, now);
+	want_rails(index, now);
+}
+
+// To read over them, or to let the peer do it.
+void bulk::want_rails(std::uint32_t index, std::uint64_t now)
+{
+	if (rails_)
+		rails_->want(operations_[index].peer, now);
 }
 
 void bulk::leave_peer(std::uint32_t index)
@@ -276,6 +287,8 @@ void bulk::forget(spi::peer_number n)
 void bulk::watch(std::uint64_t now)
 {
 	for (const spi::peer_number n : peers_.watched()) {
+		if (rails_)
+			rails_->want(n, now);
 		coop_chan_peer_info info;
 		if (n >= by_peer_.size() || by_peer_[n].first == none ||
 		    now < by_peer_[n].probe_at || !peers_[n].resolved ||
@@ -296,7 +309,8 @@ void bulk::watch(std::uint64_t now)
 
 // ---- the memory of others' requests ----------------------------------------------
 
-std::uint32_t bulk::open(spi::token t, std::uint64_t key, const asker &by, const coop_addr &from)
+std::uint32_t bulk::open(spi::token t, std::uint64_t key, const asker &by, const coop_addr &from,
+			 unsigned rail)
 {
 	const std::uint32_t index = operations_.find(t, key);
 	if (index == none)
@@ -307,7 +321,8 @@ std::uint32_t bulk::open(spi::token t, std::uint64_t key, const asker &by, const
 	if ((!passive && o.state != op_state::offered) || o.ending)
 		return none;
 	if (o.peer != spi::no_peer &&
-	    (!(peers_[o.peer].who == by.who) || !peers_.believable(o.peer, from)))
+	    (!(peers_[o.peer].who == by.who) ||
+	     !(rail ? rails_->believable(o.peer, rail, from) : peers_.believable(o.peer, from))))
 		return none;
 	if (by.shift && (!o.reusable || !passive || by.shift >= page_bytes || by.shift >= o.length))
 		return none;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "outbox.hpp"
+#include "peer_rails.hpp"
 #include "read_log.hpp"
 #include "readers.hpp"
 
@@ -43,8 +44,9 @@ class bulk
 {
 public:
 	/// `o`: null if requests come by open() and close().
+	/// `r`: null if there is one rail.
 	bulk(const options &, operations &, peers &, outbox &, reader &, message_engine &,
-	     offers *o, spi::sink &);
+	     offers *o, peer_rails *r, spi::sink &);
 
 	// The core.
 	void submit(std::uint32_t index, std::uint64_t now);
@@ -65,8 +67,9 @@ public:
 
 	// The source of data for others.
 	/// A passive operation, or one that is being put, is read from now on, if this asker may.
-	/// @return its index or `none`.
-	std::uint32_t open(spi::token, std::uint64_t key, const asker &, const coop_addr &from);
+	/// `rail`: by which its request has come. @return its index or `none`.
+	std::uint32_t open(spi::token, std::uint64_t key, const asker &, const coop_addr &from,
+			   unsigned rail);
 	const op &operation(std::uint32_t index) const { return operations_[index]; }
 	/// A request that open() let in is over.
 	void close(std::uint32_t index);
@@ -106,6 +109,7 @@ private:
 	void read(std::uint32_t index, std::uint64_t now);
 	void end(std::uint32_t index, int status, std::size_t length);
 	void release(std::uint32_t index);
+	void want_rails(std::uint32_t index, std::uint64_t now);
 	void join_peer(std::uint32_t index, std::uint64_t now);
 	void leave_peer(std::uint32_t index);
 	std::vector<std::uint32_t> under_way_with(spi::peer_number) const;
@@ -129,6 +133,7 @@ private:
 	reader &reader_;
 	message_engine &chan_;
 	offers *const offers_;
+	peer_rails *const rails_;
 	spi::sink &sink_;
 	std::vector<with_peer> by_peer_; // by number
 	readers readers_;

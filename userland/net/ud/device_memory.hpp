@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// device_memory.hpp - the keys by which the device of a machine knows the memory of operations.
+// device_memory.hpp - the keys by which a device of a machine knows the memory of operations.
 //
 // Used under the lock of the machine, which opens and closes its device there.
 #pragma once
@@ -37,12 +37,23 @@ public:
 		    (o.queue == queue_type::msg_send &&
 		     o.length <= channels_.mtu(COOP_CHAN_COMMAND)))
 			return;
-		// Only a device that was removed has none.
-		if (keys_.find(o.memory, machine_, o.memory.keys))
-			o.memory.keys = {};
+		find(o.memory);
+	}
+	/// The keys by which this device knows memory that another one of the machine was lent.
+	void know(keyed_memory &m) const
+	{
+		if (options_.verbs && m.registration)
+			find(m);
 	}
 
 private:
+	// Only a device that was removed has none.
+	void find(keyed_memory &m) const
+	{
+		if (keys_.find(m, machine_, m.keys))
+			m.keys = {};
+	}
+
 	const options &options_;
 	memory_keys &keys_;
 	const void *const machine_; // as the keys know it

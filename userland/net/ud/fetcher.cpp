@@ -2,6 +2,7 @@
 // fetcher.cpp - see fetcher.hpp.
 #include "fetcher.hpp"
 
+#include "peer_rails.hpp"
 #include "reader.hpp"
 
 namespace coop::net::ud
@@ -20,14 +21,17 @@ std::uint32_t pieces_of_fragment(std::uint32_t mtu)
 } // namespace
 
 fetcher::fetcher(const options &o, fetch_host::slab &s, const channels &c, const peers &p,
-		 std::uint32_t mtu) :
+		 const peer_rails &r, const device_memory &m, unsigned rail, std::uint32_t mtu) :
 	slots_(s),
 	channels_(c),
 	peers_(p),
+	rails_(r),
+	memory_(m),
+	rail_(rail),
 	most_pieces_(pieces_of_fragment(mtu)),
 	beyond_at_(s.reserve(o.fetches * page_bytes)),
 	bounce_at_(s.reserve(o.fetches * COOP_MAX_PAGES * page_bytes)),
-	records_(reader::requests(o))
+	records_(reader::requests(o) * r.size())
 {
 }
 
@@ -43,7 +47,10 @@ void fetcher::make(const fetch_host::host &host, reader &r)
 // lives.
 std::uint32_t fetcher::peer(spi::peer_number n, bool renew, std::uint64_t now)
 {
-	const coop_addr &a = peers_[n].addr.command;
+	const coop_chan_peer_addr *there = rail_ ? rails_.at(n, rail_) : &peers_[n].addr;
+	if (!there)
+		return 0;
+	const coop_addr &a = there->command;
 	if (renew) // no effect while a request is under way
 		(void)coop_engine_peer_del(engine_, &a, COOP_PEER_BY_DAEMON);
 	s64 id = coop_engine_peer_add(engine_, &a, COOP_PEER_BY_DAEMON, now);
@@ -65,6 +72,8 @@ int fetcher::submit(const reading &r, const coop_fetch_req &q, const fetch_host:
 	if (const int err = coop_engine_submit(engine_, &q, now, &c.id))
 		return err;
 	c.memory = r.memory;
+	if (rail_)
+		memory_.know(c.memory);
 	c.start = r.start;
 	c.length = r.length;
 	c.pages = pages;

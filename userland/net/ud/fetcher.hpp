@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// fetcher.hpp - the requests of `reader` at the rpc/fetch engine of this machine.
+// fetcher.hpp - the requests of `reader` at the rpc/fetch engine of a rail.
 //
 // Receive work requests of a queue pair that belongs to the request point at the buffer itself;
 // pages that cannot be received there are bounced: received in the slab, then copied.
@@ -12,7 +12,7 @@
 
 #include <vector>
 
-#include "channels.hpp"
+#include "device_memory.hpp"
 #include "fetch_engine.hpp"
 #include "options.hpp"
 #include "pages.hpp"
@@ -21,6 +21,7 @@
 namespace coop::net::ud
 {
 
+class peer_rails;
 class peers;
 class reader;
 
@@ -28,7 +29,7 @@ class fetcher final : public fetch_host::fetched_pages, public fetch_engine
 {
 public:
 	fetcher(const options &, fetch_host::slab &, const channels &, const peers &,
-		std::uint32_t mtu);
+		const peer_rails &, const device_memory &, unsigned rail, std::uint32_t mtu);
 	/// `r` learns of the ends.
 	void make(const fetch_host::host &, reader &r);
 
@@ -73,6 +74,9 @@ private:
 	const fetch_host::slab &slots_;
 	const channels &channels_;
 	const peers &peers_;
+	const peer_rails &rails_;
+	const device_memory &memory_;
+	const unsigned rail_; // whose engine this is
 	reader *reader_ = nullptr;
 	coop_engine *engine_ = nullptr;
 	const std::uint32_t most_pieces_; // of a page that is received where it belongs

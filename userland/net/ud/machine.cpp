@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
-// machine.cpp - life, progress and time of a transfer machine; see machine.hpp.
+// machine.cpp - progress and time of a transfer machine; see machine.hpp.
 #include "machine.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <sys/epoll.h>
-#include <unistd.h>
 
-#include "rpc/base/addr.h"
 #include "rpc/fetch/wire.h"
-#include "userland/net/random.hpp"
 
 namespace coop::net::ud
 {
@@ -24,173 +21,11 @@ constexpr std::chrono::milliseconds longest_rest{2};
 constexpr std::chrono::milliseconds data_turn{1};
 constexpr std::uint32_t unarmed_most = 256; // polls in a row: then no thread sleeps
 static_assert(unarmed_most >= spi::armed_calls);
-constexpr std::uint32_t resolver_turns = 64;   // a polling program looks for questions that often
-constexpr std::uint32_t polls_a_look = 8192;   // one that polls, at its device
-constexpr std::uint32_t held_back_most = 32;   // messages
-constexpr std::uint32_t first_index_room = 64; // QP numbers of a machine
-
-std::string text_of(std::uint32_t ip)
-{
-	return std::to_string(ip >> 24) + '.' + std::to_string(ip >> 16 & 255) + '.' +
-	       std::to_string(ip >> 8 & 255) + '.' + std::to_string(ip & 255);
-}
-
-std::unique_ptr<coop::ud::endpoint> make_soft_roce(const options &o, identity own,
-						   std::uint16_t port)
-{
-	coop::ud::soft_roce_options s;
-	s.ip = text_of(own.ip);
-	s.mtu = o.mtu;
-	s.socket_buffer = o.socket_buffer;
-	s.faults = o.faults;
-	s.faults.seed += own.number;
-	// Numbers of its own on this IP; the first two of all belong to fabric management.
-	s.first_qpn = own.number * first_index_room + 2;
-	s.any_memory = true;
-	s.port = o.udp_port ? o.udp_port : port;
-	try {
-		return coop::ud::make_soft_roce(s);
-	} catch (const std::system_error &e) {
-		if (e.code().value() != EADDRINUSE || o.udp_port)
-			throw;
-	}
-	s.port = 0; // it is told to peers, so any will do
-	return coop::ud::make_soft_roce(s);
-}
-
-fetch_host::shape bulk_shape(const options &o)
-{
-	return {.page_shift = page_shift,
-		.fetches = o.fetches,
-		.queued = reader::queued(o.fetches),
-		.serves = o.serves,
-		.serve_qps = 1,
-		.serve_qkey = 0x7fffffff,
-		.max_sge = fetch_host::most_sge,
-		.fetches_option = "fetches=",
-		.serves_option = "serves="};
-}
+constexpr std::uint32_t resolver_turns = 64; // a polling program looks for questions that often
+constexpr std::uint32_t polls_a_look = 8192; // one that polls, at its device
+constexpr std::uint32_t held_back_most = 32; // messages
 
 } // namespace
-
-machine::machine(const options &o, memory_keys &k, spi::sink &s) :
-	options_(o),
-	keys_(k),
-	sink_(s),
-	chan_(s),
-	completions_(64)
-{
-}
-
-machine::~machine()
-{
-	unmake();
-}
-
-// A device does not depend on the number of the machine.
-int machine::prepare(const address &)
-{
-	if (!options_.verbs)
-		return 0;
-	try {
-		endpoint_ = coop::ud::make_verbs(options_.device);
-	} catch (const std::system_error &e) {
-		return -e.code().value();
-	}
-	coop::ud::endpoint &device = *endpoint_;
-	return keys_.open(this, [&device](const segment &s, auto &region, std::uint32_t &key) {
-		return device.lend_memory(s.base, s.length, region, key);
-	});
-}
-
-int machine::start(const address &own)
-{
-	own_address_ = own;
-	try {
-		make();
-	} catch (const std::system_error &e) {
-		// For `*` the core tries the next number, with the same device.
-		if (resolver_)
-			unmake();
-		return -e.code().value();
-	}
-	if (options_.start_delay_us)
-		starts_at_ = now() + options_.start_delay_us;
-	else
-		begin();
-	return 0;
-}
-
-void machine::make()
-{
-	const identity own = identity::of(own_address_);
-	resolver_.emplace(options_.key, own);
-	if (!options_.verbs)
-		endpoint_ = make_soft_roce(options_, own, resolver_->companion_port());
-	const std::uint32_t mtu = endpoint_->info().mtu;
-	slab_.emplace(mtu, page_bytes);
-	channels_.emplace(*endpoint_, *slab_, options_.qkey(), !options_.verbs);
-	chan_.reserve(*slab_, operations::most(options_));
-	memory_.emplace(options_, keys_, this, *channels_);
-	operations_.emplace(options_, *memory_, sink_);
-	peers_.emplace(options_, own, own_address_, chan_, *resolver_, sink_);
-	outbox_.emplace(*operations_, *peers_, chan_);
-	inbox_.emplace(options_, *operations_, *peers_, *outbox_, chan_, sink_);
-	fetcher_.emplace(options_, *slab_, *channels_, *peers_, mtu);
-	reader_.emplace(options_, *fetcher_, *peers_);
-	bulk_.emplace(options_, *operations_, *peers_, *outbox_, *reader_, chan_, nullptr, sink_);
-	source_.emplace(*slab_, *channels_, options_.serves, *bulk_);
-	host_.emplace(*endpoint_, *slab_, *fetcher_, *source_, channels_->line(COOP_CHAN_COMMAND),
-		      bulk_shape(options_));
-	blank_at_ = slab_->reserve(mtu);
-	slab_->make(*endpoint_);
-	channels_->make();
-	self_ = channels_->self();
-	chan_.make(options_, *channels_, operations::most(options_), now());
-	make_fetch(now());
-	epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-	epoll_event ev{};
-	ev.events = EPOLLIN;
-	if (epoll_ < 0 || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, resolver_->fd(), &ev) ||
-	    watch_endpoint(true))
-		throw std::system_error(errno, std::generic_category(), "ud: epoll");
-}
-
-void machine::unmake()
-{
-	keys_.close(this);
-	endpoint_.reset(); // from here on the network writes to no buffer
-	operations_.reset();
-	memory_.reset();
-	keys_.forget(this);
-	resolver_.reset();
-	if (epoll_ >= 0)
-		::close(std::exchange(epoll_, -1));
-	watching_ = false;
-}
-
-void machine::begin()
-{
-	starts_at_ = ~0ull;
-	instance_ = static_cast<std::uint32_t>(random_number()) | 1;
-	resolver_->answer_with(channels_->self(), instance_);
-	sink_.started();
-}
-
-void machine::make_fetch(std::uint64_t now)
-{
-	coop_engine_cfg e = host_->config(options_.key);
-	e.max_peers = std::min<std::uint32_t>(options_.peers, 1024);
-	e.peer_timeout_us = options_.fetch_timeout_us;
-	e.silence_us = options_.silence_us();
-	e.chunk_pages = 1u << 31; // no placement: the peer to ask is given
-	e.policy = coop_policy_sole_source();
-	if (options_.page_crc)
-		e.flags |= COOP_F_PAGE_CRC;
-	host_->make(e, now);
-	engine_ = host_->engine();
-	fetcher_->make(*host_, *reader_);
-}
 
 // ---- what the core calls -----------------------------------------------------------
 
@@ -238,7 +73,7 @@ void machine::peer_close(spi::peer_number n)
 	if (!peers_->used(n))
 		return;
 	const std::uint64_t t = now();
-	reader_->forget(n);
+	forget_reads(n);
 	bulk_->forget(n);
 	peers_->close(n, t);
 	outbox_->forget(n);
@@ -253,33 +88,20 @@ unsigned machine::progress(unsigned budget)
 		return 0;
 	if (owed_)
 		settle(now());
-	if (armed_ || resolver_->asking() || ++turns_ % resolver_turns == 0) {
+	if (armed_ || asking() || ++turns_ % resolver_turns == 0) {
 		armed_ = false;
 		const std::uint64_t t = now();
-		if (resolver_->progress(t)) {
+		if (question(t)) {
 			resolve(t);
 			drain(t);
 		}
 	}
-	if (options_.verbs) {
-		// arm() notices changes, and a program that polls never arms.
-		if (++polls_ % polls_a_look == 0)
-			(void)endpoint_->arm();
-		if (const auto s = endpoint_->state(); s.changes != changes_) {
-			changes_ = s.changes;
-			if (s.lost) {
-				chan_.abandon();
-				sink_.failed(-ENODEV);
-				return 1;
-			}
-			follow(now());
-		}
-	}
+	if (options_.verbs && !look_at_devices())
+		return 1;
 	if (watching_ && ++unarmed_ == unarmed_most)
-		(void)watch_endpoint(false);
-	const std::size_t n =
-		endpoint_->poll({completions_.data(),
-				 std::min<std::size_t>(std::max(budget, 1u), completions_.size())});
+		(void)watch_endpoints(false);
+	std::uint64_t t = 0;
+	const std::size_t n = poll(budget, t);
 	dry_ = n == 0;
 	const bool waits = rest_;
 	if (rest_) {
@@ -291,32 +113,101 @@ unsigned machine::progress(unsigned budget)
 			settle(now());
 		return waits;
 	}
-	const std::uint64_t t = now();
-	linger_.heard(t);
-	for (std::size_t i = 0; i < n; i++)
-		dispatch(completions_[i], t);
 	// The program gets its message first; the rest waits for the next call.
 	if (n > 1 || !owed_)
 		settle(t);
 	return static_cast<unsigned>(n);
 }
 
-void machine::dispatch(const coop::ud::completion &c, std::uint64_t now)
+// Hands out what has arrived, on all rails. `t`: the time, if there was something.
+std::size_t machine::poll(unsigned budget, std::uint64_t &t)
+{
+	std::size_t n = 0;
+	for (const auto &r : rails_) {
+		if (!r->open())
+			continue;
+		const std::size_t some = r->endpoint().poll(
+			{completions_.data(),
+			 std::min<std::size_t>(std::max(budget, 1u), completions_.size())});
+		if (some && n == 0)
+			linger_.heard(t = now());
+		for (std::size_t i = 0; i < some; i++)
+			dispatch(*r, completions_[i], t);
+		n += some;
+	}
+	return n;
+}
+
+bool machine::asking() const
+{
+	return std::any_of(rails_.begin(), rails_.end(),
+			   [](const auto &r) { return r->resolver().asking(); });
+}
+
+bool machine::question(std::uint64_t now)
+{
+	bool any = false;
+	for (const auto &r : rails_)
+		any |= r->resolver().progress(now);
+	return any;
+}
+
+// False: the last device is gone.
+bool machine::look_at_devices()
+{
+	// arm() notices changes, and a program that polls never arms.
+	const bool look = ++polls_ % polls_a_look == 0;
+	bool any = false, left = false;
+	for (const auto &r : rails_) {
+		if (look && r->open())
+			(void)r->endpoint().arm();
+		any |= r->changed();
+		left |= !r->lost();
+	}
+	if (!left) {
+		chan_.abandon();
+		sink_.failed(-ENODEV);
+	} else if (any) {
+		lose_rails(now());
+		follow(now());
+	}
+	return left;
+}
+
+// Those whose device is gone.
+void machine::lose_rails(std::uint64_t now)
+{
+	for (const auto &r : rails_) {
+		if (!r->lost() || !r->open())
+			continue;
+		for (std::size_t n; (n = r->endpoint().poll(completions_)) != 0;)
+			for (std::size_t i = 0; i < n; i++)
+				dispatch(*r, completions_[i], now);
+		if (watching_)
+			(void)::epoll_ctl(epoll_, EPOLL_CTL_DEL, r->endpoint().fd(), nullptr);
+		peer_rails_->lost(r->number());
+		r->lose(*reader_, now);
+	}
+	(void)sends_over(now);
+	drain(now);
+}
+
+void machine::dispatch(rail &r, const coop::ud::completion &c, std::uint64_t now)
 {
 	for (std::uint32_t channel = 0; channel < COOP_CHAN_CHANNELS; channel++) {
-		message_qp &line = channels_->line(channel);
+		message_qp &line = r.channels().line(channel);
 		if (c.qp != line.qp())
 			continue;
-		received(channel, line.message(c), c, now);
+		received(r, channel, line.message(c), c, now);
 		if (const std::uint32_t id = line.take(c); id != message_qp::no_tag)
 			coop_chan_tx_done(chan_, channel, id,
 					  c.status == coop::ud::wc_status::success ? 0 : -EIO, now);
 		return;
 	}
-	host_->completed(c, now);
+	r.host().completed(c, now);
 }
 
-void machine::received(std::uint32_t channel, std::span<const std::byte> datagram,
+void machine::received(rail &r, std::uint32_t channel, std::span<const std::byte> datagram,
 		       const coop::ud::completion &c, std::uint64_t now)
 {
 	__le32 magic;
@@ -324,13 +215,16 @@ void machine::received(std::uint32_t channel, std::span<const std::byte> datagra
 		return; // no message, or none of ours
 	const std::byte *data = datagram.data();
 	const auto length = static_cast<std::uint32_t>(datagram.size());
-	const coop_addr from = message_qp::sender(c);
+	coop_addr from = message_qp::sender(c);
 	std::memcpy(&magic, data, sizeof(magic));
 	if (le32_to_cpu(magic) == COOP_WIRE_MAGIC) {
 		if (length <= COOP_CTRL_MAX)
-			coop_engine_rx_ctrl(engine_, data, length, &from, now);
+			coop_engine_rx_ctrl(r.engine(), data, length, &from, now);
 		return;
 	}
+	if ((&r != &first() || peer_rails_->redirects()) &&
+	    !peer_rails_->arrived(r.number(), from, now))
+		return;
 	const coop_chan_dgram rx{channel, length, data, from};
 	coop_chan_in in;
 	const coop_chan_verdict v = coop_chan_rx(chan_, &rx, now, &in);
@@ -338,16 +232,29 @@ void machine::received(std::uint32_t channel, std::span<const std::byte> datagra
 	if (v == COOP_CHAN_PLACE && linger_.stopping())
 		coop_chan_refuse(chan_, COOP_CHAN_NO_LISTENER, now);
 	else if (v == COOP_CHAN_PLACE)
-		copy = inbox_->accept(in, from, now);
+		copy = accept(in, from, now);
 	if (copy)
 		owed_ |= inbox_->copy(in, data);
+}
+
+bool machine::accept(coop_chan_in &in, const coop_addr &from, std::uint64_t now)
+{
+	const bool known = in.peer_cookie != 0;
+	const std::uint32_t session = in.peer;
+	const bool copy = inbox_->accept(in, from, now);
+	coop_chan_peer_info info;
+	if (!known && rails_.size() > 1 && chan_.info(session, info) && info.cookie)
+		peer_rails_->want(static_cast<spi::peer_number>(info.cookie - 1), now);
+	return copy;
 }
 
 // All that there is to do, except to look at the network.
 void machine::settle(std::uint64_t now)
 {
 	owed_ = false;
-	channels_->repost();
+	for (const auto &r : rails_)
+		if (r->open())
+			r->channels().repost();
 	drain(now);
 }
 
@@ -359,7 +266,9 @@ void machine::drain(std::uint64_t now)
 		again = drain_reports(now);
 		again |= drain_fetch(now);
 	}
-	endpoint_->flush();
+	for (const auto &r : rails_)
+		if (r->open())
+			r->endpoint().flush();
 	held_back_ = 0;
 	if (linger_.over(bulk_->telling(), now))
 		sink_.stopped();
@@ -371,8 +280,12 @@ void machine::drain_chan(std::uint64_t now)
 		for (coop_chan_tx tx; coop_chan_next_tx(chan_, now, &tx);)
 			transmit(tx, now);
 		// Before any other work: the peer waits for it.
-		channels_->post();
-		endpoint_->flush();
+		for (const auto &r : rails_) {
+			if (!r->open())
+				continue;
+			r->channels().post();
+			r->endpoint().flush();
+		}
 		again = sends_over(now);
 		// An end may let other messages begin.
 		for (coop_chan_ev ev; coop_chan_next_event(chan_, now, &ev); again = true)
@@ -391,7 +304,7 @@ void machine::transmit(coop_chan_tx &tx, std::uint64_t now)
 		payload = &(*operations_)[index].memory;
 	} else if (tx.len) {
 		if (index == operations::none)
-			piece = {slab_->at(blank_at_), endpoint_->info().mtu};
+			piece = {first().slab().at(blank_at_), blank_bytes_};
 		else
 			piece = {chan_.text(index), bulk_message::bytes};
 		of_slab.segments = {&piece, 1};
@@ -407,18 +320,38 @@ void machine::transmit(coop_chan_tx &tx, std::uint64_t now)
 		}
 		coop_chan_seal(chan_, &tx, pieces_.data(), static_cast<u32>(pieces_.size()));
 	}
-	channels_->add(tx, payload);
+	add(tx, payload, now);
 	(void)sends_over(now);
+}
+
+// To the rail that is the peer's path.
+void machine::add(coop_chan_tx &tx, const keyed_memory *payload, std::uint64_t now)
+{
+	const unsigned path = peer_rails_->redirects() ? peer_rails_->redirect(tx.addr) : 0;
+	keyed_memory there;
+	if (path && payload) {
+		there = *payload;
+		rails_[path]->memory().know(there);
+		payload = &there;
+	}
+	if (rails_[path]->open())
+		rails_[path]->channels().add(tx, payload);
+	else
+		coop_chan_tx_done(chan_, tx.channel, tx.id, -EIO, now);
 }
 
 // Tells rpc/chan which sends are over. @return whether there are any.
 bool machine::sends_over(std::uint64_t now)
 {
-	if (!channels_->take_over(over_))
-		return false;
-	for (const channels::over &o : over_)
-		coop_chan_tx_done(chan_, o.channel, o.id, o.good ? 0 : -EIO, now);
-	return true;
+	bool any = false;
+	for (const auto &r : rails_) {
+		if (!r->channels().take_over(over_))
+			continue;
+		any = true;
+		for (const channels::over &o : over_)
+			coop_chan_tx_done(chan_, o.channel, o.id, o.good ? 0 : -EIO, now);
+	}
+	return any;
 }
 
 bool machine::drain_reports(std::uint64_t now)
@@ -432,14 +365,32 @@ bool machine::drain_reports(std::uint64_t now)
 bool machine::drain_fetch(std::uint64_t now)
 {
 	bool any = false;
-	std::optional<clock::time_point> began;
-	for (coop_tx tx; rest_ ? coop_engine_next_urgent_tx(engine_, now, &tx)
-			       : coop_engine_next_tx(engine_, now, &tx);
+	std::optional<time_point> began;
+	const auto n = static_cast<unsigned>(rails_.size());
+	const unsigned turn = turn_;
+	for (unsigned i = 0; i < n; i++)
+		any |= drain_rail(*rails_[(turn + i) % n], began, now);
+	if (rest_ && began)
+		turn_ = (turn + 1) % n;
+	any |= reader_->advance(now);
+	for (reading *r; (r = reader_->next_over()); any = true)
+		bulk_->read_over(*r, now);
+	return any;
+}
+
+bool machine::drain_rail(rail &r, std::optional<time_point> &began, std::uint64_t now)
+{
+	if (!r.open())
+		return false;
+	bool any = false;
+	coop_engine *const engine = r.engine();
+	for (coop_tx tx; rest_ ? coop_engine_next_urgent_tx(engine, now, &tx)
+			       : coop_engine_next_tx(engine, now, &tx);
 	     any = true) {
 		const bool data = tx.kind == COOP_TX_DATA;
 		if (data && !began)
 			began = clock::now();
-		host_->perform(tx, now);
+		r.host().perform(tx, now);
 		if (!data)
 			continue;
 		// A machine that serves much must still hear, or its peers take it for dead.
@@ -449,11 +400,8 @@ bool machine::drain_fetch(std::uint64_t now)
 			arrived_ = 0;
 		}
 	}
-	for (coop_ev ev; coop_engine_next_event(engine_, now, &ev); any = true)
-		host_->handle(ev, now);
-	any |= reader_->advance(now);
-	for (reading *r; (r = reader_->next_over()); any = true)
-		bulk_->read_over(*r, now);
+	for (coop_ev ev; coop_engine_next_event(engine, now, &ev); any = true)
+		r.host().handle(ev, now);
 	return any;
 }
 
@@ -477,30 +425,49 @@ void machine::event(const coop_chan_ev &ev, std::uint64_t now)
 		peers_->appeared(ev, now);
 		break;
 	case COOP_CHAN_EV_PEER_DEAD:
-		if (ev.peer_cookie)
+		if (ev.peer_cookie) {
 			bulk_->lost(n, peers_->died(n, ev), now);
+			peer_rails_->forget(n);
+		}
 		break;
 	case COOP_CHAN_EV_PEER_RESTARTED: // its messages at rpc/chan end by themselves
 		if (ev.peer_cookie) {
 			peers_->restarted(n);
+			peer_rails_->restarted(n);
 			bulk_->restarted(n, now);
 		}
 		break;
 	}
 }
 
-// Handles the answers of the resolver.
+// Handles the answers of the resolvers.
 void machine::resolve(std::uint64_t now)
 {
-	for (resolver::result r; resolver_->next(r);) {
+	for (unsigned i = 1; i < rails_.size(); i++)
+		for (resolver::result r; rails_[i]->resolver().next(r);)
+			peer_rails_->heard(i, r, now);
+	for (resolver::result r; first().resolver().next(r);) {
+		if (r.list) {
+			peer_rails_->heard(0, r, now);
+			continue;
+		}
 		const peers::change c = peers_->resolved(r, now);
 		if (c.lost) {
-			reader_->forget(r.number);
+			forget_reads(r.number);
 			bulk_->lost(r.number, c.lost, now);
 		}
 		if (c.settled)
 			outbox_->wake(r.number, c.status, now);
+		if (c.settled && !c.status)
+			peer_rails_->want(r.number, now);
 	}
+}
+
+// What was learned of the paths to a machine that is gone.
+void machine::forget_reads(spi::peer_number n)
+{
+	reader_->forget(n);
+	peer_rails_->forget(n);
 }
 
 bool machine::arm()
@@ -513,19 +480,26 @@ bool machine::arm()
 		return false;
 	armed_ = true;
 	unarmed_ = 0;
-	if (!watching_ && watch_endpoint(true))
+	if (!watching_ && watch_endpoints(true))
 		return false;
-	return endpoint_->arm();
+	bool idle = true;
+	for (const auto &r : rails_)
+		idle &= !r->open() || r->endpoint().arm();
+	return idle;
 }
 
 // An epoll instance with a descriptor costs its peers a call-back with every datagram, so a machine
-// that is only polled removes the descriptor.
-int machine::watch_endpoint(bool on)
+// that is only polled removes the descriptors.
+int machine::watch_endpoints(bool on)
 {
 	epoll_event ev{};
 	ev.events = EPOLLIN;
-	if (::epoll_ctl(epoll_, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, endpoint_->fd(), &ev))
-		return -errno;
+	for (const auto &r : rails_)
+		if (r->open() &&
+		    ::epoll_ctl(epoll_, on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, r->endpoint().fd(),
+				&ev) &&
+		    errno != EEXIST && errno != ENOENT)
+			return -errno;
 	watching_ = on;
 	return 0;
 }
@@ -536,9 +510,14 @@ std::uint64_t machine::next_time() const
 {
 	if (rest_)
 		return 0;
-	return std::min({coop_chan_deadline(chan_), coop_engine_deadline(engine_),
-			 resolver_->deadline(), reader_->deadline(), peers_->deadline(),
-			 bulk_->deadline(), outbox_->deadline(), linger_.deadline(), starts_at_});
+	std::uint64_t t =
+		std::min({coop_chan_deadline(chan_), reader_->deadline(), peers_->deadline(),
+			  bulk_->deadline(), outbox_->deadline(), linger_.deadline(), starts_at_});
+	for (const auto &r : rails_)
+		t = std::min({t,
+			      std::uint64_t{r->open() ? coop_engine_deadline(r->engine()) : ~0ull},
+			      r->resolver().deadline()});
+	return t;
 }
 
 time_point machine::deadline() const
@@ -559,13 +538,16 @@ void machine::expire(time_point)
 	if (t >= starts_at_)
 		begin();
 	coop_chan_expire(chan_, t);
-	if (coop_engine_overdue(engine_, dry_, t))
-		coop_engine_expire(engine_, t);
-	resolver_->expire(t);
+	for (const auto &r : rails_) {
+		if (r->open() && coop_engine_overdue(r->engine(), dry_, t))
+			coop_engine_expire(r->engine(), t);
+		r->resolver().expire(t);
+	}
 	resolve(t);
 	outbox_->loop(t);
 	if (t >= peers_->deadline()) {
 		peers_->watch(t);
+		watch_paths();
 		bulk_->watch(t);
 	}
 	if (t >= bulk_->deadline())
@@ -573,32 +555,38 @@ void machine::expire(time_point)
 	settle(t);
 }
 
-// The port of the device has another GID or LID. Peers and sessions know the old one: each session
-// begins again, and peers that send to the old address ask for the new one before long.
-void machine::follow(std::uint64_t now)
+// A peer that owes acknowledgements may be reached by another rail.
+void machine::watch_paths()
 {
-	const coop_chan_peer_addr self = channels_->self();
-	if (coop_addr_same(&self.command, &self_.command) && self.command.lid == self_.command.lid)
+	if (rails_.size() == 1)
 		return;
-	self_ = self;
-	coop_chan_set_self(chan_, &self.command, self.data_qpn, self.data_qkey);
-	coop_engine_set_self(engine_, &self.command);
-	if (instance_)
-		resolver_->answer_with(self, instance_);
-	peers_->reconnect(now);
+	for (const spi::peer_number n : peers_->watched()) {
+		coop_chan_peer_info info;
+		if ((*peers_)[n].resolved && chan_.info((*peers_)[n].chan, info))
+			peer_rails_->silent(n, info.tries);
+	}
 }
 
-// ---- the end ---------------------------------------------------------------------
-
-void machine::stop()
+// The port of a device has another GID or LID. Peers know the old one, and those that send there
+// ask for the new one before long. Sessions, which are on the first rail, know it as well: each
+// begins again.
+void machine::follow(std::uint64_t now)
 {
-	const std::uint64_t t = now();
-	bulk_->stop();
-	starts_at_ = ~0ull;
-	linger_.stop(bulk_->telling(), t);
-	if (owed_)
-		settle(t);
-	drain(t);
+	bool sessions = false, any = false;
+	for (const auto &r : rails_) {
+		if (!r->open() || !r->moved())
+			continue;
+		any = true;
+		if (r != rails_.front())
+			continue;
+		sessions = true;
+		const coop_chan_peer_addr self = r->channels().self();
+		coop_chan_set_self(chan_, &self.command, self.data_qpn, self.data_qkey);
+	}
+	if (any && instance_)
+		answer();
+	if (sessions)
+		peers_->reconnect(now);
 }
 
 } // namespace coop::net::ud

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <vector>
 
 #include "rpc/base/mac.h"
 #include "rpc/chan/chan.h"
@@ -12,6 +13,15 @@
 
 namespace coop::net::ud
 {
+
+constexpr unsigned most_rails = 4; ///< of a machine, with the first
+
+/// The rails of a machine but the first.
+struct rail_list {
+	std::array<std::uint32_t, most_rails - 1> ip{}; ///< IPv4 addresses, host byte order
+	unsigned size = 0;
+	bool messages = false; ///< they carry messages as well
+};
 
 struct options {
 	std::array<std::uint8_t, 16> key{}; ///< of MACs; all zero: checksums
@@ -31,6 +41,9 @@ struct options {
 	bool seal = false;                       ///< MACs cover payloads
 	bool page_crc = false;                   ///< CRC32C a page of bulk
 	std::uint16_t udp_port = 0;              ///< soft RoCE: of all queue pairs; 0: its own
+	std::vector<std::string> rails;          ///< but the first: IPv4 addresses, or devices
+	unsigned cut_rail = 0;                   ///< tests: this rail is cut
+	std::uint32_t cut_after = 0;             ///< after so many datagrams; 0: none is
 	std::uint64_t start_delay_us = 0;
 	bool fixed_seq = false; ///< sequence numbers of rpc/chan start at first_seq
 	std::uint32_t first_seq = 0;

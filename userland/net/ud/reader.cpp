@@ -19,16 +19,30 @@ constexpr std::uint64_t longest_budget = 10000000; // us; rpc/fetch believes no 
 
 } // namespace
 
-reader::reader(const options &o, fetch_engine &e, const peers &p) :
-	engine_(e),
+reader::reader(const options &o, fetch_engine &first, const peers &p) :
 	peers_(p),
 	budget_(o.fetch_timeout_us),
 	patience_(o.patience_us),
 	n_slots_(o.fetches),
-	records_(requests(o))
+	per_rail_(requests(o))
 {
-	for (std::uint32_t i = static_cast<std::uint32_t>(records_.size()); i-- > 0;)
-		free_.push_back(i);
+	add_engine(first);
+}
+
+void reader::add_rail(fetch_engine &e, peer_rails &known)
+{
+	known_ = &known;
+	add_engine(e);
+}
+
+void reader::add_engine(fetch_engine &e)
+{
+	rail_of_reader &r = rails_.emplace_back();
+	r.engine = &e;
+	const auto first = static_cast<std::uint32_t>(records_.size());
+	records_.resize(first + per_rail_);
+	for (std::uint32_t i = per_rail_; i-- > 0;)
+		r.free.push_back(first + i);
 }
 
 // ---- what is asked for ---------------------------------------------------------
@@ -37,7 +51,7 @@ void reader::begin(reading &r, std::uint64_t now)
 {
 	r.pages = static_cast<std::uint32_t>((r.length + page_bytes - 1) / page_bytes);
 	r.moved_at = now;
-	r.engine_peer = engine_.peer(r.peer, false, now);
+	r.engine_peer = rails_[0].engine->peer(r.peer, false, now);
 	queue(r);
 }
 
@@ -74,33 +88,35 @@ void reader::conclude(reading &r, int status, std::uint64_t now)
 		return;
 	for (std::uint32_t i = 0; i < records_.size(); i++)
 		if (records_[i].of == &r)
-			engine_.cancel_fetch(i, now);
+			rails_[rail_of(i)].engine->cancel_fetch(i, now);
 }
 
 // The number has been reused, or its machine has restarted.
 void reader::forget(spi::peer_number n)
 {
-	if (n < paces_.size())
-		paces_[n].window.size = 0;
+	for (rail_of_reader &r : rails_)
+		if (n < r.paces.size())
+			r.paces[n].window.size = 0;
 }
 
-reader::pace &reader::pace_of(const reading &r)
+reader::pace &reader::pace_of(const reading &r, unsigned rail)
 {
-	if (paces_.size() <= r.peer)
-		paces_.resize(r.peer + 1);
-	pace &p = paces_[r.peer];
+	auto &paces = rails_[rail].paces;
+	if (paces.size() <= r.peer)
+		paces.resize(r.peer + 1);
+	pace &p = paces[r.peer];
 	if (p.window.size == 0) {
 		const std::uint32_t under_way = p.window.invited;
-		coop_window_init(&p.window, first_window, n_slots_ * engine_.max_pages(),
-				 window_step);
+		coop_window_init(&p.window, first_window,
+				 n_slots_ * rails_[rail].engine->max_pages(), window_step);
 		p.window.invited = under_way;
 		p.budget = budget_;
 	}
 	return p;
 }
 
-void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
-		   std::uint64_t now) const
+void reader::adapt(pace &p, bool patient, std::uint32_t n, std::uint32_t good, int err,
+		   std::uint64_t since, std::uint64_t now) const
 {
 	p.window.invited -= n;
 	if (good)
@@ -119,7 +135,8 @@ void reader::adapt(pace &p, std::uint32_t n, std::uint32_t good, int err, std::u
 		// most requests miss some pages, whatever their number.
 		const auto came =
 			static_cast<std::uint32_t>(std::uint64_t{p.window.size} * good / n);
-		if (coop_window_shrink(&p.window, std::max(half, came), since, now) && !good)
+		if (coop_window_shrink(&p.window, std::max(half, came), since, now) && !good &&
+		    patient)
 			p.budget = budget_of(2 * std::uint64_t{p.budget});
 	}
 }
@@ -132,17 +149,39 @@ std::uint32_t reader::budget_of(std::uint64_t us) const
 		std::clamp<std::uint64_t>(us, budget_, std::max<std::uint64_t>(budget_, most)));
 }
 
-// One request for what is missing. 0 or -errno of the engine; -EAGAIN: when others have ended.
+// One request for what is missing, on the next rail that has room. As below.
 int reader::ask(reading &r, std::uint64_t now)
 {
-	pace &p = pace_of(r);
+	int result = -EHOSTUNREACH; // on rails that are lost
+	const auto n = static_cast<unsigned>(rails_.size());
+	for (unsigned i = 0; i < n; i++) {
+		const unsigned rail = (r.rail + i) % n;
+		if (!usable(r, rail, now))
+			continue;
+		const int err = ask(r, rail, now);
+		if (err == 0) {
+			r.rail = (rail + 1) % n;
+			return 0;
+		}
+		if (result != -EAGAIN)
+			result = err;
+	}
+	return result;
+}
+
+// 0 or -errno of the engine; -EAGAIN: when others have ended.
+int reader::ask(reading &r, unsigned rail, std::uint64_t now)
+{
+	rail_of_reader &by = rails_[rail];
+	fetch_engine &engine = *by.engine;
+	pace &p = pace_of(r, rail);
 	const auto [size, under_way] = std::pair{p.window.size, p.window.invited};
 	const std::uint32_t room = under_way < size ? size - under_way : 0;
 	// Wait for room for a request of some size.
-	if (free_.empty() || (under_way && room < std::min(engine_.max_pages(), (size + 1) / 2)))
+	if (by.free.empty() || (under_way && room < std::min(engine.max_pages(), (size + 1) / 2)))
 		return -EAGAIN;
-	const std::uint32_t most = std::min(engine_.max_pages(), room);
-	const std::uint32_t index = free_.back();
+	const std::uint32_t most = std::min(engine.max_pages(), room);
+	const std::uint32_t index = by.free.back();
 	record &c = records_[index];
 	coop_fetch_req q{};
 	q.cookie = index;
@@ -153,7 +192,7 @@ int reader::ask(reading &r, std::uint64_t now)
 	q.size = r.size;
 	q.budget_us = p.budget;
 	q.n_hints = 1;
-	q.hints[0] = r.engine_peer;
+	q.hints[0] = rail ? engine.peer(r.peer, false, now) : r.engine_peer;
 	c.pages.size = 0;
 	auto again = r.again;
 	std::uint32_t next = r.next;
@@ -161,14 +200,15 @@ int reader::ask(reading &r, std::uint64_t now)
 		const std::uint64_t at = first + next;
 		next += c.pages.add(q, at,
 				    static_cast<std::uint32_t>(std::min<std::uint64_t>(
-					    r.pages - next, end_of_run(at) - at)),
+					    r.pages - next, end_of_run(engine, at) - at)),
 				    most);
 	} else {
 		std::sort(again.begin(), again.end(), std::greater<>());
 		while (!again.empty()) {
 			auto &run = again.back();
 			const std::uint64_t at = first + run.first;
-			const std::uint64_t end = end_of_run(c.pages.size ? c.pages.page[0] : at);
+			const std::uint64_t end =
+				end_of_run(engine, c.pages.size ? c.pages.page[0] : at);
 			if (at >= end)
 				break;
 			const std::uint32_t n =
@@ -185,16 +225,43 @@ int reader::ask(reading &r, std::uint64_t now)
 	}
 	for (std::uint32_t i = 0; i < c.pages.size; i++)
 		c.pages.page[i] -= first; // from here on they are ours
-	if (const int err = engine_.submit(r, q, c.pages, now))
+	if (const int err = engine.submit(r, q, c.pages, now)) {
+		if (err == -ENOENT)
+			renew(r, rail, now);
 		return err;
+	}
 	r.again.swap(again);
 	r.next = next;
-	free_.pop_back();
+	by.free.pop_back();
 	c.of = &r;
 	c.since = now;
 	p.window.invited += c.pages.size;
 	r.in_flight++;
 	return 0;
+}
+
+// The engine has given the peer up.
+void reader::renew(reading &r, unsigned rail, std::uint64_t now)
+{
+	const std::uint32_t peer = rails_[rail].engine->peer(r.peer, true, now);
+	if (rail == 0)
+		r.engine_peer = peer;
+}
+
+// What the end of a request says about its rail.
+void reader::judge(const reading &r, unsigned rail, std::uint64_t pages, int err, std::uint64_t now)
+{
+	counters &c = rails_[rail].count;
+	c.requests++;
+	c.bytes += static_cast<std::uint64_t>(std::popcount(pages)) * page_bytes;
+	const bool nothing = err && !pages && err != -ECANCELED && err != -EBUSY;
+	c.failed += nothing;
+	if (!known_ || r.ending)
+		return;
+	if (pages)
+		known_->worked(r.peer, rail);
+	else if (nothing)
+		known_->failed(r.peer, rail, now);
 }
 
 void reader::want(reading &r, std::uint64_t now)
@@ -205,7 +272,8 @@ void reader::want(reading &r, std::uint64_t now)
 		return;
 	}
 	bool asked = false;
-	while (!r.ending && r.in_flight < per_reading && (r.next < r.pages || !r.again.empty())) {
+	const std::size_t most = per_reading * rails_.size();
+	while (!r.ending && r.in_flight < most && (r.next < r.pages || !r.again.empty())) {
 		const int err = ask(r, now);
 		if (err == 0) {
 			asked = asked_ = true;
@@ -220,8 +288,6 @@ void reader::want(reading &r, std::uint64_t now)
 			conclude(r, -EHOSTDOWN, now);
 			break;
 		}
-		if (err == -ENOENT)
-			r.engine_peer = engine_.peer(r.peer, true, now);
 		// Other requests end and leave room; peers come back with time.
 		r.pause_until = err == -EAGAIN ? 0 : now + pause_us;
 		wake_ = std::min(wake_, now + pause_us);
@@ -253,6 +319,14 @@ bool reader::advance(std::uint64_t now)
 	return std::exchange(asked_, false);
 }
 
+void reader::lose(unsigned rail, std::uint64_t now)
+{
+	rails_[rail].lost = true;
+	for (std::uint32_t i = rail * per_rail_; i < (rail + 1) * per_rail_; i++)
+		if (records_[i].of)
+			finished(i, 0, -ENODEV, false, now);
+}
+
 void reader::finished(std::uint32_t number, std::uint64_t pages, int err, bool asked,
 		      std::uint64_t now)
 {
@@ -269,17 +343,22 @@ void reader::finished(std::uint32_t number, std::uint64_t pages, int err, bool a
 		else
 			r.again.emplace_back(page, 1);
 	}
-	adapt(pace_of(r), c.pages.size, static_cast<std::uint32_t>(std::popcount(pages)), err,
-	      c.since, now);
+	const unsigned rail = rail_of(number);
+	// With several rails this one may be dead, and another can take its pages.
+	const bool patient = rail == 0 && !(known_ && known_->several(r.peer));
+	adapt(pace_of(r, rail), patient, c.pages.size,
+	      static_cast<std::uint32_t>(std::popcount(pages)), err, c.since, now);
 	if (pages)
 		r.moved_at = now;
 	c.of = nullptr;
-	free_.push_back(number);
+	rails_[rail].free.push_back(number);
 	r.in_flight--;
-	if (asked && err == -ENOENT)
+	// On another rail the peer may not know yet that we are there.
+	if (asked && err == -ENOENT && rail == 0)
 		conclude(r, -ENOENT, now);
 	else if (err && now - r.moved_at > patience_)
 		conclude(r, -EHOSTDOWN, now);
+	judge(r, rail, pages, err, now);
 	queue(r);
 }
 

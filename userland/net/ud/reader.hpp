@@ -10,6 +10,10 @@
 // may be a thousand times slower than another's, and data for a request that is over is sent in
 // vain.
 //
+// A machine with several rails (rail.hpp) has an engine on each. The requests of a buffer take
+// turns between those that have room, each at its own pace; what a request did not bring, any rail
+// may bring.
+//
 // Owns the requests, and the pace of each peer. Used under the lock of the machine.
 #pragma once
 
@@ -19,7 +23,7 @@
 #include "fetch_engine.hpp"
 #include "options.hpp"
 #include "pages.hpp"
-#include "peers.hpp"
+#include "peer_rails.hpp"
 #include "rpc/fetch/window.h"
 
 namespace coop::net::ud
@@ -36,7 +40,8 @@ struct reading {
 	std::uint32_t op = 0; // of the machine
 
 	// The reader's.
-	std::uint32_t engine_peer = 0;
+	std::uint32_t engine_peer = 0;               // of the first rail
+	unsigned rail = 0;                           // whose turn it is
 	std::uint32_t pages = 0, good = 0, next = 0; // next: first page never asked for
 	std::vector<std::pair<std::uint32_t, std::uint32_t>> again; // runs of pages
 	std::uint32_t in_flight = 0;
@@ -51,9 +56,12 @@ struct reading {
 class reader
 {
 public:
-	reader(const options &, fetch_engine &, const peers &);
+	/// `first`: of the first rail.
+	reader(const options &, fetch_engine &first, const peers &);
+	/// Of the next rail; all of them share what is known of the peers'.
+	void add_rail(fetch_engine &, peer_rails &);
 	static std::uint32_t queued(std::uint32_t slots) { return 3 * slots; }
-	/// The most requests that are under way.
+	/// The most requests that are under way on a rail.
 	static std::uint32_t requests(const options &o) { return o.fetches + queued(o.fetches); }
 	/// next_over() returns it later.
 	void begin(reading &, std::uint64_t now);
@@ -76,9 +84,21 @@ public:
 	/// When a page last came from this peer; 0: never.
 	std::uint64_t came_at(spi::peer_number n) const
 	{
-		return n < paces_.size() ? paces_[n].came_at : 0;
+		std::uint64_t at = 0;
+		for (const rail_of_reader &r : rails_)
+			if (n < r.paces.size())
+				at = std::max(at, r.paces[n].came_at);
+		return at;
 	}
+	/// What went over a rail.
+	struct counters {
+		std::uint64_t requests = 0, failed = 0; ///< failed: it brought nothing
+		std::uint64_t bytes = 0;                ///< that came, in whole pages
+	};
+	const counters &stats(unsigned rail) const { return rails_[rail].count; }
 
+	/// This rail is lost, with the requests that are under way on it; others bring their pages.
+	void lose(unsigned rail, std::uint64_t now);
 	/// A request is over: bit i for the i-th of its pages that has come. `asked`: the peer was.
 	void finished(std::uint32_t number, std::uint64_t pages, int err, bool asked,
 		      std::uint64_t now);
@@ -92,39 +112,56 @@ private:
 		fetch_host::page_list pages;
 	};
 
-	/// The pages under way from one peer, over all its buffers. `budget` is what a request
-	/// gets (us): longer each time nothing came.
+	/// The pages under way from one peer on a rail, over all its buffers. `budget` is what a
+	/// request gets (us): longer each time nothing came.
 	struct pace {
 		coop_window window{}; // of size 0 until pace_of()
 		std::uint32_t budget = 0;
 		std::uint64_t came_at = 0;
 	};
 
-	pace &pace_of(const reading &);
-	/// A request of n pages is over, and has brought `good` of them.
-	void adapt(pace &, std::uint32_t n, std::uint32_t good, int err, std::uint64_t since,
-		   std::uint64_t now) const;
+	struct rail_of_reader {
+		fetch_engine *engine;
+		std::vector<pace> paces; // by peer number
+		std::vector<std::uint32_t> free;
+		counters count;
+		bool lost = false;
+	};
+
+	void add_engine(fetch_engine &);
+	unsigned rail_of(std::uint32_t number) const { return number / per_rail_; }
+	bool usable(const reading &r, unsigned rail, std::uint64_t now) const
+	{
+		return !known_ || (!rails_[rail].lost && known_->usable(r.peer, rail, now));
+	}
+	pace &pace_of(const reading &, unsigned rail);
+	/// A request of n pages is over, and has brought `good` of them. `patient`: if nothing
+	/// came, the next ones get more time.
+	void adapt(pace &, bool patient, std::uint32_t n, std::uint32_t good, int err,
+		   std::uint64_t since, std::uint64_t now) const;
 	std::uint32_t budget_of(std::uint64_t us) const;
 	int ask(reading &, std::uint64_t now);
+	int ask(reading &, unsigned rail, std::uint64_t now);
+	void renew(reading &, unsigned rail, std::uint64_t now);
+	void judge(const reading &, unsigned rail, std::uint64_t pages, int err, std::uint64_t now);
 	void want(reading &, std::uint64_t now);
 	void conclude(reading &, int status, std::uint64_t now);
 	void queue(reading &);
 	void queue_behind(reading &);
 	/// The first page that cannot be in a request that begins with this one.
-	std::uint64_t end_of_run(std::uint64_t page) const
+	static std::uint64_t end_of_run(const fetch_engine &e, std::uint64_t page)
 	{
-		const std::uint32_t run = engine_.run();
+		const std::uint32_t run = e.run();
 		return run ? (page / run + 1) * run : ~0ull;
 	}
 
-	fetch_engine &engine_;
 	const peers &peers_;
-	const std::uint32_t budget_; // us of one request, unless it takes longer
+	peer_rails *known_ = nullptr; // null: there is one rail
+	const std::uint32_t budget_;  // us of one request, unless it takes longer
 	const std::uint64_t patience_;
-	const std::uint32_t n_slots_;
-	std::vector<record> records_;
-	std::vector<pace> paces_; // by peer number
-	std::vector<std::uint32_t> free_;
+	const std::uint32_t n_slots_, per_rail_;
+	std::vector<record> records_; // per_rail_ for each rail
+	std::vector<rail_of_reader> rails_;
 	std::deque<reading *> waiting_; // have something to ask for
 	std::vector<reading *> behind_; // asked just now, so they wait behind the others
 	std::vector<reading *> over_;

@@ -5,10 +5,16 @@
 //   24 GID (16)   40 LID (16)   42 SL   43 zero   44 QPN, Q_Key of the command QP, QPN, Q_Key of
 //   the data QP (32 each)   60 instance (32)   64 MAC (64) over all before it
 //
+// or, in the answer that lists rails:
+//
+//   24 number of rails but the first   25 1: for messages too   28 their IPv4 addresses (32 each)
+//   60, 64 as above
+//
 // Questions are as long as answers, so that forged questions amplify nothing. An answer counts if
 // it names the nonce of an open question and comes from the host that was asked.
 #include "resolver.hpp"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <linux/errqueue.h>
@@ -29,13 +35,20 @@ namespace
 
 constexpr std::uint32_t magic = 0x63646973; // "sidc" in memory order
 constexpr std::uint8_t version = 1;
-enum kind : std::uint8_t { ask_kind = 1, here_kind = 2, absent_kind = 3 };
+enum kind : std::uint8_t {
+	ask_kind = 1,
+	here_kind = 2,
+	absent_kind = 3,
+	list_kind = 4, // a question, which rails_kind answers
+	rails_kind = 5,
+};
 
 // Below the ports that Linux assigns by itself. Two adjacent portals, and all TMIDs of one, have
 // first candidates of their own.
 constexpr std::uint32_t first_port = 16384, ports = 8192, stride = 2731;
 
 constexpr unsigned most_tries = 9;
+constexpr unsigned most_list_tries = 6; // 0.6 s: the machine may know of no rails
 constexpr std::uint64_t first_pause_us = 10000, longest_pause_us = 1000000;
 
 std::uint16_t candidate_port(std::uint32_t number, unsigned k)
@@ -87,7 +100,9 @@ bool of_the_port(msghdr &h)
 
 } // namespace
 
-resolver::resolver(const std::array<std::uint8_t, 16> &key, identity own) : key_(key), own_(own)
+resolver::resolver(const std::array<std::uint8_t, 16> &key, identity own, std::uint32_t ip) :
+	key_(key),
+	own_(own)
 {
 	fd_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd_ < 0)
@@ -97,7 +112,7 @@ resolver::resolver(const std::array<std::uint8_t, 16> &key, identity own) : key_
 	int error = 0;
 	for (unsigned k = 0; k < candidates; k++) {
 		const std::uint16_t port = candidate_port(own.number, k);
-		const sockaddr_in a = socket_address(own.ip, port);
+		const sockaddr_in a = socket_address(ip, port);
 		if (::bind(fd_, reinterpret_cast<const sockaddr *>(&a), sizeof(a)) == 0) {
 			companion_ = static_cast<std::uint16_t>(port + ports);
 			return;
@@ -146,14 +161,14 @@ void resolver::put(question &q, unsigned candidate)
 	packet p{};
 	put_le(p.data(), magic);
 	p[4] = version;
-	p[5] = ask_kind;
+	p[5] = q.nonce & list_bit ? list_kind : ask_kind;
 	put_le(p.data() + 8, q.nonce);
 	put_le(p.data() + 16, q.who.packed());
 	put_le(p.data() + packet_bytes - 8, mac(p));
-	send(p, q.who.ip, candidate_port(q.who.number, candidate));
+	send(p, q.ip, candidate_port(q.who.number, candidate));
 }
 
-void resolver::ask(spi::peer_number n, identity who, std::uint64_t now)
+void resolver::begin(name n, identity who, std::uint32_t ip, std::uint64_t now)
 {
 	if (questions_.count(n))
 		return;
@@ -163,12 +178,13 @@ void resolver::ask(spi::peer_number n, identity who, std::uint64_t now)
 	question &q = questions_[n];
 	q.nonce = std::uint64_t(random) << 32 | n;
 	q.who = who;
+	q.ip = ip;
 	q.timer = timers_.emplace(now + first_pause_us, n);
 	counters_.asked++;
 	put(q, 0);
 }
 
-void resolver::forget(spi::peer_number n)
+void resolver::drop(name n)
 {
 	const auto it = questions_.find(n);
 	if (it == questions_.end())
@@ -177,16 +193,33 @@ void resolver::forget(spi::peer_number n)
 	questions_.erase(it);
 }
 
-void resolver::conclude(spi::peer_number n, int status, const coop_chan_peer_addr &where,
-			std::uint32_t instance)
+void resolver::conclude(name n, int status, const std::uint8_t *answer)
 {
-	forget(n);
-	results_.push_back({n, status, where, instance});
+	result r{n & ~list_bit, status, {}, 0, (n & list_bit) != 0};
+	if (answer && r.list) {
+		r.rails.size = std::min<unsigned>(answer[24], most_rails - 1);
+		r.rails.messages = answer[25] & 1;
+		for (unsigned i = 0; i < r.rails.size; i++)
+			r.rails.ip[i] = get_le<std::uint32_t>(answer + 28 + 4 * i);
+	} else if (answer) {
+		coop_addr &a = r.where.command;
+		std::memcpy(a.gid, answer + 24, 16);
+		a.lid = get_le<std::uint16_t>(answer + 40);
+		a.sl = answer[42];
+		a.qpn = get_le<std::uint32_t>(answer + 44);
+		a.qkey = get_le<std::uint32_t>(answer + 48);
+		r.where.data_qpn = get_le<std::uint32_t>(answer + 52);
+		r.where.data_qkey = get_le<std::uint32_t>(answer + 56);
+	}
+	if (answer)
+		r.instance = get_le<std::uint32_t>(answer + 60);
+	drop(n);
+	results_.push_back(r);
 }
 
 resolver::question *resolver::of_nonce(std::uint64_t nonce)
 {
-	const auto it = questions_.find(static_cast<spi::peer_number>(nonce));
+	const auto it = questions_.find(static_cast<name>(nonce));
 	return it != questions_.end() && it->second.nonce == nonce ? &it->second : nullptr;
 }
 
@@ -200,12 +233,44 @@ void resolver::refused(std::uint64_t nonce, std::uint16_t port, std::uint64_t no
 		if (port == candidate_port(q->who.number, k))
 			q->refused |= 1u << k;
 	if (q->refused == (1u << candidates) - 1) {
-		conclude(static_cast<spi::peer_number>(nonce), -ECONNREFUSED);
+		conclude(static_cast<name>(nonce), -ECONNREFUSED);
 		return;
 	}
 	while (q->refused >> q->at & 1)
 		q->at = (q->at + 1) % candidates;
 	put(*q, q->at);
+}
+
+void resolver::answer(const std::uint8_t *data, std::uint32_t ip, std::uint16_t port)
+{
+	if (!self_.command.qpn)
+		return; // not yet; it will be asked again
+	packet p{};
+	std::memcpy(p.data(), data, 24);
+	const bool here = get_le<std::uint64_t>(data + 16) == own_.packed();
+	if (!here) {
+		p[5] = absent_kind;
+	} else if (data[5] == list_kind) {
+		p[5] = rails_kind;
+		p[24] = static_cast<std::uint8_t>(rails_.size);
+		p[25] = rails_.messages;
+		for (unsigned i = 0; i < rails_.size; i++)
+			put_le(p.data() + 28 + 4 * i, rails_.ip[i]);
+	} else {
+		p[5] = here_kind;
+		std::memcpy(p.data() + 24, self_.command.gid, 16);
+		put_le(p.data() + 40, self_.command.lid);
+		p[42] = self_.command.sl;
+		put_le(p.data() + 44, self_.command.qpn);
+		put_le(p.data() + 48, self_.command.qkey);
+		put_le(p.data() + 52, self_.data_qpn);
+		put_le(p.data() + 56, self_.data_qkey);
+	}
+	if (here)
+		put_le(p.data() + 60, instance_);
+	put_le(p.data() + packet_bytes - 8, mac(p));
+	counters_.answered++;
+	send(p, ip, port);
 }
 
 void resolver::handle(const std::uint8_t *data, std::size_t length, std::uint32_t ip,
@@ -215,51 +280,22 @@ void resolver::handle(const std::uint8_t *data, std::size_t length, std::uint32_
 		counters_.malformed++;
 		return;
 	}
-	const auto nonce = get_le<std::uint64_t>(data + 8);
-	const auto who = get_le<std::uint64_t>(data + 16);
-	if (data[5] == ask_kind) {
-		if (!self_.command.qpn)
-			return; // not yet; it will be asked again
-		packet p{};
-		std::memcpy(p.data(), data, 24);
-		p[5] = who == own_.packed() ? here_kind : absent_kind;
-		if (p[5] == here_kind) {
-			std::memcpy(p.data() + 24, self_.command.gid, 16);
-			put_le(p.data() + 40, self_.command.lid);
-			p[42] = self_.command.sl;
-			put_le(p.data() + 44, self_.command.qpn);
-			put_le(p.data() + 48, self_.command.qkey);
-			put_le(p.data() + 52, self_.data_qpn);
-			put_le(p.data() + 56, self_.data_qkey);
-			put_le(p.data() + 60, instance_);
-		}
-		put_le(p.data() + packet_bytes - 8, mac(p));
-		counters_.answered++;
-		send(p, ip, port);
+	if (data[5] == ask_kind || data[5] == list_kind) {
+		answer(data, ip, port);
 		return;
 	}
+	const auto nonce = get_le<std::uint64_t>(data + 8);
 	const question *q = of_nonce(nonce);
-	if (!q || q->who.ip != ip || q->who.packed() != who) {
+	if (!q || q->ip != ip || q->who.packed() != get_le<std::uint64_t>(data + 16)) {
 		counters_.strangers++;
 		return;
 	}
-	if (data[5] == absent_kind) {
+	if (data[5] == absent_kind)
 		refused(nonce, port, now);
-		return;
-	}
-	coop_chan_peer_addr a{};
-	std::memcpy(a.command.gid, data + 24, 16);
-	a.command.lid = get_le<std::uint16_t>(data + 40);
-	a.command.sl = data[42];
-	a.command.qpn = get_le<std::uint32_t>(data + 44);
-	a.command.qkey = get_le<std::uint32_t>(data + 48);
-	a.data_qpn = get_le<std::uint32_t>(data + 52);
-	a.data_qkey = get_le<std::uint32_t>(data + 56);
-	if (data[5] != here_kind) {
+	else if (data[5] == (nonce & list_bit ? rails_kind : here_kind))
+		conclude(static_cast<name>(nonce), 0, data);
+	else
 		counters_.malformed++;
-		return;
-	}
-	conclude(static_cast<spi::peer_number>(nonce), 0, a, get_le<std::uint32_t>(data + 60));
 }
 
 // Reads what the hosts report about the ports that were asked.
@@ -283,8 +319,8 @@ bool resolver::read_errors(std::uint64_t now)
 		if (n < 0)
 			return any;
 		any = true;
-		if (genuine(data, static_cast<std::size_t>(n)) && data[5] == ask_kind &&
-		    of_the_port(h))
+		if (genuine(data, static_cast<std::size_t>(n)) &&
+		    (data[5] == ask_kind || data[5] == list_kind) && of_the_port(h))
 			refused(get_le<std::uint64_t>(data + 8), ntohs(to.sin_port), now);
 	}
 }
@@ -325,10 +361,10 @@ bool resolver::next(result &r)
 void resolver::expire(std::uint64_t now)
 {
 	while (!timers_.empty() && timers_.begin()->first <= now) {
-		const spi::peer_number n = timers_.begin()->second;
+		const name n = timers_.begin()->second;
 		question &q = questions_.at(n);
 		timers_.erase(q.timer);
-		if (++q.tries >= most_tries) {
+		if (++q.tries >= (n & list_bit ? most_list_tries : most_tries)) {
 			q.timer = timers_.emplace(now, n);
 			conclude(n, -EHOSTUNREACH);
 			continue;

@@ -10,6 +10,10 @@
 // or another machine answers. If all four refuse: -ECONNREFUSED. Without an answer it is repeated,
 // at growing intervals; then -EHOSTUNREACH.
 //
+// A machine with several rails (rail.hpp) has a resolver at the address of each, which answers with
+// the queue pairs of that rail. The first one also says which rails there are; a machine that is
+// older than rails does not answer that question.
+//
 // Owns the socket and the open questions. Used under the lock of the machine.
 #pragma once
 
@@ -19,7 +23,7 @@
 #include <unordered_map>
 
 #include "identity.hpp"
-#include "rpc/chan/chan.h"
+#include "options.hpp"
 
 namespace coop::net::ud
 {
@@ -32,13 +36,19 @@ public:
 		int status; ///< 0, -ECONNREFUSED, -EHOSTUNREACH
 		coop_chan_peer_addr where;
 		std::uint32_t instance; ///< of the machine: another one after a restart
+		bool list = false;      ///< of list(): `rails` instead of `where`
+		rail_list rails = {};
 	};
 	struct counters {
 		std::uint64_t asked, answered, malformed, strangers;
 	};
 
-	/// @throw std::system_error EADDRINUSE: all its ports are taken.
-	resolver(const std::array<std::uint8_t, 16> &key, identity own);
+	/// Of `own`, at this IP address. @throw std::system_error EADDRINUSE: all its ports are
+	/// taken.
+	resolver(const std::array<std::uint8_t, 16> &key, identity own, std::uint32_t ip);
+	resolver(const std::array<std::uint8_t, 16> &key, identity own) : resolver(key, own, own.ip)
+	{
+	}
 	~resolver();
 	resolver(const resolver &) = delete;
 	resolver &operator=(const resolver &) = delete;
@@ -51,10 +61,23 @@ public:
 		self_ = self;
 		instance_ = instance;
 	}
+	/// The IP addresses of the own rails but the first.
+	void answer_with_rails(const rail_list &r) { rails_ = r; }
 
 	/// Asks where `who` is; the result says `n`. One question a number at a time.
-	void ask(spi::peer_number n, identity who, std::uint64_t now);
-	void forget(spi::peer_number n);
+	void ask(spi::peer_number n, identity who, std::uint64_t now) { ask(n, who, who.ip, now); }
+	/// The same of its rail at this IP.
+	void ask(spi::peer_number n, identity who, std::uint32_t ip, std::uint64_t now)
+	{
+		begin(n, who, ip, now);
+	}
+	void forget(spi::peer_number n) { drop(n); }
+	/// Asks which rails it has besides the first. One question a number at a time.
+	void list(spi::peer_number n, identity who, std::uint64_t now)
+	{
+		begin(n | list_bit, who, who.ip, now);
+	}
+	void forget_list(spi::peer_number n) { drop(n | list_bit); }
 	bool asking() const { return !questions_.empty(); }
 	/// Too many questions are open to ask about strangers.
 	bool crowded() const { return questions_.size() >= most_for_strangers; }
@@ -73,20 +96,28 @@ private:
 	static constexpr std::size_t packet_bytes = 72;
 	using packet = std::array<std::uint8_t, packet_bytes>;
 
+	/// Of a question, in the lower half of its nonce: the number, and whether list() asks.
+	using name = std::uint32_t;
+	static constexpr name list_bit = 1u << 31;
+
 	struct question {
 		std::uint64_t nonce;
 		identity who;
+		std::uint32_t ip; // where it goes
 		unsigned tries = 0;
 		unsigned at = 0;      // candidate that is being asked
 		unsigned refused = 0; // bit for each
-		std::multimap<std::uint64_t, spi::peer_number>::iterator timer;
+		std::multimap<std::uint64_t, name>::iterator timer;
 	};
 
+	void begin(name, identity who, std::uint32_t ip, std::uint64_t now);
+	void drop(name);
 	void send(const packet &, std::uint32_t ip, std::uint16_t port);
 	void put(question &, unsigned candidate);
 	void refused(std::uint64_t nonce, std::uint16_t port, std::uint64_t now);
-	void conclude(spi::peer_number, int status, const coop_chan_peer_addr & = {},
-		      std::uint32_t instance = 0);
+	/// `answer`: null if there is none.
+	void conclude(name, int status, const std::uint8_t *answer = nullptr);
+	void answer(const std::uint8_t *data, std::uint32_t ip, std::uint16_t port);
 	question *of_nonce(std::uint64_t nonce);
 	void handle(const std::uint8_t *data, std::size_t length, std::uint32_t ip,
 		    std::uint16_t port, std::uint64_t now);
@@ -100,8 +131,9 @@ private:
 	std::uint16_t companion_;
 	coop_chan_peer_addr self_{}; // QPN 0: not yet
 	std::uint32_t instance_ = 0;
-	std::unordered_map<spi::peer_number, question> questions_;
-	std::multimap<std::uint64_t, spi::peer_number> timers_;
+	rail_list rails_;
+	std::unordered_map<name, question> questions_;
+	std::multimap<std::uint64_t, name> timers_;
 	std::deque<result> results_;
 	counters counters_{};
 };

@@ -8,10 +8,13 @@
 namespace coop::net::ud
 {
 
-source::source(fetch_host::slab &s, const channels &c, std::uint32_t slots, bulk &b) :
+source::source(fetch_host::slab &s, const channels &c, std::uint32_t slots, bulk &b,
+	       const device_memory &m, unsigned rail) :
 	slots_(s),
 	channels_(c),
 	bulk_(b),
+	memory_(m),
+	rail_(rail),
 	bounce_at_(s.reserve(slots * COOP_MAX_PAGES * page_bytes)),
 	records_(slots)
 {
@@ -21,10 +24,12 @@ bool source::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 {
 	record &r = records_[cookie];
 	const asker by = asker::unpack(ev.fid.lo);
-	r.op = bulk_.open(ev.fid.hi, ev.version, by, ev.from);
+	r.op = bulk_.open(ev.fid.hi, ev.version, by, ev.from, rail_);
 	if (r.op == operations::none)
 		return false;
 	r.memory = bulk_.operation(r.op).memory;
+	if (rail_)
+		memory_.know(r.memory);
 	r.length = bulk_.operation(r.op).length;
 	r.shift = by.shift;
 	r.pages.assign(ev);
@@ -34,10 +39,18 @@ bool source::lookup(std::uint64_t cookie, const coop_ev &ev, found &out)
 		r.have |= std::uint64_t{r.pages.page[i] < pages} << i;
 	out.have = r.have;
 	out.size = r.length;
+	r.open = true;
 	if (static_cast<std::uint32_t>(std::popcount(r.have)) == r.pages.size)
 		return true;
-	bulk_.close(r.op); // it asks for what is past the end
+	close(r); // it asks for what is past the end
 	return false;
+}
+
+void source::lose()
+{
+	for (record &r : records_)
+		if (r.open)
+			close(r);
 }
 
 std::uint64_t source::unchanged(std::uint64_t cookie)

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "bulk.hpp"
-#include "channels.hpp"
+#include "device_memory.hpp"
 #include "userland/fetch-host/page_list.hpp"
 #include "userland/fetch-host/responder.hpp"
 
@@ -20,20 +20,21 @@ namespace coop::net::ud
 class source final : public fetch_host::served_pages
 {
 public:
-	source(fetch_host::slab &, const channels &, std::uint32_t slots, bulk &);
+	source(fetch_host::slab &, const channels &, std::uint32_t slots, bulk &,
+	       const device_memory &, unsigned rail);
 
 	std::uint32_t pieces(std::uint64_t cookie, std::uint32_t page, std::uint32_t offset,
 			     std::uint32_t length, std::span<coop::ud::sge> out) override;
 	bool lookup(std::uint64_t cookie, const coop_ev &, found &) override;
+	/// Its end point is gone, and nothing reads the memory of any request.
+	void lose();
 	std::uint64_t unchanged(std::uint64_t cookie) override;
-	void end(std::uint64_t cookie, std::uint64_t /*sent*/) override
-	{
-		bulk_.close(records_[cookie].op);
-	}
+	void end(std::uint64_t cookie, std::uint64_t /*sent*/) override { close(records_[cookie]); }
 
 private:
 	struct record {
 		std::uint32_t op = 0;
+		bool open = false;
 		keyed_memory memory;
 		std::size_t length = 0;
 		std::size_t shift = 0; // pages.hpp
@@ -41,9 +42,17 @@ private:
 		fetch_host::page_list pages;
 	};
 
+	void close(record &r)
+	{
+		r.open = false;
+		bulk_.close(r.op);
+	}
+
 	const fetch_host::slab &slots_;
 	const channels &channels_;
 	bulk &bulk_;
+	const device_memory &memory_;
+	const unsigned rail_; // by which requests come
 	std::size_t bounce_at_;
 	std::vector<record> records_; // by cookie
 };

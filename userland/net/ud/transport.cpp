@@ -2,6 +2,7 @@
 // transport.cpp - the ud transport: its parameters and its domains.
 #include <algorithm>
 #include <arpa/inet.h>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -33,6 +34,9 @@ constexpr spi::parameter known[] = {
 	{"port", "1", "of the device (number)"},
 	{"gid_index", "", "of the device's port; none: the first RoCE v2 one of IPv4"},
 	{"sl", "0", "service level at the device (0 to 15)"},
+	{"rails", "",
+	 "further rails for bulk data, at most 3, by comma: IPv4 addresses of the host, or with "
+	 "device= RDMA devices"},
 	{"udp_port", "",
 	 "soft RoCE: 4791 to speak with devices, for one machine an IP; none: its own",
 	 spi::sides::agree},
@@ -59,15 +63,16 @@ constexpr spi::parameter known[] = {
 	{"test_corrupt", "0", "tests: with a bit turned (per million)"},
 	{"test_slow", "0", "tests: that each datagram takes a machine to send (us)"},
 	{"test_longest", "0", "tests: longest UDP datagram that passes; 0: any (bytes)"},
+	{"test_cut", "", "tests: RAIL:NUMBER, this rail loses all but so many datagrams"},
 	{"test_seed", "1", "tests: of all these (number)"},
 	{"test_start_delay", "0", "tests: before a machine says that it has started (ms)"},
 	{"test_first_seq", "", "tests: first sequence number; none: at random"},
 };
 
 constexpr std::string_view of_device[] = {"port", "gid_index", "sl"};
-constexpr std::string_view of_soft_roce[] = {"udp_port",       "socket_buffer", "test_drop",
-					     "test_duplicate", "test_reorder",  "test_corrupt",
-					     "test_slow",      "test_longest",  "test_seed"};
+constexpr std::string_view of_soft_roce[] = {
+	"udp_port",     "socket_buffer", "test_drop",    "test_duplicate", "test_reorder",
+	"test_corrupt", "test_slow",     "test_longest", "test_cut",       "test_seed"};
 
 // Refuses a parameter without effect: its user believes that it has one.
 void refuse_idle(const spi::parameter_values &p, bool verbs)
@@ -79,6 +84,41 @@ void refuse_idle(const spi::parameter_values &p, bool verbs)
 		    p.text(k.key) != k.standard)
 			p.refuse(k.key, verbs ? "is for soft RoCE: leave it or device= out"
 					      : "is for an RDMA device: give device= as well");
+}
+
+// rails= by comma: devices, or else IPv4 addresses of this host.
+std::vector<std::string> read_rails(const spi::parameter_values &p, const options &o)
+{
+	std::vector<std::string> all;
+	const std::string &text = p.text("rails");
+	for (std::size_t at = 0, comma; !text.empty() && at <= text.size(); at = comma + 1) {
+		comma = std::min(text.find(',', at), text.size());
+		const std::string one = text.substr(at, comma - at);
+		in_addr ip{};
+		if (one.empty() || std::find(all.begin(), all.end(), one) != all.end() ||
+		    one == o.device.device)
+			p.refuse("rails", "names '" + one + "' twice, or nothing between commas");
+		if (!o.verbs && ::inet_pton(AF_INET, one.c_str(), &ip) != 1)
+			p.refuse("rails", "'" + one + "' is no IPv4 address; devices need device=");
+		std::array<std::uint8_t, 16> mapped{};
+		mapped[10] = mapped[11] = 0xff;
+		std::memcpy(mapped.data() + 12, &ip, 4);
+		if (!o.verbs && spi::check_own_ip(mapped))
+			p.refuse("rails", "'" + one + "' is no address of this host");
+		all.push_back(one);
+	}
+	if (all.size() >= most_rails)
+		p.refuse("rails", "names more than " + std::to_string(most_rails - 1));
+	return all;
+}
+
+void read_cut(const spi::parameter_values &p, options &o)
+{
+	const std::string &text = p.text("test_cut");
+	char end = 0;
+	if (!text.empty() &&
+	    std::sscanf(text.c_str(), "%u:%u%c", &o.cut_rail, &o.cut_after, &end) != 2)
+		p.refuse("test_cut", "must be RAIL:NUMBER");
 }
 
 options read(const spi::parameter_values &p)
@@ -94,6 +134,8 @@ options read(const spi::parameter_values &p)
 	if (!p.text("gid_index").empty())
 		o.device.gid_index = static_cast<int>(number("gid_index", 0, 255));
 	o.device.sl = static_cast<std::uint8_t>(number("sl", 0, 15));
+	o.rails = read_rails(p, o);
+	read_cut(p, o);
 	if (!p.text("udp_port").empty())
 		o.udp_port = static_cast<std::uint16_t>(number("udp_port", 1, 65535));
 	o.mtu = number("mtu", COOP_MTU_MIN, COOP_MTU_MAX);
@@ -144,6 +186,8 @@ public:
 		std::uint32_t mtu = options_.mtu;
 		if (options_.verbs)
 			mtu = std::min(mtu, coop::ud::find_verbs(options_.device));
+		if (options_.verbs)
+			check_rails();
 		// The interface of a machine may allow soft RoCE less, and a peer its session.
 		limits_.max_message = options_.longest_message(mtu);
 		limits_.max_buffer = std::size_t{1} << 32;
@@ -174,6 +218,25 @@ public:
 	}
 
 private:
+	// Peers find a rail at the IP address of its device.
+	void check_rails() const
+	{
+		for (const std::string &name : options_.rails) {
+			coop::ud::verbs_options o = options_.device;
+			o.device = name;
+			const std::array<std::uint8_t, 16> gid =
+				coop::ud::make_verbs(o)->info().gid;
+			constexpr std::uint8_t mapped[12] = {0, 0, 0, 0, 0,    0,
+							     0, 0, 0, 0, 0xff, 0xff};
+			if (!std::equal(mapped, mapped + 12, gid.begin()))
+				throw std::system_error(
+					EINVAL, std::generic_category(),
+					"ud: rails=" + name +
+						": the device has no IPv4 address (no RoCE v2 GID "
+						"of one), by which peers would find the rail");
+		}
+	}
+
 	const options options_;
 	machine::memory_keys keys_;
 	domain_limits limits_{};

@@ -55,6 +55,18 @@ struct transport_traits {
 	bool reusable_descriptors = false;
 };
 
+/// What went over one rail of a transfer machine, see transfer_machine::rails().
+/// @par Source
+/// Our own; the rails are LNet's Multi-Rail.
+struct rail_stats {
+	std::string name;         ///< its device or address
+	std::uint64_t sent;       ///< bytes of datagrams, without headers below the transport
+	std::uint64_t received;   ///< likewise
+	std::uint64_t read_bytes; ///< bulk data that this machine has read by it, in whole pages
+	std::uint64_t reads;      ///< requests for that
+	std::uint64_t failed;     ///< those that brought nothing: other rails, or later ones, did
+};
+
 /// A parameter of an open domain, see domain_options::parameters.
 /// @par Source
 /// Our own, as domain_options::parameters is.
