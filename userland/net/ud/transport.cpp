@@ -34,9 +34,7 @@ constexpr spi::parameter known[] = {
 	{"port", "1", "of the device (number)"},
 	{"gid_index", "", "of the device's port; none: the first RoCE v2 one of IPv4"},
 	{"sl", "0", "service level at the device (0 to 15)"},
-	{"rails", "",
-	 "further rails for bulk data, at most 3, by comma: IPv4 addresses of the host, or with "
-	 "device= RDMA devices"},
+	{"rails", "", "soft RoCE: further rails, at most 3, by comma: IPv4 addresses of the host"},
 	{"udp_port", "",
 	 "soft RoCE: 4791 to speak with devices, for one machine an IP; none: its own",
 	 spi::sides::agree},
@@ -71,8 +69,8 @@ constexpr spi::parameter known[] = {
 
 constexpr std::string_view of_device[] = {"port", "gid_index", "sl"};
 constexpr std::string_view of_soft_roce[] = {
-	"udp_port",     "socket_buffer", "test_drop",    "test_duplicate", "test_reorder",
-	"test_corrupt", "test_slow",     "test_longest", "test_cut",       "test_seed"};
+	"rails",        "udp_port",  "socket_buffer", "test_drop", "test_duplicate", "test_reorder",
+	"test_corrupt", "test_slow", "test_longest",  "test_cut",  "test_seed"};
 
 // Refuses a parameter without effect: its user believes that it has one.
 void refuse_idle(const spi::parameter_values &p, bool verbs)
@@ -99,7 +97,7 @@ std::vector<std::string> read_rails(const spi::parameter_values &p, const option
 		    one == o.device.device)
 			p.refuse("rails", "names '" + one + "' twice, or nothing between commas");
 		if (!o.verbs && ::inet_pton(AF_INET, one.c_str(), &ip) != 1)
-			p.refuse("rails", "'" + one + "' is no IPv4 address; devices need device=");
+			p.refuse("rails", "'" + one + "' is no IPv4 address");
 		std::array<std::uint8_t, 16> mapped{};
 		mapped[10] = mapped[11] = 0xff;
 		std::memcpy(mapped.data() + 12, &ip, 4);
