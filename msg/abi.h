@@ -28,6 +28,15 @@
  * If there was no room for their events, operations stay in the ring, and events about peers and
  * readers wait; a process that has made room calls COOP_NET_ENTER, or poll(), for them to go on.
  *
+ * Peers read an offer by requests of rpc/fetch, as many as they like, until COOP_NET_CANCEL; those
+ * that are served then end without a page that their readers believe, and COOP_NET_OFFER_OVER
+ * follows them. A request names the offer by token and key, its reader by the lower
+ * COOP_NET_SHIFT_AT bits of fid[1], and pages. Page i is the COOP_NET_PAGE bytes of the offer from
+ * shift + i * COOP_NET_PAGE on, with zeros behind the end. The shift is the rest of fid[1]: 0
+ * except for offers with COOP_NET_RANGES, and always less than COOP_NET_PAGE and than the length of
+ * the offer. A request that breaks these rules, or that names a page which begins behind the end,
+ * gets the answer of an offer that there is not.
+ *
  * Only the address space that has called COOP_NET_SETUP may use the file: in a child of fork all
  * calls give -EBADR, and the rings are not there. Unmapping the rings, exec, exit and the last
  * close end the machine: no memory of the process is read or written after that.
@@ -38,11 +47,12 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-#define COOP_NET_DEVICE "/dev/coop-net"
-#define COOP_NET_ABI    1
-#define COOP_NET_PAGE   4096 /* unit of bulk data, as in rpc/fetch */
-#define COOP_NET_RUN    64   /* pages of one fetch, at most; an aligned run */
-#define COOP_NET_TEXT   64   /* bytes of a message that travels within an operation or event */
+#define COOP_NET_DEVICE   "/dev/coop-net"
+#define COOP_NET_ABI      2
+#define COOP_NET_PAGE     4096 /* unit of bulk data, as in rpc/fetch */
+#define COOP_NET_RUN      64   /* pages of one fetch, at most; an aligned run */
+#define COOP_NET_TEXT     64   /* bytes of a message that travels within an operation or event */
+#define COOP_NET_SHIFT_AT 50   /* bit of fid[1] */
 #define COOP_NET_KIND_TEXT                                                      \
 	2 /* upper 8 bits of a tag: such messages have COOP_NET_TEXT bytes, and \
 	   * need no receive buffer */
@@ -123,7 +133,9 @@ enum coop_net_op_code {
 	COOP_NET_RECV,     /* a buffer for messages; COOP_NET_RECEIVED each, COOP_NET_RECV_OVER */
 	COOP_NET_OFFER,    /* peers may read; COOP_NET_READER, COOP_NET_OFFER_OVER */
 	COOP_NET_FETCH,    /* reads what a peer offers; COOP_NET_FETCHED */
-	COOP_NET_CANCEL /* ends the operation with this handle early; it has no event of its own */
+	/* The rest is about the operation with this handle, and has no event of its own. */
+	COOP_NET_CANCEL, /* ends it early */
+	COOP_NET_PLACE   /* an OFFER with a reader: as if `peer` had been its reader_peer */
 };
 
 enum coop_net_op_flag {
@@ -131,6 +143,7 @@ enum coop_net_op_flag {
 	COOP_NET_PROBE = 2,   /* SEND: as COOP_CHAN_PROBE; length counts, no bytes are read */
 	COOP_NET_BY_DATA = 4, /* SEND: as COOP_CHAN_BY_DATA */
 	COOP_NET_URGENT = 8,  /* SEND: as COOP_CHAN_URGENT */
+	COOP_NET_RANGES = 16, /* OFFER: for ranges that begin anywhere, without COOP_NET_READER */
 };
 
 struct coop_net_op {
@@ -141,7 +154,7 @@ struct coop_net_op {
 	__u32 peer;   /* SEND, FETCH: from COOP_NET_PEER_OPEN or an event */
 	__u32 buffer; /* from COOP_NET_BUFFER_ADD */
 	__u64 offset; /* in the buffer, over all its segments */
-	__u64 length;
+	__u64 length; /* FETCH: of the memory from `offset` on; no byte behind it is written */
 	union {
 		struct {
 			__u64 tag; /* as coop_chan_msg.tag; low 56 bits: the sender */
@@ -155,13 +168,15 @@ struct coop_net_op {
 		struct {
 			__u64 token, key;  /* what a request names: fid[0] and version; key
 					    * not 0 */
-			__u64 reader;      /* fid[1] of the only one that may read; 0: any */
-			__u32 reader_peer; /* with reader: whose address requests come from; 0: any
-					    */
+			__u64 reader;      /* the only one that may read; 0: any */
+			__u32 reader_peer; /* with reader: requests come from the address that
+					    * this peer has now, or from that of another peer
+					    * that is admitted with the reader as its sender;
+					    * 0: from any */
 			__u32 zero;
 		} offer;
 		struct {
-			__u64 fid[2];  /* the peer's token, and the own identity */
+			__u64 fid[2];  /* the peer's token; the own identity and the shift */
 			__u64 version; /* its key */
 			__u64 size;    /* bytes that the peer offers, as the descriptor says */
 			__u64 index;   /* first page, see want */
@@ -169,7 +184,9 @@ struct coop_net_op {
 				     */
 			__u32 budget_us;
 			__u32 zero;
-			/* coop_net_op.offset: where page `index` goes */
+			/* coop_net_op.offset: where page `index` goes, and the others as far
+			 * from there as they are apart. All begin within coop_net_op.length, which
+			 * may cut the last one */
 		} fetch;
 		__u64 room[12];
 	} u;

@@ -4,7 +4,9 @@
  *
  * The network writes whole pages. Where a page of the buffer is a page of memory
  * it writes there; elsewhere, and at the end of the data, it writes to a page of
- * ours, from which the bytes of a good page are copied.
+ * ours, from which the bytes of a good page are copied. Pages are the peer's: the
+ * data may begin anywhere in the buffer, and end within a page that the peer has
+ * in full.
  */
 #include <linux/highmem.h>
 #include <linux/slab.h>
@@ -21,26 +23,33 @@ struct coop_reading {
 	struct coop_addr from;
 	u32 handle;
 	u64 at;     /* in the buffer, of page 'f.index' */
+	u64 length; /* from there on */
 	u64 bounce; /* pages of ours */
 };
 
-/* Bytes of a page that the peer has. */
-static u32 bytes_of(const struct coop_node_fetch *f, u32 i)
+/* Bytes of a page that belong to the data. */
+static u32 bytes_of(const struct coop_reading *r, u32 i)
 {
-	return (u32)min_t(u64, PAGE_BYTES, f->size - (f->index + i) * PAGE_BYTES);
+	return (u32)min_t(u64, PAGE_BYTES, r->length - (u64)i * PAGE_BYTES);
 }
 
+/* The peer judges the shift; here it counts for what the peer has behind it. */
 static int check(const struct coop_net_op *op)
 {
 	const u64 most = U64_MAX / PAGE_BYTES - COOP_NET_RUN, want = op->u.fetch.want;
-	const u64 index = op->u.fetch.index;
+	const u64 index = op->u.fetch.index, shift = op->u.fetch.fid[1] >> COOP_NET_SHIFT_AT;
 	const u32 n = fls64(want);
+	u64 left;
 
-	if (!n || op->flags || op->zero || op->u.fetch.zero || index > most || !op->u.fetch.size)
+	if (!n || op->flags || op->zero || op->u.fetch.zero || index > most ||
+	    shift >= op->u.fetch.size || !op->length)
 		return -EINVAL;
 	if (index / COOP_NET_RUN != (index + n - 1) / COOP_NET_RUN)
 		return -EINVAL;
-	if (index + n - 1 > (op->u.fetch.size - 1) / PAGE_BYTES)
+	left = op->u.fetch.size - shift;
+	if (index > (left - 1) / PAGE_BYTES || op->length > left - index * PAGE_BYTES)
+		return -EINVAL;
+	if (n - 1 > (op->length - 1) / PAGE_BYTES)
 		return -EINVAL;
 	if (op->u.fetch.budget_us > COOP_BUDGET_MOST_US)
 		return -EINVAL;
@@ -53,11 +62,9 @@ static int find_pages(struct coop_reading *r, const struct coop_pinned *buffer)
 	u64 left;
 
 	for (left = f->want; left; left &= left - 1) {
-		const u32 i = (u32)__ffs64(left), n = bytes_of(f, i);
+		const u32 i = (u32)__ffs64(left);
 
-		if (!coop_pinned_holds(buffer, r->at + (u64)i * PAGE_BYTES, n))
-			return -EFAULT;
-		if (n == PAGE_BYTES)
+		if (bytes_of(r, i) == PAGE_BYTES)
 			f->pages[i] = coop_pinned_page(buffer, r->at + (u64)i * PAGE_BYTES);
 		if (f->pages[i])
 			continue;
@@ -86,7 +93,7 @@ static void unbounce(const struct coop_reading *r, const struct coop_pinned *buf
 		const u32 i = (u32)__ffs64(left);
 		void *p = kmap_local_page(r->f.pages[i]);
 
-		coop_pinned_write(buffer, r->at + (u64)i * PAGE_BYTES, p, bytes_of(&r->f, i));
+		coop_pinned_write(buffer, r->at + (u64)i * PAGE_BYTES, p, bytes_of(r, i));
 		kunmap_local(p);
 	}
 }
@@ -103,7 +110,7 @@ static void fetch_done(struct coop_node_fetch *f, u64 good, int err)
 	if (!m->over)
 		unbounce(r, t->buffer, good);
 	for (left = good; left; left &= left - 1)
-		ev.length += bytes_of(f, (u32)__ffs64(left));
+		ev.length += bytes_of(r, (u32)__ffs64(left));
 	m->figures.fetched_bytes += ev.length;
 	if (m->failure || m->over)
 		err = -ENODEV;
@@ -126,7 +133,7 @@ void coop_fetch_begin(struct coop_machine *m, const struct coop_net_op *op, u64 
 		return;
 	err = check(op);
 	if (!err)
-		err = coop_task_use(m, t, op->buffer, op->offset, 0);
+		err = coop_task_use(m, t, op->buffer, op->offset, op->length);
 	if (err)
 		goto over;
 	err = -ENOMEM;
@@ -136,6 +143,7 @@ void coop_fetch_begin(struct coop_machine *m, const struct coop_net_op *op, u64 
 	r->m = m;
 	r->handle = op->handle;
 	r->at = op->offset;
+	r->length = op->length;
 	r->f.fid.hi = op->u.fetch.fid[0];
 	r->f.fid.lo = op->u.fetch.fid[1];
 	r->f.version = op->u.fetch.version;

@@ -41,15 +41,20 @@ void coop_machine_fail(struct coop_machine *m, int err)
 	wake_up_all(&m->wait);
 }
 
+/* The operation that another one is about. NULL: the process broke the rules. */
+static struct coop_task *named(struct coop_machine *m, const struct coop_net_op *op)
+{
+	if (op->handle < m->n_tasks)
+		return &m->task[op->handle];
+	coop_machine_fail(m, -EBADSLT);
+	return NULL;
+}
+
 static void cancel(struct coop_machine *m, const struct coop_net_op *op, u64 now)
 {
-	struct coop_task *t = op->handle < m->n_tasks ? &m->task[op->handle] : NULL;
+	struct coop_task *t = named(m, op);
 
-	if (!t) {
-		coop_machine_fail(m, -EBADSLT);
-		return;
-	}
-	switch (t->code) { /* 0: it is over */
+	switch (t ? t->code : 0) { /* 0: it is over */
 	case COOP_NET_SEND:
 		coop_send_cancel(m, t, now);
 		break;
@@ -63,6 +68,14 @@ static void cancel(struct coop_machine *m, const struct coop_net_op *op, u64 now
 		coop_fetch_cancel(m, t, now);
 		break;
 	}
+}
+
+static void place(struct coop_machine *m, const struct coop_net_op *op)
+{
+	struct coop_task *t = named(m, op);
+
+	if (t)
+		coop_offer_place(m, t, op->peer);
 }
 
 static void perform(struct coop_machine *m, const struct coop_net_op *op, u64 now)
@@ -83,6 +96,9 @@ static void perform(struct coop_machine *m, const struct coop_net_op *op, u64 no
 		break;
 	case COOP_NET_CANCEL:
 		cancel(m, op, now);
+		break;
+	case COOP_NET_PLACE:
+		place(m, op);
 		break;
 	default:
 		coop_machine_fail(m, -EPROTO);

@@ -65,8 +65,9 @@ struct coop_task {
 			struct hlist_node hash; /* machine->offers, until it ends */
 			struct list_head link;  /* machine->readers, while 'tell' */
 			u64 token, key, reader, last_reader;
-			u32 reader_peer;
-			u32 serving; /* requests */
+			struct coop_addr reader_at; /* of reader_peer, if that was named */
+			bool ranges, placed;        /* COOP_NET_RANGES; reader_at is set */
+			u32 serving;                /* requests */
 			bool tell;
 		} offer;
 		struct coop_reading *reading;
@@ -201,6 +202,8 @@ bool coop_peers_tell(struct coop_machine *m);
 u32 coop_peers_open(const struct coop_machine *m);
 /* The command address of a peer. */
 int coop_peer_address(struct coop_machine *m, u32 id, struct coop_addr *addr);
+/* Whether the peer at this command address is admitted, with this sender. */
+bool coop_peer_is(struct coop_machine *m, const struct coop_addr *addr, u64 sender);
 
 /* send.c */
 void coop_send_begin(struct coop_machine *m, const struct coop_net_op *op, u64 now);
@@ -223,6 +226,7 @@ void coop_fetch_cancel(struct coop_machine *m, struct coop_task *t, u64 now);
 /* offer.c */
 void coop_offer_begin(struct coop_machine *m, const struct coop_net_op *op);
 void coop_offer_cancel(struct coop_machine *m, struct coop_task *t);
+void coop_offer_place(struct coop_machine *m, struct coop_task *t, u32 peer);
 bool coop_offers_tell(struct coop_machine *m);
 void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *found);
 u64 coop_offer_recheck(void *host, void *cookie, struct page *const *pages, u64 have);

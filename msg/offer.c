@@ -3,12 +3,16 @@
  * offer.c - bulk data on their way out: parts of buffers that peers may read.
  *
  * A request names an offer by token and key, and its sender by an identity, all
- * under the MAC of the fabric. A page of the offer that is a page of memory is
- * sent from there; others are sent from copies, in which the bytes past the end
- * of the offer are zero, so no byte of the process outside of it ever leaves.
+ * under the MAC of the fabric. All its pages begin within the offer, or it finds
+ * nothing: page 0 is at the shift of the request, which is 0 unless the offer is
+ * for ranges. A page of the offer that is a page of memory is sent from there;
+ * others are sent from copies, in which the bytes past the end of the offer are
+ * zero, so no byte of the process outside of it ever leaves.
  *
  * An offer that ends takes no further request, and is over when those that it
- * serves are. Their readers do not believe pages that they get meanwhile.
+ * serves are. Their readers do not believe pages that they get meanwhile. Of the
+ * readers of ranges the process hears nothing: one that dies does not end the
+ * offer, and its requests end by themselves.
  */
 #include <linux/highmem.h>
 #include <linux/jhash.h>
@@ -18,10 +22,12 @@
 #include "rpc/base/addr.h"
 
 #define PAGE_BYTES COOP_NET_PAGE
+#define IDENTITY   ((1ULL << COOP_NET_SHIFT_AT) - 1)
 
 /* A request that is being served. */
 struct coop_serve {
 	struct coop_task *task;
+	u32 shift;  /* where page 0 is in the offer */
 	u64 copies; /* pages of ours, by ordinal */
 };
 
@@ -48,17 +54,17 @@ void coop_offer_begin(struct coop_machine *m, const struct coop_net_op *op)
 {
 	struct coop_task *t = coop_task_begin(m, op);
 	struct coop_net_event ev = {};
-	struct coop_addr addr;
 	int err = 0;
 
 	if (!t)
 		return;
-	if (op->flags || op->zero || op->u.offer.zero || !op->u.offer.key || !op->length)
+	if (op->flags & ~COOP_NET_RANGES || op->zero || op->u.offer.zero || !op->u.offer.key ||
+	    op->u.offer.reader & ~IDENTITY || !op->length)
 		err = -EINVAL;
 	else if (find(m, op->u.offer.token, op->u.offer.key))
 		err = -EEXIST;
 	else if (op->u.offer.reader_peer)
-		err = coop_peer_address(m, op->u.offer.reader_peer, &addr);
+		err = coop_peer_address(m, op->u.offer.reader_peer, &t->u.offer.reader_at);
 	if (!err)
 		err = coop_task_use(m, t, op->buffer, op->offset, op->length);
 	if (err) {
@@ -68,7 +74,8 @@ void coop_offer_begin(struct coop_machine *m, const struct coop_net_op *op)
 	t->u.offer.token = op->u.offer.token;
 	t->u.offer.key = op->u.offer.key;
 	t->u.offer.reader = op->u.offer.reader;
-	t->u.offer.reader_peer = op->u.offer.reader_peer;
+	t->u.offer.placed = op->u.offer.reader_peer;
+	t->u.offer.ranges = op->flags & COOP_NET_RANGES;
 	hash_add(m->offers, &t->u.offer.hash, key_of(m, t->u.offer.token, t->u.offer.key));
 }
 
@@ -92,11 +99,21 @@ void coop_offer_cancel(struct coop_machine *m, struct coop_task *t)
 	conclude(m, t);
 }
 
+void coop_offer_place(struct coop_machine *m, struct coop_task *t, u32 peer)
+{
+	struct coop_addr addr;
+
+	if (t->code != COOP_NET_OFFER || coop_peer_address(m, peer, &addr))
+		return;
+	t->u.offer.reader_at = addr;
+	t->u.offer.placed = true;
+}
+
 /* ---- readers -------------------------------------------------------------------- */
 
 static void news(struct coop_machine *m, struct coop_task *t)
 {
-	if (t->u.offer.tell)
+	if (t->u.offer.tell || t->u.offer.ranges)
 		return;
 	t->u.offer.tell = true;
 	list_add_tail(&t->u.offer.link, &m->readers);
@@ -128,16 +145,29 @@ bool coop_offers_tell(struct coop_machine *m)
 
 static bool may_read(struct coop_machine *m, const struct coop_task *t, const struct coop_ev *ev)
 {
-	struct coop_addr addr;
+	const u64 reader = t->u.offer.reader;
 
-	if (!t->u.offer.reader)
+	if (!reader)
 		return true;
-	if (ev->fid.lo != t->u.offer.reader)
+	if ((ev->fid.lo & IDENTITY) != reader)
 		return false;
-	if (!t->u.offer.reader_peer)
-		return true;
-	return !coop_peer_address(m, t->u.offer.reader_peer, &addr) &&
-	       coop_addr_same(&addr, &ev->from);
+	return !t->u.offer.placed || coop_addr_same(&t->u.offer.reader_at, &ev->from) ||
+	       coop_peer_is(m, &ev->from, reader);
+}
+
+/* All pages begin within the offer, and so does page 0. */
+static bool within(const struct coop_task *t, u64 shift, const struct coop_ev *ev)
+{
+	u64 last;
+	u32 e;
+
+	if (shift && (!t->u.offer.ranges || shift >= PAGE_BYTES || shift >= t->length))
+		return false;
+	last = (t->length - shift - 1) / PAGE_BYTES;
+	for (e = 0; e < ev->n_ext; e++)
+		if (ev->ext[e].index > last || ev->ext[e].count - 1 > last - ev->ext[e].index)
+			return false;
+	return true;
 }
 
 /* A page of ours with the bytes of the offer at 'at', zeros behind its end; or NULL. */
@@ -156,17 +186,17 @@ static struct page *own_page(const struct coop_task *t, u64 at)
 	return page;
 }
 
+/* A page that begins within the offer. */
 static void find_page(struct coop_serve *s, u64 index, u32 ordinal, struct coop_found *found)
 {
 	const struct coop_task *t = s->task;
+	const u64 at = s->shift + index * PAGE_BYTES;
 	struct page *page = NULL;
 
-	if (index > (t->length - 1) / PAGE_BYTES)
-		return;
-	if (t->length - index * PAGE_BYTES >= PAGE_BYTES)
-		page = coop_pinned_page(t->buffer, t->offset + index * PAGE_BYTES);
+	if (t->length - at >= PAGE_BYTES)
+		page = coop_pinned_page(t->buffer, t->offset + at);
 	if (!page) {
-		page = own_page(t, index * PAGE_BYTES);
+		page = own_page(t, at);
 		if (!page)
 			return; /* the reader asks again */
 		s->copies |= 1ULL << ordinal;
@@ -177,6 +207,7 @@ static void find_page(struct coop_serve *s, u64 index, u32 ordinal, struct coop_
 
 void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *found)
 {
+	const u64 shift = ev->fid.lo >> COOP_NET_SHIFT_AT;
 	struct coop_machine *m = host;
 	struct coop_task *t;
 	struct coop_serve *s;
@@ -185,18 +216,19 @@ void coop_offer_lookup(void *host, const struct coop_ev *ev, struct coop_found *
 	if (!coop_machine_runs(m))
 		return;
 	t = find(m, ev->fid.hi, ev->version);
-	if (!t || !may_read(m, t, ev))
+	if (!t || !may_read(m, t, ev) || !within(t, shift, ev))
 		return;
 	s = kzalloc(sizeof(*s), GFP_KERNEL_ACCOUNT);
 	if (!s)
 		return;
 	s->task = t;
+	s->shift = (u32)shift;
 	for (e = 0; e < ev->n_ext; e++)
 		for (i = 0; i < ev->ext[e].count && n < COOP_MAX_PAGES; i++, n++)
 			find_page(s, ev->ext[e].index + i, n, found);
 	found->size = t->length;
 	found->cookie = s;
-	t->u.offer.last_reader = ev->fid.lo;
+	t->u.offer.last_reader = ev->fid.lo & IDENTITY;
 	t->u.offer.serving++;
 	news(m, t);
 }

@@ -179,6 +179,18 @@ int coop_peer_address(struct coop_machine *m, u32 id, struct coop_addr *addr)
 	return 0;
 }
 
+bool coop_peer_is(struct coop_machine *m, const struct coop_addr *addr, u64 sender)
+{
+	const u32 id = coop_chan_find(m->chan, addr);
+	struct coop_chan_peer_info info;
+	const struct coop_peer *p;
+
+	if (id == COOP_NONE || coop_chan_peer_get(m->chan, id, &info))
+		return false;
+	p = coop_peer_at(m, info.cookie);
+	return p && p->cookie && p->sender == sender;
+}
+
 void coop_peer_news(struct coop_machine *m, struct coop_peer *p, u8 code)
 {
 	p->tell |= BIT_OF(code);

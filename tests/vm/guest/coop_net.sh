@@ -8,6 +8,7 @@
 #: memory 1536
 #: deadline 2400
 #: short text messages bulk states operations fork fuzz
+#: long ranges bounds revoked
 #: long refused_bulk setup buffers memlock strangers indices nothing_lost waits awake close exec killed removal
 #: long unload fuzz_long
 
@@ -52,6 +53,9 @@ test_text() { area text; }
 test_messages() { area messages; }
 test_bulk() { area bulk; }
 test_refused_bulk() { area refused_bulk; }
+test_ranges() { area ranges; }
+test_bounds() { area bounds; }
+test_revoked() { ROUNDS=$(few 60) area revoked; }
 
 test_states() { area states; }
 test_setup() { area setup; }

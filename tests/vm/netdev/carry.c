@@ -26,13 +26,7 @@ void text_area(void)
 	pair_close(&p);
 }
 
-/* Buffers of a and of b, and copies from one to the other. */
-struct carriage {
-	struct pair p;
-	struct memory from, to;
-};
-
-static bool carriage_open(struct carriage *c, enum layout from, enum layout to, size_t bytes)
+bool carriage_open(struct carriage *c, enum layout from, enum layout to, size_t bytes)
 {
 	memset(c, 0, sizeof(*c));
 	c->p.a.fd = c->p.b.fd = -1;
@@ -41,15 +35,14 @@ static bool carriage_open(struct carriage *c, enum layout from, enum layout to, 
 	       memory_add(&c->p.a, &c->from) && memory_add(&c->p.b, &c->to);
 }
 
-static void carriage_close(struct carriage *c)
+void carriage_close(struct carriage *c)
 {
 	pair_close(&c->p);
 	memory_free(&c->from);
 	memory_free(&c->to);
 }
 
-static void copy_wanted(const struct memory *from, size_t at, struct memory *to, size_t there,
-			size_t n)
+void copy_wanted(const struct memory *from, size_t at, struct memory *to, size_t there, size_t n)
 {
 	uint8_t *bytes = malloc(n + 1);
 
@@ -60,7 +53,7 @@ static void copy_wanted(const struct memory *from, size_t at, struct memory *to,
 	free(bytes);
 }
 
-static bool all_right(const struct carriage *c)
+bool all_right(const struct carriage *c)
 {
 	return CHECK(memory_right(&c->to)) & CHECK(memory_right(&c->from));
 }
@@ -295,7 +288,7 @@ static void refused_reader(struct carriage *c, const char *what, uint64_t reader
 
 void refused_bulk_area(void)
 {
-	struct coop_net_peer other = {.cookie = 0x99, .sender = 0x98};
+	struct coop_net_peer other = {.cookie = 0x99, .sender = 0x98}, not_b = {.cookie = COOKIE_B};
 	struct carriage c;
 	uint32_t lent;
 
@@ -316,7 +309,10 @@ void refused_bulk_area(void)
 	refused_reader(&c, "another reader", c.p.b.self + 1, c.p.at_a);
 	other.addr = c.p.b.setup.self;
 	other.addr.qpn ^= 0x1000;
-	if (CHECK(!ioctl(c.p.a.fd, COOP_NET_PEER_OPEN, &other)))
+	not_b.peer = c.p.at_a;
+	not_b.sender = 0x97;
+	if (CHECK(!ioctl(c.p.a.fd, COOP_NET_PEER_OPEN, &other)) &&
+	    CHECK(!ioctl(c.p.a.fd, COOP_NET_PEER_ADMIT, &not_b)))
 		refused_reader(&c, "another address", c.p.b.self, other.peer);
 out:
 	carriage_close(&c);

@@ -503,8 +503,9 @@ struct refusal {
 	.u.recv.max_messages = 1
 #define OFFER_OP \
 	.code = COOP_NET_OFFER, .buffer = 1, .length = 100, .u.offer.token = 1, .u.offer.key = 1
-#define FETCH_OP                                                                 \
-	.code = COOP_NET_FETCH, .peer = 1, .buffer = 1, .u.fetch.size = 1 << 20, \
+#define SHIFT(n) ((uint64_t)(n) << COOP_NET_SHIFT_AT)
+#define FETCH_OP                                                                                 \
+	.code = COOP_NET_FETCH, .peer = 1, .buffer = 1, .length = PAGE, .u.fetch.size = 1 << 20, \
 	.u.fetch.version = 1, .u.fetch.want = 1
 
 #pragma GCC diagnostic push
@@ -540,7 +541,21 @@ static const struct refusal refusals[] = {
 	{"FETCH, behind the end", -EINVAL, {FETCH_OP, .u.fetch.index = 256}},
 	{"FETCH, huge index", -EINVAL, {FETCH_OP, .u.fetch.index = ~0ull, .u.fetch.size = ~0ull}},
 	{"FETCH, no room", -EFAULT, {FETCH_OP, .offset = 50000 - PAGE + 1}},
-	{"FETCH, no room for the last", -EFAULT, {FETCH_OP, .u.fetch.want = 1ull << 12}},
+	{"FETCH, no room for the last",
+	 -EFAULT,
+	 {FETCH_OP, .length = 13 * PAGE, .u.fetch.want = 1ull << 12}},
+	{"FETCH, no byte", -EINVAL, {FETCH_OP, .length = 0}},
+	{"FETCH, a page behind its length", -EINVAL, {FETCH_OP, .u.fetch.want = 2}},
+	{"FETCH, longer than what is there", -EINVAL, {FETCH_OP, .u.fetch.size = PAGE - 1}},
+	{"FETCH, longer than the rest",
+	 -EINVAL,
+	 {FETCH_OP, .u.fetch.size = 2 * PAGE, .u.fetch.index = 1, .u.fetch.fid[1] = SHIFT(1)}},
+	{"FETCH, shifted behind the end",
+	 -EINVAL,
+	 {FETCH_OP, .length = 1, .u.fetch.size = 9, .u.fetch.fid[1] = SHIFT(9)}},
+	{"OFFER, flags", -EINVAL, {OFFER_OP, .flags = COOP_NET_URGENT}},
+	{"OFFER, ranges and flags", -EINVAL, {OFFER_OP, .flags = COOP_NET_RANGES | 1}},
+	{"OFFER, reader with a shift", -EINVAL, {OFFER_OP, .u.offer.reader = SHIFT(1) | 5}},
 	{"FETCH, overflow", -EFAULT, {FETCH_OP, .offset = ~0ull - 100}},
 };
 #pragma GCC diagnostic pop
@@ -556,7 +571,6 @@ static void refused_operation(struct pair *p, const struct memory *b, const stru
 	op->handle = handle;
 	op->peer = r->op.peer == 1 ? p->at_a : r->op.peer;
 	op->buffer = r->op.buffer == 1 ? b->buffer : r->op.buffer;
-	op->length = r->op.code == COOP_NET_FETCH ? PAGE : r->op.length;
 	if (op->code == COOP_NET_SEND)
 		op->u.send.tag |= p->a.self;
 	post(&p->a);

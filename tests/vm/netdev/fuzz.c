@@ -74,8 +74,8 @@ static uint32_t any_of(uint64_t *r, const uint32_t *ids)
 static void any_operation(struct hostile *h, uint64_t *r, struct coop_net_op *op)
 {
 	struct coop_net_op o = {
-		.code = (uint8_t)(1 + pick(r, 5)),
-		.flags = (uint8_t)(1u << pick(r, 3)),
+		.code = (uint8_t)(1 + pick(r, 6)),
+		.flags = (uint8_t)(1u << pick(r, 5)),
 		.handle = h->gentle || pick(r, 50)
 				  ? (h->m.handle = (h->m.handle + 1) % h->m.setup.handles)
 				  : (uint32_t)any_number(r),
@@ -105,7 +105,8 @@ static void any_operation(struct hostile *h, uint64_t *r, struct coop_net_op *op
 		break;
 	case COOP_NET_FETCH:
 		o.u.fetch.fid[0] = pick(r, 8);
-		o.u.fetch.fid[1] = h->m.self;
+		o.u.fetch.fid[1] =
+			h->m.self | (pick(r, 2) ? any_number(r) << COOP_NET_SHIFT_AT : 0);
 		o.u.fetch.version = pick(r, 2);
 		o.u.fetch.size = any_number(r);
 		o.u.fetch.index = pick(r, 8) ? pick(r, POOL) : any_number(r);

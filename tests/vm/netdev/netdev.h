@@ -23,6 +23,7 @@
 #define KINDS    56              /* the kind of a message is above its sender */
 #define MESSAGE  (1ull << KINDS) /* a tag of a message that needs a buffer */
 #define TEXT     ((unsigned long long)COOP_NET_KIND_TEXT << KINDS)
+#define IDENTITY ((1ull << COOP_NET_SHIFT_AT) - 1) /* a sender that may also read */
 #define NO_EVENT 0xff
 
 bool expect(bool good, const char *file, int line, const char *what);
@@ -161,6 +162,21 @@ void pair_close(struct pair *p);
 /* Whether a text goes from each to the other: a machine that works. */
 bool pair_works(struct pair *p);
 
+/* ---- from a to b (carry.c) ---- */
+
+/* Buffers of a and of b, and copies from one to the other. */
+struct carriage {
+	struct pair p;
+	struct memory from, to;
+};
+
+bool carriage_open(struct carriage *c, enum layout from, enum layout to, size_t bytes);
+void carriage_close(struct carriage *c);
+/* Wants the bytes that are wanted in `from`. */
+void copy_wanted(const struct memory *from, size_t at, struct memory *to, size_t there, size_t n);
+/* Whether all bytes of both buffers, and around them, are as wanted; complains. */
+bool all_right(const struct carriage *c);
+
 /* ---- the system ---- */
 
 /* Bytes that this process has pinned, or locked, as /proc/self/status says. */
@@ -178,6 +194,7 @@ int after_exec(int fd, bool inherited);
 
 typedef void area_fn(void);
 area_fn text_area, messages_area, bulk_area, refused_bulk_area;
+area_fn ranges_area, bounds_area, revoked_area;
 area_fn states_area, setup_area, buffers_area, memlock_area, quota_area, peers_area, strangers_area,
 	operations_area;
 area_fn indices_area, nothing_lost_area, waits_area, awake_area, mapping_area;

@@ -61,7 +61,7 @@ bool machine_open(struct machine *m, int i)
 			(const char *)m->setup.why);
 		return CHECK(!"machine_setup");
 	}
-	m->self = (next += 0x101) << 32 | (unsigned int)getpid();
+	m->self = ((next += 0x101) << 32 | (unsigned int)getpid()) & IDENTITY;
 	return CHECK(machine_map(m));
 }
 
