@@ -35,6 +35,8 @@ struct target {
 	std::string label; ///< a word, for the names of tests
 	std::string transport;
 	parameters options = {};
+	/// Another transport with the same wire and options, if there is one here.
+	std::string kin = {};
 
 	/// Addresses of this host that no other process uses meanwhile: numbers 0 to 99.
 	std::function<std::string(unsigned)> address;

@@ -188,6 +188,7 @@ std::vector<target> of_device(const std::string &device, const std::string &ip)
 		ud("kernel", {{"device", device}}),
 	};
 	all.back().transport = "kernel";
+	all.back().kin = "ud";
 	all.back().works_frozen = true;
 	for (target &t : all) {
 		t.address = [ip](unsigned n) { return lnet(ip, "o2ib0", 31, std::to_string(n)); };

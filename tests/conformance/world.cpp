@@ -288,9 +288,9 @@ world::~world()
 	nodes_.clear();
 }
 
-domain &world::open(const parameters &more)
+domain &world::open(const parameters &more, const std::string &transport)
 {
-	domain_options o{how.of->transport, how.of->options};
+	domain_options o{transport.empty() ? how.of->transport : transport, how.of->options};
 	for (const auto &changed : more) {
 		std::erase_if(o.parameters,
 			      [&](const auto &p) { return p.first == changed.first; });

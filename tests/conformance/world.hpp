@@ -127,7 +127,8 @@ public:
 	explicit world(const mode &m) : how(m) {}
 	~world();
 
-	domain &open(const parameters &more = {});
+	/// `transport`: the target's; with its options.
+	domain &open(const parameters &more = {}, const std::string &transport = {});
 	domain &home(); ///< the first domain, opened on demand
 	/// A started node, at the target's next address.
 	node &up(domain *d = nullptr);

@@ -11,6 +11,7 @@
 #: deadline 1800
 #: short ud_between_devices kernel_asks_ud
 #: long fabric_between_devices ud_bulk ud_asks_kernel kernel_machines kernel_buffers kernel_messages kernel_bulk kernel_faults
+#: long kernel_reusable ud_reusable
 
 setup()
 {
@@ -205,9 +206,11 @@ test_ud_machines() { suite ud_verbs 'on/machines*'; }
 test_ud_buffers() { suite ud_verbs 'on/buffers*:on/pools*'; }
 test_ud_messages() { suite ud_verbs 'on/messages*:on/endpoints*:on/synchronous*'; }
 test_ud_bulk() { suite ud_verbs 'on/bulk*'; }
+test_ud_reusable() { suite ud_verbs 'on/reusable*'; }
 test_ud_faults() { suite ud_verbs 'on/fault*'; }
 test_kernel_machines() { suite kernel 'on/machines*'; }
 test_kernel_buffers() { suite kernel 'on/buffers*:on/pools*'; }
 test_kernel_messages() { suite kernel 'on/messages*:on/endpoints*:on/synchronous*'; }
 test_kernel_bulk() { suite kernel 'on/bulk*'; }
+test_kernel_reusable() { suite kernel 'on/reusable*'; }
 test_kernel_faults() { suite kernel 'on/fault*'; }

@@ -11,6 +11,7 @@ namespace coop::net::kernel
 static_assert(COOP_NET_KIND_TEXT == static_cast<unsigned>(ud::tag_kind::bulk));
 static_assert(COOP_NET_TEXT == ud::bulk_message::bytes);
 static_assert(COOP_NET_PAGE == ud::page_bytes);
+static_assert(COOP_NET_SHIFT_AT == ud::asker::shift_at);
 
 engine::engine(const options &o, device &d, handles &h) :
 	device_(d),
@@ -145,13 +146,13 @@ int engine::submit(const ud::reading &r, const coop_fetch_req &q,
 	op.handle = h;
 	op.peer = q.hints[0];
 	op.buffer = r.memory.key(0);
-	op.offset = first * COOP_NET_PAGE;
-	op.length = r.length - op.offset;
+	op.offset = r.start + first * COOP_NET_PAGE;
+	op.length = r.length - first * COOP_NET_PAGE;
 	op.u.fetch.fid[0] = q.fid.hi;
 	op.u.fetch.fid[1] = q.fid.lo;
 	op.u.fetch.version = q.version;
 	op.u.fetch.size = q.size;
-	op.u.fetch.index = first;
+	op.u.fetch.index = r.offset / COOP_NET_PAGE + first;
 	op.u.fetch.want = c.want;
 	op.u.fetch.budget_us = q.budget_us;
 	device_.push(op);
@@ -185,6 +186,7 @@ void engine::begin(std::uint32_t index)
 	offered_[index] = h;
 	coop_net_op op{};
 	op.code = COOP_NET_OFFER;
+	op.flags = o.reusable && o.queue == queue_type::passive_bulk_send ? COOP_NET_RANGES : 0;
 	op.handle = h;
 	op.buffer = o.memory.key(0);
 	op.length = o.length;
@@ -194,8 +196,27 @@ void engine::begin(std::uint32_t index)
 		const ud::peer &p = (*peers_)[o.peer];
 		op.u.offer.reader = p.who.packed();
 		op.u.offer.reader_peer = p.resolved ? p.chan : 0;
+		if (!p.resolved)
+			placeless_.insert(index);
 	}
 	device_.push(op);
+}
+
+void engine::place(spi::peer_number n)
+{
+	for (auto i = placeless_.begin(); i != placeless_.end();) {
+		const std::uint32_t index = *i;
+		if ((*operations_)[index].peer != n) {
+			++i;
+			continue;
+		}
+		coop_net_op op{};
+		op.code = COOP_NET_PLACE;
+		op.handle = offered_[index];
+		op.peer = (*peers_)[n].chan;
+		device_.push(op);
+		i = placeless_.erase(i);
+	}
 }
 
 void engine::end(std::uint32_t index)

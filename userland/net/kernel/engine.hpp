@@ -63,6 +63,10 @@ public:
 	// Bulk, the sending side.
 	void begin(std::uint32_t index) override;
 	void end(std::uint32_t index) override;
+	/// The module has ended it.
+	void over(std::uint32_t index) { placeless_.erase(index); }
+	/// The address of a peer has become known: offers for it alone are for that address.
+	void place(spi::peer_number);
 
 private:
 	struct request {
@@ -80,6 +84,7 @@ private:
 	std::vector<request> requests_;                                     // by number
 	std::vector<std::uint32_t> offered_;                                // handles, by operation
 	std::unordered_set<std::uint32_t> sessions_;
+	std::unordered_set<std::uint32_t> placeless_; // offers to a peer of unknown address
 };
 
 } // namespace coop::net::kernel

@@ -312,6 +312,7 @@ void machine::dispatch_of_handle(const coop_net_event &ev, std::uint64_t now)
 		if (!final)
 			break;
 		uses.release(ev.handle);
+		engine_->over(of.number);
 		bulk_->over(of.number, ev.status, now);
 		break;
 	}
@@ -380,6 +381,7 @@ void machine::stranger(const coop_net_event &ev, std::uint64_t now)
 		return;
 	}
 	peers_->adopt(n, ev.peer, now);
+	engine_->place(n);
 	outbox_->wake(n, 0, now);
 }
 
@@ -392,6 +394,8 @@ void machine::resolve(std::uint64_t now)
 			reader_->forget(r.number);
 			bulk_->lost(r.number, c.lost, now);
 		}
+		if (c.settled && !c.status)
+			engine_->place(r.number);
 		if (c.settled)
 			outbox_->wake(r.number, c.status, now);
 	}

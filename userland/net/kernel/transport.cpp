@@ -119,7 +119,7 @@ private:
 	buffers buffers_;
 	domain_limits limits_{};
 	// A message is acknowledged when it is in its receiver's memory.
-	spi::traits traits_{{true, true}, false, false, 0, false};
+	spi::traits traits_{{true, true, true}, false, false, 0, false};
 };
 
 class kernel_kind final : public spi::transport
