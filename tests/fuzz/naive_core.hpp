@@ -193,7 +193,10 @@ public:
 		return it == items_.end() ? nullptr : &it->second.what;
 	}
 	using spi::sink::find;
-	spi::token use(spi::token, std::size_t, std::size_t) override { return 0; }
+	spi::token use(spi::token, std::size_t, std::size_t, spi::peer_number) override
+	{
+		return 0;
+	}
 	void given_up(spi::token) override {}
 	int place(std::size_t length, spi::landing &out) override
 	{

@@ -64,9 +64,10 @@ public:
 	void completed(spi::token, int status, std::size_t length) override;
 	using spi::sink::find;
 	const spi::transfer *find(spi::token) override;
-	spi::token use(spi::token t, std::size_t offset, std::size_t length) override
+	spi::token use(spi::token t, std::size_t offset, std::size_t length,
+		       spi::peer_number by) override
 	{
-		return operations_.use(t, offset, length);
+		return operations_.use(t, offset, length, by);
 	}
 	void given_up(spi::token t) override { operations_.given_up(t); }
 	int place(std::size_t length, spi::landing &out) override

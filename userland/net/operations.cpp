@@ -266,12 +266,17 @@ std::uint64_t operations::new_key()
 }
 
 // Uses are counted apart from what the program adds, so neither takes the other's slots. They are
-// half as many at most: transports have things to share out between the two.
-spi::token operations::use(spi::token reusable, std::size_t offset, std::size_t length)
+// half as many at most: transports have things to share out between the two. A peer may have as
+// many as are still free, so one that begins uses and never finishes them leaves some for others.
+spi::token operations::use(spi::token reusable, std::size_t offset, std::size_t length,
+			   spi::peer_number by)
 {
 	slot *p = slots_.find(reusable);
 	const std::uint32_t most = station_.domain->limits().max_queued;
-	if (!p || !p->transfer.reusable || p->reason || p->ended || uses_ >= (most + 1) / 2)
+	if (by >= uses_of_.size())
+		uses_of_.resize(by + 1);
+	if (!p || !p->transfer.reusable || p->reason || p->ended ||
+	    uses_ + uses_of_[by] >= (most + 1) / 2)
 		return 0;
 	slot *s = slots_.allocate(2 * most);
 	if (!s)
@@ -285,12 +290,14 @@ spi::token operations::use(spi::token reusable, std::size_t offset, std::size_t 
 	s->owner = nullptr;
 	s->to = nullptr;
 	s->reason = 0;
+	s->user = by;
 	s->parent = p->index;
 	s->in_queue = {next, no_slot};
 	if (next != no_slot)
 		slots_.at(next).in_queue.previous = s->index;
 	p->first_use = s->index;
 	uses_++;
+	uses_of_[by]++;
 	return slots_.token_of(*s);
 }
 
@@ -308,10 +315,16 @@ void operations::end_use(slot &s)
 	(l.previous == no_slot ? p.first_use : slots_.at(l.previous).in_queue.next) = l.next;
 	if (l.next != no_slot)
 		slots_.at(l.next).in_queue.previous = l.previous;
-	slots_.free(s);
-	uses_--;
+	free_use(s);
 	if (p.ended && p.first_use == no_slot)
 		finish(p, p.reason, 0);
+}
+
+void operations::free_use(slot &s)
+{
+	uses_of_[s.user]--;
+	uses_--;
+	slots_.free(s);
 }
 
 void operations::end(slot &s, int status, std::size_t length)
@@ -354,11 +367,11 @@ void operations::finish(slot &s, int status, std::size_t length)
 void operations::forget(slot &s)
 {
 	const queue_type q = s.transfer.queue;
-	for (std::uint32_t i = std::exchange(s.first_use, no_slot); i != no_slot; uses_--) {
+	for (std::uint32_t i = std::exchange(s.first_use, no_slot); i != no_slot;) {
 		slot &u = slots_.at(i);
 		i = u.in_queue.next;
 		u.parent = no_slot;
-		slots_.free(u);
+		free_use(u);
 	}
 	deadlines_.erase(s);
 	queue(q).erase(s);

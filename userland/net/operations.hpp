@@ -56,7 +56,8 @@ public:
 	/// Frees the slot, and those of its uses; the tokens become invalid.
 	void forget(slot &);
 	/// As spi::sink.
-	spi::token use(spi::token reusable, std::size_t offset, std::size_t length);
+	spi::token use(spi::token reusable, std::size_t offset, std::size_t length,
+		       spi::peer_number by);
 	void given_up(spi::token);
 	/// An operation whose deadline is over, or null.
 	slot *expired()
@@ -95,6 +96,7 @@ private:
 			  const descriptor &);
 	void write_descriptor(slot &);
 	void end_use(slot &);
+	void free_use(slot &);
 	std::uint64_t new_key();
 	queue_stats &counters(queue_type q) { return stats_[static_cast<std::size_t>(q)]; }
 	static void count(queue_stats &, std::size_t length);
@@ -109,9 +111,10 @@ private:
 	std::array<slot_list, queue_types> queues_;
 	deadline_heap deadlines_;
 	std::array<queue_stats, queue_types> stats_{};
-	ticks untimed_ = 0;       // messages not yet counted in total_time,
-	ticks untimed_begun_ = 0; // and the sum of their buffers' add times
-	std::uint32_t uses_ = 0;  // live slots that are uses
+	ticks untimed_ = 0;                  // messages not yet counted in total_time,
+	ticks untimed_begun_ = 0;            // and the sum of their buffers' add times
+	std::uint32_t uses_ = 0;             // live slots that are uses
+	std::vector<std::uint32_t> uses_of_; // the same by peer number
 	bool held_back_ = false;
 };
 

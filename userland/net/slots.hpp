@@ -51,6 +51,7 @@ struct slot {
 	// reusable operations
 	std::uint32_t parent = no_slot;    // a use: the reusable operation
 	std::uint32_t first_use = no_slot; // reusable: its uses, linked by in_queue
+	spi::peer_number user = 0;         // a use: whose it is
 	bool ended = false;                // reusable: over, with `reason`, after its uses
 
 	// msg_recv

@@ -158,9 +158,11 @@ public:
 
 	/// Begins a use of a reusable operation: an operation like any other passive one, of this
 	/// range, which check_range() has passed. It has no key, so no peer can name it. It ends by
-	/// completed(), early after cancel(); the reusable one ends after its uses. @return its
-	/// token, or 0: it cannot be used (any more), or there are too many uses.
-	virtual token use(token reusable, std::size_t offset, std::size_t length) = 0;
+	/// completed(), early after cancel(); the reusable one ends after its uses. `by`: whose use
+	/// it is. @return its token, or 0: it cannot be used (any more), or there are too many
+	/// uses, of all peers or of this one.
+	virtual token use(token reusable, std::size_t offset, std::size_t length,
+			  peer_number by) = 0;
 	/// A peer gives up its request for a passive operation: that stands for others, but if it
 	/// is a use it has ended.
 	virtual void given_up(token) = 0;

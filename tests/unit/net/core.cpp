@@ -217,14 +217,14 @@ TEST_F(net_core, a_reusable_operation_ends_after_its_uses)
 	spi::token use[4];
 	p->run([&] {
 		for (std::size_t i = 0; i < 4; i++) {
-			use[i] = p->sink.use(all, 100 * i, 50);
+			use[i] = p->sink.use(all, 100 * i, 50, 0);
 			const spi::transfer *x = p->sink.find(use[i]);
 			ASSERT_NE(x, nullptr);
 			EXPECT_EQ(x->offset, 100 * i);
 			EXPECT_EQ(x->length, 50u);
 			EXPECT_FALSE(x->reusable);
 			EXPECT_EQ(p->sink.find(use[i], x->key), nullptr) << "no peer can name it";
-			EXPECT_EQ(p->sink.use(use[i], 0, 1), 0u) << "it is none itself";
+			EXPECT_EQ(p->sink.use(use[i], 0, 1, 0), 0u) << "it is none itself";
 		}
 		p->sink.completed(use[1], 0, 50);
 		EXPECT_EQ(p->sink.find(use[1]), nullptr);
@@ -238,7 +238,7 @@ TEST_F(net_core, a_reusable_operation_ends_after_its_uses)
 	EXPECT_TRUE(tm.del(a));
 	EXPECT_EQ(p->cancelled, (std::vector{use[2], use[0], all}));
 	p->run([&] {
-		EXPECT_EQ(p->sink.use(all, 0, 1), 0u);
+		EXPECT_EQ(p->sink.use(all, 0, 1, 0), 0u);
 		p->sink.completed(all, -ECANCELED, 0);
 		p->sink.completed(use[0], -ECANCELED, 0);
 	});
@@ -249,6 +249,37 @@ TEST_F(net_core, a_reusable_operation_ends_after_its_uses)
 	ASSERT_EQ(e.size(), 1u);
 	EXPECT_EQ(e[0].status, -ECANCELED);
 	EXPECT_FALSE(a.queued());
+}
+
+// However many uses a peer begins, as many are left for others: half if it is the only one.
+TEST_F(net_core, a_peer_leaves_uses_for_others)
+{
+	const std::uint32_t most = (d.limits().max_queued + 1) / 2;
+	operation o;
+	o.queue = queue_type::passive_bulk_send;
+	o.reusable = true;
+	o.handler = this;
+	ASSERT_EQ(tm.add(a, o), 0);
+	const spi::token all = p->submitted.at(0);
+	p->run([&] {
+		std::vector<spi::token> greedy, second;
+		for (spi::token t; (t = p->sink.use(all, 0, 1, 7));)
+			greedy.push_back(t);
+		EXPECT_EQ(greedy.size(), (most + 1) / 2);
+		for (spi::token t; (t = p->sink.use(all, 0, 1, 3));)
+			second.push_back(t);
+		EXPECT_EQ(second.size(), (most - greedy.size() + 1) / 2);
+		EXPECT_NE(p->sink.use(all, 0, 1, 100), 0u);
+		EXPECT_EQ(p->sink.use(all, 0, 1, 7), 0u);
+		for (const spi::token t : greedy)
+			p->sink.completed(t, 0, 1);
+		for (const spi::token t : second)
+			p->sink.given_up(t);
+		for (std::uint32_t i = 0; i < (most - 1) / 2; i++)
+			ASSERT_NE(p->sink.use(all, 0, 1, 3), 0u) << i;
+	});
+	p->end([&] { p->sink.failed(-EIO); }); // with them under way
+	EXPECT_EQ(take().size(), 1u);
 }
 
 // Uses have half as many slots as programs, and neither takes those of the other.
@@ -264,12 +295,12 @@ TEST_F(net_core, uses_are_bounded)
 	p->run([&] {
 		std::vector<spi::token> uses;
 		for (std::uint32_t i = 0; i < most; i++) {
-			uses.push_back(p->sink.use(all, 0, 1));
+			uses.push_back(p->sink.use(all, 0, 1, i));
 			ASSERT_NE(uses.back(), 0u);
 		}
-		EXPECT_EQ(p->sink.use(all, 0, 1), 0u);
+		EXPECT_EQ(p->sink.use(all, 0, 1, most), 0u);
 		p->sink.completed(uses[most / 2], 0, 1);
-		EXPECT_NE(p->sink.use(all, 0, 1), 0u);
+		EXPECT_NE(p->sink.use(all, 0, 1, most), 0u);
 	});
 	ASSERT_EQ(send(b), 0);
 	p->end([&] { p->sink.failed(-EIO); }); // with them under way

@@ -81,7 +81,7 @@ work *transfers::make(link &l, const control &c, queue_type q)
 	else if (!(r = spi::check_range(*x, c.offset, c.length)) &&
 		 q == queue_type::passive_bulk_send)
 		r = env_.memory.descriptors(x->memory, local);
-	if (!r && c.ranged() && !(t = env_.sink.use(t, c.offset, c.length)))
+	if (!r && c.ranged() && !(t = env_.sink.use(t, c.offset, c.length, l.peer)))
 		r = -ENOBUFS;
 	if (!r && !(w = works_.make(l, t))) {
 		env_.sink.given_up(t);

@@ -209,7 +209,7 @@ int machine::admit(link &l, const head &h, queue_type q, const std::uint64_t *of
 		return -EPERM;
 	if (int r = spi::check_range(*x, offset ? *offset : 0, h.length))
 		return r;
-	t = offset ? sink_.use(h.to, *offset, h.length) : h.to;
+	t = offset ? sink_.use(h.to, *offset, h.length, l.peer) : h.to;
 	return t ? 0 : -ENOBUFS;
 }
 

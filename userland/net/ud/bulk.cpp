@@ -514,7 +514,7 @@ bool bulk::put_range(std::uint32_t index, const bulk_message &m, spi::peer_numbe
 	if (log_.recall(peers_[from].who, m.sender, m.sender_key) ||
 	    spi::check_range(*x, m.offset, m.length))
 		return false;
-	const spi::token t = sink_.use(operations_[index].token, m.offset, m.length);
+	const spi::token t = sink_.use(operations_[index].token, m.offset, m.length, from);
 	const std::uint32_t use = t ? operations_.add(t, *sink_.find(t)) : none;
 	if (use == none) {
 		sink_.given_up(t);

@@ -179,7 +179,10 @@ public:
 	void received(const spi::landing &, spi::peer_number) override {}
 	int receive(const void *, std::size_t, spi::peer_number) override { return -ENOSYS; }
 	void abandon(const spi::landing &) override {}
-	spi::token use(spi::token, std::size_t, std::size_t) override { return 0; }
+	spi::token use(spi::token, std::size_t, std::size_t, spi::peer_number) override
+	{
+		return 0;
+	}
 	void given_up(spi::token) override {}
 	spi::peer_number peer(const address &) override { return spi::no_peer; }
 	void release(spi::peer_number) override {}
