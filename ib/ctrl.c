@@ -82,36 +82,135 @@ static void dropped(struct coop_rnic *r, bool incoming, enum coop_drop why)
 	coop_count(r->node->stats, COOP_C_CTRL_DROPPED, 1);
 }
 
-static void post(struct coop_rnic *r, struct coop_ctrl *c, u32 i, struct coop_ah *ah, u64 now)
+static void stop(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 {
-	struct ib_sge sge = {
-		.addr = coop_bufs_dma(&c->tx, i),
-		.length = c->tx_len[i],
-		.lkey = r->pd->local_dma_lkey,
-	};
-	struct ib_ud_wr wr = {};
+	c->dead = true;
+	c->qp.died = c->qp.ready;
+	coop_qp_stop(r, &c->qp);
+	coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
+}
 
-	wr.wr.wr_id = coop_wr_id(&c->qp, i);
-	wr.wr.sg_list = &sge;
-	wr.wr.num_sge = 1;
-	wr.wr.opcode = IB_WR_SEND;
-	wr.wr.send_flags = IB_SEND_SIGNALED | IB_SEND_SOLICITED;
-	wr.ah = ah->ib;
-	wr.remote_qpn = c->tx_to[i].qpn;
-	wr.remote_qkey = coop_qkey_to(r, &c->tx_to[i]);
-	if (!c->qp.ready || c->dead || ib_post_send(c->qp.ib, &wr.wr, NULL)) {
+/*
+ * Sends leave in chains, one call into the driver each, and only the last one of a chain is
+ * signalled. Sends of a queue pair complete in the order in which they were posted, so its
+ * completion stands for those before it too. sent[] has them in that order: from head on those
+ * that are posted, and behind them, up to tail, the chain that is being built.
+ */
+
+/* Sends that are posted and not complete. */
+static u32 in_flight(const struct coop_ctrl *c)
+{
+	return c->tail - c->head - c->n_chain;
+}
+
+/* Takes back the buffer of the oldest send. */
+static void take_first(struct coop_rnic *r, struct coop_ctrl *c)
+{
+	const u32 i = c->sent[c->head++ % COOP_CTRL_SENDS];
+
+	coop_ah_put(r, c->tx_ah[i]);
+	c->tx_ah[i] = NULL;
+	give_back(c, i);
+}
+
+/* Takes back the buffers of the last n sends, which the device does not have. */
+static void drop_last(struct coop_rnic *r, struct coop_ctrl *c, u32 n)
+{
+	for (; n; n--) {
+		const u32 i = c->sent[--c->tail % COOP_CTRL_SENDS];
+
+		coop_ah_put(r, c->tx_ah[i]);
+		c->tx_ah[i] = NULL;
 		give_back(c, i);
 		dropped(r, false, COOP_DROP_NOT_POSTED);
-		return;
 	}
+}
+
+/* Posts the chain. Returns how many sends of it the device has taken, perhaps. */
+static u32 post_chain(struct coop_rnic *r, struct coop_ctrl *c, bool *whole)
+{
+	const struct ib_send_wr *bad = NULL;
+	struct ib_ud_wr *last = &c->wr[c->n_chain - 1];
+	u32 n;
+	int err;
+
+	*whole = false;
+	if (!c->qp.ready || c->dead)
+		return 0;
+	last->wr.next = NULL;
+	last->wr.send_flags |= IB_SEND_SIGNALED;
+	/*
+	 * A device in software sends from a softirq. It runs when bottom halves are on again: here
+	 * and now, and not when ksoftirqd gets the processor.
+	 */
+	if (r->node->cfg.lines)
+		local_bh_disable();
+	err = ib_post_send(c->qp.ib, &c->wr[0].wr, &bad);
+	if (r->node->cfg.lines)
+		local_bh_enable();
+	*whole = !err;
+	for (n = 0; err && n < c->n_chain; n++)
+		if (bad == &c->wr[n].wr)
+			return n;
+	return c->n_chain;
+}
+
+static void flush(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
+{
+	const u32 all = c->n_chain, before = in_flight(c);
+	u32 n, i, bytes = 0;
+	bool whole;
+
+	if (!all)
+		return;
+	n = post_chain(r, c, &whole);
+	c->n_chain = 0;
+	drop_last(r, c, all - n);
+	if (!n)
+		return;
+	for (i = 0; i < n; i++)
+		bytes += c->sge[i].length;
+	if (!before)
+		coop_rnic_await(r, &c->qp, now + COOP_SENT_US);
+	coop_count(r->node->stats, COOP_C_SEND_POSTED, n);
+	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, bytes);
+	/* The signalled one may be missing: its completion would stand for the rest. */
+	if (!whole)
+		stop(r, c, now);
+}
+
+void coop_ctrl_flush(struct coop_rnic *r, u64 now)
+{
+	flush(r, &r->ctrl, now);
+	flush(r, &r->data, now);
+}
+
+static void post(struct coop_rnic *r, struct coop_ctrl *c, u32 i, struct coop_ah *ah, u64 now)
+{
+	struct ib_ud_wr *wr = &c->wr[c->n_chain];
+	struct ib_sge *sge = &c->sge[c->n_chain];
+
 	if (of_fetch(coop_bufs_at(&c->tx, i), c->tx_len[i]))
 		trace_coopfs_ctrl_send(r, coop_bufs_at(&c->tx, i), c->tx_len[i], &c->tx_to[i]);
+	sge->addr = coop_bufs_dma(&c->tx, i);
+	sge->length = c->tx_len[i];
+	sge->lkey = r->pd->local_dma_lkey;
+	memset(wr, 0, sizeof(*wr));
+	wr->wr.wr_id = coop_wr_id(&c->qp, c->tail);
+	wr->wr.sg_list = sge;
+	wr->wr.num_sge = 1;
+	wr->wr.opcode = IB_WR_SEND;
+	wr->wr.send_flags = IB_SEND_SOLICITED;
+	wr->ah = ah->ib;
+	wr->remote_qpn = c->tx_to[i].qpn;
+	wr->remote_qkey = coop_qkey_to(r, &c->tx_to[i]);
+	if (c->n_chain)
+		wr[-1].wr.next = &wr->wr;
 	c->tx_ah[i] = ah;
 	coop_ah_hold(ah);
-	if (!c->n_sent++)
-		coop_rnic_await(r, &c->qp, now + COOP_SENT_US);
-	coop_count(r->node->stats, COOP_C_SEND_POSTED, 1);
-	coop_count(r->node->stats, COOP_C_PEER_TX_BYTES, c->tx_len[i]);
+	c->sent[c->tail++ % COOP_CTRL_SENDS] = (u16)i;
+	if (++c->n_chain == COOP_CTRL_CHAIN)
+		flush(r, c, now);
 }
 
 void coop_ctrl_launch(struct coop_rnic *r, struct coop_ctrl *c, u32 i, u32 len,
@@ -287,14 +386,6 @@ void coop_ctrl_resume(struct coop_rnic *r, struct coop_ah *ah, u64 now)
 
 /* ---- the queue pair ------------------------------------------------------------- */
 
-static void stop(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
-{
-	c->dead = true;
-	c->qp.died = c->qp.ready;
-	coop_qp_stop(r, &c->qp);
-	coop_rnic_await(r, &c->qp, now + COOP_QUIET_US);
-}
-
 bool coop_ctrl_overdue(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 {
 	if (c->dead)
@@ -302,6 +393,24 @@ bool coop_ctrl_overdue(struct coop_rnic *r, struct coop_ctrl *c, u64 now)
 	coop_count(r->node->stats, COOP_C_SEND_ERRORS, 1);
 	stop(r, c, now);
 	return true;
+}
+
+/* The send with this number is complete, and so are those that were posted before it. */
+static void sent(struct coop_rnic *r, struct coop_ctrl *c, u32 number, bool good, u64 now)
+{
+	const u32 n = number - c->head + 1;
+	u32 k;
+
+	if (!n || n > in_flight(c)) {
+		coop_count(r->node->stats, COOP_C_SEND_ERRORS, 1); /* it has no such send */
+		return;
+	}
+	for (k = 0; k < n; k++)
+		take_first(r, c);
+	if (!c->dead)
+		coop_rnic_await(r, &c->qp, in_flight(c) ? now + COOP_SENT_US : ~0ULL);
+	coop_count(r->node->stats, COOP_C_SEND_COMPLETED, good ? n : n - 1);
+	coop_count(r->node->stats, COOP_C_SEND_ERRORS, good ? 0 : 1);
 }
 
 void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct ib_wc *wc,
@@ -313,13 +422,7 @@ void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct 
 	if (!good && !c->dead)
 		stop(r, c, now);
 	if (!recv) {
-		c->n_sent--;
-		if (!c->dead)
-			coop_rnic_await(r, &c->qp, c->n_sent ? now + COOP_SENT_US : ~0ULL);
-		coop_count(r->node->stats, good ? COOP_C_SEND_COMPLETED : COOP_C_SEND_ERRORS, 1);
-		coop_ah_put(r, c->tx_ah[i]);
-		c->tx_ah[i] = NULL;
-		give_back(c, i);
+		sent(r, c, i, good, now);
 		return;
 	}
 	c->n_posted--;
@@ -376,7 +479,7 @@ static void repost(struct coop_rnic *r, struct coop_ctrl *c)
 {
 	u32 n, posted, i;
 
-	if (c->dead && !c->n_posted && !c->n_sent && c->qp.ib && !r->closing)
+	if (c->dead && !c->n_posted && !in_flight(c) && c->qp.ib && !r->closing)
 		revive(r, c);
 	while (c->n_idle && c->qp.ready && !r->closing) {
 		n = min_t(u32, c->n_idle, COOP_BATCH);
@@ -405,14 +508,9 @@ void coop_ctrl_lost(struct coop_rnic *r, struct coop_ctrl *c)
 {
 	u32 i;
 
-	for (i = 0; i < COOP_CTRL_SENDS; i++) {
-		if (!c->tx_ah[i])
-			continue;
-		coop_ah_put(r, c->tx_ah[i]);
-		c->tx_ah[i] = NULL;
-		give_back(c, i);
-	}
-	c->n_sent = 0;
+	c->n_chain = 0;
+	while (c->head != c->tail)
+		take_first(r, c);
 	for (i = 0; i < COOP_CTRL_RECVS; i++) {
 		if (!c->rx_posted[i])
 			continue;

@@ -165,8 +165,12 @@ static void drain(struct coop_node *node, bool data, u64 now)
 	lockdep_assert_held(&node->lock);
 	while (more && r) {
 		more = false;
-		for (; next_tx(r, data, now, &tx); more = true)
+		for (; next_tx(r, data, now, &tx); more = true) {
+			if (tx.kind != COOP_TX_CTRL)
+				coop_ctrl_flush(r, now); /* in the engine's order */
 			perform(r, &tx, now);
+		}
+		coop_ctrl_flush(r, now);
 		for (; coop_engine_next_event(engine, now, &ev); more = true)
 			handle(r, &ev, now);
 		/* The mark first: what settles after this look sets it again, with a kick of its
@@ -176,8 +180,10 @@ static void drain(struct coop_node *node, bool data, u64 now)
 			coop_responder_look_again(r, now);
 			more = true;
 		}
-		if (lines)
+		if (lines) {
 			more |= lines->drain(node->host, now);
+			coop_ctrl_flush(r, now);
+		}
 	}
 }
 

@@ -23,12 +23,13 @@
 #include "ib/qp.h"
 #include "rpc/fetch/wire.h"
 
-#define COOP_BATCH       64  /* WRs or completions a call into the driver */
-#define COOP_CTRL_RECVS  512 /* control messages that may arrive between two runs of the pump */
-#define COOP_CTRL_SENDS  256
-#define COOP_GRH_STRIDE  64       /* a GRH area has a cache line of its own */
-#define COOP_CTRL_WAITS  64       /* most messages that wait for address handles */
-#define COOP_QUIET_US    2000000  /* time limit for completions of a stopped queue pair */
+#define COOP_BATCH       64      /* WRs or completions a call into the driver */
+#define COOP_CTRL_RECVS  512     /* control messages that may arrive between two runs of the pump */
+#define COOP_CTRL_SENDS  256     /* a power of two */
+#define COOP_CTRL_CHAIN  32      /* messages a call into the driver */
+#define COOP_GRH_STRIDE  64      /* a GRH area has a cache line of its own */
+#define COOP_CTRL_WAITS  64      /* most messages that wait for address handles */
+#define COOP_QUIET_US    2000000 /* time limit for completions of a stopped queue pair */
 #define COOP_SENT_US     10000000 /* time limit for completions of sends */
 #define COOP_SERVE_TURNS 32       /* most batches under way, of all serves */
 #define COOP_SERVES_A_QP 4        /* serves that share a queue pair */
@@ -44,19 +45,23 @@ struct coop_ctrl {
 	struct coop_bufs grh, rx, tx;
 	u32 most;                     /* bytes of a message */
 	u32 n_posted;                 /* receives posted */
-	u32 n_sent;                   /* sends posted and not complete */
+	u32 n_chain;                  /* sends built and not posted: the last ones of sent[] */
+	u32 head, tail;               /* of sent[], free running; the number in a wr_id */
 	u32 n_idle;                   /* entries of rx_idle */
 	u32 n_free;                   /* entries of tx_free */
 	u32 n_waiting;                /* buffers that wait for address handles */
 	bool dead;                    /* waits for its WRs to complete, then is recycled */
 	u16 rx_idle[COOP_CTRL_RECVS]; /* buffers to post again */
 	u16 tx_free[COOP_CTRL_SENDS];
+	u16 sent[COOP_CTRL_SENDS]; /* buffers of sends, in posting order */
+	struct ib_ud_wr wr[COOP_CTRL_CHAIN];
+	struct ib_sge sge[COOP_CTRL_CHAIN];
 	bool rx_posted[COOP_CTRL_RECVS];
 	u32 rx_len[COOP_CTRL_RECVS]; /* of messages that wait for an address handle */
 	struct coop_addr rx_from[COOP_CTRL_RECVS];
 	u32 tx_len[COOP_CTRL_SENDS];
 	struct coop_addr tx_to[COOP_CTRL_SENDS];
-	struct coop_ah *tx_ah[COOP_CTRL_SENDS]; /* handle of a posted send */
+	struct coop_ah *tx_ah[COOP_CTRL_SENDS]; /* handle of a send that is built or posted */
 };
 
 /* A fetch slot of the engine: a queue pair and the pages that it fills. */
@@ -172,6 +177,8 @@ int coop_ctrl_create(struct coop_rnic *r, struct coop_ctrl *c);
 void coop_ctrl_send(struct coop_rnic *r, const struct coop_tx *tx, u64 now);
 void coop_ctrl_completed(struct coop_rnic *r, struct coop_ctrl *c, const struct ib_wc *wc,
 			 bool recv, u64 now);
+/* Posts the sends that were built. Whoever builds some calls it before the lock is dropped. */
+void coop_ctrl_flush(struct coop_rnic *r, u64 now);
 /* Posts receives again on all of them. */
 void coop_ctrl_repost(struct coop_rnic *r, u64 now);
 /* The message in a buffer of c->tx that was taken from c->tx_free. */

@@ -3,7 +3,7 @@
 # mounts a and b in one machine, a wire between their Soft-RoCE devices, and coop_lab.ko
 # (tests/vm/module) between b and its device.
 #
-#: programs coopfsd coopfs coop-pattern coop-pin ip tc rdma
+#: programs coopfsd coopfs coop-pattern coop-pin coop-netdev ip tc rdma
 #: modules crc32_generic libcrc32c hmac sha256_generic rdma_rxe veth sch_netem
 #: files $KO/coopfs.ko $KO/vm/coop_lab.ko
 #: memory 1536
@@ -22,7 +22,8 @@ setup()
 
 after_failure()
 {
-	for _p in lose_sends lose_flushes keep_qps; do
+	cat /tmp/said
+	for _p in lose_sends lose_flushes keep_qps refuse_sends; do
 		echo 0 >$lab/$_p
 	done
 	tc qdisc del dev va root
@@ -66,6 +67,20 @@ test_lost_completion()
 	served b lost
 	down a b
 }
+
+# The device takes a chain of sends of a machine of /dev/coop-net but for the last one, the only one
+# that would be signalled: the queue pair is flushed, and every message still arrives.
+test_chain_cut()
+{
+	refused=$(cat $lab/refused)
+	echo 10 >$lab/refuse_sends
+	timeout $((250 * patience)) env PATIENCE=$patience coop-netdev messages rxe1 rxe0 2>/tmp/said ||
+		die "$(tail -n 12 /tmp/said | tr '\n' ';')"
+	number refused $((refused + 10)) || die "$(cat $lab/refused) chains were cut"
+	until_true 20 "no machine is left" no_machine
+}
+
+no_machine() { ! grep ^pid /proc/fs/coopfs/net; }
 
 # The device completes no flushed receive and does not destroy the queue pair: until it does, it may
 # write to the pages, so their reader waits. Then the reader gets the right bytes.

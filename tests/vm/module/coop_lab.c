@@ -10,11 +10,12 @@
  *   lose_sends    swallow the completions of so many successful sends
  *   lose_flushes  swallow the completions of so many flushed work requests
  *   keep_qps      refuse so many times to destroy a queue pair: EBUSY
+ *   refuse_sends  take so many chains of sends but for the last send: ENOMEM
  *   pin           "ADDRESS PAGES": pin these pages of the writing process, as for a device that
  *                 reads them; "0 0" unpins them
  *
- * The first three count down. lost and kept are the totals. The module cannot be unloaded,
- * because its functions may be running at any time.
+ * All but the last count down. lost, kept and refused are the totals. The module cannot be
+ * unloaded, because its functions may be running at any time.
  */
 #include <linux/atomic.h>
 #include <linux/err.h>
@@ -28,10 +29,12 @@ static char *device = "";
 module_param(device, charp, 0444);
 MODULE_PARM_DESC(device, "name of the verbs device to stand before");
 
-static atomic_t lose_sends, lose_flushes, keep_qps, lost, kept;
+static atomic_t lose_sends, lose_flushes, keep_qps, refuse_sends, lost, kept, refused;
 
 static int (*device_poll_cq)(struct ib_cq *cq, int room, struct ib_wc *wc);
 static int (*device_destroy_qp)(struct ib_qp *qp, struct ib_udata *udata);
+static int (*device_post_send)(struct ib_qp *qp, const struct ib_send_wr *wr,
+			       const struct ib_send_wr **bad);
 
 /* ---- the device ------------------------------------------------------------------ */
 
@@ -67,14 +70,38 @@ static int lab_destroy_qp(struct ib_qp *qp, struct ib_udata *udata)
 	return -EBUSY;
 }
 
+/* Single sends pass. */
+static int lab_post_send(struct ib_qp *qp, const struct ib_send_wr *wr,
+			 const struct ib_send_wr **bad)
+{
+	struct ib_send_wr *before = (struct ib_send_wr *)wr, *last;
+	int err;
+
+	if (!wr->next || atomic_dec_if_positive(&refuse_sends) < 0)
+		return device_post_send(qp, wr, bad);
+	while (before->next->next)
+		before = before->next;
+	last = before->next;
+	before->next = NULL;
+	err = device_post_send(qp, wr, bad);
+	before->next = last;
+	if (err)
+		return err;
+	atomic_inc(&refused);
+	*bad = last;
+	return -ENOMEM;
+}
+
 static int lab_add(struct ib_device *dev)
 {
 	if (strcmp(dev_name(&dev->dev), device))
 		return -EOPNOTSUPP;
 	device_poll_cq = dev->ops.poll_cq;
 	device_destroy_qp = dev->ops.destroy_qp;
+	device_post_send = dev->ops.post_send;
 	dev->ops.poll_cq = lab_poll_cq;
 	dev->ops.destroy_qp = lab_destroy_qp;
+	dev->ops.post_send = lab_post_send;
 	return 0;
 }
 
@@ -82,6 +109,7 @@ static void lab_remove(struct ib_device *dev, void *data)
 {
 	dev->ops.poll_cq = device_poll_cq;
 	dev->ops.destroy_qp = device_destroy_qp;
+	dev->ops.post_send = device_post_send;
 }
 
 static struct ib_client lab_client = {
@@ -111,7 +139,9 @@ static const struct kernel_param_ops number_ops = {.set = number_set, .get = num
 module_param_cb(lose_sends, &number_ops, &lose_sends, 0644);
 module_param_cb(lose_flushes, &number_ops, &lose_flushes, 0644);
 module_param_cb(keep_qps, &number_ops, &keep_qps, 0644);
+module_param_cb(refuse_sends, &number_ops, &refuse_sends, 0644);
 module_param_cb(lost, &number_ops, &lost, 0444);
+module_param_cb(refused, &number_ops, &refused, 0444);
 module_param_cb(kept, &number_ops, &kept, 0444);
 
 static struct page *pages[PIN_MOST]; /* under the lock of the module's parameters */
