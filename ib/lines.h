@@ -48,6 +48,8 @@ struct coop_lines_ops {
 	/* The pump has nothing to do. True: it shall look for completions still, for a short time.
 	 */
 	bool (*spin)(void *host, u64 now);
+	/* Wakes the process that called coop_lines_sleep(). Any context. */
+	void (*rouse)(void *host);
 	/* The port may have another address, or a queue pair another number. */
 	void (*moved)(void *host, u64 now);
 	/* The node is without a device, for ever. All queue pairs are gone. */
@@ -65,6 +67,17 @@ void coop_lines_end(struct coop_node *node, u64 now);
 void coop_lines_leave(struct coop_node *node);
 /* Queues the pump. Any context. */
 void coop_lines_kick(struct coop_node *node);
+
+/*
+ * A process that is about to sleep for what its host tells it offers to do the pump's work when a
+ * completion wakes it. Then it calls look(), or sleep() again; when it returns to its program,
+ * wake(). All of them may do a turn of the pump. Context: may sleep; the lock is not held.
+ */
+void coop_lines_sleep(struct coop_node *node);
+void coop_lines_look(struct coop_node *node);
+void coop_lines_wake(struct coop_node *node);
+/* There is something for look(). */
+bool coop_lines_due(struct coop_node *node);
 
 /* False: there is no device any more. */
 bool coop_lines_self(struct coop_node *node, struct coop_addr *command, u32 *data_qpn,

@@ -46,6 +46,7 @@ static void end_node(struct coop_node *node)
 	coop_node_unregister(node);
 	cancel_delayed_work_sync(&node->refresh);
 	hrtimer_cancel(&node->timer);
+	hrtimer_cancel(&node->help);
 	cancel_work_sync(&node->pump);
 	coop_pump_report(node);
 	destroy_workqueue(node->wq);
@@ -78,6 +79,8 @@ struct coop_node *coop_node_create(const struct coop_node_cfg *cfg, struct coop_
 	INIT_DELAYED_WORK(&node->refresh, coop_refresh_work);
 	hrtimer_init(&node->timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS_SOFT);
 	node->timer.function = coop_pump_timer;
+	hrtimer_init(&node->help, CLOCK_MONOTONIC, HRTIMER_MODE_REL_SOFT);
+	node->help.function = coop_pump_unhelped;
 	init_waitqueue_head(&node->idle);
 	/* Readers wait for it under memory pressure. Unbound, because checksums and copies run
 	 * here. */

@@ -69,6 +69,12 @@ struct coop_node {
 	atomic_t paths_changed;      /* the next refresh retires address handles */
 	struct hrtimer timer;
 	wait_queue_head_t idle; /* woken when a detach made progress */
+
+	/* With lines: a process in place of the pump; see pump.c. */
+	bool helped;  /* it sleeps, and looks when it wakes */
+	atomic_t due; /* not 0: a completion came, for it */
+	ktime_t due_at;
+	struct hrtimer help; /* the process has not come */
 };
 
 static inline u64 coop_now_us(void)
@@ -103,6 +109,9 @@ static inline void coop_node_kick(struct coop_node *node)
 /* pump.c */
 void coop_pump_work(struct work_struct *work);
 enum hrtimer_restart coop_pump_timer(struct hrtimer *timer);
+enum hrtimer_restart coop_pump_unhelped(struct hrtimer *timer);
+/* A completion queue has an entry. Any context. */
+void coop_pump_completed(struct coop_node *node);
 /* Performs the work of the engine, and of the host of lines, until they have none; the lock held.
  */
 void coop_pump_drain(struct coop_node *node, u64 now);

@@ -286,8 +286,8 @@ void coop_pump_report(struct coop_node *node)
 	}
 }
 
-/* True: call it again. */
-static bool pump_turn(struct coop_node *node)
+/* spin: the host may want to look for completions for a while. True: call it again. */
+static bool pump_turn(struct coop_node *node, bool spin)
 {
 	const struct coop_lines_ops *lines = node->cfg.lines;
 	bool again = false, ended;
@@ -296,7 +296,7 @@ static bool pump_turn(struct coop_node *node)
 	flags = memalloc_noio_save();
 	mutex_lock(&node->lock);
 	if (node->rnic) {
-		again = turn(node) || (lines && lines->spin(node->host, coop_now_us())) ||
+		again = turn(node) || (spin && lines && lines->spin(node->host, coop_now_us())) ||
 			!may_sleep(node);
 	}
 	ended = !list_empty(&node->ended);
@@ -314,9 +314,92 @@ void coop_pump_work(struct work_struct *work)
 	struct coop_node *node = container_of(work, struct coop_node, pump);
 	const u64 began = coop_now_us();
 
-	while (pump_turn(node))
+	while (pump_turn(node, true))
 		if (need_resched() || coop_now_us() - began >= SPIN_MOST_US) {
 			coop_node_kick(node);
 			break;
 		}
+}
+
+/* ---- a process in place of the pump ---------------------------------------------- */
+
+/*
+ * A process that sleeps for its machine's events has to run for them anyway. So a completion
+ * wakes it, and it performs the turn itself: one change of context instead of two. Before it
+ * sleeps it stores that it does, and looks whether a completion came; a completion is marked
+ * first, and then finds whether the process sleeps. If the process does not come (it is stopped,
+ * or does other work), the pump takes over after HELP_US, and until the process sleeps again.
+ */
+#define HELP_US    250ULL
+#define HELP_TURNS 4 /* then the pump goes on */
+
+static void help(struct coop_node *node)
+{
+	u32 n = 0;
+	bool again;
+
+	do
+		again = pump_turn(node, false);
+	while (again && ++n < HELP_TURNS);
+	if (again)
+		coop_node_kick(node);
+}
+
+void coop_pump_completed(struct coop_node *node)
+{
+	if (READ_ONCE(node->helped)) {
+		WRITE_ONCE(node->due_at, ktime_get());
+		atomic_set(&node->due, 1);
+		smp_mb(); /* pairs with those of coop_lines_sleep() and coop_lines_wake() */
+		if (READ_ONCE(node->helped)) {
+			node->cfg.lines->rouse(node->host);
+			if (!hrtimer_active(&node->help))
+				hrtimer_start(&node->help, ns_to_ktime(HELP_US * NSEC_PER_USEC),
+					      HRTIMER_MODE_REL_SOFT);
+			return;
+		}
+	}
+	coop_node_kick(node);
+}
+
+enum hrtimer_restart coop_pump_unhelped(struct hrtimer *timer)
+{
+	struct coop_node *node = container_of(timer, struct coop_node, help);
+	const ktime_t until = ktime_add_us(READ_ONCE(node->due_at), HELP_US);
+
+	if (!atomic_read(&node->due))
+		return HRTIMER_NORESTART;
+	if (ktime_before(ktime_get(), until)) {
+		hrtimer_set_expires(timer, until);
+		return HRTIMER_RESTART;
+	}
+	WRITE_ONCE(node->helped, false);
+	coop_node_kick(node);
+	return HRTIMER_NORESTART;
+}
+
+void coop_lines_sleep(struct coop_node *node)
+{
+	WRITE_ONCE(node->helped, true);
+	smp_mb(); /* a completion sees this, or we see its mark */
+	coop_lines_look(node);
+}
+
+void coop_lines_look(struct coop_node *node)
+{
+	if (atomic_read(&node->due) && atomic_xchg(&node->due, 0))
+		help(node);
+}
+
+void coop_lines_wake(struct coop_node *node)
+{
+	WRITE_ONCE(node->helped, false);
+	smp_mb(); /* as above */
+	if (atomic_read(&node->due) && atomic_xchg(&node->due, 0))
+		coop_node_kick(node);
+}
+
+bool coop_lines_due(struct coop_node *node)
+{
+	return atomic_read(&node->due);
 }

@@ -25,7 +25,7 @@
 
 static void on_completion(struct ib_cq *cq, void *context)
 {
-	coop_node_kick(context);
+	coop_pump_completed(context);
 }
 
 static void on_cq_event(struct ib_event *event, void *context)

@@ -163,6 +163,30 @@ static bool over(const struct coop_machine *m)
 	return READ_ONCE(m->over) || READ_ONCE(m->failure) || !atomic_read(&m->maps);
 }
 
+/* Waits until there are so many events, and does the pump's work meanwhile. */
+static long wait_for(struct coop_machine *m, u32 events, ktime_t until)
+{
+	ktime_t left;
+	long err = 0;
+
+	do {
+		coop_lines_sleep(m->node);
+		left = until == KTIME_MAX ? KTIME_MAX : ktime_sub(until, ktime_get());
+		err = wait_event_interruptible_hrtimeout(m->wait,
+							 coop_rings_ready(&m->rings) >= events ||
+								 over(m) || coop_lines_due(m->node),
+							 max_t(ktime_t, left, 0));
+		if (coop_rings_ready(&m->rings) >= events || over(m))
+			break;
+		if (!err && signal_pending(current))
+			err = -ERESTARTSYS;
+		else if (!err && left <= 0)
+			err = -ETIME; /* datagrams come all the time, and events do not */
+	} while (!err);
+	coop_lines_wake(m->node);
+	return err;
+}
+
 static long net_enter(struct coop_machine *m, void __user *arg)
 {
 	struct coop_net_enter e;
@@ -175,11 +199,8 @@ static long net_enter(struct coop_machine *m, void __user *arg)
 	err = perform(m);
 	if (err || !e.events)
 		return err;
-	if (e.events > m->rings.events)
-		e.events = m->rings.events;
-	err = wait_event_interruptible_hrtimeout(
-		m->wait, coop_rings_ready(&m->rings) >= e.events || over(m),
-		e.timeout_ns > KTIME_MAX ? KTIME_MAX : e.timeout_ns);
+	err = wait_for(m, min(e.events, m->rings.events),
+		       ktime_add_safe(ktime_get(), min_t(u64, e.timeout_ns, KTIME_MAX)));
 	if (over(m))
 		return -EBADR;
 	return err == -ERESTARTSYS ? -EINTR : err;
@@ -367,7 +388,11 @@ static __poll_t net_poll(struct file *file, poll_table *table)
 		return EPOLLERR | EPOLLHUP;
 	if (coop_rings_pending(&m->rings) || READ_ONCE(m->waits))
 		coop_lines_kick(m->node);
-	return coop_rings_ready(&m->rings) ? EPOLLIN | EPOLLRDNORM : 0;
+	coop_lines_sleep(m->node);
+	if (!coop_rings_ready(&m->rings))
+		return over(m) ? EPOLLERR | EPOLLHUP : 0;
+	coop_lines_wake(m->node);
+	return EPOLLIN | EPOLLRDNORM;
 }
 
 /* ---- the mapping ---------------------------------------------------------------- */

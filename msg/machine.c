@@ -16,6 +16,7 @@
 #include <linux/poll.h>
 #include <linux/random.h>
 #include <linux/sched.h>
+#include <linux/sched/stat.h>
 #include <linux/slab.h>
 #include <net/net_namespace.h>
 
@@ -257,8 +258,16 @@ static bool machine_spin(void *host, u64 now)
 {
 	struct coop_machine *m = host;
 
+	/* Not in the way of others: one of them may be the process that polls. */
 	return coop_machine_runs(m) && READ_ONCE(m->rings.shared->polls) &&
-	       now - m->busy_at < SPIN_US;
+	       now - m->busy_at < SPIN_US && single_task_running();
+}
+
+static void machine_rouse(void *host)
+{
+	struct coop_machine *m = host;
+
+	wake_up_interruptible_poll(&m->wait, EPOLLIN | EPOLLRDNORM);
 }
 
 static void machine_moved(void *host, u64 now)
@@ -294,6 +303,7 @@ static const struct coop_lines_ops machine_lines = {
 	.awake = machine_awake,
 	.asleep = machine_asleep,
 	.spin = machine_spin,
+	.rouse = machine_rouse,
 	.moved = machine_moved,
 	.lost = machine_lost,
 };
