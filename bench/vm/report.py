@@ -64,7 +64,7 @@ def unpacked(record, system):
 
 
 def message(record, transport, progress, what):
-    """Microseconds or system calls of an 8-byte message, the median of the turns."""
+    """Microseconds, or a count, of an 8-byte message, the median of the turns."""
     return median(m[what] for m in record.get("messages", ())
                   if (m["transport"], m["progress"]) == (transport, progress))
 
@@ -284,10 +284,11 @@ def tables(record):
     written = [("tar -x of small files", "files/s", "of the turns")]
     written += [(one, number(unpacked(record, one), 0), each_run(turns, digits=0))
                 for one, turns in record["untar"].items()]
-    sent = [("8-byte messages", "us", "system calls", "us of the turns")]
+    sent = [("8-byte messages", "us", "system calls", "changes of context", "datagrams", "us of the turns")]
     for way in dict.fromkeys((m["transport"], m["progress"]) for m in record["messages"]):
         us = [m["us"] for m in record["messages"] if (m["transport"], m["progress"]) == way]
-        sent.append((", ".join(way), number(median(us)), number(message(record, *way, "calls"), 2), each_run(us)))
+        sent.append((", ".join(way), number(median(us)),
+                     *(number(message(record, *way, what), 2) for what in ("calls", "switches", "datagrams")), each_run(us)))
     goals = [("within a run", "value", "goal", "reached", "of the runs", "used")]
     goals += [goal_row(r, runs) for r in record["ratios"]]
     pages = [("where a page's time goes", "us")] + [(r["what"], number(r["us"])) for r in record["per_page"]]

@@ -411,31 +411,40 @@ test_untar()
 
 entries=/sys/kernel/debug/tracing/events/raw_syscalls/sys_enter
 
+# of this machine so far: changes of context, datagrams sent
+done_here()
+{
+	echo "$(awk '/^ctxt/ { print $2 }' /proc/stat) $(cat /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts)"
+}
+
 # exchanges COUNT OPTIONS...: sends 8 bytes there and back so often; sets trip (us, median of half a
-# round trip), count (round trips measured), and calls, the system calls of the client
+# round trip), count (round trips measured), and spent: the client's system calls, and what
+# done_here() counts
 exchanges()
 {
 	_count=$1
 	shift
+	_before=$(done_here)
 	echo hist:keys=common_pid.execname >$entries/trigger
 	timeout 60 coopnet ping -s 8 --seconds 60 --json -n "$_count" "$@" $server >/tmp/ping.out 2>&1 ||
 		{ cat /tmp/ping.out; die "coopnet ping $*"; }
-	calls=$(awk -F: '/common_pid: *coop-?net / { n += $NF } END { print n + 0 }' $entries/hist)
+	spent="$(awk -F: '/common_pid: *coop-?net / { n += $NF } END { print n + 0 }' $entries/hist)"
+	spent="$spent $(echo "$_before $(done_here)" | awk '{ print $3 - $1, $4 - $2 }')"
 	echo '!hist:keys=common_pid.execname' >$entries/trigger
 	trip=$(sed -n 's/.*"p50": *\([0-9.]*\).*/\1/p' /tmp/ping.out | head -n 1)
 	count=$(sed -n 's/.*"count": *\([0-9]*\).*/\1/p' /tmp/ping.out | head -n 1)
 }
 
-# The system calls of the start are those of a short exchange.
+# What the start costs is what a short exchange costs. Each message is half a round trip.
 messages() # TRANSPORT PROGRESS
 {
 	_what="$1 $2"
 	set -- -t "$1" -o device=rxe0 --progress "$2" --from 10.9.0.2
 	exchanges 200 "$@"
-	_calls=$calls _from=$count
+	_start="$spent $count"
 	exchanges 2200 "$@"
-	say "message $_what $trip $(echo "$calls $count" |
-		awk -v c="$_calls" -v n="$_from" '{ print ($1 - c) / ($2 - n) / 2 }')"
+	say "message $_what $trip $(echo "$_start $spent $count" |
+		awk '{ n = ($8 - $4) * 2; print ($5 - $1) / n, ($6 - $2) / n, ($7 - $3) / n * 2 }')"
 }
 
 # One transport after the other, three times, because the host's other load comes and goes.
