@@ -87,8 +87,9 @@ void coop_bundles_roles(struct coop_mount *m, const struct coop_fid *fid, u64 ve
 	spin_unlock(&b->lock);
 }
 
-/* Takes the roles that storage sent just before its reply. */
-static void take_roles(struct coop_mount *m, const struct coop_fid *fid, u64 version)
+/* Takes the roles that storage sent just before its reply. They are 200 bytes. */
+static noinline_for_stack void take_roles(struct coop_mount *m, const struct coop_fid *fid,
+					  u64 version)
 {
 	struct coop_bundles *b = &m->bundles;
 	struct coop_st_roles roles;
@@ -107,8 +108,9 @@ static void take_roles(struct coop_mount *m, const struct coop_fid *fid, u64 ver
 /* ---- opening and closing ---------------------------------------------------------- */
 
 /* READ names the directory's handle: only the open id counts. */
-static struct inode *bundle_inode(struct coop_mount *m, const struct coop_inode *dir,
-				  const struct coop_st_body *res, u64 asked)
+static noinline_for_stack struct inode *bundle_inode(struct coop_mount *m,
+						     const struct coop_inode *dir,
+						     const struct coop_st_body *res, u64 asked)
 {
 	const struct coop_st_attr attr = {.fid = res->fid,
 					  .version = res->version,
@@ -288,7 +290,7 @@ static int take_page(struct bundle *b, u32 index)
 	return 0;
 }
 
-static int bundle_read(struct bundle *b)
+static noinline_for_stack int bundle_read(struct bundle *b)
 {
 	const u32 pages = DIV_ROUND_UP(b->size, PAGE_SIZE);
 	const u32 chunk =
