@@ -132,7 +132,8 @@ void coop_lines_stop(struct coop_node *node)
 	const u64 now = coop_lines_begin(node);
 	struct coop_rnic *r = node->rnic;
 
-	if (r && !r->closing) {
+	/* Also while a detach waits for completions: the host unpins its pages next. */
+	if (r) {
 		struct coop_node_fetch *f;
 
 		node->up = false;

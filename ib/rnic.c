@@ -247,7 +247,12 @@ static void end_qp(struct coop_rnic *r, struct coop_qp *qp, u32 *tries)
 		msleep(END_PAUSE_MS);
 		--*tries;
 	}
-	/* The driver frees it with the device, and ends all access to memory then. */
+	/*
+	 * The driver frees it with the device, and ends all access to memory then. What it
+	 * completes until then no longer counts.
+	 */
+	if (qp->ib)
+		qp->epoch++;
 	qp->ib = NULL;
 }
 

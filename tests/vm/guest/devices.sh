@@ -8,7 +8,7 @@
 #: files $KO/coopfs.ko $KO/vm/coop_lab.ko
 #: memory 1536
 #: deadline 400
-#: long pinned
+#: long pinned end_meets_removal
 
 server=127.0.0.1
 lab=/sys/module/coop_lab/parameters
@@ -27,6 +27,7 @@ after_failure()
 		echo 0 >$lab/$_p
 	done
 	tc qdisc del dev va root
+	[ -e /sys/class/infiniband/rxe1 ] || rxe rxe1 vb
 	echo >&6
 	exec 6>&-
 	tell
@@ -146,6 +147,39 @@ test_pinned()
 	exec 6>&-
 	served b pinned
 	down a b
+}
+
+# Rings are unmapped while the removal of their device waits for a fetch, of which the device completes
+# nothing: munmap() returns, and the pages are given back, when the queue pairs are destroyed.
+test_end_meets_removal()
+{
+	rmmod coopfs
+	insmod /lab/files/coopfs.ko # behind coop_lab, so its part of a removal comes first
+	rm -f /tmp/lines
+	mkfifo /tmp/lines
+	exec 6<>/tmp/lines
+	PATIENCE=$patience job user sh -c 'exec coop-netdev unmapped </tmp/lines >/tmp/user.out'
+	until_true 60 "the process is ready" grep -q ready /tmp/user.out
+	kept=$(cat $lab/kept)
+	tc qdisc replace dev va root netem limit 100000 loss 100%
+	echo 1000000 >$lab/keep_qps
+	echo 1000000 >$lab/lose_flushes
+	echo >&6
+	until_true 60 "the fetch does not end" number kept $((kept + 1))
+	job remover /usr/bin/rdma link delete rxe1
+	until_true 60 "the removal waits for the fetch" waits remover coop_node_detach
+	kept=$(cat $lab/kept)
+	echo 10 >$lab/keep_qps
+	echo >&6
+	until_true 60 "the rings are unmapped" grep -q unmapped /tmp/user.out
+	number kept $((kept + 10)) || die "the pages are unpinned, and the device may write to them"
+	job_ends 60 remover
+	echo >&6
+	job_ends 60 user
+	exec 6>&-
+	echo 0 >$lab/lose_flushes
+	tc qdisc del dev va root
+	rxe rxe1 vb
 }
 
 test_unload()

@@ -476,6 +476,32 @@ void many_area(void)
 	CHECK(lists(&before));
 }
 
+/* A fetch is under way when the rings are unmapped; a line of input before each step. */
+void unmapped_area(void)
+{
+	struct memory a, b;
+	struct pair p;
+
+	NEED(memory_make(&a, ODD, 500000, 1) && memory_make(&b, ALIGNED, 500000, 2));
+	NEED(pair_open(&p) && memory_add(&p.a, &a) && memory_add(&p.b, &b) && pair_works(&p));
+	offer(&p.a, &a, 0, a.bytes, any);
+	puts("ready");
+	fflush(stdout);
+	CHECK(getchar() == '\n');
+	fetch(&p.b, p.at_b, &b, 0, (struct asking){any.token, any.key, a.bytes, 0, 0xff});
+	puts("asks");
+	fflush(stdout);
+	CHECK(getchar() == '\n');
+	CHECK(!munmap(p.b.rings, p.b.setup.map_bytes));
+	p.b.rings = NULL;
+	puts("unmapped");
+	fflush(stdout);
+	CHECK(getchar() == '\n');
+	pair_close(&p);
+	memory_free(&a);
+	memory_free(&b);
+}
+
 /* Holds two machines until input ends. */
 void hold_area(void)
 {

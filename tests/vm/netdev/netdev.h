@@ -198,7 +198,8 @@ area_fn ranges_area, bounds_area, revoked_area;
 area_fn states_area, setup_area, buffers_area, memlock_area, quota_area, peers_area, strangers_area,
 	operations_area;
 area_fn indices_area, nothing_lost_area, waits_area, awake_area, mapping_area;
-area_fn close_area, fork_area, exec_area, killed_area, many_area, removal_area, hold_area;
+area_fn close_area, fork_area, exec_area, killed_area, many_area, removal_area, unmapped_area,
+	hold_area;
 area_fn fuzz_area, scarce_area;
 
 #endif /* COOP_TESTS_NETDEV_H */
