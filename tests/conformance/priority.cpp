@@ -65,7 +65,8 @@ protected:
 	}
 	std::vector<std::size_t> arrivals(unsigned normal, unsigned high, std::size_t size)
 	{
-		for (unsigned tries = 0; tries < 60; tries++)
+		const time_point enough = net::clock::now() + patience / 4;
+		for (unsigned tries = 0; tries < 60 && net::clock::now() < enough; tries++)
 			if (auto order = attempt(normal, high, size); !order.empty())
 				return order;
 		return {};
